@@ -1,0 +1,83 @@
+/* Memory, strings, growable arrays and diagnostics that every part of the compiler uses.
+ * Relies on: the C library only.
+ * Relied on by: everything in compiler/. */
+#ifndef SHARDC_BASE_H
+#define SHARDC_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ── bump arena: all memory of a compilation, freed at once ─────────────────────────────────── */
+typedef struct Arena Arena;
+Arena *arena_new(void);
+void arena_free(Arena *a);
+void *arena_alloc(Arena *a, size_t bytes); /* zeroed, 16-byte aligned; exits with a diagnostic when memory runs out */
+char *arena_strdup(Arena *a, const char *s);
+char *arena_printf(Arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define NEW(a, T) ((T *)arena_alloc((a), sizeof(T)))
+#define NEW_ARRAY(a, T, n) ((T *)arena_alloc((a), sizeof(T) * (size_t)(n)))
+
+/* ── growable array in an arena: `VEC(Op *) ops;`  push(&g->ops, arena, op);  ops.at[i], ops.n ── */
+#define VEC(T)      \
+    struct {        \
+        T *at;      \
+        int n, cap; \
+    }
+void *vec_grow(Arena *a, void *at, int *cap, size_t elem);
+#define push(v, a, x)                                                                       \
+    do {                                                                                    \
+        if ((v)->n == (v)->cap) (v)->at = vec_grow((a), (v)->at, &(v)->cap, sizeof *(v)->at); \
+        (v)->at[(v)->n++] = (x);                                                            \
+    } while (0)
+
+/* ── string buffer ────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+    Arena *arena;
+    char *s; /* always NUL-terminated once anything was added */
+    size_t n, cap;
+} Str;
+void str_add(Str *b, const char *s);
+void str_addf(Str *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* ── string → pointer map (insertion ordered) ─────────────────────────────────────────────────── */
+typedef struct Map Map;
+Map *map_new(Arena *a);
+void map_put(Map *m, const char *key, void *value); /* key is copied */
+void *map_get(const Map *m, const char *key);       /* NULL when absent */
+int map_len(const Map *m);
+const char *map_key(const Map *m, int i);
+void *map_value(const Map *m, int i);
+
+/* ── diagnostics (promise P6) ──────────────────────────────────────────────────────────────────── */
+typedef struct {
+    const char *file; /* the user's file as given on the command line; NULL: no source position */
+    int line;
+} Source;
+
+/* Prints "file:line: message" (or "shardc: message" without a file) to stderr, removes registered temporary files,
+ * exits 1. The message states what is wrong, shapes included, and the remedy. */
+_Noreturn void fail(Source at, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+_Noreturn void fail_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* exits 2 */
+#define NOWHERE ((Source){NULL, 0})
+
+/* The candidate nearest to `name` by edit distance, or NULL when none is near. */
+const char *nearest_name(const char *name, const char *const *candidates, int n);
+
+/* ── files: written aside and renamed, so that a failure leaves what was there ─────────────────── */
+typedef struct {
+    FILE *f;
+    char *path, *temp;
+} OutFile;
+OutFile out_open(Arena *a, const char *path); /* fails with a diagnostic that names the path and the reason */
+void out_commit(OutFile *o);                  /* checks every write, fsyncs, renames */
+char *read_file(Arena *a, const char *path, size_t *size); /* whole file, NUL after the end; fails with a diagnostic */
+
+static inline int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+static inline int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+
+#endif

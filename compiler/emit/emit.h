@@ -1,0 +1,15 @@
+/* Writes a plan as C: the step's text, the generated pointwise kernels, the tables, and the build command.
+ * Relies on: ir, plan; runtime/sc.h for the names it prints.
+ * Relied on by: main.c (build, run), tests (generated/). */
+#ifndef SHARDC_EMIT_H
+#define SHARDC_EMIT_H
+
+#include "../ir/plan.h"
+
+/* Writes DIR/NAME.c, DIR/NAME_kernels.c, DIR/NAME.plan.json. */
+void emit(const Plan *p, const char *dir, const char *name);
+/* Compiles and links DIR/NAME with the runtime for the plan's target; fails with the compiler's own message. `variant`:
+ * "" | "asan" | "tsan" | "fp64" selects the runtime library libsc_<target>[_variant].a. */
+void emit_build(const Plan *p, const char *dir, const char *name, const char *variant);
+
+#endif

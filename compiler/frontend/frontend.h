@@ -1,0 +1,24 @@
+/* From a Lua file to a Graph: sandbox, options, tracing, policies.
+ * Relies on: base, ir, Lua 5.4; nn.lua and optim.lua embedded in the compiler.
+ * Relied on by: main.c, the tests. */
+#ifndef SHARDC_FRONTEND_H
+#define SHARDC_FRONTEND_H
+
+#include "../ir/ir.h"
+#include <lua.h>
+
+typedef struct {
+    const char *model_file, *policy_file; /* policy NULL: as in the model file */
+    const char **set;                     /* "layers=24" */
+    int nset;
+    int world, nodes;
+} FrontendOptions;
+
+/* Traces the model. On any mistake: one diagnostic at the user's line, exit 1. */
+Graph *frontend_load(Arena *a, const FrontendOptions *o);
+
+/* A sandboxed Lua state (no io, os.execute, load of binary chunks, C modules or files outside `folder`; limits on
+ * instructions and memory; pairs visits sorted keys). Also used for device profiles. */
+lua_State *sandbox_new(Arena *a, const char *folder);
+
+#endif

@@ -1,0 +1,293 @@
+/* The intermediate representation: values, ops, modules, units, persistent states, programs. One Graph per compilation.
+ * Relies on: base, ops.def (the table of ops).
+ * Relied on by: the front end (which builds it), every pass, the emitter and the reports. */
+#ifndef SHARDC_IR_H
+#define SHARDC_IR_H
+
+#include "../base/base.h"
+
+typedef enum { FP32, BF16, FP16, FP64, FP8_E4M3, FP8_E5M2, INT32, INT64, BOOL, N_DTYPES } Dtype;
+int dtype_size(Dtype d);            /* bytes an element */
+const char *dtype_name(Dtype d);    /* "bf16" */
+bool dtype_parse(const char *s, Dtype *out);
+bool dtype_float(Dtype d);
+
+typedef enum { COMPUTE, GATHER, REDUCE, OFFLOAD, FETCH, HOST, N_STREAMS } Stream;
+const char *stream_name(Stream s);  /* "compute" */
+
+typedef enum { FORWARD, RECOMPUTE, BACKWARD, OPTIMIZER, INIT, N_PHASES } Phase;
+const char *phase_name(Phase p);
+
+/* ── ops ────────────────────────────────────────────────────────────────────────────────────────── */
+typedef enum {
+#define OP(ID, ...) OP_##ID,
+#include "ops.def"
+#undef OP
+    N_OPS
+} OpKind;
+
+/* Traits, a bit each. Passes ask for traits, never for op names. */
+enum {
+    T_POINTWISE = 1 << 0,  /* elementwise over equal shapes (after explicit expand); has a C expression; may be fused */
+    T_VIEW = 1 << 1,       /* the result shares its operand's bytes; no event */
+    T_ASSEMBLE = 1 << 2,   /* the operands are written in place into the result's bytes; no event */
+    T_COLLECTIVE = 1 << 3, /* gather, reduce: talks to other ranks */
+    T_COPY = 1 << 4,       /* offload, fetch: crosses arenas */
+    T_RANDOM = 1 << 5,     /* depends on the record's seed and step */
+    T_EFFECT = 1 << 6,     /* writes a state or a metric: never removed, dropped from recompute clones */
+    T_STRIDED = 1 << 7,    /* its kernel takes operands of any strides; others get a `copy` where needed */
+    T_ROWS = 1 << 8,       /* its kernel takes operands whose last dimension is contiguous (any outer strides) */
+    T_WIDE_GRAD = 1 << 9,  /* accumulates in fp32 and can store fp32 whatever its operands' dtype (weight gradients) */
+    T_OPTIMIZER = 1 << 10, /* updates parameters */
+    T_NO_GRAD = 1 << 11,   /* gradient is zero by definition (comparisons, detach) */
+    T_HOST_OK = 1 << 12,   /* may run on the host stream over the host arena */
+};
+
+enum { MAX_DIMS = 6, MAX_IN = 16, MAX_INTS = 12, MAX_FLOATS = 6 };
+
+typedef struct Graph Graph;
+typedef struct Program Program;
+typedef struct Op Op;
+typedef struct Value Value;
+typedef struct Module Module;
+typedef struct Param Param;
+typedef struct State State;
+typedef struct Unit Unit;
+
+/* A tensor. Strides and offset in elements. A view has a base (never itself a view: chains are collapsed) and no bytes of
+ * its own; so has an operand of an assemble op, whose base is the assembled value. */
+struct Value {
+    int id;
+    Dtype dtype;
+    int dims;
+    int64_t shape[MAX_DIMS], stride[MAX_DIMS];
+    Value *base;    /* NULL: owns its bytes */
+    int64_t offset; /* elements (of this dtype) from the base's first byte */
+    Op *def;        /* NULL for states and inputs */
+    State *state;   /* the persistent state this value reads or writes, or NULL */
+    Param *param;   /* set on the value that stands for a parameter in traced code */
+    const char *name; /* of an input, state or metric; else NULL */
+    bool saved;     /* named in checkpoint's `save` list */
+    bool on_host;   /* its bytes lie in the host arena (result of offload) */
+    bool offload;   /* offloaded between forward and backward (marked by recompute, acted on by offload) */
+    int storage;    /* of a root: index in Plan.storages, set by order; else -1 */
+    bool internal;  /* produced and consumed inside one fused group: no bytes */
+    void *scratch;  /* owned by the running pass */
+};
+int64_t value_numel(const Value *v);
+int64_t value_bytes(const Value *v);   /* numel × element size, of the values own extent */
+bool value_contiguous(const Value *v);
+Value *value_root(Value *v);           /* the value that owns the bytes */
+const char *value_str(Arena *a, const Value *v); /* "bf16[8,2048]" */
+
+struct Op {
+    OpKind kind;
+    const char *id;  /* stable event name: e131 · e131r (recompute) · e131b0 (backward) · g3f g3b r3 u3 o131 f131 */
+    Value *in[MAX_IN], *out[MAX_IN];
+    int nin, nout;
+    int64_t i[MAX_INTS];   /* attributes, meaning per op in ops.def */
+    double f[MAX_FLOATS];
+    const int64_t *table;  /* optional list of integers (gap list, segment list) */
+    int ntable;
+    Module *module;        /* module call that made it; never NULL (the root module if nothing else) */
+    Source src;            /* user's Lua frame */
+    Phase phase;
+    Stream stream;
+    Op *origin;            /* backward op: its forward op; clone: what it was cloned from; else NULL */
+    Unit *unit;            /* for gather, reduce, optimizer */
+    Op **body;             /* OP_FUSED: member ops in order, else NULL */
+    int nbody;
+    int call;              /* ordinal of the module call it was traced in (a module called twice has two) */
+    int group;             /* fused kernel number: equal for clones of one group; else -1 */
+    Value *scratch_value;  /* workspace, or NULL; also counted as a write */
+    void *scratch;         /* owned by the running pass */
+};
+
+/* ── modules, policies ──────────────────────────────────────────────────────────────────────────── */
+typedef struct { /* nn.checkpoint_wrapper / nn.checkpoint */
+    Source src;
+    const char **save, **offload; /* op names ("attention", "linear") or "input"; "*" for all */
+    int nsave, noffload;
+    bool recompute; /* false: only offloads */
+} Checkpoint;
+
+typedef struct { /* nn.fully_shard */
+    Source src;
+    int replicate, shard;           /* 0: the rest of the world */
+    int reshard_after_forward;      /* 0 no · 1 yes · n>1 to a group of n */
+    bool root_default;              /* reshard_after_forward was not written: the root stays gathered */
+    Dtype param_dtype, reduce_dtype, output_dtype;
+    bool has_param_dtype, has_reduce_dtype, has_output_dtype, cast_forward_inputs;
+    bool offload_params, offload_grads, offload_optimizer;
+    int prefetch_forward, prefetch_backward;
+    bool unshard_in_backward;
+    double gradient_divide_factor;  /* 0: world × accumulation */
+    const char **ignored;           /* parameter path patterns */
+    int nignored;
+} UnitPolicy;
+
+struct Module {
+    int id;
+    const char *path;  /* "layers.0.mlp.up"; "" for the root */
+    const char *kind;  /* "Linear", "Block" */
+    Source made;       /* where the user made it */
+    Module *parent;
+    Checkpoint *checkpoint; /* NULL: none */
+    UnitPolicy *policy;     /* NULL: not a unit of its own */
+    Unit *unit;             /* the unit that a parameter of this module belongs to (set by shard) */
+};
+
+typedef enum { INIT_ZEROS, INIT_ONES, INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM, INIT_TRUNC_NORMAL } InitKind;
+
+struct Param {
+    int id;            /* order of first use in the traced forward, unused ones after, by path */
+    const char *path;  /* "layers.0.mlp.up.weight" */
+    Source src;
+    Module *owner;
+    Dtype dtype;       /* as stored (the master) */
+    int dims;
+    int64_t shape[MAX_DIMS];
+    bool requires_grad;
+    bool is_buffer;    /* nn.buffer: no gradient, every rank whole */
+    InitKind init;
+    double init_a, init_b; /* constant · mean,std · low,high · mean,std (cut at 2 std) */
+    uint64_t key;      /* Philox key from the path */
+    bool reached;      /* the loss reaches it (set by autodiff) */
+    Value *grad;       /* its gradient in g->train: fresh, contiguous, in its unit's reduce dtype (set by autodiff) */
+    int group;         /* optimizer parameter group */
+    Unit *unit;
+    int64_t flat_offset; /* elements, in its unit's flat buffer */
+    Value *value;      /* its value in traced code */
+};
+
+/* Persistent bytes: alive across programs, at one fixed offset. */
+typedef enum {
+    S_MASTER, S_WIRE, S_MOMENT1, S_MOMENT2, S_GRAD, S_FROZEN, S_BUFFER, S_INPUT, S_OUTPUT, S_RECORD, S_METRICS, S_STEP, N_STATE_CLASSES
+} StateClass;
+const char *state_class_name(StateClass c); /* "master parameters", ... */
+struct State {
+    int id;
+    const char *name; /* "layers.3/master" */
+    StateClass cls;
+    Dtype dtype;
+    int64_t numel;
+    bool on_host;
+    Unit *unit;
+    Param *param;   /* buffers */
+    Value *value;   /* the value that stands for it, in every program */
+};
+
+struct Unit {
+    int id;
+    Module *module;
+    UnitPolicy *policy;
+    VEC(Param *) params;      /* trainable ones first, in flat order */
+    int64_t numel;            /* of the trainable flat buffer, padded to shards × 256 */
+    int64_t frozen_numel;     /* of the frozen flat buffer, likewise; 0: none */
+    int shards, replicas;
+    Dtype dtype, wire, reduce;/* of master, of gather, of reduce */
+    State *master, *wire_shard, *m, *v, *grad, *frozen;
+};
+
+/* ── inputs, metrics, optimizer, training ───────────────────────────────────────────────────────── */
+typedef struct {
+    const char *name;
+    Dtype dtype;
+    int dims;
+    int64_t shape[MAX_DIMS]; /* one rank's microbatch */
+    const char *from;        /* data source: "tokens" or a record field */
+    int shift;
+    Source src;
+    Value *value, *sample_value; /* in the training trace; in the sample trace (NULL: not used there) */
+    State *state;
+} Input;
+
+typedef struct { const char *name; Source src; bool is_sum; } Metric; /* index in Graph.metrics = slot in S_METRICS */
+
+typedef enum { OPT_SGD, OPT_ADAM, OPT_ADAMW } OptKind;
+typedef struct { const char **match; int nmatch; double lr, weight_decay; bool has_lr, has_wd; Source src; } OptGroup;
+typedef struct {
+    OptKind kind;
+    Source src;
+    double lr, beta1, beta2, eps, weight_decay, momentum;
+    bool nesterov;
+    VEC(OptGroup) groups; /* group 0 is the default one: lr and weight_decay above */
+} Optimizer;
+
+typedef enum { SCHED_CONSTANT, SCHED_LINEAR, SCHED_COSINE } SchedKind;
+typedef struct { SchedKind kind; int64_t warmup, total; double min_ratio; } LrSchedule;
+
+typedef struct { const char *name; Source src; const char *text; } OptionValue; /* nn.options as resolved */
+
+/* A loss's normaliser: the host counts targets of `input` unequal to `ignore` over the whole step. Slot = index. */
+typedef struct { Input *input; int64_t ignore; } CountSlot;
+
+struct Program {
+    const char *name;  /* init start micro_first micro micro_last (micro alone where accumulate = 1) eval sample */
+    VEC(Op *) ops;     /* a valid sequential order */
+    Value *loss;       /* scalar fp32; NULL where there is none */
+    Value *logits;     /* sample only */
+};
+
+struct Graph {
+    Arena *arena;
+    const char *file;          /* model file */
+    const char *name;          /* "gpt2" */
+    Module *root;
+    VEC(Module *) modules;
+    VEC(Value *) values;
+    VEC(Param *) params;
+    VEC(Unit *) units;
+    VEC(State *) states;
+    VEC(Input *) inputs;
+    VEC(Metric) metrics;       /* 0 loss, 1 grad_norm, then nn.log names */
+    VEC(CountSlot) counts;
+    VEC(OptionValue) options;
+    VEC(Program *) programs;
+    Optimizer *optimizer;
+    LrSchedule schedule;
+    double clip_grad_norm;     /* 0: none */
+    int accumulate;            /* build-time default; 1 builds the single program */
+    bool deterministic;
+    int world, nodes;
+    int next_op;               /* numbering of traced ops */
+    int ngroups;               /* fused kernels */
+    State *record, *metrics_state, *step_state;
+    Program *train, *eval, *sample; /* as traced; lower turns them into programs[] */
+};
+
+Graph *graph_new(Arena *a);
+Value *new_value(Graph *g, Dtype d, int dims, const int64_t *shape); /* contiguous */
+Value *new_view(Graph *g, Value *of, int dims, const int64_t *shape, const int64_t *stride, int64_t extra_offset);
+Op *new_op(Graph *g, OpKind k);                                      /* not yet in a program */
+State *new_state(Graph *g, StateClass c, const char *name, Dtype d, int64_t numel, Unit *u);
+
+/* ── the table of ops (ir/ops.c, ir/rules_*.c) ──────────────────────────────────────────────────── */
+typedef struct {
+    double flops, bytes; /* of one execution: arithmetic, and memory traffic in its arena */
+} Cost;
+
+typedef struct Builder Builder; /* appends ops to a list, inheriting module, source, phase and origin; ir/build.h */
+
+typedef struct {
+    const char *name;
+    int min_in, max_in, nout;
+    unsigned traits;
+    void (*infer)(Graph *g, Op *op); /* sets op->out[] (new values or views) from op->in[] and attributes; fails with a
+                                        diagnostic at op->src that shows the shapes and the remedy */
+    void (*grad)(Builder *b, Op *op, Value **gout, Value **gin); /* gout[i] may be NULL (no gradient reaches it); sets
+                                                                    gin[i] for operands that want one; NULL rule: none */
+    Cost (*cost)(const Op *op);
+    int64_t (*workspace)(const Op *op, int threads); /* bytes; NULL: none */
+    unsigned inplace;      /* bit k: operand k, dead afterwards, may lend its bytes to result 0 */
+    unsigned updates;      /* bit k: operand k (a state, or an accumulator) is written in place; result 0 is none */
+    const char *expr;      /* pointwise: C expression over a, b, c (operands) and f0, f1 (attributes), in `real` */
+} OpInfo;
+extern const OpInfo op_info[N_OPS];
+bool op_is(const Op *op, unsigned trait);
+OpKind op_by_name(const char *name); /* N_OPS when unknown */
+
+void check_graph(const Graph *g, const char *after); /* the IR's invariants; aborts with a message naming the pass */
+void dump_program(FILE *f, const Graph *g, const Program *p);
+
+#endif

@@ -1,0 +1,18 @@
+/* The way of a model through the compiler, one line a pass.
+ * Relies on: every pass.
+ * Relied on by: main.c, the tests. */
+#ifndef SHARDC_PIPELINE_H
+#define SHARDC_PIPELINE_H
+
+#include "devices/device.h"
+#include "ir/plan.h"
+
+typedef struct {
+    const char *dump_after; /* pass name, or NULL */
+    int redzone;            /* bytes of guard round every storage (tests); 0 */
+} PipelineOptions;
+
+void lower(Graph *g, const Device *d, const PipelineOptions *o);       /* traced model -> g->programs */
+Plan *make_plan(Graph *g, const Device *d, const PipelineOptions *o);  /* order, place, wait, verify, simulate */
+
+#endif

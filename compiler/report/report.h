@@ -1,0 +1,24 @@
+/* What people read: predictions, schedules and findings as text or JSON; the plan's JSON, both ways.
+ * Relies on: plan.h, jansson.
+ * Relied on by: main.c, emit (plan.json), the tests. */
+#ifndef SHARDC_REPORT_H
+#define SHARDC_REPORT_H
+
+#include "../ir/plan.h"
+#include "../verify/verify.h"
+
+typedef struct { bool color; const char *program, *module, *stream; /* inspect: filters, NULL: all */ } ReportOptions;
+
+void report_predict_text(FILE *f, const Plan *p, const ReportOptions *o);
+void report_predict_json(FILE *f, const Plan *p);
+bool plan_fits(const Plan *p);
+void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o);
+void report_findings_text(FILE *f, const Plan *p, const Findings *v);
+void report_findings_json(FILE *f, const Plan *p, const Findings *v);
+void plan_write_json(FILE *f, const Plan *p);
+/* From a plan.json, or a binary built by shardc (the plan is embedded between the markers SHARDC_PLAN_BEGIN/END). Checks
+ * every field; a damaged file ends in one diagnostic that names path and position. */
+Plan *plan_read(Arena *a, const char *path);
+Plan *plan_read_text(Arena *a, const char *text, size_t n, const char *path); /* the fuzzing entry */
+
+#endif

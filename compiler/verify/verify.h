@@ -1,0 +1,18 @@
+/* Promise P4: proves a plan sound from the plan alone. Shares no code with order, place and wait.
+ * Relies on: plan.h.
+ * Relied on by: pipeline.c (every build), `shardc verify`, the tests. */
+#ifndef SHARDC_VERIFY_H
+#define SHARDC_VERIFY_H
+
+#include "../ir/plan.h"
+
+typedef struct {
+    const char *rule;  /* "read-before-write", "overlap", "collective-order", "update-once", "succession", "bounds", "wait" */
+    const char *program, *first, *second; /* event ids; second may be NULL */
+    char *text;        /* one sentence with the missing edge or the overlapping bytes */
+} Finding;
+typedef VEC(Finding) Findings;
+
+Findings *verify(Arena *a, const Plan *p);
+
+#endif
