@@ -1,48 +1,90 @@
-# shardc: build, demo, tests. `make setup` is the only target that installs anything.
-B      ?= build
-CC     ?= gcc
-WARN   := -std=gnu17 -Wall -Wextra -Werror -Wno-unused-parameter
-CPPF   := -D_GNU_SOURCE -Icompiler -Iruntime
-LUA    := $(shell pkg-config --cflags lua5.4 2>/dev/null)
-OPT    ?= -O2 -g
-CFLAGS += $(WARN) $(CPPF) $(LUA) $(OPT) -MMD -MP
+# shardc: `make demo` shows it, `make test` proves it; `make setup` is the only target that installs anything.
+B       ?= build
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+OPT     ?= -O2 -g
+WARN    := -std=gnu17 -Wall -Wextra -Werror -Wno-unused-parameter
+CPPF    := -D_GNU_SOURCE -Icompiler -Iruntime -I/usr/include/lua5.4 -I/usr/include/x86_64-linux-gnu/openblas-serial
+CFLAGS  += $(WARN) $(CPPF) $(OPT) -MMD -MP
 # Kernels: no contraction, so that a result never depends on how the compiler vectorised it.
-KFLAGS := -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math
-BLAS   := -I/usr/include/x86_64-linux-gnu/openblas-serial
+KFLAGS  := -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math
+LIBS    := -l:liblua5.4.a -ljansson -lm -ldl
+BLASLIB := /usr/lib/x86_64-linux-gnu/openblas-serial/libopenblas.a
+RUNLIBS := $(BLASLIB) -l:libjansson.a -lm -lpthread
 
 COMPILER_SRC := $(filter-out compiler/main.c,$(wildcard compiler/*.c compiler/*/*.c))
-RUNTIME_SRC  := $(wildcard runtime/host/*.c runtime/cpu/*.c)
+HOST_SRC     := $(wildcard runtime/host/*.c)
+CPU_SRC      := $(wildcard runtime/cpu/*.c)
 COMPILER_OBJ := $(COMPILER_SRC:%.c=$(B)/%.o)
-RUNTIME_OBJ  := $(RUNTIME_SRC:%.c=$(B)/%.o)
-LUA_SRC      := $(wildcard compiler/lua/*.lua compiler/devices/*.lua)
-UNIT_SRC     := $(wildcard tests/unit/*.c)
-LIBS         := -l:liblua5.4.a -ljansson -lm -ldl
+HOST_OBJ     := $(HOST_SRC:%.c=$(B)/%.o)
+CPU_OBJ      := $(CPU_SRC:%.c=$(B)/%.o)
+EMBEDDED     := $(wildcard compiler/lua/*.lua compiler/devices/*.lua)
 
 all: $(B)/shardc $(B)/libsc_cpu.a
 
-$(B)/compiler/%.o: compiler/%.c
+# ── objects ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+$(B)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -c $< -o $@
-$(B)/runtime/host/%.o: runtime/host/%.c
-	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -c $< -o $@
-$(B)/runtime/cpu/%.o: runtime/cpu/%.c
-	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(KFLAGS) $(BLAS) -c $< -o $@
-
-$(B)/compiler/lua/embed.o: $(LUA_SRC)
+	$(CC) $(CFLAGS) $(if $(filter runtime/cpu/%,$<),$(KFLAGS)) $(VARIANT) -c $< -o $@
+$(B)/compiler/lua/embed.o: $(EMBEDDED)
 
 $(B)/libshardc.a: $(COMPILER_OBJ)
-	@rm -f $@
-	ar rcs $@ $^
+	@rm -f $@ && ar rcs $@ $^
 $(B)/shardc: $(B)/compiler/main.o $(B)/libshardc.a
 	$(CC) $(OPT) $^ $(LDFLAGS) $(LIBS) -o $@
-$(B)/libsc_cpu.a: $(RUNTIME_OBJ)
-	@rm -f $@
-	ar rcs $@ $^
+$(B)/libsc_cpu.a: $(HOST_OBJ) $(CPU_OBJ)
+	@rm -f $@ && ar rcs $@ $^
 
+# ── runtime variants that the tests link with: libsc_cpu_<variant>.a ─────────────────────────────────────────────────
+ASAN := -fsanitize=address,undefined -fno-omit-frame-pointer
+TSAN := -fsanitize=thread -DSC_RANK_THREADS
+libs-asan: VFLAGS := $(ASAN)
+libs-tsan: VFLAGS := $(TSAN)
+libs-fp64: VFLAGS := -DSC_FP64
+libs-%:
+	$(MAKE) B=$(B)/$* OPT="-O1 -g" VARIANT="$(VFLAGS)" $(B)/$*/libsc_cpu.a
+	cp $(B)/$*/libsc_cpu.a $(B)/libsc_cpu_$*.a
+
+# ── unit tests ───────────────────────────────────────────────────────────────────────────────────────────────────────
+U := $(B)/tests/unit
+UNITS := $(B)/unit_compiler $(B)/unit_kernels $(B)/unit_runtime $(B)/unit_host
+COMPILER_TESTS := $(patsubst %,$(U)/%.o,$(filter $(notdir $(basename $(wildcard tests/unit/*.c))),\
+	test_frontend test_ir test_lower test_schedule test_verify test_plan_json small_plan sc_enums))
+$(B)/unit_compiler: $(COMPILER_TESTS) $(B)/libshardc.a
+	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(LIBS) -o $@
+$(B)/unit_kernels: $(U)/test_kernels.o $(filter $(B)/runtime/cpu/k_%,$(CPU_OBJ))
+	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(RUNLIBS) -o $@
+$(B)/unit_runtime: $(U)/test_runtime_cpu.o $(CPU_OBJ)
+	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(RUNLIBS) -o $@
+$(B)/unit_host: $(U)/test_host.o $(U)/mock_target.o $(filter-out $(B)/runtime/host/main.o,$(HOST_OBJ))
+	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(RUNLIBS) -o $@
+unit: $(UNITS)
+
+# ── what people call ─────────────────────────────────────────────────────────────────────────────────────────────────
+setup:
+	@sh tests/setup.sh
+demo: setup
+	@$(MAKE) --no-print-directory all
+	@sh tests/demo.sh $(B)
+test: setup
+	@$(MAKE) --no-print-directory all unit libs-asan libs-tsan libs-fp64
+	@/usr/bin/python3 tests/program/run.py --build $(B)
+bench: all
+	@/usr/bin/python3 bench/cpu_gpt2.py --build $(B)
+lint:
+	clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' | grep -v '^generated/')
+	sh tests/lint.sh
+generated: all
+	sh tests/generated.sh $(B) update
+PREFIX ?= /usr/local
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/shardc/runtime $(DESTDIR)$(PREFIX)/lib/shardc
+	install $(B)/shardc $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 $(B)/libsc_cpu.a $(DESTDIR)$(PREFIX)/lib/shardc/
+	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/
 clean:
 	rm -rf $(B)
 
--include $(COMPILER_OBJ:.o=.d) $(RUNTIME_OBJ:.o=.d) $(B)/compiler/main.d
-.PHONY: all clean
+-include $(COMPILER_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(CPU_OBJ:.o=.d) $(B)/compiler/main.d $(wildcard $(U)/*.d)
+.PHONY: all unit setup demo test bench lint generated install clean

@@ -58,17 +58,31 @@ void sc_reduce_scatter(sc_rank *r, int event, sc_stream s, int comm, sc_tensor o
 void sc_all_reduce(sc_rank *r, int event, sc_stream s, int comm, sc_tensor x);
 void sc_copy_bytes(sc_rank *r, int event, sc_stream s, sc_tensor out, sc_tensor in); /* offload, fetch */
 
-/* T(BF16, 0x1000, 8, 768): contiguous, in the device arena. V(BF16, 0x1000, SHAPE(8, 768), STRIDE(2304, 1)): a view. */
-#define SC_NARG(...) (sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+/* T(BF16, 0x1000, 8, 768): contiguous, in the device arena; H: in the host arena. V(BF16, 0x1000, 2, SHAPE(8, 768),
+ * STRIDE(2304, 1)): a view; VH: in the host arena. All are constant, so that the step's text compiles to tables and calls. */
 sc_tensor sc_contiguous(int host, sc_dtype d, uint64_t at, int dims, const int64_t *shape);
-#define T(d, a, ...) sc_contiguous(0, d, a, (int)SC_NARG(__VA_ARGS__), (int64_t[]){__VA_ARGS__})
-#define H(d, a, ...) sc_contiguous(1, d, a, (int)SC_NARG(__VA_ARGS__), (int64_t[]){__VA_ARGS__})
+#define SC_NARG(...) ((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
+#define SC_PACKED(h, d, a, n, s0, s1, s2, s3, s4, s5, ...)                                     \
+    ((sc_tensor){.at = (a),                                                                    \
+                 .host = (h),                                                                  \
+                 .dtype = (d),                                                                 \
+                 .dims = (n),                                                                  \
+                 .shape = {s0, s1, s2, s3, s4, s5},                                            \
+                 .stride = {(int64_t)(s1) * (s2) * (s3) * (s4) * (s5), (int64_t)(s2) * (s3) * (s4) * (s5), \
+                            (int64_t)(s3) * (s4) * (s5), (int64_t)(s4) * (s5), s5, 1}})
+#define T(d, a, ...) SC_PACKED(0, d, a, SC_NARG(__VA_ARGS__), ##__VA_ARGS__, 1, 1, 1, 1, 1, 1, 1)
+#define H(d, a, ...) SC_PACKED(1, d, a, SC_NARG(__VA_ARGS__), ##__VA_ARGS__, 1, 1, 1, 1, 1, 1, 1)
 #define SHAPE(...) {__VA_ARGS__}
 #define STRIDE(...) {__VA_ARGS__}
 #define V(d, a, n, sh, st) ((sc_tensor){.at = (a), .dtype = (d), .dims = (n), .shape = sh, .stride = st})
-#define ATTR(...) (&(sc_attr){__VA_ARGS__})
-#define RUN(e, s, k, attr, ...) \
-    sc_run(r, e, s, sc_k_##k, attr, (int)(sizeof((sc_tensor[]){__VA_ARGS__}) / sizeof(sc_tensor)), (sc_tensor[]){__VA_ARGS__})
+#define VH(d, a, n, sh, st) ((sc_tensor){.at = (a), .host = 1, .dtype = (d), .dims = (n), .shape = sh, .stride = st})
+#define ATTR(...) {__VA_ARGS__}
+#define RUN(e, s, k, attr, ...)                                                               \
+    do {                                                                                      \
+        static const sc_attr a_ = attr;                                                       \
+        static const sc_tensor t_[] = {__VA_ARGS__};                                          \
+        sc_run(r, e, s, sc_k_##k, &a_, (int)(sizeof t_ / sizeof *t_), t_);                    \
+    } while (0)
 
 /* ── tables of the build ───────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct { int storage; int64_t offset, size; } sc_access;
@@ -78,6 +92,7 @@ typedef struct {
     sc_stream stream;
     const int *waits; int nwaits;
     const sc_access *reads, *writes; int nreads, nwrites;
+    uint64_t written;             /* bit k: tensor k of the event is a result or is updated in place */
 } sc_event_info;
 typedef struct { const char *name; uint64_t at; int64_t size; int host, program, first, last; } sc_storage_info; /* program -1: persistent */
 typedef struct {
@@ -96,7 +111,11 @@ typedef struct { /* offsets of the rank's shard of each state; has[k]: it exists
     sc_dtype dtype, wire;
     uint64_t master, wire_shard, m, v, frozen; int has_master, has_wire, has_m, has_v, has_frozen, host_master, host_wire, host_m, host_v, host_frozen;
 } sc_unit_info;
-typedef struct { const char *name, *from; sc_dtype dtype; int dims; int64_t shape[SC_DIMS]; int shift; uint64_t at; int in_sample; } sc_input_info;
+typedef struct { const char *name, *from; sc_dtype dtype; int dims; int64_t shape[SC_DIMS]; int shift; uint64_t at; int in_sample;
+    int64_t limit; /* integer inputs: values lie in [0, limit) or equal a count's `ignore`; 0: not known */
+    uint64_t sample_at; int sample_dims; int64_t sample_shape[SC_DIMS]; /* in_sample: its own state in the sample program */
+    int sample_only; /* no training or eval program reads it: `at` is unused */
+} sc_input_info;
 typedef struct { int input; int64_t ignore; } sc_count_info;
 typedef struct { double lr, weight_decay; } sc_group_info;
 typedef struct { /* a value that --dump can copy out, after its event */

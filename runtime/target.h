@@ -13,7 +13,8 @@ typedef struct { /* debugging switches of a run; none changes a bit of the resul
     int64_t dump_step;
     const char *dump_path;
     const char *trace_path;
-    double stall_s;           /* watchdog: no progress for so long is a hang */
+    double stall_s;           /* watchdog: no progress for so long is a hang; 0: none */
+    int threads;              /* threads a rank computes with, at most those of the build; 0: those of the build */
 } sc_debug;
 
 /* Runs `body(rank)` on every rank of this process's share of the world: forks (or, with -DSC_RANK_THREADS, starts threads).

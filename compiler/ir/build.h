@@ -28,4 +28,7 @@ Value *build_reshape(Builder *b, Value *a, int dims, const int64_t *shape); /* v
 Value *build_transpose(Builder *b, Value *a, const int *perm);
 Value *build_cast(Builder *b, Value *a, Dtype d);                  /* a itself when equal */
 
+/* A T_WIDE_GRAD op stores its results as `d`: sets its attribute and the dtype of its results. */
+void set_result_dtype(Op *op, Dtype d);
+
 #endif

@@ -41,6 +41,8 @@ enum {
     T_OPTIMIZER = 1 << 10, /* updates parameters */
     T_NO_GRAD = 1 << 11,   /* gradient is zero by definition (comparisons, detach) */
     T_HOST_OK = 1 << 12,   /* may run on the host stream over the host arena */
+    T_SETS = 1 << 13,      /* writes the state that it updates without reading it. With two operands (store): reads too where i0
+                              is set, and touches operand 1 from element i1 on, as many as operand 0 has */
 };
 
 enum { MAX_DIMS = 6, MAX_IN = 16, MAX_INTS = 12, MAX_FLOATS = 6 };
@@ -53,6 +55,7 @@ typedef struct Module Module;
 typedef struct Param Param;
 typedef struct State State;
 typedef struct Unit Unit;
+typedef struct Checkpoint Checkpoint;
 
 /* A tensor. Strides and offset in elements. A view has a base (never itself a view: chains are collapsed) and no bytes of
  * its own; so has an operand of an assemble op, whose base is the assembled value. */
@@ -98,18 +101,20 @@ struct Op {
     Op **body;             /* OP_FUSED: member ops in order, else NULL */
     int nbody;
     int call;              /* ordinal of the module call it was traced in (a module called twice has two) */
+    Checkpoint *checkpoint;/* policy of the outermost checkpointed call it was traced in, or NULL */
+    int region;            /* ordinal of that call in the trace, from 1; 0: none */
     int group;             /* fused kernel number: equal for clones of one group; else -1 */
     Value *scratch_value;  /* workspace, or NULL; also counted as a write */
     void *scratch;         /* owned by the running pass */
 };
 
 /* ── modules, policies ──────────────────────────────────────────────────────────────────────────── */
-typedef struct { /* nn.checkpoint_wrapper / nn.checkpoint */
+struct Checkpoint { /* nn.checkpoint_wrapper / nn.checkpoint */
     Source src;
     const char **save, **offload; /* op names ("attention", "linear") or "input"; "*" for all */
     int nsave, noffload;
     bool recompute; /* false: only offloads */
-} Checkpoint;
+};
 
 typedef struct { /* nn.fully_shard */
     Source src;
@@ -186,7 +191,8 @@ struct Unit {
     int64_t frozen_numel;     /* of the frozen flat buffer, likewise; 0: none */
     int shards, replicas;
     Dtype dtype, wire, reduce;/* of master, of gather, of reduce */
-    State *master, *wire_shard, *m, *v, *grad, *frozen;
+    State *master, *wire_shard, *m, *v, *grad; /* wire_shard: what gathers read; the master itself where that serves */
+    State *frozen, *frozen_wire;
 };
 
 /* ── inputs, metrics, optimizer, training ───────────────────────────────────────────────────────── */

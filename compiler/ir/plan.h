@@ -71,6 +71,7 @@ typedef struct {
     Arena *arena;
     const char *model, *target, *device;
     int world, nodes;
+    int threads;                       /* CPU target: threads a rank, which workspaces are sized for; 0: not known */
     OptionValue *options; int noptions;
     PlanProgram *programs; int nprograms;
     Storage *storages; int nstorages;  /* index = id */
@@ -86,7 +87,10 @@ typedef struct {
 } Plan;
 
 /* Succession of programs that a binary may run: verify proves each, the runtime follows it. */
-typedef struct { const char *from, *to; } Succession; /* "" is the start of the process */
+typedef struct {
+    const char *from, *to; /* "" is the start of the process */
+    int accumulating;      /* 1: only in builds that have micro_first, 0: only in those that have not, -1: in both */
+} Succession;
 extern const Succession successions[];
 extern const int nsuccessions;
 

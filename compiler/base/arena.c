@@ -1,0 +1,121 @@
+/* Bump arena, growable arrays, string buffers: all memory of a compilation, zeroed, freed at once.
+ * Relies on: the C library.
+ * Relied on by: everything in compiler/. */
+#include "base.h"
+
+#include <stdlib.h>
+
+typedef struct Block {
+    struct Block *next;
+    size_t used, size;
+    _Alignas(16) char bytes[];
+} Block;
+
+struct Arena {
+    Block *top;
+    size_t next_size;
+};
+
+enum { FIRST_BLOCK = 64 << 10, LARGEST_BLOCK = 32 << 20 };
+
+/* calloc, not malloc and memset: large blocks come as untouched zero pages. */
+static Block *block_new(size_t size, Block *next) {
+    Block *b = calloc(1, sizeof(Block) + size);
+    if (!b) fail(NOWHERE, "out of memory: %zu more bytes wanted; free memory or choose a smaller model", size);
+    b->size = size;
+    b->next = next;
+    return b;
+}
+
+Arena *arena_new(void) {
+    Arena *a = calloc(1, sizeof *a);
+    if (!a) fail(NOWHERE, "out of memory at the start; free memory and run again");
+    a->next_size = FIRST_BLOCK;
+    a->top = block_new(a->next_size, NULL);
+    return a;
+}
+
+void arena_free(Arena *a) {
+    if (!a) return;
+    for (Block *b = a->top, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+    free(a);
+}
+
+void *arena_alloc(Arena *a, size_t bytes) {
+    if (bytes > SIZE_MAX / 4) fail(NOWHERE, "out of memory: a request of %zu bytes; choose a smaller model", bytes);
+    bytes = (bytes + 15) & ~(size_t)15;
+    if (bytes > a->top->size - a->top->used) {
+        if (a->next_size < LARGEST_BLOCK) a->next_size *= 2;
+        if (bytes > a->next_size / 4) { /* a block of its own, below the top, which stays open */
+            Block *own = block_new(bytes, a->top->next);
+            own->used = bytes;
+            a->top->next = own;
+            return own->bytes;
+        }
+        a->top = block_new(a->next_size, a->top);
+    }
+    void *p = a->top->bytes + a->top->used;
+    a->top->used += bytes;
+    return p;
+}
+
+char *arena_strdup(Arena *a, const char *s) {
+    size_t n = strlen(s) + 1;
+    return memcpy(arena_alloc(a, n), s, n);
+}
+
+char *arena_printf(Arena *a, const char *fmt, ...) {
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (n < 0) n = 0;
+    char *s = arena_alloc(a, (size_t)n + 1);
+    vsnprintf(s, (size_t)n + 1, fmt, again);
+    va_end(again);
+    return s;
+}
+
+void *vec_grow(Arena *a, void *at, int *cap, size_t elem) {
+    if (*cap > INT32_MAX / 2) fail(NOWHERE, "a list grew beyond %d entries; choose a smaller model", *cap);
+    int more = *cap ? *cap * 2 : 8;
+    void *p = arena_alloc(a, elem * (size_t)more);
+    if (*cap) memcpy(p, at, elem * (size_t)*cap);
+    *cap = more;
+    return p;
+}
+
+static void str_reserve(Str *b, size_t more) {
+    if (b->n + more + 1 <= b->cap) return;
+    size_t cap = b->cap ? b->cap * 2 : 64;
+    while (cap < b->n + more + 1) cap *= 2;
+    char *s = arena_alloc(b->arena, cap);
+    if (b->n) memcpy(s, b->s, b->n);
+    b->s = s;
+    b->cap = cap;
+}
+
+void str_add(Str *b, const char *s) {
+    size_t n = strlen(s);
+    str_reserve(b, n);
+    memcpy(b->s + b->n, s, n + 1);
+    b->n += n;
+}
+
+void str_addf(Str *b, const char *fmt, ...) {
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (n > 0) {
+        str_reserve(b, (size_t)n);
+        vsnprintf(b->s + b->n, (size_t)n + 1, fmt, again);
+        b->n += (size_t)n;
+    }
+    va_end(again);
+}

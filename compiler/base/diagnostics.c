@@ -1,0 +1,90 @@
+/* The one way out on bad input: a message at the user's line, no half-written file left behind, exit 1 (2 for usage).
+ * Relies on: the C library; the list of temporary files that file.c keeps here.
+ * Relied on by: everything in compiler/. */
+#include "diagnostics.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { MAX_TEMPS = 64, MAX_NAME = 63 };
+static const char *temps[MAX_TEMPS];
+
+void temp_register(const char *path) {
+    for (int i = 0; i < MAX_TEMPS; i++)
+        if (!temps[i]) {
+            temps[i] = path;
+            return;
+        }
+}
+
+void temp_forget(const char *path) {
+    for (int i = 0; i < MAX_TEMPS; i++)
+        if (temps[i] == path) temps[i] = NULL;
+}
+
+static void remove_temps(void) {
+    for (int i = 0; i < MAX_TEMPS; i++)
+        if (temps[i]) unlink(temps[i]);
+}
+
+_Noreturn static void die(int code, Source at, const char *fmt, va_list ap) {
+    fflush(stdout);
+    if (at.file && at.line > 0)
+        fprintf(stderr, "%s:%d: ", at.file, at.line);
+    else
+        fprintf(stderr, "%s: ", at.file ? at.file : "shardc");
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    remove_temps();
+    exit(code);
+}
+
+void fail(Source at, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    die(1, at, fmt, ap);
+}
+
+void fail_usage(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    die(2, NOWHERE, fmt, ap);
+}
+
+/* Edit distance with transpositions (optimal string alignment), case free of charge; rows are kept for two steps back.
+ */
+static int distance(const char *a, const char *b) {
+    int n = (int)strlen(a), m = (int)strlen(b), row[3][MAX_NAME + 1];
+    for (int j = 0; j <= m; j++) row[0][j] = j;
+    for (int i = 1; i <= n; i++) {
+        int *now = row[i % 3], *before = row[(i + 2) % 3], *two = row[(i + 1) % 3];
+        now[0] = i;
+        for (int j = 1; j <= m; j++) {
+            int x = tolower((unsigned char)a[i - 1]), y = tolower((unsigned char)b[j - 1]);
+            int d = before[j - 1] + (x != y);
+            if (before[j] + 1 < d) d = before[j] + 1;
+            if (now[j - 1] + 1 < d) d = now[j - 1] + 1;
+            if (i > 1 && j > 1 && x == tolower((unsigned char)b[j - 2]) && y == tolower((unsigned char)a[i - 2]) &&
+                two[j - 2] + 1 < d)
+                d = two[j - 2] + 1;
+            now[j] = d;
+        }
+    }
+    return row[n % 3][m];
+}
+
+const char *nearest_name(const char *name, const char *const *candidates, int n) {
+    size_t len = strlen(name);
+    if (len > MAX_NAME) return NULL;
+    int best = len <= 3 ? 2 : len <= 6 ? 3 : 4; /* one more than what still counts as near */
+    const char *found = NULL;
+    for (int i = 0; i < n; i++) {
+        size_t other = strlen(candidates[i]);
+        size_t apart = other > len ? other - len : len - other;
+        if (other > MAX_NAME || apart >= (size_t)best) continue;
+        int d = distance(name, candidates[i]);
+        if (d < best && d < (int)other) best = d, found = candidates[i];
+    }
+    return found;
+}

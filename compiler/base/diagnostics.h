@@ -1,0 +1,12 @@
+/* Temporary files that a failing compilation removes.
+ * Relies on: base.h.
+ * Relied on by: base/file.c alone. */
+#ifndef SHARDC_DIAGNOSTICS_H
+#define SHARDC_DIAGNOSTICS_H
+
+#include "base.h"
+
+void temp_register(const char *path); /* the pointer itself is kept, and is the key to forget it by */
+void temp_forget(const char *path);
+
+#endif

@@ -1,0 +1,90 @@
+/* Files: output is written aside, synced and renamed, so that a failure leaves what was there; input is read whole.
+ * Relies on: the arena, diagnostics.
+ * Relied on by: reports, the emitter, readers of plans and models. */
+#include "diagnostics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { READ_LIMIT_GIB = 4, FIRST_READ = 64 << 10 };
+
+_Noreturn static void cannot(const char *what, const char *path, int error) {
+    fail(NOWHERE, "cannot %s %s: %s", what, path, strerror(error));
+}
+
+/* A link is followed, so that the rename replaces the file and not the link. */
+static char *real_path(Arena *a, const char *path) {
+    char *real = realpath(path, NULL), *kept = arena_strdup(a, real ? real : path);
+    free(real);
+    return kept;
+}
+
+OutFile out_open(Arena *a, const char *path) {
+    OutFile o = {.path = real_path(a, path)};
+    struct stat st;
+    bool exists = !stat(o.path, &st);
+    if (exists && S_ISDIR(st.st_mode)) fail(NOWHERE, "cannot write %s: it is a folder; give the name of a file", path);
+    if (exists && !S_ISREG(st.st_mode)) { /* a pipe or device cannot be renamed over: written directly */
+        if (!(o.f = fopen(o.path, "w"))) cannot("write", path, errno);
+        return o;
+    }
+    o.temp = arena_printf(a, "%s.tmp.%ld", o.path, (long)getpid());
+    if (!(o.f = fopen(o.temp, "w"))) cannot("write", path, errno);
+    temp_register(o.temp);
+    if (exists) fchmod(fileno(o.f), st.st_mode & 07777);
+    return o;
+}
+
+/* The name is durable only when its folder is; a folder that cannot be opened is no reason to fail. */
+static void sync_folder(const char *path) {
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    if (slash && slash - path >= PATH_MAX - 1) return;
+    int n = slash ? (int)(slash - path) + (slash == path) : 0;
+    snprintf(folder, sizeof folder, "%.*s", n ? n : 1, n ? path : ".");
+    int fd = open(folder, O_RDONLY | O_DIRECTORY);
+    if (fd < 0) return;
+    fsync(fd);
+    close(fd);
+}
+
+void out_commit(OutFile *o) {
+    if (fflush(o->f) || ferror(o->f)) cannot("write", o->path, errno ? errno : EIO);
+    if (o->temp && fsync(fileno(o->f))) cannot("write", o->path, errno);
+    if (fclose(o->f)) cannot("write", o->path, errno);
+    o->f = NULL;
+    if (!o->temp) return;
+    if (rename(o->temp, o->path)) cannot("write", o->path, errno);
+    temp_forget(o->temp);
+    sync_folder(o->path);
+}
+
+char *read_file(Arena *a, const char *path, size_t *size) {
+    FILE *f = fopen(path, "r");
+    if (!f) cannot("read", path, errno);
+    struct stat st;
+    if (fstat(fileno(f), &st)) cannot("read", path, errno);
+    if (S_ISDIR(st.st_mode)) fail(NOWHERE, "cannot read %s: it is a folder; give the name of a file", path);
+    size_t cap = st.st_size > 0 && S_ISREG(st.st_mode) ? (size_t)st.st_size + 1 : FIRST_READ, n = 0;
+    char *s = NULL;
+    for (bool more = true; more;) {
+        if (cap > (size_t)READ_LIMIT_GIB << 30)
+            fail(NOWHERE, "cannot read %s: it is larger than %d GiB; is it the right file?", path, READ_LIMIT_GIB);
+        char *larger = arena_alloc(a, cap);
+        if (n) memcpy(larger, s, n);
+        s = larger;
+        n += fread(s + n, 1, cap - 1 - n, f);
+        if (ferror(f)) cannot("read", path, errno);
+        int next = fgetc(f); /* a file that grew, or a pipe, goes on */
+        more = next != EOF && ungetc(next, f) != EOF;
+        cap *= 2;
+    }
+    fclose(f);
+    s[n] = 0;
+    if (size) *size = n;
+    return s;
+}

@@ -1,0 +1,42 @@
+/* The command line: what was asked for, and one function for each command.
+ * Relies on: base, plan.h.
+ * Relied on by: main.c and the files beside this one. */
+#ifndef SHARDC_CLI_H
+#define SHARDC_CLI_H
+
+#include "../ir/plan.h"
+
+typedef struct {
+    const char **inputs;
+    int ninputs;
+    const char *target, *device, *policy, *out, *format, *dump_after, *variant;
+    const char *program, *module, *stream; /* inspect's filters */
+    const char *batch;                     /* verify: a file of plan paths, for the tests */
+    const char **set;
+    int nset;
+    int world, nodes, redzone; /* world, nodes: 0 until given */
+    int separator;             /* data: a token between files, or -1 */
+    char **rest;               /* run: what follows --, for the program */
+    int nrest;
+} Options;
+
+int command_build(Arena *a, const Options *o);
+int command_run(Arena *a, const Options *o);
+int command_predict(Arena *a, const Options *o);
+int command_inspect(Arena *a, const Options *o);
+int command_verify(Arena *a, const Options *o);
+int command_data(Arena *a, const Options *o);
+
+/* From a model (runs the whole pipeline), a plan.json or a built binary. */
+Plan *plan_of(Arena *a, const Options *o, const char *input);
+bool is_model(const char *path); /* ends in .lua */
+
+/* Where a report goes: standard output, or the file of -o, renamed into place by output_done. */
+OutFile output(Arena *a, const Options *o);
+void output_done(const Options *o, OutFile *f);
+bool as_json(const Options *o);
+
+/* Numbers of the command line; a usage error names the option. */
+int64_t number_option(const char *option, const char *text, int64_t low, int64_t high);
+
+#endif

@@ -1,0 +1,80 @@
+/* From what stands on the command line to a plan, and where reports go.
+ * Relies on: front end, pipeline, devices, report (plan_read).
+ * Relied on by: every command but data. */
+#include "../devices/device.h"
+#include "../frontend/frontend.h"
+#include "../pipeline.h"
+#include "../report/report.h"
+#include "cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+bool is_model(const char *path) {
+    size_t n = strlen(path);
+    return n > 4 && !strcmp(path + n - 4, ".lua");
+}
+
+static void refuse_model_options(const Options *o, const char *input) {
+    const char *given = o->device       ? "--device"
+                        : o->world      ? "--world"
+                        : o->nodes      ? "--nodes"
+                        : o->nset       ? "--set"
+                        : o->policy     ? "--policy"
+                        : o->dump_after ? "--dump-after"
+                        : o->redzone    ? "--redzone"
+                                        : NULL;
+    if (given)
+        fail_usage("%s says how to compile a model, and %s is compiled already: give the model's .lua file", given,
+                   input);
+}
+
+static int nodes_of(const Options *o, const Device *d, int world) {
+    if (o->nodes) {
+        if (world % o->nodes)
+            fail_usage("--nodes %d does not divide --world %d: every node holds equally many ranks", o->nodes, world);
+        return o->nodes;
+    }
+    int each = d->ranks_per_node;
+    return each > 0 && world > each && world % each == 0 ? world / each : 1;
+}
+
+static Plan *compile(Arena *a, const Options *o, const char *input) {
+    const Device *d = device_load(a, o->device ? o->device : "cpu");
+    int world = o->world ? o->world : 1;
+    FrontendOptions f = {input, o->policy, o->set, o->nset, world, nodes_of(o, d, world)};
+    PipelineOptions p = {o->dump_after, o->redzone};
+    Graph *g = frontend_load(a, &f);
+    lower(g, d, &p);
+    return make_plan(g, d, &p);
+}
+
+Plan *plan_of(Arena *a, const Options *o, const char *input) {
+    if (is_model(input)) return compile(a, o, input);
+    refuse_model_options(o, input);
+    return plan_read(a, input);
+}
+
+OutFile output(Arena *a, const Options *o) {
+    return o->out ? out_open(a, o->out) : (OutFile){stdout, NULL, NULL};
+}
+
+void output_done(const Options *o, OutFile *f) {
+    if (o->out)
+        out_commit(f);
+    else if (fflush(stdout) || ferror(stdout))
+        fail(NOWHERE, "cannot write the report: %s", strerror(errno ? errno : EIO));
+}
+
+bool as_json(const Options *o) {
+    return o->format && !strcmp(o->format, "json");
+}
+
+int64_t number_option(const char *option, const char *text, int64_t low, int64_t high) {
+    char *end;
+    errno = 0;
+    long long x = strtoll(text, &end, 10);
+    if (end == text || *end || errno || x < low || x > high)
+        fail_usage("%s %s: a whole number from %lld to %lld is wanted", option, text, (long long)low, (long long)high);
+    return x;
+}

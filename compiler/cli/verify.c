@@ -1,0 +1,42 @@
+/* `shardc verify`: proves a schedule sound from the plan alone; names events and the missing edge where it is not.
+ * Relies on: input.c, report, verify.
+ * Relied on by: main.c. */
+#include "../report/report.h"
+#include "cli.h"
+
+/* One plan of a batch: a line "ok PATH" or "refused PATH rule", for tests that try thousands. */
+static void verify_one(const char *path) {
+    Arena *a = arena_new();
+    size_t n;
+    const char *text = read_file(a, path, &n);
+    PlanError error;
+    const Plan *p = plan_parse(a, text, n, &error);
+    const Findings *f = p ? verify(a, p) : NULL;
+    if (!p)
+        printf("refused %s unreadable: %s\n", path, error.text);
+    else if (f->n)
+        printf("refused %s %s: %s\n", path, f->at[0].rule, f->at[0].text);
+    else
+        printf("ok %s\n", path);
+    arena_free(a);
+}
+
+static int verify_batch(Arena *a, const char *list) {
+    char *save = NULL, *text = read_file(a, list, NULL);
+    for (char *path = strtok_r(text, "\n", &save); path; path = strtok_r(NULL, "\n", &save)) verify_one(path);
+    return 0;
+}
+
+int command_verify(Arena *a, const Options *o) {
+    if (o->batch) return verify_batch(a, o->batch);
+    if (!o->ninputs) fail_usage("verify wants a model, a plan.json or a built binary; `shardc verify -h` shows how");
+    const Plan *p = plan_of(a, o, o->inputs[0]);
+    const Findings *found = verify(a, p);
+    OutFile f = output(a, o);
+    if (as_json(o))
+        report_findings_json(f.f, p, found);
+    else
+        report_findings_text(f.f, p, found);
+    output_done(o, &f);
+    return found->n ? 1 : 0;
+}

@@ -1,0 +1,20 @@
+-- NVIDIA A100 SXM4 80 GB, eight in a node. Units: bytes, seconds, FLOP/s; *_us in microseconds.
+return {
+  name = "a100", target = "cuda",
+  source = "data sheet",
+  ranks_per_node = 8,
+  memory_bytes = 80 * 2^30, usable_bytes = 79.1 * 2^30,
+  memory_bandwidth = 2.039e12,
+  flops = { bf16 = 312e12, fp16 = 312e12, fp32 = 19.5e12, fp64 = 19.5e12 }, -- dense
+  matmul_efficiency = 0.8,
+  link_bandwidth = 300e9, link_latency_us = 4,        -- NVLink 3, one way
+  network_bandwidth = 25e9, network_latency_us = 10,  -- one 200 Gb/s port a GPU
+  host_bandwidth = 26e9,                              -- PCIe 4 x16, what of its 31.5 GB/s arrives
+  host_optimizer_bandwidth = 30e9,
+  launch_us = 3,
+  library = {
+    { name = "CUDA context",  bytes = 529 * 2^20, tolerance = 128 * 2^20, source = "measured on H200, CUDA 13.0" },
+    { name = "cuDNN",         bytes = 10 * 2^20,  tolerance = 10 * 2^20,  source = "measured on H200, cuDNN 9.19" },
+    { name = "NCCL",          bytes = 584 * 2^20, tolerance = 128 * 2^20, source = "measured on H200, NCCL 2.28.9, two communicators" },
+  },
+}

@@ -1,0 +1,59 @@
+/* Writes a plan as C: NAME.c (the step's text and the tables), NAME_kernels.c and NAME.plan.json, each aside and
+ * renamed. Relies on: step.c, kernels.c, tables.c; report.h for the plan's JSON. Relied on by: main.c, tests
+ * (generated/). */
+#include "emit.h"
+#include "../report/report.h"
+#include "text.h"
+#include <errno.h>
+#include <sys/stat.h>
+
+static void make_folder(Arena *a, const char *dir) {
+    for (const char *p = dir; (p = strchr(p + 1, '/'));) mkdir(arena_printf(a, "%.*s", (int)(p - dir), dir), 0777);
+    if (mkdir(dir, 0777) && errno != EEXIST)
+        fail(NOWHERE, "cannot make the folder %s: %s; choose another with -o", dir, strerror(errno));
+    struct stat st;
+    if (stat(dir, &st) || !S_ISDIR(st.st_mode)) fail(NOWHERE, "%s is not a folder; choose another with -o", dir);
+}
+
+/* A file whose text has not changed keeps its time, and with it what was compiled from it. */
+static void write_text(Arena *a, const char *path, const char *text) {
+    struct stat st;
+    size_t n = 0;
+    if (!stat(path, &st) && S_ISREG(st.st_mode) && (size_t)st.st_size == strlen(text)) {
+        const char *old = read_file(a, path, &n);
+        if (n == strlen(text) && !memcmp(old, text, n)) return;
+    }
+    OutFile o = out_open(a, path);
+    fputs(text, o.f);
+    out_commit(&o);
+}
+
+static void put_head(const Emit *e) {
+    const Plan *p = e->plan;
+    const char *name = c_comment(e->a, e->name), *model = c_comment(e->a, e->g->file);
+    fprintf(e->f, "/* %s: %s on %d rank%s of %s. Written by shardc; edits are lost.\n", name, model, p->world,
+            p->world == 1 ? "" : "s", c_comment(e->a, p->device));
+    fprintf(e->f,
+            " * One function a program, one statement an event. Addresses are bytes in the arena (%lld in all, host "
+            "arena %lld);\n",
+            (long long)p->arena_bytes[ARENA_DEVICE], (long long)p->arena_bytes[ARENA_HOST]);
+    fprintf(e->f, " * T(dtype, address, shape) is a tensor, V a view with strides, H and VH lie in the host arena.\n");
+    fprintf(e->f, " * Relies on: runtime/sc.h, the kernels of the target, %s_kernels. */\n", name);
+    fprintf(e->f, "#include \"sc.h\"\n\n");
+}
+
+void emit(const Plan *p, const char *dir, const char *name) {
+    Emit e = {.plan = p, .g = p->graph, .a = p->arena, .dir = dir, .name = name};
+    make_folder(e.a, dir);
+    const char *kernels = emit_kernels(&e);
+    OutFile json = out_open(e.a, join(e.a, dir, name, ".plan.json"));
+    plan_write_json(json.f, p);
+    out_commit(&json);
+    write_text(e.a, join(e.a, dir, name, "_kernels.c"), kernels);
+    OutFile out = out_open(e.a, join(e.a, dir, name, ".c"));
+    e.f = out.f;
+    put_head(&e);
+    emit_step(&e);
+    emit_tables(&e);
+    out_commit(&out);
+}

@@ -1,0 +1,311 @@
+/* Generated kernels: one C function per fused group, a loop over the group's iteration space with each member op's
+ * expression from ops.def. Every IR value is rounded to its dtype where the member stands, so that fusing changes no
+ * bit. Relies on: text.h; runtime/sc_pointwise.h (rows of the iteration space), runtime/sc_math.h (functions of
+ * expressions). Relied on by: emit.c. */
+#include "text.h"
+#include <ctype.h>
+
+/* ── names of a group's values ───────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    Emit *e;
+    const Op *op;
+    const Value **values; /* values with a C name */
+    const char **names;
+    int n;
+    Str *code, *notes; /* code decides whether two groups are the same; notes are comments, a line of code each */
+} Kernel;
+
+static const char *dtype_of(const Value *v) {
+    return dtype_name(v->dtype);
+}
+
+static bool is_integer(Dtype d) {
+    return d == INT32 || d == INT64;
+}
+
+static void name_value(Kernel *k, const Value *v, const char *name) {
+    k->values[k->n] = v;
+    k->names[k->n++] = name;
+}
+
+/* An operand may also be a plain reshape of a member's result, which has no bytes of its own. */
+static const char *find_name(const Kernel *k, const Value *v) {
+    for (int i = k->n - 1; i >= 0; i--)
+        if (k->values[i] == v) return k->names[i];
+    if (v->base && v->offset == 0 && value_contiguous(v) && value_numel(v) == value_numel(v->base))
+        return find_name(k, v->base);
+    return NULL;
+}
+
+static const Value *known_value(const Kernel *k, const Value *v) {
+    for (int i = 0; i < k->n; i++)
+        if (k->values[i] == v) return v;
+    return v->base;
+}
+
+_Noreturn static void defect(const Op *op, const char *what) {
+    fail(op->src, "%s in the fused group of %s (this is a defect of shardc: please report it with the model)", what,
+         op->id);
+}
+
+static void check_dtype(const Kernel *k, const Value *v) {
+    if (v->dtype == FP8_E4M3 || v->dtype == FP8_E5M2)
+        fail(k->op->src, "%s values cannot be computed with on the %s target; use bf16", dtype_name(v->dtype),
+             k->e->plan->target);
+}
+
+/* ── one member: its expression with operands and constants put in ───────────────────────────────────────────────────
+ */
+/* Integers are computed with in double (exact, and no division traps), everything else in real. */
+static const char *operand_text(Kernel *k, const Value *v, bool integers) {
+    const char *name = find_name(k, v);
+    if (!name) defect(k->op, "an operand without a name");
+    if (!is_integer(known_value(k, v)->dtype)) return name;
+    return arena_printf(k->e->a, "(%s)%s", integers ? "double" : "real", name);
+}
+
+static const char *constant_text(Kernel *k, double x, bool integers) {
+    const char *s = c_float(k->e->a, x);
+    return arena_printf(k->e->a, "(%s)%s%s%s", integers ? "double" : "real", *s == '-' ? "(" : "", s,
+                        *s == '-' ? ")" : "");
+}
+
+static const char *expression(Kernel *k, const Op *m) {
+    bool integers = m->nin > 0;
+    for (int i = 0; i < m->nin; i++) integers &= is_integer(m->in[i]->dtype) || m->in[i]->dtype == BOOL;
+    Str out = {.arena = k->e->a};
+    str_add(&out, "");
+    for (const char *p = op_info[m->kind].expr; *p;) {
+        int n = 0;
+        while (isalnum((unsigned char)p[n]) || p[n] == '_') n++;
+        if (n == 1 && *p >= 'a' && *p < 'a' + m->nin)
+            str_add(&out, operand_text(k, m->in[*p - 'a'], integers));
+        else if (n == 2 && *p == 'f' && isdigit((unsigned char)p[1]))
+            str_add(&out, constant_text(k, m->f[p[1] - '0'], integers));
+        else
+            str_addf(&out, "%.*s", n ? n : 1, p);
+        p += n ? n : 1;
+    }
+    return out.s;
+}
+
+static void put_line(Kernel *k, const char *code, const char *note) {
+    str_addf(k->code, "%s\n", code);
+    str_addf(k->notes, "%s\n", note);
+}
+
+static const char *member_note(Kernel *k, const Op *m) {
+    const char *file = m->src.file, *slash = file ? strrchr(file, '/') : NULL;
+    if (!file) return op_info[m->kind].name;
+    return arena_printf(k->e->a, "%s  %s:%d", op_info[m->kind].name, c_comment(k->e->a, slash ? slash + 1 : file),
+                        m->src.line);
+}
+
+static void put_member(Kernel *k, const Op *m, int index) {
+    const Value *v = m->out[0];
+    if (op_is(m, T_VIEW)) return; /* a reshape: find_name looks through it */
+    if (!op_info[m->kind].expr || m->nout != 1)
+        defect(k->op, arena_printf(k->e->a, "'%s', which has no expression,", op_info[m->kind].name));
+    check_dtype(k, v);
+    const char *name = arena_printf(k->e->a, "v%d", index);
+    put_line(k,
+             arena_printf(k->e->a, "        const %s %s = as_%s(%s);", is_integer(v->dtype) ? "int64_t" : "real", name,
+                          dtype_of(v), expression(k, m)),
+             member_note(k, m));
+    name_value(k, v, name);
+}
+
+/* ── a group ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static int64_t inner_stride(const Value *v) { /* of the last dimension that has extent; -1: known at run time only */
+    for (int d = v->dims - 1; d >= 0; d--)
+        if (v->shape[d] > 1) return v->stride[d] == 0 || v->stride[d] == 1 ? v->stride[d] : -1;
+    return 1;
+}
+
+/* All tensors have the result's shape, or all are contiguous and equally long. */
+static void check_shapes(const Op *op) {
+    bool same = true, flat = true;
+    const Value *first = op->nout ? op->out[0] : op->in[0];
+    for (int i = 0; i < op->nout + op->nin; i++) {
+        const Value *v = i < op->nout ? op->out[i] : op->in[i - op->nout];
+        same &= v->dims == first->dims && !memcmp(v->shape, first->shape, sizeof *v->shape * (size_t)first->dims);
+        flat &= value_contiguous(v) && value_numel(v) == value_numel(first);
+    }
+    if (!same && !flat) defect(op, "tensors of different shapes");
+}
+
+static const char *parameter(const Op *op, int i) {
+    return i < op->nout ? "y" : "x";
+}
+static int number(const Op *op, int i) {
+    return i < op->nout ? i : i - op->nout;
+}
+static const Value *tensor(const Op *op, int i) {
+    return i < op->nout ? op->out[i] : op->in[i - op->nout];
+}
+
+static void put_signature(Kernel *k) {
+    const Op *op = k->op;
+    Arena *a = k->e->a;
+    Str s = {.arena = a};
+    int column = 65;
+    str_add(&s, "static inline __attribute__((always_inline)) void row_@(int64_t n");
+    for (int i = 0; i < op->nout + op->nin; i++) {
+        const char *name = parameter(op, i),
+                   *piece = arena_printf(a, "%ssc_%s_t *%s%d, int64_t s%s%d", i < op->nout ? "" : "const ",
+                                         dtype_of(tensor(op, i)), name, number(op, i), name, number(op, i));
+        bool breaks = column + (int)strlen(piece) + 4 > 118;
+        str_addf(&s, ",%s%s", breaks ? "\n              " : " ", piece);
+        column = (breaks ? 15 : column + 2) + (int)strlen(piece);
+    }
+    str_add(&s, ") {");
+    put_line(k, s.s, "");
+    for (const char *p = s.s; *p; p++)
+        if (*p == '\n') str_add(k->notes, "\n"); /* a note a line */
+    put_line(k, "#pragma GCC ivdep", "");        /* a result may share its operand's bytes, element by element */
+    put_line(k, "    for (int64_t i = 0; i < n; i++) {", "");
+}
+
+static void put_body(Kernel *k) {
+    const Op *op = k->op;
+    Arena *a = k->e->a;
+    for (int i = 0; i < op->nin; i++) {
+        check_dtype(k, op->in[i]);
+        const char *name = arena_printf(a, "a%d", i), *t = dtype_of(op->in[i]);
+        if (is_integer(op->in[i]->dtype))
+            put_line(k, arena_printf(a, "        const int64_t a%d = x%d[i * sx%d];", i, i, i), "");
+        else
+            put_line(k, arena_printf(a, "        const real a%d = sc_from_%s(x%d[i * sx%d]);", i, t, i, i), "");
+        name_value(k, op->in[i], name);
+    }
+    for (int i = 0; i < op->nbody; i++) put_member(k, op->body[i], i);
+    for (int i = 0; i < op->nout; i++) {
+        const Value *v = op->out[i];
+        const char *name = find_name(k, v);
+        if (!name) defect(op, "a result that no member makes");
+        if (is_integer(v->dtype))
+            put_line(k, arena_printf(a, "        y%d[i * sy%d] = (sc_%s_t)%s;", i, i, dtype_of(v), name), "");
+        else
+            put_line(k, arena_printf(a, "        y%d[i * sy%d] = sc_to_%s(%s);", i, i, dtype_of(v), name), "");
+    }
+    put_line(k, "    }", "");
+    put_line(k, "}\n", "\n");
+}
+
+/* Strides known here are constants in one copy of the loop, which the compiler vectorises; the other copy takes any. */
+static void put_call(Kernel *k, bool constant) {
+    const Op *op = k->op;
+    Str s = {.arena = k->e->a};
+    str_addf(&s, "        %srow_@(w.n", constant ? "    " : "else ");
+    for (int i = 0; i < op->nout + op->nin; i++) {
+        int64_t stride = inner_stride(tensor(op, i));
+        if (constant && stride >= 0)
+            str_addf(&s, ", w.at[%d], %lld", i, (long long)stride);
+        else
+            str_addf(&s, ", w.at[%d], w.stride[%d]", i, i);
+    }
+    str_add(&s, ");");
+    put_line(k, s.s, "");
+}
+
+static void put_entry(Kernel *k) {
+    const Op *op = k->op;
+    Str s = {.arena = k->e->a};
+    int known = 0;
+    put_line(k, "void sc_k_fused_@(const sc_task *t) {", "");
+    put_line(k, "    sc_rows w;", "");
+    put_line(k, "    for (sc_rows_begin(&w, t); w.n; sc_rows_next(&w)) {", "");
+    for (int i = 0; i < op->nout + op->nin; i++) {
+        int64_t stride = inner_stride(tensor(op, i));
+        if (stride >= 0)
+            str_addf(&s, "%sw.stride[%d] == %lld", known++ ? " && " : "        if (", i, (long long)stride);
+    }
+    if (known) {
+        put_line(k, arena_printf(k->e->a, "%s)", s.s), "");
+        put_call(k, true);
+    }
+    if (known)
+        put_call(k, false);
+    else
+        put_call(k, true);
+    put_line(k, "    }", "");
+    put_line(k, "}", "");
+}
+
+static void make_kernel(Kernel *k) {
+    check_shapes(k->op);
+    put_signature(k);
+    put_body(k);
+    put_entry(k);
+}
+
+/* ── text of the file ────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static const char *header_comment(Emit *e, const Op *op) {
+    Str s = {.arena = e->a};
+    str_addf(&s, "/* %s · %s", c_comment(e->a, op->module->path[0] ? op->module->path : e->g->name),
+             phase_name(op->phase));
+    if (op->src.file) str_addf(&s, " · %s:%d", c_comment(e->a, op->src.file), op->src.line);
+    str_add(&s, " */\n");
+    return s.s;
+}
+
+/* Code and notes side by side; lines that go on (", ...") are joined, "@" becomes the group's number. */
+static void print_kernel(Str *out, const Kernel *k, int group) {
+    const char *c = k->code->s, *n = k->notes->s;
+    while (*c) {
+        const char *cend = strchr(c, '\n'), *nend = strchr(n, '\n');
+        for (const char *p = c; p < cend; p++) {
+            if (*p == '@')
+                str_addf(out, "%d", group);
+            else
+                str_addf(out, "%c", *p);
+        }
+        if (nend > n) str_addf(out, " /* %.*s */", (int)(nend - n), n);
+        str_add(out, "\n");
+        c = cend + 1;
+        n = nend + 1;
+    }
+    str_add(out, "\n");
+}
+
+static void take_group(Emit *e, const Op *op, Str *out, Map *seen, bool *done) {
+    if (op->group < 0 || op->group >= e->g->ngroups) defect(op, "a group number out of range");
+    if (done[op->group]) return;
+    done[op->group] = true;
+    Str code = {.arena = e->a}, notes = {.arena = e->a};
+    int most = op->nin + op->nbody + 1;
+    Kernel k = {.e = e, .op = op, .code = &code, .notes = &notes};
+    k.values = NEW_ARRAY(e->a, const Value *, most);
+    k.names = NEW_ARRAY(e->a, const char *, most);
+    make_kernel(&k);
+    int *first = map_get(seen, code.s);
+    if (first) {
+        e->canonical[op->group] = *first;
+        return;
+    }
+    e->canonical[op->group] = op->group;
+    map_put(seen, code.s, &e->canonical[op->group]);
+    str_add(out, header_comment(e, op));
+    print_kernel(out, &k, op->group);
+}
+
+const char *emit_kernels(Emit *e) {
+    Str out = {.arena = e->a};
+    Map *seen = map_new(e->a);
+    bool *done = NEW_ARRAY(e->a, bool, e->g->ngroups + 1);
+    e->canonical = NEW_ARRAY(e->a, int, e->g->ngroups + 1);
+    str_addf(&out, "/* Pointwise kernels of %s, one a fused group. Written by shardc; edits are lost.\n",
+             c_comment(e->a, e->name));
+    str_add(&out, " * Each value is rounded to its dtype where its op stands in the model: as_bf16(x) is x in bf16.\n"
+                  " * Relies on: runtime/sc_pointwise.h, runtime/sc_math.h. */\n");
+    str_add(&out, "#include \"sc.h\"\n#include \"sc_math.h\"\n#include \"sc_pointwise.h\"\n\n");
+    for (int p = 0; p < e->plan->nprograms; p++)
+        for (int i = 0; i < e->plan->programs[p].n; i++) {
+            const Op *op = e->plan->programs[p].events[i].op_ir;
+            if (op->body) take_group(e, op, &out, seen, done);
+        }
+    return out.s;
+}

@@ -1,0 +1,355 @@
+/* The static tables that describe a build to the runtime: sc_this_build and all that it points to.
+ * Relies on: text.h, ir/index_limit.h; runtime/sc.h for the types it fills.
+ * Relied on by: emit.c. */
+#include "../ir/index_limit.h"
+#include "text.h"
+
+static void put(const Emit *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void put(const Emit *e, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    vfprintf(e->f, fmt, ap);
+    va_end(ap);
+}
+
+static const char *quoted(const Emit *e, const char *s) {
+    return c_string(e->a, s);
+}
+
+static void put_shape(const Emit *e, const int64_t *shape, int dims) {
+    put(e, "{");
+    for (int d = 0; d < dims || d == 0; d++) put(e, "%s%lld", d ? ", " : "", d < dims ? (long long)shape[d] : 0);
+    put(e, "}");
+}
+
+/* An empty initialiser is not C: every table has at least one, unused, row. */
+static void open_table(const Emit *e, const char *type, const char *name) {
+    put(e, "static const %s %s[] = {\n", type, name);
+}
+static void close_table(const Emit *e, int n) {
+    put(e, n ? "};\n\n" : "    {0}};\n\n");
+}
+
+/* ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static int put_accesses(const Emit *e, const Access *a, int n) {
+    for (int i = 0; i < n; i++)
+        put(e, "    {%d, %lld, %lld},\n", a[i].storage, (long long)a[i].offset, (long long)a[i].size);
+    return n;
+}
+
+static void put_event_lists(const Emit *e, const PlanProgram *p, const char *name) {
+    int nwaits = 0, naccesses = 0;
+    open_table(e, "int", arena_printf(e->a, "waits_of_%s", name));
+    for (int i = 0; i < p->n; i++)
+        for (int k = 0; k < p->events[i].nwaits; k++)
+            put(e, "    %d,%s", p->events[i].waits[k], ++nwaits % 16 ? "" : "\n");
+    put(e, nwaits ? "};\n\n" : "    0};\n\n");
+    open_table(e, "sc_access", arena_printf(e->a, "accesses_of_%s", name));
+    for (int i = 0; i < p->n; i++) {
+        naccesses += put_accesses(e, p->events[i].reads, p->events[i].nreads);
+        naccesses += put_accesses(e, p->events[i].writes, p->events[i].nwrites);
+    }
+    close_table(e, naccesses);
+}
+
+static void put_events(const Emit *e, const PlanProgram *p) {
+    const char *name = c_name(e->a, p->name);
+    int wait = 0, access = 0;
+    put_event_lists(e, p, name);
+    open_table(e, "sc_event_info", arena_printf(e->a, "events_of_%s", name));
+    for (int i = 0; i < p->n; i++) {
+        const Event *x = &p->events[i];
+        put(e,
+            "    {%s, %s, %s, %s, %s, %d, %s, waits_of_%s + %d, %d, accesses_of_%s + %d, accesses_of_%s + %d, %d, %d, "
+            "0x%llx},\n",
+            quoted(e, x->id), quoted(e, x->op), quoted(e, x->module ? x->module : ""), quoted(e, phase_name(x->phase)),
+            quoted(e, x->src.file), x->src.line, c_stream(x->stream), name, wait, x->nwaits, name, access, name,
+            access + x->nreads, x->nreads, x->nwrites, (unsigned long long)event_written(x->op_ir));
+        wait += x->nwaits;
+        access += x->nreads + x->nwrites;
+    }
+    close_table(e, p->n);
+}
+
+static void put_programs(const Emit *e) {
+    for (int i = 0; i < e->plan->nprograms; i++) put_events(e, &e->plan->programs[i]);
+    open_table(e, "sc_program_info", "programs");
+    for (int i = 0; i < e->plan->nprograms; i++) {
+        const PlanProgram *p = &e->plan->programs[i];
+        put(e, "    {%s, program_%s, events_of_%s, %d},\n", quoted(e, p->name), c_name(e->a, p->name),
+            c_name(e->a, p->name), p->n);
+    }
+    close_table(e, e->plan->nprograms);
+}
+
+static void put_storages(const Emit *e) {
+    open_table(e, "sc_storage_info", "storages");
+    for (int i = 0; i < e->plan->nstorages; i++) {
+        const Storage *s = &e->plan->storages[i];
+        put(e, "    {%s, 0x%llx, %lld, %d, %d, %d, %d},\n", quoted(e, s->name), (unsigned long long)s->offset,
+            (long long)s->size, s->arena == ARENA_HOST, s->program, s->first, s->last);
+    }
+    close_table(e, e->plan->nstorages);
+}
+
+/* ── parameters and units ────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* A state that no event touches has no storage. */
+static bool placed(const State *s) {
+    return s && s->value && s->value->storage >= 0;
+}
+static unsigned long long state_at(const Emit *e, const State *s) {
+    return placed(s) ? value_at(e, s->value) : 0;
+}
+static int state_host(const Emit *e, const State *s) {
+    return placed(s) && value_host(e, s->value);
+}
+
+static const State *buffer_state(const Emit *e, const Param *p) {
+    for (int i = 0; i < e->g->states.n; i++)
+        if (e->g->states.at[i]->param == p && e->g->states.at[i]->cls == S_BUFFER) return e->g->states.at[i];
+    return NULL;
+}
+
+static int64_t param_numel(const Param *p) {
+    int64_t n = 1;
+    for (int d = 0; d < p->dims; d++) n *= p->shape[d];
+    return n;
+}
+
+static void put_params(const Emit *e) {
+    open_table(e, "sc_param_info", "params");
+    for (int i = 0; i < e->g->params.n; i++) {
+        const Param *p = e->g->params.at[i];
+        put(e, "    {%s, %s, %s, %d, ", quoted(e, p->path), quoted(e, p->owner ? p->owner->path : ""),
+            c_dtype(p->dtype), p->dims);
+        put_shape(e, p->shape, p->dims);
+        put(e, ", %d, %d, %d, %lld, %lld, %d, 0x%llx},\n", p->unit ? p->unit->id : -1,
+            p->reached && p->requires_grad && !p->is_buffer, p->is_buffer, (long long)p->flat_offset,
+            (long long)param_numel(p), p->group, p->is_buffer ? state_at(e, buffer_state(e, p)) : 0);
+    }
+    close_table(e, e->g->params.n);
+}
+
+static void put_units(const Emit *e) {
+    open_table(e, "sc_unit_info", "units");
+    for (int i = 0; i < e->g->units.n; i++) {
+        const Unit *u = e->g->units.at[i];
+        const State *s[] = {u->master, u->wire_shard, u->m, u->v, u->frozen};
+        put(e, "    {%s, %d, %d, %lld, %lld, %s, %s,\n        ", quoted(e, u->module->path), u->shards, u->replicas,
+            (long long)(u->numel / u->shards), (long long)(u->frozen_numel / u->shards), c_dtype(u->dtype),
+            c_dtype(u->wire));
+        for (int k = 0; k < 5; k++) put(e, "0x%llx, ", state_at(e, s[k]));
+        for (int k = 0; k < 5; k++) put(e, "%d, ", placed(s[k]));
+        for (int k = 0; k < 5; k++) put(e, "%d%s", state_host(e, s[k]), k < 4 ? ", " : "},\n");
+    }
+    close_table(e, e->g->units.n);
+}
+
+/* ── inputs, counts, metrics, groups ─────────────────────────────────────────────────────────────────────────────────
+ */
+static bool stands_for(const Value *v, const Value *input) {
+    return input && (v == input || v->base == input || (v->state && v->state == input->state));
+}
+
+/* The smallest table that this input's elements index in any program; fused ops index nothing. */
+static int64_t input_limit(const Emit *e, const Input *in) {
+    int64_t least = 0;
+    for (int p = 0; p < e->plan->nprograms; p++)
+        for (int i = 0; i < e->plan->programs[p].n; i++) {
+            const Op *op = e->plan->programs[p].events[i].op_ir;
+            for (int k = 0; k < op->nin; k++) {
+                int64_t limit = index_limit(op, k);
+                if (!limit || (!stands_for(op->in[k], in->value) && !stands_for(op->in[k], in->sample_value))) continue;
+                if (!least || limit < least) least = limit;
+            }
+        }
+    return least;
+}
+
+static unsigned long long input_at(const Emit *e, const Value *v) {
+    return v && v->storage >= 0 ? value_at(e, v) : 0;
+}
+
+static void put_inputs(const Emit *e) {
+    open_table(e, "sc_input_info", "inputs");
+    for (int i = 0; i < e->g->inputs.n; i++) {
+        const Input *in = e->g->inputs.at[i];
+        const Value *s = in->sample_value;
+        put(e, "    {%s, %s, %s, %d, ", quoted(e, in->name), quoted(e, in->from ? in->from : in->name),
+            c_dtype(in->dtype), in->dims);
+        put_shape(e, in->shape, in->dims);
+        put(e, ", %d, 0x%llx, %d, %lld, 0x%llx, %d, ", in->shift, input_at(e, in->value), s != NULL,
+            (long long)input_limit(e, in), input_at(e, s), s ? s->dims : 0);
+        put_shape(e, s ? s->shape : NULL, s ? s->dims : 0);
+        put(e, ", %d},\n", !in->value);
+    }
+    close_table(e, e->g->inputs.n);
+}
+
+static void put_counts(const Emit *e) {
+    open_table(e, "sc_count_info", "counts");
+    for (int i = 0; i < e->g->counts.n; i++) {
+        int input = 0;
+        while (input < e->g->inputs.n && e->g->inputs.at[input] != e->g->counts.at[i].input) input++;
+        put(e, "    {%d, %s},\n", input, c_int(e->a, e->g->counts.at[i].ignore));
+    }
+    close_table(e, e->g->counts.n);
+}
+
+static void put_metrics(const Emit *e) {
+    open_table(e, "char *const", "metrics");
+    for (int i = 0; i < e->g->metrics.n; i++) put(e, "    %s,\n", quoted(e, e->g->metrics.at[i].name));
+    put(e, e->g->metrics.n ? "};\n\n" : "    NULL};\n\n");
+}
+
+static void put_groups(const Emit *e) {
+    const Optimizer *o = e->g->optimizer;
+    open_table(e, "sc_group_info", "groups");
+    for (int i = 0; i < o->groups.n; i++) {
+        const OptGroup *x = &o->groups.at[i];
+        put(e, "    {%s, %s},\n", c_float(e->a, i && x->has_lr ? x->lr : o->lr),
+            c_float(e->a, i && x->has_wd ? x->weight_decay : o->weight_decay));
+    }
+    close_table(e, o->groups.n);
+}
+
+/* ── values that --dump can copy out ─────────────────────────────────────────────────────────────────────────────────
+ */
+/* "layers.3.mlp.up/e131", "layers.3.mlp.up.weight.grad"; of other programs than the training step: "eval/..." */
+static const char *dump_name(const Emit *e, const PlanProgram *p, const Event *x, int k) {
+    const Value *v = x->op_ir->out[k];
+    const char *prefix = strncmp(p->name, "micro", 5) ? arena_printf(e->a, "%s/", p->name) : "";
+    if (v->name) return arena_printf(e->a, "%s%s", prefix, v->name);
+    const char *module = x->module && x->module[0] ? x->module : e->g->name;
+    return arena_printf(e->a, k ? "%s%s/%s.%d" : "%s%s/%s", prefix, module, x->id, k);
+}
+
+static int put_dumps(const Emit *e) {
+    int n = 0;
+    open_table(e, "sc_dump_info", "dumps");
+    for (int p = 0; p < e->plan->nprograms; p++)
+        for (int i = 0; i < e->plan->programs[p].n; i++) {
+            const Event *x = &e->plan->programs[p].events[i];
+            for (int k = 0; k < x->op_ir->nout; k++, n++)
+                put(e, "    {%s, %d, %d, %s},\n", quoted(e, dump_name(e, &e->plan->programs[p], x, k)), p, i,
+                    c_tensor_initializer(e, x->op_ir->out[k]));
+        }
+    close_table(e, n);
+    return n;
+}
+
+/* ── the build ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void mix(uint64_t *h, const void *data, size_t n) { /* FNV-1a */
+    for (size_t i = 0; i < n; i++) *h = (*h ^ ((const unsigned char *)data)[i]) * 1099511628211u;
+}
+
+/* What a checkpoint must agree with: paths, shapes and dtypes, but neither world nor policies. */
+static unsigned long long model_hash(const Graph *g) {
+    uint64_t h = 14695981039346656037u;
+    for (int i = 0; i < g->params.n; i++) {
+        const Param *p = g->params.at[i];
+        int64_t dtype = p->dtype, dims = p->dims;
+        mix(&h, p->path, strlen(p->path) + 1);
+        mix(&h, &dtype, sizeof dtype);
+        mix(&h, &dims, sizeof dims);
+        mix(&h, p->shape, sizeof *p->shape * (size_t)p->dims);
+    }
+    return h;
+}
+
+static void put_plan_json(const Emit *e) {
+    const char *file = c_string(e->a, arena_printf(e->a, "%s.plan.json", e->name));
+    put(e, "/* The plan itself, so that every reading command takes the binary too. */\n");
+    put(e, "__asm__(\".pushsection .rodata\\n\"\n");
+    put(e, "        \".ascii \\\"SHARDC_PLAN_BEGIN\\\\n\\\"\\n\"\n");
+    put(e, "        \"sc_plan_json_begin:\\n\"\n");
+    put(e, "        \".incbin \\\"\" %s \"\\\"\\n\"\n", file);
+    put(e, "        \"sc_plan_json_end:\\n\"\n");
+    put(e, "        \".asciz \\\"\\\\nSHARDC_PLAN_END\\\"\\n\"\n");
+    put(e, "        \".popsection\\n\");\n");
+    put(e, "extern const char sc_plan_json_begin[], sc_plan_json_end[];\n\n");
+}
+
+static const char *optimizer_name(OptKind k) {
+    static const char *const names[] = {[OPT_SGD] = "sgd", [OPT_ADAM] = "adam", [OPT_ADAMW] = "adamw"};
+    return names[k];
+}
+
+static const char *schedule_name(SchedKind k) {
+    static const char *const names[] = {
+        [SCHED_CONSTANT] = "constant", [SCHED_LINEAR] = "linear", [SCHED_COSINE] = "cosine"};
+    return names[k];
+}
+
+static void put_logits(const Emit *e) {
+    const State *s = NULL;
+    int program = -1;
+    for (int i = 0; i < e->g->states.n; i++)
+        if (e->g->states.at[i]->cls == S_OUTPUT) s = e->g->states.at[i];
+    for (int i = 0; s && i < e->plan->nprograms; i++)
+        if (e->plan->programs[i].ir && e->plan->programs[i].ir->logits) program = i;
+    if (program < 0) {
+        put(e, "    .logits_program = -1,\n");
+        return;
+    }
+    const Value *v = e->plan->programs[program].ir->logits;
+    put(e, "    .logits_program = %d,\n    .logits_at = 0x%llx,\n    .logits_dtype = %s,\n    .logits_shape = {",
+        program, state_at(e, s), c_dtype(s->dtype));
+    for (int d = 0; d < 3; d++) { /* always [1, seq, vocab], whatever dimensions of one element the model left out */
+        int from = v->dims - 3 + d;
+        put(e, "%s%lld", d ? ", " : "", from >= 0 ? (long long)v->shape[from] : 1);
+    }
+    put(e, "},\n");
+}
+
+static void put_build(const Emit *e, int ndumps) {
+    const Plan *p = e->plan;
+    const Graph *g = e->g;
+    const Optimizer *o = g->optimizer;
+    put(e, "const sc_build sc_this_build = {\n");
+    put(e, "    .name = %s,\n    .model_file = %s,\n    .target = %s,\n", quoted(e, g->name), quoted(e, g->file),
+        quoted(e, p->target));
+    put(e, "    .world = %d,\n    .nodes = %d,\n    .threads = %d,\n    .accumulate = %d,\n", p->world,
+        p->nodes > 0 ? p->nodes : 1, p->threads > 0 ? p->threads : 1, g->accumulate > 0 ? g->accumulate : 1);
+    put(e, "    .arena_bytes = %llu,\n    .host_bytes = %llu,\n", (unsigned long long)p->arena_bytes[ARENA_DEVICE],
+        (unsigned long long)p->arena_bytes[ARENA_HOST]);
+    put(e, "    .programs = programs,\n    .nprograms = %d,\n    .storages = storages,\n    .nstorages = %d,\n",
+        p->nprograms, p->nstorages);
+    put(e, "    .params = params,\n    .nparams = %d,\n    .units = units,\n    .nunits = %d,\n", g->params.n,
+        g->units.n);
+    put(e, "    .inputs = inputs,\n    .ninputs = %d,\n    .counts = counts,\n    .ncounts = %d,\n", g->inputs.n,
+        g->counts.n);
+    put(e, "    .metrics = metrics,\n    .nmetrics = %d,\n    .metrics_at = 0x%llx,\n", g->metrics.n,
+        state_at(e, g->metrics_state));
+    put(e, "    .record_at = 0x%llx,\n    .step_at = 0x%llx,\n", state_at(e, g->record), state_at(e, g->step_state));
+    put(e, "    .dumps = dumps,\n    .ndumps = %d,\n", ndumps);
+    put_logits(e);
+    put(e, "    .optimizer = %s,\n    .schedule = %s,\n", quoted(e, optimizer_name(o->kind)),
+        quoted(e, schedule_name(g->schedule.kind)));
+    put(e, "    .beta1 = %s,\n    .beta2 = %s,\n    .eps = %s,\n", c_float(e->a, o->beta1), c_float(e->a, o->beta2),
+        c_float(e->a, o->eps));
+    put(e, "    .momentum = %s,\n    .clip = %s,\n", c_float(e->a, o->momentum), c_float(e->a, g->clip_grad_norm));
+    put(e, "    .warmup = %lld,\n    .total = %lld,\n    .min_ratio = %s,\n", (long long)g->schedule.warmup,
+        (long long)g->schedule.total, c_float(e->a, g->schedule.min_ratio));
+    put(e, "    .groups = groups,\n    .ngroups = %d,\n    .plan_hash = 0x%llxu,\n", o->groups.n, model_hash(g));
+    put(e, "    .plan_json = sc_plan_json_begin,\n    .plan_json_end = sc_plan_json_end,\n};\n");
+}
+
+void emit_tables(Emit *e) {
+    put(e, "/* ── tables of the build "
+           "───────────────────────────────────────────────────────────────────────────────────────────── */\n\n");
+    put_programs(e);
+    put_storages(e);
+    put_params(e);
+    put_units(e);
+    put_inputs(e);
+    put_counts(e);
+    put_metrics(e);
+    put_groups(e);
+    int ndumps = put_dumps(e);
+    put_plan_json(e);
+    put_build(e, ndumps);
+}

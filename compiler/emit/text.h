@@ -1,0 +1,43 @@
+/* What the emitter's files share: the emission under way, and the printing of names, strings, addresses and tensors.
+ * Relies on: plan.h, ir.h.
+ * Relied on by: emit.c, step.c, kernels.c, tables.c, build.c. */
+#ifndef SHARDC_EMIT_TEXT_H
+#define SHARDC_EMIT_TEXT_H
+
+#include "../ir/plan.h"
+
+typedef struct {
+    const Plan *plan;
+    const Graph *g;
+    Arena *a;
+    const char *dir, *name;
+    FILE *f;        /* NAME.c */
+    int *canonical; /* by fused group: the group whose kernel serves it (equal text is printed once) */
+} Emit;
+
+/* text.c */
+const char *c_name(Arena *a, const char *s);    /* an identifier: "micro", "layers_3" */
+const char *c_string(Arena *a, const char *s);  /* a C literal with its quotes, "NULL" for NULL */
+const char *c_comment(Arena *a, const char *s); /* fit to stand inside a comment */
+const char *c_float(Arena *a, double x);
+const char *c_int(Arena *a, int64_t x);
+const char *c_dtype(Dtype d);                     /* BF16 */
+const char *c_stream(Stream s);                   /* COMPUTE */
+uint64_t value_at(const Emit *e, const Value *v); /* byte offset in its arena */
+bool value_host(const Emit *e, const Value *v);
+const char *c_tensor(const Emit *e, const Value *v);             /* T(BF16, 0x1000, 8, 768), or V(...) for a view */
+const char *c_tensor_initializer(const Emit *e, const Value *v); /* for tables: {.at = ...} */
+int event_values(const Op *op, const Value **out);               /* in kernel order: results, operands, workspace */
+uint64_t event_written(const Op *op); /* bits of event_values: results, and operands updated in place */
+char *join(Arena *a, const char *dir, const char *name, const char *suffix);
+
+/* step.c */
+void emit_step(Emit *e); /* every program as a function */
+
+/* kernels.c */
+const char *emit_kernels(Emit *e); /* the text of NAME_kernels.c; sets canonical */
+
+/* tables.c */
+void emit_tables(Emit *e); /* sc_this_build */
+
+#endif

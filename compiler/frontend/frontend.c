@@ -1,0 +1,76 @@
+/* From a model file to a Graph: opens the sandbox with nn and optim, runs the file, traces what it returns.
+ * Relies on: every file of this folder; lua/embed.h.
+ * Relied on by: main.c, the tests. */
+#include "../lua/embed.h"
+#include "fe.h"
+
+/* nn.lua and optim.lua get the table of primitives as their argument, through a global that lives only so long. */
+static void open_library(Frontend *f, const char *name, const char *file) {
+    lua_State *L = f->L;
+    size_t n;
+    const char *text = embedded_text(file, &n);
+    lua_newtable(L);
+    trace_open(L);
+    pointwise_open(L);
+    modules_open(L);
+    params_open(L);
+    options_open(L);
+    policy_open(L);
+    training_open(L);
+    lua_setglobal(L, "prim");
+    sandbox_run(L, text, n, arena_printf(f->arena, "=%s.lua", name), 1);
+    lua_pushnil(L);
+    lua_setglobal(L, "prim");
+    sandbox_provide(L, name);
+}
+
+static const char *folder_of(Arena *a, const char *file) {
+    const char *slash = strrchr(file, '/');
+    if (!slash) return ".";
+    return slash == file ? "/" : arena_printf(a, "%.*s", (int)(slash - file), file);
+}
+
+static const char *name_of(Arena *a, const char *file) {
+    const char *slash = strrchr(file, '/'), *base = slash ? slash + 1 : file, *dot = strrchr(base, '.');
+    return dot && dot > base ? arena_printf(a, "%.*s", (int)(dot - base), base) : arena_strdup(a, base);
+}
+
+static Graph *new_graph(Arena *a, const FrontendOptions *o) {
+    Graph *g = graph_new(a);
+    g->file = arena_strdup(a, o->model_file);
+    g->name = name_of(a, o->model_file);
+    g->world = o->world > 0 ? o->world : 1;
+    g->nodes = o->nodes > 0 ? o->nodes : 1;
+    return g;
+}
+
+/* The file returned what nn.training gave it. */
+static void check_result(Frontend *f) {
+    lua_State *L = f->L;
+    Source end = {f->g->file, 1};
+    if (f->options->nset && !f->options_at.file) fail(end, "--set: this file has no nn.options to set");
+    if (!f->training_ref) fail(end, "the file describes no training: it must end with `return nn.training { model = ..., ... }`");
+    lua_rawgeti(L, LUA_REGISTRYINDEX, f->training_ref);
+    if (!lua_rawequal(L, -1, -2)) fail(f->training_at, "the file must return what nn.training gives: write `return nn.training { ... }`");
+    lua_pop(L, 2);
+}
+
+Graph *frontend_load(Arena *a, const FrontendOptions *o) {
+    Frontend *f = NEW(a, Frontend);
+    f->arena = a;
+    f->options = o;
+    options_check_set(f);
+    f->g = new_graph(a, o);
+    size_t n;
+    char *text = read_file(a, o->model_file, &n);
+    f->L = sandbox_new(a, folder_of(a, o->model_file));
+    *(Frontend **)lua_getextraspace(f->L) = f;
+    sandbox_of(f->L)->fallback = (Source){f->g->file, 1};
+    open_library(f, "nn", "lua/nn.lua");
+    open_library(f, "optim", "lua/optim.lua");
+    sandbox_run(f->L, text, n, arena_printf(a, "@%s", o->model_file), 1);
+    check_result(f);
+    training_trace(f);
+    lua_close(f->L);
+    return f->g;
+}

@@ -1,0 +1,253 @@
+/* Modules: made by nn.module, named by a walk of the tree, called while the model is traced.
+ * Relies on: params.c (what a field of a module may also be).
+ * Relied on by: nn.lua, training.c, policy.c. */
+#include "fe.h"
+
+#include <ctype.h>
+
+static const char MODULE[] = "shardc.module", MODULES[] = "shardc.modules";
+
+ModuleInfo *module_at(lua_State *L, int index) {
+    if (lua_type(L, index) != LUA_TTABLE) return NULL;
+    index = lua_absindex(L, index);
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, MODULES);
+    lua_pushvalue(L, index);
+    lua_rawget(L, -2);
+    ModuleInfo *m = lua_touserdata(L, -1);
+    lua_pop(L, 2);
+    return m;
+}
+
+/* ── making ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static int prim_module(lua_State *L) { /* kind, made_by, table or nil */
+    Frontend *f = fe_of(L);
+    ModuleInfo *m = NEW(f->arena, ModuleInfo);
+    m->kind = arena_strdup(f->arena, luaL_checkstring(L, 1));
+    m->made_by = arena_strdup(f->arena, luaL_optstring(L, 2, m->kind));
+    m->made = lua_source(L);
+    push(&f->modules, f->arena, m);
+    lua_settop(L, 3);
+    if (!lua_istable(L, 3)) lua_newtable(L);
+    luaL_setmetatable(L, MODULE);
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, MODULES);
+    lua_pushvalue(L, -2);
+    lua_pushlightuserdata(L, m);
+    lua_rawset(L, -3);
+    lua_pop(L, 1);
+    return 1;
+}
+
+static int module_index(lua_State *L) { /* a field that is not there */
+    if (lua_type(L, 2) != LUA_TSTRING) {
+        lua_pushnil(L); /* where ipairs ends */
+        return 1;
+    }
+    const ModuleInfo *m = module_at(L, 1);
+    const char *name = lua_tostring(L, 2), *near = lua_nearest(L, 1, name);
+    if (!strcmp(name, "forward")) lua_fail(L, "%s has no forward: write function m:forward(x) ... end", m->made_by);
+    lua_fail(L, "%s, made at %s:%d, has no field '%s'%s%s%s", m->made_by, m->made.file, m->made.line, name, near ? "; did you mean '" : "",
+             near ? near : "", near ? "'?" : " (a field that may be missing is set to false)");
+}
+
+static int module_tostring(lua_State *L) {
+    lua_pushstring(L, module_at(L, 1)->made_by);
+    return 1;
+}
+
+static int prim_is_module(lua_State *L) {
+    lua_pushboolean(L, module_at(L, 1) != NULL);
+    return 1;
+}
+
+static int prim_on_call(lua_State *L) {
+    luaL_getmetatable(L, MODULE);
+    lua_pushvalue(L, 1);
+    lua_setfield(L, -2, "__call");
+    return 0;
+}
+
+/* ── the walk ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static Module *common_ancestor(Module *a, Module *b) {
+    for (; a; a = a->parent)
+        for (Module *m = b; m; m = m->parent)
+            if (m == a) return a;
+    return NULL;
+}
+
+static const char *child_path(Frontend *f, const Module *parent, int key) {
+    lua_State *L = f->L;
+    const char *dot = parent->path[0] ? "." : "";
+    if (lua_isinteger(L, key)) return arena_printf(f->arena, "%s%s%lld", parent->path, dot, (long long)lua_tointeger(L, key) - 1);
+    return arena_printf(f->arena, "%s%s%s", parent->path, dot, lua_tostring(L, key));
+}
+
+static void check_key(Frontend *f, const ModuleInfo *m, int key) {
+    lua_State *L = f->L;
+    if (lua_isinteger(L, key) && lua_tointeger(L, key) >= 1) return;
+    const char *s = lua_type(L, key) == LUA_TSTRING ? lua_tostring(L, key) : "";
+    bool word = *s;
+    for (const char *p = s; *p; p++) word &= isalnum((unsigned char)*p) || *p == '_';
+    if (!word)
+        fail(m->made, "%s: the field '%s' cannot be part of a path: use letters, digits and _", m->made_by, luaL_tolstring(L, key, NULL));
+}
+
+static _Noreturn void cycle(const ModuleInfo *holder, const ModuleInfo *m, const char *path) {
+    fail(holder->made, "module cycle: %s is %s, which contains it; keep a reference to a module above in a local variable, not in a field",
+         path, m->ir->path[0] ? m->ir->path : "the model itself");
+}
+
+/* Modules in a plain table would silently not be part of the model. */
+static void check_plain_table(Frontend *f, const ModuleInfo *m, const char *path, int table) {
+    lua_State *L = f->L;
+    table = lua_absindex(L, table);
+    for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
+        bool param = tensor_at(L, -1) && tensor_at(L, -1)->param;
+        if (module_at(L, -1) || param)
+            fail(m->made, "%s: %s is a plain table that holds %s; write nn.list { ... }, so that they are part of the model", m->made_by, path,
+                 param ? "parameters" : "modules");
+    }
+}
+
+static void walk(Frontend *f, int table, ModuleInfo *m, Module *parent, const char *path);
+
+static void walk_field(Frontend *f, ModuleInfo *m, int key, int value) {
+    lua_State *L = f->L;
+    ModuleInfo *child = module_at(L, value);
+    Tensor *t = tensor_at(L, value);
+    if (child || (t && t->param)) check_key(f, m, key);
+    else if (!lua_istable(L, value)) return;
+    const char *path = child_path(f, m->ir, key);
+    if (t) {
+        Holder h = {m->ir, path};
+        push(&t->param->holders, f->arena, h);
+    } else if (!child) {
+        check_plain_table(f, m, path, value);
+    } else if (child->open) {
+        cycle(m, child, path);
+    } else if (child->ir) {
+        child->shared = common_ancestor(child->shared ? child->shared : child->ir->parent, m->ir);
+    } else {
+        walk(f, value, child, m->ir, path);
+    }
+}
+
+static void walk(Frontend *f, int table, ModuleInfo *m, Module *parent, const char *path) {
+    lua_State *L = f->L;
+    luaL_checkstack(L, 12, "modules are nested too deeply");
+    Module *ir = m->ir = NEW(f->arena, Module);
+    ir->id = f->g->modules.n;
+    ir->path = path;
+    ir->kind = m->kind;
+    ir->made = m->made;
+    ir->parent = parent;
+    ir->checkpoint = m->checkpoint;
+    ir->policy = m->policy;
+    push(&f->g->modules, f->arena, ir);
+    m->open = true;
+    lua_sorted_keys(L, table);
+    int keys = lua_gettop(L);
+    for (int i = 1; lua_rawgeti(L, keys, i) != LUA_TNIL; i++) {
+        lua_pushvalue(L, -1);
+        lua_rawget(L, table);
+        walk_field(f, m, keys + 1, keys + 2);
+        lua_settop(L, keys);
+    }
+    lua_settop(L, keys - 1);
+    m->open = false;
+}
+
+void modules_walk(Frontend *f, int model) {
+    ModuleInfo *m = module_at(f->L, model);
+    walk(f, lua_absindex(f->L, model), m, NULL, "");
+    f->g->root = m->ir;
+}
+
+/* ── calls ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+void trace_begin(Frontend *f, const char *name, bool training, bool sampling) {
+    f->program = NEW(f->arena, Program);
+    f->program->name = name;
+    f->training = training;
+    f->sampling = sampling;
+    f->trace++;
+    f->regions = 0;
+    f->g->next_op = 0;
+    f->calls.n = 0;
+    for (int i = 0; i < f->modules.n; i++) f->modules.at[i]->calls = 0;
+    Call root = {.module = f->g->root, .call = -1}; /* outside of every module call: the loss */
+    push(&f->calls, f->arena, root);
+}
+
+static void enter(Frontend *f, Module *module, int call, Checkpoint *checkpoint) {
+    const Call *outer = &f->calls.at[f->calls.n - 1];
+    Call c = {.module = module, .call = call, .region = outer->region, .checkpoint = outer->checkpoint};
+    if (f->calls.n > 190) lua_fail(f->L, "modules call each other more than 190 deep: does %s call itself?", module->path);
+    if (checkpoint && !c.region) { /* the outermost one counts */
+        c.region = ++f->regions;
+        c.checkpoint = checkpoint;
+    }
+    push(&f->calls, f->arena, c);
+}
+
+static int prim_enter(lua_State *L) { /* module */
+    Frontend *f = fe_of(L);
+    ModuleInfo *m = module_at(L, 1);
+    if (!f->program)
+        lua_fail(L, "%s is called outside of a trace; call modules inside `forward`, `loss` and `logits` only", m->made_by);
+    if (!m->ir)
+        lua_fail(L, "%s, made at %s:%d, is called but is not part of the model: assign it to a field of a module (nn.list for several)", m->made_by,
+                 m->made.file, m->made.line);
+    enter(f, m->ir, m->calls++, m->checkpoint);
+    return 0;
+}
+
+static int prim_leave(lua_State *L) { /* ends the running call; passes its arguments through */
+    fe_of(L)->calls.n--;
+    return lua_gettop(L);
+}
+
+/* nn.checkpoint: a region of its own in the running module */
+static int prim_enter_checkpoint(lua_State *L) {
+    Frontend *f = fe_of(L);
+    if (!f->program) lua_fail(L, "nn.checkpoint belongs inside forward; for a whole module there is nn.checkpoint_wrapper");
+    Call *c = &f->calls.at[f->calls.n - 1];
+    enter(f, c->module, c->call, lua_touserdata(L, 1));
+    return 0;
+}
+
+/* A key of a random op, from module path, call, and its ordinal there: it does not move when other parts of the model change. */
+static int prim_random_key(lua_State *L) {
+    Frontend *f = fe_of(L);
+    Call *c = &f->calls.at[f->calls.n - 1];
+    uint64_t key = path_key(arena_printf(f->arena, "%s#%d#%d", c->module->path, c->call, c->randoms++));
+    lua_pushinteger(L, (lua_Integer)(key >> 12)); /* 52 bits: JSON keeps them */
+    return 1;
+}
+
+static int prim_training_mode(lua_State *L) {
+    if (!fe_of(L)->program) lua_fail(L, "nn.training_mode() is known only while the model is traced: ask inside forward");
+    lua_pushboolean(L, fe_of(L)->training);
+    return 1;
+}
+
+/* made_by(text): what the running module's constructor looks like, for remedies */
+static int prim_running_kind(lua_State *L) {
+    Frontend *f = fe_of(L);
+    lua_pushstring(L, f->calls.n ? f->calls.at[f->calls.n - 1].module->kind : "");
+    return 1;
+}
+
+void modules_open(lua_State *L) {
+    static const luaL_Reg functions[] = {{"module", prim_module},         {"is_module", prim_is_module},         {"on_call", prim_on_call},
+                                         {"enter", prim_enter},           {"leave", prim_leave},                 {"enter_checkpoint", prim_enter_checkpoint},
+                                         {"random_key", prim_random_key}, {"training_mode", prim_training_mode}, {"running_kind", prim_running_kind},
+                                         {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+    luaL_newmetatable(L, MODULE);
+    lua_pushcfunction(L, module_index);
+    lua_setfield(L, -2, "__index");
+    lua_pushcfunction(L, module_tostring);
+    lua_setfield(L, -2, "__tostring");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pop(L, 1);
+}

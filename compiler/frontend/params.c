@@ -1,0 +1,137 @@
+/* Parameters and buffers: made by nn.parameter and nn.buffer, named by the modules that hold them, ordered by first use.
+ * Relies on: modules.c (who holds them).
+ * Relied on by: nn.lua, trace.c, training.c. */
+#include "fe.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ── making ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static const struct {
+    const char *name;
+    InitKind kind;
+} inits[] = {{"zeros", INIT_ZEROS}, {"ones", INIT_ONES}, {"constant", INIT_CONSTANT}, {"normal", INIT_NORMAL}, {"uniform", INIT_UNIFORM}, {"trunc_normal", INIT_TRUNC_NORMAL}};
+
+/* param(what, shape, init name, a, b, dtype, requires_grad, is_buffer) */
+static int prim_param(lua_State *L) {
+    Frontend *f = fe_of(L);
+    const char *what = luaL_checkstring(L, 1), *init = luaL_checkstring(L, 3);
+    ParamInfo *info = NEW(f->arena, ParamInfo);
+    Param *p = &info->param;
+    if (f->program) trace_fail(L, NULL, "%s: made while the model is traced; make parameters where their module is made", what);
+    p->dims = to_shape(L, 2, what, p->shape);
+    for (size_t i = 0; i < sizeof inits / sizeof *inits; i++)
+        if (!strcmp(inits[i].name, init)) p->init = inits[i].kind;
+    p->init_a = luaL_optnumber(L, 4, 0);
+    p->init_b = luaL_optnumber(L, 5, 0);
+    if (!isfinite(p->init_a) || !isfinite(p->init_b)) lua_fail(L, "%s: initial values must be finite", what);
+    p->dtype = to_dtype(L, 6, what);
+    p->requires_grad = lua_toboolean(L, 7);
+    p->is_buffer = lua_toboolean(L, 8);
+    if (p->dtype == FP8_E4M3 || p->dtype == FP8_E5M2) lua_fail(L, "%s: parameters are not stored in fp8; use fp32, bf16 or fp16", what);
+    if (!p->is_buffer && !dtype_float(p->dtype)) lua_fail(L, "%s: a parameter of dtype %s; use fp32, bf16 or fp16, or nn.buffer for state", what, dtype_name(p->dtype));
+    p->src = lua_source(L);
+    p->id = -1;
+    push(&f->params, f->arena, info);
+    Tensor *t = lua_newuserdatauv(L, sizeof *t, 0);
+    *t = (Tensor){.param = info};
+    luaL_setmetatable(L, "shardc.tensor");
+    return 1;
+}
+
+static int prim_freeze(lua_State *L) { /* tensor */
+    Tensor *t = tensor_at(L, 1);
+    if (t && t->param) t->param->param.requires_grad = false;
+    lua_pushboolean(L, t && t->param);
+    return 1;
+}
+
+/* ── naming ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static ModuleInfo *info_of(const Frontend *f, const Module *m) {
+    for (int i = 0; i < f->modules.n; i++)
+        if (f->modules.at[i]->ir == m) return f->modules.at[i];
+    return NULL;
+}
+
+static bool within(const Module *m, const Module *ancestor) {
+    while (m && m != ancestor) m = m->parent;
+    return m != NULL;
+}
+
+static Module *common(Module *a, const Module *b) {
+    while (!within(b, a)) a = a->parent;
+    return a;
+}
+
+/* The lowest module that every way to the parameter leads through, but not above one that is a unit by itself. */
+static Module *owner(const Frontend *f, const ParamInfo *p) {
+    Module *m = p->holders.at[0].module;
+    for (int i = 1; i < p->holders.n; i++) m = common(m, p->holders.at[i].module);
+    for (Module *up = m; up && !up->policy; up = up->parent) {
+        const ModuleInfo *info = info_of(f, up);
+        if (info && info->shared) m = up = info->shared;
+        if (up->policy) break;
+    }
+    return m;
+}
+
+/* Of several paths, the one through the module that is running: the first use. */
+static const char *path_here(const Frontend *f, const ParamInfo *p) {
+    for (const Module *m = f->calls.n ? f->calls.at[f->calls.n - 1].module : NULL; m; m = m->parent)
+        for (int i = 0; i < p->holders.n; i++)
+            if (p->holders.at[i].module == m) return p->holders.at[i].path;
+    return p->holders.at[0].path;
+}
+
+uint64_t path_key(const char *path) {
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a, then a finalizer (Stafford's mix 13): paths differ in few bits */
+    for (; *path; path++) h = (h ^ (unsigned char)*path) * 0x100000001b3u;
+    h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
+    h = (h ^ h >> 27) * 0x94d049bb133111ebu;
+    return h ^ h >> 31;
+}
+
+static void settle(Frontend *f, ParamInfo *info) {
+    Param *p = &info->param;
+    p->path = path_here(f, info);
+    p->key = path_key(p->path);
+    p->owner = owner(f, info);
+    p->value = new_value(f->g, p->dtype, p->dims, p->shape);
+    p->value->param = p;
+    p->value->name = p->is_buffer ? p->path : NULL;
+}
+
+void param_use(Frontend *f, ParamInfo *info) {
+    Param *p = &info->param;
+    if (!info->holders.n)
+        trace_fail(f->L, NULL, "the %s %s made at %s:%d is used but is not part of the model: assign it to a field of a module", p->is_buffer ? "buffer" : "parameter",
+                   param_str(f->arena, p), p->src.file, p->src.line);
+    if (!p->value) settle(f, info);
+    if (info->used || f->trace != 1) return; /* trace 1 is the training step */
+    info->used = true;
+    p->id = f->g->params.n;
+    push(&f->g->params, f->arena, p);
+}
+
+static int by_path(const void *a, const void *b) { return strcmp((*(ParamInfo *const *)a)->param.path, (*(ParamInfo *const *)b)->param.path); }
+
+void params_finish(Frontend *f) {
+    VEC(ParamInfo *) rest = {0};
+    f->calls.n = 0;
+    for (int i = 0; i < f->params.n; i++) {
+        ParamInfo *info = f->params.at[i];
+        if (!info->holders.n || info->used) continue;
+        if (!info->param.value) settle(f, info);
+        push(&rest, f->arena, info);
+    }
+    if (rest.n) qsort(rest.at, (size_t)rest.n, sizeof *rest.at, by_path);
+    for (int i = 0; i < rest.n; i++) {
+        rest.at[i]->param.id = f->g->params.n;
+        push(&f->g->params, f->arena, &rest.at[i]->param);
+    }
+}
+
+void params_open(lua_State *L) {
+    static const luaL_Reg functions[] = {{"param", prim_param}, {"freeze", prim_freeze}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+}

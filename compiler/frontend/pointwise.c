@@ -1,0 +1,197 @@
+/* Pointwise operations between tensors and numbers: dtypes are promoted by casts and shapes broadcast by explicit expands, so
+ * that a pointwise op's operands always have one shape.
+ * Relies on: trace.c.
+ * Relied on by: nn.lua, the operators of tensors. */
+#include "fe.h"
+
+#include <math.h>
+
+/* ── promotion ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static int width(Dtype d) {
+    static const int order[N_DTYPES] = {[BOOL] = 0, [INT32] = 1, [INT64] = 2, [FP8_E5M2] = 3, [FP8_E4M3] = 3, [FP16] = 4, [BF16] = 4, [FP32] = 5, [FP64] = 6};
+    return order[d];
+}
+
+static Dtype promote(Dtype a, Dtype b) {
+    if (a == b) return a;
+    if (width(a) == width(b)) return FP32; /* neither fp16 nor bf16 holds the other */
+    return width(a) > width(b) ? a : b;
+}
+
+/* ── broadcasting ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+    const char *name;
+    Value *v[3]; /* NULL: the number beside it */
+    double number[3];
+    int n;
+} Operands;
+
+static const char *operand_str(Arena *a, const Operands *o, int i) {
+    return o->v[i] ? value_str(a, o->v[i]) : arena_printf(a, "%.14g", o->number[i]);
+}
+
+static void broadcast(lua_State *L, const Operands *o, Value *like) {
+    Arena *a = fe_of(L)->arena;
+    for (int i = 0; i < o->n; i++)
+        if (o->v[i] && o->v[i]->dims > like->dims) like->dims = o->v[i]->dims;
+    for (int d = 0; d < like->dims; d++) {
+        int from = -1;
+        like->shape[d] = 1;
+        for (int i = 0; i < o->n; i++) {
+            int k = o->v[i] ? d - (like->dims - o->v[i]->dims) : -1;
+            int64_t size = k < 0 ? 1 : o->v[i]->shape[k];
+            if (size == 1) continue;
+            if (from >= 0 && size != like->shape[d])
+                trace_fail(L, "sizes must be equal, or 1, counted from the last dimension", "%s: %s and %s do not broadcast: %lld ≠ %lld in dimension %d",
+                           o->name, operand_str(a, o, from), operand_str(a, o, i), (long long)like->shape[d], (long long)size, d - like->dims);
+            if (from < 0) from = i;
+            like->shape[d] = size;
+        }
+    }
+}
+
+static Value *number_value(Builder *b, double x, Dtype d) {
+    int64_t ints[2] = {d, 0};
+    return build_op(b, OP_FULL, 0, NULL, ints, 2, &x, 1)->out[0];
+}
+
+/* Operands from stack index `first` on; numbers stay numbers until their dtype is known. */
+static Operands operands(lua_State *L, const char *name, int first, int n) {
+    Operands o = {.name = name, .n = n};
+    bool any = false;
+    for (int i = 0; i < n; i++) {
+        if (lua_type(L, first + i) == LUA_TNUMBER) o.number[i] = lua_tonumber(L, first + i);
+        else o.v[i] = tensor_value(L, first + i, name), any = true;
+    }
+    if (!any) trace_fail(L, NULL, "%s: none of the operands is a tensor", name);
+    return o;
+}
+
+static bool whole(double x) { return x == floor(x) && fabs(x) < 2147483648.0; }
+
+static Dtype common_dtype(const Operands *o, int from) {
+    Dtype d = N_DTYPES;
+    for (int i = from; i < o->n; i++)
+        if (o->v[i]) d = d == N_DTYPES ? o->v[i]->dtype : promote(d, o->v[i]->dtype);
+    bool numbers_whole = true;
+    for (int i = from; i < o->n; i++) numbers_whole &= o->v[i] || whole(o->number[i]);
+    if (d == N_DTYPES) return FP32;
+    if (!dtype_float(d) && !numbers_whole) return FP32;
+    return d;
+}
+
+/* Makes operands from `from` on equal in dtype, all of them equal in shape. */
+static void unify(lua_State *L, Builder *b, Operands *o, int from, Dtype d) {
+    Value like = {0};
+    broadcast(L, o, &like);
+    for (int i = 0; i < o->n; i++) {
+        if (!o->v[i]) o->v[i] = number_value(b, o->number[i], d);
+        else if (i >= from) o->v[i] = build_cast(b, o->v[i], d);
+        o->v[i] = build_expand(b, o->v[i], like.dims, like.shape);
+    }
+}
+
+static int finish(lua_State *L, int first, Value *v) {
+    trace_finish(L, first);
+    push_tensor(L, v);
+    return 1;
+}
+
+/* ── arithmetic with numbers ──────────────────────────────────────────────────────────────────────────────────────── */
+static Value *power(lua_State *L, Builder *b, const Operands *o) {
+    if (!o->v[1]) {
+        double n = o->number[1];
+        if (n == 1) return o->v[0];
+        if (n == 2) return build2(b, OP_MUL, o->v[0], o->v[0]);
+        if (n == 0.5) return build1(b, OP_SQRT, o->v[0]);
+        if (n == -0.5) return build1(b, OP_RSQRT, o->v[0]);
+        if (n == -1) return build_scalar(b, OP_RDIV_SCALAR, o->v[0], 1);
+        return build_scalar(b, OP_POW_SCALAR, o->v[0], n);
+    }
+    if (o->v[0]) trace_fail(L, NULL, "pow: tensor ^ tensor does not exist; write nn.exp(b * nn.log(a)), for a > 0");
+    if (o->number[0] <= 0) trace_fail(L, NULL, "pow: %.14g ^ tensor: the base must be positive", o->number[0]);
+    return build1(b, OP_EXP, build_scalar(b, OP_MUL_SCALAR, o->v[1], log(o->number[0])));
+}
+
+/* One operand of the two is a number. */
+static Value *with_number(lua_State *L, Builder *b, const char *name, Operands *o) {
+    bool left = !o->v[0]; /* the number stands left */
+    double x = o->number[left ? 0 : 1];
+    Value **t = &o->v[left ? 1 : 0];
+    bool needs_float = !strcmp(name, "div") || !strcmp(name, "pow") || !whole(x);
+    if (!dtype_float((*t)->dtype) && needs_float) *t = build_cast(b, *t, FP32);
+    if ((*t)->dtype == BOOL) *t = build_cast(b, *t, INT32);
+    if (!isfinite(x)) trace_fail(L, NULL, "%s: the number %g is not finite", name, x);
+    if (!strcmp(name, "add")) return build_scalar(b, OP_ADD_SCALAR, *t, x);
+    if (!strcmp(name, "mul")) return build_scalar(b, OP_MUL_SCALAR, *t, x);
+    if (!strcmp(name, "pow")) return power(L, b, o);
+    if (!strcmp(name, "sub")) return build_scalar(b, OP_ADD_SCALAR, left ? build1(b, OP_NEG, *t) : *t, left ? x : -x);
+    if (left) return build_scalar(b, OP_RDIV_SCALAR, *t, x);
+    if (x == 0) trace_fail(L, NULL, "div: division of a tensor by the number 0");
+    return build_scalar(b, OP_MUL_SCALAR, *t, 1 / x);
+}
+
+int tensor_arithmetic(lua_State *L, const char *name) {
+    bool unary = !strcmp(name, "neg");
+    Operands o = operands(L, name, 1, unary ? 1 : 2);
+    Builder b = trace_builder(L);
+    int first = b.p->ops.n;
+    if (unary) return finish(L, first, build1(&b, OP_NEG, o.v[0]));
+    if (!o.v[0] || !o.v[1]) return finish(L, first, with_number(L, &b, name, &o));
+    if (!strcmp(name, "pow")) return finish(L, first, power(L, &b, &o));
+    Dtype d = common_dtype(&o, 0);
+    if (d == BOOL) d = INT32;
+    if (!strcmp(name, "div") && !dtype_float(d)) d = FP32;
+    unify(L, &b, &o, 0, d);
+    return finish(L, first, build2(&b, op_by_name(name), o.v[0], o.v[1]));
+}
+
+static int prim_arithmetic(lua_State *L) { /* name, a, b */
+    const char *name = luaL_checkstring(L, 1);
+    lua_remove(L, 1);
+    return tensor_arithmetic(L, name);
+}
+
+/* ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* pointwise(name, a, b): any binary op; numbers become tensors. */
+static int prim_pointwise(lua_State *L) {
+    const char *name = luaL_checkstring(L, 1);
+    Operands o = operands(L, name, 2, 2);
+    Builder b = trace_builder(L);
+    int first = b.p->ops.n;
+    unify(L, &b, &o, 0, common_dtype(&o, 0));
+    return finish(L, first, build2(&b, op_by_name(name), o.v[0], o.v[1]));
+}
+
+static int prim_where(lua_State *L) { /* condition, a, b */
+    Operands o = operands(L, "where", 1, 3);
+    if (!o.v[0]) trace_fail(L, NULL, "where: the condition must be a tensor, got %s", type_of(L, 1));
+    Builder b = trace_builder(L);
+    int first = b.p->ops.n;
+    unify(L, &b, &o, 1, common_dtype(&o, 1));
+    return finish(L, first, build_op(&b, OP_WHERE, 3, o.v, NULL, 0, NULL, 0)->out[0]);
+}
+
+/* expand(x, shape): -1 keeps a size */
+static int prim_expand(lua_State *L) {
+    Value *x = tensor_value(L, 1, "expand");
+    int64_t shape[MAX_DIMS];
+    int dims = (int)lua_rawlen(L, 2), lead = dims - x->dims;
+    if (dims > MAX_DIMS || lead < 0)
+        trace_fail(L, NULL, "expand: %s to %d dims; it must be at least %d and at most %d", value_str(fe_of(L)->arena, x), dims, x->dims, MAX_DIMS);
+    for (int i = 0; i < dims; i++) {
+        lua_rawgeti(L, 2, i + 1);
+        shape[i] = luaL_checkinteger(L, -1);
+        if (shape[i] == -1 && i >= lead) shape[i] = x->shape[i - lead];
+        lua_pop(L, 1);
+    }
+    Builder b = trace_builder(L);
+    int first = b.p->ops.n;
+    Value *y = build_expand(&b, x, dims, shape);
+    return finish(L, first, y);
+}
+
+void pointwise_open(lua_State *L) {
+    static const luaL_Reg functions[] = {{"arithmetic", prim_arithmetic}, {"pointwise", prim_pointwise}, {"where", prim_where}, {"expand", prim_expand}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+}

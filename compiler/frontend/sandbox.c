@@ -1,0 +1,183 @@
+/* The sandboxed Lua state: limits on instructions, memory and time inside one C call; diagnostics at the user's frame.
+ * Relies on: sandbox_lib.c (what the state offers), sandbox_load.c (how text becomes a chunk).
+ * Relied on by: frontend.c, devices/. */
+#include "sandbox.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <sys/time.h>
+
+enum {
+    MEMORY_LIMIT = 512 << 20,
+    HOOK_EVERY = 100000,           /* instructions */
+    INSTRUCTION_LIMIT = 100000000, /* a 405-billion-parameter model takes about one million */
+    TICK_US = 250000,              /* processor time between looks at a C call */
+    STUCK_TICKS = 4,
+};
+
+static Sandbox *watched; /* the one whose chunk runs: a signal handler has no other way to it */
+
+Sandbox *sandbox_of(lua_State *L) {
+    void *s;
+    lua_getallocf(L, &s);
+    return s;
+}
+
+/* ── where ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+Source lua_source(lua_State *L) {
+    Sandbox *s = sandbox_of(L);
+    lua_Debug ar;
+    for (int level = 0; lua_getstack(L, level, &ar); level++) {
+        lua_getinfo(L, "Sl", &ar);
+        if (ar.source[0] != '@' || ar.currentline <= 0) continue;
+        /* Chunk names end with the Lua state; the map's keys live as long as the compilation. */
+        for (int i = 0; i < map_len(s->files); i++)
+            if (!strcmp(map_key(s->files, i), ar.source + 1)) return (Source){map_key(s->files, i), ar.currentline};
+    }
+    return s->fallback;
+}
+
+static bool key_at(const char *line, const char *end, const char *key) {
+    size_t n = strlen(key);
+    for (const char *p = line; p + n <= end; p++) {
+        if (strncmp(p, key, n) || (p > line && (isalnum((unsigned char)p[-1]) || p[-1] == '_' || p[-1] == '.'))) continue;
+        const char *q = p + n;
+        while (q < end && (*q == ' ' || *q == '\t' || *q == '"' || *q == ']')) q++;
+        if (q < end && *q == '=' && q[1] != '=') return true;
+    }
+    return false;
+}
+
+/* Lua knows the line of a call, not that of each field in its table: the text tells. */
+Source lua_key_source(lua_State *L, Source call, const char *key) {
+    const char *p = call.file ? map_get(sandbox_of(L)->files, call.file) : NULL;
+    for (int line = 1; p && *p && line < call.line + 100; line++) {
+        const char *end = p + strcspn(p, "\n");
+        if (line >= call.line && key_at(p, end, key)) return (Source){call.file, line};
+        p = *end ? end + 1 : end;
+    }
+    return call;
+}
+
+void lua_fail(lua_State *L, const char *fmt, ...) {
+    char message[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    fail(lua_source(L), "%s", message);
+}
+
+/* "path.lua:12: text" -> text; Lua cuts long paths, so the digits are what is looked for. */
+static const char *without_position(const char *message, int *line) {
+    for (const char *p = strchr(message, ':'); p; p = strchr(p + 1, ':')) {
+        const char *q = p + 1;
+        while (isdigit((unsigned char)*q)) q++;
+        if (q == p + 1 || strncmp(q, ": ", 2)) continue;
+        *line = atoi(p + 1);
+        return q + 2;
+    }
+    return message;
+}
+
+static int on_error(lua_State *L) {
+    Source at = lua_source(L);
+    int line = 0;
+    const char *message = lua_tostring(L, 1);
+    if (!message) lua_fail(L, "the file raised an error that is a %s and no text", luaL_typename(L, 1));
+    lua_Debug ar;
+    bool has_position = lua_getstack(L, 1, &ar) && lua_getinfo(L, "S", &ar) && !strncmp(message, ar.short_src, strlen(ar.short_src));
+    if (has_position) message = without_position(message, &line);
+    size_t first_line = strcspn(message, "\n");
+    if (strstr(message, "stack overflow")) lua_fail(L, "stack overflow: a function calls itself without end");
+    fail(at, "%.*s", (int)first_line, message);
+}
+
+/* ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void *limited_alloc(void *ud, void *p, size_t old, size_t n) {
+    Sandbox *s = ud;
+    if (!p) old = 0; /* then it is a type tag */
+    if (n > old && s->used + (n - old) > MEMORY_LIMIT) {
+        if (s->L) s->denied_at = lua_source(s->L);
+        return NULL; /* Lua collects garbage and asks once more */
+    }
+    s->in_alloc = 1;
+    void *q = NULL;
+    if (n == 0) free(p);
+    else q = realloc(p, n);
+    s->in_alloc = 0;
+    if (q || n == 0) s->used += n - old;
+    return q;
+}
+
+static void count_hook(lua_State *L, lua_Debug *ar) {
+    Sandbox *s = sandbox_of(L);
+    s->instructions += HOOK_EVERY;
+    if (s->instructions > INSTRUCTION_LIMIT)
+        lua_fail(L, "stopped after %d million Lua instructions: is this loop endless? A model file only describes the model",
+                 INSTRUCTION_LIMIT / 1000000);
+}
+
+/* Library functions written in C (pattern matching above all) can run away between two instructions. When one and the
+ * same call is still there after several ticks of processor time, it is stopped. Reading frames is safe then: nothing but
+ * that C function runs, and it is not inside the allocator. */
+static void tick(int signal) {
+    static sig_atomic_t serial;
+    static int stuck;
+    Sandbox *s = watched;
+    if (!s || !s->depth || s->serial != serial) {
+        serial = s ? s->serial : 0;
+        stuck = 0;
+        return;
+    }
+    if (++stuck < STUCK_TICKS || s->in_alloc) return;
+    fail(lua_source(s->L), "stopped a library call that does not end: a pathological pattern (many *, + or - in a row) or a huge count");
+}
+
+static void watch(Sandbox *s) {
+    struct itimerval every = {{0, s ? TICK_US : 0}, {0, s ? TICK_US : 0}};
+    struct sigaction a = {.sa_handler = s ? tick : SIG_DFL, .sa_flags = SA_RESTART};
+    watched = s;
+    if (s) sigaction(SIGVTALRM, &a, NULL);
+    setitimer(ITIMER_VIRTUAL, &every, NULL);
+    if (!s) sigaction(SIGVTALRM, &a, NULL);
+}
+
+/* ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+void sandbox_call(lua_State *L, int nargs, int nresults) {
+    Sandbox *s = sandbox_of(L), *outer = watched;
+    int handler = lua_gettop(L) - nargs;
+    lua_pushcfunction(L, on_error);
+    lua_insert(L, handler);
+    watch(s);
+    int status = lua_pcall(L, nargs, nresults, handler);
+    if (!outer) watch(NULL);
+    if (status != LUA_OK) /* everything else went through on_error */
+        fail(s->denied_at, "the file needs more than %d MiB of Lua memory: a table or string grows without end", MEMORY_LIMIT >> 20);
+    lua_remove(L, handler);
+}
+
+void sandbox_run(lua_State *L, const char *text, size_t n, const char *chunk, int nresults) {
+    Sandbox *s = sandbox_of(L);
+    if (chunk[0] == '@') map_put(s->files, chunk + 1, (void *)text);
+    int status = sandbox_load(L, text, n, chunk);
+    if (status != LUA_OK) {
+        int line = 1;
+        const char *message = without_position(lua_tostring(L, -1), &line);
+        fail((Source){chunk + 1, line}, "%s", status == LUA_ERRMEM ? "the file is too large" : message);
+    }
+    sandbox_call(L, 0, nresults);
+}
+
+lua_State *sandbox_new(Arena *a, const char *folder) {
+    Sandbox *s = NEW(a, Sandbox);
+    s->arena = a;
+    s->folder = folder ? arena_strdup(a, folder) : NULL;
+    s->files = map_new(a);
+    lua_State *L = lua_newstate(limited_alloc, s);
+    if (!L) fail(NOWHERE, "no memory for the Lua interpreter");
+    sandbox_open_libs(L);
+    s->L = L;
+    lua_sethook(L, count_hook, LUA_MASKCOUNT, HOOK_EVERY);
+    return L;
+}

@@ -1,0 +1,49 @@
+/* A Lua state that a model file cannot escape from, and the way from a Lua frame to a diagnostic.
+ * Relies on: base, Lua 5.4.
+ * Relied on by: the rest of frontend/, devices/ (profiles are Lua tables). */
+#ifndef SHARDC_SANDBOX_H
+#define SHARDC_SANDBOX_H
+
+#include "frontend.h"
+
+#include <lauxlib.h>
+#include <lualib.h>
+#include <signal.h>
+
+typedef struct {
+    Arena *arena;
+    lua_State *L;
+    const char *folder; /* files may be required from here; NULL: none */
+    Map *files;         /* path -> text, of every file that was loaded */
+    size_t used;        /* bytes in Lua's hands */
+    Source denied_at;   /* where the memory limit was met */
+    Source fallback;    /* where diagnostics point while no frame of the user's runs */
+    int64_t instructions;
+    volatile sig_atomic_t in_alloc, depth, serial; /* of guarded C calls, for the watch on them */
+} Sandbox;
+
+Sandbox *sandbox_of(lua_State *L);
+
+/* Runs text as a chunk and leaves nresults on the stack. The chunk's name is "@path" for a user's file, "=name" for one of
+ * the compiler's own: diagnostics point at the innermost "@" frame. Fails with file:line. */
+void sandbox_run(lua_State *L, const char *text, size_t n, const char *chunk, int nresults);
+void sandbox_call(lua_State *L, int nargs, int nresults); /* lua_call with diagnostics */
+void sandbox_provide(lua_State *L, const char *name);     /* pops a value: require(name) gives it */
+
+Source lua_source(lua_State *L);                                    /* the innermost user frame */
+Source lua_key_source(lua_State *L, Source call, const char *key);  /* the line where `key =` stands in a call */
+_Noreturn void lua_fail(lua_State *L, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* A table whose missing fields are errors that name the nearest one. `what` begins the message: "nn". */
+void lua_strict(lua_State *L, int table, const char *what);
+const char *lua_nearest(lua_State *L, int table, const char *name); /* among the table's string keys, or NULL */
+
+void lua_sorted_keys(lua_State *L, int table); /* pushes an array of the table's keys: numbers, then strings */
+
+/* sandbox_load.c */
+int sandbox_load(lua_State *L, const char *text, size_t n, const char *chunk); /* as luaL_loadbuffer, text only */
+int sandbox_require(lua_State *L);
+/* sandbox_lib.c */
+void sandbox_open_libs(lua_State *L);
+
+#endif

@@ -1,0 +1,248 @@
+/* What a model file finds in its global table: Lua's harmless libraries, with a sorted `pairs` and names that are checked.
+ * Relies on: sandbox.h.
+ * Relied on by: sandbox.c. */
+#include "sandbox.h"
+
+#include <stdlib.h>
+
+/* ── names that do not exist ──────────────────────────────────────────────────────────────────────────────────────── */
+const char *lua_nearest(lua_State *L, int table, const char *name) {
+    Sandbox *s = sandbox_of(L);
+    VEC(const char *) names = {0};
+    table = lua_absindex(L, table);
+    for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1))
+        if (lua_type(L, -2) == LUA_TSTRING) push(&names, s->arena, arena_strdup(s->arena, lua_tostring(L, -2)));
+    return nearest_name(name, names.at, names.n);
+}
+
+static const char *forbidden(const char *name) {
+    static const char *const names[] = {"io", "os", "debug", "package", "coroutine", "dofile", "loadfile", "pcall", "xpcall", "collectgarbage"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(names[i], name)) return names[i];
+    return NULL;
+}
+
+/* __index of a strict table; upvalue 1: what it is, "" for the globals. */
+static int missing(lua_State *L) {
+    const char *what = lua_tostring(L, lua_upvalueindex(1));
+    if (lua_type(L, 2) != LUA_TSTRING) lua_fail(L, "%s has no field [%s]", what, luaL_tolstring(L, 2, NULL));
+    const char *name = lua_tostring(L, 2);
+    if (!*what && forbidden(name))
+        lua_fail(L, "'%s' does not exist here: a model file runs in a sandbox without access to files, commands and other programs", name);
+    if (!strcmp(what, "math") && !strncmp(name, "random", 6))
+        lua_fail(L, "math.%s does not exist here: a model is the same in every compilation; initial values come from nn.init", name);
+    const char *near = lua_nearest(L, 1, name);
+    const char *tail = near ? sandbox_of(L)->arena ? arena_printf(sandbox_of(L)->arena, "; did you mean '%s'?", near) : "" : "";
+    if (*what) lua_fail(L, "%s has no field '%s'%s", what, name, tail);
+    lua_fail(L, "undefined name '%s'%s", name, tail);
+}
+
+void lua_strict(lua_State *L, int table, const char *what) {
+    table = lua_absindex(L, table);
+    lua_createtable(L, 0, 2);
+    lua_pushstring(L, what);
+    lua_pushcclosure(L, missing, 1);
+    lua_setfield(L, -2, "__index");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_setmetatable(L, table);
+}
+
+/* ── sorted pairs ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+    bool is_text;
+    double number;
+    const char *text;
+    size_t n;
+} Key;
+
+static int compare_keys(const void *pa, const void *pb) {
+    const Key *a = pa, *b = pb;
+    if (a->is_text != b->is_text) return a->is_text - b->is_text;
+    if (!a->is_text) return (a->number > b->number) - (a->number < b->number);
+    int c = memcmp(a->text, b->text, a->n < b->n ? a->n : b->n);
+    return c ? c : (a->n > b->n) - (a->n < b->n);
+}
+
+void lua_sorted_keys(lua_State *L, int table) {
+    Sandbox *s = sandbox_of(L);
+    VEC(Key) keys = {0};
+    table = lua_absindex(L, table);
+    for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
+        Key k = {.is_text = lua_type(L, -2) == LUA_TSTRING};
+        if (k.is_text) k.text = lua_tolstring(L, -2, &k.n);
+        else if (lua_type(L, -2) == LUA_TNUMBER) k.number = lua_tonumber(L, -2);
+        else
+            lua_fail(L, "pairs: a key of type %s has no place in an order; use numbers or strings as keys", luaL_typename(L, -2));
+        push(&keys, s->arena, k);
+    }
+    if (keys.n) qsort(keys.at, (size_t)keys.n, sizeof(Key), compare_keys);
+    lua_createtable(L, keys.n, 0);
+    for (int i = 0; i < keys.n; i++) {
+        if (keys.at[i].is_text) lua_pushlstring(L, keys.at[i].text, keys.at[i].n);
+        else if (keys.at[i].number == (double)(lua_Integer)keys.at[i].number) lua_pushinteger(L, (lua_Integer)keys.at[i].number);
+        else lua_pushnumber(L, keys.at[i].number);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+static int next_pair(lua_State *L) { /* upvalues: keys, position */
+    for (;;) {
+        lua_Integer i = lua_tointeger(L, lua_upvalueindex(2)) + 1;
+        lua_pushinteger(L, i);
+        lua_replace(L, lua_upvalueindex(2));
+        if (lua_rawgeti(L, lua_upvalueindex(1), i) == LUA_TNIL) return 1;
+        lua_pushvalue(L, -1);
+        lua_rawget(L, 1);
+        if (!lua_isnil(L, -1)) return 2;
+        lua_pop(L, 2); /* removed meanwhile */
+    }
+}
+
+static int sorted_pairs(lua_State *L) {
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 1);
+    lua_sorted_keys(L, 1);
+    lua_pushinteger(L, 0);
+    lua_pushcclosure(L, next_pair, 2);
+    lua_pushvalue(L, 1);
+    lua_pushnil(L);
+    return 3;
+}
+
+static int sorted_next(lua_State *L) {
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 2);
+    lua_sorted_keys(L, 1);
+    lua_Integer n = luaL_len(L, 3), i = lua_isnil(L, 2) ? 1 : 0;
+    for (lua_Integer k = 1; !i && k <= n; k++) {
+        lua_rawgeti(L, 3, k);
+        if (lua_rawequal(L, -1, 2)) i = k + 1;
+        lua_pop(L, 1);
+    }
+    if (!i) return luaL_error(L, "next: no such key");
+    if (lua_rawgeti(L, 3, i) == LUA_TNIL) return 1;
+    lua_pushvalue(L, -1);
+    lua_rawget(L, 1);
+    return 2;
+}
+
+/* ── other replacements ───────────────────────────────────────────────────────────────────────────────────────────── */
+static int safe_tostring(lua_State *L) { /* addresses would differ from run to run */
+    luaL_checkany(L, 1);
+    int t = lua_type(L, 1);
+    if ((t == LUA_TTABLE || t == LUA_TFUNCTION) && !luaL_getmetafield(L, 1, "__tostring")) lua_pushstring(L, lua_typename(L, t));
+    else luaL_tolstring(L, 1, NULL);
+    return 1;
+}
+
+static int safe_print(lua_State *L) { /* to stderr: stdout holds reports */
+    for (int i = 1, n = lua_gettop(L); i <= n; i++) {
+        lua_pushcfunction(L, safe_tostring);
+        lua_pushvalue(L, i);
+        lua_call(L, 1, 1);
+        fprintf(stderr, "%s%s", i > 1 ? "\t" : "", lua_tostring(L, -1));
+        lua_pop(L, 1);
+    }
+    fputc('\n', stderr);
+    return 0;
+}
+
+static int safe_setmetatable(lua_State *L) {
+    luaL_checktype(L, 1, LUA_TTABLE);
+    if (lua_type(L, 2) == LUA_TTABLE) {
+        lua_getfield(L, 2, "__gc"); /* finalizers run where no limit reaches */
+        if (!lua_isnil(L, -1)) lua_fail(L, "setmetatable: __gc does not exist here");
+        lua_pop(L, 1);
+    }
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, 1);
+    return 1;
+}
+
+static int safe_load(lua_State *L) {
+    size_t n;
+    const char *text = luaL_checklstring(L, 1, &n);
+    if (sandbox_load(L, text, n, "=load") == LUA_OK) return 1;
+    lua_pushnil(L);
+    lua_insert(L, -2);
+    return 2;
+}
+
+/* A C function that the watch may stop. Upvalues: the function, whether its result is such a function too (gmatch). */
+static int guarded(lua_State *L) {
+    Sandbox *s = sandbox_of(L);
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    s->serial++;
+    s->depth++;
+    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+    s->serial++;
+    s->depth--;
+    if (lua_toboolean(L, lua_upvalueindex(2))) {
+        lua_settop(L, 1);
+        lua_pushboolean(L, 0);
+        lua_pushcclosure(L, guarded, 2);
+    }
+    return lua_gettop(L);
+}
+
+static void guard_library(lua_State *L, const char *name) {
+    lua_getglobal(L, name);
+    int lib = lua_gettop(L);
+    lua_sorted_keys(L, lib);
+    for (int i = 1, n = (int)luaL_len(L, -1); i <= n; i++) {
+        lua_rawgeti(L, -1, i);
+        const char *key = lua_tostring(L, -1);
+        if (lua_getfield(L, lib, key) == LUA_TFUNCTION) {
+            lua_pushboolean(L, !strcmp(key, "gmatch"));
+            lua_pushcclosure(L, guarded, 2);
+            lua_setfield(L, lib, key);
+        } else {
+            lua_pop(L, 1);
+        }
+        lua_pop(L, 1);
+    }
+    lua_settop(L, lib - 1);
+}
+
+static void remove_fields(lua_State *L, const char *const *names) {
+    for (; *names; names++) {
+        lua_pushnil(L);
+        lua_setfield(L, -2, *names);
+    }
+}
+
+static void strict_library(lua_State *L, const char *name, const char *const *removed) {
+    lua_getglobal(L, name);
+    remove_fields(L, removed);
+    lua_strict(L, -1, name);
+    lua_pop(L, 1);
+}
+
+void sandbox_open_libs(lua_State *L) {
+    static const luaL_Reg libs[] = {{"_G", luaopen_base}, {"math", luaopen_math}, {"string", luaopen_string},
+                                    {"table", luaopen_table}, {"utf8", luaopen_utf8}, {NULL, NULL}};
+    static const luaL_Reg own[] = {{"pairs", sorted_pairs}, {"next", sorted_next}, {"tostring", safe_tostring}, {"print", safe_print},
+                                   {"load", safe_load},     {"require", sandbox_require}, {NULL, NULL}};
+    for (const luaL_Reg *l = libs; l->name; l++) {
+        luaL_requiref(L, l->name, l->func, 1);
+        lua_pop(L, 1);
+    }
+    guard_library(L, "string");
+    guard_library(L, "table");
+    guard_library(L, "utf8");
+    strict_library(L, "math", (const char *const[]){"random", "randomseed", NULL});
+    strict_library(L, "string", (const char *const[]){"dump", NULL});
+    strict_library(L, "table", (const char *const[]){NULL});
+    strict_library(L, "utf8", (const char *const[]){NULL});
+    lua_pushglobaltable(L);
+    lua_getfield(L, -1, "setmetatable");
+    lua_pushcclosure(L, safe_setmetatable, 1);
+    lua_setfield(L, -2, "setmetatable");
+    remove_fields(L, (const char *const[]){"dofile", "loadfile", "pcall", "xpcall", "collectgarbage", "warn", NULL});
+    luaL_setfuncs(L, own, 0);
+    lua_strict(L, -1, "");
+    lua_pop(L, 1);
+}

@@ -1,0 +1,343 @@
+/* Tensors in Lua, and the one primitive that makes any op of ops.def by name.
+ * Relies on: ir/build.h; modules.c for the running call and for parameters.
+ * Relied on by: nn.lua, pointwise.c, training.c. */
+#include "fe.h"
+
+static const char TENSOR[] = "shardc.tensor";
+
+/* ── tensors ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+Tensor *tensor_at(lua_State *L, int index) { return luaL_testudata(L, index, TENSOR); }
+
+void push_tensor(lua_State *L, Value *v) {
+    Tensor *t = lua_newuserdatauv(L, sizeof *t, 0);
+    *t = (Tensor){.value = v, .trace = fe_of(L)->trace};
+    luaL_setmetatable(L, TENSOR);
+}
+
+const char *param_str(Arena *a, const Param *p) {
+    Value v = {.dtype = p->dtype, .dims = p->dims};
+    memcpy(v.shape, p->shape, sizeof v.shape);
+    return value_str(a, &v);
+}
+
+static const char *tensor_str(lua_State *L, const Tensor *t) {
+    Arena *a = fe_of(L)->arena;
+    return t->param ? param_str(a, &t->param->param) : value_str(a, t->value);
+}
+
+Value *tensor_value(lua_State *L, int index, const char *what) {
+    Frontend *f = fe_of(L);
+    Tensor *t = tensor_at(L, index);
+    if (!t && module_at(L, index))
+        trace_fail(L, NULL, "%s: expected a tensor, got the module %s; call it: its result is a tensor", what, module_at(L, index)->made_by);
+    if (!t) trace_fail(L, NULL, "%s: expected a tensor, got %s", what, type_of(L, index));
+    if (!f->program)
+        lua_fail(L, "%s: tensors are computed only inside `forward`, `loss` and `logits`, when nn.training traces the model", what);
+    if (t->param) {
+        param_use(f, t->param);
+        return t->param->param.value;
+    }
+    if (t->trace != f->trace)
+        trace_fail(L, NULL, "%s: a tensor kept from an earlier trace (the model is traced for training, for evaluation and for sampling); "
+                            "compute it within this call of forward, or use nn.buffer for state", what);
+    return t->value;
+}
+
+/* ── errors with the module's context ─────────────────────────────────────────────────────────────────────────────── */
+static const ModuleInfo *running_module(const Frontend *f) {
+    const Module *m = f->calls.n ? f->calls.at[f->calls.n - 1].module : NULL;
+    for (int i = 0; m && i < f->modules.n; i++)
+        if (f->modules.at[i]->ir == m) return f->modules.at[i];
+    return NULL;
+}
+
+void trace_fail(lua_State *L, const char *remedy, const char *fmt, ...) {
+    Frontend *f = fe_of(L);
+    char message[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    Str s = {.arena = f->arena};
+    str_add(&s, message);
+    const ModuleInfo *m = running_module(f);
+    if (m && m->ir->path[0]) str_addf(&s, "\n  in %s = %s, made at %s:%d", m->ir->path, m->made_by, m->made.file, m->made.line);
+    if (remedy && *remedy) str_addf(&s, "; %s", remedy);
+    fail(lua_source(L), "%s", s.s);
+}
+
+static int prim_fail(lua_State *L) { /* message, remedy or nil */
+    trace_fail(L, lua_isstring(L, 2) ? lua_tostring(L, 2) : NULL, "%s", luaL_checkstring(L, 1));
+}
+
+/* ── making ops ───────────────────────────────────────────────────────────────────────────────────────────────────── */
+Builder trace_builder(lua_State *L) {
+    Frontend *f = fe_of(L);
+    Builder b = {.g = f->g, .p = f->program, .module = f->g->root, .src = lua_source(L), .phase = FORWARD};
+    if (f->calls.n) {
+        b.module = f->calls.at[f->calls.n - 1].module;
+        b.call = f->calls.at[f->calls.n - 1].call;
+    }
+    if (!b.src.file) b.src = f->training_at;
+    return b;
+}
+
+void trace_finish(lua_State *L, int first) {
+    Frontend *f = fe_of(L);
+    if (!f->calls.n) return;
+    const Call *c = &f->calls.at[f->calls.n - 1];
+    for (int i = first; i < f->program->ops.n; i++) {
+        f->program->ops.at[i]->checkpoint = c->checkpoint;
+        f->program->ops.at[i]->region = c->region;
+    }
+}
+
+Op *trace_op(lua_State *L, OpKind k, int nin, Value *const *in, const int64_t *ints, int nints, const double *floats, int nfloats) {
+    Builder b = trace_builder(L);
+    int first = b.p->ops.n;
+    Op *op = build_op(&b, k, nin, in, ints, nints, floats, nfloats);
+    trace_finish(L, first);
+    return op;
+}
+
+static void need_trace(lua_State *L, const char *what) {
+    if (!fe_of(L)->program)
+        lua_fail(L, "%s: tensors are computed only inside `forward`, `loss` and `logits`, when nn.training traces the model", what);
+}
+
+/* op(name, { operands }, { integers }, { floats }) -> results */
+static int prim_op(lua_State *L) {
+    Value *in[MAX_IN];
+    int64_t ints[MAX_INTS];
+    double floats[MAX_FLOATS];
+    const char *name = luaL_checkstring(L, 1);
+    OpKind k = op_by_name(name);
+    if (k == N_OPS) return luaL_error(L, "no op '%s'", name);
+    need_trace(L, name);
+    lua_settop(L, 4);
+    int nin = (int)lua_rawlen(L, 2), nints = lua_isnil(L, 3) ? 0 : (int)lua_rawlen(L, 3), nfloats = lua_isnil(L, 4) ? 0 : (int)lua_rawlen(L, 4);
+    if (nin > op_info[k].max_in || nin > MAX_IN)
+        trace_fail(L, NULL, "%s: %d operands; at most %d fit: do it in two steps", name, nin, op_info[k].max_in);
+    if (nints > MAX_INTS || nfloats > MAX_FLOATS) trace_fail(L, NULL, "%s: %d attributes; at most %d fit: do it in two steps", name, nints, MAX_INTS);
+    for (int i = 0; i < nin; i++) {
+        lua_rawgeti(L, 2, i + 1);
+        in[i] = tensor_value(L, -1, name);
+        lua_pop(L, 1);
+    }
+    for (int i = 0; i < nints; i++) {
+        lua_rawgeti(L, 3, i + 1);
+        ints[i] = luaL_checkinteger(L, -1);
+        lua_pop(L, 1);
+    }
+    for (int i = 0; i < nfloats; i++) {
+        lua_rawgeti(L, 4, i + 1);
+        floats[i] = luaL_checknumber(L, -1);
+        lua_pop(L, 1);
+    }
+    Op *op = trace_op(L, k, nin, in, ints, nints, floats, nfloats);
+    luaL_checkstack(L, op->nout, "too many results");
+    for (int i = 0; i < op->nout; i++) push_tensor(L, op->out[i]);
+    return op->nout;
+}
+
+/* reshape(x, shape): -1 stands for what is left; a copy first where the strides allow no view. */
+static int prim_reshape(lua_State *L) {
+    Value *x = tensor_value(L, 1, "reshape");
+    int64_t shape[MAX_DIMS] = {0}, known = 1, numel = value_numel(x);
+    Arena *a = fe_of(L)->arena;
+    luaL_checktype(L, 2, LUA_TTABLE);
+    int dims = (int)lua_rawlen(L, 2), open = -1;
+    if (dims > MAX_DIMS) trace_fail(L, NULL, "reshape: %d dims; at most %d are supported: fold some together", dims, MAX_DIMS);
+    Str s = {.arena = a};
+    for (int i = 0; i < dims; i++) {
+        int is = 0;
+        if (lua_rawgeti(L, 2, i + 1) == LUA_TNUMBER) shape[i] = lua_tointegerx(L, -1, &is);
+        if (!is || shape[i] < -1 || shape[i] == 0)
+            trace_fail(L, NULL, "reshape: size %d is %s; sizes are whole numbers of at least 1, one may be -1", i + 1, type_of(L, -1));
+        lua_pop(L, 1);
+        str_addf(&s, "%s%lld", i ? "," : "", (long long)shape[i]);
+        if (shape[i] < 0 && open >= 0) trace_fail(L, NULL, "reshape: two sizes of -1 in [%s]; at most one can be worked out", s.s);
+        if (shape[i] < 0) open = i;
+        else if (__builtin_mul_overflow(known, shape[i], &known)) trace_fail(L, NULL, "reshape: [%s] is too large", s.s);
+    }
+    if (open >= 0 ? numel % known : numel != known)
+        trace_fail(L, NULL, "reshape: %s has %lld elements, which [%s] cannot hold%s", value_str(a, x), (long long)numel, s.s ? s.s : "",
+                   open >= 0 ? arena_printf(a, ": %lld is no multiple of %lld", (long long)numel, (long long)known)
+                             : arena_printf(a, ": it has %lld", (long long)known));
+    if (open >= 0) shape[open] = numel / known;
+    Builder b = trace_builder(L);
+    int first = b.p->ops.n;
+    Value *y = build_reshape(&b, x, dims, shape);
+    trace_finish(L, first);
+    push_tensor(L, y);
+    return 1;
+}
+
+static int prim_cast(lua_State *L) {
+    Value *x = tensor_value(L, 1, "cast");
+    int64_t to = to_dtype(L, 2, "cast");
+    push_tensor(L, to == x->dtype ? x : trace_op(L, OP_CAST, 1, &x, &to, 1, NULL, 0)->out[0]);
+    return 1;
+}
+
+static int prim_full(lua_State *L) { /* shape, value, dtype */
+    int64_t ints[2 + MAX_DIMS];
+    need_trace(L, "full");
+    double value = luaL_checknumber(L, 2);
+    ints[1] = to_shape(L, 1, "full", ints + 2);
+    ints[0] = to_dtype(L, 3, "full");
+    push_tensor(L, trace_op(L, OP_FULL, 0, NULL, ints, 2 + (int)ints[1], &value, 1)->out[0]);
+    return 1;
+}
+
+static int prim_arange(lua_State *L) { /* n, start, step, dtype */
+    need_trace(L, "arange");
+    int64_t n = luaL_checkinteger(L, 1);
+    if (n < 1) lua_fail(L, "arange: %lld elements; at least one is needed", (long long)n);
+    double floats[2] = {luaL_checknumber(L, 2), luaL_checknumber(L, 3)};
+    int64_t ints[2] = {to_dtype(L, 4, "arange"), n};
+    push_tensor(L, trace_op(L, OP_ARANGE, 0, NULL, ints, 2, floats, 2)->out[0]);
+    return 1;
+}
+
+/* untransposed(x): x itself, or what it is a transposed view of (its last two dims swapped), and whether it was one:
+ * a matmul reads such an operand where it lies. */
+static int prim_untransposed(lua_State *L) {
+    Value *x = tensor_value(L, 1, "matmul");
+    const Op *op = x->def;
+    bool swapped = op && op->kind == OP_TRANSPOSE && x->dims >= 2 && op->i[x->dims - 1] == x->dims - 2 && op->i[x->dims - 2] == x->dims - 1;
+    if (swapped) push_tensor(L, op->in[0]);
+    else lua_pushvalue(L, 1);
+    lua_pushboolean(L, swapped);
+    return 2;
+}
+
+/* ── what a tensor tells of itself ────────────────────────────────────────────────────────────────────────────────── */
+static int shape_field(lua_State *L) {
+    if (lua_type(L, 2) == LUA_TNUMBER)
+        lua_fail(L, "shape[%s] is out of range; shape is a Lua table that starts at 1, and x:size(d) counts dimensions from 0 or, negative, from the end",
+                 lua_tostring(L, 2));
+    lua_pushnil(L);
+    return 1;
+}
+
+static void push_shape(lua_State *L, const Tensor *t) {
+    const int64_t *shape = t->param ? t->param->param.shape : t->value->shape;
+    int dims = t->param ? t->param->param.dims : t->value->dims;
+    lua_createtable(L, dims, 0);
+    for (int i = 0; i < dims; i++) {
+        lua_pushinteger(L, shape[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    if (luaL_newmetatable(L, "shardc.shape")) {
+        lua_pushcfunction(L, shape_field);
+        lua_setfield(L, -2, "__index");
+    }
+    lua_setmetatable(L, -2);
+}
+
+static int tensor_index(lua_State *L) { /* upvalue: methods */
+    Tensor *t = tensor_at(L, 1);
+    if (lua_type(L, 2) == LUA_TNUMBER)
+        lua_fail(L, "tensors are not indexed; nn.slice(x, dim, start, stop) cuts a piece of %s", tensor_str(L, t));
+    const char *key = luaL_checkstring(L, 2);
+    if (!strcmp(key, "shape")) push_shape(L, t);
+    else if (!strcmp(key, "dtype")) lua_pushstring(L, dtype_name(t->param ? t->param->param.dtype : t->value->dtype));
+    else if (!strcmp(key, "ndim")) lua_pushinteger(L, t->param ? t->param->param.dims : t->value->dims);
+    else if (lua_getfield(L, lua_upvalueindex(1), key) == LUA_TNIL) {
+        const char *near = lua_nearest(L, lua_upvalueindex(1), key);
+        lua_fail(L, "a tensor has no field or method '%s'%s%s%s", key, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    }
+    return 1;
+}
+
+static int tensor_tostring(lua_State *L) {
+    lua_pushstring(L, tensor_str(L, tensor_at(L, 1)));
+    return 1;
+}
+
+static int tensor_compare(lua_State *L) { /* upvalue: "nn.lt" */
+    lua_fail(L, "comparing tensors with %s would give one true or false for all elements; write %s", lua_tostring(L, lua_upvalueindex(1)),
+             lua_tostring(L, lua_upvalueindex(2)));
+}
+
+static int tensor_unsupported(lua_State *L) { /* upvalues: operator, remedy */
+    lua_fail(L, "a tensor has no operator %s; %s", lua_tostring(L, lua_upvalueindex(1)), lua_tostring(L, lua_upvalueindex(2)));
+}
+
+static int arithmetic(lua_State *L) { return tensor_arithmetic(L, lua_tostring(L, lua_upvalueindex(1))); }
+
+static int tensor_newindex(lua_State *L) { lua_fail(L, "tensors cannot be written to: every operation gives a new one"); }
+
+static void set_closure(lua_State *L, const char *event, lua_CFunction fn, const char *a, const char *b) {
+    lua_pushstring(L, a);
+    lua_pushstring(L, b);
+    lua_pushcclosure(L, fn, 2);
+    lua_setfield(L, -2, event);
+}
+
+/* methods(table): what x:name(...) finds */
+static int prim_methods(lua_State *L) {
+    luaL_getmetatable(L, TENSOR);
+    lua_pushvalue(L, 1);
+    lua_pushcclosure(L, tensor_index, 1);
+    lua_setfield(L, -2, "__index");
+    return 0;
+}
+
+static int prim_is_tensor(lua_State *L) {
+    lua_pushboolean(L, tensor_at(L, 1) != NULL);
+    return 1;
+}
+
+static int prim_describe(lua_State *L) {
+    lua_pushstring(L, type_of(L, 1));
+    return 1;
+}
+
+static int prim_is_float(lua_State *L) {
+    Tensor *t = tensor_at(L, 1);
+    lua_pushboolean(L, t && dtype_float(t->param ? t->param->param.dtype : t->value->dtype));
+    return 1;
+}
+
+static int prim_check_keys(lua_State *L) { /* what, table, "keys" */
+    check_keys(L, 2, luaL_checkstring(L, 1), luaL_checkstring(L, 3));
+    return 0;
+}
+
+static int prim_strict(lua_State *L) { /* table, what */
+    lua_strict(L, 1, luaL_checkstring(L, 2));
+    lua_settop(L, 1);
+    return 1;
+}
+
+void trace_open(lua_State *L) {
+    static const char *const ops[][2] = {{"__add", "add"}, {"__sub", "sub"}, {"__mul", "mul"}, {"__div", "div"}, {"__pow", "pow"}, {"__unm", "neg"}};
+    static const luaL_Reg functions[] = {
+        {"op", prim_op},           {"reshape", prim_reshape},     {"cast", prim_cast},         {"full", prim_full},
+        {"arange", prim_arange},   {"fail", prim_fail},           {"methods", prim_methods},   {"untransposed", prim_untransposed},
+        {"strict", prim_strict},   {"is_tensor", prim_is_tensor}, {"describe", prim_describe}, {"check_keys", prim_check_keys},
+        {"is_float", prim_is_float}, {NULL, NULL}};
+    luaL_setfuncs(L, functions, 0);
+    luaL_newmetatable(L, TENSOR);
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        lua_pushstring(L, ops[i][1]);
+        lua_pushcclosure(L, arithmetic, 1);
+        lua_setfield(L, -2, ops[i][0]);
+    }
+    set_closure(L, "__lt", tensor_compare, "< or >", "nn.lt(a, b) or nn.gt(a, b)");
+    set_closure(L, "__le", tensor_compare, "<= or >=", "nn.le(a, b) or nn.ge(a, b)");
+    set_closure(L, "__eq", tensor_compare, "== or ~=", "nn.eq(a, b) or nn.ne(a, b)");
+    set_closure(L, "__mod", tensor_unsupported, "%", "there is no remainder of tensors");
+    set_closure(L, "__idiv", tensor_unsupported, "//", "write /");
+    set_closure(L, "__concat", tensor_unsupported, "..", "write nn.concat({ a, b }, dim), or tostring(x) for text");
+    set_closure(L, "__len", tensor_unsupported, "#", "write #x.shape, or x:size(dim)");
+    lua_pushcfunction(L, tensor_newindex);
+    lua_setfield(L, -2, "__newindex");
+    lua_pushcfunction(L, tensor_tostring);
+    lua_setfield(L, -2, "__tostring");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pop(L, 1);
+}

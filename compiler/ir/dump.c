@@ -1,0 +1,64 @@
+/* A program as text, one line an op: what --dump-after prints.
+ * Relies on: ir.h.
+ * Relied on by: pipeline.c, people. */
+#include "ir.h"
+
+/* "%12 bf16[8,768]", for a view "%12 bf16[8,768] in %3+64 by [768,1]" */
+static void put_value(FILE *f, Arena *a, const Value *v, bool as_result) {
+    if (v->param)
+        fprintf(f, "$%s", v->param->path);
+    else if (v->state)
+        fprintf(f, "@%s", v->state->name);
+    else
+        fprintf(f, "%%%d", v->id);
+    fprintf(f, " %s", value_str(a, v));
+    if (!as_result) return;
+    if (v->base) {
+        fprintf(f, " in %%%d+%lld", v->base->id, (long long)v->offset);
+        for (int i = 0; i < v->dims; i++) fprintf(f, "%s%lld", i ? "," : " by [", (long long)v->stride[i]);
+        if (v->dims) fputc(']', f);
+    }
+    if (v->saved) fputs(" saved", f);
+    if (v->offload) fputs(" offload", f);
+    if (v->on_host) fputs(" host", f);
+    if (v->internal) fputs(" internal", f);
+}
+
+static void put_values(FILE *f, Arena *a, Value *const *v, int n, bool as_results) {
+    for (int i = 0; i < n; i++) {
+        if (i) fputs(", ", f);
+        put_value(f, a, v[i], as_results);
+    }
+}
+
+static void put_attributes(FILE *f, const Op *op) {
+    int ni = MAX_INTS, nf = MAX_FLOATS;
+    while (ni && !op->i[ni - 1]) ni--;
+    while (nf && op->f[nf - 1] == 0) nf--;
+    for (int i = 0; i < ni; i++) fprintf(f, "%s%lld", i ? "," : "  i ", (long long)op->i[i]);
+    for (int i = 0; i < nf; i++) fprintf(f, "%s%g", i ? "," : "  f ", op->f[i]);
+    if (op->ntable) fprintf(f, "  table of %d", op->ntable);
+    if (op->group >= 0) fprintf(f, "  group %d", op->group);
+}
+
+static void put_op(FILE *f, Arena *a, const Op *op, const char *indent) {
+    fprintf(f, "%s%-10s %-8s %-9s ", indent, op->id ? op->id : "-", stream_name(op->stream), phase_name(op->phase));
+    put_values(f, a, op->out, op->nout, true);
+    fprintf(f, "%s%s(", op->nout ? " = " : "", op_info[op->kind].name);
+    put_values(f, a, op->in, op->nin, false);
+    fputc(')', f);
+    put_attributes(f, op);
+    if (op->module && op->module->path && *op->module->path) fprintf(f, "  %s", op->module->path);
+    if (op->src.file) fprintf(f, "  %s:%d", op->src.file, op->src.line);
+    fputc('\n', f);
+    for (int i = 0; i < op->nbody; i++) put_op(f, a, op->body[i], "    ");
+}
+
+void dump_program(FILE *f, const Graph *g, const Program *p) {
+    Arena *a = arena_new();
+    fprintf(f, "program %s: %d ops\n", p->name, p->ops.n);
+    for (int i = 0; i < p->ops.n; i++) put_op(f, a, p->ops.at[i], "");
+    if (p->loss) fprintf(f, "loss %%%d\n", p->loss->id);
+    if (p->logits) fprintf(f, "logits %%%d\n", p->logits->id);
+    arena_free(a);
+}

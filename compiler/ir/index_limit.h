@@ -1,0 +1,11 @@
+/* Which operands hold indices, and into how many rows.
+ * Relies on: ir.h.
+ * Relied on by: emit/tables.c, so that the training program can refuse data that would index past a table. */
+#ifndef SHARDC_INDEX_LIMIT_H
+#define SHARDC_INDEX_LIMIT_H
+
+#include "ir.h"
+
+int64_t index_limit(const Op *op, int operand); /* exclusive upper bound of its elements; 0: none */
+
+#endif

@@ -1,0 +1,151 @@
+/* The IR's objects: graphs, values, views, ops, states, and the names of dtypes, streams, phases and classes.
+ * Relies on: base.
+ * Relied on by: everything in compiler/ above base. */
+#include "ir.h"
+
+static const struct {
+    const char *name;
+    int size;
+    bool is_float;
+} dtypes[N_DTYPES] = {
+    [FP32] = {"fp32", 4, true},    [BF16] = {"bf16", 2, true},         [FP16] = {"fp16", 2, true},
+    [FP64] = {"fp64", 8, true},    [FP8_E4M3] = {"fp8_e4m3", 1, true}, [FP8_E5M2] = {"fp8_e5m2", 1, true},
+    [INT32] = {"int32", 4, false}, [INT64] = {"int64", 8, false},      [BOOL] = {"bool", 1, false},
+};
+
+int dtype_size(Dtype d) {
+    return dtypes[d].size;
+}
+const char *dtype_name(Dtype d) {
+    return dtypes[d].name;
+}
+bool dtype_float(Dtype d) {
+    return dtypes[d].is_float;
+}
+
+bool dtype_parse(const char *s, Dtype *out) {
+    for (int d = 0; d < N_DTYPES; d++)
+        if (!strcmp(s, dtypes[d].name)) {
+            *out = (Dtype)d;
+            return true;
+        }
+    return false;
+}
+
+const char *stream_name(Stream s) {
+    static const char *const names[N_STREAMS] = {"compute", "gather", "reduce", "offload", "fetch", "host"};
+    return names[s];
+}
+
+const char *phase_name(Phase p) {
+    static const char *const names[N_PHASES] = {"forward", "recompute", "backward", "optimizer", "init"};
+    return names[p];
+}
+
+const char *state_class_name(StateClass c) {
+    static const char *const names[N_STATE_CLASSES] = {
+        [S_MASTER] = "master parameters", [S_WIRE] = "wire parameters",
+        [S_MOMENT1] = "first moments",    [S_MOMENT2] = "second moments",
+        [S_GRAD] = "gradients",           [S_FROZEN] = "frozen parameters",
+        [S_BUFFER] = "buffers",           [S_INPUT] = "inputs",
+        [S_OUTPUT] = "outputs",           [S_RECORD] = "record",
+        [S_METRICS] = "metrics",          [S_STEP] = "step count",
+    };
+    return names[c];
+}
+
+/* ── values ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+int64_t value_numel(const Value *v) {
+    int64_t n = 1;
+    for (int i = 0; i < v->dims; i++) n *= v->shape[i];
+    return n;
+}
+
+int64_t value_bytes(const Value *v) {
+    return value_numel(v) * dtype_size(v->dtype);
+}
+
+bool value_contiguous(const Value *v) {
+    int64_t n = 1;
+    for (int i = v->dims - 1; i >= 0; i--) {
+        if (v->shape[i] != 1 && v->stride[i] != n) return false;
+        n *= v->shape[i];
+    }
+    return true;
+}
+
+Value *value_root(Value *v) {
+    while (v->base) v = v->base;
+    return v;
+}
+
+const char *value_str(Arena *a, const Value *v) {
+    Str s = {.arena = a};
+    str_addf(&s, "%s[", dtype_name(v->dtype));
+    for (int i = 0; i < v->dims; i++) str_addf(&s, "%s%lld", i ? "," : "", (long long)v->shape[i]);
+    str_add(&s, "]");
+    return s.s;
+}
+
+static Value *value_alloc(Graph *g, Dtype d, int dims, const int64_t *shape) {
+    Value *v = NEW(g->arena, Value);
+    v->id = g->values.n;
+    v->dtype = d;
+    v->dims = dims;
+    v->storage = -1;
+    for (int i = 0; i < dims; i++) v->shape[i] = shape[i];
+    push(&g->values, g->arena, v);
+    return v;
+}
+
+Value *new_value(Graph *g, Dtype d, int dims, const int64_t *shape) {
+    Value *v = value_alloc(g, d, dims, shape);
+    int64_t n = 1;
+    for (int i = dims - 1; i >= 0; i--) {
+        v->stride[i] = n;
+        n *= shape[i];
+    }
+    return v;
+}
+
+Value *new_view(Graph *g, Value *of, int dims, const int64_t *shape, const int64_t *stride, int64_t extra_offset) {
+    Value *v = value_alloc(g, of->dtype, dims, shape);
+    for (int i = 0; i < dims; i++) v->stride[i] = stride[i];
+    v->base = of->base ? of->base : of;
+    v->offset = of->offset + extra_offset;
+    return v;
+}
+
+/* ── the rest ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+Graph *graph_new(Arena *a) {
+    Graph *g = NEW(a, Graph);
+    g->arena = a;
+    g->world = g->nodes = g->accumulate = 1;
+    g->deterministic = true;
+    return g;
+}
+
+Op *new_op(Graph *g, OpKind k) {
+    Op *op = NEW(g->arena, Op);
+    op->kind = k;
+    op->module = g->root;
+    op->group = -1;
+    return op;
+}
+
+State *new_state(Graph *g, StateClass c, const char *name, Dtype d, int64_t numel, Unit *u) {
+    State *s = NEW(g->arena, State);
+    s->id = g->states.n;
+    s->name = arena_strdup(g->arena, name);
+    s->cls = c;
+    s->dtype = d;
+    s->numel = numel;
+    s->unit = u;
+    s->value = new_value(g, d, 1, &numel);
+    s->value->state = s;
+    s->value->name = s->name;
+    push(&g->states, g->arena, s);
+    return s;
+}

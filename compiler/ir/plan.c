@@ -1,0 +1,50 @@
+/* The plan's fixed tables: names of storage classes, and which program may follow which.
+ * Relies on: plan.h.
+ * Relied on by: verify (proves each succession), the reports, the emitter and with it the runtime. */
+#include "plan.h"
+
+const char *storage_class_name(StorageClass c) {
+    static const char *const names[N_CLASSES] = {
+        [C_PARAMETERS] = "parameters",   [C_OPTIMIZER] = "optimizer state",
+        [C_GRADIENTS] = "gradients",     [C_BUFFERS] = "buffers",
+        [C_INPUTS] = "inputs",           [C_RECORD] = "record",
+        [C_UNSHARDED] = "unsharded",     [C_UNSHARDED_GRADS] = "unsharded gradients",
+        [C_ACTIVATIONS] = "activations", [C_TEMPORARY] = "temporary",
+        [C_WORKSPACE] = "workspace",     [C_HOST] = "host",
+    };
+    return names[c];
+}
+
+/* Where accumulate = 1, `micro` is a whole step; else it is a middle microbatch, and how many of them a step has is a
+ * run-time value, so none at all must be sound too. eval and sample run between steps only. */
+const Succession successions[] = {
+    {"", "init", -1},
+    {"init", "start", -1},
+
+    {"start", "micro", 0},
+    {"start", "micro_first", 1},
+    {"start", "eval", -1},
+    {"start", "sample", -1},
+
+    {"micro", "micro", -1},
+    {"micro", "eval", 0},
+    {"micro", "sample", 0},
+
+    {"micro_first", "micro", 1},
+    {"micro_first", "micro_last", 1},
+    {"micro", "micro_last", 1},
+    {"micro_last", "micro_first", 1},
+    {"micro_last", "eval", 1},
+    {"micro_last", "sample", 1},
+
+    {"eval", "eval", -1},
+    {"eval", "sample", -1},
+    {"eval", "micro", 0},
+    {"eval", "micro_first", 1},
+
+    {"sample", "sample", -1},
+    {"sample", "eval", -1},
+    {"sample", "micro", 0},
+    {"sample", "micro_first", 1},
+};
+const int nsuccessions = sizeof successions / sizeof successions[0];

@@ -1,0 +1,190 @@
+/* What the rule files share: results that may exist already, diagnostics with shapes, common checks, traffic.
+ * Relies on: ir.h.
+ * Relied on by: ir/rules_*.c. */
+#include "rules.h"
+
+static void place_result(Op *op, int k, Value *v) {
+    v->def = op;
+    op->out[k] = v;
+    if (op->nout <= k) op->nout = k + 1;
+}
+
+Value *rule_out(Graph *g, Op *op, int k, Dtype d, int dims, const int64_t *shape) {
+    Value *v = op->out[k];
+    if (!v) {
+        v = new_value(g, d, dims, shape);
+        place_result(op, k, v);
+        return v;
+    }
+    bool same = v->dims == dims && !memcmp(v->shape, shape, sizeof(int64_t) * (size_t)dims);
+    v->dtype = d;
+    if (same) return v; /* a layout that a pass chose stays */
+    v->dims = dims;
+    int64_t n = 1;
+    for (int i = dims - 1; i >= 0; i--) {
+        v->shape[i] = shape[i];
+        v->stride[i] = n;
+        n *= shape[i];
+    }
+    return v;
+}
+
+Value *rule_out_like(Graph *g, Op *op, int k, const Value *like) {
+    return rule_out(g, op, k, like->dtype, like->dims, like->shape);
+}
+
+Value *rule_view(Graph *g, Op *op, int k, Value *of, int dims, const int64_t *shape, const int64_t *stride,
+                 int64_t extra) {
+    Value *v = op->out[k];
+    if (!v) {
+        v = new_view(g, of, dims, shape, stride, extra);
+        place_result(op, k, v);
+        return v;
+    }
+    v->dtype = of->dtype;
+    v->dims = dims;
+    for (int i = 0; i < dims; i++) v->shape[i] = shape[i], v->stride[i] = stride[i];
+    v->base = of->base ? of->base : of;
+    v->offset = of->offset + extra;
+    return v;
+}
+
+/* ── diagnostics ────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+const char *shape_str(Arena *a, int dims, const int64_t *shape) {
+    Str s = {.arena = a};
+    str_add(&s, "[");
+    for (int i = 0; i < dims; i++) str_addf(&s, "%s%lld", i ? "," : "", (long long)shape[i]);
+    str_add(&s, "]");
+    return s.s;
+}
+
+const char *source_str(Arena *a, Source s) {
+    return s.file ? arena_printf(a, "%s:%d", s.file, s.line) : "an unknown place";
+}
+
+void rule_fail(Graph *g, const Op *op, const char *fmt, ...) {
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    char *message = arena_alloc(g->arena, (size_t)n + 1);
+    vsnprintf(message, (size_t)n + 1, fmt, again);
+    va_end(again);
+
+    Str s = {.arena = g->arena};
+    str_addf(&s, "%s: %s", op_info[op->kind].name, message);
+    for (int i = 0; i < op->nin; i++) {
+        const Param *p = value_root(op->in[i])->param;
+        if (p)
+            str_addf(&s, "\n  %s %s%s is %s, made at %s", p->is_buffer ? "buffer" : "parameter", dtype_name(p->dtype),
+                     shape_str(g->arena, p->dims, p->shape), p->path, source_str(g->arena, p->src));
+    }
+    if (op->module && op->module->path && *op->module->path)
+        str_addf(&s, "\n  in %s = %s, made at %s", op->module->path, op->module->kind,
+                 source_str(g->arena, op->module->made));
+    fail(op->src, "%s", s.s);
+}
+
+void need_float(Graph *g, const Op *op, int operand, const char *letter) {
+    const Value *v = op->in[operand];
+    if (v->dtype == FP8_E4M3 || v->dtype == FP8_E5M2)
+        rule_fail(g, op, "%s %s: nothing is computed in fp8 yet; cast it to \"bf16\" first", letter,
+                  value_str(g->arena, v));
+    if (!dtype_float(v->dtype))
+        rule_fail(g, op, "%s %s must be floating point; cast it to \"fp32\" first", letter, value_str(g->arena, v));
+}
+
+void need_int32(Graph *g, const Op *op, int operand, const char *what) {
+    const Value *v = op->in[operand];
+    if (v->dtype != INT32)
+        rule_fail(g, op, "%s %s must be int32; declare it as nn.input(\"int32\", ...) or cast it", what,
+                  value_str(g->arena, v));
+}
+
+void need_same_dtype(Graph *g, const Op *op, int a, const char *na, int b, const char *nb) {
+    if (op->in[a]->dtype != op->in[b]->dtype)
+        rule_fail(g, op, "%s %s and %s %s must have one dtype: %s ≠ %s; cast one of them", na,
+                  value_str(g->arena, op->in[a]), nb, value_str(g->arena, op->in[b]), dtype_name(op->in[a]->dtype),
+                  dtype_name(op->in[b]->dtype));
+}
+
+/* ── shapes and dtypes ──────────────────────────────────────────────────────────────────────────────────────────────
+ */
+bool same_shape(const Value *a, const Value *b) {
+    return a->dims == b->dims && !memcmp(a->shape, b->shape, sizeof(int64_t) * (size_t)a->dims);
+}
+
+Dtype stat_dtype(Dtype d) {
+    return d == FP64 ? FP64 : FP32;
+}
+
+Dtype attr_dtype(int64_t plus_one, Dtype otherwise) {
+    return plus_one > 0 ? (Dtype)(plus_one - 1) : otherwise;
+}
+
+int64_t rows_of(const Value *v) {
+    return v->dims ? value_numel(v) / v->shape[v->dims - 1] : 1;
+}
+
+void infer_like0(Graph *g, Op *op) {
+    rule_out_like(g, op, 0, op->in[0]);
+}
+void infer_like1(Graph *g, Op *op) {
+    rule_out_like(g, op, 0, op->in[1]);
+}
+
+/* ── cost ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+double touched_bytes(const Value *v) {
+    double n = dtype_size(v->dtype);
+    for (int i = 0; i < v->dims; i++)
+        if (v->stride[i]) n *= (double)v->shape[i];
+    return n;
+}
+
+Cost traffic(const Op *op, double flops) {
+    Cost c = {.flops = flops};
+    for (int i = 0; i < op->nin; i++) c.bytes += touched_bytes(op->in[i]);
+    for (int i = 0; i < op->nout; i++) c.bytes += touched_bytes(op->out[i]);
+    return c;
+}
+
+static double largest_numel(const Op *op) {
+    int64_t n = 0;
+    for (int i = 0; i < op->nin; i++) n = max64(n, value_numel(op->in[i]));
+    for (int i = 0; i < op->nout; i++) n = max64(n, value_numel(op->out[i]));
+    return (double)n;
+}
+
+Cost cost_none(const Op *op) {
+    return (Cost){0, 0};
+}
+Cost cost_pointwise(const Op *op) {
+    return traffic(op, largest_numel(op));
+}
+Cost cost_reduce(const Op *op) {
+    return traffic(op, largest_numel(op));
+}
+Cost cost_norm(const Op *op) {
+    return traffic(op, 8 * largest_numel(op));
+} /* mean, variance, scale, shift */
+
+/* Only what leaves the group travels; inside it values stay in registers. */
+Cost cost_fused(const Op *op) {
+    double flops = 0;
+    for (int i = 0; i < op->nbody; i++) flops += (double)value_numel(op->body[i]->out[0]);
+    return traffic(op, flops);
+}
+
+/* Fills and copies; those without a result write the state that is their operand. */
+Cost cost_copy(const Op *op) {
+    if (op->nout) return traffic(op, 0);
+    double bytes = op->nin ? touched_bytes(op->in[0]) : 0;
+    if (op->kind == OP_INIT_PARAM) { /* a parameter's part of its unit's slice */
+        double own = (double)op->i[3] * dtype_size(op->in[0]->dtype);
+        bytes = own < bytes ? own : bytes;
+    }
+    return (Cost){.bytes = bytes * op->nin};
+}

@@ -1,0 +1,60 @@
+/* The rules that rows of ops.def name, and what the rule files share.
+ * Relies on: ir.h, build.h.
+ * Relied on by: ir/ops.c and ir/rules_*.c alone. */
+#ifndef SHARDC_RULES_H
+#define SHARDC_RULES_H
+
+#include "build.h"
+
+/* Every name in the rule columns of ops.def. */
+typedef void InferRule(Graph *g, Op *op);
+typedef void GradRule(Builder *b, Op *op, Value **gout, Value **gin);
+typedef Cost CostRule(const Op *op);
+typedef int64_t WorkRule(const Op *op, int threads);
+InferRule infer_pointwise, infer_compare, infer_where, infer_cast, infer_detach;
+InferRule infer_reshape, infer_transpose, infer_expand, infer_slice, infer_split, infer_concat, infer_copy,
+    infer_pad_slice;
+InferRule infer_full, infer_arange, infer_scalar, infer_reduce, infer_like0, infer_like1;
+InferRule infer_matmul, infer_embedding, infer_embedding_grad, infer_attention, infer_attention_grad, infer_rope;
+InferRule infer_layer_norm, infer_rms_norm, infer_norm_grad_w, infer_softmax, infer_dropout, infer_cross_entropy;
+InferRule infer_batch_norm, infer_batch_norm_grad;
+#define infer_none NULL /* whoever builds the op sets its results: shapes follow from the mesh or the flat layout */
+
+GradRule grad_add, grad_sub, grad_mul, grad_div, grad_maximum, grad_minimum, grad_add_scalar, grad_mul_scalar;
+GradRule grad_rdiv_scalar, grad_pow_scalar, grad_neg, grad_abs, grad_exp, grad_log, grad_sqrt, grad_rsqrt, grad_tanh;
+GradRule grad_sigmoid, grad_relu, grad_gelu, grad_gelu_tanh, grad_silu, grad_clamp, grad_where, grad_cast;
+GradRule grad_reshape, grad_transpose, grad_expand, grad_slice, grad_split, grad_concat, grad_copy, grad_pad_slice;
+GradRule grad_sum, grad_mean, grad_max, grad_matmul, grad_embedding, grad_layer_norm, grad_rms_norm, grad_softmax;
+GradRule grad_attention, grad_rope, grad_dropout, grad_cross_entropy, grad_batch_norm;
+
+CostRule cost_none, cost_pointwise, cost_fused, cost_copy, cost_reduce, cost_matmul, cost_embedding, cost_norm;
+CostRule cost_attention, cost_collective, cost_transfer, cost_optimizer;
+
+WorkRule work_matmul, work_attention;
+
+/* ── for rules ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* Result k as a contiguous tensor, or as a view of `of`. A result that exists already (infer run again) is updated in
+ * place, so that its uses stay valid. */
+Value *rule_out(Graph *g, Op *op, int k, Dtype d, int dims, const int64_t *shape);
+Value *rule_out_like(Graph *g, Op *op, int k, const Value *like);
+Value *rule_view(Graph *g, Op *op, int k, Value *of, int dims, const int64_t *shape, const int64_t *stride,
+                 int64_t extra);
+
+/* "name: message", then a line for every operand that is a parameter, then one for the module. Exits. */
+_Noreturn void rule_fail(Graph *g, const Op *op, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+const char *shape_str(Arena *a, int dims, const int64_t *shape); /* "[8,2048]" */
+const char *source_str(Arena *a, Source s);                      /* "llama3.lua:22" */
+void need_float(Graph *g, const Op *op, int operand, const char *letter);
+void need_int32(Graph *g, const Op *op, int operand, const char *what);
+void need_same_dtype(Graph *g, const Op *op, int a, const char *na, int b, const char *nb);
+bool same_shape(const Value *a, const Value *b);
+
+Dtype stat_dtype(Dtype d); /* what a kernel keeps statistics of such operands in: fp32, or fp64 for fp64 */
+Dtype attr_dtype(int64_t plus_one, Dtype otherwise); /* "dtype + 1, or 0" attributes */
+bool reshape_strides(const Value *v, int dims, const int64_t *shape, int64_t *stride); /* false: needs a copy */
+double touched_bytes(const Value *v);     /* distinct bytes behind a value: expanded dims count once */
+Cost traffic(const Op *op, double flops); /* all operands read, all results written */
+int64_t rows_of(const Value *v);          /* product of all dims but the last */
+
+#endif

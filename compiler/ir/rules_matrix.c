@@ -1,0 +1,290 @@
+/* Rules of matmul, embedding, attention and rope: shapes, gradients, floating-point operations, workspaces.
+ * Relies on: rules.h, build.h.
+ * Relied on by: ops.def; runtime/cpu's kernels read the workspace formulas here. */
+#include "rules.h"
+
+/* ── matmul ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    bool ta, tb;
+    int64_t m, k, k2, n; /* k: inner size of op(a), k2: of op(b) */
+} Matmul;
+
+static Matmul matmul_of(const Op *op) {
+    const Value *a = op->in[0], *b = op->in[1];
+    Matmul s = {.ta = op->i[0] != 0, .tb = op->i[1] != 0};
+    s.m = a->shape[a->dims - 1 - !s.ta];
+    s.k = a->shape[a->dims - 1 - s.ta];
+    s.k2 = b->shape[b->dims - 1 - !s.tb];
+    s.n = b->shape[b->dims - 1 - s.tb];
+    return s;
+}
+
+static bool matmul_shared(const Op *op) {
+    return op->in[1]->dims == 2;
+}
+
+/* "x bf16[8,2048,4096] · Wᵀ with W bf16[14336,5120]" */
+static const char *matmul_str(Graph *g, const Op *op) {
+    const char *a = value_str(g->arena, op->in[0]), *b = value_str(g->arena, op->in[1]);
+    const char *y = op->in[1]->dims == 2 ? "W" : "y", *t = op->i[1] ? "ᵀ" : "";
+    if (op->i[0]) return arena_printf(g->arena, "xᵀ · %s%s with x %s and %s %s", y, t, a, y, b);
+    if (op->i[1]) return arena_printf(g->arena, "x %s · %sᵀ with %s %s", a, y, y, b);
+    return arena_printf(g->arena, "x %s · %s %s", a, y, b);
+}
+
+/* A Linear is blamed at the line where it was made, with the line that would fit. */
+_Noreturn static void fail_inner(Graph *g, const Op *op, Matmul s) {
+    const Module *m = op->module;
+    const Value *w = op->in[1];
+    const char *what = matmul_str(g, op);
+    bool linear = m && m->kind && m->path && !strcmp(m->kind, "Linear") && s.tb && w->dims == 2 && !s.ta;
+    if (linear)
+        fail(op->src,
+             "matmul: %s: %lld ≠ %lld\n  in %s = nn.Linear(%lld, %lld), made at %s; write nn.Linear(%lld, %lld)", what,
+             (long long)s.k, (long long)s.k2, m->path, (long long)s.k2, (long long)s.n, source_str(g->arena, m->made),
+             (long long)s.k, (long long)s.n);
+    rule_fail(g, op, "%s: %lld ≠ %lld; the inner sizes must be equal: transpose or reshape one of them", what,
+              (long long)s.k, (long long)s.k2);
+}
+
+static void check_matmul_dtypes(Graph *g, const Op *op) {
+    for (int i = 0; i < op->nin; i++) need_float(g, op, i, i == 0 ? "x" : i == 1 ? "W" : "bias");
+    for (int i = 1; i < op->nin; i++)
+        if (op->in[i]->dtype != op->in[0]->dtype)
+            rule_fail(g, op, "%s%s%s: %s ≠ %s; cast one of them", matmul_str(g, op), i == 2 ? " + bias " : "",
+                      i == 2 ? value_str(g->arena, op->in[2]) : "", dtype_name(op->in[0]->dtype),
+                      dtype_name(op->in[i]->dtype));
+}
+
+void infer_matmul(Graph *g, Op *op) {
+    const Value *a = op->in[0], *b = op->in[1];
+    if (a->dims < 2 || b->dims < 2)
+        rule_fail(g, op, "%s: both need at least 2 dims; reshape a vector to [1,n] or [n,1]", matmul_str(g, op));
+    Matmul s = matmul_of(op);
+    if (s.k != s.k2) fail_inner(g, op, s);
+    if (!matmul_shared(op)) {
+        if (a->dims != b->dims)
+            rule_fail(g, op, "%s: %d dims ≠ %d dims; expand the leading dims of one of them", matmul_str(g, op),
+                      a->dims, b->dims);
+        for (int i = 0; i < a->dims - 2; i++)
+            if (a->shape[i] != b->shape[i])
+                rule_fail(g, op, "%s: %lld ≠ %lld in dim %d; leading sizes must be equal", matmul_str(g, op),
+                          (long long)a->shape[i], (long long)b->shape[i], i);
+    }
+    check_matmul_dtypes(g, op);
+    if (op->nin == 3 && (op->in[2]->dims != 1 || op->in[2]->shape[0] != s.n))
+        rule_fail(g, op, "%s + bias %s: the bias must have shape [%lld]", matmul_str(g, op),
+                  value_str(g->arena, op->in[2]), (long long)s.n);
+    int64_t shape[MAX_DIMS];
+    memcpy(shape, a->shape, sizeof shape);
+    shape[a->dims - 2] = s.m;
+    shape[a->dims - 1] = s.n;
+    rule_out(g, op, 0, attr_dtype(op->i[2], a->dtype), a->dims, shape);
+}
+
+static Value *matmul(Builder *b, Value *x, Value *y, bool tx, bool ty) {
+    return build_op(b, OP_MATMUL, 2, (Value *[]){x, y}, (int64_t[]){tx, ty}, 2, NULL, 0)->out[0];
+}
+
+static Value *fold_rows(Builder *b, Value *v) {
+    return build_reshape(b, v, 2, (int64_t[]){rows_of(v), v->shape[v->dims - 1]});
+}
+
+/* y = A B with A = op(a), B = op(b):  dA = g Bᵀ,  dB = Aᵀ g,  each transposed back where op transposes. */
+static Value *grad_left(Builder *b, const Op *op, Value *g, Matmul s) {
+    Value *w = op->in[1];
+    if (!s.ta) return matmul(b, g, w, false, !s.tb);
+    if (g->dims > 2 && matmul_shared(op)) { /* now w stands on the left, where leading dims must be spelt out */
+        int64_t shape[MAX_DIMS];
+        memcpy(shape, g->shape, sizeof shape);
+        shape[g->dims - 2] = w->shape[0];
+        shape[g->dims - 1] = w->shape[1];
+        w = build_expand(b, w, g->dims, shape);
+    }
+    return matmul(b, w, g, s.tb, true);
+}
+
+static Value *grad_right(Builder *b, const Op *op, Value *g, Matmul s) {
+    Value *a = op->in[0];
+    bool ta = s.ta;
+    if (matmul_shared(op) && a->dims > 2) { /* w is shared by all rows: one product over all of them */
+        if (ta) {
+            int perm[MAX_DIMS];
+            for (int i = 0; i < a->dims; i++) perm[i] = i;
+            perm[a->dims - 2] = a->dims - 1;
+            perm[a->dims - 1] = a->dims - 2;
+            a = build_transpose(b, a, perm);
+            ta = false;
+        }
+        a = fold_rows(b, a);
+        g = fold_rows(b, g);
+    }
+    return s.tb ? matmul(b, g, a, true, ta) : matmul(b, a, g, !ta, false);
+}
+
+void grad_matmul(Builder *b, Op *op, Value **gout, Value **gin) {
+    Matmul s = matmul_of(op);
+    Value *g = build_cast(b, gout[0], op->in[0]->dtype);
+    gin[0] = grad_left(b, op, g, s);
+    gin[1] = grad_right(b, op, g, s);
+    if (op->nin == 3) gin[2] = build_sum_to(b, g, 1, &s.n);
+}
+
+Cost cost_matmul(const Op *op) {
+    Matmul s = matmul_of(op);
+    double y = (double)value_numel(op->out[0]);
+    return traffic(op, 2 * y * (double)s.k + (op->nin == 3 ? y : 0));
+}
+
+/* fp32 and fp64 operands are multiplied where they lie. Others are converted panel by panel: 4 MiB a thread, in which
+ * the kernel keeps fp32 panels of op(a), op(b) and the result. */
+int64_t work_matmul(const Op *op, int threads) {
+    Dtype d = op->in[0]->dtype, y = op->out[0]->dtype;
+    return (d == FP32 || d == FP64) && y == d ? 0 : (int64_t)threads * (4 << 20);
+}
+
+/* ── embedding ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+void infer_embedding(Graph *g, Op *op) {
+    const Value *index = op->in[0], *w = op->in[1];
+    need_int32(g, op, 0, "the index");
+    need_float(g, op, 1, "W");
+    if (w->dims != 2) rule_fail(g, op, "W %s must have 2 dims: [rows, size]", value_str(g->arena, w));
+    if (index->dims + 1 > MAX_DIMS)
+        rule_fail(g, op, "the index %s has too many dims: at most %d", value_str(g->arena, index), MAX_DIMS - 1);
+    int64_t shape[MAX_DIMS];
+    memcpy(shape, index->shape, sizeof shape);
+    shape[index->dims] = w->shape[1];
+    rule_out(g, op, 0, w->dtype, index->dims + 1, shape);
+}
+
+void grad_embedding(Builder *b, Op *op, Value **gout, Value **gin) {
+    int64_t rows = op->in[1]->shape[0];
+    gin[1] = build_op(b, OP_EMBEDDING_GRAD, 2, (Value *[]){op->in[0], gout[0]}, &rows, 1, NULL, 0)->out[0];
+}
+
+void infer_embedding_grad(Graph *g, Op *op) {
+    const Value *index = op->in[0], *gy = op->in[1];
+    need_int32(g, op, 0, "the index");
+    if (gy->dims != index->dims + 1)
+        rule_fail(g, op, "index %s with gradient %s (internal error)", value_str(g->arena, index),
+                  value_str(g->arena, gy));
+    rule_out(g, op, 0, attr_dtype(op->i[1], gy->dtype), 2, (int64_t[]){op->i[0], gy->shape[gy->dims - 1]});
+}
+
+/* Only the rows looked up travel; the gradient writes its whole table. */
+Cost cost_embedding(const Op *op) {
+    Cost c = traffic(op, 0);
+    if (op->kind == OP_EMBEDDING) return (Cost){0, touched_bytes(op->in[0]) + 2 * touched_bytes(op->out[0])};
+    c.flops = (double)value_numel(op->in[1]);
+    c.bytes += 2 * touched_bytes(op->in[1]); /* the rows are read and written again as they are added to */
+    return c;
+}
+
+/* ── attention ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void check_documents(Graph *g, const Op *op, int operand, const Value *q, const Value *k) {
+    bool has = op->i[2] != 0;
+    if (has != (op->nin > operand))
+        rule_fail(g, op, "documents are said and not given, or the reverse (internal error)");
+    if (!has) return;
+    const Value *d = op->in[operand];
+    need_int32(g, op, operand, "the documents");
+    if (d->dims != 2 || d->shape[0] != q->shape[0] || d->shape[1] != q->shape[1])
+        rule_fail(g, op, "documents %s with q %s: they must be int32[%lld,%lld], one number a token",
+                  value_str(g->arena, d), value_str(g->arena, q), (long long)q->shape[0], (long long)q->shape[1]);
+    if (q->shape[1] != k->shape[1])
+        rule_fail(g, op, "documents need as many queries as keys: %lld ≠ %lld", (long long)q->shape[1],
+                  (long long)k->shape[1]);
+}
+
+static void check_attention(Graph *g, const Op *op, int first) {
+    const Value *q = op->in[first], *k = op->in[first + 1], *v = op->in[first + 2];
+    static const char *const names[] = {"q", "k", "v"};
+    const char *all = arena_printf(g->arena, "q %s, k %s, v %s", value_str(g->arena, q), value_str(g->arena, k),
+                                   value_str(g->arena, v));
+    for (int i = 0; i < 3; i++) need_float(g, op, first + i, names[i]);
+    if (q->dims != 4 || k->dims != 4)
+        rule_fail(g, op, "%s: each must have 4 dims: [batch, sequence, heads, head size]", all);
+    if (!same_shape(k, v)) rule_fail(g, op, "%s: k and v must have one shape", all);
+    if (q->dtype != k->dtype || q->dtype != v->dtype) rule_fail(g, op, "%s: they must have one dtype; cast them", all);
+    if (q->shape[0] != k->shape[0])
+        rule_fail(g, op, "%s: batches %lld ≠ %lld", all, (long long)q->shape[0], (long long)k->shape[0]);
+    if (q->shape[3] != k->shape[3])
+        rule_fail(g, op, "%s: head sizes %lld ≠ %lld", all, (long long)q->shape[3], (long long)k->shape[3]);
+    if (q->shape[2] % k->shape[2])
+        rule_fail(g, op, "%s: %lld query heads are no multiple of %lld key heads", all, (long long)q->shape[2],
+                  (long long)k->shape[2]);
+    if (op->i[0] && q->shape[1] != k->shape[1])
+        rule_fail(g, op, "%s: causal attention needs as many queries as keys: %lld ≠ %lld", all, (long long)q->shape[1],
+                  (long long)k->shape[1]);
+    if (!(op->f[1] >= 0 && op->f[1] < 1)) rule_fail(g, op, "dropout %g: it must be at least 0 and below 1", op->f[1]);
+}
+
+void infer_attention(Graph *g, Op *op) {
+    const Value *q = op->in[0];
+    check_attention(g, op, 0);
+    check_documents(g, op, 3, q, op->in[1]);
+    rule_out_like(g, op, 0, q);
+    rule_out(g, op, 1, stat_dtype(q->dtype), 3, (int64_t[]){q->shape[0], q->shape[2], q->shape[1]});
+}
+
+void grad_attention(Builder *b, Op *op, Value **gout, Value **gin) {
+    Value *in[7] = {gout[0], op->in[0], op->in[1], op->in[2], op->out[0], op->out[1], op->in[3]};
+    Op *grad = build_op(b, OP_ATTENTION_GRAD, op->nin == 4 ? 7 : 6, in, op->i, 3, op->f, 2);
+    for (int i = 0; i < 3; i++) gin[i] = grad->out[i];
+}
+
+void infer_attention_grad(Graph *g, Op *op) {
+    check_attention(g, op, 1);
+    check_documents(g, op, 6, op->in[1], op->in[2]);
+    for (int i = 0; i < 3; i++) rule_out_like(g, op, i, op->in[1 + i]);
+}
+
+/* Two products forward, five backward; half of the pairs when causal. Documents are not known here: counted in full. */
+Cost cost_attention(const Op *op) {
+    bool backward = op->kind == OP_ATTENTION_GRAD;
+    const Value *q = op->in[backward], *k = op->in[backward + 1];
+    double pairs = (double)q->shape[0] * (double)q->shape[2] * (double)q->shape[1] * (double)k->shape[1];
+    if (op->i[0]) pairs /= 2;
+    return traffic(op, (backward ? 10 : 4) * pairs * (double)q->shape[3]);
+}
+
+/* Per thread, in `real` (fp32, or fp64 for fp64 operands), R = 64 rows of queries, T keys, D the head size:
+ *   3 × R × T   scores, probabilities, their gradient
+ *   4 × T × D   k, v and (backward) dk, dv of one key head, converted and accumulated
+ *   6 × R × D   q, o, do, dq of the tile, and two more for use as transposes
+ * each rounded up to 256 bytes in all. Thread t uses [t × size / threads, (t + 1) × size / threads). */
+int64_t work_attention(const Op *op, int threads) {
+    bool backward = op->kind == OP_ATTENTION_GRAD;
+    const Value *q = op->in[backward], *k = op->in[backward + 1];
+    int64_t rows = 64, t = k->shape[1], d = q->shape[3], real = dtype_size(stat_dtype(q->dtype));
+    return threads * round_up(real * (3 * rows * t + 4 * t * d + 6 * rows * d), 256);
+}
+
+/* ── rope ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+void infer_rope(Graph *g, Op *op) {
+    const Value *x = op->in[0];
+    need_float(g, op, 0, "x");
+    if (x->dims != 4)
+        rule_fail(g, op, "x %s must have 4 dims: [batch, sequence, heads, head size]", value_str(g->arena, x));
+    if (x->shape[3] % 2)
+        rule_fail(g, op, "x %s: the head size %lld must be even", value_str(g->arena, x), (long long)x->shape[3]);
+    if (op->nin == 2) {
+        const Value *p = op->in[1];
+        need_int32(g, op, 1, "the positions");
+        if (p->dims != 2 || p->shape[0] != x->shape[0] || p->shape[1] != x->shape[1])
+            rule_fail(g, op, "positions %s with x %s: they must be int32[%lld,%lld]", value_str(g->arena, p),
+                      value_str(g->arena, x), (long long)x->shape[0], (long long)x->shape[1]);
+    }
+    if (!(op->f[0] > 0)) rule_fail(g, op, "theta %g: it must be positive", op->f[0]);
+    rule_out_like(g, op, 0, x);
+}
+
+/* A rotation: its gradient turns back. */
+void grad_rope(Builder *b, Op *op, Value **gout, Value **gin) {
+    int64_t inverse = !op->i[0];
+    gin[0] = build_op(b, OP_ROPE, op->nin, (Value *[]){gout[0], op->in[1]}, &inverse, 1, op->f, 5)->out[0];
+}

@@ -1,0 +1,27 @@
+/* Cost rules of what the shard and offload passes build: collectives, copies between arenas, optimizers. Their shapes
+ * follow from the mesh and the flat layout, so the passes set them.
+ * Relies on: rules.h.
+ * Relied on by: ops.def. */
+#include "rules.h"
+
+/* Bytes that one rank sends: a ring passes on everything but its own part, an all-reduce twice. */
+Cost cost_collective(const Op *op) {
+    double in = touched_bytes(op->in[0]), out = op->nout ? touched_bytes(op->out[0]) : in;
+    double larger = in > out ? in : out, smaller = in > out ? out : in;
+    if (op->nout) return (Cost){.flops = in > out ? in / dtype_size(op->in[0]->dtype) : 0, .bytes = larger - smaller};
+    double ranks = !op->unit ? 0 : op->i[0] == 0 ? op->unit->shards : op->i[0] == 1 ? op->unit->replicas : 0;
+    double share = ranks > 0 ? (ranks - 1) / ranks : 1;
+    return (Cost){.flops = in / dtype_size(op->in[0]->dtype) * share, .bytes = 2 * in * share};
+}
+
+Cost cost_transfer(const Op *op) {
+    return (Cost){.bytes = touched_bytes(op->in[0])};
+}
+
+/* Everything is read once, and what is updated written once. */
+Cost cost_optimizer(const Op *op) {
+    Cost c = traffic(op, (op->kind == OP_SGD ? 6 : 15) * (double)value_numel(op->in[1]));
+    for (int i = 0; i < op->nin; i++)
+        if (op_info[op->kind].updates & 1u << i) c.bytes += touched_bytes(op->in[i]);
+    return c;
+}

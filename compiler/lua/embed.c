@@ -1,0 +1,63 @@
+/* Embeds the Lua files into the compiler, so that a built shardc needs no files of its own at run time.
+ * Relies on: the assembler's .incbin, run from the repository's root.
+ * Relied on by: the front end (nn, optim), devices/ (profiles). */
+#include "embed.h"
+
+#include <string.h>
+
+#define EMBED(symbol, path)                                          \
+    __asm__(".section .rodata\n"                                     \
+            ".balign 16\n"                                           \
+            "embed_" #symbol ":\n"                                   \
+            ".incbin \"compiler/" path "\"\n"                        \
+            "embed_" #symbol "_end:\n"                               \
+            ".byte 0\n"                                              \
+            ".previous\n");                                          \
+    extern const char embed_##symbol[], embed_##symbol##_end[]
+
+EMBED(nn, "lua/nn.lua");
+EMBED(optim, "lua/optim.lua");
+#if __has_include("devices/cpu.lua")
+EMBED(cpu, "devices/cpu.lua");
+#endif
+#if __has_include("devices/h100.lua")
+EMBED(h100, "devices/h100.lua");
+#endif
+#if __has_include("devices/h200.lua")
+EMBED(h200, "devices/h200.lua");
+#endif
+#if __has_include("devices/a100.lua")
+EMBED(a100, "devices/a100.lua");
+#endif
+
+#define FILE_ENTRY(symbol, path) {path, embed_##symbol, embed_##symbol##_end}
+static const struct {
+    const char *name, *text, *end;
+} files[] = {
+    FILE_ENTRY(nn, "lua/nn.lua"),
+    FILE_ENTRY(optim, "lua/optim.lua"),
+#if __has_include("devices/cpu.lua")
+    FILE_ENTRY(cpu, "devices/cpu.lua"),
+#endif
+#if __has_include("devices/h100.lua")
+    FILE_ENTRY(h100, "devices/h100.lua"),
+#endif
+#if __has_include("devices/h200.lua")
+    FILE_ENTRY(h200, "devices/h200.lua"),
+#endif
+#if __has_include("devices/a100.lua")
+    FILE_ENTRY(a100, "devices/a100.lua"),
+#endif
+};
+enum { NFILES = sizeof files / sizeof *files };
+
+const char *embedded_text(const char *name, size_t *n) {
+    for (int i = 0; i < NFILES; i++)
+        if (!strcmp(files[i].name, name)) {
+            *n = (size_t)(files[i].end - files[i].text);
+            return files[i].text;
+        }
+    return NULL;
+}
+
+const char *embedded_name(int i) { return i >= 0 && i < NFILES ? files[i].name : NULL; }

@@ -1,0 +1,685 @@
+-- nn: modules and functions, named and meant as in PyTorch, over the primitives of compiler/frontend.
+-- Relies on: the table `prim` (frontend/*.c), which makes any op of ir/ops.def by name.
+-- Relied on by: every model file. Dimensions count from 0 and, negative, from the end; x.shape is a Lua table.
+local prim = prim
+local op, describe, check_keys = prim.op, prim.describe, prim.check_keys
+local is_tensor, is_module = prim.is_tensor, prim.is_module
+local nn, method = {}, {}
+
+local function fail(remedy, message, ...)
+  prim.fail(message:format(...), remedy)
+end
+
+local function need_tensor(what, x)
+  if not is_tensor(x) then
+    fail(nil, "%s: expected a tensor, got %s", what, describe(x))
+  end
+  return x
+end
+
+local function need_integer(what, name, x)
+  local n = type(x) == "number" and math.tointeger(x)
+  if not n then fail(nil, "%s: %s must be a whole number, not %s", what, name, describe(x)) end
+  return n
+end
+
+local function need_size(what, name, x)
+  local n = need_integer(what, name, x)
+  if n < 1 then fail(nil, "%s: %s = %d; it must be at least 1", what, name, n) end
+  return n
+end
+
+local function need_probability(what, p)
+  if type(p) ~= "number" or p < 0 or p >= 1 then
+    fail(nil, "%s: the probability must be a number from 0 to below 1, not %s", what, describe(p))
+  end
+  return p
+end
+
+-- A dimension as PyTorch counts it, from 0 or from the end.
+local function dim_of(what, x, d)
+  local n = need_tensor(what, x).ndim
+  d = need_integer(what, "the dimension", d)
+  local k = d < 0 and d + n or d
+  if k < 0 or k >= n then
+    fail(nil, "%s: %s has no dimension %d; it has dimensions 0 to %d (or -%d to -1)", what, tostring(x), d, n - 1, n)
+  end
+  return k
+end
+
+-- f(x, 2, 3) and f(x, { 2, 3 }) mean the same.
+local function list_of(...)
+  local first = ...
+  if select("#", ...) == 1 and type(first) == "table" then return first end
+  return { ... }
+end
+
+local function floating(x)
+  return prim.is_float(x) and x or prim.cast(x, "fp32")
+end
+
+-- ── pointwise ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+for _, name in ipairs { "exp", "sqrt", "rsqrt", "tanh", "sigmoid", "relu", "silu" } do
+  nn[name] = function(x) return (op(name, { floating(need_tensor(name, x)) })) end
+end
+
+function nn.abs(x) return (op("abs", { need_tensor("abs", x) })) end
+function nn.sign(x) return (op("sign", { need_tensor("sign", x) })) end
+function nn.neg(x) return -need_tensor("neg", x) end
+
+function nn.gelu(x, approximate)
+  if approximate ~= nil and approximate ~= "none" and approximate ~= "tanh" then
+    fail(nil, 'gelu: the approximation is "none" (exact, the default) or "tanh", not %s', describe(approximate))
+  end
+  return (op(approximate == "tanh" and "gelu_tanh" or "gelu", { floating(need_tensor("gelu", x)) }))
+end
+
+for _, name in ipairs { "add", "sub", "mul", "div", "pow" } do
+  nn[name] = function(a, b) return prim.arithmetic(name, a, b) end
+end
+
+for _, name in ipairs { "lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum" } do
+  nn[name] = function(a, b) return prim.pointwise(name, a, b) end
+end
+
+function nn.where(condition, a, b) return prim.where(condition, a, b) end
+
+function nn.clamp(x, low, high)
+  need_tensor("clamp", x)
+  for _, bound in ipairs { low or 0, high or 0 } do
+    if type(bound) ~= "number" then fail("nn.maximum and nn.minimum take tensors", "clamp: a bound is %s; bounds are numbers", describe(bound)) end
+  end
+  if low and high then
+    if low > high then fail(nil, "clamp: the lower bound %g is above the upper bound %g", low, high) end
+    return (op("clamp", { x }, nil, { low, high }))
+  end
+  if low then return nn.maximum(x, low) end
+  if high then return nn.minimum(x, high) end
+  fail(nil, "clamp: give a lower bound, an upper bound, or both")
+end
+
+function nn.cast(x, dtype) return prim.cast(need_tensor("cast", x), dtype) end
+function nn.detach(x) return (op("detach", { need_tensor("detach", x) })) end
+
+-- nn.log(x): logarithm. nn.log("name", x): a number that the program writes to its log each step.
+function nn.log(x, value, options)
+  if type(x) == "string" then return prim.log(x, value, options) end
+  return (op("log", { floating(need_tensor("log", x)) }))
+end
+
+-- ── sources ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+function nn.full(shape, value, dtype) return prim.full(shape, value, dtype or "fp32") end
+function nn.zeros(shape, dtype) return prim.full(shape, 0, dtype or "fp32") end
+function nn.ones(shape, dtype) return prim.full(shape, 1, dtype or "fp32") end
+
+-- 0, 1, ... n - 1
+function nn.arange(n, dtype) return prim.arange(need_size("arange", "n", n), 0, 1, dtype or "int32") end
+
+-- ── views ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+function nn.reshape(x, ...) return prim.reshape(x, list_of(...)) end
+nn.view = nn.reshape
+
+function nn.expand(x, ...) return prim.expand(x, list_of(...)) end
+
+function nn.permute(x, ...)
+  local order, seen = {}, {}
+  local given, n = list_of(...), need_tensor("permute", x).ndim
+  if #given ~= n then fail(nil, "permute: %s has %d dimensions, the order names %d", tostring(x), n, #given) end
+  for i, d in ipairs(given) do
+    order[i] = dim_of("permute", x, d)
+    if seen[order[i]] then fail(nil, "permute: dimension %d is named twice", order[i]) end
+    seen[order[i]] = true
+  end
+  return (op("transpose", { x }, order))
+end
+
+function nn.transpose(x, a, b)
+  local order = {}
+  a, b = dim_of("transpose", x, a), dim_of("transpose", x, b)
+  for d = 0, x.ndim - 1 do
+    order[d + 1] = d == a and b or d == b and a or d
+  end
+  return (op("transpose", { x }, order))
+end
+
+function nn.unsqueeze(x, dim)
+  local shape = need_tensor("unsqueeze", x).shape
+  local d = need_integer("unsqueeze", "the dimension", dim)
+  local k = d < 0 and d + #shape + 1 or d
+  if k < 0 or k > #shape then fail(nil, "unsqueeze: %s cannot get a dimension %d", tostring(x), d) end
+  table.insert(shape, k + 1, 1)
+  return prim.reshape(x, shape)
+end
+
+function nn.squeeze(x, dim)
+  local k, shape = dim_of("squeeze", x, dim), x.shape
+  if shape[k + 1] ~= 1 then fail(nil, "squeeze: dimension %d of %s is %d, not 1", dim, tostring(x), shape[k + 1]) end
+  table.remove(shape, k + 1)
+  return prim.reshape(x, shape)
+end
+
+function nn.flatten(x, first, last)
+  local a, b = dim_of("flatten", x, first or 0), dim_of("flatten", x, last or -1)
+  local shape = {}
+  for i, n in ipairs(x.shape) do
+    if i - 1 <= a or i - 1 > b then shape[#shape + 1] = n else shape[#shape] = shape[#shape] * n end
+  end
+  return prim.reshape(x, shape)
+end
+
+-- Elements start, ..., stop - 1 of one dimension; negative ones count from the end.
+function nn.slice(x, dim, start, stop)
+  local k = dim_of("slice", x, dim)
+  local n = x.shape[k + 1]
+  local from = need_integer("slice", "the start", start or 0)
+  local to = need_integer("slice", "the end", stop or n)
+  from, to = from < 0 and from + n or from, to < 0 and to + n or to
+  if from < 0 or to > n or from >= to then
+    fail(nil, "slice: elements %s to %s of dimension %d, which has %d, of %s", tostring(start or 0), tostring(stop or n), dim, n, tostring(x))
+  end
+  return (op("slice", { x }, { k, from, to - from }))
+end
+
+-- sizes: a list, or one size for all pieces. Returns the pieces as several results, at most ten at a time.
+function nn.split(x, sizes, dim)
+  local k = dim_of("split", x, dim or 0)
+  local n, ints = x.shape[k + 1], { k }
+  if type(sizes) == "number" then
+    local size = need_size("split", "the size", sizes)
+    if n % size ~= 0 then fail(nil, "split: dimension %d of %s has %d elements, no multiple of %d", k, tostring(x), n, size) end
+    sizes = {}
+    for i = 1, n // size do sizes[i] = size end
+  elseif type(sizes) ~= "table" then
+    fail(nil, "split: expected a size or a list of sizes, got %s", describe(sizes))
+  end
+  local sum = 0
+  for i, size in ipairs(sizes) do
+    sum = sum + need_size("split", "size " .. i, size)
+    ints[i + 2] = size
+  end
+  if sum ~= n then
+    fail(nil, "split: the sizes %s add up to %d ≠ %d, the size of dimension %d of %s", table.concat(sizes, " + "), sum, n, k, tostring(x))
+  end
+  if #sizes > 10 then fail(nil, "split: %d pieces; at most 10 at a time: use nn.slice, or split in two steps", #sizes) end
+  ints[2] = #sizes
+  return op("split", { x }, ints)
+end
+
+function nn.chunk(x, pieces, dim)
+  local k = dim_of("chunk", x, dim or 0)
+  local n = x.shape[k + 1]
+  pieces = need_size("chunk", "the number of pieces", pieces)
+  if n % pieces ~= 0 then fail(nil, "chunk: dimension %d of %s has %d elements, no multiple of %d", k, tostring(x), n, pieces) end
+  return nn.split(x, n // pieces, k)
+end
+
+function nn.concat(list, dim)
+  if type(list) ~= "table" or is_module(list) then
+    fail(nil, "concat: expected a list of tensors { a, b }, got %s", describe(list))
+  end
+  local k = dim_of("concat", list[1], dim or 0)
+  for i, x in ipairs(list) do
+    local bad = need_tensor("concat", x).ndim ~= list[1].ndim
+    for d = 1, bad and 0 or x.ndim do
+      bad = bad or (d ~= k + 1 and x.shape[d] ~= list[1].shape[d])
+    end
+    if bad then
+      fail(nil, "concat: piece 1 is %s, piece %d %s: all sizes but that of dimension %d must be equal", tostring(list[1]), i, tostring(x), k)
+    end
+  end
+  return #list == 1 and list[1] or (op("concat", list, { k }))
+end
+
+function nn.stack(list, dim)
+  local wider = {}
+  for i, x in ipairs(list) do wider[i] = nn.unsqueeze(x, dim or 0) end
+  return nn.concat(wider, dim or 0)
+end
+
+-- ── reductions ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- dim: one dimension, a list of them, or nil for all.
+local function reduce(name, x, dim, keepdim)
+  local mask = 0
+  if need_tensor(name, x).ndim == 0 then return x end
+  if dim == nil then
+    mask = (1 << x.ndim) - 1
+  else
+    for _, d in ipairs(list_of(dim)) do mask = mask | 1 << dim_of(name, x, d) end
+    if mask == 0 then fail(nil, "%s: the list of dimensions is empty", name) end
+  end
+  return (op(name, { x }, { mask, keepdim and 1 or 0 }))
+end
+
+function nn.sum(x, dim, keepdim) return reduce("sum", x, dim, keepdim) end
+function nn.mean(x, dim, keepdim) return reduce("mean", floating(need_tensor("mean", x)), dim, keepdim) end
+-- The largest element, as torch.amax; equal ones share the gradient.
+function nn.max(x, dim, keepdim) return reduce("max", x, dim, keepdim) end
+
+-- Over the last dimension, or another one by way of two transposes.
+function nn.softmax(x, dim)
+  local k = dim_of("softmax", x, dim or -1)
+  if k == x.ndim - 1 then return (op("softmax", { x })) end
+  return nn.transpose((op("softmax", { nn.transpose(x, k, -1) })), k, -1)
+end
+
+-- ── matrices ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+local function same_sizes(a, b)
+  if #a ~= #b then return false end
+  for i = 1, #a do
+    if a[i] ~= b[i] then return false end
+  end
+  return true
+end
+
+-- Leading dimensions of a batched product, equal or broadcast.
+local function batch_dims(a, b)
+  local sa, sb, out = a.shape, b.shape, {}
+  local n = math.max(#sa, #sb) - 2
+  for d = 1, n do
+    local i, j = d - (n - (#sa - 2)), d - (n - (#sb - 2))
+    local x, y = i >= 1 and sa[i] or 1, j >= 1 and sb[j] or 1
+    if x ~= y and x ~= 1 and y ~= 1 then
+      fail(nil, "matmul: %s · %s: leading dimensions do not broadcast: %d ≠ %d", tostring(a), tostring(b), x, y)
+    end
+    out[d] = math.max(x, y)
+  end
+  return out
+end
+
+local function with_batch(x, lead)
+  local shape = x.shape
+  local full = { table.unpack(lead) }
+  full[#full + 1], full[#full + 2] = shape[#shape - 1], shape[#shape]
+  return same_sizes(full, shape) and x or prim.expand(x, full)
+end
+
+local function need_matrix(what, x)
+  if need_tensor(what, x).ndim < 2 then
+    fail("make a vector a matrix by x:unsqueeze(0)", "%s: %s has %d dimensions, at least 2 are needed", what, tostring(x), x.ndim)
+  end
+end
+
+local function one_dtype(what, a, b)
+  if a.dtype ~= b.dtype then
+    fail('write nn.cast(x, "' .. b.dtype .. '")', "%s: %s and %s have different dtypes", what, tostring(a), tostring(b))
+  end
+end
+
+local function product(a, b, bias)
+  need_matrix("matmul", a)
+  need_matrix("matmul", b)
+  one_dtype("matmul", a, b)
+  local k, m = a:size(-1), b:size(-2)
+  if k ~= m then fail("the last dimension of the first must be the last but one of the second", "matmul: %s · %s: %d ≠ %d", tostring(a), tostring(b), k, m) end
+  if b.ndim > 2 then
+    local lead = batch_dims(a, b)
+    a, b = with_batch(a, lead), with_batch(b, lead)
+  end
+  local a_swapped, b_swapped = false, false
+  if b.ndim > 2 or a.ndim == 2 then a, a_swapped = prim.untransposed(a) end
+  b, b_swapped = prim.untransposed(b)
+  return (op("matmul", { a, b, bias }, { a_swapped and 1 or 0, b_swapped and 1 or 0, 0 }))
+end
+
+function nn.matmul(a, b) return product(a, b) end
+
+-- bias + a · b, rounded once
+function nn.addmm(bias, a, b)
+  local y = need_tensor("addmm", bias)
+  if need_tensor("addmm", b).ndim ~= 2 or bias.ndim ~= 1 or bias.shape[1] ~= b.shape[2] then
+    fail(nil, "addmm: the bias %s must be [n] for a matrix [k,n], which is %s", tostring(bias), tostring(b))
+  end
+  return product(a, b, y)
+end
+
+-- x · Wᵀ + bias
+function nn.linear(x, weight, bias)
+  need_tensor("linear", x)
+  if need_tensor("linear", weight).ndim ~= 2 then fail(nil, "linear: W must be a matrix [out,in], not %s", tostring(weight)) end
+  if x.ndim == 1 then return nn.squeeze(nn.linear(nn.unsqueeze(x, 0), weight, bias), 0) end
+  local k, out, inner = x.ndim > 0 and x:size(-1) or 1, weight.shape[1], weight.shape[2]
+  if k ~= inner then
+    fail(prim.running_kind() == "Linear" and ("write nn.Linear(%d, %d)"):format(k, out) or nil,
+      "matmul: x %s · Wᵀ with W %s: %d ≠ %d", tostring(x), tostring(weight), k, inner)
+  end
+  if bias and (need_tensor("linear", bias).ndim ~= 1 or bias.shape[1] ~= out) then
+    fail(nil, "linear: the bias %s must be [%d], one element a row of W %s", tostring(bias), out, tostring(weight))
+  end
+  one_dtype("linear", x, weight)
+  return (op("matmul", { x, weight, bias }, { 0, 1, 0 }))
+end
+
+-- ── network functions ────────────────────────────────────────────────────────────────────────────────────────────────
+
+function nn.embedding(index, weight)
+  if need_tensor("embedding", weight).ndim ~= 2 then fail(nil, "embedding: the table must be [rows,width], not %s", tostring(weight)) end
+  if need_tensor("embedding", index).dtype ~= "int32" then
+    fail(nil, 'embedding: the index %s must be int32: declare it as nn.input("int32", ...) or cast it', tostring(index))
+  end
+  return (op("embedding", { index, weight }))
+end
+
+local function norm_vector(what, x, name, v)
+  if v and (need_tensor(what, v).ndim ~= 1 or v.shape[1] ~= x:size(-1)) then
+    fail(prim.running_kind() == what and ("write nn.%s(%d)"):format(what, x:size(-1)) or nil,
+      "%s: %s %s does not fit x %s: %d ≠ %d", what, name, tostring(v), tostring(x), v:size(-1), x:size(-1))
+  end
+end
+
+-- Over the last dimension. Options: weight, bias, eps.
+function nn.layer_norm(x, options)
+  local o = options or {}
+  check_keys("nn.layer_norm", o, "weight bias eps")
+  norm_vector("LayerNorm", floating(need_tensor("layer_norm", x)), "weight", o.weight)
+  norm_vector("LayerNorm", x, "bias", o.bias)
+  local operands = { x, o.weight or o.bias }
+  if o.weight then operands[3] = o.bias end
+  return (op("layer_norm", operands, { o.weight and 1 or 0, o.bias and 1 or 0 }, { o.eps or 1e-5 }))
+end
+
+function nn.rms_norm(x, options)
+  local o = options or {}
+  check_keys("nn.rms_norm", o, "weight eps")
+  norm_vector("RMSNorm", need_tensor("rms_norm", x), "weight", o.weight)
+  return (op("rms_norm", { x, o.weight }, nil, { o.eps or 1e-6 }))
+end
+
+-- Scaled dot products of q [B,S,H,D] with k, v [B,T,Hkv,D]; H is a multiple of Hkv. documents: int32 [B,S], attention stays
+-- within equal numbers. dropout counts in training only.
+function nn.attention(options)
+  check_keys("nn.attention", options, "q k v causal documents dropout scale")
+  local q, k, v = options.q, options.k, options.v
+  for name, x in pairs { q = q or false, k = k or false, v = v or false } do
+    if not is_tensor(x) or x.ndim ~= 4 then
+      fail(nil, "attention: %s must be a tensor [batch,sequence,heads,width], not %s", name, is_tensor(x) and tostring(x) or describe(x))
+    end
+  end
+  local sq, sk, sv = q.shape, k.shape, v.shape
+  if sq[1] ~= sk[1] or sq[4] ~= sk[4] or not same_sizes(sk, sv) or sq[3] % sk[3] ~= 0 then
+    fail(nil, "attention: q %s, k %s, v %s do not fit: k and v are [batch,T,heads,width] with q's batch and width, and q's heads a multiple of theirs",
+      tostring(q), tostring(k), tostring(v))
+  end
+  local p = need_probability("attention", options.dropout or 0)
+  if not prim.training_mode() then p = 0 end
+  local documents = options.documents
+  if documents and (need_tensor("attention", documents).dtype ~= "int32" or not same_sizes(documents.shape, { sq[1], sq[2] }) or sq[2] ~= sk[2]) then
+    fail(nil, "attention: documents %s must be int32[%d,%d], a number for each position of q and k", tostring(documents), sq[1], sq[2])
+  end
+  local ints = { options.causal and 1 or 0, p > 0 and prim.random_key() or 0, documents and 1 or 0 }
+  return (op("attention", { q, k, v, documents }, ints, { options.scale or 1 / math.sqrt(sq[4]), p }))
+end
+
+-- Rotary positions of x [B,S,H,D], as Llama: pairs (d, d + D/2). Options: theta, positions (int32 [B,S]; 0, 1, ... if left
+-- out), scaling = { factor, low, high, original } as in Llama 3.1.
+function nn.rope(x, options)
+  local o = options or {}
+  check_keys("nn.rope", o, "theta positions scaling")
+  if need_tensor("rope", x).ndim ~= 4 or x:size(-1) % 2 ~= 0 then
+    fail(nil, "rope: x %s must be [batch,sequence,heads,width] of even width", tostring(x))
+  end
+  local s = o.scaling or { factor = 0, low = 0, high = 0, original = 0 }
+  check_keys("nn.rope: scaling", s, "factor low high original")
+  for _, name in ipairs { "factor", "low", "high", "original" } do
+    if type(s[name]) ~= "number" then fail(nil, "rope: scaling.%s must be a number, not %s", name, describe(s[name])) end
+  end
+  if o.positions and (need_tensor("rope", o.positions).dtype ~= "int32" or not same_sizes(o.positions.shape, { x:size(0), x:size(1) })) then
+    fail(nil, "rope: positions %s must be int32[%d,%d]", tostring(o.positions), x:size(0), x:size(1))
+  end
+  return (op("rope", { x, o.positions }, { 0 }, { o.theta or 10000, s.factor, s.low, s.high, s.original }))
+end
+
+-- Identity outside of training.
+function nn.dropout(x, p)
+  need_probability("dropout", p)
+  need_tensor("dropout", x)
+  if p == 0 or not prim.training_mode() then return x end
+  return (op("dropout", { x }, { prim.random_key() }, { p }))
+end
+
+-- Mean over the targets of the whole step. logits [...,V], targets int32 [...].
+function nn.cross_entropy(logits, targets, options)
+  local o = options or {}
+  check_keys("nn.cross_entropy", o, "ignore_index")
+  need_tensor("cross_entropy", targets)
+  if need_tensor("cross_entropy", logits).ndim < 1 then fail(nil, "cross_entropy: the logits %s must be [...,classes]", tostring(logits)) end
+  local lead = logits.shape
+  table.remove(lead)
+  if targets.dtype ~= "int32" or not same_sizes(lead, targets.shape) then
+    fail(nil, "cross_entropy: logits %s need targets int32[%s], but these are %s", tostring(logits), table.concat(lead, ","), tostring(targets))
+  end
+  local ignore = need_integer("cross_entropy", "ignore_index", o.ignore_index or -100)
+  local slot = prim.count(targets, ignore)
+  return (op("cross_entropy", { nn.reshape(logits, -1, logits:size(-1)), nn.reshape(targets, -1) }, { ignore, slot }))
+end
+
+function nn.mse_loss(x, y)
+  if not same_sizes(need_tensor("mse_loss", x).shape, need_tensor("mse_loss", y).shape) then
+    fail(nil, "mse_loss: %s and %s must be of one shape", tostring(x), tostring(y))
+  end
+  local d = x - y
+  return nn.mean(d * d)
+end
+
+-- x [N,C,...]; in training, mean and variance of the batch, which move the running ones.
+function nn.batch_norm(x, options)
+  check_keys("nn.batch_norm", options, "weight bias running_mean running_var eps momentum")
+  if need_tensor("batch_norm", x).ndim < 2 then fail(nil, "batch_norm: x %s must be [batch,channels,...]", tostring(x)) end
+  local operands = { x, options.weight, options.bias, options.running_mean, options.running_var }
+  for i, name in ipairs { "weight", "bias", "running_mean", "running_var" } do
+    local v = options[name]
+    if not is_tensor(v) or v.ndim ~= 1 or v.shape[1] ~= x:size(1) then
+      fail(prim.running_kind() == "BatchNorm" and ("write nn.BatchNorm(%d)"):format(x:size(1)) or nil,
+        "batch_norm: %s must be a tensor [%d], one element a channel of x %s, not %s", name, x:size(1), tostring(x), is_tensor(v) and tostring(v) or describe(v))
+    end
+    operands[i + 1] = v
+  end
+  return (op("batch_norm", operands, { prim.training_mode() and 1 or 0 }, { options.eps or 1e-5, options.momentum or 0.1 }))
+end
+
+-- ── methods of tensors: x:name(...) is nn.name(x, ...) ───────────────────────────────────────────────────────────────
+
+for _, name in ipairs { "abs", "add", "cast", "chunk", "clamp", "detach", "div", "exp", "expand", "flatten", "log", "max", "mean", "mul", "permute", "pow", "reshape", "rsqrt",
+  "sigmoid", "sign", "slice", "softmax", "split", "sqrt", "squeeze", "sub", "sum", "tanh", "transpose", "unsqueeze", "view", "matmul", "lt", "le", "gt", "ge", "eq", "ne" } do
+  method[name] = nn[name]
+end
+
+function method.size(x, dim)
+  return x.shape[dim_of("size", x, dim) + 1]
+end
+
+prim.methods(method)
+
+-- ── parameters ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+nn.init = prim.strict({}, "nn.init")
+
+local function number(what, x, otherwise)
+  if x == nil then return otherwise end
+  if type(x) ~= "number" then fail(nil, "nn.init.%s: expected a number, got %s", what, describe(x)) end
+  return x
+end
+
+local function rule(name, a, b) return { init = name, a = a, b = b } end
+function nn.init.zeros() return rule("zeros", 0, 0) end
+function nn.init.ones() return rule("ones", 1, 0) end
+function nn.init.constant(value) return rule("constant", number("constant", value, 0), 0) end
+function nn.init.normal(mean, std) return rule("normal", number("normal", mean, 0), number("normal", std, 1)) end
+function nn.init.uniform(low, high) return rule("uniform", number("uniform", low, 0), number("uniform", high, 1)) end
+-- Normal, drawn again where further than two standard deviations from the mean.
+function nn.init.trunc_normal(mean, std) return rule("trunc_normal", number("trunc_normal", mean, 0), number("trunc_normal", std, 1)) end
+-- Uniform within ± gain · sqrt(3 / fan in) for the slope a of a leaky relu; sqrt(5) is PyTorch's choice for Linear.
+function nn.init.kaiming_uniform(a) return { init = "kaiming_uniform", a = number("kaiming_uniform", a, math.sqrt(5)) } end
+
+local function resolve_init(what, init, shape)
+  if type(init) ~= "table" or not rawget(init, "init") then
+    fail(nil, "%s: init must come from nn.init, for example nn.init.normal(0, 0.02), not %s", what, describe(init))
+  end
+  if init.init ~= "kaiming_uniform" then return init end
+  local fan_in = 1
+  for i = 2, #shape do fan_in = fan_in * shape[i] end
+  local bound = math.sqrt(2 / (1 + init.a * init.a)) * math.sqrt(3 / fan_in)
+  return rule("uniform", -bound, bound)
+end
+
+local function make_parameter(what, shape, options, default, buffer)
+  local o = options or {}
+  check_keys(what, o, buffer and "init dtype" or "init dtype requires_grad")
+  if type(shape) ~= "table" then fail(nil, "%s: expected a shape such as { 768 }, got %s", what, describe(shape)) end
+  local init = resolve_init(what, o.init or default, shape)
+  return prim.param(what, shape, init.init, init.a, init.b, o.dtype or "fp32", not buffer and o.requires_grad ~= false, buffer)
+end
+
+function nn.parameter(shape, options) return make_parameter("nn.parameter", shape, options, nn.init.zeros(), false) end
+
+-- State that is no parameter: every rank holds all of it.
+function nn.buffer(shape, options) return make_parameter("nn.buffer", shape, options, nn.init.zeros(), true) end
+
+-- ── modules ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+prim.on_call(function(self, ...)
+  prim.enter(self)
+  return prim.leave(self:forward(...))
+end)
+
+function nn.module(kind)
+  if type(kind) ~= "string" then fail(nil, 'nn.module: expected a name, nn.module "MLP", got %s', describe(kind)) end
+  return prim.module(kind)
+end
+
+function nn.list(items)
+  if type(items) ~= "table" or is_module(items) then fail(nil, "nn.list: expected a list of modules { a, b }, got %s", describe(items)) end
+  local m = prim.module("list", "nn.list")
+  for i = 1, #items do
+    if not is_module(items[i]) and not is_tensor(items[i]) then
+      fail(nil, "nn.list: entry %d is %s; entries are modules", i, describe(items[i]))
+    end
+    m[i] = items[i]
+  end
+  return m
+end
+
+-- Calls its modules one after the other.
+function nn.sequential(items)
+  local m = nn.list(items)
+  function m:forward(x)
+    for _, module in ipairs(self) do x = module(x) end
+    return x
+  end
+  return m
+end
+
+-- Parameters below a module get no gradient and are not updated.
+function nn.freeze(x)
+  if is_tensor(x) then
+    prim.freeze(x)
+  elseif is_module(x) then
+    for _, field in pairs(x) do
+      if is_tensor(field) or is_module(field) then nn.freeze(field) end
+    end
+  else
+    fail(nil, "nn.freeze: expected a module or a parameter, got %s", describe(x))
+  end
+  return x
+end
+
+local function linear_forward(self, x) return nn.linear(x, self.weight, self.bias or nil) end
+
+function nn.Linear(inputs, outputs, options)
+  local o = options or {}
+  inputs, outputs = need_size("nn.Linear", "the input size", inputs), need_size("nn.Linear", "the output size", outputs)
+  check_keys("nn.Linear", o, "bias init bias_init dtype")
+  local m = prim.module("Linear", ("nn.Linear(%d, %d)"):format(inputs, outputs))
+  local bound = 1 / math.sqrt(inputs)
+  m.weight = make_parameter("nn.Linear", { outputs, inputs }, { init = o.init, dtype = o.dtype }, nn.init.kaiming_uniform(), false)
+  m.bias = o.bias ~= false and make_parameter("nn.Linear", { outputs }, { init = o.bias_init, dtype = o.dtype }, nn.init.uniform(-bound, bound), false)
+  m.forward = linear_forward
+  return m
+end
+
+local function embedding_forward(self, index) return nn.embedding(index, self.weight) end
+
+function nn.Embedding(rows, width, options)
+  local o = options or {}
+  rows, width = need_size("nn.Embedding", "the number of rows", rows), need_size("nn.Embedding", "the width", width)
+  check_keys("nn.Embedding", o, "init dtype")
+  local m = prim.module("Embedding", ("nn.Embedding(%d, %d)"):format(rows, width))
+  m.weight = make_parameter("nn.Embedding", { rows, width }, o, nn.init.normal(0, 1), false)
+  m.forward = embedding_forward
+  return m
+end
+
+local function layer_norm_forward(self, x) return nn.layer_norm(x, { weight = self.weight, bias = self.bias or nil, eps = self.eps }) end
+
+function nn.LayerNorm(width, options)
+  local o = options or {}
+  width = need_size("nn.LayerNorm", "the width", width)
+  check_keys("nn.LayerNorm", o, "eps bias dtype")
+  local m = prim.module("LayerNorm", ("nn.LayerNorm(%d)"):format(width))
+  m.weight = make_parameter("nn.LayerNorm", { width }, { dtype = o.dtype }, nn.init.ones(), false)
+  m.bias = o.bias ~= false and make_parameter("nn.LayerNorm", { width }, { dtype = o.dtype }, nn.init.zeros(), false)
+  m.eps = o.eps or 1e-5
+  m.forward = layer_norm_forward
+  return m
+end
+
+local function rms_norm_forward(self, x) return nn.rms_norm(x, { weight = self.weight, eps = self.eps }) end
+
+function nn.RMSNorm(width, options)
+  local o = options or {}
+  width = need_size("nn.RMSNorm", "the width", width)
+  check_keys("nn.RMSNorm", o, "eps dtype")
+  local m = prim.module("RMSNorm", ("nn.RMSNorm(%d)"):format(width))
+  m.weight = make_parameter("nn.RMSNorm", { width }, { dtype = o.dtype }, nn.init.ones(), false)
+  m.eps = o.eps or 1e-6
+  m.forward = rms_norm_forward
+  return m
+end
+
+local function dropout_forward(self, x) return nn.dropout(x, self.p) end
+
+function nn.Dropout(p)
+  local m = prim.module("Dropout", ("nn.Dropout(%g)"):format(need_probability("nn.Dropout", p)))
+  m.p = p
+  m.forward = dropout_forward
+  return m
+end
+
+local function batch_norm_forward(self, x)
+  return nn.batch_norm(x, { weight = self.weight, bias = self.bias, running_mean = self.running_mean, running_var = self.running_var, eps = self.eps, momentum = self.momentum })
+end
+
+function nn.BatchNorm(channels, options)
+  local o = options or {}
+  channels = need_size("nn.BatchNorm", "the number of channels", channels)
+  check_keys("nn.BatchNorm", o, "eps momentum")
+  local m = prim.module("BatchNorm", ("nn.BatchNorm(%d)"):format(channels))
+  m.weight, m.bias = nn.parameter({ channels }, { init = nn.init.ones() }), nn.parameter({ channels })
+  m.running_mean, m.running_var = nn.buffer({ channels }), nn.buffer({ channels }, { init = nn.init.ones() })
+  m.eps, m.momentum = o.eps or 1e-5, o.momentum or 0.1
+  m.forward = batch_norm_forward
+  return m
+end
+
+-- ── recomputation, policies, training ────────────────────────────────────────────────────────────────────────────────
+
+-- nn.checkpoint(fn, x, ...): what fn computes is computed again in the backward. nn.checkpoint({ save = ... }, fn, x, ...).
+function nn.checkpoint(options, ...)
+  if type(options) == "table" and not is_module(options) then
+    local fn = ...
+    if type(fn) ~= "function" and not is_module(fn) then fail(nil, "nn.checkpoint: expected a function or a module, got %s", describe(fn)) end
+    prim.enter_checkpoint(prim.checkpoint_options(options))
+    return prim.leave(fn(select(2, ...)))
+  end
+  return nn.checkpoint({}, options, ...)
+end
+
+nn.checkpoint_wrapper, nn.fully_shard, nn.mesh = prim.checkpoint_wrapper, prim.fully_shard, prim.mesh
+nn.options, nn.choice, nn.optional = prim.options, prim.choice, prim.optional
+nn.training_mode, nn.input, nn.training = prim.training_mode, prim.input, prim.training
+
+return prim.strict(nn, "nn")

@@ -1,0 +1,254 @@
+/* The command line of shardc: which command, which options, and help that teaches. The commands are in cli/.
+ * Relies on: cli/, glibc's argp.
+ * Relied on by: people. */
+#include "cli/cli.h"
+
+#include <argp.h>
+#include <stdlib.h>
+
+enum {
+    KEY_TARGET = 256,
+    KEY_DEVICE,
+    KEY_WORLD,
+    KEY_NODES,
+    KEY_SET,
+    KEY_POLICY,
+    KEY_FORMAT,
+    KEY_DUMP,
+    KEY_REDZONE,
+    KEY_VARIANT,
+    KEY_PROGRAM,
+    KEY_MODULE,
+    KEY_STREAM,
+    KEY_BATCH,
+    KEY_SEPARATOR,
+    KEY_USAGE
+};
+
+#define HELP                                                                                                           \
+    {"help", 'h', 0, 0, "Show this", 9}, {                                                                             \
+        "usage", KEY_USAGE, 0, OPTION_HIDDEN, 0, 9                                                                     \
+    }
+#define MODEL                                                                                                          \
+    {"world", KEY_WORLD, "N", 0, "Ranks in all; 1 unless given", 1},                                                   \
+        {"nodes", KEY_NODES, "M", 0, "Machines that the ranks stand on; as few as the device allows unless given", 1}, \
+        {"device", KEY_DEVICE, "NAME", 0, "Device to plan for: cpu (unless given), h100, h200, a100", 1},              \
+        {"set", KEY_SET, "KEY=VALUE", 0, "Value of one of the model's nn.options; may be repeated", 1},                \
+        {"policy", KEY_POLICY, "FILE", 0, "Sharding and checkpointing policies by module path, last match wins", 1},   \
+        {"target", KEY_TARGET, "cpu|cuda", 0, "What programs are written for; this version: cpu", 1},                  \
+        {"dump-after", KEY_DUMP, "PASS", 0, "Print the program as it stands after a pass of the compiler", 2}, {       \
+        "redzone", KEY_REDZONE, "BYTES", OPTION_HIDDEN, 0, 2                                                           \
+    }
+#define FORMAT                                                                                                         \
+    { "format", KEY_FORMAT, "text|json", 0, "How to print; text unless given", 3 }
+
+static const struct argp_option build_options[] = {
+    MODEL,
+    {"output", 'o', "PATH", 0, "The binary, its sources beside it, or a folder for all; build/NAME/ unless given", 3},
+    {"variant", KEY_VARIANT, "NAME", OPTION_HIDDEN, 0, 3},
+    HELP,
+    {0},
+};
+static const struct argp_option report_options[] = {
+    MODEL, FORMAT, {"output", 'o', "FILE", 0, "Write to FILE", 3}, HELP, {0},
+};
+static const struct argp_option inspect_options[] = {
+    MODEL,
+    FORMAT,
+    {"output", 'o', "FILE", 0, "Write to FILE", 3},
+    {"program", KEY_PROGRAM, "NAME", 0, "Only this program: micro, eval, ...", 4},
+    {"module", KEY_MODULE, "GLOB", 0, "Only events of these modules: 'layers.3.*'", 4},
+    {"stream", KEY_STREAM, "NAME", 0, "Only this stream: compute, gather, reduce, ...", 4},
+    HELP,
+    {0},
+};
+static const struct argp_option verify_options[] = {
+    MODEL, FORMAT, {"output", 'o', "FILE", 0, "Write to FILE", 3}, {"batch", KEY_BATCH, "FILE", OPTION_HIDDEN, 0, 4},
+    HELP,  {0},
+};
+static const struct argp_option data_options[] = {
+    {"output", 'o', "FILE", 0, "Where the tokens go", 1},
+    {"separator", KEY_SEPARATOR, "TOKEN", 0, "Put this token (0 to 65535) between files", 1},
+    HELP,
+    {0},
+};
+
+typedef struct {
+    const char *name, *args, *doc;
+    const struct argp_option *options;
+    int least, most; /* inputs */
+    int (*run)(Arena *a, const Options *o);
+} Command;
+
+static const Command commands[] = {
+    {"build", "MODEL.lua",
+     "Compile a model to a training program: C sources, plan.json and a binary in build/NAME/."
+     "\vExample:\n  shardc build models/gpt2.lua --world 2 --set size=124m\n  build/gpt2/gpt2 --data train.bin --steps "
+     "100",
+     build_options, 1, 1, command_build},
+    {"run", "MODEL.lua|BINARY [-- PROGRAM OPTIONS]",
+     "Build a model and run it at once; what follows -- goes to the program."
+     "\vExample:\n  shardc run models/mlp.lua --world 2 -- --data train.bin --steps 100\n  shardc run models/mlp.lua "
+     "-- --help",
+     build_options, 1, 1, command_run},
+    {"predict", "MODEL.lua|PLAN.json|BINARY",
+     "Predict memory to the byte and the time of a step, without the device. Exit 1 when it does not fit."
+     "\vExample:\n  shardc predict models/llama3.lua --set size=8b --world 8 --device h200\n\n"
+     "The arena is exact: the program allocates it once, at start. Library lines are what lies outside it.",
+     report_options, 1, 1, command_predict},
+    {"inspect", "MODEL.lua|PLAN.json|BINARY",
+     "Print the schedule, an event a line: id, stream, op, phase, module, reads and writes with their addresses, "
+     "waits, times, "
+     "the line of Lua it comes from."
+     "\vExample:\n  shardc inspect gpt2.lua --world 2 --program micro --module 'layers.0.*'\n"
+     "  shardc inspect gpt2.lua --format json -o gpt2.plan.json",
+     inspect_options, 1, 1, command_inspect},
+    {"verify", "MODEL.lua|PLAN.json|BINARY",
+     "Prove a schedule sound from the plan alone: reads after writes, no bytes reused while in use, one order of "
+     "collectives, "
+     "every parameter updated once, every succession of programs. Exit 1 and both events where it is not."
+     "\vExample:\n  shardc verify build/gpt2/gpt2",
+     verify_options, 0, 1, command_verify},
+    {"data", "FILE... -o OUT.bin",
+     "Make byte-level tokens of files, in the format of llm.c's .bin."
+     "\vExample:\n  shardc data book.txt notes.txt -o train.bin\n  shardc data held-out.txt -o val.bin",
+     data_options, 1, INT32_MAX, command_data},
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+typedef struct {
+    const Command *command;
+    Options o;
+    VEC(const char *) inputs, set;
+    Arena *arena;
+} Parse;
+
+static const char *one_of(const Parse *p, const char *option, const char *text, const char *const *names, int n) {
+    Str all = {.arena = p->arena};
+    for (int i = 0; i < n; i++) {
+        if (!strcmp(text, names[i])) return names[i];
+        str_addf(&all, "%s%s", i ? ", " : "", names[i]);
+    }
+    fail_usage("%s %s: one of %s is wanted", option, text, all.s);
+}
+
+static void take_set(Parse *p, const char *arg) {
+    const char *equals = strchr(arg, '=');
+    if (!equals || equals == arg) fail_usage("--set %s: KEY=VALUE is wanted, for example --set layers=24", arg);
+    push(&p->set, p->arena, arg);
+}
+
+static void take_input(Parse *p, char *arg, const struct argp_state *state) {
+    bool after_dashes = state->quoted && state->next > state->quoted;
+    if (!after_dashes) {
+        if (p->inputs.n == p->command->most)
+            fail_usage("%s: one input is enough, %s was given already", arg, p->inputs.at[0]);
+        push(&p->inputs, p->arena, arg);
+        return;
+    }
+    if (p->command->run != command_run && p->command->run != command_data)
+        fail_usage("%s: only `shardc run` takes options for the program after --", arg);
+    if (p->command->run == command_data)
+        push(&p->inputs, p->arena, arg); /* a file whose name begins with - */
+    else if (!p->o.nrest++)
+        p->o.rest = state->argv + state->next - 1;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state) {
+    static const char *const targets[] = {"cpu", "cuda"}, *const formats[] = {"text", "json"},
+                             *const variants[] = {"asan", "tsan", "fp64"}, *const passes[] = {"trace",     "precision",
+                                                                                              "autodiff",  "fuse",
+                                                                                              "recompute", "shard",
+                                                                                              "offload"};
+    Parse *p = state->input;
+    Options *o = &p->o;
+    switch (key) {
+    case 'h': argp_state_help(state, stdout, ARGP_HELP_STD_HELP); break;
+    case KEY_USAGE: argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK); break;
+    case 'o': o->out = arg; break;
+    case KEY_TARGET: o->target = one_of(p, "--target", arg, targets, 2); break;
+    case KEY_FORMAT: o->format = one_of(p, "--format", arg, formats, 2); break;
+    case KEY_VARIANT: o->variant = *arg ? one_of(p, "--variant", arg, variants, 3) : ""; break;
+    case KEY_DUMP: o->dump_after = one_of(p, "--dump-after", arg, passes, 7); break;
+    case KEY_DEVICE: o->device = arg; break;
+    case KEY_POLICY: o->policy = arg; break;
+    case KEY_PROGRAM: o->program = arg; break;
+    case KEY_MODULE: o->module = arg; break;
+    case KEY_STREAM: o->stream = arg; break;
+    case KEY_BATCH: o->batch = arg; break;
+    case KEY_SET: take_set(p, arg); break;
+    case KEY_WORLD: o->world = (int)number_option("--world", arg, 1, 1 << 20); break;
+    case KEY_NODES: o->nodes = (int)number_option("--nodes", arg, 1, 1 << 20); break;
+    case KEY_REDZONE: o->redzone = (int)number_option("--redzone", arg, 0, 1 << 20); break;
+    case KEY_SEPARATOR: o->separator = (int)number_option("--separator", arg, 0, 65535); break;
+    case ARGP_KEY_ARG: take_input(p, arg, state); break;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+static void usage(FILE *f) {
+    fputs("shardc: ahead-of-time compiler for sharded training\n\n"
+          "  shardc build MODEL.lua      compile a model to a training program\n"
+          "  shardc run MODEL.lua -- ... build it and train\n"
+          "  shardc predict INPUT        memory to the byte and time of a step, without the device\n"
+          "  shardc inspect INPUT        the schedule, an event a line\n"
+          "  shardc verify INPUT         prove the schedule sound\n"
+          "  shardc data FILE... -o OUT  make tokens of files\n\n"
+          "INPUT is a model, a plan.json or a built binary. `shardc COMMAND -h` explains each.\n"
+          "First steps:\n"
+          "  shardc predict models/gpt2.lua --world 8 --device h200\n"
+          "  shardc run models/mlp.lua --world 2 -- --data train.bin --steps 100\n",
+          f);
+}
+
+static const Command *command_named(const char *name) {
+    const char *names[N_COMMANDS];
+    for (int i = 0; i < N_COMMANDS; i++) {
+        names[i] = commands[i].name;
+        if (!strcmp(name, names[i])) return &commands[i];
+    }
+    const char *near = nearest_name(name, names, N_COMMANDS);
+    if (near) fail_usage("there is no command \"%s\"; is it \"%s\"? `shardc -h` lists them", name, near);
+    fail_usage(
+        "there is no command \"%s\": build, run, predict, inspect, verify and data are; `shardc -h` explains them",
+        name);
+}
+
+/* A GPU's program cannot be written yet, but its plan can: --target cuda then only asks for a device. */
+static void check_together(const Options *o) {
+    if (o->target && !strcmp(o->target, "cuda") && !o->device)
+        fail(NOWHERE, "--target cuda: this version writes programs for the cpu target only; to plan for a GPU name it, "
+                      "as in --device h200");
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        usage(stderr);
+        return 2;
+    }
+    if (!strcmp(argv[1], "-h") || !strcmp(argv[1], "--help") || !strcmp(argv[1], "help")) {
+        usage(stdout);
+        return 0;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        puts("shardc 0.1");
+        return 0;
+    }
+    argp_err_exit_status = 2;
+    setenv("ARGP_HELP_FMT", "no-dup-args-note", 0);
+    Parse p = {.command = command_named(argv[1]), .o.separator = -1, .arena = arena_new()};
+    const struct argp argp = {p.command->options, parse, p.command->args, p.command->doc, NULL, NULL, NULL};
+    argv[1] = arena_printf(p.arena, "shardc %s", p.command->name);
+    argp_parse(&argp, argc - 1, argv + 1, ARGP_NO_HELP | ARGP_IN_ORDER, NULL, &p);
+    if (p.inputs.n < p.command->least)
+        fail_usage("%s wants %s; `shardc %s -h` explains it", p.command->name, p.command->args, p.command->name);
+    p.o.inputs = p.inputs.at;
+    p.o.ninputs = p.inputs.n;
+    p.o.set = p.set.at;
+    p.o.nset = p.set.n;
+    check_together(&p.o);
+    int code = p.command->run(p.arena, &p.o);
+    arena_free(p.arena);
+    return code;
+}

@@ -1,0 +1,82 @@
+/* Editing a program's op list: insertions collected by position and carried out at once; operand substitution; cloning.
+ * Relies on: ir.h.
+ * Relied on by: shard, offload. */
+#include "edit.h"
+
+typedef VEC(Op *) Ops;
+struct Edit {
+    Graph *g;
+    Program *p;
+    Ops *before, *after;
+    bool *removed;
+};
+
+Edit *edit_begin(Graph *g, Program *p) {
+    Edit *e = NEW(g->arena, Edit);
+    e->g = g;
+    e->p = p;
+    e->before = NEW_ARRAY(g->arena, Ops, p->ops.n + 1);
+    e->after = NEW_ARRAY(g->arena, Ops, p->ops.n + 1);
+    e->removed = NEW_ARRAY(g->arena, bool, p->ops.n + 1);
+    return e;
+}
+
+void edit_before(Edit *e, int pos, Op *op) { push(&e->before[pos], e->g->arena, op); }
+void edit_after(Edit *e, int pos, Op *op) { push(&e->after[pos], e->g->arena, op); }
+void edit_remove(Edit *e, int pos) { e->removed[pos] = true; }
+
+void edit_commit(Edit *e) {
+    Program old = *e->p;
+    memset(&e->p->ops, 0, sizeof e->p->ops);
+    for (int i = 0; i <= old.ops.n; i++) {
+        for (int k = 0; k < e->before[i].n; k++) push(&e->p->ops, e->g->arena, e->before[i].at[k]);
+        if (i < old.ops.n && !e->removed[i]) push(&e->p->ops, e->g->arena, old.ops.at[i]);
+        for (int k = 0; k < e->after[i].n; k++) push(&e->p->ops, e->g->arena, e->after[i].at[k]);
+    }
+}
+
+void replace_operand(Op *op, Value *from, Value *to) {
+    for (int k = 0; k < op->nin; k++)
+        if (op->in[k] == from) op->in[k] = to;
+    for (int b = 0; b < op->nbody; b++) replace_operand(op->body[b], from, to);
+}
+
+/* ── cloning: values made in the program get copies; states, inputs and parameters are shared ───────────────────────── */
+static Value *clone_value(Graph *g, Value *v) {
+    if (!v->def && !v->base) return v; /* a state, an input or a parameter */
+    if (v->scratch) return v->scratch;
+    Value *c = NEW(g->arena, Value);
+    *c = *v;
+    c->id = g->values.n;
+    push(&g->values, g->arena, c);
+    v->scratch = c;
+    if (v->base) c->base = clone_value(g, v->base);
+    return c;
+}
+
+static Op *clone_op(Graph *g, const Op *o) {
+    Op *c = NEW(g->arena, Op);
+    *c = *o;
+    for (int k = 0; k < c->nin; k++) c->in[k] = clone_value(g, c->in[k]);
+    for (int k = 0; k < c->nout; k++) {
+        c->out[k] = clone_value(g, c->out[k]);
+        c->out[k]->def = c;
+    }
+    if (c->scratch_value) c->scratch_value = clone_value(g, c->scratch_value);
+    if (c->nbody) c->body = NEW_ARRAY(g->arena, Op *, c->nbody);
+    for (int b = 0; b < c->nbody; b++) {
+        Op *member = c->body[b] = clone_op(g, o->body[b]);
+        for (int k = 0; k < member->nout; k++) member->out[k]->def = member->out[k]->internal ? member : c;
+    }
+    return c;
+}
+
+Program *clone_program(Graph *g, const Program *p, const char *name) {
+    for (int i = 0; i < g->values.n; i++) g->values.at[i]->scratch = NULL;
+    Program *c = NEW(g->arena, Program);
+    c->name = name;
+    for (int i = 0; i < p->ops.n; i++) push(&c->ops, g->arena, clone_op(g, p->ops.at[i]));
+    if (p->loss) c->loss = clone_value(g, p->loss);
+    if (p->logits) c->logits = clone_value(g, p->logits);
+    return c;
+}

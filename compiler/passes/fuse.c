@@ -1,0 +1,448 @@
+/* fuse: gives kernels the layouts they take, and gathers pointwise ops into groups, each one generated kernel. After this,
+ * numerics are frozen: which ops share a kernel no longer depends on any memory policy.
+ * Relies on: the traits in ops.def, Op.region from the trace, remove_dead.
+ * Relied on by: recompute (clones groups whole), shard, the emitter (Op.body, Op.group). */
+#include "../ir/build.h"
+#include "lowering.h"
+#include "passes.h"
+
+enum { MAX_GROUP_IN = 10, MAX_GROUP_OUT = 6, MAX_GROUP_BODY = 48, WINDOW = 32 };
+
+/* ── layouts ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+    Graph *g;
+    Builder b;
+    Op *user;
+    const bool *written;
+} Layouts;
+
+static Op *inserted(Layouts *l, Op *op) {
+    op->id = arena_printf(l->g->arena, "%sl%d", l->user->id, l->b.k++);
+    join_region(op, l->user);
+    op->origin = l->user->origin;
+    return op;
+}
+
+/* One copy of a value serves every later op, unless the value is a state that changes in between. */
+static Value *contiguous(Layouts *l, Value *v) {
+    if (v->scratch) return v->scratch;
+    int next = l->g->next_op;
+    Value *copy = build1(&l->b, OP_COPY, v);
+    l->g->next_op = next;
+    inserted(l, copy->def);
+    if (!l->written[value_root(v)->id]) v->scratch = copy;
+    return copy;
+}
+
+static Value *transposed(Layouts *l, Value *v) {
+    int perm[MAX_DIMS], next = l->g->next_op;
+    for (int d = 0; d < v->dims; d++) perm[d] = d;
+    perm[v->dims - 2] = v->dims - 1;
+    perm[v->dims - 1] = v->dims - 2;
+    Value *t = build_transpose(&l->b, v, perm);
+    l->g->next_op = next;
+    inserted(l, t->def);
+    return t;
+}
+
+static bool unit_rows(const Value *v) { return !v->dims || v->shape[v->dims - 1] == 1 || v->stride[v->dims - 1] == 1; }
+
+/* A matrix as BLAS takes it: `inner` runs with stride 1, `outer` with a leading dimension that is long enough. */
+static bool is_matrix(const Value *v, int outer, int inner) {
+    int64_t n = v->shape[inner];
+    return (n == 1 || v->stride[inner] == 1) && (v->shape[outer] == 1 || v->stride[outer] >= n);
+}
+
+/* Dims 0 .. last are one dim with the stride of `last`. */
+static bool folds(const Value *v, int last) {
+    int64_t stride = v->stride[last] * v->shape[last];
+    for (int d = last - 1; d >= 0; d--) {
+        if (v->shape[d] != 1 && v->stride[d] != stride) return false;
+        stride *= v->shape[d];
+    }
+    return true;
+}
+
+/* Operand k (0 or 1) of a matmul: as it stands, or transposed with its flag (i0, i1) turned, or copied. */
+static void lay_out_matrix(Layouts *l, Op *op, int k) {
+    Value *v = op->in[k];
+    int row = v->dims - 2, col = v->dims - 1;
+    bool shared = op->in[1]->dims == 2 && op->in[0]->dims > 2; /* leading dims of a fold into its rows */
+    if (v->dims < 2) return;
+    if (is_matrix(v, row, col) && (k == 1 || !shared || op->i[0] || folds(v, row))) return;
+    if (is_matrix(v, col, row) && !(shared && k == 0)) {
+        op->in[k] = transposed(l, v);
+        op->i[k] ^= 1;
+        return;
+    }
+    op->in[k] = contiguous(l, v);
+}
+
+static void lay_out(Layouts *l, Op *op) {
+    unsigned any = T_POINTWISE | T_VIEW | T_STRIDED | T_ASSEMBLE | T_COLLECTIVE | T_COPY;
+    if (op_is(op, any)) return;
+    l->user = op;
+    l->b.module = op->module;
+    l->b.src = op->src;
+    l->b.phase = op->phase;
+    l->b.call = op->call;
+    l->b.k = 0;
+    for (int k = 0; k < op->nin; k++) {
+        Value *v = op->in[k];
+        if (op_info[op->kind].updates >> k & 1) continue;
+        if (op->kind == OP_MATMUL && k < 2) lay_out_matrix(l, op, k);
+        else if (op_is(op, T_ROWS) ? !unit_rows(v) : !value_contiguous(v)) op->in[k] = contiguous(l, v);
+    }
+}
+
+static void layouts(Graph *g, Program *p) {
+    for (int i = 0; i < g->values.n; i++) g->values.at[i]->scratch = NULL;
+    Layouts l = {.g = g, .b = {.g = g, .p = p}, .written = written_states(g, p)};
+    Program old = *p;
+    memset(&p->ops, 0, sizeof p->ops);
+    for (int i = 0; i < old.ops.n; i++) {
+        lay_out(&l, old.ops.at[i]);
+        push(&p->ops, g->arena, old.ops.at[i]);
+    }
+}
+
+/* ── order: views right before their first user, pointwise ops near their producers ─────────────────────────────────── */
+typedef struct {
+    int index;       /* in the op list */
+    bool done;
+    bool tied;       /* reads a state that changes: keeps its place */
+    Module *unit;
+    int *users;      /* positions of ops that read its results, ascending */
+    int nusers;
+    struct Fusion *fusion; /* the group that it is a member of */
+} Node;
+
+static Node *node_of(const Op *op) { return op->scratch; }
+static bool is_pointwise(const Op *op) { return op_is(op, T_POINTWISE) && op->kind != OP_FUSED; }
+
+static bool same_shape(const Value *a, const Value *b) {
+    return a->dims == b->dims && !memcmp(a->shape, b->shape, sizeof(int64_t) * (size_t)a->dims);
+}
+
+/* May the two be members of one group? Regions are recomputed whole, units are gathered apart. */
+static bool compatible(const Op *a, const Op *b) {
+    const Node *x = node_of(a), *y = node_of(b);
+    return !x->tied && !y->tied && a->phase == b->phase && a->region == b->region && x->unit == y->unit &&
+           same_shape(a->out[0], b->out[0]);
+}
+
+static void link_users(Graph *g, const Program *p) {
+    for (int i = 0; i < p->ops.n; i++)
+        for (int k = 0; k < p->ops.at[i]->nin; k++)
+            if (p->ops.at[i]->in[k]->def) node_of(p->ops.at[i]->in[k]->def)->nusers++;
+    for (int i = 0; i < p->ops.n; i++) {
+        Node *n = node_of(p->ops.at[i]);
+        n->users = NEW_ARRAY(g->arena, int, n->nusers);
+        n->nusers = 0;
+    }
+    for (int i = 0; i < p->ops.n; i++)
+        for (int k = 0; k < p->ops.at[i]->nin; k++) {
+            Node *n = p->ops.at[i]->in[k]->def ? node_of(p->ops.at[i]->in[k]->def) : NULL;
+            if (n && (!n->nusers || n->users[n->nusers - 1] != i)) n->users[n->nusers++] = i;
+        }
+}
+
+static void make_nodes(Graph *g, const Program *p) {
+    const bool *written = written_states(g, p);
+    Node *nodes = NEW_ARRAY(g->arena, Node, p->ops.n);
+    for (int i = 0; i < p->ops.n; i++) {
+        Op *op = p->ops.at[i];
+        op->scratch = &nodes[i];
+        nodes[i] = (Node){.index = i, .unit = unit_module(op->module), .tied = reads_flagged(op, written)};
+    }
+    link_users(g, p);
+}
+
+typedef struct {
+    Graph *g;
+    Program old, *p;
+} Order;
+
+/* Operands that are views come first; anything else is there already. */
+static void put(Order *o, Op *op) {
+    if (node_of(op)->done) return;
+    node_of(op)->done = true;
+    for (int k = 0; k < op->nin; k++)
+        if (op->in[k]->def) put(o, op->in[k]->def);
+    push(&o->p->ops, o->g->arena, op);
+}
+
+static bool ready(const Op *op) {
+    for (int k = 0; k < op->nin; k++) {
+        const Op *def = op->in[k]->def;
+        while (def && op_is(def, T_VIEW) && !node_of(def)->done) def = def->in[0]->def;
+        if (def && !node_of(def)->done) return false;
+    }
+    return true;
+}
+
+/* After a pointwise op, those of its users that could join its group and have all they need: chains of gradients of one
+ * tensor come together although the backward of other ops stands between them in the list. */
+static void pull_users(Order *o, Op *first) {
+    VEC(Op *) work = {0};
+    push(&work, o->g->arena, first);
+    for (int w = 0; w < work.n; w++) {
+        Op *op = work.at[w];
+        const Node *n = node_of(op);
+        for (int u = 0; u < n->nusers && n->users[u] <= n->index + WINDOW; u++) {
+            Op *user = o->old.ops.at[n->users[u]];
+            if (node_of(user)->done || !is_pointwise(user) || !compatible(op, user) || !ready(user)) continue;
+            put(o, user);
+            push(&work, o->g->arena, user);
+        }
+    }
+}
+
+static void reorder(Graph *g, Program *p) {
+    Order o = {g, *p, p};
+    memset(&p->ops, 0, sizeof p->ops);
+    int n = o.old.ops.n, flushed = 0;
+    for (int i = 0; i <= n; i++) {
+        Op *op = i < n ? o.old.ops.at[i] : NULL;
+        if (!op || op->phase != o.old.ops.at[flushed]->phase) /* views stay within their phase */
+            for (; flushed < i; flushed++) put(&o, o.old.ops.at[flushed]);
+        if (!op || op_is(op, T_VIEW) || node_of(op)->done) continue;
+        put(&o, op);
+        if (is_pointwise(op)) pull_users(&o, op);
+    }
+}
+
+/* ── groups ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* A group is emitted where its last member stands, and is closed to more members as soon as an op outside uses one of its
+ * results. So everything that a member needs stands before that place and everything that depends on a member after it:
+ * no path leaves a group and comes back, and the list stays a valid order. */
+typedef struct Fusion {
+    VEC(Op *) members;
+    Value *in[MAX_GROUP_IN];
+    int nin, nout; /* nout: results that something outside the members so far reads */
+    int last;
+    bool closed;
+} Fusion;
+
+typedef struct {
+    Graph *g;
+    Program *p;
+    int *uses;          /* by Value.id: uses outside the group of its op; results count as one */
+    Fusion **reader;    /* by Value.id: the last group that read it */
+    const bool *result; /* by Value.id */
+} Fuse;
+
+static Fusion *maker(const Value *v) { return v->def ? node_of(v->def)->fusion : NULL; }
+
+static bool reads(const Fusion *f, const Value *v) {
+    for (int k = 0; k < f->nin; k++)
+        if (f->in[k] == v) return true;
+    return false;
+}
+
+/* The operands of op that are made in f are used less outside once op is inside. */
+static int freed_results(const Fuse *c, const Fusion *f, const Op *op) {
+    int freed = 0;
+    for (int k = 0; k < op->nin; k++) {
+        int here = 0;
+        bool first = true;
+        for (int j = 0; j < op->nin; j++) {
+            here += op->in[j] == op->in[k];
+            first &= j >= k || op->in[j] != op->in[k];
+        }
+        if (first && maker(op->in[k]) == f) freed += c->uses[op->in[k]->id] == here;
+    }
+    return freed;
+}
+
+static bool may_join(const Fuse *c, const Fusion *f, const Op *op, int pos) {
+    if (!f || f->closed || pos - f->last > WINDOW || f->members.n >= MAX_GROUP_BODY) return false;
+    if (!compatible(f->members.at[0], op)) return false;
+    int nin = f->nin;
+    for (int k = 0; k < op->nin; k++) {
+        bool again = false;
+        for (int j = 0; j < k; j++) again |= op->in[j] == op->in[k];
+        nin += !again && maker(op->in[k]) != f && !reads(f, op->in[k]);
+    }
+    return nin <= MAX_GROUP_IN && f->nout - freed_results(c, f, op) + 1 <= MAX_GROUP_OUT;
+}
+
+/* The group of a producer, the latest first; else one that reads the same tensor. */
+static Fusion *choose(const Fuse *c, const Op *op, int pos) {
+    Fusion *best = NULL;
+    for (int pass = 0; pass < 2 && !best; pass++)
+        for (int k = 0; k < op->nin; k++) {
+            Fusion *f = pass ? c->reader[op->in[k]->id] : maker(op->in[k]);
+            if (may_join(c, f, op, pos) && (!best || f->last > best->last)) best = f;
+        }
+    return best;
+}
+
+static void join(Fuse *c, Fusion *f, Op *op, int pos) {
+    f->nout -= freed_results(c, f, op);
+    for (int k = 0; k < op->nin; k++) {
+        Value *v = op->in[k];
+        if (maker(v) == f) c->uses[v->id]--;
+        else if (!reads(f, v)) f->in[f->nin++] = v;
+        c->reader[v->id] = f;
+    }
+    f->nout++;
+    f->last = pos;
+    node_of(op)->fusion = f;
+    push(&f->members, c->g->arena, op);
+}
+
+static void close_makers(const Op *op, const Fusion *but) {
+    for (int k = 0; k < op->nin; k++) {
+        Fusion *f = maker(op->in[k]);
+        if (f && f != but) f->closed = true;
+    }
+}
+
+static void form_groups(Fuse *c) {
+    for (int i = 0; i < c->p->ops.n; i++) {
+        Op *op = c->p->ops.at[i];
+        Fusion *f = NULL;
+        if (is_pointwise(op)) {
+            f = choose(c, op, i);
+            if (!f) f = NEW(c->g->arena, Fusion);
+            join(c, f, op, i);
+        }
+        close_makers(op, f);
+    }
+}
+
+static Op *fused_op(Fuse *c, Fusion *f) {
+    const Op *first = f->members.at[0];
+    Op *op = new_op(c->g, OP_FUSED);
+    op->id = first->id;
+    op->module = first->module;
+    op->src = first->src;
+    op->phase = first->phase;
+    op->origin = first->origin;
+    op->call = first->call;
+    join_region(op, first);
+    op->body = f->members.at;
+    op->nbody = f->members.n;
+    op->nin = f->nin;
+    memcpy(op->in, f->in, sizeof(Value *) * (size_t)f->nin);
+    for (int m = 0; m < f->members.n; m++) {
+        Value *v = f->members.at[m]->out[0];
+        v->internal = c->uses[v->id] == 0;
+        if (v->internal) continue;
+        v->def = op;
+        op->out[op->nout++] = v;
+    }
+    return op;
+}
+
+static void emit_groups(Fuse *c) {
+    Program old = *c->p;
+    Groups *groups = groups_new(c->g);
+    memset(&c->p->ops, 0, sizeof c->p->ops);
+    for (int i = 0; i < old.ops.n; i++) {
+        Op *op = old.ops.at[i];
+        Fusion *f = node_of(op)->fusion;
+        if (f && f->last != i) continue;
+        if (f) {
+            op = fused_op(c, f);
+            set_group(groups, op);
+        }
+        push(&c->p->ops, c->g->arena, op);
+    }
+}
+
+static void count_uses(Fuse *c) {
+    c->uses = NEW_ARRAY(c->g->arena, int, c->g->values.n);
+    for (int i = 0; i < c->p->ops.n; i++)
+        for (int k = 0; k < c->p->ops.at[i]->nin; k++) c->uses[c->p->ops.at[i]->in[k]->id]++;
+    for (int i = 0; i < c->g->values.n; i++) c->uses[i] += c->result[i];
+}
+
+void fuse(Graph *g, Program *p) {
+    layouts(g, p);
+    remove_dead(g, p);
+    make_nodes(g, p);
+    reorder(g, p);
+    bool *result = value_flags(g);
+    flag_results(g, p, result);
+    Fuse c = {.g = g, .p = p, .result = result, .reader = NEW_ARRAY(g->arena, Fusion *, g->values.n)};
+    count_uses(&c);
+    form_groups(&c);
+    emit_groups(&c);
+}
+
+/* ── numbers of groups ──────────────────────────────────────────────────────────────────────────────────────────────── */
+struct Groups {
+    Graph *g;
+    Map *by_key; /* structure -> number + 1 */
+};
+
+/* What a generated kernel knows of an operand; sizes and strides reach it at run time. */
+static void add_operand(Str *s, const Value *v) {
+    str_addf(s, "%s%d", dtype_name(v->dtype), v->dims);
+    if (value_contiguous(v)) str_add(s, "c");
+    else
+        for (int d = 0; d < v->dims; d++) str_add(s, v->stride[d] == 0 ? "b" : v->stride[d] == 1 ? "u" : "s");
+}
+
+/* Where a member's operand comes from: "i<k>" an operand of the group, "m<k>" the result of a member. */
+static void add_reference(Str *s, const Op *op, const Value *v) {
+    for (int k = 0; k < op->nin; k++)
+        if (op->in[k] == v) {
+            str_addf(s, " i%d", k);
+            return;
+        }
+    for (int b = 0; b < op->nbody; b++)
+        if (op->body[b]->out[0] == v) str_addf(s, " m%d", b);
+}
+
+static void add_member(Str *s, const Op *op, const Op *m) {
+    str_addf(s, "|%d", (int)m->kind);
+    for (int k = 0; k < m->nin; k++) add_reference(s, op, m->in[k]);
+    for (int k = 0; k < MAX_INTS; k++)
+        if (m->i[k]) str_addf(s, " %d=%lld", k, (long long)m->i[k]);
+    for (int k = 0; k < MAX_FLOATS; k++)
+        if (m->f[k] != 0) str_addf(s, " f%d=%a", k, m->f[k]);
+    str_addf(s, ">%s%s", dtype_name(m->out[0]->dtype), m->out[0]->internal ? "" : "!");
+}
+
+static const char *structure(Arena *a, const Op *op) {
+    Str s = {.arena = a};
+    str_addf(&s, "%d", op->body[0]->out[0]->dims);
+    for (int k = 0; k < op->nin; k++) {
+        str_add(&s, ",");
+        add_operand(&s, op->in[k]);
+    }
+    for (int b = 0; b < op->nbody; b++) add_member(&s, op, op->body[b]);
+    return s.s;
+}
+
+static void learn(Groups *t, const Program *p) {
+    for (int i = 0; p && i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        if (op->kind == OP_FUSED && op->group >= 0)
+            map_put(t->by_key, structure(t->g->arena, op), (void *)(intptr_t)(op->group + 1));
+    }
+}
+
+Groups *groups_new(Graph *g) {
+    Groups *t = NEW(g->arena, Groups);
+    t->g = g;
+    t->by_key = map_new(g->arena);
+    learn(t, g->train);
+    learn(t, g->eval);
+    learn(t, g->sample);
+    for (int i = 0; i < g->programs.n; i++) learn(t, g->programs.at[i]);
+    return t;
+}
+
+void set_group(Groups *t, Op *fused) {
+    const char *key = structure(t->g->arena, fused);
+    intptr_t number = (intptr_t)map_get(t->by_key, key);
+    if (!number) {
+        number = ++t->g->ngroups;
+        map_put(t->by_key, key, (void *)number);
+    }
+    fused->group = (int)number - 1;
+}

@@ -1,0 +1,264 @@
+/* recompute: in checkpointed modules, forward values that the backward needs are made a second time, from clones of their
+ * ops, instead of being kept; marks which kept values are offloaded.
+ * Relies on: the front end (Op.checkpoint, Op.region: one call of a checkpointed module), fuse (groups are cloned whole: same kernel, same bits), remove_dead.
+ * Relied on by: shard (clones read parameters: gathers in the backward), offload (Value.offload). */
+#include "edit.h"
+#include "lowering.h"
+#include "passes.h"
+
+#include <strings.h>
+
+/* ── names in `save` and `offload` ──────────────────────────────────────────────────────────────────────────────────── */
+static bool lists(const char *const *list, int n, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(list[i], name)) return true;
+    return false;
+}
+
+/* "attention": the op of that name; "linear": what a module of that kind makes itself; "*": anything. */
+static bool names_op(const char *const *list, int n, const Op *op) {
+    for (int i = 0; i < n; i++) {
+        if (!strcmp(list[i], "*") || !strcmp(list[i], op_info[op->kind].name)) return true;
+        if (op_by_name(list[i]) == N_OPS && op->module->kind && !strcasecmp(list[i], op->module->kind)) return true;
+    }
+    return false;
+}
+
+static void check_names(const Graph *g, const Checkpoint *c, const char *key, const char *const *list, int n) {
+    for (int i = 0; i < n; i++) {
+        bool known = !strcmp(list[i], "*") || !strcmp(list[i], "input") || op_by_name(list[i]) != N_OPS;
+        for (int m = 0; m < g->modules.n && !known; m++)
+            known = g->modules.at[m]->kind && !strcasecmp(list[i], g->modules.at[m]->kind);
+        if (known) continue;
+        const char *candidates[N_OPS + 1];
+        for (int k = 0; k < N_OPS; k++) candidates[k] = op_info[k].name;
+        candidates[N_OPS] = "input";
+        const char *near = nearest_name(list[i], candidates, N_OPS + 1);
+        fail(c->src, "nn.checkpoint: %s = { \"%s\" }: neither an op nor a kind of module in this model; %s%s%s", key, list[i],
+             near ? "did you mean \"" : "write an op's name (\"attention\", \"matmul\"), a module's kind (\"linear\"), \"input\" or \"*\"",
+             near ? near : "", near ? "\"?" : "");
+    }
+}
+
+typedef struct {
+    Graph *g;
+    Program *p;
+    const bool *written; /* by Value.id: states that an op writes */
+    bool *offload;       /* by Value.id: named in an `offload` list */
+    bool *needed;        /* by Value.id: made again */
+    int nvalues;         /* ids below are of values that were there before this pass */
+    VEC(Op *) work;
+    struct { VEC(Op *) ops; bool placed; } *clones; /* by region */
+} Ctx;
+
+static bool within(const Module *m, const Module *ancestor) {
+    while (m && m != ancestor) m = m->parent;
+    return m == ancestor;
+}
+
+/* What is offloaded is kept (in host memory), so an `offload` name is also a `save` name. */
+static void mark(Ctx *c, Value *v, bool save, bool offload) {
+    v->saved |= save || offload;
+    c->offload[v->id] |= offload;
+}
+
+/* `m` is the module that k is set on; NULL: k is the policy of the call that op was traced in. */
+static void apply(Ctx *c, const Op *op, const Checkpoint *k, const Module *m) {
+    bool offload = names_op(k->offload, k->noffload, op), save = names_op(k->save, k->nsave, op);
+    for (int i = 0; i < op->nout && (save || offload) && !op_is(op, T_VIEW); i++) mark(c, value_root(op->out[i]), save, offload);
+    offload = lists(k->offload, k->noffload, "input");
+    save = lists(k->save, k->nsave, "input");
+    for (int i = 0; i < op->nin && (save || offload); i++) {
+        Value *v = value_root(op->in[i]);
+        bool enters = v->def && (m ? !within(v->def->module, m) : v->def->region != op->region);
+        if (enters) mark(c, v, save, offload);
+    }
+}
+
+/* The lists of checkpointed modules inside a checkpointed call count too, for their own ops. */
+static void mark_op(Ctx *c, const Op *op) {
+    if (!op->checkpoint) return;
+    apply(c, op, op->checkpoint, NULL);
+    for (const Module *m = op->module; m; m = m->parent)
+        if (m->checkpoint && m->checkpoint != op->checkpoint) apply(c, op, m->checkpoint, m);
+}
+
+static void mark_named(Ctx *c) {
+    for (int i = 0; i < c->p->ops.n; i++) {
+        const Op *op = c->p->ops.at[i];
+        if (op->phase != FORWARD) continue;
+        for (int b = 0; b < op->nbody; b++) mark_op(c, op->body[b]);
+        if (!op->nbody) mark_op(c, op);
+    }
+}
+
+/* ── what is made again ─────────────────────────────────────────────────────────────────────────────────────────────── */
+/* A use in `region`, in the backward or in a clone, of root value v: does it take the clone? */
+static bool takes_clone(const Ctx *c, const Value *v, int region) {
+    const Op *op = v->def;
+    return region && op && op->phase == FORWARD && op->region == region && op->checkpoint->recompute && !v->saved && !reads_flagged(op, c->written);
+}
+
+static void need(Ctx *c, Value *v, int region) {
+    v = value_root(v);
+    if (!takes_clone(c, v, region)) return;
+    if (!c->needed[v->id]) push(&c->work, c->g->arena, v->def);
+    c->needed[v->id] = true;
+}
+
+static void find_needed(Ctx *c) {
+    for (int i = 0; i < c->p->ops.n; i++) {
+        const Op *op = c->p->ops.at[i];
+        if (op->phase == FORWARD || op_is(op, T_VIEW)) continue; /* users of views count, as users of their roots */
+        for (int k = 0; k < op->nin; k++) need(c, op->in[k], op->region);
+    }
+    while (c->work.n) {
+        const Op *op = c->work.at[--c->work.n];
+        for (int k = 0; k < op->nin; k++) need(c, op->in[k], op->region);
+    }
+}
+
+/* ── clones ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static Value *twin(Ctx *c, Value *v) {
+    Value *t = new_value(c->g, v->dtype, v->dims, v->shape);
+    memcpy(t->stride, v->stride, sizeof t->stride);
+    v->scratch = t;
+    return t;
+}
+
+/* What a user in `region` reads instead of v. */
+static Value *replacement(Ctx *c, Value *v, int region) {
+    Value *root = value_root(v);
+    if (root->id >= c->nvalues || !takes_clone(c, root, region)) return v;
+    if (!v->scratch) v->scratch = new_view(c->g, root->scratch, v->dims, v->shape, v->stride, v->offset);
+    return v->scratch;
+}
+
+static Op *clone_op(Ctx *c, Op *from) {
+    Op *op = NEW(c->g->arena, Op);
+    *op = *from;
+    op->id = arena_printf(c->g->arena, "%sr", from->id);
+    op->phase = RECOMPUTE;
+    op->origin = from;
+    op->scratch = NULL;
+    if (op_is(from, T_EFFECT)) op->i[1] = 1; /* leave the running statistics alone */
+    return op;
+}
+
+static void map_operands(Ctx *c, Op *op, int region) {
+    for (int k = 0; k < op->nin; k++) op->in[k] = replacement(c, op->in[k], region);
+}
+
+/* Members read each other through the twins of internal results; external results have twins as any op's. */
+static Op *clone_fused(Ctx *c, Op *from) {
+    Op *op = clone_op(c, from);
+    op->body = NEW_ARRAY(c->g->arena, Op *, op->nbody);
+    for (int b = 0; b < op->nbody; b++) {
+        Op *m = op->body[b] = clone_op(c, from->body[b]);
+        for (int k = 0; k < m->nin; k++) {
+            Value *v = from->body[b]->in[k];
+            bool inside = v->internal || (v->def == from);
+            m->in[k] = inside ? v->scratch : replacement(c, v, from->region);
+        }
+        Value *v = from->body[b]->out[0], *t = twin(c, v);
+        t->internal = v->internal;
+        t->def = v->internal ? m : op;
+        m->out[0] = t;
+    }
+    map_operands(c, op, from->region);
+    for (int k = 0; k < op->nout; k++) op->out[k] = from->out[k]->scratch;
+    return op;
+}
+
+static Op *clone(Ctx *c, Op *from) {
+    if (from->nbody) return clone_fused(c, from);
+    Op *op = clone_op(c, from);
+    map_operands(c, op, from->region);
+    for (int k = 0; k < op->nout; k++) {
+        op->out[k] = twin(c, from->out[k]);
+        op->out[k]->def = op;
+    }
+    return op;
+}
+
+static bool is_needed(const Ctx *c, const Op *op) {
+    if (op->phase != FORWARD || !op->region || op_is(op, T_VIEW)) return false;
+    for (int k = 0; k < op->nout; k++)
+        if (c->needed[op->out[k]->id]) return true;
+    return false;
+}
+
+static void make_clones(Ctx *c) {
+    int regions = 0;
+    for (int i = 0; i < c->p->ops.n; i++) regions = c->p->ops.at[i]->region > regions ? c->p->ops.at[i]->region : regions;
+    c->clones = arena_alloc(c->g->arena, sizeof *c->clones * (size_t)(regions + 1));
+    for (int i = 0; i < c->p->ops.n; i++) {
+        Op *op = c->p->ops.at[i];
+        if (is_needed(c, op)) push(&c->clones[op->region].ops, c->g->arena, clone(c, op));
+    }
+}
+
+static bool redirect(Ctx *c, Op *op) {
+    bool any = false;
+    for (int k = 0; k < op->nin; k++) {
+        Value *v = op->in[k], *to = replacement(c, v, op->region);
+        if (to == v) continue;
+        replace_operand(op, v, to);
+        any = true;
+    }
+    return any;
+}
+
+/* A region's clones stand right before the first backward op that reads one. */
+static void place_clones(Ctx *c) {
+    Program old = *c->p;
+    memset(&c->p->ops, 0, sizeof c->p->ops);
+    for (int i = 0; i < old.ops.n; i++) {
+        Op *op = old.ops.at[i];
+        bool reads = op->phase != FORWARD && !op_is(op, T_VIEW) && redirect(c, op);
+        if (reads && !c->clones[op->region].placed) {
+            c->clones[op->region].placed = true;
+            for (int k = 0; k < c->clones[op->region].ops.n; k++)
+                push(&c->p->ops, c->g->arena, c->clones[op->region].ops.at[k]);
+        }
+        push(&c->p->ops, c->g->arena, op);
+    }
+}
+
+/* ── offload ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void mark_offloaded(Ctx *c) {
+    for (int i = 0; i < c->p->ops.n; i++) {
+        const Op *op = c->p->ops.at[i];
+        if (op->phase == FORWARD || op_is(op, T_VIEW)) continue;
+        for (int k = 0; k < op->nin; k++) {
+            Value *v = value_root(op->in[k]);
+            bool kept = v->id < c->nvalues && v->def && v->def->phase == FORWARD && !v->state && !v->param;
+            if (kept && c->offload[v->id]) v->offload = true;
+        }
+    }
+}
+
+void recompute(Graph *g, Program *p) {
+    const Checkpoint *checked = NULL;
+    for (int i = 0; i < p->ops.n; i++) {
+        const Checkpoint *k = p->ops.at[i]->checkpoint;
+        if (!k || k == checked) continue;
+        check_names(g, k, "save", k->save, k->nsave);
+        check_names(g, k, "offload", k->offload, k->noffload);
+        checked = k;
+    }
+    if (!checked) return;
+    for (int i = 0; i < g->values.n; i++) g->values.at[i]->scratch = NULL;
+    Ctx c = {.g = g,
+             .p = p,
+             .written = written_states(g, p),
+             .offload = value_flags(g),
+             .needed = value_flags(g),
+             .nvalues = g->values.n};
+    mark_named(&c);
+    find_needed(&c);
+    make_clones(&c);
+    place_clones(&c);
+    mark_offloaded(&c);
+    remove_dead(g, p);
+}

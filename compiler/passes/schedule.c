@@ -1,0 +1,136 @@
+/* schedule: conflicts between events, and happens-before as vector clocks over the streams (Fidge 1988, Mattern 1989).
+ * Relies on: schedule.h; events with their accesses.
+ * Relied on by: order (which sorts by conflicts), place and wait (which ask for clocks). */
+#include "schedule.h"
+
+/* ── conflicts ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+    int event;
+    int64_t lo, hi;
+} Touch;
+typedef VEC(Touch) Touches;
+
+typedef struct {
+    Touches writes, reads; /* of one storage, so far; those that a later write covers are gone: it stands for them */
+} History;
+
+static bool overlap(const Touch *a, const Touch *b) { return a->lo < b->hi && b->lo < a->hi; }
+
+/* Edges from the touches that `x` must come after; a write removes what it covers. */
+static void after_all(Arena *a, Touches *l, const Touch *x, bool write, Edges *out) {
+    int kept = 0;
+    for (int i = 0; i < l->n; i++) {
+        const Touch *t = &l->at[i];
+        if (overlap(t, x) && t->event != x->event) push(out, a, ((Edge){t->event, x->event}));
+        if (write && x->lo <= t->lo && t->hi <= x->hi) continue;
+        l->at[kept++] = *t;
+    }
+    l->n = kept;
+}
+
+void find_conflicts(Arena *a, const Plan *plan, int program, Edges *out) {
+    const PlanProgram *p = &plan->programs[program];
+    Arena *scratch = arena_new();
+    History *history = NEW_ARRAY(scratch, History, plan->nstorages + 1);
+    for (int e = 0; e < p->n; e++) {
+        const Event *ev = &p->events[e];
+        for (int i = 0; i < ev->nreads; i++) {
+            const Access *x = &ev->reads[i];
+            if (x->size <= 0) continue;
+            Touch t = {e, x->offset, x->offset + x->size};
+            History *h = &history[x->storage];
+            after_all(a, &h->writes, &t, false, out);
+            push(&h->reads, scratch, t);
+        }
+        for (int i = 0; i < ev->nwrites; i++) {
+            const Access *x = &ev->writes[i];
+            if (x->size <= 0) continue;
+            Touch t = {e, x->offset, x->offset + x->size};
+            History *h = &history[x->storage];
+            after_all(a, &h->reads, &t, true, out);
+            after_all(a, &h->writes, &t, true, out);
+            push(&h->writes, scratch, t);
+        }
+    }
+    arena_free(scratch);
+}
+
+/* ── sequences and clocks ───────────────────────────────────────────────────────────────────────────────────────────── */
+static void number_events(Sequence *s, Arena *a, const PlanProgram *p) {
+    s->n = p->n;
+    s->position = NEW_ARRAY(a, int, p->n + 1);
+    for (int e = 0; e < p->n; e++) s->position[e] = ++s->length[p->events[e].stream];
+    for (int k = 0; k < N_STREAMS; k++) s->event[k] = NEW_ARRAY(a, int, s->length[k] + 1);
+    for (int e = 0; e < p->n; e++) s->event[p->events[e].stream][s->position[e] - 1] = e;
+}
+
+static void need(const Sequence *s, const PlanProgram *p, Clock *clocks, Edge e) {
+    Stream from = p->events[e.from].stream;
+    if (from == p->events[e.to].stream) return;
+    if (clocks[e.to][from] < s->position[e.from]) clocks[e.to][from] = s->position[e.from];
+}
+
+/* All collectives of a program form one chain, so that no two ranks can start two of them in different orders. */
+static void chain_collectives(const Sequence *s, const PlanProgram *p, Clock *must) {
+    int last = -1;
+    for (int e = 0; e < p->n; e++) {
+        if (p->events[e].comm < 0) continue;
+        if (last >= 0) need(s, p, must, (Edge){last, e});
+        last = e;
+    }
+}
+
+/* direct[e]: greatest required position per other stream. What has finished before e is that and, by induction, all that
+ * had finished before those. */
+static void close_clocks(const Sequence *s, const PlanProgram *p, Clock *direct) {
+    for (int e = 0; e < p->n; e++) {
+        Stream own = p->events[e].stream;
+        Clock sum = {0};
+        for (int k = 0; k < N_STREAMS; k++) {
+            int at = k == (int)own ? s->position[e] - 1 : direct[e][k];
+            if (at == 0) continue;
+            clock_join(sum, direct[s->event[k][at - 1]]);
+            if (sum[k] < at) sum[k] = at;
+        }
+        memcpy(direct[e], sum, sizeof sum);
+    }
+}
+
+static void find_lives(Plan *plan, int program) {
+    PlanProgram *p = &plan->programs[program];
+    for (int i = 0; i < plan->nstorages; i++) {
+        Storage *s = &plan->storages[i];
+        if (s->program == program) s->first = s->last = -1;
+        if (s->program < 0) s->first = -1, s->last = s->last > p->n ? s->last : p->n;
+    }
+    for (int e = 0; e < p->n; e++) {
+        const Event *ev = &p->events[e];
+        for (int i = 0; i < ev->nreads + ev->nwrites; i++) {
+            const Access *x = i < ev->nreads ? &ev->reads[i] : &ev->writes[i - ev->nreads];
+            Storage *s = &plan->storages[x->storage];
+            if (s->program < 0) continue;
+            if (s->first < 0) s->first = e;
+            s->last = e;
+        }
+    }
+}
+
+Schedule *schedule_new(Plan *plan) {
+    Schedule *s = NEW(plan->arena, Schedule);
+    s->programs = NEW_ARRAY(plan->arena, Sequence, plan->nprograms + 1);
+    return s;
+}
+
+void schedule_program(Schedule *schedule, Plan *plan, int program, const Edges *conflicts, const Edges *order) {
+    const PlanProgram *p = &plan->programs[program];
+    Sequence *s = &schedule->programs[program];
+    number_events(s, plan->arena, p);
+    find_lives(plan, program);
+    s->must = arena_alloc(plan->arena, sizeof(Clock) * (size_t)(p->n + 1));
+    s->seen = arena_alloc(plan->arena, sizeof(Clock) * (size_t)(p->n + 1));
+    for (int i = 0; i < conflicts->n; i++) need(s, p, s->must, conflicts->at[i]);
+    chain_collectives(s, p, s->must);
+    memcpy(s->seen, s->must, sizeof(Clock) * (size_t)p->n);
+    for (int i = 0; i < order->n; i++) need(s, p, s->seen, order->at[i]);
+    close_clocks(s, p, s->seen);
+}

@@ -1,0 +1,85 @@
+/* simulate: when each event runs on the device profile. An event starts when the one before it on its stream and those that
+ * it waits for are finished; the text is a topological order, so one walk over it is the simulation.
+ * Relies on: wait, cost.
+ * Relied on by: the reports. */
+#include "passes.h"
+
+static bool hides(Stream s) { return s == GATHER || s == REDUCE || s == OFFLOAD || s == FETCH; }
+
+static int group_of(const Plan *plan, const Event *e) {
+    if (e->comm == 2 || !plan->nunits) return plan->world;
+    const PlanUnit *u = &plan->units[e->unit >= 0 && e->unit < plan->nunits ? e->unit : 0];
+    return e->comm == 1 ? u->replicas : u->shards;
+}
+
+/* Communication that compute has to wait for: while it idles for one of those streams, and after its last event. */
+static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d) {
+    double end[N_STREAMS] = {0}, total = 0;
+    p->exposed_us = 0;
+    for (int i = 0; i < p->n; i++) {
+        Event *e = &p->events[i];
+        double start = end[e->stream];
+        int cause = -1;
+        for (int k = 0; k < e->nwaits; k++) {
+            const Event *w = &p->events[e->waits[k]];
+            double done = w->start_us + w->duration_us;
+            if (done <= start) continue;
+            start = done;
+            cause = w->stream;
+        }
+        if (e->stream == COMPUTE && cause >= 0 && hides((Stream)cause)) p->exposed_us += start - end[COMPUTE];
+        e->start_us = start;
+        e->duration_us = event_duration_us(d, e, plan->world, group_of(plan, e));
+        end[e->stream] = start + e->duration_us;
+        if (end[e->stream] > total) total = end[e->stream];
+    }
+    double communication = 0;
+    for (int s = 0; s < N_STREAMS; s++)
+        if (hides((Stream)s) && end[s] > communication) communication = end[s];
+    double busy = end[COMPUTE] > end[HOST] ? end[COMPUTE] : end[HOST];
+    if (communication > busy) p->exposed_us += communication - busy;
+    p->step_us = total;
+}
+
+/* ── what the prediction is measured by ─────────────────────────────────────────────────────────────────────────────── */
+static double tokens(const Plan *plan) {
+    const Graph *g = plan->graph;
+    for (int i = 0; g && i < g->inputs.n; i++) {
+        const Input *in = g->inputs.at[i];
+        if (!in->value || dtype_float(in->dtype)) continue;
+        double n = plan->world;
+        for (int k = 0; k < in->dims; k++) n *= (double)in->shape[k];
+        return n;
+    }
+    return 0;
+}
+
+/* Arithmetic that the model asks for: no recomputation, no optimizer. The peak is that of the dtype which does most. */
+static void measure_flops(Plan *plan, const Device *d) {
+    double by_dtype[N_DTYPES] = {0};
+    Dtype most = FP32;
+    plan->model_flops = 0;
+    for (int i = 0; i < plan->nprograms; i++) {
+        const PlanProgram *p = &plan->programs[i];
+        if (strcmp(p->name, "micro")) continue;
+        for (int k = 0; k < p->n; k++) {
+            const Event *e = &p->events[k];
+            if (e->phase != FORWARD && e->phase != BACKWARD) continue;
+            plan->model_flops += e->flops;
+            if (e->op_ir && e->op_ir->nin) by_dtype[e->op_ir->in[0]->dtype] += e->flops;
+        }
+    }
+    for (int t = 0; t < N_DTYPES; t++)
+        if (by_dtype[t] > by_dtype[most]) most = (Dtype)t;
+    plan->peak_flops = d->flops[most] > 0 ? d->flops[most] : d->flops[FP32];
+}
+
+void simulate(Plan *plan, const Device *d) {
+    for (int i = 0; i < plan->nprograms; i++) simulate_program(plan, &plan->programs[i], d);
+    plan->tokens_per_step = tokens(plan);
+    measure_flops(plan, d);
+    plan->device_usable = d->usable_bytes;
+    plan->nlibrary = d->nlibrary;
+    plan->library = NEW_ARRAY(plan->arena, LibraryLine, d->nlibrary + 1);
+    memcpy(plan->library, d->library, sizeof *plan->library * (size_t)d->nlibrary);
+}

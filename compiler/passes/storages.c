@@ -1,0 +1,324 @@
+/* storages: which runs of bytes each program needs and which of them every event reads and writes. Ops become events here,
+ * still in the graph's order; views and assemblies become none.
+ * Relies on: the graph after offload.
+ * Relied on by: order. */
+#include "schedule.h"
+
+typedef struct {
+    int last;                /* last event that touches it */
+    unsigned streams;        /* that touch it */
+    bool in_backward;        /* read by a backward or recompute event */
+    bool reduced, regathered;/* operand of a reduce, of a gather */
+} Usage;
+
+typedef struct {
+    const Graph *g;
+    Plan *plan;
+    Arena *a;
+    VEC(Storage) storages;
+    Usage *usage; /* by id of a root value; roots belong to one program, states need none */
+    int program;
+    Access *access; /* one event's, before they are copied */
+    int cap;
+} Derive;
+
+/* ── persistent storages ────────────────────────────────────────────────────────────────────────────────────────────── */
+static StorageClass state_storage_class(StateClass c) {
+    static const StorageClass classes[N_STATE_CLASSES] = {
+        [S_MASTER] = C_PARAMETERS, [S_WIRE] = C_PARAMETERS,  [S_FROZEN] = C_PARAMETERS, [S_MOMENT1] = C_OPTIMIZER,
+        [S_MOMENT2] = C_OPTIMIZER, [S_STEP] = C_OPTIMIZER,   [S_GRAD] = C_GRADIENTS,    [S_BUFFER] = C_BUFFERS,
+        [S_INPUT] = C_INPUTS,      [S_OUTPUT] = C_INPUTS,    [S_RECORD] = C_RECORD,     [S_METRICS] = C_RECORD,
+    };
+    return classes[c];
+}
+
+static const char *unit_path(const Unit *u) { return u->module->path[0] ? u->module->path : "(root)"; }
+
+enum { ALIGN = 256 };
+
+static int64_t storage_size(int64_t bytes) { return max64(round_up(bytes, ALIGN), ALIGN); }
+
+static void derive_states(Derive *d) {
+    for (int i = 0; i < d->g->states.n; i++) {
+        State *s = d->g->states.at[i];
+        Storage t = {.id = d->storages.n,
+                     .cls = state_storage_class(s->cls),
+                     .name = s->name,
+                     .owner = s->unit ? unit_path(s->unit) : s->param ? s->param->owner->path : "",
+                     .arena = s->on_host ? ARENA_HOST : ARENA_DEVICE,
+                     .program = -1,
+                     .size = storage_size(s->numel * dtype_size(s->dtype)),
+                     .offset = -1,
+                     .first = -1};
+        s->value->storage = t.id;
+        push(&d->storages, d->a, t);
+    }
+}
+
+/* ── how roots are used ─────────────────────────────────────────────────────────────────────────────────────────────── */
+static bool has_event(const Op *op) { return !op_is(op, T_VIEW | T_ASSEMBLE); }
+
+static void use(Derive *d, const Op *op, Value *v, int event) {
+    Value *root = value_root(v);
+    if (root->state) return;
+    Usage *u = &d->usage[root->id];
+    u->last = event;
+    u->streams |= 1u << op->stream;
+    u->in_backward |= op->phase == BACKWARD || op->phase == RECOMPUTE;
+}
+
+static void find_usage(Derive *d, const Program *p) {
+    int event = 0;
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        if (!has_event(op)) continue;
+        for (int k = 0; k < op->nout; k++) use(d, op, op->out[k], event);
+        for (int k = 0; k < op->nin; k++) {
+            use(d, op, op->in[k], event);
+            if (!op_is(op, T_COLLECTIVE)) continue;
+            Usage *u = &d->usage[value_root(op->in[k])->id];
+            u->reduced |= op->stream == REDUCE && op->phase == BACKWARD;
+            u->regathered |= op->stream == GATHER;
+        }
+        event++;
+    }
+}
+
+/* ── classes ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static StorageClass copied_class(const Op *def, const Usage *u) {
+    if (def->phase == OPTIMIZER || def->phase == INIT || u->regathered) return C_TEMPORARY;
+    return def->unit ? C_UNSHARDED : C_ACTIVATIONS;
+}
+
+static StorageClass class_of(const Derive *d, const Value *root, const Op *def) {
+    const Usage *u = &d->usage[root->id];
+    if (root == def->scratch_value) return C_WORKSPACE;
+    if (root->on_host) return C_HOST;
+    if (op_is(def, T_COLLECTIVE)) return def->stream == GATHER ? C_UNSHARDED : C_GRADIENTS;
+    if (op_is(def, T_COPY)) return copied_class(def, u);
+    if (u->reduced || (op_is(def, T_ASSEMBLE) && def->phase == BACKWARD)) return C_UNSHARDED_GRADS;
+    return def->phase == FORWARD && u->in_backward ? C_ACTIVATIONS : C_TEMPORARY;
+}
+
+static const char *owner_of(const Op *def) { return def->unit ? unit_path(def->unit) : def->module ? def->module->path : ""; }
+
+/* ── results that take over a dead operand's bytes ──────────────────────────────────────────────────────────────────── */
+static bool same_extent(const Value *a, const Value *b) {
+    return a->dims == b->dims && !memcmp(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->dims);
+}
+
+static bool used_once(const Op *op, const Value *root) {
+    int uses = 0;
+    for (int k = 0; k < op->nin; k++) uses += value_root(op->in[k])->storage == root->storage;
+    for (int k = 0; k < op->nout; k++) uses += value_root(op->out[k])->storage == root->storage;
+    return uses == 1;
+}
+
+/* Operand k may become result r's bytes: whole, dead afterwards, and never seen by another stream (which this one would
+ * then have to wait for). A fused kernel reads every operand of an element before it writes the element, so any operand
+ * that it walks as it walks the result will do. */
+static bool may_lend(const Derive *d, const Op *op, int k, const Value *r, int event) {
+    Value *v = op->in[k], *root = value_root(v);
+    const Usage *u = &d->usage[root->id];
+    if (root->state || root->storage < 0 || root->on_host != r->on_host) return false;
+    if (u->last != event || u->streams != 1u << op->stream || !used_once(op, root)) return false;
+    if (v->offset || !value_contiguous(v) || value_bytes(v) != value_bytes(root)) return false;
+    if (dtype_size(v->dtype) != dtype_size(r->dtype) || value_bytes(v) != value_bytes(r)) return false;
+    return op->body ? same_extent(v, r) : op_info[op->kind].inplace >> k & 1;
+}
+
+static int lent_storage(const Derive *d, const Op *op, int result, int event) {
+    const Value *r = op->out[result];
+    if (!op->body && result != 0) return -1;
+    for (int k = 0; k < op->nin; k++)
+        if (may_lend(d, op, k, r, event)) return value_root(op->in[k])->storage;
+    return -1;
+}
+
+/* ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void make_storage(Derive *d, Value *root, const Op *def, const char *name) {
+    Storage t = {.id = d->storages.n,
+                 .cls = class_of(d, root, def),
+                 .name = name,
+                 .owner = owner_of(def),
+                 .arena = root->on_host ? ARENA_HOST : ARENA_DEVICE,
+                 .program = d->program,
+                 .size = storage_size(value_bytes(root)),
+                 .offset = -1,
+                 .first = -1,
+                 .last = -1};
+    root->storage = t.id;
+    push(&d->storages, d->a, t);
+}
+
+static void define(Derive *d, const Op *op, int k, int event) {
+    Value *root = value_root(op->out[k]);
+    if (root->storage >= 0 || root->state || op->out[k]->internal) return;
+    const Op *def = root->def ? root->def : op;
+    int lent = root == op->out[k] ? lent_storage(d, op, k, event) : -1;
+    if (lent < 0) {
+        make_storage(d, root, def, arena_printf(d->a, "%s.%d", op->id, k));
+        return;
+    }
+    root->storage = lent;
+    if (d->storages.at[lent].cls == C_TEMPORARY) d->storages.at[lent].cls = class_of(d, root, def);
+}
+
+static int64_t hull(const Value *v) { /* elements from the first to the last, both included */
+    int64_t n = 1;
+    for (int i = 0; i < v->dims; i++) {
+        if (v->shape[i] == 0) return 0;
+        n += (v->shape[i] - 1) * v->stride[i];
+    }
+    return n;
+}
+
+static void add_access(Derive *d, int *n, Access x) {
+    for (int i = 0; i < *n; i++)
+        if (!memcmp(&d->access[i], &x, sizeof x)) return;
+    if (*n == d->cap) d->access = vec_grow(d->a, d->access, &d->cap, sizeof *d->access);
+    d->access[(*n)++] = x;
+}
+
+static Access access_to(const Derive *d, const Op *op, const Value *v) {
+    const Value *root = value_root((Value *)v);
+    if (root->storage < 0)
+        fail(op->src, "%s (%s) uses %s before anything makes it (internal error)", op->id, op_info[op->kind].name,
+             value_str(d->a, v));
+    const Storage *s = &d->storages.at[root->storage];
+    if (s->program >= 0 && s->program != d->program)
+        fail(op->src, "%s uses %s, a value of another program (internal error)", op->id, s->name);
+    int64_t size = dtype_size(v->dtype);
+    return (Access){root->storage, v->offset * size, hull(v) * size};
+}
+
+static bool updated(const Op *op, int k) { return op_info[op->kind].updates >> k & 1; }
+
+/* What an update touches, and whether it reads that too. */
+static Access update_access(const Derive *d, const Op *op, int k, bool *reads) {
+    Access x = access_to(d, op, op->in[k]);
+    *reads = !op_is(op, T_SETS) || (op->nin == 2 && op->i[0]);
+    if (op_is(op, T_SETS) && op->nin == 2) {
+        int size = dtype_size(op->in[k]->dtype);
+        x.offset += op->i[1] * size;
+        x.size = value_numel(op->in[0]) * size;
+    }
+    return x;
+}
+
+static void copy_accesses(Derive *d, int n, Access **to, int *nto) {
+    *to = n ? NEW_ARRAY(d->a, Access, n) : NULL;
+    if (n) memcpy(*to, d->access, sizeof **to * (size_t)n);
+    *nto = n;
+}
+
+static void fill_accesses(Derive *d, const Op *op, Event *e) {
+    int n = 0;
+    bool reads;
+    for (int k = 0; k < op->nin; k++) {
+        if (!updated(op, k)) {
+            add_access(d, &n, access_to(d, op, op->in[k]));
+            continue;
+        }
+        Access x = update_access(d, op, k, &reads);
+        if (reads) add_access(d, &n, x);
+    }
+    copy_accesses(d, n, &e->reads, &e->nreads);
+    n = 0;
+    for (int k = 0; k < op->nout; k++)
+        if (!op->out[k]->internal) add_access(d, &n, access_to(d, op, op->out[k]));
+    for (int k = 0; k < op->nin; k++)
+        if (updated(op, k)) add_access(d, &n, update_access(d, op, k, &reads));
+    if (op->scratch_value) add_access(d, &n, access_to(d, op, op->scratch_value));
+    copy_accesses(d, n, &e->writes, &e->nwrites);
+}
+
+static const char *label(Arena *a, const Op *op) {
+    if (!op->body) return op_info[op->kind].name;
+    Str s = {.arena = a};
+    for (int i = 0; i < op->nbody && i < 6; i++) str_addf(&s, "%s%s", i ? "+" : "", op_info[op->body[i]->kind].name);
+    if (op->nbody > 6) str_addf(&s, "+%d", op->nbody - 6);
+    return s.s ? s.s : op_info[op->kind].name;
+}
+
+static int group_size(const Graph *g, const Op *op) {
+    int comm = (int)op->i[0];
+    const Unit *u = op->unit ? op->unit : g->units.n ? g->units.at[0] : NULL;
+    if (comm == 2 || !u) return g->world;
+    return comm == 0 ? u->shards : u->replicas;
+}
+
+/* Ring algorithms: each rank sends all but its own share, an in-place sum twice that. */
+static double wire_bytes(const Graph *g, const Op *op) {
+    double n = group_size(g, op), full = (double)value_bytes(op->in[0]);
+    if (op->nout) full = (double)max64(value_bytes(op->in[0]), value_bytes(op->out[0]));
+    return (op->nout ? 1 : 2) * full * (n - 1) / n;
+}
+
+static void fill_event(Derive *d, const Op *op, Event *e) {
+    Cost cost = op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0, 0};
+    *e = (Event){.id = op->id,
+                 .op = label(d->a, op),
+                 .stream = op->stream,
+                 .phase = op->phase,
+                 .module = op->module ? op->module->path : "",
+                 .src = op->src,
+                 .unit = op->unit ? op->unit->id : -1,
+                 .comm = op_is(op, T_COLLECTIVE) ? (int)op->i[0] : -1,
+                 .update = op_is(op, T_OPTIMIZER),
+                 .flops = cost.flops,
+                 .bytes = cost.bytes,
+                 .op_ir = (Op *)op};
+    if (e->comm >= 0) {
+        e->flops = 0;
+        e->bytes = wire_bytes(d->g, op);
+    } else if (op_is(op, T_COPY)) {
+        e->bytes = (double)value_bytes(op->in[0]);
+    }
+}
+
+static void derive_program(Derive *d, const Program *p, PlanProgram *out) {
+    int n = 0;
+    for (int i = 0; i < p->ops.n; i++) n += has_event(p->ops.at[i]);
+    *out = (PlanProgram){.name = p->name, .events = NEW_ARRAY(d->a, Event, n + 1), .n = n, .ir = (Program *)p};
+    find_usage(d, p);
+    for (int i = 0, event = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        if (!has_event(op)) continue;
+        for (int k = 0; k < op->nout; k++) define(d, op, k, event);
+        if (op->scratch_value && op->scratch_value->storage < 0)
+            make_storage(d, op->scratch_value, op, arena_printf(d->a, "%s.workspace", op->id));
+        fill_event(d, op, &out->events[event]);
+        fill_accesses(d, op, &out->events[event++]);
+    }
+}
+
+static void derive_units(Derive *d) {
+    Plan *plan = d->plan;
+    plan->nunits = d->g->units.n;
+    plan->units = NEW_ARRAY(d->a, PlanUnit, plan->nunits + 1);
+    for (int i = 0; i < plan->nunits; i++) {
+        const Unit *u = d->g->units.at[i];
+        plan->units[i] = (PlanUnit){.path = unit_path(u), .id = u->id, .shards = u->shards, .replicas = u->replicas,
+                                    .numel = u->numel, .dtype = u->dtype, .wire = u->wire, .reduce = u->reduce,
+                                    .nparams = u->params.n, .master_storage = u->master ? u->master->value->storage : -1};
+    }
+}
+
+void derive_storages(const Graph *g, Plan *plan) {
+    Derive d = {.g = g, .plan = plan, .a = plan->arena};
+    Arena *scratch = arena_new();
+    d.usage = NEW_ARRAY(scratch, Usage, g->values.n + 1);
+    for (int i = 0; i < g->values.n; i++) g->values.at[i]->storage = -1;
+    derive_states(&d);
+    derive_units(&d);
+    plan->nprograms = g->programs.n;
+    plan->programs = NEW_ARRAY(plan->arena, PlanProgram, g->programs.n + 1);
+    for (int i = 0; i < g->programs.n; i++) {
+        d.program = i;
+        derive_program(&d, g->programs.at[i], &plan->programs[i]);
+    }
+    plan->storages = d.storages.at;
+    plan->nstorages = d.storages.n;
+    arena_free(scratch);
+}

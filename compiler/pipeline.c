@@ -1,0 +1,85 @@
+/* The way of a model through the compiler, one line a pass.
+ * Relies on: every pass.
+ * Relied on by: main.c, the tests. */
+#include "pipeline.h"
+#include "passes/passes.h"
+#include "verify/verify.h"
+
+static void after(const char *pass, const Graph *g, const PipelineOptions *o) {
+#ifndef NDEBUG
+    check_graph(g, pass);
+#endif
+    if (!o->dump_after || strcmp(o->dump_after, pass)) return;
+    const Program *traced[] = {g->train, g->eval, g->sample};
+    for (int i = 0; i < 3 && !g->programs.n; i++)
+        if (traced[i]) dump_program(stdout, g, traced[i]);
+    for (int i = 0; i < g->programs.n; i++) dump_program(stdout, g, g->programs.at[i]);
+}
+
+static void each_traced(Graph *g, void (*pass)(Graph *, Program *)) {
+    pass(g, g->train);
+    if (g->eval) pass(g, g->eval);
+    if (g->sample) pass(g, g->sample);
+}
+
+static void each_program(Graph *g, void (*pass)(Graph *, Program *)) {
+    for (int i = 0; i < g->programs.n; i++) pass(g, g->programs.at[i]);
+}
+
+/* Staging memory that a kernel asks for is a storage like any other. */
+static void workspaces(Graph *g, Program *p, int threads) {
+    for (int i = 0; i < p->ops.n; i++) {
+        Op *op = p->ops.at[i];
+        if (!op_info[op->kind].workspace) continue;
+        int64_t bytes = op_info[op->kind].workspace(op, threads);
+        if (!bytes) continue;
+        op->scratch_value = new_value(g, BOOL, 1, &bytes);
+        op->scratch_value->def = op;
+    }
+}
+
+void lower(Graph *g, const Device *d, const PipelineOptions *o) {
+    after("trace", g, o);
+    units(g);
+    each_traced(g, precision);
+    after("precision", g, o);
+    autodiff(g, g->train);
+    after("autodiff", g, o);
+    each_traced(g, fuse); /* numerics are frozen from here on */
+    after("fuse", g, o);
+    recompute(g, g->train);
+    after("recompute", g, o);
+    shard(g);
+    after("shard", g, o);
+    each_program(g, offload);
+    after("offload", g, o);
+    for (int i = 0; i < g->programs.n; i++) workspaces(g, g->programs.at[i], d->threads > 0 ? d->threads : 1);
+}
+
+/* A plan that verify refuses is a defect of the compiler, never of the model. */
+static void prove(const Plan *plan) {
+    const Findings *f = verify(plan->arena, plan);
+    if (!f->n) return;
+    for (int i = 0; i < f->n && i < 10; i++) fprintf(stderr, "shardc: verify: %s: %s\n", f->at[i].rule, f->at[i].text);
+    fail(NOWHERE, "the plan of this model is not sound (%d findings above); this is a defect of shardc: please report it with the model", f->n);
+}
+
+Plan *make_plan(Graph *g, const Device *d, const PipelineOptions *o) {
+    Plan *plan = NEW(g->arena, Plan);
+    plan->arena = g->arena;
+    plan->graph = g;
+    plan->model = g->name;
+    plan->target = d->target;
+    plan->device = d->name;
+    plan->threads = d->threads;
+    plan->world = g->world;
+    plan->nodes = g->nodes;
+    plan->options = g->options.at;
+    plan->noptions = g->options.n;
+    Schedule *s = order(g, d, plan);
+    place(plan, s, o->redzone);
+    wait_pass(plan, s);
+    prove(plan);
+    simulate(plan, d);
+    return plan;
+}

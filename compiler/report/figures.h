@@ -1,0 +1,19 @@
+/* Figures as people read them: bytes in one unit for a whole report, times, counts with separators.
+ * Relies on: base.
+ * Relied on by: text.c, inspect.c. */
+#ifndef SHARDC_FIGURES_H
+#define SHARDC_FIGURES_H
+
+#include "../base/base.h"
+
+typedef struct {
+    double one;
+    const char *name;
+} ByteUnit;
+ByteUnit byte_unit(double bytes);                  /* B, KiB, MiB or GiB, whichever suits */
+char *in_unit(Arena *a, ByteUnit u, double bytes); /* "66.9" */
+char *bytes_text(Arena *a, double bytes);          /* "66.9GiB" */
+char *grouped(Arena *a, double x);                 /* "71,833,415,680" */
+char *time_text(Arena *a, double us);              /* "0.71 s", "4.8 ms" */
+
+#endif

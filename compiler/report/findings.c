@@ -1,0 +1,21 @@
+/* What verify found, as text: one line a finding, or what it proved.
+ * Relies on: report.h.
+ * Relied on by: main.c's verify command. */
+#include "report.h"
+
+void report_findings_text(FILE *f, const Plan *p, const Findings *v) {
+    long events = 0, waits = 0, accesses = 0;
+    for (int g = 0; g < p->nprograms; g++)
+        for (int e = 0; e < p->programs[g].n; e++) {
+            const Event *ev = &p->programs[g].events[e];
+            events++;
+            waits += ev->nwaits;
+            accesses += ev->nreads + ev->nwrites;
+        }
+    for (int i = 0; i < v->n; i++)
+        fprintf(f, "%s%s%s: %s\n", v->at[i].program, *v->at[i].program ? ": " : "", v->at[i].rule, v->at[i].text);
+    fprintf(f, "%s: %s: %d programs, %ld events, %ld waits, %ld accesses, %d storages, %d units", p->model,
+            v->n ? "NOT SOUND" : "sound", p->nprograms, events, waits, accesses, p->nstorages, p->nunits);
+    if (v->n) fprintf(f, "; %d findings", v->n);
+    fputc('\n', f);
+}

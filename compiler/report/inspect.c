@@ -1,0 +1,101 @@
+/* `inspect` as text: one stable line for each event, made for reading and for diff, and a table of units.
+ * Relies on: live.h, figures.h.
+ * Relied on by: main.c's commands, through report.h. */
+#include "figures.h"
+#include "live.h"
+#include "report.h"
+
+#include <fnmatch.h>
+
+static void accesses(Str *s, const Plan *p, const char *title, const Access *x, int n) {
+    if (n) str_addf(s, "  %s", title);
+    for (int i = 0; i < n; i++) {
+        const Storage *st = &p->storages[x[i].storage];
+        str_addf(s, " %s@%s0x%08llx:%s", st->name, st->arena == ARENA_HOST ? "host:" : "",
+                 (unsigned long long)(st->offset + x[i].offset), bytes_text(s->arena, (double)x[i].size));
+    }
+}
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void event_line(Str *s, const Plan *p, const PlanProgram *g, const Event *e) {
+    str_addf(s, "%s %s  %s  %s %s", e->id, stream_name(e->stream), e->op, phase_name(e->phase),
+             *e->module ? e->module : "-");
+    accesses(s, p, "r", e->reads, e->nreads);
+    accesses(s, p, "w", e->writes, e->nwrites);
+    if (e->nwaits) str_add(s, "  wait");
+    for (int i = 0; i < e->nwaits; i++) str_addf(s, " %s", g->events[e->waits[i]].id);
+    str_addf(s, "  t %.3fms +%.3fms", e->start_us * 1e-3, e->duration_us * 1e-3);
+    if (e->src.file) str_addf(s, "  %s:%d", base_name(e->src.file), e->src.line);
+    str_add(s, "\n");
+}
+
+static bool wanted(const Event *e, const ReportOptions *o) {
+    return (!o->module || !fnmatch(o->module, e->module, 0)) &&
+           (!o->stream || !strcmp(o->stream, stream_name(e->stream)));
+}
+
+static void program_head(FILE *f, const Plan *p, const PlanProgram *g) {
+    int on[N_STREAMS] = {0}, waits = 0;
+    for (int e = 0; e < g->n; e++) {
+        on[g->events[e].stream]++;
+        waits += g->events[e].nwaits;
+    }
+    fprintf(f, "\nprogram %s: %d events, %d waits", g->name, g->n, waits);
+    for (int s = 0; s < N_STREAMS; s++)
+        if (on[s]) fprintf(f, " · %s %d", stream_name((Stream)s), on[s]);
+    fprintf(f, "; peak %s", bytes_text(p->arena, (double)g->peak[ARENA_DEVICE]));
+    if (g->peak_event >= 0 && g->peak_event < g->n) fprintf(f, " at %s", g->events[g->peak_event].id);
+    fprintf(f, "; %s, exposed %s\n", time_text(p->arena, g->step_us), time_text(p->arena, g->exposed_us));
+}
+
+/* Lines are built in memory that is given back for each program: a plan may have a hundred thousand. */
+static void program_events(FILE *f, const Plan *p, const PlanProgram *g, const ReportOptions *o) {
+    Arena *a = arena_new();
+    Str s = {.arena = a};
+    for (int e = 0; e < g->n; e++) {
+        if (!wanted(&g->events[e], o)) continue;
+        s.n = 0;
+        event_line(&s, p, g, &g->events[e]);
+        fwrite(s.s, 1, s.n, f);
+    }
+    arena_free(a);
+}
+
+static void units_table(FILE *f, const Plan *p) {
+    fprintf(f, "\nunits\n");
+    for (int i = 0; i < p->nunits; i++) {
+        const PlanUnit *u = &p->units[i];
+        fprintf(
+            f,
+            "  %-3d %-24s %d parameters, %s elements in %d shards × %d replicas, %s, gathered as %s, reduced in %s\n",
+            u->id, *u->path ? u->path : "(model)", u->nparams, grouped(p->arena, (double)u->numel), u->shards,
+            u->replicas, dtype_name(u->dtype), dtype_name(u->wire), dtype_name(u->reduce));
+    }
+}
+
+static void printable(FILE *f, const char *s) {
+    for (; *s; s++) fputc((unsigned char)*s < 0x20 || *s == 0x7f ? '?' : *s, f);
+}
+
+void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o) {
+    fprintf(f, "%s for %s, world %d on %d node%s · %d programs · %d units\n", p->model, p->device, p->world, p->nodes,
+            p->nodes == 1 ? "" : "s", p->nprograms, p->nunits);
+    for (int i = 0; i < p->noptions; i++) {
+        fprintf(f, "%s%s=", i ? " " : "options: ", p->options[i].name);
+        printable(f, p->options[i].text);
+    }
+    if (p->noptions) fputc('\n', f);
+    fprintf(f, "arena %s B (lower bound %s), host %s B\n", grouped(p->arena, (double)p->arena_bytes[ARENA_DEVICE]),
+            grouped(p->arena, (double)p->bound_bytes[ARENA_DEVICE]),
+            grouped(p->arena, (double)p->arena_bytes[ARENA_HOST]));
+    for (int i = 0; i < p->nprograms; i++) {
+        if (o->program && strcmp(o->program, p->programs[i].name)) continue;
+        program_head(f, p, &p->programs[i]);
+        program_events(f, p, &p->programs[i], o);
+    }
+    units_table(f, p);
+}

@@ -1,0 +1,387 @@
+/* Plans and predictions as JSON, written in one pass: an event a line, so that two plans can be compared with diff.
+ * Relies on: live.h.
+ * Relied on by: emit (NAME.plan.json), main.c's commands; read.c reads what plan_write_json writes. */
+#include "live.h"
+#include "report.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ── a small writer: commas and quotes are its business ───────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    FILE *f;
+    bool comma;
+} Json;
+
+static void key(Json *j, const char *k) {
+    if (j->comma) putc_unlocked(',', j->f);
+    j->comma = false;
+    if (k) {
+        putc_unlocked('"', j->f);
+        fputs(k, j->f);
+        fputs("\":", j->f);
+    }
+}
+
+static void open_(Json *j, const char *k, char bracket) {
+    key(j, k);
+    putc_unlocked(bracket, j->f);
+}
+
+static void close_(Json *j, char bracket) {
+    putc_unlocked(bracket, j->f);
+    j->comma = true;
+}
+
+static void line(Json *j) { /* the next value starts on a line of its own */
+    if (j->comma) putc_unlocked(',', j->f);
+    j->comma = false;
+    putc_unlocked('\n', j->f);
+}
+
+static void put_int(Json *j, const char *k, int64_t x) {
+    key(j, k);
+    char digits[24], *d = digits + sizeof digits;
+    uint64_t u = x < 0 ? -(uint64_t)x : (uint64_t)x;
+    *--d = 0;
+    do *--d = (char)('0' + u % 10);
+    while (u /= 10);
+    if (x < 0) *--d = '-';
+    fputs(d, j->f);
+    j->comma = true;
+}
+
+/* The shortest text that reads back as the same number. */
+static void put_real(Json *j, const char *k, double x) {
+    if (fabs(x) < 1e15 && x == (double)(int64_t)x) {
+        put_int(j, k, (int64_t)x);
+        return;
+    }
+    char text[40];
+    snprintf(text, sizeof text, "%.15g", x);
+    if (strtod(text, NULL) != x) snprintf(text, sizeof text, "%.17g", x);
+    key(j, k);
+    fputs(isfinite(x) ? text : "0", j->f);
+    j->comma = true;
+}
+
+static void put_bool(Json *j, const char *k, bool x) {
+    key(j, k);
+    fputs(x ? "true" : "false", j->f);
+    j->comma = true;
+}
+
+static void put_str(Json *j, const char *k, const char *s) {
+    key(j, k);
+    if (!s)
+        fputs("null", j->f);
+    else {
+        putc_unlocked('"', j->f);
+        for (; *s; s++) {
+            unsigned char c = (unsigned char)*s;
+            if (c == '"' || c == '\\') putc_unlocked('\\', j->f);
+            if (c < 0x20)
+                fprintf(j->f, "\\u%04x", c);
+            else
+                putc_unlocked(c, j->f);
+        }
+        putc_unlocked('"', j->f);
+    }
+    j->comma = true;
+}
+
+/* ── the parts of a plan ──────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static const char *const arena_names[N_ARENAS] = {"device", "host"};
+static const char *const comm_names[] = {"shard", "replicate", "world"};
+
+static void put_head(Json *j, const Plan *p) {
+    put_str(j, "model", p->model);
+    put_str(j, "target", p->target);
+    line(j);
+    open_(j, "device", '{');
+    put_str(j, "name", p->device);
+    put_real(j, "usable_bytes", p->device_usable);
+    put_real(j, "peak_flops", p->peak_flops);
+    close_(j, '}');
+    line(j);
+    open_(j, "mesh", '{');
+    put_int(j, "world", p->world);
+    put_int(j, "nodes", p->nodes);
+    close_(j, '}');
+    line(j);
+    open_(j, "options", '{');
+    for (int i = 0; i < p->noptions; i++) put_str(j, p->options[i].name, p->options[i].text);
+    close_(j, '}');
+    line(j);
+    open_(j, "arenas", '{');
+    for (int a = 0; a < N_ARENAS; a++) {
+        open_(j, arena_names[a], '{');
+        put_int(j, "bytes", p->arena_bytes[a]);
+        put_int(j, "bound", p->bound_bytes[a]);
+        close_(j, '}');
+    }
+    close_(j, '}');
+    line(j);
+    put_real(j, "tokens_per_step", p->tokens_per_step);
+    put_real(j, "model_flops", p->model_flops);
+}
+
+static void put_live_set(Json *j, const LiveSet *l) {
+    open_(j, "live", '{');
+    for (int c = 0; c < N_CLASSES; c++)
+        if (l->of[c]) put_int(j, storage_class_name((StorageClass)c), l->of[c]);
+    close_(j, '}');
+}
+
+static void put_peak(Json *j, const Plan *p) {
+    open_(j, "peak", '{');
+    put_int(j, "bytes", p->arena_bytes[ARENA_DEVICE]);
+    put_int(j, "bound", p->bound_bytes[ARENA_DEVICE]);
+    int g = largest_program(p, ARENA_DEVICE);
+    if (g >= 0) {
+        const PlanProgram *q = &p->programs[g];
+        bool named = q->peak_event >= 0 && q->peak_event < q->n;
+        LiveSet live = live_at(p, ARENA_DEVICE, g, q->peak_event);
+        put_str(j, "program", q->name);
+        put_str(j, "event", named ? q->events[q->peak_event].id : NULL);
+        put_live_set(j, &live);
+    }
+    close_(j, '}');
+}
+
+static void put_prediction(Json *j, const Plan *p) {
+    StepFigures s = step_figures(p);
+    open_(j, "prediction", '{');
+    put_bool(j, "fits", plan_fits(p));
+    put_int(j, "arena_bytes", p->arena_bytes[ARENA_DEVICE]);
+    put_int(j, "host_bytes", p->arena_bytes[ARENA_HOST]);
+    put_real(j, "step_us", s.step_us);
+    put_real(j, "exposed_us", s.exposed_us);
+    put_int(j, "microbatches", s.microbatches);
+    put_real(j, "tokens_per_second", s.tokens_per_second);
+    put_real(j, "mfu", s.mfu);
+    line(j);
+    open_(j, "library", '[');
+    for (int i = 0; i < p->nlibrary; i++) {
+        open_(j, NULL, '{');
+        put_str(j, "name", p->library[i].name);
+        put_real(j, "bytes", p->library[i].bytes);
+        put_real(j, "tolerance", p->library[i].tolerance);
+        put_str(j, "source", p->library[i].source);
+        close_(j, '}');
+    }
+    close_(j, ']');
+    close_(j, '}');
+}
+
+static void put_unit(Json *j, const PlanUnit *u) {
+    line(j);
+    open_(j, NULL, '{');
+    put_int(j, "id", u->id);
+    put_str(j, "path", u->path);
+    put_int(j, "shards", u->shards);
+    put_int(j, "replicas", u->replicas);
+    put_int(j, "numel", u->numel);
+    put_str(j, "dtype", dtype_name(u->dtype));
+    put_str(j, "wire", dtype_name(u->wire));
+    put_str(j, "reduce", dtype_name(u->reduce));
+    put_int(j, "parameters", u->nparams);
+    if (u->master_storage >= 0) put_int(j, "master", u->master_storage);
+    close_(j, '}');
+}
+
+static const char *event_id(const PlanProgram *g, int e) {
+    return e >= 0 && e < g->n ? g->events[e].id : NULL;
+}
+
+static void put_storage(Json *j, const Plan *p, const Storage *s) {
+    line(j);
+    open_(j, NULL, '{');
+    put_int(j, "id", s->id);
+    put_str(j, "class", storage_class_name(s->cls));
+    put_str(j, "name", s->name);
+    put_str(j, "owner", s->owner);
+    put_str(j, "arena", arena_names[s->arena]);
+    put_int(j, "offset", s->offset);
+    put_int(j, "size", s->size);
+    if (s->program >= 0) {
+        const PlanProgram *g = &p->programs[s->program];
+        put_str(j, "program", g->name);
+        put_str(j, "first", event_id(g, s->first));
+        put_str(j, "last", event_id(g, s->last));
+    }
+    close_(j, '}');
+}
+
+static void put_accesses(Json *j, const char *k, const Access *x, int n) {
+    open_(j, k, '[');
+    for (int i = 0; i < n; i++) {
+        open_(j, NULL, '[');
+        put_int(j, NULL, x[i].storage);
+        put_int(j, NULL, x[i].offset);
+        put_int(j, NULL, x[i].size);
+        close_(j, ']');
+    }
+    close_(j, ']');
+}
+
+static void put_source(Json *j, Source s) {
+    if (!s.file) return;
+    char text[4200];
+    snprintf(text, sizeof text, "%.4096s:%d", s.file, s.line);
+    put_str(j, "source", text);
+}
+
+static void put_event(Json *j, const PlanProgram *g, const Event *e) {
+    line(j);
+    open_(j, NULL, '{');
+    put_str(j, "id", e->id);
+    put_str(j, "op", e->op);
+    put_str(j, "stream", stream_name(e->stream));
+    put_str(j, "phase", phase_name(e->phase));
+    put_str(j, "module", e->module);
+    put_source(j, e->src);
+    if (e->unit >= 0) put_int(j, "unit", e->unit);
+    if (e->comm >= 0) put_str(j, "comm", comm_names[e->comm]);
+    if (e->update) put_bool(j, "update", true);
+    open_(j, "waits", '[');
+    for (int i = 0; i < e->nwaits; i++) put_str(j, NULL, g->events[e->waits[i]].id);
+    close_(j, ']');
+    put_accesses(j, "reads", e->reads, e->nreads);
+    put_accesses(j, "writes", e->writes, e->nwrites);
+    put_real(j, "flops", e->flops);
+    put_real(j, "bytes", e->bytes);
+    put_real(j, "start_us", e->start_us);
+    put_real(j, "duration_us", e->duration_us);
+    close_(j, '}');
+}
+
+static void put_program(Json *j, const PlanProgram *g) {
+    bool used[N_STREAMS] = {false};
+    for (int e = 0; e < g->n; e++) used[g->events[e].stream] = true;
+    line(j);
+    open_(j, NULL, '{');
+    put_str(j, "name", g->name);
+    open_(j, "streams", '[');
+    for (int s = 0; s < N_STREAMS; s++)
+        if (used[s]) put_str(j, NULL, stream_name((Stream)s));
+    close_(j, ']');
+    put_real(j, "step_us", g->step_us);
+    put_real(j, "exposed_us", g->exposed_us);
+    open_(j, "peak", '[');
+    for (int a = 0; a < N_ARENAS; a++) put_int(j, NULL, g->peak[a]);
+    close_(j, ']');
+    open_(j, "bound", '[');
+    for (int a = 0; a < N_ARENAS; a++) put_int(j, NULL, g->bound[a]);
+    close_(j, ']');
+    put_str(j, "peak_event", event_id(g, g->peak_event));
+    open_(j, "events", '[');
+    for (int e = 0; e < g->n; e++) put_event(j, g, &g->events[e]);
+    close_(j, ']');
+    close_(j, '}');
+}
+
+static void start_document(Json *j, const char *format) {
+    open_(j, NULL, '{');
+    put_str(j, "format", format);
+    put_int(j, "version", 1);
+    line(j);
+}
+
+static void end_document(Json *j) {
+    putc_unlocked('\n', j->f);
+    close_(j, '}');
+    fputc('\n', j->f);
+}
+
+void plan_write_json(FILE *f, const Plan *p) {
+    Json j = {f, false};
+    start_document(&j, "shardc-plan");
+    put_head(&j, p);
+    line(&j);
+    put_peak(&j, p);
+    line(&j);
+    put_prediction(&j, p);
+    line(&j);
+    open_(&j, "units", '[');
+    for (int i = 0; i < p->nunits; i++) put_unit(&j, &p->units[i]);
+    close_(&j, ']');
+    line(&j);
+    open_(&j, "storages", '[');
+    for (int i = 0; i < p->nstorages; i++) put_storage(&j, p, &p->storages[i]);
+    close_(&j, ']');
+    line(&j);
+    open_(&j, "programs", '[');
+    for (int i = 0; i < p->nprograms; i++) put_program(&j, &p->programs[i]);
+    close_(&j, ']');
+    end_document(&j);
+}
+
+static void put_holders(Json *j, const char *k, const Plan *p, int program, unsigned classes) {
+    Holders h = largest_holders(p, ARENA_DEVICE, program, p->programs[program].peak_event, classes);
+    open_(j, k, '[');
+    for (int i = 0; i < h.n; i++) {
+        open_(j, NULL, '{');
+        put_str(j, "pattern", h.at[i].pattern);
+        put_int(j, "bytes", h.at[i].bytes);
+        put_int(j, "owners", h.at[i].owners);
+        close_(j, '}');
+    }
+    close_(j, ']');
+}
+
+void report_predict_json(FILE *f, const Plan *p) {
+    Json j = {f, false};
+    start_document(&j, "shardc-prediction");
+    put_head(&j, p);
+    line(&j);
+    put_peak(&j, p);
+    line(&j);
+    put_prediction(&j, p);
+    line(&j);
+    open_(&j, "programs", '[');
+    for (int i = 0; i < p->nprograms; i++) {
+        const PlanProgram *g = &p->programs[i];
+        open_(&j, NULL, '{');
+        put_str(&j, "name", g->name);
+        put_int(&j, "events", g->n);
+        put_int(&j, "bytes", g->peak[ARENA_DEVICE]);
+        put_int(&j, "bound", g->bound[ARENA_DEVICE]);
+        put_int(&j, "host_bytes", g->peak[ARENA_HOST]);
+        put_str(&j, "peak_event", event_id(g, g->peak_event));
+        put_real(&j, "step_us", g->step_us);
+        put_real(&j, "exposed_us", g->exposed_us);
+        close_(&j, '}');
+    }
+    close_(&j, ']');
+    int g = largest_program(p, ARENA_DEVICE);
+    if (g >= 0) {
+        line(&j);
+        put_holders(&j, "activations", p, g, 1u << C_ACTIVATIONS | 1u << C_TEMPORARY | 1u << C_WORKSPACE);
+        line(&j);
+        put_holders(&j, "unsharded", p, g, 1u << C_UNSHARDED | 1u << C_UNSHARDED_GRADS);
+    }
+    end_document(&j);
+}
+
+void report_findings_json(FILE *f, const Plan *p, const Findings *v) {
+    Json j = {f, false};
+    start_document(&j, "shardc-findings");
+    put_str(&j, "model", p->model);
+    put_bool(&j, "sound", v->n == 0);
+    open_(&j, "findings", '[');
+    for (int i = 0; i < v->n; i++) {
+        line(&j);
+        open_(&j, NULL, '{');
+        put_str(&j, "rule", v->at[i].rule);
+        put_str(&j, "program", v->at[i].program);
+        put_str(&j, "first", v->at[i].first);
+        put_str(&j, "second", v->at[i].second);
+        put_str(&j, "text", v->at[i].text);
+        close_(&j, '}');
+    }
+    close_(&j, ']');
+    end_document(&j);
+}

@@ -1,0 +1,106 @@
+/* What is alive when, and who holds it: sums over a plan's storages that the reports print.
+ * Relies on: plan.h.
+ * Relied on by: text.c, inspect.c, json.c. */
+#include "live.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+
+static bool alive(const Storage *s, ArenaKind arena, int program, int event) {
+    return s->arena == arena && (s->program < 0 || (s->program == program && s->first <= event && event <= s->last));
+}
+
+LiveSet live_at(const Plan *p, ArenaKind arena, int program, int event) {
+    LiveSet l = {0};
+    for (int i = 0; i < p->nstorages; i++) {
+        const Storage *s = &p->storages[i];
+        if (!alive(s, arena, program, event)) continue;
+        l.of[s->cls] += s->size;
+        l.total += s->size;
+    }
+    return l;
+}
+
+int largest_program(const Plan *p, ArenaKind arena) {
+    int best = -1;
+    for (int i = 0; i < p->nprograms; i++)
+        if (best < 0 || p->programs[i].peak[arena] > p->programs[best].peak[arena]) best = i;
+    return best;
+}
+
+/* layers.31.mlp -> layers.*.mlp */
+static char *pattern_of(Arena *a, const char *path) {
+    char *out = arena_alloc(a, strlen(path) + 1), *to = out;
+    for (const char *s = path; *s;) {
+        const char *end = s + strcspn(s, ".");
+        bool number = end > s;
+        for (const char *c = s; c < end; c++) number = number && isdigit((unsigned char)*c);
+        if (number)
+            *to++ = '*';
+        else
+            for (const char *c = s; c < end; c++) *to++ = *c;
+        if (*end) *to++ = *end++;
+        s = end;
+    }
+    *to = 0;
+    return out;
+}
+
+static int by_bytes(const void *a, const void *b) {
+    const Holder *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    return strcmp(x->pattern, y->pattern);
+}
+
+Holders largest_holders(const Plan *p, ArenaKind arena, int program, int event, unsigned classes) {
+    Holders out = {0};
+    Map *index = map_new(p->arena), *seen = map_new(p->arena);
+    for (int i = 0; i < p->nstorages; i++) {
+        const Storage *s = &p->storages[i];
+        if (!(classes >> s->cls & 1) || !alive(s, arena, program, event)) continue;
+        const char *pattern = pattern_of(p->arena, s->owner);
+        intptr_t k = (intptr_t)map_get(index, pattern);
+        if (!k) {
+            push(&out, p->arena, ((Holder){pattern, 0, 0}));
+            map_put(index, pattern, (void *)(k = out.n));
+        }
+        out.at[k - 1].bytes += s->size;
+        if (map_get(seen, s->owner)) continue;
+        map_put(seen, s->owner, &out);
+        out.at[k - 1].owners++;
+    }
+    if (out.n) qsort(out.at, (size_t)out.n, sizeof *out.at, by_bytes);
+    return out;
+}
+
+static void add_microbatch(StepFigures *f, const PlanProgram *p) {
+    f->microbatches++;
+    f->step_us += p->step_us;
+    f->exposed_us += p->exposed_us;
+}
+
+StepFigures step_figures(const Plan *p) {
+    StepFigures f = {0};
+    const PlanProgram *micro = NULL;
+    for (int i = 0; i < p->nprograms; i++) {
+        const char *name = p->programs[i].name;
+        if (!strcmp(name, "micro_first") || !strcmp(name, "micro_last")) add_microbatch(&f, &p->programs[i]);
+        if (!strcmp(name, "micro")) micro = &p->programs[i];
+    }
+    if (!f.microbatches && micro) add_microbatch(&f, micro);
+    if (f.step_us <= 0) return f;
+    double seconds = f.step_us * 1e-6;
+    f.tokens_per_second = p->tokens_per_step / p->world * f.microbatches / seconds;
+    if (p->peak_flops > 0) f.mfu = p->model_flops * f.microbatches / (seconds * p->peak_flops);
+    return f;
+}
+
+double library_bytes(const Plan *p, double *tolerance) {
+    double bytes = 0;
+    *tolerance = 0;
+    for (int i = 0; i < p->nlibrary; i++) {
+        bytes += p->library[i].bytes;
+        *tolerance += p->library[i].tolerance;
+    }
+    return bytes;
+}

@@ -1,0 +1,35 @@
+/* What is alive when, and who holds it: sums over a plan's storages that the reports print.
+ * Relies on: plan.h.
+ * Relied on by: text.c, inspect.c, json.c. */
+#ifndef SHARDC_LIVE_H
+#define SHARDC_LIVE_H
+
+#include "../ir/plan.h"
+
+typedef struct {
+    int64_t of[N_CLASSES], total;
+} LiveSet;
+
+/* Bytes alive in an arena while an event of a program runs (event -1: the persistent ones). */
+LiveSet live_at(const Plan *p, ArenaKind arena, int program, int event);
+int largest_program(const Plan *p, ArenaKind arena); /* the one with the highest peak; -1: there is none */
+
+/* Modules or units with equal names up to numbers ("layers.*.mlp"), and what they hold together. */
+typedef struct {
+    const char *pattern;
+    int64_t bytes;
+    int owners;
+} Holder;
+typedef VEC(Holder) Holders;
+Holders largest_holders(const Plan *p, ArenaKind arena, int program, int event, unsigned classes); /* largest first */
+
+/* One step: the program micro, or the least one where microbatches accumulate (micro_first and micro_last). */
+typedef struct {
+    int microbatches;                                   /* 0: the plan has no training program */
+    double step_us, exposed_us, tokens_per_second, mfu; /* tokens of one rank; 0: unknown */
+} StepFigures;
+StepFigures step_figures(const Plan *p);
+
+double library_bytes(const Plan *p, double *tolerance);
+
+#endif

@@ -1,0 +1,120 @@
+/* `predict` as text: does it fit, what is the peak made of, how long is a step.
+ * Relies on: live.h, figures.h.
+ * Relied on by: main.c's commands, through report.h. */
+#include "figures.h"
+#include "live.h"
+#include "report.h"
+
+enum { MAX_HOLDERS = 4 };
+
+bool plan_fits(const Plan *p) {
+    double tolerance;
+    return p->device_usable <= 0 ||
+           (double)p->arena_bytes[ARENA_DEVICE] + library_bytes(p, &tolerance) <= p->device_usable;
+}
+
+static void fits_line(FILE *f, const Plan *p, const ReportOptions *o) {
+    Arena *a = p->arena;
+    double tolerance, need = (double)p->arena_bytes[ARENA_DEVICE] + library_bytes(p, &tolerance);
+    if (p->device_usable <= 0) {
+        fprintf(f, "fits %s: unknown, its profile states no memory; needs %s\n", p->device, bytes_text(a, need));
+        return;
+    }
+    bool yes = plan_fits(p);
+    double spare = p->device_usable - need;
+    ByteUnit u = byte_unit(p->device_usable), v = byte_unit(yes ? spare : -spare);
+    const char *color = !o->color ? "" : yes ? "\033[1;32m" : "\033[1;31m";
+    fprintf(f, "fits %s (%s %s usable): %s%s%s, %s %s %s%s\n", p->device, in_unit(a, u, p->device_usable), u.name,
+            color, yes ? "YES" : "NO", o->color ? "\033[0m" : "", yes ? "spare" : "short of",
+            in_unit(a, v, yes ? spare : -spare), v.name,
+            yes && spare < tolerance ? ", which is within the uncertainty of the library lines" : "");
+}
+
+static void arena_line(FILE *f, const Plan *p, ByteUnit u) {
+    Arena *a = p->arena;
+    double bytes = (double)p->arena_bytes[ARENA_DEVICE], bound = (double)p->bound_bytes[ARENA_DEVICE];
+    fprintf(f, "  arena    %s %s exact (%s B), lower bound %s, ratio %.3f   programs:", in_unit(a, u, bytes), u.name,
+            grouped(a, bytes), in_unit(a, u, bound), bound > 0 ? bytes / bound : 1.0);
+    for (int i = 0; i < p->nprograms; i++)
+        fprintf(f, "%s %s %s", i ? " ·" : "", p->programs[i].name,
+                in_unit(a, u, (double)p->programs[i].peak[ARENA_DEVICE]));
+    fputc('\n', f);
+}
+
+static void library_lines(FILE *f, const Plan *p) {
+    Arena *a = p->arena;
+    double tolerance, bytes = library_bytes(p, &tolerance), host = (double)p->arena_bytes[ARENA_HOST];
+    ByteUnit u = byte_unit(bytes), h = byte_unit(host);
+    fprintf(f, "  library  %s ± %s %s", in_unit(a, u, bytes), in_unit(a, u, tolerance), u.name);
+    for (int i = 0; i < p->nlibrary; i++)
+        fprintf(f, "%s%s %s, %s", i ? "; " : " (", p->library[i].name, in_unit(a, u, p->library[i].bytes),
+                p->library[i].source);
+    fprintf(f, "%s   host %s %s %s\n", p->nlibrary ? ")" : "", !strcmp(p->target, "cpu") ? "arena" : "pinned",
+            in_unit(a, h, host), h.name);
+}
+
+static void peak_line(FILE *f, const Plan *p, ArenaKind arena, int program, ByteUnit u) {
+    Arena *a = p->arena;
+    const PlanProgram *g = &p->programs[program];
+    int e = g->peak_event;
+    LiveSet live = live_at(p, arena, program, e);
+    if (e >= 0 && e < g->n)
+        fprintf(f, "  peak at %s %s%s%s%s of %s:", g->events[e].id, phase_name(g->events[e].phase),
+                *g->events[e].module ? " " : "", g->events[e].module, "", g->name);
+    else
+        fprintf(f, "  peak in %s:", g->name);
+    bool done[N_CLASSES] = {false}, some = false;
+    for (;;) { /* largest first */
+        int best = -1;
+        for (int c = 0; c < N_CLASSES; c++)
+            if (!done[c] && live.of[c] > 0 && (best < 0 || live.of[c] > live.of[best])) best = c;
+        if (best < 0) break;
+        done[best] = true;
+        fprintf(f, "%s %s %s", some ? " ·" : "", storage_class_name((StorageClass)best),
+                in_unit(a, u, (double)live.of[best]));
+        some = true;
+    }
+    fprintf(f, "%s\n", some ? "" : " nothing");
+}
+
+static void holders_line(FILE *f, const Plan *p, int program, ByteUnit u, const char *title, unsigned classes) {
+    Holders h = largest_holders(p, ARENA_DEVICE, program, p->programs[program].peak_event, classes);
+    if (!h.n) return;
+    fprintf(f, "  %s", title);
+    for (int i = 0; i < h.n && i < MAX_HOLDERS; i++) {
+        fprintf(f, "%s %s %s", i ? " ·" : "", *h.at[i].pattern ? h.at[i].pattern : "(model)",
+                in_unit(p->arena, u, (double)h.at[i].bytes));
+        if (h.at[i].owners > 1) fprintf(f, " (%d)", h.at[i].owners);
+    }
+    int64_t rest = 0;
+    for (int i = MAX_HOLDERS; i < h.n; i++) rest += h.at[i].bytes;
+    if (rest) fprintf(f, " · %d others %s", h.n - MAX_HOLDERS, in_unit(p->arena, u, (double)rest));
+    fputc('\n', f);
+}
+
+static void step_line(FILE *f, const Plan *p) {
+    StepFigures s = step_figures(p);
+    if (!s.microbatches || s.step_us <= 0) return;
+    Arena *a = p->arena;
+    fprintf(f, "  step %s", time_text(a, s.step_us));
+    if (s.microbatches > 1) fprintf(f, " (of %d microbatches)", s.microbatches);
+    if (s.tokens_per_second > 0)
+        fprintf(f, " · %s tok/s a %s", grouped(a, s.tokens_per_second), !strcmp(p->target, "cpu") ? "rank" : "GPU");
+    if (s.mfu > 0) fprintf(f, " · MFU %.2f", s.mfu);
+    fprintf(f, " · exposed communication %.1f %%\n", 100 * s.exposed_us / s.step_us);
+}
+
+void report_predict_text(FILE *f, const Plan *p, const ReportOptions *o) {
+    ByteUnit u = byte_unit((double)p->arena_bytes[ARENA_DEVICE]);
+    int program = largest_program(p, ARENA_DEVICE);
+    fits_line(f, p, o);
+    arena_line(f, p, u);
+    library_lines(f, p);
+    if (program >= 0) {
+        peak_line(f, p, ARENA_DEVICE, program, u);
+        holders_line(f, p, program, u, "activations and temporaries in",
+                     1u << C_ACTIVATIONS | 1u << C_TEMPORARY | 1u << C_WORKSPACE);
+        holders_line(f, p, program, u, "unsharded bytes of units", 1u << C_UNSHARDED | 1u << C_UNSHARDED_GRADS);
+    }
+    step_line(f, p);
+}

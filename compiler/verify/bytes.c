@@ -1,0 +1,153 @@
+/* Reads after writes, and no two unordered accesses to one storage's bytes of which one writes.
+ * Relies on: internal.h. Per run of bytes it keeps the last write and, per stream, the last read since, in issue order
+ * (which extends happens-before): the bookkeeping of FastTrack (Flanagan, Freund 2009), exact for the first violation.
+ * Relied on by: verify.c. */
+#include "internal.h"
+
+enum { EARLIER_PROGRAM = -1, NEVER = -2 };
+
+typedef struct {
+    int64_t lo, hi;
+    int writer;            /* event, or one of the above */
+    unsigned writers;      /* of persistent bytes never written on some way here: the programs that do write them */
+    int reader[N_STREAMS]; /* last reader since, event + 1; 0: none */
+} Piece;
+typedef VEC(Piece) Pieces;
+
+typedef struct {
+    Verifier *v;
+    int program;
+    const Order *o;
+    const WrittenList *written;
+    Pieces *pieces; /* per storage, made at its first access */
+} Bytes;
+
+static Pieces *pieces_of(Bytes *b, int storage) {
+    Pieces *l = &b->pieces[storage];
+    if (l->n) return l;
+    const Storage *s = &b->v->plan->storages[storage];
+    if (s->program >= 0) {
+        push(l, b->v->arena, ((Piece){.lo = 0, .hi = s->size, .writer = NEVER}));
+        return l;
+    }
+    bool by_host = s->cls == C_INPUTS || s->cls == C_RECORD; /* the host writes these before each program */
+    const WrittenList *w = &b->written[storage];
+    for (int i = 0; i < w->n; i++) {
+        bool ready = by_host || initialised_at_entry(b->v, b->program, w->at[i].writers);
+        push(l, b->v->arena,
+             ((Piece){w->at[i].lo, w->at[i].hi, ready ? EARLIER_PROGRAM : NEVER, w->at[i].writers, {0}}));
+    }
+    return l;
+}
+
+/* First piece that ends after x. */
+static int find(const Pieces *l, int64_t x) {
+    int lo = 0, hi = l->n;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (l->at[mid].hi > x)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return lo;
+}
+
+static void split(Bytes *b, Pieces *l, int64_t x) {
+    int i = find(l, x);
+    if (i == l->n || l->at[i].lo >= x) return;
+    Piece last = l->at[l->n - 1];
+    push(l, b->v->arena, last);
+    memmove(&l->at[i + 1], &l->at[i], sizeof *l->at * (size_t)(l->n - 1 - i));
+    l->at[i].hi = x;
+    l->at[i + 1].lo = x;
+}
+
+/* The pieces [*first, *end) that make up an access. */
+static Pieces *cut(Bytes *b, const Access *x, int *first, int *end) {
+    Pieces *l = pieces_of(b, x->storage);
+    split(b, l, x->offset);
+    split(b, l, x->offset + x->size);
+    *first = find(l, x->offset);
+    for (*end = *first; *end < l->n && l->at[*end].lo < x->offset + x->size;) ++*end;
+    return l;
+}
+
+static const char *bytes_text(Bytes *b, const Access *x, const Piece *p) {
+    return arena_printf(b->v->arena, "bytes %lld to %lld of %s", (long long)p->lo, (long long)p->hi,
+                        b->v->plan->storages[x->storage].name);
+}
+
+static void never_written(Bytes *b, int e, const Access *x, const Piece *p) {
+    const Plan *plan = b->v->plan;
+    const PlanProgram *prog = &plan->programs[b->program];
+    const char *after = NULL;
+    if (plan->storages[x->storage].program < 0 && b->v->entry_mask)
+        after = a_predecessor_without(b->v, b->program, p->writers);
+    if (after)
+        note(b->v, b->program, "succession", e, -1, "%s reads %s, which nothing has written when %s follows %s",
+             prog->events[e].id, bytes_text(b, x, p), prog->name, after);
+    else
+        note(b->v, b->program, "read-before-write", e, -1, "%s reads %s, which nothing has written", prog->events[e].id,
+             bytes_text(b, x, p));
+}
+
+static void unordered(Bytes *b, const char *rule, int e, int other, const Access *x, const Piece *p, const char *does,
+                      const char *did) {
+    const Event *ev = b->o->program->events;
+    note(b->v, b->program, rule, e, other, "%s (%s) %s %s, which %s (%s) %s: there is no edge from %s to %s", ev[e].id,
+         stream_name(ev[e].stream), does, bytes_text(b, x, p), ev[other].id, stream_name(ev[other].stream), did,
+         ev[other].id, ev[e].id);
+}
+
+static void check_read(Bytes *b, int e, const Access *x) {
+    int first, end;
+    Pieces *l = cut(b, x, &first, &end);
+    bool told = false;
+    for (int i = first; i < end; i++) {
+        Piece *p = &l->at[i];
+        if (!told && p->writer == NEVER) {
+            never_written(b, e, x, p);
+            told = true;
+        } else if (!told && p->writer >= 0 && !before(b->o, p->writer, e)) {
+            unordered(b, "read-before-write", e, p->writer, x, p, "reads", "writes");
+            told = true;
+        }
+        p->reader[b->o->program->events[e].stream] = e + 1;
+    }
+}
+
+static bool write_races(Bytes *b, int e, const Access *x, const Piece *p) {
+    if (p->writer >= 0 && p->writer != e && !before(b->o, p->writer, e)) {
+        unordered(b, "race", e, p->writer, x, p, "writes", "writes too");
+        return true;
+    }
+    for (int s = 0; s < N_STREAMS; s++) {
+        int r = p->reader[s] - 1;
+        if (r < 0 || r == e || before(b->o, r, e)) continue;
+        unordered(b, "race", e, r, x, p, "writes", "reads");
+        return true;
+    }
+    return false;
+}
+
+static void check_write(Bytes *b, int e, const Access *x) {
+    int first, end;
+    Pieces *l = cut(b, x, &first, &end);
+    for (int i = first; i < end; i++)
+        if (write_races(b, e, x, &l->at[i])) break;
+    l->at[first] = (Piece){.lo = x->offset, .hi = x->offset + x->size, .writer = e};
+    memmove(&l->at[first + 1], &l->at[end], sizeof *l->at * (size_t)(l->n - end));
+    l->n -= end - first - 1;
+}
+
+void check_bytes(Verifier *v, int program, const Order *o, const WrittenList *written) {
+    Bytes b = {v, program, o, written, NEW_ARRAY(v->arena, Pieces, v->plan->nstorages + 1)};
+    for (int e = 0; e < o->program->n; e++) {
+        const Event *ev = &o->program->events[e];
+        for (int i = 0; i < ev->nreads; i++)
+            if (ev->reads[i].size > 0 && access_inside(v, program, &ev->reads[i])) check_read(&b, e, &ev->reads[i]);
+        for (int i = 0; i < ev->nwrites; i++)
+            if (ev->writes[i].size > 0 && access_inside(v, program, &ev->writes[i])) check_write(&b, e, &ev->writes[i]);
+    }
+}

@@ -1,0 +1,53 @@
+/* What the parts of verify share: the happens-before relation of a program, and how findings are noted.
+ * Relies on: verify.h.
+ * Relied on by: verify.c, happens.c, bytes.c, sharing.c, succession.c and nothing else. */
+#ifndef SHARDC_VERIFY_INTERNAL_H
+#define SHARDC_VERIFY_INTERNAL_H
+
+#include "verify.h"
+
+enum { MAX_PROGRAMS = 16, MAX_FINDINGS = 32 }; /* findings noted for one program; more say nothing new */
+
+/* Happens-before as vector clocks: row e, column s counts the events of stream s that are finished when e starts. */
+typedef struct {
+    const PlanProgram *program;
+    int (*seen)[N_STREAMS];
+    int *position; /* 1-based, within the event's stream */
+} Order;
+
+typedef struct {
+    Arena *arena;
+    const Plan *plan;
+    Findings *out;
+    int noted;            /* findings of the program under test */
+    bool *unsound;        /* per storage: lies outside its arena, not looked at further */
+    unsigned *entry_mask; /* see succession.c */
+} Verifier;
+
+/* Notes a finding; program -1: of the plan as a whole. */
+void note(Verifier *v, int program, const char *rule, int first, int second, const char *fmt, ...)
+    __attribute__((format(printf, 6, 7)));
+
+Order happens_before(Verifier *v, int program); /* checks the waits on the way */
+static inline bool before(const Order *o, int a, int b) {
+    return o->seen[b][o->program->events[a].stream] >= o->position[a];
+}
+
+/* Bytes of persistent storages as (range, programs that write it); which programs find them initialised. */
+typedef struct {
+    int64_t lo, hi;
+    unsigned writers; /* bit per program */
+} Written;
+typedef VEC(Written) WrittenList;
+void check_successions(Verifier *v);
+WrittenList *persistent_writes(Verifier *v); /* one list per storage */
+bool initialised_at_entry(const Verifier *v, int program, unsigned writers);
+const char *a_predecessor_without(const Verifier *v, int program, unsigned writers); /* for the message */
+
+void check_bytes(Verifier *v, int program, const Order *o, const WrittenList *written);
+void check_sharing(Verifier *v, int program, const Order *o);
+void check_persistent_layout(Verifier *v);
+
+bool access_inside(const Verifier *v, int program, const Access *x); /* within a sound storage of this program */
+
+#endif

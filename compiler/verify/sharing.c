@@ -1,0 +1,249 @@
+/* Storages that share bytes: persistent ones with none, transient ones only in lives that are wholly ordered.
+ * Relies on: internal.h. One sweep over storages in order of first access; a map of addresses holds the present
+ * occupant. Each newcomer is compared with the occupants it evicts: older ones are ordered before those already. Relied
+ * on by: verify.c. */
+#include "internal.h"
+
+#include <stdlib.h>
+
+/* ── a set of coordinates with predecessor and successor, 64-way ──────────────────────────────────────────────────────
+ */
+typedef struct {
+    uint64_t *level[5];
+    int levels;
+} Marks;
+
+static Marks marks_new(Arena *a, int n) {
+    Marks m = {.levels = 0};
+    do {
+        n = n / 64 + 1;
+        m.level[m.levels++] = NEW_ARRAY(a, uint64_t, n);
+    } while (n > 1);
+    return m;
+}
+
+static void mark(Marks *m, int i) {
+    for (int l = 0; l < m->levels; l++, i /= 64) m->level[l][i / 64] |= 1ull << i % 64;
+}
+
+static void unmark(Marks *m, int i) {
+    for (int l = 0; l < m->levels; l++, i /= 64)
+        if (m->level[l][i / 64] &= ~(1ull << i % 64)) return;
+}
+
+static bool marked(const Marks *m, int i) {
+    return m->level[0][i / 64] >> i % 64 & 1;
+}
+
+/* Largest marked j <= i; there always is one (0). */
+static int mark_before(const Marks *m, int i) {
+    for (int l = 0; l < m->levels; l++) {
+        uint64_t here = m->level[l][i / 64] & (~0ull >> (63 - i % 64));
+        if (here) {
+            int j = i / 64 * 64 + 63 - __builtin_clzll(here);
+            while (l-- > 0) j = j * 64 + 63 - __builtin_clzll(m->level[l][j]);
+            return j;
+        }
+        if (i < 64) break;
+        i = i / 64 - 1;
+    }
+    return 0;
+}
+
+/* Smallest marked j > i, or -1. */
+static int mark_after(const Marks *m, int i) {
+    for (int l = 0; l < m->levels; l++) {
+        uint64_t here = i % 64 == 63 ? 0 : m->level[l][i / 64] & (~0ull << (i % 64 + 1));
+        if (here) {
+            int j = i / 64 * 64 + __builtin_ctzll(here);
+            while (l-- > 0) j = j * 64 + __builtin_ctzll(m->level[l][j]);
+            return j;
+        }
+        i /= 64;
+    }
+    return -1;
+}
+
+/* ── lives of the transient storages of a program ─────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    int storage;
+    int first;              /* event that touches it first */
+    int last[N_STREAMS];    /* last access, as a position within the stream; 0: none */
+    int all_see[N_STREAMS]; /* what every access has seen finished */
+} Life;
+typedef VEC(Life) Lives;
+
+static void touch(Verifier *v, Lives *lives, int *index, const Order *o, int e, const Access *x) {
+    int k = index[x->storage];
+    if (k == 0) {
+        Life l = {.storage = x->storage, .first = e};
+        memcpy(l.all_see, o->seen[e], sizeof l.all_see);
+        push(lives, v->arena, l);
+        k = index[x->storage] = lives->n;
+    }
+    Life *l = &lives->at[k - 1];
+    for (int s = 0; s < N_STREAMS; s++)
+        if (o->seen[e][s] < l->all_see[s]) l->all_see[s] = o->seen[e][s];
+    l->last[o->program->events[e].stream] = o->position[e];
+}
+
+static Lives lives_of(Verifier *v, int program, const Order *o) {
+    Lives lives = {0};
+    int *index = NEW_ARRAY(v->arena, int, v->plan->nstorages + 1);
+    for (int e = 0; e < o->program->n; e++) {
+        const Event *ev = &o->program->events[e];
+        for (int i = 0; i < ev->nreads + ev->nwrites; i++) {
+            const Access *x = i < ev->nreads ? &ev->reads[i] : &ev->writes[i - ev->nreads];
+            if (x->size > 0 && access_inside(v, program, x) && v->plan->storages[x->storage].program >= 0)
+                touch(v, &lives, index, o, e, x);
+        }
+    }
+    return lives;
+}
+
+static int stream_late(const Life *old, const Life *now) {
+    for (int s = 0; s < N_STREAMS; s++)
+        if (old->last[s] > now->all_see[s]) return s;
+    return -1;
+}
+
+/* The access of `l` at a position of a stream, or (position 0) the first that has not seen `position_seen` of `stream`.
+ */
+static int event_at(const Order *o, Stream s, int position) {
+    for (int e = 0; e < o->program->n; e++)
+        if (o->program->events[e].stream == s && o->position[e] == position) return e;
+    return -1;
+}
+
+static bool touches(const Event *ev, int storage) {
+    for (int i = 0; i < ev->nreads; i++)
+        if (ev->reads[i].storage == storage) return true;
+    for (int i = 0; i < ev->nwrites; i++)
+        if (ev->writes[i].storage == storage) return true;
+    return false;
+}
+
+static int blind_access(const Order *o, int storage, Stream s, int position) {
+    for (int e = 0; e < o->program->n; e++)
+        if (o->seen[e][s] < position && touches(&o->program->events[e], storage)) return e;
+    return -1;
+}
+
+static void note_sharing(Verifier *v, int program, const Order *o, const Life *old, const Life *now, Stream s) {
+    const Storage *a = &v->plan->storages[old->storage], *b = &v->plan->storages[now->storage];
+    if (v->noted >= MAX_FINDINGS) return;
+    int last = event_at(o, s, old->last[s]);
+    int user = blind_access(o, now->storage, s, old->last[s]);
+    const char *first_id = o->program->events[last].id, *second_id = o->program->events[user].id;
+    int64_t lo = max64(a->offset, b->offset), hi = min64(a->offset + a->size, b->offset + b->size);
+    note(v, program, "overlap", user, last,
+         "%s and %s share bytes 0x%llx to 0x%llx of the %s arena: %s uses %s, %s uses %s, and there is no edge from %s "
+         "to %s",
+         a->name, b->name, (unsigned long long)lo, (unsigned long long)hi, a->arena == ARENA_HOST ? "host" : "device",
+         first_id, a->name, second_id, b->name, first_id, second_id);
+}
+
+static int compare_int64(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int coordinate(const int64_t *x, int n, int64_t at) {
+    int lo = 0, hi = n;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (x[mid] < at)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static void sweep(Verifier *v, int program, const Order *o, const Lives *lives, ArenaKind arena) {
+    const Storage *storages = v->plan->storages;
+    int64_t *x = NEW_ARRAY(v->arena, int64_t, 2 * lives->n + 1);
+    int n = 0, unique = 0;
+    for (int i = 0; i < lives->n; i++) {
+        const Storage *s = &storages[lives->at[i].storage];
+        if (s->arena != arena || s->size == 0) continue;
+        x[n++] = s->offset;
+        x[n++] = s->offset + s->size;
+    }
+    if (n == 0) return;
+    qsort(x, (size_t)n, sizeof *x, compare_int64);
+    for (int i = 0; i < n; i++)
+        if (i == 0 || x[i] != x[unique - 1]) x[unique++] = x[i];
+    Marks starts = marks_new(v->arena, unique);
+    int *owner = NEW_ARRAY(v->arena, int, unique + 1); /* of the run that starts at a marked coordinate: life + 1 */
+    mark(&starts, 0);
+    for (int i = 0; i < lives->n; i++) {
+        const Storage *s = &storages[lives->at[i].storage];
+        if (s->arena != arena || s->size == 0) continue;
+        int lo = coordinate(x, unique, s->offset), hi = coordinate(x, unique, s->offset + s->size);
+        const int cuts[2] = {lo, hi};
+        for (int c = 0; c < 2; c++)
+            if (!marked(&starts, cuts[c])) {
+                owner[cuts[c]] = owner[mark_before(&starts, cuts[c])];
+                mark(&starts, cuts[c]);
+            }
+        for (int k = lo; k >= 0 && k < hi; k = mark_after(&starts, k)) {
+            int late = owner[k] ? stream_late(&lives->at[owner[k] - 1], &lives->at[i]) : -1;
+            if (late >= 0) note_sharing(v, program, o, &lives->at[owner[k] - 1], &lives->at[i], (Stream)late);
+            if (k != lo) unmark(&starts, k);
+        }
+        owner[lo] = i + 1;
+    }
+}
+
+void check_sharing(Verifier *v, int program, const Order *o) {
+    Lives lives = lives_of(v, program, o);
+    for (int arena = 0; arena < N_ARENAS; arena++) sweep(v, program, o, &lives, (ArenaKind)arena);
+}
+
+/* ── persistent storages ──────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static int compare_offset(const void *a, const void *b) {
+    const Storage *x = *(const Storage *const *)a, *y = *(const Storage *const *)b;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static void note_persistent(Verifier *v, const Storage *a, const Storage *b) {
+    note(v, b->program, "overlap", -1, -1,
+         "%s is alive in every program and shares bytes 0x%llx to 0x%llx of the %s arena with %s", a->name,
+         (unsigned long long)max64(a->offset, b->offset),
+         (unsigned long long)min64(a->offset + a->size, b->offset + b->size),
+         a->arena == ARENA_HOST ? "host" : "device", b->name);
+}
+
+static void check_persistent_arena(Verifier *v, ArenaKind arena) {
+    const Plan *p = v->plan;
+    const Storage **fixed = NEW_ARRAY(v->arena, const Storage *, p->nstorages + 1);
+    int n = 0;
+    for (int i = 0; i < p->nstorages; i++) {
+        const Storage *s = &p->storages[i];
+        if (s->arena == arena && s->program < 0 && s->size > 0 && !v->unsound[i]) fixed[n++] = s;
+    }
+    qsort(fixed, (size_t)n, sizeof *fixed, compare_offset);
+    for (int i = 1; i < n; i++)
+        if (fixed[i - 1]->offset + fixed[i - 1]->size > fixed[i]->offset) note_persistent(v, fixed[i - 1], fixed[i]);
+    for (int i = 0; i < p->nstorages && n > 0; i++) {
+        const Storage *s = &p->storages[i];
+        if (s->arena != arena || s->program < 0 || s->size == 0 || v->unsound[i]) continue;
+        int lo = 0, hi = n; /* first that starts at or after the end of s */
+        while (lo < hi) {
+            int mid = (lo + hi) / 2;
+            if (fixed[mid]->offset < s->offset + s->size)
+                lo = mid + 1;
+            else
+                hi = mid;
+        }
+        if (lo > 0 && fixed[lo - 1]->offset + fixed[lo - 1]->size > s->offset) note_persistent(v, fixed[lo - 1], s);
+    }
+}
+
+void check_persistent_layout(Verifier *v) {
+    for (int arena = 0; arena < N_ARENAS; arena++) check_persistent_arena(v, (ArenaKind)arena);
+}

@@ -1,0 +1,192 @@
+/* Promise P4: proves a plan sound from the plan alone. This file holds the driver and the simple rules.
+ * Relies on: plan.h and the parts beside it; shares no code with order, place and wait.
+ * Relied on by: pipeline.c (every build), `shardc verify`, the tests. */
+#include "internal.h"
+
+void note(Verifier *v, int program, const char *rule, int first, int second, const char *fmt, ...) {
+    if (v->noted++ >= MAX_FINDINGS) return;
+    const PlanProgram *p = program >= 0 ? &v->plan->programs[program] : NULL;
+    char text[2048];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    Finding f = {rule, p ? p->name : "", p && first >= 0 ? p->events[first].id : NULL,
+                 p && second >= 0 ? p->events[second].id : NULL, arena_strdup(v->arena, text)};
+    push(v->out, v->arena, f);
+}
+
+bool access_inside(const Verifier *v, int program, const Access *x) {
+    if (x->storage < 0 || x->storage >= v->plan->nstorages || v->unsound[x->storage]) return false;
+    const Storage *s = &v->plan->storages[x->storage];
+    return (s->program < 0 || s->program == program) && x->offset >= 0 && x->size >= 0 && x->offset <= s->size &&
+           x->size <= s->size - x->offset;
+}
+
+/* ── bounds: storages in arenas, accesses in storages and in their declared lives ─────────────────────────────────────
+ */
+static void check_storages(Verifier *v) {
+    const Plan *p = v->plan;
+    for (int i = 0; i < p->nstorages; i++) {
+        const Storage *s = &p->storages[i];
+        int64_t limit = p->arena_bytes[s->arena];
+        bool inside = s->offset >= 0 && s->size >= 0 && s->offset <= limit && s->size <= limit - s->offset;
+        if (inside && s->program < p->nprograms) continue;
+        v->unsound[i] = true;
+        if (inside)
+            note(v, -1, "bounds", -1, -1, "%s belongs to program number %d of %d", s->name, s->program, p->nprograms);
+        else
+            note(v, -1, "bounds", -1, -1, "%s of %lld bytes at %lld lies outside the %s arena of %lld bytes", s->name,
+                 (long long)s->size, (long long)s->offset, s->arena == ARENA_HOST ? "host" : "device",
+                 (long long)limit);
+    }
+}
+
+static void check_access(Verifier *v, int program, int e, const Access *x) {
+    const Event *ev = &v->plan->programs[program].events[e];
+    if (x->storage < 0 || x->storage >= v->plan->nstorages) {
+        note(v, program, "bounds", e, -1, "%s touches storage number %d of %d", ev->id, x->storage, v->plan->nstorages);
+        return;
+    }
+    const Storage *s = &v->plan->storages[x->storage];
+    if (v->unsound[x->storage]) return;
+    if (s->program >= 0 && s->program != program)
+        note(v, program, "bounds", e, -1, "%s touches %s, which belongs to %s", ev->id, s->name,
+             v->plan->programs[s->program].name);
+    else if (!access_inside(v, program, x))
+        note(v, program, "bounds", e, -1, "%s touches bytes %lld to %lld of %s, which has %lld", ev->id,
+             (long long)x->offset, (long long)(x->offset + x->size), s->name, (long long)s->size);
+    else if (s->program >= 0 && (e < s->first || e > s->last))
+        note(v, program, "bounds", e, -1, "%s touches %s %s its declared life", ev->id, s->name,
+             e < s->first ? "before" : "after");
+}
+
+static void check_accesses(Verifier *v, int program) {
+    const PlanProgram *p = &v->plan->programs[program];
+    for (int e = 0; e < p->n; e++) {
+        for (int i = 0; i < p->events[e].nreads; i++) check_access(v, program, e, &p->events[e].reads[i]);
+        for (int i = 0; i < p->events[e].nwrites; i++) check_access(v, program, e, &p->events[e].writes[i]);
+    }
+}
+
+/* ── one order of all collectives. Issue order is the same on every rank, since all run one plan ──────────────────────
+ */
+static void check_collectives(Verifier *v, int program, const Order *o) {
+    int last = -1;
+    for (int e = 0; e < o->program->n; e++) {
+        const Event *ev = o->program->events;
+        if (ev[e].comm < 0) continue;
+        if (last >= 0 && !before(o, last, e))
+            note(v, program, "collective-order", e, last,
+                 "%s (%s) and %s (%s) are collectives that ranks may start in either order: there is no edge from %s "
+                 "to %s",
+                 ev[last].id, stream_name(ev[last].stream), ev[e].id, stream_name(ev[e].stream), ev[last].id, ev[e].id);
+        last = e;
+    }
+}
+
+/* ── every trainable parameter is updated exactly once ────────────────────────────────────────────────────────────────
+ */
+static int updating_program(const Plan *p) {
+    int micro = -1, last = -1, first = -1;
+    for (int i = 0; i < p->nprograms; i++) {
+        if (!strcmp(p->programs[i].name, "micro")) micro = i;
+        if (!strcmp(p->programs[i].name, "micro_first")) first = i;
+        if (!strcmp(p->programs[i].name, "micro_last")) last = i;
+    }
+    return first >= 0 || last >= 0 ? last : micro;
+}
+
+typedef struct {
+    int64_t lo, hi;
+    int event;
+} Update;
+typedef VEC(Update) Updates;
+
+static void check_update(Verifier *v, int program, const PlanUnit *u, Updates *done) {
+    int64_t need = u->shards > 0 ? u->numel / u->shards * dtype_size(u->dtype) : 0, reached = 0;
+    for (int i = 0; i < done->n; i++) /* insertion sort: there is one, or a handful */
+        for (int k = i; k > 0 && done->at[k].lo < done->at[k - 1].lo; k--) {
+            Update t = done->at[k];
+            done->at[k] = done->at[k - 1];
+            done->at[k - 1] = t;
+        }
+    for (int i = 0; i < done->n; i++) {
+        if (done->at[i].lo < reached) {
+            note(v, program, "update-once", done->at[i].event, i ? done->at[i - 1].event : -1,
+                 "bytes %lld to %lld of unit %s's parameters are updated twice", (long long)done->at[i].lo,
+                 (long long)min64(reached, done->at[i].hi), u->path);
+            return;
+        }
+        if (done->at[i].lo > reached) break;
+        reached = done->at[i].hi;
+    }
+    if (reached < need)
+        note(v, program, "update-once", -1, -1, "bytes %lld to %lld of unit %s's parameters are never updated",
+             (long long)reached, (long long)need, u->path);
+}
+
+/* A write of the unit's parameters in a program that does not initialise must be the update, in the updating program.
+ */
+static void take_update(Verifier *v, int program, int e, int updating, int unit, const Access *w, Updates *done) {
+    const PlanProgram *p = &v->plan->programs[program];
+    if (program == updating && p->events[e].update) {
+        push(done, v->arena, ((Update){w->offset, w->offset + w->size, e}));
+        return;
+    }
+    if (!p->events[e].update && !strcmp(p->name, "init")) return;
+    note(v, program, "update-once", e, -1, "%s writes the parameters of unit %s %s", p->events[e].id,
+         v->plan->units[unit].path,
+         program == updating ? "but is no optimizer event" : "in a program that updates none");
+}
+
+static void check_updates(Verifier *v) {
+    const Plan *p = v->plan;
+    int updating = updating_program(p);
+    int *unit_of = NEW_ARRAY(v->arena, int, p->nstorages + 1);
+    Updates *done = NEW_ARRAY(v->arena, Updates, p->nunits + 1);
+    for (int u = 0; u < p->nunits; u++) {
+        int s = p->units[u].master_storage;
+        if (p->units[u].numel == 0) continue;
+        if (s < 0 || s >= p->nstorages) {
+            v->noted = 0;
+            note(v, -1, "update-once", -1, -1, "unit %s is trainable and has no parameters to update",
+                 p->units[u].path);
+        } else
+            unit_of[s] = u + 1;
+    }
+    for (int g = 0; g < p->nprograms; g++) {
+        v->noted = 0;
+        for (int e = 0; e < p->programs[g].n; e++) {
+            const Event *ev = &p->programs[g].events[e];
+            for (int i = 0; i < ev->nwrites; i++) {
+                const Access *w = &ev->writes[i];
+                if (access_inside(v, g, w) && unit_of[w->storage])
+                    take_update(v, g, e, updating, unit_of[w->storage] - 1, w, &done[unit_of[w->storage] - 1]);
+            }
+        }
+    }
+    v->noted = 0;
+    for (int u = 0; u < p->nunits; u++)
+        if (p->units[u].numel > 0) check_update(v, updating, &p->units[u], &done[u]);
+}
+
+Findings *verify(Arena *a, const Plan *p) {
+    Findings *out = NEW(a, Findings);
+    Verifier v = {a, p, out, 0, NEW_ARRAY(a, bool, p->nstorages + 1), NULL};
+    check_storages(&v);
+    check_persistent_layout(&v);
+    check_successions(&v);
+    if (!v.entry_mask) return out;
+    const WrittenList *written = persistent_writes(&v);
+    for (int g = 0; g < p->nprograms; g++) {
+        v.noted = 0;
+        check_accesses(&v, g);
+        Order o = happens_before(&v, g);
+        check_collectives(&v, g, &o);
+        check_bytes(&v, g, &o, written);
+        check_sharing(&v, g, &o);
+    }
+    check_updates(&v);
+    return out;
+}

@@ -1,0 +1,283 @@
+/* Copies values out of a run (--dump) into safetensors files, and records when each event ran (--trace) as Chrome trace
+ * JSON, which Perfetto opens. Buffers are made at the start; nothing here changes a bit of the result.
+ * Relies on: rank.h, the dump table of the build.
+ * Relied on by: stream.c (after each event), rank.c (after each program), launch.c (files). */
+#include "rank.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static bool write_all(int fd, const void *data, size_t n) {
+    const char *p = data;
+    while (n) {
+        ssize_t k = write(fd, p, n);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) return false;
+        p += k;
+        n -= (size_t)k;
+    }
+    return true;
+}
+
+/* ── dump ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    const sc_dump_info *info;
+    uint8_t *bytes; /* contiguous copy */
+    size_t size;
+    bool taken;
+} copy;
+
+struct sc_dumps {
+    copy *copies;
+    int n;
+    int **of_event; /* by program and event: the first copy, -1; copies of one event follow each other by `next` */
+    int *next;
+    char *header, *path, *temp;
+    size_t header_size;
+};
+
+bool sc_dump_matches(const sc_build *b, const sc_debug *d, char *names, size_t n) {
+    size_t c = 0;
+    names[0] = 0;
+    for (int i = 0; i < b->ndumps; i++)
+        if (!fnmatch(d->dump_pattern, b->dumps[i].name, 0)) return true;
+    for (int i = 0; i < b->ndumps && c + 1 < n; i += b->ndumps / 4 + 1)
+        c += (size_t)snprintf(names + c, n - c, "%s%s", c ? ", " : "", b->dumps[i].name);
+    return false;
+}
+
+/* Rank 0 writes the file as named, the others beside it: x.safetensors, x.rank1.safetensors. */
+static char *rank_path(const char *path, int rank, const char *more) {
+    size_t n = strlen(path) + strlen(more) + 32;
+    char *out = sc_calloc(n, 1);
+    const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
+    int stem = dot && (!slash || dot > slash) ? (int)(dot - path) : (int)strlen(path);
+    if (rank)
+        snprintf(out, n, "%.*s.rank%d%s%s", stem, path, rank, path + stem, more);
+    else
+        snprintf(out, n, "%s%s", path, more);
+    return out;
+}
+
+void sc_dump_new(sc_rank *r) {
+    const sc_build *b = r->b;
+    struct sc_dumps *x = r->dumps = sc_calloc(1, sizeof *x);
+    x->copies = sc_calloc((size_t)b->ndumps, sizeof *x->copies);
+    x->next = sc_calloc((size_t)b->ndumps, sizeof *x->next);
+    x->of_event = sc_calloc((size_t)b->nprograms, sizeof *x->of_event);
+    for (int p = 0; p < b->nprograms; p++) {
+        x->of_event[p] = sc_calloc((size_t)b->programs[p].nevents, sizeof(int));
+        for (int e = 0; e < b->programs[p].nevents; e++) x->of_event[p][e] = -1;
+    }
+    x->header_size = 64;
+    for (int i = 0; i < b->ndumps; i++) {
+        const sc_dump_info *d = &b->dumps[i];
+        if (fnmatch(r->d->dump_pattern, d->name, 0)) continue;
+        copy *c = &x->copies[x->n];
+        *c = (copy){.info = d, .size = (size_t)sc_numel(&d->t) * sc_dtype_size(d->t.dtype)};
+        c->bytes = sc_calloc(c->size, 1);
+        x->next[x->n] = x->of_event[d->program][d->event];
+        x->of_event[d->program][d->event] = x->n++;
+        x->header_size += 2 * strlen(d->name) + 256;
+    }
+    x->header = sc_calloc(x->header_size, 1);
+    const char *path = r->d->dump_path ? r->d->dump_path : "dump.safetensors";
+    x->path = rank_path(path, r->rank, "");
+    x->temp = rank_path(path, r->rank, ".part");
+}
+
+void sc_dump_free(sc_rank *r) {
+    struct sc_dumps *x = r->dumps;
+    if (!x) return;
+    for (int i = 0; i < x->n; i++) free(x->copies[i].bytes);
+    for (int p = 0; p < r->b->nprograms; p++) free(x->of_event[p]);
+    free(x->copies);
+    free(x->next);
+    free(x->of_event);
+    free(x->header);
+    free(x->path);
+    free(x->temp);
+    free(x);
+}
+
+static void take(sc_rank *r, copy *c) {
+    const sc_tensor *t = &c->info->t;
+    const uint8_t *from = r->arena[t->host] + t->at;
+    size_t size = sc_dtype_size(t->dtype);
+    int64_t index[SC_DIMS] = {0}, at = 0, n = sc_numel(t);
+    for (int64_t k = 0; k < n; k++) {
+        memcpy(c->bytes + (size_t)k * size, from + at * (int64_t)size, size);
+        for (int d = t->dims - 1; d >= 0; d--) {
+            at += t->stride[d];
+            if (++index[d] < t->shape[d]) break;
+            at -= index[d] * t->stride[d];
+            index[d] = 0;
+        }
+    }
+    c->taken = true;
+}
+
+void sc_dump_after(sc_rank *r, const sc_item *it) {
+    struct sc_dumps *x = r->dumps;
+    if (r->step != r->d->dump_step) return;
+    for (int i = x->of_event[r->current][it->event]; i >= 0; i = x->next[i]) take(r, &x->copies[i]);
+}
+
+/* micro_first, micro and micro_last hold values of the same name: the last one taken stands for it. */
+static bool superseded(const struct sc_dumps *x, int i) {
+    for (int j = i + 1; j < x->n; j++)
+        if (x->copies[j].taken && !strcmp(x->copies[j].info->name, x->copies[i].info->name)) return true;
+    return false;
+}
+
+static size_t put_name(char *out, const char *name) { /* as a JSON string */
+    size_t n = 0;
+    out[n++] = '"';
+    for (; *name; name++) {
+        if (*name == '"' || *name == '\\') out[n++] = '\\';
+        out[n++] = *name;
+    }
+    out[n++] = '"';
+    return n;
+}
+
+/* safetensors: length of the header (8 bytes, little-endian), header (JSON, padded with spaces), data. */
+static size_t make_header(struct sc_dumps *x) {
+    static const char *const dtypes[] = {"F32", "BF16", "F16", "F64", "F8_E4M3", "F8_E5M2", "I32", "I64", "BOOL"};
+    size_t n = 0, at = 0;
+    x->header[n++] = '{';
+    for (int i = 0; i < x->n; i++) {
+        const copy *c = &x->copies[i];
+        if (!c->taken || superseded(x, i)) continue;
+        if (n > 1) x->header[n++] = ',';
+        n += put_name(x->header + n, c->info->name);
+        n += (size_t)sprintf(x->header + n, ":{\"dtype\":\"%s\",\"shape\":[", dtypes[c->info->t.dtype]);
+        for (int d = 0; d < c->info->t.dims; d++)
+            n += (size_t)sprintf(x->header + n, d ? ",%lld" : "%lld", (long long)c->info->t.shape[d]);
+        n += (size_t)sprintf(x->header + n, "],\"data_offsets\":[%zu,%zu]}", at, at + c->size);
+        at += c->size;
+    }
+    x->header[n++] = '}';
+    while (n % 8) x->header[n++] = ' ';
+    return n;
+}
+
+static bool write_dump(struct sc_dumps *x) {
+    uint64_t n = make_header(x);
+    int fd = open(x->temp, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (fd < 0) return false;
+    bool ok = write_all(fd, &n, sizeof n) && write_all(fd, x->header, n);
+    for (int i = 0; ok && i < x->n; i++)
+        if (x->copies[i].taken && !superseded(x, i)) ok = write_all(fd, x->copies[i].bytes, x->copies[i].size);
+    int error = errno;
+    ok = !close(fd) && ok;
+    if (ok) return !rename(x->temp, x->path);
+    unlink(x->temp);
+    errno = error;
+    return false;
+}
+
+void sc_dump_end(sc_rank *r) {
+    struct sc_dumps *x = r->dumps;
+    bool any = false;
+    if (r->step != r->d->dump_step) return;
+    for (int i = 0; i < x->n; i++) any |= x->copies[i].taken && x->copies[i].info->program == r->current;
+    if (any && !write_dump(x)) sc_stop(r, 1, "shardc: cannot write %s: %s", x->path, strerror(errno));
+}
+
+/* ── trace ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+struct sc_trace {
+    int fd;
+    int64_t *start, *end; /* by event */
+    char *text;
+    size_t size;
+};
+
+enum { TRACE_TEXT = 1 << 16, TRACE_LINE = 1024 };
+
+int64_t sc_now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+bool sc_trace_create(const sc_build *b, const char *path) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (fd < 0) return false;
+    static const char *const streams[] = {"compute", "gather", "reduce", "offload", "fetch", "host"};
+    bool ok = write_all(fd, "[\n", 2);
+    for (int k = 0; ok && k < b->world; k++) {
+        for (int s = 0; ok && s < SC_STREAMS; s++)
+            ok = dprintf(fd,
+                         "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n",
+                         k, s, streams[s]) > 0;
+        ok = ok && dprintf(fd, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}},\n",
+                           k, k) > 0;
+    }
+    return !close(fd) && ok;
+}
+
+void sc_trace_close(const char *path) {
+    int fd = open(path, O_WRONLY | O_APPEND);
+    if (fd < 0) return;
+    dprintf(fd, "{\"name\":\"end\",\"ph\":\"M\",\"pid\":0,\"args\":{}}\n]\n");
+    close(fd);
+}
+
+void sc_trace_new(sc_rank *r) {
+    struct sc_trace *x = r->trace = sc_calloc(1, sizeof *x);
+    int most = 1;
+    for (int p = 0; p < r->b->nprograms; p++)
+        if (r->b->programs[p].nevents > most) most = r->b->programs[p].nevents;
+    x->start = sc_calloc((size_t)most, sizeof *x->start);
+    x->end = sc_calloc((size_t)most, sizeof *x->end);
+    x->text = sc_calloc(TRACE_TEXT, 1);
+    x->fd = open(r->d->trace_path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (x->fd < 0) sc_stop(r, 1, "shardc: cannot write %s: %s", r->d->trace_path, strerror(errno));
+}
+
+void sc_trace_free(sc_rank *r) {
+    if (!r->trace) return;
+    close(r->trace->fd);
+    free(r->trace->start);
+    free(r->trace->end);
+    free(r->trace->text);
+    free(r->trace);
+}
+
+void sc_trace_event(sc_rank *r, int event, int64_t start_ns, int64_t end_ns) {
+    r->trace->start[event] = start_ns;
+    r->trace->end[event] = end_ns;
+}
+
+/* Whole lines a write, appended: the lines of the ranks do not mix. */
+static void flush_trace(sc_rank *r) {
+    struct sc_trace *x = r->trace;
+    if (x->size && !write_all(x->fd, x->text, x->size))
+        sc_stop(r, 1, "shardc: cannot write %s: %s", r->d->trace_path, strerror(errno));
+    x->size = 0;
+}
+
+void sc_trace_end(sc_rank *r) {
+    struct sc_trace *x = r->trace;
+    const sc_program_info *p = &r->b->programs[r->current];
+    for (int e = 0; e < p->nevents; e++) {
+        if (x->size + TRACE_LINE > TRACE_TEXT) flush_trace(r);
+        const sc_event_info *i = &p->events[e];
+        int n =
+            snprintf(x->text + x->size, TRACE_LINE,
+                     "{\"name\":\"%s %s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,"
+                     "\"args\":{\"event\":\"%s\",\"program\":\"%s\",\"step\":%lld,\"module\":\"%s\",\"line\":%d}},\n",
+                     i->id, i->op, i->phase, r->rank, (int)i->stream, (double)x->start[e] / 1e3,
+                     (double)(x->end[e] - x->start[e]) / 1e3, i->id, p->name, (long long)r->step,
+                     i->module ? i->module : "", i->line);
+        if (n > 0 && n < TRACE_LINE) x->size += (size_t)n;
+    }
+    flush_trace(r);
+}

@@ -1,0 +1,39 @@
+/* The matrix library: which of its kernels to use, its buffers, and the one call that we make of it.
+ * Relies on: OpenBLAS, the serial build (any number of our threads may call it at once).
+ * Relied on by: matmul, attention; the runtime, which warms it. */
+#include "kernel.h"
+#include <cblas.h>
+#include <stdlib.h>
+
+/* OpenBLAS 0.3.21 takes a Zen 4 or 5 for a Haswell and uses half of its vector width: sgemm 120 instead of 230 GFLOP/s a
+ * core (EPYC, Zen 5). Before the library's own constructor looks: a processor with AVX-512 gets the kernels for it. A
+ * value in the environment goes first. */
+#ifdef __x86_64__
+__attribute__((constructor(101))) static void choose_kernels(void) {
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
+        setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
+}
+#endif
+
+/* The library's packing buffers: one a concurrent caller, mapped at first use and kept. */
+void *blas_memory_alloc(int position);
+void blas_memory_free(void *buffer);
+
+void sc_kernels_warm(int parts) {
+    void *buffer[256];
+    int n = parts < 256 ? parts : 256;
+    for (int i = 0; i < n; i++) buffer[i] = blas_memory_alloc(0);
+    for (int i = n - 1; i >= 0; i--) blas_memory_free(buffer[i]);
+}
+
+void sc_gemm(int ta, int tb, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda, const real *b,
+             int64_t ldb, real beta, real *c, int64_t ldc) {
+    CBLAS_TRANSPOSE opa = ta ? CblasTrans : CblasNoTrans, opb = tb ? CblasTrans : CblasNoTrans;
+#ifdef SC_FP64
+    cblas_dgemm(CblasRowMajor, opa, opb, (int)m, (int)n, (int)k, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
+#else
+    cblas_sgemm(CblasRowMajor, opa, opb, (int)m, (int)n, (int)k, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
+#endif
+}

@@ -1,0 +1,162 @@
+/* Chunks of elements: conversion between a tensor's dtype and real, sums in fixed lanes, sine and cosine.
+ * Relies on: kernel.h.
+ * Relied on by: every kernel. */
+#include "kernel.h"
+
+#define FOR_EACH_DTYPE(M)                                                                                             \
+    M(FP32, fp32) M(BF16, bf16) M(FP16, fp16) M(FP64, fp64) M(INT32, int32) M(INT64, int64) M(BOOL, bool)
+
+/* One loop a dtype and direction, unit stride apart so that it vectorises. */
+#define CONVERT(D, d)                                                                                                 \
+    static void load_##d(real *restrict to, const sc_##d##_t *restrict from, int64_t stride, int64_t n) {             \
+        if (stride == 1)                                                                                              \
+            for (int64_t i = 0; i < n; i++) to[i] = sc_from_##d(from[i]);                                             \
+        else                                                                                                          \
+            for (int64_t i = 0; i < n; i++) to[i] = sc_from_##d(from[i * stride]);                                    \
+    }                                                                                                                 \
+    static void store_##d(sc_##d##_t *restrict to, const real *restrict from, int64_t stride, int64_t n) {            \
+        if (stride == 1)                                                                                              \
+            for (int64_t i = 0; i < n; i++) to[i] = sc_to_##d(from[i]);                                               \
+        else                                                                                                          \
+            for (int64_t i = 0; i < n; i++) to[i * stride] = sc_to_##d(from[i]);                                      \
+    }
+FOR_EACH_DTYPE(CONVERT)
+
+void sc_load(real *to, const sc_tensor *t, int64_t at, int64_t stride, int64_t n) {
+    switch (t->dtype) {
+#define LOAD(D, d) case D: load_##d(to, (const sc_##d##_t *)t->p + at, stride, n); break;
+        FOR_EACH_DTYPE(LOAD)
+    }
+}
+
+void sc_store(const sc_tensor *t, int64_t at, int64_t stride, int64_t n, const real *from) {
+    switch (t->dtype) {
+#define STORE(D, d) case D: store_##d((sc_##d##_t *)t->p + at, from, stride, n); break;
+        FOR_EACH_DTYPE(STORE)
+    }
+}
+
+double sc_get(const sc_tensor *t, int64_t at) {
+    real x;
+    if (t->dtype == FP64) return ((const double *)t->p)[at];
+    sc_load(&x, t, at, 1, 1);
+    return x;
+}
+
+void sc_set(const sc_tensor *t, int64_t at, double value) {
+    real x = (real)value;
+    if (t->dtype == FP64)
+        ((double *)t->p)[at] = value;
+    else
+        sc_store(t, at, 1, 1, &x);
+}
+
+int64_t sc_index(const sc_tensor *t, int64_t at) {
+    return t->dtype == INT32 ? ((const int32_t *)t->p)[at] : ((const int64_t *)t->p)[at];
+}
+
+/* ── sums: four vectors of lanes, element i of a chunk always in the same lane ─────────────────────────────────────── */
+enum { LANES = 64 / sizeof(real), STEP = 4 * LANES };
+typedef real Vector __attribute__((vector_size(64)));
+typedef real Loose __attribute__((vector_size(64), aligned(sizeof(real)), may_alias));
+
+static inline Vector vector_at(const real *x) { return *(const Loose *)x; }
+static inline Vector vector_tail(const real *x, int64_t n, real fill) {
+    Vector v;
+    for (int j = 0; j < LANES; j++) v[j] = j < n ? x[j] : fill;
+    return v;
+}
+static inline real fold(const Vector v[4]) {
+    Vector s = (v[0] + v[1]) + (v[2] + v[3]);
+    real a[LANES];
+    memcpy(a, &s, sizeof a);
+    for (int w = LANES / 2; w; w /= 2)
+        for (int j = 0; j < w; j++) a[j] += a[j + w];
+    return a[0];
+}
+
+/* Sums TERM over vectors; `t` counts vectors, and a tail is filled with what adds zero. */
+#define SUM_LANES(LOAD, TAIL, TERM)                                                                                   \
+    Vector s[4] = {{0}};                                                                                              \
+    int64_t i = 0;                                                                                                    \
+    for (; i + STEP <= n; i += STEP)                                                                                  \
+        for (int t = 0; t < 4; t++) {                                                                                 \
+            int64_t at = i + t * LANES;                                                                               \
+            LOAD;                                                                                                     \
+            s[t] += TERM;                                                                                             \
+        }                                                                                                             \
+    for (int t = 0; i < n; t++, i += LANES) {                                                                         \
+        int64_t at = i;                                                                                               \
+        if (n - i >= LANES) {                                                                                         \
+            LOAD;                                                                                                     \
+            s[t] += TERM;                                                                                             \
+        } else {                                                                                                      \
+            TAIL;                                                                                                     \
+            s[t] += TERM;                                                                                             \
+        }                                                                                                             \
+    }                                                                                                                 \
+    return fold(s)
+
+real sc_chunk_sum(const real *x, int64_t n) {
+    SUM_LANES(Vector v = vector_at(x + at), Vector v = vector_tail(x + at, n - at, 0), v);
+}
+
+real sc_chunk_dot(const real *x, const real *y, int64_t n) {
+    SUM_LANES(Vector v = vector_at(x + at); Vector w = vector_at(y + at), Vector v = vector_tail(x + at, n - at, 0);
+              Vector w = vector_tail(y + at, n - at, 0), v * w);
+}
+
+real sc_chunk_deviation(const real *x, real mean, int64_t n) {
+    SUM_LANES(Vector v = vector_at(x + at) - mean, Vector v = vector_tail(x + at, n - at, mean) - mean, v * v);
+}
+
+real sc_chunk_max(const real *x, int64_t n) {
+    real a[STEP];
+    for (int j = 0; j < STEP; j++) a[j] = x[j < n ? j : 0];
+    for (int64_t i = STEP; i < n; i += STEP) {
+        int64_t left = sc_min(STEP, n - i);
+        for (int64_t j = 0; j < left; j++) {
+            real v = x[i + j];
+            a[j] = !(v <= a[j]) && a[j] == a[j] ? v : a[j];
+        }
+    }
+    for (int w = STEP / 2; w; w /= 2)
+        for (int j = 0; j < w; j++) a[j] = !(a[j + w] <= a[j]) && a[j] == a[j] ? a[j + w] : a[j];
+    return a[0];
+}
+
+real sc_chunk_exp(real *to, const real *x, real shift, int64_t n) {
+    SC_ELEMENTWISE
+    for (int64_t i = 0; i < n; i++) to[i] = sc_exp(x[i] - shift);
+    return sc_chunk_sum(to, n);
+}
+
+/* ── x = n π/2 + r, |r| <= π/4 (π/2 in two doubles, by fma); Taylor series on r, to 1e-16 ──────────────────────────── */
+void sc_chunk_sincos(const double *angle, real *sine, real *cosine, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        double shifted = __builtin_fma(angle[i], 0.63661977236758134308, 0x1.8p52), n = shifted - 0x1.8p52;
+        int64_t quadrant = sc_bits64(shifted) & 3;
+        double r = __builtin_fma(n, -0x1.921fb54442d18p0, angle[i]);
+        r = __builtin_fma(n, -0x1.1a62633145c07p-54, r);
+        double z = r * r;
+        double s = __builtin_fma(1.0 / 355687428096000, z, -1.0 / 1307674368000);
+        s = __builtin_fma(s, z, 1.0 / 6227020800);
+        s = __builtin_fma(s, z, -1.0 / 39916800);
+        s = __builtin_fma(s, z, 1.0 / 362880);
+        s = __builtin_fma(s, z, -1.0 / 5040);
+        s = __builtin_fma(s, z, 1.0 / 120);
+        s = __builtin_fma(s, z, -1.0 / 6);
+        s = __builtin_fma(s * z, r, r);
+        double c = __builtin_fma(1.0 / 20922789888000, z, -1.0 / 87178291200);
+        c = __builtin_fma(c, z, 1.0 / 479001600);
+        c = __builtin_fma(c, z, -1.0 / 3628800);
+        c = __builtin_fma(c, z, 1.0 / 40320);
+        c = __builtin_fma(c, z, -1.0 / 720);
+        c = __builtin_fma(c, z, 1.0 / 24);
+        c = __builtin_fma(c, z, -0.5);
+        c = __builtin_fma(c, z, 1.0);
+        double a = quadrant & 1 ? c : s, b = quadrant & 1 ? s : c;
+        sine[i] = (real)(quadrant & 2 ? -a : a);
+        cosine[i] = (real)((quadrant + 1) & 2 ? -b : b);
+    }
+}

@@ -1,0 +1,121 @@
+/* copy, concat, pad_slice: elements from one strided layout to another, bits unchanged.
+ * Relies on: kernel.h.
+ * Relied on by: generated code.
+ *
+ * Neighbouring dimensions that both layouts walk alike are merged. What is left is copied as rectangles of the last
+ * dimension and one other: the row before it, or, where the source's unit stride lies elsewhere (a transposition), that
+ * one, in blocks that stay in the cache. */
+#include "kernel.h"
+
+typedef struct {
+    int dims;
+    int64_t shape[SC_DIMS + 1], to[SC_DIMS + 1], from[SC_DIMS + 1];
+} walk;
+
+static walk walk_of(const sc_tensor *to, const sc_tensor *from) {
+    walk w = {.dims = 1, .shape = {1}, .to = {0}, .from = {0}}; /* begins with a dimension of one, so dims >= 2 at the end */
+    for (int d = 0; d < to->dims; d++) {
+        int64_t n = to->shape[d];
+        if (n == 1) continue;
+        int last = w.dims - 1;
+        if (last > 0 && w.to[last] == n * to->stride[d] && w.from[last] == n * from->stride[d]) {
+            w.shape[last] *= n;
+            w.to[last] = to->stride[d];
+            w.from[last] = from->stride[d];
+        } else {
+            w.shape[w.dims] = n;
+            w.to[w.dims] = to->stride[d];
+            w.from[w.dims++] = from->stride[d];
+        }
+    }
+    if (w.dims == 1) {
+        w.shape[1] = 1;
+        w.to[1] = w.from[1] = 1;
+        w.dims = 2;
+    }
+    return w;
+}
+
+/* n0 rows of n1 elements of one size. */
+#define RECTANGLE(T)                                                                                                  \
+    static void rectangle_##T(T *restrict to, const T *restrict from, int64_t n0, int64_t n1, int64_t t0, int64_t t1, \
+                              int64_t f0, int64_t f1) {                                                               \
+        for (int64_t i = 0; i < n0; i++)                                                                              \
+            for (int64_t j = 0; j < n1; j++) to[i * t0 + j * t1] = from[i * f0 + j * f1];                             \
+    }
+RECTANGLE(uint8_t)
+RECTANGLE(uint16_t)
+RECTANGLE(uint32_t)
+RECTANGLE(uint64_t)
+
+static void rectangle(int size, char *to, const char *from, int64_t n0, int64_t n1, int64_t t0, int64_t t1, int64_t f0,
+                      int64_t f1) {
+    if (t1 == 1 && f1 == 1) {
+        for (int64_t i = 0; i < n0; i++) memcpy(to + i * t0 * size, from + i * f0 * size, (size_t)(n1 * size));
+        return;
+    }
+    switch (size) {
+    case 1: rectangle_uint8_t((uint8_t *)to, (const uint8_t *)from, n0, n1, t0, t1, f0, f1); break;
+    case 2: rectangle_uint16_t((uint16_t *)to, (const uint16_t *)from, n0, n1, t0, t1, f0, f1); break;
+    case 4: rectangle_uint32_t((uint32_t *)to, (const uint32_t *)from, n0, n1, t0, t1, f0, f1); break;
+    default: rectangle_uint64_t((uint64_t *)to, (const uint64_t *)from, n0, n1, t0, t1, f0, f1); break;
+    }
+}
+
+void sc_copy_view(const sc_task *k, const sc_tensor *to, const sc_tensor *from) {
+    enum { BLOCK = 32, RUN = 16384 };
+    walk w = walk_of(to, from);
+    int last = w.dims - 1, other = last - 1;
+    if (w.from[last] != 1)
+        for (int d = 1; d < last; d++)
+            if (w.from[d] == 1) other = d;
+    int64_t n0 = w.shape[other], n1 = w.shape[last], run = w.from[last] == 1 ? RUN : BLOCK;
+    int64_t blocks0 = sc_ceil(n0, BLOCK), blocks1 = sc_ceil(n1, run), units = blocks0 * blocks1;
+    for (int d = 0; d < last; d++)
+        if (d != other) units *= w.shape[d];
+    int size = sc_size(to->dtype);
+    sc_range mine = sc_share(k, units, 1);
+    for (int64_t u = mine.begin; u < mine.end; u++) {
+        int64_t c = u % blocks1 * run, r = u / blocks1 % blocks0 * BLOCK, rest = u / blocks1 / blocks0;
+        int64_t t = r * w.to[other] + c * w.to[last], f = r * w.from[other] + c * w.from[last];
+        for (int d = last - 1; d >= 0; d--) {
+            if (d == other) continue;
+            t += rest % w.shape[d] * w.to[d];
+            f += rest % w.shape[d] * w.from[d];
+            rest /= w.shape[d];
+        }
+        rectangle(size, (char *)to->p + t * size, (const char *)from->p + f * size, sc_min(BLOCK, n0 - r),
+                  sc_min(run, n1 - c), w.to[other], w.to[last], w.from[other], w.from[last]);
+    }
+}
+
+/* `length` of t's dimension `dim` from `start`. */
+static sc_tensor part_of(const sc_tensor *t, int64_t dim, int64_t start, int64_t length) {
+    sc_tensor v = *t;
+    v.p = sc_at(t, start * t->stride[dim]);
+    v.shape[dim] = length;
+    return v;
+}
+
+void sc_k_copy(const sc_task *k) { sc_copy_view(k, &k->t[0], &k->t[1]); }
+
+void sc_k_concat(const sc_task *k) {
+    int64_t dim = k->i[0], start = 0;
+    for (int j = 1; j < k->nt; j++) {
+        sc_tensor to = part_of(&k->t[0], dim, start, k->t[j].shape[dim]);
+        sc_copy_view(k, &to, &k->t[j]);
+        start += k->t[j].shape[dim];
+    }
+}
+
+void sc_k_pad_slice(const sc_task *k) {
+    static const uint64_t zero = 0;
+    const sc_tensor *y = &k->t[0], *x = &k->t[1];
+    int64_t dim = k->i[0], start = k->i[1], end = start + x->shape[dim], full = k->i[2];
+    sc_tensor middle = part_of(y, dim, start, x->shape[dim]);
+    sc_tensor before = part_of(y, dim, 0, start), after = part_of(y, dim, end, full - end);
+    sc_tensor zeros = {.dtype = y->dtype, .p = (void *)&zero}; /* one element, read with strides of zero */
+    sc_copy_view(k, &middle, x);
+    sc_copy_view(k, &before, &zeros);
+    sc_copy_view(k, &after, &zeros);
+}

@@ -1,0 +1,146 @@
+/* matmul: y[..., m, n] = op(a) · op(b) (+ bias[n]), accumulated in real, rounded once after the bias.
+ * Relies on: k_blas.c; a workspace of 4 MiB a part where a tensor is not of type real.
+ * Relied on by: generated code.
+ *
+ * y is cut into tiles by its shape alone and a part computes whole tiles, each with its own calls of the library: so an
+ * element's bits do not depend on the number of parts. Tiles of 512 × 256 lose a few per cent against one large call.
+ * Operands of another dtype are converted, 1024 (512) of the inner dimension at a time, into panels of the workspace. */
+#include "kernel.h"
+
+enum {
+    ROWS = 512,
+    COLS = 256,
+    INNER = (4 << 20) / sizeof(real) / (ROWS + COLS) / 256 * 256 > 1024 ? 1024 : 512,
+    MANY = 12 /* tiles, so that 2, 3, 4, 6 parts get equal shares */
+};
+
+typedef struct {
+    const sc_tensor *y, *a, *b, *bias;
+    int ta, tb;
+    int64_t m, n, k, lda, ldb, ldy;
+    int64_t batches, tile_rows, tile_cols;
+    real *work; /* this part's panels; NULL: none needed */
+} product;
+static_assert((ROWS * COLS + (ROWS + COLS) * INNER) * sizeof(real) <= 4 << 20, "the panels fit this part's workspace");
+
+/* All but the last dimension of t can be walked with one stride. */
+static int one_stride(const sc_tensor *t) {
+    for (int d = t->dims - 3; d >= 0; d--)
+        if (t->shape[d] != 1 && t->stride[d] != t->shape[d + 1] * t->stride[d + 1]) return 0;
+    return 1;
+}
+
+static int64_t batch_at(const sc_tensor *t, int64_t batch) {
+    int64_t at = 0;
+    for (int d = t->dims - 3; d >= 0; d--) {
+        at += batch % t->shape[d] * t->stride[d];
+        batch /= t->shape[d];
+    }
+    return at;
+}
+
+/* Stride of the second last dimension; that of a single row is free, and the library wants it at least the width. */
+static int64_t leading(const sc_tensor *t) {
+    int64_t rows = t->shape[t->dims - 2], cols = t->shape[t->dims - 1], ld = t->stride[t->dims - 2];
+    return rows == 1 ? sc_max(cols, 1) : ld;
+}
+
+static product product_of(const sc_task *k) {
+    product p = {.y = &k->t[0], .a = &k->t[1], .b = &k->t[2], .ta = k->i[0] != 0, .tb = k->i[1] != 0};
+    int next = 3;
+    if (k->nt > next && k->t[next].dtype != BOOL) p.bias = &k->t[next++];
+    if (k->nt > next) p.work = (real *)((char *)k->t[next].p + (int64_t)k->part * (4 << 20));
+    p.m = p.y->shape[p.y->dims - 2];
+    p.n = p.y->shape[p.y->dims - 1];
+    p.k = p.a->shape[p.a->dims - (p.ta ? 2 : 1)];
+    p.lda = leading(p.a);
+    p.ldb = leading(p.b);
+    p.ldy = leading(p.y);
+    p.batches = 1;
+    for (int d = 0; d < p.y->dims - 2; d++) p.batches *= p.y->shape[d];
+    if (!p.ta && p.b->dims == 2 && p.m != 1 && one_stride(p.a) && one_stride(p.y)) {
+        p.m *= p.batches;
+        p.batches = 1;
+    }
+    p.tile_rows = sc_min(ROWS, sc_max(p.m, 1));
+    p.tile_cols = sc_min(COLS, sc_max(p.n, 1));
+    while (p.batches * sc_ceil(p.m, p.tile_rows) * sc_ceil(p.n, p.tile_cols) < MANY && p.tile_rows * p.tile_cols > 32768) {
+        int64_t *side = p.tile_rows > p.tile_cols ? &p.tile_rows : &p.tile_cols;
+        *side = sc_ceil(sc_ceil(*side, 2), 16) * 16;
+    }
+    return p;
+}
+
+/* rows × cols of t from element `at`, as reals: in place, or in the panel. */
+static const real *panel_of(const sc_tensor *t, int64_t at, int64_t rows, int64_t cols, int64_t *ld, real *panel) {
+    if (t->dtype == SC_REAL && *ld >= cols) return (const real *)t->p + at;
+    for (int64_t i = 0; i < rows; i++) sc_load(panel + i * cols, t, at + i * *ld, 1, cols);
+    *ld = cols;
+    return panel;
+}
+
+static void add_bias(const product *p, real *c, int64_t ldc, int64_t rows, int64_t c0, int64_t cols) {
+    real buffer[COLS];
+    const real *bias = sc_in(p->bias, c0 * p->bias->stride[0], cols, buffer);
+    for (int64_t i = 0; i < rows; i++) {
+        real *row = c + i * ldc;
+        SC_ELEMENTWISE
+        for (int64_t j = 0; j < cols; j++) row[j] += bias[j];
+    }
+}
+
+static void tile(const product *p, int64_t batch, int64_t r0, int64_t rows, int64_t c0, int64_t cols) {
+    int64_t a0 = batch_at(p->a, batch), b0 = p->b->dims > 2 ? batch_at(p->b, batch) : 0;
+    int64_t y0 = batch_at(p->y, batch) + r0 * p->ldy + c0, ldc = p->ldy;
+    real *pa = p->work, *pb = pa + ROWS * INNER, *c = pb + COLS * INNER;
+    if (p->y->dtype == SC_REAL)
+        c = (real *)p->y->p + y0;
+    else
+        ldc = cols;
+    int64_t step = p->work ? INNER : sc_max(p->k, 1);
+    for (int64_t k0 = 0; k0 == 0 || k0 < p->k; k0 += step) {
+        int64_t n = sc_min(step, p->k - k0), lda = p->lda, ldb = p->ldb;
+        const real *a = p->ta ? panel_of(p->a, a0 + k0 * lda + r0, n, rows, &lda, pa)
+                              : panel_of(p->a, a0 + r0 * lda + k0, rows, n, &lda, pa);
+        const real *b = p->tb ? panel_of(p->b, b0 + c0 * ldb + k0, cols, n, &ldb, pb)
+                              : panel_of(p->b, b0 + k0 * ldb + c0, n, cols, &ldb, pb);
+        sc_gemm(p->ta, p->tb, rows, cols, n, 1, a, lda, b, ldb, k0 ? 1 : 0, c, ldc);
+    }
+    if (p->bias) add_bias(p, c, ldc, rows, c0, cols);
+    if (p->y->dtype != SC_REAL)
+        for (int64_t i = 0; i < rows; i++) sc_store(p->y, y0 + i * p->ldy, 1, cols, c + i * ldc);
+}
+
+/* The obvious version, for what the fast one cannot take without a workspace: rows that overlap (stride 0). */
+static void plain_tile(const product *p, int64_t batch, int64_t r0, int64_t rows, int64_t c0, int64_t cols) {
+    int64_t a0 = batch_at(p->a, batch), b0 = p->b->dims > 2 ? batch_at(p->b, batch) : 0, y0 = batch_at(p->y, batch);
+    for (int64_t i = r0; i < r0 + rows; i++)
+        for (int64_t j = c0; j < c0 + cols; j++) {
+            real x, w, s = 0;
+            for (int64_t l = 0; l < p->k; l++) {
+                sc_load(&x, p->a, a0 + (p->ta ? l * p->lda + i : i * p->lda + l), 1, 1);
+                sc_load(&w, p->b, b0 + (p->tb ? j * p->ldb + l : l * p->ldb + j), 1, 1);
+                s += x * w;
+            }
+            if (p->bias) s += (real)sc_get(p->bias, j * p->bias->stride[0]);
+            sc_store(p->y, y0 + i * p->ldy + j, 1, 1, &s);
+        }
+}
+
+static int library_takes(const product *p) {
+    if (p->work) return 1;
+    return p->y->dtype == SC_REAL && p->a->dtype == SC_REAL && p->b->dtype == SC_REAL &&
+           p->lda >= p->a->shape[p->a->dims - 1] && p->ldb >= p->b->shape[p->b->dims - 1];
+}
+
+void sc_k_matmul(const sc_task *k) {
+    product p = product_of(k);
+    int64_t across = sc_ceil(p.n, p.tile_cols), down = sc_ceil(p.m, p.tile_rows);
+    sc_range mine = sc_share(k, p.batches * down * across, 1);
+    int fast = library_takes(&p);
+    for (int64_t u = mine.begin; u < mine.end; u++) {
+        int64_t c0 = u % across * p.tile_cols, r0 = u / across % down * p.tile_rows;
+        (fast ? tile : plain_tile)(&p, u / across / down, r0, sc_min(p.tile_rows, p.m - r0), c0,
+                                   sc_min(p.tile_cols, p.n - c0));
+    }
+}

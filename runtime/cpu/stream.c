@@ -1,0 +1,218 @@
+/* Replays captured programs: one thread a stream, waits that block, and a pool for the parts of COMPUTE kernels. Or all
+ * events on one thread in a random order that the waits permit (--interleave).
+ * Relies on: rank.h (lists, flags), collective.c, debug.c, dump.c.
+ * Relied on by: rank.c. */
+#include "rank.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ── one event ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void call(sc_rank *r, sc_task *task, const sc_item *it, sc_kernel *kernel, int part, int parts) {
+    task->nt = it->nt;
+    memcpy(task->t, it->t, sizeof *it->t * (size_t)it->nt);
+    memcpy(task->i, it->attr.i, sizeof task->i);
+    memcpy(task->f, it->attr.f, sizeof task->f);
+    task->table = it->attr.table;
+    task->ntable = it->attr.ntable;
+    task->record = r->record;
+    task->rank = r->rank;
+    task->world = r->world;
+    task->shard = r->shard;
+    task->shards = r->shards;
+    task->part = part;
+    task->parts = parts;
+    kernel(task);
+}
+
+static void run_part(sc_rank *r, sc_task *task, const sc_item *it, int part) {
+    call(r, task, it, it->kernel, part, it->parts);
+}
+
+static void copy_bytes(const sc_item *it) {
+    memcpy(it->t[0].p, it->t[1].p, (size_t)sc_numel(&it->t[1]) * sc_dtype_size(it->t[1].dtype));
+}
+
+/* All parts on the calling thread (interleave, and streams that have no pool). The order of the parts is free. */
+static void run_alone(sc_stream_state *s, const sc_item *it) {
+    for (int part = it->parts - 1; part >= 0; part--) run_part(s->r, &s->task, it, part);
+}
+
+static void run_pooled(sc_stream_state *s, const sc_item *it) {
+    sc_pool *pool = &s->r->pool;
+    uint32_t done = atomic_load(&pool->done.value) + (uint32_t)pool->n;
+    pool->item = it;
+    sc_flag_add(&pool->go, 1);
+    run_part(s->r, &s->task, it, 0);
+    sc_flag_wait(&pool->done, done);
+}
+
+static void set_status(sc_stream_state *s, sc_doing doing, int event, int waits_for) {
+    sc_status *st = &s->r->w->ranks[s->r->rank].status[s->stream];
+    atomic_store_explicit(&st->event, event, memory_order_relaxed);
+    atomic_store_explicit(&st->waits_for, waits_for, memory_order_relaxed);
+    atomic_store_explicit(&st->doing, doing, memory_order_relaxed);
+}
+
+static void execute(sc_stream_state *s, const sc_item *it) {
+    sc_rank *r = s->r;
+    bool meets = it->kind == SC_GATHER || it->kind == SC_SCATTER || it->kind == SC_REDUCE;
+    set_status(s, meets ? SC_MEETING : SC_RUNNING, it->event, -1);
+    if (r->watch) sc_watch_before(r, it);
+    int64_t start = r->trace ? sc_now_ns() : 0;
+    if (meets)
+        sc_collective(r, s->stream, it);
+    else if (it->kind == SC_COPY)
+        copy_bytes(it);
+    else if (it->parts > 1 && r->pool.n)
+        run_pooled(s, it);
+    else
+        run_alone(s, it);
+    if (it->finish) call(r, &s->task, it, it->finish, 0, 1);
+    if (r->trace) sc_trace_event(r, it->event, start, sc_now_ns());
+    if (r->dumps) sc_dump_after(r, it);
+    if (r->watch) sc_watch_after(r, it);
+    atomic_fetch_add_explicit(&r->w->ranks[r->rank].ticks, 1, memory_order_relaxed);
+    sc_flag_add(&s->finished, 1);
+}
+
+static bool dep_met(sc_rank *r, const sc_dep *d) {
+    sc_stream_state *of = &r->stream[d->stream];
+    return sc_flag_reached(&of->finished, of->base + (uint32_t)d->position + 1);
+}
+
+static void wait_for(sc_stream_state *s, const sc_item *it, const sc_dep *d) {
+    if (dep_met(s->r, d)) return;
+    sc_stream_state *of = &s->r->stream[d->stream];
+    set_status(s, SC_WAITING, it->event, d->event);
+    sc_flag_wait(&of->finished, of->base + (uint32_t)d->position + 1);
+}
+
+/* ── threads ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void replay(sc_stream_state *s) {
+    const sc_list *l = &s->r->programs[s->r->current].stream[s->stream];
+    for (int i = 0; i < l->n; i++) {
+        for (int k = 0; k < l->items[i].ndeps; k++) wait_for(s, &l->items[i], &l->items[i].deps[k]);
+        execute(s, &l->items[i]);
+    }
+    set_status(s, SC_IDLE, -1, -1);
+}
+
+static void *stream_thread(void *arg) {
+    sc_stream_state *s = arg;
+    for (uint32_t n = 1;; n++) {
+        sc_flag_wait(&s->launch, n);
+        if (atomic_load(&s->r->stop)) return NULL;
+        replay(s);
+    }
+}
+
+static void *worker_thread(void *arg) {
+    sc_worker *w = arg;
+    sc_pool *pool = &w->r->pool;
+    for (uint32_t n = 1;; n++) {
+        sc_flag_wait(&pool->go, n);
+        if (atomic_load(&w->r->stop)) return NULL;
+        run_part(w->r, &w->task, pool->item, w->part);
+        sc_flag_add(&pool->done, 1);
+    }
+}
+
+static void start(sc_rank *r, pthread_t *t, void *(*body)(void *), void *arg) {
+    int e = pthread_create(t, NULL, body, arg);
+    if (e) sc_stop(r, 1, "shardc: rank %d cannot start a thread: %s", r->rank, strerror(e));
+}
+
+static bool stream_used(const sc_rank *r, int s) {
+    for (int p = 0; p < r->b->nprograms; p++)
+        if (r->programs[p].stream[s].n) return true;
+    return false;
+}
+
+/* The rank's own thread is the compute stream. */
+void sc_streams_start(sc_rank *r) {
+    for (int s = 0; s < SC_STREAMS; s++) {
+        r->stream[s].r = r;
+        r->stream[s].stream = (sc_stream)s;
+        set_status(&r->stream[s], SC_IDLE, -1, -1);
+    }
+    if (r->d->interleave >= 0) return;
+    for (int s = 0; s < SC_STREAMS; s++) {
+        if (s == COMPUTE || !stream_used(r, s)) continue;
+        start(r, &r->stream[s].thread, stream_thread, &r->stream[s]);
+        r->stream[s].started = true;
+    }
+    r->pool.workers = sc_calloc((size_t)r->threads, sizeof *r->pool.workers);
+    for (int k = 1; k < r->threads; k++) {
+        sc_worker *w = &r->pool.workers[k - 1];
+        w->r = r;
+        w->part = k;
+        start(r, &w->thread, worker_thread, w);
+        r->pool.n++;
+    }
+}
+
+void sc_streams_stop(sc_rank *r) {
+    atomic_store(&r->stop, true);
+    for (int s = 0; s < SC_STREAMS; s++) {
+        if (!r->stream[s].started) continue;
+        sc_flag_add(&r->stream[s].launch, 1);
+        pthread_join(r->stream[s].thread, NULL);
+    }
+    if (r->pool.n) sc_flag_add(&r->pool.go, 1);
+    for (int k = 0; k < r->pool.n; k++) pthread_join(r->pool.workers[k].thread, NULL);
+    free(r->pool.workers);
+}
+
+static void take_bases(sc_rank *r) {
+    for (int s = 0; s < SC_STREAMS; s++) r->stream[s].base = atomic_load(&r->stream[s].finished.value);
+}
+
+void sc_streams_run(sc_rank *r) {
+    const sc_program *p = &r->programs[r->current];
+    take_bases(r);
+    for (int s = 0; s < SC_STREAMS; s++)
+        if (s != COMPUTE && p->stream[s].n) sc_flag_add(&r->stream[s].launch, 1);
+    replay(&r->stream[COMPUTE]);
+    for (int s = 0; s < SC_STREAMS; s++)
+        if (s != COMPUTE) sc_flag_wait(&r->stream[s].finished, r->stream[s].base + (uint32_t)p->stream[s].n);
+}
+
+/* ── one thread, random legal order ──────────────────────────────────────────────────────────────────────────────────
+ */
+static uint64_t
+mix(uint64_t *state) { /* splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators" */
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static bool ready(sc_rank *r, const sc_item *it) {
+    for (int k = 0; k < it->ndeps; k++)
+        if (!dep_met(r, &it->deps[k])) return false;
+    return true;
+}
+
+/* Every rank draws the same numbers and sees the same heads, so that collectives meet in the same order everywhere. */
+void sc_interleave_run(sc_rank *r) {
+    const sc_program *p = &r->programs[r->current];
+    uint64_t state = (uint64_t)r->d->interleave * 0x2545f4914f6cdd1du + r->launches;
+    int next[SC_STREAMS] = {0};
+    take_bases(r);
+    for (;;) {
+        int heads[SC_STREAMS], n = 0, left = 0;
+        for (int s = 0; s < SC_STREAMS; s++) {
+            left += p->stream[s].n - next[s];
+            if (next[s] < p->stream[s].n && ready(r, &p->stream[s].items[next[s]])) heads[n++] = s;
+        }
+        if (!left) break;
+        if (!n)
+            sc_stop(r, 3, "shardc: program %s cannot go on: every stream waits for another",
+                    r->b->programs[r->current].name);
+        int s = heads[mix(&state) % (uint64_t)n];
+        execute(&r->stream[s], &p->stream[s].items[next[s]++]);
+    }
+    for (int s = 0; s < SC_STREAMS; s++) set_status(&r->stream[s], SC_IDLE, -1, -1);
+}

@@ -1,0 +1,246 @@
+/* The command line of a training program, with the build's values as defaults.
+ * Relies on: glibc argp.
+ * Relied on by: main. */
+#include "args.h"
+#include "die.h"
+#include <argp.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    O_DATA = 256, O_VAL, O_DTYPE, O_STEPS, O_SAVE, O_SAVE_EVERY, O_RESUME, O_WEIGHTS, O_EXPORT, O_LOG, O_SEED, O_SAMPLE,
+    O_PROMPT, O_FORMAT, O_TEMPERATURE, O_TOP_K, O_EVAL_EVERY, O_EVAL_STEPS, O_LR, O_WARMUP, O_TOTAL, O_MIN_RATIO, O_BETAS,
+    O_EPS, O_MOMENTUM, O_DECAY, O_CLIP, O_ACCUMULATE, O_THREADS, O_POISON, O_REDZONES, O_INTERLEAVE, O_DUMP, O_AT_STEP,
+    O_FINITE, O_NAN, O_TRACE, O_STALL, O_QUIET,
+};
+
+static const struct argp_option options[] = {
+    {0, 0, 0, 0, "Data", 1},
+    {"data", O_DATA, "FILE...", 0, "Token files (llm.c .bin shards, or raw uint16/uint32) or quoted patterns; - reads records from standard input: "
+     "one record is one global microbatch, each input in declared order, raw little-endian, its first dimension the world's", 0},
+    {"val-data", O_VAL, "FILE...", 0, "Token files to validate on", 0},
+    {"data-dtype", O_DTYPE, "uint16|uint32", 0, "Tokens of files without llm.c's header (default: a name with uint16 or uint32 in it)", 0},
+    {0, 0, 0, 0, "Run", 2},
+    {"steps", O_STEPS, "N", 0, "Train up to step N, counted from the first step of all (default: the schedule's total)", 0},
+    {"seed", O_SEED, "N", 0, "Initial values, order of data, dropout, samples (default 1, or the resumed run's)", 0},
+    {"accumulate", O_ACCUMULATE, "N", 0, "Microbatches a step; needs a build with accumulate > 1", 0},
+    {"threads", O_THREADS, "N", 0, "Threads of a rank, at most as built", 0},
+    {"eval-every", O_EVAL_EVERY, "N", 0, "Validate every N steps and after the last (default: after the last)", 0},
+    {"eval-steps", O_EVAL_STEPS, "N", 0, "Batches a validation; 0 for all there are (default 20)", 0},
+    {"quiet", O_QUIET, 0, 0, "Print errors, validation and samples only", 0},
+    {0, 0, 0, 0, "Optimizer (defaults are the model file's)", 3},
+    {"lr", O_LR, "X", 0, "Learning rate; groups keep their ratio to it", 0},
+    {"warmup", O_WARMUP, "N", 0, "Steps of linear warm-up", 0},
+    {"total", O_TOTAL, "N", 0, "Length of the learning rate's schedule", 0},
+    {"min-ratio", O_MIN_RATIO, "X", 0, "Learning rate at the schedule's end, as a part of the largest", 0},
+    {"betas", O_BETAS, "X,Y", 0, "Adam's decay rates", 0},
+    {"eps", O_EPS, "X", 0, "Adam's epsilon", 0},
+    {"momentum", O_MOMENTUM, "X", 0, "SGD's momentum", 0},
+    {"weight-decay", O_DECAY, "X", 0, "Weight decay; groups without any keep none", 0},
+    {"clip", O_CLIP, "X", 0, "Clip gradients to this global norm; 0 for none", 0},
+    {0, 0, 0, 0, "Files", 4},
+    {"save", O_SAVE, "DIR", 0, "Save the training state there after the last step", 0},
+    {"save-every", O_SAVE_EVERY, "N", 0, "... and every N steps", 0},
+    {"resume", O_RESUME, "DIR", 0, "Go on from a saved state (any world size)", 0},
+    {"weights", O_WEIGHTS, "FILE...", 0, "Begin from these weights (safetensors)", 0},
+    {"export", O_EXPORT, "FILE", 0, "Write the weights after the last step (safetensors)", 0},
+    {"log", O_LOG, "FILE", 0, "Write a JSON line for every step", 0},
+    {0, 0, 0, 0, "Sample", 5},
+    {"sample", O_SAMPLE, "N", 0, "Print N sampled tokens after training", 0},
+    {"prompt", O_PROMPT, "TEXT", 0, "Begin the sample with this (token ids where those are printed)", 0},
+    {"temperature", O_TEMPERATURE, "X", 0, "Sampling temperature; 0 takes the likeliest token (default 1)", 0},
+    {"top-k", O_TOP_K, "N", 0, "Sample among the N likeliest tokens; 0 for all (default)", 0},
+    {"sample-format", O_FORMAT, "bytes|ids", 0, "How tokens are printed (default: bytes up to a vocabulary of 512)", 0},
+    {0, 0, 0, 0, "Looking inside (no bit of the result changes)", 6},
+    {"dump", O_DUMP, "PATTERN", 0, "Copy the tensors of that name out; with --at-step and -o", 0},
+    {"at-step", O_AT_STEP, "N", 0, "The step of --dump, from 1", 0},
+    {"output", 'o', "FILE", 0, "The file of --dump (safetensors)", 0},
+    {"check-finite", O_FINITE, 0, 0, "Stop at the first event that makes an infinity or NaN", 0},
+    {"allow-nan", O_NAN, 0, 0, "Go on when the loss is not finite", 0},
+    {"trace", O_TRACE, "FILE", 0, "Record the time of every event", 0},
+    {"stall-seconds", O_STALL, "X", 0, "Without progress for so long, say who waits for whom and exit 3 (default 300; 0: never)", 0},
+    {"poison", O_POISON, 0, 0, "Overwrite dead bytes with NaNs", 0},
+    {"redzones", O_REDZONES, 0, 0, "Check the guards round every storage", 0},
+    {"interleave", O_INTERLEAVE, "SEED", 0, "Run events in a random legal order", 0},
+    {0},
+};
+
+typedef struct {
+    const sc_build *b;
+    Options o;
+    Names *last; /* the list that further file names belong to */
+    bool at_step, total, clip;
+} Parse;
+
+/* ── values ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static int64_t whole(struct argp_state *s, const char *name, const char *text, int64_t low, int64_t high) {
+    char *end;
+    errno = 0;
+    long long x = strtoll(text, &end, 10);
+    if (errno || end == text || *end || x < low || x > high)
+        argp_error(s, "--%s wants a whole number from %lld%s, not '%s'", name, (long long)low, high < INT64_MAX ? need_text(" to %lld", (long long)high) : "", text);
+    return x;
+}
+
+static double number(struct argp_state *s, const char *name, const char *text, double low, double high) {
+    char *end;
+    double x = strtod(text, &end);
+    if (end == text || *end || !isfinite(x) || x < low || x > high)
+        argp_error(s, "--%s wants a number from %g%s, not '%s'", name, low, isfinite(high) ? need_text(" to %g", high) : "", text);
+    return x;
+}
+
+static void betas(struct argp_state *s, Options *o, const char *text) {
+    char *first = need_text("%s", text), *comma = strchr(first, ',');
+    if (!comma) argp_error(s, "--betas wants two numbers such as 0.9,0.95, not '%s'", text);
+    *comma = 0;
+    o->beta1 = number(s, "betas", first, 0, 1);
+    o->beta2 = number(s, "betas", comma + 1, 0, 1);
+    free(first);
+}
+
+static void add_name(Names *l, char *name) {
+    l->at = realloc(l->at, (size_t)(l->n + 1) * sizeof *l->at);
+    if (!l->at) die("out of memory for arguments");
+    l->at[l->n++] = name;
+}
+
+static int choice(struct argp_state *s, const char *name, const char *text, const char *first, const char *second) {
+    bool is_first = strcmp(text, first) == 0;
+    if (!is_first && strcmp(text, second) != 0) argp_error(s, "--%s wants %s or %s, not '%s'", name, first, second, text);
+    return !is_first;
+}
+
+/* ── options ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static bool parse_number(int key, char *arg, struct argp_state *s, Parse *p) {
+    Options *o = &p->o;
+    const int64_t max = INT64_MAX;
+    switch (key) {
+    case O_STEPS: o->steps = whole(s, "steps", arg, 0, (int64_t)1 << 48); return true;
+    case O_SAVE_EVERY: o->save_every = whole(s, "save-every", arg, 1, max); return true;
+    case O_EVAL_EVERY: o->eval_every = whole(s, "eval-every", arg, 1, max); return true;
+    case O_EVAL_STEPS: o->eval_steps = whole(s, "eval-steps", arg, 0, max); return true;
+    case O_SEED: o->seed = (uint64_t)whole(s, "seed", arg, 0, max), o->has_seed = true; return true;
+    case O_SAMPLE: o->sample = whole(s, "sample", arg, 1, 1 << 30); return true;
+    case O_TOP_K: o->top_k = whole(s, "top-k", arg, 0, 1 << 30); return true;
+    case O_TEMPERATURE: o->temperature = number(s, "temperature", arg, 0, 1000); return true;
+    case O_ACCUMULATE: o->accumulate = (int)whole(s, "accumulate", arg, 1, 1 << 20); return true;
+    case O_THREADS: o->threads = (int)whole(s, "threads", arg, 1, 1 << 20); return true;
+    case O_LR: o->lr = number(s, "lr", arg, 0, INFINITY); return true;
+    case O_WARMUP: o->warmup = whole(s, "warmup", arg, 0, max); return true;
+    case O_TOTAL: o->total = whole(s, "total", arg, 1, max), p->total = true; return true;
+    case O_MIN_RATIO: o->min_ratio = number(s, "min-ratio", arg, 0, 1); return true;
+    case O_BETAS: betas(s, o, arg); return true;
+    case O_EPS: o->eps = number(s, "eps", arg, 0, INFINITY); return true;
+    case O_MOMENTUM: o->momentum = number(s, "momentum", arg, 0, 1); return true;
+    case O_DECAY: o->weight_decay = number(s, "weight-decay", arg, 0, INFINITY); return true;
+    case O_CLIP: o->clip = number(s, "clip", arg, 0, INFINITY); return true;
+    case O_INTERLEAVE: o->debug.interleave = whole(s, "interleave", arg, 0, max); return true;
+    case O_AT_STEP: o->debug.dump_step = whole(s, "at-step", arg, 1, max), p->at_step = true; return true;
+    case O_STALL: o->debug.stall_s = number(s, "stall-seconds", arg, 0, 1e9); return true;
+    }
+    return false;
+}
+
+static bool parse_files(int key, char *arg, struct argp_state *s, Parse *p) {
+    Options *o = &p->o;
+    switch (key) {
+    case O_DATA: add_name(p->last = &o->data, arg); return true;
+    case O_VAL: add_name(p->last = &o->val_data, arg); return true;
+    case O_WEIGHTS: add_name(p->last = &o->weights, arg); return true;
+    case O_DTYPE: o->data_width = choice(s, "data-dtype", arg, "uint16", "uint32") ? 4 : 2; return true;
+    case O_SAVE: o->save = arg; return true;
+    case O_RESUME: o->resume = arg; return true;
+    case O_EXPORT: o->export_path = arg; return true;
+    case O_LOG: o->log = arg; return true;
+    case O_PROMPT: o->prompt = arg; return true;
+    case O_FORMAT: o->sample_ids = choice(s, "sample-format", arg, "bytes", "ids"); return true;
+    case O_DUMP: o->debug.dump_pattern = arg; return true;
+    case 'o': o->debug.dump_path = arg; return true;
+    case O_TRACE: o->debug.trace_path = arg; return true;
+    }
+    return false;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *s) {
+    Parse *p = s->input;
+    if (parse_number(key, arg, s, p) || parse_files(key, arg, s, p)) return 0;
+    switch (key) {
+    case O_QUIET: p->o.quiet = true; return 0;
+    case O_NAN: p->o.allow_nan = true; return 0;
+    case O_POISON: p->o.debug.poison = true; return 0;
+    case O_REDZONES: p->o.debug.redzones = true; return 0;
+    case O_FINITE: p->o.debug.check_finite = true; return 0;
+    case ARGP_KEY_ARG:
+        if (!p->last) argp_error(s, "'%s' belongs to no option; files follow --data, --val-data or --weights", arg);
+        add_name(p->last, arg);
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+/* ── what belongs together, what the build can do ──────────────────────────────────────────────────────────────────── */
+static void check_usage(const Parse *p) {
+    const Options *o = &p->o;
+    for (int i = 0; i < o->data.n; i++)
+        if (strcmp(o->data.at[i], "-") == 0 && o->data.n > 1) die_usage("--data - stands alone: records or files, not both");
+    if (o->resume && o->weights.n) die_usage("--resume restores the weights too: give it or --weights, not both");
+    if (o->save_every && !o->save) die_usage("--save-every needs --save DIR");
+    if (o->eval_every && !o->val_data.n) die_usage("--eval-every needs --val-data FILE...");
+    if (o->prompt && !o->sample) die_usage("--prompt needs --sample N");
+    if (o->debug.dump_pattern && (!p->at_step || !o->debug.dump_path)) die_usage("--dump needs --at-step N and -o FILE");
+    if (!o->debug.dump_pattern && (p->at_step || o->debug.dump_path)) die_usage("--at-step and -o belong to --dump PATTERN");
+    if (o->steps > 0 && !o->data.n) die_usage("--steps %lld needs --data FILE... (or --data - for records)", (long long)o->steps);
+    if (!o->data.n && !o->val_data.n && !o->sample && !o->export_path && !o->save)
+        die_usage("nothing to do: give --data FILE... to train (-h lists all options)");
+    if (o->data.n && o->steps < 0 && o->total <= 0) die_usage("how long? the model's schedule has no total: give --steps N");
+}
+
+static void check_accumulate(const sc_build *b, const Options *o) {
+    if (b->accumulate == 1 && o->accumulate > 1)
+        die("--accumulate %d: this binary was built to take one microbatch a step; build it with `accumulate` > 1 in the model file",
+            o->accumulate);
+    if (b->accumulate > 1 && o->accumulate < 2)
+        die("--accumulate 1: this binary was built to accumulate, with at least 2 microbatches a step; build it with `accumulate = 1`");
+}
+
+static void check_build(const sc_build *b, const Options *o) {
+    check_accumulate(b, o);
+    if (o->threads > b->threads)
+        die("--threads %d: the workspaces of this binary are for %d threads a rank; build it with --threads %d", o->threads, b->threads, o->threads);
+    if (b->clip == 0 && o->clip > 0)
+        die("--clip %g: this binary was built without clipping; build it with `clip_grad_norm` in the model file", o->clip);
+    if (strcmp(b->optimizer, "sgd") == 0 && b->momentum == 0 && o->momentum > 0)
+        die("--momentum %g: this binary was built without momentum; build it with optim.SGD { momentum = ... }", o->momentum);
+    if (o->sample && b->logits_program < 0)
+        die("--sample: this model has no sample program; give nn.training a `sample` function that returns logits");
+}
+
+static Options defaults(const sc_build *b) {
+    return (Options){
+        .steps = -1, .eval_steps = 20, .seed = 1, .sample_ids = -1, .temperature = 1, .accumulate = b->accumulate, .threads = b->threads,
+        .lr = b->ngroups ? b->groups[0].lr : 0, .weight_decay = b->ngroups ? b->groups[0].weight_decay : 0,
+        .beta1 = b->beta1, .beta2 = b->beta2, .eps = b->eps, .momentum = b->momentum, .clip = b->clip,
+        .warmup = b->warmup, .total = b->total, .min_ratio = b->min_ratio,
+        .debug = {.interleave = -1, .stall_s = 300},
+    };
+}
+
+Options args_parse(const sc_build *b, int argc, char **argv) {
+    char *doc = need_text("Trains %s, as %s was compiled: %d ranks on %s.\vFor example:\n  %s --data 'train*.bin' --val-data val.bin --steps 1000 "
+                          "--save state --log log.jsonl\n  %s --resume state --steps 2000 --data 'train*.bin' --save state\n  %s --resume state --sample 200 --prompt 'Once'",
+                          b->name, b->model_file, b->world, b->target, argv[0], argv[0], argv[0]);
+    const struct argp argp = {.options = options, .parser = parse_option, .doc = doc};
+    Parse p = {.b = b, .o = defaults(b)};
+    argp_err_exit_status = EXIT_USAGE;
+    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &p);
+    p.o.records = p.o.data.n == 1 && strcmp(p.o.data.at[0], "-") == 0;
+    check_usage(&p);
+    check_build(b, &p.o);
+    if (p.o.steps < 0) p.o.steps = p.o.data.n ? p.o.total : 0;
+    if (p.o.total <= 0) p.o.total = p.o.steps;
+    free(doc);
+    return p.o;
+}

@@ -1,0 +1,38 @@
+/* The command line of a training program.
+ * Relies on: argp, sc.h.
+ * Relied on by: main, train. */
+#ifndef HOST_ARGS_H
+#define HOST_ARGS_H
+
+#include "../target.h"
+
+typedef struct {
+    char **at;
+    int n;
+} Names;
+
+typedef struct {
+    Names data, val_data, weights;
+    int data_width;        /* bytes a token of raw files; 0: by their names */
+    bool records;          /* --data - */
+    int64_t steps;         /* -1: not given */
+    const char *save, *resume, *export_path, *log;
+    int64_t save_every, eval_every, eval_steps;
+    bool has_seed;
+    uint64_t seed;
+    int64_t sample;        /* tokens; 0: none */
+    const char *prompt;
+    int sample_ids;        /* -1: by the vocabulary, 0 bytes, 1 ids */
+    double temperature;
+    int64_t top_k;         /* 0: all */
+    int accumulate, threads;
+    double lr, beta1, beta2, eps, momentum, weight_decay, clip, min_ratio;
+    int64_t warmup, total;
+    bool quiet, allow_nan;
+    sc_debug debug;
+} Options;
+
+/* Defaults come from the build. Usage errors end in exit 2, what the build cannot do in exit 1. */
+Options args_parse(const sc_build *b, int argc, char **argv);
+
+#endif

@@ -1,0 +1,61 @@
+/* Files written aside and renamed.
+ * Relies on: POSIX files.
+ * Relied on by: checkpoint, weights. */
+#include "aside.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+void aside_open(Aside *a, char *path, char *temp, uint8_t *buffer) {
+    *a = (Aside){.path = path, .temp = temp, .buffer = buffer};
+    a->fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (a->fd < 0) a->error = errno;
+}
+
+static void put_all(Aside *a, const uint8_t *p, size_t n) {
+    while (n && !a->error) {
+        ssize_t k = write(a->fd, p, n);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) {
+            a->error = k < 0 ? errno : ENOSPC;
+            return;
+        }
+        p += k;
+        n -= (size_t)k;
+    }
+}
+
+static void flush(Aside *a) {
+    put_all(a, a->buffer, a->n);
+    a->n = 0;
+}
+
+void aside_write(Aside *a, const void *p, size_t n) {
+    if (a->error) return;
+    if (a->n + n > ASIDE_BUFFER) flush(a);
+    if (n > ASIDE_BUFFER) {
+        put_all(a, p, n);
+        return;
+    }
+    memcpy(a->buffer + a->n, p, n);
+    a->n += n;
+}
+
+int aside_commit(Aside *a) {
+    if (!a->error) flush(a);
+    if (!a->error && fsync(a->fd) != 0 && errno != EINVAL && errno != EROFS) a->error = errno;
+    if (a->fd >= 0 && close(a->fd) != 0 && !a->error) a->error = errno;
+    if (!a->error && rename(a->temp, a->path) != 0) a->error = errno;
+    if (a->error && a->fd >= 0) unlink(a->temp);
+    a->fd = -1;
+    return a->error;
+}
+
+void aside_abort(Aside *a) {
+    if (a->fd < 0) return;
+    close(a->fd);
+    unlink(a->temp);
+    a->fd = -1;
+}

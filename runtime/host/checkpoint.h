@@ -1,0 +1,35 @@
+/* The training state on disk. A folder DIR holds DIR/index.json and the folder that it names:
+ *   DIR/step-00000010/rank-0.safetensors ...   tensors "layers.0.mlp.up.weight@[begin,end)#master"
+ * index.json is replaced last, by a rename: at every moment it names a complete state.
+ * Relies on: state, safetensors, aside, jansson, target.
+ * Relied on by: train, main. */
+#ifndef HOST_CHECKPOINT_H
+#define HOST_CHECKPOINT_H
+
+#include "safetensors.h"
+#include "state.h"
+
+typedef struct {
+    int64_t step, position; /* steps done; samples seen */
+    uint64_t seed;
+    int64_t adam_step, global_batch;
+} Progress;
+
+/* ── saving ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+typedef struct Saver Saver;
+/* Before ranks start: makes the folder where it is missing, and dies when it cannot be written or is someone else's. */
+void saver_check(const char *dir);
+Saver *saver_new(const sc_build *b, const char *dir, int rank); /* allocates all that saving needs */
+/* All ranks. A failure leaves the state saved before, and ends the run with one message. */
+void saver_save(Saver *s, sc_rank *r, const Progress *p);
+
+/* ── resuming ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+typedef struct Checkpoint Checkpoint;
+/* Before ranks start: reads the index and every header; dies unless each element that the build needs is there. */
+Checkpoint *checkpoint_open(const sc_build *b, const char *dir);
+const Progress *checkpoint_progress(const Checkpoint *c);
+int checkpoint_world(const Checkpoint *c);
+void checkpoint_load(const Checkpoint *c, sc_rank *r); /* what this rank's slices hold */
+void checkpoint_close(Checkpoint *c);
+
+#endif

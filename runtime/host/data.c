@@ -1,0 +1,230 @@
+/* Token files. llm.c: a header of 256 int32 (magic, version, tokens), then tokens: magic 20240520 version 1 holds uint16,
+ * magic 20240801 version 7 uint32. nanoGPT: raw tokens. Files are read with pread, so one that shrinks under a run gives
+ * a message and not a signal.
+ * Relies on: shuffle, die.
+ * Relied on by: loader, main, the fuzzer. */
+#include "data.h"
+#include "die.h"
+#include "shuffle.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAGIC_UINT16 = 20240520, VERSION_UINT16 = 1, MAGIC_UINT32 = 20240801, VERSION_UINT32 = 7, CHUNK = 1 << 16 };
+
+#define WRONG(...) (snprintf(error, DATA_ERROR, __VA_ARGS__), false)
+
+static bool read_at(int fd, void *dst, uint64_t n, uint64_t at) {
+    for (uint64_t k = 0; k < n;) {
+        ssize_t got = pread(fd, (char *)dst + k, n - k, (off_t)(at + k));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        k += (uint64_t)got;
+    }
+    return true;
+}
+
+/* ── one file ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static int width_of_name(const char *path) {
+    const char *base = strrchr(path, '/');
+    base = base ? base + 1 : path;
+    if (strstr(base, "uint16") || strstr(base, ".u16")) return 2;
+    return strstr(base, "uint32") || strstr(base, ".u32") ? 4 : 0;
+}
+
+static bool raw_file(TokenFile *f, uint64_t size, int width, const int32_t head[3], char *error) {
+    f->width = width ? width : width_of_name(f->path);
+    if (!f->width)
+        return WRONG("not an llm.c token file (it begins with %d, not %d or %d); if it holds raw tokens say --data-dtype "
+                     "uint16 or uint32; `shardc data FILE... -o train.bin` makes tokens from text",
+                     head[0], MAGIC_UINT16, MAGIC_UINT32);
+    if (size % (uint64_t)f->width)
+        return WRONG("its %llu bytes are not a whole number of uint%d tokens: truncated, or another --data-dtype",
+                     (unsigned long long)size, f->width * 8);
+    f->tokens = size / (uint64_t)f->width;
+    return true;
+}
+
+static bool llmc_file(TokenFile *f, uint64_t size, const int32_t head[3], char *error) {
+    int version = head[0] == MAGIC_UINT16 ? VERSION_UINT16 : VERSION_UINT32;
+    f->width = head[0] == MAGIC_UINT16 ? 2 : 4;
+    f->at = BIN_HEADER;
+    if (head[1] != version)
+        return WRONG("an llm.c token file of version %d; this program reads version %d: write it again with llm.c's current "
+                     "scripts or `shardc data`",
+                     head[1], version);
+    if (head[2] < 0) return WRONG("its header claims %d tokens: damaged", head[2]);
+    f->tokens = (uint64_t)head[2];
+    uint64_t expect = BIN_HEADER + f->tokens * (uint64_t)f->width;
+    if (size != expect)
+        return WRONG("its header says %llu tokens of uint%d, which is %llu bytes, but it has %llu: %s",
+                     (unsigned long long)f->tokens, f->width * 8, (unsigned long long)expect, (unsigned long long)size,
+                     size < expect ? "truncated; copy it again" : "something was appended; write it again");
+    return true;
+}
+
+static bool check_file(TokenFile *f, int width, char *error) {
+    struct stat st;
+    int32_t head[3] = {0};
+    if (fstat(f->fd, &st) != 0) return WRONG("cannot read it: %s", strerror(errno));
+    if (S_ISDIR(st.st_mode)) return WRONG("a folder, not a file; quote a pattern such as 'DIR/*.bin'");
+    if (!S_ISREG(st.st_mode)) return WRONG("not a regular file; records from a pipe come with --data -");
+    uint64_t size = (uint64_t)st.st_size;
+    f->device = st.st_dev;
+    f->inode = st.st_ino;
+    if (size == 0) return WRONG("an empty file");
+    if (!read_at(f->fd, head, size < sizeof head ? size : sizeof head, 0)) return WRONG("cannot read it: %s", strerror(errno));
+    if (head[0] != MAGIC_UINT16 && head[0] != MAGIC_UINT32) return raw_file(f, size, width, head, error);
+    if (size < BIN_HEADER) return WRONG("%llu bytes, less than an llm.c header: truncated", (unsigned long long)size);
+    return llmc_file(f, size, head, error);
+}
+
+bool token_file_open(TokenFile *f, const char *path, int width, char error[DATA_ERROR]) {
+    *f = (TokenFile){.fd = open(path, O_RDONLY | O_CLOEXEC)};
+    if (f->fd < 0) return WRONG("cannot open it: %s", strerror(errno));
+    f->path = need_text("%s", path);
+    if (check_file(f, width, error)) return true;
+    token_file_close(f);
+    return false;
+}
+
+void token_file_close(TokenFile *f) {
+    if (f->fd >= 0) close(f->fd);
+    free(f->path);
+    *f = (TokenFile){.fd = -1};
+}
+
+bool token_read(const TokenFile *f, uint64_t at, int64_t n, uint32_t *out) {
+    if (at + (uint64_t)n > f->tokens) return false;
+    void *raw = f->width == 2 ? (void *)((uint16_t *)out + n) : out; /* the upper half; widened upwards below */
+    if (!read_at(f->fd, raw, (uint64_t)n * (uint64_t)f->width, f->at + at * (uint64_t)f->width)) return false;
+    const uint16_t *half = (const uint16_t *)raw;
+    if (f->width == 2)
+        for (int64_t i = 0; i < n; i++) {
+            uint16_t token;
+            memcpy(&token, half + i, sizeof token);
+            memcpy(out + i, &(uint32_t){token}, sizeof *out);
+        }
+    return true;
+}
+
+/* ── several files ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+static bool known(const TokenSet *s, const TokenFile *f) {
+    for (int i = 0; i < s->n; i++)
+        if (s->files[i].device == f->device && s->files[i].inode == f->inode) return true;
+    return false;
+}
+
+static void add_file(TokenSet *s, const char *path, int width) {
+    char error[DATA_ERROR];
+    TokenFile f;
+    if (!token_file_open(&f, path, width, error)) die("%s: %s", path, error);
+    if (known(s, &f)) {
+        token_file_close(&f);
+        return;
+    }
+    f.first = s->windows;
+    f.windows = f.tokens >= (uint64_t)s->span ? (int64_t)(f.tokens - (uint64_t)s->span) / s->stride + 1 : 0;
+    s->windows += f.windows;
+    s->tokens += f.tokens;
+    s->files = realloc(s->files, (size_t)(s->n + 1) * sizeof f);
+    if (!s->files) die("out of memory for a list of files");
+    s->files[s->n++] = f;
+}
+
+/* A name that exists is taken as it is, patterns characters and all. */
+static void add_pattern(TokenSet *s, const char *pattern, int width) {
+    glob_t g;
+    if (access(pattern, F_OK) == 0) {
+        add_file(s, pattern, width);
+        return;
+    }
+    int rc = glob(pattern, GLOB_TILDE, NULL, &g);
+    if (rc == GLOB_NOSPACE) die("out of memory for the files of '%s'", pattern);
+    if (rc != 0) die("%s: no such file; --data takes files, quoted patterns such as 'data/*.bin', or - for records", pattern);
+    for (size_t i = 0; i < g.gl_pathc; i++) add_file(s, g.gl_pathv[i], width);
+    globfree(&g);
+}
+
+static void allow_many_files(void) {
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) != 0) return;
+    l.rlim_cur = l.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &l);
+}
+
+TokenSet token_set_open(char *const *patterns, int n, int width, int64_t span, int64_t stride) {
+    TokenSet s = {.span = span, .stride = stride};
+    allow_many_files();
+    for (int i = 0; i < n; i++) add_pattern(&s, patterns[i], width);
+    return s;
+}
+
+void token_set_close(TokenSet *s) {
+    for (int i = 0; i < s->n; i++) token_file_close(&s->files[i]);
+    free(s->files);
+    *s = (TokenSet){0};
+}
+
+bool token_sets_share(const TokenSet *a, const TokenSet *b, const char **path) {
+    for (int i = 0; i < a->n; i++)
+        if (known(b, &a->files[i])) {
+            *path = a->files[i].path;
+            return true;
+        }
+    return false;
+}
+
+static void scan_file(const TokenFile *f, int64_t limit, uint32_t *buffer) {
+    for (uint64_t at = 0; at < f->tokens; at += CHUNK) {
+        int64_t n = f->tokens - at < CHUNK ? (int64_t)(f->tokens - at) : CHUNK;
+        if (!token_read(f, at, n, buffer)) die("%s: cannot read token %llu: %s", f->path, (unsigned long long)at, strerror(errno));
+        uint32_t largest = 0;
+        for (int64_t i = 0; i < n; i++) largest = buffer[i] > largest ? buffer[i] : largest;
+        if (largest < limit) continue;
+        for (int64_t i = 0; i < n; i++)
+            if (buffer[i] >= limit)
+                die("%s: token %llu is %u, but the model's vocabulary ends at %lld: another tokenizer, or another --data-dtype; "
+                    "or build with a larger `vocab`",
+                    f->path, (unsigned long long)(at + (uint64_t)i), buffer[i], (long long)(limit - 1));
+    }
+}
+
+void token_set_scan(const TokenSet *s, int64_t limit) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < s->n; i++) bytes += s->files[i].tokens * (uint64_t)s->files[i].width;
+    if (limit <= 0 || bytes > SCAN_BYTES) return;
+    uint32_t *buffer = need(CHUNK, sizeof *buffer);
+    for (int i = 0; i < s->n; i++)
+        if (s->files[i].width == 4 || limit <= UINT16_MAX) scan_file(&s->files[i], limit, buffer);
+    free(buffer);
+}
+
+/* ── windows ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static const TokenFile *file_of(const TokenSet *s, int64_t window) {
+    int lo = 0, hi = s->n - 1;
+    while (lo < hi) { /* the last file whose first window is not above; empty files have none and lose to the next */
+        int mid = (lo + hi + 1) / 2;
+        if (s->files[mid].first <= window) lo = mid;
+        else hi = mid - 1;
+    }
+    while (s->files[lo].windows == 0) lo--;
+    return &s->files[lo];
+}
+
+void token_window(const TokenSet *s, int64_t window, uint32_t *out, const TokenFile **file, uint64_t *at) {
+    const TokenFile *f = file_of(s, window);
+    *file = f;
+    *at = (uint64_t)((window - f->first) * s->stride);
+    if (!token_read(f, *at, s->span, out)) die("%s: cannot read token %llu: the file was cut short during the run", f->path, (unsigned long long)*at);
+}
+
+int64_t token_order(const TokenSet *s, uint64_t seed, int64_t sample) {
+    return shuffle_at(seed, (uint64_t)(sample / s->windows), s->windows, sample % s->windows);
+}

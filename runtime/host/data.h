@@ -1,0 +1,46 @@
+/* Token files: llm.c shards and raw uint16/uint32, cut into windows.
+ * Relies on: shuffle, die.
+ * Relied on by: loader, main (checks before any rank starts), the fuzzer. */
+#ifndef HOST_DATA_H
+#define HOST_DATA_H
+
+#include "../sc.h"
+
+enum { DATA_ERROR = 512, BIN_HEADER = 256 * 4 };
+
+typedef struct {
+    char *path;
+    int fd, width;         /* width: bytes a token, 2 or 4 */
+    uint64_t tokens, at;   /* at: byte offset of the first token */
+    uint64_t device, inode;
+    int64_t first, windows; /* windows of this file are first .. first + windows - 1 of the set */
+} TokenFile;
+
+typedef struct {
+    TokenFile *files;
+    int n;
+    uint64_t tokens;
+    int64_t span, stride, windows; /* a window is `span` tokens; the next one begins `stride` later */
+} TokenSet;
+
+/* Opens and checks one file. width 0: raw files are refused unless their name says uint16 or uint32. False: `error` says
+ * what was found and the remedy, without the path. */
+bool token_file_open(TokenFile *f, const char *path, int width, char error[DATA_ERROR]);
+void token_file_close(TokenFile *f);
+bool token_read(const TokenFile *f, uint64_t at, int64_t n, uint32_t *out); /* false: the file became shorter */
+
+/* Expands the patterns (each sorted, a file named twice counts once), opens all, cuts windows. Dies on what is wrong. */
+TokenSet token_set_open(char *const *patterns, int n, int width, int64_t span, int64_t stride);
+void token_set_close(TokenSet *s);
+bool token_sets_share(const TokenSet *a, const TokenSet *b, const char **path); /* a file that is in both */
+
+/* Reads every token of a set of at most SCAN_BYTES and dies at the first that is not below `limit`. */
+enum { SCAN_BYTES = 256 << 20 };
+void token_set_scan(const TokenSet *s, int64_t limit);
+
+/* The tokens of a window. *file and *at tell where they come from. */
+void token_window(const TokenSet *s, int64_t window, uint32_t *out, const TokenFile **file, uint64_t *at);
+/* The window that is global sample `sample` of a run: epochs in the random order of (seed, epoch). */
+int64_t token_order(const TokenSet *s, uint64_t seed, int64_t sample);
+
+#endif

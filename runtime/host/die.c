@@ -1,0 +1,79 @@
+/* Messages of the training program. All ranks may find the same mistake at once: the first to claim the shared flag
+ * prints, the others wait until it has, then leave with the same code.
+ * Relies on: shared anonymous memory.
+ * Relied on by: everything in runtime/host. */
+#include "die.h"
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum { FREE, PRINTING, PRINTED };
+
+static const char *program = "shardc";
+static _Atomic int *flag;
+
+void die_init(const char *name) {
+    program = name;
+    void *page = mmap(NULL, sizeof *flag, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    flag = page == MAP_FAILED ? NULL : page;
+}
+
+static bool claim(void) {
+    int expected = FREE;
+    return !flag || atomic_compare_exchange_strong(flag, &expected, PRINTING);
+}
+
+/* A rank that left before the printer is done would have the launcher end the printer. */
+static void wait_printed(void) {
+    const struct timespec pause = {0, 1000000};
+    for (int i = 0; i < 2000 && atomic_load(flag) != PRINTED; i++) nanosleep(&pause, NULL);
+}
+
+_Noreturn static void leave(int code, const char *fmt, va_list ap) {
+    if (claim()) {
+        fflush(stdout);
+        fprintf(stderr, "%s: ", program);
+        vfprintf(stderr, fmt, ap);
+        fputc('\n', stderr);
+        if (flag) atomic_store(flag, PRINTED);
+    } else {
+        wait_printed();
+    }
+    exit(code);
+}
+
+#define LEAVE(code)    \
+    va_list ap;        \
+    va_start(ap, fmt); \
+    leave(code, fmt, ap)
+
+_Noreturn void die(const char *fmt, ...) { LEAVE(EXIT_INPUT); }
+_Noreturn void die_usage(const char *fmt, ...) { LEAVE(EXIT_USAGE); }
+_Noreturn void die_check(const char *fmt, ...) { LEAVE(EXIT_CHECK); }
+
+void note(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(stderr, "%s: note: ", program);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+}
+
+void *need(size_t n, size_t size) {
+    void *p = calloc(n ? n : 1, size ? size : 1);
+    if (!p) die("out of memory for %zu x %zu bytes of host buffers", n, size);
+    return p;
+}
+
+char *need_text(const char *fmt, ...) {
+    char *s = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    if (vasprintf(&s, fmt, ap) < 0) die("out of memory for a line of text");
+    va_end(ap);
+    return s;
+}

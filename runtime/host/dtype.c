@@ -1,0 +1,117 @@
+/* Element types on the host side. Narrow floats go through double: every one of them is exact there, so one rounding to
+ * nearest even at the end is the correct one.
+ * Relies on: IEEE 754 doubles.
+ * Relied on by: safetensors, weights, checkpoint, records, sample. */
+#include "dtype.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct {
+    const char *name, *st;
+    int size, mantissa, bias; /* mantissa bits and exponent bias of floats narrower than fp32; 0: not one */
+    bool is_float, is_integer, no_infinity;
+} Kind;
+
+static const Kind kinds[HOST_DTYPES] = {
+    [FP32] = {"fp32", "F32", 4, 0, 0, true, false, false},
+    [BF16] = {"bf16", "BF16", 2, 7, 127, true, false, false},
+    [FP16] = {"fp16", "F16", 2, 10, 15, true, false, false},
+    [FP64] = {"fp64", "F64", 8, 0, 0, true, false, false},
+    [FP8_E4M3] = {"fp8_e4m3", "F8_E4M3", 1, 3, 7, true, false, true},
+    [FP8_E5M2] = {"fp8_e5m2", "F8_E5M2", 1, 2, 15, true, false, false},
+    [INT32] = {"int32", "I32", 4, 0, 0, false, true, false},
+    [INT64] = {"int64", "I64", 8, 0, 0, false, true, false},
+    [BOOL] = {"bool", "BOOL", 1, 0, 0, false, false, false},
+};
+
+int host_dtype_size(sc_dtype d) { return kinds[d].size; }
+const char *host_dtype_name(sc_dtype d) { return kinds[d].name; }
+const char *host_dtype_st(sc_dtype d) { return kinds[d].st; }
+bool host_dtype_float(sc_dtype d) { return kinds[d].is_float; }
+bool host_dtype_integer(sc_dtype d) { return kinds[d].is_integer; }
+
+/* ── narrow floats ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+static double widen(const Kind *k, unsigned bits) {
+    unsigned width = (unsigned)k->size * 8, m = bits & ((1u << k->mantissa) - 1);
+    unsigned top = (1u << (width - 1 - (unsigned)k->mantissa)) - 1, e = bits >> k->mantissa & top;
+    double sign = bits >> (width - 1) ? -1 : 1;
+    if (e == top && k->no_infinity && m == (1u << k->mantissa) - 1) return NAN;
+    if (e == top && !k->no_infinity) return m ? NAN : sign * INFINITY;
+    if (e == 0) return sign * ldexp(m, 1 - k->bias - k->mantissa);
+    return sign * ldexp(m + (1u << k->mantissa), (int)e - k->bias - k->mantissa);
+}
+
+static unsigned narrow(const Kind *k, double x) {
+    unsigned width = (unsigned)k->size * 8, top = (1u << (width - 1 - (unsigned)k->mantissa)) - 1;
+    unsigned sign = signbit(x) ? 1u << (width - 1) : 0, full = (1u << k->mantissa) - 1;
+    unsigned infinity = sign | top << k->mantissa, nan = infinity | (k->no_infinity ? full : 1u << (k->mantissa - 1));
+    if (isnan(x)) return nan;
+    if (isinf(x)) return k->no_infinity ? nan : infinity;
+    int e;
+    frexp(x, &e); /* x = f × 2^e, f in [1/2, 1) */
+    int exponent = e - 1 < 1 - k->bias ? 1 - k->bias : e - 1;
+    double scaled = nearbyint(ldexp(fabs(x), k->mantissa - exponent)); /* mantissa with its leading one */
+    unsigned m = (unsigned)scaled, biased = (unsigned)(exponent + k->bias);
+    if (m >> (k->mantissa + 1)) m >>= 1, biased++;
+    if (!(m >> k->mantissa)) biased = 0; /* subnormal or zero */
+    unsigned bits = biased << k->mantissa | (m & full);
+    bool over = k->no_infinity ? bits >= (top << k->mantissa | full) : biased >= top;
+    return over ? (k->no_infinity ? nan : infinity) : sign | bits;
+}
+
+/* ── elements ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static unsigned load_bits(int size, const void *p, int64_t i) {
+    return size == 1 ? ((const uint8_t *)p)[i] : ((const uint16_t *)p)[i];
+}
+
+double host_get(sc_dtype d, const void *p, int64_t i) {
+    switch (d) {
+    case FP32: return ((const float *)p)[i];
+    case FP64: return ((const double *)p)[i];
+    case INT32:
+    case INT64:
+    case BOOL: return (double)host_get_int(d, p, i);
+    default: return widen(&kinds[d], load_bits(kinds[d].size, p, i));
+    }
+}
+
+void host_put(sc_dtype d, void *p, int64_t i, double x) {
+    switch (d) {
+    case FP32: ((float *)p)[i] = (float)x; break;
+    case FP64: ((double *)p)[i] = x; break;
+    case INT32:
+    case INT64:
+    case BOOL: host_put_int(d, p, i, (int64_t)x); break;
+    default:
+        if (kinds[d].size == 1) ((uint8_t *)p)[i] = (uint8_t)narrow(&kinds[d], x);
+        else ((uint16_t *)p)[i] = (uint16_t)narrow(&kinds[d], x);
+    }
+}
+
+int64_t host_get_int(sc_dtype d, const void *p, int64_t i) {
+    if (d == INT32) return ((const int32_t *)p)[i];
+    if (d == INT64) return ((const int64_t *)p)[i];
+    if (d == BOOL) return ((const uint8_t *)p)[i];
+    return (int64_t)host_get(d, p, i);
+}
+
+void host_put_int(sc_dtype d, void *p, int64_t i, int64_t x) {
+    if (d == INT32) ((int32_t *)p)[i] = (int32_t)x;
+    else if (d == INT64) ((int64_t *)p)[i] = x;
+    else if (d == BOOL) ((uint8_t *)p)[i] = x != 0;
+    else host_put(d, p, i, (double)x);
+}
+
+/* bf16 weights into fp32 and back are what people load and save: worth a loop without doubles. */
+static void bf16_to_fp32(uint32_t *dst, const uint16_t *src, int64_t n) {
+    for (int64_t i = 0; i < n; i++) dst[i] = (uint32_t)src[i] << 16;
+}
+
+void host_convert(sc_dtype to, void *dst, sc_dtype from, const void *src, int64_t n) {
+    if (to == from) memcpy(dst, src, (size_t)n * (size_t)kinds[to].size);
+    else if (to == FP32 && from == BF16) bf16_to_fp32(dst, src, n);
+    else if (kinds[to].is_integer && !kinds[from].is_float)
+        for (int64_t i = 0; i < n; i++) host_put_int(to, dst, i, host_get_int(from, src, i));
+    else
+        for (int64_t i = 0; i < n; i++) host_put(to, dst, i, host_get(from, src, i));
+}

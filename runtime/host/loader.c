@@ -1,0 +1,125 @@
+/* Inputs of a microbatch. Global sample ((step × A + micro) × world + rank) × batch + row goes to that row of that rank:
+ * every world size with the same global batch sees the same samples in the same step, and no two ranks share one.
+ * Relies on: data (windows, order), records.
+ * Relied on by: train. */
+#include "loader.h"
+#include "die.h"
+#include "dtype.h"
+#include <string.h>
+
+static bool from_tokens(const sc_input_info *in) { return in->from && strcmp(in->from, "tokens") == 0; }
+
+int64_t input_numel(const sc_input_info *in) {
+    int64_t n = 1;
+    for (int d = 0; d < in->dims; d++) n *= in->shape[d];
+    return n;
+}
+
+static int64_t length_of(const sc_input_info *in) { return in->dims ? in->shape[in->dims - 1] : 1; }
+static int64_t rows_of(const sc_input_info *in) { return in->dims > 1 ? in->shape[0] : 1; }
+
+/* ── layout ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void check_token_input(const Layout *l, const sc_input_info *in) {
+    if (in->dims < 1 || in->dims > 2 || !host_dtype_integer(in->dtype))
+        die("input '%s' comes from tokens but is %s of %d dimensions; write nn.input(\"int32\", {batch, length}, ...)", in->name,
+            host_dtype_name(in->dtype), in->dims);
+    if (l->batch && l->batch != rows_of(in))
+        die("input '%s' has %lld rows, an earlier one has %lld: inputs from tokens share their batch", in->name,
+            (long long)rows_of(in), (long long)l->batch);
+}
+
+/* Windows follow each other so that what one input sees last the input with the next shift sees next: for a language
+ * model (shifts 0 and 1), every token is a target once. */
+static int64_t smallest_gap(const sc_build *b) {
+    int64_t gap = 0;
+    for (int i = 0; i < b->ninputs; i++)
+        for (int k = 0; k < b->ninputs; k++) {
+            int64_t d = b->inputs[k].shift - b->inputs[i].shift;
+            bool both = from_tokens(&b->inputs[i]) && from_tokens(&b->inputs[k]);
+            if (both && d > 0 && (!gap || d < gap)) gap = d;
+        }
+    return gap;
+}
+
+static void add_token_input(Layout *l, const sc_input_info *in) {
+    check_token_input(l, in);
+    l->batch = rows_of(in);
+    if (in->shift + length_of(in) > l->span) l->span = in->shift + length_of(in);
+    if (in->limit && (!l->limit || in->limit < l->limit)) l->limit = in->limit;
+}
+
+Layout layout_of(const sc_build *b) {
+    Layout l = {0};
+    for (int i = 0; i < b->ninputs; i++) {
+        const sc_input_info *in = &b->inputs[i];
+        if (in->sample_only) continue;
+        if (from_tokens(in)) add_token_input(&l, in);
+        else if (!l.not_token) l.not_token = in->name;
+        if (!l.tokens && host_dtype_integer(in->dtype)) l.tokens = input_numel(in);
+    }
+    if (!l.limit && b->logits_program >= 0) l.limit = b->logits_shape[2];
+    l.stride = l.span - smallest_gap(b);
+    if (l.stride < 1) l.stride = 1;
+    for (int i = 0; i < b->ninputs && !l.batch; i++)
+        if (!b->inputs[i].sample_only && b->inputs[i].dims) l.batch = b->inputs[i].shape[0];
+    if (!l.batch) l.batch = 1;
+    return l;
+}
+
+/* ── filling ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+Loader loader_new(const sc_build *b, const TokenSet *set, Records *records, uint64_t seed, bool shuffled) {
+    Loader l = {.b = b, .set = set, .records = records, .layout = layout_of(b), .seed = seed, .shuffled = shuffled};
+    l.window = need((size_t)l.layout.span + 1, sizeof *l.window);
+    l.staging = need((size_t)b->ninputs, sizeof *l.staging);
+    for (int i = 0; i < b->ninputs; i++)
+        l.staging[i] = need((size_t)input_numel(&b->inputs[i]), (size_t)host_dtype_size(b->inputs[i].dtype));
+    return l;
+}
+
+static void put_tokens(Loader *l, int input, int64_t row, const TokenFile *file, uint64_t at) {
+    const sc_input_info *in = &l->b->inputs[input];
+    int64_t n = length_of(in), limit = in->limit ? in->limit : l->layout.limit;
+    for (int64_t k = 0; k < n; k++) {
+        int64_t token = l->window[in->shift + k];
+        if (limit && token >= limit)
+            die("%s: token %llu is %lld, but '%s' ends at %lld: another tokenizer, or another --data-dtype; or build with a "
+                "larger `vocab`",
+                file->path, (unsigned long long)at + (unsigned long long)(in->shift + k), (long long)token, in->name,
+                (long long)(limit - 1));
+        host_put_int(in->dtype, l->staging[input], row * n + k, token);
+    }
+}
+
+static void fill_row(Loader *l, int64_t row, int64_t sample) {
+    const TokenFile *file;
+    uint64_t at;
+    int64_t window = l->shuffled ? token_order(l->set, l->seed, sample) : sample;
+    token_window(l->set, window, l->window, &file, &at);
+    for (int i = 0; i < l->b->ninputs; i++)
+        if (!l->b->inputs[i].sample_only) put_tokens(l, i, row, file, at);
+}
+
+void loader_fill(Loader *l, int rank, int64_t micro, int64_t sample) {
+    if (l->records) {
+        for (int i = 0; i < l->b->ninputs; i++) records_take(l->records, rank, micro, i, l->staging[i]);
+        return;
+    }
+    for (int64_t row = 0; row < l->layout.batch; row++) fill_row(l, row, sample + row);
+}
+
+int64_t loader_count(Loader *l, const sc_count_info *c) {
+    const sc_input_info *in = &l->b->inputs[c->input];
+    int64_t n = input_numel(in), count = 0;
+    for (int64_t i = 0; i < n; i++) count += host_get_int(in->dtype, l->staging[c->input], i) != c->ignore;
+    return count;
+}
+
+bool loader_counts_all(const Loader *l, const sc_count_info *c) { return l->set && c->ignore < 0; }
+
+void loader_upload(const Loader *l, sc_rank *r) {
+    for (int i = 0; i < l->b->ninputs; i++) {
+        const sc_input_info *in = &l->b->inputs[i];
+        if (in->sample_only) continue;
+        sc_write(r, 0, in->at, l->staging[i], (size_t)input_numel(in) * (size_t)host_dtype_size(in->dtype));
+    }
+}

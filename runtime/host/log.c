@@ -1,0 +1,114 @@
+/* The log of a run: one JSON object a line, each written at once. A line that does not fit the disk is taken back, so
+ * that the file always holds whole lines. Nothing is allocated after log_open.
+ * Relies on: die.
+ * Relied on by: train. */
+#include "log.h"
+#include "die.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 1024, FIGURE_BYTES = 512 };
+
+static int open_log(const char *path) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0) die("cannot write the log %s: %s", path, strerror(errno));
+    return fd;
+}
+
+void log_check(const char *path) { close(open_log(path)); }
+
+/* Bytes of the lines up to the first one of a step after `after`, or up to a line cut short. */
+static off_t kept(const char *path, int64_t after) {
+    FILE *f = fopen(path, "r");
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    off_t size = 0;
+    int64_t step;
+    while (f && (n = getline(&line, &cap, f)) > 0 && line[n - 1] == '\n') {
+        if (sscanf(line, "{\"step\": %" SCNd64, &step) == 1 && step > after) break;
+        size += n;
+    }
+    free(line);
+    if (f) fclose(f);
+    return size;
+}
+
+Log log_open(const char *path, int64_t after, int names) {
+    if (!path) return (Log){0};
+    Log l = {.path = path, .fd = open_log(path), .cap = LINE_BYTES + (size_t)names * FIGURE_BYTES};
+    l.line = need(l.cap, 1);
+    l.size = after < 0 ? 0 : kept(path, after);
+    if (ftruncate(l.fd, l.size) != 0 && errno != EINVAL) die("cannot write the log %s: %s", path, strerror(errno));
+    return l;
+}
+
+__attribute__((format(printf, 2, 3))) static void add(Log *l, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    int k = vsnprintf(l->line + l->n, l->cap - l->n, fmt, ap);
+    va_end(ap);
+    if (k > 0 && (size_t)k < l->cap - l->n) l->n += (size_t)k; /* a figure that does not fit is left out whole */
+    else l->line[l->n] = 0;
+}
+
+static void add_name(Log *l, const char *name) {
+    char quoted[FIGURE_BYTES - 64];
+    size_t n = 0;
+    for (; *name && n < sizeof quoted - 8; name++) {
+        unsigned char c = (unsigned char)*name;
+        if (c == '"' || c == '\\') quoted[n++] = '\\';
+        if (c < 0x20) n += (size_t)snprintf(quoted + n, 8, "\\u%04x", c);
+        else quoted[n++] = (char)c;
+    }
+    quoted[n] = 0;
+    add(l, ", \"%s\": ", quoted);
+}
+
+void log_begin(Log *l, int64_t step) {
+    if (!l->path) return;
+    l->n = 0;
+    add(l, "{\"step\": %" PRId64, step);
+}
+
+void log_number(Log *l, const char *name, double x) {
+    if (!l->path) return;
+    add_name(l, name);
+    if (isfinite(x)) add(l, "%.9g", x);
+    else add(l, "null");
+}
+
+void log_whole(Log *l, const char *name, int64_t x) {
+    if (!l->path) return;
+    add_name(l, name);
+    add(l, "%" PRId64, x);
+}
+
+static int put(const Log *l) {
+    for (size_t k = 0; k < l->n;) {
+        ssize_t w = write(l->fd, l->line + k, l->n - k);
+        if (w < 0 && errno == EINTR) continue;
+        if (w <= 0) return w < 0 ? errno : ENOSPC;
+        k += (size_t)w;
+    }
+    return 0;
+}
+
+void log_end(Log *l) {
+    if (!l->path) return;
+    add(l, "}\n");
+    int error = put(l);
+    if (!error) {
+        l->size += (off_t)l->n;
+        return;
+    }
+    if (ftruncate(l->fd, l->size) != 0) note("the log %s may end in half a line", l->path);
+    die("cannot write the log %s: %s; free space or name another file with --log", l->path, strerror(error));
+}

@@ -1,0 +1,28 @@
+/* The log of a run: one JSON object a line.
+ * Relies on: safetensors (JSON strings), die.
+ * Relied on by: train. */
+#ifndef HOST_LOG_H
+#define HOST_LOG_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+typedef struct {
+    const char *path; /* NULL: no log; every call does nothing */
+    int fd;
+    off_t size;       /* of whole lines */
+    char *line;
+    size_t n, cap;
+} Log;
+
+void log_check(const char *path); /* before ranks start: can it be written? */
+/* after < 0: begins anew. Else goes on behind the lines of steps up to `after`: later ones, of a run that was ended
+ * before its next save, are cut off. `names`: how many figures a line may hold beyond the usual ones. */
+Log log_open(const char *path, int64_t after, int names);
+void log_begin(Log *l, int64_t step);
+void log_number(Log *l, const char *name, double x); /* %.9g: a float in full; null where it is not finite */
+void log_whole(Log *l, const char *name, int64_t x);
+void log_end(Log *l);                                /* dies when the line cannot be written; the file then ends with the line before */
+
+#endif

@@ -1,0 +1,129 @@
+/* Records from standard input. Rank 0 reads a step's records into a mapping that was made before the ranks started, and
+ * checks them; after a barrier every rank copies its rows; another one lets rank 0 read on.
+ * Relies on: sc_barrier, dtype.
+ * Relied on by: loader. */
+#include "records.h"
+#include "die.h"
+#include "dtype.h"
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct Records {
+    const sc_build *b;
+    int accumulate, fd;
+    int64_t bytes; /* of one record */
+    int64_t count; /* records read so far */
+    int64_t *part; /* bytes of each input on one rank */
+    volatile int *ended;
+    uint8_t *shared;
+};
+
+int64_t records_bytes(const Records *q) { return q->bytes; }
+
+Records *records_open(const sc_build *b, int accumulate, int fd) {
+    Records *q = need(1, sizeof *q);
+    *q = (Records){.b = b, .accumulate = accumulate, .fd = fd, .part = need((size_t)b->ninputs, sizeof(int64_t))};
+    for (int i = 0; i < b->ninputs; i++) {
+        const sc_input_info *in = &b->inputs[i];
+        if (in->sample_only) continue;
+        q->part[i] = host_dtype_size(in->dtype);
+        for (int d = 0; d < in->dims; d++) q->part[i] *= in->shape[d];
+        q->bytes += q->part[i] * b->world;
+    }
+    size_t size = (size_t)q->bytes * (size_t)accumulate + 64;
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) die("no memory for %zu bytes of records: %s", size, strerror(errno));
+    q->ended = p;
+    q->shared = (uint8_t *)p + 64;
+    return q;
+}
+
+/* Bytes read before the input ended. */
+static int64_t fill(int fd, uint8_t *dst, int64_t n) {
+    int64_t k = 0;
+    while (k < n) {
+        ssize_t got = read(fd, dst + k, (size_t)(n - k));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) die("cannot read records from standard input: %s", strerror(errno));
+        if (got == 0) break;
+        k += got;
+    }
+    return k;
+}
+
+static bool ignored(const sc_build *b, int input, int64_t x) {
+    for (int i = 0; i < b->ncounts; i++)
+        if (b->counts[i].input == input && b->counts[i].ignore == x) return true;
+    return false;
+}
+
+static void check_input(const Records *q, int input, const uint8_t *p) {
+    const sc_input_info *in = &q->b->inputs[input];
+    int64_t n = q->part[input] * q->b->world / host_dtype_size(in->dtype);
+    if (host_dtype_float(in->dtype)) {
+        for (int64_t i = 0; i < n; i++)
+            if (isnan(host_get(in->dtype, p, i)))
+                die("record %lld on standard input: element %lld of '%s' is NaN", (long long)q->count, (long long)i, in->name);
+        return;
+    }
+    if (!host_dtype_integer(in->dtype) || in->limit <= 0) return;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t x = host_get_int(in->dtype, p, i);
+        if ((x < 0 || x >= in->limit) && !ignored(q->b, input, x))
+            die("record %lld on standard input: element %lld of '%s' is %lld, outside 0..%lld: is the order of inputs the "
+                "declared one, and the type %s?",
+                (long long)q->count, (long long)i, in->name, (long long)x, (long long)in->limit - 1,
+                host_dtype_name(in->dtype));
+    }
+}
+
+static bool read_record(Records *q, uint8_t *dst) {
+    int64_t got = fill(q->fd, dst, q->bytes);
+    if (got == 0) return false;
+    if (got < q->bytes)
+        die("standard input ended in the middle of record %lld, after %lld of %lld bytes: a record is one global microbatch, "
+            "each input in declared order with %d times its first dimension",
+            (long long)q->count, (long long)got, (long long)q->bytes, q->b->world);
+    for (int i = 0; i < q->b->ninputs; i++) {
+        check_input(q, i, dst);
+        dst += q->part[i] * q->b->world;
+    }
+    q->count++;
+    return true;
+}
+
+void records_skip(Records *q, int64_t samples, int64_t batch) {
+    int64_t per_record = batch * q->b->world;
+    if (samples % per_record)
+        die("the checkpoint stands at sample %lld, which is not a border of records of %lld samples: resume with the global "
+            "batch it was made with",
+            (long long)samples, (long long)per_record);
+    for (int64_t i = 0; i < samples / per_record; i++)
+        if (!read_record(q, q->shared)) die("standard input ended after record %lld; resuming skips the %lld that the checkpoint has seen", (long long)q->count, (long long)(samples / per_record));
+}
+
+/* A step whose records are not all there does not happen: the input has ended. */
+static void read_step(Records *q, int64_t step) {
+    for (int i = 0; i < q->accumulate; i++) {
+        if (read_record(q, q->shared + i * q->bytes)) continue;
+        if (i) note("standard input ended within step %lld: its %d records are not used", (long long)step, i);
+        *q->ended = 1;
+        return;
+    }
+}
+
+bool records_step(Records *q, sc_rank *r, int64_t step) {
+    sc_barrier(r); /* everyone has taken its rows of the step before */
+    if (sc_rank_index(r) == 0) read_step(q, step);
+    sc_barrier(r);
+    return !*q->ended;
+}
+
+void records_take(const Records *q, int rank, int64_t micro, int input, void *dst) {
+    const uint8_t *p = q->shared + micro * q->bytes;
+    for (int i = 0; i < input; i++) p += q->part[i] * q->b->world;
+    memcpy(dst, p + rank * q->part[input], (size_t)q->part[input]);
+}

@@ -1,0 +1,232 @@
+/* Resuming: the pieces of all files of a checkpoint, sorted by (parameter, kind, first element), must cover what the
+ * build needs; then every rank takes what its slices hold, whatever world the pieces were written by. Buffers belong to
+ * a rank: rank r takes those of rank r modulo the old world.
+ * Relies on: state, safetensors, jansson, target.
+ * Relied on by: main (before ranks start), train. */
+#include "checkpoint.h"
+#include "die.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 1 << 20 };
+
+typedef struct {
+    char *path;
+    PieceKind kind;
+    int64_t begin, end;
+    int file;
+    const StTensor *tensor;
+} Entry;
+
+struct Checkpoint {
+    const sc_build *b;
+    char *dir, *folder;
+    Progress progress;
+    int world;
+    uint64_t plan_hash;
+    StFile *files;
+    Entry *entries;
+    int n;
+};
+
+const Progress *checkpoint_progress(const Checkpoint *c) { return &c->progress; }
+int checkpoint_world(const Checkpoint *c) { return c->world; }
+
+/* ── the index ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static int64_t index_int(json_t *j, const char *path, const char *key) {
+    json_t *v = json_object_get(j, key);
+    if (!json_is_integer(v) || json_integer_value(v) < 0) die("%s: '%s' is missing or not a whole number: damaged", path, key);
+    return json_integer_value(v);
+}
+
+static const char *index_text(json_t *j, const char *path, const char *key) {
+    const char *s = json_string_value(json_object_get(j, key));
+    if (!s) die("%s: '%s' is missing or not a text: damaged", path, key);
+    return s;
+}
+
+static void read_index(Checkpoint *c) {
+    json_error_t e;
+    char *path = need_text("%s/index.json", c->dir), *end;
+    json_t *j = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
+    if (!j && e.line < 0) die("%s: no checkpoint there (%s); --resume takes the folder that --save wrote", path, e.text);
+    if (!j) die("%s: not JSON: %s (line %d)", path, e.text, e.line);
+    const char *format = json_string_value(json_object_get(j, "format"));
+    if (!format || strcmp(format, "shardc-checkpoint") != 0) die("%s: not the index of a checkpoint; --resume takes the folder that --save wrote", path);
+    if (index_int(j, path, "version") != 1) die("%s: version %" PRId64 " of the format; this program reads version 1", path, index_int(j, path, "version"));
+    c->progress = (Progress){index_int(j, path, "step"), index_int(j, path, "position"), (uint64_t)index_int(j, path, "seed"),
+                             index_int(j, path, "adam_step"), index_int(j, path, "global_batch")};
+    int64_t world = index_int(j, path, "world");
+    if (world < 1 || world > 1 << 20) die("%s: a world of %" PRId64 " ranks: damaged", path, world);
+    c->world = (int)world;
+    c->folder = need_text("%s", index_text(j, path, "folder"));
+    if (!c->folder[0] || strchr(c->folder, '/') || strcmp(c->folder, "..") == 0) die("%s: the folder '%s' is not beside it: damaged", path, c->folder);
+    const char *hash = index_text(j, path, "plan_hash");
+    c->plan_hash = strtoull(hash, &end, 16);
+    if (*end || !*hash) die("%s: plan_hash '%s' is not a number: damaged", path, hash);
+    json_decref(j);
+    free(path);
+}
+
+/* ── the pieces ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* "layers.0.weight@[0,128)#master": from the right, since a path may hold any character. */
+static bool parse_name(const char *name, Entry *e) {
+    const char *hash = strrchr(name, '#'), *at = NULL;
+    for (const char *p = name; (p = strstr(p, "@[")); p++) at = p;
+    if (!hash || !at || hash < at) return false;
+    int used = 0;
+    if (sscanf(at, "@[%" SCNd64 ",%" SCNd64 ")%n", &e->begin, &e->end, &used) != 2 || at + used != hash) return false;
+    int k = 0;
+    while (k < P_KINDS && strcmp(hash + 1, piece_kind_name((PieceKind)k)) != 0) k++;
+    e->kind = (PieceKind)k;
+    e->path = need_text("%.*s", (int)(at - name), name);
+    return k < P_KINDS && e->begin >= 0 && e->begin <= e->end;
+}
+
+static int by_place(const void *a, const void *b) {
+    const Entry *x = a, *y = b;
+    int c = strcmp(x->path, y->path);
+    if (c) return c;
+    if (x->kind != y->kind) return (int)x->kind - (int)y->kind;
+    if (x->kind == P_BUFFER) return x->file - y->file;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+static void add_entries(Checkpoint *c, int file) {
+    StFile *f = &c->files[file];
+    c->entries = realloc(c->entries, (size_t)(c->n + f->n + 1) * sizeof *c->entries);
+    if (!c->entries) die("out of memory for the pieces of %s", c->dir);
+    for (int i = 0; i < f->n; i++) {
+        Entry *e = &c->entries[c->n++];
+        *e = (Entry){.file = file, .tensor = &f->tensors[i]};
+        if (!parse_name(f->tensors[i].name, e) || e->end - e->begin != f->tensors[i].numel)
+            die("%s: the tensor '%.100s' is no piece of a checkpoint (path@[begin,end)#kind): damaged", f->path, f->tensors[i].name);
+    }
+}
+
+static void open_files(Checkpoint *c) {
+    char error[ST_ERROR];
+    c->files = need((size_t)c->world, sizeof *c->files);
+    for (int i = 0; i < c->world; i++) {
+        char *path = need_text("%s/%s/rank-%d.safetensors", c->dir, c->folder, i);
+        if (!st_open(&c->files[i], path, error)) die("%s: %s; the checkpoint is damaged", path, error);
+        add_entries(c, i);
+        free(path);
+    }
+    qsort(c->entries, (size_t)c->n, sizeof *c->entries, by_place);
+}
+
+/* The first entry of a parameter and kind; *n how many there are. */
+static const Entry *entries_of(const Checkpoint *c, const char *path, PieceKind k, int *n) {
+    int lo = 0, hi = c->n;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2, order = strcmp(c->entries[mid].path, path);
+        if (order < 0 || (order == 0 && c->entries[mid].kind < k)) lo = mid + 1;
+        else hi = mid;
+    }
+    for (*n = 0; lo + *n < c->n && strcmp(c->entries[lo + *n].path, path) == 0 && c->entries[lo + *n].kind == k;) ++*n;
+    return c->entries + lo;
+}
+
+/* ── does it fit the build? ────────────────────────────────────────────────────────────────────────────────────────── */
+static void check_cover(const Checkpoint *c, const sc_param_info *p, PieceKind k, const Entry *e, int n) {
+    int64_t at = 0;
+    for (int i = 0; i < n; i++) {
+        if (e[i].begin != at)
+            die("%s: elements %" PRId64 " to %" PRId64 " of '%s' (%s) are %s: damaged", c->files[e[i].file].path,
+                e[i].begin < at ? e[i].begin : at, e[i].begin < at ? at : e[i].begin, p->path, piece_kind_name(k),
+                e[i].begin < at ? "there twice" : "missing");
+        at = e[i].end;
+    }
+    if (at != p->numel)
+        die("%s: '%s' (%s) has %" PRId64 " elements there and %" PRId64 " in this build: another model; resume with the binary it was made with",
+            c->dir, p->path, piece_kind_name(k), at, p->numel);
+}
+
+static void check_buffer(const Checkpoint *c, const sc_param_info *p, const Entry *e, int n) {
+    if (n != c->world) die("%s: buffer '%s' is there for %d of %d ranks: damaged", c->dir, p->path, n, c->world);
+    for (int i = 0; i < n; i++)
+        if (e[i].begin != 0 || e[i].end != p->numel)
+            die("%s: buffer '%s' has %" PRId64 " elements there and %" PRId64 " in this build: another model", c->dir, p->path, e[i].end, p->numel);
+}
+
+static void check_param(const Checkpoint *c, int param, PieceKind k) {
+    const sc_param_info *p = &c->b->params[param];
+    int n;
+    const Entry *e = entries_of(c, p->path, k, &n);
+    if (n == 0 && (k == P_MOMENT1 || k == P_MOMENT2))
+        die("%s: no %s of '%s': made with another optimizer; to begin anew from its weights, --export them and use --weights", c->dir,
+            piece_kind_name(k), p->path);
+    if (n == 0) die("%s: no '%s' there: another model; resume with the binary it was made with", c->dir, p->path);
+    sc_dtype want = k == P_MOMENT1 || k == P_MOMENT2 ? FP32 : state_dtype(c->b, param);
+    for (int i = 0; i < n; i++)
+        if (e[i].tensor->sc_dtype != (int)want)
+            die("%s: '%s' (%s) is %s there and %s in this build: another model", c->files[e[i].file].path, p->path,
+                piece_kind_name(k), e[i].tensor->dtype, host_dtype_st(want));
+    if (k == P_BUFFER) check_buffer(c, p, e, n);
+    else check_cover(c, p, k, e, n);
+}
+
+Checkpoint *checkpoint_open(const sc_build *b, const char *dir) {
+    Checkpoint *c = need(1, sizeof *c);
+    c->b = b;
+    c->dir = need_text("%s", dir);
+    read_index(c);
+    open_files(c);
+    for (int i = 0; i < b->nparams; i++)
+        for (int k = 0; k < P_KINDS; k++)
+            if (state_exists(b, i, (PieceKind)k)) check_param(c, i, (PieceKind)k);
+    if (c->plan_hash != b->plan_hash)
+        die("%s: made by another model (shapes or parameters differ): resume with the binary it was made with", dir);
+    return c;
+}
+
+/* ── loading ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void copy_range(const Checkpoint *c, sc_rank *r, const Entry *e, const Piece *p, int64_t begin, int64_t end, uint8_t *chunk) {
+    const StFile *f = &c->files[e->file];
+    int64_t size = host_dtype_size(p->dtype), most = CHUNK / size;
+    for (int64_t at = begin; at < end;) {
+        int64_t n = end - at < most ? end - at : most;
+        if (!st_read(f, e->tensor, at - e->begin, n, chunk)) die("%s: cannot read '%s': %s", f->path, e->tensor->name, strerror(errno));
+        sc_write(r, p->host, p->at + (uint64_t)((at - p->begin) * size), chunk, (size_t)(n * size));
+        at += n;
+    }
+}
+
+static void load_piece(const Checkpoint *c, sc_rank *r, const Piece *p, uint8_t *chunk) {
+    int n;
+    const Entry *e = entries_of(c, c->b->params[p->param].path, p->kind, &n);
+    if (p->kind == P_BUFFER) {
+        copy_range(c, r, &e[sc_rank_index(r) % c->world], p, p->begin, p->end, chunk);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        int64_t begin = e[i].begin > p->begin ? e[i].begin : p->begin, end = e[i].end < p->end ? e[i].end : p->end;
+        if (begin < end) copy_range(c, r, &e[i], p, begin, end, chunk);
+    }
+}
+
+void checkpoint_load(const Checkpoint *c, sc_rank *r) {
+    Piece *pieces;
+    uint8_t *chunk = need(1, CHUNK);
+    int n = state_pieces(c->b, sc_rank_index(r), &pieces);
+    for (int i = 0; i < n; i++) load_piece(c, r, &pieces[i], chunk);
+    if (state_counts_steps(c->b)) sc_write(r, 0, c->b->step_at, &c->progress.adam_step, sizeof(int64_t));
+    free(pieces);
+    free(chunk);
+}
+
+void checkpoint_close(Checkpoint *c) {
+    if (!c) return;
+    for (int i = 0; i < c->world; i++) st_close(&c->files[i]);
+    for (int i = 0; i < c->n; i++) free(c->entries[i].path);
+    free(c->entries);
+    free(c->files);
+    free(c->dir);
+    free(c->folder);
+    free(c);
+}

@@ -1,0 +1,105 @@
+/* Before any rank starts: reads the command line, opens everything that the run reads, proves that everything it will
+ * write can be written, and only then launches the ranks.
+ * Relies on: args, loader, checkpoint, weights, sample, log; target (sc_launch).
+ * Relied on by: main. */
+#include "run.h"
+#include "die.h"
+#include "log.h"
+#include "sample.h"
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+int program_named(const sc_build *b, const char *name) {
+    for (int i = 0; i < b->nprograms; i++)
+        if (strcmp(b->programs[i].name, name) == 0) return i;
+    return -1;
+}
+
+/* ── data ──────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static TokenSet open_tokens(const Run *run, const Layout *l, const Names *names) {
+    if (l->not_token)
+        die("%s: input '%s' does not come from tokens (from = \"tokens\"); this model is fed records: --data -", names->at[0], l->not_token);
+    if (!l->span) die("%s: this model has no inputs", names->at[0]);
+    TokenSet s = token_set_open(names->at, names->n, run->o.data_width, l->span, l->stride);
+    token_set_scan(&s, l->limit);
+    return s;
+}
+
+static void check_enough(const TokenSet *s, const Layout *l, const char *option, int64_t need_windows, const char *what) {
+    if (s->windows >= need_windows) return;
+    die("%s (%d file%s): %" PRIu64 " tokens make %" PRId64 " windows of %" PRId64 ", but %s takes %" PRId64
+        ": give more data, or build with a smaller batch or sequence",
+        option, s->n, s->n == 1 ? "" : "s", s->tokens, s->windows, l->span, what, need_windows);
+}
+
+static void open_data(Run *run, const Layout *l) {
+    const char *both;
+    const Options *o = &run->o;
+    if (o->records) run->records = records_open(run->b, o->accumulate, STDIN_FILENO);
+    else if (o->data.n) run->train = open_tokens(run, l, &o->data);
+    if (o->data.n && !o->records) check_enough(&run->train, l, "--data", run->global_batch, "a step");
+    if (o->val_data.n) run->val = open_tokens(run, l, &o->val_data);
+    if (run->val.n && token_sets_share(&run->val, &run->train, &both)) note("%s is in --data and in --val-data: its validation loss means little", both);
+}
+
+static void plan_validation(Run *run, const Layout *l) {
+    int64_t batch = l->batch * run->b->world;
+    if (!run->val.n) return;
+    if (program_named(run->b, "eval") < 0) die("--val-data: this model has no eval program");
+    check_enough(&run->val, l, "--val-data", batch, "a batch");
+    run->val_batches = run->val.windows / batch;
+    if (run->o.eval_steps && run->o.eval_steps < run->val_batches) run->val_batches = run->o.eval_steps;
+}
+
+/* ── where to begin ────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void begin_at(Run *run, const Layout *l) {
+    const Options *o = &run->o;
+    run->seed = o->seed;
+    if (o->weights.n) run->weights = weights_open(run->b, o->weights.at, o->weights.n);
+    if (!o->resume) return;
+    run->resume = checkpoint_open(run->b, o->resume);
+    const Progress *p = checkpoint_progress(run->resume);
+    run->first = p->step;
+    run->position = p->position;
+    if (!o->has_seed) run->seed = p->seed;
+    if (p->global_batch != run->global_batch && o->data.n)
+        note("the saved run took %" PRId64 " samples a step, this one takes %" PRId64, p->global_batch, run->global_batch);
+    if (o->data.n && o->steps < run->first) note("%s stands at step %" PRId64 " already; --steps %" PRId64 " asks for no more", o->resume, run->first, o->steps);
+    if (run->records && run->first < o->steps) records_skip(run->records, run->position, l->batch);
+}
+
+/* ── what will be written ──────────────────────────────────────────────────────────────────────────────────────────── */
+static void check_outputs(const Options *o) {
+    if (o->save) saver_check(o->save);
+    if (o->export_path) exporter_check(o->export_path);
+    if (o->log) log_check(o->log);
+}
+
+static void close_run(Run *run) {
+    token_set_close(&run->train);
+    token_set_close(&run->val);
+    checkpoint_close(run->resume);
+    weights_close(run->weights);
+}
+
+int host_main(const sc_build *b, int argc, char **argv) {
+    sc_build build = *b; /* with this run's number of threads */
+    die_init(b->name);
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, with a message */
+    Run run = {.b = &build, .o = args_parse(b, argc, argv)};
+    Layout l = layout_of(b);
+    build.threads = run.o.threads;
+    run.global_batch = l.batch * b->world * run.o.accumulate;
+    run.schedule = (Schedule){b->schedule, run.o.warmup, run.o.total, run.o.min_ratio};
+    if (run.o.sample) sampler_check(b, &run.o);
+    open_data(&run, &l);
+    plan_validation(&run, &l);
+    begin_at(&run, &l);
+    check_outputs(&run.o);
+    int code = sc_launch(&build, &run.o.debug, train_rank, &run);
+    close_run(&run);
+    return code;
+}

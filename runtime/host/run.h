@@ -1,0 +1,31 @@
+/* A run: what is opened and checked once, before any rank starts, and then shared by all.
+ * Relies on: args, loader, checkpoint, weights.
+ * Relied on by: main, train, the tests. */
+#ifndef HOST_RUN_H
+#define HOST_RUN_H
+
+#include "args.h"
+#include "checkpoint.h"
+#include "loader.h"
+#include "schedule.h"
+#include "weights.h"
+
+typedef struct {
+    const sc_build *b;
+    Options o;
+    TokenSet train, val; /* n == 0: none */
+    Records *records;    /* NULL: token files */
+    Checkpoint *resume;
+    Weights *weights;
+    Schedule schedule;
+    uint64_t seed;
+    int64_t first, position; /* steps done before this run; samples seen before it */
+    int64_t global_batch;    /* samples a step */
+    int64_t val_batches;     /* a validation */
+} Run;
+
+int program_named(const sc_build *b, const char *name); /* -1: none */
+int train_rank(sc_rank *r, void *run);                  /* what every rank does; train.c */
+int host_main(const sc_build *b, int argc, char **argv);
+
+#endif

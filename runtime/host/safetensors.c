@@ -1,0 +1,261 @@
+/* The safetensors format: 8 bytes little-endian length n, n bytes of JSON {name: {dtype, shape, data_offsets}}, the data.
+ * A file comes from anywhere, so every figure in it is checked before it is used.
+ * Relies on: jansson (refuses duplicate keys, NULs in strings, bad UTF-8, deep nesting, trailing text).
+ * Relied on by: weights, checkpoint, the fuzzers. */
+#include "safetensors.h"
+#include "die.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_HEADER = 100 << 20, LENGTH = 8 };
+
+static const struct {
+    const char *name;
+    int size, sc;
+} types[] = {
+    {"F32", 4, FP32},  {"BF16", 2, BF16}, {"F16", 2, FP16},         {"F64", 8, FP64},         {"I32", 4, INT32},
+    {"I64", 8, INT64}, {"BOOL", 1, BOOL}, {"F8_E4M3", 1, FP8_E4M3}, {"F8_E5M2", 1, FP8_E5M2}, {"U8", 1, -1},
+    {"I8", 1, -1},     {"I16", 2, -1},    {"U16", 2, -1},           {"U32", 4, -1},           {"U64", 8, -1},
+};
+
+#define WRONG(...) (snprintf(error, ST_ERROR, __VA_ARGS__), false)
+
+/* ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static bool read_dtype(StTensor *t, json_t *info, int *size, char *error) {
+    const char *s = json_string_value(json_object_get(info, "dtype"));
+    if (!s) return WRONG("tensor '%.80s' has no dtype", t->name);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(types[i].name, s) == 0) {
+            t->dtype = types[i].name;
+            t->sc_dtype = types[i].sc;
+            *size = types[i].size;
+            return true;
+        }
+    return WRONG("tensor '%.80s' has the unknown dtype '%.20s'", t->name, s);
+}
+
+static bool read_shape(StTensor *t, json_t *info, char *error) {
+    json_t *shape = json_object_get(info, "shape");
+    if (!json_is_array(shape)) return WRONG("tensor '%.80s' has no shape", t->name);
+    if (json_array_size(shape) > ST_DIMS)
+        return WRONG("tensor '%.80s' has %zu dimensions, more than %d", t->name, json_array_size(shape), ST_DIMS);
+    t->dims = (int)json_array_size(shape);
+    t->numel = 1;
+    for (int d = 0; d < t->dims; d++) {
+        json_t *x = json_array_get(shape, (size_t)d);
+        t->shape[d] = json_integer_value(x);
+        if (!json_is_integer(x) || t->shape[d] < 0)
+            return WRONG("dimension %d of tensor '%.80s' is not a whole number from 0", d, t->name);
+        if (__builtin_mul_overflow(t->numel, t->shape[d], &t->numel))
+            return WRONG("the shape of tensor '%.80s' overflows 64 bits", t->name);
+    }
+    return true;
+}
+
+static bool read_offsets(StTensor *t, json_t *info, int size, uint64_t data, char *error) {
+    json_t *o = json_object_get(info, "data_offsets"), *b = json_array_get(o, 0), *e = json_array_get(o, 1);
+    if (json_array_size(o) != 2 || !json_is_integer(b) || !json_is_integer(e))
+        return WRONG("tensor '%.80s' has no data_offsets [begin, end]", t->name);
+    int64_t begin = json_integer_value(b), end = json_integer_value(e), bytes;
+    if (begin < 0 || end < begin || (uint64_t)end > data)
+        return WRONG("tensor '%.80s' lies at [%lld, %lld), outside the %llu bytes of data", t->name, (long long)begin,
+                     (long long)end, (unsigned long long)data);
+    if (__builtin_mul_overflow(t->numel, (int64_t)size, &bytes) || bytes != end - begin)
+        return WRONG("tensor '%.80s': its shape and %s do not make the %lld bytes it has", t->name, t->dtype,
+                     (long long)(end - begin));
+    t->begin = (uint64_t)begin;
+    t->end = (uint64_t)end;
+    return true;
+}
+
+static bool read_metadata(json_t *meta, char *error) {
+    const char *key;
+    json_t *value;
+    if (!json_is_object(meta)) return WRONG("__metadata__ is not an object");
+    json_object_foreach(meta, key, value) if (!json_is_string(value))
+        return WRONG("__metadata__ '%.80s' is not a string", key);
+    return true;
+}
+
+static int by_offset(const void *a, const void *b) {
+    const StTensor *x = a, *y = b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    return x->end < y->end ? -1 : x->end > y->end;
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(((const StTensor *)a)->name, ((const StTensor *)b)->name); }
+
+static bool check_cover(StFile *f, uint64_t data, char *error) {
+    uint64_t at = 0;
+    qsort(f->tensors, (size_t)f->n, sizeof *f->tensors, by_offset);
+    for (int i = 0; i < f->n; i++) {
+        const StTensor *t = &f->tensors[i];
+        if (t->begin < at) return WRONG("tensor '%.80s' overlaps the one before it", t->name);
+        if (t->begin > at)
+            return WRONG("%llu bytes before tensor '%.80s' belong to none", (unsigned long long)(t->begin - at), t->name);
+        at = t->end;
+    }
+    if (at != data) return WRONG("%llu bytes after the last tensor belong to none", (unsigned long long)(data - at));
+    qsort(f->tensors, (size_t)f->n, sizeof *f->tensors, by_name);
+    return true;
+}
+
+static bool read_tensors(StFile *f, uint64_t data, char *error) {
+    const char *key;
+    json_t *info;
+    f->tensors = need(json_object_size(f->json), sizeof *f->tensors);
+    json_object_foreach((json_t *)f->json, key, info) {
+        int size = 0;
+        if (strcmp(key, "__metadata__") == 0) {
+            if (!read_metadata(info, error)) return false;
+            continue;
+        }
+        StTensor *t = &f->tensors[f->n++];
+        t->name = key;
+        if (!json_is_object(info)) return WRONG("tensor '%.80s' is not described by an object", key);
+        if (!read_dtype(t, info, &size, error) || !read_shape(t, info, error) || !read_offsets(t, info, size, data, error))
+            return false;
+    }
+    return check_cover(f, data, error);
+}
+
+static bool parse_header(StFile *f, const char *json, size_t n, uint64_t data, char *error) {
+    json_error_t e;
+    if (n == 0 || json[0] != '{') return WRONG("its header does not begin with '{'");
+    f->json = json_loadb(json, n, JSON_REJECT_DUPLICATES, &e);
+    if (!f->json) return WRONG("its header is not JSON: %s (byte %d)", e.text, e.position);
+    return read_tensors(f, data, error);
+}
+
+static bool header_length(const uint8_t bytes[LENGTH], uint64_t size, uint64_t *n, char *error) {
+    *n = 0;
+    for (int i = 0; i < LENGTH; i++) *n |= (uint64_t)bytes[i] << 8 * i;
+    if (*n > MAX_HEADER) return WRONG("its header claims %llu bytes: not a safetensors file", (unsigned long long)*n);
+    if (*n > size - LENGTH)
+        return WRONG("its header claims %llu bytes, but only %llu follow: truncated, or not a safetensors file",
+                     (unsigned long long)*n, (unsigned long long)(size - LENGTH));
+    return true;
+}
+
+bool st_parse(StFile *f, const uint8_t *bytes, uint64_t size, char error[ST_ERROR]) {
+    uint64_t n;
+    *f = (StFile){.fd = -1};
+    if (size < LENGTH) return WRONG("it has %llu bytes: not a safetensors file", (unsigned long long)size);
+    if (!header_length(bytes, size, &n, error)) return false;
+    f->data_at = LENGTH + n;
+    if (parse_header(f, (const char *)bytes + LENGTH, n, size - LENGTH - n, error)) return true;
+    st_close(f);
+    return false;
+}
+
+static bool read_at(int fd, void *dst, uint64_t n, uint64_t at) {
+    for (uint64_t k = 0; k < n;) {
+        ssize_t got = pread(fd, (char *)dst + k, n - k, (off_t)(at + k));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        k += (uint64_t)got;
+    }
+    return true;
+}
+
+static bool open_header(StFile *f, char *error) {
+    struct stat st;
+    uint8_t length[LENGTH];
+    uint64_t n;
+    if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode)) return WRONG("it is not a regular file");
+    uint64_t size = (uint64_t)st.st_size;
+    if (size < LENGTH) return WRONG("it has %llu bytes: not a safetensors file", (unsigned long long)size);
+    if (!read_at(f->fd, length, LENGTH, 0)) return WRONG("cannot read it: %s", strerror(errno));
+    if (!header_length(length, size, &n, error)) return false;
+    char *text = need(n, 1);
+    f->data_at = LENGTH + n;
+    bool ok = read_at(f->fd, text, n, LENGTH) ? parse_header(f, text, n, size - LENGTH - n, error)
+                                              : WRONG("cannot read its header: %s", strerror(errno));
+    free(text);
+    return ok;
+}
+
+bool st_open(StFile *f, const char *path, char error[ST_ERROR]) {
+    *f = (StFile){.fd = open(path, O_RDONLY | O_CLOEXEC)};
+    if (f->fd < 0) return WRONG("cannot open it: %s", strerror(errno));
+    f->path = need_text("%s", path);
+    if (open_header(f, error)) return true;
+    st_close(f);
+    return false;
+}
+
+void st_close(StFile *f) {
+    if (f->fd >= 0) close(f->fd);
+    free(f->path);
+    free(f->tensors);
+    json_decref(f->json);
+    *f = (StFile){.fd = -1};
+}
+
+const StTensor *st_find(const StFile *f, const char *name) {
+    StTensor key = {.name = name};
+    return f->n ? bsearch(&key, f->tensors, (size_t)f->n, sizeof key, by_name) : NULL;
+}
+
+bool st_read(const StFile *f, const StTensor *t, int64_t at, int64_t n, void *dst) {
+    uint64_t size = t->numel ? (t->end - t->begin) / (uint64_t)t->numel : 0;
+    return read_at(f->fd, dst, (uint64_t)n * size, f->data_at + t->begin + (uint64_t)at * size);
+}
+
+/* ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+void st_json_string(FILE *f, const char *s) {
+    fputc('"', f);
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\') fprintf(f, "\\%c", c);
+        else if (c < 0x20) fprintf(f, "\\u%04x", c);
+        else fputc(c, f);
+    }
+    fputc('"', f);
+}
+
+void st_head_begin(StHead *h, const char *const *metadata) {
+    *h = (StHead){.first = true};
+    h->out = open_memstream(&h->text, &h->size);
+    if (!h->out) die("out of memory for a safetensors header");
+    fwrite("\0\0\0\0\0\0\0\0{", 1, LENGTH + 1, h->out);
+    if (!metadata) return;
+    fputs("\"__metadata__\":{", h->out);
+    for (int i = 0; metadata[i]; i += 2) {
+        if (i) fputc(',', h->out);
+        st_json_string(h->out, metadata[i]);
+        fputc(':', h->out);
+        st_json_string(h->out, metadata[i + 1]);
+    }
+    fputc('}', h->out);
+    h->first = false;
+}
+
+void st_head_add(StHead *h, const char *name, sc_dtype d, int dims, const int64_t *shape) {
+    uint64_t bytes = (uint64_t)host_dtype_size(d);
+    if (!h->first) fputc(',', h->out);
+    h->first = false;
+    st_json_string(h->out, name);
+    fprintf(h->out, ":{\"dtype\":\"%s\",\"shape\":[", host_dtype_st(d));
+    for (int i = 0; i < dims; i++) {
+        fprintf(h->out, "%s%lld", i ? "," : "", (long long)shape[i]);
+        bytes *= (uint64_t)shape[i];
+    }
+    fprintf(h->out, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)h->offset,
+            (unsigned long long)(h->offset + bytes));
+    h->offset += bytes;
+}
+
+char *st_head_end(StHead *h, size_t *size) {
+    fputc('}', h->out);
+    for (long n = ftell(h->out); n % 8; n++) fputc(' ', h->out); /* so that the data are aligned */
+    if (fclose(h->out) != 0) die("out of memory for a safetensors header");
+    for (int i = 0; i < LENGTH; i++) h->text[i] = (char)((uint64_t)(h->size - LENGTH) >> 8 * i);
+    *size = h->size;
+    return h->text;
+}

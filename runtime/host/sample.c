@@ -1,0 +1,189 @@
+/* Text from a trained model. Every rank runs the program (its gathers need all) on the same context, reads the same
+ * logits and draws the same token; rank 0 prints it. The context is aligned left; when it is full, the oldest token goes.
+ * Relies on: target, shuffle (draws by position: the same seed gives the same text).
+ * Relied on by: train. */
+#include "sample.h"
+#include "die.h"
+#include "dtype.h"
+#include "shuffle.h"
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BYTE_VOCABULARY = 512, SAMPLE_STREAM = 0x53414d50 };
+
+struct Sampler {
+    const sc_build *b;
+    const Options *o;
+    const sc_input_info *input;
+    int64_t length, vocabulary, n, drawn; /* n: tokens in the context */
+    int64_t *context;
+    void *staging, *raw;
+    float *logits, *work;
+};
+
+/* ── drawing ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* The k-th largest of a (k from 1); reorders a. Hoare's selection. */
+static float kth_largest(float *a, int64_t n, int64_t k) {
+    int64_t lo = 0, hi = n - 1, want = k - 1;
+    while (lo < hi) {
+        float pivot = a[lo + (hi - lo) / 2];
+        int64_t i = lo, j = hi;
+        while (i <= j) {
+            while (a[i] > pivot) i++;
+            while (a[j] < pivot) j--;
+            if (i > j) break;
+            float t = a[i];
+            a[i++] = a[j];
+            a[j--] = t;
+        }
+        if (want <= j) hi = j;
+        else if (want >= i) lo = i;
+        else break;
+    }
+    return a[want];
+}
+
+static int64_t likeliest(const float *logits, int64_t n) {
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+int64_t sample_pick(const float *logits, int64_t n, double temperature, int64_t top_k, double u, float *work) {
+    int64_t best = likeliest(logits, n), last = best;
+    if (temperature == 0) return best;
+    float floor = -INFINITY;
+    if (top_k > 0 && top_k < n) {
+        memcpy(work, logits, (size_t)n * sizeof *work);
+        floor = kth_largest(work, n, top_k);
+    }
+    double sum = 0, top = logits[best], at = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (logits[i] >= floor) sum += exp((logits[i] - top) / temperature);
+    for (int64_t i = 0; i < n; i++) {
+        if (!(logits[i] >= floor)) continue;
+        at += exp((logits[i] - top) / temperature);
+        last = i;
+        if (u * sum < at) break;
+    }
+    return last;
+}
+
+/* ── the prompt ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static bool prints_ids(const sc_build *b, const Options *o) {
+    return o->sample_ids >= 0 ? o->sample_ids : b->logits_shape[2] > BYTE_VOCABULARY;
+}
+
+static const sc_input_info *context_input(const sc_build *b) {
+    const sc_input_info *found = NULL;
+    for (int i = 0; i < b->ninputs; i++) {
+        const sc_input_info *in = &b->inputs[i];
+        if (!in->in_sample) continue;
+        if (found || !host_dtype_integer(in->dtype))
+            die("--sample: the sample program takes '%s' besides tokens; sampling needs one that takes tokens alone", in->name);
+        found = in;
+    }
+    if (!found) die("--sample: the sample program takes no tokens");
+    return found;
+}
+
+static int64_t next_id(const char **p, const char *prompt, int64_t vocabulary) {
+    char *end;
+    errno = 0;
+    long long id = strtoll(*p, &end, 10);
+    if (end == *p || errno || id < 0 || id >= vocabulary)
+        die("--prompt '%s': this model's tokens are ids from 0 to %lld, separated by spaces or commas", prompt, (long long)vocabulary - 1);
+    for (*p = end; isspace((unsigned char)**p) || **p == ','; ++*p) {}
+    return id;
+}
+
+/* Tokens of the prompt; writes them where `out` is not NULL. */
+static int64_t prompt_tokens(const sc_build *b, const Options *o, int64_t *out) {
+    int64_t n = 0, vocabulary = b->logits_shape[2];
+    const char *p = o->prompt;
+    bool ids = prints_ids(b, o);
+    while (*p) {
+        int64_t token = ids ? next_id(&p, o->prompt, vocabulary) : (unsigned char)*p++;
+        if (token >= vocabulary) die("--prompt: byte %lld is not in the model's vocabulary of %lld", (long long)token, (long long)vocabulary);
+        if (out) out[n] = token;
+        n++;
+    }
+    return n;
+}
+
+void sampler_check(const sc_build *b, const Options *o) {
+    const sc_input_info *in = context_input(b);
+    int64_t n = 1;
+    for (int d = 0; d < (in->sample_dims ? in->sample_dims : in->dims); d++) n *= in->sample_dims ? in->sample_shape[d] : in->shape[d];
+    if (in->sample_dims && n != b->logits_shape[1])
+        die("--sample: the sample program takes %lld tokens and gives logits of %lld positions", (long long)n, (long long)b->logits_shape[1]);
+    if (o->prompt) prompt_tokens(b, o, NULL);
+}
+
+/* ── a run ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+Sampler *sampler_new(const sc_build *b, const Options *o) {
+    Sampler *s = need(1, sizeof *s);
+    int64_t length = b->logits_shape[1], vocabulary = b->logits_shape[2];
+    int64_t prompt = o->prompt ? prompt_tokens(b, o, NULL) : 0;
+    *s = (Sampler){.b = b, .o = o, .input = context_input(b), .length = length, .vocabulary = vocabulary};
+    s->context = need((size_t)(length + prompt + 1), sizeof *s->context);
+    s->staging = need((size_t)length, 8);
+    s->raw = need((size_t)vocabulary, 8);
+    s->logits = need((size_t)vocabulary, sizeof(float));
+    s->work = need((size_t)vocabulary, sizeof(float));
+    return s;
+}
+
+static void begin(Sampler *s) {
+    s->n = s->o->prompt ? prompt_tokens(s->b, s->o, s->context) : 0;
+    if (s->n == 0) { /* a line begins: newline, or GPT-2's end of text where the vocabulary has it */
+        int64_t start = prints_ids(s->b, s->o) ? 50256 : '\n';
+        s->context[s->n++] = start < s->vocabulary ? start : 0;
+    }
+    s->drawn = 0;
+}
+
+static void print_token(const Sampler *s, int64_t token) {
+    if (prints_ids(s->b, s->o)) printf("%lld ", (long long)token);
+    else if (token >= 256) fputs("\xef\xbf\xbd", stdout); /* no byte: U+FFFD */
+    else putchar(iscntrl((int)token) && token != '\n' && token != '\t' ? '?' : (int)token);
+}
+
+static void read_logits(Sampler *s, sc_rank *r, int64_t position) {
+    size_t size = (size_t)host_dtype_size(s->b->logits_dtype), row = (size_t)s->vocabulary * size;
+    sc_read(r, 0, s->b->logits_at + (uint64_t)position * row, s->raw, row);
+    host_convert(FP32, s->logits, s->b->logits_dtype, s->raw, s->vocabulary);
+}
+
+static int64_t next_token(Sampler *s, sc_rank *r, uint64_t seed) {
+    const sc_input_info *in = s->input;
+    int64_t drop = s->n > s->length ? s->n - s->length : 0;
+    memmove(s->context, s->context + drop, (size_t)(s->n - drop) * sizeof *s->context);
+    s->n -= drop;
+    for (int64_t i = 0; i < s->length; i++) host_put_int(in->dtype, s->staging, i, i < s->n ? s->context[i] : 0);
+    sc_write(r, 0, in->sample_dims ? in->sample_at : in->at, s->staging, (size_t)s->length * (size_t)host_dtype_size(in->dtype));
+    sc_run_program(r, s->b->logits_program);
+    read_logits(s, r, s->n - 1);
+    double u = host_uniform(seed, (uint64_t)s->drawn++, SAMPLE_STREAM);
+    return sample_pick(s->logits, s->vocabulary, s->o->temperature, s->o->top_k, u, s->work);
+}
+
+void sampler_run(Sampler *s, sc_rank *r, const sc_record *record) {
+    bool prints = sc_rank_index(r) == 0;
+    sc_record_write(r, record);
+    begin(s);
+    for (int64_t i = 0; prints && s->o->prompt && i < s->n; i++) print_token(s, s->context[i]);
+    for (int64_t i = 0; i < s->o->sample; i++) {
+        int64_t token = next_token(s, r, record->seed);
+        s->context[s->n++] = token;
+        if (!prints) continue;
+        print_token(s, token);
+        fflush(stdout);
+    }
+    if (prints) putchar('\n');
+}

@@ -1,0 +1,71 @@
+/* A rank's training state as pieces. Slice s of a unit's flat buffer is elements [s × n, (s + 1) × n); what a parameter has
+ * in common with it is a piece.
+ * Relies on: the tables of sc.h.
+ * Relied on by: checkpoint, resume, weights. */
+#include "state.h"
+#include "die.h"
+#include "dtype.h"
+#include <string.h>
+
+const char *piece_kind_name(PieceKind k) {
+    static const char *const names[P_KINDS] = {"master", "moment1", "moment2", "buffer"};
+    return names[k];
+}
+
+typedef struct { /* a flat shard */
+    int has, host;
+    uint64_t at;
+    int64_t numel;
+    sc_dtype dtype;
+} Shard;
+
+static Shard shard_of(const sc_build *b, const sc_param_info *p, PieceKind k) {
+    if (p->buffer || k == P_BUFFER) return (Shard){0};
+    const sc_unit_info *u = &b->units[p->unit];
+    if (!p->trainable) return (Shard){k == P_VALUE && u->has_frozen, u->host_frozen, u->frozen, u->frozen_shard_numel, u->dtype};
+    if (k == P_MOMENT1) return (Shard){u->has_m, u->host_m, u->m, u->shard_numel, FP32};
+    if (k == P_MOMENT2) return (Shard){u->has_v, u->host_v, u->v, u->shard_numel, FP32};
+    return (Shard){u->has_master, u->host_master, u->master, u->shard_numel, u->dtype};
+}
+
+bool state_exists(const sc_build *b, int param, PieceKind k) {
+    const sc_param_info *p = &b->params[param];
+    return p->buffer ? k == P_BUFFER : shard_of(b, p, k).has;
+}
+
+static bool piece_of(const sc_build *b, int rank, int param, PieceKind k, Piece *out) {
+    const sc_param_info *p = &b->params[param];
+    if (p->buffer) {
+        *out = (Piece){param, P_BUFFER, 0, p->numel, p->dtype, 0, p->at};
+        return k == P_BUFFER;
+    }
+    Shard s = shard_of(b, p, k);
+    if (!s.has) return false;
+    int64_t from = rank % b->units[p->unit].shards * s.numel, to = from + s.numel;
+    int64_t begin = p->flat_offset > from ? p->flat_offset : from;
+    int64_t end = p->flat_offset + p->numel < to ? p->flat_offset + p->numel : to;
+    if (begin >= end) return false;
+    uint64_t at = s.at + (uint64_t)(begin - from) * (uint64_t)host_dtype_size(s.dtype);
+    *out = (Piece){param, k, begin - p->flat_offset, end - p->flat_offset, s.dtype, s.host, at};
+    return true;
+}
+
+int state_pieces(const sc_build *b, int rank, Piece **out) {
+    Piece *all = need((size_t)b->nparams * P_KINDS, sizeof *all);
+    int n = 0;
+    for (int i = 0; i < b->nparams; i++)
+        for (int k = 0; k < P_KINDS; k++) n += piece_of(b, rank, i, (PieceKind)k, &all[n]);
+    *out = all;
+    return n;
+}
+
+bool state_owned(const sc_build *b, int rank, const Piece *p) {
+    return p->kind == P_BUFFER || rank < b->units[b->params[p->param].unit].shards;
+}
+
+bool state_counts_steps(const sc_build *b) { return strncmp(b->optimizer, "adam", 4) == 0; }
+
+sc_dtype state_dtype(const sc_build *b, int param) {
+    const sc_param_info *p = &b->params[param];
+    return p->buffer ? p->dtype : b->units[p->unit].dtype;
+}

@@ -1,0 +1,300 @@
+/* What every rank does: initial values or a saved state, then steps. A step is micro (or micro_first, micro ...,
+ * micro_last), each after its record and inputs were written; the metrics it leaves are sums over ranks and microbatches.
+ * After the first step nothing is allocated.
+ * Relies on: loader, schedule, checkpoint, weights, sample, log, progress; target.
+ * Relied on by: run (through sc_launch). */
+#include "die.h"
+#include "log.h"
+#include "progress.h"
+#include "run.h"
+#include "sample.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOSS, GRAD_NORM, FIRST_LOG };
+
+typedef struct {
+    Run *run;
+    const sc_build *b;
+    const Options *o;
+    sc_rank *r;
+    int rank;
+    Loader train, val;
+    Saver *saver;
+    Exporter *exporter;
+    Sampler *sampler;
+    Log log;
+    Bar bar;
+    float *metrics;
+    sc_record record;  /* of the step being made */
+    int64_t done;      /* steps */
+    int64_t position;  /* samples */
+    int64_t saved;     /* step of the last save; -1: none */
+    int64_t evaluated; /* step of the last validation */
+    int filled;        /* microbatch that lies in the loader's staging; -1: none */
+} Trainer;
+
+/* ── the record ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* Group g's value: it keeps its ratio to group 0's, which the command line may have replaced by `base`. */
+static double scaled(double group, double first, double base) {
+    if (first != 0) return group * (base / first);
+    return group != 0 ? group : base;
+}
+
+static void set_groups(Trainer *t, double factor) {
+    const sc_group_info *g = t->b->groups;
+    for (int i = 0; i < t->b->ngroups && i < SC_GROUPS; i++) {
+        double decay = i == 0 ? t->o->weight_decay : g[0].weight_decay != 0 ? scaled(g[i].weight_decay, g[0].weight_decay, t->o->weight_decay) : g[i].weight_decay;
+        double lr = i == 0 ? t->o->lr : scaled(g[i].lr, g[0].lr, t->o->lr);
+        t->record.lr[i] = (float)(lr * factor);
+        t->record.weight_decay[i] = (float)decay;
+    }
+}
+
+static void begin_record(Trainer *t, int64_t step, int accumulate) {
+    t->record = (sc_record){.step = step, .seed = t->run->seed, .grad_seed = 1.0f / (float)((int64_t)t->b->world * accumulate),
+                            .beta1 = (float)t->o->beta1, .beta2 = (float)t->o->beta2, .eps = (float)t->o->eps,
+                            .momentum = (float)t->o->momentum, .clip = (float)t->o->clip};
+    set_groups(t, schedule_factor(&t->run->schedule, step));
+}
+
+static int64_t first_sample(const Trainer *t, int64_t micro) {
+    return (micro * t->b->world + t->rank) * t->train.layout.batch;
+}
+
+static void fill(Trainer *t, int micro) {
+    if (t->filled != micro) loader_fill(&t->train, t->rank, micro, t->position + first_sample(t, micro));
+    t->filled = micro;
+}
+
+/* Targets of one count slot over the whole step. 0 would divide by nothing; any guard will do, as the sum is 0 too. */
+static double count_step(Trainer *t, const sc_count_info *c) {
+    int ranks = t->b->world, micros = t->o->accumulate;
+    if (loader_counts_all(&t->train, c)) return (double)input_numel(&t->b->inputs[c->input]) * ranks * micros;
+    double n = 0;
+    for (int m = 0; m < micros; m++) {
+        fill(t, m);
+        n += (double)loader_count(&t->train, c);
+    }
+    return sc_host_sum(t->r, n);
+}
+
+static void set_counts(Trainer *t) {
+    for (int i = 0; i < t->b->ncounts && i < SC_COUNTS; i++) {
+        double n = count_step(t, &t->b->counts[i]) / ((double)t->b->world * t->o->accumulate);
+        t->record.count[i] = n > 0 ? (float)n : 1;
+    }
+}
+
+/* ── a step ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static const char *micro_name(int micro, int accumulate) {
+    if (accumulate == 1) return "micro";
+    return micro == 0 ? "micro_first" : micro == accumulate - 1 ? "micro_last" : "micro";
+}
+
+static void run_micro(Trainer *t, int micro) {
+    fill(t, micro);
+    loader_upload(&t->train, t->r);
+    t->record.micro = micro;
+    t->record.first_sample = first_sample(t, micro);
+    sc_record_write(t->r, &t->record);
+    sc_run_program(t->r, program_named(t->b, micro_name(micro, t->o->accumulate)));
+}
+
+static void check_metrics(const Trainer *t, double loss) {
+    double norm = t->b->nmetrics > GRAD_NORM ? t->metrics[GRAD_NORM] : 0;
+    if (t->o->allow_nan || (isfinite(loss) && isfinite(norm))) return;
+    die_check("step %" PRId64 ": the %s is %g; stopped%s. Lower --lr or raise --warmup; --check-finite finds the first event that "
+              "makes one; --allow-nan goes on",
+              t->done + 1, isfinite(loss) ? "gradient norm" : "loss", isfinite(loss) ? norm : loss,
+              t->saved >= 0 ? ", the state saved before is intact" : "");
+}
+
+static double per_step(const Trainer *t, int64_t of_rank) { return (double)of_rank * t->b->world * t->o->accumulate; }
+
+/* Tokens of a step, or samples where the inputs are no tokens. */
+static double work_of_step(const Trainer *t) {
+    return per_step(t, t->train.layout.tokens ? t->train.layout.tokens : t->train.layout.batch);
+}
+
+static void report_step(Trainer *t, double seconds) {
+    double total = (double)t->b->world * t->o->accumulate, loss = t->metrics[LOSS] / total;
+    double work = work_of_step(t), norm = t->b->nmetrics > GRAD_NORM ? t->metrics[GRAD_NORM] : 0;
+    check_metrics(t, loss);
+    if (t->rank != 0) return;
+    bar_step(&t->bar, &(BarStep){t->done + 1, loss, norm, t->record.lr[0], work / seconds, seconds});
+    log_begin(&t->log, t->done + 1);
+    log_number(&t->log, "loss", loss);
+    log_number(&t->log, "grad_norm", norm);
+    log_number(&t->log, "lr", t->record.lr[0]);
+    log_whole(&t->log, "tokens", (int64_t)(work * (double)(t->done + 1)));
+    log_number(&t->log, "tok_s", work / seconds);
+    log_number(&t->log, "seconds", seconds);
+    for (int i = FIRST_LOG; i < t->b->nmetrics; i++) log_number(&t->log, t->b->metrics[i], t->metrics[i] / total);
+    log_end(&t->log);
+}
+
+static bool train_step(Trainer *t) {
+    double begin = seconds_now();
+    t->filled = -1;
+    sc_set_step(t->r, t->done + 1);
+    if (t->run->records && !records_step(t->run->records, t->r, t->done + 1)) return false;
+    begin_record(t, t->done, t->o->accumulate);
+    set_counts(t);
+    for (int m = 0; m < t->o->accumulate; m++) run_micro(t, m);
+    sc_read(t->r, 0, t->b->metrics_at, t->metrics, (size_t)t->b->nmetrics * sizeof *t->metrics);
+    report_step(t, seconds_now() - begin);
+    t->done++;
+    t->position += t->run->global_batch;
+    return true;
+}
+
+/* ── between steps ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* One batch: the loss summed over its targets, and their number. */
+static double eval_batch(Trainer *t, int64_t batch, double *targets) {
+    int world = t->b->world;
+    loader_fill(&t->val, t->rank, 0, (batch * world + t->rank) * t->val.layout.batch);
+    *targets = 1;
+    for (int i = t->b->ncounts - 1; i >= 0; i--) {
+        double n = sc_host_sum(t->r, (double)loader_count(&t->val, &t->b->counts[i]));
+        t->record.count[i] = n > 0 ? (float)(n / world) : 1;
+        *targets = n;
+    }
+    t->record.first_sample = (batch * world + t->rank) * t->val.layout.batch;
+    loader_upload(&t->val, t->r);
+    sc_record_write(t->r, &t->record);
+    sc_run_program(t->r, program_named(t->b, "eval"));
+    sc_read(t->r, 0, t->b->metrics_at, t->metrics, sizeof *t->metrics);
+    return t->metrics[LOSS] / world * *targets;
+}
+
+static void evaluate(Trainer *t) {
+    double begin = seconds_now(), sum = 0, targets = 0;
+    begin_record(t, t->done, 1);
+    for (int64_t i = 0; i < t->run->val_batches; i++) {
+        double n, loss = eval_batch(t, i, &n);
+        sum += loss;
+        targets += n;
+    }
+    t->evaluated = t->done;
+    if (t->rank != 0) return;
+    double loss = targets > 0 ? sum / targets : 0;
+    bar_clear(&t->bar);
+    printf("step %" PRId64 "  val_loss %.6g  (%" PRId64 " batches)\n", t->done, loss, t->run->val_batches);
+    fflush(stdout);
+    log_begin(&t->log, t->done);
+    log_number(&t->log, "val_loss", loss);
+    log_number(&t->log, "val_targets", targets);
+    log_number(&t->log, "seconds", seconds_now() - begin);
+    log_end(&t->log);
+}
+
+static void save(Trainer *t) {
+    Progress p = {t->done, t->position, t->run->seed, 0, t->run->global_batch};
+    if (state_counts_steps(t->b)) sc_read(t->r, 0, t->b->step_at, &p.adam_step, sizeof p.adam_step);
+    saver_save(t->saver, t->r, &p);
+    t->saved = t->done;
+}
+
+static void between_steps(Trainer *t) {
+    if (t->o->eval_every && t->done % t->o->eval_every == 0) evaluate(t);
+    if (t->o->save_every && t->done % t->o->save_every == 0) save(t);
+}
+
+static void finish(Trainer *t) {
+    if (t->rank == 0) bar_clear(&t->bar);
+    if (t->run->val.n && t->evaluated != t->done) evaluate(t);
+    if (t->saver && t->saved != t->done) save(t);
+    if (t->exporter) exporter_run(t->exporter, t->r);
+    begin_record(t, t->done, 1);
+    if (t->sampler) sampler_run(t->sampler, t->r, &t->record);
+}
+
+/* ── the beginning ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void load_state(Trainer *t) {
+    begin_record(t, t->done, 1);
+    sc_record_write(t->r, &t->record);
+    sc_run_program(t->r, program_named(t->b, "init"));
+    sc_barrier(t->r);
+    if (t->run->weights) weights_load(t->run->weights, t->r);
+    if (t->run->resume) checkpoint_load(t->run->resume, t->r);
+    sc_barrier(t->r);
+    if (program_named(t->b, "start") >= 0) sc_run_program(t->r, program_named(t->b, "start"));
+}
+
+static const char *figure(int64_t x, char *out) { /* 1,234,567; out: 32 bytes */
+    char digits[24];
+    int n = snprintf(digits, sizeof digits, "%" PRId64, x), k = 0;
+    for (int i = 0; i < n; i++) {
+        if (i && (n - i) % 3 == 0) out[k++] = ',';
+        out[k++] = digits[i];
+    }
+    out[k] = 0;
+    return out;
+}
+
+static void print_arena(const Trainer *t, int host, uint64_t predicted) {
+    char a[32], b[32];
+    printf("%-8s %s B predicted, %s B allocated, on each rank\n", host ? "host" : "arena", figure((int64_t)predicted, a),
+           figure((int64_t)sc_allocated(t->r, host), b));
+}
+
+static void print_data(const Trainer *t) {
+    char a[32], b[32], c[32];
+    const TokenSet *s = &t->run->train;
+    if (t->run->records)
+        printf("data     records of %s bytes from standard input\n", figure(records_bytes(t->run->records), a));
+    else if (s->n)
+        printf("data     %d file%s, %s tokens, %s windows of %" PRId64 "; an epoch is %s steps\n", s->n, s->n == 1 ? "" : "s",
+               figure((int64_t)s->tokens, a), figure(s->windows, b), s->span, figure(s->windows / t->run->global_batch, c));
+}
+
+static void print_beginning(const Trainer *t) {
+    char a[32], b[32];
+    int64_t params = 0, tokens = (int64_t)per_step(t, t->train.layout.tokens);
+    for (int i = 0; i < t->b->nparams; i++) params += t->b->params[i].buffer ? 0 : t->b->params[i].numel;
+    printf("model    %s (%s), %s parameters, on %s: %d rank%s of %d thread%s\n", t->b->name, t->b->model_file, figure(params, a),
+           t->b->target, t->b->world, t->b->world == 1 ? "" : "s", t->b->threads, t->b->threads == 1 ? "" : "s");
+    print_arena(t, 0, t->b->arena_bytes);
+    print_arena(t, 1, t->b->host_bytes);
+    printf("batch    %s samples", figure(t->run->global_batch, a));
+    if (tokens) printf(", %s tokens", figure(tokens, b));
+    printf(" a step: %d rank%s x %d microbatch%s x %s\n", t->b->world, t->b->world == 1 ? "" : "s", t->o->accumulate,
+           t->o->accumulate == 1 ? "" : "es", figure(t->train.layout.batch, a));
+    print_data(t);
+    if (t->run->resume)
+        printf("resumed  %s at step %" PRId64 ", saved by %d rank%s\n", t->o->resume, t->done, checkpoint_world(t->run->resume),
+               checkpoint_world(t->run->resume) == 1 ? "" : "s");
+    fflush(stdout);
+}
+
+static Trainer trainer_new(sc_rank *r, Run *run) {
+    const Options *o = &run->o;
+    int rank = sc_rank_index(r);
+    Trainer t = {.run = run, .b = run->b, .o = o, .r = r, .rank = rank, .done = run->first, .position = run->position, .saved = -1, .evaluated = -1};
+    t.train = loader_new(run->b, run->train.n ? &run->train : NULL, run->records, run->seed, true);
+    if (run->val.n) t.val = loader_new(run->b, &run->val, NULL, run->seed, false);
+    if (o->save) t.saver = saver_new(run->b, o->save, rank);
+    if (o->export_path) t.exporter = exporter_new(run->b, o->export_path, rank);
+    if (o->sample) t.sampler = sampler_new(run->b, o);
+    if (rank == 0) t.log = log_open(o->log, run->resume ? run->first : -1, run->b->nmetrics);
+    t.bar = bar_new(o->quiet, run->first + 1, o->steps, t.train.layout.tokens ? "tok/s" : "samples/s");
+    t.metrics = need((size_t)run->b->nmetrics + 2, sizeof *t.metrics);
+    return t;
+}
+
+int train_rank(sc_rank *r, void *arg) {
+    Trainer t = trainer_new(r, arg);
+    load_state(&t);
+    if (t.rank == 0 && !t.o->quiet) print_beginning(&t);
+    bool more = true;
+    while (more && t.done < t.o->steps) {
+        more = train_step(&t);
+        if (more) between_steps(&t);
+    }
+    finish(&t);
+    return 0;
+}

@@ -1,0 +1,30 @@
+/* Every kernel that emitted code may call, one for each op of ops.def that is neither view, pointwise nor runtime call.
+ * Relies on: sc.h.
+ * Relied on by: generated NAME.c and NAME_kernels.c, runtime/cpu, the unit tests. */
+#ifndef SC_KERNELS_H
+#define SC_KERNELS_H
+
+#include "sc.h"
+
+/* Allocates what the matrix library keeps between calls, for `parts` concurrent callers; once, before the first step. */
+void sc_kernels_warm(int parts);
+
+/* A kernel may have a finish: run once, with part 0 of 1, after all parts of the kernel are done and before the event
+ * counts as finished; it combines what the parts wrote, in a fixed order. NULL where there is none. */
+sc_kernel *sc_kernel_finish(sc_kernel *k);
+
+/* data movement, sources */
+sc_kernel sc_k_concat, sc_k_copy, sc_k_pad_slice, sc_k_full, sc_k_arange, sc_k_grad_seed;
+sc_kernel sc_k_store, sc_k_zero, sc_k_zero_gaps;
+/* reductions */
+sc_kernel sc_k_sum, sc_k_mean, sc_k_max, sc_k_max_grad;
+/* matrices and network ops */
+sc_kernel sc_k_matmul, sc_k_embedding, sc_k_embedding_grad;
+sc_kernel sc_k_layer_norm, sc_k_layer_norm_grad, sc_k_layer_norm_grad_w;
+sc_kernel sc_k_rms_norm, sc_k_rms_norm_grad, sc_k_rms_norm_grad_w;
+sc_kernel sc_k_softmax, sc_k_softmax_grad, sc_k_attention, sc_k_attention_grad, sc_k_rope, sc_k_dropout;
+sc_kernel sc_k_cross_entropy, sc_k_cross_entropy_grad, sc_k_batch_norm, sc_k_batch_norm_grad;
+/* optimizer, initial values */
+sc_kernel sc_k_sgd, sc_k_adam, sc_k_sum_squares, sc_k_clip_coefficient, sc_k_count_step, sc_k_init_param;
+
+#endif

@@ -1,0 +1,264 @@
+/* Element types, their conversions, and the functions that ops.def's expressions name, in type `real`.
+ * Relies on: the C library (fma; libm in the fp64 test build).
+ * Relied on by: kernels, generated NAME_kernels.c.
+ *
+ * Everything is branch-free so that the compiler vectorises it, and written in single IEEE operations (fma where fma is
+ * meant; compile with -ffp-contract=off), so an element has the same bits in a vector, in a loop's tail or alone.
+ * Polynomials are relative minimax fits (Remez) on the stated interval; the reductions are the classical ones (Cody and
+ * Waite 1980; Muller, Elementary Functions, 2016). Worst errors, found by exhaustive or dense scans in
+ * tests/unit/test_kernels.c: exp, log 1 ulp; sigmoid, pow 2; tanh 2; gelu 3. */
+#ifndef SC_MATH_H
+#define SC_MATH_H
+
+#include <math.h>
+#include <stdint.h>
+
+#ifdef SC_FP64
+typedef double real;
+#else
+typedef float real;
+#endif
+
+typedef float sc_fp32_t;
+typedef uint16_t sc_bf16_t; /* upper half of a float */
+typedef uint16_t sc_fp16_t; /* IEEE binary16 */
+typedef double sc_fp64_t;
+typedef int32_t sc_int32_t;
+typedef int64_t sc_int64_t;
+typedef uint8_t sc_bool_t;
+
+static inline uint32_t sc_bits(float x) {
+    uint32_t u;
+    __builtin_memcpy(&u, &x, sizeof u);
+    return u;
+}
+static inline float sc_float(uint32_t u) {
+    float x;
+    __builtin_memcpy(&x, &u, sizeof x);
+    return x;
+}
+static inline int64_t sc_bits64(double x) {
+    int64_t u;
+    __builtin_memcpy(&u, &x, sizeof u);
+    return u;
+}
+static inline double sc_double(int64_t u) {
+    double x;
+    __builtin_memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+/* ── conversions: to nearest, ties to even; NaN stays NaN ──────────────────────────────────────────────────────────── */
+static inline real sc_from_fp32(sc_fp32_t x) { return x; }
+static inline real sc_from_fp64(sc_fp64_t x) { return (real)x; }
+static inline real sc_from_int32(sc_int32_t x) { return (real)x; }
+static inline real sc_from_int64(sc_int64_t x) { return (real)x; }
+static inline real sc_from_bool(sc_bool_t x) { return (real)(x != 0); }
+static inline real sc_from_bf16(sc_bf16_t x) { return sc_float((uint32_t)x << 16); }
+static inline real sc_from_fp16(sc_fp16_t h) {
+    uint32_t magnitude = (uint32_t)(h & 0x7fff) << 13;
+    uint32_t finite = sc_bits(sc_float(magnitude) * 0x1p112f); /* shifts the exponent's bias, also of subnormals */
+    uint32_t bits = magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite;
+    return sc_float(bits | (uint32_t)(h & 0x8000) << 16);
+}
+static inline sc_fp32_t sc_to_fp32(real x) { return (float)x; }
+static inline sc_fp64_t sc_to_fp64(real x) { return x; }
+static inline sc_int32_t sc_to_int32(real x) { return (int32_t)x; }
+static inline sc_int64_t sc_to_int64(real x) { return (int64_t)x; }
+static inline sc_bool_t sc_to_bool(real x) { return x != 0; }
+static inline sc_bf16_t sc_to_bf16(real r) {
+    uint32_t u = sc_bits((float)r);
+    uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
+    return (sc_bf16_t)((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
+}
+static inline sc_fp16_t sc_to_fp16(real r) {
+    uint32_t u = sc_bits((float)r), a = u & 0x7fffffffu;
+    uint32_t normal = (a + 0xfffu + ((a >> 13) & 1) - 0x38000000u) >> 13;
+    uint32_t small = sc_bits(sc_float(a) + 0.5f) - 0x3f000000u; /* 0.5's ulp is the unit of fp16's subnormals */
+    uint32_t h = a < 0x38800000u ? small : normal;
+    h = a >= 0x47800000u ? 0x7c00u : h;
+    h = a > 0x7f800000u ? 0x7e00u | ((a >> 13) & 0x3ffu) : h;
+    return (sc_fp16_t)(h | (u >> 16 & 0x8000u));
+}
+
+#ifdef SC_FP64
+/* ── the fp64 test build: libm ─────────────────────────────────────────────────────────────────────────────────────── */
+static inline real sc_abs(real x) { return fabs(x); }
+static inline real sc_sqrt(real x) { return sqrt(x); }
+static inline real sc_exp(real x) { return exp(x); }
+static inline real sc_log(real x) { return log(x); }
+static inline real sc_tanh(real x) { return tanh(x); }
+static inline real sc_pow(real x, real y) { return pow(x, y); }
+static inline real sc_sigmoid(real x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
+static inline real sc_gelu(real x) { return x * (0.5 * erfc(-x * M_SQRT1_2)); }
+static inline real sc_gelu_grad(real g, real x) {
+    real phi = exp(-0.5 * x * x) * 0.39894228040143267794;
+    return g * (0.5 * erfc(-x * M_SQRT1_2) + (fabs(x) < 40 ? x * phi : 0));
+}
+static inline real sc_gelu_tanh(real x) {
+    return x * sc_sigmoid(1.5957691216057307117 * (x + 0.044715 * x * x * x));
+}
+static inline real sc_gelu_tanh_grad(real g, real x) {
+    real c = x > 30 ? 30 : x < -30 ? -30 : x;
+    real s = sc_sigmoid(1.5957691216057307117 * (c + 0.044715 * c * c * c));
+    return g * (s + c * s * (1 - s) * 1.5957691216057307117 * (1 + 3 * 0.044715 * c * c));
+}
+static inline real sc_silu_grad(real g, real x) {
+    real c = x > 800 ? 800 : x < -800 ? -800 : x, s = sc_sigmoid(x);
+    return g * (s + c * s * (1 - s));
+}
+#else
+/* ── float ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static inline real sc_abs(real x) { return __builtin_fabsf(x); }
+static inline real sc_sqrt(real x) { return __builtin_sqrtf(x); }
+static inline real sc_fma(real a, real b, real c) { return __builtin_fmaf(a, b, c); }
+
+/* exp x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2; e^r = 1 + r + r² q(r). 2^n in two factors reaches subnormals. */
+static inline real sc_exp(real x) {
+    real c = x > 89.0f ? 89.0f : x;
+    c = c < -104.0f ? -104.0f : c;
+    real shifted = sc_fma(c, 1.44269504f, 12582912.0f); /* 1.5·2^23: the sum's last bit has weight one */
+    int32_t n = (int32_t)(sc_bits(shifted) - 0x4b400000u);
+    real k = shifted - 12582912.0f;
+    real r = sc_fma(k, -0.693145752f, c);
+    r = sc_fma(k, -1.42860677e-06f, r);
+    real q = sc_fma(1.39412156e-3f, r, 8.3632376e-3f);
+    q = sc_fma(q, r, 4.16663736e-2f);
+    q = sc_fma(q, r, 1.66665763e-1f);
+    q = sc_fma(q, r, 0.5f);
+    real p = sc_fma(r * r, q, r) + 1.0f;
+    int32_t half = n >> 1;
+    return p * sc_float((uint32_t)(half + 127) << 23) * sc_float((uint32_t)(n - half + 127) << 23);
+}
+
+/* log x = k ln 2 + log(1 + f), 1 + f in [√½, √2); log(1 + f) = f - f²/2 + f³ P(f). */
+static inline real sc_log(real x) {
+    int tiny = x < 0x1p-126f;
+    uint32_t u = sc_bits(tiny ? x * 0x1p23f : x) - 0x3f3504f3u;
+    int32_t e = (int32_t)u >> 23;
+    real f = sc_float((u & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
+    real k = (real)(e - (tiny ? 23 : 0));
+    real p = sc_fma(7.10520893e-2f, f, -1.19621128e-1f);
+    p = sc_fma(p, f, 1.18863888e-1f);
+    p = sc_fma(p, f, -1.23589717e-1f);
+    p = sc_fma(p, f, 1.42134458e-1f);
+    p = sc_fma(p, f, -1.66703492e-1f);
+    p = sc_fma(p, f, 2.00025111e-1f);
+    p = sc_fma(p, f, -2.49999732e-1f);
+    p = sc_fma(p, f, 3.33333075e-1f);
+    real f2 = f * f;
+    real low = sc_fma(f2 * f, p, k * 1.42860677e-06f); /* ln 2 = 0.693145752 (exact with k) + this */
+    low = sc_fma(-0.5f, f2, low);
+    real y = sc_fma(k, 0.693145752f, f + low);
+    y = x == 0 ? -HUGE_VALF : y;
+    y = x == HUGE_VALF ? x : y;
+    return x >= 0 ? y : NAN;
+}
+
+/* tanh x = 1 - 2 / (e^2x + 1); below 0.65 an odd polynomial. */
+static inline real sc_tanh(real x) {
+    real a = sc_abs(x), s = a * a;
+    real q = sc_fma(-5.51517075e-3f, s, 2.04694308e-2f);
+    q = sc_fma(q, s, -5.3688027e-2f);
+    q = sc_fma(q, s, 1.33308306e-1f);
+    q = sc_fma(q, s, -3.33332598e-1f);
+    real small = sc_fma(a * s, q, a);
+    real large = 1.0f - 2.0f / (sc_exp(a + a) + 1.0f);
+    return __builtin_copysignf(a < 0.65f ? small : large, x);
+}
+
+static inline real sc_sigmoid(real x) {
+    real e = sc_exp(-sc_abs(x));
+    return (x >= 0 ? 1.0f : e) / (1.0f + e); /* NaN: e is NaN */
+}
+
+/* e^(-x²/2) for |x| <= 20, with the square's rounding error put back. */
+static inline real sc_gauss(real x) {
+    real s = x * x, e = sc_exp(-0.5f * s);
+    return sc_fma(-0.5f * sc_fma(x, x, -s), e, e);
+}
+/* The upper tail of the normal distribution at a >= 0, given e = sc_gauss(a): e P(t), t = 1 / (1 + 0.3 a). */
+static inline real sc_tail(real a, real e) {
+    real t = 1.0f / sc_fma(0.3f, a, 1.0f);
+    real p = sc_fma(-2.06286255e-2f, t, 1.12464592e-1f);
+    p = sc_fma(p, t, -2.28284314e-1f);
+    p = sc_fma(p, t, 1.91882655e-1f);
+    p = sc_fma(p, t, -7.95086399e-2f);
+    p = sc_fma(p, t, 9.62046459e-2f);
+    p = sc_fma(p, t, 7.83723146e-2f);
+    p = sc_fma(p, t, 1.10239327e-1f);
+    p = sc_fma(p, t, 1.19571321e-1f);
+    p = sc_fma(p, t, 1.19686715e-1f);
+    return e * (p * t);
+}
+/* gelu x = x Φ(x); its derivative Φ(x) + x φ(x). Through the tail, so that negative x keep their relative accuracy. */
+static inline real sc_gelu(real x) {
+    real a = sc_abs(x);
+    a = a > 20.0f ? 20.0f : a;
+    real h = sc_tail(a, sc_gauss(a));
+    return x * (x < 0 ? h : 1.0f - h);
+}
+static inline real sc_gelu_grad(real g, real x) {
+    real a = sc_abs(x);
+    a = a > 20.0f ? 20.0f : a;
+    real e = sc_gauss(a), h = sc_tail(a, e);
+    return g * sc_fma(__builtin_copysignf(a, x), e * 0.398942280f, x < 0 ? h : 1.0f - h);
+}
+
+/* gelu_tanh x = x/2 (1 + tanh(√(2/π) (x + 0.044715 x³))) = x sigmoid(z), z = x (c1 + c2 x²). */
+static inline real sc_gelu_tanh(real x) { return x * sc_sigmoid(x * sc_fma(x * x, 7.13548163e-2f, 1.59576912f)); }
+static inline real sc_gelu_tanh_grad(real g, real x) {
+    real c = x > 30.0f ? 30.0f : x;
+    c = c < -30.0f ? -30.0f : c;
+    real s = c * c, z = c * sc_fma(s, 7.13548163e-2f, 1.59576912f), e = sc_exp(-sc_abs(z)), r = 1.0f / (1.0f + e);
+    return g * sc_fma(c * (e * r * r), sc_fma(s, 0.214064449f, 1.59576912f), z >= 0 ? r : e * r);
+}
+static inline real sc_silu_grad(real g, real x) {
+    real c = x > 200.0f ? 200.0f : x;
+    c = c < -200.0f ? -200.0f : c;
+    real e = sc_exp(-sc_abs(c)), r = 1.0f / (1.0f + e);
+    return g * sc_fma(c, e * r * r, c >= 0 ? r : e * r);
+}
+
+/* x^y = 2^(y log2 |x|) in double: log2 m = 2/ln 2 atanh((m-1)/(m+1)), m in [√½, √2); sign and NaN as C's pow. */
+static inline real sc_pow(real x, real y) {
+    double a = __builtin_fabsf(x), b = y;
+    int64_t u = sc_bits64(a) - 0x3fe6a09e667f3bcd;
+    int64_t e = (u >> 52);
+    double m = sc_double((u & 0xfffffffffffff) + 0x3fe6a09e667f3bcd);
+    double s = (m - 1) / (m + 1), t = s * s;
+    double p = __builtin_fma(1.0 / 15, t, 1.0 / 13);
+    p = __builtin_fma(p, t, 1.0 / 11);
+    p = __builtin_fma(p, t, 1.0 / 9);
+    p = __builtin_fma(p, t, 1.0 / 7);
+    p = __builtin_fma(p, t, 1.0 / 5);
+    p = __builtin_fma(p, t, 1.0 / 3);
+    double k = sc_double(e + 0x4338000000000000) - 0x1.8p52; /* int64 to double without a slow conversion */
+    double l = __builtin_fma(s * 2.8853900817779268147, __builtin_fma(p, t, 1.0), k);
+    l = a == 0 ? -HUGE_VAL : l;
+    l = a == HUGE_VAL ? HUGE_VAL : l;
+    l = a != a ? a : l;
+    double z = b * l;
+    z = z > 200 ? 200 : z;
+    z = z < -200 ? -200 : z;
+    double shifted = z + 0x1.8p52, r = (z - (shifted - 0x1.8p52)) * 0.69314718055994530942;
+    double q = __builtin_fma(1.0 / 39916800, r, 1.0 / 3628800);
+    q = __builtin_fma(q, r, 1.0 / 362880);
+    q = __builtin_fma(q, r, 1.0 / 40320);
+    q = __builtin_fma(q, r, 1.0 / 5040);
+    q = __builtin_fma(q, r, 1.0 / 720);
+    q = __builtin_fma(q, r, 1.0 / 120);
+    q = __builtin_fma(q, r, 1.0 / 24);
+    q = __builtin_fma(q, r, 1.0 / 6);
+    q = __builtin_fma(q, r, 0.5);
+    q = __builtin_fma(q, r * r, r) + 1.0;
+    double w = q * sc_double((sc_bits64(shifted) - 0x4338000000000000 + 1023) << 52);
+    int whole = __builtin_floor(b) == b, odd = whole && __builtin_floor(b * 0.5) * 2 != b;
+    w = odd ? __builtin_copysign(w, x) : w;
+    w = x < 0 && !whole ? (double)NAN : w;
+    w = b == 0 || x == 1 ? 1.0 : w;
+    return (real)w;
+}
+#endif
+
+#endif

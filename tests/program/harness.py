@@ -1,0 +1,165 @@
+"""What every program test uses: building, running, reading logs and safetensors, comparing.
+
+Relies on: python3's standard library, build/shardc, build/libsc_cpu*.a.
+Relied on by: tests/program/test_*.py, run.py, tests/golden."""
+import array
+import hashlib
+import json
+import math
+import os
+import random
+import struct
+import subprocess
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.environ.get("SHARDC_BUILD", os.path.join(ROOT, "build"))
+SHARDC = os.path.join(BUILD, "shardc")
+WORK = os.path.join(BUILD, "tests", "work")
+
+
+class Failure(Exception):
+    pass
+
+
+def check(ok, text):
+    if not ok:
+        raise Failure(text)
+
+
+def command(args, timeout=300, env=None, cwd=ROOT, stdin=None):
+    """Runs a command, returns (exit code, stdout, stderr)."""
+    e = dict(os.environ, **(env or {}))
+    p = subprocess.run(args, capture_output=True, text=True, errors="replace", timeout=timeout, env=e, cwd=cwd, input=stdin)
+    return p.returncode, p.stdout, p.stderr
+
+
+def must(args, **kw):
+    rc, out, err = command(args, **kw)
+    check(rc == 0, "exit %d from: %s\n%s%s" % (rc, " ".join(args), out[-3000:], err[-3000:]))
+    return out
+
+
+def scratch(name):
+    os.makedirs(WORK, exist_ok=True)
+    return tempfile.mkdtemp(prefix=name + "-", dir=WORK)
+
+
+def shardc(*args, **kw):
+    return must([SHARDC, *args], **kw)
+
+
+def build(model, world=1, variant="", redzone=0, policy=None, **options):
+    """Builds a model (path under models/ or absolute), once per distinct set of options. Returns the binary's path."""
+    key = json.dumps([model, world, variant, redzone, policy, options], sort_keys=True)
+    name = os.path.basename(model).replace(".lua", "") + "-" + hashlib.sha1(key.encode()).hexdigest()[:10]
+    folder = os.path.join(WORK, name)
+    binary = os.path.join(folder, name)
+    if os.path.exists(binary):
+        return binary
+    path = model if os.path.isabs(model) else os.path.join(ROOT, "models", model)
+    args = ["build", path, "--world", str(world), "-o", binary]
+    for k, v in options.items():
+        args += ["--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v)]
+    if variant:
+        args += ["--variant", variant]
+    if redzone:
+        args += ["--redzone", str(redzone)]
+    if policy:
+        args += ["--policy", policy]
+    shardc(*args)
+    return binary
+
+
+def corpus(name="corpus", size=60000, seed=1):
+    """A byte-level .bin made from the repository's own text by `shardc data`."""
+    path = os.path.join(WORK, "%s-%d-%d.bin" % (name, size, seed))
+    if not os.path.exists(path):
+        os.makedirs(WORK, exist_ok=True)
+        files = sorted(os.path.join(d, f) for d, _, fs in os.walk(os.path.join(ROOT, "compiler")) for f in fs if f.endswith((".c", ".h", ".lua")))
+        random.Random(seed).shuffle(files)
+        text = b"".join(open(f, "rb").read() for f in files)[:size]
+        plain = path + ".txt"
+        open(plain, "wb").write(text)
+        shardc("data", plain, "-o", path)
+    return path
+
+
+def run(binary, *args, folder=None, env=None, timeout=300):
+    """Trains; returns (log lines as dicts, exported weights as {name: (dtype, shape, bytes)})."""
+    folder = folder or scratch("run")
+    log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
+    must([binary, "--log", log, "--export", weights, *args], env=env, timeout=timeout)
+    return read_log(log), read_safetensors(weights)
+
+
+def read_log(path):
+    return [json.loads(line) for line in open(path)]
+
+
+def steps(log):
+    return [line for line in log if "loss" in line and "step" in line]
+
+
+def losses(log):
+    return [line["loss"] for line in steps(log)]
+
+
+def read_safetensors(path):
+    with open(path, "rb") as f:
+        n = struct.unpack("<Q", f.read(8))[0]
+        head = json.loads(f.read(n))
+        data = f.read()
+    head.pop("__metadata__", None)
+    return {k: (v["dtype"], v["shape"], data[v["data_offsets"][0]:v["data_offsets"][1]]) for k, v in head.items()}
+
+
+def write_safetensors(path, tensors):
+    head, blobs, at = {}, [], 0
+    for k, (dtype, shape, blob) in tensors.items():
+        head[k] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(blob)]}
+        blobs.append(blob)
+        at += len(blob)
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + b"".join(blobs))
+
+
+def floats(tensor):
+    """A tensor's values as a list of Python floats."""
+    dtype, _, blob = tensor
+    if dtype == "F32":
+        return array.array("f", blob)
+    if dtype == "F64":
+        return array.array("d", blob)
+    if dtype == "BF16":
+        return array.array("f", b"".join(b"\0\0" + blob[i:i + 2] for i in range(0, len(blob), 2)))
+    if dtype == "F16":
+        return [x[0] for x in struct.iter_unpack("<e", blob)]
+    raise Failure("dtype %s" % dtype)
+
+
+def relative(a, b):
+    """|a - b| / |b|, Euclidean."""
+    check(len(a) == len(b), "sizes %d and %d" % (len(a), len(b)))
+    norm = math.sqrt(sum(y * y for y in b))
+    diff = math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b)))
+    return diff / norm if norm else diff
+
+
+def close(a, b, tolerance, what):
+    r = relative(a, b)
+    check(r <= tolerance, "%s: relative difference %.3g > %.3g" % (what, r, tolerance))
+    return r
+
+
+def same_run(a, b, what):
+    """Losses, gradient norms and weights identical, bit for bit."""
+    for x, y in zip(steps(a[0]), steps(b[0])):
+        for k in ("loss", "grad_norm"):
+            check(x[k] == y[k], "%s: step %d: %s %r != %r" % (what, x["step"], k, x[k], y[k]))
+    check(len(steps(a[0])) == len(steps(b[0])) > 0, "%s: different numbers of steps" % what)
+    check(a[1].keys() == b[1].keys(), "%s: different weights" % what)
+    for k in a[1]:
+        check(a[1][k] == b[1][k], "%s: weights of %s differ" % (what, k))

@@ -1,0 +1,137 @@
+"""Bad input of every kind: one clear message, the right exit code, and files left as they were. To add a case, add a row.
+
+Relies on: harness.py, bad/*.lua (first line: `-- expect: REGEX`). Relied on by: run.py."""
+import os
+import re
+import resource
+import struct
+import subprocess
+
+from harness import ROOT, SHARDC, build, check, command, corpus, scratch, shardc
+
+BAD = os.path.join(ROOT, "tests", "program", "bad")
+GPT2 = os.path.join(ROOT, "models", "gpt2.lua")
+SMALL = dict(layers=1, dim=16, heads=2, vocab=256, batch=2, seq=16)
+SETS = [a for k, v in SMALL.items() for a in ("--set", "%s=%s" % (k, v))]
+
+
+def expect(args, code, pattern, **kw):
+    rc, out, err = command(args, **kw)
+    text = err + out
+    check(rc == code, "exit %d instead of %d from %s: %s" % (rc, code, " ".join(args[1:]), text[-600:]))
+    check(re.search(pattern, text, re.S), "no /%s/ in the message of %s: %s" % (pattern, " ".join(args[1:]), text[-600:]))
+    check(len([l for l in err.splitlines() if l.strip()]) <= 4 or code == 2, "more than one message: %s" % err[-1500:])
+
+
+def test_models():
+    n = 0
+    for name in sorted(os.listdir(BAD)):
+        first = open(os.path.join(BAD, name)).readline()
+        m = re.match(r"-- expect: (.*)", first)
+        if not m:
+            continue
+        expect([SHARDC, "predict", os.path.join(BAD, name)], 1, m.group(1).strip(), timeout=30)
+        n += 1
+    check(n >= 20, "only %d cases" % n)
+    return "%d models refused with file, line and remedy" % n
+
+
+COMMANDS = [  # arguments, exit code, pattern
+    (["predict"], 2, "predict"),
+    (["predict"], 2, "INPUT|model"),
+    (["predict", "nowhere.lua"], 1, "nowhere.lua.*No such file"),
+    (["predict", GPT2, "--world", "0"], 2, "world"),
+    (["predict", GPT2, "--world", "two"], 2, "world"),
+    (["predict", GPT2, "--world", "6", "--nodes", "4"], 2, "nodes"),
+    (["predict", GPT2, "--set", "layer=3"], 1, "layer.*layers"),
+    (["predict", GPT2, "--set", "layers"], 2, "key=value"),
+    (["predict", GPT2, "--set", "layers=three"], 1, "layers.*number|layers.*integer"),
+    (["predict", GPT2, "--set", "recompute=all"], 1, "recompute.*full"),
+    (["predict", GPT2, "--device", "h300"], 1, "h300.*h200"),
+    (["predict", GPT2, "--format", "yaml"], 2, "yaml|format"),
+    (["predict", GPT2, "--target", "cuda"], 1, "cuda"),
+    (["predict", GPT2, "--policy", "nowhere.lua"], 1, "nowhere.lua"),
+    (["build", GPT2, *SETS, "-o", "/proc/nowhere/gpt2"], 1, "/proc/nowhere"),
+    (["verify", os.path.join(ROOT, "LICENSE")], 1, "LICENSE"),
+    (["data", "nowhere.txt", "-o", "x.bin"], 1, "nowhere.txt"),
+    (["data", GPT2], 2, "-o"),
+    (["data", GPT2, "-o", "/proc/x.bin"], 1, "/proc/x.bin"),
+]
+
+
+def test_commands():
+    for args, code, pattern in COMMANDS:
+        expect([SHARDC, *args], code, pattern)
+    return "%d commands" % len(COMMANDS)
+
+
+def header(magic=20240520, version=1, tokens=100):
+    return struct.pack("<256i", magic, version, tokens, *[0] * 253)
+
+
+def test_data_files():
+    folder, binary = scratch("bad-data"), build("gpt2.lua", **SMALL)
+    cases = [
+        ("empty.bin", b"", "empty.bin"),
+        ("foreign.bin", b"PNG!" * 1000 + b"x", "foreign.bin"),
+        ("truncated.bin", header(tokens=5000) + b"\1\0" * 100, "truncated.bin.*(5000|tokens)"),
+        ("version.bin", header(version=9) + b"\1\0" * 100, "version"),
+        ("short.bin", header(tokens=5) + b"\1\0" * 5, "short.bin"),
+        ("vocabulary.bin", header(tokens=4000) + b"\xff\xff" * 4000, "vocabulary.bin.*65535"),
+    ]
+    for name, blob, pattern in cases:
+        path = os.path.join(folder, name)
+        open(path, "wb").write(blob)
+        expect([binary, "--data", path, "--steps", "1"], 1, pattern)
+        check(open(path, "rb").read() == blob, name + " was changed")
+    expect([binary, "--data", os.path.join(folder, "none*.bin"), "--steps", "1"], 1, "none")
+    expect([binary, "--steps", "1"], 2, "--data")
+    expect([binary, "--data", corpus(), "--stepz", "1"], 2, "stepz")
+    expect([binary, "--data", corpus(), "--steps", "many"], 2, "steps")
+    expect([binary, "--data", corpus(), "--steps", "1", "--accumulate", "4"], 1, "accumulate")
+    return "%d files" % len(cases)
+
+
+def test_weights_and_checkpoints():
+    folder, binary = scratch("bad-weights"), build("gpt2.lua", **SMALL)
+    good = os.path.join(folder, "good.safetensors")
+    run = [binary, "--data", corpus(), "--steps", "1"]
+    rc, out, err = command([*run, "--export", good])
+    check(rc == 0, err)
+    blob = open(good, "rb").read()
+    n = struct.unpack("<Q", blob[:8])[0]
+    text = blob[8:8 + n]
+    cases = {
+        "cut": blob[:-10],
+        "header": struct.pack("<Q", 1 << 60) + blob[8:],
+        "json": blob[:8] + b"{" * n + blob[8 + n:],
+        "dtype": blob[:8] + text.replace(b'"F32"', b'"X32"', 1) + blob[8 + n:],
+        "shape": blob[:8] + text.replace(b"[256,16]", b"[256,17]", 1).ljust(n) + blob[8 + n:],
+        "tail": blob + b"more",
+    }
+    for name, bad in cases.items():
+        path = os.path.join(folder, name + ".safetensors")
+        open(path, "wb").write(bad)
+        expect([*run, "--weights", path], 1, name + r"\.safetensors")
+    state = os.path.join(folder, "state")
+    rc, out, err = command([*run, "--save", state])
+    check(rc == 0, err)
+    before = {f: open(os.path.join(state, f), "rb").read() for f in os.listdir(state)}
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+    p = subprocess.run([*run, "--save", state, "--seed", "9"], capture_output=True, text=True, preexec_fn=limit)
+    check(p.returncode == 1 and "state" in p.stderr, "full disk: exit %d, %s" % (p.returncode, p.stderr[-500:]))
+    check(before == {f: open(os.path.join(state, f), "rb").read() for f in os.listdir(state)}, "the old checkpoint changed")
+    expect([*run, "--save", "/proc/nowhere/state"], 1, "/proc/nowhere")
+    expect([*run, "--resume", os.path.join(folder, "none")], 1, "none")
+    other = build("gpt2.lua", **dict(SMALL, dim=32))
+    expect([other, "--data", corpus(), "--steps", "1", "--resume", state], 1, "state")
+    return "%d damaged files, full disk, unwritable folder, another model's checkpoint" % len(cases)
+
+
+def test_existing_files_stay():
+    folder = scratch("stay")
+    out = os.path.join(folder, "train.bin")
+    shardc("data", GPT2, "-o", out)
+    before = open(out, "rb").read()
+    expect([SHARDC, "data", GPT2, "nowhere.txt", "-o", out], 1, "nowhere")
+    check(open(out, "rb").read() == before and os.listdir(folder) == ["train.bin"], "output changed or left-overs")

@@ -1,0 +1,71 @@
+"""Promise P3 and the global batch: what must be bit-identical, and what must agree across world sizes.
+
+Relies on: harness.py. Relied on by: run.py."""
+from harness import build, check, close, corpus, floats, losses, run, same_run
+
+GPT2 = dict(layers=2, dim=32, heads=2, vocab=256, batch=4, seq=32)
+LLAMA = dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=4, seq=32)
+MIXED = dict(precision="bf16", dropout=0.1)
+STEPS = ("--steps", "6", "--seed", "7")
+
+
+def plain(model, small, world=2, **more):
+    return run(build(model, world=world, **dict(small, **MIXED), **more), "--data", corpus(), *STEPS)
+
+
+def variants(model, small):
+    a = plain(model, small)
+    for options in (dict(recompute="full"), dict(recompute="selective"), dict(offload="activations"), dict(reshard=False),
+                    dict(prefetch=0), dict(prefetch=3), dict(offload="state")):
+        b = plain(model, small, **options)
+        same_run(a, b, "%s with %s" % (model, options))
+    return "7 memory policies, losses and weights bit-identical"
+
+
+def test_gpt2_policies_are_bit_identical():
+    return variants("gpt2.lua", GPT2)
+
+
+def test_llama3_policies_are_bit_identical():
+    return variants("llama3.lua", LLAMA)
+
+
+def interleaved(model, small):
+    binary = build(model, world=2, recompute="full", **dict(small, **MIXED))
+    a = run(binary, "--data", corpus(), *STEPS)
+    same_run(a, run(binary, "--data", corpus(), "--poison", *STEPS), "poison")
+    for seed in range(20):
+        same_run(a, run(binary, "--data", corpus(), "--interleave", str(seed), *STEPS), "interleave %d" % seed)
+    return "poison and 20 interleavings bit-identical"
+
+
+def test_gpt2_poison_and_interleave():
+    return interleaved("gpt2.lua", GPT2)
+
+
+def test_llama3_poison_and_interleave():
+    return interleaved("llama3.lua", LLAMA)
+
+
+def worlds(model, small):
+    """The same global batch of 8 on 1, 2 and 4 ranks, and with accumulation."""
+    runs = {}
+    for name, world, accumulate, batch in (("1", 1, 1, 8), ("2", 2, 1, 4), ("4", 4, 1, 2), ("2 x 2", 2, 2, 2)):
+        o = dict(small, batch=batch, accumulate=accumulate)
+        extra = ("--accumulate", "2") if accumulate > 1 else ()
+        runs[name] = run(build(model, world=world, **o), "--data", corpus(), "--steps", "20", "--seed", "7", *extra)
+    worst = 0
+    for name in runs:
+        worst = max(worst, close(losses(runs[name][0]), losses(runs["1"][0]), 1e-5, "losses at world " + name))
+        for k, v in runs[name][1].items():
+            close(floats(v), floats(runs["1"][1][k]), 1e-4, "weights of %s at world %s" % (k, name))
+    check(len(losses(runs["1"][0])) == 20, "20 steps")
+    return "worlds 1, 2, 4 and 2x2: losses within %.1e" % worst
+
+
+def test_gpt2_worlds_agree():
+    return worlds("gpt2.lua", GPT2)
+
+
+def test_llama3_worlds_agree():
+    return worlds("llama3.lua", LLAMA)

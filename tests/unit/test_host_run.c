@@ -1,0 +1,556 @@
+/* The training program as a whole, over the mock target: training, saving, resuming at other world sizes, export, records,
+ * sampling, and every way in which a command line, a file or a disk can be wrong.
+ * Relies on: runtime/host, mock_target, Criterion.
+ * Relied on by: make test. */
+#include "../../runtime/host/checkpoint.h"
+#include "../../runtime/host/run.h"
+#include "mock_target.h"
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <math.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* tables whose last columns are mostly empty */
+
+/* ── a run in a process and a folder of its own ────────────────────────────────────────────────────────────────────── */
+static char folder[64];
+
+static void enter(void) {
+    strcpy(folder, "/tmp/test_host_XXXXXX");
+    cr_assert(mkdtemp(folder) && chdir(folder) == 0);
+}
+
+static void leave(void) {
+    char command[256];
+    snprintf(command, sizeof command, "chmod -R u+w %s; rm -rf %s", folder, folder);
+    cr_assert(chdir("/tmp") == 0 && system(command) == 0);
+}
+
+typedef struct {
+    int world, shards, accumulate;
+    const char *input;   /* file that becomes standard input, or NULL */
+    long file_limit;     /* RLIMIT_FSIZE; 0: none */
+    int64_t nan_step;
+    void (*change)(MockBuild *m);
+} How;
+
+static char out[1 << 16], err[1 << 16];
+
+static void slurp(const char *path, char *to, size_t size) {
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(to, 1, size - 1, f) : 0;
+    to[n] = 0;
+    if (f) fclose(f);
+}
+
+static void redirect(const char *path, int to, int flags) {
+    int fd = open(path, flags, 0666);
+    if (fd < 0 || dup2(fd, to) < 0) _exit(99);
+    close(fd);
+}
+
+/* In the child: never returns. */
+static void child(How how, const char *line) {
+    static MockBuild m;
+    static char text[4096], *argv[64] = {"./mock"};
+    int argc = 1;
+    snprintf(text, sizeof text, "%s", line);
+    for (char *p = strtok(text, " "); p; p = strtok(NULL, " ")) argv[argc++] = p;
+    redirect(how.input ? how.input : "/dev/null", 0, O_RDONLY);
+    redirect("out", 1, O_WRONLY | O_CREAT | O_TRUNC);
+    redirect("err", 2, O_WRONLY | O_CREAT | O_TRUNC);
+    if (how.file_limit) setrlimit(RLIMIT_FSIZE, &(struct rlimit){(rlim_t)how.file_limit, (rlim_t)how.file_limit});
+    mock_build(&m, how.world, how.shards ? how.shards : how.world, how.accumulate ? how.accumulate : 1);
+    if (how.change) how.change(&m);
+    mock_nan_step = how.nan_step;
+    exit(host_main(&m.b, argc, argv));
+}
+
+static int run(How how, const char *line) {
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) child(how, line);
+    cr_assert(waitpid(pid, &status, 0) == pid);
+    slurp("out", out, sizeof out);
+    slurp("err", err, sizeof err);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+#define OK(world, line) cr_assert_eq(run((How){world}, line), 0, "%s: %s", line, err)
+static int lines_of(const char *text) {
+    int n = 0;
+    for (; *text; text++) n += *text == '\n';
+    return n;
+}
+
+static bool same_files(const char *a, const char *b) {
+    char command[256];
+    snprintf(command, sizeof command, "cmp -s %s %s", a, b);
+    return system(command) == 0;
+}
+
+/* ── data ──────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void write_file(const char *path, const void *p, size_t n) {
+    FILE *f = fopen(path, "w");
+    cr_assert(f && fwrite(p, 1, n, f) == n && fclose(f) == 0);
+}
+
+static void write_bin(const char *path, int n, unsigned seed) {
+    int32_t head[256] = {20240520, 1, n};
+    FILE *f = fopen(path, "w");
+    fwrite(head, 4, 256, f);
+    for (int i = 0; i < n; i++) fwrite(&(uint16_t){(uint16_t)((i * 7 + seed * 13 + i / 11) % MOCK_VOCAB)}, 2, 1, f);
+    fclose(f);
+}
+
+static void write_data(void) {
+    write_bin("a.bin", 1000, 1);
+    write_bin("b.bin", 700, 2);
+    write_bin("val.bin", 600, 3);
+}
+
+/* Records of `steps` global microbatches of 8 samples; every third target is ignored when `ignore`. */
+static void write_records(const char *path, int steps, int rows, bool ignore) {
+    FILE *f = fopen(path, "w");
+    for (int s = 0; s < steps; s++)
+        for (int input = 0; input < 2; input++)
+            for (int i = 0; i < rows * MOCK_SEQ; i++) {
+                int32_t x = (s * 31 + i * 7 + input * 5) % MOCK_VOCAB;
+                if (ignore && input == 1 && i % 3 == 0 && i < 70) x = -100;
+                fwrite(&x, 4, 1, f);
+            }
+    fclose(f);
+}
+
+TestSuite(host_run, .init = enter, .fini = leave, .timeout = 60);
+
+/* ── training ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+Test(host_run, trains_and_logs) {
+    write_data();
+    OK(2, "--data a.bin b.bin --val-data val.bin --eval-every 2 --steps 5 --log log.jsonl");
+    cr_assert(strstr(out, "arena    ") && strstr(out, "predicted") && strstr(out, "batch    8 samples, 128 tokens a step: 2 ranks x 1 microbatch x 4"), "%s", out);
+    cr_assert(strstr(out, "data     2 files, 1,700 tokens, 105 windows of 17; an epoch is 13 steps"), "%s", out);
+    cr_assert(strstr(out, "step 5/5") && strstr(out, "val_loss"), "%s", out);
+    cr_assert(strchr(out, '\033') == NULL && strchr(out, '\r') == NULL);
+    slurp("log.jsonl", out, sizeof out);
+    cr_assert_eq(lines_of(out), 5 + 3, "%s", out);
+    cr_assert(strstr(out, "{\"step\": 1, \"loss\": 0.") && strstr(out, "\"tokens\": 640") && strstr(out, "\"tokens \\\"seen\\\"\": "), "%s", out);
+}
+
+static void losses(const char *path, double *loss) {
+    char line[4096];
+    FILE *f = fopen(path, "r");
+    for (int step; f && fgets(line, sizeof line, f);)
+        if (sscanf(line, "{\"step\": %d, \"loss\": %lf", &step, &loss[0]) == 2) loss++;
+    if (f) fclose(f);
+}
+
+Test(host_run, worlds_agree) {
+    static const How hows[] = {{1}, {2}, {4}, {4, .shards = 2}, {1, .accumulate = 2}, {2, .accumulate = 4}};
+    write_data();
+    for (int i = 0; i < 6; i++) {
+        double a[6] = {0}, b[6] = {0};
+        char line[256];
+        snprintf(line, sizeof line, "--data *.bin --steps 6 --log l%d --export w%d.st --quiet", i, i);
+        cr_assert_eq(run(hows[i], line), 0, "%s", err);
+        cr_assert_str_empty(out);
+        losses("l0", a);
+        snprintf(line, sizeof line, "l%d", i);
+        losses(line, b);
+        for (int k = 0; k < 6; k++) cr_assert(a[k] > 0.1 && fabs(a[k] - b[k]) < 1e-6 * a[k], "step %d: %g and %g", k, a[k], b[k]);
+        snprintf(line, sizeof line, "w%d.st", i);
+        cr_assert(i >= 4 || same_files("w0.st", line), "world %d", hows[i].world);
+    }
+}
+
+Test(host_run, steps_default_to_the_schedule) {
+    write_data();
+    OK(1, "--data a.bin");
+    cr_assert(strstr(out, "step 8/8"), "%s", out);
+    OK(1, "--data a.bin --steps 0");
+    cr_assert(!strstr(out, "step "), "%s", out);
+    OK(1, "--data a.bin --steps 3 --seed 5 --betas 0.8,0.9 --lr 0.5 --warmup 0 --total 10 --min-ratio 0 --eps 1e-6 --weight-decay 0.2 --clip 0.5 --threads 1 "
+          "--temperature 0.5 --top-k 3 --log log");
+    slurp("log", out, sizeof out);
+    cr_assert(strstr(out, "\"lr\": 0.5,"), "%s", out);
+}
+
+Test(host_run, nan_stops_with_3) {
+    write_data();
+    cr_assert_eq(run((How){2, .nan_step = 3}, "--data a.bin --steps 5 --log log --save state"), 3);
+    cr_assert(strstr(err, "mock: step 3: the loss is nan; stopped") && lines_of(err) == 1, "%s", err);
+    slurp("log", out, sizeof out);
+    cr_assert_eq(lines_of(out), 2);
+    cr_assert_eq(run((How){2, .nan_step = 3}, "--data a.bin --steps 5 --log log --allow-nan"), 0);
+    slurp("log", out, sizeof out);
+    cr_assert(lines_of(out) == 5 && strstr(out, "\"loss\": null"));
+}
+
+/* ── saving and resuming ───────────────────────────────────────────────────────────────────────────────────────────── */
+Test(host_run, resumes_bit_for_bit) {
+    write_data();
+    OK(2, "--data a.bin b.bin --steps 6 --export whole.st --log whole --seed 9 --quiet");
+    OK(2, "--data a.bin b.bin --steps 3 --save state --log parts --seed 9 --quiet");
+    OK(2, "--data a.bin b.bin --steps 6 --resume state --save state --export parts.st --log parts");
+    cr_assert(strstr(out, "resumed  state at step 3, saved by 2 ranks"), "%s", out);
+    cr_assert(same_files("whole.st", "parts.st"));
+    double a[6], b[6];
+    losses("whole", a);
+    losses("parts", b);
+    for (int i = 0; i < 6; i++) cr_assert(a[i] == b[i]);
+}
+
+Test(host_run, resumes_at_any_world) {
+    static const How hows[] = {{1}, {2}, {4}, {4, .shards = 2}, {4, .shards = 1}};
+    write_data();
+    OK(1, "--data a.bin --steps 7 --export whole.st --quiet");
+    for (int from = 0; from < 5; from++)
+        for (int to = 0; to < 5; to++) {
+            cr_assert_eq(run(hows[from], "--data a.bin --steps 4 --save state --quiet"), 0, "%s", err);
+            cr_assert_eq(run(hows[to], "--data a.bin --steps 7 --resume state --export parts.st --quiet"), 0, "%s", err);
+            cr_assert(system("cut -c1- /dev/null") == 0); /* buffers differ by rank: compare all but them */
+            static char x[1 << 16], y[1 << 16];
+            slurp("whole.st", x, sizeof x);
+            StFile f, g;
+            char e[ST_ERROR];
+            cr_assert(st_open(&f, "whole.st", e) && st_open(&g, "parts.st", e));
+            for (int i = 0; i < f.n; i++) {
+                const StTensor *t = &f.tensors[i], *u = st_find(&g, t->name);
+                if (strcmp(t->name, "norm.mean") == 0) continue;
+                cr_assert(u && st_read(&f, t, 0, t->numel, x) && st_read(&g, u, 0, u->numel, y));
+                cr_assert(memcmp(x, y, t->end - t->begin) == 0, "%s from %d to %d", t->name, from, to);
+            }
+            st_close(&f);
+            st_close(&g);
+        }
+}
+
+Test(host_run, cuts_the_log_back_on_resume) {
+    write_data();
+    OK(2, "--data a.bin --steps 4 --save state --quiet --log log");
+    OK(2, "--data a.bin --steps 6 --resume state --quiet --log log");
+    OK(2, "--data a.bin --steps 5 --resume state --quiet --log log");
+    slurp("log", out, sizeof out);
+    cr_assert_eq(lines_of(out), 5, "%s", out);
+    OK(2, "--data a.bin --steps 2 --quiet --log log");
+    slurp("log", out, sizeof out);
+    cr_assert_eq(lines_of(out), 2);
+}
+
+Test(host_run, saves_leave_one_complete_state) {
+    write_data();
+    OK(4, "--data a.bin --steps 5 --save deep/er/state --save-every 2 --quiet");
+    cr_assert(access("deep/er/state/step-00000005/rank-3.safetensors", F_OK) == 0);
+    cr_assert(access("deep/er/state/step-00000004", F_OK) != 0 && access("deep/er/state/step-00000005.part", F_OK) != 0);
+    OK(2, "--resume deep/er/state --save deep/er/state --steps 0 --quiet"); /* the same step again, by another world */
+    OK(1, "--resume deep/er/state --save deep/er/state --quiet");
+    OK(1, "--resume deep/er/state --export x.st --quiet");
+    cr_assert_eq(system("test $(ls deep/er/state | wc -l) = 2"), 0);
+}
+
+Test(host_run, weights_go_out_and_in) {
+    write_data();
+    OK(4, "--data a.bin --steps 2 --export out.st --quiet");
+    OK(2, "--weights out.st --export back.st --quiet");
+    cr_assert(same_files("out.st", "back.st"));
+    OK(1, "--weights *.st --sample 3 --export third.st --quiet");
+    cr_assert(same_files("out.st", "third.st"));
+}
+
+/* ── failing disks ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+Test(host_run, full_disk_keeps_the_old_state) {
+    write_data();
+    OK(2, "--data a.bin --steps 3 --save state --export whole.st --quiet");
+    cr_assert_eq(system("cp -r state before"), 0);
+    for (long limit = 300; limit < 9000; limit += 1500) {
+        cr_assert_eq(run((How){2, .file_limit = limit}, "--data a.bin --steps 4 --resume state --save state --quiet"), 1, "limit %ld: %s", limit, err);
+        cr_assert(strstr(err, "mock: cannot save to state: File too large; the state saved before is untouched: step-00000003") && lines_of(err) == 1, "%s", err);
+        cr_assert_eq(system("diff -r state before"), 0);
+    }
+    cr_assert_eq(run((How){2, .file_limit = 3000}, "--data a.bin --steps 4 --export whole.st --quiet"), 1);
+    cr_assert(strstr(err, "mock: cannot export to whole.st: File too large; what was there is untouched") && lines_of(err) == 1, "%s", err);
+    cr_assert(access("whole.st.part", F_OK) != 0);
+    OK(1, "--weights whole.st --export again.st --quiet");
+    cr_assert_eq(run((How){2, .file_limit = 300}, "--data a.bin --steps 9 --log log --quiet"), 1);
+    cr_assert(strstr(err, "cannot write the log log: File too large"), "%s", err);
+    slurp("log", out, sizeof out);
+    cr_assert(out[0] == '{' && out[strlen(out) - 1] == '\n', "%s", out);
+    cr_assert_eq(run((How){2}, "--data a.bin --steps 9 --log /dev/full --quiet"), 1);
+    cr_assert(strstr(err, "cannot write the log /dev/full: No space left on device"), "%s", err);
+}
+
+Test(host_run, first_save_that_fails_leaves_nothing) {
+    write_data();
+    cr_assert_eq(run((How){2, .file_limit = 2000}, "--data a.bin --steps 4 --save state --quiet"), 1);
+    cr_assert(strstr(err, "nothing was left there") && lines_of(err) == 1, "%s", err);
+    cr_assert_eq(system("test -z \"$(ls state)\""), 0);
+}
+
+/* ── records ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+Test(host_run, records_are_the_same_for_every_world) {
+    write_records("records", 6, 8, true);
+    double a[6], b[6];
+    cr_assert_eq(run((How){1, .input = "records"}, "--data - --steps 9 --log l1 --export w1.st --quiet"), 0, "%s", err);
+    for (int world = 2; world <= 4; world *= 2) {
+        cr_assert_eq(run((How){world, .input = "records"}, "--data - --steps 9 --log l2 --export w2.st --quiet"), 0, "%s", err);
+        cr_assert(world == 4 || world == 2);
+        losses("l1", a);
+        losses("l2", b);
+        for (int i = 0; i < 6; i++) cr_assert(fabs(a[i] - b[i]) < 1e-6 * a[i]);
+        cr_assert(same_files("w1.st", "w2.st"));
+    }
+    cr_assert_eq(run((How){2, .input = "records"}, "--data - --steps 3 --save state --quiet"), 0, "%s", err);
+    cr_assert_eq(run((How){2, .input = "records"}, "--data - --steps 6 --resume state --export w3.st"), 0, "%s", err);
+    cr_assert(strstr(out, "data     records of 1,024 bytes"));
+    cr_assert(same_files("w2.st", "w3.st") || true); /* w2 is of world 4: buffers differ */
+    cr_assert_eq(run((How){2, .input = "records"}, "--data - --steps 6 --export w2.st --quiet"), 0, "%s", err);
+    cr_assert(same_files("w2.st", "w3.st"));
+    write_records("short", 1, 8, false);
+    cr_assert_eq(run((How){2, .input = "short"}, "--data - --steps 6 --resume state"), 1);
+    cr_assert(strstr(err, "standard input ended after record 1; resuming skips the 3"), "%s", err);
+    write_records("odd", 3, 4, false);
+    cr_assert_eq(run((How){1, .accumulate = 2, .input = "odd"}, "--data - --steps 6 --log l"), 0);
+    cr_assert(strstr(err, "note: standard input ended within step 2: its 1 records are not used"), "%s", err);
+}
+
+static void no_input_limit(MockBuild *m) { m->inputs[0].limit = m->inputs[1].limit = 0, m->b.logits_program = -1; }
+static void float_input(MockBuild *m) {
+    m->inputs[0].dtype = FP32;
+    m->inputs[0].from = "image";
+}
+static void one_row_resume(MockBuild *m) { (void)m; }
+
+Test(host_run, bad_records) {
+    write_records("records", 2, 8, false);
+    cr_assert_eq(system("head -c 1500 records > half"), 0);
+    cr_assert_eq(run((How){2, .input = "half"}, "--data - --steps 2"), 1);
+    cr_assert(strstr(err, "mock: standard input ended in the middle of record 1, after 476 of 1024 bytes") && lines_of(err) == 1, "%s", err);
+    float nan[256] = {[7] = NAN};
+    write_file("nan", nan, sizeof nan);
+    cr_assert_eq(run((How){2, .input = "nan", .change = float_input}, "--data - --steps 2"), 1);
+    cr_assert(strstr(err, "mock: record 0 on standard input: element 7 of 'tokens' is NaN") && lines_of(err) == 1, "%s", err);
+    int32_t big[256] = {[130] = 500};
+    write_file("big", big, sizeof big);
+    cr_assert_eq(run((How){2, .input = "big"}, "--data - --steps 2"), 1);
+    cr_assert(strstr(err, "element 2 of 'targets' is 500, outside 0..199"), "%s", err);
+    cr_assert_eq(run((How){2, .input = "big", .change = no_input_limit}, "--data - --steps 1"), 0, "%s", err);
+    cr_assert_eq(run((How){2, .input = "big", .change = one_row_resume}, "--data big --steps 1"), 1);
+    cr_assert_eq(run((How){2, .change = float_input}, "--data big --steps 1"), 1);
+    cr_assert(strstr(err, "input 'tokens' does not come from tokens") && strstr(err, "--data -"), "%s", err);
+    cr_assert_eq(run((How){2, .input = "/"}, "--data - --steps 1"), 1);
+    cr_assert(strstr(err, "cannot read records from standard input: Is a directory"), "%s", err);
+}
+
+/* ── samples ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+Test(host_run, samples) {
+    OK(2, "--sample 5 --prompt abc --temperature 0 --quiet");
+    cr_assert_str_eq(out, "abcdefgh\n");
+    OK(1, "--sample 30 --prompt 0123456789012345678 --temperature 0 --quiet"); /* longer than the context */
+    cr_assert_str_eq(out, "01234567890123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUV\n");
+    OK(1, "--sample 20 --seed 4 --quiet");
+    char first[256];
+    strcpy(first, out);
+    OK(4, "--sample 20 --seed 4 --quiet");
+    cr_assert_str_eq(out, first);
+    OK(1, "--sample 20 --seed 5 --quiet");
+    cr_assert_str_neq(out, first);
+    OK(1, "--sample 3 --temperature 0 --sample-format ids --prompt 7,8 --quiet");
+    cr_assert_str_eq(out, "7 8 9 10 11 \n");
+    OK(1, "--sample 4 --top-k 1 --sample-format ids --quiet");
+    cr_assert_str_eq(out, "1 2 3 4 \n");
+    OK(1, "--sample 3 --temperature 0 --quiet");
+    cr_assert_str_eq(out, "???\n"); /* after the newline: control characters */
+}
+
+/* ── bad input, one row each ───────────────────────────────────────────────────────────────────────────────────────── */
+static void no_sample(MockBuild *m) { m->b.logits_program = -1; }
+static void no_eval(MockBuild *m) { m->programs[3].name = "other"; }
+static void no_clip(MockBuild *m) { m->b.clip = 0; }
+static void no_total(MockBuild *m) { m->b.total = 0; }
+static void sgd(MockBuild *m) {
+    m->b.optimizer = "sgd";
+    for (int i = 0; i < 2; i++) m->units[i].has_m = m->units[i].has_v = 0;
+}
+static void two_sample_inputs(MockBuild *m) { m->inputs[1].in_sample = 1; }
+static void no_sample_input(MockBuild *m) { m->inputs[0].in_sample = 0; }
+static void odd_sample_input(MockBuild *m) { m->inputs[0].sample_shape[1] = 8; }
+static void three_dims(MockBuild *m) { m->inputs[0].dims = 3, m->inputs[0].shape[2] = 1; }
+static void other_rows(MockBuild *m) { m->inputs[1].shape[0] = 2; }
+static void no_inputs(MockBuild *m) { m->b.ninputs = 0, m->b.ncounts = 0; }
+static void other_shape(MockBuild *m) { m->params[1].shape[0] = 7, m->params[1].shape[1] = 10; }
+static void other_size(MockBuild *m) { m->params[0].numel = 380, m->params[0].shape[0] = 95, m->params[0].shape[1] = 4; }
+static void other_name(MockBuild *m) { m->params[3].path = "layers.0.weight"; }
+static void other_hash(MockBuild *m) { m->b.plan_hash = 5; }
+static void other_dtype(MockBuild *m) { m->units[1].dtype = FP16; }
+static void int_param(MockBuild *m) { m->params[5].dtype = INT32; }
+static void small_buffer(MockBuild *m) { m->params[5].numel = 3; }
+
+typedef struct {
+    int code;
+    const char *line, *message;
+    void (*change)(MockBuild *m);
+} Case;
+
+static const Case cases[] = {
+    {2, "--data a.bin --nonsense", "unrecognized option"},
+    {2, "", "nothing to do"},
+    {2, "a.bin", "belongs to no option"},
+    {2, "--steps 3", "--steps 3 needs --data"},
+    {2, "--data a.bin --steps x", "--steps wants a whole number from 0"},
+    {2, "--data a.bin --steps -1", "--steps wants a whole number"},
+    {2, "--data a.bin --steps 99999999999999999999", "--steps wants a whole number"},
+    {2, "--data a.bin --lr nan", "--lr wants a number from 0, not 'nan'"},
+    {2, "--data a.bin --lr 1e", "--lr wants a number"},
+    {2, "--data a.bin --min-ratio 2", "--min-ratio wants a number from 0 to 1"},
+    {2, "--data a.bin --betas 0.9", "--betas wants two numbers"},
+    {2, "--data a.bin --betas 0.9,2", "--betas wants a number from 0 to 1"},
+    {2, "--data a.bin --data-dtype int8", "--data-dtype wants uint16 or uint32"},
+    {2, "--data a.bin --save-every 2", "--save-every needs --save"},
+    {2, "--data a.bin --eval-every 2", "--eval-every needs --val-data"},
+    {2, "--data a.bin --dump x", "--dump needs --at-step N and -o FILE"},
+    {2, "--data a.bin --at-step 3", "belong to --dump"},
+    {2, "--data a.bin -o x", "belong to --dump"},
+    {2, "--data - --data a.bin", "--data - stands alone"},
+    {2, "--resume state --weights w.st --data a.bin", "not both"},
+    {2, "--data a.bin --prompt x", "--prompt needs --sample"},
+    {2, "--data a.bin", "how long?", no_total},
+    {1, "--data a.bin --accumulate 2", "build it with `accumulate` > 1"},
+    {1, "--data a.bin --threads 3", "--threads 3: the workspaces of this binary are for 2 threads"},
+    {1, "--data a.bin --clip 1", "built without clipping", no_clip},
+    {1, "--data a.bin --momentum 0.9", "built without momentum", sgd},
+    {1, "--sample 3", "no sample program", no_sample},
+    {1, "--sample 3", "takes 'targets' besides tokens", two_sample_inputs},
+    {1, "--sample 3", "the sample program takes no tokens", no_sample_input},
+    {1, "--sample 3", "takes 8 tokens and gives logits of 16 positions", odd_sample_input},
+    {1, "--sample 3 --sample-format ids --prompt 1,x", "tokens are ids from 0 to 199"},
+    {1, "--sample 3 --sample-format ids --prompt 200", "tokens are ids from 0 to 199"},
+    {1, "--sample 3 --prompt \xe4", "byte 228 is not in the model's vocabulary of 200"},
+    {1, "--data nowhere.bin", "nowhere.bin: no such file"},
+    {1, "--data nowhere*.bin", "nowhere*.bin: no such file"},
+    {1, "--data .", ".: a folder, not a file"},
+    {1, "--data /dev/null", "not a regular file"},
+    {1, "--data empty", "empty: an empty file"},
+    {1, "--data text.bin", "not an llm.c token file"},
+    {1, "--data tiny.bin", "--data (1 file): 100 tokens make 6 windows of 17, but a step takes 8"},
+    {1, "--data a.bin --val-data tiny.bin", "--val-data (1 file)"},
+    {1, "--data big.bin", "big.bin: token 5 is 300, but the model's vocabulary ends at 199"},
+    {1, "--data a.bin --val-data val.bin", "no eval program", no_eval},
+    {1, "--data a.bin", "is int32 of 3 dimensions", three_dims},
+    {1, "--data a.bin", "inputs from tokens share their batch", other_rows},
+    {1, "--data a.bin", "this model has no inputs", no_inputs},
+    {1, "--data a.bin --save a.bin/state", "cannot save to a.bin/state: Not a directory"},
+    {1, "--data a.bin --save a.bin", "cannot save to a.bin: Not a directory"},
+    {1, "--data a.bin --save /proc/state", "cannot save to /proc/state: No such file"},
+    {1, "--data a.bin --save foreign", "foreign/index.json is not the index of a checkpoint"},
+    {1, "--data a.bin --export nowhere/x.st", "cannot export to nowhere/x.st: No such file"},
+    {1, "--data a.bin --export state", "cannot export to state: it is not a regular file"},
+    {1, "--data a.bin --log nowhere/log", "cannot write the log nowhere/log: No such file"},
+    {1, "--data a.bin --log state", "cannot write the log state: Is a directory"},
+    {1, "--weights nowhere.st --export x", "nowhere.st: cannot open it: No such file"},
+    {1, "--weights a.bin --export x", "a.bin: its header claims"},
+    {1, "--weights w.st --export x", "w.st: 'head.weight' is [10,7] there and [7,10] in this build", other_shape},
+    {1, "--weights w.st --export x", "no tensor 'layers.0.weight' there (nearest: 'layer.weight')", other_name},
+    {1, "--weights w.st --export x", "'norm.mean' is F32 there, which does not convert to int32", int_param},
+    {1, "--resume nowhere --export x", "nowhere/index.json: no checkpoint there"},
+    {1, "--resume a.bin --export x", "a.bin/index.json: no checkpoint there"},
+    {1, "--resume foreign --export x", "not the index of a checkpoint"},
+    {1, "--resume state --export x", "made by another model", other_hash},
+    {1, "--resume state --export x", "no 'layers.0.weight' there: another model", other_name},
+    {1, "--resume state --export x", "is BF16 there and F16 in this build", other_dtype},
+    {1, "--resume state --export x", "has 384 elements there and 380 in this build", other_size},
+    {1, "--resume state --export x", "buffer 'norm.mean' has 4 elements there and 3", small_buffer},
+    {1, "--resume sgd --export x", "made with another optimizer"},
+};
+
+static void write_text(const char *path, const char *text) { write_file(path, text, strlen(text)); }
+
+static void prepare_cases(void) {
+    write_data();
+    write_bin("tiny.bin", 100, 1);
+    write_text("empty", "");
+    write_text("text.bin", "some text that is no token file");
+    uint16_t big[700] = {[5] = 300};
+    write_file("big.bin", big, sizeof big);
+    rename("big.bin", "raw.uint16");
+    write_bin("big.bin", 700, 1);
+    FILE *f = fopen("big.bin", "r+");
+    fseek(f, 1024 + 10, SEEK_SET);
+    fwrite(&(uint16_t){300}, 2, 1, f);
+    fclose(f);
+    cr_assert_eq(mkdir("foreign", 0777), 0);
+    write_text("foreign/index.json", "{\"metadata\": {}}");
+    OK(2, "--data a.bin --steps 2 --save state --export w.st --quiet");
+    cr_assert_eq(run((How){2, .change = sgd}, "--data a.bin --steps 2 --save sgd --quiet"), 0, "%s", err);
+}
+
+Test(host_run, bad_input_is_one_message) {
+    prepare_cases();
+    cr_assert_eq(system("mkdir ../before_$$ && cp -r . ../before_$$ && mv ../before_$$ before"), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const Case *c = &cases[i];
+        int code = run((How){2, .change = c->change}, c->line);
+        cr_expect(code == c->code, "%s: exit %d, not %d: %s", c->line, code, c->code, err);
+        cr_expect(strstr(err, c->message), "%s:\n  got  %s  want %s", c->line, err, c->message);
+        cr_expect(c->code == 2 || (lines_of(err) == 1 && strncmp(err, "mock: ", 6) == 0), "%s: %s", c->line, err);
+    }
+    cr_assert_eq(system("diff -r state before/state && diff -r foreign before/foreign && cmp w.st before/w.st && cmp a.bin before/a.bin"), 0);
+    cr_assert_eq(run((How){2, .accumulate = 2}, "--data a.bin --accumulate 1"), 1);
+    cr_assert(strstr(err, "at least 2 microbatches"), "%s", err);
+}
+
+Test(host_run, help_teaches) {
+    cr_assert_eq(run((How){2}, "--help"), 0);
+    cr_assert(strstr(out, "--data=FILE...") && strstr(out, "--resume state") && strstr(out, "Looking inside"), "%s", out);
+    cr_assert_eq(run((How){2}, "-?"), 0);
+}
+
+Test(host_run, raw_tokens) {
+    uint16_t half[700];
+    uint32_t whole[700];
+    for (int i = 0; i < 700; i++) half[i] = (uint16_t)(whole[i] = (uint32_t)(i % 100));
+    write_file("x.bin", half, sizeof half);
+    write_file("y.uint32.bin", whole, sizeof whole);
+    OK(1, "--data x.bin --data-dtype uint16 --steps 2 --export x.st --quiet");
+    OK(1, "--data y.uint32.bin --steps 2 --export y.st --quiet");
+    cr_assert(same_files("x.st", "y.st"));
+    OK(1, "--data x.bin ./x.bin --val-data x.bin --data-dtype uint16 --steps 2");
+    cr_assert(strstr(out, "data     1 file,") && strstr(err, "note: x.bin is in --data and in --val-data"), "%s%s", out, err);
+}
+
+/* ── damaged checkpoints ───────────────────────────────────────────────────────────────────────────────────────────── */
+static const struct {
+    const char *command, *message;
+} damages[] = {
+    {"truncate -s -4 state/step-00000002/rank-1.safetensors", "rank-1.safetensors: tensor"},
+    {"truncate -s 3 state/step-00000002/rank-1.safetensors", "not a safetensors file; the checkpoint is damaged"},
+    {"rm state/step-00000002/rank-0.safetensors", "rank-0.safetensors: cannot open it: No such file"},
+    {"cp state/step-00000002/rank-0.safetensors state/step-00000002/rank-1.safetensors", "are there twice: damaged"},
+    {"sed -i 's/\"world\": 2/\"world\": 1/' state/index.json", "there"},
+    {"sed -i 's/\"world\": 2/\"world\": 0/' state/index.json", "a world of 0 ranks: damaged"},
+    {"sed -i 's/\"step\": 2/\"step\": -2/' state/index.json", "'step' is missing or not a whole number"},
+    {"sed -i 's/\"step\": 2/\"step\": \"2\"/' state/index.json", "'step' is missing or not a whole number"},
+    {"sed -i 's/\"version\": 1/\"version\": 2/' state/index.json", "version 2 of the format"},
+    {"sed -i 's/plan_hash/plan_hush/' state/index.json", "'plan_hash' is missing"},
+    {"sed -i 's/\"0000/\"x000/' state/index.json", "plan_hash 'x000"},
+    {"sed -i 's/step-0/..\\/step-0/' state/index.json", "is not beside it"},
+    {"truncate -s 30 state/index.json", "not JSON"},
+    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[1,4)#master/' state/step-00000002/rank-*", "(master) are missing: damaged"},
+    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[0,3)#masterx/; s/#moment1/#moment/' state/step-00000002/rank-*", "damaged"},
+    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[0,9)#master/' state/step-00000002/rank-*", "is no piece of a checkpoint"},
+    {"sed -i 's/norm.mean@\\[0,4)#buffer/norm.meen@[0,4)#buffer/' state/step-00000002/rank-1*", "is there for 1 of 2 ranks"},
+};
+
+Test(host_run, damaged_checkpoints) {
+    write_data();
+    OK(2, "--data a.bin --steps 2 --save good --quiet");
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        cr_assert_eq(system("rm -rf state && cp -r good state"), 0);
+        cr_assert_eq(system(damages[i].command), 0);
+        int code = run((How){2}, "--resume state --export x.st");
+        cr_expect(code == 1 && strstr(err, damages[i].message) && lines_of(err) == 1, "%s: %d %s", damages[i].command, code, err);
+    }
+    cr_assert(access("x.st", F_OK) != 0);
+}

@@ -1,0 +1,770 @@
+/* base and ir: containers, files, diagnostics, the table of ops, shape rules, views, gradient rules' shapes, the
+ * checker. Relies on: compiler/base, compiler/ir, Criterion. Relied on by: make test. */
+#include "ir/build.h"
+#include "sc_enums.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ── a small program to build into ──────────────────────────────────────────────────────────────────────────────────
+ */
+static Graph *g;
+static Builder *b;
+
+static void start(void) {
+    g = graph_new(arena_new());
+    g->root = NEW(g->arena, Module);
+    *g->root = (Module){.path = "", .kind = "Model"};
+    b = NEW(g->arena, Builder);
+    *b = (Builder){.g = g, .p = NEW(g->arena, Program), .src = {"model.lua", 41}};
+    b->p->name = "train";
+    g->train = b->p;
+}
+
+#define SHAPE(...)                                                                                                     \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) {                                           \
+        __VA_ARGS__                                                                                                    \
+    }
+#define IN(...)                                                                                                        \
+    (int)(sizeof((Value *[]){__VA_ARGS__}) / sizeof(Value *)), (Value *[]) {                                           \
+        __VA_ARGS__                                                                                                    \
+    }
+#define INTS(...) (int64_t[]){__VA_ARGS__}, (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+#define FLOATS(...) (double[]){__VA_ARGS__}, (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double))
+#define NO NULL, 0
+
+static Value *val(Dtype d, int dims, const int64_t *shape) {
+    return new_value(g, d, dims, shape);
+}
+
+static void expect_value(const Value *v, const char *text) {
+    cr_expect_str_eq(value_str(g->arena, v), text);
+}
+
+/* Runs `body` in a process of its own; it must exit with `code` and say `text` on stderr. */
+static void expect_exit(void (*body)(void), int code, const char *text) {
+    int fd[2], status;
+    char said[4096];
+    size_t n = 0;
+    cr_assert(!pipe(fd));
+    fflush(NULL);
+    pid_t child = fork();
+    if (!child) {
+        dup2(fd[1], 2);
+        close(fd[0]);
+        start();
+        body();
+        _exit(99);
+    }
+    close(fd[1]);
+    for (ssize_t got; (got = read(fd[0], said + n, sizeof said - 1 - n)) > 0;) n += (size_t)got;
+    close(fd[0]);
+    said[n] = 0;
+    waitpid(child, &status, 0);
+    if (code < 0)
+        cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == -code, "status %d, said: %s", status, said);
+    else
+        cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == code, "status %d, said: %s", status, said);
+    cr_expect(strstr(said, text) != NULL, "wanted: %s\nsaid:   %s", text, said);
+}
+
+/* ── base ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+Test(base, arena_is_zeroed_aligned_and_holds_much) {
+    Arena *a = arena_new();
+    for (size_t n = 1; n < 300000; n = n * 3 + 1) {
+        char *p = arena_alloc(a, n);
+        cr_assert_eq((uintptr_t)p % 16, 0);
+        for (size_t i = 0; i < n; i++) cr_assert_eq(p[i], 0);
+        memset(p, 1, n);
+    }
+    char *large = arena_alloc(a, (size_t)200 << 20);
+    large[((size_t)200 << 20) - 1] = 1;
+    cr_expect_str_eq(arena_printf(a, "%s-%d", "x", 7), "x-7");
+    arena_free(a);
+    arena_free(NULL);
+}
+
+Test(base, strings_grow) {
+    Str s = {.arena = arena_new()};
+    for (int i = 0; i < 1000; i++) {
+        str_add(&s, "ab");
+        str_addf(&s, "%d", i % 10);
+    }
+    cr_expect_eq(s.n, 3000);
+    cr_expect_eq(strlen(s.s), 3000);
+    cr_expect(!strncmp(s.s, "ab0ab1ab2", 9));
+    arena_free(s.arena);
+}
+
+Test(base, map_keeps_order_and_replaces) {
+    Arena *a = arena_new();
+    Map *m = map_new(a);
+    char key[32];
+    cr_expect_null(map_get(m, "x"));
+    for (intptr_t i = 0; i < 5000; i++) {
+        snprintf(key, sizeof key, "key%d", (int)i);
+        map_put(m, key, (void *)(i + 1));
+    }
+    map_put(m, "key7", (void *)(intptr_t)99);
+    cr_expect_eq(map_len(m), 5000);
+    cr_expect_eq((intptr_t)map_get(m, "key4999"), 5000);
+    cr_expect_eq((intptr_t)map_get(m, "key7"), 99);
+    cr_expect_str_eq(map_key(m, 42), "key42");
+    cr_expect_eq((intptr_t)map_value(m, 42), 43);
+    cr_expect_null(map_get(m, "key5000"));
+    arena_free(a);
+}
+
+Test(base, nearest_name) {
+    const char *const names[] = {"gelu", "relu", "Linear", "layer_norm", "cross_entropy", "x"};
+    cr_expect_str_eq(nearest_name("geul", names, 6), "gelu");
+    cr_expect_str_eq(nearest_name("linear", names, 6), "Linear");
+    cr_expect_str_eq(nearest_name("layernorm", names, 6), "layer_norm");
+    cr_expect_str_eq(nearest_name("crossentropy", names, 6), "cross_entropy");
+    cr_expect_null(nearest_name("convolution", names, 6));
+    cr_expect_null(nearest_name("y", names, 6));
+    char endless[200];
+    memset(endless, 'a', sizeof endless - 1);
+    endless[199] = 0;
+    cr_expect_null(nearest_name(endless, names, 6));
+}
+
+static char folder[] = "/tmp/shardc-test-XXXXXX";
+
+static char *in_folder(const char *name) {
+    static char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+Test(base, files_are_replaced_whole) {
+    Arena *a = arena_new();
+    size_t n;
+    cr_assert_not_null(mkdtemp(folder));
+    OutFile o = out_open(a, in_folder("out"));
+    fputs("first", o.f);
+    cr_expect_neq(access(in_folder("out"), F_OK), 0);
+    out_commit(&o);
+    cr_expect_str_eq(read_file(a, in_folder("out"), &n), "first");
+    cr_expect_eq(n, 5);
+    cr_assert(!symlink("out", in_folder("link"))); /* the file is replaced, not the link */
+    o = out_open(a, in_folder("link"));
+    fputs("second", o.f);
+    cr_expect_str_eq(read_file(a, in_folder("out"), NULL), "first");
+    out_commit(&o);
+    cr_expect_str_eq(read_file(a, in_folder("out"), NULL), "second");
+    o = out_open(a, "/dev/null");
+    out_commit(&o);
+    cr_expect_str_eq(read_file(a, "/dev/null", &n), "");
+    unlink(in_folder("link"));
+    unlink(in_folder("out"));
+    cr_expect(!rmdir(folder), "something was left behind");
+    arena_free(a);
+}
+
+static void half_written(void) {
+    OutFile o = out_open(g->arena, in_folder("half"));
+    fputs("half", o.f);
+    fail((Source){"a.lua", 3}, "no %s", "more");
+}
+static void full_disk(void) {
+    OutFile o = out_open(g->arena, "/dev/full");
+    fputs("x", o.f);
+    out_commit(&o);
+}
+static void missing_file(void) {
+    read_file(g->arena, "/nonexistent/file", NULL);
+}
+static void endless_file(void) {
+    read_file(g->arena, "/tmp", NULL);
+}
+static void bad_folder(void) {
+    out_open(g->arena, "/nonexistent/file");
+}
+static void folder_out(void) {
+    out_open(g->arena, "/tmp");
+}
+static void usage(void) {
+    fail_usage("unknown option %s", "--x");
+}
+static void nowhere(void) {
+    fail(NOWHERE, "hello");
+}
+static void too_much(void) {
+    arena_alloc(g->arena, SIZE_MAX / 2);
+}
+static void more_than_there_is(void) {
+    arena_alloc(g->arena, SIZE_MAX / 5);
+}
+
+Test(base, diagnostics) {
+    cr_assert_not_null(mkdtemp(folder));
+    expect_exit(half_written, 1, "a.lua:3: no more\n");
+    cr_expect(!rmdir(folder), "a half-written file was left behind");
+    expect_exit(full_disk, 1, "shardc: cannot write /dev/full: No space left on device");
+    expect_exit(missing_file, 1, "shardc: cannot read /nonexistent/file: No such file or directory");
+    expect_exit(endless_file, 1, "it is a folder");
+    expect_exit(bad_folder, 1, "shardc: cannot write /nonexistent/file: No such file or directory");
+    expect_exit(folder_out, 1, "it is a folder");
+    expect_exit(usage, 2, "shardc: unknown option --x\n");
+    expect_exit(nowhere, 1, "shardc: hello\n");
+    expect_exit(too_much, 1, "out of memory");
+    expect_exit(more_than_there_is, 1, "out of memory");
+}
+
+/* ── the table ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+Test(ir, enums_agree_with_the_runtime) {
+    cr_assert_eq(sc_ndtypes, N_DTYPES);
+    static const int dtypes[] = {FP32, BF16, FP16, FP64, FP8_E4M3, FP8_E5M2, INT32, INT64, BOOL};
+    for (int i = 0; i < N_DTYPES; i++) cr_expect_eq(dtypes[i], sc_dtype_numbers[i]);
+    cr_assert_eq(sc_nstreams, N_STREAMS + 1);
+    static const int streams[] = {COMPUTE, GATHER, REDUCE, OFFLOAD, FETCH, HOST, N_STREAMS};
+    for (int i = 0; i <= N_STREAMS; i++) cr_expect_eq(streams[i], sc_stream_numbers[i]);
+    cr_expect_eq(sc_limits[0], MAX_DIMS);
+    cr_expect_eq(sc_limits[1], 2 * MAX_IN + 1);
+    cr_expect_eq(sc_limits[2], MAX_INTS);
+    cr_expect_eq(sc_limits[3], MAX_FLOATS);
+}
+
+Test(ir, names) {
+    Dtype d;
+    for (int i = 0; i < N_DTYPES; i++)
+        cr_expect(dtype_parse(dtype_name((Dtype)i), &d) && d == (Dtype)i && dtype_size(d) > 0);
+    cr_expect(!dtype_parse("float", &d));
+    cr_expect(dtype_float(BF16) && !dtype_float(INT32) && !dtype_float(BOOL));
+    for (int i = 0; i < N_STREAMS; i++) cr_expect_not_null(stream_name((Stream)i));
+    for (int i = 0; i < N_PHASES; i++) cr_expect_not_null(phase_name((Phase)i));
+    for (int i = 0; i < N_STATE_CLASSES; i++) cr_expect_not_null(state_class_name((StateClass)i));
+}
+
+Test(ir, table_is_complete) {
+    for (int k = 0; k < N_OPS; k++) {
+        const OpInfo *info = &op_info[k];
+        cr_expect_eq(op_by_name(info->name), (OpKind)k, "%s stands twice", info->name);
+        cr_expect(info->min_in <= info->max_in && info->max_in <= MAX_IN && info->nout <= MAX_IN, "%s", info->name);
+        cr_expect_not_null(info->cost, "%s has no cost", info->name);
+        if (k != OP_FUSED && info->traits & T_POINTWISE) cr_expect_not_null(info->expr, "%s", info->name);
+        if (!(info->traits & T_POINTWISE)) cr_expect_null(info->expr, "%s", info->name);
+        if (info->traits & T_NO_GRAD) cr_expect_null(info->grad, "%s", info->name);
+        if (info->grad) cr_expect_not_null(info->infer, "%s", info->name);
+    }
+    cr_expect_eq(op_by_name("no such op"), N_OPS);
+}
+
+/* ── shape rules ────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+Test(ir, pointwise_dtypes, .init = start) {
+    Value *f = val(FP32, SHAPE(2, 3)), *h = val(BF16, SHAPE(2, 3)), *e = val(FP16, SHAPE(2, 3)),
+          *i = val(INT32, SHAPE(2, 3));
+    expect_value(build2(b, OP_ADD, f, h), "fp32[2,3]");
+    expect_value(build2(b, OP_ADD, e, h), "fp32[2,3]");
+    expect_value(build2(b, OP_MUL, i, h), "bf16[2,3]");
+    expect_value(build2(b, OP_ADD, i, i), "int32[2,3]");
+    expect_value(build2(b, OP_LT, f, h), "bool[2,3]");
+    expect_value(build_cast(b, f, BF16), "bf16[2,3]");
+    cr_expect_eq(build_cast(b, f, FP32), f);
+    expect_value(build_scalar(b, OP_MUL_SCALAR, i, 3), "int32[2,3]");
+    check_graph(g, "test");
+}
+
+Test(ir, views_collapse_onto_the_root, .init = start) {
+    Value *x = val(FP32, SHAPE(4, 6, 10));
+    Value *t = build_transpose(b, x, (int[]){1, 0, 2});                 /* [6,4,10] */
+    Value *s = build_op(b, OP_SLICE, IN(t), INTS(0, 2, 3), NO)->out[0]; /* [3,4,10] from row 2 */
+    Value *r = build_op(b, OP_SLICE, IN(s), INTS(2, 4, 5), NO)->out[0]; /* [3,4,5] from column 4 */
+    cr_expect_eq(r->base, x);
+    cr_expect_eq(r->offset, 2 * 10 + 4);
+    cr_expect(r->stride[0] == 10 && r->stride[1] == 60 && r->stride[2] == 1);
+    cr_expect(!value_contiguous(r) && value_contiguous(x));
+    cr_expect_eq(value_root(r), x);
+    Op *pieces = build_op(b, OP_SPLIT, IN(r), INTS(2, 3, 1, 2, 2), NO);
+    cr_expect_eq(pieces->nout, 3);
+    cr_expect_eq(pieces->out[2]->offset, 24 + 3);
+    expect_value(pieces->out[2], "fp32[3,4,2]");
+    Value *wide = build_expand(b, val(FP32, SHAPE(1, 5)), SHAPE(7, 3, 5));
+    cr_expect(wide->stride[0] == 0 && wide->stride[1] == 0 && wide->stride[2] == 1);
+    cr_expect_eq(build_expand(b, x, SHAPE(4, 6, 10)), x);
+    check_graph(g, "test");
+}
+
+Test(ir, reshape_is_a_view_where_strides_permit, .init = start) {
+    Value *x = val(FP32, SHAPE(4, 6, 10));
+    int before = b->p->ops.n;
+    Value *y = build_reshape(b, x, SHAPE(24, 2, 5));
+    cr_expect(y->base == x && b->p->ops.n == before + 1);
+    Value *t = build_transpose(b, x, (int[]){0, 2, 1}); /* [4,10,6], strides 60 1 10 */
+    Value *split = build_reshape(b, t, SHAPE(2, 2, 5, 2, 6, 1));
+    cr_expect(split->base == x && split->stride[0] == 120 && split->stride[1] == 60 && split->stride[2] == 2 &&
+              split->stride[3] == 1 && split->stride[4] == 10);
+    before = b->p->ops.n;
+    Value *copied = build_reshape(b, t, SHAPE(4, 60));
+    cr_expect(b->p->ops.n == before + 2 && b->p->ops.at[before]->kind == OP_COPY && copied->base != x);
+    Value *one = val(FP32, 0, (int64_t[]){1});
+    expect_value(build_reshape(b, one, SHAPE(1, 1)), "fp32[1,1]");
+    expect_value(build_reshape(b, val(FP32, SHAPE(1, 1)), 0, (int64_t[]){1}), "fp32[]");
+    expect_value(build_op(b, OP_RESHAPE, IN(x), INTS(2, -1, 10), NO)->out[0], "fp32[24,10]");
+    Value *wide = build_expand(b, val(FP32, SHAPE(5)), SHAPE(3, 4, 5)); /* strides 0 0 1 */
+    cr_expect_eq(build_reshape(b, wide, SHAPE(12, 5))->stride[0], 0);
+    cr_expect_eq(build_reshape(b, x, SHAPE(4, 6, 10)), x);
+    check_graph(g, "test");
+}
+
+Test(ir, sum_to_is_the_inverse_of_expand, .init = start) {
+    Value *x = val(FP32, SHAPE(4, 6, 10));
+    expect_value(build_sum_to(b, x, SHAPE(10)), "fp32[10]");
+    cr_expect_eq(b->p->ops.n, 1); /* a bias: one op, which can store any dtype */
+    expect_value(build_sum_to(b, x, SHAPE(4, 1, 10)), "fp32[4,1,10]");
+    cr_expect_eq(b->p->ops.n, 2);
+    expect_value(build_sum_to(b, x, SHAPE(1, 10)), "fp32[1,10]");
+    expect_value(build_sum_to(b, x, 0, (int64_t[]){1}), "fp32[]");
+    cr_expect_eq(build_sum_to(b, x, SHAPE(4, 6, 10)), x);
+    check_graph(g, "test");
+}
+
+Test(ir, infer_again_keeps_the_values, .init = start) {
+    Value *x = val(FP32, SHAPE(4, 6)), *w = val(FP32, SHAPE(8, 6));
+    Op *mm = build_op(b, OP_MATMUL, IN(x, w), INTS(0, 1), NO);
+    Value *y = mm->out[0], *t = build_transpose(b, y, (int[]){1, 0});
+    x->dtype = w->dtype = BF16;
+    for (int i = 0; i < b->p->ops.n; i++) op_info[b->p->ops.at[i]->kind].infer(g, b->p->ops.at[i]);
+    cr_expect_eq(mm->out[0], y);
+    expect_value(y, "bf16[4,8]");
+    expect_value(t, "bf16[8,4]");
+    cr_expect(t->base == y && t->stride[0] == 1);
+    set_result_dtype(mm, FP32);
+    op_info[OP_MATMUL].infer(g, mm);
+    expect_value(y, "fp32[4,8]");
+}
+
+Test(ir, ids_follow_the_origin, .init = start) {
+    Value *x = val(FP32, SHAPE(4));
+    build1(b, OP_EXP, x);
+    Op *second = build_op(b, OP_LOG, IN(x), NO, NO);
+    cr_expect_str_eq(second->id, "e1");
+    b->origin = second;
+    b->phase = BACKWARD;
+    build1(b, OP_NEG, x);
+    build1(b, OP_NEG, x);
+    cr_expect_str_eq(b->p->ops.at[3]->id, "e1b1");
+    cr_expect_eq(b->p->ops.at[3]->phase, BACKWARD);
+}
+
+Test(ir, costs, .init = start) {
+    Value *x = val(BF16, SHAPE(8, 2048, 4096)), *w = val(BF16, SHAPE(14336, 4096));
+    Op *mm = build_op(b, OP_MATMUL, IN(x, w), INTS(0, 1), NO);
+    Cost c = op_info[OP_MATMUL].cost(mm);
+    cr_expect_eq(c.flops, 2.0 * 8 * 2048 * 4096 * 14336);
+    cr_expect_eq(c.bytes, 2.0 * (8.0 * 2048 * 4096 + 14336.0 * 4096 + 8.0 * 2048 * 14336));
+    cr_expect_eq(op_info[OP_MATMUL].workspace(mm, 4), 16 << 20);
+    Value *q = val(FP32, SHAPE(2, 64, 8, 16)), *k = val(FP32, SHAPE(2, 64, 2, 16));
+    Op *at = build_op(b, OP_ATTENTION, IN(q, k, k), INTS(1, 0, 0), FLOATS(0.25, 0));
+    cr_expect_eq(op_info[OP_ATTENTION].cost(at).flops, 2.0 * 2 * 8 * 64 * 64 * 16);
+    cr_expect_eq(op_info[OP_ATTENTION].workspace(at, 2) % 512, 0);
+    expect_value(at->out[1], "fp32[2,8,64]");
+    Value *wide = build_expand(b, val(FP32, SHAPE(16)), SHAPE(64, 16));
+    Op *add = build_op(b, OP_ADD, IN(wide, wide), NO, NO);
+    cr_expect_eq(op_info[OP_ADD].cost(add).bytes, 4.0 * (16 + 16 + 64 * 16)); /* expanded bytes travel once */
+}
+
+/* ── gradient rules: every one is run, and gives each operand its shape and dtype
+ * ─────────────────────────────────────── */
+static bool tried[N_OPS];
+
+static void try_grad(Op *op, int wants) {
+    Value *gout[MAX_IN] = {0}, *gin[MAX_IN] = {0};
+    gout[0] = new_value(g, op->out[0]->dtype, op->out[0]->dims, op->out[0]->shape);
+    Builder back = *b;
+    back.origin = op;
+    back.phase = BACKWARD;
+    back.k = 0;
+    op_info[op->kind].grad(&back, op, gout, gin);
+    for (int i = 0; i < op->nin; i++) {
+        const char *name = op_info[op->kind].name;
+        cr_expect_eq(gin[i] != NULL, wants >> i & 1, "%s: gradient of operand %d", name, i);
+        if (!gin[i]) continue;
+        cr_expect_str_eq(value_str(g->arena, gin[i]), value_str(g->arena, op->in[i]), "%s, operand %d", name, i);
+    }
+    tried[op->kind] = true;
+}
+
+static void try_pointwise(Dtype d) {
+    Value *x = val(d, SHAPE(3, 4)), *y = val(FP32, SHAPE(3, 4)), *mask = val(BOOL, SHAPE(3, 4));
+    for (int k = 0; k < N_OPS; k++) {
+        const OpInfo *info = &op_info[k];
+        if (!info->grad || !(info->traits & T_POINTWISE) || k == OP_WHERE || k == OP_CAST) continue;
+        Value *in[2] = {x, y};
+        try_grad(build_op(b, (OpKind)k, info->min_in, in, NO, FLOATS(2.5, 3)), (1 << info->min_in) - 1);
+    }
+    try_grad(build_op(b, OP_POW_SCALAR, IN(x), NO, FLOATS(0)), 1);
+    try_grad(build_op(b, OP_POW_SCALAR, IN(x), NO, FLOATS(1)), 1);
+    try_grad(build_op(b, OP_POW_SCALAR, IN(x), NO, FLOATS(2)), 1);
+    try_grad(build_op(b, OP_WHERE, IN(mask, x, y), NO, NO), 6);
+    try_grad(build_op(b, OP_CAST, IN(x), INTS(FP16), NO), 1);
+    try_grad(build_op(b, OP_MUL, IN(mask, x), NO, NO), 2);
+}
+
+static void try_views(Dtype d) {
+    Value *x = val(d, SHAPE(3, 4, 6));
+    Value *t = build_transpose(b, x, (int[]){2, 0, 1});
+    try_grad(build_op(b, OP_TRANSPOSE, IN(x), INTS(2, 0, 1), NO), 1);
+    try_grad(build_op(b, OP_RESHAPE, IN(x), INTS(2, 12, 6), NO), 1);
+    try_grad(build_op(b, OP_RESHAPE, IN(t), INTS(4, 3, 2, 3, 4), NO), 1);
+    try_grad(build_op(b, OP_EXPAND, IN(x), INTS(4, 5, 3, 4, 6), NO), 1);
+    try_grad(build_op(b, OP_SLICE, IN(x), INTS(1, 1, 2), NO), 1);
+    try_grad(build_op(b, OP_SPLIT, IN(x), INTS(2, 2, 1, 5), NO), 1);
+    try_grad(build_op(b, OP_CONCAT, IN(x, x), INTS(1), NO), 3);
+    try_grad(build_op(b, OP_COPY, IN(t), NO, NO), 1);
+    try_grad(build_op(b, OP_PAD_SLICE, IN(x), INTS(0, 2, 7), NO), 1);
+    for (int keep = 0; keep < 2; keep++)
+        for (int k = OP_SUM; k <= OP_MAX; k++)
+            for (int mask = 1; mask < 8; mask++) try_grad(build_op(b, (OpKind)k, IN(x), INTS(mask, keep), NO), 1);
+    try_grad(build_op(b, OP_SUM, IN(x), INTS(3, 0, FP32 + 1), NO), 1);
+}
+
+static void try_matmuls(Dtype d) {
+    for (int t = 0; t < 4; t++) {
+        int ta = t & 1, tb = t >> 1;
+        Value *a2 = ta ? val(d, SHAPE(5, 3)) : val(d, SHAPE(3, 5)), *w = tb ? val(d, SHAPE(7, 5)) : val(d, SHAPE(5, 7));
+        Value *a4 = ta ? val(d, SHAPE(2, 4, 5, 3)) : val(d, SHAPE(2, 4, 3, 5));
+        Value *w4 = tb ? val(d, SHAPE(2, 4, 7, 5)) : val(d, SHAPE(2, 4, 5, 7));
+        Value *bias = val(d, SHAPE(7));
+        try_grad(build_op(b, OP_MATMUL, IN(a2, w), INTS(ta, tb), NO), 3);
+        try_grad(build_op(b, OP_MATMUL, IN(a4, w, bias), INTS(ta, tb), NO), 7);
+        try_grad(build_op(b, OP_MATMUL, IN(a4, w4, bias), INTS(ta, tb, FP32 + 1), NO), 7);
+    }
+}
+
+static void try_network(Dtype d) {
+    Value *x = val(d, SHAPE(2, 8, 6)), *w = val(d, SHAPE(6)), *table = val(d, SHAPE(50, 6)),
+          *index = val(INT32, SHAPE(2, 8));
+    try_grad(build_op(b, OP_EMBEDDING, IN(index, table), NO, NO), 2);
+    try_grad(build_op(b, OP_LAYER_NORM, IN(x, w, w), INTS(1, 1), FLOATS(1e-5)), 7);
+    try_grad(build_op(b, OP_LAYER_NORM, IN(x, w), INTS(1, 0), FLOATS(1e-5)), 3);
+    try_grad(build_op(b, OP_LAYER_NORM, IN(x, w), INTS(0, 1), FLOATS(1e-5)), 3);
+    try_grad(build_op(b, OP_LAYER_NORM, IN(x), NO, FLOATS(1e-5)), 1);
+    try_grad(build_op(b, OP_RMS_NORM, IN(x, w), NO, FLOATS(1e-5)), 3);
+    try_grad(build_op(b, OP_RMS_NORM, IN(x), NO, FLOATS(1e-5)), 1);
+    try_grad(build_op(b, OP_SOFTMAX, IN(x), NO, NO), 1);
+    try_grad(build_op(b, OP_DROPOUT, IN(x), INTS(77), FLOATS(0.1)), 1);
+    Value *q = val(d, SHAPE(2, 8, 4, 6)), *k = val(d, SHAPE(2, 8, 2, 6));
+    try_grad(build_op(b, OP_ATTENTION, IN(q, k, k, index), INTS(1, 5, 1), FLOATS(0.4, 0.1)), 7);
+    try_grad(build_op(b, OP_ATTENTION, IN(q, k, k), INTS(0, 0, 0), FLOATS(0.4, 0)), 7);
+    try_grad(build_op(b, OP_ROPE, IN(q, index), INTS(0), FLOATS(10000)), 1);
+    try_grad(build_op(b, OP_ROPE, IN(q), INTS(0), FLOATS(10000)), 1);
+    Value *logits = val(d, SHAPE(16, 50)), *targets = val(INT32, SHAPE(16));
+    try_grad(build_op(b, OP_CROSS_ENTROPY, IN(logits, targets), INTS(-100, 0), NO), 1);
+    Value *c = val(d, SHAPE(8)), *running = val(FP32, SHAPE(8));
+    try_grad(build_op(b, OP_BATCH_NORM, IN(x, c, c, running, running), INTS(1), FLOATS(1e-5, 0.1)), 7);
+}
+
+Test(ir, gradients_have_the_operands_types, .init = start) {
+    static const Dtype dtypes[] = {FP32, BF16, FP16, FP64};
+    for (int i = 0; i < 4; i++) {
+        try_pointwise(dtypes[i]);
+        try_views(dtypes[i]);
+        try_matmuls(dtypes[i]);
+        try_network(dtypes[i]);
+    }
+    for (int k = 0; k < N_OPS; k++)
+        if (op_info[k].grad) cr_expect(tried[k], "no test runs the gradient rule of %s", op_info[k].name);
+    for (int i = 0; i < b->p->ops.n; i++) {
+        const Op *op = b->p->ops.at[i];
+        Cost c = op_info[op->kind].cost(op);
+        cr_expect(c.flops >= 0 && c.bytes >= 0, "%s", op_info[op->kind].name);
+    }
+    check_graph(g, "test");
+    char *text;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    dump_program(f, g, b->p);
+    fclose(f);
+    cr_expect_not_null(strstr(text, "= matmul("));
+    free(text);
+}
+
+/* ── diagnostics of the rules ───────────────────────────────────────────────────────────────────────────────────────
+ */
+static Value *param(const char *path, Dtype d, int dims, const int64_t *shape) {
+    Param *p = NEW(g->arena, Param);
+    *p = (Param){.path = path, .src = {"llama3.lua", 22}, .dtype = d, .dims = dims};
+    for (int i = 0; i < dims; i++) p->shape[i] = shape[i];
+    p->value = val(d, dims, shape);
+    p->value->param = p;
+    return p->value;
+}
+
+static void linear_mismatch(void) {
+    Module up = {.path = "layers.0.mlp.up", .kind = "Linear", .made = {"llama3.lua", 22}, .parent = g->root};
+    b->module = &up;
+    b->src = (Source){"llama3.lua", 41};
+    build_op(b, OP_MATMUL, IN(val(BF16, SHAPE(8, 2048, 4096)), param("w", BF16, SHAPE(14336, 5120))), INTS(0, 1), NO);
+}
+static void param_mismatch(void) {
+    Module block = {.path = "layers.0", .kind = "Block", .made = {"llama3.lua", 60}, .parent = g->root};
+    b->module = &block;
+    build_op(b, OP_MATMUL, IN(val(FP32, SHAPE(8, 16)), param("layers.0.w", FP32, SHAPE(17, 4))), INTS(0, 0), NO);
+}
+#define SITUATION(name, ...)                                                                                           \
+    static void name(void) {                                                                                           \
+        __VA_ARGS__;                                                                                                   \
+    }
+SITUATION(left_transposed,
+          build_op(b, OP_MATMUL, IN(val(FP32, SHAPE(2, 8, 16)), val(FP32, SHAPE(2, 9, 4))), INTS(1, 0), NO))
+SITUATION(matmul_vector, build_op(b, OP_MATMUL, IN(val(FP32, SHAPE(8)), val(FP32, SHAPE(8, 4))), NO, NO))
+SITUATION(matmul_lead, build_op(b, OP_MATMUL, IN(val(FP32, SHAPE(3, 8, 4)), val(FP32, SHAPE(2, 4, 5))), NO, NO))
+SITUATION(matmul_dims, build_op(b, OP_MATMUL, IN(val(FP32, SHAPE(8, 4)), val(FP32, SHAPE(2, 4, 5))), NO, NO))
+SITUATION(matmul_dtype, build_op(b, OP_MATMUL, IN(val(FP32, SHAPE(8, 4)), val(BF16, SHAPE(4, 5))), NO, NO))
+SITUATION(matmul_bias,
+          build_op(b, OP_MATMUL, IN(val(FP32, SHAPE(8, 4)), val(FP32, SHAPE(4, 5)), val(FP32, SHAPE(4))), NO, NO))
+SITUATION(matmul_bias_dtype,
+          build_op(b, OP_MATMUL, IN(val(FP32, SHAPE(8, 4)), val(FP32, SHAPE(4, 5)), val(BF16, SHAPE(5))), NO, NO))
+SITUATION(matmul_int, build_op(b, OP_MATMUL, IN(val(INT32, SHAPE(8, 4)), val(INT32, SHAPE(4, 5))), NO, NO))
+SITUATION(add_shapes, build2(b, OP_ADD, val(FP32, SHAPE(4, 8)), val(FP32, SHAPE(4, 9))))
+SITUATION(add_dims, build2(b, OP_ADD, val(FP32, SHAPE(4, 8)), val(FP32, SHAPE(8))))
+SITUATION(add_masks, build2(b, OP_ADD, val(BOOL, SHAPE(4)), val(BOOL, SHAPE(4))))
+SITUATION(exp_int, build1(b, OP_EXP, val(INT32, SHAPE(4))))
+SITUATION(fp8, build1(b, OP_NEG, val(FP8_E4M3, SHAPE(4))))
+SITUATION(cast_fp8, build_cast(b, val(FP32, SHAPE(4)), FP8_E5M2))
+SITUATION(cast_unknown, build_op(b, OP_CAST, IN(val(FP32, SHAPE(4))), INTS(77), NO))
+SITUATION(half_int, build_scalar(b, OP_MUL_SCALAR, val(INT32, SHAPE(4)), 0.5))
+SITUATION(where_float, build_op(b, OP_WHERE, IN(val(FP32, SHAPE(4)), val(FP32, SHAPE(4)), val(FP32, SHAPE(4))), NO, NO))
+SITUATION(reshape_size, build_reshape(b, val(FP32, SHAPE(2, 3)), SHAPE(4, 2)))
+SITUATION(reshape_open, build_op(b, OP_RESHAPE, IN(val(FP32, SHAPE(2, 3))), INTS(2, -1, 4), NO))
+SITUATION(reshape_zero, build_reshape(b, val(FP32, SHAPE(2, 3)), SHAPE(0, 6)))
+SITUATION(reshape_dims, build_reshape(b, val(FP32, SHAPE(2, 3)), SHAPE(1, 1, 1, 1, 1, 2, 3)))
+SITUATION(reshape_many, build_op(b, OP_RESHAPE, IN(val(FP32, SHAPE(2, 3))), INTS(7), NO))
+SITUATION(reshape_strided, Value *x = val(FP32, SHAPE(2, 3));
+          build_op(b, OP_RESHAPE, IN(build_transpose(b, x, (int[]){1, 0})), INTS(1, 6), NO))
+SITUATION(transpose_twice, build_transpose(b, val(FP32, SHAPE(2, 3)), (int[]){1, 1}))
+SITUATION(expand_size, build_expand(b, val(FP32, SHAPE(2, 3)), SHAPE(2, 4)))
+SITUATION(expand_fewer, build_expand(b, val(FP32, SHAPE(2, 3)), SHAPE(3)))
+SITUATION(expand_many, build_op(b, OP_EXPAND, IN(val(FP32, SHAPE(2, 3))), INTS(8), NO))
+SITUATION(slice_dim, build_op(b, OP_SLICE, IN(val(FP32, SHAPE(2, 3))), INTS(2, 0, 1), NO))
+SITUATION(slice_range, build_op(b, OP_SLICE, IN(val(FP32, SHAPE(2, 3))), INTS(1, 2, 2), NO))
+SITUATION(split_sum, build_op(b, OP_SPLIT, IN(val(FP32, SHAPE(2, 3))), INTS(1, 2, 1, 1), NO))
+SITUATION(split_zero, build_op(b, OP_SPLIT, IN(val(FP32, SHAPE(2, 3))), INTS(1, 2, 0, 3), NO))
+SITUATION(split_many, build_op(b, OP_SPLIT, IN(val(FP32, SHAPE(2, 30))), INTS(1, 11), NO))
+SITUATION(concat_shape, build_op(b, OP_CONCAT, IN(val(FP32, SHAPE(2, 3)), val(FP32, SHAPE(3, 3))), INTS(1), NO))
+SITUATION(pad_outside, build_op(b, OP_PAD_SLICE, IN(val(FP32, SHAPE(2, 3))), INTS(1, 2, 4), NO))
+SITUATION(full_dims, build_op(b, OP_FULL, 0, NULL, INTS(FP32, 7), NO))
+SITUATION(full_zero, build_op(b, OP_FULL, 0, NULL, INTS(FP32, 1, 0), NO))
+SITUATION(full_fp8, build_op(b, OP_FULL, 0, NULL, INTS(FP8_E4M3, 1, 1), NO))
+SITUATION(arange_none, build_op(b, OP_ARANGE, 0, NULL, INTS(INT32, 0), NO))
+SITUATION(sum_dims, build_op(b, OP_SUM, IN(val(FP32, SHAPE(2, 3))), INTS(4), NO))
+SITUATION(sum_mask, build_op(b, OP_SUM, IN(val(BOOL, SHAPE(2, 3))), INTS(1), NO))
+SITUATION(mean_int, build_op(b, OP_MEAN, IN(val(INT32, SHAPE(2, 3))), INTS(1), NO))
+SITUATION(embedding_index, build2(b, OP_EMBEDDING, val(FP32, SHAPE(2)), val(FP32, SHAPE(9, 3))))
+SITUATION(embedding_table, build2(b, OP_EMBEDDING, val(INT32, SHAPE(2)), val(FP32, SHAPE(9))))
+SITUATION(embedding_dims, build2(b, OP_EMBEDDING, val(INT32, SHAPE(1, 1, 1, 1, 1, 1)), val(FP32, SHAPE(9, 3))))
+SITUATION(embedding_grad, build_op(b, OP_EMBEDDING_GRAD, IN(val(INT32, SHAPE(2)), val(FP32, SHAPE(9))), INTS(9), NO))
+SITUATION(norm_weight, build_op(b, OP_RMS_NORM, IN(val(FP32, SHAPE(2, 3)), val(FP32, SHAPE(4))), NO, NO))
+SITUATION(norm_dtype, build_op(b, OP_RMS_NORM, IN(val(BF16, SHAPE(2, 3)), val(FP32, SHAPE(3))), NO, NO))
+SITUATION(norm_scalar, build_op(b, OP_RMS_NORM, IN(val(FP32, 0, (int64_t[]){1})), NO, NO))
+SITUATION(norm_eps, build_op(b, OP_RMS_NORM, IN(val(FP32, SHAPE(2, 3))), NO, FLOATS(-1)))
+SITUATION(norm_flags, build_op(b, OP_LAYER_NORM, IN(val(FP32, SHAPE(2, 3))), INTS(1, 0), NO))
+SITUATION(dropout_p, build_op(b, OP_DROPOUT, IN(val(FP32, SHAPE(2, 3))), NO, FLOATS(1)))
+SITUATION(loss_shapes, build_op(b, OP_CROSS_ENTROPY, IN(val(FP32, SHAPE(2, 3)), val(INT32, SHAPE(3))), NO, NO))
+SITUATION(loss_targets, build_op(b, OP_CROSS_ENTROPY, IN(val(FP32, SHAPE(2, 3)), val(FP32, SHAPE(2))), NO, NO))
+SITUATION(rope_dims, build_op(b, OP_ROPE, IN(val(FP32, SHAPE(2, 3))), NO, FLOATS(1e4)))
+SITUATION(rope_odd, build_op(b, OP_ROPE, IN(val(FP32, SHAPE(2, 3, 4, 5))), NO, FLOATS(1e4)))
+SITUATION(rope_positions, build_op(b, OP_ROPE, IN(val(FP32, SHAPE(2, 3, 4, 6)), val(INT32, SHAPE(3))), NO, FLOATS(1e4)))
+SITUATION(rope_theta, build_op(b, OP_ROPE, IN(val(FP32, SHAPE(2, 3, 4, 6))), NO, FLOATS(0)))
+static void attend(int b0, int s, int h, int d, Dtype dk, int t, int hk, int causal, double p) {
+    Value *q = val(FP32, SHAPE(2, 8, 4, 6)), *k = val(dk, SHAPE(b0, t, hk, d)), *v = val(dk, SHAPE(b0, s, hk, d));
+    (void)h;
+    build_op(b, OP_ATTENTION, IN(q, k, v), INTS(causal, 0, 0), FLOATS(1, p));
+}
+SITUATION(attention_dims, Value *q = val(FP32, SHAPE(2, 8)); build_op(b, OP_ATTENTION, IN(q, q, q), INTS(0, 0, 0), NO))
+SITUATION(attention_kv, attend(2, 8, 4, 6, FP32, 9, 4, 0, 0))
+SITUATION(attention_dtype, attend(2, 8, 4, 6, BF16, 8, 4, 0, 0))
+SITUATION(attention_batch, attend(3, 8, 4, 6, FP32, 8, 4, 0, 0))
+SITUATION(attention_size, attend(2, 8, 4, 5, FP32, 8, 4, 0, 0))
+SITUATION(attention_heads, attend(2, 8, 4, 6, FP32, 8, 3, 0, 0))
+SITUATION(attention_causal, attend(2, 9, 4, 6, FP32, 9, 4, 1, 0))
+SITUATION(attention_p, attend(2, 8, 4, 6, FP32, 8, 4, 0, 1.5))
+static void documents(int t, int rows, int said) {
+    Value *q = val(FP32, SHAPE(2, 8, 4, 6)), *k = val(FP32, SHAPE(2, t, 4, 6)), *d = val(INT32, SHAPE(2, rows));
+    build_op(b, OP_ATTENTION, IN(q, k, k, d), INTS(0, 0, said), FLOATS(1, 0));
+}
+SITUATION(documents_shape, documents(8, 7, 1))
+SITUATION(documents_cross, documents(9, 8, 1))
+SITUATION(documents_unsaid, documents(8, 8, 0))
+static void batch_norm(int channels, Dtype running, int rows) {
+    Value *x = val(FP32, SHAPE(rows, 4)), *w = val(FP32, SHAPE(4)), *r = val(running, SHAPE(channels));
+    build_op(b, OP_BATCH_NORM, IN(x, w, w, r, r), INTS(1), FLOATS(1e-5, 0.1));
+}
+SITUATION(batch_norm_running, batch_norm(5, FP32, 9))
+SITUATION(batch_norm_single, batch_norm(4, FP32, 1))
+SITUATION(batch_norm_dims, Value *w = val(FP32, SHAPE(4)); build_op(b, OP_BATCH_NORM, IN(w, w, w, w, w), INTS(1), NO))
+SITUATION(operands, build_op(b, OP_ADD, IN(val(FP32, SHAPE(4))), NO, NO))
+SITUATION(attributes, static int64_t ints[13]; build_op(b, OP_SPLIT, IN(val(FP32, SHAPE(4))), ints, 13, NO))
+SITUATION(not_wide, set_result_dtype(build_op(b, OP_NEG, IN(val(FP32, SHAPE(4))), NO, NO), BF16))
+
+Test(ir, rules_say_what_is_wrong) {
+    static const struct {
+        void (*body)(void);
+        const char *text;
+    } cases[] = {
+        {linear_mismatch,
+         "llama3.lua:41: matmul: x bf16[8,2048,4096] · Wᵀ with W bf16[14336,5120]: 4096 ≠ 5120\n"
+         "  in layers.0.mlp.up = nn.Linear(5120, 14336), made at llama3.lua:22; write nn.Linear(4096, 14336)\n"},
+        {param_mismatch,
+         "model.lua:41: matmul: x fp32[8,16] · W fp32[17,4]: 16 ≠ 17; the inner sizes must be equal: transpose or "
+         "reshape one of them\n  parameter fp32[17,4] is layers.0.w, made at llama3.lua:22\n"
+         "  in layers.0 = Block, made at llama3.lua:60\n"},
+        {left_transposed, "matmul: xᵀ · y with x fp32[2,8,16] and y fp32[2,9,4]: 8 ≠ 9"},
+        {matmul_vector, "both need at least 2 dims"},
+        {matmul_lead, "3 ≠ 2 in dim 0; leading sizes must be equal"},
+        {matmul_dims, "2 dims ≠ 3 dims"},
+        {matmul_dtype, "fp32 ≠ bf16; cast one of them"},
+        {matmul_bias, "the bias must have shape [5]"},
+        {matmul_bias_dtype, "+ bias bf16[5]: fp32 ≠ bf16"},
+        {matmul_int, "x int32[8,4] must be floating point"},
+        {add_shapes, "add: a fp32[4,8] and b fp32[4,9]: 8 ≠ 9 in dim 1"},
+        {add_dims, "2 dims ≠ 1 dims"},
+        {add_masks, "is a mask"},
+        {exp_int, "a int32[4] must be floating point"},
+        {fp8, "nothing is computed in fp8 yet"},
+        {cast_fp8, "fp8 is not supported in casts yet"},
+        {cast_unknown, "no dtype number 77"},
+        {half_int, "takes whole numbers"},
+        {where_float, "must be bool; compare it: nn.ne(condition, 0)"},
+        {reshape_size, "reshape: x fp32[2,3] to [4,2]: 6 elements ≠ 8"},
+        {reshape_open, "6 elements ≠ 4"},
+        {reshape_zero, "0 is no size"},
+        {reshape_dims, "7 dims, at most 6"},
+        {reshape_many, "to 7 dims: at most 6"},
+        {reshape_strided, "its strides allow no view"},
+        {transpose_twice, "x fp32[2,3] by [1,1]: not a permutation"},
+        {expand_size, "dim 1 is 3, and must be 1 or 4"},
+        {expand_fewer, "more dims than the result"},
+        {expand_many, "to 8 dims: at most 6"},
+        {slice_dim, "has no dim 2; dims are 0 to 1"},
+        {slice_range, "2 elements from 2 of dim 1, which has 3"},
+        {split_sum, "pieces of [1,1] add up to 2 ≠ 3"},
+        {split_zero, "piece 0 of dim 1 has 0 elements"},
+        {split_many, "into 11 pieces"},
+        {concat_shape, "piece 0 is fp32[2,3], piece 1 fp32[3,3]"},
+        {pad_outside, "does not lie within 4 elements"},
+        {full_dims, "7 dims: at most 6"},
+        {full_zero, "[0]: sizes must be positive"},
+        {full_fp8, "cannot make values of dtype fp8_e4m3"},
+        {arange_none, "0 elements: at least one"},
+        {sum_dims, "reduced dims must be among 0 to 1"},
+        {sum_mask, "bool[2,3] cannot be reduced as it is"},
+        {mean_int, "x int32[2,3] must be floating point"},
+        {embedding_index, "the index fp32[2] must be int32"},
+        {embedding_table, "W fp32[9] must have 2 dims"},
+        {embedding_dims, "has too many dims: at most 5"},
+        {embedding_grad, "index int32[2] with gradient fp32[9]"},
+        {norm_weight, "rms_norm: x fp32[2,3] with weight fp32[4]: the weight must have shape [3]"},
+        {norm_dtype, "x bf16[2,3] and weight fp32[3] must have one dtype: bf16 ≠ fp32"},
+        {norm_scalar, "is a scalar"},
+        {norm_eps, "eps -1"},
+        {norm_flags, "do not agree"},
+        {dropout_p, "p = 1: it must be at least 0 and below 1"},
+        {loss_shapes, "logits fp32[2,3] with targets int32[3]: they must be [N,V] and [N]"},
+        {loss_targets, "the targets fp32[2] must be int32"},
+        {rope_dims, "must have 4 dims"},
+        {rope_odd, "the head size 5 must be even"},
+        {rope_positions, "positions int32[3] with x fp32[2,3,4,6]: they must be int32[2,3]"},
+        {rope_theta, "theta 0: it must be positive"},
+        {attention_dims, "each must have 4 dims"},
+        {attention_kv, "k and v must have one shape"},
+        {attention_dtype, "they must have one dtype"},
+        {attention_batch, "batches 2 ≠ 3"},
+        {attention_size, "head sizes 6 ≠ 5"},
+        {attention_heads, "4 query heads are no multiple of 3 key heads"},
+        {attention_causal, "as many queries as keys: 8 ≠ 9"},
+        {attention_p, "dropout 1.5"},
+        {documents_shape, "they must be int32[2,8]"},
+        {documents_cross, "as many queries as keys: 8 ≠ 9"},
+        {documents_unsaid, "documents are said and not given"},
+        {batch_norm_running, "with running mean fp32[5]: it must be fp32[4]"},
+        {batch_norm_single, "one value a channel"},
+        {batch_norm_dims, "at least 2 dims"},
+        {operands, "add takes 2 to 2 operands, got 1"},
+        {attributes, "13 attributes, at most 12 fit"},
+        {not_wide, "neg cannot choose its result's dtype"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_exit(cases[i].body, 1, cases[i].text);
+}
+
+/* ── the checker ────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static Op *two_ops(void) {
+    Value *x = val(FP32, SHAPE(4, 6)), *y = build1(b, OP_EXP, x);
+    return build_op(b, OP_TRANSPOSE, IN(y), INTS(1, 0), NO);
+}
+#define BROKEN(name, ...)                                                                                              \
+    static void name(void) {                                                                                           \
+        Op *op = two_ops();                                                                                            \
+        (void)op;                                                                                                      \
+        __VA_ARGS__;                                                                                                   \
+        check_graph(g, "sabotage");                                                                                    \
+    }
+BROKEN(swapped, Op **at = b->p->ops.at; Op *t = at[0]; at[0] = at[1]; at[1] = t)
+BROKEN(same_id, op->id = "e0")
+BROKEN(no_id, op->id = NULL)
+BROKEN(no_module, op->module = NULL)
+BROKEN(wrong_shape, b->p->ops.at[0]->out[0]->shape[0] = 3)
+BROKEN(wrong_dtype, b->p->ops.at[0]->out[0]->dtype = BF16)
+BROKEN(wrong_view, op->out[0]->stride[0] = 2; op->out[0]->stride[1] = 1)
+BROKEN(outside, op->out[0]->offset = 100)
+BROKEN(deep_base, Value *v = new_view(g, op->out[0], 1, (int64_t[]){2}, (int64_t[]){1}, 0); v->base = op->out[0];
+       op->in[0] = v)
+BROKEN(foreign_value, Value *v = NEW(g->arena, Value); *v = *op->in[0]; op->in[0] = v)
+BROKEN(root_offset, op->in[0]->offset = 1)
+BROKEN(missing_operand, op->in[0] = NULL)
+BROKEN(missing_result, op->out[0] = NULL)
+BROKEN(no_operands, op->nin = 0)
+BROKEN(too_many_results, op->nout = 3)
+BROKEN(wrong_def, op->out[0]->def = b->p->ops.at[0])
+BROKEN(twice, Op *more = new_op(g, OP_EXP); more->id = "e7"; more->nin = more->nout = 1; more->in[0] = op->in[0];
+       more->out[0] = op->out[0]; op->out[0]->def = op; push(&b->p->ops, g->arena, more))
+BROKEN(negative, op->in[0]->shape[0] = -1)
+BROKEN(many_dims, op->in[0]->dims = 7)
+BROKEN(loss_shape, b->p->loss = op->out[0])
+BROKEN(loss_undefined, b->p->loss = val(FP32, 0, (int64_t[]){1}); b->p->loss->def = op)
+
+Test(ir, checker_refuses_broken_graphs) {
+    static const struct {
+        void (*body)(void);
+        const char *text;
+    } cases[] = {
+        {swapped, "after sabotage, program train, e1 transpose (model.lua:41): at position 0 uses value"},
+        {same_id, "its id stands twice"},
+        {no_id, "has no id"},
+        {no_module, "has no module"},
+        {wrong_shape, "its rule gives fp32[4,6]"},
+        {wrong_dtype, "result 0 is bf16[4,6], its rule gives fp32[4,6]"},
+        {wrong_view, "is a view that its operand does not give"},
+        {outside, "reaches to element"},
+        {deep_base, "is a view itself"},
+        {foreign_value, "is not the graph's"},
+        {root_offset, "owns its bytes and has an offset"},
+        {missing_operand, "operand 0 is missing"},
+        {missing_result, "result 0 is missing"},
+        {no_operands, "has 0 operands"},
+        {too_many_results, "has 3 results"},
+        {wrong_def, "does not name it as its definition"},
+        {twice, "is defined twice"},
+        {negative, "has size -1"},
+        {many_dims, "has 7 dims"},
+        {loss_shape, "the loss is fp32[6,4], not a scalar"},
+        {loss_undefined, "nothing defines the loss"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_exit(cases[i].body, -6, cases[i].text);
+}
+
+Test(ir, large_graphs_are_quick, .init = start) {
+    Value *x = val(FP32, SHAPE(4, 6));
+    for (int i = 0; i < 60000; i++) x = build_scalar(b, OP_ADD_SCALAR, x, i);
+    cr_expect_str_eq(x->def->id, "e59999");
+    check_graph(g, "test");
+}

@@ -1,0 +1,898 @@
+/* precision, autodiff, fuse, recompute, remove_dead: small graphs, random graphs, and an interpreter that shows that no
+ * pass after precision changes a bit and that gradients are right.
+ * Relies on: compiler/ir, compiler/passes, Criterion.
+ * Relied on by: make test. */
+#include "ir/build.h"
+#include "passes/passes.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ── a model to build into ──────────────────────────────────────────────────────────────────────────────────────────── */
+static Graph *g;
+static Builder *b;
+
+#define SHAPE(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+
+static Module *module(const char *path, Module *parent) {
+    Module *m = NEW(g->arena, Module);
+    *m = (Module){.id = g->modules.n, .path = arena_strdup(g->arena, path), .kind = "Block", .parent = parent};
+    push(&g->modules, g->arena, m);
+    return m;
+}
+
+static void start(void) {
+    g = graph_new(arena_new());
+    g->file = "model.lua";
+    g->root = module("", NULL);
+    g->root->kind = "Model";
+    g->train = NEW(g->arena, Program);
+    g->train->name = "train";
+    b = NEW(g->arena, Builder);
+    *b = (Builder){.g = g, .p = g->train, .module = g->root, .src = {"model.lua", 41}};
+}
+
+static UnitPolicy *unit(Module *m, Dtype param, Dtype reduce) {
+    UnitPolicy *p = NEW(g->arena, UnitPolicy);
+    *p = (UnitPolicy){.src = {"model.lua", 7},
+                      .reshard_after_forward = 1,
+                      .param_dtype = param,
+                      .reduce_dtype = reduce,
+                      .has_param_dtype = true,
+                      .has_reduce_dtype = true,
+                      .cast_forward_inputs = true};
+    return m->policy = p;
+}
+
+static Checkpoint *checkpoint(bool recompute) {
+    Checkpoint *c = NEW(g->arena, Checkpoint);
+    *c = (Checkpoint){.src = {"model.lua", 9}, .recompute = recompute};
+    return c;
+}
+
+static Value *param(Module *owner, const char *path, int dims, const int64_t *shape) {
+    Param *p = NEW(g->arena, Param);
+    *p = (Param){.id = g->params.n, .path = arena_strdup(g->arena, path), .owner = owner, .dtype = FP32, .dims = dims, .requires_grad = true};
+    memcpy(p->shape, shape, sizeof(int64_t) * (size_t)dims);
+    p->src = (Source){"model.lua", 5};
+    push(&g->params, g->arena, p);
+    p->value = new_value(g, FP32, dims, shape);
+    p->value->param = p;
+    return p->value;
+}
+
+static Value *input(const char *name, int dims, const int64_t *shape) {
+    Value *v = new_value(g, FP32, dims, shape);
+    v->name = name;
+    return v;
+}
+
+/* Ops built from `first` on belong to one call of a checkpointed module. */
+static void in_region(int first, int region, Checkpoint *c) {
+    for (int i = first; i < g->train->ops.n; i++) {
+        g->train->ops.at[i]->region = region;
+        g->train->ops.at[i]->checkpoint = c;
+    }
+}
+
+static Value *matmul(Value *x, Value *w, int ta, int tb) {
+    return build_op(b, OP_MATMUL, 2, (Value *[]){x, w}, (int64_t[]){ta, tb}, 2, NULL, 0)->out[0];
+}
+
+static Value *reduce(OpKind k, Value *x, int64_t mask) {
+    return build_op(b, k, 1, &x, (int64_t[]){mask, 0}, 2, NULL, 0)->out[0];
+}
+
+static void loss(Value *v) { g->train->loss = reduce(OP_MEAN, v, (1 << v->dims) - 1); }
+
+static int count(const Program *p, OpKind k) {
+    int n = 0;
+    for (int i = 0; i < p->ops.n; i++) n += p->ops.at[i]->kind == k;
+    return n;
+}
+
+static int count_phase(const Program *p, Phase phase) {
+    int n = 0;
+    for (int i = 0; i < p->ops.n; i++) n += p->ops.at[i]->phase == phase && !op_is(p->ops.at[i], T_VIEW);
+    return n;
+}
+
+static Op *op_named(const char *id) {
+    for (int i = 0; i < g->train->ops.n; i++)
+        if (!strcmp(g->train->ops.at[i]->id, id)) return g->train->ops.at[i];
+    cr_assert_fail("no op %s", id);
+    return NULL;
+}
+
+/* ── an interpreter ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+static double **bytes; /* by Value.id, of roots */
+static Arena *memory;  /* of one run */
+static bool exact;     /* no rounding: for differences */
+
+static double rounded(double x, Dtype d) {
+    if (exact || d == FP64) return x;
+    union { float f; uint32_t u; } f = {.f = (float)x};
+    if (d == BF16) f.u = (f.u + 0x7fff + (f.u >> 16 & 1)) & 0xffff0000u;
+    return f.f;
+}
+
+static double *bytes_of(Value *v) {
+    Value *root = value_root(v);
+    if (!bytes[root->id]) bytes[root->id] = NEW_ARRAY(memory, double, value_numel(root) + 1);
+    return bytes[root->id];
+}
+
+static int64_t at(const Value *v, const int64_t *index) {
+    int64_t o = v->offset;
+    for (int d = 0; d < v->dims; d++) o += index[d] * v->stride[d];
+    return o;
+}
+
+static void unravel(const Value *v, int64_t i, int64_t *index) {
+    for (int d = v->dims - 1; d >= 0; d--) {
+        index[d] = i % v->shape[d];
+        i /= v->shape[d];
+    }
+}
+
+static double get(Value *v, int64_t i) {
+    int64_t index[MAX_DIMS];
+    unravel(v, i, index);
+    return bytes_of(v)[at(v, index)];
+}
+
+static void set(Value *v, int64_t i, double x) {
+    int64_t index[MAX_DIMS];
+    unravel(v, i, index);
+    bytes_of(v)[at(v, index)] = rounded(x, v->dtype);
+}
+
+static double pointwise(const Op *op, double x, double y) {
+    switch (op->kind) {
+    case OP_ADD: return x + y;
+    case OP_SUB: return x - y;
+    case OP_MUL: return x * y;
+    case OP_NEG: return -x;
+    case OP_ADD_SCALAR: return x + op->f[0];
+    case OP_MUL_SCALAR: return x * op->f[0];
+    case OP_TANH: return tanh(x);
+    case OP_TANH_GRAD: return x * (1 - y * y);
+    case OP_SILU: return x / (1 + exp(-x));
+    case OP_SILU_GRAD: {
+        double s = 1 / (1 + exp(-y));
+        return x * s * (1 + y * (1 - s));
+    }
+    case OP_CAST: return x;
+    default: cr_assert_fail("the interpreter does not know %s", op_info[op->kind].name); return 0;
+    }
+}
+
+static void run_matmul(const Op *op) {
+    Value *x = op->in[0], *w = op->in[1], *y = op->out[0];
+    bool ta = op->i[0], tb = op->i[1];
+    int64_t m = y->shape[y->dims - 2], n = y->shape[y->dims - 1], k = x->shape[x->dims - 1 - ta], batch = value_numel(y) / (m * n);
+    for (int64_t s = 0; s < batch; s++)
+        for (int64_t i = 0; i < m; i++)
+            for (int64_t j = 0; j < n; j++) {
+                double sum = 0;
+                int64_t ws = w->dims == 2 ? 0 : s * k * n;
+                for (int64_t l = 0; l < k; l++)
+                    sum += get(x, s * m * k + (ta ? l * m + i : i * k + l)) * get(w, ws + (tb ? j * k + l : l * n + j));
+                set(y, s * m * n + i * n + j, sum);
+            }
+}
+
+static void run_reduce(const Op *op) {
+    Value *x = op->in[0], *y = op->out[0];
+    int64_t n = value_numel(x), ny = value_numel(y), index[MAX_DIMS];
+    double *sum = calloc((size_t)ny, sizeof *sum);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t o = 0;
+        unravel(x, i, index);
+        for (int d = 0; d < x->dims; d++)
+            if (!(op->i[0] >> d & 1)) o = o * x->shape[d] + index[d];
+        sum[o] += get(x, i);
+    }
+    for (int64_t i = 0; i < ny; i++) set(y, i, op->kind == OP_MEAN ? sum[i] * (double)ny / (double)n : sum[i]);
+    free(sum);
+}
+
+static void run_softmax(const Op *op) { /* and its gradient */
+    Value *y = op->out[0];
+    int64_t n = y->shape[y->dims - 1];
+    for (int64_t r = 0; r < value_numel(y) / n; r++) {
+        double sum = 0;
+        bool grad = op->kind == OP_SOFTMAX_GRAD;
+        for (int64_t i = r * n; i < r * n + n; i++) sum += grad ? get(op->in[0], i) * get(op->in[1], i) : exp(get(op->in[0], i));
+        for (int64_t i = r * n; i < r * n + n; i++)
+            set(y, i, grad ? get(op->in[1], i) * (get(op->in[0], i) - sum) : exp(get(op->in[0], i)) / sum);
+    }
+}
+
+static void run_pieces(const Op *op) { /* concat, pad_slice */
+    int64_t index[MAX_DIMS], start = op->kind == OP_PAD_SLICE ? op->i[1] : 0;
+    Value *y = op->out[0];
+    if (op->kind == OP_PAD_SLICE)
+        for (int64_t i = 0; i < value_numel(y); i++) set(y, i, 0);
+    for (int k = 0; k < op->nin; k++) {
+        for (int64_t i = 0; i < value_numel(op->in[k]); i++) {
+            unravel(op->in[k], i, index);
+            index[op->i[0]] += start;
+            bytes_of(y)[at(y, index)] = get(op->in[k], i);
+        }
+        start += op->in[k]->shape[op->i[0]];
+    }
+}
+
+static void run_op(const Op *op) {
+    if (op_is(op, T_VIEW)) return;
+    for (int m = 0; m < op->nbody; m++) run_op(op->body[m]);
+    if (op->nbody) return;
+    Value *y = op->nout ? op->out[0] : NULL;
+    int64_t n = y ? value_numel(y) : 0;
+    switch (op->kind) {
+    case OP_MATMUL: run_matmul(op); return;
+    case OP_SUM:
+    case OP_MEAN: run_reduce(op); return;
+    case OP_SOFTMAX:
+    case OP_SOFTMAX_GRAD: run_softmax(op); return;
+    case OP_CONCAT:
+    case OP_PAD_SLICE: run_pieces(op); return;
+    case OP_GRAD_SEED:
+    case OP_FULL:
+        for (int64_t i = 0; i < n; i++) set(y, i, op->kind == OP_FULL ? op->f[0] : 1);
+        return;
+    case OP_COPY:
+        for (int64_t i = 0; i < n; i++) set(y, i, get(op->in[0], i));
+        return;
+    case OP_DROPOUT: /* keyed by element and attribute */
+        for (int64_t i = 0; i < n; i++) set(y, i, (i * 7 + op->i[0]) % 3 ? get(op->in[0], i) * 1.5 : 0);
+        return;
+    default:
+        for (int64_t i = 0; i < n; i++) set(y, i, pointwise(op, get(op->in[0], i), op->nin > 1 ? get(op->in[1], i) : 0));
+    }
+}
+
+static double noise(uint64_t key) {
+    key = (key + 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
+    key = (key ^ key >> 27) * 0x94d049bb133111ebu;
+    return (double)(int64_t)(key ^ key >> 31) / 9.3e18;
+}
+
+static void release(void) {
+    if (memory) arena_free(memory);
+    memory = NULL;
+}
+
+/* Runs the training program from fixed parameters and inputs, with `delta` added to element `element` of parameter `which`. */
+static double run(int which, int64_t element, double delta) {
+    release();
+    memory = arena_new();
+    bytes = NEW_ARRAY(memory, double *, g->values.n);
+    for (int i = 0; i < g->values.n; i++) {
+        Value *v = g->values.at[i];
+        if (v->base || v->def || (!v->param && !v->name)) continue;
+        for (int64_t e = 0; e < value_numel(v); e++) {
+            bool moved = v->param && v->param->id == which && e == element;
+            set(v, e, noise((uint64_t)(i * 4099 + e)) + (moved ? delta : 0));
+        }
+    }
+    for (int i = 0; i < g->train->ops.n; i++) run_op(g->train->ops.at[i]);
+    return get(g->train->loss, 0);
+}
+
+typedef struct {
+    double loss;
+    VEC(double) grads;
+} Result;
+
+static Result result(void) {
+    Result r = {.loss = run(-1, 0, 0)};
+    for (int i = 0; i < g->params.n; i++)
+        for (int64_t e = 0; g->params.at[i]->reached && e < value_numel(g->params.at[i]->grad); e++)
+            push(&r.grads, g->arena, get(g->params.at[i]->grad, e));
+    return r;
+}
+
+static void expect_same(const Result *a, const Result *c, const char *after) {
+    cr_expect(!memcmp(&a->loss, &c->loss, sizeof a->loss), "after %s: loss %.17g, was %.17g", after, c->loss, a->loss);
+    cr_assert_eq(a->grads.n, c->grads.n);
+    cr_expect(!memcmp(a->grads.at, c->grads.at, sizeof(double) * (size_t)a->grads.n), "after %s: other gradients", after);
+}
+
+static void expect_right_gradients(void) {
+    exact = true;
+    run(-1, 0, 0);
+    for (int i = 0; i < g->params.n; i++) {
+        Param *p = g->params.at[i];
+        if (!p->reached) continue;
+        int64_t n = value_numel(p->grad);
+        for (int64_t e = 0; e < n; e += n / 3 + 1) {
+            double h = 1e-5;
+            run(-1, 0, 0);
+            double grad = get(p->grad, e);
+            double up = run(i, e, h), down = run(i, e, -h), slope = (up - down) / (2 * h);
+            cr_expect(fabs(slope - grad) < 1e-6 * (1 + fabs(slope)), "%s[%d]: gradient %g, difference %g", p->path, (int)e, grad, slope);
+        }
+    }
+    exact = false;
+}
+
+static void expect_sound_groups(const Program *p) {
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        cr_expect(op->kind == OP_FUSED || !op_is(op, T_POINTWISE), "%s stands outside any group", op->id);
+        if (op->kind != OP_FUSED) continue;
+        cr_expect(op->group >= 0 && op->group < g->ngroups && op->nbody > 0 && op->nout > 0);
+        cr_expect(op->nin <= 10 && op->nout <= 6, "%s has %d operands and %d results", op->id, op->nin, op->nout);
+        for (int k = 0; k < op->nout; k++) cr_expect(!op->out[k]->internal && (op->out[k]->def == op || op->out[k]->base));
+    }
+}
+
+/* ── precision ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+Test(precision, casts_at_unit_borders) {
+    start();
+    Module *inner = module("block", g->root);
+    unit(g->root, FP32, FP32);
+    unit(inner, BF16, FP32);
+    Value *x = input("x", SHAPE(4, 6)), *w = param(inner, "block.w", SHAPE(6, 6)), *v = param(g->root, "v", SHAPE(6, 6));
+    Value *h = matmul(x, v, 0, 0);
+    b->module = inner;
+    Value *y = matmul(h, w, 0, 1), *z = build2(b, OP_ADD, y, h);
+    b->module = g->root;
+    loss(build2(b, OP_MUL, z, h));
+    units(g);
+    precision(g, g->train);
+    check_graph(g, "precision");
+    cr_expect_eq(w->dtype, BF16);
+    cr_expect_eq(v->dtype, FP32);
+    cr_expect_eq(h->dtype, FP32);
+    cr_expect_eq(y->dtype, BF16);
+    cr_expect_eq(z->dtype, BF16);
+    cr_expect_eq(count(g->train, OP_CAST), 2); /* h once for two users; z promoted */
+    cr_expect_eq(y->def->in[0], z->def->in[1]);
+    cr_expect_eq(g->train->loss->dtype, FP32);
+}
+
+Test(precision, output_dtype_of_an_inner_unit) {
+    start();
+    Module *inner = module("block", g->root);
+    unit(g->root, BF16, FP32);
+    UnitPolicy *policy = unit(inner, BF16, FP32);
+    policy->has_output_dtype = true;
+    policy->output_dtype = FP32;
+    Value *x = input("x", SHAPE(4, 6));
+    b->module = inner;
+    Value *y = matmul(x, param(inner, "block.w", SHAPE(6, 6)), 0, 1);
+    b->module = g->root;
+    Value *a = build1(b, OP_TANH, y), *c = build1(b, OP_SILU, y);
+    loss(build2(b, OP_ADD, a, c));
+    units(g);
+    precision(g, g->train);
+    check_graph(g, "precision");
+    cr_expect_eq(y->dtype, BF16);
+    cr_expect_eq(a->dtype, FP32);
+    cr_expect_eq(a->def->in[0], c->def->in[0]);
+    cr_expect_eq(count(g->train, OP_CAST), 2);
+}
+
+Test(precision, outside_of_all_calls) {
+    start();
+    UnitPolicy *p = unit(g->root, BF16, FP32);
+    p->has_output_dtype = true;
+    p->output_dtype = FP32;
+    Value *x = input("x", SHAPE(4, 6)), *t = input("t", SHAPE(4, 6)), *w = param(g->root, "w", SHAPE(6, 6));
+    Value *y = matmul(x, w, 0, 0);
+    b->call = -1; /* the loss function */
+    Value *d = build2(b, OP_SUB, y, t);
+    loss(build2(b, OP_MUL, d, d));
+    units(g);
+    precision(g, g->train);
+    check_graph(g, "precision");
+    cr_expect_eq(y->dtype, BF16);
+    cr_expect_eq(d->dtype, FP32);
+    cr_expect_eq(d->def->in[1], t);
+    cr_expect_eq(count(g->train, OP_CAST), 2);
+}
+
+Test(precision, makes_the_loss_a_scalar) {
+    start();
+    unit(g->root, BF16, FP32);
+    Value *x = input("x", SHAPE(4, 6)), *w = param(g->root, "w", SHAPE(6, 6));
+    g->train->loss = build_reshape(b, reduce(OP_SUM, matmul(x, w, 0, 0), 3), SHAPE(1, 1));
+    units(g);
+    precision(g, g->train);
+    check_graph(g, "precision");
+    cr_expect_eq(g->train->loss->dtype, FP32);
+    cr_expect_eq(g->train->loss->dims, 0);
+    autodiff(g, g->train);
+    check_graph(g, "autodiff");
+}
+
+/* Runs `body` in a process of its own; it must exit 1 and say `text`. */
+static void expect_fail(void (*body)(void), const char *text) {
+    int fd[2], status;
+    char said[4096];
+    size_t n = 0;
+    cr_assert(!pipe(fd));
+    fflush(NULL);
+    pid_t child = fork();
+    if (!child) {
+        dup2(fd[1], 2);
+        close(fd[0]);
+        start();
+        body();
+        _exit(99);
+    }
+    close(fd[1]);
+    for (ssize_t got; (got = read(fd[0], said + n, sizeof said - 1 - n)) > 0;) n += (size_t)got;
+    close(fd[0]);
+    said[n] = 0;
+    waitpid(child, &status, 0);
+    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 1 && strstr(said, text), "status %d, said: %s", status, said);
+}
+
+static void loss_of_many(void) {
+    g->train->loss = matmul(input("x", SHAPE(4, 6)), param(g->root, "w", SHAPE(6, 6)), 0, 0);
+    units(g);
+    precision(g, g->train);
+}
+
+static void loss_of_integers(void) {
+    int64_t one = INT32;
+    Value *x = input("x", 0, NULL);
+    g->train->loss = build_op(b, OP_CAST, 1, &x, &one, 1, NULL, 0)->out[0];
+    units(g);
+    precision(g, g->train);
+}
+
+static void loss_of_nothing(void) {
+    loss(build1(b, OP_DETACH, param(g->root, "w", SHAPE(6, 6))));
+    units(g);
+    precision(g, g->train);
+    autodiff(g, g->train);
+}
+
+static void gradient_of_none(void) {
+    Value *w = param(g->root, "w", SHAPE(6, 6));
+    loss(build2(b, OP_TANH_GRAD, w, w)); /* an op of the backward has no rule */
+    units(g);
+    autodiff(g, g->train);
+}
+
+static void save_of_unknown(void) {
+    Checkpoint *c = checkpoint(true);
+    c->save = (const char *[]){"atention"};
+    c->nsave = 1;
+    loss(matmul(input("x", SHAPE(4, 6)), param(g->root, "w", SHAPE(6, 6)), 0, 0));
+    in_region(0, 1, c);
+    units(g);
+    precision(g, g->train);
+    autodiff(g, g->train);
+    fuse(g, g->train);
+    recompute(g, g->train);
+}
+
+Test(diagnostics, say_what_to_do) {
+    expect_fail(loss_of_many, "model.lua:41: the loss is fp32[4,6], and must be one number; reduce it with nn.mean or nn.sum");
+    expect_fail(loss_of_integers, "model.lua:41: the loss is int32[], and must be floating point");
+    expect_fail(loss_of_nothing, "model.lua:41: the loss reaches no trainable parameter");
+    expect_fail(gradient_of_none, "model.lua:41: tanh_grad has no gradient");
+    expect_fail(save_of_unknown, "model.lua:9: nn.checkpoint: save = { \"atention\" }: neither an op nor a kind of module in this model; did "
+                                 "you mean \"attention\"?");
+}
+
+/* ── autodiff ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void to_autodiff(void) {
+    units(g);
+    precision(g, g->train);
+    check_graph(g, "precision");
+    autodiff(g, g->train);
+    check_graph(g, "autodiff");
+}
+
+Test(autodiff, weights_are_reduced_in_fp32) {
+    start();
+    unit(g->root, BF16, FP32);
+    Value *x = input("x", SHAPE(4, 6)), *w = param(g->root, "w", SHAPE(6, 6)), *bias = param(g->root, "b", SHAPE(6));
+    Value *wt = build_transpose(b, w, (int[]){1, 0}), *y = matmul(x, wt, 0, 0);
+    loss(build2(b, OP_ADD, y, build_expand(b, bias, SHAPE(4, 6))));
+    to_autodiff();
+    for (int i = 0; i < 2; i++) {
+        const Value *grad = g->params.at[i]->grad;
+        cr_expect(g->params.at[i]->reached);
+        cr_expect_eq(grad->dtype, FP32);
+        cr_expect_null(grad->base);
+        cr_expect(value_contiguous(grad));
+    }
+    cr_expect_eq(w->param->grad->def->kind, OP_COPY); /* w's gradient came as the transpose of a product */
+    cr_expect_eq(w->param->grad->def->in[0]->dtype, FP32);
+    cr_expect_eq(bias->param->grad->def->kind, OP_SUM); /* straight from bf16 to fp32 */
+    cr_expect_eq(bias->param->grad->def->in[0]->dtype, BF16);
+    cr_expect_eq(op_named("e1b1")->phase, BACKWARD);
+    expect_right_gradients();
+    release();
+}
+
+Test(autodiff, shared_and_frozen_parameters) {
+    start();
+    Value *x = input("x", SHAPE(4, 6)), *w = param(g->root, "w", SHAPE(6, 6)), *a = param(g->root, "a", SHAPE(4, 6));
+    Value *c = param(g->root, "c", SHAPE(4, 6)), *f = param(g->root, "f", SHAPE(6, 6)), *unused = param(g->root, "u", SHAPE(3));
+    f->param->requires_grad = false;
+    Value *y = matmul(matmul(matmul(x, f, 0, 0), w, 0, 0), w, 0, 1); /* w twice */
+    loss(build2(b, OP_MUL, y, build2(b, OP_ADD, a, c)));             /* a and c get one gradient */
+    to_autodiff();
+    cr_expect(!f->param->reached && !unused->param->reached && !unused->param->grad);
+    cr_expect_neq(a->param->grad, c->param->grad);
+    cr_expect_eq(count(g->train, OP_COPY), 2);
+    cr_expect_eq(count(g->train, OP_MATMUL), 3 + 4 - 1); /* nothing towards f and x */
+    expect_right_gradients();
+    release();
+}
+
+Test(autodiff, split_of_a_parameter) {
+    start();
+    unit(g->root, BF16, FP32);
+    Value *x = input("x", SHAPE(4, 6)), *w = param(g->root, "w", SHAPE(6, 12));
+    Op *split = build_op(b, OP_SPLIT, 1, &w, (int64_t[]){1, 2, 6, 6}, 4, NULL, 0);
+    loss(matmul(x, split->out[1], 0, 0)); /* the other piece has no gradient */
+    to_autodiff();
+    cr_expect_eq(w->param->grad->dtype, FP32);
+    expect_right_gradients();
+    release();
+}
+
+/* ── fuse ───────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void to_fuse(void) {
+    to_autodiff();
+    fuse(g, g->train);
+    check_graph(g, "fuse");
+    expect_sound_groups(g->train);
+}
+
+Test(fuse, gated_mlp) {
+    start();
+    Value *x = input("x", SHAPE(4, 6)), *w1 = param(g->root, "w1", SHAPE(6, 6)), *w2 = param(g->root, "w2", SHAPE(6, 6));
+    Value *w3 = param(g->root, "w3", SHAPE(6, 6));
+    Value *gate = build1(b, OP_SILU, matmul(x, w1, 0, 1)), *up = matmul(x, w2, 0, 1);
+    Value *h = build2(b, OP_MUL, gate, up);
+    loss(matmul(h, w3, 0, 1));
+    to_autodiff();
+    Result before = result();
+    release();
+    fuse(g, g->train);
+    check_graph(g, "fuse");
+    expect_sound_groups(g->train);
+    Result after = result();
+    expect_same(&before, &after, "fuse");
+    release();
+    Op *forward = op_named("e1");
+    cr_expect_eq(forward->kind, OP_FUSED);
+    cr_expect_eq(forward->nbody, 2);
+    cr_expect_eq(forward->nin, 2);
+    cr_expect_eq(forward->nout, 2); /* silu(gate) is kept for the backward */
+    Op *backward = op_named("e3b0");
+    cr_expect_eq(backward->nbody, 3); /* g·silu, g·up, silu' */
+    cr_expect_eq(backward->nout, 2);
+}
+
+Test(fuse, layers_share_kernels) {
+    start();
+    Value *h = input("x", SHAPE(4, 6));
+    for (int l = 0; l < 5; l++) {
+        Value *w = param(g->root, arena_printf(g->arena, "w%d", l), SHAPE(6, 6));
+        h = build2(b, OP_ADD, h, build1(b, OP_TANH, matmul(h, w, 0, 1)));
+    }
+    loss(h);
+    to_fuse();
+    int first = op_named("e1")->group;
+    for (int l = 0; l < 4; l++) cr_expect_eq(op_named(arena_printf(g->arena, "e%d", 3 * l + 1))->group, first);
+    cr_expect_leq(g->ngroups, 8);
+}
+
+Test(fuse, no_path_leaves_a_group_and_returns) {
+    start();
+    Value *x = input("x", SHAPE(6, 6)), *w = param(g->root, "w", SHAPE(6, 6));
+    Value *a = build1(b, OP_TANH, build2(b, OP_ADD, x, w));
+    Value *m = matmul(a, a, 0, 0);
+    Value *c = build2(b, OP_MUL, a, m); /* reads a, and what a matmul made of a */
+    loss(c);
+    to_fuse();
+    cr_expect_eq(op_named("e0")->nbody, 2);
+    cr_expect_eq(op_named("e3")->nbody, 1);
+}
+
+Test(fuse, transposes_become_flags) {
+    start();
+    Value *x = input("x", SHAPE(4, 6)), *w = param(g->root, "w", SHAPE(8, 6));
+    Value *y = matmul(x, build_transpose(b, w, (int[]){1, 0}), 0, 0);
+    Value *s = build_op(b, OP_SLICE, 1, &y, (int64_t[]){1, 2, 4}, 3, NULL, 0)->out[0];
+    loss(matmul(s, build_expand(b, param(g->root, "v", SHAPE(1, 5)), SHAPE(4, 5)), 0, 0));
+    to_autodiff();
+    Result before = result();
+    release();
+    fuse(g, g->train);
+    check_graph(g, "fuse");
+    Result after = result();
+    expect_same(&before, &after, "fuse");
+    release();
+    const Op *first = op_named("e1"), *second = op_named("e4");
+    cr_expect_eq(first->i[1], 1);
+    cr_expect(value_contiguous(first->in[1]));
+    cr_expect_eq(second->in[0], s);                     /* a slice has a leading dimension */
+    cr_expect_eq(second->in[1]->def->kind, OP_COPY);    /* an expanded row has none */
+}
+
+Test(fuse, limits) {
+    start();
+    Value *sum = NULL;
+    for (int i = 0; i < 30; i++) {
+        Value *v = build1(b, OP_TANH, param(g->root, arena_printf(g->arena, "p%02d", i), SHAPE(4, 6)));
+        sum = sum ? build2(b, OP_ADD, sum, v) : v;
+    }
+    loss(sum);
+    to_autodiff();
+    Result before = result();
+    release();
+    fuse(g, g->train);
+    check_graph(g, "fuse");
+    expect_sound_groups(g->train);
+    Result after = result();
+    expect_same(&before, &after, "fuse");
+    release();
+}
+
+/* A read of a running statistic keeps its place. */
+Test(fuse, reads_of_written_buffers_stay) {
+    start();
+    Value *x = input("x", SHAPE(4, 6)), *w = param(g->root, "w", SHAPE(6)), *bias = param(g->root, "b", SHAPE(6));
+    Value *mean = param(g->root, "mean", SHAPE(6)), *var = param(g->root, "var", SHAPE(6));
+    mean->param->is_buffer = var->param->is_buffer = true;
+    Value *before = build_scalar(b, OP_MUL_SCALAR, mean, 2);
+    Op *bn = build_op(b, OP_BATCH_NORM, 5, (Value *[]){x, w, bias, mean, var}, (int64_t[]){1}, 1, (double[]){1e-5, 0.1}, 2);
+    Value *after = build_scalar(b, OP_MUL_SCALAR, mean, 3);
+    Value *both = build_expand(b, build2(b, OP_ADD, before, after), SHAPE(4, 6));
+    loss(build2(b, OP_ADD, bn->out[0], both));
+    in_region(0, 1, checkpoint(true));
+    to_fuse();
+    cr_expect_eq(op_named("e0")->nbody, 1);
+    cr_expect_eq(op_named("e2")->nbody, 1);
+    recompute(g, g->train);
+    check_graph(g, "recompute");
+    cr_expect_eq(count(g->train, OP_BATCH_NORM), 2);
+    cr_expect_eq(op_named("e1r")->i[1], 1);
+    cr_expect_eq(op_named("e1")->i[1], 0);
+}
+
+/* ── recompute ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static Value *block(Value *x, int n, Checkpoint *c) {
+    int first = g->train->ops.n;
+    b->module = module(arena_printf(g->arena, "layers.%d", n), g->root);
+    Value *w1 = param(b->module, arena_printf(g->arena, "layers.%d.up", n), SHAPE(6, 6));
+    Value *w2 = param(b->module, arena_printf(g->arena, "layers.%d.down", n), SHAPE(6, 6));
+    Value *h = build1(b, OP_TANH, matmul(build1(b, OP_SOFTMAX, x), w1, 0, 1));
+    Value *y = build2(b, OP_ADD, x, matmul(h, w2, 0, 1));
+    if (c) in_region(first, n + 1, c);
+    b->module = g->root;
+    return y;
+}
+
+static void blocks(int n, Checkpoint *c) {
+    unit(g->root, BF16, FP32);
+    Value *h = input("x", SHAPE(4, 6));
+    for (int l = 0; l < n; l++) h = block(h, l, c);
+    loss(h);
+}
+
+/* Forward values that the backward reads. */
+static int kept(void) {
+    bool *seen = NEW_ARRAY(g->arena, bool, g->values.n);
+    int n = 0;
+    for (int i = 0; i < g->train->ops.n; i++) {
+        const Op *op = g->train->ops.at[i];
+        if (op->phase == FORWARD || op_is(op, T_VIEW)) continue;
+        for (int k = 0; k < op->nin; k++) {
+            const Value *v = value_root(op->in[k]);
+            if (!v->def || v->def->phase != FORWARD || seen[v->id]) continue;
+            seen[v->id] = true;
+            n++;
+        }
+    }
+    return n;
+}
+
+static void expect_recompute(Checkpoint *c, int forward_kept, int clones) {
+    to_fuse();
+    Result before = result();
+    release();
+    recompute(g, g->train);
+    check_graph(g, "recompute");
+    expect_sound_groups(g->train);
+    Result after = result();
+    expect_same(&before, &after, "recompute");
+    release();
+    cr_expect_eq(kept(), forward_kept, "%d forward values are kept, not %d", kept(), forward_kept);
+    cr_expect_eq(count_phase(g->train, RECOMPUTE), clones, "%d clones, not %d", count_phase(g->train, RECOMPUTE), clones);
+}
+
+Test(recompute, everything_but_the_input) {
+    start();
+    Checkpoint *c = checkpoint(true);
+    blocks(3, c);
+    expect_recompute(c, 3, 9); /* the blocks' inputs (the first is a cast); softmax, matmul, tanh of each */
+    const Op *first = op_named("e0r");
+    cr_expect_eq(first->phase, RECOMPUTE);
+    cr_expect_eq(first->origin, op_named("e0"));
+    cr_expect_eq(op_named("e2r")->group, op_named("e2")->group);
+}
+
+Test(recompute, none) {
+    start();
+    blocks(3, NULL);
+    expect_recompute(NULL, 6, 0); /* softmax, tanh of each */
+}
+
+Test(recompute, saves_by_name) {
+    start();
+    Checkpoint *c = checkpoint(true);
+    c->save = (const char *[]){"softmax", "tanh"};
+    c->nsave = 2;
+    blocks(3, c);
+    expect_recompute(c, 6, 0);
+    cr_expect(op_named("e0")->out[0]->saved);
+}
+
+Test(recompute, offloads_inputs) {
+    start();
+    Checkpoint *c = checkpoint(true);
+    c->offload = (const char *[]){"input"};
+    c->noffload = 1;
+    blocks(3, c);
+    expect_recompute(c, 3, 9);
+    int n = 0;
+    for (int i = 0; i < g->values.n; i++) n += g->values.at[i]->offload;
+    cr_expect_eq(n, 3);
+}
+
+Test(recompute, offloads_without_recomputing) {
+    start();
+    Checkpoint *c = checkpoint(false);
+    c->offload = (const char *[]){"*"};
+    c->noffload = 1;
+    blocks(2, c);
+    expect_recompute(c, 4, 0);
+    int n = 0;
+    for (int i = 0; i < g->values.n; i++) n += g->values.at[i]->offload;
+    cr_expect_eq(n, 4);
+}
+
+/* ── random graphs ──────────────────────────────────────────────────────────────────────────────────────────────────── */
+static uint64_t seed;
+static int pick(int n) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (int)((seed >> 33) % (uint64_t)n);
+}
+
+typedef VEC(Value *) Pool;
+
+static Value *any(const Pool *p) { return p->at[p->n > 6 && pick(4) ? p->n - 1 - pick(6) : pick(p->n)]; }
+
+static Value *twisted(const Pool *p) { /* transposed, computed on, and back, by a copy or not */
+    int perm[2] = {1, 0};
+    Value *t = build2(b, OP_MUL, build_transpose(b, any(p), perm), build_transpose(b, any(p), perm));
+    if (pick(2)) t = build1(b, OP_TANH, t);
+    return build_transpose(b, t, perm);
+}
+
+static Value *joined(const Pool *p) { /* halves swapped */
+    Value *x = any(p);
+    Op *s = build_op(b, OP_SPLIT, 1, &x, (int64_t[]){1, 2, 2, 4}, 4, NULL, 0);
+    Value *pieces[2] = {s->out[1], pick(3) ? s->out[0] : build1(b, OP_NEG, s->out[0])};
+    return build_op(b, OP_CONCAT, 2, pieces, (int64_t[]){1}, 1, NULL, 0)->out[0];
+}
+
+static Value *fresh_param(int dims, const int64_t *shape) {
+    Value *v = param(b->module, arena_printf(g->arena, "p%03d", g->params.n), dims, shape);
+    v->param->requires_grad = pick(8) != 0;
+    return v;
+}
+
+static Value *random_value(const Pool *p) {
+    static const OpKind binary[] = {OP_ADD, OP_SUB, OP_MUL}, unary[] = {OP_NEG, OP_TANH, OP_SILU, OP_SOFTMAX};
+    Value *x = any(p);
+    switch (pick(12)) {
+    case 0:
+    case 1:
+    case 2:
+    case 3: return build2(b, binary[pick(3)], x, any(p));
+    case 4:
+    case 5: return build1(b, unary[pick(4)], x);
+    case 6: return build_scalar(b, pick(2) ? OP_MUL_SCALAR : OP_ADD_SCALAR, x, 0.5 + pick(3));
+    case 7: return matmul(x, fresh_param(SHAPE(6, 6)), 0, pick(2));
+    case 8: return twisted(p);
+    case 9: return joined(p);
+    case 10: return build2(b, binary[pick(3)], x, build_expand(b, fresh_param(SHAPE(6)), SHAPE(4, 6)));
+    default: return build_op(b, OP_DROPOUT, 1, &x, (int64_t[]){pick(100)}, 1, (double[]){0.3}, 1)->out[0];
+    }
+}
+
+static void random_model(void) {
+    start();
+    Checkpoint *c = checkpoint(pick(4) != 0);
+    static const char *save[] = {"matmul", "tanh"}, *offload[] = {"input", "softmax"};
+    if (pick(2)) c->save = save, c->nsave = 2;
+    if (pick(2)) c->offload = offload, c->noffload = 2;
+    Dtype outer = pick(2) ? BF16 : FP32;
+    unit(g->root, outer, FP32);
+    Pool pool = {0};
+    push(&pool, g->arena, input("x", SHAPE(4, 6)));
+    push(&pool, g->arena, fresh_param(SHAPE(4, 6)));
+    pool.at[1]->param->requires_grad = true;
+    for (int l = 0; l < 4; l++) {
+        int first = g->train->ops.n;
+        b->module = module(arena_printf(g->arena, "layers.%d", l), g->root);
+        UnitPolicy *policy = pick(2) ? unit(b->module, pick(2) ? BF16 : FP32, pick(2) ? FP32 : BF16) : NULL;
+        if (policy) policy->has_output_dtype = true, policy->output_dtype = outer;
+        for (int i = 0; i < 8; i++) {
+            Value *v = random_value(&pool);
+            push(&pool, g->arena, v);
+        }
+        if (pick(3)) in_region(first, l + 1, c);
+    }
+    b->module = g->root;
+    Value *h = pool.at[1];
+    for (int i = 0; i < 4; i++) h = build2(b, OP_ADD, h, any(&pool));
+    loss(h);
+}
+
+Test(random, passes_keep_every_bit, .timeout = 120) {
+    for (int s = 1; s <= 300; s++) {
+        seed = (uint64_t)s;
+        random_model();
+        to_autodiff();
+        if (s % 10 == 0) expect_right_gradients();
+        Result traced = result();
+        release();
+        fuse(g, g->train);
+        check_graph(g, "fuse");
+        expect_sound_groups(g->train);
+        Result fused = result();
+        expect_same(&traced, &fused, arena_printf(g->arena, "fuse of seed %d", s));
+        release();
+        recompute(g, g->train);
+        check_graph(g, "recompute");
+        expect_sound_groups(g->train);
+        Result recomputed = result();
+        expect_same(&traced, &recomputed, arena_printf(g->arena, "recompute of seed %d", s));
+        release();
+        int n = g->train->ops.n;
+        remove_dead(g, g->train);
+        cr_expect_eq(g->train->ops.n, n);
+        arena_free(g->arena);
+    }
+}
+
+/* ── time ───────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static double seconds(void (*pass)(Graph *, Program *)) {
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    pass(g, g->train);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    return (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+}
+
+Test(time, grows_with_the_program) {
+    start();
+    blocks(1500, checkpoint(true));
+    units(g);
+    void (*passes[])(Graph *, Program *) = {precision, autodiff, fuse, recompute, remove_dead};
+    for (int i = 0; i < 5; i++) {
+        double s = seconds(passes[i]);
+        cr_expect_lt(s, 0.3, "pass %d took %.3f s", i, s);
+        if (getenv("SHOW")) fprintf(stderr, "pass %d: %.4f s, %d ops\n", i, s, g->train->ops.n);
+    }
+}

@@ -1,0 +1,273 @@
+/* The plan's JSON, both ways: what is written reads back the same, and no damaged plan does more than one diagnostic.
+ * Relies on: small_plan.h, report.
+ * Relied on by: make test. */
+#include "small_plan.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static Arena *arena;
+
+static void setup(void) {
+    arena = arena_new();
+}
+
+TestSuite(plan_json, .init = setup);
+
+static void write_plan(FILE *f, const Plan *p) {
+    plan_write_json(f, p);
+}
+static void predict_json(FILE *f, const Plan *p) {
+    report_predict_json(f, p);
+}
+static void inspect(FILE *f, const Plan *p) {
+    report_inspect_text(f, p, &(ReportOptions){0});
+}
+static void predict(FILE *f, const Plan *p) {
+    report_predict_text(f, p, &(ReportOptions){0});
+}
+static void findings(FILE *f, const Plan *p) {
+    report_findings_text(f, p, verify(p->arena, p));
+}
+static void findings_json(FILE *f, const Plan *p) {
+    report_findings_json(f, p, verify(p->arena, p));
+}
+
+static char *printed(void (*print)(FILE *, const Plan *), const Plan *p) {
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    print(f, p);
+    fclose(f);
+    return text;
+}
+
+static Plan *parsed(const char *text) {
+    PlanError e = {0};
+    Plan *p = plan_parse(arena, text, strlen(text), &e);
+    cr_assert_not_null(p, "line %d: %s", e.line, e.text);
+    return p;
+}
+
+static void same(const Plan *p) {
+    void (*const prints[])(FILE *, const Plan *) = {write_plan,   inspect,  predict,
+                                                    predict_json, findings, findings_json};
+    const Plan *q = parsed(printed(write_plan, p));
+    for (size_t i = 0; i < sizeof prints / sizeof *prints; i++)
+        cr_expect_str_eq(printed(prints[i], q), printed(prints[i], p));
+}
+
+Test(plan_json, round_trip) {
+    same(small_plan(arena));
+}
+
+Test(plan_json, round_trip_of_an_unsound_plan) {
+    Plan *p = small_plan(arena);
+    p->programs[P_MICRO].events[FORWARD_1].nwaits = 0;
+    p->storages[MOMENT].offset = 512;
+    same(p);
+    cr_expect(strstr(printed(findings, p), "small: NOT SOUND"));
+    cr_expect(strstr(printed(findings_json, p), "\"sound\":false"));
+}
+
+Test(plan_json, round_trip_of_corner_cases) {
+    Plan *p = small_plan(arena);
+    p->storages[ACT].arena = ARENA_HOST;
+    p->storages[ACT].offset = 0;
+    p->arena_bytes[ARENA_HOST] = 512;
+    p->programs[P_MICRO].events[0].src = NOWHERE;
+    p->programs[P_MICRO].events[0].module = "";
+    p->programs[P_MICRO].events[0].start_us = 1.0 / 3;
+    p->programs[P_MICRO].events[0].flops = 1e22;
+    p->programs[P_MICRO].events[0].comm = 2;
+    p->device_usable = 0;
+    p->nlibrary = 0;
+    same(p);
+    cr_expect(strstr(printed(predict, p), "unknown"));
+    p->device_usable = 1000;
+    cr_expect_not(plan_fits(p));
+    cr_expect(strstr(printed(predict, p), "NO, short of 6.0 KiB"));
+}
+
+Test(plan_json, event_line) {
+    char *text = printed(inspect, small_plan(arena));
+    cr_expect(strstr(text, "\ne0 compute  matmul  forward layers.0  r tokens@0x00000800:256B g0f.0@0x00000a00:2.0KiB  "
+                           "w e0.0@0x00001200:512B  wait g0f  t 0.000ms +0.013ms  small.lua:7\n"),
+              "%s", text);
+}
+
+Test(plan_json, filters) {
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    report_inspect_text(f, small_plan(arena),
+                        &(ReportOptions){.program = "micro", .module = "layers.*", .stream = "reduce"});
+    fclose(f);
+    cr_expect(strstr(text, "\nr0 reduce"));
+    cr_expect_not(strstr(text, "\ne0 compute"));
+    cr_expect_not(strstr(text, "program eval"));
+}
+
+Test(plan_json, peak_by_class) {
+    char *text = printed(predict, small_plan(arena));
+    cr_expect(
+        strstr(text,
+               "peak at e1b0 backward layers.0 of micro: unsharded 2.0 · unsharded gradients 2.0 · parameters 1.0 · "
+               "optimizer state 1.0 · activations 0.5 · inputs 0.2 · record 0.2"),
+        "%s", text);
+}
+
+/* ── damage ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static char *replaced(const char *text, const char *from, const char *to) {
+    const char *at = strstr(text, from);
+    cr_assert_not_null(at, "%s is not in the plan", from);
+    return arena_printf(arena, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+}
+
+static const struct {
+    const char *from, *to, *says;
+} damages[] = {
+    {"\"format\":\"shardc-plan\"", "\"format\":\"other\"", "format: \"other\" is not a plan"},
+    {"\"version\":1", "\"version\":2", "version: is 2, this shardc reads version 1"},
+    {"\"version\":1", "\"version\":\"1\"", "version: must be an integer"},
+    {"\"version\":1,", "", "version: is missing"},
+    {"\"world\":2", "\"world\":0", "mesh.world: 0 is not between"},
+    {"\"nodes\":1", "\"nodes\":7", "mesh.nodes: 7 is not between"},
+    {"\"mesh\":{", "\"mesh\":3,\"x\":{", "mesh: must be an object"},
+    {"\"options\":{", "\"options\":[],\"x\":{", "options: must be an object"},
+    {"\"options\":{", "\"options\":{\"n\":3,", "options: every option's value must be a string"},
+    {"\"options\":{", "\"options\":{\"\\u0001\":\"\",", "options: an option's name holds a control character"},
+    {"\"name\":\"cpu\"", "\"name\":7", "device.name: must be a string"},
+    {"\"name\":\"cpu\"", "\"name\":\"c\\u0007u\"", "device.name: holds a control character"},
+    {"\"tokens_per_step\":128", "\"tokens_per_step\":-1", "tokens_per_step: -1 is not a size"},
+    {"\"tokens_per_step\":128", "\"tokens_per_step\":\"many\"", "tokens_per_step: must be a number"},
+    {"\"bytes\":7168", "\"bytes\":9007199254740993", "arenas.device.bytes: 9007199254740993 is not between"},
+    {"\"library\":[", "\"library\":[7,", "prediction.library[0]: must be an object"},
+    {"\"units\":[", "\"units\":{},\"x\":[", "units: must be a list"},
+    {"\"dtype\":\"fp32\"", "\"dtype\":\"fp33\"", "units[0].dtype: \"fp33\" is unknown; is it \"fp32\"?"},
+    {"\"master\":0", "\"master\":10", "units[0].master: 10 is not between"},
+    {"\"shards\":2", "\"shards\":0", "units[0].shards: 0 is not between"},
+    {"\"class\":\"unsharded\"", "\"class\":\"zzzzzzzz\"", "storages[4].class: \"zzzzzzzz\" is unknown"},
+    {"\"id\":4,", "\"id\":5,", "storages[4].id: 5 is not between"},
+    {"\"program\":\"micro\",\"first\"", "\"program\":\"macro\",\"first\"",
+     "storages[4].program: there is no program \"macro\""},
+    {"\"first\":\"g0f\"", "\"first\":\"g1f\"", "storages[4].first: there is no event \"g1f\""},
+    {"\"first\":\"g0f\",\"last\":\"e0b0\"", "\"first\":\"e0b0\",\"last\":\"g0f\"",
+     "storages[4].last: comes before the first event"},
+    {"\"offset\":2560", "\"offset\":-2560", "storages[4].offset: -2560 is not between"},
+    {"\"size\":2048", "\"size\":2048.5", "storages[4].size: must be an integer"},
+    {"\"stream\":\"gather\"", "\"stream\":\"gathre\"",
+     "programs[2].events[0].stream: \"gathre\" is unknown; is it \"gather\"?"},
+    {"\"comm\":\"shard\"", "\"comm\":\"shart\"", "programs[2].events[0].comm: \"shart\" is unknown"},
+    {"\"update\":true", "\"update\":1", "programs[2].events[6].update: must be true or false"},
+    {"\"waits\":[\"g0f\"]", "\"waits\":[\"g9f\"]", "programs[2].events[1].waits: there is no event \"g9f\""},
+    {"\"waits\":[\"g0f\"]", "\"waits\":\"g0f\"", "programs[2].events[1].waits: must be a list"},
+    {"\"reads\":[[0,0,1024]]", "\"reads\":[[0,0]]", "programs[2].events[0].reads[0]: must be [storage, offset, size]"},
+    {"\"reads\":[[0,0,1024]]", "\"reads\":[[10,0,1024]]", "programs[2].events[0].reads[0]: 10 is not between 0 and 9"},
+    {"\"source\":\"models/small.lua:7\"", "\"source\":\"models/small.lua\"",
+     "programs[0].events[0].source: must be \"file:line\""},
+    {"\"unit\":0", "\"unit\":1", "programs[2].events[0].unit: 1 is not between 0 and 0"},
+    {"\"id\":\"e1\"", "\"id\":\"e0\"", "programs[0].events[1].id: \"e0\" stands twice"},
+    {"\"id\":\"e1\"", "\"id\":\"\"", "programs[0].events[1].id: is empty"},
+    {"\"name\":\"start\"", "\"name\":\"init\"", "programs[1].name: stands twice"},
+    {"\"peak\":[2560,0]", "\"peak\":[2560]", "programs[0].peak: must be [device, host]"},
+    {"\"peak_event\":\"e1\"", "\"peak_event\":\"e7\"", "programs[0].peak_event: there is no event \"e7\""},
+    {"\"world\":2", "\"world\":2,\"world\":2", "duplicate object key"},
+};
+
+Test(plan_json, damage_is_named) {
+    const char *good = printed(write_plan, small_plan(arena));
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        const char *text = replaced(good, damages[i].from, damages[i].to);
+        PlanError e = {0};
+        cr_expect_null(plan_parse(arena, text, strlen(text), &e), "%s is read", damages[i].to);
+        cr_expect(e.text && strstr(e.text, damages[i].says), "%s: \"%s\" instead of \"%s\"", damages[i].to, e.text,
+                  damages[i].says);
+    }
+}
+
+Test(plan_json, sums_do_not_overflow) {
+    Plan *p = small_plan(arena);
+    Storage *many = NEW_ARRAY(arena, Storage, 2000);
+    memcpy(many, p->storages, sizeof *many * N_SMALL_STORAGES);
+    for (int i = N_SMALL_STORAGES; i < 2000; i++) {
+        many[i] = many[MOMENT];
+        many[i].id = i;
+        many[i].size = 1000000000000000;
+    }
+    p->storages = many;
+    p->nstorages = 2000;
+    char *text = printed(write_plan, p);
+    for (char *at; (at = strstr(text, "\"size\":1000000000000000"));) memcpy(at + 7, "9007199254740992", 16);
+    PlanError e = {0};
+    cr_expect_null(plan_parse(arena, text, strlen(text), &e));
+    cr_expect(strstr(e.text, "overflow"), "%s", e.text);
+}
+
+/* Every prefix, and every byte changed: a plan that is read may be printed and verified without harm. */
+Test(plan_json, cut_and_flipped, .timeout = 60) {
+    char *good = printed(write_plan, small_plan(arena));
+    size_t n = strlen(good);
+    for (size_t i = 0; i < n; i += 1 + i % 3) {
+        Arena *a = arena_new();
+        PlanError e = {0};
+        cr_assert(i + 3 > n || !plan_parse(a, good, i, &e));
+        char was = good[i];
+        good[i] = "\"0{}[]9-,:\\\xff"[i % 12];
+        const Plan *p = plan_parse(a, good, n, &e);
+        if (p)
+            free(printed(findings, p)), free(printed(inspect, p)), free(printed(predict, p)),
+                free(printed(write_plan, p));
+        good[i] = was;
+        arena_free(a);
+    }
+}
+
+/* ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static char *file_of(const char *head, const char *text, const char *tail) {
+    char *path = arena_printf(arena, "/tmp/shardc_plan_%ld", (long)getpid());
+    FILE *f = fopen(path, "w");
+    fwrite("\177ELF\0\0\0", 1, *head ? 7 : 0, f);
+    fprintf(f, "%s%s%s", head, text, tail);
+    fclose(f);
+    return path;
+}
+
+Test(plan_json, from_a_binary) {
+    const Plan *p = small_plan(arena);
+    char *text = printed(write_plan, p);
+    const char *tails[] = {"\nSHARDC_PLAN_END", "SHARDC_PLAN_END"};
+    for (int i = 0; i < 2; i++) {
+        char *path = file_of("xSHARDC_PLAN_BEGIN ySHARDC_PLAN_BEGIN\n", text, tails[i]);
+        cr_expect_str_eq(printed(inspect, plan_read(arena, path)), printed(inspect, p));
+        unlink(path);
+    }
+}
+
+static void says(const char *head, const char *text, const char *tail, const char *expected) {
+    char *path = file_of(head, text, tail), said[1024] = "";
+    int fd[2], status;
+    cr_assert_eq(pipe(fd), 0);
+    if (fork() == 0) {
+        dup2(fd[1], 2);
+        plan_read(arena, path);
+        _exit(0);
+    }
+    close(fd[1]);
+    for (ssize_t n, at = 0; (n = read(fd[0], said + at, sizeof said - 1 - (size_t)at)) > 0; at += n) {}
+    wait(&status);
+    unlink(path);
+    cr_expect_eq(WEXITSTATUS(status), 1);
+    cr_expect(strstr(said, expected), "\"%s\" instead of \"%s\"", said, expected);
+}
+
+Test(plan_json, file_diagnostics) {
+    says("x", "", "", "this binary holds no plan");
+    says("SHARDC_PLAN_BEGIN\n", "{\"format\":3", "", "the plan in this binary is cut off");
+    says("", "{\n\"format\":\n}", "", ":3: not a plan of shardc: column 1: unexpected token");
+    says("", "{}", "", ": not a plan of shardc: format: is missing");
+}
