@@ -57,7 +57,7 @@ $(B)/unit_kernels: $(U)/test_kernels.o $(filter $(B)/runtime/cpu/k_%,$(CPU_OBJ))
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(RUNLIBS) -o $@
 $(B)/unit_runtime: $(U)/test_runtime_cpu.o $(CPU_OBJ)
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(RUNLIBS) -o $@
-$(B)/unit_host: $(U)/test_host.o $(U)/mock_target.o $(filter-out $(B)/runtime/host/main.o,$(HOST_OBJ))
+$(B)/unit_host: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_host*.c)) $(U)/mock_target.o $(filter-out $(B)/runtime/host/main.o,$(HOST_OBJ))
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(RUNLIBS) -o $@
 unit: $(UNITS)
 

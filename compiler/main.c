@@ -134,7 +134,7 @@ static const char *one_of(const Parse *p, const char *option, const char *text, 
 
 static void take_set(Parse *p, const char *arg) {
     const char *equals = strchr(arg, '=');
-    if (!equals || equals == arg) fail_usage("--set %s: KEY=VALUE is wanted, for example --set layers=24", arg);
+    if (!equals || equals == arg) fail_usage("--set %s: key=value is wanted, for example --set layers=24", arg);
     push(&p->set, p->arena, arg);
 }
 
@@ -242,7 +242,7 @@ int main(int argc, char **argv) {
     argv[1] = arena_printf(p.arena, "shardc %s", p.command->name);
     argp_parse(&argp, argc - 1, argv + 1, ARGP_NO_HELP | ARGP_IN_ORDER, NULL, &p);
     if (p.inputs.n < p.command->least)
-        fail_usage("%s wants %s; `shardc %s -h` explains it", p.command->name, p.command->args, p.command->name);
+        fail_usage("%s wants an INPUT, %s; `shardc %s -h` explains it", p.command->name, p.command->args, p.command->name);
     p.o.inputs = p.inputs.at;
     p.o.ninputs = p.inputs.n;
     p.o.set = p.set.at;

@@ -5,7 +5,7 @@ local o = nn.options {
   size = nn.choice("124m", "350m", "774m", "1558m"),      -- layers, dim and heads, where these are not set
   layers = nn.optional "integer", dim = nn.optional "integer", heads = nn.optional "integer",
   vocab = 50304, batch = 8, seq = 1024, dropout = 0.0, lr = 6e-4, clip = 1.0, accumulate = 1,
-  precision = nn.choice("bf16", "fp32", "fp16"),
+  precision = nn.choice("fp32", "bf16", "fp16"),
   recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),
   reshard = true, prefetch = 1,

@@ -21,6 +21,13 @@ typedef struct {
 void sc_rows_begin(sc_rows *w, const sc_task *t);
 void sc_rows_next(sc_rows *w);
 
+/* Do the strides of a row match: a digit a tensor, '?' for any? */
+static inline bool sc_rows_step(const sc_rows *w, const char *pattern) {
+    for (int k = 0; pattern[k]; k++)
+        if (pattern[k] != '?' && w->stride[k] != pattern[k] - '0') return false;
+    return true;
+}
+
 /* A value as its dtype holds it. */
 #define as_fp32(x) sc_from_fp32(sc_to_fp32(x))
 #define as_bf16(x) sc_from_bf16(sc_to_bf16(x))

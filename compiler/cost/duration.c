@@ -1,6 +1,6 @@
 /* How long an event takes on a device: a roofline for kernels, bytes over bandwidth for what travels.
  * Relies on: device profiles; flops and bytes that order put into the event.
- * Relied on by: simulate. */
+ * Relied on by: simulate, order. */
 #include "../devices/device.h"
 
 static Dtype operand_dtype(const Event *e) {
@@ -36,6 +36,12 @@ static double collective_us(const Device *d, const Event *e, int world, int grou
         latency += d->network_latency_us * steps(nodes);
     }
     return d->launch_us + latency + e->bytes / bandwidth * 1e6;
+}
+
+int event_group(const Plan *p, const Event *e) {
+    if (e->comm == 2 || !p->nunits) return p->world;
+    const PlanUnit *u = &p->units[e->unit >= 0 && e->unit < p->nunits ? e->unit : 0];
+    return e->comm == 1 ? u->replicas : u->shards;
 }
 
 double event_duration_us(const Device *d, const Event *e, int world, int group) {

@@ -28,5 +28,6 @@ typedef struct {
 
 const Device *device_load(Arena *a, const char *name); /* fails naming the profiles there are */
 double event_duration_us(const Device *d, const Event *e, int world, int group); /* roofline: flops, bytes, launch */
+int event_group(const Plan *p, const Event *e); /* ranks that take part in a collective */
 
 #endif

@@ -37,9 +37,16 @@ static const char *program_folder(Arena *a) {
     return arena_strdup(a, path);
 }
 
+static const char *absolute(Arena *a, const char *path) {
+    char *real = realpath(path, NULL);
+    const char *kept = arena_strdup(a, real ? real : path);
+    free(real);
+    return kept;
+}
+
 static const char *first_with(Arena *a, const char *const *folders, int n, const char *file) {
     for (int i = 0; i < n; i++)
-        if (folders[i] && !access(join(a, folders[i], file, ""), R_OK)) return folders[i];
+        if (folders[i] && !access(join(a, folders[i], file, ""), R_OK)) return absolute(a, folders[i]);
     return NULL;
 }
 
@@ -81,6 +88,8 @@ static Job start(Build *b, Args *args, const char *what) {
     posix_spawn_file_actions_addopen(&io, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&io, 2, j.messages, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     posix_spawn_file_actions_adddup2(&io, 2, 1);
+    posix_spawn_file_actions_addchdir_np(&io,
+                                         b->dir[0] ? b->dir : "."); /* .incbin finds the plan there, and nowhere else */
     int e = posix_spawnp(&j.pid, args->at[0], &io, NULL, (char *const *)args->at, environ);
     posix_spawn_file_actions_destroy(&io);
     if (e)
@@ -112,6 +121,12 @@ static void finish(Build *b, const Job *jobs, int n) {
     if (!ok) fail(NOWHERE, "%s", messages.s);
 }
 
+/* The compiler runs in the folder of the build. */
+static const char *file_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 /* ── objects ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static void add(Build *b, Args *args, const char *const *more) {
@@ -135,10 +150,10 @@ static void add_variant(Build *b, Args *args) {
 /* The step is calls and tables: optimising it takes long and brings nothing. */
 static Job compile_step(Build *b, const char *object) {
     Args args = {0};
-    add(b, &args, (const char *const[]){b->cc, "-std=gnu17", "-O0", "-I", b->headers, "-Wa,-I", NULL});
-    args.at[args.n - 1] = arena_printf(b->a, "-Wa,-I%s", b->dir); /* for .incbin of the plan */
+    const char *source = arena_printf(b->a, "%s.c", b->name);
+    add(b, &args, (const char *const[]){b->cc, "-std=gnu17", "-O0", "-I", b->headers, NULL});
     add_variant(b, &args);
-    add(b, &args, (const char *const[]){"-c", join(b->a, b->dir, b->name, ".c"), "-o", object, NULL});
+    add(b, &args, (const char *const[]){"-c", source, "-o", file_name(object), NULL});
     return start(b, &args, "step");
 }
 
@@ -188,7 +203,8 @@ static bool up_to_date(Build *b, const char *key_file, const char *key) {
 
 static Job compile_kernels(Build *b, const char *object) {
     Args args = kernel_command(b);
-    add(b, &args, (const char *const[]){"-c", join(b->a, b->dir, b->name, "_kernels.c"), "-o", object, NULL});
+    const char *source = arena_printf(b->a, "%s_kernels.c", b->name);
+    add(b, &args, (const char *const[]){"-c", source, "-o", file_name(object), NULL});
     return start(b, &args, "kernels");
 }
 
@@ -237,11 +253,11 @@ static void link_binary(Build *b) {
     if (!stat(path, &st) && S_ISDIR(st.st_mode))
         fail(NOWHERE, "cannot write %s: it is a folder; choose another with -o", path);
     Args args = {0};
-    add(b, &args, (const char *const[]){b->cc, b->step, b->kernels, b->library, NULL});
+    add(b, &args, (const char *const[]){b->cc, file_name(b->step), file_name(b->kernels), b->library, NULL});
     add_variant(b, &args);
     add(b, &args,
         (const char *const[]){BLAS_FOLDER, "-l:libopenblas.a", "-l:libjansson.a", "-lm", "-lpthread", "-ldl", "-o",
-                              fresh, NULL});
+                              file_name(fresh), NULL});
     temp_register(fresh);
     Job j = start(b, &args, "link");
     finish(b, &j, 1);

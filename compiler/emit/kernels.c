@@ -146,25 +146,37 @@ static const Value *tensor(const Op *op, int i) {
     return i < op->nout ? op->out[i] : op->in[i - op->nout];
 }
 
+/* A call or a head with its list of arguments, broken between pairs where a line would get too long. */
+typedef struct {
+    Str text;
+    int column, indent;
+} List;
+
+static void list_add(List *l, const char *piece) {
+    bool breaks = l->column + (int)strlen(piece) + 4 > 118;
+    str_addf(&l->text, ",%s%*s%s", breaks ? "\n" : " ", breaks ? l->indent : 0, "", piece);
+    l->column = (breaks ? l->indent : l->column + 2) + (int)strlen(piece);
+}
+
+static void list_end(Kernel *k, List *l, const char *end) {
+    str_add(&l->text, end);
+    for (const char *p = l->text.s; *p; p++)
+        if (*p == '\n') str_add(k->notes, "\n"); /* a note a line */
+    put_line(k, l->text.s, "");
+}
+
 static void put_signature(Kernel *k) {
     const Op *op = k->op;
     Arena *a = k->e->a;
-    Str s = {.arena = a};
-    int column = 65;
-    str_add(&s, "static inline __attribute__((always_inline)) void row_@(int64_t n");
+    List l = {.text = {.arena = a}, .column = 65, .indent = 8};
+    str_add(&l.text, "static inline __attribute__((always_inline)) void row_@(int64_t n");
     for (int i = 0; i < op->nout + op->nin; i++) {
-        const char *name = parameter(op, i),
-                   *piece = arena_printf(a, "%ssc_%s_t *%s%d, int64_t s%s%d", i < op->nout ? "" : "const ",
-                                         dtype_of(tensor(op, i)), name, number(op, i), name, number(op, i));
-        bool breaks = column + (int)strlen(piece) + 4 > 118;
-        str_addf(&s, ",%s%s", breaks ? "\n              " : " ", piece);
-        column = (breaks ? 15 : column + 2) + (int)strlen(piece);
+        const char *name = parameter(op, i), *c = i < op->nout ? "" : "const ";
+        int n = number(op, i);
+        list_add(&l, arena_printf(a, "%ssc_%s_t *%s%d, int64_t s%s%d", c, dtype_of(tensor(op, i)), name, n, name, n));
     }
-    str_add(&s, ") {");
-    put_line(k, s.s, "");
-    for (const char *p = s.s; *p; p++)
-        if (*p == '\n') str_add(k->notes, "\n"); /* a note a line */
-    put_line(k, "#pragma GCC ivdep", "");        /* a result may share its operand's bytes, element by element */
+    list_end(k, &l, ") {");
+    put_line(k, "#pragma GCC ivdep", ""); /* a result may share its operand's bytes, element by element */
     put_line(k, "    for (int64_t i = 0; i < n; i++) {", "");
 }
 
@@ -194,42 +206,35 @@ static void put_body(Kernel *k) {
     put_line(k, "}\n", "\n");
 }
 
-/* Strides known here are constants in one copy of the loop, which the compiler vectorises; the other copy takes any. */
-static void put_call(Kernel *k, bool constant) {
+static void put_call(Kernel *k, const char *lead, bool constant) {
     const Op *op = k->op;
-    Str s = {.arena = k->e->a};
-    str_addf(&s, "        %srow_@(w.n", constant ? "    " : "else ");
+    List l = {.text = {.arena = k->e->a}, .column = (int)strlen(lead) + 12, .indent = 12};
+    str_addf(&l.text, "%srow_@(w.n", lead);
     for (int i = 0; i < op->nout + op->nin; i++) {
         int64_t stride = inner_stride(tensor(op, i));
         if (constant && stride >= 0)
-            str_addf(&s, ", w.at[%d], %lld", i, (long long)stride);
+            list_add(&l, arena_printf(k->e->a, "w.at[%d], %lld", i, (long long)stride));
         else
-            str_addf(&s, ", w.at[%d], w.stride[%d]", i, i);
+            list_add(&l, arena_printf(k->e->a, "w.at[%d], w.stride[%d]", i, i));
     }
-    str_add(&s, ");");
-    put_line(k, s.s, "");
+    list_end(k, &l, ");");
 }
 
+/* Strides known here are constants in one copy of the loop, which the compiler vectorises; the other copy takes any. */
 static void put_entry(Kernel *k) {
     const Op *op = k->op;
-    Str s = {.arena = k->e->a};
-    int known = 0;
+    char pattern[2 * MAX_IN + 1] = "";
+    for (int i = 0; i < op->nout + op->nin; i++) {
+        int64_t stride = inner_stride(tensor(op, i));
+        pattern[i] = stride < 0 ? '?' : (char)('0' + stride);
+    }
     put_line(k, "void sc_k_fused_@(const sc_task *t) {", "");
     put_line(k, "    sc_rows w;", "");
     put_line(k, "    for (sc_rows_begin(&w, t); w.n; sc_rows_next(&w)) {", "");
-    for (int i = 0; i < op->nout + op->nin; i++) {
-        int64_t stride = inner_stride(tensor(op, i));
-        if (stride >= 0)
-            str_addf(&s, "%sw.stride[%d] == %lld", known++ ? " && " : "        if (", i, (long long)stride);
-    }
-    if (known) {
-        put_line(k, arena_printf(k->e->a, "%s)", s.s), "");
-        put_call(k, true);
-    }
-    if (known)
-        put_call(k, false);
-    else
-        put_call(k, true);
+    put_line(k, arena_printf(k->e->a, "        if (sc_rows_step(&w, \"%s\"))", pattern), "");
+    put_call(k, "            ", true);
+    put_line(k, "        else", "");
+    put_call(k, "            ", false);
     put_line(k, "    }", "");
     put_line(k, "}", "");
 }

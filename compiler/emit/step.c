@@ -136,7 +136,8 @@ static void put_table(const Emit *e, const PlanProgram *p, const Event *x) {
     const Op *op = x->op_ir;
     fprintf(e->f, "static const int64_t %s[] = {", table_name(e, p, x));
     for (int k = 0; k < op->ntable; k++)
-        fprintf(e->f, "%s%s%lld", k ? "," : "", k % 12 ? " " : "\n    ", (long long)op->table[k]);
+        fprintf(e->f, "%s%s%lld", k ? "," : "", k % 12 || op->ntable <= 12 ? k ? " " : "" : "\n    ",
+                (long long)op->table[k]);
     fprintf(e->f, "};\n");
 }
 
@@ -168,26 +169,26 @@ static void put_event(Text *t, const Event *x) {
     put_call(e->f, pieces, n, event_comment(e->a, x));
 }
 
-static bool overlap(const Access *a, int n, const Access *b, int m) {
+/* What the awaited event made for this one: the first value it writes that this one reads. */
+static const Value *awaited_value(const Event *x, const Event *w) {
+    const Value *values[2 * MAX_IN + 1];
+    int n = event_values(w->op_ir, values);
     for (int i = 0; i < n; i++)
-        for (int k = 0; k < m; k++)
-            if (a[i].storage == b[k].storage && a[i].offset < b[k].offset + b[k].size &&
-                b[k].offset < a[i].offset + a[i].size)
-                return true;
-    return false;
+        for (int k = 0; k < x->nreads && event_written(w->op_ir) >> i & 1; k++)
+            if (value_root((Value *)values[i])->storage == x->reads[k].storage) return values[i];
+    return NULL;
 }
 
-/* Why a wait is there: what the awaited event made for this one, or what else it must be done with. */
+/* Why a wait is there. */
 static const char *wait_comment(const Text *t, const Event *x, const Event *w) {
     Arena *a = t->e->a;
-    const char *module = c_comment(a, w->module && w->module[0] ? w->module : t->e->g->name);
-    const Op *op = w->op_ir;
-    const Value *v = op->nout ? op->out[0] : op->nin ? op->in[0] : NULL;
-    if (v && overlap(w->writes, w->nwrites, x->reads, x->nreads))
-        return arena_printf(a, "/* %s %s: %s at 0x%08llx */", c_comment(a, w->op), module, value_str(a, v),
+    const char *module = c_comment(a, w->module && w->module[0] ? w->module : t->e->g->name), *op = c_comment(a, w->op);
+    const Value *v = awaited_value(x, w);
+    if (v)
+        return arena_printf(a, "/* %s %s: %s at 0x%08llx */", op, module, value_str(a, v),
                             (unsigned long long)value_at(t->e, v));
-    const char *reason = w->comm >= 0 && x->comm >= 0 ? "collectives keep their order" : "its bytes are used again";
-    return arena_printf(a, "/* %s %s: %s */", c_comment(a, w->op), module, reason);
+    return arena_printf(a, "/* %s %s: %s */", op, module,
+                        w->comm >= 0 && x->comm >= 0 ? "collectives keep their order" : "its bytes are used again");
 }
 
 static void put_wait(Text *t, const Event *x, int awaited) {

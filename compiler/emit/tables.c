@@ -56,6 +56,7 @@ static void put_event_lists(const Emit *e, const PlanProgram *p, const char *nam
 static void put_events(const Emit *e, const PlanProgram *p) {
     const char *name = c_name(e->a, p->name);
     int wait = 0, access = 0;
+    if (!p->n) return;
     put_event_lists(e, p, name);
     open_table(e, "sc_event_info", arena_printf(e->a, "events_of_%s", name));
     for (int i = 0; i < p->n; i++) {
@@ -77,8 +78,8 @@ static void put_programs(const Emit *e) {
     open_table(e, "sc_program_info", "programs");
     for (int i = 0; i < e->plan->nprograms; i++) {
         const PlanProgram *p = &e->plan->programs[i];
-        put(e, "    {%s, program_%s, events_of_%s, %d},\n", quoted(e, p->name), c_name(e->a, p->name),
-            c_name(e->a, p->name), p->n);
+        const char *name = c_name(e->a, p->name), *events = p->n ? arena_printf(e->a, "events_of_%s", name) : "NULL";
+        put(e, "    {%s, program_%s, %s, %d},\n", quoted(e, p->name), name, events, p->n);
     }
     close_table(e, e->plan->nprograms);
 }

@@ -13,7 +13,8 @@ typedef struct ModuleInfo {
     Source made;
     Module *ir;          /* set by the walk; NULL: not part of the model */
     Module *shared;      /* held by several modules: their lowest common ancestor */
-    bool open;           /* on the walk's path: found again, it is a cycle */
+    int depth;           /* of the shortest path to it; 0: none found yet (the model itself has 1) */
+    const char *open;    /* its path, while the walk is inside it: found again, it is a cycle */
     int calls;           /* in the running trace */
     Checkpoint *checkpoint;
     UnitPolicy *policy;

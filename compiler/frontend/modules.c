@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 
+enum { MAX_NESTING = 200 };
 static const char MODULE[] = "shardc.module", MODULES[] = "shardc.modules";
 
 ModuleInfo *module_at(lua_State *L, int index) {
@@ -74,11 +75,11 @@ static Module *common_ancestor(Module *a, Module *b) {
     return NULL;
 }
 
-static const char *child_path(Frontend *f, const Module *parent, int key) {
+static const char *child_path(Frontend *f, const char *parent, int key) {
     lua_State *L = f->L;
-    const char *dot = parent->path[0] ? "." : "";
-    if (lua_isinteger(L, key)) return arena_printf(f->arena, "%s%s%lld", parent->path, dot, (long long)lua_tointeger(L, key) - 1);
-    return arena_printf(f->arena, "%s%s%s", parent->path, dot, lua_tostring(L, key));
+    const char *dot = parent[0] ? "." : "";
+    if (lua_isinteger(L, key)) return arena_printf(f->arena, "%s%s%lld", parent, dot, (long long)lua_tointeger(L, key) - 1);
+    return arena_printf(f->arena, "%s%s%s", parent, dot, lua_tostring(L, key));
 }
 
 static void check_key(Frontend *f, const ModuleInfo *m, int key) {
@@ -87,13 +88,7 @@ static void check_key(Frontend *f, const ModuleInfo *m, int key) {
     const char *s = lua_type(L, key) == LUA_TSTRING ? lua_tostring(L, key) : "";
     bool word = *s;
     for (const char *p = s; *p; p++) word &= isalnum((unsigned char)*p) || *p == '_';
-    if (!word)
-        fail(m->made, "%s: the field '%s' cannot be part of a path: use letters, digits and _", m->made_by, luaL_tolstring(L, key, NULL));
-}
-
-static _Noreturn void cycle(const ModuleInfo *holder, const ModuleInfo *m, const char *path) {
-    fail(holder->made, "module cycle: %s is %s, which contains it; keep a reference to a module above in a local variable, not in a field",
-         path, m->ir->path[0] ? m->ir->path : "the model itself");
+    if (!word) fail(m->made, "%s: the field '%s' cannot be part of a path: use letters, digits and _", m->made_by, luaL_tolstring(L, key, NULL));
 }
 
 /* Modules in a plain table would silently not be part of the model. */
@@ -108,58 +103,82 @@ static void check_plain_table(Frontend *f, const ModuleInfo *m, const char *path
     }
 }
 
-static void walk(Frontend *f, int table, ModuleInfo *m, Module *parent, const char *path);
+/* Visits a module's fields in the order of their names; the visitor finds key and value at the given stack indices. */
+typedef void Visit(Frontend *f, ModuleInfo *m, const char *path, int key, int value);
 
-static void walk_field(Frontend *f, ModuleInfo *m, int key, int value) {
+static void each_field(Frontend *f, int table, ModuleInfo *m, const char *path, Visit *visit) {
     lua_State *L = f->L;
-    ModuleInfo *child = module_at(L, value);
-    Tensor *t = tensor_at(L, value);
-    if (child || (t && t->param)) check_key(f, m, key);
-    else if (!lua_istable(L, value)) return;
-    const char *path = child_path(f, m->ir, key);
-    if (t) {
-        Holder h = {m->ir, path};
-        push(&t->param->holders, f->arena, h);
-    } else if (!child) {
-        check_plain_table(f, m, path, value);
-    } else if (child->open) {
-        cycle(m, child, path);
-    } else if (child->ir) {
-        child->shared = common_ancestor(child->shared ? child->shared : child->ir->parent, m->ir);
-    } else {
-        walk(f, value, child, m->ir, path);
-    }
-}
-
-static void walk(Frontend *f, int table, ModuleInfo *m, Module *parent, const char *path) {
-    lua_State *L = f->L;
-    luaL_checkstack(L, 12, "modules are nested too deeply");
-    Module *ir = m->ir = NEW(f->arena, Module);
-    ir->id = f->g->modules.n;
-    ir->path = path;
-    ir->kind = m->kind;
-    ir->made = m->made;
-    ir->parent = parent;
-    ir->checkpoint = m->checkpoint;
-    ir->policy = m->policy;
-    push(&f->g->modules, f->arena, ir);
-    m->open = true;
+    luaL_checkstack(L, 12, "nested modules");
+    table = lua_absindex(L, table);
     lua_sorted_keys(L, table);
     int keys = lua_gettop(L);
     for (int i = 1; lua_rawgeti(L, keys, i) != LUA_TNIL; i++) {
         lua_pushvalue(L, -1);
         lua_rawget(L, table);
-        walk_field(f, m, keys + 1, keys + 2);
+        visit(f, m, path, keys + 1, keys + 2);
         lua_settop(L, keys);
     }
     lua_settop(L, keys - 1);
-    m->open = false;
+}
+
+/* First walk: how far each module is from the root. One that is held in several places is named by the shortest path. */
+static void measure_field(Frontend *f, ModuleInfo *m, const char *path, int key, int value) {
+    lua_State *L = f->L;
+    ModuleInfo *child = module_at(L, value);
+    Tensor *t = tensor_at(L, value);
+    if (child || (t && t->param)) check_key(f, m, key);
+    if (!child && lua_istable(L, value)) check_plain_table(f, m, child_path(f, path, key), value);
+    if (!child) return;
+    const char *at = child_path(f, path, key);
+    if (child->open)
+        fail(m->made, "module cycle: %s is %s, which contains it; keep a reference to a module above in a local variable, not in a field", at,
+             child->open[0] ? child->open : "the model itself");
+    if (child->depth && child->depth <= m->depth + 1) return;
+    child->depth = m->depth + 1;
+    if (child->depth > MAX_NESTING) fail(m->made, "modules are nested more than %d deep at %.80s...; flatten them", MAX_NESTING, at);
+    child->open = at;
+    each_field(f, value, child, at, measure_field);
+    child->open = NULL;
+}
+
+/* Second walk: each module's place in the tree. */
+static void place(Frontend *f, ModuleInfo *m, Module *parent, const char *path) {
+    m->ir = NEW(f->arena, Module);
+    *m->ir = (Module){.id = f->g->modules.n, .path = path, .kind = m->kind, .made = m->made, .parent = parent, .checkpoint = m->checkpoint, .policy = m->policy};
+    push(&f->g->modules, f->arena, m->ir);
+}
+
+static void place_field(Frontend *f, ModuleInfo *m, const char *path, int key, int value) {
+    ModuleInfo *child = module_at(f->L, value);
+    if (!child || child->ir || child->depth != m->depth + 1) return;
+    place(f, child, m->ir, child_path(f, path, key));
+    each_field(f, value, child, child->ir->path, place_field);
+}
+
+/* Third walk, each module once: who holds parameters, and modules that have their place elsewhere. */
+static void hold_field(Frontend *f, ModuleInfo *m, const char *path, int key, int value) {
+    ModuleInfo *child = module_at(f->L, value);
+    Tensor *t = tensor_at(f->L, value);
+    if (t && t->param) {
+        Holder h = {m->ir, child_path(f, path, key)};
+        push(&t->param->holders, f->arena, h);
+    }
+    if (!child) return;
+    bool here = child->ir->parent == m->ir && !strcmp(child->ir->path, child_path(f, path, key));
+    if (here) each_field(f, value, child, child->ir->path, hold_field);
+    else child->shared = common_ancestor(child->shared ? child->shared : child->ir->parent, m->ir);
 }
 
 void modules_walk(Frontend *f, int model) {
     ModuleInfo *m = module_at(f->L, model);
-    walk(f, lua_absindex(f->L, model), m, NULL, "");
+    m->depth = 1;
+    m->open = "";
+    each_field(f, model, m, "", measure_field);
+    m->open = NULL;
+    place(f, m, NULL, "");
     f->g->root = m->ir;
+    each_field(f, model, m, "", place_field);
+    each_field(f, model, m, "", hold_field);
 }
 
 /* ── calls ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -177,10 +196,19 @@ void trace_begin(Frontend *f, const char *name, bool training, bool sampling) {
     push(&f->calls, f->arena, root);
 }
 
+static _Noreturn void too_deep(Frontend *f) {
+    const Module *again = NULL; /* the outermost module that is called within itself */
+    for (int i = 1; i < f->calls.n && !again; i++)
+        for (int k = i + 1; k < f->calls.n; k++)
+            if (f->calls.at[i].module == f->calls.at[k].module) again = f->calls.at[i].module;
+    lua_fail(f->L, "modules call each other more than %d deep%s%s%s", MAX_NESTING, again ? ": does " : "", !again ? "" : again->path[0] ? again->path : "the model",
+             again ? " call itself?" : "; flatten them");
+}
+
 static void enter(Frontend *f, Module *module, int call, Checkpoint *checkpoint) {
     const Call *outer = &f->calls.at[f->calls.n - 1];
     Call c = {.module = module, .call = call, .region = outer->region, .checkpoint = outer->checkpoint};
-    if (f->calls.n > 190) lua_fail(f->L, "modules call each other more than 190 deep: does %s call itself?", module->path);
+    if (f->calls.n >= MAX_NESTING) too_deep(f);
     if (checkpoint && !c.region) { /* the outermost one counts */
         c.region = ++f->regions;
         c.checkpoint = checkpoint;

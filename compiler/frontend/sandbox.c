@@ -80,6 +80,17 @@ static const char *without_position(const char *message, int *line) {
     return message;
 }
 
+/* Library functions run inside a guard, so Lua does not know by what name they were called. */
+static const char *with_name(lua_State *L, const char *message) {
+    const char *mark = strstr(message, "to '?'");
+    lua_Debug ar;
+    for (int level = 1; mark && lua_getstack(L, level, &ar); level++) {
+        lua_getinfo(L, "n", &ar);
+        if (ar.name) return arena_printf(sandbox_of(L)->arena, "%.*sto '%s'%s", (int)(mark - message), message, ar.name, mark + 6);
+    }
+    return message;
+}
+
 static int on_error(lua_State *L) {
     Source at = lua_source(L);
     int line = 0;
@@ -88,6 +99,7 @@ static int on_error(lua_State *L) {
     lua_Debug ar;
     bool has_position = lua_getstack(L, 1, &ar) && lua_getinfo(L, "S", &ar) && !strncmp(message, ar.short_src, strlen(ar.short_src));
     if (has_position) message = without_position(message, &line);
+    message = with_name(L, message);
     size_t first_line = strcspn(message, "\n");
     if (strstr(message, "stack overflow")) lua_fail(L, "stack overflow: a function calls itself without end");
     fail(at, "%.*s", (int)first_line, message);

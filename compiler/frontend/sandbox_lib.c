@@ -8,11 +8,19 @@
 /* ── names that do not exist ──────────────────────────────────────────────────────────────────────────────────────── */
 const char *lua_nearest(lua_State *L, int table, const char *name) {
     Sandbox *s = sandbox_of(L);
-    VEC(const char *) names = {0};
-    table = lua_absindex(L, table);
-    for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1))
-        if (lua_type(L, -2) == LUA_TSTRING) push(&names, s->arena, arena_strdup(s->arena, lua_tostring(L, -2)));
-    return nearest_name(name, names.at, names.n);
+    VEC(const char *) names = {0}, same_case = {0};
+    lua_sorted_keys(L, table);
+    for (int i = 1; lua_rawgeti(L, -1, i) != LUA_TNIL; i++) {
+        if (lua_type(L, -1) == LUA_TSTRING) {
+            const char *key = arena_strdup(s->arena, lua_tostring(L, -1));
+            push(&names, s->arena, key);
+            if (key[0] == name[0]) push(&same_case, s->arena, key); /* nn.Liner is nearer to Linear than to linear */
+        }
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 2);
+    const char *near = nearest_name(name, same_case.at, same_case.n);
+    return near ? near : nearest_name(name, names.at, names.n);
 }
 
 static const char *forbidden(const char *name) {

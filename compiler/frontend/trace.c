@@ -214,7 +214,7 @@ static int prim_untransposed(lua_State *L) {
 
 /* ── what a tensor tells of itself ────────────────────────────────────────────────────────────────────────────────── */
 static int shape_field(lua_State *L) {
-    if (lua_type(L, 2) == LUA_TNUMBER)
+    if (lua_type(L, 2) == LUA_TNUMBER && lua_tonumber(L, 2) < 1) /* ipairs looks one past the end */
         lua_fail(L, "shape[%s] is out of range; shape is a Lua table that starts at 1, and x:size(d) counts dimensions from 0 or, negative, from the end",
                  lua_tostring(L, 2));
     lua_pushnil(L);

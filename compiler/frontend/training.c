@@ -99,7 +99,8 @@ static Value *scalar_loss(Frontend *f) {
     Builder b = trace_builder(L);
     b.src = v->def->src;
     b.module = f->g->root;
-    return build_cast(&b, build_reshape(&b, v, 0, NULL), FP32);
+    v = build_reshape(&b, v, 0, NULL);
+    return v->dtype == FP64 ? v : build_cast(&b, v, FP32);
 }
 
 static Program *trace_loss(Frontend *f, int table, const char *name, bool training) {

@@ -251,16 +251,17 @@ Cost cost_attention(const Op *op) {
     return traffic(op, (backward ? 10 : 4) * pairs * (double)q->shape[3]);
 }
 
-/* Per thread, in `real` (fp32, or fp64 for fp64 operands), R = 64 rows of queries, T keys, D the head size:
- *   3 × R × T   scores, probabilities, their gradient
- *   4 × T × D   k, v and (backward) dk, dv of one key head, converted and accumulated
- *   6 × R × D   q, o, do, dq of the tile, and two more for use as transposes
- * each rounded up to 256 bytes in all. Thread t uses [t × size / threads, (t + 1) × size / threads). */
+/* Per thread, in `real` (fp32, or fp64 for fp64 operands), T keys, D the head size; the kernel's tiles have at most 128
+ * queries and 128 keys:
+ *   512 × D + 128 × 128          forward: q, k, v, o of a tile, its scores
+ *   640 × D + 2 × 128 × 128      backward: and go, the scores' gradient
+ *   2 × T × D                    backward: dk, dv of one key head
+ * rounded up to 64 bytes; part p of the kernel uses the p-th slice. */
 int64_t work_attention(const Op *op, int threads) {
     bool backward = op->kind == OP_ATTENTION_GRAD;
     const Value *q = op->in[backward], *k = op->in[backward + 1];
-    int64_t rows = 64, t = k->shape[1], d = q->shape[3], real = dtype_size(stat_dtype(q->dtype));
-    return threads * round_up(real * (3 * rows * t + 4 * t * d + 6 * rows * d), 256);
+    int64_t d = q->shape[3], elements = backward ? 640 * d + 32768 + 2 * k->shape[1] * d : 512 * d + 16384;
+    return threads * round_up(elements * dtype_size(stat_dtype(q->dtype)), 64);
 }
 
 /* ── rope ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -364,6 +364,11 @@ function nn.embedding(index, weight)
   return (op("embedding", { index, weight }))
 end
 
+local function need_eps(what, eps, default)
+  if eps ~= nil and (type(eps) ~= "number" or eps < 0) then fail(nil, "%s: eps must be a small number, not %s", what, describe(eps)) end
+  return eps or default
+end
+
 local function norm_vector(what, x, name, v)
   if v and (need_tensor(what, v).ndim ~= 1 or v.shape[1] ~= x:size(-1)) then
     fail(prim.running_kind() == what and ("write nn.%s(%d)"):format(what, x:size(-1)) or nil,
@@ -371,22 +376,18 @@ local function norm_vector(what, x, name, v)
   end
 end
 
--- Over the last dimension. Options: weight, bias, eps.
-function nn.layer_norm(x, options)
-  local o = options or {}
-  check_keys("nn.layer_norm", o, "weight bias eps")
-  norm_vector("LayerNorm", floating(need_tensor("layer_norm", x)), "weight", o.weight)
-  norm_vector("LayerNorm", x, "bias", o.bias)
-  local operands = { x, o.weight or o.bias }
-  if o.weight then operands[3] = o.bias end
-  return (op("layer_norm", operands, { o.weight and 1 or 0, o.bias and 1 or 0 }, { o.eps or 1e-5 }))
+-- Over the last dimension; weight and bias may be nil.
+function nn.layer_norm(x, weight, bias, eps)
+  norm_vector("LayerNorm", need_tensor("layer_norm", x), "weight", weight)
+  norm_vector("LayerNorm", x, "bias", bias)
+  local operands = { x, weight or bias }
+  if weight then operands[3] = bias end
+  return (op("layer_norm", operands, { weight and 1 or 0, bias and 1 or 0 }, { need_eps("layer_norm", eps, 1e-5) }))
 end
 
-function nn.rms_norm(x, options)
-  local o = options or {}
-  check_keys("nn.rms_norm", o, "weight eps")
-  norm_vector("RMSNorm", need_tensor("rms_norm", x), "weight", o.weight)
-  return (op("rms_norm", { x, o.weight }, nil, { o.eps or 1e-6 }))
+function nn.rms_norm(x, weight, eps)
+  norm_vector("RMSNorm", need_tensor("rms_norm", x), "weight", weight)
+  return (op("rms_norm", { x, weight }, nil, { need_eps("rms_norm", eps, 1e-6) }))
 end
 
 -- Scaled dot products of q [B,S,H,D] with k, v [B,T,Hkv,D]; H is a multiple of Hkv. documents: int32 [B,S], attention stays
@@ -466,19 +467,17 @@ function nn.mse_loss(x, y)
 end
 
 -- x [N,C,...]; in training, mean and variance of the batch, which move the running ones.
-function nn.batch_norm(x, options)
-  check_keys("nn.batch_norm", options, "weight bias running_mean running_var eps momentum")
+function nn.batch_norm(x, running_mean, running_var, weight, bias, momentum, eps)
   if need_tensor("batch_norm", x).ndim < 2 then fail(nil, "batch_norm: x %s must be [batch,channels,...]", tostring(x)) end
-  local operands = { x, options.weight, options.bias, options.running_mean, options.running_var }
+  local operands = { x, weight or false, bias or false, running_mean or false, running_var or false }
   for i, name in ipairs { "weight", "bias", "running_mean", "running_var" } do
-    local v = options[name]
+    local v = operands[i + 1]
     if not is_tensor(v) or v.ndim ~= 1 or v.shape[1] ~= x:size(1) then
       fail(prim.running_kind() == "BatchNorm" and ("write nn.BatchNorm(%d)"):format(x:size(1)) or nil,
         "batch_norm: %s must be a tensor [%d], one element a channel of x %s, not %s", name, x:size(1), tostring(x), is_tensor(v) and tostring(v) or describe(v))
     end
-    operands[i + 1] = v
   end
-  return (op("batch_norm", operands, { prim.training_mode() and 1 or 0 }, { options.eps or 1e-5, options.momentum or 0.1 }))
+  return (op("batch_norm", operands, { prim.training_mode() and 1 or 0 }, { need_eps("batch_norm", eps, 1e-5), momentum or 0.1 }))
 end
 
 -- ── methods of tensors: x:name(...) is nn.name(x, ...) ───────────────────────────────────────────────────────────────
@@ -613,7 +612,7 @@ function nn.Embedding(rows, width, options)
   return m
 end
 
-local function layer_norm_forward(self, x) return nn.layer_norm(x, { weight = self.weight, bias = self.bias or nil, eps = self.eps }) end
+local function layer_norm_forward(self, x) return nn.layer_norm(x, self.weight, self.bias or nil, self.eps) end
 
 function nn.LayerNorm(width, options)
   local o = options or {}
@@ -627,7 +626,7 @@ function nn.LayerNorm(width, options)
   return m
 end
 
-local function rms_norm_forward(self, x) return nn.rms_norm(x, { weight = self.weight, eps = self.eps }) end
+local function rms_norm_forward(self, x) return nn.rms_norm(x, self.weight, self.eps) end
 
 function nn.RMSNorm(width, options)
   local o = options or {}
@@ -650,7 +649,7 @@ function nn.Dropout(p)
 end
 
 local function batch_norm_forward(self, x)
-  return nn.batch_norm(x, { weight = self.weight, bias = self.bias, running_mean = self.running_mean, running_var = self.running_var, eps = self.eps, momentum = self.momentum })
+  return nn.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.momentum, self.eps)
 end
 
 function nn.BatchNorm(channels, options)

@@ -1,7 +1,7 @@
-/* autodiff: reverse mode. Walks the forward ops backwards from the loss, lets each op's gradient rule append its backward
- * ops, and sums what reaches a value in the order in which it arrives.
- * Relies on: the gradient rules in ir/rules_*.c, units (the dtype that a unit reduces in), precision, remove_dead.
- * Relied on by: shard (Param.reached, Param.grad), recompute (Op.origin, Op.region of backward ops). */
+/* autodiff: reverse mode. Walks the forward ops backwards from the loss, lets each op's gradient rule append its
+ * backward ops, and sums what reaches a value in the order in which it arrives. Relies on: the gradient rules in
+ * ir/rules_*.c, units (the dtype that a unit reduces in), precision, remove_dead. Relied on by: shard (Param.reached,
+ * Param.grad), recompute (Op.origin, Op.region of backward ops). */
 #include "../ir/build.h"
 #include "edit.h"
 #include "lowering.h"
@@ -19,7 +19,9 @@ static Slot *new_slot(Graph *g, Value *v) {
     return v->scratch;
 }
 
-static bool trainable(const Param *p) { return p->value && p->requires_grad && !p->is_buffer && dtype_float(p->dtype); }
+static bool trainable(const Param *p) {
+    return p->value && p->requires_grad && !p->is_buffer && dtype_float(p->dtype);
+}
 
 static void mark_params(Graph *g) {
     for (int i = 0; i < g->values.n; i++) g->values.at[i]->scratch = NULL;
@@ -28,7 +30,8 @@ static void mark_params(Graph *g) {
         p->reached = false;
         p->grad = NULL;
         if (!trainable(p)) continue;
-        *new_slot(g, p->value) = (Slot){.wide = true, .is_param = true, .dtype = p->unit ? p->unit->reduce : p->value->dtype};
+        *new_slot(g, p->value) =
+            (Slot){.wide = true, .is_param = true, .dtype = p->unit ? p->unit->reduce : p->value->dtype};
     }
 }
 
@@ -45,7 +48,7 @@ static void mark_op(Graph *g, Op *op) {
     }
 }
 
-/* ── contributions ──────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── contributions ──────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     Builder b;
     int start; /* the current op's backward ops begin here */
@@ -69,7 +72,8 @@ static void widen(Ctx *c, Value *const *gin, int nin, int self, Dtype d) {
     int n = 0;
     Value *v = gin[self];
     const Op *user = NULL;
-    while (v->def && v->def->origin == c->b.origin && v->def->phase == BACKWARD && used_once(c, v, user, gin, nin, self)) {
+    while (v->def && v->def->origin == c->b.origin && v->def->phase == BACKWARD &&
+           used_once(c, v, user, gin, nin, self)) {
         Op *op = v->def;
         if (op_is(op, T_WIDE_GRAD)) {
             if (dtype_size(d) > dtype_size(v->dtype)) set_result_dtype(op, d);
@@ -83,8 +87,8 @@ static void widen(Ctx *c, Value *const *gin, int nin, int self, Dtype d) {
     }
 }
 
-/* Sums stand in the dtype that the value's gradient is kept in; a lone contribution to a view of a parameter stays as it
- * is, because the op that undoes the view may widen it more cheaply. */
+/* Sums stand in the dtype that the value's gradient is kept in; a lone contribution to a view of a parameter stays as
+ * it is, because the op that undoes the view may widen it more cheaply. */
 static void contribute(Ctx *c, Value *to, Slot *s, Value *v) {
     Dtype d = s->wide ? s->dtype : to->dtype;
     bool lone = s->wide && !s->is_param && !s->sum;
@@ -103,7 +107,8 @@ static void differentiate(Ctx *c, Op *op) {
     for (int k = 0; k < op->nin; k++) wanted |= op->in[k]->scratch != NULL;
     if (!reached || !wanted || op_is(op, T_NO_GRAD)) return;
     if (!op_info[op->kind].grad)
-        fail(op->src, "%s has no gradient, and trainable parameters lie upstream of it; put nn.detach around its operand",
+        fail(op->src,
+             "%s has no gradient, and trainable parameters lie upstream of it; put nn.detach around its operand",
              op_info[op->kind].name);
     c->start = c->b.p->ops.n;
     op_info[op->kind].grad(&c->b, op, gout, gin);
@@ -145,7 +150,7 @@ static void backward(Graph *g, Program *p) {
     }
 }
 
-/* ── parameters' gradients ──────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── parameters' gradients ──────────────────────────────────────────────────────────────────────────────────────── */
 /* A gradient is written straight into its unit's buffer: it needs bytes of its own, that nothing else reads. */
 static bool own_bytes(const Value *v, const bool *used) {
     return !v->base && v->def && v->def->phase == BACKWARD && value_contiguous(v) && !used[v->id];
@@ -214,7 +219,8 @@ void autodiff(Graph *g, Program *p) {
     for (int i = 0; i < n; i++) mark_op(g, p->ops.at[i]);
     backward(g, p);
     if (!finish(g, p))
-        fail(src, "the loss reaches no trainable parameter, so there is nothing to train; use the model's result in `loss` "
-                  "(without nn.detach), and set requires_grad = true on at least one parameter");
+        fail(src,
+             "the loss reaches no trainable parameter, so there is nothing to train; use the model's result in `loss` "
+             "(without nn.detach), and set requires_grad = true on at least one parameter");
     remove_dead(g, p);
 }

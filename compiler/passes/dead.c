@@ -4,9 +4,13 @@
 #include "lowering.h"
 #include "passes.h"
 
-bool *value_flags(const Graph *g) { return NEW_ARRAY(g->arena, bool, g->values.n + 1); }
+bool *value_flags(const Graph *g) {
+    return NEW_ARRAY(g->arena, bool, g->values.n + 1);
+}
 
-static void flag(bool *flags, Value *v) { flags[v->id] = flags[value_root(v)->id] = true; }
+static void flag(bool *flags, Value *v) {
+    flags[v->id] = flags[value_root(v)->id] = true;
+}
 
 void flag_results(const Graph *g, const Program *p, bool *flags) {
     if (p->loss) flag(flags, p->loss);
@@ -42,7 +46,7 @@ static bool is_live(const Op *op, const bool *live) {
     return false;
 }
 
-/* ── fused groups ───────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── fused groups ───────────────────────────────────────────────────────────────────────────────────────────────── */
 static bool has_input(const Op *op, const Value *v) {
     for (int k = 0; k < op->nin; k++)
         if (op->in[k] == v) return true;

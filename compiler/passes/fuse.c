@@ -1,14 +1,14 @@
-/* fuse: gives kernels the layouts they take, and gathers pointwise ops into groups, each one generated kernel. After this,
- * numerics are frozen: which ops share a kernel no longer depends on any memory policy.
- * Relies on: the traits in ops.def, Op.region from the trace, remove_dead.
- * Relied on by: recompute (clones groups whole), shard, the emitter (Op.body, Op.group). */
+/* fuse: gives kernels the layouts they take, and gathers pointwise ops into groups, each one generated kernel. After
+ * this, numerics are frozen: which ops share a kernel no longer depends on any memory policy. Relies on: the traits in
+ * ops.def, Op.region from the trace, remove_dead. Relied on by: recompute (clones groups whole), shard, the emitter
+ * (Op.body, Op.group). */
 #include "../ir/build.h"
 #include "lowering.h"
 #include "passes.h"
 
 enum { MAX_GROUP_IN = 10, MAX_GROUP_OUT = 6, MAX_GROUP_BODY = 48, WINDOW = 32 };
 
-/* ── layouts ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── layouts ────────────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     Graph *g;
     Builder b;
@@ -45,7 +45,9 @@ static Value *transposed(Layouts *l, Value *v) {
     return t;
 }
 
-static bool unit_rows(const Value *v) { return !v->dims || v->shape[v->dims - 1] == 1 || v->stride[v->dims - 1] == 1; }
+static bool unit_rows(const Value *v) {
+    return !v->dims || v->shape[v->dims - 1] == 1 || v->stride[v->dims - 1] == 1;
+}
 
 /* A matrix as BLAS takes it: `inner` runs with stride 1, `outer` with a leading dimension that is long enough. */
 static bool is_matrix(const Value *v, int outer, int inner) {
@@ -90,8 +92,10 @@ static void lay_out(Layouts *l, Op *op) {
     for (int k = 0; k < op->nin; k++) {
         Value *v = op->in[k];
         if (op_info[op->kind].updates >> k & 1) continue;
-        if (op->kind == OP_MATMUL && k < 2) lay_out_matrix(l, op, k);
-        else if (op_is(op, T_ROWS) ? !unit_rows(v) : !value_contiguous(v)) op->in[k] = contiguous(l, v);
+        if (op->kind == OP_MATMUL && k < 2)
+            lay_out_matrix(l, op, k);
+        else if (op_is(op, T_ROWS) ? !unit_rows(v) : !value_contiguous(v))
+            op->in[k] = contiguous(l, v);
     }
 }
 
@@ -106,19 +110,23 @@ static void layouts(Graph *g, Program *p) {
     }
 }
 
-/* ── order: views right before their first user, pointwise ops near their producers ─────────────────────────────────── */
+/* ── order: views right before their first user, pointwise ops near their producers ─────────────────────────────── */
 typedef struct {
-    int index;       /* in the op list */
+    int index; /* in the op list */
     bool done;
-    bool tied;       /* reads a state that changes: keeps its place */
+    bool tied; /* reads a state that changes: keeps its place */
     Module *unit;
-    int *users;      /* positions of ops that read its results, ascending */
+    int *users; /* positions of ops that read its results, ascending */
     int nusers;
     struct Fusion *fusion; /* the group that it is a member of */
 } Node;
 
-static Node *node_of(const Op *op) { return op->scratch; }
-static bool is_pointwise(const Op *op) { return op_is(op, T_POINTWISE) && op->kind != OP_FUSED; }
+static Node *node_of(const Op *op) {
+    return op->scratch;
+}
+static bool is_pointwise(const Op *op) {
+    return op_is(op, T_POINTWISE) && op->kind != OP_FUSED;
+}
 
 static bool same_shape(const Value *a, const Value *b) {
     return a->dims == b->dims && !memcmp(a->shape, b->shape, sizeof(int64_t) * (size_t)a->dims);
@@ -212,10 +220,10 @@ static void reorder(Graph *g, Program *p) {
     }
 }
 
-/* ── groups ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* A group is emitted where its last member stands, and is closed to more members as soon as an op outside uses one of its
- * results. So everything that a member needs stands before that place and everything that depends on a member after it:
- * no path leaves a group and comes back, and the list stays a valid order. */
+/* ── groups ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* A group is emitted where its last member stands, and is closed to more members as soon as an op outside uses one of
+ * its results. So everything that a member needs stands before that place and everything that depends on a member after
+ * it: no path leaves a group and comes back, and the list stays a valid order. */
 typedef struct Fusion {
     VEC(Op *) members;
     Value *in[MAX_GROUP_IN];
@@ -232,7 +240,9 @@ typedef struct {
     const bool *result; /* by Value.id */
 } Fuse;
 
-static Fusion *maker(const Value *v) { return v->def ? node_of(v->def)->fusion : NULL; }
+static Fusion *maker(const Value *v) {
+    return v->def ? node_of(v->def)->fusion : NULL;
+}
 
 static bool reads(const Fusion *f, const Value *v) {
     for (int k = 0; k < f->nin; k++)
@@ -282,8 +292,10 @@ static void join(Fuse *c, Fusion *f, Op *op, int pos) {
     f->nout -= freed_results(c, f, op);
     for (int k = 0; k < op->nin; k++) {
         Value *v = op->in[k];
-        if (maker(v) == f) c->uses[v->id]--;
-        else if (!reads(f, v)) f->in[f->nin++] = v;
+        if (maker(v) == f)
+            c->uses[v->id]--;
+        else if (!reads(f, v))
+            f->in[f->nin++] = v;
         c->reader[v->id] = f;
     }
     f->nout++;
@@ -372,7 +384,7 @@ void fuse(Graph *g, Program *p) {
     emit_groups(&c);
 }
 
-/* ── numbers of groups ──────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── numbers of groups ──────────────────────────────────────────────────────────────────────────────────────────── */
 struct Groups {
     Graph *g;
     Map *by_key; /* structure -> number + 1 */
@@ -381,7 +393,8 @@ struct Groups {
 /* What a generated kernel knows of an operand; sizes and strides reach it at run time. */
 static void add_operand(Str *s, const Value *v) {
     str_addf(s, "%s%d", dtype_name(v->dtype), v->dims);
-    if (value_contiguous(v)) str_add(s, "c");
+    if (value_contiguous(v))
+        str_add(s, "c");
     else
         for (int d = 0; d < v->dims; d++) str_add(s, v->stride[d] == 0 ? "b" : v->stride[d] == 1 ? "u" : "s");
 }

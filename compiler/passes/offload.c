@@ -51,6 +51,7 @@ static Span span_of(const Program *p, const Value *root) {
 static void replace_later(Graph *g, Program *p, Value *root, Value *with, int from) {
     for (int i = from; i < p->ops.n; i++) {
         Op *op = p->ops.at[i];
+        if (op_is(op, T_VIEW)) continue; /* its users are replaced one by one */
         for (int k = 0; k < op->nin; k++) {
             Value *v = op->in[k];
             if (v == root) replace_operand(op, v, with);

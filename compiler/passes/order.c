@@ -22,6 +22,7 @@ typedef VEC(Release) Releases;
 
 typedef struct {
     const Graph *g;
+    const Device *d;
     const Plan *plan;
     const PlanProgram *p;
     Arena *a; /* scratch */
@@ -109,7 +110,7 @@ static int trigger(const Releases *l, int before, int64_t own, int64_t window) {
     return -1;
 }
 
-static void add_order(Ordering *o, int from, int to) {
+static void add_order(Ordering *o, int from, int to) { /* -1: no event */
     if (from >= 0 && from < to) push(&o->order, o->a, ((Edge){from, to}));
 }
 
@@ -317,6 +318,78 @@ static void key_floats(Ordering *o) {
     }
 }
 
+/* ── edges that should cost nothing ─────────────────────────────────────────────────────────────────────────────────── */
+static double duration(const Ordering *o, int e) {
+    const Event *ev = &o->p->events[e];
+    return event_duration_us(o->d, ev, o->plan->world, event_group(o->plan, ev));
+}
+
+static bool queues(const Ordering *o, int e, bool collectives) {
+    return collectives ? o->p->events[e].comm >= 0 : stream_of(o, e) == OFFLOAD;
+}
+
+/* Anchored events as they would run if nothing held them up. */
+typedef struct {
+    int *event;
+    double *start;
+    int n;
+    double *end; /* by event */
+} Course;
+
+static Course free_course(const Ordering *o) {
+    Course c = {NEW_ARRAY(o->a, int, o->p->n + 1), NEW_ARRAY(o->a, double, o->p->n + 1), 0,
+                NEW_ARRAY(o->a, double, o->p->n + 2)};
+    double now = 0;
+    for (int e = 0; e < o->p->n; e++) {
+        if (o->floats[e]) continue;
+        c.event[c.n] = e;
+        c.start[c.n++] = now;
+        c.end[e] = now += duration(o, e);
+    }
+    return c;
+}
+
+static int first_from(const Course *c, double time) { /* anchored event that starts at that time or later, or -1 */
+    int lo = 0, hi = c->n;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (c->start[mid] >= time) hi = mid;
+        else lo = mid + 1;
+    }
+    return lo < c->n ? c->event[lo] : -1;
+}
+
+typedef struct {
+    Key key;
+    int event;
+} Issue;
+
+static int by_key(const void *a, const void *b) {
+    const Issue *x = a, *y = b;
+    if (x->key.anchor != y->key.anchor) return x->key.anchor < y->key.anchor ? -1 : 1;
+    if (x->key.rank != y->key.rank) return x->key.rank < y->key.rank ? -1 : 1;
+    return (x->event > y->event) - (x->event < y->event);
+}
+
+/* By the time that a reduce or an offload has surely ended (half as long again as predicted) compute may as well wait for
+ * it: what it has read is free from there on. */
+static void end_early(Ordering *o, bool collectives) {
+    Course c = free_course(o);
+    Issue *queue = NEW_ARRAY(o->a, Issue, o->p->n + 1);
+    int n = 0;
+    for (int e = 0; e < o->p->n; e++)
+        if (o->floats[e] && queues(o, e, collectives)) queue[n++] = (Issue){o->key[e], e};
+    if (n) qsort(queue, (size_t)n, sizeof *queue, by_key);
+    double free_at = 0;
+    for (int i = 0; i < n && queue[i].key.anchor < o->p->n; i++) {
+        int e = queue[i].event, anchor = queue[i].key.anchor;
+        double issued = anchor >= 0 ? c.end[anchor] : 0;
+        free_at = (free_at > issued ? free_at : issued) + duration(o, e);
+        if (stream_of(o, e) == GATHER) continue;
+        add_order(o, e, first_from(&c, issued + 1.5 * (free_at - issued)));
+    }
+}
+
 /* ── the text: topological order of conflicts and order edges, smallest key first ───────────────────────────────────── */
 typedef struct {
     const Key *key;
@@ -385,10 +458,10 @@ static void renumber(Edges *l, const int *place) {
     for (int i = 0; i < l->n; i++) l->at[i] = (Edge){place[l->at[i].from], place[l->at[i].to]};
 }
 
-static void order_program(Schedule *s, const Graph *g, Plan *plan, int program) {
+static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *plan, int program) {
     PlanProgram *p = &plan->programs[program];
     Arena *scratch = arena_new();
-    Ordering o = {.g = g, .plan = plan, .p = p, .a = scratch};
+    Ordering o = {.g = g, .d = d, .plan = plan, .p = p, .a = scratch};
     o.floats = NEW_ARRAY(scratch, bool, p->n + 1);
     o.key = NEW_ARRAY(scratch, Key, p->n + 1);
     o.home = NEW_ARRAY(scratch, int, p->n + 1);
@@ -403,6 +476,8 @@ static void order_program(Schedule *s, const Graph *g, Plan *plan, int program) 
     bound_readers(&o, REDUCE, true);
     bound_readers(&o, OFFLOAD, false);
     key_floats(&o);
+    end_early(&o, true);
+    end_early(&o, false);
     const int *text = issue(&o);
     Event *sorted = NEW_ARRAY(plan->arena, Event, p->n + 1);
     int *place = NEW_ARRAY(scratch, int, p->n + 1);
@@ -421,6 +496,6 @@ Schedule *order(const Graph *g, const Device *d, Plan *plan) {
     if (!plan->arena) plan->arena = g->arena;
     derive_storages(g, plan);
     Schedule *s = schedule_new(plan);
-    for (int i = 0; i < plan->nprograms; i++) order_program(s, g, plan, i);
+    for (int i = 0; i < plan->nprograms; i++) order_program(s, g, d, plan, i);
     return s;
 }

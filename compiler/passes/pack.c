@@ -17,7 +17,13 @@ typedef struct {
 } Spans; /* sorted, disjoint, not touching */
 typedef VEC(int) Ints;
 
-enum { LEAF = 16, ROUNDS = 200 }; /* positions of a leaf; repairs at most */
+enum {
+    LEAF = 16,     /* positions of a leaf */
+    NEAR = 8192,   /* within 1/NEAR of the bound is as good as on it */
+    ROUNDS = 600,  /* of repair, at most */
+    PATIENCE = 25, /* rounds without gain, then back to the best */
+    CLIQUES = 48,  /* looked at for a better bound */
+};
 
 typedef struct {
     Arena *a;
@@ -182,7 +188,7 @@ static int compare_rank(const void *a, const void *b) {
     return x->item - y->item;
 }
 
-typedef enum { BY_LIFE, BY_AREA, BY_SIZE, BY_PEAK, BY_BEGIN, BY_END, N_ORDERS } OrderKind;
+typedef enum { BY_LIFE, BY_AREA, BY_SIZE, BY_SKYLINE, BY_PEAK, N_ORDERS } OrderKind;
 
 static void rank(const Item *x, OrderKind kind, int peak, double key[2]) {
     double life = x->last - x->first + 1, size = (double)x->size;
@@ -192,8 +198,7 @@ static void rank(const Item *x, OrderKind kind, int peak, double key[2]) {
     case BY_AREA: key[0] = life * size, key[1] = size; break;
     case BY_SIZE: key[0] = size, key[1] = life; break;
     case BY_PEAK: key[0] = at_peak ? 1e18 + life : size, key[1] = life; break;
-    case BY_BEGIN: key[0] = -x->first, key[1] = life; break;
-    default: key[0] = x->last, key[1] = life; break;
+    default: key[0] = -x->first, key[1] = life; break;
     }
 }
 
@@ -206,45 +211,215 @@ static void sequence_by(const Packer *p, OrderKind kind, int peak, Rank *ranks, 
     for (int i = 0; i < p->n; i++) sequence[i] = ranks[i].item;
 }
 
-/* ── repair ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* Items that end above the bound move forward, past `jump` others at least; the rest keep their order. */
-static int bump(const Packer *p, int *sequence, int64_t bound, double *weight, Rank *ranks, double gain) {
-    int moved = 0;
-    for (int i = 0; i < p->n; i++) {
-        const Item *x = &p->items[sequence[i]];
-        if (x->at + x->size > bound) {
-            weight[sequence[i]] += gain;
-            moved++;
-        }
-    }
-    for (int i = 0; i < p->n; i++) ranks[i] = (Rank){{weight[sequence[i]] - i, 0}, sequence[i]};
-    qsort(ranks, (size_t)p->n, sizeof *ranks, compare_rank);
-    for (int i = 0; i < p->n; i++) sequence[i] = ranks[i].item;
-    return moved;
+/* ── an order from the skyline ──────────────────────────────────────────────────────────────────────────────────────── */
+/* Best fit on the skyline (Burke, Kendall, Whitwell 2004; with fixed times as Sekiyama, Imamichi, Imai, Raymond 2018): in
+ * the lowest stretch of the skyline put the item that lives longest inside it; if there is none, raise the stretch to its
+ * lower neighbour. Only the order in which items come is used. */
+typedef struct {
+    int from, to; /* positions */
+    int64_t height;
+    int previous, next; /* -1: none */
+    int slot;           /* in the heap; -1: gone */
+} Stretch;
+
+typedef struct {
+    Stretch *at;
+    int n;
+    int *heap, nheap; /* lowest first, then leftmost */
+} Skyline;
+
+static bool lower(const Skyline *s, int a, int b) {
+    const Stretch *x = &s->at[a], *y = &s->at[b];
+    return x->height != y->height ? x->height < y->height : x->from < y->from;
 }
 
+static void set_slot(Skyline *s, int slot, int x) {
+    s->heap[slot] = x;
+    s->at[x].slot = slot;
+}
+
+static void sift(Skyline *s, int slot) {
+    int x = s->heap[slot];
+    for (int up; slot > 0 && lower(s, x, s->heap[up = (slot - 1) / 2]); slot = up) set_slot(s, slot, s->heap[up]);
+    for (int c; (c = 2 * slot + 1) < s->nheap; slot = c) {
+        if (c + 1 < s->nheap && lower(s, s->heap[c + 1], s->heap[c])) c++;
+        if (!lower(s, s->heap[c], x)) break;
+        set_slot(s, slot, s->heap[c]);
+    }
+    set_slot(s, slot, x);
+}
+
+static int new_stretch(Skyline *s, int from, int to, int64_t height) {
+    s->at[s->n] = (Stretch){from, to, height, -1, -1, s->nheap};
+    s->heap[s->nheap++] = s->n;
+    sift(s, s->nheap - 1);
+    return s->n++;
+}
+
+static void drop_stretch(Skyline *s, int x) {
+    int slot = s->at[x].slot, last = s->heap[--s->nheap];
+    s->at[x].slot = -1;
+    if (last == x) return;
+    set_slot(s, slot, last);
+    sift(s, slot);
+}
+
+static void link_stretches(Skyline *s, int a, int b) {
+    if (a >= 0) s->at[a].next = b;
+    if (b >= 0) s->at[b].previous = a;
+}
+
+static void absorb(Skyline *s, int x, int neighbour) { /* neighbour, of equal height, becomes part of x */
+    Stretch *a = &s->at[x], *b = &s->at[neighbour];
+    if (b->from < a->from) {
+        a->from = b->from;
+        link_stretches(s, b->previous, x);
+    } else {
+        a->to = b->to;
+        link_stretches(s, x, b->next);
+    }
+    drop_stretch(s, neighbour);
+}
+
+static void merge_level(Skyline *s, int x) {
+    int p = s->at[x].previous, q = s->at[x].next;
+    if (p >= 0 && s->at[p].height == s->at[x].height) absorb(s, x, p);
+    if (q >= 0 && s->at[q].height == s->at[x].height) absorb(s, x, q);
+    sift(s, s->at[x].slot);
+}
+
+static void raise_stretch(Skyline *s, int x) {
+    int p = s->at[x].previous, q = s->at[x].next;
+    int64_t to = p < 0 ? s->at[q].height : q < 0 ? s->at[p].height : min64(s->at[p].height, s->at[q].height);
+    s->at[x].height = to;
+    merge_level(s, x);
+}
+
+static void put_on(Skyline *s, int x, const Item *item) {
+    int from = s->at[x].from, to = s->at[x].to, p = s->at[x].previous, q = s->at[x].next;
+    int64_t height = s->at[x].height;
+    if (item->first > from) {
+        int left = new_stretch(s, from, item->first - 1, height);
+        link_stretches(s, p, left);
+        p = left;
+    }
+    if (item->last < to) {
+        int right = new_stretch(s, item->last + 1, to, height);
+        link_stretches(s, right, q);
+        q = right;
+    }
+    s->at[x].from = item->first;
+    s->at[x].to = item->last;
+    s->at[x].height = height + item->size;
+    link_stretches(s, p, x);
+    link_stretches(s, x, q);
+    merge_level(s, x);
+}
+
+static int first_waiting(int *next, int i) { /* next[i]: i itself, or a later item in order of beginning */
+    while (next[i] != i) i = next[i] = next[next[i]];
+    return i;
+}
+
+/* Index in by_begin of the waiting item that lives longest within a stretch, or -1. */
+static int longest_inside(Packer *p, const Stretch *low, const int *by_begin, int *next, const int *begin) {
+    int best = -1, life = 0;
+    int64_t size = 0;
+    for (int i = first_waiting(next, begin[low->from]); i < begin[low->to + 1]; i = first_waiting(next, i + 1)) {
+        const Item *x = &p->items[by_begin[i]];
+        int this_life = x->last - x->first;
+        p->steps++;
+        if (x->last > low->to || (best >= 0 && (this_life < life || (this_life == life && x->size <= size)))) continue;
+        best = i;
+        life = this_life;
+        size = x->size;
+    }
+    return best;
+}
+
+/* by_begin: items in order of beginning; begin[t]: the first of them that begins at t or later. */
+static void sequence_by_skyline(Packer *p, const int *by_begin, int positions, int *sequence) {
+    Skyline s = {NEW_ARRAY(p->a, Stretch, 2 * p->n + 2), 0, NEW_ARRAY(p->a, int, 2 * p->n + 2), 0};
+    int *next = NEW_ARRAY(p->a, int, p->n + 1), *begin = NEW_ARRAY(p->a, int, positions + 2), placed = 0;
+    for (int i = 0; i <= p->n; i++) next[i] = i;
+    for (int i = 0, at = 0; at <= positions; at++) {
+        begin[at] = i;
+        while (i < p->n && p->items[by_begin[i]].first == at) i++;
+    }
+    new_stretch(&s, 0, positions - 1, 0);
+    while (placed < p->n) {
+        int x = s.heap[0];
+        int best = longest_inside(p, &s.at[x], by_begin, next, begin);
+        if (best < 0) {
+            raise_stretch(&s, x);
+            continue;
+        }
+        sequence[placed++] = by_begin[best];
+        next[best] = best + 1;
+        put_on(&s, x, &p->items[by_begin[best]]);
+    }
+}
+
+/* ── repair ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     int *sequence;
     int64_t *at;
-    int64_t height;
-} Best;
+    int64_t height, excess; /* excess: bytes above the bound, over all items */
+} Layout;
 
-static void keep(Packer *p, Best *b, const int *sequence, int64_t height) {
-    if (b->height >= 0 && height >= b->height) return;
-    b->height = height;
-    memcpy(b->sequence, sequence, sizeof *sequence * (size_t)p->n);
-    for (int i = 0; i < p->n; i++) b->at[i] = p->items[i].at;
+static Layout new_layout(const Packer *p) {
+    return (Layout){NEW_ARRAY(p->a, int, p->n), NEW_ARRAY(p->a, int64_t, p->n), INT64_MAX, INT64_MAX};
 }
 
-static void repair(Packer *p, Best *best, int64_t bound, int64_t effort, Rank *ranks, int *sequence) {
-    double *weight = NEW_ARRAY(p->a, double, p->n);
-    memcpy(sequence, best->sequence, sizeof *sequence * (size_t)p->n);
-    for (int i = 0; i < p->n; i++) p->items[i].at = best->at[i];
-    int64_t target = bound;
-    for (int round = 0; round < ROUNDS && p->steps < effort && best->height > bound; round++) {
-        memset(weight, 0, sizeof *weight * (size_t)p->n);
-        if (!bump(p, sequence, target, weight, ranks, p->n * (0.05 + 0.15 * (round % 7)))) break;
-        keep(p, best, sequence, place_all(p, sequence));
+static void keep(const Packer *p, Layout *l, const int *sequence, int64_t height, int64_t excess) {
+    l->height = height;
+    l->excess = excess;
+    memcpy(l->sequence, sequence, sizeof *sequence * (size_t)p->n);
+    for (int i = 0; i < p->n; i++) l->at[i] = p->items[i].at;
+}
+
+static int64_t excess_over(const Packer *p, int64_t bound) {
+    int64_t sum = 0;
+    for (int i = 0; i < p->n; i++) sum += max64(0, p->items[i].at + p->items[i].size - bound);
+    return sum;
+}
+
+static uint64_t draw(uint64_t *state, uint64_t n) { /* a fixed sequence: the same plan every time */
+    *state = *state * 6364136223846793005ull + 1442695040888963407ull;
+    return (*state >> 33) % n;
+}
+
+/* Items of l that end above `line` move forward by `gain` places; the rest keep their order. */
+static void bump(const Packer *p, const Layout *l, int64_t line, double gain, Rank *ranks, int *sequence) {
+    for (int i = 0; i < p->n; i++) {
+        int x = l->sequence[i];
+        bool high = l->at[x] + p->items[x].size > line;
+        ranks[i] = (Rank){{(high ? gain : 0) - i, 0}, x};
+    }
+    qsort(ranks, (size_t)p->n, sizeof *ranks, compare_rank);
+    for (int i = 0; i < p->n; i++) sequence[i] = ranks[i].item;
+}
+
+/* Walks from order to order, to those at least as good; after some steps without gain back to the best. */
+static void repair(Packer *p, Layout *best, int64_t bound, int64_t enough, int64_t effort, Rank *ranks, int *sequence) {
+    Layout now = new_layout(p);
+    uint64_t state = 1;
+    for (int round = 0, since = PATIENCE; round < ROUNDS && p->steps < effort && best->height > enough; round++) {
+        if (since++ >= PATIENCE) {
+            memcpy(now.sequence, best->sequence, sizeof *now.sequence * (size_t)p->n);
+            memcpy(now.at, best->at, sizeof *now.at * (size_t)p->n);
+            now.height = best->height;
+            now.excess = best->excess;
+            since = 0;
+        }
+        bool all = draw(&state, 2); /* that stick out, or the highest alone */
+        double gain = p->n * (double)(1 + draw(&state, 1000)) / 1000;
+        bump(p, &now, all ? bound : now.height - 1, gain, ranks, sequence);
+        int64_t height = place_all(p, sequence), excess = excess_over(p, bound);
+        if (height < now.height || excess <= now.excess) keep(p, &now, sequence, height, excess);
+        if (height > best->height || (height == best->height && excess >= best->excess)) continue;
+        keep(p, best, sequence, height, excess);
+        since = 0;
     }
 }
 
@@ -262,40 +437,93 @@ static Packer *packer_new(Arena *a, Item *items, int n, int positions) {
     return p;
 }
 
-int64_t pack_bound(const Item *items, int n, int positions, int *where) {
-    int64_t *change = calloc((size_t)positions + 1, sizeof *change), held = 0, most = 0;
-    if (!change) fail(NOWHERE, "out of memory while packing; free memory or choose a smaller model");
+/* ── bounds ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static int64_t *held_at(Arena *a, const Item *items, int n, int positions) {
+    int64_t *held = NEW_ARRAY(a, int64_t, positions + 1);
     for (int i = 0; i < n; i++) {
-        change[items[i].first] += items[i].size;
-        change[items[i].last + 1] -= items[i].size;
+        held[items[i].first] += items[i].size;
+        held[items[i].last + 1] -= items[i].size;
     }
+    for (int i = 1; i < positions; i++) held[i] += held[i - 1];
+    return held;
+}
+
+int64_t pack_bound(const Item *items, int n, int positions, int *where) {
+    Arena *a = arena_new();
+    const int64_t *held = held_at(a, items, n, positions);
     *where = 0;
-    for (int i = 0; i < positions; i++) {
-        held += change[i];
-        if (held <= most) continue;
-        most = held;
-        *where = i;
-    }
-    free(change);
+    for (int i = 0; i < positions; i++)
+        if (held[i] > held[*where]) *where = i;
+    int64_t most = held[*where];
+    arena_free(a);
     return most;
 }
 
-int64_t pack(Item *items, int n, int positions, int64_t bound, int64_t enough, int64_t effort) {
+/* Items alive at `where`, and in order of size whatever else can share bytes with none of those taken: all of them need
+ * bytes of their own. */
+static int64_t clique_at(const Packer *p, int where, const int *by_size, int *members) {
+    int taken = 0;
+    int64_t sum = 0;
+    for (int i = 0; i < p->n; i++) {
+        if (p->items[i].first > where || p->items[i].last < where) continue;
+        members[taken++] = i;
+        sum += p->items[i].size;
+    }
+    for (int i = 0; i < p->n; i++) {
+        const Item *x = &p->items[by_size[i]];
+        if (x->first <= where && where <= x->last) continue;
+        int k = taken - 1;
+        while (k >= 0 && conflict(x, &p->items[members[k]])) k--;
+        if (k >= 0) continue;
+        members[taken++] = by_size[i];
+        sum += x->size;
+    }
+    return sum;
+}
+
+/* The heaviest of some cliques, where much is alive. */
+static int64_t clique_bound(Packer *p, int positions, Rank *ranks) {
+    int *by_size = NEW_ARRAY(p->a, int, p->n), *members = NEW_ARRAY(p->a, int, p->n), full = 0;
+    int64_t *held = held_at(p->a, p->items, p->n, positions), most = 0, best = 0;
+    sequence_by(p, BY_SIZE, 0, ranks, by_size);
+    for (int i = 0; i < positions; i++) most = max64(most, held[i]);
+    for (int i = 0; i < positions; i++) full += held[i] >= most - most / 16;
+    for (int i = 0, k = 0; i < positions; i++) {
+        if (held[i] < most - most / 16) continue;
+        if (k++ % (full / CLIQUES + 1) == 0) best = max64(best, clique_at(p, i, by_size, members));
+    }
+    return best;
+}
+
+static int64_t enough(int64_t bound, int64_t known) { return max64(bound + bound / NEAR, known); }
+
+/* Attempts until one is low enough: cheap orders that suit training programs first, the skyline before the rest. */
+static void attempt(Packer *p, Layout *best, int positions, int64_t bound, int64_t known, Rank *ranks, int *sequence) {
+    int peak, *by_begin = NEW_ARRAY(p->a, int, p->n);
+    pack_bound(p->items, p->n, positions, &peak);
+    for (int kind = 0; kind < N_ORDERS && best->height > enough(bound, known); kind++) {
+        sequence_by(p, (OrderKind)kind, peak, ranks, sequence);
+        if (kind == BY_SKYLINE) {
+            memcpy(by_begin, sequence, sizeof *by_begin * (size_t)p->n);
+            sequence_by_skyline(p, by_begin, positions, sequence);
+        }
+        int64_t height = place_all(p, sequence);
+        if (height < best->height) keep(p, best, sequence, height, excess_over(p, bound));
+    }
+}
+
+int64_t pack(Item *items, int n, int positions, int64_t *bound, int64_t known, int64_t effort) {
     if (n == 0) return 0;
-    int peak;
-    pack_bound(items, n, positions, &peak);
     Arena *a = arena_new();
     Packer *p = packer_new(a, items, n, positions);
     Rank *ranks = NEW_ARRAY(a, Rank, n);
     int *sequence = NEW_ARRAY(a, int, n);
-    Best best = {NEW_ARRAY(a, int, n), NEW_ARRAY(a, int64_t, n), -1};
-    for (int kind = 0; kind < N_ORDERS && best.height != bound; kind++) {
-        sequence_by(p, (OrderKind)kind, peak, ranks, sequence);
-        keep(p, &best, sequence, place_all(p, sequence));
-        if (getenv("PACKDBG")) fprintf(stderr, "order %d best %.4f steps %ld\n", kind, (double)best.height / bound, (long)p->steps);
-    }
-    if (best.height > enough) repair(p, &best, bound, p->steps + effort, ranks, sequence);
+    Layout best = new_layout(p);
+    attempt(p, &best, positions, *bound, known, ranks, sequence);
+    if (best.height > enough(*bound, known)) *bound = max64(*bound, clique_bound(p, positions, ranks));
+    repair(p, &best, *bound, enough(*bound, known), p->steps + effort, ranks, sequence);
     for (int i = 0; i < n; i++) items[i].at = best.at[i];
+    int64_t height = best.height;
     arena_free(a);
-    return best.height;
+    return height;
 }

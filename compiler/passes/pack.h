@@ -18,8 +18,9 @@ typedef struct {
 /* Largest sum of items alive at one position of the text, 0 <= position < positions; *where: the first such position. */
 int64_t pack_bound(const Item *items, int n, int positions, int *where);
 
-/* Sets every `at`; returns the height. Stops at `bound`, below which there is nothing; repairs the first attempts for
- * `effort` elementary steps at most, and only while they are higher than `enough`. */
-int64_t pack(Item *items, int n, int positions, int64_t bound, int64_t enough, int64_t effort);
+/* Sets every `at`; returns the height. `bound` is raised where a heavier set of items is found of which no two may share
+ * bytes. Stops as soon as the height is next to the bound or no more than `known`; after the first attempts repairs the best
+ * of them for `effort` elementary steps at most. */
+int64_t pack(Item *items, int n, int positions, int64_t *bound, int64_t known, int64_t effort);
 
 #endif

@@ -118,6 +118,56 @@ static void fill_reach(const Placer *p, Arena *a, int program, const Items *l, c
     }
 }
 
+/* ── the bound ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* Any order of events that happens-before allows has items that are alive together, which can never share bytes: the most
+ * in any such order bounds the arena from below. Two are looked at: the text, and the text with reduces and offloads as late
+ * as they may end. */
+static int latest_issue(const Sequence *q, int e, int stream) { /* first event that relies on e's end; n: none */
+    int at = q->n;
+    for (int s = 0; s < N_STREAMS; s++) {
+        if (s == REDUCE || s == OFFLOAD) continue;
+        int lo = 0, hi = q->length[s];
+        while (lo < hi) {
+            int mid = (lo + hi) / 2;
+            if (q->seen[q->event[s][mid]][stream] >= q->position[e]) hi = mid;
+            else lo = mid + 1;
+        }
+        if (lo < q->length[s] && q->event[s][lo] < at) at = q->event[s][lo];
+    }
+    return at;
+}
+
+/* Position of each event in the second order. */
+static int *late_positions(const PlanProgram *prog, const Sequence *q, Arena *a) {
+    int *key = NEW_ARRAY(a, int, q->n + 1), *place = NEW_ARRAY(a, int, q->n + 1), *at = NEW_ARRAY(a, int, 2 * q->n + 3);
+    for (int e = 0; e < q->n; e++) {
+        Stream s = prog->events[e].stream;
+        key[e] = s == REDUCE || s == OFFLOAD ? 2 * latest_issue(q, e, s) : 2 * e + 1;
+        at[key[e] + 1]++;
+    }
+    for (int k = 0; k < 2 * q->n + 2; k++) at[k + 1] += at[k];
+    for (int e = 0; e < q->n; e++) place[e] = at[key[e]]++;
+    return place;
+}
+
+static int64_t late_bound(const Placer *p, Arena *a, int program, const Items *l, const int *item) {
+    const PlanProgram *prog = &p->plan->programs[program];
+    const int *place = late_positions(prog, &p->s->programs[program], a);
+    Item *late = NEW_ARRAY(a, Item, l->n + 1);
+    for (int i = 0; i < l->n; i++) late[i] = (Item){.size = l->items[i].size, .first = prog->n, .last = -1};
+    for (int e = 0; e < prog->n; e++) {
+        const Event *ev = &prog->events[e];
+        for (int i = 0; i < ev->nreads + ev->nwrites; i++) {
+            int k = item[(i < ev->nreads ? ev->reads[i] : ev->writes[i - ev->nreads]).storage];
+            if (k < 0) continue;
+            if (place[e] < late[k].first) late[k].first = place[e];
+            if (place[e] > late[k].last) late[k].last = place[e];
+        }
+    }
+    int where;
+    return pack_bound(late, l->n, prog->n, &where);
+}
+
 /* ── a program ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* Bytes of an arena of which `height` is packed above the persistent ones, and the bound on it; guards included. */
 static void pack_program(Placer *p, int program, ArenaKind arena, int64_t known) {
@@ -129,8 +179,8 @@ static void pack_program(Placer *p, int program, ArenaKind arena, int64_t known)
     fill_reach(p, a, program, &l, item);
     int64_t bound = pack_bound(l.items, l.n, prog->n, &where);
     if (arena == ARENA_DEVICE) prog->peak_event = where;
-    int64_t enough = max64(bound, known - p->base[arena] - p->redzone);
-    int64_t height = pack(l.items, l.n, prog->n, bound, enough, EFFORT);
+    bound = max64(bound, late_bound(p, a, program, &l, item));
+    int64_t height = pack(l.items, l.n, prog->n, &bound, known - p->base[arena] - p->redzone, EFFORT);
     for (int i = 0; i < l.n; i++)
         p->plan->storages[l.storage[i]].offset = p->base[arena] + l.items[i].at + p->redzone;
     int64_t outside = p->base[arena] ? p->base[arena] + p->redzone : l.n ? p->redzone : 0;

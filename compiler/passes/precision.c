@@ -1,7 +1,7 @@
-/* precision: where values change dtype. Parameters take their unit's wire dtype; float values that enter a unit are cast to
- * its param_dtype, values that leave it to its output_dtype (FSDP2's mp_policy); mixed dtypes at one op are promoted.
- * Relies on: units (Param.unit, Module.unit), the front end's op order and Op.call (-1: outside every module call).
- * Relied on by: autodiff, which differentiates the casts like any other op; recompute. */
+/* precision: where values change dtype. Parameters take their unit's wire dtype; float values that enter a unit are
+ * cast to its param_dtype, values that leave it to its output_dtype (FSDP2's mp_policy); mixed dtypes at one op are
+ * promoted. Relies on: units (Param.unit, Module.unit), the front end's op order and Op.call (-1: outside every module
+ * call). Relied on by: autodiff, which differentiates the casts like any other op; recompute. */
 #include "../ir/build.h"
 #include "lowering.h"
 #include "passes.h"
@@ -21,23 +21,29 @@ typedef struct {
     const char *letter; /* of inserted ops' ids */
 } Ctx;
 
-static bool is_unit(const Module *m) { return m->unit && m->unit->module == m; }
+static bool is_unit(const Module *m) {
+    return m->unit && m->unit->module == m;
+}
 
 Module *unit_module(Module *m) {
     while (m && !is_unit(m)) m = m->parent;
     return m;
 }
 
-static Module *outer_unit(const Module *m) { return unit_module(m->parent); }
+static Module *outer_unit(const Module *m) {
+    return unit_module(m->parent);
+}
 
 static bool within(const Module *m, const Module *ancestor) {
     while (m && m != ancestor) m = m->parent;
     return m == ancestor;
 }
 
-static Module *op_unit(const Op *op) { return op->call < 0 ? NULL : unit_module(op->module); }
+static Module *op_unit(const Op *op) {
+    return op->call < 0 ? NULL : unit_module(op->module);
+}
 
-/* ── casts ──────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── casts ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* The names of inserted ops derive from the op that wanted them, so that traced names stay as they are. */
 static void name_inserted(Ctx *c, Op *op, const Op *region_of, int next_op) {
     op->id = arena_printf(c->g->arena, "%s%s%d", c->user->id, c->letter, c->b.k++);
@@ -45,8 +51,8 @@ static void name_inserted(Ctx *c, Op *op, const Op *region_of, int next_op) {
     c->g->next_op = next_op;
 }
 
-/* The op whose checkpointed call a cast at the border of `at` belongs to. Where the value enters the call together with the
- * unit, the cast stands outside: what is kept is the cast value, which is the one that is used again. */
+/* The op whose checkpointed call a cast at the border of `at` belongs to. Where the value enters the call together with
+ * the unit, the cast stands outside: what is kept is the cast value, which is the one that is used again. */
 static const Op *region_of_cast(const Ctx *c, const Value *v, const Module *at) {
     if (!at || (v->def && v->def->region == c->user->region)) return c->user;
     for (const Module *m = at->parent; m; m = m->parent)
@@ -54,8 +60,8 @@ static const Op *region_of_cast(const Ctx *c, const Value *v, const Module *at) 
     return NULL;
 }
 
-/* `at`: the unit whose border is crossed, or NULL for a promotion. Widening and narrowing again is left as it stands: it is
- * exact, and gradients are summed in the wide dtype between the two. */
+/* `at`: the unit whose border is crossed, or NULL for a promotion. Widening and narrowing again is left as it stands:
+ * it is exact, and gradients are summed in the wide dtype between the two. */
 static Value *cast_at(Ctx *c, Value *v, Dtype to, Module *at) {
     if (v->dtype == to || !dtype_float(v->dtype)) return v;
     for (Made *m = v->scratch; m; m = m->next)
@@ -107,7 +113,7 @@ static void promote(Ctx *c, Op *op) {
     for (int k = 0; k < op->nin && d != N_DTYPES; k++) op->in[k] = cast_at(c, op->in[k], d, NULL);
 }
 
-/* ── the pass ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── the pass ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void visit(Ctx *c, Op *op) {
     c->user = op;
     c->b.src = op->src;
@@ -126,7 +132,8 @@ static void loss(Ctx *c, Program *p) {
     Op *def = v->def;
     Source src = def ? def->src : NOWHERE;
     if (value_numel(v) != 1)
-        fail(src, "the loss is %s, and must be one number; reduce it with nn.mean or nn.sum", value_str(c->g->arena, v));
+        fail(src, "the loss is %s, and must be one number; reduce it with nn.mean or nn.sum",
+             value_str(c->g->arena, v));
     if (!dtype_float(v->dtype))
         fail(src, "the loss is %s, and must be floating point; cast it to \"fp32\"", value_str(c->g->arena, v));
     if (!def) return;

@@ -1,6 +1,6 @@
-/* recompute: in checkpointed modules, forward values that the backward needs are made a second time, from clones of their
- * ops, instead of being kept; marks which kept values are offloaded.
- * Relies on: the front end (Op.checkpoint, Op.region: one call of a checkpointed module), fuse (groups are cloned whole: same kernel, same bits), remove_dead.
+/* recompute: in checkpointed modules, forward values that the backward needs are made a second time, from clones of
+ * their ops, instead of being kept; marks which kept values are offloaded. Relies on: the front end (Op.checkpoint,
+ * Op.region: one call of a checkpointed module), fuse (groups are cloned whole: same kernel, same bits), remove_dead.
  * Relied on by: shard (clones read parameters: gathers in the backward), offload (Value.offload). */
 #include "edit.h"
 #include "lowering.h"
@@ -8,7 +8,7 @@
 
 #include <strings.h>
 
-/* ── names in `save` and `offload` ──────────────────────────────────────────────────────────────────────────────────── */
+/* ── names in `save` and `offload` ──────────────────────────────────────────────────────────────────────────────── */
 static bool lists(const char *const *list, int n, const char *name) {
     for (int i = 0; i < n; i++)
         if (!strcmp(list[i], name)) return true;
@@ -34,8 +34,10 @@ static void check_names(const Graph *g, const Checkpoint *c, const char *key, co
         for (int k = 0; k < N_OPS; k++) candidates[k] = op_info[k].name;
         candidates[N_OPS] = "input";
         const char *near = nearest_name(list[i], candidates, N_OPS + 1);
-        fail(c->src, "nn.checkpoint: %s = { \"%s\" }: neither an op nor a kind of module in this model; %s%s%s", key, list[i],
-             near ? "did you mean \"" : "write an op's name (\"attention\", \"matmul\"), a module's kind (\"linear\"), \"input\" or \"*\"",
+        fail(c->src, "nn.checkpoint: %s = { \"%s\" }: neither an op nor a kind of module in this model; %s%s%s", key,
+             list[i],
+             near ? "did you mean \""
+                  : "write an op's name (\"attention\", \"matmul\"), a module's kind (\"linear\"), \"input\" or \"*\"",
              near ? near : "", near ? "\"?" : "");
     }
 }
@@ -48,7 +50,10 @@ typedef struct {
     bool *needed;        /* by Value.id: made again */
     int nvalues;         /* ids below are of values that were there before this pass */
     VEC(Op *) work;
-    struct { VEC(Op *) ops; bool placed; } *clones; /* by region */
+    struct {
+        VEC(Op *) ops;
+        bool placed;
+    } * clones; /* by region */
 } Ctx;
 
 static bool within(const Module *m, const Module *ancestor) {
@@ -65,7 +70,8 @@ static void mark(Ctx *c, Value *v, bool save, bool offload) {
 /* `m` is the module that k is set on; NULL: k is the policy of the call that op was traced in. */
 static void apply(Ctx *c, const Op *op, const Checkpoint *k, const Module *m) {
     bool offload = names_op(k->offload, k->noffload, op), save = names_op(k->save, k->nsave, op);
-    for (int i = 0; i < op->nout && (save || offload) && !op_is(op, T_VIEW); i++) mark(c, value_root(op->out[i]), save, offload);
+    for (int i = 0; i < op->nout && (save || offload) && !op_is(op, T_VIEW); i++)
+        mark(c, value_root(op->out[i]), save, offload);
     offload = lists(k->offload, k->noffload, "input");
     save = lists(k->save, k->nsave, "input");
     for (int i = 0; i < op->nin && (save || offload); i++) {
@@ -92,11 +98,12 @@ static void mark_named(Ctx *c) {
     }
 }
 
-/* ── what is made again ─────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── what is made again ─────────────────────────────────────────────────────────────────────────────────────────── */
 /* A use in `region`, in the backward or in a clone, of root value v: does it take the clone? */
 static bool takes_clone(const Ctx *c, const Value *v, int region) {
     const Op *op = v->def;
-    return region && op && op->phase == FORWARD && op->region == region && op->checkpoint->recompute && !v->saved && !reads_flagged(op, c->written);
+    return region && op && op->phase == FORWARD && op->region == region && op->checkpoint->recompute && !v->saved &&
+           !reads_flagged(op, c->written);
 }
 
 static void need(Ctx *c, Value *v, int region) {
@@ -118,7 +125,7 @@ static void find_needed(Ctx *c) {
     }
 }
 
-/* ── clones ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── clones ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static Value *twin(Ctx *c, Value *v) {
     Value *t = new_value(c->g, v->dtype, v->dims, v->shape);
     memcpy(t->stride, v->stride, sizeof t->stride);
@@ -190,7 +197,8 @@ static bool is_needed(const Ctx *c, const Op *op) {
 
 static void make_clones(Ctx *c) {
     int regions = 0;
-    for (int i = 0; i < c->p->ops.n; i++) regions = c->p->ops.at[i]->region > regions ? c->p->ops.at[i]->region : regions;
+    for (int i = 0; i < c->p->ops.n; i++)
+        regions = c->p->ops.at[i]->region > regions ? c->p->ops.at[i]->region : regions;
     c->clones = arena_alloc(c->g->arena, sizeof *c->clones * (size_t)(regions + 1));
     for (int i = 0; i < c->p->ops.n; i++) {
         Op *op = c->p->ops.at[i];
@@ -225,7 +233,7 @@ static void place_clones(Ctx *c) {
     }
 }
 
-/* ── offload ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── offload ────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void mark_offloaded(Ctx *c) {
     for (int i = 0; i < c->p->ops.n; i++) {
         const Op *op = c->p->ops.at[i];

@@ -248,7 +248,7 @@ static void place_gradients(Ctx *c, Use *uses, Value **grads) {
 }
 
 static void assemble(Ctx *c, Unit *u, Use *use, Value **grads) {
-    Op *op = unit_op(c->g, OP_ASSEMBLE, u, arena_printf(c->g->arena, "f%d", u->id), BACKWARD, COMPUTE);
+    Op *op = unit_op(c->g, OP_ASSEMBLE, u, arena_printf(c->g->arena, "flat%d", u->id), BACKWARD, COMPUTE);
     for (int i = 0; i < u->params.n && op->nin < MAX_IN; i++)
         if (trainable(u->params.at[i])) add_in(op, grads[u->params.at[i]->id]);
     use->flat_grad->def = op;

@@ -6,12 +6,6 @@
 
 static bool hides(Stream s) { return s == GATHER || s == REDUCE || s == OFFLOAD || s == FETCH; }
 
-static int group_of(const Plan *plan, const Event *e) {
-    if (e->comm == 2 || !plan->nunits) return plan->world;
-    const PlanUnit *u = &plan->units[e->unit >= 0 && e->unit < plan->nunits ? e->unit : 0];
-    return e->comm == 1 ? u->replicas : u->shards;
-}
-
 /* Communication that compute has to wait for: while it idles for one of those streams, and after its last event. */
 static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d) {
     double end[N_STREAMS] = {0}, total = 0;
@@ -29,7 +23,7 @@ static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d) 
         }
         if (e->stream == COMPUTE && cause >= 0 && hides((Stream)cause)) p->exposed_us += start - end[COMPUTE];
         e->start_us = start;
-        e->duration_us = event_duration_us(d, e, plan->world, group_of(plan, e));
+        e->duration_us = event_duration_us(d, e, plan->world, event_group(plan, e));
         end[e->stream] = start + e->duration_us;
         if (end[e->stream] > total) total = end[e->stream];
     }

@@ -7,8 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ── a small writer: commas and quotes are its business ───────────────────────────────────────────────────────────────
- */
+/* ── a small writer: commas and quotes are its business ───────────────────────────────────────────────────── */
 typedef struct {
     FILE *f;
     bool comma;
@@ -91,8 +90,7 @@ static void put_str(Json *j, const char *k, const char *s) {
     j->comma = true;
 }
 
-/* ── the parts of a plan ──────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── the parts of a plan ──────────────────────────────────────────────────────────────────────────────────── */
 static const char *const arena_names[N_ARENAS] = {"device", "host"};
 static const char *const comm_names[] = {"shard", "replicate", "world"};
 

@@ -47,7 +47,7 @@ static void library_lines(FILE *f, const Plan *p) {
     ByteUnit u = byte_unit(bytes), h = byte_unit(host);
     fprintf(f, "  library  %s ± %s %s", in_unit(a, u, bytes), in_unit(a, u, tolerance), u.name);
     for (int i = 0; i < p->nlibrary; i++)
-        fprintf(f, "%s%s %s, %s", i ? "; " : " (", p->library[i].name, in_unit(a, u, p->library[i].bytes),
+        fprintf(f, "%s%s %s, %s", i ? "; " : " (", p->library[i].name, bytes_text(a, p->library[i].bytes),
                 p->library[i].source);
     fprintf(f, "%s   host %s %s %s\n", p->nlibrary ? ")" : "", !strcmp(p->target, "cpu") ? "arena" : "pinned",
             in_unit(a, h, host), h.name);
@@ -70,6 +70,7 @@ static void peak_line(FILE *f, const Plan *p, ArenaKind arena, int program, Byte
             if (!done[c] && live.of[c] > 0 && (best < 0 || live.of[c] > live.of[best])) best = c;
         if (best < 0) break;
         done[best] = true;
+        if (some && (double)live.of[best] < 0.05 * u.one) break;
         fprintf(f, "%s %s %s", some ? " ·" : "", storage_class_name((StorageClass)best),
                 in_unit(a, u, (double)live.of[best]));
         some = true;

@@ -6,8 +6,7 @@
 
 #include <stdlib.h>
 
-/* ── a set of coordinates with predecessor and successor, 64-way ──────────────────────────────────────────────────────
- */
+/* ── a set of coordinates with predecessor and successor, 64-way ──────────────────────────────────────────── */
 typedef struct {
     uint64_t *level[5];
     int levels;
@@ -64,8 +63,7 @@ static int mark_after(const Marks *m, int i) {
     return -1;
 }
 
-/* ── lives of the transient storages of a program ─────────────────────────────────────────────────────────────────────
- */
+/* ── lives of the transient storages of a program ─────────────────────────────────────────────────────────── */
 typedef struct {
     int storage;
     int first;              /* event that touches it first */
@@ -108,8 +106,7 @@ static int stream_late(const Life *old, const Life *now) {
     return -1;
 }
 
-/* The access of `l` at a position of a stream, or (position 0) the first that has not seen `position_seen` of `stream`.
- */
+/* The event at a position of a stream. */
 static int event_at(const Order *o, Stream s, int position) {
     for (int e = 0; e < o->program->n; e++)
         if (o->program->events[e].stream == s && o->position[e] == position) return e;
@@ -124,6 +121,7 @@ static bool touches(const Event *ev, int storage) {
     return false;
 }
 
+/* The first event that touches the storage and has not seen that position of the stream. */
 static int blind_access(const Order *o, int storage, Stream s, int position) {
     for (int e = 0; e < o->program->n; e++)
         if (o->seen[e][s] < position && touches(&o->program->events[e], storage)) return e;
@@ -202,8 +200,7 @@ void check_sharing(Verifier *v, int program, const Order *o) {
     for (int arena = 0; arena < N_ARENAS; arena++) sweep(v, program, o, &lives, (ArenaKind)arena);
 }
 
-/* ── persistent storages ──────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── persistent storages ──────────────────────────────────────────────────────────────────────────────────── */
 static int compare_offset(const void *a, const void *b) {
     const Storage *x = *(const Storage *const *)a, *y = *(const Storage *const *)b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;

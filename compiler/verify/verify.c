@@ -23,8 +23,7 @@ bool access_inside(const Verifier *v, int program, const Access *x) {
            x->size <= s->size - x->offset;
 }
 
-/* ── bounds: storages in arenas, accesses in storages and in their declared lives ─────────────────────────────────────
- */
+/* ── bounds: storages in arenas, accesses in storages and in their declared lives ─────────────────────────── */
 static void check_storages(Verifier *v) {
     const Plan *p = v->plan;
     for (int i = 0; i < p->nstorages; i++) {
@@ -69,8 +68,7 @@ static void check_accesses(Verifier *v, int program) {
     }
 }
 
-/* ── one order of all collectives. Issue order is the same on every rank, since all run one plan ──────────────────────
- */
+/* ── one order of all collectives. Issue order is the same on every rank, since all run one plan ──────────── */
 static void check_collectives(Verifier *v, int program, const Order *o) {
     int last = -1;
     for (int e = 0; e < o->program->n; e++) {
@@ -85,8 +83,7 @@ static void check_collectives(Verifier *v, int program, const Order *o) {
     }
 }
 
-/* ── every trainable parameter is updated exactly once ────────────────────────────────────────────────────────────────
- */
+/* ── every trainable parameter is updated exactly once ────────────────────────────────────────────────────── */
 static int updating_program(const Plan *p) {
     int micro = -1, last = -1, first = -1;
     for (int i = 0; i < p->nprograms; i++) {

@@ -37,7 +37,7 @@ void sc_store(const sc_tensor *t, int64_t at, int64_t stride, int64_t n, const r
 }
 
 double sc_get(const sc_tensor *t, int64_t at) {
-    real x;
+    real x = 0;
     if (t->dtype == FP64) return ((const double *)t->p)[at];
     sc_load(&x, t, at, 1, 1);
     return x;

@@ -10,7 +10,7 @@
 enum {
     ROWS = 512,
     COLS = 256,
-    INNER = (4 << 20) / sizeof(real) / (ROWS + COLS) / 256 * 256 > 1024 ? 1024 : 512,
+    INNER = 4096 / sizeof(real),
     MANY = 12 /* tiles, so that 2, 3, 4, 6 parts get equal shares */
 };
 
@@ -21,7 +21,7 @@ typedef struct {
     int64_t batches, tile_rows, tile_cols;
     real *work; /* this part's panels; NULL: none needed */
 } product;
-static_assert((ROWS * COLS + (ROWS + COLS) * INNER) * sizeof(real) <= 4 << 20, "the panels fit this part's workspace");
+_Static_assert((ROWS * COLS + (ROWS + COLS) * INNER) * sizeof(real) <= 4 << 20, "the panels fit this part's workspace");
 
 /* All but the last dimension of t can be walked with one stride. */
 static int one_stride(const sc_tensor *t) {

@@ -280,11 +280,12 @@ static int end_of_rank(const job *j, int rank, int status, bool expected) {
     if (WIFEXITED(status)) return WEXITSTATUS(status);
     if (expected) return 0;
     int signal = WTERMSIG(status);
+    if (signal == SIGINT || signal == SIGTERM) return 128 + signal; /* the user's wish */
     fflush(stdout);
     fprintf(stderr, "shardc: rank %d was ended by signal %d (%s); the other ranks are stopped\n", rank, signal,
             strsignal(signal));
     print_rank(&j->w, rank);
-    return signal == SIGINT || signal == SIGTERM ? 128 + signal : 3;
+    return 3;
 }
 
 typedef struct {

@@ -10,20 +10,60 @@
 #include <string.h>
 
 enum {
-    O_DATA = 256, O_VAL, O_DTYPE, O_STEPS, O_SAVE, O_SAVE_EVERY, O_RESUME, O_WEIGHTS, O_EXPORT, O_LOG, O_SEED, O_SAMPLE,
-    O_PROMPT, O_FORMAT, O_TEMPERATURE, O_TOP_K, O_EVAL_EVERY, O_EVAL_STEPS, O_LR, O_WARMUP, O_TOTAL, O_MIN_RATIO, O_BETAS,
-    O_EPS, O_MOMENTUM, O_DECAY, O_CLIP, O_ACCUMULATE, O_THREADS, O_POISON, O_REDZONES, O_INTERLEAVE, O_DUMP, O_AT_STEP,
-    O_FINITE, O_NAN, O_TRACE, O_STALL, O_QUIET,
+    O_DATA = 256,
+    O_VAL,
+    O_DTYPE,
+    O_STEPS,
+    O_SAVE,
+    O_SAVE_EVERY,
+    O_RESUME,
+    O_WEIGHTS,
+    O_EXPORT,
+    O_LOG,
+    O_SEED,
+    O_SAMPLE,
+    O_PROMPT,
+    O_FORMAT,
+    O_TEMPERATURE,
+    O_TOP_K,
+    O_EVAL_EVERY,
+    O_EVAL_STEPS,
+    O_LR,
+    O_WARMUP,
+    O_TOTAL,
+    O_MIN_RATIO,
+    O_BETAS,
+    O_EPS,
+    O_MOMENTUM,
+    O_DECAY,
+    O_CLIP,
+    O_ACCUMULATE,
+    O_THREADS,
+    O_POISON,
+    O_REDZONES,
+    O_INTERLEAVE,
+    O_DUMP,
+    O_AT_STEP,
+    O_FINITE,
+    O_NAN,
+    O_TRACE,
+    O_STALL,
+    O_QUIET,
 };
 
 static const struct argp_option options[] = {
     {0, 0, 0, 0, "Data", 1},
-    {"data", O_DATA, "FILE...", 0, "Token files (llm.c .bin shards, or raw uint16/uint32) or quoted patterns; - reads records from standard input: "
-     "one record is one global microbatch, each input in declared order, raw little-endian, its first dimension the world's", 0},
+    {"data", O_DATA, "FILE...", 0,
+     "Token files (llm.c .bin shards, or raw uint16/uint32) or quoted patterns; - reads records from standard input: "
+     "one record is one global microbatch, each input in declared order, raw little-endian, its first dimension the "
+     "world's",
+     0},
     {"val-data", O_VAL, "FILE...", 0, "Token files to validate on", 0},
-    {"data-dtype", O_DTYPE, "uint16|uint32", 0, "Tokens of files without llm.c's header (default: a name with uint16 or uint32 in it)", 0},
+    {"data-dtype", O_DTYPE, "uint16|uint32", 0,
+     "Tokens of files without llm.c's header (default: a name with uint16 or uint32 in it)", 0},
     {0, 0, 0, 0, "Run", 2},
-    {"steps", O_STEPS, "N", 0, "Train up to step N, counted from the first step of all (default: the schedule's total)", 0},
+    {"steps", O_STEPS, "N", 0, "Train up to step N, counted from the first step of all (default: the schedule's total)",
+     0},
     {"seed", O_SEED, "N", 0, "Initial values, order of data, dropout, samples (default 1, or the resumed run's)", 0},
     {"accumulate", O_ACCUMULATE, "N", 0, "Microbatches a step; needs a build with accumulate > 1", 0},
     {"threads", O_THREADS, "N", 0, "Threads of a rank, at most as built", 0},
@@ -60,10 +100,13 @@ static const struct argp_option options[] = {
     {"check-finite", O_FINITE, 0, 0, "Stop at the first event that makes an infinity or NaN", 0},
     {"allow-nan", O_NAN, 0, 0, "Go on when the loss is not finite", 0},
     {"trace", O_TRACE, "FILE", 0, "Record the time of every event", 0},
-    {"stall-seconds", O_STALL, "X", 0, "Without progress for so long, say who waits for whom and exit 3 (default 300; 0: never)", 0},
+    {"stall-seconds", O_STALL, "X", 0,
+     "Without progress for so long, say who waits for whom and exit 3 (default 300; 0: never)", 0},
     {"poison", O_POISON, 0, 0, "Overwrite dead bytes with NaNs", 0},
     {"redzones", O_REDZONES, 0, 0, "Check the guards round every storage", 0},
     {"interleave", O_INTERLEAVE, "SEED", 0, "Run events in a random legal order", 0},
+    {0, 0, 0, 0, "", -1},
+    {"help", 'h', 0, 0, "Show this", 0},
     {0},
 };
 
@@ -74,13 +117,15 @@ typedef struct {
     bool at_step, total, clip;
 } Parse;
 
-/* ── values ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── values ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static int64_t whole(struct argp_state *s, const char *name, const char *text, int64_t low, int64_t high) {
     char *end;
     errno = 0;
     long long x = strtoll(text, &end, 10);
     if (errno || end == text || *end || x < low || x > high)
-        argp_error(s, "--%s wants a whole number from %lld%s, not '%s'", name, (long long)low, high < INT64_MAX ? need_text(" to %lld", (long long)high) : "", text);
+        argp_error(s, "--%s wants a whole number from %lld%s, not '%s'", name, (long long)low,
+                   high < INT64_MAX ? need_text(" to %lld", (long long)high) : "", text);
     return x;
 }
 
@@ -88,7 +133,8 @@ static double number(struct argp_state *s, const char *name, const char *text, d
     char *end;
     double x = strtod(text, &end);
     if (end == text || *end || !isfinite(x) || x < low || x > high)
-        argp_error(s, "--%s wants a number from %g%s, not '%s'", name, low, isfinite(high) ? need_text(" to %g", high) : "", text);
+        argp_error(s, "--%s wants a number from %g%s, not '%s'", name, low,
+                   isfinite(high) ? need_text(" to %g", high) : "", text);
     return x;
 }
 
@@ -109,11 +155,13 @@ static void add_name(Names *l, char *name) {
 
 static int choice(struct argp_state *s, const char *name, const char *text, const char *first, const char *second) {
     bool is_first = strcmp(text, first) == 0;
-    if (!is_first && strcmp(text, second) != 0) argp_error(s, "--%s wants %s or %s, not '%s'", name, first, second, text);
+    if (!is_first && strcmp(text, second) != 0)
+        argp_error(s, "--%s wants %s or %s, not '%s'", name, first, second, text);
     return !is_first;
 }
 
-/* ── options ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── options ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static bool parse_number(int key, char *arg, struct argp_state *s, Parse *p) {
     Options *o = &p->o;
     const int64_t max = INT64_MAX;
@@ -168,6 +216,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *s) {
     Parse *p = s->input;
     if (parse_number(key, arg, s, p) || parse_files(key, arg, s, p)) return 0;
     switch (key) {
+    case 'h': argp_state_help(s, stdout, ARGP_HELP_STD_HELP); return 0;
     case O_QUIET: p->o.quiet = true; return 0;
     case O_NAN: p->o.allow_nan = true; return 0;
     case O_POISON: p->o.debug.poison = true; return 0;
@@ -181,61 +230,87 @@ static error_t parse_option(int key, char *arg, struct argp_state *s) {
     return ARGP_ERR_UNKNOWN;
 }
 
-/* ── what belongs together, what the build can do ──────────────────────────────────────────────────────────────────── */
+/* ── what belongs together, what the build can do ────────────────────────────────────────────────────────────────────
+ */
 static void check_usage(const Parse *p) {
     const Options *o = &p->o;
     for (int i = 0; i < o->data.n; i++)
-        if (strcmp(o->data.at[i], "-") == 0 && o->data.n > 1) die_usage("--data - stands alone: records or files, not both");
+        if (strcmp(o->data.at[i], "-") == 0 && o->data.n > 1)
+            die_usage("--data - stands alone: records or files, not both");
     if (o->resume && o->weights.n) die_usage("--resume restores the weights too: give it or --weights, not both");
     if (o->save_every && !o->save) die_usage("--save-every needs --save DIR");
     if (o->eval_every && !o->val_data.n) die_usage("--eval-every needs --val-data FILE...");
     if (o->prompt && !o->sample) die_usage("--prompt needs --sample N");
-    if (o->debug.dump_pattern && (!p->at_step || !o->debug.dump_path)) die_usage("--dump needs --at-step N and -o FILE");
-    if (!o->debug.dump_pattern && (p->at_step || o->debug.dump_path)) die_usage("--at-step and -o belong to --dump PATTERN");
-    if (o->steps > 0 && !o->data.n) die_usage("--steps %lld needs --data FILE... (or --data - for records)", (long long)o->steps);
+    if (o->debug.dump_pattern && (!p->at_step || !o->debug.dump_path))
+        die_usage("--dump needs --at-step N and -o FILE");
+    if (!o->debug.dump_pattern && (p->at_step || o->debug.dump_path))
+        die_usage("--at-step and -o belong to --dump PATTERN");
+    if (o->steps > 0 && !o->data.n)
+        die_usage("--steps %lld needs --data FILE... (or --data - for records)", (long long)o->steps);
     if (!o->data.n && !o->val_data.n && !o->sample && !o->export_path && !o->save)
         die_usage("nothing to do: give --data FILE... to train (-h lists all options)");
-    if (o->data.n && o->steps < 0 && o->total <= 0) die_usage("how long? the model's schedule has no total: give --steps N");
+    if (o->data.n && o->steps < 0 && o->total <= 0)
+        die_usage("how long? the model's schedule has no total: give --steps N");
 }
 
 static void check_accumulate(const sc_build *b, const Options *o) {
     if (b->accumulate == 1 && o->accumulate > 1)
-        die("--accumulate %d: this binary was built to take one microbatch a step; build it with `accumulate` > 1 in the model file",
+        die("--accumulate %d: this binary was built to take one microbatch a step; build it with `accumulate` > 1 in "
+            "the model file",
             o->accumulate);
     if (b->accumulate > 1 && o->accumulate < 2)
-        die("--accumulate 1: this binary was built to accumulate, with at least 2 microbatches a step; build it with `accumulate = 1`");
+        die("--accumulate 1: this binary was built to accumulate, with at least 2 microbatches a step; build it with "
+            "`accumulate = 1`");
 }
 
 static void check_build(const sc_build *b, const Options *o) {
     check_accumulate(b, o);
     if (o->threads > b->threads)
-        die("--threads %d: the workspaces of this binary are for %d threads a rank; build it with --threads %d", o->threads, b->threads, o->threads);
+        die("--threads %d: the workspaces of this binary are for %d threads a rank; build it with --threads %d",
+            o->threads, b->threads, o->threads);
     if (b->clip == 0 && o->clip > 0)
-        die("--clip %g: this binary was built without clipping; build it with `clip_grad_norm` in the model file", o->clip);
+        die("--clip %g: this binary was built without clipping; build it with `clip_grad_norm` in the model file",
+            o->clip);
     if (strcmp(b->optimizer, "sgd") == 0 && b->momentum == 0 && o->momentum > 0)
-        die("--momentum %g: this binary was built without momentum; build it with optim.SGD { momentum = ... }", o->momentum);
+        die("--momentum %g: this binary was built without momentum; build it with optim.SGD { momentum = ... }",
+            o->momentum);
     if (o->sample && b->logits_program < 0)
         die("--sample: this model has no sample program; give nn.training a `sample` function that returns logits");
 }
 
 static Options defaults(const sc_build *b) {
     return (Options){
-        .steps = -1, .eval_steps = 20, .seed = 1, .sample_ids = -1, .temperature = 1, .accumulate = b->accumulate, .threads = b->threads,
-        .lr = b->ngroups ? b->groups[0].lr : 0, .weight_decay = b->ngroups ? b->groups[0].weight_decay : 0,
-        .beta1 = b->beta1, .beta2 = b->beta2, .eps = b->eps, .momentum = b->momentum, .clip = b->clip,
-        .warmup = b->warmup, .total = b->total, .min_ratio = b->min_ratio,
+        .steps = -1,
+        .eval_steps = 20,
+        .seed = 1,
+        .sample_ids = -1,
+        .temperature = 1,
+        .accumulate = b->accumulate,
+        .threads = b->threads,
+        .lr = b->ngroups ? b->groups[0].lr : 0,
+        .weight_decay = b->ngroups ? b->groups[0].weight_decay : 0,
+        .beta1 = b->beta1,
+        .beta2 = b->beta2,
+        .eps = b->eps,
+        .momentum = b->momentum,
+        .clip = b->clip,
+        .warmup = b->warmup,
+        .total = b->total,
+        .min_ratio = b->min_ratio,
         .debug = {.interleave = -1, .stall_s = 300},
     };
 }
 
 Options args_parse(const sc_build *b, int argc, char **argv) {
-    char *doc = need_text("Trains %s, as %s was compiled: %d ranks on %s.\vFor example:\n  %s --data 'train*.bin' --val-data val.bin --steps 1000 "
-                          "--save state --log log.jsonl\n  %s --resume state --steps 2000 --data 'train*.bin' --save state\n  %s --resume state --sample 200 --prompt 'Once'",
+    char *doc = need_text("Trains %s, as %s was compiled: %d ranks on %s.\vFor example:\n  %s --data 'train*.bin' "
+                          "--val-data val.bin --steps 1000 "
+                          "--save state --log log.jsonl\n  %s --resume state --steps 2000 --data 'train*.bin' --save "
+                          "state\n  %s --resume state --sample 200 --prompt 'Once'",
                           b->name, b->model_file, b->world, b->target, argv[0], argv[0], argv[0]);
     const struct argp argp = {.options = options, .parser = parse_option, .doc = doc};
     Parse p = {.b = b, .o = defaults(b)};
     argp_err_exit_status = EXIT_USAGE;
-    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &p);
+    argp_parse(&argp, argc, argv, ARGP_IN_ORDER | ARGP_NO_HELP, NULL, &p);
     p.o.records = p.o.data.n == 1 && strcmp(p.o.data.at[0], "-") == 0;
     check_usage(&p);
     check_build(b, &p.o);

@@ -13,18 +13,18 @@ typedef struct {
 
 typedef struct {
     Names data, val_data, weights;
-    int data_width;        /* bytes a token of raw files; 0: by their names */
-    bool records;          /* --data - */
-    int64_t steps;         /* -1: not given */
+    int data_width; /* bytes a token of raw files; 0: by their names */
+    bool records;   /* --data - */
+    int64_t steps;  /* -1: not given */
     const char *save, *resume, *export_path, *log;
     int64_t save_every, eval_every, eval_steps;
     bool has_seed;
     uint64_t seed;
-    int64_t sample;        /* tokens; 0: none */
+    int64_t sample; /* tokens; 0: none */
     const char *prompt;
-    int sample_ids;        /* -1: by the vocabulary, 0 bytes, 1 ids */
+    int sample_ids; /* -1: by the vocabulary, 0 bytes, 1 ids */
     double temperature;
-    int64_t top_k;         /* 0: all */
+    int64_t top_k; /* 0: all */
     int accumulate, threads;
     double lr, beta1, beta2, eps, momentum, weight_decay, clip, min_ratio;
     int64_t warmup, total;

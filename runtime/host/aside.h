@@ -14,7 +14,7 @@ typedef struct {
     char *path, *temp; /* the caller's, alive until commit or abort */
     uint8_t *buffer;   /* ASIDE_BUFFER bytes, the caller's: nothing is allocated during a run */
     size_t n;
-    int fd, error;     /* errno of the first failure; later calls do nothing */
+    int fd, error; /* errno of the first failure; later calls do nothing */
 } Aside;
 
 void aside_open(Aside *a, char *path, char *temp, uint8_t *buffer);

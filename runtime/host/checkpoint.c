@@ -1,5 +1,5 @@
-/* Saving the training state: every rank writes its pieces into a folder under a temporary name; when all have, the folder
- * gets its name, then the index names it, then the folder before it goes. Nothing is allocated after saver_new.
+/* Saving the training state: every rank writes its pieces into a folder under a temporary name; when all have, the
+ * folder gets its name, then the index names it, then the folder before it goes. Nothing is allocated after saver_new.
  * Relies on: state, safetensors (heads), aside, target.
  * Relied on by: train. */
 #include "checkpoint.h"
@@ -30,9 +30,10 @@ struct Saver {
     char path[PATH_MAX], temp[PATH_MAX];
 };
 
-#define PATH(s, ...) (snprintf((s)->path, sizeof (s)->path, __VA_ARGS__), (s)->path)
+#define PATH(s, ...) (snprintf((s)->path, sizeof(s)->path, __VA_ARGS__), (s)->path)
 
-/* ── before the run ────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── before the run ──────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static int make_folders(const char *dir) {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s", dir);
@@ -52,8 +53,10 @@ static void read_current(const char *dir, char current[FOLDER]) {
     snprintf(path, sizeof path, "%s/index.json", dir);
     if (access(path, F_OK) != 0) return;
     json_t *j = json_load_file(path, 0, NULL);
-    const char *format = json_string_value(json_object_get(j, "format")), *folder = json_string_value(json_object_get(j, "folder"));
-    if (!format || strcmp(format, "shardc-checkpoint") != 0 || !folder || strlen(folder) >= FOLDER || strchr(folder, '/'))
+    const char *format = json_string_value(json_object_get(j, "format")),
+               *folder = json_string_value(json_object_get(j, "folder"));
+    if (!format || strcmp(format, "shardc-checkpoint") != 0 || !folder || strlen(folder) >= FOLDER ||
+        strchr(folder, '/'))
         die("%s is not the index of a checkpoint: --save needs a folder of its own", path);
     snprintf(current, FOLDER, "%s", folder);
     json_decref(j);
@@ -75,7 +78,8 @@ static char *head_of(const sc_build *b, const Piece *pieces, int n, size_t *byte
     st_head_begin(&h, NULL);
     for (int i = 0; i < n; i++) {
         const Piece *p = &pieces[i];
-        char *name = need_text("%s@[%" PRId64 ",%" PRId64 ")#%s", b->params[p->param].path, p->begin, p->end, piece_kind_name(p->kind));
+        char *name = need_text("%s@[%" PRId64 ",%" PRId64 ")#%s", b->params[p->param].path, p->begin, p->end,
+                               piece_kind_name(p->kind));
         st_head_add(&h, name, p->dtype, 1, &(int64_t){p->end - p->begin});
         free(name);
     }
@@ -108,7 +112,8 @@ Saver *saver_new(const sc_build *b, const char *dir, int rank) {
     return s;
 }
 
-/* ── one save ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── one save ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 /* Files of a folder of ours, by their names: nothing else is ever removed. */
 static void remove_folder(Saver *s, const char *folder) {
     for (int i = 0;; i++) {
@@ -146,12 +151,12 @@ static int write_pieces(Saver *s, sc_rank *r, const char *folder) {
 static int write_index(Saver *s, const Progress *p, const char *folder) {
     Aside a;
     char text[INDEX_BYTES];
-    int n = snprintf(text, sizeof text,
-                     "{\n  \"format\": \"shardc-checkpoint\",\n  \"version\": 1,\n  \"model\": %.1000s,\n  \"folder\": \"%s\",\n"
-                     "  \"step\": %" PRId64 ",\n  \"position\": %" PRId64 ",\n  \"seed\": %" PRIu64 ",\n  \"adam_step\": %" PRId64
-                     ",\n  \"world\": %d,\n  \"global_batch\": %" PRId64 ",\n  \"plan_hash\": \"%016" PRIx64 "\"\n}\n",
-                     s->model, folder, p->step, p->position, p->seed, p->adam_step, s->b->world, p->global_batch,
-                     s->b->plan_hash);
+    int n = snprintf(
+        text, sizeof text,
+        "{\n  \"format\": \"shardc-checkpoint\",\n  \"version\": 1,\n  \"model\": %.1000s,\n  \"folder\": \"%s\",\n"
+        "  \"step\": %" PRId64 ",\n  \"position\": %" PRId64 ",\n  \"seed\": %" PRIu64 ",\n  \"adam_step\": %" PRId64
+        ",\n  \"world\": %d,\n  \"global_batch\": %" PRId64 ",\n  \"plan_hash\": \"%016" PRIx64 "\"\n}\n",
+        s->model, folder, p->step, p->position, p->seed, p->adam_step, s->b->world, p->global_batch, s->b->plan_hash);
     snprintf(s->temp, sizeof s->temp, "%s/index.json.part", s->dir);
     aside_open(&a, PATH(s, "%s/index.json", s->dir), s->temp, s->buffer);
     aside_write(&a, text, (size_t)n);
@@ -189,7 +194,8 @@ static void agree(Saver *s, sc_rank *r, int error, const char *temp) {
     sc_barrier(r);
     int code = (int)(sum / failed);
     die("cannot save to %s: %s; %s%s", s->dir, code * failed == sum ? strerror(code) : "several ranks could not write",
-        s->current[0] ? "the state saved before is untouched: " : "nothing was left there; free space or name another folder with --save",
+        s->current[0] ? "the state saved before is untouched: "
+                      : "nothing was left there; free space or name another folder with --save",
         s->current);
 }
 
@@ -197,7 +203,8 @@ void saver_save(Saver *s, sc_rank *r, const Progress *p) {
     char folder[FOLDER], temp[FOLDER];
     snprintf(folder, sizeof folder, "step-%08" PRId64, p->step);
     snprintf(temp, sizeof temp, "step-%08" PRId64 ".part", p->step);
-    if (strcmp(folder, s->current) == 0) strcat(folder, ".1"); /* the same step again: never over the state that is named */
+    if (strcmp(folder, s->current) == 0)
+        strcat(folder, ".1"); /* the same step again: never over the state that is named */
     agree(s, r, s->rank == 0 ? make_folder(s, temp) : 0, temp);
     agree(s, r, write_pieces(s, r, temp), temp);
     agree(s, r, s->rank == 0 ? publish(s, p, temp, folder) : 0, temp);

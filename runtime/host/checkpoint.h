@@ -15,7 +15,8 @@ typedef struct {
     int64_t adam_step, global_batch;
 } Progress;
 
-/* ── saving ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── saving ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 typedef struct Saver Saver;
 /* Before ranks start: makes the folder where it is missing, and dies when it cannot be written or is someone else's. */
 void saver_check(const char *dir);
@@ -23,7 +24,8 @@ Saver *saver_new(const sc_build *b, const char *dir, int rank); /* allocates all
 /* All ranks. A failure leaves the state saved before, and ends the run with one message. */
 void saver_save(Saver *s, sc_rank *r, const Progress *p);
 
-/* ── resuming ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── resuming ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 typedef struct Checkpoint Checkpoint;
 /* Before ranks start: reads the index and every header; dies unless each element that the build needs is there. */
 Checkpoint *checkpoint_open(const sc_build *b, const char *dir);

@@ -1,8 +1,6 @@
-/* Token files. llm.c: a header of 256 int32 (magic, version, tokens), then tokens: magic 20240520 version 1 holds uint16,
- * magic 20240801 version 7 uint32. nanoGPT: raw tokens. Files are read with pread, so one that shrinks under a run gives
- * a message and not a signal.
- * Relies on: shuffle, die.
- * Relied on by: loader, main, the fuzzer. */
+/* Token files. llm.c: a header of 256 int32 (magic, version, tokens), then tokens: magic 20240520 version 1 holds
+ * uint16, magic 20240801 version 7 uint32. nanoGPT: raw tokens. Files are read with pread, so one that shrinks under a
+ * run gives a message and not a signal. Relies on: shuffle, die. Relied on by: loader, main, the fuzzer. */
 #include "data.h"
 #include "die.h"
 #include "shuffle.h"
@@ -24,13 +22,15 @@ static bool read_at(int fd, void *dst, uint64_t n, uint64_t at) {
     for (uint64_t k = 0; k < n;) {
         ssize_t got = pread(fd, (char *)dst + k, n - k, (off_t)(at + k));
         if (got < 0 && errno == EINTR) continue;
+        if (got == 0) errno = ENODATA;
         if (got <= 0) return false;
         k += (uint64_t)got;
     }
     return true;
 }
 
-/* ── one file ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── one file ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static int width_of_name(const char *path) {
     const char *base = strrchr(path, '/');
     base = base ? base + 1 : path;
@@ -41,9 +41,10 @@ static int width_of_name(const char *path) {
 static bool raw_file(TokenFile *f, uint64_t size, int width, const int32_t head[3], char *error) {
     f->width = width ? width : width_of_name(f->path);
     if (!f->width)
-        return WRONG("not an llm.c token file (it begins with %d, not %d or %d); if it holds raw tokens say --data-dtype "
-                     "uint16 or uint32; `shardc data FILE... -o train.bin` makes tokens from text",
-                     head[0], MAGIC_UINT16, MAGIC_UINT32);
+        return WRONG(
+            "not an llm.c token file (it begins with %d, not %d or %d); if it holds raw tokens say --data-dtype "
+            "uint16 or uint32; `shardc data FILE... -o train.bin` makes tokens from text",
+            head[0], MAGIC_UINT16, MAGIC_UINT32);
     if (size % (uint64_t)f->width)
         return WRONG("its %llu bytes are not a whole number of uint%d tokens: truncated, or another --data-dtype",
                      (unsigned long long)size, f->width * 8);
@@ -56,9 +57,10 @@ static bool llmc_file(TokenFile *f, uint64_t size, const int32_t head[3], char *
     f->width = head[0] == MAGIC_UINT16 ? 2 : 4;
     f->at = BIN_HEADER;
     if (head[1] != version)
-        return WRONG("an llm.c token file of version %d; this program reads version %d: write it again with llm.c's current "
-                     "scripts or `shardc data`",
-                     head[1], version);
+        return WRONG(
+            "an llm.c token file of version %d; this program reads version %d: write it again with llm.c's current "
+            "scripts or `shardc data`",
+            head[1], version);
     if (head[2] < 0) return WRONG("its header claims %d tokens: damaged", head[2]);
     f->tokens = (uint64_t)head[2];
     uint64_t expect = BIN_HEADER + f->tokens * (uint64_t)f->width;
@@ -79,7 +81,8 @@ static bool check_file(TokenFile *f, int width, char *error) {
     f->device = st.st_dev;
     f->inode = st.st_ino;
     if (size == 0) return WRONG("an empty file");
-    if (!read_at(f->fd, head, size < sizeof head ? size : sizeof head, 0)) return WRONG("cannot read it: %s", strerror(errno));
+    if (!read_at(f->fd, head, size < sizeof head ? size : sizeof head, 0))
+        return WRONG("cannot read it: %s", strerror(errno));
     if (head[0] != MAGIC_UINT16 && head[0] != MAGIC_UINT32) return raw_file(f, size, width, head, error);
     if (size < BIN_HEADER) return WRONG("%llu bytes, less than an llm.c header: truncated", (unsigned long long)size);
     return llmc_file(f, size, head, error);
@@ -114,7 +117,8 @@ bool token_read(const TokenFile *f, uint64_t at, int64_t n, uint32_t *out) {
     return true;
 }
 
-/* ── several files ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── several files ───────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static bool known(const TokenSet *s, const TokenFile *f) {
     for (int i = 0; i < s->n; i++)
         if (s->files[i].device == f->device && s->files[i].inode == f->inode) return true;
@@ -147,7 +151,8 @@ static void add_pattern(TokenSet *s, const char *pattern, int width) {
     }
     int rc = glob(pattern, GLOB_TILDE, NULL, &g);
     if (rc == GLOB_NOSPACE) die("out of memory for the files of '%s'", pattern);
-    if (rc != 0) die("%s: no such file; --data takes files, quoted patterns such as 'data/*.bin', or - for records", pattern);
+    if (rc != 0)
+        die("%s: no such file; --data takes files, quoted patterns such as 'data/*.bin', or - for records", pattern);
     for (size_t i = 0; i < g.gl_pathc; i++) add_file(s, g.gl_pathv[i], width);
     globfree(&g);
 }
@@ -184,13 +189,15 @@ bool token_sets_share(const TokenSet *a, const TokenSet *b, const char **path) {
 static void scan_file(const TokenFile *f, int64_t limit, uint32_t *buffer) {
     for (uint64_t at = 0; at < f->tokens; at += CHUNK) {
         int64_t n = f->tokens - at < CHUNK ? (int64_t)(f->tokens - at) : CHUNK;
-        if (!token_read(f, at, n, buffer)) die("%s: cannot read token %llu: %s", f->path, (unsigned long long)at, strerror(errno));
+        if (!token_read(f, at, n, buffer))
+            die("%s: cannot read token %llu: %s", f->path, (unsigned long long)at, strerror(errno));
         uint32_t largest = 0;
         for (int64_t i = 0; i < n; i++) largest = buffer[i] > largest ? buffer[i] : largest;
         if (largest < limit) continue;
         for (int64_t i = 0; i < n; i++)
             if (buffer[i] >= limit)
-                die("%s: token %llu is %u, but the model's vocabulary ends at %lld: another tokenizer, or another --data-dtype; "
+                die("%s: token %llu is %u, but the model's vocabulary ends at %lld: another tokenizer, or another "
+                    "--data-dtype; "
                     "or build with a larger `vocab`",
                     f->path, (unsigned long long)(at + (uint64_t)i), buffer[i], (long long)(limit - 1));
     }
@@ -206,13 +213,16 @@ void token_set_scan(const TokenSet *s, int64_t limit) {
     free(buffer);
 }
 
-/* ── windows ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── windows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static const TokenFile *file_of(const TokenSet *s, int64_t window) {
     int lo = 0, hi = s->n - 1;
     while (lo < hi) { /* the last file whose first window is not above; empty files have none and lose to the next */
         int mid = (lo + hi + 1) / 2;
-        if (s->files[mid].first <= window) lo = mid;
-        else hi = mid - 1;
+        if (s->files[mid].first <= window)
+            lo = mid;
+        else
+            hi = mid - 1;
     }
     while (s->files[lo].windows == 0) lo--;
     return &s->files[lo];
@@ -222,7 +232,8 @@ void token_window(const TokenSet *s, int64_t window, uint32_t *out, const TokenF
     const TokenFile *f = file_of(s, window);
     *file = f;
     *at = (uint64_t)((window - f->first) * s->stride);
-    if (!token_read(f, *at, s->span, out)) die("%s: cannot read token %llu: the file was cut short during the run", f->path, (unsigned long long)*at);
+    if (!token_read(f, *at, s->span, out))
+        die("%s: cannot read token %llu: the file was cut short during the run", f->path, (unsigned long long)*at);
 }
 
 int64_t token_order(const TokenSet *s, uint64_t seed, int64_t sample) {

@@ -10,8 +10,8 @@ enum { DATA_ERROR = 512, BIN_HEADER = 256 * 4 };
 
 typedef struct {
     char *path;
-    int fd, width;         /* width: bytes a token, 2 or 4 */
-    uint64_t tokens, at;   /* at: byte offset of the first token */
+    int fd, width;       /* width: bytes a token, 2 or 4 */
+    uint64_t tokens, at; /* at: byte offset of the first token */
     uint64_t device, inode;
     int64_t first, windows; /* windows of this file are first .. first + windows - 1 of the set */
 } TokenFile;
@@ -23,13 +23,14 @@ typedef struct {
     int64_t span, stride, windows; /* a window is `span` tokens; the next one begins `stride` later */
 } TokenSet;
 
-/* Opens and checks one file. width 0: raw files are refused unless their name says uint16 or uint32. False: `error` says
- * what was found and the remedy, without the path. */
+/* Opens and checks one file. width 0: raw files are refused unless their name says uint16 or uint32. False: `error`
+ * says what was found and the remedy, without the path. */
 bool token_file_open(TokenFile *f, const char *path, int width, char error[DATA_ERROR]);
 void token_file_close(TokenFile *f);
 bool token_read(const TokenFile *f, uint64_t at, int64_t n, uint32_t *out); /* false: the file became shorter */
 
-/* Expands the patterns (each sorted, a file named twice counts once), opens all, cuts windows. Dies on what is wrong. */
+/* Expands the patterns (each sorted, a file named twice counts once), opens all, cuts windows. Dies on what is wrong.
+ */
 TokenSet token_set_open(char *const *patterns, int n, int width, int64_t span, int64_t stride);
 void token_set_close(TokenSet *s);
 bool token_sets_share(const TokenSet *a, const TokenSet *b, const char **path); /* a file that is in both */

@@ -45,14 +45,20 @@ _Noreturn static void leave(int code, const char *fmt, va_list ap) {
     exit(code);
 }
 
-#define LEAVE(code)    \
-    va_list ap;        \
-    va_start(ap, fmt); \
+#define LEAVE(code)                                                                                                    \
+    va_list ap;                                                                                                        \
+    va_start(ap, fmt);                                                                                                 \
     leave(code, fmt, ap)
 
-_Noreturn void die(const char *fmt, ...) { LEAVE(EXIT_INPUT); }
-_Noreturn void die_usage(const char *fmt, ...) { LEAVE(EXIT_USAGE); }
-_Noreturn void die_check(const char *fmt, ...) { LEAVE(EXIT_CHECK); }
+_Noreturn void die(const char *fmt, ...) {
+    LEAVE(EXIT_INPUT);
+}
+_Noreturn void die_usage(const char *fmt, ...) {
+    LEAVE(EXIT_USAGE);
+}
+_Noreturn void die_check(const char *fmt, ...) {
+    LEAVE(EXIT_CHECK);
+}
 
 void note(const char *fmt, ...) {
     va_list ap;

@@ -24,13 +24,24 @@ static const Kind kinds[HOST_DTYPES] = {
     [BOOL] = {"bool", "BOOL", 1, 0, 0, false, false, false},
 };
 
-int host_dtype_size(sc_dtype d) { return kinds[d].size; }
-const char *host_dtype_name(sc_dtype d) { return kinds[d].name; }
-const char *host_dtype_st(sc_dtype d) { return kinds[d].st; }
-bool host_dtype_float(sc_dtype d) { return kinds[d].is_float; }
-bool host_dtype_integer(sc_dtype d) { return kinds[d].is_integer; }
+int host_dtype_size(sc_dtype d) {
+    return kinds[d].size;
+}
+const char *host_dtype_name(sc_dtype d) {
+    return kinds[d].name;
+}
+const char *host_dtype_st(sc_dtype d) {
+    return kinds[d].st;
+}
+bool host_dtype_float(sc_dtype d) {
+    return kinds[d].is_float;
+}
+bool host_dtype_integer(sc_dtype d) {
+    return kinds[d].is_integer;
+}
 
-/* ── narrow floats ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── narrow floats ───────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static double widen(const Kind *k, unsigned bits) {
     unsigned width = (unsigned)k->size * 8, m = bits & ((1u << k->mantissa) - 1);
     unsigned top = (1u << (width - 1 - (unsigned)k->mantissa)) - 1, e = bits >> k->mantissa & top;
@@ -59,7 +70,8 @@ static unsigned narrow(const Kind *k, double x) {
     return over ? (k->no_infinity ? nan : infinity) : sign | bits;
 }
 
-/* ── elements ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── elements ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static unsigned load_bits(int size, const void *p, int64_t i) {
     return size == 1 ? ((const uint8_t *)p)[i] : ((const uint16_t *)p)[i];
 }
@@ -83,8 +95,10 @@ void host_put(sc_dtype d, void *p, int64_t i, double x) {
     case INT64:
     case BOOL: host_put_int(d, p, i, (int64_t)x); break;
     default:
-        if (kinds[d].size == 1) ((uint8_t *)p)[i] = (uint8_t)narrow(&kinds[d], x);
-        else ((uint16_t *)p)[i] = (uint16_t)narrow(&kinds[d], x);
+        if (kinds[d].size == 1)
+            ((uint8_t *)p)[i] = (uint8_t)narrow(&kinds[d], x);
+        else
+            ((uint16_t *)p)[i] = (uint16_t)narrow(&kinds[d], x);
     }
 }
 
@@ -96,10 +110,14 @@ int64_t host_get_int(sc_dtype d, const void *p, int64_t i) {
 }
 
 void host_put_int(sc_dtype d, void *p, int64_t i, int64_t x) {
-    if (d == INT32) ((int32_t *)p)[i] = (int32_t)x;
-    else if (d == INT64) ((int64_t *)p)[i] = x;
-    else if (d == BOOL) ((uint8_t *)p)[i] = x != 0;
-    else host_put(d, p, i, (double)x);
+    if (d == INT32)
+        ((int32_t *)p)[i] = (int32_t)x;
+    else if (d == INT64)
+        ((int64_t *)p)[i] = x;
+    else if (d == BOOL)
+        ((uint8_t *)p)[i] = x != 0;
+    else
+        host_put(d, p, i, (double)x);
 }
 
 /* bf16 weights into fp32 and back are what people load and save: worth a loop without doubles. */
@@ -108,8 +126,10 @@ static void bf16_to_fp32(uint32_t *dst, const uint16_t *src, int64_t n) {
 }
 
 void host_convert(sc_dtype to, void *dst, sc_dtype from, const void *src, int64_t n) {
-    if (to == from) memcpy(dst, src, (size_t)n * (size_t)kinds[to].size);
-    else if (to == FP32 && from == BF16) bf16_to_fp32(dst, src, n);
+    if (to == from)
+        memcpy(dst, src, (size_t)n * (size_t)kinds[to].size);
+    else if (to == FP32 && from == BF16)
+        bf16_to_fp32(dst, src, n);
     else if (kinds[to].is_integer && !kinds[from].is_float)
         for (int64_t i = 0; i < n; i++) host_put_int(to, dst, i, host_get_int(from, src, i));
     else

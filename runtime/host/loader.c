@@ -1,5 +1,5 @@
-/* Inputs of a microbatch. Global sample ((step × A + micro) × world + rank) × batch + row goes to that row of that rank:
- * every world size with the same global batch sees the same samples in the same step, and no two ranks share one.
+/* Inputs of a microbatch. Global sample ((step × A + micro) × world + rank) × batch + row goes to that row of that
+ * rank: every world size with the same global batch sees the same samples in the same step, and no two ranks share one.
  * Relies on: data (windows, order), records.
  * Relied on by: train. */
 #include "loader.h"
@@ -7,7 +7,9 @@
 #include "dtype.h"
 #include <string.h>
 
-static bool from_tokens(const sc_input_info *in) { return in->from && strcmp(in->from, "tokens") == 0; }
+static bool from_tokens(const sc_input_info *in) {
+    return in->from && strcmp(in->from, "tokens") == 0;
+}
 
 int64_t input_numel(const sc_input_info *in) {
     int64_t n = 1;
@@ -15,14 +17,19 @@ int64_t input_numel(const sc_input_info *in) {
     return n;
 }
 
-static int64_t length_of(const sc_input_info *in) { return in->dims ? in->shape[in->dims - 1] : 1; }
-static int64_t rows_of(const sc_input_info *in) { return in->dims > 1 ? in->shape[0] : 1; }
+static int64_t length_of(const sc_input_info *in) {
+    return in->dims ? in->shape[in->dims - 1] : 1;
+}
+static int64_t rows_of(const sc_input_info *in) {
+    return in->dims > 1 ? in->shape[0] : 1;
+}
 
-/* ── layout ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── layout ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void check_token_input(const Layout *l, const sc_input_info *in) {
     if (in->dims < 1 || in->dims > 2 || !host_dtype_integer(in->dtype))
-        die("input '%s' comes from tokens but is %s of %d dimensions; write nn.input(\"int32\", {batch, length}, ...)", in->name,
-            host_dtype_name(in->dtype), in->dims);
+        die("input '%s' comes from tokens but is %s of %d dimensions; write nn.input(\"int32\", {batch, length}, ...)",
+            in->name, host_dtype_name(in->dtype), in->dims);
     if (l->batch && l->batch != rows_of(in))
         die("input '%s' has %lld rows, an earlier one has %lld: inputs from tokens share their batch", in->name,
             (long long)rows_of(in), (long long)l->batch);
@@ -53,8 +60,10 @@ Layout layout_of(const sc_build *b) {
     for (int i = 0; i < b->ninputs; i++) {
         const sc_input_info *in = &b->inputs[i];
         if (in->sample_only) continue;
-        if (from_tokens(in)) add_token_input(&l, in);
-        else if (!l.not_token) l.not_token = in->name;
+        if (from_tokens(in))
+            add_token_input(&l, in);
+        else if (!l.not_token)
+            l.not_token = in->name;
         if (!l.tokens && host_dtype_integer(in->dtype)) l.tokens = input_numel(in);
     }
     if (!l.limit && b->logits_program >= 0) l.limit = b->logits_shape[2];
@@ -66,7 +75,8 @@ Layout layout_of(const sc_build *b) {
     return l;
 }
 
-/* ── filling ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── filling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 Loader loader_new(const sc_build *b, const TokenSet *set, Records *records, uint64_t seed, bool shuffled) {
     Loader l = {.b = b, .set = set, .records = records, .layout = layout_of(b), .seed = seed, .shuffled = shuffled};
     l.window = need((size_t)l.layout.span + 1, sizeof *l.window);
@@ -82,7 +92,8 @@ static void put_tokens(Loader *l, int input, int64_t row, const TokenFile *file,
     for (int64_t k = 0; k < n; k++) {
         int64_t token = l->window[in->shift + k];
         if (limit && token >= limit)
-            die("%s: token %llu is %lld, but '%s' ends at %lld: another tokenizer, or another --data-dtype; or build with a "
+            die("%s: token %llu is %lld, but '%s' ends at %lld: another tokenizer, or another --data-dtype; or build "
+                "with a "
                 "larger `vocab`",
                 file->path, (unsigned long long)at + (unsigned long long)(in->shift + k), (long long)token, in->name,
                 (long long)(limit - 1));
@@ -114,7 +125,9 @@ int64_t loader_count(Loader *l, const sc_count_info *c) {
     return count;
 }
 
-bool loader_counts_all(const Loader *l, const sc_count_info *c) { return l->set && c->ignore < 0; }
+bool loader_counts_all(const Loader *l, const sc_count_info *c) {
+    return l->set && c->ignore < 0;
+}
 
 void loader_upload(const Loader *l, sc_rank *r) {
     for (int i = 0; i < l->b->ninputs; i++) {

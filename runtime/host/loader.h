@@ -24,14 +24,15 @@ typedef struct {
     Layout layout;
     uint64_t seed;
     bool shuffled;
-    uint32_t *window;    /* span tokens */
-    void **staging;      /* of each input: one rank's microbatch */
+    uint32_t *window; /* span tokens */
+    void **staging;   /* of each input: one rank's microbatch */
 } Loader;
 Loader loader_new(const sc_build *b, const TokenSet *set, Records *records, uint64_t seed, bool shuffled);
 
-/* Fills staging for the microbatch whose first sample is `sample` of the run (records: microbatch `micro` of the step). */
+/* Fills staging for the microbatch whose first sample is `sample` of the run (records: microbatch `micro` of the step).
+ */
 void loader_fill(Loader *l, int rank, int64_t micro, int64_t sample);
-int64_t loader_count(Loader *l, const sc_count_info *c); /* targets in staging that count */
+int64_t loader_count(Loader *l, const sc_count_info *c);         /* targets in staging that count */
 bool loader_counts_all(const Loader *l, const sc_count_info *c); /* none can be ignored: no need to look */
 void loader_upload(const Loader *l, sc_rank *r);
 int64_t input_numel(const sc_input_info *in);

@@ -22,7 +22,9 @@ static int open_log(const char *path) {
     return fd;
 }
 
-void log_check(const char *path) { close(open_log(path)); }
+void log_check(const char *path) {
+    close(open_log(path));
+}
 
 /* Bytes of the lines up to the first one of a step after `after`, or up to a line cut short. */
 static off_t kept(const char *path, int64_t after) {
@@ -55,8 +57,10 @@ __attribute__((format(printf, 2, 3))) static void add(Log *l, const char *fmt, .
     va_start(ap, fmt);
     int k = vsnprintf(l->line + l->n, l->cap - l->n, fmt, ap);
     va_end(ap);
-    if (k > 0 && (size_t)k < l->cap - l->n) l->n += (size_t)k; /* a figure that does not fit is left out whole */
-    else l->line[l->n] = 0;
+    if (k > 0 && (size_t)k < l->cap - l->n)
+        l->n += (size_t)k; /* a figure that does not fit is left out whole */
+    else
+        l->line[l->n] = 0;
 }
 
 static void add_name(Log *l, const char *name) {
@@ -65,8 +69,10 @@ static void add_name(Log *l, const char *name) {
     for (; *name && n < sizeof quoted - 8; name++) {
         unsigned char c = (unsigned char)*name;
         if (c == '"' || c == '\\') quoted[n++] = '\\';
-        if (c < 0x20) n += (size_t)snprintf(quoted + n, 8, "\\u%04x", c);
-        else quoted[n++] = (char)c;
+        if (c < 0x20)
+            n += (size_t)snprintf(quoted + n, 8, "\\u%04x", c);
+        else
+            quoted[n++] = (char)c;
     }
     quoted[n] = 0;
     add(l, ", \"%s\": ", quoted);
@@ -81,8 +87,10 @@ void log_begin(Log *l, int64_t step) {
 void log_number(Log *l, const char *name, double x) {
     if (!l->path) return;
     add_name(l, name);
-    if (isfinite(x)) add(l, "%.9g", x);
-    else add(l, "null");
+    if (isfinite(x))
+        add(l, "%.9g", x);
+    else
+        add(l, "null");
 }
 
 void log_whole(Log *l, const char *name, int64_t x) {

@@ -11,7 +11,7 @@
 typedef struct {
     const char *path; /* NULL: no log; every call does nothing */
     int fd;
-    off_t size;       /* of whole lines */
+    off_t size; /* of whole lines */
     char *line;
     size_t n, cap;
 } Log;
@@ -23,6 +23,6 @@ Log log_open(const char *path, int64_t after, int names);
 void log_begin(Log *l, int64_t step);
 void log_number(Log *l, const char *name, double x); /* %.9g: a float in full; null where it is not finite */
 void log_whole(Log *l, const char *name, int64_t x);
-void log_end(Log *l);                                /* dies when the line cannot be written; the file then ends with the line before */
+void log_end(Log *l); /* dies when the line cannot be written; the file then ends with the line before */
 
 #endif

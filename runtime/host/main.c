@@ -3,4 +3,6 @@
  * Relied on by: nothing. */
 #include "run.h"
 
-int main(int argc, char **argv) { return host_main(&sc_this_build, argc, argv); }
+int main(int argc, char **argv) {
+    return host_main(&sc_this_build, argc, argv);
+}

@@ -1,6 +1,5 @@
-/* What a run prints while it trains. Without a terminal: about twenty lines a run, plain. On one: those, and a live line.
- * Relies on: the C library.
- * Relied on by: train. */
+/* What a run prints while it trains. Without a terminal: about twenty lines a run, plain. On one: those, and a live
+ * line. Relies on: the C library. Relied on by: train. */
 #include "progress.h"
 #include <stdio.h>
 #include <string.h>
@@ -33,16 +32,18 @@ static const char *grouped(double x, char out[32]) {
 
 static const char *clock_text(double s, char out[32]) {
     long t = (long)(s + 0.5);
-    if (t >= 3600) snprintf(out, 32, "%ld:%02ld:%02ld", t / 3600, t / 60 % 60, t % 60);
-    else snprintf(out, 32, "%ld:%02ld", t / 60, t % 60);
+    if (t >= 3600)
+        snprintf(out, 32, "%ld:%02ld:%02ld", t / 3600, t / 60 % 60, t % 60);
+    else
+        snprintf(out, 32, "%ld:%02ld", t / 60, t % 60);
     return out;
 }
 
 static void print_line(const Bar *b, const BarStep *s) {
     char rate[32], left[32];
-    printf("step %*lld/%lld  loss %-8.5g norm %-8.4g lr %.2e  %s %s  left %s", snprintf(NULL, 0, "%lld", (long long)b->last),
-           (long long)s->step, (long long)b->last, s->loss, s->grad_norm, s->lr, grouped(s->per_second, rate), b->unit,
-           clock_text(b->rate * (double)(b->last - s->step), left));
+    printf("step %*lld/%lld  loss %-8.5g norm %-8.4g lr %.2e  %s %s  left %s",
+           snprintf(NULL, 0, "%lld", (long long)b->last), (long long)s->step, (long long)b->last, s->loss, s->grad_norm,
+           s->lr, grouped(s->per_second, rate), b->unit, clock_text(b->rate * (double)(b->last - s->step), left));
 }
 
 static void print_bar(const Bar *b, int64_t step) {

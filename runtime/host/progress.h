@@ -9,10 +9,10 @@
 
 typedef struct {
     bool quiet, terminal;
-    int64_t first, last;   /* steps of this run: first .. last, from 1 */
-    double rate;           /* seconds a step, smoothed; 0: none yet */
-    const char *unit;      /* "tok/s" or "samples/s" */
-    bool live;             /* a live line stands on the terminal */
+    int64_t first, last; /* steps of this run: first .. last, from 1 */
+    double rate;         /* seconds a step, smoothed; 0: none yet */
+    const char *unit;    /* "tok/s" or "samples/s" */
+    bool live;           /* a live line stands on the terminal */
 } Bar;
 
 typedef struct {

@@ -14,6 +14,7 @@
 struct Records {
     const sc_build *b;
     int accumulate, fd;
+    int64_t limit; /* of inputs from tokens that have none of their own */
     int64_t bytes; /* of one record */
     int64_t count; /* records read so far */
     int64_t *part; /* bytes of each input on one rank */
@@ -21,11 +22,14 @@ struct Records {
     uint8_t *shared;
 };
 
-int64_t records_bytes(const Records *q) { return q->bytes; }
+int64_t records_bytes(const Records *q) {
+    return q->bytes;
+}
 
-Records *records_open(const sc_build *b, int accumulate, int fd) {
+Records *records_open(const sc_build *b, int accumulate, int64_t limit, int fd) {
     Records *q = need(1, sizeof *q);
-    *q = (Records){.b = b, .accumulate = accumulate, .fd = fd, .part = need((size_t)b->ninputs, sizeof(int64_t))};
+    *q = (Records){
+        .b = b, .accumulate = accumulate, .fd = fd, .limit = limit, .part = need((size_t)b->ninputs, sizeof(int64_t))};
     for (int i = 0; i < b->ninputs; i++) {
         const sc_input_info *in = &b->inputs[i];
         if (in->sample_only) continue;
@@ -60,22 +64,30 @@ static bool ignored(const sc_build *b, int input, int64_t x) {
     return false;
 }
 
+static int64_t limit_of(const Records *q, const sc_input_info *in) {
+    bool tokens = in->from && strcmp(in->from, "tokens") == 0;
+    return in->limit || !tokens ? in->limit : q->limit;
+}
+
 static void check_input(const Records *q, int input, const uint8_t *p) {
     const sc_input_info *in = &q->b->inputs[input];
     int64_t n = q->part[input] * q->b->world / host_dtype_size(in->dtype);
     if (host_dtype_float(in->dtype)) {
         for (int64_t i = 0; i < n; i++)
             if (isnan(host_get(in->dtype, p, i)))
-                die("record %lld on standard input: element %lld of '%s' is NaN", (long long)q->count, (long long)i, in->name);
+                die("record %lld on standard input: element %lld of '%s' is NaN", (long long)q->count, (long long)i,
+                    in->name);
         return;
     }
-    if (!host_dtype_integer(in->dtype) || in->limit <= 0) return;
+    int64_t limit = limit_of(q, in);
+    if (!host_dtype_integer(in->dtype) || limit <= 0) return;
     for (int64_t i = 0; i < n; i++) {
         int64_t x = host_get_int(in->dtype, p, i);
-        if ((x < 0 || x >= in->limit) && !ignored(q->b, input, x))
-            die("record %lld on standard input: element %lld of '%s' is %lld, outside 0..%lld: is the order of inputs the "
+        if ((x < 0 || x >= limit) && !ignored(q->b, input, x))
+            die("record %lld on standard input: element %lld of '%s' is %lld, outside 0..%lld: is the order of inputs "
+                "the "
                 "declared one, and the type %s?",
-                (long long)q->count, (long long)i, in->name, (long long)x, (long long)in->limit - 1,
+                (long long)q->count, (long long)i, in->name, (long long)x, (long long)limit - 1,
                 host_dtype_name(in->dtype));
     }
 }
@@ -84,7 +96,8 @@ static bool read_record(Records *q, uint8_t *dst) {
     int64_t got = fill(q->fd, dst, q->bytes);
     if (got == 0) return false;
     if (got < q->bytes)
-        die("standard input ended in the middle of record %lld, after %lld of %lld bytes: a record is one global microbatch, "
+        die("standard input ended in the middle of record %lld, after %lld of %lld bytes: a record is one global "
+            "microbatch, "
             "each input in declared order with %d times its first dimension",
             (long long)q->count, (long long)got, (long long)q->bytes, q->b->world);
     for (int i = 0; i < q->b->ninputs; i++) {
@@ -98,11 +111,14 @@ static bool read_record(Records *q, uint8_t *dst) {
 void records_skip(Records *q, int64_t samples, int64_t batch) {
     int64_t per_record = batch * q->b->world;
     if (samples % per_record)
-        die("the checkpoint stands at sample %lld, which is not a border of records of %lld samples: resume with the global "
+        die("the checkpoint stands at sample %lld, which is not a border of records of %lld samples: resume with the "
+            "global "
             "batch it was made with",
             (long long)samples, (long long)per_record);
     for (int64_t i = 0; i < samples / per_record; i++)
-        if (!read_record(q, q->shared)) die("standard input ended after record %lld; resuming skips the %lld that the checkpoint has seen", (long long)q->count, (long long)(samples / per_record));
+        if (!read_record(q, q->shared))
+            die("standard input ended after record %lld; resuming skips the %lld that the checkpoint has seen",
+                (long long)q->count, (long long)(samples / per_record));
 }
 
 /* A step whose records are not all there does not happen: the input has ended. */

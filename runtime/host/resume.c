@@ -33,13 +33,19 @@ struct Checkpoint {
     int n;
 };
 
-const Progress *checkpoint_progress(const Checkpoint *c) { return &c->progress; }
-int checkpoint_world(const Checkpoint *c) { return c->world; }
+const Progress *checkpoint_progress(const Checkpoint *c) {
+    return &c->progress;
+}
+int checkpoint_world(const Checkpoint *c) {
+    return c->world;
+}
 
-/* ── the index ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── the index ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static int64_t index_int(json_t *j, const char *path, const char *key) {
     json_t *v = json_object_get(j, key);
-    if (!json_is_integer(v) || json_integer_value(v) < 0) die("%s: '%s' is missing or not a whole number: damaged", path, key);
+    if (!json_is_integer(v) || json_integer_value(v) < 0)
+        die("%s: '%s' is missing or not a whole number: damaged", path, key);
     return json_integer_value(v);
 }
 
@@ -53,18 +59,23 @@ static void read_index(Checkpoint *c) {
     json_error_t e;
     char *path = need_text("%s/index.json", c->dir), *end;
     json_t *j = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
-    if (!j && e.line < 0) die("%s: no checkpoint there (%s); --resume takes the folder that --save wrote", path, e.text);
+    if (!j && e.line < 0)
+        die("%s: no checkpoint there (%s); --resume takes the folder that --save wrote", path, e.text);
     if (!j) die("%s: not JSON: %s (line %d)", path, e.text, e.line);
     const char *format = json_string_value(json_object_get(j, "format"));
-    if (!format || strcmp(format, "shardc-checkpoint") != 0) die("%s: not the index of a checkpoint; --resume takes the folder that --save wrote", path);
-    if (index_int(j, path, "version") != 1) die("%s: version %" PRId64 " of the format; this program reads version 1", path, index_int(j, path, "version"));
-    c->progress = (Progress){index_int(j, path, "step"), index_int(j, path, "position"), (uint64_t)index_int(j, path, "seed"),
-                             index_int(j, path, "adam_step"), index_int(j, path, "global_batch")};
+    if (!format || strcmp(format, "shardc-checkpoint") != 0)
+        die("%s: not the index of a checkpoint; --resume takes the folder that --save wrote", path);
+    if (index_int(j, path, "version") != 1)
+        die("%s: version %" PRId64 " of the format; this program reads version 1", path, index_int(j, path, "version"));
+    c->progress =
+        (Progress){index_int(j, path, "step"), index_int(j, path, "position"), (uint64_t)index_int(j, path, "seed"),
+                   index_int(j, path, "adam_step"), index_int(j, path, "global_batch")};
     int64_t world = index_int(j, path, "world");
     if (world < 1 || world > 1 << 20) die("%s: a world of %" PRId64 " ranks: damaged", path, world);
     c->world = (int)world;
     c->folder = need_text("%s", index_text(j, path, "folder"));
-    if (!c->folder[0] || strchr(c->folder, '/') || strcmp(c->folder, "..") == 0) die("%s: the folder '%s' is not beside it: damaged", path, c->folder);
+    if (!c->folder[0] || strchr(c->folder, '/') || strcmp(c->folder, "..") == 0)
+        die("%s: the folder '%s' is not beside it: damaged", path, c->folder);
     const char *hash = index_text(j, path, "plan_hash");
     c->plan_hash = strtoull(hash, &end, 16);
     if (*end || !*hash) die("%s: plan_hash '%s' is not a number: damaged", path, hash);
@@ -72,7 +83,8 @@ static void read_index(Checkpoint *c) {
     free(path);
 }
 
-/* ── the pieces ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── the pieces ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 /* "layers.0.weight@[0,128)#master": from the right, since a path may hold any character. */
 static bool parse_name(const char *name, Entry *e) {
     const char *hash = strrchr(name, '#'), *at = NULL;
@@ -104,7 +116,8 @@ static void add_entries(Checkpoint *c, int file) {
         Entry *e = &c->entries[c->n++];
         *e = (Entry){.file = file, .tensor = &f->tensors[i]};
         if (!parse_name(f->tensors[i].name, e) || e->end - e->begin != f->tensors[i].numel)
-            die("%s: the tensor '%.100s' is no piece of a checkpoint (path@[begin,end)#kind): damaged", f->path, f->tensors[i].name);
+            die("%s: the tensor '%.100s' is no piece of a checkpoint (path@[begin,end)#kind): damaged", f->path,
+                f->tensors[i].name);
     }
 }
 
@@ -125,14 +138,17 @@ static const Entry *entries_of(const Checkpoint *c, const char *path, PieceKind 
     int lo = 0, hi = c->n;
     while (lo < hi) {
         int mid = lo + (hi - lo) / 2, order = strcmp(c->entries[mid].path, path);
-        if (order < 0 || (order == 0 && c->entries[mid].kind < k)) lo = mid + 1;
-        else hi = mid;
+        if (order < 0 || (order == 0 && c->entries[mid].kind < k))
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     for (*n = 0; lo + *n < c->n && strcmp(c->entries[lo + *n].path, path) == 0 && c->entries[lo + *n].kind == k;) ++*n;
     return c->entries + lo;
 }
 
-/* ── does it fit the build? ────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── does it fit the build? ──────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void check_cover(const Checkpoint *c, const sc_param_info *p, PieceKind k, const Entry *e, int n) {
     int64_t at = 0;
     for (int i = 0; i < n; i++) {
@@ -143,7 +159,8 @@ static void check_cover(const Checkpoint *c, const sc_param_info *p, PieceKind k
         at = e[i].end;
     }
     if (at != p->numel)
-        die("%s: '%s' (%s) has %" PRId64 " elements there and %" PRId64 " in this build: another model; resume with the binary it was made with",
+        die("%s: '%s' (%s) has %" PRId64 " elements there and %" PRId64
+            " in this build: another model; resume with the binary it was made with",
             c->dir, p->path, piece_kind_name(k), at, p->numel);
 }
 
@@ -151,7 +168,8 @@ static void check_buffer(const Checkpoint *c, const sc_param_info *p, const Entr
     if (n != c->world) die("%s: buffer '%s' is there for %d of %d ranks: damaged", c->dir, p->path, n, c->world);
     for (int i = 0; i < n; i++)
         if (e[i].begin != 0 || e[i].end != p->numel)
-            die("%s: buffer '%s' has %" PRId64 " elements there and %" PRId64 " in this build: another model", c->dir, p->path, e[i].end, p->numel);
+            die("%s: buffer '%s' has %" PRId64 " elements there and %" PRId64 " in this build: another model", c->dir,
+                p->path, e[i].end, p->numel);
 }
 
 static void check_param(const Checkpoint *c, int param, PieceKind k) {
@@ -159,16 +177,19 @@ static void check_param(const Checkpoint *c, int param, PieceKind k) {
     int n;
     const Entry *e = entries_of(c, p->path, k, &n);
     if (n == 0 && (k == P_MOMENT1 || k == P_MOMENT2))
-        die("%s: no %s of '%s': made with another optimizer; to begin anew from its weights, --export them and use --weights", c->dir,
-            piece_kind_name(k), p->path);
+        die("%s: no %s of '%s': made with another optimizer; to begin anew from its weights, --export them and use "
+            "--weights",
+            c->dir, piece_kind_name(k), p->path);
     if (n == 0) die("%s: no '%s' there: another model; resume with the binary it was made with", c->dir, p->path);
     sc_dtype want = k == P_MOMENT1 || k == P_MOMENT2 ? FP32 : state_dtype(c->b, param);
     for (int i = 0; i < n; i++)
         if (e[i].tensor->sc_dtype != (int)want)
             die("%s: '%s' (%s) is %s there and %s in this build: another model", c->files[e[i].file].path, p->path,
                 piece_kind_name(k), e[i].tensor->dtype, host_dtype_st(want));
-    if (k == P_BUFFER) check_buffer(c, p, e, n);
-    else check_cover(c, p, k, e, n);
+    if (k == P_BUFFER)
+        check_buffer(c, p, e, n);
+    else
+        check_cover(c, p, k, e, n);
 }
 
 Checkpoint *checkpoint_open(const sc_build *b, const char *dir) {
@@ -185,13 +206,16 @@ Checkpoint *checkpoint_open(const sc_build *b, const char *dir) {
     return c;
 }
 
-/* ── loading ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
-static void copy_range(const Checkpoint *c, sc_rank *r, const Entry *e, const Piece *p, int64_t begin, int64_t end, uint8_t *chunk) {
+/* ── loading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void copy_range(const Checkpoint *c, sc_rank *r, const Entry *e, const Piece *p, int64_t begin, int64_t end,
+                       uint8_t *chunk) {
     const StFile *f = &c->files[e->file];
     int64_t size = host_dtype_size(p->dtype), most = CHUNK / size;
     for (int64_t at = begin; at < end;) {
         int64_t n = end - at < most ? end - at : most;
-        if (!st_read(f, e->tensor, at - e->begin, n, chunk)) die("%s: cannot read '%s': %s", f->path, e->tensor->name, strerror(errno));
+        if (!st_read(f, e->tensor, at - e->begin, n, chunk))
+            die("%s: cannot read '%s': %s", f->path, e->tensor->name, strerror(errno));
         sc_write(r, p->host, p->at + (uint64_t)((at - p->begin) * size), chunk, (size_t)(n * size));
         at += n;
     }

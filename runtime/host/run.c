@@ -18,17 +18,20 @@ int program_named(const sc_build *b, const char *name) {
     return -1;
 }
 
-/* ── data ──────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── data ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static TokenSet open_tokens(const Run *run, const Layout *l, const Names *names) {
     if (l->not_token)
-        die("%s: input '%s' does not come from tokens (from = \"tokens\"); this model is fed records: --data -", names->at[0], l->not_token);
+        die("%s: input '%s' does not come from tokens (from = \"tokens\"); this model is fed records: --data -",
+            names->at[0], l->not_token);
     if (!l->span) die("%s: this model has no inputs", names->at[0]);
     TokenSet s = token_set_open(names->at, names->n, run->o.data_width, l->span, l->stride);
     token_set_scan(&s, l->limit);
     return s;
 }
 
-static void check_enough(const TokenSet *s, const Layout *l, const char *option, int64_t need_windows, const char *what) {
+static void check_enough(const TokenSet *s, const Layout *l, const char *option, int64_t need_windows,
+                         const char *what) {
     if (s->windows >= need_windows) return;
     die("%s (%d file%s): %" PRIu64 " tokens make %" PRId64 " windows of %" PRId64 ", but %s takes %" PRId64
         ": give more data, or build with a smaller batch or sequence",
@@ -38,11 +41,14 @@ static void check_enough(const TokenSet *s, const Layout *l, const char *option,
 static void open_data(Run *run, const Layout *l) {
     const char *both;
     const Options *o = &run->o;
-    if (o->records) run->records = records_open(run->b, o->accumulate, STDIN_FILENO);
-    else if (o->data.n) run->train = open_tokens(run, l, &o->data);
+    if (o->records)
+        run->records = records_open(run->b, o->accumulate, l->limit, STDIN_FILENO);
+    else if (o->data.n)
+        run->train = open_tokens(run, l, &o->data);
     if (o->data.n && !o->records) check_enough(&run->train, l, "--data", run->global_batch, "a step");
     if (o->val_data.n) run->val = open_tokens(run, l, &o->val_data);
-    if (run->val.n && token_sets_share(&run->val, &run->train, &both)) note("%s is in --data and in --val-data: its validation loss means little", both);
+    if (run->val.n && token_sets_share(&run->val, &run->train, &both))
+        note("%s is in --data and in --val-data: its validation loss means little", both);
 }
 
 static void plan_validation(Run *run, const Layout *l) {
@@ -54,7 +60,8 @@ static void plan_validation(Run *run, const Layout *l) {
     if (run->o.eval_steps && run->o.eval_steps < run->val_batches) run->val_batches = run->o.eval_steps;
 }
 
-/* ── where to begin ────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── where to begin ──────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void begin_at(Run *run, const Layout *l) {
     const Options *o = &run->o;
     run->seed = o->seed;
@@ -66,12 +73,16 @@ static void begin_at(Run *run, const Layout *l) {
     run->position = p->position;
     if (!o->has_seed) run->seed = p->seed;
     if (p->global_batch != run->global_batch && o->data.n)
-        note("the saved run took %" PRId64 " samples a step, this one takes %" PRId64, p->global_batch, run->global_batch);
-    if (o->data.n && o->steps < run->first) note("%s stands at step %" PRId64 " already; --steps %" PRId64 " asks for no more", o->resume, run->first, o->steps);
+        note("the saved run took %" PRId64 " samples a step, this one takes %" PRId64, p->global_batch,
+             run->global_batch);
+    if (o->data.n && o->steps < run->first)
+        note("%s stands at step %" PRId64 " already; --steps %" PRId64 " asks for no more", o->resume, run->first,
+             o->steps);
     if (run->records && run->first < o->steps) records_skip(run->records, run->position, l->batch);
 }
 
-/* ── what will be written ──────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── what will be written ────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void check_outputs(const Options *o) {
     if (o->save) saver_check(o->save);
     if (o->export_path) exporter_check(o->export_path);

@@ -1,7 +1,7 @@
-/* The safetensors format: 8 bytes little-endian length n, n bytes of JSON {name: {dtype, shape, data_offsets}}, the data.
- * A file comes from anywhere, so every figure in it is checked before it is used.
- * Relies on: jansson (refuses duplicate keys, NULs in strings, bad UTF-8, deep nesting, trailing text).
- * Relied on by: weights, checkpoint, the fuzzers. */
+/* The safetensors format: 8 bytes little-endian length n, n bytes of JSON {name: {dtype, shape, data_offsets}}, the
+ * data. A file comes from anywhere, so every figure in it is checked before it is used. Relies on: jansson (refuses
+ * duplicate keys, NULs in strings, bad UTF-8, deep nesting, trailing text). Relied on by: weights, checkpoint, the
+ * fuzzers. */
 #include "safetensors.h"
 #include "die.h"
 #include <errno.h>
@@ -25,7 +25,8 @@ static const struct {
 
 #define WRONG(...) (snprintf(error, ST_ERROR, __VA_ARGS__), false)
 
-/* ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static bool read_dtype(StTensor *t, json_t *info, int *size, char *error) {
     const char *s = json_string_value(json_object_get(info, "dtype"));
     if (!s) return WRONG("tensor '%.80s' has no dtype", t->name);
@@ -77,8 +78,8 @@ static bool read_metadata(json_t *meta, char *error) {
     const char *key;
     json_t *value;
     if (!json_is_object(meta)) return WRONG("__metadata__ is not an object");
-    json_object_foreach(meta, key, value) if (!json_is_string(value))
-        return WRONG("__metadata__ '%.80s' is not a string", key);
+    json_object_foreach(meta, key,
+                        value) if (!json_is_string(value)) return WRONG("__metadata__ '%.80s' is not a string", key);
     return true;
 }
 
@@ -88,7 +89,9 @@ static int by_offset(const void *a, const void *b) {
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(((const StTensor *)a)->name, ((const StTensor *)b)->name); }
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const StTensor *)a)->name, ((const StTensor *)b)->name);
+}
 
 static bool check_cover(StFile *f, uint64_t data, char *error) {
     uint64_t at = 0;
@@ -97,7 +100,8 @@ static bool check_cover(StFile *f, uint64_t data, char *error) {
         const StTensor *t = &f->tensors[i];
         if (t->begin < at) return WRONG("tensor '%.80s' overlaps the one before it", t->name);
         if (t->begin > at)
-            return WRONG("%llu bytes before tensor '%.80s' belong to none", (unsigned long long)(t->begin - at), t->name);
+            return WRONG("%llu bytes before tensor '%.80s' belong to none", (unsigned long long)(t->begin - at),
+                         t->name);
         at = t->end;
     }
     if (at != data) return WRONG("%llu bytes after the last tensor belong to none", (unsigned long long)(data - at));
@@ -118,7 +122,8 @@ static bool read_tensors(StFile *f, uint64_t data, char *error) {
         StTensor *t = &f->tensors[f->n++];
         t->name = key;
         if (!json_is_object(info)) return WRONG("tensor '%.80s' is not described by an object", key);
-        if (!read_dtype(t, info, &size, error) || !read_shape(t, info, error) || !read_offsets(t, info, size, data, error))
+        if (!read_dtype(t, info, &size, error) || !read_shape(t, info, error) ||
+            !read_offsets(t, info, size, data, error))
             return false;
     }
     return check_cover(f, data, error);
@@ -157,6 +162,7 @@ static bool read_at(int fd, void *dst, uint64_t n, uint64_t at) {
     for (uint64_t k = 0; k < n;) {
         ssize_t got = pread(fd, (char *)dst + k, n - k, (off_t)(at + k));
         if (got < 0 && errno == EINTR) continue;
+        if (got == 0) errno = ENODATA;
         if (got <= 0) return false;
         k += (uint64_t)got;
     }
@@ -207,14 +213,18 @@ bool st_read(const StFile *f, const StTensor *t, int64_t at, int64_t n, void *ds
     return read_at(f->fd, dst, (uint64_t)n * size, f->data_at + t->begin + (uint64_t)at * size);
 }
 
-/* ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 void st_json_string(FILE *f, const char *s) {
     fputc('"', f);
     for (; *s; s++) {
         unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\') fprintf(f, "\\%c", c);
-        else if (c < 0x20) fprintf(f, "\\u%04x", c);
-        else fputc(c, f);
+        if (c == '"' || c == '\\')
+            fprintf(f, "\\%c", c);
+        else if (c < 0x20)
+            fprintf(f, "\\u%04x", c);
+        else
+            fputc(c, f);
     }
     fputc('"', f);
 }

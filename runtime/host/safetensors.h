@@ -14,14 +14,14 @@ typedef struct {
     int sc_dtype;             /* -1: one that no build holds (U8, I16, ...) */
     int dims;
     int64_t shape[ST_DIMS], numel;
-    uint64_t begin, end;      /* bytes within the data */
+    uint64_t begin, end; /* bytes within the data */
 } StTensor;
 
 typedef struct {
     char *path;
-    int fd;                   /* -1: parsed from memory */
-    uint64_t data_at;         /* file offset of the data */
-    StTensor *tensors;        /* sorted by name */
+    int fd;            /* -1: parsed from memory */
+    uint64_t data_at;  /* file offset of the data */
+    StTensor *tensors; /* sorted by name */
     int n;
     void *json;
 } StFile;
@@ -35,7 +35,8 @@ const StTensor *st_find(const StFile *f, const char *name); /* NULL: none */
 /* Elements [at, at + n) in the file's dtype. False: the file has become shorter, or the disk fails. */
 bool st_read(const StFile *f, const StTensor *t, int64_t at, int64_t n, void *dst);
 
-/* Writing: begin, one line per tensor in the order of the data, end. end returns the whole head (length and padded JSON). */
+/* Writing: begin, one line per tensor in the order of the data, end. end returns the whole head (length and padded
+ * JSON). */
 typedef struct {
     FILE *out;
     char *text;

@@ -1,7 +1,6 @@
 /* Text from a trained model. Every rank runs the program (its gathers need all) on the same context, reads the same
- * logits and draws the same token; rank 0 prints it. The context is aligned left; when it is full, the oldest token goes.
- * Relies on: target, shuffle (draws by position: the same seed gives the same text).
- * Relied on by: train. */
+ * logits and draws the same token; rank 0 prints it. The context is aligned left; when it is full, the oldest token
+ * goes. Relies on: target, shuffle (draws by position: the same seed gives the same text). Relied on by: train. */
 #include "sample.h"
 #include "die.h"
 #include "dtype.h"
@@ -25,7 +24,8 @@ struct Sampler {
     float *logits, *work;
 };
 
-/* ── drawing ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── drawing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 /* The k-th largest of a (k from 1); reorders a. Hoare's selection. */
 static float kth_largest(float *a, int64_t n, int64_t k) {
     int64_t lo = 0, hi = n - 1, want = k - 1;
@@ -40,9 +40,12 @@ static float kth_largest(float *a, int64_t n, int64_t k) {
             a[i++] = a[j];
             a[j--] = t;
         }
-        if (want <= j) hi = j;
-        else if (want >= i) lo = i;
-        else break;
+        if (want <= j)
+            hi = j;
+        else if (want >= i)
+            lo = i;
+        else
+            break;
     }
     return a[want];
 }
@@ -74,7 +77,8 @@ int64_t sample_pick(const float *logits, int64_t n, double temperature, int64_t 
     return last;
 }
 
-/* ── the prompt ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── the prompt ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static bool prints_ids(const sc_build *b, const Options *o) {
     return o->sample_ids >= 0 ? o->sample_ids : b->logits_shape[2] > BYTE_VOCABULARY;
 }
@@ -85,7 +89,8 @@ static const sc_input_info *context_input(const sc_build *b) {
         const sc_input_info *in = &b->inputs[i];
         if (!in->in_sample) continue;
         if (found || !host_dtype_integer(in->dtype))
-            die("--sample: the sample program takes '%s' besides tokens; sampling needs one that takes tokens alone", in->name);
+            die("--sample: the sample program takes '%s' besides tokens; sampling needs one that takes tokens alone",
+                in->name);
         found = in;
     }
     if (!found) die("--sample: the sample program takes no tokens");
@@ -97,7 +102,8 @@ static int64_t next_id(const char **p, const char *prompt, int64_t vocabulary) {
     errno = 0;
     long long id = strtoll(*p, &end, 10);
     if (end == *p || errno || id < 0 || id >= vocabulary)
-        die("--prompt '%s': this model's tokens are ids from 0 to %lld, separated by spaces or commas", prompt, (long long)vocabulary - 1);
+        die("--prompt '%s': this model's tokens are ids from 0 to %lld, separated by spaces or commas", prompt,
+            (long long)vocabulary - 1);
     for (*p = end; isspace((unsigned char)**p) || **p == ','; ++*p) {}
     return id;
 }
@@ -109,7 +115,9 @@ static int64_t prompt_tokens(const sc_build *b, const Options *o, int64_t *out) 
     bool ids = prints_ids(b, o);
     while (*p) {
         int64_t token = ids ? next_id(&p, o->prompt, vocabulary) : (unsigned char)*p++;
-        if (token >= vocabulary) die("--prompt: byte %lld is not in the model's vocabulary of %lld", (long long)token, (long long)vocabulary);
+        if (token >= vocabulary)
+            die("--prompt: byte %lld is not in the model's vocabulary of %lld", (long long)token,
+                (long long)vocabulary);
         if (out) out[n] = token;
         n++;
     }
@@ -119,13 +127,16 @@ static int64_t prompt_tokens(const sc_build *b, const Options *o, int64_t *out) 
 void sampler_check(const sc_build *b, const Options *o) {
     const sc_input_info *in = context_input(b);
     int64_t n = 1;
-    for (int d = 0; d < (in->sample_dims ? in->sample_dims : in->dims); d++) n *= in->sample_dims ? in->sample_shape[d] : in->shape[d];
+    for (int d = 0; d < (in->sample_dims ? in->sample_dims : in->dims); d++)
+        n *= in->sample_dims ? in->sample_shape[d] : in->shape[d];
     if (in->sample_dims && n != b->logits_shape[1])
-        die("--sample: the sample program takes %lld tokens and gives logits of %lld positions", (long long)n, (long long)b->logits_shape[1]);
+        die("--sample: the sample program takes %lld tokens and gives logits of %lld positions", (long long)n,
+            (long long)b->logits_shape[1]);
     if (o->prompt) prompt_tokens(b, o, NULL);
 }
 
-/* ── a run ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── a run ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 Sampler *sampler_new(const sc_build *b, const Options *o) {
     Sampler *s = need(1, sizeof *s);
     int64_t length = b->logits_shape[1], vocabulary = b->logits_shape[2];
@@ -149,9 +160,12 @@ static void begin(Sampler *s) {
 }
 
 static void print_token(const Sampler *s, int64_t token) {
-    if (prints_ids(s->b, s->o)) printf("%lld ", (long long)token);
-    else if (token >= 256) fputs("\xef\xbf\xbd", stdout); /* no byte: U+FFFD */
-    else putchar(iscntrl((int)token) && token != '\n' && token != '\t' ? '?' : (int)token);
+    if (prints_ids(s->b, s->o))
+        printf("%lld ", (long long)token);
+    else if (token >= 256)
+        fputs("\xef\xbf\xbd", stdout); /* no byte: U+FFFD */
+    else
+        putchar(iscntrl((int)token) && token != '\n' && token != '\t' ? '?' : (int)token);
 }
 
 static void read_logits(Sampler *s, sc_rank *r, int64_t position) {
@@ -166,7 +180,8 @@ static int64_t next_token(Sampler *s, sc_rank *r, uint64_t seed) {
     memmove(s->context, s->context + drop, (size_t)(s->n - drop) * sizeof *s->context);
     s->n -= drop;
     for (int64_t i = 0; i < s->length; i++) host_put_int(in->dtype, s->staging, i, i < s->n ? s->context[i] : 0);
-    sc_write(r, 0, in->sample_dims ? in->sample_at : in->at, s->staging, (size_t)s->length * (size_t)host_dtype_size(in->dtype));
+    sc_write(r, 0, in->sample_dims ? in->sample_at : in->at, s->staging,
+             (size_t)s->length * (size_t)host_dtype_size(in->dtype));
     sc_run_program(r, s->b->logits_program);
     read_logits(s, r, s->n - 1);
     double u = host_uniform(seed, (uint64_t)s->drawn++, SAMPLE_STREAM);

@@ -1,8 +1,8 @@
 /* Random numbers by counter, and a random order of n things without a table.
  *   Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
  *   Order: a Feistel network over the smallest even number of bits that holds n, applied again while the result is not
- *   below n ("cycle walking": Black, Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002); under four rounds of
- *   it on average. Any place of any epoch is found at once, so a run resumes anywhere and no rank holds a table.
+ *   below n ("cycle walking": Black, Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002); under four rounds
+ * of it on average. Any place of any epoch is found at once, so a run resumes anywhere and no rank holds a table.
  * Relies on: nothing.
  * Relied on by: data, sample. */
 #include "shuffle.h"

@@ -1,7 +1,5 @@
-/* A rank's training state as pieces. Slice s of a unit's flat buffer is elements [s × n, (s + 1) × n); what a parameter has
- * in common with it is a piece.
- * Relies on: the tables of sc.h.
- * Relied on by: checkpoint, resume, weights. */
+/* A rank's training state as pieces. Slice s of a unit's flat buffer is elements [s × n, (s + 1) × n); what a parameter
+ * has in common with it is a piece. Relies on: the tables of sc.h. Relied on by: checkpoint, resume, weights. */
 #include "state.h"
 #include "die.h"
 #include "dtype.h"
@@ -20,9 +18,10 @@ typedef struct { /* a flat shard */
 } Shard;
 
 static Shard shard_of(const sc_build *b, const sc_param_info *p, PieceKind k) {
-    if (p->buffer || k == P_BUFFER) return (Shard){0};
+    if (p->buffer || k == P_BUFFER || p->unit < 0) return (Shard){0};
     const sc_unit_info *u = &b->units[p->unit];
-    if (!p->trainable) return (Shard){k == P_VALUE && u->has_frozen, u->host_frozen, u->frozen, u->frozen_shard_numel, u->dtype};
+    if (!p->trainable)
+        return (Shard){k == P_VALUE && u->has_frozen, u->host_frozen, u->frozen, u->frozen_shard_numel, u->dtype};
     if (k == P_MOMENT1) return (Shard){u->has_m, u->host_m, u->m, u->shard_numel, FP32};
     if (k == P_MOMENT2) return (Shard){u->has_v, u->host_v, u->v, u->shard_numel, FP32};
     return (Shard){u->has_master, u->host_master, u->master, u->shard_numel, u->dtype};
@@ -63,7 +62,9 @@ bool state_owned(const sc_build *b, int rank, const Piece *p) {
     return p->kind == P_BUFFER || rank < b->units[b->params[p->param].unit].shards;
 }
 
-bool state_counts_steps(const sc_build *b) { return strncmp(b->optimizer, "adam", 4) == 0; }
+bool state_counts_steps(const sc_build *b) {
+    return strncmp(b->optimizer, "adam", 4) == 0;
+}
 
 sc_dtype state_dtype(const sc_build *b, int param) {
     const sc_param_info *p = &b->params[param];

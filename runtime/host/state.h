@@ -15,7 +15,7 @@ typedef struct {
     int64_t begin, end; /* elements of the parameter */
     sc_dtype dtype;     /* as it lies in the arena */
     int host;
-    uint64_t at;        /* of element `begin` */
+    uint64_t at; /* of element `begin` */
 } Piece;
 
 /* All pieces of a rank, by parameter and kind. A parameter that its slice does not touch has none. */
@@ -23,7 +23,7 @@ int state_pieces(const sc_build *b, int rank, Piece **out);
 bool state_exists(const sc_build *b, int param, PieceKind k); /* the build keeps this kind for this parameter */
 /* A rank of the first replica holds pieces that no lower rank holds; others hold copies, apart from buffers. */
 bool state_owned(const sc_build *b, int rank, const Piece *p);
-bool state_counts_steps(const sc_build *b); /* there is an Adam step count at step_at */
+bool state_counts_steps(const sc_build *b);         /* there is an Adam step count at step_at */
 sc_dtype state_dtype(const sc_build *b, int param); /* of its value as it is kept */
 
 #endif

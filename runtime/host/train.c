@@ -1,8 +1,7 @@
 /* What every rank does: initial values or a saved state, then steps. A step is micro (or micro_first, micro ...,
- * micro_last), each after its record and inputs were written; the metrics it leaves are sums over ranks and microbatches.
- * After the first step nothing is allocated.
- * Relies on: loader, schedule, checkpoint, weights, sample, log, progress; target.
- * Relied on by: run (through sc_launch). */
+ * micro_last), each after its record and inputs were written; the metrics it leaves are sums over ranks and
+ * microbatches. After the first step nothing is allocated. Relies on: loader, schedule, checkpoint, weights, sample,
+ * log, progress; target. Relied on by: run (through sc_launch). */
 #include "die.h"
 #include "log.h"
 #include "progress.h"
@@ -37,7 +36,8 @@ typedef struct {
     int filled;        /* microbatch that lies in the loader's staging; -1: none */
 } Trainer;
 
-/* ── the record ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── the record ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 /* Group g's value: it keeps its ratio to group 0's, which the command line may have replaced by `base`. */
 static double scaled(double group, double first, double base) {
     if (first != 0) return group * (base / first);
@@ -47,7 +47,9 @@ static double scaled(double group, double first, double base) {
 static void set_groups(Trainer *t, double factor) {
     const sc_group_info *g = t->b->groups;
     for (int i = 0; i < t->b->ngroups && i < SC_GROUPS; i++) {
-        double decay = i == 0 ? t->o->weight_decay : g[0].weight_decay != 0 ? scaled(g[i].weight_decay, g[0].weight_decay, t->o->weight_decay) : g[i].weight_decay;
+        double decay = i == 0                   ? t->o->weight_decay
+                       : g[0].weight_decay != 0 ? scaled(g[i].weight_decay, g[0].weight_decay, t->o->weight_decay)
+                                                : g[i].weight_decay;
         double lr = i == 0 ? t->o->lr : scaled(g[i].lr, g[0].lr, t->o->lr);
         t->record.lr[i] = (float)(lr * factor);
         t->record.weight_decay[i] = (float)decay;
@@ -55,9 +57,14 @@ static void set_groups(Trainer *t, double factor) {
 }
 
 static void begin_record(Trainer *t, int64_t step, int accumulate) {
-    t->record = (sc_record){.step = step, .seed = t->run->seed, .grad_seed = 1.0f / (float)((int64_t)t->b->world * accumulate),
-                            .beta1 = (float)t->o->beta1, .beta2 = (float)t->o->beta2, .eps = (float)t->o->eps,
-                            .momentum = (float)t->o->momentum, .clip = (float)t->o->clip};
+    t->record = (sc_record){.step = step,
+                            .seed = t->run->seed,
+                            .grad_seed = 1.0f / (float)((int64_t)t->b->world * accumulate),
+                            .beta1 = (float)t->o->beta1,
+                            .beta2 = (float)t->o->beta2,
+                            .eps = (float)t->o->eps,
+                            .momentum = (float)t->o->momentum,
+                            .clip = (float)t->o->clip};
     set_groups(t, schedule_factor(&t->run->schedule, step));
 }
 
@@ -89,7 +96,8 @@ static void set_counts(Trainer *t) {
     }
 }
 
-/* ── a step ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── a step ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static const char *micro_name(int micro, int accumulate) {
     if (accumulate == 1) return "micro";
     return micro == 0 ? "micro_first" : micro == accumulate - 1 ? "micro_last" : "micro";
@@ -107,13 +115,16 @@ static void run_micro(Trainer *t, int micro) {
 static void check_metrics(const Trainer *t, double loss) {
     double norm = t->b->nmetrics > GRAD_NORM ? t->metrics[GRAD_NORM] : 0;
     if (t->o->allow_nan || (isfinite(loss) && isfinite(norm))) return;
-    die_check("step %" PRId64 ": the %s is %g; stopped%s. Lower --lr or raise --warmup; --check-finite finds the first event that "
+    die_check("step %" PRId64
+              ": the %s is %g; stopped%s. Lower --lr or raise --warmup; --check-finite finds the first event that "
               "makes one; --allow-nan goes on",
               t->done + 1, isfinite(loss) ? "gradient norm" : "loss", isfinite(loss) ? norm : loss,
               t->saved >= 0 ? ", the state saved before is intact" : "");
 }
 
-static double per_step(const Trainer *t, int64_t of_rank) { return (double)of_rank * t->b->world * t->o->accumulate; }
+static double per_step(const Trainer *t, int64_t of_rank) {
+    return (double)of_rank * t->b->world * t->o->accumulate;
+}
 
 /* Tokens of a step, or samples where the inputs are no tokens. */
 static double work_of_step(const Trainer *t) {
@@ -152,7 +163,8 @@ static bool train_step(Trainer *t) {
     return true;
 }
 
-/* ── between steps ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── between steps ───────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 /* One batch: the loss summed over its targets, and their number. */
 static double eval_batch(Trainer *t, int64_t batch, double *targets) {
     int world = t->b->world;
@@ -213,7 +225,8 @@ static void finish(Trainer *t) {
     if (t->sampler) sampler_run(t->sampler, t->r, &t->record);
 }
 
-/* ── the beginning ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── the beginning ───────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void load_state(Trainer *t) {
     begin_record(t, t->done, 1);
     sc_record_write(t->r, &t->record);
@@ -238,8 +251,8 @@ static const char *figure(int64_t x, char *out) { /* 1,234,567; out: 32 bytes */
 
 static void print_arena(const Trainer *t, int host, uint64_t predicted) {
     char a[32], b[32];
-    printf("%-8s %s B predicted, %s B allocated, on each rank\n", host ? "host" : "arena", figure((int64_t)predicted, a),
-           figure((int64_t)sc_allocated(t->r, host), b));
+    printf("%-8s %s B predicted, %s B allocated, on each rank\n", host ? "host" : "arena",
+           figure((int64_t)predicted, a), figure((int64_t)sc_allocated(t->r, host), b));
 }
 
 static void print_data(const Trainer *t) {
@@ -248,16 +261,18 @@ static void print_data(const Trainer *t) {
     if (t->run->records)
         printf("data     records of %s bytes from standard input\n", figure(records_bytes(t->run->records), a));
     else if (s->n)
-        printf("data     %d file%s, %s tokens, %s windows of %" PRId64 "; an epoch is %s steps\n", s->n, s->n == 1 ? "" : "s",
-               figure((int64_t)s->tokens, a), figure(s->windows, b), s->span, figure(s->windows / t->run->global_batch, c));
+        printf("data     %d file%s, %s tokens, %s windows of %" PRId64 "; an epoch is %s steps\n", s->n,
+               s->n == 1 ? "" : "s", figure((int64_t)s->tokens, a), figure(s->windows, b), s->span,
+               figure(s->windows / t->run->global_batch, c));
 }
 
 static void print_beginning(const Trainer *t) {
     char a[32], b[32];
     int64_t params = 0, tokens = (int64_t)per_step(t, t->train.layout.tokens);
     for (int i = 0; i < t->b->nparams; i++) params += t->b->params[i].buffer ? 0 : t->b->params[i].numel;
-    printf("model    %s (%s), %s parameters, on %s: %d rank%s of %d thread%s\n", t->b->name, t->b->model_file, figure(params, a),
-           t->b->target, t->b->world, t->b->world == 1 ? "" : "s", t->b->threads, t->b->threads == 1 ? "" : "s");
+    printf("model    %s (%s), %s parameters, on %s: %d rank%s of %d thread%s\n", t->b->name, t->b->model_file,
+           figure(params, a), t->b->target, t->b->world, t->b->world == 1 ? "" : "s", t->b->threads,
+           t->b->threads == 1 ? "" : "s");
     print_arena(t, 0, t->b->arena_bytes);
     print_arena(t, 1, t->b->host_bytes);
     printf("batch    %s samples", figure(t->run->global_batch, a));
@@ -266,15 +281,23 @@ static void print_beginning(const Trainer *t) {
            t->o->accumulate == 1 ? "" : "es", figure(t->train.layout.batch, a));
     print_data(t);
     if (t->run->resume)
-        printf("resumed  %s at step %" PRId64 ", saved by %d rank%s\n", t->o->resume, t->done, checkpoint_world(t->run->resume),
-               checkpoint_world(t->run->resume) == 1 ? "" : "s");
+        printf("resumed  %s at step %" PRId64 ", saved by %d rank%s\n", t->o->resume, t->done,
+               checkpoint_world(t->run->resume), checkpoint_world(t->run->resume) == 1 ? "" : "s");
     fflush(stdout);
 }
 
 static Trainer trainer_new(sc_rank *r, Run *run) {
     const Options *o = &run->o;
     int rank = sc_rank_index(r);
-    Trainer t = {.run = run, .b = run->b, .o = o, .r = r, .rank = rank, .done = run->first, .position = run->position, .saved = -1, .evaluated = -1};
+    Trainer t = {.run = run,
+                 .b = run->b,
+                 .o = o,
+                 .r = r,
+                 .rank = rank,
+                 .done = run->first,
+                 .position = run->position,
+                 .saved = -1,
+                 .evaluated = -1};
     t.train = loader_new(run->b, run->train.n ? &run->train : NULL, run->records, run->seed, true);
     if (run->val.n) t.val = loader_new(run->b, &run->val, NULL, run->seed, false);
     if (o->save) t.saver = saver_new(run->b, o->save, rank);

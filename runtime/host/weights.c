@@ -1,7 +1,6 @@
-/* Weights as plain safetensors. Import: each rank reads and converts the ranges that its slices hold. Export: rank 0 puts
- * every parameter together from the ranks that hold it, piece by piece.
- * Relies on: safetensors, state, aside, target (sc_read_peer).
- * Relied on by: train, main. */
+/* Weights as plain safetensors. Import: each rank reads and converts the ranges that its slices hold. Export: rank 0
+ * puts every parameter together from the ranks that hold it, piece by piece. Relies on: safetensors, state, aside,
+ * target (sc_read_peer). Relied on by: train, main. */
 #include "weights.h"
 #include "aside.h"
 #include "die.h"
@@ -15,7 +14,8 @@
 
 enum { CHUNK = 1 << 18 }; /* elements converted at a time */
 
-/* ── import ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── import ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 struct Weights {
     const sc_build *b;
     StFile *files;
@@ -58,7 +58,8 @@ static bool same_shape(const StTensor *t, const sc_param_info *p) {
 
 static const char *shape_text(char *s, size_t size, const int64_t *shape, int dims) {
     size_t n = (size_t)snprintf(s, size, "[");
-    for (int d = 0; d < dims && n < size; d++) n += (size_t)snprintf(s + n, size - n, "%s%" PRId64, d ? "," : "", shape[d]);
+    for (int d = 0; d < dims && n < size; d++)
+        n += (size_t)snprintf(s + n, size - n, "%s%" PRId64, d ? "," : "", shape[d]);
     if (n < size) snprintf(s + n, size - n, "]");
     return s;
 }
@@ -91,14 +92,15 @@ static bool check_param(const Weights *w, const sc_param_info *p) {
     if (!t && p->buffer) return false;
     if (!t) {
         const char *like = similar(w, p->path);
-        die("%s: no tensor '%s' there%s%.100s%s: a path of the model must be the tensor's name", w->files[0].path, p->path,
-            like ? " (nearest: '" : "", like ? like : "", like ? "')" : "");
+        die("%s: no tensor '%s' there%s%.100s%s: a path of the model must be the tensor's name", w->files[0].path,
+            p->path, like ? " (nearest: '" : "", like ? like : "", like ? "')" : "");
     }
     if (!same_shape(t, p))
         die("%s: '%s' is %s there and %s in this build: set the model's options to the weights'", f->path, p->path,
             shape_text(there, sizeof there, t->shape, t->dims), shape_text(here, sizeof here, p->shape, p->dims));
     if (t->sc_dtype < 0 || host_dtype_float((sc_dtype)t->sc_dtype) != host_dtype_float(p->dtype))
-        die("%s: '%s' is %s there, which does not convert to %s", f->path, p->path, t->dtype, host_dtype_name(p->dtype));
+        die("%s: '%s' is %s there, which does not convert to %s", f->path, p->path, t->dtype,
+            host_dtype_name(p->dtype));
     return true;
 }
 
@@ -116,7 +118,9 @@ static void tell_unused(const Weights *w) {
             if (!is_param(w->b, w->files[i].tensors[k].name)) {
                 if (!unused++) first = w->files[i].tensors[k].name;
             }
-    if (unused) note("%d tensors of %s are no parameters of this model and are not used ('%.80s'%s)", unused, w->files[0].path, first, unused > 1 ? ", ..." : "");
+    if (unused)
+        note("%d tensors of %s are no parameters of this model and are not used ('%.80s'%s)", unused, w->files[0].path,
+             first, unused > 1 ? ", ..." : "");
 }
 
 Weights *weights_open(const sc_build *b, char *const *patterns, int n) {
@@ -160,14 +164,15 @@ void weights_close(Weights *w) {
     free(w);
 }
 
-/* ── export ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── export ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 struct Exporter {
     const sc_build *b;
     char *path, *temp, *head;
     size_t head_bytes;
     uint8_t *buffer, *chunk;
     int rank;
-    Piece **pieces; /* of each rank of the first replica */
+    Piece **pieces;       /* of each rank of the first replica */
     int *n, *next, ranks; /* next: where write_param stands in each list */
 };
 

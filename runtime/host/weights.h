@@ -8,15 +8,15 @@
 #include "state.h"
 
 typedef struct Weights Weights;
-/* Before ranks start: opens the files of the patterns and dies unless every parameter is there in its shape and in a type
- * that converts. Buffers may be missing; tensors of no parameter are ignored, with a note. */
+/* Before ranks start: opens the files of the patterns and dies unless every parameter is there in its shape and in a
+ * type that converts. Buffers may be missing; tensors of no parameter are ignored, with a note. */
 Weights *weights_open(const sc_build *b, char *const *patterns, int n);
 void weights_load(const Weights *w, sc_rank *r);
 void weights_close(Weights *w);
 
 typedef struct Exporter Exporter;
-void exporter_check(const char *path);                               /* before ranks start: can it be written? */
+void exporter_check(const char *path); /* before ranks start: can it be written? */
 Exporter *exporter_new(const sc_build *b, const char *path, int rank);
-void exporter_run(Exporter *e, sc_rank *r);                          /* all ranks; rank 0 writes */
+void exporter_run(Exporter *e, sc_rank *r); /* all ranks; rank 0 writes */
 
 #endif

@@ -26,25 +26,25 @@ import harness  # noqa: E402
 from cases import CASES  # noqa: E402
 from signs import PATTERNS, signed_sum  # noqa: E402
 
-OPEN = 3e-6  # largest distance from fp64 that a case may have
+OPEN = 2e-6  # largest distance from fp64 that a case may have
 
 
 # ── training, as a user of PyTorch writes it ─────────────────────────────────────────────────────────────────────────
 def make_optimizer(case, model):
-    groups = [{"params": [p for n, p in model.named_parameters() if case.decays(n)]},
-              {"params": [p for n, p in model.named_parameters() if not case.decays(n)], "weight_decay": 0.0}]
-    return case.optimizer([g for g in groups if g["params"]], lr=case.lr, foreach=False, **case.optimizer_options)
+    """A group of its own for every parameter, with the options that the model file's groups give it."""
+    groups = [{"params": [p], **case.group(n)} for n, p in model.named_parameters() if p.requires_grad]
+    return case.optimizer(groups, lr=case.lr, foreach=False, **case.optimizer_options)
 
 
 def make_schedule(case, optimizer):
-    s = torch.optim.lr_scheduler
-    after = case.steps - case.warmup
+    """PyTorch's own schedules. The cosine's end is each group's own rate times min_ratio, hence the factor, not eta_min."""
+    s, after = torch.optim.lr_scheduler, case.total - case.warmup
     later = {"constant": lambda: s.ConstantLR(optimizer, 1.0),
              "linear": lambda: s.LinearLR(optimizer, 1.0, case.min_ratio, total_iters=after),
-             "cosine": lambda: s.CosineAnnealingLR(optimizer, after, eta_min=case.min_ratio * case.lr)}[case.schedule]()
+             "cosine": lambda: s.LambdaLR(optimizer, lambda t: case.min_ratio + (1 - case.min_ratio) * (1 + math.cos(math.pi * t / after)) / 2)}[case.schedule]()
     if not case.warmup:
         return later
-    first = s.LinearLR(optimizer, 1 / case.warmup, 1.0, total_iters=case.warmup - 1) if case.warmup > 1 else s.ConstantLR(optimizer, 1.0)
+    first = s.LinearLR(optimizer, 1 / case.warmup, 1.0, total_iters=case.warmup - 1)
     return s.SequentialLR(optimizer, [first, later], [case.warmup])
 
 
@@ -86,11 +86,21 @@ def record(batch):
     return b"".join(array.array(kinds[t.dtype], t.flatten().tolist()).tobytes() for _, t in sorted(batch.items()))
 
 
-def change(before, after):
-    """Of each tensor what it changed by: the norm, and sums under patterns of signs."""
+def text_of(about):
+    """JSON with an entry a line, one more level down for tables of tensors."""
+    def entry(x):
+        if isinstance(x, dict) and any(isinstance(v, (dict, list)) for v in x.values()):
+            return "{\n  %s}" % ",\n  ".join('"%s": %s' % (k, json.dumps(v)) for k, v in x.items())
+        return json.dumps(x)
+    return "{%s}\n" % ",\n ".join('"%s": %s' % (k, entry(v)) for k, v in about.items())
+
+
+def change(case, before, after):
+    """Of each tensor what it changed by: the norm, and sums under patterns of signs. Where the gradient is zero, Adam makes
+    large steps of its rounding errors: those elements are left out."""
     out = {}
     for n in before:
-        d = (after[n].double() - before[n].double()).flatten()
+        d = known(after[n].double() - before[n].double(), case.zero_gradients.get(n, []))
         values = d.tolist()
         out[n] = {"norm": d.norm().item(), "sums": [signed_sum(values, k) for k in range(PATTERNS)]}
     return out
@@ -137,7 +147,7 @@ def check_case(case, name, model, run, exact, apart):
 
 def make(name, case):
     torch.manual_seed(case.seed)
-    model = case.model(case.model_options)
+    model = case.model(case.options)
     generator = torch.Generator().manual_seed(case.seed)
     case.initialize(model, generator)
     batches = [case.batch(generator) for _ in range(case.steps)]
@@ -158,11 +168,10 @@ def make(name, case):
         "inputs": [{"name": n, "shape": list(t.shape)} for n, t in sorted(first.items())],
         "torch": torch.__version__, "parameters": sum(p.numel() for p in model.parameters()), "fp64": apart,
         "zero_gradients": case.zero_gradients, "losses": run["losses"], "grad_norms": run["grad_norms"], "lrs": run["lrs"],
-        "logs": run["logs"], "change": change(start, run["final"]),
+        "logs": run["logs"], "change": change(case, start, run["final"]),
     }
     with open(base + ".json", "w") as f:
-        json.dump(about, f, indent=1)
-        f.write("\n")
+        f.write(text_of(about))
     print("%-14s %6d parameters, loss %.4f -> %.4f, norm %.3g..%.3g; from fp64: %s" % (
         name, about["parameters"], run["losses"][0], run["losses"][-1], min(run["grad_norms"]), max(run["grad_norms"]),
         ", ".join("%s %.1e" % (k, x) for k, x in apart.items())))

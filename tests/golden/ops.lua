@@ -10,13 +10,13 @@ local function pointwise(name, f) case(name, { x = { 4, 6 } }, function(m) retur
 for _, name in ipairs { "exp", "tanh", "sigmoid", "relu", "silu", "abs", "gelu" } do pointwise(name, nn[name]) end
 pointwise("gelu_tanh", function(x) return nn.gelu(x, "tanh") end)
 pointwise("clamp", function(x) return nn.clamp(x, -0.5, 0.8) end)
-pointwise("cast", function(x) return nn.cast(nn.cast(x, "bf16"), "fp32") end)
 pointwise("detach", function(x) return x * nn.detach(x) end)
 for _, name in ipairs { "log", "sqrt", "rsqrt" } do
   case("p_" .. name, { p = { 4, 6 } }, function(m) return nn[name](m.p) end)
 end
 case("scalars", { p = { 4, 6 } }, function(m) return (2 / (m.p * 3 + 1) - 4) / 5 + (1 - m.p) + m.p ^ 1.7 + 2 ^ m.p end)
 case("arithmetic", { x = { 4, 6 }, y = { 4, 6 }, p = { 4, 6 } }, function(m) return (m.x + m.y) * (m.x - m.y) / m.p end)
+case("cast", { x = { 4, 6 }, y = { 4, 6 } }, function(m) return nn.cast(nn.cast(m.x, "bf16"), "fp32") * m.y end)
 case("extremes", { x = { 4, 6 }, y = { 4, 6 } }, function(m) return nn.maximum(m.x, m.y) * nn.minimum(m.x, m.y) end)
 case("where", { x = { 4, 6 }, y = { 4, 6 } }, function(m) return nn.where(nn.lt(m.x, m.y), m.x * m.x, m.y * 3) end)
 case("broadcast", { x = { 2, 3, 4 }, y = { 4 }, z = { 3, 1 } }, function(m) return m.x * m.y + m.z end)
@@ -24,7 +24,7 @@ case("broadcast", { x = { 2, 3, 4 }, y = { 4 }, z = { 3, 1 } }, function(m) retu
 -- ── reductions and views ─────────────────────────────────────────────────────────────────────────────────────────────
 case("sum", { x = { 2, 3, 4 } }, function(m) return nn.sum(m.x, { 0, 2 }) end)
 case("mean", { x = { 2, 3, 4 } }, function(m) return nn.mean(m.x, -1, true) * m.x end)
-case("max", { x = { 2, 3, 4 } }, function(m) return nn.max(nn.clamp(m.x, -9, 0.3), 2) end) -- with ties
+case("max", { x = { 2, 3, 4 } }, function(m) return nn.max(m.x, 2) end) -- with ties
 case("softmax", { x = { 2, 3, 4 } }, function(m) return nn.softmax(m.x, 1) end)
 case("views", { x = { 2, 3, 4 } }, function(m)
   local a = m.x:transpose(0, 2):reshape(4, 6)
@@ -42,11 +42,11 @@ case("linear", { x = { 2, 3, 4 }, w = { 5, 4 }, c = { 5 } }, function(m) return 
 case("embedding", { w = { 16, 4 } }, function(m, b) return nn.embedding(b.tokens, m.w) end)
 
 -- ── norms ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-case("layer_norm", { x = { 3, 6 }, w = { 6 }, c = { 6 } }, function(m) return nn.layer_norm(m.x, { weight = m.w, bias = m.c }) end)
-case("layer_norm_plain", { x = { 3, 6 }, w = { 6 } }, function(m) return nn.layer_norm(m.x, { eps = 1e-3 }) * m.w end)
-case("rms_norm", { x = { 3, 6 }, w = { 6 } }, function(m) return nn.rms_norm(m.x, { weight = m.w, eps = 1e-5 }) end)
-case("batch_norm", { x = { 4, 3, 5 }, w = { 3 }, c = { 3 } }, function(m)
-  return nn.batch_norm(m.x, { weight = m.w, bias = m.c, running_mean = m.mean, running_var = m.var })
+case("layer_norm", { x = { 3, 6 }, w = { 6 }, c = { 6 } }, function(m) return nn.layer_norm(m.x, m.w, m.c) end)
+case("layer_norm_plain", { x = { 3, 6 }, w = { 6 } }, function(m) return nn.layer_norm(m.x, nil, nil, 1e-3) * m.w end)
+case("rms_norm", { x = { 3, 6 }, w = { 6 } }, function(m) return nn.rms_norm(m.x, m.w, 1e-5) end)
+case("batch_norm", { x = { 4, 3, 5 }, w = { 3 }, c = { 3 }, z = { 4, 3, 5 } }, function(m) -- without z, x has next to no gradient
+  return nn.batch_norm(m.x, m.mean, m.var, m.w, m.c, 0.3, 1e-4) * m.z
 end)
 
 -- ── attention and rope ───────────────────────────────────────────────────────────────────────────────────────────────

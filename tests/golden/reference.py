@@ -26,12 +26,22 @@ def mean_cross_entropy(logits, targets):
 
 
 # ── gpt2 ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+class Conv1D(nn.Module):
+    """Linear with its matrix stored [in, out], as Hugging Face stores GPT-2's."""
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.empty(inputs, outputs)), nn.Parameter(torch.empty(outputs))
+
+    def forward(self, x):
+        return x @ self.weight + self.bias
+
+
 class GPT2Attention(nn.Module):
     def __init__(self, o):
         super().__init__()
         self.heads = o["heads"]
-        self.c_attn = nn.Linear(o["dim"], 3 * o["dim"])
-        self.c_proj = nn.Linear(o["dim"], o["dim"])
+        self.c_attn = Conv1D(o["dim"], 3 * o["dim"])
+        self.c_proj = Conv1D(o["dim"], o["dim"])
 
     def forward(self, x):
         q, k, v = (heads_of(t, self.heads) for t in self.c_attn(x).chunk(3, -1))
@@ -41,8 +51,8 @@ class GPT2Attention(nn.Module):
 class GPT2MLP(nn.Module):
     def __init__(self, o):
         super().__init__()
-        self.c_fc = nn.Linear(o["dim"], 4 * o["dim"])
-        self.c_proj = nn.Linear(4 * o["dim"], o["dim"])
+        self.c_fc = Conv1D(o["dim"], 4 * o["dim"])
+        self.c_proj = Conv1D(4 * o["dim"], o["dim"])
 
     def forward(self, x):
         return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
@@ -108,7 +118,7 @@ class LlamaAttention(nn.Module):
         self.k_proj = nn.Linear(o["dim"], o["kv_heads"] * size, bias=False)
         self.v_proj = nn.Linear(o["dim"], o["kv_heads"] * size, bias=False)
         self.o_proj = nn.Linear(o["heads"] * size, o["dim"], bias=False)
-        self.frequencies = rope_frequencies(size, o.get("theta", 500000), o.get("scaling"))
+        self.frequencies = rope_frequencies(size, o["theta"], {"factor": o["rope_factor"], "low": 1, "high": 4, "original": o["rope_original"]})
 
     def forward(self, x):
         q = rope(heads_of(self.q_proj(x), self.heads), self.frequencies)
@@ -165,3 +175,91 @@ class Llama3(nn.Module):
 
     def loss(self, batch):
         return mean_cross_entropy(self(batch["tokens"]), batch["targets"])
+
+
+# ── transformer ──────────────────────────────────────────────────────────────────────────────────────────────────────
+class Attention(nn.Module):
+    def __init__(self, o, causal):
+        super().__init__()
+        self.heads, self.causal = o["heads"], causal
+        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            self.add_module(name, nn.Linear(o["dim"], o["dim"]))
+
+    def forward(self, x, source):
+        q, k, v = heads_of(self.q_proj(x), self.heads), heads_of(self.k_proj(source), self.heads), heads_of(self.v_proj(source), self.heads)
+        return self.out_proj(attend(q, k, v, self.causal))
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, o, causal=False):
+        super().__init__()
+        self.self_attn_layer_norm, self.self_attn = nn.LayerNorm(o["dim"]), Attention(o, causal)
+        self.final_layer_norm, self.fc1, self.fc2 = nn.LayerNorm(o["dim"]), nn.Linear(o["dim"], o["ffn"]), nn.Linear(o["ffn"], o["dim"])
+
+    def attend_self(self, x):
+        y = self.self_attn_layer_norm(x)
+        return x + self.self_attn(y, y)
+
+    def feed_forward(self, x):
+        return x + self.fc2(F.relu(self.fc1(self.final_layer_norm(x))))
+
+    def forward(self, x, memory):
+        return self.feed_forward(self.attend_self(x))
+
+
+class DecoderLayer(EncoderLayer):
+    def __init__(self, o):
+        super().__init__(o, causal=True)
+        self.encoder_attn_layer_norm, self.encoder_attn = nn.LayerNorm(o["dim"]), Attention(o, False)
+
+    def forward(self, x, memory):
+        x = self.attend_self(x)
+        return self.feed_forward(x + self.encoder_attn(self.encoder_attn_layer_norm(x), memory))
+
+
+class Stack(nn.Module):
+    def __init__(self, o, layer):
+        super().__init__()
+        self.embed_positions = nn.Embedding(o["seq"], o["dim"])
+        self.layers = nn.ModuleList(layer(o) for _ in range(o["layers"]))
+        self.layer_norm = nn.LayerNorm(o["dim"])
+
+    def forward(self, x, memory):
+        x = x + self.embed_positions(torch.arange(x.shape[1]))
+        for layer in self.layers:
+            x = layer(x, memory)
+        return self.layer_norm(x)
+
+
+class Transformer(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.shared = nn.Embedding(o["vocab"], o["dim"])
+        self.encoder, self.decoder = Stack(o, EncoderLayer), Stack(o, DecoderLayer)
+
+    def loss(self, batch):
+        memory = self.encoder(self.shared(batch["source"]), None)
+        x = self.decoder(self.shared(batch["target_in"]), memory)
+        return mean_cross_entropy(x @ self.shared.weight.T, batch["targets"])
+
+
+# ── small ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+class Small(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.first = nn.Linear(o["inputs"], o["width"], bias=False)
+        self.norm = nn.BatchNorm1d(o["width"], momentum=0.2)
+        del self.norm.num_batches_tracked
+        self.norm.num_batches_tracked = None
+        self.second = nn.Linear(o["width"], o["width"])
+        self.last = nn.Linear(o["width"], o["outputs"])
+        self.gain = nn.Parameter(torch.ones(o["outputs"]))
+        self.unused = nn.Parameter(torch.ones(5))
+        self.frozen = nn.Parameter(torch.ones(o["outputs"]), requires_grad=False)
+
+    def forward(self, x):
+        x = torch.tanh(self.norm(self.first(x)))
+        return self.last(F.gelu(self.second(x))) * self.gain + self.frozen
+
+    def loss(self, batch):
+        return F.mse_loss(self(batch["x"]), batch["y"])

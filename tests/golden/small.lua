@@ -34,8 +34,8 @@ local optimizers = {
 }
 local schedules = {
   constant = function() return optim.constant { warmup = 3 } end,
-  linear   = function() return optim.linear { warmup = 0, total = 20, min_ratio = 0.25 } end,
-  cosine   = function() return optim.cosine { warmup = 5, total = 16, min_ratio = 0.1 } end,
+  linear   = function() return optim.linear { warmup = 2, total = 16, min_ratio = 0.25 } end,
+  cosine   = function() return optim.cosine { warmup = 5, total = 25, min_ratio = 0.1 } end,
 }
 
 return nn.training {

@@ -6,7 +6,7 @@ import json
 import os
 
 import mutants
-from harness import SHARDC, build, check, command, scratch, shardc
+from harness import ROOT, SHARDC, build, check, command, scratch, shardc
 
 GPT2 = dict(layers=2, dim=32, heads=2, vocab=256, batch=2, seq=16)
 LLAMA = dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=16)
@@ -16,12 +16,13 @@ PLANS = [
     ("gpt2.lua", 2, dict(GPT2, recompute="full", reshard=False)), ("gpt2.lua", 4, dict(GPT2, offload="state", prefetch=0)),
     ("gpt2.lua", 2, dict(GPT2, offload="activations", recompute="selective", prefetch=3)),
     ("llama3.lua", 2, dict(LLAMA, precision="bf16")), ("llama3.lua", 4, dict(LLAMA, recompute="selective", accumulate=2)),
+    ("transformer.lua", 2, dict(layers=1, dim=32, heads=2, vocab=256, batch=2, seq=16, dropout=0.1, precision="bf16")),
 ]
 
 
 def arguments(model, world, options):
     sets = [x for k, v in options.items() for x in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
-    return [os.path.join("models", model), "--world", str(world), *sets]
+    return [os.path.join(ROOT, "models", model), "--world", str(world), *sets]
 
 
 def texts(plans):

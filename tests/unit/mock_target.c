@@ -9,12 +9,13 @@
 #include <string.h>
 
 int64_t mock_nan_step;
+void (*mock_hook)(const char *program, int64_t step);
 
 struct sc_rank {
     const sc_build *b;
     int index;
     uint8_t *arena[2];
-    uint64_t hash;    /* of the tokens of the step's microbatches, a sum: order does not matter */
+    uint64_t hash; /* of the tokens of the step's microbatches, a sum: order does not matter */
     double loss;
     sc_record record;
     int64_t step;
@@ -29,12 +30,23 @@ static struct {
     int code[MOCK_MAX];
 } mock;
 
-/* ── the fake build ────────────────────────────────────────────────────────────────────────────────────────────────── */
-static int64_t mock_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+/* ── the fake build ──────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static int64_t mock_up(int64_t x, int64_t to) {
+    return (x + to - 1) / to * to;
+}
 
-static sc_param_info mock_param(const char *path, int unit, int64_t rows, int64_t columns, int trainable, int64_t flat) {
-    return (sc_param_info){.path = path, .owner = "", .dtype = unit ? BF16 : FP32, .dims = columns ? 2 : 1, .shape = {rows, columns}, .unit = unit,
-                           .trainable = trainable, .flat_offset = flat, .numel = rows * (columns ? columns : 1)};
+static sc_param_info mock_param(const char *path, int unit, int64_t rows, int64_t columns, int trainable,
+                                int64_t flat) {
+    return (sc_param_info){.path = path,
+                           .owner = "",
+                           .dtype = unit ? BF16 : FP32,
+                           .dims = columns ? 2 : 1,
+                           .shape = {rows, columns},
+                           .unit = unit,
+                           .trainable = trainable,
+                           .flat_offset = flat,
+                           .numel = rows * (columns ? columns : 1)};
 }
 
 static uint64_t mock_take(uint64_t *at, int64_t bytes) {
@@ -43,8 +55,16 @@ static uint64_t mock_take(uint64_t *at, int64_t bytes) {
     return here;
 }
 
-static sc_unit_info mock_unit(const char *path, int shards, int world, int64_t numel, int64_t frozen, sc_dtype d, int offload, uint64_t *device, uint64_t *host) {
-    sc_unit_info u = {.path = path, .shards = shards, .replicas = world / shards, .dtype = d, .wire = d, .has_master = 1, .has_m = 1, .has_v = 1};
+static sc_unit_info mock_unit(const char *path, int shards, int world, int64_t numel, int64_t frozen, sc_dtype d,
+                              int offload, uint64_t *device, uint64_t *host) {
+    sc_unit_info u = {.path = path,
+                      .shards = shards,
+                      .replicas = world / shards,
+                      .dtype = d,
+                      .wire = d,
+                      .has_master = 1,
+                      .has_m = 1,
+                      .has_v = 1};
     u.shard_numel = mock_up(numel, (int64_t)shards * 256) / shards;
     u.frozen_shard_numel = mock_up(frozen, (int64_t)shards * 256) / shards;
     u.master = mock_take(device, u.shard_numel * host_dtype_size(d));
@@ -57,7 +77,13 @@ static sc_unit_info mock_unit(const char *path, int shards, int world, int64_t n
 }
 
 static sc_input_info mock_input(const char *name, int64_t rows, int shift, uint64_t *device) {
-    sc_input_info in = {.name = name, .from = "tokens", .dtype = INT32, .dims = 2, .shape = {rows, MOCK_SEQ}, .shift = shift, .limit = MOCK_VOCAB};
+    sc_input_info in = {.name = name,
+                        .from = "tokens",
+                        .dtype = INT32,
+                        .dims = 2,
+                        .shape = {rows, MOCK_SEQ},
+                        .shift = shift,
+                        .limit = MOCK_VOCAB};
     in.at = mock_take(device, rows * MOCK_SEQ * 4);
     return in;
 }
@@ -97,22 +123,49 @@ const sc_build *mock_build(MockBuild *m, int world, int shards, int accumulate) 
     m->counts[0] = (sc_count_info){1, -100};
     m->groups[0] = (sc_group_info){0.01, 0.1};
     m->groups[1] = (sc_group_info){0.02, 0};
-    m->b = (sc_build){.name = "mock", .model_file = "mock.lua", .target = "cpu", .world = world, .nodes = 1, .threads = 2, .accumulate = accumulate,
-                      .params = m->params, .nparams = MOCK_PARAMS, .units = m->units, .nunits = MOCK_UNITS, .inputs = m->inputs, .ninputs = 2,
-                      .counts = m->counts, .ncounts = 1, .metrics = metrics, .nmetrics = 3, .logits_dtype = FP32, .logits_shape = {1, MOCK_SEQ, MOCK_VOCAB},
-                      .optimizer = "adamw", .schedule = "cosine", .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1, .warmup = 2, .total = 8,
-                      .min_ratio = 0.1, .groups = m->groups, .ngroups = 2, .plan_hash = 0x1234};
+    m->b = (sc_build){.name = "mock",
+                      .model_file = "mock.lua",
+                      .target = "cpu",
+                      .world = world,
+                      .nodes = 1,
+                      .threads = 2,
+                      .accumulate = accumulate,
+                      .params = m->params,
+                      .nparams = MOCK_PARAMS,
+                      .units = m->units,
+                      .nunits = MOCK_UNITS,
+                      .inputs = m->inputs,
+                      .ninputs = 2,
+                      .counts = m->counts,
+                      .ncounts = 1,
+                      .metrics = metrics,
+                      .nmetrics = 3,
+                      .logits_dtype = FP32,
+                      .logits_shape = {1, MOCK_SEQ, MOCK_VOCAB},
+                      .optimizer = "adamw",
+                      .schedule = "cosine",
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .eps = 1e-8,
+                      .clip = 1,
+                      .warmup = 2,
+                      .total = 8,
+                      .min_ratio = 0.1,
+                      .groups = m->groups,
+                      .ngroups = 2,
+                      .plan_hash = 0x1234};
     m->b.metrics_at = mock_take(&device, 12);
     m->b.record_at = mock_take(&device, sizeof(sc_record));
     m->b.step_at = mock_take(&device, 8);
-    m->b.logits_at = mock_take(&device, MOCK_SEQ * MOCK_VOCAB * 4);
+    m->b.logits_at = mock_take(&device, MOCK_SEQ * MOCK_WIDE * 4);
     m->b.arena_bytes = device;
     m->b.host_bytes = host;
     mock_programs(m, accumulate);
     return &m->b;
 }
 
-/* ── target.h ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── target.h ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void *mock_thread(void *arg) {
     sc_rank *r = arg;
     mock.code[r->index] = mock.body(r, mock.arg);
@@ -152,15 +205,31 @@ int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void
     return code;
 }
 
-sc_rank *mock_rank(int index) { return &mock.ranks[index]; }
+sc_rank *mock_rank(int index) {
+    return &mock.ranks[index];
+}
 
-int sc_rank_index(const sc_rank *r) { return r->index; }
-int sc_shard_index(const sc_rank *r) { return r->index % r->b->units[0].shards; }
-const sc_build *sc_rank_build(const sc_rank *r) { return r->b; }
-uint64_t sc_allocated(const sc_rank *r, int host) { return host ? r->b->host_bytes : r->b->arena_bytes; }
-void sc_set_step(sc_rank *r, int64_t step) { r->step = step; }
-void sc_barrier(sc_rank *r) { pthread_barrier_wait(&mock.barrier); }
-void sc_record_write(sc_rank *r, const sc_record *rec) { r->record = *rec; }
+int sc_rank_index(const sc_rank *r) {
+    return r->index;
+}
+int sc_shard_index(const sc_rank *r) {
+    return r->index % r->b->units[0].shards;
+}
+const sc_build *sc_rank_build(const sc_rank *r) {
+    return r->b;
+}
+uint64_t sc_allocated(const sc_rank *r, int host) {
+    return host ? r->b->host_bytes : r->b->arena_bytes;
+}
+void sc_set_step(sc_rank *r, int64_t step) {
+    r->step = step;
+}
+void sc_barrier(sc_rank *r) {
+    pthread_barrier_wait(&mock.barrier);
+}
+void sc_record_write(sc_rank *r, const sc_record *rec) {
+    r->record = *rec;
+}
 
 double sc_host_sum(sc_rank *r, double x) {
     double sum = 0;
@@ -180,17 +249,26 @@ static uint8_t *mock_bytes(const sc_rank *r, int host, uint64_t at, size_t n) {
     return r->arena[host] + at;
 }
 
-void sc_write(sc_rank *r, int host, uint64_t at, const void *src, size_t n) { memcpy(mock_bytes(r, host, at, n), src, n); }
-void sc_read(sc_rank *r, int host, uint64_t at, void *dst, size_t n) { memcpy(dst, mock_bytes(r, host, at, n), n); }
-void sc_read_peer(sc_rank *r, int peer, int host, uint64_t at, void *dst, size_t n) { sc_read(&mock.ranks[peer], host, at, dst, n); }
+void sc_write(sc_rank *r, int host, uint64_t at, const void *src, size_t n) {
+    memcpy(mock_bytes(r, host, at, n), src, n);
+}
+void sc_read(sc_rank *r, int host, uint64_t at, void *dst, size_t n) {
+    memcpy(dst, mock_bytes(r, host, at, n), n);
+}
+void sc_read_peer(sc_rank *r, int peer, int host, uint64_t at, void *dst, size_t n) {
+    sc_read(&mock.ranks[peer], host, at, dst, n);
+}
 
-/* ── the fake programs ─────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── the fake programs ───────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static uint64_t mock_hash(uint64_t x) {
     x = (x ^ x >> 31) * 0x9E3779B97F4A7C15u;
     return (x ^ x >> 29) * 0xBF58476D1CE4E5B9u;
 }
 
-static double mock_unit_number(uint64_t x) { return (double)(mock_hash(x) >> 11) * 0x1p-53; }
+double mock_number(uint64_t x) {
+    return (double)(mock_hash(x) >> 11) * 0x1p-53;
+}
 
 typedef void mock_element(sc_rank *r, const sc_unit_info *u, int param, int64_t element, int64_t slot, uint64_t hash);
 
@@ -201,13 +279,15 @@ static void mock_each(sc_rank *r, int trainable, mock_element *f, uint64_t hash)
         int64_t n = trainable ? u->shard_numel : u->frozen_shard_numel, from = r->index % u->shards * n;
         if (p->buffer || p->trainable != trainable) continue;
         for (int64_t e = 0; e < p->numel; e++)
-            if (p->flat_offset + e >= from && p->flat_offset + e < from + n) f(r, u, i, e, p->flat_offset + e - from, hash);
+            if (p->flat_offset + e >= from && p->flat_offset + e < from + n)
+                f(r, u, i, e, p->flat_offset + e - from, hash);
     }
 }
 
 static void mock_init_element(sc_rank *r, const sc_unit_info *u, int param, int64_t e, int64_t slot, uint64_t seed) {
     bool trainable = r->b->params[param].trainable;
-    host_put(u->dtype, r->arena[0] + (trainable ? u->master : u->frozen), slot, mock_unit_number(seed * 1000003 + (uint64_t)param * 65537 + (uint64_t)e));
+    host_put(u->dtype, r->arena[0] + (trainable ? u->master : u->frozen), slot,
+             mock_number(seed * 1000003 + (uint64_t)param * 65537 + (uint64_t)e));
     if (!trainable) return;
     ((float *)(r->arena[u->host_m] + u->m))[slot] = 0;
     ((float *)(r->arena[u->host_v] + u->v))[slot] = 0;
@@ -216,12 +296,13 @@ static void mock_init_element(sc_rank *r, const sc_unit_info *u, int param, int6
 static void mock_update_element(sc_rank *r, const sc_unit_info *u, int param, int64_t e, int64_t slot, uint64_t hash) {
     float *m = (float *)(r->arena[u->host_m] + u->m) + slot, *v = (float *)(r->arena[u->host_v] + u->v) + slot;
     void *master = r->arena[0] + u->master;
-    float g = (float)mock_unit_number(hash + (uint64_t)param * 7919 + (uint64_t)e) - 0.5f;
+    float g = (float)mock_number(hash + (uint64_t)param * 7919 + (uint64_t)e) - 0.5f;
     int64_t count;
     memcpy(&count, r->arena[0] + r->b->step_at, 8);
     *m = r->record.beta1 * *m + (1 - r->record.beta1) * g;
     *v = r->record.beta2 * *v + (1 - r->record.beta2) * g * g;
-    host_put(u->dtype, master, slot, host_get(u->dtype, master, slot) - (double)(r->record.lr[0] * *m / (*v + (float)count)));
+    host_put(u->dtype, master, slot,
+             host_get(u->dtype, master, slot) - (double)(r->record.lr[0] * *m / (*v + (float)count)));
 }
 
 static void mock_init(sc_rank *r) {
@@ -232,7 +313,8 @@ static void mock_init(sc_rank *r) {
 }
 
 static void mock_forward(sc_rank *r) {
-    const int32_t *x = (const int32_t *)(r->arena[0] + r->b->inputs[0].at), *y = (const int32_t *)(r->arena[0] + r->b->inputs[1].at);
+    const int32_t *x = (const int32_t *)(r->arena[0] + r->b->inputs[0].at),
+                  *y = (const int32_t *)(r->arena[0] + r->b->inputs[1].at);
     for (int64_t i = 0; i < r->b->inputs[0].shape[0] * MOCK_SEQ; i++) {
         if (y[i] == -100) continue;
         r->hash += mock_hash((uint64_t)x[i] << 32 | (uint64_t)y[i] << 16 | (uint64_t)(i % MOCK_SEQ));
@@ -261,7 +343,7 @@ static void mock_update(sc_rank *r) {
     memcpy(r->arena[0] + r->b->step_at, &count, 8);
     mock_each(r, 1, mock_update_element, hash);
     ((float *)(r->arena[0] + r->b->params[MOCK_BUFFER].at))[r->index % 4] += 1; /* every rank has its own */
-    mock_metrics(r, (float)mock_unit_number(hash));
+    mock_metrics(r, (float)mock_number(hash));
     r->hash = 0;
 }
 
@@ -269,12 +351,15 @@ static void mock_update(sc_rank *r) {
 static void mock_sample(sc_rank *r) {
     const int32_t *x = (const int32_t *)(r->arena[0] + r->b->inputs[0].sample_at);
     float *logits = (float *)(r->arena[0] + r->b->logits_at);
-    for (int i = 0; i < MOCK_SEQ * MOCK_VOCAB; i++) logits[i] = (float)mock_unit_number((uint64_t)i);
-    for (int i = 0; i < MOCK_SEQ; i++) logits[i * MOCK_VOCAB + (x[i] + 1) % MOCK_VOCAB] = 4;
+    int64_t n = r->b->logits_shape[2];
+    for (int64_t i = 0; i < MOCK_SEQ * n; i++) logits[i] = (float)mock_number((uint64_t)i);
+    for (int i = 0; i < MOCK_SEQ; i++) logits[i * n + (x[i] + 1) % n] = 4;
 }
 
 void sc_run_program(sc_rank *r, int program) {
     const char *name = r->b->programs[program].name;
+    if (mock_hook && r->index == 0) mock_hook(name, r->step);
+    if (mock_hook) sc_barrier(r);
     if (strcmp(name, "init") == 0) mock_init(r);
     if (strncmp(name, "micro", 5) == 0 || strcmp(name, "eval") == 0) mock_forward(r);
     if (strcmp(name, "micro_last") == 0 || (strcmp(name, "micro") == 0 && r->b->accumulate == 1)) mock_update(r);

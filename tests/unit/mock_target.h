@@ -1,13 +1,22 @@
-/* A target without kernels: ranks are threads, arenas are memory, and a fake model whose update is the same arithmetic for
- * every world size.
- * Relies on: runtime/target.h.
- * Relied on by: test_host.c, test_host_run.c. */
+/* A target without kernels: ranks are threads, arenas are memory, and a fake model whose update is the same arithmetic
+ * for every world size. Relies on: runtime/target.h. Relied on by: test_host.c, test_host_run.c. */
 #ifndef MOCK_TARGET_H
 #define MOCK_TARGET_H
 
 #include "../../runtime/target.h"
 
-enum { MOCK_BATCH = 8, MOCK_SEQ = 16, MOCK_VOCAB = 200, MOCK_MAX = 8, MOCK_PARAMS = 6, MOCK_UNITS = 2, MOCK_FROZEN = 2, MOCK_BUFFER = 5 };
+enum {
+    MOCK_BATCH = 8,
+    MOCK_SEQ = 16,
+    MOCK_VOCAB = 200,
+    MOCK_WIDE = 300, /* room for a larger vocabulary in the logits */
+
+    MOCK_MAX = 8,
+    MOCK_PARAMS = 6,
+    MOCK_UNITS = 2,
+    MOCK_FROZEN = 2,
+    MOCK_BUFFER = 5
+};
 
 typedef struct {
     sc_build b;
@@ -20,12 +29,16 @@ typedef struct {
 } MockBuild;
 
 extern int64_t mock_nan_step; /* the loss of this step is NaN; 0: none */
+/* Called by rank 0 before it runs a program, with the step (from 1; 0 before the first); NULL: nothing. */
+extern void (*mock_hook)(const char *program, int64_t step);
 
-/* A world of `shards` x replicas, and a global batch of MOCK_BATCH samples a step whatever the world and accumulation. */
+/* A world of `shards` x replicas, and a global batch of MOCK_BATCH samples a step whatever the world and accumulation.
+ */
 const sc_build *mock_build(MockBuild *m, int world, int shards, int accumulate);
 /* Arenas and barrier without a launch, for tests that call host functions with a rank of their own. */
 void mock_start(const sc_build *b);
 void mock_stop(const sc_build *b);
 sc_rank *mock_rank(int index);
+double mock_number(uint64_t x); /* in [0, 1), a function of x */
 
 #endif

@@ -1,11 +1,11 @@
-/* The training program as a whole, over the mock target: training, saving, resuming at other world sizes, export, records,
- * sampling, and every way in which a command line, a file or a disk can be wrong.
- * Relies on: runtime/host, mock_target, Criterion.
- * Relied on by: make test. */
+/* The training program as a whole, over the mock target: training, saving, resuming at other world sizes, export,
+ * records, sampling, and every way in which a command line, a file or a disk can be wrong. Relies on: runtime/host,
+ * mock_target, Criterion. Relied on by: make test. */
 #include "../../runtime/host/checkpoint.h"
 #include "../../runtime/host/run.h"
 #include "mock_target.h"
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <sys/resource.h>
@@ -15,7 +15,8 @@
 
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* tables whose last columns are mostly empty */
 
-/* ── a run in a process and a folder of its own ────────────────────────────────────────────────────────────────────── */
+/* ── a run in a process and a folder of its own ──────────────────────────────────────────────────────────────────────
+ */
 static char folder[64];
 
 static void enter(void) {
@@ -31,10 +32,11 @@ static void leave(void) {
 
 typedef struct {
     int world, shards, accumulate;
-    const char *input;   /* file that becomes standard input, or NULL */
-    long file_limit;     /* RLIMIT_FSIZE; 0: none */
+    const char *input; /* file that becomes standard input, or NULL */
+    long file_limit;   /* RLIMIT_FSIZE; 0: none */
     int64_t nan_step;
     void (*change)(MockBuild *m);
+    void (*hook)(const char *program, int64_t step);
 } How;
 
 static char out[1 << 16], err[1 << 16];
@@ -52,6 +54,12 @@ static void redirect(const char *path, int to, int flags) {
     close(fd);
 }
 
+/* At its end the child may write what it likes: coverage counters. */
+static struct rlimit no_limit;
+static void lift_limit(void) {
+    setrlimit(RLIMIT_FSIZE, &no_limit);
+}
+
 /* In the child: never returns. */
 static void child(How how, const char *line) {
     static MockBuild m;
@@ -62,10 +70,15 @@ static void child(How how, const char *line) {
     redirect(how.input ? how.input : "/dev/null", 0, O_RDONLY);
     redirect("out", 1, O_WRONLY | O_CREAT | O_TRUNC);
     redirect("err", 2, O_WRONLY | O_CREAT | O_TRUNC);
-    if (how.file_limit) setrlimit(RLIMIT_FSIZE, &(struct rlimit){(rlim_t)how.file_limit, (rlim_t)how.file_limit});
+    if (how.file_limit) {
+        getrlimit(RLIMIT_FSIZE, &no_limit);
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){(rlim_t)how.file_limit, no_limit.rlim_max});
+        atexit(lift_limit);
+    }
     mock_build(&m, how.world, how.shards ? how.shards : how.world, how.accumulate ? how.accumulate : 1);
     if (how.change) how.change(&m);
     mock_nan_step = how.nan_step;
+    mock_hook = how.hook;
     exit(host_main(&m.b, argc, argv));
 }
 
@@ -92,7 +105,8 @@ static bool same_files(const char *a, const char *b) {
     return system(command) == 0;
 }
 
-/* ── data ──────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── data ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void write_file(const char *path, const void *p, size_t n) {
     FILE *f = fopen(path, "w");
     cr_assert(f && fwrite(p, 1, n, f) == n && fclose(f) == 0);
@@ -127,17 +141,22 @@ static void write_records(const char *path, int steps, int rows, bool ignore) {
 
 TestSuite(host_run, .init = enter, .fini = leave, .timeout = 60);
 
-/* ── training ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── training ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 Test(host_run, trains_and_logs) {
     write_data();
     OK(2, "--data a.bin b.bin --val-data val.bin --eval-every 2 --steps 5 --log log.jsonl");
-    cr_assert(strstr(out, "arena    ") && strstr(out, "predicted") && strstr(out, "batch    8 samples, 128 tokens a step: 2 ranks x 1 microbatch x 4"), "%s", out);
+    cr_assert(strstr(out, "arena    ") && strstr(out, "predicted") &&
+                  strstr(out, "batch    8 samples, 128 tokens a step: 2 ranks x 1 microbatch x 4"),
+              "%s", out);
     cr_assert(strstr(out, "data     2 files, 1,700 tokens, 105 windows of 17; an epoch is 13 steps"), "%s", out);
     cr_assert(strstr(out, "step 5/5") && strstr(out, "val_loss"), "%s", out);
     cr_assert(strchr(out, '\033') == NULL && strchr(out, '\r') == NULL);
     slurp("log.jsonl", out, sizeof out);
     cr_assert_eq(lines_of(out), 5 + 3, "%s", out);
-    cr_assert(strstr(out, "{\"step\": 1, \"loss\": 0.") && strstr(out, "\"tokens\": 640") && strstr(out, "\"tokens \\\"seen\\\"\": "), "%s", out);
+    cr_assert(strstr(out, "{\"step\": 1, \"loss\": 0.") && strstr(out, "\"tokens\": 640") &&
+                  strstr(out, "\"tokens \\\"seen\\\"\": "),
+              "%s", out);
 }
 
 static void losses(const char *path, double *loss) {
@@ -160,7 +179,8 @@ Test(host_run, worlds_agree) {
         losses("l0", a);
         snprintf(line, sizeof line, "l%d", i);
         losses(line, b);
-        for (int k = 0; k < 6; k++) cr_assert(a[k] > 0.1 && fabs(a[k] - b[k]) < 1e-6 * a[k], "step %d: %g and %g", k, a[k], b[k]);
+        for (int k = 0; k < 6; k++)
+            cr_assert(a[k] > 0.1 && fabs(a[k] - b[k]) < 1e-6 * a[k], "step %d: %g and %g", k, a[k], b[k]);
         snprintf(line, sizeof line, "w%d.st", i);
         cr_assert(i >= 4 || same_files("w0.st", line), "world %d", hows[i].world);
     }
@@ -172,7 +192,8 @@ Test(host_run, steps_default_to_the_schedule) {
     cr_assert(strstr(out, "step 8/8"), "%s", out);
     OK(1, "--data a.bin --steps 0");
     cr_assert(!strstr(out, "step "), "%s", out);
-    OK(1, "--data a.bin --steps 3 --seed 5 --betas 0.8,0.9 --lr 0.5 --warmup 0 --total 10 --min-ratio 0 --eps 1e-6 --weight-decay 0.2 --clip 0.5 --threads 1 "
+    OK(1, "--data a.bin --steps 3 --seed 5 --betas 0.8,0.9 --lr 0.5 --warmup 0 --total 10 --min-ratio 0 --eps 1e-6 "
+          "--weight-decay 0.2 --clip 0.5 --threads 1 "
           "--temperature 0.5 --top-k 3 --log log");
     slurp("log", out, sizeof out);
     cr_assert(strstr(out, "\"lr\": 0.5,"), "%s", out);
@@ -189,7 +210,8 @@ Test(host_run, nan_stops_with_3) {
     cr_assert(lines_of(out) == 5 && strstr(out, "\"loss\": null"));
 }
 
-/* ── saving and resuming ───────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── saving and resuming ─────────────────────────────────────────────────────────────────────────────────────────────
+ */
 Test(host_run, resumes_bit_for_bit) {
     write_data();
     OK(2, "--data a.bin b.bin --steps 6 --export whole.st --log whole --seed 9 --quiet");
@@ -210,16 +232,15 @@ Test(host_run, resumes_at_any_world) {
     for (int from = 0; from < 5; from++)
         for (int to = 0; to < 5; to++) {
             cr_assert_eq(run(hows[from], "--data a.bin --steps 4 --save state --quiet"), 0, "%s", err);
-            cr_assert_eq(run(hows[to], "--data a.bin --steps 7 --resume state --export parts.st --quiet"), 0, "%s", err);
-            cr_assert(system("cut -c1- /dev/null") == 0); /* buffers differ by rank: compare all but them */
+            cr_assert_eq(run(hows[to], "--data a.bin --steps 7 --resume state --export parts.st --quiet"), 0, "%s",
+                         err);
             static char x[1 << 16], y[1 << 16];
-            slurp("whole.st", x, sizeof x);
             StFile f, g;
             char e[ST_ERROR];
             cr_assert(st_open(&f, "whole.st", e) && st_open(&g, "parts.st", e));
             for (int i = 0; i < f.n; i++) {
                 const StTensor *t = &f.tensors[i], *u = st_find(&g, t->name);
-                if (strcmp(t->name, "norm.mean") == 0) continue;
+                if (strcmp(t->name, "norm.mean") == 0) continue; /* buffers are each rank's own */
                 cr_assert(u && st_read(&f, t, 0, t->numel, x) && st_read(&g, u, 0, u->numel, y));
                 cr_assert(memcmp(x, y, t->end - t->begin) == 0, "%s from %d to %d", t->name, from, to);
             }
@@ -244,7 +265,8 @@ Test(host_run, saves_leave_one_complete_state) {
     write_data();
     OK(4, "--data a.bin --steps 5 --save deep/er/state --save-every 2 --quiet");
     cr_assert(access("deep/er/state/step-00000005/rank-3.safetensors", F_OK) == 0);
-    cr_assert(access("deep/er/state/step-00000004", F_OK) != 0 && access("deep/er/state/step-00000005.part", F_OK) != 0);
+    cr_assert(access("deep/er/state/step-00000004", F_OK) != 0 &&
+              access("deep/er/state/step-00000005.part", F_OK) != 0);
     OK(2, "--resume deep/er/state --save deep/er/state --steps 0 --quiet"); /* the same step again, by another world */
     OK(1, "--resume deep/er/state --save deep/er/state --quiet");
     OK(1, "--resume deep/er/state --export x.st --quiet");
@@ -260,18 +282,26 @@ Test(host_run, weights_go_out_and_in) {
     cr_assert(same_files("out.st", "third.st"));
 }
 
-/* ── failing disks ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── failing disks ───────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 Test(host_run, full_disk_keeps_the_old_state) {
     write_data();
     OK(2, "--data a.bin --steps 3 --save state --export whole.st --quiet");
     cr_assert_eq(system("cp -r state before"), 0);
     for (long limit = 300; limit < 9000; limit += 1500) {
-        cr_assert_eq(run((How){2, .file_limit = limit}, "--data a.bin --steps 4 --resume state --save state --quiet"), 1, "limit %ld: %s", limit, err);
-        cr_assert(strstr(err, "mock: cannot save to state: File too large; the state saved before is untouched: step-00000003") && lines_of(err) == 1, "%s", err);
+        cr_assert_eq(run((How){2, .file_limit = limit}, "--data a.bin --steps 4 --resume state --save state --quiet"),
+                     1, "limit %ld: %s", limit, err);
+        cr_assert(
+            strstr(err,
+                   "mock: cannot save to state: File too large; the state saved before is untouched: step-00000003") &&
+                lines_of(err) == 1,
+            "%s", err);
         cr_assert_eq(system("diff -r state before"), 0);
     }
     cr_assert_eq(run((How){2, .file_limit = 3000}, "--data a.bin --steps 4 --export whole.st --quiet"), 1);
-    cr_assert(strstr(err, "mock: cannot export to whole.st: File too large; what was there is untouched") && lines_of(err) == 1, "%s", err);
+    cr_assert(strstr(err, "mock: cannot export to whole.st: File too large; what was there is untouched") &&
+                  lines_of(err) == 1,
+              "%s", err);
     cr_assert(access("whole.st.part", F_OK) != 0);
     OK(1, "--weights whole.st --export again.st --quiet");
     cr_assert_eq(run((How){2, .file_limit = 300}, "--data a.bin --steps 9 --log log --quiet"), 1);
@@ -289,14 +319,99 @@ Test(host_run, first_save_that_fails_leaves_nothing) {
     cr_assert_eq(system("test -z \"$(ls state)\""), 0);
 }
 
-/* ── records ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void block_index(const char *program, int64_t step) {
+    if (step == 4) cr_assert(mkdir("state/index.json.part", 0777) == 0 || errno == EEXIST);
+}
+
+Test(host_run, index_that_cannot_be_replaced_keeps_the_old_state) {
+    write_data();
+    OK(2, "--data a.bin --steps 3 --save state --quiet");
+    cr_assert_eq(system("cp -r state before && mkdir before/index.json.part"), 0);
+    cr_assert_eq(run((How){2, .hook = block_index}, "--data a.bin --steps 4 --resume state --save state --quiet"), 1);
+    cr_assert(strstr(err, "cannot save to state: Is a directory") && lines_of(err) == 1, "%s", err);
+    cr_assert_eq(system("diff -r state before"), 0);
+    OK(2, "--resume state --export x.st --quiet");
+}
+
+/* ── files that change under a run ───────────────────────────────────────────────────────────────────────────────────
+ */
+static void cut_files(const char *program, int64_t step) {
+    bool begins = strcmp(program, "init") == 0;
+    if (step == 2) cr_assert(truncate("b.bin", 1200) == 0);
+    if (begins && access("cut", F_OK) == 0) {
+        cr_assert(truncate("state/step-00000003/rank-0.safetensors", 2000) == 0 && truncate("w.st", 900) == 0);
+    }
+}
+
+static void large_tokens(const char *program, int64_t step) {
+    FILE *f = step == 2 ? fopen("a.bin", "r+") : NULL;
+    if (!f) return;
+    fseek(f, 1024, SEEK_SET);
+    for (int i = 0; i < 1000; i++) fwrite(&(uint16_t){300}, 2, 1, f);
+    fclose(f);
+}
+
+Test(host_run, files_that_are_cut_during_the_run) {
+    write_data();
+    OK(2, "--data a.bin --steps 3 --save state --export w.st --quiet");
+    cr_assert_eq(run((How){2, .hook = cut_files}, "--data b.bin --steps 9 --quiet"), 1);
+    cr_assert(strstr(err, "mock: b.bin: cannot read token") && strstr(err, "was cut short during the run") &&
+                  lines_of(err) == 1,
+              "%s", err);
+    cr_assert_eq(run((How){2, .hook = large_tokens}, "--data a.bin --steps 9 --quiet"), 1);
+    cr_assert(strstr(err, "mock: a.bin: token ") && strstr(err, " is 300, but '") && strstr(err, "' ends at 199"), "%s",
+              err);
+    write_file("cut", "", 0);
+    cr_assert_eq(system("cp -r state saved && cp w.st saved"), 0);
+    cr_assert_eq(run((How){2, .hook = cut_files}, "--resume state --export x.st"), 1);
+    cr_assert(strstr(err, "rank-0.safetensors: cannot read '") && lines_of(err) == 1, "%s", err);
+    cr_assert_eq(system("rm -r state && cp -r saved state && cp saved/w.st ."), 0);
+    cr_assert_eq(run((How){2, .hook = cut_files}, "--weights w.st --export x.st"), 1);
+    cr_assert(strstr(err, "w.st: cannot read '") && lines_of(err) == 1, "%s", err);
+}
+
+/* ── notes and switches ──────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void without_head(MockBuild *m) {
+    m->params[1] = m->params[5]; /* the weights' file has a tensor more, and lacks this buffer */
+    m->params[1].path = "norm.other";
+}
+
+Test(host_run, notes) {
+    write_data();
+    OK(2, "--data a.bin --steps 3 --save state --export w.st --quiet");
+    OK(2, "--data a.bin --steps 2 --resume state");
+    cr_assert(strstr(err, "mock: note: state stands at step 3 already; --steps 2 asks for no more"), "%s", err);
+    cr_assert_eq(run((How){2, .change = without_head}, "--weights w.st --export x.st"), 0, "%s", err);
+    cr_assert(
+        strstr(err, "note: 1 buffers are not in w.st") &&
+            strstr(err, "note: 1 tensors of w.st are no parameters of this model and are not used ('head.weight')"),
+        "%s", err);
+    cr_assert_eq(run((How){1, .accumulate = 4}, "--data a.bin --accumulate 3 --steps 5 --resume state"), 0, "%s", err);
+    cr_assert(strstr(err, "note: the saved run took 8 samples a step, this one takes 6"), "%s", err);
+    write_records("records", 9, 6, false);
+    cr_assert_eq(run((How){1, .accumulate = 4, .input = "records"},
+                     "--data - --accumulate 3 --steps 5 --resume state --save state"),
+                 0, "%s", err);
+    cr_assert_eq(run((How){1, .input = "records"}, "--data - --steps 9 --resume state"), 1);
+    cr_assert(strstr(err, "the checkpoint stands at sample 36, which is not a border of records of 8 samples"), "%s",
+              err);
+    OK(2, "--data a.bin --steps 3 --eval-steps 0 --val-data val.bin --poison --redzones --check-finite --interleave 3 "
+          "--stall-seconds 2 --trace t");
+    cr_assert(strstr(out, "(4 batches)"), "%s", out);
+    OK(2, "--data a.bin --steps 1 --eval-steps 2 --val-data val.bin --dump x --at-step 1 -o y");
+    cr_assert(strstr(out, "(2 batches)"), "%s", out);
+}
+
+/* ── records ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 Test(host_run, records_are_the_same_for_every_world) {
     write_records("records", 6, 8, true);
     double a[6], b[6];
     cr_assert_eq(run((How){1, .input = "records"}, "--data - --steps 9 --log l1 --export w1.st --quiet"), 0, "%s", err);
     for (int world = 2; world <= 4; world *= 2) {
-        cr_assert_eq(run((How){world, .input = "records"}, "--data - --steps 9 --log l2 --export w2.st --quiet"), 0, "%s", err);
-        cr_assert(world == 4 || world == 2);
+        cr_assert_eq(run((How){world, .input = "records"}, "--data - --steps 9 --log l2 --export w2.st --quiet"), 0,
+                     "%s", err);
         losses("l1", a);
         losses("l2", b);
         for (int i = 0; i < 6; i++) cr_assert(fabs(a[i] - b[i]) < 1e-6 * a[i]);
@@ -305,7 +420,6 @@ Test(host_run, records_are_the_same_for_every_world) {
     cr_assert_eq(run((How){2, .input = "records"}, "--data - --steps 3 --save state --quiet"), 0, "%s", err);
     cr_assert_eq(run((How){2, .input = "records"}, "--data - --steps 6 --resume state --export w3.st"), 0, "%s", err);
     cr_assert(strstr(out, "data     records of 1,024 bytes"));
-    cr_assert(same_files("w2.st", "w3.st") || true); /* w2 is of world 4: buffers differ */
     cr_assert_eq(run((How){2, .input = "records"}, "--data - --steps 6 --export w2.st --quiet"), 0, "%s", err);
     cr_assert(same_files("w2.st", "w3.st"));
     write_records("short", 1, 8, false);
@@ -316,35 +430,44 @@ Test(host_run, records_are_the_same_for_every_world) {
     cr_assert(strstr(err, "note: standard input ended within step 2: its 1 records are not used"), "%s", err);
 }
 
-static void no_input_limit(MockBuild *m) { m->inputs[0].limit = m->inputs[1].limit = 0, m->b.logits_program = -1; }
+static void no_input_limit(MockBuild *m) {
+    m->inputs[0].limit = m->inputs[1].limit = 0, m->b.logits_program = -1;
+}
 static void float_input(MockBuild *m) {
     m->inputs[0].dtype = FP32;
     m->inputs[0].from = "image";
 }
-static void one_row_resume(MockBuild *m) { (void)m; }
 
 Test(host_run, bad_records) {
     write_records("records", 2, 8, false);
     cr_assert_eq(system("head -c 1500 records > half"), 0);
     cr_assert_eq(run((How){2, .input = "half"}, "--data - --steps 2"), 1);
-    cr_assert(strstr(err, "mock: standard input ended in the middle of record 1, after 476 of 1024 bytes") && lines_of(err) == 1, "%s", err);
+    cr_assert(strstr(err, "mock: standard input ended in the middle of record 1, after 476 of 1024 bytes") &&
+                  lines_of(err) == 1,
+              "%s", err);
     float nan[256] = {[7] = NAN};
     write_file("nan", nan, sizeof nan);
     cr_assert_eq(run((How){2, .input = "nan", .change = float_input}, "--data - --steps 2"), 1);
-    cr_assert(strstr(err, "mock: record 0 on standard input: element 7 of 'tokens' is NaN") && lines_of(err) == 1, "%s", err);
+    cr_assert(strstr(err, "mock: record 0 on standard input: element 7 of 'tokens' is NaN") && lines_of(err) == 1, "%s",
+              err);
     int32_t big[256] = {[130] = 500};
     write_file("big", big, sizeof big);
     cr_assert_eq(run((How){2, .input = "big"}, "--data - --steps 2"), 1);
     cr_assert(strstr(err, "element 2 of 'targets' is 500, outside 0..199"), "%s", err);
     cr_assert_eq(run((How){2, .input = "big", .change = no_input_limit}, "--data - --steps 1"), 0, "%s", err);
-    cr_assert_eq(run((How){2, .input = "big", .change = one_row_resume}, "--data big --steps 1"), 1);
+    cr_assert_eq(run((How){2, .input = "big"}, "--data big --steps 1"), 1);
     cr_assert_eq(run((How){2, .change = float_input}, "--data big --steps 1"), 1);
     cr_assert(strstr(err, "input 'tokens' does not come from tokens") && strstr(err, "--data -"), "%s", err);
     cr_assert_eq(run((How){2, .input = "/"}, "--data - --steps 1"), 1);
     cr_assert(strstr(err, "cannot read records from standard input: Is a directory"), "%s", err);
 }
 
-/* ── samples ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── samples ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void wide_vocabulary(MockBuild *m) {
+    m->b.logits_shape[2] = MOCK_WIDE;
+}
+
 Test(host_run, samples) {
     OK(2, "--sample 5 --prompt abc --temperature 0 --quiet");
     cr_assert_str_eq(out, "abcdefgh\n");
@@ -361,32 +484,70 @@ Test(host_run, samples) {
     cr_assert_str_eq(out, "7 8 9 10 11 \n");
     OK(1, "--sample 4 --top-k 1 --sample-format ids --quiet");
     cr_assert_str_eq(out, "1 2 3 4 \n");
+    cr_assert_eq(run((How){1, .change = wide_vocabulary}, "--sample 2 --temperature 0 --prompt \xff --quiet"), 0, "%s",
+                 err);
+    cr_assert_str_eq(out, "\xff\xef\xbf\xbd\xef\xbf\xbd\n"); /* 256 is no byte */
     OK(1, "--sample 3 --temperature 0 --quiet");
     cr_assert_str_eq(out, "???\n"); /* after the newline: control characters */
 }
 
-/* ── bad input, one row each ───────────────────────────────────────────────────────────────────────────────────────── */
-static void no_sample(MockBuild *m) { m->b.logits_program = -1; }
-static void no_eval(MockBuild *m) { m->programs[3].name = "other"; }
-static void no_clip(MockBuild *m) { m->b.clip = 0; }
-static void no_total(MockBuild *m) { m->b.total = 0; }
+/* ── bad input, one row each ─────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void no_sample(MockBuild *m) {
+    m->b.logits_program = -1;
+}
+static void no_eval(MockBuild *m) {
+    m->programs[3].name = "other";
+}
+static void no_clip(MockBuild *m) {
+    m->b.clip = 0;
+}
+static void no_total(MockBuild *m) {
+    m->b.total = 0;
+}
 static void sgd(MockBuild *m) {
     m->b.optimizer = "sgd";
     for (int i = 0; i < 2; i++) m->units[i].has_m = m->units[i].has_v = 0;
 }
-static void two_sample_inputs(MockBuild *m) { m->inputs[1].in_sample = 1; }
-static void no_sample_input(MockBuild *m) { m->inputs[0].in_sample = 0; }
-static void odd_sample_input(MockBuild *m) { m->inputs[0].sample_shape[1] = 8; }
-static void three_dims(MockBuild *m) { m->inputs[0].dims = 3, m->inputs[0].shape[2] = 1; }
-static void other_rows(MockBuild *m) { m->inputs[1].shape[0] = 2; }
-static void no_inputs(MockBuild *m) { m->b.ninputs = 0, m->b.ncounts = 0; }
-static void other_shape(MockBuild *m) { m->params[1].shape[0] = 7, m->params[1].shape[1] = 10; }
-static void other_size(MockBuild *m) { m->params[0].numel = 380, m->params[0].shape[0] = 95, m->params[0].shape[1] = 4; }
-static void other_name(MockBuild *m) { m->params[3].path = "layers.0.weight"; }
-static void other_hash(MockBuild *m) { m->b.plan_hash = 5; }
-static void other_dtype(MockBuild *m) { m->units[1].dtype = FP16; }
-static void int_param(MockBuild *m) { m->params[5].dtype = INT32; }
-static void small_buffer(MockBuild *m) { m->params[5].numel = 3; }
+static void two_sample_inputs(MockBuild *m) {
+    m->inputs[1].in_sample = 1;
+}
+static void no_sample_input(MockBuild *m) {
+    m->inputs[0].in_sample = 0;
+}
+static void odd_sample_input(MockBuild *m) {
+    m->inputs[0].sample_shape[1] = 8;
+}
+static void three_dims(MockBuild *m) {
+    m->inputs[0].dims = 3, m->inputs[0].shape[2] = 1;
+}
+static void other_rows(MockBuild *m) {
+    m->inputs[1].shape[0] = 2;
+}
+static void no_inputs(MockBuild *m) {
+    m->b.ninputs = 0, m->b.ncounts = 0;
+}
+static void other_shape(MockBuild *m) {
+    m->params[1].shape[0] = 7, m->params[1].shape[1] = 10;
+}
+static void other_size(MockBuild *m) {
+    m->params[0].numel = 380, m->params[0].shape[0] = 95, m->params[0].shape[1] = 4;
+}
+static void other_name(MockBuild *m) {
+    m->params[3].path = "layers.0.weight";
+}
+static void other_hash(MockBuild *m) {
+    m->b.plan_hash = 5;
+}
+static void other_dtype(MockBuild *m) {
+    m->units[1].dtype = FP16;
+}
+static void int_param(MockBuild *m) {
+    m->params[5].dtype = INT32;
+}
+static void small_buffer(MockBuild *m) {
+    m->params[5].numel = 3;
+}
 
 typedef struct {
     int code;
@@ -465,16 +626,15 @@ static const Case cases[] = {
     {1, "--resume sgd --export x", "made with another optimizer"},
 };
 
-static void write_text(const char *path, const char *text) { write_file(path, text, strlen(text)); }
+static void write_text(const char *path, const char *text) {
+    write_file(path, text, strlen(text));
+}
 
 static void prepare_cases(void) {
     write_data();
     write_bin("tiny.bin", 100, 1);
     write_text("empty", "");
     write_text("text.bin", "some text that is no token file");
-    uint16_t big[700] = {[5] = 300};
-    write_file("big.bin", big, sizeof big);
-    rename("big.bin", "raw.uint16");
     write_bin("big.bin", 700, 1);
     FILE *f = fopen("big.bin", "r+");
     fseek(f, 1024 + 10, SEEK_SET);
@@ -496,15 +656,26 @@ Test(host_run, bad_input_is_one_message) {
         cr_expect(strstr(err, c->message), "%s:\n  got  %s  want %s", c->line, err, c->message);
         cr_expect(c->code == 2 || (lines_of(err) == 1 && strncmp(err, "mock: ", 6) == 0), "%s: %s", c->line, err);
     }
-    cr_assert_eq(system("diff -r state before/state && diff -r foreign before/foreign && cmp w.st before/w.st && cmp a.bin before/a.bin"), 0);
+    cr_assert_eq(system("diff -r state before/state && diff -r foreign before/foreign && cmp w.st before/w.st && cmp "
+                        "a.bin before/a.bin"),
+                 0);
     cr_assert_eq(run((How){2, .accumulate = 2}, "--data a.bin --accumulate 1"), 1);
     cr_assert(strstr(err, "at least 2 microbatches"), "%s", err);
 }
 
+Test(host_run, data_that_cannot_be_read) { /* a file of the kernel, which says a size and holds less */
+    static const char path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
+    if (access(path, R_OK) != 0) return;
+    cr_assert_eq(run((How){2}, "--data /sys/kernel/mm/transparent_hugepage/enabled --data-dtype uint16"), 1);
+    cr_assert(strstr(err, "enabled: cannot read token 0: No data available"), "%s", err);
+}
+
 Test(host_run, help_teaches) {
     cr_assert_eq(run((How){2}, "--help"), 0);
-    cr_assert(strstr(out, "--data=FILE...") && strstr(out, "--resume state") && strstr(out, "Looking inside"), "%s", out);
-    cr_assert_eq(run((How){2}, "-?"), 0);
+    cr_assert(strstr(out, "--data=FILE...") && strstr(out, "--resume state") && strstr(out, "Looking inside"), "%s",
+              out);
+    cr_assert_eq(run((How){2}, "-h"), 0);
+    cr_assert(strstr(out, "Looking inside"));
 }
 
 Test(host_run, raw_tokens) {
@@ -517,10 +688,12 @@ Test(host_run, raw_tokens) {
     OK(1, "--data y.uint32.bin --steps 2 --export y.st --quiet");
     cr_assert(same_files("x.st", "y.st"));
     OK(1, "--data x.bin ./x.bin --val-data x.bin --data-dtype uint16 --steps 2");
-    cr_assert(strstr(out, "data     1 file,") && strstr(err, "note: x.bin is in --data and in --val-data"), "%s%s", out, err);
+    cr_assert(strstr(out, "data     1 file,") && strstr(err, "note: x.bin is in --data and in --val-data"), "%s%s", out,
+              err);
 }
 
-/* ── damaged checkpoints ───────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── damaged checkpoints ─────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static const struct {
     const char *command, *message;
 } damages[] = {
@@ -537,10 +710,14 @@ static const struct {
     {"sed -i 's/\"0000/\"x000/' state/index.json", "plan_hash 'x000"},
     {"sed -i 's/step-0/..\\/step-0/' state/index.json", "is not beside it"},
     {"truncate -s 30 state/index.json", "not JSON"},
-    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[1,4)#master/' state/step-00000002/rank-*", "(master) are missing: damaged"},
-    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[0,3)#masterx/; s/#moment1/#moment/' state/step-00000002/rank-*", "damaged"},
-    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[0,9)#master/' state/step-00000002/rank-*", "is no piece of a checkpoint"},
-    {"sed -i 's/norm.mean@\\[0,4)#buffer/norm.meen@[0,4)#buffer/' state/step-00000002/rank-1*", "is there for 1 of 2 ranks"},
+    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[1,4)#master/' state/step-00000002/rank-*",
+     "(master) are missing: damaged"},
+    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[0,3)#masterx/; s/#moment1/#moment/' state/step-00000002/rank-*",
+     "damaged"},
+    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[0,9)#master/' state/step-00000002/rank-*",
+     "is no piece of a checkpoint"},
+    {"sed -i 's/norm.mean@\\[0,4)#buffer/norm.meen@[0,4)#buffer/' state/step-00000002/rank-1*",
+     "is there for 1 of 2 ranks"},
 };
 
 Test(host_run, damaged_checkpoints) {
@@ -550,7 +727,8 @@ Test(host_run, damaged_checkpoints) {
         cr_assert_eq(system("rm -rf state && cp -r good state"), 0);
         cr_assert_eq(system(damages[i].command), 0);
         int code = run((How){2}, "--resume state --export x.st");
-        cr_expect(code == 1 && strstr(err, damages[i].message) && lines_of(err) == 1, "%s: %d %s", damages[i].command, code, err);
+        cr_expect(code == 1 && strstr(err, damages[i].message) && lines_of(err) == 1, "%s: %d %s", damages[i].command,
+                  code, err);
     }
     cr_assert(access("x.st", F_OK) != 0);
 }

@@ -12,11 +12,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ── a model to build into ──────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── a model to build into ──────────────────────────────────────────────────────────────────────────────────────── */
 static Graph *g;
 static Builder *b;
 
-#define SHAPE(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+#define SHAPE(...)                                                                                                     \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) {                                           \
+        __VA_ARGS__                                                                                                    \
+    }
 
 static Module *module(const char *path, Module *parent) {
     Module *m = NEW(g->arena, Module);
@@ -56,7 +59,12 @@ static Checkpoint *checkpoint(bool recompute) {
 
 static Value *param(Module *owner, const char *path, int dims, const int64_t *shape) {
     Param *p = NEW(g->arena, Param);
-    *p = (Param){.id = g->params.n, .path = arena_strdup(g->arena, path), .owner = owner, .dtype = FP32, .dims = dims, .requires_grad = true};
+    *p = (Param){.id = g->params.n,
+                 .path = arena_strdup(g->arena, path),
+                 .owner = owner,
+                 .dtype = FP32,
+                 .dims = dims,
+                 .requires_grad = true};
     memcpy(p->shape, shape, sizeof(int64_t) * (size_t)dims);
     p->src = (Source){"model.lua", 5};
     push(&g->params, g->arena, p);
@@ -87,7 +95,9 @@ static Value *reduce(OpKind k, Value *x, int64_t mask) {
     return build_op(b, k, 1, &x, (int64_t[]){mask, 0}, 2, NULL, 0)->out[0];
 }
 
-static void loss(Value *v) { g->train->loss = reduce(OP_MEAN, v, (1 << v->dims) - 1); }
+static void loss(Value *v) {
+    g->train->loss = reduce(OP_MEAN, v, (1 << v->dims) - 1);
+}
 
 static int count(const Program *p, OpKind k) {
     int n = 0;
@@ -108,183 +118,9 @@ static Op *op_named(const char *id) {
     return NULL;
 }
 
-/* ── an interpreter ─────────────────────────────────────────────────────────────────────────────────────────────────── */
-static double **bytes; /* by Value.id, of roots */
-static Arena *memory;  /* of one run */
-static bool exact;     /* no rounding: for differences */
+#include "interpret.h"
 
-static double rounded(double x, Dtype d) {
-    if (exact || d == FP64) return x;
-    union { float f; uint32_t u; } f = {.f = (float)x};
-    if (d == BF16) f.u = (f.u + 0x7fff + (f.u >> 16 & 1)) & 0xffff0000u;
-    return f.f;
-}
-
-static double *bytes_of(Value *v) {
-    Value *root = value_root(v);
-    if (!bytes[root->id]) bytes[root->id] = NEW_ARRAY(memory, double, value_numel(root) + 1);
-    return bytes[root->id];
-}
-
-static int64_t at(const Value *v, const int64_t *index) {
-    int64_t o = v->offset;
-    for (int d = 0; d < v->dims; d++) o += index[d] * v->stride[d];
-    return o;
-}
-
-static void unravel(const Value *v, int64_t i, int64_t *index) {
-    for (int d = v->dims - 1; d >= 0; d--) {
-        index[d] = i % v->shape[d];
-        i /= v->shape[d];
-    }
-}
-
-static double get(Value *v, int64_t i) {
-    int64_t index[MAX_DIMS];
-    unravel(v, i, index);
-    return bytes_of(v)[at(v, index)];
-}
-
-static void set(Value *v, int64_t i, double x) {
-    int64_t index[MAX_DIMS];
-    unravel(v, i, index);
-    bytes_of(v)[at(v, index)] = rounded(x, v->dtype);
-}
-
-static double pointwise(const Op *op, double x, double y) {
-    switch (op->kind) {
-    case OP_ADD: return x + y;
-    case OP_SUB: return x - y;
-    case OP_MUL: return x * y;
-    case OP_NEG: return -x;
-    case OP_ADD_SCALAR: return x + op->f[0];
-    case OP_MUL_SCALAR: return x * op->f[0];
-    case OP_TANH: return tanh(x);
-    case OP_TANH_GRAD: return x * (1 - y * y);
-    case OP_SILU: return x / (1 + exp(-x));
-    case OP_SILU_GRAD: {
-        double s = 1 / (1 + exp(-y));
-        return x * s * (1 + y * (1 - s));
-    }
-    case OP_CAST: return x;
-    default: cr_assert_fail("the interpreter does not know %s", op_info[op->kind].name); return 0;
-    }
-}
-
-static void run_matmul(const Op *op) {
-    Value *x = op->in[0], *w = op->in[1], *y = op->out[0];
-    bool ta = op->i[0], tb = op->i[1];
-    int64_t m = y->shape[y->dims - 2], n = y->shape[y->dims - 1], k = x->shape[x->dims - 1 - ta], batch = value_numel(y) / (m * n);
-    for (int64_t s = 0; s < batch; s++)
-        for (int64_t i = 0; i < m; i++)
-            for (int64_t j = 0; j < n; j++) {
-                double sum = 0;
-                int64_t ws = w->dims == 2 ? 0 : s * k * n;
-                for (int64_t l = 0; l < k; l++)
-                    sum += get(x, s * m * k + (ta ? l * m + i : i * k + l)) * get(w, ws + (tb ? j * k + l : l * n + j));
-                set(y, s * m * n + i * n + j, sum);
-            }
-}
-
-static void run_reduce(const Op *op) {
-    Value *x = op->in[0], *y = op->out[0];
-    int64_t n = value_numel(x), ny = value_numel(y), index[MAX_DIMS];
-    double *sum = calloc((size_t)ny, sizeof *sum);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t o = 0;
-        unravel(x, i, index);
-        for (int d = 0; d < x->dims; d++)
-            if (!(op->i[0] >> d & 1)) o = o * x->shape[d] + index[d];
-        sum[o] += get(x, i);
-    }
-    for (int64_t i = 0; i < ny; i++) set(y, i, op->kind == OP_MEAN ? sum[i] * (double)ny / (double)n : sum[i]);
-    free(sum);
-}
-
-static void run_softmax(const Op *op) { /* and its gradient */
-    Value *y = op->out[0];
-    int64_t n = y->shape[y->dims - 1];
-    for (int64_t r = 0; r < value_numel(y) / n; r++) {
-        double sum = 0;
-        bool grad = op->kind == OP_SOFTMAX_GRAD;
-        for (int64_t i = r * n; i < r * n + n; i++) sum += grad ? get(op->in[0], i) * get(op->in[1], i) : exp(get(op->in[0], i));
-        for (int64_t i = r * n; i < r * n + n; i++)
-            set(y, i, grad ? get(op->in[1], i) * (get(op->in[0], i) - sum) : exp(get(op->in[0], i)) / sum);
-    }
-}
-
-static void run_pieces(const Op *op) { /* concat, pad_slice */
-    int64_t index[MAX_DIMS], start = op->kind == OP_PAD_SLICE ? op->i[1] : 0;
-    Value *y = op->out[0];
-    if (op->kind == OP_PAD_SLICE)
-        for (int64_t i = 0; i < value_numel(y); i++) set(y, i, 0);
-    for (int k = 0; k < op->nin; k++) {
-        for (int64_t i = 0; i < value_numel(op->in[k]); i++) {
-            unravel(op->in[k], i, index);
-            index[op->i[0]] += start;
-            bytes_of(y)[at(y, index)] = get(op->in[k], i);
-        }
-        start += op->in[k]->shape[op->i[0]];
-    }
-}
-
-static void run_op(const Op *op) {
-    if (op_is(op, T_VIEW)) return;
-    for (int m = 0; m < op->nbody; m++) run_op(op->body[m]);
-    if (op->nbody) return;
-    Value *y = op->nout ? op->out[0] : NULL;
-    int64_t n = y ? value_numel(y) : 0;
-    switch (op->kind) {
-    case OP_MATMUL: run_matmul(op); return;
-    case OP_SUM:
-    case OP_MEAN: run_reduce(op); return;
-    case OP_SOFTMAX:
-    case OP_SOFTMAX_GRAD: run_softmax(op); return;
-    case OP_CONCAT:
-    case OP_PAD_SLICE: run_pieces(op); return;
-    case OP_GRAD_SEED:
-    case OP_FULL:
-        for (int64_t i = 0; i < n; i++) set(y, i, op->kind == OP_FULL ? op->f[0] : 1);
-        return;
-    case OP_COPY:
-        for (int64_t i = 0; i < n; i++) set(y, i, get(op->in[0], i));
-        return;
-    case OP_DROPOUT: /* keyed by element and attribute */
-        for (int64_t i = 0; i < n; i++) set(y, i, (i * 7 + op->i[0]) % 3 ? get(op->in[0], i) * 1.5 : 0);
-        return;
-    default:
-        for (int64_t i = 0; i < n; i++) set(y, i, pointwise(op, get(op->in[0], i), op->nin > 1 ? get(op->in[1], i) : 0));
-    }
-}
-
-static double noise(uint64_t key) {
-    key = (key + 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
-    key = (key ^ key >> 27) * 0x94d049bb133111ebu;
-    return (double)(int64_t)(key ^ key >> 31) / 9.3e18;
-}
-
-static void release(void) {
-    if (memory) arena_free(memory);
-    memory = NULL;
-}
-
-/* Runs the training program from fixed parameters and inputs, with `delta` added to element `element` of parameter `which`. */
-static double run(int which, int64_t element, double delta) {
-    release();
-    memory = arena_new();
-    bytes = NEW_ARRAY(memory, double *, g->values.n);
-    for (int i = 0; i < g->values.n; i++) {
-        Value *v = g->values.at[i];
-        if (v->base || v->def || (!v->param && !v->name)) continue;
-        for (int64_t e = 0; e < value_numel(v); e++) {
-            bool moved = v->param && v->param->id == which && e == element;
-            set(v, e, noise((uint64_t)(i * 4099 + e)) + (moved ? delta : 0));
-        }
-    }
-    for (int i = 0; i < g->train->ops.n; i++) run_op(g->train->ops.at[i]);
-    return get(g->train->loss, 0);
-}
-
+/* ── what comes out ─────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     double loss;
     VEC(double) grads;
@@ -301,7 +137,8 @@ static Result result(void) {
 static void expect_same(const Result *a, const Result *c, const char *after) {
     cr_expect(!memcmp(&a->loss, &c->loss, sizeof a->loss), "after %s: loss %.17g, was %.17g", after, c->loss, a->loss);
     cr_assert_eq(a->grads.n, c->grads.n);
-    cr_expect(!memcmp(a->grads.at, c->grads.at, sizeof(double) * (size_t)a->grads.n), "after %s: other gradients", after);
+    cr_expect(!memcmp(a->grads.at, c->grads.at, sizeof(double) * (size_t)a->grads.n), "after %s: other gradients",
+              after);
 }
 
 static void expect_right_gradients(void) {
@@ -316,7 +153,8 @@ static void expect_right_gradients(void) {
             run(-1, 0, 0);
             double grad = get(p->grad, e);
             double up = run(i, e, h), down = run(i, e, -h), slope = (up - down) / (2 * h);
-            cr_expect(fabs(slope - grad) < 1e-6 * (1 + fabs(slope)), "%s[%d]: gradient %g, difference %g", p->path, (int)e, grad, slope);
+            cr_expect(fabs(slope - grad) < 1e-6 * (1 + fabs(slope)), "%s[%d]: gradient %g, difference %g", p->path,
+                      (int)e, grad, slope);
         }
     }
     exact = false;
@@ -329,17 +167,19 @@ static void expect_sound_groups(const Program *p) {
         if (op->kind != OP_FUSED) continue;
         cr_expect(op->group >= 0 && op->group < g->ngroups && op->nbody > 0 && op->nout > 0);
         cr_expect(op->nin <= 10 && op->nout <= 6, "%s has %d operands and %d results", op->id, op->nin, op->nout);
-        for (int k = 0; k < op->nout; k++) cr_expect(!op->out[k]->internal && (op->out[k]->def == op || op->out[k]->base));
+        for (int k = 0; k < op->nout; k++)
+            cr_expect(!op->out[k]->internal && (op->out[k]->def == op || op->out[k]->base));
     }
 }
 
-/* ── precision ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── precision ──────────────────────────────────────────────────────────────────────────────────────────────────── */
 Test(precision, casts_at_unit_borders) {
     start();
     Module *inner = module("block", g->root);
     unit(g->root, FP32, FP32);
     unit(inner, BF16, FP32);
-    Value *x = input("x", SHAPE(4, 6)), *w = param(inner, "block.w", SHAPE(6, 6)), *v = param(g->root, "v", SHAPE(6, 6));
+    Value *x = input("x", SHAPE(4, 6)), *w = param(inner, "block.w", SHAPE(6, 6)),
+          *v = param(g->root, "v", SHAPE(6, 6));
     Value *h = matmul(x, v, 0, 0);
     b->module = inner;
     Value *y = matmul(h, w, 0, 1), *z = build2(b, OP_ADD, y, h);
@@ -477,16 +317,31 @@ static void save_of_unknown(void) {
     recompute(g, g->train);
 }
 
+static void save_of_nonsense(void) {
+    Checkpoint *c = checkpoint(true);
+    c->offload = (const char *[]){"0123456789"};
+    c->noffload = 1;
+    loss(matmul(input("x", SHAPE(4, 6)), param(g->root, "w", SHAPE(6, 6)), 0, 0));
+    in_region(0, 1, c);
+    recompute(g, g->train);
+}
+
 Test(diagnostics, say_what_to_do) {
-    expect_fail(loss_of_many, "model.lua:41: the loss is fp32[4,6], and must be one number; reduce it with nn.mean or nn.sum");
+    expect_fail(loss_of_many,
+                "model.lua:41: the loss is fp32[4,6], and must be one number; reduce it with nn.mean or nn.sum");
     expect_fail(loss_of_integers, "model.lua:41: the loss is int32[], and must be floating point");
     expect_fail(loss_of_nothing, "model.lua:41: the loss reaches no trainable parameter");
     expect_fail(gradient_of_none, "model.lua:41: tanh_grad has no gradient");
-    expect_fail(save_of_unknown, "model.lua:9: nn.checkpoint: save = { \"atention\" }: neither an op nor a kind of module in this model; did "
-                                 "you mean \"attention\"?");
+    expect_fail(
+        save_of_unknown,
+        "model.lua:9: nn.checkpoint: save = { \"atention\" }: neither an op nor a kind of module in this model; did "
+        "you mean \"attention\"?");
+    expect_fail(save_of_nonsense,
+                "model.lua:9: nn.checkpoint: offload = { \"0123456789\" }: neither an op nor a kind of "
+                "module in this model; write an op's name");
 }
 
-/* ── autodiff ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── autodiff ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void to_autodiff(void) {
     units(g);
     precision(g, g->train);
@@ -521,7 +376,8 @@ Test(autodiff, weights_are_reduced_in_fp32) {
 Test(autodiff, shared_and_frozen_parameters) {
     start();
     Value *x = input("x", SHAPE(4, 6)), *w = param(g->root, "w", SHAPE(6, 6)), *a = param(g->root, "a", SHAPE(4, 6));
-    Value *c = param(g->root, "c", SHAPE(4, 6)), *f = param(g->root, "f", SHAPE(6, 6)), *unused = param(g->root, "u", SHAPE(3));
+    Value *c = param(g->root, "c", SHAPE(4, 6)), *f = param(g->root, "f", SHAPE(6, 6)),
+          *unused = param(g->root, "u", SHAPE(3));
     f->param->requires_grad = false;
     Value *y = matmul(matmul(matmul(x, f, 0, 0), w, 0, 0), w, 0, 1); /* w twice */
     loss(build2(b, OP_MUL, y, build2(b, OP_ADD, a, c)));             /* a and c get one gradient */
@@ -546,7 +402,7 @@ Test(autodiff, split_of_a_parameter) {
     release();
 }
 
-/* ── fuse ───────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── fuse ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void to_fuse(void) {
     to_autodiff();
     fuse(g, g->train);
@@ -556,7 +412,8 @@ static void to_fuse(void) {
 
 Test(fuse, gated_mlp) {
     start();
-    Value *x = input("x", SHAPE(4, 6)), *w1 = param(g->root, "w1", SHAPE(6, 6)), *w2 = param(g->root, "w2", SHAPE(6, 6));
+    Value *x = input("x", SHAPE(4, 6)), *w1 = param(g->root, "w1", SHAPE(6, 6)),
+          *w2 = param(g->root, "w2", SHAPE(6, 6));
     Value *w3 = param(g->root, "w3", SHAPE(6, 6));
     Value *gate = build1(b, OP_SILU, matmul(x, w1, 0, 1)), *up = matmul(x, w2, 0, 1);
     Value *h = build2(b, OP_MUL, gate, up);
@@ -623,8 +480,27 @@ Test(fuse, transposes_become_flags) {
     const Op *first = op_named("e1"), *second = op_named("e4");
     cr_expect_eq(first->i[1], 1);
     cr_expect(value_contiguous(first->in[1]));
-    cr_expect_eq(second->in[0], s);                     /* a slice has a leading dimension */
-    cr_expect_eq(second->in[1]->def->kind, OP_COPY);    /* an expanded row has none */
+    cr_expect_eq(second->in[0], s);                  /* a slice has a leading dimension */
+    cr_expect_eq(second->in[1]->def->kind, OP_COPY); /* an expanded row has none */
+}
+
+/* Leading dims that are no one dim with the rows are copied together for BLAS. */
+Test(fuse, rows_that_do_not_fold) {
+    start();
+    Value *x = build1(b, OP_TANH, param(g->root, "x", SHAPE(3, 4, 6))), *w = param(g->root, "w", SHAPE(6, 5));
+    Value *swapped = build_transpose(b, x, (int[]){1, 0, 2});
+    Value *y = matmul(swapped, w, 0, 0), *z = matmul(x, w, 0, 0);
+    loss(build2(b, OP_ADD, build_transpose(b, y, (int[]){1, 0, 2}), z));
+    to_autodiff();
+    Result before = result();
+    release();
+    fuse(g, g->train);
+    check_graph(g, "fuse");
+    Result after = result();
+    expect_same(&before, &after, "fuse");
+    release();
+    cr_expect_eq(op_named("e2")->in[0]->def->kind, OP_COPY);
+    cr_expect_eq(op_named("e3")->in[0], x);
 }
 
 Test(fuse, limits) {
@@ -653,7 +529,8 @@ Test(fuse, reads_of_written_buffers_stay) {
     Value *mean = param(g->root, "mean", SHAPE(6)), *var = param(g->root, "var", SHAPE(6));
     mean->param->is_buffer = var->param->is_buffer = true;
     Value *before = build_scalar(b, OP_MUL_SCALAR, mean, 2);
-    Op *bn = build_op(b, OP_BATCH_NORM, 5, (Value *[]){x, w, bias, mean, var}, (int64_t[]){1}, 1, (double[]){1e-5, 0.1}, 2);
+    Op *bn =
+        build_op(b, OP_BATCH_NORM, 5, (Value *[]){x, w, bias, mean, var}, (int64_t[]){1}, 1, (double[]){1e-5, 0.1}, 2);
     Value *after = build_scalar(b, OP_MUL_SCALAR, mean, 3);
     Value *both = build_expand(b, build2(b, OP_ADD, before, after), SHAPE(4, 6));
     loss(build2(b, OP_ADD, bn->out[0], both));
@@ -668,7 +545,7 @@ Test(fuse, reads_of_written_buffers_stay) {
     cr_expect_eq(op_named("e1")->i[1], 0);
 }
 
-/* ── recompute ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── recompute ──────────────────────────────────────────────────────────────────────────────────────────────────── */
 static Value *block(Value *x, int n, Checkpoint *c) {
     int first = g->train->ops.n;
     b->module = module(arena_printf(g->arena, "layers.%d", n), g->root);
@@ -716,7 +593,8 @@ static void expect_recompute(Checkpoint *c, int forward_kept, int clones) {
     expect_same(&before, &after, "recompute");
     release();
     cr_expect_eq(kept(), forward_kept, "%d forward values are kept, not %d", kept(), forward_kept);
-    cr_expect_eq(count_phase(g->train, RECOMPUTE), clones, "%d clones, not %d", count_phase(g->train, RECOMPUTE), clones);
+    cr_expect_eq(count_phase(g->train, RECOMPUTE), clones, "%d clones, not %d", count_phase(g->train, RECOMPUTE),
+                 clones);
 }
 
 Test(recompute, everything_but_the_input) {
@@ -770,7 +648,27 @@ Test(recompute, offloads_without_recomputing) {
     cr_expect_eq(n, 4);
 }
 
-/* ── random graphs ──────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* A checkpointed module inside a checkpointed call: what enters it is kept if its own list says so. */
+Test(recompute, lists_of_inner_modules) {
+    start();
+    Checkpoint *outer = checkpoint(true), *inner = checkpoint(true);
+    inner->save = (const char *[]){"input"};
+    inner->nsave = 1;
+    Module *middle = module("middle", g->root), *deep = module("middle.deep", middle);
+    deep->checkpoint = inner;
+    Value *x = input("x", SHAPE(4, 6)), *h = x;
+    for (int l = 0; l < 2; l++) {
+        b->module = l ? deep : middle;
+        h = build1(b, OP_TANH, matmul(h, param(b->module, l ? "v" : "w", SHAPE(6, 6)), 0, 0));
+    }
+    in_region(0, 1, outer);
+    b->module = g->root;
+    loss(h);
+    expect_recompute(outer, 1, 2); /* the first tanh is kept; matmul and tanh of the inner module are not */
+    cr_expect(op_named("e1")->out[0]->saved);
+}
+
+/* ── random graphs ──────────────────────────────────────────────────────────────────────────────────────────────── */
 static uint64_t seed;
 static int pick(int n) {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -779,7 +677,9 @@ static int pick(int n) {
 
 typedef VEC(Value *) Pool;
 
-static Value *any(const Pool *p) { return p->at[p->n > 6 && pick(4) ? p->n - 1 - pick(6) : pick(p->n)]; }
+static Value *any(const Pool *p) {
+    return p->at[p->n > 6 && pick(4) ? p->n - 1 - pick(6) : pick(p->n)];
+}
 
 static Value *twisted(const Pool *p) { /* transposed, computed on, and back, by a copy or not */
     int perm[2] = {1, 0};
@@ -876,7 +776,7 @@ Test(random, passes_keep_every_bit, .timeout = 120) {
     }
 }
 
-/* ── time ───────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── time ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static double seconds(void (*pass)(Graph *, Program *)) {
     struct timespec from, to;
     clock_gettime(CLOCK_MONOTONIC, &from);

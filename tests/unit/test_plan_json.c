@@ -119,8 +119,7 @@ Test(plan_json, peak_by_class) {
         "%s", text);
 }
 
-/* ── damage ───────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── damage ───────────────────────────────────────────────────────────────────────────────────────────────── */
 static char *replaced(const char *text, const char *from, const char *to) {
     const char *at = strstr(text, from);
     cr_assert_not_null(at, "%s is not in the plan", from);
@@ -200,11 +199,35 @@ Test(plan_json, sums_do_not_overflow) {
     }
     p->storages = many;
     p->nstorages = 2000;
-    char *text = printed(write_plan, p);
-    for (char *at; (at = strstr(text, "\"size\":1000000000000000"));) memcpy(at + 7, "9007199254740992", 16);
+    char *text = arena_strdup(arena, printed(write_plan, p)), *at = text;
+    while ((at = strstr(at, "\"size\":1000000000000000"))) memcpy(at + 7, "9007199254740992", 16);
     PlanError e = {0};
     cr_expect_null(plan_parse(arena, text, strlen(text), &e));
     cr_expect(strstr(e.text, "overflow"), "%s", e.text);
+}
+
+static void refused(const char *text, const char *says) {
+    PlanError e = {0};
+    cr_expect_null(plan_parse(arena, text, strlen(text), &e));
+    cr_expect(e.text && strstr(e.text, says), "\"%s\" instead of \"%s\"", e.text, says);
+}
+
+Test(plan_json, too_much_of_a_thing) {
+    const char *good = printed(write_plan, small_plan(arena));
+    enum { MANY = (1 << 22) + 1 };
+    char *many = arena_alloc(arena, 2 * MANY + 20), *at = many + sprintf(many, "\"units\":[");
+    for (int i = 0; i < MANY; i++, at += 2) memcpy(at, "0,", 2);
+    refused(replaced(good, "\"units\":[", many), "units: has 4194306 entries, more than any plan");
+    char *name = arena_printf(arena, "\"name\":\"%05000d\"", 0);
+    refused(replaced(good, "\"name\":\"cpu\"", name), "device.name: is longer than 4096 bytes");
+    Plan *p = small_plan(arena);
+    p->programs = NEW_ARRAY(arena, PlanProgram, 65);
+    for (int i = 0; i < 65; i++)
+        p->programs[i] = (PlanProgram){.name = arena_printf(arena, "p%d", i), .peak_event = -1};
+    p->nprograms = 65;
+    p->nstorages = 0;
+    p->nunits = 0;
+    refused(printed(write_plan, p), "programs: has 65 entries, a plan has at most 64");
 }
 
 /* Every prefix, and every byte changed: a plan that is read may be printed and verified without harm. */
@@ -226,8 +249,7 @@ Test(plan_json, cut_and_flipped, .timeout = 60) {
     }
 }
 
-/* ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── files ────────────────────────────────────────────────────────────────────────────────────────────────── */
 static char *file_of(const char *head, const char *text, const char *tail) {
     char *path = arena_printf(arena, "/tmp/shardc_plan_%ld", (long)getpid());
     FILE *f = fopen(path, "w");

@@ -1,0 +1,39 @@
+/* What the two halves of attention share: its operands, tiles, masks and panels.
+ * Relies on: kernel.h.
+ * Relied on by: k_attention.c, k_attention_grad.c. */
+#ifndef SC_ATTENTION_H
+#define SC_ATTENTION_H
+
+#include "kernel.h"
+
+enum { TILE = 64, KEYS = 128 }; /* queries × keys of a tile; work_attention in ir/rules_matrix.c has room for 128 × 128 */
+
+typedef struct {
+    const sc_tensor *q, *k, *v, *documents; /* documents: NULL: none */
+    int64_t batch, queries, keys, heads, kv_heads, size;
+    int causal;
+    real scale;
+    sc_dropping drop;
+    int dropping;
+    real *work; /* this part's panels */
+} attention;
+
+attention attention_of(const sc_task *t, int first_operand, int documents_at);
+
+/* `rows` rows of t[b, i0.., h, :] as reals: in place, or converted into the panel. */
+const real *attention_rows(const sc_tensor *t, int64_t b, int64_t i0, int64_t rows, int64_t h, int64_t *ld, real *panel);
+void attention_store(const sc_tensor *t, int64_t b, int64_t i0, int64_t rows, int64_t h, const real *panel);
+
+/* One past the last key tile's first key that queries i0.. i0+rows may see. */
+static inline int64_t attention_end(const attention *a, int64_t i0, int64_t rows) {
+    return a->causal ? sc_min(a->keys, i0 + rows) : a->keys;
+}
+/* Whether some query of the tile may share a document with some key of it. */
+int attention_meets(const attention *a, int64_t b, int64_t i0, int64_t rows, int64_t j0, int64_t cols);
+/* Sets the scores of keys j0.. that query i must not see to -inf. */
+void attention_mask(const attention *a, int64_t b, int64_t i, int64_t j0, int64_t cols, real *score);
+/* to = x · dropout mask of query i's keys j0... */
+void attention_drop(const attention *a, const sc_task *t, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t cols, real *to,
+                    const real *x);
+
+#endif

@@ -1,0 +1,99 @@
+/* attention, backward: dq, dk, dv from go, q, k, v, o, lse.
+ * Relies on: attention.h, k_blas.c, a workspace (work_attention).
+ * Relied on by: generated code.
+ *
+ * With p = e^(score - lse), m the dropout mask (with its 1/(1-p)), delta_i = Σ_d go·o (Dao et al. 2022):
+ *   dv = (p·m)ᵀ go,  dp = (go vᵀ)·m,  ds = p·(dp - delta)·scale,  dq = ds k,  dk = dsᵀ q.
+ * A part takes whole key heads: it walks over their query heads, tiles of queries, tiles of keys, in this order, and adds dk
+ * and dv up in its workspace, where they stay in real until they are rounded once. No two parts meet in a sum. */
+#include "attention.h"
+
+typedef struct {
+    real *q, *go, *dq, *k, *v, *p, *ds, *dk, *dv;
+    real lse[TILE], delta[TILE];
+} panels;
+
+static panels panels_of(const sc_task *t, const attention *a) {
+    panels p;
+    int64_t size = a->size;
+    int64_t slice = (640 * size + 32768 + 2 * a->keys * size) * (int64_t)sizeof(real);
+    p.q = (real *)((char *)t->t[t->nt - 1].p + t->part * ((slice + 63) / 64 * 64));
+    p.go = p.q + TILE * size;
+    p.dq = p.go + TILE * size;
+    p.k = p.dq + TILE * size;
+    p.v = p.k + KEYS * size;
+    p.p = p.v + KEYS * size;
+    p.ds = p.p + TILE * KEYS;
+    p.dk = p.ds + TILE * KEYS;
+    p.dv = p.dk + a->keys * size;
+    return p;
+}
+
+static void row_statistics(const attention *a, panels *p, const sc_tensor *go, const sc_tensor *o, const sc_tensor *lse,
+                           int64_t b, int64_t h, int64_t i0, int64_t rows) {
+    real bg[SC_CHUNK], bo[SC_CHUNK];
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t g0 = b * go->stride[0] + (i0 + r) * go->stride[1] + h * go->stride[2];
+        int64_t o0 = b * o->stride[0] + (i0 + r) * o->stride[1] + h * o->stride[2];
+        real sum = 0;
+        for (int64_t d = 0; d < a->size; d += SC_CHUNK) {
+            int64_t n = sc_min(SC_CHUNK, a->size - d);
+            sum += sc_chunk_dot(sc_in(go, g0 + d, n, bg), sc_in(o, o0 + d, n, bo), n);
+        }
+        p->delta[r] = sum;
+        p->lse[r] = (real)sc_get(lse, (b * a->heads + h) * a->queries + i0 + r);
+    }
+}
+
+/* One row: scores in p->p and dp in p->ds become p·mask and ds. */
+static void row_grad(const sc_task *t, const attention *a, panels *p, int64_t b, int64_t h, int64_t i, int64_t r, int64_t j0,
+                     int64_t cols) {
+    real *power = p->p + r * KEYS, *ds = p->ds + r * KEYS, lse = p->lse[r], delta = p->delta[r], scale = a->scale;
+    real mask[KEYS];
+    for (int64_t j = 0; j < cols; j++) mask[j] = 1;
+    if (a->dropping) attention_drop(a, t, b, h, i, j0, cols, mask, mask);
+    attention_mask(a, b, i, j0, cols, power);
+    if (lse == -(real)INFINITY) lse = 0; /* a row that sees nothing: all scores are -inf */
+    for (int64_t j = 0; j < cols; j++) {
+        real x = sc_exp(power[j] - lse);
+        ds[j] = x * (ds[j] * mask[j] - delta) * scale;
+        power[j] = x * mask[j];
+    }
+}
+
+static void backward_tile(const sc_task *t, const attention *a, panels *p, int64_t b, int64_t h, int64_t i0) {
+    const sc_tensor *go = &t->t[3];
+    int64_t rows = sc_min(TILE, a->queries - i0), kv = h / (a->heads / a->kv_heads), size = a->size, ldq, ldg, ldk, ldv;
+    const real *q = attention_rows(a->q, b, i0, rows, h, &ldq, p->q);
+    const real *g = attention_rows(go, b, i0, rows, h, &ldg, p->go);
+    row_statistics(a, p, go, &t->t[7], &t->t[8], b, h, i0, rows);
+    memset(p->dq, 0, (size_t)(rows * size) * sizeof(real));
+    for (int64_t j0 = 0; j0 < attention_end(a, i0, rows); j0 += KEYS) {
+        int64_t cols = sc_min(KEYS, a->keys - j0);
+        if (!attention_meets(a, b, i0, rows, j0, cols)) continue;
+        const real *k = attention_rows(a->k, b, j0, cols, kv, &ldk, p->k);
+        const real *v = attention_rows(a->v, b, j0, cols, kv, &ldv, p->v);
+        sc_gemm(0, 1, rows, cols, size, a->scale, q, ldq, k, ldk, 0, p->p, KEYS);
+        sc_gemm(0, 1, rows, cols, size, 1, g, ldg, v, ldv, 0, p->ds, KEYS);
+        for (int64_t r = 0; r < rows; r++) row_grad(t, a, p, b, h, i0 + r, r, j0, cols);
+        sc_gemm(1, 0, cols, size, rows, 1, p->p, KEYS, g, ldg, 1, p->dv + j0 * size, size);
+        sc_gemm(1, 0, cols, size, rows, 1, p->ds, KEYS, q, ldq, 1, p->dk + j0 * size, size);
+        sc_gemm(0, 0, rows, size, cols, 1, p->ds, KEYS, k, ldk, 1, p->dq, size);
+    }
+    attention_store(&t->t[0], b, i0, rows, h, p->dq);
+}
+
+void sc_k_attention_grad(const sc_task *t) {
+    attention a = attention_of(t, 4, 9);
+    panels p = panels_of(t, &a);
+    int64_t group = a.heads / a.kv_heads;
+    sc_range mine = sc_share(t, a.batch * a.kv_heads, 1);
+    for (int64_t u = mine.begin; u < mine.end; u++) {
+        int64_t b = u / a.kv_heads, kv = u % a.kv_heads;
+        memset(p.dk, 0, (size_t)(2 * a.keys * a.size) * sizeof(real)); /* and dv, which follows */
+        for (int64_t h = kv * group; h < (kv + 1) * group; h++)
+            for (int64_t i0 = 0; i0 < a.queries; i0 += TILE) backward_tile(t, &a, &p, b, h, i0);
+        attention_store(&t->t[1], b, 0, a.keys, kv, p.dk);
+        attention_store(&t->t[2], b, 0, a.keys, kv, p.dv);
+    }
+}

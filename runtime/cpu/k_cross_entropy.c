@@ -1,0 +1,80 @@
+/* cross_entropy of logits [N,V] against targets [N], and its gradient.
+ * Relies on: kernel.h.
+ * Relied on by: generated code; the runtime, for the finish.
+ *
+ * lse = log Σ e^x, loss = Σ_{target ≠ ignore} (lse - x[target]) / count, count from the record: the step's global number of
+ * targets / (world × accumulation).  dx = (e^(x - lse) - [target]) · g / count, 0 in ignored rows.
+ * Parts write lse, row by row in one pass over the logits (Milakov and Gimelshein 2018: the sum is rescaled when the
+ * maximum grows); the finish adds the rows up in order. A target outside [0,V) makes the loss NaN. */
+#include "kernel.h"
+
+static double row_lse(const sc_tensor *x, int64_t at, int64_t cols) {
+    real buffer[SC_CHUNK], power[SC_CHUNK], most = 0;
+    double sum = 0;
+    for (int64_t c = 0; c < cols; c += SC_CHUNK) {
+        int64_t n = sc_min(SC_CHUNK, cols - c);
+        const real *v = sc_in(x, at + c, n, buffer);
+        real m = sc_chunk_max(v, n);
+        if (c == 0) most = m;
+        if (!(m <= most)) {
+            sum *= exp((double)most - (double)m);
+            most = m;
+        }
+        sum += sc_chunk_exp(power, v, most, n);
+    }
+    return (double)most + log(sum);
+}
+
+void sc_k_cross_entropy(const sc_task *k) {
+    const sc_tensor *lse = &k->t[1], *x = &k->t[2], *target = &k->t[3];
+    int64_t cols = sc_cols(x);
+    sc_range mine = sc_share(k, sc_rows(x), 1);
+    for (int64_t row = mine.begin; row < mine.end; row++)
+        sc_set(lse, row, sc_index(target, row) == k->i[0] ? 0 : row_lse(x, sc_row(x, row), cols));
+}
+
+static void cross_entropy_finish(const sc_task *k) {
+    const sc_tensor *loss = &k->t[0], *lse = &k->t[1], *x = &k->t[2], *target = &k->t[3];
+    int64_t rows = sc_rows(x), cols = sc_cols(x);
+    double sum = 0;
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t c = sc_index(target, row);
+        if (c == k->i[0]) continue;
+        sum += c >= 0 && c < cols ? sc_get(lse, row) - sc_get(x, sc_row(x, row) + c) : (double)NAN;
+    }
+    sc_set(loss, 0, sum / (double)k->record->count[k->i[1]]);
+}
+
+sc_kernel *sc_kernel_finish(sc_kernel *k) { return k == sc_k_cross_entropy ? cross_entropy_finish : NULL; }
+
+static void grad_row(const sc_tensor *dx, const sc_tensor *x, int64_t row, int64_t target, real lse, real scale) {
+    int64_t cols = sc_cols(x), from = sc_row(x, row), to = sc_row(dx, row);
+    real bx[SC_CHUNK], bd[SC_CHUNK];
+    for (int64_t c = 0; c < cols; c += SC_CHUNK) {
+        int64_t n = sc_min(SC_CHUNK, cols - c);
+        const real *v = sc_in(x, from + c, n, bx);
+        real *out = sc_out(dx, to + c, bd), at_target = 0;
+        if (target >= c && target < c + n) at_target = (sc_exp(v[target - c] - lse) - 1) * scale; /* v may be out */
+        SC_ELEMENTWISE
+        for (int64_t i = 0; i < n; i++) out[i] = sc_exp(v[i] - lse) * scale;
+        if (target >= c && target < c + n) out[target - c] = at_target;
+        sc_put(dx, to + c, n, out);
+    }
+}
+
+static void zero_row(const sc_tensor *dx, int64_t row) {
+    memset(sc_at(dx, sc_row(dx, row)), 0, (size_t)(sc_cols(dx) * sc_size(dx->dtype)));
+}
+
+void sc_k_cross_entropy_grad(const sc_task *k) {
+    const sc_tensor *dx = &k->t[0], *g = &k->t[1], *x = &k->t[2], *target = &k->t[3], *lse = &k->t[4];
+    real scale = (real)(sc_get(g, 0) / (double)k->record->count[k->i[1]]);
+    sc_range mine = sc_share(k, sc_rows(x), 1);
+    for (int64_t row = mine.begin; row < mine.end; row++) {
+        int64_t c = sc_index(target, row);
+        if (c == k->i[0])
+            zero_row(dx, row);
+        else
+            grad_row(dx, x, row, c, (real)sc_get(lse, row), scale);
+    }
+}

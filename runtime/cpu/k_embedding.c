@@ -1,0 +1,76 @@
+/* embedding: y[n,:] = w[index[n],:], and its gradient dw[v,:] = Σ_{index[n] = v} g[n,:].
+ * Relies on: kernel.h.
+ * Relied on by: generated code. Contiguous operands.
+ *
+ * The gradient's parts own columns and add tokens up in their order, so nothing depends on the number of parts. Results
+ * that are not real are summed before they are rounded: the first token of each row looks for all later ones.
+ * An index outside the table reads NaN and receives nothing. */
+#include "kernel.h"
+
+void sc_k_embedding(const sc_task *k) {
+    const sc_tensor *y = &k->t[0], *index = &k->t[1], *w = &k->t[2];
+    int64_t cols = w->shape[1];
+    real buffer[SC_CHUNK];
+    sc_range mine = sc_share(k, sc_numel(index), 1);
+    for (int64_t n = mine.begin; n < mine.end; n++) {
+        int64_t v = sc_index(index, n);
+        int valid = v >= 0 && v < w->shape[0];
+        if (valid && w->dtype == y->dtype) {
+            memcpy(sc_at(y, n * cols), sc_at(w, v * cols), (size_t)(cols * sc_size(w->dtype)));
+            continue;
+        }
+        for (int64_t c = 0; c < cols; c += SC_CHUNK) {
+            int64_t m = sc_min(SC_CHUNK, cols - c);
+            if (valid)
+                sc_load(buffer, w, v * cols + c, 1, m);
+            else
+                for (int64_t i = 0; i < m; i++) buffer[i] = NAN;
+            sc_store(y, n * cols + c, 1, m, buffer);
+        }
+    }
+}
+
+static void add_chunk(real *restrict sum, const sc_tensor *g, int64_t at, int64_t m) {
+    real buffer[SC_CHUNK];
+    const real *v = sc_in(g, at, m, buffer);
+    for (int64_t i = 0; i < m; i++) sum[i] += v[i];
+}
+
+/* Columns c .. c+m where dw holds reals: added in place. */
+static void sum_in_place(const sc_tensor *dw, const sc_tensor *index, const sc_tensor *g, int64_t c, int64_t m) {
+    int64_t rows = dw->shape[0], cols = dw->shape[1], tokens = sc_numel(index);
+    for (int64_t v = 0; v < rows; v++) memset(sc_at(dw, v * cols + c), 0, (size_t)m * sizeof(real));
+    for (int64_t n = 0; n < tokens; n++) {
+        int64_t v = sc_index(index, n);
+        if (v >= 0 && v < rows) add_chunk((real *)dw->p + v * cols + c, g, n * cols + c, m);
+    }
+}
+
+static int seen_before(const sc_tensor *index, int64_t n, int64_t v) {
+    for (int64_t j = 0; j < n; j++)
+        if (sc_index(index, j) == v) return 1;
+    return 0;
+}
+
+static void sum_then_round(const sc_tensor *dw, const sc_tensor *index, const sc_tensor *g, int64_t c, int64_t m) {
+    int64_t rows = dw->shape[0], cols = dw->shape[1], tokens = sc_numel(index);
+    real sum[SC_CHUNK];
+    for (int64_t v = 0; v < rows; v++) memset(sc_at(dw, v * cols + c), 0, (size_t)(m * sc_size(dw->dtype)));
+    for (int64_t n = 0; n < tokens; n++) {
+        int64_t v = sc_index(index, n);
+        if (v < 0 || v >= rows || seen_before(index, n, v)) continue;
+        for (int64_t i = 0; i < m; i++) sum[i] = 0;
+        for (int64_t j = n; j < tokens; j++)
+            if (sc_index(index, j) == v) add_chunk(sum, g, j * cols + c, m);
+        sc_store(dw, v * cols + c, 1, m, sum);
+    }
+}
+
+void sc_k_embedding_grad(const sc_task *k) {
+    const sc_tensor *dw = &k->t[0], *index = &k->t[1], *g = &k->t[2];
+    sc_range mine = sc_share(k, dw->shape[1], 16);
+    for (int64_t c = mine.begin; c < mine.end; c += SC_CHUNK) {
+        int64_t m = sc_min(SC_CHUNK, mine.end - c);
+        (dw->dtype == SC_REAL ? sum_in_place : sum_then_round)(dw, index, g, c, m);
+    }
+}

@@ -1,0 +1,21 @@
+-- expect: attention_documents\.lua:9: attention: documents int32\[2,7\] must be int32\[2,8\]
+local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed = nn.Embedding(16, 4)
+model.out = nn.Linear(4, 16)
+function model:forward(tokens)
+  local x = self.embed(tokens)
+  local q = x:reshape(2, 8, 2, 2)
+  x = nn.attention { q = q, k = q, v = q, documents = tokens:slice(1, 0, 7) }
+  return self.out(x)
+end
+
+return nn.training {
+  model = model,
+  batch = {
+    tokens  = nn.input("int32", { 2, 8 }, { from = "tokens" }),
+    targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }),
+  },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}

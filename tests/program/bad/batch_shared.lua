@@ -1,0 +1,21 @@
+-- expect: batch_shared\.lua:17: batch.a and batch.b are one nn.input
+local nn, optim = require "nn", require "optim"
+local shared = nn.input("int32", { 2, 8 })
+local model = nn.module "Net"
+model.embed = nn.Embedding(16, 4)
+model.out = nn.Linear(4, 16)
+function model:forward(tokens)
+  local x = self.embed(tokens)
+
+  return self.out(x)
+end
+
+return nn.training {
+  model = model,
+  batch = {
+    a = shared,
+    b = shared,
+  },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}

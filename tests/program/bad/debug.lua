@@ -1,0 +1,2 @@
+-- expect: debug\.lua:2: 'debug' does not exist here
+local r = debug.getregistry()

@@ -1,0 +1,2 @@
+-- expect: dump\.lua:2: string has no field 'dump'
+local s = string.dump(print)

@@ -1,0 +1,2 @@
+-- expect: endless_rep\.lua:2: stopped a library call that does not end
+local s = (""):rep(1 << 60)

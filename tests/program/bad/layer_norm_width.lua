@@ -1,0 +1,21 @@
+-- expect: layer_norm_width\.lua:9: LayerNorm: weight fp32\[5\] does not fit x fp32\[2,8,4\]: 5 ≠ 4\n  in norm = nn.LayerNorm\(5\), made at \S+; write nn.LayerNorm\(4\)
+local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed = nn.Embedding(16, 4)
+model.out = nn.Linear(4, 16)
+model.norm = nn.LayerNorm(5)
+function model:forward(tokens)
+  local x = self.embed(tokens)
+  x = self.norm(x)
+  return self.out(x)
+end
+
+return nn.training {
+  model = model,
+  batch = {
+    tokens  = nn.input("int32", { 2, 8 }, { from = "tokens" }),
+    targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }),
+  },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}

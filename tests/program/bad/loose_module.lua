@@ -1,0 +1,21 @@
+-- expect: loose_module\.lua:9: nn.Linear\(4, 4\), made at \S+:3, is called but is not part of the model
+local nn, optim = require "nn", require "optim"
+local loose = nn.Linear(4, 4)
+local model = nn.module "Net"
+model.embed = nn.Embedding(16, 4)
+model.out = nn.Linear(4, 16)
+function model:forward(tokens)
+  local x = self.embed(tokens)
+  x = loose(x)
+  return self.out(x)
+end
+
+return nn.training {
+  model = model,
+  batch = {
+    tokens  = nn.input("int32", { 2, 8 }, { from = "tokens" }),
+    targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }),
+  },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}

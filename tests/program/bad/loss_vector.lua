@@ -1,0 +1,20 @@
+-- expect: loss_vector\.lua:9: loss returned fp32\[2,8,16\]; it must be one floating-point number
+local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed = nn.Embedding(16, 4)
+model.out = nn.Linear(4, 16)
+function model:forward(tokens)
+  local x = self.embed(tokens)
+
+  return self.out(x)
+end
+
+return nn.training {
+  model = model,
+  batch = {
+    tokens  = nn.input("int32", { 2, 8 }, { from = "tokens" }),
+    targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }),
+  },
+  loss = function(m, b) return m(b.tokens) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}

@@ -1,0 +1,2 @@
+-- expect: pcall\.lua:2: 'pcall' does not exist here
+pcall(print, 1)

@@ -1,0 +1,2 @@
+-- expect: random\.lua:2: math.random does not exist here
+local x = math.random()

@@ -1,0 +1,24 @@
+-- expect: shard_key\.lua:13: nn.fully_shard: unknown key 'reshard_after_foward'; did you mean 'reshard_after_forward'\?
+local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed = nn.Embedding(16, 4)
+model.out = nn.Linear(4, 16)
+function model:forward(tokens)
+  local x = self.embed(tokens)
+
+  return self.out(x)
+end
+nn.fully_shard(model, {
+  prefetch = { forward = 1 },
+  reshard_after_foward = true,
+})
+
+return nn.training {
+  model = model,
+  batch = {
+    tokens  = nn.input("int32", { 2, 8 }, { from = "tokens" }),
+    targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }),
+  },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}

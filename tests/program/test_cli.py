@@ -1,0 +1,145 @@
+"""The command line: every usage error and every diagnostic of compiler/main.c and compiler/cli/, with exit codes.
+
+Relies on: harness.py. Relied on by: run.py."""
+import json
+import os
+import struct
+import subprocess
+import threading
+
+from harness import ROOT, SHARDC, check, command, scratch, shardc
+
+MLP = os.path.join(ROOT, "models", "mlp.lua")
+FOLDER = scratch("cli")
+PLAN = os.path.join(FOLDER, "mlp.plan.json")
+TEXT = os.path.join(FOLDER, "text")
+EMPTY = os.path.join(FOLDER, "empty")
+FILE_IN_THE_WAY = os.path.join(TEXT, "build")
+
+# arguments, exit code, what stderr says
+CASES = [
+    ([], 2, "shardc build MODEL.lua"),
+    (["biuld", MLP], 2, 'there is no command "biuld"; is it "build"?'),
+    (["frobnicate"], 2, 'there is no command "frobnicate": build, run, predict'),
+    (["predict"], 2, "predict wants an INPUT, MODEL.lua|PLAN.json|BINARY"),
+    (["verify"], 2, "verify wants a model, a plan.json or a built binary"),
+    (["predict", MLP, MLP], 2, "one input is enough"),
+    (["predict", MLP, "--world", "0"], 2, "--world 0: a whole number from 1 to 1048576 is wanted"),
+    (["predict", MLP, "--world", "two"], 2, "--world two: a whole number"),
+    (["predict", MLP, "--world", "99999999999999999999"], 2, "--world 99999999999999999999: a whole number"),
+    (["predict", MLP, "--world", "4", "--nodes", "3"], 2, "--nodes 3 does not divide --world 4"),
+    (["predict", MLP, "--wrld", "2"], 2, "unrecognized option '--wrld'"),
+    (["predict", MLP, "--set", "dim"], 2, "--set dim: key=value is wanted"),
+    (["predict", MLP, "--set", "=3"], 2, "--set =3: key=value is wanted"),
+    (["predict", MLP, "--format", "yaml"], 2, "--format yaml: one of text, json is wanted"),
+    (["predict", MLP, "--target", "tpu"], 2, "--target tpu: one of cpu, cuda is wanted"),
+    (["predict", MLP, "--target", "cuda"], 1, "--target cuda: this version writes programs for the cpu target only"),
+    (["predict", MLP, "--dump-after", "dust"], 2, "--dump-after dust: one of trace, precision"),
+    (["build", MLP, "--variant", "msan"], 2, "--variant msan: one of asan, tsan, fp64 is wanted"),
+    (["predict", MLP, "--redzone", "-1"], 2, "--redzone -1: a whole number"),
+    (["predict", MLP, "--", "--steps", "3"], 2, "--steps: only `shardc run` takes options for the program after --"),
+    (["predict", PLAN, "--world", "2"], 2, "--world says how to compile a model, and"),
+    (["inspect", PLAN, "--set", "dim=3"], 2, "--set says how to compile a model"),
+    (["verify", PLAN, "--device", "h200"], 2, "--device says how to compile a model"),
+    (["verify", PLAN, "--nodes", "1"], 2, "--nodes says how to compile a model"),
+    (["verify", PLAN, "--policy", "p.lua"], 2, "--policy says how to compile a model"),
+    (["verify", PLAN, "--dump-after", "fuse"], 2, "--dump-after says how to compile a model"),
+    (["verify", PLAN, "--redzone", "64"], 2, "--redzone says how to compile a model"),
+    (["inspect", PLAN, "--stream", "computer"], 2, "--stream computer: streams are compute, gather"),
+    (["inspect", PLAN, "--program", "mirco"], 2, "--program mirco: this plan has"),
+    (["inspect", PLAN, "--program", "mirco"], 2, "is it micro?"),
+    (["inspect", PLAN, "--format", "json", "--stream", "gather"], 2, "--format json writes the whole plan"),
+    (["inspect", PLAN, "-o", FOLDER], 1, "it is a folder"),
+    (["inspect", PLAN, "-o", "/nowhere/at/all"], 1, "cannot write /nowhere/at/all"),
+    (["predict", os.path.join(FOLDER, "absent.json")], 1, "No such file or directory"),
+    (["predict", TEXT], 1, "text:1: not a plan of shardc: column 4"),
+    (["predict", SHARDC], 1, "this binary"),
+    (["build", PLAN], 2, "a model's .lua file is wanted"),
+    (["build", MLP, "--target", "cuda", "--device", "h200"], 1, "this version writes programs for the cpu target only"),
+    (["build", MLP, "-o", ""], 2, "-o wants the name of a binary or a folder"),
+    (["build", MLP, "-o", os.path.join(FILE_IN_THE_WAY, "mlp")], 1, "cannot make the folder"),
+    (["run", PLAN], 1, "cannot run"),
+    (["run", os.path.join(FOLDER, "absent")], 1, "cannot run"),
+    (["run", FOLDER], 1, "cannot run"),
+    (["data", TEXT], 2, "data wants the name of its output"),
+    (["data", "-o", os.path.join(FOLDER, "x.bin")], 2, "data wants an INPUT, FILE... -o OUT.bin"),
+    (["data", FOLDER, "-o", os.path.join(FOLDER, "x.bin")], 1, "it is a folder; name its files"),
+    (["data", os.path.join(FOLDER, "absent"), "-o", os.path.join(FOLDER, "x.bin")], 1, "No such file or directory"),
+    (["data", TEXT, "-o", TEXT], 1, "is both an input and the output"),
+    (["data", EMPTY, "-o", os.path.join(FOLDER, "x.bin")], 1, "is empty"),
+    (["data", EMPTY, EMPTY, "-o", os.path.join(FOLDER, "x.bin")], 1, "every file given is empty"),
+    (["data", TEXT, "-o", "/dev/stdout"], 1, "must be a regular file"),
+    (["data", TEXT, "-o", os.path.join(FOLDER, "x.bin"), "--separator", "65536"], 2, "--separator 65536: a whole number from 0 to 65535"),
+]
+
+
+LOCK = threading.Lock()
+
+
+def prepare():  # tests run side by side: the first makes the files
+    with LOCK:
+        if os.path.exists(PLAN):
+            return
+        with open(TEXT, "w") as f:
+            f.write("some text\n")
+        open(EMPTY, "w").close()
+        shardc("inspect", MLP, "--world", "2", "--format", "json", "-o", PLAN)
+
+
+def test_diagnostics():
+    prepare()
+    before = open(TEXT).read()
+    wrong = []
+    for args, code, says in CASES:
+        rc, out, err = command([SHARDC, *args])
+        if rc != code or says not in err or len(err.strip().splitlines()) > (15 if not args else 2):
+            wrong.append("shardc %s: exit %d: %s" % (" ".join(args), rc, err.strip() or out.strip()))
+    check(not wrong, "\n".join(wrong))
+    check(open(TEXT).read() == before and not os.path.exists(os.path.join(FOLDER, "x.bin")), "a failed command left traces")
+    return "%d cases" % len(CASES)
+
+
+def test_help():
+    for c in ("build", "run", "predict", "inspect", "verify", "data"):
+        for flag in ("-h", "--help"):
+            rc, out, err = command([SHARDC, c, flag])
+            check(rc == 0 and "Example:\n  shardc %s" % c in out and not err, "shardc %s %s: exit %d\n%s%s" % (c, flag, rc, out, err))
+    for flags in (["-h"], ["--help"], ["help"], ["--version"], ["predict", "--usage"]):
+        rc, out, err = command([SHARDC, *flags])
+        check(rc == 0 and out and not err, "shardc %s: exit %d" % (" ".join(flags), rc))
+    return "6 commands"
+
+
+def test_data():
+    prepare()
+    out, other = os.path.join(FOLDER, "tokens.bin"), os.path.join(FOLDER, "-dash")
+    with open(other, "wb") as f:
+        f.write(bytes(range(256)))
+    said = shardc("data", TEXT, EMPTY, "-o", out, "--separator", "50256", "--", other)
+    blob = open(out, "rb").read()
+    check(struct.unpack("<3i", blob[:12]) == (20240520, 1, 10 + 1 + 256) and not any(blob[12:1024]), "header: %s" % said)
+    tokens = struct.unpack("<267H", blob[1024:])
+    check(tokens == tuple(b"some text\n") + (50256,) + tuple(range(256)), "tokens")
+    check("267 tokens from 3 files" in said, said)
+    return said.strip()
+
+
+def test_output_that_cannot_be_written():
+    prepare()
+    for args in (["predict", PLAN], ["inspect", PLAN], ["verify", PLAN, "--format", "json"]):
+        with open("/dev/full", "w") as full:
+            p = subprocess.run([SHARDC, *args], stdout=full, stderr=subprocess.PIPE, text=True)
+        check(p.returncode == 1 and "No space left" in p.stderr, "%s: exit %d: %s" % (args, p.returncode, p.stderr))
+    rc, _, err = command([SHARDC, "inspect", PLAN, "-o", "/dev/full"])
+    check(rc == 1 and "No space left" in err, "-o /dev/full: exit %d: %s" % (rc, err))
+    return "4 reports"
+
+
+def test_report_to_a_file():
+    prepare()
+    path = os.path.join(FOLDER, "report")
+    for args in (["predict", PLAN], ["inspect", PLAN], ["verify", PLAN], ["predict", PLAN, "--format", "json"]):
+        shardc(*args, "-o", path)
+        check(open(path).read() == shardc(*args), "%s -o differs" % args)
+    json.load(open(path))
+    return "4 reports"

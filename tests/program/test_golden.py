@@ -1,0 +1,189 @@
+"""Against PyTorch's numbers (tests/golden): losses, gradient norms and learning rates of 20 steps, every gradient of step 1,
+what became of the weights; from equal weights and data. Then the same global batch on two ranks, and in two microbatches.
+
+Relies on: harness.py, tests/golden/NAME.{json,records,weights,grads}. Relied on by: run.py."""
+import json
+import math
+import os
+import sys
+
+from harness import ROOT, build, check, close, floats, must, read_log, read_safetensors, relative, scratch, steps
+
+GOLDEN = os.path.join(ROOT, "tests", "golden")
+sys.path.append(GOLDEN)
+from signs import signed_sum  # noqa: E402
+
+NUMBERS = 1e-5  # losses and norms over the steps; a gradient; relative, Euclidean
+CHANGE = 1e-4   # of what a tensor changed by, which is some hundredths of it: fp32 keeps its last digits open
+ZERO = 1e-6     # of the norm of the whole gradient: what rounding leaves where mathematics says zero
+
+
+class Golden:
+    def __init__(self, name):
+        path = os.path.join(GOLDEN, name)
+        self.name = name
+        with open(path + ".json") as f:
+            self.about = json.load(f)
+        self.records_path, self.weights_path = path + ".records", path + ".weights.safetensors"
+        self.weights = read_safetensors(self.weights_path)
+        self.grads = read_safetensors(path + ".grads.safetensors")
+
+    def known(self, path, values):
+        """Without the elements whose gradient is zero: a key's bias adds the same to all that a softmax compares. There Adam,
+        which divides by the gradient's size, makes full steps of rounding errors, and nothing depends on them."""
+        cut = self.about["zero_gradients"].get(path, [])
+        return [x for i, x in enumerate(values) if not any(a <= i < b for a, b in cut)] if cut else values
+
+    def zero(self, path, values):
+        return [x for a, b in self.about["zero_gradients"].get(path, []) for x in values[a:b]]
+
+    def records(self, accumulate, folder):
+        """The path of the records: one a step as they are, or each cut into `accumulate` along the samples."""
+        if accumulate == 1:
+            return self.records_path
+        sizes = [4 * math.prod(i["shape"]) for i in self.about["inputs"]]
+        with open(self.records_path, "rb") as f:
+            data = f.read()
+        out, at = [], 0
+        for _ in range(self.about["steps"]):
+            inputs = []
+            for size in sizes:
+                inputs.append(data[at:at + size])
+                at += size
+            for m in range(accumulate):
+                out += [x[len(x) // accumulate * m:len(x) // accumulate * (m + 1)] for x in inputs]
+        check(at == len(data), "%s.records: %d bytes instead of %d" % (self.name, len(data), at))
+        path = os.path.join(folder, "records")
+        with open(path, "wb") as f:
+            f.write(b"".join(out))
+        return path
+
+    def run(self, world, accumulate):
+        """Returns the log's steps, the gradients of step 1 (None where they come in pieces), the final weights."""
+        options = dict(self.about["options"])
+        if "batch" in options:
+            options["batch"] //= world * accumulate
+        if accumulate > 1:
+            options["accumulate"] = accumulate
+        binary = build(os.path.join(ROOT, self.about["model"]), world=world, **options)
+        folder = scratch("golden-" + self.name)
+        log, grads, final = (os.path.join(folder, n) for n in ("log.jsonl", "grads.safetensors", "final.safetensors"))
+        args = ["--data", "-", "--weights", self.weights_path, "--steps", str(self.about["steps"]), "--log", log, "--export", final, *self.about["run"]]
+        if accumulate == 1:
+            args += ["--dump", "*.grad", "--at-step", "1", "-o", grads]
+        must(["sh", "-c", 'exec "$0" "$@" < "$RECORDS"', binary, *args], env={"RECORDS": self.records(accumulate, folder)})
+        files = [grads] + [grads.replace(".safetensors", ".rank%d.safetensors" % r) for r in range(1, world)]
+        return steps(read_log(log)), sum_files(files) if accumulate == 1 else None, read_safetensors(final)
+
+
+def sum_files(files):
+    """Gradients are summed over ranks, so what the ranks dump before that adds up to the whole."""
+    out = {}
+    for tensors in map(read_safetensors, files):
+        for k, t in tensors.items():
+            check(k.endswith(".grad"), "'%s' dumped for *.grad" % k)
+            shape, values = out.get(k[:-5], (t[1], None))
+            out[k[:-5]] = (shape, [a + b for a, b in zip(values, floats(t))] if values else list(floats(t)))
+    return out
+
+
+# ── comparisons; each returns its largest difference ─────────────────────────────────────────────────────────────────
+def compare_steps(g, log):
+    check(len(log) == g.about["steps"], "%d steps instead of %d" % (len(log), g.about["steps"]))
+    close([s["lr"] for s in log], g.about["lrs"], 1e-6, "learning rates")
+    for name, values in g.about["logs"].items():
+        for step, (x, y) in enumerate(zip([s[name] for s in log], values)):
+            check(abs(x - y) <= NUMBERS * max(abs(y), 0.1), "%s at step %d: %.9g, PyTorch has %.9g" % (name, step + 1, x, y))
+    return max(close([s[k] for s in log], g.about[v], NUMBERS, v) for k, v in (("loss", "losses"), ("grad_norm", "grad_norms")))
+
+
+def compare_gradients(g, grads):
+    check(grads.keys() == g.grads.keys(), "gradients missing: %s, unexpected: %s" % (sorted(g.grads.keys() - grads.keys()), sorted(grads.keys() - g.grads.keys())))
+    norm = g.about["grad_norms"][0]
+    wrong, worst = [], 0
+    for path, tensor in sorted(g.grads.items()):
+        shape, x = grads[path]
+        y = floats(tensor)
+        check(shape == tensor[1], "%s.grad is %s, PyTorch's %s" % (path, shape, tensor[1]))
+        r = relative(g.known(path, x), g.known(path, y))
+        rest = math.sqrt(sum(v * v for v in g.zero(path, x)))
+        worst = max(worst, r)
+        if r > NUMBERS:
+            wrong.append("%s %.2g" % (path, r))
+        if rest > ZERO * norm:
+            wrong.append("%s %.2g where it is zero" % (path, rest))
+    check(not wrong, "%d of %d gradients differ: %s" % (len(wrong), len(g.grads), ", ".join(wrong)))
+    return worst
+
+
+def compare_weights(g, final):
+    check(final.keys() == g.weights.keys(), "exported: %s" % sorted(final.keys() ^ g.weights.keys()))
+    wrong, worst = [], 0
+    for path, expected in g.about["change"].items():
+        check(final[path][:2] == g.weights[path][:2], "%s is %s%s" % (path, *final[path][:2]))
+        d = [a - b for a, b in zip(g.known(path, floats(final[path])), g.known(path, floats(g.weights[path])))]
+        norm = expected["norm"]
+        found = [math.sqrt(sum(x * x for x in d))] + [signed_sum(d, k) for k in range(len(expected["sums"]))]
+        off = max(abs(a - b) for a, b in zip(found, [norm] + expected["sums"]))
+        worst = max(worst, off / norm if norm else 0)
+        if off > CHANGE * norm:
+            wrong.append("%s changed by %.6g, not %.6g (sums off by %.2g)" % (path, found[0], norm, off))
+    check(not wrong, "%d of %d weights differ: %s" % (len(wrong), len(final), "; ".join(wrong)))
+    return worst
+
+
+def agrees(name, world=1, accumulate=1):
+    g = Golden(name)
+    log, grads, final = g.run(world, accumulate)
+    gradients = compare_gradients(g, grads) if grads else None
+    note = "losses and norms within %.1e" % compare_steps(g, log)
+    note += ", weights' changes %.1e" % compare_weights(g, final)
+    return note + (", %d gradients %.1e" % (len(grads), gradients) if grads else "")
+
+
+def test_gpt2():
+    return agrees("gpt2")
+
+
+def test_llama3():
+    return agrees("llama3")
+
+
+def test_transformer():
+    return agrees("transformer")
+
+
+def test_ops():
+    return agrees("ops")
+
+
+def test_sgd():
+    return agrees("sgd")
+
+
+def test_sgd_momentum():
+    return agrees("momentum")
+
+
+def test_sgd_nesterov():
+    return agrees("nesterov")
+
+
+def test_adam():
+    return agrees("adam")
+
+
+def test_gpt2_on_two_ranks():
+    return agrees("gpt2", world=2)
+
+
+def test_llama3_on_two_ranks_in_two_microbatches():
+    return agrees("llama3", world=2, accumulate=2)
+
+
+def test_transformer_on_two_ranks():
+    return agrees("transformer", world=2)
+
+
+def test_transformer_in_two_microbatches():
+    return agrees("transformer", accumulate=2)
