@@ -53,7 +53,7 @@ COMPILER_TESTS := $(patsubst %,$(U)/%.o,$(filter $(notdir $(basename $(wildcard 
 	test_frontend test_ir test_lower test_schedule test_verify test_plan_json small_plan sc_enums))
 $(B)/unit_compiler: $(COMPILER_TESTS) $(B)/libshardc.a
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(LIBS) -o $@
-$(B)/unit_kernels: $(U)/test_kernels.o $(filter $(B)/runtime/cpu/k_%,$(CPU_OBJ))
+$(B)/unit_kernels: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_kernels*.c)) $(filter $(B)/runtime/cpu/k_%,$(CPU_OBJ))
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(RUNLIBS) -o $@
 $(B)/unit_runtime: $(U)/test_runtime_cpu.o $(CPU_OBJ)
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(RUNLIBS) -o $@

@@ -242,7 +242,8 @@ int main(int argc, char **argv) {
     argv[1] = arena_printf(p.arena, "shardc %s", p.command->name);
     argp_parse(&argp, argc - 1, argv + 1, ARGP_NO_HELP | ARGP_IN_ORDER, NULL, &p);
     if (p.inputs.n < p.command->least)
-        fail_usage("%s wants an INPUT, %s; `shardc %s -h` explains it", p.command->name, p.command->args, p.command->name);
+        fail_usage("%s wants an INPUT, %s; `shardc %s -h` explains it", p.command->name, p.command->args,
+                   p.command->name);
     p.o.inputs = p.inputs.at;
     p.o.ninputs = p.inputs.n;
     p.o.set = p.set.at;

@@ -2,7 +2,7 @@
 local nn, optim = require "nn", require "optim"
 
 local o = nn.options {
-  size = nn.choice("1b", "tiny", "3b", "8b", "70b", "405b"),
+  size = nn.choice("tiny", "1b", "3b", "8b", "70b", "405b"),
   layers = nn.optional "integer", dim = nn.optional "integer", heads = nn.optional "integer",
   kv_heads = nn.optional "integer", ffn = nn.optional "integer", vocab = nn.optional "integer",
   tied = nn.optional "boolean", theta = 500000.0,

@@ -14,7 +14,8 @@ typedef struct {
 static inline sc_block sc_philox(sc_block c, uint32_t k0, uint32_t k1) {
     for (int round = 0; round < 10; round++) {
         uint64_t p = (uint64_t)0xD2511F53u * c.w[0], q = (uint64_t)0xCD9E8D57u * c.w[2];
-        c = (sc_block){{(uint32_t)(q >> 32) ^ c.w[1] ^ k0, (uint32_t)q, (uint32_t)(p >> 32) ^ c.w[3] ^ k1, (uint32_t)p}};
+        c = (sc_block){
+            {(uint32_t)(q >> 32) ^ c.w[1] ^ k0, (uint32_t)q, (uint32_t)(p >> 32) ^ c.w[3] ^ k1, (uint32_t)p}};
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
@@ -28,8 +29,8 @@ static inline uint64_t sc_mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-/* The stream of (seed, key): one of them for every random op and every parameter. Element e of a stream at (a, b) is word
- * e % 4 of the block with counter (e / 4, a, b). */
+/* The stream of (seed, key): one of them for every random op and every parameter. Element e of a stream at (a, b) is
+ * word e % 4 of the block with counter (e / 4, a, b). */
 static inline uint64_t sc_stream_key(uint64_t seed, uint64_t key) {
     return sc_mix(sc_mix(seed + 0x9e3779b97f4a7c15u) ^ key);
 }

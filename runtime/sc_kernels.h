@@ -6,7 +6,8 @@
 
 #include "sc.h"
 
-/* Allocates what the matrix library keeps between calls, for `parts` concurrent callers; once, before the first step. */
+/* Allocates what the matrix library keeps between calls, for `parts` concurrent callers; once, before the first step.
+ */
 void sc_kernels_warm(int parts);
 
 /* A kernel may have a finish: run once, with part 0 of 1, after all parts of the kernel are done and before the event

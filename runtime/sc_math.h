@@ -6,8 +6,8 @@
  * meant; compile with -ffp-contract=off), so an element has the same bits in a vector, in a loop's tail or alone.
  * Polynomials are relative minimax fits (Remez) on the stated interval; the reductions are the classical ones (Cody and
  * Waite 1980; Muller, Elementary Functions, 2016). Worst errors over all floats,
- * as scanned by tests/unit/test_kernels.c, in ulp: log 0.8, exp 1.1, tanh 1.3, pow 0.6, sigmoid 2.3, gelu_tanh 4, gelu 6
- * (both in the far negative tail); the derivatives 3 where they are not near their zeros. */
+ * as scanned by tests/unit/test_kernels.c, in ulp: log 0.8, exp 1.1, tanh 1.3, pow 0.6, sigmoid 2.3, gelu_tanh 4.5,
+ * gelu 6 (both in the far negative tail); the derivatives 3 where they are not near their zeros. */
 #ifndef SC_MATH_H
 #define SC_MATH_H
 
@@ -49,24 +49,47 @@ static inline double sc_double(int64_t u) {
     return x;
 }
 
-/* ── conversions: to nearest, ties to even; NaN stays NaN ──────────────────────────────────────────────────────────── */
-static inline real sc_from_fp32(sc_fp32_t x) { return x; }
-static inline real sc_from_fp64(sc_fp64_t x) { return (real)x; }
-static inline real sc_from_int32(sc_int32_t x) { return (real)x; }
-static inline real sc_from_int64(sc_int64_t x) { return (real)x; }
-static inline real sc_from_bool(sc_bool_t x) { return (real)(x != 0); }
-static inline real sc_from_bf16(sc_bf16_t x) { return sc_float((uint32_t)x << 16); }
+/* ── conversions: to nearest, ties to even; NaN stays NaN ────────────────────────────────────────────────────────────
+ */
+static inline real sc_from_fp32(sc_fp32_t x) {
+    return x;
+}
+static inline real sc_from_fp64(sc_fp64_t x) {
+    return (real)x;
+}
+static inline real sc_from_int32(sc_int32_t x) {
+    return (real)x;
+}
+static inline real sc_from_int64(sc_int64_t x) {
+    return (real)x;
+}
+static inline real sc_from_bool(sc_bool_t x) {
+    return (real)(x != 0);
+}
+static inline real sc_from_bf16(sc_bf16_t x) {
+    return sc_float((uint32_t)x << 16);
+}
 static inline real sc_from_fp16(sc_fp16_t h) {
     uint32_t magnitude = (uint32_t)(h & 0x7fff) << 13;
     uint32_t finite = sc_bits(sc_float(magnitude) * 0x1p112f); /* shifts the exponent's bias, also of subnormals */
     uint32_t bits = magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite;
     return sc_float(bits | (uint32_t)(h & 0x8000) << 16);
 }
-static inline sc_fp32_t sc_to_fp32(real x) { return (float)x; }
-static inline sc_fp64_t sc_to_fp64(real x) { return x; }
-static inline sc_int32_t sc_to_int32(real x) { return (int32_t)x; }
-static inline sc_int64_t sc_to_int64(real x) { return (int64_t)x; }
-static inline sc_bool_t sc_to_bool(real x) { return x != 0; }
+static inline sc_fp32_t sc_to_fp32(real x) {
+    return (float)x;
+}
+static inline sc_fp64_t sc_to_fp64(real x) {
+    return x;
+}
+static inline sc_int32_t sc_to_int32(real x) {
+    return (int32_t)x;
+}
+static inline sc_int64_t sc_to_int64(real x) {
+    return (int64_t)x;
+}
+static inline sc_bool_t sc_to_bool(real x) {
+    return x != 0;
+}
 static inline sc_bf16_t sc_to_bf16(real r) {
     uint32_t u = sc_bits((float)r);
     uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
@@ -83,15 +106,32 @@ static inline sc_fp16_t sc_to_fp16(real r) {
 }
 
 #ifdef SC_FP64
-/* ── the fp64 test build: libm ─────────────────────────────────────────────────────────────────────────────────────── */
-static inline real sc_abs(real x) { return fabs(x); }
-static inline real sc_sqrt(real x) { return sqrt(x); }
-static inline real sc_exp(real x) { return exp(x); }
-static inline real sc_log(real x) { return log(x); }
-static inline real sc_tanh(real x) { return tanh(x); }
-static inline real sc_pow(real x, real y) { return pow(x, y); }
-static inline real sc_sigmoid(real x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
-static inline real sc_gelu(real x) { return x * (0.5 * erfc(-x * M_SQRT1_2)); }
+/* ── the fp64 test build: libm ───────────────────────────────────────────────────────────────────────────────────────
+ */
+static inline real sc_abs(real x) {
+    return fabs(x);
+}
+static inline real sc_sqrt(real x) {
+    return sqrt(x);
+}
+static inline real sc_exp(real x) {
+    return exp(x);
+}
+static inline real sc_log(real x) {
+    return log(x);
+}
+static inline real sc_tanh(real x) {
+    return tanh(x);
+}
+static inline real sc_pow(real x, real y) {
+    return pow(x, y);
+}
+static inline real sc_sigmoid(real x) {
+    return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
+}
+static inline real sc_gelu(real x) {
+    return x * (0.5 * erfc(-x * M_SQRT1_2));
+}
 static inline real sc_gelu_grad(real g, real x) {
     real phi = exp(-0.5 * x * x) * 0.39894228040143267794;
     return g * (0.5 * erfc(-x * M_SQRT1_2) + (fabs(x) < 40 ? x * phi : 0));
@@ -109,12 +149,20 @@ static inline real sc_silu_grad(real g, real x) {
     return g * (s + c * s * (1 - s));
 }
 #else
-/* ── float ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
-static inline real sc_abs(real x) { return __builtin_fabsf(x); }
-static inline real sc_sqrt(real x) { return __builtin_sqrtf(x); }
-static inline real sc_fma(real a, real b, real c) { return __builtin_fmaf(a, b, c); }
+/* ── float ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static inline real sc_abs(real x) {
+    return __builtin_fabsf(x);
+}
+static inline real sc_sqrt(real x) {
+    return __builtin_sqrtf(x);
+}
+static inline real sc_fma(real a, real b, real c) {
+    return __builtin_fmaf(a, b, c);
+}
 
-/* exp x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2; e^r = 1 + r + r² q(r). 2^n in two factors reaches subnormals. */
+/* exp x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2; e^r = 1 + r + r² q(r). 2^n in two factors reaches subnormals.
+ */
 static inline real sc_exp(real x) {
     real c = x > 89.0f ? 89.0f : x;
     c = c < -104.0f ? -104.0f : c;
@@ -214,8 +262,8 @@ static inline real sc_gelu_grad(real g, real x) {
     return g * sc_fma(c, e * 0.398942280f, sc_normal(c, e));
 }
 
-/* gelu_tanh x = x/2 (1 + tanh(√(2/π) (x + 0.044715 x³))) = x sigmoid(z), z = x (c1 + c2 x²); z's rounding error is put back,
- * since it becomes a relative error of e^-|z|. */
+/* gelu_tanh x = x/2 (1 + tanh(√(2/π) (x + 0.044715 x³))) = x sigmoid(z), z = x (c1 + c2 x²); z's rounding error is put
+ * back, since it becomes a relative error of e^-|z|. */
 static inline real sc_gelu_tanh_power(real c, real *z) {
     real s = c * c, u = sc_fma(s, 7.13548163e-2f, 1.59576912f);
     *z = c * u;
@@ -237,8 +285,8 @@ static inline real sc_silu_grad(real g, real x) {
     return g * sc_fma(c, e * r * r, c >= 0 ? r : e * r);
 }
 
-/* x^y = 2^(y log2 |x|) in double: log2 m = 2/ln 2 atanh((m-1)/(m+1)), m in [√½, √2). Sign and specials as C's pow, but a
- * NaN stays one. What depends on y alone is written so that it leaves a loop over x. */
+/* x^y = 2^(y log2 |x|) in double: log2 m = 2/ln 2 atanh((m-1)/(m+1)), m in [√½, √2). Sign and specials as C's pow, but
+ * a NaN stays one. What depends on y alone is written so that it leaves a loop over x. */
 static inline real sc_pow(real x, real y) {
     double v = x, a = __builtin_fabs(v), b = y;
     int64_t u = sc_bits64(a) - 0x3fe6a09e667f3bcd;
@@ -268,7 +316,7 @@ static inline real sc_pow(real x, real y) {
     q = __builtin_fma(q, r, 1.0 / 6);
     q = __builtin_fma(q, r, 0.5);
     q = __builtin_fma(q, r * r, r) + 1.0;
-    double w = q * sc_double((sc_bits64(shifted) - 0x4338000000000000 + 1023) << 52);
+    double w = q * sc_double((int64_t)((uint64_t)(sc_bits64(shifted) - 0x4338000000000000 + 1023) << 52));
     double odd = b - 2 * __builtin_floor(b * 0.5) == 1 ? -1.0 : 1.0;
     double negative = __builtin_floor(b) == b ? odd : (double)NAN;
     double sign = v < 0 ? negative : 1.0;

@@ -11,13 +11,21 @@ typedef struct {
     size_t at;
     bool required;
 } Field;
-#define FIELD(name, required) {#name, offsetof(Device, name), required}
+#define FIELD(name, required)                                                                                          \
+    { #name, offsetof(Device, name), required }
 
 static const Field numbers[] = {
-    FIELD(memory_bytes, false),      FIELD(usable_bytes, false),       FIELD(matmul_efficiency, true),
-    FIELD(memory_bandwidth, true),   FIELD(link_bandwidth, true),      FIELD(network_bandwidth, true),
-    FIELD(link_latency_us, true),    FIELD(network_latency_us, true),  FIELD(host_bandwidth, true),
-    FIELD(launch_us, true),          FIELD(host_optimizer_bandwidth, true),
+    FIELD(memory_bytes, false),
+    FIELD(usable_bytes, false),
+    FIELD(matmul_efficiency, true),
+    FIELD(memory_bandwidth, true),
+    FIELD(link_bandwidth, true),
+    FIELD(network_bandwidth, true),
+    FIELD(link_latency_us, true),
+    FIELD(network_latency_us, true),
+    FIELD(host_bandwidth, true),
+    FIELD(launch_us, true),
+    FIELD(host_optimizer_bandwidth, true),
 };
 static const Field strings[] = {FIELD(name, true), FIELD(target, true), FIELD(source, true)};
 static const Field integers[] = {FIELD(ranks_per_node, true), FIELD(threads, false)};
@@ -47,7 +55,8 @@ static double number_field(Reader *r, const char *key, bool required) {
         return 0;
     }
     double x = lua_type(r->L, -1) == LUA_TNUMBER ? lua_tonumber(r->L, -1) : -1;
-    if (!(x >= 0 && x < 1e18)) bad(r, "device profile: `%s` must be a number, not negative; see `shardc doctor -h` for units", key);
+    if (!(x >= 0 && x < 1e18))
+        bad(r, "device profile: `%s` must be a number, not negative; see `shardc doctor -h` for units", key);
     if (required && x == 0) bad(r, "device profile: `%s` must not be 0", key);
     lua_pop(r->L, 1);
     return x;
@@ -65,7 +74,8 @@ static void read_fields(Reader *r) {
 }
 
 static void read_flops(Reader *r) {
-    if (lua_getfield(r->L, -1, "flops") != LUA_TTABLE) bad(r, "device profile: `flops` must be a table: flops = { fp32 = 67e12 }");
+    if (lua_getfield(r->L, -1, "flops") != LUA_TTABLE)
+        bad(r, "device profile: `flops` must be a table: flops = { fp32 = 67e12 }");
     lua_pushnil(r->L);
     while (lua_next(r->L, -2)) {
         Dtype t;
@@ -84,7 +94,8 @@ static void read_library(Reader *r) {
     int type = lua_getfield(r->L, -1, "library");
     if (type != LUA_TTABLE && type != LUA_TNIL) bad(r, "device profile: `library` must be a list of tables");
     int n = type == LUA_TTABLE ? (int)lua_rawlen(r->L, -1) : 0;
-    if (n > COUNT(r->d->library)) bad(r, "device profile: `library` has %d lines, at most %d fit", n, COUNT(r->d->library));
+    if (n > COUNT(r->d->library))
+        bad(r, "device profile: `library` has %d lines, at most %d fit", n, COUNT(r->d->library));
     for (int i = 0; i < n; i++) {
         if (lua_geti(r->L, -1, i + 1) != LUA_TTABLE) bad(r, "device profile: library[%d] must be a table", i + 1);
         r->d->library[i] = (LibraryLine){.name = text_field(r, "name"),
@@ -142,8 +153,11 @@ static _Noreturn void unknown_device(Arena *a, const char *name) {
         str_addf(&list, "%s%s", n > 1 ? ", " : "", s);
     }
     const char *near = nearest_name(name, names, n);
-    if (near) fail(NOWHERE, "no device profile \"%s\"; did you mean \"%s\"? There are: %s, or a path to a .lua file", name, near, list.s);
-    fail(NOWHERE, "no device profile \"%s\"; there are: %s, or give the path of a .lua file", name, list.s ? list.s : "none");
+    if (near)
+        fail(NOWHERE, "no device profile \"%s\"; did you mean \"%s\"? There are: %s, or a path to a .lua file", name,
+             near, list.s);
+    fail(NOWHERE, "no device profile \"%s\"; there are: %s, or give the path of a .lua file", name,
+         list.s ? list.s : "none");
 }
 
 const Device *device_load(Arena *a, const char *name) {

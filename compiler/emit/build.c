@@ -256,7 +256,8 @@ static void link_binary(Build *b) {
     add(b, &args, (const char *const[]){b->cc, file_name(b->step), file_name(b->kernels), b->library, NULL});
     add_variant(b, &args);
     add(b, &args,
-        (const char *const[]){BLAS_FOLDER, "-l:libopenblas.a", "-l:libjansson.a", "-lm", "-lpthread", "-ldl", "-o",
+        (const char *const[]){BLAS_FOLDER, "-l:libopenblas.a", "-Wl,--wrap=blas_memory_alloc",
+                              "-Wl,--wrap=blas_memory_free", "-l:libjansson.a", "-lm", "-lpthread", "-ldl", "-o",
                               file_name(fresh), NULL});
     temp_register(fresh);
     Job j = start(b, &args, "link");

@@ -80,8 +80,8 @@ int64_t field_integer(lua_State *L, int table, const char *what, const char *key
         x = lua_type(L, -1) == LUA_TNUMBER ? lua_tointegerx(L, -1, &is) : (is = 0);
         if (!is) wrong_type(L, what, key, "a whole number");
         if (x < least || x > INT32_MAX)
-            field_fail(L, key, "%s: %s = %lld is out of range; it must be %lld or more%s", what, key, (long long)x, (long long)least,
-                       x > INT32_MAX ? ", and less than 2^31" : "");
+            field_fail(L, key, "%s: %s = %lld is out of range; it must be %lld or more%s", what, key, (long long)x,
+                       (long long)least, x > INT32_MAX ? ", and less than 2^31" : "");
     }
     lua_pop(L, 1);
     return x;
@@ -118,7 +118,8 @@ const char *field_string(lua_State *L, int table, const char *what, const char *
     return x;
 }
 
-static const char *const dtype_names[] = {"fp32", "bf16", "fp16", "fp64", "fp8_e4m3", "fp8_e5m2", "int32", "int64", "bool"};
+static const char *const dtype_names[] = {"fp32",     "bf16",  "fp16",  "fp64", "fp8_e4m3",
+                                          "fp8_e5m2", "int32", "int64", "bool"};
 
 Dtype to_dtype(lua_State *L, int index, const char *what) {
     Dtype d;
@@ -150,7 +151,8 @@ int field_strings(lua_State *L, int table, const char *what, const char *key, co
     Arena *a = fe_of(L)->arena;
     VEC(const char *) list = {0};
     int type = lua_getfield(L, table, key);
-    if (type == LUA_TSTRING) push(&list, a, (const char *)arena_strdup(a, lua_tostring(L, -1)));
+    if (type == LUA_TSTRING)
+        push(&list, a, (const char *)arena_strdup(a, lua_tostring(L, -1)));
     else if (type == LUA_TTABLE) {
         for (int i = 1; i <= (int)lua_rawlen(L, -1); i++) {
             if (lua_rawgeti(L, -1, i) != LUA_TSTRING) wrong_type(L, what, key, "a list of strings");
@@ -185,12 +187,14 @@ int to_shape(lua_State *L, int table, const char *what, int64_t *shape) {
         lua_fail(L, "%s: expected a shape such as { 8, 1024 }, got %s", what, type_of(L, table));
     int dims = (int)lua_rawlen(L, table);
     int64_t numel = 1;
-    if (dims > MAX_DIMS) lua_fail(L, "%s: a shape of %d dims; at most %d are supported: fold some together", what, dims, MAX_DIMS);
+    if (dims > MAX_DIMS)
+        lua_fail(L, "%s: a shape of %d dims; at most %d are supported: fold some together", what, dims, MAX_DIMS);
     for (int i = 0; i < dims; i++) {
         int is = 0;
         if (lua_rawgeti(L, table, i + 1) == LUA_TNUMBER) shape[i] = lua_tointegerx(L, -1, &is);
         if (!is) lua_fail(L, "%s: size %d of the shape is %s; sizes are whole numbers", what, i + 1, type_of(L, -1));
-        if (shape[i] < 1) lua_fail(L, "%s: size %d of the shape is %lld; sizes are at least 1", what, i + 1, (long long)shape[i]);
+        if (shape[i] < 1)
+            lua_fail(L, "%s: size %d of the shape is %lld; sizes are at least 1", what, i + 1, (long long)shape[i]);
         if (__builtin_mul_overflow(numel, shape[i], &numel) || numel > (int64_t)1 << 56)
             lua_fail(L, "%s: a shape of more elements than any memory holds", what);
         lua_pop(L, 1);

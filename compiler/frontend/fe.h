@@ -11,11 +11,11 @@ typedef struct ModuleInfo {
     const char *kind;    /* "Linear" */
     const char *made_by; /* "nn.Linear(5120, 14336)" */
     Source made;
-    Module *ir;          /* set by the walk; NULL: not part of the model */
-    Module *shared;      /* held by several modules: their lowest common ancestor */
-    int depth;           /* of the shortest path to it; 0: none found yet (the model itself has 1) */
-    const char *open;    /* its path, while the walk is inside it: found again, it is a cycle */
-    int calls;           /* in the running trace */
+    Module *ir;       /* set by the walk; NULL: not part of the model */
+    Module *shared;   /* held by several modules: their lowest common ancestor */
+    int depth;        /* of the shortest path to it; 0: none found yet (the model itself has 1) */
+    const char *open; /* its path, while the walk is inside it: found again, it is a cycle */
+    int calls;        /* in the running trace */
     Checkpoint *checkpoint;
     UnitPolicy *policy;
 } ModuleInfo;
@@ -28,7 +28,7 @@ typedef struct { /* a module that holds a parameter in one of its fields */
 typedef struct {
     Param param; /* first: a ParamInfo is a Param */
     VEC(Holder) holders;
-    bool used;   /* in the training trace */
+    bool used; /* in the training trace */
 } ParamInfo;
 
 typedef struct { /* the userdata behind a tensor in Lua */
@@ -56,7 +56,7 @@ typedef struct {
     const FrontendOptions *options;
     Source options_at; /* nn.options; file NULL: not called */
     /* the running trace */
-    Program *program;  /* NULL: none */
+    Program *program; /* NULL: none */
     int trace, regions;
     bool training, sampling;
     VEC(Call) calls;
@@ -68,7 +68,9 @@ typedef struct {
     Source training_at;
 } Frontend;
 
-static inline Frontend *fe_of(lua_State *L) { return *(Frontend **)lua_getextraspace(L); }
+static inline Frontend *fe_of(lua_State *L) {
+    return *(Frontend **)lua_getextraspace(L);
+}
 
 /* args.c: fields of a table given to a function of nn or optim. `what` is how messages begin: "nn.fully_shard". */
 void check_keys(lua_State *L, int table, const char *what, const char *keys); /* keys: "a b c" */
@@ -78,13 +80,14 @@ double field_number(lua_State *L, int table, const char *what, const char *key, 
 bool field_boolean(lua_State *L, int table, const char *what, const char *key, bool otherwise);
 const char *field_string(lua_State *L, int table, const char *what, const char *key, const char *otherwise);
 bool field_dtype(lua_State *L, int table, const char *what, const char *key, Dtype *out);
-int field_strings(lua_State *L, int table, const char *what, const char *key, const char ***out); /* a string or a list */
+int field_strings(lua_State *L, int table, const char *what, const char *key,
+                  const char ***out);                                         /* a string or a list */
 bool field_table(lua_State *L, int table, const char *what, const char *key); /* pushes it, or nothing */
 _Noreturn void field_fail(lua_State *L, const char *key, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 Dtype to_dtype(lua_State *L, int index, const char *what);
 int to_shape(lua_State *L, int table, const char *what, int64_t *shape); /* returns dims */
-void options_table(lua_State *L, int index); /* settop(index); nil becomes {} */
-const char *type_of(lua_State *L, int index); /* for "expected a number, got ..." */
+void options_table(lua_State *L, int index);                             /* settop(index); nil becomes {} */
+const char *type_of(lua_State *L, int index);                            /* for "expected a number, got ..." */
 
 /* options.c */
 void options_open(lua_State *L); /* adds functions to the table on top; so do the other *_open */
@@ -95,7 +98,8 @@ void trace_open(lua_State *L);
 Tensor *tensor_at(lua_State *L, int index); /* NULL: no tensor */
 Value *tensor_value(lua_State *L, int index, const char *what);
 void push_tensor(lua_State *L, Value *v);
-Op *trace_op(lua_State *L, OpKind k, int nin, Value *const *in, const int64_t *ints, int nints, const double *floats, int nfloats);
+Op *trace_op(lua_State *L, OpKind k, int nin, Value *const *in, const int64_t *ints, int nints, const double *floats,
+             int nfloats);
 Builder trace_builder(lua_State *L);
 void trace_finish(lua_State *L, int first); /* ops from `first` on belong to the running call */
 _Noreturn void trace_fail(lua_State *L, const char *remedy, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -111,9 +115,10 @@ ModuleInfo *module_at(lua_State *L, int index); /* NULL: no module */
 void modules_walk(Frontend *f, int model);      /* gives paths; model: stack index */
 void param_use(Frontend *f, ParamInfo *p);      /* gives it its value, and its place in the order of parameters */
 void params_finish(Frontend *f);
-uint64_t path_key(const char *path);            /* Philox key */
+uint64_t path_key(const char *path); /* Philox key */
 void trace_begin(Frontend *f, const char *name, bool training, bool sampling);
-const char *quote_nearest(Arena *a, const char *name, const char *const *names, int n); /* "; did you mean 'x'?" or "" */
+const char *quote_nearest(Arena *a, const char *name, const char *const *names,
+                          int n); /* "; did you mean 'x'?" or "" */
 
 /* params.c */
 void params_open(lua_State *L);

@@ -49,9 +49,11 @@ static void check_result(Frontend *f) {
     lua_State *L = f->L;
     Source end = {f->g->file, 1};
     if (f->options->nset && !f->options_at.file) fail(end, "--set: this file has no nn.options to set");
-    if (!f->training_ref) fail(end, "the file describes no training: it must end with `return nn.training { model = ..., ... }`");
+    if (!f->training_ref)
+        fail(end, "the file describes no training: it must end with `return nn.training { model = ..., ... }`");
     lua_rawgeti(L, LUA_REGISTRYINDEX, f->training_ref);
-    if (!lua_rawequal(L, -1, -2)) fail(f->training_at, "the file must return what nn.training gives: write `return nn.training { ... }`");
+    if (!lua_rawequal(L, -1, -2))
+        fail(f->training_at, "the file must return what nn.training gives: write `return nn.training { ... }`");
     lua_pop(L, 2);
 }
 

@@ -19,7 +19,8 @@ ModuleInfo *module_at(lua_State *L, int index) {
     return m;
 }
 
-/* ── making ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── making ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static int prim_module(lua_State *L) { /* kind, made_by, table or nil */
     Frontend *f = fe_of(L);
     ModuleInfo *m = NEW(f->arena, ModuleInfo);
@@ -46,8 +47,9 @@ static int module_index(lua_State *L) { /* a field that is not there */
     const ModuleInfo *m = module_at(L, 1);
     const char *name = lua_tostring(L, 2), *near = lua_nearest(L, 1, name);
     if (!strcmp(name, "forward")) lua_fail(L, "%s has no forward: write function m:forward(x) ... end", m->made_by);
-    lua_fail(L, "%s, made at %s:%d, has no field '%s'%s%s%s", m->made_by, m->made.file, m->made.line, name, near ? "; did you mean '" : "",
-             near ? near : "", near ? "'?" : " (a field that may be missing is set to false)");
+    lua_fail(L, "%s, made at %s:%d, has no field '%s'%s%s%s", m->made_by, m->made.file, m->made.line, name,
+             near ? "; did you mean '" : "", near ? near : "",
+             near ? "'?" : " (a field that may be missing is set to false)");
 }
 
 static int module_tostring(lua_State *L) {
@@ -67,7 +69,8 @@ static int prim_on_call(lua_State *L) {
     return 0;
 }
 
-/* ── the walk ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── the walk ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static Module *common_ancestor(Module *a, Module *b) {
     for (; a; a = a->parent)
         for (Module *m = b; m; m = m->parent)
@@ -78,7 +81,8 @@ static Module *common_ancestor(Module *a, Module *b) {
 static const char *child_path(Frontend *f, const char *parent, int key) {
     lua_State *L = f->L;
     const char *dot = parent[0] ? "." : "";
-    if (lua_isinteger(L, key)) return arena_printf(f->arena, "%s%s%lld", parent, dot, (long long)lua_tointeger(L, key) - 1);
+    if (lua_isinteger(L, key))
+        return arena_printf(f->arena, "%s%s%lld", parent, dot, (long long)lua_tointeger(L, key) - 1);
     return arena_printf(f->arena, "%s%s%s", parent, dot, lua_tostring(L, key));
 }
 
@@ -88,7 +92,9 @@ static void check_key(Frontend *f, const ModuleInfo *m, int key) {
     const char *s = lua_type(L, key) == LUA_TSTRING ? lua_tostring(L, key) : "";
     bool word = *s;
     for (const char *p = s; *p; p++) word &= isalnum((unsigned char)*p) || *p == '_';
-    if (!word) fail(m->made, "%s: the field '%s' cannot be part of a path: use letters, digits and _", m->made_by, luaL_tolstring(L, key, NULL));
+    if (!word)
+        fail(m->made, "%s: the field '%s' cannot be part of a path: use letters, digits and _", m->made_by,
+             luaL_tolstring(L, key, NULL));
 }
 
 /* Modules in a plain table would silently not be part of the model. */
@@ -98,8 +104,9 @@ static void check_plain_table(Frontend *f, const ModuleInfo *m, const char *path
     for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
         bool param = tensor_at(L, -1) && tensor_at(L, -1)->param;
         if (module_at(L, -1) || param)
-            fail(m->made, "%s: %s is a plain table that holds %s; write nn.list { ... }, so that they are part of the model", m->made_by, path,
-                 param ? "parameters" : "modules");
+            fail(m->made,
+                 "%s: %s is a plain table that holds %s; write nn.list { ... }, so that they are part of the model",
+                 m->made_by, path, param ? "parameters" : "modules");
     }
 }
 
@@ -121,7 +128,8 @@ static void each_field(Frontend *f, int table, ModuleInfo *m, const char *path, 
     lua_settop(L, keys - 1);
 }
 
-/* First walk: how far each module is from the root. One that is held in several places is named by the shortest path. */
+/* First walk: how far each module is from the root. One that is held in several places is named by the shortest path.
+ */
 static void measure_field(Frontend *f, ModuleInfo *m, const char *path, int key, int value) {
     lua_State *L = f->L;
     ModuleInfo *child = module_at(L, value);
@@ -131,11 +139,14 @@ static void measure_field(Frontend *f, ModuleInfo *m, const char *path, int key,
     if (!child) return;
     const char *at = child_path(f, path, key);
     if (child->open)
-        fail(m->made, "module cycle: %s is %s, which contains it; keep a reference to a module above in a local variable, not in a field", at,
-             child->open[0] ? child->open : "the model itself");
+        fail(m->made,
+             "module cycle: %s is %s, which contains it; keep a reference to a module above in a local variable, not "
+             "in a field",
+             at, child->open[0] ? child->open : "the model itself");
     if (child->depth && child->depth <= m->depth + 1) return;
     child->depth = m->depth + 1;
-    if (child->depth > MAX_NESTING) fail(m->made, "modules are nested more than %d deep at %.80s...; flatten them", MAX_NESTING, at);
+    if (child->depth > MAX_NESTING)
+        fail(m->made, "modules are nested more than %d deep at %.80s...; flatten them", MAX_NESTING, at);
     child->open = at;
     each_field(f, value, child, at, measure_field);
     child->open = NULL;
@@ -144,7 +155,13 @@ static void measure_field(Frontend *f, ModuleInfo *m, const char *path, int key,
 /* Second walk: each module's place in the tree. */
 static void place(Frontend *f, ModuleInfo *m, Module *parent, const char *path) {
     m->ir = NEW(f->arena, Module);
-    *m->ir = (Module){.id = f->g->modules.n, .path = path, .kind = m->kind, .made = m->made, .parent = parent, .checkpoint = m->checkpoint, .policy = m->policy};
+    *m->ir = (Module){.id = f->g->modules.n,
+                      .path = path,
+                      .kind = m->kind,
+                      .made = m->made,
+                      .parent = parent,
+                      .checkpoint = m->checkpoint,
+                      .policy = m->policy};
     push(&f->g->modules, f->arena, m->ir);
 }
 
@@ -165,8 +182,10 @@ static void hold_field(Frontend *f, ModuleInfo *m, const char *path, int key, in
     }
     if (!child) return;
     bool here = child->ir->parent == m->ir && !strcmp(child->ir->path, child_path(f, path, key));
-    if (here) each_field(f, value, child, child->ir->path, hold_field);
-    else child->shared = common_ancestor(child->shared ? child->shared : child->ir->parent, m->ir);
+    if (here)
+        each_field(f, value, child, child->ir->path, hold_field);
+    else
+        child->shared = common_ancestor(child->shared ? child->shared : child->ir->parent, m->ir);
 }
 
 void modules_walk(Frontend *f, int model) {
@@ -181,7 +200,8 @@ void modules_walk(Frontend *f, int model) {
     each_field(f, model, m, "", hold_field);
 }
 
-/* ── calls ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── calls ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 void trace_begin(Frontend *f, const char *name, bool training, bool sampling) {
     f->program = NEW(f->arena, Program);
     f->program->name = name;
@@ -201,7 +221,10 @@ static _Noreturn void too_deep(Frontend *f) {
     for (int i = 1; i < f->calls.n && !again; i++)
         for (int k = i + 1; k < f->calls.n; k++)
             if (f->calls.at[i].module == f->calls.at[k].module) again = f->calls.at[i].module;
-    lua_fail(f->L, "modules call each other more than %d deep%s%s%s", MAX_NESTING, again ? ": does " : "", !again ? "" : again->path[0] ? again->path : "the model",
+    lua_fail(f->L, "modules call each other more than %d deep%s%s%s", MAX_NESTING, again ? ": does " : "",
+             !again           ? ""
+             : again->path[0] ? again->path
+                              : "the model",
              again ? " call itself?" : "; flatten them");
 }
 
@@ -220,10 +243,13 @@ static int prim_enter(lua_State *L) { /* module */
     Frontend *f = fe_of(L);
     ModuleInfo *m = module_at(L, 1);
     if (!f->program)
-        lua_fail(L, "%s is called outside of a trace; call modules inside `forward`, `loss` and `logits` only", m->made_by);
+        lua_fail(L, "%s is called outside of a trace; call modules inside `forward`, `loss` and `logits` only",
+                 m->made_by);
     if (!m->ir)
-        lua_fail(L, "%s, made at %s:%d, is called but is not part of the model: assign it to a field of a module (nn.list for several)", m->made_by,
-                 m->made.file, m->made.line);
+        lua_fail(L,
+                 "%s, made at %s:%d, is called but is not part of the model: assign it to a field of a module (nn.list "
+                 "for several)",
+                 m->made_by, m->made.file, m->made.line);
     enter(f, m->ir, m->calls++, m->checkpoint);
     return 0;
 }
@@ -236,13 +262,15 @@ static int prim_leave(lua_State *L) { /* ends the running call; passes its argum
 /* nn.checkpoint: a region of its own in the running module */
 static int prim_enter_checkpoint(lua_State *L) {
     Frontend *f = fe_of(L);
-    if (!f->program) lua_fail(L, "nn.checkpoint belongs inside forward; for a whole module there is nn.checkpoint_wrapper");
+    if (!f->program)
+        lua_fail(L, "nn.checkpoint belongs inside forward; for a whole module there is nn.checkpoint_wrapper");
     Call *c = &f->calls.at[f->calls.n - 1];
     enter(f, c->module, c->call, lua_touserdata(L, 1));
     return 0;
 }
 
-/* A key of a random op, from module path, call, and its ordinal there: it does not move when other parts of the model change. */
+/* A key of a random op, from module path, call, and its ordinal there: it does not move when other parts of the model
+ * change. */
 static int prim_random_key(lua_State *L) {
     Frontend *f = fe_of(L);
     Call *c = &f->calls.at[f->calls.n - 1];
@@ -252,12 +280,13 @@ static int prim_random_key(lua_State *L) {
 }
 
 static int prim_training_mode(lua_State *L) {
-    if (!fe_of(L)->program) lua_fail(L, "nn.training_mode() is known only while the model is traced: ask inside forward");
+    if (!fe_of(L)->program)
+        lua_fail(L, "nn.training_mode() is known only while the model is traced: ask inside forward");
     lua_pushboolean(L, fe_of(L)->training);
     return 1;
 }
 
-/* made_by(text): what the running module's constructor looks like, for remedies */
+/* The kind of the module that runs: remedies name its constructor. */
 static int prim_running_kind(lua_State *L) {
     Frontend *f = fe_of(L);
     lua_pushstring(L, f->calls.n ? f->calls.at[f->calls.n - 1].module->kind : "");
@@ -265,9 +294,15 @@ static int prim_running_kind(lua_State *L) {
 }
 
 void modules_open(lua_State *L) {
-    static const luaL_Reg functions[] = {{"module", prim_module},         {"is_module", prim_is_module},         {"on_call", prim_on_call},
-                                         {"enter", prim_enter},           {"leave", prim_leave},                 {"enter_checkpoint", prim_enter_checkpoint},
-                                         {"random_key", prim_random_key}, {"training_mode", prim_training_mode}, {"running_kind", prim_running_kind},
+    static const luaL_Reg functions[] = {{"module", prim_module},
+                                         {"is_module", prim_is_module},
+                                         {"on_call", prim_on_call},
+                                         {"enter", prim_enter},
+                                         {"leave", prim_leave},
+                                         {"enter_checkpoint", prim_enter_checkpoint},
+                                         {"random_key", prim_random_key},
+                                         {"training_mode", prim_training_mode},
+                                         {"running_kind", prim_running_kind},
                                          {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     luaL_newmetatable(L, MODULE);

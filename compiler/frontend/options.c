@@ -16,8 +16,11 @@ static int choice(lua_State *L) {
     lua_createtable(L, n, 0);
     for (int i = 1; i <= n; i++) {
         int type = lua_type(L, i);
-        if (type != LUA_TSTRING && type != LUA_TNUMBER) lua_fail(L, "nn.choice: choice %d is %s; choices are strings or numbers", i, type_of(L, i));
-        if (type != lua_type(L, 1)) lua_fail(L, "nn.choice: choice %d is %s, but the first is %s; choices are of one type", i, type_of(L, i), type_of(L, 1));
+        if (type != LUA_TSTRING && type != LUA_TNUMBER)
+            lua_fail(L, "nn.choice: choice %d is %s; choices are strings or numbers", i, type_of(L, i));
+        if (type != lua_type(L, 1))
+            lua_fail(L, "nn.choice: choice %d is %s, but the first is %s; choices are of one type", i, type_of(L, i),
+                     type_of(L, 1));
         lua_pushvalue(L, i);
         lua_rawseti(L, -2, i);
     }
@@ -50,7 +53,8 @@ static bool has_metatable(lua_State *L, int index, const char *name) {
     return is;
 }
 
-/* ── one option ───────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── one option ─────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static _Noreturn void bad_value(Frontend *f, const char *key, const char *text, const char *expected) {
     fail(lua_key_source(f->L, f->options_at, key), "--set %s=%s: %s must be %s", key, text, key, expected);
 }
@@ -60,9 +64,12 @@ static void push_number(Frontend *f, const char *key, const char *text, bool who
     errno = 0;
     double x = strtod(text, &end);
     bool is_number = *text && !*end && isfinite(x);
-    if (!is_number || (whole && (x != floor(x) || fabs(x) > 1e15))) bad_value(f, key, text, whole ? "a whole number" : "a number");
-    if (x == floor(x) && fabs(x) < 1e15 && (whole || !strpbrk(text, ".eE"))) lua_pushinteger(f->L, (lua_Integer)x);
-    else lua_pushnumber(f->L, x);
+    if (!is_number || (whole && (x != floor(x) || fabs(x) > 1e15)))
+        bad_value(f, key, text, whole ? "a whole number" : "a number");
+    if (x == floor(x) && fabs(x) < 1e15 && (whole || !strpbrk(text, ".eE")))
+        lua_pushinteger(f->L, (lua_Integer)x);
+    else
+        lua_pushnumber(f->L, x);
 }
 
 static void push_boolean(Frontend *f, const char *key, const char *text) {
@@ -99,9 +106,12 @@ static void push_set(Frontend *f, const char *key, const char *text, int example
     if (has_metatable(L, example, OPTIONAL)) {
         lua_rawgeti(L, example, 1);
         const char *type = lua_tostring(L, -1);
-        if (!strcmp(type, "string")) lua_pushstring(L, text);
-        else if (!strcmp(type, "boolean")) push_boolean(f, key, text);
-        else push_number(f, key, text, !strcmp(type, "integer"));
+        if (!strcmp(type, "string"))
+            lua_pushstring(L, text);
+        else if (!strcmp(type, "boolean"))
+            push_boolean(f, key, text);
+        else
+            push_number(f, key, text, !strcmp(type, "integer"));
         lua_remove(L, -2);
         return;
     }
@@ -114,11 +124,17 @@ static void push_set(Frontend *f, const char *key, const char *text, int example
 
 static void push_default(lua_State *L, const char *key, int example) {
     int type = lua_type(L, example);
-    if (has_metatable(L, example, CHOICE)) lua_rawgeti(L, example, 1);
-    else if (has_metatable(L, example, OPTIONAL)) lua_pushnil(L);
-    else if (type == LUA_TNUMBER || type == LUA_TSTRING || type == LUA_TBOOLEAN) lua_pushvalue(L, example);
+    if (has_metatable(L, example, CHOICE))
+        lua_rawgeti(L, example, 1);
+    else if (has_metatable(L, example, OPTIONAL))
+        lua_pushnil(L);
+    else if (type == LUA_TNUMBER || type == LUA_TSTRING || type == LUA_TBOOLEAN)
+        lua_pushvalue(L, example);
     else
-        field_fail(L, key, "nn.options: the example of %s is %s; options are numbers, strings, booleans, nn.choice or nn.optional", key, type_of(L, example));
+        field_fail(
+            L, key,
+            "nn.options: the example of %s is %s; options are numbers, strings, booleans, nn.choice or nn.optional",
+            key, type_of(L, example));
 }
 
 static const char *set_text(const Frontend *f, const char *key) {
@@ -129,11 +145,13 @@ static const char *set_text(const Frontend *f, const char *key) {
     return found;
 }
 
-/* ── all of them ──────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── all of them ────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static _Noreturn void unknown_option(Frontend *f, const char *key, const char *const *names, int n) {
     Str all = {.arena = f->arena};
     for (int i = 0; i < n; i++) str_addf(&all, " %s", names[i]);
-    fail(f->options_at, "--set: no option '%s'%s; the options are:%s", key, quote_nearest(f->arena, key, names, n), n ? all.s : " none");
+    fail(f->options_at, "--set: no option '%s'%s; the options are:%s", key, quote_nearest(f->arena, key, names, n),
+         n ? all.s : " none");
 }
 
 void options_check_set(Frontend *f) {
@@ -154,7 +172,9 @@ static int missing_option(lua_State *L) { /* upvalue: table of the names */
 
 static int options(lua_State *L) {
     Frontend *f = fe_of(L);
-    if (f->options_at.file) lua_fail(L, "nn.options: called before, at %s:%d; a model has one table of options", f->options_at.file, f->options_at.line);
+    if (f->options_at.file)
+        lua_fail(L, "nn.options: called before, at %s:%d; a model has one table of options", f->options_at.file,
+                 f->options_at.line);
     if (!lua_istable(L, 1)) lua_fail(L, "nn.options: expected a table { name = default, ... }, got %s", type_of(L, 1));
     f->options_at = lua_source(L);
     lua_settop(L, 1);
@@ -163,7 +183,8 @@ static int options(lua_State *L) {
     lua_sorted_keys(L, 1);
     VEC(const char *) names = {0};
     for (int i = 1; lua_rawgeti(L, 4, i) != LUA_TNIL; i++) {
-        if (lua_type(L, 5) != LUA_TSTRING) lua_fail(L, "nn.options: entry %s without a name: write name = default", lua_tostring(L, 5));
+        if (lua_type(L, 5) != LUA_TSTRING)
+            lua_fail(L, "nn.options: entry %s without a name: write name = default", lua_tostring(L, 5));
         const char *key = arena_strdup(f->arena, lua_tostring(L, 5)), *text = set_text(f, key);
         push(&names, f->arena, key);
         lua_getfield(L, 1, key); /* 6: the example */
@@ -173,7 +194,9 @@ static int options(lua_State *L) {
             push_set(f, key, text, 6);
         }
         lua_pushvalue(L, 7);
-        const char *shown = lua_isnil(L, 7) ? "" : lua_isboolean(L, 7) ? (lua_toboolean(L, 7) ? "true" : "false") : lua_tostring(L, 8);
+        const char *shown = lua_isnil(L, 7)       ? ""
+                            : lua_isboolean(L, 7) ? (lua_toboolean(L, 7) ? "true" : "false")
+                                                  : lua_tostring(L, 8);
         OptionValue v = {key, lua_key_source(L, f->options_at, key), arena_strdup(f->arena, shown)};
         push(&f->g->options, f->arena, v);
         lua_pop(L, 1);
@@ -199,6 +222,7 @@ static int options(lua_State *L) {
 }
 
 void options_open(lua_State *L) {
-    static const luaL_Reg functions[] = {{"options", options}, {"choice", choice}, {"optional", optional}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"options", options}, {"choice", choice}, {"optional", optional}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

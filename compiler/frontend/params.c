@@ -1,16 +1,17 @@
-/* Parameters and buffers: made by nn.parameter and nn.buffer, named by the modules that hold them, ordered by first use.
- * Relies on: modules.c (who holds them).
- * Relied on by: nn.lua, trace.c, training.c. */
+/* Parameters and buffers: made by nn.parameter and nn.buffer, named by the modules that hold them, ordered by first
+ * use. Relies on: modules.c (who holds them). Relied on by: nn.lua, trace.c, training.c. */
 #include "fe.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* ── making ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── making ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static const struct {
     const char *name;
     InitKind kind;
-} inits[] = {{"zeros", INIT_ZEROS}, {"ones", INIT_ONES}, {"constant", INIT_CONSTANT}, {"normal", INIT_NORMAL}, {"uniform", INIT_UNIFORM}, {"trunc_normal", INIT_TRUNC_NORMAL}};
+} inits[] = {{"zeros", INIT_ZEROS},   {"ones", INIT_ONES},       {"constant", INIT_CONSTANT},
+             {"normal", INIT_NORMAL}, {"uniform", INIT_UNIFORM}, {"trunc_normal", INIT_TRUNC_NORMAL}};
 
 /* param(what, shape, init name, a, b, dtype, requires_grad, is_buffer) */
 static int prim_param(lua_State *L) {
@@ -18,7 +19,8 @@ static int prim_param(lua_State *L) {
     const char *what = luaL_checkstring(L, 1), *init = luaL_checkstring(L, 3);
     ParamInfo *info = NEW(f->arena, ParamInfo);
     Param *p = &info->param;
-    if (f->program) trace_fail(L, NULL, "%s: made while the model is traced; make parameters where their module is made", what);
+    if (f->program)
+        trace_fail(L, NULL, "%s: made while the model is traced; make parameters where their module is made", what);
     p->dims = to_shape(L, 2, what, p->shape);
     for (size_t i = 0; i < sizeof inits / sizeof *inits; i++)
         if (!strcmp(inits[i].name, init)) p->init = inits[i].kind;
@@ -28,8 +30,11 @@ static int prim_param(lua_State *L) {
     p->dtype = to_dtype(L, 6, what);
     p->requires_grad = lua_toboolean(L, 7);
     p->is_buffer = lua_toboolean(L, 8);
-    if (p->dtype == FP8_E4M3 || p->dtype == FP8_E5M2) lua_fail(L, "%s: parameters are not stored in fp8; use fp32, bf16 or fp16", what);
-    if (!p->is_buffer && !dtype_float(p->dtype)) lua_fail(L, "%s: a parameter of dtype %s; use fp32, bf16 or fp16, or nn.buffer for state", what, dtype_name(p->dtype));
+    if (p->dtype == FP8_E4M3 || p->dtype == FP8_E5M2)
+        lua_fail(L, "%s: parameters are not stored in fp8; use fp32, bf16 or fp16", what);
+    if (!p->is_buffer && !dtype_float(p->dtype))
+        lua_fail(L, "%s: a parameter of dtype %s; use fp32, bf16 or fp16, or nn.buffer for state", what,
+                 dtype_name(p->dtype));
     p->src = lua_source(L);
     p->id = -1;
     push(&f->params, f->arena, info);
@@ -46,7 +51,8 @@ static int prim_freeze(lua_State *L) { /* tensor */
     return 1;
 }
 
-/* ── naming ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── naming ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static ModuleInfo *info_of(const Frontend *f, const Module *m) {
     for (int i = 0; i < f->modules.n; i++)
         if (f->modules.at[i]->ir == m) return f->modules.at[i];
@@ -104,8 +110,9 @@ static void settle(Frontend *f, ParamInfo *info) {
 void param_use(Frontend *f, ParamInfo *info) {
     Param *p = &info->param;
     if (!info->holders.n)
-        trace_fail(f->L, NULL, "the %s %s made at %s:%d is used but is not part of the model: assign it to a field of a module", p->is_buffer ? "buffer" : "parameter",
-                   param_str(f->arena, p), p->src.file, p->src.line);
+        trace_fail(f->L, NULL,
+                   "the %s %s made at %s:%d is used but is not part of the model: assign it to a field of a module",
+                   p->is_buffer ? "buffer" : "parameter", param_str(f->arena, p), p->src.file, p->src.line);
     if (!p->value) settle(f, info);
     if (info->used || f->trace != 1) return; /* trace 1 is the training step */
     info->used = true;
@@ -113,7 +120,9 @@ void param_use(Frontend *f, ParamInfo *info) {
     push(&f->g->params, f->arena, p);
 }
 
-static int by_path(const void *a, const void *b) { return strcmp((*(ParamInfo *const *)a)->param.path, (*(ParamInfo *const *)b)->param.path); }
+static int by_path(const void *a, const void *b) {
+    return strcmp((*(ParamInfo *const *)a)->param.path, (*(ParamInfo *const *)b)->param.path);
+}
 
 void params_finish(Frontend *f) {
     VEC(ParamInfo *) rest = {0};

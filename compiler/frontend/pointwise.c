@@ -1,14 +1,15 @@
-/* Pointwise operations between tensors and numbers: dtypes are promoted by casts and shapes broadcast by explicit expands, so
- * that a pointwise op's operands always have one shape.
- * Relies on: trace.c.
- * Relied on by: nn.lua, the operators of tensors. */
+/* Pointwise operations between tensors and numbers: dtypes are promoted by casts and shapes broadcast by explicit
+ * expands, so that a pointwise op's operands always have one shape. Relies on: trace.c. Relied on by: nn.lua, the
+ * operators of tensors. */
 #include "fe.h"
 
 #include <math.h>
 
-/* ── promotion ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── promotion ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static int width(Dtype d) {
-    static const int order[N_DTYPES] = {[BOOL] = 0, [INT32] = 1, [INT64] = 2, [FP8_E5M2] = 3, [FP8_E4M3] = 3, [FP16] = 4, [BF16] = 4, [FP32] = 5, [FP64] = 6};
+    static const int order[N_DTYPES] = {[BOOL] = 0, [INT32] = 1, [INT64] = 2, [FP8_E5M2] = 3, [FP8_E4M3] = 3,
+                                        [FP16] = 4, [BF16] = 4,  [FP32] = 5,  [FP64] = 6};
     return order[d];
 }
 
@@ -18,7 +19,8 @@ static Dtype promote(Dtype a, Dtype b) {
     return width(a) > width(b) ? a : b;
 }
 
-/* ── broadcasting ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── broadcasting ───────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 typedef struct {
     const char *name;
     Value *v[3]; /* NULL: the number beside it */
@@ -42,8 +44,10 @@ static void broadcast(lua_State *L, const Operands *o, Value *like) {
             int64_t size = k < 0 ? 1 : o->v[i]->shape[k];
             if (size == 1) continue;
             if (from >= 0 && size != like->shape[d])
-                trace_fail(L, "sizes must be equal, or 1, counted from the last dimension", "%s: %s and %s do not broadcast: %lld ≠ %lld in dimension %d",
-                           o->name, operand_str(a, o, from), operand_str(a, o, i), (long long)like->shape[d], (long long)size, d - like->dims);
+                trace_fail(L, "sizes must be equal, or 1, counted from the last dimension",
+                           "%s: %s and %s do not broadcast: %lld ≠ %lld in dimension %d", o->name,
+                           operand_str(a, o, from), operand_str(a, o, i), (long long)like->shape[d], (long long)size,
+                           d - like->dims);
             if (from < 0) from = i;
             like->shape[d] = size;
         }
@@ -60,14 +64,18 @@ static Operands operands(lua_State *L, const char *name, int first, int n) {
     Operands o = {.name = name, .n = n};
     bool any = false;
     for (int i = 0; i < n; i++) {
-        if (lua_type(L, first + i) == LUA_TNUMBER) o.number[i] = lua_tonumber(L, first + i);
-        else o.v[i] = tensor_value(L, first + i, name), any = true;
+        if (lua_type(L, first + i) == LUA_TNUMBER)
+            o.number[i] = lua_tonumber(L, first + i);
+        else
+            o.v[i] = tensor_value(L, first + i, name), any = true;
     }
     if (!any) trace_fail(L, NULL, "%s: none of the operands is a tensor", name);
     return o;
 }
 
-static bool whole(double x) { return x == floor(x) && fabs(x) < 2147483648.0; }
+static bool whole(double x) {
+    return x == floor(x) && fabs(x) < 2147483648.0;
+}
 
 static Dtype common_dtype(const Operands *o, int from) {
     Dtype d = N_DTYPES;
@@ -85,8 +93,10 @@ static void unify(lua_State *L, Builder *b, Operands *o, int from, Dtype d) {
     Value like = {0};
     broadcast(L, o, &like);
     for (int i = 0; i < o->n; i++) {
-        if (!o->v[i]) o->v[i] = number_value(b, o->number[i], d);
-        else if (i >= from) o->v[i] = build_cast(b, o->v[i], d);
+        if (!o->v[i])
+            o->v[i] = number_value(b, o->number[i], d);
+        else if (i >= from)
+            o->v[i] = build_cast(b, o->v[i], d);
         o->v[i] = build_expand(b, o->v[i], like.dims, like.shape);
     }
 }
@@ -97,7 +107,8 @@ static int finish(lua_State *L, int first, Value *v) {
     return 1;
 }
 
-/* ── arithmetic with numbers ──────────────────────────────────────────────────────────────────────────────────────── */
+/* ── arithmetic with numbers ────────────────────────────────────────────────────────────────────────────────────────
+ */
 static Value *power(lua_State *L, Builder *b, const Operands *o) {
     if (!o->v[1]) {
         double n = o->number[1];
@@ -152,7 +163,8 @@ static int prim_arithmetic(lua_State *L) { /* name, a, b */
     return tensor_arithmetic(L, name);
 }
 
-/* ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── the rest ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 /* pointwise(name, a, b): any binary op; numbers become tensors. */
 static int prim_pointwise(lua_State *L) {
     const char *name = luaL_checkstring(L, 1);
@@ -178,7 +190,8 @@ static int prim_expand(lua_State *L) {
     int64_t shape[MAX_DIMS];
     int dims = (int)lua_rawlen(L, 2), lead = dims - x->dims;
     if (dims > MAX_DIMS || lead < 0)
-        trace_fail(L, NULL, "expand: %s to %d dims; it must be at least %d and at most %d", value_str(fe_of(L)->arena, x), dims, x->dims, MAX_DIMS);
+        trace_fail(L, NULL, "expand: %s to %d dims; it must be at least %d and at most %d",
+                   value_str(fe_of(L)->arena, x), dims, x->dims, MAX_DIMS);
     for (int i = 0; i < dims; i++) {
         lua_rawgeti(L, 2, i + 1);
         shape[i] = luaL_checkinteger(L, -1);
@@ -192,6 +205,10 @@ static int prim_expand(lua_State *L) {
 }
 
 void pointwise_open(lua_State *L) {
-    static const luaL_Reg functions[] = {{"arithmetic", prim_arithmetic}, {"pointwise", prim_pointwise}, {"where", prim_where}, {"expand", prim_expand}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"arithmetic", prim_arithmetic},
+                                         {"pointwise", prim_pointwise},
+                                         {"where", prim_where},
+                                         {"expand", prim_expand},
+                                         {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

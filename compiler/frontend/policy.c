@@ -27,7 +27,8 @@ bool path_match(const char *p, const char *s, bool across_dots) {
     }
 }
 
-/* ── sharding ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── sharding ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void read_mesh(lua_State *L, int t, const char *what, UnitPolicy *p) {
     if (!field_table(L, t, what, "mesh")) return;
     int m = lua_gettop(L);
@@ -36,8 +37,10 @@ static void read_mesh(lua_State *L, int t, const char *what, UnitPolicy *p) {
     p->shard = (int)field_integer(L, m, "nn.mesh", "shard", 0, 1);
     int world = fe_of(L)->options->world, given = (p->replicate ? p->replicate : 1) * (p->shard ? p->shard : 1);
     if (p->replicate && p->shard ? given != world : world % given)
-        field_fail(L, "mesh", "nn.mesh: replicate %d × shard %d does not make up the world of %d ranks; leave one of them out and it takes the rest", p->replicate ? p->replicate : world / given,
-                   p->shard ? p->shard : world / given, world);
+        field_fail(L, "mesh",
+                   "nn.mesh: replicate %d × shard %d does not make up the world of %d ranks; leave one of them out and "
+                   "it takes the rest",
+                   p->replicate ? p->replicate : world / given, p->shard ? p->shard : world / given, world);
     lua_pop(L, 1);
 }
 
@@ -55,11 +58,14 @@ static void read_dtypes(lua_State *L, int t, const char *what, UnitPolicy *p) {
 static void read_reshard(lua_State *L, int t, const char *what, UnitPolicy *p) {
     p->root_default = lua_getfield(L, t, "reshard_after_forward") == LUA_TNIL;
     p->reshard_after_forward = 1;
-    if (lua_isboolean(L, -1)) p->reshard_after_forward = lua_toboolean(L, -1);
+    if (lua_isboolean(L, -1))
+        p->reshard_after_forward = lua_toboolean(L, -1);
     else if (!p->root_default) {
         p->reshard_after_forward = lua_isinteger(L, -1) ? (int)lua_tointeger(L, -1) : 0;
         if (p->reshard_after_forward < 2)
-            field_fail(L, "reshard_after_forward", "%s: reshard_after_forward must be true, false or the size of a group (2 or more), not %s", what, type_of(L, -1));
+            field_fail(L, "reshard_after_forward",
+                       "%s: reshard_after_forward must be true, false or the size of a group (2 or more), not %s", what,
+                       type_of(L, -1));
     }
     lua_pop(L, 1);
 }
@@ -67,16 +73,21 @@ static void read_reshard(lua_State *L, int t, const char *what, UnitPolicy *p) {
 static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Source src) {
     Frontend *f = fe_of(L);
     UnitPolicy *p = NEW(f->arena, UnitPolicy);
-    check_keys(L, t, what, "mesh reshard_after_forward mp_policy offload prefetch unshard_in_backward ignored_params gradient_divide_factor all_gather");
+    check_keys(L, t, what,
+               "mesh reshard_after_forward mp_policy offload prefetch unshard_in_backward ignored_params "
+               "gradient_divide_factor all_gather");
     *p = (UnitPolicy){.src = src, .cast_forward_inputs = true, .prefetch_forward = 1, .prefetch_backward = 1};
     read_mesh(L, t, what, p);
     read_dtypes(L, t, what, p);
     read_reshard(L, t, what, p);
     p->unshard_in_backward = field_boolean(L, t, what, "unshard_in_backward", true);
     p->gradient_divide_factor = field_number(L, t, what, "gradient_divide_factor", 0);
-    if (p->gradient_divide_factor < 0) field_fail(L, "gradient_divide_factor", "%s: gradient_divide_factor must be positive", what);
+    if (p->gradient_divide_factor < 0)
+        field_fail(L, "gradient_divide_factor", "%s: gradient_divide_factor must be positive", what);
     p->nignored = field_strings(L, t, what, "ignored_params", &p->ignored);
-    if (field_present(L, t, "all_gather")) field_fail(L, "all_gather", "%s: all_gather extensions are not available in this version; leave all_gather out", what);
+    if (field_present(L, t, "all_gather"))
+        field_fail(L, "all_gather", "%s: all_gather extensions are not available in this version; leave all_gather out",
+                   what);
     if (field_table(L, t, what, "offload")) {
         int m = lua_gettop(L);
         check_keys(L, m, "offload", "params grads optimizer");
@@ -105,7 +116,9 @@ static ModuleInfo *need_module(lua_State *L, const char *what) {
 static int prim_fully_shard(lua_State *L) {
     ModuleInfo *m = need_module(L, "nn.fully_shard");
     options_table(L, 2);
-    if (m->policy) lua_fail(L, "nn.fully_shard: %s has a policy already, from %s:%d", m->made_by, m->policy->src.file, m->policy->src.line);
+    if (m->policy)
+        lua_fail(L, "nn.fully_shard: %s has a policy already, from %s:%d", m->made_by, m->policy->src.file,
+                 m->policy->src.line);
     m->policy = read_unit_policy(L, 2, "nn.fully_shard", lua_source(L));
     lua_settop(L, 1);
     return 1;
@@ -117,7 +130,8 @@ static int prim_mesh(lua_State *L) {
     return 1;
 }
 
-/* ── recomputation ────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── recomputation ──────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static Checkpoint *read_checkpoint(lua_State *L, int t, const char *what, Source src) {
     Checkpoint *c = NEW(fe_of(L)->arena, Checkpoint);
     check_keys(L, t, what, "save offload recompute");
@@ -132,7 +146,8 @@ static int prim_checkpoint_wrapper(lua_State *L) {
     ModuleInfo *m = need_module(L, "nn.checkpoint_wrapper");
     options_table(L, 2);
     if (m->checkpoint)
-        lua_fail(L, "nn.checkpoint_wrapper: %s is wrapped already, at %s:%d", m->made_by, m->checkpoint->src.file, m->checkpoint->src.line);
+        lua_fail(L, "nn.checkpoint_wrapper: %s is wrapped already, at %s:%d", m->made_by, m->checkpoint->src.file,
+                 m->checkpoint->src.line);
     m->checkpoint = read_checkpoint(L, 2, "nn.checkpoint_wrapper", lua_source(L));
     lua_settop(L, 1);
     return 1;
@@ -144,14 +159,16 @@ static int prim_checkpoint_options(lua_State *L) { /* of nn.checkpoint: table or
     return 1;
 }
 
-/* ── --policy ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── --policy ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 /* The line of an entry is not known to Lua; its pattern stands there in quotes. */
 static Source entry_source(const char *file, const char *text, const char *pattern, int nth) {
     size_t n = strlen(pattern);
     int line = 1;
     for (const char *p = text; *p; p++) {
         line += *p == '\n';
-        if ((*p == '"' || *p == '\'') && !strncmp(p + 1, pattern, n) && p[n + 1] == *p && nth-- == 0) return (Source){file, line};
+        if ((*p == '"' || *p == '\'') && !strncmp(p + 1, pattern, n) && p[n + 1] == *p && nth-- == 0)
+            return (Source){file, line};
     }
     return (Source){file, 1};
 }
@@ -162,7 +179,9 @@ static void apply_entry(Frontend *f, int entry, const char *pattern, Source src)
     Checkpoint *checkpoint = NULL;
     bool sets_unit = field_present(L, entry, "fully_shard"), sets_checkpoint = field_present(L, entry, "checkpoint");
     if (!sets_unit && !sets_checkpoint)
-        fail(src, "policy: the entry for '%s' says nothing; add fully_shard = { ... } or checkpoint = { ... } (or = false)", pattern);
+        fail(src,
+             "policy: the entry for '%s' says nothing; add fully_shard = { ... } or checkpoint = { ... } (or = false)",
+             pattern);
     lua_getfield(L, entry, "fully_shard");
     if (lua_toboolean(L, -1)) unit = read_unit_policy(L, lua_gettop(L), "fully_shard", src);
     lua_pop(L, 1);
@@ -181,8 +200,10 @@ static void apply_entry(Frontend *f, int entry, const char *pattern, Source src)
         if (sets_checkpoint) m->ir->checkpoint = m->checkpoint = checkpoint;
     }
     if (!met)
-        fail(src, "policy: no module's path matches '%s'%s; patterns are whole paths: \"\" is the model, * stays within one part, ** crosses dots", pattern,
-             quote_nearest(f->arena, pattern, paths.at, paths.n));
+        fail(src,
+             "policy: no module's path matches '%s'%s; patterns are whole paths: \"\" is the model, * stays within one "
+             "part, ** crosses dots",
+             pattern, quote_nearest(f->arena, pattern, paths.at, paths.n));
 }
 
 static int apply_list(lua_State *L) { /* list, text: runs protected, so that mistakes get a line */
@@ -190,14 +211,16 @@ static int apply_list(lua_State *L) { /* list, text: runs protected, so that mis
     const char *file = f->options->policy_file, *text = lua_touserdata(L, 2);
     Source top = {file, 1};
     sandbox_of(L)->fallback = top;
-    if (!lua_istable(L, 1)) fail(top, "policy: the file must return a list { { match = \"layers.*\", ... }, ... }, not %s", type_of(L, 1));
+    if (!lua_istable(L, 1))
+        fail(top, "policy: the file must return a list { { match = \"layers.*\", ... }, ... }, not %s", type_of(L, 1));
     int n = (int)lua_rawlen(L, 1);
     if (!n) fail(top, "policy: the list is empty; return { { match = \"layers.*\", fully_shard = { ... } }, ... }");
     VEC(const char *) seen = {0};
     for (int i = 1; i <= n; i++) {
         lua_settop(L, 2);
         lua_rawgeti(L, 1, i);
-        if (!lua_istable(L, 3)) fail(top, "policy: entry %d is %s; entries are tables { match = \"layers.*\", ... }", i, type_of(L, 3));
+        if (!lua_istable(L, 3))
+            fail(top, "policy: entry %d is %s; entries are tables { match = \"layers.*\", ... }", i, type_of(L, 3));
         check_keys(L, 3, "policy", "match fully_shard checkpoint");
         const char *pattern = field_string(L, 3, "policy", "match", NULL);
         if (!pattern) fail(top, "policy: entry %d has no match = \"pattern\"", i);
@@ -215,7 +238,8 @@ void policy_apply(Frontend *f) {
     for (int i = 0; i < f->modules.n; i++) {
         const ModuleInfo *m = f->modules.at[i];
         if (m->ir || !(m->policy || m->checkpoint)) continue;
-        fail(m->policy ? m->policy->src : m->checkpoint->src, "%s: %s, made at %s:%d, is not part of the model: assign it to a field of a module",
+        fail(m->policy ? m->policy->src : m->checkpoint->src,
+             "%s: %s, made at %s:%d, is not part of the model: assign it to a field of a module",
              m->policy ? "nn.fully_shard" : "nn.checkpoint_wrapper", m->made_by, m->made.file, m->made.line);
     }
     if (!f->options->policy_file) return;
@@ -229,6 +253,10 @@ void policy_apply(Frontend *f) {
 }
 
 void policy_open(lua_State *L) {
-    static const luaL_Reg functions[] = {{"fully_shard", prim_fully_shard}, {"mesh", prim_mesh}, {"checkpoint_wrapper", prim_checkpoint_wrapper}, {"checkpoint_options", prim_checkpoint_options}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"fully_shard", prim_fully_shard},
+                                         {"mesh", prim_mesh},
+                                         {"checkpoint_wrapper", prim_checkpoint_wrapper},
+                                         {"checkpoint_options", prim_checkpoint_options},
+                                         {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

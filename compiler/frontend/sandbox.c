@@ -23,7 +23,8 @@ Sandbox *sandbox_of(lua_State *L) {
     return s;
 }
 
-/* ── where ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── where ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 Source lua_source(lua_State *L) {
     Sandbox *s = sandbox_of(L);
     lua_Debug ar;
@@ -40,7 +41,8 @@ Source lua_source(lua_State *L) {
 static bool key_at(const char *line, const char *end, const char *key) {
     size_t n = strlen(key);
     for (const char *p = line; p + n <= end; p++) {
-        if (strncmp(p, key, n) || (p > line && (isalnum((unsigned char)p[-1]) || p[-1] == '_' || p[-1] == '.'))) continue;
+        if (strncmp(p, key, n) || (p > line && (isalnum((unsigned char)p[-1]) || p[-1] == '_' || p[-1] == '.')))
+            continue;
         const char *q = p + n;
         while (q < end && (*q == ' ' || *q == '\t' || *q == '"' || *q == ']')) q++;
         if (q < end && *q == '=' && q[1] != '=') return true;
@@ -86,7 +88,9 @@ static const char *with_name(lua_State *L, const char *message) {
     lua_Debug ar;
     for (int level = 1; mark && lua_getstack(L, level, &ar); level++) {
         lua_getinfo(L, "n", &ar);
-        if (ar.name) return arena_printf(sandbox_of(L)->arena, "%.*sto '%s'%s", (int)(mark - message), message, ar.name, mark + 6);
+        if (ar.name)
+            return arena_printf(sandbox_of(L)->arena, "%.*sto '%s'%s", (int)(mark - message), message, ar.name,
+                                mark + 6);
     }
     return message;
 }
@@ -97,7 +101,8 @@ static int on_error(lua_State *L) {
     const char *message = lua_tostring(L, 1);
     if (!message) lua_fail(L, "the file raised an error that is a %s and no text", luaL_typename(L, 1));
     lua_Debug ar;
-    bool has_position = lua_getstack(L, 1, &ar) && lua_getinfo(L, "S", &ar) && !strncmp(message, ar.short_src, strlen(ar.short_src));
+    bool has_position =
+        lua_getstack(L, 1, &ar) && lua_getinfo(L, "S", &ar) && !strncmp(message, ar.short_src, strlen(ar.short_src));
     if (has_position) message = without_position(message, &line);
     message = with_name(L, message);
     size_t first_line = strcspn(message, "\n");
@@ -105,7 +110,8 @@ static int on_error(lua_State *L) {
     fail(at, "%.*s", (int)first_line, message);
 }
 
-/* ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void *limited_alloc(void *ud, void *p, size_t old, size_t n) {
     Sandbox *s = ud;
     if (!p) old = 0; /* then it is a type tag */
@@ -115,8 +121,10 @@ static void *limited_alloc(void *ud, void *p, size_t old, size_t n) {
     }
     s->in_alloc = 1;
     void *q = NULL;
-    if (n == 0) free(p);
-    else q = realloc(p, n);
+    if (n == 0)
+        free(p);
+    else
+        q = realloc(p, n);
     s->in_alloc = 0;
     if (q || n == 0) s->used += n - old;
     return q;
@@ -126,13 +134,14 @@ static void count_hook(lua_State *L, lua_Debug *ar) {
     Sandbox *s = sandbox_of(L);
     s->instructions += HOOK_EVERY;
     if (s->instructions > INSTRUCTION_LIMIT)
-        lua_fail(L, "stopped after %d million Lua instructions: is this loop endless? A model file only describes the model",
-                 INSTRUCTION_LIMIT / 1000000);
+        lua_fail(
+            L, "stopped after %d million Lua instructions: is this loop endless? A model file only describes the model",
+            INSTRUCTION_LIMIT / 1000000);
 }
 
 /* Library functions written in C (pattern matching above all) can run away between two instructions. When one and the
- * same call is still there after several ticks of processor time, it is stopped. Reading frames is safe then: nothing but
- * that C function runs, and it is not inside the allocator. */
+ * same call is still there after several ticks of processor time, it is stopped. Reading frames is safe then: nothing
+ * but that C function runs, and it is not inside the allocator. */
 static void tick(int signal) {
     static sig_atomic_t serial;
     static int stuck;
@@ -143,7 +152,8 @@ static void tick(int signal) {
         return;
     }
     if (++stuck < STUCK_TICKS || s->in_alloc) return;
-    fail(lua_source(s->L), "stopped a library call that does not end: a pathological pattern (many *, + or - in a row) or a huge count");
+    fail(lua_source(s->L),
+         "stopped a library call that does not end: a pathological pattern (many *, + or - in a row) or a huge count");
 }
 
 static void watch(Sandbox *s) {
@@ -155,7 +165,8 @@ static void watch(Sandbox *s) {
     if (!s) sigaction(SIGVTALRM, &a, NULL);
 }
 
-/* ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── running ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 void sandbox_call(lua_State *L, int nargs, int nresults) {
     Sandbox *s = sandbox_of(L), *outer = watched;
     int handler = lua_gettop(L) - nargs;
@@ -165,7 +176,8 @@ void sandbox_call(lua_State *L, int nargs, int nresults) {
     int status = lua_pcall(L, nargs, nresults, handler);
     if (!outer) watch(NULL);
     if (status != LUA_OK) /* everything else went through on_error */
-        fail(s->denied_at, "the file needs more than %d MiB of Lua memory: a table or string grows without end", MEMORY_LIMIT >> 20);
+        fail(s->denied_at, "the file needs more than %d MiB of Lua memory: a table or string grows without end",
+             MEMORY_LIMIT >> 20);
     lua_remove(L, handler);
 }
 

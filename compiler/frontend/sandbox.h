@@ -24,14 +24,14 @@ typedef struct {
 
 Sandbox *sandbox_of(lua_State *L);
 
-/* Runs text as a chunk and leaves nresults on the stack. The chunk's name is "@path" for a user's file, "=name" for one of
- * the compiler's own: diagnostics point at the innermost "@" frame. Fails with file:line. */
+/* Runs text as a chunk and leaves nresults on the stack. The chunk's name is "@path" for a user's file, "=name" for one
+ * of the compiler's own: diagnostics point at the innermost "@" frame. Fails with file:line. */
 void sandbox_run(lua_State *L, const char *text, size_t n, const char *chunk, int nresults);
 void sandbox_call(lua_State *L, int nargs, int nresults); /* lua_call with diagnostics */
 void sandbox_provide(lua_State *L, const char *name);     /* pops a value: require(name) gives it */
 
-Source lua_source(lua_State *L);                                    /* the innermost user frame */
-Source lua_key_source(lua_State *L, Source call, const char *key);  /* the line where `key =` stands in a call */
+Source lua_source(lua_State *L);                                   /* the innermost user frame */
+Source lua_key_source(lua_State *L, Source call, const char *key); /* the line where `key =` stands in a call */
 _Noreturn void lua_fail(lua_State *L, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* A table whose missing fields are errors that name the nearest one. `what` begins the message: "nn". */

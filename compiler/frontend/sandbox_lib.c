@@ -1,11 +1,11 @@
-/* What a model file finds in its global table: Lua's harmless libraries, with a sorted `pairs` and names that are checked.
- * Relies on: sandbox.h.
- * Relied on by: sandbox.c. */
+/* What a model file finds in its global table: Lua's harmless libraries, with a sorted `pairs` and names that are
+ * checked. Relies on: sandbox.h. Relied on by: sandbox.c. */
 #include "sandbox.h"
 
 #include <stdlib.h>
 
-/* ── names that do not exist ──────────────────────────────────────────────────────────────────────────────────────── */
+/* ── names that do not exist ────────────────────────────────────────────────────────────────────────────────────────
+ */
 const char *lua_nearest(lua_State *L, int table, const char *name) {
     Sandbox *s = sandbox_of(L);
     VEC(const char *) names = {0}, same_case = {0};
@@ -24,7 +24,8 @@ const char *lua_nearest(lua_State *L, int table, const char *name) {
 }
 
 static const char *forbidden(const char *name) {
-    static const char *const names[] = {"io", "os", "debug", "package", "coroutine", "dofile", "loadfile", "pcall", "xpcall", "collectgarbage"};
+    static const char *const names[] = {"io",     "os",       "debug", "package", "coroutine",
+                                        "dofile", "loadfile", "pcall", "xpcall",  "collectgarbage"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], name)) return names[i];
     return NULL;
@@ -36,11 +37,18 @@ static int missing(lua_State *L) {
     if (lua_type(L, 2) != LUA_TSTRING) lua_fail(L, "%s has no field [%s]", what, luaL_tolstring(L, 2, NULL));
     const char *name = lua_tostring(L, 2);
     if (!*what && forbidden(name))
-        lua_fail(L, "'%s' does not exist here: a model file runs in a sandbox without access to files, commands and other programs", name);
+        lua_fail(L,
+                 "'%s' does not exist here: a model file runs in a sandbox without access to files, commands and other "
+                 "programs",
+                 name);
     if (!strcmp(what, "math") && !strncmp(name, "random", 6))
-        lua_fail(L, "math.%s does not exist here: a model is the same in every compilation; initial values come from nn.init", name);
+        lua_fail(
+            L,
+            "math.%s does not exist here: a model is the same in every compilation; initial values come from nn.init",
+            name);
     const char *near = lua_nearest(L, 1, name);
-    const char *tail = near ? sandbox_of(L)->arena ? arena_printf(sandbox_of(L)->arena, "; did you mean '%s'?", near) : "" : "";
+    const char *tail =
+        near ? sandbox_of(L)->arena ? arena_printf(sandbox_of(L)->arena, "; did you mean '%s'?", near) : "" : "";
     if (*what) lua_fail(L, "%s has no field '%s'%s", what, name, tail);
     lua_fail(L, "undefined name '%s'%s", name, tail);
 }
@@ -56,7 +64,8 @@ void lua_strict(lua_State *L, int table, const char *what) {
     lua_setmetatable(L, table);
 }
 
-/* ── sorted pairs ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── sorted pairs ───────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 typedef struct {
     bool is_text;
     double number;
@@ -78,18 +87,24 @@ void lua_sorted_keys(lua_State *L, int table) {
     table = lua_absindex(L, table);
     for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
         Key k = {.is_text = lua_type(L, -2) == LUA_TSTRING};
-        if (k.is_text) k.text = lua_tolstring(L, -2, &k.n);
-        else if (lua_type(L, -2) == LUA_TNUMBER) k.number = lua_tonumber(L, -2);
+        if (k.is_text)
+            k.text = lua_tolstring(L, -2, &k.n);
+        else if (lua_type(L, -2) == LUA_TNUMBER)
+            k.number = lua_tonumber(L, -2);
         else
-            lua_fail(L, "pairs: a key of type %s has no place in an order; use numbers or strings as keys", luaL_typename(L, -2));
+            lua_fail(L, "pairs: a key of type %s has no place in an order; use numbers or strings as keys",
+                     luaL_typename(L, -2));
         push(&keys, s->arena, k);
     }
     if (keys.n) qsort(keys.at, (size_t)keys.n, sizeof(Key), compare_keys);
     lua_createtable(L, keys.n, 0);
     for (int i = 0; i < keys.n; i++) {
-        if (keys.at[i].is_text) lua_pushlstring(L, keys.at[i].text, keys.at[i].n);
-        else if (keys.at[i].number == (double)(lua_Integer)keys.at[i].number) lua_pushinteger(L, (lua_Integer)keys.at[i].number);
-        else lua_pushnumber(L, keys.at[i].number);
+        if (keys.at[i].is_text)
+            lua_pushlstring(L, keys.at[i].text, keys.at[i].n);
+        else if (keys.at[i].number == (double)(lua_Integer)keys.at[i].number)
+            lua_pushinteger(L, (lua_Integer)keys.at[i].number);
+        else
+            lua_pushnumber(L, keys.at[i].number);
         lua_rawseti(L, -2, i + 1);
     }
 }
@@ -135,12 +150,15 @@ static int sorted_next(lua_State *L) {
     return 2;
 }
 
-/* ── other replacements ───────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── other replacements ─────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static int safe_tostring(lua_State *L) { /* addresses would differ from run to run */
     luaL_checkany(L, 1);
     int t = lua_type(L, 1);
-    if ((t == LUA_TTABLE || t == LUA_TFUNCTION) && !luaL_getmetafield(L, 1, "__tostring")) lua_pushstring(L, lua_typename(L, t));
-    else luaL_tolstring(L, 1, NULL);
+    if ((t == LUA_TTABLE || t == LUA_TFUNCTION) && !luaL_getmetafield(L, 1, "__tostring"))
+        lua_pushstring(L, lua_typename(L, t));
+    else
+        luaL_tolstring(L, 1, NULL);
     return 1;
 }
 
@@ -230,10 +248,15 @@ static void strict_library(lua_State *L, const char *name, const char *const *re
 }
 
 void sandbox_open_libs(lua_State *L) {
-    static const luaL_Reg libs[] = {{"_G", luaopen_base}, {"math", luaopen_math}, {"string", luaopen_string},
+    static const luaL_Reg libs[] = {{"_G", luaopen_base},     {"math", luaopen_math}, {"string", luaopen_string},
                                     {"table", luaopen_table}, {"utf8", luaopen_utf8}, {NULL, NULL}};
-    static const luaL_Reg own[] = {{"pairs", sorted_pairs}, {"next", sorted_next}, {"tostring", safe_tostring}, {"print", safe_print},
-                                   {"load", safe_load},     {"require", sandbox_require}, {NULL, NULL}};
+    static const luaL_Reg own[] = {{"pairs", sorted_pairs},
+                                   {"next", sorted_next},
+                                   {"tostring", safe_tostring},
+                                   {"print", safe_print},
+                                   {"load", safe_load},
+                                   {"require", sandbox_require},
+                                   {NULL, NULL}};
     for (const luaL_Reg *l = libs; l->name; l++) {
         luaL_requiref(L, l->name, l->func, 1);
         lua_pop(L, 1);

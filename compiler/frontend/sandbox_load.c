@@ -9,9 +9,9 @@
 #include <stdlib.h>
 
 /* ── no tail calls ────────────────────────────────────────────────────────────────────────────────────────────────────
- * `return f(x)` would drop the caller's frame, and with it the line that every diagnostic and every op must name. Lua makes
- * no tail calls where a to-be-closed variable is in scope (manual, 3.3.8), so each function body gets one, on the line where
- * the parameter list ends. Lines stay what they were. */
+ * `return f(x)` would drop the caller's frame, and with it the line that every diagnostic and every op must name. Lua
+ * makes no tail calls where a to-be-closed variable is in scope (manual, 3.3.8), so each function body gets one, on the
+ * line where the parameter list ends. Lines stay what they were. */
 static const char KEEP_FRAME[] = " local _FRAME <close> = nil; ";
 
 /* The length of `[==[` at p, without which 0; *level: how many `=`. */
@@ -91,7 +91,8 @@ int sandbox_load(lua_State *L, const char *text, size_t n, const char *chunk) {
     return luaL_loadbufferx(L, text, n, chunk, "t");
 }
 
-/* ── require ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── require ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static const char LOADED[] = "shardc.loaded";
 
 void sandbox_provide(lua_State *L, const char *name) {
@@ -128,8 +129,10 @@ static _Noreturn void no_such_module(lua_State *L, Sandbox *s, const char *name,
 static const char *module_path(lua_State *L, Sandbox *s, const char *name) {
     for (const char *p = name; *p; p++)
         if (!isalnum((unsigned char)*p) && *p != '_' && *p != '-' && !(*p == '.' && p > name && p[1] && p[1] != '.'))
-            lua_fail(L, "require: '%s' is no module name: write words with dots between them; files lie in the model's folder",
-                     name);
+            lua_fail(
+                L,
+                "require: '%s' is no module name: write words with dots between them; files lie in the model's folder",
+                name);
     if (!s->folder) no_such_module(L, s, name, NULL);
     char *path = arena_printf(s->arena, "%s%s%s.lua", strcmp(s->folder, ".") ? s->folder : "",
                               strcmp(s->folder, ".") ? "/" : "", name);

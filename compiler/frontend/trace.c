@@ -5,8 +5,11 @@
 
 static const char TENSOR[] = "shardc.tensor";
 
-/* ── tensors ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
-Tensor *tensor_at(lua_State *L, int index) { return luaL_testudata(L, index, TENSOR); }
+/* ── tensors ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+Tensor *tensor_at(lua_State *L, int index) {
+    return luaL_testudata(L, index, TENSOR);
+}
 
 void push_tensor(lua_State *L, Value *v) {
     Tensor *t = lua_newuserdatauv(L, sizeof *t, 0);
@@ -29,21 +32,28 @@ Value *tensor_value(lua_State *L, int index, const char *what) {
     Frontend *f = fe_of(L);
     Tensor *t = tensor_at(L, index);
     if (!t && module_at(L, index))
-        trace_fail(L, NULL, "%s: expected a tensor, got the module %s; call it: its result is a tensor", what, module_at(L, index)->made_by);
+        trace_fail(L, NULL, "%s: expected a tensor, got the module %s; call it: its result is a tensor", what,
+                   module_at(L, index)->made_by);
     if (!t) trace_fail(L, NULL, "%s: expected a tensor, got %s", what, type_of(L, index));
     if (!f->program)
-        lua_fail(L, "%s: tensors are computed only inside `forward`, `loss` and `logits`, when nn.training traces the model", what);
+        lua_fail(
+            L, "%s: tensors are computed only inside `forward`, `loss` and `logits`, when nn.training traces the model",
+            what);
     if (t->param) {
         param_use(f, t->param);
         return t->param->param.value;
     }
     if (t->trace != f->trace)
-        trace_fail(L, NULL, "%s: a tensor kept from an earlier trace (the model is traced for training, for evaluation and for sampling); "
-                            "compute it within this call of forward, or use nn.buffer for state", what);
+        trace_fail(L, NULL,
+                   "%s: a tensor kept from an earlier trace (the model is traced for training, for evaluation and for "
+                   "sampling); "
+                   "compute it within this call of forward, or use nn.buffer for state",
+                   what);
     return t->value;
 }
 
-/* ── errors with the module's context ─────────────────────────────────────────────────────────────────────────────── */
+/* ── errors with the module's context ───────────────────────────────────────────────────────────────────────────────
+ */
 static const ModuleInfo *running_module(const Frontend *f) {
     const Module *m = f->calls.n ? f->calls.at[f->calls.n - 1].module : NULL;
     for (int i = 0; m && i < f->modules.n; i++)
@@ -61,7 +71,8 @@ void trace_fail(lua_State *L, const char *remedy, const char *fmt, ...) {
     Str s = {.arena = f->arena};
     str_add(&s, message);
     const ModuleInfo *m = running_module(f);
-    if (m && m->ir->path[0]) str_addf(&s, "\n  in %s = %s, made at %s:%d", m->ir->path, m->made_by, m->made.file, m->made.line);
+    if (m && m->ir->path[0])
+        str_addf(&s, "\n  in %s = %s, made at %s:%d", m->ir->path, m->made_by, m->made.file, m->made.line);
     if (remedy && *remedy) str_addf(&s, "; %s", remedy);
     fail(lua_source(L), "%s", s.s);
 }
@@ -70,7 +81,8 @@ static int prim_fail(lua_State *L) { /* message, remedy or nil */
     trace_fail(L, lua_isstring(L, 2) ? lua_tostring(L, 2) : NULL, "%s", luaL_checkstring(L, 1));
 }
 
-/* ── making ops ───────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── making ops ─────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 Builder trace_builder(lua_State *L) {
     Frontend *f = fe_of(L);
     Builder b = {.g = f->g, .p = f->program, .module = f->g->root, .src = lua_source(L), .phase = FORWARD};
@@ -92,7 +104,8 @@ void trace_finish(lua_State *L, int first) {
     }
 }
 
-Op *trace_op(lua_State *L, OpKind k, int nin, Value *const *in, const int64_t *ints, int nints, const double *floats, int nfloats) {
+Op *trace_op(lua_State *L, OpKind k, int nin, Value *const *in, const int64_t *ints, int nints, const double *floats,
+             int nfloats) {
     Builder b = trace_builder(L);
     int first = b.p->ops.n;
     Op *op = build_op(&b, k, nin, in, ints, nints, floats, nfloats);
@@ -102,7 +115,9 @@ Op *trace_op(lua_State *L, OpKind k, int nin, Value *const *in, const int64_t *i
 
 static void need_trace(lua_State *L, const char *what) {
     if (!fe_of(L)->program)
-        lua_fail(L, "%s: tensors are computed only inside `forward`, `loss` and `logits`, when nn.training traces the model", what);
+        lua_fail(
+            L, "%s: tensors are computed only inside `forward`, `loss` and `logits`, when nn.training traces the model",
+            what);
 }
 
 /* op(name, { operands }, { integers }, { floats }) -> results */
@@ -115,10 +130,12 @@ static int prim_op(lua_State *L) {
     if (k == N_OPS) return luaL_error(L, "no op '%s'", name);
     need_trace(L, name);
     lua_settop(L, 4);
-    int nin = (int)lua_rawlen(L, 2), nints = lua_isnil(L, 3) ? 0 : (int)lua_rawlen(L, 3), nfloats = lua_isnil(L, 4) ? 0 : (int)lua_rawlen(L, 4);
+    int nin = (int)lua_rawlen(L, 2), nints = lua_isnil(L, 3) ? 0 : (int)lua_rawlen(L, 3),
+        nfloats = lua_isnil(L, 4) ? 0 : (int)lua_rawlen(L, 4);
     if (nin > op_info[k].max_in || nin > MAX_IN)
         trace_fail(L, NULL, "%s: %d operands; at most %d fit: do it in two steps", name, nin, op_info[k].max_in);
-    if (nints > MAX_INTS || nfloats > MAX_FLOATS) trace_fail(L, NULL, "%s: %d attributes; at most %d fit: do it in two steps", name, nints, MAX_INTS);
+    if (nints > MAX_INTS || nfloats > MAX_FLOATS)
+        trace_fail(L, NULL, "%s: %d attributes; at most %d fit: do it in two steps", name, nints, MAX_INTS);
     for (int i = 0; i < nin; i++) {
         lua_rawgeti(L, 2, i + 1);
         in[i] = tensor_value(L, -1, name);
@@ -147,21 +164,27 @@ static int prim_reshape(lua_State *L) {
     Arena *a = fe_of(L)->arena;
     luaL_checktype(L, 2, LUA_TTABLE);
     int dims = (int)lua_rawlen(L, 2), open = -1;
-    if (dims > MAX_DIMS) trace_fail(L, NULL, "reshape: %d dims; at most %d are supported: fold some together", dims, MAX_DIMS);
+    if (dims > MAX_DIMS)
+        trace_fail(L, NULL, "reshape: %d dims; at most %d are supported: fold some together", dims, MAX_DIMS);
     Str s = {.arena = a};
     for (int i = 0; i < dims; i++) {
         int is = 0;
         if (lua_rawgeti(L, 2, i + 1) == LUA_TNUMBER) shape[i] = lua_tointegerx(L, -1, &is);
         if (!is || shape[i] < -1 || shape[i] == 0)
-            trace_fail(L, NULL, "reshape: size %d is %s; sizes are whole numbers of at least 1, one may be -1", i + 1, type_of(L, -1));
+            trace_fail(L, NULL, "reshape: size %d is %s; sizes are whole numbers of at least 1, one may be -1", i + 1,
+                       type_of(L, -1));
         lua_pop(L, 1);
         str_addf(&s, "%s%lld", i ? "," : "", (long long)shape[i]);
-        if (shape[i] < 0 && open >= 0) trace_fail(L, NULL, "reshape: two sizes of -1 in [%s]; at most one can be worked out", s.s);
-        if (shape[i] < 0) open = i;
-        else if (__builtin_mul_overflow(known, shape[i], &known)) trace_fail(L, NULL, "reshape: [%s] is too large", s.s);
+        if (shape[i] < 0 && open >= 0)
+            trace_fail(L, NULL, "reshape: two sizes of -1 in [%s]; at most one can be worked out", s.s);
+        if (shape[i] < 0)
+            open = i;
+        else if (__builtin_mul_overflow(known, shape[i], &known))
+            trace_fail(L, NULL, "reshape: [%s] is too large", s.s);
     }
     if (open >= 0 ? numel % known : numel != known)
-        trace_fail(L, NULL, "reshape: %s has %lld elements, which [%s] cannot hold%s", value_str(a, x), (long long)numel, s.s ? s.s : "",
+        trace_fail(L, NULL, "reshape: %s has %lld elements, which [%s] cannot hold%s", value_str(a, x),
+                   (long long)numel, s.s ? s.s : "",
                    open >= 0 ? arena_printf(a, ": %lld is no multiple of %lld", (long long)numel, (long long)known)
                              : arena_printf(a, ": it has %lld", (long long)known));
     if (open >= 0) shape[open] = numel / known;
@@ -200,22 +223,38 @@ static int prim_arange(lua_State *L) { /* n, start, step, dtype */
     return 1;
 }
 
-/* untransposed(x): x itself, or what it is a transposed view of (its last two dims swapped), and whether it was one:
- * a matmul reads such an operand where it lies. */
+/* x shows its operand with the last two dims swapped and nothing else changed. */
+static bool swaps_last_two(const Value *x) {
+    if (!x->def || !op_is(x->def, T_VIEW) || op_is(x->def, T_NO_GRAD) || x->dims < 2) return false;
+    const Value *from = x->def->in[0];
+    bool same = from->dims == x->dims && from->offset == x->offset;
+    for (int d = 0; d < x->dims && same; d++) {
+        int e = d < x->dims - 2 ? d : 2 * x->dims - 3 - d;
+        same = x->shape[d] == from->shape[e] && x->stride[d] == from->stride[e];
+    }
+    return same;
+}
+
+/* untransposed(x): x itself, or what it is a transposed view of, and whether it was one: a matmul reads such an operand
+ * where it lies. */
 static int prim_untransposed(lua_State *L) {
     Value *x = tensor_value(L, 1, "matmul");
-    const Op *op = x->def;
-    bool swapped = op && op->kind == OP_TRANSPOSE && x->dims >= 2 && op->i[x->dims - 1] == x->dims - 2 && op->i[x->dims - 2] == x->dims - 1;
-    if (swapped) push_tensor(L, op->in[0]);
-    else lua_pushvalue(L, 1);
+    bool swapped = swaps_last_two(x);
+    if (swapped)
+        push_tensor(L, x->def->in[0]);
+    else
+        lua_pushvalue(L, 1);
     lua_pushboolean(L, swapped);
     return 2;
 }
 
-/* ── what a tensor tells of itself ────────────────────────────────────────────────────────────────────────────────── */
+/* ── what a tensor tells of itself ──────────────────────────────────────────────────────────────────────────────────
+ */
 static int shape_field(lua_State *L) {
     if (lua_type(L, 2) == LUA_TNUMBER && lua_tonumber(L, 2) < 1) /* ipairs looks one past the end */
-        lua_fail(L, "shape[%s] is out of range; shape is a Lua table that starts at 1, and x:size(d) counts dimensions from 0 or, negative, from the end",
+        lua_fail(L,
+                 "shape[%s] is out of range; shape is a Lua table that starts at 1, and x:size(d) counts dimensions "
+                 "from 0 or, negative, from the end",
                  lua_tostring(L, 2));
     lua_pushnil(L);
     return 1;
@@ -241,12 +280,16 @@ static int tensor_index(lua_State *L) { /* upvalue: methods */
     if (lua_type(L, 2) == LUA_TNUMBER)
         lua_fail(L, "tensors are not indexed; nn.slice(x, dim, start, stop) cuts a piece of %s", tensor_str(L, t));
     const char *key = luaL_checkstring(L, 2);
-    if (!strcmp(key, "shape")) push_shape(L, t);
-    else if (!strcmp(key, "dtype")) lua_pushstring(L, dtype_name(t->param ? t->param->param.dtype : t->value->dtype));
-    else if (!strcmp(key, "ndim")) lua_pushinteger(L, t->param ? t->param->param.dims : t->value->dims);
+    if (!strcmp(key, "shape"))
+        push_shape(L, t);
+    else if (!strcmp(key, "dtype"))
+        lua_pushstring(L, dtype_name(t->param ? t->param->param.dtype : t->value->dtype));
+    else if (!strcmp(key, "ndim"))
+        lua_pushinteger(L, t->param ? t->param->param.dims : t->value->dims);
     else if (lua_getfield(L, lua_upvalueindex(1), key) == LUA_TNIL) {
         const char *near = lua_nearest(L, lua_upvalueindex(1), key);
-        lua_fail(L, "a tensor has no field or method '%s'%s%s%s", key, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+        lua_fail(L, "a tensor has no field or method '%s'%s%s%s", key, near ? "; did you mean '" : "", near ? near : "",
+                 near ? "'?" : "");
     }
     return 1;
 }
@@ -257,17 +300,22 @@ static int tensor_tostring(lua_State *L) {
 }
 
 static int tensor_compare(lua_State *L) { /* upvalue: "nn.lt" */
-    lua_fail(L, "comparing tensors with %s would give one true or false for all elements; write %s", lua_tostring(L, lua_upvalueindex(1)),
-             lua_tostring(L, lua_upvalueindex(2)));
+    lua_fail(L, "comparing tensors with %s would give one true or false for all elements; write %s",
+             lua_tostring(L, lua_upvalueindex(1)), lua_tostring(L, lua_upvalueindex(2)));
 }
 
 static int tensor_unsupported(lua_State *L) { /* upvalues: operator, remedy */
-    lua_fail(L, "a tensor has no operator %s; %s", lua_tostring(L, lua_upvalueindex(1)), lua_tostring(L, lua_upvalueindex(2)));
+    lua_fail(L, "a tensor has no operator %s; %s", lua_tostring(L, lua_upvalueindex(1)),
+             lua_tostring(L, lua_upvalueindex(2)));
 }
 
-static int arithmetic(lua_State *L) { return tensor_arithmetic(L, lua_tostring(L, lua_upvalueindex(1))); }
+static int arithmetic(lua_State *L) {
+    return tensor_arithmetic(L, lua_tostring(L, lua_upvalueindex(1)));
+}
 
-static int tensor_newindex(lua_State *L) { lua_fail(L, "tensors cannot be written to: every operation gives a new one"); }
+static int tensor_newindex(lua_State *L) {
+    lua_fail(L, "tensors cannot be written to: every operation gives a new one");
+}
 
 static void set_closure(lua_State *L, const char *event, lua_CFunction fn, const char *a, const char *b) {
     lua_pushstring(L, a);
@@ -313,12 +361,22 @@ static int prim_strict(lua_State *L) { /* table, what */
 }
 
 void trace_open(lua_State *L) {
-    static const char *const ops[][2] = {{"__add", "add"}, {"__sub", "sub"}, {"__mul", "mul"}, {"__div", "div"}, {"__pow", "pow"}, {"__unm", "neg"}};
-    static const luaL_Reg functions[] = {
-        {"op", prim_op},           {"reshape", prim_reshape},     {"cast", prim_cast},         {"full", prim_full},
-        {"arange", prim_arange},   {"fail", prim_fail},           {"methods", prim_methods},   {"untransposed", prim_untransposed},
-        {"strict", prim_strict},   {"is_tensor", prim_is_tensor}, {"describe", prim_describe}, {"check_keys", prim_check_keys},
-        {"is_float", prim_is_float}, {NULL, NULL}};
+    static const char *const ops[][2] = {{"__add", "add"}, {"__sub", "sub"}, {"__mul", "mul"},
+                                         {"__div", "div"}, {"__pow", "pow"}, {"__unm", "neg"}};
+    static const luaL_Reg functions[] = {{"op", prim_op},
+                                         {"reshape", prim_reshape},
+                                         {"cast", prim_cast},
+                                         {"full", prim_full},
+                                         {"arange", prim_arange},
+                                         {"fail", prim_fail},
+                                         {"methods", prim_methods},
+                                         {"untransposed", prim_untransposed},
+                                         {"strict", prim_strict},
+                                         {"is_tensor", prim_is_tensor},
+                                         {"describe", prim_describe},
+                                         {"check_keys", prim_check_keys},
+                                         {"is_float", prim_is_float},
+                                         {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     luaL_newmetatable(L, TENSOR);
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {

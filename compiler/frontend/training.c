@@ -4,9 +4,11 @@
 #include "fe.h"
 
 static const char INPUT[] = "shardc.input", OPTIM[] = "shardc.optim";
+static const int64_t no_shape[1]; /* of a scalar */
 enum { MAX_METRICS = 64, MAX_COUNTS = 8, MAX_GROUPS = 16 };
 
-/* ── inputs ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── inputs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static int prim_input(lua_State *L) { /* dtype, shape, options */
     Frontend *f = fe_of(L);
     lua_settop(L, 3);
@@ -14,7 +16,8 @@ static int prim_input(lua_State *L) { /* dtype, shape, options */
     in->src = lua_source(L);
     in->dtype = to_dtype(L, 1, "nn.input");
     in->dims = to_shape(L, 2, "nn.input", in->shape);
-    if (in->dtype == FP8_E4M3 || in->dtype == FP8_E5M2) lua_fail(L, "nn.input: inputs of fp8 are not available; use bf16");
+    if (in->dtype == FP8_E4M3 || in->dtype == FP8_E5M2)
+        lua_fail(L, "nn.input: inputs of fp8 are not available; use bf16");
     if (in->dims < 1) lua_fail(L, "nn.input: an input needs a first dimension, the samples of one rank's microbatch");
     if (!lua_isnil(L, 3)) {
         check_keys(L, 3, "nn.input", "from shift");
@@ -48,19 +51,25 @@ static void declare_batch(Frontend *f, int table) {
     lua_sorted_keys(L, table);
     int keys = lua_gettop(L);
     for (int i = 1; lua_rawgeti(L, keys, i) != LUA_TNIL; i++) {
-        if (lua_type(L, -1) != LUA_TSTRING) lua_fail(L, "batch: entry %s without a name; write tokens = nn.input(...)", lua_tostring(L, -1));
+        if (lua_type(L, -1) != LUA_TSTRING)
+            lua_fail(L, "batch: entry %s without a name; write tokens = nn.input(...)", lua_tostring(L, -1));
         const char *name = arena_strdup(f->arena, lua_tostring(L, -1));
         lua_getfield(L, table, name);
         Input *in = input_at(L, -1);
-        if (!in) field_fail(L, name, "batch.%s is %s; inputs are made by nn.input(dtype, shape, { from = ... })", name, type_of(L, -1));
-        if (in->name) field_fail(L, name, "batch.%s and batch.%s are one nn.input; call nn.input for each", in->name, name);
+        if (!in)
+            field_fail(L, name, "batch.%s is %s; inputs are made by nn.input(dtype, shape, { from = ... })", name,
+                       type_of(L, -1));
+        if (in->name)
+            field_fail(L, name, "batch.%s and batch.%s are one nn.input; call nn.input for each", in->name, name);
         in->name = name;
         if (!in->from) in->from = name;
         push(&f->g->inputs, f->arena, in);
         lua_pop(L, 2);
     }
     lua_settop(L, keys - 1);
-    if (!f->g->inputs.n) lua_fail(L, "batch is empty: write batch = { tokens = nn.input(\"int32\", { 8, 1024 }, { from = \"tokens\" }) }");
+    if (!f->g->inputs.n)
+        lua_fail(L,
+                 "batch is empty: write batch = { tokens = nn.input(\"int32\", { 8, 1024 }, { from = \"tokens\" }) }");
 }
 
 /* The table that loss and logits get. */
@@ -77,7 +86,8 @@ static void push_batch(Frontend *f, bool sampling) {
     lua_strict(L, -1, sampling ? "the sample's inputs" : "batch");
 }
 
-/* ── traces ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── traces ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 /* Calls the function `key` of the table at `table` on (model, batch); leaves its one result. */
 static void call_traced(Frontend *f, int table, const char *key) {
     lua_State *L = f->L;
@@ -94,19 +104,24 @@ static Value *scalar_loss(Frontend *f) {
     lua_State *L = f->L;
     Value *v = tensor_value(L, -1, "loss");
     if (value_numel(v) != 1 || !dtype_float(v->dtype))
-        fail(v->def ? v->def->src : f->training_at, "loss returned %s; it must be one floating-point number: reduce it with nn.mean or nn.sum", value_str(f->arena, v));
-    if (!v->def) fail(f->training_at, "loss returned an input or a parameter as it is; it must be computed from the model's result");
+        fail(v->def ? v->def->src : f->training_at,
+             "loss returned %s; it must be one floating-point number: reduce it with nn.mean or nn.sum",
+             value_str(f->arena, v));
+    if (!v->def)
+        fail(f->training_at,
+             "loss returned an input or a parameter as it is; it must be computed from the model's result");
     Builder b = trace_builder(L);
     b.src = v->def->src;
     b.module = f->g->root;
-    v = build_reshape(&b, v, 0, NULL);
+    v = build_reshape(&b, v, 0, no_shape);
     return v->dtype == FP64 ? v : build_cast(&b, v, FP32);
 }
 
 static Program *trace_loss(Frontend *f, int table, const char *name, bool training) {
     trace_begin(f, name, training, false);
     if (training) /* the second trace reads the same values */
-        for (int i = 0; i < f->g->inputs.n; i++) f->g->inputs.at[i]->value = input_value(f, f->g->inputs.at[i], f->g->inputs.at[i]->shape);
+        for (int i = 0; i < f->g->inputs.n; i++)
+            f->g->inputs.at[i]->value = input_value(f, f->g->inputs.at[i], f->g->inputs.at[i]->shape);
     call_traced(f, table, "loss");
     f->program->loss = scalar_loss(f);
     lua_pop(f->L, 1);
@@ -115,15 +130,18 @@ static Program *trace_loss(Frontend *f, int table, const char *name, bool traini
     return p;
 }
 
-/* ── sample ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── sample ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void sample_input(Frontend *f, int table, const char *name) {
     lua_State *L = f->L;
     lua_getfield(L, table, name);
     Input *given = input_at(L, -1), *in = find_input(f, name);
-    if (!given) field_fail(L, name, "sample.inputs.%s is %s; inputs are made by nn.input(dtype, { 1, seq }, { from = ... })", name, type_of(L, -1));
+    if (!given)
+        field_fail(L, name, "sample.inputs.%s is %s; inputs are made by nn.input(dtype, { 1, seq }, { from = ... })",
+                   name, type_of(L, -1));
     if (in && (in->dtype != given->dtype || in->dims != given->dims))
-        field_fail(L, name, "sample.inputs.%s is %s with %d dims, but batch.%s is %s with %d; they are one input", name, dtype_name(given->dtype), given->dims, name,
-                   dtype_name(in->dtype), in->dims);
+        field_fail(L, name, "sample.inputs.%s is %s with %d dims, but batch.%s is %s with %d; they are one input", name,
+                   dtype_name(given->dtype), given->dims, name, dtype_name(in->dtype), in->dims);
     if (!in) {
         in = given;
         in->name = name;
@@ -176,7 +194,8 @@ static void trace_sample(Frontend *f, int training) {
     call_traced(f, table, "logits");
     Value *v = tensor_value(L, -1, "logits");
     if (v->dims != 3 || v->shape[0] != 1 || !dtype_float(v->dtype))
-        fail(v->def ? v->def->src : f->training_at, "sample.logits returned %s; it must be [1, seq, vocab], floating point", value_str(f->arena, v));
+        fail(v->def ? v->def->src : f->training_at,
+             "sample.logits returned %s; it must be [1, seq, vocab], floating point", value_str(f->arena, v));
     f->program->logits = v;
     drop_unused(f, f->program);
     f->g->sample = f->program;
@@ -184,8 +203,10 @@ static void trace_sample(Frontend *f, int training) {
     lua_settop(L, table - 1);
 }
 
-/* ── losses and metrics ───────────────────────────────────────────────────────────────────────────────────────────── */
-/* count(targets, ignore) -> slot. The host counts the targets of the whole step before it runs, so it must have them. */
+/* ── losses and metrics ─────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* count(targets, ignore) -> slot. The host counts the targets of the whole step before it runs, so it must have them.
+ */
 static int prim_count(lua_State *L) {
     Frontend *f = fe_of(L);
     Value *t = tensor_value(L, 1, "cross_entropy"), *root = value_root(t);
@@ -194,15 +215,19 @@ static int prim_count(lua_State *L) {
     for (int i = 0; i < f->g->inputs.n; i++)
         if (f->g->inputs.at[i]->value == root || f->g->inputs.at[i]->sample_value == root) in = f->g->inputs.at[i];
     if (!in || value_numel(t) != value_numel(root))
-        trace_fail(L, "pass the input itself, reshaped or transposed at most; mark positions that do not count with ignore_index in the data",
-                   "cross_entropy: the targets %s are %s; their number over the whole step is counted before it runs", value_str(f->arena, t),
+        trace_fail(L,
+                   "pass the input itself, reshaped or transposed at most; mark positions that do not count with "
+                   "ignore_index in the data",
+                   "cross_entropy: the targets %s are %s; their number over the whole step is counted before it runs",
+                   value_str(f->arena, t),
                    in ? arena_printf(f->arena, "only a part of the input '%s'", in->name) : "computed, not an input");
     for (int i = 0; i < f->g->counts.n; i++)
         if (f->g->counts.at[i].input == in && f->g->counts.at[i].ignore == ignore) {
             lua_pushinteger(L, i);
             return 1;
         }
-    if (f->g->counts.n == MAX_COUNTS) trace_fail(L, NULL, "cross_entropy: more than %d different targets in one model", MAX_COUNTS);
+    if (f->g->counts.n == MAX_COUNTS)
+        trace_fail(L, NULL, "cross_entropy: more than %d different targets in one model", MAX_COUNTS);
     CountSlot slot = {in, ignore};
     push(&f->g->counts, f->arena, slot);
     lua_pushinteger(L, f->g->counts.n - 1);
@@ -225,12 +250,17 @@ static int prim_log(lua_State *L) {
         check_keys(L, 3, "nn.log", "reduce");
         reduce = field_string(L, 3, "nn.log", "reduce", "mean");
     }
-    if (strcmp(reduce, "mean") && strcmp(reduce, "sum")) field_fail(L, "reduce", "nn.log: reduce = \"%s\"; there are \"mean\" and \"sum\" (over ranks and microbatches)", reduce);
-    if (value_numel(v) != 1) trace_fail(L, NULL, "nn.log: '%s' is %s; log one number: reduce it with nn.mean or nn.sum", name, value_str(f->arena, v));
+    if (strcmp(reduce, "mean") && strcmp(reduce, "sum"))
+        field_fail(L, "reduce", "nn.log: reduce = \"%s\"; there are \"mean\" and \"sum\" (over ranks and microbatches)",
+                   reduce);
+    if (value_numel(v) != 1)
+        trace_fail(L, NULL, "nn.log: '%s' is %s; log one number: reduce it with nn.mean or nn.sum", name,
+                   value_str(f->arena, v));
     if (f->sampling) return 0;
     int slot = 2;
     while (slot < f->g->metrics.n && strcmp(f->g->metrics.at[slot].name, name)) slot++;
-    if (!strcmp(name, "loss") || !strcmp(name, "grad_norm")) trace_fail(L, NULL, "nn.log: '%s' is logged by itself; choose another name", name);
+    if (!strcmp(name, "loss") || !strcmp(name, "grad_norm"))
+        trace_fail(L, NULL, "nn.log: '%s' is logged by itself; choose another name", name);
     if (slot == f->g->metrics.n) {
         if (slot == MAX_METRICS) trace_fail(L, NULL, "nn.log: more than %d names", MAX_METRICS - 2);
         add_metric(f, arena_strdup(f->arena, name), lua_source(L), !strcmp(reduce, "sum"));
@@ -238,18 +268,21 @@ static int prim_log(lua_State *L) {
         push(&f->logs, f->arena, l);
     }
     Log *l = &f->logs.at[slot - 2];
-    if (l->trace == f->trace) trace_fail(L, NULL, "nn.log: '%s' was logged already in this step, at %s:%d; give each its own name", name, l->src.file, l->src.line);
+    if (l->trace == f->trace)
+        trace_fail(L, NULL, "nn.log: '%s' was logged already in this step, at %s:%d; give each its own name", name,
+                   l->src.file, l->src.line);
     l->trace = f->trace;
     Builder b = trace_builder(L);
     int first = b.p->ops.n;
-    Value *x = build_cast(&b, build_reshape(&b, v, 0, NULL), FP32);
+    Value *x = build_cast(&b, build_reshape(&b, v, 0, no_shape), FP32);
     Value *in[2] = {x, f->g->metrics_state->value};
     build_op(&b, OP_STORE, 2, in, (int64_t[]){1, slot}, 2, NULL, 0);
     trace_finish(L, first);
     return 0;
 }
 
-/* ── optimizer and schedule ───────────────────────────────────────────────────────────────────────────────────────── */
+/* ── optimizer and schedule ─────────────────────────────────────────────────────────────────────────────────────────
+ */
 typedef struct { /* what optim.AdamW {...} and optim.cosine {...} return */
     Optimizer *optimizer;
     LrSchedule *schedule;
@@ -260,7 +293,8 @@ static void push_optim(lua_State *L, Optimizer *o, LrSchedule *s) {
     luaL_setmetatable(L, OPTIM);
 }
 
-static double field_least(lua_State *L, int t, const char *what, const char *key, double otherwise, double least, double below) {
+static double field_least(lua_State *L, int t, const char *what, const char *key, double otherwise, double least,
+                          double below) {
     double x = field_number(L, t, what, key, otherwise);
     if (x < least) field_fail(L, key, "%s: %s = %g; it must be at least %g", what, key, x, least);
     if (x >= below) field_fail(L, key, "%s: %s = %g; it must be below %g", what, key, x, below);
@@ -275,7 +309,8 @@ static void read_betas(lua_State *L, int t, const char *what, Optimizer *o) {
     for (int i = 0; i < 2; i++) {
         lua_rawgeti(L, -1, i + 1);
         *b[i] = lua_tonumber(L, -1);
-        if (lua_type(L, -1) != LUA_TNUMBER || *b[i] < 0 || *b[i] >= 1) field_fail(L, "betas", "%s: betas must be two numbers from 0 to below 1, not %s", what, type_of(L, -1));
+        if (lua_type(L, -1) != LUA_TNUMBER || *b[i] < 0 || *b[i] >= 1)
+            field_fail(L, "betas", "%s: betas must be two numbers from 0 to below 1, not %s", what, type_of(L, -1));
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
@@ -292,15 +327,19 @@ static void read_groups(lua_State *L, int t, const char *what, Optimizer *o) {
         int g = lua_gettop(L);
         const char *name = arena_printf(a, "%s: groups[%d]", what, i);
         check_keys(L, g, name, "match lr weight_decay");
-        OptGroup x = {.src = lua_key_source(L, o->src, "match"), .has_lr = field_present(L, g, "lr"), .has_wd = field_present(L, g, "weight_decay")};
+        OptGroup x = {.src = lua_key_source(L, o->src, "match"),
+                      .has_lr = field_present(L, g, "lr"),
+                      .has_wd = field_present(L, g, "weight_decay")};
         x.lr = field_least(L, g, name, "lr", o->lr, 0, 1e30);
         x.weight_decay = field_least(L, g, name, "weight_decay", o->weight_decay, 0, 1e30);
         x.nmatch = field_strings(L, g, name, "match", &x.match);
-        if (!x.nmatch) field_fail(L, "groups", "%s: write match = { \"*.bias\", ... }, patterns of parameter paths", name);
+        if (!x.nmatch)
+            field_fail(L, "groups", "%s: write match = { \"*.bias\", ... }, patterns of parameter paths", name);
         push(&o->groups, a, x);
         lua_settop(L, list);
     }
-    if (o->groups.n > MAX_GROUPS) field_fail(L, "groups", "%s: %d groups; at most %d fit", what, o->groups.n - 1, MAX_GROUPS - 1);
+    if (o->groups.n > MAX_GROUPS)
+        field_fail(L, "groups", "%s: %d groups; at most %d fit", what, o->groups.n - 1, MAX_GROUPS - 1);
     lua_pop(L, 1);
 }
 
@@ -309,7 +348,9 @@ static int prim_optimizer(lua_State *L) { /* "SGD", options */
         const char *name, *keys;
         OptKind kind;
         double decay;
-    } kinds[] = {{"SGD", "lr momentum nesterov weight_decay groups", OPT_SGD, 0}, {"Adam", "lr betas eps weight_decay groups", OPT_ADAM, 0}, {"AdamW", "lr betas eps weight_decay groups", OPT_ADAMW, 0.01}};
+    } kinds[] = {{"SGD", "lr momentum nesterov weight_decay groups", OPT_SGD, 0},
+                 {"Adam", "lr betas eps weight_decay groups", OPT_ADAM, 0},
+                 {"AdamW", "lr betas eps weight_decay groups", OPT_ADAMW, 0.01}};
     const char *name = luaL_checkstring(L, 1), *what = arena_printf(fe_of(L)->arena, "optim.%s", name);
     Optimizer *o = NEW(fe_of(L)->arena, Optimizer);
     options_table(L, 2);
@@ -343,7 +384,8 @@ static int prim_schedule(lua_State *L) { /* "cosine", options */
     s->total = field_integer(L, 2, what, "total", 0, 1);
     s->min_ratio = field_least(L, 2, what, "min_ratio", 0, 0, 1.0000001);
     if (s->kind != SCHED_CONSTANT && s->total <= s->warmup)
-        field_fail(L, "total", "%s: total = %lld steps must be more than warmup = %lld", what, (long long)s->total, (long long)s->warmup);
+        field_fail(L, "total", "%s: total = %lld steps must be more than warmup = %lld", what, (long long)s->total,
+                   (long long)s->warmup);
     push_optim(L, NULL, s);
     return 1;
 }
@@ -357,11 +399,16 @@ static void assign_groups(Frontend *f, Optimizer *o) {
             for (int m = 0; m < x->nmatch; m++)
                 if (path_match(x->match[m], p->path, true)) p->group = k, met++; /* the last match wins */
         }
-        if (!met) fail(x->src, "groups[%d]: no parameter's path matches '%s'; * stands for any characters, and the first parameter is %s", k, x->match[0], f->g->params.n ? f->g->params.at[0]->path : "missing");
+        if (!met)
+            fail(x->src,
+                 "groups[%d]: no parameter's path matches '%s'; * stands for any characters, and the first parameter "
+                 "is %s",
+                 k, x->match[0], f->g->params.n ? f->g->params.at[0]->path : "missing");
     }
 }
 
-/* ── nn.training ──────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── nn.training ────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void need_field(lua_State *L, const char *key, int type, const char *expected) {
     if (lua_getfield(L, 1, key) != type) {
         if (lua_isnil(L, -1)) lua_fail(L, "nn.training: %s is missing; write %s = %s", key, key, expected);
@@ -374,7 +421,10 @@ static Optim *optim_field(lua_State *L, const char *key, bool schedule) {
     lua_getfield(L, 1, key);
     Optim *o = luaL_testudata(L, -1, OPTIM);
     if (!lua_isnil(L, -1) && (!o || (schedule ? !o->schedule : !o->optimizer)))
-        field_fail(L, key, "nn.training: %s must be %s, not %s", key, schedule ? "optim.constant, optim.linear or optim.cosine { ... }" : "optim.SGD, optim.Adam or optim.AdamW { ... }", type_of(L, -1));
+        field_fail(L, key, "nn.training: %s must be %s, not %s", key,
+                   schedule ? "optim.constant, optim.linear or optim.cosine { ... }"
+                            : "optim.SGD, optim.Adam or optim.AdamW { ... }",
+                   type_of(L, -1));
     lua_pop(L, 1);
     return o;
 }
@@ -383,15 +433,20 @@ static void check_sample(lua_State *L) {
     if (!field_table(L, 1, "nn.training", "sample")) return;
     int t = lua_gettop(L);
     check_keys(L, t, "sample", "inputs logits");
-    if (lua_getfield(L, t, "logits") != LUA_TFUNCTION) field_fail(L, "sample", "sample: logits must be a function(model, batch) that returns [1, seq, vocab], not %s", type_of(L, -1));
+    if (lua_getfield(L, t, "logits") != LUA_TFUNCTION)
+        field_fail(L, "sample", "sample: logits must be a function(model, batch) that returns [1, seq, vocab], not %s",
+                   type_of(L, -1));
     lua_settop(L, t - 1);
 }
 
 static int prim_training(lua_State *L) {
     Frontend *f = fe_of(L);
     Graph *g = f->g;
-    if (f->training_ref) lua_fail(L, "nn.training: called before, at %s:%d; a file describes one training", f->training_at.file, f->training_at.line);
-    check_keys(L, 1, "nn.training", "model batch loss optimizer schedule clip_grad_norm accumulate grad_scaler deterministic sample");
+    if (f->training_ref)
+        lua_fail(L, "nn.training: called before, at %s:%d; a file describes one training", f->training_at.file,
+                 f->training_at.line);
+    check_keys(L, 1, "nn.training",
+               "model batch loss optimizer schedule clip_grad_norm accumulate grad_scaler deterministic sample");
     lua_settop(L, 1);
     lua_getfield(L, 1, "model");
     if (lua_isnil(L, -1)) lua_fail(L, "nn.training: model is missing; write model = the module that loss calls");
@@ -405,7 +460,9 @@ static int prim_training(lua_State *L) {
     Optim *schedule = optim_field(L, "schedule", true);
     if (schedule) g->schedule = *schedule->schedule;
     if (field_present(L, 1, "grad_scaler"))
-        field_fail(L, "grad_scaler", "nn.training: grad_scaler: loss scaling is not available in this version; leave it out, and train in bf16 or fp32");
+        field_fail(L, "grad_scaler",
+                   "nn.training: grad_scaler: loss scaling is not available in this version; leave it out, and train "
+                   "in bf16 or fp32");
     g->clip_grad_norm = field_least(L, 1, "nn.training", "clip_grad_norm", 0, 0, 1e30);
     g->accumulate = (int)field_integer(L, 1, "nn.training", "accumulate", 1, 1);
     g->deterministic = field_boolean(L, 1, "nn.training", "deterministic", true);
@@ -445,7 +502,9 @@ void training_trace(Frontend *f) {
 }
 
 void training_open(lua_State *L) {
-    static const luaL_Reg functions[] = {{"input", prim_input}, {"count", prim_count}, {"log", prim_log}, {"optimizer", prim_optimizer}, {"schedule", prim_schedule}, {"training", prim_training}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"input", prim_input},       {"count", prim_count},       {"log", prim_log}, {"optimizer", prim_optimizer},
+        {"schedule", prim_schedule}, {"training", prim_training}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     luaL_newmetatable(L, INPUT);
     lua_pop(L, 1);

@@ -5,14 +5,14 @@
 
 #include <string.h>
 
-#define EMBED(symbol, path)                                          \
-    __asm__(".section .rodata\n"                                     \
-            ".balign 16\n"                                           \
-            "embed_" #symbol ":\n"                                   \
-            ".incbin \"compiler/" path "\"\n"                        \
-            "embed_" #symbol "_end:\n"                               \
-            ".byte 0\n"                                              \
-            ".previous\n");                                          \
+#define EMBED(symbol, path)                                                                                            \
+    __asm__(".section .rodata\n"                                                                                       \
+            ".balign 16\n"                                                                                             \
+            "embed_" #symbol ":\n"                                                                                     \
+            ".incbin \"compiler/" path "\"\n"                                                                          \
+            "embed_" #symbol "_end:\n"                                                                                 \
+            ".byte 0\n"                                                                                                \
+            ".previous\n");                                                                                            \
     extern const char embed_##symbol[], embed_##symbol##_end[]
 
 EMBED(nn, "lua/nn.lua");
@@ -30,12 +30,12 @@ EMBED(h200, "devices/h200.lua");
 EMBED(a100, "devices/a100.lua");
 #endif
 
-#define FILE_ENTRY(symbol, path) {path, embed_##symbol, embed_##symbol##_end}
+#define FILE_ENTRY(symbol, path)                                                                                       \
+    { path, embed_##symbol, embed_##symbol##_end }
 static const struct {
     const char *name, *text, *end;
 } files[] = {
-    FILE_ENTRY(nn, "lua/nn.lua"),
-    FILE_ENTRY(optim, "lua/optim.lua"),
+    FILE_ENTRY(nn, "lua/nn.lua"),         FILE_ENTRY(optim, "lua/optim.lua"),
 #if __has_include("devices/cpu.lua")
     FILE_ENTRY(cpu, "devices/cpu.lua"),
 #endif
@@ -60,4 +60,6 @@ const char *embedded_text(const char *name, size_t *n) {
     return NULL;
 }
 
-const char *embedded_name(int i) { return i >= 0 && i < NFILES ? files[i].name : NULL; }
+const char *embedded_name(int i) {
+    return i >= 0 && i < NFILES ? files[i].name : NULL;
+}

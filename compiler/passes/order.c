@@ -1,9 +1,9 @@
-/* order: the text of each program. Forward, recompute and backward stay as they are; gathers and fetches move up to where
- * their memory is allowed to begin, reduces to where their gradients are complete, the optimizer to where compute need not
- * wait for the reduce. What memory these moves may cost is bounded by order edges: last use of unit k -> gather of unit
- * k + d + 1, and the like. Edges say what place may count on; only those that it does count on become waits.
- * Relies on: storages, schedule.h.
- * Relied on by: pipeline.c. Every edge goes forward in the graph's order, so a text always exists. */
+/* order: the text of each program. Forward, recompute and backward stay as they are; gathers and fetches move up to
+ * where their memory is allowed to begin, reduces to where their gradients are complete, the optimizer to where compute
+ * need not wait for the reduce. What memory these moves may cost is bounded by order edges: last use of unit k ->
+ * gather of unit k + d + 1, and the like. Edges say what place may count on; only those that it does count on become
+ * waits. Relies on: storages, schedule.h. Relied on by: pipeline.c. Every edge goes forward in the graph's order, so a
+ * text always exists. */
 #include "passes.h"
 #include "schedule.h"
 
@@ -34,10 +34,15 @@ typedef struct {
     int *home; /* last anchored event at or before an event */
 } Ordering;
 
-static Phase phase_of(const Ordering *o, int e) { return o->p->events[e].phase; }
-static Stream stream_of(const Ordering *o, int e) { return o->p->events[e].stream; }
+static Phase phase_of(const Ordering *o, int e) {
+    return o->p->events[e].phase;
+}
+static Stream stream_of(const Ordering *o, int e) {
+    return o->p->events[e].stream;
+}
 
-/* ── the graph of conflicts ─────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── the graph of conflicts ───────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void index_edges(Ordering *o, bool by_target, int **at, int **list) {
     int n = o->p->n;
     *at = NEW_ARRAY(o->a, int, n + 2);
@@ -61,8 +66,10 @@ static void index_uses(Ordering *o) {
         const Event *ev = &o->p->events[e];
         for (int i = 0; i < ev->nreads + ev->nwrites; i++) {
             int s = (i < ev->nreads ? ev->reads[i] : ev->writes[i - ev->nreads]).storage;
-            if (o->first[s] < 0) o->first[s] = e;
-            else if (o->use[s] < 0 && o->first[s] != e) o->use[s] = e;
+            if (o->first[s] < 0)
+                o->first[s] = e;
+            else if (o->use[s] < 0 && o->first[s] != e)
+                o->use[s] = e;
             o->last[s] = e;
         }
     }
@@ -83,7 +90,8 @@ static void find_floats(Ordering *o) {
     }
 }
 
-/* ── windows: how much memory may be in flight ──────────────────────────────────────────────────────────────────────── */
+/* ── windows: how much memory may be in flight ────────────────────────────────────────────────────────────────────────
+ */
 static int by_event(const void *a, const void *b) {
     const Release *x = a, *y = b;
     return x->at != y->at ? (x->at > y->at) - (x->at < y->at) : (x->amount > y->amount) - (x->amount < y->amount);
@@ -99,8 +107,10 @@ static int trigger(const Releases *l, int before, int64_t own, int64_t window) {
     int lo = 0, hi = l->n;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        if (l->at[mid].at < before) lo = mid + 1;
-        else hi = mid;
+        if (l->at[mid].at < before)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     int64_t held = own;
     while (lo-- > 0) {
@@ -114,14 +124,17 @@ static void add_order(Ordering *o, int from, int to) { /* -1: no event */
     if (from >= 0 && from < to) push(&o->order, o->a, ((Edge){from, to}));
 }
 
-/* ── unsharding: one use is the gathers (or fetches, where there is nothing to gather) of a unit for one phase ───────── */
+/* ── unsharding: one use is the gathers (or fetches, where there is nothing to gather) of a unit for one phase
+ * ───────── */
 typedef struct {
     int event, last_event; /* of the gathers, which stand side by side */
     int first_use, last_use;
     int depth;
 } Unshard;
 
-static int written(const Ordering *o, int e) { return o->p->events[e].nwrites ? o->p->events[e].writes[0].storage : -1; }
+static int written(const Ordering *o, int e) {
+    return o->p->events[e].nwrites ? o->p->events[e].writes[0].storage : -1;
+}
 
 static bool feeds_gather(const Ordering *o, int e) {
     for (int i = o->succ_at[e]; i < o->succ_at[e + 1]; i++)
@@ -130,7 +143,8 @@ static bool feeds_gather(const Ordering *o, int e) {
 }
 
 static bool is_parameter_fetch(const Ordering *o, int e) {
-    return stream_of(o, e) == FETCH && o->p->events[e].unit >= 0 && phase_of(o, e) != OPTIMIZER && phase_of(o, e) != INIT;
+    return stream_of(o, e) == FETCH && o->p->events[e].unit >= 0 && phase_of(o, e) != OPTIMIZER &&
+           phase_of(o, e) != INIT;
 }
 
 static bool unshards(const Ordering *o, int e) {
@@ -169,11 +183,13 @@ static Unshards find_unshards(Ordering *o) {
 }
 
 static void key_at(Ordering *o, int e, int anchor) {
-    static const int rank[N_STREAMS] = {[FETCH] = 1, [GATHER] = 2, [REDUCE] = 3, [OFFLOAD] = 4, [HOST] = 5, [COMPUTE] = 6};
+    static const int rank[N_STREAMS] = {
+        [FETCH] = 1, [GATHER] = 2, [REDUCE] = 3, [OFFLOAD] = 4, [HOST] = 5, [COMPUTE] = 6};
     o->key[e] = (Key){anchor, rank[stream_of(o, e)]};
 }
 
-/* The gather of the k-th use may start once use k - (d + 1) is over; what it gathers from is fetched one use earlier. */
+/* The gather of the k-th use may start once use k - (d + 1) is over; what it gathers from is fetched one use earlier.
+ */
 static void order_unshards(Ordering *o) {
     Unshards uses = find_unshards(o);
     Releases over = {0};
@@ -196,15 +212,19 @@ static void order_unshards(Ordering *o) {
     }
 }
 
-/* ── other fetches, offloads, reduces ───────────────────────────────────────────────────────────────────────────────── */
-static int64_t size_of(const Ordering *o, int storage) { return o->plan->storages[storage].size; }
+/* ── other fetches, offloads, reduces ─────────────────────────────────────────────────────────────────────────────────
+ */
+static int64_t size_of(const Ordering *o, int storage) {
+    return o->plan->storages[storage].size;
+}
 
 static bool plain_fetch(const Ordering *o, int e) {
     return stream_of(o, e) == FETCH && !is_parameter_fetch(o, e) && o->p->events[e].nwrites &&
            o->plan->storages[written(o, e)].program >= 0 && o->use[written(o, e)] >= 0;
 }
 
-/* At most twice the largest fetched buffer waits for its use; and nothing for the backward comes back in the forward. */
+/* At most twice the largest fetched buffer waits for its use; and nothing for the backward comes back in the forward.
+ */
 static void order_fetches(Ordering *o) {
     Releases over = {0};
     int64_t largest = 0;
@@ -225,10 +245,12 @@ static void order_fetches(Ordering *o) {
     }
 }
 
-static int read_storage(const Ordering *o, int e) { return o->p->events[e].nreads ? o->p->events[e].reads[0].storage : -1; }
+static int read_storage(const Ordering *o, int e) {
+    return o->p->events[e].nreads ? o->p->events[e].reads[0].storage : -1;
+}
 
-/* What a reduce or an offload reads is free for others after it. So that others need not wait for the end of the program,
- * the first writer of a later buffer waits for the one that left the window. */
+/* What a reduce or an offload reads is free for others after it. So that others need not wait for the end of the
+ * program, the first writer of a later buffer waits for the one that left the window. */
 static void bound_readers(Ordering *o, Stream stream, bool count) {
     Releases over = {0};
     int64_t largest = 1;
@@ -245,13 +267,16 @@ static void bound_readers(Ordering *o, Stream stream, bool count) {
     }
 }
 
-/* ── keys of what floats ────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── keys of what floats ──────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static int next_reduce(const int *anchors, int n, int after, int end) {
     int lo = 0, hi = n;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        if (anchors[mid] <= after) lo = mid + 1;
-        else hi = mid;
+        if (anchors[mid] <= after)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     return lo < n ? anchors[lo] : end;
 }
@@ -287,14 +312,18 @@ static int compute_anchor(const Ordering *o, int e, const int *reduces, int nred
     int end = o->p->n, at = -1;
     for (int i = o->pred_at[e]; i < o->pred_at[e + 1]; i++) {
         int p = o->pred[i], k = o->key[p].anchor;
-        if (stream_of(o, p) == REDUCE) k = phase_of(o, p) == OPTIMIZER ? k : next_reduce(reduces, nreduces, k, end);
-        else if (stream_of(o, p) != COMPUTE && stream_of(o, p) != GATHER) k = end;
+        if (stream_of(o, p) == REDUCE)
+            k = phase_of(o, p) == OPTIMIZER ? k : next_reduce(reduces, nreduces, k, end);
+        else if (stream_of(o, p) != COMPUTE && stream_of(o, p) != GATHER)
+            k = end;
         if (k > at) at = k;
     }
     return at;
 }
 
-static bool free_to_start(const Ordering *o, int e) { return o->pred_at[e] == o->pred_at[e + 1]; }
+static bool free_to_start(const Ordering *o, int e) {
+    return o->pred_at[e] == o->pred_at[e + 1];
+}
 
 static void key_floats(Ordering *o) {
     int nreduces;
@@ -318,7 +347,8 @@ static void key_floats(Ordering *o) {
     }
 }
 
-/* ── edges that should cost nothing ─────────────────────────────────────────────────────────────────────────────────── */
+/* ── edges that should cost nothing ───────────────────────────────────────────────────────────────────────────────────
+ */
 static double duration(const Ordering *o, int e) {
     const Event *ev = &o->p->events[e];
     return event_duration_us(o->d, ev, o->plan->world, event_group(o->plan, ev));
@@ -353,8 +383,10 @@ static int first_from(const Course *c, double time) { /* anchored event that sta
     int lo = 0, hi = c->n;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        if (c->start[mid] >= time) hi = mid;
-        else lo = mid + 1;
+        if (c->start[mid] >= time)
+            hi = mid;
+        else
+            lo = mid + 1;
     }
     return lo < c->n ? c->event[lo] : -1;
 }
@@ -371,8 +403,8 @@ static int by_key(const void *a, const void *b) {
     return (x->event > y->event) - (x->event < y->event);
 }
 
-/* By the time that a reduce or an offload has surely ended (half as long again as predicted) compute may as well wait for
- * it: what it has read is free from there on. */
+/* By the time that a reduce or an offload has surely ended (half as long again as predicted) compute may as well wait
+ * for it: what it has read is free from there on. */
 static void end_early(Ordering *o, bool collectives) {
     Course c = free_course(o);
     Issue *queue = NEW_ARRAY(o->a, Issue, o->p->n + 1);
@@ -390,7 +422,8 @@ static void end_early(Ordering *o, bool collectives) {
     }
 }
 
-/* ── the text: topological order of conflicts and order edges, smallest key first ───────────────────────────────────── */
+/* ── the text: topological order of conflicts and order edges, smallest key first ─────────────────────────────────────
+ */
 typedef struct {
     const Key *key;
     int *at;

@@ -1,9 +1,9 @@
-/* pack: strip packing with given times (dynamic storage allocation). Items are placed one by one at the lowest address where
- * they fit, in several orders; then the order is repaired: items that stick out above the bound move to the front
+/* pack: strip packing with given times (dynamic storage allocation). Items are placed one by one at the lowest address
+ * where they fit, in several orders; then the order is repaired: items that stick out above the bound move to the front
  * ("squeaky wheel" optimisation, Joslin and Clements 1999) and all are placed anew.
- * Relies on: pack.h. A segment tree over the text knows which addresses are taken: a node's `through` holds items alive in
- * all of it, `any` items alive somewhere in it, so that a long item asks a few nodes, not all items.
- * Relied on by: place. */
+ * Relies on: pack.h. A segment tree over the text knows which addresses are taken: a node's `through` holds items alive
+ * in all of it, `any` items alive somewhere in it, so that a long item asks a few nodes, not all items. Relied on by:
+ * place. */
 #include "pack.h"
 
 #include <stdlib.h>
@@ -21,36 +21,43 @@ enum {
     LEAF = 16,     /* positions of a leaf */
     NEAR = 8192,   /* within 1/NEAR of the bound is as good as on it */
     ROUNDS = 600,  /* of repair, at most */
-    PATIENCE = 25, /* rounds without gain, then back to the best */
+    PATIENCE = 300, /* rounds without gain, then back to the best */
     CLIQUES = 48,  /* looked at for a better bound */
 };
 
 typedef struct {
     Arena *a;
     Item *items;
-    int n, leaves;   /* leaves: a power of two */
+    int n, leaves;        /* leaves: a power of two */
     Spans *through, *any; /* by node; the root is 1 */
-    Ints *partial;   /* by leaf: placed items that are alive in a part of it */
-    Ints *begins;    /* by leaf: placed items whose life begins in it */
-    Ints *late;      /* by leaf: placed items that are over but reach into it */
-    Span *taken;     /* addresses that the item in hand must not have */
+    Ints *partial;        /* by leaf: placed items that are alive in a part of it */
+    Ints *begins;         /* by leaf: placed items whose life begins in it */
+    Ints *late;           /* by leaf: placed items that are over but reach into it */
+    Span *taken;          /* addresses that the item in hand must not have */
     int ntaken, taken_cap;
     int64_t steps;
 } Packer;
 
-static bool ordered(const Item *a, const Item *b) { return clock_covers(b->begin, a->end); }
-static bool alive_together(const Item *a, const Item *b) { return a->first <= b->last && b->first <= a->last; }
+static bool ordered(const Item *a, const Item *b) {
+    return clock_covers(b->begin, a->end);
+}
+static bool alive_together(const Item *a, const Item *b) {
+    return a->first <= b->last && b->first <= a->last;
+}
 static bool conflict(const Item *a, const Item *b) {
     return alive_together(a, b) || !(a->first < b->first ? ordered(a, b) : ordered(b, a));
 }
 
-/* ── sets of addresses ──────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── sets of addresses ────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static int first_ending_at(const Spans *s, int64_t x) { /* first span with hi >= x */
     int lo = 0, hi = s->n;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        if (s->at[mid].hi >= x) hi = mid;
-        else lo = mid + 1;
+        if (s->at[mid].hi >= x)
+            hi = mid;
+        else
+            lo = mid + 1;
     }
     return lo;
 }
@@ -73,7 +80,8 @@ static void add_span(Packer *p, Spans *s, Span x) {
     s->at[i] = x;
 }
 
-/* ── placed items ───────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── placed items ─────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void mark_node(Packer *p, int node, int lo, int hi, const Item *x, Span s) { /* leaves lo..hi of node */
     int from = x->first / LEAF, to = x->last / LEAF;
     add_span(p, &p->any[node], s);
@@ -98,7 +106,8 @@ static void mark(Packer *p, const Item *x) {
         push(&p->late[leaf], p->a, id);
 }
 
-/* ── what an item must keep away from ───────────────────────────────────────────────────────────────────────────────── */
+/* ── what an item must keep away from ─────────────────────────────────────────────────────────────────────────────────
+ */
 static void take(Packer *p, Span s) {
     if (p->ntaken == p->taken_cap) p->taken = vec_grow(p->a, p->taken, &p->taken_cap, sizeof *p->taken);
     p->taken[p->ntaken++] = s;
@@ -175,7 +184,8 @@ static int64_t place_all(Packer *p, const int *sequence) {
     return height;
 }
 
-/* ── orders ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── orders ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 typedef struct {
     double key[2];
     int item;
@@ -211,10 +221,11 @@ static void sequence_by(const Packer *p, OrderKind kind, int peak, Rank *ranks, 
     for (int i = 0; i < p->n; i++) sequence[i] = ranks[i].item;
 }
 
-/* ── an order from the skyline ──────────────────────────────────────────────────────────────────────────────────────── */
-/* Best fit on the skyline (Burke, Kendall, Whitwell 2004; with fixed times as Sekiyama, Imamichi, Imai, Raymond 2018): in
- * the lowest stretch of the skyline put the item that lives longest inside it; if there is none, raise the stretch to its
- * lower neighbour. Only the order in which items come is used. */
+/* ── an order from the skyline ────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* Best fit on the skyline (Burke, Kendall, Whitwell 2004; with fixed times as Sekiyama, Imamichi, Imai, Raymond 2018):
+ * in the lowest stretch of the skyline put the item that lives longest inside it; if there is none, raise the stretch
+ * to its lower neighbour. Only the order in which items come is used. */
 typedef struct {
     int from, to; /* positions */
     int64_t height;
@@ -360,7 +371,8 @@ static void sequence_by_skyline(Packer *p, const int *by_begin, int positions, i
     }
 }
 
-/* ── repair ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── repair ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 typedef struct {
     int *sequence;
     int64_t *at;
@@ -414,7 +426,16 @@ static void repair(Packer *p, Layout *best, int64_t bound, int64_t enough, int64
         }
         bool all = draw(&state, 2); /* that stick out, or the highest alone */
         double gain = p->n * (double)(1 + draw(&state, 1000)) / 1000;
-        bump(p, &now, all ? bound : now.height - 1, gain, ranks, sequence);
+        if (round % 8 == 0) bump(p, &now, all ? bound : now.height - 1, gain, ranks, sequence);
+        else {
+            memcpy(sequence, now.sequence, sizeof *sequence * (size_t)p->n);
+            for (int m = 1 + (int)draw(&state, 3); m > 0; m--) {
+                int from = (int)draw(&state, (uint64_t)p->n), to = (int)draw(&state, (uint64_t)p->n), x = sequence[from];
+                if (from < to) memmove(&sequence[from], &sequence[from + 1], sizeof *sequence * (size_t)(to - from));
+                else memmove(&sequence[to + 1], &sequence[to], sizeof *sequence * (size_t)(from - to));
+                sequence[to] = x;
+            }
+        }
         int64_t height = place_all(p, sequence), excess = excess_over(p, bound);
         if (height < now.height || excess <= now.excess) keep(p, &now, sequence, height, excess);
         if (height > best->height || (height == best->height && excess >= best->excess)) continue;
@@ -437,7 +458,8 @@ static Packer *packer_new(Arena *a, Item *items, int n, int positions) {
     return p;
 }
 
-/* ── bounds ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── bounds ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static int64_t *held_at(Arena *a, const Item *items, int n, int positions) {
     int64_t *held = NEW_ARRAY(a, int64_t, positions + 1);
     for (int i = 0; i < n; i++) {
@@ -495,7 +517,9 @@ static int64_t clique_bound(Packer *p, int positions, Rank *ranks) {
     return best;
 }
 
-static int64_t enough(int64_t bound, int64_t known) { return max64(bound + bound / NEAR, known); }
+static int64_t enough(int64_t bound, int64_t known) {
+    return max64(bound + bound / NEAR, known);
+}
 
 /* Attempts until one is low enough: cheap orders that suit training programs first, the skyline before the rest. */
 static void attempt(Packer *p, Layout *best, int positions, int64_t bound, int64_t known, Rank *ranks, int *sequence) {

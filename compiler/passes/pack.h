@@ -15,12 +15,13 @@ typedef struct {
     int64_t at;      /* result */
 } Item;
 
-/* Largest sum of items alive at one position of the text, 0 <= position < positions; *where: the first such position. */
+/* Largest sum of items alive at one position of the text, 0 <= position < positions; *where: the first such position.
+ */
 int64_t pack_bound(const Item *items, int n, int positions, int *where);
 
-/* Sets every `at`; returns the height. `bound` is raised where a heavier set of items is found of which no two may share
- * bytes. Stops as soon as the height is next to the bound or no more than `known`; after the first attempts repairs the best
- * of them for `effort` elementary steps at most. */
+/* Sets every `at`; returns the height. `bound` is raised where a heavier set of items is found of which no two may
+ * share bytes. Stops as soon as the height is next to the bound or no more than `known`; after the first attempts
+ * repairs the best of them for `effort` elementary steps at most. */
 int64_t pack(Item *items, int n, int positions, int64_t *bound, int64_t known, int64_t effort);
 
 #endif

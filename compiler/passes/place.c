@@ -1,8 +1,7 @@
 /* place: storages to offsets. Persistent states lie at the bottom of their arena, at the same offsets in every program;
- * each program's storages are packed above them. Two share bytes only where every access of the one happens before every
- * access of the other; place adds no edge.
- * Relies on: order (storages, clocks), pack.
- * Relied on by: pipeline.c; wait turns what was shared into waits. */
+ * each program's storages are packed above them. Two share bytes only where every access of the one happens before
+ * every access of the other; place adds no edge. Relies on: order (storages, clocks), pack. Relied on by: pipeline.c;
+ * wait turns what was shared into waits. */
 #include "pack.h"
 #include "passes.h"
 
@@ -18,7 +17,8 @@ typedef struct {
     int64_t base[N_ARENAS]; /* end of the persistent bytes */
 } Placer;
 
-/* ── persistent bytes ───────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── persistent bytes ─────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void place_persistent(Placer *p) {
     for (int i = 0; i < p->plan->nstorages; i++) {
         Storage *s = &p->plan->storages[i];
@@ -29,7 +29,8 @@ static void place_persistent(Placer *p) {
     }
 }
 
-/* ── items ──────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── items ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 typedef struct {
     Item *items;
     int *storage; /* of each item */
@@ -76,14 +77,16 @@ static int first_after(const Sequence *q, int stream, const Item *x) {
     int lo = 0, hi = q->length[stream];
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        if (clock_covers(q->seen[q->event[stream][mid]], x->end)) hi = mid;
-        else lo = mid + 1;
+        if (clock_covers(q->seen[q->event[stream][mid]], x->end))
+            hi = mid;
+        else
+            lo = mid + 1;
     }
     return lo;
 }
 
-/* Items as each stream meets them: begins[s][k] is the latest beginning of an item that one of the first k events of stream s
- * touches. */
+/* Items as each stream meets them: begins[s][k] is the latest beginning of an item that one of the first k events of
+ * stream s touches. */
 static int **find_begins(const Placer *p, Arena *a, int program, const Items *l, const int *item) {
     const PlanProgram *prog = &p->plan->programs[program];
     const Sequence *q = &p->s->programs[program];
@@ -118,10 +121,11 @@ static void fill_reach(const Placer *p, Arena *a, int program, const Items *l, c
     }
 }
 
-/* ── the bound ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* Any order of events that happens-before allows has items that are alive together, which can never share bytes: the most
- * in any such order bounds the arena from below. Two are looked at: the text, and the text with reduces and offloads as late
- * as they may end. */
+/* ── the bound ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* Any order of events that happens-before allows has items that are alive together, which can never share bytes: the
+ * most in any such order bounds the arena from below. Two are looked at: the text, and the text with reduces and
+ * offloads as late as they may end. */
 static int latest_issue(const Sequence *q, int e, int stream) { /* first event that relies on e's end; n: none */
     int at = q->n;
     for (int s = 0; s < N_STREAMS; s++) {
@@ -129,8 +133,10 @@ static int latest_issue(const Sequence *q, int e, int stream) { /* first event t
         int lo = 0, hi = q->length[s];
         while (lo < hi) {
             int mid = (lo + hi) / 2;
-            if (q->seen[q->event[s][mid]][stream] >= q->position[e]) hi = mid;
-            else lo = mid + 1;
+            if (q->seen[q->event[s][mid]][stream] >= q->position[e])
+                hi = mid;
+            else
+                lo = mid + 1;
         }
         if (lo < q->length[s] && q->event[s][lo] < at) at = q->event[s][lo];
     }
@@ -168,7 +174,8 @@ static int64_t late_bound(const Placer *p, Arena *a, int program, const Items *l
     return pack_bound(late, l->n, prog->n, &where);
 }
 
-/* ── a program ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── a program ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 /* Bytes of an arena of which `height` is packed above the persistent ones, and the bound on it; guards included. */
 static void pack_program(Placer *p, int program, ArenaKind arena, int64_t known) {
     PlanProgram *prog = &p->plan->programs[program];
@@ -181,8 +188,7 @@ static void pack_program(Placer *p, int program, ArenaKind arena, int64_t known)
     if (arena == ARENA_DEVICE) prog->peak_event = where;
     bound = max64(bound, late_bound(p, a, program, &l, item));
     int64_t height = pack(l.items, l.n, prog->n, &bound, known - p->base[arena] - p->redzone, EFFORT);
-    for (int i = 0; i < l.n; i++)
-        p->plan->storages[l.storage[i]].offset = p->base[arena] + l.items[i].at + p->redzone;
+    for (int i = 0; i < l.n; i++) p->plan->storages[l.storage[i]].offset = p->base[arena] + l.items[i].at + p->redzone;
     int64_t outside = p->base[arena] ? p->base[arena] + p->redzone : l.n ? p->redzone : 0;
     prog->bound[arena] = bound + outside;
     prog->peak[arena] = height + outside;

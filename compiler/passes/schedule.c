@@ -3,7 +3,8 @@
  * Relied on by: order (which sorts by conflicts), place and wait (which ask for clocks). */
 #include "schedule.h"
 
-/* ── conflicts ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── conflicts ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 typedef struct {
     int event;
     int64_t lo, hi;
@@ -14,7 +15,9 @@ typedef struct {
     Touches writes, reads; /* of one storage, so far; those that a later write covers are gone: it stands for them */
 } History;
 
-static bool overlap(const Touch *a, const Touch *b) { return a->lo < b->hi && b->lo < a->hi; }
+static bool overlap(const Touch *a, const Touch *b) {
+    return a->lo < b->hi && b->lo < a->hi;
+}
 
 /* Edges from the touches that `x` must come after; a write removes what it covers. */
 static void after_all(Arena *a, Touches *l, const Touch *x, bool write, Edges *out) {
@@ -55,7 +58,8 @@ void find_conflicts(Arena *a, const Plan *plan, int program, Edges *out) {
     arena_free(scratch);
 }
 
-/* ── sequences and clocks ───────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── sequences and clocks ─────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void number_events(Sequence *s, Arena *a, const PlanProgram *p) {
     s->n = p->n;
     s->position = NEW_ARRAY(a, int, p->n + 1);
@@ -80,8 +84,8 @@ static void chain_collectives(const Sequence *s, const PlanProgram *p, Clock *mu
     }
 }
 
-/* direct[e]: greatest required position per other stream. What has finished before e is that and, by induction, all that
- * had finished before those. */
+/* direct[e]: greatest required position per other stream. What has finished before e is that and, by induction, all
+ * that had finished before those. */
 static void close_clocks(const Sequence *s, const PlanProgram *p, Clock *direct) {
     for (int e = 0; e < p->n; e++) {
         Stream own = p->events[e].stream;

@@ -1,7 +1,6 @@
-/* The schedule as order leaves it: each stream's sequence, what must have finished before each event, and what may be relied
- * upon to have finished.
- * Relies on: plan.h.
- * Relied on by: order, place and wait, and their tests. verify sees none of this. */
+/* The schedule as order leaves it: each stream's sequence, what must have finished before each event, and what may be
+ * relied upon to have finished. Relies on: plan.h. Relied on by: order, place and wait, and their tests. verify sees
+ * none of this. */
 #ifndef SHARDC_SCHEDULE_H
 #define SHARDC_SCHEDULE_H
 
@@ -17,11 +16,11 @@ typedef VEC(Edge) Edges;
 
 typedef struct {
     int n;
-    int *position;           /* of an event in its stream, counted from 1 */
-    int *event[N_STREAMS];   /* by position - 1 */
+    int *position;         /* of an event in its stream, counted from 1 */
+    int *event[N_STREAMS]; /* by position - 1 */
     int length[N_STREAMS];
-    Clock *must;             /* direct predecessors on other streams that data and collective order require */
-    Clock *seen;             /* what has finished when an event starts, if order edges are kept too: place may rely on it */
+    Clock *must; /* direct predecessors on other streams that data and collective order require */
+    Clock *seen; /* what has finished when an event starts, if order edges are kept too: place may rely on it */
 } Sequence;
 
 typedef struct Schedule {
@@ -35,8 +34,8 @@ void derive_storages(const Graph *g, Plan *plan);
  * missing. */
 void find_conflicts(Arena *a, const Plan *plan, int program, Edges *out);
 
-/* Schedule of a plan whose events stand in issue order. `conflicts` as above, `order` edges as order or a test wants them;
- * also sets first and last of every storage. */
+/* Schedule of a plan whose events stand in issue order. `conflicts` as above, `order` edges as order or a test wants
+ * them; also sets first and last of every storage. */
 Schedule *schedule_new(Plan *plan);
 void schedule_program(Schedule *s, Plan *plan, int program, const Edges *conflicts, const Edges *order);
 

@@ -1,10 +1,11 @@
-/* simulate: when each event runs on the device profile. An event starts when the one before it on its stream and those that
- * it waits for are finished; the text is a topological order, so one walk over it is the simulation.
- * Relies on: wait, cost.
- * Relied on by: the reports. */
+/* simulate: when each event runs on the device profile. An event starts when the one before it on its stream and those
+ * that it waits for are finished; the text is a topological order, so one walk over it is the simulation. Relies on:
+ * wait, cost. Relied on by: the reports. */
 #include "passes.h"
 
-static bool hides(Stream s) { return s == GATHER || s == REDUCE || s == OFFLOAD || s == FETCH; }
+static bool hides(Stream s) {
+    return s == GATHER || s == REDUCE || s == OFFLOAD || s == FETCH;
+}
 
 /* Communication that compute has to wait for: while it idles for one of those streams, and after its last event. */
 static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d) {
@@ -35,7 +36,8 @@ static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d) 
     p->step_us = total;
 }
 
-/* ── what the prediction is measured by ─────────────────────────────────────────────────────────────────────────────── */
+/* ── what the prediction is measured by ───────────────────────────────────────────────────────────────────────────────
+ */
 static double tokens(const Plan *plan) {
     const Graph *g = plan->graph;
     for (int i = 0; g && i < g->inputs.n; i++) {

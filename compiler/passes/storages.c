@@ -1,14 +1,13 @@
-/* storages: which runs of bytes each program needs and which of them every event reads and writes. Ops become events here,
- * still in the graph's order; views and assemblies become none.
- * Relies on: the graph after offload.
- * Relied on by: order. */
+/* storages: which runs of bytes each program needs and which of them every event reads and writes. Ops become events
+ * here, still in the graph's order; views and assemblies become none. Relies on: the graph after offload. Relied on by:
+ * order. */
 #include "schedule.h"
 
 typedef struct {
-    int last;                /* last event that touches it */
-    unsigned streams;        /* that touch it */
-    bool in_backward;        /* read by a backward or recompute event */
-    bool reduced, regathered;/* operand of a reduce, of a gather */
+    int last;                 /* last event that touches it */
+    unsigned streams;         /* that touch it */
+    bool in_backward;         /* read by a backward or recompute event */
+    bool reduced, regathered; /* operand of a reduce, of a gather */
 } Usage;
 
 typedef struct {
@@ -22,21 +21,26 @@ typedef struct {
     int cap;
 } Derive;
 
-/* ── persistent storages ────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── persistent storages ──────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static StorageClass state_storage_class(StateClass c) {
     static const StorageClass classes[N_STATE_CLASSES] = {
-        [S_MASTER] = C_PARAMETERS, [S_WIRE] = C_PARAMETERS,  [S_FROZEN] = C_PARAMETERS, [S_MOMENT1] = C_OPTIMIZER,
-        [S_MOMENT2] = C_OPTIMIZER, [S_STEP] = C_OPTIMIZER,   [S_GRAD] = C_GRADIENTS,    [S_BUFFER] = C_BUFFERS,
-        [S_INPUT] = C_INPUTS,      [S_OUTPUT] = C_INPUTS,    [S_RECORD] = C_RECORD,     [S_METRICS] = C_RECORD,
+        [S_MASTER] = C_PARAMETERS, [S_WIRE] = C_PARAMETERS, [S_FROZEN] = C_PARAMETERS, [S_MOMENT1] = C_OPTIMIZER,
+        [S_MOMENT2] = C_OPTIMIZER, [S_STEP] = C_OPTIMIZER,  [S_GRAD] = C_GRADIENTS,    [S_BUFFER] = C_BUFFERS,
+        [S_INPUT] = C_INPUTS,      [S_OUTPUT] = C_INPUTS,   [S_RECORD] = C_RECORD,     [S_METRICS] = C_RECORD,
     };
     return classes[c];
 }
 
-static const char *unit_path(const Unit *u) { return u->module->path[0] ? u->module->path : "(root)"; }
+static const char *unit_path(const Unit *u) {
+    return u->module->path[0] ? u->module->path : "(root)";
+}
 
 enum { ALIGN = 256 };
 
-static int64_t storage_size(int64_t bytes) { return max64(round_up(bytes, ALIGN), ALIGN); }
+static int64_t storage_size(int64_t bytes) {
+    return max64(round_up(bytes, ALIGN), ALIGN);
+}
 
 static void derive_states(Derive *d) {
     for (int i = 0; i < d->g->states.n; i++) {
@@ -44,7 +48,9 @@ static void derive_states(Derive *d) {
         Storage t = {.id = d->storages.n,
                      .cls = state_storage_class(s->cls),
                      .name = s->name,
-                     .owner = s->unit ? unit_path(s->unit) : s->param ? s->param->owner->path : "",
+                     .owner = s->unit    ? unit_path(s->unit)
+                              : s->param ? s->param->owner->path
+                                         : "",
                      .arena = s->on_host ? ARENA_HOST : ARENA_DEVICE,
                      .program = -1,
                      .size = storage_size(s->numel * dtype_size(s->dtype)),
@@ -55,8 +61,11 @@ static void derive_states(Derive *d) {
     }
 }
 
-/* ── how roots are used ─────────────────────────────────────────────────────────────────────────────────────────────── */
-static bool has_event(const Op *op) { return !op_is(op, T_VIEW | T_ASSEMBLE); }
+/* ── how roots are used ───────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static bool has_event(const Op *op) {
+    return !op_is(op, T_VIEW | T_ASSEMBLE);
+}
 
 static void use(Derive *d, const Op *op, Value *v, int event) {
     Value *root = value_root(v);
@@ -84,7 +93,8 @@ static void find_usage(Derive *d, const Program *p) {
     }
 }
 
-/* ── classes ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── classes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static StorageClass copied_class(const Op *def, const Usage *u) {
     if (def->phase == OPTIMIZER || def->phase == INIT || u->regathered) return C_TEMPORARY;
     return def->unit ? C_UNSHARDED : C_ACTIVATIONS;
@@ -100,9 +110,12 @@ static StorageClass class_of(const Derive *d, const Value *root, const Op *def) 
     return def->phase == FORWARD && u->in_backward ? C_ACTIVATIONS : C_TEMPORARY;
 }
 
-static const char *owner_of(const Op *def) { return def->unit ? unit_path(def->unit) : def->module ? def->module->path : ""; }
+static const char *owner_of(const Op *def) {
+    return def->unit ? unit_path(def->unit) : def->module ? def->module->path : "";
+}
 
-/* ── results that take over a dead operand's bytes ──────────────────────────────────────────────────────────────────── */
+/* ── results that take over a dead operand's bytes ────────────────────────────────────────────────────────────────────
+ */
 static bool same_extent(const Value *a, const Value *b) {
     return a->dims == b->dims && !memcmp(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->dims);
 }
@@ -135,7 +148,8 @@ static int lent_storage(const Derive *d, const Op *op, int result, int event) {
     return -1;
 }
 
-/* ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void make_storage(Derive *d, Value *root, const Op *def, const char *name) {
     Storage t = {.id = d->storages.n,
                  .cls = class_of(d, root, def),
@@ -192,7 +206,9 @@ static Access access_to(const Derive *d, const Op *op, const Value *v) {
     return (Access){root->storage, v->offset * size, hull(v) * size};
 }
 
-static bool updated(const Op *op, int k) { return op_info[op->kind].updates >> k & 1; }
+static bool updated(const Op *op, int k) {
+    return op_info[op->kind].updates >> k & 1;
+}
 
 /* What an update touches, and whether it reads that too. */
 static Access update_access(const Derive *d, const Op *op, int k, bool *reads) {
@@ -299,9 +315,16 @@ static void derive_units(Derive *d) {
     plan->units = NEW_ARRAY(d->a, PlanUnit, plan->nunits + 1);
     for (int i = 0; i < plan->nunits; i++) {
         const Unit *u = d->g->units.at[i];
-        plan->units[i] = (PlanUnit){.path = unit_path(u), .id = u->id, .shards = u->shards, .replicas = u->replicas,
-                                    .numel = u->numel, .dtype = u->dtype, .wire = u->wire, .reduce = u->reduce,
-                                    .nparams = u->params.n, .master_storage = u->master ? u->master->value->storage : -1};
+        plan->units[i] = (PlanUnit){.path = unit_path(u),
+                                    .id = u->id,
+                                    .shards = u->shards,
+                                    .replicas = u->replicas,
+                                    .numel = u->numel,
+                                    .dtype = u->dtype,
+                                    .wire = u->wire,
+                                    .reduce = u->reduce,
+                                    .nparams = u->params.n,
+                                    .master_storage = u->master ? u->master->value->storage : -1};
     }
 }
 

@@ -1,14 +1,15 @@
 /* wait: the events of other streams that each event waits for. Required are conflicting accesses to a storage, the one
- * order of all collectives, and, for storages that share bytes, every access of the one before every access of the other.
- * What is emitted is the transitive reduction of that, which is unique (Aho, Garey, Ullman 1972): each wait is needed.
- * Relies on: order (conflicts as clocks), place (offsets).
- * Relied on by: pipeline.c; verify proves the result. */
+ * order of all collectives, and, for storages that share bytes, every access of the one before every access of the
+ * other. What is emitted is the transitive reduction of that, which is unique (Aho, Garey, Ullman 1972): each wait is
+ * needed. Relies on: order (conflicts as clocks), place (offsets). Relied on by: pipeline.c; verify proves the result.
+ */
 #include "passes.h"
 #include "schedule.h"
 
 #include <stdlib.h>
 
-/* ── who last had these bytes ───────────────────────────────────────────────────────────────────────────────────────── */
+/* ── who last had these bytes ─────────────────────────────────────────────────────────────────────────────────────────
+ */
 typedef struct {
     int64_t lo, hi;
     int storage;
@@ -29,8 +30,10 @@ static int block_of(const Tenants *t, int64_t x) { /* last block that begins at 
     int lo = 0, hi = t->blocks.n;
     while (hi - lo > 1) {
         int mid = (lo + hi) / 2;
-        if (t->blocks.at[mid]->at[0].lo <= x) lo = mid;
-        else hi = mid;
+        if (t->blocks.at[mid]->at[0].lo <= x)
+            lo = mid;
+        else
+            hi = mid;
     }
     return lo;
 }
@@ -73,8 +76,10 @@ static void evict(Tenants *t, int64_t lo, int64_t hi, TenantList *out) {
         if (k->at[0].lo >= hi) return;
         int kept = 0;
         for (int i = 0; i < k->n; i++) {
-            if (k->at[i].hi <= lo || k->at[i].lo >= hi) k->at[kept++] = k->at[i];
-            else push(out, t->a, k->at[i]);
+            if (k->at[i].hi <= lo || k->at[i].lo >= hi)
+                k->at[kept++] = k->at[i];
+            else
+                push(out, t->a, k->at[i]);
         }
         k->n = kept;
         if (kept) {
@@ -97,7 +102,8 @@ static void move_in(Tenants *t, int storage, int64_t lo, int64_t hi, TenantList 
     insert_tenant(t, (Tenant){lo, hi, storage});
 }
 
-/* ── what bytes require ─────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── what bytes require ───────────────────────────────────────────────────────────────────────────────────────────────
+ */
 typedef struct {
     int first[N_STREAMS]; /* first event of each stream that touches the storage, + 1 */
     int last[N_STREAMS];  /* last position */
@@ -140,7 +146,8 @@ static void require_bytes(const Plan *plan, int program, const Life *lives, Cloc
     }
 }
 
-/* ── reduction ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── reduction ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 /* What has finished once the event at a place of a stream has. */
 static void finished(const Sequence *q, Clock *seen, int stream, int position, Clock out) {
     memcpy(out, seen[q->event[stream][position - 1]], sizeof(Clock));

@@ -6,7 +6,10 @@
 
 #include "kernel.h"
 
-enum { TILE = 64, KEYS = 128 }; /* queries × keys of a tile; work_attention in ir/rules_matrix.c has room for 128 × 128 */
+enum {
+    TILE = 64,
+    KEYS = 128
+}; /* queries × keys of a tile; work_attention in ir/rules_matrix.c has room for 128 × 128 */
 
 typedef struct {
     const sc_tensor *q, *k, *v, *documents; /* documents: NULL: none */
@@ -21,7 +24,8 @@ typedef struct {
 attention attention_of(const sc_task *t, int first_operand, int documents_at);
 
 /* `rows` rows of t[b, i0.., h, :] as reals: in place, or converted into the panel. */
-const real *attention_rows(const sc_tensor *t, int64_t b, int64_t i0, int64_t rows, int64_t h, int64_t *ld, real *panel);
+const real *attention_rows(const sc_tensor *t, int64_t b, int64_t i0, int64_t rows, int64_t h, int64_t *ld,
+                           real *panel);
 void attention_store(const sc_tensor *t, int64_t b, int64_t i0, int64_t rows, int64_t h, const real *panel);
 
 /* One past the last key tile's first key that queries i0.. i0+rows may see. */
@@ -33,7 +37,7 @@ int attention_meets(const attention *a, int64_t b, int64_t i0, int64_t rows, int
 /* Sets the scores of keys j0.. that query i must not see to -inf. */
 void attention_mask(const attention *a, int64_t b, int64_t i, int64_t j0, int64_t cols, real *score);
 /* to = x · dropout mask of query i's keys j0... */
-void attention_drop(const attention *a, const sc_task *t, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t cols, real *to,
-                    const real *x);
+void attention_drop(const attention *a, const sc_task *t, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t cols,
+                    real *to, const real *x);
 
 #endif

@@ -3,10 +3,10 @@
  * Relied on by: generated code, attention's gradient.
  *
  * A part takes whole tiles of queries and walks over tiles of keys with the running maximum m and sum l of each row
- * (Milakov and Gimelshein 2018; Dao et al. 2022): scores by sgemm, p = e^(score - m), and where m grows, what was summed
- * so far is scaled by e^(m_old - m_new). Tiles have a fixed size and order, so bits do not depend on the number of parts.
- * Query i sees key j if j <= i (causal) and document[i] = document[j]. Query head h reads key head h / (H / Hkv). Dropout
- * draws word (h·S + i)·T' + j of sample b, T' = T rounded up to four. */
+ * (Milakov and Gimelshein 2018; Dao et al. 2022): scores by sgemm, p = e^(score - m), and where m grows, what was
+ * summed so far is scaled by e^(m_old - m_new). Tiles have a fixed size and order, so bits do not depend on the number
+ * of parts. Query i sees key j if j <= i (causal) and document[i] = document[j]. Query head h reads key head h / (H /
+ * Hkv). Dropout draws word (h·S + i)·T' + j of sample b, T' = T rounded up to four. */
 #include "attention.h"
 
 attention attention_of(const sc_task *t, int first, int documents_at) {
@@ -26,7 +26,8 @@ attention attention_of(const sc_task *t, int first, int documents_at) {
     return a;
 }
 
-const real *attention_rows(const sc_tensor *t, int64_t b, int64_t i0, int64_t rows, int64_t h, int64_t *ld, real *panel) {
+const real *attention_rows(const sc_tensor *t, int64_t b, int64_t i0, int64_t rows, int64_t h, int64_t *ld,
+                           real *panel) {
     int64_t size = t->shape[3], stride = t->stride[1], at = b * t->stride[0] + i0 * stride + h * t->stride[2];
     if (t->dtype == SC_REAL && (stride >= size || rows == 1)) {
         *ld = sc_max(stride, size);
@@ -68,8 +69,8 @@ void attention_mask(const attention *a, int64_t b, int64_t i, int64_t j0, int64_
     for (int64_t j = 0; j < cols; j++) score[j] = d[j * step] == own ? score[j] : -(real)INFINITY;
 }
 
-void attention_drop(const attention *a, const sc_task *t, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t cols, real *to,
-                    const real *x) {
+void attention_drop(const attention *a, const sc_task *t, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t cols,
+                    real *to, const real *x) {
     uint64_t row = (uint64_t)(h * a->queries + i) * (uint64_t)(sc_ceil(a->keys, 4) * 4);
     sc_drop(&a->drop, t, b, row + (uint64_t)j0, to, x, cols);
 }

@@ -4,8 +4,9 @@
  *
  * With p = e^(score - lse), m the dropout mask (with its 1/(1-p)), delta_i = Σ_d go·o (Dao et al. 2022):
  *   dv = (p·m)ᵀ go,  dp = (go vᵀ)·m,  ds = p·(dp - delta)·scale,  dq = ds k,  dk = dsᵀ q.
- * A part takes whole key heads: it walks over their query heads, tiles of queries, tiles of keys, in this order, and adds dk
- * and dv up in its workspace, where they stay in real until they are rounded once. No two parts meet in a sum. */
+ * A part takes whole key heads: it walks over their query heads, tiles of queries, tiles of keys, in this order, and
+ * adds dk and dv up in its workspace, where they stay in real until they are rounded once. No two parts meet in a sum.
+ */
 #include "attention.h"
 
 typedef struct {
@@ -46,8 +47,8 @@ static void row_statistics(const attention *a, panels *p, const sc_tensor *go, c
 }
 
 /* One row: scores in p->p and dp in p->ds become p·mask and ds. */
-static void row_grad(const sc_task *t, const attention *a, panels *p, int64_t b, int64_t h, int64_t i, int64_t r, int64_t j0,
-                     int64_t cols) {
+static void row_grad(const sc_task *t, const attention *a, panels *p, int64_t b, int64_t h, int64_t i, int64_t r,
+                     int64_t j0, int64_t cols) {
     real *power = p->p + r * KEYS, *ds = p->ds + r * KEYS, lse = p->lse[r], delta = p->delta[r], scale = a->scale;
     real mask[KEYS];
     for (int64_t j = 0; j < cols; j++) mask[j] = 1;

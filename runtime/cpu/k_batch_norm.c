@@ -20,11 +20,11 @@ static layout layout_of(const sc_tensor *x) {
 }
 
 /* The pieces of a channel, at most SC_CHUNK long. */
-#define FOR_EACH_PIECE(l, c, at, n)                                                                                   \
-    for (int64_t run = 0; run < (l).runs; run++)                                                                      \
-        for (int64_t i = 0, n, at; i < (l).length &&                                                                  \
-                                   (n = sc_min(SC_CHUNK, (l).length - i),                                             \
-                                   at = run * (l).step + (c) * ((l).stride == 1 ? (l).length : 1) + i * (l).stride, 1); \
+#define FOR_EACH_PIECE(l, c, at, n)                                                                                    \
+    for (int64_t run = 0; run < (l).runs; run++)                                                                       \
+        for (int64_t i = 0, n, at;                                                                                     \
+             i < (l).length && (n = sc_min(SC_CHUNK, (l).length - i),                                                  \
+                               at = run * (l).step + (c) * ((l).stride == 1 ? (l).length : 1) + i * (l).stride, 1);    \
              i += SC_CHUNK)
 
 static void channel_statistics(const sc_tensor *x, layout l, int64_t c, double *mean, double *variance) {
@@ -47,7 +47,8 @@ static void update_running(const sc_tensor *running, int64_t c, double momentum,
 }
 
 void sc_k_batch_norm(const sc_task *k) {
-    const sc_tensor *y = &k->t[0], *x = &k->t[3], *w = &k->t[4], *b = &k->t[5], *means = &k->t[6], *variances = &k->t[7];
+    const sc_tensor *y = &k->t[0], *x = &k->t[3], *w = &k->t[4], *b = &k->t[5], *means = &k->t[6],
+                    *variances = &k->t[7];
     layout l = layout_of(x);
     double n = (double)(l.runs * l.length);
     real v[SC_CHUNK];

@@ -5,8 +5,8 @@
 #include <cblas.h>
 #include <stdlib.h>
 
-/* OpenBLAS 0.3.21 takes a Zen 4 or 5 for a Haswell and uses half of its vector width: sgemm 120 instead of 230 GFLOP/s a
- * core (EPYC, Zen 5). Before the library's own constructor looks: a processor with AVX-512 gets the kernels for it. A
+/* OpenBLAS 0.3.21 takes a Zen 4 or 5 for a Haswell and uses half of its vector width: sgemm 120 instead of 230 GFLOP/s
+ * a core (EPYC, Zen 5). Before the library's own constructor looks: a processor with AVX-512 gets the kernels for it. A
  * value in the environment goes first. */
 #ifdef __x86_64__
 __attribute__((constructor(101))) static void choose_kernels(void) {

@@ -3,35 +3,37 @@
  * Relied on by: every kernel. */
 #include "kernel.h"
 
-#define FOR_EACH_DTYPE(M)                                                                                             \
+#define FOR_EACH_DTYPE(M)                                                                                              \
     M(FP32, fp32) M(BF16, bf16) M(FP16, fp16) M(FP64, fp64) M(INT32, int32) M(INT64, int64) M(BOOL, bool)
 
 /* One loop a dtype and direction, unit stride apart so that it vectorises. */
-#define CONVERT(D, d)                                                                                                 \
-    static void load_##d(real *restrict to, const sc_##d##_t *restrict from, int64_t stride, int64_t n) {             \
-        if (stride == 1)                                                                                              \
-            for (int64_t i = 0; i < n; i++) to[i] = sc_from_##d(from[i]);                                             \
-        else                                                                                                          \
-            for (int64_t i = 0; i < n; i++) to[i] = sc_from_##d(from[i * stride]);                                    \
-    }                                                                                                                 \
-    static void store_##d(sc_##d##_t *restrict to, const real *restrict from, int64_t stride, int64_t n) {            \
-        if (stride == 1)                                                                                              \
-            for (int64_t i = 0; i < n; i++) to[i] = sc_to_##d(from[i]);                                               \
-        else                                                                                                          \
-            for (int64_t i = 0; i < n; i++) to[i * stride] = sc_to_##d(from[i]);                                      \
+#define CONVERT(D, d)                                                                                                  \
+    static void load_##d(real *restrict to, const sc_##d##_t *restrict from, int64_t stride, int64_t n) {              \
+        if (stride == 1)                                                                                               \
+            for (int64_t i = 0; i < n; i++) to[i] = sc_from_##d(from[i]);                                              \
+        else                                                                                                           \
+            for (int64_t i = 0; i < n; i++) to[i] = sc_from_##d(from[i * stride]);                                     \
+    }                                                                                                                  \
+    static void store_##d(sc_##d##_t *restrict to, const real *restrict from, int64_t stride, int64_t n) {             \
+        if (stride == 1)                                                                                               \
+            for (int64_t i = 0; i < n; i++) to[i] = sc_to_##d(from[i]);                                                \
+        else                                                                                                           \
+            for (int64_t i = 0; i < n; i++) to[i * stride] = sc_to_##d(from[i]);                                       \
     }
 FOR_EACH_DTYPE(CONVERT)
 
 void sc_load(real *to, const sc_tensor *t, int64_t at, int64_t stride, int64_t n) {
     switch (t->dtype) {
-#define LOAD(D, d) case D: load_##d(to, (const sc_##d##_t *)t->p + at, stride, n); break;
+#define LOAD(D, d)                                                                                                     \
+    case D: load_##d(to, (const sc_##d##_t *)t->p + at, stride, n); break;
         FOR_EACH_DTYPE(LOAD)
     }
 }
 
 void sc_store(const sc_tensor *t, int64_t at, int64_t stride, int64_t n, const real *from) {
     switch (t->dtype) {
-#define STORE(D, d) case D: store_##d((sc_##d##_t *)t->p + at, from, stride, n); break;
+#define STORE(D, d)                                                                                                    \
+    case D: store_##d((sc_##d##_t *)t->p + at, from, stride, n); break;
         FOR_EACH_DTYPE(STORE)
     }
 }
@@ -55,12 +57,15 @@ int64_t sc_index(const sc_tensor *t, int64_t at) {
     return t->dtype == INT32 ? ((const int32_t *)t->p)[at] : ((const int64_t *)t->p)[at];
 }
 
-/* ── sums: four vectors of lanes, element i of a chunk always in the same lane ─────────────────────────────────────── */
+/* ── sums: four vectors of lanes, element i of a chunk always in the same lane ───────────────────────────────────────
+ */
 enum { LANES = 64 / sizeof(real), STEP = 4 * LANES };
 typedef real Vector __attribute__((vector_size(64)));
 typedef real Loose __attribute__((vector_size(64), aligned(sizeof(real)), may_alias));
 
-static inline Vector vector_at(const real *x) { return *(const Loose *)x; }
+static inline Vector vector_at(const real *x) {
+    return *(const Loose *)x;
+}
 static inline Vector vector_tail(const real *x, int64_t n, real fill) {
     Vector v;
     for (int j = 0; j < LANES; j++) v[j] = j < n ? x[j] : fill;
@@ -76,25 +81,25 @@ static inline real fold(const Vector v[4]) {
 }
 
 /* Sums TERM over vectors; `t` counts vectors, and a tail is filled with what adds zero. */
-#define SUM_LANES(LOAD, TAIL, TERM)                                                                                   \
-    Vector s[4] = {{0}};                                                                                              \
-    int64_t i = 0;                                                                                                    \
-    for (; i + STEP <= n; i += STEP)                                                                                  \
-        for (int t = 0; t < 4; t++) {                                                                                 \
-            int64_t at = i + t * LANES;                                                                               \
-            LOAD;                                                                                                     \
-            s[t] += TERM;                                                                                             \
-        }                                                                                                             \
-    for (int t = 0; i < n; t++, i += LANES) {                                                                         \
-        int64_t at = i;                                                                                               \
-        if (n - i >= LANES) {                                                                                         \
-            LOAD;                                                                                                     \
-            s[t] += TERM;                                                                                             \
-        } else {                                                                                                      \
-            TAIL;                                                                                                     \
-            s[t] += TERM;                                                                                             \
-        }                                                                                                             \
-    }                                                                                                                 \
+#define SUM_LANES(LOAD, TAIL, TERM)                                                                                    \
+    Vector s[4] = {{0}};                                                                                               \
+    int64_t i = 0;                                                                                                     \
+    for (; i + STEP <= n; i += STEP)                                                                                   \
+        for (int t = 0; t < 4; t++) {                                                                                  \
+            int64_t at = i + t * LANES;                                                                                \
+            LOAD;                                                                                                      \
+            s[t] += TERM;                                                                                              \
+        }                                                                                                              \
+    for (int t = 0; i < n; t++, i += LANES) {                                                                          \
+        int64_t at = i;                                                                                                \
+        if (n - i >= LANES) {                                                                                          \
+            LOAD;                                                                                                      \
+            s[t] += TERM;                                                                                              \
+        } else {                                                                                                       \
+            TAIL;                                                                                                      \
+            s[t] += TERM;                                                                                              \
+        }                                                                                                              \
+    }                                                                                                                  \
     return fold(s)
 
 real sc_chunk_sum(const real *x, int64_t n) {
@@ -131,7 +136,8 @@ real sc_chunk_exp(real *to, const real *x, real shift, int64_t n) {
     return sc_chunk_sum(to, n);
 }
 
-/* ── x = n π/2 + r, |r| <= π/4 (π/2 in two doubles, by fma); Taylor series on r, to 1e-16 ──────────────────────────── */
+/* ── x = n π/2 + r, |r| <= π/4 (π/2 in two doubles, by fma); Taylor series on r, to 1e-16 ────────────────────────────
+ */
 void sc_chunk_sincos(const double *angle, real *sine, real *cosine, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         double shifted = __builtin_fma(angle[i], 0.63661977236758134308, 0x1.8p52), n = shifted - 0x1.8p52;

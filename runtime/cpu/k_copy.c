@@ -13,7 +13,8 @@ typedef struct {
 } walk;
 
 static walk walk_of(const sc_tensor *to, const sc_tensor *from) {
-    walk w = {.dims = 1, .shape = {1}, .to = {0}, .from = {0}}; /* begins with a dimension of one, so dims >= 2 at the end */
+    walk w = {
+        .dims = 1, .shape = {1}, .to = {0}, .from = {0}}; /* begins with a dimension of one, so dims >= 2 at the end */
     for (int d = 0; d < to->dims; d++) {
         int64_t n = to->shape[d];
         if (n == 1) continue;
@@ -37,11 +38,11 @@ static walk walk_of(const sc_tensor *to, const sc_tensor *from) {
 }
 
 /* n0 rows of n1 elements of one size. */
-#define RECTANGLE(T)                                                                                                  \
-    static void rectangle_##T(T *restrict to, const T *restrict from, int64_t n0, int64_t n1, int64_t t0, int64_t t1, \
-                              int64_t f0, int64_t f1) {                                                               \
-        for (int64_t i = 0; i < n0; i++)                                                                              \
-            for (int64_t j = 0; j < n1; j++) to[i * t0 + j * t1] = from[i * f0 + j * f1];                             \
+#define RECTANGLE(T)                                                                                                   \
+    static void rectangle_##T(T *restrict to, const T *restrict from, int64_t n0, int64_t n1, int64_t t0, int64_t t1,  \
+                              int64_t f0, int64_t f1) {                                                                \
+        for (int64_t i = 0; i < n0; i++)                                                                               \
+            for (int64_t j = 0; j < n1; j++) to[i * t0 + j * t1] = from[i * f0 + j * f1];                              \
     }
 RECTANGLE(uint8_t)
 RECTANGLE(uint16_t)
@@ -97,7 +98,9 @@ static sc_tensor part_of(const sc_tensor *t, int64_t dim, int64_t start, int64_t
     return v;
 }
 
-void sc_k_copy(const sc_task *k) { sc_copy_view(k, &k->t[0], &k->t[1]); }
+void sc_k_copy(const sc_task *k) {
+    sc_copy_view(k, &k->t[0], &k->t[1]);
+}
 
 void sc_k_concat(const sc_task *k) {
     int64_t dim = k->i[0], start = 0;

@@ -2,10 +2,10 @@
  * Relies on: kernel.h.
  * Relied on by: generated code; the runtime, for the finish.
  *
- * lse = log Σ e^x, loss = Σ_{target ≠ ignore} (lse - x[target]) / count, count from the record: the step's global number of
- * targets / (world × accumulation).  dx = (e^(x - lse) - [target]) · g / count, 0 in ignored rows.
- * Parts write lse, row by row in one pass over the logits (Milakov and Gimelshein 2018: the sum is rescaled when the
- * maximum grows); the finish adds the rows up in order. A target outside [0,V) makes the loss NaN. */
+ * lse = log Σ e^x, loss = Σ_{target ≠ ignore} (lse - x[target]) / count, count from the record: the step's global
+ * number of targets / (world × accumulation).  dx = (e^(x - lse) - [target]) · g / count, 0 in ignored rows. Parts
+ * write lse, row by row in one pass over the logits (Milakov and Gimelshein 2018: the sum is rescaled when the maximum
+ * grows); the finish adds the rows up in order. A target outside [0,V) makes the loss NaN. */
 #include "kernel.h"
 
 static double row_lse(const sc_tensor *x, int64_t at, int64_t cols) {
@@ -45,7 +45,9 @@ static void cross_entropy_finish(const sc_task *k) {
     sc_set(loss, 0, sum / (double)k->record->count[k->i[1]]);
 }
 
-sc_kernel *sc_kernel_finish(sc_kernel *k) { return k == sc_k_cross_entropy ? cross_entropy_finish : NULL; }
+sc_kernel *sc_kernel_finish(sc_kernel *k) {
+    return k == sc_k_cross_entropy ? cross_entropy_finish : NULL;
+}
 
 static void grad_row(const sc_tensor *dx, const sc_tensor *x, int64_t row, int64_t target, real lse, real scale) {
     int64_t cols = sc_cols(x), from = sc_row(x, row), to = sc_row(dx, row);

@@ -2,11 +2,13 @@
  * Relies on: kernel.h.
  * Relied on by: generated code. All tensors but zero_gaps' are contiguous.
  *
- * full: y = f0.  arange: y[i] = f0 + i·f1.  grad_seed: y = record.grad_seed.  store: state[i1 + i] = value[i], converted,
- * or (i0) state[i1 + i] += value[i]. */
+ * full: y = f0.  arange: y[i] = f0 + i·f1.  grad_seed: y = record.grad_seed.  store: state[i1 + i] = value[i],
+ * converted, or (i0) state[i1 + i] += value[i]. */
 #include "kernel.h"
 
-static int integer(int dtype) { return dtype == INT32 || dtype == INT64; }
+static int integer(int dtype) {
+    return dtype == INT32 || dtype == INT64;
+}
 
 /* y[at .. at+n) = first + step·i; integers exactly. */
 static void ramp(const sc_tensor *y, int64_t at, int64_t n, double first, double step) {
@@ -31,16 +33,24 @@ static void fill(const sc_task *k, double first, double step) {
         ramp(&k->t[0], i, sc_min(SC_CHUNK, mine.end - i), first, step);
 }
 
-void sc_k_full(const sc_task *k) { fill(k, k->f[0], 0); }
-void sc_k_arange(const sc_task *k) { fill(k, k->f[0], k->f[1]); }
-void sc_k_grad_seed(const sc_task *k) { fill(k, k->record->grad_seed, 0); }
+void sc_k_full(const sc_task *k) {
+    fill(k, k->f[0], 0);
+}
+void sc_k_arange(const sc_task *k) {
+    fill(k, k->f[0], k->f[1]);
+}
+void sc_k_grad_seed(const sc_task *k) {
+    fill(k, k->record->grad_seed, 0);
+}
 
 static void clear(const sc_task *k, const sc_tensor *t) {
     sc_range mine = sc_share(k, sc_numel(t), 1024);
     memset(sc_at(t, mine.begin), 0, (size_t)((mine.end - mine.begin) * sc_size(t->dtype)));
 }
 
-void sc_k_zero(const sc_task *k) { clear(k, &k->t[0]); }
+void sc_k_zero(const sc_task *k) {
+    clear(k, &k->t[0]);
+}
 void sc_k_zero_gaps(const sc_task *k) {
     for (int j = 0; j < k->nt; j++) clear(k, &k->t[j]);
 }

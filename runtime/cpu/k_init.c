@@ -2,9 +2,9 @@
  * Relies on: philox.h, kernel.h.
  * Relied on by: generated code.
  *
- * uniform: low + (high-low)·u, u = word / 2³².  normal: Box and Muller 1958 on the words of a block: pairs (w0,w1), (w2,w3)
- * give r·cos, r·sin with r = √(-2 log((w+½)/2³²)), angle 2π·w'/2³²; mean + std·z.  trunc_normal: z with |z| > 2 are drawn
- * again, the attempt being a word of the counter. */
+ * uniform: low + (high-low)·u, u = word / 2³².  normal: Box and Muller 1958 on the words of a block: pairs (w0,w1),
+ * (w2,w3) give r·cos, r·sin with r = √(-2 log((w+½)/2³²)), angle 2π·w'/2³²; mean + std·z.  trunc_normal: z with |z| > 2
+ * are drawn again, the attempt being a word of the counter. */
 #include "../philox.h"
 #include "kernel.h"
 
@@ -41,7 +41,9 @@ static void draw(const sc_task *k, real *x, int64_t n, uint64_t first) {
     double a = k->f[0], b = k->f[1];
     int64_t whole = sc_ceil(n, 4) * 4; /* n <= SC_CHUNK, a multiple of four */
     switch (k->i[0]) {
-    case ZEROS: case ONES: case CONSTANT:
+    case ZEROS:
+    case ONES:
+    case CONSTANT:
         for (int64_t i = 0; i < n; i++) x[i] = k->i[0] == CONSTANT ? (real)a : k->i[0] == ONES;
         break;
     case UNIFORM:
@@ -56,7 +58,8 @@ static void draw(const sc_task *k, real *x, int64_t n, uint64_t first) {
 }
 
 void sc_k_init_param(const sc_task *k) {
-    int64_t flat = k->i[2], numel = k->i[3], shard = k->i[4], low = shard < 0 ? 0 : k->shard * shard; /* < 0: a buffer */
+    int64_t flat = k->i[2], numel = k->i[3], shard = k->i[4],
+            low = shard < 0 ? 0 : k->shard * shard; /* < 0: a buffer */
     int64_t begin = sc_max(flat, low) - flat, end = sc_min(flat + numel, shard < 0 ? numel + flat : low + shard) - flat;
     real x[SC_CHUNK];
     int64_t from = begin / SC_CHUNK, until = sc_ceil(end, SC_CHUNK);

@@ -4,7 +4,8 @@
  *
  * y is cut into tiles by its shape alone and a part computes whole tiles, each with its own calls of the library: so an
  * element's bits do not depend on the number of parts. Tiles of 512 × 256 lose a few per cent against one large call.
- * Operands of another dtype are converted, 1024 (512) of the inner dimension at a time, into panels of the workspace. */
+ * Operands of another dtype are converted, 1024 (512) of the inner dimension at a time, into panels of the workspace.
+ */
 #include "kernel.h"
 
 enum {
@@ -64,7 +65,8 @@ static product product_of(const sc_task *k) {
     }
     p.tile_rows = sc_min(ROWS, sc_max(p.m, 1));
     p.tile_cols = sc_min(COLS, sc_max(p.n, 1));
-    while (p.batches * sc_ceil(p.m, p.tile_rows) * sc_ceil(p.n, p.tile_cols) < MANY && p.tile_rows * p.tile_cols > 32768) {
+    while (p.batches * sc_ceil(p.m, p.tile_rows) * sc_ceil(p.n, p.tile_cols) < MANY &&
+           p.tile_rows * p.tile_cols > 32768) {
         int64_t *side = p.tile_rows > p.tile_cols ? &p.tile_rows : &p.tile_cols;
         *side = sc_ceil(sc_ceil(*side, 2), 16) * 16;
     }

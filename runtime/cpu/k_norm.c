@@ -13,8 +13,8 @@ static const real *weight(const sc_tensor *w, int64_t at, int64_t n, real *buffe
     return w ? sc_in(w, at, n, buffer) : NULL;
 }
 
-static void normalise(const sc_tensor *y, const sc_tensor *x, const sc_tensor *w, const sc_tensor *b, int64_t row, real mean,
-                      real rstd) {
+static void normalise(const sc_tensor *y, const sc_tensor *x, const sc_tensor *w, const sc_tensor *b, int64_t row,
+                      real mean, real rstd) {
     int64_t cols = sc_cols(x), from = sc_row(x, row), to = sc_row(y, row);
     real bx[SC_CHUNK], bw[SC_CHUNK], bb[SC_CHUNK], by[SC_CHUNK];
     for (int64_t c = 0; c < cols; c += SC_CHUNK) {
@@ -171,5 +171,9 @@ static void norm_grad_w(const sc_task *k, const sc_tensor *db, const sc_tensor *
         norm_grad_columns(&k->t[0], db, g, x, means, rstds, c, sc_min(grain, mine.end - c));
 }
 
-void sc_k_layer_norm_grad_w(const sc_task *k) { norm_grad_w(k, &k->t[1], &k->t[2], &k->t[3], &k->t[4], &k->t[5]); }
-void sc_k_rms_norm_grad_w(const sc_task *k) { norm_grad_w(k, NULL, &k->t[1], &k->t[2], NULL, &k->t[3]); }
+void sc_k_layer_norm_grad_w(const sc_task *k) {
+    norm_grad_w(k, &k->t[1], &k->t[2], &k->t[3], &k->t[4], &k->t[5]);
+}
+void sc_k_rms_norm_grad_w(const sc_task *k) {
+    norm_grad_w(k, NULL, &k->t[1], &k->t[2], NULL, &k->t[3]);
+}

@@ -2,13 +2,12 @@
  * Relies on: kernel.h; learning rates and coefficients in the record.
  * Relied on by: generated code.
  *
- * A triple (begin, end, group) of the segment table covers flat offsets; this rank holds [shard·n, shard·n + n), n = i1.
- * c is the clip coefficient, lr and decay the group's. PyTorch's formulas, each line rounded as written:
- *   sgd:   g = grad·c (+ decay·p);  b = momentum·b + g;  g = nesterov ? g + momentum·b : b;  p = p - lr·g
- *   adam:  g = grad·c;  decoupled: p = p·(1 - lr·decay), else g = g + decay·p;
- *          m = beta1·m + (1-beta1)·g;  v = beta2·v + (1-beta2)·g·g;
- *          p = p - (lr / (1-beta1^t)) · (m / (√v / √(1-beta2^t) + eps))
- * sum_squares: blocks of 4096 elements, added up in order.  clip: norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)). */
+ * A triple (begin, end, group) of the segment table covers flat offsets; this rank holds [shard·n, shard·n + n), n =
+ * i1. c is the clip coefficient, lr and decay the group's. PyTorch's formulas, each line rounded as written: sgd:   g =
+ * grad·c (+ decay·p);  b = momentum·b + g;  g = nesterov ? g + momentum·b : b;  p = p - lr·g adam:  g = grad·c;
+ * decoupled: p = p·(1 - lr·decay), else g = g + decay·p; m = beta1·m + (1-beta1)·g;  v = beta2·v + (1-beta2)·g·g; p = p
+ * - (lr / (1-beta1^t)) · (m / (√v / √(1-beta2^t) + eps)) sum_squares: blocks of 4096 elements, added up in order. clip:
+ * norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)). */
 #include "kernel.h"
 
 typedef struct { /* one chunk of a segment, as the update rules see it */
@@ -69,7 +68,7 @@ void sc_k_sgd(const sc_task *k) {
 }
 
 typedef struct {
-    double correction1; /* 1 - beta1^t */
+    double correction1;                                /* 1 - beta1^t */
     real clip, beta1, rest1, beta2, rest2, root2, eps; /* root2 = √(1 - beta2^t) */
     int decoupled;
 } adam_constants;

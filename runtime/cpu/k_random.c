@@ -2,8 +2,8 @@
  * Relies on: philox.h, kernel.h.
  * Relied on by: generated code (sc_k_dropout), attention, init_param.
  *
- * The sample is the one of the step's global batch and the element counts inside it, so a mask does not depend on how the
- * batch is cut over ranks and microbatches, and the backward pass draws it again instead of storing it. */
+ * The sample is the one of the step's global batch and the element counts inside it, so a mask does not depend on how
+ * the batch is cut over ranks and microbatches, and the backward pass draws it again instead of storing it. */
 #include "../philox.h"
 #include "kernel.h"
 

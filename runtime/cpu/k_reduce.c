@@ -2,9 +2,9 @@
  * Relies on: kernel.h.
  * Relied on by: generated code.
  *
- * y[kept] = Σ x[kept, reduced] (mean: / count; max: the largest, a NaN wins), accumulated in real in blocks, their totals in
- * double, rounded once. Where the last dimension is kept, whole chunks of it are accumulated; where it is reduced, chunks
- * of it are folded. max_grad: dx = g / (number of elements equal to the maximum) at those, else 0. */
+ * y[kept] = Σ x[kept, reduced] (mean: / count; max: the largest, a NaN wins), accumulated in real in blocks, their
+ * totals in double, rounded once. Where the last dimension is kept, whole chunks of it are accumulated; where it is
+ * reduced, chunks of it are folded. max_grad: dx = g / (number of elements equal to the maximum) at those, else 0. */
 #include "kernel.h"
 
 typedef enum { SUM, MEAN, MAX } operation;
@@ -33,8 +33,8 @@ static void space_add(space *s, int64_t n, int64_t stride) {
 }
 
 typedef struct {
-    space outer, reduced;       /* kept and reduced dimensions, without the inner one */
-    int inner_kept;             /* the last dimension of x with more than one element is kept */
+    space outer, reduced;        /* kept and reduced dimensions, without the inner one */
+    int inner_kept;              /* the last dimension of x with more than one element is kept */
     int64_t inner, inner_stride; /* that dimension */
 } shape;
 
@@ -106,7 +106,8 @@ static void reduce(const sc_task *k, operation op) {
     shape s = shape_of(x, k->i[0]);
     int64_t outer = space_size(&s.outer), width = s.inner_kept ? s.inner : 1;
     if (s.inner_kept) {
-        int64_t grain = sc_min(SC_CHUNK, sc_max(64, sc_ceil(sc_ceil(width, 8), 64) * 64)), pieces = sc_ceil(width, grain);
+        int64_t grain = sc_min(SC_CHUNK, sc_max(64, sc_ceil(sc_ceil(width, 8), 64) * 64)),
+                pieces = sc_ceil(width, grain);
         sc_range mine = sc_share(k, outer * pieces, 1);
         for (int64_t u = mine.begin; u < mine.end; u++) {
             real result[SC_CHUNK];
@@ -123,9 +124,15 @@ static void reduce(const sc_task *k, operation op) {
     }
 }
 
-void sc_k_sum(const sc_task *k) { reduce(k, SUM); }
-void sc_k_mean(const sc_task *k) { reduce(k, MEAN); }
-void sc_k_max(const sc_task *k) { reduce(k, MAX); }
+void sc_k_sum(const sc_task *k) {
+    reduce(k, SUM);
+}
+void sc_k_mean(const sc_task *k) {
+    reduce(k, MEAN);
+}
+void sc_k_max(const sc_task *k) {
+    reduce(k, MAX);
+}
 
 /* One kept element: counts the ties, then writes its column of dx. */
 static void share_gradient(const sc_tensor *dx, const sc_tensor *x, const space *reduced, int64_t at, real g, real y) {

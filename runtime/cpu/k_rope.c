@@ -4,8 +4,8 @@
  *
  * x [B,S,H,D], angle a = position · f_d, f_d = theta^(-2d/D), rounded to real as PyTorch does:
  * y[d] = x[d] cos a - x[d+D/2] sin a;  y[d+D/2] = x[d+D/2] cos a + x[d] sin a. The inverse (the gradient) negates sin.
- * Llama 3.1's scaling (factor ≠ 0): wavelengths 2π/f beyond original/low are stretched by factor, those within original/high
- * stay, between them f is blended. */
+ * Llama 3.1's scaling (factor ≠ 0): wavelengths 2π/f beyond original/low are stretched by factor, those within
+ * original/high stay, between them f is blended. */
 #include "kernel.h"
 
 enum { HALF = 512 }; /* pairs at a time */
@@ -22,8 +22,8 @@ static real frequency(const sc_task *k, int64_t d, int64_t head) {
 }
 
 /* Rotates n pairs of one head. Both halves are read before either is written. */
-static void rotate(const sc_tensor *y, int64_t to, const sc_tensor *x, int64_t from, int64_t half, int64_t n, const real *sine,
-                   const real *cosine) {
+static void rotate(const sc_tensor *y, int64_t to, const sc_tensor *x, int64_t from, int64_t half, int64_t n,
+                   const real *sine, const real *cosine) {
     real b0[HALF], b1[HALF], c0[HALF], c1[HALF];
     const real *x0 = sc_in(x, from, n, b0), *x1 = sc_in(x, from + half, n, b1);
     real *y0 = sc_out(y, to, c0), *y1 = sc_out(y, to + half, c1);
@@ -45,7 +45,8 @@ static void rotate_rows(const sc_task *k, sc_range rows, int64_t d, int64_t n) {
     for (int64_t i = 0; i < n; i++) inverse[i] = frequency(k, d + i, head);
     for (int64_t row = rows.begin; row < rows.end; row++) {
         int64_t b = row / seq, s = row % seq;
-        real position = (real)(positions ? sc_index(positions, b * positions->stride[0] + s * positions->stride[1]) : s);
+        real position =
+            (real)(positions ? sc_index(positions, b * positions->stride[0] + s * positions->stride[1]) : s);
         for (int64_t i = 0; i < n; i++) angle[i] = position * inverse[i];
         sc_chunk_sincos(angle, sine, cosine, n);
         if (k->i[0])

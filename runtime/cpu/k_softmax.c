@@ -2,7 +2,8 @@
  * Relies on: kernel.h.
  * Relied on by: generated code.
  *
- * y = e^(x - max x) / Σ e^(x - max x);  dx = y·(g - Σ g·y). Both may write over an operand: a row is read whole first. */
+ * y = e^(x - max x) / Σ e^(x - max x);  dx = y·(g - Σ g·y). Both may write over an operand: a row is read whole first.
+ */
 #include "kernel.h"
 
 static real row_max(const sc_tensor *x, int64_t at, int64_t cols) {

@@ -2,10 +2,10 @@
  * Relies on: sc_math.h, sc.h.
  * Relied on by: the kernels k_*.c.
  *
- * A kernel computes in `real`, a chunk of at most SC_CHUNK elements at a time. sc_in() hands out a chunk of any dtype: the
- * tensor's own memory where it holds reals, else converted into the caller's buffer; sc_out() and sc_put() do the same for
- * results. So the dtype is looked at once a chunk and every inner loop is over reals. Sums over a chunk run in fixed
- * vector lanes that are folded in a fixed order: the same bits on any machine and for any number of parts. */
+ * A kernel computes in `real`, a chunk of at most SC_CHUNK elements at a time. sc_in() hands out a chunk of any dtype:
+ * the tensor's own memory where it holds reals, else converted into the caller's buffer; sc_out() and sc_put() do the
+ * same for results. So the dtype is looked at once a chunk and every inner loop is over reals. Sums over a chunk run in
+ * fixed vector lanes that are folded in a fixed order: the same bits on any machine and for any number of parts. */
 #ifndef SC_KERNEL_H
 #define SC_KERNEL_H
 
@@ -27,14 +27,21 @@ typedef struct {
     int64_t begin, end;
 } sc_range;
 
-static inline int64_t sc_min(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t sc_max(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t sc_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t sc_min(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static inline int64_t sc_max(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+static inline int64_t sc_ceil(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
 
 /* This part's share of n things, cut at multiples of `grain`. */
 static inline sc_range sc_share(const sc_task *k, int64_t n, int64_t grain) {
     int64_t grains = sc_ceil(n, grain);
-    return (sc_range){sc_min(n, grains * k->part / k->parts * grain), sc_min(n, grains * (k->part + 1) / k->parts * grain)};
+    return (sc_range){sc_min(n, grains * k->part / k->parts * grain),
+                      sc_min(n, grains * (k->part + 1) / k->parts * grain)};
 }
 
 static inline int sc_size(int dtype) {
@@ -46,10 +53,14 @@ static inline int64_t sc_numel(const sc_tensor *t) {
     for (int d = 0; d < t->dims; d++) n *= t->shape[d];
     return n;
 }
-static inline void *sc_at(const sc_tensor *t, int64_t offset) { return (char *)t->p + offset * sc_size(t->dtype); }
+static inline void *sc_at(const sc_tensor *t, int64_t offset) {
+    return (char *)t->p + offset * sc_size(t->dtype);
+}
 
 /* Last dimension's extent (1 for a scalar), the number of rows before it, and where a row begins. */
-static inline int64_t sc_cols(const sc_tensor *t) { return t->dims ? t->shape[t->dims - 1] : 1; }
+static inline int64_t sc_cols(const sc_tensor *t) {
+    return t->dims ? t->shape[t->dims - 1] : 1;
+}
 static inline int64_t sc_rows(const sc_tensor *t) {
     int64_t n = 1;
     for (int d = 0; d < t->dims - 1; d++) n *= t->shape[d];
@@ -64,7 +75,8 @@ static inline int64_t sc_row(const sc_tensor *t, int64_t row) {
     return at;
 }
 
-/* ── chunks (k_chunk.c) ────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── chunks (k_chunk.c) ──────────────────────────────────────────────────────────────────────────────────────────────
+ */
 void sc_load(real *to, const sc_tensor *t, int64_t at, int64_t stride, int64_t n);
 void sc_store(const sc_tensor *t, int64_t at, int64_t stride, int64_t n, const real *from);
 double sc_get(const sc_tensor *t, int64_t at); /* one element of a float tensor */
@@ -85,16 +97,17 @@ static inline void sc_put(const sc_tensor *t, int64_t at, int64_t n, const real 
 
 real sc_chunk_sum(const real *x, int64_t n);
 real sc_chunk_dot(const real *x, const real *y, int64_t n);
-real sc_chunk_deviation(const real *x, real mean, int64_t n);       /* Σ (x - mean)² */
-real sc_chunk_max(const real *x, int64_t n);                        /* n > 0; a NaN wins */
-real sc_chunk_exp(real *to, const real *x, real shift, int64_t n);  /* to = exp(x - shift), in place or not; its sum */
+real sc_chunk_deviation(const real *x, real mean, int64_t n);      /* Σ (x - mean)² */
+real sc_chunk_max(const real *x, int64_t n);                       /* n > 0; a NaN wins */
+real sc_chunk_exp(real *to, const real *x, real shift, int64_t n); /* to = exp(x - shift), in place or not; its sum */
 
 /* Random words of elements [first, first + n) of stream `key` at (a, b): philox.h. */
 void sc_random(uint32_t *to, int64_t n, uint64_t key, uint32_t a, uint32_t b, uint64_t first);
 /* Sine and cosine of angles (|x| < 1e9) in double, rounded to real. */
 void sc_chunk_sincos(const double *angle, real *sine, real *cosine, int64_t n);
 
-/* ── dropout: kept where the random word is at least p·2³², then scaled by 1/(1-p) ─────────────────────────────────── */
+/* ── dropout: kept where the random word is at least p·2³², then scaled by 1/(1-p) ───────────────────────────────────
+ */
 typedef struct {
     uint64_t key;
     uint32_t step, threshold;

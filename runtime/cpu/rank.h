@@ -108,6 +108,7 @@ struct sc_rank {
     uint32_t meetings[SC_STREAMS + 1];
     sc_stream_state stream[SC_STREAMS];
     sc_pool pool;
+    sc_flag ready; /* threads that have started */
     _Atomic bool stop;
     struct sc_watch *watch; /* debug.c: NULL unless something has to look at every event */
     struct sc_dumps *dumps; /* dump.c: NULL unless --dump */

@@ -2,6 +2,7 @@
  * events on one thread in a random order that the waits permit (--interleave).
  * Relies on: rank.h (lists, flags), collective.c, debug.c, dump.c.
  * Relied on by: rank.c. */
+#include "../sc_kernels.h"
 #include "rank.h"
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,8 @@ static void replay(sc_stream_state *s) {
 
 static void *stream_thread(void *arg) {
     sc_stream_state *s = arg;
+    sc_kernels_warm(1);
+    sc_flag_add(&s->r->ready, 1);
     for (uint32_t n = 1;; n++) {
         sc_flag_wait(&s->launch, n);
         if (atomic_load(&s->r->stop)) return NULL;
@@ -111,6 +114,8 @@ static void *stream_thread(void *arg) {
 static void *worker_thread(void *arg) {
     sc_worker *w = arg;
     sc_pool *pool = &w->r->pool;
+    sc_kernels_warm(1);
+    sc_flag_add(&w->r->ready, 1);
     for (uint32_t n = 1;; n++) {
         sc_flag_wait(&pool->go, n);
         if (atomic_load(&w->r->stop)) return NULL;
@@ -130,8 +135,9 @@ static bool stream_used(const sc_rank *r, int s) {
     return false;
 }
 
-/* The rank's own thread is the compute stream. */
+/* The rank's own thread is the compute stream. Returns when every thread has taken what it will ever allocate. */
 void sc_streams_start(sc_rank *r) {
+    uint32_t threads = 0;
     for (int s = 0; s < SC_STREAMS; s++) {
         r->stream[s].r = r;
         r->stream[s].stream = (sc_stream)s;
@@ -142,6 +148,7 @@ void sc_streams_start(sc_rank *r) {
         if (s == COMPUTE || !stream_used(r, s)) continue;
         start(r, &r->stream[s].thread, stream_thread, &r->stream[s]);
         r->stream[s].started = true;
+        threads++;
     }
     r->pool.workers = sc_calloc((size_t)r->threads, sizeof *r->pool.workers);
     for (int k = 1; k < r->threads; k++) {
@@ -150,7 +157,9 @@ void sc_streams_start(sc_rank *r) {
         w->part = k;
         start(r, &w->thread, worker_thread, w);
         r->pool.n++;
+        threads++;
     }
+    sc_flag_wait(&r->ready, threads);
 }
 
 void sc_streams_stop(sc_rank *r) {

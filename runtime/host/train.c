@@ -113,12 +113,11 @@ static void run_micro(Trainer *t, int micro) {
 }
 
 static void check_metrics(const Trainer *t, double loss) {
-    double norm = t->b->nmetrics > GRAD_NORM ? t->metrics[GRAD_NORM] : 0;
-    if (t->o->allow_nan || (isfinite(loss) && isfinite(norm))) return;
-    die_check("step %" PRId64
-              ": the %s is %g; stopped%s. Lower --lr or raise --warmup; --check-finite finds the first event that "
-              "makes one; --allow-nan goes on",
-              t->done + 1, isfinite(loss) ? "gradient norm" : "loss", isfinite(loss) ? norm : loss,
+    double norm = t->b->nmetrics > GRAD_NORM ? t->metrics[GRAD_NORM] : 0, bad = isfinite(loss) ? norm : loss;
+    if (t->o->allow_nan || isfinite(bad)) return;
+    die_check("step %" PRId64 ": the %s is %s; stopped%s. Lower --lr or raise --warmup; --check-finite finds the first "
+              "event that makes one; --allow-nan goes on",
+              t->done + 1, isfinite(loss) ? "gradient norm" : "loss", isnan(bad) ? "NaN" : "infinite",
               t->saved >= 0 ? ", the state saved before is intact" : "");
 }
 
@@ -309,6 +308,15 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
     return t;
 }
 
+/* The records ended before the last step: good to know, and a mistake when there was none. */
+static void tell_end(Trainer *t) {
+    if (t->done == t->run->first) die("standard input held no record for step %" PRId64, t->done + 1);
+    if (t->rank != 0) return;
+    bar_clear(&t->bar);
+    fflush(stdout);
+    note("standard input ended: stopped after step %" PRId64 " of %" PRId64, t->done, t->o->steps);
+}
+
 int train_rank(sc_rank *r, void *arg) {
     Trainer t = trainer_new(r, arg);
     load_state(&t);
@@ -317,6 +325,7 @@ int train_rank(sc_rank *r, void *arg) {
     while (more && t.done < t.o->steps) {
         more = train_step(&t);
         if (more) between_steps(&t);
+        else tell_end(&t);
     }
     finish(&t);
     return 0;

@@ -156,6 +156,6 @@ CASES = {
     "momentum": small("momentum", "linear", clip=0.8, warmup=2, total=16, min_ratio=0.25, optimizer_options={"momentum": 0.9, "weight_decay": 0.01}, **SGD),
     "nesterov": small("nesterov", "cosine", warmup=5, total=25, min_ratio=0.1, optimizer_options={"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}, **SGD),
     "adam": small("adam", "cosine", clip=1.3, warmup=5, total=25, min_ratio=0.1, lr=0.02, optimizer=torch.optim.Adam,
-                  optimizer_options={"betas": (0.8, 0.99), "eps": 1e-6, "weight_decay": 0.01}),
+                  optimizer_options={"betas": (0.8, 0.99), "eps": 1e-3, "weight_decay": 0.01}),
     "ops": Case("tests/golden/ops.lua", ops.All, {}, indices, positive, optimizer=torch.optim.SGD, lr=0.0, steps=1, schedule="constant", in_file=True),
 }

@@ -30,7 +30,7 @@ local optimizers = {
   sgd      = function() return optim.SGD { lr = o.lr, weight_decay = 0.01, groups = groups } end,
   momentum = function() return optim.SGD { lr = o.lr, momentum = 0.9, weight_decay = 0.01, groups = groups } end,
   nesterov = function() return optim.SGD { lr = o.lr, momentum = 0.9, nesterov = true, weight_decay = 0.01, groups = groups } end,
-  adam     = function() return optim.Adam { lr = o.lr, betas = { 0.8, 0.99 }, eps = 1e-6, weight_decay = 0.01, groups = groups } end,
+  adam     = function() return optim.Adam { lr = o.lr, betas = { 0.8, 0.99 }, eps = 1e-3, weight_decay = 0.01, groups = groups } end,
 }
 local schedules = {
   constant = function() return optim.constant { warmup = 3 } end,

@@ -185,5 +185,9 @@ def test_transformer_on_two_ranks():
     return agrees("transformer", world=2)
 
 
+def test_transformer_on_four_ranks():
+    return agrees("transformer", world=4)
+
+
 def test_transformer_in_two_microbatches():
     return agrees("transformer", accumulate=2)

@@ -6,7 +6,7 @@ from harness import build, check, close, corpus, floats, losses, run, same_run
 GPT2 = dict(layers=2, dim=32, heads=2, vocab=256, batch=4, seq=32)
 LLAMA = dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=4, seq=32)
 MIXED = dict(precision="bf16", dropout=0.1)
-STEPS = ("--steps", "6", "--seed", "7")
+STEPS = ("--steps", "6", "--seed", "7", "--lr", "3e-3", "--warmup", "2")
 
 
 def plain(model, small, world=2, **more):
@@ -53,7 +53,7 @@ def worlds(model, small):
     for name, world, accumulate, batch in (("1", 1, 1, 8), ("2", 2, 1, 4), ("4", 4, 1, 2), ("2 x 2", 2, 2, 2)):
         o = dict(small, batch=batch, accumulate=accumulate)
         extra = ("--accumulate", "2") if accumulate > 1 else ()
-        runs[name] = run(build(model, world=world, **o), "--data", corpus(), "--steps", "20", "--seed", "7", *extra)
+        runs[name] = run(build(model, world=world, **o), "--data", corpus(), "--steps", "20", *STEPS[2:], *extra)
     worst = 0
     for name in runs:
         worst = max(worst, close(losses(runs[name][0]), losses(runs["1"][0]), 1e-5, "losses at world " + name))

@@ -12,7 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ── loading ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── loading ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 #define SET(...) ((const char *[]){__VA_ARGS__, NULL})
 
 static Graph *load_with(Arena *a, const char *file, const char **set, const char *policy, int world) {
@@ -21,7 +22,9 @@ static Graph *load_with(Arena *a, const char *file, const char **set, const char
     return frontend_load(a, &o);
 }
 
-static Graph *load(const char *file, const char **set) { return load_with(arena_new(), file, set, NULL, 1); }
+static Graph *load(const char *file, const char **set) {
+    return load_with(arena_new(), file, set, NULL, 1);
+}
 
 static const char *write_file(const char *name, const char *text) {
     static char path[8][64];
@@ -72,10 +75,13 @@ static const char *const SMALL[] = {"layers=2", "dim=32", "heads=2", "vocab=256"
 static const char *net(const char *fields, const char *forward) {
     static char text[4096];
     snprintf(text, sizeof text,
-             "local nn, optim = require 'nn', require 'optim'\nlocal model = nn.module 'Net'\nmodel.embed = nn.Embedding(16, 4); model.out = nn.Linear(4, 16)\n%s\n"
+             "local nn, optim = require 'nn', require 'optim'\nlocal model = nn.module 'Net'\nmodel.embed = "
+             "nn.Embedding(16, 4); model.out = nn.Linear(4, 16)\n%s\n"
              "function model:forward(t) local x = self.embed(t)\n%s\nreturn self.out(x) end\n"
-             "return nn.training { model = model, batch = { tokens = nn.input('int32', { 2, 8 }), targets = nn.input('int32', { 2, 8 }) },\n"
-             "loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end, optimizer = optim.SGD { lr = 0.1 } }\n",
+             "return nn.training { model = model, batch = { tokens = nn.input('int32', { 2, 8 }), targets = "
+             "nn.input('int32', { 2, 8 }) },\n"
+             "loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end, optimizer = optim.SGD { lr = "
+             "0.1 } }\n",
              fields, forward);
     return text;
 }
@@ -107,7 +113,8 @@ static int count_ops(const Program *p, OpKind k) {
     return n;
 }
 
-/* ── models ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── models ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 Test(frontend, mlp) {
     Graph *g = load("models/mlp.lua", NULL);
     cr_assert_str_eq(g->name, "mlp");
@@ -183,7 +190,8 @@ Test(frontend, llama3_and_transformer) {
     cr_assert_str_eq(g->params.at[g->params.n - 1]->path, "lm_head.weight");
     cr_assert_float_eq(nth_op(g->train, OP_ROPE, 0)->f[1], 0, 0);
     g = load("models/transformer.lua", (const char **)SMALL);
-    cr_assert_str_eq(g->params.at[0]->path, "shared.weight", "the shortest of its paths: encoder.embed_tokens is the same module");
+    cr_assert_str_eq(g->params.at[0]->path, "shared.weight",
+                     "the shortest of its paths: encoder.embed_tokens is the same module");
     cr_assert_eq(g->params.at[0]->owner, g->root);
     param(g, "decoder.layers.1.encoder_attn.out_proj.bias");
 }
@@ -195,7 +203,8 @@ Test(frontend, speed) {
     cr_assert_lt((double)(clock() - t) / CLOCKS_PER_SEC, 1.0);
 }
 
-/* ── tracing ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── tracing ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 Test(frontend, broadcast_promotion_and_scalars) {
     Graph *g = load_text(net("", "x = (2 - x * 3) / 4 + nn.ones({ 8, 1 }, 'bf16') ^ 2 + nn.arange(4)"));
     cr_assert_eq(count_ops(g->train, OP_MUL_SCALAR), 2);
@@ -205,25 +214,78 @@ Test(frontend, broadcast_promotion_and_scalars) {
     check_graph(g, "frontend");
 }
 
+Test(frontend, powers_and_functions) {
+    Graph *g =
+        load_text(net("", "local p = nn.abs(x) + 1; x = p ^ 0.5 + p ^ -0.5 + p ^ -1 + p ^ 1.5 + p ^ 1 + 2 ^ x + "
+                          "nn.add(x, 1) + nn.pow(p, 3) + nn.expand(nn.ones { 4 }, 2, 8, -1)\n"
+                          "x = x:cast('bf16'):cast('fp32'):cast('fp32') + nn.where(nn.lt(x, 0), 1, x) + nn.maximum(x, "
+                          "0.5) + nn.addmm(nn.zeros { 4 }, x, nn.ones { 4, 4 }) + t\n:reshape(2, 8, 1)"));
+    const OpKind once[] = {OP_SQRT, OP_RSQRT, OP_RDIV_SCALAR, OP_EXP, OP_WHERE, OP_MAXIMUM};
+    for (size_t i = 0; i < sizeof once / sizeof *once; i++) cr_assert_eq(count_ops(g->train, once[i]), 1);
+    cr_assert_eq(count_ops(g->train, OP_POW_SCALAR), 2);
+    cr_assert_eq(count_ops(g->train, OP_CAST), 3);
+    check_graph(g, "frontend");
+}
+
+Test(frontend, helpers_of_the_language) {
+    freopen("/dev/null", "w", stderr); /* print writes there */
+    load_text(net(
+        "local t = setmetatable({ a = 1, b = 2 }, { __call = function(self, n) return n + 1 end }) assert(t(1) == 2)\n"
+        "local n = 0 for k in pairs(t) do t.b = nil n = n + 1 end assert(n == 1) print(model, t, 3, 'x') "
+        "assert(tostring(model) == 'Net')\n"
+        "assert(tostring(model.out) == 'nn.Linear(4, 16)' and tostring(model.out.weight) == 'fp32[16,4]')",
+        "assert(tostring(x) == 'fp32[2,8,4]' and x.dtype == 'fp32' and x.ndim == 3 and #x.shape == 3 and x:size(-1) == "
+        "4)"));
+}
+
+static const char *sampler(const char *sample) {
+    static char text[2048];
+    snprintf(text, sizeof text,
+             "local nn, optim = require 'nn', require 'optim'\nlocal m = nn.Embedding(16, 16)\nreturn nn.training { "
+             "model = m, batch = { x = nn.input('int32', { 4, 8 }), unused = nn.input('fp32', { 4 }) },\n"
+             "loss = function(m, b) return nn.sum(m(b.x)) end, optimizer = optim.SGD {}, sample = { %s } }",
+             sample);
+    return text;
+}
+
+Test(frontend, sampling) {
+    Graph *g = load_text(sampler("logits = function(m, b) nn.log('no', nn.sum(m(b.x))) return m(b.x) end"));
+    cr_assert(g->inputs.at[1]->sample_value->shape[0] == 1 && g->inputs.at[1]->shape[0] == 4,
+              "one sample of the batch's inputs");
+    cr_assert(!g->inputs.at[0]->sample_value && g->metrics.n == 2);
+    g = load_text(
+        sampler("inputs = { prompt = nn.input('int32', { 1, 5 }) }, logits = function(m, b) return m(b.prompt) end"));
+    cr_assert_eq(g->inputs.n, 3);
+    cr_assert(!g->inputs.at[2]->value && g->inputs.at[2]->sample_value);
+    cr_assert_str_eq(g->inputs.at[2]->from, "prompt");
+}
+
 Test(frontend, transposed_operands_are_read_where_they_lie) {
-    Graph *g = load_text(net("", "x = nn.matmul(x, nn.matmul(nn.zeros({ 4, 4 }):transpose(0, 1), nn.zeros({ 4, 4 }):transpose(-1, -2)))"));
+    Graph *g = load_text(net(
+        "", "x = nn.matmul(x, nn.matmul(nn.zeros({ 4, 4 }):transpose(0, 1), nn.zeros({ 4, 4 }):transpose(-1, -2)))"));
     const Op *m = nth_op(g->train, OP_MATMUL, 0);
     cr_assert(m->i[0] == 1 && m->i[1] == 1 && m->in[0]->def->kind == OP_FULL);
 }
 
 Test(frontend, views_and_pieces) {
-    Graph *g = load_text(net("", "local a, b = x:chunk(2, -1); local c = nn.concat({ b, a }, -1); local d, e, f = c:split({ 1, 1, 2 }, 2)\n"
-                                 "x = nn.concat({ d, e, f }, 2) + nn.stack({ x:flatten(), x:flatten() }, 0):sum(0):view(2, 8, 4):transpose(0, 1):transpose(0, 1)\n"
-                                 "x = x + x:max(-1, true) + x:mean({ 0, 1 }) + x:permute(1, 0, 2):permute(1, 0, 2) + nn.softmax(x, 1) + nn.clamp(x, 0) + nn.clamp(x, nil, 1)"));
+    Graph *g = load_text(net(
+        "", "local a, b = x:chunk(2, -1); local c = nn.concat({ b, a }, -1); local d, e, f = c:split({ 1, 1, 2 }, 2)\n"
+            "x = nn.concat({ d, e, f }, 2) + nn.stack({ x:flatten(), x:flatten() }, 0):sum(0):view(2, 8, "
+            "4):transpose(0, 1):transpose(0, 1)\n"
+            "x = x + x:max(-1, true) + x:mean({ 0, 1 }) + x:permute(1, 0, 2):permute(1, 0, 2) + nn.softmax(x, 1) + "
+            "nn.clamp(x, 0) + nn.clamp(x, nil, 1)"));
     cr_assert_eq(count_ops(g->train, OP_SPLIT), 2);
     cr_assert_eq(count_ops(g->train, OP_CONCAT), 3);
     check_graph(g, "frontend");
 }
 
 Test(frontend, module_called_twice_and_checkpoints) {
-    Graph *g = load_text(net("model.up = nn.Linear(4, 4); nn.checkpoint_wrapper(model.up, { save = { 'matmul' }, offload = 'input' })",
-                             "x = self.up(x); x = nn.relu(x); x = self.up(x); x = nn.checkpoint(nn.gelu, x); x = nn.checkpoint({ recompute = false }, self.up, x)"));
-    const Op *first = nth_op(g->train, OP_MATMUL, 0), *second = nth_op(g->train, OP_MATMUL, 1), *third = nth_op(g->train, OP_MATMUL, 2);
+    Graph *g = load_text(
+        net("model.up = nn.Linear(4, 4); nn.checkpoint_wrapper(model.up, { save = { 'matmul' }, offload = 'input' })",
+            "x = self.up(x); x = nn.relu(x); x = self.up(x); x = nn.checkpoint(nn.gelu, x); x = nn.checkpoint({ "
+            "recompute = false }, self.up, x)"));
+    const Op *first = nth_op(g->train, OP_MATMUL, 0), *second = nth_op(g->train, OP_MATMUL, 1),
+             *third = nth_op(g->train, OP_MATMUL, 2);
     cr_assert(first->call == 0 && second->call == 1 && third->call == 2);
     cr_assert(first->region == 1 && second->region == 2 && third->region == 4);
     cr_assert_eq(nth_op(g->train, OP_RELU, 0)->region, 0);
@@ -233,7 +295,9 @@ Test(frontend, module_called_twice_and_checkpoints) {
 }
 
 Test(frontend, buffers_frozen_and_unused) {
-    Graph *g = load_text(net("model.bn = nn.BatchNorm(8); model.spare = nn.Linear(3, 3); model.a_spare = nn.freeze(nn.Linear(2, 2, { dtype = 'bf16' }))", "x = self.bn(x)"));
+    Graph *g = load_text(net("model.bn = nn.BatchNorm(8); model.spare = nn.Linear(3, 3); model.a_spare = "
+                             "nn.freeze(nn.Linear(2, 2, { dtype = 'bf16' }))",
+                             "x = self.bn(x)"));
     cr_assert(param(g, "bn.running_mean")->is_buffer && !param(g, "bn.running_mean")->requires_grad);
     cr_assert(!param(g, "a_spare.weight")->requires_grad && param(g, "spare.weight")->requires_grad);
     cr_assert_str_eq(g->params.at[g->params.n - 4]->path, "a_spare.bias", "unused ones come last, by path");
@@ -243,7 +307,9 @@ Test(frontend, buffers_frozen_and_unused) {
 }
 
 Test(frontend, initial_values) {
-    Graph *g = load_text(net("model.a = nn.parameter({ 4, 16 }, { init = nn.init.kaiming_uniform() }); model.b = nn.parameter({ 4 }, { init = nn.init.trunc_normal(1, 2) })", ""));
+    Graph *g = load_text(net("model.a = nn.parameter({ 4, 16 }, { init = nn.init.kaiming_uniform() }); model.b = "
+                             "nn.parameter({ 4 }, { init = nn.init.trunc_normal(1, 2) })",
+                             ""));
     cr_assert_float_eq(param(g, "a")->init_b, 0.25, 1e-12);
     cr_assert(param(g, "b")->init == INIT_TRUNC_NORMAL && param(g, "b")->init_a == 1 && param(g, "b")->init_b == 2);
     cr_assert_float_eq(param(g, "out.weight")->init_b, 0.5, 1e-12);
@@ -252,7 +318,9 @@ Test(frontend, initial_values) {
 }
 
 Test(frontend, logs_and_metrics) {
-    Graph *g = load_text(net("", "nn.log('size', nn.mean(x * x)); if nn.training_mode() then nn.log('n', nn.sum(x), { reduce = 'sum' }) end"));
+    Graph *g = load_text(net(
+        "",
+        "nn.log('size', nn.mean(x * x)); if nn.training_mode() then nn.log('n', nn.sum(x), { reduce = 'sum' }) end"));
     cr_assert_eq(g->metrics.n, 4);
     cr_assert(g->metrics.at[3].is_sum && !g->metrics.at[2].is_sum);
     const Op *s = nth_op(g->train, OP_STORE, 1);
@@ -261,8 +329,11 @@ Test(frontend, logs_and_metrics) {
 }
 
 Test(frontend, targets_may_be_reshaped) {
-    Graph *g = load_text("local nn, optim = require 'nn', require 'optim'\nlocal m = nn.Linear(4, 8)\nreturn nn.training { model = m, batch = { x = nn.input('fp32', { 2, 4 }), y = nn.input('int32', { 1, 2 }) },\n"
-                         "loss = function(m, b) return nn.cross_entropy(m(b.x), b.y:reshape(2), { ignore_index = 7 }) + nn.mse_loss(m(b.x), nn.zeros { 2, 8 }) end, optimizer = optim.Adam {} }");
+    Graph *g =
+        load_text("local nn, optim = require 'nn', require 'optim'\nlocal m = nn.Linear(4, 8)\nreturn nn.training { "
+                  "model = m, batch = { x = nn.input('fp32', { 2, 4 }), y = nn.input('int32', { 1, 2 }) },\n"
+                  "loss = function(m, b) return nn.cross_entropy(m(b.x), b.y:reshape(2), { ignore_index = 7 }) + "
+                  "nn.mse_loss(m(b.x), nn.zeros { 2, 8 }) end, optimizer = optim.Adam {} }");
     cr_assert_eq(g->counts.n, 1);
     cr_assert_eq(g->counts.at[0].ignore, 7);
     cr_assert_str_eq(g->params.at[0]->path, "weight");
@@ -270,13 +341,17 @@ Test(frontend, targets_may_be_reshaped) {
 }
 
 Test(frontend, shared_module_belongs_to_the_common_ancestor) {
-    Graph *g = load_text(net("model.left, model.right = nn.module 'Side', nn.module 'Side'; local s = nn.Linear(4, 4); model.left.s, model.right.s = s, s\n"
-                             "for _, side in pairs { model.left, model.right } do function side:forward(x) return self.s(x) end end",
-                             "x = self.left(x) + self.right(x)"));
+    Graph *g = load_text(
+        net("model.left, model.right = nn.module 'Side', nn.module 'Side'; local s = nn.Linear(4, 4); model.left.s, "
+            "model.right.s = s, s\n"
+            "for _, side in pairs { model.left, model.right } do function side:forward(x) return self.s(x) end end",
+            "x = self.left(x) + self.right(x)"));
     cr_assert_eq(param(g, "left.s.weight")->owner, g->root);
-    g = load_text(net("model.left, model.right = nn.module 'Side', nn.module 'Side'; local s = nn.Linear(4, 4); model.left.s, model.right.s = s, s; nn.fully_shard(s)\n"
-                      "for _, side in pairs { model.left, model.right } do function side:forward(x) return self.s(x) end end",
-                      "x = self.left(x) + self.right(x)"));
+    g = load_text(
+        net("model.left, model.right = nn.module 'Side', nn.module 'Side'; local s = nn.Linear(4, 4); model.left.s, "
+            "model.right.s = s, s; nn.fully_shard(s)\n"
+            "for _, side in pairs { model.left, model.right } do function side:forward(x) return self.s(x) end end",
+            "x = self.left(x) + self.right(x)"));
     cr_assert_eq(param(g, "left.s.weight")->owner, module(g, "left.s"), "a unit keeps its parameters");
 }
 
@@ -284,23 +359,37 @@ Test(frontend, table_order_does_not_matter) {
     Graph *a = load("models/gpt2.lua", (const char **)SMALL), *b = load("models/gpt2.lua", (const char **)SMALL);
     cr_assert_eq(a->modules.n, b->modules.n);
     for (int i = 0; i < a->modules.n; i++) cr_assert_str_eq(a->modules.at[i]->path, b->modules.at[i]->path);
-    cr_assert_str_eq(load_text("local nn, optim = require 'nn', require 'optim'\nlocal s = '' for k, v in pairs { b = 1, a = 2, [3] = 0, [1.5] = 0, [10] = 0 } do s = s .. k end\nassert(s == '1.5310ab', s)\n"
-                               "local t = { z = 1, y = 2 } assert(next(t) == 'y' and next(t, 'y') == 'z' and next(t, 'z') == nil)\nassert(tostring({}) == 'table' and ('%d'):format(3) == '3')\n"
-                               "for w in ('a b'):gmatch('%a') do t[w] = load('return 7')() end assert(t.a == 7 and not load('return ='))\nlocal m = nn.Linear(1, 1)\n"
-                               "return nn.training { model = m, batch = { x = nn.input('fp32', { 1, 1 }) }, loss = function(m, b) return nn.sum(m(b.x)) end, optimizer = optim.SGD {} }")
-                         ->params.at[0]->path,
-                     "weight");
+    cr_assert_str_eq(
+        load_text("local nn, optim = require 'nn', require 'optim'\nlocal s = '' for k, v in pairs { b = 1, a = 2, [3] "
+                  "= 0, [1.5] = 0, [10] = 0 } do s = s .. k end\nassert(s == '1.5310ab', s)\n"
+                  "local t = { z = 1, y = 2 } assert(next(t) == 'y' and next(t, 'y') == 'z' and next(t, 'z') == "
+                  "nil)\nassert(tostring({}) == 'table' and ('%d'):format(3) == '3')\n"
+                  "for w in ('a b'):gmatch('%a') do t[w] = load('return 7')() end assert(t.a == 7 and not load('return "
+                  "='))\nlocal m = nn.Linear(1, 1)\n"
+                  "return nn.training { model = m, batch = { x = nn.input('fp32', { 1, 1 }) }, loss = function(m, b) "
+                  "return nn.sum(m(b.x)) end, optimizer = optim.SGD {} }")
+            ->params.at[0]
+            ->path,
+        "weight");
 }
 
-/* ── options and policies ─────────────────────────────────────────────────────────────────────────────────────────── */
-static const char OPTIONS[] = "local nn, optim = require 'nn', require 'optim'\nlocal o = nn.options {\n  n = 3, x = 0.5, flag = true, name = 'a',\n  pick = nn.choice('one', 'two'), size = nn.choice(1, 2), maybe = nn.optional 'number', on = nn.optional 'boolean', text = nn.optional 'string',\n}\n"
-                              "local m = nn.Linear(1, 1)\nfunction m:forward(x) nn.log(('%d %g %s %s %s %d %s %s %s'):format(o.n, o.x, o.flag, o.name, o.pick, o.size, o.maybe, o.on, o.text), nn.sum(self.weight)) return nn.linear(x, self.weight, self.bias) end\n"
-                              "return nn.training { model = m, batch = { x = nn.input('fp32', { 1, 1 }) }, loss = function(m, b) return nn.sum(m(b.x)) end, optimizer = optim.SGD {} }";
+/* ── options and policies ───────────────────────────────────────────────────────────────────────────────────────────
+ */
+static const char OPTIONS[] =
+    "local nn, optim = require 'nn', require 'optim'\nlocal o = nn.options {\n  n = 3, x = 0.5, flag = true, name = "
+    "'a',\n  pick = nn.choice('one', 'two'), size = nn.choice(1, 2), maybe = nn.optional 'number', on = nn.optional "
+    "'boolean', text = nn.optional 'string',\n}\n"
+    "local m = nn.Linear(1, 1)\nfunction m:forward(x) nn.log(('%d %g %s %s %s %d %s %s %s'):format(o.n, o.x, o.flag, "
+    "o.name, o.pick, o.size, o.maybe, o.on, o.text), nn.sum(self.weight)) return nn.linear(x, self.weight, self.bias) "
+    "end\n"
+    "return nn.training { model = m, batch = { x = nn.input('fp32', { 1, 1 }) }, loss = function(m, b) return "
+    "nn.sum(m(b.x)) end, optimizer = optim.SGD {} }";
 
 Test(frontend, options) {
     const char *path = write_file("options.lua", OPTIONS);
     cr_assert_str_eq(load(path, NULL)->metrics.at[2].name, "3 0.5 true a one 1 nil nil nil");
-    Graph *g = load(path, SET("n=4", "x=2", "flag=false", "name=b c", "pick=two", "size=2", "maybe=1.5", "on=1", "text=x=y", "n=5"));
+    Graph *g = load(path, SET("n=4", "x=2", "flag=false", "name=b c", "pick=two", "size=2", "maybe=1.5", "on=1",
+                              "text=x=y", "n=5"));
     cr_assert_str_eq(g->metrics.at[2].name, "5 2 false b c two 2 1.5 true x=y");
     cr_assert_eq(g->options.n, 9);
     cr_assert_str_eq(g->options.at[0].name, "flag");
@@ -310,7 +399,9 @@ Test(frontend, options) {
     const struct {
         const char *set, *message;
         int line, code;
-    } rows[] = {{"nam=3", "--set: no option 'nam'; did you mean 'name'?; the options are: flag maybe n name on pick size text x", 2, 1},
+    } rows[] = {{"nam=3",
+                 "--set: no option 'nam'; did you mean 'name'?; the options are: flag maybe n name on pick size text x",
+                 2, 1},
                 {"n=3.5", "--set n=3.5: n must be a whole number", 3, 1},
                 {"x=", "--set x=: x must be a number", 3, 1},
                 {"x=nan", "--set x=nan: x must be a number", 3, 1},
@@ -329,14 +420,19 @@ Test(frontend, options) {
 
 Test(frontend, policy_file) {
     Arena *a = arena_new();
-    const char *policy = write_file("policy.lua", "local nn = require 'nn'\nreturn {\n  { match = 'h.*', fully_shard = false, checkpoint = { save = { 'attention' } } },\n"
-                                                  "  { match = 'h.1', fully_shard = { reshard_after_forward = false, mesh = nn.mesh { shard = 1 }, prefetch = { forward = 2 }, ignored_params = '*.bias' } },\n"
-                                                  "  { match = 'h.*.mlp', checkpoint = { offload = { 'input' }, recompute = false } },\n  { match = '**ln_1', fully_shard = { offload = { params = true } } },\n}\n");
+    const char *policy =
+        write_file("policy.lua", "local nn = require 'nn'\nreturn {\n  { match = 'h.*', fully_shard = false, "
+                                 "checkpoint = { save = { 'attention' } } },\n"
+                                 "  { match = 'h.1', fully_shard = { reshard_after_forward = false, mesh = nn.mesh { "
+                                 "shard = 1 }, prefetch = { forward = 2 }, ignored_params = '*.bias' } },\n"
+                                 "  { match = 'h.*.mlp', checkpoint = { offload = { 'input' }, recompute = false } "
+                                 "},\n  { match = '**ln_1', fully_shard = { offload = { params = true } } },\n}\n");
     Graph *g = load_with(a, "models/gpt2.lua", (const char **)SMALL, policy, 1);
     cr_assert(!module(g, "h.0")->policy && module(g, "h.0")->checkpoint && module(g, "h.1")->policy);
     cr_assert(module(g, "h.0.mlp")->checkpoint && !module(g, "h.0.attn")->checkpoint && !module(g, "ln_f")->policy);
     const UnitPolicy *p = module(g, "h.1")->policy;
-    cr_assert(p->shard == 1 && p->reshard_after_forward == 0 && p->prefetch_forward == 2 && p->prefetch_backward == 1 && p->nignored == 1);
+    cr_assert(p->shard == 1 && p->reshard_after_forward == 0 && p->prefetch_forward == 2 && p->prefetch_backward == 1 &&
+              p->nignored == 1);
     cr_assert(module(g, "h.1.ln_1")->policy->offload_params && g->root->policy->root_default == false);
     cr_assert_eq(p->src.line, 4);
     cr_assert_str_eq(p->src.file, policy);
@@ -346,17 +442,29 @@ Test(frontend, policy_file) {
 Test(frontend, bad_policy_files) {
     const struct {
         const char *text, *message;
-    } rows[] = {{"return 3", "policy.lua:1: policy: the file must return a list"},
-                {"return {}", "policy.lua:1: policy: the list is empty"},
-                {"return { 3 }", "policy.lua:1: policy: entry 1 is the number 3"},
-                {"return { { fully_shard = {} } }", "policy.lua:1: policy: entry 1 has no match"},
-                {"return {\n { match = 'h.*' } }", "policy.lua:2: policy: the entry for 'h.*' says nothing"},
-                {"return {\n { match = 'h.5', checkpoint = {} } }", "policy.lua:2: policy: no module's path matches 'h.5'; did you mean 'h.0'?"},
-                {"return {\n { match = 'h.0', chekpoint = {} } }", "policy.lua:2: policy: unknown key 'chekpoint'; did you mean 'checkpoint'?"},
-                {"return {\n { match = 'h.0', fully_shard = {} },\n { match = 'h.0', fully_shard = {\n reshard = true } } }", "policy.lua:4: fully_shard: unknown key 'reshard'"},
-                {"return {\n { match = 'h.0', fully_shard = { mesh = { shard = 3 } } } }", "policy.lua:2: nn.mesh: replicate 0 × shard 3 does not make up the world of 2 ranks"},
-                {"retrun {}", "policy.lua:1: undefined name 'retrun'"},
-                {"return {", "policy.lua:1: unexpected symbol near <eof>"}};
+    } rows[] = {
+        {"return 3", "policy.lua:1: policy: the file must return a list"},
+        {"return {}", "policy.lua:1: policy: the list is empty"},
+        {"return { 3 }", "policy.lua:1: policy: entry 1 is the number 3"},
+        {"return { { fully_shard = {} } }", "policy.lua:1: policy: entry 1 has no match"},
+        {"return {\n { match = 'h.*' } }", "policy.lua:2: policy: the entry for 'h.*' says nothing"},
+        {"return {\n { match = 'h.5', checkpoint = {} } }",
+         "policy.lua:2: policy: no module's path matches 'h.5'; did you mean 'h.0'?"},
+        {"return {\n { match = 'h.0', chekpoint = {} } }",
+         "policy.lua:2: policy: unknown key 'chekpoint'; did you mean 'checkpoint'?"},
+        {"return {\n { match = 'h.0', fully_shard = {} },\n { match = 'h.0', fully_shard = {\n reshard = true } } }",
+         "policy.lua:4: fully_shard: unknown key 'reshard'"},
+        {"return {\n { match = 'h.0', fully_shard = { mesh = { shard = 3 } } } }",
+         "policy.lua:2: nn.mesh: replicate 0 × shard 3 does not make up the world of 2 ranks"},
+        {"return {\n\n { match = [[h.9]], checkpoint = {} } }", "policy.lua:1: policy: no module's path"},
+        {"return {\n { match = 'h.0', checkpoint = { save = 3 } } }",
+         "policy.lua:2: checkpoint: save must be a string or a list of strings"},
+        {"return {\n { match = 'h.0', checkpoint = { save = { attention = true } } } }",
+         "policy.lua:2: checkpoint: save must be a list of strings"},
+        {"return {\n { match = 'h.0', checkpoint = { 'attention' } } }",
+         "policy.lua:2: checkpoint: entry 1 without a name"},
+        {"retrun {}", "policy.lua:1: undefined name 'retrun'"},
+        {"return {", "policy.lua:1: unexpected symbol near <eof>"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *policy = write_file("policy.lua", rows[i].text);
         expect(1, rows[i].message, "models/gpt2.lua", (const char **)SMALL, policy, 2);
@@ -365,11 +473,15 @@ Test(frontend, bad_policy_files) {
     expect(1, "nowhere.lua", "models/gpt2.lua", (const char **)SMALL, "nowhere.lua", 1);
 }
 
-/* ── refusals (tests/program/bad has the table of them) ───────────────────────────────────────────────────────────── */
+/* ── refusals (tests/program/bad has the table of them) ─────────────────────────────────────────────────────────────
+ */
 Test(frontend, shapes_name_the_module_and_the_remedy) {
     const char *path = write_file("shape.lua", net("model.up = nn.Linear(5, 8)", "x = self.up(x)"));
     char message[1024];
-    snprintf(message, sizeof message, "%s:6: matmul: x fp32[2,8,4] · Wᵀ with W fp32[8,5]: 4 ≠ 5\n  in up = nn.Linear(5, 8), made at %s:4; write nn.Linear(4, 8)\n", path, path);
+    snprintf(message, sizeof message,
+             "%s:6: matmul: x fp32[2,8,4] · Wᵀ with W fp32[8,5]: 4 ≠ 5\n  in up = nn.Linear(5, 8), made at %s:4; write "
+             "nn.Linear(4, 8)\n",
+             path, path);
     expect(1, message, path, NULL, NULL, 1);
     remove(path);
 }
@@ -377,20 +489,32 @@ Test(frontend, shapes_name_the_module_and_the_remedy) {
 Test(frontend, required_files) {
     mkdir("/tmp/shardc-test-require", 0700);
     FILE *f = fopen("/tmp/shardc-test-require/part.lua", "w");
-    fputs("local nn = require 'nn'\nreturn { make = function(n) return nn.Linear(n, n) end, bad = function(x)\n  return nn.reshape(x, 5) end }\n", f);
+    fputs("local nn = require 'nn'\nreturn { make = function(n) return nn.Linear(n, n) end, bad = function(x)\n  "
+          "return nn.reshape(x, 5) end }\n",
+          f);
     fclose(f);
-    if (symlink("/etc/hostname", "/tmp/shardc-test-require/out.lua")) cr_assert(access("/tmp/shardc-test-require/out.lua", F_OK) == 0);
+    if (symlink("/etc/hostname", "/tmp/shardc-test-require/out.lua"))
+        cr_assert(access("/tmp/shardc-test-require/out.lua", F_OK) == 0);
     const char *path = "/tmp/shardc-test-require/model.lua";
+    fclose(fopen("/tmp/shardc-test-require/nothing.lua", "w"));
     const struct {
         const char *forward, *message;
-    } rows[] = {{"x = require('part').bad(x)", "/tmp/shardc-test-require/part.lua:3: reshape:"},
-                {"require 'prat'", "model.lua:6: require: no module 'prat', there is no file /tmp/shardc-test-require/prat.lua; did you mean 'part'?"},
-                {"require 'out'", "model.lua:6: require: /tmp/shardc-test-require/out.lua leads out of the model's folder"},
-                {"require 'a.b'", "model.lua:6: require: no module 'a.b', there is no file /tmp/shardc-test-require/a/b.lua"},
-                {"require '/etc/x'", "model.lua:6: require: '/etc/x' is no module name"}};
+    } rows[] = {
+        {"x = require('part').bad(x)", "/tmp/shardc-test-require/part.lua:3: reshape:"},
+        {"require 'prat'", "model.lua:6: require: no module 'prat', there is no file "
+                           "/tmp/shardc-test-require/prat.lua; did you mean 'part'?"},
+        {"require 'out'", "model.lua:6: require: /tmp/shardc-test-require/out.lua leads out of the model's folder"},
+        {"require 'a.b'", "model.lua:6: require: no module 'a.b', there is no file /tmp/shardc-test-require/a/b.lua"},
+        {"require 'nothing'; require 'nothing'; x = nn.concat({ x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x }, "
+         "0)",
+         "model.lua:6: concat: 17 operands; at most 16 fit"},
+        {"x = require 'nn'.relu(1) --[[", "model.lua:10: unfinished long comment"},
+        {"require '/etc/x'", "model.lua:6: require: '/etc/x' is no module name"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         f = fopen(path, "w");
-        fputs(net("local part = require 'part'; assert(part == require 'part'); model.more = part.make(4)", rows[i].forward), f);
+        fputs(net("local part = require 'part'; assert(part == require 'part'); model.more = part.make(4)",
+                  rows[i].forward),
+              f);
         fclose(f);
         expect(1, rows[i].message, path, NULL, NULL, 1);
     }
@@ -399,10 +523,12 @@ Test(frontend, required_files) {
 Test(frontend, limits) {
     const struct {
         const char *body, *message;
-    } rows[] = {{"while true do end", ":6: stopped after 100 million Lua instructions"},
-                {"local t = {} while true do t[#t + 1] = ('x'):rep(1000000) .. #t end", ":6: the file needs more than 512 MiB of Lua memory"},
-                {"local s = ('a'):rep(9999):find(('a*'):rep(60) .. 'b')", ":6: stopped a library call that does not end"},
-                {"local s = ('a'):rep(9999):gsub(('a-'):rep(60) .. 'b', 'c')", ":6: stopped a library call that does not end"}};
+    } rows[] = {
+        {"while true do end", ":6: stopped after 100 million Lua instructions"},
+        {"local t = {} while true do t[#t + 1] = ('x'):rep(1000000) .. #t end",
+         ":6: the file needs more than 512 MiB of Lua memory"},
+        {"local s = ('a'):rep(9999):find(('a*'):rep(60) .. 'b')", ":6: stopped a library call that does not end"},
+        {"local s = ('a'):rep(9999):gsub(('a-'):rep(60) .. 'b', 'c')", ":6: stopped a library call that does not end"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *path = write_file("limit.lua", net("", rows[i].body));
         expect(1, rows[i].message, path, NULL, NULL, 1);
@@ -410,11 +536,13 @@ Test(frontend, limits) {
     }
 }
 
-/* ── the sandbox by itself, as device profiles use it ─────────────────────────────────────────────────────────────── */
+/* ── the sandbox by itself, as device profiles use it ───────────────────────────────────────────────────────────────
+ */
 Test(sandbox, runs_text) {
     Arena *a = arena_new();
     lua_State *L = sandbox_new(a, NULL);
-    const char text[] = "#! shell line\nlocal f = function(a, ...) --[==[ ) function( ]==] return select('#', ...) end\nreturn { x = f(1, 2, 3), s = [[function() ]] .. 'function()' }";
+    const char text[] = "#! shell line\nlocal f = function(a, ...) --[==[ ) function( ]==] return select('#', ...) "
+                        "end\nreturn { x = f(1, 2, 3), s = [[function() ]] .. 'function()' }";
     sandbox_run(L, text, strlen(text), "@profile.lua", 1);
     lua_getfield(L, -1, "x");
     cr_assert_eq(lua_tointeger(L, -1), 2);

@@ -202,7 +202,7 @@ Test(host_run, steps_default_to_the_schedule) {
 Test(host_run, nan_stops_with_3) {
     write_data();
     cr_assert_eq(run((How){2, .nan_step = 3}, "--data a.bin --steps 5 --log log --save state"), 3);
-    cr_assert(strstr(err, "mock: step 3: the loss is nan; stopped") && lines_of(err) == 1, "%s", err);
+    cr_assert(strstr(err, "mock: step 3: the loss is NaN; stopped") && lines_of(err) == 1, "%s", err);
     slurp("log", out, sizeof out);
     cr_assert_eq(lines_of(out), 2);
     cr_assert_eq(run((How){2, .nan_step = 3}, "--data a.bin --steps 5 --log log --allow-nan"), 0);
@@ -425,9 +425,12 @@ Test(host_run, records_are_the_same_for_every_world) {
     write_records("short", 1, 8, false);
     cr_assert_eq(run((How){2, .input = "short"}, "--data - --steps 6 --resume state"), 1);
     cr_assert(strstr(err, "standard input ended after record 1; resuming skips the 3"), "%s", err);
+    cr_assert_eq(run((How){2}, "--data - --steps 6"), 1);
+    cr_assert(strstr(err, "mock: standard input held no record for step 1") && lines_of(err) == 1, "%s", err);
     write_records("odd", 3, 4, false);
     cr_assert_eq(run((How){1, .accumulate = 2, .input = "odd"}, "--data - --steps 6 --log l"), 0);
     cr_assert(strstr(err, "note: standard input ended within step 2: its 1 records are not used"), "%s", err);
+    cr_assert(strstr(err, "note: standard input ended: stopped after step 1 of 6"), "%s", err);
 }
 
 static void no_input_limit(MockBuild *m) {

@@ -6,8 +6,11 @@
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-/* ── plans by chance ────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── plans by chance ──────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static uint64_t seed;
 static int chance(int n) {
     seed = seed * 6364136223846793005ull + 1442695040888963407ull;
@@ -53,8 +56,12 @@ static void make_storages(Case *c, int n) {
     p->nstorages = n;
     for (int i = 0; i < n; i++) {
         bool fixed = chance(10) == 0;
-        p->storages[i] = (Storage){.id = i, .program = fixed ? -1 : 0, .size = 256 * (1 + chance(12)),
-                                   .arena = chance(6) ? ARENA_DEVICE : ARENA_HOST, .first = -1, .last = -1};
+        p->storages[i] = (Storage){.id = i,
+                                   .program = fixed ? -1 : 0,
+                                   .size = 256 * (1 + chance(12)),
+                                   .arena = chance(6) ? ARENA_DEVICE : ARENA_HOST,
+                                   .first = -1,
+                                   .last = -1};
         int at = chance(c->n), uses = 1 + chance(4);
         add_access(c, &p->programs->events[at], true, i);
         for (; uses > 0 && at < c->n - 1; uses--) {
@@ -83,7 +90,8 @@ static Case *make_case(uint64_t s) {
     return c;
 }
 
-/* ── brute force ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── brute force ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static bool touches(const Event *e, int storage) {
     for (int i = 0; i < e->nreads; i++)
         if (e->reads[i].storage == storage) return true;
@@ -95,13 +103,15 @@ static bool touches(const Event *e, int storage) {
 static bool same_bytes(const Access *x, int nx, const Access *y, int ny) {
     for (int i = 0; i < nx; i++)
         for (int k = 0; k < ny; k++)
-            if (x[i].storage == y[k].storage && x[i].offset < y[k].offset + y[k].size && y[k].offset < x[i].offset + x[i].size)
+            if (x[i].storage == y[k].storage && x[i].offset < y[k].offset + y[k].size &&
+                y[k].offset < x[i].offset + x[i].size)
                 return true;
     return false;
 }
 
 static bool conflict(const Event *a, const Event *b) {
-    return same_bytes(a->writes, a->nwrites, b->writes, b->nwrites) || same_bytes(a->writes, a->nwrites, b->reads, b->nreads) ||
+    return same_bytes(a->writes, a->nwrites, b->writes, b->nwrites) ||
+           same_bytes(a->writes, a->nwrites, b->reads, b->nreads) ||
            same_bytes(a->reads, a->nreads, b->writes, b->nwrites);
 }
 
@@ -146,7 +156,8 @@ static void check_placement(Case *c, int guard) {
             const Storage *y = &p->storages[t];
             if (!sharing(x, y, guard)) continue;
             cr_assert(x->program >= 0 && y->program >= 0, "a persistent storage shares bytes");
-            cr_assert(all_before(c, c->may, s, t) || all_before(c, c->may, t, s), "storages %d and %d share bytes", s, t);
+            cr_assert(all_before(c, c->may, s, t) || all_before(c, c->may, t, s), "storages %d and %d share bytes", s,
+                      t);
         }
     }
 }
@@ -174,7 +185,8 @@ static void check_waits(Case *c) {
     for (int s = 0; s < p->nstorages; s++)
         for (int t = 0; t < p->nstorages; t++) {
             const Storage *x = &p->storages[s], *y = &p->storages[t];
-            if (s == t || x->program < 0 || y->program < 0 || !sharing(x, y, 0) || !all_before(c, c->may, s, t)) continue;
+            if (s == t || x->program < 0 || y->program < 0 || !sharing(x, y, 0) || !all_before(c, c->may, s, t))
+                continue;
             for (int i = 0; i < c->n; i++)
                 for (int j = 0; j < c->n; j++)
                     if (touches(&p->programs->events[i], s) && touches(&p->programs->events[j], t)) need[i][j] = true;
@@ -231,7 +243,8 @@ Test(schedule, place_is_the_same_twice) {
     }
 }
 
-/* ── packing ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── packing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static Item item(int64_t size, int first, int last) {
     Item x = {.size = size, .first = first, .last = last, .reach = last};
     x.begin[COMPUTE] = first;
@@ -268,4 +281,382 @@ Test(pack, random_lives_come_near_the_bound) {
         if (ratio > worst) worst = ratio;
     }
     cr_assert(worst < 1.06, "%f", worst);
+}
+
+/* ── a graph made by hand: units in a row, forward and backward, gathers, reduces, updates ────────────────────────────
+ */
+typedef struct {
+    Graph *g;
+    Program *p;
+    Plan *plan;
+    Device d;
+} Net;
+
+static Op *add_op(Net *n, OpKind kind, const char *id, Phase phase, Stream stream, Unit *u) {
+    Op *op = new_op(n->g, kind);
+    op->id = id;
+    op->phase = phase;
+    op->stream = stream;
+    op->unit = u;
+    op->module = u ? u->module : n->g->root;
+    push(&n->p->ops, n->g->arena, op);
+    return op;
+}
+
+static Value *out(Net *n, Op *op, int64_t numel) {
+    Value *v = new_value(n->g, FP32, 1, &numel);
+    v->def = op;
+    op->out[op->nout++] = v;
+    return v;
+}
+
+static void in(Op *op, Value *v) {
+    op->in[op->nin++] = v;
+}
+
+static Value *softmax(Net *n, const char *id, Phase phase, Value *x) { /* stands for any kernel of one operand */
+    Op *op = add_op(n, OP_SOFTMAX, id, phase, COMPUTE, NULL);
+    in(op, x);
+    return out(n, op, value_numel(x));
+}
+
+static const char *name(Net *n, const char *what, int i) {
+    return arena_printf(n->g->arena, what, i);
+}
+
+static Net *net_new(int units, int prefetch) {
+    Graph *g = graph_new(arena_new());
+    Net *n = NEW(g->arena, Net);
+    n->g = g;
+    n->p = NEW(g->arena, Program);
+    n->p->name = "micro";
+    push(&g->programs, g->arena, n->p);
+    g->world = 2;
+    for (int i = 0; i <= units; i++) {
+        Module *m = NEW(g->arena, Module);
+        m->path = i ? name(n, "layers.%d", i - 1) : "";
+        if (!i) g->root = m;
+        push(&g->modules, g->arena, m);
+        if (!i) continue;
+        Unit *u = NEW(g->arena, Unit);
+        *u = (Unit){
+            .id = i - 1, .module = m, .policy = NEW(g->arena, UnitPolicy), .numel = 512, .shards = 2, .replicas = 1};
+        u->policy->prefetch_forward = u->policy->prefetch_backward = prefetch;
+        u->master = new_state(g, S_MASTER, name(n, "layers.%d/master", i - 1), FP32, 256, u);
+        push(&g->units, g->arena, u);
+    }
+    n->d = (Device){.name = "test",
+                    .target = "cpu",
+                    .flops = {[FP32] = 1e12},
+                    .matmul_efficiency = 1,
+                    .memory_bandwidth = 1e9,
+                    .link_bandwidth = 1e9,
+                    .network_bandwidth = 1e9,
+                    .host_bandwidth = 1e9,
+                    .host_optimizer_bandwidth = 1e9,
+                    .launch_us = 1,
+                    .ranks_per_node = 8};
+    return n;
+}
+
+static Value *gather(Net *n, Unit *u, const char *id, Phase phase) {
+    Op *op = add_op(n, OP_ALL_GATHER, id, phase, GATHER, u);
+    in(op, u->master->value);
+    return out(n, op, 512);
+}
+
+/* Uses unit u's parameters on x. */
+static Value *layer(Net *n, Unit *u, const char *id, Phase phase, Value *x, Value *full) {
+    Op *op = add_op(n, OP_CONCAT, id, phase, COMPUTE, NULL);
+    in(op, x);
+    in(op, full);
+    (void)u;
+    return out(n, op, 1024);
+}
+
+static void reduce_and_update(Net *n, Unit *u, Value *grad) {
+    Op *r = add_op(n, OP_REDUCE_SCATTER, name(n, "r%d", u->id), BACKWARD, REDUCE, u);
+    in(r, grad);
+    Value *shard = out(n, r, 256);
+    Op *o = add_op(n, OP_SGD, name(n, "u%d", u->id), OPTIMIZER, COMPUTE, u);
+    in(o, shard);
+    in(o, u->master->value);
+    in(o, shard);
+}
+
+static Net *net(int units, int prefetch) {
+    Net *n = net_new(units, prefetch);
+    Graph *g = n->g;
+    Op *start = add_op(n, OP_FULL, "e0", FORWARD, COMPUTE, NULL);
+    Value *x = out(n, start, 1024);
+    for (int i = 0; i < units; i++) {
+        Value *full = gather(n, g->units.at[i], name(n, "g%df", i), FORWARD);
+        x = layer(n, g->units.at[i], name(n, "e%d", i + 1), FORWARD, x, full);
+    }
+    for (int i = units - 1; i >= 0; i--) {
+        Unit *u = g->units.at[i];
+        Value *full = gather(n, u, name(n, "g%db", i), BACKWARD);
+        Op *w = add_op(n, OP_CONCAT, name(n, "e%db0", i + 1), BACKWARD, COMPUTE, NULL);
+        in(w, x);
+        in(w, full);
+        Value *grad = out(n, w, 512);
+        x = layer(n, u, name(n, "e%db1", i + 1), BACKWARD, x, full);
+        reduce_and_update(n, u, grad);
+    }
+    return n;
+}
+
+static Schedule *plan_net(Net *n) {
+    n->plan = NEW(n->g->arena, Plan);
+    n->plan->arena = n->g->arena;
+    n->plan->graph = n->g;
+    n->plan->world = n->g->world;
+    return order(n->g, &n->d, n->plan);
+}
+
+static int find(const Net *n, const char *id) {
+    const PlanProgram *p = n->plan->programs;
+    for (int i = 0; i < p->n; i++)
+        if (!strcmp(p->events[i].id, id)) return i;
+    cr_assert_fail("no event %s", id);
+    return -1;
+}
+
+static const Storage *storage_named(const Net *n, const char *id) {
+    for (int i = 0; i < n->plan->nstorages; i++)
+        if (!strcmp(n->plan->storages[i].name, id)) return &n->plan->storages[i];
+    return NULL;
+}
+
+/* ── order ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+Test(order, gathers_follow_the_last_use_of_the_unit_that_makes_room) {
+    for (int depth = 0; depth < 3; depth++) {
+        Net *n = net(6, depth);
+        plan_net(n);
+        for (int k = 0; k < 6; k++) {
+            int at = find(n, name(n, "g%df", k)), use = find(n, name(n, "e%d", k + 1));
+            int room = k > depth ? find(n, name(n, "e%d", k - depth)) : -1;
+            cr_assert(at < use && at > room, "depth %d: g%df at %d", depth, k, at);
+            for (int i = room + 1; i < at; i++) cr_assert(n->plan->programs->events[i].stream != COMPUTE);
+        }
+    }
+}
+
+Test(order, reduces_follow_their_gradient_and_updates_the_next_units_backward) {
+    Net *n = net(5, 1);
+    plan_net(n);
+    const Event *ev = n->plan->programs->events;
+    for (int k = 0; k < 5; k++) {
+        int writer = find(n, name(n, "e%db0", k + 1)), r = find(n, name(n, "r%d", k)), u = find(n, name(n, "u%d", k));
+        for (int i = writer + 1; i < r; i++) cr_assert(ev[i].stream != COMPUTE);
+        if (k) cr_assert_gt(u, find(n, name(n, "r%d", k - 1)));
+        if (k) cr_assert_lt(u, k > 1 ? find(n, name(n, "r%d", k - 2)) : n->plan->programs->n);
+        cr_assert(ev[u].update && ev[u].unit == k);
+    }
+}
+
+Test(order, two_reduce_buffers_at_most_are_in_flight) {
+    Net *n = net(6, 1);
+    Schedule *s = plan_net(n);
+    const Sequence *q = s->programs;
+    for (int k = 0; k < 4; k++) { /* the backward of unit k finds the reduce of unit k + 2 finished */
+        int writer = find(n, name(n, "e%db0", k + 1)), r = find(n, name(n, "r%d", k + 2));
+        cr_assert_geq(q->seen[writer][REDUCE], q->position[r]);
+    }
+}
+
+Test(order, a_reduce_that_has_surely_ended_frees_its_buffer_early) {
+    Net *n = net(6, 1);
+    n->d.link_bandwidth = 1e15;
+    n->d.launch_us = 1e-3;
+    Schedule *s = plan_net(n);
+    const Sequence *q = s->programs;
+    for (int k = 0; k < 5; k++)
+        cr_assert_geq(q->seen[find(n, name(n, "e%db1", k + 1))][REDUCE], q->position[find(n, name(n, "r%d", k + 1))]);
+}
+
+Test(order, the_whole_way_is_sound_and_tight) {
+    Net *n = net(8, 1);
+    n->d.link_bandwidth = 1e8; /* slow enough to be seen */
+    Schedule *s = plan_net(n);
+    place(n->plan, s, 0);
+    wait_pass(n->plan, s);
+    simulate(n->plan, &n->d);
+    double ratio = (double)n->plan->arena_bytes[ARENA_DEVICE] / (double)n->plan->bound_bytes[ARENA_DEVICE];
+    cr_assert(ratio >= 1 && ratio < 1.05, "%f", ratio);
+    cr_assert(n->plan->programs->step_us > 0 && n->plan->programs->exposed_us > 0);
+    cr_assert_eq(storage_named(n, "g0f.0")->cls, C_UNSHARDED);
+    cr_assert_eq(storage_named(n, "r0.0")->cls, C_GRADIENTS);
+    cr_assert_eq(storage_named(n, "e1b0.0")->cls, C_UNSHARDED_GRADS);
+    cr_assert_eq(storage_named(n, "layers.3/master")->cls, C_PARAMETERS);
+    cr_assert_eq(n->plan->units[3].master_storage, storage_named(n, "layers.3/master")->id);
+}
+
+/* ── storages ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+Test(storages, a_dead_operand_lends_its_bytes) {
+    Net *n = net_new(1, 1);
+    Value *a = out(n, add_op(n, OP_FULL, "e0", FORWARD, COMPUTE, NULL), 1024);
+    Value *b = softmax(n, "e1", FORWARD, a); /* a is dead: in place */
+    Value *c = softmax(n, "e2", FORWARD, b); /* b is read again: not */
+    Value *d = softmax(n, "e3", FORWARD, b); /* b is dead now */
+    Value *full = gather(n, n->g->units.at[0], "g0f", FORWARD);
+    Value *e = softmax(n, "e4", FORWARD, full); /* written on another stream: not */
+    plan_net(n);
+    cr_assert_eq(b->storage, a->storage);
+    cr_assert_neq(c->storage, b->storage);
+    cr_assert_eq(d->storage, b->storage);
+    cr_assert_neq(e->storage, full->storage);
+    const Event *ev = &n->plan->programs->events[find(n, "e1")];
+    cr_assert(ev->nreads == 1 && ev->nwrites == 1 && ev->reads[0].storage == ev->writes[0].storage);
+}
+
+Test(storages, a_fused_kernel_takes_any_operand_that_it_walks_like_its_result) {
+    Net *n = net_new(0, 1);
+    Value *a = out(n, add_op(n, OP_FULL, "e0", FORWARD, COMPUTE, NULL), 64);
+    Value *b = out(n, add_op(n, OP_FULL, "e1", FORWARD, COMPUTE, NULL), 1024);
+    Value *wide = new_view(n->g, a, 2, (int64_t[]){16, 64}, (int64_t[]){0, 1}, 0);
+    Value *whole = new_view(n->g, b, 2, (int64_t[]){16, 64}, (int64_t[]){64, 1}, 0);
+    Op *op = add_op(n, OP_FUSED, "e2", FORWARD, COMPUTE, NULL), *member = new_op(n->g, OP_ADD);
+    in(op, wide);
+    in(op, whole);
+    Value *r = new_value(n->g, FP32, 2, (int64_t[]){16, 64});
+    r->def = op;
+    op->out[op->nout++] = r;
+    member->in[0] = wide, member->in[1] = whole, member->nin = 2;
+    member->out[0] = r, member->nout = 1;
+    op->body = &member;
+    op->nbody = 1;
+    plan_net(n);
+    cr_assert_eq(r->storage, b->storage);
+    cr_assert_str_eq(n->plan->programs->events[find(n, "e2")].op, "add");
+}
+
+Test(storages, accesses_are_the_bytes_between_first_and_last_element) {
+    Net *n = net_new(0, 1);
+    State *m = new_state(n->g, S_METRICS, "metrics", FP32, 64, NULL);
+    Value *a = out(n, add_op(n, OP_FULL, "e0", FORWARD, COMPUTE, NULL), 1000);
+    Value *v = new_view(n->g, a, 2, (int64_t[]){3, 4}, (int64_t[]){100, 2}, 10);
+    softmax(n, "e1", FORWARD, v);
+    Op *set = add_op(n, OP_STORE, "e2", FORWARD, COMPUTE, NULL),
+       *add = add_op(n, OP_STORE, "e3", FORWARD, COMPUTE, NULL);
+    for (int i = 0; i < 2; i++) {
+        Op *op = i ? add : set;
+        in(op, new_view(n->g, a, 1, (int64_t[]){2}, (int64_t[]){1}, 0));
+        in(op, m->value);
+        op->i[0] = i;
+        op->i[1] = 5;
+    }
+    plan_net(n);
+    const Event *ev = n->plan->programs->events;
+    cr_assert(ev[1].reads[0].offset == 40 && ev[1].reads[0].size == (2 * 100 + 3 * 2 + 1) * 4);
+    cr_assert(ev[2].nreads == 1 && ev[2].nwrites == 1 && ev[2].writes[0].offset == 20 && ev[2].writes[0].size == 8);
+    cr_assert(ev[3].nreads == 2 && ev[3].reads[1].storage == m->value->storage);
+    cr_assert_eq(storage_named(n, "e0.0")->size, 4096);
+}
+
+/* ── simulate, devices ────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+Test(simulate, exposed_communication_is_what_compute_waits_for) {
+    Arena *a = arena_new();
+    Plan p = {.arena = a, .world = 2, .nprograms = 1, .programs = NEW(a, PlanProgram)};
+    Event events[] = {
+        {.id = "g0", .stream = GATHER, .comm = 2, .unit = -1, .bytes = 9000},
+        {.id = "e0", .stream = COMPUTE, .comm = -1, .unit = -1, .bytes = 4000},
+        {.id = "e1", .stream = COMPUTE, .comm = -1, .unit = -1, .bytes = 5000, .waits = (int[]){0}, .nwaits = 1},
+        {.id = "r0", .stream = REDUCE, .comm = 2, .unit = -1, .bytes = 2000, .waits = (int[]){2}, .nwaits = 1}};
+    p.programs[0] = (PlanProgram){.name = "micro", .events = events, .n = 4};
+    Net *n = net_new(0, 1);
+    n->d.launch_us = 0;
+    n->d.link_latency_us = 0;
+    simulate(&p, &n->d);
+    cr_assert_float_eq(events[2].start_us, 9, 1e-9);
+    cr_assert_float_eq(p.programs->step_us, 16, 1e-9);
+    cr_assert_float_eq(p.programs->exposed_us, 5 + 2, 1e-9);
+}
+
+Test(device, profiles_are_complete) {
+    Arena *a = arena_new();
+    const char *names[] = {"cpu", "a100", "h100", "h200"};
+    for (int i = 0; i < 4; i++) {
+        const Device *d = device_load(a, names[i]);
+        cr_assert_str_eq(d->name, names[i]);
+        cr_assert(d->flops[FP32] > 0 && d->flops[BF16] >= d->flops[FP32] / 2 && d->memory_bandwidth > 0 &&
+                  d->ranks_per_node > 0);
+        cr_assert_eq(!strcmp(d->target, "cuda"), d->usable_bytes > 0);
+        if (i) cr_assert_str_eq(d->source, "data sheet");
+    }
+}
+
+Test(device, collectives_between_nodes_take_the_network) {
+    const Device *d = device_load(arena_new(), "h200");
+    Event e = {.comm = 0, .stream = GATHER, .bytes = 1e9};
+    double inside = event_duration_us(d, &e, 8, 8), across = event_duration_us(d, &e, 64, 64);
+    cr_assert(across > inside);
+    e.comm = 1; /* one rank of each of 8 nodes: one port each */
+    cr_assert(event_duration_us(d, &e, 64, 8) > 5 * inside);
+    cr_assert_float_eq(event_duration_us(d, &e, 8, 1), d->launch_us, 1e-9);
+}
+
+typedef struct {
+    const char *text, *says;
+} BadProfile;
+
+#define FIELDS                                                                                                         \
+    "name='x',target='cpu',source='s',memory_bandwidth=1,matmul_efficiency=1,link_bandwidth=1,network_bandwidth=1,"    \
+    "link_latency_us=1,network_latency_us=1,host_bandwidth=1,launch_us=1,host_optimizer_bandwidth=1,ranks_per_node=1"
+
+static const BadProfile bad_profiles[] = {
+    {"return 1", "must return a table"},
+    {"return {", "expected"},
+    {"error('no')", "no"},
+    {"return {name=1}", "`name` must be a string"},
+    {"return {names='x'}", "unknown key `names`; did you mean `name`?"},
+    {"return {zzzzzzzzzzzz='x'}", "unknown key `zzzzzzzzzzzz`; remove it"},
+    {"return {name='x',target='cpu',source='s',memory_bandwidth='fast'}", "must be a number"},
+    {"return {name='x',target='cpu',source='s',matmul_efficiency=0}", "`matmul_efficiency` must not be 0"},
+    {"return {" FIELDS ",flops=3}", "`flops` must be a table"},
+    {"return {" FIELDS ",flops={fp31=1}}", "no dtype"},
+    {"return {" FIELDS ",flops={fp32=-1}}", "flops.fp32 must be a positive number"},
+    {"return {" FIELDS ",flops={bf16=1}}", "must have fp32"},
+    {"return {" FIELDS ",flops={fp32=1},library=1}", "must be a list"},
+    {"return {" FIELDS ",flops={fp32=1},library={1}}", "library[1] must be a table"},
+    {"return {" FIELDS ",flops={fp32=1},library={1,2,3,4,5,6,7,8,9}}", "at most 8"},
+    {"local t = {" FIELDS ",flops={fp32=1}} t.target = 'tpu' return t", "write \"cpu\" or \"cuda\""},
+};
+
+static void expect_refusal(const char *device, const char *says) {
+    int fd[2], status;
+    char text[2048] = "";
+    cr_assert(pipe(fd) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(fd[1], 2);
+        device_load(arena_new(), device);
+        _exit(0);
+    }
+    close(fd[1]);
+    for (ssize_t n, at = 0; (n = read(fd[0], text + at, sizeof text - 1 - (size_t)at)) > 0; at += n) text[at + n] = 0;
+    waitpid(child, &status, 0);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1, "%s: exit %d", device, WEXITSTATUS(status));
+    cr_assert(strstr(text, says), "expected \"%s\" in \"%s\"", says, text);
+}
+
+Test(device, bad_profiles_are_refused_with_a_reason) {
+    char path[] = "/tmp/profile-XXXXXX.lua";
+    int fd = mkstemps(path, 4);
+    for (size_t i = 0; i < sizeof bad_profiles / sizeof *bad_profiles; i++) {
+        size_t n = strlen(bad_profiles[i].text);
+        cr_assert(ftruncate(fd, 0) == 0 && pwrite(fd, bad_profiles[i].text, n, 0) == (ssize_t)n);
+        expect_refusal(path, bad_profiles[i].says);
+    }
+    close(fd);
+    unlink(path);
+}
+
+Test(device, unknown_names_are_refused_with_the_nearest) {
+    expect_refusal("h20", "did you mean \"h200\"?");
+    expect_refusal("quantumcomputer", "no device profile \"quantumcomputer\"; there are: cpu, h100, h200, a100");
+    expect_refusal("/nowhere/x.lua", "/nowhere/x.lua");
 }

@@ -1,0 +1,73 @@
+/* Gives every thread packing buffers of its own inside OpenBLAS. The serial build scans its table of buffers without a
+ * lock (blas_memory_alloc in driver/others/memory.c, 0.3.21): two threads that call it at once can get the same buffer,
+ * and then mix up their products. Linked in front of the library's functions by
+ * --wrap=blas_memory_alloc,--wrap=blas_memory_free. Relies on: OpenBLAS (serial), the linker's --wrap. Relied on by:
+ * OpenBLAS's own calls, in every binary that links it with these flags. */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+enum { NESTED = 2 }; /* buffers a thread keeps */
+
+/* Weak, so that objects link without the flags too (the wrappers are then unused). */
+__attribute__((weak)) void *__real_blas_memory_alloc(int position);
+__attribute__((weak)) void __real_blas_memory_free(void *buffer);
+void *__wrap_blas_memory_alloc(int position);
+void __wrap_blas_memory_free(void *buffer);
+
+typedef struct {
+    void *buffer[NESTED];
+    bool used[NESTED], registered;
+} buffers;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_key_t key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Thread_local buffers mine;
+
+static void *library_alloc(int position) {
+    pthread_mutex_lock(&lock);
+    void *p = __real_blas_memory_alloc(position);
+    pthread_mutex_unlock(&lock);
+    return p;
+}
+
+static void library_free(void *p) {
+    pthread_mutex_lock(&lock);
+    __real_blas_memory_free(p);
+    pthread_mutex_unlock(&lock);
+}
+
+static void give_back(void *arg) { /* at the end of a thread */
+    buffers *b = arg;
+    for (int k = 0; k < NESTED; k++)
+        if (b->buffer[k]) library_free(b->buffer[k]);
+}
+
+static void make_key(void) {
+    if (pthread_key_create(&key, give_back)) abort();
+}
+
+void *__wrap_blas_memory_alloc(int position) {
+    for (int k = 0; k < NESTED; k++) {
+        if (mine.used[k]) continue;
+        mine.used[k] = true;
+        if (!mine.buffer[k]) mine.buffer[k] = library_alloc(position);
+        if (!mine.registered) {
+            pthread_once(&once, make_key);
+            pthread_setspecific(key, &mine);
+            mine.registered = true;
+        }
+        return mine.buffer[k];
+    }
+    return library_alloc(position);
+}
+
+void __wrap_blas_memory_free(void *buffer) {
+    for (int k = 0; k < NESTED; k++)
+        if (mine.buffer[k] == buffer) {
+            mine.used[k] = false; /* kept for this thread's next call */
+            return;
+        }
+    library_free(buffer);
+}

@@ -1,0 +1,149 @@
+/* Tensors, references and the three-parts run for the kernels' tests: static, for one file each.
+ * Relies on: Criterion, runtime/cpu/kernel.h.
+ * Relied on by: test_kernels*.c. */
+#ifndef KERNEL_CHECK_H
+#define KERNEL_CHECK_H
+
+#include "cpu/kernel.h"
+#include "philox.h"
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#pragma GCC diagnostic ignored "-Wunused-function" /* neither file needs all of it */
+#pragma GCC diagnostic ignored "-Wunused-const-variable"
+
+/* ── tensors ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static uint64_t seed = 1;
+static double uniform(void) { /* [-1, 1) */
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (double)(int64_t)(sc_mix(seed) >> 11) / 4503599627370496.0 - 1;
+}
+
+static struct {
+    char *p;
+    size_t n;
+} blocks[256];
+static int nblocks;
+static void release(void) {
+    while (nblocks) free(blocks[--nblocks].p);
+}
+
+/* A tensor of strides as given (NULL: contiguous), all bytes 0xff. */
+static sc_tensor tensor(int dtype, int dims, const int64_t *shape, const int64_t *stride) {
+    sc_tensor t = {.dtype = (uint8_t)dtype, .dims = (uint8_t)dims};
+    int64_t dense = 1, span = 1;
+    for (int d = dims - 1; d >= 0; d--) {
+        t.shape[d] = shape[d];
+        t.stride[d] = stride ? stride[d] : dense;
+        dense *= shape[d];
+        span += (shape[d] - 1) * t.stride[d];
+    }
+    size_t bytes = (size_t)(span * sc_size(dtype));
+    t.p = memset(aligned_alloc(64, (bytes + 127) / 64 * 64), 0xff, (bytes + 127) / 64 * 64);
+    blocks[nblocks].p = t.p;
+    blocks[nblocks++].n = bytes;
+    return t;
+}
+#define LIST(...) ((int64_t[]){__VA_ARGS__})
+#define T_(dtype, ...) tensor(dtype, (int)(sizeof LIST(__VA_ARGS__) / 8), LIST(__VA_ARGS__), NULL)
+
+static int64_t offset(const sc_tensor *t, int64_t linear) {
+    int64_t at = 0;
+    for (int d = t->dims - 1; d >= 0; d--) {
+        at += linear % t->shape[d] * t->stride[d];
+        linear /= t->shape[d];
+    }
+    return at;
+}
+/* Element of row-major number `linear`, whatever the strides. */
+static double val(const sc_tensor *t, int64_t linear) {
+    return sc_get(t, offset(t, linear));
+}
+static void put(const sc_tensor *t, int64_t linear, double x) {
+    sc_set(t, offset(t, linear), x);
+}
+static sc_tensor filled(sc_tensor t, double scale, double shift) {
+    for (int64_t i = 0; i < sc_numel(&t); i++) put(&t, i, uniform() * scale + shift);
+    return t;
+}
+static sc_tensor integers(sc_tensor t, int64_t low, int64_t high) {
+    for (int64_t i = 0; i < sc_numel(&t); i++)
+        ((int32_t *)t.p)[offset(&t, i)] = (int32_t)(low + (int64_t)((uniform() + 1) / 2 * (double)(high - low)));
+    return t;
+}
+static int32_t int_at(const sc_tensor *t, int64_t i) {
+    return ((int32_t *)t->p)[offset(t, i)];
+}
+static sc_tensor workspace(int64_t bytes) {
+    return T_(BOOL, bytes);
+}
+
+/* ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static sc_record record = {.step = 7, .first_sample = 40, .seed = 99, .grad_seed = 0.25f, .count = {11, 5}};
+
+static sc_task task(int nt, const sc_tensor *t) {
+    sc_task k = {.nt = nt, .record = &record, .world = 1, .shards = 1};
+    memcpy(k.t, t, sizeof *t * (size_t)nt);
+    return k;
+}
+#define TASK(...) task((int)(sizeof((sc_tensor[]){__VA_ARGS__}) / sizeof(sc_tensor)), (sc_tensor[]){__VA_ARGS__})
+
+static int block_of(const sc_tensor *t) {
+    for (int b = 0; b < nblocks; b++)
+        if ((char *)t->p >= blocks[b].p && (char *)t->p < blocks[b].p + blocks[b].n) return b;
+    abort(); /* a tensor without memory */
+}
+
+/* Runs the kernel in 1, 2 and 3 parts from the same memory; the tensors of `written` must end with the same bits. */
+static void run(sc_kernel *kernel, sc_task k, unsigned written) {
+    char *before[SC_TENSORS] = {0}, *first[SC_TENSORS] = {0};
+    for (int parts = 1; parts <= 3; parts++) {
+        for (int j = 0; j < k.nt; j++) {
+            int b = block_of(&k.t[j]);
+            if (parts == 1) before[j] = memcpy(malloc(blocks[b].n), blocks[b].p, blocks[b].n);
+            memcpy(blocks[b].p, before[j], blocks[b].n);
+        }
+        for (int p = 0; p < parts; p++) {
+            k.part = p;
+            k.parts = parts;
+            kernel(&k);
+        }
+        k.part = 0;
+        k.parts = 1;
+        if (sc_kernel_finish(kernel)) sc_kernel_finish(kernel)(&k);
+        for (int j = 0; j < k.nt; j++) {
+            int b = block_of(&k.t[j]);
+            if (!(written >> j & 1)) {
+                if (k.t[j].dtype != BOOL)
+                    cr_assert(!memcmp(blocks[b].p, before[j], blocks[b].n), "operand %d changed", j);
+            } else if (parts == 1) {
+                first[j] = memcpy(malloc(blocks[b].n), blocks[b].p, blocks[b].n);
+            } else {
+                cr_assert(!memcmp(blocks[b].p, first[j], blocks[b].n), "tensor %d differs in %d parts", j, parts);
+            }
+        }
+    }
+    for (int j = 0; j < k.nt; j++) free(before[j]), free(first[j]);
+}
+
+/* Relative to the reference's size and `scale`: what one rounding to the dtype plus some reals' roundings may cost. */
+static double tolerance(int dtype) {
+    double real_eps = sizeof(real) == 8 ? 1e-13 : 2e-6;
+    return dtype == BF16   ? 4.0e-3 + real_eps
+           : dtype == FP16 ? 5.0e-4 + real_eps
+           : dtype == FP32 ? fmax(1e-7, real_eps)
+                           : real_eps;
+}
+static void near(const sc_tensor *t, int64_t i, double expected, double scale, const char *what) {
+    double got = val(t, i), limit = tolerance(t->dtype) * (fabs(expected) + scale);
+    cr_assert(fabs(got - expected) <= limit, "%s dtype %d [%ld]: %.9g, expected %.9g (± %.2g)", what, t->dtype, (long)i,
+              got, expected, limit);
+}
+
+static const int dtypes[] = {FP32, BF16, FP16, FP64};
+#define FOR_DTYPES for (int di = 0, d = FP32; di < (sizeof(real) == 8 ? 4 : 3) && (d = dtypes[di], 1); di++, release())
+
+#endif

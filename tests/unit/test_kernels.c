@@ -1,0 +1,710 @@
+/* Kernels against naive references in double: odd sizes, strides, dtypes, and equal bits for 1, 2 and 3 parts.
+ * Relies on: kernel_check.h, runtime/cpu's k_*.c (float build, or the whole with -DSC_FP64).
+ * Relied on by: make test. */
+#include "kernel_check.h"
+
+/* ── matmul ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    int64_t batch, m, n, k;
+    int ta, tb, bias, shared, pad; /* shared: b has 2 dims; pad: extra elements a row */
+    int out;                       /* result dtype, or -1 */
+} product;
+
+static sc_tensor matrix(int d, int64_t batch, int64_t rows, int64_t cols, int pad) {
+    int64_t ld = cols + pad;
+    return tensor(d, batch ? 3 : 2, batch ? LIST(batch, rows, cols) : LIST(rows, cols),
+                  batch ? LIST(rows * ld, ld, 1) : LIST(ld, 1));
+}
+
+static void check_product(int d, product p) {
+    sc_tensor a = filled(p.ta ? matrix(d, p.batch, p.k, p.m, p.pad) : matrix(d, p.batch, p.m, p.k, p.pad), 1, 0);
+    int64_t bb = p.shared ? 0 : p.batch, batches = p.batch ? p.batch : 1;
+    sc_tensor b = filled(p.tb ? matrix(d, bb, p.n, p.k, p.pad) : matrix(d, bb, p.k, p.n, p.pad), 1, 0);
+    sc_tensor y = matrix(p.out >= 0 ? p.out : d, p.batch, p.m, p.n, 0), t[5] = {y, a, b};
+    int nt = 3;
+    if (p.bias) t[nt++] = filled(T_(d, p.n), 1, 0);
+    if (d != SC_REAL || y.dtype != SC_REAL) t[nt++] = workspace(3 * (4 << 20));
+    sc_task k = task(nt, t);
+    k.i[0] = p.ta;
+    k.i[1] = p.tb;
+    run(sc_k_matmul, k, 1);
+    for (int64_t c = 0; c < batches; c++)
+        for (int64_t i = 0; i < p.m; i++)
+            for (int64_t j = 0; j < p.n; j++) {
+                double s = p.bias ? val(&t[3], j) : 0;
+                int64_t a0 = c * p.m * p.k, b0 = p.shared ? 0 : c * p.k * p.n;
+                for (int64_t l = 0; l < p.k; l++)
+                    s += val(&a, a0 + (p.ta ? l * p.m + i : i * p.k + l)) *
+                         val(&b, b0 + (p.tb ? j * p.k + l : l * p.n + j));
+                near(&y, (c * p.m + i) * p.n + j, s, sqrt((double)p.k) * 0.3, "matmul");
+            }
+    release();
+}
+
+Test(kernels, matmul) {
+    FOR_DTYPES
+    for (int t = 0; t < 4; t++) {
+        check_product(d, (product){0, 37, 53, 29, t & 1, t >> 1, 0, 0, 0, -1});
+        check_product(d, (product){0, 130, 300, 65, t & 1, t >> 1, 1, 0, 5, -1});
+        check_product(d, (product){3, 17, 9, 33, t & 1, t >> 1, 1, 0, 3, -1});
+        check_product(d, (product){4, 7, 19, 11, t & 1, t >> 1, 0, 1, 0, -1});
+        check_product(d, (product){0, 33, 20, 1100, t & 1, t >> 1, 1, 0, 0, sizeof(real) == 8 ? FP64 : FP32});
+    }
+    check_product(FP32, (product){0, 1, 40, 50, 0, 1, 1, 0, 0, -1});
+    check_product(FP32, (product){0, 40, 1, 50, 0, 0, 0, 0, 0, -1});
+    check_product(FP32, (product){0, 600, 270, 8, 0, 0, 0, 0, 0, -1});
+}
+
+Test(kernels, matmul_with_rows_that_repeat) {
+    sc_tensor a = filled(tensor(SC_REAL, 2, LIST(5, 7), LIST(0, 1)), 1, 0), b = filled(T_(SC_REAL, 7, 3), 1, 0);
+    sc_tensor y = T_(SC_REAL, 5, 3);
+    run(sc_k_matmul, TASK(y, a, b), 1);
+    for (int64_t i = 0; i < 15; i++) {
+        double s = 0;
+        for (int64_t l = 0; l < 7; l++) s += val(&a, l) * val(&b, l * 3 + i % 3);
+        near(&y, i, s, 1, "matmul");
+    }
+}
+
+/* ── movement ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void same(const sc_tensor *y, int64_t i, double expected) {
+    cr_assert(val(y, i) == expected, "[%ld]: %g, expected %g", (long)i, val(y, i), expected);
+}
+
+Test(kernels, copy) {
+    static const int64_t shape[] = {3, 70, 5, 41};
+    static const int64_t strides[][4] = {
+        {70 * 5 * 41, 5 * 41, 41, 1}, {1, 3, 210, 1050}, {41, 123, 8610, 1}, {0, 0, 0, 1},
+        {70 * 5 * 41, 1, 70, 350},    {0, 1, 0, 70},     {40000, 410, 82, 2}};
+    static const int kinds[] = {FP32, BF16, FP64};
+    for (size_t s = 0; s < sizeof strides / sizeof *strides; s++)
+        for (int c = 0; c < 3; c++, release()) {
+            sc_tensor x = filled(tensor(kinds[c], 4, shape, strides[s]), 4, 0), y = tensor(kinds[c], 4, shape, NULL);
+            run(sc_k_copy, TASK(y, x), 1);
+            for (int64_t i = 0; i < sc_numel(&y); i++) same(&y, i, val(&x, i));
+        }
+    sc_tensor flags = T_(BOOL, 9, 4), turned = tensor(BOOL, 2, LIST(9, 4), LIST(1, 9));
+    for (int i = 0; i < 36; i++) ((uint8_t *)turned.p)[i] = (uint8_t)(i % 2);
+    run(sc_k_copy, TASK(flags, turned), 1);
+    for (int64_t i = 0; i < 36; i++) cr_assert(((uint8_t *)flags.p)[i] == (i % 4 * 9 + i / 4) % 2);
+}
+
+Test(kernels, concat_and_pad_slice) {
+    FOR_DTYPES
+    for (int dim = 0; dim < 3; dim++) {
+        int64_t sa[] = {4, 6, 5}, sb[] = {4, 6, 5}, sy[] = {4, 6, 5};
+        sb[dim] = 3;
+        sy[dim] += 3;
+        sc_tensor a = filled(tensor(d, 3, sa, NULL), 1, 0), b = filled(tensor(d, 3, sb, LIST(100, 9, 1)), 1, 0);
+        sc_tensor y = tensor(d, 3, sy, NULL), z = tensor(d, 3, sy, NULL);
+        sc_task k = TASK(y, a, b);
+        k.i[0] = dim;
+        run(sc_k_concat, k, 1);
+        sc_task pad = TASK(z, b);
+        memcpy(pad.i, LIST(dim, 2, sy[dim]), 24);
+        run(sc_k_pad_slice, pad, 1);
+        for (int64_t i = 0; i < sc_numel(&y); i++) {
+            int64_t x[3] = {i / (sy[1] * sy[2]), i / sy[2] % sy[1], i % sy[2]}, in_b = x[dim] - sa[dim];
+            int64_t inside = x[dim] >= 2 && x[dim] < 5, at = x[dim];
+            if (in_b >= 0) x[dim] = in_b;
+            const sc_tensor *from = in_b >= 0 ? &b : &a;
+            same(&y, i, val(from, (x[0] * from->shape[1] + x[1]) * from->shape[2] + x[2]));
+            x[dim] = at - 2;
+            same(&z, i, inside ? val(&b, (x[0] * sb[1] + x[1]) * sb[2] + x[2]) : 0);
+        }
+    }
+}
+
+Test(kernels, fill_and_store) {
+    sc_tensor f = T_(BF16, 3000), n = T_(INT32, 2500), s = T_(FP32, 1), steps = T_(INT64, 1), z = T_(FP32, 1, 1000);
+    sc_task k = TASK(f);
+    k.f[0] = 1.5;
+    run(sc_k_full, k, 1);
+    for (int64_t i = 0; i < 3000; i++) same(&f, i, 1.5);
+    k = TASK(n);
+    k.f[0] = -7;
+    k.f[1] = 3;
+    run(sc_k_arange, k, 1);
+    for (int64_t i = 0; i < 2500; i++) cr_assert(((int32_t *)n.p)[i] == -7 + 3 * i);
+    run(sc_k_grad_seed, TASK(s), 1);
+    same(&s, 0, 0.25);
+    *(int64_t *)steps.p = 41;
+    k = TASK(steps);
+    k.parts = 1;
+    sc_k_count_step(&k);
+    cr_assert(*(int64_t *)steps.p == 42);
+    run(sc_k_zero, TASK(z), 1);
+    for (int64_t i = 0; i < 1000; i++) same(&z, i, 0);
+
+    sc_tensor flat = filled(T_(FP32, 4000), 0, 1), gap = flat, gap2 = flat;
+    gap.p = (float *)flat.p + 100;
+    gap.shape[0] = 156;
+    gap2.p = (float *)flat.p + 3000;
+    gap2.shape[0] = 1000;
+    run(sc_k_zero_gaps, TASK(gap, gap2), 3);
+    for (int64_t i = 0; i < 4000; i++) same(&flat, i, !((i >= 100 && i < 256) || i >= 3000));
+
+    sc_tensor value = filled(T_(BF16, 50, 30), 1, 0), state = filled(T_(FP32, 2000), 0, 2);
+    k = TASK(value, state);
+    k.i[1] = 200;
+    run(sc_k_store, k, 2);
+    for (int64_t i = 0; i < 2000; i++) same(&state, i, i < 200 || i >= 1700 ? 2 : val(&value, i - 200));
+    k.i[0] = 1;
+    run(sc_k_store, k, 2);
+    for (int64_t i = 0; i < 1500; i++) same(&state, 200 + i, 2 * val(&value, i));
+}
+
+/* ── reductions ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static int64_t reduced_index(const int64_t *shape, int64_t mask, int64_t linear) {
+    int64_t x[4], to = 0;
+    for (int d = 3; d >= 0; d--) {
+        x[d] = linear % shape[d];
+        linear /= shape[d];
+    }
+    for (int d = 0; d < 4; d++)
+        if (!(mask >> d & 1)) to = to * shape[d] + x[d];
+    return to;
+}
+
+Test(kernels, reductions) {
+    static const int64_t shape[] = {5, 70, 3, 33};
+    FOR_DTYPES
+    for (int64_t mask = 0; mask < 16; mask++, release())
+        for (int turned = 0; turned < 2; turned++) {
+            int64_t kept = 1;
+            for (int j = 0; j < 4; j++) kept *= mask >> j & 1 ? 1 : shape[j];
+            int64_t n = 5 * 70 * 3 * 33, count = n / kept;
+            sc_tensor x = filled(tensor(d, 4, shape, turned ? LIST(1, 5, 350, 1050) : NULL), 1, 0);
+            sc_tensor sum = T_(d, kept), mean = T_(d, kept), most = T_(d, kept), g = filled(T_(d, kept), 1, 0);
+            double *s = calloc((size_t)kept, 8), *m = malloc((size_t)kept * 8), *ties = calloc((size_t)kept, 8);
+            for (int64_t i = 0; i < kept; i++) m[i] = -INFINITY;
+            for (int64_t i = 0; i < n; i++) {
+                int64_t r = reduced_index(shape, mask, i);
+                double v = val(&x, i);
+                s[r] += v;
+                ties[r] = v > m[r] ? 1 : ties[r] + (v == m[r]);
+                m[r] = fmax(m[r], v);
+            }
+            sc_kernel *kernels[] = {sc_k_sum, sc_k_mean, sc_k_max};
+            sc_tensor *results[] = {&sum, &mean, &most};
+            for (int j = 0; j < 3; j++) {
+                sc_task k = TASK(*results[j], x);
+                k.i[0] = mask;
+                run(kernels[j], k, 1);
+            }
+            for (int64_t i = 0; i < kept; i++) {
+                near(&sum, i, s[i], sqrt((double)count), "sum");
+                near(&mean, i, s[i] / (double)count, 1, "mean");
+                same(&most, i, m[i]);
+            }
+            if (!turned) {
+                sc_tensor dx = tensor(d, 4, shape, NULL);
+                sc_task k = TASK(dx, g, x, most);
+                k.i[0] = mask;
+                run(sc_k_max_grad, k, 1);
+                for (int64_t i = 0; i < n; i++) {
+                    int64_t r = reduced_index(shape, mask, i);
+                    near(&dx, i, val(&x, i) == m[r] ? val(&g, r) / ties[r] : 0, 0, "max_grad");
+                }
+            }
+            free(s), free(m), free(ties);
+        }
+}
+
+Test(kernels, max_keeps_nan) {
+    for (int64_t n = 1; n < 3000; n += 331) {
+        sc_tensor x = filled(T_(FP32, 1, n), 1, 0), y = T_(FP32, 1);
+        put(&x, n / 2, NAN);
+        sc_task k = TASK(y, x);
+        k.i[0] = 3;
+        run(sc_k_max, k, 1);
+        cr_assert(isnan(val(&y, 0)));
+    }
+}
+
+/* ── norms, softmax ──────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static sc_tensor rows_of(int d, int64_t a, int64_t b, int64_t cols, int pad) { /* [a, b, cols], padded rows */
+    return tensor(d, 3, LIST(a, b, cols), LIST(b * (cols + pad), cols + pad, 1));
+}
+
+static void check_norm(int d, int64_t cols, int centred, int weights) {
+    int64_t rows = 15;
+    double eps = 1e-5;
+    sc_tensor x = filled(rows_of(d, 3, 5, cols, 7), 2, 0.5), g = filled(rows_of(d, 3, 5, cols, 2), 1, 0.1);
+    sc_tensor y = rows_of(d, 3, 5, cols, 0), dx = rows_of(d, 3, 5, cols, 0), mean = T_(SC_REAL, 3, 5),
+              rstd = T_(SC_REAL, 3, 5);
+    sc_tensor w = filled(T_(d, cols), 0.5, 1), b = filled(T_(d, cols), 1, 0), dw = T_(SC_REAL, cols),
+              db = T_(SC_REAL, cols);
+    sc_task k;
+    if (centred)
+        k = weights ? TASK(y, mean, rstd, x, w, b) : TASK(y, mean, rstd, x);
+    else
+        k = weights ? TASK(y, rstd, x, w) : TASK(y, rstd, x);
+    k.i[0] = k.i[1] = weights;
+    k.f[0] = eps;
+    run(centred ? sc_k_layer_norm : sc_k_rms_norm, k, centred ? 7 : 3);
+    if (centred)
+        k = weights ? TASK(dx, g, x, mean, rstd, w) : TASK(dx, g, x, mean, rstd);
+    else
+        k = weights ? TASK(dx, g, x, rstd, w) : TASK(dx, g, x, rstd);
+    run(centred ? sc_k_layer_norm_grad : sc_k_rms_norm_grad, k, 1);
+    if (centred)
+        run(sc_k_layer_norm_grad_w, TASK(dw, db, g, x, mean, rstd), 3);
+    else
+        run(sc_k_rms_norm_grad_w, TASK(dw, g, x, rstd), 1);
+    double *sw = calloc((size_t)cols, 8), *sb = calloc((size_t)cols, 8);
+    for (int64_t r = 0; r < rows; r++) {
+        double m = 0, v = 0, h = 0, hx = 0;
+        for (int64_t c = 0; c < cols; c++) m += centred ? val(&x, r * cols + c) / (double)cols : 0;
+        for (int64_t c = 0; c < cols; c++) v += pow(val(&x, r * cols + c) - m, 2) / (double)cols;
+        double rs = 1 / sqrt(v + eps);
+        near(&rstd, r, rs, 1, "rstd");
+        if (centred) near(&mean, r, m, 1, "mean");
+        for (int64_t c = 0; c < cols; c++) {
+            double hat = (val(&x, r * cols + c) - m) * rs, gi = val(&g, r * cols + c), wc = weights ? val(&w, c) : 1;
+            near(&y, r * cols + c, hat * wc + (weights && centred ? val(&b, c) : 0), 2, "norm");
+            h += centred ? gi * wc / (double)cols : 0;
+            hx += gi * wc * hat / (double)cols;
+            sw[c] += gi * hat;
+            sb[c] += gi;
+        }
+        for (int64_t c = 0; c < cols; c++) {
+            double hat = (val(&x, r * cols + c) - m) * rs, gi = val(&g, r * cols + c) * (weights ? val(&w, c) : 1);
+            near(&dx, r * cols + c, (gi - h - hat * hx) * rs, 2 * rs, "norm_grad");
+        }
+    }
+    for (int64_t c = 0; c < cols; c++) {
+        near(&dw, c, sw[c], 5, "norm_grad_w dw");
+        if (centred) near(&db, c, sb[c], 5, "norm_grad_w db");
+    }
+    free(sw), free(sb);
+    release();
+}
+
+Test(kernels, norms) {
+    static const int64_t cols[] = {3, 64, 129, 1024, 2500};
+    FOR_DTYPES
+    for (int c = 0; c < 5; c++)
+        for (int kind = 0; kind < 4; kind++) check_norm(d, cols[c], kind & 1, kind >> 1);
+}
+
+Test(kernels, softmax) {
+    static const int64_t cols[] = {1, 7, 64, 1500};
+    FOR_DTYPES
+    for (int c = 0; c < 4; c++, release()) {
+        int64_t n = cols[c];
+        sc_tensor x = filled(rows_of(d, 2, 4, n, 3), 8, 3), y = rows_of(d, 2, 4, n, 0),
+                  g = filled(rows_of(d, 2, 4, n, 1), 1, 0);
+        sc_tensor dx = rows_of(d, 2, 4, n, 0);
+        put(&x, n - 1, -INFINITY);
+        if (n == 1) put(&x, 0, 2);
+        run(sc_k_softmax, TASK(y, x), 1);
+        run(sc_k_softmax_grad, TASK(dx, g, y), 1);
+        for (int64_t r = 0; r < 8; r++) {
+            double sum = 0, dot = 0;
+            for (int64_t i = 0; i < n; i++) sum += exp(val(&x, r * n + i));
+            for (int64_t i = 0; i < n; i++) {
+                near(&y, r * n + i, exp(val(&x, r * n + i)) / sum, 1e-3, "softmax");
+                dot += val(&g, r * n + i) * val(&y, r * n + i);
+            }
+            for (int64_t i = 0; i < n; i++)
+                near(&dx, r * n + i, val(&y, r * n + i) * (val(&g, r * n + i) - dot), 0.1, "softmax_grad");
+        }
+        sc_task in_place = TASK(x, x);
+        sc_k_softmax((in_place.parts = 1, &in_place));
+        for (int64_t i = 0; i < 8 * n; i++) same(&x, i, val(&y, i));
+    }
+}
+
+/* ── loss, embedding ─────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+Test(kernels, cross_entropy) {
+    FOR_DTYPES {
+        int64_t rows = 21, cols = 2305;
+        sc_tensor x = filled(tensor(d, 2, LIST(rows, cols), LIST(cols + 3, 1)), 12, 5),
+                  g = filled(T_(SC_REAL, 1), 0, 0.5);
+        sc_tensor target = integers(T_(INT32, rows), 0, cols), loss = T_(SC_REAL, 1), lse = T_(SC_REAL, rows);
+        sc_tensor dx = T_(d, rows, cols);
+        ((int32_t *)target.p)[4] = -100;
+        sc_task k = TASK(loss, lse, x, target);
+        k.i[0] = -100;
+        k.i[1] = 1; /* count 5 */
+        run(sc_k_cross_entropy, k, 3);
+        sc_task grad = TASK(dx, g, x, target, lse);
+        memcpy(grad.i, k.i, sizeof k.i);
+        run(sc_k_cross_entropy_grad, grad, 1);
+        double sum = 0;
+        for (int64_t r = 0; r < rows; r++) {
+            double s = 0;
+            int t = int_at(&target, r);
+            for (int64_t c = 0; c < cols; c++) s += exp(val(&x, r * cols + c));
+            if (t >= 0) sum += log(s) - val(&x, r * cols + t);
+            if (t >= 0) near(&lse, r, log(s), 1, "lse");
+            for (int64_t c = 0; c < cols; c++)
+                near(&dx, r * cols + c, t < 0 ? 0 : (exp(val(&x, r * cols + c)) / s - (c == t)) * 0.1, 1e-3, "grad");
+        }
+        near(&loss, 0, sum / 5, 1, "loss");
+        sc_task in_place = TASK(x, g, x, target, lse);
+        memcpy(in_place.i, k.i, sizeof k.i);
+        run(sc_k_cross_entropy_grad, in_place, 5);
+        for (int64_t i = 0; i < rows * cols; i++) same(&x, i, val(&dx, i));
+        ((int32_t *)target.p)[0] = (int32_t)cols;
+        run(sc_k_cross_entropy, TASK(loss, lse, dx, target), 3);
+        cr_assert(isnan(val(&loss, 0)), "a target outside the classes");
+    }
+}
+
+Test(kernels, embedding) {
+    FOR_DTYPES
+    for (int out = 0; out < 2; out++) {
+        int64_t rows = 19, cols = 1100, tokens = 60;
+        sc_tensor w = filled(T_(d, rows, cols), 1, 0), index = integers(T_(INT32, 6, 10), 0, rows),
+                  y = T_(d, 6, 10, cols);
+        run(sc_k_embedding, TASK(y, index, w), 1);
+        for (int64_t i = 0; i < tokens * cols; i++) same(&y, i, val(&w, int_at(&index, i / cols) * cols + i % cols));
+        sc_tensor g = filled(T_(d, 6, 10, cols), 1, 0), dw = T_(out ? d : SC_REAL, rows, cols);
+        run(sc_k_embedding_grad, TASK(dw, index, g), 1);
+        double *s = calloc((size_t)(rows * cols), 8);
+        for (int64_t i = 0; i < tokens * cols; i++) s[int_at(&index, i / cols) * cols + i % cols] += val(&g, i);
+        for (int64_t i = 0; i < rows * cols; i++) near(&dw, i, s[i], 2, "embedding_grad");
+        free(s);
+        ((int32_t *)index.p)[3] = (int32_t)rows;
+        run(sc_k_embedding, TASK(y, index, w), 1);
+        cr_assert(isnan(val(&y, 3 * cols)) && !isnan(val(&y, 4 * cols)));
+    }
+}
+
+/* ── attention, rope ─────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    int64_t batch, queries, keys, heads, kv_heads, size;
+    int causal, documents;
+    double p;
+} attention_case;
+
+static double dropped(const attention_case *c, int64_t b, int64_t h, int64_t i, int64_t j) {
+    uint32_t word;
+    uint64_t e = (uint64_t)((h * c->queries + i) * ((c->keys + 3) / 4 * 4) + j);
+    sc_random(&word, 1, sc_stream_key(record.seed, 555), (uint32_t)(record.first_sample + b), (uint32_t)record.step, e);
+    return c->p == 0 ? 1 : word >= (uint32_t)(c->p * 4294967296.0) ? 1 / (1 - c->p) : 0;
+}
+
+/* One head in double: o, lse and, given go, the gradients (added to). */
+typedef struct {
+    double *o, *lse, *dq, *dk, *dv;
+} reference;
+static void reference_head(const attention_case *c, sc_tensor *t, int64_t b, int64_t h, double scale, reference r) {
+    sc_tensor *q = &t[0], *k = &t[1], *v = &t[2], *doc = &t[3], *go = &t[4];
+    int64_t D = c->size, kv = h / (c->heads / c->kv_heads);
+    double *p = malloc((size_t)c->keys * 8), *dp = malloc((size_t)c->keys * 8);
+    for (int64_t i = 0; i < c->queries; i++) {
+        int64_t qi = ((b * c->queries + i) * c->heads + h) * D;
+        double sum = 0, most = -INFINITY, delta = 0;
+        for (int64_t j = 0; j < c->keys; j++) {
+            int64_t kj = ((b * c->keys + j) * c->kv_heads + kv) * D;
+            int hidden = (c->causal && j > i) ||
+                         (c->documents && int_at(doc, b * c->keys + j) != int_at(doc, b * c->queries + i));
+            double s = 0;
+            for (int64_t e = 0; e < D; e++) s += val(q, qi + e) * val(k, kj + e);
+            p[j] = hidden ? -INFINITY : s * scale;
+            most = fmax(most, p[j]);
+        }
+        for (int64_t j = 0; j < c->keys; j++) sum += exp(p[j] - most);
+        r.lse[(b * c->heads + h) * c->queries + i] = most + log(sum);
+        for (int64_t j = 0; j < c->keys; j++) {
+            int64_t kj = ((b * c->keys + j) * c->kv_heads + kv) * D;
+            double m = dropped(c, b, h, i, j);
+            p[j] = exp(p[j] - most) / sum;
+            dp[j] = 0;
+            for (int64_t e = 0; e < D; e++) {
+                r.o[qi + e] += p[j] * m * val(v, kj + e);
+                r.dv[kj + e] += p[j] * m * val(go, qi + e);
+                dp[j] += m * val(go, qi + e) * val(v, kj + e);
+            }
+            delta += p[j] * dp[j];
+        }
+        for (int64_t j = 0; j < c->keys; j++) {
+            int64_t kj = ((b * c->keys + j) * c->kv_heads + kv) * D;
+            double ds = p[j] * (dp[j] - delta) * scale;
+            for (int64_t e = 0; e < D; e++) {
+                r.dq[qi + e] += ds * val(k, kj + e);
+                r.dk[kj + e] += ds * val(q, qi + e);
+            }
+        }
+    }
+    free(p), free(dp);
+}
+
+static void check_all(const sc_tensor *t, const double *expected, double scale, const char *what) {
+    for (int64_t i = 0; i < sc_numel(t); i++) near(t, i, expected[i], scale, what);
+}
+
+static void check_attention(int d, attention_case c) {
+    int64_t nq = c.batch * c.queries * c.heads * c.size, nk = c.batch * c.keys * c.kv_heads * c.size,
+            rows = c.heads * c.size;
+    double scale = 1 / sqrt((double)c.size);
+    /* q strided as a slice of a fused projection, k and v with [B,H,T,D] memory */
+    sc_tensor q = filled(
+        tensor(d, 4, LIST(c.batch, c.queries, c.heads, c.size), LIST(c.queries * 3 * rows, 3 * rows, c.size, 1)), 2, 0);
+    int64_t *kv_shape = LIST(c.batch, c.keys, c.kv_heads, c.size);
+    int64_t *kv_stride = LIST(c.kv_heads * c.keys * c.size, c.size, c.keys * c.size, 1);
+    sc_tensor k = filled(tensor(d, 4, kv_shape, kv_stride), 2, 0), v = filled(tensor(d, 4, kv_shape, kv_stride), 1, 0);
+    sc_tensor doc = integers(T_(INT32, c.batch, c.keys), 0, 1),
+              go = filled(T_(d, c.batch, c.queries, c.heads, c.size), 1, 0);
+    for (int64_t i = 0; i < c.batch * c.keys; i++)
+        ((int32_t *)doc.p)[i] = (int32_t)(i % c.keys / 50 + (i / c.keys) * (i % 2));
+    sc_tensor o = T_(d, c.batch, c.queries, c.heads, c.size), lse = T_(SC_REAL, c.batch, c.heads, c.queries);
+    sc_tensor dq = T_(d, c.batch, c.queries, c.heads, c.size), dk = T_(d, c.batch, c.keys, c.kv_heads, c.size),
+              dv = T_(d, c.batch, c.keys, c.kv_heads, c.size);
+    int64_t real_size = sizeof(real);
+    sc_tensor w = workspace(3 * (512 * c.size + 16384) * real_size);
+    sc_tensor wb = workspace(3 * (640 * c.size + 32768 + 2 * c.keys * c.size) * real_size);
+    sc_task f = c.documents ? TASK(o, lse, q, k, v, doc, w) : TASK(o, lse, q, k, v, w);
+    memcpy(f.i, LIST(c.causal, 555, c.documents), 24);
+    f.f[0] = scale;
+    f.f[1] = c.p;
+    run(sc_k_attention, f, 3);
+    sc_task g =
+        c.documents ? TASK(dq, dk, dv, go, q, k, v, o, lse, doc, wb) : TASK(dq, dk, dv, go, q, k, v, o, lse, wb);
+    memcpy(g.i, f.i, sizeof f.i);
+    memcpy(g.f, f.f, sizeof f.f);
+    run(sc_k_attention_grad, g, 7);
+
+    reference r = {calloc((size_t)nq, 8), calloc((size_t)(c.batch * c.heads * c.queries), 8), calloc((size_t)nq, 8),
+                   calloc((size_t)nk, 8), calloc((size_t)nk, 8)};
+    sc_tensor operands[] = {q, k, v, doc, go};
+    for (int64_t b = 0; b < c.batch; b++)
+        for (int64_t h = 0; h < c.heads; h++) reference_head(&c, operands, b, h, scale, r);
+    check_all(&o, r.o, 0.5, "attention o");
+    check_all(&lse, r.lse, 2, "attention lse");
+    double size = d == BF16 || d == FP16 ? 4 : 2; /* o is rounded before delta is taken */
+    check_all(&dq, r.dq, size, "attention dq");
+    check_all(&dk, r.dk, size, "attention dk");
+    check_all(&dv, r.dv, size, "attention dv");
+    free(r.o), free(r.lse), free(r.dq), free(r.dk), free(r.dv);
+    release();
+}
+
+Test(kernels, attention) {
+    FOR_DTYPES {
+        check_attention(d, (attention_case){2, 67, 67, 4, 4, 24, 1, 0, 0});
+        check_attention(d, (attention_case){1, 150, 150, 4, 2, 16, 1, 0, 0.25});
+        check_attention(d, (attention_case){2, 40, 135, 2, 1, 9, 0, 0, 0.1});
+        check_attention(d, (attention_case){2, 201, 201, 2, 2, 8, 1, 1, 0});
+        check_attention(d, (attention_case){1, 130, 130, 3, 1, 33, 0, 1, 0.5});
+        check_attention(d, (attention_case){1, 5, 1, 2, 2, 64, 0, 0, 0});
+        check_attention(d, (attention_case){1, 70, 20, 1, 1, 4, 1, 0, 0});
+    }
+}
+
+static double rope_frequency(const double *f, int64_t i, int64_t head) {
+    double w = pow(f[0], -2.0 * (double)i / (double)head), wave = 2 * M_PI / w;
+    if (f[1] == 0 || wave < f[4] / f[3]) return w;
+    if (wave > f[4] / f[2]) return w / f[1];
+    double smooth = (f[4] / wave - f[2]) / (f[3] - f[2]);
+    return (1 - smooth) * w / f[1] + smooth * w;
+}
+
+Test(kernels, rope) {
+    static const double settings[2][5] = {{10000, 0, 0, 0, 0}, {500000, 8, 1, 4, 64}};
+    FOR_DTYPES
+    for (int variant = 0; variant < 8; variant++) {
+        const double *f = settings[variant & 1];
+        int64_t B = 2, S = 37, H = 3, D = 22;
+        sc_tensor x = filled(tensor(d, 4, LIST(B, S, H, D), LIST(S * H * D * 2, H * D * 2, D, 1)), 1, 0),
+                  y = T_(d, B, S, H, D);
+        sc_tensor positions = integers(T_(INT32, B, S), 0, 300);
+        sc_task k = variant & 2 ? TASK(y, x, positions) : TASK(y, x);
+        memcpy(k.f, f, 5 * 8);
+        k.i[0] = variant >> 2;
+        run(sc_k_rope, k, 1);
+        for (int64_t n = 0; n < B * S * H * D; n++) {
+            int64_t e = n % D, i = e % (D / 2), row = n / D / H, other = n - e + (e < D / 2 ? e + D / 2 : e - D / 2);
+            double a = (variant & 2 ? int_at(&positions, row) : (int)(row % S)) * rope_frequency(f, i, D);
+            double sine = (variant >> 2 ? -1 : 1) * (e < D / 2 ? -sin(a) : sin(a));
+            near(&y, n, val(&x, n) * cos(a) + val(&x, other) * sine, sizeof(real) == 8 && d == FP64 ? 30 : 8, "rope");
+        }
+    }
+}
+
+/* ── batch norm ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void check_batch_norm(int d, sc_tensor x, int training) {
+    int64_t C = x.shape[1], inner = sc_numel(&x) / x.shape[0] / C, n = sc_numel(&x) / C;
+    sc_tensor y = tensor(d, x.dims, x.shape, NULL), g = filled(tensor(d, x.dims, x.shape, NULL), 1, 0.2),
+              dx = tensor(d, x.dims, x.shape, NULL);
+    sc_tensor w = filled(T_(d, C), 0.5, 1), b = filled(T_(d, C), 1, 0), mean = T_(SC_REAL, C), rstd = T_(SC_REAL, C);
+    sc_tensor rm = filled(T_(SC_REAL, C), 1, 0), rv = filled(T_(SC_REAL, C), 0.3, 1), dw = T_(SC_REAL, C),
+              db = T_(SC_REAL, C);
+    double m0 = val(&rm, 0), v0 = val(&rv, 0);
+    sc_task k = TASK(y, mean, rstd, x, w, b, rm, rv);
+    k.i[0] = training;
+    k.f[0] = 1e-5;
+    k.f[1] = 0.1;
+    run(sc_k_batch_norm, k, training ? 7 | 192 : 7);
+    sc_task bk = TASK(dx, dw, db, g, x, w, mean, rstd);
+    bk.i[0] = training;
+    run(sc_k_batch_norm_grad, bk, 7);
+    for (int64_t c = 0; c < C; c++) {
+        double m = 0, v = 0, sg = 0, sgx = 0;
+#define EACH for (int64_t j = 0, i; j < n && (i = (j / inner * C + c) * inner + j % inner, 1); j++)
+        EACH m += val(&x, i) / (double)n;
+        EACH v += pow(val(&x, i) - m, 2) / (double)n;
+        if (c == 0 && training) {
+            near(&rm, 0, 0.9 * m0 + 0.1 * m, 1, "running mean");
+            near(&rv, 0, 0.9 * v0 + 0.1 * v * (double)n / (double)(n - 1), 1, "running variance");
+        }
+        if (!training) m = val(&rm, c), v = val(&rv, c);
+        double r = 1 / sqrt(v + 1e-5), wc = val(&w, c);
+        EACH {
+            double hat = (val(&x, i) - m) * r;
+            near(&y, i, hat * wc + val(&b, c), 2, "batch_norm");
+            sg += val(&g, i);
+            sgx += val(&g, i) * hat;
+        }
+        near(&dw, c, sgx, 3, "batch_norm dw");
+        near(&db, c, sg, 3, "batch_norm db");
+        EACH {
+            double hat = (val(&x, i) - m) * r, mid = training ? sg / (double)n + hat * sgx / (double)n : 0;
+            near(&dx, i, (val(&g, i) - mid) * wc * r, 2, "batch_norm dx");
+        }
+    }
+    k.i[1] = 1; /* a clone leaves the running statistics alone */
+    if (training) run(sc_k_batch_norm, k, 7);
+}
+
+Test(kernels, batch_norm) {
+    FOR_DTYPES
+    for (int training = 0; training < 2; training++, release()) {
+        check_batch_norm(d, filled(T_(d, 6, 5, 7, 3), 1, 0.3), training);
+        check_batch_norm(d, filled(T_(d, 1300, 5), 1, 0.3), training);
+        check_batch_norm(d, filled(T_(d, 2, 3, 1100), 1, 0.3), training);
+    }
+}
+
+/* ── optimizer ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static const int64_t segments[] = {0, 700, 0, 768, 3000, 1, 3072, 4000, 0};
+enum { NUMEL = 2048 }; /* a rank's slice */
+
+static void rates(void) {
+    record.lr[0] = 0.01f, record.lr[1] = 0.02f;
+    record.weight_decay[1] = 0.1f;
+    record.beta1 = 0.9f, record.beta2 = 0.95f, record.eps = 1e-8f, record.momentum = 0.9f, record.clip = 1;
+}
+static int group_of(int64_t flat) {
+    for (int s = 0; s < 9; s += 3)
+        if (flat >= segments[s] && flat < segments[s + 1]) return (int)segments[s + 2];
+    return -1;
+}
+static sc_task optimizer_task(sc_task k, int option, int shard) {
+    k.i[0] = option;
+    k.i[1] = NUMEL;
+    k.table = segments;
+    k.ntable = 9;
+    k.shard = shard;
+    k.shards = 2;
+    return k;
+}
+
+Test(kernels, adam) {
+    rates();
+    FOR_DTYPES
+    for (int option = 0; option < 4; option++, release()) {
+        int shard = option >> 1, decoupled = option & 1;
+        sc_tensor g = filled(T_(d, NUMEL), 1, 0), p = filled(T_(d, NUMEL), 1, 0), clip = filled(T_(SC_REAL, 1), 0, 0.5);
+        sc_tensor m = filled(T_(SC_REAL, NUMEL), 0.1, 0), v = filled(T_(SC_REAL, NUMEL), 0.1, 0.2), step = T_(INT64, 1);
+        *(int64_t *)step.p = 3;
+        double old[3][NUMEL];
+        for (int64_t i = 0; i < NUMEL; i++) old[0][i] = val(&p, i), old[1][i] = val(&m, i), old[2][i] = val(&v, i);
+        run(sc_k_adam, optimizer_task(TASK(g, p, clip, m, v, step), decoupled, shard), 2 | 8 | 16);
+        for (int64_t i = 0; i < NUMEL; i++) {
+            int group = group_of(i + shard * NUMEL);
+            double x = old[0][i], gi = val(&g, i) * 0.5, lr = group ? 0.02 : 0.01, wd = group ? 0.1 : 0;
+            if (group < 0) {
+                same(&p, i, x), same(&m, i, old[1][i]), same(&v, i, old[2][i]);
+                continue;
+            }
+            if (decoupled)
+                x -= lr * wd * x;
+            else
+                gi += wd * x;
+            double mi = 0.9 * old[1][i] + 0.1 * gi, vi = 0.95 * old[2][i] + 0.05 * gi * gi;
+            x -= lr / (1 - pow(0.9, 3)) * mi / (sqrt(vi) / sqrt(1 - pow(0.95, 3)) + 1e-8);
+            double loose = sizeof(real) == 8 ? 1e-6 / tolerance(FP64) : 1; /* the record's rates are floats */
+            near(&m, i, mi, loose, "adam m");
+            near(&v, i, vi, loose, "adam v");
+            near(&p, i, x, d == FP64 || d == FP32 ? loose : 1, "adam p");
+        }
+    }
+}
+
+Test(kernels, sgd) {
+    rates();
+    FOR_DTYPES
+    for (int option = 0; option < 3; option++, release()) { /* plain, momentum, nesterov */
+        sc_tensor g = filled(T_(d, NUMEL), 1, 0), p = filled(T_(d, NUMEL), 1, 0), clip = filled(T_(SC_REAL, 1), 0, 0.5);
+        sc_tensor buffer = filled(T_(SC_REAL, NUMEL), 1, 0);
+        double old[2][NUMEL];
+        for (int64_t i = 0; i < NUMEL; i++) old[0][i] = val(&p, i), old[1][i] = val(&buffer, i);
+        sc_task k = option ? TASK(g, p, clip, buffer) : TASK(g, p, clip);
+        run(sc_k_sgd, optimizer_task(k, option == 2, 1), 2 | 8);
+        for (int64_t i = 0; i < NUMEL; i++) {
+            int group = group_of(i + NUMEL);
+            double x = old[0][i], gi = val(&g, i) * 0.5 + (group == 1 ? 0.1 * x : 0), lr = group ? 0.02 : 0.01;
+            double b = 0.9 * old[1][i] + gi, loose = sizeof(real) == 8 ? 1e-6 / tolerance(FP64) : 1;
+            if (group < 0) {
+                same(&p, i, x);
+                continue;
+            }
+            if (option) near(&buffer, i, b, loose, "momentum");
+            if (option) gi = option == 2 ? gi + 0.9 * b : b;
+            near(&p, i, x - lr * gi, d == FP64 || d == FP32 ? loose : 1, "sgd p");
+        }
+    }
+}
+
+Test(kernels, norm_and_clipping) {
+    rates();
+    FOR_DTYPES {
+        sc_tensor x = filled(T_(d, 10001), 1, 0), s = T_(SC_REAL, 3), one = s, c = T_(SC_REAL, 1),
+                  norm = T_(SC_REAL, 1);
+        double sum = 0;
+        for (int64_t i = 0; i < 10001; i++) sum += val(&x, i) * val(&x, i);
+        filled(s, 0, 4);
+        one.p = sc_at(&s, 1);
+        one.shape[0] = 1;
+        run(sc_k_sum_squares, TASK(one, x), 1);
+        near(&s, 1, sum, 1, "sum_squares");
+        run(sc_k_clip_coefficient, TASK(c, norm, s), 3);
+        near(&norm, 0, sqrt(sum + 8), 1, "norm");
+        near(&c, 0, 1 / (sqrt(sum + 8) + 1e-6), 0.1, "coefficient");
+        record.clip = 1000;
+        run(sc_k_clip_coefficient, TASK(c, norm, s), 3);
+        same(&c, 0, 1);
+        record.clip = 0;
+        run(sc_k_clip_coefficient, TASK(c, norm, s), 3);
+        same(&c, 0, 1);
+        record.clip = 1;
+        put(&x, 5000, NAN);
+        run(sc_k_sum_squares, TASK(one, x), 1);
+        run(sc_k_clip_coefficient, TASK(c, norm, s), 3);
+        cr_assert(isnan(val(&norm, 0)) && isnan(val(&c, 0)));
+    }
+}
+
+/* ── the library ─────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+Test(library, warming_may_be_repeated) {
+    sc_kernels_warm(4);
+    sc_kernels_warm(2);
+    check_product(FP32, (product){0, 37, 53, 29, 0, 0, 0, 0, 0, -1});
+}
+
+Test(library, only_cross_entropy_has_a_finish) {
+    cr_assert(sc_kernel_finish(sc_k_cross_entropy) && !sc_kernel_finish(sc_k_matmul));
+}
