@@ -10,11 +10,11 @@
 /* The part of the iteration space that a task computes, a row at a time. Dimensions that lie behind each other in every
  * tensor are one, so contiguous tensors have a single row. */
 typedef struct {
-    int64_t n;                   /* elements of the current row; 0: no row is left */
-    void *at[SC_TENSORS];        /* its first element in each tensor */
-    int64_t stride[SC_TENSORS];  /* from one element of the row to the next, in elements */
+    int64_t n;                  /* elements of the current row; 0: no row is left */
+    void *at[SC_TENSORS];       /* its first element in each tensor */
+    int64_t stride[SC_TENSORS]; /* from one element of the row to the next, in elements */
     /* private */
-    int nt, dims;                /* dims: outside of the row */
+    int nt, dims;                                                            /* dims: outside of the row */
     int64_t rows, shape[SC_DIMS], index[SC_DIMS], step[SC_TENSORS][SC_DIMS]; /* steps in bytes */
 } sc_rows;
 

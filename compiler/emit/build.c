@@ -80,7 +80,8 @@ typedef struct {
 } Job;
 
 static Job start(Build *b, Args *args, const char *what) {
-    Job j = {.what = what, .messages = arena_printf(b->a, "%s/%s.%s.log.%ld", b->dir, b->name, what, (long)getpid())};
+    Job j = {.what = what,
+             .messages = arena_printf(b->a, "%s.%s.log.%ld", join(b->a, b->dir, b->name, ""), what, (long)getpid())};
     temp_register(j.messages);
     push(args, b->a, NULL);
     posix_spawn_file_actions_t io;
@@ -105,9 +106,9 @@ static bool ended_well(Build *b, const Job *j, Str *messages) {
     if (!ok) {
         size_t n = 0;
         const char *text = access(j->messages, R_OK) ? "" : read_file(b->a, j->messages, &n);
-        str_addf(messages, "%s ended with %s %d while building %s/%s (%s):\n%s", b->cc,
+        str_addf(messages, "%s ended with %s %d while building %s (%s):\n%s", b->cc,
                  WIFEXITED(status) ? "status" : "signal", WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status),
-                 b->dir, b->name, j->what, text);
+                 join(b->a, b->dir, b->name, ""), j->what, text);
     }
     unlink(j->messages);
     temp_forget(j->messages);
@@ -216,9 +217,9 @@ static void move_file(const char *from, const char *to) {
 /* Both objects at once: they are independent. */
 static void compile(Build *b) {
     const char *dot = b->variant[0] ? "." : "";
-    b->step = arena_printf(b->a, "%s/%s.tmp.%ld.o", b->dir, b->name, (long)getpid());
-    b->kernels = arena_printf(b->a, "%s/%s_kernels%s%s.o", b->dir, b->name, dot, b->variant);
-    const char *key_file = arena_printf(b->a, "%s/%s_kernels%s%s.key", b->dir, b->name, dot, b->variant),
+    b->step = arena_printf(b->a, "%s.tmp.%ld.o", join(b->a, b->dir, b->name, ""), (long)getpid());
+    b->kernels = join(b->a, b->dir, b->name, arena_printf(b->a, "_kernels%s%s.o", dot, b->variant));
+    const char *key_file = join(b->a, b->dir, b->name, arena_printf(b->a, "_kernels%s%s.key", dot, b->variant)),
                *key = kernel_key(b);
     const char *fresh = arena_printf(b->a, "%s.tmp.%ld", b->kernels, (long)getpid());
     bool reuse = up_to_date(b, key_file, key);

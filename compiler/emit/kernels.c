@@ -208,7 +208,7 @@ static void put_body(Kernel *k) {
 
 static void put_call(Kernel *k, const char *lead, bool constant) {
     const Op *op = k->op;
-    List l = {.text = {.arena = k->e->a}, .column = (int)strlen(lead) + 12, .indent = 12};
+    List l = {.text = {.arena = k->e->a}, .column = (int)strlen(lead) + 12, .indent = (int)strlen(lead) + 4};
     str_addf(&l.text, "%srow_@(w.n", lead);
     for (int i = 0; i < op->nout + op->nin; i++) {
         int64_t stride = inner_stride(tensor(op, i));

@@ -25,9 +25,13 @@ static const char *bytes_text(Arena *a, double x) {
     return amount(a, x, "B", 1024, scales);
 }
 
+/* "up" of layers.3.mlp.up; "layers.3" of layers.3 */
 static const char *leaf_name(const char *path) {
-    const char *dot = strrchr(path, '.');
-    return dot ? dot + 1 : path;
+    const char *last = path + strlen(path);
+    while (last > path && last[-1] != '.') last--;
+    if (last == path || strspn(last, "0123456789") < strlen(last)) return last;
+    for (last--; last > path && last[-1] != '.';) last--;
+    return last;
 }
 
 static const char *source_text(Arena *a, Source s) {

@@ -122,5 +122,6 @@ uint64_t event_written(const Op *op) {
 }
 
 char *join(Arena *a, const char *dir, const char *name, const char *suffix) {
-    return arena_printf(a, "%s/%s%s", dir && dir[0] ? dir : ".", name, suffix);
+    size_t n = dir ? strlen(dir) : 0;
+    return arena_printf(a, "%s%s%s%s", n ? dir : ".", n && dir[n - 1] == '/' ? "" : "/", name, suffix);
 }

@@ -41,8 +41,7 @@ static Stream stream_of(const Ordering *o, int e) {
     return o->p->events[e].stream;
 }
 
-/* ── the graph of conflicts ───────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── the graph of conflicts ────────────────────────────────────────────────────────────────────────────────── */
 static void index_edges(Ordering *o, bool by_target, int **at, int **list) {
     int n = o->p->n;
     *at = NEW_ARRAY(o->a, int, n + 2);
@@ -90,8 +89,7 @@ static void find_floats(Ordering *o) {
     }
 }
 
-/* ── windows: how much memory may be in flight ────────────────────────────────────────────────────────────────────────
- */
+/* ── windows: how much memory may be in flight ─────────────────────────────────────────────────────────────── */
 static int by_event(const void *a, const void *b) {
     const Release *x = a, *y = b;
     return x->at != y->at ? (x->at > y->at) - (x->at < y->at) : (x->amount > y->amount) - (x->amount < y->amount);
@@ -124,8 +122,7 @@ static void add_order(Ordering *o, int from, int to) { /* -1: no event */
     if (from >= 0 && from < to) push(&o->order, o->a, ((Edge){from, to}));
 }
 
-/* ── unsharding: one use is the gathers (or fetches, where there is nothing to gather) of a unit for one phase
- * ───────── */
+/* ── unsharding: one use is the gathers of a unit for one phase, or its fetches where nothing is gathered ─── */
 typedef struct {
     int event, last_event; /* of the gathers, which stand side by side */
     int first_use, last_use;
@@ -212,8 +209,7 @@ static void order_unshards(Ordering *o) {
     }
 }
 
-/* ── other fetches, offloads, reduces ─────────────────────────────────────────────────────────────────────────────────
- */
+/* ── other fetches, offloads, reduces ──────────────────────────────────────────────────────────────────────── */
 static int64_t size_of(const Ordering *o, int storage) {
     return o->plan->storages[storage].size;
 }
@@ -267,8 +263,7 @@ static void bound_readers(Ordering *o, Stream stream, bool count) {
     }
 }
 
-/* ── keys of what floats ──────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── keys of what floats ───────────────────────────────────────────────────────────────────────────────────── */
 static int next_reduce(const int *anchors, int n, int after, int end) {
     int lo = 0, hi = n;
     while (lo < hi) {
@@ -347,8 +342,7 @@ static void key_floats(Ordering *o) {
     }
 }
 
-/* ── edges that should cost nothing ───────────────────────────────────────────────────────────────────────────────────
- */
+/* ── edges that should cost nothing ────────────────────────────────────────────────────────────────────────── */
 static double duration(const Ordering *o, int e) {
     const Event *ev = &o->p->events[e];
     return event_duration_us(o->d, ev, o->plan->world, event_group(o->plan, ev));
@@ -422,8 +416,7 @@ static void end_early(Ordering *o, bool collectives) {
     }
 }
 
-/* ── the text: topological order of conflicts and order edges, smallest key first ─────────────────────────────────────
- */
+/* ── the text: topological order of conflicts and order edges, smallest key first ──────────────────────────── */
 typedef struct {
     const Key *key;
     int *at;

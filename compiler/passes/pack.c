@@ -15,13 +15,17 @@ typedef struct {
     Span *at;
     int n, cap;
 } Spans; /* sorted, disjoint, not touching */
+typedef struct {
+    const Span *at, *end;
+} Cursor;
 typedef VEC(int) Ints;
 
 enum {
     LEAF = 16,     /* positions of a leaf */
     NEAR = 8192,   /* within 1/NEAR of the bound is as good as on it */
     ROUNDS = 600,  /* of repair, at most */
-    PATIENCE = 300, /* rounds without gain, then back to the best */
+    PATIENCE = 25, /* rounds without gain, then back to the best */
+    PROBES = 64,   /* of the longest items, for a long stretch */
     CLIQUES = 48,  /* looked at for a better bound */
 };
 
@@ -33,8 +37,9 @@ typedef struct {
     Ints *partial;        /* by leaf: placed items that are alive in a part of it */
     Ints *begins;         /* by leaf: placed items whose life begins in it */
     Ints *late;           /* by leaf: placed items that are over but reach into it */
-    Span *taken;          /* addresses that the item in hand must not have */
-    int ntaken, taken_cap;
+    Cursor *sets;         /* addresses that the item in hand must not have */
+    int nsets, sets_cap;
+    Spans single; /* those of items that were asked one by one; may overlap */
     int64_t steps;
 } Packer;
 
@@ -48,8 +53,7 @@ static bool conflict(const Item *a, const Item *b) {
     return alive_together(a, b) || !(a->first < b->first ? ordered(a, b) : ordered(b, a));
 }
 
-/* ── sets of addresses ────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── sets of addresses ─────────────────────────────────────────────────────────────────────────────────────── */
 static int first_ending_at(const Spans *s, int64_t x) { /* first span with hi >= x */
     int lo = 0, hi = s->n;
     while (lo < hi) {
@@ -80,8 +84,7 @@ static void add_span(Packer *p, Spans *s, Span x) {
     s->at[i] = x;
 }
 
-/* ── placed items ─────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── placed items ──────────────────────────────────────────────────────────────────────────────────────────── */
 static void mark_node(Packer *p, int node, int lo, int hi, const Item *x, Span s) { /* leaves lo..hi of node */
     int from = x->first / LEAF, to = x->last / LEAF;
     add_span(p, &p->any[node], s);
@@ -106,32 +109,29 @@ static void mark(Packer *p, const Item *x) {
         push(&p->late[leaf], p->a, id);
 }
 
-/* ── what an item must keep away from ─────────────────────────────────────────────────────────────────────────────────
- */
-static void take(Packer *p, Span s) {
-    if (p->ntaken == p->taken_cap) p->taken = vec_grow(p->a, p->taken, &p->taken_cap, sizeof *p->taken);
-    p->taken[p->ntaken++] = s;
-}
-
-static void take_all(Packer *p, const Spans *s) {
-    for (int i = 0; i < s->n; i++) take(p, s->at[i]);
-    p->steps += s->n + 1;
+/* ── what an item must keep away from ──────────────────────────────────────────────────────────────────────── */
+static void take_set(Packer *p, const Spans *s) {
+    if (!s->n) return;
+    if (p->nsets == p->sets_cap) p->sets = vec_grow(p->a, p->sets, &p->sets_cap, sizeof *p->sets);
+    p->sets[p->nsets++] = (Cursor){s->at, s->at + s->n};
 }
 
 static void take_conflicts(Packer *p, const Ints *l, const Item *x) {
     for (int i = 0; i < l->n; i++) {
         const Item *y = &p->items[l->at[i]];
-        if (conflict(x, y)) take(p, (Span){y->at, y->at + y->size});
+        if (!conflict(x, y)) continue;
+        if (p->single.n == p->single.cap) p->single.at = vec_grow(p->a, p->single.at, &p->single.cap, sizeof(Span));
+        p->single.at[p->single.n++] = (Span){y->at, y->at + y->size};
     }
     p->steps += l->n;
 }
 
 static void visit(Packer *p, int node, int lo, int hi, const Item *x) {
     if (x->first <= lo * LEAF && x->last >= hi * LEAF + LEAF - 1) {
-        take_all(p, &p->any[node]);
+        take_set(p, &p->any[node]);
         return;
     }
-    take_all(p, &p->through[node]);
+    take_set(p, &p->through[node]);
     if (lo == hi) {
         take_conflicts(p, &p->partial[lo], x);
         return;
@@ -159,16 +159,48 @@ static void sort_spans(Span *s, int n) {
     }
 }
 
+static int merge_spans(Span *s, int n) { /* sorted ones: into disjoint ones */
+    int m = 0;
+    for (int i = 1; i < n; i++) {
+        if (s[i].lo > s[m].hi)
+            s[++m] = s[i];
+        else
+            s[m].hi = max64(s[m].hi, s[i].hi);
+    }
+    return n ? m + 1 : 0;
+}
+
+static const Span *skip_below(const Span *s, const Span *end, int64_t x) { /* first with hi > x, by galloping */
+    ptrdiff_t step = 1;
+    while (step < end - s && s[step].hi <= x) s += step, step *= 2;
+    for (step = min64(step, end - s); step > 0; step /= 2)
+        while (step < end - s && s[step].hi <= x) s += step;
+    return s < end && s->hi <= x ? s + 1 : s;
+}
+
+/* Each set pushes the address up past its spans in the way, until none has anything to say. */
+static int64_t lowest_gap(Packer *p, int64_t size) {
+    int64_t at = 0;
+    for (int quiet = 0, k = 0; quiet < p->nsets; k = (k + 1) % p->nsets, quiet++) {
+        Cursor *c = &p->sets[k];
+        const Span *from = c->at = skip_below(c->at, c->end, at);
+        for (; c->at < c->end && c->at->lo < at + size; c->at++) at = c->at->hi;
+        if (c->at > from) quiet = -1;
+        p->steps += 1 + (c->at - from) / 4;
+    }
+    return at;
+}
+
 static void place_item(Packer *p, Item *x) {
-    p->ntaken = 0;
+    p->nsets = p->single.n = 0;
     visit(p, 1, 0, p->leaves - 1, x);
     take_conflicts(p, &p->late[x->first / LEAF], x);
     for (int leaf = (x->last + 1) / LEAF; leaf <= x->reach / LEAF && x->reach > x->last; leaf++)
         take_conflicts(p, &p->begins[leaf], x);
-    sort_spans(p->taken, p->ntaken);
-    int64_t at = 0;
-    for (int i = 0; i < p->ntaken && p->taken[i].lo < at + x->size; i++) at = max64(at, p->taken[i].hi);
-    x->at = at;
+    sort_spans(p->single.at, p->single.n);
+    p->single.n = merge_spans(p->single.at, p->single.n);
+    take_set(p, &p->single);
+    x->at = lowest_gap(p, x->size);
     mark(p, x);
 }
 
@@ -184,8 +216,7 @@ static int64_t place_all(Packer *p, const int *sequence) {
     return height;
 }
 
-/* ── orders ───────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── orders ────────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     double key[2];
     int item;
@@ -198,7 +229,7 @@ static int compare_rank(const void *a, const void *b) {
     return x->item - y->item;
 }
 
-typedef enum { BY_LIFE, BY_AREA, BY_SIZE, BY_SKYLINE, BY_PEAK, N_ORDERS } OrderKind;
+typedef enum { BY_LIFE, BY_AREA, BY_SIZE, BY_SKYLINE, BY_PEAK, N_ORDERS, BY_BEGIN } OrderKind;
 
 static void rank(const Item *x, OrderKind kind, int peak, double key[2]) {
     double life = x->last - x->first + 1, size = (double)x->size;
@@ -221,8 +252,7 @@ static void sequence_by(const Packer *p, OrderKind kind, int peak, Rank *ranks, 
     for (int i = 0; i < p->n; i++) sequence[i] = ranks[i].item;
 }
 
-/* ── an order from the skyline ────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── an order from the skyline ─────────────────────────────────────────────────────────────────────────────── */
 /* Best fit on the skyline (Burke, Kendall, Whitwell 2004; with fixed times as Sekiyama, Imamichi, Imai, Raymond 2018):
  * in the lowest stretch of the skyline put the item that lives longest inside it; if there is none, raise the stretch
  * to its lower neighbour. Only the order in which items come is used. */
@@ -327,52 +357,86 @@ static void put_on(Skyline *s, int x, const Item *item) {
     merge_level(s, x);
 }
 
-static int first_waiting(int *next, int i) { /* next[i]: i itself, or a later item in order of beginning */
-    while (next[i] != i) i = next[i] = next[next[i]];
+/* Items that are not placed yet, in some order. */
+typedef struct {
+    const int *item;
+    int *next; /* next[i]: i itself, or nearer to the first waiting one after it */
+} Waiting;
+
+static int first_waiting(Waiting *w, int i) {
+    while (w->next[i] != i) i = w->next[i] = w->next[w->next[i]];
     return i;
 }
 
-/* Index in by_begin of the waiting item that lives longest within a stretch, or -1. */
-static int longest_inside(Packer *p, const Stretch *low, const int *by_begin, int *next, const int *begin) {
-    int best = -1, life = 0;
-    int64_t size = 0;
-    for (int i = first_waiting(next, begin[low->from]); i < begin[low->to + 1]; i = first_waiting(next, i + 1)) {
-        const Item *x = &p->items[by_begin[i]];
-        int this_life = x->last - x->first;
+static Waiting all_waiting(Packer *p, const int *item) {
+    Waiting w = {item, NEW_ARRAY(p->a, int, p->n + 1)};
+    for (int i = 0; i <= p->n; i++) w.next[i] = i;
+    return w;
+}
+
+typedef struct {
+    Waiting by_begin, by_life;
+    int *begin; /* by position: index in by_begin of the first item that begins there or later */
+    int *rank_begin, *rank_life;
+} Queue;
+
+/* The item that lives longest within a stretch, or -1: among the longest of all, else among those that begin inside. */
+static int longest_inside(Packer *p, const Stretch *low, Queue *q) {
+    int from = q->begin[low->from], to = q->begin[low->to + 1], best = -1;
+    if (to - from > PROBES)
+        for (int i = first_waiting(&q->by_life, 0), k = 0; i < p->n && k < PROBES;
+             i = first_waiting(&q->by_life, i + 1), k++) {
+            const Item *x = &p->items[q->by_life.item[i]];
+            p->steps++;
+            if (x->first >= low->from && x->last <= low->to) return q->by_life.item[i];
+        }
+    for (int i = first_waiting(&q->by_begin, from); i < to; i = first_waiting(&q->by_begin, i + 1)) {
+        int x = q->by_begin.item[i];
         p->steps++;
-        if (x->last > low->to || (best >= 0 && (this_life < life || (this_life == life && x->size <= size)))) continue;
-        best = i;
-        life = this_life;
-        size = x->size;
+        if (p->items[x].last <= low->to && (best < 0 || q->rank_life[x] < q->rank_life[best])) best = x;
     }
     return best;
 }
 
-/* by_begin: items in order of beginning; begin[t]: the first of them that begins at t or later. */
-static void sequence_by_skyline(Packer *p, const int *by_begin, int positions, int *sequence) {
-    Skyline s = {NEW_ARRAY(p->a, Stretch, 2 * p->n + 2), 0, NEW_ARRAY(p->a, int, 2 * p->n + 2), 0};
-    int *next = NEW_ARRAY(p->a, int, p->n + 1), *begin = NEW_ARRAY(p->a, int, positions + 2), placed = 0;
-    for (int i = 0; i <= p->n; i++) next[i] = i;
+static Queue new_queue(Packer *p, int positions, Rank *ranks) {
+    int *by_begin = NEW_ARRAY(p->a, int, p->n), *by_life = NEW_ARRAY(p->a, int, p->n);
+    sequence_by(p, BY_BEGIN, 0, ranks, by_begin);
+    sequence_by(p, BY_LIFE, 0, ranks, by_life);
+    Queue q = {all_waiting(p, by_begin), all_waiting(p, by_life), NEW_ARRAY(p->a, int, positions + 2),
+               NEW_ARRAY(p->a, int, p->n), NEW_ARRAY(p->a, int, p->n)};
     for (int i = 0, at = 0; at <= positions; at++) {
-        begin[at] = i;
+        q.begin[at] = i;
         while (i < p->n && p->items[by_begin[i]].first == at) i++;
     }
-    new_stretch(&s, 0, positions - 1, 0);
-    while (placed < p->n) {
-        int x = s.heap[0];
-        int best = longest_inside(p, &s.at[x], by_begin, next, begin);
-        if (best < 0) {
-            raise_stretch(&s, x);
-            continue;
-        }
-        sequence[placed++] = by_begin[best];
-        next[best] = best + 1;
-        put_on(&s, x, &p->items[by_begin[best]]);
+    for (int i = 0; i < p->n; i++) {
+        q.rank_begin[by_begin[i]] = i;
+        q.rank_life[by_life[i]] = i;
     }
+    return q;
 }
 
-/* ── repair ───────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* At most `effort` steps; then what is left comes in order of life. */
+static void sequence_by_skyline(Packer *p, int positions, int64_t effort, Rank *ranks, int *sequence) {
+    Skyline s = {NEW_ARRAY(p->a, Stretch, 2 * p->n + 2), 0, NEW_ARRAY(p->a, int, 2 * p->n + 2), 0};
+    Queue q = new_queue(p, positions, ranks);
+    int placed = 0;
+    new_stretch(&s, 0, positions - 1, 0);
+    while (placed < p->n && p->steps < effort) {
+        int low = s.heap[0], x = longest_inside(p, &s.at[low], &q);
+        if (x < 0) {
+            raise_stretch(&s, low);
+            continue;
+        }
+        sequence[placed++] = x;
+        q.by_begin.next[q.rank_begin[x]]++;
+        q.by_life.next[q.rank_life[x]]++;
+        put_on(&s, low, &p->items[x]);
+    }
+    for (int i = first_waiting(&q.by_life, 0); i < p->n; i = first_waiting(&q.by_life, i + 1))
+        sequence[placed++] = q.by_life.item[i];
+}
+
+/* ── repair ────────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     int *sequence;
     int64_t *at;
@@ -426,16 +490,7 @@ static void repair(Packer *p, Layout *best, int64_t bound, int64_t enough, int64
         }
         bool all = draw(&state, 2); /* that stick out, or the highest alone */
         double gain = p->n * (double)(1 + draw(&state, 1000)) / 1000;
-        if (round % 8 == 0) bump(p, &now, all ? bound : now.height - 1, gain, ranks, sequence);
-        else {
-            memcpy(sequence, now.sequence, sizeof *sequence * (size_t)p->n);
-            for (int m = 1 + (int)draw(&state, 3); m > 0; m--) {
-                int from = (int)draw(&state, (uint64_t)p->n), to = (int)draw(&state, (uint64_t)p->n), x = sequence[from];
-                if (from < to) memmove(&sequence[from], &sequence[from + 1], sizeof *sequence * (size_t)(to - from));
-                else memmove(&sequence[to + 1], &sequence[to], sizeof *sequence * (size_t)(from - to));
-                sequence[to] = x;
-            }
-        }
+        bump(p, &now, all ? bound : now.height - 1, gain, ranks, sequence);
         int64_t height = place_all(p, sequence), excess = excess_over(p, bound);
         if (height < now.height || excess <= now.excess) keep(p, &now, sequence, height, excess);
         if (height > best->height || (height == best->height && excess >= best->excess)) continue;
@@ -458,8 +513,7 @@ static Packer *packer_new(Arena *a, Item *items, int n, int positions) {
     return p;
 }
 
-/* ── bounds ───────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── bounds ────────────────────────────────────────────────────────────────────────────────────────────────── */
 static int64_t *held_at(Arena *a, const Item *items, int n, int positions) {
     int64_t *held = NEW_ARRAY(a, int64_t, positions + 1);
     for (int i = 0; i < n; i++) {
@@ -522,15 +576,15 @@ static int64_t enough(int64_t bound, int64_t known) {
 }
 
 /* Attempts until one is low enough: cheap orders that suit training programs first, the skyline before the rest. */
-static void attempt(Packer *p, Layout *best, int positions, int64_t bound, int64_t known, Rank *ranks, int *sequence) {
-    int peak, *by_begin = NEW_ARRAY(p->a, int, p->n);
+static void attempt(Packer *p, Layout *best, int positions, int64_t bound, int64_t known, int64_t effort, Rank *ranks,
+                    int *sequence) {
+    int peak;
     pack_bound(p->items, p->n, positions, &peak);
     for (int kind = 0; kind < N_ORDERS && best->height > enough(bound, known); kind++) {
-        sequence_by(p, (OrderKind)kind, peak, ranks, sequence);
-        if (kind == BY_SKYLINE) {
-            memcpy(by_begin, sequence, sizeof *by_begin * (size_t)p->n);
-            sequence_by_skyline(p, by_begin, positions, sequence);
-        }
+        if (kind == BY_SKYLINE)
+            sequence_by_skyline(p, positions, p->steps + effort, ranks, sequence);
+        else
+            sequence_by(p, (OrderKind)kind, peak, ranks, sequence);
         int64_t height = place_all(p, sequence);
         if (height < best->height) keep(p, best, sequence, height, excess_over(p, bound));
     }
@@ -543,7 +597,7 @@ int64_t pack(Item *items, int n, int positions, int64_t *bound, int64_t known, i
     Rank *ranks = NEW_ARRAY(a, Rank, n);
     int *sequence = NEW_ARRAY(a, int, n);
     Layout best = new_layout(p);
-    attempt(p, &best, positions, *bound, known, ranks, sequence);
+    attempt(p, &best, positions, *bound, known, effort, ranks, sequence);
     if (best.height > enough(*bound, known)) *bound = max64(*bound, clique_bound(p, positions, ranks));
     repair(p, &best, *bound, enough(*bound, known), p->steps + effort, ranks, sequence);
     for (int i = 0; i < n; i++) items[i].at = best.at[i];

@@ -17,8 +17,7 @@ typedef struct {
     int64_t base[N_ARENAS]; /* end of the persistent bytes */
 } Placer;
 
-/* ── persistent bytes ─────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── persistent bytes ──────────────────────────────────────────────────────────────────────────────────────── */
 static void place_persistent(Placer *p) {
     for (int i = 0; i < p->plan->nstorages; i++) {
         Storage *s = &p->plan->storages[i];
@@ -29,8 +28,7 @@ static void place_persistent(Placer *p) {
     }
 }
 
-/* ── items ────────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── items ─────────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     Item *items;
     int *storage; /* of each item */
@@ -121,8 +119,7 @@ static void fill_reach(const Placer *p, Arena *a, int program, const Items *l, c
     }
 }
 
-/* ── the bound ────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── the bound ─────────────────────────────────────────────────────────────────────────────────────────────── */
 /* Any order of events that happens-before allows has items that are alive together, which can never share bytes: the
  * most in any such order bounds the arena from below. Two are looked at: the text, and the text with reduces and
  * offloads as late as they may end. */
@@ -174,8 +171,7 @@ static int64_t late_bound(const Placer *p, Arena *a, int program, const Items *l
     return pack_bound(late, l->n, prog->n, &where);
 }
 
-/* ── a program ────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── a program ─────────────────────────────────────────────────────────────────────────────────────────────── */
 /* Bytes of an arena of which `height` is packed above the persistent ones, and the bound on it; guards included. */
 static void pack_program(Placer *p, int program, ArenaKind arena, int64_t known) {
     PlanProgram *prog = &p->plan->programs[program];

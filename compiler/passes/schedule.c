@@ -3,8 +3,7 @@
  * Relied on by: order (which sorts by conflicts), place and wait (which ask for clocks). */
 #include "schedule.h"
 
-/* ── conflicts ────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── conflicts ─────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     int event;
     int64_t lo, hi;
@@ -58,8 +57,7 @@ void find_conflicts(Arena *a, const Plan *plan, int program, Edges *out) {
     arena_free(scratch);
 }
 
-/* ── sequences and clocks ─────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── sequences and clocks ──────────────────────────────────────────────────────────────────────────────────── */
 static void number_events(Sequence *s, Arena *a, const PlanProgram *p) {
     s->n = p->n;
     s->position = NEW_ARRAY(a, int, p->n + 1);

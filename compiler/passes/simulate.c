@@ -36,8 +36,7 @@ static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d) 
     p->step_us = total;
 }
 
-/* ── what the prediction is measured by ───────────────────────────────────────────────────────────────────────────────
- */
+/* ── what the prediction is measured by ────────────────────────────────────────────────────────────────────── */
 static double tokens(const Plan *plan) {
     const Graph *g = plan->graph;
     for (int i = 0; g && i < g->inputs.n; i++) {

@@ -21,8 +21,7 @@ typedef struct {
     int cap;
 } Derive;
 
-/* ── persistent storages ──────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── persistent storages ───────────────────────────────────────────────────────────────────────────────────── */
 static StorageClass state_storage_class(StateClass c) {
     static const StorageClass classes[N_STATE_CLASSES] = {
         [S_MASTER] = C_PARAMETERS, [S_WIRE] = C_PARAMETERS, [S_FROZEN] = C_PARAMETERS, [S_MOMENT1] = C_OPTIMIZER,
@@ -61,8 +60,7 @@ static void derive_states(Derive *d) {
     }
 }
 
-/* ── how roots are used ───────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── how roots are used ────────────────────────────────────────────────────────────────────────────────────── */
 static bool has_event(const Op *op) {
     return !op_is(op, T_VIEW | T_ASSEMBLE);
 }
@@ -93,8 +91,7 @@ static void find_usage(Derive *d, const Program *p) {
     }
 }
 
-/* ── classes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── classes ───────────────────────────────────────────────────────────────────────────────────────────────── */
 static StorageClass copied_class(const Op *def, const Usage *u) {
     if (def->phase == OPTIMIZER || def->phase == INIT || u->regathered) return C_TEMPORARY;
     return def->unit ? C_UNSHARDED : C_ACTIVATIONS;
@@ -114,8 +111,7 @@ static const char *owner_of(const Op *def) {
     return def->unit ? unit_path(def->unit) : def->module ? def->module->path : "";
 }
 
-/* ── results that take over a dead operand's bytes ────────────────────────────────────────────────────────────────────
- */
+/* ── results that take over a dead operand's bytes ─────────────────────────────────────────────────────────── */
 static bool same_extent(const Value *a, const Value *b) {
     return a->dims == b->dims && !memcmp(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->dims);
 }
@@ -148,8 +144,7 @@ static int lent_storage(const Derive *d, const Op *op, int result, int event) {
     return -1;
 }
 
-/* ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── events ────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void make_storage(Derive *d, Value *root, const Op *def, const char *name) {
     Storage t = {.id = d->storages.n,
                  .cls = class_of(d, root, def),

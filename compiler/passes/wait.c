@@ -8,8 +8,7 @@
 
 #include <stdlib.h>
 
-/* ── who last had these bytes ─────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── who last had these bytes ──────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     int64_t lo, hi;
     int storage;
@@ -102,8 +101,7 @@ static void move_in(Tenants *t, int storage, int64_t lo, int64_t hi, TenantList 
     insert_tenant(t, (Tenant){lo, hi, storage});
 }
 
-/* ── what bytes require ───────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── what bytes require ────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     int first[N_STREAMS]; /* first event of each stream that touches the storage, + 1 */
     int last[N_STREAMS];  /* last position */
@@ -146,8 +144,7 @@ static void require_bytes(const Plan *plan, int program, const Life *lives, Cloc
     }
 }
 
-/* ── reduction ────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── reduction ─────────────────────────────────────────────────────────────────────────────────────────────── */
 /* What has finished once the event at a place of a stream has. */
 static void finished(const Sequence *q, Clock *seen, int stream, int position, Clock out) {
     memcpy(out, seen[q->event[stream][position - 1]], sizeof(Clock));

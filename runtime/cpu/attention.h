@@ -28,7 +28,7 @@ const real *attention_rows(const sc_tensor *t, int64_t b, int64_t i0, int64_t ro
                            real *panel);
 void attention_store(const sc_tensor *t, int64_t b, int64_t i0, int64_t rows, int64_t h, const real *panel);
 
-/* One past the last key tile's first key that queries i0.. i0+rows may see. */
+/* One past the last key that one of queries i0.. i0+rows may see. */
 static inline int64_t attention_end(const attention *a, int64_t i0, int64_t rows) {
     return a->causal ? sc_min(a->keys, i0 + rows) : a->keys;
 }

@@ -69,8 +69,9 @@ static void backward_tile(const sc_task *t, const attention *a, panels *p, int64
     const real *g = attention_rows(go, b, i0, rows, h, &ldg, p->go);
     row_statistics(a, p, go, &t->t[7], &t->t[8], b, h, i0, rows);
     memset(p->dq, 0, (size_t)(rows * size) * sizeof(real));
-    for (int64_t j0 = 0; j0 < attention_end(a, i0, rows); j0 += KEYS) {
-        int64_t cols = sc_min(KEYS, a->keys - j0);
+    int64_t end = attention_end(a, i0, rows);
+    for (int64_t j0 = 0; j0 < end; j0 += KEYS) {
+        int64_t cols = sc_min(KEYS, end - j0);
         if (!attention_meets(a, b, i0, rows, j0, cols)) continue;
         const real *k = attention_rows(a->k, b, j0, cols, kv, &ldk, p->k);
         const real *v = attention_rows(a->v, b, j0, cols, kv, &ldv, p->v);

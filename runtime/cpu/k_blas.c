@@ -1,21 +1,11 @@
-/* The matrix library: which of its kernels to use, its buffers, and the one call that we make of it.
+/* The matrix library: its buffers, and the one call that we make of it.
  * Relies on: OpenBLAS, the serial build (any number of our threads may call it at once).
  * Relied on by: matmul, attention; the runtime, which warms it. */
 #include "kernel.h"
 #include <cblas.h>
-#include <stdlib.h>
 
-/* OpenBLAS 0.3.21 takes a Zen 4 or 5 for a Haswell and uses half of its vector width: sgemm 120 instead of 230 GFLOP/s
- * a core (EPYC, Zen 5). Before the library's own constructor looks: a processor with AVX-512 gets the kernels for it. A
- * value in the environment goes first. */
-#ifdef __x86_64__
-__attribute__((constructor(101))) static void choose_kernels(void) {
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl"))
-        setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
-}
-#endif
+/* OpenBLAS chooses its kernels by processor; OPENBLAS_CORETYPE in the environment overrides that (a machine that sets
+ * it to Haswell halves sgemm on AVX-512 processors: 120 instead of 230 GFLOP/s a core on an EPYC with Zen 5). */
 
 /* The library's packing buffers: one a concurrent caller, mapped at first use and kept. */
 void *blas_memory_alloc(int position);

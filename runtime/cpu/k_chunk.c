@@ -61,6 +61,11 @@ int64_t sc_index(const sc_tensor *t, int64_t at) {
  */
 enum { LANES = 64 / sizeof(real), STEP = 4 * LANES };
 typedef real Vector __attribute__((vector_size(64)));
+#ifdef SC_FP64
+typedef int64_t Mask __attribute__((vector_size(64)));
+#else
+typedef int32_t Mask __attribute__((vector_size(64)));
+#endif
 typedef real Loose __attribute__((vector_size(64), aligned(sizeof(real)), may_alias));
 
 static inline Vector vector_at(const real *x) {
@@ -71,13 +76,16 @@ static inline Vector vector_tail(const real *x, int64_t n, real fill) {
     for (int j = 0; j < LANES; j++) v[j] = j < n ? x[j] : fill;
     return v;
 }
+/* The lanes turned by w: lane j has what j + w had. */
+static inline Vector turned(Vector v, int w) {
+    Mask from;
+    _Pragma("GCC unroll 16") for (int j = 0; j < LANES; j++) from[j] = (j + w) % LANES;
+    return __builtin_shuffle(v, from);
+}
 static inline real fold(const Vector v[4]) {
     Vector s = (v[0] + v[1]) + (v[2] + v[3]);
-    real a[LANES];
-    memcpy(a, &s, sizeof a);
-    for (int w = LANES / 2; w; w /= 2)
-        for (int j = 0; j < w; j++) a[j] += a[j + w];
-    return a[0];
+    _Pragma("GCC unroll 4") for (int w = LANES / 2; w; w /= 2) s += turned(s, w);
+    return s[0];
 }
 
 /* Sums TERM over vectors; `t` counts vectors, and a tail is filled with what adds zero. */
@@ -115,19 +123,22 @@ real sc_chunk_deviation(const real *x, real mean, int64_t n) {
     SUM_LANES(Vector v = vector_at(x + at) - mean, Vector v = vector_tail(x + at, n - at, mean) - mean, v * v);
 }
 
+/* The larger, lane by lane; a NaN, once met, stays. */
+static inline Vector larger(Vector m, Vector v) {
+    Mask take = ~(v <= m) & (m == m);
+    return (Vector)((take & (Mask)v) | (~take & (Mask)m));
+}
+
 real sc_chunk_max(const real *x, int64_t n) {
-    real a[STEP];
-    for (int j = 0; j < STEP; j++) a[j] = x[j < n ? j : 0];
-    for (int64_t i = STEP; i < n; i += STEP) {
-        int64_t left = sc_min(STEP, n - i);
-        for (int64_t j = 0; j < left; j++) {
-            real v = x[i + j];
-            a[j] = !(v <= a[j]) && a[j] == a[j] ? v : a[j];
-        }
-    }
-    for (int w = STEP / 2; w; w /= 2)
-        for (int j = 0; j < w; j++) a[j] = !(a[j + w] <= a[j]) && a[j] == a[j] ? a[j + w] : a[j];
-    return a[0];
+    Vector m[4];
+    int64_t i = 0;
+    for (int t = 0; t < 4; t++) m[t] = vector_tail(x, 0, x[0]);
+    for (; i + STEP <= n; i += STEP)
+        for (int t = 0; t < 4; t++) m[t] = larger(m[t], vector_at(x + i + t * LANES));
+    for (; i < n; i += LANES) m[0] = larger(m[0], n - i >= LANES ? vector_at(x + i) : vector_tail(x + i, n - i, x[0]));
+    Vector s = larger(larger(m[0], m[1]), larger(m[2], m[3]));
+    _Pragma("GCC unroll 4") for (int w = LANES / 2; w; w /= 2) s = larger(s, turned(s, w));
+    return s[0];
 }
 
 real sc_chunk_exp(real *to, const real *x, real shift, int64_t n) {

@@ -3,6 +3,7 @@
  * microbatches. After the first step nothing is allocated. Relies on: loader, schedule, checkpoint, weights, sample,
  * log, progress; target. Relied on by: run (through sc_launch). */
 #include "die.h"
+#include "dtype.h"
 #include "log.h"
 #include "progress.h"
 #include "run.h"
@@ -254,11 +255,28 @@ static void print_arena(const Trainer *t, int host, uint64_t predicted) {
            figure((int64_t)predicted, a), figure((int64_t)sc_allocated(t->r, host), b));
 }
 
+/* "tokens int32[8,64], targets int32[8,64]": what a record is, for who writes the other end of the pipe. */
+static void print_record(const Trainer *t) {
+    char a[32];
+    const char *comma = "";
+    printf("data     records of %s bytes from standard input: ", figure(records_bytes(t->run->records), a));
+    for (int i = 0; i < t->b->ninputs; i++) {
+        const sc_input_info *in = &t->b->inputs[i];
+        if (in->sample_only) continue;
+        printf("%s%s %s[", comma, in->name, host_dtype_name(in->dtype));
+        for (int d = 0; d < in->dims || d == 0; d++)
+            printf("%s%" PRId64, d ? "," : "", (d < in->dims ? in->shape[d] : 1) * (d ? 1 : t->b->world));
+        printf("]");
+        comma = ", ";
+    }
+    printf("\n");
+}
+
 static void print_data(const Trainer *t) {
     char a[32], b[32], c[32];
     const TokenSet *s = &t->run->train;
     if (t->run->records)
-        printf("data     records of %s bytes from standard input\n", figure(records_bytes(t->run->records), a));
+        print_record(t);
     else if (s->n)
         printf("data     %d file%s, %s tokens, %s windows of %" PRId64 "; an epoch is %s steps\n", s->n,
                s->n == 1 ? "" : "s", figure((int64_t)s->tokens, a), figure(s->windows, b), s->span,
@@ -324,8 +342,10 @@ int train_rank(sc_rank *r, void *arg) {
     bool more = true;
     while (more && t.done < t.o->steps) {
         more = train_step(&t);
-        if (more) between_steps(&t);
-        else tell_end(&t);
+        if (more)
+            between_steps(&t);
+        else
+            tell_end(&t);
     }
     finish(&t);
     return 0;

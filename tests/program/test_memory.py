@@ -24,9 +24,10 @@ def test_predicted_is_allocated():
         binary = build(model, world=2, **o)
         predicted = json.loads(shardc("predict", binary, "--format", "json"))["prediction"]["arena_bytes"]
         out = must([binary, "--data", corpus(), "--steps", "2", *extra(o)])
-        m = re.search(r"allocated\D*([\d,]+) B", out)
+        m = re.search(r"arena +([\d,]+) B predicted, ([\d,]+) B allocated", out)
         check(m, "no allocated bytes in: " + out[:600])
-        check(int(m.group(1).replace(",", "")) == predicted, "%s: predicted %d, allocated %s" % (model, predicted, m.group(1)))
+        told = [int(x.replace(",", "")) for x in m.groups()]
+        check(told == [predicted, predicted], "%s: predict says %d, the program %s" % (model, predicted, told))
     return "%d programs" % len(MODELS)
 
 
