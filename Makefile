@@ -11,7 +11,8 @@ CFLAGS  += $(WARN) $(CPPF) $(OPT) -MMD -MP
 KFLAGS  := -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math
 LIBS    := -l:liblua5.4.a -ljansson -lm -ldl
 BLASLIB := /usr/lib/x86_64-linux-gnu/openblas-serial/libopenblas.a
-RUNLIBS := $(BLASLIB) -l:libjansson.a -lm -lpthread
+# Debian's serial OpenBLAS shares packing buffers between threads without a lock: runtime/cpu/blas_memory.c gives each its own.
+RUNLIBS := $(BLASLIB) -Wl,--wrap=blas_memory_alloc -Wl,--wrap=blas_memory_free -l:libjansson.a -lm -lpthread
 
 COMPILER_SRC := $(filter-out compiler/main.c,$(wildcard compiler/*.c compiler/*/*.c))
 HOST_SRC     := $(wildcard runtime/host/*.c)
@@ -53,7 +54,7 @@ COMPILER_TESTS := $(patsubst %,$(U)/%.o,$(filter $(notdir $(basename $(wildcard 
 	test_frontend test_ir test_lower test_schedule test_verify test_plan_json small_plan sc_enums))
 $(B)/unit_compiler: $(COMPILER_TESTS) $(B)/libshardc.a
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(LIBS) -o $@
-$(B)/unit_kernels: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_kernels*.c)) $(filter $(B)/runtime/cpu/k_%,$(CPU_OBJ))
+$(B)/unit_kernels: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_kernels*.c)) $(filter $(B)/runtime/cpu/k_% $(B)/runtime/cpu/blas_memory.o,$(CPU_OBJ))
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(RUNLIBS) -o $@
 $(B)/unit_runtime: $(U)/test_runtime_cpu.o $(CPU_OBJ)
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(RUNLIBS) -o $@

@@ -7,6 +7,7 @@
 #include "pack.h"
 
 #include <stdlib.h>
+#include <stdio.h>
 
 typedef struct {
     int64_t lo, hi;
@@ -586,6 +587,7 @@ static void attempt(Packer *p, Layout *best, int positions, int64_t bound, int64
         else
             sequence_by(p, (OrderKind)kind, peak, ranks, sequence);
         int64_t height = place_all(p, sequence);
+        if (getenv("PACKDBG")) fprintf(stderr, "n %d kind %d height %.5f steps %ld\n", p->n, kind, (double)height / (double)bound, (long)p->steps);
         if (height < best->height) keep(p, best, sequence, height, excess_over(p, bound));
     }
 }

@@ -62,10 +62,11 @@ int64_t sc_index(const sc_tensor *t, int64_t at) {
 enum { LANES = 64 / sizeof(real), STEP = 4 * LANES };
 typedef real Vector __attribute__((vector_size(64)));
 #ifdef SC_FP64
-typedef int64_t Mask __attribute__((vector_size(64)));
+typedef int64_t Lane;
 #else
-typedef int32_t Mask __attribute__((vector_size(64)));
+typedef int32_t Lane;
 #endif
+typedef Lane Mask __attribute__((vector_size(64)));
 typedef real Loose __attribute__((vector_size(64), aligned(sizeof(real)), may_alias));
 
 static inline Vector vector_at(const real *x) {
@@ -78,8 +79,9 @@ static inline Vector vector_tail(const real *x, int64_t n, real fill) {
 }
 /* The lanes turned by w: lane j has what j + w had. */
 static inline Vector turned(Vector v, int w) {
+    static const Lane lane[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7};
     Mask from;
-    _Pragma("GCC unroll 16") for (int j = 0; j < LANES; j++) from[j] = (j + w) % LANES;
+    memcpy(&from, lane + w, sizeof from); /* an index counts modulo LANES */
     return __builtin_shuffle(v, from);
 }
 static inline real fold(const Vector v[4]) {
