@@ -12,7 +12,7 @@ typedef struct {
     int redzone;            /* bytes of guard round every storage (tests); 0 */
 } PipelineOptions;
 
-void lower(Graph *g, const Device *d, const PipelineOptions *o);       /* traced model -> g->programs */
-Plan *make_plan(Graph *g, const Device *d, const PipelineOptions *o);  /* order, place, wait, verify, simulate */
+void lower(Graph *g, const Device *d, const PipelineOptions *o);      /* traced model -> g->programs */
+Plan *make_plan(Graph *g, const Device *d, const PipelineOptions *o); /* order, place, wait, verify, simulate */
 
 #endif

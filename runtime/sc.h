@@ -25,16 +25,17 @@ typedef struct {
 
 /* What changes from step to step, in the arena at a fixed offset; written by the host before a program is launched. */
 typedef struct {
-    int64_t step, micro, first_sample; /* first_sample: index of this rank's first sample within the step's global batch */
+    int64_t step, micro,
+        first_sample; /* first_sample: index of this rank's first sample within the step's global batch */
     uint64_t seed;
-    float grad_seed;                   /* 1 / (world × accumulation), times the loss scale */
+    float grad_seed; /* 1 / (world × accumulation), times the loss scale */
     float beta1, beta2, eps, momentum, clip;
     float lr[SC_GROUPS], weight_decay[SC_GROUPS];
-    float count[SC_COUNTS];            /* targets counted over the step / (world × accumulation) */
+    float count[SC_COUNTS]; /* targets counted over the step / (world × accumulation) */
 } sc_record;
 
-/* One event as a kernel sees it. Tensors: results, operands, workspace, in the order of compiler/ir/ops.def. Work is cut
- * into `parts` static parts, each computing its own result elements; results do not depend on `parts`. */
+/* One event as a kernel sees it. Tensors: results, operands, workspace, in the order of compiler/ir/ops.def. Work is
+ * cut into `parts` static parts, each computing its own result elements; results do not depend on `parts`. */
 typedef struct {
     int nt;
     sc_tensor t[SC_TENSORS];
@@ -48,8 +49,14 @@ typedef struct {
 } sc_task;
 typedef void sc_kernel(const sc_task *);
 
-/* ── the step's text ───────────────────────────────────────────────────────────────────────────────────────────────── */
-typedef struct { int64_t i[SC_INTS]; double f[SC_FLOATS]; const int64_t *table; int ntable; } sc_attr;
+/* ── the step's text ─────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    int64_t i[SC_INTS];
+    double f[SC_FLOATS];
+    const int64_t *table;
+    int ntable;
+} sc_attr;
 
 void sc_wait(sc_rank *r, sc_stream s, int event); /* stream s goes on when `event` (of this program) is finished */
 void sc_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const sc_attr *a, int nt, const sc_tensor *t);
@@ -59,88 +66,143 @@ void sc_all_reduce(sc_rank *r, int event, sc_stream s, int comm, sc_tensor x);
 void sc_copy_bytes(sc_rank *r, int event, sc_stream s, sc_tensor out, sc_tensor in); /* offload, fetch */
 
 /* T(BF16, 0x1000, 8, 768): contiguous, in the device arena; H: in the host arena. V(BF16, 0x1000, 2, SHAPE(8, 768),
- * STRIDE(2304, 1)): a view; VH: in the host arena. All are constant, so that the step's text compiles to tables and calls. */
+ * STRIDE(2304, 1)): a view; VH: in the host arena. All are constant, so that the step's text compiles to tables and
+ * calls. */
 sc_tensor sc_contiguous(int host, sc_dtype d, uint64_t at, int dims, const int64_t *shape);
 #define SC_NARG(...) ((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
-#define SC_PACKED(h, d, a, n, s0, s1, s2, s3, s4, s5, ...)                                     \
-    ((sc_tensor){.at = (a),                                                                    \
-                 .host = (h),                                                                  \
-                 .dtype = (d),                                                                 \
-                 .dims = (n),                                                                  \
-                 .shape = {s0, s1, s2, s3, s4, s5},                                            \
-                 .stride = {(int64_t)(s1) * (s2) * (s3) * (s4) * (s5), (int64_t)(s2) * (s3) * (s4) * (s5), \
+#define SC_PACKED(h, d, a, n, s0, s1, s2, s3, s4, s5, ...)                                                             \
+    ((sc_tensor){.at = (a),                                                                                            \
+                 .host = (h),                                                                                          \
+                 .dtype = (d),                                                                                         \
+                 .dims = (n),                                                                                          \
+                 .shape = {s0, s1, s2, s3, s4, s5},                                                                    \
+                 .stride = {(int64_t)(s1) * (s2) * (s3) * (s4) * (s5), (int64_t)(s2) * (s3) * (s4) * (s5),             \
                             (int64_t)(s3) * (s4) * (s5), (int64_t)(s4) * (s5), s5, 1}})
 #define T(d, a, ...) SC_PACKED(0, d, a, SC_NARG(__VA_ARGS__), ##__VA_ARGS__, 1, 1, 1, 1, 1, 1, 1)
 #define H(d, a, ...) SC_PACKED(1, d, a, SC_NARG(__VA_ARGS__), ##__VA_ARGS__, 1, 1, 1, 1, 1, 1, 1)
-#define SHAPE(...) {__VA_ARGS__}
-#define STRIDE(...) {__VA_ARGS__}
+#define SHAPE(...)                                                                                                     \
+    { __VA_ARGS__ }
+#define STRIDE(...)                                                                                                    \
+    { __VA_ARGS__ }
 #define V(d, a, n, sh, st) ((sc_tensor){.at = (a), .dtype = (d), .dims = (n), .shape = sh, .stride = st})
 #define VH(d, a, n, sh, st) ((sc_tensor){.at = (a), .host = 1, .dtype = (d), .dims = (n), .shape = sh, .stride = st})
-#define ATTR(...) {__VA_ARGS__}
-#define RUN(e, s, k, attr, ...)                                                               \
-    do {                                                                                      \
-        static const sc_attr a_ = attr;                                                       \
-        static const sc_tensor t_[] = {__VA_ARGS__};                                          \
-        sc_run(r, e, s, sc_k_##k, &a_, (int)(sizeof t_ / sizeof *t_), t_);                    \
+#define ATTR(...)                                                                                                      \
+    { __VA_ARGS__ }
+#define RUN(e, s, k, attr, ...)                                                                                        \
+    do {                                                                                                               \
+        static const sc_attr a_ = attr;                                                                                \
+        static const sc_tensor t_[] = {__VA_ARGS__};                                                                   \
+        sc_run(r, e, s, sc_k_##k, &a_, (int)(sizeof t_ / sizeof *t_), t_);                                             \
     } while (0)
 
-/* ── tables of the build ───────────────────────────────────────────────────────────────────────────────────────────── */
-typedef struct { int storage; int64_t offset, size; } sc_access;
+/* ── tables of the build ─────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    int storage;
+    int64_t offset, size;
+} sc_access;
 typedef struct {
     const char *id, *op, *module, *phase, *file;
     int line;
     sc_stream stream;
-    const int *waits; int nwaits;
-    const sc_access *reads, *writes; int nreads, nwrites;
-    uint64_t written;             /* bit k: tensor k of the event is a result or is updated in place */
+    const int *waits;
+    int nwaits;
+    const sc_access *reads, *writes;
+    int nreads, nwrites;
+    uint64_t written; /* bit k: tensor k of the event is a result or is updated in place */
 } sc_event_info;
-typedef struct { const char *name; uint64_t at; int64_t size; int host, program, first, last; } sc_storage_info; /* program -1: persistent */
+typedef struct {
+    const char *name;
+    uint64_t at;
+    int64_t size;
+    int host, program, first, last;
+} sc_storage_info; /* program -1: persistent */
 typedef struct {
     const char *name;
     void (*text)(sc_rank *r);
-    const sc_event_info *events; int nevents;
+    const sc_event_info *events;
+    int nevents;
 } sc_program_info;
 typedef struct {
-    const char *path, *owner; sc_dtype dtype; int dims; int64_t shape[SC_DIMS];
-    int unit, trainable, buffer;  /* buffer: whole on every rank at `at` */
-    int64_t flat_offset, numel;   /* in the unit's trainable or frozen flat buffer */
-    int group; uint64_t at;
+    const char *path, *owner;
+    sc_dtype dtype;
+    int dims;
+    int64_t shape[SC_DIMS];
+    int unit, trainable, buffer; /* buffer: whole on every rank at `at` */
+    int64_t flat_offset, numel;  /* in the unit's trainable or frozen flat buffer */
+    int group;
+    uint64_t at;
 } sc_param_info;
 typedef struct { /* offsets of the rank's shard of each state; has[k]: it exists, host[k]: in the host arena */
-    const char *path; int shards, replicas; int64_t shard_numel, frozen_shard_numel;
+    const char *path;
+    int shards, replicas;
+    int64_t shard_numel, frozen_shard_numel;
     sc_dtype dtype, wire;
-    uint64_t master, wire_shard, m, v, frozen; int has_master, has_wire, has_m, has_v, has_frozen, host_master, host_wire, host_m, host_v, host_frozen;
+    uint64_t master, wire_shard, m, v, frozen;
+    int has_master, has_wire, has_m, has_v, has_frozen, host_master, host_wire, host_m, host_v, host_frozen;
 } sc_unit_info;
-typedef struct { const char *name, *from; sc_dtype dtype; int dims; int64_t shape[SC_DIMS]; int shift; uint64_t at; int in_sample;
+typedef struct {
+    const char *name, *from;
+    sc_dtype dtype;
+    int dims;
+    int64_t shape[SC_DIMS];
+    int shift;
+    uint64_t at;
+    int in_sample;
     int64_t limit; /* integer inputs: values lie in [0, limit) or equal a count's `ignore`; 0: not known */
-    uint64_t sample_at; int sample_dims; int64_t sample_shape[SC_DIMS]; /* in_sample: its own state in the sample program */
-    int sample_only; /* no training or eval program reads it: `at` is unused */
+    uint64_t sample_at;
+    int sample_dims;
+    int64_t sample_shape[SC_DIMS]; /* in_sample: its own state in the sample program */
+    int sample_only;               /* no training or eval program reads it: `at` is unused */
 } sc_input_info;
-typedef struct { int input; int64_t ignore; } sc_count_info;
-typedef struct { double lr, weight_decay; } sc_group_info;
+typedef struct {
+    int input;
+    int64_t ignore;
+} sc_count_info;
+typedef struct {
+    double lr, weight_decay;
+} sc_group_info;
 typedef struct { /* a value that --dump can copy out, after its event */
-    const char *name; int program, event; sc_tensor t;
+    const char *name;
+    int program, event;
+    sc_tensor t;
 } sc_dump_info;
 
 typedef struct {
     const char *name, *model_file, *target;
     int world, nodes, threads, accumulate; /* accumulate: 1 = the single program `micro` */
     uint64_t arena_bytes, host_bytes;
-    const sc_program_info *programs; int nprograms;
-    const sc_storage_info *storages; int nstorages;
-    const sc_param_info *params; int nparams;
-    const sc_unit_info *units; int nunits;
-    const sc_input_info *inputs; int ninputs;
-    const sc_count_info *counts; int ncounts;
-    const char *const *metrics; int nmetrics; uint64_t metrics_at; /* fp32 each, summed over ranks and microbatches: loss (× 1), grad_norm, logs */
-    uint64_t record_at, step_at;                                 /* step_at: Adam's count, int64 */
-    const sc_dump_info *dumps; int ndumps;
-    int logits_program; uint64_t logits_at; sc_dtype logits_dtype; int64_t logits_shape[3]; /* sample: [1, seq, vocab]; program -1: none */
+    const sc_program_info *programs;
+    int nprograms;
+    const sc_storage_info *storages;
+    int nstorages;
+    const sc_param_info *params;
+    int nparams;
+    const sc_unit_info *units;
+    int nunits;
+    const sc_input_info *inputs;
+    int ninputs;
+    const sc_count_info *counts;
+    int ncounts;
+    const char *const *metrics;
+    int nmetrics;
+    uint64_t metrics_at;         /* fp32 each, summed over ranks and microbatches: loss (× 1), grad_norm, logs */
+    uint64_t record_at, step_at; /* step_at: Adam's count, int64 */
+    const sc_dump_info *dumps;
+    int ndumps;
+    int logits_program;
+    uint64_t logits_at;
+    sc_dtype logits_dtype;
+    int64_t logits_shape[3]; /* sample: [1, seq, vocab]; program -1: none */
     const char *optimizer, *schedule;
-    double beta1, beta2, eps, momentum, clip; int64_t warmup, total; double min_ratio;
-    const sc_group_info *groups; int ngroups;
-    uint64_t plan_hash;                                          /* model identity for checkpoints: paths, shapes, dtypes */
-    const char *plan_json; const char *plan_json_end;
+    double beta1, beta2, eps, momentum, clip;
+    int64_t warmup, total;
+    double min_ratio;
+    const sc_group_info *groups;
+    int ngroups;
+    uint64_t plan_hash; /* model identity for checkpoints: paths, shapes, dtypes */
+    const char *plan_json;
+    const char *plan_json_end;
 } sc_build;
 
 extern const sc_build sc_this_build;

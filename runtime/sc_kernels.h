@@ -6,8 +6,8 @@
 
 #include "sc.h"
 
-/* Allocates what the matrix library keeps between calls, for `parts` concurrent callers; once, before the first step.
- */
+/* Maps what the matrix library keeps between calls, for `parts` concurrent callers; with 1 in a thread that will run
+ * kernels, before its first step, so that nothing is allocated later. */
 void sc_kernels_warm(int parts);
 
 /* A kernel may have a finish: run once, with part 0 of 1, after all parts of the kernel are done and before the event

@@ -13,27 +13,29 @@ typedef struct { /* debugging switches of a run; none changes a bit of the resul
     int64_t dump_step;
     const char *dump_path;
     const char *trace_path;
-    double stall_s;           /* watchdog: no progress for so long is a hang; 0: none */
-    int threads;              /* threads a rank computes with, at most those of the build; 0: those of the build */
+    double stall_s; /* watchdog: no progress for so long is a hang; 0: none */
+    int threads;    /* threads a rank computes with, at most those of the build; 0: those of the build */
 } sc_debug;
 
-/* Runs `body(rank)` on every rank of this process's share of the world: forks (or, with -DSC_RANK_THREADS, starts threads).
- * Returns the largest exit code; a rank that dies ends the others. */
+/* Runs `body(rank)` on every rank of this process's share of the world: forks (or, with -DSC_RANK_THREADS, starts
+ * threads). Returns the largest exit code; a rank that dies ends the others. */
 int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void *arg), void *arg);
 
 int sc_rank_index(const sc_rank *r);
-int sc_shard_index(const sc_rank *r);   /* within the shard group */
+int sc_shard_index(const sc_rank *r); /* within the shard group */
 const sc_build *sc_rank_build(const sc_rank *r);
 uint64_t sc_allocated(const sc_rank *r, int host); /* bytes actually allocated for an arena */
 
-void sc_run_program(sc_rank *r, int program);      /* runs all its events, returns when all are finished; exits 3 on a failed check */
-void sc_write(sc_rank *r, int host, uint64_t at, const void *src, size_t bytes); /* host memory -> arena, between programs */
+void sc_run_program(sc_rank *r,
+                    int program); /* runs all its events, returns when all are finished; exits 3 on a failed check */
+void sc_write(sc_rank *r, int host, uint64_t at, const void *src,
+              size_t bytes); /* host memory -> arena, between programs */
 void sc_read(sc_rank *r, int host, uint64_t at, void *dst, size_t bytes);
 void sc_record_write(sc_rank *r, const sc_record *rec);
-void sc_barrier(sc_rank *r);                       /* all ranks, between programs */
-double sc_host_sum(sc_rank *r, double x);          /* sum over ranks in rank order (host side bookkeeping) */
+void sc_barrier(sc_rank *r);              /* all ranks, between programs */
+double sc_host_sum(sc_rank *r, double x); /* sum over ranks in rank order (host side bookkeeping) */
 /* Copies another rank's arena bytes (checkpointing on one machine); only between barriers. */
 void sc_read_peer(sc_rank *r, int peer, int host, uint64_t at, void *dst, size_t bytes);
-void sc_set_step(sc_rank *r, int64_t step);        /* for --dump --at-step and --trace */
+void sc_set_step(sc_rank *r, int64_t step); /* for --dump --at-step and --trace */
 
 #endif

@@ -22,16 +22,16 @@ char *arena_printf(Arena *a, const char *fmt, ...) __attribute__((format(printf,
 #define NEW_ARRAY(a, T, n) ((T *)arena_alloc((a), sizeof(T) * (size_t)(n)))
 
 /* ── growable array in an arena: `VEC(Op *) ops;`  push(&g->ops, arena, op);  ops.at[i], ops.n ── */
-#define VEC(T)      \
-    struct {        \
-        T *at;      \
-        int n, cap; \
+#define VEC(T)                                                                                                         \
+    struct {                                                                                                           \
+        T *at;                                                                                                         \
+        int n, cap;                                                                                                    \
     }
 void *vec_grow(Arena *a, void *at, int *cap, size_t elem);
-#define push(v, a, x)                                                                       \
-    do {                                                                                    \
-        if ((v)->n == (v)->cap) (v)->at = vec_grow((a), (v)->at, &(v)->cap, sizeof *(v)->at); \
-        (v)->at[(v)->n++] = (x);                                                            \
+#define push(v, a, x)                                                                                                  \
+    do {                                                                                                               \
+        if ((v)->n == (v)->cap) (v)->at = vec_grow((a), (v)->at, &(v)->cap, sizeof *(v)->at);                          \
+        (v)->at[(v)->n++] = (x);                                                                                       \
     } while (0)
 
 /* ── string buffer ────────────────────────────────────────────────────────────────────────────── */
@@ -76,8 +76,14 @@ OutFile out_open(Arena *a, const char *path); /* fails with a diagnostic that na
 void out_commit(OutFile *o);                  /* checks every write, fsyncs, renames */
 char *read_file(Arena *a, const char *path, size_t *size); /* whole file, NUL after the end; fails with a diagnostic */
 
-static inline int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
-static inline int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t round_up(int64_t x, int64_t to) {
+    return (x + to - 1) / to * to;
+}
+static inline int64_t min64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static inline int64_t max64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
 
 #endif

@@ -7,22 +7,22 @@
 #include "../ir/plan.h"
 
 typedef struct {
-    const char *name, *target;      /* "h200"; "cpu" or "cuda" */
-    const char *source;             /* "data sheet" or "measured 2026-11-20, ..." */
-    double memory_bytes;            /* physical */
-    double usable_bytes;            /* for one process: physical minus what the driver keeps */
-    double flops[N_DTYPES];         /* peak matrix throughput by operand dtype, FLOP/s */
-    double matmul_efficiency;       /* share of it that large products reach */
-    double memory_bandwidth;        /* B/s */
-    double link_bandwidth;          /* B/s a rank inside a node, one way */
-    double network_bandwidth;       /* B/s a rank between nodes */
+    const char *name, *target; /* "h200"; "cpu" or "cuda" */
+    const char *source;        /* "data sheet" or "measured 2026-11-20, ..." */
+    double memory_bytes;       /* physical */
+    double usable_bytes;       /* for one process: physical minus what the driver keeps */
+    double flops[N_DTYPES];    /* peak matrix throughput by operand dtype, FLOP/s */
+    double matmul_efficiency;  /* share of it that large products reach */
+    double memory_bandwidth;   /* B/s */
+    double link_bandwidth;     /* B/s a rank inside a node, one way */
+    double network_bandwidth;  /* B/s a rank between nodes */
     double link_latency_us, network_latency_us;
-    double host_bandwidth;          /* B/s device to host, each way */
-    double host_optimizer_bandwidth;/* B/s of the host optimizer over its state */
-    double launch_us;               /* least time of one event */
+    double host_bandwidth;           /* B/s device to host, each way */
+    double host_optimizer_bandwidth; /* B/s of the host optimizer over its state */
+    double launch_us;                /* least time of one event */
     int ranks_per_node;
-    int threads;                    /* CPU target: threads a rank; sizes workspaces */
-    LibraryLine library[8];         /* outside the arena: context, libraries, communicators */
+    int threads;            /* CPU target: threads a rank; sizes workspaces */
+    LibraryLine library[8]; /* outside the arena: context, libraries, communicators */
     int nlibrary;
 } Device;
 

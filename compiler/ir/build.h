@@ -8,25 +8,25 @@
 
 struct Builder {
     Graph *g;
-    Program *p;      /* ops are appended here */
-    Module *module;  /* inherited by every op built */
+    Program *p;     /* ops are appended here */
+    Module *module; /* inherited by every op built */
     Source src;
     Phase phase;
-    Op *origin;      /* ids become <origin id>b<k>; NULL: e<next> */
+    Op *origin; /* ids become <origin id>b<k>; NULL: e<next> */
     int call, k;
 };
 
 /* Builds one op: operands, attributes, runs infer, appends. Returns the op (results in ->out). */
 Op *build_op(Builder *b, OpKind k, int nin, Value *const *in, const int64_t *ints, int nints, const double *floats,
              int nfloats);
-Value *build1(Builder *b, OpKind k, Value *a);                     /* unary, first result */
-Value *build2(Builder *b, OpKind k, Value *a, Value *c);           /* binary */
-Value *build_scalar(Builder *b, OpKind k, Value *a, double f);     /* add_scalar, mul_scalar, ... */
+Value *build1(Builder *b, OpKind k, Value *a);                             /* unary, first result */
+Value *build2(Builder *b, OpKind k, Value *a, Value *c);                   /* binary */
+Value *build_scalar(Builder *b, OpKind k, Value *a, double f);             /* add_scalar, mul_scalar, ... */
 Value *build_expand(Builder *b, Value *a, int dims, const int64_t *shape); /* view with stride 0; a itself when equal */
 Value *build_sum_to(Builder *b, Value *a, int dims, const int64_t *shape); /* inverse of expand: sums the grown dims */
 Value *build_reshape(Builder *b, Value *a, int dims, const int64_t *shape); /* view, or copy + view */
 Value *build_transpose(Builder *b, Value *a, const int *perm);
-Value *build_cast(Builder *b, Value *a, Dtype d);                  /* a itself when equal */
+Value *build_cast(Builder *b, Value *a, Dtype d); /* a itself when equal */
 
 /* A T_WIDE_GRAD op stores its results as `d`: sets its attribute and the dtype of its results. */
 void set_result_dtype(Op *op, Dtype d);

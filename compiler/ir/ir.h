@@ -7,13 +7,13 @@
 #include "../base/base.h"
 
 typedef enum { FP32, BF16, FP16, FP64, FP8_E4M3, FP8_E5M2, INT32, INT64, BOOL, N_DTYPES } Dtype;
-int dtype_size(Dtype d);            /* bytes an element */
-const char *dtype_name(Dtype d);    /* "bf16" */
+int dtype_size(Dtype d);         /* bytes an element */
+const char *dtype_name(Dtype d); /* "bf16" */
 bool dtype_parse(const char *s, Dtype *out);
 bool dtype_float(Dtype d);
 
 typedef enum { COMPUTE, GATHER, REDUCE, OFFLOAD, FETCH, HOST, N_STREAMS } Stream;
-const char *stream_name(Stream s);  /* "compute" */
+const char *stream_name(Stream s); /* "compute" */
 
 typedef enum { FORWARD, RECOMPUTE, BACKWARD, OPTIMIZER, INIT, N_PHASES } Phase;
 const char *phase_name(Phase p);
@@ -41,8 +41,9 @@ enum {
     T_OPTIMIZER = 1 << 10, /* updates parameters */
     T_NO_GRAD = 1 << 11,   /* gradient is zero by definition (comparisons, detach) */
     T_HOST_OK = 1 << 12,   /* may run on the host stream over the host arena */
-    T_SETS = 1 << 13,      /* writes the state that it updates without reading it. With two operands (store): reads too where i0
-                              is set, and touches operand 1 from element i1 on, as many as operand 0 has */
+    T_FLAG_TRANSPOSED = 1 << 14, /* attributes 0 and 1 say that operands 0 and 1 are to be read transposed */
+    T_SETS = 1 << 13, /* writes the state that it updates without reading it. With two operands (store): reads too where
+                         i0 is set, and touches operand 1 from element i1 on, as many as operand 0 has */
 };
 
 enum { MAX_DIMS = 6, MAX_IN = 16, MAX_INTS = 12, MAX_FLOATS = 6 };
@@ -57,55 +58,55 @@ typedef struct State State;
 typedef struct Unit Unit;
 typedef struct Checkpoint Checkpoint;
 
-/* A tensor. Strides and offset in elements. A view has a base (never itself a view: chains are collapsed) and no bytes of
- * its own; so has an operand of an assemble op, whose base is the assembled value. */
+/* A tensor. Strides and offset in elements. A view has a base (never itself a view: chains are collapsed) and no bytes
+ * of its own; so has an operand of an assemble op, whose base is the assembled value. */
 struct Value {
     int id;
     Dtype dtype;
     int dims;
     int64_t shape[MAX_DIMS], stride[MAX_DIMS];
-    Value *base;    /* NULL: owns its bytes */
-    int64_t offset; /* elements (of this dtype) from the base's first byte */
-    Op *def;        /* NULL for states and inputs */
-    State *state;   /* the persistent state this value reads or writes, or NULL */
-    Param *param;   /* set on the value that stands for a parameter in traced code */
+    Value *base;      /* NULL: owns its bytes */
+    int64_t offset;   /* elements (of this dtype) from the base's first byte */
+    Op *def;          /* NULL for states and inputs */
+    State *state;     /* the persistent state this value reads or writes, or NULL */
+    Param *param;     /* set on the value that stands for a parameter in traced code */
     const char *name; /* of an input, state or metric; else NULL */
-    bool saved;     /* named in checkpoint's `save` list */
-    bool on_host;   /* its bytes lie in the host arena (result of offload) */
-    bool offload;   /* offloaded between forward and backward (marked by recompute, acted on by offload) */
-    int storage;    /* of a root: index in Plan.storages, set by order; else -1 */
-    bool internal;  /* produced and consumed inside one fused group: no bytes */
-    void *scratch;  /* owned by the running pass */
+    bool saved;       /* named in checkpoint's `save` list */
+    bool on_host;     /* its bytes lie in the host arena (result of offload) */
+    bool offload;     /* offloaded between forward and backward (marked by recompute, acted on by offload) */
+    int storage;      /* of a root: index in Plan.storages, set by order; else -1 */
+    bool internal;    /* produced and consumed inside one fused group: no bytes */
+    void *scratch;    /* owned by the running pass */
 };
 int64_t value_numel(const Value *v);
-int64_t value_bytes(const Value *v);   /* numel × element size, of the values own extent */
+int64_t value_bytes(const Value *v); /* numel × element size, of the values own extent */
 bool value_contiguous(const Value *v);
-Value *value_root(Value *v);           /* the value that owns the bytes */
+Value *value_root(Value *v);                     /* the value that owns the bytes */
 const char *value_str(Arena *a, const Value *v); /* "bf16[8,2048]" */
 
 struct Op {
     OpKind kind;
-    const char *id;  /* stable event name: e131 · e131r (recompute) · e131b0 (backward) · g3f g3b r3 u3 o131 f131 */
+    const char *id; /* stable event name: e131 · e131r (recompute) · e131b0 (backward) · g3f g3b r3 u3 o131 f131 */
     Value *in[MAX_IN], *out[MAX_IN];
     int nin, nout;
-    int64_t i[MAX_INTS];   /* attributes, meaning per op in ops.def */
+    int64_t i[MAX_INTS]; /* attributes, meaning per op in ops.def */
     double f[MAX_FLOATS];
-    const int64_t *table;  /* optional list of integers (gap list, segment list) */
+    const int64_t *table; /* optional list of integers (gap list, segment list) */
     int ntable;
-    Module *module;        /* module call that made it; never NULL (the root module if nothing else) */
-    Source src;            /* user's Lua frame */
+    Module *module; /* module call that made it; never NULL (the root module if nothing else) */
+    Source src;     /* user's Lua frame */
     Phase phase;
     Stream stream;
-    Op *origin;            /* backward op: its forward op; clone: what it was cloned from; else NULL */
-    Unit *unit;            /* for gather, reduce, optimizer */
-    Op **body;             /* OP_FUSED: member ops in order, else NULL */
+    Op *origin; /* backward op: its forward op; clone: what it was cloned from; else NULL */
+    Unit *unit; /* for gather, reduce, optimizer */
+    Op **body;  /* OP_FUSED: member ops in order, else NULL */
     int nbody;
-    int call;              /* ordinal of the module call it was traced in (a module called twice has two) */
-    Checkpoint *checkpoint;/* policy of the outermost checkpointed call it was traced in, or NULL */
-    int region;            /* ordinal of that call in the trace, from 1; 0: none */
-    int group;             /* fused kernel number: equal for clones of one group; else -1 */
-    Value *scratch_value;  /* workspace, or NULL; also counted as a write */
-    void *scratch;         /* owned by the running pass */
+    int call;               /* ordinal of the module call it was traced in (a module called twice has two) */
+    Checkpoint *checkpoint; /* policy of the outermost checkpointed call it was traced in, or NULL */
+    int region;             /* ordinal of that call in the trace, from 1; 0: none */
+    int group;              /* fused kernel number: equal for clones of one group; else -1 */
+    Value *scratch_value;   /* workspace, or NULL; also counted as a write */
+    void *scratch;          /* owned by the running pass */
 };
 
 /* ── modules, policies ──────────────────────────────────────────────────────────────────────────── */
@@ -118,24 +119,24 @@ struct Checkpoint { /* nn.checkpoint_wrapper / nn.checkpoint */
 
 typedef struct { /* nn.fully_shard */
     Source src;
-    int replicate, shard;           /* 0: the rest of the world */
-    int reshard_after_forward;      /* 0 no · 1 yes · n>1 to a group of n */
-    bool root_default;              /* reshard_after_forward was not written: the root stays gathered */
+    int replicate, shard;      /* 0: the rest of the world */
+    int reshard_after_forward; /* 0 no · 1 yes · n>1 to a group of n */
+    bool root_default;         /* reshard_after_forward was not written: the root stays gathered */
     Dtype param_dtype, reduce_dtype, output_dtype;
     bool has_param_dtype, has_reduce_dtype, has_output_dtype, cast_forward_inputs;
     bool offload_params, offload_grads, offload_optimizer;
     int prefetch_forward, prefetch_backward;
     bool unshard_in_backward;
-    double gradient_divide_factor;  /* 0: world × accumulation */
-    const char **ignored;           /* parameter path patterns */
+    double gradient_divide_factor; /* 0: world × accumulation */
+    const char **ignored;          /* parameter path patterns */
     int nignored;
 } UnitPolicy;
 
 struct Module {
     int id;
-    const char *path;  /* "layers.0.mlp.up"; "" for the root */
-    const char *kind;  /* "Linear", "Block" */
-    Source made;       /* where the user made it */
+    const char *path; /* "layers.0.mlp.up"; "" for the root */
+    const char *kind; /* "Linear", "Block" */
+    Source made;      /* where the user made it */
     Module *parent;
     Checkpoint *checkpoint; /* NULL: none */
     UnitPolicy *policy;     /* NULL: not a unit of its own */
@@ -145,29 +146,41 @@ struct Module {
 typedef enum { INIT_ZEROS, INIT_ONES, INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM, INIT_TRUNC_NORMAL } InitKind;
 
 struct Param {
-    int id;            /* order of first use in the traced forward, unused ones after, by path */
-    const char *path;  /* "layers.0.mlp.up.weight" */
+    int id;           /* order of first use in the traced forward, unused ones after, by path */
+    const char *path; /* "layers.0.mlp.up.weight" */
     Source src;
     Module *owner;
-    Dtype dtype;       /* as stored (the master) */
+    Dtype dtype; /* as stored (the master) */
     int dims;
     int64_t shape[MAX_DIMS];
     bool requires_grad;
-    bool is_buffer;    /* nn.buffer: no gradient, every rank whole */
+    bool is_buffer; /* nn.buffer: no gradient, every rank whole */
     InitKind init;
     double init_a, init_b; /* constant · mean,std · low,high · mean,std (cut at 2 std) */
-    uint64_t key;      /* Philox key from the path */
-    bool reached;      /* the loss reaches it (set by autodiff) */
-    Value *grad;       /* its gradient in g->train: fresh, contiguous, in its unit's reduce dtype (set by autodiff) */
-    int group;         /* optimizer parameter group */
+    uint64_t key;          /* Philox key from the path */
+    bool reached;          /* the loss reaches it (set by autodiff) */
+    Value *grad; /* its gradient in g->train: fresh, contiguous, in its unit's reduce dtype (set by autodiff) */
+    int group;   /* optimizer parameter group */
     Unit *unit;
     int64_t flat_offset; /* elements, in its unit's flat buffer */
-    Value *value;      /* its value in traced code */
+    Value *value;        /* its value in traced code */
 };
 
 /* Persistent bytes: alive across programs, at one fixed offset. */
 typedef enum {
-    S_MASTER, S_WIRE, S_MOMENT1, S_MOMENT2, S_GRAD, S_FROZEN, S_BUFFER, S_INPUT, S_OUTPUT, S_RECORD, S_METRICS, S_STEP, N_STATE_CLASSES
+    S_MASTER,
+    S_WIRE,
+    S_MOMENT1,
+    S_MOMENT2,
+    S_GRAD,
+    S_FROZEN,
+    S_BUFFER,
+    S_INPUT,
+    S_OUTPUT,
+    S_RECORD,
+    S_METRICS,
+    S_STEP,
+    N_STATE_CLASSES
 } StateClass;
 const char *state_class_name(StateClass c); /* "master parameters", ... */
 struct State {
@@ -178,19 +191,19 @@ struct State {
     int64_t numel;
     bool on_host;
     Unit *unit;
-    Param *param;   /* buffers */
-    Value *value;   /* the value that stands for it, in every program */
+    Param *param; /* buffers */
+    Value *value; /* the value that stands for it, in every program */
 };
 
 struct Unit {
     int id;
     Module *module;
     UnitPolicy *policy;
-    VEC(Param *) params;      /* trainable ones first, in flat order */
-    int64_t numel;            /* of the trainable flat buffer, padded to shards × 256 */
-    int64_t frozen_numel;     /* of the frozen flat buffer, likewise; 0: none */
+    VEC(Param *) params;  /* trainable ones first, in flat order */
+    int64_t numel;        /* of the trainable flat buffer, padded to shards × 256 */
+    int64_t frozen_numel; /* of the frozen flat buffer, likewise; 0: none */
     int shards, replicas;
-    Dtype dtype, wire, reduce;/* of master, of gather, of reduce */
+    Dtype dtype, wire, reduce;                 /* of master, of gather, of reduce */
     State *master, *wire_shard, *m, *v, *grad; /* wire_shard: what gathers read; the master itself where that serves */
     State *frozen, *frozen_wire;
 };
@@ -208,10 +221,20 @@ typedef struct {
     State *state;
 } Input;
 
-typedef struct { const char *name; Source src; bool is_sum; } Metric; /* index in Graph.metrics = slot in S_METRICS */
+typedef struct {
+    const char *name;
+    Source src;
+    bool is_sum;
+} Metric; /* index in Graph.metrics = slot in S_METRICS */
 
 typedef enum { OPT_SGD, OPT_ADAM, OPT_ADAMW } OptKind;
-typedef struct { const char **match; int nmatch; double lr, weight_decay; bool has_lr, has_wd; Source src; } OptGroup;
+typedef struct {
+    const char **match;
+    int nmatch;
+    double lr, weight_decay;
+    bool has_lr, has_wd;
+    Source src;
+} OptGroup;
 typedef struct {
     OptKind kind;
     Source src;
@@ -221,24 +244,35 @@ typedef struct {
 } Optimizer;
 
 typedef enum { SCHED_CONSTANT, SCHED_LINEAR, SCHED_COSINE } SchedKind;
-typedef struct { SchedKind kind; int64_t warmup, total; double min_ratio; } LrSchedule;
+typedef struct {
+    SchedKind kind;
+    int64_t warmup, total;
+    double min_ratio;
+} LrSchedule;
 
-typedef struct { const char *name; Source src; const char *text; } OptionValue; /* nn.options as resolved */
+typedef struct {
+    const char *name;
+    Source src;
+    const char *text;
+} OptionValue; /* nn.options as resolved */
 
 /* A loss's normaliser: the host counts targets of `input` unequal to `ignore` over the whole step. Slot = index. */
-typedef struct { Input *input; int64_t ignore; } CountSlot;
+typedef struct {
+    Input *input;
+    int64_t ignore;
+} CountSlot;
 
 struct Program {
-    const char *name;  /* init start micro_first micro micro_last (micro alone where accumulate = 1) eval sample */
-    VEC(Op *) ops;     /* a valid sequential order */
-    Value *loss;       /* scalar fp32; NULL where there is none */
-    Value *logits;     /* sample only */
+    const char *name; /* init start micro_first micro micro_last (micro alone where accumulate = 1) eval sample */
+    VEC(Op *) ops;    /* a valid sequential order */
+    Value *loss;      /* scalar fp32; NULL where there is none */
+    Value *logits;    /* sample only */
 };
 
 struct Graph {
     Arena *arena;
-    const char *file;          /* model file */
-    const char *name;          /* "gpt2" */
+    const char *file; /* model file */
+    const char *name; /* "gpt2" */
     Module *root;
     VEC(Module *) modules;
     VEC(Value *) values;
@@ -246,18 +280,18 @@ struct Graph {
     VEC(Unit *) units;
     VEC(State *) states;
     VEC(Input *) inputs;
-    VEC(Metric) metrics;       /* 0 loss, 1 grad_norm, then nn.log names */
+    VEC(Metric) metrics; /* 0 loss, 1 grad_norm, then nn.log names */
     VEC(CountSlot) counts;
     VEC(OptionValue) options;
     VEC(Program *) programs;
     Optimizer *optimizer;
     LrSchedule schedule;
-    double clip_grad_norm;     /* 0: none */
-    int accumulate;            /* build-time default; 1 builds the single program */
+    double clip_grad_norm; /* 0: none */
+    int accumulate;        /* build-time default; 1 builds the single program */
     bool deterministic;
     int world, nodes;
-    int next_op;               /* numbering of traced ops */
-    int ngroups;               /* fused kernels */
+    int next_op; /* numbering of traced ops */
+    int ngroups; /* fused kernels */
     State *record, *metrics_state, *step_state;
     Program *train, *eval, *sample; /* as traced; lower turns them into programs[] */
 };
@@ -265,7 +299,7 @@ struct Graph {
 Graph *graph_new(Arena *a);
 Value *new_value(Graph *g, Dtype d, int dims, const int64_t *shape); /* contiguous */
 Value *new_view(Graph *g, Value *of, int dims, const int64_t *shape, const int64_t *stride, int64_t extra_offset);
-Op *new_op(Graph *g, OpKind k);                                      /* not yet in a program */
+Op *new_op(Graph *g, OpKind k); /* not yet in a program */
 State *new_state(Graph *g, StateClass c, const char *name, Dtype d, int64_t numel, Unit *u);
 
 /* ── the table of ops (ir/ops.c, ir/rules_*.c) ──────────────────────────────────────────────────── */
@@ -281,13 +315,14 @@ typedef struct {
     unsigned traits;
     void (*infer)(Graph *g, Op *op); /* sets op->out[] (new values or views) from op->in[] and attributes; fails with a
                                         diagnostic at op->src that shows the shapes and the remedy */
-    void (*grad)(Builder *b, Op *op, Value **gout, Value **gin); /* gout[i] may be NULL (no gradient reaches it); sets
-                                                                    gin[i] for operands that want one; NULL rule: none */
+    void (*grad)(Builder *b, Op *op, Value **gout,
+                 Value **gin); /* gout[i] may be NULL (no gradient reaches it); sets
+                                  gin[i] for operands that want one; NULL rule: none */
     Cost (*cost)(const Op *op);
     int64_t (*workspace)(const Op *op, int threads); /* bytes; NULL: none */
-    unsigned inplace;      /* bit k: operand k, dead afterwards, may lend its bytes to result 0 */
-    unsigned updates;      /* bit k: operand k (a state, or an accumulator) is written in place; result 0 is none */
-    const char *expr;      /* pointwise: C expression over a, b, c (operands) and f0, f1 (attributes), in `real` */
+    unsigned inplace; /* bit k: operand k, dead afterwards, may lend its bytes to result 0 */
+    unsigned updates; /* bit k: operand k (a state, or an accumulator) is written in place; result 0 is none */
+    const char *expr; /* pointwise: C expression over a, b, c (operands) and f0, f1 (attributes), in `real` */
 } OpInfo;
 extern const OpInfo op_info[N_OPS];
 bool op_is(const Op *op, unsigned trait);

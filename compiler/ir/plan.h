@@ -1,7 +1,6 @@
-/* The plan: what a compilation has decided, as plan.json holds it. order, place, wait, verify, simulate, the reports and
- * the emitter meet here.
- * Relies on: base, and ir.h for enums.
- * Relied on by: passes from order on, verify (which sees nothing else), report/, emit/. */
+/* The plan: what a compilation has decided, as plan.json holds it. order, place, wait, verify, simulate, the reports
+ * and the emitter meet here. Relies on: base, and ir.h for enums. Relied on by: passes from order on, verify (which
+ * sees nothing else), report/, emit/. */
 #ifndef SHARDC_PLAN_H
 #define SHARDC_PLAN_H
 
@@ -11,8 +10,18 @@ typedef enum { ARENA_DEVICE, ARENA_HOST, N_ARENAS } ArenaKind;
 
 /* What bytes are for; the lines of `predict`. Persistent states come first, transients after. */
 typedef enum {
-    C_PARAMETERS, C_OPTIMIZER, C_GRADIENTS, C_BUFFERS, C_INPUTS, C_RECORD, /* persistent */
-    C_UNSHARDED, C_UNSHARDED_GRADS, C_ACTIVATIONS, C_TEMPORARY, C_WORKSPACE, C_HOST, /* transient */
+    C_PARAMETERS,
+    C_OPTIMIZER,
+    C_GRADIENTS,
+    C_BUFFERS,
+    C_INPUTS,
+    C_RECORD, /* persistent */
+    C_UNSHARDED,
+    C_UNSHARDED_GRADS,
+    C_ACTIVATIONS,
+    C_TEMPORARY,
+    C_WORKSPACE,
+    C_HOST, /* transient */
     N_CLASSES
 } StorageClass;
 const char *storage_class_name(StorageClass c); /* "activations" */
@@ -20,13 +29,13 @@ const char *storage_class_name(StorageClass c); /* "activations" */
 typedef struct {
     int id;
     StorageClass cls;
-    const char *name;    /* stable: event id and result ("e131.0"), or the state's name */
-    const char *owner;   /* unit or module path */
+    const char *name;  /* stable: event id and result ("e131.0"), or the state's name */
+    const char *owner; /* unit or module path */
     ArenaKind arena;
-    int program;         /* index in Plan.programs; -1: persistent */
-    int64_t size;        /* bytes, a multiple of `align` */
-    int64_t offset;      /* in its arena; set by place */
-    int first, last;     /* events of its program in issue order: first writer, last accessor; -1 / n for persistent */
+    int program;     /* index in Plan.programs; -1: persistent */
+    int64_t size;    /* bytes, a multiple of `align` */
+    int64_t offset;  /* in its arena; set by place */
+    int first, last; /* events of its program in issue order: first writer, last accessor; -1 / n for persistent */
 } Storage;
 
 typedef struct {
@@ -35,26 +44,26 @@ typedef struct {
 } Access;
 
 typedef struct {
-    const char *id, *op;  /* "e131", "matmul+bias" */
+    const char *id, *op; /* "e131", "matmul+bias" */
     Stream stream;
     Phase phase;
-    const char *module;   /* "layers.3.mlp.up" */
+    const char *module; /* "layers.3.mlp.up" */
     Source src;
-    int unit;             /* index in Plan.units, or -1 */
-    int comm;             /* communicator: -1 none, 0 shard, 1 replicate, 2 world */
-    bool update;          /* an optimizer event: its writes to C_PARAMETERS storages count as the unit's update */
-    int *waits;           /* events (same program, other streams) that must be finished; set by wait */
+    int unit;    /* index in Plan.units, or -1 */
+    int comm;    /* communicator: -1 none, 0 shard, 1 replicate, 2 world */
+    bool update; /* an optimizer event: its writes to C_PARAMETERS storages count as the unit's update */
+    int *waits;  /* events (same program, other streams) that must be finished; set by wait */
     int nwaits;
     Access *reads, *writes;
     int nreads, nwrites;
-    double flops, bytes;  /* bytes: memory traffic; for collectives and copies, on the wire or the bus */
+    double flops, bytes;          /* bytes: memory traffic; for collectives and copies, on the wire or the bus */
     double start_us, duration_us; /* set by simulate */
-    Op *op_ir;            /* NULL in a plan that was read from JSON */
+    Op *op_ir;                    /* NULL in a plan that was read from JSON */
 } Event;
 
 typedef struct {
-    const char *name;     /* micro, eval, ... */
-    Event *events;        /* in issue order: the order of the emitted text, the one collective order */
+    const char *name; /* micro, eval, ... */
+    Event *events;    /* in issue order: the order of the emitted text, the one collective order */
     int n;
     double step_us, exposed_us; /* set by simulate */
     int64_t peak[N_ARENAS];     /* persistent + transients, bytes */
@@ -63,27 +72,43 @@ typedef struct {
     Program *ir;
 } PlanProgram;
 
-typedef struct { const char *path; int id, shards, replicas; int64_t numel; Dtype dtype, wire, reduce; int nparams; int master_storage; } PlanUnit;
+typedef struct {
+    const char *path;
+    int id, shards, replicas;
+    int64_t numel;
+    Dtype dtype, wire, reduce;
+    int nparams;
+    int master_storage;
+} PlanUnit;
 
-typedef struct { const char *name; double bytes, tolerance; const char *source; } LibraryLine; /* outside the arena */
+typedef struct {
+    const char *name;
+    double bytes, tolerance;
+    const char *source;
+} LibraryLine; /* outside the arena */
 
 typedef struct {
     Arena *arena;
     const char *model, *target, *device;
     int world, nodes;
-    int threads;                       /* CPU target: threads a rank, which workspaces are sized for; 0: not known */
-    OptionValue *options; int noptions;
-    PlanProgram *programs; int nprograms;
-    Storage *storages; int nstorages;  /* index = id */
-    PlanUnit *units; int nunits;
-    int64_t arena_bytes[N_ARENAS];     /* exact; what the binary allocates */
+    int threads; /* CPU target: threads a rank, which workspaces are sized for; 0: not known */
+    OptionValue *options;
+    int noptions;
+    PlanProgram *programs;
+    int nprograms;
+    Storage *storages;
+    int nstorages; /* index = id */
+    PlanUnit *units;
+    int nunits;
+    int64_t arena_bytes[N_ARENAS]; /* exact; what the binary allocates */
     int64_t bound_bytes[N_ARENAS];
-    LibraryLine *library; int nlibrary;
-    double device_usable;              /* bytes of device memory for a process; 0 unknown */
-    double tokens_per_step;            /* first int input's elements × world (0: none), for tok/s */
-    double model_flops;                /* of one rank's micro program, for MFU */
-    double peak_flops;                 /* of the device at the matmul dtype */
-    Graph *graph;                      /* NULL in a plan read from JSON */
+    LibraryLine *library;
+    int nlibrary;
+    double device_usable;   /* bytes of device memory for a process; 0 unknown */
+    double tokens_per_step; /* first int input's elements × world (0: none), for tok/s */
+    double model_flops;     /* of one rank's micro program, for MFU */
+    double peak_flops;      /* of the device at the matmul dtype */
+    Graph *graph;           /* NULL in a plan read from JSON */
 } Plan;
 
 /* Succession of programs that a binary may run: verify proves each, the runtime follows it. */

@@ -92,7 +92,7 @@ static void lay_out(Layouts *l, Op *op) {
     for (int k = 0; k < op->nin; k++) {
         Value *v = op->in[k];
         if (op_info[op->kind].updates >> k & 1) continue;
-        if (op->kind == OP_MATMUL && k < 2)
+        if (op_is(op, T_FLAG_TRANSPOSED) && k < 2)
             lay_out_matrix(l, op, k);
         else if (op_is(op, T_ROWS) ? !unit_rows(v) : !value_contiguous(v))
             op->in[k] = contiguous(l, v);

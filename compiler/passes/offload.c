@@ -15,7 +15,7 @@ static Op *copy_op(Graph *g, OpKind kind, const Op *for_op, const char *id, Valu
     op->unit = for_op->unit;
     op->origin = NULL;
     op->group = -1;
-    op->stream = kind == OP_OFFLOAD ? OFFLOAD : FETCH;
+    op->stream = to->on_host ? OFFLOAD : FETCH;
     op->in[op->nin++] = from;
     op->out[op->nout++] = to;
     if (!to->def && !to->state) to->def = op;

@@ -7,7 +7,6 @@
 #include "pack.h"
 
 #include <stdlib.h>
-#include <stdio.h>
 
 typedef struct {
     int64_t lo, hi;
@@ -230,7 +229,7 @@ static int compare_rank(const void *a, const void *b) {
     return x->item - y->item;
 }
 
-typedef enum { BY_LIFE, BY_AREA, BY_SIZE, BY_SKYLINE, BY_PEAK, N_ORDERS, BY_BEGIN } OrderKind;
+typedef enum { BY_SIZE, BY_AREA, BY_SKYLINE, BY_LIFE, BY_PEAK, N_ORDERS, BY_BEGIN } OrderKind;
 
 static void rank(const Item *x, OrderKind kind, int peak, double key[2]) {
     double life = x->last - x->first + 1, size = (double)x->size;
@@ -576,18 +575,19 @@ static int64_t enough(int64_t bound, int64_t known) {
     return max64(bound + bound / NEAR, known);
 }
 
-/* Attempts until one is low enough: cheap orders that suit training programs first, the skyline before the rest. */
+/* Attempts until one is low enough, or until they have cost too much. Training programs are mostly done by the first
+ * two. */
 static void attempt(Packer *p, Layout *best, int positions, int64_t bound, int64_t known, int64_t effort, Rank *ranks,
                     int *sequence) {
     int peak;
     pack_bound(p->items, p->n, positions, &peak);
     for (int kind = 0; kind < N_ORDERS && best->height > enough(bound, known); kind++) {
+        if (kind && p->steps > 3 * effort) return;
         if (kind == BY_SKYLINE)
             sequence_by_skyline(p, positions, p->steps + effort, ranks, sequence);
         else
             sequence_by(p, (OrderKind)kind, peak, ranks, sequence);
         int64_t height = place_all(p, sequence);
-        if (getenv("PACKDBG")) fprintf(stderr, "n %d kind %d height %.5f steps %ld\n", p->n, kind, (double)height / (double)bound, (long)p->steps);
         if (height < best->height) keep(p, best, sequence, height, excess_over(p, bound));
     }
 }

@@ -8,20 +8,21 @@
 #include "../ir/plan.h"
 
 /* lower: the traced programs (g->train, g->eval, g->sample) become g->programs. */
-void units(Graph *g);                  /* g->units from the policies; Param.unit; before precision */
-void precision(Graph *g, Program *p);  /* casts at unit borders; re-infers dtypes */
-void autodiff(Graph *g, Program *p);   /* appends the backward of p->loss; sets Param.reached and Param.grad */
-void fuse(Graph *g, Program *p);       /* layouts (copies where a kernel needs them), pointwise groups, dead code */
-void recompute(Graph *g, Program *p);  /* clones for checkpointed modules; marks what is offloaded */
-void shard(Graph *g);                  /* units, flat layout, states; builds g->programs with gathers, reduces, optimizer */
-void offload(Graph *g, Program *p);    /* offload/fetch pairs; host optimizer */
+void units(Graph *g);                 /* g->units from the policies; Param.unit; before precision */
+void precision(Graph *g, Program *p); /* casts at unit borders; re-infers dtypes */
+void autodiff(Graph *g, Program *p);  /* appends the backward of p->loss; sets Param.reached and Param.grad */
+void fuse(Graph *g, Program *p);      /* layouts (copies where a kernel needs them), pointwise groups, dead code */
+void recompute(Graph *g, Program *p); /* clones for checkpointed modules; marks what is offloaded */
+void shard(Graph *g); /* units, flat layout, states; builds g->programs with gathers, reduces, optimizer */
+void offload(Graph *g, Program *p); /* offload/fetch pairs; host optimizer */
 void remove_dead(Graph *g, Program *p);
 
 /* schedule: const Graph from here on. */
-typedef struct Schedule Schedule;      /* the plan's events in issue order, with order edges; passes/schedule.h */
-Schedule *order(const Graph *g, const Device *d, Plan *plan); /* fills plan->programs[].events (no waits), storages (no offsets), accesses */
-void place(Plan *plan, const Schedule *s, int redzone);       /* offsets, arena bytes, bounds */
-void wait_pass(Plan *plan, const Schedule *s);                /* waits */
-void simulate(Plan *plan, const Device *d);                   /* times */
+typedef struct Schedule Schedule; /* the plan's events in issue order, with order edges; passes/schedule.h */
+Schedule *order(const Graph *g, const Device *d,
+                Plan *plan); /* fills plan->programs[].events (no waits), storages (no offsets), accesses */
+void place(Plan *plan, const Schedule *s, int redzone); /* offsets, arena bytes, bounds */
+void wait_pass(Plan *plan, const Schedule *s);          /* waits */
+void simulate(Plan *plan, const Device *d);             /* times */
 
 #endif

@@ -7,7 +7,10 @@
 #include "../ir/plan.h"
 #include "../verify/verify.h"
 
-typedef struct { bool color; const char *program, *module, *stream; /* inspect: filters, NULL: all */ } ReportOptions;
+typedef struct {
+    bool color;
+    const char *program, *module, *stream; /* inspect: filters, NULL: all */
+} ReportOptions;
 
 void report_predict_text(FILE *f, const Plan *p, const ReportOptions *o);
 void report_predict_json(FILE *f, const Plan *p);
@@ -16,12 +19,15 @@ void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o);
 void report_findings_text(FILE *f, const Plan *p, const Findings *v);
 void report_findings_json(FILE *f, const Plan *p, const Findings *v);
 void plan_write_json(FILE *f, const Plan *p);
-/* From a plan.json, or a binary built by shardc (the plan is embedded between the markers SHARDC_PLAN_BEGIN/END). Checks
- * every field; a damaged file ends in one diagnostic that names path and position. */
+/* From a plan.json, or a binary built by shardc (the plan is embedded between the markers SHARDC_PLAN_BEGIN/END).
+ * Checks every field; a damaged file ends in one diagnostic that names path and position. */
 Plan *plan_read(Arena *a, const char *path);
 Plan *plan_read_text(Arena *a, const char *text, size_t n, const char *path);
 /* The fuzzing entry: returns NULL and says what is wrong (line 0: unknown) where the others exit. */
-typedef struct { const char *text; int line; } PlanError;
+typedef struct {
+    const char *text;
+    int line;
+} PlanError;
 Plan *plan_parse(Arena *a, const char *text, size_t n, PlanError *e);
 
 #endif

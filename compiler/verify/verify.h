@@ -7,9 +7,10 @@
 #include "../ir/plan.h"
 
 typedef struct {
-    const char *rule;  /* "read-before-write", "race", "overlap", "collective-order", "update-once", "succession", "bounds", "wait" */
+    const char *rule; /* "read-before-write", "race", "overlap", "collective-order", "update-once", "succession",
+                         "bounds", "wait" */
     const char *program, *first, *second; /* event ids; either may be NULL */
-    char *text;        /* one sentence with the missing edge or the overlapping bytes */
+    char *text;                           /* one sentence with the missing edge or the overlapping bytes */
 } Finding;
 typedef VEC(Finding) Findings;
 

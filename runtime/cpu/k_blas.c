@@ -1,5 +1,5 @@
 /* The matrix library: its buffers, and the one call that we make of it.
- * Relies on: OpenBLAS, the serial build (any number of our threads may call it at once).
+ * Relies on: OpenBLAS, the serial build; blas_memory.c, which lets any number of our threads call it at once.
  * Relied on by: matmul, attention; the runtime, which warms it. */
 #include "kernel.h"
 #include <cblas.h>
@@ -7,7 +7,7 @@
 /* OpenBLAS chooses its kernels by processor; OPENBLAS_CORETYPE in the environment overrides that (a machine that sets
  * it to Haswell halves sgemm on AVX-512 processors: 120 instead of 230 GFLOP/s a core on an EPYC with Zen 5). */
 
-/* The library's packing buffers: one a concurrent caller, mapped at first use and kept. */
+/* The library's packing buffers, mapped at their first use and kept; a thread takes its own (blas_memory.c). */
 void *blas_memory_alloc(int position);
 void blas_memory_free(void *buffer);
 

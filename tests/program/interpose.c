@@ -44,12 +44,31 @@ extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);
 extern void *__libc_memalign(size_t, size_t);
-void *malloc(size_t n) { note("malloc", n); return __libc_malloc(n); }
-void *calloc(size_t n, size_t m) { note("calloc", n * m); return __libc_calloc(n, m); }
-void *realloc(void *p, size_t n) { note("realloc", n); return __libc_realloc(p, n); }
-void *memalign(size_t a, size_t n) { note("memalign", n); return __libc_memalign(a, n); }
-void *aligned_alloc(size_t a, size_t n) { note("aligned_alloc", n); return __libc_memalign(a, n); }
-int posix_memalign(void **p, size_t a, size_t n) { note("posix_memalign", n); *p = __libc_memalign(a, n); return *p ? 0 : 12; }
+void *malloc(size_t n) {
+    note("malloc", n);
+    return __libc_malloc(n);
+}
+void *calloc(size_t n, size_t m) {
+    note("calloc", n * m);
+    return __libc_calloc(n, m);
+}
+void *realloc(void *p, size_t n) {
+    note("realloc", n);
+    return __libc_realloc(p, n);
+}
+void *memalign(size_t a, size_t n) {
+    note("memalign", n);
+    return __libc_memalign(a, n);
+}
+void *aligned_alloc(size_t a, size_t n) {
+    note("aligned_alloc", n);
+    return __libc_memalign(a, n);
+}
+int posix_memalign(void **p, size_t a, size_t n) {
+    note("posix_memalign", n);
+    *p = __libc_memalign(a, n);
+    return *p ? 0 : 12;
+}
 void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t off) {
     static void *(*real)(void *, size_t, int, int, int, off_t);
     if (!real) real = (void *(*)(void *, size_t, int, int, int, off_t))dlsym(RTLD_NEXT, "mmap");

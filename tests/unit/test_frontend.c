@@ -414,7 +414,8 @@ Test(frontend, options) {
         expect(rows[i].code, rows[i].line ? at : rows[i].message, path, SET(rows[i].set), NULL, 1);
     }
     remove(path);
-    expect(1, "--set: this file has no nn.options to set", path = write_file("plain.lua", net("", "")), SET("n=3"), NULL, 1);
+    expect(1, "--set: this file has no nn.options to set", path = write_file("plain.lua", net("", "")), SET("n=3"),
+           NULL, 1);
     remove(path);
     expect(1, "nowhere.lua", "nowhere.lua", NULL, NULL, 1);
 }

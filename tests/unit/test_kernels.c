@@ -2,6 +2,7 @@
  * Relies on: kernel_check.h, runtime/cpu's k_*.c (float build, or the whole with -DSC_FP64).
  * Relied on by: make test. */
 #include "kernel_check.h"
+#include <pthread.h>
 
 /* ── matmul ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -703,6 +704,30 @@ Test(library, warming_may_be_repeated) {
     sc_kernels_warm(4);
     sc_kernels_warm(2);
     check_product(FP32, (product){0, 37, 53, 29, 0, 0, 0, 0, 0, -1});
+}
+
+enum { SIDE = 16, PRODUCTS = 100000 };
+static void *multiply(void *arg) {
+    const real *a = arg;
+    real expected[SIDE * SIDE], c[SIDE * SIDE];
+    sc_kernels_warm(1);
+    sc_gemm(0, 1, SIDE, SIDE, 8, 1, a, 8, a, 8, 0, expected, SIDE);
+    for (int i = 0; i < PRODUCTS; i++) {
+        sc_gemm(0, 1, SIDE, SIDE, 8, 1, a, 8, a, 8, 0, c, SIDE);
+        if (memcmp(c, expected, sizeof c)) return arg;
+    }
+    return NULL;
+}
+
+Test(library, threads_do_not_share_buffers) { /* without blas_memory.c about one product in 40,000 is wrong */
+    real a[2][SIDE * 8];
+    for (int i = 0; i < 2 * SIDE * 8; i++) a[i / (SIDE * 8)][i % (SIDE * 8)] = (real)uniform();
+    pthread_t other;
+    void *wrong = NULL;
+    pthread_create(&other, NULL, multiply, a[1]);
+    cr_assert(!multiply(a[0]));
+    pthread_join(other, &wrong);
+    cr_assert(!wrong);
 }
 
 Test(library, only_cross_entropy_has_a_finish) {

@@ -1,0 +1,50 @@
+/* Pointwise kernels of mlp, one a fused group. Written by shardc; edits are lost.
+ * Each value is rounded to its dtype where its op stands in the model: as_bf16(x) is x in bf16.
+ * Relies on: runtime/sc_pointwise.h, runtime/sc_math.h. */
+#include "sc.h"
+#include "sc_math.h"
+#include "sc_pointwise.h"
+
+/* mlp · forward · models/mlp.lua:24 */
+static inline __attribute__((always_inline)) void row_0(int64_t n, sc_bf16_t *y0, int64_t sy0,
+        const sc_bf16_t *x0, int64_t sx0) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) {
+        const real a0 = sc_from_bf16(x0[i * sx0]);
+        const real v0 = as_bf16(a0 > 0 ? a0 : 0); /* relu  mlp.lua:24 */
+        y0[i * sy0] = sc_to_bf16(v0);
+    }
+}
+
+void sc_k_fused_0(const sc_task *t) {
+    sc_rows w;
+    for (sc_rows_begin(&w, t); w.n; sc_rows_next(&w)) {
+        if (sc_rows_step(&w, "11"))
+            row_0(w.n, w.at[0], 1, w.at[1], 1);
+        else
+            row_0(w.n, w.at[0], w.stride[0], w.at[1], w.stride[1]);
+    }
+}
+
+/* mlp · backward · models/mlp.lua:24 */
+static inline __attribute__((always_inline)) void row_1(int64_t n, sc_bf16_t *y0, int64_t sy0,
+        const sc_bf16_t *x0, int64_t sx0, const sc_bf16_t *x1, int64_t sx1) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; i++) {
+        const real a0 = sc_from_bf16(x0[i * sx0]);
+        const real a1 = sc_from_bf16(x1[i * sx1]);
+        const real v0 = as_bf16(a1 > 0 ? a0 : 0); /* relu_grad  mlp.lua:24 */
+        y0[i * sy0] = sc_to_bf16(v0);
+    }
+}
+
+void sc_k_fused_1(const sc_task *t) {
+    sc_rows w;
+    for (sc_rows_begin(&w, t); w.n; sc_rows_next(&w)) {
+        if (sc_rows_step(&w, "111"))
+            row_1(w.n, w.at[0], 1, w.at[1], 1, w.at[2], 1);
+        else
+            row_1(w.n, w.at[0], w.stride[0], w.at[1], w.stride[1], w.at[2], w.stride[2]);
+    }
+}
+
