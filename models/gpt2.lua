@@ -92,6 +92,7 @@ for _, block in ipairs(model.h) do
   end
   nn.fully_shard(block, policy)
 end
+policy.reshard_after_forward = nil                         -- the root stays gathered, as in PyTorch
 nn.fully_shard(model, policy)
 
 return nn.training {

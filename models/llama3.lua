@@ -109,6 +109,11 @@ for _, block in ipairs(model.model.layers) do
   end
   nn.fully_shard(block, policy)
 end
+if not c.tied then
+  nn.fully_shard(model.model.embed_tokens, policy)
+  nn.fully_shard(model.lm_head, policy)
+end
+policy.reshard_after_forward = nil                         -- the root stays gathered, as in PyTorch
 nn.fully_shard(model, policy)
 
 return nn.training {

@@ -105,6 +105,7 @@ for _, stack in ipairs { model.encoder, model.decoder } do
     nn.fully_shard(layer, policy)
   end
 end
+policy.reshard_after_forward = nil                         -- the root stays gathered, as in PyTorch
 nn.fully_shard(model, policy)
 
 return nn.training {

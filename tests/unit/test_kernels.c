@@ -719,7 +719,7 @@ static void *multiply(void *arg) {
     return NULL;
 }
 
-Test(library, threads_do_not_share_buffers) { /* without blas_memory.c about one product in 40,000 is wrong */
+Test(library, threads_do_not_share_buffers) { /* they do without blas_memory.c */
     real a[2][SIDE * 8];
     for (int i = 0; i < 2 * SIDE * 8; i++) a[i / (SIDE * 8)][i % (SIDE * 8)] = (real)uniform();
     pthread_t other;
