@@ -61,10 +61,7 @@ static void prove(const Plan *plan) {
     const Findings *f = verify(plan->arena, plan);
     if (!f->n) return;
     for (int i = 0; i < f->n && i < 10; i++) fprintf(stderr, "shardc: verify: %s: %s\n", f->at[i].rule, f->at[i].text);
-    fail(NOWHERE,
-         "the plan of this model is not sound (%d findings above); this is a defect of shardc: please report it with "
-         "the model",
-         f->n);
+    bug(NOWHERE, "the plan of this model is not sound (%d findings above)", f->n);
 }
 
 Plan *make_plan(Graph *g, const Device *d, const PipelineOptions *o) {

@@ -62,6 +62,8 @@ typedef struct {
  * exits 1. The message states what is wrong, shapes included, and the remedy. */
 _Noreturn void fail(Source at, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 _Noreturn void fail_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* exits 2 */
+_Noreturn void bug(Source at, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3))); /* what no input can cause: asks for a report, exits 1 */
 #define NOWHERE ((Source){NULL, 0})
 
 /* The candidate nearest to `name` by edit distance, or NULL when none is near. */

@@ -52,6 +52,15 @@ void fail_usage(const char *fmt, ...) {
     die(2, NOWHERE, fmt, ap);
 }
 
+void bug(Source at, const char *fmt, ...) {
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    fail(at, "internal error: %s; this is a defect of shardc: please report it with the model", text);
+}
+
 /* Edit distance with transpositions (optimal string alignment), case free of charge; rows are kept for two steps back.
  */
 static int distance(const char *a, const char *b) {

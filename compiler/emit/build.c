@@ -145,7 +145,7 @@ static void add_variant(Build *b, Args *args) {
     else if (!strcmp(b->variant, "fp64"))
         add(b, args, fp64);
     else if (b->variant[0])
-        fail_usage("there is no variant '%s' of the runtime; there are asan, tsan and fp64", b->variant);
+        bug(NOWHERE, "no variant '%s' of the runtime", b->variant);
 }
 
 /* The step is calls and tables: optimising it takes long and brings nothing. */

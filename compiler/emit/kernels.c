@@ -44,11 +44,6 @@ static const Value *known_value(const Kernel *k, const Value *v) {
     return v->base;
 }
 
-_Noreturn static void defect(const Op *op, const char *what) {
-    fail(op->src, "%s in the fused group of %s (this is a defect of shardc: please report it with the model)", what,
-         op->id);
-}
-
 static void check_dtype(const Kernel *k, const Value *v) {
     if (v->dtype == FP8_E4M3 || v->dtype == FP8_E5M2)
         fail(k->op->src, "%s values cannot be computed with on the %s target; use bf16", dtype_name(v->dtype),
@@ -60,7 +55,7 @@ static void check_dtype(const Kernel *k, const Value *v) {
 /* Integers are computed with in double (exact, and no division traps), everything else in real. */
 static const char *operand_text(Kernel *k, const Value *v, bool integers) {
     const char *name = find_name(k, v);
-    if (!name) defect(k->op, "an operand without a name");
+    if (!name) bug(k->op->src, "an operand without a name in the fused group of %s", k->op->id);
     if (!is_integer(known_value(k, v)->dtype)) return name;
     return arena_printf(k->e->a, "(%s)%s", integers ? "double" : "real", name);
 }
@@ -106,7 +101,7 @@ static void put_member(Kernel *k, const Op *m, int index) {
     const Value *v = m->out[0];
     if (op_is(m, T_VIEW)) return; /* a reshape: find_name looks through it */
     if (!op_info[m->kind].expr || m->nout != 1)
-        defect(k->op, arena_printf(k->e->a, "'%s', which has no expression,", op_info[m->kind].name));
+        bug(m->src, "'%s', which has no expression, in the fused group of %s", op_info[m->kind].name, k->op->id);
     check_dtype(k, v);
     const char *name = arena_printf(k->e->a, "v%d", index);
     put_line(k,
@@ -133,7 +128,7 @@ static void check_shapes(const Op *op) {
         same &= v->dims == first->dims && !memcmp(v->shape, first->shape, sizeof *v->shape * (size_t)first->dims);
         flat &= value_contiguous(v) && value_numel(v) == value_numel(first);
     }
-    if (!same && !flat) defect(op, "tensors of different shapes");
+    if (!same && !flat) bug(op->src, "tensors of different shapes in the fused group of %s", op->id);
 }
 
 static const char *parameter(const Op *op, int i) {
@@ -196,7 +191,7 @@ static void put_body(Kernel *k) {
     for (int i = 0; i < op->nout; i++) {
         const Value *v = op->out[i];
         const char *name = find_name(k, v);
-        if (!name) defect(op, "a result that no member makes");
+        if (!name) bug(op->src, "a result that no member of the fused group of %s makes", op->id);
         if (is_integer(v->dtype))
             put_line(k, arena_printf(a, "        y%d[i * sy%d] = (sc_%s_t)%s;", i, i, dtype_of(v), name), "");
         else
@@ -277,7 +272,7 @@ static void print_kernel(Str *out, const Kernel *k, int group) {
 }
 
 static void take_group(Emit *e, const Op *op, Str *out, Map *seen, bool *done) {
-    if (op->group < 0 || op->group >= e->g->ngroups) defect(op, "a group number out of range");
+    if (op->group < 0 || op->group >= e->g->ngroups) bug(op->src, "%s has a group number out of range", op->id);
     if (done[op->group]) return;
     done[op->group] = true;
     Str code = {.arena = e->a}, notes = {.arena = e->a};

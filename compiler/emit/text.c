@@ -66,11 +66,10 @@ const char *c_stream(Stream s) {
 static const Storage *storage_of(const Emit *e, const Value *v) {
     const Value *root = v->base ? v->base : v;
     if (root->storage < 0 || root->storage >= e->plan->nstorages)
-        fail(root->def ? root->def->src : NOWHERE,
-             "value %d of %s has no storage (this is a defect of shardc: please report it)", root->id,
-             root->def     ? root->def->id
-             : root->state ? root->state->name
-                           : "the model");
+        bug(root->def ? root->def->src : NOWHERE, "value %d of %s has no storage", root->id,
+            root->def     ? root->def->id
+            : root->state ? root->state->name
+                          : "the model");
     return &e->plan->storages[root->storage];
 }
 

@@ -52,6 +52,7 @@ typedef struct {
 typedef struct {
     Arena *arena;
     lua_State *L;
+    int ninputs; /* nn.input calls so far */
     Graph *g;
     const FrontendOptions *options;
     Source options_at; /* nn.options; file NULL: not called */

@@ -35,12 +35,15 @@ static void read_mesh(lua_State *L, int t, const char *what, UnitPolicy *p) {
     check_keys(L, m, "nn.mesh", "replicate shard");
     p->replicate = (int)field_integer(L, m, "nn.mesh", "replicate", 0, 1);
     p->shard = (int)field_integer(L, m, "nn.mesh", "shard", 0, 1);
-    int world = fe_of(L)->options->world, given = (p->replicate ? p->replicate : 1) * (p->shard ? p->shard : 1);
-    if (p->replicate && p->shard ? given != world : world % given)
+    int world = fe_of(L)->options->world;
+    if (p->replicate && p->shard && (int64_t)p->replicate * p->shard != world)
         field_fail(L, "mesh",
                    "nn.mesh: replicate %d × shard %d does not make up the world of %d ranks; leave one of them out and "
                    "it takes the rest",
-                   p->replicate ? p->replicate : world / given, p->shard ? p->shard : world / given, world);
+                   p->replicate, p->shard, world);
+    if ((p->replicate && world % p->replicate) || (p->shard && world % p->shard))
+        field_fail(L, "mesh", "nn.mesh: %s %d does not divide the world of %d ranks", p->shard ? "shard" : "replicate",
+                   p->shard ? p->shard : p->replicate, world);
     lua_pop(L, 1);
 }
 

@@ -127,7 +127,7 @@ static int prim_op(lua_State *L) {
     double floats[MAX_FLOATS];
     const char *name = luaL_checkstring(L, 1);
     OpKind k = op_by_name(name);
-    if (k == N_OPS) return luaL_error(L, "no op '%s'", name);
+    if (k == N_OPS) bug(lua_source(L), "no op '%s'", name);
     need_trace(L, name);
     lua_settop(L, 4);
     int nin = (int)lua_rawlen(L, 2), nints = lua_isnil(L, 3) ? 0 : (int)lua_rawlen(L, 3),
@@ -135,7 +135,7 @@ static int prim_op(lua_State *L) {
     if (nin > op_info[k].max_in || nin > MAX_IN)
         trace_fail(L, NULL, "%s: %d operands; at most %d fit: do it in two steps", name, nin, op_info[k].max_in);
     if (nints > MAX_INTS || nfloats > MAX_FLOATS)
-        trace_fail(L, NULL, "%s: %d attributes; at most %d fit: do it in two steps", name, nints, MAX_INTS);
+        bug(lua_source(L), "%s: %d attributes; at most %d fit", name, nints, MAX_INTS);
     for (int i = 0; i < nin; i++) {
         lua_rawgeti(L, 2, i + 1);
         in[i] = tensor_value(L, -1, name);
@@ -216,7 +216,6 @@ static int prim_full(lua_State *L) { /* shape, value, dtype */
 static int prim_arange(lua_State *L) { /* n, start, step, dtype */
     need_trace(L, "arange");
     int64_t n = luaL_checkinteger(L, 1);
-    if (n < 1) lua_fail(L, "arange: %lld elements; at least one is needed", (long long)n);
     double floats[2] = {luaL_checknumber(L, 2), luaL_checknumber(L, 3)};
     int64_t ints[2] = {to_dtype(L, 4, "arange"), n};
     push_tensor(L, trace_op(L, OP_ARANGE, 0, NULL, ints, 2, floats, 2)->out[0]);

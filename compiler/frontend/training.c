@@ -2,6 +2,7 @@
  * Relies on: modules.c, trace.c, args.c.
  * Relied on by: nn.lua, frontend.c. */
 #include "fe.h"
+#include <stdlib.h>
 
 static const char INPUT[] = "shardc.input", OPTIM[] = "shardc.optim";
 static const int64_t no_shape[1]; /* of a scalar */
@@ -14,6 +15,7 @@ static int prim_input(lua_State *L) { /* dtype, shape, options */
     lua_settop(L, 3);
     Input *in = NEW(f->arena, Input);
     in->src = lua_source(L);
+    in->ordinal = f->ninputs++;
     in->dtype = to_dtype(L, 1, "nn.input");
     in->dims = to_shape(L, 2, "nn.input", in->shape);
     if (in->dtype == FP8_E4M3 || in->dtype == FP8_E5M2)
@@ -46,6 +48,11 @@ static Value *input_value(Frontend *f, const Input *in, const int64_t *shape) {
     return v;
 }
 
+static int by_ordinal(const void *a, const void *b) {
+    const Input *x = *(Input *const *)a, *y = *(Input *const *)b;
+    return (x->ordinal > y->ordinal) - (x->ordinal < y->ordinal);
+}
+
 static void declare_batch(Frontend *f, int table) {
     lua_State *L = f->L;
     lua_sorted_keys(L, table);
@@ -67,7 +74,9 @@ static void declare_batch(Frontend *f, int table) {
         lua_pop(L, 2);
     }
     lua_settop(L, keys - 1);
-    if (!f->g->inputs.n)
+    if (f->g->inputs.n)
+        qsort(f->g->inputs.at, (size_t)f->g->inputs.n, sizeof *f->g->inputs.at, by_ordinal);
+    else
         lua_fail(L,
                  "batch is empty: write batch = { tokens = nn.input(\"int32\", { 8, 1024 }, { from = \"tokens\" }) }");
 }

@@ -216,6 +216,7 @@ typedef struct {
     int64_t shape[MAX_DIMS]; /* one rank's microbatch */
     const char *from;        /* data source: "tokens" or a record field */
     int shift;
+    int ordinal; /* of the nn.input call: inputs stand in the order in which they were written */
     Source src;
     Value *value, *sample_value; /* in the training trace; in the sample trace (NULL: not used there) */
     State *state;

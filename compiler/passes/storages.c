@@ -192,11 +192,11 @@ static void add_access(Derive *d, int *n, Access x) {
 static Access access_to(const Derive *d, const Op *op, const Value *v) {
     const Value *root = value_root((Value *)v);
     if (root->storage < 0)
-        fail(op->src, "%s (%s) uses %s before anything makes it (internal error)", op->id, op_info[op->kind].name,
+        bug(op->src, "%s (%s) uses %s before anything makes it", op->id, op_info[op->kind].name,
              value_str(d->a, v));
     const Storage *s = &d->storages.at[root->storage];
     if (s->program >= 0 && s->program != d->program)
-        fail(op->src, "%s uses %s, a value of another program (internal error)", op->id, s->name);
+        bug(op->src, "%s uses %s, a value of another program", op->id, s->name);
     int64_t size = dtype_size(v->dtype);
     return (Access){root->storage, v->offset * size, hull(v) * size};
 }

@@ -20,10 +20,7 @@ static void mesh(const Graph *g, Unit *u) {
     u->shards = p->shard ? p->shard : p->replicate ? g->world / p->replicate : g->world;
     u->replicas = p->replicate ? p->replicate : u->shards ? g->world / u->shards : 1;
     if (u->shards < 1 || u->replicas < 1 || u->shards * u->replicas != g->world)
-        fail(p->src,
-             "nn.fully_shard: a mesh of replicate %d x shard %d does not make up the world of %d ranks; leave one of the "
-             "two out and it takes what is left",
-             p->replicate, p->shard, g->world);
+        bug(p->src, "a mesh of replicate %d x shard %d at world %d", p->replicate, p->shard, g->world);
 }
 
 static Unit *new_unit(Graph *g, Module *m, UnitPolicy *policy) {
@@ -47,12 +44,16 @@ static Unit *unit_of(Module *m) {
     return m->unit;
 }
 
+static const char *unit_name(const Unit *u) {
+    return u->module->path[0] ? u->module->path : "(root)";
+}
+
 static bool same_dtype_or_fail(Unit *u, const Param *p) {
     const Param *first = u->params.n ? u->params.at[0] : p;
     if (p->dtype == first->dtype) return true;
     fail(p->src, "unit %s: parameter %s is %s but %s is %s; the parameters of one unit have one dtype: wrap one of the two "
                  "modules in nn.fully_shard of its own",
-         u->module->path[0] ? u->module->path : "(root)", p->path, dtype_name(p->dtype), first->path,
+         unit_name(u), p->path, dtype_name(p->dtype), first->path,
          dtype_name(first->dtype));
 }
 
@@ -64,7 +65,7 @@ void units(Graph *g) {
         if (g->units.at[i]->shards != g->units.at[0]->shards)
             fail(g->units.at[i]->policy->src,
                  "nn.fully_shard: unit %s shards over %d ranks, unit %s over %d; this version takes one mesh for all units",
-                 g->units.at[i]->module->path, g->units.at[i]->shards, g->units.at[0]->module->path,
+                 unit_name(g->units.at[i]), g->units.at[i]->shards, unit_name(g->units.at[0]),
                  g->units.at[0]->shards);
     for (int i = 0; i < g->params.n; i++) {
         Param *p = g->params.at[i];

@@ -411,15 +411,16 @@ Plan *plan_read_text(Arena *a, const char *text, size_t n, const char *path) {
 
 /* A binary carries its plan between two marks. */
 static const char *embedded(const char *s, size_t n, size_t *size, const char *path) {
-    static const char begin[] = "SHARDC_PLAN_BEGIN\n{", end[] = "}\n\nSHARDC_PLAN_END", end2[] = "}\nSHARDC_PLAN_END";
-    const char *from = memmem(s, n, begin, sizeof begin - 1);
+    char begin[32], end[32]; /* put together here: this compiler is a binary too, and must not hold them */
+    int nbegin = snprintf(begin, sizeof begin, "SHARDC_PLAN_%s\n{", "BEGIN"),
+        nend = snprintf(end, sizeof end, "\nSHARDC_PLAN_%s", "END");
+    const char *from = memmem(s, n, begin, (size_t)nbegin);
     if (!from) fail((Source){path, 0}, "this binary holds no plan; was it built by `shardc build`?");
-    from += sizeof begin - 2;
+    from += nbegin - 1;
     size_t left = n - (size_t)(from - s);
-    const char *to = memmem(from, left, end, sizeof end - 1);
-    if (!to) to = memmem(from, left, end2, sizeof end2 - 1);
+    const char *to = memmem(from, left, end, (size_t)nend);
     if (!to) fail((Source){path, 0}, "the plan in this binary is cut off; build it again");
-    *size = (size_t)(to - from) + 1;
+    *size = (size_t)(to - from);
     return from;
 }
 

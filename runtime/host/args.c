@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     O_DATA = 256,
@@ -66,7 +67,8 @@ static const struct argp_option options[] = {
      0},
     {"seed", O_SEED, "N", 0, "Initial values, order of data, dropout, samples (default 1, or the resumed run's)", 0},
     {"accumulate", O_ACCUMULATE, "N", 0, "Microbatches a step; needs a build with accumulate > 1", 0},
-    {"threads", O_THREADS, "N", 0, "Threads of a rank, at most as built", 0},
+    {"threads", O_THREADS, "N", 0,
+     "Threads of a rank, at most as built (default: as built, within the machine's processors)", 0},
     {"eval-every", O_EVAL_EVERY, "N", 0, "Validate every N steps and after the last (default: after the last)", 0},
     {"eval-steps", O_EVAL_STEPS, "N", 0, "Batches a validation; 0 for all there are (default 20)", 0},
     {"quiet", O_QUIET, 0, 0, "Print errors, validation and samples only", 0},
@@ -278,6 +280,13 @@ static void check_build(const sc_build *b, const Options *o) {
         die("--sample: this model has no sample program; give nn.training a `sample` function that returns logits");
 }
 
+/* As built, unless the ranks of this machine would then have more threads than there are processors. Bits do not depend
+ * on it. */
+static int default_threads(const sc_build *b) {
+    long processors = sysconf(_SC_NPROCESSORS_ONLN), share = processors / (b->world > 0 ? b->world : 1);
+    return share < 1 ? 1 : share < b->threads ? (int)share : b->threads;
+}
+
 static Options defaults(const sc_build *b) {
     return (Options){
         .steps = -1,
@@ -286,7 +295,7 @@ static Options defaults(const sc_build *b) {
         .sample_ids = -1,
         .temperature = 1,
         .accumulate = b->accumulate,
-        .threads = b->threads,
+        .threads = default_threads(b),
         .lr = b->ngroups ? b->groups[0].lr : 0,
         .weight_decay = b->ngroups ? b->groups[0].weight_decay : 0,
         .beta1 = b->beta1,

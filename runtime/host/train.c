@@ -10,6 +10,7 @@
 #include "sample.h"
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -339,6 +340,7 @@ int train_rank(sc_rank *r, void *arg) {
     Trainer t = trainer_new(r, arg);
     load_state(&t);
     if (t.rank == 0 && !t.o->quiet) print_beginning(&t);
+    pthread_setname_np(pthread_self(), "sc training"); /* from here to "sc trained" nothing allocates */
     bool more = true;
     while (more && t.done < t.o->steps) {
         more = train_step(&t);
@@ -347,6 +349,7 @@ int train_rank(sc_rank *r, void *arg) {
         else
             tell_end(&t);
     }
+    pthread_setname_np(pthread_self(), "sc trained");
     finish(&t);
     return 0;
 }

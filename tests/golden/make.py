@@ -16,6 +16,7 @@ import copy
 import json
 import math
 import os
+import re
 import sys
 
 import torch
@@ -81,9 +82,21 @@ def save_tensors(path, tensors):
     harness.write_safetensors(path, {n: ("F32", list(t.shape), fp32_bytes(t)) for n, t in tensors.items()})
 
 
-def record(batch):
+def declared(case):
+    """Names of the inputs in the order in which the model file declares them, which is the order of a record."""
+    text = open(os.path.join(harness.ROOT, case.file)).read()
+    return re.findall(r"(\w+)\s*=\s*(?:nn\.input|index)\(", text[text.index("batch ="):])
+
+
+def record(case, batch):
     kinds = {torch.int32: "i", torch.float32: "f"}
-    return b"".join(array.array(kinds[t.dtype], t.flatten().tolist()).tobytes() for _, t in sorted(batch.items()))
+    return b"".join(array.array(kinds[t.dtype], t.flatten().tolist()).tobytes() for t in in_order(case, batch).values())
+
+
+def in_order(case, batch):
+    ordered = {n: batch[n] for n in dict.fromkeys(declared(case)) if n in batch}
+    assert len(ordered) == len(batch), "%s does not declare %s" % (case.file, set(batch) - set(ordered))
+    return ordered
 
 
 def text_of(about):
@@ -161,11 +174,11 @@ def make(name, case):
     save_tensors(base + ".weights.safetensors", start)
     save_tensors(base + ".grads.safetensors", run["grads"])
     with open(base + ".records", "wb") as f:
-        f.write(b"".join(record(b) for b in batches))
+        f.write(b"".join(record(case, b) for b in batches))
     first = batches[0]
     about = {
         "model": case.file, "options": case.options, "run": case.run_options(), "steps": case.steps,
-        "inputs": [{"name": n, "shape": list(t.shape)} for n, t in sorted(first.items())],
+        "inputs": [{"name": n, "shape": list(t.shape)} for n, t in in_order(case, first).items()],
         "torch": torch.__version__, "parameters": sum(p.numel() for p in model.parameters()), "fp64": apart,
         "zero_gradients": case.zero_gradients, "losses": run["losses"], "grad_norms": run["grad_norms"], "lrs": run["lrs"],
         "logs": run["logs"], "change": change(case, start, run["final"]),

@@ -30,7 +30,7 @@ def test_ops_against_central_differences():
     tokens = [rng.randrange(16) for _ in range(16)]
     documents = [0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1, 2, 2, 2]
     records, dump, start = (os.path.join(folder, f) for f in ("records", "dump.safetensors", "start.safetensors"))
-    open(records, "wb").write(struct.pack("<32i", *documents, *tokens))  # inputs in declared order
+    open(records, "wb").write(struct.pack("<32i", *tokens, *documents))  # inputs in declared order
 
     def run(*more):
         if os.path.exists(dump):

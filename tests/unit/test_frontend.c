@@ -457,7 +457,7 @@ Test(frontend, bad_policy_files) {
         {"return {\n { match = 'h.0', fully_shard = {} },\n { match = 'h.0', fully_shard = {\n reshard = true } } }",
          "policy.lua:4: fully_shard: unknown key 'reshard'"},
         {"return {\n { match = 'h.0', fully_shard = { mesh = { shard = 3 } } } }",
-         "policy.lua:2: nn.mesh: replicate 0 × shard 3 does not make up the world of 2 ranks"},
+         "policy.lua:2: nn.mesh: shard 3 does not divide the world of 2 ranks"},
         {"return {\n\n { match = [[h.9]], checkpoint = {} } }", "policy.lua:1: policy: no module's path"},
         {"return {\n { match = 'h.0', checkpoint = { save = 3 } } }",
          "policy.lua:2: checkpoint: save must be a string or a list of strings"},

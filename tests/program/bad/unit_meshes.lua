@@ -1,0 +1,21 @@
+-- expect: unit_meshes\.lua:11: nn.fully_shard: unit out shards over 1 ranks, unit .* over 2; this version takes one mesh
+-- args: --world 2
+local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed = nn.Embedding(16, 4)
+model.out = nn.Linear(4, 16)
+function model:forward(tokens)
+  return self.out(self.embed(tokens))
+end
+nn.fully_shard(model.out, { mesh = nn.mesh { shard = 1 } })
+nn.fully_shard(model, {})
+
+return nn.training {
+  model = model,
+  batch = {
+    tokens  = nn.input("int32", { 2, 8 }, { from = "tokens" }),
+    targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }),
+  },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}
