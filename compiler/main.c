@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 
 #include <argp.h>
+#include <signal.h>
 #include <stdlib.h>
 
 enum {
@@ -223,6 +224,7 @@ static void check_together(const Options *o) {
 }
 
 int main(int argc, char **argv) {
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, with a message */
     if (argc < 2) {
         usage(stderr);
         return 2;
@@ -240,7 +242,8 @@ int main(int argc, char **argv) {
     Parse p = {.command = command_named(argv[1]), .o.separator = -1, .arena = arena_new()};
     const struct argp argp = {p.command->options, parse, p.command->args, p.command->doc, NULL, NULL, NULL};
     argv[1] = arena_printf(p.arena, "shardc %s", p.command->name);
-    argp_parse(&argp, argc - 1, argv + 1, ARGP_NO_HELP | ARGP_IN_ORDER, NULL, &p);
+    if (argp_parse(&argp, argc - 1, argv + 1, ARGP_NO_HELP | ARGP_IN_ORDER, NULL, &p))
+        fail(NOWHERE, "out of memory for the command line; free memory and run again");
     if (p.inputs.n < p.command->least)
         fail_usage("%s wants an INPUT, %s; `shardc %s -h` explains it", p.command->name, p.command->args,
                    p.command->name);

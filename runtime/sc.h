@@ -46,6 +46,7 @@ typedef struct {
     const sc_record *record;
     int rank, world, shard, shards; /* shard: this rank's index in its shard group */
     int part, parts;
+    void *stream, *library; /* CUDA: the cudaStream_t to launch on, and the rank's library handles (runtime/cuda/cuda.h) */
 } sc_task;
 typedef void sc_kernel(const sc_task *);
 

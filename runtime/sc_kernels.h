@@ -15,7 +15,7 @@ void sc_kernels_warm(int parts);
 sc_kernel *sc_kernel_finish(sc_kernel *k);
 
 /* data movement, sources */
-sc_kernel sc_k_concat, sc_k_copy, sc_k_pad_slice, sc_k_full, sc_k_arange, sc_k_grad_seed;
+sc_kernel sc_k_concat, sc_k_copy, sc_k_pad_slice, sc_k_pick, sc_k_full, sc_k_arange, sc_k_grad_seed;
 sc_kernel sc_k_store, sc_k_zero, sc_k_zero_gaps;
 /* reductions */
 sc_kernel sc_k_sum, sc_k_mean, sc_k_max, sc_k_max_grad;

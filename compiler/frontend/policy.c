@@ -4,23 +4,32 @@
 #include "fe.h"
 
 /* ── patterns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
- * `*` stands for any characters; in patterns for modules it stays within one part of the path, `**` crosses dots. */
+ * `*` stands for any characters and `?` for one; in patterns for modules they stay within one part of the path, and
+ * `**` crosses dots. Where a match fails, the last `*` takes one more character; where it may not, the last `**` does:
+ * all before them has matched as early as it can, so nothing else need be tried. */
+typedef struct {
+    const char *pattern, *text; /* where to go on after this star has taken one more character; NULL: no star yet */
+} Star;
+
 bool path_match(const char *p, const char *s, bool across_dots) {
-    const char *star = NULL, *retry = NULL;
-    bool deep = false;
+    Star shallow = {NULL, NULL}, deep = {NULL, NULL};
     for (;;) {
         if (*p == '*') {
-            deep = across_dots || p[1] == '*';
+            bool crosses = across_dots || p[1] == '*';
             while (*p == '*') p++;
-            star = p;
-            retry = s;
-        } else if (*s && (*p == *s || *p == '?')) {
+            shallow = crosses ? (Star){NULL, NULL} : (Star){p, s};
+            if (crosses) deep = (Star){p, s};
+        } else if (*s && (*p == *s || (*p == '?' && (across_dots || *s != '.')))) {
             p++, s++;
         } else if (!*s && !*p) {
             return true;
-        } else if (star && *retry && (deep || *retry != '.')) {
-            p = star;
-            s = ++retry;
+        } else if (shallow.pattern && *shallow.text && *shallow.text != '.') {
+            p = shallow.pattern;
+            s = ++shallow.text;
+        } else if (deep.pattern && *deep.text) {
+            shallow = (Star){NULL, NULL};
+            p = deep.pattern;
+            s = ++deep.text;
         } else {
             return false;
         }
@@ -59,54 +68,115 @@ static void read_dtypes(lua_State *L, int t, const char *what, UnitPolicy *p) {
 }
 
 static void read_reshard(lua_State *L, int t, const char *what, UnitPolicy *p) {
-    p->root_default = lua_getfield(L, t, "reshard_after_forward") == LUA_TNIL;
-    p->reshard_after_forward = 1;
-    if (lua_isboolean(L, -1))
-        p->reshard_after_forward = lua_toboolean(L, -1);
-    else if (!p->root_default) {
-        p->reshard_after_forward = lua_isinteger(L, -1) ? (int)lua_tointeger(L, -1) : 0;
-        if (p->reshard_after_forward < 2)
-            field_fail(L, "reshard_after_forward",
-                       "%s: reshard_after_forward must be true, false or the size of a group (2 or more), not %s", what,
-                       type_of(L, -1));
-    }
+    int type = lua_getfield(L, t, "reshard_after_forward");
+    p->root_default = type == LUA_TNIL;
+    p->reshard_after_forward = type != LUA_TBOOLEAN || lua_toboolean(L, -1);
+    if (type == LUA_TNUMBER && lua_tonumber(L, -1) >= 2)
+        field_fail(
+            L, "reshard_after_forward",
+            "%s: reshard_after_forward = %s (to a group of that size) is not available in this version; write true "
+            "(to all shards) or false",
+            what, lua_tostring(L, -1));
+    if (type != LUA_TBOOLEAN && type != LUA_TNIL)
+        field_fail(L, "reshard_after_forward",
+                   "%s: reshard_after_forward must be true, false or the size of a group (2 or more), not %s", what,
+                   type_of(L, -1));
+    lua_pop(L, 1);
+}
+
+static void read_offload(lua_State *L, int t, const char *what, UnitPolicy *p) {
+    if (!field_table(L, t, what, "offload")) return;
+    int m = lua_gettop(L);
+    check_keys(L, m, "offload", "params grads optimizer");
+    p->offload_params = field_boolean(L, m, "offload", "params", false);
+    p->offload_grads = field_boolean(L, m, "offload", "grads", false);
+    p->offload_optimizer = field_boolean(L, m, "offload", "optimizer", false);
+    lua_pop(L, 1);
+}
+
+static int read_depth(lua_State *L, int t, const char *key) {
+    int type = lua_getfield(L, t, key);
+    if (type == LUA_TTABLE)
+        field_fail(
+            L, key,
+            "prefetch: %s is %s; lists of units are not available in this version: write how many units ahead to "
+            "gather, for example %s = 1",
+            key, type_of(L, -1), key);
+    lua_pop(L, 1);
+    return (int)field_integer(L, t, "prefetch", key, 1, 0);
+}
+
+static void read_prefetch(lua_State *L, int t, const char *what, UnitPolicy *p) {
+    p->prefetch_forward = p->prefetch_backward = 1;
+    if (!field_table(L, t, what, "prefetch")) return;
+    int m = lua_gettop(L);
+    check_keys(L, m, "prefetch", "forward backward");
+    p->prefetch_forward = read_depth(L, m, "forward");
+    p->prefetch_backward = read_depth(L, m, "backward");
     lua_pop(L, 1);
 }
 
 static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Source src) {
-    Frontend *f = fe_of(L);
-    UnitPolicy *p = NEW(f->arena, UnitPolicy);
+    UnitPolicy *p = NEW(fe_of(L)->arena, UnitPolicy);
     check_keys(L, t, what,
                "mesh reshard_after_forward mp_policy offload prefetch unshard_in_backward ignored_params "
                "gradient_divide_factor all_gather");
-    *p = (UnitPolicy){.src = src, .cast_forward_inputs = true, .prefetch_forward = 1, .prefetch_backward = 1};
+    p->src = src;
+    p->cast_forward_inputs = true;
     read_mesh(L, t, what, p);
     read_dtypes(L, t, what, p);
     read_reshard(L, t, what, p);
+    read_offload(L, t, what, p);
+    read_prefetch(L, t, what, p);
     p->unshard_in_backward = field_boolean(L, t, what, "unshard_in_backward", true);
     p->gradient_divide_factor = field_number(L, t, what, "gradient_divide_factor", 0);
-    if (p->gradient_divide_factor < 0)
+    if (field_present(L, t, "gradient_divide_factor") && p->gradient_divide_factor <= 0)
         field_fail(L, "gradient_divide_factor", "%s: gradient_divide_factor must be positive", what);
     p->nignored = field_strings(L, t, what, "ignored_params", &p->ignored);
     if (field_present(L, t, "all_gather"))
         field_fail(L, "all_gather", "%s: all_gather extensions are not available in this version; leave all_gather out",
                    what);
-    if (field_table(L, t, what, "offload")) {
-        int m = lua_gettop(L);
-        check_keys(L, m, "offload", "params grads optimizer");
-        p->offload_params = field_boolean(L, m, "offload", "params", false);
-        p->offload_grads = field_boolean(L, m, "offload", "grads", false);
-        p->offload_optimizer = field_boolean(L, m, "offload", "optimizer", false);
-        lua_pop(L, 1);
-    }
-    if (field_table(L, t, what, "prefetch")) {
-        int m = lua_gettop(L);
-        check_keys(L, m, "prefetch", "forward backward");
-        p->prefetch_forward = (int)field_integer(L, m, "prefetch", "forward", 1, 0);
-        p->prefetch_backward = (int)field_integer(L, m, "prefetch", "backward", 1, 0);
-        lua_pop(L, 1);
-    }
     return p;
+}
+
+/* ── ignored parameters ──────────────────────────────────────────────────────────────────────────────────────────────
+ * As in PyTorch they are neither sharded nor cast, and their gradients are not reduced. Ranks that trained them would
+ * drift apart, so only frozen ones can be ignored; whole on every rank and never written, such a one is a buffer. */
+static const UnitPolicy *policy_of(const Param *p) {
+    const Module *m = p->owner;
+    while (m && !m->policy) m = m->parent;
+    return m ? m->policy : NULL;
+}
+
+static void ignore(Frontend *f, const UnitPolicy *policy, const char *pattern) {
+    Source src = lua_key_source(f->L, policy->src, "ignored_params");
+    VEC(const char *) paths = {0};
+    bool met = false;
+    for (int i = 0; i < f->g->params.n; i++) {
+        Param *p = f->g->params.at[i];
+        push(&paths, f->arena, p->path);
+        if (!path_match(pattern, p->path, true)) continue;
+        met = true;
+        if (policy_of(p) != policy || p->is_buffer) continue;
+        if (p->requires_grad)
+            fail(
+                src,
+                "ignored_params: %s is trainable; gradients of ignored parameters are not reduced, so that ranks would "
+                "drift apart: freeze it (requires_grad = false, nn.freeze), or do not ignore it",
+                p->path);
+        p->is_buffer = true;
+        p->value->name = p->path;
+    }
+    if (!met)
+        fail(src, "ignored_params: no parameter's path matches '%s'%s; * stands for any characters, as in \"*.bias\"",
+             pattern, quote_nearest(f->arena, pattern, paths.at, paths.n));
+}
+
+void policy_ignore(Frontend *f) {
+    for (int i = 0; i < f->g->modules.n; i++) {
+        const UnitPolicy *policy = f->g->modules.at[i]->policy;
+        for (int k = 0; policy && k < policy->nignored; k++) ignore(f, policy, policy->ignored[k]);
+    }
 }
 
 static ModuleInfo *need_module(lua_State *L, const char *what) {
@@ -142,6 +212,11 @@ static Checkpoint *read_checkpoint(lua_State *L, int t, const char *what, Source
     c->nsave = field_strings(L, t, what, "save", &c->save);
     c->noffload = field_strings(L, t, what, "offload", &c->offload);
     c->recompute = field_boolean(L, t, what, "recompute", true);
+    if (c->nsave && !c->recompute)
+        field_fail(L, "save",
+                   "%s: save names what is kept instead of recomputed, but recompute = false keeps all; leave one "
+                   "of the two out",
+                   what);
     return c;
 }
 

@@ -126,6 +126,7 @@ static void *limited_alloc(void *ud, void *p, size_t old, size_t n) {
     else
         q = realloc(p, n);
     s->in_alloc = 0;
+    if (n && !q) s->no_memory = true;
     if (q || n == 0) s->used += n - old;
     return q;
 }
@@ -175,6 +176,7 @@ void sandbox_call(lua_State *L, int nargs, int nresults) {
     watch(s);
     int status = lua_pcall(L, nargs, nresults, handler);
     if (!outer) watch(NULL);
+    if (status != LUA_OK && s->no_memory) fail(NOWHERE, "out of memory in the Lua interpreter; free memory and run again");
     if (status != LUA_OK) /* everything else went through on_error */
         fail(s->denied_at, "the file needs more than %d MiB of Lua memory: a table or string grows without end",
              MEMORY_LIMIT >> 20);
@@ -193,13 +195,18 @@ void sandbox_run(lua_State *L, const char *text, size_t n, const char *chunk, in
     sandbox_call(L, 0, nresults);
 }
 
+static int out_of_memory(lua_State *L) { /* nothing else goes wrong outside of sandbox_call */
+    fail(NOWHERE, "out of memory for the Lua interpreter; free memory and run again");
+}
+
 lua_State *sandbox_new(Arena *a, const char *folder) {
     Sandbox *s = NEW(a, Sandbox);
     s->arena = a;
     s->folder = folder ? arena_strdup(a, folder) : NULL;
     s->files = map_new(a);
     lua_State *L = lua_newstate(limited_alloc, s);
-    if (!L) fail(NOWHERE, "no memory for the Lua interpreter");
+    if (!L) out_of_memory(L);
+    lua_atpanic(L, out_of_memory);
     sandbox_open_libs(L);
     s->L = L;
     lua_sethook(L, count_hook, LUA_MASKCOUNT, HOOK_EVERY);

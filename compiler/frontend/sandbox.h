@@ -17,6 +17,7 @@ typedef struct {
     Map *files;         /* path -> text, of every file that was loaded */
     size_t used;        /* bytes in Lua's hands */
     Source denied_at;   /* where the memory limit was met */
+    bool no_memory;     /* the machine had no more to give */
     Source fallback;    /* where diagnostics point while no frame of the user's runs */
     int64_t instructions;
     volatile sig_atomic_t in_alloc, depth, serial; /* of guarded C calls, for the watch on them */

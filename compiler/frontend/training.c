@@ -501,6 +501,7 @@ static int traces(lua_State *L) { /* protected */
     g->eval = trace_loss(f, table, "eval", false);
     trace_sample(f, table);
     params_finish(f);
+    policy_ignore(f);
     assign_groups(f, g->optimizer);
     return 0;
 }

@@ -28,7 +28,7 @@ GradRule grad_sum, grad_mean, grad_max, grad_matmul, grad_embedding, grad_layer_
 GradRule grad_attention, grad_rope, grad_dropout, grad_cross_entropy, grad_batch_norm;
 
 CostRule cost_none, cost_pointwise, cost_fused, cost_copy, cost_reduce, cost_matmul, cost_embedding, cost_norm;
-CostRule cost_attention, cost_collective, cost_transfer, cost_optimizer;
+CostRule cost_attention, cost_collective, cost_transfer, cost_optimizer, cost_pick;
 
 WorkRule work_matmul, work_attention;
 

@@ -1,4 +1,4 @@
-/* Cost rules of what the shard and offload passes build: collectives, copies between arenas, optimizers. Their shapes
+/* Cost rules of what the shard and offload passes build: collectives, copies between arenas, optimizers, the pick. Their shapes
  * follow from the mesh and the flat layout, so the passes set them.
  * Relies on: rules.h.
  * Relied on by: ops.def. */
@@ -16,6 +16,12 @@ Cost cost_collective(const Op *op) {
 
 Cost cost_transfer(const Op *op) {
     return (Cost){.bytes = touched_bytes(op->in[0])};
+}
+
+/* One row of the logits is read and written. */
+Cost cost_pick(const Op *op) {
+    int64_t row = value_numel(op->in[1]);
+    return (Cost){.bytes = (double)row * (dtype_size(op->in[0]->dtype) + dtype_size(op->in[1]->dtype))};
 }
 
 /* Everything is read once, and what is updated written once. */

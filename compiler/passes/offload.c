@@ -1,8 +1,7 @@
-/* offload: what lies in host memory between its uses. Saved activations that a policy offloads get an offload after their
- * last forward use and a fetch before their first backward use; ops on states in host memory either run there (host
- * optimizer) or get their operands fetched and written back.
- * Relies on: recompute (Value.offload), shard (State.on_host), edit.h.
- * Relied on by: pipeline.c. */
+/* offload: what lies in host memory between its uses. Saved activations that a policy offloads get an offload after
+ * their last forward use and a fetch before their first backward use; ops on states in host memory either run there
+ * (host optimizer) or get their operands fetched and written back. Relies on: recompute (Value.offload), shard
+ * (State.on_host), edit.h. Relied on by: pipeline.c. */
 #include "edit.h"
 #include "passes.h"
 
@@ -15,7 +14,7 @@ static Op *copy_op(Graph *g, OpKind kind, const Op *for_op, const char *id, Valu
     op->unit = for_op->unit;
     op->origin = NULL;
     op->group = -1;
-    op->stream = to->on_host ? OFFLOAD : FETCH;
+    op->stream = kind == OP_OFFLOAD ? OFFLOAD : FETCH;
     op->in[op->nin++] = from;
     op->out[op->nout++] = to;
     if (!to->def && !to->state) to->def = op;
@@ -28,63 +27,105 @@ static Value *twin(Graph *g, const Value *v, bool on_host) {
     return t;
 }
 
-/* ── activations ────────────────────────────────────────────────────────────────────────────────────────────────────── */
-typedef struct {
-    int last_forward, first_backward, def;
-} Span;
+/* ── activations ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct { /* of one offloaded value */
+    Value *value, *back;
+    int last_forward, first_backward; /* positions; first_backward -1: none */
+} Trip;
 
-static Span span_of(const Program *p, const Value *root) {
-    Span s = {-1, -1, -1};
-    for (int i = 0; i < p->ops.n; i++) {
-        const Op *op = p->ops.at[i];
-        for (int k = 0; k < op->nout; k++)
-            if (op->out[k] == root) s.def = s.last_forward = i;
-        for (int k = 0; k < op->nin; k++) {
-            if (value_root(op->in[k]) != root) continue;
-            if (op->phase == FORWARD) s.last_forward = i;
-            else if (s.first_backward < 0) s.first_backward = i;
-        }
-    }
-    return s;
+typedef struct {
+    Graph *g;
+    Program *p;
+    Edit *edit;
+    Trip **by_value; /* by id of a root value */
+    int n;           /* values when the pass began: later ones make no trip */
+    VEC(Trip *) trips;
+} Ctx;
+
+static Trip *trip_of(const Ctx *c, Value *v) {
+    const Value *root = value_root(v);
+    return root->id < c->n ? c->by_value[root->id] : NULL;
 }
 
-static void replace_later(Graph *g, Program *p, Value *root, Value *with, int from) {
-    for (int i = from; i < p->ops.n; i++) {
-        Op *op = p->ops.at[i];
-        if (op_is(op, T_VIEW)) continue; /* its users are replaced one by one */
-        for (int k = 0; k < op->nin; k++) {
-            Value *v = op->in[k];
-            if (v == root) replace_operand(op, v, with);
-            else if (v->base == root)
-                replace_operand(op, v, new_view(g, with, v->dims, v->shape, v->stride, v->offset));
+static void find_trips(Ctx *c) {
+    for (int i = 0; i < c->p->ops.n; i++) {
+        const Op *op = c->p->ops.at[i];
+        for (int k = 0; k < op->nin && !op_is(op, T_VIEW); k++) {
+            Trip *t = trip_of(c, op->in[k]);
+            if (t && op->phase == FORWARD)
+                t->last_forward = i;
+            else if (t && t->first_backward < 0)
+                t->first_backward = i;
         }
+        for (int k = 0; k < op->nout; k++) {
+            Value *v = op->out[k];
+            if (!v->offload || v->base || v->internal) continue;
+            Trip *t = c->by_value[v->id] = NEW(c->g->arena, Trip);
+            *t = (Trip){.value = v, .last_forward = i, .first_backward = -1};
+            push(&c->trips, c->g->arena, t);
+        }
+    }
+}
+
+/* "13" of the op e13, "13.1" of its second result */
+static const char *name_of(Graph *g, const Value *v) {
+    const Op *def = v->def;
+    int k = 0;
+    while (def->out[k] != v) k++;
+    return k ? arena_printf(g->arena, "%s.%d", def->id + 1, k) : def->id + 1;
+}
+
+static void travel(Ctx *c, Trip *t) {
+    Graph *g = c->g;
+    if (t->first_backward < 0) return;
+    const Op *user = c->p->ops.at[t->first_backward];
+    const char *name = name_of(g, t->value);
+    Value *host = twin(g, t->value, true);
+    t->back = twin(g, t->value, false);
+    edit_after(c->edit, t->last_forward,
+               copy_op(g, OP_OFFLOAD, t->value->def, arena_printf(g->arena, "o%s", name), t->value, host));
+    edit_before(c->edit, t->first_backward,
+                copy_op(g, OP_FETCH, user, arena_printf(g->arena, "f%s", name), host, t->back));
+}
+
+/* From its first use in the backward on, what came back is read; views are skipped, their users come one by one. */
+static void use_back(Ctx *c, Op *op) {
+    if (op->phase == FORWARD || op_is(op, T_VIEW)) return;
+    for (int k = 0; k < op->nin; k++) {
+        Value *v = op->in[k];
+        const Trip *t = trip_of(c, v);
+        if (!t || !t->back) continue;
+        replace_operand(op, v, v->base ? new_view(c->g, t->back, v->dims, v->shape, v->stride, v->offset) : t->back);
     }
 }
 
 static void offload_activations(Graph *g, Program *p) {
-    Edit *e = edit_begin(g, p);
-    int n = p->ops.n;
-    for (int i = 0; i < n; i++) {
-        Op *op = p->ops.at[i];
-        for (int k = 0; k < op->nout; k++) {
-            Value *v = op->out[k];
-            if (!v->offload || v->base || v->internal) continue;
-            Span s = span_of(p, v);
-            if (s.first_backward < 0) continue;
-            Value *host = twin(g, v, true), *back = twin(g, v, false);
-            const char *suffix = k ? arena_printf(g->arena, ".%d", k) : "";
-            edit_after(e, s.last_forward, copy_op(g, OP_OFFLOAD, op, arena_printf(g->arena, "o%s%s", op->id + 1, suffix), v, host));
-            replace_later(g, p, v, back, s.first_backward);
-            edit_before(e, s.first_backward,
-                        copy_op(g, OP_FETCH, p->ops.at[s.first_backward], arena_printf(g->arena, "f%s%s", op->id + 1, suffix), host, back));
-        }
-    }
-    edit_commit(e);
+    Ctx c = {.g = g, .p = p, .n = g->values.n};
+    c.by_value = NEW_ARRAY(g->arena, Trip *, c.n + 1);
+    find_trips(&c);
+    if (!c.trips.n) return;
+    c.edit = edit_begin(g, p);
+    for (int i = 0; i < c.trips.n; i++) travel(&c, c.trips.at[i]);
+    for (int i = 0; i < p->ops.n; i++) use_back(&c, p->ops.at[i]);
+    edit_commit(c.edit);
 }
 
-/* ── states on the host ─────────────────────────────────────────────────────────────────────────────────────────────── */
-static bool on_host(Value *v) { return value_root(v)->on_host; }
-static bool updates(const Op *op, int k) { return op_info[op->kind].updates >> k & 1; }
+/* ── states on the host ───────────────────────────────────────────────────────────────────────────────────────────────
+ */
+enum { SMALL = 256 }; /* bytes: the clip coefficient, Adam's step count */
+
+typedef struct {
+    Value *from, *copy;
+} Copied;
+typedef VEC(Copied) Copies; /* of small values, each good until its original is written */
+
+static bool on_host(Value *v) {
+    return value_root(v)->on_host;
+}
+static bool updates(const Op *op, int k) {
+    return op_info[op->kind].updates >> k & 1;
+}
 
 static bool runs_on_host(const Op *op) {
     bool host = false;
@@ -96,14 +137,29 @@ static bool runs_on_host(const Op *op) {
     return host && op_is(op, T_HOST_OK);
 }
 
-static void move_operands(Graph *g, Edit *e, Op *op, int pos, bool to_host) {
+static Value *known_copy(const Copies *l, const Value *v) {
+    for (int i = 0; i < l->n; i++)
+        if (l->at[i].from == v) return l->at[i].copy;
+    return NULL;
+}
+
+static void forget_written(Copies *l, const Op *op) {
+    for (int k = 0; k < op->nin; k++)
+        for (int i = l->n - 1; i >= 0 && updates(op, k); i--)
+            if (value_root(l->at[i].from) == value_root(op->in[k])) l->at[i] = l->at[--l->n];
+}
+
+static void move_operands(Graph *g, Edit *e, Op *op, int pos, bool to_host, Copies *small) {
     for (int k = 0; k < op->nin; k++) {
-        Value *v = op->in[k];
+        Value *v = op->in[k], *t = known_copy(small, v);
         if (on_host(v) == to_host) continue;
-        Value *t = twin(g, v, to_host);
-        edit_before(e, pos, copy_op(g, to_host ? OP_OFFLOAD : OP_FETCH, op,
-                                    arena_printf(g->arena, "%s_%s_%d", to_host ? "o" : "f", op->id, k), v, t));
-        op->in[k] = t;
+        if (!t || updates(op, k)) {
+            const char *id = arena_printf(g->arena, "%s_%s_%d", to_host ? "o" : "f", op->id, k);
+            t = twin(g, v, to_host);
+            edit_before(e, pos, copy_op(g, to_host ? OP_OFFLOAD : OP_FETCH, op, id, v, t));
+            if (value_bytes(v) <= SMALL && !updates(op, k)) push(small, g->arena, ((Copied){v, t}));
+        }
+        replace_operand(op, v, t);
         if (updates(op, k)) /* only a device op on a host state comes here */
             edit_after(e, pos, copy_op(g, OP_OFFLOAD, op, arena_printf(g->arena, "o_%s_%d", op->id, k), t, v));
     }
@@ -111,19 +167,27 @@ static void move_operands(Graph *g, Edit *e, Op *op, int pos, bool to_host) {
 
 static void host_states(Graph *g, Program *p) {
     Edit *e = edit_begin(g, p);
+    Copies small = {0};
     for (int i = 0; i < p->ops.n; i++) {
         Op *op = p->ops.at[i];
         if (op_is(op, T_COPY | T_VIEW | T_ASSEMBLE)) continue;
         bool host = runs_on_host(op);
         if (host) op->stream = HOST;
-        move_operands(g, e, op, i, host);
+        forget_written(&small, op);
+        move_operands(g, e, op, i, host, &small);
     }
     edit_commit(e);
 }
 
+static bool any_on_host(const Graph *g) {
+    for (int i = 0; i < g->units.n; i++) {
+        const UnitPolicy *p = g->units.at[i]->policy;
+        if (p->offload_params || p->offload_optimizer || p->offload_grads) return true;
+    }
+    return false;
+}
+
 void offload(Graph *g, Program *p) {
-    bool any_state = false;
-    for (int i = 0; i < g->states.n; i++) any_state |= g->states.at[i]->on_host;
     offload_activations(g, p);
-    if (any_state) host_states(g, p);
+    if (any_on_host(g)) host_states(g, p);
 }

@@ -1,4 +1,4 @@
-/* copy, concat, pad_slice: elements from one strided layout to another, bits unchanged.
+/* copy, concat, pad_slice: elements from one strided layout to another, bits unchanged. pick: one row, in fp32.
  * Relies on: kernel.h.
  * Relied on by: generated code.
  *
@@ -121,4 +121,17 @@ void sc_k_pad_slice(const sc_task *k) {
     sc_copy_view(k, &middle, x);
     sc_copy_view(k, &before, &zeros);
     sc_copy_view(k, &after, &zeros);
+}
+
+/* y[v] = x[.., record.position, v] */
+void sc_k_pick(const sc_task *k) {
+    const sc_tensor *x = &k->t[0], *y = &k->t[1];
+    int64_t row = sc_row(x, k->record->position), step = x->stride[x->dims - 1];
+    real buffer[SC_CHUNK];
+    sc_range mine = sc_share(k, sc_cols(x), SC_CHUNK);
+    for (int64_t i = mine.begin; i < mine.end; i += SC_CHUNK) {
+        int64_t n = sc_min(SC_CHUNK, mine.end - i);
+        sc_load(buffer, x, row + i * step, step, n);
+        sc_store(y, i, 1, n, buffer);
+    }
 }

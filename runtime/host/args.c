@@ -319,7 +319,7 @@ Options args_parse(const sc_build *b, int argc, char **argv) {
     const struct argp argp = {.options = options, .parser = parse_option, .doc = doc};
     Parse p = {.b = b, .o = defaults(b)};
     argp_err_exit_status = EXIT_USAGE;
-    argp_parse(&argp, argc, argv, ARGP_IN_ORDER | ARGP_NO_HELP, NULL, &p);
+    if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER | ARGP_NO_HELP, NULL, &p)) die("out of memory for arguments");
     p.o.records = p.o.data.n == 1 && strcmp(p.o.data.at[0], "-") == 0;
     check_usage(&p);
     check_build(b, &p.o);

@@ -92,7 +92,8 @@ static char *json_text(const char *s) {
     FILE *f = open_memstream(&text, &n);
     if (!f) die("out of memory for a name");
     st_json_string(f, s);
-    fclose(f);
+    bool whole = !ferror(f);
+    if (fclose(f) != 0 || !whole) die("out of memory for a name");
     return text;
 }
 

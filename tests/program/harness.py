@@ -8,14 +8,19 @@ import json
 import math
 import os
 import random
+import re
 import struct
 import subprocess
 import tempfile
+import threading
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.environ.get("SHARDC_BUILD", os.path.join(ROOT, "build"))
 SHARDC = os.path.join(BUILD, "shardc")
 WORK = os.path.join(BUILD, "tests", "work")
+
+
+LOCK = threading.Lock()
 
 
 class Failure(Exception):
@@ -49,8 +54,9 @@ def shardc(*args, **kw):
     return must([SHARDC, *args], **kw)
 
 
-def build(model, world=1, variant="", redzone=0, policy=None, **options):
-    """Builds a model (path under models/ or absolute), once per distinct set of options. Returns the binary's path."""
+def build(model, world=1, variant="", redzone=256, policy=None, **options):
+    """Builds a model (path under models/ or absolute), once per distinct set of options; with guard bytes round every storage
+    unless redzone = 0. Returns the binary's path."""
     key = json.dumps([model, world, variant, redzone, policy, options], sort_keys=True)
     name = os.path.basename(model).replace(".lua", "") + "-" + hashlib.sha1(key.encode()).hexdigest()[:10]
     folder = os.path.join(WORK, name)
@@ -85,11 +91,35 @@ def corpus(name="corpus", size=60000, seed=1):
     return path
 
 
+def interposer():
+    """The library that counts allocation calls between the first step and the last (interpose.c)."""
+    lib = os.path.join(WORK, "interpose.so")
+    with LOCK:
+        if not os.path.exists(lib):
+            os.makedirs(WORK, exist_ok=True)
+            must(["gcc", "-O1", "-shared", "-fPIC", os.path.join(ROOT, "tests", "program", "interpose.c"), "-o", lib, "-ldl"])
+    return lib
+
+
+def train(binary, *args, env=None, timeout=300, shell=None):
+    """Runs a training program and holds it to promises P1 and P2: arenas as predicted, nothing allocated between the first
+    step and the last, red zones intact. Returns its output."""
+    found = os.path.join(scratch("train"), "allocations")
+    e = dict(env or {}, LD_PRELOAD=interposer(), SC_ALLOCATIONS=found)
+    out = must((shell or []) + [binary, "--redzones", *args], env=e, timeout=timeout)
+    arenas = re.findall(r"^(arena|host) +([\d,]+) B predicted, ([\d,]+) B allocated", out, re.M)
+    check(len(arenas) == 2 and all(p == a for _, p, a in arenas), "predicted and allocated differ: %s\n%s" % (arenas, out[:800]))
+    lines = open(found).read().split("\n")
+    check("start" in lines, "the program does not tell when it starts")
+    check(all(l in ("", "start") for l in lines), "allocated after start: %s" % [l for l in lines if l not in ("", "start")][:5])
+    return out
+
+
 def run(binary, *args, folder=None, env=None, timeout=300):
     """Trains; returns (log lines as dicts, exported weights as {name: (dtype, shape, bytes)})."""
     folder = folder or scratch("run")
     log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
-    must([binary, "--log", log, "--export", weights, *args], env=env, timeout=timeout)
+    train(binary, "--log", log, "--export", weights, *args, env=env, timeout=timeout)
     return read_log(log), read_safetensors(weights)
 
 

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 
-from harness import ROOT, build, check, close, floats, must, read_log, read_safetensors, relative, scratch, steps
+from harness import ROOT, build, check, close, floats, read_log, read_safetensors, relative, scratch, steps, train
 
 GOLDEN = os.path.join(ROOT, "tests", "golden")
 sys.path.append(GOLDEN)
@@ -71,7 +71,7 @@ class Golden:
         args = ["--data", "-", "--weights", self.weights_path, "--steps", str(self.about["steps"]), "--log", log, "--export", final, *self.about["run"]]
         if accumulate == 1:
             args += ["--dump", "*.grad", "--at-step", "1", "-o", grads]
-        must(["sh", "-c", 'exec "$0" "$@" < "$RECORDS"', binary, *args], env={"RECORDS": self.records(accumulate, folder)})
+        train(binary, *args, shell=["sh", "-c", 'exec "$0" "$@" < "$RECORDS"'], env={"RECORDS": self.records(accumulate, folder)})
         files = [grads] + [grads.replace(".safetensors", ".rank%d.safetensors" % r) for r in range(1, world)]
         return steps(read_log(log)), sum_files(files) if accumulate == 1 else None, read_safetensors(final)
 

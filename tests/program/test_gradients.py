@@ -8,7 +8,7 @@ import random
 import re
 import struct
 
-from harness import ROOT, build, check, floats, must, read_safetensors, scratch, write_safetensors
+from harness import ROOT, build, check, floats, read_safetensors, scratch, train, write_safetensors
 
 EPS, DIRECTIONS = 1e-6, 3
 
@@ -35,8 +35,8 @@ def test_ops_against_central_differences():
     def run(*more):
         if os.path.exists(dump):
             os.remove(dump)
-        text = 'b=$1; r=$2; shift 2; exec "$b" --data - --steps 1 --seed 5 --quiet --dump "*" --at-step 1 "$@" < "$r"'
-        must(["sh", "-c", text, "sh", binary, records, "-o", dump, *more])
+        train(binary, "--data", "-", "--steps", "1", "--seed", "5", "--dump", "*", "--at-step", "1", "-o", dump, *more,
+              shell=["sh", "-c", 'exec "$0" "$@" < "$RECORDS"'], env={"RECORDS": records})
         return read_safetensors(dump)
 
     first = run("--export", start)

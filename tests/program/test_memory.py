@@ -5,7 +5,7 @@ import json
 import os
 import re
 
-from harness import BUILD, ROOT, build, check, command, corpus, must, run, same_run, scratch, shardc
+from harness import build, check, command, corpus, interposer, must, scratch, shardc, train
 
 GPT2 = dict(layers=2, dim=32, heads=2, vocab=256, batch=4, seq=32)
 LLAMA = dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=4, seq=32)
@@ -19,38 +19,35 @@ def extra(o):
     return ("--accumulate", "2") if o.get("accumulate") else ()
 
 
-def test_predicted_is_allocated():
+def test_predicted_is_allocated_and_nothing_else():
     for model, o in MODELS:
-        binary = build(model, world=2, **o)
-        predicted = json.loads(shardc("predict", binary, "--format", "json"))["prediction"]["arena_bytes"]
-        out = must([binary, "--data", corpus(), "--steps", "2", *extra(o)])
-        m = re.search(r"arena +([\d,]+) B predicted, ([\d,]+) B allocated", out)
-        check(m, "no allocated bytes in: " + out[:600])
-        told = [int(x.replace(",", "")) for x in m.groups()]
-        check(told == [predicted, predicted], "%s: predict says %d, the program %s" % (model, predicted, told))
-    return "%d programs" % len(MODELS)
+        for redzone in (0, 256):
+            binary = build(model, world=2, redzone=redzone, **o)
+            predicted = json.loads(shardc("predict", binary, "--format", "json"))["prediction"]["arena_bytes"]
+            out = train(binary, "--data", corpus(), "--steps", "3", *extra(o))
+            told = re.search(r"arena +([\d,]+) B", out).group(1).replace(",", "")
+            check(int(told) == predicted, "%s: predict says %d, the program %s" % (model, predicted, told))
+    return "%d programs, with and without red zones" % len(MODELS)
 
 
-def test_no_allocation_after_start():
-    folder = scratch("interpose")
-    lib = os.path.join(folder, "interpose.so")
-    must(["gcc", "-O1", "-shared", "-fPIC", os.path.join(ROOT, "tests", "program", "interpose.c"), "-o", lib, "-ldl"])
-    for i, (model, o) in enumerate(MODELS):
-        found = os.path.join(folder, "allocations-%d" % i)
-        must([build(model, world=2, **o), "--data", corpus(), "--steps", "4", *extra(o)], env={"LD_PRELOAD": lib, "SC_ALLOCATIONS": found})
-        lines = open(found).read().split("\n")
-        check(lines.count("start") == 2, "%s: both ranks tell when they start" % model)
-        calls = [l for l in lines if l and l != "start"]
-        check(not calls, "%s: allocated after start: %s" % (model, calls[:5]))
+def test_the_interposer_sees_allocations():
+    """A program that allocates after its start is caught: the check of `train` can fail."""
+    folder = scratch("interposer")
+    code, program, found = (os.path.join(folder, f) for f in ("x.c", "x", "found"))
+    with open(code, "w") as f:
+        f.write("#define _GNU_SOURCE\n#include <pthread.h>\n#include <stdlib.h>\n"
+                "int main(void) { free(malloc(10)); pthread_setname_np(pthread_self(), \"sc training\"); void *volatile p = malloc(123);"
+                " pthread_setname_np(pthread_self(), \"sc trained\"); free(malloc(77)); return p == NULL; }\n")
+    must(["gcc", "-O0", code, "-o", program])
+    must([program], env={"LD_PRELOAD": interposer(), "SC_ALLOCATIONS": found})
+    check(open(found).read() == "start\nmalloc 123\n", "found " + open(found).read())
 
 
 def test_red_zones_and_address_sanitizer():
     for model, o in MODELS:
-        plain = run(build(model, world=2, **o), "--data", corpus(), "--steps", "2", *extra(o))
         binary = build(model, world=2, variant="asan", redzone=1024, **o)
         env = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1"}
-        log = os.path.join(scratch("asan"), "log.jsonl")
-        rc, out, err = command([binary, "--data", corpus(), "--steps", "2", "--log", log, *extra(o)], env=env, timeout=600)
+        rc, out, err = command([binary, "--data", corpus(), "--steps", "2", "--redzones", *extra(o)], env=env, timeout=600)
         check(rc == 0, "%s under ASan+UBSan with red zones: exit %d\n%s" % (model, rc, err[-3000:]))
     return "%d programs, every access inside a live storage" % len(MODELS)
 

@@ -10,16 +10,17 @@ STEPS = ("--steps", "6", "--seed", "7", "--lr", "3e-3", "--warmup", "2")
 
 
 def plain(model, small, world=2, **more):
-    return run(build(model, world=world, **dict(small, **MIXED), **more), "--data", corpus(), *STEPS)
+    return run(build(model, world=world, **dict(small, **MIXED, **more)), "--data", corpus(), *STEPS)
 
 
 def variants(model, small):
     a = plain(model, small)
+    same_run(a, plain(model, small, redzone=0), "%s placed without red zones" % model)
     for options in (dict(recompute="full"), dict(recompute="selective"), dict(offload="activations"), dict(reshard=False),
                     dict(prefetch=0), dict(prefetch=3), dict(offload="state")):
         b = plain(model, small, **options)
         same_run(a, b, "%s with %s" % (model, options))
-    return "7 memory policies, losses and weights bit-identical"
+    return "7 memory policies and another placement, losses and weights bit-identical"
 
 
 def test_gpt2_policies_are_bit_identical():

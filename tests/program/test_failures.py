@@ -1,0 +1,203 @@
+"""What happens when the machine fails: every call that may fail (write, rename, memory, threads, ...) is made to fail, one
+after the other. Then the command must say so in a line or two and exit 1, or do its work all the same; never a crash, never
+a half-written file.
+
+Relies on: harness.py, inject.c. Relied on by: run.py, test_diagnostics.py."""
+import errno
+import itertools
+import json
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import threading
+
+from harness import BUILD, ROOT, SHARDC, build, check, command, corpus, must, read_safetensors, scratch, shardc
+
+MLP = os.path.join(ROOT, "models", "mlp.lua")
+SMALL = dict(layers=1, dim=16, heads=2, vocab=256, batch=2, seq=16, offload="activations")
+LIBRARY = os.path.join(BUILD, "tests", "inject.so")
+LOCK = threading.Lock()
+
+
+def library():
+    with LOCK:
+        if not os.path.exists(LIBRARY):
+            os.makedirs(os.path.dirname(LIBRARY), exist_ok=True)
+            must(["gcc", "-O1", "-shared", "-fPIC", os.path.join(ROOT, "tests/program/inject.c"), "-o", LIBRARY])
+    return LIBRARY
+
+
+def inject(args, function, n, error, cwd=ROOT, stdin=None):
+    """Runs args with the nth call of function failing; returns (was it called, exit code, stderr)."""
+    fired = os.path.join(scratch("fired"), "yes")
+    env = {"LD_PRELOAD": library(), "SHARDC_INJECTED": fired,
+           "SHARDC_INJECT": "%s:%s:%s:%d" % (os.path.basename(args[0]), function, n, error)}
+    rc, out, err = command(args, env=env, cwd=cwd, timeout=60, stdin=stdin)
+    called = os.path.exists(fired)
+    shutil.rmtree(os.path.dirname(fired))
+    return called, rc, err
+
+
+def refused(rc, err, what):
+    lines = [line for line in err.splitlines() if line.strip()]
+    check(rc == 1 and 1 <= len(lines) <= 4, "%s: exit %d: %s" % (what, rc, err[-1500:]))
+    return err
+
+
+def sweep(args, function, error, fine, untouched, counts=None, stdin=None):
+    """Lets each call fail in turn until there are no more: the command either does its work (`fine` checks it) or is
+    refused and leaves everything as it was (`untouched` checks that). Returns all messages."""
+    said = ""
+    for n in counts or itertools.count(1):
+        what = "%s with call %s of %s failing" % (" ".join(args[:3]), n, function)
+        called, rc, err = inject(args, function, n, error, stdin=stdin)
+        if not called:
+            check(rc == 0, "%s, which it never made: exit %d: %s" % (what, rc, err[-1500:]))
+            return said
+        if rc == 0:
+            fine(what)
+        else:
+            said += refused(rc, err, what)
+            untouched(what)
+    return said
+
+
+def geometric(first=1, ratio=1.3):
+    n = first
+    while True:
+        yield n
+        n = max(n + 1, int(n * ratio))
+
+
+def contents(folder):
+    return {os.path.join(d, f): open(os.path.join(d, f), "rb").read() for d, _, fs in os.walk(folder) for f in fs}
+
+
+class Output:
+    """A file that exists with an old text: stays so, or becomes `whole`; nothing else appears beside it."""
+
+    def __init__(self, name, whole):
+        self.folder, self.whole = scratch(name), whole
+        self.path = os.path.join(self.folder, "out")
+        self.renew()
+
+    def renew(self, what=None):
+        open(self.path, "wb").write(b"old")
+
+    def fine(self, what):
+        check(open(self.path, "rb").read() == self.whole and os.listdir(self.folder) == ["out"], what + ": exit 0, and wrong output")
+        self.renew()
+
+    def untouched(self, what):
+        now = contents(self.folder)
+        check(list(now) == [self.path] and now[self.path] in (b"old", self.whole), what + ": left " + str(list(now)))
+        self.renew()
+
+
+# function, the errors it may give
+FILES = [("fopen", errno.EACCES), ("fclose", errno.ENOSPC), ("fsync", errno.EIO), ("rename", errno.EROFS), ("fstat", errno.EIO),
+         ("stat", errno.EACCES), ("fseeko", errno.ENOSPC), ("access", errno.EROFS), ("mkdir", errno.EACCES), ("open", errno.EMFILE),
+         ("write", errno.ENOSPC), ("close", errno.EIO), ("mmap", errno.ENOMEM), ("ftruncate", errno.EIO)]
+MEMORY = ["malloc", "calloc", "realloc"]
+
+
+def test_data():
+    text = os.path.join(scratch("input"), "text")
+    open(text, "wb").write(b"some text\n" * 3000)
+    out = os.path.join(scratch("input"), "whole")
+    shardc("data", text, "-o", out)
+    o = Output("data", open(out, "rb").read())
+    said = "".join(sweep([SHARDC, "data", text, "-o", o.path], f, e, o.fine, o.untouched) for f, e in FILES)
+    said += "".join(sweep([SHARDC, "data", text, "-o", o.path], f, errno.ENOMEM, o.fine, o.untouched) for f in MEMORY)
+    for words in ("cannot read %s: Permission" % text, "out: No space", "out: Input/output", "out: Read-only", "out of memory at the start"):
+        check(words in said, "never said: %s" % words)
+    return "%d messages" % len(said.splitlines())
+
+
+def test_reports():
+    whole = shardc("inspect", MLP, "--format", "json").encode()
+    o = Output("report", whole)
+    args = [SHARDC, "inspect", MLP, "--format", "json", "-o", o.path]
+    said = "".join(sweep(args, f, e, o.fine, o.untouched) for f, e in FILES)
+    said += "".join(sweep(args, f, errno.ENOMEM, o.fine, o.untouched, geometric()) for f in MEMORY)
+    said += "".join(sweep(args, f, errno.ENOMEM, o.fine, o.untouched, ("%d+" % n for n in geometric(5, 2))) for f in MEMORY)
+    check("out of memory" in said, "never out of memory")
+    plan = os.path.join(scratch("plan"), "plan.json")
+    open(plan, "wb").write(whole)
+    args[2] = plan
+    said += "".join(sweep(args, f, errno.ENOMEM, o.fine, o.untouched, geometric()) for f in MEMORY)
+    return "%d messages" % len(said.splitlines())
+
+
+def test_build():
+    """Sources and binary: the whole set stays, or is made anew; no left-overs of a compiler's work."""
+    folder = scratch("build")
+    args = [SHARDC, "build", MLP, "-o", os.path.join(folder, "mlp")]
+    must(args)
+    names = set(os.listdir(folder))
+
+    def fine(what):
+        check(set(os.listdir(folder)) == names, what + ": there are " + str(os.listdir(folder)))
+        must([os.path.join(folder, "mlp"), "-h"])
+
+    def untouched(what):
+        check(set(os.listdir(folder)) <= names, what + ": there are " + str(os.listdir(folder)))
+        must([os.path.join(folder, "mlp"), "-h"])
+
+    said = ""
+    for f, e in [("rename", errno.ENOSPC), ("access", errno.EACCES), ("fopen", errno.EMFILE), ("fsync", errno.EIO)]:
+        for fresh in (False, True) if f == "rename" else (False,):
+            def again(what):
+                untouched(what)
+                if fresh and os.path.exists(os.path.join(folder, "mlp_kernels.key")):
+                    os.unlink(os.path.join(folder, "mlp_kernels.key"))
+            again("")
+            said += sweep(args, f, e, fine, again)
+    must(args)
+    fine("the last build")
+    return "%d messages" % len(said.splitlines())
+
+
+def run_case(world):
+    folder, binary = scratch("train"), build("gpt2.lua", world=world, **SMALL)
+    names = ["state", "weights", "log", "dump", "trace"]
+    state, weights, log, dump, trace = [os.path.join(folder, n) for n in names]
+    args = [binary, "--data", corpus(), "--steps", "1", "--save", state, "--export", weights, "--log", log,
+            "--dump", "*", "--at-step", "1", "-o", dump, "--trace", trace]
+    must(args)
+    before = contents(folder)
+    exported = read_safetensors(weights)
+
+    def whole(what):
+        index = json.load(open(os.path.join(state, "index.json")))
+        parts = os.path.join(state, index["folder"])
+        check(sorted(os.listdir(state)) == sorted([index["folder"], "index.json"]), "%s: %s in the checkpoint" % (what, os.listdir(state)))
+        check(len([read_safetensors(os.path.join(parts, n)) for n in os.listdir(parts) if n.endswith(".safetensors")]) == world, what)
+        check(read_safetensors(weights) == exported, what + ": other weights")
+        for line in open(log):
+            json.loads(line)
+        check(not [n for n in os.listdir(folder) if n.split(".")[0] not in names or "tmp" in n], "%s: left %s" % (what, os.listdir(folder)))
+
+    whole("the plain run")
+    check(before, "nothing written")
+    return args, whole
+
+
+def test_training():
+    args, whole = run_case(2)
+    said = ""
+    for f, e in FILES + [("fork", errno.EAGAIN), ("pthread_create", errno.EAGAIN), ("pread", errno.EIO), ("open_memstream", errno.ENOMEM),
+                         ("vasprintf", errno.ENOMEM), ("glob", errno.ENOMEM)]:
+        said += sweep(args, f, e, whole, whole)
+    for words in ("cannot start rank", "cannot start a thread", "cannot map", "cannot save to", "cannot export to", "cannot write the log"):
+        check(words in said, "never said: " + words)
+    return "%d messages" % len(said.splitlines())
+
+
+def test_training_without_memory():
+    args, whole = run_case(1)
+    said = "".join(sweep(args, f, errno.ENOMEM, whole, whole, geometric(1, 1.15)) for f in MEMORY)
+    check("out of memory" in said, "never out of memory")
+    return "%d messages" % len(said.splitlines())
