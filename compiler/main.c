@@ -23,6 +23,7 @@ enum {
     KEY_STREAM,
     KEY_BATCH,
     KEY_SEPARATOR,
+    KEY_ARCH,
     KEY_USAGE
 };
 
@@ -36,7 +37,8 @@ enum {
         {"device", KEY_DEVICE, "NAME", 0, "Device to plan for: cpu (unless given), h100, h200, a100", 1},              \
         {"set", KEY_SET, "KEY=VALUE", 0, "Value of one of the model's nn.options; may be repeated", 1},                \
         {"policy", KEY_POLICY, "FILE", 0, "Sharding and checkpointing policies by module path, last match wins", 1},   \
-        {"target", KEY_TARGET, "cpu|cuda", 0, "What programs are written for; this version: cpu", 1},                  \
+        {"target", KEY_TARGET, "cpu|cuda", 0, "What programs are written for: cpu (unless given), cuda", 1},           \
+        {"arch", KEY_ARCH, "sm_NN", 0, "GPU architecture to compile kernels for; the device's unless given", 1},       \
         {"dump-after", KEY_DUMP, "PASS", 0, "Print the program as it stands after a pass of the compiler", 2}, {       \
         "redzone", KEY_REDZONE, "BYTES", OPTION_HIDDEN, 0, 2                                                           \
     }
@@ -155,6 +157,15 @@ static void take_input(Parse *p, char *arg, const struct argp_state *state) {
         p->o.rest = state->argv + state->next - 1;
 }
 
+/* sm_90; "90" will do. */
+static const char *take_arch(Arena *a, const char *text) {
+    const char *n = strncmp(text, "sm_", 3) ? text : text + 3;
+    size_t digits = strspn(n, "0123456789");
+    if (digits < 2 || digits > 3 || n[digits])
+        fail_usage("--arch %s: sm_90 (H100, H200), sm_80 (A100), sm_86 or sm_89 is wanted", text);
+    return n == text ? arena_printf(a, "sm_%s", text) : text;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state) {
     static const char *const targets[] = {"cpu", "cuda"}, *const formats[] = {"text", "json"},
                              *const variants[] = {"asan", "tsan", "fp64"}, *const passes[] = {"trace",     "precision",
@@ -168,6 +179,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_USAGE: argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK); break;
     case 'o': o->out = arg; break;
     case KEY_TARGET: o->target = one_of(p, "--target", arg, targets, 2); break;
+    case KEY_ARCH: o->arch = take_arch(p->arena, arg); break;
     case KEY_FORMAT: o->format = one_of(p, "--format", arg, formats, 2); break;
     case KEY_VARIANT: o->variant = *arg ? one_of(p, "--variant", arg, variants, 3) : ""; break;
     case KEY_DUMP: o->dump_after = one_of(p, "--dump-after", arg, passes, 7); break;
@@ -216,13 +228,6 @@ static const Command *command_named(const char *name) {
         name);
 }
 
-/* A GPU's program cannot be written yet, but its plan can: --target cuda then only asks for a device. */
-static void check_together(const Options *o) {
-    if (o->target && !strcmp(o->target, "cuda") && !o->device)
-        fail(NOWHERE, "--target cuda: this version writes programs for the cpu target only; to plan for a GPU name it, "
-                      "as in --device h200");
-}
-
 int main(int argc, char **argv) {
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, with a message */
     if (argc < 2) {
@@ -251,7 +256,6 @@ int main(int argc, char **argv) {
     p.o.ninputs = p.inputs.n;
     p.o.set = p.set.at;
     p.o.nset = p.set.n;
-    check_together(&p.o);
     int code = p.command->run(p.arena, &p.o);
     arena_free(p.arena);
     return code;

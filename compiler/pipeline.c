@@ -26,12 +26,16 @@ static void each_program(Graph *g, void (*pass)(Graph *, Program *)) {
     for (int i = 0; i < g->programs.n; i++) pass(g, g->programs.at[i]);
 }
 
+static const char *target_of(const Device *d, const PipelineOptions *o) {
+    return o->target ? o->target : d->target;
+}
+
 /* Staging memory that a kernel asks for is a storage like any other. */
-static void workspaces(Graph *g, Program *p, int threads) {
+static void workspaces(Graph *g, Program *p, const Machine *m) {
     for (int i = 0; i < p->ops.n; i++) {
         Op *op = p->ops.at[i];
         if (!op_info[op->kind].workspace) continue;
-        int64_t bytes = op_info[op->kind].workspace(op, threads);
+        int64_t bytes = op_info[op->kind].workspace(op, m);
         if (!bytes) continue;
         op->scratch_value = new_value(g, BOOL, 1, &bytes);
         op->scratch_value->def = op;
@@ -53,7 +57,8 @@ void lower(Graph *g, const Device *d, const PipelineOptions *o) {
     after("shard", g, o);
     each_program(g, offload);
     after("offload", g, o);
-    for (int i = 0; i < g->programs.n; i++) workspaces(g, g->programs.at[i], d->threads > 0 ? d->threads : 1);
+    Machine m = {!strcmp(target_of(d, o), "cuda"), d->threads > 0 ? d->threads : 1};
+    for (int i = 0; i < g->programs.n; i++) workspaces(g, g->programs.at[i], &m);
 }
 
 /* A plan that verify refuses is a defect of the compiler, never of the model. */
@@ -69,7 +74,8 @@ Plan *make_plan(Graph *g, const Device *d, const PipelineOptions *o) {
     plan->arena = g->arena;
     plan->graph = g;
     plan->model = g->name;
-    plan->target = d->target;
+    plan->target = target_of(d, o);
+    plan->arch = o->arch ? o->arch : d->arch ? d->arch : "sm_90";
     plan->device = d->name;
     plan->threads = d->threads;
     plan->world = g->world;

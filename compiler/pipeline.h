@@ -10,6 +10,8 @@
 typedef struct {
     const char *dump_after; /* pass name, or NULL */
     int redzone;            /* bytes of guard round every storage (tests); 0 */
+    const char *target;     /* "cpu", "cuda"; NULL: the device's */
+    const char *arch;       /* CUDA: "sm_90"; NULL: the device's */
 } PipelineOptions;
 
 void lower(Graph *g, const Device *d, const PipelineOptions *o);      /* traced model -> g->programs */

@@ -8,6 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* These enums agree with compiler/ir/ir.h (a unit test compares them). */
 typedef enum { FP32, BF16, FP16, FP64, FP8_E4M3, FP8_E5M2, INT32, INT64, BOOL } sc_dtype;
 typedef enum { COMPUTE, GATHER, REDUCE, OFFLOAD, FETCH, HOST, SC_STREAMS } sc_stream;
@@ -27,6 +31,7 @@ typedef struct {
 typedef struct {
     int64_t step, micro,
         first_sample; /* first_sample: index of this rank's first sample within the step's global batch */
+    int64_t position; /* sample: which position's logits are wanted */
     uint64_t seed;
     float grad_seed; /* 1 / (world × accumulation), times the loss scale */
     float beta1, beta2, eps, momentum, clip;
@@ -46,7 +51,8 @@ typedef struct {
     const sc_record *record;
     int rank, world, shard, shards; /* shard: this rank's index in its shard group */
     int part, parts;
-    void *stream, *library; /* CUDA: the cudaStream_t to launch on, and the rank's library handles (runtime/cuda/cuda.h) */
+    void *stream,
+        *library; /* CUDA: the cudaStream_t to launch on, and the rank's library handles (runtime/cuda/cuda.h) */
 } sc_task;
 typedef void sc_kernel(const sc_task *);
 
@@ -70,6 +76,7 @@ void sc_copy_bytes(sc_rank *r, int event, sc_stream s, sc_tensor out, sc_tensor 
  * STRIDE(2304, 1)): a view; VH: in the host arena. All are constant, so that the step's text compiles to tables and
  * calls. */
 sc_tensor sc_contiguous(int host, sc_dtype d, uint64_t at, int dims, const int64_t *shape);
+#ifndef __cplusplus /* kernels in CUDA C++ have no use for these, and T and H other meanings */
 #define SC_NARG(...) ((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
 #define SC_PACKED(h, d, a, n, s0, s1, s2, s3, s4, s5, ...)                                                             \
     ((sc_tensor){.at = (a),                                                                                            \
@@ -95,6 +102,7 @@ sc_tensor sc_contiguous(int host, sc_dtype d, uint64_t at, int dims, const int64
         static const sc_tensor t_[] = {__VA_ARGS__};                                                                   \
         sc_run(r, e, s, sc_k_##k, &a_, (int)(sizeof t_ / sizeof *t_), t_);                                             \
     } while (0)
+#endif
 
 /* ── tables of the build ─────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -194,7 +202,7 @@ typedef struct {
     int logits_program;
     uint64_t logits_at;
     sc_dtype logits_dtype;
-    int64_t logits_shape[3]; /* sample: [1, seq, vocab]; program -1: none */
+    int64_t logits_shape[3]; /* sample: [1, seq, vocab], of which the row record.position is kept; program -1: none */
     const char *optimizer, *schedule;
     double beta1, beta2, eps, momentum, clip;
     int64_t warmup, total;
@@ -208,4 +216,7 @@ typedef struct {
 
 extern const sc_build sc_this_build;
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -6,6 +6,10 @@
 
 #include "sc.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Maps what the matrix library keeps between calls, for `parts` concurrent callers; with 1 in a thread that will run
  * kernels, before its first step, so that nothing is allocated later. */
 void sc_kernels_warm(int parts);
@@ -28,4 +32,7 @@ sc_kernel sc_k_cross_entropy, sc_k_cross_entropy_grad, sc_k_batch_norm, sc_k_bat
 /* optimizer, initial values */
 sc_kernel sc_k_sgd, sc_k_adam, sc_k_sum_squares, sc_k_clip_coefficient, sc_k_count_step, sc_k_init_param;
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -9,7 +9,7 @@
 typedef struct {
     const char **inputs;
     int ninputs;
-    const char *target, *device, *policy, *out, *format, *dump_after, *variant;
+    const char *target, *arch, *device, *policy, *out, *format, *dump_after, *variant;
     const char *program, *module, *stream; /* inspect's filters */
     const char *batch;                     /* verify: a file of plan paths, for the tests */
     const char **set;

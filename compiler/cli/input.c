@@ -23,6 +23,7 @@ static void refuse_model_options(const Options *o, const char *input) {
                         : o->policy     ? "--policy"
                         : o->dump_after ? "--dump-after"
                         : o->redzone    ? "--redzone"
+                        : o->arch       ? "--arch"
                                         : NULL;
     if (given)
         fail_usage("%s says how to compile a model, and %s is compiled already: give the model's .lua file", given,
@@ -39,11 +40,16 @@ static int nodes_of(const Options *o, const Device *d, int world) {
     return each > 0 && world > each && world % each == 0 ? world / each : 1;
 }
 
+/* --target cuda alone plans for the GPU that this compiler knows best. */
+static const char *device_of(const Options *o) {
+    return o->device ? o->device : o->target && !strcmp(o->target, "cuda") ? "h200" : "cpu";
+}
+
 static Plan *compile(Arena *a, const Options *o, const char *input) {
-    const Device *d = device_load(a, o->device ? o->device : "cpu");
+    const Device *d = device_load(a, device_of(o));
     int world = o->world ? o->world : 1;
     FrontendOptions f = {input, o->policy, o->set, o->nset, world, nodes_of(o, d, world)};
-    PipelineOptions p = {o->dump_after, o->redzone};
+    PipelineOptions p = {.dump_after = o->dump_after, .redzone = o->redzone, .target = o->target, .arch = o->arch};
     Graph *g = frontend_load(a, &f);
     lower(g, d, &p);
     return make_plan(g, d, &p);

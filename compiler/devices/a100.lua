@@ -1,6 +1,6 @@
 -- NVIDIA A100 SXM4 80 GB, eight in a node. Units: bytes, seconds, FLOP/s; *_us in microseconds.
 return {
-  name = "a100", target = "cuda",
+  name = "a100", target = "cuda", arch = "sm_80",
   source = "data sheet",
   ranks_per_node = 8,
   memory_bytes = 80 * 2^30, usable_bytes = 79.1 * 2^30,

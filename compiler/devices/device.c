@@ -27,7 +27,7 @@ static const Field numbers[] = {
     FIELD(launch_us, true),
     FIELD(host_optimizer_bandwidth, true),
 };
-static const Field strings[] = {FIELD(name, true), FIELD(target, true), FIELD(source, true)};
+static const Field strings[] = {FIELD(name, true), FIELD(target, true), FIELD(source, true), FIELD(arch, false)};
 static const Field integers[] = {FIELD(ranks_per_node, true), FIELD(threads, false)};
 #define COUNT(a) ((int)(sizeof(a) / sizeof(a)[0]))
 
@@ -40,8 +40,12 @@ typedef struct {
 
 #define bad(r, ...) fail((Source){(r)->file, 0}, __VA_ARGS__)
 
-static const char *text_field(Reader *r, const char *key) { /* of the table on top */
+static const char *text_field(Reader *r, const char *key, bool required) { /* of the table on top */
     lua_getfield(r->L, -1, key);
+    if (lua_isnil(r->L, -1) && !required) {
+        lua_pop(r->L, 1);
+        return NULL;
+    }
     if (lua_type(r->L, -1) != LUA_TSTRING) bad(r, "device profile: `%s` must be a string; add %s = \"...\"", key, key);
     const char *s = arena_strdup(r->a, lua_tostring(r->L, -1));
     lua_pop(r->L, 1);
@@ -64,7 +68,7 @@ static double number_field(Reader *r, const char *key, bool required) {
 
 static void read_fields(Reader *r) {
     for (int i = 0; i < COUNT(strings); i++)
-        *(const char **)((char *)r->d + strings[i].at) = text_field(r, strings[i].key);
+        *(const char **)((char *)r->d + strings[i].at) = text_field(r, strings[i].key, strings[i].required);
     for (int i = 0; i < COUNT(numbers); i++)
         *(double *)((char *)r->d + numbers[i].at) = number_field(r, numbers[i].key, numbers[i].required);
     for (int i = 0; i < COUNT(integers); i++)
@@ -98,10 +102,10 @@ static void read_library(Reader *r) {
         bad(r, "device profile: `library` has %d lines, at most %d fit", n, COUNT(r->d->library));
     for (int i = 0; i < n; i++) {
         if (lua_geti(r->L, -1, i + 1) != LUA_TTABLE) bad(r, "device profile: library[%d] must be a table", i + 1);
-        r->d->library[i] = (LibraryLine){.name = text_field(r, "name"),
+        r->d->library[i] = (LibraryLine){.name = text_field(r, "name", true),
                                          .bytes = number_field(r, "bytes", true),
                                          .tolerance = number_field(r, "tolerance", false),
-                                         .source = text_field(r, "source")};
+                                         .source = text_field(r, "source", true)};
         lua_pop(r->L, 1);
     }
     r->d->nlibrary = n;

@@ -8,6 +8,7 @@
 
 typedef struct {
     const char *name, *target; /* "h200"; "cpu" or "cuda" */
+    const char *arch;          /* CUDA: "sm_90"; NULL: not known */
     const char *source;        /* "data sheet" or "measured 2026-11-20, ..." */
     double memory_bytes;       /* physical */
     double usable_bytes;       /* for one process: physical minus what the driver keeps */

@@ -1,6 +1,6 @@
 -- NVIDIA H200 SXM 141 GB, eight in a node. Units: bytes, seconds, FLOP/s; *_us in microseconds.
 return {
-  name = "h200", target = "cuda",
+  name = "h200", target = "cuda", arch = "sm_90",
   source = "data sheet",
   ranks_per_node = 8,
   memory_bytes = 143771 * 2^20, usable_bytes = 139.8 * 2^30,

@@ -308,6 +308,11 @@ typedef struct {
     double flops, bytes; /* of one execution: arithmetic, and memory traffic in its arena */
 } Cost;
 
+typedef struct { /* what a kernel's workspace depends on besides its op */
+    bool cuda;
+    int threads; /* CPU: a rank's */
+} Machine;
+
 typedef struct Builder Builder; /* appends ops to a list, inheriting module, source, phase and origin; ir/build.h */
 
 typedef struct {
@@ -320,7 +325,7 @@ typedef struct {
                  Value **gin); /* gout[i] may be NULL (no gradient reaches it); sets
                                   gin[i] for operands that want one; NULL rule: none */
     Cost (*cost)(const Op *op);
-    int64_t (*workspace)(const Op *op, int threads); /* bytes; NULL: none */
+    int64_t (*workspace)(const Op *op, const Machine *m); /* bytes; NULL: none */
     unsigned inplace; /* bit k: operand k, dead afterwards, may lend its bytes to result 0 */
     unsigned updates; /* bit k: operand k (a state, or an accumulator) is written in place; result 0 is none */
     const char *expr; /* pointwise: C expression over a, b, c (operands) and f0, f1 (attributes), in `real` */

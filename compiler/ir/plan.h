@@ -90,6 +90,7 @@ typedef struct {
 typedef struct {
     Arena *arena;
     const char *model, *target, *device;
+    const char *arch; /* CUDA target: "sm_90", what its kernels are compiled for */
     int world, nodes;
     int threads; /* CPU target: threads a rank, which workspaces are sized for; 0: not known */
     OptionValue *options;

@@ -10,7 +10,7 @@
 typedef void InferRule(Graph *g, Op *op);
 typedef void GradRule(Builder *b, Op *op, Value **gout, Value **gin);
 typedef Cost CostRule(const Op *op);
-typedef int64_t WorkRule(const Op *op, int threads);
+typedef int64_t WorkRule(const Op *op, const Machine *m);
 InferRule infer_pointwise, infer_compare, infer_where, infer_cast, infer_detach;
 InferRule infer_reshape, infer_transpose, infer_expand, infer_slice, infer_split, infer_concat, infer_copy,
     infer_pad_slice;
@@ -30,7 +30,7 @@ GradRule grad_attention, grad_rope, grad_dropout, grad_cross_entropy, grad_batch
 CostRule cost_none, cost_pointwise, cost_fused, cost_copy, cost_reduce, cost_matmul, cost_embedding, cost_norm;
 CostRule cost_attention, cost_collective, cost_transfer, cost_optimizer, cost_pick;
 
-WorkRule work_matmul, work_attention;
+WorkRule work_matmul, work_attention; /* rules_work.c */
 
 /* ── for rules ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */

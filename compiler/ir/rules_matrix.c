@@ -1,6 +1,6 @@
-/* Rules of matmul, embedding, attention and rope: shapes, gradients, floating-point operations, workspaces.
+/* Rules of matmul, embedding, attention and rope: shapes, gradients, floating-point operations.
  * Relies on: rules.h, build.h.
- * Relied on by: ops.def; runtime/cpu's kernels read the workspace formulas here. */
+ * Relied on by: ops.def. */
 #include "rules.h"
 
 /* ── matmul ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -137,13 +137,6 @@ Cost cost_matmul(const Op *op) {
     return traffic(op, 2 * y * (double)s.k + (op->nin == 3 ? y : 0));
 }
 
-/* fp32 and fp64 operands are multiplied where they lie. Others are converted panel by panel: 4 MiB a thread, in which
- * the kernel keeps fp32 panels of op(a), op(b) and the result. */
-int64_t work_matmul(const Op *op, int threads) {
-    Dtype d = op->in[0]->dtype, y = op->out[0]->dtype;
-    return (d == FP32 || d == FP64) && y == d ? 0 : (int64_t)threads * (4 << 20);
-}
-
 /* ── embedding ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 void infer_embedding(Graph *g, Op *op) {
@@ -249,19 +242,6 @@ Cost cost_attention(const Op *op) {
     double pairs = (double)q->shape[0] * (double)q->shape[2] * (double)q->shape[1] * (double)k->shape[1];
     if (op->i[0]) pairs /= 2;
     return traffic(op, (backward ? 10 : 4) * pairs * (double)q->shape[3]);
-}
-
-/* Per thread, in `real` (fp32, or fp64 for fp64 operands), T keys, D the head size; the kernel's tiles have at most 128
- * queries and 128 keys:
- *   512 × D + 128 × 128          forward: q, k, v, o of a tile, its scores
- *   640 × D + 2 × 128 × 128      backward: and go, the scores' gradient
- *   2 × T × D                    backward: dk, dv of one key head
- * rounded up to 64 bytes; part p of the kernel uses the p-th slice. */
-int64_t work_attention(const Op *op, int threads) {
-    bool backward = op->kind == OP_ATTENTION_GRAD;
-    const Value *q = op->in[backward], *k = op->in[backward + 1];
-    int64_t d = q->shape[3], elements = backward ? 640 * d + 32768 + 2 * k->shape[1] * d : 512 * d + 16384;
-    return threads * round_up(elements * dtype_size(stat_dtype(q->dtype)), 64);
 }
 
 /* ── rope ───────────────────────────────────────────────────────────────────────────────────────────────────────────

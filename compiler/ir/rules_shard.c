@@ -1,7 +1,6 @@
-/* Cost rules of what the shard and offload passes build: collectives, copies between arenas, optimizers, the pick. Their shapes
- * follow from the mesh and the flat layout, so the passes set them.
- * Relies on: rules.h.
- * Relied on by: ops.def. */
+/* Cost rules of what the shard and offload passes build: collectives, copies between arenas, optimizers, the pick.
+ * Their shapes follow from the mesh and the flat layout, so the passes set them. Relies on: rules.h. Relied on by:
+ * ops.def. */
 #include "rules.h"
 
 /* Bytes that one rank sends: a ring passes on everything but its own part, an all-reduce twice. */

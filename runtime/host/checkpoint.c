@@ -51,7 +51,10 @@ static void read_current(const char *dir, char current[FOLDER]) {
     char path[PATH_MAX];
     current[0] = 0;
     snprintf(path, sizeof path, "%s/index.json", dir);
-    if (access(path, F_OK) != 0) return;
+    if (access(path, F_OK) != 0) {
+        if (errno != ENOENT) die("cannot save to %s: %s; name another folder with --save", dir, strerror(errno));
+        return;
+    }
     json_t *j = json_load_file(path, 0, NULL);
     const char *format = json_string_value(json_object_get(j, "format")),
                *folder = json_string_value(json_object_get(j, "folder"));
@@ -93,7 +96,7 @@ static char *json_text(const char *s) {
     if (!f) die("out of memory for a name");
     st_json_string(f, s);
     bool whole = !ferror(f);
-    if (fclose(f) != 0 || !whole) die("out of memory for a name");
+    if (fclose(f) != 0 || !whole || !text) die("out of memory for a name");
     return text;
 }
 

@@ -265,7 +265,7 @@ char *st_head_end(StHead *h, size_t *size) {
     fputc('}', h->out);
     for (long n = ftell(h->out); n % 8; n++) fputc(' ', h->out); /* so that the data are aligned */
     bool whole = !ferror(h->out);
-    if (fclose(h->out) != 0 || !whole) die("out of memory for a safetensors header");
+    if (fclose(h->out) != 0 || !whole || !h->text) die("out of memory for a safetensors header");
     for (int i = 0; i < LENGTH; i++) h->text[i] = (char)((uint64_t)(h->size - LENGTH) >> 8 * i);
     *size = h->size;
     return h->text;

@@ -1,6 +1,7 @@
 /* Text from a trained model. Every rank runs the program (its gathers need all) on the same context, reads the same
- * logits and draws the same token; rank 0 prints it. The context is aligned left; when it is full, the oldest token
- * goes. Relies on: target, shuffle (draws by position: the same seed gives the same text). Relied on by: train. */
+ * logits, those of the position that the record names, and draws the same token; rank 0 prints it. The context is
+ * aligned left; when it is full, the oldest token goes. Relies on: target, shuffle (draws by position: the same seed
+ * gives the same text). Relied on by: train. */
 #include "sample.h"
 #include "die.h"
 #include "dtype.h"
@@ -168,13 +169,12 @@ static void print_token(const Sampler *s, int64_t token) {
         putchar(iscntrl((int)token) && token != '\n' && token != '\t' ? '?' : (int)token);
 }
 
-static void read_logits(Sampler *s, sc_rank *r, int64_t position) {
-    size_t size = (size_t)host_dtype_size(s->b->logits_dtype), row = (size_t)s->vocabulary * size;
-    sc_read(r, 0, s->b->logits_at + (uint64_t)position * row, s->raw, row);
+static void read_logits(Sampler *s, sc_rank *r) {
+    sc_read(r, 0, s->b->logits_at, s->raw, (size_t)s->vocabulary * (size_t)host_dtype_size(s->b->logits_dtype));
     host_convert(FP32, s->logits, s->b->logits_dtype, s->raw, s->vocabulary);
 }
 
-static int64_t next_token(Sampler *s, sc_rank *r, uint64_t seed) {
+static int64_t next_token(Sampler *s, sc_rank *r, sc_record *record) {
     const sc_input_info *in = s->input;
     int64_t drop = s->n > s->length ? s->n - s->length : 0;
     memmove(s->context, s->context + drop, (size_t)(s->n - drop) * sizeof *s->context);
@@ -182,19 +182,20 @@ static int64_t next_token(Sampler *s, sc_rank *r, uint64_t seed) {
     for (int64_t i = 0; i < s->length; i++) host_put_int(in->dtype, s->staging, i, i < s->n ? s->context[i] : 0);
     sc_write(r, 0, in->sample_dims ? in->sample_at : in->at, s->staging,
              (size_t)s->length * (size_t)host_dtype_size(in->dtype));
+    record->position = s->n - 1;
+    sc_record_write(r, record);
     sc_run_program(r, s->b->logits_program);
-    read_logits(s, r, s->n - 1);
-    double u = host_uniform(seed, (uint64_t)s->drawn++, SAMPLE_STREAM);
+    read_logits(s, r);
+    double u = host_uniform(record->seed, (uint64_t)s->drawn++, SAMPLE_STREAM);
     return sample_pick(s->logits, s->vocabulary, s->o->temperature, s->o->top_k, u, s->work);
 }
 
-void sampler_run(Sampler *s, sc_rank *r, const sc_record *record) {
+void sampler_run(Sampler *s, sc_rank *r, sc_record *record) {
     bool prints = sc_rank_index(r) == 0;
-    sc_record_write(r, record);
     begin(s);
     for (int64_t i = 0; prints && s->o->prompt && i < s->n; i++) print_token(s, s->context[i]);
     for (int64_t i = 0; i < s->o->sample; i++) {
-        int64_t token = next_token(s, r, record->seed);
+        int64_t token = next_token(s, r, record);
         s->context[s->n++] = token;
         if (!prints) continue;
         print_token(s, token);

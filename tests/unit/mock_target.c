@@ -157,7 +157,7 @@ const sc_build *mock_build(MockBuild *m, int world, int shards, int accumulate) 
     m->b.metrics_at = mock_take(&device, 12);
     m->b.record_at = mock_take(&device, sizeof(sc_record));
     m->b.step_at = mock_take(&device, 8);
-    m->b.logits_at = mock_take(&device, MOCK_SEQ * MOCK_WIDE * 4);
+    m->b.logits_at = mock_take(&device, MOCK_WIDE * 4);
     m->b.arena_bytes = device;
     m->b.host_bytes = host;
     mock_programs(m, accumulate);
@@ -347,13 +347,13 @@ static void mock_update(sc_rank *r) {
     r->hash = 0;
 }
 
-/* The likeliest token after x at position i is x + 1. */
+/* The likeliest token after x is x + 1; of all positions only the record's is kept. */
 static void mock_sample(sc_rank *r) {
     const int32_t *x = (const int32_t *)(r->arena[0] + r->b->inputs[0].sample_at);
     float *logits = (float *)(r->arena[0] + r->b->logits_at);
-    int64_t n = r->b->logits_shape[2];
-    for (int64_t i = 0; i < MOCK_SEQ * n; i++) logits[i] = (float)mock_number((uint64_t)i);
-    for (int i = 0; i < MOCK_SEQ; i++) logits[i * n + (x[i] + 1) % n] = 4;
+    int64_t n = r->b->logits_shape[2], at = r->record.position;
+    for (int64_t i = 0; i < n; i++) logits[i] = (float)mock_number((uint64_t)(at * n + i));
+    logits[(x[at] + 1) % n] = 4;
 }
 
 void sc_run_program(sc_rank *r, int program) {

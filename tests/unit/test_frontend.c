@@ -426,16 +426,15 @@ Test(frontend, policy_file) {
         write_file("policy.lua", "local nn = require 'nn'\nreturn {\n  { match = 'h.*', fully_shard = false, "
                                  "checkpoint = { save = { 'attention' } } },\n"
                                  "  { match = 'h.1', fully_shard = { reshard_after_forward = false, mesh = nn.mesh { "
-                                 "shard = 1 }, prefetch = { forward = 2 }, ignored_params = '*.bias' } },\n"
+                                 "shard = 1 }, prefetch = { forward = 2 } } },\n"
                                  "  { match = 'h.*.mlp', checkpoint = { offload = { 'input' }, recompute = false } "
                                  "},\n  { match = '**ln_1', fully_shard = { offload = { params = true } } },\n}\n");
     Graph *g = load_with(a, "models/gpt2.lua", (const char **)SMALL, policy, 1);
     cr_assert(!module(g, "h.0")->policy && module(g, "h.0")->checkpoint && module(g, "h.1")->policy);
     cr_assert(module(g, "h.0.mlp")->checkpoint && !module(g, "h.0.attn")->checkpoint && !module(g, "ln_f")->policy);
     const UnitPolicy *p = module(g, "h.1")->policy;
-    cr_assert(p->shard == 1 && p->reshard_after_forward == 0 && p->prefetch_forward == 2 && p->prefetch_backward == 1 &&
-              p->nignored == 1);
-    cr_assert(module(g, "h.1.ln_1")->policy->offload_params && g->root->policy->root_default == false);
+    cr_assert(p->shard == 1 && p->reshard_after_forward == 0 && p->prefetch_forward == 2 && p->prefetch_backward == 1);
+    cr_assert(module(g, "h.1.ln_1")->policy->offload_params && g->root->policy->root_default);
     cr_assert_eq(p->src.line, 4);
     cr_assert_str_eq(p->src.file, policy);
     remove(policy);
