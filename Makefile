@@ -6,7 +6,7 @@ endif
 OPT     ?= -O2 -g
 WARN    := -std=gnu17 -Wall -Wextra -Werror -Wno-unused-parameter
 CPPF    := -D_GNU_SOURCE -Icompiler -Iruntime -I/usr/include/lua5.4 -I/usr/include/x86_64-linux-gnu/openblas-serial
-CFLAGS  += $(WARN) $(CPPF) $(OPT) -MMD -MP
+CFLAGS  += $(WARN) $(OPT) -MMD -MP
 # Kernels: no contraction, so that a result never depends on how the compiler vectorised it.
 KFLAGS  := -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math
 LIBS    := -l:liblua5.4.a -ljansson -lm -ldl
@@ -16,7 +16,7 @@ RUNLIBS := $(BLASLIB) -Wl,--wrap=blas_memory_alloc -Wl,--wrap=blas_memory_free -
 
 COMPILER_SRC := $(filter-out compiler/main.c,$(wildcard compiler/*.c compiler/*/*.c))
 HOST_SRC     := $(wildcard runtime/host/*.c)
-CPU_SRC      := $(wildcard runtime/cpu/*.c)
+CPU_SRC      := $(wildcard runtime/common/*.c runtime/cpu/*.c)
 COMPILER_OBJ := $(COMPILER_SRC:%.c=$(B)/%.o)
 HOST_OBJ     := $(HOST_SRC:%.c=$(B)/%.o)
 CPU_OBJ      := $(CPU_SRC:%.c=$(B)/%.o)
@@ -27,15 +27,36 @@ all: $(B)/shardc $(B)/libsc_cpu.a
 # ── objects ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(if $(filter runtime/cpu/%,$<),$(KFLAGS)) $(VARIANT) -c $< -o $@
+	$(CC) $(CFLAGS) $(CPPF) $(if $(filter runtime/cpu/%,$<),$(KFLAGS)) $(VARIANT) -c $< -o $@
 $(B)/compiler/lua/embed.o: $(EMBEDDED)
 
 $(B)/libshardc.a: $(COMPILER_OBJ)
-	@rm -f $@ && ar rcs $@ $^
+	@rm -f $@ && ar qcs $@ $^
 $(B)/shardc: $(B)/compiler/main.o $(B)/libshardc.a
 	$(CC) $(OPT) $^ $(LDFLAGS) $(LIBS) -o $@
 $(B)/libsc_cpu.a: $(HOST_OBJ) $(CPU_OBJ)
-	@rm -f $@ && ar rcs $@ $^
+	@rm -f $@ && ar qcs $@ $^
+
+# ── the CUDA target: `make cuda`, where nvcc is ($CUDA_HOME/bin, PATH or /usr/local/cuda) ─────────────────────────────
+NVCC       := $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA_ARCHS ?= 80 90
+CUDA_INC   := $(NVCC:%/bin/nvcc=-isystem %/include) $(NCCL_HOME:%=-isystem %/include)
+NVFLAGS    := -std=c++17 -O3 -Iruntime -Werror all-warnings --compress-mode=size \
+	-Xcompiler -Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
+	$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) $(CUDA_INC)
+CUDA_OBJ   := $(patsubst %,$(B)/%.o,$(basename $(wildcard runtime/cuda/*.c runtime/cuda/*.cu)))
+$(B)/runtime/cuda/%.o: CPPF += $(CUDA_INC)
+$(B)/runtime/cuda/%.o: runtime/cuda/%.cu
+	@mkdir -p $(@D)
+	$(NVCC) $(NVFLAGS) -MMD -MP -c $< -o $@
+$(B)/libsc_cuda.a: $(HOST_OBJ) $(filter $(B)/runtime/common/%,$(CPU_OBJ)) $(CUDA_OBJ)
+	@rm -f $@ && ar qcs $@ $^
+ifeq ($(NVCC),)
+cuda:
+	@echo "no nvcc in CUDA_HOME/bin, PATH or /usr/local/cuda: the CUDA target is left out"
+else
+cuda: $(B)/libsc_cuda.a
+endif
 
 # ── runtime variants that the tests link with: libsc_cpu_<variant>.a ─────────────────────────────────────────────────
 ASAN := -fsanitize=address,undefined -fno-omit-frame-pointer
@@ -62,6 +83,17 @@ $(B)/unit_host: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_host*.c)) $(U
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(RUNLIBS) -o $@
 unit: $(UNITS)
 
+# ── fuzzers of the readers of foreign bytes, by libFuzzer ────────────────────────────────────────────────────────────
+FUZZ := clang -std=gnu17 $(CPPF) -O1 -g -w -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined
+$(B)/fuzz_safetensors: tests/fuzz/fuzz_safetensors.c runtime/host/safetensors.c runtime/host/dtype.c runtime/host/die.c
+$(B)/fuzz_bin: tests/fuzz/fuzz_bin.c runtime/host/data.c runtime/host/shuffle.c runtime/host/die.c
+$(B)/fuzz_plan: tests/fuzz/fuzz_plan.c $(wildcard compiler/verify/*.c compiler/report/*.c compiler/base/*.c) compiler/ir/plan.c compiler/ir/ir.c
+FUZZERS := $(B)/fuzz_safetensors $(B)/fuzz_bin $(B)/fuzz_plan
+$(FUZZERS): tests/fuzz/mutate_json.h $(wildcard runtime/host/*.h compiler/*/*.h)
+	@mkdir -p $(@D)
+	$(FUZZ) $(filter %.c,$^) -l:libjansson.a -lm -o $@
+fuzzers: $(FUZZERS)
+
 # ── what people call ─────────────────────────────────────────────────────────────────────────────────────────────────
 setup:
 	@sh tests/setup.sh
@@ -73,6 +105,8 @@ test: setup
 	@/usr/bin/python3 tests/program/run.py --build $(B)
 bench: all
 	@/usr/bin/python3 bench/cpu_gpt2.py --build $(B)
+fuzz: all fuzzers
+	@/usr/bin/python3 tests/program/run.py --build $(B) --no-unit --only '^fuzz'
 lint:
 	clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' | grep -v '^generated/')
 	sh tests/lint.sh
@@ -80,12 +114,14 @@ generated: all
 	sh tests/generated.sh $(B) update
 PREFIX ?= /usr/local
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/shardc/runtime $(DESTDIR)$(PREFIX)/lib/shardc
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/shardc $(addprefix $(DESTDIR)$(PREFIX)/share/shardc/runtime/,common cuda)
 	install $(B)/shardc $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 $(B)/libsc_cpu.a $(DESTDIR)$(PREFIX)/lib/shardc/
+	install -m 644 $(B)/libsc_cpu.a $(wildcard $(B)/libsc_cuda.a) $(DESTDIR)$(PREFIX)/lib/shardc/
 	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/
+	install -m 644 runtime/common/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/common/
+	install -m 644 runtime/cuda/*.h runtime/cuda/*.cuh $(DESTDIR)$(PREFIX)/share/shardc/runtime/cuda/
 clean:
 	rm -rf $(B)
 
--include $(COMPILER_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(CPU_OBJ:.o=.d) $(B)/compiler/main.d $(wildcard $(U)/*.d)
-.PHONY: all unit setup demo test bench lint generated install clean
+-include $(COMPILER_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(CPU_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(B)/compiler/main.d $(wildcard $(U)/*.d)
+.PHONY: all cuda unit setup demo test bench lint generated install clean

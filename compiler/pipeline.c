@@ -65,8 +65,8 @@ void lower(Graph *g, const Device *d, const PipelineOptions *o) {
 static void prove(const Plan *plan) {
     const Findings *f = verify(plan->arena, plan);
     if (!f->n) return;
-    for (int i = 0; i < f->n && i < 10; i++) fprintf(stderr, "shardc: verify: %s: %s\n", f->at[i].rule, f->at[i].text);
-    bug(NOWHERE, "the plan of this model is not sound (%d findings above)", f->n);
+    bug(NOWHERE, "the plan of this model is not sound: %s: %s (the first of %d findings)", f->at[0].rule, f->at[0].text,
+        f->n);
 }
 
 Plan *make_plan(Graph *g, const Device *d, const PipelineOptions *o) {

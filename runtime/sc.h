@@ -179,6 +179,8 @@ typedef struct { /* a value that --dump can copy out, after its event */
 
 typedef struct {
     const char *name, *model_file, *target;
+    const char *arch; /* CUDA: "sm_90", what its kernels were compiled for */
+    int deterministic;
     int world, nodes, threads, accumulate; /* accumulate: 1 = the single program `micro` */
     uint64_t arena_bytes, host_bytes;
     const sc_program_info *programs;

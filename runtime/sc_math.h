@@ -1,17 +1,18 @@
 /* Element types, their conversions, and the functions that ops.def's expressions name, in type `real`.
- * Relies on: the C library (fma; libm in the fp64 test build).
- * Relied on by: kernels, generated NAME_kernels.c.
+ * Relies on: sc_fn.h, the C library (fma; libm in the fp64 test build).
+ * Relied on by: kernels of both targets, generated NAME_kernels.
  *
  * Everything is branch-free so that the compiler vectorises it, and written in single IEEE operations (fma where fma is
- * meant; compile with -ffp-contract=off), so an element has the same bits in a vector, in a loop's tail or alone.
- * Polynomials are relative minimax fits (Remez) on the stated interval; the reductions are the classical ones (Cody and
- * Waite 1980; Muller, Elementary Functions, 2016). Largest errors
- * that tests/unit/test_kernels_math.c finds on every 4099th float, rounded up, in ulp: log 0.8, exp 1.1, tanh 1.3, pow
- * 0.6, sigmoid 2.3, gelu_tanh 4.5 (results above 1e-6), gelu 6 (both worst in the negative tail), derivatives 3
- * (results above 0.3; nearer to their zeros 3e-7 absolute). */
+ * meant; compile with -ffp-contract=off, nvcc with -fmad=false), so an element has the same bits in a vector, in a
+ * loop's tail or alone, on the CPU and on the GPU. Polynomials are relative minimax fits (Remez) on the stated
+ * interval; the reductions are the classical ones (Cody and Waite 1980; Muller, Elementary Functions, 2016). Largest
+ * errors that tests/unit/test_kernels_math.c finds on every 4099th float, rounded up, in ulp: log 0.8, exp 1.1, tanh
+ * 1.3, pow 0.6, sigmoid 2.3, gelu_tanh 4.5 (results above 1e-6), gelu 6 (both worst in the negative tail), derivatives
+ * 3 (results above 0.3; nearer to their zeros 3e-7 absolute). */
 #ifndef SC_MATH_H
 #define SC_MATH_H
 
+#include "sc_fn.h"
 #include <math.h>
 #include <stdint.h>
 
@@ -29,22 +30,22 @@ typedef int32_t sc_int32_t;
 typedef int64_t sc_int64_t;
 typedef uint8_t sc_bool_t;
 
-static inline uint32_t sc_bits(float x) {
+SC_FN uint32_t sc_bits(float x) {
     uint32_t u;
     __builtin_memcpy(&u, &x, sizeof u);
     return u;
 }
-static inline float sc_float(uint32_t u) {
+SC_FN float sc_float(uint32_t u) {
     float x;
     __builtin_memcpy(&x, &u, sizeof x);
     return x;
 }
-static inline int64_t sc_bits64(double x) {
+SC_FN int64_t sc_bits64(double x) {
     int64_t u;
     __builtin_memcpy(&u, &x, sizeof u);
     return u;
 }
-static inline double sc_double(int64_t u) {
+SC_FN double sc_double(int64_t u) {
     double x;
     __builtin_memcpy(&x, &u, sizeof x);
     return x;
@@ -52,51 +53,69 @@ static inline double sc_double(int64_t u) {
 
 /* ── conversions: to nearest, ties to even; NaN stays NaN ────────────────────────────────────────────────────────────
  */
-static inline real sc_from_fp32(sc_fp32_t x) {
+SC_FN real sc_from_fp32(sc_fp32_t x) {
     return x;
 }
-static inline real sc_from_fp64(sc_fp64_t x) {
+SC_FN real sc_from_fp64(sc_fp64_t x) {
     return (real)x;
 }
-static inline real sc_from_int32(sc_int32_t x) {
+SC_FN real sc_from_int32(sc_int32_t x) {
     return (real)x;
 }
-static inline real sc_from_int64(sc_int64_t x) {
+SC_FN real sc_from_int64(sc_int64_t x) {
     return (real)x;
 }
-static inline real sc_from_bool(sc_bool_t x) {
+SC_FN real sc_from_bool(sc_bool_t x) {
     return (real)(x != 0);
 }
-static inline real sc_from_bf16(sc_bf16_t x) {
+SC_FN real sc_from_bf16(sc_bf16_t x) {
     return sc_float((uint32_t)x << 16);
 }
-static inline real sc_from_fp16(sc_fp16_t h) {
+SC_FN real sc_from_fp16(sc_fp16_t h) {
+#ifdef __CUDA_ARCH__
+    real x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+    return x;
+#else
     uint32_t magnitude = (uint32_t)(h & 0x7fff) << 13;
     uint32_t finite = sc_bits(sc_float(magnitude) * 0x1p112f); /* shifts the exponent's bias, also of subnormals */
     uint32_t bits = magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite;
     return sc_float(bits | (uint32_t)(h & 0x8000) << 16);
+#endif
 }
-static inline sc_fp32_t sc_to_fp32(real x) {
+SC_FN sc_fp32_t sc_to_fp32(real x) {
     return (float)x;
 }
-static inline sc_fp64_t sc_to_fp64(real x) {
+SC_FN sc_fp64_t sc_to_fp64(real x) {
     return x;
 }
-static inline sc_int32_t sc_to_int32(real x) {
+SC_FN sc_int32_t sc_to_int32(real x) {
     return (int32_t)x;
 }
-static inline sc_int64_t sc_to_int64(real x) {
+SC_FN sc_int64_t sc_to_int64(real x) {
     return (int64_t)x;
 }
-static inline sc_bool_t sc_to_bool(real x) {
+SC_FN sc_bool_t sc_to_bool(real x) {
     return x != 0;
 }
-static inline sc_bf16_t sc_to_bf16(real r) {
+#ifdef __CUDA_ARCH__ /* one instruction each, the same bits (a NaN loses its payload) */
+SC_FN sc_bf16_t sc_to_bf16(real x) {
+    sc_bf16_t h;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return h;
+}
+SC_FN sc_fp16_t sc_to_fp16(real x) {
+    sc_fp16_t h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return h;
+}
+#else
+SC_FN sc_bf16_t sc_to_bf16(real r) {
     uint32_t u = sc_bits((float)r);
     uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
     return (sc_bf16_t)((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
 }
-static inline sc_fp16_t sc_to_fp16(real r) {
+SC_FN sc_fp16_t sc_to_fp16(real r) {
     uint32_t u = sc_bits((float)r), a = u & 0x7fffffffu;
     uint32_t normal = (a + 0xfffu + ((a >> 13) & 1) - 0x38000000u) >> 13;
     uint32_t small = sc_bits(sc_float(a) + 0.5f) - 0x3f000000u; /* 0.5's ulp is the unit of fp16's subnormals */
@@ -105,66 +124,67 @@ static inline sc_fp16_t sc_to_fp16(real r) {
     h = a > 0x7f800000u ? 0x7e00u | ((a >> 13) & 0x3ffu) : h;
     return (sc_fp16_t)(h | (u >> 16 & 0x8000u));
 }
+#endif
 
 #ifdef SC_FP64
 /* ── the fp64 test build: libm ───────────────────────────────────────────────────────────────────────────────────────
  */
-static inline real sc_abs(real x) {
+SC_FN real sc_abs(real x) {
     return fabs(x);
 }
-static inline real sc_sqrt(real x) {
+SC_FN real sc_sqrt(real x) {
     return sqrt(x);
 }
-static inline real sc_exp(real x) {
+SC_FN real sc_exp(real x) {
     return exp(x);
 }
-static inline real sc_log(real x) {
+SC_FN real sc_log(real x) {
     return log(x);
 }
-static inline real sc_tanh(real x) {
+SC_FN real sc_tanh(real x) {
     return tanh(x);
 }
-static inline real sc_pow(real x, real y) {
+SC_FN real sc_pow(real x, real y) {
     return pow(x, y);
 }
-static inline real sc_sigmoid(real x) {
+SC_FN real sc_sigmoid(real x) {
     return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
 }
-static inline real sc_gelu(real x) {
+SC_FN real sc_gelu(real x) {
     return x * (0.5 * erfc(-x * M_SQRT1_2));
 }
-static inline real sc_gelu_grad(real g, real x) {
+SC_FN real sc_gelu_grad(real g, real x) {
     real phi = exp(-0.5 * x * x) * 0.39894228040143267794;
     return g * (0.5 * erfc(-x * M_SQRT1_2) + (fabs(x) < 40 ? x * phi : 0));
 }
-static inline real sc_gelu_tanh(real x) {
+SC_FN real sc_gelu_tanh(real x) {
     return x * sc_sigmoid(1.5957691216057307117 * (x + 0.044715 * x * x * x));
 }
-static inline real sc_gelu_tanh_grad(real g, real x) {
+SC_FN real sc_gelu_tanh_grad(real g, real x) {
     real c = x > 30 ? 30 : x < -30 ? -30 : x;
     real s = sc_sigmoid(1.5957691216057307117 * (c + 0.044715 * c * c * c));
     return g * (s + c * s * (1 - s) * 1.5957691216057307117 * (1 + 3 * 0.044715 * c * c));
 }
-static inline real sc_silu_grad(real g, real x) {
+SC_FN real sc_silu_grad(real g, real x) {
     real c = x > 800 ? 800 : x < -800 ? -800 : x, s = sc_sigmoid(x);
     return g * (s + c * s * (1 - s));
 }
 #else
 /* ── float ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static inline real sc_abs(real x) {
+SC_FN real sc_abs(real x) {
     return __builtin_fabsf(x);
 }
-static inline real sc_sqrt(real x) {
+SC_FN real sc_sqrt(real x) {
     return __builtin_sqrtf(x);
 }
-static inline real sc_fma(real a, real b, real c) {
+SC_FN real sc_fma(real a, real b, real c) {
     return __builtin_fmaf(a, b, c);
 }
 
 /* exp x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2; e^r = 1 + r + r² q(r). 2^n in two factors reaches subnormals.
  */
-static inline real sc_exp(real x) {
+SC_FN real sc_exp(real x) {
     real c = x > 89.0f ? 89.0f : x;
     c = c < -104.0f ? -104.0f : c;
     real shifted = sc_fma(c, 1.44269504f, 12582912.0f); /* 1.5·2^23: the sum's last bit has weight one */
@@ -182,7 +202,7 @@ static inline real sc_exp(real x) {
 }
 
 /* log x = k ln 2 + log(1 + f), 1 + f in [√½, √2); log(1 + f) = f - f²/2 + f³ P(f). */
-static inline real sc_log(real x) {
+SC_FN real sc_log(real x) {
     int tiny = x < 0x1p-126f;
     uint32_t u = sc_bits(tiny ? x * 0x1p23f : x) - 0x3f3504f3u;
     int32_t e = (int32_t)u >> 23;
@@ -206,7 +226,7 @@ static inline real sc_log(real x) {
 }
 
 /* tanh x = 1 - 2 / (e^2x + 1); below 0.65 an odd polynomial. */
-static inline real sc_tanh(real x) {
+SC_FN real sc_tanh(real x) {
     real a = sc_abs(x), s = a * a;
     real q = sc_fma(-5.51517075e-3f, s, 2.04694308e-2f);
     q = sc_fma(q, s, -5.3688027e-2f);
@@ -217,19 +237,19 @@ static inline real sc_tanh(real x) {
     return __builtin_copysignf(a < 0.65f ? small : large, x);
 }
 
-static inline real sc_sigmoid(real x) {
+SC_FN real sc_sigmoid(real x) {
     real e = sc_exp(-sc_abs(x));
     return (x >= 0 ? 1.0f : e) / (1.0f + e); /* NaN: e is NaN */
 }
 
 /* e^(-x²/2) for |x| <= 20, with the square's rounding error put back. */
-static inline real sc_gauss(real x) {
+SC_FN real sc_gauss(real x) {
     real s = x * x, e = sc_exp(-0.5f * s);
     return sc_fma(-0.5f * sc_fma(x, x, -s), e, e);
 }
 /* Φ(x), given e = sc_gauss(x) and |x| <= 20: up to 1.25, 1/2 + x Q(x²); beyond, the upper tail at a = |x| is e P(t),
  * t = 1 / (1 + 0.3 a), so that negative x keep their relative accuracy. */
-static inline real sc_normal(real x, real e) {
+SC_FN real sc_normal(real x, real e) {
     real a = sc_abs(x), t = 1.0f / sc_fma(0.3f, a, 1.0f), s = x * x;
     real p = sc_fma(-2.06286255e-2f, t, 1.12464592e-1f);
     p = sc_fma(p, t, -2.28284314e-1f);
@@ -249,23 +269,23 @@ static inline real sc_normal(real x, real e) {
     real outer = x < 0 ? tail : 1.0f - tail;
     return a < 1.25f ? sc_fma(x, q, 0.5f) : outer;
 }
-static inline real sc_within(real x, real limit) {
+SC_FN real sc_within(real x, real limit) {
     real c = x > limit ? limit : x;
     return c < -limit ? -limit : c;
 }
 /* gelu x = x Φ(x); its derivative Φ(x) + x φ(x). */
-static inline real sc_gelu(real x) {
+SC_FN real sc_gelu(real x) {
     real c = sc_within(x, 20.0f);
     return x * sc_normal(c, sc_gauss(c));
 }
-static inline real sc_gelu_grad(real g, real x) {
+SC_FN real sc_gelu_grad(real g, real x) {
     real c = sc_within(x, 20.0f), e = sc_gauss(c);
     return g * sc_fma(c, e * 0.398942280f, sc_normal(c, e));
 }
 
 /* gelu_tanh x = x/2 (1 + tanh(√(2/π) (x + 0.044715 x³))) = x sigmoid(z), z = x (c1 + c2 x²); z's rounding error is put
  * back, since it becomes a relative error of e^-|z|. */
-static inline real sc_gelu_tanh_power(real c, real *z) {
+SC_FN real sc_gelu_tanh_power(real c, real *z) {
     real s = c * c, u = sc_fma(s, 7.13548163e-2f, 1.59576912f);
     *z = c * u;
     real low = sc_fma(s, 7.13548163e-2f, 1.59576912f - u) + sc_fma(c, c, -s) * 7.13548163e-2f;
@@ -273,22 +293,22 @@ static inline real sc_gelu_tanh_power(real c, real *z) {
     real e = sc_exp(-sc_abs(*z));
     return sc_fma(*z >= 0 ? -low : low, e, e);
 }
-static inline real sc_gelu_tanh(real x) {
+SC_FN real sc_gelu_tanh(real x) {
     real z, e = sc_gelu_tanh_power(sc_within(x, 30.0f), &z);
     return x * ((z >= 0 ? 1.0f : e) / (1.0f + e));
 }
-static inline real sc_gelu_tanh_grad(real g, real x) {
+SC_FN real sc_gelu_tanh_grad(real g, real x) {
     real z, c = sc_within(x, 30.0f), e = sc_gelu_tanh_power(c, &z), r = 1.0f / (1.0f + e);
     return g * sc_fma(c * (e * r * r), sc_fma(c * c, 0.214064449f, 1.59576912f), z >= 0 ? r : e * r);
 }
-static inline real sc_silu_grad(real g, real x) {
+SC_FN real sc_silu_grad(real g, real x) {
     real c = sc_within(x, 200.0f), e = sc_exp(-sc_abs(c)), r = 1.0f / (1.0f + e);
     return g * sc_fma(c, e * r * r, c >= 0 ? r : e * r);
 }
 
 /* x^y = 2^(y log2 |x|) in double: log2 m = 2/ln 2 atanh((m-1)/(m+1)), m in [√½, √2). Sign and specials as C's pow, but
  * a NaN stays one. What depends on y alone is written so that it leaves a loop over x. */
-static inline real sc_pow(real x, real y) {
+SC_FN real sc_pow(real x, real y) {
     double v = x, a = __builtin_fabs(v), b = y;
     int64_t u = sc_bits64(a) - 0x3fe6a09e667f3bcd;
     double m = sc_double((u & 0xfffffffffffff) + 0x3fe6a09e667f3bcd);
@@ -326,5 +346,34 @@ static inline real sc_pow(real x, real y) {
     return (real)(w * sign);
 }
 #endif
+
+/* Sine and cosine of an angle (|x| < 1e9): x = n π/2 + r, |r| <= π/4 (π/2 in two doubles, by fma); Taylor series on r,
+ * to 1e-16; rounded to real. */
+SC_FN void sc_sincos(double angle, real *sine, real *cosine) {
+    double shifted = __builtin_fma(angle, 0.63661977236758134308, 0x1.8p52), n = shifted - 0x1.8p52;
+    int64_t quadrant = sc_bits64(shifted) & 3;
+    double r = __builtin_fma(n, -0x1.921fb54442d18p0, angle);
+    r = __builtin_fma(n, -0x1.1a62633145c07p-54, r);
+    double z = r * r;
+    double s = __builtin_fma(1.0 / 355687428096000, z, -1.0 / 1307674368000);
+    s = __builtin_fma(s, z, 1.0 / 6227020800);
+    s = __builtin_fma(s, z, -1.0 / 39916800);
+    s = __builtin_fma(s, z, 1.0 / 362880);
+    s = __builtin_fma(s, z, -1.0 / 5040);
+    s = __builtin_fma(s, z, 1.0 / 120);
+    s = __builtin_fma(s, z, -1.0 / 6);
+    s = __builtin_fma(s * z, r, r);
+    double c = __builtin_fma(1.0 / 20922789888000, z, -1.0 / 87178291200);
+    c = __builtin_fma(c, z, 1.0 / 479001600);
+    c = __builtin_fma(c, z, -1.0 / 3628800);
+    c = __builtin_fma(c, z, 1.0 / 40320);
+    c = __builtin_fma(c, z, -1.0 / 720);
+    c = __builtin_fma(c, z, 1.0 / 24);
+    c = __builtin_fma(c, z, -0.5);
+    c = __builtin_fma(c, z, 1.0);
+    double a = quadrant & 1 ? c : s, b = quadrant & 1 ? s : c;
+    *sine = (real)(quadrant & 2 ? -a : a);
+    *cosine = (real)((quadrant + 1) & 2 ? -b : b);
+}
 
 #endif

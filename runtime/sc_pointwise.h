@@ -1,12 +1,13 @@
 /* Rows of a pointwise kernel's iteration space, and the rounding that generated kernels do.
  * Relies on: sc.h, sc_math.h.
- * Relied on by: generated NAME_kernels.c; sc_rows_* are implemented in cpu/pointwise.c. */
+ * Relied on by: generated NAME_kernels.c and NAME_kernels.cu; sc_rows_* are implemented in cpu/pointwise.c. */
 #ifndef SC_POINTWISE_H
 #define SC_POINTWISE_H
 
 #include "sc.h"
 #include "sc_math.h"
 
+#ifndef __CUDACC__ /* there: cuda/pointwise.cuh */
 /* The part of the iteration space that a task computes, a row at a time. Dimensions that lie behind each other in every
  * tensor are one, so contiguous tensors have a single row. */
 typedef struct {
@@ -27,6 +28,7 @@ static inline bool sc_rows_step(const sc_rows *w, const char *pattern) {
         if (pattern[k] != '?' && w->stride[k] != pattern[k] - '0') return false;
     return true;
 }
+#endif
 
 /* A value as its dtype holds it. */
 #define as_fp32(x) sc_from_fp32(sc_to_fp32(x))

@@ -14,6 +14,7 @@ typedef struct { /* debugging switches of a run; none changes a bit of the resul
     const char *dump_path;
     const char *trace_path;
     double stall_s; /* watchdog: no progress for so long is a hang; 0: none */
+    bool no_graph;  /* CUDA: launch every event by itself */
     int threads;    /* threads a rank computes with, at most those of the build; 0: those of the build */
 } sc_debug;
 

@@ -27,15 +27,25 @@ static void put_tokens(FILE *to, const unsigned char *bytes, size_t n) {
     fwrite(out, 2, n, to);
 }
 
-static int64_t copy_file(FILE *to, const char *path) {
+static int64_t added(int64_t tokens, int64_t more) {
+    if (more > INT32_MAX - tokens)
+        fail(NOWHERE,
+             "more than %d tokens, which one .bin file cannot hold; make several: the loader reads train_*.bin",
+             INT32_MAX);
+    return tokens + more;
+}
+
+/* What is too large is refused before it is read, where its size is known. */
+static int64_t copy_file(FILE *to, const char *path, int64_t tokens) {
     unsigned char in[CHUNK];
-    int64_t count = 0;
+    struct stat st;
     FILE *f = fopen(path, "rb");
     if (!f) fail(NOWHERE, "cannot read %s: %s", path, strerror(errno));
-    for (size_t n; (n = fread(in, 1, sizeof in, f)) > 0; count += (int64_t)n) put_tokens(to, in, n);
+    if (!fstat(fileno(f), &st) && S_ISREG(st.st_mode)) added(tokens, st.st_size);
+    for (size_t n; (n = fread(in, 1, sizeof in, f)) > 0; tokens = added(tokens, (int64_t)n)) put_tokens(to, in, n);
     if (ferror(f)) fail(NOWHERE, "cannot read %s: %s", path, strerror(errno));
     fclose(f);
-    return count;
+    return tokens;
 }
 
 static void put_header(FILE *f, int64_t tokens) {
@@ -56,16 +66,12 @@ int command_data(Arena *a, const Options *o) {
     put_header(out.f, 0);
     for (int i = 0; i < o->ninputs; i++) {
         int64_t before = tokens;
-        tokens += copy_file(out.f, o->inputs[i]);
+        tokens = copy_file(out.f, o->inputs[i], tokens);
         if (tokens > before && o->separator >= 0 && i + 1 < o->ninputs) {
             const unsigned char s[2] = {(unsigned char)o->separator, (unsigned char)(o->separator >> 8)};
             fwrite(s, 1, 2, out.f);
-            tokens++;
+            tokens = added(tokens, 1);
         }
-        if (tokens > INT32_MAX)
-            fail(NOWHERE,
-                 "more than %d tokens, which one .bin file cannot hold; make several: the loader reads train_*.bin",
-                 INT32_MAX);
     }
     if (!tokens) fail(NOWHERE, "no tokens to write: %s is empty", o->ninputs == 1 ? o->inputs[0] : "every file given");
     if (fseeko(out.f, 0, SEEK_SET)) fail(NOWHERE, "cannot write %s: %s", o->out, strerror(errno));

@@ -19,9 +19,16 @@ extern char **environ;
 typedef VEC(const char *) Args;
 
 typedef struct {
+    const char *nvcc, *arch;
+    const char *libraries, *nccl; /* folders */
+} Cuda;
+
+typedef struct {
     Arena *a;
     const char *dir, *name, *variant, *cc;
+    const Cuda *cuda;              /* NULL: the CPU target */
     const char *headers, *library; /* folder of sc.h, libsc_<target>.a */
+    const char *suffix;            /* of the kernels' source */
     const char *step, *kernels;    /* objects */
 } Build;
 
@@ -67,8 +74,78 @@ static void find_runtime(Build *b, const char *target) {
     const char *folder = first_with(a, libraries, 4, file);
     if (!folder)
         fail(NOWHERE, "%s is not in %s; build it with 'make%s%s' or set SHARDC_HOME to the folder of shardc", file,
-             here, plain ? "" : " libs-", b->variant);
+             here,
+             b->cuda ? " cuda"
+             : plain ? ""
+                     : " libs-",
+             b->variant);
     b->library = join(a, folder, file, "");
+}
+
+/* ── where CUDA is ───────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+enum { MOST_FOLDERS = 16 };
+
+/* $CUDA_HOME, the folder of the nvcc on PATH, and where CUDA usually is. */
+static int cuda_homes(Arena *a, const char **homes) {
+    static const char *const variables[] = {"CUDA_HOME", "CUDA_PATH"};
+    int n = 0;
+    for (int i = 0; i < 2; i++)
+        if (getenv(variables[i]) && *getenv(variables[i])) homes[n++] = getenv(variables[i]);
+    char *path = arena_strdup(a, getenv("PATH") ? getenv("PATH") : ""), *rest = path;
+    for (char *folder; (folder = strsep(&rest, ":"));)
+        if (*folder && !access(join(a, folder, "nvcc", ""), X_OK)) {
+            homes[n++] = absolute(a, join(a, folder, "..", ""));
+            break;
+        }
+    homes[n++] = "/usr/local/cuda";
+    homes[n++] = "/opt/cuda";
+    return n;
+}
+
+/* The first of `folder`s below `homes` that holds `file`. */
+static const char *folder_with(Arena *a, const char *const *homes, int n, const char *file) {
+    static const char *const below[] = {"", "lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"};
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < 5; k++) {
+            const char *folder = *below[k] ? join(a, homes[i], below[k], "") : homes[i];
+            if (!access(join(a, folder, file, ""), R_OK)) return absolute(a, folder);
+        }
+    return NULL;
+}
+
+static const char *need_library(Arena *a, const char *const *homes, int n, const char *file, const char *what,
+                                const char *variable) {
+    const char *folder = folder_with(a, homes, n, file);
+    if (!folder)
+        fail(NOWHERE,
+             "%s (%s) is not in %s nor below the folders where CUDA usually is; install %s, or set %s to its "
+             "folder",
+             file, what, homes[0], what, variable);
+    return folder;
+}
+
+static const Cuda *find_cuda(Arena *a, const Plan *p) {
+    const char *homes[MOST_FOLDERS], *nccl[MOST_FOLDERS];
+    Cuda *c = NEW(a, Cuda);
+    int n = cuda_homes(a, homes), m = 0;
+    for (int i = 0; i < n && !c->nvcc; i++)
+        if (!access(join(a, homes[i], "bin/nvcc", ""), X_OK)) c->nvcc = join(a, absolute(a, homes[i]), "bin/nvcc", "");
+    if (!c->nvcc)
+        fail(NOWHERE,
+             "nvcc, the compiler of CUDA 13, is not in %s/bin, PATH or /usr/local/cuda/bin; install the CUDA "
+             "toolkit, or set CUDA_HOME to its folder",
+             homes[0]);
+    if (getenv("NCCL_HOME") && *getenv("NCCL_HOME")) nccl[m++] = getenv("NCCL_HOME");
+    for (int i = 0; i < n; i++) nccl[m++] = homes[i];
+    nccl[m++] = "/usr/lib/x86_64-linux-gnu";
+    nccl[m++] = "/usr/lib/aarch64-linux-gnu";
+    nccl[m++] = "/usr";
+    c->arch = p->arch;
+    c->libraries = need_library(a, homes, n, "libcublasLt.so.13", "cuBLASLt of CUDA 13", "CUDA_HOME");
+    need_library(a, homes, n, "libcudart_static.a", "the CUDA 13 runtime", "CUDA_HOME");
+    c->nccl = need_library(a, nccl, m, "libnccl.so.2", "NCCL 2.28 or newer", "NCCL_HOME");
+    return c;
 }
 
 /* ── running the compiler ────────────────────────────────────────────────────────────────────────────────────────────
@@ -119,7 +196,7 @@ static void finish(Build *b, const Job *jobs, int n) {
     Str messages = {.arena = b->a};
     bool ok = true;
     for (int i = 0; i < n; i++) ok &= ended_well(b, &jobs[i], &messages); /* all of them: none may outlive us */
-    if (!ok) fail(NOWHERE, "%s", messages.s);
+    if (!ok) fail(NOWHERE, "%sthe environment variable CC names another C compiler", messages.s);
 }
 
 /* The compiler runs in the folder of the build. */
@@ -158,8 +235,20 @@ static Job compile_step(Build *b, const char *object) {
     return start(b, &args, "step");
 }
 
+/* Contraction would make a value's bits depend on what it is fused with. */
+static Args cuda_command(Build *b) {
+    Args args = {0};
+    const char *number = b->cuda->arch + 3;
+    add(b, &args,
+        (const char *const[]){b->cuda->nvcc, "-std=c++17", "-O3", "-fmad=false", "--compress-mode=size", "-gencode",
+                              arena_printf(b->a, "arch=compute_%s,code=sm_%s", number, number), "-Xcompiler",
+                              "-fno-exceptions,-fno-rtti,-fno-threadsafe-statics", "-I", b->headers, NULL});
+    return args;
+}
+
 static Args kernel_command(Build *b) {
     Args args = {0};
+    if (b->cuda) return cuda_command(b);
     add(b, &args,
         (const char *const[]){b->cc, "-std=gnu17", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno",
                               "-fno-trapping-math", "-fno-strict-aliasing", "-I", b->headers, NULL});
@@ -187,13 +276,16 @@ static uint64_t mix_processor(uint64_t h) {
 
 /* Everything that the kernels' object depends on. */
 static const char *kernel_key(Build *b) {
-    static const char *const headers[] = {"sc.h", "sc_math.h", "sc_pointwise.h"};
+    static const char *const headers[] = {"sc.h",        "sc_math.h",          "sc_fn.h",       "sc_pointwise.h",
+                                          "cuda/cuda.h", "cuda/pointwise.cuh", "common/space.h"};
     uint64_t h = 14695981039346656037u;
     Args args = kernel_command(b);
     for (int i = 0; i < args.n; i++) h = mix(h, args.at[i]);
-    h = mix(h, read_file(b->a, join(b->a, b->dir, b->name, "_kernels.c"), NULL));
-    for (int i = 0; i < 3; i++) h = mix(h, read_file(b->a, join(b->a, b->headers, headers[i], ""), NULL));
-    return arena_printf(b->a, "%016llx\n", (unsigned long long)mix_processor(h));
+    h = mix(h, read_file(b->a, join(b->a, b->dir, b->name, b->suffix), NULL));
+    for (int i = 0; i < (b->cuda ? 7 : 4); i++)
+        h = mix(h, read_file(b->a, join(b->a, b->headers, headers[i], ""), NULL));
+    if (!b->cuda) h = mix_processor(h);
+    return arena_printf(b->a, "%016llx\n", (unsigned long long)h);
 }
 
 static bool up_to_date(Build *b, const char *key_file, const char *key) {
@@ -204,22 +296,23 @@ static bool up_to_date(Build *b, const char *key_file, const char *key) {
 
 static Job compile_kernels(Build *b, const char *object) {
     Args args = kernel_command(b);
-    const char *source = arena_printf(b->a, "%s_kernels.c", b->name);
+    const char *source = arena_printf(b->a, "%s%s", b->name, b->suffix);
     add(b, &args, (const char *const[]){"-c", source, "-o", file_name(object), NULL});
     return start(b, &args, "kernels");
 }
 
 static void move_file(const char *from, const char *to) {
-    if (rename(from, to)) fail(NOWHERE, "cannot write %s: %s", to, strerror(errno));
+    if (rename(from, to)) fail(NOWHERE, "cannot write %s: %s; choose another with -o", to, strerror(errno));
     temp_forget(from);
 }
 
 /* Both objects at once: they are independent. */
 static void compile(Build *b) {
-    const char *dot = b->variant[0] ? "." : "";
+    const char *dot = b->variant[0] ? "." : "", *variant = b->cuda ? b->cuda->arch : b->variant;
+    if (b->cuda) dot = ".";
     b->step = arena_printf(b->a, "%s.tmp.%ld.o", join(b->a, b->dir, b->name, ""), (long)getpid());
-    b->kernels = join(b->a, b->dir, b->name, arena_printf(b->a, "_kernels%s%s.o", dot, b->variant));
-    const char *key_file = join(b->a, b->dir, b->name, arena_printf(b->a, "_kernels%s%s.key", dot, b->variant)),
+    b->kernels = join(b->a, b->dir, b->name, arena_printf(b->a, "_kernels%s%s.o", dot, variant));
+    const char *key_file = join(b->a, b->dir, b->name, arena_printf(b->a, "_kernels%s%s.key", dot, variant)),
                *key = kernel_key(b);
     const char *fresh = arena_printf(b->a, "%s.tmp.%ld", b->kernels, (long)getpid());
     bool reuse = up_to_date(b, key_file, key);
@@ -248,6 +341,18 @@ static void compile(Build *b) {
 #define BLAS_FOLDER "-L/usr/lib/x86_64-linux-gnu/openblas-serial"
 #endif
 
+static const char *const cpu_libraries[] = {BLAS_FOLDER, "-l:libopenblas.a", "-Wl,--wrap=blas_memory_alloc",
+                                            "-Wl,--wrap=blas_memory_free", NULL};
+
+/* The libraries' folders are remembered in the binary; LD_LIBRARY_PATH goes before them. */
+static void add_cuda_libraries(Build *b, Args *args) {
+    const Cuda *c = b->cuda;
+    add(b, args,
+        (const char *const[]){"-L", c->libraries, "-L", c->nccl, arena_printf(b->a, "-Wl,-rpath,%s", c->libraries),
+                              arena_printf(b->a, "-Wl,-rpath,%s", c->nccl), "-l:libcublasLt.so.13", "-l:libnccl.so.2",
+                              "-l:libcudart_static.a", "-lrt", "-s", NULL});
+}
+
 static void link_binary(Build *b) {
     const char *path = join(b->a, b->dir, b->name, ""), *fresh = arena_printf(b->a, "%s.tmp.%ld", path, (long)getpid());
     struct stat st;
@@ -256,10 +361,11 @@ static void link_binary(Build *b) {
     Args args = {0};
     add(b, &args, (const char *const[]){b->cc, file_name(b->step), file_name(b->kernels), b->library, NULL});
     add_variant(b, &args);
-    add(b, &args,
-        (const char *const[]){BLAS_FOLDER, "-l:libopenblas.a", "-Wl,--wrap=blas_memory_alloc",
-                              "-Wl,--wrap=blas_memory_free", "-l:libjansson.a", "-lm", "-lpthread", "-ldl", "-o",
-                              file_name(fresh), NULL});
+    if (b->cuda)
+        add_cuda_libraries(b, &args);
+    else
+        add(b, &args, cpu_libraries);
+    add(b, &args, (const char *const[]){"-l:libjansson.a", "-lm", "-lpthread", "-ldl", "-o", file_name(fresh), NULL});
     temp_register(fresh);
     Job j = start(b, &args, "link");
     finish(b, &j, 1);
@@ -270,6 +376,8 @@ void emit_build(const Plan *p, const char *dir, const char *name, const char *va
     const char *cc = getenv("CC");
     Build b = {
         .a = p->arena, .dir = dir, .name = name, .variant = variant ? variant : "", .cc = cc && cc[0] ? cc : "gcc"};
+    if (!strcmp(p->target, "cuda")) b.cuda = find_cuda(b.a, p);
+    b.suffix = kernels_suffix(p);
     find_runtime(&b, p->target);
     compile(&b);
     link_binary(&b);

@@ -4,16 +4,7 @@
 #include "emit.h"
 #include "../report/report.h"
 #include "text.h"
-#include <errno.h>
 #include <sys/stat.h>
-
-static void make_folder(Arena *a, const char *dir) {
-    for (const char *p = dir; (p = strchr(p + 1, '/'));) mkdir(arena_printf(a, "%.*s", (int)(p - dir), dir), 0777);
-    if (mkdir(dir, 0777) && errno != EEXIST)
-        fail(NOWHERE, "cannot make the folder %s: %s; choose another with -o", dir, strerror(errno));
-    struct stat st;
-    if (stat(dir, &st) || !S_ISDIR(st.st_mode)) fail(NOWHERE, "%s is not a folder; choose another with -o", dir);
-}
 
 /* A file whose text has not changed keeps its time, and with it what was compiled from it. */
 static void write_text(Arena *a, const char *path, const char *text) {
@@ -44,12 +35,11 @@ static void put_head(const Emit *e) {
 
 void emit(const Plan *p, const char *dir, const char *name) {
     Emit e = {.plan = p, .g = p->graph, .a = p->arena, .dir = dir, .name = name};
-    make_folder(e.a, dir);
     const char *kernels = emit_kernels(&e);
     OutFile json = out_open(e.a, join(e.a, dir, name, ".plan.json"));
     plan_write_json(json.f, p);
     out_commit(&json);
-    write_text(e.a, join(e.a, dir, name, "_kernels.c"), kernels);
+    write_text(e.a, join(e.a, dir, name, kernels_suffix(p)), kernels);
     OutFile out = out_open(e.a, join(e.a, dir, name, ".c"));
     e.f = out.f;
     put_head(&e);

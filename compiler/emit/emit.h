@@ -6,7 +6,7 @@
 
 #include "../ir/plan.h"
 
-/* Writes DIR/NAME.c, DIR/NAME_kernels.c, DIR/NAME.plan.json. */
+/* Writes DIR/NAME.c, DIR/NAME_kernels.c (.cu for the CUDA target), DIR/NAME.plan.json. */
 void emit(const Plan *p, const char *dir, const char *name);
 /* Compiles and links DIR/NAME with the runtime for the plan's target; fails with the compiler's own message. `variant`:
  * "" | "asan" | "tsan" | "fp64" selects the runtime library libsc_<target>[_variant].a. */

@@ -1,7 +1,7 @@
-/* Generated kernels: one C function per fused group, a loop over the group's iteration space with each member op's
- * expression from ops.def. Every IR value is rounded to its dtype where the member stands, so that fusing changes no
- * bit. Relies on: text.h; runtime/sc_pointwise.h (rows of the iteration space), runtime/sc_math.h (functions of
- * expressions). Relied on by: emit.c. */
+/* Generated kernels: one C function (or CUDA kernel) per fused group, a loop over the group's iteration space with each
+ * member op's expression from ops.def. Every IR value is rounded to its dtype where the member stands, so that fusing
+ * changes no bit. Relies on: text.h; runtime/sc_pointwise.h (rows of the iteration space), runtime/sc_math.h (functions
+ * of expressions). Relied on by: emit.c. */
 #include "text.h"
 #include <ctype.h>
 
@@ -13,6 +13,7 @@ typedef struct {
     const Value **values; /* values with a C name */
     const char **names;
     int n;
+    bool cuda;
     Str *code, *notes; /* code decides whether two groups are the same; notes are comments, a line of code each */
 } Kernel;
 
@@ -46,8 +47,7 @@ static const Value *known_value(const Kernel *k, const Value *v) {
 
 static void check_dtype(const Kernel *k, const Value *v) {
     if (v->dtype == FP8_E4M3 || v->dtype == FP8_E5M2)
-        fail(k->op->src, "%s values cannot be computed with on the %s target; use bf16", dtype_name(v->dtype),
-             k->e->plan->target);
+        bug(k->op->src, "%s values are not computed with", dtype_name(v->dtype));
 }
 
 /* ── one member: its expression with operands and constants put in ───────────────────────────────────────────────────
@@ -148,8 +148,12 @@ typedef struct {
 } List;
 
 static void list_add(List *l, const char *piece) {
-    bool breaks = l->column + (int)strlen(piece) + 4 > 118;
-    str_addf(&l->text, ",%s%*s%s", breaks ? "\n" : " ", breaks ? l->indent : 0, "", piece);
+    bool breaks = l->column + (int)strlen(piece) + 4 > 118, first = l->text.s[strlen(l->text.s) - 1] == '(';
+    str_addf(&l->text, "%s%s%*s%s", first ? "" : ",",
+             breaks  ? "\n"
+             : first ? ""
+                     : " ",
+             breaks ? l->indent : 0, "", piece);
     l->column = (breaks ? l->indent : l->column + 2) + (int)strlen(piece);
 }
 
@@ -160,19 +164,32 @@ static void list_end(Kernel *k, List *l, const char *end) {
     put_line(k, l->text.s, "");
 }
 
+/* One row of the iteration space on the CPU, one element on a GPU. */
 static void put_signature(Kernel *k) {
     const Op *op = k->op;
     Arena *a = k->e->a;
-    List l = {.text = {.arena = a}, .column = 65, .indent = 8};
-    str_add(&l.text, "static inline __attribute__((always_inline)) void row_@(int64_t n");
+    List l = {.text = {.arena = a}, .column = k->cuda ? 60 : 65, .indent = k->cuda ? 12 : 8};
+    if (k->cuda) put_line(k, "struct group_@ {", "");
+    str_add(&l.text, k->cuda ? "    static __device__ __forceinline__ void element("
+                             : "static inline __attribute__((always_inline)) void row_@(int64_t n");
     for (int i = 0; i < op->nout + op->nin; i++) {
-        const char *name = parameter(op, i), *c = i < op->nout ? "" : "const ";
+        const char *name = parameter(op, i), *t = dtype_of(tensor(op, i));
         int n = number(op, i);
-        list_add(&l, arena_printf(a, "%ssc_%s_t *%s%d, int64_t s%s%d", c, dtype_of(tensor(op, i)), name, n, name, n));
+        bool result = i < op->nout;
+        if (k->cuda)
+            list_add(&l, arena_printf(a, "sc_%s_t %s%s%d", t, result ? "&" : "", name, n));
+        else
+            list_add(&l,
+                     arena_printf(a, "%ssc_%s_t *%s%d, int64_t s%s%d", result ? "" : "const ", t, name, n, name, n));
     }
     list_end(k, &l, ") {");
+    if (k->cuda) return;
     put_line(k, "#pragma GCC ivdep", ""); /* a result may share its operand's bytes, element by element */
     put_line(k, "    for (int64_t i = 0; i < n; i++) {", "");
+}
+
+static const char *element(Kernel *k, const char *what, int i) {
+    return arena_printf(k->e->a, k->cuda ? "%s%d" : "%s%d[i * s%s%d]", what, i, what, i);
 }
 
 static void put_body(Kernel *k) {
@@ -180,25 +197,37 @@ static void put_body(Kernel *k) {
     Arena *a = k->e->a;
     for (int i = 0; i < op->nin; i++) {
         check_dtype(k, op->in[i]);
-        const char *name = arena_printf(a, "a%d", i), *t = dtype_of(op->in[i]);
+        const char *name = arena_printf(a, "a%d", i), *t = dtype_of(op->in[i]), *x = element(k, "x", i);
         if (is_integer(op->in[i]->dtype))
-            put_line(k, arena_printf(a, "        const int64_t a%d = x%d[i * sx%d];", i, i, i), "");
+            put_line(k, arena_printf(a, "        const int64_t a%d = %s;", i, x), "");
         else
-            put_line(k, arena_printf(a, "        const real a%d = sc_from_%s(x%d[i * sx%d]);", i, t, i, i), "");
+            put_line(k, arena_printf(a, "        const real a%d = sc_from_%s(%s);", i, t, x), "");
         name_value(k, op->in[i], name);
     }
     for (int i = 0; i < op->nbody; i++) put_member(k, op->body[i], i);
     for (int i = 0; i < op->nout; i++) {
         const Value *v = op->out[i];
-        const char *name = find_name(k, v);
+        const char *name = find_name(k, v), *y = element(k, "y", i);
         if (!name) bug(op->src, "a result that no member of the fused group of %s makes", op->id);
         if (is_integer(v->dtype))
-            put_line(k, arena_printf(a, "        y%d[i * sy%d] = (sc_%s_t)%s;", i, i, dtype_of(v), name), "");
+            put_line(k, arena_printf(a, "        %s = (sc_%s_t)%s;", y, dtype_of(v), name), "");
         else
-            put_line(k, arena_printf(a, "        y%d[i * sy%d] = sc_to_%s(%s);", i, i, dtype_of(v), name), "");
+            put_line(k, arena_printf(a, "        %s = sc_to_%s(%s);", y, dtype_of(v), name), "");
     }
     put_line(k, "    }", "");
-    put_line(k, "}\n", "\n");
+    put_line(k, k->cuda ? "};" : "}\n", k->cuda ? "" : "\n");
+}
+
+/* On a GPU: pointwise.cuh does the rest, given the types of results and operands. */
+static void put_launch(Kernel *k) {
+    const Op *op = k->op;
+    List l = {.text = {.arena = k->e->a}, .column = 40, .indent = 8};
+    str_addf(&l.text, "    sc_pointwise<group_@, %d", op->nout);
+    for (int i = 0; i < op->nout + op->nin; i++)
+        list_add(&l, arena_printf(k->e->a, "sc_%s_t", dtype_of(tensor(op, i))));
+    put_line(k, "extern \"C\" void sc_k_fused_@(const sc_task *t) {", "");
+    list_end(k, &l, ">(t);");
+    put_line(k, "}", "");
 }
 
 static void put_call(Kernel *k, const char *lead, bool constant) {
@@ -238,7 +267,10 @@ static void make_kernel(Kernel *k) {
     check_shapes(k->op);
     put_signature(k);
     put_body(k);
-    put_entry(k);
+    if (k->cuda)
+        put_launch(k);
+    else
+        put_entry(k);
 }
 
 /* ── text of the file ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -277,7 +309,7 @@ static void take_group(Emit *e, const Op *op, Str *out, Map *seen, bool *done) {
     done[op->group] = true;
     Str code = {.arena = e->a}, notes = {.arena = e->a};
     int most = op->nin + op->nbody + 1;
-    Kernel k = {.e = e, .op = op, .code = &code, .notes = &notes};
+    Kernel k = {.e = e, .op = op, .cuda = emits_cuda(e), .code = &code, .notes = &notes};
     k.values = NEW_ARRAY(e->a, const Value *, most);
     k.names = NEW_ARRAY(e->a, const char *, most);
     make_kernel(&k);
@@ -301,7 +333,8 @@ const char *emit_kernels(Emit *e) {
              c_comment(e->a, e->name));
     str_add(&out, " * Each value is rounded to its dtype where its op stands in the model: as_bf16(x) is x in bf16.\n"
                   " * Relies on: runtime/sc_pointwise.h, runtime/sc_math.h. */\n");
-    str_add(&out, "#include \"sc.h\"\n#include \"sc_math.h\"\n#include \"sc_pointwise.h\"\n\n");
+    str_add(&out, "#include \"sc.h\"\n#include \"sc_math.h\"\n#include \"sc_pointwise.h\"\n");
+    str_add(&out, emits_cuda(e) ? "#include \"cuda/pointwise.cuh\"\n\n" : "\n");
     for (int p = 0; p < e->plan->nprograms; p++)
         for (int i = 0; i < e->plan->programs[p].n; i++) {
             const Op *op = e->plan->programs[p].events[i].op_ir;

@@ -313,6 +313,8 @@ static void put_build(const Emit *e, int ndumps) {
     put(e, "const sc_build sc_this_build = {\n");
     put(e, "    .name = %s,\n    .model_file = %s,\n    .target = %s,\n", quoted(e, g->name), quoted(e, g->file),
         quoted(e, p->target));
+    if (!strcmp(p->target, "cuda")) put(e, "    .arch = %s,\n", quoted(e, p->arch));
+    put(e, "    .deterministic = %d,\n", g->deterministic);
     put(e, "    .world = %d,\n    .nodes = %d,\n    .threads = %d,\n    .accumulate = %d,\n", p->world,
         p->nodes > 0 ? p->nodes : 1, p->threads > 0 ? p->threads : 1, g->accumulate > 0 ? g->accumulate : 1);
     put(e, "    .arena_bytes = %llu,\n    .host_bytes = %llu,\n", (unsigned long long)p->arena_bytes[ARENA_DEVICE],

@@ -5,6 +5,14 @@
 #include <ctype.h>
 #include <math.h>
 
+bool emits_cuda(const Emit *e) {
+    return !strcmp(e->plan->target, "cuda");
+}
+
+const char *kernels_suffix(const Plan *p) {
+    return strcmp(p->target, "cuda") ? "_kernels.c" : "_kernels.cu";
+}
+
 const char *c_name(Arena *a, const char *s) {
     char *out = arena_printf(a, "%s%s", isdigit((unsigned char)s[0]) ? "_" : "", s);
     for (char *p = out; *p; p++)

@@ -16,6 +16,8 @@ typedef struct {
 } Emit;
 
 /* text.c */
+bool emits_cuda(const Emit *e);
+const char *kernels_suffix(const Plan *p);      /* "_kernels.c", "_kernels.cu" */
 const char *c_name(Arena *a, const char *s);    /* an identifier: "micro", "layers_3" */
 const char *c_string(Arena *a, const char *s);  /* a C literal with its quotes, "NULL" for NULL */
 const char *c_comment(Arena *a, const char *s); /* fit to stand inside a comment */
@@ -35,7 +37,7 @@ char *join(Arena *a, const char *dir, const char *name, const char *suffix);
 void emit_step(Emit *e); /* every program as a function */
 
 /* kernels.c */
-const char *emit_kernels(Emit *e); /* the text of NAME_kernels.c; sets canonical */
+const char *emit_kernels(Emit *e); /* the text of NAME_kernels.c or .cu; sets canonical */
 
 /* tables.c */
 void emit_tables(Emit *e); /* sc_this_build */

@@ -232,7 +232,8 @@ static void enter(Frontend *f, Module *module, int call, Checkpoint *checkpoint)
     const Call *outer = &f->calls.at[f->calls.n - 1];
     Call c = {.module = module, .call = call, .region = outer->region, .checkpoint = outer->checkpoint};
     if (f->calls.n >= MAX_NESTING) too_deep(f);
-    if (checkpoint && !c.region) { /* the outermost one counts */
+    /* The outermost one counts, unless it only offloads and this one recomputes. */
+    if (checkpoint && (!c.region || (checkpoint->recompute && !c.checkpoint->recompute))) {
         c.region = ++f->regions;
         c.checkpoint = checkpoint;
     }

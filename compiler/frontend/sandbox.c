@@ -168,6 +168,10 @@ static void watch(Sandbox *s) {
 
 /* ── running ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
+static int out_of_memory(lua_State *L) { /* also Lua's panic: nothing else goes wrong outside of pcall */
+    fail(NOWHERE, "out of memory for the Lua interpreter; free memory and run again");
+}
+
 void sandbox_call(lua_State *L, int nargs, int nresults) {
     Sandbox *s = sandbox_of(L), *outer = watched;
     int handler = lua_gettop(L) - nargs;
@@ -176,7 +180,7 @@ void sandbox_call(lua_State *L, int nargs, int nresults) {
     watch(s);
     int status = lua_pcall(L, nargs, nresults, handler);
     if (!outer) watch(NULL);
-    if (status != LUA_OK && s->no_memory) fail(NOWHERE, "out of memory in the Lua interpreter; free memory and run again");
+    if (status != LUA_OK && s->no_memory) out_of_memory(L);
     if (status != LUA_OK) /* everything else went through on_error */
         fail(s->denied_at, "the file needs more than %d MiB of Lua memory: a table or string grows without end",
              MEMORY_LIMIT >> 20);
@@ -188,15 +192,12 @@ void sandbox_run(lua_State *L, const char *text, size_t n, const char *chunk, in
     if (chunk[0] == '@') map_put(s->files, chunk + 1, (void *)text);
     int status = sandbox_load(L, text, n, chunk);
     if (status != LUA_OK) {
+        if (s->no_memory) out_of_memory(L);
         int line = 1;
         const char *message = without_position(lua_tostring(L, -1), &line);
         fail((Source){chunk + 1, line}, "%s", status == LUA_ERRMEM ? "the file is too large" : message);
     }
     sandbox_call(L, 0, nresults);
-}
-
-static int out_of_memory(lua_State *L) { /* nothing else goes wrong outside of sandbox_call */
-    fail(NOWHERE, "out of memory for the Lua interpreter; free memory and run again");
 }
 
 lua_State *sandbox_new(Arena *a, const char *folder) {

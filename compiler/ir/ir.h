@@ -126,9 +126,9 @@ typedef struct { /* nn.fully_shard */
     bool has_param_dtype, has_reduce_dtype, has_output_dtype, cast_forward_inputs;
     bool offload_params, offload_grads, offload_optimizer;
     int prefetch_forward, prefetch_backward;
-    bool unshard_in_backward;
-    double gradient_divide_factor; /* 0: world × accumulation */
-    const char **ignored;          /* parameter path patterns */
+    bool unshard_in_backward;      /* false: a promise that the backward reads no parameter, held to by shard */
+    double gradient_divide_factor; /* of summed gradients; 0: the world. Microbatches are averaged in any case */
+    const char **ignored;          /* parameter path patterns; such a parameter is a buffer (Param.is_buffer) */
     int nignored;
 } UnitPolicy;
 
@@ -154,7 +154,7 @@ struct Param {
     int dims;
     int64_t shape[MAX_DIMS];
     bool requires_grad;
-    bool is_buffer; /* nn.buffer: no gradient, every rank whole */
+    bool is_buffer; /* nn.buffer, or ignored by sharding: no gradient, every rank whole */
     InitKind init;
     double init_a, init_b; /* constant · mean,std · low,high · mean,std (cut at 2 std) */
     uint64_t key;          /* Philox key from the path */

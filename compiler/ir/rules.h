@@ -30,7 +30,8 @@ GradRule grad_attention, grad_rope, grad_dropout, grad_cross_entropy, grad_batch
 CostRule cost_none, cost_pointwise, cost_fused, cost_copy, cost_reduce, cost_matmul, cost_embedding, cost_norm;
 CostRule cost_attention, cost_collective, cost_transfer, cost_optimizer, cost_pick;
 
-WorkRule work_matmul, work_attention; /* rules_work.c */
+WorkRule work_matmul, work_attention, work_reduce, work_norm_grad_w, work_cross_entropy, work_sum_squares;
+WorkRule work_embedding_grad; /* rules_work.c */
 
 /* ── for rules ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */

@@ -15,12 +15,61 @@ int64_t work_matmul(const Op *op, const Machine *m) {
 }
 
 /* CPU, per thread, in `real` (fp32, or fp64 for fp64 operands), T keys, D the head size; the kernel's tiles have at
- * most 128 queries and 128 keys: 512 × D + 128 × 128          forward: q, k, v, o of a tile, its scores 640 × D + 2 ×
- * 128 × 128      backward: and go, the scores' gradient 2 × T × D                    backward: dk, dv of one key head
- * rounded up to 64 bytes; part p of the kernel uses the p-th slice. */
+ * most 128 queries and 128 keys:
+ *   512 × D + 128 × 128          forward: q, k, v, o of a tile, its scores
+ *   640 × D + 2 × 128 × 128      backward: and go, the scores' gradient
+ *   2 × T × D                    backward: dk, dv of one key head
+ * rounded up to 64 bytes; part p of the kernel uses the p-th slice.
+ * CUDA: tiles live in shared memory; the backward keeps Σ_d go·o of every row, fp32 [B, H, S]. */
 int64_t work_attention(const Op *op, const Machine *m) {
     bool backward = op->kind == OP_ATTENTION_GRAD;
     const Value *q = op->in[backward], *k = op->in[backward + 1];
+    if (m->cuda) return backward ? q->shape[0] * q->shape[1] * q->shape[2] * 4 : 0;
     int64_t d = q->shape[3], elements = backward ? 640 * d + 32768 + 2 * k->shape[1] * d : 512 * d + 16384;
     return m->threads * round_up(elements * dtype_size(stat_dtype(q->dtype)), 64);
+}
+
+/* ── CUDA: reductions in two stages ──────────────────────────────────────────────────────────────────────────────────
+ */
+/* Runs into which `reduced` elements of each of `results` are cut, so that a large GPU has work for all its threads; 1:
+ * none. They depend on shapes only, and so do the sums' bits. */
+static int64_t runs(int64_t results, int64_t reduced) {
+    int64_t n = (262144 + results - 1) / results, most = results > 64 ? 256 : 1024;
+    if (n > most) n = most;
+    if (n > reduced / 64) n = reduced / 64;
+    return n > 1 ? n : 1;
+}
+static int64_t partial_bytes(int64_t results, int64_t reduced, int64_t planes) {
+    int64_t n = runs(results, reduced);
+    return n > 1 ? n * results * planes * 4 : 0;
+}
+
+/* Floats: [runs][results]. */
+int64_t work_reduce(const Op *op, const Machine *m) {
+    int64_t results = value_numel(op->out[0]);
+    return m->cuda ? partial_bytes(results, value_numel(op->in[0]) / results, 1) : 0;
+}
+
+/* Floats: [runs][dw, and db where there is one][columns]. */
+int64_t work_norm_grad_w(const Op *op, const Machine *m) {
+    int64_t cols = value_numel(op->out[0]);
+    return m->cuda ? partial_bytes(cols, rows_of(op->in[1]), op_info[op->kind].nout) : 0;
+}
+
+/* The rows' losses, in fp32. */
+int64_t work_cross_entropy(const Op *op, const Machine *m) {
+    return m->cuda ? rows_of(op->in[0]) * 4 : 0;
+}
+
+/* The sums of 4096 squares each, in fp32. */
+int64_t work_sum_squares(const Op *op, const Machine *m) {
+    return m->cuda ? (value_numel(op->in[0]) + 4095) / 4096 * 4 : 0;
+}
+
+/* For n tokens, V rows, D columns: int32 count [V], start [V+1], slot [n], order [n]; then, at a multiple of 16 bytes,
+ * floats [⌈n / 128⌉][2][D] for rows of more than 128 tokens. */
+int64_t work_embedding_grad(const Op *op, const Machine *m) {
+    int64_t n = value_numel(op->in[0]), rows = op->out[0]->shape[0], cols = op->out[0]->shape[1];
+    if (!m->cuda) return 0;
+    return round_up((2 * rows + 1 + 2 * n) * 4, 16) + (n + 127) / 128 * 2 * cols * 4;
 }

@@ -677,8 +677,27 @@ function nn.checkpoint(options, ...)
   return nn.checkpoint({}, options, ...)
 end
 
+-- nn.checkpoint_wrapper(module, {           the same options as nn.checkpoint, for every call of a module
+--   recompute = true,                        false: keep everything, but for what `offload` names
+--   save = { "attention", "linear" },        kept instead of recomputed: ops, kinds of modules, "input", "*"
+--   offload = { "input" },                   kept in host memory
+-- })
+-- nn.fully_shard(module, {                   makes a unit of it; --policy files take the same options. With their defaults:
+--   mesh = nn.mesh { replicate = 1 },        replicate and shard, one of which may be left out; shard = 1 is DDP
+--   reshard_after_forward = true,            false: gathered once a step, which is also the root's default
+--   mp_policy = { param_dtype, reduce_dtype, output_dtype, cast_forward_inputs = true },
+--   offload = { params = false,              every copy of the parameters lies in host memory
+--               grads = false,               reduced gradients do, until the optimizer takes them
+--               optimizer = false },         its state does, and the update runs there
+--   prefetch = { forward = 1, backward = 1 },units gathered ahead; 0: each when the one before it is done
+--   unshard_in_backward = true,              false: a promise that the backward reads no parameter of it, which is checked
+--   ignored_params = {},                     patterns of frozen parameters that stay whole and are not cast
+--   gradient_divide_factor = world,          1: gradients are summed over ranks; microbatches are averaged in any case
+-- })
 nn.checkpoint_wrapper, nn.fully_shard, nn.mesh = prim.checkpoint_wrapper, prim.fully_shard, prim.mesh
 nn.options, nn.choice, nn.optional = prim.options, prim.choice, prim.optional
+-- nn.training { model, batch, loss, optimizer, schedule, sample, clip_grad_norm = 0 (none), accumulate = 1, deterministic =
+-- true }: false admits faster kernels whose sums depend on timing; the CPU target has none, so there it changes nothing.
 nn.training_mode, nn.input, nn.training = prim.training_mode, prim.input, prim.training
 
 return prim.strict(nn, "nn")

@@ -17,7 +17,7 @@ static Op *copy_op(Graph *g, OpKind kind, const Op *for_op, const char *id, Valu
     op->stream = kind == OP_OFFLOAD ? OFFLOAD : FETCH;
     op->in[op->nin++] = from;
     op->out[op->nout++] = to;
-    if (!to->def && !to->state) to->def = op;
+    to->def = op;
     return op;
 }
 
@@ -160,8 +160,11 @@ static void move_operands(Graph *g, Edit *e, Op *op, int pos, bool to_host, Copi
             if (value_bytes(v) <= SMALL && !updates(op, k)) push(small, g->arena, ((Copied){v, t}));
         }
         replace_operand(op, v, t);
-        if (updates(op, k)) /* only a device op on a host state comes here */
-            edit_after(e, pos, copy_op(g, OP_OFFLOAD, op, arena_printf(g->arena, "o_%s_%d", op->id, k), t, v));
+        if (!updates(op, k)) continue; /* only a device op on a host state goes on */
+        Value *state = new_view(g, v, v->dims, v->shape, v->stride, 0);
+        Op *away = copy_op(g, OP_OFFLOAD, op, arena_printf(g->arena, "o_%s_%d", op->id, k), t, state);
+        away->origin = op;
+        edit_after(e, pos, away);
     }
 }
 

@@ -67,6 +67,14 @@ static void mark(Ctx *c, Value *v, bool save, bool offload) {
     c->offload[v->id] |= offload;
 }
 
+/* v comes from outside of the call that op was traced in; what a checkpointed call within it made does not. */
+static bool enters_call(const Op *op, const Value *v) {
+    const Module *own = op->module;
+    while (own && own->checkpoint != op->checkpoint) own = own->parent;
+    bool inner = own && v->def->checkpoint != op->checkpoint && within(v->def->module, own);
+    return v->def->region != op->region && !inner;
+}
+
 /* `m` is the module that k is set on; NULL: k is the policy of the call that op was traced in. */
 static void apply(Ctx *c, const Op *op, const Checkpoint *k, const Module *m) {
     bool offload = names_op(k->offload, k->noffload, op), save = names_op(k->save, k->nsave, op);
@@ -76,7 +84,7 @@ static void apply(Ctx *c, const Op *op, const Checkpoint *k, const Module *m) {
     save = lists(k->save, k->nsave, "input");
     for (int i = 0; i < op->nin && (save || offload); i++) {
         Value *v = value_root(op->in[i]);
-        bool enters = v->def && (m ? !within(v->def->module, m) : v->def->region != op->region);
+        bool enters = v->def && (m ? !within(v->def->module, m) : enters_call(op, v));
         if (enters) mark(c, v, save, offload);
     }
 }
@@ -246,13 +254,19 @@ static void mark_offloaded(Ctx *c) {
     }
 }
 
+static void check_lists(const Graph *g, const Checkpoint *k) {
+    check_names(g, k, "save", k->save, k->nsave);
+    check_names(g, k, "offload", k->offload, k->noffload);
+}
+
 void recompute(Graph *g, Program *p) {
     const Checkpoint *checked = NULL;
+    for (int i = 0; i < g->modules.n; i++) /* also inside of others */
+        if (g->modules.at[i]->checkpoint) check_lists(g, g->modules.at[i]->checkpoint);
     for (int i = 0; i < p->ops.n; i++) {
         const Checkpoint *k = p->ops.at[i]->checkpoint;
         if (!k || k == checked) continue;
-        check_names(g, k, "save", k->save, k->nsave);
-        check_names(g, k, "offload", k->offload, k->noffload);
+        check_lists(g, k);
         checked = k;
     }
     if (!checked) return;

@@ -192,8 +192,7 @@ static void add_access(Derive *d, int *n, Access x) {
 static Access access_to(const Derive *d, const Op *op, const Value *v) {
     const Value *root = value_root((Value *)v);
     if (root->storage < 0)
-        bug(op->src, "%s (%s) uses %s before anything makes it", op->id, op_info[op->kind].name,
-             value_str(d->a, v));
+        bug(op->src, "%s (%s) uses %s before anything makes it", op->id, op_info[op->kind].name, value_str(d->a, v));
     const Storage *s = &d->storages.at[root->storage];
     if (s->program >= 0 && s->program != d->program)
         bug(op->src, "%s uses %s, a value of another program", op->id, s->name);
@@ -266,6 +265,11 @@ static double wire_bytes(const Graph *g, const Op *op) {
     return (op->nout ? 1 : 2) * full * (n - 1) / n;
 }
 
+/* The optimizer's event, or the copy that takes what it made back to host memory. */
+static bool is_update(const Op *op) {
+    return op_is(op, T_OPTIMIZER) || (op_is(op, T_COPY) && op->origin && op_is(op->origin, T_OPTIMIZER));
+}
+
 static void fill_event(Derive *d, const Op *op, Event *e) {
     Cost cost = op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0, 0};
     *e = (Event){.id = op->id,
@@ -276,7 +280,7 @@ static void fill_event(Derive *d, const Op *op, Event *e) {
                  .src = op->src,
                  .unit = op->unit ? op->unit->id : -1,
                  .comm = op_is(op, T_COLLECTIVE) ? (int)op->i[0] : -1,
-                 .update = op_is(op, T_OPTIMIZER),
+                 .update = is_update(op),
                  .flops = cost.flops,
                  .bytes = cost.bytes,
                  .op_ir = (Op *)op};

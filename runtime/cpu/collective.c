@@ -6,22 +6,6 @@
 #include "rank.h"
 #include <string.h>
 
-/* comm 0: the shard group, ranks next to each other; 1: the replicate group, the same shard of every replica; 2: all.
- */
-sc_members sc_comm(const sc_rank *r, int comm) {
-    if (comm == 0) return (sc_members){r->replica * r->shards, 1, r->shards, r->shard};
-    if (comm == 1) return (sc_members){r->shard, r->shards, r->replicas, r->replica};
-    return (sc_members){0, 1, r->world, r->rank};
-}
-
-/* Every rank runs the same programs, and a stream its collectives in the same order: the n-th meeting of a stream is
- * the same meeting everywhere, whatever the communicator. */
-void sc_meet(sc_rank *r, int stream, sc_members m) {
-    uint32_t n = ++r->meetings[stream];
-    sc_flag_add(&r->w->ranks[r->rank].met[stream], 1);
-    for (int k = 0; k < m.n; k++) sc_flag_wait(&r->w->ranks[m.first + k * m.step].met[stream], n);
-}
-
 static const uint8_t *peer_bytes(const sc_rank *r, sc_members m, int k, const sc_tensor *t) {
     return r->w->arena[t->host][m.first + k * m.step] + t->at;
 }
@@ -109,9 +93,9 @@ static void reduce(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *x) {
 
 void sc_collective(sc_rank *r, sc_stream s, const sc_item *it) {
     sc_members m = sc_comm(r, it->comm);
-    if (it->kind == SC_GATHER)
+    if (it->collective == SC_GATHER)
         gather(r, s, m, &it->t[0], &it->t[1]);
-    else if (it->kind == SC_SCATTER)
+    else if (it->collective == SC_SCATTER)
         scatter(r, s, m, &it->t[0], &it->t[1]);
     else
         reduce(r, s, m, &it->t[0]);

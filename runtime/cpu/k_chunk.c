@@ -149,33 +149,6 @@ real sc_chunk_exp(real *to, const real *x, real shift, int64_t n) {
     return sc_chunk_sum(to, n);
 }
 
-/* ── x = n π/2 + r, |r| <= π/4 (π/2 in two doubles, by fma); Taylor series on r, to 1e-16 ────────────────────────────
- */
 void sc_chunk_sincos(const double *angle, real *sine, real *cosine, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        double shifted = __builtin_fma(angle[i], 0.63661977236758134308, 0x1.8p52), n = shifted - 0x1.8p52;
-        int64_t quadrant = sc_bits64(shifted) & 3;
-        double r = __builtin_fma(n, -0x1.921fb54442d18p0, angle[i]);
-        r = __builtin_fma(n, -0x1.1a62633145c07p-54, r);
-        double z = r * r;
-        double s = __builtin_fma(1.0 / 355687428096000, z, -1.0 / 1307674368000);
-        s = __builtin_fma(s, z, 1.0 / 6227020800);
-        s = __builtin_fma(s, z, -1.0 / 39916800);
-        s = __builtin_fma(s, z, 1.0 / 362880);
-        s = __builtin_fma(s, z, -1.0 / 5040);
-        s = __builtin_fma(s, z, 1.0 / 120);
-        s = __builtin_fma(s, z, -1.0 / 6);
-        s = __builtin_fma(s * z, r, r);
-        double c = __builtin_fma(1.0 / 20922789888000, z, -1.0 / 87178291200);
-        c = __builtin_fma(c, z, 1.0 / 479001600);
-        c = __builtin_fma(c, z, -1.0 / 3628800);
-        c = __builtin_fma(c, z, 1.0 / 40320);
-        c = __builtin_fma(c, z, -1.0 / 720);
-        c = __builtin_fma(c, z, 1.0 / 24);
-        c = __builtin_fma(c, z, -0.5);
-        c = __builtin_fma(c, z, 1.0);
-        double a = quadrant & 1 ? c : s, b = quadrant & 1 ? s : c;
-        sine[i] = (real)(quadrant & 2 ? -a : a);
-        cosine[i] = (real)((quadrant + 1) & 2 ? -b : b);
-    }
+    for (int64_t i = 0; i < count; i++) sc_sincos(angle[i], &sine[i], &cosine[i]);
 }

@@ -1,13 +1,11 @@
 /* sgd, adam, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
- * Relies on: kernel.h; learning rates and coefficients in the record.
+ * Relies on: kernel.h, sc_optimizer.h (the update rules); learning rates and coefficients in the record.
  * Relied on by: generated code.
  *
  * A triple (begin, end, group) of the segment table covers flat offsets; this rank holds [shard·n, shard·n + n), n =
- * i1. c is the clip coefficient, lr and decay the group's. PyTorch's formulas, each line rounded as written: sgd:   g =
- * grad·c (+ decay·p);  b = momentum·b + g;  g = nesterov ? g + momentum·b : b;  p = p - lr·g adam:  g = grad·c;
- * decoupled: p = p·(1 - lr·decay), else g = g + decay·p; m = beta1·m + (1-beta1)·g;  v = beta2·v + (1-beta2)·g·g; p = p
- * - (lr / (1-beta1^t)) · (m / (√v / √(1-beta2^t) + eps)) sum_squares: blocks of 4096 elements, added up in order. clip:
- * norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)). */
+ * i1. sum_squares: blocks of 4096 elements, added up in order. clip: norm = √Σ, coefficient = min(1, clip / (norm +
+ * 1e-6)). */
+#include "../sc_optimizer.h"
 #include "kernel.h"
 
 typedef struct { /* one chunk of a segment, as the update rules see it */
@@ -28,69 +26,54 @@ static void for_each_piece(const sc_task *k, update *u, const void *constants) {
 }
 
 typedef struct {
-    real clip, momentum;
-    int nesterov;
+    sc_sgd rule;
     const sc_tensor *buffer;
 } sgd_constants;
 
 static void sgd_piece(const sc_task *k, piece s, const void *constants) {
-    const sgd_constants *c = constants;
+    const sgd_constants *a = constants;
+    const sc_sgd c = a->rule;
+    const sc_sgd_group group = sc_sgd_group_of(k->record, s.group);
     const sc_tensor *grad = &k->t[0], *master = &k->t[1];
-    real lr = k->record->lr[s.group], decay = k->record->weight_decay[s.group], momentum = c->momentum;
-    real bg[SC_CHUNK], bp[SC_CHUNK], bm[SC_CHUNK], bo[SC_CHUNK], g[SC_CHUNK];
-    const real *dg = sc_in(grad, s.at, s.n, bg), *p = sc_in(master, s.at, s.n, bp);
-    for (int64_t i = 0; i < s.n; i++) g[i] = dg[i] * c->clip;
-    if (decay != 0)
-        for (int64_t i = 0; i < s.n; i++) g[i] = g[i] + decay * p[i];
-    if (c->buffer) {
-        const real *b = sc_in(c->buffer, s.at, s.n, bm);
-        real *out = sc_out(c->buffer, s.at, bm);
-        SC_ELEMENTWISE
-        for (int64_t i = 0; i < s.n; i++) {
-            real v = momentum * b[i] + g[i];
-            out[i] = v;
-            g[i] = c->nesterov ? g[i] + momentum * v : v;
-        }
-        sc_put(c->buffer, s.at, s.n, out);
-    }
-    real *out = sc_out(master, s.at, bo);
+    real bg[SC_CHUNK], bp[SC_CHUNK], bm[SC_CHUNK];
+    const real *g = sc_in(grad, s.at, s.n, bg), *p0 = sc_in(master, s.at, s.n, bp);
+    const real *b0 = a->buffer ? sc_in(a->buffer, s.at, s.n, bm) : g;
+    real *p1 = sc_out(master, s.at, bp), *b1 = a->buffer ? sc_out(a->buffer, s.at, bm) : bm;
     SC_ELEMENTWISE
-    for (int64_t i = 0; i < s.n; i++) out[i] = p[i] - lr * g[i];
-    sc_put(master, s.at, s.n, out);
+    for (int64_t i = 0; i < s.n; i++) {
+        real p = p0[i], b = b0[i];
+        sc_sgd_update(&p, &b, g[i], c, group);
+        p1[i] = p;
+        b1[i] = b;
+    }
+    sc_put(master, s.at, s.n, p1);
+    if (a->buffer) sc_put(a->buffer, s.at, s.n, b1);
 }
 
 void sc_k_sgd(const sc_task *k) {
-    sgd_constants c = {.clip = (real)sc_get(&k->t[2], 0),
-                       .momentum = k->record->momentum,
-                       .nesterov = k->i[0] != 0,
+    sgd_constants c = {.rule = {.clip = (real)sc_get(&k->t[2], 0),
+                                .momentum = k->record->momentum,
+                                .nesterov = k->i[0] != 0,
+                                .has_momentum = k->nt > 3},
                        .buffer = k->nt > 3 ? &k->t[3] : NULL};
     for_each_piece(k, sgd_piece, &c);
 }
 
-typedef struct {
-    double correction1;                                /* 1 - beta1^t */
-    real clip, beta1, rest1, beta2, rest2, root2, eps; /* root2 = √(1 - beta2^t) */
-    int decoupled;
-} adam_constants;
-
 static void adam_piece(const sc_task *k, piece s, const void *constants) {
-    const adam_constants c = *(const adam_constants *)constants;
+    const sc_adam c = *(const sc_adam *)constants;
+    const sc_adam_group group = sc_adam_group_of(k->record, &c, s.group);
     const sc_tensor *grad = &k->t[0], *master = &k->t[1], *first = &k->t[3], *second = &k->t[4];
-    double lr = k->record->lr[s.group], decay = k->record->weight_decay[s.group];
-    real step = (real)(lr / c.correction1), keep = c.decoupled ? (real)(1 - lr * decay) : 1;
-    real coupled = c.decoupled ? 0 : (real)decay;
     real bg[SC_CHUNK], bp[SC_CHUNK], bm[SC_CHUNK], bv[SC_CHUNK];
-    const real *dg = sc_in(grad, s.at, s.n, bg), *p0 = sc_in(master, s.at, s.n, bp), *m0 = sc_in(first, s.at, s.n, bm);
+    const real *g = sc_in(grad, s.at, s.n, bg), *p0 = sc_in(master, s.at, s.n, bp), *m0 = sc_in(first, s.at, s.n, bm);
     const real *v0 = sc_in(second, s.at, s.n, bv);
     real *p1 = sc_out(master, s.at, bp), *m1 = sc_out(first, s.at, bm), *v1 = sc_out(second, s.at, bv);
     SC_ELEMENTWISE
     for (int64_t i = 0; i < s.n; i++) {
-        real p = p0[i] * keep, g = dg[i] * c.clip + coupled * p0[i];
-        real m = c.beta1 * m0[i] + c.rest1 * g;
-        real v = c.beta2 * v0[i] + c.rest2 * (g * g);
+        real p = p0[i], m = m0[i], v = v0[i];
+        sc_adam_update(&p, &m, &v, g[i], &c, group);
+        p1[i] = p;
         m1[i] = m;
         v1[i] = v;
-        p1[i] = p - step * (m / (sc_sqrt(v) / c.root2 + c.eps));
     }
     sc_put(master, s.at, s.n, p1);
     sc_put(first, s.at, s.n, m1);
@@ -98,16 +81,7 @@ static void adam_piece(const sc_task *k, piece s, const void *constants) {
 }
 
 void sc_k_adam(const sc_task *k) {
-    double beta1 = k->record->beta1, beta2 = k->record->beta2, t = (double)*(const int64_t *)k->t[5].p;
-    adam_constants c = {.correction1 = 1 - pow(beta1, t),
-                        .clip = (real)sc_get(&k->t[2], 0),
-                        .beta1 = (real)beta1,
-                        .rest1 = (real)(1 - beta1),
-                        .beta2 = (real)beta2,
-                        .rest2 = (real)(1 - beta2),
-                        .root2 = (real)sqrt(1 - pow(beta2, t)),
-                        .eps = k->record->eps,
-                        .decoupled = k->i[0] != 0};
+    sc_adam c = sc_adam_of(k->record, *(const int64_t *)k->t[5].p, (real)sc_get(&k->t[2], 0), k->i[0] != 0);
     for_each_piece(k, adam_piece, &c);
 }
 

@@ -1,54 +1,11 @@
 /* Cuts the iteration space of a pointwise kernel into rows and gives each part its share.
- * Relies on: sc_pointwise.h, rank.h (element sizes).
+ * Relies on: sc_pointwise.h, common/space.h, common/rank.h (element sizes).
  * Relied on by: generated kernels. */
+#include "../common/rank.h"
+#include "../common/space.h"
 #include "../sc_pointwise.h"
-#include "rank.h"
 
 enum { GRAIN = 64 /* elements; a part begins on a cache line */ };
-
-typedef struct {
-    int dims;
-    int64_t shape[SC_DIMS], stride[SC_TENSORS][SC_DIMS];
-} space;
-
-static bool contiguous(const sc_tensor *t) {
-    int64_t expected = 1;
-    for (int d = t->dims - 1; d >= 0; d--) {
-        if (t->shape[d] != 1 && t->stride[d] != expected) return false;
-        expected *= t->shape[d];
-    }
-    return true;
-}
-
-static void flat_space(space *s, const sc_task *t) {
-    s->dims = 1;
-    s->shape[0] = sc_numel(&t->t[0]);
-    for (int k = 0; k < t->nt; k++) s->stride[k][0] = 1;
-}
-
-/* Drops dimensions of one element and merges a dimension into the one outside it where every tensor allows. */
-static void strided_space(space *s, const sc_task *t) {
-    s->dims = 0;
-    for (int d = 0; d < t->t[0].dims; d++) {
-        int64_t n = t->t[0].shape[d];
-        if (n == 1) continue;
-        bool merge = s->dims > 0;
-        for (int k = 0; k < t->nt && merge; k++) merge = s->stride[k][s->dims - 1] == t->t[k].stride[d] * n;
-        if (!merge) s->shape[s->dims++] = 1;
-        s->shape[s->dims - 1] *= n;
-        for (int k = 0; k < t->nt; k++) s->stride[k][s->dims - 1] = t->t[k].stride[d];
-    }
-    if (!s->dims) flat_space(s, t);
-}
-
-static void make_space(space *s, const sc_task *t) {
-    bool flat = true;
-    for (int k = 0; k < t->nt && flat; k++) flat = contiguous(&t->t[k]);
-    if (flat)
-        flat_space(s, t);
-    else
-        strided_space(s, t);
-}
 
 static void share(int64_t n, int64_t grain, int part, int parts, int64_t *begin, int64_t *end) {
     int64_t each = (n + parts - 1) / parts;
@@ -63,8 +20,8 @@ static void move(sc_rows *w, int d, int64_t by) {
 
 /* Many rows are shared by rows, few by elements. */
 void sc_rows_begin(sc_rows *w, const sc_task *t) {
-    space s;
-    make_space(&s, t);
+    sc_space s;
+    sc_space_of(&s, t);
     int64_t n = s.shape[s.dims - 1], rows = 1, begin, end;
     w->nt = t->nt;
     w->dims = s.dims - 1;

@@ -16,7 +16,7 @@ static void call(sc_rank *r, sc_task *task, const sc_item *it, sc_kernel *kernel
     memcpy(task->f, it->attr.f, sizeof task->f);
     task->table = it->attr.table;
     task->ntable = it->attr.ntable;
-    task->record = r->record;
+    task->record = r->t->record;
     task->rank = r->rank;
     task->world = r->world;
     task->shard = r->shard;
@@ -40,7 +40,7 @@ static void run_alone(sc_stream_state *s, const sc_item *it) {
 }
 
 static void run_pooled(sc_stream_state *s, const sc_item *it) {
-    sc_pool *pool = &s->r->pool;
+    sc_pool *pool = &s->r->t->pool;
     uint32_t done = atomic_load(&pool->done.value) + (uint32_t)pool->n;
     pool->item = it;
     sc_flag_add(&pool->go, 1);
@@ -57,7 +57,7 @@ static void set_status(sc_stream_state *s, sc_doing doing, int event, int waits_
 
 static void execute(sc_stream_state *s, const sc_item *it) {
     sc_rank *r = s->r;
-    bool meets = it->kind == SC_GATHER || it->kind == SC_SCATTER || it->kind == SC_REDUCE;
+    bool meets = it->kind == SC_COLLECTIVE;
     set_status(s, meets ? SC_MEETING : SC_RUNNING, it->event, -1);
     if (r->watch) sc_watch_before(r, it);
     int64_t start = r->trace ? sc_now_ns() : 0;
@@ -65,26 +65,26 @@ static void execute(sc_stream_state *s, const sc_item *it) {
         sc_collective(r, s->stream, it);
     else if (it->kind == SC_COPY)
         copy_bytes(it);
-    else if (it->parts > 1 && r->pool.n)
+    else if (it->parts > 1 && r->t->pool.n)
         run_pooled(s, it);
     else
         run_alone(s, it);
     if (it->finish) call(r, &s->task, it, it->finish, 0, 1);
     if (r->trace) sc_trace_event(r, it->event, start, sc_now_ns());
-    if (r->dumps) sc_dump_after(r, it);
+    if (r->dumps) sc_dump_after(r, it->event);
     if (r->watch) sc_watch_after(r, it);
     atomic_fetch_add_explicit(&r->w->ranks[r->rank].ticks, 1, memory_order_relaxed);
     sc_flag_add(&s->finished, 1);
 }
 
 static bool dep_met(sc_rank *r, const sc_dep *d) {
-    sc_stream_state *of = &r->stream[d->stream];
+    sc_stream_state *of = &r->t->stream[d->stream];
     return sc_flag_reached(&of->finished, of->base + (uint32_t)d->position + 1);
 }
 
 static void wait_for(sc_stream_state *s, const sc_item *it, const sc_dep *d) {
     if (dep_met(s->r, d)) return;
-    sc_stream_state *of = &s->r->stream[d->stream];
+    sc_stream_state *of = &s->r->t->stream[d->stream];
     set_status(s, SC_WAITING, it->event, d->event);
     sc_flag_wait(&of->finished, of->base + (uint32_t)d->position + 1);
 }
@@ -92,7 +92,7 @@ static void wait_for(sc_stream_state *s, const sc_item *it, const sc_dep *d) {
 /* ── threads ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static void replay(sc_stream_state *s) {
-    const sc_list *l = &s->r->programs[s->r->current].stream[s->stream];
+    const sc_list *l = &s->r->t->programs[s->r->current].stream[s->stream];
     for (int i = 0; i < l->n; i++) {
         for (int k = 0; k < l->items[i].ndeps; k++) wait_for(s, &l->items[i], &l->items[i].deps[k]);
         execute(s, &l->items[i]);
@@ -103,22 +103,22 @@ static void replay(sc_stream_state *s) {
 static void *stream_thread(void *arg) {
     sc_stream_state *s = arg;
     sc_kernels_warm(1);
-    sc_flag_add(&s->r->ready, 1);
+    sc_flag_add(&s->r->t->ready, 1);
     for (uint32_t n = 1;; n++) {
         sc_flag_wait(&s->launch, n);
-        if (atomic_load(&s->r->stop)) return NULL;
+        if (atomic_load(&s->r->t->stop)) return NULL;
         replay(s);
     }
 }
 
 static void *worker_thread(void *arg) {
     sc_worker *w = arg;
-    sc_pool *pool = &w->r->pool;
+    sc_pool *pool = &w->r->t->pool;
     sc_kernels_warm(1);
-    sc_flag_add(&w->r->ready, 1);
+    sc_flag_add(&w->r->t->ready, 1);
     for (uint32_t n = 1;; n++) {
         sc_flag_wait(&pool->go, n);
-        if (atomic_load(&w->r->stop)) return NULL;
+        if (atomic_load(&w->r->t->stop)) return NULL;
         run_part(w->r, &w->task, pool->item, w->part);
         sc_flag_add(&pool->done, 1);
     }
@@ -131,7 +131,7 @@ static void start(sc_rank *r, pthread_t *t, void *(*body)(void *), void *arg) {
 
 static bool stream_used(const sc_rank *r, int s) {
     for (int p = 0; p < r->b->nprograms; p++)
-        if (r->programs[p].stream[s].n) return true;
+        if (r->t->programs[p].stream[s].n) return true;
     return false;
 }
 
@@ -139,53 +139,53 @@ static bool stream_used(const sc_rank *r, int s) {
 void sc_streams_start(sc_rank *r) {
     uint32_t threads = 0;
     for (int s = 0; s < SC_STREAMS; s++) {
-        r->stream[s].r = r;
-        r->stream[s].stream = (sc_stream)s;
-        set_status(&r->stream[s], SC_IDLE, -1, -1);
+        r->t->stream[s].r = r;
+        r->t->stream[s].stream = (sc_stream)s;
+        set_status(&r->t->stream[s], SC_IDLE, -1, -1);
     }
     if (r->d->interleave >= 0) return;
     for (int s = 0; s < SC_STREAMS; s++) {
         if (s == COMPUTE || !stream_used(r, s)) continue;
-        start(r, &r->stream[s].thread, stream_thread, &r->stream[s]);
-        r->stream[s].started = true;
+        start(r, &r->t->stream[s].thread, stream_thread, &r->t->stream[s]);
+        r->t->stream[s].started = true;
         threads++;
     }
-    r->pool.workers = sc_calloc((size_t)r->threads, sizeof *r->pool.workers);
-    for (int k = 1; k < r->threads; k++) {
-        sc_worker *w = &r->pool.workers[k - 1];
+    r->t->pool.workers = sc_calloc((size_t)r->t->threads, sizeof *r->t->pool.workers);
+    for (int k = 1; k < r->t->threads; k++) {
+        sc_worker *w = &r->t->pool.workers[k - 1];
         w->r = r;
         w->part = k;
         start(r, &w->thread, worker_thread, w);
-        r->pool.n++;
+        r->t->pool.n++;
         threads++;
     }
-    sc_flag_wait(&r->ready, threads);
+    sc_flag_wait(&r->t->ready, threads);
 }
 
 void sc_streams_stop(sc_rank *r) {
-    atomic_store(&r->stop, true);
+    atomic_store(&r->t->stop, true);
     for (int s = 0; s < SC_STREAMS; s++) {
-        if (!r->stream[s].started) continue;
-        sc_flag_add(&r->stream[s].launch, 1);
-        pthread_join(r->stream[s].thread, NULL);
+        if (!r->t->stream[s].started) continue;
+        sc_flag_add(&r->t->stream[s].launch, 1);
+        pthread_join(r->t->stream[s].thread, NULL);
     }
-    if (r->pool.n) sc_flag_add(&r->pool.go, 1);
-    for (int k = 0; k < r->pool.n; k++) pthread_join(r->pool.workers[k].thread, NULL);
-    free(r->pool.workers);
+    if (r->t->pool.n) sc_flag_add(&r->t->pool.go, 1);
+    for (int k = 0; k < r->t->pool.n; k++) pthread_join(r->t->pool.workers[k].thread, NULL);
+    free(r->t->pool.workers);
 }
 
 static void take_bases(sc_rank *r) {
-    for (int s = 0; s < SC_STREAMS; s++) r->stream[s].base = atomic_load(&r->stream[s].finished.value);
+    for (int s = 0; s < SC_STREAMS; s++) r->t->stream[s].base = atomic_load(&r->t->stream[s].finished.value);
 }
 
 void sc_streams_run(sc_rank *r) {
-    const sc_program *p = &r->programs[r->current];
+    const sc_program *p = &r->t->programs[r->current];
     take_bases(r);
     for (int s = 0; s < SC_STREAMS; s++)
-        if (s != COMPUTE && p->stream[s].n) sc_flag_add(&r->stream[s].launch, 1);
-    replay(&r->stream[COMPUTE]);
+        if (s != COMPUTE && p->stream[s].n) sc_flag_add(&r->t->stream[s].launch, 1);
+    replay(&r->t->stream[COMPUTE]);
     for (int s = 0; s < SC_STREAMS; s++)
-        if (s != COMPUTE) sc_flag_wait(&r->stream[s].finished, r->stream[s].base + (uint32_t)p->stream[s].n);
+        if (s != COMPUTE) sc_flag_wait(&r->t->stream[s].finished, r->t->stream[s].base + (uint32_t)p->stream[s].n);
 }
 
 /* ── one thread, random legal order ──────────────────────────────────────────────────────────────────────────────────
@@ -206,7 +206,7 @@ static bool ready(sc_rank *r, const sc_item *it) {
 
 /* Every rank draws the same numbers and sees the same heads, so that collectives meet in the same order everywhere. */
 void sc_interleave_run(sc_rank *r) {
-    const sc_program *p = &r->programs[r->current];
+    const sc_program *p = &r->t->programs[r->current];
     uint64_t state = (uint64_t)r->d->interleave * 0x2545f4914f6cdd1du + r->launches;
     int next[SC_STREAMS] = {0};
     take_bases(r);
@@ -221,7 +221,7 @@ void sc_interleave_run(sc_rank *r) {
             sc_stop(r, 3, "shardc: program %s cannot go on: every stream waits for another",
                     r->b->programs[r->current].name);
         int s = heads[mix(&state) % (uint64_t)n];
-        execute(&r->stream[s], &p->stream[s].items[next[s]++]);
+        execute(&r->t->stream[s], &p->stream[s].items[next[s]++]);
     }
-    for (int s = 0; s < SC_STREAMS; s++) set_status(&r->stream[s], SC_IDLE, -1, -1);
+    for (int s = 0; s < SC_STREAMS; s++) set_status(&r->t->stream[s], SC_IDLE, -1, -1);
 }

@@ -50,6 +50,7 @@ enum {
     O_TRACE,
     O_STALL,
     O_QUIET,
+    O_NO_GRAPH,
 };
 
 static const struct argp_option options[] = {
@@ -106,6 +107,7 @@ static const struct argp_option options[] = {
      "Without progress for so long, say who waits for whom and exit 3 (default 300; 0: never)", 0},
     {"poison", O_POISON, 0, 0, "Overwrite dead bytes with NaNs", 0},
     {"redzones", O_REDZONES, 0, 0, "Check the guards round every storage", 0},
+    {"no-graph", O_NO_GRAPH, 0, 0, "On GPUs: launch every event by itself rather than a program as one graph", 0},
     {"interleave", O_INTERLEAVE, "SEED", 0, "Run events in a random legal order", 0},
     {0, 0, 0, 0, "", -1},
     {"help", 'h', 0, 0, "Show this", 0},
@@ -223,6 +225,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *s) {
     case O_NAN: p->o.allow_nan = true; return 0;
     case O_POISON: p->o.debug.poison = true; return 0;
     case O_REDZONES: p->o.debug.redzones = true; return 0;
+    case O_NO_GRAPH: p->o.debug.no_graph = true; return 0;
     case O_FINITE: p->o.debug.check_finite = true; return 0;
     case ARGP_KEY_ARG:
         if (!p->last) argp_error(s, "'%s' belongs to no option; files follow --data, --val-data or --weights", arg);

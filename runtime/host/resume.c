@@ -147,6 +147,16 @@ static const Entry *entries_of(const Checkpoint *c, const char *path, PieceKind 
     return c->entries + lo;
 }
 
+/* A frozen parameter is a buffer where it is ignored by sharding, so that either may stand for the other. */
+static const Entry *pieces_of(const Checkpoint *c, const sc_param_info *p, PieceKind k, int *n) {
+    const Entry *e = entries_of(c, p->path, k, n);
+    if (*n == 0 && k == P_BUFFER) return entries_of(c, p->path, P_VALUE, n);
+    if (*n > 0 || k != P_VALUE || p->trainable) return e;
+    e = entries_of(c, p->path, P_BUFFER, n);
+    *n = *n > 0; /* the first rank's: all are alike */
+    return e;
+}
+
 /* ── does it fit the build? ──────────────────────────────────────────────────────────────────────────────────────────
  */
 static void check_cover(const Checkpoint *c, const sc_param_info *p, PieceKind k, const Entry *e, int n) {
@@ -175,7 +185,7 @@ static void check_buffer(const Checkpoint *c, const sc_param_info *p, const Entr
 static void check_param(const Checkpoint *c, int param, PieceKind k) {
     const sc_param_info *p = &c->b->params[param];
     int n;
-    const Entry *e = entries_of(c, p->path, k, &n);
+    const Entry *e = pieces_of(c, p, k, &n);
     if (n == 0 && (k == P_MOMENT1 || k == P_MOMENT2))
         die("%s: no %s of '%s': made with another optimizer; to begin anew from its weights, --export them and use "
             "--weights",
@@ -186,7 +196,7 @@ static void check_param(const Checkpoint *c, int param, PieceKind k) {
         if (e[i].tensor->sc_dtype != (int)want)
             die("%s: '%s' (%s) is %s there and %s in this build: another model", c->files[e[i].file].path, p->path,
                 piece_kind_name(k), e[i].tensor->dtype, host_dtype_st(want));
-    if (k == P_BUFFER)
+    if (k == P_BUFFER && e->kind == P_BUFFER)
         check_buffer(c, p, e, n);
     else
         check_cover(c, p, k, e, n);
@@ -223,8 +233,8 @@ static void copy_range(const Checkpoint *c, sc_rank *r, const Entry *e, const Pi
 
 static void load_piece(const Checkpoint *c, sc_rank *r, const Piece *p, uint8_t *chunk) {
     int n;
-    const Entry *e = entries_of(c, c->b->params[p->param].path, p->kind, &n);
-    if (p->kind == P_BUFFER) {
+    const Entry *e = pieces_of(c, &c->b->params[p->param], p->kind, &n);
+    if (p->kind == P_BUFFER && e->kind == P_BUFFER) {
         copy_range(c, r, &e[sc_rank_index(r) % c->world], p, p->begin, p->end, chunk);
         return;
     }

@@ -4,9 +4,15 @@
  * Relied on by: make fuzz. */
 #include "../../compiler/report/report.h"
 
+#include "mutate_json.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed);
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed) {
+    return mutate_json(data, 0, size, max, seed);
+}
 
 static char *written(const Plan *p, size_t *n) {
     char *text = NULL;

@@ -2,10 +2,25 @@
  * Relies on: runtime/host/safetensors.c, libFuzzer.
  * Relied on by: make fuzz. */
 #include "../../runtime/host/safetensors.h"
+#include "mutate_json.h"
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed);
+
+/* The length before the header follows it, mostly. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed) {
+    uint64_t length, grown;
+    if (size < 8) return LLVMFuzzerMutate(data, size, max);
+    memcpy(&length, data, 8);
+    size_t n = mutate_json(data, 8, size, max, seed);
+    if (seed % 16 && n > 8 && length <= size - 8) {
+        grown = length + n - size;
+        memcpy(data, &grown, 8);
+    }
+    return n;
+}
 
 static void check(const StFile *f, uint64_t size) {
     uint64_t total = 0;

@@ -1,11 +1,12 @@
 """Bad input of every kind: one clear message, the right exit code, and files left as they were. To add a case, add a row.
 
-Relies on: harness.py, bad/*.lua (first line: `-- expect: REGEX`). Relied on by: run.py."""
+Relies on: harness.py, bad/*.lua (first line: `-- expect: REGEX`; second, where needed: `-- args: OPTION...`). Relied on by: run.py."""
 import os
 import re
 import resource
 import struct
 import subprocess
+import threading
 
 from harness import ROOT, SHARDC, build, check, command, corpus, scratch, shardc
 
@@ -21,19 +22,65 @@ def expect(args, code, pattern, **kw):
     check(rc == code, "exit %d instead of %d from %s: %s" % (rc, code, " ".join(args[1:]), text[-600:]))
     check(re.search(pattern, text, re.S), "no /%s/ in the message of %s: %s" % (pattern, " ".join(args[1:]), text[-600:]))
     check(len([l for l in err.splitlines() if l.strip()]) <= 4 or code == 2, "more than one message: %s" % err[-1500:])
+    return text
+
+
+ANSWERS = {}  # bad model: what was said
+LOCK = threading.Lock()
+
+
+def answers():
+    with LOCK:
+        for name in sorted(os.listdir(BAD)) if not ANSWERS else ():
+            lines = open(os.path.join(BAD, name)).read().splitlines()[:2]
+            m = re.match(r"-- expect: (.*)", lines[0])
+            if not m:
+                continue  # a part of another one
+            more = lines[1][len("-- args: "):].split() if lines[1].startswith("-- args: ") else []
+            ANSWERS[name] = expect([SHARDC, "predict", os.path.join(BAD, name), *more], 1, m.group(1).strip(), timeout=30)
+    return ANSWERS
 
 
 def test_models():
-    n = 0
-    for name in sorted(os.listdir(BAD)):
-        first = open(os.path.join(BAD, name)).readline()
-        m = re.match(r"-- expect: (.*)", first)
-        if not m:
-            continue
-        expect([SHARDC, "predict", os.path.join(BAD, name)], 1, m.group(1).strip(), timeout=30)
-        n += 1
-    check(n >= 20, "only %d cases" % n)
+    n = len(answers())
+    check(n >= 200, "only %d cases" % n)
     return "%d models refused with file, line and remedy" % n
+
+
+def arguments(text, at):
+    """The arguments of the Lua call whose opening parenthesis stands at `at`."""
+    depth, quote, out, start = 0, None, [], at + 1
+    for i in range(at, len(text)):
+        c = text[i]
+        if quote:
+            quote = None if c == quote and text[i - 1] != "\\" else quote
+        elif c in "\"'":
+            quote = c
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth -= 1
+        if not quote and (depth == 0 or (depth == 1 and c == ",")):
+            out.append(text[start:i].strip())
+            start = i + 1
+            if depth == 0:
+                return out
+
+
+def test_every_message_of_nn():
+    """nn.lua says what it says through fail(remedy, format, ...): each of its formats was seen."""
+    text = open(os.path.join(ROOT, "compiler/lua/nn.lua")).read()
+    said = "\n".join(answers().values())
+    missing, n = [], 0
+    for m in re.finditer(r"(?<!prim\.)(?<!function )\bfail\(", text):
+        form = arguments(text, m.end() - 1)[1][1:-1]
+        parts = re.split(r"(%[sdg])", form.replace("\\\"", '"').replace("%%", "%"))
+        pattern = "".join({"%s": ".*", "%d": r"-?\d+", "%g": r"\S+"}.get(x, re.escape(x)) for x in parts)
+        n += 1
+        if not re.search(pattern, said):
+            missing.append("nn.lua:%d: %s" % (text.count("\n", 0, m.start()) + 1, form))
+    check(n > 40 and not missing, "of %d messages no bad model shows:\n%s" % (n, "\n".join(missing)))
+    return "%d messages" % n
 
 
 COMMANDS = [  # arguments, exit code, pattern
@@ -49,7 +96,8 @@ COMMANDS = [  # arguments, exit code, pattern
     (["predict", GPT2, "--set", "recompute=all"], 1, "recompute.*full"),
     (["predict", GPT2, "--device", "h300"], 1, "h300.*h200"),
     (["predict", GPT2, "--format", "yaml"], 2, "yaml|format"),
-    (["predict", GPT2, "--target", "cuda"], 1, "cuda"),
+    (["build", GPT2, "--target", "cuda", "--set", "offload=state", "-o", "/proc/nowhere/gpt2"], 1, r"gpt2\.lua:\d+: .*would run on the host"),
+    (["build", GPT2, "--target", "cuda", "--variant", "asan"], 2, "--variant asan is one of the cpu target"),
     (["predict", GPT2, "--policy", "nowhere.lua"], 1, "nowhere.lua"),
     (["build", GPT2, *SETS, "-o", "/proc/nowhere/gpt2"], 1, "/proc/nowhere"),
     (["verify", os.path.join(ROOT, "LICENSE")], 1, "LICENSE"),
@@ -126,6 +174,7 @@ def test_weights_and_checkpoints():
     check(p.returncode == 1 and "state" in p.stderr, "full disk: exit %d, %s" % (p.returncode, p.stderr[-500:]))
     check(before and before == contents(state), "the old checkpoint changed")
     expect([*run, "--save", "/proc/nowhere/state"], 1, "/proc/nowhere")
+    expect([*run, "--save", "a/" * 2000], 1, "--save: the path is longer than 3968 bytes")
     expect([*run, "--resume", os.path.join(folder, "none")], 1, "none")
     other = build("gpt2.lua", **dict(SMALL, dim=32))
     expect([other, "--data", corpus(), "--steps", "1", "--resume", state], 1, "state")

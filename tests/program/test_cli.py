@@ -3,6 +3,7 @@
 Relies on: harness.py. Relied on by: run.py."""
 import json
 import os
+import socket
 import struct
 import subprocess
 import threading
@@ -14,6 +15,9 @@ FOLDER = scratch("cli")
 PLAN = os.path.join(FOLDER, "mlp.plan.json")
 TEXT = os.path.join(FOLDER, "text")
 EMPTY = os.path.join(FOLDER, "empty")
+SOCKET = os.path.join(FOLDER, "socket")  # is there and cannot be opened
+HUGE = os.path.join(FOLDER, "huge")  # sparse
+DEVICE = os.path.join(FOLDER, "device.lua")
 FILE_IN_THE_WAY = os.path.join(TEXT, "build")
 
 # arguments, exit code, what stderr says
@@ -55,6 +59,7 @@ CASES = [
     (["predict", os.path.join(FOLDER, "absent.json")], 1, "No such file or directory"),
     (["predict", TEXT], 1, "text:1: not a plan of shardc: column 4"),
     (["predict", SHARDC], 1, "this binary"),
+    (["predict", MLP, "--device", DEVICE], 1, "device.lua:1: require: no module 'parts'"),
     (["build", PLAN], 2, "a model's .lua file is wanted"),
     (["build", MLP, "-o", ""], 2, "-o wants the name of a binary or a folder"),
     (["build", MLP, "-o", os.path.join(FILE_IN_THE_WAY, "mlp")], 1, "cannot make the folder"),
@@ -66,6 +71,11 @@ CASES = [
     (["data", FOLDER, "-o", os.path.join(FOLDER, "x.bin")], 1, "it is a folder; name its files"),
     (["data", os.path.join(FOLDER, "absent"), "-o", os.path.join(FOLDER, "x.bin")], 1, "No such file or directory"),
     (["data", TEXT, "-o", TEXT], 1, "is both an input and the output"),
+    (["data", SOCKET, "-o", os.path.join(FOLDER, "x.bin")], 1, "socket: No such device or address"),
+    (["data", "/proc/self/mem", "-o", os.path.join(FOLDER, "x.bin")], 1, "cannot read /proc/self/mem: Input/output error"),
+    (["data", TEXT, HUGE, "-o", os.path.join(FOLDER, "x.bin")], 1, "more than 2147483647 tokens, which one .bin file cannot hold; make several"),
+    (["predict", HUGE], 1, "huge: it is larger than 4 GiB"),
+    (["inspect", PLAN, "-o", SOCKET], 1, "cannot write " + SOCKET),
     (["data", EMPTY, "-o", os.path.join(FOLDER, "x.bin")], 1, "is empty"),
     (["data", EMPTY, EMPTY, "-o", os.path.join(FOLDER, "x.bin")], 1, "every file given is empty"),
     (["data", TEXT, "-o", "/dev/stdout"], 1, "must be a regular file"),
@@ -83,6 +93,13 @@ def prepare():  # tests run side by side: the first makes the files
         with open(TEXT, "w") as f:
             f.write("some text\n")
         open(EMPTY, "w").close()
+        with open(DEVICE, "w") as f:
+            f.write("return require 'parts'\n")
+        with open(HUGE, "w") as f:
+            f.truncate(5 << 30)
+        s = socket.socket(socket.AF_UNIX)
+        s.bind(SOCKET)
+        s.close()
         shardc("inspect", MLP, "--world", "2", "--format", "json", "-o", PLAN)
 
 

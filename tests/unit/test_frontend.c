@@ -125,11 +125,11 @@ Test(frontend, mlp) {
         cr_assert_eq(g->params.at[i]->id, i);
     }
     cr_assert_eq(g->inputs.n, 2);
-    cr_assert_str_eq(g->inputs.at[0]->name, "targets");
-    cr_assert_eq(g->inputs.at[0]->shift, 1);
-    cr_assert(g->inputs.at[1]->sample_value && !g->inputs.at[0]->sample_value);
+    cr_assert_str_eq(g->inputs.at[0]->name, "tokens"); /* in the order of the nn.input calls */
+    cr_assert_eq(g->inputs.at[1]->shift, 1);
+    cr_assert(g->inputs.at[0]->sample_value && !g->inputs.at[1]->sample_value);
     cr_assert_eq(g->counts.n, 1);
-    cr_assert_eq(g->counts.at[0].input, g->inputs.at[0]);
+    cr_assert_eq(g->counts.at[0].input, g->inputs.at[1]);
     cr_assert(g->train->loss && g->train->loss->dims == 0 && g->eval->loss && g->sample->logits);
     cr_assert_eq(g->metrics.n, 2);
     cr_assert_str_eq(g->metrics.at[1].name, "grad_norm");
@@ -250,9 +250,9 @@ static const char *sampler(const char *sample) {
 
 Test(frontend, sampling) {
     Graph *g = load_text(sampler("logits = function(m, b) nn.log('no', nn.sum(m(b.x))) return m(b.x) end"));
-    cr_assert(g->inputs.at[1]->sample_value->shape[0] == 1 && g->inputs.at[1]->shape[0] == 4,
+    cr_assert(g->inputs.at[0]->sample_value->shape[0] == 1 && g->inputs.at[0]->shape[0] == 4,
               "one sample of the batch's inputs");
-    cr_assert(!g->inputs.at[0]->sample_value && g->metrics.n == 2);
+    cr_assert(!g->inputs.at[1]->sample_value && g->metrics.n == 2);
     g = load_text(
         sampler("inputs = { prompt = nn.input('int32', { 1, 5 }) }, logits = function(m, b) return m(b.prompt) end"));
     cr_assert_eq(g->inputs.n, 3);

@@ -5,7 +5,9 @@
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -200,6 +202,25 @@ static void too_much(void) {
 static void more_than_there_is(void) {
     arena_alloc(g->arena, SIZE_MAX / 5);
 }
+static void huge_list(void) {
+    int cap = INT32_MAX / 2 + 1;
+    vec_grow(g->arena, NULL, &cap, sizeof(int));
+}
+static void huge_file(void) { /* sparse: takes no room */
+    char path[] = "/tmp/shardc-huge-XXXXXX";
+    int fd = mkstemp(path);
+    unlink(path);
+    if (fd >= 0 && !ftruncate(fd, (off_t)5 << 30)) read_file(g->arena, arena_printf(g->arena, "/proc/self/fd/%d", fd), NULL);
+}
+static void unreadable(void) {
+    read_file(g->arena, "/proc/self/mem", NULL);
+}
+static void a_socket(void) {
+    out_open(g->arena, in_folder("socket"));
+}
+static void a_bug(void) {
+    bug((Source){"a.lua", 3}, "two %s", "roots");
+}
 
 Test(base, diagnostics) {
     cr_assert_not_null(mkdtemp(folder));
@@ -214,6 +235,19 @@ Test(base, diagnostics) {
     expect_exit(nowhere, 1, "shardc: hello\n");
     expect_exit(too_much, 1, "out of memory");
     expect_exit(more_than_there_is, 1, "out of memory");
+    expect_exit(huge_list, 1, "a list grew beyond 1073741824 entries");
+    expect_exit(huge_file, 1, "it is larger than 4 GiB; is it the right file?");
+    expect_exit(unreadable, 1, "shardc: cannot read /proc/self/mem: Input/output error");
+    expect_exit(a_bug, 1, "a.lua:3: internal error: two roots; this is a defect of shardc: please report it");
+    cr_assert_not_null(mkdtemp(strcpy(folder, "/tmp/shardc-test-XXXXXX")));
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    strcpy(at.sun_path, in_folder("socket"));
+    int s = socket(AF_UNIX, SOCK_STREAM, 0);
+    cr_assert(!bind(s, (struct sockaddr *)&at, sizeof at));
+    expect_exit(a_socket, 1, "No such device or address");
+    close(s);
+    unlink(at.sun_path);
+    rmdir(folder);
 }
 
 /* ── the table ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -360,11 +394,11 @@ Test(ir, costs, .init = start) {
     Cost c = op_info[OP_MATMUL].cost(mm);
     cr_expect_eq(c.flops, 2.0 * 8 * 2048 * 4096 * 14336);
     cr_expect_eq(c.bytes, 2.0 * (8.0 * 2048 * 4096 + 14336.0 * 4096 + 8.0 * 2048 * 14336));
-    cr_expect_eq(op_info[OP_MATMUL].workspace(mm, 4), 16 << 20);
+    cr_expect_eq(op_info[OP_MATMUL].workspace(mm, &(Machine){.threads = 4}), 16 << 20);
     Value *q = val(FP32, SHAPE(2, 64, 8, 16)), *k = val(FP32, SHAPE(2, 64, 2, 16));
     Op *at = build_op(b, OP_ATTENTION, IN(q, k, k), INTS(1, 0, 0), FLOATS(0.25, 0));
     cr_expect_eq(op_info[OP_ATTENTION].cost(at).flops, 2.0 * 2 * 8 * 64 * 64 * 16);
-    cr_expect_eq(op_info[OP_ATTENTION].workspace(at, 2) % 512, 0);
+    cr_expect_eq(op_info[OP_ATTENTION].workspace(at, &(Machine){.threads = 2}) % 512, 0);
     expect_value(at->out[1], "fp32[2,8,64]");
     Value *wide = build_expand(b, val(FP32, SHAPE(16)), SHAPE(64, 16));
     Op *add = build_op(b, OP_ADD, IN(wide, wide), NO, NO);
@@ -731,6 +765,37 @@ BROKEN(negative, op->in[0]->shape[0] = -1)
 BROKEN(many_dims, op->in[0]->dims = 7)
 BROKEN(loss_shape, b->p->loss = op->out[0])
 BROKEN(loss_undefined, b->p->loss = val(FP32, 0, (int64_t[]){1}); b->p->loss->def = op)
+BROKEN(fewer_results, b->p->ops.at[0]->nout = 0; op->in[0] = val(FP32, SHAPE(4, 6)))
+static Op *group(void) { /* exp and neg as one op */
+    Op *fused = two_ops(), *first = b->p->ops.at[0], *second = new_op(g, OP_NEG);
+    *fused = (Op){.kind = OP_FUSED, .id = "e1", .module = g->root, .nin = 1, .nout = 1, .src = {"model.lua", 41}, .nbody = 2};
+    second->nin = second->nout = 1;
+    second->in[0] = first->out[0];
+    second->out[0] = val(FP32, SHAPE(4, 6));
+    fused->in[0] = first->in[0];
+    fused->out[0] = second->out[0];
+    fused->out[0]->def = fused;
+    fused->body = NEW_ARRAY(g->arena, Op *, 2);
+    fused->body[0] = first;
+    fused->body[1] = second;
+    b->p->ops.at[0] = fused;
+    b->p->ops.n = 1;
+    return fused;
+}
+#define BROKEN_GROUP(name, ...)                                                                                        \
+    static void name(void) {                                                                                           \
+        Op *op = group();                                                                                              \
+        __VA_ARGS__;                                                                                                   \
+        check_graph(g, "sabotage");                                                                                    \
+    }
+BROKEN_GROUP(not_pointwise, op->body[1]->kind = OP_TRANSPOSE)
+BROKEN_GROUP(from_nowhere, op->body[1]->in[0] = val(FP32, SHAPE(4, 6)))
+BROKEN_GROUP(nobodys_result, op->out[0] = val(FP32, SHAPE(4, 6)); op->out[0]->def = op)
+
+Test(ir, checker_accepts_a_group, .init = start) {
+    group();
+    check_graph(g, "test");
+}
 
 Test(ir, checker_refuses_broken_graphs) {
     static const struct {
@@ -758,6 +823,10 @@ Test(ir, checker_refuses_broken_graphs) {
         {many_dims, "has 7 dims"},
         {loss_shape, "the loss is fp32[6,4], not a scalar"},
         {loss_undefined, "nothing defines the loss"},
+        {fewer_results, "has 0 results, its rule gives 1"},
+        {not_pointwise, "member transpose is not pointwise"},
+        {from_nowhere, "member 1 (neg) uses value"},
+        {nobodys_result, "result 0 is no member's"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_exit(cases[i].body, -6, cases[i].text);
 }

@@ -273,13 +273,13 @@ Test(runtime_cpu, the_largest_code_is_returned) {
  */
 static char said[8192];
 
-static int launch_with(int what, sc_debug d) {
+static int launch_body(int what, const sc_build *b, sc_debug d, int (*body)(sc_rank *, void *)) {
     char path[] = "/tmp/sc_runtime_XXXXXX";
     int fd = mkstemp(path), before = dup(2);
     trouble = what;
     fflush(stderr);
     dup2(fd, 2);
-    int code = launch_plain(2, 2, d);
+    int code = sc_launch(b, &d, body, NULL);
     fflush(stderr);
     dup2(before, 2);
     close(before);
@@ -289,6 +289,11 @@ static int launch_with(int what, sc_debug d) {
     unlink(path);
     trouble = NO_TROUBLE;
     return code;
+}
+
+static int launch_with(int what, sc_debug d) {
+    sc_build b = make_build(2, 2);
+    return launch_body(what, &b, d, train);
 }
 
 static void says(const char *text) {
@@ -364,15 +369,102 @@ static void text_twice(sc_rank *r) {
     for (int k = 0; k < 2; k++) RUN(e0, COMPUTE, number, ATTR(0), T(FP32, SHARD_AT, N));
 }
 
+static void text_of_many_tensors(sc_rank *r) {
+    static const sc_tensor many[SC_TENSORS + 1] = {T(FP32, SHARD_AT, N)};
+    sc_run(r, e0, COMPUTE, sc_k_number, NULL, SC_TENSORS + 1, many);
+}
+static void text_of_communicator_7(sc_rank *r) {
+    sc_all_reduce(r, e0, REDUCE, 7, T(FP32, SHARD_AT, N));
+}
+static void text_sums_masks(sc_rank *r) {
+    sc_all_reduce(r, e0, REDUCE, 2, T(BOOL, SHARD_AT, N));
+}
+static void text_of_a_circle(sc_rank *r) { /* only a damaged text can say so: e0 waits for e1, which comes after it */
+    sc_program *p = &r->t->programs[r->current];
+    RUN(e0, COMPUTE, number, ATTR(0), T(FP32, SHARD_AT, N));
+    RUN(e1, GATHER, number, ATTR(0), T(FP32, SHARD_AT, N));
+    static sc_dep on_gather, on_compute;
+    on_gather = (sc_dep){GATHER, 0, e1};
+    on_compute = (sc_dep){COMPUTE, 0, e0};
+    for (int s = 0; s < 2; s++) {
+        sc_item *it = &p->stream[s ? GATHER : COMPUTE].items[0];
+        it->deps = sc_calloc(1, sizeof *it->deps);
+        it->deps[0] = s ? on_compute : on_gather;
+        it->ndeps = 1;
+    }
+}
+static int run_first(sc_rank *r, void *arg) {
+    sc_run_program(r, 0);
+    return 0;
+}
+static int write_far(sc_rank *r, void *arg) {
+    sc_write(r, 0, ARENA - 4, "12345678", 8);
+    return 0;
+}
+
 Test(runtime_cpu, a_text_that_makes_no_sense_is_refused) {
-    void (*const texts[])(sc_rank *) = {text_waits_too_soon, text_leaves_the_arena, text_gathers_wrongly, text_twice};
-    for (int k = 0; k < 4; k++) {
+    static const struct {
+        void (*text)(sc_rank *);
+        int (*body)(sc_rank *, void *);
+        const char *says;
+    } cases[] = {
+        {text_waits_too_soon, too_soon, "waits for event 1 (g0f), which is not issued before"},
+        {text_leaves_the_arena, too_soon, "event e0 touches byte"},
+        {text_gathers_wrongly, too_soon, "8192 and 8192 elements do not match 2 ranks"},
+        {text_twice, too_soon, "issues event 0 twice"},
+        {text_of_many_tensors, too_soon, "tensors, at most "},
+        {text_of_communicator_7, too_soon, "event e0 names communicator 7"},
+        {text_sums_masks, run_first, "of dtype 8 is not possible"},
+        {text_of_a_circle, run_first, "cannot go on: every stream waits for another"},
+        {text_of_micro, write_far, "write of 8 bytes at 0x"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         sc_build b = make_build(2, 2);
-        sc_program_info p = {"wrong", texts[k], events, N_EVENTS};
+        sc_program_info p = {"wrong", cases[k].text, events, N_EVENTS};
         b.programs = &p;
         b.nprograms = 1;
-        cr_assert_eq(sc_launch(&b, &plain, too_soon, NULL), 3, "text %d", k);
+        sc_debug d = plain;
+        d.interleave = cases[k].text == text_of_a_circle ? 1 : -1;
+        cr_assert_eq(launch_body(NO_TROUBLE, &b, d, cases[k].body), 3, "text %zu: %s", k, said);
+        says(cases[k].says);
     }
+}
+
+/* Rank 0 is done, rank 1 waits for nobody. */
+static int one_is_late(sc_rank *r, void *arg) {
+    if (sc_rank_index(r) == 1) sc_barrier(r);
+    return 0;
+}
+static int one_is_at_work(sc_rank *r, void *arg) {
+    if (sc_rank_index(r) == 1) raise(SIGKILL);
+    return 0;
+}
+
+Test(runtime_cpu, the_watchdog_knows_who_is_outside_of_programs) {
+    sc_build b = make_build(2, 2);
+    sc_debug d = plain;
+    d.stall_s = 0.5;
+    cr_assert_eq(launch_body(NO_TROUBLE, &b, d, one_is_late), 3);
+    says("rank 0 has finished");
+    says("rank 1 is in the training program, at a barrier; behind: rank 0");
+    cr_assert_eq(launch_body(NO_TROUBLE, &b, d, one_is_at_work), 3);
+    says("rank 1 is in the training program\n");
+}
+
+Test(runtime_cpu, files_that_cannot_be_written_are_told) {
+    sc_debug d = plain;
+    d.dump_pattern = "model*";
+    d.dump_step = 2;
+    d.dump_path = "/nowhere/x.safetensors";
+    cr_assert_eq(launch_with(NO_TROUBLE, d), 1);
+    says("cannot write /nowhere/x.safetensors: No such file or directory");
+    d = plain;
+    d.trace_path = "/nowhere/trace.json";
+    cr_assert_eq(launch_with(NO_TROUBLE, d), 1);
+    says("cannot write /nowhere/trace.json: No such file or directory");
+    d.trace_path = "/dev/full";
+    cr_assert_eq(launch_with(NO_TROUBLE, d), 1);
+    says("cannot write /dev/full: No space left on device");
 }
 
 #endif

@@ -1,4 +1,4 @@
--- expect: accumulate_text\.lua:11: nn.training: accumulate must be a whole number, not the string 'two'
+-- expect: accumulate_text\.lua:11: nn.training: accumulate must be a whole number, not the string \"two\"
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

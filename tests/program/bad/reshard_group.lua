@@ -1,4 +1,4 @@
--- expect: reshard_group\.lua:11: nn.fully_shard: reshard_after_forward = 2
+-- expect: reshard_group\.lua:10: nn.fully_shard: reshard_after_forward = 2
 -- args: --world 4
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"

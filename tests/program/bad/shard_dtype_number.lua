@@ -1,4 +1,4 @@
--- expect: shard_dtype_number\.lua:10: mp_policy: param_dtype must be the name of a dtype
+-- expect: shard_dtype_number\.lua:9: mp_policy: param_dtype must be the name of a dtype
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

@@ -1,4 +1,4 @@
--- expect: unit_meshes\.lua:11: nn.fully_shard: unit out shards over 1 ranks, unit .* over 2; this version takes one mesh
+-- expect: unit_meshes\.lua:10: nn.fully_shard: unit out shards over 1 ranks, unit \(root\) over 2; this version takes one mesh
 -- args: --world 2
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"

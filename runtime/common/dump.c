@@ -1,7 +1,7 @@
 /* Copies values out of a run (--dump) into safetensors files, and records when each event ran (--trace) as Chrome trace
  * JSON, which Perfetto opens. Buffers are made at the start; nothing here changes a bit of the result.
  * Relies on: rank.h, the dump table of the build.
- * Relied on by: stream.c (after each event), rank.c (after each program), launch.c (files). */
+ * Relied on by: the targets (after each event and each program), launch.c (files). */
 #include "rank.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -39,6 +39,7 @@ struct sc_dumps {
     int *next;
     char *header, *path, *temp;
     size_t header_size;
+    uint8_t *span; /* a value's bytes as they lie in the arena */
 };
 
 bool sc_dump_matches(const sc_build *b, const sc_debug *d, char *names, size_t n) {
@@ -75,17 +76,20 @@ void sc_dump_new(sc_rank *r) {
         for (int e = 0; e < b->programs[p].nevents; e++) x->of_event[p][e] = -1;
     }
     x->header_size = 64;
+    uint64_t span = 0;
     for (int i = 0; i < b->ndumps; i++) {
         const sc_dump_info *d = &b->dumps[i];
         if (fnmatch(r->d->dump_pattern, d->name, 0)) continue;
         copy *c = &x->copies[x->n];
         *c = (copy){.info = d, .size = (size_t)sc_numel(&d->t) * sc_dtype_size(d->t.dtype)};
         c->bytes = sc_calloc(c->size, 1);
+        if (sc_span(&d->t) > span) span = sc_span(&d->t);
         x->next[x->n] = x->of_event[d->program][d->event];
         x->of_event[d->program][d->event] = x->n++;
         x->header_size += 2 * strlen(d->name) + 256;
     }
     x->header = sc_calloc(x->header_size, 1);
+    x->span = sc_calloc(span, 1);
     const char *path = r->d->dump_path ? r->d->dump_path : "dump.safetensors";
     x->path = rank_path(path, r->rank, "");
     x->temp = rank_path(path, r->rank, ".part");
@@ -100,6 +104,7 @@ void sc_dump_free(sc_rank *r) {
     free(x->next);
     free(x->of_event);
     free(x->header);
+    free(x->span);
     free(x->path);
     free(x->temp);
     free(x);
@@ -107,7 +112,8 @@ void sc_dump_free(sc_rank *r) {
 
 static void take(sc_rank *r, copy *c) {
     const sc_tensor *t = &c->info->t;
-    const uint8_t *from = r->arena[t->host] + t->at;
+    uint8_t *from = r->dumps->span;
+    sc_read(r, t->host, t->at, from, sc_span(t));
     size_t size = sc_dtype_size(t->dtype);
     int64_t index[SC_DIMS] = {0}, at = 0, n = sc_numel(t);
     for (int64_t k = 0; k < n; k++) {
@@ -122,10 +128,14 @@ static void take(sc_rank *r, copy *c) {
     c->taken = true;
 }
 
-void sc_dump_after(sc_rank *r, const sc_item *it) {
+bool sc_dump_wants(const sc_rank *r, int event) {
+    return r->step == r->d->dump_step && r->dumps->of_event[r->current][event] >= 0;
+}
+
+void sc_dump_after(sc_rank *r, int event) {
     struct sc_dumps *x = r->dumps;
-    if (r->step != r->d->dump_step) return;
-    for (int i = x->of_event[r->current][it->event]; i >= 0; i = x->next[i]) take(r, &x->copies[i]);
+    if (!sc_dump_wants(r, event)) return;
+    for (int i = x->of_event[r->current][event]; i >= 0; i = x->next[i]) take(r, &x->copies[i]);
 }
 
 /* micro_first, micro and micro_last hold values of the same name: the last one taken stands for it. */

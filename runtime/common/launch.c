@@ -1,0 +1,256 @@
+/* Starts the ranks of a build and watches them: flags in shared memory, one process a rank (or, with -DSC_RANK_THREADS,
+ * one thread), ends all when one dies, and says who hangs where when nothing moves.
+ * Relies on: rank.h and the target's part of it; fork.
+ * Relied on by: runtime/host (sc_launch). */
+#include "../sc_kernels.h"
+#include "rank.h"
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+
+/* ── the world ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static bool world_new(sc_world *w, const sc_build *b, const sc_debug *d) {
+    *w = (sc_world){.build = b, .debug = d, .world = b->world, .shards = b->nunits ? b->units[0].shards : b->world};
+    if (w->shards < 1 || b->world % w->shards) w->shards = b->world;
+    w->ranks = sc_map_shared(sizeof *w->ranks * (size_t)b->world);
+    if (!w->ranks) {
+        fprintf(stderr, "shardc: cannot map the flags of %d ranks: %s\n", b->world, strerror(errno));
+        return false;
+    }
+    for (int k = 0; k < b->world; k++) w->ranks[k].program = -1;
+    return sc_world_open(w);
+}
+
+static void world_free(sc_world *w) {
+    if (!w->ranks) return;
+    sc_world_close(w);
+    sc_unmap(w->ranks, sizeof *w->ranks * (size_t)w->world);
+}
+
+/* ── ranks ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static double poll_interval(const sc_debug *d) {
+    double t = d->stall_s > 0 ? d->stall_s / 8 : 1;
+    return t > 0.25 ? 0.25 : t;
+}
+
+typedef struct {
+    sc_world w;
+    int (*body)(sc_rank *r, void *arg);
+    void *arg;
+} job;
+
+static int run_rank(job *j, int rank) {
+    sc_rank *r = sc_rank_new(&j->w, rank);
+    int code = j->body(r, j->arg);
+    atomic_store(&j->w.ranks[rank].done, 1);
+    sc_rank_free(r);
+    return code;
+}
+
+#ifdef SC_RANK_THREADS
+
+typedef struct {
+    job *j;
+    int rank, code;
+    pthread_t thread;
+    _Atomic int ended;
+} seat;
+
+static void *seat_thread(void *arg) {
+    seat *s = arg;
+    s->code = run_rank(s->j, s->rank);
+    atomic_store(&s->ended, 1);
+    return NULL;
+}
+
+static int run_all(job *j) {
+    seat *seats = sc_calloc((size_t)j->w.world, sizeof *seats);
+    sc_watchdog dog = {0, sc_now_s()};
+    int code = 0, ended = 0, threads = j->w.build->threads > 0 ? j->w.build->threads : 1;
+    sc_kernels_warm(j->w.world * (threads + SC_STREAMS));
+    for (int k = 0; k < j->w.world; k++) {
+        seats[k].j = j;
+        seats[k].rank = k;
+        if (pthread_create(&seats[k].thread, NULL, seat_thread, &seats[k])) {
+            fprintf(stderr, "shardc: cannot start a thread for rank %d\n", k);
+            exit(1);
+        }
+    }
+    while (ended < j->w.world) {
+        struct timespec t = {0, (long)(poll_interval(j->w.debug) * 1e8)};
+        nanosleep(&t, NULL);
+        ended = 0;
+        for (int k = 0; k < j->w.world; k++) ended += atomic_load(&seats[k].ended);
+        bool failed = false;
+        for (int k = 0; k < j->w.world; k++) failed |= atomic_load(&seats[k].ended) && seats[k].code;
+        if (failed && ended < j->w.world) { /* the others may wait for it forever */
+            sleep(1);
+            for (int k = 0; k < j->w.world; k++)
+                if (atomic_load(&seats[k].ended) && seats[k].code > code) code = seats[k].code;
+            exit(code);
+        }
+        if (sc_stalled(&j->w, &dog)) {
+            sc_print_stall(&j->w);
+            exit(3);
+        }
+    }
+    for (int k = 0; k < j->w.world; k++) {
+        pthread_join(seats[k].thread, NULL);
+        if (seats[k].code > code) code = seats[k].code;
+    }
+    free(seats);
+    return code;
+}
+
+#else
+
+static pid_t fork_rank(job *j, int rank, const sigset_t *mask) {
+    pid_t parent = getpid(), pid = fork();
+    if (pid) return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* no rank outlives its launcher */
+    if (getppid() != parent) _exit(1);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    int code = run_rank(j, rank);
+    world_free(&j->w);
+    exit(code);
+}
+
+static int rank_of(const pid_t *pids, int world, pid_t pid) {
+    for (int k = 0; k < world; k++)
+        if (pids[k] == pid) return k;
+    return -1;
+}
+
+/* The code that a rank's end stands for; a death by signal is told here, since the rank cannot. */
+static int end_of_rank(const job *j, int rank, int status, bool expected) {
+    if (WIFEXITED(status)) return WEXITSTATUS(status);
+    if (expected) return 0;
+    int signal = WTERMSIG(status);
+    if (signal == SIGINT || signal == SIGTERM) return 128 + signal; /* the user's wish */
+    fflush(stdout);
+    fprintf(stderr, "shardc: rank %d was ended by signal %d (%s); the other ranks are stopped\n", rank, signal,
+            strsignal(signal));
+    sc_print_rank(&j->w, rank);
+    return 3;
+}
+
+typedef struct {
+    pid_t *pids;
+    int left, code;
+    double kill_at; /* 0: no rank has failed; then the others get a moment to end by themselves */
+    bool killed;
+} flock;
+
+static void kill_all(flock *f, int world) {
+    for (int k = 0; k < world; k++)
+        if (f->pids[k] > 0) kill(f->pids[k], SIGKILL);
+    f->killed = true;
+}
+
+static void reap(job *j, flock *f) {
+    int status;
+    pid_t pid;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        int rank = rank_of(f->pids, j->w.world, pid);
+        if (rank < 0) continue;
+        int code = end_of_rank(j, rank, status, f->killed);
+        f->pids[rank] = 0;
+        f->left--;
+        atomic_store(&j->w.ranks[rank].done, 1);
+        if (code > f->code) f->code = code;
+        if (code && f->kill_at == 0) f->kill_at = sc_now_s() + 1;
+    }
+}
+
+/* A terminal's Ctrl-C reaches the ranks anyway; a signal to us alone is passed on. We stay to tell how they end. */
+static volatile sig_atomic_t interrupted;
+static void interrupt(int signal) {
+    interrupted = 1;
+}
+
+static void pass_on(const flock *f, int world) {
+    for (int k = 0; interrupted && k < world; k++)
+        if (f->pids[k] > 0) kill(f->pids[k], SIGINT);
+    interrupted = 0;
+}
+
+static void watch_ranks(job *j, flock *f, const sigset_t *child) {
+    sc_watchdog dog = {0, sc_now_s()};
+    double interval = poll_interval(j->w.debug);
+    while (f->left) {
+        struct timespec t = {0, (long)(interval * 1e9)};
+        sigtimedwait(child, NULL, &t);
+        pass_on(f, j->w.world);
+        reap(j, f);
+        if (f->left && !f->killed && f->kill_at > 0 && sc_now_s() > f->kill_at) kill_all(f, j->w.world);
+        if (f->left && !f->killed && f->kill_at == 0 && sc_stalled(&j->w, &dog)) {
+            sc_print_stall(&j->w);
+            if (f->code < 3) f->code = 3;
+            kill_all(f, j->w.world);
+        }
+    }
+}
+
+static int run_all(job *j) {
+    flock f = {.pids = sc_calloc((size_t)j->w.world, sizeof(pid_t))};
+    sigset_t child, before;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &child, &before);
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, old;
+    for (int k = 0; k < j->w.world; k++) {
+        f.pids[k] = fork_rank(j, k, &before);
+        if (f.pids[k] < 0) {
+            fprintf(stderr, "shardc: cannot start rank %d: %s\n", k, strerror(errno));
+            f.pids[k] = 0;
+            f.code = 1;
+            kill_all(&f, k);
+            break;
+        }
+        f.left++;
+    }
+    sigaction(SIGINT, &ignore, &old); /* Ctrl-C reaches the ranks; we stay to tell how they end */
+    watch_ranks(j, &f, &child);
+    sigaction(SIGINT, &old, NULL);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    free(f.pids);
+    return f.code;
+}
+
+#endif
+
+/* ── the way in ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static int check_debug(const sc_build *b, const sc_debug *d) {
+    char names[1024];
+    if (d->dump_pattern && !sc_dump_matches(b, d, names, sizeof names)) {
+        fprintf(stderr, "shardc: --dump '%s' matches no value of %s; values have names like %s\n", d->dump_pattern,
+                b->name, names);
+        return 1;
+    }
+    if (d->trace_path && !sc_trace_create(b, d->trace_path)) {
+        fprintf(stderr, "shardc: cannot write %s: %s\n", d->trace_path, strerror(errno));
+        return 1;
+    }
+    return 0;
+}
+
+int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void *arg), void *arg) {
+    if (!sc_world_fits(b, d)) return 1;
+    int code = check_debug(b, d);
+    if (code) return code;
+    job j = {.body = body, .arg = arg};
+    fflush(NULL); /* or every rank would print what we have not yet written */
+    code = world_new(&j.w, b, d) ? run_all(&j) : 1;
+    world_free(&j.w);
+    if (d->trace_path) sc_trace_close(d->trace_path);
+    return code;
+}

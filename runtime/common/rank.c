@@ -1,0 +1,170 @@
+/* The small services of a rank that do not depend on the target: its place, names and sizes, barriers, sums.
+ * Relies on: rank.h.
+ * Relied on by: every target, runtime/host through target.h. */
+#include "rank.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ── small things ────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+size_t sc_dtype_size(int dtype) {
+    static const uint8_t size[] = {[FP32] = 4,     [BF16] = 2,  [FP16] = 2,  [FP64] = 8, [FP8_E4M3] = 1,
+                                   [FP8_E5M2] = 1, [INT32] = 4, [INT64] = 8, [BOOL] = 1};
+    return size[dtype];
+}
+
+int64_t sc_numel(const sc_tensor *t) {
+    int64_t n = 1;
+    for (int i = 0; i < t->dims; i++) n *= t->shape[i];
+    return n;
+}
+
+uint64_t sc_span(const sc_tensor *t) {
+    int64_t last = 0;
+    if (!sc_numel(t)) return 0;
+    for (int i = 0; i < t->dims; i++) last += (t->shape[i] - 1) * t->stride[i];
+    return (uint64_t)(last + 1) * sc_dtype_size(t->dtype);
+}
+
+sc_tensor sc_contiguous(int host, sc_dtype d, uint64_t at, int dims, const int64_t *shape) {
+    sc_tensor t = {.at = at, .host = (uint8_t)host, .dtype = (uint8_t)d, .dims = (uint8_t)dims};
+    int64_t stride = 1;
+    for (int i = dims - 1; i >= 0; i--) {
+        t.shape[i] = shape[i];
+        t.stride[i] = stride;
+        stride *= shape[i];
+    }
+    return t;
+}
+
+void *sc_calloc(size_t n, size_t size) {
+    void *p = calloc(n ? n : 1, size);
+    if (!p) {
+        fprintf(stderr, "shardc: out of memory while setting up a rank (%zu bytes)\n", n * size);
+        exit(1);
+    }
+    return p;
+}
+
+/* Ends this rank; the launcher ends the others. Two streams may fail at once: the first one speaks. */
+_Noreturn void sc_stop(sc_rank *r, int code, const char *fmt, ...) {
+    if (atomic_exchange(&r->w->ranks[r->rank].failed, 1))
+        for (;;) pause();
+    char text[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    fflush(stdout);
+    fprintf(stderr, "%s\n", text);
+    exit(code);
+}
+
+void sc_describe(const sc_build *b, int program, int event, char *out, size_t n) {
+    const sc_program_info *p = &b->programs[program];
+    if (event < 0 || event >= p->nevents) {
+        snprintf(out, n, "nothing");
+        return;
+    }
+    const sc_event_info *e = &p->events[event];
+    int k = snprintf(out, n, "%s %s %s", e->id, e->op, e->module && e->module[0] ? e->module : "(root)");
+    if (e->file && k > 0 && (size_t)k < n) snprintf(out + k, n - (size_t)k, " (%s:%d)", e->file, e->line);
+}
+
+const char *sc_event_id(const sc_rank *r, int event) {
+    const sc_program_info *p = &r->b->programs[r->current];
+    return event >= 0 && event < p->nevents ? p->events[event].id : "?";
+}
+
+/* ── what a step's text may ask for ──────────────────────────────────────────────────────────────────────────────────
+ */
+void sc_check_tensor(sc_rank *r, int event, const sc_tensor *t) {
+    uint64_t bytes = t->host ? r->b->host_bytes : r->b->arena_bytes, end = t->at + sc_span(t);
+    if (sc_numel(t) && end > bytes)
+        sc_stop(r, 3, "shardc: event %s touches byte 0x%llx of an arena of 0x%llx bytes", sc_event_id(r, event),
+                (unsigned long long)end, (unsigned long long)bytes);
+}
+
+/* comm 0: the shard group, ranks next to each other; 1: the replicate group, the same shard of every replica; 2: all.
+ */
+sc_members sc_comm(const sc_rank *r, int comm) {
+    if (comm == 0) return (sc_members){r->replica * r->shards, 1, r->shards, r->shard};
+    if (comm == 1) return (sc_members){r->shard, r->shards, r->replicas, r->replica};
+    return (sc_members){0, 1, r->world, r->rank};
+}
+
+void sc_check_collective(sc_rank *r, sc_collective_kind kind, int event, int comm, int nt, const sc_tensor *t) {
+    if (comm < 0 || comm > 2) sc_stop(r, 3, "shardc: event %s names communicator %d", sc_event_id(r, event), comm);
+    int64_t n = sc_comm(r, comm).n, whole = sc_numel(&t[0]), piece = nt > 1 ? sc_numel(&t[1]) : whole;
+    bool fits = kind == SC_GATHER ? piece * n == whole : kind == SC_SCATTER ? whole * n == piece : true;
+    if (!fits)
+        sc_stop(r, 3, "shardc: event %s: %lld and %lld elements do not match %lld ranks", sc_event_id(r, event),
+                (long long)whole, (long long)piece, (long long)n);
+}
+
+void sc_check_range(sc_rank *r, const char *what, int host, uint64_t at, size_t bytes) {
+    uint64_t all = host ? r->b->host_bytes : r->b->arena_bytes;
+    if (at > all || bytes > all - at)
+        sc_stop(r, 3, "shardc: %s of %zu bytes at 0x%llx leaves the %s arena of %llu bytes", what, bytes,
+                (unsigned long long)at, host ? "host" : "device", (unsigned long long)all);
+}
+
+/* ── place ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+void sc_rank_place(sc_rank *r, sc_world *w, int rank) {
+    *r = (sc_rank){.b = w->build, .d = w->debug, .w = w, .rank = rank, .world = w->world, .shards = w->shards};
+    r->shard = rank % w->shards;
+    r->replica = rank / w->shards;
+    r->replicas = w->world / w->shards;
+}
+
+int sc_rank_index(const sc_rank *r) {
+    return r->rank;
+}
+int sc_shard_index(const sc_rank *r) {
+    return r->shard;
+}
+const sc_build *sc_rank_build(const sc_rank *r) {
+    return r->b;
+}
+uint64_t sc_allocated(const sc_rank *r, int host) {
+    return r->arena[host] ? host ? r->b->host_bytes : r->b->arena_bytes : 0;
+}
+
+void sc_set_step(sc_rank *r, int64_t step) {
+    r->step = step;
+    atomic_store(&r->w->ranks[r->rank].step, step);
+}
+
+void sc_record_write(sc_rank *r, const sc_record *rec) {
+    sc_write(r, 0, r->b->record_at, rec, sizeof *rec);
+}
+
+/* ── meeting ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* Every rank runs the same programs, and a stream its collectives in the same order: the n-th meeting of a stream is
+ * the same meeting everywhere, whatever the communicator. */
+void sc_meet(sc_rank *r, int stream, sc_members m) {
+    uint32_t n = ++r->meetings[stream];
+    sc_flag_add(&r->w->ranks[r->rank].met[stream], 1);
+    for (int k = 0; k < m.n; k++) sc_flag_wait(&r->w->ranks[m.first + k * m.step].met[stream], n);
+}
+
+void sc_barrier(sc_rank *r) {
+    sc_shared_rank *me = &r->w->ranks[r->rank];
+    atomic_store(&me->at_barrier, 1);
+    sc_meet(r, SC_STREAMS, sc_comm(r, 2));
+    atomic_store(&me->at_barrier, 0);
+    atomic_fetch_add(&me->ticks, 1);
+}
+
+double sc_host_sum(sc_rank *r, double x) {
+    r->w->ranks[r->rank].host_value = x;
+    sc_barrier(r);
+    double sum = 0;
+    for (int k = 0; k < r->world; k++) sum += r->w->ranks[k].host_value;
+    sc_barrier(r); /* nobody's next value may overtake a slow reader */
+    return sum;
+}

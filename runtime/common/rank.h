@@ -1,0 +1,121 @@
+/* What every target's rank has: its place in the world, what all ranks see of each other, launching and watching them.
+ * Relies on: sc.h, target.h, flag.h.
+ * Relied on by: runtime/common, runtime/cpu, runtime/cuda. */
+#ifndef SC_COMMON_RANK_H
+#define SC_COMMON_RANK_H
+
+#include "../target.h"
+#include "flag.h"
+
+/* ── seen by all ranks and by the launcher ───────────────────────────────────────────────────────────────────────────
+ */
+typedef enum { SC_IDLE, SC_RUNNING, SC_WAITING, SC_MEETING } sc_doing;
+
+typedef struct { /* what a stream is at, for the watchdog */
+    _Atomic int doing, event, waits_for;
+} sc_status;
+
+typedef struct {
+    sc_flag
+        met[SC_STREAMS + 1]; /* phases of collectives this rank has come to, a stream; the last one: host barriers */
+    sc_status status[SC_STREAMS];
+    _Atomic int program; /* running, -1: the rank is in the training program */
+    _Atomic int at_barrier;
+    _Atomic int64_t step;
+    _Atomic uint64_t ticks; /* finished events and barriers: progress */
+    _Atomic int done;       /* body has returned */
+    _Atomic int failed;     /* a check has stopped this rank */
+    double host_value;      /* sc_host_sum */
+} sc_shared_rank;
+
+typedef struct {
+    const sc_build *build;
+    const sc_debug *debug;
+    int world, shards;         /* shards: size of the shard group */
+    sc_shared_rank *ranks;     /* shared memory */
+    uint8_t **arena[2];        /* [host][rank]; NULL where other ranks cannot address it */
+    struct sc_commons *common; /* what else the target's ranks share, or NULL */
+} sc_world;
+
+/* ── one rank ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct sc_target sc_target; /* what the target keeps for a rank: <target>/rank.h */
+struct sc_rank {
+    const sc_build *b;
+    const sc_debug *d;
+    sc_world *w;
+    int rank, world, shard, shards, replica, replicas;
+    uint8_t *arena[2]; /* [host], as its kernels address them */
+    int64_t step;
+    int current;       /* program being captured or run */
+    uint32_t launches; /* programs run so far */
+    uint32_t meetings[SC_STREAMS + 1];
+    sc_target *t;
+    struct sc_watch *watch; /* NULL unless something has to look at every event */
+    struct sc_dumps *dumps; /* dump.c: NULL unless --dump */
+    struct sc_trace *trace; /* dump.c: NULL unless --trace */
+};
+
+/* rank.c */
+void sc_rank_place(sc_rank *r, sc_world *w, int rank);
+void *sc_calloc(size_t n, size_t size); /* setup only; ends the process with a message when memory runs out */
+_Noreturn void sc_stop(sc_rank *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+size_t sc_dtype_size(int dtype);
+int64_t sc_numel(const sc_tensor *t);
+uint64_t sc_span(const sc_tensor *t); /* bytes from its first to behind its last element */
+void sc_describe(const sc_build *b, int program, int event, char *out,
+                 size_t n); /* "e131 matmul layers.3.mlp.up (gpt2.lua:18)" */
+const char *sc_event_id(const sc_rank *r, int event);
+void sc_check_tensor(sc_rank *r, int event, const sc_tensor *t); /* lies in its arena */
+void sc_check_range(sc_rank *r, const char *what, int host, uint64_t at, size_t bytes);
+typedef struct {
+    int first, step, n, index; /* members first + k·step; index: this rank's k */
+} sc_members;
+sc_members sc_comm(const sc_rank *r, int comm);
+typedef enum { SC_GATHER, SC_SCATTER, SC_REDUCE } sc_collective_kind;
+void sc_check_collective(sc_rank *r, sc_collective_kind kind, int event, int comm, int nt, const sc_tensor *t);
+void sc_meet(sc_rank *r, int stream, sc_members m); /* returns when all members have come as far */
+
+/* memory.c */
+double sc_available_bytes(void); /* of this machine, for this process; -1: not known */
+void *sc_map_shared(size_t bytes);
+void sc_unmap(void *p, size_t bytes);
+
+/* launch.c asks the target */
+bool sc_world_fits(const sc_build *b, const sc_debug *d); /* before anything is made; says why not */
+bool sc_world_open(sc_world *w);                          /* arenas that ranks share; says why not */
+void sc_world_close(sc_world *w);
+sc_rank *sc_rank_new(sc_world *w, int rank); /* everything a rank ever allocates: capture, threads, debug tables */
+void sc_rank_free(sc_rank *r);
+
+/* watchdog.c */
+typedef struct {
+    uint64_t ticks;
+    double since;
+} sc_watchdog;
+double sc_now_s(void);
+bool sc_stalled(const sc_world *w, sc_watchdog *dog);
+void sc_print_stall(const sc_world *w);
+void sc_print_rank(const sc_world *w, int rank);
+
+/* finite.c: after an event; the tensors' p can be read here */
+bool sc_is_float(const sc_tensor *t);
+void sc_check_finite(sc_rank *r, int event, const sc_attr *a, int nt, const sc_tensor *t);
+
+/* dump.c */
+bool sc_dump_wants(const sc_rank *r, int event);
+bool sc_dump_matches(const sc_build *b, const sc_debug *d, char *names,
+                     size_t n); /* false: nothing does; names: some examples */
+void sc_dump_new(sc_rank *r);
+void sc_dump_free(sc_rank *r);
+void sc_dump_after(sc_rank *r, int event); /* the event has finished */
+void sc_dump_end(sc_rank *r);
+bool sc_trace_create(const sc_build *b, const char *path); /* the launcher: file and header; false: errno says why */
+void sc_trace_close(const char *path);                     /* the launcher: makes it complete JSON */
+void sc_trace_new(sc_rank *r);
+void sc_trace_free(sc_rank *r);
+void sc_trace_event(sc_rank *r, int event, int64_t start_ns, int64_t end_ns);
+void sc_trace_end(sc_rank *r);
+int64_t sc_now_ns(void);
+
+#endif

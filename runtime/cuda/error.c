@@ -1,0 +1,83 @@
+/* Failures of CUDA and its libraries, in one sentence: rank, call, event with its Lua line, the library's own words,
+ * and what to do about it. A rank is a process, so what it is at can be kept here. Relies on: rank.h. Relied on by:
+ * everything that checks a return code (cuda.h). */
+#include "rank.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static sc_rank *self;
+
+void sc_errors_name(sc_rank *r) {
+    self = r;
+}
+
+/* By the error's name as CUDA, cuBLAS and NCCL spell it. */
+static const char *remedy(const char *error) {
+    static const struct {
+        const char *name, *text;
+    } known[] = {
+        {"cudaErrorMemoryAllocation", "the GPU's memory is full: stop what else runs on it, or build with a smaller "
+                                      "batch, recompute or offload"},
+        {"cudaErrorInsufficientDriver", "the GPU's driver is older than this program's CUDA: update the driver"},
+        {"cudaErrorSystemDriverMismatch", "the GPU's driver is older than this program's CUDA: update the driver"},
+        {"cudaErrorNoDevice", "no GPU is visible: see nvidia-smi and CUDA_VISIBLE_DEVICES"},
+        {"cudaErrorNoKernelImageForDevice", "this program was compiled for another GPU: build it with --arch sm_NN as "
+                                            "`nvidia-smi --query-gpu=compute_cap --format=csv` says"},
+        {"cudaErrorIllegalAddress", "a kernel left its memory: run again with --no-graph under compute-sanitizer, and "
+                                    "please report it"},
+        {"cudaErrorStreamCaptureUnsupported", "a library does what a graph cannot hold: run with --no-graph"},
+        {"cudaErrorECCUncorrectable", "the GPU's memory is damaged: see nvidia-smi -q, reset or replace the GPU"},
+        {"unhandled system error", "set NCCL_DEBUG=WARN for NCCL's own account"},
+        {"unhandled cuda error", "set NCCL_DEBUG=WARN for NCCL's own account"},
+        {"internal error", "set NCCL_DEBUG=WARN for NCCL's own account"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strstr(error, known[i].name)) return known[i].text;
+    return NULL;
+}
+
+static const char *file_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void print_place(void) {
+    char event[512];
+    if (!self) return;
+    const sc_target *t = self->t;
+    if (t && t->event >= 0) {
+        sc_describe(self->b, self->current, t->event, event, sizeof event);
+        fprintf(stderr, " in %s", event);
+    } else if (t && t->running) {
+        fprintf(stderr, " in program %s, step %lld", self->b->programs[self->current].name, (long long)self->step);
+    }
+}
+
+/* No atexit handlers: the driver's would wait for kernels that wait for other ranks. */
+static _Noreturn void leave(void) {
+    fprintf(stderr, "\n");
+    fflush(NULL);
+    _exit(self && self->t && self->t->running ? 3 : 1);
+}
+
+void sc_failed(const char *library, const char *call, const char *error, const char *text, const char *file, int line) {
+    fflush(stdout);
+    fprintf(stderr, "shardc: ");
+    if (self) fprintf(stderr, "rank %d: ", self->rank);
+    fprintf(stderr, "%s failed%s%s", library, *error ? ": " : "", error);
+    if (text && *text && strcmp(text, error)) fprintf(stderr, " (%s)", text);
+    print_place();
+    fprintf(stderr, " [%s at %s:%d]", call, file_name(file), line);
+    const char *advice = remedy(error);
+    if (advice) fprintf(stderr, "; %s", advice);
+    leave();
+}
+
+void sc_unsupported(const sc_task *t, const char *kernel, const char *why) {
+    fflush(stdout);
+    fprintf(stderr, "shardc: rank %d: %s on the cuda target: %s", t->rank, kernel, why);
+    print_place();
+    leave();
+}

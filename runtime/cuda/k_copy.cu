@@ -1,0 +1,215 @@
+/* copy, concat, pad_slice: elements from one strided layout to another, bits unchanged. pick: one row, in fp32.
+ * Relies on: kernel.cuh.
+ * Relied on by: generated code; k_fill.cu.
+ *
+ * Neighbouring dimensions that both layouts walk alike are merged. Where both have unit stride in the last dimension,
+ * they are walked in the widest units (to 16 bytes) that extents, strides and addresses allow. Where the source's unit
+ * stride lies elsewhere (a transposition), tiles of 32 × 32 elements go through shared memory. */
+#include "kernel.cuh"
+
+namespace {
+
+enum { TILE = 32, U = 4 };
+
+struct walk {
+    int dims;
+    int64_t shape[SC_DIMS + 1], to[SC_DIMS + 1], from[SC_DIMS + 1];
+};
+
+/* from NULL: what is copied is zeros, with strides of 0. At least one dimension. */
+walk walk_of(const sc_tensor *to, const sc_tensor *from) {
+    walk w = {};
+    for (int d = 0; d < to->dims; d++) {
+        int64_t n = to->shape[d], t = to->stride[d], f = from ? from->stride[d] : 0;
+        int last = w.dims - 1;
+        if (n == 1) continue;
+        if (last >= 0 && w.to[last] == n * t && (!from || w.from[last] == n * f)) {
+            w.shape[last] *= n;
+            w.to[last] = t;
+            w.from[last] = f;
+        } else {
+            w.shape[w.dims] = n;
+            w.to[w.dims] = t;
+            w.from[w.dims++] = f;
+        }
+    }
+    if (!w.dims) {
+        w.dims = w.shape[0] = w.to[0] = 1;
+        w.from[0] = from != NULL;
+    }
+    return w;
+}
+
+/* A thread moves U units; consecutive threads have consecutive units. I: what counts them. */
+template <class T, class I> __global__ void __launch_bounds__(BLOCK)
+    copy_units(const __grid_constant__ walk w, T *to, const T *from, int64_t n) {
+    T v[U];
+    int64_t at[U];
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+        int64_t first = ((int64_t)blockIdx.x * U + u) * BLOCK + threadIdx.x, f = 0;
+        I i = (I)first;
+        at[u] = -1;
+        v[u] = T();
+        if (first >= n) continue;
+        int64_t t = 0;
+        for (int d = w.dims - 1; d > 0; d--) {
+            I size = (I)w.shape[d], q = i / size, r = i - q * size;
+            t += (int64_t)r * w.to[d];
+            f += (int64_t)r * w.from[d];
+            i = q;
+        }
+        at[u] = t + (int64_t)i * w.to[0];
+        if (from) v[u] = from[f + (int64_t)i * w.from[0]];
+    }
+#pragma unroll
+    for (int u = 0; u < U; u++)
+        if (at[u] >= 0) to[at[u]] = v[u];
+}
+
+/* Dimension `other` has the source's unit stride, the last one the result's. blockIdx.x: tiles of the two, then the
+ * other dimensions. */
+template <class T> __global__ void __launch_bounds__(BLOCK)
+    copy_tiles(const __grid_constant__ walk w, int other, T *to, const T *from) {
+    __shared__ T tile[TILE][TILE + 1];
+    int last = w.dims - 1, lane = threadIdx.x % TILE, line = threadIdx.x / TILE;
+    int64_t columns = (w.shape[last] + TILE - 1) / TILE, lines = (w.shape[other] + TILE - 1) / TILE;
+    int64_t b = blockIdx.x, c = b % columns * TILE, r = b / columns % lines * TILE;
+    b /= columns * lines;
+    for (int d = last - 1; d >= 0; d--) {
+        if (d == other) continue;
+        to += b % w.shape[d] * w.to[d];
+        from += b % w.shape[d] * w.from[d];
+        b /= w.shape[d];
+    }
+    for (int j = line; j < TILE; j += BLOCK / TILE)
+        if (c + j < w.shape[last] && r + lane < w.shape[other])
+            tile[j][lane] = from[(c + j) * w.from[last] + r + lane];
+    __syncthreads();
+    for (int j = line; j < TILE; j += BLOCK / TILE)
+        if (r + j < w.shape[other] && c + lane < w.shape[last]) to[(r + j) * w.to[other] + c + lane] = tile[lane][j];
+}
+
+int64_t size_of_walk(const walk *w) {
+    int64_t n = 1;
+    for (int d = 0; d < w->dims; d++) n *= w->shape[d];
+    return n;
+}
+
+template <class T> void launch_units(const sc_task *t, const walk &w, void *to, const void *from) {
+    int64_t n = size_of_walk(&w);
+    if (!n) return;
+    unsigned grid = blocks_for(n, BLOCK * U);
+    if (n < (int64_t)1 << 32)
+        SC_LAUNCH(t, (copy_units<T, uint32_t>), grid, BLOCK, w, (T *)to, (const T *)from, n);
+    else
+        SC_LAUNCH(t, (copy_units<T, int64_t>), grid, BLOCK, w, (T *)to, (const T *)from, n);
+}
+template <class T> void launch_tiles(const sc_task *t, const walk &w, int other, void *to, const void *from) {
+    int last = w.dims - 1;
+    int64_t tiles = ceil_div(w.shape[last], TILE) * ceil_div(w.shape[other], TILE), rest = 1;
+    for (int d = 0; d < last; d++)
+        if (d != other) rest *= w.shape[d];
+    SC_LAUNCH(t, copy_tiles<T>, (unsigned)(tiles * rest), BLOCK, w, other, (T *)to, (const T *)from);
+}
+
+/* The widest unit, in bytes, in which both can be walked; `size` where the last dimension is not dense in both. */
+int unit_of(const walk *w, int size, const void *to, const void *from) {
+    int last = w->dims - 1;
+    if (w->to[last] != 1 || (from && w->from[last] != 1)) return size;
+    int unit = 16;
+    uintptr_t all = (uintptr_t)to | (uintptr_t)from | (uintptr_t)(w->shape[last] * size);
+    for (int d = 0; d < last; d++) all |= (uintptr_t)((w->to[d] | w->from[d]) * size);
+    while (all % (uintptr_t)unit) unit /= 2;
+    return unit;
+}
+
+/* The dimension in which a transposition reads consecutive elements; -1: none. */
+int read_along(const walk *w) {
+    int last = w->dims - 1;
+    if (w->from[last] == 1 || w->to[last] != 1) return -1;
+    for (int d = 0; d < last; d++)
+        if (w->from[d] == 1) return d;
+    return -1;
+}
+
+} // namespace
+
+/* `to` = `from` (NULL: zeros), of equal shape and dtype, any strides. */
+void sc_cuda_copy(const sc_task *t, const sc_tensor *to, const sc_tensor *from) {
+    walk w = walk_of(to, from);
+    const void *source = from ? from->p : NULL;
+    int size = size_of(to->dtype), unit = unit_of(&w, size, to->p, source), last = w.dims - 1;
+    int other = from ? read_along(&w) : -1;
+    if (unit != size) { /* strides of the last dimension are 1 and stay so */
+        w.shape[last] = w.shape[last] * size / unit;
+        for (int d = 0; d < last; d++) {
+            w.to[d] = w.to[d] * size / unit;
+            w.from[d] = w.from[d] * size / unit;
+        }
+    }
+    bool tiles = other >= 0;
+    switch (unit) {
+    case 1: tiles ? launch_tiles<uint8_t>(t, w, other, to->p, source) : launch_units<uint8_t>(t, w, to->p, source); break;
+    case 2:
+        tiles ? launch_tiles<uint16_t>(t, w, other, to->p, source) : launch_units<uint16_t>(t, w, to->p, source);
+        break;
+    case 4:
+        tiles ? launch_tiles<uint32_t>(t, w, other, to->p, source) : launch_units<uint32_t>(t, w, to->p, source);
+        break;
+    case 8: tiles ? launch_tiles<uint2>(t, w, other, to->p, source) : launch_units<uint2>(t, w, to->p, source); break;
+    default: launch_units<uint4>(t, w, to->p, source); break;
+    }
+}
+
+namespace {
+
+/* `length` of t's dimension `dim` from `start`. */
+sc_tensor part_of(const sc_tensor *t, int64_t dim, int64_t start, int64_t length) {
+    sc_tensor v = *t;
+    v.p = (char *)t->p + start * t->stride[dim] * size_of(t->dtype);
+    v.shape[dim] = length;
+    return v;
+}
+
+__global__ void __launch_bounds__(BLOCK) pick_row(const void *x, int dtype, const __grid_constant__ row_space rows,
+                                                  int64_t cols, int64_t step, float *y, const sc_record *record) {
+    int64_t at = row_at(rows, record->position);
+    for (int64_t v = (int64_t)blockIdx.x * BLOCK + threadIdx.x; v < cols; v += (int64_t)gridDim.x * BLOCK)
+        y[v] = load_any(x, dtype, at + v * step);
+}
+
+} // namespace
+
+extern "C" void sc_k_copy(const sc_task *t) {
+    sc_cuda_copy(t, &t->t[0], &t->t[1]);
+}
+
+extern "C" void sc_k_concat(const sc_task *t) {
+    int64_t dim = t->i[0], start = 0;
+    for (int j = 1; j < t->nt; j++) {
+        sc_tensor to = part_of(&t->t[0], dim, start, t->t[j].shape[dim]);
+        sc_cuda_copy(t, &to, &t->t[j]);
+        start += t->t[j].shape[dim];
+    }
+}
+
+extern "C" void sc_k_pad_slice(const sc_task *t) {
+    const sc_tensor *y = &t->t[0], *x = &t->t[1];
+    int64_t dim = t->i[0], start = t->i[1], end = start + x->shape[dim], full = t->i[2];
+    sc_tensor middle = part_of(y, dim, start, x->shape[dim]);
+    sc_tensor before = part_of(y, dim, 0, start), after = part_of(y, dim, end, full - end);
+    sc_cuda_copy(t, &middle, x);
+    if (start > 0) sc_cuda_copy(t, &before, NULL);
+    if (full > end) sc_cuda_copy(t, &after, NULL);
+}
+
+/* y[v] = x[.., record.position, v] */
+extern "C" void sc_k_pick(const sc_task *t) {
+    const sc_tensor *x = &t->t[0], *y = &t->t[1];
+    int64_t cols = cols_of(x);
+    if (x->dtype != FP32 && x->dtype != BF16 && x->dtype != FP16)
+        sc_unsupported(t, "pick", "the logits must be fp32, bf16 or fp16");
+    SC_LAUNCH(t, pick_row, filling(t, ceil_div(cols, BLOCK)), BLOCK, x->p, x->dtype, row_space_of(x), cols,
+              x->dims ? x->stride[x->dims - 1] : 1, (float *)y->p, t->record);
+}

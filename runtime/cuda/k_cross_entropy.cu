@@ -1,0 +1,244 @@
+/* cross_entropy of logits [N,V] against targets [N], and its gradient; logits are read as they lie, in their dtype.
+ * Relies on: kernel.cuh.
+ * Relied on by: generated code.
+ *
+ * lse = log Σ e^x, loss = Σ_{target ≠ ignore} (lse - x[target]) / count, count from the record: the step's global
+ * number of targets / (world × accumulation).  dx = (e^(x - lse) - [target]) · g / count, 0 in ignored rows; dx may be
+ * the logits' own bytes. A target outside [0,V) makes the loss NaN.
+ *
+ * A block a row, in one pass (Milakov and Gimelshein 2018: a thread's sum is rescaled when its maximum grows). Rows'
+ * losses go to the workspace (N floats), which a second launch adds up in double in a fixed order. With 16-bit logits
+ * e^x is 2^(x log2 e) by the hardware's instruction (2 ulp), which memory bandwidth leaves time for; else sc_exp. */
+#include "kernel.cuh"
+
+namespace {
+
+enum { U = 4, LOSS_BLOCK = 1024 }; /* accesses in flight a thread */
+
+constexpr float LOG2E = 1.44269504f;
+
+SC_DEVICE float power_of_two(float x) {
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
+}
+
+/* e^(x - shift), with what depends on the shift computed once. */
+template <class E> struct powers {
+    float shift;
+    SC_DEVICE explicit powers(float s) : shift(s * -LOG2E) {}
+    SC_DEVICE float of(float x) const { return power_of_two(sc_fma(x, LOG2E, shift)); }
+};
+template <> struct powers<fp32> {
+    float shift;
+    SC_DEVICE explicit powers(float s) : shift(s) {}
+    SC_DEVICE float of(float x) const { return sc_exp(x - shift); }
+};
+
+/* Σ e^(x - most) over some elements; most is finite as soon as one element is. A NaN makes the sum NaN. */
+template <class E> struct partial {
+    float most, sum;
+
+    static SC_DEVICE float finite(float m) { return m == -HUGE_VALF ? 0 : m; }
+    SC_DEVICE void raise(float m) {
+        m = fmaxf(most, m);
+        if (m > most) {
+            sum *= powers<E>(finite(m)).of(most);
+            most = m;
+        }
+    }
+    SC_DEVICE void join(float other_most, float other_sum) {
+        float m = fmaxf(most, other_most);
+        powers<E> p(finite(m));
+        sum = sum * p.of(most) + other_sum * p.of(other_most);
+        most = m;
+    }
+};
+
+/* A row of any alignment: `head` single elements, accesses of 16 bytes, single elements. */
+template <class E> struct cut {
+    int head, accesses, singles;
+    SC_DEVICE cut(const typename E::type *x, int cols) {
+        constexpr int W = wide<E>;
+        head = (int)((16 - (uintptr_t)x % 16) % 16 / sizeof *x);
+        head = head < cols ? head : cols;
+        accesses = (cols - head) / W;
+        singles = cols - accesses * W;
+    }
+    SC_DEVICE int single(int i) const { return i < head ? i : i + accesses * wide<E>; }
+};
+
+template <class E> SC_DEVICE partial<E> over_row(const typename E::type *x, int cols) {
+    constexpr int W = wide<E>;
+    cut<E> c(x, cols);
+    partial<E> p = {-HUGE_VALF, 0};
+    if ((int)threadIdx.x < c.singles) {
+        float v = E::get(x[c.single(threadIdx.x)]);
+        p.raise(v);
+        p.sum += powers<E>(p.finite(p.most)).of(v);
+    }
+    const typename E::type *body = x + c.head;
+    for (int first = threadIdx.x; first < c.accesses; first += BLOCK * U) {
+        raw<E, W> v[U];
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (first + u * BLOCK < c.accesses) v[u].load(body + (int64_t)(first + u * BLOCK) * W);
+        float most = -HUGE_VALF;
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (first + u * BLOCK < c.accesses)
+#pragma unroll
+                for (int k = 0; k < W; k++) most = fmaxf(most, v[u].get(k));
+        p.raise(most);
+        powers<E> e(p.finite(p.most));
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (first + u * BLOCK < c.accesses)
+#pragma unroll
+                for (int k = 0; k < W; k++) p.sum += e.of(v[u].get(k));
+    }
+    return p;
+}
+
+/* Every thread gets the block's sum. */
+template <class E> SC_DEVICE partial<E> over_block(partial<E> p) {
+    __shared__ float most[BLOCK / WARP], sum[BLOCK / WARP];
+#pragma unroll
+    for (int k = WARP / 2; k; k /= 2) {
+        float m = __shfl_xor_sync(SC_ALL, p.most, k), s = __shfl_xor_sync(SC_ALL, p.sum, k);
+        p.join(m, s);
+    }
+    if (threadIdx.x % WARP == 0) {
+        most[threadIdx.x / WARP] = p.most;
+        sum[threadIdx.x / WARP] = p.sum;
+    }
+    __syncthreads();
+    p.most = most[0];
+    p.sum = sum[0];
+    for (int k = 1; k < BLOCK / WARP; k++) p.join(most[k], sum[k]);
+    return p;
+}
+
+struct loss_task {
+    row_space rows, to; /* of the logits, of their gradient */
+    const void *x;
+    const int32_t *target;
+    float *lse, *losses;
+    void *dx;
+    int cols, slot;
+    int64_t ignore;
+};
+
+template <class E> __global__ void __launch_bounds__(BLOCK) row_losses(loss_task a) {
+    int64_t row = blockIdx.x, target = a.target[row];
+    if (target == a.ignore) { /* the whole block */
+        if (threadIdx.x == 0) a.lse[row] = a.losses[row] = 0;
+        return;
+    }
+    const typename E::type *x = (const typename E::type *)a.x + row_at(a.rows, row);
+    partial<E> p = over_block(over_row<E>(x, a.cols));
+    if (threadIdx.x) return;
+    float lse = p.finite(p.most) + sc_log(p.sum);
+    a.lse[row] = lse;
+    a.losses[row] = target >= 0 && target < a.cols ? lse - E::get(x[target]) : NAN;
+}
+
+__global__ void __launch_bounds__(LOSS_BLOCK)
+    sum_losses(const float *losses, int64_t n, float *loss, const sc_record *record, int slot) {
+    double sum = 0;
+#pragma unroll 8
+    for (int64_t i = threadIdx.x; i < n; i += LOSS_BLOCK) sum += losses[i];
+    sum = group_sum<LOSS_BLOCK>(sum);
+    if (threadIdx.x == 0) *loss = (float)(sum / (double)record->count[slot]);
+}
+
+template <class E> SC_DEVICE float slope(float p, int c, int target, float scale) {
+    return c == target ? (p - 1) * scale : p * scale;
+}
+
+template <class E> SC_DEVICE void zero_row(typename E::type *dx, int cols) {
+    constexpr int W = wide<E>;
+    cut<E> c(dx, cols);
+    raw<E, W> zero;
+    zero.clear();
+    if ((int)threadIdx.x < c.singles) dx[c.single(threadIdx.x)] = E::put(0);
+    for (int i = threadIdx.x; i < c.accesses; i += BLOCK) zero.store(dx + c.head + (int64_t)i * W);
+}
+
+/* Rows of the logits and of their gradient that begin at the same place in 16 bytes (the same bytes, as a rule). */
+template <class E>
+SC_DEVICE void grad_row(typename E::type *dx, const typename E::type *x, int cols, int target, float lse, float scale) {
+    constexpr int W = wide<E>;
+    cut<E> c(x, cols);
+    powers<E> e(lse);
+    if ((int)threadIdx.x < c.singles) {
+        int i = c.single(threadIdx.x);
+        dx[i] = E::put(slope<E>(e.of(E::get(x[i])), i, target, scale));
+    }
+    for (int first = threadIdx.x; first < c.accesses; first += BLOCK * U) {
+        raw<E, W> v[U];
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (first + u * BLOCK < c.accesses) v[u].load(x + c.head + (int64_t)(first + u * BLOCK) * W);
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            int i = c.head + (first + u * BLOCK) * W;
+            if (first + u * BLOCK >= c.accesses) continue;
+            float out[W];
+#pragma unroll
+            for (int k = 0; k < W; k++) out[k] = e.of(v[u].get(k)) * scale;
+            if (target >= i && target < i + W) {
+#pragma unroll
+                for (int k = 0; k < W; k++) out[k] = slope<E>(e.of(v[u].get(k)), i + k, target, scale);
+            }
+            v[u].put(out);
+            v[u].store(dx + i);
+        }
+    }
+}
+
+template <class E> __global__ void __launch_bounds__(BLOCK)
+    cross_entropy_grad(loss_task a, const void *g, int g_dtype, const sc_record *record) {
+    typedef typename E::type type;
+    int64_t row = blockIdx.x, target = a.target[row];
+    type *dx = (type *)a.dx + row_at(a.to, row);
+    if (target == a.ignore) {
+        zero_row<E>(dx, a.cols);
+        return;
+    }
+    const type *x = (const type *)a.x + row_at(a.rows, row);
+    float scale = (float)((double)load_any(g, g_dtype, 0) / (double)record->count[a.slot]), lse = a.lse[row];
+    if ((uintptr_t)x % 16 == (uintptr_t)dx % 16) {
+        grad_row<E>(dx, x, a.cols, (int)target, lse, scale);
+    } else {
+        powers<E> e(lse);
+        for (int c = threadIdx.x; c < a.cols; c += BLOCK)
+            dx[c] = E::put(slope<E>(e.of(E::get(x[c])), c, (int)target, scale));
+    }
+}
+
+} // namespace
+
+extern "C" void sc_k_cross_entropy(const sc_task *t) {
+    const sc_tensor *loss = &t->t[0], *lse = &t->t[1], *x = &t->t[2], *target = &t->t[3];
+    int64_t rows = rows_of(x);
+    if (t->nt < 5 || t->t[4].shape[0] < rows * 4)
+        sc_unsupported(t, "cross_entropy", "its workspace must hold a float a row");
+    loss_task a = {row_space_of(x), {}, x->p, (const int32_t *)target->p, (float *)lse->p, (float *)t->t[4].p, NULL,
+                   (int)cols_of(x), (int)t->i[1], t->i[0]};
+    with_float(t, x->dtype, [&](auto e) { SC_LAUNCH(t, row_losses<decltype(e)>, (unsigned)rows, BLOCK, a); });
+    SC_LAUNCH(t, sum_losses, 1, LOSS_BLOCK, a.losses, rows, (float *)loss->p, t->record, a.slot);
+}
+
+extern "C" void sc_k_cross_entropy_grad(const sc_task *t) {
+    const sc_tensor *dx = &t->t[0], *g = &t->t[1], *x = &t->t[2], *target = &t->t[3], *lse = &t->t[4];
+    loss_task a = {row_space_of(x), row_space_of(dx), x->p, (const int32_t *)target->p, (float *)lse->p, NULL, dx->p,
+                   (int)cols_of(x), (int)t->i[1], t->i[0]};
+    with_float(t, x->dtype, [&](auto e) {
+        SC_LAUNCH(t, cross_entropy_grad<decltype(e)>, (unsigned)rows_of(x), BLOCK, a, g->p, g->dtype, t->record);
+    });
+}

@@ -1,0 +1,87 @@
+/* init_param: a parameter's initial values, drawn by (seed, path's key, element): the same for every world size, and
+ * to the bit those of the CPU.
+ * Relies on: philox.h, kernel.cuh.
+ * Relied on by: generated code.
+ *
+ * uniform: low + (high-low)·u, u = word / 2³².  normal: Box and Muller 1958 on the words of a block: pairs (w0,w1),
+ * (w2,w3) give r·cos, r·sin with r = √(-2 log((w+½)/2³²)), angle 2π·w'/2³²; mean + std·z.  trunc_normal: z with |z| > 2
+ * are drawn again, the attempt being a word of the counter. A thread has the four elements of a block. */
+#include "../philox.h"
+#include "kernel.cuh"
+
+namespace {
+
+enum { ZEROS, ONES, CONSTANT, NORMAL, UNIFORM, TRUNC_NORMAL }; /* as InitKind in ir.h */
+
+struct drawing {
+    int kind;
+    uint64_t key;
+    double a, b;
+    int64_t begin, end; /* elements of the parameter that this rank holds */
+    int64_t to;         /* where element 0 would lie in the state */
+    void *p;
+    int dtype;
+};
+
+SC_DEVICE sc_block words(uint64_t key, uint32_t attempt, uint64_t block) {
+    sc_block c;
+    c.w[0] = (uint32_t)block, c.w[1] = (uint32_t)(block >> 32), c.w[2] = attempt, c.w[3] = 0;
+    return sc_philox(c, (uint32_t)key, (uint32_t)(key >> 32));
+}
+SC_DEVICE void normals(float *z, uint64_t key, uint32_t attempt, uint64_t block) {
+    sc_block w = words(key, attempt, block);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float sine, cosine, r = sc_sqrt(-2 * sc_log((float)((w.w[2 * i] + 0.5) / 4294967296.0)));
+        sc_sincos(w.w[2 * i + 1] * (6.28318530717958647693 / 4294967296.0), &sine, &cosine);
+        z[2 * i] = r * cosine;
+        z[2 * i + 1] = r * sine;
+    }
+}
+SC_DEVICE void truncated(float *z, uint64_t key, uint64_t block) {
+    for (int k = 0; k < 4; k++)
+        for (uint32_t attempt = 1; !(z[k] >= -2 && z[k] <= 2); attempt++) {
+            float again[4];
+            normals(again, key, attempt, block);
+            z[k] = k == 0 ? again[0] : k == 1 ? again[1] : k == 2 ? again[2] : again[3];
+        }
+}
+
+__global__ void __launch_bounds__(BLOCK) draw(const __grid_constant__ drawing d, const sc_record *record) {
+    uint64_t key = sc_stream_key(record->seed, d.key);
+    int64_t step = (int64_t)gridDim.x * BLOCK;
+    for (int64_t block = d.begin / 4 + (int64_t)blockIdx.x * BLOCK + threadIdx.x; block * 4 < d.end; block += step) {
+        float z[4];
+        if (d.kind == UNIFORM) {
+            sc_block w = words(key, 0, (uint64_t)block);
+#pragma unroll
+            for (int k = 0; k < 4; k++) z[k] = (float)(d.a + (d.b - d.a) * (w.w[k] / 4294967296.0));
+        } else if (d.kind == NORMAL || d.kind == TRUNC_NORMAL) {
+            normals(z, key, 0, (uint64_t)block);
+            if (d.kind == TRUNC_NORMAL) truncated(z, key, (uint64_t)block);
+#pragma unroll
+            for (int k = 0; k < 4; k++) z[k] = (float)(d.a + d.b * z[k]);
+        } else {
+#pragma unroll
+            for (int k = 0; k < 4; k++) z[k] = d.kind == CONSTANT ? (float)d.a : (float)(d.kind == ONES);
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            int64_t i = block * 4 + k;
+            if (i >= d.begin && i < d.end) store_any(d.p, d.dtype, d.to + i, z[k]);
+        }
+    }
+}
+
+} // namespace
+
+extern "C" void sc_k_init_param(const sc_task *t) {
+    const sc_tensor *y = &t->t[0];
+    int64_t flat = t->i[2], numel = t->i[3], shard = t->i[4], low = shard < 0 ? 0 : t->shard * shard; /* < 0: a buffer */
+    int64_t begin = low > flat ? low - flat : 0, end = shard < 0 ? numel : least(numel, low + shard - flat);
+    if (begin >= end) return;
+    if (y->dtype != FP32 && y->dtype != BF16 && y->dtype != FP16)
+        sc_unsupported(t, "init_param", "parameters must be fp32, bf16 or fp16");
+    drawing d = {(int)t->i[0], (uint64_t)t->i[1], t->f[0], t->f[1], begin, end, flat - low, y->p, y->dtype};
+    SC_LAUNCH(t, draw, filling(t, ceil_div(end - begin, 4 * BLOCK) + 1), BLOCK, d, t->record);
+}

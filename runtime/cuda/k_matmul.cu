@@ -1,0 +1,428 @@
+/* matmul: y[..., m, n] = op(a) · op(b) (+ bias[n]), sums and bias in fp32, rounded once.
+ * Relies on: cuBLASLt, a workspace (work_matmul), matmul.h, mma.h.
+ * Relied on by: generated code.
+ *
+ * cuBLASLt counts in columns. A row-major y[m][n] with rows ldy apart is a column-major Y'[n][m] with the same leading
+ * stride, and Y' = op(b)' · op(a)': so b goes first, a second, and a flag ta or tb stays what it is. The bias, one value
+ * a column of y, is one value a row of Y': the library's BIAS epilogue.
+ *
+ * Leading dims fold into m where op(b) is shared and strides allow; else the innermost of them are the library's strided
+ * batch and the rest is a loop. fp32 is IEEE fp32 (CUBLAS_COMPUTE_32F without TF32). Sums that are split over k are put
+ * together in fp32 (REDUCTION_SCHEME_COMPUTE_TYPE), never in the result's type, so that there is one rounding.
+ *
+ * An algorithm is chosen once a key (matmul.h) on the host, from the table or else by the heuristic, and kept with the
+ * descriptors. What the library does not take (rows that overlap, mixed types) a tiled kernel of our own computes. */
+#include "matmul.h"
+
+#include "mma.h"
+#include <cublasLt.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PLANS = 1024 };
+
+typedef struct {
+    sc_matmul_key key;
+    int used, taken; /* taken: by the library */
+    cublasLtMatmulDescOpaque_t what;
+    cublasLtMatrixLayoutOpaque_t a, b, y;
+    cublasLtMatmulAlgo_t algorithm;
+} plan;
+
+typedef struct { /* sc_cuda.matmul */
+    plan plans[PLANS]; /* by hash, then the next free one */
+    int n;
+    const sc_matmul_choice *table;
+    int ntable;
+} plans;
+
+extern "C" void sc_matmul_start(sc_cuda *c) {
+    c->matmul = calloc(1, sizeof(plans));
+    if (!c->matmul) sc_failed("malloc", "sc_matmul_start", "ENOMEM", "out of host memory", __FILE__, __LINE__);
+}
+extern "C" void sc_matmul_stop(sc_cuda *c) {
+    free(c->matmul);
+    c->matmul = NULL;
+}
+extern "C" void sc_matmul_table(sc_cuda *c, const sc_matmul_choice *table, int n) {
+    plans *p = (plans *)c->matmul;
+    memset(p, 0, sizeof *p); /* choices made so far are forgotten */
+    p->table = table;
+    p->ntable = n;
+}
+
+/* ── the task as products of two matrices ─────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+    int64_t size, a, b, y; /* extent; strides */
+} loop;
+
+typedef struct {
+    const sc_tensor *y, *a, *b, *bias, *work;
+    int ta, tb;
+    int64_t m, n, k, lda, ldb, ldy;
+    int nloops; /* leading dims, outermost first; the innermost is a batch of the library's */
+    loop loops[SC_DIMS];
+} product;
+
+static int size_of(const sc_tensor *t) {
+    return t->dtype == FP32 ? 4 : 2;
+}
+
+/* Stride of the second last dimension; that of a single row is free, and the library wants it at least the width. */
+static int64_t leading(const sc_tensor *t) {
+    return t->shape[t->dims - 2] == 1 ? (t->shape[t->dims - 1] > 1 ? t->shape[t->dims - 1] : 1) : t->stride[t->dims - 2];
+}
+
+static int follows(const loop *outer, const loop *inner) {
+    return outer->a == inner->size * inner->a && outer->b == inner->size * inner->b &&
+           outer->y == inner->size * inner->y;
+}
+
+/* Takes the rows of a and y in, dim by dim from the inside, as long as one stride serves. */
+static void fold_rows(product *p) {
+    while (p->nloops) {
+        loop *l = &p->loops[p->nloops - 1];
+        if (p->m == 1) {
+            p->lda = l->a;
+            p->ldy = l->y;
+        } else if (l->a != p->m * p->lda || l->y != p->m * p->ldy) {
+            return;
+        }
+        p->m *= l->size;
+        p->nloops--;
+    }
+}
+
+static product product_of(const sc_task *t) {
+    product p = {};
+    p.y = &t->t[0];
+    p.a = &t->t[1];
+    p.b = &t->t[2];
+    p.ta = t->i[0] != 0;
+    p.tb = t->i[1] != 0;
+    int next = 3;
+    if (t->nt > next && t->t[next].dtype != BOOL) p.bias = &t->t[next++];
+    if (t->nt > next) p.work = &t->t[next];
+    int dims = p.y->dims;
+    p.m = p.y->shape[dims - 2];
+    p.n = p.y->shape[dims - 1];
+    p.k = p.a->shape[dims - (p.ta ? 2 : 1)];
+    p.lda = leading(p.a);
+    p.ldb = leading(p.b);
+    p.ldy = leading(p.y);
+    for (int d = 0; d < dims - 2; d++) {
+        loop l = {p.y->shape[d], p.a->stride[d], p.b->dims > 2 ? p.b->stride[d] : 0, p.y->stride[d]};
+        if (l.size == 1) continue;
+        if (p.nloops && follows(&p.loops[p.nloops - 1], &l)) l.size *= p.loops[--p.nloops].size;
+        p.loops[p.nloops++] = l;
+    }
+    if (!p.ta && p.b->dims == 2) fold_rows(&p);
+    return p;
+}
+
+/* ── choosing ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* log2 of what divides all of a tensor's addresses that the library is given. `which`: its stride in a loop. */
+static uint8_t alignment(const product *p, const sc_tensor *t, int64_t loop::*which) {
+    uint64_t bytes = (uint64_t)(uintptr_t)t->p;
+    for (int d = 0; d < p->nloops && which; d++) bytes |= (uint64_t)(p->loops[d].*which * size_of(t));
+    uint8_t log2 = 0;
+    while (log2 < 8 && !(bytes >> log2 & 1)) log2++;
+    return log2;
+}
+
+/* A bias of y's type is added by the library; another one afterwards, to fp32 sums. */
+static int epilogue(const product *p) {
+    return p->bias && p->bias->dtype == p->y->dtype && (p->n == 1 || p->bias->stride[0] == 1);
+}
+
+static sc_matmul_key key_of(const product *p) {
+    sc_matmul_key k;
+    memset(&k, 0, sizeof k); /* also its padding: keys are compared as bytes */
+    k.m = p->m, k.n = p->n, k.k = p->k;
+    k.lda = p->lda, k.ldb = p->ldb, k.ldy = p->ldy;
+    k.batches = 1;
+    if (p->nloops) {
+        const loop *l = &p->loops[p->nloops - 1];
+        k.batches = l->size, k.stride_a = l->a, k.stride_b = l->b, k.stride_y = l->y;
+    }
+    k.workspace = p->work ? p->work->shape[0] : 0;
+    k.in = p->a->dtype, k.out = p->y->dtype;
+    k.ta = (uint8_t)p->ta, k.tb = (uint8_t)p->tb, k.bias = (uint8_t)epilogue(p);
+    k.align_a = alignment(p, p->a, &loop::a);
+    k.align_b = alignment(p, p->b, &loop::b);
+    k.align_y = alignment(p, p->y, &loop::y);
+    k.align_bias = k.bias ? alignment(p, p->bias, NULL) : 0;
+    return k;
+}
+
+static cudaDataType_t library_type(int dtype) {
+    return dtype == FP32 ? CUDA_R_32F : dtype == BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+static int known(int dtype) {
+    return dtype == FP32 || dtype == BF16 || dtype == FP16;
+}
+
+/* Whether the library may be asked at all. */
+static int library_takes(const product *p) {
+    const sc_tensor *all[] = {p->y, p->a, p->b};
+    const int64_t ld[] = {p->ldy, p->lda, p->ldb};
+    for (int i = 0; i < 3; i++) {
+        int64_t columns = all[i]->shape[all[i]->dims - 1];
+        if (!known(all[i]->dtype) || ld[i] < columns || (columns > 1 && all[i]->stride[all[i]->dims - 1] != 1)) return 0;
+    }
+    if (p->bias && !epilogue(p) && p->y->dtype != FP32) return 0;
+    return p->k > 0 && p->a->dtype == p->b->dtype && (p->y->dtype == p->a->dtype || p->y->dtype == FP32);
+}
+
+template <class X> static void set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t name, X x) {
+    SC_LT(cublasLtMatmulDescSetAttribute(d, name, &x, sizeof x));
+}
+template <class X> static void set(cublasLtMatmulPreference_t d, cublasLtMatmulPreferenceAttributes_t name, X x) {
+    SC_LT(cublasLtMatmulPreferenceSetAttribute(d, name, &x, sizeof x));
+}
+
+static void layout(cublasLtMatrixLayout_t l, int dtype, int64_t rows, int64_t columns, int64_t ld, int64_t batches,
+                   int64_t stride) {
+    SC_LT(cublasLtMatrixLayoutInit(l, library_type(dtype), (uint64_t)rows, (uint64_t)columns, ld));
+    int32_t n = (int32_t)batches;
+    SC_LT(cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &n, sizeof n));
+    SC_LT(cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
+}
+
+/* The library's description of the product, but for the address of the bias. */
+static void describe(plan *p) {
+    const sc_matmul_key *k = &p->key;
+    SC_LT(cublasLtMatmulDescInit(&p->what, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    set(&p->what, CUBLASLT_MATMUL_DESC_TRANSA, k->tb ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(&p->what, CUBLASLT_MATMUL_DESC_TRANSB, k->ta ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE, k->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT);
+    if (k->bias) set(&p->what, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (int32_t)library_type(k->out));
+    layout(&p->b, k->in, k->tb ? k->k : k->n, k->tb ? k->n : k->k, k->ldb, k->batches, k->stride_b);
+    layout(&p->a, k->in, k->ta ? k->m : k->k, k->ta ? k->k : k->m, k->lda, k->batches, k->stride_a);
+    layout(&p->y, k->out, k->n, k->m, k->ldy, k->batches, k->stride_y);
+}
+
+/* The heuristic's best `most`. The bias counts by its address's alignment. */
+static int candidates(const sc_cuda *c, plan *p, const void *bias, cublasLtMatmulHeuristicResult_t *out, int most) {
+    cublasLtMatmulPreferenceOpaque_t wish;
+    SC_LT(cublasLtMatmulPreferenceInit(&wish));
+    set(&wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (uint64_t)p->key.workspace);
+    set(&wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, (uint32_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+    set(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)1 << p->key.align_b);
+    set(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)1 << p->key.align_a);
+    set(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)1 << p->key.align_y);
+    set(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)1 << p->key.align_y);
+    if (p->key.bias) set(&p->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    int found = 0;
+    cublasStatus_t s = cublasLtMatmulAlgoGetHeuristic(c->lt, &p->what, &p->b, &p->a, &p->y, &p->y, &wish, most, out,
+                                                      &found);
+    if (s == CUBLAS_STATUS_NOT_SUPPORTED) return 0;
+    SC_LT(s);
+    int good = 0;
+    for (int i = 0; i < found; i++)
+        if (out[i].state == CUBLAS_STATUS_SUCCESS) out[good++] = out[i];
+    return good;
+}
+
+/* The table's algorithm, if it has one that this library on this GPU accepts. */
+static int from_table(const sc_cuda *c, plan *p) {
+    const plans *all = (const plans *)c->matmul;
+    for (int i = 0; i < all->ntable; i++) {
+        if (memcmp(&all->table[i].key, &p->key, sizeof p->key)) continue;
+        cublasLtMatmulHeuristicResult_t check;
+        memcpy(&p->algorithm, all->table[i].algorithm, sizeof p->algorithm);
+        cublasStatus_t s =
+            cublasLtMatmulAlgoCheck(c->lt, &p->what, &p->b, &p->a, &p->y, &p->y, &p->algorithm, &check);
+        return s == CUBLAS_STATUS_SUCCESS && check.workspaceSize <= (size_t)p->key.workspace;
+    }
+    return 0;
+}
+
+static void choose(const sc_cuda *c, plan *p, const void *bias) {
+    cublasLtMatmulHeuristicResult_t best;
+    describe(p);
+    p->used = 1;
+    p->taken = 1;
+    if (from_table(c, p)) return;
+    p->taken = candidates(c, p, bias, &best, 1);
+    if (p->taken) p->algorithm = best.algo;
+}
+
+static uint64_t hash(const sc_matmul_key *k) {
+    uint64_t h = 14695981039346656037u;
+    for (size_t i = 0; i < sizeof *k; i++) h = (h ^ ((const unsigned char *)k)[i]) * 1099511628211u;
+    return h ^ h >> 32;
+}
+
+/* The plan for a key, made at its first use; `spare` serves where there are more keys than places. */
+static plan *plan_for(const sc_cuda *c, const sc_matmul_key *key, const void *bias, plan *spare) {
+    plans *all = (plans *)c->matmul;
+    size_t at = hash(key) % PLANS;
+    while (all->plans[at].used && memcmp(&all->plans[at].key, key, sizeof *key)) at = (at + 1) % PLANS;
+    plan *p = &all->plans[at];
+    if (p->used) return p;
+    if (all->n == PLANS - 1)
+        p = spare;
+    else
+        all->n++;
+    p->key = *key;
+    choose(c, p, bias);
+    return p;
+}
+
+extern "C" int sc_matmul_candidates(const sc_task *t, sc_matmul_choice *out, int most) {
+    cublasLtMatmulHeuristicResult_t found[64];
+    product p = product_of(t);
+    plan x = {};
+    if (!library_takes(&p)) return 0;
+    x.key = key_of(&p);
+    describe(&x);
+    int n = candidates(sc_library(t), &x, p.bias ? p.bias->p : NULL, found, most < 64 ? most : 64);
+    for (int i = 0; i < n; i++) {
+        out[i].key = x.key;
+        memcpy(out[i].algorithm, &found[i].algo, sizeof out[i].algorithm);
+    }
+    return n;
+}
+
+/* ── our own kernels ──────────────────────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+    void *p;
+    int dtype;
+    int64_t row, column; /* strides */
+} matrix;
+
+typedef struct {
+    matrix y, a, b;  /* a[m][k], b[k][n]: as after op() */
+    const void *bias; /* NULL: none */
+    int bias_dtype;
+    int64_t bias_stride, m, n, k, across; /* across: tiles from left to right */
+    int only_bias;                        /* y += bias */
+} own;
+
+SC_DEVICE float element(const void *p, int dtype, int64_t i) {
+    if (dtype == FP32) return ((const float *)p)[i];
+    return dtype == BF16 ? sc_widen(((const sc_bf16 *)p)[i]) : sc_widen(((const sc_fp16 *)p)[i]);
+}
+SC_DEVICE void store(void *p, int dtype, int64_t i, float x) {
+    if (dtype == FP32) ((float *)p)[i] = x;
+    if (dtype == BF16) sc_narrow((sc_bf16 *)p + i, x);
+    if (dtype == FP16) sc_narrow((sc_fp16 *)p + i, x);
+}
+
+enum { TILE = 64, DEPTH = 16 };
+
+/* 256 threads as 16 × 16, thread (ty, tx) has rows ty + 16 i and columns tx + 16 j of a 64 × 64 tile of y. */
+static __global__ void __launch_bounds__(256) multiply(const __grid_constant__ own o) {
+    SC_SHARED(shared);
+    float(*a)[TILE + 1] = (float(*)[TILE + 1]) shared, (*b)[TILE + 1] = a + DEPTH;
+    int64_t r0 = blockIdx.x / o.across * TILE, c0 = blockIdx.x % o.across * TILE;
+    int tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
+    float s[4][4] = {};
+    for (int64_t k0 = 0; k0 < o.k; k0 += DEPTH) {
+        for (int u = threadIdx.x; u < TILE * DEPTH; u += 256) {
+            int64_t x = u / DEPTH, l = u % DEPTH, k = k0 + l;
+            bool in_a = r0 + x < o.m && k < o.k, in_b = c0 + x < o.n && k < o.k;
+            a[l][x] = in_a ? element(o.a.p, o.a.dtype, (r0 + x) * o.a.row + k * o.a.column) : 0;
+            b[l][x] = in_b ? element(o.b.p, o.b.dtype, k * o.b.row + (c0 + x) * o.b.column) : 0;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int l = 0; l < DEPTH; l++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++) s[i][j] = fmaf(a[l][ty + 16 * i], b[l][tx + 16 * j], s[i][j]);
+        __syncthreads();
+    }
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++) {
+            int64_t r = r0 + ty + 16 * i, c = c0 + tx + 16 * j, at = r * o.y.row + c * o.y.column;
+            if (r >= o.m || c >= o.n) continue;
+            if (o.only_bias) s[i][j] = element(o.y.p, o.y.dtype, at);
+            if (o.bias) s[i][j] += element(o.bias, o.bias_dtype, c * o.bias_stride);
+            store(o.y.p, o.y.dtype, at, s[i][j]);
+        }
+}
+
+static int64_t last_stride(const sc_tensor *t) {
+    return t->stride[t->dims - 1];
+}
+
+/* y's matrix as a product of ours, or (only_bias) the bias added to what is there. */
+static void by_ourselves(const sc_task *t, const product *p, char *y, const char *a, const char *b, int only_bias) {
+    own o = {};
+    int64_t ca = last_stride(p->a), cb = last_stride(p->b);
+    o.y = {y, p->y->dtype, p->ldy, last_stride(p->y)};
+    o.a = {(void *)a, p->a->dtype, p->ta ? ca : p->lda, p->ta ? p->lda : ca};
+    o.b = {(void *)b, p->b->dtype, p->tb ? cb : p->ldb, p->tb ? p->ldb : cb};
+    if (p->bias) {
+        o.bias = p->bias->p;
+        o.bias_dtype = p->bias->dtype;
+        o.bias_stride = p->bias->stride[0];
+    }
+    o.m = p->m, o.n = p->n, o.k = only_bias ? 0 : p->k;
+    o.across = (p->n + TILE - 1) / TILE;
+    o.only_bias = only_bias;
+    sc_launch(multiply, (p->m + TILE - 1) / TILE * o.across, 256, 2 * DEPTH * (TILE + 1) * sizeof(float), SC_STREAM(t),
+              o);
+}
+
+/* ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void by_library(const sc_task *t, const product *p, plan *x, char *y, const char *a, const char *b) {
+    const float one = 1, none = 0;
+    if (x->key.bias) set(&x->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, (const void *)p->bias->p);
+    SC_LT(cublasLtMatmul(sc_library(t)->lt, &x->what, &one, b, &x->b, a, &x->a, &none, y, &x->y, y, &x->y,
+                         &x->algorithm, p->work ? p->work->p : NULL, (size_t)x->key.workspace, SC_STREAM(t)));
+}
+
+/* Calls of the loops that the library's batch (inner = 1) or none (inner = 0) leaves over. */
+static void over_loops(const sc_task *t, const product *p, plan *x) {
+    int n = p->nloops - (x && p->nloops ? 1 : 0);
+    int64_t calls = 1;
+    for (int d = 0; d < n; d++) calls *= p->loops[d].size;
+    for (int64_t u = 0; u < calls; u++) {
+        int64_t a = 0, b = 0, y = 0, rest = u;
+        for (int d = n - 1; d >= 0; d--) {
+            int64_t i = rest % p->loops[d].size;
+            rest /= p->loops[d].size;
+            a += i * p->loops[d].a, b += i * p->loops[d].b, y += i * p->loops[d].y;
+        }
+        char *to = (char *)p->y->p + y * size_of(p->y);
+        const char *left = (const char *)p->a->p + a * size_of(p->a), *right = (const char *)p->b->p + b * size_of(p->b);
+        if (x)
+            by_library(t, p, x, to, left, right);
+        else
+            by_ourselves(t, p, to, left, right, 0);
+    }
+}
+
+static void add_bias(const sc_task *t, const product *p) {
+    int64_t calls = 1;
+    for (int d = 0; d < p->nloops; d++) calls *= p->loops[d].size;
+    for (int64_t u = 0; u < calls; u++) {
+        int64_t y = 0, rest = u;
+        for (int d = p->nloops - 1; d >= 0; d--) {
+            y += rest % p->loops[d].size * p->loops[d].y;
+            rest /= p->loops[d].size;
+        }
+        by_ourselves(t, p, (char *)p->y->p + y * size_of(p->y), NULL, NULL, 1);
+    }
+}
+
+extern "C" void sc_k_matmul(const sc_task *t) {
+    product p = product_of(t);
+    if (!known(p.y->dtype) || !known(p.a->dtype) || !known(p.b->dtype))
+        sc_unsupported(t, "matmul", "the CUDA target multiplies fp32, bf16 and fp16");
+    if (p.m * p.n == 0) return;
+    for (int d = 0; d < p.nloops; d++)
+        if (p.loops[d].size == 0) return;
+    plan spare = {}, *x = NULL;
+    if (library_takes(&p)) {
+        sc_matmul_key key = key_of(&p);
+        x = plan_for(sc_library(t), &key, p.bias ? p.bias->p : NULL, &spare);
+        if (!x->taken) x = NULL;
+    }
+    over_loops(t, &p, x);
+    if (x && p.bias && !x->key.bias) add_bias(t, &p);
+}

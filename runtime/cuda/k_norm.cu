@@ -1,0 +1,348 @@
+/* layer_norm and rms_norm over the last dimension (D), with their gradients.
+ * Relies on: kernel.cuh, partials.cuh.
+ * Relied on by: generated code.
+ *
+ * layer_norm: mean = Σx/D, rstd = 1/√(Σ(x-mean)²/D + eps), x̂ = (x-mean)·rstd, y = x̂·w + b.
+ * rms_norm:   rstd = 1/√(Σx²/D + eps), x̂ = x·rstd, y = x̂·w.
+ * Gradients, h = g·w:  layer_norm: dx = rstd·(h - Σh/D - x̂·Σ(h·x̂)/D);  rms_norm: the same without the middle term.
+ * Weights: dw = Σ_rows g·x̂, db = Σ_rows g.
+ *
+ * Rows: a warp (to 2048 16-bit elements) or a block (to 16384) holds a row in registers, so that memory is read once;
+ * longer rows, and rows that 16-byte accesses do not fit, are read again for each pass, by a block.
+ * Columns: a block sums a run of rows for 32 accesses of columns, its 8 warps taking rows in turn; runs are folded. */
+#include "partials.cuh"
+
+namespace {
+
+enum { ROWS = BLOCK / WARP }; /* rows in flight in a block */
+
+struct normed {
+    row_space to, from, grad; /* rows of y or dx, x, g */
+    void *y;
+    const void *x, *g, *w, *b;
+    float *mean, *rstd;
+    int64_t rows;
+    int cols;
+    float eps;
+};
+
+/* ── forward ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+template <class E, int W>
+SC_DEVICE void normalised(const normed &a, typename E::type *y, int c, const raw<E, W> &x, float mean, float rstd) {
+    typedef const typename E::type *pointer;
+    raw<E, W> w, b, out;
+    float v[W];
+    if (a.w) w.load((pointer)a.w + c);
+    if (a.b) b.load((pointer)a.b + c);
+#pragma unroll
+    for (int k = 0; k < W; k++) {
+        v[k] = (x.get(k) - mean) * rstd;
+        if (a.w) v[k] = v[k] * w.get(k);
+        if (a.b) v[k] = v[k] + b.get(k);
+    }
+    out.put(v);
+    out.store(y + c);
+}
+
+template <class E, int G, int V, bool CENTRED> __global__ void __launch_bounds__(BLOCK) norm_held(normed a) {
+    constexpr int W = wide<E>;
+    int64_t row = my_row<G>();
+    int lane = threadIdx.x % G;
+    if (row >= a.rows) return; /* whole warps; with G = BLOCK never */
+    const typename E::type *x = (const typename E::type *)a.x + row_at(a.from, row);
+    raw<E, W> v[V];
+    float sum = 0, mean = 0;
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        int c = (lane + i * G) * W;
+        if (c < a.cols)
+            v[i].load(x + c);
+        else
+            v[i].clear();
+    }
+    if (CENTRED) {
+#pragma unroll
+        for (int i = 0; i < V; i++)
+#pragma unroll
+            for (int k = 0; k < W; k++) sum += v[i].get(k);
+        mean = group_sum<G>(sum) / (float)a.cols;
+        sum = 0;
+    }
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        if ((lane + i * G) * W < a.cols)
+#pragma unroll
+            for (int k = 0; k < W; k++) {
+                float d = v[i].get(k) - mean;
+                sum = sc_fma(d, d, sum);
+            }
+    float rstd = 1 / sc_sqrt(group_sum<G>(sum) / (float)a.cols + a.eps);
+    if (lane == 0) {
+        if (CENTRED) a.mean[row] = mean;
+        a.rstd[row] = rstd;
+    }
+    typename E::type *y = (typename E::type *)a.y + row_at(a.to, row);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        int c = (lane + i * G) * W;
+        if (c < a.cols) normalised<E, W>(a, y, c, v[i], mean, rstd);
+    }
+}
+
+template <class E, bool CENTRED> __global__ void __launch_bounds__(BLOCK) norm_read_again(normed a) {
+    int64_t row = blockIdx.x;
+    const typename E::type *x = (const typename E::type *)a.x + row_at(a.from, row);
+    typename E::type *y = (typename E::type *)a.y + row_at(a.to, row);
+    float sum = 0, mean = 0;
+    if (CENTRED) {
+        for (int c = threadIdx.x; c < a.cols; c += BLOCK) sum += E::get(x[c]);
+        mean = group_sum<BLOCK>(sum) / (float)a.cols;
+        sum = 0;
+    }
+    for (int c = threadIdx.x; c < a.cols; c += BLOCK) {
+        float d = E::get(x[c]) - mean;
+        sum = sc_fma(d, d, sum);
+    }
+    float rstd = 1 / sc_sqrt(group_sum<BLOCK>(sum) / (float)a.cols + a.eps);
+    if (threadIdx.x == 0) {
+        if (CENTRED) a.mean[row] = mean;
+        a.rstd[row] = rstd;
+    }
+    for (int c = threadIdx.x; c < a.cols; c += BLOCK) {
+        raw<E, 1> v;
+        v.load(x + c);
+        normalised<E, 1>(a, y, c, v, mean, rstd);
+    }
+}
+
+template <bool CENTRED> void forward(const sc_task *t, normed a, bool wide_enough) {
+    if (!a.rows) return;
+    with_float(t, t->t[CENTRED ? 3 : 2].dtype, [&](auto e) {
+        typedef decltype(e) E;
+        with_shape<E>(wide_enough, a.cols, [&](auto g, auto v) {
+            constexpr int G = decltype(g)::value, V = decltype(v)::value;
+            if constexpr (V == 0)
+                SC_LAUNCH(t, (norm_read_again<E, CENTRED>), (unsigned)a.rows, BLOCK, a);
+            else
+                SC_LAUNCH(t, (norm_held<E, G, V, CENTRED>), blocks_for(a.rows, BLOCK / G), BLOCK, a);
+        });
+    });
+}
+
+/* ── gradient of x ────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+template <class E, int G, int V, bool CENTRED> __global__ void __launch_bounds__(BLOCK) norm_grad_held(normed a) {
+    constexpr int W = wide<E>;
+    typedef typename E::type type;
+    int64_t row = my_row<G>();
+    int lane = threadIdx.x % G;
+    if (row >= a.rows) return;
+    const type *g = (const type *)a.g + row_at(a.grad, row), *x = (const type *)a.x + row_at(a.from, row);
+    float mean = CENTRED ? a.mean[row] : 0, rstd = a.rstd[row], sum = 0, dot = 0;
+    raw<E, W> dy[V], v[V];
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        int c = (lane + i * G) * W;
+        if (c < a.cols) {
+            dy[i].load(g + c);
+            v[i].load(x + c);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        int c = (lane + i * G) * W;
+        if (c >= a.cols) continue;
+        raw<E, W> w;
+        if (a.w) w.load((const type *)a.w + c);
+#pragma unroll
+        for (int k = 0; k < W; k++) {
+            float h = a.w ? dy[i].get(k) * w.get(k) : dy[i].get(k);
+            if (CENTRED) sum += h;
+            dot = sc_fma(h, (v[i].get(k) - mean) * rstd, dot);
+        }
+    }
+    sum = CENTRED ? group_sum<G>(sum) / (float)a.cols : 0;
+    dot = group_sum<G>(dot) / (float)a.cols;
+    type *dx = (type *)a.y + row_at(a.to, row);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        int c = (lane + i * G) * W;
+        if (c >= a.cols) continue;
+        raw<E, W> w, out;
+        float d[W];
+        if (a.w) w.load((const type *)a.w + c);
+#pragma unroll
+        for (int k = 0; k < W; k++) {
+            float h = a.w ? dy[i].get(k) * w.get(k) : dy[i].get(k);
+            d[k] = (h - sum - (v[i].get(k) - mean) * rstd * dot) * rstd;
+        }
+        out.put(d);
+        out.store(dx + c);
+    }
+}
+
+template <class E, bool CENTRED> __global__ void __launch_bounds__(BLOCK) norm_grad_read_again(normed a) {
+    typedef typename E::type type;
+    int64_t row = blockIdx.x;
+    const type *g = (const type *)a.g + row_at(a.grad, row), *x = (const type *)a.x + row_at(a.from, row);
+    const type *w = (const type *)a.w;
+    type *dx = (type *)a.y + row_at(a.to, row); /* may be g's row: a thread reads an element before it writes it */
+    float mean = CENTRED ? a.mean[row] : 0, rstd = a.rstd[row], sum = 0, dot = 0;
+    for (int c = threadIdx.x; c < a.cols; c += BLOCK) {
+        float h = w ? E::get(g[c]) * E::get(w[c]) : E::get(g[c]);
+        sum += h;
+        dot = sc_fma(h, (E::get(x[c]) - mean) * rstd, dot);
+    }
+    sum = CENTRED ? group_sum<BLOCK>(sum) / (float)a.cols : 0;
+    dot = group_sum<BLOCK>(dot) / (float)a.cols;
+    for (int c = threadIdx.x; c < a.cols; c += BLOCK) {
+        float h = w ? E::get(g[c]) * E::get(w[c]) : E::get(g[c]);
+        dx[c] = E::put((h - sum - (E::get(x[c]) - mean) * rstd * dot) * rstd);
+    }
+}
+
+template <bool CENTRED> void backward(const sc_task *t) {
+    const sc_tensor *dx = &t->t[0], *g = &t->t[1], *x = &t->t[2], *w = t->nt > 4 + CENTRED ? &t->t[4 + CENTRED] : NULL;
+    normed a = {row_space_of(dx), row_space_of(x), row_space_of(g), dx->p, x->p, g->p, w ? w->p : NULL, NULL,
+              CENTRED ? (float *)t->t[3].p : NULL, (float *)t->t[3 + CENTRED].p, rows_of(x), (int)cols_of(x), 0};
+    bool wide_enough = wide_rows(dx) && wide_rows(g) && wide_rows(x) && wide_vector(w);
+    if (!a.rows) return;
+    with_float(t, x->dtype, [&](auto e) {
+        typedef decltype(e) E;
+        with_shape<E>(wide_enough, a.cols, [&](auto lanes, auto v) {
+            constexpr int G = decltype(lanes)::value, V = decltype(v)::value;
+            if constexpr (V == 0)
+                SC_LAUNCH(t, (norm_grad_read_again<E, CENTRED>), (unsigned)a.rows, BLOCK, a);
+            else
+                SC_LAUNCH(t, (norm_grad_held<E, G, V, CENTRED>), blocks_for(a.rows, BLOCK / G), BLOCK, a);
+        });
+    });
+}
+
+/* ── gradients of the weights ─────────────────────────────────────────────────────────────────────────────────────────
+ */
+struct columns {
+    normed n;
+    int64_t each; /* rows a block */
+    float *part;  /* [gridDim.y][1 or 2][cols]; NULL: one run of rows, written as the result */
+    void *dw, *db;
+    int dtype;
+};
+
+/* The eight warps' sums of the block's columns, added up in their order. */
+template <int W> SC_DEVICE void join_warps(const columns &a, const float *sum, int which, void *result, int planes) {
+    __shared__ float joined[ROWS][WARP * W];
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < W; k++) joined[warp][lane * W + k] = sum[k];
+    __syncthreads();
+    for (int j = threadIdx.x; j < WARP * W; j += BLOCK) {
+        int64_t c = (int64_t)blockIdx.x * WARP * W + j;
+        if (c >= a.n.cols) continue;
+        float x = joined[0][j];
+#pragma unroll
+        for (int k = 1; k < ROWS; k++) x += joined[k][j];
+        if (a.part)
+            a.part[((int64_t)blockIdx.y * planes + which) * a.n.cols + c] = x;
+        else
+            store_any(result, a.dtype, c, x);
+    }
+}
+
+template <class E, int W, bool CENTRED> __global__ void __launch_bounds__(BLOCK) norm_columns(columns a) {
+    typedef typename E::type type;
+    enum { U = 4 }; /* rows in flight a warp */
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    int64_t c = ((int64_t)blockIdx.x * WARP + lane) * W, begin = blockIdx.y * a.each;
+    int64_t end = begin + a.each < a.n.rows ? begin + a.each : a.n.rows;
+    float dw[W] = {}, db[W] = {};
+    if (c < a.n.cols)
+        for (int64_t first = begin + warp; first < end; first += ROWS * U) {
+            raw<E, W> g[U], x[U];
+            float mean[U], rstd[U];
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+                int64_t row = first + u * ROWS;
+                mean[u] = rstd[u] = 0;
+                g[u].clear(); /* beyond the end: adds zero */
+                x[u].clear();
+                if (row >= end) continue;
+                g[u].load((const type *)a.n.g + row_at(a.n.grad, row) + c);
+                x[u].load((const type *)a.n.x + row_at(a.n.from, row) + c);
+                if (CENTRED) mean[u] = a.n.mean[row];
+                rstd[u] = a.n.rstd[row];
+            }
+#pragma unroll
+            for (int u = 0; u < U; u++)
+#pragma unroll
+                for (int k = 0; k < W; k++) {
+                    float dy = g[u].get(k);
+                    dw[k] = sc_fma(dy, (x[u].get(k) - mean[u]) * rstd[u], dw[k]);
+                    if (CENTRED) db[k] += dy;
+                }
+        }
+    join_warps<W>(a, dw, 0, a.dw, CENTRED ? 2 : 1);
+    if (CENTRED) join_warps<W>(a, db, 1, a.db, 2);
+}
+
+template <bool CENTRED> void weights(const sc_task *t) {
+    constexpr int N = CENTRED ? 2 : 1; /* results */
+    const sc_tensor *g = &t->t[N], *x = &t->t[N + 1];
+    int64_t rows = rows_of(x), cols = cols_of(x);
+    int ws = N + 3 + CENTRED, parts = parts_in(t, ws, cols * 4 * N);
+    columns a = {};
+    a.n.from = row_space_of(x);
+    a.n.grad = row_space_of(g);
+    a.n.x = x->p;
+    a.n.g = g->p;
+    a.n.mean = CENTRED ? (float *)t->t[N + 2].p : NULL;
+    a.n.rstd = (float *)t->t[N + 2 + CENTRED].p;
+    a.n.rows = rows;
+    a.n.cols = (int)cols;
+    a.each = ceil_div(rows, parts);
+    a.part = parts > 1 ? (float *)t->t[ws].p : NULL;
+    a.dw = t->t[0].p;
+    a.db = CENTRED ? t->t[1].p : NULL;
+    a.dtype = t->t[0].dtype;
+    with_float(t, x->dtype, [&](auto e) {
+        typedef decltype(e) E;
+        constexpr int W = wide<E>;
+        if (wide_rows(g) && wide_rows(x))
+            SC_LAUNCH(t, (norm_columns<E, W, CENTRED>), dim3(blocks_for(cols, WARP * W), parts), BLOCK, a);
+        else
+            SC_LAUNCH(t, (norm_columns<E, 1, CENTRED>), dim3(blocks_for(cols, WARP), parts), BLOCK, a);
+    });
+    if (a.part) fold_partials<adding>(t, a.part, parts, cols, a.dw, a.db, a.dtype, 1);
+}
+
+} // namespace
+
+extern "C" void sc_k_layer_norm(const sc_task *t) {
+    const sc_tensor *y = &t->t[0], *x = &t->t[3];
+    const sc_tensor *w = t->i[0] ? &t->t[4] : NULL, *b = t->i[1] ? &t->t[4 + (w != NULL)] : NULL;
+    normed a = {row_space_of(y), row_space_of(x), {}, y->p, x->p, NULL, w ? w->p : NULL, b ? b->p : NULL,
+              (float *)t->t[1].p, (float *)t->t[2].p, rows_of(x), (int)cols_of(x), (float)t->f[0]};
+    forward<true>(t, a, wide_rows(y) && wide_rows(x) && wide_vector(w) && wide_vector(b));
+}
+
+extern "C" void sc_k_rms_norm(const sc_task *t) {
+    const sc_tensor *y = &t->t[0], *x = &t->t[2], *w = t->nt > 3 ? &t->t[3] : NULL;
+    normed a = {row_space_of(y), row_space_of(x), {}, y->p, x->p, NULL, w ? w->p : NULL, NULL,
+              NULL, (float *)t->t[1].p, rows_of(x), (int)cols_of(x), (float)t->f[0]};
+    forward<false>(t, a, wide_rows(y) && wide_rows(x) && wide_vector(w));
+}
+
+extern "C" void sc_k_layer_norm_grad(const sc_task *t) {
+    backward<true>(t);
+}
+extern "C" void sc_k_rms_norm_grad(const sc_task *t) {
+    backward<false>(t);
+}
+extern "C" void sc_k_layer_norm_grad_w(const sc_task *t) {
+    weights<true>(t);
+}
+extern "C" void sc_k_rms_norm_grad_w(const sc_task *t) {
+    weights<false>(t);
+}

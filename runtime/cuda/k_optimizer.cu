@@ -1,0 +1,315 @@
+/* sgd, adam, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
+ * Relies on: kernel.cuh, sc_optimizer.h (the update rules, shared with the CPU); the record, read on the device.
+ * Relied on by: generated code.
+ *
+ * A triple (begin, end, group) of the segment table covers flat offsets; this rank holds [shard·n, shard·n + n), n =
+ * i1. The host intersects segments and slice; the pieces travel as an argument, 64 a launch, and blocks take tiles of
+ * 2048 elements of them, each read and written once, 4 elements an access. sum_squares: blocks of 4096 elements to the
+ * workspace, added up in double in a fixed order. clip: norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)). */
+#include "../sc_optimizer.h"
+#include "kernel.cuh"
+
+namespace {
+
+enum { PIECES = 64, W = 4, U = 2, TILE = BLOCK * W * U, SQUARES = 4096, JOIN_BLOCK = 1024 };
+
+struct pieces {
+    int n, tiles;
+    int64_t begin[PIECES], end[PIECES]; /* in the slice */
+    int group[PIECES], first[PIECES];   /* first: number of its first tile */
+};
+
+/* f(pieces) for the slice's part of the table, at most PIECES at a time. */
+template <class F> void for_each_launch(const sc_task *t, F f) {
+    int64_t n = t->i[1], low = n * t->shard;
+    pieces p = {};
+    for (int s = 0; s + 2 < t->ntable; s += 3) {
+        int64_t begin = t->table[s] - low, end = t->table[s + 1] - low;
+        begin = begin > 0 ? begin : 0;
+        end = end < n ? end : n;
+        if (begin >= end) continue;
+        p.begin[p.n] = begin;
+        p.end[p.n] = end;
+        p.group[p.n] = (int)t->table[s + 2];
+        p.first[p.n++] = p.tiles;
+        p.tiles += (int)ceil_div(end - begin / W * W, TILE);
+        if (p.n < PIECES) continue;
+        f(p);
+        p.n = p.tiles = 0;
+    }
+    if (p.n) f(p);
+}
+
+SC_DEVICE int piece_of(const pieces &p, int tile) {
+    int low = 0, high = p.n; /* first[low] <= tile < first[high] */
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (p.first[middle] <= tile)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* A tile's elements [begin, end); `whole`: all TILE of them, aligned, so that a thread's runs are U accesses. */
+struct stretch {
+    int64_t begin, end;
+    bool whole;
+};
+SC_DEVICE stretch stretch_of(const pieces &p, int piece, int tile) {
+    int64_t begin = p.begin[piece], at = begin / W * W + (int64_t)(tile - p.first[piece]) * TILE, end = at + TILE;
+    stretch s = {at < begin ? begin : at, end < p.end[piece] ? end : p.end[piece], false};
+    s.whole = s.end - s.begin == TILE && s.begin % W == 0;
+    return s;
+}
+SC_DEVICE int64_t run_at(const stretch &s, int u) {
+    return s.begin + (u * BLOCK + (int)threadIdx.x) * W;
+}
+template <class E> SC_DEVICE void load_run(raw<E, W> *v, const void *p, int64_t at) {
+    v->load((const typename E::type *)p + at);
+}
+template <class E> SC_DEVICE void store_values(void *p, const float *x, int64_t at) {
+    raw<E, W> v;
+    v.put(x);
+    v.store((typename E::type *)p + at);
+}
+template <class E> SC_DEVICE float element(const void *p, int64_t i) {
+    return E::get(((const typename E::type *)p)[i]);
+}
+template <class E> SC_DEVICE void set_element(void *p, int64_t i, float x) {
+    ((typename E::type *)p)[i] = E::put(x);
+}
+
+struct update {
+    const void *grad;
+    void *master, *m, *v;
+    const void *clip;
+    int clip_dtype;
+    const int64_t *step;
+    const sc_record *record;
+    bool flag; /* decoupled (adam), nesterov (sgd) */
+};
+
+/* The step's constants are worked out by one thread while the first elements are on their way. */
+template <class G, class P, class M> __global__ void __launch_bounds__(BLOCK)
+    adam(const __grid_constant__ pieces p, const __grid_constant__ update a) {
+    __shared__ sc_adam shared;
+    bool have = false;
+    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+        int piece = piece_of(p, tile);
+        stretch at = stretch_of(p, piece, tile);
+        raw<G, W> g[U];
+        raw<P, W> x[U];
+        raw<M, W> m[U], v[U];
+        if (at.whole) {
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+                load_run<G>(&g[u], a.grad, run_at(at, u));
+                load_run<P>(&x[u], a.master, run_at(at, u));
+                load_run<M>(&m[u], a.m, run_at(at, u));
+                load_run<M>(&v[u], a.v, run_at(at, u));
+            }
+        }
+        if (!have) {
+            if (threadIdx.x == 0) shared = sc_adam_of(a.record, *a.step, load_any(a.clip, a.clip_dtype, 0), a.flag);
+            __syncthreads();
+            have = true;
+        }
+        const sc_adam c = shared;
+        const sc_adam_group s = sc_adam_group_of(a.record, &c, p.group[piece]);
+        if (at.whole) {
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+                float x1[W], m1[W], v1[W];
+#pragma unroll
+                for (int k = 0; k < W; k++) {
+                    x1[k] = x[u].get(k);
+                    m1[k] = m[u].get(k);
+                    v1[k] = v[u].get(k);
+                    sc_adam_update(&x1[k], &m1[k], &v1[k], g[u].get(k), &c, s);
+                }
+                store_values<P>(a.master, x1, run_at(at, u));
+                store_values<M>(a.m, m1, run_at(at, u));
+                store_values<M>(a.v, v1, run_at(at, u));
+            }
+        } else {
+            for (int64_t i = at.begin + threadIdx.x; i < at.end; i += BLOCK) {
+                float x1 = element<P>(a.master, i), m1 = element<M>(a.m, i), v1 = element<M>(a.v, i);
+                sc_adam_update(&x1, &m1, &v1, element<G>(a.grad, i), &c, s);
+                set_element<P>(a.master, i, x1);
+                set_element<M>(a.m, i, m1);
+                set_element<M>(a.v, i, v1);
+            }
+        }
+    }
+}
+
+template <class G, class P, class M> __global__ void __launch_bounds__(BLOCK)
+    sgd(const __grid_constant__ pieces p, const __grid_constant__ update a) {
+    sc_sgd c = {load_any(a.clip, a.clip_dtype, 0), a.record->momentum, a.flag, a.m != NULL};
+    for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+        int piece = piece_of(p, tile);
+        const sc_sgd_group s = sc_sgd_group_of(a.record, p.group[piece]);
+        stretch at = stretch_of(p, piece, tile);
+        if (at.whole) {
+            raw<G, W> g[U];
+            raw<P, W> x[U];
+            raw<M, W> m[U];
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+                load_run<G>(&g[u], a.grad, run_at(at, u));
+                load_run<P>(&x[u], a.master, run_at(at, u));
+                m[u].clear();
+                if (a.m) load_run<M>(&m[u], a.m, run_at(at, u));
+            }
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+                float x1[W], m1[W];
+#pragma unroll
+                for (int k = 0; k < W; k++) {
+                    x1[k] = x[u].get(k);
+                    m1[k] = m[u].get(k);
+                    sc_sgd_update(&x1[k], &m1[k], g[u].get(k), c, s);
+                }
+                store_values<P>(a.master, x1, run_at(at, u));
+                if (a.m) store_values<M>(a.m, m1, run_at(at, u));
+            }
+        } else {
+            for (int64_t i = at.begin + threadIdx.x; i < at.end; i += BLOCK) {
+                float x1 = element<P>(a.master, i), m1 = a.m ? element<M>(a.m, i) : 0;
+                sc_sgd_update(&x1, &m1, element<G>(a.grad, i), c, s);
+                set_element<P>(a.master, i, x1);
+                if (a.m) set_element<M>(a.m, i, m1);
+            }
+        }
+    }
+}
+
+/* f of the dtypes of gradient, master and moments (fp32 or bf16). */
+template <class F> void with_states(const sc_task *t, int grad, int master, int moments, F f) {
+    with_float(t, grad, [&](auto g) {
+        with_float(t, master, [&](auto p) {
+            if (moments == FP32)
+                f(g, p, fp32{});
+            else if (moments == BF16)
+                f(g, p, bf16{});
+            else
+                sc_unsupported(t, "an optimizer", "its moments must be fp32 or bf16");
+        });
+    });
+}
+
+void need_aligned(const sc_task *t, int n) {
+    for (int k = 0; k < n; k++)
+        if (k != 2 && !aligned(t->t[k].p, 16))
+            sc_unsupported(t, "an optimizer", "its shards must be aligned to 16 bytes");
+}
+
+/* ── sum of squares, clipping ─────────────────────────────────────────────────────────────────────────────────────────
+ */
+template <class E> __global__ void __launch_bounds__(BLOCK) square_blocks(const void *x, int64_t n, float *part, bool runs) {
+    constexpr int V = wide<E>;
+    int64_t first = (int64_t)blockIdx.x * SQUARES, end = first + SQUARES < n ? first + SQUARES : n;
+    const typename E::type *from = (const typename E::type *)x;
+    float sum = 0;
+    if (runs && end - first == SQUARES) {
+        raw<E, V> v[SQUARES / BLOCK / V];
+#pragma unroll
+        for (int u = 0; u < SQUARES / BLOCK / V; u++) v[u].load(from + first + (u * BLOCK + (int)threadIdx.x) * V);
+#pragma unroll
+        for (int u = 0; u < SQUARES / BLOCK / V; u++)
+#pragma unroll
+            for (int k = 0; k < V; k++) sum = sc_fma(v[u].get(k), v[u].get(k), sum);
+    } else {
+        for (int64_t i = first + threadIdx.x; i < end; i += BLOCK) {
+            float v = E::get(from[i]);
+            sum = sc_fma(v, v, sum);
+        }
+    }
+    sum = group_sum<BLOCK>(sum);
+    if (threadIdx.x == 0) part[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(JOIN_BLOCK) join_squares(const float *part, int64_t n, float *y) {
+    double sum = 0;
+#pragma unroll 8
+    for (int64_t i = threadIdx.x; i < n; i += JOIN_BLOCK) sum += part[i];
+    sum = group_sum<JOIN_BLOCK>(sum);
+    if (threadIdx.x == 0) *y = (float)sum;
+}
+
+struct sums {
+    int n;
+    const float *p[SC_TENSORS];
+    int64_t numel[SC_TENSORS];
+};
+
+/* A warp: the norms of the units, summed in double. */
+__global__ void __launch_bounds__(WARP)
+    clip_norm(const __grid_constant__ sums s, float *coefficient, float *norm, const sc_record *record) {
+    double sum = 0, clip = record->clip;
+    for (int j = 0; j < s.n; j++)
+        for (int64_t i = threadIdx.x; i < s.numel[j]; i += WARP) sum += s.p[j][i];
+    sum = __builtin_sqrt(warp_sum(sum));
+    double c = clip > 0 ? clip / (sum + 1e-6) : 1;
+    if (threadIdx.x) return;
+    *coefficient = (float)(c > 1 ? 1 : c);
+    *norm = (float)sum;
+}
+
+__global__ void count_one(int64_t *step) {
+    *step += 1;
+}
+
+} // namespace
+
+extern "C" void sc_k_adam(const sc_task *t) {
+    const sc_tensor *grad = &t->t[0], *master = &t->t[1], *clip = &t->t[2], *m = &t->t[3], *v = &t->t[4];
+    update a = {grad->p, master->p, m->p, v->p, clip->p, clip->dtype, (const int64_t *)t->t[5].p, t->record,
+                t->i[0] != 0};
+    need_aligned(t, 5);
+    if (m->dtype != v->dtype) sc_unsupported(t, "adam", "its two moments must have one dtype");
+    with_states(t, grad->dtype, master->dtype, m->dtype, [&](auto g, auto p, auto e) {
+        for_each_launch(t, [&](const pieces &s) {
+            SC_LAUNCH(t, (adam<decltype(g), decltype(p), decltype(e)>), filling(t, s.tiles), BLOCK, s, a);
+        });
+    });
+}
+
+extern "C" void sc_k_sgd(const sc_task *t) {
+    const sc_tensor *grad = &t->t[0], *master = &t->t[1], *clip = &t->t[2], *m = t->nt > 3 ? &t->t[3] : NULL;
+    update a = {grad->p, master->p, m ? m->p : NULL, NULL, clip->p, clip->dtype, NULL, t->record, t->i[0] != 0};
+    need_aligned(t, m ? 4 : 2);
+    with_states(t, grad->dtype, master->dtype, m ? (int)m->dtype : (int)FP32, [&](auto g, auto p, auto e) {
+        for_each_launch(t, [&](const pieces &s) {
+            SC_LAUNCH(t, (sgd<decltype(g), decltype(p), decltype(e)>), filling(t, s.tiles), BLOCK, s, a);
+        });
+    });
+}
+
+extern "C" void sc_k_count_step(const sc_task *t) {
+    SC_LAUNCH(t, count_one, 1, 1, (int64_t *)t->t[0].p);
+}
+
+extern "C" void sc_k_sum_squares(const sc_task *t) {
+    const sc_tensor *y = &t->t[0], *x = &t->t[1];
+    int64_t n = numel_of(x), blocks = ceil_div(n, SQUARES);
+    if (t->nt < 3 || t->t[2].shape[0] < blocks * 4)
+        sc_unsupported(t, "sum_squares", "its workspace must hold a float for each 4096 elements");
+    if (y->dtype != FP32) sc_unsupported(t, "sum_squares", "its result must be fp32");
+    float *part = (float *)t->t[2].p;
+    with_float(t, x->dtype, [&](auto e) {
+        SC_LAUNCH(t, square_blocks<decltype(e)>, (unsigned)blocks, BLOCK, x->p, n, part, aligned(x->p, 16));
+    });
+    SC_LAUNCH(t, join_squares, 1, JOIN_BLOCK, part, blocks, (float *)y->p);
+}
+
+extern "C" void sc_k_clip_coefficient(const sc_task *t) {
+    sums s = {};
+    for (int j = 2; j < t->nt; j++) {
+        s.p[s.n] = (const float *)t->t[j].p;
+        s.numel[s.n++] = numel_of(&t->t[j]);
+    }
+    SC_LAUNCH(t, clip_norm, 1, WARP, s, (float *)t->t[0].p, (float *)t->t[1].p, t->record);
+}

@@ -1,0 +1,114 @@
+/* rope: rotary position embedding (Su et al. 2021) in the layout of Hugging Face: pairs (d, d + D/2).
+ * Relies on: kernel.cuh.
+ * Relied on by: generated code.
+ *
+ * x [B,S,H,D], angle a = position · f_d, f_d = theta^(-2d/D), rounded to real as PyTorch does:
+ * y[d] = x[d] cos a - x[d+D/2] sin a;  y[d+D/2] = x[d+D/2] cos a + x[d] sin a. The inverse (the gradient) negates sin.
+ * Llama 3.1's scaling (factor ≠ 0): wavelengths 2π/f beyond original/low are stretched by factor, those within
+ * original/high stay, between them f is blended.
+ *
+ * The host computes the frequencies, as the CPU twin does; they travel as an argument of the launch. A block has a few
+ * (b, s): it makes their sines and cosines in double once, then rotates all their heads. */
+#include "kernel.cuh"
+#include <math.h>
+
+namespace {
+
+enum { PAIRS = 256, TABLE = 1024, PLACES = 64 }; /* pairs of a head in one launch; sines and (b, s) a block holds */
+
+struct rotation {
+    const void *x;
+    void *y;
+    const int32_t *positions;
+    int64_t rows, seq, xb, xs, xh, yb, ys, yh, pb, ps; /* strides of batch, sequence, head */
+    int heads, half, first, pairs, each; /* pairs: [first, first + pairs) of each half; each: (b, s) a block */
+    float sign;
+    float frequency[PAIRS];
+};
+
+template <class E, int W> __global__ void __launch_bounds__(BLOCK) rotate(const __grid_constant__ rotation a) {
+    typedef typename E::type type;
+    __shared__ float sine[TABLE], cosine[TABLE];
+    __shared__ int64_t from[PLACES], to[PLACES];
+    int64_t row0 = (int64_t)blockIdx.x * a.each;
+    int rows = (int)(a.rows - row0 < a.each ? a.rows - row0 : a.each);
+    for (int i = threadIdx.x; i < rows * a.pairs; i += BLOCK) {
+        int64_t row = row0 + i / a.pairs, b = row / a.seq, s = row % a.seq;
+        float position = (float)(a.positions ? a.positions[b * a.pb + s * a.ps] : s), u, v;
+        sc_sincos((double)(position * a.frequency[i % a.pairs]), &u, &v);
+        sine[i] = u * a.sign;
+        cosine[i] = v;
+    }
+    for (int i = threadIdx.x; i < rows; i += BLOCK) {
+        int64_t b = (row0 + i) / a.seq, s = (row0 + i) % a.seq;
+        from[i] = b * a.xb + s * a.xs + a.first;
+        to[i] = b * a.yb + s * a.ys + a.first;
+    }
+    __syncthreads();
+    int runs = a.pairs / W, each = a.heads * runs;
+    for (int i = threadIdx.x; i < rows * each; i += BLOCK) {
+        int r = i / each, h = i % each / runs, d = i % runs * W;
+        const type *x = (const type *)a.x + from[r] + h * a.xh + d;
+        type *y = (type *)a.y + to[r] + h * a.yh + d;
+        raw<E, W> u, v;
+        float lower[W], upper[W];
+        u.load(x);
+        v.load(x + a.half);
+#pragma unroll
+        for (int k = 0; k < W; k++) {
+            float sn = sine[r * a.pairs + d + k], cs = cosine[r * a.pairs + d + k];
+            lower[k] = u.get(k) * cs - v.get(k) * sn;
+            upper[k] = v.get(k) * cs + u.get(k) * sn;
+        }
+        u.put(lower);
+        v.put(upper);
+        u.store(y);
+        v.store(y + a.half);
+    }
+}
+
+float frequency_of(const sc_task *t, int64_t d, int64_t head) {
+    double f = (float)(1 / pow(t->f[0], (double)((float)(2 * d) / (float)head)));
+    double factor = t->f[1], low = t->f[2], high = t->f[3], original = t->f[4];
+    if (factor == 0) return (float)f;
+    double wave = 6.28318530717958647693 / f;
+    if (wave < original / high) return (float)f;
+    if (wave > original / low) return (float)(f / factor);
+    double smooth = (original / wave - low) / (high - low);
+    return (float)((1 - smooth) * f / factor + smooth * f);
+}
+
+} // namespace
+
+extern "C" void sc_k_rope(const sc_task *t) {
+    const sc_tensor *y = &t->t[0], *x = &t->t[1], *positions = t->nt > 2 ? &t->t[2] : NULL;
+    int64_t head = x->shape[3], half = head / 2;
+    rotation a = {};
+    a.x = x->p, a.y = y->p;
+    a.rows = x->shape[0] * x->shape[1], a.seq = x->shape[1];
+    a.xb = x->stride[0], a.xs = x->stride[1], a.xh = x->stride[2];
+    a.yb = y->stride[0], a.ys = y->stride[1], a.yh = y->stride[2];
+    if (positions) {
+        a.positions = (const int32_t *)positions->p;
+        a.pb = positions->stride[0], a.ps = positions->stride[1];
+    }
+    a.heads = (int)x->shape[2], a.half = (int)half;
+    a.sign = t->i[0] ? -1 : 1;
+    with_float(t, x->dtype, [&](auto e) {
+        typedef decltype(e) E;
+        bool wide_enough = wide_rows(x) && wide_rows(y) && half % wide<E> == 0;
+        int width = wide_enough ? wide<E> : 1;
+        for (int64_t d = 0; d < half; d += PAIRS) {
+            a.first = (int)d;
+            a.pairs = (int)least(half - d, PAIRS);
+            for (int i = 0; i < a.pairs; i++) a.frequency[i] = frequency_of(t, d + i, head);
+            /* about four runs a thread, as long as the table holds */
+            int64_t each = ceil_div(4 * BLOCK, a.heads * (a.pairs / width));
+            a.each = (int)least(each, least(TABLE / a.pairs, PLACES));
+            if (wide_enough)
+                SC_LAUNCH(t, (rotate<E, wide<E>>), blocks_for(a.rows, a.each), BLOCK, a);
+            else
+                SC_LAUNCH(t, (rotate<E, 1>), blocks_for(a.rows, a.each), BLOCK, a);
+        }
+    });
+}

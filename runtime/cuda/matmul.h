@@ -1,0 +1,37 @@
+/* Algorithms of matrix products: the key under which one is chosen, and the table that comes before the heuristic.
+ * Relies on: cuda.h.
+ * Relied on by: k_matmul.cu; whoever measures algorithms (shardc calibrate) or loads a table of them. */
+#ifndef SC_CUDA_MATMUL_H
+#define SC_CUDA_MATMUL_H
+
+#include "cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Everything that the choice may depend on: never an address beyond its alignment, never the plan. Strides in elements;
+ * where a side has one row, its leading stride is its width; where there is one batch, batch strides are 0. */
+typedef struct {
+    int64_t m, n, k, lda, ldb, ldy, batches, stride_a, stride_b, stride_y, workspace;
+    uint8_t in, out, ta, tb, bias;                /* dtypes; flags */
+    uint8_t align_a, align_b, align_y, align_bias; /* log2 of bytes, at most 8 */
+    uint8_t zero[7];
+} sc_matmul_key;
+
+typedef struct {
+    sc_matmul_key key;
+    uint64_t algorithm[8]; /* a cublasLtMatmulAlgo_t: valid for one version of the library on one kind of GPU */
+} sc_matmul_choice;
+
+/* From now on `table` is asked first. It is not copied. */
+void sc_matmul_table(sc_cuda *c, const sc_matmul_choice *table, int n);
+
+/* Up to `most` algorithms for this product, the heuristic's best first; each may stand in a table. 0: the library takes
+ * no part in it. */
+int sc_matmul_candidates(const sc_task *t, sc_matmul_choice *out, int most);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

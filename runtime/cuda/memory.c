@@ -1,0 +1,123 @@
+/* The arenas of a rank: one on the device, one pinned on the host, taken once after a look at what is free; and the
+ * bytes that travel between the training program and the device.
+ * Relies on: rank.h.
+ * Relied on by: rank.c. */
+#include "rank.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { STAGE = 16 << 20 };
+
+/* ── is there room? All ranks look first, and one of them speaks ─────────────────────────────────────────────────────
+ */
+static void look(sc_rank *r) {
+    sc_room *room = &r->w->common->room[r->rank];
+    struct cudaDeviceProp p;
+    size_t free_bytes, total;
+    SC_CUDA(cudaGetDeviceProperties(&p, r->t->cuda.device));
+    SC_CUDA(cudaMemGetInfo(&free_bytes, &total));
+    room->free_bytes = (int64_t)free_bytes;
+    room->total_bytes = (int64_t)total;
+    snprintf(room->device, sizeof room->device, "%.63s", p.name);
+    sc_barrier(r);
+}
+
+static void check_room(sc_rank *r) {
+    const double gib = 1024. * 1024 * 1024;
+    int worst = 0;
+    look(r);
+    for (int k = 1; k < r->world; k++)
+        if (r->w->common->room[k].free_bytes < r->w->common->room[worst].free_bytes) worst = k;
+    const sc_room *room = &r->w->common->room[worst];
+    if ((uint64_t)room->free_bytes >= r->b->arena_bytes) return;
+    if (worst != r->rank) /* that rank tells it, and the launcher ends us */
+        for (;;) pause();
+    sc_stop(r, 1,
+            "shardc: %s does not fit: its arena takes %.2f GiB (%llu bytes), and %.2f GiB (%lld bytes) of %.2f are "
+            "free on GPU %d (%s) beside the libraries; stop what else runs there, or build with a smaller batch, "
+            "recompute, offload or more ranks",
+            r->b->name, (double)r->b->arena_bytes / gib, (unsigned long long)r->b->arena_bytes,
+            (double)room->free_bytes / gib, (long long)room->free_bytes, (double)room->total_bytes / gib,
+            r->t->cuda.device, room->device);
+}
+
+/* ── arenas ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+void sc_arenas_new(sc_rank *r) {
+    void *p = NULL;
+    check_room(r);
+    if (r->world > 1) /* memory that NCCL can make a window of */
+        SC_NCCL(ncclMemAlloc(&p, r->b->arena_bytes));
+    else
+        SC_CUDA(cudaMalloc(&p, r->b->arena_bytes));
+    r->arena[0] = p;
+    SC_CUDA(cudaMemset(p, 0, r->b->arena_bytes));
+    if (r->b->host_bytes) { /* shared with the other ranks, so that they can read it; pinned here */
+        r->arena[1] = r->w->arena[1][r->rank];
+        SC_CUDA(cudaHostRegister(r->arena[1], r->b->host_bytes, cudaHostRegisterPortable));
+    }
+    SC_CUDA(cudaHostAlloc(&p, STAGE, cudaHostAllocDefault));
+    r->t->stage = p;
+}
+
+void sc_arenas_free(sc_rank *r) {
+    SC_CUDA(cudaFreeHost(r->t->stage));
+    if (r->arena[1]) SC_CUDA(cudaHostUnregister(r->arena[1]));
+    if (r->world > 1)
+        SC_NCCL(ncclMemFree(r->arena[0]));
+    else
+        SC_CUDA(cudaFree(r->arena[0]));
+}
+
+/* ── bytes between the training program and the arenas, between programs ─────────────────────────────────────────────
+ */
+/* Copies wait in pinned memory for the compute stream, so that the caller's bytes are its own again at once. */
+static uint8_t *stage(sc_rank *r, size_t bytes) {
+    if (r->t->staged + bytes > STAGE) {
+        SC_CUDA(cudaStreamSynchronize(r->t->stream[COMPUTE]));
+        r->t->staged = 0;
+    }
+    uint8_t *p = r->t->stage + r->t->staged;
+    r->t->staged += (bytes + 255) / 256 * 256;
+    return p;
+}
+
+void sc_stage_reset(sc_rank *r) {
+    r->t->staged = 0;
+}
+
+static size_t piece_of(size_t bytes) {
+    return bytes < STAGE ? bytes : STAGE;
+}
+
+void sc_write(sc_rank *r, int host, uint64_t at, const void *src, size_t bytes) {
+    sc_check_range(r, "write", host, at, bytes);
+    if (host) {
+        memcpy(r->arena[1] + at, src, bytes);
+        return;
+    }
+    for (size_t done = 0; done < bytes;) {
+        size_t n = piece_of(bytes - done);
+        uint8_t *p = stage(r, n);
+        memcpy(p, (const uint8_t *)src + done, n);
+        SC_CUDA(cudaMemcpyAsync(r->arena[0] + at + done, p, n, cudaMemcpyHostToDevice, r->t->stream[COMPUTE]));
+        done += n;
+    }
+}
+
+void sc_read(sc_rank *r, int host, uint64_t at, void *dst, size_t bytes) {
+    sc_check_range(r, "read", host, at, bytes);
+    if (host) {
+        memcpy(dst, r->arena[1] + at, bytes);
+        return;
+    }
+    for (size_t done = 0; done < bytes;) {
+        size_t n = piece_of(bytes - done);
+        uint8_t *p = stage(r, n);
+        SC_CUDA(cudaMemcpyAsync(p, r->arena[0] + at + done, n, cudaMemcpyDeviceToHost, r->t->stream[COMPUTE]));
+        SC_CUDA(cudaStreamSynchronize(r->t->stream[COMPUTE]));
+        memcpy((uint8_t *)dst + done, p, n);
+        done += n;
+    }
+    sc_stage_reset(r);
+}

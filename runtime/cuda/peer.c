@@ -1,0 +1,65 @@
+/* Reading another rank's device arena (export, checkpoints on one machine): a thread of that rank copies what it is
+ * asked for into memory that all ranks share. The rank itself waits at a barrier meanwhile.
+ * Relies on: rank.h.
+ * Relied on by: rank.c, runtime/host (sc_read_peer). */
+#include "rank.h"
+#include <string.h>
+
+static void *serve(void *arg) {
+    sc_rank *r = arg;
+    sc_mailbox *m = &r->w->common->mailbox[r->rank];
+    cudaStream_t s;
+    SC_CUDA(cudaSetDevice(r->t->cuda.device));
+    SC_CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    for (uint32_t n = atomic_load(&m->asked.value) + 1;; n++) {
+        sc_flag_wait(&m->asked, n);
+        if (atomic_load(&r->t->stop)) break;
+        SC_CUDA(cudaMemcpyAsync(m->data, r->arena[0] + m->at, m->bytes, cudaMemcpyDeviceToHost, s));
+        SC_CUDA(cudaStreamSynchronize(s));
+        sc_flag_add(&m->answered, 1);
+    }
+    SC_CUDA(cudaStreamDestroy(s));
+    return NULL;
+}
+
+void sc_peers_new(sc_rank *r) {
+    if (r->world == 1) return;
+    int e = pthread_create(&r->t->service, NULL, serve, r);
+    if (e) sc_stop(r, 1, "shardc: rank %d cannot start a thread: %s", r->rank, strerror(e));
+    r->t->serves = true;
+}
+
+void sc_peers_free(sc_rank *r) {
+    if (!r->t->serves) return;
+    atomic_store(&r->t->stop, true);
+    sc_flag_add(&r->w->common->mailbox[r->rank].asked, 1);
+    pthread_join(r->t->service, NULL);
+}
+
+static void ask(sc_mailbox *m, uint64_t at, void *dst, size_t bytes) {
+    pthread_mutex_lock(&m->lock);
+    uint32_t answered = atomic_load(&m->answered.value);
+    m->at = at;
+    m->bytes = bytes;
+    sc_flag_add(&m->asked, 1);
+    sc_flag_wait(&m->answered, answered + 1);
+    memcpy(dst, m->data, bytes);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void sc_read_peer(sc_rank *r, int peer, int host, uint64_t at, void *dst, size_t bytes) {
+    sc_check_range(r, "read", host, at, bytes);
+    if (peer == r->rank) {
+        sc_read(r, host, at, dst, bytes);
+        return;
+    }
+    if (host) {
+        memcpy(dst, r->w->arena[1][peer] + at, bytes);
+        return;
+    }
+    for (size_t done = 0; done < bytes;) {
+        size_t n = bytes - done < SC_PEER_BYTES ? bytes - done : SC_PEER_BYTES;
+        ask(&r->w->common->mailbox[peer], at + done, (uint8_t *)dst + done, n);
+        done += n;
+    }
+}

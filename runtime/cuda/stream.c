@@ -1,0 +1,215 @@
+/* The step's text on CUDA streams: launches with their waits, and one graph a program. The same functions read the text
+ * (survey), launch it, or are captured while they launch.
+ * Relies on: rank.h, collective.c, debug.c.
+ * Relied on by: emitted code (sc_run, sc_wait, ...), rank.c. */
+#include "rank.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ── streams and events ──────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static bool ever_used(const sc_rank *r, int s) {
+    for (int p = 0; p < r->b->nprograms; p++)
+        if (r->t->programs[p].uses[s]) return true;
+    return s == COMPUTE;
+}
+
+static void make_events(sc_rank *r) {
+    sc_target *t = r->t;
+    for (int p = 0; p < r->b->nprograms; p++)
+        if (r->b->programs[p].nevents > t->ndone) t->ndone = r->b->programs[p].nevents;
+    t->done = sc_calloc((size_t)t->ndone, sizeof(cudaEvent_t));
+    for (int p = 0; p < r->b->nprograms; p++)
+        for (int e = 0; e < r->b->programs[p].nevents; e++)
+            if (t->programs[p].awaited[e] && !t->done[e])
+                SC_CUDA(cudaEventCreateWithFlags(&t->done[e], cudaEventDisableTiming));
+    SC_CUDA(cudaEventCreateWithFlags(&t->fork, cudaEventDisableTiming));
+}
+
+/* Communication before computation where both could run: its kernels are few and short of work for the GPU, and
+ * everything waits for them. */
+void sc_streams_new(sc_rank *r) {
+    int least, greatest;
+    SC_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    for (int s = 0; s < SC_STREAMS; s++) {
+        if (!ever_used(r, s)) continue;
+        SC_CUDA(cudaStreamCreateWithPriority(&r->t->stream[s], cudaStreamNonBlocking, s == COMPUTE ? least : greatest));
+        SC_CUDA(cudaEventCreateWithFlags(&r->t->join[s], cudaEventDisableTiming));
+    }
+    make_events(r);
+}
+
+void sc_streams_free(sc_rank *r) {
+    sc_target *t = r->t;
+    for (int p = 0; p < r->b->nprograms; p++) {
+        if (t->programs[p].graph) SC_CUDA(cudaGraphExecDestroy(t->programs[p].graph));
+        free(t->programs[p].awaited);
+        free(t->programs[p].stream_of);
+    }
+    for (int e = 0; e < t->ndone; e++)
+        if (t->done[e]) SC_CUDA(cudaEventDestroy(t->done[e]));
+    for (int s = 0; s < SC_STREAMS; s++) {
+        if (!t->stream[s]) continue;
+        SC_CUDA(cudaEventDestroy(t->join[s]));
+        SC_CUDA(cudaStreamDestroy(t->stream[s]));
+    }
+    SC_CUDA(cudaEventDestroy(t->fork));
+    free(t->done);
+    free(t->programs);
+}
+
+/* ── the survey: which events others wait for, which streams and communicators there are ─────────────────────────────
+ */
+void sc_survey(sc_rank *r) {
+    r->t->programs = sc_calloc((size_t)r->b->nprograms, sizeof *r->t->programs);
+    r->t->mode = SC_SURVEY;
+    for (int p = 0; p < r->b->nprograms; p++) {
+        sc_program *x = &r->t->programs[p];
+        int n = r->b->programs[p].nevents;
+        x->awaited = sc_calloc((size_t)n, sizeof *x->awaited);
+        x->stream_of = sc_calloc((size_t)n, sizeof *x->stream_of);
+        for (int e = 0; e < n; e++) x->stream_of[e] = -1;
+        r->current = p;
+        r->b->programs[p].text(r);
+    }
+}
+
+static void survey_event(sc_rank *r, int event, sc_stream s, int nt, const sc_tensor *t) {
+    sc_program *p = &r->t->programs[r->current];
+    if (event < 0 || event >= r->b->programs[r->current].nevents || p->stream_of[event] >= 0)
+        sc_stop(r, 3, "shardc: program %s issues event %d twice or out of its table", r->b->programs[r->current].name,
+                event);
+    if (nt > SC_TENSORS)
+        sc_stop(r, 3, "shardc: event %s has %d tensors, at most %d", sc_event_id(r, event), nt, SC_TENSORS);
+    if (s == HOST)
+        sc_stop(r, 3, "shardc: event %s runs on the host, which the cuda target cannot do", sc_event_id(r, event));
+    p->stream_of[event] = s;
+    p->uses[s] = true;
+    for (int i = 0; i < nt; i++) sc_check_tensor(r, event, &t[i]);
+}
+
+static void survey_wait(sc_rank *r, sc_stream s, int event) {
+    sc_program *p = &r->t->programs[r->current];
+    if (event < 0 || event >= r->b->programs[r->current].nevents || p->stream_of[event] < 0)
+        sc_stop(r, 3, "shardc: program %s waits for event %d (%s), which is not issued before",
+                r->b->programs[r->current].name, event, sc_event_id(r, event));
+    if (p->stream_of[event] != (int)s) p->awaited[event] = true; /* else implied by the stream's order */
+}
+
+/* ── the words of the text ───────────────────────────────────────────────────────────────────────────────────────────
+ */
+void sc_wait(sc_rank *r, sc_stream s, int event) {
+    if (r->t->mode == SC_SURVEY) {
+        survey_wait(r, s, event);
+        return;
+    }
+    if (r->t->programs[r->current].stream_of[event] != (int)s)
+        SC_CUDA(cudaStreamWaitEvent(r->t->stream[s], r->t->done[event], 0));
+}
+
+static void resolve(const sc_rank *r, int nt, sc_tensor *to, const sc_tensor *from) {
+    for (int i = 0; i < nt; i++) {
+        to[i] = from[i];
+        to[i].p = r->arena[to[i].host] + to[i].at;
+    }
+}
+
+static void begin(sc_rank *r, int event, sc_stream s, int nt, sc_tensor *to, const sc_tensor *from) {
+    r->t->event = event;
+    resolve(r, nt, to, from);
+    if (r->t->mode == SC_DIRECT) sc_watch_before(r, event, s);
+}
+
+/* What follows every event: those who look inside, then those who wait. */
+static void finish(sc_rank *r, int event, sc_stream s, const sc_attr *a, int nt, const sc_tensor *t) {
+    if (r->t->mode == SC_DIRECT) sc_watch_after(r, event, s, a, nt, t);
+    if (r->t->programs[r->current].awaited[event]) SC_CUDA(cudaEventRecord(r->t->done[event], r->t->stream[s]));
+    r->t->event = -1;
+}
+
+void sc_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const sc_attr *a, int nt, const sc_tensor *t) {
+    if (r->t->mode == SC_SURVEY) {
+        survey_event(r, event, s, nt, t);
+        return;
+    }
+    sc_task task = {.nt = nt,
+                    .record = (const sc_record *)(r->arena[0] + r->b->record_at),
+                    .rank = r->rank,
+                    .world = r->world,
+                    .shard = r->shard,
+                    .shards = r->shards,
+                    .parts = 1,
+                    .stream = r->t->stream[s],
+                    .library = &r->t->cuda};
+    begin(r, event, s, nt, task.t, t);
+    memcpy(task.i, a->i, sizeof task.i);
+    memcpy(task.f, a->f, sizeof task.f);
+    task.table = a->table;
+    task.ntable = a->ntable;
+    k(&task);
+    finish(r, event, s, a, nt, task.t);
+}
+
+void sc_copy_bytes(sc_rank *r, int event, sc_stream s, sc_tensor out, sc_tensor in) {
+    sc_tensor t[2] = {out, in};
+    if (r->t->mode == SC_SURVEY) {
+        survey_event(r, event, s, 2, t);
+        return;
+    }
+    begin(r, event, s, 2, t, t);
+    SC_CUDA(cudaMemcpyAsync(t[0].p, t[1].p, (size_t)sc_numel(&in) * sc_dtype_size(in.dtype), cudaMemcpyDefault,
+                            r->t->stream[s]));
+    finish(r, event, s, NULL, 2, t);
+}
+
+static void collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, int comm, int nt, sc_tensor *t) {
+    if (r->t->mode == SC_SURVEY) {
+        sc_check_collective(r, kind, event, comm, nt, t);
+        survey_event(r, event, s, nt, t);
+        r->t->talks[comm][kind != SC_GATHER] = true;
+        return;
+    }
+    begin(r, event, s, nt, t, t);
+    sc_collective(r, kind, event, s, comm, t);
+    finish(r, event, s, NULL, nt, t);
+}
+
+void sc_all_gather(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, sc_tensor in) {
+    collective(r, SC_GATHER, event, s, comm, 2, (sc_tensor[]){out, in});
+}
+
+void sc_reduce_scatter(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, sc_tensor in) {
+    collective(r, SC_SCATTER, event, s, comm, 2, (sc_tensor[]){out, in});
+}
+
+void sc_all_reduce(sc_rank *r, int event, sc_stream s, int comm, sc_tensor x) {
+    collective(r, SC_REDUCE, event, s, comm, 1, &x);
+}
+
+/* ── a program ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+void sc_issue(sc_rank *r) {
+    sc_target *t = r->t;
+    const sc_program *p = &t->programs[r->current];
+    SC_CUDA(cudaEventRecord(t->fork, t->stream[COMPUTE]));
+    for (int s = 0; s < SC_STREAMS; s++)
+        if (s != COMPUTE && p->uses[s]) SC_CUDA(cudaStreamWaitEvent(t->stream[s], t->fork, 0));
+    r->b->programs[r->current].text(r);
+    for (int s = 0; s < SC_STREAMS; s++) {
+        if (s == COMPUTE || !p->uses[s]) continue;
+        SC_CUDA(cudaEventRecord(t->join[s], t->stream[s]));
+        SC_CUDA(cudaStreamWaitEvent(t->stream[COMPUTE], t->join[s], 0));
+    }
+}
+
+void sc_capture(sc_rank *r) {
+    sc_target *t = r->t;
+    cudaGraph_t graph;
+    t->mode = SC_CAPTURE;
+    SC_CUDA(cudaStreamBeginCapture(t->stream[COMPUTE], cudaStreamCaptureModeRelaxed));
+    sc_issue(r);
+    SC_CUDA(cudaStreamEndCapture(t->stream[COMPUTE], &graph));
+    SC_CUDA(cudaGraphInstantiate(&t->programs[r->current].graph, graph, 0));
+    SC_CUDA(cudaGraphDestroy(graph));
+    SC_CUDA(cudaGraphUpload(t->programs[r->current].graph, t->stream[COMPUTE]));
+}

@@ -1,0 +1,174 @@
+/* What the GPU tests share: tensors with known bytes round and between their elements, comparison, the closing count.
+ * Relies on: the CUDA runtime (or emulate/), sc.h, sc_math.h's conversions.
+ * Relied on by: tests/gpu/test_*.cu. */
+#ifndef SC_GPU_CHECK_H
+#define SC_GPU_CHECK_H
+
+#include "../../runtime/cuda/cuda.h"
+#include "../../runtime/sc_math.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <string>
+#include <vector>
+
+static int passed, failed;
+
+static inline bool verdict(bool good, const char *what, const char *detail) {
+    printf("%s %s%s%s\n", good ? "ok  " : "FAIL", what, *detail ? ": " : "", detail);
+    (good ? passed : failed)++;
+    fflush(stdout);
+    return good;
+}
+static inline int closing() {
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed != 0;
+}
+
+/* The runtime's way out of errors. A test that expects a refusal sets `refused` to where it goes on. */
+#include <setjmp.h>
+static jmp_buf *refused;
+extern "C" void sc_failed(const char *library, const char *call, const char *error, const char *text, const char *file,
+                          int line) {
+    printf("FAIL %s: %s: %s (%s) at %s:%d\n", library, call, error, text, file, line);
+    exit(1);
+}
+extern "C" void sc_unsupported(const sc_task *t, const char *kernel, const char *why) {
+    if (refused) longjmp(*refused, 1);
+    printf("FAIL %s refuses: %s\n", kernel, why);
+    exit(1);
+}
+
+/* ── numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static uint64_t seed_of_test = 1;
+static inline double uniform() { /* [-1, 1) */
+    seed_of_test += 0x9e3779b97f4a7c15ull;
+    uint64_t x = seed_of_test;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return (double)(int64_t)(x ^ (x >> 31)) / 9223372036854775808.0;
+}
+static inline double normal() {
+    double s = 0;
+    for (int i = 0; i < 6; i++) s += uniform();
+    return s / sqrt(2.0);
+}
+static inline int bytes_of_dtype(int d) {
+    return d == FP32 || d == INT32 ? 4 : d == BF16 || d == FP16 ? 2 : d == BOOL ? 1 : 8;
+}
+static inline void encode(int d, void *to, double x) {
+    if (d == FP32) *(float *)to = (float)x;
+    if (d == BF16) *(uint16_t *)to = sc_to_bf16((float)x);
+    if (d == FP16) *(uint16_t *)to = sc_to_fp16((float)x);
+    if (d == INT32) *(int32_t *)to = (int32_t)x;
+}
+static inline double decode(int d, const void *from) {
+    if (d == FP32) return *(const float *)from;
+    if (d == BF16) return sc_from_bf16(*(const uint16_t *)from);
+    if (d == FP16) return sc_from_fp16(*(const uint16_t *)from);
+    if (d == INT32) return *(const int32_t *)from;
+    return 0;
+}
+static inline const char *dtype_text(int d) {
+    return d == FP32 ? "fp32" : d == BF16 ? "bf16" : d == FP16 ? "fp16" : d == INT32 ? "int32" : "bool";
+}
+
+/* ── tensors ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+enum { ZONE = 256 };
+typedef std::vector<int64_t> extents;
+
+struct tensor {
+    sc_tensor t;
+    std::vector<double> x; /* values in row-major order, as rounded */
+    std::vector<unsigned char> image;
+    char *base;
+};
+
+static inline int64_t count(const tensor &a) {
+    int64_t n = 1;
+    for (int d = 0; d < a.t.dims; d++) n *= a.t.shape[d];
+    return n;
+}
+static inline int64_t place(const tensor &a, int64_t element) {
+    int64_t at = 0;
+    for (int d = a.t.dims - 1; d >= 0; d--) {
+        at += element % a.t.shape[d] * a.t.stride[d];
+        element /= a.t.shape[d];
+    }
+    return at;
+}
+static inline extents contiguous(const extents &shape) {
+    extents s(shape.size(), 1);
+    for (int d = (int)shape.size() - 2; d >= 0; d--) s[d] = s[d + 1] * shape[d + 1];
+    return s;
+}
+/* A tensor on the device; `shift` elements after an aligned address; every byte 0xa5 (a NaN-free, visible pattern). */
+static inline tensor make(int dtype, const extents &shape, const extents &stride = {}, int64_t shift = 0) {
+    tensor a = {};
+    extents s = stride.empty() ? contiguous(shape) : stride;
+    int64_t last = 0;
+    a.t.dtype = (uint8_t)dtype;
+    a.t.dims = (uint8_t)shape.size();
+    for (size_t d = 0; d < shape.size(); d++) {
+        a.t.shape[d] = shape[d];
+        a.t.stride[d] = s[d];
+        last += (shape[d] - 1) * s[d];
+    }
+    int64_t size = bytes_of_dtype(dtype), lead = ZONE + shift * size;
+    a.image.assign((size_t)(lead + (last + 1) * size + ZONE), 0xa5);
+    SC_CUDA(cudaMalloc((void **)&a.base, a.image.size()));
+    a.t.p = a.base + lead;
+    a.x.assign((size_t)count(a), 0);
+    return a;
+}
+static inline unsigned char *in_image(tensor &a, int64_t element) {
+    return a.image.data() + ((char *)a.t.p - a.base) + place(a, element) * bytes_of_dtype(a.t.dtype);
+}
+static inline void upload(tensor &a) {
+    SC_CUDA(cudaMemcpy(a.base, a.image.data(), a.image.size(), cudaMemcpyHostToDevice));
+}
+template <class F> static void fill(tensor &a, F value) {
+    for (int64_t i = 0; i < count(a); i++) {
+        encode(a.t.dtype, in_image(a, i), value());
+        a.x[(size_t)i] = decode(a.t.dtype, in_image(a, i));
+    }
+    upload(a);
+}
+/* Reads the values back; false where a byte outside them has changed. */
+static inline bool fetch(tensor &a) {
+    std::vector<unsigned char> now(a.image.size());
+    SC_CUDA(cudaMemcpy(now.data(), a.base, now.size(), cudaMemcpyDeviceToHost));
+    int size = bytes_of_dtype(a.t.dtype);
+    for (int64_t i = 0; i < count(a); i++) {
+        unsigned char *was = in_image(a, i), *is = now.data() + (was - a.image.data());
+        a.x[(size_t)i] = decode(a.t.dtype, is);
+        memcpy(was, is, size);
+    }
+    return now == a.image;
+}
+static inline void release(tensor &a) {
+    if (a.base) SC_CUDA(cudaFree(a.base));
+    a.base = NULL;
+}
+
+/* Largest and mean square error, each relative to that of what is wanted; appended to `text` where too large. */
+static inline bool close_to(std::string &text, const char *name, const std::vector<double> &got,
+                            const std::vector<double> &want, double most, double rms) {
+    double error = 0, top = 0, square = 0, power = 0;
+    for (size_t i = 0; i < want.size(); i++) {
+        double d = fabs(got[i] - want[i]);
+        if (!(d <= error)) error = d; /* a NaN sticks */
+        top = fmax(top, fabs(want[i]));
+        square += d * d;
+        power += want[i] * want[i];
+    }
+    double e = top > 0 ? error / top : error, r = power > 0 ? sqrt(square / power) : sqrt(square);
+    bool good = e <= most && r <= rms;
+    char line[160];
+    snprintf(line, sizeof line, "%s%s %.1e/%.1e%s", text.empty() ? "" : ", ", name, e, r, good ? "" : " TOO LARGE");
+    text += line;
+    return good;
+}
+
+#endif

@@ -1,0 +1,167 @@
+/* The part of cuBLASLt that runtime/cuda/k_matmul.cu uses, on plain memory and in the library's own (column-major) words.
+ * Relies on: cublasLt.h.
+ * Relied on by: tests/gpu/test_matmul.cu, built without a GPU.
+ *
+ * An "algorithm" remembers the alignments that it was chosen for, and a product checks the addresses that it gets. */
+#include "mma.h"
+#include <cublasLt.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct description {
+    int transposed[2], epilogue, bias_type;
+    const void *bias;
+};
+struct matrix {
+    int type, batches;
+    uint64_t rows, columns;
+    int64_t ld, stride;
+};
+struct wish {
+    uint64_t workspace;
+    uint32_t reductions, align[4];
+};
+struct algorithm {
+    uint32_t index, align[4];
+    uint64_t workspace;
+};
+static_assert(sizeof(description) <= sizeof(cublasLtMatmulDescOpaque_t) &&
+                  sizeof(matrix) <= sizeof(cublasLtMatrixLayoutOpaque_t) &&
+                  sizeof(wish) <= sizeof(cublasLtMatmulPreferenceOpaque_t) &&
+                  sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t),
+              "fits the library's own");
+
+static void need(bool good, const char *what) {
+    if (good) return;
+    fprintf(stderr, "cublasLt: %s\n", what);
+    abort();
+}
+static double value(const void *p, int type, int64_t i) {
+    if (type == CUDA_R_32F) return ((const float *)p)[i];
+    uint16_t x = ((const uint16_t *)p)[i];
+    return type == CUDA_R_16BF ? sc_from_bf16(x) : sc_from_fp16(x);
+}
+static bool valid(const description *d, const matrix *a, const matrix *b, const matrix *y) {
+    const matrix *all[] = {a, b, y};
+    for (const matrix *m : all)
+        if (m->ld < (int64_t)m->rows || m->batches != y->batches || m->rows == 0 || m->columns == 0) return false;
+    if (a->type != b->type || (y->type != a->type && y->type != CUDA_R_32F)) return false;
+    if (d->epilogue == CUBLASLT_EPILOGUE_BIAS && (d->bias_type != y->type || !d->bias)) return false;
+    uint64_t m = d->transposed[0] ? a->columns : a->rows, k = d->transposed[0] ? a->rows : a->columns;
+    uint64_t n = d->transposed[1] ? b->rows : b->columns, k2 = d->transposed[1] ? b->columns : b->rows;
+    return k == k2 && m == y->rows && n == y->columns;
+}
+
+extern "C" {
+cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t d, size_t, cublasComputeType_t compute,
+                                               cudaDataType_t scale) {
+    need(compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F, "fp32 sums");
+    memset((void *)d, 0, sizeof *d);
+    ((description *)d)->bias_type = -1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t name,
+                                              const void *x, size_t n) {
+    description *to = (description *)d;
+    bool pointer = name == CUBLASLT_MATMUL_DESC_BIAS_POINTER;
+    need(n == (pointer ? 8 : 4), "size of an attribute");
+    if (pointer) to->bias = *(void *const *)x;
+    if (name == CUBLASLT_MATMUL_DESC_TRANSA) to->transposed[0] = *(const int *)x == CUBLAS_OP_T;
+    if (name == CUBLASLT_MATMUL_DESC_TRANSB) to->transposed[1] = *(const int *)x == CUBLAS_OP_T;
+    if (name == CUBLASLT_MATMUL_DESC_EPILOGUE) to->epilogue = *(const int *)x;
+    if (name == CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE) to->bias_type = *(const int *)x;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t l, size_t, cudaDataType type, uint64_t rows,
+                                                 uint64_t columns, int64_t ld) {
+    memset((void *)l, 0, sizeof *l);
+    *(matrix *)l = {type, 1, rows, columns, ld, 0};
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, cublasLtMatrixLayoutAttribute_t name,
+                                                const void *x, size_t n) {
+    if (name == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) {
+        need(n == 4, "size of the batch count");
+        ((matrix *)l)->batches = *(const int32_t *)x;
+    } else {
+        need(n == 8 && name == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, "size of the batch stride");
+        ((matrix *)l)->stride = *(const int64_t *)x;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t p, size_t) {
+    memset((void *)p, 0, sizeof *p);
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
+                                                    cublasLtMatmulPreferenceAttributes_t name, const void *x, size_t n) {
+    wish *w = (wish *)p;
+    int which = name - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+    need(n == (name == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? 8 : 4), "size of a preference");
+    if (name == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) w->workspace = *(const uint64_t *)x;
+    if (name == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) w->reductions = *(const uint32_t *)x;
+    if (which >= 0 && which < 4) w->align[which] = *(const uint32_t *)x;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a,
+                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                              cublasLtMatrixLayout_t y, cublasLtMatmulPreference_t p, int most,
+                                              cublasLtMatmulHeuristicResult_t out[], int *found) {
+    const wish *w = (const wish *)p;
+    need(w->reductions == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE && c == y, "one rounding");
+    *found = 0;
+    if (!valid((description *)d, (matrix *)a, (matrix *)b, (matrix *)y)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    for (int i = 0; i < most && i < 3; i++) {
+        algorithm g = {(uint32_t)i, {w->align[0], w->align[1], w->align[2], w->align[3]}, w->workspace};
+        memset(&out[i], 0, sizeof out[i]);
+        memcpy(&out[i].algo, &g, sizeof g);
+        out[i].state = CUBLAS_STATUS_SUCCESS;
+        (*found)++;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       const cublasLtMatmulAlgo_t *g, cublasLtMatmulHeuristicResult_t *r) {
+    memset(r, 0, sizeof *r);
+    return ((const algorithm *)g)->index < 3 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const void *alpha, const void *a,
+                              cublasLtMatrixLayout_t la, const void *b, cublasLtMatrixLayout_t lb, const void *beta,
+                              const void *c, cublasLtMatrixLayout_t lc, void *y, cublasLtMatrixLayout_t ly,
+                              const cublasLtMatmulAlgo_t *algo, void *work, size_t bytes, cudaStream_t) {
+    const description *d = (const description *)what;
+    const matrix *ma = (const matrix *)la, *mb = (const matrix *)lb, *my = (const matrix *)ly;
+    const algorithm *g = (const algorithm *)algo;
+    need(*(const float *)alpha == 1 && *(const float *)beta == 0 && c == y && lc == ly, "y = a b");
+    need(valid(d, ma, mb, my), "descriptors");
+    const void *given[] = {a, b, c, y};
+    for (int i = 0; i < 4; i++) need((uintptr_t)given[i] % g->align[i] == 0, "an address is less aligned than said");
+    need(bytes <= g->workspace && (work || !bytes), "workspace");
+    int depth = (int)(d->transposed[0] ? ma->rows : ma->columns);
+    for (int64_t t = 0; t < my->batches; t++)
+        for (int64_t i = 0; i < (int64_t)my->rows; i++)
+            for (int64_t j = 0; j < (int64_t)my->columns; j++) {
+                double s = 0;
+                for (int64_t k = 0; k < depth; k++)
+                    s += value(a, ma->type, t * ma->stride + (d->transposed[0] ? i * ma->ld + k : k * ma->ld + i)) *
+                         value(b, mb->type, t * mb->stride + (d->transposed[1] ? k * mb->ld + j : j * mb->ld + k));
+                if (d->epilogue == CUBLASLT_EPILOGUE_BIAS) s += value(d->bias, my->type, i);
+                int64_t at = t * my->stride + j * my->ld + i;
+                if (my->type == CUDA_R_32F) ((float *)y)[at] = (float)s;
+                if (my->type == CUDA_R_16BF) ((uint16_t *)y)[at] = sc_to_bf16((float)s);
+                if (my->type == CUDA_R_16F) ((uint16_t *)y)[at] = sc_to_fp16((float)s);
+            }
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *h) {
+    *h = NULL;
+    return CUBLAS_STATUS_SUCCESS;
+}
+const char *cublasLtGetStatusName(cublasStatus_t) {
+    return "a status";
+}
+const char *cublasLtGetStatusString(cublasStatus_t) {
+    return "a status";
+}
+}

@@ -1,0 +1,356 @@
+/* sc_k_attention and sc_k_attention_grad against sums in double: types, head sizes, masks, dropout, strides, bounds.
+ * Relies on: check.h, runtime/cuda/k_attention*.cu, philox.h.
+ * Relied on by: make gpu-test. `--bench` times the shapes of BASELINES.md instead. */
+#include "check.h"
+
+#include "../../runtime/philox.h"
+
+enum layout { PLAIN, FUSED, ODD, HEADS_FIRST };
+
+struct problem {
+    int dtype, B, S, T, H, KV, D;
+    bool causal, documents;
+    double p, scale;
+    layout how;
+};
+
+struct operands {
+    tensor q, k, v, o, lse, go, dq, dk, dv, documents, work, record;
+    sc_record host;
+};
+
+static cudaStream_t stream;
+static sc_cuda library;
+
+static std::string name_of(const problem &c) {
+    static const char *const layouts[] = {"", " fused", " odd strides", " heads first"};
+    char text[200];
+    snprintf(text, sizeof text, "%s B%d S%d T%d H%d/%d D%d%s%s%s%s scale %g", dtype_text(c.dtype), c.B, c.S, c.T, c.H,
+             c.KV, c.D, c.causal ? " causal" : "", c.documents ? " documents" : "", c.p > 0 ? " dropout" : "",
+             layouts[c.how], c.scale);
+    return text;
+}
+
+/* [B, S, H, D] laid out as the case wants. */
+static tensor operand(const problem &c, int rows, int heads) {
+    extents shape = {c.B, rows, heads, c.D};
+    int64_t B = rows * (int64_t)heads * c.D, row = (int64_t)heads * c.D;
+    switch (c.how) {
+    case FUSED: return make(c.dtype, shape, {B * 3, row * 3, c.D, 1}, 8);
+    case ODD: return make(c.dtype, shape, {B + rows * 3 + 1, row + 3, c.D, 1}, 1);
+    case HEADS_FIRST: return make(c.dtype, shape, {B, c.D, (int64_t)rows * c.D, 1});
+    default: return make(c.dtype, shape);
+    }
+}
+
+static operands make_operands(const problem &c) {
+    operands x = {};
+    x.q = operand(c, c.S, c.H);
+    x.k = operand(c, c.T, c.KV);
+    x.v = operand(c, c.T, c.KV);
+    x.o = operand(c, c.S, c.H);
+    x.go = operand(c, c.S, c.H);
+    x.dq = operand(c, c.S, c.H);
+    x.dk = operand(c, c.T, c.KV);
+    x.dv = operand(c, c.T, c.KV);
+    x.lse = make(FP32, {c.B, c.H, c.S});
+    x.work = make(BOOL, {(int64_t)c.B * c.H * c.S * 4});
+    x.documents = make(INT32, {c.B, c.S});
+    x.record = make(BOOL, {(int64_t)sizeof(sc_record)});
+    for (tensor *t : {&x.q, &x.k, &x.v, &x.go}) fill(*t, normal);
+    for (tensor *t : {&x.o, &x.dq, &x.dk, &x.dv, &x.lse, &x.work}) upload(*t);
+    int64_t n = 0;
+    fill(x.documents, [&] { /* runs of uneven length; ids that come back later */
+        int64_t i = n++ % c.S;
+        return (double)((i / (c.S / 5 + 3)) % 3 * 7 - 2);
+    });
+    x.host.seed = 0x1234567890abcdefull;
+    x.host.step = 17;
+    x.host.first_sample = 5;
+    memcpy(in_image(x.record, 0), &x.host, sizeof x.host);
+    upload(x.record);
+    return x;
+}
+static void release_operands(operands &x) {
+    for (tensor *t : {&x.q, &x.k, &x.v, &x.o, &x.lse, &x.go, &x.dq, &x.dk, &x.dv, &x.documents, &x.work, &x.record})
+        release(*t);
+}
+
+static sc_task task_of(const problem &c, const operands &x, bool backward) {
+    sc_task t = {};
+    auto add = [&](const tensor &a) { t.t[t.nt++] = a.t; };
+    if (backward) {
+        add(x.dq), add(x.dk), add(x.dv), add(x.go), add(x.q), add(x.k), add(x.v), add(x.o), add(x.lse);
+    } else {
+        add(x.o), add(x.lse), add(x.q), add(x.k), add(x.v);
+    }
+    if (c.documents) add(x.documents);
+    if (backward) add(x.work);
+    t.i[0] = c.causal;
+    t.i[1] = 42;
+    t.i[2] = c.documents;
+    t.f[0] = c.scale;
+    t.f[1] = c.p;
+    t.record = (const sc_record *)x.record.t.p;
+    t.parts = 1;
+    t.stream = stream;
+    t.library = &library;
+    return t;
+}
+
+/* ── the definition, in double ────────────────────────────────────────────────────────────────────────────────────── */
+struct expected {
+    std::vector<double> o, lse, dq, dk, dv;
+};
+static double mask_of(const problem &c, const operands &x, int b, int h, int i, int j) {
+    if (c.p <= 0) return 1;
+    uint64_t key = sc_stream_key(x.host.seed, 42), width = (uint64_t)(c.T + 3) / 4 * 4;
+    uint64_t e = ((uint64_t)h * c.S + i) * width + j;
+    sc_block counter = {{(uint32_t)(e / 4), (uint32_t)(e / 4 >> 32), (uint32_t)(x.host.first_sample + b),
+                         (uint32_t)x.host.step}};
+    uint32_t word = sc_philox(counter, (uint32_t)key, (uint32_t)(key >> 32)).w[e % 4];
+    return word >= (uint32_t)(c.p * 4294967296.0) ? 1 / (1 - c.p) : 0;
+}
+static expected define(const problem &c, const operands &x) {
+    expected r;
+    r.o.assign(x.q.x.size(), 0), r.dq = r.o;
+    r.dk.assign(x.k.x.size(), 0), r.dv = r.dk;
+    r.lse.assign((size_t)c.B * c.H * c.S, 0);
+    std::vector<double> p(c.T), m(c.T), dp(c.T);
+    for (int b = 0; b < c.B; b++)
+        for (int h = 0; h < c.H; h++)
+            for (int i = 0; i < c.S; i++) {
+                int kv = h / (c.H / c.KV);
+                size_t at = (((size_t)b * c.S + i) * c.H + h) * c.D;
+                auto row = [&](int j) { return (((size_t)b * c.T + j) * c.KV + kv) * c.D; };
+                double top = -INFINITY, sum = 0, delta = 0;
+                for (int j = 0; j < c.T; j++) {
+                    bool seen = (!c.causal || j <= i) &&
+                                (!c.documents || x.documents.x[b * c.S + i] == x.documents.x[b * c.S + j]);
+                    double s = 0;
+                    for (int d = 0; d < c.D; d++) s += x.q.x[at + d] * x.k.x[row(j) + d];
+                    p[j] = seen ? s * c.scale : -INFINITY;
+                    top = fmax(top, p[j]);
+                    m[j] = mask_of(c, x, b, h, i, j);
+                }
+                for (int j = 0; j < c.T; j++) sum += p[j] = exp(p[j] - top);
+                r.lse[((size_t)b * c.H + h) * c.S + i] = top + log(sum);
+                for (int j = 0; j < c.T; j++) {
+                    p[j] /= sum;
+                    dp[j] = 0;
+                    for (int d = 0; d < c.D; d++) {
+                        r.o[at + d] += p[j] * m[j] * x.v.x[row(j) + d];
+                        dp[j] += x.go.x[at + d] * x.v.x[row(j) + d];
+                    }
+                }
+                for (int d = 0; d < c.D; d++) delta += x.go.x[at + d] * r.o[at + d];
+                for (int j = 0; j < c.T; j++) {
+                    double ds = p[j] * (dp[j] * m[j] - delta) * c.scale;
+                    for (int d = 0; d < c.D; d++) {
+                        r.dq[at + d] += ds * x.k.x[row(j) + d];
+                        r.dk[row(j) + d] += ds * x.q.x[at + d];
+                        r.dv[row(j) + d] += p[j] * m[j] * x.go.x[at + d];
+                    }
+                }
+            }
+    return r;
+}
+
+/* ── one case ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void run(const sc_task &forward, const sc_task &backward) {
+    sc_k_attention(&forward);
+    sc_k_attention_grad(&backward);
+    SC_CUDA(cudaStreamSynchronize(stream));
+}
+#ifndef SC_EMULATE
+static void run_graph(const sc_task &forward, const sc_task &backward) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    SC_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    sc_k_attention(&forward);
+    sc_k_attention_grad(&backward);
+    SC_CUDA(cudaStreamEndCapture(stream, &graph));
+    SC_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    SC_CUDA(cudaGraphLaunch(exec, stream));
+    SC_CUDA(cudaStreamSynchronize(stream));
+    SC_CUDA(cudaGraphExecDestroy(exec));
+    SC_CUDA(cudaGraphDestroy(graph));
+}
+#else
+#define run_graph run
+#endif
+
+static bool same_again(operands &x, const sc_task &forward, const sc_task &backward) {
+    std::vector<std::vector<unsigned char>> before;
+    tensor *results[] = {&x.o, &x.lse, &x.dq, &x.dk, &x.dv};
+    for (tensor *t : results) {
+        before.push_back(t->image);
+        std::vector<unsigned char> spoilt(t->image.size(), 0xff);
+        for (int64_t i = 0; i < count(*t); i++)
+            memset(t->image.data() + (in_image(*t, i) - t->image.data()), 0xff, bytes_of_dtype(t->t.dtype));
+        upload(*t);
+    }
+    run_graph(forward, backward);
+    bool same = true;
+    for (int i = 0; i < 5; i++) {
+        fetch(*results[i]);
+        same = same && results[i]->image == before[i];
+    }
+    return same;
+}
+
+static void check(const problem &c) {
+    operands x = make_operands(c);
+    sc_task forward = task_of(c, x, false), backward = task_of(c, x, true);
+    run(forward, backward);
+    bool inside = fetch(x.o) & fetch(x.lse) & fetch(x.dq) & fetch(x.dk) & fetch(x.dv);
+    expected e = define(c, x);
+    double most = c.dtype == FP32 ? 1e-5 : c.dtype == BF16 ? 2e-2 : 3e-3, rms = most / 4;
+    std::string text;
+    bool good = close_to(text, "lse", x.lse.x, e.lse, 1e-5, 1e-5) & close_to(text, "o", x.o.x, e.o, most, rms) &
+                close_to(text, "dq", x.dq.x, e.dq, most, rms) & close_to(text, "dk", x.dk.x, e.dk, most, rms) &
+                close_to(text, "dv", x.dv.x, e.dv, most, rms);
+    if (!inside) text += ", WROTE OUTSIDE";
+    bool same = same_again(x, forward, backward);
+    if (!same) text += ", NOT THE SAME AGAIN";
+    verdict(good && inside && same, name_of(c).c_str(), text.c_str());
+    release_operands(x);
+}
+
+/* Equal values in another layout give equal bits. */
+static void check_layouts(problem c) {
+    std::vector<double> first[5];
+    bool same = true;
+    for (layout how : {PLAIN, FUSED, ODD, HEADS_FIRST}) {
+        c.how = how;
+        seed_of_test = 99;
+        operands x = make_operands(c);
+        run(task_of(c, x, false), task_of(c, x, true));
+        tensor *results[] = {&x.o, &x.lse, &x.dq, &x.dk, &x.dv};
+        for (int i = 0; i < 5; i++) {
+            fetch(*results[i]);
+            if (how == PLAIN) first[i] = results[i]->x;
+            same = same && results[i]->x == first[i];
+        }
+        release_operands(x);
+    }
+    c.how = PLAIN;
+    verdict(same, ("equal bits in four layouts: " + name_of(c)).c_str(), "");
+}
+
+static void check_refusal() {
+    problem c = {BF16, 1, 4, 4, 1, 1, 264, false, false, 0, 1, PLAIN};
+    operands x = make_operands(c);
+    sc_task t = task_of(c, x, false);
+    jmp_buf there;
+    refused = &there;
+    bool said = setjmp(there) != 0;
+    if (!said) sc_k_attention(&t);
+    refused = NULL;
+    verdict(said, "head size 264 is refused", "");
+    release_operands(x);
+}
+
+static const problem problems[] = {
+    /* dtype B S T H KV D causal documents p scale layout */
+    {BF16, 1, 64, 64, 1, 1, 64, false, false, 0, 0.125, PLAIN},
+    {BF16, 2, 150, 150, 2, 1, 64, true, false, 0, 0.125, PLAIN},
+    {FP16, 1, 70, 133, 2, 2, 64, false, false, 0, 0.125, FUSED},
+    {BF16, 1, 97, 97, 4, 2, 64, true, true, 0.25, 0.125, ODD},
+    {BF16, 2, 40, 75, 2, 2, 24, false, false, 0.5, 0.2, HEADS_FIRST},
+    {FP16, 1, 130, 130, 3, 1, 32, true, false, 0.1, 0.18, PLAIN},
+    {FP16, 1, 65, 65, 2, 1, 20, true, true, 0, 0.22, PLAIN},
+    {BF16, 1, 129, 129, 2, 1, 128, true, false, 0, 0.088, PLAIN},
+    {FP16, 1, 80, 200, 2, 1, 128, false, false, 0.1, 0.088, FUSED},
+    {BF16, 1, 100, 100, 2, 2, 80, true, true, 0, 0.11, PLAIN},
+    {BF16, 1, 90, 90, 1, 1, 192, true, false, 0.1, 0.07, PLAIN},
+    {BF16, 1, 70, 70, 2, 1, 256, true, false, 0, 0.0625, PLAIN},
+    {FP16, 1, 33, 81, 1, 1, 250, false, false, 0.3, 0.0625, ODD},
+    {BF16, 1, 1, 1, 1, 1, 8, true, false, 0, 0.35, PLAIN},
+    {BF16, 1, 5, 300, 2, 1, 64, false, false, 0, -0.125, PLAIN},
+    {BF16, 1, 20, 20, 1, 1, 64, true, false, 0, 0, PLAIN},
+    {FP32, 1, 150, 150, 2, 1, 64, true, false, 0, 0.125, PLAIN},
+    {FP32, 2, 40, 75, 2, 2, 20, false, false, 0.5, 0.2, ODD},
+    {FP32, 1, 97, 97, 4, 2, 32, true, true, 0.25, 0.18, FUSED},
+    {FP32, 1, 70, 70, 2, 1, 128, true, true, 0, 0.088, HEADS_FIRST},
+    {FP32, 1, 33, 50, 2, 1, 256, false, false, 0.1, 0.0625, PLAIN},
+    {FP32, 1, 20, 20, 1, 1, 9, true, false, 0, -0.3, PLAIN},
+    {BF16, 1, 420, 420, 2, 1, 32, false, true, 0, 0.18, PLAIN}, /* tiles that share no document */
+    {FP32, 1, 420, 420, 2, 1, 32, true, true, 0, 0.18, PLAIN},
+};
+static const problem larger[] = {
+    {BF16, 2, 1024, 1024, 4, 2, 64, true, false, 0, 0.125, FUSED},
+    {BF16, 1, 1000, 1000, 4, 1, 128, true, true, 0.1, 0.088, PLAIN},
+    {FP16, 3, 515, 1030, 2, 2, 96, false, false, 0, 0.1, PLAIN},
+    {BF16, 1, 777, 777, 2, 1, 256, true, false, 0.1, 0.0625, PLAIN},
+    {FP32, 1, 1000, 1000, 2, 1, 64, true, false, 0.1, 0.125, PLAIN},
+    {FP32, 1, 600, 600, 2, 1, 128, true, true, 0, 0.088, PLAIN},
+};
+
+/* ── timing ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+#ifndef SC_EMULATE
+template <class F> static double milliseconds(F launch) {
+    cudaEvent_t begin, end;
+    SC_CUDA(cudaEventCreate(&begin));
+    SC_CUDA(cudaEventCreate(&end));
+    for (int i = 0; i < 3; i++) launch();
+    SC_CUDA(cudaEventRecord(begin, stream));
+    for (int i = 0; i < 10; i++) launch();
+    SC_CUDA(cudaEventRecord(end, stream));
+    SC_CUDA(cudaStreamSynchronize(stream));
+    float ms;
+    SC_CUDA(cudaEventElapsedTime(&ms, begin, end));
+    return ms / 10;
+}
+static void time_case(const problem &c) {
+    operands x = make_operands(c);
+    sc_task forward = task_of(c, x, false), backward = task_of(c, x, true);
+    run(forward, backward);
+    double f = milliseconds([&] { sc_k_attention(&forward); }), b = milliseconds([&] { sc_k_attention_grad(&backward); });
+    double flops = 4.0 * c.B * c.H * c.S * c.T * c.D * (c.causal ? 0.5 : 1);
+    printf("%-60s forward %8.3f ms %6.1f TFLOP/s   backward %8.3f ms %6.1f TFLOP/s\n", name_of(c).c_str(), f,
+           flops / f / 1e9, b, 2.5 * flops / b / 1e9);
+    release_operands(x);
+}
+static void bench() {
+    static const problem c[] = {
+        {BF16, 1, 8192, 8192, 32, 8, 128, true, false, 0, 0.088, PLAIN},
+        {BF16, 4, 2048, 2048, 32, 8, 128, true, false, 0, 0.088, PLAIN},
+        {BF16, 64, 1024, 1024, 12, 12, 64, true, false, 0, 0.125, PLAIN},
+        {BF16, 32, 1024, 1024, 25, 25, 64, true, false, 0, 0.125, PLAIN},
+        {BF16, 32, 1024, 1024, 14, 2, 64, true, false, 0, 0.125, PLAIN},
+        {BF16, 64, 1024, 1024, 12, 12, 64, true, false, 0.1, 0.125, PLAIN},
+        {BF16, 4, 2048, 2048, 16, 16, 96, true, false, 0, 0.1, PLAIN},
+        {BF16, 4, 2048, 2048, 16, 16, 256, true, false, 0, 0.0625, PLAIN},
+        {FP32, 8, 1024, 1024, 12, 12, 64, true, false, 0, 0.125, PLAIN},
+        {FP32, 2, 2048, 2048, 32, 8, 128, true, false, 0, 0.088, PLAIN},
+    };
+    for (const problem &p : c) time_case(p);
+}
+#endif
+
+int main(int argc, char **argv) {
+    library.shared_bytes = 99 << 10;
+    SC_CUDA(cudaStreamCreate(&stream));
+#ifndef SC_EMULATE
+    int device = 0;
+    SC_CUDA(cudaDeviceGetAttribute(&library.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    if (argc > 1 && !strcmp(argv[1], "--bench")) {
+        bench();
+        return 0;
+    }
+#endif
+    size_t one = argc > 2 ? (size_t)atoi(argv[2]) : 0; /* --only N: that case alone, counted from 1 */
+    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++)
+        if (!one || one == i + 1) check(problems[i]);
+    if (one) return closing();
+    check_layouts({BF16, 1, 90, 90, 2, 1, 64, true, false, 0.1, 0.125, PLAIN});
+    check_layouts({FP32, 1, 50, 50, 2, 1, 40, true, false, 0, 0.125, PLAIN});
+    check_refusal();
+#ifndef SC_EMULATE
+    for (const problem &c : larger) check(c);
+#else
+    (void)larger;
+#endif
+    return closing();
+}

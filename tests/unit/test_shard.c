@@ -1,0 +1,767 @@
+/* units, shard, offload, edit: flat layout, states and their arenas, and the programs that come out, over every
+ * combination of offload, dtype, accumulation and mesh. Relies on: Criterion; the whole compiler up to verify.
+ * Relied on by: make test. */
+#include "frontend/frontend.h"
+#include "passes/edit.h"
+#include "pipeline.h"
+#include "verify/verify.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ── models ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* Tied, unused and frozen parameters, a parameter of the root that the blocks use, a unit within a unit, a module
+ * called twice. Arguments: the units' policy, the rest of nn.training. */
+static const char NET[] =
+    "local nn, optim = require 'nn', require 'optim'\n"
+    "local function Block()\n"
+    "  local m = nn.module 'Block'\n"
+    "  m.norm, m.up, m.down = nn.LayerNorm(12), nn.Linear(12, 20), nn.Linear(20, 12)\n"
+    "  m.fixed = nn.parameter({ 12 }, { init = nn.init.ones(), requires_grad = false })\n"
+    "  function m:forward(x, gain) return x + self.down(nn.relu(self.up(self.norm(x) * self.fixed))) * gain end\n"
+    "  return m\n"
+    "end\n"
+    "local m = nn.module 'Net'\n"
+    "m.embed, m.head, m.a, m.b = nn.Embedding(33, 12), nn.Linear(12, 33, { bias = false }), Block(), Block()\n"
+    "m.head.weight = m.embed.weight\n"
+    "m.gain, m.idle = nn.parameter({ 12 }, { init = nn.init.ones() }), nn.parameter({ 5 })\n"
+    "function m:forward(t)\n"
+    "  return self.head(self.b(self.a(self.a(self.embed(t), self.gain), self.gain), self.gain))\n"
+    "end\n"
+    "local policy = { %s }\n"
+    "for _, part in ipairs { m.a.down, m.a, m.b, m } do nn.fully_shard(part, policy) end\n"
+    "return nn.training { model = m, batch = { tokens = nn.input('int32', { 2, 6 }), targets = nn.input('int32', { 2, "
+    "6 }) },\n"
+    "  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,\n"
+    "  sample = { logits = function(m, b) return m(b.tokens) end },\n"
+    "  %s }\n";
+static const char ADAMW[] =
+    "optimizer = optim.AdamW { groups = { { match = { '*.bias', '*norm*' }, weight_decay = 0 } } "
+    "}, clip_grad_norm = 1";
+
+static Graph *load(const char *text, int world) {
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/shardc-test-shard-%d.lua", (int)getpid());
+    FILE *f = fopen(path, "w");
+    cr_assert(f && fputs(text, f) >= 0 && !fclose(f));
+    FrontendOptions o = {.model_file = path, .world = world, .nodes = 1};
+    Graph *g = frontend_load(arena_new(), &o);
+    remove(path);
+    return g;
+}
+
+static Graph *lowered(const char *text, int world) { /* check_graph runs after every pass */
+    Graph *g = load(text, world);
+    lower(g, device_load(g->arena, "cpu"), &(PipelineOptions){0});
+    check_graph(g, "the last pass");
+    return g;
+}
+
+static const char *net(const char *policy, const char *training) {
+    static char text[8192];
+    snprintf(text, sizeof text, NET, policy, training);
+    return text;
+}
+
+static void expect_sound(Graph *g) {
+    const Plan *plan = make_plan(g, device_load(g->arena, "cpu"), &(PipelineOptions){0});
+    const Findings *f = verify(g->arena, plan);
+    for (int i = 0; i < f->n; i++) cr_expect_fail("%s: %s", f->at[i].rule, f->at[i].text);
+}
+
+/* ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static Unit *unit(const Graph *g, const char *path) {
+    for (int i = 0; i < g->units.n; i++)
+        if (!strcmp(g->units.at[i]->module->path, path)) return g->units.at[i];
+    cr_assert_fail("no unit %s", path);
+    abort();
+}
+
+static Param *param(const Graph *g, const char *path) {
+    for (int i = 0; i < g->params.n; i++)
+        if (!strcmp(g->params.at[i]->path, path)) return g->params.at[i];
+    cr_assert_fail("no parameter %s", path);
+    abort();
+}
+
+static Program *program(const Graph *g, const char *name) {
+    for (int i = 0; i < g->programs.n; i++)
+        if (!strcmp(g->programs.at[i]->name, name)) return g->programs.at[i];
+    return NULL;
+}
+
+static Op *find(const Program *p, const char *id) { /* NULL: none */
+    for (int i = 0; i < p->ops.n; i++)
+        if (!strcmp(p->ops.at[i]->id, id)) return p->ops.at[i];
+    return NULL;
+}
+
+static int place_of(const Program *p, const Op *op) {
+    for (int i = 0; i < p->ops.n; i++)
+        if (p->ops.at[i] == op) return i;
+    cr_assert_fail("no such op");
+    return -1;
+}
+
+static int count(const Program *p, OpKind k, const Unit *u) { /* u NULL: of any unit */
+    int n = 0;
+    for (int i = 0; i < p->ops.n; i++) n += p->ops.at[i]->kind == k && (!u || p->ops.at[i]->unit == u);
+    return n;
+}
+
+static int count_states(const Graph *g, StateClass c) {
+    int n = 0;
+    for (int i = 0; i < g->states.n; i++) n += g->states.at[i]->cls == c;
+    return n;
+}
+
+static int64_t numel(const Param *p) {
+    int64_t n = 1;
+    for (int d = 0; d < p->dims; d++) n *= p->shape[d];
+    return n;
+}
+
+static bool in_flat(const Param *p) {
+    return p->reached && p->requires_grad && !p->is_buffer;
+}
+
+/* ── flat layout ────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void expect_layout(const Graph *g, const Unit *u) {
+    int64_t end = 0, frozen_end = 0;
+    int group = 0;
+    for (int i = 0; i < u->params.n; i++) {
+        const Param *p = u->params.at[i];
+        int64_t *at = in_flat(p) ? &end : &frozen_end;
+        cr_expect(i == 0 || in_flat(u->params.at[i - 1]) >= in_flat(p), "trainable ones stand first");
+        cr_expect_eq(p->flat_offset, *at, "%s at %ld, not %ld", p->path, (long)p->flat_offset, (long)*at);
+        cr_expect_eq(p->flat_offset % 256, 0);
+        *at = round_up(*at + numel(p), 256);
+        if (!in_flat(p)) continue;
+        cr_expect(p->group >= group, "%s: groups in order", p->path);
+        group = p->group;
+    }
+    cr_expect_eq(u->numel, round_up(end, 256 * u->shards));
+    cr_expect_eq(u->frozen_numel, round_up(frozen_end, 256 * u->shards));
+}
+
+Test(shard, flat_layout_does_not_depend_on_the_world) {
+    int64_t first[64], n = 0;
+    for (int world = 1; world <= 8; world++) {
+        Graph *g = lowered(net("", ADAMW), world);
+        for (int i = 0; i < g->units.n; i++) expect_layout(g, g->units.at[i]);
+        for (int i = 0; i < g->params.n; i++) {
+            if (world == 1) first[n++] = g->params.at[i]->flat_offset;
+            cr_expect_eq(g->params.at[i]->flat_offset, first[i]);
+        }
+        const Unit *a = unit(g, "a");
+        cr_expect_eq(a->shards, world);
+        cr_expect_eq(a->params.n, 5); /* norm 2, up 2, fixed */
+        cr_expect_str_eq(a->params.at[0]->path, "a.up.weight", "decayed ones first: group 0");
+    }
+    cr_expect_eq(n, 17);
+}
+
+Test(shard, parameters_have_their_unit) {
+    Graph *g = lowered(net("", ADAMW), 2);
+    const struct {
+        const char *path, *unit;
+        bool trainable;
+    } rows[] = {{"embed.weight", "", true},   {"gain", "", true},      {"idle", "", false},
+                {"a.up.weight", "a", true},   {"a.fixed", "a", false}, {"a.down.weight", "a.down", true},
+                {"b.down.weight", "b", true}, {"b.fixed", "b", false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const Param *p = param(g, rows[i].path);
+        cr_expect_str_eq(p->unit->module->path, rows[i].unit, "%s", p->path);
+        cr_expect_eq(in_flat(p), rows[i].trainable, "%s", p->path);
+    }
+    for (int i = 0; i < g->params.n; i++)
+        cr_expect_str_neq(g->params.at[i]->path, "head.weight", "tied: one parameter");
+}
+
+Test(shard, segments_leave_gaps_out) {
+    Graph *g = lowered(net("", ADAMW), 2);
+    Program *p = program(g, "micro");
+    for (int i = 0; i < g->units.n; i++) {
+        const Unit *u = g->units.at[i];
+        const Op *op = find(p, arena_printf(g->arena, "u%d", u->id));
+        int64_t covered = 0, own = 0;
+        for (int k = 0; k < op->ntable; k += 3) {
+            covered += op->table[k + 1] - op->table[k];
+            for (int j = 0; j < u->params.n; j++) {
+                const Param *q = u->params.at[j];
+                if (!in_flat(q) || q->flat_offset < op->table[k] || q->flat_offset >= op->table[k + 1]) continue;
+                cr_expect_eq(q->group, op->table[k + 2]);
+                cr_expect_leq(q->flat_offset + numel(q), op->table[k + 1]);
+            }
+        }
+        for (int j = 0; j < u->params.n; j++) own += in_flat(u->params.at[j]) ? numel(u->params.at[j]) : 0;
+        cr_expect_eq(covered, own, "%s: %ld elements of %ld", u->module->path, (long)covered, (long)own);
+    }
+}
+
+/* Gradients and zeroed gaps together tile the buffer that the reduce reads. */
+Test(shard, gaps_are_zeroed) {
+    for (int world = 1; world <= 4; world++) {
+        Graph *g = lowered(net("", ADAMW), world);
+        Program *p = program(g, "micro");
+        for (int i = 0; i < g->units.n; i++) {
+            const Unit *u = g->units.at[i];
+            const Op *flat = find(p, arena_printf(g->arena, "flat%d", u->id));
+            char *written = calloc((size_t)u->numel, 1);
+            for (int k = 0; k < place_of(p, flat); k++)
+                for (int j = 0; j < p->ops.at[k]->nout; j++) {
+                    const Value *v = p->ops.at[k]->out[j];
+                    if (v->base != flat->out[0] || op_is(p->ops.at[k], T_VIEW)) continue;
+                    cr_assert(value_contiguous(v) && v->offset + value_numel(v) <= u->numel);
+                    for (int64_t e = 0; e < value_numel(v); e++) written[v->offset + e]++;
+                }
+            for (int64_t e = 0; e < u->numel; e++)
+                cr_assert_eq(written[e], 1, "element %ld of %s", (long)e, u->module->path);
+            free(written);
+        }
+    }
+}
+
+/* More gaps than one op has results. */
+Test(shard, many_gaps) {
+    Graph *g = lowered("local nn, optim = require 'nn', require 'optim'\n"
+                       "local m = nn.module 'Net'\n"
+                       "m.embed, m.parts = nn.Embedding(9, 3), nn.list {}\n"
+                       "for i = 1, 40 do m.parts[i] = nn.parameter({ 3 }, { init = nn.init.ones() }) end\n"
+                       "function m:forward(t)\n"
+                       "  local x = self.embed(t)\n"
+                       "  for _, p in ipairs(self.parts) do x = x * p end\n"
+                       "  return nn.mean(x)\n"
+                       "end\n"
+                       "nn.fully_shard(m)\n"
+                       "return nn.training { model = m, batch = { t = nn.input('int32', { 2, 4 }) },\n"
+                       "  loss = function(m, b) return m(b.t) end, optimizer = optim.SGD { lr = 0.1 } }\n",
+                       2);
+    cr_expect_eq(count(program(g, "micro"), OP_ZERO_GAPS, g->units.at[0]), 3);
+    expect_sound(g);
+}
+
+/* ── every combination ──────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    bool params, grads, optimizer, bf16;
+    int accumulate, world, replicate;
+} Case;
+
+static Graph *graph_of(const Case *c, bool verified) {
+    char policy[256], training[256];
+    snprintf(policy, sizeof policy,
+             "mesh = nn.mesh { replicate = %d }, offload = { params = %s, grads = %s, optimizer = %s }%s", c->replicate,
+             c->params ? "true" : "false", c->grads ? "true" : "false", c->optimizer ? "true" : "false",
+             c->bf16 ? ", mp_policy = { param_dtype = 'bf16', reduce_dtype = 'fp32' }" : "");
+    snprintf(training, sizeof training, "%s, accumulate = %d", ADAMW, c->accumulate);
+    Graph *g = lowered(net(policy, training), c->world);
+    if (verified) expect_sound(g);
+    return g;
+}
+
+static void expect_states(const Graph *g, const Unit *u, const Case *c) {
+    bool master_on_host = c->params || c->optimizer, own_wire = c->bf16 || c->params != master_on_host;
+    cr_expect_eq(u->shards, c->world / c->replicate);
+    cr_expect_eq(u->replicas, c->replicate);
+    cr_expect_eq(u->master->on_host, master_on_host);
+    cr_expect_eq(u->master->dtype, FP32);
+    cr_expect_eq(u->master->numel * u->shards, u->numel);
+    cr_expect_eq(u->wire_shard != u->master, own_wire);
+    cr_expect_eq(u->wire_shard->on_host, c->params);
+    cr_expect_eq(u->wire_shard->dtype, c->bf16 ? BF16 : FP32);
+    cr_expect_eq(u->m->on_host, c->optimizer);
+    cr_expect_eq(u->v->on_host, c->optimizer);
+    cr_expect_eq(u->grad != NULL, c->accumulate > 1);
+    if (u->grad) cr_expect_eq(u->grad->on_host, c->grads);
+    cr_expect_eq(u->frozen != NULL, strcmp(u->module->path, "a.down") != 0);
+    if (!u->frozen) return;
+    cr_expect_eq(u->frozen->on_host, c->params);
+    cr_expect_eq(u->frozen_wire != u->frozen, c->bf16);
+    cr_expect_eq(u->frozen_wire->on_host, c->params);
+}
+
+/* Events of the host stream see host memory only, copies both, all others none. */
+static void expect_places(const Program *p) {
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        bool host = op->stream == HOST;
+        if (op_is(op, T_COPY)) {
+            bool up = op->stream == FETCH;
+            cr_expect_eq(value_root(op->in[0])->on_host, up, "%s in %s", op->id, p->name);
+            cr_expect_eq(value_root(op->out[0])->on_host, !up, "%s in %s", op->id, p->name);
+            continue;
+        }
+        if (host) cr_expect(op_is(op, T_HOST_OK), "%s in %s", op->id, p->name);
+        for (int k = 0; k < op->nin; k++)
+            cr_expect_eq(value_root(op->in[k])->on_host, host, "%s operand %d in %s", op->id, k, p->name);
+        for (int k = 0; k < op->nout; k++)
+            cr_expect_eq(value_root(op->out[k])->on_host, host, "%s result %d in %s", op->id, k, p->name);
+    }
+}
+
+static void expect_step(const Graph *g, const Unit *u, const Case *c) {
+    const Program *last = program(g, c->accumulate > 1 ? "micro_last" : "micro");
+    const Op *update = find(last, arena_printf(g->arena, "u%d", u->id));
+    bool root = !u->module->parent, in_place = u->shards == 1 && !c->params;
+    cr_expect_eq(update->stream, c->optimizer ? HOST : COMPUTE);
+    cr_expect_eq(count(last, OP_ADAM, u), 1);
+    cr_expect_eq(count(last, OP_REDUCE_SCATTER, u), u->shards > 1);
+    cr_expect_eq(count(last, OP_ALL_REDUCE, u), u->replicas > 1);
+    const char *ids[] = {"g%df", "g%db", "fg%df", "fg%db"};
+    for (int i = 0; i < 4; i++) { /* gathers of trainable parameters, and fetches of what they read */
+        bool there = (i < 2 ? u->shards > 1 : c->params) && !in_place && (i % 2 == 0 || !root);
+        char id[16];
+        snprintf(id, sizeof id, ids[i], u->id);
+        cr_expect_eq(find(last, id) != NULL, there, "%s", id);
+    }
+    bool kept = c->grads && c->accumulate == 1;
+    cr_expect_eq(find(last, arena_printf(g->arena, "o_grad%d", u->id)) != NULL, kept);
+    if (c->accumulate == 1) return;
+    const char *names[] = {"micro_first", "micro", "micro_last"};
+    for (int i = 0; i < 3; i++) {
+        const Op *acc = find(program(g, names[i]), arena_printf(g->arena, "acc%d", u->id));
+        cr_expect_eq(acc->i[0], i > 0, "the first microbatch sets, the others add");
+        cr_expect_eq(acc->stream, c->grads ? HOST : COMPUTE);
+        cr_expect_eq(count(program(g, names[i]), OP_ADAM, u), i == 2);
+    }
+}
+
+static void expect_all(int world, int replicate) {
+    for (int bits = 0; bits < 32; bits++) {
+        Case c = {bits & 1, bits & 2, bits & 4, bits & 8, bits & 16 ? 3 : 1, world, replicate};
+        Graph *g = graph_of(&c, true);
+        for (int i = 0; i < g->units.n; i++) {
+            expect_states(g, g->units.at[i], &c);
+            expect_step(g, g->units.at[i], &c);
+        }
+        for (int i = 0; i < g->programs.n; i++) expect_places(g->programs.at[i]);
+        cr_expect_eq(g->programs.n, c.accumulate == 1 ? 5 : 7);
+        arena_free(g->arena);
+    }
+}
+
+Test(shard, states_and_steps_at_world_1) {
+    expect_all(1, 1);
+}
+Test(shard, states_and_steps_of_2_shards) {
+    expect_all(2, 1);
+}
+Test(shard, states_and_steps_of_2_replicas) {
+    expect_all(2, 2);
+}
+Test(shard, states_and_steps_of_2_shards_and_2_replicas) {
+    expect_all(4, 2);
+}
+
+/* Every optimizer has the states that its formula needs. */
+Test(shard, optimizer_states) {
+    const struct {
+        const char *text;
+        int m, v, step;
+    } rows[] = {{"optimizer = optim.SGD {}", 0, 0, 0},
+                {"optimizer = optim.SGD { momentum = 0.9, nesterov = true }", 4, 0, 0},
+                {"optimizer = optim.Adam {}", 4, 4, 1},
+                {"optimizer = optim.AdamW {}", 4, 4, 1}};
+    for (int i = 0; i < 4; i++) {
+        Graph *g = lowered(net("", rows[i].text), 2);
+        cr_expect_eq(count_states(g, S_MOMENT1), rows[i].m);
+        cr_expect_eq(count_states(g, S_MOMENT2), rows[i].v);
+        cr_expect_eq(count_states(g, S_STEP), rows[i].step);
+        expect_sound(g);
+    }
+}
+
+/* ── gathers ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+Test(shard, gathers_stand_before_the_first_read_of_each_direction) {
+    Graph *g = lowered(net("", ADAMW), 2);
+    Program *p = program(g, "micro");
+    for (int i = 0; i < g->units.n; i++) {
+        const Unit *u = g->units.at[i];
+        bool root = !u->module->parent;
+        cr_expect_eq(count(p, OP_ALL_GATHER, u), (root ? 1 : 2) * (u->frozen ? 2 : 1) - (root ? 1 : 0), "%s",
+                     u->module->path); /* the root's frozen buffer holds `idle` alone, which nobody reads */
+    }
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        if (op->kind != OP_ALL_GATHER) continue;
+        const Op *next = p->ops.at[i + 1];
+        bool reads = false;
+        while (next->kind == OP_ALL_GATHER) next = p->ops.at[place_of(p, next) + 1];
+        for (int k = 0; k < next->nin; k++) reads |= value_root(next->in[k]) == op->out[0];
+        for (int j = i + 1; j < p->ops.n && !reads; j++)
+            for (int k = 0; k < p->ops.at[j]->nin; k++)
+                if (value_root(p->ops.at[j]->in[k]) == op->out[0]) cr_assert_fail("%s comes before its time", op->id);
+    }
+    cr_expect_eq(count(program(g, "eval"), OP_ALL_GATHER, unit(g, "a")), 2);
+    cr_expect_eq(count(program(g, "sample"), OP_ALL_GATHER, unit(g, "a.down")), 1);
+}
+
+Test(shard, reshard_after_forward_false_gathers_once) {
+    Graph *g = lowered(net("reshard_after_forward = false", ADAMW), 2);
+    for (int i = 0; i < g->units.n; i++) cr_expect_null(find(program(g, "micro"), arena_printf(g->arena, "g%db", i)));
+    g = lowered(net("reshard_after_forward = true", ADAMW), 2);
+    for (int i = 0; i < g->units.n; i++)
+        cr_expect(find(program(g, "micro"), arena_printf(g->arena, "g%db", i)), "also the root, now that it was said");
+}
+
+/* a's `gain` belongs to the root: block b reads it in its own backward, after the root's own ops have. */
+Test(shard, a_parameter_of_another_unit) {
+    Graph *g = lowered(net("reshard_after_forward = true", ADAMW), 2);
+    Program *p = program(g, "micro");
+    const Op *again = find(p, "g0b");
+    const Param *gain = param(g, "gain");
+    int users = 0;
+    for (int i = 0; i < p->ops.n; i++)
+        for (int k = 0; k < p->ops.at[i]->nin; k++) {
+            const Value *v = p->ops.at[i]->in[k];
+            if (v->base == again->out[0] && v->offset == gain->flat_offset) {
+                cr_expect(i > place_of(p, again) && p->ops.at[i]->phase == BACKWARD);
+                users++;
+            }
+        }
+    cr_expect_geq(users, 3, "one for each call of a block");
+    expect_sound(g);
+}
+
+Test(shard, a_module_called_twice_reduces_once) {
+    Graph *g = lowered(net("", ADAMW), 2);
+    Program *p = program(g, "micro");
+    const Unit *a = unit(g, "a");
+    cr_expect_eq(count(p, OP_REDUCE_SCATTER, a), 1);
+    const Op *reduce = find(p, arena_printf(g->arena, "r%d", a->id));
+    for (int i = place_of(p, reduce); i < p->ops.n; i++)
+        for (int k = 0; k < p->ops.at[i]->nout; k++)
+            cr_expect(!p->ops.at[i]->out[k]->base || p->ops.at[i]->out[k]->base != reduce->in[0],
+                      "both calls' gradients are there before");
+}
+
+/* Nothing reads a unit's parameters after its update, nor the gradient before the reduce is done. */
+Test(shard, updates_come_last) {
+    for (int clip = 0; clip < 2; clip++) {
+        Graph *g = lowered(net("mesh = nn.mesh { shard = 1 }", clip ? ADAMW : "optimizer = optim.SGD { lr = 0.1 }"), 2);
+        Program *p = program(g, "micro");
+        for (int i = 0; i < g->units.n; i++) {
+            const Op *update = find(p, arena_printf(g->arena, "u%d", i));
+            cr_expect_eq(update->in[1], g->units.at[i]->master->value, "in place where one rank holds all");
+            for (int k = place_of(p, update) + 1; k < p->ops.n; k++)
+                for (int j = 0; j < p->ops.at[k]->nin; j++)
+                    cr_expect_neq(value_root(p->ops.at[k]->in[j]), g->units.at[i]->master->value);
+        }
+        const Op *first = find(p, arena_printf(g->arena, "u%d", unit(g, "b")->id));
+        const Op *norm = find(p, "clip");
+        cr_expect_eq(place_of(p, first) < place_of(p, norm), !clip, "without clipping, updates need not wait");
+    }
+}
+
+/* ── options of a unit ──────────────────────────────────────────────────────────────────────────────────────────────
+ */
+Test(shard, divide_factor) {
+    const struct {
+        const char *policy;
+        double scale; /* 0: no op */
+    } rows[] = {{"", 0},
+                {"gradient_divide_factor = 4", 0},
+                {"gradient_divide_factor = 1", 4},
+                {"gradient_divide_factor = 8", 0.5},
+                {"gradient_divide_factor = 1, mesh = nn.mesh { replicate = 2 }", 4},
+                {"gradient_divide_factor = 1, mesh = nn.mesh { shard = 1 }", 4}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int accumulate = 1; accumulate <= 3; accumulate += 2) {
+            char training[256];
+            snprintf(training, sizeof training, "%s, accumulate = %d", ADAMW, accumulate);
+            Graph *g = lowered(net(rows[i].policy, training), 4);
+            const Program *p = program(g, accumulate > 1 ? "micro_last" : "micro");
+            const Op *op = find(p, "d1");
+            cr_expect_eq(op != NULL, rows[i].scale != 0);
+            if (op) {
+                cr_expect_float_eq(op->body[0]->f[0], rows[i].scale, 0);
+                cr_expect_eq(find(p, accumulate > 1 ? "acc1" : "u1")->in[0], op->out[0]);
+                cr_expect_eq(op->group, find(p, "d2")->group, "one kernel for all");
+            }
+            expect_sound(g);
+        }
+}
+
+static const char EMBEDDING[] =
+    "local nn, optim = require 'nn', require 'optim'\n"
+    "local m = nn.module 'Net'\n"
+    "m.embed, m.out = nn.Embedding(16, 4), nn.Linear(4, 16)\n"
+    "function m:forward(t) return self.out(self.embed(t)) end\n"
+    "nn.fully_shard(m.%s, { unshard_in_backward = false%s })\n"
+    "nn.fully_shard(m)\n"
+    "return nn.training { model = m, batch = { t = nn.input('int32', { 2, 4 }), u = nn.input('int32', { 2, 4 }) },\n"
+    "  loss = function(m, b) return nn.cross_entropy(m(b.t), b.u) end, optimizer = optim.SGD { lr = 0.1 } }\n";
+
+static const char *embedding(const char *module, const char *more) {
+    static char text[2048];
+    snprintf(text, sizeof text, EMBEDDING, module, more);
+    return text;
+}
+
+Test(shard, unshard_in_backward) {
+    Graph *g = lowered(embedding("embed", ""), 2);
+    cr_expect(find(program(g, "micro"), "g1f") && !find(program(g, "micro"), "g1b"),
+              "the gradient of a table reads no table");
+    g = lowered(embedding("out", ", reshard_after_forward = false"), 2);
+    cr_expect(find(program(g, "micro"), "g1f") && !find(program(g, "micro"), "g1b"));
+    g = lowered(embedding("out", ""), 1);
+    cr_expect_null(find(program(g, "micro"), "g1f"), "nothing is ever resharded at world 1");
+}
+
+static int refused(const char *text, int world, char *message, size_t size) {
+    int fd[2], status;
+    cr_assert(!pipe(fd));
+    pid_t child = fork();
+    if (!child) {
+        dup2(fd[1], 2);
+        lowered(text, world);
+        _exit(0);
+    }
+    close(fd[1]);
+    size_t n = 0;
+    for (ssize_t got; n + 1 < size && (got = read(fd[0], message + n, size - n - 1)) > 0;) n += (size_t)got;
+    message[n] = 0;
+    close(fd[0]);
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+Test(shard, unshard_in_backward_is_a_promise) {
+    char message[4096];
+    cr_expect_eq(refused(embedding("out", ""), 2, message, sizeof message), 1);
+    cr_expect(strstr(message, ".lua:5: nn.fully_shard: unshard_in_backward = false, but the backward of ") &&
+                  strstr(message, ".lua:4 (matmul) reads out.weight"),
+              "%s", message);
+}
+
+Test(shard, a_root_without_a_policy_has_the_mesh_and_nothing_else) {
+    Graph *g = lowered("local nn, optim = require 'nn', require 'optim'\n"
+                       "local m = nn.module 'Net'\n"
+                       "m.embed, m.out = nn.Embedding(16, 4), nn.Linear(4, 16)\n"
+                       "function m:forward(t) return self.out(self.embed(t)) end\n"
+                       "nn.fully_shard(m.embed, { mesh = nn.mesh { replicate = 2 }, offload = { params = true },\n"
+                       "  mp_policy = { param_dtype = 'bf16', output_dtype = 'fp32' }, gradient_divide_factor = 2 })\n"
+                       "return nn.training { model = m, batch = { t = nn.input('int32', { 2, 4 }),\n"
+                       "  u = nn.input('int32', { 2, 4 }) }, optimizer = optim.SGD { lr = 0.1 },\n"
+                       "  loss = function(m, b) return nn.cross_entropy(m(b.t), b.u) end }\n",
+                       4);
+    const Unit *root = unit(g, ""), *embed = unit(g, "embed");
+    cr_expect(root->shards == 2 && root->replicas == 2 && embed->shards == 2 && embed->replicas == 2);
+    cr_expect(root->wire == FP32 && !root->master->on_host && embed->wire == BF16 && embed->master->on_host);
+    cr_expect(find(program(g, "micro"), arena_printf(g->arena, "d%d", embed->id)) &&
+              !find(program(g, "micro"), arena_printf(g->arena, "d%d", root->id)));
+    expect_sound(g);
+}
+
+Test(shard, a_model_without_units_is_replicated) {
+    Graph *g = lowered("local nn, optim = require 'nn', require 'optim'\n"
+                       "local m = nn.Embedding(16, 4)\n"
+                       "return nn.training { model = m, batch = { t = nn.input('int32', { 2, 4 }) },\n"
+                       "  loss = function(m, b) return nn.mean(m(b.t)) end, optimizer = optim.SGD { lr = 0.1 } }\n",
+                       4);
+    cr_expect(g->units.n == 1 && g->units.at[0]->shards == 1 && g->units.at[0]->replicas == 4);
+    cr_expect_eq(count(program(g, "micro"), OP_ALL_GATHER, NULL), 0);
+    expect_sound(g);
+}
+
+/* A unit may have nothing to gather, or nothing to train: the first one's parameter is tied to one outside of it. */
+Test(shard, units_without_parameters_and_without_gradients) {
+    Graph *g = lowered("local nn, optim = require 'nn', require 'optim'\n"
+                       "local m = nn.module 'Net'\n"
+                       "m.embed, m.mid, m.out = nn.Embedding(16, 4), nn.freeze(nn.Linear(4, 4)), nn.Linear(4, 16)\n"
+                       "m.out.weight = m.embed.weight\n"
+                       "function m:forward(t) return self.out(self.mid(self.embed(t))) end\n"
+                       "for _, part in ipairs { m.embed, m.mid, m } do\n"
+                       "  nn.fully_shard(part, { offload = { params = true, grads = true, optimizer = true } })\n"
+                       "end\n"
+                       "return nn.training { model = m, batch = { t = nn.input('int32', { 2, 4 }),\n"
+                       "  u = nn.input('int32', { 2, 4 }) }, optimizer = optim.AdamW {}, clip_grad_norm = 1,\n"
+                       "  loss = function(m, b) return nn.cross_entropy(m(b.t), b.u) end }\n",
+                       2);
+    const Unit *embed = unit(g, "embed"), *mid = unit(g, "mid");
+    Program *p = program(g, "micro");
+    cr_expect(!embed->params.n && !embed->numel && !embed->frozen_numel && !embed->master && !embed->frozen);
+    cr_expect(mid->params.n == 2 && !mid->numel && mid->frozen_numel == 512 && !mid->master && !mid->m && mid->frozen);
+    cr_expect_eq(param(g, "embed.weight")->unit, unit(g, ""));
+    cr_expect_eq(count(p, OP_ALL_GATHER, embed), 0);
+    cr_expect_eq(count(p, OP_ALL_GATHER, mid), 2, "forward and backward");
+    for (int i = 0; i < g->units.n; i++) {
+        bool trains = g->units.at[i]->numel > 0;
+        cr_expect_eq(count(p, OP_REDUCE_SCATTER, g->units.at[i]), trains);
+        cr_expect_eq(count(p, OP_ADAM, g->units.at[i]), trains);
+        cr_expect_eq(find(p, arena_printf(g->arena, "n%d", i))->kind, trains ? OP_SUM_SQUARES : OP_ZERO_GAPS);
+    }
+    expect_sound(g);
+}
+
+Test(shard, ignored_parameters_are_whole) {
+    Graph *g = lowered(net("ignored_params = { '*.fixed' }", ADAMW), 4);
+    const Param *p = param(g, "a.fixed");
+    cr_expect(p->is_buffer && p->unit == unit(g, "a") && !unit(g, "a")->frozen);
+    cr_expect_eq(count_states(g, S_BUFFER), 2);
+    for (int i = 0; i < g->states.n; i++)
+        if (g->states.at[i]->param == p) cr_expect(g->states.at[i]->numel == 12 && !g->states.at[i]->on_host);
+    cr_expect_null(find(program(g, "micro"), arena_printf(g->arena, "g%dzf", unit(g, "a")->id)));
+    expect_sound(g);
+}
+
+/* ── metrics, samples ───────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* Slots that a program does not write must not be multiplied by the world again and again. */
+Test(shard, metrics_begin_at_zero) {
+    char training[256];
+    for (int accumulate = 1; accumulate <= 2; accumulate++) {
+        snprintf(training, sizeof training, "%s, accumulate = %d", ADAMW, accumulate);
+        Graph *g = lowered(net("", training), 2);
+        const char *zeroed[] = {accumulate > 1 ? "micro_first" : "micro", "eval"};
+        for (int i = 0; i < 2; i++) {
+            const Program *p = program(g, zeroed[i]);
+            cr_expect_eq(place_of(p, find(p, "m_zero")) < place_of(p, find(p, "m_loss")), true);
+            cr_expect_eq(find(p, "m_loss")->i[0], 0);
+            cr_expect_eq(find(p, "m_loss")->in[0], p->loss);
+        }
+        if (accumulate == 1) continue;
+        cr_expect(!find(program(g, "micro"), "m_zero") && find(program(g, "micro"), "m_loss")->i[0] == 1);
+        cr_expect(!find(program(g, "micro_first"), "m_sum") && !find(program(g, "micro"), "m_sum") &&
+                  find(program(g, "micro_last"), "m_sum"));
+    }
+}
+
+Test(shard, a_sample_keeps_one_position) {
+    Graph *g = lowered(net("mp_policy = { param_dtype = 'bf16' }", ADAMW), 2);
+    const Op *pick = find(program(g, "sample"), "logits");
+    cr_expect_eq(pick->kind, OP_PICK);
+    cr_expect_eq(value_numel(pick->in[0]), 6 * 33);
+    cr_expect_eq(pick->in[1]->state->cls, S_OUTPUT);
+    cr_expect_eq(pick->in[1]->state->numel, 33);
+    cr_expect_eq(pick->in[1]->dtype, FP32);
+    cr_expect(find(program(g, "init"), arena_printf(g->arena, "zero%d", pick->in[1]->state->id)));
+    cr_expect_eq(place_of(program(g, "sample"), pick), program(g, "sample")->ops.n - 1);
+    Cost cost = op_info[OP_PICK].cost(pick);
+    cr_expect_float_eq(cost.bytes, 33 * (value_bytes(pick->in[0]) / 198. + 4), 0);
+}
+
+/* What is computed may be nothing but a view of a parameter. */
+Test(shard, loss_and_logits_that_are_views_of_parameters) {
+    Graph *g = lowered("local nn, optim = require 'nn', require 'optim'\n"
+                       "local m = nn.module 'Net'\n"
+                       "m.one, m.table = nn.parameter({ 1 }), nn.parameter({ 4, 8 })\n"
+                       "function m:forward(t) return self.one end\n"
+                       "nn.fully_shard(m)\n"
+                       "return nn.training { model = m, batch = { t = nn.input('int32', { 2, 4 }) },\n"
+                       "  loss = function(m, b) return nn.reshape(m(b.t), {}) end, optimizer = optim.SGD {},\n"
+                       "  sample = { inputs = { t = nn.input('int32', { 1, 4 }), u = nn.input('int32', { 1, 4 }) },\n"
+                       "    logits = function(m, b) return nn.reshape(m.table, 1, 4, 8) end } }\n",
+                       2);
+    cr_expect(g->programs.n == 5 && !g->inputs.at[1]->state, "an input that nothing reads has no bytes");
+    expect_sound(g);
+}
+
+/* ── offload ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+Test(offload, small_values_travel_once) {
+    Graph *g = lowered(net("offload = { optimizer = true }", ADAMW), 2);
+    Program *p = program(g, "micro");
+    int small = 0;
+    for (int i = 0; i < p->ops.n; i++)
+        small += p->ops.at[i]->stream == OFFLOAD && value_bytes(p->ops.at[i]->in[0]) <= 8;
+    cr_expect_eq(small, 2, "the clip coefficient and Adam's step count, for %d units", g->units.n);
+}
+
+Test(offload, kept_gradients_leave_the_device_before_the_next_unit_is_done) {
+    Graph *g = lowered(net("offload = { grads = true }", ADAMW), 2);
+    Program *p = program(g, "micro");
+    for (int i = 0; i < g->units.n; i++) {
+        const Op *reduce = find(p, arena_printf(g->arena, "r%d", i)),
+                 *away = find(p, arena_printf(g->arena, "o_grad%d", i));
+        const Op *back = find(p, arena_printf(g->arena, "f_u%d_0", i)),
+                 *update = find(p, arena_printf(g->arena, "u%d", i));
+        cr_assert(reduce && away && back && update);
+        cr_expect_eq(place_of(p, away), place_of(p, reduce) + 1);
+        cr_expect(away->in[0] == reduce->out[0] && back->in[0] == away->out[0] && update->in[0] == back->out[0]);
+        cr_expect_eq(find(p, arena_printf(g->arena, "n%d", i))->in[0], reduce->out[0],
+                     "the norm is taken on the device");
+    }
+}
+
+Test(offload, activations_of_a_module_called_twice) {
+    char text[8192];
+    snprintf(text, sizeof text, "%s", net("", ADAMW));
+    char *at = strstr(text, "local policy");
+    char tail[4096];
+    snprintf(tail, sizeof tail, "%s", at);
+    snprintf(
+        at, sizeof text - (size_t)(at - text),
+        "for _, m in ipairs { m.a, m.b } do\n  nn.checkpoint_wrapper(m, { recompute = false, offload = '*' })\nend\n%s",
+        tail);
+    Graph *g = lowered(text, 2);
+    Program *p = program(g, "micro");
+    cr_expect_eq(count(p, OP_OFFLOAD, NULL), count(p, OP_FETCH, NULL));
+    cr_expect_geq(count(p, OP_OFFLOAD, NULL), 9);
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        if (op->kind != OP_FETCH) continue;
+        const Value *gone = op->in[0]->def->in[0];
+        cr_expect_eq(op->in[0]->def->kind, OP_OFFLOAD);
+        cr_expect_eq(op->phase, BACKWARD);
+        for (int j = i; j < p->ops.n; j++)
+            for (int k = 0; k < p->ops.at[j]->nin; k++)
+                cr_expect(op_is(p->ops.at[j], T_VIEW) || value_root(p->ops.at[j]->in[k]) != gone,
+                          "%s reads what is away", p->ops.at[j]->id);
+    }
+    expect_places(p);
+    expect_sound(g);
+}
+
+/* ── edit ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static Op *named(Graph *g, const char *id) {
+    Op *op = new_op(g, OP_FULL);
+    op->id = id;
+    return op;
+}
+
+Test(edit, insertions_keep_the_order_of_calls) {
+    Graph *g = graph_new(arena_new());
+    Program p = {.name = "p"};
+    for (int i = 0; i < 3; i++) push(&p.ops, g->arena, named(g, arena_printf(g->arena, "%d", i)));
+    Edit *e = edit_begin(g, &p);
+    edit_after(e, 0, named(g, "b"));
+    edit_before(e, 1, named(g, "d"));
+    edit_after(e, 0, named(g, "c"));
+    edit_before(e, 0, named(g, "a"));
+    edit_before(e, 1, named(g, "e"));
+    edit_remove(e, 1);
+    edit_after(e, 1, named(g, "f"));
+    edit_before(e, 3, named(g, "z"));
+    edit_commit(e);
+    Str s = {.arena = g->arena};
+    for (int i = 0; i < p.ops.n; i++) str_add(&s, p.ops.at[i]->id);
+    cr_expect_str_eq(s.s, "a0bcdef2z");
+}
+
+/* A clone shares states, inputs and parameters with its original, and no value besides. */
+Test(edit, clones_have_values_of_their_own) {
+    Graph *g = load(net("", ADAMW), 2);
+    const Device *d = device_load(g->arena, "cpu");
+    lower(g, d, &(PipelineOptions){0});
+    Program *a = program(g, "micro"), *b = clone_program(g, a, "again");
+    cr_assert_eq(a->ops.n, b->ops.n);
+    for (int i = 0; i < a->ops.n; i++) {
+        const Op *x = a->ops.at[i], *y = b->ops.at[i];
+        cr_assert(x != y && x->kind == y->kind && x->nin == y->nin && x->nout == y->nout && !strcmp(x->id, y->id));
+        for (int k = 0; k < x->nout; k++) cr_expect(x->out[k] != y->out[k] && (y->out[k]->def == y || y->nbody));
+        for (int k = 0; k < x->nin; k++) cr_expect_eq(x->in[k] == y->in[k], !x->in[k]->def && !x->in[k]->base);
+        for (int m = 0; m < x->nbody; m++) cr_expect_neq(x->body[m]->out[0], y->body[m]->out[0]);
+    }
+    g->programs.n = 0; /* check_graph looks at what is listed */
+    push(&g->programs, g->arena, b);
+    check_graph(g, "clone");
+}
