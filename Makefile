@@ -59,7 +59,7 @@ cuda: $(B)/libsc_cuda.a
 endif
 
 # ── runtime variants that the tests link with: libsc_cpu_<variant>.a ─────────────────────────────────────────────────
-ASAN := -fsanitize=address,undefined -fno-omit-frame-pointer
+ASAN := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 TSAN := -fsanitize=thread -DSC_RANK_THREADS
 libs-asan: VFLAGS := $(ASAN)
 libs-tsan: VFLAGS := $(TSAN)
@@ -82,6 +82,10 @@ $(B)/unit_runtime: $(U)/test_runtime_cpu.o $(CPU_OBJ)
 $(B)/unit_host: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_host*.c)) $(U)/mock_target.o $(filter-out $(B)/runtime/host/main.o,$(HOST_OBJ))
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(RUNLIBS) -o $@
 unit: $(UNITS)
+
+# The compiler and the unit tests under the sanitizers; gcc then sees a null format in arena.c that is none.
+unit-asan:
+	$(MAKE) B=$(B)/asan OPT="-O1 -g" VARIANT="$(ASAN)" LDFLAGS="$(ASAN)" WARN="$(WARN) -Wno-format-truncation" all unit
 
 # ── fuzzers of the readers of foreign bytes, by libFuzzer ────────────────────────────────────────────────────────────
 FUZZ := clang -std=gnu17 $(CPPF) -O1 -g -w -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined

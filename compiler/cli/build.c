@@ -105,7 +105,7 @@ int command_run(Arena *a, const Options *o) {
         fail(NOWHERE, "cannot run %s: %s", binary, strerror(errno));
     char **args = NEW_ARRAY(a, char *, o->nrest + 2);
     args[0] = (char *)binary;
-    memcpy(args + 1, o->rest, sizeof *args * (size_t)o->nrest);
+    if (o->nrest) memcpy(args + 1, o->rest, sizeof *args * (size_t)o->nrest);
     const char *path = strchr(binary, '/') ? binary : arena_printf(a, "./%s", binary);
     fflush(stdout);
     execv(path, args);

@@ -212,7 +212,8 @@ static void add(Build *b, Args *args, const char *const *more) {
 }
 
 static void add_variant(Build *b, Args *args) {
-    static const char *const asan[] = {"-fsanitize=address,undefined", "-fno-omit-frame-pointer", NULL};
+    static const char *const asan[] = {"-fsanitize=address,undefined", "-fno-sanitize-recover=undefined",
+                                       "-fno-omit-frame-pointer", NULL};
     static const char *const tsan[] = {"-fsanitize=thread", "-DSC_RANK_THREADS", NULL};
     static const char *const fp64[] = {"-DSC_FP64", NULL};
     if (!strcmp(b->variant, "asan"))

@@ -21,9 +21,15 @@ Edit *edit_begin(Graph *g, Program *p) {
     return e;
 }
 
-void edit_before(Edit *e, int pos, Op *op) { push(&e->before[pos], e->g->arena, op); }
-void edit_after(Edit *e, int pos, Op *op) { push(&e->after[pos], e->g->arena, op); }
-void edit_remove(Edit *e, int pos) { e->removed[pos] = true; }
+void edit_before(Edit *e, int pos, Op *op) {
+    push(&e->before[pos], e->g->arena, op);
+}
+void edit_after(Edit *e, int pos, Op *op) {
+    push(&e->after[pos], e->g->arena, op);
+}
+void edit_remove(Edit *e, int pos) {
+    e->removed[pos] = true;
+}
 
 void edit_commit(Edit *e) {
     Program old = *e->p;
@@ -41,7 +47,8 @@ void replace_operand(Op *op, Value *from, Value *to) {
     for (int b = 0; b < op->nbody; b++) replace_operand(op->body[b], from, to);
 }
 
-/* ── cloning: values made in the program get copies; states, inputs and parameters are shared ───────────────────────── */
+/* ── cloning: values made in the program get copies; states, inputs and parameters are shared ─────────────────────────
+ */
 static Value *clone_value(Graph *g, Value *v) {
     if (!v->def && !v->base) return v; /* a state, an input or a parameter */
     if (v->scratch) return v->scratch;

@@ -5,8 +5,8 @@
 #include "edit.h"
 #include "passes.h"
 
-static Op *copy_op(Graph *g, OpKind kind, const Op *for_op, const char *id, Value *from, Value *to) {
-    Op *op = new_op(g, kind);
+static Op *copy_op(Graph *g, bool to_host, const Op *for_op, const char *id, Value *from, Value *to) {
+    Op *op = new_op(g, to_host ? OP_OFFLOAD : OP_FETCH);
     op->id = id;
     op->module = for_op->module;
     op->src = for_op->src;
@@ -14,7 +14,7 @@ static Op *copy_op(Graph *g, OpKind kind, const Op *for_op, const char *id, Valu
     op->unit = for_op->unit;
     op->origin = NULL;
     op->group = -1;
-    op->stream = kind == OP_OFFLOAD ? OFFLOAD : FETCH;
+    op->stream = to_host ? OFFLOAD : FETCH;
     op->in[op->nin++] = from;
     op->out[op->nout++] = to;
     to->def = op;
@@ -84,9 +84,9 @@ static void travel(Ctx *c, Trip *t) {
     Value *host = twin(g, t->value, true);
     t->back = twin(g, t->value, false);
     edit_after(c->edit, t->last_forward,
-               copy_op(g, OP_OFFLOAD, t->value->def, arena_printf(g->arena, "o%s", name), t->value, host));
+               copy_op(g, true, t->value->def, arena_printf(g->arena, "o%s", name), t->value, host));
     edit_before(c->edit, t->first_backward,
-                copy_op(g, OP_FETCH, user, arena_printf(g->arena, "f%s", name), host, t->back));
+                copy_op(g, false, user, arena_printf(g->arena, "f%s", name), host, t->back));
 }
 
 /* From its first use in the backward on, what came back is read; views are skipped, their users come one by one. */
@@ -156,13 +156,13 @@ static void move_operands(Graph *g, Edit *e, Op *op, int pos, bool to_host, Copi
         if (!t || updates(op, k)) {
             const char *id = arena_printf(g->arena, "%s_%s_%d", to_host ? "o" : "f", op->id, k);
             t = twin(g, v, to_host);
-            edit_before(e, pos, copy_op(g, to_host ? OP_OFFLOAD : OP_FETCH, op, id, v, t));
+            edit_before(e, pos, copy_op(g, to_host, op, id, v, t));
             if (value_bytes(v) <= SMALL && !updates(op, k)) push(small, g->arena, ((Copied){v, t}));
         }
         replace_operand(op, v, t);
         if (!updates(op, k)) continue; /* only a device op on a host state goes on */
         Value *state = new_view(g, v, v->dims, v->shape, v->stride, 0);
-        Op *away = copy_op(g, OP_OFFLOAD, op, arena_printf(g->arena, "o_%s_%d", op->id, k), t, state);
+        Op *away = copy_op(g, true, op, arena_printf(g->arena, "o_%s_%d", op->id, k), t, state);
         away->origin = op;
         edit_after(e, pos, away);
     }

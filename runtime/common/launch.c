@@ -205,7 +205,7 @@ static int run_all(job *j) {
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, &before);
-    struct sigaction ignore = {.sa_handler = SIG_IGN}, old;
+    struct sigaction ask = {.sa_handler = interrupt}, old;
     for (int k = 0; k < j->w.world; k++) {
         f.pids[k] = fork_rank(j, k, &before);
         if (f.pids[k] < 0) {
@@ -217,7 +217,7 @@ static int run_all(job *j) {
         }
         f.left++;
     }
-    sigaction(SIGINT, &ignore, &old); /* Ctrl-C reaches the ranks; we stay to tell how they end */
+    sigaction(SIGINT, &ask, &old);
     watch_ranks(j, &f, &child);
     sigaction(SIGINT, &old, NULL);
     sigprocmask(SIG_SETMASK, &before, NULL);

@@ -27,7 +27,7 @@ struct attention {
     rows_of q, k, v, o, go, dq, dk, dv;
     const int32_t *documents; /* NULL: none */
     int64_t document_batch, document_row;
-    float *lse, *delta; /* [B, H, S] */
+    float *lse, *delta;                                   /* [B, H, S] */
     int batch, queries, keys, heads, group, size, causal; /* group: query heads of one key head */
     float scale;
     const sc_record *record; /* on the device */
@@ -36,7 +36,8 @@ struct attention {
     float keep;              /* 1 / (1 - p) */
 };
 
-/* ── on the host ──────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── on the host ────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static inline int bytes_of(const sc_tensor *t) {
     return t->dtype == FP32 ? 4 : 2;
 }
@@ -96,25 +97,31 @@ static inline int64_t ceil_of(int64_t n, int64_t step) {
     return (n + step - 1) / step;
 }
 
-/* ── tiles ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── tiles ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 template <class E, int D> constexpr int line = D + 16 / (int)sizeof(E); /* elements from row to row of a tile */
 
 /* Starts copying rows first.. of (b, h) into a tile; rows from `limit` on and columns from `size` on are zeros. */
 template <class E, int D, int ROWS, int THREADS>
 SC_DEVICE void load_tile(E *to, const rows_of &x, int b, int first, int h, int limit, int size) {
-    constexpr int PIECE = 16 / (int)sizeof(E), ACROSS = D / PIECE;
-    const E *from = (const E *)x.p + b * x.batch + h * x.head;
-#pragma unroll 4
-    for (int u = threadIdx.x; u < ROWS * ACROSS; u += THREADS) {
-        int row = u / ACROSS, column = u % ACROSS * PIECE, i = first + row;
-        E *piece = to + row * line<E, D> + column;
-        const E *source = from + i * x.row + column;
-        if (x.wide) {
-            bool inside = i < limit && column < size;
-            sc_cp_async16(piece, inside ? source : from, inside);
-        } else {
-            for (int e = 0; e < PIECE; e++) piece[e] = i < limit && column + e < size ? source[e] : E{};
+    constexpr int PIECE = 16 / (int)sizeof(E), ACROSS = D / PIECE, STEP = THREADS / ACROSS;
+    static_assert(THREADS % ACROSS == 0 && ROWS % STEP == 0, "every thread copies one column of pieces");
+    int row = threadIdx.x / ACROSS, column = threadIdx.x % ACROSS * PIECE, rows = limit - first;
+    const E *base = (const E *)x.p + b * x.batch + h * x.head, *from = base + (first + row) * x.row + column;
+    int64_t step = STEP * x.row;
+    to += row * line<E, D> + column;
+    if (x.wide) {
+#pragma unroll
+        for (int r = 0; r < ROWS; r += STEP, from += step) {
+            bool inside = row + r < rows && column < size;
+            sc_cp_async16(to + r * line<E, D>, inside ? from : base, inside);
         }
+    } else {
+#pragma unroll 1
+        for (int r = 0; r < ROWS; r += STEP, from += step)
+#pragma unroll 1
+            for (int e = 0; e < PIECE; e++)
+                to[r * line<E, D> + e] = row + r < rows && column + e < size ? from[e] : E{};
     }
 }
 
@@ -144,7 +151,8 @@ SC_DEVICE void load_words(void *to, const void *from, int64_t stride, int first,
     }
 }
 
-/* ── documents: a tile of keys is passed over where no query of the block can share a document with one of it ─────── */
+/* ── documents: a tile of keys is passed over where no query of the block can share a document with one of it ───────
+ */
 struct span {
     int low, high;
 };
@@ -153,6 +161,7 @@ SC_DEVICE const int32_t *documents_of(const attention &a, int b) {
 }
 SC_DEVICE span document_span(const attention &a, int b, int first, int end) {
     span s = {INT32_MAX, INT32_MIN};
+#pragma unroll 1
     for (int i = first + (int)(threadIdx.x & 31); i < end; i += 32) {
         int d = documents_of(a, b)[i * a.document_row];
         s.low = min(s.low, d);
@@ -164,12 +173,17 @@ SC_DEVICE bool meet(span x, span y) {
     return x.low <= y.high && y.low <= x.high;
 }
 
-/* May query i see key j, their documents being di and dj? */
-SC_DEVICE bool sees(const attention &a, int i, int j, int di, int dj) {
-    return j < a.keys && i < a.queries && (!a.causal || j <= i) && (!a.documents || di == dj);
+/* The last key that query i sees, documents aside. */
+SC_DEVICE int last_seen(const attention &a, int i) {
+    return a.causal ? min(i, a.keys - 1) : a.keys - 1;
+}
+/* The document of row i of `limit`; 0 where there are none, so that all are equal. */
+SC_DEVICE int document_of(const attention &a, int b, int i, int limit) {
+    return a.documents && i < limit ? documents_of(a, b)[i * a.document_row] : 0;
 }
 
-/* ── dropout: word (h·S + i)·T' + j of the sample, T' = T rounded up to four; a Philox block is four keys of a query ── */
+/* ── dropout: word (h·S + i)·T' + j of the sample, T' = T rounded up to four; a Philox block is four keys of a query ──
+ */
 struct dropper {
     uint32_t k0, k1, sample, step, threshold;
     int64_t head, row; /* blocks before this head, blocks a row */
@@ -214,7 +228,8 @@ SC_DEVICE uint32_t kept_fragment_of_keys(const dropper &d, int i, int j) {
     return (four & 1) | (four >> 4 & 1) << 1 | (four >> 8 & 1) << 2 | (four >> 12 & 1) << 3;
 }
 
-/* ── products of tiles, 16-bit operands ───────────────────────────────────────────────────────────────────────────── */
+/* ── products of tiles, 16-bit operands ─────────────────────────────────────────────────────────────────────────────
+ */
 /* s += x yᵀ for this warp's 16 MT rows of x from r0 on and 8 NT rows of y. */
 template <class E, int D, int MT, int NT>
 SC_DEVICE void multiply_rows(float (&s)[MT][NT][4], const E *x, int r0, const E *y) {
@@ -285,9 +300,9 @@ SC_DEVICE void put_rows(const float (&o)[MT][CT][4], const float (&factor)[MT][2
     store_tile<E, D, CT * 8>(to, b, first, h, limit, size, c0, tile, MT * 16, lane, 32);
 }
 
-/* ── products of tiles, fp32 ──────────────────────────────────────────────────────────────────────────────────────── */
-template <int D, int RM, int CM>
-SC_DEVICE void multiply_rows(float (&s)[RM][CM], const float *x, const float *y) {
+/* ── products of tiles, fp32 ────────────────────────────────────────────────────────────────────────────────────────
+ */
+template <int D, int RM, int CM> SC_DEVICE void multiply_rows(float (&s)[RM][CM], const float *x, const float *y) {
     constexpr int L = line<float, D>;
     int tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
     x += ty * L;
@@ -303,20 +318,16 @@ SC_DEVICE void multiply_rows(float (&s)[RM][CM], const float *x, const float *y)
         for (int i = 0; i < RM; i++)
 #pragma unroll
             for (int j = 0; j < CM; j++)
-                s[i][j] = fmaf(a[i].w, b[j].w,
-                               fmaf(a[i].z, b[j].z, fmaf(a[i].y, b[j].y, fmaf(a[i].x, b[j].x, s[i][j]))));
+                s[i][j] =
+                    fmaf(a[i].w, b[j].w, fmaf(a[i].z, b[j].z, fmaf(a[i].y, b[j].y, fmaf(a[i].x, b[j].x, s[i][j]))));
     }
 }
 
-/* Columns of an accumulator: those of thread tx are 2 (or 4) neighbours at a time, so that a warp reads whole lines. */
-template <int D> constexpr int VEC = D < 64 ? 2 : 4;
-
 /* o += p y, p in a tile of `columns` columns (rows C + 4 apart). */
-template <int D, int C, int RM>
-SC_DEVICE void multiply(float (&o)[RM][D / 16], const float *p, const float *y) {
+template <int D, int C, int RM> SC_DEVICE void multiply(float (&o)[RM][D / 16], const float *p, const float *y) {
     int tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
     p += ty * (C + 4);
-    y += tx * VEC<D>;
+    y += tx * 4;
 #pragma unroll 2
     for (int c = 0; c < C; c += 4) {
         float a[RM][4];
@@ -329,7 +340,7 @@ SC_DEVICE void multiply(float (&o)[RM][D / 16], const float *p, const float *y) 
         for (int e = 0; e < 4; e++)
 #pragma unroll
             for (int n = 0; n < D / 16; n++) {
-                float b = y[(c + e) * line<float, D> + n / VEC<D> * 16 * VEC<D> + n % VEC<D>];
+                float b = y[(c + e) * line<float, D> + n / 4 * 64 + n % 4];
 #pragma unroll
                 for (int i = 0; i < RM; i++) o[i][n] = fmaf(a[i][e], b, o[i][n]);
             }
@@ -345,7 +356,7 @@ SC_DEVICE void put_rows(const float (&o)[RM][D / 16], const float (&factor)[RM],
         float *to = (float *)x.p + b * x.batch + h * x.head + row * x.row;
 #pragma unroll
         for (int n = 0; n < D / 16; n++) {
-            int d = tx * VEC<D> + n / VEC<D> * 16 * VEC<D> + n % VEC<D>;
+            int d = tx * 4 + n / 4 * 64 + n % 4;
             if (row < limit && d < size) to[d] = o[i][n] * factor[i];
         }
     }

@@ -26,10 +26,11 @@ static void check_version(sc_rank *r) {
     int v = 0;
     SC_NCCL(ncclGetVersion(&v));
     if (v < LEAST_NCCL)
-        sc_stop(r, 1,
-                "shardc: NCCL is version %d.%d.%d, and this program needs 2.28 or newer: install a newer libnccl.so.2, "
-                "or name its folder in LD_LIBRARY_PATH",
-                v / 10000, v / 100 % 100, v % 100);
+        sc_stop_all(
+            r,
+            "shardc: NCCL is version %d.%d.%d, and this program needs 2.28 or newer: install a newer libnccl.so.2, "
+            "or name its folder in LD_LIBRARY_PATH",
+            v / 10000, v / 100 % 100, v % 100);
 }
 
 /* NVLink multicast stays off: a program that is killed while it uses it can put the machine's switches out of service.

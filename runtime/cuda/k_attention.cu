@@ -15,7 +15,6 @@ template <int MT_, int KEYS_> struct forward_shape {
     static constexpr int MT = MT_, KEYS = KEYS_, QUERIES = 64 * MT; /* 4 warps of MT 16-row tiles */
 };
 template <int D> struct forward_of : forward_shape<2, 64> {};
-template <> struct forward_of<192> : forward_shape<1, 64> {};
 template <> struct forward_of<256> : forward_shape<1, 32> {};
 
 template <class E, int D> constexpr size_t forward_bytes() {
@@ -39,7 +38,8 @@ SC_DEVICE int reach(const attention &a, const walk &w, int b, int j) {
     return j;
 }
 
-/* ── bf16, fp16 ───────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── bf16, fp16 ─────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 template <int MT, int CT> struct state { /* of this warp's rows; [0]: row g, [1]: row g + 8 of each 16 */
     float o[MT][CT][4], most[MT][2], sum[MT][2];
 };
@@ -78,18 +78,23 @@ template <int MT, int NT, int CT> SC_DEVICE void soften(state<MT, CT> &w, float 
 template <int MT, int NT>
 SC_DEVICE void hide(const attention &a, float (&s)[MT][NT][4], int i, int j, const int (&own)[MT][2],
                     const int32_t *documents) {
-    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, last[MT][2];
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) last[m][half] = last_seen(a, i + m * 16 + half * 8 + g) - j - 2 * t;
 #pragma unroll
     for (int n = 0; n < NT; n++)
 #pragma unroll
         for (int e = 0; e < 2; e++) {
-            int column = n * 8 + 2 * t + e, d = a.documents ? documents[column] : 0;
+            int d = a.documents ? documents[n * 8 + 2 * t + e] : 0;
 #pragma unroll
             for (int m = 0; m < MT; m++)
 #pragma unroll
-                for (int half = 0; half < 2; half++)
-                    if (!sees(a, i + m * 16 + half * 8 + g, j + column, own[m][half], d))
-                        s[m][n][2 * half + e] = -INFINITY;
+                for (int half = 0; half < 2; half++) {
+                    bool seen = n * 8 + e <= last[m][half] && d == own[m][half];
+                    s[m][n][2 * half + e] = seen ? s[m][n][2 * half + e] : -INFINITY;
+                }
         }
 }
 
@@ -123,7 +128,8 @@ SC_DEVICE void finish(const attention &a, state<MT, CT> &w, float (&factor)[MT][
         }
 }
 
-template <class E, int D, bool DROP> __global__ void __launch_bounds__(128) forward(const __grid_constant__ attention a) {
+template <class E, int D, bool DROP>
+__global__ void __launch_bounds__(128, D <= 64 && !DROP ? 3 : 2) forward(const __grid_constant__ attention a) {
     using F = forward_of<D>;
     constexpr int MT = F::MT, KEYS = F::KEYS, NT = KEYS / 8, CT = D / 8;
     SC_SHARED(shared);
@@ -145,7 +151,7 @@ template <class E, int D, bool DROP> __global__ void __launch_bounds__(128) forw
             int row = i + m * 16 + half * 8 + g;
             x.most[m][half] = -INFINITY;
             x.sum[m][half] = 0;
-            own[m][half] = a.documents && row < a.queries ? documents_of(a, b)[row * a.document_row] : 0;
+            own[m][half] = document_of(a, b, row, a.queries);
 #pragma unroll
             for (int n = 0; n < CT; n++) x.o[m][n][2 * half] = x.o[m][n][2 * half + 1] = 0;
         }
@@ -195,10 +201,9 @@ template <class E, int D, bool DROP> __global__ void __launch_bounds__(128) forw
     put_rows<E, D, MT, CT>(x.o, factor, sq + r0 * line<E, D>, a.o, b, i, h, a.queries, a.size, 0);
 }
 
-/* ── fp32 ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
-template <int QUERIES_, int KEYS_> struct plain_shape {
-    static constexpr int QUERIES = QUERIES_, KEYS = KEYS_;
-};
+/* ── fp32 ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+template <int QUERIES_, int KEYS_> struct plain_shape { static constexpr int QUERIES = QUERIES_, KEYS = KEYS_; };
 template <int D> struct plain_of : plain_shape<64, 64> {};
 template <> struct plain_of<128> : plain_shape<64, 32> {};
 template <> struct plain_of<256> : plain_shape<32, 16> {};
@@ -211,12 +216,12 @@ template <int D> constexpr size_t plain_bytes() {
 /* Scores of this thread's row, as the element (ty + 16 i, tx + 16 j), become powers; returns what o shrinks by. */
 template <int CM>
 SC_DEVICE float soften_row(const attention &a, float (&s)[CM], float &most, float &sum, int b, int i, int j) {
-    int d = a.documents && i < a.queries ? documents_of(a, b)[i * a.document_row] : 0;
+    int last = last_seen(a, i), d = document_of(a, b, i, a.queries);
     float top = most;
 #pragma unroll
     for (int n = 0; n < CM; n++) {
-        int key = j + 16 * n, dj = a.documents && key < a.keys ? documents_of(a, b)[key * a.document_row] : 0;
-        s[n] = sees(a, i, key, d, dj) ? s[n] * a.scale : -INFINITY;
+        int key = j + 16 * n;
+        s[n] = key <= last && d == document_of(a, b, key, a.keys) ? s[n] * a.scale : -INFINITY;
         top = fmaxf(top, s[n]);
     }
     for (int other = 8; other; other >>= 1) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, other));
@@ -274,12 +279,14 @@ template <int D> __global__ void __launch_bounds__(256) forward_plain(const __gr
         for (int other = 8; other; other >>= 1) sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], other);
         factor[r] = sum[r] == 0 ? 0 : a.keep / sum[r];
         if (tx == 0 && i < a.queries)
-            a.lse[((int64_t)b * a.heads + h) * a.queries + i] = most[r] == -INFINITY ? -INFINITY : most[r] + logf(sum[r]);
+            a.lse[((int64_t)b * a.heads + h) * a.queries + i] =
+                most[r] == -INFINITY ? -INFINITY : most[r] + logf(sum[r]);
     }
     put_rows<D>(o, factor, a.o, b, i0, h, a.queries, a.size);
 }
 
-/* ── launch ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── launch ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 template <class E, int D> static void launch(const sc_task *t, const attention &a) {
     int64_t blocks = ceil_of(a.queries, forward_of<D>::QUERIES) * a.heads * a.batch;
     size_t bytes = forward_bytes<E, D>();
@@ -292,12 +299,7 @@ template <int D> static void launch_plain(const sc_task *t, const attention &a) 
     sc_launch(forward_plain<D>, blocks, 256, plain_bytes<D>(), SC_STREAM(t), a);
 }
 template <class E> static void launch_for_size(const sc_task *t, const attention &a) {
-    (a.size <= 32    ? launch<E, 32>
-     : a.size <= 64  ? launch<E, 64>
-     : a.size <= 96  ? launch<E, 96>
-     : a.size <= 128 ? launch<E, 128>
-     : a.size <= 192 ? launch<E, 192>
-                     : launch<E, 256>)(t, a);
+    (a.size <= 64 ? launch<E, 64> : a.size <= 128 ? launch<E, 128> : launch<E, 256>)(t, a);
 }
 
 extern "C" void sc_k_attention(const sc_task *t) {
@@ -308,10 +310,14 @@ extern "C" void sc_k_attention(const sc_task *t) {
     switch (t->t[2].dtype) {
     case BF16: launch_for_size<sc_bf16>(t, a); break;
     case FP16: launch_for_size<sc_fp16>(t, a); break;
-    default:
-        (a.size <= 32    ? launch_plain<32>
-         : a.size <= 64  ? launch_plain<64>
-         : a.size <= 128 ? launch_plain<128>
-                         : launch_plain<256>)(t, a);
+    default: (a.size <= 64 ? launch_plain<64> : a.size <= 128 ? launch_plain<128> : launch_plain<256>)(t, a);
     }
+}
+
+/* Nothing is kept from call to call. */
+extern "C" void sc_attention_start(sc_cuda *c) {
+    c->attention = NULL;
+}
+extern "C" void sc_attention_stop(sc_cuda *c) {
+    c->attention = NULL;
 }

@@ -20,11 +20,8 @@ template <int MT_, int COLUMNS_, int STAGES_, int SPLIT_> struct grad_shape {
     static constexpr int MT = MT_, ROWS = 64 * MT, COLUMNS = COLUMNS_, STAGES = STAGES_, SPLIT = SPLIT_;
 };
 template <int D, bool FOR_KEYS> struct grad_of;
-template <bool K> struct grad_of<32, K> : grad_shape<2, 64, 2, 1> {};
 template <bool K> struct grad_of<64, K> : grad_shape<2, K ? 32 : 64, 2, 1> {};
-template <bool K> struct grad_of<96, K> : grad_shape<1, 64, 2, 1> {};
 template <bool K> struct grad_of<128, K> : grad_shape<1, 32, 2, 1> {};
-template <bool K> struct grad_of<192, K> : grad_shape<1, 16, 2, K ? 2 : 1> {};
 template <bool K> struct grad_of<256, K> : grad_shape<1, 16, 1, K ? 2 : 1> {};
 
 struct words { /* of one stage: of the rows of y, where they are queries; documents either way */
@@ -79,11 +76,13 @@ SC_DEVICE void load_stage(const attention &a, const walk &w, E *y1, E *y2, const
     }
 }
 
+static constexpr float LOG2E = 1.4426950408889634f;
 SC_DEVICE float visible_lse(float lse) { /* a row that sees nothing has -inf, and only hidden scores */
     return lse == -INFINITY ? 0 : lse;
 }
 
-/* ── delta ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── delta ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 /* Eight threads a row, eight elements at a time. */
 template <class E> __global__ void __launch_bounds__(256) row_deltas(const __grid_constant__ attention a) {
     constexpr int PIECE = 16 / (int)sizeof(E);
@@ -106,30 +105,38 @@ template <class E> __global__ void __launch_bounds__(256) row_deltas(const __gri
     if (row < rows && (threadIdx.x & 7) == 0) a.delta[((int64_t)b * a.heads + h) * a.queries + i] = sum;
 }
 
-/* ── bf16, fp16 ───────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── bf16, fp16 ─────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 template <int MT> struct row_words { /* of the rows g and g + 8 of this lane's 16-row tiles */
     float lse[MT][2], delta[MT][2];
     int document[MT][2];
 };
 
-/* Scores s and products dp become p·m (without its factor) and ds. `row`: this warp's first, `column`: the tile's. */
+/* Scores s and products dp become p·m (without its factor) and ds. `row`: this warp's first, `column`: the tile's.
+ * Columns that are queries past the last one need no hiding: their go, lse and delta are 0, so they add 0. */
 template <int MT, int NT, bool FOR_KEYS, bool DROP>
 SC_DEVICE void score_grad(const attention &a, const dropper &d, float (&s)[MT][NT][4], float (&dp)[MT][NT][4],
                           const row_words<MT> &rows, const words &columns, int row, int column, bool all_seen) {
-    constexpr float LOG2E = 1.4426950408889634f;
-    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, bound[MT][2];
     float unit = a.scale * LOG2E;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) { /* the first query, or the last key */
+            int x = row + m * 16 + half * 8 + g;
+            bound[m][half] = (FOR_KEYS ? (a.causal ? x : 0) : last_seen(a, x)) - column - 2 * t;
+        }
 #pragma unroll
     for (int n = 0; n < NT; n++) {
         int c = n * 8 + 2 * t;
-        float lse[2], delta[2];
-        int document[2];
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            lse[e] = FOR_KEYS ? visible_lse(columns.lse[c + e]) * LOG2E : 0;
-            delta[e] = FOR_KEYS ? columns.delta[c + e] : 0;
-            document[e] = a.documents ? columns.documents[c + e] : 0;
+        float2 lse = {}, delta = {};
+        if (FOR_KEYS) {
+            lse = *(const float2 *)(columns.lse + c);
+            delta = *(const float2 *)(columns.delta + c);
+            lse.x = visible_lse(lse.x) * LOG2E;
+            lse.y = visible_lse(lse.y) * LOG2E;
         }
+        int2 document = a.documents ? *(const int2 *)(columns.documents + c) : int2{0, 0};
 #pragma unroll
         for (int m = 0; m < MT; m++) {
             uint32_t stay = 15;
@@ -138,15 +145,17 @@ SC_DEVICE void score_grad(const attention &a, const dropper &d, float (&s)[MT][N
                                 : kept_fragment(d, row + m * 16, column + n * 8);
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                int half = e >> 1, x = row + m * 16 + half * 8 + g, y = column + c + (e & 1);
-                float p = sc_exp2(fmaf(s[m][n][e], unit, FOR_KEYS ? -lse[e & 1] : -rows.lse[m][half]));
-                if (!all_seen && !(FOR_KEYS ? sees(a, y, x, document[e & 1], rows.document[m][half])
-                                            : sees(a, x, y, rows.document[m][half], document[e & 1])))
-                    p = 0;
-                float minus = FOR_KEYS ? delta[e & 1] : rows.delta[m][half];
+                int half = e >> 1, y = n * 8 + (e & 1);
+                float minus = FOR_KEYS ? (e & 1 ? lse.y : lse.x) : rows.lse[m][half];
+                float mean = FOR_KEYS ? (e & 1 ? delta.y : delta.x) : rows.delta[m][half];
+                float p = sc_exp2(fmaf(s[m][n][e], unit, -minus)), x = dp[m][n][e];
+                if (!all_seen) {
+                    bool inside = FOR_KEYS ? y >= bound[m][half] : y <= bound[m][half];
+                    p = inside && rows.document[m][half] == (e & 1 ? document.y : document.x) ? p : 0;
+                }
                 bool stays = !DROP || (stay >> e & 1);
-                float g_p = DROP ? (stays ? dp[m][n][e] * a.keep : 0) : dp[m][n][e];
-                dp[m][n][e] = p * (g_p - minus);
+                if (DROP) x = stays ? x * a.keep : 0;
+                dp[m][n][e] = p * (x - mean);
                 s[m][n][e] = stays ? p : 0;
             }
         }
@@ -175,8 +184,8 @@ __global__ void __launch_bounds__(128) gradient(const __grid_constant__ attentio
         for (int half = 0; half < 2; half++) {
             int r = row + m * 16 + half * 8 + g;
             int64_t at = ((int64_t)b * a.heads + h) * a.queries + r;
-            own.document[m][half] = a.documents && r < limit ? documents_of(a, b)[r * a.document_row] : 0;
-            own.lse[m][half] = !FOR_KEYS && r < limit ? visible_lse(a.lse[at]) * 1.4426950408889634f : 0;
+            own.document[m][half] = document_of(a, b, r, limit);
+            own.lse[m][half] = !FOR_KEYS && r < limit ? visible_lse(a.lse[at]) * LOG2E : 0;
             own.delta[m][half] = !FOR_KEYS && r < limit ? a.delta[at] : 0;
         }
     float first[MT][CT][4] = {}, second[FOR_KEYS ? MT : 1][FOR_KEYS ? CT : 1][4] = {}; /* dk or dq; dv */
@@ -209,7 +218,7 @@ __global__ void __launch_bounds__(128) gradient(const __grid_constant__ attentio
         int i = FOR_KEYS ? now.at : row, i_last = i + (FOR_KEYS ? COLUMNS : 16 * MT) - 1;
         int j = FOR_KEYS ? row : now.at, j_last = j + (FOR_KEYS ? 16 * MT : COLUMNS) - 1;
         if (a.causal && j > i_last) continue; /* none of this warp's rows meets these columns */
-        bool all_seen = !a.documents && j_last < a.keys && i_last < a.queries && (!a.causal || j_last <= i);
+        bool all_seen = !a.documents && (FOR_KEYS || j_last < a.keys) && (!a.causal || j_last <= i);
         float s[MT][NT][4] = {}, dp[MT][NT][4] = {};
         multiply_rows<E, D, MT, NT>(s, x1, r0, y1);
         multiply_rows<E, D, MT, NT>(dp, x2, r0, y2);
@@ -226,20 +235,19 @@ __global__ void __launch_bounds__(128) gradient(const __grid_constant__ attentio
         keep[m][0] = keep[m][1] = a.keep;
     }
     put_rows<E, D, MT, CT>(first, scale, x1 + r0 * L, FOR_KEYS ? a.dk : a.dq, b, row, h, limit, a.size, c0);
-    if constexpr (FOR_KEYS)
-        put_rows<E, D, MT, CT>(second, keep, x2 + r0 * L, a.dv, b, row, h, limit, a.size, c0);
+    if constexpr (FOR_KEYS) put_rows<E, D, MT, CT>(second, keep, x2 + r0 * L, a.dv, b, row, h, limit, a.size, c0);
 }
 
-/* ── fp32 ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
-template <int D> struct plain_of {
-    static constexpr int TILE = D <= 64 ? 64 : D <= 128 ? 32 : 16;
-};
+/* ── fp32 ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+template <int D> struct plain_of { static constexpr int TILE = D <= 64 ? 64 : D <= 128 ? 32 : 16; };
 template <int D> constexpr size_t plain_bytes() {
     constexpr int N = plain_of<D>::TILE;
     return grad_bytes<float, D, N, N, 1>() + N * (N + 4) * sizeof(float);
 }
 
-template <int D, bool FOR_KEYS> __global__ void __launch_bounds__(256) gradient_plain(const __grid_constant__ attention a) {
+template <int D, bool FOR_KEYS>
+__global__ void __launch_bounds__(256) gradient_plain(const __grid_constant__ attention a) {
     constexpr int N = plain_of<D>::TILE, M = N / 16, L = line<float, D>;
     SC_SHARED(shared);
     float *x1 = (float *)shared, *x2 = x1 + N * L, *y1 = x2 + N * L, *y2 = y1 + N * L, *sp = y2 + N * L;
@@ -267,12 +275,12 @@ template <int D, bool FOR_KEYS> __global__ void __launch_bounds__(256) gradient_
 #pragma unroll
             for (int c = 0; c < M; c++) {
                 int x = block0 + ty + 16 * r, y = w.at + tx + 16 * c, i = FOR_KEYS ? y : x, j = FOR_KEYS ? x : y;
-                int own = a.documents && x < limit ? documents_of(a, b)[x * a.document_row] : 0;
                 int other = a.documents ? columns.documents[tx + 16 * c] : 0;
                 int64_t at = ((int64_t)b * a.heads + w.head) * a.queries + min(i, a.queries - 1);
                 float lse = FOR_KEYS ? columns.lse[tx + 16 * c] : a.lse[at];
                 float delta = FOR_KEYS ? columns.delta[tx + 16 * c] : a.delta[at];
-                float p = sees(a, i, j, own, other) ? expf(fmaf(s[r][c], a.scale, -visible_lse(lse))) : 0;
+                bool seen = j <= last_seen(a, i) && document_of(a, b, x, limit) == other;
+                float p = seen ? expf(fmaf(s[r][c], a.scale, -visible_lse(lse))) : 0;
                 bool stays = !a.threshold || keeps(d, i, j);
                 s[r][c] = stays ? p : 0;
                 dp[r][c] = p * ((stays ? dp[r][c] * a.keep : 0) - delta);
@@ -300,7 +308,8 @@ template <int D, bool FOR_KEYS> __global__ void __launch_bounds__(256) gradient_
     if (FOR_KEYS) put_rows<D>(second, keep, a.dv, b, block0, h, limit, a.size);
 }
 
-/* ── launch ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── launch ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 template <class E, int D, bool FOR_KEYS> static void launch_half(const sc_task *t, const attention &a) {
     using G = grad_of<D, FOR_KEYS>;
     size_t bytes = grad_bytes<E, D, G::ROWS, G::COLUMNS, G::STAGES>();
@@ -322,12 +331,7 @@ template <int D> static void launch_plain(const sc_task *t, const attention &a) 
     sc_launch(gradient_plain<D, false>, ceil_of(a.queries, N) * a.heads * a.batch, 256, bytes, SC_STREAM(t), a);
 }
 template <class E> static void launch_for_size(const sc_task *t, const attention &a) {
-    (a.size <= 32    ? launch<E, 32>
-     : a.size <= 64  ? launch<E, 64>
-     : a.size <= 96  ? launch<E, 96>
-     : a.size <= 128 ? launch<E, 128>
-     : a.size <= 192 ? launch<E, 192>
-                     : launch<E, 256>)(t, a);
+    (a.size <= 64 ? launch<E, 64> : a.size <= 128 ? launch<E, 128> : launch<E, 256>)(t, a);
 }
 
 extern "C" void sc_k_attention_grad(const sc_task *t) {
@@ -354,9 +358,6 @@ extern "C" void sc_k_attention_grad(const sc_task *t) {
         break;
     default:
         sc_launch(row_deltas<float>, blocks, 256, 0, SC_STREAM(t), a);
-        (a.size <= 32    ? launch_plain<32>
-         : a.size <= 64  ? launch_plain<64>
-         : a.size <= 128 ? launch_plain<128>
-                         : launch_plain<256>)(t, a);
+        (a.size <= 64 ? launch_plain<64> : a.size <= 128 ? launch_plain<128> : launch_plain<256>)(t, a);
     }
 }

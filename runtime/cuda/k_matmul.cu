@@ -3,12 +3,12 @@
  * Relied on by: generated code.
  *
  * cuBLASLt counts in columns. A row-major y[m][n] with rows ldy apart is a column-major Y'[n][m] with the same leading
- * stride, and Y' = op(b)' · op(a)': so b goes first, a second, and a flag ta or tb stays what it is. The bias, one value
- * a column of y, is one value a row of Y': the library's BIAS epilogue.
+ * stride, and Y' = op(b)' · op(a)': so b goes first, a second, and a flag ta or tb stays what it is. The bias, one
+ * value a column of y, is one value a row of Y': the library's BIAS epilogue.
  *
- * Leading dims fold into m where op(b) is shared and strides allow; else the innermost of them are the library's strided
- * batch and the rest is a loop. fp32 is IEEE fp32 (CUBLAS_COMPUTE_32F without TF32). Sums that are split over k are put
- * together in fp32 (REDUCTION_SCHEME_COMPUTE_TYPE), never in the result's type, so that there is one rounding.
+ * Leading dims fold into m where op(b) is shared and strides allow; else the innermost of them are the library's
+ * strided batch and the rest is a loop. fp32 is IEEE fp32 (CUBLAS_COMPUTE_32F without TF32). Sums that are split over k
+ * are put together in fp32 (REDUCTION_SCHEME_COMPUTE_TYPE), never in the result's type, so that there is one rounding.
  *
  * An algorithm is chosen once a key (matmul.h) on the host, from the table or else by the heuristic, and kept with the
  * descriptors. What the library does not take (rows that overlap, mixed types) a tiled kernel of our own computes. */
@@ -29,7 +29,7 @@ typedef struct {
     cublasLtMatmulAlgo_t algorithm;
 } plan;
 
-typedef struct { /* sc_cuda.matmul */
+typedef struct {       /* sc_cuda.matmul */
     plan plans[PLANS]; /* by hash, then the next free one */
     int n;
     const sc_matmul_choice *table;
@@ -51,7 +51,8 @@ extern "C" void sc_matmul_table(sc_cuda *c, const sc_matmul_choice *table, int n
     p->ntable = n;
 }
 
-/* ── the task as products of two matrices ─────────────────────────────────────────────────────────────────────────── */
+/* ── the task as products of two matrices ───────────────────────────────────────────────────────────────────────────
+ */
 typedef struct {
     int64_t size, a, b, y; /* extent; strides */
 } loop;
@@ -70,7 +71,8 @@ static int size_of(const sc_tensor *t) {
 
 /* Stride of the second last dimension; that of a single row is free, and the library wants it at least the width. */
 static int64_t leading(const sc_tensor *t) {
-    return t->shape[t->dims - 2] == 1 ? (t->shape[t->dims - 1] > 1 ? t->shape[t->dims - 1] : 1) : t->stride[t->dims - 2];
+    return t->shape[t->dims - 2] == 1 ? (t->shape[t->dims - 1] > 1 ? t->shape[t->dims - 1] : 1)
+                                      : t->stride[t->dims - 2];
 }
 
 static int follows(const loop *outer, const loop *inner) {
@@ -120,7 +122,8 @@ static product product_of(const sc_task *t) {
     return p;
 }
 
-/* ── choosing ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── choosing ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 /* log2 of what divides all of a tensor's addresses that the library is given. `which`: its stride in a loop. */
 static uint8_t alignment(const product *p, const sc_tensor *t, int64_t loop::*which) {
     uint64_t bytes = (uint64_t)(uintptr_t)t->p;
@@ -168,7 +171,8 @@ static int library_takes(const product *p) {
     const int64_t ld[] = {p->ldy, p->lda, p->ldb};
     for (int i = 0; i < 3; i++) {
         int64_t columns = all[i]->shape[all[i]->dims - 1];
-        if (!known(all[i]->dtype) || ld[i] < columns || (columns > 1 && all[i]->stride[all[i]->dims - 1] != 1)) return 0;
+        if (!known(all[i]->dtype) || ld[i] < columns || (columns > 1 && all[i]->stride[all[i]->dims - 1] != 1))
+            return 0;
     }
     if (p->bias && !epilogue(p) && p->y->dtype != FP32) return 0;
     return p->k > 0 && p->a->dtype == p->b->dtype && (p->y->dtype == p->a->dtype || p->y->dtype == FP32);
@@ -214,8 +218,8 @@ static int candidates(const sc_cuda *c, plan *p, const void *bias, cublasLtMatmu
     set(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)1 << p->key.align_y);
     if (p->key.bias) set(&p->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
     int found = 0;
-    cublasStatus_t s = cublasLtMatmulAlgoGetHeuristic(c->lt, &p->what, &p->b, &p->a, &p->y, &p->y, &wish, most, out,
-                                                      &found);
+    cublasStatus_t s =
+        cublasLtMatmulAlgoGetHeuristic(c->lt, &p->what, &p->b, &p->a, &p->y, &p->y, &wish, most, out, &found);
     if (s == CUBLAS_STATUS_NOT_SUPPORTED) return 0;
     SC_LT(s);
     int good = 0;
@@ -231,8 +235,7 @@ static int from_table(const sc_cuda *c, plan *p) {
         if (memcmp(&all->table[i].key, &p->key, sizeof p->key)) continue;
         cublasLtMatmulHeuristicResult_t check;
         memcpy(&p->algorithm, all->table[i].algorithm, sizeof p->algorithm);
-        cublasStatus_t s =
-            cublasLtMatmulAlgoCheck(c->lt, &p->what, &p->b, &p->a, &p->y, &p->y, &p->algorithm, &check);
+        cublasStatus_t s = cublasLtMatmulAlgoCheck(c->lt, &p->what, &p->b, &p->a, &p->y, &p->y, &p->algorithm, &check);
         return s == CUBLAS_STATUS_SUCCESS && check.workspaceSize <= (size_t)p->key.workspace;
     }
     return 0;
@@ -285,7 +288,8 @@ extern "C" int sc_matmul_candidates(const sc_task *t, sc_matmul_choice *out, int
     return n;
 }
 
-/* ── our own kernels ──────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── our own kernels ────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 typedef struct {
     void *p;
     int dtype;
@@ -293,7 +297,7 @@ typedef struct {
 } matrix;
 
 typedef struct {
-    matrix y, a, b;  /* a[m][k], b[k][n]: as after op() */
+    matrix y, a, b;   /* a[m][k], b[k][n]: as after op() */
     const void *bias; /* NULL: none */
     int bias_dtype;
     int64_t bias_stride, m, n, k, across; /* across: tiles from left to right */
@@ -368,7 +372,8 @@ static void by_ourselves(const sc_task *t, const product *p, char *y, const char
               o);
 }
 
-/* ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── running ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void by_library(const sc_task *t, const product *p, plan *x, char *y, const char *a, const char *b) {
     const float one = 1, none = 0;
     if (x->key.bias) set(&x->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, (const void *)p->bias->p);
@@ -389,7 +394,8 @@ static void over_loops(const sc_task *t, const product *p, plan *x) {
             a += i * p->loops[d].a, b += i * p->loops[d].b, y += i * p->loops[d].y;
         }
         char *to = (char *)p->y->p + y * size_of(p->y);
-        const char *left = (const char *)p->a->p + a * size_of(p->a), *right = (const char *)p->b->p + b * size_of(p->b);
+        const char *left = (const char *)p->a->p + a * size_of(p->a),
+                   *right = (const char *)p->b->p + b * size_of(p->b);
         if (x)
             by_library(t, p, x, to, left, right);
         else

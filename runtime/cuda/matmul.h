@@ -14,7 +14,7 @@ extern "C" {
  * where a side has one row, its leading stride is its width; where there is one batch, batch strides are 0. */
 typedef struct {
     int64_t m, n, k, lda, ldb, ldy, batches, stride_a, stride_b, stride_y, workspace;
-    uint8_t in, out, ta, tb, bias;                /* dtypes; flags */
+    uint8_t in, out, ta, tb, bias;                 /* dtypes; flags */
     uint8_t align_a, align_b, align_y, align_bias; /* log2 of bytes, at most 8 */
     uint8_t zero[7];
 } sc_matmul_key;

@@ -1,6 +1,6 @@
-/* Instructions that C++ has no word for: asynchronous copies to shared memory, matrix fragments, mma.sync; and a launch.
- * Relies on: PTX for sm_80 and later.
- * Relied on by: attention.h and the kernels of attention. tests/gpu/emulate replaces this file on a machine without a GPU.
+/* Instructions that C++ has no word for: asynchronous copies to shared memory, matrix fragments, mma.sync; and a
+ * launch. Relies on: PTX for sm_80 and later. Relied on by: attention.h and the kernels of attention. tests/gpu/emulate
+ * replaces this file on a machine without a GPU.
  *
  * mma.sync.m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"): lane = 4g + t holds of
  *   C[16][8] row-major: c0, c1 = C[g][2t, 2t+1], c2, c3 = C[g+8][2t, 2t+1];
@@ -22,7 +22,8 @@ struct sc_fp16 {
     uint16_t x;
 };
 
-/* ── conversions, to nearest even ─────────────────────────────────────────────────────────────────────────────────── */
+/* ── conversions, to nearest even ───────────────────────────────────────────────────────────────────────────────────
+ */
 SC_DEVICE float sc_widen(float x) {
     return x;
 }
@@ -62,7 +63,8 @@ SC_DEVICE float sc_exp2(float x) { /* 2 ulp; 0 for -inf */
     return y;
 }
 
-/* ── copies from global to shared memory that go on while the thread does; zeros where !inside ────────────────────── */
+/* ── copies from global to shared memory that go on while the thread does; zeros where !inside ──────────────────────
+ */
 SC_DEVICE void sc_cp_async16(void *to, const void *from, bool inside) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
                  "l"(__cvta_generic_to_global(from)), "r"(inside ? 16 : 0)
@@ -73,14 +75,12 @@ SC_DEVICE void sc_cp_async4(void *to, const void *from, bool inside) {
                  "l"(__cvta_generic_to_global(from)), "r"(inside ? 4 : 0)
                  : "memory");
 }
-SC_DEVICE void sc_cp_commit() {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-SC_DEVICE void sc_cp_wait() { /* for all of this thread's */
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+SC_DEVICE void sc_cp_wait() { /* for all copies that this thread has started */
+    asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/* ── fragments: four 8 × 8 tiles of 16-bit elements; lane l gives the address of row l % 8 of tile l / 8 ──────────── */
+/* ── fragments: four 8 × 8 tiles of 16-bit elements; lane l gives the address of row l % 8 of tile l / 8 ────────────
+ */
 SC_DEVICE void sc_ldmatrix(uint32_t (&r)[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -99,19 +99,20 @@ template <class E> SC_DEVICE void sc_mma(float (&c)[4], const uint32_t (&a)[4], 
 template <>
 __device__ __forceinline__ void sc_mma<sc_bf16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 template <>
 __device__ __forceinline__ void sc_mma<sc_fp16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* ── launch: a kernel of one parameter, by value ──────────────────────────────────────────────────────────────────── */
+/* ── launch: a kernel of one parameter, by value ────────────────────────────────────────────────────────────────────
+ */
 template <class P>
 static void sc_launch(void (*kernel)(P), int64_t blocks, int threads, size_t shared, cudaStream_t stream, P p) {
     void *parameter[] = {&p};

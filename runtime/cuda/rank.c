@@ -9,32 +9,24 @@
 
 /* ── the GPU ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* What all ranks find wrong alike, rank 0 says; the launcher ends the others a moment later. */
-#define stop_once(r, ...)                                                                                              \
-    do {                                                                                                               \
-        if ((r)->rank)                                                                                                 \
-            for (;;) pause();                                                                                          \
-        sc_stop((r), 1, __VA_ARGS__);                                                                                  \
-    } while (0)
-
 static void check_count(sc_rank *r) {
     int n = 0, driver = 0;
     cudaError_t e = cudaGetDeviceCount(&n);
     if (e == cudaErrorInsufficientDriver && !cudaDriverGetVersion(&driver) && driver)
-        stop_once(r,
-                  "shardc: the GPU driver serves CUDA %d.%d, and this program was built with CUDA %d.%d: update the "
-                  "driver",
-                  driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+        sc_stop_all(r,
+                    "shardc: the GPU driver serves CUDA %d.%d, and this program was built with CUDA %d.%d: update the "
+                    "driver",
+                    driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
     if (e == cudaErrorNoDevice || e == cudaErrorInsufficientDriver || (e == cudaSuccess && n == 0))
-        stop_once(r,
-                  "shardc: no GPU is visible (%s): see nvidia-smi and CUDA_VISIBLE_DEVICES, or build with --target cpu",
-                  cudaGetErrorString(e));
+        sc_stop_all(
+            r, "shardc: no GPU is visible (%s): see nvidia-smi and CUDA_VISIBLE_DEVICES, or build with --target cpu",
+            cudaGetErrorString(e));
     SC_CUDA(e);
     if (n < r->world)
-        stop_once(r,
-                  "shardc: this program was built for %d ranks, a GPU each, and %d GPU%s visible: build it with "
-                  "--world %d, or see CUDA_VISIBLE_DEVICES",
-                  r->world, n, n == 1 ? " is" : "s are", n);
+        sc_stop_all(r,
+                    "shardc: this program was built for %d ranks, a GPU each, and %d GPU%s visible: build it with "
+                    "--world %d, or see CUDA_VISIBLE_DEVICES",
+                    r->world, n, n == 1 ? " is" : "s are", n);
 }
 
 /* A GPU runs code for its own major architecture with an equal or lower minor number. */

@@ -72,6 +72,14 @@ struct sc_target {
     _Atomic bool stop;
 };
 
+/* What all ranks find wrong alike, rank 0 says; the launcher ends the others a moment later. */
+#define sc_stop_all(r, ...)                                                                                            \
+    do {                                                                                                               \
+        if ((r)->rank)                                                                                                 \
+            for (;;) pause();                                                                                          \
+        sc_stop((r), 1, __VA_ARGS__);                                                                                  \
+    } while (0)
+
 /* stream.c */
 void sc_streams_new(sc_rank *r);
 void sc_streams_free(sc_rank *r);

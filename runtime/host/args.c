@@ -331,3 +331,9 @@ Options args_parse(const sc_build *b, int argc, char **argv) {
     free(doc);
     return p.o;
 }
+
+void args_free(Options *o) {
+    free(o->data.at);
+    free(o->val_data.at);
+    free(o->weights.at);
+}

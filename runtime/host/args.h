@@ -33,6 +33,7 @@ typedef struct {
 } Options;
 
 /* Defaults come from the build. Usage errors end in exit 2, what the build cannot do in exit 1. */
+void args_free(Options *o);
 Options args_parse(const sc_build *b, int argc, char **argv);
 
 #endif

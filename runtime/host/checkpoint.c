@@ -116,6 +116,17 @@ Saver *saver_new(const sc_build *b, const char *dir, int rank) {
     return s;
 }
 
+void saver_free(Saver *s) {
+    if (!s) return;
+    free(s->dir);
+    free(s->model);
+    free(s->pieces);
+    free(s->head);
+    free(s->buffer);
+    free(s->chunk);
+    free(s);
+}
+
 /* ── one save ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* Files of a folder of ours, by their names: nothing else is ever removed. */

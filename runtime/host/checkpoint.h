@@ -22,6 +22,7 @@ typedef struct Saver Saver;
 void saver_check(const char *dir);
 Saver *saver_new(const sc_build *b, const char *dir, int rank); /* allocates all that saving needs */
 /* All ranks. A failure leaves the state saved before, and ends the run with one message. */
+void saver_free(Saver *s);
 void saver_save(Saver *s, sc_rank *r, const Progress *p);
 
 /* ── resuming ────────────────────────────────────────────────────────────────────────────────────────────────────────

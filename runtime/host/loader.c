@@ -5,6 +5,7 @@
 #include "loader.h"
 #include "die.h"
 #include "dtype.h"
+#include <stdlib.h>
 #include <string.h>
 
 static bool from_tokens(const sc_input_info *in) {
@@ -84,6 +85,12 @@ Loader loader_new(const sc_build *b, const TokenSet *set, Records *records, uint
     for (int i = 0; i < b->ninputs; i++)
         l.staging[i] = need((size_t)input_numel(&b->inputs[i]), (size_t)host_dtype_size(b->inputs[i].dtype));
     return l;
+}
+
+void loader_free(Loader *l) {
+    for (int i = 0; l->b && i < l->b->ninputs; i++) free(l->staging[i]);
+    free(l->staging);
+    free(l->window);
 }
 
 static void put_tokens(Loader *l, int input, int64_t row, const TokenFile *file, uint64_t at) {

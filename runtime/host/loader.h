@@ -27,6 +27,7 @@ typedef struct {
     uint32_t *window; /* span tokens */
     void **staging;   /* of each input: one rank's microbatch */
 } Loader;
+void loader_free(Loader *l);
 Loader loader_new(const sc_build *b, const TokenSet *set, Records *records, uint64_t seed, bool shuffled);
 
 /* Fills staging for the microbatch whose first sample is `sample` of the run (records: microbatch `micro` of the step).

@@ -52,6 +52,12 @@ Log log_open(const char *path, int64_t after, int names) {
     return l;
 }
 
+void log_close(Log *l) {
+    if (!l->path) return;
+    close(l->fd);
+    free(l->line);
+}
+
 __attribute__((format(printf, 2, 3))) static void add(Log *l, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);

@@ -20,6 +20,7 @@ void log_check(const char *path); /* before ranks start: can it be written? */
 /* after < 0: begins anew. Else goes on behind the lines of steps up to `after`: later ones, of a run that was ended
  * before its next save, are cut off. `names`: how many figures a line may hold beyond the usual ones. */
 Log log_open(const char *path, int64_t after, int names);
+void log_close(Log *l);
 void log_begin(Log *l, int64_t step);
 void log_number(Log *l, const char *name, double x); /* %.9g: a float in full; null where it is not finite */
 void log_whole(Log *l, const char *name, int64_t x);

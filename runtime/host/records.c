@@ -7,6 +7,7 @@
 #include "dtype.h"
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -43,6 +44,13 @@ Records *records_open(const sc_build *b, int accumulate, int64_t limit, int fd) 
     q->ended = p;
     q->shared = (uint8_t *)p + 64;
     return q;
+}
+
+void records_close(Records *q) {
+    if (!q) return;
+    munmap((void *)q->ended, (size_t)q->bytes * (size_t)q->accumulate + 64);
+    free(q->part);
+    free(q);
 }
 
 /* Bytes read before the input ended. */

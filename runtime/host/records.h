@@ -11,6 +11,7 @@
 typedef struct Records Records;
 /* Before ranks start. limit: exclusive bound of tokens where an input has none of its own; 0: not known. */
 Records *records_open(const sc_build *b, int accumulate, int64_t limit, int fd);
+void records_close(Records *q);
 void records_skip(Records *q, int64_t samples, int64_t batch); /* a resumed run: samples that were already seen */
 bool records_step(Records *q, sc_rank *r, int64_t step);       /* the next step's; false: the input has ended */
 void records_take(const Records *q, int rank, int64_t micro, int input, void *dst);

@@ -94,6 +94,8 @@ static void close_run(Run *run) {
     token_set_close(&run->val);
     checkpoint_close(run->resume);
     weights_close(run->weights);
+    records_close(run->records);
+    args_free(&run->o);
 }
 
 int host_main(const sc_build *b, int argc, char **argv) {

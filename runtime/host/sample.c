@@ -151,6 +151,16 @@ Sampler *sampler_new(const sc_build *b, const Options *o) {
     return s;
 }
 
+void sampler_free(Sampler *s) {
+    if (!s) return;
+    free(s->context);
+    free(s->staging);
+    free(s->raw);
+    free(s->logits);
+    free(s->work);
+    free(s);
+}
+
 static void begin(Sampler *s) {
     s->n = s->o->prompt ? prompt_tokens(s->b, s->o, s->context) : 0;
     if (s->n == 0) { /* a line begins: newline, or GPT-2's end of text where the vocabulary has it */

@@ -327,6 +327,16 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
     return t;
 }
 
+static void trainer_free(Trainer *t) {
+    loader_free(&t->train);
+    loader_free(&t->val);
+    saver_free(t->saver);
+    exporter_free(t->exporter);
+    sampler_free(t->sampler);
+    log_close(&t->log);
+    free(t->metrics);
+}
+
 /* The records ended before the last step: good to know, and a mistake when there was none. */
 static void tell_end(Trainer *t) {
     if (t->done == t->run->first) die("standard input held no record for step %" PRId64, t->done + 1);
@@ -351,5 +361,6 @@ int train_rank(sc_rank *r, void *arg) {
     }
     pthread_setname_np(pthread_self(), "sc trained");
     finish(&t);
+    trainer_free(&t);
     return 0;
 }

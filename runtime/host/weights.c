@@ -209,6 +209,20 @@ Exporter *exporter_new(const sc_build *b, const char *path, int rank) {
     return e;
 }
 
+void exporter_free(Exporter *e) {
+    if (!e) return;
+    for (int i = 0; i < e->ranks; i++) free(e->pieces[i]);
+    free(e->pieces);
+    free(e->n);
+    free(e->next);
+    free(e->path);
+    free(e->temp);
+    free(e->head);
+    free(e->buffer);
+    free(e->chunk);
+    free(e);
+}
+
 /* Pieces of a rank are in the order of parameters, so each rank's list is walked once. */
 static void write_param(Exporter *e, sc_rank *r, Aside *a, int param) {
     int64_t done = 0;

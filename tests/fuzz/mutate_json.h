@@ -22,9 +22,27 @@ static size_t put(uint8_t *data, size_t size, size_t max, size_t from, size_t to
 }
 
 static size_t mutate_number(uint8_t *data, size_t keep, size_t size, size_t max, uint32_t *state) {
-    static const char *const numbers[] = {"0",  "1",          "-1",         "2",          "8",   "256",  "2147483647",
-                                          "1e3", "2147483648", "4294967295", "4294967296", "0.5", "null", "9007199254740993",
-                                          "-0", "9223372036854775807", "18446744073709551615", "[]", "{}", "true", "\"\""};
+    static const char *const numbers[] = {"0",
+                                          "1",
+                                          "-1",
+                                          "2",
+                                          "8",
+                                          "256",
+                                          "2147483647",
+                                          "1e3",
+                                          "2147483648",
+                                          "4294967295",
+                                          "4294967296",
+                                          "0.5",
+                                          "null",
+                                          "9007199254740993",
+                                          "-0",
+                                          "9223372036854775807",
+                                          "18446744073709551615",
+                                          "[]",
+                                          "{}",
+                                          "true",
+                                          "\"\""};
     size_t at = keep + draw(state) % (size - keep), end;
     while (at < size && (data[at] < '0' || data[at] > '9')) at++;
     for (end = at; end < size && data[end] >= '0' && data[end] <= '9'; end++) {}

@@ -35,12 +35,14 @@ extern "C" void sc_failed(const char *library, const char *call, const char *err
     exit(1);
 }
 extern "C" void sc_unsupported(const sc_task *t, const char *kernel, const char *why) {
+    (void)t;
     if (refused) longjmp(*refused, 1);
     printf("FAIL %s refuses: %s\n", kernel, why);
     exit(1);
 }
 
-/* ── numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── numbers ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static uint64_t seed_of_test = 1;
 static inline double uniform() { /* [-1, 1) */
     seed_of_test += 0x9e3779b97f4a7c15ull;
@@ -62,19 +64,29 @@ static inline void encode(int d, void *to, double x) {
     if (d == BF16) *(uint16_t *)to = sc_to_bf16((float)x);
     if (d == FP16) *(uint16_t *)to = sc_to_fp16((float)x);
     if (d == INT32) *(int32_t *)to = (int32_t)x;
+    if (d == INT64) *(int64_t *)to = (int64_t)x;
+    if (d == BOOL) *(uint8_t *)to = x != 0;
 }
 static inline double decode(int d, const void *from) {
     if (d == FP32) return *(const float *)from;
     if (d == BF16) return sc_from_bf16(*(const uint16_t *)from);
     if (d == FP16) return sc_from_fp16(*(const uint16_t *)from);
     if (d == INT32) return *(const int32_t *)from;
+    if (d == INT64) return (double)*(const int64_t *)from;
+    if (d == BOOL) return *(const uint8_t *)from;
     return 0;
 }
 static inline const char *dtype_text(int d) {
-    return d == FP32 ? "fp32" : d == BF16 ? "bf16" : d == FP16 ? "fp16" : d == INT32 ? "int32" : "bool";
+    return d == FP32    ? "fp32"
+           : d == BF16  ? "bf16"
+           : d == FP16  ? "fp16"
+           : d == INT32 ? "int32"
+           : d == INT64 ? "int64"
+                        : "bool";
 }
 
-/* ── tensors ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── tensors ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 enum { ZONE = 256 };
 typedef std::vector<int64_t> extents;
 
@@ -129,10 +141,8 @@ static inline void upload(tensor &a) {
     SC_CUDA(cudaMemcpy(a.base, a.image.data(), a.image.size(), cudaMemcpyHostToDevice));
 }
 template <class F> static void fill(tensor &a, F value) {
-    for (int64_t i = 0; i < count(a); i++) {
-        encode(a.t.dtype, in_image(a, i), value());
-        a.x[(size_t)i] = decode(a.t.dtype, in_image(a, i));
-    }
+    for (int64_t i = 0; i < count(a); i++) encode(a.t.dtype, in_image(a, i), value());
+    for (int64_t i = 0; i < count(a); i++) a.x[(size_t)i] = decode(a.t.dtype, in_image(a, i)); /* rows may overlap */
     upload(a);
 }
 /* Reads the values back; false where a byte outside them has changed. */

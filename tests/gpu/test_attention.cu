@@ -61,8 +61,8 @@ static operands make_operands(const problem &c) {
     for (tensor *t : {&x.o, &x.dq, &x.dk, &x.dv, &x.lse, &x.work}) upload(*t);
     int64_t n = 0;
     fill(x.documents, [&] { /* runs of uneven length; ids that come back later */
-        int64_t i = n++ % c.S;
-        return (double)((i / (c.S / 5 + 3)) % 3 * 7 - 2);
+                            int64_t i = n++ % c.S;
+                            return (double)((i / (c.S / 5 + 3)) % 3 * 7 - 2);
     });
     x.host.seed = 0x1234567890abcdefull;
     x.host.step = 17;
@@ -98,7 +98,8 @@ static sc_task task_of(const problem &c, const operands &x, bool backward) {
     return t;
 }
 
-/* ── the definition, in double ────────────────────────────────────────────────────────────────────────────────────── */
+/* ── the definition, in double ──────────────────────────────────────────────────────────────────────────────────────
+ */
 struct expected {
     std::vector<double> o, lse, dq, dk, dv;
 };
@@ -106,8 +107,8 @@ static double mask_of(const problem &c, const operands &x, int b, int h, int i, 
     if (c.p <= 0) return 1;
     uint64_t key = sc_stream_key(x.host.seed, 42), width = (uint64_t)(c.T + 3) / 4 * 4;
     uint64_t e = ((uint64_t)h * c.S + i) * width + j;
-    sc_block counter = {{(uint32_t)(e / 4), (uint32_t)(e / 4 >> 32), (uint32_t)(x.host.first_sample + b),
-                         (uint32_t)x.host.step}};
+    sc_block counter = {
+        {(uint32_t)(e / 4), (uint32_t)(e / 4 >> 32), (uint32_t)(x.host.first_sample + b), (uint32_t)x.host.step}};
     uint32_t word = sc_philox(counter, (uint32_t)key, (uint32_t)(key >> 32)).w[e % 4];
     return word >= (uint32_t)(c.p * 4294967296.0) ? 1 / (1 - c.p) : 0;
 }
@@ -156,7 +157,8 @@ static expected define(const problem &c, const operands &x) {
     return r;
 }
 
-/* ── one case ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── one case ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void run(const sc_task &forward, const sc_task &backward) {
     sc_k_attention(&forward);
     sc_k_attention_grad(&backward);
@@ -287,7 +289,8 @@ static const problem larger[] = {
     {FP32, 1, 600, 600, 2, 1, 128, true, true, 0, 0.088, PLAIN},
 };
 
-/* ── timing ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── timing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 #ifndef SC_EMULATE
 template <class F> static double milliseconds(F launch) {
     cudaEvent_t begin, end;
@@ -306,7 +309,8 @@ static void time_case(const problem &c) {
     operands x = make_operands(c);
     sc_task forward = task_of(c, x, false), backward = task_of(c, x, true);
     run(forward, backward);
-    double f = milliseconds([&] { sc_k_attention(&forward); }), b = milliseconds([&] { sc_k_attention_grad(&backward); });
+    double f = milliseconds([&] { sc_k_attention(&forward); }),
+           b = milliseconds([&] { sc_k_attention_grad(&backward); });
     double flops = 4.0 * c.B * c.H * c.S * c.T * c.D * (c.causal ? 0.5 : 1);
     printf("%-60s forward %8.3f ms %6.1f TFLOP/s   backward %8.3f ms %6.1f TFLOP/s\n", name_of(c).c_str(), f,
            flops / f / 1e9, b, 2.5 * flops / b / 1e9);

@@ -133,8 +133,12 @@ def test_interrupted():
             p.wait(0.2 + 0.05 * k)
         except subprocess.TimeoutExpired:
             p.send_signal(kind)
-        p.stderr.read()
-        code = p.wait(30)
+        try:
+            p.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            check(False, "still running 30 s after %s" % kind)
+        code = p.returncode
         check(code in (-kind, 128 + kind, 1, 3), "ended by %s: exit %d" % (kind, code))
         must([*args, "--resume", state, "--steps", "1"])
     left = [n for n in os.listdir(state) if n.endswith(".part") or n.startswith(".probe")]

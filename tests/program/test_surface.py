@@ -431,7 +431,7 @@ def test_batch_norm_under_mixed_precision():
 def test_samples_do_not_depend_on_the_mesh():
     args = ("--data", corpus(), "--steps", "3", "--seed", "5", "--sample", "20", "--sample-format", "ids", "--prompt", "7 8", "--quiet", "--temperature", "0")
     texts = {must([program(w, u), *args]) for w, u in ((1, None), (2, everywhere("")), (4, everywhere("mesh = { replicate = 2 }")))}
-    check(len(texts) == 1, "different samples: %s" % texts)
+    check(len(texts) == 1 and len(re.findall(r"\d+", *texts)) >= 20, "samples: %s" % texts)
     p, events = plan(2, everywhere(""), "sample")
     logits = [s for s in p["storages"] if s["name"] == "logits"]
     check(len(logits) == 1 and logits[0]["size"] == 4 * 256, "one position's logits are kept, not all")

@@ -43,7 +43,7 @@ def test_one_plan_from_model_json_and_binary():
     args = arguments("mlp.lua", 2, {})
     path = os.path.join(scratch("plan"), "mlp.plan.json")
     shardc("inspect", *args, "--format", "json", "-o", path)
-    binary = build("mlp.lua", world=2)
+    binary = build("mlp.lua", world=2, redzone=0)
     for c in (["inspect"], ["predict"], ["verify"], ["predict", "--format", "json"], ["verify", "--format", "json"],
               ["inspect", "--program", "micro", "--stream", "reduce"], ["inspect", "--format", "json"]):
         said = [shardc(c[0], *x, *c[1:]) for x in (args, [path], [binary])]

@@ -287,11 +287,11 @@ Test(frontend, module_called_twice_and_checkpoints) {
     const Op *first = nth_op(g->train, OP_MATMUL, 0), *second = nth_op(g->train, OP_MATMUL, 1),
              *third = nth_op(g->train, OP_MATMUL, 2);
     cr_assert(first->call == 0 && second->call == 1 && third->call == 2);
-    cr_assert(first->region == 1 && second->region == 2 && third->region == 4);
+    cr_assert(first->region == 1 && second->region == 2 && third->region == 5);
     cr_assert_eq(nth_op(g->train, OP_RELU, 0)->region, 0);
     cr_assert_eq(nth_op(g->train, OP_GELU, 0)->region, 3);
     cr_assert(first->checkpoint->recompute && first->checkpoint->nsave == 1 && first->checkpoint->noffload == 1);
-    cr_assert(!third->checkpoint->recompute, "the outermost call counts");
+    cr_assert(third->checkpoint->recompute, "the outermost call that recomputes counts");
 }
 
 Test(frontend, buffers_frozen_and_unused) {

@@ -210,7 +210,8 @@ static void huge_file(void) { /* sparse: takes no room */
     char path[] = "/tmp/shardc-huge-XXXXXX";
     int fd = mkstemp(path);
     unlink(path);
-    if (fd >= 0 && !ftruncate(fd, (off_t)5 << 30)) read_file(g->arena, arena_printf(g->arena, "/proc/self/fd/%d", fd), NULL);
+    if (fd >= 0 && !ftruncate(fd, (off_t)5 << 30))
+        read_file(g->arena, arena_printf(g->arena, "/proc/self/fd/%d", fd), NULL);
 }
 static void unreadable(void) {
     read_file(g->arena, "/proc/self/mem", NULL);
@@ -768,7 +769,8 @@ BROKEN(loss_undefined, b->p->loss = val(FP32, 0, (int64_t[]){1}); b->p->loss->de
 BROKEN(fewer_results, b->p->ops.at[0]->nout = 0; op->in[0] = val(FP32, SHAPE(4, 6)))
 static Op *group(void) { /* exp and neg as one op */
     Op *fused = two_ops(), *first = b->p->ops.at[0], *second = new_op(g, OP_NEG);
-    *fused = (Op){.kind = OP_FUSED, .id = "e1", .module = g->root, .nin = 1, .nout = 1, .src = {"model.lua", 41}, .nbody = 2};
+    *fused = (Op){
+        .kind = OP_FUSED, .id = "e1", .module = g->root, .nin = 1, .nout = 1, .src = {"model.lua", 41}, .nbody = 2};
     second->nin = second->nout = 1;
     second->in[0] = first->out[0];
     second->out[0] = val(FP32, SHAPE(4, 6));

@@ -1,6 +1,5 @@
-/* The part of cuBLASLt that runtime/cuda/k_matmul.cu uses, on plain memory and in the library's own (column-major) words.
- * Relies on: cublasLt.h.
- * Relied on by: tests/gpu/test_matmul.cu, built without a GPU.
+/* The part of cuBLASLt that runtime/cuda/k_matmul.cu uses, on plain memory and in the library's own (column-major)
+ * words. Relies on: cublasLt.h. Relied on by: tests/gpu/test_matmul.cu, built without a GPU.
  *
  * An "algorithm" remembers the alignments that it was chosen for, and a product checks the addresses that it gets. */
 #include "mma.h"
@@ -94,7 +93,8 @@ cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t 
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
-                                                    cublasLtMatmulPreferenceAttributes_t name, const void *x, size_t n) {
+                                                    cublasLtMatmulPreferenceAttributes_t name, const void *x,
+                                                    size_t n) {
     wish *w = (wish *)p;
     int which = name - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
     need(n == (name == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? 8 : 4), "size of a preference");

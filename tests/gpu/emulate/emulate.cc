@@ -82,7 +82,8 @@ void emulated_meet(const char *what, void (*together)(void **lanes), void *mine)
     }
 }
 void __syncwarp(unsigned) {
-    emulated_meet("__syncwarp", [](void **) {}, NULL);
+    emulated_meet(
+        "__syncwarp", [](void **) {}, NULL);
 }
 void __syncthreads() {
     self->waits_block = block_generation + 1;
@@ -162,7 +163,8 @@ void emulated_launch(void (*body)(void *), void *arg, int64_t blocks, int thread
     free(emulated_shared);
 }
 
-/* ── the runtime ──────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── the runtime ────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 extern "C" {
 cudaError_t cudaMalloc(void **p, size_t n) {
     *p = aligned_alloc(256, (n + 255) / 256 * 256);

@@ -28,8 +28,7 @@ template <class F> void emulated_grid(dim3 grid, int block, F f) {
     for (emulated_row = 0; emulated_row < grid.y; emulated_row++)
         emulated_launch([](void *p) { (*(F *)p)(); }, &f, grid.x, block, 0);
 }
-#define SC_LAUNCH(t, kernel, grid, block, ...)                                                                         \
-    emulated_grid(dim3(grid), (int)(block), [&] { (kernel)(__VA_ARGS__); })
+#define SC_LAUNCH(t, kernel, grid, block, ...) emulated_grid(dim3(grid), (int)(block), [&] { (kernel)(__VA_ARGS__); })
 
 template <class X, class FROM> X emulated_from(const char *what, X x, FROM from) {
     struct lane {

@@ -47,7 +47,8 @@ void emulated_arrive();
 void __syncthreads();
 void __syncwarp(unsigned mask = 0xffffffffu);
 
-/* ── warp-wide ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── warp-wide ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 template <class X> X emulated_shuffle_xor(X x, int mask) {
     struct lane {
         X x, y;
@@ -73,7 +74,8 @@ static inline int __reduce_max_sync(unsigned, int x) {
     return x;
 }
 
-/* ── as in runtime/cuda/mma.h ─────────────────────────────────────────────────────────────────────────────────────── */
+/* ── as in runtime/cuda/mma.h ───────────────────────────────────────────────────────────────────────────────────────
+ */
 struct sc_bf16 {
     uint16_t x;
 };
@@ -113,8 +115,6 @@ SC_DEVICE void sc_cp_async16(void *to, const void *from, bool inside) {
 SC_DEVICE void sc_cp_async4(void *to, const void *from, bool inside) {
     emulated_copy(to, from, 4, inside);
 }
-SC_DEVICE void sc_cp_commit() {
-}
 SC_DEVICE void sc_cp_wait() {
     emulated_arrive();
 }
@@ -150,7 +150,8 @@ struct emulated_mma {
 template <class E> float emulated_half(uint32_t word, int which) {
     return sc_widen(E{(uint16_t)(word >> 16 * which)});
 }
-/* A[r][k] is held by lane 4 (r % 8) + k / 2 % 4 in register r / 8 + 2 (k / 8); B[k][n] by lane 4n + k / 2 % 4 in k / 8. */
+/* A[r][k] is held by lane 4 (r % 8) + k / 2 % 4 in register r / 8 + 2 (k / 8); B[k][n] by lane 4n + k / 2 % 4 in k / 8.
+ */
 template <class E> void emulated_multiply(void **all) {
     float a[16][16], b[16][8];
     for (int r = 0; r < 16; r++)

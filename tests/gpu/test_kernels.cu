@@ -1,0 +1,894 @@
+/* Every kernel of the CUDA target but matmul and attention, against references in double: shapes, dtypes, strides.
+ * Relies on: trial.h, runtime/cuda/k_*.cu.
+ * Relied on by: make gpu-test. Arguments: a part of a trial's name (only those run), --bits (hashes of the results).
+ *
+ * `ok`/`FAIL` a trial, then `N passed, N failed`. bench_kernels.cu times the same kernels. */
+#include "trial.h"
+
+static bool wanted(const char *family) {
+    return !only || strstr(family, only) || strstr(only, family);
+}
+
+/* ── norms ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+struct rows_case {
+    extents shape, stride;
+    int64_t shift;
+};
+static const rows_case row_cases[] = {
+    {{5, 768}, {}, 0},        {{3, 1600}, {}, 0},  {{2, 4096}, {}, 0},
+    {{9, 64}, {}, 0},         {{7, 33}, {}, 0},    {{3, 8}, {}, 0},
+    {{2, 20000}, {}, 0},      {{11, 1}, {}, 0},    {{2, 3, 768}, {5000, 1536, 1}, 0},
+    {{4, 256}, {264, 1}, 8},  {{4, 256}, {257, 1}, 0}, {{3, 512}, {}, 1},
+    {{2, 4, 3, 40}, {1000, 40, 160, 1}, 0},
+};
+static std::string name_of(const char *what, int d, const rows_case &c) {
+    std::string s = std::string(what) + " " + dtype_text(d) + "[";
+    for (size_t i = 0; i < c.shape.size(); i++) s += (i ? "," : "") + std::to_string(c.shape[i]);
+    return s + (c.stride.empty() ? "]" : "] strided") + (c.shift ? " shifted" : "");
+}
+
+static void norm_trial(int d, const rows_case &c, bool centred, int weights) {
+    pool p;
+    int64_t cols = c.shape.back(), rows = 1;
+    for (size_t i = 0; i + 1 < c.shape.size(); i++) rows *= c.shape[i];
+    tensor &x = p.random(d, c.shape, c.stride, c.shift, 2, 0.5), &y = p.empty(d, c.shape);
+    tensor &mean = p.empty(FP32, {rows}), &rstd = p.empty(FP32, {rows});
+    tensor &w = p.random(d, {cols}, {}, 0, 0.5, 1), &b = p.random(d, {cols});
+    double eps = 1e-5;
+    numbers want(x.x.size()), means(rows), rstds(rows), h(x.x.size());
+    for (int64_t r = 0; r < rows; r++) {
+        const double *v = &x.x[r * cols];
+        double s = 0, q = 0;
+        for (int64_t i = 0; i < cols; i++) s += v[i];
+        means[r] = centred ? s / cols : 0;
+        for (int64_t i = 0; i < cols; i++) q += (v[i] - means[r]) * (v[i] - means[r]);
+        rstds[r] = 1 / sqrt(q / cols + eps);
+        for (int64_t i = 0; i < cols; i++) {
+            h[r * cols + i] = (v[i] - means[r]) * rstds[r];
+            want[r * cols + i] = h[r * cols + i] * (weights > 0 ? w.x[i] : 1) + (weights > 1 ? b.x[i] : 0);
+        }
+    }
+    {
+        std::vector<tensor *> all = {&y, &mean, &rstd, &x};
+        if (!centred) all = {&y, &rstd, &x};
+        if (weights > 0) all.push_back(&w);
+        if (weights > 1) all.push_back(&b);
+        trial t(name_of(centred ? "layer_norm" : "rms_norm", d, c), all, centred ? 7 : 3);
+        t.t.f[0] = eps;
+        t.t.i[0] = weights > 0;
+        t.t.i[1] = weights > 1;
+        t.run(centred ? sc_k_layer_norm : sc_k_rms_norm);
+        t.expect("y", y, want, 1);
+        if (centred) t.expect("mean", mean, means, 1);
+        t.expect("rstd", rstd, rstds, cols == 1 ? 100 : 0, 3e-6);
+    }
+    fill(mean, [&, r = (int64_t)0]() mutable { return means[r++]; });
+    fill(rstd, [&, r = (int64_t)0]() mutable { return rstds[r++]; });
+    for (int in_place = 0; in_place < 2; in_place++) {
+        tensor &g = p.random(d, c.shape, in_place ? extents{} : c.stride, in_place ? 0 : c.shift);
+        tensor &dx = in_place ? g : p.empty(d, c.shape);
+        for (int64_t r = 0; r < rows; r++) {
+            double s = 0, q = 0;
+            auto hg = [&](int64_t i) { return g.x[r * cols + i] * (weights > 0 ? w.x[i] : 1); };
+            for (int64_t i = 0; i < cols; i++) {
+                s += centred ? hg(i) : 0;
+                q += hg(i) * (x.x[r * cols + i] - mean.x[r] * centred) * rstd.x[r];
+            }
+            for (int64_t i = 0; i < cols; i++)
+                want[r * cols + i] =
+                    rstd.x[r] * (hg(i) - s / cols - (x.x[r * cols + i] - mean.x[r] * centred) * rstd.x[r] * q / cols);
+        }
+        std::vector<tensor *> all = {&dx, &g, &x, &mean, &rstd};
+        if (!centred) all = {&dx, &g, &x, &rstd};
+        if (weights > 0) all.push_back(&w);
+        trial t(name_of(centred ? "layer_norm_grad" : "rms_norm_grad", d, c) + (in_place ? " in place" : ""), all, 1);
+        t.run(centred ? sc_k_layer_norm_grad : sc_k_rms_norm_grad);
+        t.expect("dx", dx, want, cols == 1 ? 1000 : 1, 4e-6);
+    }
+}
+
+static void norm_weights_trial(int d, int64_t rows, int64_t cols, bool centred, int out, bool split, int pad) {
+    pool p;
+    extents stride = pad ? extents{cols + pad, 1} : extents{};
+    tensor &x = p.random(d, {rows, cols}, stride), &g = p.random(d, {rows, cols}, stride);
+    tensor &mean = p.random(FP32, {rows}), &rstd = p.random(FP32, {rows}, {}, 0, 0.2, 1);
+    tensor &dw = p.empty(out, {cols}), &db = p.empty(out, {cols});
+    tensor &work = p.work(split ? runs_of(cols, rows) * cols * 4 * (centred ? 2 : 1) : 0);
+    numbers w(cols), b(cols);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < cols; i++) {
+            double dy = g.x[r * cols + i];
+            w[i] += dy * (x.x[r * cols + i] - (centred ? mean.x[r] : 0)) * rstd.x[r];
+            b[i] += dy;
+        }
+    std::vector<tensor *> all = {&dw, &db, &g, &x, &mean, &rstd};
+    if (!centred) all = {&dw, &g, &x, &rstd};
+    unsigned written = centred ? 3 : 1;
+    if (split) {
+        written |= 1u << all.size();
+        all.push_back(&work);
+    }
+    trial t(text_of("%s_grad_w %s[%lld,%lld] to %s%s%s", centred ? "layer_norm" : "rms_norm", dtype_text(d),
+                    (long long)rows, (long long)cols, dtype_text(out), split ? " split" : "", pad ? " strided" : ""),
+            all, written);
+    t.run(centred ? sc_k_layer_norm_grad_w : sc_k_rms_norm_grad_w);
+    t.expect("dw", dw, w, sqrt((double)rows), 1e-6);
+    if (centred) t.expect("db", db, b, sqrt((double)rows), 1e-6);
+}
+
+static void norms() {
+    if (!wanted("layer_norm rms_norm")) return;
+    for (int d : floats)
+        for (bool centred : {true, false}) {
+            int k = 0;
+            for (const rows_case &c : row_cases) norm_trial(d, c, centred, k++ % (centred ? 3 : 2));
+            norm_weights_trial(d, 1000, 64, centred, d, true, 0);
+            norm_weights_trial(d, 517, 768, centred, FP32, true, 0);
+            norm_weights_trial(d, 517, 33, centred, FP32, true, 0);
+            norm_weights_trial(d, 50, 264, centred, d, false, 0);
+            norm_weights_trial(d, 300, 40, centred, d, true, 8);
+            norm_weights_trial(d, 300, 40, centred, d, true, 3);
+        }
+}
+
+/* ── softmax, cross entropy ───────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void softmax_trial(int d, const rows_case &c) {
+    pool p;
+    int64_t cols = c.shape.back(), rows = 1;
+    for (size_t i = 0; i + 1 < c.shape.size(); i++) rows *= c.shape[i];
+    tensor &x = p.random(d, c.shape, c.stride, c.shift, 3), &y = p.empty(d, c.shape);
+    numbers want(x.x.size());
+    for (int64_t r = 0; r < rows; r++) {
+        double most = -INFINITY, sum = 0;
+        for (int64_t i = 0; i < cols; i++) most = fmax(most, x.x[r * cols + i]);
+        for (int64_t i = 0; i < cols; i++) sum += want[r * cols + i] = exp(x.x[r * cols + i] - most);
+        for (int64_t i = 0; i < cols; i++) want[r * cols + i] /= sum;
+    }
+    {
+        trial t(name_of("softmax", d, c), {&y, &x}, 1);
+        t.run(sc_k_softmax);
+        t.expect("y", y, want, 1e-4, 2e-6);
+    }
+    tensor &g = p.random(d, c.shape, c.stride, c.shift), &dx = c.stride.empty() && !c.shift ? g : p.empty(d, c.shape);
+    for (int64_t r = 0; r < rows; r++) {
+        double dot = 0;
+        for (int64_t i = 0; i < cols; i++) dot += g.x[r * cols + i] * y.x[r * cols + i];
+        for (int64_t i = 0; i < cols; i++) want[r * cols + i] = y.x[r * cols + i] * (g.x[r * cols + i] - dot);
+    }
+    trial t(name_of("softmax_grad", d, c), {&dx, &g, &y}, 1);
+    t.run(sc_k_softmax_grad);
+    t.expect("dx", dx, want, 4.0 / (double)cols, 2e-6);
+}
+
+/* kind 1: rows of very different sizes, some logits at minus infinity. */
+static void cross_entropy_trial(int d, int64_t rows, int64_t cols, int kind, bool in_place, int shift = 0) {
+    pool p;
+    tensor &x = p.random(d, {rows, cols}, {}, shift, kind ? 20 : 2), &target = p.integers({rows}, 0, cols);
+    if (kind)
+        for (int64_t i = 0; i < count(x); i += 5) {
+            encode(d, in_image(x, i), -INFINITY);
+            x.x[i] = -INFINITY;
+        }
+    int ignore = -100;
+    for (int64_t r = 3; r < rows; r += 4) {
+        encode(INT32, in_image(target, r), ignore);
+        target.x[r] = ignore;
+    }
+    for (int64_t r = 0; r < rows; r++) /* targets have finite logits */
+        if (target.x[r] != ignore && std::isinf(x.x[r * cols + (int64_t)target.x[r]])) {
+            encode(d, in_image(x, r * cols + (int64_t)target.x[r]), 1);
+            x.x[r * cols + (int64_t)target.x[r]] = 1;
+        }
+    tensor &loss = p.empty(FP32, {}), &lse = p.empty(FP32, {rows}), &work = p.work(rows * 4);
+    numbers want(rows), total(1), dx(x.x.size());
+    tensor &g = p.random(FP32, {});
+    for (int64_t r = 0; r < rows; r++) {
+        double most = -INFINITY, sum = 0;
+        int64_t c = (int64_t)target.x[r];
+        if (c == ignore) continue;
+        for (int64_t i = 0; i < cols; i++) most = fmax(most, x.x[r * cols + i]);
+        for (int64_t i = 0; i < cols; i++) sum += exp(x.x[r * cols + i] - most);
+        want[r] = most + log(sum);
+        total[0] += (want[r] - x.x[r * cols + c]) / record.count[1];
+        for (int64_t i = 0; i < cols; i++)
+            dx[r * cols + i] = (exp(x.x[r * cols + i] - want[r]) - (i == c)) * g.x[0] / record.count[1];
+    }
+    std::string shape = text_of(" %s[%lld,%lld]%s%s", dtype_text(d), (long long)rows, (long long)cols,
+                                kind ? " of wide range" : "", shift ? " shifted" : "");
+    {
+        trial t("cross_entropy" + shape, {&loss, &lse, &x, &target, &work}, 19);
+        t.t.i[0] = ignore;
+        t.t.i[1] = 1;
+        t.run(sc_k_cross_entropy);
+        t.expect("loss", loss, total, 1, 2e-6);
+        t.expect("lse", lse, want, 1, 2e-6);
+    }
+    tensor &to = in_place ? x : p.empty(d, {rows, cols});
+    trial t("cross_entropy_grad" + shape + (in_place ? " in place" : ""), {&to, &g, &x, &target, &lse}, 1);
+    t.t.i[0] = ignore;
+    t.t.i[1] = 1;
+    t.run(sc_k_cross_entropy_grad);
+    t.expect("dx", to, dx, 1e-3, 5e-6);
+}
+
+static void losses() {
+    if (!wanted("softmax cross_entropy")) return;
+    for (int d : floats) {
+        for (const rows_case &c : row_cases) softmax_trial(d, c);
+        cross_entropy_trial(d, 9, 50, 0, false);
+        cross_entropy_trial(d, 13, 1000, 0, true);
+        cross_entropy_trial(d, 5, 5037, 0, true);
+        cross_entropy_trial(d, 5, 4096, 1, true);
+        cross_entropy_trial(d, 6, 333, 1, false);
+        cross_entropy_trial(d, 5, 1024, 0, false, 1);
+        cross_entropy_trial(d, 5, 3, 0, true);
+    }
+#ifndef SC_EMULATE
+    cross_entropy_trial(BF16, 300, 50257, 0, true);
+    cross_entropy_trial(BF16, 300, 50304, 0, true);
+#endif
+    pool p; /* a target outside the table shows */
+    tensor &x = p.random(BF16, {2, 9}), &target = p.integers({2}, 9, 10), &loss = p.empty(FP32, {});
+    tensor &lse = p.empty(FP32, {2}), &work = p.work(8);
+    trial t("cross_entropy with a target out of range", {&loss, &lse, &x, &target, &work}, 19);
+    t.run(sc_k_cross_entropy);
+    t.expect("loss", loss, {NAN}, 1);
+}
+
+/* ── embedding, rope ──────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+enum spread { EVEN, STEEP, ONE_WORD, OUTSIDE };
+
+static void embedding_trial(int d, int64_t tokens, int64_t rows, int64_t cols, spread how, int out) {
+    static const char *const names[] = {"", " steep", " one word", " some outside"};
+    pool p;
+    tensor &index = p.integers({tokens}, how == OUTSIDE ? -2 : 0, how == OUTSIDE ? rows + 2 : rows);
+    if (how == STEEP || how == ONE_WORD)
+        fill(index, [&] {
+            double u = fabs(uniform());
+            return how == ONE_WORD ? (double)(rows - 1) : floor((double)(rows - 1) * u * u * u * u * u * u);
+        });
+    tensor &w = p.random(d, {rows, cols}), &y = p.empty(d, {tokens, cols});
+    std::string shape = text_of(" %s[%lld,%lld] of %lld tokens%s", dtype_text(d), (long long)rows, (long long)cols,
+                                (long long)tokens, names[how]);
+    {
+        numbers want(tokens * cols);
+        for (int64_t n = 0; n < tokens; n++)
+            for (int64_t i = 0; i < cols; i++) {
+                int64_t v = (int64_t)index.x[n];
+                want[n * cols + i] = v < 0 || v >= rows ? NAN : w.x[v * cols + i];
+            }
+        trial t("embedding" + shape, {&y, &index, &w}, 1);
+        t.run(sc_k_embedding);
+        t.expect("y", y, want, 0);
+    }
+    tensor &g = p.random(d, {tokens, cols}), &dw = p.empty(out, {rows, cols});
+    tensor &work = p.work(((2 * rows + 1 + 2 * tokens) * 4 + 15) / 16 * 16 + (tokens + 127) / 128 * 2 * cols * 4);
+    numbers want(rows * cols);
+    std::vector<int> times(rows);
+    int most = 0;
+    for (int64_t n = 0; n < tokens; n++) {
+        int64_t v = (int64_t)index.x[n];
+        if (v < 0 || v >= rows) continue;
+        most = times[v] < most ? most : ++times[v];
+        for (int64_t i = 0; i < cols; i++) want[v * cols + i] += g.x[n * cols + i];
+    }
+    trial t("embedding_grad" + shape + " to " + dtype_text(out), {&dw, &index, &g, &work}, 9);
+    t.run(sc_k_embedding_grad);
+    t.expect("dw", dw, want, sqrt((double)most) + 1, 1e-6);
+}
+
+struct rope_case {
+    int64_t b, s, h, d;
+    bool fused, positions, inverse, in_place;
+    double factor;
+};
+static void rope_trial(int d, rope_case c) {
+    pool p;
+    extents shape = {c.b, c.s, c.h, c.d}, stride;
+    if (c.fused) stride = {c.s * c.h * c.d * 3, c.h * c.d * 3, c.d, 1};
+    tensor &x = p.random(d, shape, stride, c.fused ? c.h * c.d : 0), &y = c.in_place ? x : p.empty(d, shape);
+    tensor &positions = p.integers({c.b, c.s}, 0, 9000);
+    double theta = 500000, low = 1, high = 4, original = 8192;
+    numbers want(x.x.size());
+    for (int64_t r = 0; r < c.b * c.s * c.h; r++)
+        for (int64_t i = 0; i < c.d / 2; i++) {
+            double f = (float)(1 / pow(theta, (double)((float)(2 * i) / (float)c.d))), wave = 2 * M_PI / f;
+            double smooth = (original / wave - low) / (high - low);
+            if (c.factor != 0 && wave >= original / high)
+                f = (float)(wave > original / low ? f / c.factor : (1 - smooth) * f / c.factor + smooth * f);
+            double at = c.positions ? positions.x[r / c.h] : (double)(r / c.h % c.s);
+            double a = (float)((float)at * (float)f), sn = c.inverse ? -sin(a) : sin(a), cs = cos(a);
+            double u = x.x[r * c.d + i], v = x.x[r * c.d + i + c.d / 2];
+            want[r * c.d + i] = u * cs - v * sn;
+            want[r * c.d + i + c.d / 2] = v * cs + u * sn;
+        }
+    std::vector<tensor *> all = {&y, &x};
+    if (c.positions) all.push_back(&positions);
+    trial t(text_of("rope %s[%lld,%lld,%lld,%lld]%s%s%s%s%s", dtype_text(d), (long long)c.b, (long long)c.s,
+                    (long long)c.h, (long long)c.d, c.fused ? " fused" : "", c.positions ? " positions" : "",
+                    c.inverse ? " inverse" : "", c.factor != 0 ? " scaled" : "", c.in_place ? " in place" : ""),
+            all, 1);
+    t.t.i[0] = c.inverse;
+    t.t.f[0] = theta;
+    t.t.f[1] = c.factor, t.t.f[2] = low, t.t.f[3] = high, t.t.f[4] = original;
+    t.run(sc_k_rope);
+    t.expect("y", y, want, 1);
+}
+
+static void lookups() {
+    if (!wanted("embedding rope")) return;
+    for (int d : floats) {
+        embedding_trial(d, 700, 50, 64, STEEP, d);
+        embedding_trial(d, 700, 50, 72, STEEP, FP32);
+        embedding_trial(d, 300, 1000, 33, EVEN, FP32);
+        embedding_trial(d, 520, 9, 264, ONE_WORD, d);
+        embedding_trial(d, 256, 40, 20, OUTSIDE, FP32);
+        embedding_trial(d, 1, 5000, 8, EVEN, d);
+        embedding_trial(d, 129, 3, 16, ONE_WORD, FP32);
+        rope_trial(d, {2, 17, 3, 64, false, false, false, false, 0});
+        rope_trial(d, {2, 9, 4, 128, true, false, true, false, 8});
+        rope_trial(d, {1, 33, 2, 6, false, true, false, true, 0});
+        rope_trial(d, {2, 5, 1, 128, false, true, false, false, 8});
+        rope_trial(d, {1, 3, 2, 600, false, false, false, true, 0});
+    }
+#ifndef SC_EMULATE
+    embedding_trial(BF16, 20000, 50304, 768, STEEP, FP32);
+    embedding_trial(BF16, 5000, 128256, 256, EVEN, BF16);
+    embedding_trial(BF16, 30000, 1000, 96, ONE_WORD, FP32);
+#endif
+}
+
+/* ── reductions ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+enum operation { SUM, MEAN, MAX };
+static const char *const operation_names[] = {"sum", "mean", "max"};
+
+static void reduce_trial(operation op, int d, const extents &shape, const extents &stride, int mask, int out, bool nan) {
+    pool p;
+    bool whole = d == INT32 || d == INT64;
+    tensor &x = p.empty(d, shape, stride);
+    fill(x, [&] { return whole ? floor(uniform() * 50) : normal(); });
+    if (nan) {
+        encode(d, in_image(x, 1), NAN);
+        x.x[1] = NAN;
+    }
+    int64_t results = 1, dims = (int64_t)shape.size();
+    extents kept;
+    for (int k = 0; k < dims; k++)
+        if (!(mask >> k & 1)) {
+            kept.push_back(shape[k]);
+            results *= shape[k];
+        }
+    int64_t reduced = count(x) / results;
+    numbers want(results, op == MAX ? -INFINITY : 0);
+    for (int64_t i = 0; i < count(x); i++) {
+        int64_t rest = i, o = 0, step = 1;
+        for (int k = (int)dims - 1; k >= 0; k--) {
+            int64_t at = rest % shape[k];
+            rest /= shape[k];
+            if (mask >> k & 1) continue;
+            o += at * step;
+            step *= shape[k];
+        }
+        double v = x.x[i];
+        if (op == MAX)
+            want[o] = std::isnan(v) || std::isnan(want[o]) ? NAN : fmax(want[o], v);
+        else
+            want[o] += v / (op == MEAN ? (double)reduced : 1);
+    }
+    int64_t runs = runs_of(results, reduced);
+    tensor &y = p.empty(out, kept), &work = p.work(runs * results * 4);
+    std::vector<tensor *> all = {&y, &x};
+    if (runs > 1) all.push_back(&work);
+    std::string name = text_of("%s %s[", operation_names[op], dtype_text(d));
+    for (int64_t n : shape) name += std::to_string(n) + ",";
+    name.back() = ']';
+    trial t(name + text_of(" over %x to %s%s%s%s", mask, dtype_text(out), stride.empty() ? "" : " strided",
+                           runs > 1 ? " split" : "", nan ? " with a NaN" : ""),
+            all, runs > 1 ? 5 : 1);
+    t.t.i[0] = mask;
+    t.run(op == SUM ? sc_k_sum : op == MEAN ? sc_k_mean : sc_k_max);
+    t.expect("y", y, want, op == MAX ? 0 : sqrt((double)reduced) / (op == MEAN ? (double)reduced : 1), 1e-6);
+}
+
+static void max_grad_trial(int d) {
+    pool p;
+    extents shape = {3, 5, 4, 6}, kept = {3, 4};
+    tensor &x = p.empty(d, shape), &g = p.random(d, kept), &y = p.empty(d, kept), &dx = p.empty(d, shape);
+    fill(x, [&] { return floor(uniform() * 4); });
+    numbers most(12, -INFINITY), ties(12), want(x.x.size());
+    auto of = [](size_t i) { return i / 120 * 4 + i / 6 % 4; };
+    for (size_t i = 0; i < x.x.size(); i++) most[of(i)] = fmax(most[of(i)], x.x[i]);
+    for (size_t i = 0; i < x.x.size(); i++) ties[of(i)] += x.x[i] == most[of(i)];
+    for (size_t i = 0; i < x.x.size(); i++) want[i] = x.x[i] == most[of(i)] ? g.x[of(i)] / ties[of(i)] : 0;
+    fill(y, [&, i = 0]() mutable { return most[i++]; });
+    trial t(text_of("max_grad %s", dtype_text(d)), {&dx, &g, &x, &y}, 1);
+    t.t.i[0] = 10;
+    t.run(sc_k_max_grad);
+    t.expect("dx", dx, want, 1e-3);
+}
+
+static void reductions() {
+    if (!wanted("sum mean max")) return;
+    for (int d : floats) {
+        for (operation op : {SUM, MEAN, MAX}) {
+            int wide = op == SUM ? FP32 : d;
+            reduce_trial(op, d, {600, 64}, {}, 1, wide, false);                  /* a bias gradient, split */
+            reduce_trial(op, d, {37, 768}, {}, 1, d, false);
+            reduce_trial(op, d, {130, 77}, {}, 1, wide, false);
+            reduce_trial(op, d, {9, 1000}, {}, 2, d, false);                     /* rows, a block each */
+            reduce_trial(op, d, {70, 100}, {}, 2, d, false);                     /* a warp each */
+            reduce_trial(op, d, {21, 33}, {}, 2, d, op == MAX);
+            reduce_trial(op, d, {33, 129}, {}, 3, wide, false);                  /* a scalar */
+            reduce_trial(op, d, {4, 6, 5, 8}, {}, 5, d, false);                  /* 0 and 2 */
+            reduce_trial(op, d, {4, 6, 5, 8}, {}, 10, d, op == MAX);             /* 1 and 3 */
+            reduce_trial(op, d, {3, 40, 2, 64}, {}, 4, d, false);                /* a group of heads */
+            reduce_trial(op, d, {50, 24, 16}, {16, 800, 1}, 1, d, false);        /* transposed */
+            reduce_trial(op, d, {12, 40}, {1, 12}, 2, d, false);
+            reduce_trial(op, d, {12, 40}, {1, 12}, 1, d, false);
+            reduce_trial(op, d, {8, 12, 40}, {0, 40, 1}, 1, wide, false);        /* expanded */
+            reduce_trial(op, d, {1, 5, 1}, {}, 5, d, false);
+            reduce_trial(op, d, {64, 40, 8}, {}, 1, d, false);                   /* positions */
+        }
+        max_grad_trial(d);
+    }
+    for (int d : {INT32, INT64}) {
+        reduce_trial(SUM, d, {30, 17}, {}, 1, d, false);
+        reduce_trial(SUM, d, {300, 17}, {}, 3, d, false);
+        reduce_trial(MAX, d, {30, 17}, {}, 2, d, false);
+    }
+#ifndef SC_EMULATE
+    reduce_trial(SUM, BF16, {8192, 3072}, {}, 1, FP32, false);
+    reduce_trial(SUM, BF16, {4096, 4096}, {}, 3, FP32, false);
+#endif
+}
+
+/* ── movement, fills ──────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void copy_trial(int d, const extents &shape, const extents &stride, int64_t shift = 0) {
+    pool p;
+    tensor &x = p.empty(d, shape, stride, shift), &y = p.empty(d, shape);
+    fill(x, [&] { return d == BOOL ? (double)(uniform() > 0) : floor(uniform() * 100); });
+    std::string name = text_of("copy %s[", dtype_text(d));
+    for (size_t k = 0; k < shape.size(); k++) name += text_of("%lld:%lld,", (long long)shape[k], (long long)stride[k]);
+    name.back() = ']';
+    trial t(name + (shift ? " shifted" : ""), {&y, &x}, 1);
+    t.run(sc_k_copy);
+    t.expect("y", y, x.x, -1);
+}
+
+static void pieces_trial(int d, int dim, bool padded) {
+    pool p;
+    extents sa = {4, 6, 8}, sb = sa, sy = sa;
+    sb[dim] = 3;
+    sy[dim] += 3;
+    tensor &a = p.random(d, sa), &b = p.random(d, sb, {100, 10, 1}), &y = p.empty(d, sy), &z = p.empty(d, sy);
+    numbers joined(count(y)), framed(count(y));
+    for (int64_t i = 0; i < count(y); i++) {
+        int64_t x[3] = {i / (sy[1] * sy[2]), i / sy[2] % sy[1], i % sy[2]}, at = x[dim];
+        bool second = at >= sa[dim];
+        const extents &from = second ? sb : sa;
+        x[dim] = second ? at - sa[dim] : at;
+        joined[i] = (second ? b : a).x[(x[0] * from[1] + x[1]) * from[2] + x[2]];
+        x[dim] = at - 2;
+        if (at >= 2 && at < 5) framed[i] = b.x[(x[0] * sb[1] + x[1]) * sb[2] + x[2]];
+    }
+    if (padded) {
+        trial t(text_of("pad_slice %s dim %d", dtype_text(d), dim), {&z, &b}, 1);
+        t.t.i[0] = dim, t.t.i[1] = 2, t.t.i[2] = sy[dim];
+        t.run(sc_k_pad_slice);
+        t.expect("y", z, framed, -1);
+    } else {
+        trial t(text_of("concat %s dim %d", dtype_text(d), dim), {&y, &a, &b}, 1);
+        t.t.i[0] = dim;
+        t.run(sc_k_concat);
+        t.expect("y", y, joined, -1);
+    }
+}
+
+static void pick_trial(int d, bool strided) {
+    pool p;
+    int64_t v = 100;
+    tensor &x = strided ? p.random(d, {1, 5, v}, {1, 1, 6}) : p.random(d, {1, 5, v}), &y = p.empty(FP32, {v});
+    trial t(text_of("pick %s%s", dtype_text(d), strided ? " strided" : ""), {&x, &y}, 2);
+    t.run(sc_k_pick);
+    t.expect("y", y, numbers(x.x.begin() + record.position * v, x.x.begin() + (record.position + 1) * v), -1);
+}
+
+static void store_trial(int from, int to, bool add, int64_t n, int64_t at, int64_t shift) {
+    pool p;
+    bool whole = from == INT32 || from == INT64;
+    tensor &value = p.empty(from, {n}, {}, shift), &state = p.empty(to, {at + n + 5});
+    fill(value, [&] { return whole ? floor(uniform() * 1000) : normal(); });
+    fill(state, [&] { return whole ? floor(uniform() * 1000) : normal(); });
+    numbers want = state.x;
+    for (int64_t i = 0; i < n; i++) want[at + i] = value.x[i] + (add ? want[at + i] : 0);
+    trial t(text_of("store %s to %s%s at %lld%s", dtype_text(from), dtype_text(to), add ? " adding" : "", (long long)at,
+                    shift ? " shifted" : ""),
+            {&value, &state}, 2);
+    t.t.i[0] = add, t.t.i[1] = at;
+    t.run(sc_k_store);
+    t.expect("state", state, want, add ? 1e-2 : 0);
+}
+
+static void fill_trial(int d) {
+    pool p;
+    tensor &y = p.empty(d, {3, 333});
+    int64_t n = count(y);
+    {
+        trial t(text_of("full %s", dtype_text(d)), {&y}, 1);
+        t.t.f[0] = d == BOOL ? 1 : -3;
+        t.run(sc_k_full);
+        t.expect("y", y, numbers(n, t.t.f[0]), -1);
+    }
+    if (d == BOOL) return;
+    numbers want(n);
+    for (int64_t i = 0; i < n; i++) want[i] = 5 + 2.0 * (double)i;
+    trial t(text_of("arange %s", dtype_text(d)), {&y}, 1);
+    t.t.f[0] = 5, t.t.f[1] = 2;
+    y.t.dims = 1, y.t.shape[0] = n, y.t.stride[0] = 1;
+    t.t.t[0] = y.t;
+    t.run(sc_k_arange);
+    t.expect("y", y, want, 0);
+}
+
+static void movement() {
+    if (!wanted("copy concat pad_slice pick")) return;
+    for (int d : {FP32, BF16, INT64, BOOL}) {
+        copy_trial(d, {3, 70, 5, 41}, {14350, 205, 41, 1});
+        copy_trial(d, {3, 70, 5, 41}, {1, 3, 210, 1050});
+        copy_trial(d, {3, 70, 5, 41}, {41, 123, 8610, 1});
+        copy_trial(d, {3, 70, 5, 41}, {0, 0, 0, 1});
+        copy_trial(d, {3, 70, 5, 41}, {14350, 1, 70, 350});
+        copy_trial(d, {3, 70, 5, 41}, {0, 1, 0, 70});
+        copy_trial(d, {3, 7, 5, 41}, {40000, 410, 82, 2});
+        copy_trial(d, {2, 32, 64}, {12288, 192, 1}, 64);
+        copy_trial(d, {2, 8, 12, 64}, {6144, 64, 512, 1});
+        copy_trial(d, {100, 64}, {1, 100});
+        copy_trial(d, {33, 64}, {65, 1}, 3);
+        copy_trial(d, {}, {});
+        copy_trial(d, {5}, {0});
+    }
+    for (int d : {FP32, FP16})
+        for (int dim = 0; dim < 3; dim++) {
+            pieces_trial(d, dim, false);
+            pieces_trial(d, dim, true);
+        }
+    for (int d : floats) {
+        pick_trial(d, false);
+        pick_trial(d, true);
+    }
+}
+
+static void fills() {
+    if (!wanted("full arange grad_seed zero zero_gaps store")) return;
+    for (int d : {FP32, BF16, FP16, INT32, INT64, BOOL}) fill_trial(d);
+    {
+        pool p;
+        tensor &y = p.empty(FP32, {});
+        trial t("grad_seed", {&y}, 1);
+        t.run(sc_k_grad_seed);
+        t.expect("y", y, {0.25}, -1);
+    }
+    for (int d : {FP32, BF16, INT64}) {
+        pool p;
+        tensor &y = p.empty(d, {5001}), &a = p.empty(d, {3}, {}, 1), &b = p.empty(d, {256});
+        {
+            trial t(text_of("zero %s", dtype_text(d)), {&y}, 1);
+            t.run(sc_k_zero);
+            t.expect("y", y, numbers(5001, 0), -1);
+        }
+        trial t(text_of("zero_gaps %s", dtype_text(d)), {&a, &b, &y}, 7);
+        t.run(sc_k_zero_gaps);
+        t.expect("a", a, numbers(3, 0), -1);
+        t.expect("b", b, numbers(256, 0), -1);
+        t.expect("y", y, numbers(5001, 0), -1);
+    }
+    for (int from : floats)
+        for (int to : floats)
+            for (bool add : {false, true}) {
+                store_trial(from, to, add, 3001, 8, 0);
+                store_trial(from, to, add, 37, 3, 1);
+            }
+    store_trial(INT32, INT64, false, 20, 1, 0);
+    store_trial(INT64, INT32, true, 20, 1, 0);
+    store_trial(INT64, INT64, true, 20, 1, 0);
+}
+
+/* ── random ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static uint32_t word_of(uint64_t key, uint32_t a, uint32_t b, uint64_t element) {
+    sc_block c = {{(uint32_t)(element / 4), (uint32_t)(element / 4 >> 32), a, b}};
+    return sc_philox(c, (uint32_t)key, (uint32_t)(key >> 32)).w[element % 4];
+}
+
+static void dropout_trial(int d, const extents &shape, double rate, bool in_place) {
+    pool p;
+    tensor &x = p.random(d, shape), &y = in_place ? x : p.empty(d, shape);
+    uint64_t key = sc_stream_key(record.seed, 1234);
+    int64_t n = count(x) / shape[0];
+    numbers want(x.x.size());
+    for (int64_t i = 0; i < count(x); i++) {
+        uint32_t word = word_of(key, (uint32_t)(record.first_sample + i / n), (uint32_t)record.step, (uint64_t)(i % n));
+        want[i] = word >= (uint32_t)(rate * 4294967296.0) ? (float)x.x[i] * (float)(1 / (1 - rate)) : 0;
+    }
+    trial t(text_of("dropout %s of %lld samples of %lld, p %g%s", dtype_text(d), (long long)shape[0], (long long)n, rate,
+                    in_place ? " in place" : ""),
+            {&y, &x}, 1);
+    t.t.f[0] = rate;
+    t.t.i[0] = 1234;
+    t.run(sc_k_dropout);
+    t.expect("y", y, want, 0);
+}
+
+enum { ZEROS, ONES, CONSTANT, NORMAL, UNIFORM, TRUNC_NORMAL };
+
+static double drawn(int kind, uint64_t key, double a, double b, int64_t i) {
+    if (kind <= CONSTANT) return kind == CONSTANT ? a : kind;
+    if (kind == UNIFORM) return a + (b - a) * (word_of(key, 0, 0, (uint64_t)i) / 4294967296.0);
+    for (uint32_t attempt = 0;; attempt++) {
+        double r = sqrt(-2 * log((word_of(key, attempt, 0, (uint64_t)(i / 2 * 2)) + 0.5) / 4294967296.0));
+        double angle = 2 * M_PI / 4294967296.0 * word_of(key, attempt, 0, (uint64_t)(i / 2 * 2 + 1));
+        double z = r * (i % 2 ? sin(angle) : cos(angle));
+        if (kind == NORMAL || fabs(z) <= 2) return a + b * z;
+    }
+}
+
+/* A parameter of 3001 elements at flat offset 512, of which this rank holds its slice. */
+static void init_trial(int d, int kind, int shard, int64_t size) {
+    pool p;
+    int64_t flat = size < 0 ? 0 : 512, numel = 3001, low = size < 0 ? 0 : shard * size, n = size < 0 ? numel : size;
+    tensor &y = p.random(d, {n});
+    numbers want = y.x;
+    uint64_t key = sc_stream_key(record.seed, 77);
+    for (int64_t i = 0; i < numel; i++) {
+        int64_t at = flat + i - low;
+        if (at >= 0 && at < n) want[at] = drawn(kind, key, 0.25, 1.5, i);
+    }
+    trial t(text_of("init_param %s kind %d%s", dtype_text(d), kind, size < 0 ? " a buffer" : text_of(" shard %d", shard).c_str()),
+            {&y}, 1);
+    t.t.i[0] = kind, t.t.i[1] = 77, t.t.i[2] = flat, t.t.i[3] = numel, t.t.i[4] = size;
+    t.t.f[0] = 0.25, t.t.f[1] = 1.5;
+    t.t.shard = shard;
+    t.run(sc_k_init_param);
+    t.expect("y", y, want, 1, 1e-6);
+}
+
+static void randoms() {
+    if (!wanted("dropout init_param")) return;
+    for (int d : floats) {
+        dropout_trial(d, {3, 40, 16}, 0.1, false);
+        dropout_trial(d, {5, 33}, 0.5, true);
+        dropout_trial(d, {2, 4099}, 0.9, false);
+        dropout_trial(d, {64}, 0.25, true);
+        for (int kind = ZEROS; kind <= TRUNC_NORMAL; kind++) {
+            init_trial(d, kind, 0, -1);
+            for (int shard = 0; shard < 3; shard++) init_trial(d, kind, shard, 1281);
+        }
+    }
+}
+
+/* ── optimizers ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+struct optimizer_case {
+    int grad, master, moments;
+    bool flag; /* decoupled, nesterov */
+    int shard;
+    int64_t shard_numel;
+    std::vector<int64_t> table;
+};
+static std::string name_of(const char *what, const optimizer_case &c) {
+    return text_of("%s %s/%s/%s%s shard %d of %lld, %d segments", what, dtype_text(c.grad), dtype_text(c.master),
+                   dtype_text(c.moments), c.flag ? " with flag" : "", c.shard, (long long)c.shard_numel,
+                   (int)c.table.size() / 3);
+}
+static int group_of(const optimizer_case &c, int64_t i) {
+    for (size_t s = 0; s + 2 < c.table.size(); s += 3)
+        if (i + c.shard * c.shard_numel >= c.table[s] && i + c.shard * c.shard_numel < c.table[s + 1])
+            return (int)c.table[s + 2];
+    return -1;
+}
+static void set_table(trial &t, const optimizer_case &c) {
+    t.t.i[0] = c.flag, t.t.i[1] = c.shard_numel;
+    t.t.table = c.table.data();
+    t.t.ntable = (int)c.table.size();
+    t.t.shard = c.shard;
+    t.t.shards = 4;
+}
+
+static void adam_trial(const optimizer_case &c) {
+    pool p;
+    int64_t n = c.shard_numel;
+    tensor &g = p.random(c.grad, {n}), &w = p.random(c.master, {n}), &m = p.random(c.moments, {n}, {}, 0, 0.1);
+    tensor &v = p.empty(c.moments, {n}), &clip = p.empty(FP32, {1}), &step = p.empty(INT64, {1});
+    fill(v, [&] { return fabs(normal()) * 0.01; });
+    fill(clip, [] { return 0.7; });
+    fill(step, [] { return 5.0; });
+    numbers ww = w.x, wm = m.x, wv = v.x;
+    double b1 = record.beta1, b2 = record.beta2;
+    for (int64_t i = 0; i < n; i++) {
+        int group = group_of(c, i);
+        if (group < 0) continue;
+        double lr = record.lr[group], decay = record.weight_decay[group];
+        double d = g.x[i] * clip.x[0] + (c.flag ? 0 : decay * w.x[i]);
+        wm[i] = b1 * m.x[i] + (1 - b1) * d;
+        wv[i] = b2 * v.x[i] + (1 - b2) * d * d;
+        ww[i] = w.x[i] * (c.flag ? 1 - lr * decay : 1) -
+                lr / (1 - pow(b1, 5)) * wm[i] / (sqrt(wv[i]) / sqrt(1 - pow(b2, 5)) + record.eps);
+    }
+    trial t(name_of("adam", c), {&g, &w, &clip, &m, &v, &step}, 2 + 8 + 16);
+    set_table(t, c);
+    t.run(sc_k_adam);
+    t.expect("master", w, ww, 0.05, 1e-6);
+    t.expect("m", m, wm, 0.1, 1e-6);
+    t.expect("v", v, wv, 1e-3, 1e-6);
+}
+
+static void sgd_trial(const optimizer_case &c, bool momentum) {
+    pool p;
+    int64_t n = c.shard_numel;
+    tensor &g = p.random(c.grad, {n}), &w = p.random(c.master, {n}), &b = p.random(c.moments, {n});
+    tensor &clip = p.empty(FP32, {1});
+    fill(clip, [] { return 0.7; });
+    numbers ww = w.x, wb = b.x;
+    for (int64_t i = 0; i < n; i++) {
+        int group = group_of(c, i);
+        if (group < 0) continue;
+        double d = g.x[i] * clip.x[0] + record.weight_decay[group] * w.x[i];
+        if (momentum) {
+            wb[i] = record.momentum * b.x[i] + d;
+            d = c.flag ? d + record.momentum * wb[i] : wb[i];
+        }
+        ww[i] = w.x[i] - record.lr[group] * d;
+    }
+    std::vector<tensor *> all = {&g, &w, &clip};
+    if (momentum) all.push_back(&b);
+    trial t(name_of(momentum ? "sgd with momentum" : "sgd", c), all, momentum ? 10 : 2);
+    set_table(t, c);
+    t.run(sc_k_sgd);
+    t.expect("master", w, ww, 0.05, 1e-6);
+    if (momentum) t.expect("momentum", b, wb, 0.1, 1e-6);
+}
+
+static void sum_squares_trial(int d, int64_t n, int64_t shift) {
+    pool p;
+    tensor &x = p.random(d, {n}, {}, shift), &y = p.empty(FP32, {1}), &work = p.work((n + 4095) / 4096 * 4);
+    double sum = 0;
+    for (double v : x.x) sum += v * v;
+    trial t(text_of("sum_squares %s of %lld%s", dtype_text(d), (long long)n, shift ? " shifted" : ""), {&y, &x, &work}, 5);
+    t.run(sc_k_sum_squares);
+    t.expect("y", y, {sum}, 0);
+}
+
+static void optimizers() {
+    if (!wanted("adam sgd sum_squares clip_coefficient count_step")) return;
+    std::vector<int64_t> plain = {0, 9000, 1, 9216, 11111, 2, 11264, 20000, 0}, many;
+    for (int64_t s = 0; s < 150; s++)
+        for (int64_t x : {s * 256, s * 256 + 200 + s % 56, s % 3}) many.push_back(x);
+    for (int grad : floats)
+        for (int master : floats)
+            for (int moments : {FP32, BF16}) {
+                bool flag = (grad + master + moments) % 2;
+                adam_trial({grad, master, moments, flag, 1, 5120, plain});
+                sgd_trial({grad, master, moments, flag, 1, 5120, plain}, true);
+                sgd_trial({grad, master, moments, flag, 0, 4096, plain}, false);
+            }
+    for (int shard = 0; shard < 4; shard++) {
+        adam_trial({BF16, FP32, FP32, true, shard, 9728, many});
+        sgd_trial({FP32, FP32, FP32, true, shard, 9728, many}, true);
+        adam_trial({FP32, FP32, FP32, false, shard, 6000, {100, 17001, 3}});
+    }
+    for (int d : floats) {
+        sum_squares_trial(d, 4096 * 3, 0);
+        sum_squares_trial(d, 10001, 0);
+        sum_squares_trial(d, 5000, 1);
+    }
+    pool p;
+    tensor &coefficient = p.empty(FP32, {1}), &norm = p.empty(FP32, {1}), &sums = p.empty(FP32, {35});
+    for (double size : {1.0, 0.001}) {
+        double sum = 0;
+        fill(sums, [&] { return size * fabs(normal()); });
+        for (double v : sums.x) sum += v;
+        trial t(text_of("clip_coefficient, norm %g", sqrt(sum)), {&coefficient, &norm, &sums}, 3);
+        t.run(sc_k_clip_coefficient);
+        t.expect("coefficient", coefficient, {fmin(1, record.clip / (sqrt(sum) + 1e-6))}, 0);
+        t.expect("norm", norm, {sqrt(sum)}, 0);
+    }
+    tensor &step = p.integers({1}, 41, 42, INT64);
+    trial t("count_step", {&step}, 1);
+    t.run(sc_k_count_step);
+    t.expect("step", step, {42}, -1);
+}
+
+/* ── batch norm ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void batch_norm_trial(int d, const extents &shape, bool training, bool clone) {
+    pool p;
+    int64_t channels = shape[1], inner = 1;
+    for (size_t k = 2; k < shape.size(); k++) inner *= shape[k];
+    tensor &x = p.random(d, shape, {}, 0, 2, 0.5), &y = p.empty(d, shape), &g = p.random(d, shape), &dx = p.empty(d, shape);
+    tensor &w = p.random(d, {channels}), &b = p.random(d, {channels}), &dw = p.empty(d, {channels});
+    tensor &db = p.empty(d, {channels}), &mean = p.empty(FP32, {channels}), &rstd = p.empty(FP32, {channels});
+    tensor &means = p.random(FP32, {channels}), &variances = p.empty(FP32, {channels});
+    fill(variances, [&] { return 1 + fabs(normal()); });
+    double n = (double)(shape[0] * inner), eps = 1e-5, momentum = 0.1;
+    auto channel = [&](size_t i) { return (size_t)((int64_t)i / inner % channels); };
+    numbers m = means.x, v = variances.x, rm = m, rv = v, r(channels), wy(x.x.size()), wdx(x.x.size());
+    if (training) {
+        m.assign(channels, 0);
+        v.assign(channels, 0);
+        for (size_t i = 0; i < x.x.size(); i++) m[channel(i)] += x.x[i] / n;
+        for (size_t i = 0; i < x.x.size(); i++) v[channel(i)] += (x.x[i] - m[channel(i)]) * (x.x[i] - m[channel(i)]) / n;
+    }
+    for (int64_t c = 0; c < channels; c++) {
+        r[c] = 1 / sqrt(v[c] + eps);
+        if (!training || clone) continue;
+        rm[c] = (1 - momentum) * rm[c] + momentum * m[c];
+        rv[c] = (1 - momentum) * rv[c] + momentum * v[c] * n / (n - 1);
+    }
+    for (size_t i = 0; i < x.x.size(); i++)
+        wy[i] = (x.x[i] - m[channel(i)]) * r[channel(i)] * w.x[channel(i)] + b.x[channel(i)];
+    std::string shape_text = text_of(" %s[%lld,%lld,%lld]%s%s", dtype_text(d), (long long)shape[0], (long long)channels,
+                                     (long long)inner, training ? " training" : "", clone ? " clone" : "");
+    {
+        trial t("batch_norm" + shape_text, {&y, &mean, &rstd, &x, &w, &b, &means, &variances}, 7 + 64 + 128);
+        t.t.i[0] = training, t.t.i[1] = clone;
+        t.t.f[0] = eps, t.t.f[1] = momentum;
+        t.run(sc_k_batch_norm);
+        t.expect("y", y, wy, 1);
+        t.expect("mean", mean, m, 1);
+        t.expect("rstd", rstd, r, 1);
+        t.expect("running mean", means, rm, 1);
+        t.expect("running variance", variances, rv, 1);
+    }
+    numbers sw(channels), sb(channels);
+    for (size_t i = 0; i < x.x.size(); i++) {
+        size_t c = channel(i);
+        sb[c] += g.x[i];
+        sw[c] += g.x[i] * (x.x[i] - mean.x[c]) * rstd.x[c];
+    }
+    for (size_t i = 0; i < x.x.size(); i++) {
+        size_t c = channel(i);
+        double h = (x.x[i] - mean.x[c]) * rstd.x[c];
+        wdx[i] = w.x[c] * rstd.x[c] * (g.x[i] - (training ? sb[c] / n + h * sw[c] / n : 0));
+    }
+    trial t("batch_norm_grad" + shape_text, {&dx, &dw, &db, &g, &x, &w, &mean, &rstd}, 7);
+    t.t.i[0] = training;
+    t.run(sc_k_batch_norm_grad);
+    t.expect("dx", dx, wdx, 1);
+    t.expect("dw", dw, sw, sqrt(n), 1e-6);
+    t.expect("db", db, sb, sqrt(n), 1e-6);
+}
+
+static void batch_norms() {
+    if (!wanted("batch_norm")) return;
+    for (int d : floats) {
+        batch_norm_trial(d, {6, 5, 7, 9}, true, false);
+        batch_norm_trial(d, {40, 70}, true, false);
+        batch_norm_trial(d, {4, 3, 300}, true, true);
+        batch_norm_trial(d, {6, 5, 7}, false, false);
+        batch_norm_trial(d, {33, 5}, false, false);
+    }
+}
+
+int main(int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--bits"))
+            print_bits = true;
+        else
+            only = argv[i];
+    start();
+    norms();
+    losses();
+    lookups();
+    reductions();
+    movement();
+    fills();
+    randoms();
+    optimizers();
+    batch_norms();
+    return closing();
+}

@@ -1,0 +1,392 @@
+/* sc_k_matmul against sums in double: types, transposes, bias, folded and batched layouts, odd sizes and addresses.
+ * Relies on: check.h, runtime/cuda/k_matmul.cu, cuBLASLt.
+ * Relied on by: make gpu-test. `--bench` times shapes of BASELINES.md, the heuristic's choice and the best of sixteen.
+ */
+#include "../../runtime/cuda/matmul.h"
+#include "check.h"
+#include <cublasLt.h>
+
+static cudaStream_t stream;
+static sc_cuda library;
+
+struct problem {
+    const char *what;
+    int in, out; /* dtypes */
+    bool ta, tb, bias;
+    extents lead; /* of a and y, of b where it is not shared */
+    int64_t m, n, k;
+    bool shared;                          /* b has 2 dims */
+    extents stride_a, stride_b, stride_y; /* empty: contiguous */
+    int64_t shift_a, shift_b, shift_y;
+    bool by_library;
+};
+
+struct operands {
+    tensor y, a, b, bias, work;
+};
+
+static extents shape_of(const problem &c, bool lead, int64_t rows, int64_t columns) {
+    extents s = lead ? c.lead : extents{};
+    s.push_back(rows);
+    s.push_back(columns);
+    return s;
+}
+static operands make_operands(const problem &c) {
+    operands x = {};
+    x.a = make(c.in, shape_of(c, true, c.ta ? c.k : c.m, c.ta ? c.m : c.k), c.stride_a, c.shift_a);
+    x.b = make(c.in, shape_of(c, !c.shared, c.tb ? c.n : c.k, c.tb ? c.k : c.n), c.stride_b, c.shift_b);
+    x.y = make(c.out, shape_of(c, true, c.m, c.n), c.stride_y, c.shift_y);
+    x.bias = make(c.in, {c.n});
+    x.work = make(BOOL, {32 << 20});
+    for (tensor *t : {&x.a, &x.b, &x.bias}) fill(*t, normal);
+    upload(x.y);
+    return x;
+}
+static void release_operands(operands &x) {
+    for (tensor *t : {&x.y, &x.a, &x.b, &x.bias, &x.work}) release(*t);
+}
+static sc_task task_of(const problem &c, const operands &x) {
+    sc_task t = {};
+    t.t[t.nt++] = x.y.t;
+    t.t[t.nt++] = x.a.t;
+    t.t[t.nt++] = x.b.t;
+    if (c.bias) t.t[t.nt++] = x.bias.t;
+    t.t[t.nt++] = x.work.t;
+    t.i[0] = c.ta;
+    t.i[1] = c.tb;
+    t.i[2] = c.out == c.in ? 0 : c.out + 1;
+    t.parts = 1;
+    t.stream = stream;
+    t.library = &library;
+    return t;
+}
+static std::vector<double> define(const problem &c, const operands &x) {
+    int64_t batches = count(x.y) / (c.m * c.n);
+    std::vector<double> y((size_t)count(x.y));
+    for (int64_t u = 0; u < batches; u++) {
+        const double *a = &x.a.x[u * c.m * c.k], *b = &x.b.x[c.shared ? 0 : u * c.k * c.n];
+        for (int64_t i = 0; i < c.m; i++)
+            for (int64_t j = 0; j < c.n; j++) {
+                double s = c.bias ? x.bias.x[j] : 0;
+                for (int64_t l = 0; l < c.k; l++)
+                    s += a[c.ta ? l * c.m + i : i * c.k + l] * b[c.tb ? j * c.k + l : l * c.n + j];
+                y[u * c.m * c.n + i * c.n + j] = s;
+            }
+    }
+    return y;
+}
+
+static void run(const sc_task &t) {
+    sc_k_matmul(&t);
+    SC_CUDA(cudaStreamSynchronize(stream));
+}
+#ifndef SC_EMULATE
+static void run_graph(const sc_task &t) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    SC_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    sc_k_matmul(&t);
+    SC_CUDA(cudaStreamEndCapture(stream, &graph));
+    SC_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    SC_CUDA(cudaGraphLaunch(exec, stream));
+    SC_CUDA(cudaStreamSynchronize(stream));
+    SC_CUDA(cudaGraphExecDestroy(exec));
+    SC_CUDA(cudaGraphDestroy(graph));
+}
+#else
+#define run_graph run
+#endif
+
+static void spoil(tensor &t) {
+    for (int64_t i = 0; i < count(t); i++) memset(in_image(t, i), 0xff, bytes_of_dtype(t.t.dtype));
+    upload(t);
+}
+
+static bool compare(const problem &c, operands &x, std::string &text) {
+    double most = c.out == FP32 ? 1e-5 : c.out == BF16 ? 5e-3 : 7e-4;
+    bool inside = fetch(x.y), good = close_to(text, "y", x.y.x, define(c, x), most, most / 2);
+    if (!inside) text += ", WROTE OUTSIDE";
+    return inside && good;
+}
+
+static void check(const problem &c) {
+    operands x = make_operands(c);
+    sc_task t = task_of(c, x);
+    sc_matmul_choice found[16];
+    int n = sc_matmul_candidates(&t, found, 16);
+    std::string text;
+    run(t);
+    bool good = compare(c, x, text);
+    std::vector<unsigned char> before = x.y.image;
+    for (int again = 0; again < 2; again++) { /* from the plan that is kept, then from a new one, in a graph */
+        if (again) sc_matmul_table(&library, NULL, 0);
+        spoil(x.y);
+        run_graph(t);
+        fetch(x.y);
+        if (x.y.image != before) good = false, text += ", NOT THE SAME AGAIN";
+    }
+    if (n > 1) { /* another algorithm, by way of the table */
+        sc_matmul_table(&library, &found[n - 1], 1);
+        spoil(x.y);
+        run(t);
+        text += ", by table";
+        good &= compare(c, x, text);
+        sc_matmul_table(&library, NULL, 0);
+    }
+    text += n ? ", library" : ", own kernel";
+    if (c.by_library != (n > 0)) text += " (UNEXPECTED)"; /* no failure: what the library takes is its affair */
+    char name[200];
+    std::string lead;
+    for (int64_t d : c.lead) lead += std::to_string(d) + "x";
+    snprintf(name, sizeof name, "%s %s%s %s%lldx%lldx%lld%s%s%s", dtype_text(c.in), c.out == c.in ? "" : "to ",
+             c.out == c.in ? c.what : (std::string(dtype_text(c.out)) + " " + c.what).c_str(), lead.c_str(),
+             (long long)c.m, (long long)c.n, (long long)c.k, c.ta ? " ta" : "", c.tb ? " tb" : "",
+             c.bias ? " bias" : "");
+    verdict(good, name, text.c_str());
+    release_operands(x);
+}
+
+/* bias = -round(a b), so that y = a b - round(a b): all 0 if the product were rounded before the bias is added. */
+static void check_one_rounding(int dtype) {
+    problem c = {"one rounding", dtype, dtype, false, true, true, {}, 1, 256, 512, true, {}, {}, {}, 0, 0, 0, true};
+    operands x = make_operands(c);
+    fill(x.bias, [] { return 0.0; });
+    std::vector<double> product = define(c, x);
+    size_t at = 0;
+    fill(x.bias, [&] { return -product[at++]; });
+    sc_task t = task_of(c, x);
+    run(t);
+    fetch(x.y);
+    std::string text;
+    bool good = close_to(text, "y", x.y.x, define(c, x), 2e-2, 1e-2);
+    verdict(good, (std::string(dtype_text(dtype)) + " one rounding, after the bias").c_str(), text.c_str());
+    release_operands(x);
+}
+
+static void check_all() {
+    for (int in : {FP32, BF16, FP16})
+        for (int flags = 0; flags < 8; flags++) {
+            bool ta = flags & 1, tb = flags & 2, bias = flags & 4;
+            check({"", in, in, ta, tb, bias, {}, 65, 40, 33, true, {}, {}, {}, 0, 0, 0, true});
+            check({"", in, in, ta, tb, bias, {}, 64, 96, 128, true, {}, {}, {}, 0, 0, 0, true});
+        }
+    for (int in : {FP32, BF16}) {
+        check({"folded", in, in, false, true, true, {2, 3}, 16, 24, 32, true, {}, {}, {}, 0, 0, 0, true});
+        check({"folded, one row each", in, in, false, false, true, {2, 5}, 1, 24, 32, true, {}, {}, {}, 0, 0, 0, true});
+        check({"strided rows",
+               in,
+               in,
+               false,
+               false,
+               true,
+               {},
+               20,
+               24,
+               32,
+               true,
+               {40, 1},
+               {56, 1},
+               {72, 1},
+               8,
+               16,
+               0,
+               true});
+        check({"leading dims swapped, b shared",
+               in,
+               in,
+               false,
+               true,
+               false,
+               {3, 4},
+               8,
+               16,
+               32,
+               true,
+               {32 * 8, 3 * 32 * 8, 32, 1},
+               {},
+               {},
+               0,
+               0,
+               0,
+               true});
+        check({"rows far apart, b shared",
+               in,
+               in,
+               false,
+               true,
+               false,
+               {3},
+               8,
+               16,
+               32,
+               true,
+               {32, 3 * 32, 1},
+               {},
+               {},
+               0,
+               0,
+               0,
+               true});
+        check({"b shared, a transposed", in, in, true, false, false, {3}, 8, 16, 32, true, {}, {}, {}, 0, 0, 0, true});
+        check({"batched", in, in, false, true, true, {2, 3}, 8, 16, 32, false, {}, {}, {}, 0, 0, 0, true});
+        check({"heads first",
+               in,
+               in,
+               false,
+               true,
+               false,
+               {2, 3},
+               20,
+               20,
+               16,
+               false,
+               {960, 16, 48, 1},
+               {960, 16, 48, 1},
+               {},
+               0,
+               0,
+               0,
+               true});
+        check({"b expanded", in, in, true, true, false, {4}, 8, 16, 32, false, {}, {0, 32, 1}, {}, 0, 0, 0, true});
+        check({"odd addresses",
+               in,
+               in,
+               false,
+               true,
+               true,
+               {},
+               33,
+               17,
+               29,
+               true,
+               {31, 1},
+               {29, 1},
+               {19, 1},
+               1,
+               3,
+               1,
+               true});
+        check({"rows of a on one another",
+               in,
+               in,
+               false,
+               true,
+               true,
+               {},
+               8,
+               16,
+               32,
+               true,
+               {0, 1},
+               {},
+               {},
+               0,
+               0,
+               0,
+               false});
+        check({"one column", in, in, false, false, true, {}, 40, 1, 32, true, {}, {}, {}, 0, 0, 0, true});
+        check({"inner size 1", in, in, false, true, false, {}, 40, 24, 1, true, {}, {}, {}, 0, 0, 0, true});
+    }
+    for (int in : {BF16, FP16})
+        for (bool bias : {false, true}) {
+            check({"weight gradient", in, FP32, true, false, bias, {}, 48, 64, 200, true, {}, {}, {}, 0, 0, 0, true});
+            check({"batched", in, FP32, false, false, bias, {2}, 17, 20, 24, false, {}, {}, {}, 0, 0, 0, true});
+        }
+    check({"own", FP32, BF16, true, false, true, {2}, 70, 130, 65, true, {}, {}, {}, 0, 0, 0, false});
+    check({"own", FP16, BF16, false, true, false, {}, 70, 66, 50, true, {}, {}, {}, 0, 0, 0, false});
+    for (int dtype : {BF16, FP16}) check_one_rounding(dtype);
+#ifndef SC_EMULATE
+    for (int in : {FP32, BF16, FP16}) {
+        check({"", in, in, false, true, true, {}, 512, 768, 1024, true, {}, {}, {}, 0, 0, 0, true});
+        check({"split k", in, FP32, true, false, false, {}, 96, 128, 8192, true, {}, {}, {}, 0, 0, 0, true});
+    }
+#endif
+}
+
+/* ── timing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+#ifndef SC_EMULATE
+static double milliseconds(const sc_task &t) {
+    cudaEvent_t begin, end;
+    float ms;
+    SC_CUDA(cudaEventCreate(&begin));
+    SC_CUDA(cudaEventCreate(&end));
+    for (int i = 0; i < 3; i++) sc_k_matmul(&t);
+    SC_CUDA(cudaEventRecord(begin, stream));
+    for (int i = 0; i < 10; i++) sc_k_matmul(&t);
+    SC_CUDA(cudaEventRecord(end, stream));
+    SC_CUDA(cudaStreamSynchronize(stream));
+    SC_CUDA(cudaEventElapsedTime(&ms, begin, end));
+    return ms / 10;
+}
+static tensor noise(int dtype, int64_t rows, int64_t columns) { /* one million values, over and over */
+    tensor a = {};
+    a.t.dtype = (uint8_t)dtype, a.t.dims = 2;
+    a.t.shape[0] = rows, a.t.shape[1] = columns, a.t.stride[0] = columns, a.t.stride[1] = 1;
+    size_t size = (size_t)bytes_of_dtype(dtype), all = (size_t)(rows * columns) * size;
+    std::vector<unsigned char> some((1 << 20) * size);
+    for (size_t i = 0; i < 1 << 20; i++) encode(dtype, &some[i * size], normal());
+    SC_CUDA(cudaMalloc((void **)&a.base, all));
+    for (size_t at = 0; at < all; at += some.size())
+        SC_CUDA(cudaMemcpy(a.base + at, some.data(), all - at < some.size() ? all - at : some.size(),
+                           cudaMemcpyHostToDevice));
+    a.t.p = a.base;
+    return a;
+}
+static void time_case(int in, int out, bool ta, bool tb, bool bias, int64_t m, int64_t n, int64_t k) {
+    problem c = {"", in, out, ta, tb, bias, {}, m, n, k, true, {}, {}, {}, 0, 0, 0, true};
+    operands x = {};
+    x.a = noise(in, ta ? k : m, ta ? m : k);
+    x.b = noise(in, tb ? n : k, tb ? k : n);
+    x.y = noise(out, m, n);
+    x.bias = noise(in, 1, n);
+    x.bias.t.dims = 1, x.bias.t.shape[0] = n, x.bias.t.stride[0] = 1;
+    x.work = make(BOOL, {32 << 20});
+    sc_task t = task_of(c, x);
+    sc_matmul_choice found[16];
+    int candidates = sc_matmul_candidates(&t, found, 16), best = 0;
+    double first = milliseconds(t), least = first;
+    for (int i = 0; i < candidates; i++) {
+        sc_matmul_table(&library, &found[i], 1);
+        double ms = milliseconds(t);
+        if (ms < least) least = ms, best = i;
+    }
+    sc_matmul_table(&library, NULL, 0);
+    printf("%s to %s %lldx%lldx%lld%s%s%s: %.3f ms %.0f TFLOP/s; best of %d: number %d, %.3f ms\n", dtype_text(in),
+           dtype_text(out), (long long)m, (long long)n, (long long)k, ta ? " ta" : "", tb ? " tb" : "",
+           bias ? " bias" : "", first, 2e-9 * (double)m * (double)n * (double)k / first, candidates, best, least);
+    release_operands(x);
+}
+static void bench() {
+    time_case(BF16, BF16, false, true, false, 8192, 8192, 8192);
+    time_case(BF16, BF16, false, false, true, 65536, 3072, 768);
+    time_case(BF16, BF16, false, false, true, 65536, 768, 3072);
+    time_case(BF16, BF16, false, true, false, 65536, 768, 3072);
+    time_case(BF16, BF16, true, false, false, 768, 3072, 65536);
+    time_case(BF16, FP32, true, false, false, 768, 3072, 65536);
+    time_case(BF16, BF16, false, true, false, 65536, 50304, 768);
+    time_case(BF16, FP32, true, false, false, 50304, 768, 65536);
+    time_case(BF16, BF16, false, true, false, 8192, 14336, 4096);
+    time_case(BF16, BF16, true, false, false, 14336, 4096, 8192);
+    time_case(BF16, FP32, true, false, false, 14336, 4096, 8192);
+    time_case(FP32, FP32, false, true, true, 8192, 3072, 768);
+}
+#endif
+
+int main(int argc, char **argv) {
+    SC_CUDA(cudaStreamCreate(&stream));
+    cublasLtHandle_t handle;
+    SC_LT(cublasLtCreate(&handle));
+    library.lt = handle;
+    sc_matmul_start(&library);
+#ifndef SC_EMULATE
+    if (argc > 1 && !strcmp(argv[1], "--bench")) {
+        bench();
+        return 0;
+    }
+#endif
+    (void)argc, (void)argv;
+    check_all();
+    sc_matmul_stop(&library);
+    return closing();
+}
