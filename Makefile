@@ -41,7 +41,7 @@ $(B)/libsc_cpu.a: $(HOST_OBJ) $(CPU_OBJ)
 NVCC       := $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 CUDA_ARCHS ?= 80 90
 CUDA_INC   := $(NVCC:%/bin/nvcc=-isystem %/include) $(NCCL_HOME:%=-isystem %/include)
-NVFLAGS    := -std=c++17 -O3 -Iruntime -Werror all-warnings --compress-mode=size \
+NVFLAGS    := -std=c++17 -O3 -fmad=false -Iruntime -Werror all-warnings --compress-mode=size \
 	-Xcompiler -Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
 	$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) $(CUDA_INC)
 CUDA_OBJ   := $(patsubst %,$(B)/%.o,$(basename $(wildcard runtime/cuda/*.c runtime/cuda/*.cu)))
@@ -84,7 +84,7 @@ $(B)/unit_host: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_host*.c)) $(U
 unit: $(UNITS)
 
 # The compiler and the unit tests under the sanitizers; gcc then sees a null format in arena.c that is none.
-unit-asan:
+unit-asan: libs-asan
 	$(MAKE) B=$(B)/asan OPT="-O1 -g" VARIANT="$(ASAN)" LDFLAGS="$(ASAN)" WARN="$(WARN) -Wno-format-truncation" all unit
 
 # ── fuzzers of the readers of foreign bytes, by libFuzzer ────────────────────────────────────────────────────────────
@@ -105,7 +105,7 @@ demo: setup
 	@$(MAKE) --no-print-directory all
 	@sh tests/demo.sh $(B)
 test: setup
-	@$(MAKE) --no-print-directory all unit libs-asan libs-tsan libs-fp64
+	@$(MAKE) --no-print-directory -j2 all unit libs-asan libs-tsan libs-fp64 unit-asan fuzzers
 	@/usr/bin/python3 tests/program/run.py --build $(B)
 bench: all
 	@/usr/bin/python3 bench/cpu_gpt2.py --build $(B)
@@ -128,4 +128,4 @@ clean:
 	rm -rf $(B)
 
 -include $(COMPILER_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(CPU_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(B)/compiler/main.d $(wildcard $(U)/*.d)
-.PHONY: all cuda unit setup demo test bench lint generated install clean
+.PHONY: all cuda unit unit-asan fuzz fuzzers setup demo test bench lint generated install clean

@@ -118,6 +118,7 @@ static pid_t fork_rank(job *j, int rank, const sigset_t *mask) {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* no rank outlives its launcher */
     if (getppid() != parent) _exit(1);
     sigprocmask(SIG_SETMASK, mask, NULL);
+    atomic_store(&j->w.ranks[rank].pid, getpid());
     int code = run_rank(j, rank);
     world_free(&j->w);
     exit(code);

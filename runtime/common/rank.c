@@ -59,7 +59,7 @@ _Noreturn void sc_stop(sc_rank *r, int code, const char *fmt, ...) {
     va_end(ap);
     fflush(stdout);
     fprintf(stderr, "%s\n", text);
-    exit(code);
+    sc_leave(code);
 }
 
 void sc_describe(const sc_build *b, int program, int event, char *out, size_t n) {

@@ -19,6 +19,7 @@ typedef struct {
     sc_flag
         met[SC_STREAMS + 1]; /* phases of collectives this rank has come to, a stream; the last one: host barriers */
     sc_status status[SC_STREAMS];
+    _Atomic int pid;     /* its process; 0: a thread */
     _Atomic int program; /* running, -1: the rank is in the training program */
     _Atomic int at_barrier;
     _Atomic int64_t step;
@@ -87,6 +88,7 @@ bool sc_world_open(sc_world *w);                          /* arenas that ranks s
 void sc_world_close(sc_world *w);
 sc_rank *sc_rank_new(sc_world *w, int rank); /* everything a rank ever allocates: capture, threads, debug tables */
 void sc_rank_free(sc_rank *r);
+_Noreturn void sc_leave(int code); /* ends a rank that has failed: at once, whatever its streams are at */
 
 /* watchdog.c */
 typedef struct {

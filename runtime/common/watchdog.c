@@ -38,9 +38,21 @@ static void print_stream(const sc_world *w, int rank, int stream) {
     fprintf(stderr, "\n");
 }
 
+/* A process that a signal or a debugger has stopped. */
+static bool stopped(const sc_shared_rank *k) {
+    char path[64], state = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", atomic_load(&k->pid));
+    FILE *f = atomic_load(&k->pid) ? fopen(path, "r") : NULL;
+    if (!f) return false;
+    if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = 0;
+    fclose(f);
+    return state == 'T' || state == 't';
+}
+
 void sc_print_rank(const sc_world *w, int rank) {
     const sc_shared_rank *k = &w->ranks[rank];
     int program = atomic_load(&k->program);
+    if (stopped(k)) fprintf(stderr, "  rank %d's process %d is stopped (SIGSTOP)\n", rank, atomic_load(&k->pid));
     if (atomic_load(&k->done)) {
         fprintf(stderr, "  rank %d has finished\n", rank);
     } else if (program < 0) {
@@ -71,7 +83,7 @@ bool sc_stalled(const sc_world *w, sc_watchdog *dog) {
         for (int s = 0; s < SC_STREAMS; s++) ticks += atomic_load(&x->met[s].value);
         if (atomic_load(&x->done)) continue;
         any = true;
-        if (atomic_load(&x->program) < 0 && !atomic_load(&x->at_barrier)) blocked = false;
+        if (atomic_load(&x->program) < 0 && !atomic_load(&x->at_barrier) && !stopped(x)) blocked = false;
     }
     if (ticks != dog->ticks || !blocked || !any) *dog = (sc_watchdog){ticks, sc_now_s()};
     return w->debug->stall_s > 0 && sc_now_s() - dog->since > w->debug->stall_s;

@@ -36,6 +36,10 @@ bool sc_world_open(sc_world *w) {
     return ok;
 }
 
+void sc_leave(int code) {
+    exit(code);
+}
+
 void sc_world_close(sc_world *w) {
     for (int host = 0; host < 2; host++) {
         for (int k = 0; w->arena[host] && k < w->world; k++)

@@ -88,8 +88,7 @@ template <class E, bool NEIGHBOURS> __global__ void __launch_bounds__(BLOCK) nor
         }
     }
     float scale = E::get(((const type *)a.w)[c]), bias = E::get(((const type *)a.b)[c]);
-    each_element<NEIGHBOURS>(
-        a, c, [&](int64_t at) { y[at] = E::put((E::get(x[at]) - mean) * rstd * scale + bias); });
+    each_element<NEIGHBOURS>(a, c, [&](int64_t at) { y[at] = E::put((E::get(x[at]) - mean) * rstd * scale + bias); });
 }
 
 template <class E, bool NEIGHBOURS> __global__ void __launch_bounds__(BLOCK) channel_gradients(batch a) {

@@ -41,8 +41,8 @@ walk walk_of(const sc_tensor *to, const sc_tensor *from) {
 }
 
 /* A thread moves U units; consecutive threads have consecutive units. I: what counts them. */
-template <class T, class I> __global__ void __launch_bounds__(BLOCK)
-    copy_units(const __grid_constant__ walk w, T *to, const T *from, int64_t n) {
+template <class T, class I>
+__global__ void __launch_bounds__(BLOCK) copy_units(const __grid_constant__ walk w, T *to, const T *from, int64_t n) {
     T v[U];
     int64_t at[U];
 #pragma unroll
@@ -69,8 +69,8 @@ template <class T, class I> __global__ void __launch_bounds__(BLOCK)
 
 /* Dimension `other` has the source's unit stride, the last one the result's. blockIdx.x: tiles of the two, then the
  * other dimensions. */
-template <class T> __global__ void __launch_bounds__(BLOCK)
-    copy_tiles(const __grid_constant__ walk w, int other, T *to, const T *from) {
+template <class T>
+__global__ void __launch_bounds__(BLOCK) copy_tiles(const __grid_constant__ walk w, int other, T *to, const T *from) {
     __shared__ T tile[TILE][TILE + 1];
     int last = w.dims - 1, lane = threadIdx.x % TILE, line = threadIdx.x / TILE;
     int64_t columns = (w.shape[last] + TILE - 1) / TILE, lines = (w.shape[other] + TILE - 1) / TILE;
@@ -83,8 +83,7 @@ template <class T> __global__ void __launch_bounds__(BLOCK)
         b /= w.shape[d];
     }
     for (int j = line; j < TILE; j += BLOCK / TILE)
-        if (c + j < w.shape[last] && r + lane < w.shape[other])
-            tile[j][lane] = from[(c + j) * w.from[last] + r + lane];
+        if (c + j < w.shape[last] && r + lane < w.shape[other]) tile[j][lane] = from[(c + j) * w.from[last] + r + lane];
     __syncthreads();
     for (int j = line; j < TILE; j += BLOCK / TILE)
         if (r + j < w.shape[other] && c + lane < w.shape[last]) to[(r + j) * w.to[other] + c + lane] = tile[lane][j];
@@ -150,7 +149,9 @@ void sc_cuda_copy(const sc_task *t, const sc_tensor *to, const sc_tensor *from) 
     }
     bool tiles = other >= 0;
     switch (unit) {
-    case 1: tiles ? launch_tiles<uint8_t>(t, w, other, to->p, source) : launch_units<uint8_t>(t, w, to->p, source); break;
+    case 1:
+        tiles ? launch_tiles<uint8_t>(t, w, other, to->p, source) : launch_units<uint8_t>(t, w, to->p, source);
+        break;
     case 2:
         tiles ? launch_tiles<uint16_t>(t, w, other, to->p, source) : launch_units<uint16_t>(t, w, to->p, source);
         break;

@@ -201,7 +201,8 @@ SC_DEVICE void grad_row(typename E::type *dx, const typename E::type *x, int col
     }
 }
 
-template <class E> __global__ void __launch_bounds__(BLOCK)
+template <class E>
+__global__ void __launch_bounds__(BLOCK)
     cross_entropy_grad(loss_task a, const void *g, int g_dtype, const sc_record *record) {
     typedef typename E::type type;
     int64_t row = blockIdx.x, target = a.target[row];
@@ -228,16 +229,17 @@ extern "C" void sc_k_cross_entropy(const sc_task *t) {
     int64_t rows = rows_of(x);
     if (t->nt < 5 || t->t[4].shape[0] < rows * 4)
         sc_unsupported(t, "cross_entropy", "its workspace must hold a float a row");
-    loss_task a = {row_space_of(x), {}, x->p, (const int32_t *)target->p, (float *)lse->p, (float *)t->t[4].p, NULL,
-                   (int)cols_of(x), (int)t->i[1], t->i[0]};
+    loss_task a = {
+        row_space_of(x), {},           x->p,   (const int32_t *)target->p, (float *)lse->p, (float *)t->t[4].p, NULL,
+        (int)cols_of(x), (int)t->i[1], t->i[0]};
     with_float(t, x->dtype, [&](auto e) { SC_LAUNCH(t, row_losses<decltype(e)>, (unsigned)rows, BLOCK, a); });
     SC_LAUNCH(t, sum_losses, 1, LOSS_BLOCK, a.losses, rows, (float *)loss->p, t->record, a.slot);
 }
 
 extern "C" void sc_k_cross_entropy_grad(const sc_task *t) {
     const sc_tensor *dx = &t->t[0], *g = &t->t[1], *x = &t->t[2], *target = &t->t[3], *lse = &t->t[4];
-    loss_task a = {row_space_of(x), row_space_of(dx), x->p, (const int32_t *)target->p, (float *)lse->p, NULL, dx->p,
-                   (int)cols_of(x), (int)t->i[1], t->i[0]};
+    loss_task a = {row_space_of(x), row_space_of(dx), x->p,   (const int32_t *)target->p, (float *)lse->p, NULL, dx->p,
+                   (int)cols_of(x), (int)t->i[1],     t->i[0]};
     with_float(t, x->dtype, [&](auto e) {
         SC_LAUNCH(t, cross_entropy_grad<decltype(e)>, (unsigned)rows_of(x), BLOCK, a, g->p, g->dtype, t->record);
     });

@@ -45,7 +45,8 @@ struct gaps {
 /* A block a gap (blockIdx.y) and stretch of it. */
 __global__ void __launch_bounds__(BLOCK) clear_gaps(const __grid_constant__ gaps g) {
     char *p = g.at[blockIdx.y].p;
-    int64_t n = g.at[blockIdx.y].bytes, first = (int64_t)blockIdx.x * BLOCK + threadIdx.x, step = (int64_t)gridDim.x * BLOCK;
+    int64_t n = g.at[blockIdx.y].bytes, first = (int64_t)blockIdx.x * BLOCK + threadIdx.x,
+            step = (int64_t)gridDim.x * BLOCK;
     bool words = (uintptr_t)p % 16 == 0;
     int64_t whole = words ? n / 16 : 0;
     for (int64_t i = first; i < whole; i += step) ((uint4 *)p)[i] = make_uint4(0, 0, 0, 0);
@@ -65,8 +66,8 @@ void clear(const sc_task *t, int n) {
 
 /* ── store ────────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-template <class F, class T, bool ADD> __global__ void __launch_bounds__(BLOCK)
-    store_runs(const typename F::type *from, typename T::type *to, int64_t n) {
+template <class F, class T, bool ADD>
+__global__ void __launch_bounds__(BLOCK) store_runs(const typename F::type *from, typename T::type *to, int64_t n) {
     int64_t step = (int64_t)gridDim.x * BLOCK * RUN;
     for (int64_t i = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * RUN; i < n; i += step) {
         if (i + RUN <= n) {
@@ -90,8 +91,8 @@ SC_DEVICE int64_t integer_at(const void *p, int dtype, int64_t i) {
 }
 
 /* Any dtypes; between integers exactly. */
-__global__ void __launch_bounds__(BLOCK) store_each(const void *from, int from_dtype, void *to, int to_dtype,
-                                                    int64_t at, int64_t n, bool add, bool exact) {
+__global__ void __launch_bounds__(BLOCK)
+    store_each(const void *from, int from_dtype, void *to, int to_dtype, int64_t at, int64_t n, bool add, bool exact) {
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n; i += (int64_t)gridDim.x * BLOCK) {
         if (exact) {
             int64_t x = integer_at(from, from_dtype, i) + (add ? integer_at(to, to_dtype, at + i) : 0);

@@ -204,8 +204,19 @@ template <class E, bool CENTRED> __global__ void __launch_bounds__(BLOCK) norm_g
 
 template <bool CENTRED> void backward(const sc_task *t) {
     const sc_tensor *dx = &t->t[0], *g = &t->t[1], *x = &t->t[2], *w = t->nt > 4 + CENTRED ? &t->t[4 + CENTRED] : NULL;
-    normed a = {row_space_of(dx), row_space_of(x), row_space_of(g), dx->p, x->p, g->p, w ? w->p : NULL, NULL,
-              CENTRED ? (float *)t->t[3].p : NULL, (float *)t->t[3 + CENTRED].p, rows_of(x), (int)cols_of(x), 0};
+    normed a = {row_space_of(dx),
+                row_space_of(x),
+                row_space_of(g),
+                dx->p,
+                x->p,
+                g->p,
+                w ? w->p : NULL,
+                NULL,
+                CENTRED ? (float *)t->t[3].p : NULL,
+                (float *)t->t[3 + CENTRED].p,
+                rows_of(x),
+                (int)cols_of(x),
+                0};
     bool wide_enough = wide_rows(dx) && wide_rows(g) && wide_rows(x) && wide_vector(w);
     if (!a.rows) return;
     with_float(t, x->dtype, [&](auto e) {
@@ -322,15 +333,37 @@ template <bool CENTRED> void weights(const sc_task *t) {
 extern "C" void sc_k_layer_norm(const sc_task *t) {
     const sc_tensor *y = &t->t[0], *x = &t->t[3];
     const sc_tensor *w = t->i[0] ? &t->t[4] : NULL, *b = t->i[1] ? &t->t[4 + (w != NULL)] : NULL;
-    normed a = {row_space_of(y), row_space_of(x), {}, y->p, x->p, NULL, w ? w->p : NULL, b ? b->p : NULL,
-              (float *)t->t[1].p, (float *)t->t[2].p, rows_of(x), (int)cols_of(x), (float)t->f[0]};
+    normed a = {row_space_of(y),
+                row_space_of(x),
+                {},
+                y->p,
+                x->p,
+                NULL,
+                w ? w->p : NULL,
+                b ? b->p : NULL,
+                (float *)t->t[1].p,
+                (float *)t->t[2].p,
+                rows_of(x),
+                (int)cols_of(x),
+                (float)t->f[0]};
     forward<true>(t, a, wide_rows(y) && wide_rows(x) && wide_vector(w) && wide_vector(b));
 }
 
 extern "C" void sc_k_rms_norm(const sc_task *t) {
     const sc_tensor *y = &t->t[0], *x = &t->t[2], *w = t->nt > 3 ? &t->t[3] : NULL;
-    normed a = {row_space_of(y), row_space_of(x), {}, y->p, x->p, NULL, w ? w->p : NULL, NULL,
-              NULL, (float *)t->t[1].p, rows_of(x), (int)cols_of(x), (float)t->f[0]};
+    normed a = {row_space_of(y),
+                row_space_of(x),
+                {},
+                y->p,
+                x->p,
+                NULL,
+                w ? w->p : NULL,
+                NULL,
+                NULL,
+                (float *)t->t[1].p,
+                rows_of(x),
+                (int)cols_of(x),
+                (float)t->f[0]};
     forward<false>(t, a, wide_rows(y) && wide_rows(x) && wide_vector(w));
 }
 

@@ -92,8 +92,8 @@ struct update {
 };
 
 /* The step's constants are worked out by one thread while the first elements are on their way. */
-template <class G, class P, class M> __global__ void __launch_bounds__(BLOCK)
-    adam(const __grid_constant__ pieces p, const __grid_constant__ update a) {
+template <class G, class P, class M>
+__global__ void __launch_bounds__(BLOCK) adam(const __grid_constant__ pieces p, const __grid_constant__ update a) {
     __shared__ sc_adam shared;
     bool have = false;
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
@@ -145,8 +145,8 @@ template <class G, class P, class M> __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-template <class G, class P, class M> __global__ void __launch_bounds__(BLOCK)
-    sgd(const __grid_constant__ pieces p, const __grid_constant__ update a) {
+template <class G, class P, class M>
+__global__ void __launch_bounds__(BLOCK) sgd(const __grid_constant__ pieces p, const __grid_constant__ update a) {
     sc_sgd c = {load_any(a.clip, a.clip_dtype, 0), a.record->momentum, a.flag, a.m != NULL};
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
         int piece = piece_of(p, tile);
@@ -208,7 +208,8 @@ void need_aligned(const sc_task *t, int n) {
 
 /* ── sum of squares, clipping ─────────────────────────────────────────────────────────────────────────────────────────
  */
-template <class E> __global__ void __launch_bounds__(BLOCK) square_blocks(const void *x, int64_t n, float *part, bool runs) {
+template <class E>
+__global__ void __launch_bounds__(BLOCK) square_blocks(const void *x, int64_t n, float *part, bool runs) {
     constexpr int V = wide<E>;
     int64_t first = (int64_t)blockIdx.x * SQUARES, end = first + SQUARES < n ? first + SQUARES : n;
     const typename E::type *from = (const typename E::type *)x;
@@ -266,8 +267,8 @@ __global__ void count_one(int64_t *step) {
 
 extern "C" void sc_k_adam(const sc_task *t) {
     const sc_tensor *grad = &t->t[0], *master = &t->t[1], *clip = &t->t[2], *m = &t->t[3], *v = &t->t[4];
-    update a = {grad->p, master->p, m->p, v->p, clip->p, clip->dtype, (const int64_t *)t->t[5].p, t->record,
-                t->i[0] != 0};
+    update a = {grad->p,   master->p,   m->p, v->p, clip->p, clip->dtype, (const int64_t *)t->t[5].p,
+                t->record, t->i[0] != 0};
     need_aligned(t, 5);
     if (m->dtype != v->dtype) sc_unsupported(t, "adam", "its two moments must have one dtype");
     with_states(t, grad->dtype, master->dtype, m->dtype, [&](auto g, auto p, auto e) {

@@ -8,7 +8,8 @@ namespace {
 enum { RUN = 8 }; /* elements a thread takes at a time: two blocks of Philox */
 
 /* Samples of n elements each; `runs` of RUN elements in each of them. */
-template <class E, bool WIDE> __global__ void __launch_bounds__(BLOCK)
+template <class E, bool WIDE>
+__global__ void __launch_bounds__(BLOCK)
     dropout(const void *from, void *to, int64_t samples, int64_t n, dropping d, const sc_record *record) {
     typedef typename E::type type;
     masks mask(d, record);
@@ -17,7 +18,7 @@ template <class E, bool WIDE> __global__ void __launch_bounds__(BLOCK)
         int64_t b = samples == 1 ? 0 : u / runs, first = (u - b * runs) * RUN;
         const type *x = (const type *)from + b * n + first;
         type *y = (type *)to + b * n + first;
-        int count = (int)(n - first < RUN ? n - first : RUN);
+        int count = n - first < RUN ? (int)(n - first) : (int)RUN;
         float v[RUN];
         raw<E, RUN> r;
         if (WIDE) {

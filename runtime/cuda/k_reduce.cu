@@ -44,12 +44,13 @@ SC_DEVICE int64_t axes_at(const axes &a, int64_t i) {
 }
 
 struct reduction {
-    axes kept, reduced; /* but for the inner dimension: x's last of more than one element, merged with those before it */
+    axes kept,
+        reduced; /* but for the inner dimension: x's last of more than one element, merged with those before it */
     int64_t inner, stride;
     int64_t results, reduced_n; /* of all, of `reduced` */
     const void *x;
     void *y;
-    float *part; /* [gridDim.y][results]; NULL: there is one run */
+    float *part;  /* [gridDim.y][results]; NULL: there is one run */
     int64_t each; /* of `reduced` (down) or of accesses (across) in a run */
     int dtype, wide_y;
     float divisor;
@@ -63,8 +64,8 @@ template <class OP> SC_DEVICE void put_result(const reduction &a, int64_t i, flo
 }
 
 /* A thread has W neighbouring results; R threads share them and take the reduced elements in turn. */
-template <class E, int W, class OP, int R> __global__ void __launch_bounds__(BLOCK)
-    reduce_down(const __grid_constant__ reduction a) {
+template <class E, int W, class OP, int R>
+__global__ void __launch_bounds__(BLOCK) reduce_down(const __grid_constant__ reduction a) {
     enum { U = 4, C = BLOCK / R };
     int lane = threadIdx.x % C, run = threadIdx.x / C;
     int64_t u = (int64_t)blockIdx.x * C + lane, accesses = a.inner / W;
@@ -112,8 +113,8 @@ template <class E, int W, class OP, int R> __global__ void __launch_bounds__(BLO
 }
 
 /* G threads have a result. */
-template <class E, int W, class OP, int G> __global__ void __launch_bounds__(BLOCK)
-    reduce_across(const __grid_constant__ reduction a) {
+template <class E, int W, class OP, int G>
+__global__ void __launch_bounds__(BLOCK) reduce_across(const __grid_constant__ reduction a) {
     enum { U = 4 };
     int lane = threadIdx.x % G;
     int64_t o = my_row<G>(), accesses = a.inner / W, begin = blockIdx.y * a.each;
@@ -253,8 +254,7 @@ extern "C" void sc_k_max(const sc_task *t) {
 extern "C" void sc_k_max_grad(const sc_task *t) {
     const sc_tensor *dx = &t->t[0], *g = &t->t[1], *x = &t->t[2], *y = &t->t[3];
     sharing a = {};
-    for (int d = 0; d < x->dims; d++)
-        add_axis(t->i[0] >> d & 1 ? &a.reduced : &a.kept, x->shape[d], x->stride[d]);
+    for (int d = 0; d < x->dims; d++) add_axis(t->i[0] >> d & 1 ? &a.reduced : &a.kept, x->shape[d], x->stride[d]);
     a.results = axes_size(&a.kept);
     a.reduced_n = axes_size(&a.reduced);
     a.g = g->p, a.x = x->p, a.y = y->p, a.dx = dx->p;

@@ -3,8 +3,9 @@
  * Relied on by: the kernels k_*.cu.
  *
  * A kernel is a template over its element type; host code looks at the dtype once a launch (with_float). Arithmetic is
- * in float, rounded once where a value is stored. Memory is moved in `raw` runs of W elements, 16 bytes where layout and
- * alignment allow. Sums run in a fixed order that depends on shapes only: butterflies give every lane the same bits. */
+ * in float, rounded once where a value is stored. Memory is moved in `raw` runs of W elements, 16 bytes where layout
+ * and alignment allow. Sums run in a fixed order that depends on shapes only: butterflies give every lane the same
+ * bits. */
 #ifndef SC_KERNEL_CUH
 #define SC_KERNEL_CUH
 

@@ -1,13 +1,13 @@
 /* Launches a generated pointwise kernel: a group's expression (Group::element, one element of every tensor) over the
  * iteration space that its tensors share, W elements a thread. A thread loads all operands of its elements before it
  * stores a result, since a result may share an operand's bytes.
- * Relies on: cuda.h, common/space.h.
+ * Relies on: kernel.cuh, common/space.h.
  * Relied on by: generated NAME_kernels.cu. */
 #ifndef SC_CUDA_POINTWISE_CUH
 #define SC_CUDA_POINTWISE_CUH
 
 #include "../common/space.h"
-#include "cuda.h"
+#include "kernel.cuh"
 #include <utility>
 
 /* Counts in runs of W elements; strides in elements from one run to the next along a dimension. */
@@ -146,11 +146,9 @@ template <class Group, int RESULTS, int W, class... T> static void sc_pointwise_
     sc_runs_of(&r, s, t, W);
     if (!r.n) return;
     unsigned blocks = (unsigned)((r.n + 255) / 256);
-    if (r.dims == 1)
-        sc_pointwise_kernel<Group, RESULTS, W, true, T...><<<blocks, 256, 0, SC_STREAM(t)>>>(r);
-    else
-        sc_pointwise_kernel<Group, RESULTS, W, false, T...><<<blocks, 256, 0, SC_STREAM(t)>>>(r);
-    SC_LAUNCHED();
+    auto *kernel = r.dims == 1 ? sc_pointwise_kernel<Group, RESULTS, W, true, T...>
+                               : sc_pointwise_kernel<Group, RESULTS, W, false, T...>;
+    SC_LAUNCH(t, kernel, blocks, 256, r);
 }
 
 template <class Group, int RESULTS, class... T> static void sc_pointwise(const sc_task *t) {

@@ -128,10 +128,20 @@ sc_rank *sc_rank_new(sc_world *w, int rank) {
     return r;
 }
 
+/* Libraries take leave of each other only where all ranks come to it: one that has failed does not. */
+static bool all_done(const sc_rank *r) {
+    for (double start = sc_now_s(); sc_now_s() - start < 5; usleep(1000)) {
+        int done = 0;
+        for (int k = 0; k < r->world; k++) done += atomic_load(&r->w->ranks[k].done);
+        if (done == r->world) return true;
+    }
+    return false;
+}
+
 void sc_rank_free(sc_rank *r) {
     r->t->event = -1;
-    sc_barrier(r); /* nobody's arena goes while another rank may read it */
     sc_peers_free(r);
+    if (!all_done(r)) return; /* the process ends, and with it everything */
     sc_watch_free(r);
     sc_dump_free(r);
     sc_trace_free(r);

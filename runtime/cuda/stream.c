@@ -209,7 +209,7 @@ void sc_capture(sc_rank *r) {
     SC_CUDA(cudaStreamBeginCapture(t->stream[COMPUTE], cudaStreamCaptureModeRelaxed));
     sc_issue(r);
     SC_CUDA(cudaStreamEndCapture(t->stream[COMPUTE], &graph));
-    SC_CUDA(cudaGraphInstantiate(&t->programs[r->current].graph, graph, 0));
+    SC_CUDA(cudaGraphInstantiate(&t->programs[r->current].graph, graph, cudaGraphInstantiateFlagUseNodePriority));
     SC_CUDA(cudaGraphDestroy(graph));
     SC_CUDA(cudaGraphUpload(t->programs[r->current].graph, t->stream[COMPUTE]));
 }

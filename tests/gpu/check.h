@@ -162,6 +162,23 @@ static inline void release(tensor &a) {
     a.base = NULL;
 }
 
+/* For timing: contiguous, on the device only, one million values over and over. */
+static inline tensor noise(int dtype, const extents &shape) {
+    tensor a = {};
+    extents stride = contiguous(shape);
+    a.t.dtype = (uint8_t)dtype, a.t.dims = (uint8_t)shape.size();
+    for (size_t d = 0; d < shape.size(); d++) a.t.shape[d] = shape[d], a.t.stride[d] = stride[d];
+    size_t size = (size_t)bytes_of_dtype(dtype), all = (size_t)count(a) * size;
+    std::vector<unsigned char> some((1 << 20) * size);
+    for (size_t i = 0; i < 1 << 20; i++) encode(dtype, &some[i * size], normal());
+    SC_CUDA(cudaMalloc((void **)&a.base, all));
+    for (size_t at = 0; at < all; at += some.size())
+        SC_CUDA(cudaMemcpy(a.base + at, some.data(), all - at < some.size() ? all - at : some.size(),
+                           cudaMemcpyHostToDevice));
+    a.t.p = a.base;
+    return a;
+}
+
 /* Largest and mean square error, each relative to that of what is wanted; appended to `text` where too large. */
 static inline bool close_to(std::string &text, const char *name, const std::vector<double> &got,
                             const std::vector<double> &want, double most, double rms) {

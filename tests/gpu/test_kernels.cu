@@ -1,13 +1,10 @@
-/* Every kernel of the CUDA target but matmul and attention, against references in double: shapes, dtypes, strides.
+/* Every kernel of the CUDA target but matmul, attention and those of test_updates.cu, against references in double:
+ * shapes, dtypes, strides.
  * Relies on: trial.h, runtime/cuda/k_*.cu.
  * Relied on by: make gpu-test. Arguments: a part of a trial's name (only those run), --bits (hashes of the results).
  *
  * `ok`/`FAIL` a trial, then `N passed, N failed`. bench_kernels.cu times the same kernels. */
 #include "trial.h"
-
-static bool wanted(const char *family) {
-    return !only || strstr(family, only) || strstr(only, family);
-}
 
 /* ── norms ────────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -16,10 +13,18 @@ struct rows_case {
     int64_t shift;
 };
 static const rows_case row_cases[] = {
-    {{5, 768}, {}, 0},        {{3, 1600}, {}, 0},  {{2, 4096}, {}, 0},
-    {{9, 64}, {}, 0},         {{7, 33}, {}, 0},    {{3, 8}, {}, 0},
-    {{2, 20000}, {}, 0},      {{11, 1}, {}, 0},    {{2, 3, 768}, {5000, 1536, 1}, 0},
-    {{4, 256}, {264, 1}, 8},  {{4, 256}, {257, 1}, 0}, {{3, 512}, {}, 1},
+    {{5, 768}, {}, 0},
+    {{3, 1600}, {}, 0},
+    {{2, 4096}, {}, 0},
+    {{9, 64}, {}, 0},
+    {{7, 33}, {}, 0},
+    {{3, 8}, {}, 0},
+    {{2, 20000}, {}, 0},
+    {{11, 1}, {}, 0},
+    {{2, 3, 768}, {5000, 1536, 1}, 0},
+    {{4, 256}, {264, 1}, 8},
+    {{4, 256}, {257, 1}, 0},
+    {{3, 512}, {}, 1},
     {{2, 4, 3, 40}, {1000, 40, 160, 1}, 0},
 };
 static std::string name_of(const char *what, int d, const rows_case &c) {
@@ -346,7 +351,8 @@ static void lookups() {
 enum operation { SUM, MEAN, MAX };
 static const char *const operation_names[] = {"sum", "mean", "max"};
 
-static void reduce_trial(operation op, int d, const extents &shape, const extents &stride, int mask, int out, bool nan) {
+static void reduce_trial(operation op, int d, const extents &shape, const extents &stride, int mask, int out,
+                         bool nan) {
     pool p;
     bool whole = d == INT32 || d == INT64;
     tensor &x = p.empty(d, shape, stride);
@@ -416,22 +422,22 @@ static void reductions() {
     for (int d : floats) {
         for (operation op : {SUM, MEAN, MAX}) {
             int wide = op == SUM ? FP32 : d;
-            reduce_trial(op, d, {600, 64}, {}, 1, wide, false);                  /* a bias gradient, split */
+            reduce_trial(op, d, {600, 64}, {}, 1, wide, false); /* a bias gradient, split */
             reduce_trial(op, d, {37, 768}, {}, 1, d, false);
             reduce_trial(op, d, {130, 77}, {}, 1, wide, false);
-            reduce_trial(op, d, {9, 1000}, {}, 2, d, false);                     /* rows, a block each */
-            reduce_trial(op, d, {70, 100}, {}, 2, d, false);                     /* a warp each */
+            reduce_trial(op, d, {9, 1000}, {}, 2, d, false); /* rows, a block each */
+            reduce_trial(op, d, {70, 100}, {}, 2, d, false); /* a warp each */
             reduce_trial(op, d, {21, 33}, {}, 2, d, op == MAX);
-            reduce_trial(op, d, {33, 129}, {}, 3, wide, false);                  /* a scalar */
-            reduce_trial(op, d, {4, 6, 5, 8}, {}, 5, d, false);                  /* 0 and 2 */
-            reduce_trial(op, d, {4, 6, 5, 8}, {}, 10, d, op == MAX);             /* 1 and 3 */
-            reduce_trial(op, d, {3, 40, 2, 64}, {}, 4, d, false);                /* a group of heads */
-            reduce_trial(op, d, {50, 24, 16}, {16, 800, 1}, 1, d, false);        /* transposed */
+            reduce_trial(op, d, {33, 129}, {}, 3, wide, false);           /* a scalar */
+            reduce_trial(op, d, {4, 6, 5, 8}, {}, 5, d, false);           /* 0 and 2 */
+            reduce_trial(op, d, {4, 6, 5, 8}, {}, 10, d, op == MAX);      /* 1 and 3 */
+            reduce_trial(op, d, {3, 40, 2, 64}, {}, 4, d, false);         /* a group of heads */
+            reduce_trial(op, d, {50, 24, 16}, {16, 800, 1}, 1, d, false); /* transposed */
             reduce_trial(op, d, {12, 40}, {1, 12}, 2, d, false);
             reduce_trial(op, d, {12, 40}, {1, 12}, 1, d, false);
-            reduce_trial(op, d, {8, 12, 40}, {0, 40, 1}, 1, wide, false);        /* expanded */
+            reduce_trial(op, d, {8, 12, 40}, {0, 40, 1}, 1, wide, false); /* expanded */
             reduce_trial(op, d, {1, 5, 1}, {}, 5, d, false);
-            reduce_trial(op, d, {64, 40, 8}, {}, 1, d, false);                   /* positions */
+            reduce_trial(op, d, {64, 40, 8}, {}, 1, d, false); /* positions */
         }
         max_grad_trial(d);
     }
@@ -598,218 +604,14 @@ static void fills() {
     store_trial(INT64, INT64, true, 20, 1, 0);
 }
 
-/* ── random ───────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
-static uint32_t word_of(uint64_t key, uint32_t a, uint32_t b, uint64_t element) {
-    sc_block c = {{(uint32_t)(element / 4), (uint32_t)(element / 4 >> 32), a, b}};
-    return sc_philox(c, (uint32_t)key, (uint32_t)(key >> 32)).w[element % 4];
-}
-
-static void dropout_trial(int d, const extents &shape, double rate, bool in_place) {
-    pool p;
-    tensor &x = p.random(d, shape), &y = in_place ? x : p.empty(d, shape);
-    uint64_t key = sc_stream_key(record.seed, 1234);
-    int64_t n = count(x) / shape[0];
-    numbers want(x.x.size());
-    for (int64_t i = 0; i < count(x); i++) {
-        uint32_t word = word_of(key, (uint32_t)(record.first_sample + i / n), (uint32_t)record.step, (uint64_t)(i % n));
-        want[i] = word >= (uint32_t)(rate * 4294967296.0) ? (float)x.x[i] * (float)(1 / (1 - rate)) : 0;
-    }
-    trial t(text_of("dropout %s of %lld samples of %lld, p %g%s", dtype_text(d), (long long)shape[0], (long long)n, rate,
-                    in_place ? " in place" : ""),
-            {&y, &x}, 1);
-    t.t.f[0] = rate;
-    t.t.i[0] = 1234;
-    t.run(sc_k_dropout);
-    t.expect("y", y, want, 0);
-}
-
-enum { ZEROS, ONES, CONSTANT, NORMAL, UNIFORM, TRUNC_NORMAL };
-
-static double drawn(int kind, uint64_t key, double a, double b, int64_t i) {
-    if (kind <= CONSTANT) return kind == CONSTANT ? a : kind;
-    if (kind == UNIFORM) return a + (b - a) * (word_of(key, 0, 0, (uint64_t)i) / 4294967296.0);
-    for (uint32_t attempt = 0;; attempt++) {
-        double r = sqrt(-2 * log((word_of(key, attempt, 0, (uint64_t)(i / 2 * 2)) + 0.5) / 4294967296.0));
-        double angle = 2 * M_PI / 4294967296.0 * word_of(key, attempt, 0, (uint64_t)(i / 2 * 2 + 1));
-        double z = r * (i % 2 ? sin(angle) : cos(angle));
-        if (kind == NORMAL || fabs(z) <= 2) return a + b * z;
-    }
-}
-
-/* A parameter of 3001 elements at flat offset 512, of which this rank holds its slice. */
-static void init_trial(int d, int kind, int shard, int64_t size) {
-    pool p;
-    int64_t flat = size < 0 ? 0 : 512, numel = 3001, low = size < 0 ? 0 : shard * size, n = size < 0 ? numel : size;
-    tensor &y = p.random(d, {n});
-    numbers want = y.x;
-    uint64_t key = sc_stream_key(record.seed, 77);
-    for (int64_t i = 0; i < numel; i++) {
-        int64_t at = flat + i - low;
-        if (at >= 0 && at < n) want[at] = drawn(kind, key, 0.25, 1.5, i);
-    }
-    trial t(text_of("init_param %s kind %d%s", dtype_text(d), kind, size < 0 ? " a buffer" : text_of(" shard %d", shard).c_str()),
-            {&y}, 1);
-    t.t.i[0] = kind, t.t.i[1] = 77, t.t.i[2] = flat, t.t.i[3] = numel, t.t.i[4] = size;
-    t.t.f[0] = 0.25, t.t.f[1] = 1.5;
-    t.t.shard = shard;
-    t.run(sc_k_init_param);
-    t.expect("y", y, want, 1, 1e-6);
-}
-
-static void randoms() {
-    if (!wanted("dropout init_param")) return;
-    for (int d : floats) {
-        dropout_trial(d, {3, 40, 16}, 0.1, false);
-        dropout_trial(d, {5, 33}, 0.5, true);
-        dropout_trial(d, {2, 4099}, 0.9, false);
-        dropout_trial(d, {64}, 0.25, true);
-        for (int kind = ZEROS; kind <= TRUNC_NORMAL; kind++) {
-            init_trial(d, kind, 0, -1);
-            for (int shard = 0; shard < 3; shard++) init_trial(d, kind, shard, 1281);
-        }
-    }
-}
-
-/* ── optimizers ───────────────────────────────────────────────────────────────────────────────────────────────────────
- */
-struct optimizer_case {
-    int grad, master, moments;
-    bool flag; /* decoupled, nesterov */
-    int shard;
-    int64_t shard_numel;
-    std::vector<int64_t> table;
-};
-static std::string name_of(const char *what, const optimizer_case &c) {
-    return text_of("%s %s/%s/%s%s shard %d of %lld, %d segments", what, dtype_text(c.grad), dtype_text(c.master),
-                   dtype_text(c.moments), c.flag ? " with flag" : "", c.shard, (long long)c.shard_numel,
-                   (int)c.table.size() / 3);
-}
-static int group_of(const optimizer_case &c, int64_t i) {
-    for (size_t s = 0; s + 2 < c.table.size(); s += 3)
-        if (i + c.shard * c.shard_numel >= c.table[s] && i + c.shard * c.shard_numel < c.table[s + 1])
-            return (int)c.table[s + 2];
-    return -1;
-}
-static void set_table(trial &t, const optimizer_case &c) {
-    t.t.i[0] = c.flag, t.t.i[1] = c.shard_numel;
-    t.t.table = c.table.data();
-    t.t.ntable = (int)c.table.size();
-    t.t.shard = c.shard;
-    t.t.shards = 4;
-}
-
-static void adam_trial(const optimizer_case &c) {
-    pool p;
-    int64_t n = c.shard_numel;
-    tensor &g = p.random(c.grad, {n}), &w = p.random(c.master, {n}), &m = p.random(c.moments, {n}, {}, 0, 0.1);
-    tensor &v = p.empty(c.moments, {n}), &clip = p.empty(FP32, {1}), &step = p.empty(INT64, {1});
-    fill(v, [&] { return fabs(normal()) * 0.01; });
-    fill(clip, [] { return 0.7; });
-    fill(step, [] { return 5.0; });
-    numbers ww = w.x, wm = m.x, wv = v.x;
-    double b1 = record.beta1, b2 = record.beta2;
-    for (int64_t i = 0; i < n; i++) {
-        int group = group_of(c, i);
-        if (group < 0) continue;
-        double lr = record.lr[group], decay = record.weight_decay[group];
-        double d = g.x[i] * clip.x[0] + (c.flag ? 0 : decay * w.x[i]);
-        wm[i] = b1 * m.x[i] + (1 - b1) * d;
-        wv[i] = b2 * v.x[i] + (1 - b2) * d * d;
-        ww[i] = w.x[i] * (c.flag ? 1 - lr * decay : 1) -
-                lr / (1 - pow(b1, 5)) * wm[i] / (sqrt(wv[i]) / sqrt(1 - pow(b2, 5)) + record.eps);
-    }
-    trial t(name_of("adam", c), {&g, &w, &clip, &m, &v, &step}, 2 + 8 + 16);
-    set_table(t, c);
-    t.run(sc_k_adam);
-    t.expect("master", w, ww, 0.05, 1e-6);
-    t.expect("m", m, wm, 0.1, 1e-6);
-    t.expect("v", v, wv, 1e-3, 1e-6);
-}
-
-static void sgd_trial(const optimizer_case &c, bool momentum) {
-    pool p;
-    int64_t n = c.shard_numel;
-    tensor &g = p.random(c.grad, {n}), &w = p.random(c.master, {n}), &b = p.random(c.moments, {n});
-    tensor &clip = p.empty(FP32, {1});
-    fill(clip, [] { return 0.7; });
-    numbers ww = w.x, wb = b.x;
-    for (int64_t i = 0; i < n; i++) {
-        int group = group_of(c, i);
-        if (group < 0) continue;
-        double d = g.x[i] * clip.x[0] + record.weight_decay[group] * w.x[i];
-        if (momentum) {
-            wb[i] = record.momentum * b.x[i] + d;
-            d = c.flag ? d + record.momentum * wb[i] : wb[i];
-        }
-        ww[i] = w.x[i] - record.lr[group] * d;
-    }
-    std::vector<tensor *> all = {&g, &w, &clip};
-    if (momentum) all.push_back(&b);
-    trial t(name_of(momentum ? "sgd with momentum" : "sgd", c), all, momentum ? 10 : 2);
-    set_table(t, c);
-    t.run(sc_k_sgd);
-    t.expect("master", w, ww, 0.05, 1e-6);
-    if (momentum) t.expect("momentum", b, wb, 0.1, 1e-6);
-}
-
-static void sum_squares_trial(int d, int64_t n, int64_t shift) {
-    pool p;
-    tensor &x = p.random(d, {n}, {}, shift), &y = p.empty(FP32, {1}), &work = p.work((n + 4095) / 4096 * 4);
-    double sum = 0;
-    for (double v : x.x) sum += v * v;
-    trial t(text_of("sum_squares %s of %lld%s", dtype_text(d), (long long)n, shift ? " shifted" : ""), {&y, &x, &work}, 5);
-    t.run(sc_k_sum_squares);
-    t.expect("y", y, {sum}, 0);
-}
-
-static void optimizers() {
-    if (!wanted("adam sgd sum_squares clip_coefficient count_step")) return;
-    std::vector<int64_t> plain = {0, 9000, 1, 9216, 11111, 2, 11264, 20000, 0}, many;
-    for (int64_t s = 0; s < 150; s++)
-        for (int64_t x : {s * 256, s * 256 + 200 + s % 56, s % 3}) many.push_back(x);
-    for (int grad : floats)
-        for (int master : floats)
-            for (int moments : {FP32, BF16}) {
-                bool flag = (grad + master + moments) % 2;
-                adam_trial({grad, master, moments, flag, 1, 5120, plain});
-                sgd_trial({grad, master, moments, flag, 1, 5120, plain}, true);
-                sgd_trial({grad, master, moments, flag, 0, 4096, plain}, false);
-            }
-    for (int shard = 0; shard < 4; shard++) {
-        adam_trial({BF16, FP32, FP32, true, shard, 9728, many});
-        sgd_trial({FP32, FP32, FP32, true, shard, 9728, many}, true);
-        adam_trial({FP32, FP32, FP32, false, shard, 6000, {100, 17001, 3}});
-    }
-    for (int d : floats) {
-        sum_squares_trial(d, 4096 * 3, 0);
-        sum_squares_trial(d, 10001, 0);
-        sum_squares_trial(d, 5000, 1);
-    }
-    pool p;
-    tensor &coefficient = p.empty(FP32, {1}), &norm = p.empty(FP32, {1}), &sums = p.empty(FP32, {35});
-    for (double size : {1.0, 0.001}) {
-        double sum = 0;
-        fill(sums, [&] { return size * fabs(normal()); });
-        for (double v : sums.x) sum += v;
-        trial t(text_of("clip_coefficient, norm %g", sqrt(sum)), {&coefficient, &norm, &sums}, 3);
-        t.run(sc_k_clip_coefficient);
-        t.expect("coefficient", coefficient, {fmin(1, record.clip / (sqrt(sum) + 1e-6))}, 0);
-        t.expect("norm", norm, {sqrt(sum)}, 0);
-    }
-    tensor &step = p.integers({1}, 41, 42, INT64);
-    trial t("count_step", {&step}, 1);
-    t.run(sc_k_count_step);
-    t.expect("step", step, {42}, -1);
-}
-
 /* ── batch norm ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static void batch_norm_trial(int d, const extents &shape, bool training, bool clone) {
     pool p;
     int64_t channels = shape[1], inner = 1;
     for (size_t k = 2; k < shape.size(); k++) inner *= shape[k];
-    tensor &x = p.random(d, shape, {}, 0, 2, 0.5), &y = p.empty(d, shape), &g = p.random(d, shape), &dx = p.empty(d, shape);
+    tensor &x = p.random(d, shape, {}, 0, 2, 0.5), &y = p.empty(d, shape), &g = p.random(d, shape),
+           &dx = p.empty(d, shape);
     tensor &w = p.random(d, {channels}), &b = p.random(d, {channels}), &dw = p.empty(d, {channels});
     tensor &db = p.empty(d, {channels}), &mean = p.empty(FP32, {channels}), &rstd = p.empty(FP32, {channels});
     tensor &means = p.random(FP32, {channels}), &variances = p.empty(FP32, {channels});
@@ -821,7 +623,8 @@ static void batch_norm_trial(int d, const extents &shape, bool training, bool cl
         m.assign(channels, 0);
         v.assign(channels, 0);
         for (size_t i = 0; i < x.x.size(); i++) m[channel(i)] += x.x[i] / n;
-        for (size_t i = 0; i < x.x.size(); i++) v[channel(i)] += (x.x[i] - m[channel(i)]) * (x.x[i] - m[channel(i)]) / n;
+        for (size_t i = 0; i < x.x.size(); i++)
+            v[channel(i)] += (x.x[i] - m[channel(i)]) * (x.x[i] - m[channel(i)]) / n;
     }
     for (int64_t c = 0; c < channels; c++) {
         r[c] = 1 / sqrt(v[c] + eps);
@@ -875,20 +678,13 @@ static void batch_norms() {
 }
 
 int main(int argc, char **argv) {
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--bits"))
-            print_bits = true;
-        else
-            only = argv[i];
-    start();
+    start(argc, argv);
     norms();
     losses();
     lookups();
     reductions();
     movement();
     fills();
-    randoms();
-    optimizers();
     batch_norms();
     return closing();
 }

@@ -18,7 +18,13 @@ static tensor record_on_device;
 static bool print_bits; /* --bits: a hash of each trial's results, to compare with another build's */
 static const char *only;
 
-static inline void start() {
+/* Arguments: a part of a kernel's name (only such run), --bits (a hash of each trial's results is printed). */
+static inline void start(int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--bits"))
+            print_bits = true;
+        else
+            only = argv[i];
     SC_CUDA(cudaStreamCreate(&stream));
     library.multiprocessors = 132;
     record.step = 7, record.first_sample = 40, record.position = 3, record.seed = 99;
@@ -29,6 +35,11 @@ static inline void start() {
     record_on_device = make(BOOL, {(int64_t)sizeof record});
     memcpy(in_image(record_on_device, 0), &record, sizeof record);
     upload(record_on_device);
+}
+
+/* Is one of these kernels asked for? */
+static inline bool wanted(const char *family) {
+    return !only || strstr(family, only) || strstr(only, family);
 }
 
 static double tolerance(int dtype) { /* one rounding to the dtype and some of a float's */
@@ -73,6 +84,9 @@ struct trial {
             if ((results >> k & 1) && tensors[k]->base == a.base) return true;
         return false;
     }
+    bool scratch(size_t k) const {
+        return k > 0 && k + 1 == tensors.size() && tensors[k]->t.dtype == BOOL;
+    }
     void run(sc_kernel *kernel) {
         std::vector<std::vector<unsigned char>> first;
         launch(kernel);
@@ -81,14 +95,13 @@ struct trial {
         uint64_t hash = 14695981039346656037ull;
         for (size_t k = 0; k < tensors.size(); k++) {
             tensor &a = *tensors[k];
-            bool scratch = a.t.dtype == BOOL && k + 1 == tensors.size() && k > 0;
-            if (!scratch && bytes(a) != first[k]) complain("two runs differ");
-            if (!scratch && !written(a) && first[k] != a.image) complain("an operand has changed");
+            if (!scratch(k) && bytes(a) != first[k]) complain("two runs differ");
+            if (!scratch(k) && !written(a) && first[k] != a.image) complain("an operand has changed");
         }
         for (size_t k = 0; k < tensors.size(); k++)
             if (results >> k & 1) {
                 if (!fetch(*tensors[k])) complain("bytes beyond a result have changed");
-                for (int64_t i = 0; i < count(*tensors[k]); i++)
+                for (int64_t i = 0; i < count(*tensors[k]) && !scratch(k); i++)
                     for (int b = 0; b < bytes_of_dtype(tensors[k]->t.dtype); b++)
                         hash = (hash ^ in_image(*tensors[k], i)[b]) * 1099511628211ull;
             }
@@ -163,7 +176,7 @@ struct pool {
 static const int floats[] = {FP32, BF16, FP16};
 
 /* compiler/ir/rules_work.c */
-static int64_t runs_of(int64_t results, int64_t reduced) {
+static inline int64_t runs_of(int64_t results, int64_t reduced) {
     int64_t n = (262144 + results - 1) / results, most = results > 64 ? 256 : 1024;
     n = n > most ? most : n;
     n = n > reduced / 64 ? reduced / 64 : n;

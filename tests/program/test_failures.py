@@ -26,12 +26,12 @@ def library():
     return LIBRARY
 
 
-def inject(args, function, n, error, cwd=ROOT, stdin=None):
+def inject(args, function, n, error, stdin=None, more={}):
     """Runs args with the nth call of function failing; returns (was it called, exit code, stderr)."""
     fired = os.path.join(scratch("fired"), "yes")
     env = {"LD_PRELOAD": library(), "SHARDC_INJECTED": fired,
            "SHARDC_INJECT": "%s:%s:%s:%d" % (os.path.basename(args[0]), function, n, error)}
-    rc, out, err = command(args, env=env, cwd=cwd, timeout=60, stdin=stdin)
+    rc, out, err = command(args, env=dict(env, **more), timeout=60, stdin=stdin)
     called = os.path.exists(fired)
     shutil.rmtree(os.path.dirname(fired))
     return called, rc, err
@@ -43,13 +43,13 @@ def refused(rc, err, what):
     return err
 
 
-def sweep(args, function, error, fine, untouched, counts=None, stdin=None):
+def sweep(args, function, error, fine, untouched, counts=None, stdin=None, **env):
     """Lets each call fail in turn until there are no more: the command either does its work (`fine` checks it) or is
     refused and leaves everything as it was (`untouched` checks that). Returns all messages."""
     said = ""
     for n in counts or itertools.count(1):
         what = "%s with call %s of %s failing" % (" ".join(args[:3]), n, function)
-        called, rc, err = inject(args, function, n, error, stdin=stdin)
+        called, rc, err = inject(args, function, n, error, stdin, env)
         if not called:
             check(rc == 0, "%s, which it never made: exit %d: %s" % (what, rc, err[-1500:]))
             return said
@@ -130,10 +130,17 @@ def test_reports():
 
 def test_build():
     """Sources and binary: the whole set stays, or is made anew; no left-overs of a compiler's work."""
-    folder = scratch("build")
+    folder, saved = scratch("build"), scratch("built")
     args = [SHARDC, "build", MLP, "-o", os.path.join(folder, "mlp")]
     must(args)
     names = set(os.listdir(folder))
+    for name in ("mlp", "mlp_kernels.o"):
+        shutil.copy2(os.path.join(folder, name), saved)
+    cc = os.path.join(saved, "cc")  # as quick as can be: what it makes is there already
+    with open(cc, "w") as f:
+        f.write("#!/bin/sh\nwhat=mlp_kernels.o\nfor a; do\n  [ \"$before\" = -o ] && out=$a\n  [ \"$a\" = -lpthread ] && what=mlp\n  before=$a\ndone\n"
+                "exec cp %s/$what $out\n" % saved)
+    os.chmod(cc, 0o755)
 
     def fine(what):
         check(set(os.listdir(folder)) == names, what + ": there are " + str(os.listdir(folder)))
@@ -151,7 +158,7 @@ def test_build():
                 if fresh and os.path.exists(os.path.join(folder, "mlp_kernels.key")):
                     os.unlink(os.path.join(folder, "mlp_kernels.key"))
             again("")
-            said += sweep(args, f, e, fine, again)
+            said += sweep(args, f, e, fine, again, CC=cc)
     must(args)
     fine("the last build")
     return "%d messages" % len(said.splitlines())
@@ -169,8 +176,8 @@ def test_compilers():
         os.chmod(path, 0o755)
         return path
 
-    def expect(words, cc="gcc", name="mlp", home=ROOT, shardc=SHARDC, more=()):
-        rc, _, err = command([shardc, "build", MLP, "-o", os.path.join(folder, name), *more], env={"CC": cc, "SHARDC_HOME": home})
+    def expect(words, cc="gcc", name="mlp", home=ROOT, shardc=SHARDC, more=(), **env):
+        rc, _, err = command([shardc, "build", MLP, "-o", os.path.join(folder, name), *more], env=dict({"CC": cc, "SHARDC_HOME": home}, **env))
         refused(rc, err, "CC=" + cc)
         check(words in err, "no '%s' in: %s" % (words, err))
         check(not [n for n in os.listdir(folder) if "tmp" in n or "log" in n], "left-overs: %s" % os.listdir(folder))
@@ -194,7 +201,18 @@ def test_compilers():
     expect("libsc_cpu.a is not in", home=empty, shardc=alone, name="a")
     expect("libsc_cpu_fp64.a is not in %s; build it with 'make libs-fp64' or set SHARDC_HOME" % os.path.dirname(alone), home=empty, shardc=alone, name="a",
            more=["--variant", "fp64"])
-    return "9 cases"
+    cuda = ["--target", "cuda", "--device", "h200"]
+    expect("libsc_cuda.a is not in %s; build it with 'make cuda'" % os.path.dirname(alone), home=empty, shardc=alone, name="a", more=cuda)
+    if not os.path.exists("/usr/local/cuda") and not os.path.exists("/opt/cuda"):
+        home, toolkit = os.path.join(empty, "build"), scratch("toolkit")
+        os.mkdir(home)
+        open(os.path.join(home, "libsc_cuda.a"), "w").close()
+        env = dict(home=empty, shardc=alone, name="a", more=cuda, PATH="/usr/bin:/bin", CUDA_HOME=toolkit, NCCL_HOME="")
+        expect("nvcc, the compiler of CUDA 13, is not in %s/bin" % toolkit, **env)
+        os.mkdir(os.path.join(toolkit, "bin"))
+        shutil.copy2("/bin/true", os.path.join(toolkit, "bin", "nvcc"))
+        expect("is not in %s nor below the folders where CUDA usually is" % toolkit, **env)
+    return "12 cases"
 
 
 def run_case(world):

@@ -19,9 +19,9 @@ MODELS = [
     ("mlp.lua", 4, []),
     ("gpt2.lua", 2, SMALL + ["precision=bf16", "dropout=0.1", "recompute=selective", "offload=activations", "accumulate=3"]),
     ("gpt2.lua", 4, SMALL + ["precision=fp16", "recompute=full", "offload=state", "reshard=false", "prefetch=2"]),
-    ("llama3.lua", 2, ["size=tiny", "precision=bf16", "recompute=full"]),
+    ("llama3.lua", 2, SMALL + ["kv_heads=1", "ffn=64", "precision=bf16", "recompute=full"]),
     ("llama3.lua", 8, ["size=8b"]),
-    ("transformer.lua", 2, ["precision=bf16", "recompute=selective", "offload=activations"]),
+    ("transformer.lua", 2, SMALL + ["precision=bf16", "recompute=selective", "offload=activations"]),
 ]
 
 
