@@ -144,3 +144,24 @@ def test_interrupted():
     left = [n for n in os.listdir(state) if n.endswith(".part") or n.startswith(".probe")]
     shutil.rmtree(folder)
     return "12 runs ended by a signal, all resumed%s" % (", leaving " + ", ".join(left) if left else "")
+
+
+def test_stopped_rank():
+    """A rank that stands still (SIGSTOP) ends the run: every rank reports its event and who is behind, exit 3."""
+    binary = build("mlp.lua", world=2)
+    p = subprocess.Popen([binary, "--data", corpus(), "--steps", "100000000", "--stall-seconds", "1", "--quiet"],
+                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        p.wait(1)
+    except subprocess.TimeoutExpired:
+        pass
+    children = open("/proc/%d/task/%d/children" % (p.pid, p.pid)).read().split()
+    check(len(children) == 2, "a process for each rank, not %s" % children)
+    os.kill(int(children[1]), signal.SIGSTOP)
+    try:
+        err = p.communicate(timeout=30)[1]
+    except subprocess.TimeoutExpired:
+        p.kill()
+        check(False, "still running 30 s after a rank was stopped")
+    check(p.returncode == 3, "exit %d: %s" % (p.returncode, err[-800:]))
+    check("no progress for 1 s" in err and "is stopped (SIGSTOP)" in err and "mlp.lua:" in err, err[-800:])
