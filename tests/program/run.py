@@ -43,6 +43,7 @@ def main():
     a = argparse.ArgumentParser(description=__doc__)
     a.add_argument("--build", default="build")
     a.add_argument("--only", default="", help="regular expression over test names")
+    a.add_argument("--skip", default="^$", help="regular expression over test names")
     a.add_argument("--no-unit", action="store_true")
     o = a.parse_args()
     os.environ["SHARDC_BUILD"] = os.path.abspath(o.build)
@@ -59,7 +60,7 @@ def main():
     for name in sorted(f[:-3] for f in os.listdir(HERE) if re.match(r"test_\w+\.py$", f)):
         module = importlib.import_module(name)
         tests += [(name[5:] + "." + k[5:], v) for k, v in vars(module).items() if k.startswith("test_") and callable(v)]
-    tests = [t for t in tests if re.search(o.only, t[0])]
+    tests = [t for t in tests if re.search(o.only, t[0]) and not re.search(o.skip, t[0])]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for (name, _), (ok, note, seconds) in zip(tests, pool.map(lambda t: one(t[1]), tests)):
             passed, failed = passed + ok, failed + (not ok)
