@@ -38,7 +38,8 @@ typedef struct {
     Device *d;
 } Reader;
 
-#define bad(r, ...) fail((Source){(r)->file, 0}, __VA_ARGS__)
+/* At the line where `key` stands, or at the first. */
+#define bad(r, key, ...) fail(lua_key_source((r)->L, (Source){(r)->file, 1}, key), __VA_ARGS__)
 
 static const char *text_field(Reader *r, const char *key, bool required) { /* of the table on top */
     lua_getfield(r->L, -1, key);
@@ -46,7 +47,8 @@ static const char *text_field(Reader *r, const char *key, bool required) { /* of
         lua_pop(r->L, 1);
         return NULL;
     }
-    if (lua_type(r->L, -1) != LUA_TSTRING) bad(r, "device profile: `%s` must be a string; add %s = \"...\"", key, key);
+    if (lua_type(r->L, -1) != LUA_TSTRING)
+        bad(r, key, "device profile: `%s` must be a string; add %s = \"...\"", key, key);
     const char *s = arena_strdup(r->a, lua_tostring(r->L, -1));
     lua_pop(r->L, 1);
     return s;
@@ -60,8 +62,11 @@ static double number_field(Reader *r, const char *key, bool required) {
     }
     double x = lua_type(r->L, -1) == LUA_TNUMBER ? lua_tonumber(r->L, -1) : -1;
     if (!(x >= 0 && x < 1e18))
-        bad(r, "device profile: `%s` must be a number, not negative; see `shardc doctor -h` for units", key);
-    if (required && x == 0) bad(r, "device profile: `%s` must not be 0", key);
+        bad(r, key,
+            "device profile: `%s` must be a number, not negative: in bytes, bytes a second, or us where the name ends "
+            "in _us",
+            key);
+    if (required && x == 0) bad(r, key, "device profile: `%s` must not be 0", key);
     lua_pop(r->L, 1);
     return x;
 }
@@ -74,34 +79,35 @@ static void read_fields(Reader *r) {
     for (int i = 0; i < COUNT(integers); i++)
         *(int *)((char *)r->d + integers[i].at) = (int)number_field(r, integers[i].key, integers[i].required);
     if (strcmp(r->d->target, "cpu") && strcmp(r->d->target, "cuda"))
-        bad(r, "device profile: target \"%s\"; write \"cpu\" or \"cuda\"", r->d->target);
+        bad(r, "target", "device profile: target \"%s\"; write \"cpu\" or \"cuda\"", r->d->target);
 }
 
 static void read_flops(Reader *r) {
     if (lua_getfield(r->L, -1, "flops") != LUA_TTABLE)
-        bad(r, "device profile: `flops` must be a table: flops = { fp32 = 67e12 }");
+        bad(r, "flops", "device profile: `flops` must be a table: flops = { fp32 = 67e12 }");
     lua_pushnil(r->L);
     while (lua_next(r->L, -2)) {
         Dtype t;
         if (lua_type(r->L, -2) != LUA_TSTRING || !dtype_parse(lua_tostring(r->L, -2), &t))
-            bad(r, "device profile: `flops` has a key that is no dtype; use fp32, bf16, fp16, ...");
+            bad(r, "flops", "device profile: `flops` has a key that is no dtype; use fp32, bf16, fp16, ...");
         double x = lua_type(r->L, -1) == LUA_TNUMBER ? lua_tonumber(r->L, -1) : 0;
-        if (!(x > 0)) bad(r, "device profile: flops.%s must be a positive number", dtype_name(t));
+        if (!(x > 0)) bad(r, dtype_name(t), "device profile: flops.%s must be a positive number", dtype_name(t));
         r->d->flops[t] = x;
         lua_pop(r->L, 1);
     }
     lua_pop(r->L, 1);
-    if (r->d->flops[FP32] <= 0) bad(r, "device profile: `flops` must have fp32");
+    if (r->d->flops[FP32] <= 0) bad(r, "flops", "device profile: `flops` must have fp32");
 }
 
 static void read_library(Reader *r) {
     int type = lua_getfield(r->L, -1, "library");
-    if (type != LUA_TTABLE && type != LUA_TNIL) bad(r, "device profile: `library` must be a list of tables");
+    if (type != LUA_TTABLE && type != LUA_TNIL) bad(r, "library", "device profile: `library` must be a list of tables");
     int n = type == LUA_TTABLE ? (int)lua_rawlen(r->L, -1) : 0;
     if (n > COUNT(r->d->library))
-        bad(r, "device profile: `library` has %d lines, at most %d fit", n, COUNT(r->d->library));
+        bad(r, "library", "device profile: `library` has %d lines, at most %d fit", n, COUNT(r->d->library));
     for (int i = 0; i < n; i++) {
-        if (lua_geti(r->L, -1, i + 1) != LUA_TTABLE) bad(r, "device profile: library[%d] must be a table", i + 1);
+        if (lua_geti(r->L, -1, i + 1) != LUA_TTABLE)
+            bad(r, "library", "device profile: library[%d] must be a table", i + 1);
         r->d->library[i] = (LibraryLine){.name = text_field(r, "name", true),
                                          .bytes = number_field(r, "bytes", true),
                                          .tolerance = number_field(r, "tolerance", false),
@@ -126,8 +132,8 @@ static void refuse_unknown(Reader *r) {
         bool found = false;
         for (int i = 0; i < n; i++) found |= !strcmp(key, known[i]);
         const char *near = found ? NULL : nearest_name(key, known, n);
-        if (!found && near) bad(r, "device profile: unknown key `%s`; did you mean `%s`?", key, near);
-        if (!found) bad(r, "device profile: unknown key `%s`; remove it", key);
+        if (!found && near) bad(r, key, "device profile: unknown key `%s`; did you mean `%s`?", key, near);
+        if (!found) bad(r, key, "device profile: unknown key `%s`; remove it", key);
         lua_pop(r->L, 1);
     }
 }
@@ -135,7 +141,7 @@ static void refuse_unknown(Reader *r) {
 static const Device *device_read(Arena *a, const char *file, const char *text, size_t size) {
     Reader r = {sandbox_new(a, NULL), a, file, NEW(a, Device)};
     sandbox_run(r.L, text, size, arena_printf(a, "@%s", file), 1);
-    if (!lua_istable(r.L, -1)) bad(&r, "device profile: the file must return a table");
+    if (!lua_istable(r.L, -1)) bad(&r, "return", "device profile: the file must return a table");
     refuse_unknown(&r);
     read_fields(&r);
     read_flops(&r);

@@ -86,18 +86,17 @@ static void find_runtime(Build *b, const char *target) {
  */
 enum { MOST_FOLDERS = 16 };
 
-/* $CUDA_HOME, the folder of the nvcc on PATH, and where CUDA usually is. */
+/* $CUDA_HOME and nothing else; or the folder of the nvcc on PATH, and where CUDA usually is. */
 static int cuda_homes(Arena *a, const char **homes) {
-    static const char *const variables[] = {"CUDA_HOME", "CUDA_PATH"};
+    const char *given = getenv("CUDA_HOME"), *path = getenv("PATH");
     int n = 0;
-    for (int i = 0; i < 2; i++)
-        if (getenv(variables[i]) && *getenv(variables[i])) homes[n++] = getenv(variables[i]);
-    char *path = arena_strdup(a, getenv("PATH") ? getenv("PATH") : ""), *rest = path;
-    for (char *folder; (folder = strsep(&rest, ":"));)
-        if (*folder && !access(join(a, folder, "nvcc", ""), X_OK)) {
-            homes[n++] = absolute(a, join(a, folder, "..", ""));
-            break;
-        }
+    if (given && *given) {
+        homes[n++] = given;
+        return n;
+    }
+    char *rest = arena_strdup(a, path ? path : "");
+    for (char *folder; !n && (folder = strsep(&rest, ":"));)
+        if (*folder && !access(join(a, folder, "nvcc", ""), X_OK)) homes[n++] = absolute(a, join(a, folder, "..", ""));
     homes[n++] = "/usr/local/cuda";
     homes[n++] = "/opt/cuda";
     return n;

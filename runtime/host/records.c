@@ -83,8 +83,9 @@ static void check_input(const Records *q, int input, const uint8_t *p) {
     if (host_dtype_float(in->dtype)) {
         for (int64_t i = 0; i < n; i++)
             if (isnan(host_get(in->dtype, p, i)))
-                die("record %lld on standard input: element %lld of '%s' is NaN", (long long)q->count, (long long)i,
-                    in->name);
+                die("record %lld on standard input: element %lld of '%s' is NaN; correct the program that writes the "
+                    "records",
+                    (long long)q->count, (long long)i, in->name);
         return;
     }
     int64_t limit = limit_of(q, in);

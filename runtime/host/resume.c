@@ -45,13 +45,13 @@ int checkpoint_world(const Checkpoint *c) {
 static int64_t index_int(json_t *j, const char *path, const char *key) {
     json_t *v = json_object_get(j, key);
     if (!json_is_integer(v) || json_integer_value(v) < 0)
-        die("%s: '%s' is missing or not a whole number: damaged", path, key);
+        die("%s: '%s' is missing or not a whole number: damaged; resume from another checkpoint", path, key);
     return json_integer_value(v);
 }
 
 static const char *index_text(json_t *j, const char *path, const char *key) {
     const char *s = json_string_value(json_object_get(j, key));
-    if (!s) die("%s: '%s' is missing or not a text: damaged", path, key);
+    if (!s) die("%s: '%s' is missing or not a text: damaged; resume from another checkpoint", path, key);
     return s;
 }
 
@@ -71,14 +71,15 @@ static void read_index(Checkpoint *c) {
         (Progress){index_int(j, path, "step"), index_int(j, path, "position"), (uint64_t)index_int(j, path, "seed"),
                    index_int(j, path, "adam_step"), index_int(j, path, "global_batch")};
     int64_t world = index_int(j, path, "world");
-    if (world < 1 || world > 1 << 20) die("%s: a world of %" PRId64 " ranks: damaged", path, world);
+    if (world < 1 || world > 1 << 20)
+        die("%s: a world of %" PRId64 " ranks: damaged; resume from another checkpoint", path, world);
     c->world = (int)world;
     c->folder = need_text("%s", index_text(j, path, "folder"));
     if (!c->folder[0] || strchr(c->folder, '/') || strcmp(c->folder, "..") == 0)
-        die("%s: the folder '%s' is not beside it: damaged", path, c->folder);
+        die("%s: the folder '%s' is not beside it: damaged; resume from another checkpoint", path, c->folder);
     const char *hash = index_text(j, path, "plan_hash");
     c->plan_hash = strtoull(hash, &end, 16);
-    if (*end || !*hash) die("%s: plan_hash '%s' is not a number: damaged", path, hash);
+    if (*end || !*hash) die("%s: plan_hash '%s' is not a number: damaged; resume from another checkpoint", path, hash);
     json_decref(j);
     free(path);
 }
@@ -116,8 +117,9 @@ static void add_entries(Checkpoint *c, int file) {
         Entry *e = &c->entries[c->n++];
         *e = (Entry){.file = file, .tensor = &f->tensors[i]};
         if (!parse_name(f->tensors[i].name, e) || e->end - e->begin != f->tensors[i].numel)
-            die("%s: the tensor '%.100s' is no piece of a checkpoint (path@[begin,end)#kind): damaged", f->path,
-                f->tensors[i].name);
+            die("%s: the tensor '%.100s' is no piece of a checkpoint (path@[begin,end)#kind): damaged; resume from "
+                "another checkpoint",
+                f->path, f->tensors[i].name);
     }
 }
 
@@ -126,7 +128,8 @@ static void open_files(Checkpoint *c) {
     c->files = need((size_t)c->world, sizeof *c->files);
     for (int i = 0; i < c->world; i++) {
         char *path = need_text("%s/%s/rank-%d.safetensors", c->dir, c->folder, i);
-        if (!st_open(&c->files[i], path, error)) die("%s: %s; the checkpoint is damaged", path, error);
+        if (!st_open(&c->files[i], path, error))
+            die("%s: %s; the checkpoint is damaged; resume from another one", path, error);
         add_entries(c, i);
         free(path);
     }
@@ -163,9 +166,9 @@ static void check_cover(const Checkpoint *c, const sc_param_info *p, PieceKind k
     int64_t at = 0;
     for (int i = 0; i < n; i++) {
         if (e[i].begin != at)
-            die("%s: elements %" PRId64 " to %" PRId64 " of '%s' (%s) are %s: damaged", c->files[e[i].file].path,
-                e[i].begin < at ? e[i].begin : at, e[i].begin < at ? at : e[i].begin, p->path, piece_kind_name(k),
-                e[i].begin < at ? "there twice" : "missing");
+            die("%s: elements %" PRId64 " to %" PRId64 " of '%s' (%s) are %s: damaged; resume from another checkpoint",
+                c->files[e[i].file].path, e[i].begin < at ? e[i].begin : at, e[i].begin < at ? at : e[i].begin, p->path,
+                piece_kind_name(k), e[i].begin < at ? "there twice" : "missing");
         at = e[i].end;
     }
     if (at != p->numel)
@@ -175,11 +178,14 @@ static void check_cover(const Checkpoint *c, const sc_param_info *p, PieceKind k
 }
 
 static void check_buffer(const Checkpoint *c, const sc_param_info *p, const Entry *e, int n) {
-    if (n != c->world) die("%s: buffer '%s' is there for %d of %d ranks: damaged", c->dir, p->path, n, c->world);
+    if (n != c->world)
+        die("%s: buffer '%s' is there for %d of %d ranks: damaged; resume from another checkpoint", c->dir, p->path, n,
+            c->world);
     for (int i = 0; i < n; i++)
         if (e[i].begin != 0 || e[i].end != p->numel)
-            die("%s: buffer '%s' has %" PRId64 " elements there and %" PRId64 " in this build: another model", c->dir,
-                p->path, e[i].end, p->numel);
+            die("%s: buffer '%s' has %" PRId64 " elements there and %" PRId64
+                " in this build: another model; resume with the binary it was made with",
+                c->dir, p->path, e[i].end, p->numel);
 }
 
 static void check_param(const Checkpoint *c, int param, PieceKind k) {
@@ -194,8 +200,9 @@ static void check_param(const Checkpoint *c, int param, PieceKind k) {
     sc_dtype want = k == P_MOMENT1 || k == P_MOMENT2 ? FP32 : state_dtype(c->b, param);
     for (int i = 0; i < n; i++)
         if (e[i].tensor->sc_dtype != (int)want)
-            die("%s: '%s' (%s) is %s there and %s in this build: another model", c->files[e[i].file].path, p->path,
-                piece_kind_name(k), e[i].tensor->dtype, host_dtype_st(want));
+            die("%s: '%s' (%s) is %s there and %s in this build: another model; resume with the binary it was made "
+                "with",
+                c->files[e[i].file].path, p->path, piece_kind_name(k), e[i].tensor->dtype, host_dtype_st(want));
     if (k == P_BUFFER && e->kind == P_BUFFER)
         check_buffer(c, p, e, n);
     else

@@ -1,8 +1,9 @@
-"""The CUDA target's host side without a GPU: streams, waits, graphs, communicators, launching and looking inside, over
-tests/gpu/fake_cuda.c, with the CPU's kernels. Work runs in a random order that the waits permit, so a run is right when it
-has the CPU target's bits. Kernels themselves are tested in tests/gpu.
+"""The CUDA target without a GPU: streams, waits, graphs, communicators, launching and looking inside, over
+tests/gpu/fake_cuda.c. Work runs in a random order that the waits permit. With the CPU's kernels a run is right when it has
+the CPU target's bits; programs as they are emitted for CUDA run with its own kernels, lane by lane, over tests/gpu/emulate
+(only matmul is the CPU's: cuBLASLt is not ours).
 
-Relies on: harness.py, tests/gpu/fake_cuda.c, CUDA's and NCCL's headers (skipped where they are not).
+Relies on: harness.py, tests/gpu/{fake_cuda.c,emulate}, CUDA's and NCCL's headers (skipped where they are not).
 Relied on by: run.py."""
 import glob
 import json
@@ -13,7 +14,7 @@ import signal
 import subprocess
 import time
 
-from harness import BUILD, LOCK, ROOT, build, check, command, corpus, must, read_log, read_safetensors, run, same_run, scratch, steps
+from harness import BUILD, LOCK, ROOT, WORK, build, check, close, command, corpus, losses, must, read_log, read_safetensors, run, same_run, scratch, steps
 
 FLAGS = ["gcc", "-std=gnu17", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-D_GNU_SOURCE", "-O1", "-g"]
 BLAS = glob.glob("/usr/lib/*/openblas-serial/libopenblas.a")
@@ -29,34 +30,83 @@ def headers():
     return [a for d in dict.fromkeys(found[:1] + nccl[:1]) for a in ("-isystem", d)] if found and nccl else None
 
 
-def objects():
-    folder = os.path.join(BUILD, "tests", "fake_cuda")
+def compiled(name, jobs):
+    """A folder of objects, made once: jobs are (object, command without -o)."""
+    folder = os.path.join(WORK, name)
     with LOCK:
         if not os.path.exists(folder):
             part = folder + ".part"
             shutil.rmtree(part, ignore_errors=True)
             os.makedirs(part)
-            for source in sorted(glob.glob(os.path.join(ROOT, "runtime/cuda/*.c"))) + [os.path.join(ROOT, "tests/gpu/fake_cuda.c")]:
-                name = os.path.basename(source)[:-2] + ".o"
-                must([*FLAGS, *headers(), "-c", source, "-o", os.path.join(part, name)])
+            for target, args in jobs():
+                must([*args, "-o", os.path.join(part, target)])
             os.rename(part, folder)
-    rest = [f for d in ("host", "common") for f in sorted(glob.glob(os.path.join(BUILD, "runtime", d, "*.o")))]
-    kernels = sorted(glob.glob(os.path.join(BUILD, "runtime/cpu/k_*.o")))
-    return sorted(glob.glob(folder + "/*.o")) + rest + kernels + [os.path.join(BUILD, "runtime/cpu", n + ".o") for n in ("pointwise", "blas_memory")]
+    return sorted(glob.glob(folder + "/*.o"))
+
+
+def fake_objects():
+    def jobs():
+        for source in sorted(glob.glob(os.path.join(ROOT, "runtime/cuda/*.c"))) + [os.path.join(ROOT, "tests/gpu/fake_cuda.c")]:
+            yield os.path.basename(source)[:-2] + ".o", [*FLAGS, *headers(), "-c", source]
+    return compiled("fake_cuda", jobs) + [f for d in ("host", "common") for f in sorted(glob.glob(os.path.join(BUILD, "runtime", d, "*.o")))]
+
+
+def emulated(source):
+    header = "mma.h" if os.path.basename(source).startswith("k_attention") else "kernel.h"
+    return ["g++", "-std=c++17", "-O1", "-w", "-I", os.path.join(ROOT, "runtime"), *headers(), "-include", os.path.join(ROOT, "tests/gpu/emulate", header), "-x", "c++", "-c", source]
+
+
+def emulated_objects():
+    ours = ("cudaMalloc", "cudaFree", "cudaMemcpy", "cudaMemsetAsync", "cudaStreamSynchronize", "cudaGetErrorName", "cudaGetErrorString")
+
+    def jobs():
+        for source in sorted(glob.glob(os.path.join(ROOT, "runtime/cuda/k_*.cu"))):
+            if not source.endswith("k_matmul.cu"):
+                yield os.path.basename(source)[:-3] + ".o", emulated(source)
+        yield "emulate.o", ["g++", "-std=c++17", "-O1", "-I", os.path.join(ROOT, "runtime"), *headers(), "-c", os.path.join(ROOT, "tests/gpu/emulate/emulate.cc")]
+        none = os.path.join(scratch("fake"), "no_finish.c")
+        open(none, "w").write('#include "sc_kernels.h"\nsc_kernel *sc_kernel_finish(sc_kernel *k) { return (void)k, NULL; }\n')
+        yield "no_finish.o", ["gcc", "-I", os.path.join(ROOT, "runtime"), "-c", none]
+    with LOCK:
+        fresh = not os.path.exists(os.path.join(WORK, "emulated"))
+    found = compiled("emulated", jobs)
+    if fresh:
+        must(["objcopy", *["--weaken-symbol=" + f for f in ours], os.path.join(WORK, "emulated", "emulate.o")])
+    return found
+
+
+def linked(made, step, kernels, objects, cc="gcc"):
+    cpu = [os.path.join(BUILD, "runtime/cpu", n + ".o") for n in kernels]
+    wrap = ["-Wl,--wrap=blas_memory_alloc", "-Wl,--wrap=blas_memory_free"]
+    must([cc, *step, *objects, *fake_objects(), *cpu, BLAS[0], *wrap, "-l:libjansson.a", "-lm", "-lpthread", "-lrt", "-o", made])
+    return made
+
+
+def step(source, made):
+    must(["gcc", "-std=gnu17", "-O0", "-I", os.path.join(ROOT, "runtime"), "-Dsc_run=fake_run", "-c", source, "-o", made], cwd=os.path.dirname(source))
+    return made
 
 
 def fake(binary, change=None, name="fake"):
-    """The same program over the fake; change: edits the step's text first."""
+    """The CPU's program over the fake; change: edits the step's text first."""
     made = "%s_%s" % (binary, name)
     if os.path.exists(made):
         return made
     text = open(binary + ".c").read()
-    source = made + ".c"
-    open(source, "w").write(change(text) if change else text)
-    must(["gcc", "-std=gnu17", "-O0", "-I", os.path.join(ROOT, "runtime"), "-Dsc_run=fake_run", "-c", source, "-o", made + ".o"], cwd=os.path.dirname(binary))
-    wrap = ["-Wl,--wrap=blas_memory_alloc", "-Wl,--wrap=blas_memory_free"]
-    must(["gcc", made + ".o", binary + "_kernels.o", *objects(), BLAS[0], *wrap, "-l:libjansson.a", "-lm", "-lpthread", "-lrt", "-o", made])
-    return made
+    open(made + ".c", "w").write(change(text) if change else text)
+    kernels = [os.path.basename(f)[:-2] for f in sorted(glob.glob(os.path.join(BUILD, "runtime/cpu/k_*.o")))]
+    return linked(made, [step(made + ".c", made + ".o"), binary + "_kernels.o"], kernels + ["pointwise", "blas_memory"], [])
+
+
+def emit(model, world, options):
+    """The sources of a program for CUDA; nothing is compiled (there may be no nvcc): CUDA_HOME is a folder without it."""
+    folder = scratch("emitted")
+    args = [a for k, v in options.items() for a in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
+    rc, _, err = command([os.path.join(BUILD, "shardc"), "build", os.path.join(ROOT, "models", model), "--target", "cuda", "--world", str(world), "--redzone", "256", *args, "-o", os.path.join(folder, "net")], env={"CUDA_HOME": folder})
+    check(rc == 1 and "nvcc, the compiler of CUDA 13, is not in %s/bin" % folder in err, "exit %d: %s" % (rc, err))
+    made = os.path.join(folder, "fake")
+    must([*emulated(os.path.join(folder, "net_kernels.cu")), "-o", os.path.join(folder, "kernels.o")])
+    return linked(made, [step(os.path.join(folder, "net.c"), made + ".o"), os.path.join(folder, "kernels.o")], ["k_matmul", "k_blas", "k_chunk", "blas_memory"], emulated_objects(), "g++")
 
 
 def go(binary, *args, seed=1, timeout=120):
@@ -97,6 +147,29 @@ def test_runs_have_the_cpus_bits():
             for more in (), ("--no-graph",):
                 same_run(go(fake(b), *args, *more, seed=seed), expected, "%s, world %d, seed %d %s" % (os.path.basename(model), world, seed, more))
     return "%d programs, graphs on and off, random orders" % len(CASES)
+
+
+EMULATED = [
+    ("gpt2.lua", 2, dict(SMALL, batch=2, dropout=0.1), 1e-6),
+    ("gpt2.lua", 2, dict(SMALL, batch=2, precision="bf16", recompute="full", offload="activations", accumulate=2), 2e-3),
+    ("llama3.lua", 2, dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32), 1e-6),
+    ("transformer.lua", 1, dict(layers=1, dim=32, heads=2, vocab=256, batch=2, seq=32), 1e-6),
+]
+
+
+def test_programs_for_cuda_agree_with_the_cpu():
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    worst = 0
+    for model, world, options, tolerance in EMULATED:
+        args = ("--steps", "3", *(("--accumulate", "2") if "accumulate" in options else ()))
+        cuda, cpu = emit(model, world, options), on_cpu(build(model, world=world, **options), *args)
+        first = go(cuda, *args)
+        d = max(close(losses(first[0]), losses(cpu[0]), tolerance, model + ": losses"), close([s["grad_norm"] for s in steps(first[0])], [s["grad_norm"] for s in steps(cpu[0])], 10 * tolerance, model + ": norms"))
+        worst = max(worst, d if tolerance < 1e-5 else 0)
+        same_run(go(cuda, *args, "--no-graph", seed=2), first, model + ", without graph, another order")
+        same_run(go(cuda, *args, "--poison", seed=3), first, model + ", poisoned, a third order")
+    return "%d programs, fp32 within %.1e" % (len(EMULATED), worst)
 
 
 def test_a_missing_wait_shows():

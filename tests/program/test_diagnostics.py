@@ -18,7 +18,7 @@ from harness import BUILD, ROOT, check, must
 
 FOLDER = os.path.join(BUILD, "coverage")
 UNITS = ["unit_compiler", "unit_runtime", "unit_host"]
-TESTS = r"^(bad_input|cli|failures|hostile)\."
+TESTS = r"^(bad_input|cli|failures)\."
 
 # Report something, and are not _Noreturn (or not declared in our source).
 REPORTERS = ["argp_error", "luaL_error", "WRONG", "note", r"snprintf\(error", r"fprintf\(stderr"]

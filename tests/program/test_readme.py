@@ -24,7 +24,7 @@ def apply(heading):
         if os.path.exists(os.path.join(ROOT, f)):
             os.makedirs(os.path.dirname(os.path.join(copy, f)), exist_ok=True)
             shutil.copy2(os.path.join(ROOT, f), os.path.join(copy, f))
-    shutil.copytree(BUILD, os.path.join(copy, "build"), ignore=shutil.ignore_patterns("tests", "asan", "tsan", "fp64", "demo"))
+    shutil.copytree(BUILD, os.path.join(copy, "build"), ignore=shutil.ignore_patterns("tests", "asan", "tsan", "fp64", "demo", "coverage", "fuzz*"))
     out = ""
     for language, body in blocks(heading):
         first, rest = body.split("\n", 1)
