@@ -105,10 +105,6 @@ demo: setup
 	@$(MAKE) --no-print-directory all
 	@sh tests/demo.sh $(B)
 test: setup
-	@$(MAKE) --no-print-directory -j2 all unit libs-asan libs-tsan libs-fp64 fuzzers
-	@/usr/bin/python3 tests/program/run.py --build $(B) --skip '^(sanitizers|diagnostics)\.'
-# ... and what takes longest: the compiler and the unit tests under ASan+UBSan, and coverage of every diagnostic.
-test-deep: setup
 	@$(MAKE) --no-print-directory -j2 all unit libs-asan libs-tsan libs-fp64 unit-asan fuzzers
 	@/usr/bin/python3 tests/program/run.py --build $(B)
 bench: all
