@@ -40,22 +40,37 @@ $(B)/libsc_cpu.a: $(HOST_OBJ) $(CPU_OBJ)
 # ── the CUDA target: `make cuda`, where nvcc is ($CUDA_HOME/bin, PATH or /usr/local/cuda) ─────────────────────────────
 NVCC       := $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 CUDA_ARCHS ?= 80 90
-CUDA_INC   := $(NVCC:%/bin/nvcc=-isystem %/include) $(NCCL_HOME:%=-isystem %/include)
+CUDA_INC   := $(NVCC:%/bin/nvcc=-isystem %/include) $(NCCL_HOME:%=-isystem %/include) $(CUDNN_HOME:%=-isystem %/include)
 NVFLAGS    := -std=c++17 -O3 -fmad=false -Iruntime -Werror all-warnings --compress-mode=size \
 	-Xcompiler -Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
 	$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) $(CUDA_INC)
-CUDA_OBJ   := $(patsubst %,$(B)/%.o,$(basename $(wildcard runtime/cuda/*.c runtime/cuda/*.cu)))
+CUDA_OBJ   := $(patsubst %,$(B)/%.o,$(basename $(wildcard runtime/cuda/*.c runtime/cuda/*.cu))) $(B)/runtime/cuda/host_kernels.o
+# The CPU's kernels that events of the HOST stream run, under names of their own, for any machine that a GPU may be in.
+HOST_KERNELS  := adam sgd store init_param zero
+HOST_KERNEL_OBJ := $(patsubst %,$(B)/runtime/cuda/host/%.o,k_optimizer k_fill k_init k_random k_chunk)
+$(B)/runtime/cuda/host/%.o: runtime/cpu/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(CPPF) $(filter-out -march=native,$(KFLAGS)) $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3 -Wno-psabi) $(VARIANT) -c $< -o $@
+$(B)/runtime/cuda/host_kernels.o: $(HOST_KERNEL_OBJ)
+	ld -r $^ -o $@.part
+	objcopy $(foreach k,$(HOST_KERNELS),--redefine-sym sc_k_$k=sc_host_$k) $@.part
+	objcopy $(foreach k,$(HOST_KERNELS),--keep-global-symbol=sc_host_$k) $@.part $@
+	@rm $@.part
 $(B)/runtime/cuda/%.o: CPPF += $(CUDA_INC)
 $(B)/runtime/cuda/%.o: runtime/cuda/%.cu
 	@mkdir -p $(@D)
 	$(NVCC) $(NVFLAGS) -MMD -MP -c $< -o $@
 $(B)/libsc_cuda.a: $(HOST_OBJ) $(filter $(B)/runtime/common/%,$(CPU_OBJ)) $(CUDA_OBJ)
 	@rm -f $@ && ar qcs $@ $^
+# Measures GPUs for `shardc calibrate`.
+CALIBRATE_OBJ := $(patsubst %,$(B)/%.o,$(basename $(wildcard runtime/cuda/calibrate/*.c runtime/cuda/calibrate/*.cu)))
+$(B)/sc_calibrate: $(CALIBRATE_OBJ) $(B)/libsc_cuda.a
+	$(CC) $(OPT) $^ $(LDFLAGS) $(NVCC:%/bin/nvcc=%/lib64/libcudart_static.a) -lm -lpthread -ldl -lrt -o $@
 ifeq ($(NVCC),)
 cuda:
 	@echo "no nvcc in CUDA_HOME/bin, PATH or /usr/local/cuda: the CUDA target is left out"
 else
-cuda: $(B)/libsc_cuda.a
+cuda: $(B)/libsc_cuda.a $(B)/sc_calibrate
 endif
 
 # ── runtime variants that the tests link with: libsc_cpu_<variant>.a ─────────────────────────────────────────────────
@@ -72,7 +87,7 @@ libs-%:
 U := $(B)/tests/unit
 UNITS := $(B)/unit_compiler $(B)/unit_kernels $(B)/unit_runtime $(B)/unit_host
 COMPILER_TESTS := $(patsubst %,$(U)/%.o,$(filter $(notdir $(basename $(wildcard tests/unit/*.c))),\
-	test_frontend test_ir test_lower test_schedule test_shard test_policy test_verify test_plan_json small_plan sc_enums))
+	test_frontend test_ir test_lower test_schedule test_device test_shard test_policy test_verify test_plan_json small_plan sc_enums))
 $(B)/unit_compiler: $(COMPILER_TESTS) $(B)/libshardc.a
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(LIBS) -o $@
 $(B)/unit_kernels: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_kernels*.c)) $(filter $(B)/runtime/cpu/k_% $(B)/runtime/cpu/blas_memory.o,$(CPU_OBJ))
@@ -105,8 +120,18 @@ demo: setup
 	@$(MAKE) --no-print-directory all
 	@sh tests/demo.sh $(B)
 test: setup
-	@$(MAKE) --no-print-directory -j2 all unit libs-asan libs-tsan libs-fp64 unit-asan fuzzers
+	@$(MAKE) --no-print-directory -j2 all unit libs-asan libs-tsan libs-fp64 unit-asan fuzzers cuda
 	@/usr/bin/python3 tests/program/run.py --build $(B)
+# On GPUs. What needs the compiler and what needs the GPUs may run on two machines: gpu-build and gpu-bench-build leave folders.
+GPU_ARCH ?= sm_90
+gpu-build: all cuda
+	@/usr/bin/python3 tests/gpu/build.py --build $(B) --arch $(GPU_ARCH) -o $(B)/gpu-tests --archive $(B)/gpu-tests.tar.xz
+gpu-test: gpu-build
+	@python3 tests/gpu/run.py --build $(B)/gpu-tests
+gpu-bench-build: all cuda
+	@/usr/bin/python3 bench/gpu.py build --shardc $(B)/shardc --arch $(GPU_ARCH) -o $(B)/gpu-bench $(WORKLOADS)
+gpu-bench: gpu-bench-build
+	@python3 bench/gpu.py run --build $(B)/gpu-bench $(WORKLOADS)
 bench: all
 	@/usr/bin/python3 bench/cpu_gpt2.py --build $(B)
 fuzz: all fuzzers
@@ -127,5 +152,5 @@ install: all
 clean:
 	rm -rf $(B)
 
--include $(COMPILER_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(CPU_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(B)/compiler/main.d $(wildcard $(U)/*.d)
-.PHONY: all cuda unit unit-asan fuzz fuzzers setup demo test bench lint generated install clean
+-include $(COMPILER_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(CPU_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(HOST_KERNEL_OBJ:.o=.d) $(B)/compiler/main.d $(wildcard $(U)/*.d)
+.PHONY: all cuda gpu-build gpu-test gpu-bench-build gpu-bench unit unit-asan fuzz fuzzers setup demo test bench lint generated install clean

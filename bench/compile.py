@@ -44,6 +44,10 @@ def main():
     build = [shardc, "build", LLAMA, "--set", "size=8b", "--world", "8", "-o", binary, *big]
     rows.append(("build llama3-8b for the CPU, world 8", seconds(build, 1), 30))
     rows.append(("build again after a policy change", seconds(build + ["--set", "recompute=full"], 1), 5))
+    if os.path.exists(os.path.join(o.build, "libsc_cuda.a")):
+        for name, more in (("build llama3-8b for CUDA, world 4", []), ("build again after a policy change", ["--set", "recompute=full"])):
+            args = [shardc, "build", LLAMA, "--set", "size=8b", "--world", "4", "-o", binary + "-cuda", *big, "--target", "cuda", "--arch", "sm_90", *more]
+            rows.append((name, seconds(args, 1), 5 if more else 30))
     shutil.rmtree(folder)
     for name, s, limit in rows:
         print("%-44s %7.2f s   (goal: under %g s)" % (name, s, limit))

@@ -24,6 +24,9 @@ enum {
     KEY_BATCH,
     KEY_SEPARATOR,
     KEY_ARCH,
+    KEY_TABLE,
+    KEY_TASKS,
+    KEY_SOURCES,
     KEY_USAGE
 };
 
@@ -34,7 +37,12 @@ enum {
 #define MODEL                                                                                                          \
     {"world", KEY_WORLD, "N", 0, "Ranks in all; 1 unless given", 1},                                                   \
         {"nodes", KEY_NODES, "M", 0, "Machines that the ranks stand on; as few as the device allows unless given", 1}, \
-        {"device", KEY_DEVICE, "NAME", 0, "Device to plan for: cpu (unless given), h100, h200, a100", 1},              \
+        {"device",                                                                                                     \
+         KEY_DEVICE,                                                                                                   \
+         "NAME",                                                                                                       \
+         0,                                                                                                            \
+         "Device to plan for: cpu (unless given), h200, h100, a100, b200, l40s, rtx4090, or a profile's .lua file",    \
+         1},                                                                                                           \
         {"set", KEY_SET, "KEY=VALUE", 0, "Value of one of the model's nn.options; may be repeated", 1},                \
         {"policy", KEY_POLICY, "FILE", 0, "Sharding and checkpointing policies by module path, last match wins", 1},   \
         {"target", KEY_TARGET, "cpu|cuda", 0, "What programs are written for: cpu (unless given), cuda", 1},           \
@@ -48,6 +56,7 @@ enum {
 static const struct argp_option build_options[] = {
     MODEL,
     {"output", 'o', "PATH", 0, "The binary, its sources beside it, or a folder for all; build/NAME/ unless given", 3},
+    {"sources", KEY_SOURCES, 0, 0, "Write the C sources and plan.json, compile nothing", 3},
     {"variant", KEY_VARIANT, "NAME", OPTION_HIDDEN, 0, 3},
     HELP,
     {0},
@@ -68,6 +77,14 @@ static const struct argp_option inspect_options[] = {
 static const struct argp_option verify_options[] = {
     MODEL, FORMAT, {"output", 'o', "FILE", 0, "Write to FILE", 3}, {"batch", KEY_BATCH, "FILE", OPTION_HIDDEN, 0, 4},
     HELP,  {0},
+};
+static const struct argp_option calibrate_options[] = {
+    MODEL,
+    {"output", 'o', "FILE", 0, "Write the device profile (or the list of a MODEL's kernels) to FILE", 3},
+    {"table", KEY_TABLE, "FILE", 0, "Write the algorithms of matrix products to FILE", 3},
+    {"tasks", KEY_TASKS, "FILE", 0, "Time the kernels of this list too, and choose algorithms for its products", 3},
+    HELP,
+    {0},
 };
 static const struct argp_option data_options[] = {
     {"output", 'o', "FILE", 0, "Where the tokens go", 1},
@@ -116,6 +133,13 @@ static const Command commands[] = {
      "Make byte-level tokens of files, in the format of llm.c's .bin."
      "\vExample:\n  shardc data book.txt notes.txt -o train.bin\n  shardc data held-out.txt -o val.bin",
      data_options, 1, INT32_MAX, command_data},
+    {"calibrate", "[MODEL.lua]",
+     "Measure the GPUs of this machine: writes a device profile, and the table of matmul algorithms. With a MODEL, no "
+     "GPU is needed: prints its kernels as a list for --tasks."
+     "\vExample:\n  shardc calibrate models/gpt2.lua --set precision=bf16 -o gpt2.tasks\n"
+     "  shardc calibrate --tasks gpt2.tasks --world 4 -o mine.lua --table mine.algorithms\n"
+     "  shardc predict models/gpt2.lua --device mine.lua",
+     calibrate_options, 0, 1, command_calibrate},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -182,6 +206,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_ARCH: o->arch = take_arch(p->arena, arg); break;
     case KEY_FORMAT: o->format = one_of(p, "--format", arg, formats, 2); break;
     case KEY_VARIANT: o->variant = *arg ? one_of(p, "--variant", arg, variants, 3) : ""; break;
+    case KEY_SOURCES: o->sources = true; break;
     case KEY_DUMP: o->dump_after = one_of(p, "--dump-after", arg, passes, 7); break;
     case KEY_DEVICE: o->device = arg; break;
     case KEY_POLICY: o->policy = arg; break;
@@ -189,6 +214,8 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_MODULE: o->module = arg; break;
     case KEY_STREAM: o->stream = arg; break;
     case KEY_BATCH: o->batch = arg; break;
+    case KEY_TABLE: o->table = arg; break;
+    case KEY_TASKS: o->tasks = arg; break;
     case KEY_SET: take_set(p, arg); break;
     case KEY_WORLD: o->world = (int)number_option("--world", arg, 1, 1 << 20); break;
     case KEY_NODES: o->nodes = (int)number_option("--nodes", arg, 1, 1 << 20); break;
@@ -207,7 +234,8 @@ static void usage(FILE *f) {
           "  shardc predict INPUT        memory to the byte and time of a step, without the device\n"
           "  shardc inspect INPUT        the schedule, an event a line\n"
           "  shardc verify INPUT         prove the schedule sound\n"
-          "  shardc data FILE... -o OUT  make tokens of files\n\n"
+          "  shardc data FILE... -o OUT  make tokens of files\n"
+          "  shardc calibrate            measure this machine's GPUs for predict\n\n"
           "INPUT is a model, a plan.json or a built binary. `shardc COMMAND -h` explains each.\n"
           "First steps:\n"
           "  shardc predict models/gpt2.lua --world 8 --device h200\n"
@@ -223,9 +251,9 @@ static const Command *command_named(const char *name) {
     }
     const char *near = nearest_name(name, names, N_COMMANDS);
     if (near) fail_usage("there is no command \"%s\"; is it \"%s\"? `shardc -h` lists them", name, near);
-    fail_usage(
-        "there is no command \"%s\": build, run, predict, inspect, verify and data are; `shardc -h` explains them",
-        name);
+    fail_usage("there is no command \"%s\": build, run, predict, inspect, verify, data and calibrate are; `shardc -h` "
+               "explains them",
+               name);
 }
 
 int main(int argc, char **argv) {

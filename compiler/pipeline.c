@@ -49,6 +49,10 @@ void lower(Graph *g, const Device *d, const PipelineOptions *o) {
     after("precision", g, o);
     autodiff(g, g->train);
     after("autodiff", g, o);
+    each_traced(g, combine);
+    after("combine", g, o);
+    each_traced(g, pieces);
+    after("pieces", g, o);
     each_traced(g, fuse); /* numerics are frozen from here on */
     after("fuse", g, o);
     recompute(g, g->train);
@@ -57,7 +61,7 @@ void lower(Graph *g, const Device *d, const PipelineOptions *o) {
     after("shard", g, o);
     each_program(g, offload);
     after("offload", g, o);
-    Machine m = {!strcmp(target_of(d, o), "cuda"), d->threads > 0 ? d->threads : 1};
+    Machine m = {!strcmp(target_of(d, o), "cuda"), d->threads > 0 ? d->threads : 1, g->deterministic};
     for (int i = 0; i < g->programs.n; i++) workspaces(g, g->programs.at[i], &m);
 }
 

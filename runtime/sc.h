@@ -183,6 +183,7 @@ typedef struct {
     int deterministic;
     int world, nodes, threads, accumulate; /* accumulate: 1 = the single program `micro` */
     uint64_t arena_bytes, host_bytes;
+    uint64_t library_bytes; /* CUDA: on the device beside the arena, as the device profile predicts */
     const sc_program_info *programs;
     int nprograms;
     const sc_storage_info *storages;

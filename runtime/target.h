@@ -18,6 +18,15 @@ typedef struct { /* debugging switches of a run; none changes a bit of the resul
     int threads;    /* threads a rank computes with, at most those of the build; 0: those of the build */
 } sc_debug;
 
+/* First of all: did torchrun, srun or mpirun start this process as one rank of several? Then it meets the others on
+ * this machine; rank 0's process comes through here at once, the others once it has found everything in order and
+ * launches. -1: go on; else the code to end with, the reason having been told. */
+int sc_join(const sc_build *b);
+bool sc_first(void); /* this process speaks for all: it starts every rank, or runs rank 0 */
+/* Zeroed memory that all ranks see: every process asks for the same sizes in the same order, before ranks start. */
+void *sc_map_shared(size_t bytes);
+void sc_unmap(void *p, size_t bytes);
+
 /* Runs `body(rank)` on every rank of this process's share of the world: forks (or, with -DSC_RANK_THREADS, starts
  * threads). Returns the largest exit code; a rank that dies ends the others. */
 int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void *arg), void *arg);
@@ -25,6 +34,10 @@ int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void
 int sc_rank_index(const sc_rank *r);
 int sc_shard_index(const sc_rank *r); /* within the shard group */
 const sc_build *sc_rank_build(const sc_rank *r);
+/* "NVIDIA H200, driver of CUDA 13.0, cuBLASLt 13.1.0, ...": what the run computes with; empty: nothing to say. */
+void sc_describe_device(const sc_rank *r, char *out, size_t n);
+/* Bytes of the GPU that this rank's process holds by the driver's account, libraries and all; -1: not known. */
+int64_t sc_device_used(const sc_rank *r);
 uint64_t sc_allocated(const sc_rank *r, int host); /* bytes actually allocated for an arena */
 
 void sc_run_program(sc_rank *r,

@@ -1,16 +1,17 @@
 #!/bin/sh
-# generated/: one small program as the compiler writes it today. `check` compares, `update` writes.
+# generated/: one small program as the compiler writes it today, for both targets. `check` compares, `update` writes.
 # Relies on: build/shardc. Relied on by: make generated, tests/program/test_generated.py.
 set -eu
 B=$1
 what=${2:-check}
 new=$B/generated
 rm -rf "$new"
-mkdir -p "$new"
-"$B/shardc" build models/mlp.lua --world 2 --set precision=bf16 -o "$new/mlp" >/dev/null
-for f in mlp.c mlp_kernels.c mlp.plan.json; do
+mkdir -p "$new/cpu" "$new/cuda"
+"$B/shardc" build models/mlp.lua --world 2 --set precision=bf16 --sources -o "$new/cpu/mlp" >/dev/null
+"$B/shardc" build models/mlp.lua --world 2 --set precision=bf16 --target cuda --arch sm_90 --sources -o "$new/cuda/mlp" >/dev/null
+for f in cpu/mlp.c cpu/mlp_kernels.c cpu/mlp.plan.json cuda/mlp.c cuda/mlp_kernels.cu cuda/mlp.plan.json; do
     if [ "$what" = update ]; then
-        mkdir -p generated
+        mkdir -p "generated/${f%/*}"
         cp "$new/$f" "generated/$f"
     else
         cmp "$new/$f" "generated/$f" || { echo "generated/$f is not what the compiler writes today; run 'make generated' and look at the difference" >&2; exit 1; }

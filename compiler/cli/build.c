@@ -41,20 +41,6 @@ static Options with_target(const Options *o) {
     return t;
 }
 
-/* What the CUDA runtime cannot do yet is refused here, at the line that asks for it. */
-static void check_streams(const Plan *p) {
-    for (int i = 0; i < p->nprograms && !strcmp(p->target, "cuda"); i++)
-        for (int k = 0; k < p->programs[i].n; k++) {
-            const Event *e = &p->programs[i].events[k];
-            if (e->stream == HOST)
-                fail(e->src,
-                     "%s (%s) would run on the host, over parameters or optimizer state that are offloaded: the cuda "
-                     "target cannot do that yet; leave offload_policy out here (offloaded activations work), or build "
-                     "for --target cpu",
-                     e->id, e->op);
-        }
-}
-
 static bool is_folder(const char *path) {
     struct stat st;
     return path[strlen(path) - 1] == '/' || (!stat(path, &st) && S_ISDIR(st.st_mode));
@@ -83,22 +69,22 @@ static char *build(Arena *a, const Options *given) {
     if (!is_model(model)) fail_usage("%s: a model's .lua file is wanted", model);
     place_of(a, o, &folder, &name);
     Plan *p = plan_of(a, o, model);
-    check_streams(p);
     make_folders(a, folder);
     emit(p, folder, name);
-    emit_build(p, folder, name, o->variant ? o->variant : "");
+    if (!o->sources) emit_build(p, folder, name, o->variant ? o->variant : "");
     return arena_printf(a, "%s/%s", folder, name);
 }
 
 int command_build(Arena *a, const Options *o) {
     char *binary = build(a, o);
-    printf("%s\n", binary);
+    printf("%s%s\n", binary, o->sources ? ".c" : "");
     return 0;
 }
 
 /* A model is built first; a binary runs as it is. */
 int command_run(Arena *a, const Options *o) {
     const char *binary = o->inputs[0];
+    if (o->sources) fail_usage("--sources compiles nothing that could run; use 'shardc build'");
     if (is_model(binary))
         binary = build(a, o);
     else if (access(binary, X_OK))

@@ -11,11 +11,13 @@ typedef struct {
     int ninputs;
     const char *target, *arch, *device, *policy, *out, *format, *dump_after, *variant;
     const char *program, *module, *stream; /* inspect's filters */
+    const char *table, *tasks;             /* calibrate: files */
     const char *batch;                     /* verify: a file of plan paths, for the tests */
     const char **set;
     int nset;
     int world, nodes, redzone; /* world, nodes: 0 until given */
     int separator;             /* data: a token between files, or -1 */
+    bool sources;              /* build: compile nothing */
     char **rest;               /* run: what follows --, for the program */
     int nrest;
 } Options;
@@ -26,6 +28,7 @@ int command_predict(Arena *a, const Options *o);
 int command_inspect(Arena *a, const Options *o);
 int command_verify(Arena *a, const Options *o);
 int command_data(Arena *a, const Options *o);
+int command_calibrate(Arena *a, const Options *o);
 
 /* From a model (runs the whole pipeline), a plan.json or a built binary. */
 Plan *plan_of(Arena *a, const Options *o, const char *input);

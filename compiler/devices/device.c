@@ -6,6 +6,8 @@
 #include "../frontend/sandbox.h"
 #include "../lua/embed.h"
 
+#include <math.h>
+
 typedef struct {
     const char *key;
     size_t at;
@@ -99,6 +101,38 @@ static void read_flops(Reader *r) {
     if (r->d->flops[FP32] <= 0) bad(r, "flops", "device profile: `flops` must have fp32");
 }
 
+/* ops = { "attention", ... } of the line on top */
+static void read_line_ops(Reader *r, DeviceLine *l) {
+    int type = lua_getfield(r->L, -1, "ops");
+    int n = type == LUA_TTABLE ? (int)lua_rawlen(r->L, -1) : type == LUA_TNIL ? 0 : -1;
+    if (n < 0 || n > COUNT(l->ops))
+        bad(r, "ops", "device profile: `ops` of a library line must be a list of at most %d names", COUNT(l->ops));
+    for (int i = 0; i < n; i++) {
+        lua_geti(r->L, -1, i + 1);
+        const char *name = lua_type(r->L, -1) == LUA_TSTRING ? lua_tostring(r->L, -1) : "?";
+        l->ops[l->nops++] = op_by_name(name);
+        if (op_by_name(name) == N_OPS) bad(r, "ops", "device profile: `ops`: there is no op \"%s\"", name);
+        lua_pop(r->L, 1);
+    }
+    lua_pop(r->L, 1);
+}
+
+static void refuse_unknown_in_line(Reader *r) {
+    static const char *const known[] = {"name", "bytes", "tolerance", "source", "per_event", "ranks", "ops"};
+    lua_pushnil(r->L);
+    while (lua_next(r->L, -2)) {
+        const char *key = lua_type(r->L, -2) == LUA_TSTRING ? lua_tostring(r->L, -2) : "(a number)";
+        bool found = false;
+        for (int i = 0; i < COUNT(known); i++) found |= !strcmp(key, known[i]);
+        if (!found)
+            bad(r, key,
+                "device profile: a library line has no key `%s`; it has name, bytes, per_event, tolerance, "
+                "source, ranks, ops",
+                key);
+        lua_pop(r->L, 1);
+    }
+}
+
 static void read_library(Reader *r) {
     int type = lua_getfield(r->L, -1, "library");
     if (type != LUA_TTABLE && type != LUA_TNIL) bad(r, "library", "device profile: `library` must be a list of tables");
@@ -106,26 +140,154 @@ static void read_library(Reader *r) {
     if (n > COUNT(r->d->library))
         bad(r, "library", "device profile: `library` has %d lines, at most %d fit", n, COUNT(r->d->library));
     for (int i = 0; i < n; i++) {
+        DeviceLine *l = &r->d->library[i];
         if (lua_geti(r->L, -1, i + 1) != LUA_TTABLE)
             bad(r, "library", "device profile: library[%d] must be a table", i + 1);
-        r->d->library[i] = (LibraryLine){.name = text_field(r, "name", true),
-                                         .bytes = number_field(r, "bytes", true),
-                                         .tolerance = number_field(r, "tolerance", false),
-                                         .source = text_field(r, "source", true)};
+        refuse_unknown_in_line(r);
+        l->line = (LibraryLine){.name = text_field(r, "name", true),
+                                .bytes = number_field(r, "bytes", false),
+                                .tolerance = number_field(r, "tolerance", false),
+                                .source = text_field(r, "source", true)};
+        l->per_event = number_field(r, "per_event", false);
+        l->ranks = (int)number_field(r, "ranks", false);
+        read_line_ops(r, l);
         lua_pop(r->L, 1);
     }
     r->d->nlibrary = n;
     lua_pop(r->L, 1);
 }
 
+/* ── what was measured ───────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* A point: variant (where there is one), bytes, us; or variant, flops, bytes, sizes..., us. */
+typedef struct {
+    const char *variant;
+    int nkey;
+    Point point;
+} Read;
+
+static Read read_point(Reader *r, const char *op, int index) { /* of the table on top */
+    Read p = {.variant = ""};
+    double x[MAX_KEY + 3];
+    int n = lua_type(r->L, -1) == LUA_TTABLE ? (int)lua_rawlen(r->L, -1) : 0, first = 1;
+    if (n && lua_geti(r->L, -1, 1) == LUA_TSTRING) {
+        p.variant = arena_strdup(r->a, lua_tostring(r->L, -1));
+        first = 2;
+    }
+    if (n) lua_pop(r->L, 1);
+    int count = n - first + 1;
+    if (count != 2 && (count < 4 || count > MAX_KEY + 3))
+        bad(r, op,
+            "device profile: kernels.%s[%d] must be { bytes, us } or { flops, bytes, sizes..., us }, with a string "
+            "before them where there are variants",
+            op, index);
+    for (int i = 0; i < count; i++) {
+        lua_geti(r->L, -1, first + i);
+        x[i] = lua_type(r->L, -1) == LUA_TNUMBER ? lua_tonumber(r->L, -1) : -1;
+        lua_pop(r->L, 1);
+        if (!(x[i] >= 0 && x[i] < 1e18) || (i == count - 1 && x[i] == 0))
+            bad(r, op, "device profile: kernels.%s[%d]: numbers must not be negative, and the time positive", op,
+                index);
+    }
+    p.nkey = count == 2 ? 0 : count - 3;
+    p.point =
+        count == 2 ? (Point){.bytes = x[0], .us = x[1]} : (Point){.flops = x[0], .bytes = x[1], .us = x[count - 1]};
+    for (int k = 0; k < p.nkey; k++) p.point.key[k] = log2(x[k + 2] > 1 ? x[k + 2] : 1);
+    return p;
+}
+
+static void add_point(Reader *r, const Measured **list, const char *op, const Read *p, int room) {
+    Measured *m = (Measured *)*list;
+    while (m && strcmp(m->variant, p->variant)) m = (Measured *)m->next;
+    if (!m) {
+        m = NEW(r->a, Measured);
+        *m = (Measured){p->variant, p->nkey, NEW_ARRAY(r->a, Point, room), 0, *list};
+        *list = m;
+    }
+    if (m->nkey != p->nkey) bad(r, op, "device profile: kernels.%s: points of one variant must be equally long", op);
+    const Point *last = m->n ? &m->points[m->n - 1] : NULL;
+    if (last && !m->nkey && (p->point.bytes <= last->bytes || p->point.us < last->us))
+        bad(r, op,
+            "device profile: kernels.%s: bytes must rise from point to point and times must not fall: { %.0f, %g } "
+            "after { %.0f, %g }",
+            op, p->point.bytes, p->point.us, last->bytes, last->us);
+    m->points[m->n++] = p->point;
+}
+
+/* "attention_grad"; "attention_grad fast": with deterministic = false. */
+static const Measured **kernel_named(Reader *r, const char *key) {
+    char *name = arena_strdup(r->a, key), *space = strchr(name, ' ');
+    bool fast = space && !strcmp(space, " fast");
+    if (fast) *space = 0;
+    OpKind op = op_by_name(name);
+    if (op == N_OPS)
+        bad(r, key, "device profile: kernels.%s: there is no op of this name; remove it, or see `shardc inspect`", key);
+    return &r->d->kernels[fast][op];
+}
+
+static void read_kernels(Reader *r) {
+    int type = lua_getfield(r->L, -1, "kernels");
+    if (type != LUA_TTABLE && type != LUA_TNIL)
+        bad(r, "kernels", "device profile: `kernels` must be a table: kernels = { layer_norm = { { bytes, us } } }");
+    lua_pushnil(r->L);
+    while (type == LUA_TTABLE && lua_next(r->L, -2)) {
+        const char *op = lua_type(r->L, -2) == LUA_TSTRING ? arena_strdup(r->a, lua_tostring(r->L, -2)) : "(a number)";
+        const Measured **list = kernel_named(r, op);
+        int n = lua_type(r->L, -1) == LUA_TTABLE ? (int)lua_rawlen(r->L, -1) : 0;
+        if (!n) bad(r, op, "device profile: kernels.%s must be a list of points", op);
+        for (int i = 0; i < n; i++) {
+            lua_geti(r->L, -1, i + 1);
+            Read p = read_point(r, op, i + 1);
+            add_point(r, list, op, &p, n);
+            lua_pop(r->L, 1);
+        }
+        lua_pop(r->L, 1);
+    }
+    lua_pop(r->L, type == LUA_TTABLE ? 1 : 2);
+}
+
+/* Of the table on top. */
+static double share_field(Reader *r, const char *op, const char *key) {
+    lua_getfield(r->L, -1, key);
+    double x = lua_type(r->L, -1) == LUA_TNUMBER ? lua_tonumber(r->L, -1) : -1;
+    if (!(x >= 0 && x <= 10))
+        bad(r, op, "device profile: beside.%s.%s must be a share, from 0 to 10: 0.15 for 15 %% longer", op, key);
+    lua_pop(r->L, 1);
+    return x;
+}
+
+static void read_beside(Reader *r) {
+    int type = lua_getfield(r->L, -1, "beside");
+    if (type != LUA_TTABLE && type != LUA_TNIL)
+        bad(r, "beside",
+            "device profile: `beside` must be a table: beside = { all_gather = { kernels = 0.1, itself = "
+            "0.2 } }");
+    lua_pushnil(r->L);
+    while (type == LUA_TTABLE && lua_next(r->L, -2)) {
+        const char *key = lua_type(r->L, -2) == LUA_TSTRING ? lua_tostring(r->L, -2) : "(a number)";
+        OpKind op = op_by_name(key);
+        if (op == N_OPS || !(op_info[op].traits & (T_COLLECTIVE | T_COPY)) || lua_type(r->L, -1) != LUA_TTABLE)
+            bad(r, key,
+                "device profile: beside.%s: write all_gather = { kernels = 0.1, itself = 0.2 }, for a "
+                "collective, offload or fetch",
+                key);
+        r->d->beside[op].kernels = share_field(r, key, "kernels");
+        r->d->beside[op].itself = share_field(r, key, "itself");
+        lua_pop(r->L, 1);
+    }
+    lua_pop(r->L, type == LUA_TTABLE ? 1 : 2);
+}
+
 static void refuse_unknown(Reader *r) {
-    const char *known[COUNT(numbers) + COUNT(strings) + COUNT(integers) + 2];
+    const char *known[COUNT(numbers) + COUNT(strings) + COUNT(integers) + 4];
     int n = 0;
     for (int i = 0; i < COUNT(numbers); i++) known[n++] = numbers[i].key;
     for (int i = 0; i < COUNT(strings); i++) known[n++] = strings[i].key;
     for (int i = 0; i < COUNT(integers); i++) known[n++] = integers[i].key;
     known[n++] = "flops";
     known[n++] = "library";
+    known[n++] = "kernels";
+    known[n++] = "beside";
     lua_pushnil(r->L);
     while (lua_next(r->L, -2)) {
         const char *key = lua_type(r->L, -2) == LUA_TSTRING ? lua_tostring(r->L, -2) : "(a number)";
@@ -146,6 +308,8 @@ static const Device *device_read(Arena *a, const char *file, const char *text, s
     read_fields(&r);
     read_flops(&r);
     read_library(&r);
+    read_kernels(&r);
+    read_beside(&r);
     lua_close(r.L);
     return r.d;
 }

@@ -6,6 +6,27 @@
 
 #include "../ir/plan.h"
 
+/* What was measured of an op's kernel. Points of a curve are in ascending order of bytes, and so are their times. */
+typedef struct {
+    double flops, bytes, key[MAX_KEY], us; /* key: log2 of Cost.key */
+} Point;
+typedef struct Measured Measured;
+struct Measured {
+    const char *variant; /* Cost.variant, "4 ranks" of a collective, or "" */
+    int nkey;            /* 0: a curve over bytes */
+    Point *points;
+    int n;
+    const Measured *next; /* another variant */
+};
+
+typedef struct {
+    LibraryLine line;
+    double per_event; /* bytes for every event of every program */
+    int ranks;        /* in plans of at least as many; of lines of one name, the one for the most ranks */
+    OpKind ops[8];    /* in plans with an event of one of them; none: in all */
+    int nops;
+} DeviceLine;
+
 typedef struct {
     const char *name, *target; /* "h200"; "cpu" or "cuda" */
     const char *arch;          /* CUDA: "sm_90"; NULL: not known */
@@ -21,14 +42,22 @@ typedef struct {
     double host_bandwidth;           /* B/s device to host, each way */
     double host_optimizer_bandwidth; /* B/s of the host optimizer over its state */
     double launch_us;                /* least time of one event */
+    const Measured
+        *kernels[2][N_OPS]; /* NULL: flops and bytes tell. [1]: with deterministic = false, where it differs */
+    struct {
+        double kernels, itself;
+    } beside[N_OPS]; /* of a collective or copy: shares by which kernels beside it take longer, and it beside them */
     int ranks_per_node;
     int threads;            /* CPU target: threads a rank; sizes workspaces */
-    LibraryLine library[8]; /* outside the arena: context, libraries, communicators */
+    DeviceLine library[16]; /* outside the arena: context, libraries, communicators */
     int nlibrary;
 } Device;
 
 const Device *device_load(Arena *a, const char *name); /* fails naming the profiles there are */
-double event_duration_us(const Device *d, const Event *e, int world, int group); /* roofline: flops, bytes, launch */
-int event_group(const Plan *p, const Event *e); /* ranks that take part in a collective */
+/* By what was measured; else by a roofline of flops, bytes and launch. */
+double event_duration_us(const Device *d, const Event *e, int world, int group, bool deterministic);
+double event_slows_others(const Device *d, const Event *e); /* the share by which kernels beside it take longer */
+void footprint(Plan *p, const Device *d);                   /* sets p->library */
+int event_group(const Plan *p, const Event *e);             /* ranks that take part in a collective */
 
 #endif

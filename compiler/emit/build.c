@@ -20,7 +20,8 @@ typedef VEC(const char *) Args;
 
 typedef struct {
     const char *nvcc, *arch;
-    const char *libraries, *nccl; /* folders */
+    const char *runtime;          /* folder of libcudart_static.a */
+    const char *libraries, *nccl; /* folders that the program will look into, or NULL */
 } Cuda;
 
 typedef struct {
@@ -113,21 +114,12 @@ static const char *folder_with(Arena *a, const char *const *homes, int n, const 
     return NULL;
 }
 
-static const char *need_library(Arena *a, const char *const *homes, int n, const char *file, const char *what,
-                                const char *variable) {
-    const char *folder = folder_with(a, homes, n, file);
-    if (!folder)
-        fail(NOWHERE,
-             "%s (%s) is not in %s nor below the folders where CUDA usually is; install %s, or set %s to its "
-             "folder",
-             file, what, homes[0], what, variable);
-    return folder;
-}
-
+/* Only the runtime is linked with: the program loads the other libraries when it starts (runtime/cuda/library.c). Where
+ * they are on this machine is remembered in the program, after LD_LIBRARY_PATH. */
 static const Cuda *find_cuda(Arena *a, const Plan *p) {
-    const char *homes[MOST_FOLDERS], *nccl[MOST_FOLDERS];
+    const char *homes[MOST_FOLDERS], *given = getenv("NCCL_HOME");
     Cuda *c = NEW(a, Cuda);
-    int n = cuda_homes(a, homes), m = 0;
+    int n = cuda_homes(a, homes);
     for (int i = 0; i < n && !c->nvcc; i++)
         if (!access(join(a, homes[i], "bin/nvcc", ""), X_OK)) c->nvcc = join(a, absolute(a, homes[i]), "bin/nvcc", "");
     if (!c->nvcc)
@@ -135,15 +127,15 @@ static const Cuda *find_cuda(Arena *a, const Plan *p) {
              "nvcc, the compiler of CUDA 13, is not in %s/bin, PATH or /usr/local/cuda/bin; install the CUDA "
              "toolkit, or set CUDA_HOME to its folder",
              homes[0]);
-    if (getenv("NCCL_HOME") && *getenv("NCCL_HOME")) nccl[m++] = getenv("NCCL_HOME");
-    for (int i = 0; i < n; i++) nccl[m++] = homes[i];
-    nccl[m++] = "/usr/lib/x86_64-linux-gnu";
-    nccl[m++] = "/usr/lib/aarch64-linux-gnu";
-    nccl[m++] = "/usr";
     c->arch = p->arch;
-    c->libraries = need_library(a, homes, n, "libcublasLt.so.13", "cuBLASLt of CUDA 13", "CUDA_HOME");
-    need_library(a, homes, n, "libcudart_static.a", "the CUDA 13 runtime", "CUDA_HOME");
-    c->nccl = need_library(a, nccl, m, "libnccl.so.2", "NCCL 2.28 or newer", "NCCL_HOME");
+    c->runtime = folder_with(a, homes, n, "libcudart_static.a");
+    if (!c->runtime)
+        fail(NOWHERE,
+             "libcudart_static.a (the CUDA 13 runtime) is not below %s nor the folders where CUDA usually is; install "
+             "the CUDA toolkit, or set CUDA_HOME to its folder",
+             homes[0]);
+    c->libraries = folder_with(a, homes, n, "libcublasLt.so.13");
+    c->nccl = folder_with(a, given && *given ? &given : homes, given && *given ? 1 : n, "libnccl.so.2");
     return c;
 }
 
@@ -344,13 +336,15 @@ static void compile(Build *b) {
 static const char *const cpu_libraries[] = {BLAS_FOLDER, "-l:libopenblas.a", "-Wl,--wrap=blas_memory_alloc",
                                             "-Wl,--wrap=blas_memory_free", NULL};
 
-/* The libraries' folders are remembered in the binary; LD_LIBRARY_PATH goes before them. */
+static void remember_folder(Build *b, Args *args, const char *folder) {
+    if (folder) push(args, b->a, arena_printf(b->a, "-Wl,-rpath,%s", folder));
+}
+
 static void add_cuda_libraries(Build *b, Args *args) {
     const Cuda *c = b->cuda;
-    add(b, args,
-        (const char *const[]){"-L", c->libraries, "-L", c->nccl, arena_printf(b->a, "-Wl,-rpath,%s", c->libraries),
-                              arena_printf(b->a, "-Wl,-rpath,%s", c->nccl), "-l:libcublasLt.so.13", "-l:libnccl.so.2",
-                              "-l:libcudart_static.a", "-lrt", "-s", NULL});
+    remember_folder(b, args, c->libraries);
+    if (!c->libraries || !c->nccl || strcmp(c->libraries, c->nccl)) remember_folder(b, args, c->nccl);
+    add(b, args, (const char *const[]){"-L", c->runtime, "-l:libcudart_static.a", "-lrt", "-s", NULL});
 }
 
 static void link_binary(Build *b) {

@@ -306,6 +306,12 @@ static void put_logits(const Emit *e) {
     put(e, "},\n");
 }
 
+static void put_library_bytes(const Emit *e) {
+    double bytes = 0;
+    for (int i = 0; i < e->plan->nlibrary; i++) bytes += e->plan->library[i].bytes;
+    put(e, "    .library_bytes = %.0f,\n", bytes);
+}
+
 static void put_build(const Emit *e, int ndumps) {
     const Plan *p = e->plan;
     const Graph *g = e->g;
@@ -319,6 +325,7 @@ static void put_build(const Emit *e, int ndumps) {
         p->nodes > 0 ? p->nodes : 1, p->threads > 0 ? p->threads : 1, g->accumulate > 0 ? g->accumulate : 1);
     put(e, "    .arena_bytes = %llu,\n    .host_bytes = %llu,\n", (unsigned long long)p->arena_bytes[ARENA_DEVICE],
         (unsigned long long)p->arena_bytes[ARENA_HOST]);
+    if (!strcmp(p->target, "cuda")) put_library_bytes(e);
     put(e, "    .programs = programs,\n    .nprograms = %d,\n    .storages = storages,\n    .nstorages = %d,\n",
         p->nprograms, p->nstorages);
     put(e, "    .params = params,\n    .nparams = %d,\n    .units = units,\n    .nunits = %d,\n", g->params.n,

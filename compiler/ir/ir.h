@@ -42,6 +42,8 @@ enum {
     T_NO_GRAD = 1 << 11,   /* gradient is zero by definition (comparisons, detach) */
     T_HOST_OK = 1 << 12,   /* may run on the host stream over the host arena */
     T_FLAG_TRANSPOSED = 1 << 14, /* attributes 0 and 1 say that operands 0 and 1 are to be read transposed */
+    T_ROWS_OUT = 1 << 15,        /* its kernel writes results whose last dimension is contiguous (any outer strides) */
+    T_JOINS = 1 << 16,           /* puts its operands side by side along dimension i0 */
     T_SETS = 1 << 13, /* writes the state that it updates without reading it. With two operands (store): reads too where
                          i0 is set, and touches operand 1 from element i1 on, as many as operand 0 has */
 };
@@ -304,13 +306,20 @@ Op *new_op(Graph *g, OpKind k); /* not yet in a program */
 State *new_state(Graph *g, StateClass c, const char *name, Dtype d, int64_t numel, Unit *u);
 
 /* ── the table of ops (ir/ops.c, ir/rules_*.c) ──────────────────────────────────────────────────── */
+enum { MAX_KEY = 6, MAX_VARIANT = 40 };
 typedef struct {
     double flops, bytes; /* of one execution: arithmetic, and memory traffic in its arena */
+    /* Where these two do not tell how long it takes: sizes, and what else distinguishes kernels ("bf16>fp32 tn").
+     * Points of a device profile are compared by them. */
+    char variant[MAX_VARIANT];
+    double key[MAX_KEY];
+    int nkey;
 } Cost;
 
 typedef struct { /* what a kernel's workspace depends on besides its op */
     bool cuda;
-    int threads; /* CPU: a rank's */
+    int threads;        /* CPU: a rank's */
+    bool deterministic; /* bits repeat: the model does not say otherwise */
 } Machine;
 
 typedef struct Builder Builder; /* appends ops to a list, inheriting module, source, phase and origin; ir/build.h */

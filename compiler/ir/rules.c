@@ -159,7 +159,7 @@ static double largest_numel(const Op *op) {
 }
 
 Cost cost_none(const Op *op) {
-    return (Cost){0, 0};
+    return (Cost){0};
 }
 Cost cost_pointwise(const Op *op) {
     return traffic(op, largest_numel(op));

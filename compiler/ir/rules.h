@@ -17,7 +17,7 @@ InferRule infer_reshape, infer_transpose, infer_expand, infer_slice, infer_split
 InferRule infer_full, infer_arange, infer_scalar, infer_reduce, infer_like0, infer_like1;
 InferRule infer_matmul, infer_embedding, infer_embedding_grad, infer_attention, infer_attention_grad, infer_rope;
 InferRule infer_layer_norm, infer_rms_norm, infer_norm_grad_w, infer_softmax, infer_dropout, infer_cross_entropy;
-InferRule infer_batch_norm, infer_batch_norm_grad;
+InferRule infer_batch_norm, infer_batch_norm_grad, infer_norm_grads, infer_cross_entropy_grads;
 #define infer_none NULL /* whoever builds the op sets its results: shapes follow from the mesh or the flat layout */
 
 GradRule grad_add, grad_sub, grad_mul, grad_div, grad_maximum, grad_minimum, grad_add_scalar, grad_mul_scalar;
@@ -31,7 +31,7 @@ CostRule cost_none, cost_pointwise, cost_fused, cost_copy, cost_reduce, cost_mat
 CostRule cost_attention, cost_collective, cost_transfer, cost_optimizer, cost_pick;
 
 WorkRule work_matmul, work_attention, work_reduce, work_norm_grad_w, work_cross_entropy, work_sum_squares;
-WorkRule work_embedding_grad; /* rules_work.c */
+WorkRule work_embedding_grad, work_norm_grads; /* rules_work.c */
 
 /* ── for rules ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */

@@ -20,6 +20,11 @@ static Matmul matmul_of(const Op *op) {
     return s;
 }
 
+/* Among the operands after a and b, c and x stand last. */
+static bool matmul_bias(const Op *op) {
+    return op->nin - (op->i[3] != 0) - (op->i[4] == 2) == 3;
+}
+
 static bool matmul_shared(const Op *op) {
     return op->in[1]->dims == 2;
 }
@@ -49,8 +54,8 @@ _Noreturn static void fail_inner(Graph *g, const Op *op, Matmul s) {
 }
 
 static void check_matmul_dtypes(Graph *g, const Op *op) {
-    for (int i = 0; i < op->nin; i++) need_float(g, op, i, i == 0 ? "x" : i == 1 ? "W" : "bias");
-    for (int i = 1; i < op->nin; i++)
+    for (int i = 0; i < 2 + matmul_bias(op); i++) need_float(g, op, i, i == 0 ? "x" : i == 1 ? "W" : "bias");
+    for (int i = 1; i < 2 + matmul_bias(op); i++)
         if (op->in[i]->dtype != op->in[0]->dtype)
             rule_fail(g, op, "%s%s%s: %s ≠ %s; cast one of them", matmul_str(g, op), i == 2 ? " + bias " : "",
                       i == 2 ? value_str(g->arena, op->in[2]) : "", dtype_name(op->in[0]->dtype),
@@ -73,7 +78,7 @@ void infer_matmul(Graph *g, Op *op) {
                           (long long)a->shape[i], (long long)b->shape[i], i);
     }
     check_matmul_dtypes(g, op);
-    if (op->nin == 3 && (op->in[2]->dims != 1 || op->in[2]->shape[0] != s.n))
+    if (matmul_bias(op) && (op->in[2]->dims != 1 || op->in[2]->shape[0] != s.n))
         rule_fail(g, op, "%s + bias %s: the bias must have shape [%lld]", matmul_str(g, op),
                   value_str(g->arena, op->in[2]), (long long)s.n);
     int64_t shape[MAX_DIMS];
@@ -81,6 +86,7 @@ void infer_matmul(Graph *g, Op *op) {
     shape[a->dims - 2] = s.m;
     shape[a->dims - 1] = s.n;
     rule_out(g, op, 0, attr_dtype(op->i[2], a->dtype), a->dims, shape);
+    if (op->i[4] == 1) rule_out_like(g, op, 1, op->out[0]);
 }
 
 static Value *matmul(Builder *b, Value *x, Value *y, bool tx, bool ty) {
@@ -128,13 +134,24 @@ void grad_matmul(Builder *b, Op *op, Value **gout, Value **gin) {
     Value *g = build_cast(b, gout[0], op->in[0]->dtype);
     gin[0] = grad_left(b, op, g, s);
     gin[1] = grad_right(b, op, g, s);
-    if (op->nin == 3) gin[2] = build_sum_to(b, g, 1, &s.n);
+    if (matmul_bias(op)) gin[2] = build_sum_to(b, g, 1, &s.n);
 }
 
+/* Key: rows in all, columns, depth, products: rows of one shared right operand count as one product. */
 Cost cost_matmul(const Op *op) {
     Matmul s = matmul_of(op);
-    double y = (double)value_numel(op->out[0]);
-    return traffic(op, 2 * y * (double)s.k + (op->nin == 3 ? y : 0));
+    double y = (double)value_numel(op->out[0]), rows = y / (double)max64(s.n, 1);
+    Cost c = traffic(op, 2 * y * (double)s.k + (matmul_bias(op) ? y : 0));
+    Dtype in = op->in[0]->dtype, out = op->out[0]->dtype;
+    static const char *const then[] = {"", " gelu+x", " gelu'", " gelu"}; /* i4 */
+    snprintf(c.variant, sizeof c.variant, "%s%s%s %c%c%s%s", dtype_name(in), in == out ? "" : ">",
+             in == out ? "" : dtype_name(out), s.ta ? 't' : 'n', s.tb ? 't' : 'n', then[op->i[4] & 3],
+             op->i[3] ? " add" : "");
+    bool folds = matmul_shared(op) && !s.ta;
+    double products = folds || !s.m ? 1 : rows / (double)s.m;
+    memcpy(c.key, (double[]){rows / products, (double)s.n, (double)s.k, products}, 4 * sizeof *c.key);
+    c.nkey = 4;
+    return c;
 }
 
 /* ── embedding ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -169,7 +186,7 @@ void infer_embedding_grad(Graph *g, Op *op) {
 /* Only the rows looked up travel; the gradient writes its whole table. */
 Cost cost_embedding(const Op *op) {
     Cost c = traffic(op, 0);
-    if (op->kind == OP_EMBEDDING) return (Cost){0, touched_bytes(op->in[0]) + 2 * touched_bytes(op->out[0])};
+    if (op->kind == OP_EMBEDDING) return (Cost){.bytes = touched_bytes(op->in[0]) + 2 * touched_bytes(op->out[0])};
     c.flops = (double)value_numel(op->in[1]);
     c.bytes += 2 * touched_bytes(op->in[1]); /* the rows are read and written again as they are added to */
     return c;
@@ -241,7 +258,16 @@ Cost cost_attention(const Op *op) {
     const Value *q = op->in[backward], *k = op->in[backward + 1];
     double pairs = (double)q->shape[0] * (double)q->shape[2] * (double)q->shape[1] * (double)k->shape[1];
     if (op->i[0]) pairs /= 2;
-    return traffic(op, (backward ? 10 : 4) * pairs * (double)q->shape[3]);
+    Cost c = traffic(op, (backward ? 10 : 4) * pairs * (double)q->shape[3]);
+    snprintf(c.variant, sizeof c.variant, "%s%s%s%s", dtype_name(q->dtype), op->i[0] ? " causal" : "",
+             op->i[2] ? " documents" : "", op->f[1] > 0 ? " dropout" : "");
+    double heads = (double)q->shape[2], key_heads = (double)k->shape[2];
+    memcpy(c.key,
+           (double[]){(double)q->shape[0], heads, key_heads, (double)q->shape[1], (double)k->shape[1],
+                      (double)q->shape[3]},
+           6 * sizeof *c.key);
+    c.nkey = 6;
+    return c;
 }
 
 /* ── rope ───────────────────────────────────────────────────────────────────────────────────────────────────────────

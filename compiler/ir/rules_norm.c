@@ -68,6 +68,14 @@ void infer_norm_grad_w(Graph *g, Op *op) {
     for (int k = 0; k < op_info[op->kind].nout; k++) rule_out(g, op, k, attr_dtype(op->i[0], x->dtype), 1, &n);
 }
 
+/* dx, then what the weights' gradients alone would give. */
+void infer_norm_grads(Graph *g, Op *op) {
+    const Value *x = op->in[1];
+    int64_t n = last_dim(g, op, x);
+    rule_out_like(g, op, 0, x);
+    for (int k = 1; k < op_info[op->kind].nout; k++) rule_out(g, op, k, attr_dtype(op->i[0], x->dtype), 1, &n);
+}
+
 /* ── softmax, dropout ───────────────────────────────────────────────────────────────────────────────────────────────
  */
 void infer_softmax(Graph *g, Op *op) {
@@ -108,6 +116,14 @@ void infer_cross_entropy(Graph *g, Op *op) {
 void grad_cross_entropy(Builder *b, Op *op, Value **gout, Value **gin) {
     Value *in[4] = {gout[0], op->in[0], op->in[1], op->out[1]};
     gin[0] = build_op(b, OP_CROSS_ENTROPY_GRAD, 4, in, op->i, 2, NULL, 0)->out[0];
+}
+
+void infer_cross_entropy_grads(Graph *g, Op *op) {
+    const Value *x = op->in[1];
+    Dtype d = stat_dtype(x->dtype);
+    rule_out_like(g, op, 0, x);
+    rule_out(g, op, 1, d, 0, (int64_t[1]){1});
+    rule_out(g, op, 2, d, 1, x->shape);
 }
 
 /* ── batch norm ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,18 +14,56 @@ int64_t work_matmul(const Op *op, const Machine *m) {
     return (d == FP32 || d == FP64) && y == d ? 0 : (int64_t)m->threads * (4 << 20);
 }
 
+/* What cuDNN's backward uses for `samples` times `heads` key heads: 256 bytes; the softmax sum of every row, fp32; dS
+ * in 16 bits where bits must repeat, else the sum of dQ in fp32; the gradients of keys of every query head where they
+ * are grouped. Seen in 9.19; rows are rounded up further than there, and 64 KiB are to spare. */
+static int64_t cudnn_backward_bytes(const Value *q, const Value *k, int64_t samples, int64_t heads, bool repeats) {
+    int64_t rows = q->shape[1], keys = k->shape[1], size = q->shape[3], group = q->shape[2] / k->shape[2];
+    int64_t all = samples * heads * group, bytes = round_up(all * rows * 4, 256) + (64 << 10);
+    bytes += repeats ? all * round_up(rows, 128) * round_up(keys, 128) * 2 : all * rows * size * 4;
+    return group > 1 ? bytes + 4 * all * keys * size : bytes;
+}
+
+/* Equal parts of the batch, or of one sample's key heads, as large as 2.25 GiB permit, else the smallest; the kernel
+ * takes the largest parts that fit. One call of S = 8192, 32 heads of 128, takes 3.2 ms and 4.1 GiB, two take half,
+ * four take 3.7 ms and 1 GiB (one H200). */
+static int64_t cudnn_parts_bytes(const Value *q, const Value *k, bool repeats) {
+    const int64_t most = (int64_t)9 << 28, samples = q->shape[0], heads = k->shape[2];
+    int64_t bytes = 0;
+    for (int64_t n = 1; n <= samples; n++) {
+        if (samples % n) continue;
+        bytes = cudnn_backward_bytes(q, k, samples / n, heads, repeats);
+        if (bytes <= most) return bytes;
+    }
+    for (int64_t n = 2; n <= heads; n++) {
+        if (heads % n) continue;
+        bytes = cudnn_backward_bytes(q, k, 1, heads / n, repeats);
+        if (bytes <= most) return bytes;
+    }
+    return bytes;
+}
+
 /* CPU, per thread, in `real` (fp32, or fp64 for fp64 operands), T keys, D the head size; the kernel's tiles have at
  * most 128 queries and 128 keys:
  *   512 × D + 128 × 128          forward: q, k, v, o of a tile, its scores
  *   640 × D + 2 × 128 × 128      backward: and go, the scores' gradient
  *   2 × T × D                    backward: dk, dv of one key head
  * rounded up to 64 bytes; part p of the kernel uses the p-th slice.
- * CUDA: tiles live in shared memory; the backward keeps Σ_d go·o of every row, fp32 [B, H, S]. */
+ * CUDA, our own kernels: tiles live in shared memory; the backward keeps Σ_d go·o of every row, fp32 [B, H, S]. Where
+ * cuDNN takes part (16-bit operands, head sizes in eights, 64 rows or more, neither dropout nor documents), what it
+ * uses. */
 int64_t work_attention(const Op *op, const Machine *m) {
     bool backward = op->kind == OP_ATTENTION_GRAD;
     const Value *q = op->in[backward], *k = op->in[backward + 1];
-    if (m->cuda) return backward ? q->shape[0] * q->shape[1] * q->shape[2] * 4 : 0;
-    int64_t d = q->shape[3], elements = backward ? 640 * d + 32768 + 2 * k->shape[1] * d : 512 * d + 16384;
+    int64_t d = q->shape[3];
+    if (m->cuda) {
+        int64_t ours = backward ? q->shape[0] * q->shape[1] * q->shape[2] * 4 : 0;
+        bool small = q->shape[1] < 64 || k->shape[1] < 64;
+        if (dtype_size(q->dtype) != 2 || d % 8 || d > 256 || small || op->i[2] || op->f[1] > 0) return ours;
+        int64_t cudnn = backward ? cudnn_parts_bytes(q, k, m->deterministic) : 4096;
+        return cudnn > ours ? cudnn : ours;
+    }
+    int64_t elements = backward ? 640 * d + 32768 + 2 * k->shape[1] * d : 512 * d + 16384;
     return m->threads * round_up(elements * dtype_size(stat_dtype(q->dtype)), 64);
 }
 
@@ -54,6 +92,12 @@ int64_t work_reduce(const Op *op, const Machine *m) {
 int64_t work_norm_grad_w(const Op *op, const Machine *m) {
     int64_t cols = value_numel(op->out[0]);
     return m->cuda ? partial_bytes(cols, rows_of(op->in[1]), op_info[op->kind].nout) : 0;
+}
+
+/* The same, of blocks that take rows whole: two for each of 132 multiprocessors, of 64 rows or more. */
+int64_t work_norm_grads(const Op *op, const Machine *m) {
+    int64_t cols = value_numel(op->out[1]), n = min64(264, rows_of(op->in[1]) / 64);
+    return m->cuda && n > 1 ? n * cols * (op_info[op->kind].nout - 1) * 4 : 0;
 }
 
 /* The rows' losses, in fp32. */

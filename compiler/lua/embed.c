@@ -29,13 +29,23 @@ EMBED(h200, "devices/h200.lua");
 #if __has_include("devices/a100.lua")
 EMBED(a100, "devices/a100.lua");
 #endif
+#if __has_include("devices/b200.lua")
+EMBED(b200, "devices/b200.lua");
+#endif
+#if __has_include("devices/l40s.lua")
+EMBED(l40s, "devices/l40s.lua");
+#endif
+#if __has_include("devices/rtx4090.lua")
+EMBED(rtx4090, "devices/rtx4090.lua");
+#endif
 
 #define FILE_ENTRY(symbol, path)                                                                                       \
     { path, embed_##symbol, embed_##symbol##_end }
 static const struct {
     const char *name, *text, *end;
 } files[] = {
-    FILE_ENTRY(nn, "lua/nn.lua"),         FILE_ENTRY(optim, "lua/optim.lua"),
+    FILE_ENTRY(nn, "lua/nn.lua"),
+    FILE_ENTRY(optim, "lua/optim.lua"),
 #if __has_include("devices/cpu.lua")
     FILE_ENTRY(cpu, "devices/cpu.lua"),
 #endif
@@ -47,6 +57,15 @@ static const struct {
 #endif
 #if __has_include("devices/a100.lua")
     FILE_ENTRY(a100, "devices/a100.lua"),
+#endif
+#if __has_include("devices/b200.lua")
+    FILE_ENTRY(b200, "devices/b200.lua"),
+#endif
+#if __has_include("devices/l40s.lua")
+    FILE_ENTRY(l40s, "devices/l40s.lua"),
+#endif
+#if __has_include("devices/rtx4090.lua")
+    FILE_ENTRY(rtx4090, "devices/rtx4090.lua"),
 #endif
 };
 enum { NFILES = sizeof files / sizeof *files };

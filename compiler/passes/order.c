@@ -348,7 +348,7 @@ static void key_floats(Ordering *o) {
 /* ── edges that should cost nothing ────────────────────────────────────────────────────────────────────────── */
 static double duration(const Ordering *o, int e) {
     const Event *ev = &o->p->events[e];
-    return event_duration_us(o->d, ev, o->plan->world, event_group(o->plan, ev));
+    return event_duration_us(o->d, ev, o->plan->world, event_group(o->plan, ev), o->plan->graph->deterministic);
 }
 
 static bool queues(const Ordering *o, int e, bool collectives) {

@@ -7,9 +7,45 @@ static bool hides(Stream s) {
     return s == GATHER || s == REDUCE || s == OFFLOAD || s == FETCH;
 }
 
+/* What runs beside kernels, a stream each: events that slow others down, in order, and the first not over yet. */
+typedef struct {
+    int *events, n, at;
+} Beside;
+
+/* Kernels from `start` on that take `left` by themselves: when they end, given what else runs. What starts later than
+ * their event in the text is not known yet, and counts for those that follow. */
+static double end_beside(const PlanProgram *p, const Device *d, Beside *b, double start, double left) {
+    double t = start;
+    for (;;) {
+        double share = 0, next = t + 1e18;
+        for (int s = 0; s < N_STREAMS; s++) {
+            while (b[s].at < b[s].n) { /* compute's time only grows */
+                const Event *e = &p->events[b[s].events[b[s].at]];
+                double end = e->start_us + e->duration_us;
+                if (end <= t) {
+                    b[s].at++;
+                    continue;
+                }
+                bool runs = e->start_us <= t;
+                if (runs) share += event_slows_others(d, e);
+                if ((runs ? end : e->start_us) < next) next = runs ? end : e->start_us;
+                break;
+            }
+        }
+        double done = (next - t) / (1 + share);
+        if (done >= left) return t + left * (1 + share);
+        left -= done;
+        t = next;
+    }
+}
+
 /* Communication that compute has to wait for: while it idles for one of those streams, and after its last event. */
 static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d) {
     double end[N_STREAMS] = {0}, total = 0;
+    bool deterministic = !plan->graph || plan->graph->deterministic;
+    Arena *own = arena_new();
+    Beside beside[N_STREAMS] = {0};
+    for (int s = 0; s < N_STREAMS; s++) beside[s].events = NEW_ARRAY(own, int, p->n + 1);
     p->exposed_us = 0;
     for (int i = 0; i < p->n; i++) {
         Event *e = &p->events[i];
@@ -24,7 +60,11 @@ static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d) 
         }
         if (e->stream == COMPUTE && cause >= 0 && hides((Stream)cause)) p->exposed_us += start - end[COMPUTE];
         e->start_us = start;
-        e->duration_us = event_duration_us(d, e, plan->world, event_group(plan, e));
+        e->duration_us = event_duration_us(d, e, plan->world, event_group(plan, e), deterministic);
+        if (e->stream == COMPUTE)
+            e->duration_us = end_beside(p, d, beside, start, e->duration_us) - start;
+        else if (event_slows_others(d, e) > 0)
+            beside[e->stream].events[beside[e->stream].n++] = i;
         end[e->stream] = start + e->duration_us;
         if (end[e->stream] > total) total = end[e->stream];
     }
@@ -34,6 +74,7 @@ static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d) 
     double busy = end[COMPUTE] > end[HOST] ? end[COMPUTE] : end[HOST];
     if (communication > busy) p->exposed_us += communication - busy;
     p->step_us = total;
+    arena_free(own);
 }
 
 /* ── what the prediction is measured by ────────────────────────────────────────────────────────────────────── */
@@ -74,7 +115,5 @@ void simulate(Plan *plan, const Device *d) {
     plan->tokens_per_step = tokens(plan);
     measure_flops(plan, d);
     plan->device_usable = d->usable_bytes;
-    plan->nlibrary = d->nlibrary;
-    plan->library = NEW_ARRAY(plan->arena, LibraryLine, d->nlibrary + 1);
-    memcpy(plan->library, d->library, sizeof *plan->library * (size_t)d->nlibrary);
+    footprint(plan, d);
 }

@@ -103,7 +103,7 @@ static StorageClass class_of(const Derive *d, const Value *root, const Op *def) 
     if (root->on_host) return C_HOST;
     if (op_is(def, T_COLLECTIVE)) return def->stream == GATHER ? C_UNSHARDED : C_GRADIENTS;
     if (op_is(def, T_COPY)) return copied_class(def, u);
-    if (u->reduced || (op_is(def, T_ASSEMBLE) && def->phase == BACKWARD)) return C_UNSHARDED_GRADS;
+    if (u->reduced || (op_is(def, T_ASSEMBLE) && def->phase == BACKWARD && def->unit)) return C_UNSHARDED_GRADS;
     return def->phase == FORWARD && u->in_backward ? C_ACTIVATIONS : C_TEMPORARY;
 }
 
@@ -271,7 +271,7 @@ static bool is_update(const Op *op) {
 }
 
 static void fill_event(Derive *d, const Op *op, Event *e) {
-    Cost cost = op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0, 0};
+    Cost cost = op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0};
     *e = (Event){.id = op->id,
                  .op = label(d->a, op),
                  .stream = op->stream,

@@ -19,6 +19,7 @@ void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o);
 void report_findings_text(FILE *f, const Plan *p, const Findings *v);
 void report_findings_json(FILE *f, const Plan *p, const Findings *v);
 void plan_write_json(FILE *f, const Plan *p);
+void report_tasks(FILE *f, const Plan *p); /* its kernels, for sc_calibrate; not of a plan read from JSON */
 /* From a plan.json, or a binary built by shardc (the plan is embedded between the markers SHARDC_PLAN_BEGIN/END).
  * Checks every field; a damaged file ends in one diagnostic that names path and position. */
 Plan *plan_read(Arena *a, const char *path);

@@ -1,8 +1,9 @@
 /* Starts the ranks of a build and watches them: flags in shared memory, one process a rank (or, with -DSC_RANK_THREADS,
  * one thread), ends all when one dies, and says who hangs where when nothing moves.
- * Relies on: rank.h and the target's part of it; fork.
+ * Relies on: job.h, rank.h and the target's part of it; fork.
  * Relied on by: runtime/host (sc_launch). */
 #include "../sc_kernels.h"
+#include "job.h"
 #include "rank.h"
 #include <errno.h>
 #include <pthread.h>
@@ -17,14 +18,18 @@
 /* ── the world ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static bool world_new(sc_world *w, const sc_build *b, const sc_debug *d) {
-    *w = (sc_world){.build = b, .debug = d, .world = b->world, .shards = b->nunits ? b->units[0].shards : b->world};
+    *w = (sc_world){.build = b,
+                    .debug = d,
+                    .world = b->world,
+                    .shards = b->nunits ? b->units[0].shards : b->world,
+                    .guest = !sc_first()};
     if (w->shards < 1 || b->world % w->shards) w->shards = b->world;
     w->ranks = sc_map_shared(sizeof *w->ranks * (size_t)b->world);
     if (!w->ranks) {
         fprintf(stderr, "shardc: cannot map the flags of %d ranks: %s\n", b->world, strerror(errno));
         return false;
     }
-    for (int k = 0; k < b->world; k++) w->ranks[k].program = -1;
+    for (int k = 0; k < b->world && !w->guest; k++) w->ranks[k].program = -1;
     return sc_world_open(w);
 }
 
@@ -115,6 +120,7 @@ static int run_all(job *j) {
 static pid_t fork_rank(job *j, int rank, const sigset_t *mask) {
     pid_t parent = getpid(), pid = fork();
     if (pid) return pid;
+    sc_job_fork();
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* no rank outlives its launcher */
     if (getppid() != parent) _exit(1);
     sigprocmask(SIG_SETMASK, mask, NULL);
@@ -137,6 +143,7 @@ static int end_of_rank(const job *j, int rank, int status, bool expected) {
     int signal = WTERMSIG(status);
     if (signal == SIGINT || signal == SIGTERM) return 128 + signal; /* the user's wish */
     fflush(stdout);
+    sc_job_speaks();
     fprintf(stderr, "shardc: rank %d was ended by signal %d (%s); the other ranks are stopped\n", rank, signal,
             strsignal(signal));
     sc_print_rank(&j->w, rank);
@@ -165,9 +172,10 @@ static void reap(job *j, flock *f) {
         int code = end_of_rank(j, rank, status, f->killed);
         f->pids[rank] = 0;
         f->left--;
-        atomic_store(&j->w.ranks[rank].done, 1);
+        if (!f->killed) atomic_store(&j->w.ranks[rank].done, 1);
         if (code > f->code) f->code = code;
         if (code && f->kill_at == 0) f->kill_at = sc_now_s() + 1;
+        if (code) sc_ask_to_leave(&j->w);
     }
 }
 
@@ -183,6 +191,23 @@ static void pass_on(const flock *f, int world) {
     interrupted = 0;
 }
 
+/* What other processes of the job have come to; those that are told of a stall leave it a moment to be told. */
+static void heed_others(job *j, flock *f) {
+    int worst = sc_job_worst();
+    if (worst > f->code) f->code = worst;
+    if (!worst || f->kill_at > 0) return;
+    f->kill_at = sc_now_s() + 1;
+    sc_ask_to_leave(&j->w);
+}
+
+static void end_stalled(job *j, flock *f) {
+    if (f->code < 3) f->code = 3;
+    f->kill_at = sc_now_s() + 1;
+    if (!sc_job_speaks()) return;
+    sc_print_stall(&j->w);
+    sc_ask_to_leave(&j->w);
+}
+
 static void watch_ranks(job *j, flock *f, const sigset_t *child) {
     sc_watchdog dog = {0, sc_now_s()};
     double interval = poll_interval(j->w.debug);
@@ -191,12 +216,9 @@ static void watch_ranks(job *j, flock *f, const sigset_t *child) {
         sigtimedwait(child, NULL, &t);
         pass_on(f, j->w.world);
         reap(j, f);
+        heed_others(j, f);
         if (f->left && !f->killed && f->kill_at > 0 && sc_now_s() > f->kill_at) kill_all(f, j->w.world);
-        if (f->left && !f->killed && f->kill_at == 0 && sc_stalled(&j->w, &dog)) {
-            sc_print_stall(&j->w);
-            if (f->code < 3) f->code = 3;
-            kill_all(f, j->w.world);
-        }
+        if (f->left && !f->killed && f->kill_at == 0 && sc_stalled(&j->w, &dog)) end_stalled(j, f);
     }
 }
 
@@ -207,7 +229,8 @@ static int run_all(job *j) {
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, &before);
     struct sigaction ask = {.sa_handler = interrupt}, old;
-    for (int k = 0; k < j->w.world; k++) {
+    bool alone = !sc_job_launcher();
+    for (int k = alone ? 0 : sc_job_rank(); k < (alone ? j->w.world : sc_job_rank() + 1); k++) {
         f.pids[k] = fork_rank(j, k, &before);
         if (f.pids[k] < 0) {
             fprintf(stderr, "shardc: cannot start rank %d: %s\n", k, strerror(errno));
@@ -245,13 +268,14 @@ static int check_debug(const sc_build *b, const sc_debug *d) {
 }
 
 int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void *arg), void *arg) {
-    if (!sc_world_fits(b, d)) return 1;
-    int code = check_debug(b, d);
+    if (sc_first() && !sc_world_fits(b, d)) return 1;
+    int code = sc_first() ? check_debug(b, d) : 0;
     if (code) return code;
     job j = {.body = body, .arg = arg};
     fflush(NULL); /* or every rank would print what we have not yet written */
-    code = world_new(&j.w, b, d) ? run_all(&j) : 1;
+    code = world_new(&j.w, b, d) && sc_job_open(b) ? run_all(&j) : 1;
+    code = sc_job_end(code);
     world_free(&j.w);
-    if (d->trace_path) sc_trace_close(d->trace_path);
+    if (d->trace_path && sc_first()) sc_trace_close(d->trace_path);
     return code;
 }

@@ -70,3 +70,28 @@ void sc_lives_free(sc_lives *l) {
     free(l->used);
     free(l->gaps);
 }
+
+static const sc_storage_info *neighbour(sc_rank *r, int host, uint64_t at, bool below) {
+    const sc_storage_info *best = NULL;
+    for (int i = 0; i < r->b->nstorages; i++) {
+        const sc_storage_info *s = &r->b->storages[i];
+        if (s->host != host || (s->program >= 0 && s->program != r->current)) continue;
+        if (below && s->at + (uint64_t)s->size <= at &&
+            (!best || s->at + (uint64_t)s->size > best->at + (uint64_t)best->size))
+            best = s;
+        if (!below && s->at > at && (!best || s->at < best->at)) best = s;
+    }
+    return best;
+}
+
+void sc_check_gap(sc_rank *r, const sc_gap *g, uint64_t from, const uint8_t *bytes, uint64_t n) {
+    for (uint64_t k = 0; k < n; k++) {
+        if (bytes[k] == SC_GUARD) continue;
+        const sc_storage_info *below = neighbour(r, g->host, g->at, true), *above = neighbour(r, g->host, g->at, false);
+        sc_stop(r, 3,
+                "shardc: rank %d: program %s wrote outside of its storages: byte 0x%llx of the %s arena, between %s "
+                "and %s",
+                r->rank, r->b->programs[r->current].name, (unsigned long long)(g->at + from + k),
+                g->host ? "host" : "device", below ? below->name : "its start", above ? above->name : "its end");
+    }
+}

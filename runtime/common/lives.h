@@ -19,9 +19,12 @@ typedef struct {          /* what a program's events touch */
     int ngaps;
 } sc_lives;
 
-enum { SC_POISON = 0xff /* NaN in every float, -1 in every integer */ };
+enum { SC_POISON = 0xff /* NaN in every float, -1 in every integer */, SC_GUARD = 0xa5 };
 
 void sc_lives_new(const sc_build *b, int program, sc_lives *l);
 void sc_lives_free(sc_lives *l);
+
+/* `n` bytes from byte `from` of a gap, which held SC_GUARD when r->current began: stops where a program wrote there. */
+void sc_check_gap(sc_rank *r, const sc_gap *g, uint64_t from, const uint8_t *bytes, uint64_t n);
 
 #endif

@@ -1,6 +1,7 @@
 /* Memory of the machine: how much is free, and what ranks share.
- * Relies on: /proc, the control group's files; mmap.
+ * Relies on: job.h, /proc, the control group's files; mmap.
  * Relied on by: launch.c, the targets' world. */
+#include "job.h"
 #include "rank.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,11 @@ void sc_unmap(void *p, size_t bytes) {
 }
 #else
 void *sc_map_shared(size_t bytes) {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    static off_t taken; /* of the file that the processes of a job share */
+    int file = sc_job_memory();
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (file < 0 ? MAP_ANONYMOUS : 0), file,
+                   file < 0 ? 0 : taken);
+    if (file >= 0) taken += (off_t)((bytes + 4095) / 4096 * 4096);
     return p == MAP_FAILED ? NULL : p;
 }
 void sc_unmap(void *p, size_t bytes) {

@@ -62,6 +62,18 @@ _Noreturn void sc_stop(sc_rank *r, int code, const char *fmt, ...) {
     sc_leave(code);
 }
 
+_Noreturn void sc_stop_once(sc_rank *r, int code, const char *fmt, ...) {
+    char text[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (r->rank) usleep(300000);
+    if (atomic_exchange(&r->w->ranks[0].told, 1))
+        for (;;) pause();
+    sc_stop(r, code, "%s", text);
+}
+
 void sc_describe(const sc_build *b, int program, int event, char *out, size_t n) {
     const sc_program_info *p = &b->programs[program];
     if (event < 0 || event >= p->nevents) {
@@ -139,6 +151,7 @@ void sc_set_step(sc_rank *r, int64_t step) {
 }
 
 void sc_record_write(sc_rank *r, const sc_record *rec) {
+    r->record = *rec;
     sc_write(r, 0, r->b->record_at, rec, sizeof *rec);
 }
 

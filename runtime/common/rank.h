@@ -15,18 +15,27 @@ typedef struct { /* what a stream is at, for the watchdog */
     _Atomic int doing, event, waits_for;
 } sc_status;
 
+/* What a device writes in one piece where it keeps a stream's status: how many collectives of the program the stream
+ * has come to and left (2 for each), which event, what it does there. 0: nothing yet. */
+static inline uint64_t sc_seen(int steps, int event, sc_doing doing) {
+    return (uint64_t)(uint32_t)steps << 32 | (uint64_t)(uint32_t)event << 4 | (uint64_t)doing;
+}
+
 typedef struct {
     sc_flag
         met[SC_STREAMS + 1]; /* phases of collectives this rank has come to, a stream; the last one: host barriers */
     sc_status status[SC_STREAMS];
-    _Atomic int pid;     /* its process; 0: a thread */
-    _Atomic int program; /* running, -1: the rank is in the training program */
+    _Atomic uint64_t seen[SC_STREAMS]; /* sc_seen() of the running program, written by a device */
+    _Atomic int leave;                 /* the launcher asks the rank to end: others have, or will not come */
+    _Atomic int pid;                   /* its process; 0: a thread */
+    _Atomic int program;               /* running, -1: the rank is in the training program */
     _Atomic int at_barrier;
     _Atomic int64_t step;
     _Atomic uint64_t ticks; /* finished events and barriers: progress */
     _Atomic int done;       /* body has returned */
     _Atomic int failed;     /* a check has stopped this rank */
     double host_value;      /* sc_host_sum */
+    _Atomic int told;       /* of rank 0: a rank has said what all may find wrong */
 } sc_shared_rank;
 
 typedef struct {
@@ -36,6 +45,7 @@ typedef struct {
     sc_shared_rank *ranks;     /* shared memory */
     uint8_t **arena[2];        /* [host][rank]; NULL where other ranks cannot address it */
     struct sc_commons *common; /* what else the target's ranks share, or NULL */
+    bool guest;                /* another process has made what is shared: it is there, and set up */
 } sc_world;
 
 /* ── one rank ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -48,6 +58,7 @@ struct sc_rank {
     int rank, world, shard, shards, replica, replicas;
     uint8_t *arena[2]; /* [host], as its kernels address them */
     int64_t step;
+    sc_record record;  /* as written last: for what runs on the host of a GPU */
     int current;       /* program being captured or run */
     uint32_t launches; /* programs run so far */
     uint32_t meetings[SC_STREAMS + 1];
@@ -60,6 +71,8 @@ struct sc_rank {
 /* rank.c */
 void sc_rank_place(sc_rank *r, sc_world *w, int rank);
 void *sc_calloc(size_t n, size_t size); /* setup only; ends the process with a message when memory runs out */
+/* What several ranks may find wrong: one says it (rank 0, unless it sees nothing), the launcher ends the others. */
+_Noreturn void sc_stop_once(sc_rank *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 _Noreturn void sc_stop(sc_rank *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 size_t sc_dtype_size(int dtype);
 int64_t sc_numel(const sc_tensor *t);
@@ -79,8 +92,6 @@ void sc_meet(sc_rank *r, int stream, sc_members m); /* returns when all members 
 
 /* memory.c */
 double sc_available_bytes(void); /* of this machine, for this process; -1: not known */
-void *sc_map_shared(size_t bytes);
-void sc_unmap(void *p, size_t bytes);
 
 /* launch.c asks the target */
 bool sc_world_fits(const sc_build *b, const sc_debug *d); /* before anything is made; says why not */
@@ -98,6 +109,7 @@ typedef struct {
 double sc_now_s(void);
 bool sc_stalled(const sc_world *w, sc_watchdog *dog);
 void sc_print_stall(const sc_world *w);
+void sc_ask_to_leave(const sc_world *w); /* all ranks; who cannot is killed a moment later */
 void sc_print_rank(const sc_world *w, int rank);
 
 /* finite.c: after an event; the tensors' p can be read here */

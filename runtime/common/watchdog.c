@@ -1,5 +1,5 @@
 /* Says who hangs where when nothing moves: what each stream of each rank was last seen doing, in shared memory.
- * Relies on: rank.h; the targets, which write status and meetings.
+ * Relies on: rank.h; the targets, whose streams write there what they are at (a device: sc_seen).
  * Relied on by: launch.c. */
 #include "rank.h"
 #include <stdio.h>
@@ -7,37 +7,90 @@
 
 static const char *const stream_names[] = {"compute", "gather", "reduce", "offload", "fetch", "host"};
 
-/* Ranks whose count of meetings on this stream is the smallest, where counts differ at all. */
+/* ── what a stream is at ─────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    sc_doing doing;
+    int event, waits_for;
+    bool on_device; /* seen at collectives only */
+} sight;
+
+static sight look(const sc_shared_rank *k, int stream) {
+    const sc_status *s = &k->status[stream];
+    uint64_t seen = atomic_load(&k->seen[stream]);
+    if (seen) return (sight){(sc_doing)(seen & 15), (int)(seen >> 4 & 0xfffffff), -1, true};
+    return (sight){(sc_doing)atomic_load(&s->doing), atomic_load(&s->event), atomic_load(&s->waits_for), false};
+}
+
+/* How far a rank has come on a stream. A device counts within a program: those that the rank has finished count more.
+ */
+static uint64_t progress(const sc_shared_rank *k, int stream, bool on_device) {
+    if (!on_device) return atomic_load(&k->met[stream].value);
+    return atomic_load(&k->ticks) << 32 | atomic_load(&k->seen[stream]) >> 32;
+}
+
+/* Ranks that have come least far on this stream, where they differ at all. */
 static void print_behind(const sc_world *w, int stream) {
-    uint32_t least = UINT32_MAX, most = 0;
+    uint64_t far[w->world], least = UINT64_MAX, most = 0;
+    bool on_device = false;
+    for (int k = 0; k < w->world && stream < SC_STREAMS; k++) on_device |= atomic_load(&w->ranks[k].seen[stream]) != 0;
     for (int k = 0; k < w->world; k++) {
-        uint32_t n = atomic_load(&w->ranks[k].met[stream].value);
-        if (n < least) least = n;
-        if (n > most) most = n;
+        far[k] = progress(&w->ranks[k], stream, on_device);
+        if (far[k] < least) least = far[k];
+        if (far[k] > most) most = far[k];
     }
     if (least == most) return;
     fprintf(stderr, "; behind:");
     for (int k = 0; k < w->world; k++)
-        if (atomic_load(&w->ranks[k].met[stream].value) == least) fprintf(stderr, " rank %d", k);
+        if (far[k] == least) fprintf(stderr, " rank %d", k);
+}
+
+static void print_event(const sc_world *w, int program, int event) {
+    char text[512];
+    sc_describe(w->build, program, event, text, sizeof text);
+    fprintf(stderr, " %s", text);
+}
+
+/* A device's stream has left a collective, and has not come to its next one: what keeps it is what that waits for. */
+static void print_left(const sc_world *w, int stream, int program, int left) {
+    const sc_program_info *p = &w->build->programs[program];
+    int next = left + 1;
+    while (next < p->nevents && (int)p->events[next].stream != stream) next++;
+    print_event(w, program, left);
+    if (next >= p->nevents) {
+        fprintf(stderr, ", its last");
+        return;
+    }
+    fprintf(stderr, "; next is");
+    print_event(w, program, next);
+    for (int i = 0; i < p->events[next].nwaits; i++) {
+        fprintf(stderr, i ? "," : ", which waits for");
+        print_event(w, program, p->events[next].waits[i]);
+    }
 }
 
 static void print_stream(const sc_world *w, int rank, int stream) {
-    static const char *const doing[] = {"idle", "runs", "waits before", "meets the other ranks in"};
+    static const char *const doing[] = {"has left", "runs", "waits before", "meets the other ranks in"};
     const sc_shared_rank *k = &w->ranks[rank];
-    const sc_status *s = &k->status[stream];
-    int what = atomic_load(&s->doing), program = atomic_load(&k->program), waits_for = atomic_load(&s->waits_for);
-    if (what == SC_IDLE || program < 0) return;
-    char event[512], awaited[512];
-    sc_describe(w->build, program, atomic_load(&s->event), event, sizeof event);
-    fprintf(stderr, "  rank %d %-7s %s %s", rank, stream_names[stream], doing[what], event);
-    if (what == SC_WAITING && waits_for >= 0) {
-        sc_describe(w->build, program, waits_for, awaited, sizeof awaited);
-        fprintf(stderr, " for %s", awaited);
+    int program = atomic_load(&k->program);
+    sight s = look(k, stream);
+    if (program < 0 || (s.doing == SC_IDLE && !s.on_device)) return;
+    fprintf(stderr, "  rank %d %-7s %s", rank, stream_names[stream], doing[s.doing]);
+    if (s.doing == SC_IDLE) {
+        print_left(w, stream, program, s.event);
+    } else {
+        print_event(w, program, s.event);
     }
-    if (what == SC_MEETING) print_behind(w, stream);
+    if (s.doing == SC_WAITING && s.waits_for >= 0) {
+        fprintf(stderr, " for");
+        print_event(w, program, s.waits_for);
+    }
+    if (s.doing == SC_MEETING) print_behind(w, stream);
     fprintf(stderr, "\n");
 }
 
+/* ── ranks ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 /* A process that a signal or a debugger has stopped. */
 static bool stopped(const sc_shared_rank *k) {
     char path[64], state = 0;
@@ -79,8 +132,8 @@ bool sc_stalled(const sc_world *w, sc_watchdog *dog) {
     bool blocked = true, any = false;
     for (int k = 0; k < w->world; k++) {
         const sc_shared_rank *x = &w->ranks[k];
-        ticks += atomic_load(&x->ticks);
-        for (int s = 0; s < SC_STREAMS; s++) ticks += atomic_load(&x->met[s].value);
+        ticks += atomic_load(&x->ticks) << 20;
+        for (int s = 0; s < SC_STREAMS; s++) ticks += atomic_load(&x->met[s].value) + (atomic_load(&x->seen[s]) >> 32);
         if (atomic_load(&x->done)) continue;
         any = true;
         if (atomic_load(&x->program) < 0 && !atomic_load(&x->at_barrier) && !stopped(x)) blocked = false;
@@ -92,4 +145,8 @@ bool sc_stalled(const sc_world *w, sc_watchdog *dog) {
 void sc_print_stall(const sc_world *w) {
     fprintf(stderr, "shardc: no progress for %g s\n", w->debug->stall_s);
     for (int k = 0; k < w->world; k++) sc_print_rank(w, k);
+}
+
+void sc_ask_to_leave(const sc_world *w) {
+    for (int k = 0; k < w->world; k++) atomic_store(&w->ranks[k].leave, 1);
 }

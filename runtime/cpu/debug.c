@@ -17,8 +17,6 @@
 #define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
 #endif
 
-enum { GUARD = 0xa5 };
-
 struct sc_watch {
     bool lifetimes; /* poison or AddressSanitizer */
     sc_lives *program;
@@ -75,26 +73,13 @@ void sc_watch_begin(sc_rank *r) {
         if (r->arena[host]) ASAN_UNPOISON_MEMORY_REGION(r->arena[host], host ? b->host_bytes : b->arena_bytes);
     for (int i = 0; i < l->ngaps && (r->d->redzones || ASAN); i++) {
         uint8_t *p = r->arena[l->gaps[i].host] + l->gaps[i].at;
-        if (r->d->redzones) memset(p, GUARD, l->gaps[i].size);
+        if (r->d->redzones) memset(p, SC_GUARD, l->gaps[i].size);
         ASAN_POISON_MEMORY_REGION(p, l->gaps[i].size);
     }
     for (int s = 0; s < b->nstorages && w->lifetimes; s++) {
         w->left[s] = l->accesses[s];
         if (b->storages[s].program == r->current) set_dead(r, s);
     }
-}
-
-static const sc_storage_info *neighbour(sc_rank *r, int host, uint64_t at, bool below) {
-    const sc_storage_info *best = NULL;
-    for (int i = 0; i < r->b->nstorages; i++) {
-        const sc_storage_info *s = &r->b->storages[i];
-        if (s->host != host || (s->program >= 0 && s->program != r->current)) continue;
-        if (below && s->at + (uint64_t)s->size <= at &&
-            (!best || s->at + (uint64_t)s->size > best->at + (uint64_t)best->size))
-            best = s;
-        if (!below && s->at > at && (!best || s->at < best->at)) best = s;
-    }
-    return best;
 }
 
 void sc_watch_end(sc_rank *r) {
@@ -104,16 +89,7 @@ void sc_watch_end(sc_rank *r) {
         const sc_gap *g = &l->gaps[i];
         const uint8_t *p = r->arena[g->host] + g->at;
         if (ASAN) ASAN_UNPOISON_MEMORY_REGION(p, g->size);
-        for (uint64_t k = 0; k < g->size; k++) {
-            if (p[k] == GUARD) continue;
-            const sc_storage_info *below = neighbour(r, g->host, g->at, true),
-                                  *above = neighbour(r, g->host, g->at, false);
-            sc_stop(r, 3,
-                    "shardc: rank %d: program %s wrote outside of its storages: byte 0x%llx of the %s arena, between "
-                    "%s and %s",
-                    r->rank, r->b->programs[r->current].name, (unsigned long long)(g->at + k),
-                    g->host ? "host" : "device", below ? below->name : "its start", above ? above->name : "its end");
-        }
+        sc_check_gap(r, g, 0, p, g->size);
     }
 }
 

@@ -5,7 +5,8 @@
  * lse = log Σ e^x, loss = Σ_{target ≠ ignore} (lse - x[target]) / count, count from the record: the step's global
  * number of targets / (world × accumulation).  dx = (e^(x - lse) - [target]) · g / count, 0 in ignored rows. Parts
  * write lse, row by row in one pass over the logits (Milakov and Gimelshein 2018: the sum is rescaled when the maximum
- * grows); the finish adds the rows up in order. A target outside [0,V) makes the loss NaN. */
+ * grows); the finish adds the rows' losses up in order. A target outside [0,V) makes the loss NaN. The kernel of both
+ * (.._grads) does a row of one after the same row of the other. */
 #include "kernel.h"
 
 static double row_lse(const sc_tensor *x, int64_t at, int64_t cols) {
@@ -33,20 +34,22 @@ void sc_k_cross_entropy(const sc_task *k) {
         sc_set(lse, row, sc_index(target, row) == k->i[0] ? 0 : row_lse(x, sc_row(x, row), cols));
 }
 
+/* Rounded, as where it is stored. */
+static real row_loss(const sc_tensor *x, int64_t row, int64_t target, double lse) {
+    bool inside = target >= 0 && target < sc_cols(x);
+    return inside ? (real)(lse - sc_get(x, sc_row(x, row) + target)) : (real)NAN;
+}
+
 static void cross_entropy_finish(const sc_task *k) {
     const sc_tensor *loss = &k->t[0], *lse = &k->t[1], *x = &k->t[2], *target = &k->t[3];
-    int64_t rows = sc_rows(x), cols = sc_cols(x);
+    int64_t rows = sc_rows(x);
     double sum = 0;
     for (int64_t row = 0; row < rows; row++) {
         int64_t c = sc_index(target, row);
         if (c == k->i[0]) continue;
-        sum += c >= 0 && c < cols ? sc_get(lse, row) - sc_get(x, sc_row(x, row) + c) : (double)NAN;
+        sum += row_loss(x, row, c, sc_get(lse, row));
     }
     sc_set(loss, 0, sum / (double)k->record->count[k->i[1]]);
-}
-
-sc_kernel *sc_kernel_finish(sc_kernel *k) {
-    return k == sc_k_cross_entropy ? cross_entropy_finish : NULL;
 }
 
 static void grad_row(const sc_tensor *dx, const sc_tensor *x, int64_t row, int64_t target, real lse, real scale) {
@@ -79,4 +82,34 @@ void sc_k_cross_entropy_grad(const sc_task *k) {
         else
             grad_row(dx, x, row, c, (real)sc_get(lse, row), scale);
     }
+}
+
+/* dx may be where the logits are: a row's loss is taken before its gradient. */
+void sc_k_cross_entropy_grads(const sc_task *k) {
+    const sc_tensor *dx = &k->t[0], *losses = &k->t[2], *g = &k->t[3], *x = &k->t[4], *target = &k->t[5];
+    real scale = (real)(sc_get(g, 0) / (double)k->record->count[k->i[1]]);
+    sc_range mine = sc_share(k, sc_rows(x), 1);
+    for (int64_t row = mine.begin; row < mine.end; row++) {
+        int64_t c = sc_index(target, row);
+        if (c == k->i[0]) {
+            sc_set(losses, row, 0);
+            zero_row(dx, row);
+            continue;
+        }
+        real lse = (real)row_lse(x, sc_row(x, row), sc_cols(x));
+        sc_set(losses, row, row_loss(x, row, c, lse));
+        grad_row(dx, x, row, c, lse, scale);
+    }
+}
+
+static void cross_entropy_grads_finish(const sc_task *k) {
+    int64_t rows = sc_numel(&k->t[2]);
+    double sum = 0;
+    for (int64_t row = 0; row < rows; row++) sum += sc_get(&k->t[2], row);
+    sc_set(&k->t[1], 0, sum / (double)k->record->count[k->i[1]]);
+}
+
+sc_kernel *sc_kernel_finish(sc_kernel *k) {
+    if (k == sc_k_cross_entropy_grads) return cross_entropy_grads_finish;
+    return k == sc_k_cross_entropy ? cross_entropy_finish : NULL;
 }

@@ -1,4 +1,5 @@
-/* matmul: y[..., m, n] = op(a) · op(b) (+ bias[n]), accumulated in real, rounded once after the bias.
+/* matmul: y[..., m, n] = f(op(a) · op(b) (+ bias[n]) (+ c)), accumulated in real, rounded once at the end; f as ops.def
+ * says. gelu is taken of the argument as it is stored, where it is stored.
  * Relies on: k_blas.c; a workspace of 4 MiB a part where a tensor is not of type real.
  * Relied on by: generated code.
  *
@@ -15,9 +16,11 @@ enum {
     MANY = 12 /* tiles, so that 2, 3, 4, 6 parts get equal shares */
 };
 
+enum { ARGUMENT_TOO = 1, GELU_GRAD = 2, GELU = 3 }; /* f */
+
 typedef struct {
-    const sc_tensor *y, *a, *b, *bias;
-    int ta, tb;
+    const sc_tensor *y, *z, *a, *b, *bias, *c, *x; /* z: gelu's argument; c, x: laid out as y */
+    int ta, tb, f;
     int64_t m, n, k, lda, ldb, ldy;
     int64_t batches, tile_rows, tile_cols;
     real *work; /* this part's panels; NULL: none needed */
@@ -47,10 +50,15 @@ static int64_t leading(const sc_tensor *t) {
 }
 
 static product product_of(const sc_task *k) {
-    product p = {.y = &k->t[0], .a = &k->t[1], .b = &k->t[2], .ta = k->i[0] != 0, .tb = k->i[1] != 0};
-    int next = 3;
-    if (k->nt > next && k->t[next].dtype != BOOL) p.bias = &k->t[next++];
-    if (k->nt > next) p.work = (real *)((char *)k->t[next].p + (int64_t)k->part * (4 << 20));
+    product p = {.y = &k->t[0], .ta = k->i[0] != 0, .tb = k->i[1] != 0, .f = (int)k->i[4]};
+    int next = 1, end = k->nt - (k->t[k->nt - 1].dtype == BOOL), last = end;
+    if (p.f == ARGUMENT_TOO) p.z = &k->t[next++];
+    p.a = &k->t[next++];
+    p.b = &k->t[next++];
+    if (p.f == GELU_GRAD) p.x = &k->t[--last];
+    if (k->i[3]) p.c = &k->t[--last];
+    if (next < last) p.bias = &k->t[next];
+    if (end < k->nt) p.work = (real *)((char *)k->t[end].p + (int64_t)k->part * (4 << 20));
     p.m = p.y->shape[p.y->dims - 2];
     p.n = p.y->shape[p.y->dims - 1];
     p.k = p.a->shape[p.a->dims - (p.ta ? 2 : 1)];
@@ -91,6 +99,29 @@ static void add_bias(const product *p, real *c, int64_t ldc, int64_t rows, int64
     }
 }
 
+/* What comes after the sums, on n neighbouring elements of y from element `at`. */
+static void finish(const product *p, real *sum, int64_t at, int64_t n) {
+    real buffer[COLS];
+    if (p->c) {
+        const real *c = sc_in(p->c, at, n, buffer);
+        SC_ELEMENTWISE
+        for (int64_t j = 0; j < n; j++) sum[j] += c[j];
+    }
+    if (p->f == ARGUMENT_TOO) {
+        sc_store(p->z, at, 1, n, sum);
+        sc_load(sum, p->z, at, 1, n);
+    }
+    if (p->f == ARGUMENT_TOO || p->f == GELU) {
+        SC_ELEMENTWISE
+        for (int64_t j = 0; j < n; j++) sum[j] = sc_gelu_tanh(sum[j]);
+    }
+    if (p->f == GELU_GRAD) {
+        const real *x = sc_in(p->x, at, n, buffer);
+        SC_ELEMENTWISE
+        for (int64_t j = 0; j < n; j++) sum[j] = sc_gelu_tanh_grad(sum[j], x[j]);
+    }
+}
+
 static void tile(const product *p, int64_t batch, int64_t r0, int64_t rows, int64_t c0, int64_t cols) {
     int64_t a0 = batch_at(p->a, batch), b0 = p->b->dims > 2 ? batch_at(p->b, batch) : 0;
     int64_t y0 = batch_at(p->y, batch) + r0 * p->ldy + c0, ldc = p->ldy;
@@ -109,6 +140,7 @@ static void tile(const product *p, int64_t batch, int64_t r0, int64_t rows, int6
         sc_gemm(p->ta, p->tb, rows, cols, n, 1, a, lda, b, ldb, k0 ? 1 : 0, c, ldc);
     }
     if (p->bias) add_bias(p, c, ldc, rows, c0, cols);
+    for (int64_t i = 0; i < rows && (p->c || p->f); i++) finish(p, c + i * ldc, y0 + i * p->ldy, cols);
     if (p->y->dtype != SC_REAL)
         for (int64_t i = 0; i < rows; i++) sc_store(p->y, y0 + i * p->ldy, 1, cols, c + i * ldc);
 }
@@ -125,6 +157,7 @@ static void plain_tile(const product *p, int64_t batch, int64_t r0, int64_t rows
                 s += x * w;
             }
             if (p->bias) s += (real)sc_get(p->bias, j * p->bias->stride[0]);
+            finish(p, &s, y0 + i * p->ldy + j, 1);
             sc_store(p->y, y0 + i * p->ldy + j, 1, 1, &s);
         }
 }

@@ -5,7 +5,8 @@
  * layer_norm: mean = Σx/D, rstd = 1/√(Σ(x-mean)²/D + eps), x̂ = (x-mean)·rstd, y = x̂·w + b.
  * rms_norm:   rstd = 1/√(Σx²/D + eps), x̂ = x·rstd, y = x̂·w.
  * Gradients, h = g·w:  layer_norm: dx = rstd·(h - Σh/D - x̂·Σ(h·x̂)/D);  rms_norm: the same without the middle term.
- * Weights: dw = Σ_rows g·x̂, db = Σ_rows g: every part sums its own columns over all rows, in blocks of 64. */
+ * Weights: dw = Σ_rows g·x̂, db = Σ_rows g: every part sums its own columns over all rows, in blocks of 64. The kernels
+ * of both (.._grads) add c to dx before it is rounded. */
 #include "kernel.h"
 
 /* w[0..n) as reals; NULL stands for ones. */
@@ -91,10 +92,10 @@ static const real *weighted(const sc_tensor *g, int64_t at, const sc_tensor *w, 
     return buffer;
 }
 
-static void norm_grad_row(const sc_tensor *dx, const sc_tensor *g, const sc_tensor *x, const sc_tensor *w, int64_t row,
-                          real mean, real rstd, int centred) {
+static void norm_grad_row(const sc_tensor *dx, const sc_tensor *g, const sc_tensor *x, const sc_tensor *w,
+                          const sc_tensor *add, int64_t row, real mean, real rstd, int centred) {
     int64_t cols = sc_cols(x), gat = sc_row(g, row), xat = sc_row(x, row), to = sc_row(dx, row);
-    real bg[SC_CHUNK], bx[SC_CHUNK], bd[SC_CHUNK];
+    real bg[SC_CHUNK], bx[SC_CHUNK], bd[SC_CHUNK], ba[SC_CHUNK];
     double sum = 0, dot = 0;
     for (int64_t c = 0; c < cols; c += SC_CHUNK) {
         int64_t n = sc_min(SC_CHUNK, cols - c);
@@ -109,8 +110,14 @@ static void norm_grad_row(const sc_tensor *dx, const sc_tensor *g, const sc_tens
         int64_t n = sc_min(SC_CHUNK, cols - c);
         const real *h = weighted(g, gat + c, w, c, n, bg), *v = sc_in(x, xat + c, n, bx);
         real *out = sc_out(dx, to + c, bd);
-        SC_ELEMENTWISE
-        for (int64_t i = 0; i < n; i++) out[i] = (h[i] - a - (v[i] - mean) * rstd * b) * rstd;
+        if (add) { /* may be where dx goes */
+            const real *more = sc_in(add, sc_row(add, row) + c, n, ba);
+            SC_ELEMENTWISE
+            for (int64_t i = 0; i < n; i++) out[i] = (h[i] - a - (v[i] - mean) * rstd * b) * rstd + more[i];
+        } else {
+            SC_ELEMENTWISE
+            for (int64_t i = 0; i < n; i++) out[i] = (h[i] - a - (v[i] - mean) * rstd * b) * rstd;
+        }
         sc_put(dx, to + c, n, out);
     }
 }
@@ -120,14 +127,14 @@ void sc_k_layer_norm_grad(const sc_task *k) {
     const sc_tensor *w = k->nt > 5 ? &k->t[5] : NULL;
     sc_range mine = sc_share(k, sc_rows(x), 1);
     for (int64_t row = mine.begin; row < mine.end; row++)
-        norm_grad_row(dx, g, x, w, row, (real)sc_get(mean, row), (real)sc_get(rstd, row), 1);
+        norm_grad_row(dx, g, x, w, NULL, row, (real)sc_get(mean, row), (real)sc_get(rstd, row), 1);
 }
 
 void sc_k_rms_norm_grad(const sc_task *k) {
     const sc_tensor *dx = &k->t[0], *g = &k->t[1], *x = &k->t[2], *rstd = &k->t[3], *w = k->nt > 4 ? &k->t[4] : NULL;
     sc_range mine = sc_share(k, sc_rows(x), 1);
     for (int64_t row = mine.begin; row < mine.end; row++)
-        norm_grad_row(dx, g, x, w, row, 0, (real)sc_get(rstd, row), 0);
+        norm_grad_row(dx, g, x, w, NULL, row, 0, (real)sc_get(rstd, row), 0);
 }
 
 enum { NARROW = 128, BLOCK = 64 };
@@ -163,17 +170,35 @@ static void norm_grad_columns(const sc_tensor *dw, const sc_tensor *db, const sc
     if (db) sc_store(db, c, 1, n, block_b);
 }
 
-static void norm_grad_w(const sc_task *k, const sc_tensor *db, const sc_tensor *g, const sc_tensor *x,
-                        const sc_tensor *means, const sc_tensor *rstds) {
+static void norm_grad_w(const sc_task *k, const sc_tensor *dw, const sc_tensor *db, const sc_tensor *g,
+                        const sc_tensor *x, const sc_tensor *means, const sc_tensor *rstds) {
     int64_t cols = sc_cols(x), grain = sc_min(NARROW, sc_ceil(sc_ceil(cols, 8), 16) * 16);
     sc_range mine = sc_share(k, cols, grain);
     for (int64_t c = mine.begin; c < mine.end; c += grain)
-        norm_grad_columns(&k->t[0], db, g, x, means, rstds, c, sc_min(grain, mine.end - c));
+        norm_grad_columns(dw, db, g, x, means, rstds, c, sc_min(grain, mine.end - c));
 }
 
 void sc_k_layer_norm_grad_w(const sc_task *k) {
-    norm_grad_w(k, &k->t[1], &k->t[2], &k->t[3], &k->t[4], &k->t[5]);
+    norm_grad_w(k, &k->t[0], &k->t[1], &k->t[2], &k->t[3], &k->t[4], &k->t[5]);
 }
 void sc_k_rms_norm_grad_w(const sc_task *k) {
-    norm_grad_w(k, NULL, &k->t[1], &k->t[2], NULL, &k->t[3]);
+    norm_grad_w(k, &k->t[0], NULL, &k->t[1], &k->t[2], NULL, &k->t[3]);
+}
+
+/* A part's rows of dx, then its columns of dw and db; dx may take c's bytes, never those of g or x. */
+static void norm_grads(const sc_task *k, int centred) {
+    const sc_tensor *dx = &k->t[0], *t = &k->t[2 + centred], *g = t, *x = t + 1;
+    const sc_tensor *mean = centred ? t + 2 : NULL, *rstd = t + 2 + centred, *w = k->i[1] ? rstd + 1 : NULL;
+    const sc_tensor *c = k->i[2] ? rstd + 1 + (w != NULL) : NULL;
+    sc_range mine = sc_share(k, sc_rows(x), 1);
+    for (int64_t row = mine.begin; row < mine.end; row++)
+        norm_grad_row(dx, g, x, w, c, row, mean ? (real)sc_get(mean, row) : 0, (real)sc_get(rstd, row), centred);
+    norm_grad_w(k, &k->t[1], centred ? &k->t[2] : NULL, g, x, mean, rstd);
+}
+
+void sc_k_layer_norm_grads(const sc_task *k) {
+    norm_grads(k, 1);
+}
+void sc_k_rms_norm_grads(const sc_task *k) {
+    norm_grads(k, 0);
 }

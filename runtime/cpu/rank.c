@@ -134,6 +134,14 @@ sc_rank *sc_rank_new(sc_world *w, int rank) {
     return r;
 }
 
+int64_t sc_device_used(const sc_rank *r) {
+    return -1;
+}
+
+void sc_describe_device(const sc_rank *r, char *out, size_t n) {
+    *out = 0;
+}
+
 static void program_free(sc_program *p) {
     for (int s = 0; s < SC_STREAMS; s++) {
         for (int i = 0; i < p->stream[s].n; i++) {

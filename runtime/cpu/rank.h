@@ -4,6 +4,7 @@
 #ifndef SC_CPU_RANK_H
 #define SC_CPU_RANK_H
 
+#include "../common/pool.h"
 #include "../common/rank.h"
 #include <pthread.h>
 
@@ -51,27 +52,13 @@ typedef struct {
     sc_task task;     /* what the kernel sees; one a thread */
 } sc_stream_state;
 
-typedef struct {
-    sc_rank *r;
-    int part;
-    pthread_t thread;
-    sc_task task;
-} sc_worker;
-
-typedef struct { /* threads that share the parts of COMPUTE kernels; part 0 is the compute stream's own */
-    int n;
-    sc_worker *workers;
-    sc_flag go, done;
-    const sc_item *item;
-} sc_pool;
-
 struct sc_target {
     int threads;
     const sc_record *record;
     sc_program *programs;
     sc_stream_state stream[SC_STREAMS];
-    sc_pool pool;
-    sc_flag ready; /* threads that have started */
+    sc_pool pool;  /* shares the parts of COMPUTE kernels; part 0 is the compute stream's own */
+    sc_flag ready; /* streams' threads that have started */
     _Atomic bool stop;
 };
 

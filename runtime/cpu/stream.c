@@ -39,13 +39,19 @@ static void run_alone(sc_stream_state *s, const sc_item *it) {
     for (int part = it->parts - 1; part >= 0; part--) run_part(s->r, &s->task, it, part);
 }
 
+typedef struct {
+    sc_rank *r;
+    const sc_item *it;
+} sc_shared_item;
+
+static void run_shared(void *arg, int part) {
+    const sc_shared_item *x = arg;
+    sc_task task = {0};
+    run_part(x->r, &task, x->it, part);
+}
+
 static void run_pooled(sc_stream_state *s, const sc_item *it) {
-    sc_pool *pool = &s->r->t->pool;
-    uint32_t done = atomic_load(&pool->done.value) + (uint32_t)pool->n;
-    pool->item = it;
-    sc_flag_add(&pool->go, 1);
-    run_part(s->r, &s->task, it, 0);
-    sc_flag_wait(&pool->done, done);
+    sc_pool_run(&s->r->t->pool, run_shared, &(sc_shared_item){s->r, it});
 }
 
 static void set_status(sc_stream_state *s, sc_doing doing, int event, int waits_for) {
@@ -65,7 +71,7 @@ static void execute(sc_stream_state *s, const sc_item *it) {
         sc_collective(r, s->stream, it);
     else if (it->kind == SC_COPY)
         copy_bytes(it);
-    else if (it->parts > 1 && r->t->pool.n)
+    else if (it->parts > 1 && r->t->pool.parts > 1)
         run_pooled(s, it);
     else
         run_alone(s, it);
@@ -111,22 +117,8 @@ static void *stream_thread(void *arg) {
     }
 }
 
-static void *worker_thread(void *arg) {
-    sc_worker *w = arg;
-    sc_pool *pool = &w->r->t->pool;
-    sc_kernels_warm(1);
-    sc_flag_add(&w->r->t->ready, 1);
-    for (uint32_t n = 1;; n++) {
-        sc_flag_wait(&pool->go, n);
-        if (atomic_load(&w->r->t->stop)) return NULL;
-        run_part(w->r, &w->task, pool->item, w->part);
-        sc_flag_add(&pool->done, 1);
-    }
-}
-
-static void start(sc_rank *r, pthread_t *t, void *(*body)(void *), void *arg) {
-    int e = pthread_create(t, NULL, body, arg);
-    if (e) sc_stop(r, 1, "shardc: rank %d cannot start a thread: %s", r->rank, strerror(e));
+static void cannot_start(sc_rank *r, int error) {
+    sc_stop(r, 1, "shardc: rank %d cannot start a thread: %s", r->rank, strerror(error));
 }
 
 static bool stream_used(const sc_rank *r, int s) {
@@ -146,19 +138,13 @@ void sc_streams_start(sc_rank *r) {
     if (r->d->interleave >= 0) return;
     for (int s = 0; s < SC_STREAMS; s++) {
         if (s == COMPUTE || !stream_used(r, s)) continue;
-        start(r, &r->t->stream[s].thread, stream_thread, &r->t->stream[s]);
+        int e = pthread_create(&r->t->stream[s].thread, NULL, stream_thread, &r->t->stream[s]);
+        if (e) cannot_start(r, e);
         r->t->stream[s].started = true;
         threads++;
     }
-    r->t->pool.workers = sc_calloc((size_t)r->t->threads, sizeof *r->t->pool.workers);
-    for (int k = 1; k < r->t->threads; k++) {
-        sc_worker *w = &r->t->pool.workers[k - 1];
-        w->r = r;
-        w->part = k;
-        start(r, &w->thread, worker_thread, w);
-        r->t->pool.n++;
-        threads++;
-    }
+    int e = sc_pool_start(&r->t->pool, r->t->threads, sc_kernels_warm);
+    if (e) cannot_start(r, e);
     sc_flag_wait(&r->t->ready, threads);
 }
 
@@ -169,9 +155,7 @@ void sc_streams_stop(sc_rank *r) {
         sc_flag_add(&r->t->stream[s].launch, 1);
         pthread_join(r->t->stream[s].thread, NULL);
     }
-    if (r->t->pool.n) sc_flag_add(&r->t->pool.go, 1);
-    for (int k = 0; k < r->t->pool.n; k++) pthread_join(r->t->pool.workers[k].thread, NULL);
-    free(r->t->pool.workers);
+    sc_pool_stop(&r->t->pool);
 }
 
 static void take_bases(sc_rank *r) {

@@ -1,12 +1,14 @@
-/* Looks at every event of a run without graphs, and changes no bit: poisons bytes once they are dead, stops at the
- * first result that is not finite, copies values out, takes times. Relies on: rank.h, common/lives.h, common/finite.c,
- * common/dump.c, finite.cu. Relied on by: stream.c (around each event), rank.c (around each program). */
+/* Looks at every event of a run without graphs, and changes no bit: poisons bytes once they are dead, guards those of
+ * no storage, stops at the first result that is not finite, copies values out, takes times. Relies on: rank.h,
+ * common/lives.h, common/finite.c, common/dump.c, finite.cu. Relied on by: stream.c (around each event), rank.c (around
+ * each program). */
 #include "../common/lives.h"
 #include "rank.h"
 #include <stdlib.h>
 
 struct sc_watch {
-    sc_lives *program;               /* NULL unless poisoning */
+    sc_lives *program;               /* NULL unless poisoning or guarding */
+    uint8_t *seen;                   /* bytes of the gaps, as they come back */
     int *left;                       /* by storage: accesses still to come in the running program */
     cudaEvent_t touched[SC_STREAMS]; /* after the last event of each stream */
     int *flag;                       /* pinned: something is not finite */
@@ -22,10 +24,16 @@ bool sc_looks_inside(const sc_debug *d) {
 
 /* ── tables, made once ───────────────────────────────────────────────────────────────────────────────────────────────
  */
-static void new_poison(sc_rank *r, struct sc_watch *w) {
+enum { SEEN = 1 << 20 };
+
+static void new_lives(sc_rank *r, struct sc_watch *w) {
     w->program = sc_calloc((size_t)r->b->nprograms, sizeof *w->program);
-    w->left = sc_calloc((size_t)r->b->nstorages, sizeof *w->left);
     for (int p = 0; p < r->b->nprograms; p++) sc_lives_new(r->b, p, &w->program[p]);
+    if (r->d->redzones) w->seen = sc_calloc(SEEN, 1);
+}
+
+static void new_poison(sc_rank *r, struct sc_watch *w) {
+    w->left = sc_calloc((size_t)r->b->nstorages, sizeof *w->left);
     for (int s = 0; s < SC_STREAMS; s++) SC_CUDA(cudaEventCreateWithFlags(&w->touched[s], cudaEventDisableTiming));
 }
 
@@ -42,8 +50,9 @@ static void new_times(sc_rank *r, struct sc_watch *w) {
 }
 
 void sc_watch_new(sc_rank *r) {
-    if (!sc_looks_inside(r->d)) return;
+    if (!sc_looks_inside(r->d) && !r->d->redzones) return;
     struct sc_watch *w = r->watch = sc_calloc(1, sizeof *w);
+    if (r->d->poison || r->d->redzones) new_lives(r, w);
     if (r->d->poison) new_poison(r, w);
     if (r->d->check_finite) SC_CUDA(cudaHostAlloc((void **)&w->flag, sizeof *w->flag, cudaHostAllocMapped));
     if (r->d->trace_path) new_times(r, w);
@@ -53,7 +62,7 @@ void sc_watch_free(sc_rank *r) {
     struct sc_watch *w = r->watch;
     if (!w) return;
     for (int p = 0; w->program && p < r->b->nprograms; p++) sc_lives_free(&w->program[p]);
-    for (int s = 0; w->program && s < SC_STREAMS; s++) SC_CUDA(cudaEventDestroy(w->touched[s]));
+    for (int s = 0; w->left && s < SC_STREAMS; s++) SC_CUDA(cudaEventDestroy(w->touched[s]));
     for (int e = 0; e < w->most; e++) {
         SC_CUDA(cudaEventDestroy(w->start[e]));
         SC_CUDA(cudaEventDestroy(w->end[e]));
@@ -62,6 +71,7 @@ void sc_watch_free(sc_rank *r) {
     if (w->flag) SC_CUDA(cudaFreeHost(w->flag));
     free(w->program);
     free(w->left);
+    free(w->seen);
     free(w->start);
     free(w->end);
     free(w);
@@ -119,13 +129,34 @@ static void poison(sc_rank *r, int event, sc_stream s) {
     SC_CUDA(cudaEventRecord(w->touched[s], r->t->stream[s]));
 }
 
+/* ── bytes of no storage: guards that no event may touch; they go with graphs too ────────────────────────────────────
+ */
+static void set_guards(sc_rank *r, cudaStream_t s) {
+    const sc_lives *l = &r->watch->program[r->current];
+    for (int i = 0; i < l->ngaps; i++)
+        SC_CUDA(cudaMemsetAsync(r->arena[l->gaps[i].host] + l->gaps[i].at, SC_GUARD, l->gaps[i].size, s));
+}
+
+static void check_guards(sc_rank *r) {
+    const sc_lives *l = &r->watch->program[r->current];
+    for (int i = 0; i < l->ngaps; i++) {
+        const sc_gap *g = &l->gaps[i];
+        for (uint64_t at = 0; at < g->size; at += SEEN) {
+            uint64_t n = g->size - at < SEEN ? g->size - at : SEEN;
+            SC_CUDA(cudaMemcpy(r->watch->seen, r->arena[g->host] + g->at + at, n, cudaMemcpyDefault));
+            sc_check_gap(r, g, at, r->watch->seen, n);
+        }
+    }
+}
+
 /* ── around an event and a program ───────────────────────────────────────────────────────────────────────────────────
  */
 void sc_watch_begin(sc_rank *r) {
     struct sc_watch *w = r->watch;
     if (!w) return;
     cudaStream_t compute = r->t->stream[COMPUTE];
-    for (int s = 0; w->program && s < r->b->nstorages; s++) {
+    if (w->seen) set_guards(r, compute);
+    for (int s = 0; w->left && s < r->b->nstorages; s++) {
         w->left[s] = w->program[r->current].accesses[s];
         if (r->b->storages[s].program == r->current) kill_storage(r, s, compute);
     }
@@ -148,7 +179,7 @@ void sc_watch_after(sc_rank *r, int event, sc_stream s, const sc_attr *a, int nt
         SC_CUDA(cudaStreamSynchronize(r->t->stream[s]));
         sc_dump_after(r, event);
     }
-    if (w->program) poison(r, event, s);
+    if (w->left) poison(r, event, s);
 }
 
 static int64_t since_base(const struct sc_watch *w, cudaEvent_t e) {
@@ -159,7 +190,9 @@ static int64_t since_base(const struct sc_watch *w, cudaEvent_t e) {
 
 void sc_watch_end(sc_rank *r) {
     struct sc_watch *w = r->watch;
-    if (!w || !w->base) return;
+    if (!w) return;
+    if (w->seen) check_guards(r);
+    if (!w->base) return;
     for (int e = 0; e < r->b->programs[r->current].nevents; e++)
         sc_trace_event(r, e, since_base(w, w->start[e]), since_base(w, w->end[e]));
 }

@@ -8,8 +8,10 @@
  *   at the end  o / (l (1 - dropout)),  lse = scale m + log l.
  * Query i sees key j if j <= i (causal) and document[i] = document[j]. Query head h reads key head h / (H / Hkv).
  * Tiles of keys that no query of the block sees are passed over: they would add zeros. While scores are multiplied, v
- * is on its way; while v is, the next k. */
+ * is on its way; while v is, the next k. All this is for what cuDNN does not compute (attention_cudnn.h). */
 #include "attention.h"
+
+#include "attention_cudnn.h"
 
 template <int MT_, int KEYS_> struct forward_shape {
     static constexpr int MT = MT_, KEYS = KEYS_, QUERIES = 64 * MT; /* 4 warps of MT 16-row tiles */
@@ -306,7 +308,7 @@ extern "C" void sc_k_attention(const sc_task *t) {
     attention a = attention_of(t, 2, 5);
     a.o = rows_of_tensor(t, &t->t[0]);
     a.lse = (float *)t->t[1].p;
-    if (a.batch * a.heads * a.queries == 0) return;
+    if (a.batch * a.heads * a.queries == 0 || sc_cudnn_attention(t, false)) return;
     switch (t->t[2].dtype) {
     case BF16: launch_for_size<sc_bf16>(t, a); break;
     case FP16: launch_for_size<sc_fp16>(t, a); break;
@@ -314,10 +316,10 @@ extern "C" void sc_k_attention(const sc_task *t) {
     }
 }
 
-/* Nothing is kept from call to call. */
+/* cuDNN is loaded when the first task that it serves comes: a program without one does not need it. */
 extern "C" void sc_attention_start(sc_cuda *c) {
     c->attention = NULL;
 }
 extern "C" void sc_attention_stop(sc_cuda *c) {
-    c->attention = NULL;
+    sc_cudnn_attention_stop(c);
 }

@@ -14,6 +14,8 @@
  * The rows of s that a warp owns never leave its registers; the next y1, y2 are copied while these are multiplied. */
 #include "attention.h"
 
+#include "attention_cudnn.h"
+
 /* MT: 16-row tiles a warp; COLUMNS: rows of a y tile; STAGES: y tiles at a time; SPLIT: blocks that share the columns
  * of dk and dv where one block has too few registers for all of them. All fit the 99 KiB of the smallest GPUs. */
 template <int MT_, int COLUMNS_, int STAGES_, int SPLIT_> struct grad_shape {
@@ -344,7 +346,7 @@ extern "C" void sc_k_attention_grad(const sc_task *t) {
     a.lse = (float *)t->t[8].p;
     a.delta = (float *)t->t[t->nt - 1].p;
     int64_t rows = (int64_t)a.batch * a.heads * a.queries, blocks = ceil_of(rows, 32);
-    if (rows == 0) return;
+    if (rows == 0 || sc_cudnn_attention(t, true)) return;
     if (t->t[t->nt - 1].dtype != BOOL || t->t[t->nt - 1].shape[0] < rows * 4)
         sc_unsupported(t, "attention_grad", "it needs a workspace of 4 bytes a query and head");
     switch (t->t[4].dtype) {

@@ -7,13 +7,15 @@
  * the logits' own bytes. A target outside [0,V) makes the loss NaN.
  *
  * A block a row, in one pass (Milakov and Gimelshein 2018: a thread's sum is rescaled when its maximum grows). Rows'
- * losses go to the workspace (N floats), which a second launch adds up in double in a fixed order. With 16-bit logits
+ * losses go to the workspace (N floats), which a second launch adds up in double in a fixed order. The kernel of both
+ * (.._grads) keeps a row in shared memory where two fit a multiprocessor, else reads it again for its gradient while it
+ * is still in the L2. With 16-bit logits
  * e^x is 2^(x log2 e) by the hardware's instruction (2 ulp), which memory bandwidth leaves time for; else sc_exp. */
 #include "kernel.cuh"
 
 namespace {
 
-enum { U = 4, LOSS_BLOCK = 1024 }; /* accesses in flight a thread */
+enum { U = 4, LOSS_BLOCK = 1024, BOTH_BLOCK = 512 }; /* U: accesses in flight a thread */
 
 constexpr float LOG2E = 1.44269504f;
 
@@ -72,7 +74,9 @@ template <class E> struct cut {
     SC_DEVICE int single(int i) const { return i < head ? i : i + accesses * wide<E>; }
 };
 
-template <class E> SC_DEVICE partial<E> over_row(const typename E::type *x, int cols) {
+/* held: the accesses are kept there, or NULL; a thread meets its own again. */
+template <class E, int T = BLOCK>
+SC_DEVICE partial<E> over_row(const typename E::type *x, int cols, uint4 *held = NULL) {
     constexpr int W = wide<E>;
     cut<E> c(x, cols);
     partial<E> p = {-HUGE_VALF, 0};
@@ -82,22 +86,25 @@ template <class E> SC_DEVICE partial<E> over_row(const typename E::type *x, int 
         p.sum += powers<E>(p.finite(p.most)).of(v);
     }
     const typename E::type *body = x + c.head;
-    for (int first = threadIdx.x; first < c.accesses; first += BLOCK * U) {
+    for (int first = threadIdx.x; first < c.accesses; first += T * U) {
         raw<E, W> v[U];
 #pragma unroll
         for (int u = 0; u < U; u++)
-            if (first + u * BLOCK < c.accesses) v[u].load(body + (int64_t)(first + u * BLOCK) * W);
+            if (first + u * T < c.accesses) v[u].load(body + (int64_t)(first + u * T) * W);
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (held && first + u * T < c.accesses) v[u].store(held + first + u * T);
         float most = -HUGE_VALF;
 #pragma unroll
         for (int u = 0; u < U; u++)
-            if (first + u * BLOCK < c.accesses)
+            if (first + u * T < c.accesses)
 #pragma unroll
                 for (int k = 0; k < W; k++) most = fmaxf(most, v[u].get(k));
         p.raise(most);
         powers<E> e(p.finite(p.most));
 #pragma unroll
         for (int u = 0; u < U; u++)
-            if (first + u * BLOCK < c.accesses)
+            if (first + u * T < c.accesses)
 #pragma unroll
                 for (int k = 0; k < W; k++) p.sum += e.of(v[u].get(k));
     }
@@ -105,8 +112,8 @@ template <class E> SC_DEVICE partial<E> over_row(const typename E::type *x, int 
 }
 
 /* Every thread gets the block's sum. */
-template <class E> SC_DEVICE partial<E> over_block(partial<E> p) {
-    __shared__ float most[BLOCK / WARP], sum[BLOCK / WARP];
+template <class E, int T = BLOCK> SC_DEVICE partial<E> over_block(partial<E> p) {
+    __shared__ float most[T / WARP], sum[T / WARP];
 #pragma unroll
     for (int k = WARP / 2; k; k /= 2) {
         float m = __shfl_xor_sync(SC_ALL, p.most, k), s = __shfl_xor_sync(SC_ALL, p.sum, k);
@@ -119,7 +126,7 @@ template <class E> SC_DEVICE partial<E> over_block(partial<E> p) {
     __syncthreads();
     p.most = most[0];
     p.sum = sum[0];
-    for (int k = 1; k < BLOCK / WARP; k++) p.join(most[k], sum[k]);
+    for (int k = 1; k < T / WARP; k++) p.join(most[k], sum[k]);
     return p;
 }
 
@@ -160,18 +167,19 @@ template <class E> SC_DEVICE float slope(float p, int c, int target, float scale
     return c == target ? (p - 1) * scale : p * scale;
 }
 
-template <class E> SC_DEVICE void zero_row(typename E::type *dx, int cols) {
+template <class E, int T = BLOCK> SC_DEVICE void zero_row(typename E::type *dx, int cols) {
     constexpr int W = wide<E>;
     cut<E> c(dx, cols);
     raw<E, W> zero;
     zero.clear();
     if ((int)threadIdx.x < c.singles) dx[c.single(threadIdx.x)] = E::put(0);
-    for (int i = threadIdx.x; i < c.accesses; i += BLOCK) zero.store(dx + c.head + (int64_t)i * W);
+    for (int i = threadIdx.x; i < c.accesses; i += T) zero.store(dx + c.head + (int64_t)i * W);
 }
 
 /* Rows of the logits and of their gradient that begin at the same place in 16 bytes (the same bytes, as a rule). */
-template <class E>
-SC_DEVICE void grad_row(typename E::type *dx, const typename E::type *x, int cols, int target, float lse, float scale) {
+template <class E, int T = BLOCK>
+SC_DEVICE void grad_row(typename E::type *dx, const typename E::type *x, int cols, int target, float lse, float scale,
+                        const uint4 *held = NULL) {
     constexpr int W = wide<E>;
     cut<E> c(x, cols);
     powers<E> e(lse);
@@ -179,15 +187,16 @@ SC_DEVICE void grad_row(typename E::type *dx, const typename E::type *x, int col
         int i = c.single(threadIdx.x);
         dx[i] = E::put(slope<E>(e.of(E::get(x[i])), i, target, scale));
     }
-    for (int first = threadIdx.x; first < c.accesses; first += BLOCK * U) {
+    for (int first = threadIdx.x; first < c.accesses; first += T * U) {
         raw<E, W> v[U];
 #pragma unroll
         for (int u = 0; u < U; u++)
-            if (first + u * BLOCK < c.accesses) v[u].load(x + c.head + (int64_t)(first + u * BLOCK) * W);
+            if (first + u * T < c.accesses)
+                v[u].load(held ? (const void *)(held + first + u * T) : x + c.head + (int64_t)(first + u * T) * W);
 #pragma unroll
         for (int u = 0; u < U; u++) {
-            int i = c.head + (first + u * BLOCK) * W;
-            if (first + u * BLOCK >= c.accesses) continue;
+            int i = c.head + (first + u * T) * W;
+            if (first + u * T >= c.accesses) continue;
             float out[W];
 #pragma unroll
             for (int k = 0; k < W; k++) out[k] = e.of(v[u].get(k)) * scale;
@@ -222,7 +231,65 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
+/* Both, in place or not. A thread writes the elements that it has read, but the target's may be another's. */
+template <class E, bool HELD>
+__global__ void __launch_bounds__(BOTH_BLOCK, 2)
+    losses_and_grads(loss_task a, const void *g, int g_dtype, const sc_record *record) {
+#ifdef SC_EMULATE
+    uint4 *held = NULL;
+#else
+    extern __shared__ uint4 row_of_block[];
+    uint4 *held = HELD ? row_of_block : NULL;
+#endif
+    enum { T = BOTH_BLOCK };
+    typedef typename E::type type;
+    int64_t row = blockIdx.x, target = a.target[row];
+    type *dx = (type *)a.dx + row_at(a.to, row);
+    if (target == a.ignore) {
+        if (threadIdx.x == 0) a.losses[row] = 0;
+        zero_row<E, T>(dx, a.cols);
+        return;
+    }
+    const type *x = (const type *)a.x + row_at(a.rows, row);
+    float at_target = target >= 0 && target < a.cols ? E::get(x[target]) : NAN;
+    partial<E> p = over_block<E, T>(over_row<E, T>(x, a.cols, held)); /* everybody has at_target after it */
+    float lse = p.finite(p.most) + sc_log(p.sum);
+    float scale = (float)((double)load_any(g, g_dtype, 0) / (double)record->count[a.slot]);
+    if (threadIdx.x == 0) a.losses[row] = lse - at_target;
+    if ((uintptr_t)x % 16 == (uintptr_t)dx % 16) {
+        grad_row<E, T>(dx, x, a.cols, (int)target, lse, scale, held);
+    } else {
+        powers<E> e(lse);
+        for (int c = threadIdx.x; c < a.cols; c += T)
+            dx[c] = E::put(slope<E>(e.of(E::get(x[c])), c, (int)target, scale));
+    }
+}
+
+template <class E> void launch_both(const sc_task *t, const loss_task &a, int64_t rows, const sc_tensor *g) {
+#ifndef SC_EMULATE
+    int bytes = (a.cols / wide<E> + 1) * 16;
+    if (sc_library(t) && 2 * (bytes + 2048) <= sc_library(t)->shared_bytes) {
+        auto *kernel = losses_and_grads<E, true>;
+        SC_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+        kernel<<<(unsigned)rows, BOTH_BLOCK, bytes, SC_STREAM(t)>>>(a, g->p, g->dtype, t->record);
+        SC_LAUNCHED();
+        return;
+    }
+#endif
+    SC_LAUNCH(t, (losses_and_grads<E, false>), (unsigned)rows, BOTH_BLOCK, a, g->p, g->dtype, t->record);
+}
+
 } // namespace
+
+extern "C" void sc_k_cross_entropy_grads(const sc_task *t) {
+    const sc_tensor *dx = &t->t[0], *loss = &t->t[1], *losses = &t->t[2], *g = &t->t[3], *x = &t->t[4];
+    const int32_t *target = (const int32_t *)t->t[5].p;
+    loss_task a = {row_space_of(x), row_space_of(dx), x->p,           target, NULL, (float *)losses->p, dx->p,
+                   (int)cols_of(x), (int)t->i[1],     t->i[0]};
+    int64_t rows = rows_of(x);
+    with_float(t, x->dtype, [&](auto e) { launch_both<decltype(e)>(t, a, rows, g); });
+    SC_LAUNCH(t, sum_losses, 1, LOSS_BLOCK, a.losses, rows, (float *)loss->p, t->record, a.slot);
+}
 
 extern "C" void sc_k_cross_entropy(const sc_task *t) {
     const sc_tensor *loss = &t->t[0], *lse = &t->t[1], *x = &t->t[2], *target = &t->t[3];

@@ -4,7 +4,8 @@
  *
  * The gradient sorts the tokens by row of the table and adds them up in token order, so that it has the same bits in
  * every run. The sort is a counting sort: counts (integer atomics: no order in them), starts, slots in any order, then
- * each token's rank among those of its row. A warp adds up a row of up to LONG tokens, columns by columns; longer rows
+ * each token's rank among those of its row, for rows of more than LONG tokens by a block that goes through all tokens in
+ * order. A warp adds up a row of up to LONG tokens, columns by columns; longer rows
  * (frequent words, padding) are cut where the sorted list is, every LONG places, into partial sums that are then added
  * in order: a piece of LONG places meets at most two long rows. An index outside the table reads NaN and is left out.
  *
@@ -105,9 +106,61 @@ __global__ void __launch_bounds__(BLOCK) put_in_order(lookup a, sorted s) {
     int p = blockIdx.x * BLOCK + threadIdx.x;
     if (p >= s.start[a.rows]) return;
     int n = s.slot[p], v = a.index[n], begin = s.start[v], end = s.start[v + 1], rank = 0;
+    if (end - begin > LONG) return;
 #pragma unroll 8
     for (int q = begin; q < end; q++) rank += s.slot[q] < n;
     s.order[begin + rank] = n;
+}
+
+/* The long row that piece `piece` meets first (which = 0) or starts last (which = 1): its places; empty where none is.
+ * A row of more than LONG tokens that begins before the piece is met at the piece's first place. `places`: tokens by row,
+ * in any order within one. */
+SC_DEVICE void long_row(const lookup &a, const sorted &s, const int32_t *places, int piece, int which, int *v,
+                        int *begin, int *end) {
+    int total = s.start[a.rows], first = piece * LONG, last = first + LONG - 1;
+    last = last < total ? last : total - 1;
+    *begin = *end = 0;
+    *v = -1;
+    if (first >= total) return;
+    int of_first = a.index[places[first]], of_last = a.index[places[last]];
+    if (which && of_last == of_first) return;
+    *v = which ? of_last : of_first;
+    *begin = s.start[*v];
+    *end = s.start[*v + 1];
+    if (*end - *begin <= LONG) *v = -1;
+}
+
+/* A block a (piece, which): the tokens of the long row that begins there. */
+__global__ void __launch_bounds__(SCAN_BLOCK) order_long_rows(lookup a, sorted s) {
+    __shared__ int warps[SCAN_BLOCK / WARP];
+    enum { EACH = 4 };
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, piece = blockIdx.x / 2, v, begin, end;
+    long_row(a, s, s.slot, piece, blockIdx.x % 2, &v, &begin, &end);
+    if (v < 0 || begin < piece * LONG) return;
+    for (int64_t first = 0; first < a.n; first += SCAN_BLOCK * EACH) {
+        int64_t mine = first + threadIdx.x * EACH;
+        bool hit[EACH];
+        int hits = 0, at = begin;
+#pragma unroll
+        for (int k = 0; k < EACH; k++) hits += hit[k] = mine + k < a.n && a.index[mine + k] == v;
+        int scan = hits; /* of this and the lanes before */
+#pragma unroll
+        for (int k = 1; k < WARP; k *= 2) {
+            int x = __shfl_up_sync(SC_ALL, scan, k);
+            if (lane >= k) scan += x;
+        }
+        if (lane == WARP - 1) warps[warp] = scan;
+        __syncthreads();
+        at += scan - hits;
+        for (int k = 0; k < SCAN_BLOCK / WARP; k++) {
+            if (k < warp) at += warps[k];
+            begin += warps[k];
+        }
+#pragma unroll
+        for (int k = 0; k < EACH; k++)
+            if (hit[k]) s.order[at++] = (int32_t)(mine + k);
+        __syncthreads();
+    }
 }
 
 /* ── sums ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -151,28 +204,12 @@ __global__ void __launch_bounds__(BLOCK) sum_rows(lookup a, sorted s, const void
     if (c < a.cols) store_run<W>(dw, dtype, v * a.cols + c, sum);
 }
 
-/* The long row that piece `piece` meets first (which = 0) or starts last (which = 1): its places; empty where none is.
- * A row of more than LONG tokens that begins before the piece is met at the piece's first place. */
-SC_DEVICE void long_row(const lookup &a, const sorted &s, int piece, int which, int *v, int *begin, int *end) {
-    int total = s.start[a.rows], first = piece * LONG, last = first + LONG - 1;
-    last = last < total ? last : total - 1;
-    *begin = *end = 0;
-    *v = -1;
-    if (first >= total) return;
-    int of_first = a.index[s.order[first]], of_last = a.index[s.order[last]];
-    if (which && of_last == of_first) return;
-    *v = which ? of_last : of_first;
-    *begin = s.start[*v];
-    *end = s.start[*v + 1];
-    if (*end - *begin <= LONG) *v = -1;
-}
-
 /* Warps: (piece, which), columns by blockIdx.y. */
 template <class E, int W> __global__ void __launch_bounds__(BLOCK) sum_pieces(lookup a, sorted s, const void *g) {
     int64_t u = my_row<WARP>();
     int piece = (int)(u / 2), which = (int)(u % 2), v, begin, end;
     int c = (blockIdx.y * WARP + threadIdx.x % WARP) * W;
-    long_row(a, s, piece, which, &v, &begin, &end);
+    long_row(a, s, s.order, piece, which, &v, &begin, &end);
     if (v < 0) return;
     begin = begin > piece * LONG ? begin : piece * LONG;
     end = end < (piece + 1) * LONG ? end : (piece + 1) * LONG;
@@ -186,7 +223,7 @@ template <int W> __global__ void __launch_bounds__(BLOCK) join_pieces(lookup a, 
     int64_t u = my_row<WARP>();
     int piece = (int)(u / 2), which = (int)(u % 2), v, begin, end;
     int c = (blockIdx.y * WARP + threadIdx.x % WARP) * W;
-    long_row(a, s, piece, which, &v, &begin, &end);
+    long_row(a, s, s.order, piece, which, &v, &begin, &end);
     if (v < 0 || begin < piece * LONG || c >= a.cols) return;
     raw<fp32, W> r;
     float sum[W];
@@ -211,13 +248,14 @@ int64_t divide(sorted *s, const lookup &a, const sc_tensor *workspace) {
     return workspace->shape[0] < bytes + pieces * 2 * a.cols * 4 ? -1 : pieces;
 }
 
-void sort_tokens(const sc_task *t, const lookup &a, const sorted &s) {
+void sort_tokens(const sc_task *t, const lookup &a, const sorted &s, int64_t pieces) {
     unsigned by_token = blocks_for(a.n, BLOCK);
     SC_LAUNCH(t, clear_counts, filling(t, ceil_div(a.rows, BLOCK)), BLOCK, s.count, a.rows);
     SC_LAUNCH(t, count_tokens, by_token, BLOCK, a, s.count);
     SC_LAUNCH(t, find_starts, blocks_for(a.rows, TILE), SCAN_BLOCK, s.count, s.start, a.rows);
     SC_LAUNCH(t, fill_slots, by_token, BLOCK, a, s);
     SC_LAUNCH(t, put_in_order, by_token, BLOCK, a, s);
+    if (a.n > LONG) SC_LAUNCH(t, order_long_rows, (unsigned)(pieces * 2), SCAN_BLOCK, a, s);
 }
 
 template <class E, int W>
@@ -254,7 +292,7 @@ extern "C" void sc_k_embedding_grad(const sc_task *t) {
     int64_t pieces = t->nt < 4 ? -1 : divide(&s, a, &t->t[3]);
     if (pieces < 0) sc_unsupported(t, "embedding_grad", "its workspace is too small for the sorted tokens");
     if (a.n >= 1 << 30) sc_unsupported(t, "embedding_grad", "it serves fewer than 2^30 tokens");
-    sort_tokens(t, a, s);
+    sort_tokens(t, a, s, pieces);
     with_float(t, g->dtype, [&](auto e) {
         typedef decltype(e) E;
         /* a run of W elements of g must be one of dw and of the partial sums too */

@@ -1,10 +1,12 @@
-/* matmul: y[..., m, n] = op(a) · op(b) (+ bias[n]), sums and bias in fp32, rounded once.
- * Relies on: cuBLASLt, a workspace (work_matmul), matmul.h, mma.h.
+/* matmul: y[..., m, n] = f(op(a) · op(b) (+ bias[n]) (+ c)), computed in fp32, rounded once; f as ops.def says.
+ * Relies on: cuBLASLt, a workspace (work_matmul), matmul.h, mma.h, sc_math.h.
  * Relied on by: generated code.
  *
  * cuBLASLt counts in columns. A row-major y[m][n] with rows ldy apart is a column-major Y'[n][m] with the same leading
  * stride, and Y' = op(b)' · op(a)': so b goes first, a second, and a flag ta or tb stays what it is. The bias, one
- * value a column of y, is one value a row of Y': the library's BIAS epilogue.
+ * value a column of y, is one value a row of Y': the library's BIAS epilogue. c is its C, with beta = 1. gelu and its
+ * derivative are its epilogues too where y has 16 bits (the library's tanh is not exact to a float); fp32 results get
+ * them from a pass of our own over y.
  *
  * Leading dims fold into m where op(b) is shared and strides allow; else the innermost of them are the library's
  * strided batch and the rest is a loop. fp32 is IEEE fp32 (CUBLAS_COMPUTE_32F without TF32). Sums that are split over k
@@ -14,6 +16,7 @@
  * descriptors. What the library does not take (rows that overlap, mixed types) a tiled kernel of our own computes. */
 #include "matmul.h"
 
+#include "../sc_math.h"
 #include "mma.h"
 #include <cublasLt.h>
 #include <stdlib.h>
@@ -57,9 +60,11 @@ typedef struct {
     int64_t size, a, b, y; /* extent; strides */
 } loop;
 
+enum { ARGUMENT_TOO = 1, GELU_GRAD = 2, GELU = 3 }; /* f */
+
 typedef struct {
-    const sc_tensor *y, *a, *b, *bias, *work;
-    int ta, tb;
+    const sc_tensor *y, *z, *a, *b, *bias, *c, *x, *work; /* z: gelu's argument; c, x: laid out as y */
+    int ta, tb, f;
     int64_t m, n, k, lda, ldb, ldy;
     int nloops; /* leading dims, outermost first; the innermost is a batch of the library's */
     loop loops[SC_DIMS];
@@ -97,14 +102,18 @@ static void fold_rows(product *p) {
 
 static product product_of(const sc_task *t) {
     product p = {};
+    int next = 1, last = t->nt - (t->t[t->nt - 1].dtype == BOOL);
+    if (last < t->nt) p.work = &t->t[last];
+    p.f = (int)t->i[4];
     p.y = &t->t[0];
-    p.a = &t->t[1];
-    p.b = &t->t[2];
+    if (p.f == ARGUMENT_TOO) p.z = &t->t[next++];
+    p.a = &t->t[next++];
+    p.b = &t->t[next++];
+    if (p.f == GELU_GRAD) p.x = &t->t[--last];
+    if (t->i[3]) p.c = &t->t[--last];
+    if (next < last) p.bias = &t->t[next];
     p.ta = t->i[0] != 0;
     p.tb = t->i[1] != 0;
-    int next = 3;
-    if (t->nt > next && t->t[next].dtype != BOOL) p.bias = &t->t[next++];
-    if (t->nt > next) p.work = &t->t[next];
     int dims = p.y->dims;
     p.m = p.y->shape[dims - 2];
     p.n = p.y->shape[dims - 1];
@@ -155,6 +164,13 @@ static sc_matmul_key key_of(const product *p) {
     k.align_b = alignment(p, p->b, &loop::b);
     k.align_y = alignment(p, p->y, &loop::y);
     k.align_bias = k.bias ? alignment(p, p->bias, NULL) : 0;
+    k.add = p->c != NULL;
+    k.f = (uint8_t)(p->y->dtype == FP32 ? 0 : p->f);
+    k.align_c = 8;
+    for (const sc_tensor *t : {p->c, p->z, p->x}) {
+        uint8_t log2 = t ? alignment(p, t, NULL) : 8;
+        k.align_c = log2 < k.align_c ? log2 : k.align_c;
+    }
     return k;
 }
 
@@ -163,6 +179,15 @@ static cudaDataType_t library_type(int dtype) {
 }
 static int known(int dtype) {
     return dtype == FP32 || dtype == BF16 || dtype == FP16;
+}
+
+/* With operands that 16-byte accesses do not fit, the library has kernels that round the sums before they add the bias
+ * (seen with bf16 and cuBLASLt 13.1). */
+static int bias_comes_first(const product *p) {
+    uint64_t all = 0;
+    for (const sc_tensor *t : {p->y, p->a, p->b}) all |= (uint64_t)(uintptr_t)t->p;
+    all |= (uint64_t)((p->ldy * size_of(p->y)) | (p->lda * size_of(p->a)) | (p->ldb * size_of(p->b)));
+    return p->bias && p->y->dtype != FP32 && all % 16;
 }
 
 /* Whether the library may be asked at all. */
@@ -175,6 +200,7 @@ static int library_takes(const product *p) {
             return 0;
     }
     if (p->bias && !epilogue(p) && p->y->dtype != FP32) return 0;
+    if (bias_comes_first(p)) return 0;
     return p->k > 0 && p->a->dtype == p->b->dtype && (p->y->dtype == p->a->dtype || p->y->dtype == FP32);
 }
 
@@ -193,30 +219,46 @@ static void layout(cublasLtMatrixLayout_t l, int dtype, int64_t rows, int64_t co
     SC_LT(cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
 }
 
-/* The library's description of the product, but for the address of the bias. */
+static cublasLtEpilogue_t library_epilogue(const sc_matmul_key *k) {
+    switch (k->f) {
+    case ARGUMENT_TOO: return k->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case GELU: return k->bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    case GELU_GRAD: return CUBLASLT_EPILOGUE_DGELU;
+    default: return k->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    }
+}
+
+/* The library's description of the product, but for the addresses of bias, gelu's argument and x. */
 static void describe(plan *p) {
     const sc_matmul_key *k = &p->key;
     SC_LT(cublasLtMatmulDescInit(&p->what, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     set(&p->what, CUBLASLT_MATMUL_DESC_TRANSA, k->tb ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(&p->what, CUBLASLT_MATMUL_DESC_TRANSB, k->ta ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE, k->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT);
+    set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE, library_epilogue(k));
+    if (k->f == ARGUMENT_TOO || k->f == GELU_GRAD) set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, k->ldy);
     if (k->bias) set(&p->what, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (int32_t)library_type(k->out));
     layout(&p->b, k->in, k->tb ? k->k : k->n, k->tb ? k->n : k->k, k->ldb, k->batches, k->stride_b);
     layout(&p->a, k->in, k->ta ? k->m : k->k, k->ta ? k->k : k->m, k->lda, k->batches, k->stride_a);
     layout(&p->y, k->out, k->n, k->m, k->ldy, k->batches, k->stride_y);
 }
 
-/* The heuristic's best `most`. The bias counts by its address's alignment. */
-static int candidates(const sc_cuda *c, plan *p, const void *bias, cublasLtMatmulHeuristicResult_t *out, int most) {
+static void set_addresses(plan *x, const product *p) {
+    if (x->key.bias) set(&x->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, (const void *)p->bias->p);
+    if (x->key.f == ARGUMENT_TOO) set(&x->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->z->p);
+    if (x->key.f == GELU_GRAD) set(&x->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->x->p);
+}
+
+/* The heuristic's best `most`. What epilogues read counts by its address's alignment. */
+static int candidates(const sc_cuda *c, plan *p, const product *of, cublasLtMatmulHeuristicResult_t *out, int most) {
     cublasLtMatmulPreferenceOpaque_t wish;
     SC_LT(cublasLtMatmulPreferenceInit(&wish));
     set(&wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (uint64_t)p->key.workspace);
     set(&wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, (uint32_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
     set(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)1 << p->key.align_b);
     set(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)1 << p->key.align_a);
-    set(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)1 << p->key.align_y);
+    set(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)1 << (p->key.add ? p->key.align_c : p->key.align_y));
     set(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)1 << p->key.align_y);
-    if (p->key.bias) set(&p->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    set_addresses(p, of);
     int found = 0;
     cublasStatus_t s =
         cublasLtMatmulAlgoGetHeuristic(c->lt, &p->what, &p->b, &p->a, &p->y, &p->y, &wish, most, out, &found);
@@ -241,13 +283,13 @@ static int from_table(const sc_cuda *c, plan *p) {
     return 0;
 }
 
-static void choose(const sc_cuda *c, plan *p, const void *bias) {
+static void choose(const sc_cuda *c, plan *p, const product *of) {
     cublasLtMatmulHeuristicResult_t best;
     describe(p);
     p->used = 1;
     p->taken = 1;
     if (from_table(c, p)) return;
-    p->taken = candidates(c, p, bias, &best, 1);
+    p->taken = candidates(c, p, of, &best, 1);
     if (p->taken) p->algorithm = best.algo;
 }
 
@@ -258,7 +300,7 @@ static uint64_t hash(const sc_matmul_key *k) {
 }
 
 /* The plan for a key, made at its first use; `spare` serves where there are more keys than places. */
-static plan *plan_for(const sc_cuda *c, const sc_matmul_key *key, const void *bias, plan *spare) {
+static plan *plan_for(const sc_cuda *c, const sc_matmul_key *key, const product *of, plan *spare) {
     plans *all = (plans *)c->matmul;
     size_t at = hash(key) % PLANS;
     while (all->plans[at].used && memcmp(&all->plans[at].key, key, sizeof *key)) at = (at + 1) % PLANS;
@@ -269,7 +311,7 @@ static plan *plan_for(const sc_cuda *c, const sc_matmul_key *key, const void *bi
     else
         all->n++;
     p->key = *key;
-    choose(c, p, bias);
+    choose(c, p, of);
     return p;
 }
 
@@ -280,7 +322,7 @@ extern "C" int sc_matmul_candidates(const sc_task *t, sc_matmul_choice *out, int
     if (!library_takes(&p)) return 0;
     x.key = key_of(&p);
     describe(&x);
-    int n = candidates(sc_library(t), &x, p.bias ? p.bias->p : NULL, found, most < 64 ? most : 64);
+    int n = candidates(sc_library(t), &x, &p, found, most < 64 ? most : 64);
     for (int i = 0; i < n; i++) {
         out[i].key = x.key;
         memcpy(out[i].algorithm, &found[i].algo, sizeof out[i].algorithm);
@@ -302,6 +344,9 @@ typedef struct {
     int bias_dtype;
     int64_t bias_stride, m, n, k, across; /* across: tiles from left to right */
     int only_bias;                        /* y += bias */
+    const void *c, *x;                    /* laid out as y, of its type */
+    void *z;
+    int f;
 } own;
 
 SC_DEVICE float element(const void *p, int dtype, int64_t i) {
@@ -312,6 +357,23 @@ SC_DEVICE void store(void *p, int dtype, int64_t i, float x) {
     if (dtype == FP32) ((float *)p)[i] = x;
     if (dtype == BF16) sc_narrow((sc_bf16 *)p + i, x);
     if (dtype == FP16) sc_narrow((sc_fp16 *)p + i, x);
+}
+
+/* f of what the sums gave: element `at` of y, z, x. gelu is taken of its argument as it is stored, where it is. */
+SC_DEVICE float finished(const own &o, int64_t at, float s) {
+    if (o.c) s += element(o.c, o.y.dtype, at);
+    if (o.f == ARGUMENT_TOO) {
+        store(o.z, o.y.dtype, at, s);
+        s = element(o.z, o.y.dtype, at);
+    }
+    if (o.f == GELU_GRAD) return sc_gelu_tanh_grad(s, element(o.x, o.y.dtype, at));
+    return o.f ? sc_gelu_tanh(s) : s;
+}
+
+/* y = f(y), for fp32. */
+static __global__ void __launch_bounds__(256) finish_fp32(const __grid_constant__ own o) {
+    int64_t at = (int64_t)blockIdx.x * 256 + threadIdx.x;
+    if (at < o.m * o.n) ((float *)o.y.p)[at] = finished(o, at, ((float *)o.y.p)[at]);
 }
 
 enum { TILE = 64, DEPTH = 16 };
@@ -345,7 +407,7 @@ static __global__ void __launch_bounds__(256) multiply(const __grid_constant__ o
             if (r >= o.m || c >= o.n) continue;
             if (o.only_bias) s[i][j] = element(o.y.p, o.y.dtype, at);
             if (o.bias) s[i][j] += element(o.bias, o.bias_dtype, c * o.bias_stride);
-            store(o.y.p, o.y.dtype, at, s[i][j]);
+            store(o.y.p, o.y.dtype, at, finished(o, at, s[i][j]));
         }
 }
 
@@ -368,6 +430,12 @@ static void by_ourselves(const sc_task *t, const product *p, char *y, const char
     o.m = p->m, o.n = p->n, o.k = only_bias ? 0 : p->k;
     o.across = (p->n + TILE - 1) / TILE;
     o.only_bias = only_bias;
+    if (!only_bias && (p->c || p->f)) { /* then y is one matrix */
+        o.c = p->c ? p->c->p : NULL;
+        o.x = p->x ? p->x->p : NULL;
+        o.z = p->z ? p->z->p : NULL;
+        o.f = p->f;
+    }
     sc_launch(multiply, (p->m + TILE - 1) / TILE * o.across, 256, 2 * DEPTH * (TILE + 1) * sizeof(float), SC_STREAM(t),
               o);
 }
@@ -375,10 +443,10 @@ static void by_ourselves(const sc_task *t, const product *p, char *y, const char
 /* ── running ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static void by_library(const sc_task *t, const product *p, plan *x, char *y, const char *a, const char *b) {
-    const float one = 1, none = 0;
-    if (x->key.bias) set(&x->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, (const void *)p->bias->p);
-    SC_LT(cublasLtMatmul(sc_library(t)->lt, &x->what, &one, b, &x->b, a, &x->a, &none, y, &x->y, y, &x->y,
-                         &x->algorithm, p->work ? p->work->p : NULL, (size_t)x->key.workspace, SC_STREAM(t)));
+    const float one = 1, beta = x->key.add ? 1 : 0;
+    set_addresses(x, p);
+    SC_LT(cublasLtMatmul(sc_library(t)->lt, &x->what, &one, b, &x->b, a, &x->a, &beta, p->c ? p->c->p : y, &x->y, y,
+                         &x->y, &x->algorithm, p->work ? p->work->p : NULL, (size_t)x->key.workspace, SC_STREAM(t)));
 }
 
 /* Calls of the loops that the library's batch (inner = 1) or none (inner = 0) leaves over. */
@@ -416,8 +484,25 @@ static void add_bias(const sc_task *t, const product *p) {
     }
 }
 
+static void finish(const sc_task *t, const product *p) {
+    own o = {};
+    o.y = {p->y->p, FP32, p->n, 1};
+    o.m = p->m, o.n = p->n;
+    o.x = p->x ? p->x->p : NULL;
+    o.z = p->z ? p->z->p : NULL;
+    o.f = p->f;
+    sc_launch(finish_fp32, (p->m * p->n + 255) / 256, 256, 0, SC_STREAM(t), o);
+}
+
+/* y, and what is laid out as y, as one matrix without gaps. */
+static int one_matrix(const product *p) {
+    return !p->nloops && (p->ldy == p->n || p->m == 1) && (p->n == 1 || p->y->stride[p->y->dims - 1] == 1);
+}
+
 extern "C" void sc_k_matmul(const sc_task *t) {
     product p = product_of(t);
+    if ((p.c || p.f) && !one_matrix(&p))
+        sc_unsupported(t, "matmul", "what is added to it or applied to it needs a result without gaps");
     if (!known(p.y->dtype) || !known(p.a->dtype) || !known(p.b->dtype))
         sc_unsupported(t, "matmul", "the CUDA target multiplies fp32, bf16 and fp16");
     if (p.m * p.n == 0) return;
@@ -426,9 +511,10 @@ extern "C" void sc_k_matmul(const sc_task *t) {
     plan spare = {}, *x = NULL;
     if (library_takes(&p)) {
         sc_matmul_key key = key_of(&p);
-        x = plan_for(sc_library(t), &key, p.bias ? p.bias->p : NULL, &spare);
+        x = plan_for(sc_library(t), &key, &p, &spare);
         if (!x->taken) x = NULL;
     }
     over_loops(t, &p, x);
     if (x && p.bias && !x->key.bias) add_bias(t, &p);
+    if (x && p.f && !x->key.f) finish(t, &p);
 }

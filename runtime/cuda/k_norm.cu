@@ -1,6 +1,6 @@
 /* layer_norm and rms_norm over the last dimension (D), with their gradients.
- * Relies on: kernel.cuh, partials.cuh.
- * Relied on by: generated code.
+ * Relies on: norm.cuh, partials.cuh.
+ * Relied on by: generated code; k_norm_grads.cu.
  *
  * layer_norm: mean = Σx/D, rstd = 1/√(Σ(x-mean)²/D + eps), x̂ = (x-mean)·rstd, y = x̂·w + b.
  * rms_norm:   rstd = 1/√(Σx²/D + eps), x̂ = x·rstd, y = x̂·w.
@@ -9,22 +9,13 @@
  *
  * Rows: a warp (to 2048 16-bit elements) or a block (to 16384) holds a row in registers, so that memory is read once;
  * longer rows, and rows that 16-byte accesses do not fit, are read again for each pass, by a block.
- * Columns: a block sums a run of rows for 32 accesses of columns, its 8 warps taking rows in turn; runs are folded. */
-#include "partials.cuh"
+ * Columns: a block sums a run of rows for 32 accesses of columns, its 8 warps taking rows in turn; runs are folded.
+ * k_norm_grads.cu computes both in one pass where rows can be held. */
+#include "norm.cuh"
 
 namespace {
 
 enum { ROWS = BLOCK / WARP }; /* rows in flight in a block */
-
-struct normed {
-    row_space to, from, grad; /* rows of y or dx, x, g */
-    void *y;
-    const void *x, *g, *w, *b;
-    float *mean, *rstd;
-    int64_t rows;
-    int cols;
-    float eps;
-};
 
 /* ── forward ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -187,7 +178,8 @@ template <class E, bool CENTRED> __global__ void __launch_bounds__(BLOCK) norm_g
     int64_t row = blockIdx.x;
     const type *g = (const type *)a.g + row_at(a.grad, row), *x = (const type *)a.x + row_at(a.from, row);
     const type *w = (const type *)a.w;
-    type *dx = (type *)a.y + row_at(a.to, row); /* may be g's row: a thread reads an element before it writes it */
+    const type *more = a.c ? (const type *)a.c + row_at(a.more, row) : NULL;
+    type *dx = (type *)a.y + row_at(a.to, row); /* may be g's row or c's: a thread reads an element before it writes it */
     float mean = CENTRED ? a.mean[row] : 0, rstd = a.rstd[row], sum = 0, dot = 0;
     for (int c = threadIdx.x; c < a.cols; c += BLOCK) {
         float h = w ? E::get(g[c]) * E::get(w[c]) : E::get(g[c]);
@@ -198,12 +190,15 @@ template <class E, bool CENTRED> __global__ void __launch_bounds__(BLOCK) norm_g
     dot = group_sum<BLOCK>(dot) / (float)a.cols;
     for (int c = threadIdx.x; c < a.cols; c += BLOCK) {
         float h = w ? E::get(g[c]) * E::get(w[c]) : E::get(g[c]);
-        dx[c] = E::put((h - sum - (E::get(x[c]) - mean) * rstd * dot) * rstd);
+        float d = (h - sum - (E::get(x[c]) - mean) * rstd * dot) * rstd;
+        dx[c] = E::put(more ? d + E::get(more[c]) : d);
     }
 }
 
-template <bool CENTRED> void backward(const sc_task *t) {
-    const sc_tensor *dx = &t->t[0], *g = &t->t[1], *x = &t->t[2], *w = t->nt > 4 + CENTRED ? &t->t[4 + CENTRED] : NULL;
+/* g, x, mean and rstd stand from `g` on. */
+template <bool CENTRED>
+void backward(const sc_task *t, const sc_tensor *dx, const sc_tensor *g, const sc_tensor *w, const sc_tensor *c) {
+    const sc_tensor *x = g + 1;
     normed a = {row_space_of(dx),
                 row_space_of(x),
                 row_space_of(g),
@@ -212,12 +207,15 @@ template <bool CENTRED> void backward(const sc_task *t) {
                 g->p,
                 w ? w->p : NULL,
                 NULL,
-                CENTRED ? (float *)t->t[3].p : NULL,
-                (float *)t->t[3 + CENTRED].p,
+                CENTRED ? (float *)g[2].p : NULL,
+                (float *)g[2 + CENTRED].p,
                 rows_of(x),
                 (int)cols_of(x),
-                0};
-    bool wide_enough = wide_rows(dx) && wide_rows(g) && wide_rows(x) && wide_vector(w);
+                0,
+                {},
+                c ? c->p : NULL};
+    bool wide_enough = wide_rows(dx) && wide_rows(g) && wide_rows(x) && wide_vector(w) && !c;
+    if (c) a.more = row_space_of(c);
     if (!a.rows) return;
     with_float(t, x->dtype, [&](auto e) {
         typedef decltype(e) E;
@@ -233,16 +231,8 @@ template <bool CENTRED> void backward(const sc_task *t) {
 
 /* ── gradients of the weights ─────────────────────────────────────────────────────────────────────────────────────────
  */
-struct columns {
-    normed n;
-    int64_t each; /* rows a block */
-    float *part;  /* [gridDim.y][1 or 2][cols]; NULL: one run of rows, written as the result */
-    void *dw, *db;
-    int dtype;
-};
-
 /* The eight warps' sums of the block's columns, added up in their order. */
-template <int W> SC_DEVICE void join_warps(const columns &a, const float *sum, int which, void *result, int planes) {
+template <int W> SC_DEVICE void join_warps(const norm_columns &a, const float *sum, int which, void *result, int planes) {
     __shared__ float joined[ROWS][WARP * W];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     __syncthreads();
@@ -262,7 +252,7 @@ template <int W> SC_DEVICE void join_warps(const columns &a, const float *sum, i
     }
 }
 
-template <class E, int W, bool CENTRED> __global__ void __launch_bounds__(BLOCK) norm_columns(columns a) {
+template <class E, int W, bool CENTRED> __global__ void __launch_bounds__(BLOCK) sum_columns(norm_columns a) {
     typedef typename E::type type;
     enum { U = 4 }; /* rows in flight a warp */
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -298,32 +288,18 @@ template <class E, int W, bool CENTRED> __global__ void __launch_bounds__(BLOCK)
     if (CENTRED) join_warps<W>(a, db, 1, a.db, 2);
 }
 
-template <bool CENTRED> void weights(const sc_task *t) {
-    constexpr int N = CENTRED ? 2 : 1; /* results */
-    const sc_tensor *g = &t->t[N], *x = &t->t[N + 1];
-    int64_t rows = rows_of(x), cols = cols_of(x);
-    int ws = N + 3 + CENTRED, parts = parts_in(t, ws, cols * 4 * N);
-    columns a = {};
-    a.n.from = row_space_of(x);
-    a.n.grad = row_space_of(g);
-    a.n.x = x->p;
-    a.n.g = g->p;
-    a.n.mean = CENTRED ? (float *)t->t[N + 2].p : NULL;
-    a.n.rstd = (float *)t->t[N + 2 + CENTRED].p;
-    a.n.rows = rows;
-    a.n.cols = (int)cols;
-    a.each = ceil_div(rows, parts);
-    a.part = parts > 1 ? (float *)t->t[ws].p : NULL;
-    a.dw = t->t[0].p;
-    a.db = CENTRED ? t->t[1].p : NULL;
-    a.dtype = t->t[0].dtype;
+template <bool CENTRED> void weights(const sc_task *t, const sc_tensor *dw, const sc_tensor *g) {
+    const sc_tensor *x = g + 1;
+    int parts;
+    norm_columns a = columns_of<CENTRED>(t, dw, g, &parts);
+    int64_t cols = a.n.cols;
     with_float(t, x->dtype, [&](auto e) {
         typedef decltype(e) E;
         constexpr int W = wide<E>;
         if (wide_rows(g) && wide_rows(x))
-            SC_LAUNCH(t, (norm_columns<E, W, CENTRED>), dim3(blocks_for(cols, WARP * W), parts), BLOCK, a);
+            SC_LAUNCH(t, (sum_columns<E, W, CENTRED>), dim3(blocks_for(cols, WARP * W), parts), BLOCK, a);
         else
-            SC_LAUNCH(t, (norm_columns<E, 1, CENTRED>), dim3(blocks_for(cols, WARP), parts), BLOCK, a);
+            SC_LAUNCH(t, (sum_columns<E, 1, CENTRED>), dim3(blocks_for(cols, WARP), parts), BLOCK, a);
     });
     if (a.part) fold_partials<adding>(t, a.part, parts, cols, a.dw, a.db, a.dtype, 1);
 }
@@ -345,7 +321,9 @@ extern "C" void sc_k_layer_norm(const sc_task *t) {
                 (float *)t->t[2].p,
                 rows_of(x),
                 (int)cols_of(x),
-                (float)t->f[0]};
+                (float)t->f[0],
+                {},
+                NULL};
     forward<true>(t, a, wide_rows(y) && wide_rows(x) && wide_vector(w) && wide_vector(b));
 }
 
@@ -363,19 +341,29 @@ extern "C" void sc_k_rms_norm(const sc_task *t) {
                 (float *)t->t[1].p,
                 rows_of(x),
                 (int)cols_of(x),
-                (float)t->f[0]};
+                (float)t->f[0],
+                {},
+                NULL};
     forward<false>(t, a, wide_rows(y) && wide_rows(x) && wide_vector(w));
 }
 
 extern "C" void sc_k_layer_norm_grad(const sc_task *t) {
-    backward<true>(t);
+    backward<true>(t, &t->t[0], &t->t[1], t->nt > 5 ? &t->t[5] : NULL, NULL);
 }
 extern "C" void sc_k_rms_norm_grad(const sc_task *t) {
-    backward<false>(t);
+    backward<false>(t, &t->t[0], &t->t[1], t->nt > 4 ? &t->t[4] : NULL, NULL);
 }
+void sc_cuda_norm_grad(const sc_task *t, bool centred, const sc_tensor *dx, const sc_tensor *g, const sc_tensor *w,
+                       const sc_tensor *c) {
+    centred ? backward<true>(t, dx, g, w, c) : backward<false>(t, dx, g, w, c);
+}
+void sc_cuda_norm_weights(const sc_task *t, bool centred, const sc_tensor *dw, const sc_tensor *g) {
+    centred ? weights<true>(t, dw, g) : weights<false>(t, dw, g);
+}
+
 extern "C" void sc_k_layer_norm_grad_w(const sc_task *t) {
-    weights<true>(t);
+    weights<true>(t, &t->t[0], &t->t[2]);
 }
 extern "C" void sc_k_rms_norm_grad_w(const sc_task *t) {
-    weights<false>(t);
+    weights<false>(t, &t->t[0], &t->t[1]);
 }

@@ -1,4 +1,4 @@
-/* One rank of the CUDA target: its GPU, libraries and arenas, the capture of its programs, and running them.
+/* One rank of the CUDA target: what it makes and in which order, the capture of its programs, and running them.
  * Relies on: rank.h and the files beside it.
  * Relied on by: common/launch.c, runtime/host through target.h. */
 #include "rank.h"
@@ -6,66 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ── the GPU ─────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
-static void check_count(sc_rank *r) {
-    int n = 0, driver = 0;
-    cudaError_t e = cudaGetDeviceCount(&n);
-    if (e == cudaErrorInsufficientDriver && !cudaDriverGetVersion(&driver) && driver)
-        sc_stop_all(r,
-                    "shardc: the GPU driver serves CUDA %d.%d, and this program was built with CUDA %d.%d: update the "
-                    "driver",
-                    driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-    if (e == cudaErrorNoDevice || e == cudaErrorInsufficientDriver || (e == cudaSuccess && n == 0))
-        sc_stop_all(
-            r, "shardc: no GPU is visible (%s): see nvidia-smi and CUDA_VISIBLE_DEVICES, or build with --target cpu",
-            cudaGetErrorString(e));
-    SC_CUDA(e);
-    if (n < r->world)
-        sc_stop_all(r,
-                    "shardc: this program was built for %d ranks, a GPU each, and %d GPU%s visible: build it with "
-                    "--world %d, or see CUDA_VISIBLE_DEVICES",
-                    r->world, n, n == 1 ? " is" : "s are", n);
-}
-
-/* A GPU runs code for its own major architecture with an equal or lower minor number. */
-static void check_arch(sc_rank *r, const struct cudaDeviceProp *p) {
-    int arch = r->b->arch ? atoi(r->b->arch + 3) : 0;
-    if (!arch || (arch / 10 == p->major && arch % 10 <= p->minor)) return;
-    sc_stop(r, 1, "shardc: this program was compiled for %s, and GPU %d (%s) is sm_%d%d: build it with --arch sm_%d%d",
-            r->b->arch, r->t->cuda.device, p->name, p->major, p->minor, p->major, p->minor);
-}
-
-static void open_device(sc_rank *r) {
-    sc_cuda *c = &r->t->cuda;
-    struct cudaDeviceProp p;
-    check_count(r);
-    *c = (sc_cuda){.rank = r->rank, .device = r->rank, .deterministic = r->b->deterministic};
-    SC_CUDA(cudaGetDeviceProperties(&p, c->device));
-    check_arch(r, &p);
-    c->major = p.major;
-    c->minor = p.minor;
-    c->multiprocessors = p.multiProcessorCount;
-    c->l2_bytes = p.l2CacheSize;
-    c->shared_bytes = (int)p.sharedMemPerBlockOptin;
-    SC_CUDA(cudaSetDevice(c->device));
-    SC_CUDA(cudaFree(NULL)); /* makes the context */
-    SC_LT(cublasLtCreate(&c->lt));
-}
-
-/* The device writes this rank's status where the launcher reads it. */
-static void open_watchdog(sc_rank *r) {
-    sc_shared_rank *all = r->w->ranks, *me = &all[r->rank];
-    void *at;
-    if (r->world == 1 || !(r->d->stall_s > 0)) return;
-    SC_CUDA(cudaHostRegister(all, sizeof *all * (size_t)r->world, cudaHostRegisterMapped));
-    SC_CUDA(cudaHostGetDevicePointer(&at, all, 0));
-    sc_shared_rank *seen = (sc_shared_rank *)at + r->rank;
-    r->t->status_at = seen->status;
-    for (int s = 0; s < SC_STREAMS; s++) r->t->met_at[s] = (uint32_t *)&seen->met[s].value;
-    for (int s = 0; s < SC_STREAMS; s++) me->status[s].waits_for = -1;
-}
 
 /* ── programs ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -111,20 +51,24 @@ sc_rank *sc_rank_new(sc_world *w, int rank) {
     r->t->event = -1;
     sc_errors_name(r);
     sc_survey(r);
-    open_device(r);
-    open_watchdog(r);
+    sc_device_open(r);
+    sc_libraries_open(r);
+    sc_marks_new(r);
     sc_comms_new(r);
     sc_matmul_start(&r->t->cuda);
     sc_attention_start(&r->t->cuda);
     sc_arenas_new(r);
     sc_comms_windows(r);
     sc_streams_new(r);
+    sc_algorithms_open(r);
+    sc_host_new(r);
     rehearse(r);
     if (graphs(r)) capture_all(r);
     sc_watch_new(r);
     if (r->d->dump_pattern) sc_dump_new(r);
     if (r->d->trace_path) sc_trace_new(r);
     sc_peers_new(r);
+    sc_guard_new(r);
     return r;
 }
 
@@ -141,14 +85,18 @@ static bool all_done(const sc_rank *r) {
 void sc_rank_free(sc_rank *r) {
     r->t->event = -1;
     sc_peers_free(r);
+    sc_guard_free(r);
     if (!all_done(r)) return; /* the process ends, and with it everything */
     sc_watch_free(r);
     sc_dump_free(r);
     sc_trace_free(r);
+    sc_host_free(r);
+    sc_marks_free(r);
     sc_streams_free(r);
     sc_comms_free(r);
     sc_attention_stop(&r->t->cuda);
     sc_matmul_stop(&r->t->cuda);
+    sc_algorithms_close(r);
     sc_arenas_free(r);
     SC_LT(cublasLtDestroy(r->t->cuda.lt));
     free(r->t);
@@ -160,18 +108,20 @@ void sc_run_program(sc_rank *r, int program) {
     cudaGraphExec_t graph = r->t->programs[program].graph;
     r->t->running = true;
     r->current = program;
+    sc_marks_reset(r);
     atomic_store(&me->program, program);
+    sc_watch_begin(r);
     if (graph) {
         SC_CUDA(cudaGraphLaunch(graph, r->t->stream[COMPUTE]));
     } else {
         r->t->mode = SC_DIRECT;
-        sc_watch_begin(r);
         sc_issue(r);
     }
     drain(r);
     sc_watch_end(r);
     if (r->dumps) sc_dump_end(r);
     if (r->trace) sc_trace_end(r);
+    sc_marks_reset(r);
     atomic_store(&me->program, -1);
     atomic_fetch_add(&me->ticks, 1);
     r->launches++;

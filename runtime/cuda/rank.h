@@ -4,16 +4,17 @@
 #ifndef SC_CUDA_RANK_H
 #define SC_CUDA_RANK_H
 
+#include "../common/pool.h"
 #include "../common/rank.h"
+#include "algorithms.h"
+#include "comm.h"
 #include "cuda.h"
 #include <nccl.h>
 #include <pthread.h>
 
-enum { SC_COMMS = 3 /* shard group, replicate group, world */, SC_POLICIES = 2 /* gathers, reductions */ };
-
 /* ── shared by the ranks of one machine, besides common/rank.h ───────────────────────────────────────────────────────
  */
-enum { SC_PEER_BYTES = 8 << 20 };
+enum { SC_MOST_RANKS = 1024, SC_BUS = 32, SC_PEER_BYTES = 8 << 20 };
 
 typedef struct { /* a rank reads another's device arena through that rank */
     pthread_mutex_t lock;
@@ -29,56 +30,57 @@ typedef struct {
 
 struct sc_commons {
     ncclUniqueId id;
-    sc_room room[1024];
-    sc_mailbox mailbox[]; /* a rank, where there are several */
+    sc_room room[SC_MOST_RANKS];
+    char bus[SC_MOST_RANKS][SC_BUS]; /* which GPU a rank has */
+    sc_mailbox mailbox[];            /* a rank, where there are several */
 };
-enum { SC_MOST_RANKS = 1024 };
 
 /* ── one rank ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 typedef enum {
     SC_SURVEY,   /* the text is read, nothing is launched: what is waited for, what communicates */
+    SC_TUNE,     /* the text is read, matrix products are timed */
     SC_REHEARSE, /* launched, results thrown away: every library has then made what it keeps */
     SC_CAPTURE,  /* into a graph */
     SC_DIRECT,   /* launched, no graph */
 } sc_mode;
 
 typedef struct {
-    bool *issued, *awaited; /* by event */
-    int *stream_of;         /* by event */
-    bool uses[SC_STREAMS];  /* has events there */
-    cudaGraphExec_t graph;  /* NULL: runs without */
+    bool *issued, *awaited;      /* by event */
+    int *stream_of;              /* by event */
+    bool uses[SC_STREAMS];       /* has events there */
+    cudaGraphExec_t graph;       /* NULL: runs without */
+    struct sc_host_event **host; /* by event: what runs on the host; NULL: nothing does in any program */
 } sc_program;
 
 struct sc_target {
     sc_cuda cuda;
     sc_mode mode;
-    int event;    /* being issued: error messages name it */
-    bool running; /* training has begun: failures exit 3 */
+    int event;                /* being issued: error messages name it */
+    bool running;             /* training has begun: failures exit 3 */
+    void *nvml;               /* the GPU as NVML knows it, or NULL */
+    int64_t used_before;      /* bytes in use there before this rank came; -1: not known */
+    sc_algorithms algorithms; /* of matrix products */
     cudaStream_t stream[SC_STREAMS];
     sc_program *programs;
     cudaEvent_t *done; /* by event of any program, made where some program's event is awaited */
     int ndone;
     cudaEvent_t fork, join[SC_STREAMS];
-    bool talks[SC_COMMS][SC_POLICIES];
-    ncclComm_t comm[SC_COMMS][SC_POLICIES]; /* some of them one and the same */
-    ncclWindow_t window[SC_COMMS][SC_POLICIES];
+    sc_comms comms;
+    sc_pool pool;   /* for events of the HOST stream */
     uint8_t *stage; /* pinned: bytes on their way between training program and device */
     size_t staged;
-    sc_status *status_at; /* as the device addresses this rank's status in shared memory; NULL: no watchdog */
-    uint32_t *met_at[SC_STREAMS];
-    pthread_t service;
-    bool serves;
-    _Atomic bool stop;
+    uintptr_t seen_at;               /* where the device writes what its streams are at; 0: no watchdog */
+    void *write_value;               /* how: cuStreamWriteValue64 */
+    cudaStream_t marker[SC_STREAMS]; /* beside a stream: writes it */
+    cudaEvent_t turn;
+    int marks[SC_STREAMS]; /* so far in the program being issued */
+    pthread_t service, guard;
+    bool serves, has_guard;
+    _Atomic bool stop, guard_ends;
 };
 
-/* What all ranks find wrong alike, rank 0 says; the launcher ends the others a moment later. */
-#define sc_stop_all(r, ...)                                                                                            \
-    do {                                                                                                               \
-        if ((r)->rank)                                                                                                 \
-            for (;;) pause();                                                                                          \
-        sc_stop((r), 1, __VA_ARGS__);                                                                                  \
-    } while (0)
+#define sc_stop_all(r, ...) sc_stop_once((r), 1, __VA_ARGS__)
 
 /* stream.c */
 void sc_streams_new(sc_rank *r);
@@ -87,11 +89,28 @@ void sc_survey(sc_rank *r);  /* of every program */
 void sc_issue(sc_rank *r);   /* r->current's text in r->t->mode: forks from the compute stream and joins it again */
 void sc_capture(sc_rank *r); /* r->current */
 
+/* choose.c */
+void sc_algorithms_open(sc_rank *r); /* after arenas and streams */
+void sc_algorithms_close(sc_rank *r);
+
+/* tune.c */
+void sc_tune(sc_rank *r, int event, sc_kernel *k, const sc_attr *a, int nt, const sc_tensor *t);
+void sc_tune_all(sc_rank *r, const char *path); /* adds what the rank's table lacks and saves it */
+
 /* collective.c */
 void sc_collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, int comm, const sc_tensor *t);
-void sc_comms_new(sc_rank *r);     /* communicators that the survey found */
-void sc_comms_windows(sc_rank *r); /* registers the arena */
-void sc_comms_free(sc_rank *r);
+
+/* device.c */
+void sc_device_open(sc_rank *r);    /* finds the rank's GPU and makes its context */
+void sc_libraries_open(sc_rank *r); /* those that the program uses */
+
+/* footprint.c */
+void sc_footprint_start(sc_rank *r); /* before the context is made */
+
+/* host.c */
+void sc_host_new(sc_rank *r); /* after the survey */
+void sc_host_free(sc_rank *r);
+void sc_host_run(sc_rank *r, int event, sc_kernel *k, const sc_task *task);
 
 /* memory.c */
 void sc_arenas_new(sc_rank *r); /* after a look at what is free */
@@ -105,8 +124,17 @@ void sc_peers_free(sc_rank *r);
 /* error.c */
 void sc_errors_name(sc_rank *r); /* messages name this rank and its current event */
 
-/* mark.cu: a stream tells, in host-visible memory, what it is at */
-void sc_mark(cudaStream_t s, void *status, uint32_t *met, int doing, int event);
+/* marks.c: a stream tells, in host-visible memory, what it is at */
+void sc_marks_new(sc_rank *r);
+void sc_marks_free(sc_rank *r);
+void sc_marks_begin(sc_rank *r); /* a program is about to be issued */
+void sc_marks_join(sc_rank *r);  /* it has been */
+void sc_marks_reset(sc_rank *r); /* a program begins, or has ended: nothing is seen yet, or any more */
+void sc_mark(sc_rank *r, sc_stream s, sc_doing doing, int event);
+
+/* guard.c: watches while the rank's own thread waits for the GPU */
+void sc_guard_new(sc_rank *r);
+void sc_guard_free(sc_rank *r);
 
 /* finite.cu */
 void sc_seek_not_finite(cudaStream_t s, const sc_tensor *t, int *flag); /* flag: pinned */

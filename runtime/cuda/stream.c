@@ -3,6 +3,7 @@
  * Relies on: rank.h, collective.c, debug.c.
  * Relied on by: emitted code (sc_run, sc_wait, ...), rank.c. */
 #include "rank.h"
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,10 +27,14 @@ static void make_events(sc_rank *r) {
     SC_CUDA(cudaEventCreateWithFlags(&t->fork, cudaEventDisableTiming));
 }
 
+/* A tracer that is preloaded (bench/cupti_trace.c) is told whose launches follow. */
+static void (*listener)(const char *program, const sc_event_info *e, cudaStream_t s);
+
 /* Communication before computation where both could run: its kernels are few and short of work for the GPU, and
  * everything waits for them. */
 void sc_streams_new(sc_rank *r) {
     int least, greatest;
+    *(void **)&listener = dlsym(RTLD_DEFAULT, "sc_tracer_event");
     SC_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     for (int s = 0; s < SC_STREAMS; s++) {
         if (!ever_used(r, s)) continue;
@@ -81,8 +86,6 @@ static void survey_event(sc_rank *r, int event, sc_stream s, int nt, const sc_te
                 event);
     if (nt > SC_TENSORS)
         sc_stop(r, 3, "shardc: event %s has %d tensors, at most %d", sc_event_id(r, event), nt, SC_TENSORS);
-    if (s == HOST)
-        sc_stop(r, 3, "shardc: event %s runs on the host, which the cuda target cannot do", sc_event_id(r, event));
     p->stream_of[event] = s;
     p->uses[s] = true;
     for (int i = 0; i < nt; i++) sc_check_tensor(r, event, &t[i]);
@@ -99,6 +102,7 @@ static void survey_wait(sc_rank *r, sc_stream s, int event) {
 /* ── the words of the text ───────────────────────────────────────────────────────────────────────────────────────────
  */
 void sc_wait(sc_rank *r, sc_stream s, int event) {
+    if (r->t->mode == SC_TUNE) return;
     if (r->t->mode == SC_SURVEY) {
         survey_wait(r, s, event);
         return;
@@ -116,6 +120,8 @@ static void resolve(const sc_rank *r, int nt, sc_tensor *to, const sc_tensor *fr
 
 static void begin(sc_rank *r, int event, sc_stream s, int nt, sc_tensor *to, const sc_tensor *from) {
     r->t->event = event;
+    if (listener && r->t->mode != SC_REHEARSE)
+        listener(r->b->programs[r->current].name, &r->b->programs[r->current].events[event], r->t->stream[s]);
     resolve(r, nt, to, from);
     if (r->t->mode == SC_DIRECT) sc_watch_before(r, event, s);
 }
@@ -132,6 +138,10 @@ void sc_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const sc_attr *a, 
         survey_event(r, event, s, nt, t);
         return;
     }
+    if (r->t->mode == SC_TUNE) {
+        sc_tune(r, event, k, a, nt, t);
+        return;
+    }
     sc_task task = {.nt = nt,
                     .record = (const sc_record *)(r->arena[0] + r->b->record_at),
                     .rank = r->rank,
@@ -146,12 +156,16 @@ void sc_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const sc_attr *a, 
     memcpy(task.f, a->f, sizeof task.f);
     task.table = a->table;
     task.ntable = a->ntable;
-    k(&task);
+    if (s == HOST)
+        sc_host_run(r, event, k, &task);
+    else
+        k(&task);
     finish(r, event, s, a, nt, task.t);
 }
 
 void sc_copy_bytes(sc_rank *r, int event, sc_stream s, sc_tensor out, sc_tensor in) {
     sc_tensor t[2] = {out, in};
+    if (r->t->mode == SC_TUNE) return;
     if (r->t->mode == SC_SURVEY) {
         survey_event(r, event, s, 2, t);
         return;
@@ -163,10 +177,11 @@ void sc_copy_bytes(sc_rank *r, int event, sc_stream s, sc_tensor out, sc_tensor 
 }
 
 static void collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, int comm, int nt, sc_tensor *t) {
+    if (r->t->mode == SC_TUNE) return;
     if (r->t->mode == SC_SURVEY) {
         sc_check_collective(r, kind, event, comm, nt, t);
         survey_event(r, event, s, nt, t);
-        r->t->talks[comm][kind != SC_GATHER] = true;
+        r->t->comms.talks[comm][kind == SC_GATHER ? SC_GATHERS : SC_SUMS] = true;
         return;
     }
     begin(r, event, s, nt, t, t);
@@ -191,6 +206,7 @@ void sc_all_reduce(sc_rank *r, int event, sc_stream s, int comm, sc_tensor x) {
 void sc_issue(sc_rank *r) {
     sc_target *t = r->t;
     const sc_program *p = &t->programs[r->current];
+    sc_marks_begin(r);
     SC_CUDA(cudaEventRecord(t->fork, t->stream[COMPUTE]));
     for (int s = 0; s < SC_STREAMS; s++)
         if (s != COMPUTE && p->uses[s]) SC_CUDA(cudaStreamWaitEvent(t->stream[s], t->fork, 0));
@@ -200,6 +216,7 @@ void sc_issue(sc_rank *r) {
         SC_CUDA(cudaEventRecord(t->join[s], t->stream[s]));
         SC_CUDA(cudaStreamWaitEvent(t->stream[COMPUTE], t->join[s], 0));
     }
+    sc_marks_join(r);
 }
 
 void sc_capture(sc_rank *r) {

@@ -13,31 +13,17 @@ static bool refuse(const char *what, const char *remedy) {
     return false;
 }
 
-/* Started by a cluster's launcher? Then every rank would start the whole world again. */
-static bool started_alone(const sc_build *b) {
-    static const char *const ranks[] = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"};
-    static const char *const sizes[] = {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
-    for (int i = 0; i < 4; i++) {
-        const char *rank = getenv(ranks[i]), *size = getenv(sizes[i]);
-        if (!rank || !size || atoi(size) < 2) continue;
-        fprintf(stderr,
-                "shardc: %s=%s and %s=%s are set: this version starts its %d ranks by itself, on one machine; run the "
-                "program directly, without torchrun, srun or mpirun\n",
-                ranks[i], rank, sizes[i], size, b->world);
-        return false;
-    }
-    return true;
-}
-
 bool sc_world_fits(const sc_build *b, const sc_debug *d) {
     double need = (double)b->world * (double)b->host_bytes, have = sc_available_bytes(), gib = 1024. * 1024 * 1024;
     if (d->interleave >= 0) return refuse("--interleave works on the cpu target only", "build with --target cpu");
-    if (d->redzones) return refuse("--redzones works on the cpu target only", "build with --target cpu");
     if (b->world > SC_MOST_RANKS || b->nodes > 1) {
-        fprintf(stderr, "shardc: this version starts ranks on one machine; build with --nodes 1\n");
+        fprintf(
+            stderr,
+            "shardc: %s was built for %d ranks on %d machine%s, and this version trains on one, of at most %d GPUs; "
+            "build it with --nodes 1 and a --world that one machine holds\n",
+            b->name, b->world, b->nodes, b->nodes == 1 ? "" : "s", SC_MOST_RANKS);
         return false;
     }
-    if (!started_alone(b)) return false;
     if (have < 0 || need <= have) return true;
     fprintf(stderr,
             "shardc: %s does not fit this machine: %d ranks need %.2f GiB of pinned host memory, %.2f GiB are free; "
@@ -61,7 +47,7 @@ static bool share_locks(sc_world *w) {
 
 bool sc_world_open(sc_world *w) {
     size_t bytes = w->build->host_bytes;
-    bool ok = (w->common = sc_map_shared(commons_size(w))) && share_locks(w);
+    bool ok = (w->common = sc_map_shared(commons_size(w))) && (w->guest || share_locks(w));
     w->arena[1] = sc_calloc((size_t)w->world, sizeof *w->arena[1]);
     for (int k = 0; ok && bytes && k < w->world; k++) ok = (w->arena[1][k] = sc_map_shared(bytes)) != NULL;
     if (!ok)

@@ -9,8 +9,9 @@
 
 enum { EXIT_INPUT = 1, EXIT_USAGE = 2, EXIT_CHECK = 3 };
 
-/* Before ranks start: `name` opens every message; ranks share a page so that a mistake they all see is printed once. */
-void die_init(const char *name);
+/* Before ranks start: `name` opens every message. A page that ranks share (or NULL) lets a mistake that they all see be
+ * printed once; notes are printed where `speaks`. */
+void die_init(const char *name, void *page, bool speaks);
 _Noreturn void die(const char *fmt, ...) __attribute__((format(printf, 1, 2)));       /* exit 1 */
 _Noreturn void die_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* exit 2 */
 _Noreturn void die_check(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* exit 3 */

@@ -1,4 +1,4 @@
-/* Records from standard input. Rank 0 reads a step's records into a mapping that was made before the ranks started, and
+/* Records from standard input. Rank 0 reads a step's records into shared memory that was made before the ranks started, and
  * checks them; after a barrier every rank copies its rows; another one lets rank 0 read on.
  * Relies on: sc_barrier, dtype.
  * Relied on by: loader. */
@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 struct Records {
@@ -39,8 +38,8 @@ Records *records_open(const sc_build *b, int accumulate, int64_t limit, int fd) 
         q->bytes += q->part[i] * b->world;
     }
     size_t size = (size_t)q->bytes * (size_t)accumulate + 64;
-    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) die("no memory for %zu bytes of records: %s", size, strerror(errno));
+    void *p = sc_map_shared(size);
+    if (!p) die("no memory for %zu bytes of records: %s", size, strerror(errno));
     q->ended = p;
     q->shared = (uint8_t *)p + 64;
     return q;
@@ -48,7 +47,7 @@ Records *records_open(const sc_build *b, int accumulate, int64_t limit, int fd) 
 
 void records_close(Records *q) {
     if (!q) return;
-    munmap((void *)q->ended, (size_t)q->bytes * (size_t)q->accumulate + 64);
+    sc_unmap((void *)q->ended, (size_t)q->bytes * (size_t)q->accumulate + 64);
     free(q->part);
     free(q);
 }

@@ -26,7 +26,7 @@ static TokenSet open_tokens(const Run *run, const Layout *l, const Names *names)
             names->at[0], l->not_token);
     if (!l->span) die("%s: this model has no inputs", names->at[0]);
     TokenSet s = token_set_open(names->at, names->n, run->o.data_width, l->span, l->stride);
-    token_set_scan(&s, l->limit);
+    if (sc_first()) token_set_scan(&s, l->limit); /* the other processes come here after it */
     return s;
 }
 
@@ -78,7 +78,7 @@ static void begin_at(Run *run, const Layout *l) {
     if (o->data.n && o->steps < run->first)
         note("%s stands at step %" PRId64 " already; --steps %" PRId64 " asks for no more", o->resume, run->first,
              o->steps);
-    if (run->records && run->first < o->steps) records_skip(run->records, run->position, l->batch);
+    if (run->records && sc_first() && run->first < o->steps) records_skip(run->records, run->position, l->batch);
 }
 
 /* ── what will be written ────────────────────────────────────────────────────────────────────────────────────────────
@@ -100,8 +100,10 @@ static void close_run(Run *run) {
 
 int host_main(const sc_build *b, int argc, char **argv) {
     sc_build build = *b; /* with this run's number of threads */
-    die_init(b->name);
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, with a message */
+    int ended = sc_join(b);
+    if (ended >= 0) return ended;
+    die_init(b->name, sc_map_shared(sizeof(int)), sc_first());
     Run run = {.b = &build, .o = args_parse(b, argc, argv)};
     Layout l = layout_of(b);
     build.threads = run.o.threads;
@@ -111,7 +113,7 @@ int host_main(const sc_build *b, int argc, char **argv) {
     open_data(&run, &l);
     plan_validation(&run, &l);
     begin_at(&run, &l);
-    check_outputs(&run.o);
+    if (sc_first()) check_outputs(&run.o);
     int code = sc_launch(&build, &run.o.debug, train_rank, &run);
     close_run(&run);
     return code;

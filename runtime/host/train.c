@@ -285,12 +285,14 @@ static void print_data(const Trainer *t) {
 }
 
 static void print_beginning(const Trainer *t) {
-    char a[32], b[32];
+    char a[32], b[32], device[512];
     int64_t params = 0, tokens = (int64_t)per_step(t, t->train.layout.tokens);
     for (int i = 0; i < t->b->nparams; i++) params += t->b->params[i].buffer ? 0 : t->b->params[i].numel;
     printf("model    %s (%s), %s parameters, on %s: %d rank%s of %d thread%s\n", t->b->name, t->b->model_file,
            figure(params, a), t->b->target, t->b->world, t->b->world == 1 ? "" : "s", t->b->threads,
            t->b->threads == 1 ? "" : "s");
+    sc_describe_device(t->r, device, sizeof device);
+    if (*device) printf("device   %s\n", device);
     print_arena(t, 0, t->b->arena_bytes);
     print_arena(t, 1, t->b->host_bytes);
     printf("batch    %s samples", figure(t->run->global_batch, a));
@@ -302,6 +304,24 @@ static void print_beginning(const Trainer *t) {
         printf("resumed  %s at step %" PRId64 ", saved by %d rank%s\n", t->o->resume, t->done,
                checkpoint_world(t->run->resume), checkpoint_world(t->run->resume) == 1 ? "" : "s");
     fflush(stdout);
+}
+
+/* What the driver counts for the process, of the rank that has most, beside what was predicted. */
+static void report_device(Trainer *t) {
+    char used[32], predicted[32];
+    double mine = (double)sc_device_used(t->r), most = -1;
+    if (strcmp(t->b->target, "cuda")) return;
+    for (int k = 0; k < t->b->world; k++) most = fmax(most, sc_host_sum(t->r, k == t->rank ? mine : 0));
+    if (t->rank != 0 || most <= 0) return;
+    uint64_t expected = t->b->arena_bytes + t->b->library_bytes;
+    if (!t->o->quiet)
+        printf("process  %s B predicted, %s B used, on the fullest GPU\n", figure((int64_t)expected, predicted),
+               figure((int64_t)most, used));
+    fflush(stdout);
+    log_begin(&t->log, t->done);
+    log_whole(&t->log, "device_bytes_predicted", (int64_t)expected);
+    log_whole(&t->log, "device_bytes_used", (int64_t)most);
+    log_end(&t->log);
 }
 
 static Trainer trainer_new(sc_rank *r, Run *run) {
@@ -350,6 +370,7 @@ int train_rank(sc_rank *r, void *arg) {
     Trainer t = trainer_new(r, arg);
     load_state(&t);
     if (t.rank == 0 && !t.o->quiet) print_beginning(&t);
+    report_device(&t);
     pthread_setname_np(pthread_self(), "sc training"); /* from here to "sc trained" nothing allocates */
     bool more = true;
     while (more && t.done < t.o->steps) {
@@ -360,6 +381,8 @@ int train_rank(sc_rank *r, void *arg) {
             tell_end(&t);
     }
     pthread_setname_np(pthread_self(), "sc trained");
+    if (t.rank == 0) bar_clear(&t.bar);
+    report_device(&t);
     finish(&t);
     trainer_free(&t);
     return 0;

@@ -130,6 +130,7 @@ GPT2 = {"layers": 2, "dim": 24, "heads": 3, "vocab": 48, "batch": 4, "seq": 16, 
 
 LLAMA3 = {"size": "tiny", "layers": 2, "dim": 24, "heads": 4, "kv_heads": 2, "ffn": 40, "vocab": 48, "batch": 4, "seq": 16, "precision": "fp32",
           "theta": 100.0, "rope_factor": 4.0, "rope_original": 16}
+QWEN2 = {"size": "tiny", "layers": 2, "dim": 24, "heads": 4, "kv_heads": 2, "ffn": 40, "vocab": 48, "batch": 4, "seq": 16, "precision": "fp32", "theta": 100.0}
 TRANSFORMER = {"layers": 2, "dim": 16, "heads": 2, "ffn": 40, "vocab": 32, "batch": 4, "seq": 12, "precision": "fp32"}
 
 
@@ -147,6 +148,8 @@ CASES = {
                  zero_gradients={"h.%d.attn.c_attn.bias" % i: [[24, 48]] for i in range(2)}),
     "llama3": Case("models/llama3.lua", reference.Llama3, LLAMA3, language(4, 16, 48), spread, optimizer_options=ADAMW,
                    groups=((("*norm*",), {"weight_decay": 0}),), lr=2e-3, warmup=4, min_ratio=0.1, clip=1.7),
+    "qwen2": Case("models/qwen2.lua", reference.Qwen2, QWEN2, language(4, 16, 48), spread, optimizer_options=ADAMW,
+                  groups=((("*.bias", "*norm*"), {"weight_decay": 0}),), lr=2e-3, warmup=4, min_ratio=0.1, clip=3.0, seed=4),
     "transformer": Case("models/transformer.lua", reference.Transformer, TRANSFORMER, translation(4, 12, 32), spread,
                         optimizer_options={"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": 0.01}, schedule="linear", groups=((("*.bias", "*norm*"), {"weight_decay": 0}),),
                         lr=2e-3, warmup=4, min_ratio=0.2, clip=3.0, seed=3,

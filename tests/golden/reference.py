@@ -118,7 +118,8 @@ class LlamaAttention(nn.Module):
         self.k_proj = nn.Linear(o["dim"], o["kv_heads"] * size, bias=False)
         self.v_proj = nn.Linear(o["dim"], o["kv_heads"] * size, bias=False)
         self.o_proj = nn.Linear(o["heads"] * size, o["dim"], bias=False)
-        self.frequencies = rope_frequencies(size, o["theta"], {"factor": o["rope_factor"], "low": 1, "high": 4, "original": o["rope_original"]})
+        scaling = {"factor": o["rope_factor"], "low": 1, "high": 4, "original": o["rope_original"]} if "rope_factor" in o else None
+        self.frequencies = rope_frequencies(size, o["theta"], scaling)
 
     def forward(self, x):
         q = rope(heads_of(self.q_proj(x), self.heads), self.frequencies)
@@ -175,6 +176,22 @@ class Llama3(nn.Module):
 
     def loss(self, batch):
         return mean_cross_entropy(self(batch["tokens"]), batch["targets"])
+
+
+# ── qwen2: llama3's layers with biases on queries, keys and values, another eps, no scaling of positions, a tied head ─
+class Qwen2(Llama3):
+    def __init__(self, o):
+        super().__init__(o)
+        for layer in self.model.layers:
+            for p in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj):
+                p.bias = nn.Parameter(torch.empty(p.out_features))
+        for m in self.modules():
+            if isinstance(m, nn.RMSNorm):
+                m.eps = 1e-6
+        del self.lm_head
+
+    def forward(self, tokens):
+        return self.model(tokens) @ self.model.embed_tokens.weight.T
 
 
 # ── transformer ──────────────────────────────────────────────────────────────────────────────────────────────────────

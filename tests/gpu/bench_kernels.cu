@@ -132,6 +132,13 @@ static void norms_of(const sizes &s, int64_t n) {
                 3 * x);
     time_kernel(label(s, "layer_norm_grad_w").c_str(), sc_k_layer_norm_grad_w,
                 {wide, wide, rows, rows, stat, stat, {BOOL, {2 * work}, {}}}, 2 * x);
+    int64_t runs = n / 64 < 264 ? n / 64 : 264;
+    time_kernel(label(s, "layer_norm_grads and c").c_str(), sc_k_layer_norm_grads,
+                {rows, wide, wide, rows, rows, stat, stat, vector, rows, {BOOL, {runs * 2 * s.dim * 4}, {}}}, 4 * x,
+                {{FP32 + 1, 1, 1}, {}, {}});
+    time_kernel(label(s, "rms_norm_grads and c").c_str(), sc_k_rms_norm_grads,
+                {rows, wide, rows, rows, stat, vector, rows, {BOOL, {runs * s.dim * 4}, {}}}, 4 * x,
+                {{FP32 + 1, 1, 1}, {}, {}});
     time_kernel(label(s, "rms_norm").c_str(), sc_k_rms_norm, {rows, stat, rows, vector}, 2 * x, {{}, {1e-5}, {}});
     time_kernel(label(s, "rms_norm_grad").c_str(), sc_k_rms_norm_grad, {rows, rows, rows, stat, vector}, 3 * x);
     time_kernel(label(s, "rms_norm_grad_w").c_str(), sc_k_rms_norm_grad_w, {wide, rows, rows, stat, {BOOL, {work}, {}}},
@@ -154,6 +161,8 @@ static void tokens_of(const sizes &s, int64_t n) {
     time_kernel(label(s, "cross_entropy").c_str(), sc_k_cross_entropy, {one, stat, l, few, {BOOL, {some * 4}, {}}},
                 logits * part, {{-100, 1}, {}, {}});
     time_kernel(label(s, "cross_entropy_grad").c_str(), sc_k_cross_entropy_grad, {l, one, l, few, stat},
+                2 * logits * part, {{-100, 1}, {}, {}});
+    time_kernel(label(s, "cross_entropy_grads").c_str(), sc_k_cross_entropy_grads, {l, one, stat, one, l, few},
                 2 * logits * part, {{-100, 1}, {}, {}});
 }
 

@@ -2,10 +2,11 @@
  * and runs when somebody waits for it, in a random order that streams and events permit (SC_FAKE_SEED), so a missing
  * wait shows as other bits. Kernels are the CPU target's: a step's text compiled with -Dsc_run=fake_run launches them
  * here. Relies on: runtime/common (flags), sc_math.h, the CPU kernels; CUDA's and NCCL's headers. Relied on by:
- * tests/program/test_cuda_host.py, which links it with runtime/cuda/{rank,stream,...}.c. */
+ * tests/program/test_cuda_host.py, which links it with fake_machine.c and runtime/cuda/{rank,stream,...}.c. */
 #include "../../runtime/common/flag.h"
 #include "../../runtime/cuda/rank.h"
 #include "../../runtime/sc_math.h"
+#include <cuda.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,6 +107,16 @@ static uint64_t roll(void) {
     return dice ^= dice << 17;
 }
 
+/* What the driver's cuStreamWriteValue64 does. */
+typedef struct {
+    uint64_t *at, value;
+} word;
+
+static void run_word(void *arg) {
+    const word *w = arg;
+    *(volatile uint64_t *)w->at = w->value;
+}
+
 /* One piece of work that may run now, of all that may: ranks draw the same numbers, so collectives meet. */
 static void run_one(void) { /* or nothing is left */
     int n = 0, kept = 0, pick = -1;
@@ -120,7 +131,9 @@ static void run_one(void) { /* or nothing is left */
         fprintf(stderr, "fake CUDA: %d pieces of work wait for each other\n", queue.n);
         abort();
     }
-    int at = (int)(roll() % (uint64_t)n);
+    for (int i = 0; i < queue.n && pick < 0; i++) /* a word for the watchdog waits for nobody */
+        if (queue.at[i]->run == run_word && ready(queue.at[i])) pick = i;
+    int at = pick < 0 ? (int)(roll() % (uint64_t)n) : -1;
     for (int i = 0; i < queue.n && at >= 0; i++)
         if (ready(queue.at[i]) && at-- == 0) pick = i;
     node *x = queue.at[pick];
@@ -288,6 +301,17 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, enum cudaMemcp
 cudaError_t cudaMemsetAsync(void *to, int value, size_t n, cudaStream_t s) {
     return launch(s, run_set, &(move){to, NULL, value, n}, sizeof(move));
 }
+typedef struct {
+    cudaHostFn_t f;
+    void *arg;
+} host_call;
+static void run_host(void *arg) {
+    const host_call *c = arg;
+    c->f(c->arg);
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t f, void *arg) {
+    return launch(s, run_host, &(host_call){f, arg}, sizeof(host_call));
+}
 cudaError_t cudaMemcpy(void *to, const void *from, size_t n, enum cudaMemcpyKind kind) {
     (void)kind;
     cudaError_t e = drain(NULL);
@@ -310,7 +334,7 @@ cudaError_t cudaHostAlloc(void **p, size_t n, unsigned flags) {
 }
 cudaError_t cudaFree(void *p) {
     free(p);
-    return cudaSuccess;
+    return p || !getenv("SC_FAKE_CONTEXT") ? cudaSuccess : (cudaError_t)atoi(getenv("SC_FAKE_CONTEXT"));
 }
 cudaError_t cudaFreeHost(void *p) {
     return cudaFree(p);
@@ -329,59 +353,22 @@ cudaError_t cudaHostGetDevicePointer(void **to, void *p, unsigned flags) {
     return cudaSuccess;
 }
 
-/* ── the machine: as many GPUs and as much memory as the environment says ────────────────────────────────────────────
+/* ── the driver's own functions, by name ─────────────────────────────────────────────────────────────────────────────
  */
+static CUresult fake_write_value(CUstream s, CUdeviceptr at, cuuint64_t value, unsigned flags) {
+    (void)flags;
+    return launch(s, run_word, &(word){(uint64_t *)at, value}, sizeof(word)) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **f, unsigned version, unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *result) {
+    (void)version, (void)flags;
+    *result = cudaDriverEntryPointSuccess;
+    *f = strcmp(name, "cuStreamWriteValue64") ? NULL : (void *)fake_write_value;
+    return *f ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 static int64_t said(const char *name, int64_t otherwise) {
     return getenv(name) ? strtoll(getenv(name), NULL, 10) : otherwise;
-}
-cudaError_t cudaGetDeviceCount(int *n) {
-    *n = (int)said("SC_FAKE_GPUS", 8);
-    return *n ? cudaSuccess : cudaErrorNoDevice;
-}
-cudaError_t cudaDriverGetVersion(int *v) {
-    *v = 13000;
-    return cudaSuccess;
-}
-cudaError_t cudaSetDevice(int d) {
-    return d < said("SC_FAKE_GPUS", 8) ? cudaSuccess : cudaErrorInvalidDevice;
-}
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
-    memset(p, 0, sizeof *p);
-    snprintf(p->name, sizeof p->name, "Fake %d", device);
-    p->major = 9;
-    p->multiProcessorCount = 132;
-    p->sharedMemPerBlockOptin = 227 << 10;
-    p->l2CacheSize = 50 << 20;
-    return cudaSuccess;
-}
-cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
-    *total = (size_t)1 << 40;
-    *free_bytes = (size_t)said("SC_FAKE_FREE", (int64_t)1 << 39);
-    return cudaSuccess;
-}
-const char *cudaGetErrorName(cudaError_t e) {
-    static char name[32];
-    snprintf(name, sizeof name, "cudaError%d", e);
-    return name;
-}
-const char *cudaGetErrorString(cudaError_t e) {
-    return cudaGetErrorName(e);
-}
-cublasStatus_t cublasLtCreate(struct cublasLtContext **h) {
-    *h = NULL;
-    return 0;
-}
-cublasStatus_t cublasLtDestroy(struct cublasLtContext *h) {
-    (void)h;
-    return 0;
-}
-const char *cublasLtGetStatusName(cublasStatus_t s) {
-    (void)s;
-    return "";
-}
-const char *cublasLtGetStatusString(cublasStatus_t s) {
-    (void)s;
-    return "";
 }
 
 /* ── NCCL: ranks lay their bytes into shared memory and meet ─────────────────────────────────────────────────────────
@@ -433,8 +420,14 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     shm_unlink(id->internal);
     return ncclSuccess;
 }
+/* What pins a sum's bits: NCCL would take its own choice where one of these is left to it. */
+static bool pinned(const ncclConfig_t *c) {
+    const char *graph = getenv("NCCL_GRAPH_REGISTER"), *nvls = getenv("NCCL_NVLS_ENABLE"), *algo = getenv("NCCL_ALGO");
+    return c->minCTAs == c->maxCTAs && c->minCTAs > 0 && graph && !strcmp(graph, "0") && nvls && !strcmp(nvls, "0") &&
+           algo && !strcmp(algo, "Ring") && !getenv("NCCL_SYM_KERNEL") && !getenv("NCCL_MAX_CTAS");
+}
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *c, int n, ncclUniqueId id, int rank, ncclConfig_t *config) {
-    (void)config;
+    if (!pinned(config)) return ncclInvalidUsage;
     *c = open_comm(id.internal, n, rank);
     meet(*c);
     if (!rank) shm_unlink(id.internal);
@@ -443,7 +436,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *c, int n, ncclUniqueId id, int r
 ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *c, ncclConfig_t *config) {
     char name[96];
     int n = 0, rank = 0;
-    (void)config;
+    if (!pinned(config)) return ncclInvalidUsage;
     memcpy(parent->s->data[parent->rank], (int[]){color, key}, 2 * sizeof(int));
     meet(parent);
     for (int k = 0; k < parent->n; k++) {
@@ -470,15 +463,29 @@ ncclResult_t ncclMemFree(void *p) {
     free(p);
     return ncclSuccess;
 }
+/* SC_FAKE_WINDOW_FAILS=2: rank 2's fails; -1: all ranks', without an error, as where GPUs cannot reach each other. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t c, void *p, size_t n, ncclWindow_t *w, int flags) {
-    (void)flags;
+    int fails = (int)said("SC_FAKE_WINDOW_FAILS", -2);
+    *w = NULL;
+    if (!(flags & NCCL_WIN_COLL_SYMMETRIC)) return ncclInvalidUsage;
+    if (fails == c->rank) return ncclUnhandledCudaError;
+    if (fails == -1) return ncclSuccess;
     c->window = p;
     c->window_bytes = n;
     *w = (ncclWindow_t)c;
     return ncclSuccess;
 }
 ncclResult_t ncclCommWindowDeregister(ncclComm_t c, ncclWindow_t w) {
+    c->window = NULL;
     return (ncclComm_t)w == c ? ncclSuccess : ncclInvalidUsage;
+}
+ncclResult_t ncclCommAbort(ncclComm_t c) {
+    (void)c;
+    return ncclSuccess;
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *e) {
+    *e = said("SC_FAKE_NCCL_TROUBLE", -1) == c->rank && c->meetings > 40 ? ncclRemoteError : ncclSuccess;
+    return ncclSuccess;
 }
 const char *ncclGetErrorString(ncclResult_t r) {
     static char name[32];
@@ -548,7 +555,8 @@ static void run_talk(void *arg) {
 
 static ncclResult_t say(talk t, cudaStream_t s) {
     const uint8_t *w = t.c->window, *end = w + t.c->window_bytes;
-    if ((const uint8_t *)t.from < w || (const uint8_t *)t.from >= end || (uint8_t *)t.to < w || (uint8_t *)t.to >= end)
+    if (w && ((const uint8_t *)t.from < w || (const uint8_t *)t.from >= end || (uint8_t *)t.to < w ||
+              (uint8_t *)t.to >= end))
         return ncclInvalidArgument; /* outside of the window: not what we mean to do */
     return launch(s, run_talk, &t, sizeof t) ? ncclUnhandledCudaError : ncclSuccess;
 }
@@ -584,12 +592,19 @@ static void launch_kernel(const sc_task *t) {
 }
 void fake_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const sc_attr *a, int nt, const sc_tensor *t) {
     named = k;
-    sc_run(r, event, s, launch_kernel, a, nt, t);
+    sc_run(r, event, s, s == HOST ? k : launch_kernel, a, nt, t);
 }
 
 void sc_matmul_start(sc_cuda *c) {
     (void)c;
     sc_kernels_warm(2);
+}
+int sc_matmul_candidates(const sc_task *t, sc_matmul_choice *out, int most) {
+    (void)t, (void)out, (void)most;
+    return 0;
+}
+void sc_matmul_table(sc_cuda *c, const sc_matmul_choice *table, int n) {
+    (void)c, (void)table, (void)n;
 }
 void sc_matmul_stop(sc_cuda *c) {
     (void)c;
@@ -599,21 +614,6 @@ __attribute__((weak)) void sc_attention_start(sc_cuda *c) {
 }
 __attribute__((weak)) void sc_attention_stop(sc_cuda *c) {
     (void)c;
-}
-
-typedef struct {
-    volatile int *status;
-    volatile uint32_t *met;
-    int doing, event;
-} marking;
-static void run_mark(void *arg) {
-    const marking *m = arg;
-    m->status[1] = m->event;
-    m->status[0] = m->doing;
-    ++*m->met;
-}
-void sc_mark(cudaStream_t s, void *status, uint32_t *met, int doing, int event) {
-    launch(s, run_mark, &(marking){status, met, doing, event}, sizeof(marking));
 }
 
 typedef struct {

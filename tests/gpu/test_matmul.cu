@@ -19,10 +19,11 @@ struct problem {
     extents stride_a, stride_b, stride_y; /* empty: contiguous */
     int64_t shift_a, shift_b, shift_y;
     bool by_library;
+    int add, f; /* attributes 3 and 4: y = f(... + c) */
 };
 
 struct operands {
-    tensor y, a, b, bias, work;
+    tensor y, a, b, bias, work, c, x, z; /* z: gelu's argument */
 };
 
 static extents shape_of(const problem &c, bool lead, int64_t rows, int64_t columns) {
@@ -38,20 +39,28 @@ static operands make_operands(const problem &c) {
     x.y = make(c.out, shape_of(c, true, c.m, c.n), c.stride_y, c.shift_y);
     x.bias = make(c.in, {c.n});
     x.work = make(BOOL, {32 << 20});
-    for (tensor *t : {&x.a, &x.b, &x.bias}) fill(*t, normal);
+    for (tensor *t : {&x.c, &x.x, &x.z}) *t = make(c.out, shape_of(c, true, c.m, c.n));
+    for (tensor *t : {&x.a, &x.b, &x.bias, &x.c, &x.x}) fill(*t, normal);
     upload(x.y);
+    upload(x.z);
     return x;
 }
 static void release_operands(operands &x) {
-    for (tensor *t : {&x.y, &x.a, &x.b, &x.bias, &x.work}) release(*t);
+    for (tensor *t : {&x.y, &x.a, &x.b, &x.bias, &x.work, &x.c, &x.x, &x.z})
+        if (t->base) release(*t);
 }
 static sc_task task_of(const problem &c, const operands &x) {
     sc_task t = {};
     t.t[t.nt++] = x.y.t;
+    if (c.f == 1) t.t[t.nt++] = x.z.t;
     t.t[t.nt++] = x.a.t;
     t.t[t.nt++] = x.b.t;
     if (c.bias) t.t[t.nt++] = x.bias.t;
+    if (c.add) t.t[t.nt++] = x.c.t;
+    if (c.f == 2) t.t[t.nt++] = x.x.t;
     t.t[t.nt++] = x.work.t;
+    t.i[3] = c.add;
+    t.i[4] = c.f;
     t.i[0] = c.ta;
     t.i[1] = c.tb;
     t.i[2] = c.out == c.in ? 0 : c.out + 1;
@@ -60,7 +69,16 @@ static sc_task task_of(const problem &c, const operands &x) {
     t.library = &library;
     return t;
 }
-static std::vector<double> define(const problem &c, const operands &x) {
+static double gelu(double x) {
+    return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+}
+static double gelu_slope(double x) {
+    double t = tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
+}
+
+/* y; `argument`: what gelu is taken of instead. */
+static std::vector<double> define(const problem &c, const operands &x, bool argument = false) {
     int64_t batches = count(x.y) / (c.m * c.n);
     std::vector<double> y((size_t)count(x.y));
     for (int64_t u = 0; u < batches; u++) {
@@ -70,7 +88,9 @@ static std::vector<double> define(const problem &c, const operands &x) {
                 double s = c.bias ? x.bias.x[j] : 0;
                 for (int64_t l = 0; l < c.k; l++)
                     s += a[c.ta ? l * c.m + i : i * c.k + l] * b[c.tb ? j * c.k + l : l * c.n + j];
-                y[u * c.m * c.n + i * c.n + j] = s;
+                int64_t at = u * c.m * c.n + i * c.n + j;
+                if (c.add) s += x.c.x[at];
+                y[at] = argument || !c.f ? s : c.f == 2 ? s * gelu_slope(x.x.x[at]) : gelu(s);
             }
     }
     return y;
@@ -105,6 +125,12 @@ static void spoil(tensor &t) {
 static bool compare(const problem &c, operands &x, std::string &text) {
     double most = c.out == FP32 ? 1e-5 : c.out == BF16 ? 5e-3 : 7e-4;
     bool inside = fetch(x.y), good = close_to(text, "y", x.y.x, define(c, x), most, most / 2);
+    if (c.f && c.out != FP32) most *= 3; /* the library's tanh, and gelu of the rounded argument or of the other */
+    if (c.f) text = "", good = close_to(text, "y", x.y.x, define(c, x), most, most / 2);
+    if (c.f == 1) {
+        inside &= fetch(x.z);
+        good &= close_to(text, "z", x.z.x, define(c, x, true), most, most / 2);
+    }
     if (!inside) text += ", WROTE OUTSIDE";
     return inside && good;
 }
@@ -138,10 +164,11 @@ static void check(const problem &c) {
     char name[200];
     std::string lead;
     for (int64_t d : c.lead) lead += std::to_string(d) + "x";
-    snprintf(name, sizeof name, "%s %s%s %s%lldx%lldx%lld%s%s%s", dtype_text(c.in), c.out == c.in ? "" : "to ",
+    static const char *const functions[] = {"", " gelu, argument too", " gelu's gradient", " gelu"};
+    snprintf(name, sizeof name, "%s %s%s %s%lldx%lldx%lld%s%s%s%s%s", dtype_text(c.in), c.out == c.in ? "" : "to ",
              c.out == c.in ? c.what : (std::string(dtype_text(c.out)) + " " + c.what).c_str(), lead.c_str(),
              (long long)c.m, (long long)c.n, (long long)c.k, c.ta ? " ta" : "", c.tb ? " tb" : "",
-             c.bias ? " bias" : "");
+             c.bias ? " bias" : "", c.add ? " c" : "", functions[c.f]);
     verdict(good, name, text.c_str());
     release_operands(x);
 }
@@ -295,6 +322,16 @@ static void check_all() {
     check({"own", FP32, BF16, true, false, true, {2}, 70, 130, 65, true, {}, {}, {}, 0, 0, 0, false});
     check({"own", FP16, BF16, false, true, false, {}, 70, 66, 50, true, {}, {}, {}, 0, 0, 0, false});
     for (int dtype : {BF16, FP16}) check_one_rounding(dtype);
+    for (int in : {FP32, BF16, FP16})
+        for (bool bias : {false, true})
+            for (int f : {0, 1, 2, 3}) { /* aligned, not aligned, rows folded */
+                if (bias && f == 2) continue;
+                check({"", in, in, false, f == 2, bias, {}, 64, 96, 128, true, {}, {}, {}, 0, 0, 0, true, !f, f});
+                check({"", in, in, false, f == 2, bias, {}, 33, 17, 29, true, {}, {}, {}, 0, 0, 0, in == FP32, !f, f});
+                check(
+                    {"folded", in, in, false, false, bias, {2, 3}, 16, 24, 32, true, {}, {}, {}, 0, 0, 0, true, !f, f});
+            }
+    check({"weight gradient", BF16, FP32, true, false, false, {}, 48, 64, 200, true, {}, {}, {}, 0, 0, 0, true, 1, 0});
 #ifndef SC_EMULATE
     for (int in : {FP32, BF16, FP16}) {
         check({"", in, in, false, true, true, {}, 512, 768, 1024, true, {}, {}, {}, 0, 0, 0, true});
@@ -319,14 +356,18 @@ static double milliseconds(const sc_task &t) {
     SC_CUDA(cudaEventElapsedTime(&ms, begin, end));
     return ms / 10;
 }
-static void time_case(int in, int out, bool ta, bool tb, bool bias, int64_t m, int64_t n, int64_t k) {
-    problem c = {"", in, out, ta, tb, bias, {}, m, n, k, true, {}, {}, {}, 0, 0, 0, true};
+static void time_case(int in, int out, bool ta, bool tb, bool bias, int64_t m, int64_t n, int64_t k, int add = 0,
+                      int f = 0) {
+    problem c = {"", in, out, ta, tb, bias, {}, m, n, k, true, {}, {}, {}, 0, 0, 0, true, add, f};
     operands x = {};
     x.a = noise(in, {ta ? k : m, ta ? m : k});
     x.b = noise(in, {tb ? n : k, tb ? k : n});
     x.y = noise(out, {m, n});
     x.bias = noise(in, {n});
     x.work = noise(BOOL, {32 << 20});
+    if (add) x.c = noise(out, {m, n});
+    if (f == 2) x.x = noise(out, {m, n});
+    if (f == 1) x.z = noise(out, {m, n});
     sc_task t = task_of(c, x);
     sc_matmul_choice found[16];
     int candidates = sc_matmul_candidates(&t, found, 16), best = 0;
@@ -337,9 +378,10 @@ static void time_case(int in, int out, bool ta, bool tb, bool bias, int64_t m, i
         if (ms < least) least = ms, best = i;
     }
     sc_matmul_table(&library, NULL, 0);
-    printf("%s to %s %lldx%lldx%lld%s%s%s: %.3f ms %.0f TFLOP/s; best of %d: number %d, %.3f ms\n", dtype_text(in),
+    printf("%s to %s %lldx%lldx%lld%s%s%s%s%s: %.3f ms %.0f TFLOP/s; best of %d: number %d, %.3f ms\n", dtype_text(in),
            dtype_text(out), (long long)m, (long long)n, (long long)k, ta ? " ta" : "", tb ? " tb" : "",
-           bias ? " bias" : "", first, 2e-9 * (double)m * (double)n * (double)k / first, candidates, best, least);
+           bias ? " bias" : "", add ? " c" : "", f ? f == 2 ? " gelu's gradient" : " gelu" : "", first,
+           2e-9 * (double)m * (double)n * (double)k / first, candidates, best, least);
     release_operands(x);
 }
 static void bench() {
@@ -347,6 +389,9 @@ static void bench() {
     time_case(BF16, BF16, false, false, true, 65536, 3072, 768);
     time_case(BF16, BF16, false, false, true, 65536, 768, 3072);
     time_case(BF16, BF16, false, true, false, 65536, 768, 3072);
+    time_case(BF16, BF16, false, false, true, 65536, 768, 3072, 1);
+    time_case(BF16, BF16, false, false, true, 65536, 3072, 768, 0, 1);
+    time_case(BF16, BF16, false, true, false, 65536, 3072, 768, 0, 2);
     time_case(BF16, BF16, true, false, false, 768, 3072, 65536);
     time_case(BF16, FP32, true, false, false, 768, 3072, 65536);
     time_case(BF16, BF16, false, true, false, 65536, 50304, 768);

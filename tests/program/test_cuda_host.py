@@ -1,9 +1,9 @@
 """The CUDA target without a GPU: streams, waits, graphs, communicators, launching and looking inside, over
 tests/gpu/fake_cuda.c. Work runs in a random order that the waits permit. With the CPU's kernels a run is right when it has
 the CPU target's bits; programs as they are emitted for CUDA run with its own kernels, lane by lane, over tests/gpu/emulate
-(only matmul is the CPU's: cuBLASLt is not ours).
+(only matmul is the CPU's: cuBLASLt is not ours, nor cuDNN, so that attention is our own).
 
-Relies on: harness.py, tests/gpu/{fake_cuda.c,emulate}, CUDA's and NCCL's headers (skipped where they are not).
+Relies on: harness.py, tests/gpu/{fake_cuda.c,fake_machine.c,emulate}, CUDA's and NCCL's headers (skipped where they are not).
 Relied on by: run.py."""
 import glob
 import json
@@ -46,8 +46,9 @@ def compiled(name, jobs):
 
 def fake_objects():
     def jobs():
-        for source in sorted(glob.glob(os.path.join(ROOT, "runtime/cuda/*.c"))) + [os.path.join(ROOT, "tests/gpu/fake_cuda.c")]:
-            yield os.path.basename(source)[:-2] + ".o", [*FLAGS, *headers(), "-c", source]
+        for source in sorted(glob.glob(os.path.join(ROOT, "runtime/cuda/*.c"))) + [os.path.join(ROOT, "tests/gpu", f) for f in ("fake_cuda.c", "fake_machine.c")]:
+            if not source.endswith("forward.c"):  # the fake has those functions itself
+                yield os.path.basename(source)[:-2] + ".o", [*FLAGS, *headers(), "-c", source]
     return compiled("fake_cuda", jobs) + [f for d in ("host", "common") for f in sorted(glob.glob(os.path.join(BUILD, "runtime", d, "*.o")))]
 
 
@@ -61,7 +62,7 @@ def emulated_objects():
 
     def jobs():
         for source in sorted(glob.glob(os.path.join(ROOT, "runtime/cuda/k_*.cu"))):
-            if not source.endswith("k_matmul.cu"):
+            if not source.endswith(("k_matmul.cu", "_cudnn.cu")):
                 yield os.path.basename(source)[:-3] + ".o", emulated(source)
         yield "emulate.o", ["g++", "-std=c++17", "-O1", "-I", os.path.join(ROOT, "runtime"), *headers(), "-c", os.path.join(ROOT, "tests/gpu/emulate/emulate.cc")]
         none = os.path.join(scratch("fake"), "no_finish.c")
@@ -77,8 +78,11 @@ def emulated_objects():
 
 def linked(made, step, kernels, objects, cc="gcc"):
     cpu = [os.path.join(BUILD, "runtime/cpu", n + ".o") for n in kernels]
-    wrap = ["-Wl,--wrap=blas_memory_alloc", "-Wl,--wrap=blas_memory_free"]
-    must([cc, *step, *objects, *fake_objects(), *cpu, BLAS[0], *wrap, "-l:libjansson.a", "-lm", "-lpthread", "-lrt", "-o", made])
+    wrap = ["-Wl,--wrap=blas_memory_alloc", "-Wl,--wrap=blas_memory_free", "-Wl,--wrap=dlopen"]
+    host = os.path.join(BUILD, "runtime/cuda/host_kernels.o")
+    with LOCK:
+        must(["make", "--no-print-directory", "B=" + BUILD, host])
+    must([cc, *step, *objects, *fake_objects(), host, *cpu, BLAS[0], *wrap, "-l:libjansson.a", "-lm", "-lpthread", "-lrt", "-ldl", "-o", made])
     return made
 
 
@@ -124,6 +128,7 @@ CASES = [
     ("gpt2.lua", 1, dict(SMALL, dropout=0.1, recompute="full"), None),
     ("gpt2.lua", 3, dict(SMALL, dropout=0.1, recompute="selective", offload="activations", accumulate=2, precision="bf16"), None),
     ("mlp.lua", 2, {}, None),
+    ("gpt2.lua", 2, dict(SMALL, offload="state", precision="bf16"), None),
     ("llama3.lua", 2, dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32, reshard=False), None),
     (NET, 4, dict(batch=4), "mesh = { shard = 2, replicate = 2 }"),
     (NET, 2, dict(batch=4), "mesh = { shard = 1 }"),
@@ -179,11 +184,11 @@ def test_a_missing_wait_shows():
     b = build("mlp.lua", world=2)
     expected = on_cpu(b, "--steps", "3")
     broken = fake(b, lambda text: re.sub(r"sc_wait\(r, COMPUTE, g\w+\);", ";", text), "broken")
-    for seed in range(1, 9):
+    for seed in range(1, 41):
         rc, _, err = command([broken, "--data", corpus(), "--seed", "3", "--steps", "3", "--log", broken + ".jsonl", "--allow-nan", "--stall-seconds", "5"], env={"SC_FAKE_SEED": str(seed)})
         if rc or [s["loss"] for s in steps(read_log(broken + ".jsonl"))] != [s["loss"] for s in steps(expected[0])]:
             return "seen with seed %d" % seed
-    check(False, "no difference in 8 random orders")
+    check(False, "no difference in 40 random orders")
 
 
 def test_looking_inside_changes_nothing():
@@ -192,7 +197,7 @@ def test_looking_inside_changes_nothing():
     b = build("gpt2.lua", world=2, **dict(SMALL, offload="activations", precision="bf16"))
     expected, folder = on_cpu(b, "--steps", "3"), scratch("inside")
     trace, theirs, ours = (os.path.join(folder, n) for n in ("trace.json", "cpu.safetensors", "fake.safetensors"))
-    for args in ["--poison"], ["--check-finite"], ["--trace", trace], ["--dump", "h.0.*", "--at-step", "2", "-o", ours]:
+    for args in ["--poison"], ["--redzones"], ["--redzones", "--no-graph"], ["--check-finite"], ["--trace", trace], ["--dump", "h.0.*", "--at-step", "2", "-o", ours]:
         same_run(go(fake(b), "--steps", "3", *args), expected, " ".join(args[:1]))
     events = [e for e in json.load(open(trace)) if e["ph"] == "X"]
     check(len(events) > 300 and all(e["dur"] >= 0 for e in events), "the trace has %d events" % len(events))
@@ -203,25 +208,78 @@ def test_looking_inside_changes_nothing():
     return "poison, check-finite, trace of %d events, dump" % len(events)
 
 
+REFUSALS = [
+    ({"SC_FAKE_DRIVER": "0", "SC_FAKE_COUNT": "35"}, [], r"the GPU's driver is not there \(libcuda\.so\.1\).*install the driver"),
+    ({"SC_FAKE_DRIVER": "12020", "SC_FAKE_COUNT": "35"}, [], r"driver serves CUDA 12\.2, and this program was built with CUDA 13\.\d: update the driver"),
+    ({"SC_FAKE_GPUS": "0"}, [], r"no GPU is visible \(CUDA_VISIBLE_DEVICES is "),
+    ({"SC_FAKE_GPUS": "0", "CUDA_VISIBLE_DEVICES": "7"}, [], r"no GPU is visible \(CUDA_VISIBLE_DEVICES is '7'\)"),
+    ({"SC_FAKE_COUNT": "802"}, [], "the GPUs cannot be used: .*nvidia-fabricmanager"),
+    ({"SC_FAKE_COUNT": "803"}, [], "the GPUs cannot be used: .* kernel module differ"),
+    ({"SC_FAKE_COUNT": "804"}, [], "the GPUs cannot be used: .*forward compatibility"),
+    ({"SC_FAKE_COUNT": "999"}, [], "the GPUs cannot be used: .*see nvidia-smi, and dmesg"),
+    ({"SC_FAKE_GPUS": "2"}, [], "built for 3 ranks, a GPU each, and 2 GPUs are visible: build it with --world 2"),
+    ({"SC_FAKE_GPUS": "1"}, [], "built for 3 ranks, a GPU each, and 1 GPU is visible: build it with --world 1"),
+    ({"SC_FAKE_CONTEXT": "46"}, [], r"GPU \d \(Fake \d\) cannot be used: .*another process holds it alone.*COMPUTE"),
+    ({"SC_FAKE_CONTEXT": "2"}, [], r"GPU \d \(Fake \d\) cannot be used: .*its memory is full"),
+    ({"SC_FAKE_CONTEXT": "214"}, [], r"GPU \d \(Fake \d\) cannot be used: .*its memory is damaged"),
+    ({"SC_FAKE_FREE": "1000"}, [], r"its arena takes .* and .* \(1000 bytes\) of .* are free on GPU \d"),
+    ({"SC_FAKE_NCCL": "22205"}, [], r"NCCL 2\.22\.5 .* is too old: this program needs 2\.28 or newer; .* set NCCL_HOME"),
+    ({"SC_FAKE_MISSING": "libnccl"}, [], r"libnccl\.so\.2 \(NCCL 2\.28 or newer\) is not there; .* set NCCL_HOME"),
+    ({"SC_FAKE_MISSING": "libcublasLt"}, [], r"libcublasLt\.so\.13 \(cuBLASLt 13\.0 or newer\) is not there; .* set CUBLAS_HOME"),
+    ({"RANK": "0", "WORLD_SIZE": "2"}, [], r"was built for 3 ranks, and torchrun has started 2 \(WORLD_SIZE=2\): start it with --nproc-per-node 3, or build it with `shardc build .* --world 2`"),
+    ({}, ["--interleave", "1"], "works on the cpu target only"),
+]
+
+
+def refused(command_line, env, says, timeout=30):
+    start = time.time()
+    rc, _, err = command(command_line, env=env, timeout=timeout)
+    check(rc == 1 and re.search(says, err) and len(err.splitlines()) == 1, "%s: exit %d: %s" % (says, rc, err))
+    check(time.time() - start < 10, "%s: took %.1f s" % (says, time.time() - start))
+
+
 def test_refusals():
     """One message, whatever the number of ranks, and exit 1 within seconds."""
     if not headers():
         return "skipped: no cuda_runtime.h or nccl.h"
     f = fake(build("mlp.lua", world=3))
-    for env, args, says in [
-        ({"SC_FAKE_GPUS": "0"}, [], "no GPU is visible"),
-        ({"SC_FAKE_GPUS": "2"}, [], "built for 3 ranks, a GPU each, and 2 GPUs are visible: build it with --world 2"),
-        ({"SC_FAKE_FREE": "1000"}, [], r"its arena takes .* and .* \(1000 bytes\) of .* are free on GPU \d"),
-        ({"SC_FAKE_NCCL": "22205"}, [], "NCCL is version 2.22.5, and this program needs 2.28"),
-        ({"RANK": "0", "WORLD_SIZE": "3"}, [], "without torchrun, srun or mpirun"),
-        ({}, ["--redzones"], "works on the cpu target only"),
-        ({}, ["--interleave", "1"], "works on the cpu target only"),
-    ]:
-        start = time.time()
-        rc, _, err = command([f, "--data", corpus(), "--steps", "2", *args], env=env, timeout=30)
-        check(rc == 1 and re.search(says, err) and len(err.splitlines()) == 1, "%s: exit %d: %s" % (says, rc, err))
-        check(time.time() - start < 10, "%s: took %.1f s" % (says, time.time() - start))
-    return "7 refusals"
+    for env, args, says in REFUSALS:
+        refused([f, "--data", corpus(), "--steps", "2", *args], env, says)
+    other = fake(build("mlp.lua", world=2), lambda text: text.replace("    .deterministic =", '    .arch = "sm_80",\n    .deterministic =', 1), "sm80")
+    refused([other, "--data", corpus(), "--steps", "2"], {}, r"compiled for sm_80, and GPU \d \(Fake \d\) is sm_90: build it with --arch sm_90$")
+    must([other, "--data", corpus(), "--steps", "2"], env={"SC_FAKE_ARCH": "86"})
+    far = fake(build("mlp.lua", world=2), lambda text: text.replace(".nodes = 1", ".nodes = 2", 1), "far")
+    refused([far, "--data", corpus(), "--steps", "2"], {}, r"was built for 2 ranks on 2 machines, and this version trains on one, .*; build it with --nodes 1")
+    return "%d refusals" % (len(REFUSALS) + 2)
+
+
+def test_what_is_asked_of_cudnn():
+    """Engines, workspaces and parts of attention, over a fake cuDNN."""
+    include = headers()
+    homes = [d for d in (include or []) if d != "-isystem"] + [os.path.join(d, "include") for d in [os.environ.get("CUDNN_HOME")] if d]
+    if not any(os.path.exists(os.path.join(d, "cudnn.h")) for d in homes):
+        return "skipped: no cuda_runtime.h or cudnn.h"
+    made = os.path.join(scratch("cudnn"), "choice")
+    flags = ["g++", "-std=c++17", "-O1", "-g", "-w", "-I", os.path.join(ROOT, "runtime"), *[a for d in homes for a in ("-isystem", d)]]
+    must([*flags, "-x", "c++", "-c", os.path.join(ROOT, "runtime/cuda/k_attention_cudnn.cu"), "-o", made + ".o"])
+    must([*flags, os.path.join(ROOT, "tests/gpu/test_attention_choice.cc"), made + ".o", "-o", made])
+    return must([made]).splitlines()[-1]
+
+
+def test_the_processes_memory_is_logged():
+    """NVML tells what the process holds: by its number, or what has come since it began."""
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    f = fake(build("mlp.lua", world=2), lambda text: text.replace('.target = "cpu"', '.target = "cuda"', 1), "footprint")
+    for env, used in ({"SC_FAKE_NVML": "123456789"}, 123456789), ({"SC_FAKE_NVML": "5000000000", "SC_FAKE_NVML_PID": "1"}, 5000000001):
+        log = os.path.join(scratch("footprint"), "log.jsonl")
+        out = must([f, "--data", corpus(), "--steps", "2", "--log", log], env=env)
+        found = [line["device_bytes_used"] for line in read_log(log) if "device_bytes_used" in line]
+        check(found == [used, used] and format(used, ",") + " B used, on the fullest GPU" in out, "%s: %s\n%s" % (env, found, out))
+    out = must([f, "--data", corpus(), "--steps", "2", "--log", log])
+    check(re.search(r"^device   Fake 0, CUDA 13\.\d \(driver 13\.0\), cuBLASLt 99\.0\.0, NCCL 2\.28\.9$", out, re.M), out)
+    check("B used" not in out and not [line for line in read_log(log) if "device_bytes_used" in line], out)
+    return "by number, by difference, not at all"
 
 
 def test_a_stopped_rank_is_named():

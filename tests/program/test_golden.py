@@ -149,6 +149,10 @@ def test_llama3():
     return agrees("llama3")
 
 
+def test_qwen2():
+    return agrees("qwen2")
+
+
 def test_transformer():
     return agrees("transformer")
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 int64_t mock_nan_step;
 void (*mock_hook)(const char *program, int64_t step);
@@ -205,6 +206,20 @@ int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void
     return code;
 }
 
+int sc_join(const sc_build *b) {
+    return -1;
+}
+bool sc_first(void) {
+    return true;
+}
+void *sc_map_shared(size_t bytes) {
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+void sc_unmap(void *p, size_t bytes) {
+    munmap(p, bytes);
+}
+
 sc_rank *mock_rank(int index) {
     return &mock.ranks[index];
 }
@@ -220,6 +235,12 @@ const sc_build *sc_rank_build(const sc_rank *r) {
 }
 uint64_t sc_allocated(const sc_rank *r, int host) {
     return host ? r->b->host_bytes : r->b->arena_bytes;
+}
+int64_t sc_device_used(const sc_rank *r) {
+    return -1;
+}
+void sc_describe_device(const sc_rank *r, char *out, size_t n) {
+    *out = 0;
 }
 void sc_set_step(sc_rank *r, int64_t step) {
     r->step = step;

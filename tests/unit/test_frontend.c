@@ -196,6 +196,28 @@ Test(frontend, llama3_and_transformer) {
     param(g, "decoder.layers.1.encoder_attn.out_proj.bias");
 }
 
+static int64_t elements(const Graph *g) {
+    int64_t n = 0;
+    for (int i = 0; i < g->params.n; i++) {
+        int64_t k = 1;
+        for (int d = 0; d < g->params.at[i]->dims; d++) k *= g->params.at[i]->shape[d];
+        n += k;
+    }
+    return n;
+}
+
+/* As many as the published weights have, under their names. */
+Test(frontend, qwen2) {
+    Graph *g = load("models/qwen2.lua", SET("size=0.5b"));
+    cr_assert_eq(elements(g), 494032768);
+    param(g, "model.layers.23.self_attn.k_proj.bias");
+    param(g, "model.norm.weight");
+    cr_assert_float_eq(nth_op(g->train, OP_ROPE, 0)->f[0], 1e6, 0);
+    g = load("models/qwen2.lua", SET("size=7b"));
+    cr_assert_eq(elements(g), 7615616512);
+    param(g, "lm_head.weight");
+}
+
 Test(frontend, speed) {
     clock_t t = clock();
     Graph *g = load("models/llama3.lua", SET("size=405b"));

@@ -406,6 +406,37 @@ Test(ir, costs, .init = start) {
     cr_expect_eq(op_info[OP_ADD].cost(add).bytes, 4.0 * (16 + 16 + 64 * 16)); /* expanded bytes travel once */
 }
 
+/* Bytes that cuDNN 9.19 asked for on an H200 (its 256 and our rows' sums included); the rule has 64 KiB to spare, and
+ * cuts the work where that is more than 2.25 GiB. */
+static int64_t attention_work(Dtype d, int64_t batch, int64_t rows, int64_t heads, int64_t kv, int64_t size, int causal,
+                              bool repeats) {
+    Value *q = val(d, SHAPE(batch, rows, heads, size)), *k = val(d, SHAPE(batch, rows, kv, size));
+    Value *lse = val(FP32, SHAPE(batch, heads, rows));
+    Op *grad = build_op(b, OP_ATTENTION_GRAD, IN(q, q, k, k, q, lse), INTS(causal, 0, 0), FLOATS(0.125, 0));
+    return op_info[OP_ATTENTION_GRAD].workspace(grad, &(Machine){.cuda = true, .deterministic = repeats});
+}
+
+Test(ir, workspace_of_attention_on_cuda, .init = start) {
+    static const struct {
+        int64_t batch, rows, heads, kv, size, parts, repeating, free;
+    } seen[] = {
+        {64, 1024, 12, 12, 64, 1, 1613758720, 204472576}, {1, 8192, 32, 8, 128, 2, 2215117056, 269484288},
+        {4, 2048, 32, 8, 128, 1, 1209008384, 269484288},  {32, 1024, 14, 2, 64, 1, 1058799872, 236716288},
+        {3, 1000, 6, 2, 64, 1, 42429184, 9288448},        {2, 333, 4, 4, 128, 1, 2370304, 1374976},
+    };
+    for (size_t i = 0; i < sizeof seen / sizeof *seen; i++) {
+        int64_t x = attention_work(BF16, seen[i].batch, seen[i].rows, seen[i].heads, seen[i].kv, seen[i].size, 1, true);
+        int64_t y =
+            attention_work(FP16, seen[i].batch, seen[i].rows, seen[i].heads, seen[i].kv, seen[i].size, 0, false);
+        cr_expect(x >= seen[i].repeating && x <= seen[i].repeating * 1.06 + (1 << 17));
+        cr_expect(y >= seen[i].free && y <= seen[i].free * 1.01 + (1 << 17));
+    }
+    cr_expect_eq(attention_work(FP32, 2, 1000, 4, 4, 64, 1, true), 2 * 1000 * 4 * 4); /* our own kernels' */
+    cr_expect_eq(attention_work(BF16, 2, 1000, 4, 4, 60, 1, true), 2 * 1000 * 4 * 4);
+    cr_expect_eq(attention_work(BF16, 2, 32, 4, 4, 64, 1, true), 2 * 32 * 4 * 4);
+    cr_expect_gt(attention_work(BF16, 1, 131072, 4, 1, 128, 1, true), (int64_t)9 << 28); /* there is no smaller part */
+}
+
 /* ── gradient rules: every one is run, and gives each operand its shape and dtype
  * ─────────────────────────────────────── */
 static bool tried[N_OPS];

@@ -340,6 +340,29 @@ Test(runtime_cpu, the_watchdog_names_who_is_behind) {
     says("rank 0 offload waits before o0 offload model (model.lua:14) for r0 reduce_scatter model (model.lua:13)");
 }
 
+/* Stands where a device says that it is, until it is asked to leave. */
+static int as_a_device(sc_rank *r, void *arg) {
+    static const uint64_t reduce[3] = {1, 0, 2};
+    sc_shared_rank *me = &r->w->ranks[r->rank];
+    atomic_store(&me->program, 0);
+    atomic_store(&me->seen[GATHER], sc_seen(2, e1, SC_IDLE));
+    if (reduce[r->rank])
+        atomic_store(&me->seen[REDUCE], sc_seen((int)reduce[r->rank], e3, reduce[r->rank] == 1 ? SC_MEETING : SC_IDLE));
+    while (!atomic_load(&me->leave)) usleep(1000);
+    return 0;
+}
+
+Test(runtime_cpu, the_watchdog_reads_what_a_device_writes) {
+    sc_build b = make_build(3, 3);
+    sc_debug d = plain;
+    d.stall_s = 0.5;
+    cr_assert_eq(launch_body(NO_TROUBLE, &b, d, as_a_device), 3);
+    says("rank 0 gather  has left g0f all_gather model (model.lua:11), its last");
+    says("rank 0 reduce  meets the other ranks in r0 reduce_scatter model (model.lua:13); behind: rank 1");
+    says("rank 2 reduce  has left r0 reduce_scatter model (model.lua:13); next is a0 all_reduce model (model.lua:16), "
+         "which waits for f0 fetch model (model.lua:15)");
+}
+
 Test(runtime_cpu, what_does_not_fit_is_told_at_the_start) {
     sc_build b = make_build(2, 2);
     b.arena_bytes = (uint64_t)1 << 46;

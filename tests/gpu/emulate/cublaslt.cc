@@ -10,6 +10,8 @@
 struct description {
     int transposed[2], epilogue, bias_type;
     const void *bias;
+    void *aux; /* gelu's argument, of the result's type */
+    int64_t aux_ld;
 };
 struct matrix {
     int type, batches;
@@ -40,12 +42,26 @@ static double value(const void *p, int type, int64_t i) {
     uint16_t x = ((const uint16_t *)p)[i];
     return type == CUDA_R_16BF ? sc_from_bf16(x) : sc_from_fp16(x);
 }
+static void store(void *p, int type, int64_t i, float x) {
+    if (type == CUDA_R_32F) ((float *)p)[i] = x;
+    if (type == CUDA_R_16BF) ((uint16_t *)p)[i] = sc_to_bf16(x);
+    if (type == CUDA_R_16F) ((uint16_t *)p)[i] = sc_to_fp16(x);
+}
+static bool has_bias(const description *d) {
+    return d->epilogue == CUBLASLT_EPILOGUE_BIAS || d->epilogue == CUBLASLT_EPILOGUE_GELU_BIAS ||
+           d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+static bool has_aux(const description *d) {
+    return d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX || d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+           d->epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
 static bool valid(const description *d, const matrix *a, const matrix *b, const matrix *y) {
     const matrix *all[] = {a, b, y};
     for (const matrix *m : all)
         if (m->ld < (int64_t)m->rows || m->batches != y->batches || m->rows == 0 || m->columns == 0) return false;
     if (a->type != b->type || (y->type != a->type && y->type != CUDA_R_32F)) return false;
-    if (d->epilogue == CUBLASLT_EPILOGUE_BIAS && (d->bias_type != y->type || !d->bias)) return false;
+    if (has_bias(d) && (d->bias_type != y->type || !d->bias)) return false;
+    if (has_aux(d) && (!d->aux || d->aux_ld < (int64_t)y->rows || y->type == CUDA_R_32F)) return false;
     uint64_t m = d->transposed[0] ? a->columns : a->rows, k = d->transposed[0] ? a->rows : a->columns;
     uint64_t n = d->transposed[1] ? b->rows : b->columns, k2 = d->transposed[1] ? b->columns : b->rows;
     return k == k2 && m == y->rows && n == y->columns;
@@ -62,9 +78,11 @@ cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t d, size_t, c
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t name,
                                               const void *x, size_t n) {
     description *to = (description *)d;
-    bool pointer = name == CUBLASLT_MATMUL_DESC_BIAS_POINTER;
-    need(n == (pointer ? 8 : 4), "size of an attribute");
-    if (pointer) to->bias = *(void *const *)x;
+    bool pointer = name == CUBLASLT_MATMUL_DESC_BIAS_POINTER || name == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER;
+    need(n == (pointer || name == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD ? 8 : 4), "size of an attribute");
+    if (name == CUBLASLT_MATMUL_DESC_BIAS_POINTER) to->bias = *(void *const *)x;
+    if (name == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER) to->aux = *(void *const *)x;
+    if (name == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD) to->aux_ld = *(const int64_t *)x;
     if (name == CUBLASLT_MATMUL_DESC_TRANSA) to->transposed[0] = *(const int *)x == CUBLAS_OP_T;
     if (name == CUBLASLT_MATMUL_DESC_TRANSB) to->transposed[1] = *(const int *)x == CUBLAS_OP_T;
     if (name == CUBLASLT_MATMUL_DESC_EPILOGUE) to->epilogue = *(const int *)x;
@@ -133,7 +151,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
     const description *d = (const description *)what;
     const matrix *ma = (const matrix *)la, *mb = (const matrix *)lb, *my = (const matrix *)ly;
     const algorithm *g = (const algorithm *)algo;
-    need(*(const float *)alpha == 1 && *(const float *)beta == 0 && c == y && lc == ly, "y = a b");
+    float add = *(const float *)beta;
+    need(*(const float *)alpha == 1 && (add == 0 || add == 1) && (add == 1 || c == y) && lc == ly, "y = a b (+ c)");
     need(valid(d, ma, mb, my), "descriptors");
     const void *given[] = {a, b, c, y};
     for (int i = 0; i < 4; i++) need((uintptr_t)given[i] % g->align[i] == 0, "an address is less aligned than said");
@@ -146,11 +165,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t what, const
                 for (int64_t k = 0; k < depth; k++)
                     s += value(a, ma->type, t * ma->stride + (d->transposed[0] ? i * ma->ld + k : k * ma->ld + i)) *
                          value(b, mb->type, t * mb->stride + (d->transposed[1] ? k * mb->ld + j : j * mb->ld + k));
-                if (d->epilogue == CUBLASLT_EPILOGUE_BIAS) s += value(d->bias, my->type, i);
-                int64_t at = t * my->stride + j * my->ld + i;
-                if (my->type == CUDA_R_32F) ((float *)y)[at] = (float)s;
-                if (my->type == CUDA_R_16BF) ((uint16_t *)y)[at] = sc_to_bf16((float)s);
-                if (my->type == CUDA_R_16F) ((uint16_t *)y)[at] = sc_to_fp16((float)s);
+                if (has_bias(d)) s += value(d->bias, my->type, i);
+                int64_t at = t * my->stride + j * my->ld + i, there = j * d->aux_ld + i;
+                if (add == 1) s += value(c, my->type, at);
+                if (d->epilogue == CUBLASLT_EPILOGUE_DGELU)
+                    s = sc_gelu_tanh_grad((float)s, (float)value(d->aux, my->type, there));
+                else if (has_aux(d))
+                    store(d->aux, my->type, there, (float)s);
+                if (d->epilogue != CUBLASLT_EPILOGUE_DGELU && d->epilogue & CUBLASLT_EPILOGUE_GELU)
+                    s = sc_gelu_tanh((float)s);
+                store(y, my->type, at, (float)s);
             }
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -199,3 +199,9 @@ const char *cudaGetErrorString(cudaError_t) {
     return "an error";
 }
 }
+
+/* cuDNN is not ours: every attention is our own kernel's. */
+extern "C" bool sc_cudnn_attention(const sc_task *, bool) {
+    return false;
+}
+extern "C" void sc_cudnn_attention_stop(sc_cuda *) {}

@@ -1,0 +1,343 @@
+"""Our step on GPUs beside PyTorch's (FSDP2, compiled) and beside the floor, in turn on the machine at hand: speed and memory.
+
+  python3 bench/gpu.py build --shardc build/shardc -o build/gpu-bench [NAME...]   # where the compiler is: programs and their predictions
+  python3 bench/gpu.py run --build build/gpu-bench [NAME...]                      # where the GPUs are; needs Python with PyTorch
+  python3 bench/gpu.py run --build build/gpu-bench --profile NAME                 # where our time goes, by CUPTI
+
+Names are in workloads.py; without any: the table's rows that the GPUs at hand serve. --write NAME keeps the table and every figure in
+bench/results/.
+
+Relies on: workloads.py, torch_fsdp2.py, floor.py, trace.py, cupti_trace.c. Relied on by: make gpu-bench, make gpu-bench-build."""
+import argparse
+import array
+import ctypes
+import datetime
+import glob
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import trace
+from workloads import ROWS, workload
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+MIB = 1 << 20
+
+
+# ── building ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+def build_one(shardc, folder, w, arch, device):
+    binary = os.path.join(folder, w.name)
+    args = [os.path.join(ROOT, "models", w.shape.file), "--world", str(w.world), *w.settings()]
+    start = time.time()
+    if subprocess.run([shardc, "build", *args, "--target", "cuda", "--arch", arch, "-o", binary], stdout=subprocess.DEVNULL).returncode:
+        print("%-32s NOT built" % w.name, flush=True)
+        return False
+    seconds = time.time() - start
+    p = subprocess.run([shardc, "predict", *args, "--device", device, "--format", "json"], stdout=subprocess.PIPE, text=True)
+    full = json.loads(p.stdout)
+    with open(binary + ".json", "w") as f:
+        json.dump({"workload": w.name, "build_seconds": seconds, "device": device, "prediction": full["prediction"]}, f)
+    for leftover in glob.glob(binary + ".c") + glob.glob(binary + ".plan.json") + glob.glob(binary + "_kernels*"):
+        os.unlink(leftover)
+    print("%-32s built in %5.1f s, %4.1f MB; arena %s B" % (w.name, seconds, os.path.getsize(binary) / 1e6, format(full["prediction"]["arena_bytes"], ",")), flush=True)
+    return True
+
+
+def build_tracer(folder):
+    """The CUPTI tracer, where CUPTI is: in the toolkit or among Python's packages. Returns its path or None."""
+    lib = os.path.join(folder, "cupti_trace.so")
+    if os.path.exists(lib):
+        return lib
+    homes = [os.environ.get("CUDA_HOME", "/usr/local/cuda"), "/usr/local/cuda/extras/CUPTI", *packages()]
+    header = [os.path.join(h, "include") for h in homes if os.path.exists(os.path.join(h, "include", "cupti.h"))]
+    library = [p for h in homes for d in ("lib", "lib64") for p in glob.glob(os.path.join(h, d, "libcupti.so.13"))]
+    toolkit = [os.path.join(h, "include") for h in homes if os.path.exists(os.path.join(h, "include", "cuda.h"))]
+    if not (header and library and toolkit):
+        return None
+    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-isystem", header[0], "-isystem", toolkit[0], os.path.join(HERE, "cupti_trace.c"), "-o", lib, library[0]],
+                   check=True)
+    return lib
+
+
+def packages():
+    """Folders of NVIDIA's Python packages."""
+    import site
+    return [d for p in site.getsitepackages() for d in glob.glob(os.path.join(p, "nvidia", "*"))]
+
+
+def build(o):
+    os.makedirs(o.output, exist_ok=True)
+    built = [build_one(o.shardc, o.output, workload(name), o.arch, o.device) for name in o.names or ROWS]
+    if not build_tracer(o.output):
+        print("no CUPTI here: --profile compiles its tracer where the GPUs are")
+    return 0 if all(built) else 1
+
+
+# ── the driver's view of memory ──────────────────────────────────────────────────────────────────────────────────────
+class Process(ctypes.Structure):
+    _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gpu", ctypes.c_uint), ("compute", ctypes.c_uint)]
+
+
+class Memory(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+class Driver:
+    """NVML: what the processes on each GPU hold, and what is in use there at all, as long as `with` lasts: the largest seen."""
+
+    def __init__(self, world):
+        self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        self.nvml.nvmlInit_v2()
+        visible = [int(x) for x in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if x.strip().isdigit()]
+        self.devices = []
+        for i in (visible or range(gpus()))[:world]:
+            h = ctypes.c_void_p()
+            self.nvml.nvmlDeviceGetHandleByIndex_v2(i, ctypes.byref(h))
+            self.devices.append(h)
+        self.processes, self.used, self.stop = [0] * len(self.devices), [0] * len(self.devices), threading.Event()
+        self.before = [self.in_use(d) for d in self.devices]
+
+    def in_use(self, device):
+        m = Memory()
+        return m.used if self.nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(m)) == 0 else 0
+
+    def of_processes(self, device):
+        n, found = ctypes.c_uint(64), (Process * 64)()
+        if self.nvml.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(n), found):
+            return 0
+        return sum(p.used for p in found[:n.value] if p.used != 2 ** 64 - 1)
+
+    def watch(self):
+        while not self.stop.wait(0.05):
+            for i, d in enumerate(self.devices):
+                self.processes[i] = max(self.processes[i], self.of_processes(d))
+                self.used[i] = max(self.used[i], self.in_use(d) - self.before[i])
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join()
+
+
+def gpus():
+    """How many GPUs this run may use."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([x for x in visible.split(",") if x.strip()])
+    p = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+    return len(re.findall(r"^GPU ", p.stdout, re.M))
+
+
+# ── the three sides ──────────────────────────────────────────────────────────────────────────────────────────────────
+def measured(args, world, env=None, timeout=600):
+    """Runs a command; (its output, or None with what it said last; the driver's figures)."""
+    with Driver(world) as d:
+        p = subprocess.run(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", timeout=timeout, env=dict(os.environ, **(env or {})))
+    memory = {"processes": max(d.processes), "used": max(d.used), "processes_least": min(d.processes)}
+    if p.returncode:
+        return None, {"failed": "exit %d: %s" % (p.returncode, " | ".join((p.stderr + p.stdout).strip().splitlines()[-3:]))[-600:]}, memory
+    return p.stdout, None, memory
+
+
+def tokens(folder, vocab):
+    """A file of random tokens, the same every time."""
+    path = os.path.join(folder, "random-%d-%s.bin" % (vocab, "uint16" if vocab <= 65536 else "uint32"))
+    if not os.path.exists(path):
+        data = array.array("H" if vocab <= 65536 else "I", random.Random(1).choices(range(vocab), k=1 << 20))
+        with open(path, "wb") as f:
+            data.tofile(f)
+    return path
+
+
+def program(o, w, work):
+    return [os.path.join(os.path.abspath(o.build), w.name), "--data", tokens(work, w.shape.vocab), "--steps", str(o.warmup + o.steps)]
+
+
+def ours(o, w, work):
+    log = os.path.join(work, "log.jsonl")
+    if os.path.exists(log):
+        os.unlink(log)
+    out, failed, memory = measured(program(o, w, work) + ["--log", log, *o.options], w.world)
+    if failed:
+        return failed
+    with open(log) as f:
+        steps = [s for s in map(json.loads, f) if "loss" in s][o.warmup:]
+    seconds = statistics.median(s["seconds"] for s in steps)
+    arena = re.search(r"^arena +([\d,]+) B predicted, ([\d,]+) B allocated", out, re.M)
+    r = {"workload": w.name, "ms": 1e3 * seconds, "tok_s": w.tokens / seconds, "ms_all": [round(1e3 * s["seconds"], 3) for s in steps], "loss": steps[-1]["loss"],
+         "arena_predicted": int(arena[1].replace(",", "")), "arena_allocated": int(arena[2].replace(",", "")), "driver": memory}
+    about = os.path.join(o.build, w.name + ".json")
+    if os.path.exists(about):
+        with open(about) as f:
+            told = json.load(f)
+        p = told["prediction"]
+        r["build_seconds"], r["ms_predicted"] = told["build_seconds"], p["step_us"] / 1e3
+        r["process_predicted"] = p["arena_bytes"] + sum(x["bytes"] for x in p["library"])
+    return r
+
+
+def pytorch(o, w, work):
+    args = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(w.world), os.path.join(HERE, "torch_fsdp2.py"), w.name,
+            "--steps", str(o.steps), *(["--deterministic"] if o.torch_deterministic else [])]
+    out, failed, memory = measured(args, w.world, env={"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} if o.torch_deterministic else None)
+    return failed or dict(json.loads(out.strip().splitlines()[-1]), driver=memory)
+
+
+def floor(o, w, work):
+    out, failed, _ = measured([sys.executable, os.path.join(HERE, "floor.py"), w.name], 1)
+    return failed or json.loads(out.strip().splitlines()[-1])
+
+
+SIDES = {"floor": floor, "torch": pytorch, "ours": ours}
+
+
+# ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def best(results):
+    """The fastest of the rounds that ended well, else what failed."""
+    good = [r for r in results if "tok_s" in r]
+    return max(good, key=lambda r: r["tok_s"]) if good else (results or [{}])[-1]
+
+
+def cell(value, text):
+    return text % value if value is not None else "-"
+
+
+def number(value):
+    return format(round(value), ",") if value is not None else "-"
+
+
+def mib(value):
+    return format(round(value / MIB), ",") if value is not None else "-"
+
+
+def tables(rows):
+    """Lines of the two tables: speed, memory."""
+    speed = ["| workload | ours tok/s a GPU | PyTorch | ours / PyTorch | floor | ours / floor | PyTorch / floor | ours ms | simulated ms |", "|---|" + "---|" * 8]
+    memory = ["| workload, MiB a GPU | arena predicted | allocated | process predicted | driver: process | driver: in use | PyTorch active | reserved | in use |", "|---|" + "---|" * 8]
+    for name, sides in rows.items():
+        u, t, f = (best(sides.get(k, [])) for k in ("ours", "torch", "floor"))
+        a, b, c = u.get("tok_s"), t.get("tok_s"), f.get("tok_s")
+        speed.append("| %s | %s | %s | %s | %s | %s | %s | %s | %s |" % (name, number(a), number(b), cell(a and b and a / b, "%.3f"), number(c), cell(a and c and a / c, "%.3f"),
+                                                                        cell(b and c and b / c, "%.3f"), cell(u.get("ms"), "%.2f"), cell(u.get("ms_predicted"), "%.2f")))
+        d = u.get("driver", {})
+        memory.append("| %s | %s | %s | %s | %s | %s | %s | %s | %s |" % (name, mib(u.get("arena_predicted")), mib(u.get("arena_allocated")), mib(u.get("process_predicted")),
+                                                                         mib(d.get("processes") or None), mib(d.get("used") or None), mib(t.get("active")), mib(t.get("reserved")), mib(t.get("device_used"))))
+    return speed + [""] + memory
+
+
+def machine():
+    p = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True)
+    lines = p.stdout.strip().splitlines()
+    return "%d x %s" % (len(lines), lines[0]) if lines else "no GPU"
+
+
+def write(o, rows, lines):
+    stem = os.path.join(ROOT, "bench", "results", "%s-%s" % (datetime.date.today().isoformat(), o.write))
+    with open(stem + ".json", "w") as f:
+        json.dump({"machine": machine(), "rows": rows}, f, indent=1)
+    with open(stem + ".md", "w") as f:
+        f.write("# %s\n\n%s. Our step beside PyTorch's (FSDP2, compiled) and the floor, in turn on one machine (bench/gpu.py); the better of %d\n"
+                "round%s, median of %d steps each; tok/s are one GPU's. Floor: matrix products and the fastest attention alone.\n\n%s\n"
+                % (o.write, machine(), o.rounds, "s" if o.rounds > 1 else "", o.steps, "\n".join(lines)))
+    print("written: %s.md, .json" % stem)
+
+
+# ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def profile(o, w, work):
+    """Where the step's time goes, on every rank."""
+    lib = build_tracer(os.path.abspath(o.build))
+    if not lib:
+        raise SystemExit("no CUPTI: install the toolkit's CUPTI, or `pip install nvidia-cuda-cupti`")
+    found = os.path.join(work, w.name)
+    libraries = [os.path.join(d, "lib") for d in packages()] + ["/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64"]
+    env = dict(os.environ, SC_CUPTI=found, CUDA_INJECTION64_PATH=lib, LD_PRELOAD=lib, LD_LIBRARY_PATH=":".join([os.environ.get("LD_LIBRARY_PATH", "")] + libraries))
+    p = subprocess.run(program(o, w, work) + o.options, env=env, capture_output=True, text=True, errors="replace")
+    if p.returncode:
+        raise SystemExit("%s: exit %d\n%s" % (w.name, p.returncode, (p.stdout + p.stderr)[-2000:]))
+    whole = [f for f in sorted(glob.glob(found + ".*")) if trace.by_launch(trace.read(f).records)]
+    for i, f in enumerate(whole):
+        text, _ = trace.report(f, o.top, o.warmup)
+        print("%s, rank %d: %s" % (w.name, i, text if i == 0 else text.splitlines()[0]), flush=True)
+        if i == 0 and o.sequence:
+            with open(o.sequence, "w") as out:
+                out.write(trace.sequence(f) + "\n")
+        os.unlink(f)
+
+
+def run(o):
+    have = gpus()
+    names = o.names or [n for n in ROWS if workload(n).world <= have and os.path.exists(os.path.join(o.build, n))]
+    if not names:
+        raise SystemExit("no workload of %s fits the %d GPUs here: build some with `python3 bench/gpu.py build`" % (o.build, have))
+    rows = {}
+    with tempfile.TemporaryDirectory() as work:
+        for name in names:
+            w = workload(name)
+            if w.world > have:
+                print("%s: left out, %d GPUs here" % (name, have), flush=True)
+                continue
+            if o.profile:
+                profile(o, w, work)
+                continue
+            for k in range(o.rounds):
+                for side in o.sides.split(","):
+                    if side == "floor" and k:
+                        continue
+                    r = SIDES[side](o, w, work)
+                    rows.setdefault(name, {}).setdefault(side, []).append(r)
+                    print("%s, %s: %s" % (name, side, r.get("failed") or "%.2f ms, %s tok/s a GPU" % (r["ms"], number(r["tok_s"]))), flush=True)
+    if rows:
+        lines = tables(rows)
+        print("\n".join(lines))
+        if o.write:
+            write(o, rows, lines)
+        if o.json:
+            with open(o.json, "w") as f:
+                json.dump(rows, f)
+    return 1 if any("failed" in r for sides in rows.values() for rs in sides.values() for r in rs) else 0
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = a.add_subparsers(dest="command", required=True)
+    b = commands.add_parser("build")
+    b.add_argument("names", nargs="*")
+    b.add_argument("--shardc", default=os.path.join(ROOT, "build", "shardc"))
+    b.add_argument("-o", "--output", default=os.path.join(ROOT, "build", "gpu-bench"))
+    b.add_argument("--arch", default="sm_90")
+    b.add_argument("--device", default="h200", help="the profile that predicts")
+    r = commands.add_parser("run")
+    r.add_argument("names", nargs="*")
+    r.add_argument("--build", default=os.path.join(ROOT, "build", "gpu-bench"))
+    r.add_argument("--sides", default="floor,torch,ours", help="which, in which order")
+    r.add_argument("--steps", type=int, default=20, help="timed")
+    r.add_argument("--warmup", type=int, default=5, help="steps before those")
+    r.add_argument("--rounds", type=int, default=1, help="how often the sides take turns")
+    r.add_argument("--torch-deterministic", action="store_true", help="PyTorch with deterministic algorithms")
+    r.add_argument("--options", default="", help="further options of our program, one string")
+    r.add_argument("--profile", action="store_true", help="our side under CUPTI, nothing else")
+    r.add_argument("--top", type=int, default=30, help="lines of the profile's tables")
+    r.add_argument("--sequence", help="--profile: write one step's kernels in order there")
+    r.add_argument("--write", metavar="NAME", help="keep the result in bench/results/DATE-NAME.md and .json")
+    r.add_argument("--json", help="every figure, to a file")
+    o = a.parse_args()
+    if o.command == "build":
+        return build(o)
+    o.options = o.options.split()
+    return run(o)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+/* `shardc calibrate`: measures the GPUs at hand by sc_calibrate, which knows CUDA as this compiler does not; or prints
+ * the kernels of a model as the list that sc_calibrate takes.
+ * Relies on: input.c, report (tasks); sc_calibrate beside shardc or in $SHARDC_HOME.
+ * Relied on by: main.c. */
+#include "../report/report.h"
+#include "cli.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char *find(Arena *a) {
+    char here[PATH_MAX];
+    const char *home = getenv("SHARDC_HOME");
+    ssize_t n = readlink("/proc/self/exe", here, sizeof here - 1);
+    here[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(here, '/');
+    if (slash) *slash = 0;
+    const char *places[] = {arena_printf(a, "%s/sc_calibrate", here),
+                            arena_printf(a, "%s/../lib/shardc/sc_calibrate", here),
+                            home ? arena_printf(a, "%s/build/sc_calibrate", home) : NULL,
+                            home ? arena_printf(a, "%s/lib/shardc/sc_calibrate", home) : NULL};
+    for (int i = 0; i < 4; i++)
+        if (places[i] && !access(places[i], X_OK)) return places[i];
+    fail(NOWHERE,
+         "sc_calibrate, which measures GPUs, is not in %s; build it with 'make cuda' or set SHARDC_HOME to the folder "
+         "of shardc",
+         here);
+}
+
+static int print_tasks(Arena *a, const Options *o) {
+    Options cuda = *o;
+    if (!is_model(o->inputs[0])) fail_usage("%s: a model's .lua file is wanted", o->inputs[0]);
+    if (!cuda.target) cuda.target = "cuda";
+    const Plan *p = plan_of(a, &cuda, o->inputs[0]);
+    OutFile f = output(a, o);
+    report_tasks(f.f, p);
+    output_done(o, &f);
+    return 0;
+}
+
+int command_calibrate(Arena *a, const Options *o) {
+    VEC(const char *) args = {0};
+    if (o->ninputs) return print_tasks(a, o);
+    push(&args, a, find(a));
+    const char *const given[] = {"-o",      o->out,   "--table", o->table,
+                                 "--tasks", o->tasks, "--world", o->world ? arena_printf(a, "%d", o->world) : NULL};
+    for (int i = 0; i < 8; i += 2) {
+        if (!given[i + 1]) continue;
+        push(&args, a, given[i]);
+        push(&args, a, given[i + 1]);
+    }
+    push(&args, a, NULL);
+    fflush(stdout);
+    execv(args.at[0], (char *const *)args.at);
+    fail(NOWHERE, "cannot run %s: %s", args.at[0], strerror(errno));
+}

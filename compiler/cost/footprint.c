@@ -1,0 +1,36 @@
+/* What a process will hold of a device besides its arena: the lines of the device's profile that this plan calls for.
+ * Relies on: device profiles.
+ * Relied on by: simulate. */
+#include "../devices/device.h"
+
+static bool has_op(const Plan *plan, const DeviceLine *l) {
+    for (int i = 0; i < plan->nprograms; i++)
+        for (int k = 0; k < plan->programs[i].n; k++)
+            for (int j = 0; j < l->nops; j++)
+                if (plan->programs[i].events[k].op_ir && plan->programs[i].events[k].op_ir->kind == l->ops[j])
+                    return true;
+    return false;
+}
+
+/* Of lines of one name, the one for the most ranks that the plan has. */
+static bool largest(const Plan *plan, const Device *d, const DeviceLine *l) {
+    for (int i = 0; i < d->nlibrary; i++) {
+        const DeviceLine *x = &d->library[i];
+        if (!strcmp(x->line.name, l->line.name) && x->ranks > l->ranks && x->ranks <= plan->world) return false;
+    }
+    return l->ranks <= plan->world;
+}
+
+void footprint(Plan *plan, const Device *d) {
+    double events = 0;
+    for (int i = 0; i < plan->nprograms; i++) events += plan->programs[i].n;
+    plan->nlibrary = 0;
+    plan->library = NEW_ARRAY(plan->arena, LibraryLine, d->nlibrary + 1);
+    for (int i = 0; i < d->nlibrary; i++) {
+        const DeviceLine *l = &d->library[i];
+        if (!largest(plan, d, l) || (l->nops && !has_op(plan, l))) continue;
+        LibraryLine *line = &plan->library[plan->nlibrary++];
+        *line = l->line;
+        line->bytes += l->per_event * events;
+    }
+}

@@ -1,0 +1,24 @@
+/* Patterns of neighbouring ops that one kernel computes in one pass over memory: what the combine pass looks for.
+ * Relies on: ir.h; ir/patterns.c holds the table and the rules.
+ * Relied on by: passes/combine.c. */
+#ifndef SHARDC_PATTERNS_H
+#define SHARDC_PATTERNS_H
+
+#include "ir.h"
+
+typedef struct {
+    const char *name;
+    OpKind first, then; /* in program order */
+    bool chain;         /* `then` reads result 0 of `first` (or a view of it); else both read a value in common */
+    bool early;         /* the combined op stands where `first` did; else where `then` did */
+    bool across;        /* they may be of different phases */
+
+    /* Turns `first` into both, with the results of both, and returns true; or leaves all as it is. `operand` of `then`
+     * is what connects the two; `alone`: nothing but `then` reads that value (or views of it). */
+    bool (*merge)(Graph *g, Op *first, Op *then, int operand, bool alone);
+} Pattern;
+
+extern const Pattern patterns[];
+extern const int npatterns;
+
+#endif

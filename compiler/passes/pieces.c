@@ -1,0 +1,46 @@
+/* pieces: results that the backward only joins into a larger tensor are written where they lie in it, by kernels that
+ * can, so that the join moves nothing. Relies on: the traits T_JOINS and T_ROWS_OUT in ops.def. Relied on by: fuse
+ * (layouts of who reads the joined tensor), storages (an assemble op makes no event). */
+#include "lowering.h"
+#include "passes.h"
+
+static int *count_uses(Graph *g, const Program *p) {
+    int *uses = NEW_ARRAY(g->arena, int, g->values.n + 1);
+    bool *result = value_flags(g);
+    flag_results(g, p, result);
+    for (int i = 0; i < g->values.n; i++) uses[i] = result[i];
+    for (int i = 0; i < p->ops.n; i++)
+        for (int k = 0; k < p->ops.at[i]->nin; k++) uses[p->ops.at[i]->in[k]->id]++; /* views are ops too */
+    return uses;
+}
+
+/* Clones have tensors of their own, laid out as they come: only what is never cloned is placed. */
+static bool may_place(const Op *join, const int *uses) {
+    if (!op_is(join, T_JOINS) || join->phase != BACKWARD || !value_contiguous(join->out[0])) return false;
+    for (int k = 0; k < join->nin; k++) {
+        const Value *v = join->in[k];
+        bool own = !v->base && v->def && !v->state && uses[v->id] == 1 && v->def->phase == BACKWARD;
+        if (!own || !op_is(v->def, T_ROWS_OUT)) return false;
+    }
+    return true;
+}
+
+static void place_pieces(Op *join) {
+    Value *whole = join->out[0];
+    int dim = (int)join->i[0];
+    int64_t at = 0;
+    for (int k = 0; k < join->nin; k++) {
+        Value *v = join->in[k];
+        v->base = whole;
+        v->offset = at;
+        memcpy(v->stride, whole->stride, sizeof v->stride);
+        at += v->shape[dim] * whole->stride[dim];
+    }
+    join->kind = OP_ASSEMBLE;
+}
+
+void pieces(Graph *g, Program *p) {
+    int *uses = count_uses(g, p);
+    for (int i = 0; i < p->ops.n; i++)
+        if (may_place(p->ops.at[i], uses)) place_pieces(p->ops.at[i]);
+}

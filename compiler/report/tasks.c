@@ -1,0 +1,90 @@
+/* The kernels of a plan as tasks, a line each kind: what `sc_calibrate --tasks` times and finds algorithms for. Events
+ * that differ in nothing that a kernel sees are one line with a count.
+ * Relies on: plan.h, ir/index_limit.h. Relied on by: cli/calibrate.c.
+ *
+ * op | variant | key | flops | bytes | count | integers | floats | table | dtype:alignment:shape:stride:limit ...
+ * in the order of a kernel's tensors (results, operands, workspace); `alignment` is log2 of bytes, at most 8; `limit`
+ * bounds the values of an index. Variant and key are those of Cost: the line's first five fields make a point of a
+ * device profile. */
+#include "../ir/index_limit.h"
+#include "report.h"
+
+static int tensors(const Op *op, const Value **out) {
+    int n = 0;
+    for (int i = 0; i < op->nout; i++) out[n++] = op->out[i];
+    for (int i = 0; i < op->nin; i++) out[n++] = op->in[i];
+    if (op->scratch_value) out[n++] = op->scratch_value;
+    return n;
+}
+
+static int64_t limit_of(const Op *op, int tensor) { /* gradients are indexed as their forward op is */
+    const Op *f = op->origin ? op->origin : op;
+    int k = tensor - op->nout;
+    for (int i = 0; i < f->nin && k >= 0 && k < op->nin; i++)
+        if (f->in[i] == op->in[k] && index_limit(f, i)) return index_limit(f, i);
+    return 0;
+}
+
+static void put_sizes(Str *s, const Value *v, const int64_t *sizes) {
+    for (int d = 0; d < v->dims; d++) str_addf(s, "%s%lld", d ? "x" : "", (long long)sizes[d]);
+    str_add(s, ":");
+}
+
+static void put_tensor(Str *s, const Plan *p, const Op *op, int k, const Value *v) {
+    const Value *root = v->base ? v->base : v;
+    int64_t at = (root->storage >= 0 ? p->storages[root->storage].offset : 0) + v->offset * dtype_size(v->dtype);
+    int alignment = 0;
+    while (alignment < 8 && !(at >> alignment & 1)) alignment++;
+    str_addf(s, " %d:%d:", (int)v->dtype, alignment);
+    put_sizes(s, v, v->shape);
+    put_sizes(s, v, v->stride);
+    str_addf(s, "%lld", (long long)limit_of(op, k));
+}
+
+/* Both ends of a line; between them stands the count. */
+static void describe(const Plan *p, const Op *op, Str *head, Str *tail) {
+    const Value *v[2 * MAX_IN + 1];
+    Cost c = op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0};
+    int n = tensors(op, v);
+    str_addf(head, "%s|%s|", op_info[op->kind].name, c.variant);
+    for (int k = 0; k < c.nkey; k++) str_addf(head, "%s%.0f", k ? "," : "", c.key[k]);
+    str_addf(head, "|%.0f|%.0f", c.flops, c.bytes);
+    str_add(tail, "");
+    for (int k = 0; k < MAX_INTS; k++) str_addf(tail, "%s%lld", k ? "," : "", (long long)op->i[k]);
+    str_add(tail, "|");
+    for (int k = 0; k < MAX_FLOATS; k++) str_addf(tail, "%s%.9g", k ? "," : "", op->f[k]);
+    str_add(tail, "|");
+    for (int k = 0; k < op->ntable; k++) str_addf(tail, "%s%lld", k ? "," : "", (long long)op->table[k]);
+    str_add(tail, "|");
+    for (int k = 0; k < n; k++) put_tensor(tail, p, op, k, v[k]);
+}
+
+/* A kernel of the library: neither generated, nor a collective, nor a copy between arenas, nor on the host. */
+static bool is_task(const Event *e) {
+    const Op *op = e->op_ir;
+    return op && !op->body && e->stream != HOST && !(op_info[op->kind].traits & (T_COLLECTIVE | T_COPY | T_VIEW));
+}
+
+typedef struct {
+    const char *head, *tail;
+    int count;
+} Task;
+
+void report_tasks(FILE *f, const Plan *p) {
+    Map *seen = map_new(p->arena);
+    for (int i = 0; i < p->nprograms; i++)
+        for (int k = 0; k < p->programs[i].n; k++) {
+            const Event *e = &p->programs[i].events[k];
+            if (!is_task(e) || e->phase == INIT) continue;
+            Str head = {.arena = p->arena}, tail = {.arena = p->arena};
+            describe(p, e->op_ir, &head, &tail);
+            const char *name = arena_printf(p->arena, "%s %s", head.s, tail.s);
+            Task *t = map_get(seen, name);
+            if (!t) map_put(seen, name, t = NEW(p->arena, Task));
+            *t = (Task){head.s, tail.s, t->count + 1};
+        }
+    for (int i = 0; i < map_len(seen); i++) {
+        const Task *t = map_value(seen, i);
+        fprintf(f, "%s|%d|%s\n", t->head, t->count, t->tail);
+    }
+}

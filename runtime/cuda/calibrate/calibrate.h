@@ -1,0 +1,87 @@
+/* What the parts of sc_calibrate share. Each stage runs in a process of its own, on a fresh context, and hands its
+ * measurements to the first one, which never touches CUDA, as lines of text: "kernel matmul|bf16 nn|64,64,64,1|9.3".
+ * Relies on: cuda.h, sc_kernels.h, matmul.h.
+ * Relied on by: runtime/cuda/calibrate/. */
+#ifndef SC_CALIBRATE_H
+#define SC_CALIBRATE_H
+
+#include "../cuda.h"
+#include "../library.h"
+#include "../matmul.h"
+#include <stdbool.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    const char *profile, *table, *tasks; /* files; NULL: standard output; none; none but the built-in ones */
+    const char *name;                    /* of the profile */
+    int world;                           /* most GPUs to measure collectives on */
+    bool quick;                          /* a hundredth of the time: for trying out the program */
+} sc_wish;
+
+/* ── one GPU: gpu.c ──────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    sc_cuda cuda;
+    cudaStream_t stream;
+    char *pool;                        /* operands, one task at a time */
+    size_t pool_bytes, used, reserved; /* reserved: of it, for good */
+    void *noise[BOOL + 1];             /* by dtype: values as those of a training step */
+    sc_record *record;                 /* on the device */
+    double budget_us;                  /* time to spend on a measurement */
+    bool hot;                          /* what is measured now is arithmetic */
+    cudaGraphExec_t step;              /* some 40 ms of products and copies: clocks are then what they are in a step */
+} sc_gpu;
+
+void sc_gpu_open(sc_gpu *g, int device, double share); /* share: of the free memory that the pool takes */
+void sc_gpu_close(sc_gpu *g);
+void sc_need(sc_cuda_library l); /* opens it, or ends the process with the reason */
+
+typedef struct { /* a line of compiler/report/tasks.c */
+    char op[40], variant[48], key[160];
+    double flops, bytes;
+    int count;
+    sc_task t;
+    int alignment[SC_TENSORS];
+    int64_t limit[SC_TENSORS];
+    int64_t table[SC_INTS * 64];
+} sc_measured_task;
+
+sc_kernel *sc_kernel_named(const char *op); /* NULL: none of the library */
+/* Operands in the pool, filled; false: they do not fit. Called again for more copies, so that caches do not help. */
+bool sc_place(sc_gpu *g, sc_measured_task *m);
+void sc_pool_clear(sc_gpu *g);
+
+/* Microseconds of one call among many of the same in a graph. `more`: further tasks to take turns with. */
+double sc_time(sc_gpu *g, sc_kernel *k, sc_task *tasks, int n);
+double sc_time_graph(sc_gpu *g, cudaGraph_t graph, int calls);
+void sc_warm(sc_gpu *g); /* from now on measurements are taken in the midst of what a step does */
+
+/* pointwise.cu */
+typedef struct {
+    const char *op;
+    sc_kernel *kernel;
+    int tensors; /* a result and operands, of one shape */
+} sc_function;
+extern const sc_function sc_functions[]; /* ends with a NULL */
+
+/* ── tasks.c: kernels and products by list ───────────────────────────────────────────────────────────────────────── */
+bool sc_task_read(const char *line, sc_measured_task *m); /* false: it is none */
+int sc_tasks_run(const sc_wish *w, FILE *out);            /* "kernel ..." */
+int sc_table_run(const sc_wish *w, FILE *out);            /* a table as algorithms.h says */
+
+/* ── the other stages; each returns an exit status ───────────────────────────────────────────────────────────────── */
+int sc_device_run(const sc_wish *w, FILE *out);      /* sweeps.c: "device ...", "value ...", "kernel copy..." */
+int sc_collectives_run(const sc_wish *w, FILE *out); /* collectives.c: "collective all_gather|2|bytes|us" */
+int sc_footprint_run(const sc_wish *w, FILE *out);   /* footprint.c: "library context|bytes" */
+
+/* profile.c: from all the lines to a device profile */
+void sc_profile_write(FILE *f, const sc_wish *w, char **lines, int n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,226 @@
+/* What a process holds of a GPU's memory besides its arena: the context, modules and libraries, graphs, communicators.
+ * Each is the difference of what is in use on the GPU, as NVML tells it, before and after; nobody else may be using it.
+ * Relies on: calibrate.h, NVML (libnvidia-ml.so.1, which comes with the driver), NCCL.
+ * Relied on by: main.c. */
+#include "calibrate.h"
+#include <dlfcn.h>
+#include <nccl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ── bytes in use ────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    unsigned long long total, free, used;
+} nvml_memory;
+typedef struct {
+    unsigned pid;
+    unsigned long long used;
+    unsigned gpu_instance, compute_instance;
+} nvml_process;
+
+static int (*memory_of)(void *device, nvml_memory *m);
+static int (*processes_of)(void *device, unsigned *n, nvml_process *p);
+static void *nvml_device;
+
+/* CUDA's device by its place: NVML counts all GPUs, CUDA those of CUDA_VISIBLE_DEVICES. */
+static bool open_nvml(int index) {
+    char bus[32];
+    void *l = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    int (*start)(void) = l ? (int (*)(void))dlsym(l, "nvmlInit_v2") : NULL;
+    int (*device)(const char *, void **) =
+        l ? (int (*)(const char *, void **))dlsym(l, "nvmlDeviceGetHandleByPciBusId_v2") : NULL;
+    memory_of = l ? (int (*)(void *, nvml_memory *))dlsym(l, "nvmlDeviceGetMemoryInfo") : NULL;
+    processes_of =
+        l ? (int (*)(void *, unsigned *, nvml_process *))dlsym(l, "nvmlDeviceGetComputeRunningProcesses_v3") : NULL;
+    SC_CUDA(cudaDeviceGetPCIBusId(bus, sizeof bus, index));
+    return start && device && memory_of && !start() && !device(bus, &nvml_device);
+}
+
+static double used(void) {
+    nvml_memory m = {0};
+    return memory_of(nvml_device, &m) ? 0 : (double)m.used;
+}
+
+static double used_by_process(void) { /* 0: the driver does not tell */
+    nvml_process p[64];
+    unsigned n = 64;
+    if (!processes_of || processes_of(nvml_device, &n, p)) return 0;
+    for (unsigned i = 0; i < n; i++)
+        if (p[i].pid == (unsigned)getpid() && p[i].used != ~0ull) return (double)p[i].used;
+    return 0;
+}
+
+/* By the driver's figure for this process, or where it tells none (in a container, for one) by the GPU's. */
+static double last, last_of_process;
+static void line(FILE *out, const char *what) {
+    double now = used(), of_process = used_by_process();
+    bool told = of_process > 0;
+    fprintf(out, "library %s|%.0f\n", what, told ? of_process - last_of_process : now - last);
+    fflush(out);
+    last = now;
+    last_of_process = of_process;
+}
+
+/* Memory that is not the library's was taken. */
+static void took(double bytes) {
+    last += bytes;
+    last_of_process += bytes;
+}
+
+/* ── one GPU ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+
+static void run_tasks(sc_gpu *g, const char *path, bool attention, bool matmul) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = path ? fopen(path, "r") : NULL;
+    sc_measured_task *m = malloc(sizeof *m);
+    while (f && getline(&text, &size, f) >= 0) {
+        if (!sc_task_read(text, m) || !sc_kernel_named(m->op)) continue;
+        bool is_attention = !strncmp(m->op, "attention", 9), is_matmul = !strcmp(m->op, "matmul");
+        if (is_attention != attention || is_matmul != matmul) continue;
+        sc_pool_clear(g);
+        if (!sc_place(g, m)) continue;
+        m->t.table = m->table;
+        sc_kernel_named(m->op)(&m->t);
+        SC_CUDA(cudaStreamSynchronize(g->stream));
+    }
+    free(text);
+    free(m);
+    if (f) fclose(f);
+}
+
+enum { NODES = 2000 };
+
+static void hold_graph(sc_gpu *g) {
+    cudaGraph_t graph;
+    cudaGraphExec_t run;
+    sc_measured_task m = {.t = {.nt = 2}, .alignment = {8, 8}};
+    for (int k = 0; k < 2; k++) m.t.t[k] = (sc_tensor){.dtype = BF16, .dims = 1, .shape = {256}, .stride = {1}};
+    sc_pool_clear(g);
+    if (!sc_place(g, &m)) return;
+    SC_CUDA(cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < NODES; i++) sc_k_copy(&m.t);
+    SC_CUDA(cudaStreamEndCapture(g->stream, &graph));
+    SC_CUDA(cudaGraphInstantiate(&run, graph, 0));
+    SC_CUDA(cudaGraphUpload(run, g->stream));
+    SC_CUDA(cudaGraphLaunch(run, g->stream));
+    SC_CUDA(cudaStreamSynchronize(g->stream));
+}
+
+static int no_nvml(void) {
+    fprintf(stderr, "sc_calibrate: NVML (libnvidia-ml.so.1) does not answer: footprints are left out\n");
+    return 0;
+}
+
+static int one_gpu(const sc_wish *w, FILE *out) {
+    sc_gpu g;
+    if (!open_nvml(0)) return no_nvml();
+    last = used();
+    SC_CUDA(cudaSetDevice(0));
+    SC_CUDA(cudaFree(NULL));
+    line(out, "context");
+    sc_gpu_open(&g, 0, 0.5);
+    took((double)g.pool_bytes + 8 * (1 << 20)); /* and the noise */
+    line(out, "libraries opened");
+    run_tasks(&g, w->tasks, false, false);
+    line(out, "kernels");
+    run_tasks(&g, w->tasks, false, true);
+    line(out, "matmul");
+    run_tasks(&g, w->tasks, true, false);
+    line(out, "attention");
+    hold_graph(&g);
+    line(out, "graph of 2000");
+    return 0;
+}
+
+/* ── communicators ───────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    ncclUniqueId id;
+    _Atomic int arrived;
+} common;
+
+static void meet(common *c, int world) {
+    int before = c->arrived++, all = (before / world + 1) * world;
+    while (c->arrived < all) usleep(20);
+}
+
+static int communicate(common *c, int rank, int world, FILE *out) {
+    const size_t bytes = (size_t)1 << 30;
+    ncclConfig_t plain = NCCL_CONFIG_INITIALIZER, engines = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t reductions, gathers;
+    ncclWindow_t window;
+    char *arena;
+    cudaStream_t s;
+    engines.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+    plain.minCTAs = plain.maxCTAs = engines.minCTAs = engines.maxCTAs = 16; /* as comm.c */
+    if (!open_nvml(rank)) return no_nvml();
+    setenv("NCCL_NVLS_ENABLE", "0", 1);
+    sc_need(SC_LIB_NCCL);
+    SC_CUDA(cudaSetDevice(rank));
+    SC_CUDA(cudaFree(NULL));
+    SC_CUDA(cudaStreamCreate(&s));
+    if (!rank) SC_NCCL(ncclGetUniqueId(&c->id));
+#define AFTER(what)                                                                                                    \
+    do {                                                                                                               \
+        SC_CUDA(cudaDeviceSynchronize());                                                                              \
+        meet(c, world);                                                                                                \
+        if (!rank) line(out, what);                                                                                    \
+        meet(c, world);                                                                                                \
+    } while (0)
+    meet(c, world);
+    last = used();
+    last_of_process = used_by_process();
+    meet(c, world);
+    SC_NCCL(ncclCommInitRankConfig(&reductions, world, c->id, rank, &plain));
+    AFTER("NCCL first communicator");
+    SC_NCCL(ncclCommSplit(reductions, 0, rank, &gathers, &engines));
+    AFTER("NCCL second communicator");
+    SC_NCCL(ncclMemAlloc((void **)&arena, bytes));
+    took((double)bytes);
+    AFTER("NCCL arena");
+    SC_NCCL(ncclCommWindowRegister(gathers, arena, bytes, &window, NCCL_WIN_COLL_SYMMETRIC));
+    AFTER("NCCL first window");
+    SC_NCCL(ncclCommWindowRegister(reductions, arena, bytes, &window, NCCL_WIN_COLL_SYMMETRIC));
+    AFTER("NCCL second window");
+    SC_NCCL(ncclAllGather(arena, arena + bytes / 2, bytes / 16 / (size_t)world, ncclBfloat16, gathers, s));
+    AFTER("NCCL gather");
+    SC_NCCL(
+        ncclReduceScatter(arena + bytes / 2, arena, bytes / 16 / (size_t)world, ncclFloat32, ncclSum, reductions, s));
+    AFTER("NCCL scatter");
+    SC_NCCL(ncclAllReduce(arena, arena, 64, ncclFloat32, ncclSum, reductions, s));
+    AFTER("NCCL reduce");
+    return 0;
+}
+
+static int in_process(const sc_wish *w, FILE *out, int world) {
+    common *c = mmap(NULL, sizeof *c, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int bad = 0, status;
+    pid_t pid[8];
+    if (c == MAP_FAILED) return 1;
+    fprintf(out, "world %d\n", world);
+    fflush(out);
+    for (int k = 0; k < world; k++)
+        if (!(pid[k] = fork())) _exit(world == 1 ? one_gpu(w, out) : communicate(c, k, world, out));
+    for (int k = 0; k < world; k++) {
+        pid_t ended = wait(&status);
+        if (status && !bad)
+            for (int j = 0; j < world; j++)
+                if (pid[j] != ended) kill(pid[j], SIGKILL);
+        if (status) bad = 1;
+    }
+    munmap(c, sizeof *c);
+    return bad;
+}
+
+int sc_footprint_run(const sc_wish *w, FILE *out) {
+    int bad = 0;
+    for (int world = 1; world <= w->world && world <= 8 && !bad; world *= 2) bad = in_process(w, out, world);
+    return bad;
+}

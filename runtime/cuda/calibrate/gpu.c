@@ -1,0 +1,241 @@
+/* One GPU to measure on: its libraries, a pool of memory for operands, and the timing of kernels in graphs.
+ * Relies on: calibrate.h.
+ * Relied on by: the stages. */
+#include "calibrate.h"
+#include <cublasLt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NOISE = 1 << 20, MOST_CALLS = 400 };
+
+static size_t size_of(int dtype) {
+    return dtype == FP32 || dtype == INT32 ? 4 : dtype == FP64 || dtype == INT64 ? 8 : dtype >= FP8_E4M3 ? 1 : 2;
+}
+
+static uint16_t to_bf16(float x) {
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+static uint16_t to_fp16(float x) { /* of numbers between 2^-14 and 2^15; smaller ones become 0 */
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    int e = (int)(u >> 23 & 255) - 112;
+    if (e <= 0) return (uint16_t)(u >> 16 & 0x8000);
+    return (uint16_t)((u >> 16 & 0x8000) | (uint32_t)e << 10 | (u >> 13 & 0x3ff));
+}
+
+/* About normal, of small size: what products of random bits cost in power is what they cost in a step. */
+static void make_noise(sc_gpu *g) {
+    static const int floats[] = {FP32, BF16, FP16};
+    uint64_t state = 88172645463325252u;
+    float *x = malloc(NOISE * sizeof *x);
+    uint16_t *half = malloc(NOISE * sizeof *half);
+    for (int i = 0; i < NOISE; i++) {
+        double sum = 0;
+        for (int k = 0; k < 6; k++) {
+            state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+            sum += (double)(int64_t)state / 9223372036854775808.0;
+        }
+        x[i] = (float)(sum * 0.7);
+    }
+    for (int k = 0; k < 3; k++) {
+        int d = floats[k];
+        for (int i = 0; i < NOISE && d != FP32; i++) half[i] = d == BF16 ? to_bf16(x[i]) : to_fp16(x[i]);
+        SC_CUDA(cudaMalloc(&g->noise[d], NOISE * size_of(d)));
+        SC_CUDA(
+            cudaMemcpy(g->noise[d], d == FP32 ? (void *)x : (void *)half, NOISE * size_of(d), cudaMemcpyHostToDevice));
+    }
+    free(x);
+    free(half);
+}
+
+static void make_record(sc_gpu *g) {
+    sc_record r = {.step = 7, .seed = 1, .grad_seed = 1, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .clip = 1};
+    for (int k = 0; k < SC_GROUPS; k++) r.lr[k] = 1e-4f, r.weight_decay[k] = 0.1f;
+    for (int k = 0; k < SC_COUNTS; k++) r.count[k] = 1000;
+    SC_CUDA(cudaMalloc((void **)&g->record, sizeof r));
+    SC_CUDA(cudaMemcpy(g->record, &r, sizeof r, cudaMemcpyHostToDevice));
+}
+
+void sc_need(sc_cuda_library l) {
+    const char *problem = sc_library_open(l);
+    if (!problem) return;
+    fprintf(stderr, "sc_calibrate: %s\n", problem);
+    exit(1);
+}
+
+void sc_gpu_open(sc_gpu *g, int device, double share) {
+    struct cudaDeviceProp p;
+    size_t room, all;
+    *g = (sc_gpu){.cuda = {.device = device, .rank = device, .deterministic = true}, .budget_us = 20e3};
+    sc_need(SC_LIB_CUBLASLT);
+    SC_CUDA(cudaSetDevice(device));
+    SC_CUDA(cudaGetDeviceProperties(&p, device));
+    g->cuda.major = p.major, g->cuda.minor = p.minor;
+    g->cuda.multiprocessors = p.multiProcessorCount;
+    g->cuda.l2_bytes = p.l2CacheSize;
+    g->cuda.shared_bytes = (int)p.sharedMemPerBlockOptin;
+    SC_LT(cublasLtCreate(&g->cuda.lt));
+    sc_matmul_start(&g->cuda);
+    sc_attention_start(&g->cuda);
+    SC_CUDA(cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking));
+    SC_CUDA(cudaMemGetInfo(&room, &all));
+    g->pool_bytes = (size_t)((double)room * share) / 4096 * 4096;
+    SC_CUDA(cudaMalloc((void **)&g->pool, g->pool_bytes));
+    make_noise(g);
+    make_record(g);
+}
+
+void sc_gpu_close(sc_gpu *g) {
+    SC_CUDA(cudaStreamSynchronize(g->stream));
+    sc_attention_stop(&g->cuda);
+    sc_matmul_stop(&g->cuda);
+    SC_LT(cublasLtDestroy(g->cuda.lt));
+}
+
+/* ── operands ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static size_t span(const sc_tensor *t) {
+    int64_t last = 0;
+    for (int d = 0; d < t->dims; d++) {
+        if (!t->shape[d]) return 0;
+        last += (t->shape[d] - 1) * t->stride[d];
+    }
+    return (size_t)(last + 1) * size_of(t->dtype);
+}
+
+static void fill_floats(sc_gpu *g, const sc_tensor *t, size_t bytes) {
+    size_t some = NOISE * size_of(t->dtype);
+    for (size_t at = 0; at < bytes; at += some)
+        SC_CUDA(cudaMemcpyAsync((char *)t->p + at, g->noise[t->dtype], bytes - at < some ? bytes - at : some,
+                                cudaMemcpyDeviceToDevice, g->stream));
+}
+
+/* Indices are those of a text, few of them frequent; without a limit they count up; an int64 is Adam's step. */
+static void fill_integers(sc_gpu *g, const sc_tensor *t, size_t bytes, int64_t limit) {
+    size_t n = bytes / size_of(t->dtype);
+    char *host = calloc(1, bytes);
+    for (size_t i = 0; i < n; i++) {
+        double u = (double)(i * 2654435761u % 1000003) / 1000003;
+        if (t->dtype == INT32) ((int32_t *)host)[i] = limit ? (int32_t)((double)limit * u * u * u * u) : (int32_t)i;
+        if (t->dtype == INT64) ((int64_t *)host)[i] = 10;
+    }
+    SC_CUDA(cudaMemcpyAsync(t->p, host, bytes, cudaMemcpyHostToDevice, g->stream));
+    SC_CUDA(cudaStreamSynchronize(g->stream));
+    free(host);
+}
+
+bool sc_place(sc_gpu *g, sc_measured_task *m) {
+    for (int k = 0; k < m->t.nt; k++) {
+        sc_tensor *t = &m->t.t[k];
+        size_t bytes = span(t), shift = (size_t)1 << m->alignment[k];
+        size_t at = (g->used + 511) / 512 * 512 + (m->alignment[k] < 8 ? shift : 0);
+        if (at + bytes > g->pool_bytes) return false;
+        t->p = g->pool + at;
+        g->used = at + bytes;
+        if (t->dtype == INT32 || t->dtype == INT64)
+            fill_integers(g, t, bytes, m->limit[k]);
+        else if (t->dtype <= FP16)
+            fill_floats(g, t, bytes);
+        else
+            SC_CUDA(cudaMemsetAsync(t->p, 0, bytes, g->stream));
+    }
+    m->t.record = g->record;
+    m->t.library = &g->cuda;
+    m->t.stream = g->stream;
+    m->t.world = m->t.shards = m->t.parts = 1;
+    return true;
+}
+
+void sc_pool_clear(sc_gpu *g) {
+    SC_CUDA(cudaStreamSynchronize(g->stream));
+    g->used = g->reserved;
+}
+
+/* ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static double between(cudaEvent_t a, cudaEvent_t b) {
+    float ms;
+    SC_CUDA(cudaEventSynchronize(b));
+    SC_CUDA(cudaEventElapsedTime(&ms, a, b));
+    return (double)ms * 1e3;
+}
+
+/* A GPU at its power limit lowers its clocks within milliseconds, so kernels run slower in a step than by themselves
+ * after a pause. What is measured follows upon some of a step's work. */
+double sc_time_graph(sc_gpu *g, cudaGraph_t graph, int calls) {
+    cudaGraphExec_t run;
+    cudaEvent_t a, b;
+    double sum = 0;
+    enum { TIMES = 3 };
+    SC_CUDA(cudaGraphInstantiate(&run, graph, 0));
+    SC_CUDA(cudaEventCreate(&a));
+    SC_CUDA(cudaEventCreate(&b));
+    SC_CUDA(cudaGraphUpload(run, g->stream));
+    if (g->step && g->hot) SC_CUDA(cudaGraphLaunch(g->step, g->stream));
+    SC_CUDA(cudaGraphLaunch(run, g->stream));
+    for (int k = 0; k < TIMES; k++) {
+        SC_CUDA(cudaEventRecord(a, g->stream));
+        SC_CUDA(cudaGraphLaunch(run, g->stream));
+        SC_CUDA(cudaEventRecord(b, g->stream));
+        sum += between(a, b) / calls;
+    }
+    SC_CUDA(cudaEventDestroy(a));
+    SC_CUDA(cudaEventDestroy(b));
+    SC_CUDA(cudaGraphExecDestroy(run));
+    return sum / TIMES;
+}
+
+/* Three fifths of the time products, two fifths copies. */
+void sc_warm(sc_gpu *g) {
+    static sc_measured_task m;
+    const char *line = "matmul|bf16 nt|8192,8192,4096,1|0|0|1|0,1|0|| 1:8:8192x8192:8192x1:0 1:8:8192x4096:4096x1:0 "
+                       "1:8:8192x4096:4096x1:0 8:8:33554432:1:0";
+    const size_t some = (size_t)400 << 20;
+    cudaGraph_t graph;
+    char *copied;
+    if (!sc_task_read(line, &m) || !sc_place(g, &m)) return;
+    copied = g->pool + g->used;
+    if (g->used + 2 * some > g->pool_bytes) return;
+    sc_k_matmul(&m.t);
+    SC_CUDA(cudaStreamSynchronize(g->stream));
+    SC_CUDA(cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < 25; i++) {
+        for (int k = 0; k < 2; k++) sc_k_matmul(&m.t);
+        for (int k = 0; k < 5; k++)
+            SC_CUDA(cudaMemcpyAsync(copied, copied + some, some, cudaMemcpyDeviceToDevice, g->stream));
+    }
+    SC_CUDA(cudaStreamEndCapture(g->stream, &graph));
+    SC_CUDA(cudaGraphInstantiate(&g->step, graph, 0));
+    g->reserved = g->used = (g->used + 2 * some + 4095) / 4096 * 4096;
+    for (int i = 0; i < 50; i++) SC_CUDA(cudaGraphLaunch(g->step, g->stream));
+    SC_CUDA(cudaStreamSynchronize(g->stream));
+}
+
+double sc_time(sc_gpu *g, sc_kernel *k, sc_task *tasks, int n) {
+    cudaEvent_t a, b;
+    cudaGraph_t graph;
+    double once = 0;
+    SC_CUDA(cudaEventCreate(&a));
+    SC_CUDA(cudaEventCreate(&b));
+    for (int u = 0; u < 2; u++) { /* the first call may make plans */
+        SC_CUDA(cudaEventRecord(a, g->stream));
+        k(&tasks[u % n]);
+        SC_CUDA(cudaEventRecord(b, g->stream));
+        once = between(a, b);
+    }
+    for (int u = 2; u < n; u++) k(&tasks[u]);
+    SC_CUDA(cudaStreamSynchronize(g->stream));
+    SC_CUDA(cudaEventDestroy(a));
+    SC_CUDA(cudaEventDestroy(b));
+    double wanted = g->budget_us / 4 / (once > 1 ? once : 1);
+    int calls = wanted < 3 ? 3 : wanted > MOST_CALLS ? MOST_CALLS : (int)wanted;
+    SC_CUDA(cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal));
+    for (int u = 0; u < calls; u++) k(&tasks[u % n]);
+    SC_CUDA(cudaStreamEndCapture(g->stream, &graph));
+    double us = sc_time_graph(g, graph, calls);
+    SC_CUDA(cudaGraphDestroy(graph));
+    return us;
+}

@@ -1,0 +1,150 @@
+/* sc_calibrate: measures the GPUs at hand, writes a device profile and a table of matmul algorithms. `shardc calibrate`
+ * runs it; where there is no shardc it runs by itself.
+ * Relies on: calibrate.h; the library of the CUDA target, which it is linked with.
+ * Relied on by: shardc calibrate, people. */
+#include "calibrate.h"
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ── stages ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef int stage(const sc_wish *w, FILE *out);
+
+typedef struct {
+    char **at;
+    int n, cap;
+} lines;
+
+static void take(lines *l, FILE *f) {
+    char *text = NULL;
+    size_t size = 0;
+    rewind(f);
+    while (getline(&text, &size, f) >= 0) {
+        if (l->n == l->cap) l->at = realloc(l->at, sizeof *l->at * (size_t)(l->cap = 2 * l->cap + 64));
+        text[strcspn(text, "\n")] = 0;
+        l->at[l->n++] = strdup(text);
+    }
+    free(text);
+}
+
+static void take_file(lines *l, const char *path) {
+    FILE *f = fopen(path, "r");
+    if (!f) {
+        fprintf(stderr, "sc_calibrate: cannot read %s: %s; give a file that --raw has written\n", path,
+                strerror(errno));
+        exit(1);
+    }
+    take(l, f);
+    fclose(f);
+}
+
+/* In a process of its own, on a context of its own. */
+static void run(lines *l, const sc_wish *w, const char *what, stage *s) {
+    int status;
+    FILE *f = tmpfile();
+    if (!f) {
+        fprintf(stderr, "sc_calibrate: cannot make a temporary file: %s; set TMPDIR to a folder with room\n",
+                strerror(errno));
+        exit(1);
+    }
+    fprintf(stderr, "sc_calibrate: %s\n", what);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (!pid) {
+        status = s(w, f);
+        fflush(NULL);
+        _exit(status);
+    }
+    waitpid(pid, &status, 0);
+    if (status) exit(1);
+    take(l, f);
+    fclose(f);
+}
+
+static FILE *file_of(const char *path) {
+    FILE *f = path ? fopen(path, "w") : stdout;
+    if (f) return f;
+    fprintf(stderr, "sc_calibrate: cannot write %s: %s; choose another file\n", path, strerror(errno));
+    exit(1);
+}
+
+static void finish(FILE *f, const char *path) {
+    if (!fflush(f) && !ferror(f)) return;
+    fprintf(stderr, "sc_calibrate: cannot write %s: %s; choose another file\n", path ? path : "the profile",
+            strerror(errno));
+    exit(1);
+}
+
+/* ── command line ────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+enum { KEY_TABLE = 256, KEY_TASKS, KEY_WORLD, KEY_QUICK, KEY_RAW, KEY_NAME, KEY_ONLY, KEY_FROM };
+typedef struct {
+    sc_wish w;
+    const char *raw, *only;
+    lines from;
+} arguments;
+
+static error_t parse(int key, char *arg, struct argp_state *state) {
+    arguments *a = state->input;
+    switch (key) {
+    case 'o': a->w.profile = arg; break;
+    case KEY_TABLE: a->w.table = arg; break;
+    case KEY_TASKS: a->w.tasks = arg; break;
+    case KEY_NAME: a->w.name = arg; break;
+    case KEY_RAW: a->raw = arg; break;
+    case KEY_ONLY: a->only = arg; break;
+    case KEY_FROM: take_file(&a->from, arg); break;
+    case KEY_WORLD: a->w.world = atoi(arg); break;
+    case KEY_QUICK: a->w.quick = true; break;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+static bool wanted(const arguments *a, const char *stage) {
+    return !a->from.n && (!a->only || strstr(a->only, stage));
+}
+
+int main(int argc, char **argv) {
+    static const struct argp_option options[] = {
+        {"output", 'o', "FILE", 0, "Where the device profile goes; standard output unless given", 0},
+        {"table", KEY_TABLE, "FILE", 0, "Where the matmul algorithms go; none are looked for unless given", 0},
+        {"tasks", KEY_TASKS, "FILE", 0, "Kernels to time and to find algorithms for: `shardc calibrate MODEL.lua`", 0},
+        {"world", KEY_WORLD, "N", 0, "Most GPUs to measure collectives on; 1 unless given", 0},
+        {"name", KEY_NAME, "NAME", 0, "The profile's name; `measured` unless given", 0},
+        {"only", KEY_ONLY, "STAGES", 0, "Some of device,tasks,collectives,footprint", 0},
+        {"raw", KEY_RAW, "FILE", 0, "The measurements too, a line each", 0},
+        {"from", KEY_FROM, "FILE", 0, "Measure nothing, take an earlier run's --raw; may be repeated", 0},
+        {"quick", KEY_QUICK, 0, 0, "Hardly measure: to try the program out", 0},
+        {0},
+    };
+    static const struct argp argp = {options, parse, NULL, "Measures the GPUs of this machine for shardc predict.",
+                                     NULL,    NULL,  NULL};
+    arguments a = {.w = {.world = 1, .name = "measured"}};
+    lines l, choices = {0};
+    argp_err_exit_status = 2;
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    l = a.from;
+    if (wanted(&a, "footprint")) run(&l, &a.w, "footprints", sc_footprint_run);
+    if (wanted(&a, "device")) run(&l, &a.w, "device", sc_device_run);
+    if (a.w.tasks && wanted(&a, "tasks")) run(&l, &a.w, "kernels", sc_tasks_run);
+    if (a.w.world > 1 && wanted(&a, "collectives")) run(&l, &a.w, "collectives", sc_collectives_run);
+    if (a.raw) {
+        FILE *f = file_of(a.raw);
+        for (int i = 0; i < l.n; i++) fprintf(f, "%s\n", l.at[i]);
+        finish(f, a.raw);
+    }
+    FILE *f = file_of(a.w.profile);
+    sc_profile_write(f, &a.w, l.at, l.n);
+    finish(f, a.w.profile);
+    if (!a.w.table || !a.w.tasks || a.from.n) return 0;
+    run(&choices, &a.w, "algorithms", sc_table_run);
+    f = file_of(a.w.table);
+    for (int i = 0; i < choices.n; i++) fprintf(f, "%s\n", choices.at[i]);
+    finish(f, a.w.table);
+    return 0;
+}

@@ -1,0 +1,211 @@
+/* The communicators of a rank. A group of ranks has one for gathers, which copy engines serve, and one for sums. The
+ * arena is a symmetric window of each: nothing is staged, kernels are disturbed least, and NCCL needs the least memory.
+ *
+ * What a sum's bits depend on is fixed here and nowhere else, so that they are the same in a graph and without, in
+ * every run and in every build. In a window NCCL's symmetric kernels add the ranks' values in an order that only the
+ * number of elements, of ranks and of thread blocks decides; the last is given (SUM_BLOCKS). Outside of it the ring
+ * with its simple protocol and as many channels adds them, whatever NCCL's tuning would say.
+ *
+ * Relies on: rank.h, NCCL 2.28. Relied on by: rank.c, collective.c (comm.h). */
+#include "comm.h"
+#include "rank.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Measured on 4 H200 (tests/gpu/bench_collective): 12 blocks sum at 416 GB/s where NCCL's own choice (7 to 10) reaches
+ * 367 and 16 reach 432, and beside a matrix product they are as quick as 16 while the product loses 11 % instead of
+ * 13 %. A gather in a window has no blocks, but NCCL keeps buffers for those it might have (6 MiB each). */
+enum { SUM_BLOCKS = 12, COPY_BLOCKS = 2, TRIAL_BYTES = 2 << 20 };
+
+/* ── NCCL's variables ────────────────────────────────────────────────────────────────────────────────────────────────
+ * Set in every rank before NCCL reads them, whatever the user's environment says: they decide about bits, or about the
+ * machine's health. All others (NCCL_DEBUG, NCCL_SOCKET_IFNAME, NCCL_IB_HCA, ...) are the user's. */
+static const struct {
+    const char *name, *value; /* NULL: not set */
+} pinned[] = {
+    {"NCCL_NVLS_ENABLE", "0"}, /* NVLink multicast: a program killed in it can put a machine's switches out of service;
+                                  also, the switches would do the sums */
+    {"NCCL_COLLNET_ENABLE", "0"},  /* sums in the network's switches */
+    {"NCCL_ALGO", "Ring"},         /* what serves where no window does; the tuner would decide by time */
+    {"NCCL_PROTO", "Simple"},      /* likewise */
+    {"NCCL_TUNER_PLUGIN", "none"}, /* a plug-in would decide otherwise */
+    {"NCCL_GRAPH_REGISTER", "0"},  /* a graph's collectives take the way of those without graph */
+    {"NCCL_LOCAL_REGISTER", "0"},  /* likewise */
+    {"NCCL_WIN_ENABLE", "1"},      /* windows or not: see choose_windows */
+    {"NCCL_SYM_KERNEL", NULL},     /* the size decides which kernel */
+    {"NCCL_SYM_CTAS", NULL},       /* the next ones would override a communicator's own configuration */
+    {"NCCL_MIN_CTAS", NULL},         {"NCCL_MAX_CTAS", NULL},          {"NCCL_CTA_POLICY", NULL},
+    {"NCCL_CGA_CLUSTER_SIZE", NULL}, {"NCCL_MIN_NCHANNELS", NULL},     {"NCCL_MAX_NCHANNELS", NULL},
+    {"NCCL_MIN_NRINGS", NULL},       {"NCCL_MAX_NRINGS", NULL},        {"NCCL_NTHREADS", NULL},
+    {"NCCL_BUFFSIZE", NULL},         {"NCCL_THREAD_THRESHOLDS", NULL},
+};
+
+static void pin_variables(void) {
+    for (size_t i = 0; i < sizeof pinned / sizeof *pinned; i++)
+        if (pinned[i].value)
+            setenv(pinned[i].name, pinned[i].value, 1);
+        else
+            unsetenv(pinned[i].name);
+}
+
+/* ── communicators ───────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* A group that holds every rank is the world. */
+static int same_as(const sc_rank *r, int c) {
+    return sc_comm(r, c).n == r->world ? 2 : c;
+}
+
+static bool first_of_its_kind(const sc_rank *r, int c, int p) {
+    return r->t->comms.comm[c][p] && same_as(r, c) == c;
+}
+
+static ncclConfig_t config_of(const sc_rank *r, int policy) {
+    ncclConfig_t c = NCCL_CONFIG_INITIALIZER;
+    bool copies = policy == SC_GATHERS && r->t->comms.windows;
+    c.blocking = 1;
+    c.splitShare = 0;
+    c.commName = policy == SC_GATHERS ? "shardc-gathers" : "shardc-sums";
+    c.CTAPolicy = policy == SC_GATHERS ? NCCL_CTA_POLICY_ZERO : NCCL_CTA_POLICY_DEFAULT;
+    c.minCTAs = c.maxCTAs = copies ? COPY_BLOCKS : SUM_BLOCKS;
+    return c;
+}
+
+static ncclComm_t world_comm(sc_rank *r) {
+    ncclComm_t comm;
+    ncclConfig_t c = config_of(r, SC_SUMS);
+    if (r->rank == 0) SC_NCCL(ncclGetUniqueId(&r->w->common->id));
+    sc_barrier(r);
+    SC_NCCL(ncclCommInitRankConfig(&comm, r->world, r->w->common->id, r->rank, &c));
+    return comm;
+}
+
+static ncclComm_t part_comm(sc_rank *r, ncclComm_t world, int comm, int policy) {
+    ncclComm_t part;
+    ncclConfig_t c = config_of(r, policy);
+    sc_members m = sc_comm(r, comm);
+    SC_NCCL(ncclCommSplit(world, m.first, m.index, &part, &c)); /* a group is known by its first rank */
+    return part;
+}
+
+/* ── windows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* NULL, or why the bytes are no window of the communicator. */
+static const char *register_window(ncclComm_t comm, void *p, size_t bytes, ncclWindow_t *w) {
+    ncclResult_t e = ncclCommWindowRegister(comm, p, bytes, w, NCCL_WIN_COLL_SYMMETRIC);
+    if (e == ncclSuccess) return *w ? NULL : "NCCL sees no way for these GPUs to address each other's memory";
+    const char *why = ncclGetLastError(comm);
+    *w = NULL;
+    return why && *why ? why : ncclGetErrorString(e);
+}
+
+/* A trial with few bytes, since much depends on it before the arena is there. */
+static const char *try_window(ncclComm_t comm) {
+    ncclWindow_t w = NULL;
+    void *p = NULL;
+    SC_NCCL(ncclMemAlloc(&p, TRIAL_BYTES));
+    const char *why = register_window(comm, p, TRIAL_BYTES, &w);
+    if (w) SC_NCCL(ncclCommWindowDeregister(comm, w));
+    SC_NCCL(ncclMemFree(p));
+    return why;
+}
+
+/* All ranks go the same way: in windows and in rings sums are added in different orders. SHARDC_NCCL_WINDOWS=0 asks for
+ * rings; where there is no window it is rings too, and that is said. =1 takes nothing but windows. */
+static bool choose_windows(sc_rank *r, ncclComm_t comm) {
+    const char *wish = getenv("SHARDC_NCCL_WINDOWS"), *why = NULL;
+    if (wish && !strcmp(wish, "0"))
+        why = "SHARDC_NCCL_WINDOWS=0 is set";
+    else
+        why = try_window(comm);
+    if (sc_host_sum(r, why ? 1 : 0) == 0) return true;
+    if (!why) why = "another rank could make none";
+    if (wish && !strcmp(wish, "1"))
+        sc_stop_all(r, "shardc: NCCL makes no window: %s; see `nvidia-smi topo -m`, or leave out SHARDC_NCCL_WINDOWS=1",
+                    why);
+    if (r->rank == 0)
+        fprintf(stderr,
+                "shardc: collectives go by NCCL's rings, not by windows: %s; sums round in another order than with "
+                "windows\n",
+                why);
+    return false;
+}
+
+/* ── all of them ─────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+void sc_comms_new(sc_rank *r) {
+    sc_comms *t = &r->t->comms;
+    if (r->world == 1) return;
+    pin_variables();
+    t->comm[2][SC_SUMS] = world_comm(r);
+    t->windows = choose_windows(r, t->comm[2][SC_SUMS]);
+    for (int c = SC_COMMS - 1; c >= 0; c--)
+        for (int p = 0; p < SC_POLICIES; p++) {
+            int of = same_as(r, c);
+            if (!t->talks[c][p] || sc_comm(r, c).n == 1) continue;
+            if (!t->comm[of][p]) t->comm[of][p] = part_comm(r, t->comm[2][SC_SUMS], of, p);
+            t->comm[c][p] = t->comm[of][p];
+        }
+}
+
+/* A window is one offset and one size on every rank. */
+static void check_sizes(sc_rank *r) {
+    double mine = (double)r->b->arena_bytes, all = sc_host_sum(r, mine);
+    if (all != mine * r->world)
+        sc_stop(r, 1,
+                "shardc: rank %d: the ranks' arenas differ in size (%.0f bytes here, %.0f together): every rank has "
+                "to run the same binary",
+                r->rank, mine, all);
+}
+
+void sc_comms_windows(sc_rank *r) {
+    sc_comms *t = &r->t->comms;
+    if (!t->windows) return;
+    check_sizes(r);
+    for (int c = 0; c < SC_COMMS; c++)
+        for (int p = 0; p < SC_POLICIES; p++) {
+            if (!first_of_its_kind(r, c, p)) continue;
+            const char *why = register_window(t->comm[c][p], r->arena[0], r->b->arena_bytes, &t->window[c][p]);
+            if (why)
+                sc_stop(r, 1,
+                        "shardc: rank %d: NCCL makes no window of the arena: %s; run with SHARDC_NCCL_WINDOWS=0, "
+                        "which takes rings",
+                        r->rank, why);
+        }
+}
+
+static void unregister(sc_rank *r) {
+    sc_comms *t = &r->t->comms;
+    for (int c = 0; c < SC_COMMS; c++)
+        for (int p = 0; p < SC_POLICIES; p++)
+            if (first_of_its_kind(r, c, p) && t->window[c][p])
+                SC_NCCL(ncclCommWindowDeregister(t->comm[c][p], t->window[c][p]));
+}
+
+void sc_comms_free(sc_rank *r) {
+    unregister(r);
+    for (int c = 0; c < SC_COMMS; c++)
+        for (int p = 0; p < SC_POLICIES; p++)
+            if (first_of_its_kind(r, c, p)) SC_NCCL(ncclCommDestroy(r->t->comms.comm[c][p]));
+    memset(&r->t->comms, 0, sizeof r->t->comms);
+}
+
+/* ── trouble ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* Return codes tell nothing new to a rank that is being ended. */
+void sc_comms_abort(sc_rank *r) {
+    for (int c = 0; c < SC_COMMS; c++)
+        for (int p = 0; p < SC_POLICIES; p++)
+            if (first_of_its_kind(r, c, p)) ncclCommAbort(r->t->comms.comm[c][p]);
+}
+
+const char *sc_comms_trouble(sc_rank *r) {
+    for (int c = 0; c < SC_COMMS; c++)
+        for (int p = 0; p < SC_POLICIES; p++) {
+            ncclResult_t e = ncclSuccess;
+            if (!first_of_its_kind(r, c, p)) continue;
+            if (ncclCommGetAsyncError(r->t->comms.comm[c][p], &e) || (e && e != ncclInProgress))
+                return ncclGetErrorString(e);
+        }
+    return NULL;
+}

@@ -1,0 +1,27 @@
+/* A rank's NCCL communicators: who talks to whom, by which of NCCL's ways, and the arena as their window.
+ * Relies on: NCCL 2.28.
+ * Relied on by: rank.c, collective.c, tests/gpu. */
+#ifndef SC_CUDA_COMM_H
+#define SC_CUDA_COMM_H
+
+#include "../common/rank.h"
+#include <nccl.h>
+
+/* Copy engines serve gathers, few multiprocessors sums: each has communicators of its own. */
+typedef enum { SC_GATHERS, SC_SUMS, SC_POLICIES } sc_policy;
+enum { SC_COMMS = 3 /* shard group, replicate group, world */ };
+
+typedef struct {
+    bool talks[SC_COMMS][SC_POLICIES];      /* the survey found such a collective */
+    ncclComm_t comm[SC_COMMS][SC_POLICIES]; /* some of them one and the same */
+    ncclWindow_t window[SC_COMMS][SC_POLICIES];
+    bool windows; /* the arena is a window of every communicator */
+} sc_comms;
+
+void sc_comms_new(sc_rank *r);            /* the communicators that talk */
+void sc_comms_windows(sc_rank *r);        /* the arena is there: registers it, or says that it cannot be */
+void sc_comms_free(sc_rank *r);           /* all ranks come to it */
+void sc_comms_abort(sc_rank *r);          /* this rank alone: whoever waits in a collective is let go */
+const char *sc_comms_trouble(sc_rank *r); /* what NCCL has found wrong since: NULL, or its words */
+
+#endif

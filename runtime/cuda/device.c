@@ -1,0 +1,141 @@
+/* A rank's GPU: which one it is, whether this program can use it, and the libraries that go with it. What is wrong is
+ * said in one sentence by one rank, before anything is made on any GPU.
+ * Relies on: rank.h, library.h, common/job.h. Relied on by: rank.c. */
+#include "../common/job.h"
+#include "library.h"
+#include "rank.h"
+#include <cublasLt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ── is there a GPU for every rank? ──────────────────────────────────────────────────────────────────────────────────
+ */
+static const char *remedy(cudaError_t e) {
+    switch (e) {
+    case cudaErrorDevicesUnavailable:
+        return "another process holds it alone, or its compute mode forbids use: see nvidia-smi and nvidia-smi -q -d "
+               "COMPUTE";
+    case cudaErrorMemoryAllocation: return "its memory is full before this program begins: see nvidia-smi";
+    case cudaErrorSystemNotReady: return "its switches are not ready: is the service nvidia-fabricmanager running?";
+    case cudaErrorSystemDriverMismatch:
+        return "the driver's library and its kernel module differ: restart the machine, or install the driver again";
+    case cudaErrorCompatNotSupportedOnDevice:
+        return "take CUDA's forward compatibility folder (compat) out of LD_LIBRARY_PATH";
+    case cudaErrorECCUncorrectable: return "its memory is damaged: see nvidia-smi -q, reset or replace it";
+    default: return "see nvidia-smi, and dmesg for messages of the driver";
+    }
+}
+
+static void check_driver(sc_rank *r, cudaError_t e) {
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver)) driver = 0;
+    if (!driver)
+        sc_stop_all(r, "shardc: the GPU's driver is not there (libcuda.so.1): see nvidia-smi, install the driver, or "
+                       "build with --target cpu");
+    if (e == cudaErrorInsufficientDriver)
+        sc_stop_all(r,
+                    "shardc: the GPU's driver serves CUDA %d.%d, and this program was built with CUDA %d.%d: update "
+                    "the driver",
+                    driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+}
+
+static int count(sc_rank *r) {
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int n = 0;
+    cudaError_t e = cudaGetDeviceCount(&n);
+    check_driver(r, e);
+    if (e == cudaErrorNoDevice || (e == cudaSuccess && n == 0))
+        sc_stop_all(r,
+                    "shardc: no GPU is visible (CUDA_VISIBLE_DEVICES is %s%s%s): see nvidia-smi, or build with "
+                    "--target cpu",
+                    visible ? "'" : "", visible ? visible : "not set", visible ? "'" : "");
+    if (e) sc_stop_all(r, "shardc: the GPUs cannot be used: %s; %s", cudaGetErrorString(e), remedy(e));
+    return n;
+}
+
+/* A launcher may have left each process one GPU; else all see all of them. */
+static int device_of(sc_rank *r, int n) {
+    if (n >= r->world) return r->rank;
+    if (n > 1 || !sc_job_launcher())
+        sc_stop_all(r,
+                    "shardc: this program was built for %d ranks, a GPU each, and %d GPU%s visible: build it with "
+                    "--world %d, or see CUDA_VISIBLE_DEVICES",
+                    r->world, n, n == 1 ? " is" : "s are", n);
+    return 0;
+}
+
+/* ── is it of use? ───────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void check(sc_rank *r, const char *name, cudaError_t e) {
+    if (e)
+        sc_stop_all(r, "shardc: GPU %d (%s) cannot be used: %s; %s", r->t->cuda.device, name, cudaGetErrorString(e),
+                    remedy(e));
+}
+
+/* A GPU runs code for its own major architecture with an equal or lower minor number. */
+static void check_arch(sc_rank *r, const struct cudaDeviceProp *p) {
+    int arch = r->b->arch ? atoi(r->b->arch + 3) : 0;
+    if (!arch || (arch / 10 == p->major && arch % 10 <= p->minor)) return;
+    sc_stop_all(r, "shardc: this program was compiled for %s, and GPU %d (%s) is sm_%d%d: build it with --arch sm_%d%d",
+                r->b->arch, r->t->cuda.device, p->name, p->major, p->minor, p->major, p->minor);
+}
+
+static void check_shared(sc_rank *r) {
+    char(*bus)[SC_BUS] = r->w->common->bus;
+    for (int k = 0; k < r->world; k++)
+        for (int i = 0; i < k; i++)
+            if (!strcmp(bus[i], bus[k]))
+                sc_stop_all(r,
+                            "shardc: ranks %d and %d were given one and the same GPU (%s): give each process a GPU of "
+                            "its own, or let all of them see all GPUs (CUDA_VISIBLE_DEVICES)",
+                            i, k, bus[k]);
+}
+
+void sc_device_open(sc_rank *r) {
+    sc_cuda *c = &r->t->cuda;
+    struct cudaDeviceProp p = {0};
+    *c = (sc_cuda){.rank = r->rank, .deterministic = r->b->deterministic};
+    c->device = device_of(r, count(r));
+    check(r, "?", cudaGetDeviceProperties(&p, c->device));
+    check_arch(r, &p);
+    c->major = p.major;
+    c->minor = p.minor;
+    c->multiprocessors = p.multiProcessorCount;
+    c->l2_bytes = p.l2CacheSize;
+    c->shared_bytes = (int)p.sharedMemPerBlockOptin;
+    check(r, p.name, cudaDeviceGetPCIBusId(r->w->common->bus[r->rank], SC_BUS, c->device));
+    sc_barrier(r);
+    check_shared(r);
+    sc_footprint_start(r);
+    check(r, p.name, cudaSetDevice(c->device));
+    check(r, p.name, cudaFree(NULL)); /* makes the context */
+}
+
+/* ── libraries: looked for before anything is made, and only what the program uses ───────────────────────────────────
+ */
+static void need_library(sc_rank *r, sc_cuda_library l) {
+    const char *why = sc_library_open(l);
+    if (why) sc_stop_all(r, "shardc: %s", why);
+}
+
+void sc_libraries_open(sc_rank *r) {
+    need_library(r, SC_LIB_CUBLASLT);
+    if (r->world > 1) need_library(r, SC_LIB_NCCL);
+    SC_LT(cublasLtCreate(&r->t->cuda.lt));
+}
+
+void sc_describe_device(const sc_rank *r, char *out, size_t n) {
+    struct cudaDeviceProp p;
+    int driver = 0;
+    SC_CUDA(cudaGetDeviceProperties(&p, r->t->cuda.device));
+    SC_CUDA(cudaDriverGetVersion(&driver));
+    int k = snprintf(out, n, "%s, CUDA %d.%d (driver %d.%d)", p.name, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10,
+                     driver / 1000, driver % 1000 / 10);
+    for (int l = 0; l < SC_LIBRARIES && k > 0 && (size_t)k < n; l++) {
+        int v = sc_library_version((sc_cuda_library)l);
+        if (v)
+            k += snprintf(out + k, n - (size_t)k, ", %s %d.%d.%d", sc_library_name((sc_cuda_library)l), v / 10000,
+                          v / 100 % 100, v % 100);
+    }
+}

@@ -1,0 +1,79 @@
+/* Events of the HOST stream: the CPU's kernels over the pinned host arena (optimizer and states that are offloaded), on
+ * threads of the rank, joined to streams and graphs by host functions. Both targets compute an update by the same
+ * source (sc_optimizer.h), so where it runs changes no bit. Relies on: rank.h, common/pool.h, the CPU's kernels under
+ * other names (sc_host_<op>: see the Makefile). Relied on by: stream.c, rank.c. */
+#include "rank.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+sc_kernel sc_host_adam, sc_host_sgd, sc_host_store, sc_host_init_param, sc_host_zero;
+
+static const struct {
+    sc_kernel *device, *host;
+} kernels[] = {
+    {sc_k_adam, sc_host_adam},   {sc_k_sgd, sc_host_sgd},
+    {sc_k_store, sc_host_store}, {sc_k_init_param, sc_host_init_param},
+    {sc_k_zero, sc_host_zero},
+};
+
+struct sc_host_event { /* lives as long as the graphs that hold it */
+    sc_rank *r;
+    sc_kernel *kernel;
+    sc_task task;
+};
+
+/* The machine's cores, shared by the ranks on it; more than a socket's memory channels need bring nothing. */
+enum { MOST_THREADS = 16 };
+static int threads_of(const sc_rank *r) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN) * r->b->nodes / r->world;
+    return r->d->threads ? r->d->threads : cores < 1 ? 1 : cores > MOST_THREADS ? MOST_THREADS : (int)cores;
+}
+
+void sc_host_new(sc_rank *r) {
+    bool used = false;
+    for (int p = 0; p < r->b->nprograms; p++) used |= r->t->programs[p].uses[HOST];
+    if (!used) return;
+    int e = sc_pool_start(&r->t->pool, threads_of(r), NULL);
+    if (e) sc_stop(r, 1, "shardc: rank %d cannot start a thread: %s", r->rank, strerror(e));
+    for (int p = 0; p < r->b->nprograms; p++)
+        r->t->programs[p].host = sc_calloc((size_t)r->b->programs[p].nevents, sizeof *r->t->programs[p].host);
+}
+
+void sc_host_free(sc_rank *r) {
+    sc_pool_stop(&r->t->pool);
+    for (int p = 0; p < r->b->nprograms; p++) {
+        for (int e = 0; r->t->programs[p].host && e < r->b->programs[p].nevents; e++) free(r->t->programs[p].host[e]);
+        free(r->t->programs[p].host);
+    }
+}
+
+static sc_kernel *host_kernel(sc_rank *r, int event, sc_kernel *k) {
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        if (kernels[i].device == k) return kernels[i].host;
+    sc_stop(r, 3, "shardc: event %s runs on the host, which has no kernel for it", sc_event_id(r, event));
+}
+
+static void run_part(void *arg, int part) {
+    const struct sc_host_event *e = arg;
+    sc_task task = e->task;
+    task.part = part;
+    task.parts = e->r->t->pool.parts;
+    e->kernel(&task);
+}
+
+static void CUDART_CB run_event(void *arg) {
+    struct sc_host_event *e = arg;
+    sc_pool_run(&e->r->t->pool, run_part, e);
+}
+
+/* The same event is issued again for every mode, and means the same: its first copy serves all. */
+void sc_host_run(sc_rank *r, int event, sc_kernel *k, const sc_task *task) {
+    struct sc_host_event **at = &r->t->programs[r->current].host[event];
+    if (!*at) {
+        *at = sc_calloc(1, sizeof **at);
+        **at = (struct sc_host_event){r, host_kernel(r, event, k), *task};
+        (*at)->task.record = &r->record;
+    }
+    SC_CUDA(cudaLaunchHostFunc(r->t->stream[HOST], run_event, *at));
+}

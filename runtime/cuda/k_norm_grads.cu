@@ -1,0 +1,151 @@
+/* layer_norm_grads and rms_norm_grads: dx (+ c), dw and db of k_norm.cu in one pass over g and x.
+ * Relies on: norm.cuh, k_norm.cu (rows that are not held).
+ * Relied on by: generated code.
+ *
+ * x̂ = (x-mean)·rstd, h = g·w:  dx = rstd·(h - Σh/D - x̂·Σ(h·x̂)/D) + c (rms_norm: mean = 0, no middle term);
+ * dw = Σ_rows g·x̂, db = Σ_rows g.
+ *
+ * A block takes a run of rows, a warp or the block a row at a time, held in registers. Whoever holds a row adds to its
+ * own columns' sums, which are joined at the end of the run, in order, and folded over the runs. */
+#include "norm.cuh"
+
+namespace {
+
+/* Every thread of the group gets the sums of x and y. */
+template <int G> SC_DEVICE void group_sums(float *x, float *y) {
+    *x = warp_sum(*x);
+    *y = warp_sum(*y);
+    if constexpr (G > WARP) {
+        __shared__ float part[2][G / WARP];
+        __syncthreads(); /* the parts of the call before may still be read */
+        if (threadIdx.x % WARP == 0) part[0][threadIdx.x / WARP] = *x, part[1][threadIdx.x / WARP] = *y;
+        __syncthreads();
+        *x = part[0][0], *y = part[1][0];
+#pragma unroll
+        for (int k = 1; k < G / WARP; k++) *x += part[0][k], *y += part[1][k];
+    }
+}
+
+/* The groups' sums of the columns of access i, in the groups' order, to the run's partial sums or the result. */
+template <int G, int W> SC_DEVICE void join_groups(const norm_columns &a, int i, const float *sum, int plane, void *result) {
+    enum { GROUPS = BLOCK / G };
+    __shared__ float joined[GROUPS > 1 ? GROUPS : 1][G * W];
+    int lane = threadIdx.x % G, group = threadIdx.x / G, planes = a.db ? 2 : 1;
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < W; k++) joined[group][lane * W + k] = sum[k];
+    __syncthreads();
+    for (int j = threadIdx.x; j < G * W; j += BLOCK) {
+        int64_t c = (int64_t)i * G * W + j;
+        if (c >= a.n.cols) continue;
+        float x = joined[0][j];
+#pragma unroll
+        for (int k = 1; k < GROUPS; k++) x += joined[k][j];
+        if (a.part)
+            a.part[((int64_t)blockIdx.x * planes + plane) * a.n.cols + c] = x;
+        else
+            store_any(result, a.dtype, c, x);
+    }
+}
+
+/* Short rows leave room for two blocks in a multiprocessor's registers. */
+template <class E, int G, int V, bool CENTRED>
+__global__ void __launch_bounds__(BLOCK, V <= 3 ? 2 : 1) norm_grads_held(norm_columns a) {
+    constexpr int W = wide<E>;
+    enum { GROUPS = BLOCK / G };
+    typedef typename E::type type;
+    int lane = threadIdx.x % G;
+    int64_t begin = blockIdx.x * a.each, end = begin + a.each < a.n.rows ? begin + a.each : a.n.rows;
+    float dw[V][W] = {}, db[V][W] = {};
+    for (int64_t row = begin + threadIdx.x / G; row < end; row += GROUPS) { /* G = BLOCK: all threads the same rows */
+        const type *g = (const type *)a.n.g + row * a.n.grad.stride[0], *x = (const type *)a.n.x + row * a.n.from.stride[0];
+        float rstd = a.n.rstd[row], shift = CENTRED ? -a.n.mean[row] * rstd : 0, sum = 0, dot = 0;
+        raw<E, W> dy[V], v[V], more[V];
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            int c = (lane + i * G) * W;
+            if (c >= a.n.cols) continue;
+            dy[i].load(g + c);
+            v[i].load(x + c);
+            if (a.n.c) more[i].load((const type *)a.n.c + row * a.n.more.stride[0] + c);
+        }
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            int c = (lane + i * G) * W;
+            if (c >= a.n.cols) continue;
+            raw<E, W> w;
+            if (a.n.w) w.load((const type *)a.n.w + c);
+#pragma unroll
+            for (int k = 0; k < W; k++) {
+                float d = dy[i].get(k), h = a.n.w ? d * w.get(k) : d, n = sc_fma(v[i].get(k), rstd, shift);
+                if (CENTRED) sum += h, db[i][k] += d;
+                dot = sc_fma(h, n, dot);
+                dw[i][k] = sc_fma(d, n, dw[i][k]);
+            }
+        }
+        group_sums<G>(&sum, &dot);
+        sum = -rstd * (sum / (float)a.n.cols);
+        dot = -rstd * (dot / (float)a.n.cols);
+        type *dx = (type *)a.n.y + row * a.n.to.stride[0];
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            int c = (lane + i * G) * W;
+            if (c >= a.n.cols) continue;
+            raw<E, W> w, out;
+            float d[W];
+            if (a.n.w) w.load((const type *)a.n.w + c);
+#pragma unroll
+            for (int k = 0; k < W; k++) {
+                float h = a.n.w ? dy[i].get(k) * w.get(k) : dy[i].get(k);
+                d[k] = sc_fma(sc_fma(v[i].get(k), rstd, shift), dot, sc_fma(h, rstd, sum));
+                if (a.n.c) d[k] += more[i].get(k);
+            }
+            out.put(d);
+            out.store(dx + c);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        join_groups<G, W>(a, i, dw[i], 0, a.dw);
+        if (CENTRED) join_groups<G, W>(a, i, db[i], 1, a.db);
+    }
+}
+
+/* Held rows, all one stride apart: dx and the sums in one pass. Else one after the other, dx last (it may take c's
+ * bytes). */
+template <bool CENTRED> void both_gradients(const sc_task *t) {
+    const sc_tensor *dx = &t->t[0], *dw = &t->t[1], *g = &t->t[2 + CENTRED], *x = g + 1, *next = g + 3 + CENTRED;
+    const sc_tensor *w = t->i[1] ? next++ : NULL, *c = t->i[2] ? next : NULL;
+    int parts;
+    norm_columns a = columns_of<CENTRED>(t, dw, g, &parts);
+    if (!a.n.rows) return;
+    a.n.to = row_space_of(dx);
+    a.n.y = dx->p;
+    a.n.w = w ? w->p : NULL;
+    a.n.c = c ? c->p : NULL;
+    if (c) a.n.more = row_space_of(c);
+    bool wide_enough = wide_rows(dx) && wide_rows(g) && wide_rows(x) && wide_vector(w) && (!c || wide_rows(c));
+    wide_enough = wide_enough && a.n.to.dims <= 1 && a.n.grad.dims <= 1 && a.n.from.dims <= 1 && a.n.more.dims <= 1;
+    with_float(t, x->dtype, [&](auto e) {
+        typedef decltype(e) E;
+        with_shape<E>(wide_enough, a.n.cols, [&](auto lanes, auto v) {
+            constexpr int G = decltype(lanes)::value, V = decltype(v)::value;
+            if constexpr (V == 0) {
+                sc_cuda_norm_weights(t, CENTRED, dw, g);
+                sc_cuda_norm_grad(t, CENTRED, dx, g, w, c);
+            } else {
+                SC_LAUNCH(t, (norm_grads_held<E, G, V, CENTRED>), parts, BLOCK, a);
+                if (a.part) fold_partials<adding>(t, a.part, parts, a.n.cols, a.dw, a.db, a.dtype, 1);
+            }
+        });
+    });
+}
+
+} // namespace
+
+extern "C" void sc_k_layer_norm_grads(const sc_task *t) {
+    both_gradients<true>(t);
+}
+extern "C" void sc_k_rms_norm_grads(const sc_task *t) {
+    both_gradients<false>(t);
+}

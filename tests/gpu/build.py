@@ -1,0 +1,170 @@
+"""Everything that run.py runs, compiled where the compiler is: test programs of tests/gpu/test_*.cu, models for CUDA, and what
+the same models' CPU programs compute. The folder it leaves is all that the machine with the GPUs needs besides this repository.
+
+  python3 tests/gpu/build.py --build build -o build/gpu-tests [--only REGEX] [--archive FILE.tar.xz]
+
+Relies on: build/shardc, libsc_cpu.a, libsc_cuda.a; nvcc. Relied on by: make gpu-build."""
+import argparse
+import concurrent.futures
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+
+import programs
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+STEPS = ["--steps", "20", "--seed", "7", "--lr", "1e-3", "--warmup", "2"]
+
+
+def must(args, **kw):
+    p = subprocess.run(args, capture_output=True, text=True, errors="replace", **kw)
+    if p.returncode:
+        raise SystemExit("exit %d from %s\n%s" % (p.returncode, " ".join(args), (p.stdout + p.stderr)[-3000:]))
+    return p.stdout
+
+
+def settings(options):
+    return [x for k, v in options.items() for x in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
+
+
+class Builder:
+    def __init__(self, o):
+        self.build, self.out, self.arch, self.work = os.path.abspath(o.build), os.path.abspath(o.output), o.arch, os.path.abspath(o.output) + ".work"
+        self.shardc = os.path.join(self.build, "shardc")
+        os.makedirs(self.out, exist_ok=True)
+        os.makedirs(self.work, exist_ok=True)
+
+    def newer(self, made, *sources):
+        return os.path.exists(made) and all(os.path.getmtime(s) <= os.path.getmtime(made) for s in sources)
+
+    def text(self):
+        """Byte-level tokens of the compiler's own sources."""
+        made = os.path.join(self.out, "text.bin")
+        if os.path.exists(made):
+            return made
+        plain = os.path.join(self.work, "text")
+        with open(plain, "wb") as f:
+            for source in sorted(glob.glob(os.path.join(ROOT, "compiler", "passes", "*.c"))):
+                with open(source, "rb") as s:
+                    f.write(s.read())
+            f.truncate(100000)
+        must([self.shardc, "data", plain, "-o", made])
+        return made
+
+    def model(self, name, file, world, options, redzone=0):
+        """A program for CUDA, without its sources."""
+        made, path = os.path.join(self.out, name), os.path.join(self.work, name)
+        file = file if os.path.isabs(file) else os.path.join(ROOT, "models", file)
+        if self.newer(made, self.shardc, os.path.join(self.build, "libsc_cuda.a"), file):
+            return
+        must([self.shardc, "build", file, "--world", str(world), *settings(options), "--target", "cuda", "--arch", self.arch,
+              *(["--redzone", str(redzone)] if redzone else []), "-o", path])
+        shutil.copy2(path, made)
+        must(["strip", made])
+
+    def reference(self, name, file, world, options):
+        """20 steps of the CPU's program."""
+        made, path = os.path.join(self.out, name + ".cpu.jsonl"), os.path.join(self.work, name + ".cpu")
+        if self.newer(made, self.shardc, os.path.join(self.build, "libsc_cpu.a")):
+            return
+        must([self.shardc, "build", os.path.join(ROOT, "models", file), "--world", str(world), *settings(options), "-o", path])
+        must([path, "--data", os.path.join(self.out, "text.bin"), *STEPS, *accumulation(options), "--log", made, "--threads", "1"])
+
+    def golden(self, case, world):
+        with open(os.path.join(ROOT, "tests", "golden", case + ".json")) as f:
+            about = json.load(f)
+        options = dict(about["options"])
+        if "batch" in options:
+            options["batch"] //= world
+        self.model("golden-%s-w%d" % (case, world), os.path.join(ROOT, about["model"]), world, options)
+
+    def kernels(self, source):
+        """A test program of kernels; its own way out of errors goes before the runtime's."""
+        name = os.path.basename(source).rsplit(".", 1)[0]
+        made = os.path.join(self.out, name)
+        library = os.path.join(self.build, "libsc_cuda.a")
+        if self.newer(made, source, library, *glob.glob(os.path.join(HERE, "*.h"))):
+            return
+        nvcc = os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin", "nvcc")
+        nvcc = nvcc if os.path.exists(nvcc) else shutil.which("nvcc")
+        arch = self.arch.replace("sm_", "")
+        must([nvcc, "-std=c++17", "-O2", "-fmad=false", "-I", os.path.join(ROOT, "runtime"), "-gencode", "arch=compute_%s,code=sm_%s" % (arch, arch),
+              source, library, "-Xlinker", "-zmuldefs", "-l:libjansson.a", "-lpthread", "-lrt", "-ldl", "-o", made])
+        must(["strip", made])
+
+    def watcher(self):
+        """The library that lists what a program allocates on the device; CUPTI may be missing where this is built."""
+        made, source = os.path.join(self.out, "allocations.so"), os.path.join(HERE, "allocations.c")
+        home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+        library = [p for d in ("lib", "lib64", "extras/CUPTI/lib64") for p in glob.glob(os.path.join(home, d, "libcupti.so.13"))]
+        if not library or self.newer(made, source):
+            return
+        must(["gcc", "-O2", "-shared", "-fPIC", "-isystem", os.path.join(home, "include"), "-isystem", os.path.join(home, "extras/CUPTI/include"), source,
+              "-o", made, library[0], "-ldl"])
+
+
+def accumulation(options):
+    return ["--accumulate", str(options["accumulate"])] if options.get("accumulate") else []
+
+
+def jobs(b):
+    """(name, call) of everything to be made."""
+    for name, (file, world, options) in programs.fp32().items():
+        yield name, lambda n=name, a=(file, world, options): (b.model(n, *a), b.reference(n, *a))
+    for name, (file, world, options, redzone) in programs.bf16().items():
+        yield name, lambda n=name, a=(file, world, options, redzone): b.model(n, *a)
+    for case, world in programs.GOLDEN:
+        yield "golden-%s-w%d" % (case, world), lambda a=(case, world): b.golden(*a)
+    file, options = programs.CURVE
+    yield "curve-gpt2-w1", lambda: b.model("curve-gpt2-w1", file, 1, dict(options, precision="bf16"))
+    for source in sorted(glob.glob(os.path.join(HERE, "test_*.cu"))):
+        yield os.path.basename(source), lambda s=source: b.kernels(s)
+    yield "allocations.so", b.watcher
+
+
+def archive(folder, path):
+    """One file to carry: the programs share most of their kernels, so a window over all of them matters."""
+    with tarfile.open(path, "w:xz", preset=6) if not shutil.which("xz") else tarfile.open(path + ".tar", "w") as t:
+        for name in sorted(os.listdir(folder), key=lambda n: (n.endswith(".jsonl"), n)):
+            t.add(os.path.join(folder, name), os.path.join(os.path.basename(folder), name))
+    if shutil.which("xz"):
+        with open(path, "wb") as f:
+            subprocess.run(["xz", "-c", "-T1", "--lzma2=preset=2,dict=256MiB", path + ".tar"], stdout=f, check=True)
+        os.unlink(path + ".tar")
+    print("%s: %.1f MB" % (path, os.path.getsize(path) / 1e6))
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("--build", default=os.path.join(ROOT, "build"))
+    a.add_argument("-o", "--output", default=os.path.join(ROOT, "build", "gpu-tests"))
+    a.add_argument("--arch", default="sm_90")
+    a.add_argument("--only", default="", help="regular expression over names")
+    a.add_argument("--jobs", type=int, default=2)
+    a.add_argument("--archive", help="pack the folder into this .tar.xz too")
+    o = a.parse_args()
+    b = Builder(o)
+    b.text()
+    wanted = [j for j in jobs(b) if re.search(o.only, j[0])]
+    with concurrent.futures.ThreadPoolExecutor(o.jobs) as pool:
+        waiting = [pool.submit(j[1]) for j in wanted]
+        try:
+            for done in concurrent.futures.as_completed(waiting):
+                done.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    files = os.listdir(b.out)
+    print("%s: %d files, %.1f MB" % (b.out, len(files), sum(os.path.getsize(os.path.join(b.out, f)) for f in files) / 1e6))
+    if o.archive:
+        archive(b.out, o.archive)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""The programs that the GPU tests run: models small enough for a second, at head sizes that the fast kernels serve.
+
+Relies on: nothing. Relied on by: build.py, run.py."""
+
+WORLDS = (1, 2, 4)
+GLOBAL_BATCH = 8
+
+# fp32: what the CPU's program computes, within rounding
+FP32 = {
+    "mlp": ("mlp.lua", {}),
+    "gpt2": ("gpt2.lua", dict(layers=2, dim=64, heads=4, vocab=256, seq=64)),
+    "llama3": ("llama3.lua", dict(size="tiny", seq=64)),
+    "qwen2": ("qwen2.lua", dict(size="tiny", layers=2, seq=64)),
+    "transformer": ("transformer.lua", dict(layers=2, dim=64, heads=4, vocab=256, seq=32)),
+}
+
+# bf16 with dropout: the same bits whatever the memory policy
+BF16 = {
+    "gpt2": ("gpt2.lua", dict(layers=3, dim=128, heads=2, vocab=256, seq=128)),
+    "llama3": ("llama3.lua", dict(size="tiny", layers=3, dim=256, heads=2, kv_heads=1, ffn=512, seq=128)),
+    "transformer": ("transformer.lua", dict(layers=2, dim=128, heads=2, vocab=256, seq=64)),
+}
+VARIANTS = {
+    "again": {},  # compiled and linked once more, under another name
+    "recompute": dict(recompute="full"), "selective": dict(recompute="selective"), "offload": dict(offload="activations"),
+    "kept": dict(reshard=False), "prefetch0": dict(prefetch=0), "prefetch2": dict(prefetch=2), "redzone": {},
+}
+POLICIES = {  # which variants at which world: a thing that has no meaning on one rank is not tried there
+    ("gpt2", 1): ("again", "recompute", "selective", "offload", "redzone"), ("gpt2", 2): ("recompute", "kept", "offload"),
+    ("gpt2", 4): ("again", "recompute", "selective", "offload", "kept", "prefetch0", "prefetch2", "redzone"),
+    ("llama3", 1): ("recompute", "offload"), ("llama3", 2): ("recompute", "selective", "offload", "kept", "prefetch0", "prefetch2", "redzone"),
+    ("llama3", 4): ("recompute", "kept", "prefetch0"), ("transformer", 1): ("recompute",), ("transformer", 2): ("recompute", "kept"),
+}
+
+# PyTorch's numbers in tests/golden: losses, norms, every gradient
+GOLDEN = [("gpt2", 1), ("llama3", 1), ("qwen2", 1), ("transformer", 1), ("ops", 1), ("momentum", 1), ("adam", 1), ("gpt2", 2), ("transformer", 2),
+          ("llama3", 4)]
+
+# the curve beside PyTorch's: small, but no toy
+CURVE = ("gpt2.lua", dict(layers=6, dim=384, heads=6, vocab=256, batch=16, seq=256))
+
+
+def batch(world):
+    return GLOBAL_BATCH // world
+
+
+def fp32():
+    """{name: (model file, world, options)}; the last accumulates over two microbatches."""
+    out = {"fp32-%s-w%d" % (m, w): (file, w, dict(options, precision="fp32", batch=batch(w))) for m, (file, options) in FP32.items() for w in WORLDS}
+    file, options = FP32["gpt2"]
+    out["fp32-gpt2-w2-accumulate"] = (file, 2, dict(options, precision="fp32", batch=2, accumulate=2))
+    return out
+
+
+def bf16():
+    """{name: (model file, world, options, red zone)}; NAME-VARIANT beside NAME."""
+    out = {}
+    for (m, w), variants in POLICIES.items():
+        file, options = BF16[m]
+        base = dict(options, precision="bf16", dropout=0.1, batch=batch(w))
+        out["bf16-%s-w%d" % (m, w)] = (file, w, base, 0)
+        for v in variants:
+            out["bf16-%s-w%d-%s" % (m, w, v)] = (file, w, dict(base, **VARIANTS[v]), 512 if v == "redzone" else 0)
+    return out

@@ -1,0 +1,296 @@
+"""The CUDA target on the GPUs at hand, one, two, four: numbers against the CPU's program and PyTorch's, bits against each other, memory
+against the prediction. Runs what build.py made; a case a line, then `N passed, N failed`.
+
+  python3 tests/gpu/run.py --build build/gpu-tests [--only REGEX] [--sanitize]
+
+Relies on: tests/program/harness.py, tests/golden, programs.py; --sanitize: compute-sanitizer. Relied on by: make gpu-test."""
+import argparse
+import concurrent.futures
+import glob
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [HERE, os.path.join(ROOT, "tests", "program")]
+import programs  # noqa: E402
+import test_golden  # noqa: E402
+from build import STEPS, accumulation  # noqa: E402
+from harness import Failure, check, read_log, read_safetensors, same_run, steps  # noqa: E402
+
+AGREES = 1e-4  # fp32: losses and norms of 20 steps, every gradient; relative
+
+
+class Machine:
+    """The GPUs, lent to one case at a time."""
+
+    def __init__(self, n):
+        self.free, self.total, self.change = list(range(n)), n, threading.Condition()
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        self.names = visible.split(",") if visible else [str(i) for i in range(n)]
+
+    def take(self, n):
+        with self.change:
+            self.change.wait_for(lambda: len(self.free) >= n)
+            taken, self.free = self.free[:n], self.free[n:]
+            return taken
+
+    def give(self, taken):
+        with self.change:
+            self.free = sorted(self.free + taken)
+            self.change.notify_all()
+
+
+def count_gpus():
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([x for x in visible.split(",") if x.strip()])
+    try:
+        return len(re.findall(r"^GPU ", subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout, re.M))
+    except OSError:
+        return 0
+
+
+def library_path():
+    """Where NCCL, cuBLASLt, cuDNN and CUPTI may be: Python's packages, the toolkit."""
+    import site
+    folders = [d for p in site.getsitepackages() for d in glob.glob(os.path.join(p, "nvidia", "*", "lib"))]
+    return ":".join([x for x in [os.environ.get("LD_LIBRARY_PATH")] if x] + folders + ["/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64"])
+
+
+class Runner:
+    def __init__(self, folder, machine):
+        self.folder, self.machine, self.work = os.path.abspath(folder), machine, tempfile.mkdtemp(prefix="gpu-tests-")
+        self.env = dict(os.environ, LD_LIBRARY_PATH=library_path())
+        self.text, self.kept, self.lock = os.path.join(self.folder, "text.bin"), {}, threading.Lock()
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def start(self, name, world, *args, env=None, before=(), timeout=240, stdin=None):
+        """Runs a program on `world` GPUs; its output. Its arenas must be as predicted."""
+        taken = self.machine.take(world)
+        try:
+            e = dict(self.env, CUDA_VISIBLE_DEVICES=",".join(self.machine.names[i] for i in taken), **(env or {}))
+            with open(stdin or os.devnull, "rb") as source:
+                p = subprocess.run([*before, self.path(name), *args], env=e, capture_output=True, text=True, errors="replace", timeout=timeout, stdin=source)
+        finally:
+            self.machine.give(taken)
+        out = p.stdout + p.stderr
+        check(p.returncode == 0, "exit %d from %s %s\n%s" % (p.returncode, name, " ".join(args), out[-1500:]))
+        arenas = re.findall(r"^(arena|host) +([\d,]+) B predicted, ([\d,]+) B allocated", out, re.M)
+        check("--quiet" in args or len(arenas) == 2 and all(p == a for _, p, a in arenas), "predicted and allocated differ: %s" % arenas)
+        return out
+
+    def train(self, name, world, *args, **kw):
+        """(log, {weight: (dtype, shape, digest)}) of a run, run once for all who ask for the same."""
+        key = (name, world, args)
+        with self.lock:
+            first = key not in self.kept
+            future = self.kept.setdefault(key, concurrent.futures.Future())
+        if first:
+            try:
+                future.set_result(self.train_now(name, world, *args, **kw))
+            except BaseException as e:
+                future.set_exception(e)
+        return future.result()
+
+    def train_now(self, name, world, *args, **kw):
+        folder = tempfile.mkdtemp(dir=self.work)
+        log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
+        self.start(name, world, "--data", self.text, *STEPS, "--log", log, "--export", weights, *args, **kw)
+        result = read_log(log), {k: (d, s, hashlib.sha1(b).hexdigest()) for k, (d, s, b) in read_safetensors(weights).items()}
+        shutil.rmtree(folder)
+        return result
+
+
+# ── numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def agrees(r, name, world, options):
+    """20 steps of fp32 beside the CPU's program."""
+    ours, cpu = steps(r.train(name, world, *accumulation(options))[0]), steps(read_log(r.path(name + ".cpu.jsonl")))
+    check(len(ours) == len(cpu) == 20, "%d and %d steps" % (len(ours), len(cpu)))
+    worst = {k: max(abs(a[k] - b[k]) / abs(b[k]) for a, b in zip(ours, cpu)) for k in ("loss", "grad_norm")}
+    check(max(worst.values()) <= AGREES, "from the CPU's program: losses %.1e, norms %.1e" % (worst["loss"], worst["grad_norm"]))
+    return "losses within %.1e, norms %.1e" % (worst["loss"], worst["grad_norm"])
+
+
+def golden(r, case, world):
+    """Losses, norms and every gradient beside PyTorch's."""
+    g = test_golden.Golden(case)
+    folder = tempfile.mkdtemp(dir=r.work)
+    log, grads = os.path.join(folder, "log.jsonl"), os.path.join(folder, "grads.safetensors")
+    r.start("golden-%s-w%d" % (case, world), world, "--data", "-", "--weights", g.weights_path, "--steps", str(g.about["steps"]), "--log", log,
+            "--dump", "*.grad", "--at-step", "1", "-o", grads, *g.about["run"], stdin=g.records_path)
+    found = test_golden.sum_files([grads] + [grads.replace(".safetensors", ".rank%d.safetensors" % i) for i in range(1, world)])
+    test_golden.NUMBERS = AGREES
+    return "losses and norms within %.1e, %d gradients %.1e" % (test_golden.compare_steps(g, steps(read_log(log))), len(found),
+                                                             test_golden.compare_gradients(g, found))
+
+
+def curve(r):
+    """200 steps of bf16 beside PyTorch's own runs (a process of its own: it needs PyTorch)."""
+    if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode:
+        return "skipped: %s has no PyTorch" % sys.executable
+    taken = r.machine.take(1)
+    try:
+        p = subprocess.run([sys.executable, os.path.join(HERE, "torch_curve.py"), "--program", r.path("curve-gpt2-w1")], capture_output=True, text=True,
+                           errors="replace", timeout=300, env=dict(r.env, CUDA_VISIBLE_DEVICES=r.machine.names[taken[0]]))
+    finally:
+        r.machine.give(taken)
+    lines = p.stdout.strip().splitlines()
+    check(p.returncode == 0, "exit %d: %s" % (p.returncode, " | ".join(lines[-2:]) or p.stderr[-1500:]))
+    return lines[0]
+
+
+# ── bits ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def same(r, base, world, name, *args):
+    """The bits of the plain program: losses, norms, weights after 20 steps."""
+    same_run(r.train(name, world, *args), r.train(base, world), "%s %s" % (name, " ".join(args)))
+    return "20 steps, the same bits"
+
+
+def once_more(r, base, world):
+    """The same binary again; a run of its own, not the kept one."""
+    same_run(r.train_now(base, world), r.train(base, world), "again")
+    return "20 steps, the same bits"
+
+
+# ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+def allocates_nothing(r, name, world):
+    """Every call that takes device or pinned memory, by CUPTI: none between the first step and the last, and the arena is one of them."""
+    lib = r.path("allocations.so")
+    if not os.path.exists(lib):
+        return "skipped: no CUPTI where the tests were built"
+    found = os.path.join(r.work, "allocations-" + name)
+    out = r.start(name, world, "--data", r.text, "--steps", "4", env={"LD_PRELOAD": lib, "CUDA_INJECTION64_PATH": lib, "SC_ALLOCATIONS": found})
+    arena = int(re.search(r"^arena +([\d,]+) B", out, re.M)[1].replace(",", ""))
+    lists = [[line.split() for line in open(f)] for f in glob.glob(found + ".*")]
+    ranks = [calls for calls in lists if any(c[:2] == ["run", "phase"] for c in calls)]
+    check(len(ranks) == world, "%d of %d ranks were watched: %s" % (len(ranks), world, out[-500:]))
+    for calls in ranks:
+        late = [c for c in calls if c[0] == "run" and c[1] != "phase"]
+        check(not late, "allocated after start: %s" % late[:5])
+        sizes = [int(c[2]) for c in calls]
+        granule = 2 << 20
+        check(any(s in (arena, -(-arena // granule) * granule) for s in sizes), "no allocation of the arena's %d bytes among %s" % (arena, sorted(sizes)[-5:]))
+    others = sum(int(c[2]) for c in ranks[0] if c[0] == "start") - arena
+    return "%d allocations before the first step, %.1f MiB beside the arena; none after" % (sum(c[0] == "start" and c[1] != "phase" for c in ranks[0]), others / 2 ** 20)
+
+
+# ── kernels, sanitizers ──────────────────────────────────────────────────────────────────────────────────────────────
+def kernels(r, name):
+    taken = r.machine.take(1)
+    try:
+        p = subprocess.run([r.path(name)], env=dict(r.env, CUDA_VISIBLE_DEVICES=r.machine.names[taken[0]]), capture_output=True, text=True, errors="replace", timeout=300)
+    finally:
+        r.machine.give(taken)
+    m = re.findall(r"(\d+) passed, (\d+) failed", p.stdout)
+    bad = [line for line in p.stdout.splitlines() if line.startswith("FAIL")]
+    check(p.returncode == 0 and m and m[-1][1] == "0", "exit %d, %s\n%s" % (p.returncode, m[-1:] or "no closing line", "\n".join(bad[:10]) or (p.stdout + p.stderr)[-800:]))
+    return "%s checks" % m[-1][0]
+
+
+def sanitized(r, name, world, tool, *args):
+    """compute-sanitizer finds nothing in two steps, every event launched by itself."""
+    tools = {"memcheck": ["--leak-check", "no"], "racecheck": [], "initcheck": [], "synccheck": []}
+    exe = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    if not os.path.exists(exe):
+        return "skipped: no compute-sanitizer"
+    before = [exe, "--tool", tool, *tools[tool], "--target-processes", "all", "--error-exitcode", "9", "--kernel-name-exclude", "kernel_substring=nccl"]
+    out = r.start(name, world, "--data", r.text, "--steps", "2", "--no-graph", "--stall-seconds", "0", *args, before=before, timeout=900)
+    check(not re.search(r"ERROR SUMMARY: [1-9]|RACECHECK SUMMARY: [1-9]", out), out[-1500:])
+    return "clean"
+
+
+# ── all of it ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def cases(r, sanitize):
+    """(name, GPUs, call)"""
+    for f in sorted(glob.glob(r.path("test_*"))):
+        name = os.path.basename(f)
+        yield "kernels." + name[5:], 1, lambda n=name: kernels(r, n)
+    for name, (file, world, options) in programs.fp32().items():
+        yield "cpu." + name[5:], world, lambda a=(name, world, options): agrees(r, *a)
+    for case, world in programs.GOLDEN:
+        yield "torch.%s-w%d" % (case, world), world, lambda a=(case, world): golden(r, *a)
+    yield "torch.curve-w1", 1, lambda: curve(r)
+    yield from bit_cases(r)
+    for name, world in (("bf16-gpt2-w1-offload", 1), ("bf16-llama3-w2-recompute", 2), ("bf16-gpt2-w4", 4), ("fp32-transformer-w4", 4)):
+        yield "memory.%s" % name, world, lambda a=(name, world): allocates_nothing(r, *a)
+    if sanitize:
+        yield from sanitizer_cases(r)
+
+
+def bit_cases(r):
+    for (m, w), variants in programs.POLICIES.items():
+        base = "bf16-%s-w%d" % (m, w)
+        yield "bits.%s-w%d.twice" % (m, w), w, lambda a=(base, w): once_more(r, *a)
+        for args in (["--no-graph"], ["--poison"]):
+            yield "bits.%s-w%d.%s" % (m, w, args[0][2:]), w, lambda a=(base, w, base, *args): same(r, *a)
+        for v in variants:
+            more = ["--redzones"] if v == "redzone" else []
+            yield "bits.%s-w%d.%s" % (m, w, v), w, lambda a=(base, w, "%s-%s" % (base, v), *more): same(r, *a)
+
+
+def sanitizer_cases(r):
+    for name, world in (("fp32-mlp-w1", 1), ("fp32-gpt2-w1", 1), ("bf16-gpt2-w1", 1), ("bf16-llama3-w1-recompute", 1), ("fp32-transformer-w1", 1), ("fp32-llama3-w2", 2)):
+        yield "memcheck." + name, world, lambda a=(name, world, "memcheck"): sanitized(r, *a)
+    for name in ("fp32-gpt2-w1", "bf16-gpt2-w1", "bf16-llama3-w1", "fp32-transformer-w1"):
+        yield "racecheck." + name, 1, lambda a=(name, 1, "racecheck"): sanitized(r, *a)
+        yield "initcheck." + name, 1, lambda a=(name, 1, "initcheck", "--poison"): sanitized(r, *a)
+
+
+def one(call):
+    start = time.time()
+    try:
+        return True, call(), time.time() - start
+    except Exception as e:  # any failure is reported, none stops the others
+        return False, "%s%s" % ("" if isinstance(e, Failure) else type(e).__name__ + ": ", e), time.time() - start
+
+
+def unpacked(path):
+    """The folder, or an archive of it unpacked beside it."""
+    if os.path.isdir(path) or not os.path.exists(path):
+        return path
+    into = tempfile.mkdtemp(prefix="gpu-tests-")
+    with tarfile.open(path) as t:
+        t.extractall(into, filter="data")
+    return os.path.join(into, os.listdir(into)[0])
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("--build", default=os.path.join(ROOT, "build", "gpu-tests"), help="what build.py left: its folder or archive")
+    a.add_argument("--only", default="", help="regular expression over the cases")
+    a.add_argument("--skip", default="^$", help="regular expression over the cases")
+    a.add_argument("--sanitize", action="store_true", help="compute-sanitizer on small models too")
+    o = a.parse_args()
+    machine = Machine(count_gpus())
+    if not machine.total:
+        raise SystemExit("no GPU is visible: see nvidia-smi and CUDA_VISIBLE_DEVICES")
+    r = Runner(unpacked(o.build), machine)
+    wanted = [c for c in cases(r, o.sanitize) if re.search(o.only, c[0]) and not re.search(o.skip, c[0])]
+    fit = [c for c in wanted if c[1] <= machine.total]
+    print("%d GPUs, %d cases%s" % (machine.total, len(fit), ", %d need more GPUs" % (len(wanted) - len(fit)) if len(wanted) > len(fit) else ""), flush=True)
+    passed = failed = 0
+    try:
+        with concurrent.futures.ThreadPoolExecutor(machine.total) as pool:
+            order = sorted(fit, key=lambda c: -c[1])  # whole machines first, single GPUs side by side at the end
+            for (name, _, _), (ok, note, seconds) in zip(order, pool.map(lambda c: one(c[2]), order)):
+                passed, failed = passed + ok, failed + (not ok)
+                print("%-4s %-44s %6.1f s  %s" % ("ok" if ok else "FAIL", name, seconds, note), flush=True)
+    finally:
+        shutil.rmtree(r.work, ignore_errors=True)
+    print("%d passed, %d failed" % (passed, failed))
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,330 @@
+/* What runtime/cuda/k_attention_cudnn.cu asks of cuDNN and does with its answers, on a machine without either: a fake
+ * cuDNN hands out engines with notes and workspaces and records what is executed.
+ * Relies on: cudnn.h, check.h. Relied on by: tests/program/test_cuda_host.py. */
+#include "check.h"
+
+#include "../../runtime/cuda/attention_cudnn.h"
+#include "../../runtime/cuda/library.h"
+
+#include <cudnn.h>
+#include <map>
+
+/* ── the fake ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+struct engine {
+    int index;
+    bool varies;       /* its note says that bits do not repeat */
+    bool fails;        /* its plan cannot be made */
+    double share;      /* workspace: its share of the scores' 16-bit matrix */
+    int64_t workspace; /* and besides */
+};
+static std::vector<engine> engines;
+
+struct thing {
+    cudnnBackendDescriptorType_t type;
+    std::map<int, std::vector<char>> values;
+    engine is;
+    int64_t scores; /* of a graph: elements of its largest tensor */
+};
+static std::vector<thing *> living;
+static int64_t scores; /* of the graph that was finished last */
+static const char *library_missing;
+
+struct execution {
+    std::map<int64_t, char *> at; /* by uid */
+    char *workspace;
+    engine by;
+};
+static std::vector<execution> executed;
+
+static std::vector<char> &value(thing *x, int name) {
+    return x->values[name];
+}
+template <class X> static X first(thing *x, int name) {
+    X y = {};
+    if (value(x, name).size() >= sizeof y) memcpy(&y, value(x, name).data(), sizeof y);
+    return y;
+}
+
+extern "C" {
+const char *sc_library_open(sc_cuda_library) {
+    return library_missing;
+}
+cudnnStatus_t cudnnCreate(cudnnHandle_t *h) {
+    *h = (cudnnHandle_t)0x10;
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnDestroy(cudnnHandle_t) {
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) {
+    return CUDNN_STATUS_SUCCESS;
+}
+const char *cudnnGetErrorString(cudnnStatus_t) {
+    return "an error";
+}
+void cudnnGetLastErrorString(char *text, size_t n) {
+    snprintf(text, n, "the fake says so");
+}
+cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *d) {
+    thing *x = new thing{type, {}, {}, 0};
+    living.push_back(x);
+    *d = x;
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t d) {
+    for (size_t i = 0; i < living.size(); i++)
+        if (living[i] == d) {
+            living.erase(living.begin() + (long)i);
+            delete (thing *)d;
+            return CUDNN_STATUS_SUCCESS;
+        }
+    printf("FAIL a descriptor is destroyed twice\n");
+    exit(1);
+}
+cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, int64_t n, const void *values) {
+    static const std::map<int, size_t> sizes = {{CUDNN_TYPE_BOOLEAN, 1},
+                                                {CUDNN_TYPE_INT64, 8},
+                                                {CUDNN_TYPE_VOID_PTR, 8},
+                                                {CUDNN_TYPE_HANDLE, 8},
+                                                {CUDNN_TYPE_BACKEND_DESCRIPTOR, 8}};
+    size_t one = sizes.count(type) ? sizes.at(type) : 4;
+    value((thing *)d, name).assign((const char *)values, (const char *)values + one * (size_t)n);
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t d) {
+    thing *x = (thing *)d;
+    if (x->type == CUDNN_BACKEND_TENSOR_DESCRIPTOR && first<char>(x, CUDNN_ATTR_TENSOR_IS_VIRTUAL)) {
+        int64_t dims[4], all = 1;
+        memcpy(dims, value(x, CUDNN_ATTR_TENSOR_DIMENSIONS).data(), sizeof dims);
+        for (int64_t n : dims) all *= n;
+        if (all > scores) scores = all;
+    }
+    if (x->type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) {
+        x->scores = scores;
+        scores = 0;
+    }
+    if (x->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+        thing *c = first<thing *>(x, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+        x->is = c->is;
+        x->scores = c->scores;
+        if (c->is.fails) return CUDNN_STATUS_NOT_SUPPORTED;
+    }
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t, int64_t room, int64_t *n, void *out) {
+    thing *x = (thing *)d;
+    *n = 1;
+    if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
+        thing *graph = first<thing *>(x, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+        *n = (int64_t)engines.size() < room ? (int64_t)engines.size() : room;
+        for (int64_t i = 0; i < *n; i++) {
+            ((thing **)out)[i]->is = engines[(size_t)i];
+            ((thing **)out)[i]->scores = graph->scores;
+        }
+    } else if (name == CUDNN_ATTR_ENGINECFG_ENGINE) {
+        (*(thing **)out)->is = x->is;
+    } else if (name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX) {
+        *(int64_t *)out = x->is.index;
+    } else if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE) {
+        cudnnBackendNumericalNote_t notes[] = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC};
+        *n = 1 + x->is.varies;
+        memcpy(out, notes, sizeof *notes * (size_t)*n);
+    } else if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
+        *(int64_t *)out = (int64_t)(x->is.share * 2 * (double)x->scores) + x->is.workspace;
+    }
+    return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack) {
+    execution e = {};
+    thing *x = (thing *)pack;
+    std::vector<char> &uids = value(x, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS),
+                      &at = value(x, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+    for (size_t i = 0; i < uids.size(); i += 8) {
+        int64_t uid;
+        char *p;
+        memcpy(&uid, &uids[i], 8), memcpy(&p, &at[i], 8);
+        e.at[uid] = p;
+    }
+    e.workspace = first<char *>(x, CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
+    e.by = ((thing *)plan)->is;
+    executed.push_back(e);
+    return CUDNN_STATUS_SUCCESS;
+}
+}
+
+/* ── tasks ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static sc_cuda library;
+enum { WORK = 1 << 20 };
+enum { Q = 1, K, V, O, LSE, GO, DQ, DK, DV, DELTA, DQ_SUM }; /* uids */
+
+static sc_tensor operand(int64_t base, int64_t b, int64_t s, int64_t h, int64_t d) {
+    sc_tensor t = {};
+    t.dtype = BF16, t.dims = 4, t.p = (void *)base;
+    int64_t shape[] = {b, s, h, d}, stride[] = {s * h * d, h * d, d, 1};
+    memcpy(t.shape, shape, sizeof shape), memcpy(t.stride, stride, sizeof stride);
+    return t;
+}
+static sc_tensor bytes(int64_t base, int64_t n, int dtype) {
+    sc_tensor t = {};
+    t.dtype = (uint8_t)dtype, t.dims = 1, t.p = (void *)base, t.shape[0] = n, t.stride[0] = 1;
+    return t;
+}
+/* q at 1 GiB, the others a GiB apart, in the order of the enum; the workspace at 100 GiB. */
+static const int64_t G = 1 << 30;
+static sc_task backward(int64_t b, int64_t s, int64_t h, int64_t kv, int64_t d, int64_t room) {
+    sc_task t = {};
+    sc_tensor q = operand(Q * G, b, s, h, d), k = operand(K * G, b, s, kv, d), v = operand(V * G, b, s, kv, d);
+    sc_tensor all[] = {operand(DQ * G, b, s, h, d),
+                       operand(DK * G, b, s, kv, d),
+                       operand(DV * G, b, s, kv, d),
+                       operand(GO * G, b, s, h, d),
+                       q,
+                       k,
+                       v,
+                       operand(O * G, b, s, h, d),
+                       bytes(LSE * G, b * s * h, FP32),
+                       bytes(100 * G, room, BOOL)};
+    for (const sc_tensor &x : all) t.t[t.nt++] = x;
+    t.i[0] = 1;
+    t.f[0] = 0.125;
+    t.library = &library;
+    return t;
+}
+static sc_task forward(int64_t b, int64_t s, int64_t h, int64_t kv, int64_t d, int64_t room) {
+    sc_task t = {};
+    sc_tensor all[] = {operand(O * G, b, s, h, d),  bytes(LSE * G, b * s * h, FP32), operand(Q * G, b, s, h, d),
+                       operand(K * G, b, s, kv, d), operand(V * G, b, s, kv, d),     bytes(100 * G, room, BOOL)};
+    for (const sc_tensor &x : all) t.t[t.nt++] = x;
+    t.i[0] = 1;
+    t.library = &library;
+    return t;
+}
+static void start(std::vector<engine> some, bool deterministic = true) {
+    sc_cudnn_attention_stop(&library);
+    if (!living.empty()) verdict(false, "descriptors are given back", "");
+    engines = some;
+    executed.clear();
+    library = {};
+    library.major = 9;
+    library.deterministic = deterministic;
+}
+static void expect(bool good, const char *what) {
+    verdict(good, what, "");
+}
+static bool starts(const char *text, const char *with) {
+    return !strncmp(text, with, strlen(with));
+}
+
+/* ── the cases ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static const engine whole = {6, false, false, 1, 256};
+
+static void choose() {
+    sc_task t = backward(2, 128, 4, 4, 64, 2 * WORK);
+    start({{5, false, true, 0, 0}, {4, true, false, 0, 0}, {3, false, false, 0, 1 << 30}, whole});
+    sc_cudnn_choice c = sc_cudnn_attention_choice(&t, true);
+    expect(c.taken && c.engine == 6 && c.calls == 1 && c.workspace == 2 * 4 * 128 * 4 + 2 * 4 * 128 * 128 * 2 + 256,
+           "the first engine that can be planned, repeats its bits and fits");
+    start({{4, true, false, 0, 0}, whole}, false);
+    expect(sc_cudnn_attention_choice(&t, true).engine == 4, "bits need not repeat: the first engine");
+    start({{4, true, false, 0, 0}});
+    c = sc_cudnn_attention_choice(&t, true);
+    expect(!c.taken && starts(c.why, "engine 4 does not repeat its bits") && !sc_cudnn_attention(&t, true),
+           "no engine repeats its bits: our own");
+    start({});
+    expect(starts(sc_cudnn_attention_choice(&t, true).why, "cuDNN has no engine"), "no engine: our own");
+    start({{5, false, true, 0, 0}});
+    expect(starts(sc_cudnn_attention_choice(&t, true).why, "plan: an error the fake says so"), "why is told");
+    start({whole});
+    t = backward(2, 128, 4, 4, 64, 1000);
+    expect(starts(sc_cudnn_attention_choice(&t, true).why, "the workspace of 1000 bytes is too small"), "no room");
+    t = forward(2, 128, 4, 4, 64, 4096);
+    start({{2, true, false, 0, 8192}, {1, true, false, 0, 256}});
+    expect(sc_cudnn_attention_choice(&t, false).engine == 1, "forward: the first engine that fits, whatever its notes");
+}
+
+static void cut() {
+    /* 8 samples of 4 heads, 128 × 128: 32 KiB of scores a head. Room for 4 samples and a little. */
+    int64_t head = 128 * 128 * 2, rows = 128 * 4;
+    sc_task t = backward(8, 128, 4, 4, 64, 16 * (head + rows) + 4096);
+    start({whole});
+    expect(sc_cudnn_attention(&t, true) && executed.size() == 2, "the batch goes in two");
+    int64_t half = 4 * 128 * 4 * 64 * 2;
+    bool good = true;
+    for (int uid : {Q, K, V, O, GO, DQ, DK, DV})
+        good = good && executed[0].at[uid] == (char *)(uid * G) && executed[1].at[uid] == (char *)(uid * G) + half;
+    good = good && executed[1].at[LSE] == (char *)(LSE * G) + 4 * 4 * 128 * 4;
+    good = good && executed[1].at[DELTA] == (char *)(100 * G) && !executed[1].at.count(DQ_SUM);
+    expect(good && executed[1].workspace == (char *)(100 * G) + 16 * rows, "every tensor moves by four samples");
+
+    /* one sample, 8 heads over 4 key heads: room for 4 heads */
+    t = backward(1, 128, 8, 4, 64, 4 * (head + rows + 2 * 128 * 64 * 2) + 4096);
+    start({{6, false, false, 1, 4 * 2 * 128 * 64 * 2}});
+    expect(sc_cudnn_attention(&t, true) && executed.size() == 2, "the heads of one sample go in two");
+    expect(executed[1].at[Q] == (char *)(Q * G) + 4 * 64 * 2 && executed[1].at[K] == (char *)(K * G) + 2 * 64 * 2 &&
+               executed[1].at[LSE] == (char *)(LSE * G) + 4 * 128 * 4 &&
+               executed[1].at[DV] == (char *)(DV * G) + 2 * 64 * 2,
+           "queries move by four heads, keys by two");
+
+    t = backward(2, 128, 4, 4, 64, WORK);
+    start({{6, true, false, 0, 256}}, false);
+    expect(sc_cudnn_attention(&t, true) && executed[0].at[DQ_SUM] == executed[0].at[DELTA] + 8 * rows &&
+               executed[0].workspace == executed[0].at[DQ_SUM] + 8 * 128 * 64 * 4,
+           "bits need not repeat: the sum of dQ lies between ours and cuDNN's");
+
+    /* more than was foreseen is wanted: smaller parts */
+    t = backward(8, 128, 4, 4, 64, 16 * (head + rows) + 4096);
+    start({{6, false, false, 1.9, 256}});
+    expect(sc_cudnn_attention(&t, true) && executed.size() == 4, "an engine that wants more goes in smaller parts");
+}
+
+static void pass() {
+    start({whole});
+    sc_task good = backward(2, 128, 4, 2, 64, WORK), t = good;
+    expect(sc_cudnn_attention(&t, true), "one for cuDNN");
+    size_t n = living.size();
+    expect(sc_cudnn_attention(&t, true) && living.size() == n, "the second time it is planned already");
+    t.f[0] = 0.25;
+    expect(sc_cudnn_attention(&t, true) && living.size() > n, "another scale, another plan");
+    t = good, t.f[1] = 0.1;
+    expect(!sc_cudnn_attention(&t, true), "dropout is ours");
+    t = good, t.i[2] = 1;
+    expect(!sc_cudnn_attention(&t, true), "documents are ours");
+    t = good, t.t[4].dtype = FP32;
+    expect(!sc_cudnn_attention(&t, true), "fp32 is ours");
+    t = good, t.t[0].p = (char *)t.t[0].p + 8;
+    expect(!sc_cudnn_attention(&t, true), "odd addresses are ours");
+    t = good, t.t[5].stride[1] += 4;
+    expect(!sc_cudnn_attention(&t, true), "odd strides are ours");
+    t = backward(2, 128, 4, 2, 60, WORK);
+    expect(!sc_cudnn_attention(&t, true), "a head size that is no multiple of 8 is ours");
+    t = backward(2, 63, 4, 2, 64, WORK);
+    expect(!sc_cudnn_attention(&t, true), "few rows are ours");
+    t = backward(2, 128, 4, 2, 264, WORK);
+    expect(!sc_cudnn_attention(&t, true), "a head size above 256 is ours");
+    library.major = 8;
+    expect(!sc_cudnn_attention(&(t = good), true), "bits that repeat: not on other GPUs");
+    library.major = 7;
+    expect(!sc_cudnn_attention(&(t = forward(2, 128, 4, 2, 64, 4096)), false), "an old GPU");
+    start({whole});
+    library_missing = "libcudnn.so.9 is not there";
+    jmp_buf there;
+    refused = &there;
+    bool said = setjmp(there) != 0;
+    if (!said) sc_cudnn_attention(&good, true);
+    refused = NULL;
+    library_missing = NULL;
+    expect(said, "no cuDNN: refused");
+}
+
+int main() {
+    choose();
+    cut();
+    pass();
+    start({});
+    return closing();
+}

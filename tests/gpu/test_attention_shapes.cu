@@ -1,0 +1,406 @@
+/* Attention at the shapes that models have, by our own kernels and by cuDNN: strided views of one qkv buffer and of one
+ * buffer of gradients, large grids, poisoned results; against attention by definition on the GPU; the same bits again;
+ * either backward after either forward; times inside a graph; workspaces.
+ * Relies on: attention_reference.h, runtime/cuda/k_attention*.
+ * Relied on by: make gpu-test. --quick: the first cases only; --bench: times only. */
+#include "attention_reference.h"
+
+#include "../../runtime/cuda/attention_cudnn.h"
+
+#include <chrono>
+
+static cudaStream_t stream;
+static sc_cuda library;
+
+struct shape {
+    int dtype, B, S, T, H, KV, D, causal, fused; /* fused: q, k, v are views of one buffer */
+    double fwd, bwd, det;                        /* BASELINES.md's milliseconds; 0: none */
+};
+
+static std::string name_of(const shape &c) {
+    char text[120];
+    snprintf(text, sizeof text, "%s %dx%d%s%s, heads %d/%d, dim %d%s%s", dtype_text(c.dtype), c.B, c.S,
+             c.T != c.S ? ":" : "", c.T != c.S ? std::to_string(c.T).c_str() : "", c.H, c.KV, c.D,
+             c.causal ? " causal" : " full", c.fused ? " fused qkv" : "");
+    return text;
+}
+
+static __global__ void spread(uint16_t *x, int64_t n, uint64_t seed, int half) { /* about normal, deviation 1 */
+    for (int64_t e = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; e < n; e += (int64_t)gridDim.x * blockDim.x) {
+        uint64_t u = (e + 1) * 0x9e3779b97f4a7c15ull + seed;
+        u = (u ^ (u >> 30)) * 0xbf58476d1ce4e5b9ull;
+        u = (u ^ (u >> 27)) * 0x94d049bb133111ebull;
+        u ^= u >> 31;
+        float y = 0;
+        for (int k = 0; k < 4; k++) y += (float)(u >> 16 * k & 0xffff) / 65536.0f - 0.5f;
+        y *= 1.7320508f;
+        if (half)
+            asm("cvt.rn.f16.f32 %0, %1;" : "=h"(x[e]) : "f"(y));
+        else
+            asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(x[e]) : "f"(y));
+    }
+}
+
+/* ── which kernels ──────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+enum path { OURS, REPEATING, FREE, PATHS }; /* by cuDNN: bits repeat, or need not */
+static const char *const path_names[] = {"ours", "cuDNN, repeating", "cuDNN"};
+
+static void choose(path p, int major) {
+    library.deterministic = p != FREE;
+    library.major = p == OURS ? 7 : major; /* cuDNN begins with 8 */
+}
+
+/* compiler/ir/rules_work.c, with any limit */
+static int64_t room_of(const shape &c, bool repeats, int64_t limit) {
+    auto up = [](int64_t x, int64_t n) { return (x + n - 1) / n * n; };
+    auto bytes = [&](int64_t samples, int64_t heads) {
+        int64_t all = samples * heads * (c.H / c.KV), b = up(all * c.S * 4, 256) + (64 << 10);
+        b += repeats ? all * up(c.S, 128) * up(c.T, 128) * 2 : all * c.S * c.D * 4;
+        return c.H > c.KV ? b + 4 * all * c.T * c.D : b;
+    };
+    int64_t b = 0, ours = (int64_t)c.B * c.H * c.S * 4;
+    for (int64_t n = 1; n <= c.B + c.KV - 1; n++) {
+        if (n <= c.B ? c.B % n : c.KV % (n - c.B + 1)) continue;
+        b = n <= c.B ? bytes(c.B / n, c.KV) : bytes(1, c.KV / (n - c.B + 1));
+        if (b <= limit) break;
+    }
+    return b > ours ? b : ours;
+}
+
+/* ── memory ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+enum { AFTER = 512, POISON = 0xff }; /* 0xffff: not a number */
+struct block {
+    char *p;
+    int64_t bytes;
+};
+struct heap { /* freed together */
+    std::vector<block> all;
+    void *take(int64_t bytes) {
+        block b = {NULL, bytes};
+        SC_CUDA(cudaMalloc((void **)&b.p, (size_t)bytes + AFTER));
+        SC_CUDA(cudaMemset(b.p, POISON, (size_t)bytes + AFTER));
+        all.push_back(b);
+        return b.p;
+    }
+    bool intact() {
+        unsigned char after[AFTER];
+        for (const block &b : all) {
+            SC_CUDA(cudaMemcpy(after, b.p + b.bytes, AFTER, cudaMemcpyDeviceToHost));
+            for (unsigned char x : after)
+                if (x != POISON) return false;
+        }
+        return true;
+    }
+    ~heap() {
+        for (const block &b : all) SC_CUDA(cudaFree(b.p));
+    }
+};
+static sc_tensor tensor_at(void *p, int dtype, const extents &shape, const extents &stride) {
+    sc_tensor t = {};
+    t.dtype = (uint8_t)dtype;
+    t.dims = (uint8_t)shape.size();
+    t.p = p;
+    for (size_t d = 0; d < shape.size(); d++) t.shape[d] = shape[d], t.stride[d] = stride[d];
+    return t;
+}
+static sc_tensor plain(void *p, int dtype, const extents &shape) {
+    return tensor_at(p, dtype, shape, contiguous(shape));
+}
+static int64_t size(const sc_tensor &t) {
+    int64_t n = 1;
+    for (int d = 0; d < t.dims; d++) n *= t.shape[d];
+    return n;
+}
+
+struct trio {
+    sc_tensor q, k, v;
+};
+struct problem {
+    shape c;
+    heap memory;
+    trio in, grad;
+    sc_tensor o, lse, go, work, little;
+    std::vector<block> results;
+    sc_record *record;
+    double scale;
+
+    problem(const shape &s, int64_t room) : c(s) {
+        int64_t nq = (int64_t)c.B * c.S * c.H * c.D;
+        in = make_trio();
+        grad = make_trio();
+        results = {memory.all.begin() + (int64_t)memory.all.size() / 2, memory.all.end()};
+        for (size_t i = 0; i < memory.all.size() / 2; i++) fill(memory.all[i].p, memory.all[i].bytes / 2, i + 1);
+        go = plain(memory.take(nq * 2), c.dtype, {c.B, c.S, c.H, c.D});
+        fill(go.p, nq, 5);
+        o = plain(result(nq * 2), c.dtype, {c.B, c.S, c.H, c.D});
+        lse = plain(result((int64_t)c.B * c.H * c.S * 4), FP32, {c.B, c.H, c.S});
+        work = plain(memory.take(room), BOOL, {room});
+        little = plain(memory.take(4096), BOOL, {4096});
+        record = (sc_record *)memory.take(sizeof(sc_record));
+        scale = 1 / sqrt((double)c.D);
+    }
+    void *result(int64_t bytes) {
+        void *p = memory.take(bytes);
+        results.push_back(memory.all.back());
+        return p;
+    }
+    trio make_trio() {
+        extents queries = {c.B, c.S, c.H, c.D}, keys = {c.B, c.T, c.KV, c.D};
+        int64_t nq = (int64_t)c.B * c.S * c.H * c.D, nk = (int64_t)c.B * c.T * c.KV * c.D,
+                width = (c.H + 2 * c.KV) * c.D;
+        if (!c.fused) {
+            void *q = memory.take(nq * 2), *k = memory.take(nk * 2), *v = memory.take(nk * 2);
+            return {plain(q, c.dtype, queries), plain(k, c.dtype, keys), plain(v, c.dtype, keys)};
+        }
+        char *all = (char *)memory.take((nq + 2 * nk) * 2);
+        extents step = {c.S * width, width, c.D, 1};
+        return {tensor_at(all, c.dtype, queries, step), tensor_at(all + c.H * c.D * 2, c.dtype, keys, step),
+                tensor_at(all + (c.H + c.KV) * c.D * 2, c.dtype, keys, step)};
+    }
+    void fill(void *p, int64_t n, uint64_t seed) {
+        spread<<<1024, 256, 0, stream>>>((uint16_t *)p, n, seed * 0x1234567, c.dtype == FP16);
+        SC_LAUNCHED();
+    }
+    sc_task task(bool backward) {
+        sc_task t = {};
+        auto add = [&](const sc_tensor &x) { t.t[t.nt++] = x; };
+        if (backward)
+            add(grad.q), add(grad.k), add(grad.v), add(go), add(in.q), add(in.k), add(in.v), add(o), add(lse),
+                add(work);
+        else
+            add(o), add(lse), add(in.q), add(in.k), add(in.v), add(little);
+        t.i[0] = c.causal;
+        t.f[0] = scale;
+        t.record = record;
+        t.world = t.shards = t.parts = 1;
+        t.stream = stream;
+        t.library = &library;
+        return t;
+    }
+    void poison() {
+        for (const block &b : results) SC_CUDA(cudaMemsetAsync(b.p, POISON, (size_t)b.bytes, stream));
+        SC_CUDA(cudaMemsetAsync(work.p, POISON, (size_t)size(work), stream));
+    }
+    uint64_t hash() {
+        uint64_t h = 14695981039346656037ull;
+        for (const block &b : results) {
+            std::vector<uint64_t> bytes((size_t)(b.bytes + 7) / 8);
+            SC_CUDA(cudaMemcpy(bytes.data(), b.p, (size_t)b.bytes, cudaMemcpyDeviceToHost));
+            for (uint64_t x : bytes) h = (h ^ x) * 1099511628211ull;
+        }
+        return h;
+    }
+};
+
+/* ── against the definition ─────────────────────────────────────────────────────────────────────────────────────────
+ */
+static reference define(problem &x) {
+    const shape &c = x.c;
+    int64_t nq = (int64_t)c.B * c.S * c.H * c.D, nk = (int64_t)c.B * c.T * c.KV * c.D, rows = (int64_t)c.B * c.H * c.S;
+    auto floats = [&](int64_t n) { return (float *)x.memory.take(n * 4); };
+    reference r = {view_of(x.in.q),
+                   view_of(x.in.k),
+                   view_of(x.in.v),
+                   view_of(x.go),
+                   floats(nq),
+                   floats(rows),
+                   floats(rows),
+                   floats(nq),
+                   floats(nk),
+                   floats(nk),
+                   c.B,
+                   c.S,
+                   c.T,
+                   c.H,
+                   c.KV,
+                   c.D,
+                   c.causal,
+                   (float)x.scale};
+    for (auto *kernel : {reference_forward, reference_dq, reference_dkv})
+        SC_CUDA(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 << 10));
+    reference_forward<<<(unsigned)rows, REFERENCE_THREADS, (size_t)(c.T + c.D) * 4, stream>>>(r);
+    SC_LAUNCHED();
+    reference_dq<<<(unsigned)rows, REFERENCE_THREADS, (size_t)(c.T + 2 * c.D) * 4, stream>>>(r);
+    SC_LAUNCHED();
+    reference_dkv<<<(unsigned)(c.B * c.KV * c.T), REFERENCE_THREADS, (size_t)(2 * c.S + 2 * c.D) * 4, stream>>>(r);
+    SC_LAUNCHED();
+    return r;
+}
+
+static bool near(std::string &text, const char *name, const sc_tensor &x, const float *want, double most, double rms) {
+    difference d = {}, *out;
+    SC_CUDA(cudaMalloc((void **)&out, sizeof d));
+    SC_CUDA(cudaMemcpy(out, &d, sizeof d, cudaMemcpyHostToDevice));
+    bool four = x.dims == 4;
+    view v = four ? view_of(x) : view{x.p, x.stride[0], x.stride[1], 1, FP32}; /* lse: [B, H, S, 1] */
+    int rows = (int)x.shape[1], heads = (int)x.shape[2], D = four ? (int)x.shape[3] : 1;
+    differ<<<512, 256, 0, stream>>>(v, want, rows, heads, D, size(x), out);
+    SC_LAUNCHED();
+    SC_CUDA(cudaStreamSynchronize(stream));
+    SC_CUDA(cudaMemcpy(&d, out, sizeof d, cudaMemcpyDeviceToHost));
+    SC_CUDA(cudaFree(out));
+    double e = d.most / d.top, r = sqrt(d.square / d.power);
+    bool good = e <= most && r <= rms && !d.not_finite;
+    char line[160];
+    snprintf(line, sizeof line, " %s %.1e/%.1e%s", name, e, r, good ? "" : " TOO LARGE");
+    text += line;
+    if (d.not_finite) {
+        snprintf(line, sizeof line, " (%llu NOT FINITE)", d.not_finite);
+        text += line;
+    }
+    return good;
+}
+
+static bool near_all(std::string &text, problem &x, const reference &r) {
+    double most = x.c.dtype == BF16 ? 2e-2 : 3e-3, rms = most / 3;
+    return near(text, "lse", x.lse, r.lse, 1e-5, 1e-5) & near(text, "o", x.o, r.o, most, rms) &
+           near(text, "dq", x.grad.q, r.dq, most, rms) & near(text, "dk", x.grad.k, r.dk, most, rms) &
+           near(text, "dv", x.grad.v, r.dv, most, rms);
+}
+
+static void tell(problem &x, bool backward) {
+    sc_task t = x.task(backward);
+    size_t before, after, all;
+    SC_CUDA(cudaDeviceSynchronize());
+    SC_CUDA(cudaMemGetInfo(&before, &all));
+    auto start = std::chrono::steady_clock::now();
+    sc_cudnn_choice c = sc_cudnn_attention_choice(&t, backward);
+    double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    SC_CUDA(cudaMemGetInfo(&after, &all));
+    if (c.taken)
+        printf("     %s%s: engine %d, %d calls, workspace %lld of %lld, planned in %.2f s, %.1f MiB\n",
+               backward ? "backward" : "forward", library.deterministic ? ", repeating" : "", c.engine, c.calls,
+               (long long)c.workspace, (long long)(backward ? x.work : x.little).shape[0], s,
+               ((double)before - (double)after) / 1048576);
+    else
+        printf("     %s%s: not by cuDNN: %s\n", backward ? "backward" : "forward",
+               library.deterministic ? ", repeating" : "", c.why);
+}
+
+/* Runs with forward and backward each by one path; the first time against the definition. */
+static void check_paths(problem &x, const reference &r, path forward, path backward, int runs, int major) {
+    sc_task f = x.task(false), b = x.task(true);
+    std::string text, name = name_of(x.c) + ", " + path_names[forward];
+    if (forward != backward) name += std::string(" then ") + path_names[backward];
+    uint64_t first = 0;
+    bool same = true, good = true;
+    for (int run = 0; run < runs; run++) {
+        x.poison();
+        choose(forward, major);
+        sc_k_attention(&f);
+        choose(backward, major);
+        sc_k_attention_grad(&b);
+        SC_CUDA(cudaStreamSynchronize(stream));
+        if (run == 0) good = near_all(text, x, r);
+        uint64_t h = x.hash();
+        if (run == 0) first = h;
+        same = same && h == first;
+    }
+    if (!same) text += " NOT THE SAME AGAIN";
+    if (!x.memory.intact()) text += " WROTE OUTSIDE", good = false;
+    verdict(good && same, name.c_str(), text.c_str());
+}
+
+static void check(const shape &c, int major) {
+    int64_t most = 1 << 30 /* less than there: parts are tried */, a = room_of(c, true, most),
+            b = room_of(c, false, most);
+    problem x(c, a > b ? a : b);
+    reference r = define(x);
+    for (int p = REPEATING; p < PATHS; p++) {
+        choose((path)p, major);
+        if (p == REPEATING) tell(x, false);
+        tell(x, true);
+    }
+    check_paths(x, r, OURS, OURS, 5, major);
+    check_paths(x, r, REPEATING, REPEATING, 5, major);
+    check_paths(x, r, FREE, FREE, 1, major);
+    check_paths(x, r, OURS, REPEATING, 1, major);
+    check_paths(x, r, REPEATING, OURS, 1, major);
+}
+
+/* ── times ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static double milliseconds(sc_kernel *kernel, const sc_task &t) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaEvent_t begin, end;
+    enum { TIMES = 20 };
+    kernel(&t);
+    SC_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    for (int i = 0; i < TIMES; i++) kernel(&t);
+    SC_CUDA(cudaStreamEndCapture(stream, &graph));
+    SC_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    SC_CUDA(cudaEventCreate(&begin));
+    SC_CUDA(cudaEventCreate(&end));
+    SC_CUDA(cudaGraphLaunch(exec, stream));
+    SC_CUDA(cudaEventRecord(begin, stream));
+    SC_CUDA(cudaGraphLaunch(exec, stream));
+    SC_CUDA(cudaEventRecord(end, stream));
+    SC_CUDA(cudaStreamSynchronize(stream));
+    float ms;
+    SC_CUDA(cudaEventElapsedTime(&ms, begin, end));
+    SC_CUDA(cudaGraphExecDestroy(exec));
+    SC_CUDA(cudaGraphDestroy(graph));
+    return ms / TIMES;
+}
+
+static void bench_backward(const shape &c, path p, int64_t limit, int major) {
+    choose(p, major);
+    problem x(c, room_of(c, p == REPEATING, limit));
+    sc_task f = x.task(false), b = x.task(true);
+    double flops = 4.0 * c.B * c.H * c.S * c.T * c.D * (c.causal ? 0.5 : 1), ms = 0;
+    if (p != FREE && limit >> 40) {
+        ms = milliseconds(sc_k_attention, f);
+        printf("     %-17s forward            %7.3f ms %5.0f TFLOP/s (BASELINES %.3f)\n", path_names[p], ms,
+               flops / ms / 1e9, c.fwd);
+    }
+    sc_k_attention(&f);
+    sc_cudnn_choice choice = sc_cudnn_attention_choice(&b, true);
+    ms = milliseconds(sc_k_attention_grad, b);
+    printf("     %-17s backward %2d calls  %7.3f ms %5.0f TFLOP/s (BASELINES %.3f) workspace %lld MiB of %lld\n",
+           path_names[p], choice.calls, ms, 2.5 * flops / ms / 1e9, p == FREE ? c.bwd : c.det,
+           (long long)(choice.workspace >> 20), (long long)(size(x.work) >> 20));
+    fflush(stdout);
+}
+
+static void bench(const shape &c, int major) {
+    printf("time %s\n", name_of(c).c_str());
+    bench_backward(c, OURS, 1ll << 40, major);
+    bench_backward(c, FREE, 1ll << 40, major);
+    for (int64_t limit : {1ll << 40, 9ll << 28, 9ll << 27, 9ll << 26}) bench_backward(c, REPEATING, limit, major);
+}
+
+static const shape shapes[] = {
+    /* dtype B S T H KV D causal fused; BASELINES.md: forward, backward, deterministic backward */
+    {BF16, 64, 1024, 1024, 12, 12, 64, 1, 1, 0.295, 1.018, 1.090},
+    {BF16, 64, 1024, 1024, 12, 12, 64, 1, 0, 0.295, 1.018, 1.090},
+    {BF16, 4, 2048, 2048, 32, 8, 128, 1, 0, 0.255, 0.868, 0.894},
+    {BF16, 32, 1024, 1024, 14, 2, 64, 1, 0, 0.178, 0.647, 0.669},
+    {BF16, 32, 1024, 1024, 25, 25, 64, 1, 1, 0.307, 1.063, 1.135},
+    {BF16, 1, 8192, 8192, 32, 8, 128, 1, 0, 0.884, 2.597, 2.940},
+    {FP16, 8, 1024, 1024, 12, 12, 64, 1, 1, 0, 0, 0},
+    {FP16, 2, 1024, 1024, 8, 4, 128, 0, 0, 0, 0, 0},
+    {BF16, 3, 1000, 1000, 6, 2, 64, 1, 1, 0, 0, 0},
+    {BF16, 2, 333, 333, 4, 4, 128, 1, 0, 0, 0, 0},
+    {BF16, 2, 129, 515, 4, 1, 64, 0, 0, 0, 0, 0},
+    {BF16, 2, 1024, 1024, 4, 4, 96, 1, 1, 0, 0, 0},
+    {BF16, 4, 64, 64, 4, 4, 16, 1, 1, 0, 0, 0},
+    {BF16, 2, 512, 512, 4, 2, 256, 1, 0, 0, 0, 0},
+    {FP16, 1, 300, 300, 6, 3, 72, 1, 1, 0, 0, 0},
+    {BF16, 2, 4096, 4096, 16, 4, 128, 1, 1, 0, 0, 0},
+};
+
+int main(int argc, char **argv) {
+    bool quick = argc > 1 && !strcmp(argv[1], "--quick"), only_times = argc > 1 && !strcmp(argv[1], "--bench");
+    int n = quick ? 2 : (int)(sizeof shapes / sizeof *shapes), device = 0, major = 0;
+    SC_CUDA(cudaStreamCreate(&stream));
+    SC_CUDA(cudaDeviceGetAttribute(&library.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    SC_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    for (int i = 0; i < n && !only_times; i++) check(shapes[i], major);
+    for (int i = 0; i < n && !quick; i++)
+        if (shapes[i].fwd > 0) bench(shapes[i], major);
+    sc_cudnn_attention_stop(&library);
+    return closing();
+}

@@ -1,0 +1,131 @@
+/* Kernels of ops that the combine pass makes (both gradients of a norm, the loss with its gradient), against references
+ * in double.
+ * Relies on: trial.h, runtime/cuda/k_*.cu.
+ * Relied on by: make gpu-test. Arguments: a part of a trial's name (only those run), --bits (hashes of the results). */
+#include "trial.h"
+
+/* ── norms ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+struct norm_case {
+    int64_t rows, cols, pad; /* pad: elements between rows */
+    bool weights, add, split;
+    int out;
+};
+
+static void norm_trial(int d, const norm_case &c, bool centred, bool in_place) {
+    pool p;
+    int64_t rows = c.rows, cols = c.cols, runs = rows / 64 < 264 ? rows / 64 : 264;
+    extents shape = {rows, cols}, stride = c.pad ? extents{cols + c.pad, 1} : extents{};
+    tensor &x = p.random(d, shape, stride, 0, 2, 0.5), &g = p.random(d, shape, stride), &more = p.random(d, shape);
+    tensor &mean = p.random(FP32, {rows}, {}, 0, 0.3, 0.5), &rstd = p.random(FP32, {rows}, {}, 0, 0.05, 0.6);
+    tensor &w = p.random(d, {cols}, {}, 0, 0.5, 1), &dx = in_place ? more : p.empty(d, shape);
+    tensor &dw = p.empty(c.out, {cols}), &db = p.empty(c.out, {cols});
+    tensor &work = p.work(c.split ? runs * cols * 4 * (centred ? 2 : 1) : 0);
+    numbers want(x.x.size()), sw(cols), sb(cols);
+    for (int64_t r = 0; r < rows; r++) {
+        double s = 0, q = 0;
+        auto hat = [&](int64_t i) { return (x.x[r * cols + i] - (centred ? mean.x[r] : 0)) * rstd.x[r]; };
+        auto h = [&](int64_t i) { return g.x[r * cols + i] * (c.weights ? w.x[i] : 1); };
+        for (int64_t i = 0; i < cols; i++) {
+            s += centred ? h(i) : 0;
+            q += h(i) * hat(i);
+            sw[i] += g.x[r * cols + i] * hat(i);
+            sb[i] += g.x[r * cols + i];
+        }
+        for (int64_t i = 0; i < cols; i++)
+            want[r * cols + i] = rstd.x[r] * (h(i) - s / cols - hat(i) * q / cols) + (c.add ? more.x[r * cols + i] : 0);
+    }
+    std::vector<tensor *> all = {&dx, &dw, &db, &g, &x, &mean, &rstd};
+    if (!centred) all = {&dx, &dw, &g, &x, &rstd};
+    if (c.weights) all.push_back(&w);
+    if (c.add) all.push_back(&more);
+    unsigned written = centred ? 7 : 3;
+    if (c.split && runs > 1) {
+        written |= 1u << all.size();
+        all.push_back(&work);
+    }
+    trial t(text_of("%s_grads %s[%lld,%lld] to %s%s%s%s%s%s", centred ? "layer_norm" : "rms_norm", dtype_text(d),
+                    (long long)rows, (long long)cols, dtype_text(c.out), c.weights ? " w" : "", c.add ? " c" : "",
+                    c.split ? " split" : "", c.pad ? " strided" : "", in_place ? " in place" : ""),
+            all, written);
+    t.t.i[1] = c.weights;
+    t.t.i[2] = c.add;
+    t.run(centred ? sc_k_layer_norm_grads : sc_k_rms_norm_grads);
+    t.expect("dx", dx, want, 1, 4e-6);
+    t.expect("dw", dw, sw, sqrt((double)rows), 2e-6);
+    if (centred) t.expect("db", db, sb, sqrt((double)rows), 2e-6);
+}
+
+static void norms() {
+    static const norm_case cases[] = {
+        {300, 768, 0, true, true, true, FP32},    {517, 1600, 0, true, true, true, FP32},
+        {200, 4096, 0, true, true, true, FP32},   {130, 64, 0, true, false, true, FP32},
+        {40, 256, 8, false, true, false, FP32},   {140, 33, 0, true, true, true, FP32},
+        {200, 40, 3, true, true, true, FP32},     {3, 20000, 0, true, true, false, FP32},
+        {9, 16384, 0, false, false, false, FP32}, {1, 512, 0, true, true, false, FP32},
+        {257, 1280, 0, true, true, true, -1},     {70, 1, 0, true, true, false, FP32},
+    };
+    for (int d : floats)
+        for (bool centred : {true, false})
+            for (norm_case c : cases) {
+                if (c.out < 0) c.out = d;
+                norm_trial(d, c, centred, false);
+                if (c.add) norm_trial(d, c, centred, true);
+            }
+}
+
+/* ── loss ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void loss_trial(int d, int64_t rows, int64_t cols, bool in_place, int shift) {
+    pool p;
+    tensor &x = p.random(d, {rows, cols}, {}, shift, 2), &target = p.integers({rows}, 0, cols), &g = p.random(FP32, {});
+    int ignore = -100;
+    for (int64_t r = 3; r < rows; r += 4) {
+        encode(INT32, in_image(target, r), ignore);
+        target.x[r] = ignore;
+    }
+    tensor &dx = in_place ? x : p.empty(d, {rows, cols}), &loss = p.empty(FP32, {}), &losses = p.empty(FP32, {rows});
+    numbers each(rows), total(1), want(x.x.size());
+    for (int64_t r = 0; r < rows; r++) {
+        double most = -INFINITY, sum = 0;
+        int64_t c = (int64_t)target.x[r];
+        if (c == ignore) continue;
+        for (int64_t i = 0; i < cols; i++) most = fmax(most, x.x[r * cols + i]);
+        for (int64_t i = 0; i < cols; i++) sum += exp(x.x[r * cols + i] - most);
+        each[r] = most + log(sum) - x.x[r * cols + c];
+        total[0] += each[r] / record.count[1];
+        for (int64_t i = 0; i < cols; i++)
+            want[r * cols + i] = (exp(x.x[r * cols + i] - most) / sum - (i == c)) * g.x[0] / record.count[1];
+    }
+    trial t(text_of("cross_entropy_grads %s[%lld,%lld]%s%s", dtype_text(d), (long long)rows, (long long)cols,
+                    shift ? " shifted" : "", in_place ? " in place" : ""),
+            {&dx, &loss, &losses, &g, &x, &target}, 7);
+    t.t.i[0] = ignore;
+    t.t.i[1] = 1;
+    t.run(sc_k_cross_entropy_grads);
+    t.expect("losses", losses, each, 1, 5e-6);
+    t.expect("loss", loss, total, 1, 5e-6);
+    t.expect("dx", dx, want, 1e-3, 1e-5);
+}
+
+static void losses() {
+    for (int d : floats)
+        for (bool in_place : {false, true}) {
+            loss_trial(d, 9, 50, in_place, 0);
+            loss_trial(d, 13, 1000, in_place, 0);
+            loss_trial(d, 5, 5037, in_place, 1);
+            loss_trial(d, 5, 3, in_place, 0);
+        }
+#ifndef SC_EMULATE
+    loss_trial(BF16, 300, 50257, true, 0);
+    loss_trial(BF16, 300, 50304, true, 0);
+    loss_trial(BF16, 40, 128256, true, 0);
+#endif
+}
+
+int main(int argc, char **argv) {
+    start(argc, argv);
+    if (wanted("layer_norm rms_norm")) norms();
+    if (wanted("cross_entropy")) losses();
+    return closing();
+}

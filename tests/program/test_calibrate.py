@@ -1,0 +1,131 @@
+"""`shardc calibrate` as far as it goes without a GPU: the list of a model's kernels, finding and running sc_calibrate; and
+sc_calibrate itself, where it is built, from measurements to a profile that shardc reads.
+
+Relies on: harness.py. Relied on by: run.py."""
+import os
+import shutil
+
+from harness import BUILD, ROOT, SHARDC, build, check, command, corpus, must, scratch, shardc
+
+MLP = os.path.join(ROOT, "models", "mlp.lua")
+GPT2 = os.path.join(ROOT, "models", "gpt2.lua")
+RAW = """device NVIDIA H200|90|13000|13000|4
+value total_bytes|150109880320
+value memory_bandwidth|4.1e12
+value flops.bf16|7.9e14
+value flops.fp32|5.4e13
+value host_bandwidth|5.5e10
+value launch_us|0.9
+kernel fused|||0|4096|1.5
+kernel fused|||0|1048576|1.4
+kernel fused|||0|1073741824|262
+kernel gelu_tanh|||0|805306368|446
+kernel layer_norm|||402653184|201853952|51.7
+kernel matmul|bf16 nn|65536,2304,768,1|232079228928|406196736|320.1
+kernel matmul|bf16 nn|65536,2304,768,1|232079228928|406196736|330.1
+kernel attention_grad fast|bf16 causal|64,12,12,1024,1024,64|257698037760|808452096|1020
+collective all_gather|4|1000000|20
+collective all_gather|4|100000000|330
+collective reduce_scatter|4|100000000|350
+beside all_gather|2|0.5|0.5
+beside all_gather|4|0.02|0.65
+"""
+
+
+def test_the_kernels_of_a_model_are_listed():
+    lines = shardc("calibrate", GPT2, "--set", "precision=bf16", "--set", "layers=2").splitlines()
+    fields = [line.split("|") for line in lines]
+    check(all(len(f) == 10 for f in fields), "a line has not ten fields:\n" + "\n".join(lines[:5]))
+    ops = {f[0] for f in fields}
+    check({"matmul", "attention", "attention_grad", "adam"} <= ops, "missing among %s" % sorted(ops))
+    check(not ops & {"fused", "all_gather", "offload"}, "not kernels of the library: %s" % sorted(ops))
+    product = next(f for f in fields if f[0] == "matmul")
+    check(len(product[2].split(",")) == 4 and product[1].startswith("bf16"), "key of a product: %s" % product)
+    same = [f for f in fields if f[0] == "layer_norm"]
+    check(any(int(f[5]) > 1 for f in same), "equal kernels are not counted together")
+
+
+def test_the_list_goes_to_a_file():
+    path = os.path.join(scratch("calibrate"), "mlp.tasks")
+    shardc("calibrate", MLP, "-o", path)
+    check(open(path).read() == shardc("calibrate", MLP), "the file is not what is printed")
+
+
+def test_only_models_have_kernels():
+    rc, _, err = command([SHARDC, "calibrate", os.path.join(ROOT, "README.md")])
+    check(rc == 2 and "a model's .lua file is wanted" in err, "exit %d: %s" % (rc, err))
+
+
+def alone(name):
+    """A folder with nothing but the compiler."""
+    folder = scratch(name)
+    shutil.copy(SHARDC, os.path.join(folder, "shardc"))
+    return folder, os.path.join(folder, "shardc")
+
+
+def test_a_missing_program_is_named_with_the_remedy():
+    _, binary = alone("calibrate")
+    rc, _, err = command([binary, "calibrate"], env={"SHARDC_HOME": "/nowhere"})
+    check(rc == 1 and "sc_calibrate" in err and "make cuda" in err and "SHARDC_HOME" in err, "exit %d: %s" % (rc, err))
+
+
+def test_its_program_gets_the_options():
+    folder, binary = alone("calibrate")
+    path = os.path.join(folder, "sc_calibrate")
+    open(path, "w").write("#!/bin/sh\necho \"$@\"\nexit 7\n")
+    os.chmod(path, 0o755)
+    rc, out, _ = command([binary, "calibrate", "-o", "a.lua", "--table", "t", "--tasks", "l", "--world", "4"])
+    check((rc, out) == (7, "-o a.lua --table t --tasks l --world 4\n"), "exit %d: %s" % (rc, out))
+    open(path, "w").write("not a program\n")
+    rc, _, err = command([binary, "calibrate"])
+    check(rc == 1 and "cannot run" in err and "sc_calibrate" in err, "exit %d: %s" % (rc, err))
+
+
+def test_measurements_become_a_profile():
+    program = os.path.join(BUILD, "sc_calibrate")
+    if not os.path.exists(program):
+        return
+    folder = scratch("calibrate")
+    raw, profile = os.path.join(folder, "raw"), os.path.join(folder, "mine.lua")
+    open(raw, "w").write(RAW)
+    must([program, "--from", raw, "--name", "mine", "-o", profile])
+    text = open(profile).read()
+    for part in ('name = "mine"', 'arch = "sm_90"', "ranks_per_node = 4", '"4 ranks", 100000000, 330.00', "{ 526336, 1.45 }",
+                 "2304, 768, 1, 325.10", '["attention_grad fast"]', "all_gather = { kernels = 0.020, itself = 0.650 }"):
+        check(part in text, "no %s in\n%s" % (part, text))
+    report = shardc("predict", GPT2, "--set", "precision=bf16", "--world", "4", "--device", profile)
+    check(report.startswith("fits mine"), report)
+    rc, _, err = command([program, "--from", os.path.join(folder, "absent")])
+    check(rc == 1 and "cannot read" in err and "--raw" in err, "exit %d: %s" % (rc, err))
+
+
+def test_a_table_of_algorithms_is_read_at_the_start():
+    from test_cuda_host import fake, headers
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    binary = fake(build("mlp.lua", world=2))
+    path = os.path.join(scratch("algorithms"), "table")
+    args = [binary, "--data", corpus(), "--steps", "1"]
+    rc, _, err = command(args, env={"SHARDC_ALGORITHMS": path})
+    check(rc == 1 and "cannot read %s (SHARDC_ALGORITHMS): No such file" % path in err, "exit %d: %s" % (rc, err))
+    entry = " ".join(["8"] * 22 + ["00000000deadbeef"] * 8)
+    open(path, "w").write("# a table\ngpu A GPU\ncublaslt 130000\n%s # 1 us\n" % entry)
+    must(args, env={"SHARDC_ALGORITHMS": path})
+    for line in entry.replace(" 8 00", " 256 00"), entry + " x", entry[:-20], "gpus A", entry.replace("beef", "gfed", 1), "8 " * 600:
+        open(path, "w").write("gpu A GPU\ncublaslt 130000\n%s\n" % line)
+        rc, _, err = command(args, env={"SHARDC_ALGORITHMS": path})
+        check(rc == 1 and "%s:3: no entry of a table of matmul algorithms" % path in err, "%r: exit %d: %s" % (line[:80], rc, err))
+
+
+def test_what_a_table_lacks_is_measured_and_saved():
+    from test_cuda_host import fake, headers
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    binary = fake(build("mlp.lua", world=2))
+    path = os.path.join(scratch("algorithms"), "table")
+    args = [binary, "--data", corpus(), "--steps", "1"]
+    for _ in range(2):
+        must(args, env={"SHARDC_TUNE": path})
+        check(open(path).read().startswith("gpu "), "no table: %s" % open(path).read())
+    rc, _, err = command(args, env={"SHARDC_TUNE": "/nowhere/table"})
+    check(rc == 1 and "cannot write /nowhere/table (SHARDC_TUNE): No such file" in err, "exit %d: %s" % (rc, err))

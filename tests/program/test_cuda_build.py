@@ -1,0 +1,54 @@
+"""Programs for CUDA compile where nvcc is, without a GPU: every model for sm_80 and sm_90 with warnings as errors, kernels of both
+architectures in the runtime's library, and a binary that needs no library of CUDA to be linked.
+
+Relies on: harness.py, build/libsc_cuda.a (`make cuda`). Relied on by: run.py."""
+import os
+import re
+import shutil
+
+from harness import BUILD, check, command, must, scratch, shardc
+
+NVCC = next((p for p in (os.path.join(os.environ.get("CUDA_HOME", ""), "bin", "nvcc"), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc") if p and os.path.exists(p)), None)
+LIBRARY = os.path.join(BUILD, "libsc_cuda.a")
+MISSING = "skipped: no nvcc"
+# What nvcc adds to every call: the warnings of both compilers are errors.
+STRICT = {"NVCC_APPEND_FLAGS": "-Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror,-Wno-unused-parameter"}
+
+MODELS = [
+    ("mlp.lua", "sm_80", ["precision=bf16"]),
+    ("gpt2.lua", "sm_90", ["layers=2", "dim=64", "heads=2", "vocab=256", "batch=2", "seq=64", "precision=bf16", "dropout=0.1", "recompute=full", "offload=activations"]),
+    ("llama3.lua", "sm_90", ["size=tiny", "precision=bf16"]),
+    ("qwen2.lua", "sm_80", ["size=tiny"]),
+    ("transformer.lua", "sm_80", ["layers=1", "dim=64", "heads=2", "vocab=256", "batch=2", "seq=64"]),
+]
+
+
+def tool(name):
+    return os.path.join(os.path.dirname(os.path.realpath(NVCC)), name)
+
+
+def architectures(path):
+    return set(re.findall(r"\.(sm_\d+)[a-z]?\.cubin", must([tool("cuobjdump"), "-lelf", path])))
+
+
+def test_every_model_compiles():
+    if not NVCC:
+        return MISSING
+    folder = scratch("cuda")
+    for model, arch, options in MODELS:
+        binary = os.path.join(folder, model[:-4], model[:-4])
+        shardc("build", "models/" + model, "--target", "cuda", "--arch", arch, "--world", "2", *[a for o in options for a in ("--set", o)], "-o", binary, env=STRICT)
+        check(arch in architectures(binary), "%s holds code for %s, not for %s" % (model, architectures(binary), arch))
+        needed = re.findall(r"NEEDED.*\[(.*)\]", must(["readelf", "-d", binary]))
+        check(not [n for n in needed if re.search("cuda|cublas|nccl|cudnn", n)], "%s cannot start without %s" % (model, needed))
+        rc, out, err = command([binary, "--data", "none.bin"])
+        check(rc == 1 and (out + err).count("\n") < 5, "%s without a GPU: exit %d, %s" % (model, rc, out + err))
+    return "%d models" % len(MODELS)
+
+
+def test_the_runtime_holds_both_architectures():
+    if not NVCC:
+        return MISSING
+    found = architectures(LIBRARY)
+    check({"sm_80", "sm_90"} <= found, "libsc_cuda.a holds code for %s" % sorted(found))
+    return ", ".join(sorted(found))

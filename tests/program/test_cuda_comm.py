@@ -1,0 +1,96 @@
+"""The CUDA target's communicators without a GPU, over tests/gpu/fake_cuda.c: windows that cannot be made, a user's NCCL
+variables that would change bits, a rank that is killed or stopped, NCCL's own complaints.
+
+Relies on: harness.py, test_cuda_host.py. Relied on by: run.py."""
+import os
+import re
+import signal
+import subprocess
+import time
+
+from harness import build, check, command, corpus, same_run
+from test_cuda_host import fake, go, headers, on_cpu
+
+RINGS = "collectives go by NCCL's rings, not by windows: "
+
+
+def test_windows_or_rings():
+    """All ranks take the same way, and say so when it is not the usual one."""
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    b = build("mlp.lua", world=3)
+    f, expected = fake(b), on_cpu(b, "--steps", "3")
+    args = [f, "--data", corpus(), "--seed", "3", "--steps", "3"]
+    for env, why in [
+        ({"SC_FAKE_WINDOW_FAILS": "0"}, "ncclResult 1"),
+        ({"SC_FAKE_WINDOW_FAILS": "2"}, "another rank could make none"),
+        ({"SC_FAKE_WINDOW_FAILS": "-1"}, "NCCL sees no way for these GPUs to address each other's memory"),
+        ({"SHARDC_NCCL_WINDOWS": "0"}, "SHARDC_NCCL_WINDOWS=0 is set"),
+    ]:
+        rc, _, err = command(args, env=env, timeout=60)
+        check(rc == 0 and err.count(RINGS + why) == 1 and err.count(RINGS) == 1, "%s: exit %d: %s" % (env, rc, err))
+        rc, _, err = command(args, env=dict(env, SHARDC_NCCL_WINDOWS="1"), timeout=60)
+        if why.startswith("SHARDC"):
+            check(rc == 0 and RINGS not in err, "windows asked for: exit %d: %s" % (rc, err))
+        else:
+            says = "shardc: NCCL makes no window: .*; see `nvidia-smi topo -m`, or leave out SHARDC_NCCL_WINDOWS=1"
+            check(rc == 1 and re.fullmatch(says, err.strip()), "%s: exit %d: %s" % (env, rc, err))
+    same_run(go(f, "--steps", "3"), expected, "windows")
+    return "4 reasons"
+
+
+def test_variables_are_pinned():
+    """The fake refuses a communicator whose bits a variable of the environment could change."""
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    f = fake(build("mlp.lua", world=2))
+    theirs = {"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL", "NCCL_NVLS_ENABLE": "1", "NCCL_GRAPH_REGISTER": "1", "NCCL_MAX_CTAS": "3", "NCCL_SYM_KERNEL": "AllReduce_AGxLL_R"}
+    rc, _, err = command([f, "--data", corpus(), "--steps", "2"], env=theirs, timeout=60)
+    check(rc == 0, "exit %d: %s" % (rc, err))
+
+
+def run_until(f, act, *args, env={}):
+    """Acts on the ranks' processes after a second; (exit code, stderr, seconds until the end)."""
+    p = subprocess.Popen([f, "--data", corpus(), "--steps", "1000000", "--quiet", "--stall-seconds", "2", *args], stderr=subprocess.PIPE, text=True, env=dict(os.environ, **env))
+    try:
+        time.sleep(1.5)
+        start = time.time()
+        act([int(k) for k in open("/proc/%d/task/%d/children" % (p.pid, p.pid)).read().split()])
+        err = p.communicate(timeout=30)[1]
+    finally:
+        p.kill()
+    return p.returncode, err, time.time() - start
+
+
+def test_a_killed_rank_ends_the_run():
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    f = fake(build("mlp.lua", world=3))
+    for args in (), ("--no-graph",):
+        rc, err, took = run_until(f, lambda kids: os.kill(sorted(kids)[1], signal.SIGKILL), *args)
+        check(rc == 3 and took < 5 and "rank 1 was ended by signal 9 (Killed); the other ranks are stopped" in err, "exit %d after %.1f s: %s" % (rc, took, err))
+        check(err.count("was ended by") == 1, err)
+
+
+def test_a_stopped_rank_is_behind():
+    """Graphs write what they are at as programs without do: the one that stands still is named with the event that the others are at."""
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    f = fake(build("gpt2.lua", world=3, layers=4, dim=64, heads=2, vocab=256, batch=4, seq=64))
+    named = 0
+    for args in (), ("--no-graph",):
+        rc, err, took = run_until(f, lambda kids: os.kill(sorted(kids)[2], signal.SIGSTOP), *args)
+        check(rc == 3 and took < 8 and "no progress for 2 s" in err, "exit %d after %.1f s: %s" % (rc, took, err))
+        check(re.search(r"rank 2's process \d+ is stopped \(SIGSTOP\)", err), err)
+        named += len(re.findall(r"rank [01] (?:gather|reduce) +meets the other ranks in \S+ \w+ .*\(.*gpt2\.lua:\d+\)(?:; behind: rank 2)?$", err, re.M))
+        check(not re.search(r"behind: rank [01]\b", err), err)
+    check(named, "nobody met: " + err)
+    return "%d ranks met at an event" % named
+
+
+def test_nccls_own_trouble():
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    f = fake(build("mlp.lua", world=2))
+    rc, err, took = run_until(f, lambda kids: None, env={"SC_FAKE_NCCL_TROUBLE": "1"})
+    check(rc == 3 and took < 8 and re.search(r"rank 1: NCCL has failed in step \d+: ncclResult 6; set NCCL_DEBUG=WARN", err), "exit %d after %.1f s: %s" % (rc, took, err))

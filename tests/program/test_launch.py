@@ -1,0 +1,182 @@
+"""Ranks that a cluster's launcher starts, a process each: they meet by what torchrun, mpirun or srun say in the environment,
+compute what ranks that the program starts itself compute, and end together, whichever process ends and however.
+
+Relies on: harness.py. Relied on by: run.py."""
+import itertools
+import os
+import re
+import resource
+import signal
+import subprocess
+import time
+
+from harness import build, check, corpus, must, read_log, read_safetensors, same_run, scratch
+
+PORTS = itertools.count(10000 + os.getpid() % 20000)
+
+
+def environment(launcher, rank, world, job):
+    if launcher == "torchrun":
+        return dict(RANK=rank, WORLD_SIZE=world, LOCAL_RANK=rank, LOCAL_WORLD_SIZE=world, MASTER_ADDR="127.0.0.1", MASTER_PORT=job)
+    if launcher == "mpirun":  # within an allocation of Slurm
+        return dict(OMPI_COMM_WORLD_RANK=rank, OMPI_COMM_WORLD_SIZE=world, OMPI_COMM_WORLD_LOCAL_SIZE=world, PMIX_NAMESPACE="prterun-%s@1" % job, SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=2, SLURM_JOB_ID=job)
+    if launcher == "mpich":
+        return dict(PMI_RANK=rank, PMI_SIZE=world, MPI_LOCALNRANKS=world)
+    return dict(SLURM_PROCID=rank, SLURM_STEP_NUM_TASKS=world, SLURM_NTASKS=world, SLURM_LOCALID=rank, SLURM_STEP_NUM_NODES=1, SLURM_JOB_ID=job, SLURM_STEP_ID=0)
+
+
+class Ranks:
+    """Starts a process a rank, in the order given."""
+
+    def __init__(self, launcher, binaries, *args, order=None, data=None, env=None, world=None, delay=0, job=None, before=None):
+        job = self.job = job or next(PORTS)
+        self.world = world or len(binaries)
+        self.all = {}
+        for k in order or range(len(binaries)):
+            e = {**os.environ, **{n: str(v) for n, v in environment(launcher, k, self.world, job).items()}, **(env or {})}
+            given = subprocess.PIPE if data and k == 0 else subprocess.DEVNULL
+            self.all[k] = subprocess.Popen([binaries[k], *args], env=e, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=before)
+            if data and k == 0:
+                self.all[0].stdin.write(data)
+                self.all[0].stdin.close()
+                self.all[0].stdin = None
+            time.sleep(delay)
+
+    def child(self, rank):
+        """The process that computes."""
+        pid = self.all[rank].pid
+        for _ in range(200):
+            found = open("/proc/%d/task/%d/children" % (pid, pid)).read().split()
+            if found:
+                return int(found[0])
+            time.sleep(0.05)
+        check(False, "rank %d has no process" % rank)
+
+    def wait(self, timeout=60):
+        """(exit codes, standard outputs, all that was said on standard error)"""
+        try:
+            ends = {k: p.communicate(timeout=timeout) for k, p in sorted(self.all.items())}
+        finally:
+            for p in self.all.values():
+                p.kill()
+        return [self.all[k].returncode for k in ends], [o.decode() for o, _ in ends.values()], "".join(e.decode() for _, e in ends.values())
+
+
+def test_launched_ranks_compute_the_same():
+    b, folder = build("gpt2.lua", world=3, layers=1, dim=32, heads=2, vocab=256, batch=2, seq=32, dropout=0.1), scratch("launch")
+    args = ["--data", corpus(), "--steps", "3", "--seed", "3", "--val-data", corpus(size=20000, seed=2), "--eval-steps", "2"]
+
+    def files(name):
+        return [os.path.join(folder, name + end) for end in (".jsonl", ".safetensors", ".trace", "-state")]
+
+    def go(name):
+        log, weights, trace, state = files(name)
+        return args + ["--log", log, "--export", weights, "--trace", trace, "--save", state]
+    must([b, *go("alone")])
+    expected = read_log(files("alone")[0]), read_safetensors(files("alone")[1])
+    for launcher, order in ("torchrun", None), ("mpirun", [2, 1, 0]), ("mpich", [1, 0, 2]), ("srun", [2, 0, 1]):
+        codes, outs, err = Ranks(launcher, [b] * 3, *go(launcher), order=order).wait()
+        check(codes == [0, 0, 0] and not err, "%s: exit %s: %s" % (launcher, codes, err))
+        check("step 3/3" in outs[0] and not outs[1] and not outs[2], "%s: what is printed: %s" % (launcher, outs))
+        log, weights, trace, state = files(launcher)
+        same_run((read_log(log), read_safetensors(weights)), expected, launcher)
+        check(open(trace).read().rstrip().endswith("]"), "%s: the trace is not complete" % launcher)
+        must([b, *args[:2], "--resume", state, "--steps", "4"])
+    return "torchrun, mpirun (OpenMPI, MPICH), srun: 3 ranks"
+
+
+def test_records_reach_all_processes():
+    b, folder = build("mlp.lua", world=2), scratch("records")
+    must([b, "--data", corpus(), "--steps", "1"])
+    batch, seq = 8, 32  # of one rank, as models/mlp.lua has it
+    one = b"".join(int(i % 200).to_bytes(4, "little") for i in range(2 * batch * seq))
+    data, logs = one * 2 * 4, [os.path.join(folder, n) for n in ("alone.jsonl", "launched.jsonl")]
+    args = ["--data", "-", "--steps", "4", "--seed", "3", "--log"]
+    p = subprocess.run([b, *args, logs[0]], input=data, capture_output=True)
+    check(p.returncode == 0, p.stderr.decode())
+    codes, _, err = Ranks("torchrun", [b] * 2, *args, logs[1], data=data).wait()
+    check(codes == [0, 0] and not err, "exit %s: %s" % (codes, err))
+    check([s["loss"] for s in read_log(logs[0])] == [s["loss"] for s in read_log(logs[1])], "losses differ")
+    return "4 records"
+
+
+def refused(ranks, says, code=1):
+    """One message, one exit code, soon."""
+    start = time.time()
+    codes, _, err = ranks.wait()
+    check(set(codes) == {code} and re.search(says, err) and len(err.splitlines()) == 1, "%s: exit %s: %s" % (says, codes, err))
+    check(time.time() - start < 10, "%s: took %.1f s" % (says, time.time() - start))
+
+
+def test_refusals():
+    b, other, data = build("mlp.lua", world=3), build("mlp.lua", world=3, dim=32), corpus()
+    go = ["--data", data, "--steps", "2"]
+    refused(Ranks("torchrun", [b] * 2, *go), r"mlp was built for 3 ranks, and torchrun has started 2 \(WORLD_SIZE=2\): start it with --nproc-per-node 3, or build it with `shardc build .*mlp\.lua --world 2`")
+    refused(Ranks("srun", [b] * 2, *go), r"srun has started 2 \(SLURM_STEP_NUM_TASKS=2\): start it with --ntasks 3")
+    refused(Ranks("torchrun", [b] * 3, *go, env={"LOCAL_WORLD_SIZE": "1"}), "torchrun has started 3 ranks on several machines")
+    refused(Ranks("torchrun", [b] * 3, "--data", "nothing.bin"), r"nothing\.bin: no such file")
+    refused(Ranks("torchrun", [b] * 3, "--data", "nothing.bin", order=[2, 1, 0], delay=0.2), r"nothing\.bin: no such file")
+    refused(Ranks("torchrun", [b, b, other], *go, delay=0.1), r"rank 2 \(process \d+\) runs another program than rank 0: start the same binary everywhere")
+    refused(Ranks("torchrun", [b] * 3, *go, "--dump", "zzz", "--at-step", "1", "-o", os.path.join(scratch("x"), "x")), "matches no value")
+    refused(Ranks("torchrun", [b] * 3, "--data", data, "--steps", "30", "--lr", "1e30"), r"step \d+: the loss is NaN", 3)
+    codes, outs, err = Ranks("torchrun", [b] * 3, "--help").wait()
+    check(codes == [0] * 3 and outs[0].startswith("Usage") and not outs[1] + outs[2] + err, "--help: %s %s %s" % (codes, outs, err))
+    first = Ranks("torchrun", [b], *go, world=3)
+    time.sleep(0.5)
+    refused(Ranks("torchrun", [b], *go, world=3, job=first.job), r"another run that torchrun has started under the same name is beginning on this machine; give this one another port \(MASTER_PORT\), or wait")
+    first.all[0].kill()
+    first.wait()
+    refused(Ranks("torchrun", [b] * 3, *go, before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))), r"rank 0 of torchrun cannot make shared memory: File too large; lift the limit on file sizes \(ulimit -f unlimited\)")
+    codes, _, err = Ranks("torchrun", [b] * 3, "--dat").wait()
+    check(codes == [2] * 3 and err.count("option") == 1, "usage: %s %s" % (codes, err))
+    return "12 refusals"
+
+
+def ended(rank, how, says):
+    """Whoever ends, and however: the others end within seconds, and one of them says why."""
+    b = build("mlp.lua", world=3)
+    ranks = Ranks("torchrun", [b] * 3, "--data", corpus(), "--steps", "100000000", "--quiet", "--stall-seconds", "2")
+    child = ranks.child(rank)
+    time.sleep(1)
+    start = time.time()
+    how(ranks.all[rank].pid, child)
+    codes, _, err = ranks.wait(20)
+    lost = [k for k, c in enumerate(codes) if c < 0]
+    check(all(c == 3 for k, c in enumerate(codes) if k != rank) and lost in ([], [rank]), "exit %s: %s" % (codes, err))
+    check(len(re.findall("^shardc: ", err, re.M)) == 1 and re.search(says, err), "%s\n%s" % (says, err))
+    check(time.time() - start < 8, "took %.1f s" % (time.time() - start))
+    for _ in range(100):  # and leave nothing behind
+        if not os.path.exists("/proc/%d/exe" % child) or open("/proc/%d/stat" % child).read().split()[2] == "Z":
+            return
+        time.sleep(0.05)
+    check(False, "the rank's process is still there")
+
+
+def test_ranks_end_together():
+    for rank in 0, 1:
+        ended(rank, lambda process, child: os.kill(process, signal.SIGKILL), "the process that runs rank %d has vanished" % rank)
+        ended(rank, lambda process, child: os.kill(process, signal.SIGTERM), "the process that runs rank %d has vanished" % rank)
+        ended(rank, lambda process, child: os.kill(child, signal.SIGKILL), r"rank %d was ended by signal 9" % rank)
+        ended(rank, lambda process, child: os.kill(child, signal.SIGSTOP), r"no progress for 2 s\n(.*\n)*.*rank %d's process \d+ is stopped" % rank)
+    return "killed, stopped, rank or launcher process, first or not"
+
+
+def test_who_does_not_come_is_missed():
+    """Each side gives up after a while; a process that ends while it waits is missed at once."""
+    b = build("mlp.lua", world=3)
+    ranks = Ranks("torchrun", [b] * 2, "--data", corpus(), "--steps", "2", world=3)
+    time.sleep(0.5)
+    check(all(p.poll() is None for p in ranks.all.values()), "somebody did not wait")
+    ranks.all[1].kill()
+    codes, _, err = ranks.wait()
+    check(codes == [1, -9] and err == "shardc: rank 1's process ended before training began\n", "exit %s: %s" % (codes, err))
+    ranks = Ranks("torchrun", [b] * 2, "--data", corpus(), "--steps", "2", world=3)
+    time.sleep(0.5)
+    ranks.all[0].kill()
+    codes, _, err = ranks.wait()
+    check(codes == [-9, 3] and err == "shardc: rank 0's process ended without a word before training began\n", "exit %s: %s" % (codes, err))
+    some = Ranks("torchrun", [b] * 2, "--data", corpus(), "--steps", "2", world=3, env={"SHARDC_PATIENCE": "1"})
+    refused(some, "rank 2 has not come within 1 s: does torchrun start all 3 ranks on this machine?")
+    some = Ranks("torchrun", [b] * 3, "--data", corpus(), "--steps", "2", order=[2], env={"SHARDC_PATIENCE": "1"})
+    refused(some, "rank 2 waited 1 s for rank 0's process on this machine: does torchrun start all 3 ranks here?")
+    return "rank 0, rank 1, rank 2"

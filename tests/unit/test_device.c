@@ -1,0 +1,229 @@
+/* What device profiles say of kernels: reading, refusals, and how times follow from points.
+ * Relies on: Criterion; devices/, cost/.
+ * Relied on by: make unit. */
+#include "devices/device.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FIELDS                                                                                                         \
+    "name='x',target='cuda',source='s',memory_bandwidth=1e12,matmul_efficiency=0.5,link_bandwidth=1e11,"               \
+    "network_bandwidth=1e10,link_latency_us=1,network_latency_us=10,host_bandwidth=1e10,launch_us=1,"                  \
+    "host_optimizer_bandwidth=1e10,ranks_per_node=8,flops={fp32=1e13,bf16=1e14},"
+
+static const Device *load(Arena *a, const char *more) {
+    char path[] = "/tmp/profile-XXXXXX.lua";
+    int fd = mkstemps(path, 4);
+    char *text = arena_printf(a, "return {%s%s}", FIELDS, more);
+    cr_assert(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    close(fd);
+    const Device *d = device_load(a, path);
+    unlink(path);
+    return d;
+}
+
+/* ── refusals ──────────────────────────────────────────────────────────────────────────────────────────────── */
+static const struct {
+    const char *text, *says;
+} refused[] = {
+    {"kernels=1", "`kernels` must be a table"},
+    {"kernels={sums={{1,2}}}", "kernels.sums: there is no op of this name"},
+    {"kernels={['sum slow']={{1,2}}}", "kernels.sum slow: there is no op of this name"},
+    {"kernels={{1,2}}", "kernels.(a number): there is no op of this name"},
+    {"kernels={sum=3}", "kernels.sum must be a list of points"},
+    {"kernels={sum={}}", "kernels.sum must be a list of points"},
+    {"kernels={sum={1}}", "kernels.sum[1] must be { bytes, us }"},
+    {"kernels={sum={{1}}}", "kernels.sum[1] must be { bytes, us }"},
+    {"kernels={sum={{1,2,3}}}", "kernels.sum[1] must be { bytes, us }"},
+    {"kernels={matmul={{'bf16 nn',1,2,3,4,5,6,7,8,9,10,11}}}", "kernels.matmul[1] must be { bytes, us }"},
+    {"kernels={sum={{1,-2}}}", "numbers must not be negative"},
+    {"kernels={sum={{1,0}}}", "the time positive"},
+    {"kernels={sum={{'a','b'}}}", "kernels.sum[1] must be { bytes, us }"},
+    {"kernels={sum={{'a',1,'b'}}}", "numbers must not be negative"},
+    {"kernels={sum={{1,2},{1,3}}}", "bytes must rise from point to point"},
+    {"kernels={sum={{1,2},{2,1}}}", "times must not fall: { 2, 1 } after { 1, 2 }"},
+    {"kernels={matmul={{1,2,3,4,5,6,7},{1,2,3,4,5,6}}}", "points of one variant must be equally long"},
+    {"library={{name='a',source='b',byte=1}}", "a library line has no key `byte`"},
+    {"library={{name='a',source='b',1}}", "a library line has no key `(a number)`"},
+    {"library={{name='a',source='b',ops='sum'}}", "`ops` of a library line must be a list"},
+    {"library={{name='a',source='b',ops={'sum','sum','sum','sum','sum','sum','sum','sum','sum'}}}", "at most 8 names"},
+    {"library={{name='a',source='b',ops={'sums'}}}", "there is no op \"sums\""},
+    {"beside=1", "`beside` must be a table"},
+    {"beside={sum={kernels=0,itself=0}}", "beside.sum: write all_gather"},
+    {"beside={all_gather=1}", "beside.all_gather: write all_gather"},
+    {"beside={all_gather={kernels=0.1}}", "beside.all_gather.itself must be a share"},
+    {"beside={all_gather={kernels=11,itself=0}}", "beside.all_gather.kernels must be a share"},
+};
+
+Test(device, points_that_say_nothing_are_refused_with_a_reason) {
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        int fd[2], status;
+        char text[2048] = "";
+        cr_assert(pipe(fd) == 0);
+        pid_t child = fork();
+        if (child == 0) {
+            dup2(fd[1], 2);
+            load(arena_new(), refused[i].text);
+            _exit(0);
+        }
+        close(fd[1]);
+        for (ssize_t n, at = 0; (n = read(fd[0], text + at, sizeof text - 1 - (size_t)at)) > 0; at += n)
+            text[at + n] = 0;
+        waitpid(child, &status, 0);
+        cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1, "%s: exit %d", refused[i].text, WEXITSTATUS(status));
+        cr_assert(strstr(text, refused[i].says), "expected \"%s\" in \"%s\"", refused[i].says, text);
+        close(fd[0]);
+    }
+}
+
+/* ── times ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+static double time_of(const Device *d, Op *op, double bytes) {
+    Event e = {.stream = COMPUTE, .comm = -1, .op_ir = op, .bytes = bytes};
+    return event_duration_us(d, &e, 1, 1, true);
+}
+
+static Op *sum_of(Graph *g) {
+    Op *op = new_op(g, OP_SUM);
+    op->in[op->nin++] = new_value(g, FP32, 1, (int64_t[]){1000});
+    op->out[op->nout++] = new_value(g, FP32, 1, (int64_t[]){1});
+    return op;
+}
+
+Test(device, a_curve_passes_through_its_points_and_never_falls) {
+    Arena *a = arena_new();
+    Graph *g = graph_new(a);
+    const Device *d = load(a, "kernels={sum={{1000,2},{10000,3},{1000000,50},{2000000,50}}}");
+    Op *op = sum_of(g);
+    cr_assert_float_eq(time_of(d, op, 1000), 2, 1e-9);
+    cr_assert_float_eq(time_of(d, op, 10000), 3, 1e-9);
+    cr_assert_float_eq(time_of(d, op, 1), 2, 1e-9);
+    cr_assert_float_eq(time_of(d, op, 505000), 26.5, 1e-9);
+    cr_assert_float_eq(time_of(d, op, 4000000), 100, 1e-9);
+    double last = 0;
+    for (double bytes = 1; bytes < 1e8; bytes *= 1.05) {
+        double us = time_of(d, op, bytes);
+        cr_assert(us >= last, "%g bytes take %g us, fewer %g", bytes, us, last);
+        last = us;
+    }
+    arena_free(a);
+}
+
+static Op *product(Graph *g, int64_t m, int64_t n, int64_t k) {
+    Op *op = new_op(g, OP_MATMUL);
+    op->in[op->nin++] = new_value(g, BF16, 2, (int64_t[]){m, k});
+    op->in[op->nin++] = new_value(g, BF16, 2, (int64_t[]){k, n});
+    op->out[op->nout++] = new_value(g, BF16, 2, (int64_t[]){m, n});
+    return op;
+}
+
+static double ideal(double m, double n, double k) {
+    return fmax(2 * m * n * k / 1e14, 2 * (m * n + m * k + n * k) / 1e12) * 1e6 + 1;
+}
+
+/* Between measured sizes a product is as far from the ideal as its neighbours are. */
+Test(device, products_lie_between_those_that_were_measured) {
+    Arena *a = arena_new();
+    Graph *g = graph_new(a);
+    const Device *d = load(a, "kernels={matmul={"
+                              "{'bf16 nn',2.147483648e9,6291456,1024,1024,1024,1,50},"
+                              "{'bf16 nn',1.37438953472e11,100663296,4096,4096,4096,1,2000}}}");
+    cr_assert_float_eq(time_of(d, product(g, 1024, 1024, 1024), 0), 50, 1e-3);
+    cr_assert_float_eq(time_of(d, product(g, 4096, 4096, 4096), 0), 2000, 1e-2);
+    double small = 50 / ideal(1024, 1024, 1024), large = 2000 / ideal(4096, 4096, 4096);
+    for (int64_t m = 64; m <= 65536; m *= 2)
+        for (int64_t n = 64; n <= 65536; n *= 4) {
+            double x = time_of(d, product(g, m, n, 2048), 0) / ideal((double)m, (double)n, 2048);
+            cr_assert(x > fmin(small, large) * 0.999 && x < fmax(small, large) * 1.001, "%g", x);
+        }
+    arena_free(a);
+}
+
+Test(device, what_was_not_measured_is_a_roofline) {
+    Arena *a = arena_new();
+    Graph *g = graph_new(a);
+    const Device *none = load(a, ""), *other = load(a, "kernels={matmul={{'fp16 nn',1,2,3,4,5,1,50}}}");
+    Event e = {.stream = COMPUTE, .comm = -1, .op_ir = product(g, 4096, 4096, 4096), .flops = 2 * pow(4096, 3)};
+    cr_assert_float_eq(event_duration_us(none, &e, 1, 1, true), 2 * pow(4096, 3) / 0.5e14 * 1e6, 1e-3);
+    cr_assert_float_eq(event_duration_us(other, &e, 1, 1, true), 2 * pow(4096, 3) / 0.5e14 * 1e6, 1e-3);
+    arena_free(a);
+}
+
+Test(device, kernels_that_need_not_be_deterministic_have_times_of_their_own) {
+    Arena *a = arena_new();
+    Graph *g = graph_new(a);
+    const Device *d = load(a, "kernels={sum={{1000,5}},['sum fast']={{1000,4}}}");
+    Event e = {.stream = COMPUTE, .comm = -1, .op_ir = sum_of(g), .bytes = 1000};
+    cr_assert_float_eq(event_duration_us(d, &e, 1, 1, true), 5, 1e-9);
+    cr_assert_float_eq(event_duration_us(d, &e, 1, 1, false), 4, 1e-9);
+    arena_free(a);
+}
+
+Test(device, collectives_are_measured_by_the_number_of_ranks_and_run_beside_kernels) {
+    Arena *a = arena_new();
+    Graph *g = graph_new(a);
+    const Device *d = load(a, "kernels={all_gather={{'4 ranks',1000,5},{'4 ranks',1000000,50}}},"
+                              "beside={all_gather={kernels=0.25,itself=0.5}}");
+    Op *op = new_op(g, OP_ALL_GATHER);
+    Event e = {.stream = GATHER, .comm = 2, .op_ir = op, .bytes = 1000000};
+    cr_assert_float_eq(event_duration_us(d, &e, 4, 4, true), 75, 1e-9);
+    cr_assert_float_eq(event_slows_others(d, &e), 0.25, 1e-9);
+    double two = event_duration_us(d, &e, 2, 2, true);
+    cr_assert_float_eq(two, (1 + 1 + 10) * 1.5, 1e-9, "%g", two);
+    arena_free(a);
+}
+
+/* Arithmetic that does not hide behind the bytes is added to them. */
+Test(device, functions_in_pointwise_groups_take_what_they_take_beyond_their_bytes) {
+    Arena *a = arena_new();
+    Graph *g = graph_new(a);
+    const Device *d = load(a, "kernels={fused={{8000,8},{80000,80}},gelu={{8000,10}}}");
+    Op *gelu = new_op(g, OP_GELU), *group = new_op(g, OP_FUSED);
+    Value *x = new_value(g, FP32, 1, (int64_t[]){1000}), *y = new_value(g, FP32, 1, (int64_t[]){1000});
+    gelu->in[gelu->nin++] = group->in[group->nin++] = x;
+    gelu->out[gelu->nout++] = group->out[group->nout++] = y;
+    group->body = &gelu;
+    group->nbody = 1;
+    cr_assert_float_eq(time_of(d, group, 8000), 10, 1e-9);
+    arena_free(a);
+}
+
+/* Lines that a plan does not call for are left out. */
+Test(device, the_footprint_is_that_of_what_the_plan_does) {
+    Arena *a = arena_new();
+    Graph *g = graph_new(a);
+    const Device *d = load(a, "library={{name='context',bytes=500,per_event=2,source='s'},"
+                              "{name='cuDNN',bytes=10,ops={'attention','sum'},source='s'},"
+                              "{name='NCCL',bytes=100,ranks=2,source='s'},{name='NCCL',bytes=200,ranks=4,source='s'}}");
+    Event events[] = {{.id = "e0", .op_ir = sum_of(g)}, {.id = "e1", .op_ir = product(g, 8, 8, 8)}};
+    PlanProgram program = {.name = "micro", .events = events, .n = 2};
+    Plan p = {.arena = a, .programs = &program, .nprograms = 1, .world = 1};
+    footprint(&p, d);
+    cr_assert_eq(p.nlibrary, 2);
+    cr_assert_float_eq(p.library[0].bytes, 504, 1e-9);
+    cr_assert_float_eq(p.library[1].bytes, 10, 1e-9);
+    events[0].op_ir = events[1].op_ir;
+    p.world = 3;
+    footprint(&p, d);
+    cr_assert_eq(p.nlibrary, 2);
+    cr_assert_float_eq(p.library[1].bytes, 100, 1e-9);
+    p.world = 8;
+    footprint(&p, d);
+    cr_assert_eq(p.nlibrary, 2);
+    cr_assert_float_eq(p.library[1].bytes, 200, 1e-9);
+    arena_free(a);
+}
+
+Test(device, every_profile_can_be_read) {
+    static const char *const names[] = {"cpu", "h200", "h100", "a100", "b200", "l40s", "rtx4090"};
+    Arena *a = arena_new();
+    for (int i = 0; i < 7; i++) {
+        const Device *d = device_load(a, names[i]);
+        cr_assert_str_eq(d->name, names[i]);
+        cr_assert(strstr(d->source, "data sheet") || strstr(d->source, "measured"), "%s: %s", names[i], d->source);
+    }
+    arena_free(a);
+}

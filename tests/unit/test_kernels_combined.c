@@ -1,0 +1,145 @@
+/* Kernels of ops that the combine pass makes, against naive references in double.
+ * Relies on: kernel_check.h, runtime/cpu's k_*.c (float build, or the whole with -DSC_FP64).
+ * Relied on by: make test. */
+#include "kernel_check.h"
+
+/* ── matmul with an addend and gelu ──────────────────────────────────────────────────────────────────────────────────
+ */
+static double gelu_tanh(double x) {
+    return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+}
+static double gelu_tanh_slope(double x) {
+    double t = tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
+}
+
+/* f as in ops.def: 1, 3 gelu (with its argument), 2 times its derivative at x. */
+static void check_product(int d, int64_t m, int64_t n, int64_t k, int bias, int add, int f) {
+    sc_tensor y = T_(d, m, n), z = T_(d, m, n), a = filled(T_(d, m, k), 1, 0), b = filled(T_(d, k, n), 0.3, 0),
+              t[8] = {y};
+    sc_tensor v = filled(T_(d, n), 1, 0), c = filled(T_(d, m, n), 1, 0), x = filled(T_(d, m, n), 2, 0);
+    int nt = 1;
+    if (f == 1) t[nt++] = z;
+    t[nt++] = a;
+    t[nt++] = b;
+    if (bias) t[nt++] = v;
+    if (add) t[nt++] = c;
+    if (f == 2) t[nt++] = x;
+    if (d != SC_REAL) t[nt++] = workspace(3 * (4 << 20));
+    sc_task task_ = task(nt, t);
+    task_.i[3] = add;
+    task_.i[4] = f;
+    run(sc_k_matmul, task_, f == 1 ? 3 : 1);
+    for (int64_t i = 0; i < m * n; i++) {
+        double s = (bias ? val(&v, i % n) : 0) + (add ? val(&c, i) : 0), scale = sqrt((double)k) * 0.3;
+        for (int64_t l = 0; l < k; l++) s += val(&a, i / n * k + l) * val(&b, l * n + i % n);
+        if (f == 1) {
+            near(&z, i, s, scale, "gelu's argument");
+            s = val(&z, i);
+        }
+        if (f == 1 || f == 3) near(&y, i, gelu_tanh(s), scale, "gelu of a product");
+        if (f == 2) near(&y, i, s * gelu_tanh_slope(val(&x, i)), 2 * scale, "gelu's gradient of a product");
+        if (!f) near(&y, i, s, scale, "product and addend");
+    }
+    release();
+}
+
+Test(combined, matmul) {
+    FOR_DTYPES
+    for (int bias = 0; bias < 2; bias++) {
+        check_product(d, 37, 53, 29, bias, 1, 0);
+        check_product(d, 130, 300, 65, bias, 0, 1);
+        check_product(d, 19, 270, 8, bias, 0, 3);
+        check_product(d, 1, 24, 1100, bias, 1, 0);
+    }
+    FOR_DTYPES check_product(d, 65, 40, 33, 0, 0, 2);
+}
+
+/* Rows that overlap: the obvious version. */
+Test(combined, matmul_of_rows_that_repeat) {
+    sc_tensor a = filled(tensor(SC_REAL, 2, LIST(5, 7), LIST(0, 1)), 1, 0), b = filled(T_(SC_REAL, 7, 3), 1, 0);
+    sc_tensor y = T_(SC_REAL, 5, 3), c = filled(T_(SC_REAL, 5, 3), 1, 0);
+    sc_task k = TASK(y, a, b, c);
+    k.i[3] = 1;
+    run(sc_k_matmul, k, 1);
+    for (int64_t i = 0; i < 15; i++) {
+        double s = val(&c, i);
+        for (int64_t l = 0; l < 7; l++) s += val(&a, l) * val(&b, l * 3 + i % 3);
+        near(&y, i, s, 1, "product and addend");
+    }
+    release();
+}
+
+/* ── both gradients of a norm: what the two kernels give, and c on top of dx ─────────────────────────────────────────
+ */
+static void check_grads(int d, int64_t cols, int centred, int weights, int add) {
+    int64_t rows = 15;
+    sc_tensor x = filled(T_(d, 3, 5, cols), 2, 0.5), g = filled(T_(d, 3, 5, cols), 1, 0.1);
+    sc_tensor dx = T_(d, 3, 5, cols), apart = T_(SC_REAL, 3, 5, cols), c = filled(T_(d, 3, 5, cols), 1, 0);
+    sc_tensor mean = filled(T_(SC_REAL, rows), 0.1, 0.5), rstd = filled(T_(SC_REAL, rows), 0.1, 0.7);
+    sc_tensor w = filled(T_(d, cols), 0.5, 1), dw = T_(SC_REAL, cols), db = T_(SC_REAL, cols);
+    sc_tensor dw2 = T_(SC_REAL, cols), db2 = T_(SC_REAL, cols), t[10] = {dx, dw};
+    int nt = 2;
+    if (centred) t[nt++] = db;
+    t[nt++] = g;
+    t[nt++] = x;
+    if (centred) t[nt++] = mean;
+    t[nt++] = rstd;
+    if (weights) t[nt++] = w;
+    if (add) t[nt++] = c;
+    sc_task k = task(nt, t);
+    k.i[1] = weights;
+    k.i[2] = add;
+    run(centred ? sc_k_layer_norm_grads : sc_k_rms_norm_grads, k, centred ? 7 : 3);
+    if (centred) {
+        run(sc_k_layer_norm_grad, weights ? TASK(apart, g, x, mean, rstd, w) : TASK(apart, g, x, mean, rstd), 1);
+        run(sc_k_layer_norm_grad_w, TASK(dw2, db2, g, x, mean, rstd), 3);
+    } else {
+        run(sc_k_rms_norm_grad, weights ? TASK(apart, g, x, rstd, w) : TASK(apart, g, x, rstd), 1);
+        run(sc_k_rms_norm_grad_w, TASK(dw2, g, x, rstd), 1);
+    }
+    for (int64_t i = 0; i < rows * cols; i++) near(&dx, i, val(&apart, i) + (add ? val(&c, i) : 0), 0.1, "dx");
+    for (int64_t i = 0; i < cols; i++) {
+        cr_assert(val(&dw, i) == val(&dw2, i), "dw[%ld]", (long)i);
+        cr_assert(!centred || val(&db, i) == val(&db2, i), "db[%ld]", (long)i);
+    }
+    if (add) { /* dx where c was */
+        k.t[0] = c;
+        run(centred ? sc_k_layer_norm_grads : sc_k_rms_norm_grads, k, (centred ? 7 : 3) | 1u << (nt - 1));
+        for (int64_t i = 0; i < rows * cols; i++) cr_assert(val(&c, i) == val(&dx, i), "in place [%ld]", (long)i);
+    }
+    release();
+}
+
+Test(combined, norm_gradients) {
+    static const int64_t cols[] = {3, 64, 129, 1500};
+    FOR_DTYPES
+    for (int n = 0; n < 4; n++)
+        for (int kind = 0; kind < 8; kind++) check_grads(d, cols[n], kind & 1, kind >> 1 & 1, kind >> 2);
+}
+
+/* ── cross_entropy and its gradient ──────────────────────────────────────────────────────────────────────────────────
+ */
+Test(combined, cross_entropy) {
+    FOR_DTYPES {
+        int64_t rows = 21, cols = 2305;
+        sc_tensor x = filled(tensor(d, 2, LIST(rows, cols), LIST(cols + 3, 1)), 12, 5),
+                  g = filled(T_(SC_REAL, 1), 0, 0.5);
+        sc_tensor target = integers(T_(INT32, rows), 0, cols), loss = T_(SC_REAL, 1), lse = T_(SC_REAL, rows);
+        sc_tensor loss2 = T_(SC_REAL, 1), losses = T_(SC_REAL, rows), dx = T_(d, rows, cols), dx2 = T_(d, rows, cols);
+        ((int32_t *)target.p)[4] = -100;
+        sc_task one = TASK(loss, lse, x, target), two = TASK(dx, g, x, target, lse);
+        sc_task both = TASK(dx2, loss2, losses, g, x, target);
+        one.i[0] = two.i[0] = both.i[0] = -100;
+        one.i[1] = two.i[1] = both.i[1] = 1;
+        run(sc_k_cross_entropy, one, 3);
+        run(sc_k_cross_entropy_grad, two, 1);
+        run(sc_k_cross_entropy_grads, both, 7);
+        cr_assert(val(&loss, 0) == val(&loss2, 0), "the loss");
+        for (int64_t i = 0; i < rows * cols; i++) cr_assert(val(&dx, i) == val(&dx2, i), "gradient [%ld]", (long)i);
+        both.t[0] = x; /* in place */
+        run(sc_k_cross_entropy_grads, both, 7 | 1u << 4);
+        cr_assert(val(&loss, 0) == val(&loss2, 0), "the loss, in place");
+        for (int64_t i = 0; i < rows * cols; i++) cr_assert(val(&dx, i) == val(&x, i), "in place [%ld]", (long)i);
+    }
+}
