@@ -60,6 +60,7 @@ $(B)/runtime/cuda/%.o: CPPF += $(CUDA_INC)
 $(B)/runtime/cuda/%.o: runtime/cuda/%.cu
 	@mkdir -p $(@D)
 	$(NVCC) $(NVFLAGS) -MMD -MP -c $< -o $@
+$(B)/runtime/cuda/algorithms.o: $(wildcard compiler/devices/*.algorithms)
 $(B)/libsc_cuda.a: $(HOST_OBJ) $(filter $(B)/runtime/common/%,$(CPU_OBJ)) $(CUDA_OBJ)
 	@rm -f $@ && ar qcs $@ $^
 # Measures GPUs for `shardc calibrate`.
@@ -106,7 +107,7 @@ unit-asan: libs-asan
 FUZZ := clang -std=gnu17 $(CPPF) -O1 -g -w -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined
 $(B)/fuzz_safetensors: tests/fuzz/fuzz_safetensors.c runtime/host/safetensors.c runtime/host/dtype.c runtime/host/die.c
 $(B)/fuzz_bin: tests/fuzz/fuzz_bin.c runtime/host/data.c runtime/host/shuffle.c runtime/host/die.c
-$(B)/fuzz_plan: tests/fuzz/fuzz_plan.c $(wildcard compiler/verify/*.c compiler/report/*.c compiler/base/*.c) compiler/ir/plan.c compiler/ir/ir.c
+$(B)/fuzz_plan: tests/fuzz/fuzz_plan.c $(filter-out compiler/report/tasks.c,$(wildcard compiler/verify/*.c compiler/report/*.c compiler/base/*.c)) compiler/ir/plan.c compiler/ir/ir.c
 FUZZERS := $(B)/fuzz_safetensors $(B)/fuzz_bin $(B)/fuzz_plan
 $(FUZZERS): tests/fuzz/mutate_json.h $(wildcard runtime/host/*.h compiler/*/*.h)
 	@mkdir -p $(@D)
@@ -146,11 +147,12 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/shardc $(addprefix $(DESTDIR)$(PREFIX)/share/shardc/runtime/,common cuda)
 	install $(B)/shardc $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(B)/libsc_cpu.a $(wildcard $(B)/libsc_cuda.a) $(DESTDIR)$(PREFIX)/lib/shardc/
+	$(if $(wildcard $(B)/sc_calibrate),install $(B)/sc_calibrate $(DESTDIR)$(PREFIX)/lib/shardc/)
 	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/
 	install -m 644 runtime/common/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/common/
 	install -m 644 runtime/cuda/*.h runtime/cuda/*.cuh $(DESTDIR)$(PREFIX)/share/shardc/runtime/cuda/
 clean:
 	rm -rf $(B)
 
--include $(COMPILER_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(CPU_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(HOST_KERNEL_OBJ:.o=.d) $(B)/compiler/main.d $(wildcard $(U)/*.d)
+-include $(COMPILER_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(CPU_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(CALIBRATE_OBJ:.o=.d) $(HOST_KERNEL_OBJ:.o=.d) $(B)/compiler/main.d $(wildcard $(U)/*.d)
 .PHONY: all cuda gpu-build gpu-test gpu-bench-build gpu-bench unit unit-asan fuzz fuzzers setup demo test bench lint generated install clean
