@@ -50,7 +50,7 @@ HOST_KERNELS  := adam sgd store init_param zero
 HOST_KERNEL_OBJ := $(patsubst %,$(B)/runtime/cuda/host/%.o,k_optimizer k_fill k_init k_random k_chunk)
 $(B)/runtime/cuda/host/%.o: runtime/cpu/%.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(CPPF) $(filter-out -march=native,$(KFLAGS)) $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3 -Wno-psabi) $(VARIANT) -c $< -o $@
+	$(if $(findstring clang,$(CC)),gcc,$(CC)) $(CFLAGS) $(CPPF) $(filter-out -march=native,$(KFLAGS)) $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3 -Wno-psabi) $(VARIANT) -c $< -o $@
 $(B)/runtime/cuda/host_kernels.o: $(HOST_KERNEL_OBJ)
 	ld -r $^ -o $@.part
 	objcopy $(foreach k,$(HOST_KERNELS),--redefine-sym sc_k_$k=sc_host_$k) $@.part
@@ -88,7 +88,7 @@ libs-%:
 U := $(B)/tests/unit
 UNITS := $(B)/unit_compiler $(B)/unit_kernels $(B)/unit_runtime $(B)/unit_host
 COMPILER_TESTS := $(patsubst %,$(U)/%.o,$(filter $(notdir $(basename $(wildcard tests/unit/*.c))),\
-	test_frontend test_ir test_lower test_schedule test_device test_shard test_policy test_verify test_plan_json small_plan sc_enums))
+	test_frontend test_ir test_lower test_combine test_schedule test_device test_shard test_policy test_verify test_plan_json small_plan sc_enums))
 $(B)/unit_compiler: $(COMPILER_TESTS) $(B)/libshardc.a
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(LIBS) -o $@
 $(B)/unit_kernels: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_kernels*.c)) $(filter $(B)/runtime/cpu/k_% $(B)/runtime/cpu/blas_memory.o,$(CPU_OBJ))

@@ -3,8 +3,9 @@
   python3 bench/gpu.py build --shardc build/shardc -o build/gpu-bench [NAME...]   # where the compiler is: programs and their predictions
   python3 bench/gpu.py run --build build/gpu-bench [NAME...]                      # where the GPUs are; needs Python with PyTorch
   python3 bench/gpu.py run --build build/gpu-bench --profile NAME                 # where our time goes, by CUPTI
+  python3 bench/gpu.py table FILE.json...                                         # the tables of several runs (--json) together
 
-Names are in workloads.py; without any: the table's rows that the GPUs at hand serve. --write NAME keeps the table and every figure in
+Names are in workloads.py; without any: the table's rows that the GPUs at hand serve. --write NAME keeps the tables and every figure in
 bench/results/.
 
 Relies on: workloads.py, torch_fsdp2.py, floor.py, trace.py, cupti_trace.c. Relied on by: make gpu-bench, make gpu-bench-build."""
@@ -17,6 +18,7 @@ import json
 import os
 import random
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -33,9 +35,22 @@ MIB = 1 << 20
 
 
 # ── building ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+def model_of(w, folder):
+    """The model file; one that is allowed to be nondeterministic is a copy that says so."""
+    path = os.path.join(ROOT, "models", w.shape.file)
+    if not w.nondeterministic:
+        return path
+    with open(path) as f:
+        text = f.read()
+    copy = os.path.join(folder, w.shape.file)
+    with open(copy, "w") as f:
+        f.write(text.replace("return nn.training {", "return nn.training {\n  deterministic = false,"))
+    return copy
+
+
 def build_one(shardc, folder, w, arch, device):
     binary = os.path.join(folder, w.name)
-    args = [os.path.join(ROOT, "models", w.shape.file), "--world", str(w.world), *w.settings()]
+    args = [model_of(w, folder), "--world", str(w.world), *w.settings()]
     start = time.time()
     if subprocess.run([shardc, "build", *args, "--target", "cuda", "--arch", arch, "-o", binary], stdout=subprocess.DEVNULL).returncode:
         print("%-32s NOT built" % w.name, flush=True)
@@ -45,7 +60,7 @@ def build_one(shardc, folder, w, arch, device):
     full = json.loads(p.stdout)
     with open(binary + ".json", "w") as f:
         json.dump({"workload": w.name, "build_seconds": seconds, "device": device, "prediction": full["prediction"]}, f)
-    for leftover in glob.glob(binary + ".c") + glob.glob(binary + ".plan.json") + glob.glob(binary + "_kernels*"):
+    for leftover in glob.glob(binary + ".c") + glob.glob(binary + ".plan.json") + glob.glob(binary + "_kernels*") + glob.glob(os.path.join(folder, "*.lua")):
         os.unlink(leftover)
     print("%-32s built in %5.1f s, %4.1f MB; arena %s B" % (w.name, seconds, os.path.getsize(binary) / 1e6, format(full["prediction"]["arena_bytes"], ",")), flush=True)
     return True
@@ -141,14 +156,27 @@ def gpus():
 
 
 # ── the three sides ──────────────────────────────────────────────────────────────────────────────────────────────────
-def measured(args, world, env=None, timeout=600):
+def finished(args, env, limit):
+    """Runs a command and all that it starts, for at most `limit` seconds: (exit code or None, output, errors)."""
+    p = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", env=dict(os.environ, **(env or {})), start_new_session=True)
+    try:
+        out, err = p.communicate(timeout=limit)
+        return p.returncode, out, err
+    except subprocess.TimeoutExpired:
+        os.killpg(p.pid, signal.SIGKILL)
+        return (None, *p.communicate())
+
+
+def measured(args, world, env=None, limit=600):
     """Runs a command; (its output, or None with what it said last; the driver's figures)."""
     with Driver(world) as d:
-        p = subprocess.run(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", timeout=timeout, env=dict(os.environ, **(env or {})))
+        code, out, err = finished(args, env, limit)
     memory = {"processes": max(d.processes), "used": max(d.used), "processes_least": min(d.processes)}
-    if p.returncode:
-        return None, {"failed": "exit %d: %s" % (p.returncode, " | ".join((p.stderr + p.stdout).strip().splitlines()[-3:]))[-600:]}, memory
-    return p.stdout, None, memory
+    if code:
+        return None, {"failed": "exit %d: %s" % (code, " | ".join((err + out).strip().splitlines()[-3:]))[-600:]}, memory
+    if code is None:
+        return None, {"failed": "not done after %d s" % limit}, memory
+    return out, None, memory
 
 
 def tokens(folder, vocab):
@@ -169,7 +197,7 @@ def ours(o, w, work):
     log = os.path.join(work, "log.jsonl")
     if os.path.exists(log):
         os.unlink(log)
-    out, failed, memory = measured(program(o, w, work) + ["--log", log, *o.options], w.world)
+    out, failed, memory = measured(program(o, w, work) + ["--log", log, *o.options], w.world, limit=o.limit)
     if failed:
         return failed
     with open(log) as f:
@@ -189,14 +217,14 @@ def ours(o, w, work):
 
 
 def pytorch(o, w, work):
-    args = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(w.world), os.path.join(HERE, "torch_fsdp2.py"), w.name,
-            "--steps", str(o.steps), *(["--deterministic"] if o.torch_deterministic else [])]
-    out, failed, memory = measured(args, w.world, env={"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} if o.torch_deterministic else None)
+    args = [sys.executable, os.path.join(HERE, "torch_fsdp2.py"), w.name,
+            "--steps", str(o.steps), "--warmup", str(o.warmup), *(["--deterministic"] if o.torch_deterministic else [])]
+    out, failed, memory = measured(args, w.world, {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"} if o.torch_deterministic else None, o.limit)
     return failed or dict(json.loads(out.strip().splitlines()[-1]), driver=memory)
 
 
 def floor(o, w, work):
-    out, failed, _ = measured([sys.executable, os.path.join(HERE, "floor.py"), w.name], 1)
+    out, failed, _ = measured([sys.executable, os.path.join(HERE, "floor.py"), w.name], 1, limit=o.limit)
     return failed or json.loads(out.strip().splitlines()[-1])
 
 
@@ -237,20 +265,17 @@ def tables(rows):
     return speed + [""] + memory
 
 
-def machine():
-    p = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True)
-    lines = p.stdout.strip().splitlines()
-    return "%d x %s" % (len(lines), lines[0]) if lines else "no GPU"
-
-
 def write(o, rows, lines):
     stem = os.path.join(ROOT, "bench", "results", "%s-%s" % (datetime.date.today().isoformat(), o.write))
+    results = [r for sides in rows.values() for rs in sides.values() for r in rs]
+    device = next((r["device"] for r in results if "device" in r), "unknown GPU")
+    peer = next((r["torch"] for r in results if "torch" in r), "?")
     with open(stem + ".json", "w") as f:
-        json.dump({"machine": machine(), "rows": rows}, f, indent=1)
+        json.dump(rows, f, indent=1)
     with open(stem + ".md", "w") as f:
-        f.write("# %s\n\n%s. Our step beside PyTorch's (FSDP2, compiled) and the floor, in turn on one machine (bench/gpu.py); the better of %d\n"
-                "round%s, median of %d steps each; tok/s are one GPU's. Floor: matrix products and the fastest attention alone.\n\n%s\n"
-                % (o.write, machine(), o.rounds, "s" if o.rounds > 1 else "", o.steps, "\n".join(lines)))
+        f.write("# %s\n\n%s. Our step beside PyTorch's (%s, FSDP2, compiled) and the floor, in turn on one machine (bench/gpu.py): the best of the\n"
+                "rounds, the median of the steps after warming up; tok/s are one GPU's. Floor: matrix products and the fastest attention alone.\n\n%s\n"
+                % (o.write, device, peer, "\n".join(lines)))
     print("written: %s.md, .json" % stem)
 
 
@@ -276,37 +301,60 @@ def profile(o, w, work):
         os.unlink(f)
 
 
+def left(o):
+    """Seconds until --budget is spent."""
+    return o.budget - (time.time() - o.began)
+
+
+def measure(o, w, side, work, rows):
+    limit, o.limit = o.limit, max(1, min(o.limit, left(o)))
+    r = SIDES[side](o, w, work)
+    o.limit = limit
+    rows.setdefault(w.name, {}).setdefault(side, []).append(r)
+    print("%s, %s: %s" % (w.name, side, r.get("failed") or "%.2f ms, %s tok/s a GPU" % (r["ms"], number(r["tok_s"]))), flush=True)
+    if o.json:
+        with open(o.json, "w") as f:
+            json.dump(rows, f)
+
+
 def run(o):
     have = gpus()
     names = o.names or [n for n in ROWS if workload(n).world <= have and os.path.exists(os.path.join(o.build, n))]
     if not names:
         raise SystemExit("no workload of %s fits the %d GPUs here: build some with `python3 bench/gpu.py build`" % (o.build, have))
-    rows = {}
+    rows, sides = {}, o.sides.split(",")
     with tempfile.TemporaryDirectory() as work:
-        for name in names:
-            w = workload(name)
-            if w.world > have:
-                print("%s: left out, %d GPUs here" % (name, have), flush=True)
-                continue
-            if o.profile:
+        for w in map(workload, names):
+            if w.world > have and sides != ["floor"]:
+                print("%s: left out, %d GPUs here" % (w.name, have), flush=True)
+            elif o.profile:
                 profile(o, w, work)
-                continue
-            for k in range(o.rounds):
-                for side in o.sides.split(","):
-                    if side == "floor" and k:
-                        continue
-                    r = SIDES[side](o, w, work)
-                    rows.setdefault(name, {}).setdefault(side, []).append(r)
-                    print("%s, %s: %s" % (name, side, r.get("failed") or "%.2f ms, %s tok/s a GPU" % (r["ms"], number(r["tok_s"]))), flush=True)
+            else:
+                for k, side in [(k, s) for k in range(o.rounds) for s in sides if not (k and s == "floor")]:
+                    if left(o) < o.least:
+                        print("%s, %s: left out, %.0f s left" % (w.name, side, left(o)), flush=True)
+                    else:
+                        measure(o, w, side, work, rows)
     if rows:
-        lines = tables(rows)
-        print("\n".join(lines))
-        if o.write:
-            write(o, rows, lines)
-        if o.json:
-            with open(o.json, "w") as f:
-                json.dump(rows, f)
+        show(o, rows)
     return 1 if any("failed" in r for sides in rows.values() for rs in sides.values() for r in rs) else 0
+
+
+def show(o, rows):
+    lines = tables(rows)
+    print("\n".join(lines))
+    if o.write:
+        write(o, rows, lines)
+
+
+def table(o):
+    rows = {}
+    for path in o.files:
+        with open(path) as f:
+            for name, sides in json.load(f).items():
+                for side, results in sides.items():
+                    rows.setdefault(name, {}).setdefault(side, []).extend(results)
+    show(o, {n: rows[n] for n in sorted(rows, key=lambda n: ROWS.index(n) if n in ROWS else len(ROWS))})
 
 
 def main():
@@ -330,12 +378,18 @@ def main():
     r.add_argument("--profile", action="store_true", help="our side under CUPTI, nothing else")
     r.add_argument("--top", type=int, default=30, help="lines of the profile's tables")
     r.add_argument("--sequence", help="--profile: write one step's kernels in order there")
-    r.add_argument("--write", metavar="NAME", help="keep the result in bench/results/DATE-NAME.md and .json")
-    r.add_argument("--json", help="every figure, to a file")
+    r.add_argument("--json", help="every figure, to a file, after every measurement")
+    r.add_argument("--limit", type=float, default=600, help="seconds that one side of one workload may take")
+    r.add_argument("--budget", type=float, default=1e9, help="seconds for all")
+    r.add_argument("--least", type=float, default=0, help="begin nothing with fewer seconds left")
+    t = commands.add_parser("table")
+    t.add_argument("files", nargs="+", help="what --json wrote")
+    for c in (r, t):
+        c.add_argument("--write", metavar="NAME", help="keep the tables in bench/results/DATE-NAME.md, the figures in .json")
     o = a.parse_args()
-    if o.command == "build":
-        return build(o)
-    o.options = o.options.split()
+    if o.command != "run":
+        return build(o) if o.command == "build" else table(o)
+    o.options, o.began = o.options.split(), time.time()
     return run(o)
 
 

@@ -1,13 +1,17 @@
 """A workload in PyTorch, as its users write it for speed: FSDP2 (fully_shard a block and the root), every block and the loss
 compiled, bf16 parameters in use and gradients reduced in fp32, fused AdamW on fp32 shards, SDPA attention. Prints a JSON line.
 
-  torchrun --standalone --nproc-per-node 4 bench/torch_fsdp2.py llama3-8b-4x1x8192
+  python3 bench/torch_fsdp2.py llama3-8b-4x1x8192      # starts its ranks itself; torchrun does as well
 
 Relies on: PyTorch with CUDA, workloads.py. Relied on by: gpu.py."""
 import argparse
+import dataclasses
 import json
 import os
+import socket
 import statistics
+import subprocess
+import sys
 import time
 
 import torch
@@ -106,9 +110,9 @@ class Model(nn.Module):
         return self.loss(self.head, self.last(x), targets)
 
 
-def make(w, eager):
+def make(w, shape, eager):
     with torch.device("meta"):
-        model = Model(w.shape, w.seq, loss_of if eager else torch.compile(loss_of))
+        model = Model(shape, w.seq, loss_of if eager else torch.compile(loss_of))
     for i, block in enumerate(model.blocks):
         if w.recompute:
             model.blocks[i] = checkpoint_wrapper(block)
@@ -125,22 +129,41 @@ def make(w, eager):
     return model
 
 
+def start_ranks(world):
+    """This command once more for every rank; the first exit code that is not 0, after which the others are ended."""
+    with socket.socket() as s:
+        s.bind(("localhost", 0))
+        port = s.getsockname()[1]
+    place = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": str(world)}
+    ranks = [subprocess.Popen([sys.executable, *sys.argv], env=dict(os.environ, RANK=str(r), LOCAL_RANK=str(r), **place)) for r in range(world)]
+    while any(p.poll() is None for p in ranks) and not any(p.poll() for p in ranks):
+        time.sleep(0.05)
+    for p in ranks:
+        if p.poll() is None:
+            p.kill()
+    return max(abs(p.wait()) for p in ranks)
+
+
 def main():
     a = argparse.ArgumentParser(description=__doc__)
     a.add_argument("workload", type=workload)
     a.add_argument("--steps", type=int, default=20)
     a.add_argument("--warmup", type=int, default=6)
     a.add_argument("--eager", action="store_true")
+    a.add_argument("--layers", type=int, help="fewer layers, on any number of GPUs: only to warm the compiler's caches")
     a.add_argument("--deterministic", action="store_true")
     o = a.parse_args()
     w = o.workload
+    if "RANK" not in os.environ:
+        return start_ranks(1 if o.layers else w.world)
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl")
-    if dist.get_world_size() != w.world:
-        raise SystemExit("%s is for %d GPUs: torchrun --nproc-per-node %d" % (w.name, w.world, w.world))
+    shape = dataclasses.replace(w.shape, layers=o.layers or w.shape.layers)
+    if dist.get_world_size() != w.world and not o.layers:
+        raise SystemExit("%s is for %d GPUs, not %d" % (w.name, w.world, dist.get_world_size()))
     torch.use_deterministic_algorithms(o.deterministic, warn_only=True)
     torch.manual_seed(1)
-    model = make(w, o.eager)
+    model = make(w, shape, o.eager)
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW([{"params": [p for p in parameters if p.dim() > 1]}, {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}],
                                   lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
@@ -178,4 +201,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,7 +1,8 @@
 """The workloads of the GPU benchmark: their names, what shardc builds for them, the same for PyTorch, what they compute.
 
 A name is MODEL-WORLDxBATCHxSEQ with suffixes: -recompute (every block), -offload (parameters and optimizer on the host), -clip
-(gradients clipped to norm 1; the others are not clipped, on either side). Batch and sequence are one GPU's.
+(gradients clipped to norm 1; the others are not clipped, on either side), -nondeterministic (shardc: faster kernels that may give
+other bits from run to run; PyTorch is so anyway). Batch and sequence are one GPU's.
 
 Relies on: nothing. Relied on by: gpu.py, torch_fsdp2.py, floor.py."""
 import dataclasses
@@ -48,7 +49,7 @@ SHAPES = {
 # the rows of the table of figures to beat
 ROWS = ["gpt2-124m-1x64x1024", "gpt2-1558m-1x32x1024", "qwen2-0.5b-1x32x1024", "llama3-8b-4x1x8192", "llama3-8b-4x4x2048", "qwen2-7b-4x4x2048",
         "gpt2-1558m-4x16x1024", "gpt2-124m-4x64x1024", "llama3-8b-4x2x8192-recompute", "llama3-8b-4x1x8192-offload"]
-SUFFIXES = ("recompute", "offload", "clip")
+SUFFIXES = ("recompute", "offload", "clip", "nondeterministic")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Workload:
     recompute: bool
     offload: bool
     clip: bool
+    nondeterministic: bool
 
     @property
     def shape(self):

@@ -51,6 +51,8 @@ void lower(Graph *g, const Device *d, const PipelineOptions *o) {
     after("autodiff", g, o);
     each_traced(g, combine);
     after("combine", g, o);
+    each_traced(g, remake);
+    after("remake", g, o);
     each_traced(g, pieces);
     after("pieces", g, o);
     each_traced(g, fuse); /* numerics are frozen from here on */

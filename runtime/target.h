@@ -23,7 +23,9 @@ typedef struct { /* debugging switches of a run; none changes a bit of the resul
  * launches. -1: go on; else the code to end with, the reason having been told. */
 int sc_join(const sc_build *b);
 bool sc_first(void); /* this process speaks for all: it starts every rank, or runs rank 0 */
-/* Zeroed memory that all ranks see: every process asks for the same sizes in the same order, before ranks start. */
+bool sc_one_machine(void);
+/* Zeroed memory that all ranks of a machine see: every process asks for the same sizes in the same order, before ranks
+ * start. */
 void *sc_map_shared(size_t bytes);
 void sc_unmap(void *p, size_t bytes);
 

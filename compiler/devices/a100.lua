@@ -13,8 +13,9 @@ return {
   host_optimizer_bandwidth = 30e9,
   launch_us = 3,
   library = {
-    { name = "CUDA context",  bytes = 529 * 2^20, tolerance = 128 * 2^20, source = "measured on H200, CUDA 13.0" },
-    { name = "cuDNN",         bytes = 10 * 2^20,  tolerance = 10 * 2^20,  source = "measured on H200, cuDNN 9.19" },
-    { name = "NCCL",          bytes = 584 * 2^20, tolerance = 128 * 2^20, source = "measured on H200, NCCL 2.28.9, two communicators" },
+    { name = "CUDA context", bytes = 530 * 2^20, tolerance = 128 * 2^20, source = "measured on H200, CUDA 13.0" },
+    { name = "cuDNN", bytes = 6 * 2^20, tolerance = 10 * 2^20, source = "measured on H200, cuDNN 9.19", ops = { "attention", "attention_grad" } },
+    { name = "graphs", per_event = 2700, tolerance = 4 * 2^20, source = "measured on H200" },
+    { name = "NCCL", ranks = 2, bytes = 388 * 2^20, tolerance = 64 * 2^20, source = "measured on H200, NCCL 2.28.9, two communicators" },
   },
 }

@@ -24,20 +24,19 @@ static int64_t cudnn_backward_bytes(const Value *q, const Value *k, int64_t samp
     return group > 1 ? bytes + 4 * all * keys * size : bytes;
 }
 
-/* Equal parts of the batch, or of one sample's key heads, as large as 2.25 GiB permit, else the smallest; the kernel
- * takes the largest parts that fit. One call of S = 8192, 32 heads of 128, takes 3.2 ms and 4.1 GiB, two take half,
- * four take 3.7 ms and 1 GiB (one H200). */
+/* Equal parts of the batch, or of one sample's key heads, two at a time, as large as 2.25 GiB permit, else the
+ * smallest; the kernel takes the largest parts that fit. */
 static int64_t cudnn_parts_bytes(const Value *q, const Value *k, bool repeats) {
     const int64_t most = (int64_t)9 << 28, samples = q->shape[0], heads = k->shape[2];
     int64_t bytes = 0;
     for (int64_t n = 1; n <= samples; n++) {
         if (samples % n) continue;
-        bytes = cudnn_backward_bytes(q, k, samples / n, heads, repeats);
+        bytes = (n > 1 ? 2 : 1) * cudnn_backward_bytes(q, k, samples / n, heads, repeats);
         if (bytes <= most) return bytes;
     }
     for (int64_t n = 2; n <= heads; n++) {
         if (heads % n) continue;
-        bytes = cudnn_backward_bytes(q, k, 1, heads / n, repeats);
+        bytes = 2 * cudnn_backward_bytes(q, k, 1, heads / n, repeats);
         if (bytes <= most) return bytes;
     }
     return bytes;

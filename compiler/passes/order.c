@@ -263,96 +263,10 @@ static void bound_readers(Ordering *o, Stream stream, bool count) {
     }
 }
 
-/* ── keys of what floats ───────────────────────────────────────────────────────────────────────────────────── */
-static int next_reduce(const int *anchors, int n, int after, int end) {
-    int lo = 0, hi = n;
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        if (anchors[mid] <= after)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < n ? anchors[lo] : end;
-}
-
-static int latest_pred(const Ordering *o, int e) {
-    int at = -1;
-    for (int i = o->pred_at[e]; i < o->pred_at[e + 1]; i++)
-        if (o->key[o->pred[i]].anchor > at) at = o->key[o->pred[i]].anchor;
-    return at;
-}
-
-static int compare_int(const void *a, const void *b) {
-    int x = *(const int *)a, y = *(const int *)b;
-    return (x > y) - (x < y);
-}
-
-/* Where the reduces of gradients stand, which depend on anchored events and on each other only. */
-static int *reduce_anchors(Ordering *o, int *n) {
-    int *anchors = NEW_ARRAY(o->a, int, o->p->n + 1);
-    *n = 0;
-    for (int e = 0; e < o->p->n; e++) {
-        if (stream_of(o, e) != REDUCE || phase_of(o, e) == OPTIMIZER) continue;
-        key_at(o, e, latest_pred(o, e));
-        anchors[(*n)++] = o->key[e].anchor;
-    }
-    qsort(anchors, (size_t)*n, sizeof *anchors, compare_int);
-    return anchors;
-}
-
-/* Compute takes what a reduce made when the next unit's gradients are complete: by then it has arrived, or nearly. What
- * comes back from the host it takes last. */
-static int compute_anchor(const Ordering *o, int e, const int *reduces, int nreduces) {
-    int end = o->p->n, at = -1;
-    for (int i = o->pred_at[e]; i < o->pred_at[e + 1]; i++) {
-        int p = o->pred[i], k = o->key[p].anchor;
-        if (stream_of(o, p) == REDUCE)
-            k = phase_of(o, p) == OPTIMIZER ? k : next_reduce(reduces, nreduces, k, end);
-        else if (stream_of(o, p) != COMPUTE && stream_of(o, p) != GATHER)
-            k = end;
-        if (k > at) at = k;
-    }
-    return at;
-}
-
-static bool free_to_start(const Ordering *o, int e) {
-    return o->pred_at[e] == o->pred_at[e + 1];
-}
-
-static void key_floats(Ordering *o) {
-    int nreduces;
-    const int *reduces = reduce_anchors(o, &nreduces);
-    for (int e = 0; e < o->p->n; e++) {
-        if (!o->floats[e]) continue;
-        bool timed = unshards(o, e) || is_parameter_fetch(o, e) || plain_fetch(o, e);
-        int at = stream_of(o, e) == COMPUTE ? compute_anchor(o, e, reduces, nreduces) : latest_pred(o, e);
-        if (timed && o->key[e].anchor > at) at = o->key[e].anchor;
-        if (!timed && free_to_start(o, e)) at = o->home[e];
-        /* sums that nothing waits for (metrics) stay out of the gathers' and reduces' way */
-        bool late = stream_of(o, e) == REDUCE && phase_of(o, e) == OPTIMIZER && nreduces;
-        if (late && at < reduces[nreduces - 1]) at = reduces[nreduces - 1];
-        key_at(o, e, at);
-    }
-    for (int e = o->p->n - 1; e >= 0; e--) { /* what depends on nothing comes just before its first user */
-        if (!o->floats[e] || !free_to_start(o, e) || unshards(o, e) || stream_of(o, e) == FETCH) continue;
-        for (int i = o->succ_at[e]; i < o->succ_at[e + 1]; i++) {
-            Key k = o->key[o->succ[i]];
-            bool first = i == o->succ_at[e];
-            if (first || k.anchor < o->key[e].anchor || (k.anchor == o->key[e].anchor && k.rank < o->key[e].rank))
-                o->key[e] = k;
-        }
-    }
-}
-
-/* ── edges that should cost nothing ────────────────────────────────────────────────────────────────────────── */
+/* ── a guess at times ──────────────────────────────────────────────────────────────────────────────────────── */
 static double duration(const Ordering *o, int e) {
     const Event *ev = &o->p->events[e];
     return event_duration_us(o->d, ev, o->plan->world, event_group(o->plan, ev), o->plan->graph->deterministic);
-}
-
-static bool queues(const Ordering *o, int e, bool collectives) {
-    return collectives ? o->p->events[e].comm >= 0 : stream_of(o, e) == OFFLOAD;
 }
 
 /* Anchored events as they would run if nothing held them up. */
@@ -400,8 +314,119 @@ static int by_key(const void *a, const void *b) {
     return (x->event > y->event) - (x->event < y->event);
 }
 
-/* By the time that a reduce or an offload has surely ended (half as long again as predicted) compute may as well wait
- * for it: what it has read is free from there on. */
+/* The anchored event by whose start a queued one has surely ended (half as long again as predicted), -1: none. Those of
+ * a queue run one after another. */
+static int surely_ended(const Ordering *o, const Course *c, const Issue *q, double *free_at) {
+    double issued = q->key.anchor >= 0 ? c->end[q->key.anchor] : 0;
+    *free_at = (*free_at > issued ? *free_at : issued) + duration(o, q->event);
+    return first_from(c, issued + 1.5 * (*free_at - issued));
+}
+
+/* ── keys of what floats ───────────────────────────────────────────────────────────────────────────────────── */
+static int next_reduce(const int *anchors, int n, int after, int end) {
+    int lo = 0, hi = n;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (anchors[mid] <= after)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < n ? anchors[lo] : end;
+}
+
+static int latest_pred(const Ordering *o, int e) {
+    int at = -1;
+    for (int i = o->pred_at[e]; i < o->pred_at[e + 1]; i++)
+        if (o->key[o->pred[i]].anchor > at) at = o->key[o->pred[i]].anchor;
+    return at;
+}
+
+static int compare_int(const void *a, const void *b) {
+    int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
+/* Where the reduces of gradients stand, which depend on anchored events and on each other only. */
+static int *reduce_anchors(Ordering *o, int *n) {
+    int *anchors = NEW_ARRAY(o->a, int, o->p->n + 1);
+    *n = 0;
+    for (int e = 0; e < o->p->n; e++) {
+        if (stream_of(o, e) != REDUCE || phase_of(o, e) == OPTIMIZER) continue;
+        key_at(o, e, latest_pred(o, e));
+        anchors[(*n)++] = o->key[e].anchor;
+    }
+    qsort(anchors, (size_t)*n, sizeof *anchors, compare_int);
+    return anchors;
+}
+
+/* By event: the anchored one by whose start a gradient's reduce has ended; n: none. */
+static const int *find_arrivals(Ordering *o) {
+    Course c = free_course(o);
+    Issue *queue = NEW_ARRAY(o->a, Issue, o->p->n + 1);
+    int n = 0, *arrival = NEW_ARRAY(o->a, int, o->p->n + 1);
+    for (int e = 0; e < o->p->n; e++)
+        if (stream_of(o, e) == REDUCE && phase_of(o, e) != OPTIMIZER) queue[n++] = (Issue){o->key[e], e};
+    if (n) qsort(queue, (size_t)n, sizeof *queue, by_key);
+    double free_at = 0;
+    for (int i = 0; i < n; i++) {
+        int then = surely_ended(o, &c, &queue[i], &free_at);
+        arrival[queue[i].event] = then < 0 ? o->p->n : then;
+    }
+    return arrival;
+}
+
+/* Compute takes what a reduce made when the next unit's gradients are complete and it has arrived. What comes back from
+ * the host it takes last. */
+static int compute_anchor(const Ordering *o, int e, const int *reduces, int nreduces, const int *arrival) {
+    int end = o->p->n, at = -1;
+    for (int i = o->pred_at[e]; i < o->pred_at[e + 1]; i++) {
+        int p = o->pred[i], k = o->key[p].anchor;
+        if (stream_of(o, p) == REDUCE)
+            k = phase_of(o, p) == OPTIMIZER ? k : (int)max64(next_reduce(reduces, nreduces, k, end), arrival[p]);
+        else if (stream_of(o, p) != COMPUTE && stream_of(o, p) != GATHER)
+            k = end;
+        if (k > at) at = k;
+    }
+    return at;
+}
+
+static bool free_to_start(const Ordering *o, int e) {
+    return o->pred_at[e] == o->pred_at[e + 1];
+}
+
+static void key_floats(Ordering *o) {
+    int nreduces;
+    const int *reduces = reduce_anchors(o, &nreduces), *arrival = find_arrivals(o);
+    for (int e = 0; e < o->p->n; e++) {
+        if (!o->floats[e]) continue;
+        bool timed = unshards(o, e) || is_parameter_fetch(o, e) || plain_fetch(o, e);
+        int at = stream_of(o, e) == COMPUTE ? compute_anchor(o, e, reduces, nreduces, arrival) : latest_pred(o, e);
+        if (timed && o->key[e].anchor > at) at = o->key[e].anchor;
+        if (!timed && free_to_start(o, e)) at = o->home[e];
+        /* sums that nothing waits for (metrics) stay out of the gathers' and reduces' way */
+        bool late = stream_of(o, e) == REDUCE && phase_of(o, e) == OPTIMIZER && nreduces;
+        if (late && at < reduces[nreduces - 1]) at = reduces[nreduces - 1];
+        key_at(o, e, at);
+    }
+    for (int e = o->p->n - 1; e >= 0; e--) { /* what depends on nothing comes just before its first user */
+        if (!o->floats[e] || !free_to_start(o, e) || unshards(o, e) || stream_of(o, e) == FETCH) continue;
+        for (int i = o->succ_at[e]; i < o->succ_at[e + 1]; i++) {
+            Key k = o->key[o->succ[i]];
+            bool first = i == o->succ_at[e];
+            if (first || k.anchor < o->key[e].anchor || (k.anchor == o->key[e].anchor && k.rank < o->key[e].rank))
+                o->key[e] = k;
+        }
+    }
+}
+
+/* ── edges that should cost nothing ────────────────────────────────────────────────────────────────────────── */
+static bool queues(const Ordering *o, int e, bool collectives) {
+    return collectives ? o->p->events[e].comm >= 0 : stream_of(o, e) == OFFLOAD;
+}
+
+/* By the time that a reduce or an offload has surely ended compute may as well wait for it: what it has read is free
+ * from there on. */
 static void end_early(Ordering *o, bool collectives) {
     Course c = free_course(o);
     Issue *queue = NEW_ARRAY(o->a, Issue, o->p->n + 1);
@@ -411,11 +436,8 @@ static void end_early(Ordering *o, bool collectives) {
     if (n) qsort(queue, (size_t)n, sizeof *queue, by_key);
     double free_at = 0;
     for (int i = 0; i < n && queue[i].key.anchor < o->p->n; i++) {
-        int e = queue[i].event, anchor = queue[i].key.anchor;
-        double issued = anchor >= 0 ? c.end[anchor] : 0;
-        free_at = (free_at > issued ? free_at : issued) + duration(o, e);
-        if (stream_of(o, e) == GATHER) continue;
-        add_order(o, e, first_from(&c, issued + 1.5 * (free_at - issued)));
+        int then = surely_ended(o, &c, &queue[i], &free_at);
+        if (stream_of(o, queue[i].event) != GATHER) add_order(o, queue[i].event, then);
     }
 }
 

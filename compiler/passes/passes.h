@@ -12,8 +12,9 @@ void units(Graph *g);                 /* g->units from the policies; Param.unit;
 void precision(Graph *g, Program *p); /* casts at unit borders; re-infers dtypes */
 void autodiff(Graph *g, Program *p);  /* appends the backward of p->loss; sets Param.reached and Param.grad */
 void combine(Graph *g, Program *p);   /* neighbouring ops that one kernel serves become one */
-void pieces(Graph *g, Program *p);    /* results that are only joined are written where they are joined */
-void fuse(Graph *g, Program *p);      /* layouts (copies where a kernel needs them), pointwise groups, dead code */
+void remake(Graph *g, Program *p); /* pointwise values are computed again in the backward where that costs no memory */
+void pieces(Graph *g, Program *p); /* results that are only joined are written where they are joined */
+void fuse(Graph *g, Program *p);   /* layouts (copies where a kernel needs them), pointwise groups, dead code */
 void recompute(Graph *g, Program *p); /* clones for checkpointed modules; marks what is offloaded */
 void shard(Graph *g); /* units, flat layout, states; builds g->programs with gathers, reduces, optimizer */
 void offload(Graph *g, Program *p); /* offload/fetch pairs; host optimizer */

@@ -424,6 +424,12 @@ static void update(Ctx *c, Unit *u, const Use *use, Value *coefficient, int pos)
     if (g->step_state) add_in(op, g->step_state->value);
     edit_before(c->edit, pos, op);
     if (u->wire_shard == u->master) return;
+    const UnitPolicy *p = u->policy;
+    bool on_device = !p->offload_params && !p->offload_grads && !p->offload_optimizer;
+    if (o->kind != OPT_SGD && u->dtype == FP32 && on_device) {
+        add_in(op, u->wire_shard->value); /* written as it goes */
+        return;
+    }
     id = arena_printf(g->arena, "w%d", u->id);
     edit_before(c->edit, pos, store_op(g, u->master->value, u->wire_shard->value, id, OPTIMIZER, false, 0, u));
 }

@@ -1,9 +1,9 @@
-/* A job of several processes on one machine. Rank 0's process listens on a socket whose name the launcher's variables
- * give, hands the others one file to map, and keeps the connections: the kernel closes them when a process ends,
- * however it ends. The socket has no place in the file system, so that nothing is left over.
- * Relies on: job.h; memfd, abstract Unix sockets. Relied on by: launch.c, memory.c, runtime/host (sc_join). */
+/* A job of several processes on one machine. The host's process (local rank 0) listens on a socket whose name the
+ * launcher's variables give, hands the others one file to map, and keeps the connections: the kernel closes them when a
+ * process ends, however it ends. The socket has no place in the file system, so that nothing is left over.
+ * Relies on: job.h, nodes.h; memfd, abstract Unix sockets. Relied on by: launch.c, memory.c, runtime/host (sc_join). */
 #include "job.h"
-#include "rank.h"
+#include "nodes.h"
 #include <errno.h>
 #include <poll.h>
 #include <stddef.h>
@@ -15,130 +15,107 @@
 #include <sys/un.h>
 #include <time.h>
 
-enum { PATIENCE = 60 /* seconds until all must have come, unless SHARDC_PATIENCE says */, FAREWELL = 5, MOST_IDS = 4 };
-
-typedef struct {
-    _Atomic int told;
-    _Atomic int left[]; /* by rank: 1 + its exit code; 0: at work */
-} page;
+enum { PATIENCE = 60 /* seconds until all must have come, unless SHARDC_PATIENCE says */, FAREWELL = 5 };
 
 static struct {
-    const char *launcher;
-    int rank, world;
-    pid_t process;               /* whose sockets these are; a forked rank has another */
-    int memory, listener, *peer; /* peer: by rank for rank 0's process, else only [0] */
+    sc_place at;
+    pid_t process;        /* whose sockets these are; a forked rank has another */
+    int memory, listener; /* listener: the host's */
+    int *peer;            /* by rank: the host's connections to the others here */
+    int host, to_host;    /* a guest's: the host's rank, the connection to it */
     bool open;
     struct sockaddr_un address;
     socklen_t length;
-    page *page;
-} job = {.memory = -1, .listener = -1};
+    sc_job_page *page;
+} job = {.at = {.world = 1, .locals = 1, .nodes = 1}, .memory = -1, .listener = -1, .to_host = -1};
 
-const char *sc_job_launcher(void) {
-    return job.launcher;
+bool sc_job_alone(void) {
+    return !job.at.launcher;
 }
-int sc_job_rank(void) {
-    return job.rank;
+const sc_place *sc_job_place(void) {
+    return &job.at;
+}
+int sc_job_local(int rank) {
+    return sc_job_alone() ? rank : job.at.local;
+}
+int sc_job_locals(int world) {
+    return sc_job_alone() ? world : job.at.locals;
+}
+bool sc_job_hosts(void) {
+    return job.at.local == 0;
+}
+int sc_job_host_rank(void) {
+    return sc_job_hosts() ? job.at.rank : job.host;
 }
 int sc_job_memory(void) {
     return job.memory;
 }
+sc_job_page *sc_job_shared(void) {
+    return job.page;
+}
+bool sc_job_is_here(int rank) {
+    return rank == job.at.rank || job.peer[rank] >= 0;
+}
+int sc_job_patience(void) {
+    return sc_place_number("SHARDC_PATIENCE", PATIENCE);
+}
 bool sc_first(void) {
-    return job.rank == 0;
+    return job.at.rank == 0;
+}
+bool sc_one_machine(void) {
+    return job.at.nodes == 1;
 }
 
-/* ── what launchers say in the environment ───────────────────────────────────────────────────────────────────────────
+bool sc_job_complain(const char *what, const char *why) {
+    fprintf(stderr, "shardc: rank %d of %s cannot %s: %s\n", job.at.rank, job.at.launcher, what, why);
+    return false;
+}
+
+/* ── does the place fit the program? ─────────────────────────────────────────────────────────────────────────────────
  */
-typedef struct {
-    const char *name, *rank, *world, *locals, *remedy; /* locals: ranks on this machine */
-    const char *ids[MOST_IDS];                         /* what tells this job from others */
-} launcher;
-
-/* The innermost one first: mpirun within srun, torchrun within either. */
-static const launcher launchers[] = {
-    {"torchrun",
-     "RANK",
-     "WORLD_SIZE",
-     "LOCAL_WORLD_SIZE",
-     "--nproc-per-node",
-     {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
-    {"mpirun",
-     "OMPI_COMM_WORLD_RANK",
-     "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_SIZE",
-     "-n",
-     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
-    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", NULL, "--ntasks", {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
-    {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "-n", {"PMI_ID", "PMI_PORT"}},
-};
-
-static int number(const char *name, int otherwise) {
-    const char *text = name ? getenv(name) : NULL;
-    char *end;
-    if (!text || !*text) return otherwise;
-    long x = strtol(text, &end, 10);
-    return *end || x < 0 || x > 1 << 20 ? otherwise : (int)x;
-}
-
-static int patience(void) {
-    return number("SHARDC_PATIENCE", PATIENCE);
-}
-
-static const launcher *find_launcher(void) {
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        const launcher *l = &launchers[i];
-        if (number(l->world, 0) > 1 && number(l->rank, -1) >= 0 && number(l->rank, -1) < number(l->world, 0)) return l;
-    }
-    return NULL;
-}
-
-static bool one_machine(const launcher *l, int world) {
-    return l->locals ? number(l->locals, world) == world : number("SLURM_STEP_NUM_NODES", 1) == 1;
-}
-
 /* One of them speaks; the others leave a moment later, because launchers end all when one has left. */
-static bool refuse(int rank, const char *text) {
-    if (rank)
+static bool refuse(const char *text) {
+    if (job.at.rank)
         nanosleep(&(struct timespec){0, 300000000}, NULL);
     else
         fprintf(stderr, "shardc: %s\n", text);
     return false;
 }
 
-static bool fits(const sc_build *b, const launcher *l) {
-    int rank = number(l->rank, 0), world = number(l->world, 0);
+static bool fits(const sc_build *b) {
+    const sc_place *p = &job.at;
     char text[512];
-    if (world != b->world) {
+    if (p->world != b->world) {
         snprintf(text, sizeof text,
-                 "%s was built for %d rank%s, and %s has started %d (%s=%s): start it with %s %d, or build it with "
+                 "%s was built for %d rank%s, and %s has started %d (%s=%d): start it with %s %d, or build it with "
                  "`shardc build %s --world %d`",
-                 b->name, b->world, b->world == 1 ? "" : "s", l->name, world, l->world, getenv(l->world), l->remedy,
-                 b->world, b->model_file, world);
-        return refuse(rank, text);
+                 b->name, b->world, b->world == 1 ? "" : "s", p->launcher, p->world, p->world_variable, p->world,
+                 p->option, b->world, b->model_file, p->world);
+        return refuse(text);
     }
-    if (one_machine(l, world)) return true;
+    if (!p->nodes || p->local >= p->locals) {
+        snprintf(text, sizeof text, "%s has not started equally many of the %d ranks on every machine: do so",
+                 p->launcher, p->world);
+        return refuse(text);
+    }
+    if (p->nodes == 1 || *p->host) return true;
     snprintf(text, sizeof text,
-             "%s has started %d ranks on several machines, and this version trains on one: start all %d on one machine",
-             l->name, world, world);
-    return refuse(rank, text);
+             "%s has started %d ranks on %d machines, and does not say where rank 0 is: set MASTER_ADDR to its name or "
+             "address, for all ranks",
+             p->launcher, p->world, p->nodes);
+    return refuse(text);
 }
 
-/* ── meeting ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+/* ── messages between processes of one machine ───────────────────────────────────────────────────────────────────────
  */
-static uint64_t mix(uint64_t h, const char *s) { /* FNV-1a */
-    for (; s && *s; s++) h = (h ^ (unsigned char)*s) * 1099511628211u;
-    return (h ^ 0xff) * 1099511628211u;
+static uint64_t mix(uint64_t h, uint64_t x) { /* FNV-1a */
+    for (int i = 0; i < 8; i++) h = (h ^ (x >> 8 * i & 0xff)) * 1099511628211u;
+    return h;
 }
 
-static void name_socket(const launcher *l) {
-    uint64_t h = mix(14695981039346656037u, l->name);
-    char parent[32] = "";
-    for (int i = 0; i < MOST_IDS && l->ids[i]; i++) h = mix(h, getenv(l->ids[i]));
-    if (!strncmp(l->rank, "PMI", 3)) snprintf(parent, sizeof parent, "%ld", (long)getppid());
-    h = mix(h, parent);
-    job.address.sun_family = AF_UNIX;
-    int n = snprintf(job.address.sun_path + 1, sizeof job.address.sun_path - 1, "shardc-%u-%016llx", getuid(),
-                     (unsigned long long)h);
-    job.length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+uint64_t sc_job_program(const sc_build *b) {
+    uint64_t h = mix(mix(mix(14695981039346656037u, b->plan_hash), b->arena_bytes), b->host_bytes);
+    return mix(mix(h, (uint64_t)b->world << 32 | (uint32_t)b->nodes), b->target[1]);
 }
 
 typedef struct { /* what a process says of itself */
@@ -146,18 +123,12 @@ typedef struct { /* what a process says of itself */
     uint64_t program;
 } hello;
 
-static uint64_t program_hash(const sc_build *b) {
-    char sizes[64];
-    snprintf(sizes, sizeof sizes, "%llu %llu", (unsigned long long)b->arena_bytes, (unsigned long long)b->host_bytes);
-    return mix(mix(b->plan_hash, b->target), sizes);
-}
-
 typedef struct { /* and hears: with a file to map when code is -1, else the end */
-    int code;
+    int code, host;
 } answer;
 
 static void send_answer(int to, int code, int file) {
-    answer a = {code};
+    answer a = {code, job.at.rank};
     struct iovec part = {&a, sizeof a};
     union {
         struct cmsghdr head;
@@ -193,26 +164,31 @@ static int take_answer(int from, int *file) {
     if (n != (ssize_t)sizeof a) return -2;
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
     if (c && c->cmsg_type == SCM_RIGHTS) memcpy(file, CMSG_DATA(c), sizeof *file);
+    job.host = a.host;
     return a.code;
 }
 
-static void map_page(void) {
-    job.page = sc_map_shared(sizeof *job.page + sizeof(_Atomic int) * (size_t)job.world);
+/* ── joining ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void name_socket(void) {
+    job.address.sun_family = AF_UNIX;
+    int n = snprintf(job.address.sun_path + 1, sizeof job.address.sun_path - 1, "shardc-%u-%016llx-%d", getuid(),
+                     (unsigned long long)job.at.name, job.at.node);
+    job.length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-static bool complain(const char *what, int error) {
-    fprintf(stderr, "shardc: rank %d of %s cannot %s: %s%s\n", job.rank, job.launcher, what, strerror(error),
-            error == EFBIG ? "; lift the limit on file sizes (ulimit -f unlimited)" : "");
-    return false;
+static void map_page(void) {
+    job.page = sc_map_shared(sizeof *job.page + sizeof(_Atomic int) * (size_t)job.at.world);
 }
 
 /* Those that wait for us, or are about to, hear the code that we end with before they were let go. */
 static void end_early(int code, void *arg) {
     if (getpid() != job.process || job.open) return;
     int told = 1;
-    for (int k = 1; k < job.world; k++)
+    if (job.at.nodes > 1) (sc_first() ? sc_nodes_release : sc_nodes_leave)(code);
+    for (int k = 0; k < job.at.world; k++)
         if (job.peer[k] >= 0) send_answer(job.peer[k], code, -1), told++;
-    for (double start = sc_now_s(); told < job.world && sc_now_s() - start < FAREWELL;) {
+    for (double start = sc_now_s(); told < job.at.locals && sc_now_s() - start < FAREWELL;) {
         struct pollfd ready = {job.listener, POLLIN, 0};
         int fd = poll(&ready, 1, 100) > 0 ? accept4(job.listener, NULL, NULL, SOCK_CLOEXEC) : -1;
         if (fd < 0) continue;
@@ -223,26 +199,37 @@ static void end_early(int code, void *arg) {
     }
 }
 
-static bool be_first(void) {
+static bool make_memory(void) {
+    job.memory = memfd_create("shardc", MFD_CLOEXEC);
+    if (job.memory >= 0 && !ftruncate(job.memory, (off_t)1 << 46)) {
+        map_page();
+        return true;
+    }
+    return sc_job_complain("make shared memory", errno == EFBIG
+                                                     ? "File too large; lift the limit on file sizes (ulimit "
+                                                       "-f unlimited)"
+                                                     : strerror(errno));
+}
+
+/* -1: go on; else the code to end with. */
+static int be_host(const sc_build *b) {
     job.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (job.listener < 0 || bind(job.listener, (struct sockaddr *)&job.address, job.length) ||
         listen(job.listener, 4096)) {
-        if (errno != EADDRINUSE) return complain("meet the other ranks", errno);
-        fprintf(stderr,
-                "shardc: another run that %s has started under the same name is beginning on this machine; give this "
-                "one another port (MASTER_PORT), or wait\n",
-                job.launcher);
-        return false;
+        sc_job_complain("meet the other ranks",
+                        errno == EADDRINUSE ? "another run that was started under the same name is beginning on this "
+                                              "machine; give this one another port (MASTER_PORT), or wait"
+                                            : strerror(errno));
+        return 1;
     }
     on_exit(end_early, NULL);
-    job.memory = memfd_create("shardc", MFD_CLOEXEC);
-    if (job.memory < 0 || ftruncate(job.memory, (off_t)1 << 46)) return complain("make shared memory", errno);
-    map_page();
-    return true;
+    if (!make_memory()) return 1;
+    if (job.at.nodes == 1) return -1;
+    return sc_first() ? sc_nodes_listen() ? -1 : 1 : sc_nodes_wait(b);
 }
 
-static int connect_first(void) {
-    for (double start = sc_now_s(); sc_now_s() - start < patience();) {
+static int connect_host(void) {
+    for (double start = sc_now_s(); sc_now_s() - start < sc_job_patience();) {
         int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         if (fd >= 0 && !connect(fd, (struct sockaddr *)&job.address, job.length)) return fd;
         if (fd >= 0) close(fd);
@@ -251,19 +238,20 @@ static int connect_first(void) {
     return -1;
 }
 
-/* -1: go on; else the code to end with. */
 static int be_guest(const sc_build *b) {
-    hello h = {job.rank, job.world, getpid(), program_hash(b)};
-    int code = -2, fd = job.peer[0] = connect_first();
+    hello h = {job.at.rank, job.at.world, getpid(), sc_job_program(b)};
+    int code = -2, fd = job.to_host = connect_host();
     if (fd < 0) {
         fprintf(stderr,
-                "shardc: rank %d waited %d s for rank 0's process on this machine: does %s start all %d ranks here?\n",
-                job.rank, patience(), job.launcher, job.world);
+                "shardc: rank %d waited %d s for %s's process on this machine: does %s start all %d ranks here?\n",
+                job.at.rank, sc_job_patience(), job.at.nodes == 1 ? "rank 0" : "the first rank", job.at.launcher,
+                job.at.locals);
         return 1;
     }
     if (send(fd, &h, sizeof h, MSG_NOSIGNAL) == sizeof h) code = take_answer(fd, &job.memory);
-    if (code == -2 && job.rank == 1) /* one of those that wait tells it */
-        fprintf(stderr, "shardc: rank 0's process ended without a word before training began\n");
+    if (code == -2 && job.at.local == 1) /* one of those that wait tells it */
+        fprintf(stderr, "shardc: rank %d's process ended without a word before training began\n",
+                job.at.rank - job.at.local);
     if (code != -1) return code == -2 ? 3 : code;
     map_page();
     job.open = true;
@@ -277,21 +265,18 @@ enum { PROCESSES = 1 };
 #endif
 
 int sc_join(const sc_build *b) {
-    const launcher *l = PROCESSES ? find_launcher() : NULL;
-    if (!l) return -1;
-    if (!fits(b, l)) return 1;
-    job.launcher = l->name;
-    job.rank = number(l->rank, 0);
-    job.world = b->world;
+    sc_place at = PROCESSES ? sc_place_find() : job.at;
+    if (!at.launcher) return -1;
+    job.at = at;
+    if (!fits(b)) return 1;
     job.process = getpid();
-    job.peer = sc_calloc((size_t)job.world, sizeof *job.peer);
-    for (int k = 0; k < job.world; k++) job.peer[k] = -1;
-    name_socket(l);
-    if (job.rank) return be_guest(b);
-    return be_first() ? -1 : 1;
+    job.peer = sc_calloc((size_t)at.world, sizeof *job.peer);
+    for (int k = 0; k < at.world; k++) job.peer[k] = -1;
+    name_socket();
+    return sc_job_hosts() ? be_host(b) : be_guest(b);
 }
 
-/* ── rank 0's process lets the others in ─────────────────────────────────────────────────────────────────────────────
+/* ── the host lets the others in ─────────────────────────────────────────────────────────────────────────────────────
  */
 static bool turn_away(int fd, const char *why) {
     fprintf(stderr, "shardc: %s\n", why);
@@ -310,13 +295,13 @@ static bool seat(int fd, const sc_build *b) {
         return true; /* a stranger */
     }
     if (!hear(fd, &h)) return turn_away(fd, "the process of a rank ended while the ranks met");
-    if (h.world != job.world || h.program != program_hash(b)) {
+    if (h.world != job.at.world || h.program != sc_job_program(b)) {
         snprintf(why, sizeof why,
-                 "rank %d (process %d) runs another program than rank 0: start the same binary everywhere", h.rank,
-                 h.pid);
+                 "rank %d (process %d) runs another program than rank %d: start the same binary everywhere", h.rank,
+                 h.pid, job.at.rank);
         return turn_away(fd, why);
     }
-    if (h.rank < 1 || h.rank >= job.world || job.peer[h.rank] >= 0) {
+    if (h.rank < 0 || h.rank >= job.at.world || sc_job_is_here(h.rank)) {
         snprintf(why, sizeof why, "two processes say that they are rank %d (one is %d)", h.rank, h.pid);
         return turn_away(fd, why);
     }
@@ -330,35 +315,41 @@ static bool gone(int fd) {
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-static int missing(void) {
-    for (int k = 1; k < job.world; k++)
-        if (job.peer[k] < 0) return k;
-    return 0;
+static int come(void) {
+    int n = 1;
+    for (int k = 0; k < job.at.world; k++) n += job.peer[k] >= 0;
+    return n;
 }
 
 static bool let_in(const sc_build *b) {
-    for (double start = sc_now_s(); missing() && sc_now_s() - start < patience();) {
+    for (double start = sc_now_s(); come() < job.at.locals && sc_now_s() - start < sc_job_patience();) {
         struct pollfd ready = {job.listener, POLLIN, 0};
         if (poll(&ready, 1, 100) > 0) {
             int fd = accept4(job.listener, NULL, NULL, SOCK_CLOEXEC);
             if (fd >= 0 && !seat(fd, b)) return false;
         }
-        for (int k = 1; k < job.world; k++)
+        for (int k = 0; k < job.at.world; k++)
             if (job.peer[k] >= 0 && gone(job.peer[k])) {
                 fprintf(stderr, "shardc: rank %d's process ended before training began\n", k);
                 return false;
             }
     }
-    if (!missing()) return true;
-    fprintf(stderr, "shardc: rank %d has not come within %d s: does %s start all %d ranks on this machine?\n",
-            missing(), patience(), job.launcher, job.world);
+    if (come() == job.at.locals) return true;
+    fprintf(stderr, "shardc: %d of %d ranks have come within %d s: does %s start all of them on this machine?\n",
+            come(), job.at.locals, sc_job_patience(), job.at.launcher);
     return false;
 }
 
-bool sc_job_open(const sc_build *b) {
-    if (!job.launcher || job.rank) return true;
-    if (!let_in(b)) return false;
-    for (int k = 1; k < job.world; k++) send_answer(job.peer[k], -1, job.memory);
+bool sc_job_open(sc_world *w) {
+    if (sc_job_alone() || !sc_job_hosts()) return true;
+    if (!let_in(w->build)) return false;
+    if (job.at.nodes > 1 && sc_first()) {
+        if (!sc_nodes_meet(w->build)) return false;
+        sc_nodes_release(-1);
+    }
+    if (job.at.nodes > 1) sc_nodes_mirror(w);
+    for (int k = 0; k < job.at.world; k++)
+        if (job.peer[k] >= 0) send_answer(job.peer[k], -1, job.memory);
     close(job.listener);
     job.open = true;
     return true;
@@ -367,12 +358,15 @@ bool sc_job_open(const sc_build *b) {
 /* ── while training ──────────────────────────────────────────────────────────────────────────────────────────────────
  */
 void sc_job_fork(void) {
-    for (int k = 0; k < job.world; k++)
-        if (job.launcher && job.peer[k] >= 0) close(job.peer[k]);
+    if (sc_job_alone()) return;
+    if (job.to_host >= 0) close(job.to_host);
+    for (int k = 0; k < job.at.world; k++)
+        if (job.peer[k] >= 0) close(job.peer[k]);
+    sc_nodes_fork();
 }
 
 bool sc_job_speaks(void) {
-    return !job.launcher || !atomic_exchange(&job.page->told, 1);
+    return sc_job_alone() || !atomic_exchange(&job.page->told, 1);
 }
 
 /* A connection that closes while its process has not left: it was killed. */
@@ -386,26 +380,38 @@ static void look_for_vanished(int rank, int fd) {
 
 int sc_job_worst(void) {
     int worst = 0;
-    if (!job.launcher) return 0;
-    for (int k = 0; k < job.world; k++)
-        if (k != job.rank && (job.rank == 0 || k == 0)) look_for_vanished(k, job.peer[k]);
-    for (int k = 0; k < job.world; k++) {
+    if (sc_job_alone()) return 0;
+    look_for_vanished(job.host, job.to_host);
+    for (int k = 0; k < job.at.world; k++) look_for_vanished(k, job.peer[k]);
+    for (int k = 0; k < job.at.world; k++) {
         int code = atomic_load(&job.page->left[k]) - 1;
-        if (k != job.rank && code > worst) worst = code;
+        if (k != job.at.rank && code > worst) worst = code;
     }
     return worst;
 }
 
-/* Rank 0's process stays until all have ended: what they share on disk is finished then. */
+int sc_job_blame(void) {
+    for (double start = sc_now_s(); !sc_job_worst() && sc_now_s() - start < 3;)
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+    return sc_job_worst() ? sc_job_worst() : 3;
+}
+
+static bool has_ended(int rank) {
+    return atomic_load(&job.page->left[rank]) || (!sc_first() && !sc_job_is_here(rank));
+}
+
+/* Rank 0's process stays until all have ended: what they share on disk is finished then. Another machine's host stays
+ * until its own have, and what they have come to is known everywhere. */
 int sc_job_end(int code) {
-    if (!job.launcher || !job.open) return code;
-    atomic_store(&job.page->left[job.rank], 1 + code);
-    for (double start = sc_now_s(); job.rank == 0 && sc_now_s() - start < 10;) {
-        int left = 0, worst = sc_job_worst();
-        for (int k = 0; k < job.world; k++) left += atomic_load(&job.page->left[k]) != 0;
+    if (sc_job_alone() || !job.open) return code;
+    atomic_store(&job.page->left[job.at.rank], 1 + code);
+    for (double start = sc_now_s(); sc_job_hosts() && sc_now_s() - start < 10;) {
+        int ended = 0, worst = sc_job_worst();
+        for (int k = 0; k < job.at.world; k++) ended += has_ended(k);
         if (worst > code) code = worst;
-        if (left == job.world) break;
+        if (ended == job.at.world || (code && sc_now_s() - start > 2)) break;
         nanosleep(&(struct timespec){0, 5000000}, NULL);
     }
+    sc_nodes_close();
     return code;
 }

@@ -22,7 +22,7 @@ static bool world_new(sc_world *w, const sc_build *b, const sc_debug *d) {
                     .debug = d,
                     .world = b->world,
                     .shards = b->nunits ? b->units[0].shards : b->world,
-                    .guest = !sc_first()};
+                    .guest = !sc_job_hosts()};
     if (w->shards < 1 || b->world % w->shards) w->shards = b->world;
     w->ranks = sc_map_shared(sizeof *w->ranks * (size_t)b->world);
     if (!w->ranks) {
@@ -229,8 +229,8 @@ static int run_all(job *j) {
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, &before);
     struct sigaction ask = {.sa_handler = interrupt}, old;
-    bool alone = !sc_job_launcher();
-    for (int k = alone ? 0 : sc_job_rank(); k < (alone ? j->w.world : sc_job_rank() + 1); k++) {
+    int first = sc_job_place()->rank, end = sc_job_alone() ? j->w.world : first + 1;
+    for (int k = first; k < end; k++) {
         f.pids[k] = fork_rank(j, k, &before);
         if (f.pids[k] < 0) {
             fprintf(stderr, "shardc: cannot start rank %d: %s\n", k, strerror(errno));
@@ -245,6 +245,7 @@ static int run_all(job *j) {
     watch_ranks(j, &f, &child);
     sigaction(SIGINT, &old, NULL);
     sigprocmask(SIG_SETMASK, &before, NULL);
+    if (!sc_job_alone() && !f.code && atomic_load(&j->w.ranks[first].leave)) f.code = sc_job_blame();
     free(f.pids);
     return f.code;
 }
@@ -268,12 +269,12 @@ static int check_debug(const sc_build *b, const sc_debug *d) {
 }
 
 int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void *arg), void *arg) {
-    if (sc_first() && !sc_world_fits(b, d)) return 1;
+    if (sc_job_hosts() && !sc_world_fits(b, d)) return 1;
     int code = sc_first() ? check_debug(b, d) : 0;
     if (code) return code;
     job j = {.body = body, .arg = arg};
     fflush(NULL); /* or every rank would print what we have not yet written */
-    code = world_new(&j.w, b, d) && sc_job_open(b) ? run_all(&j) : 1;
+    code = world_new(&j.w, b, d) && sc_job_open(&j.w) ? run_all(&j) : 1;
     code = sc_job_end(code);
     world_free(&j.w);
     if (d->trace_path && sc_first()) sc_trace_close(d->trace_path);

@@ -94,6 +94,9 @@ void sc_meet(sc_rank *r, int stream, sc_members m); /* returns when all members 
 double sc_available_bytes(void); /* of this machine, for this process; -1: not known */
 
 /* launch.c asks the target */
+/* A rank's share of what else the target keeps in common, written down (from another machine) or looked up. */
+enum { SC_PIECE = 512 };
+void sc_world_piece(sc_world *w, int rank, uint8_t *bytes, bool write);
 bool sc_world_fits(const sc_build *b, const sc_debug *d); /* before anything is made; says why not */
 bool sc_world_open(sc_world *w);                          /* arenas that ranks share; says why not */
 void sc_world_close(sc_world *w);

@@ -78,6 +78,7 @@ static void adam_piece(const sc_task *k, piece s, const void *constants) {
     sc_put(master, s.at, s.n, p1);
     sc_put(first, s.at, s.n, m1);
     sc_put(second, s.at, s.n, v1);
+    if (k->nt > 6) sc_store(&k->t[6], s.at, 1, s.n, sc_in(master, s.at, s.n, bp)); /* wire */
 }
 
 void sc_k_adam(const sc_task *k) {

@@ -10,6 +10,13 @@
 bool sc_world_fits(const sc_build *b, const sc_debug *d) {
     double need = (double)b->world * (double)(b->arena_bytes + b->host_bytes), have = sc_available_bytes(),
            gib = 1024. * 1024 * 1024;
+    if (!sc_one_machine()) {
+        fprintf(stderr,
+                "shardc: the ranks of the cpu target read each other's memory: start all %d of %s on one machine, or "
+                "build it with --target cuda\n",
+                b->world, b->name);
+        return false;
+    }
     if (have < 0 || need <= have) return true;
     fprintf(stderr,
             "shardc: %s does not fit this machine: %d ranks need %.2f GiB (device arena %.2f, host arena %.2f each), "
@@ -39,6 +46,8 @@ bool sc_world_open(sc_world *w) {
 void sc_leave(int code) {
     exit(code);
 }
+
+void sc_world_piece(sc_world *w, int rank, uint8_t *bytes, bool write) {}
 
 void sc_world_close(sc_world *w) {
     for (int host = 0; host < 2; host++) {

@@ -1,7 +1,7 @@
-/* Which table of matmul algorithms a rank goes by: the file that SHARDC_TUNE or SHARDC_ALGORITHMS names, then the
- * tables built in; where none has an entry, the first algorithm of cuBLASLt's heuristic. The same on all ranks, which
- * compare its hash: a product's bits depend on its algorithm. Relies on: rank.h, algorithms.h, library.h, tune.c.
- * Relied on by: rank.c. */
+/* Which table of matmul algorithms a rank goes by: the file that SHARDC_TUNE or SHARDC_ALGORITHMS names ("none": no
+ * table at all), then the tables built in; where none has an entry, the first algorithm of cuBLASLt's heuristic. The
+ * same on all ranks, which compare its hash: a product's bits depend on its algorithm. Relies on: rank.h, algorithms.h,
+ * library.h, tune.c. Relied on by: rank.c. */
 #include "algorithms.h"
 #include "library.h"
 #include "rank.h"
@@ -60,17 +60,18 @@ static bool same_on_all(sc_rank *r, uint64_t hash) {
 void sc_algorithms_open(sc_rank *r) {
     sc_algorithms *t = &r->t->algorithms;
     const char *own = getenv("SHARDC_ALGORITHMS"), *tuned = getenv("SHARDC_TUNE");
+    bool none = own && !strcmp(own, "none");
     struct cudaDeviceProp p;
     int version = sc_library_version(SC_LIB_CUBLASLT);
     SC_CUDA(cudaGetDeviceProperties(&p, r->t->cuda.device));
     if (tuned && *tuned) {
         tune(r, tuned, p.name, version);
-    } else if (own && *own) {
+    } else if (own && *own && !none) {
         FILE *f = fopen(own, "r");
         if (!f) sc_stop_once(r, 1, "shardc: cannot read %s (SHARDC_ALGORITHMS): %s", own, strerror(errno));
         read_own(r, f, "SHARDC_ALGORITHMS", own, p.name, version);
     }
-    read_built_in(r, p.name, version);
+    if (!none) read_built_in(r, p.name, version);
     if (!same_on_all(r, t->hash))
         sc_stop_once(r, 1,
                      "shardc: the ranks' tables of matmul algorithms differ (%d entries on rank %d, a %s with cuBLASLt "

@@ -71,7 +71,11 @@ SC_NORETURN void sc_unsupported(const sc_task *t, const char *kernel, const char
 #define SC_CUDNN(call) /* with <cudnn.h> */                                                                            \
     do {                                                                                                               \
         cudnnStatus_t e_ = (call);                                                                                     \
-        if (e_ != CUDNN_STATUS_SUCCESS) sc_failed("cuDNN", #call, "", cudnnGetErrorString(e_), __FILE__, __LINE__);    \
+        char text_[256] = "";                                                                                          \
+        if (e_ != CUDNN_STATUS_SUCCESS) {                                                                              \
+            cudnnGetLastErrorString(text_, sizeof text_);                                                              \
+            sc_failed("cuDNN", #call, cudnnGetErrorString(e_), text_, __FILE__, __LINE__);                             \
+        }                                                                                                              \
     } while (0)
 #define SC_NCCL(call) /* with <nccl.h> */                                                                              \
     do {                                                                                                               \

@@ -56,13 +56,18 @@ static int count(sc_rank *r) {
 
 /* A launcher may have left each process one GPU; else all see all of them. */
 static int device_of(sc_rank *r, int n) {
-    if (n >= r->world) return r->rank;
-    if (n > 1 || !sc_job_launcher())
+    int here = sc_job_locals(r->world);
+    if (n >= here) return sc_job_local(r->rank);
+    if (n == 1 && !sc_job_alone()) return 0;
+    if (sc_one_machine())
         sc_stop_all(r,
                     "shardc: this program was built for %d ranks, a GPU each, and %d GPU%s visible: build it with "
                     "--world %d, or see CUDA_VISIBLE_DEVICES",
                     r->world, n, n == 1 ? " is" : "s are", n);
-    return 0;
+    sc_stop_all(r,
+                "shardc: %d ranks were started on the machine of rank %d, and %d GPUs are visible there: start as many "
+                "ranks as GPUs on every machine, or see CUDA_VISIBLE_DEVICES",
+                here, r->rank, n);
 }
 
 /* ── is it of use? ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -82,14 +87,23 @@ static void check_arch(sc_rank *r, const struct cudaDeviceProp *p) {
 }
 
 static void check_shared(sc_rank *r) {
-    char(*bus)[SC_BUS] = r->w->common->bus;
+    const sc_room *room = r->w->common->room;
     for (int k = 0; k < r->world; k++)
         for (int i = 0; i < k; i++)
-            if (!strcmp(bus[i], bus[k]))
+            if (room[i].machine == room[k].machine && !strcmp(room[i].bus, room[k].bus))
                 sc_stop_all(r,
                             "shardc: ranks %d and %d were given one and the same GPU (%s): give each process a GPU of "
                             "its own, or let all of them see all GPUs (CUDA_VISIBLE_DEVICES)",
-                            i, k, bus[k]);
+                            i, k, room[k].bus);
+}
+
+/* The first rank of a machine stands for it. */
+static void share_place(sc_rank *r, const char *name) {
+    sc_room *room = &r->w->common->room[r->rank];
+    room->machine = sc_job_alone() ? 0 : sc_job_host_rank();
+    check(r, name, cudaDeviceGetPCIBusId(room->bus, SC_BUS, r->t->cuda.device));
+    sc_barrier(r);
+    check_shared(r);
 }
 
 void sc_device_open(sc_rank *r) {
@@ -104,9 +118,7 @@ void sc_device_open(sc_rank *r) {
     c->multiprocessors = p.multiProcessorCount;
     c->l2_bytes = p.l2CacheSize;
     c->shared_bytes = (int)p.sharedMemPerBlockOptin;
-    check(r, p.name, cudaDeviceGetPCIBusId(r->w->common->bus[r->rank], SC_BUS, c->device));
-    sc_barrier(r);
-    check_shared(r);
+    share_place(r, p.name);
     sc_footprint_start(r);
     check(r, p.name, cudaSetDevice(c->device));
     check(r, p.name, cudaFree(NULL)); /* makes the context */

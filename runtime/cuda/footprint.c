@@ -28,7 +28,7 @@ static int64_t used_by_all(const sc_rank *r) {
 void sc_footprint_start(sc_rank *r) {
     void *device;
     if (sc_library_open(SC_LIB_NVML) || nvmlInit_v2()) return;
-    if (!nvmlDeviceGetHandleByPciBusId_v2(r->w->common->bus[r->rank], &device)) r->t->nvml = device;
+    if (!nvmlDeviceGetHandleByPciBusId_v2(r->w->common->room[r->rank].bus, &device)) r->t->nvml = device;
     r->t->used_before = used_by_all(r);
 }
 

@@ -10,8 +10,9 @@
  * lse is what our own kernels keep, so that either backward takes either forward. With grouped queries dV and dK of all
  * query heads are summed at the end. Where bits must repeat, dQ is one product, for which the engine stores dS; else it
  * is added up in fp32 in no fixed order, in a tensor of ours that is rounded at the end. The stored dS is S × T: so the
- * batch, or the heads of one sample, are cut into equal parts that go one after another through a workspace of the size
- * that there is.
+ * batch, or the heads of one sample, are cut into equal parts, which go two at a time, on the task's stream and one of
+ * ours, through the workspace that there is. Two at a time are as fast as the whole: one fills the GPU where the other
+ * comes to its end.
  *
  * A plan is made once a shape, at the rehearsal before graphs are captured, and kept: the first engine of cuDNN's
  * heuristics (mode A) that fits the workspace and, where asked for, repeats its bits. Without one our own kernel runs.
@@ -42,17 +43,23 @@ typedef struct { /* everything that a plan depends on */
     uint8_t dtype, causal, backward, repeats;
 } problem;
 
-typedef struct planned { /* a list of them is sc_cuda.attention */
+typedef struct planned {
     struct planned *next;
     problem key;
     sc_cudnn_choice choice;
     int64_t batch, heads; /* of one call: samples, key heads */
-    int64_t delta_bytes, sum_bytes;
+    int64_t delta_bytes, sum_bytes, part_bytes;
     float scale, hidden, one;
     descriptor plan;
     descriptor made[DESCRIPTORS];
     int nmade;
 } planned;
+
+typedef struct { /* sc_cuda.attention */
+    planned *plans;
+    cudaStream_t side; /* every other part runs there */
+    cudaEvent_t fork, join;
+} kept;
 
 /* ── descriptors ────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -290,6 +297,14 @@ static bool repeats_bits(graph *g, descriptor engine) {
     return true;
 }
 
+static int64_t padded(int64_t bytes) {
+    return (bytes + 255) / 256 * 256;
+}
+
+static int at_a_time(int calls) {
+    return calls > 1 ? 2 : 1;
+}
+
 /* Makes the plan of one engine's configuration. */
 static bool try_engine(graph *g, descriptor configuration) {
     planned *p = g->p;
@@ -315,25 +330,23 @@ static bool try_engine(graph *g, descriptor configuration) {
               cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, &bytes),
               "workspace"))
         return false;
-    if (own + bytes > g->c->room) {
+    p->part_bytes = padded(own + bytes);
+    int64_t all = at_a_time(p->choice.calls) * p->part_bytes;
+    if (all > g->c->room) {
         snprintf(p->choice.why, sizeof p->choice.why, "engine %lld wants %lld bytes of workspace, there are %lld",
-                 (long long)index, (long long)(own + bytes), (long long)g->c->room);
+                 (long long)index, (long long)all, (long long)g->c->room);
         return false;
     }
     p->plan = plan;
     p->choice.taken = true;
     p->choice.engine = (int)index;
-    p->choice.workspace = own + bytes;
+    p->choice.workspace = all;
     return true;
 }
 
 static void release(planned *p) {
     for (int i = p->nmade; i-- > 0;) cudnnBackendDestroyDescriptor(p->made[i]);
     p->nmade = 0;
-}
-
-static int64_t padded(int64_t bytes) {
-    return (bytes + 255) / 256 * 256;
 }
 
 /* A plan for `batch` samples and `heads` key heads a call. */
@@ -370,12 +383,12 @@ static bool try_parts(planned *p, cudnnHandle_t handle, int64_t batch, int64_t h
     return false;
 }
 
-/* What cuDNN 9.19 asks for, ours included: no part that needs more has to be tried. */
+/* What cuDNN 9.19 asks for, ours included: where this is too much, nothing has to be tried. */
 static int64_t least_bytes(const problem *c, int64_t batch, int64_t heads) {
     int64_t all = batch * heads * (c->H / c->KV), bytes = all * c->S * 4;
     bytes += c->repeats ? all * ((c->S + 63) / 64 * 64) * ((c->T + 127) / 128 * 128) * 2 : all * c->S * c->D * 4;
     if (c->H != c->KV) bytes += 2 * all * c->T * c->D * 2;
-    return bytes;
+    return bytes * at_a_time((int)(c->B / batch * (c->KV / heads)));
 }
 
 /* Parts from the largest down, as work_attention counts them: whole samples, then key heads of one sample. */
@@ -453,21 +466,48 @@ static void need_library(const sc_task *t) {
     sc_unsupported(t, "attention", missing);
 }
 
+static kept *begin(const sc_task *t) {
+    sc_cuda *library = sc_library(t);
+    kept *all = (kept *)calloc(1, sizeof *all);
+    int priority = 0;
+    need_library(t);
+    if (!all) sc_failed("malloc", "begin", "ENOMEM", "out of host memory", __FILE__, __LINE__);
+    SC_CUDNN(cudnnCreate(&library->cudnn));
+    SC_CUDA(cudaStreamGetPriority(SC_STREAM(t), &priority));
+    SC_CUDA(cudaStreamCreateWithPriority(&all->side, cudaStreamNonBlocking, priority));
+    SC_CUDA(cudaEventCreateWithFlags(&all->fork, cudaEventDisableTiming));
+    SC_CUDA(cudaEventCreateWithFlags(&all->join, cudaEventDisableTiming));
+    library->attention = all;
+    return all;
+}
+
+/* Other numbers and another speed than where cuDNN takes it: that deserves a word. */
+static void say_why(const sc_task *t, const planned *p) {
+    const problem *c = &p->key;
+    if (t->rank) return;
+    fprintf(stderr,
+            "shardc: attention's %s (%lldx%lld, %lld heads of %lld) runs on a kernel of shardc's own, which is slower: "
+            "cuDNN %d does not take it: %s\n",
+            c->backward ? "backward" : "forward", (long long)c->B, (long long)c->S, (long long)c->H, (long long)c->D,
+            sc_library_version(SC_LIB_CUDNN), p->choice.why);
+}
+
 static planned *plan_for(const sc_task *t, const problem *c) {
     sc_cuda *library = sc_library(t);
-    for (planned *p = (planned *)library->attention; p; p = p->next)
+    kept *all = (kept *)library->attention;
+    for (planned *p = all ? all->plans : NULL; p; p = p->next)
         if (!memcmp(&p->key, c, sizeof *c)) return p;
-    need_library(t);
-    if (!library->cudnn) SC_CUDNN(cudnnCreate(&library->cudnn));
+    if (!all) all = begin(t);
     planned *p = (planned *)calloc(1, sizeof *p);
     if (!p) sc_failed("malloc", "plan_for", "ENOMEM", "out of host memory", __FILE__, __LINE__);
-    p->next = (planned *)library->attention;
-    library->attention = p;
+    p->next = all->plans;
+    all->plans = p;
     p->key = *c;
     p->scale = c->scale;
     p->hidden = -INFINITY;
     p->one = 1;
     plan_parts(p, library->cudnn);
+    if (!p->choice.taken) say_why(t, p);
     return p;
 }
 
@@ -497,7 +537,7 @@ static void execute(sc_cuda *library, planned *p, pack *x, void *workspace) {
     SC_CUDNN(cudnnBackendDestroyDescriptor(d));
 }
 
-static void run_part(const sc_task *t, planned *p, int64_t sample, int64_t key_head) {
+static void run_part(const sc_task *t, planned *p, int64_t sample, int64_t key_head, int lane) {
     const problem *c = &p->key;
     operands x = operands_of(t, c->backward);
     int64_t head = key_head * (c->H / c->KV);
@@ -509,7 +549,7 @@ static void run_part(const sc_task *t, planned *p, int64_t sample, int64_t key_h
     put(&all, LSE, (const float *)x.lse->p + (sample * c->H + head) * c->S);
     put(&all, SCALE, &p->scale);
     if (c->causal) put(&all, HIDDEN, &p->hidden);
-    char *work = x.work ? (char *)x.work->p : NULL;
+    char *work = x.work ? (char *)x.work->p + lane * p->part_bytes : NULL;
     if (c->backward) {
         put(&all, ONE, &p->one);
         put(&all, GO, moved(x.go, &c->go, sample, head));
@@ -523,14 +563,32 @@ static void run_part(const sc_task *t, planned *p, int64_t sample, int64_t key_h
     execute(sc_library(t), p, &all, work);
 }
 
+static void run(const sc_task *t, planned *p) {
+    sc_cuda *library = sc_library(t);
+    kept *all = (kept *)library->attention;
+    cudaStream_t streams[] = {SC_STREAM(t), all->side};
+    int lanes = at_a_time(p->choice.calls), part = 0;
+    if (lanes > 1) {
+        SC_CUDA(cudaEventRecord(all->fork, streams[0]));
+        SC_CUDA(cudaStreamWaitEvent(streams[1], all->fork, 0));
+    }
+    for (int64_t b = 0; b < p->key.B; b += p->batch)
+        for (int64_t h = 0; h < p->key.KV; h += p->heads, part++) {
+            SC_CUDNN(cudnnSetStream(library->cudnn, streams[part % lanes]));
+            run_part(t, p, b, h, part % lanes);
+        }
+    if (lanes > 1) {
+        SC_CUDA(cudaEventRecord(all->join, streams[1]));
+        SC_CUDA(cudaStreamWaitEvent(streams[0], all->join, 0));
+    }
+}
+
 extern "C" bool sc_cudnn_attention(const sc_task *t, bool backward) {
     problem c;
     if (!problem_of(t, backward, &c)) return false;
     planned *p = plan_for(t, &c);
     if (!p->choice.taken) return false;
-    SC_CUDNN(cudnnSetStream(sc_library(t)->cudnn, SC_STREAM(t)));
-    for (int64_t b = 0; b < c.B; b += p->batch)
-        for (int64_t h = 0; h < c.KV; h += p->heads) run_part(t, p, b, h);
+    run(t, p);
     return true;
 }
 
@@ -541,12 +599,18 @@ extern "C" sc_cudnn_choice sc_cudnn_attention_choice(const sc_task *t, bool back
 }
 
 extern "C" void sc_cudnn_attention_stop(sc_cuda *library) {
-    for (planned *p = (planned *)library->attention, *next; p; p = next) {
+    kept *all = (kept *)library->attention;
+    library->attention = NULL;
+    if (!all) return;
+    for (planned *p = all->plans, *next; p; p = next) {
         next = p->next;
         release(p);
         free(p);
     }
-    library->attention = NULL;
-    if (library->cudnn) SC_CUDNN(cudnnDestroy(library->cudnn));
+    SC_CUDA(cudaEventDestroy(all->join));
+    SC_CUDA(cudaEventDestroy(all->fork));
+    SC_CUDA(cudaStreamDestroy(all->side));
+    free(all);
+    SC_CUDNN(cudnnDestroy(library->cudnn));
     library->cudnn = NULL;
 }

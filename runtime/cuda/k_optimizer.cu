@@ -89,6 +89,8 @@ struct update {
     const int64_t *step;
     const sc_record *record;
     bool flag; /* decoupled (adam), nesterov (sgd) */
+    void *wire; /* the master in its dtype, or NULL */
+    int wire_dtype;
 };
 
 /* The step's constants are worked out by one thread while the first elements are on their way. */
@@ -132,6 +134,7 @@ __global__ void __launch_bounds__(BLOCK) adam(const __grid_constant__ pieces p, 
                 store_values<P>(a.master, x1, run_at(at, u));
                 store_values<M>(a.m, m1, run_at(at, u));
                 store_values<M>(a.v, v1, run_at(at, u));
+                if (a.wire) store_run<W>(a.wire, a.wire_dtype, run_at(at, u), x1);
             }
         } else {
             for (int64_t i = at.begin + threadIdx.x; i < at.end; i += BLOCK) {
@@ -140,6 +143,7 @@ __global__ void __launch_bounds__(BLOCK) adam(const __grid_constant__ pieces p, 
                 set_element<P>(a.master, i, x1);
                 set_element<M>(a.m, i, m1);
                 set_element<M>(a.v, i, v1);
+                if (a.wire) store_any(a.wire, a.wire_dtype, i, x1);
             }
         }
     }
@@ -267,9 +271,12 @@ __global__ void count_one(int64_t *step) {
 
 extern "C" void sc_k_adam(const sc_task *t) {
     const sc_tensor *grad = &t->t[0], *master = &t->t[1], *clip = &t->t[2], *m = &t->t[3], *v = &t->t[4];
-    update a = {grad->p,   master->p,   m->p, v->p, clip->p, clip->dtype, (const int64_t *)t->t[5].p,
-                t->record, t->i[0] != 0};
+    const sc_tensor *wire = t->nt > 6 ? &t->t[6] : NULL;
+    update a = {grad->p,   master->p,    m->p, v->p, clip->p, clip->dtype, (const int64_t *)t->t[5].p,
+                t->record, t->i[0] != 0, wire ? wire->p : NULL, wire ? (int)wire->dtype : 0};
     need_aligned(t, 5);
+    if (wire && (master->dtype != FP32 || !aligned(wire->p, 16)))
+        sc_unsupported(t, "adam", "it writes an aligned wire shard of an fp32 master");
     if (m->dtype != v->dtype) sc_unsupported(t, "adam", "its two moments must have one dtype");
     with_states(t, grad->dtype, master->dtype, m->dtype, [&](auto g, auto p, auto e) {
         for_each_launch(t, [&](const pieces &s) {
@@ -280,7 +287,8 @@ extern "C" void sc_k_adam(const sc_task *t) {
 
 extern "C" void sc_k_sgd(const sc_task *t) {
     const sc_tensor *grad = &t->t[0], *master = &t->t[1], *clip = &t->t[2], *m = t->nt > 3 ? &t->t[3] : NULL;
-    update a = {grad->p, master->p, m ? m->p : NULL, NULL, clip->p, clip->dtype, NULL, t->record, t->i[0] != 0};
+    update a = {grad->p,   master->p,    m ? m->p : NULL, NULL, clip->p, clip->dtype, NULL,
+                t->record, t->i[0] != 0, NULL,            0};
     need_aligned(t, m ? 4 : 2);
     with_states(t, grad->dtype, master->dtype, m ? (int)m->dtype : (int)FP32, [&](auto g, auto p, auto e) {
         for_each_launch(t, [&](const pieces &s) {

@@ -48,8 +48,8 @@ static norm_columns columns_of(const sc_task *t, const sc_tensor *dw, const sc_t
     return a;
 }
 
-/* The gradients one after the other, for rows that are not held: g, x, mean (layer_norm), rstd stand from `g` on, dw and
- * db from `dw`; w and c may be NULL; dx may take the bytes of g or c (k_norm.cu). */
+/* The gradients one after the other, for rows that are not held: g, x, mean (layer_norm), rstd stand from `g` on, dw
+ * and db from `dw`; w and c may be NULL; dx may take the bytes of g or c (k_norm.cu). */
 void sc_cuda_norm_grad(const sc_task *t, bool centred, const sc_tensor *dx, const sc_tensor *g, const sc_tensor *w,
                        const sc_tensor *c);
 void sc_cuda_norm_weights(const sc_task *t, bool centred, const sc_tensor *dw, const sc_tensor *g);

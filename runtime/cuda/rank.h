@@ -25,14 +25,14 @@ typedef struct { /* a rank reads another's device arena through that rank */
 
 typedef struct {
     int64_t free_bytes, total_bytes;
-    char device[64];
+    char device[64], bus[SC_BUS]; /* bus: which GPU a rank has, on which machine */
+    int machine;
 } sc_room;
 
 struct sc_commons {
     ncclUniqueId id;
     sc_room room[SC_MOST_RANKS];
-    char bus[SC_MOST_RANKS][SC_BUS]; /* which GPU a rank has */
-    sc_mailbox mailbox[];            /* a rank, where there are several */
+    sc_mailbox mailbox[]; /* a rank, where there are several */
 };
 
 /* ── one rank ────────────────────────────────────────────────────────────────────────────────────────────────────────

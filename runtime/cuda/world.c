@@ -2,7 +2,9 @@
  * the host arenas, the mailboxes, NCCL's id. Refuses what this target cannot do.
  * Relies on: rank.h, common/memory.c.
  * Relied on by: common/launch.c. */
+#include "../common/job.h"
 #include "rank.h"
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,22 +15,34 @@ static bool refuse(const char *what, const char *remedy) {
     return false;
 }
 
-bool sc_world_fits(const sc_build *b, const sc_debug *d) {
-    double need = (double)b->world * (double)b->host_bytes, have = sc_available_bytes(), gib = 1024. * 1024 * 1024;
-    if (d->interleave >= 0) return refuse("--interleave works on the cpu target only", "build with --target cpu");
-    if (b->world > SC_MOST_RANKS || b->nodes > 1) {
-        fprintf(
-            stderr,
-            "shardc: %s was built for %d ranks on %d machine%s, and this version trains on one, of at most %d GPUs; "
-            "build it with --nodes 1 and a --world that one machine holds\n",
-            b->name, b->world, b->nodes, b->nodes == 1 ? "" : "s", SC_MOST_RANKS);
-        return false;
+/* A plan is made for so many machines. */
+static bool machines_fit(const sc_build *b) {
+    const sc_place *p = sc_job_place();
+    int built = b->nodes > 1 ? b->nodes : 1;
+    char what[256], remedy[256];
+    if (b->world > SC_MOST_RANKS) {
+        snprintf(what, sizeof what, "%s was built for %d ranks", b->name, b->world);
+        snprintf(remedy, sizeof remedy, "the cuda target has at most %d", SC_MOST_RANKS);
+        return refuse(what, remedy);
     }
+    if (built == p->nodes) return true;
+    snprintf(what, sizeof what, "%s was built for %d machine%s, and its ranks are on %d", b->name, built,
+             built == 1 ? "" : "s", p->nodes);
+    snprintf(remedy, sizeof remedy, "start it on %d%s, or build it with --nodes %d", built,
+             built > 1 ? " with torchrun, srun or mpirun" : "", p->nodes);
+    return refuse(what, remedy);
+}
+
+bool sc_world_fits(const sc_build *b, const sc_debug *d) {
+    double need = (double)sc_job_locals(b->world) * (double)b->host_bytes, have = sc_available_bytes(),
+           gib = 1024. * 1024 * 1024;
+    if (d->interleave >= 0) return refuse("--interleave works on the cpu target only", "build with --target cpu");
+    if (!machines_fit(b)) return false;
     if (have < 0 || need <= have) return true;
     fprintf(stderr,
             "shardc: %s does not fit this machine: %d ranks need %.2f GiB of pinned host memory, %.2f GiB are free; "
             "offload less, or use more memory\n",
-            b->name, b->world, need / gib, have / gib);
+            b->name, sc_job_locals(b->world), need / gib, have / gib);
     return false;
 }
 
@@ -61,4 +75,17 @@ void sc_world_close(sc_world *w) {
         if (w->arena[1][k]) sc_unmap(w->arena[1][k], w->build->host_bytes);
     free(w->arena[1]);
     if (w->common) sc_unmap(w->common, commons_size(w));
+}
+
+static_assert(sizeof(ncclUniqueId) + sizeof(sc_room) <= SC_PIECE, "a rank's piece of what is shared");
+
+void sc_world_piece(sc_world *w, int rank, uint8_t *bytes, bool write) {
+    struct sc_commons *c = w->common;
+    if (write) {
+        if (rank == 0) memcpy(&c->id, bytes, sizeof c->id);
+        memcpy(&c->room[rank], bytes + sizeof c->id, sizeof c->room[rank]);
+    } else {
+        if (rank == 0) memcpy(bytes, &c->id, sizeof c->id);
+        memcpy(bytes + sizeof c->id, &c->room[rank], sizeof c->room[rank]);
+    }
 }

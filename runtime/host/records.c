@@ -1,7 +1,6 @@
-/* Records from standard input. Rank 0 reads a step's records into shared memory that was made before the ranks started, and
- * checks them; after a barrier every rank copies its rows; another one lets rank 0 read on.
- * Relies on: sc_barrier, dtype.
- * Relied on by: loader. */
+/* Records from standard input. Rank 0 reads a step's records into shared memory that was made before the ranks started,
+ * and checks them; after a barrier every rank copies its rows; another one lets rank 0 read on. Relies on: sc_barrier,
+ * dtype. Relied on by: loader. */
 #include "records.h"
 #include "die.h"
 #include "dtype.h"

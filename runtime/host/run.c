@@ -41,6 +41,9 @@ static void check_enough(const TokenSet *s, const Layout *l, const char *option,
 static void open_data(Run *run, const Layout *l) {
     const char *both;
     const Options *o = &run->o;
+    if (o->records && !sc_one_machine())
+        die("--data -: records reach the ranks of one machine only: give token files, or start all ranks on one "
+            "machine");
     if (o->records)
         run->records = records_open(run->b, o->accumulate, l->limit, STDIN_FILENO);
     else if (o->data.n)
@@ -84,6 +87,9 @@ static void begin_at(Run *run, const Layout *l) {
 /* ── what will be written ────────────────────────────────────────────────────────────────────────────────────────────
  */
 static void check_outputs(const Options *o) {
+    if (o->export_path && !sc_one_machine())
+        die("--export: ranks on several machines cannot read each other's weights: use --save here, and then --resume, "
+            "--steps and --export with a program for one machine");
     if (o->save) saver_check(o->save);
     if (o->export_path) exporter_check(o->export_path);
     if (o->log) log_check(o->log);
@@ -99,7 +105,7 @@ static void close_run(Run *run) {
 }
 
 int host_main(const sc_build *b, int argc, char **argv) {
-    sc_build build = *b; /* with this run's number of threads */
+    sc_build build = *b;      /* with this run's number of threads */
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, with a message */
     int ended = sc_join(b);
     if (ended >= 0) return ended;

@@ -93,9 +93,21 @@ class Builder:
             return
         nvcc = os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin", "nvcc")
         nvcc = nvcc if os.path.exists(nvcc) else shutil.which("nvcc")
-        arch = self.arch.replace("sm_", "")
+        arch, opener = self.arch.replace("sm_", ""), os.path.join(self.work, name + ".libraries.o")
+        must(["gcc", "-O2", "-I", os.path.join(ROOT, "runtime"), "-c", os.path.join(HERE, "libraries.c"), "-o", opener])
         must([nvcc, "-std=c++17", "-O2", "-fmad=false", "-I", os.path.join(ROOT, "runtime"), "-gencode", "arch=compute_%s,code=sm_%s" % (arch, arch),
-              source, library, "-Xlinker", "-zmuldefs", "-l:libjansson.a", "-lpthread", "-lrt", "-ldl", "-o", made])
+              source, opener, library, "-Xlinker", "-zmuldefs", "-l:libjansson.a", "-lpthread", "-lrt", "-ldl", "-o", made])
+        must(["strip", made])
+
+    def collectives(self):
+        """NCCL through the runtime, without a model."""
+        made, source, library = os.path.join(self.out, "collectives"), os.path.join(HERE, "test_collective.c"), os.path.join(self.build, "libsc_cuda.a")
+        if self.newer(made, source, library):
+            return
+        home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+        runtime = [p for d in ("lib64", "lib", "targets/x86_64-linux/lib") for p in glob.glob(os.path.join(home, d, "libcudart_static.a"))]
+        must(["gcc", "-std=gnu17", "-D_GNU_SOURCE", "-O2", "-I", os.path.join(ROOT, "runtime"), "-isystem", os.path.join(home, "include"), source, library,
+              runtime[0], "-l:libjansson.a", "-lm", "-lpthread", "-lrt", "-ldl", "-lstdc++", "-o", made])
         must(["strip", made])
 
     def watcher(self):
@@ -125,6 +137,7 @@ def jobs(b):
     yield "curve-gpt2-w1", lambda: b.model("curve-gpt2-w1", file, 1, dict(options, precision="bf16"))
     for source in sorted(glob.glob(os.path.join(HERE, "test_*.cu"))):
         yield os.path.basename(source), lambda s=source: b.kernels(s)
+    yield "collectives", b.collectives
     yield "allocations.so", b.watcher
 
 

@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -198,6 +199,55 @@ def kernels(r, name):
     return "%s checks" % m[-1][0]
 
 
+# ── collectives, watchdog ────────────────────────────────────────────────────────────────────────────────────────────
+def collectives(r, world, *args, env=None):
+    """Every dtype and group beside a reference; bits in a graph, without one and replayed."""
+    taken = r.machine.take(world)
+    try:
+        p = subprocess.run([r.path("collectives"), str(world), *args], env=dict(r.env, CUDA_VISIBLE_DEVICES=",".join(r.machine.names[i] for i in taken), **(env or {})),
+                           capture_output=True, text=True, errors="replace", timeout=120)
+    finally:
+        r.machine.give(taken)
+    m = re.findall(r"(\d+) passed, (\d+) failed", p.stdout)
+    bad = [line for line in p.stdout.splitlines() if line.startswith("FAIL")]
+    check(p.returncode == 0 and m and m[-1][1] == "0", "exit %d\n%s" % (p.returncode, "\n".join(bad[:10]) or (p.stdout + p.stderr)[-1500:]))
+    speed = [re.sub(r" +", " ", line.split("(bus")[0]) for line in p.stdout.splitlines() if re.match(r"all_gather +436|reduce_scatter +872", line)]
+    return "%s checks; %s" % (m[-1][0], "; ".join(speed))
+
+
+def watchdog(r, name, world, kind, *args):
+    """A rank is killed or stopped in the middle of training: exit 3 within seconds, with its name and where the others are."""
+    taken, log = r.machine.take(world), os.path.join(tempfile.mkdtemp(dir=r.work), "log.jsonl")
+    p = None
+    try:
+        p = subprocess.Popen([r.path(name), "--data", r.text, "--steps", "100000000", "--quiet", "--stall-seconds", "3", "--log", log, *args], stderr=subprocess.PIPE, text=True,
+                             env=dict(r.env, CUDA_VISIBLE_DEVICES=",".join(r.machine.names[i] for i in taken)))
+        for _ in range(600):  # until it trains
+            if p.poll() is not None or os.path.exists(log) and len(open(log).readlines()) > 20:
+                break
+            time.sleep(0.1)
+        check(p.poll() is None, "it ended by itself: exit %s" % p.returncode)
+        kids = sorted(int(k) for k in open("/proc/%d/task/%d/children" % (p.pid, p.pid)).read().split())
+        start = time.time()
+        os.kill(kids[-1], kind)
+        err = p.communicate(timeout=30)[1]
+        took = time.time() - start
+    finally:
+        if p:
+            p.kill()
+        r.machine.give(taken)
+    last = world - 1
+    if kind == signal.SIGKILL:
+        says = r"rank %d was ended by signal 9 \(Killed\); the other ranks are stopped" % last
+    else:
+        says = r"no progress for 3 s[^$]*rank %d's process %d is stopped \(SIGSTOP\)" % (last, kids[-1])
+    check(p.returncode == 3 and took < 10 and re.search(says, err), "exit %s after %.1f s: %s" % (p.returncode, took, err[-1500:]))
+    met = re.findall(r"meets the other ranks in (\S+ \w+) .*\.lua:\d+\); behind: rank %d" % last, err)
+    left = [k for k in kids if os.path.exists("/proc/%d" % k)]
+    check(not left, "processes are left: %s" % left)
+    return "exit 3 after %.1f s%s" % (took, "; the others meet in " + met[0] if met else "")
+
+
 def sanitized(r, name, world, tool, *args):
     """compute-sanitizer finds nothing in two steps, every event launched by itself."""
     tools = {"memcheck": ["--leak-check", "no"], "racecheck": [], "initcheck": [], "synccheck": []}
@@ -224,6 +274,13 @@ def cases(r, sanitize):
     yield from bit_cases(r)
     for name, world in (("bf16-gpt2-w1-offload", 1), ("bf16-llama3-w2-recompute", 2), ("bf16-gpt2-w4", 4), ("fp32-transformer-w4", 4)):
         yield "memory.%s" % name, world, lambda a=(name, world): allocates_nothing(r, *a)
+    for world in 2, 4:
+        yield "collectives.w%d" % world, world, lambda w=world: collectives(r, w)
+    yield "collectives.w4-groups-of-2", 4, lambda: collectives(r, 4, "2")
+    yield "collectives.w4-rings", 4, lambda: collectives(r, 4, env={"SHARDC_NCCL_WINDOWS": "0"})
+    for kind in signal.SIGKILL, signal.SIGSTOP:
+        for args in (), ("--no-graph",):
+            yield "watchdog.%s%s" % (kind.name[3:].lower(), args[0][1:] if args else ""), 2, lambda k=kind, a=args: watchdog(r, "fp32-llama3-w2", 2, k, *a)
     if sanitize:
         yield from sanitizer_cases(r)
 
@@ -282,7 +339,7 @@ def main():
     passed = failed = 0
     try:
         with concurrent.futures.ThreadPoolExecutor(machine.total) as pool:
-            order = sorted(fit, key=lambda c: -c[1])  # whole machines first, single GPUs side by side at the end
+            order = sorted(fit, key=lambda c: (-c[1], not c[0].startswith(("kernels", "torch.curve"))))  # one GPU's, the longest first, side by side at the end
             for (name, _, _), (ok, note, seconds) in zip(order, pool.map(lambda c: one(c[2]), order)):
                 passed, failed = passed + ok, failed + (not ok)
                 print("%-4s %-44s %6.1f s  %s" % ("ok" if ok else "FAIL", name, seconds, note), flush=True)

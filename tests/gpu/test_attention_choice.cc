@@ -34,8 +34,11 @@ struct execution {
     std::map<int64_t, char *> at; /* by uid */
     char *workspace;
     engine by;
+    cudaStream_t on;
 };
 static std::vector<execution> executed;
+static cudaStream_t current; /* of the handle */
+static std::string order;    /* of what concerns streams: F a fork, J a join, x an execution */
 
 static std::vector<char> &value(thing *x, int name) {
     return x->values[name];
@@ -50,6 +53,9 @@ extern "C" {
 const char *sc_library_open(sc_cuda_library) {
     return library_missing;
 }
+int sc_library_version(sc_cuda_library) {
+    return 91900;
+}
 cudnnStatus_t cudnnCreate(cudnnHandle_t *h) {
     *h = (cudnnHandle_t)0x10;
     return CUDNN_STATUS_SUCCESS;
@@ -57,7 +63,8 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t *h) {
 cudnnStatus_t cudnnDestroy(cudnnHandle_t) {
     return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) {
+cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t s) {
+    current = s;
     return CUDNN_STATUS_SUCCESS;
 }
 const char *cudnnGetErrorString(cudnnStatus_t) {
@@ -150,8 +157,45 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t plan, 
     }
     e.workspace = first<char *>(x, CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
     e.by = ((thing *)plan)->is;
+    e.on = current;
     executed.push_back(e);
+    order += "x";
     return CUDNN_STATUS_SUCCESS;
+}
+}
+
+static cudaStream_t ours = (cudaStream_t)0x20;
+extern "C" {
+cudaError_t cudaStreamGetPriority(cudaStream_t, int *p) {
+    *p = 0;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned, int) {
+    *s = ours;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) {
+    return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
+    *e = (cudaEvent_t)0x30;
+    return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t) {
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t s) {
+    order += s == ours ? "J" : "F";
+    return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
+    return cudaSuccess;
+}
+const char *cudaGetErrorName(cudaError_t) {
+    return "";
+}
+const char *cudaGetErrorString(cudaError_t) {
+    return "";
 }
 }
 
@@ -208,6 +252,7 @@ static void start(std::vector<engine> some, bool deterministic = true) {
     if (!living.empty()) verdict(false, "descriptors are given back", "");
     engines = some;
     executed.clear();
+    order.clear();
     library = {};
     library.major = 9;
     library.deterministic = deterministic;
@@ -249,26 +294,34 @@ static void choose() {
 
 static void cut() {
     /* 8 samples of 4 heads, 128 × 128: 32 KiB of scores a head. Room for 4 samples and a little. */
-    int64_t head = 128 * 128 * 2, rows = 128 * 4;
+    int64_t head = 128 * 128 * 2, rows = 128 * 4, part = 8 * (head + rows) + 256;
     sc_task t = backward(8, 128, 4, 4, 64, 16 * (head + rows) + 4096);
     start({whole});
-    expect(sc_cudnn_attention(&t, true) && executed.size() == 2, "the batch goes in two");
-    int64_t half = 4 * 128 * 4 * 64 * 2;
+    expect(sc_cudnn_attention(&t, true) && executed.size() == 4 && order == "FxxxxJ",
+           "the batch goes in four, two at a time");
+    int64_t quarter = 2 * 128 * 4 * 64 * 2;
     bool good = true;
-    for (int uid : {Q, K, V, O, GO, DQ, DK, DV})
-        good = good && executed[0].at[uid] == (char *)(uid * G) && executed[1].at[uid] == (char *)(uid * G) + half;
-    good = good && executed[1].at[LSE] == (char *)(LSE * G) + 4 * 4 * 128 * 4;
-    good = good && executed[1].at[DELTA] == (char *)(100 * G) && !executed[1].at.count(DQ_SUM);
-    expect(good && executed[1].workspace == (char *)(100 * G) + 16 * rows, "every tensor moves by four samples");
+    for (int i = 0; i < 4; i++) {
+        for (int uid : {Q, K, V, O, GO, DQ, DK, DV})
+            good = good && executed[i].at[uid] == (char *)(uid * G) + i * quarter;
+        good = good && executed[i].at[LSE] == (char *)(LSE * G) + i * 2 * 4 * 128 * 4;
+        char *work = (char *)(100 * G) + i % 2 * part;
+        good = good && executed[i].at[DELTA] == work && executed[i].workspace == work + 8 * rows;
+        good = good && !executed[i].at.count(DQ_SUM) && (executed[i].on == ours) == (i % 2 == 1);
+    }
+    expect(good, "every tensor moves by two samples, each of the two has a workspace");
+    start({whole});
+    t = backward(8, 128, 4, 4, 64, 2 * WORK);
+    expect(sc_cudnn_attention(&t, true) && order == "x" && executed[0].on != ours, "one part needs no other stream");
 
     /* one sample, 8 heads over 4 key heads: room for 4 heads */
     t = backward(1, 128, 8, 4, 64, 4 * (head + rows + 2 * 128 * 64 * 2) + 4096);
-    start({{6, false, false, 1, 4 * 2 * 128 * 64 * 2}});
-    expect(sc_cudnn_attention(&t, true) && executed.size() == 2, "the heads of one sample go in two");
-    expect(executed[1].at[Q] == (char *)(Q * G) + 4 * 64 * 2 && executed[1].at[K] == (char *)(K * G) + 2 * 64 * 2 &&
-               executed[1].at[LSE] == (char *)(LSE * G) + 4 * 128 * 4 &&
-               executed[1].at[DV] == (char *)(DV * G) + 2 * 64 * 2,
-           "queries move by four heads, keys by two");
+    start({{6, false, false, 1, 2 * 2 * 128 * 64 * 2}});
+    expect(sc_cudnn_attention(&t, true) && executed.size() == 4, "the heads of one sample go in four");
+    expect(executed[1].at[Q] == (char *)(Q * G) + 2 * 64 * 2 && executed[1].at[K] == (char *)(K * G) + 64 * 2 &&
+               executed[1].at[LSE] == (char *)(LSE * G) + 2 * 128 * 4 &&
+               executed[3].at[DV] == (char *)(DV * G) + 3 * 64 * 2,
+           "queries move by two heads, keys by one");
 
     t = backward(2, 128, 4, 4, 64, WORK);
     start({{6, true, false, 0, 256}}, false);
@@ -279,7 +332,7 @@ static void cut() {
     /* more than was foreseen is wanted: smaller parts */
     t = backward(8, 128, 4, 4, 64, 16 * (head + rows) + 4096);
     start({{6, false, false, 1.9, 256}});
-    expect(sc_cudnn_attention(&t, true) && executed.size() == 4, "an engine that wants more goes in smaller parts");
+    expect(sc_cudnn_attention(&t, true) && executed.size() == 8, "an engine that wants more goes in smaller parts");
 }
 
 static void pass() {

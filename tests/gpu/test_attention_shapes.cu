@@ -62,7 +62,7 @@ static int64_t room_of(const shape &c, bool repeats, int64_t limit) {
     int64_t b = 0, ours = (int64_t)c.B * c.H * c.S * 4;
     for (int64_t n = 1; n <= c.B + c.KV - 1; n++) {
         if (n <= c.B ? c.B % n : c.KV % (n - c.B + 1)) continue;
-        b = n <= c.B ? bytes(c.B / n, c.KV) : bytes(1, c.KV / (n - c.B + 1));
+        b = (n > 1 ? 2 : 1) * (n <= c.B ? bytes(c.B / n, c.KV) : bytes(1, c.KV / (n - c.B + 1)));
         if (b <= limit) break;
     }
     return b > ours ? b : ours;

@@ -114,7 +114,7 @@ static void adam_trial(const optimizer_case &c) {
     fill(v, [&] { return fabs(normal()) * 0.01; });
     fill(clip, [] { return 0.7; });
     fill(step, [] { return 5.0; });
-    numbers ww = w.x, wm = m.x, wv = v.x;
+    numbers ww = w.x, wm = m.x, wv = v.x, start = w.x, start_m = m.x, start_v = v.x;
     double b1 = record.beta1, b2 = record.beta2;
     for (int64_t i = 0; i < n; i++) {
         int group = group_of(c, i);
@@ -126,12 +126,30 @@ static void adam_trial(const optimizer_case &c) {
         ww[i] = w.x[i] * (c.flag ? 1 - lr * decay : 1) -
                 lr / (1 - pow(b1, 5)) * wm[i] / (sqrt(wv[i]) / sqrt(1 - pow(b2, 5)) + record.eps);
     }
-    trial t(name_of("adam", c), {&g, &w, &clip, &m, &v, &step}, 2 + 8 + 16);
-    set_table(t, c);
-    t.run(sc_k_adam);
-    t.expect("master", w, ww, 0.05, 1e-6);
-    t.expect("m", m, wm, 0.1, 1e-6);
-    t.expect("v", v, wv, 1e-3, 1e-6);
+    for (int wire = -1; wire < 2; wire++) { /* none, bf16, fp16: the new master, rounded again, where a segment is */
+        tensor &to = p.random(wire ? BF16 : FP16, {n});
+        numbers want = to.x;
+        std::vector<tensor *> all = {&g, &w, &clip, &m, &v, &step};
+        if (wire >= 0) all.push_back(&to);
+        if (wire >= 0 && c.master != FP32) break;
+        trial t(name_of("adam", c) + (wire < 0 ? ""
+                                      : wire   ? ", bf16 wire"
+                                               : ", fp16 wire"),
+                all, 2 + 8 + 16 + (wire < 0 ? 0 : 64));
+        set_table(t, c);
+        t.run(sc_k_adam);
+        t.expect("master", w, ww, 0.05, 1e-6);
+        t.expect("m", m, wm, 0.1, 1e-6);
+        t.expect("v", v, wv, 1e-3, 1e-6);
+        for (int64_t i = 0; i < n; i++)
+            if (group_of(c, i) >= 0) want[i] = w.x[i];
+        if (wire >= 0) t.expect("wire", to, want, 1e-3);
+        fill(w, [&, i = (int64_t)0]() mutable { return start[i++]; });
+        for (tensor *moment : {&m, &v}) {
+            const numbers &x = moment == &m ? start_m : start_v;
+            fill(*moment, [&, i = (int64_t)0]() mutable { return x[i++]; });
+        }
+    }
 }
 
 static void sgd_trial(const optimizer_case &c, bool momentum) {

@@ -33,6 +33,7 @@ CASES = [
     (["predict", MLP, "--world", "99999999999999999999"], 2, "--world 99999999999999999999: a whole number"),
     (["predict", MLP, "--world", "4", "--nodes", "3"], 2, "--nodes 3 does not divide --world 4"),
     (["predict", MLP, "--wrld", "2"], 2, "unrecognized option '--wrld'"),
+    (["run", MLP, "--sources"], 2, "--sources compiles nothing that could run; use 'shardc build'"),
     (["predict", MLP, "--set", "dim"], 2, "--set dim: key=value is wanted"),
     (["predict", MLP, "--set", "=3"], 2, "--set =3: key=value is wanted"),
     (["predict", MLP, "--format", "yaml"], 2, "--format yaml: one of text, json is wanted"),

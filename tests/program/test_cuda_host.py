@@ -12,12 +12,15 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 import time
 
 from harness import BUILD, LOCK, ROOT, WORK, build, check, close, command, corpus, losses, must, read_log, read_safetensors, run, same_run, scratch, steps
+from test_launch import Ranks
 
 FLAGS = ["gcc", "-std=gnu17", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-D_GNU_SOURCE", "-O1", "-g"]
 BLAS = glob.glob("/usr/lib/*/openblas-serial/libopenblas.a")
+LINKING = threading.Lock()
 SMALL = dict(layers=2, dim=32, heads=2, vocab=256, batch=4, seq=32)
 NET = os.path.join(ROOT, "tests", "program", "surface", "net.lua")
 
@@ -94,12 +97,13 @@ def step(source, made):
 def fake(binary, change=None, name="fake"):
     """The CPU's program over the fake; change: edits the step's text first."""
     made = "%s_%s" % (binary, name)
-    if os.path.exists(made):
-        return made
-    text = open(binary + ".c").read()
-    open(made + ".c", "w").write(change(text) if change else text)
-    kernels = [os.path.basename(f)[:-2] for f in sorted(glob.glob(os.path.join(BUILD, "runtime/cpu/k_*.o")))]
-    return linked(made, [step(made + ".c", made + ".o"), binary + "_kernels.o"], kernels + ["pointwise", "blas_memory"], [])
+    with LINKING:  # tests that run side by side share a program
+        if os.path.exists(made):
+            return made
+        text = open(binary + ".c").read()
+        open(made + ".c", "w").write(change(text) if change else text)
+        kernels = [os.path.basename(f)[:-2] for f in sorted(glob.glob(os.path.join(BUILD, "runtime/cpu/k_*.o")))]
+        return linked(made, [step(made + ".c", made + ".o"), binary + "_kernels.o"], kernels + ["pointwise", "blas_memory"], [])
 
 
 def emit(model, world, options):
@@ -248,9 +252,11 @@ def test_refusals():
     other = fake(build("mlp.lua", world=2), lambda text: text.replace("    .deterministic =", '    .arch = "sm_80",\n    .deterministic =', 1), "sm80")
     refused([other, "--data", corpus(), "--steps", "2"], {}, r"compiled for sm_80, and GPU \d \(Fake \d\) is sm_90: build it with --arch sm_90$")
     must([other, "--data", corpus(), "--steps", "2"], env={"SC_FAKE_ARCH": "86"})
-    far = fake(build("mlp.lua", world=2), lambda text: text.replace(".nodes = 1", ".nodes = 2", 1), "far")
-    refused([far, "--data", corpus(), "--steps", "2"], {}, r"was built for 2 ranks on 2 machines, and this version trains on one, .*; build it with --nodes 1")
-    return "%d refusals" % (len(REFUSALS) + 2)
+    codes, _, err = Ranks("torchrun", [f] * 3, "--data", corpus(), "--steps", "2", env={"SC_FAKE_GPUS": "1"}).wait()
+    check(codes == [1] * 3 and re.match(r"shardc: ranks 0 and 1 were given one and the same GPU \(0000:10:00\.0\): give each process a GPU of its own, or let all of them see all GPUs \(CUDA_VISIBLE_DEVICES\)\n$", err), "exit %s: %s" % (codes, err))
+    codes, _, err = Ranks("torchrun", [f] * 3, "--data", corpus(), "--steps", "2", env={"SC_FAKE_GPUS": "2"}).wait()
+    check(codes == [1] * 3 and "built for 3 ranks, a GPU each, and 2 GPUs are visible" in err and len(err.splitlines()) == 1, "exit %s: %s" % (codes, err))
+    return "%d refusals" % (len(REFUSALS) + 3)
 
 
 def test_what_is_asked_of_cudnn():
@@ -280,6 +286,53 @@ def test_the_processes_memory_is_logged():
     check(re.search(r"^device   Fake 0, CUDA 13\.\d \(driver 13\.0\), cuBLASLt 99\.0\.0, NCCL 2\.28\.9$", out, re.M), out)
     check("B used" not in out and not [line for line in read_log(log) if "device_bytes_used" in line], out)
     return "by number, by difference, not at all"
+
+
+def two_machines():
+    return fake(build("mlp.lua", world=4), lambda text: text.replace(".nodes = 1", ".nodes = 2", 1), "far")
+
+
+def test_ranks_on_two_machines():
+    """What ranks share is mirrored by TCP: the same bits as on one machine. (Both machines are this one.)"""
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    near, far = build("mlp.lua", world=4), two_machines()
+    args, folder = ["--data", corpus(), "--seed", "3", "--steps", "6"], scratch("far")
+    expected = on_cpu(near, *args[:2], *args[4:6])
+    for launcher, order in ("torchrun", None), ("srun", [3, 2, 1, 0]):
+        state, log = (os.path.join(folder, launcher + end) for end in ("-state", ".jsonl"))
+        codes, outs, err = Ranks(launcher, [far] * 4, *args, "--save-every", "3", "--save", state, "--log", log, order=order, machines=2).wait()
+        check(codes == [0] * 4 and not err and not "".join(outs[1:]), "%s: exit %s: %s%s" % (launcher, codes, err, outs[1:]))
+        weights = os.path.join(folder, "weights")
+        must([near, *args[:2], "--steps", "6", "--resume", state, "--export", weights])
+        same_run((read_log(log), read_safetensors(weights)), expected, launcher)
+    refused([far, "--data", corpus(), "--steps", "2"], {}, r"mlp was built for 2 machines, and its ranks are on 1; start it on 2 with torchrun, srun or mpirun, or build it with --nodes 1")
+    quick = dict(machines=2, env={"SHARDC_PATIENCE": "2"})
+    codes, _, err = Ranks("torchrun", [far] * 2, *args, world=4, **quick).wait()
+    check(codes == [1, 1] and err == "shardc: rank 0 of torchrun cannot meet the ranks of other machines: 1 of 2 machines have come within 2 s\n", "exit %s: %s" % (codes, err))
+    codes, _, err = Ranks("torchrun", [far, far, fake(near), far], *args, **quick).wait()
+    check(codes == [1] * 4 and err == "shardc: rank 2 runs another program than rank 0: start the same binary everywhere\n", "exit %s: %s" % (codes, err))
+    codes, _, err = Ranks("torchrun", [far] * 4, *args, machines=2, env={"SC_FAKE_GPUS": "1"}).wait()
+    check(codes == [1] * 4 and re.search(r"ranks (0 and 1|2 and 3) were given one and the same GPU \(0000:10:00\.0\)", err) and len(err.splitlines()) <= 2, "exit %s: %s" % (codes, err))
+    codes, _, err = Ranks("torchrun", [far] * 4, *args, machines=2, env={"SC_FAKE_GPUS": "0"}).wait()
+    check(codes == [1] * 4 and "no GPU is visible" in err and len(err.splitlines()) <= 2, "exit %s: %s" % (codes, err))
+    return "torchrun, srun: 2 machines of 2 ranks"
+
+
+def test_two_machines_end_together():
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    far = two_machines()
+    for rank, what in (0, "process"), (1, "rank"), (2, "process"), (3, "process"), (3, "rank"), (2, "stop"):
+        ranks = Ranks("torchrun", [far] * 4, "--data", corpus(), "--steps", "100000000", "--quiet", "--stall-seconds", "2", machines=2)
+        child, start = ranks.child(rank), time.time()
+        time.sleep(2)
+        os.kill(ranks.all[rank].pid if what == "process" else child, signal.SIGSTOP if what == "stop" else signal.SIGKILL)
+        codes, _, err = ranks.wait(20)
+        says = {"process": r"the process that runs rank %d has vanished|the connection to .* has ended" % rank, "rank": "rank %d was ended by signal 9" % rank, "stop": "rank %d's process %d is stopped|behind: rank %d" % (rank, child, rank)}[what]
+        check(all(c == 3 or c < 0 and k == rank for k, c in enumerate(codes)) and re.search(says, err), "%s %d: exit %s: %s" % (what, rank, codes, err))
+        check(time.time() - start < 12, "took %.1f s" % (time.time() - start))
+    return "killed, stopped"
 
 
 def test_a_stopped_rank_is_named():

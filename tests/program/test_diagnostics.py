@@ -27,6 +27,7 @@ DEFECTS = ["bug"]
 # file, part of the line: why no test reaches it
 EXCEPTIONS = [
     ("runtime/common/launch.c", "cannot start a thread for rank", "only compiled where ranks are threads (the TSan build)"),
+    ("runtime/common/nodes.c", "fprintf(stderr", "several machines are for CUDA: tests/program/test_cuda_host.py"),
     ("runtime/common/rank.c", 'sc_stop(r, code, "%s", text)', "what several GPUs may find wrong: tests/program/test_cuda_host.py"),
     ("compiler/emit/build.c", "libcudart_static.a (the CUDA 13 runtime)", "reached only on a machine that lacks a library of CUDA"),
     ("compiler/emit/build.c", "nvcc, the compiler of CUDA 13", "reached only on a machine that has no nvcc"),

@@ -15,25 +15,26 @@ from harness import build, check, corpus, must, read_log, read_safetensors, same
 PORTS = itertools.count(10000 + os.getpid() % 20000)
 
 
-def environment(launcher, rank, world, job):
+def environment(launcher, rank, world, job, machines):
+    here = world // machines
     if launcher == "torchrun":
-        return dict(RANK=rank, WORLD_SIZE=world, LOCAL_RANK=rank, LOCAL_WORLD_SIZE=world, MASTER_ADDR="127.0.0.1", MASTER_PORT=job)
+        return dict(RANK=rank, WORLD_SIZE=world, LOCAL_RANK=rank % here, LOCAL_WORLD_SIZE=here, GROUP_RANK=rank // here, MASTER_ADDR="localhost", MASTER_PORT=job)
     if launcher == "mpirun":  # within an allocation of Slurm
         return dict(OMPI_COMM_WORLD_RANK=rank, OMPI_COMM_WORLD_SIZE=world, OMPI_COMM_WORLD_LOCAL_SIZE=world, PMIX_NAMESPACE="prterun-%s@1" % job, SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=2, SLURM_JOB_ID=job)
     if launcher == "mpich":
         return dict(PMI_RANK=rank, PMI_SIZE=world, MPI_LOCALNRANKS=world)
-    return dict(SLURM_PROCID=rank, SLURM_STEP_NUM_TASKS=world, SLURM_NTASKS=world, SLURM_LOCALID=rank, SLURM_STEP_NUM_NODES=1, SLURM_JOB_ID=job, SLURM_STEP_ID=0)
+    return dict(SLURM_PROCID=rank, SLURM_STEP_NUM_TASKS=world, SLURM_LOCALID=rank % here, SLURM_NODEID=rank // here, SLURM_STEP_NUM_NODES=machines, SLURM_STEP_NODELIST="localhost[,7-9]", SLURM_JOB_ID=job, SLURM_STEP_ID=0, SHARDC_PORT=job)
 
 
 class Ranks:
     """Starts a process a rank, in the order given."""
 
-    def __init__(self, launcher, binaries, *args, order=None, data=None, env=None, world=None, delay=0, job=None, before=None):
+    def __init__(self, launcher, binaries, *args, order=None, data=None, env=None, world=None, delay=0, job=None, before=None, machines=1):
         job = self.job = job or next(PORTS)
         self.world = world or len(binaries)
         self.all = {}
         for k in order or range(len(binaries)):
-            e = {**os.environ, **{n: str(v) for n, v in environment(launcher, k, self.world, job).items()}, **(env or {})}
+            e = {**os.environ, **{n: str(v) for n, v in environment(launcher, k, self.world, job, machines).items()}, **(env or {})}
             given = subprocess.PIPE if data and k == 0 else subprocess.DEVNULL
             self.all[k] = subprocess.Popen([binaries[k], *args], env=e, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=before)
             if data and k == 0:
@@ -113,7 +114,12 @@ def test_refusals():
     go = ["--data", data, "--steps", "2"]
     refused(Ranks("torchrun", [b] * 2, *go), r"mlp was built for 3 ranks, and torchrun has started 2 \(WORLD_SIZE=2\): start it with --nproc-per-node 3, or build it with `shardc build .*mlp\.lua --world 2`")
     refused(Ranks("srun", [b] * 2, *go), r"srun has started 2 \(SLURM_STEP_NUM_TASKS=2\): start it with --ntasks 3")
-    refused(Ranks("torchrun", [b] * 3, *go, env={"LOCAL_WORLD_SIZE": "1"}), "torchrun has started 3 ranks on several machines")
+    refused(Ranks("torchrun", [b] * 3, *go, machines=3), "the ranks of the cpu target read each other's memory: start all 3 of mlp on one machine")
+    refused(Ranks("torchrun", [b] * 3, *go, machines=3, env={"LOCAL_WORLD_SIZE": "2"}), "torchrun has not started equally many of the 3 ranks on every machine")
+    refused(Ranks("mpirun", [b] * 3, *go, env={"OMPI_COMM_WORLD_LOCAL_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}), "mpirun has started 3 ranks on 3 machines, and does not say where rank 0 is: set MASTER_ADDR")
+    refused(Ranks("torchrun", [b] * 3, *go, "--export", "x", machines=3), "--export: ranks on several machines cannot read each other's weights: use --save here")
+    refused(Ranks("torchrun", [b] * 3, "--data", "-", "--steps", "2", machines=3), "--data -: records reach the ranks of one machine only")
+    refused(Ranks("torchrun", [b] * 3, *go, order=[1], machines=3, env={"SHARDC_PATIENCE": "1"}), r"rank 1 of torchrun cannot reach rank 0: no answer from localhost:\d+ within 1 s; MASTER_ADDR names")
     refused(Ranks("torchrun", [b] * 3, "--data", "nothing.bin"), r"nothing\.bin: no such file")
     refused(Ranks("torchrun", [b] * 3, "--data", "nothing.bin", order=[2, 1, 0], delay=0.2), r"nothing\.bin: no such file")
     refused(Ranks("torchrun", [b, b, other], *go, delay=0.1), r"rank 2 \(process \d+\) runs another program than rank 0: start the same binary everywhere")
@@ -123,13 +129,13 @@ def test_refusals():
     check(codes == [0] * 3 and outs[0].startswith("Usage") and not outs[1] + outs[2] + err, "--help: %s %s %s" % (codes, outs, err))
     first = Ranks("torchrun", [b], *go, world=3)
     time.sleep(0.5)
-    refused(Ranks("torchrun", [b], *go, world=3, job=first.job), r"another run that torchrun has started under the same name is beginning on this machine; give this one another port \(MASTER_PORT\), or wait")
+    refused(Ranks("torchrun", [b], *go, world=3, job=first.job), r"another run that was started under the same name is beginning on this machine; give this one another port \(MASTER_PORT\), or wait")
     first.all[0].kill()
     first.wait()
     refused(Ranks("torchrun", [b] * 3, *go, before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))), r"rank 0 of torchrun cannot make shared memory: File too large; lift the limit on file sizes \(ulimit -f unlimited\)")
     codes, _, err = Ranks("torchrun", [b] * 3, "--dat").wait()
     check(codes == [2] * 3 and err.count("option") == 1, "usage: %s %s" % (codes, err))
-    return "12 refusals"
+    return "17 refusals"
 
 
 def ended(rank, how, says):
@@ -176,7 +182,7 @@ def test_who_does_not_come_is_missed():
     codes, _, err = ranks.wait()
     check(codes == [-9, 3] and err == "shardc: rank 0's process ended without a word before training began\n", "exit %s: %s" % (codes, err))
     some = Ranks("torchrun", [b] * 2, "--data", corpus(), "--steps", "2", world=3, env={"SHARDC_PATIENCE": "1"})
-    refused(some, "rank 2 has not come within 1 s: does torchrun start all 3 ranks on this machine?")
+    refused(some, "2 of 3 ranks have come within 1 s: does torchrun start all of them on this machine?")
     some = Ranks("torchrun", [b] * 3, "--data", corpus(), "--steps", "2", order=[2], env={"SHARDC_PATIENCE": "1"})
     refused(some, "rank 2 waited 1 s for rank 0's process on this machine: does torchrun start all 3 ranks here?")
     return "rank 0, rank 1, rank 2"

@@ -143,3 +143,32 @@ Test(combined, cross_entropy) {
         for (int64_t i = 0; i < rows * cols; i++) cr_assert(val(&dx, i) == val(&x, i), "in place [%ld]", (long)i);
     }
 }
+
+/* ── adam that writes the wire shard ─────────────────────────────────────────────────────────────────────────────────
+ */
+Test(combined, adam_and_its_wire_shard) {
+    static const int64_t segments[] = {10, 300, 0, 300, 4000, 1};
+    static const int wires[] = {BF16, FP16};
+    record.beta1 = 0.9f, record.beta2 = 0.95f, record.eps = 1e-8f;
+    record.lr[0] = 0.01f, record.lr[1] = 0.02f, record.weight_decay[1] = 0.1f;
+    for (int w = 0; w < 2; w++, release()) {
+        sc_tensor g = filled(T_(FP32, 3000), 1, 0), p = filled(T_(FP32, 3000), 1, 0),
+                  clip = filled(T_(FP32, 1), 0, 0.5);
+        sc_tensor m = filled(T_(FP32, 3000), 0.1, 0), v = filled(T_(FP32, 3000), 0.1, 0.2), step = T_(INT64, 1);
+        sc_tensor wire = filled(T_(wires[w], 3000), 1, 0);
+        *(int64_t *)step.p = 3;
+        double old[3000];
+        for (int64_t i = 0; i < 3000; i++) old[i] = val(&wire, i);
+        sc_task k = TASK(g, p, clip, m, v, step, wire);
+        k.i[0] = 1;
+        k.i[1] = 3000;
+        k.table = segments;
+        k.ntable = 6;
+        run(sc_k_adam, k, 2 | 8 | 16 | 64);
+        for (int64_t i = 0; i < 3000; i++)
+            if (i < 10)
+                cr_assert(val(&wire, i) == old[i], "outside of all segments");
+            else
+                near(&wire, i, val(&p, i), 1e-3, "wire shard");
+    }
+}

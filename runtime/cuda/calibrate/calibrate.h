@@ -32,6 +32,7 @@ typedef struct {
     void *noise[BOOL + 1];             /* by dtype: values as those of a training step */
     sc_record *record;                 /* on the device */
     double budget_us;                  /* time to spend on a measurement */
+    double limit_us;                   /* a kernel whose second call takes longer is not measured closer; 0: none */
     bool hot;                          /* what is measured now is arithmetic */
     cudaGraphExec_t step;              /* some 40 ms of products and copies: clocks are then what they are in a step */
 } sc_gpu;

@@ -1,0 +1,367 @@
+/* What ranks share is mirrored between machines: a thread of one process of each looks for changes of its own ranks
+ * (how many meetings they have come to, sums, exit codes) a thousand times a second, and writes down what it hears of
+ * the others'. Rank 0's machine is in the middle. Training's own traffic is NCCL's; this is for starts, sums, and ends.
+ * Relies on: nodes.h, rank.h, TCP. Relied on by: job.c. */
+#include "nodes.h"
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+typedef enum { HELLO, RELEASE, STATE, END } kind;
+enum { FAREWELL = 5 /* seconds */ };
+
+typedef struct { /* of one rank; everything but `met` is written down before it */
+    uint32_t met[SC_STREAMS + 1];
+    int32_t program, at_barrier, done, failed, told, left, spoken;
+    int32_t doing[SC_STREAMS], event[SC_STREAMS], waits_for[SC_STREAMS];
+    int64_t step;
+    uint64_t ticks, seen[SC_STREAMS];
+    double host_value;
+    uint8_t piece[SC_PIECE];
+} state;
+
+typedef struct {
+    uint32_t kind;
+    int32_t rank, node, code;
+    uint64_t program;
+    state s;
+} message;
+
+static struct {
+    int listener, *fd, n; /* fd: by machine on rank 0's, else only [0] */
+    int refused;
+    int *node_of; /* by rank: where it was heard from; -1: not yet */
+    sc_world *world;
+    state *sent; /* by rank */
+    pthread_t thread;
+    bool runs;
+    _Atomic bool ends;
+} nodes = {.listener = -1};
+
+static bool first(void) {
+    return sc_job_place()->rank == 0;
+}
+
+static void make_lists(void) {
+    const sc_place *p = sc_job_place();
+    nodes.n = first() ? p->nodes : 1;
+    nodes.fd = sc_calloc((size_t)nodes.n, sizeof *nodes.fd);
+    nodes.node_of = sc_calloc((size_t)p->world, sizeof *nodes.node_of);
+    nodes.sent = sc_calloc((size_t)p->world, sizeof *nodes.sent);
+    for (int i = 0; i < nodes.n; i++) nodes.fd[i] = -1;
+    for (int k = 0; k < p->world; k++) nodes.node_of[k] = -1;
+}
+
+/* ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* A machine that is gone without a word is noticed within seconds. */
+static void set_options(int fd) {
+    int yes = 1, idle = 3, interval = 1, count = 5, patience_ms = 8000;
+    struct timeval limit = {8, 0};
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof patience_ms);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
+static bool send_all(int fd, const message *m) {
+    const char *p = (const char *)m;
+    for (size_t n = sizeof *m; n;) {
+        ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) return false;
+        p += k;
+        n -= (size_t)k;
+    }
+    return true;
+}
+
+static bool receive(int fd, message *m) {
+    char *p = (char *)m;
+    for (size_t n = sizeof *m; n;) {
+        ssize_t k = recv(fd, p, n, 0);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) return false;
+        p += k;
+        n -= (size_t)k;
+    }
+    return true;
+}
+
+/* ── meeting ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+bool sc_nodes_listen(void) {
+    make_lists();
+    struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};
+    int yes = 1, no = 0;
+    char what[64];
+    at.sin6_port = htons((uint16_t)sc_job_place()->port);
+    nodes.listener = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    setsockopt(nodes.listener, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+    setsockopt(nodes.listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    snprintf(what, sizeof what, "listen on port %d", sc_job_place()->port);
+    if (nodes.listener < 0 || bind(nodes.listener, (struct sockaddr *)&at, sizeof at) || listen(nodes.listener, 4096))
+        return sc_job_complain(what, strerror(errno));
+    return true;
+}
+
+static bool turn_away(int fd, const char *why) {
+    fprintf(stderr, "shardc: %s\n", why);
+    send_all(fd, &(message){.kind = RELEASE, .code = 1});
+    close(fd);
+    return false;
+}
+
+static bool seat(int fd, const sc_build *b) {
+    message m;
+    struct timeval limit = {5, 0}, none = {0, 0};
+    char why[256];
+    set_options(fd);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    if (!receive(fd, &m) || m.kind != HELLO || m.rank < 0 || m.rank >= sc_job_place()->world) {
+        close(fd);
+        return true; /* a stranger */
+    }
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
+    if (m.program != sc_job_program(b)) {
+        snprintf(why, sizeof why, "rank %d runs another program than rank 0: start the same binary everywhere", m.rank);
+        return turn_away(fd, why);
+    }
+    int at = m.node;
+    for (int i = 1; i < nodes.n && (at < 1 || at >= nodes.n || nodes.fd[at] >= 0); i++) at = i; /* numbers not said */
+    if (at < 1 || at >= nodes.n || nodes.fd[at] >= 0) return turn_away(fd, "more machines have come than there are");
+    nodes.fd[at] = fd;
+    nodes.node_of[m.rank] = at;
+    return true;
+}
+
+static int come(void) {
+    int n = 1;
+    for (int i = 1; i < nodes.n; i++) n += nodes.fd[i] >= 0;
+    return n;
+}
+
+bool sc_nodes_meet(const sc_build *b) {
+    char why[128];
+    for (double start = sc_now_s(); come() < nodes.n && sc_now_s() - start < sc_job_patience();) {
+        struct pollfd ready = {nodes.listener, POLLIN, 0};
+        int fd = poll(&ready, 1, 100) > 0 ? accept4(nodes.listener, NULL, NULL, SOCK_CLOEXEC) : -1;
+        if (fd >= 0 && !seat(fd, b)) return false;
+    }
+    snprintf(why, sizeof why, "%d of %d machines have come within %d s", come(), nodes.n, sc_job_patience());
+    return come() == nodes.n || sc_job_complain("meet the ranks of other machines", why);
+}
+
+static void refuse_one(int code) {
+    struct pollfd ready = {nodes.listener, POLLIN, 0};
+    struct timeval limit = {1, 0};
+    int fd = poll(&ready, 1, 100) > 0 ? accept4(nodes.listener, NULL, NULL, SOCK_CLOEXEC) : -1;
+    if (fd < 0) return;
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    if (receive(fd, &(message){0})) /* closing with words unheard would take ours back */
+        nodes.refused += send_all(fd, &(message){.kind = RELEASE, .code = code});
+    close(fd);
+}
+
+/* With a code to end with: those that are about to come hear it too. */
+void sc_nodes_release(int code) {
+    message m = {.kind = RELEASE, .code = code};
+    for (int i = 1; i < nodes.n; i++)
+        if (nodes.fd[i] >= 0) send_all(nodes.fd[i], &m);
+    for (double start = sc_now_s(); code >= 0 && come() + nodes.refused < nodes.n && sc_now_s() - start < FAREWELL;)
+        refuse_one(code);
+    close(nodes.listener);
+}
+
+static int connect_first(void) {
+    const sc_place *p = sc_job_place();
+    struct addrinfo want = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+    char port[16];
+    snprintf(port, sizeof port, "%d", p->port);
+    for (double start = sc_now_s(); sc_now_s() - start < sc_job_patience(); freeaddrinfo(found)) {
+        found = NULL;
+        if (!getaddrinfo(p->host, port, &want, &found))
+            for (struct addrinfo *a = found; a; a = a->ai_next) {
+                int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+                if (fd >= 0 && !connect(fd, a->ai_addr, a->ai_addrlen)) {
+                    freeaddrinfo(found);
+                    return fd;
+                }
+                if (fd >= 0) close(fd);
+            }
+        nanosleep(&(struct timespec){0, 50000000}, NULL);
+    }
+    return -1;
+}
+
+int sc_nodes_wait(const sc_build *b) {
+    const sc_place *p = sc_job_place();
+    message m = {.kind = HELLO, .rank = p->rank, .node = p->node, .program = sc_job_program(b)};
+    char why[400];
+    make_lists();
+    int fd = nodes.fd[0] = connect_first();
+    snprintf(why, sizeof why,
+             "no answer from %s:%d within %d s; MASTER_ADDR names rank 0's machine, SHARDC_PORT the port", p->host,
+             p->port, sc_job_patience());
+    if (fd < 0) return sc_job_complain("reach rank 0", why) ? 0 : 1;
+    set_options(fd);
+    if (!send_all(fd, &m) || !receive(fd, &m) || m.kind != RELEASE)
+        return sc_job_complain("go on", "rank 0's process ended without a word before training began") ? 0 : 3;
+    return m.code;
+}
+
+void sc_nodes_leave(int code) {
+    if (nodes.fd && nodes.fd[0] >= 0) send_all(nodes.fd[0], &(message){.kind = END, .code = code});
+}
+
+/* ── the mirror ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void look(int rank, state *s) {
+    const sc_shared_rank *k = &nodes.world->ranks[rank];
+    sc_job_page *page = sc_job_shared();
+    memset(s, 0, sizeof *s);
+    for (int i = 0; i <= SC_STREAMS; i++) s->met[i] = atomic_load(&k->met[i].value);
+    s->host_value = k->host_value;
+    sc_world_piece(nodes.world, rank, s->piece, false);
+    for (int i = 0; i < SC_STREAMS; i++) {
+        s->doing[i] = atomic_load(&k->status[i].doing);
+        s->event[i] = atomic_load(&k->status[i].event);
+        s->waits_for[i] = atomic_load(&k->status[i].waits_for);
+        s->seen[i] = atomic_load(&k->seen[i]);
+    }
+    s->program = atomic_load(&k->program);
+    s->at_barrier = atomic_load(&k->at_barrier);
+    s->step = atomic_load(&k->step);
+    s->ticks = atomic_load(&k->ticks);
+    s->done = atomic_load(&k->done);
+    s->failed = atomic_load(&k->failed);
+    s->told = atomic_load(&nodes.world->ranks[0].told);
+    s->spoken = atomic_load(&page->told);
+    s->left = atomic_load(&page->left[rank]);
+}
+
+static void write_down(int rank, state *s) {
+    sc_shared_rank *k = &nodes.world->ranks[rank];
+    sc_job_page *page = sc_job_shared();
+    k->host_value = s->host_value;
+    sc_world_piece(nodes.world, rank, s->piece, true);
+    for (int i = 0; i < SC_STREAMS; i++) {
+        atomic_store(&k->status[i].doing, s->doing[i]);
+        atomic_store(&k->status[i].event, s->event[i]);
+        atomic_store(&k->status[i].waits_for, s->waits_for[i]);
+        atomic_store(&k->seen[i], s->seen[i]);
+    }
+    atomic_store(&k->program, s->program);
+    atomic_store(&k->at_barrier, s->at_barrier);
+    atomic_store(&k->step, s->step);
+    atomic_store(&k->ticks, s->ticks);
+    atomic_store(&k->done, s->done);
+    atomic_store(&k->failed, s->failed);
+    if (s->told) atomic_store(&nodes.world->ranks[0].told, 1);
+    if (s->spoken) atomic_store(&page->told, 1);
+    if (s->left) atomic_store(&page->left[rank], s->left);
+    for (int i = 0; i <= SC_STREAMS; i++) sc_flag_add(&k->met[i], s->met[i] - atomic_load(&k->met[i].value));
+}
+
+static bool lost_rank(int rank, int node) {
+    if (sc_job_is_here(rank) || atomic_load(&sc_job_shared()->left[rank])) return false;
+    return !first() || nodes.node_of[rank] == node;
+}
+
+/* Its ranks have ended with this code, and have told why. */
+static void end(int i, int code) {
+    for (int k = 0; k < nodes.world->world; k++)
+        if (lost_rank(k, i)) atomic_store(&sc_job_shared()->left[k], 1 + code);
+}
+
+/* Its ranks count as killed. */
+static void lose(int i) {
+    int n = 0, example = 0;
+    for (int k = 0; k < nodes.world->world; k++)
+        if (lost_rank(k, i)) {
+            n++;
+            example = k;
+        }
+    close(nodes.fd[i]);
+    nodes.fd[i] = -1;
+    if (!n) return;
+    if (sc_job_speaks())
+        fprintf(stderr,
+                "shardc: the connection to %s has ended (machine, network, or its process): rank %d and %d more are "
+                "lost; the other ranks are stopped\n",
+                first() ? "a machine" : "rank 0's machine", example, n - 1);
+    end(i, 3);
+}
+
+static void pass_on(const message *m, int from) {
+    for (int i = 0; i < nodes.n; i++)
+        if (i != from && nodes.fd[i] >= 0 && !send_all(nodes.fd[i], m)) lose(i);
+}
+
+static void send_changes(void) {
+    for (int k = 0; k < nodes.world->world; k++) {
+        message m = {.kind = STATE, .rank = k};
+        if (!sc_job_is_here(k)) continue;
+        look(k, &m.s);
+        if (!memcmp(&m.s, &nodes.sent[k], sizeof m.s)) continue;
+        memcpy(&nodes.sent[k], &m.s, sizeof m.s);
+        pass_on(&m, -1);
+    }
+}
+
+static void hear(int i) {
+    message m;
+    bool heard = receive(nodes.fd[i], &m);
+    if (heard && m.kind == END) end(i, m.code);
+    if (!heard || m.kind != STATE || m.rank < 0 || m.rank >= nodes.world->world || sc_job_is_here(m.rank)) {
+        lose(i);
+        return;
+    }
+    nodes.node_of[m.rank] = i;
+    write_down(m.rank, &m.s);
+    if (first()) pass_on(&m, i);
+}
+
+static void *mirror(void *arg) {
+    struct pollfd *ready = arg;
+    for (bool last = false; !last;) {
+        last = atomic_load(&nodes.ends);
+        send_changes();
+        for (int i = 0; i < nodes.n; i++) ready[i] = (struct pollfd){nodes.fd[i], POLLIN, 0};
+        if (poll(ready, (nfds_t)nodes.n, 1) < 1) continue;
+        for (int i = 0; i < nodes.n; i++)
+            if (ready[i].revents && nodes.fd[i] >= 0) hear(i);
+    }
+    free(ready);
+    return NULL;
+}
+
+void sc_nodes_mirror(sc_world *w) {
+    nodes.world = w;
+    struct pollfd *ready = sc_calloc((size_t)nodes.n, sizeof *ready);
+    int e = pthread_create(&nodes.thread, NULL, mirror, ready);
+    nodes.runs = !e;
+    if (e) sc_job_complain("start a thread", strerror(e));
+}
+
+void sc_nodes_fork(void) {
+    for (int i = 0; i < nodes.n; i++)
+        if (nodes.fd[i] >= 0) close(nodes.fd[i]);
+}
+
+void sc_nodes_close(void) {
+    if (!nodes.runs) return;
+    atomic_store(&nodes.ends, true);
+    pthread_join(nodes.thread, NULL);
+}

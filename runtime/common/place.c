@@ -1,0 +1,113 @@
+/* Reads the variables that launchers set. Which of them is looked for first matters: they run within each other.
+ * Relies on: place.h. Relied on by: job.c. */
+#include "place.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_IDS = 4, PORT = 29500 /* as torchrun has it */ };
+
+typedef struct {
+    const char *name, *option;
+    const char *rank, *world, *local, *locals, *node, *nodes;
+    const char *ids[MOST_IDS];
+} launcher;
+
+/* The innermost one first: mpirun within srun, torchrun within either. */
+static const launcher launchers[] = {
+    {.name = "torchrun",
+     .option = "--nproc-per-node",
+     .rank = "RANK",
+     .world = "WORLD_SIZE",
+     .local = "LOCAL_RANK",
+     .locals = "LOCAL_WORLD_SIZE",
+     .node = "GROUP_RANK",
+     .ids = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
+    {.name = "mpirun",
+     .option = "-n",
+     .rank = "OMPI_COMM_WORLD_RANK",
+     .world = "OMPI_COMM_WORLD_SIZE",
+     .local = "OMPI_COMM_WORLD_LOCAL_RANK",
+     .locals = "OMPI_COMM_WORLD_LOCAL_SIZE",
+     .ids = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
+    {.name = "srun",
+     .option = "--ntasks",
+     .rank = "SLURM_PROCID",
+     .world = "SLURM_STEP_NUM_TASKS",
+     .local = "SLURM_LOCALID",
+     .node = "SLURM_NODEID",
+     .nodes = "SLURM_STEP_NUM_NODES",
+     .ids = {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+    {.name = "mpirun",
+     .option = "-n",
+     .rank = "PMI_RANK",
+     .world = "PMI_SIZE",
+     .local = "MPI_LOCALRANKID",
+     .locals = "MPI_LOCALNRANKS",
+     .ids = {"PMI_ID", "PMI_PORT"}},
+};
+
+int sc_place_number(const char *variable, int otherwise) {
+    const char *text = variable ? getenv(variable) : NULL;
+    char *end;
+    if (!text || !*text) return otherwise;
+    long x = strtol(text, &end, 10);
+    return *end || x < 0 || x > 1 << 20 ? otherwise : (int)x;
+}
+
+static const launcher *find(void) {
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const launcher *l = &launchers[i];
+        int world = sc_place_number(l->world, 0), rank = sc_place_number(l->rank, -1);
+        if (world > 1 && rank >= 0 && rank < world) return l;
+    }
+    return NULL;
+}
+
+static uint64_t mix(uint64_t h, const char *s) { /* FNV-1a */
+    for (; s && *s; s++) h = (h ^ (unsigned char)*s) * 1099511628211u;
+    return (h ^ 0xff) * 1099511628211u;
+}
+
+static uint64_t name_of(const launcher *l) {
+    uint64_t h = mix(14695981039346656037u, l->name);
+    char parent[32] = "";
+    for (int i = 0; i < MOST_IDS && l->ids[i]; i++) h = mix(h, getenv(l->ids[i]));
+    if (!strncmp(l->rank, "PMI", 3)) snprintf(parent, sizeof parent, "%ld", (long)getppid());
+    return mix(h, parent);
+}
+
+/* "gpu[03-05,9]" begins with gpu03, "a,b" with a. */
+static void first_of_list(const char *list, char *out, size_t n) {
+    size_t prefix = strcspn(list, "[,"), digits = 0;
+    if (list[prefix] == '[') digits = strcspn(list + prefix + 1, "-,]");
+    snprintf(out, n, "%.*s%.*s", (int)prefix, list, (int)digits, list[prefix] ? list + prefix + 1 : "");
+}
+
+static void find_host(sc_place *p) {
+    const char *given = getenv("MASTER_ADDR"), *nodes = getenv("SLURM_STEP_NODELIST");
+    if (given && *given)
+        snprintf(p->host, sizeof p->host, "%.255s", given);
+    else if (nodes && *nodes)
+        first_of_list(nodes, p->host, sizeof p->host);
+    p->port = sc_place_number("SHARDC_PORT", sc_place_number("MASTER_PORT", PORT) + 1); /* torchrun listens there */
+}
+
+sc_place sc_place_find(void) {
+    const launcher *l = find();
+    if (!l) return (sc_place){.world = 1, .locals = 1, .nodes = 1};
+    sc_place p = {.launcher = l->name,
+                  .world_variable = l->world,
+                  .option = l->option,
+                  .rank = sc_place_number(l->rank, 0),
+                  .world = sc_place_number(l->world, 0),
+                  .node = sc_place_number(l->node, 0),
+                  .name = name_of(l)};
+    int nodes = sc_place_number(l->nodes, 1);
+    p.locals = sc_place_number(l->locals, p.world % (nodes ? nodes : 1) ? 0 : p.world / (nodes ? nodes : 1));
+    p.nodes = p.locals && p.world % p.locals == 0 ? p.world / p.locals : 0;
+    p.local = sc_place_number(l->local, p.nodes == 1 ? p.rank : 0);
+    find_host(&p);
+    return p;
+}

@@ -1,0 +1,224 @@
+/* combine, remake, pieces: what becomes one op, what is made again, what is written in place, and what stays as it is.
+ * Relies on: compiler/ir, compiler/passes, Criterion.
+ * Relied on by: make test. */
+#include "ir/build.h"
+#include "passes/passes.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+static Graph *g;
+static Builder *b;
+
+#define SHAPE(...)                                                                                                     \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) {                                           \
+        __VA_ARGS__                                                                                                    \
+    }
+#define IN(...) (int)(sizeof((Value *[]){__VA_ARGS__}) / sizeof(Value *)), ((Value *[]){__VA_ARGS__})
+
+static void start(void) {
+    g = graph_new(arena_new());
+    g->file = "model.lua";
+    g->root = NEW(g->arena, Module);
+    *g->root = (Module){.path = "", .kind = "Model"};
+    push(&g->modules, g->arena, g->root);
+    g->train = NEW(g->arena, Program);
+    g->train->name = "train";
+    b = NEW(g->arena, Builder);
+    *b = (Builder){.g = g, .p = g->train, .module = g->root, .src = {"model.lua", 41}};
+}
+
+static Value *param(int dims, const int64_t *shape) {
+    Param *p = NEW(g->arena, Param);
+    *p = (Param){.id = g->params.n, .owner = g->root, .dtype = FP32, .dims = dims, .requires_grad = true};
+    p->path = arena_printf(g->arena, "p%d", p->id);
+    memcpy(p->shape, shape, sizeof(int64_t) * (size_t)dims);
+    push(&g->params, g->arena, p);
+    p->value = new_value(g, FP32, dims, shape);
+    p->value->param = p;
+    return p->value;
+}
+static Value *input(Dtype d, int dims, const int64_t *shape) {
+    Value *v = new_value(g, d, dims, shape);
+    v->name = "x";
+    return v;
+}
+static Value *matmul(Value *x, Value *w) {
+    return build2(b, OP_MATMUL, x, w);
+}
+static void loss(Value *v) {
+    Value *mean = build_op(b, OP_MEAN, 1, &v, (int64_t[]){(1 << v->dims) - 1, 0}, 2, NULL, 0)->out[0];
+    g->train->loss = mean;
+}
+static int count(OpKind k) {
+    int n = 0;
+    for (int i = 0; i < g->train->ops.n; i++) n += g->train->ops.at[i]->kind == k;
+    return n;
+}
+/* The n-th op of a kind. */
+static Op *nth(OpKind k, int n) {
+    for (int i = 0; i < g->train->ops.n; i++)
+        if (g->train->ops.at[i]->kind == k && n-- == 0) return g->train->ops.at[i];
+    cr_assert(false, "there are too few of %s", op_info[k].name);
+    abort();
+}
+static void finish(void) {
+    units(g);
+    autodiff(g, g->train);
+    check_graph(g, "autodiff");
+    combine(g, g->train);
+    check_graph(g, "combine");
+    remake(g, g->train);
+    check_graph(g, "remake");
+    pieces(g, g->train);
+    fuse(g, g->train);
+    check_graph(g, "fuse");
+}
+
+/* ── matmul ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+Test(combine, a_sum_begins_with_the_addend) {
+    start();
+    Value *x = input(FP32, SHAPE(2, 6, 8)), *w = param(SHAPE(8, 8)), *v = param(SHAPE(8, 8));
+    Value *y = build2(b, OP_ADD, x, matmul(x, w)), *z = build2(b, OP_ADD, matmul(y, v), y);
+    loss(matmul(z, param(SHAPE(8, 4)))); /* so that z's gradient is no expanded number */
+    finish();
+    const Op *first = nth(OP_MATMUL, 0), *second = nth(OP_MATMUL, 1);
+    cr_expect(first->i[3] && first->nin == 3 && first->in[2] == x && first->out[0] == y);
+    cr_expect(second->i[3] && second->in[2] == y && second->out[0] == z);
+    int added = 0; /* what reaches y by both ways */
+    for (int i = 2; i < count(OP_MATMUL); i++) added += nth(OP_MATMUL, i)->i[3] && nth(OP_MATMUL, i)->phase == BACKWARD;
+    cr_expect_eq(added, 1);
+}
+
+Test(combine, a_product_that_others_read_stays) {
+    start();
+    Value *x = input(FP32, SHAPE(6, 8)), *y = matmul(x, param(SHAPE(8, 8)));
+    loss(build2(b, OP_MUL, build2(b, OP_ADD, x, y), y));
+    finish();
+    for (int i = 0; i < count(OP_MATMUL); i++) cr_expect_eq(nth(OP_MATMUL, i)->i[3], 0);
+}
+
+Test(combine, an_addend_of_other_layout_stays) {
+    start();
+    Value *x = input(FP32, SHAPE(6, 8)), *wide = build_expand(b, input(FP32, SHAPE(8)), SHAPE(6, 8));
+    loss(build2(b, OP_ADD, wide, matmul(x, param(SHAPE(8, 8)))));
+    finish();
+    cr_expect_eq(nth(OP_MATMUL, 0)->i[3], 0);
+}
+
+Test(combine, gelu_and_its_gradient) {
+    start();
+    Value *x = input(FP32, SHAPE(6, 8)), *w = param(SHAPE(8, 16)), *v = param(SHAPE(16, 8)), *bias = param(SHAPE(16));
+    Value *up = build_op(b, OP_MATMUL, IN(x, w, bias), NULL, 0, NULL, 0)->out[0];
+    loss(matmul(build1(b, OP_GELU_TANH, up), v));
+    finish();
+    const Op *forward = nth(OP_MATMUL, 0);
+    cr_expect(forward->i[4] == 1 && forward->nout == 2 && forward->out[1] == up && up->def == forward);
+    int gradients = 0;
+    for (int i = 0; i < count(OP_MATMUL); i++) {
+        const Op *op = nth(OP_MATMUL, i);
+        if (op->i[4] != 2) continue;
+        gradients++;
+        cr_expect(op->nin == 3 && op->in[2] == up);
+    }
+    cr_expect_eq(gradients, 1);
+}
+
+Test(combine, gelu_alone_keeps_no_argument) {
+    start();
+    g->train->loss = NULL;
+    Value *y = build1(b, OP_GELU_TANH, matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 16))));
+    g->train->logits = y;
+    combine(g, g->train);
+    check_graph(g, "combine");
+    cr_expect(nth(OP_MATMUL, 0)->i[4] == 3 && nth(OP_MATMUL, 0)->nout == 1 && nth(OP_MATMUL, 0)->out[0] == y);
+}
+
+/* ── norms ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void block(OpKind norm, int weights) {
+    start();
+    Value *x = matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 8))), *in[3] = {x};
+    for (int i = 0; i < weights; i++) in[1 + i] = param(SHAPE(8));
+    bool centred = norm == OP_LAYER_NORM;
+    Value *n = build_op(b, norm, 1 + weights, in, (int64_t[]){1, 1}, centred ? 2 : 0, (double[]){1e-5}, 1)->out[0];
+    loss(matmul(build2(b, OP_ADD, x, build1(b, OP_TANH, n)), param(SHAPE(8, 4))));
+    finish();
+}
+
+Test(combine, gradients_round_a_norm) {
+    block(OP_LAYER_NORM, 2);
+    const Op *op = nth(OP_LAYER_NORM_GRADS, 0);
+    cr_expect(op->i[1] && op->i[2] && op->nin == 6 && op->nout == 3);
+    cr_expect_eq(count(OP_LAYER_NORM_GRAD) + count(OP_LAYER_NORM_GRAD_W), 0);
+    block(OP_RMS_NORM, 1);
+    op = nth(OP_RMS_NORM_GRADS, 0);
+    cr_expect(op->i[1] && op->i[2] && op->nin == 5 && op->nout == 2);
+    cr_expect_eq(count(OP_RMS_NORM_GRAD) + count(OP_RMS_NORM_GRAD_W), 0);
+}
+
+/* ── loss ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void classes(bool scaled, int region) {
+    start();
+    Value *x = matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 16)));
+    Op *op = build_op(b, OP_CROSS_ENTROPY, IN(x, input(INT32, SHAPE(6))), (int64_t[]){-100, 0}, 2, NULL, 0);
+    op->region = region;
+    g->train->loss = scaled ? build_scalar(b, OP_MUL_SCALAR, op->out[0], 2) : op->out[0];
+    finish();
+}
+
+Test(combine, the_loss_and_its_gradient) {
+    classes(false, 0);
+    const Op *op = nth(OP_CROSS_ENTROPY_GRADS, 0);
+    cr_expect(op->out[1] == g->train->loss && op->phase == BACKWARD && op->i[0] == -100);
+    cr_expect_eq(count(OP_CROSS_ENTROPY) + count(OP_CROSS_ENTROPY_GRAD), 0);
+    classes(true, 0); /* its gradient is no constant */
+    cr_expect_eq(count(OP_CROSS_ENTROPY_GRADS), 0);
+    classes(false, 1); /* made again in the backward */
+    cr_expect_eq(count(OP_CROSS_ENTROPY_GRADS), 0);
+}
+
+/* ── remake, pieces ─────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+Test(remake, a_gate_is_made_again) {
+    start();
+    Value *x = input(FP32, SHAPE(6, 8)), *gate = matmul(x, param(SHAPE(8, 16))), *up = matmul(x, param(SHAPE(8, 16)));
+    loss(matmul(build2(b, OP_MUL, build1(b, OP_SILU, gate), up), param(SHAPE(16, 8))));
+    finish();
+    const Op *forward = nth(OP_FUSED, 0);
+    cr_expect_eq(forward->nout, 1, "silu of the gate leaves the group");
+    int silus = 0;
+    for (int i = 0; i < count(OP_FUSED); i++)
+        for (int m = 0; m < nth(OP_FUSED, i)->nbody; m++) silus += nth(OP_FUSED, i)->body[m]->kind == OP_SILU;
+    cr_expect_eq(silus, 2);
+}
+
+Test(remake, what_a_product_reads_is_kept) {
+    start();
+    Value *x = matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 16)));
+    loss(matmul(build1(b, OP_SILU, x), param(SHAPE(16, 8))));
+    finish();
+    int silus = 0;
+    for (int i = 0; i < count(OP_FUSED); i++)
+        for (int m = 0; m < nth(OP_FUSED, i)->nbody; m++) silus += nth(OP_FUSED, i)->body[m]->kind == OP_SILU;
+    cr_expect_eq(silus, 1);
+}
+
+Test(pieces, gradients_of_attention_lie_where_they_are_joined) {
+    start();
+    Value *x = matmul(input(FP32, SHAPE(12, 16)), param(SHAPE(16, 48)));
+    Value *all = build_reshape(b, x, SHAPE(2, 6, 12, 4));
+    Op *split = build_op(b, OP_SPLIT, 1, &all, (int64_t[]){2, 3, 4, 4, 4}, 5, NULL, 0);
+    Op *op = build_op(b, OP_ATTENTION, 3, split->out, (int64_t[]){1}, 1, (double[]){0.5, 0}, 2);
+    loss(op->out[0]);
+    finish();
+    const Op *grad = nth(OP_ATTENTION_GRAD, 0), *whole = nth(OP_ASSEMBLE, 0);
+    cr_expect_eq(count(OP_CONCAT), 0);
+    for (int k = 0; k < 3; k++) {
+        cr_expect_eq(grad->out[k]->base, whole->out[0]);
+        cr_expect_eq(grad->out[k]->offset, 16 * k);
+        cr_expect_eq(grad->out[k]->stride[1], 48);
+    }
+}
