@@ -12,7 +12,7 @@ sc_kernel sc_k_matmul;
 sc_kernel sc_k_embedding;
 sc_kernel sc_k_embedding_grad;
 sc_kernel sc_k_cross_entropy;
-sc_kernel sc_k_cross_entropy_grad;
+sc_kernel sc_k_cross_entropy_grads;
 sc_kernel sc_k_store;
 sc_kernel sc_k_pick;
 sc_kernel sc_k_zero_gaps;
@@ -59,8 +59,8 @@ static void program_start(sc_rank *r) {
 
 static const int64_t micro_u0_table[] = {0, 8256, 0, 8448, 25088, 0};
 static void program_micro(sc_rank *r) {
-    enum { g0f, m_zero, e2, e3, e5, e6, e8, e9, e14, e15, e17, e18, e19, e22, m_loss, e22b0, e22b1, e19b0, z0, e19b3,
-        e19b4, e18b0, e17b0, e17b3, e17b4, e15b0, r0, m_sum, count, n0, norm_sum, clip, m_norm, u0, w0 };
+    enum { g0f, m_zero, e2, e3, e5, e6, e8, e9, e14, e15, e17, e18, e19, e22b0, e22, m_loss, e19b0, z0, e19b3, e19b4,
+        e18b0, e17b0, e17b3, e17b4, e15b0, r0, m_sum, count, n0, norm_sum, clip, m_norm, u0 };
 
     /* ── forward · mlp ───────────────────────────────────────────────────────────────────── models/mlp.lua:30 ── */
     sc_all_gather(r, g0f, GATHER, 0, T(BF16, 0x00864700, 25088), T(BF16, 0x0000d500, 12544));
@@ -89,15 +89,17 @@ static void program_micro(sc_rank *r) {
     RUN(e19, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x0082bf00, 8, 32, 256), T(BF16, 0x00878b00, 8, 32, 64),
         T(BF16, 0x00868900, 256, 64), T(BF16, 0x00870900, 256), T(BOOL, 0x0002bf00, 8388608));
         /* e19 down: 8.5 MFLOP, mlp.lua:24 */
-    RUN(e22, COMPUTE, cross_entropy, ATTR(.i = {-100}), T(FP32, 0x0002c300), T(FP32, 0x0002bf00, 256),
-        T(BF16, 0x0082bf00, 256, 256), T(INT32, 0x00000900, 256)); /* e22: 130.0 KiB, mlp.lua:38 */
-    RUN(m_loss, COMPUTE, store, ATTR(0), T(FP32, 0x0002c300), T(FP32, 0x00000000, 64)); /* m_loss: 8 B, mlp.lua:43 */
 
     /* ── backward · mlp ──────────────────────────────────────────────────────────────────── models/mlp.lua:38 ── */
     RUN(e22b0, COMPUTE, grad_seed, ATTR(0), T(FP32, 0x0002c300)); /* e22b0: 4 B, mlp.lua:38 */
-    RUN(e22b1, COMPUTE, cross_entropy_grad, ATTR(.i = {-100}), T(BF16, 0x0082bf00, 256, 256), T(FP32, 0x0002c300),
-        T(BF16, 0x0082bf00, 256, 256), T(INT32, 0x00000900, 256), T(FP32, 0x0002bf00, 256));
-        /* e22b1: 258.0 KiB, mlp.lua:38 */
+    RUN(e22, COMPUTE, cross_entropy_grads, ATTR(.i = {-100}), T(BF16, 0x0082bf00, 256, 256), T(FP32, 0x0002c400),
+        T(FP32, 0x0002bf00, 256), T(FP32, 0x0002c300), T(BF16, 0x0082bf00, 256, 256), T(INT32, 0x00000900, 256));
+        /* e22: 258.0 KiB, mlp.lua:38 */
+
+    /* ── forward · mlp ───────────────────────────────────────────────────────────────────── models/mlp.lua:43 ── */
+    RUN(m_loss, COMPUTE, store, ATTR(0), T(FP32, 0x0002c400), T(FP32, 0x00000000, 64)); /* m_loss: 8 B, mlp.lua:43 */
+
+    /* ── backward · mlp ──────────────────────────────────────────────────────────────────── models/mlp.lua:24 ── */
     RUN(e19b0, COMPUTE, matmul, ATTR(0), T(BF16, 0x00880b00, 8, 32, 64), T(BF16, 0x0082bf00, 8, 32, 256),
         T(BF16, 0x00868900, 256, 64), T(BOOL, 0x0002bf00, 8388608)); /* e19b0 down: 8.4 MFLOP, mlp.lua:24 */
     RUN(z0, COMPUTE, zero_gaps, ATTR(0), T(FP32, 0x00854000, 192)); /* z0: 768 B, mlp.lua:30 */
@@ -134,9 +136,7 @@ static void program_micro(sc_rank *r) {
         /* m_norm: 8 B, mlp.lua:43 */
     RUN(u0, COMPUTE, adam, ATTR(.i = {1, 12544}, .table = micro_u0_table, .ntable = 6), T(FP32, 0x0002bf00, 12544),
         T(FP32, 0x00001100, 12544), T(FP32, 0x00038400, 1), T(FP32, 0x00013700, 12544), T(FP32, 0x0001fb00, 12544),
-        T(INT64, 0x00000300, 1)); /* u0: 343.0 KiB, mlp.lua:43 */
-    RUN(w0, COMPUTE, store, ATTR(0), T(FP32, 0x00001100, 12544), T(BF16, 0x0000d500, 12544));
-        /* w0: 98.0 KiB, mlp.lua:30 */
+        T(INT64, 0x00000300, 1), T(BF16, 0x0000d500, 12544)); /* u0: 392.0 KiB, mlp.lua:43 */
 }
 
 static void program_eval(sc_rank *r) {
@@ -255,7 +255,7 @@ static const sc_event_info events_of_start[] = {
 };
 
 static const int waits_of_micro[] = {
-    0,    25,    26,    29,    30,};
+    0,    24,    25,    28,    29,};
 
 static const sc_access accesses_of_micro[] = {
     {8, 0, 25088},
@@ -293,18 +293,15 @@ static const sc_access accesses_of_micro[] = {
     {18, 49664, 512},
     {22, 0, 131072},
     {23, 0, 8388608},
+    {24, 0, 4},
+    {24, 0, 4},
     {22, 0, 131072},
     {5, 0, 1024},
-    {24, 0, 4},
-    {25, 0, 1024},
-    {24, 0, 4},
+    {22, 0, 131072},
+    {25, 0, 4},
+    {26, 0, 1024},
+    {25, 0, 4},
     {0, 0, 4},
-    {26, 0, 4},
-    {26, 0, 4},
-    {22, 0, 131072},
-    {5, 0, 1024},
-    {25, 0, 1024},
-    {22, 0, 131072},
     {22, 0, 131072},
     {18, 16896, 32768},
     {27, 0, 32768},
@@ -353,10 +350,10 @@ static const sc_access accesses_of_micro[] = {
     {9, 0, 50176},
     {10, 0, 50176},
     {2, 0, 8},
+    {8, 0, 25088},
     {7, 0, 50176},
     {9, 0, 50176},
     {10, 0, 50176},
-    {7, 0, 50176},
     {8, 0, 25088},
 };
 
@@ -374,28 +371,26 @@ static const sc_event_info events_of_micro[] = {
     {"e17", "matmul", "up", "forward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 23, accesses_of_micro + 26, 3, 2, 0x1},
     {"e18", "relu", "", "forward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 28, accesses_of_micro + 29, 1, 1, 0x1},
     {"e19", "matmul", "down", "forward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 30, accesses_of_micro + 33, 3, 2, 0x1},
-    {"e22", "cross_entropy", "", "forward", "models/mlp.lua", 38, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 35, accesses_of_micro + 37, 2, 2, 0x3},
-    {"m_loss", "store", "", "forward", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 39, accesses_of_micro + 40, 1, 1, 0x2},
-    {"e22b0", "grad_seed", "", "backward", "models/mlp.lua", 38, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 41, accesses_of_micro + 41, 0, 1, 0x1},
-    {"e22b1", "cross_entropy_grad", "", "backward", "models/mlp.lua", 38, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 42, accesses_of_micro + 46, 4, 1, 0x1},
-    {"e19b0", "matmul", "down", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 47, accesses_of_micro + 49, 2, 2, 0x1},
-    {"z0", "zero_gaps", "", "backward", "models/mlp.lua", 30, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 51, accesses_of_micro + 51, 0, 1, 0x1},
-    {"e19b3", "matmul", "down", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 52, accesses_of_micro + 54, 2, 2, 0x1},
-    {"e19b4", "sum", "down", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 56, accesses_of_micro + 57, 1, 1, 0x1},
-    {"e18b0", "relu_grad", "", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 58, accesses_of_micro + 60, 2, 1, 0x1},
-    {"e17b0", "matmul", "up", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 61, accesses_of_micro + 63, 2, 2, 0x1},
-    {"e17b3", "matmul", "up", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 65, accesses_of_micro + 67, 2, 2, 0x1},
-    {"e17b4", "sum", "up", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 69, accesses_of_micro + 70, 1, 1, 0x1},
-    {"e15b0", "embedding_grad", "embed", "backward", "models/mlp.lua", 23, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 71, accesses_of_micro + 73, 2, 1, 0x1},
-    {"r0", "reduce_scatter", "", "backward", "models/mlp.lua", 30, REDUCE, waits_of_micro + 1, 1, accesses_of_micro + 74, accesses_of_micro + 75, 1, 1, 0x1},
-    {"m_sum", "all_reduce", "", "optimizer", "models/mlp.lua", 43, REDUCE, waits_of_micro + 2, 0, accesses_of_micro + 76, accesses_of_micro + 77, 1, 1, 0x1},
-    {"count", "count_step", "", "optimizer", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 2, 0, accesses_of_micro + 78, accesses_of_micro + 79, 1, 1, 0x1},
-    {"n0", "sum_squares", "", "optimizer", "models/mlp.lua", 30, COMPUTE, waits_of_micro + 2, 1, accesses_of_micro + 80, accesses_of_micro + 81, 1, 1, 0x1},
-    {"norm_sum", "all_reduce", "", "optimizer", "models/mlp.lua", 43, REDUCE, waits_of_micro + 3, 1, accesses_of_micro + 82, accesses_of_micro + 83, 1, 1, 0x1},
-    {"clip", "clip_coefficient", "", "optimizer", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 4, 1, accesses_of_micro + 84, accesses_of_micro + 85, 1, 2, 0x3},
-    {"m_norm", "store", "", "optimizer", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 5, 0, accesses_of_micro + 87, accesses_of_micro + 88, 1, 1, 0x2},
-    {"u0", "adam", "", "optimizer", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 5, 0, accesses_of_micro + 89, accesses_of_micro + 95, 6, 3, 0x1a},
-    {"w0", "store", "", "optimizer", "models/mlp.lua", 30, COMPUTE, waits_of_micro + 5, 0, accesses_of_micro + 98, accesses_of_micro + 99, 1, 1, 0x2},
+    {"e22b0", "grad_seed", "", "backward", "models/mlp.lua", 38, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 35, accesses_of_micro + 35, 0, 1, 0x1},
+    {"e22", "cross_entropy_grads", "", "backward", "models/mlp.lua", 38, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 36, accesses_of_micro + 39, 3, 3, 0x7},
+    {"m_loss", "store", "", "forward", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 42, accesses_of_micro + 43, 1, 1, 0x2},
+    {"e19b0", "matmul", "down", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 44, accesses_of_micro + 46, 2, 2, 0x1},
+    {"z0", "zero_gaps", "", "backward", "models/mlp.lua", 30, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 48, accesses_of_micro + 48, 0, 1, 0x1},
+    {"e19b3", "matmul", "down", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 49, accesses_of_micro + 51, 2, 2, 0x1},
+    {"e19b4", "sum", "down", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 53, accesses_of_micro + 54, 1, 1, 0x1},
+    {"e18b0", "relu_grad", "", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 55, accesses_of_micro + 57, 2, 1, 0x1},
+    {"e17b0", "matmul", "up", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 58, accesses_of_micro + 60, 2, 2, 0x1},
+    {"e17b3", "matmul", "up", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 62, accesses_of_micro + 64, 2, 2, 0x1},
+    {"e17b4", "sum", "up", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 66, accesses_of_micro + 67, 1, 1, 0x1},
+    {"e15b0", "embedding_grad", "embed", "backward", "models/mlp.lua", 23, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 68, accesses_of_micro + 70, 2, 1, 0x1},
+    {"r0", "reduce_scatter", "", "backward", "models/mlp.lua", 30, REDUCE, waits_of_micro + 1, 1, accesses_of_micro + 71, accesses_of_micro + 72, 1, 1, 0x1},
+    {"m_sum", "all_reduce", "", "optimizer", "models/mlp.lua", 43, REDUCE, waits_of_micro + 2, 0, accesses_of_micro + 73, accesses_of_micro + 74, 1, 1, 0x1},
+    {"count", "count_step", "", "optimizer", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 2, 0, accesses_of_micro + 75, accesses_of_micro + 76, 1, 1, 0x1},
+    {"n0", "sum_squares", "", "optimizer", "models/mlp.lua", 30, COMPUTE, waits_of_micro + 2, 1, accesses_of_micro + 77, accesses_of_micro + 78, 1, 1, 0x1},
+    {"norm_sum", "all_reduce", "", "optimizer", "models/mlp.lua", 43, REDUCE, waits_of_micro + 3, 1, accesses_of_micro + 79, accesses_of_micro + 80, 1, 1, 0x1},
+    {"clip", "clip_coefficient", "", "optimizer", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 4, 1, accesses_of_micro + 81, accesses_of_micro + 82, 1, 2, 0x3},
+    {"m_norm", "store", "", "optimizer", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 5, 0, accesses_of_micro + 84, accesses_of_micro + 85, 1, 1, 0x2},
+    {"u0", "adam", "", "optimizer", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 5, 0, accesses_of_micro + 86, accesses_of_micro + 93, 7, 4, 0x5a},
 };
 
 static const int waits_of_eval[] = {
@@ -528,50 +523,50 @@ static const sc_event_info events_of_sample[] = {
 static const sc_program_info programs[] = {
     {"init", program_init, events_of_init, 11},
     {"start", program_start, events_of_start, 1},
-    {"micro", program_micro, events_of_micro, 35},
+    {"micro", program_micro, events_of_micro, 33},
     {"eval", program_eval, events_of_eval, 16},
     {"sample", program_sample, events_of_sample, 13},
 };
 
 static const sc_storage_info storages[] = {
-    {"metrics", 0x0, 256, 0, -1, -1, 35},
-    {"record", 0x100, 512, 0, -1, -1, 35},
-    {"adam step", 0x300, 256, 0, -1, -1, 35},
-    {"tokens", 0x400, 1024, 0, -1, -1, 35},
-    {"sample/tokens", 0x800, 256, 0, -1, -1, 35},
-    {"targets", 0x900, 1024, 0, -1, -1, 35},
-    {"logits", 0xd00, 1024, 0, -1, -1, 35},
-    {"(root)/master", 0x1100, 50176, 0, -1, -1, 35},
-    {"(root)/wire", 0xd500, 25088, 0, -1, -1, 35},
-    {"(root)/moment1", 0x13700, 50176, 0, -1, -1, 35},
-    {"(root)/moment2", 0x1fb00, 50176, 0, -1, -1, 35},
+    {"metrics", 0x0, 256, 0, -1, -1, 33},
+    {"record", 0x100, 512, 0, -1, -1, 33},
+    {"adam step", 0x300, 256, 0, -1, -1, 33},
+    {"tokens", 0x400, 1024, 0, -1, -1, 33},
+    {"sample/tokens", 0x800, 256, 0, -1, -1, 33},
+    {"targets", 0x900, 1024, 0, -1, -1, 33},
+    {"logits", 0xd00, 1024, 0, -1, -1, 33},
+    {"(root)/master", 0x1100, 50176, 0, -1, -1, 33},
+    {"(root)/wire", 0xd500, 25088, 0, -1, -1, 33},
+    {"(root)/moment1", 0x13700, 50176, 0, -1, -1, 33},
+    {"(root)/moment2", 0x1fb00, 50176, 0, -1, -1, 33},
     {"e2.0", 0x2c300, 256, 0, 2, 2, 3},
     {"e3.0", 0x2bf00, 1024, 0, 2, 3, 8},
     {"e5.0", 0x2c700, 256, 0, 2, 4, 5},
     {"e6.0", 0x2c300, 1024, 0, 2, 5, 8},
     {"e8.0", 0x2cb00, 256, 0, 2, 6, 7},
     {"e9.0", 0x2c700, 1024, 0, 2, 7, 8},
-    {"e14.0", 0x888b00, 4096, 0, 2, 8, 25},
-    {"g0f.0", 0x864700, 50176, 0, 2, 0, 22},
-    {"e15.0", 0x870b00, 32768, 0, 2, 9, 23},
-    {"e17.0", 0x878b00, 32768, 0, 2, 10, 21},
+    {"e14.0", 0x888b00, 4096, 0, 2, 8, 24},
+    {"g0f.0", 0x864700, 50176, 0, 2, 0, 21},
+    {"e15.0", 0x870b00, 32768, 0, 2, 9, 22},
+    {"e17.0", 0x878b00, 32768, 0, 2, 10, 20},
     {"e17.workspace", 0x2bf00, 8388608, 0, 2, 10, 10},
-    {"e19.0", 0x82bf00, 131072, 0, 2, 12, 20},
+    {"e19.0", 0x82bf00, 131072, 0, 2, 12, 19},
     {"e19.workspace", 0x2bf00, 8388608, 0, 2, 12, 12},
-    {"e22.0", 0x2c300, 256, 0, 2, 13, 14},
-    {"e22.1", 0x2bf00, 1024, 0, 2, 13, 16},
-    {"e22b0.0", 0x2c300, 256, 0, 2, 15, 16},
-    {"e19b0.0", 0x880b00, 32768, 0, 2, 17, 24},
-    {"e19b0.workspace", 0x2bf00, 8388608, 0, 2, 17, 17},
-    {"z0.0", 0x84bf00, 100352, 0, 2, 18, 26},
-    {"e19b3.workspace", 0x2bf00, 8388608, 0, 2, 19, 19},
-    {"e17b0.0", 0x82bf00, 32768, 0, 2, 22, 25},
-    {"e17b0.workspace", 0x2bf00, 8388608, 0, 2, 22, 22},
-    {"e17b3.workspace", 0x2bf00, 8388608, 0, 2, 23, 23},
-    {"r0.0", 0x2bf00, 50176, 0, 2, 26, 33},
-    {"n0.0", 0x38300, 256, 0, 2, 29, 31},
-    {"clip.0", 0x38400, 256, 0, 2, 31, 33},
-    {"clip.1", 0x38500, 256, 0, 2, 31, 32},
+    {"e22b0.0", 0x2c300, 256, 0, 2, 13, 14},
+    {"e22.1", 0x2c400, 256, 0, 2, 14, 15},
+    {"e22.2", 0x2bf00, 1024, 0, 2, 14, 14},
+    {"e19b0.0", 0x880b00, 32768, 0, 2, 16, 23},
+    {"e19b0.workspace", 0x2bf00, 8388608, 0, 2, 16, 16},
+    {"z0.0", 0x84bf00, 100352, 0, 2, 17, 25},
+    {"e19b3.workspace", 0x2bf00, 8388608, 0, 2, 18, 18},
+    {"e17b0.0", 0x82bf00, 32768, 0, 2, 21, 24},
+    {"e17b0.workspace", 0x2bf00, 8388608, 0, 2, 21, 21},
+    {"e17b3.workspace", 0x2bf00, 8388608, 0, 2, 22, 22},
+    {"r0.0", 0x2bf00, 50176, 0, 2, 25, 32},
+    {"n0.0", 0x38300, 256, 0, 2, 28, 30},
+    {"clip.0", 0x38400, 256, 0, 2, 30, 32},
+    {"clip.1", 0x38500, 256, 0, 2, 30, 31},
     {"e2.0", 0x2bf00, 256, 0, 3, 2, 3},
     {"e3.0", 0x2cf00, 1024, 0, 3, 3, 8},
     {"e5.0", 0x2bf00, 256, 0, 3, 4, 5},
@@ -646,23 +641,23 @@ static const sc_dump_info dumps[] = {
     {"up/e17", 2, 10, {0x878b00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
     {"mlp/e18", 2, 11, {0x878b00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
     {"down/e19", 2, 12, {0x82bf00, 0, BF16, 3, {8, 32, 256}, {8192, 256, 1}, 0}},
-    {"mlp/e22", 2, 13, {0x2c300, 0, FP32, 0, {}, {}, 0}},
-    {"mlp/e22.1", 2, 13, {0x2bf00, 0, FP32, 1, {256}, {1}, 0}},
-    {"mlp/e22b0", 2, 15, {0x2c300, 0, FP32, 0, {}, {}, 0}},
-    {"mlp/e22b1", 2, 16, {0x82bf00, 0, BF16, 2, {256, 256}, {256, 1}, 0}},
-    {"down/e19b0", 2, 17, {0x880b00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
-    {"mlp/z0", 2, 18, {0x854000, 0, FP32, 1, {192}, {1}, 0}},
-    {"down.weight.grad", 2, 19, {0x854300, 0, FP32, 2, {256, 64}, {64, 1}, 0}},
-    {"down.bias.grad", 2, 20, {0x864300, 0, FP32, 1, {256}, {1}, 0}},
-    {"mlp/e18b0", 2, 21, {0x880b00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
-    {"up/e17b0", 2, 22, {0x82bf00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
-    {"up.weight.grad", 2, 23, {0x84ff00, 0, FP32, 2, {64, 64}, {64, 1}, 0}},
-    {"up.bias.grad", 2, 24, {0x853f00, 0, FP32, 1, {64}, {1}, 0}},
-    {"embed.weight.grad", 2, 25, {0x84bf00, 0, FP32, 2, {256, 16}, {16, 1}, 0}},
-    {"mlp/r0", 2, 26, {0x2bf00, 0, FP32, 1, {12544}, {1}, 0}},
-    {"mlp/n0", 2, 29, {0x38300, 0, FP32, 1, {1}, {1}, 0}},
-    {"mlp/clip", 2, 31, {0x38400, 0, FP32, 1, {1}, {1}, 0}},
-    {"mlp/clip.1", 2, 31, {0x38500, 0, FP32, 1, {1}, {1}, 0}},
+    {"mlp/e22b0", 2, 13, {0x2c300, 0, FP32, 0, {}, {}, 0}},
+    {"mlp/e22", 2, 14, {0x82bf00, 0, BF16, 2, {256, 256}, {256, 1}, 0}},
+    {"mlp/e22.1", 2, 14, {0x2c400, 0, FP32, 0, {}, {}, 0}},
+    {"mlp/e22.2", 2, 14, {0x2bf00, 0, FP32, 1, {256}, {1}, 0}},
+    {"down/e19b0", 2, 16, {0x880b00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
+    {"mlp/z0", 2, 17, {0x854000, 0, FP32, 1, {192}, {1}, 0}},
+    {"down.weight.grad", 2, 18, {0x854300, 0, FP32, 2, {256, 64}, {64, 1}, 0}},
+    {"down.bias.grad", 2, 19, {0x864300, 0, FP32, 1, {256}, {1}, 0}},
+    {"mlp/e18b0", 2, 20, {0x880b00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
+    {"up/e17b0", 2, 21, {0x82bf00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
+    {"up.weight.grad", 2, 22, {0x84ff00, 0, FP32, 2, {64, 64}, {64, 1}, 0}},
+    {"up.bias.grad", 2, 23, {0x853f00, 0, FP32, 1, {64}, {1}, 0}},
+    {"embed.weight.grad", 2, 24, {0x84bf00, 0, FP32, 2, {256, 16}, {16, 1}, 0}},
+    {"mlp/r0", 2, 25, {0x2bf00, 0, FP32, 1, {12544}, {1}, 0}},
+    {"mlp/n0", 2, 28, {0x38300, 0, FP32, 1, {1}, {1}, 0}},
+    {"mlp/clip", 2, 30, {0x38400, 0, FP32, 1, {1}, {1}, 0}},
+    {"mlp/clip.1", 2, 30, {0x38500, 0, FP32, 1, {1}, {1}, 0}},
     {"eval/mlp/g0f", 3, 0, {0x84bf00, 0, BF16, 1, {25088}, {1}, 0}},
     {"eval/mlp/e2", 3, 2, {0x2bf00, 0, INT32, 2, {8, 1}, {1, 1}, 0}},
     {"eval/mlp/e3", 3, 3, {0x2cf00, 0, INT32, 2, {8, 32}, {32, 1}, 0}},

@@ -41,7 +41,7 @@ static const struct {
     {"NCCL_BUFFSIZE", NULL},         {"NCCL_THREAD_THRESHOLDS", NULL},
 };
 
-static void pin_variables(void) {
+void sc_comms_pin(void) {
     for (size_t i = 0; i < sizeof pinned / sizeof *pinned; i++)
         if (pinned[i].value)
             setenv(pinned[i].name, pinned[i].value, 1);
@@ -60,9 +60,9 @@ static bool first_of_its_kind(const sc_rank *r, int c, int p) {
     return r->t->comms.comm[c][p] && same_as(r, c) == c;
 }
 
-static ncclConfig_t config_of(const sc_rank *r, int policy) {
+ncclConfig_t sc_comms_config(sc_policy policy, bool windows) {
     ncclConfig_t c = NCCL_CONFIG_INITIALIZER;
-    bool copies = policy == SC_GATHERS && r->t->comms.windows;
+    bool copies = policy == SC_GATHERS && windows;
     c.blocking = 1;
     c.splitShare = 0;
     c.commName = policy == SC_GATHERS ? "shardc-gathers" : "shardc-sums";
@@ -73,7 +73,7 @@ static ncclConfig_t config_of(const sc_rank *r, int policy) {
 
 static ncclComm_t world_comm(sc_rank *r) {
     ncclComm_t comm;
-    ncclConfig_t c = config_of(r, SC_SUMS);
+    ncclConfig_t c = sc_comms_config(SC_SUMS, r->t->comms.windows);
     if (r->rank == 0) SC_NCCL(ncclGetUniqueId(&r->w->common->id));
     sc_barrier(r);
     SC_NCCL(ncclCommInitRankConfig(&comm, r->world, r->w->common->id, r->rank, &c));
@@ -82,7 +82,7 @@ static ncclComm_t world_comm(sc_rank *r) {
 
 static ncclComm_t part_comm(sc_rank *r, ncclComm_t world, int comm, int policy) {
     ncclComm_t part;
-    ncclConfig_t c = config_of(r, policy);
+    ncclConfig_t c = sc_comms_config((sc_policy)policy, r->t->comms.windows);
     sc_members m = sc_comm(r, comm);
     SC_NCCL(ncclCommSplit(world, m.first, m.index, &part, &c)); /* a group is known by its first rank */
     return part;
@@ -136,7 +136,7 @@ static bool choose_windows(sc_rank *r, ncclComm_t comm) {
 void sc_comms_new(sc_rank *r) {
     sc_comms *t = &r->t->comms;
     if (r->world == 1) return;
-    pin_variables();
+    sc_comms_pin();
     t->comm[2][SC_SUMS] = world_comm(r);
     t->windows = choose_windows(r, t->comm[2][SC_SUMS]);
     for (int c = SC_COMMS - 1; c >= 0; c--)

@@ -1,6 +1,6 @@
 /* A rank's NCCL communicators: who talks to whom, by which of NCCL's ways, and the arena as their window.
  * Relies on: NCCL 2.28.
- * Relied on by: rank.c, collective.c, tests/gpu. */
+ * Relied on by: rank.c, collective.c, calibrate/, tests/gpu. */
 #ifndef SC_CUDA_COMM_H
 #define SC_CUDA_COMM_H
 
@@ -17,6 +17,10 @@ typedef struct {
     ncclWindow_t window[SC_COMMS][SC_POLICIES];
     bool windows; /* the arena is a window of every communicator */
 } sc_comms;
+
+/* What every communicator is made with; calibrate/ measures such ones. */
+void sc_comms_pin(void); /* sets NCCL's variables, before NCCL reads them */
+ncclConfig_t sc_comms_config(sc_policy policy, bool windows);
 
 void sc_comms_new(sc_rank *r);            /* the communicators that talk */
 void sc_comms_windows(sc_rank *r);        /* the arena is there: registers it, or says that it cannot be */

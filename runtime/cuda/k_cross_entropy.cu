@@ -8,8 +8,8 @@
  *
  * A block a row, in one pass (Milakov and Gimelshein 2018: a thread's sum is rescaled when its maximum grows). Rows'
  * losses go to the workspace (N floats), which a second launch adds up in double in a fixed order. The kernel of both
- * (.._grads) keeps a row in shared memory where two fit a multiprocessor, else reads it again for its gradient while it
- * is still in the L2. With 16-bit logits
+ * (.._grads) reads a row again for its gradient while it is still in the L2 (keeping it in shared memory was no faster on
+ * an H200). With 16-bit logits
  * e^x is 2^(x log2 e) by the hardware's instruction (2 ulp), which memory bandwidth leaves time for; else sc_exp. */
 #include "kernel.cuh"
 
@@ -74,9 +74,7 @@ template <class E> struct cut {
     SC_DEVICE int single(int i) const { return i < head ? i : i + accesses * wide<E>; }
 };
 
-/* held: the accesses are kept there, or NULL; a thread meets its own again. */
-template <class E, int T = BLOCK>
-SC_DEVICE partial<E> over_row(const typename E::type *x, int cols, uint4 *held = NULL) {
+template <class E, int T = BLOCK> SC_DEVICE partial<E> over_row(const typename E::type *x, int cols) {
     constexpr int W = wide<E>;
     cut<E> c(x, cols);
     partial<E> p = {-HUGE_VALF, 0};
@@ -91,9 +89,6 @@ SC_DEVICE partial<E> over_row(const typename E::type *x, int cols, uint4 *held =
 #pragma unroll
         for (int u = 0; u < U; u++)
             if (first + u * T < c.accesses) v[u].load(body + (int64_t)(first + u * T) * W);
-#pragma unroll
-        for (int u = 0; u < U; u++)
-            if (held && first + u * T < c.accesses) v[u].store(held + first + u * T);
         float most = -HUGE_VALF;
 #pragma unroll
         for (int u = 0; u < U; u++)
@@ -178,8 +173,7 @@ template <class E, int T = BLOCK> SC_DEVICE void zero_row(typename E::type *dx, 
 
 /* Rows of the logits and of their gradient that begin at the same place in 16 bytes (the same bytes, as a rule). */
 template <class E, int T = BLOCK>
-SC_DEVICE void grad_row(typename E::type *dx, const typename E::type *x, int cols, int target, float lse, float scale,
-                        const uint4 *held = NULL) {
+SC_DEVICE void grad_row(typename E::type *dx, const typename E::type *x, int cols, int target, float lse, float scale) {
     constexpr int W = wide<E>;
     cut<E> c(x, cols);
     powers<E> e(lse);
@@ -191,8 +185,7 @@ SC_DEVICE void grad_row(typename E::type *dx, const typename E::type *x, int col
         raw<E, W> v[U];
 #pragma unroll
         for (int u = 0; u < U; u++)
-            if (first + u * T < c.accesses)
-                v[u].load(held ? (const void *)(held + first + u * T) : x + c.head + (int64_t)(first + u * T) * W);
+            if (first + u * T < c.accesses) v[u].load(x + c.head + (int64_t)(first + u * T) * W);
 #pragma unroll
         for (int u = 0; u < U; u++) {
             int i = c.head + (first + u * T) * W;
@@ -232,15 +225,9 @@ __global__ void __launch_bounds__(BLOCK)
 }
 
 /* Both, in place or not. A thread writes the elements that it has read, but the target's may be another's. */
-template <class E, bool HELD>
+template <class E>
 __global__ void __launch_bounds__(BOTH_BLOCK, 2)
     losses_and_grads(loss_task a, const void *g, int g_dtype, const sc_record *record) {
-#ifdef SC_EMULATE
-    uint4 *held = NULL;
-#else
-    extern __shared__ uint4 row_of_block[];
-    uint4 *held = HELD ? row_of_block : NULL;
-#endif
     enum { T = BOTH_BLOCK };
     typedef typename E::type type;
     int64_t row = blockIdx.x, target = a.target[row];
@@ -252,31 +239,17 @@ __global__ void __launch_bounds__(BOTH_BLOCK, 2)
     }
     const type *x = (const type *)a.x + row_at(a.rows, row);
     float at_target = target >= 0 && target < a.cols ? E::get(x[target]) : NAN;
-    partial<E> p = over_block<E, T>(over_row<E, T>(x, a.cols, held)); /* everybody has at_target after it */
+    partial<E> p = over_block<E, T>(over_row<E, T>(x, a.cols)); /* everybody has at_target after it */
     float lse = p.finite(p.most) + sc_log(p.sum);
     float scale = (float)((double)load_any(g, g_dtype, 0) / (double)record->count[a.slot]);
     if (threadIdx.x == 0) a.losses[row] = lse - at_target;
     if ((uintptr_t)x % 16 == (uintptr_t)dx % 16) {
-        grad_row<E, T>(dx, x, a.cols, (int)target, lse, scale, held);
+        grad_row<E, T>(dx, x, a.cols, (int)target, lse, scale);
     } else {
         powers<E> e(lse);
         for (int c = threadIdx.x; c < a.cols; c += T)
             dx[c] = E::put(slope<E>(e.of(E::get(x[c])), c, (int)target, scale));
     }
-}
-
-template <class E> void launch_both(const sc_task *t, const loss_task &a, int64_t rows, const sc_tensor *g) {
-#ifndef SC_EMULATE
-    int bytes = (a.cols / wide<E> + 1) * 16;
-    if (sc_library(t) && 2 * (bytes + 2048) <= sc_library(t)->shared_bytes) {
-        auto *kernel = losses_and_grads<E, true>;
-        SC_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-        kernel<<<(unsigned)rows, BOTH_BLOCK, bytes, SC_STREAM(t)>>>(a, g->p, g->dtype, t->record);
-        SC_LAUNCHED();
-        return;
-    }
-#endif
-    SC_LAUNCH(t, (losses_and_grads<E, false>), (unsigned)rows, BOTH_BLOCK, a, g->p, g->dtype, t->record);
 }
 
 } // namespace
@@ -287,7 +260,9 @@ extern "C" void sc_k_cross_entropy_grads(const sc_task *t) {
     loss_task a = {row_space_of(x), row_space_of(dx), x->p,           target, NULL, (float *)losses->p, dx->p,
                    (int)cols_of(x), (int)t->i[1],     t->i[0]};
     int64_t rows = rows_of(x);
-    with_float(t, x->dtype, [&](auto e) { launch_both<decltype(e)>(t, a, rows, g); });
+    with_float(t, x->dtype, [&](auto e) {
+        SC_LAUNCH(t, losses_and_grads<decltype(e)>, (unsigned)rows, BOTH_BLOCK, a, g->p, g->dtype, t->record);
+    });
     SC_LAUNCH(t, sum_losses, 1, LOSS_BLOCK, a.losses, rows, (float *)loss->p, t->record, a.slot);
 }
 

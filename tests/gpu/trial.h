@@ -27,9 +27,6 @@ static inline void start(int argc, char **argv) {
             only = argv[i];
     SC_CUDA(cudaStreamCreate(&stream));
     library.multiprocessors = 132;
-#if !defined(SC_EMULATE) && !defined(SC_TWIN)
-    SC_CUDA(cudaDeviceGetAttribute(&library.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
-#endif
     record.step = 7, record.first_sample = 40, record.position = 3, record.seed = 99;
     record.grad_seed = 0.25f;
     record.beta1 = 0.9f, record.beta2 = 0.95f, record.eps = 1e-8f, record.momentum = 0.9f, record.clip = 1.5f;

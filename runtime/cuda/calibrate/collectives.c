@@ -2,6 +2,7 @@
  * product that runs beside them.
  * Relies on: calibrate.h, NCCL.
  * Relied on by: main.c. */
+#include "../comm.h"
 #include "calibrate.h"
 #include <nccl.h>
 #include <signal.h>
@@ -38,16 +39,14 @@ static void meet(member *m) {
 }
 
 static void open_member(member *m) {
-    ncclConfig_t plain = NCCL_CONFIG_INITIALIZER, engines = NCCL_CONFIG_INITIALIZER;
-    engines.CTAPolicy = NCCL_CTA_POLICY_ZERO;
-    plain.minCTAs = plain.maxCTAs = engines.minCTAs = engines.maxCTAs = 16; /* as comm.c */
-    setenv("NCCL_NVLS_ENABLE", "0", 1);
+    ncclConfig_t sums = sc_comms_config(SC_SUMS, true), gathering = sc_comms_config(SC_GATHERS, true);
+    sc_comms_pin();
     sc_need(SC_LIB_NCCL);
     sc_gpu_open(&m->g, m->rank, 0.1);
     if (!m->rank) SC_NCCL(ncclGetUniqueId(&m->c->id));
     meet(m);
-    SC_NCCL(ncclCommInitRankConfig(&m->reductions, m->world, m->c->id, m->rank, &plain));
-    SC_NCCL(ncclCommSplit(m->reductions, 0, m->rank, &m->gathers, &engines));
+    SC_NCCL(ncclCommInitRankConfig(&m->reductions, m->world, m->c->id, m->rank, &sums));
+    SC_NCCL(ncclCommSplit(m->reductions, 0, m->rank, &m->gathers, &gathering));
     SC_NCCL(ncclMemAlloc((void **)&m->arena, m->bytes));
     SC_NCCL(ncclCommWindowRegister(m->gathers, m->arena, m->bytes, &m->windows[0], NCCL_WIN_COLL_SYMMETRIC));
     SC_NCCL(ncclCommWindowRegister(m->reductions, m->arena, m->bytes, &m->windows[1], NCCL_WIN_COLL_SYMMETRIC));

@@ -2,6 +2,7 @@
  * Each is the difference of what is in use on the GPU, as NVML tells it, before and after; nobody else may be using it.
  * Relies on: calibrate.h, NVML (libnvidia-ml.so.1, which comes with the driver), NCCL.
  * Relied on by: main.c. */
+#include "../comm.h"
 #include "calibrate.h"
 #include <dlfcn.h>
 #include <nccl.h>
@@ -153,15 +154,13 @@ static void meet(common *c, int world) {
 
 static int communicate(common *c, int rank, int world, FILE *out) {
     const size_t bytes = (size_t)1 << 30;
-    ncclConfig_t plain = NCCL_CONFIG_INITIALIZER, engines = NCCL_CONFIG_INITIALIZER;
+    ncclConfig_t sums = sc_comms_config(SC_SUMS, true), gathering = sc_comms_config(SC_GATHERS, true);
     ncclComm_t reductions, gathers;
     ncclWindow_t window;
     char *arena;
     cudaStream_t s;
-    engines.CTAPolicy = NCCL_CTA_POLICY_ZERO;
-    plain.minCTAs = plain.maxCTAs = engines.minCTAs = engines.maxCTAs = 16; /* as comm.c */
     if (!open_nvml(rank)) return no_nvml();
-    setenv("NCCL_NVLS_ENABLE", "0", 1);
+    sc_comms_pin();
     sc_need(SC_LIB_NCCL);
     SC_CUDA(cudaSetDevice(rank));
     SC_CUDA(cudaFree(NULL));
@@ -178,9 +177,9 @@ static int communicate(common *c, int rank, int world, FILE *out) {
     last = used();
     last_of_process = used_by_process();
     meet(c, world);
-    SC_NCCL(ncclCommInitRankConfig(&reductions, world, c->id, rank, &plain));
+    SC_NCCL(ncclCommInitRankConfig(&reductions, world, c->id, rank, &sums));
     AFTER("NCCL first communicator");
-    SC_NCCL(ncclCommSplit(reductions, 0, rank, &gathers, &engines));
+    SC_NCCL(ncclCommSplit(reductions, 0, rank, &gathers, &gathering));
     AFTER("NCCL second communicator");
     SC_NCCL(ncclMemAlloc((void **)&arena, bytes));
     took((double)bytes);
