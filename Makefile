@@ -46,11 +46,12 @@ NVFLAGS    := -std=c++17 -O3 -fmad=false -Iruntime -Werror all-warnings --compre
 	$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) $(CUDA_INC)
 CUDA_OBJ   := $(patsubst %,$(B)/%.o,$(basename $(wildcard runtime/cuda/*.c runtime/cuda/*.cu))) $(B)/runtime/cuda/host_kernels.o
 # The CPU's kernels that events of the HOST stream run, under names of their own, for any machine that a GPU may be in.
+KERNEL_CC     ?= gcc
 HOST_KERNELS  := adam sgd store init_param zero
 HOST_KERNEL_OBJ := $(patsubst %,$(B)/runtime/cuda/host/%.o,k_optimizer k_fill k_init k_random k_chunk)
 $(B)/runtime/cuda/host/%.o: runtime/cpu/%.c
 	@mkdir -p $(@D)
-	$(if $(findstring clang,$(CC)),gcc,$(CC)) $(CFLAGS) $(CPPF) $(filter-out -march=native,$(KFLAGS)) $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3 -Wno-psabi) $(VARIANT) -c $< -o $@
+	$(KERNEL_CC) $(CFLAGS) $(CPPF) $(filter-out -march=native,$(KFLAGS)) $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3 -Wno-psabi) $(VARIANT) -c $< -o $@
 $(B)/runtime/cuda/host_kernels.o: $(HOST_KERNEL_OBJ)
 	ld -r $^ -o $@.part
 	objcopy $(foreach k,$(HOST_KERNELS),--redefine-sym sc_k_$k=sc_host_$k) $@.part

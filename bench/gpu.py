@@ -8,7 +8,7 @@
 Names are in workloads.py; without any: the table's rows that the GPUs at hand serve. --write NAME keeps the tables and every figure in
 bench/results/.
 
-Relies on: workloads.py, torch_fsdp2.py, floor.py, trace.py, cupti_trace.c. Relied on by: make gpu-bench, make gpu-bench-build."""
+Relies on: workloads.py, torch_fsdp2.py, floor.py, cupti_report.py, cupti_trace.c. Relied on by: make gpu-bench, make gpu-bench-build."""
 import argparse
 import array
 import ctypes
@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 
-import trace
+import cupti_report
 from workloads import ROWS, workload
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -151,7 +151,10 @@ def gpus():
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([x for x in visible.split(",") if x.strip()])
-    p = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+    try:
+        p = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+    except OSError:
+        return 0
     return len(re.findall(r"^GPU ", p.stdout, re.M))
 
 
@@ -163,8 +166,11 @@ def finished(args, env, limit):
         out, err = p.communicate(timeout=limit)
         return p.returncode, out, err
     except subprocess.TimeoutExpired:
-        os.killpg(p.pid, signal.SIGKILL)
-        return (None, *p.communicate())
+        return None, "", ""
+    finally:  # also when this process is told to end
+        if p.poll() is None:
+            os.killpg(p.pid, signal.SIGKILL)
+            p.wait()
 
 
 def measured(args, world, env=None, limit=600):
@@ -291,13 +297,13 @@ def profile(o, w, work):
     p = subprocess.run(program(o, w, work) + o.options, env=env, capture_output=True, text=True, errors="replace")
     if p.returncode:
         raise SystemExit("%s: exit %d\n%s" % (w.name, p.returncode, (p.stdout + p.stderr)[-2000:]))
-    whole = [f for f in sorted(glob.glob(found + ".*")) if trace.by_launch(trace.read(f).records)]
+    whole = [f for f in sorted(glob.glob(found + ".*")) if cupti_report.by_launch(cupti_report.read(f).records)]
     for i, f in enumerate(whole):
-        text, _ = trace.report(f, o.top, o.warmup)
+        text, _ = cupti_report.report(f, o.top, o.warmup)
         print("%s, rank %d: %s" % (w.name, i, text if i == 0 else text.splitlines()[0]), flush=True)
         if i == 0 and o.sequence:
             with open(o.sequence, "w") as out:
-                out.write(trace.sequence(f) + "\n")
+                out.write(cupti_report.sequence(f) + "\n")
         os.unlink(f)
 
 
@@ -318,8 +324,8 @@ def measure(o, w, side, work, rows):
 
 
 def run(o):
-    have = gpus()
-    names = o.names or [n for n in ROWS if workload(n).world <= have and os.path.exists(os.path.join(o.build, n))]
+    have, given = gpus(), [workload(n) for n in o.names]
+    names = [w.name for w in given] or [n for n in ROWS if workload(n).world <= have and os.path.exists(os.path.join(o.build, n))]
     if not names:
         raise SystemExit("no workload of %s fits the %d GPUs here: build some with `python3 bench/gpu.py build`" % (o.build, have))
     rows, sides = {}, o.sides.split(",")
@@ -390,6 +396,7 @@ def main():
     if o.command != "run":
         return build(o) if o.command == "build" else table(o)
     o.options, o.began = o.options.split(), time.time()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     return run(o)
 
 

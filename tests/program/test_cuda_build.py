@@ -5,6 +5,7 @@ Relies on: harness.py, build/libsc_cuda.a (`make cuda`). Relied on by: run.py.""
 import os
 import re
 import shutil
+import struct
 
 from harness import BUILD, check, command, must, scratch, shardc
 
@@ -23,12 +24,20 @@ MODELS = [
 ]
 
 
-def tool(name):
-    return os.path.join(os.path.dirname(os.path.realpath(NVCC)), name)
-
-
 def architectures(path):
-    return set(re.findall(r"\.(sm_\d+)[a-z]?\.cubin", must([tool("cuobjdump"), "-lelf", path])))
+    """What the fat binaries inside a file hold code for: a header (magic, version, its size, size of what follows), then entries
+    (kind: 2 for machine code; version, header's size, payload's size; the architecture in the word at byte 28)."""
+    data, found = open(path, "rb").read(), set()
+    for m in re.finditer(re.escape(struct.pack("<I", 0xBA55ED50)), data):
+        _, _, header, size = struct.unpack_from("<IHHQ", data, m.start())
+        at = m.start() + header
+        end = at + size
+        while at < end:
+            kind, _, header, payload = struct.unpack_from("<HHIQ", data, at)
+            if kind == 2:
+                found.add("sm_%d" % struct.unpack_from("<I", data, at + 28))
+            at += header + payload
+    return found
 
 
 def test_every_model_compiles():

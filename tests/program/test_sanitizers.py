@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 
 from harness import BUILD, ROOT, check, corpus, scratch
 
@@ -29,7 +30,7 @@ def environment(leaks):
     """Leaks count where a command ends well: an exit in the middle frees nothing, and Criterion loses things."""
     options = "allocator_may_return_null=1:abort_on_error=0:exitcode=86:detect_leaks=%d" % leaks
     cc = os.path.join(FOLDER, "cc")
-    with open(cc + ".new-%d" % leaks, "w") as f:
+    with open("%s.new-%d" % (cc, threading.get_ident()), "w") as f:
         f.write('#!/bin/sh\nexec gcc -fsanitize=address,undefined -fno-sanitize-recover=undefined "$@"\n')
     os.chmod(f.name, 0o755)
     os.replace(f.name, cc)

@@ -2,6 +2,7 @@
  * Relies on: Criterion; devices/, cost/.
  * Relied on by: make unit. */
 #include "devices/device.h"
+#include "passes/passes.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -173,6 +174,26 @@ Test(device, collectives_are_measured_by_the_number_of_ranks_and_run_beside_kern
     cr_assert_float_eq(event_slows_others(d, &e), 0.25, 1e-9);
     double two = event_duration_us(d, &e, 2, 2, true);
     cr_assert_float_eq(two, (1 + 1 + 10) * 1.5, 1e-9, "%g", two);
+    arena_free(a);
+}
+
+/* While the gather lasts (75 us) kernels do 1 / 1.25 of their work. */
+Test(device, kernels_beside_a_collective_take_longer) {
+    Arena *a = arena_new();
+    Graph *g = graph_new(a);
+    const Device *d = load(a, "kernels={all_gather={{'4 ranks',1000,5},{'4 ranks',1000000,50}},sum={{1000,100}}},"
+                              "beside={all_gather={kernels=0.25,itself=0.5}}");
+    Event events[] = {
+        {.id = "g0", .stream = GATHER, .comm = 2, .unit = -1, .bytes = 1000000, .op_ir = new_op(g, OP_ALL_GATHER)},
+        {.id = "e0", .stream = COMPUTE, .comm = -1, .unit = -1, .bytes = 1000, .op_ir = sum_of(g)},
+        {.id = "e1", .stream = COMPUTE, .comm = -1, .unit = -1, .bytes = 1000, .op_ir = sum_of(g)}};
+    PlanProgram program = {.name = "micro", .events = events, .n = 3};
+    Plan p = {.arena = a, .programs = &program, .nprograms = 1, .world = 4};
+    simulate(&p, d);
+    cr_assert_float_eq(events[0].duration_us, 75, 1e-9);
+    cr_assert_float_eq(events[1].duration_us, 115, 1e-9);
+    cr_assert_float_eq(events[2].start_us, 115, 1e-9);
+    cr_assert_float_eq(events[2].duration_us, 100, 1e-9);
     arena_free(a);
 }
 

@@ -1,0 +1,58 @@
+"""The GPU benchmark where there is no GPU: its workloads are predicted, its trace reader counts right, its tables hold what was measured.
+
+Relies on: harness.py, bench/{workloads,cupti_report,gpu}.py. Relied on by: run.py."""
+import json
+import os
+import sys
+
+from harness import ROOT, check, command, must, scratch, shardc
+
+sys.path.append(os.path.join(ROOT, "bench"))
+import cupti_report  # noqa: E402
+import workloads  # noqa: E402
+
+
+def test_every_row_is_predicted_to_fit():
+    for name in workloads.ROWS:
+        w = workloads.workload(name)
+        p = json.loads(shardc("predict", os.path.join(ROOT, "models", w.shape.file), "--world", str(w.world), *w.settings(), "--device", "h200", "--format", "json"))
+        ratio = p["model_flops"] / (w.flops() * w.tokens)
+        check(p["prediction"]["fits"], "%s does not fit an h200" % name)
+        check(p["tokens_per_step"] == w.tokens * w.world and 0.9 < ratio < 1.1, "%s: %d tokens, flops %.3f of the usual count" % (name, p["tokens_per_step"], ratio))
+    return "%d workloads" % len(workloads.ROWS)
+
+
+def test_unknown_workloads_are_refused():
+    for name in ("gpt2-124m", "gpt5-1x1x1", "gpt2-124m-1x64x1024-fast"):
+        rc, _, err = command([sys.executable, os.path.join(ROOT, "bench", "gpu.py"), "run", name])
+        check(rc == 1 and "'%s' is no workload" % name in err and "gpt2-124m" in err, "exit %d: %s" % (rc, err))
+
+
+def test_the_trace_counts_overlap_and_gaps():
+    """Two launches of a graph: 100 us of compute, communication from 60 to 160 us, nothing from 160 to 170, compute to 180."""
+    path = os.path.join(scratch("trace"), "trace.1")
+    kernel = "kernel\t%d\t%d\t0\t%d\t7\t%d\t%d\t1x1x1\t32x1x1\t16\t0\t%s\n"
+    with open(path, "w") as f:
+        f.write("event\t0\tmicro\te1\tmatmul\tforward\th.0.mlp\t9\nevent\t1\tmicro\tg1f\tall_gather\tforward\th.1\t0\nevent\t2\tmicro\te2\tmatmul\tforward\th.1.mlp\t9\n")
+        f.write("".join("node\t6\t%d\tmicro\nclone\t6\t%d\tmicro\n" % (n - 10, n) for n in (11, 12, 13)))
+        for launch in (1, 2):
+            t = launch * 1000000
+            f.write(kernel % (t, t + 100000, 1, 11, launch, "nvjet_a") + kernel % (t + 60000, t + 160000, 2, 12, launch, "ncclDevKernel")
+                    + kernel % (t + 170000, t + 180000, 1, 13, launch, "nvjet_a"))
+    text, found = cupti_report.report(path, skip=0)
+    expected = {"span": 0.18, "compute": 0.11, "communication": 0.1, "exposed": 0.06, "idle": 0.01}
+    check(all(abs(found["ms"][k] - v) < 1e-9 for k, v in expected.items()), "found %s" % found["ms"])
+    check(not cupti_report.plausible([r for r in cupti_report.read(path).records if "nvjet" in r.name], {11: cupti_report.read(path).events[12]}), "products in a gather")
+    check(abs(found["classes"]["matmul"] - 0.11) < 1e-9 and "all_gather  forward  h.*" in text and "matmul  forward  h.*.mlp" in text, text)
+
+
+def test_tables_join_runs():
+    folder = scratch("tables")
+    first, second = (os.path.join(folder, n) for n in ("1.json", "2.json"))
+    with open(first, "w") as f:
+        json.dump({"gpt2-124m-1x64x1024": {"ours": [{"tok_s": 600.0, "ms": 2.0, "arena_predicted": 1 << 20, "arena_allocated": 1 << 20}, {"failed": "exit 3"}]}}, f)
+    with open(second, "w") as f:
+        json.dump({"gpt2-124m-1x64x1024": {"torch": [{"tok_s": 500.0, "ms": 2.4, "active": 3 << 20}], "floor": [{"tok_s": 800.0, "ms": 1.5}]}}, f)
+    out = must([sys.executable, os.path.join(ROOT, "bench", "gpu.py"), "table", first, second])
+    check("| gpt2-124m-1x64x1024 | 600 | 500 | 1.200 | 800 | 0.750 | 0.625 | 2.00 | - |" in out, out)
+    check("| gpt2-124m-1x64x1024 | 1 | 1 | - | - | - | 3 | - | - |" in out, out)
