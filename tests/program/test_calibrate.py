@@ -3,7 +3,6 @@ sc_calibrate itself, where it is built, from measurements to a profile that shar
 
 Relies on: harness.py. Relied on by: run.py."""
 import os
-import shutil
 
 from harness import BUILD, ROOT, SHARDC, build, check, command, corpus, must, scratch, shardc
 
@@ -59,7 +58,7 @@ def test_only_models_have_kernels():
 def alone(name):
     """A folder with nothing but the compiler."""
     folder = scratch(name)
-    shutil.copy(SHARDC, os.path.join(folder, "shardc"))
+    must(["cp", SHARDC, folder])  # by a process that ends: another thread's fork would keep a file open that is to be run
     return folder, os.path.join(folder, "shardc")
 
 
@@ -72,11 +71,10 @@ def test_a_missing_program_is_named_with_the_remedy():
 def test_its_program_gets_the_options():
     folder, binary = alone("calibrate")
     path = os.path.join(folder, "sc_calibrate")
-    open(path, "w").write("#!/bin/sh\necho \"$@\"\nexit 7\n")
-    os.chmod(path, 0o755)
-    rc, out, _ = command([binary, "calibrate", "-o", "a.lua", "--table", "t", "--tasks", "l", "--world", "4"])
-    check((rc, out) == (7, "-o a.lua --table t --tasks l --world 4\n"), "exit %d: %s" % (rc, out))
-    open(path, "w").write("not a program\n")
+    must(["sh", "-c", "cat > %s && chmod 755 %s" % (path, path)], stdin="#!/bin/sh\necho \"$@\"\nexit 7\n")
+    rc, out, err = command([binary, "calibrate", "-o", "a.lua", "--table", "t", "--tasks", "l", "--world", "4"])
+    check((rc, out) == (7, "-o a.lua --table t --tasks l --world 4\n"), "exit %d: %s%s" % (rc, out, err))
+    must(["sh", "-c", "cat > " + path], stdin="not a program\n")
     rc, _, err = command([binary, "calibrate"])
     check(rc == 1 and "cannot run" in err and "sc_calibrate" in err, "exit %d: %s" % (rc, err))
 
