@@ -68,9 +68,15 @@ $(B)/libsc_cuda.a: $(HOST_OBJ) $(filter $(B)/runtime/common/%,$(CPU_OBJ)) $(CUDA
 CALIBRATE_OBJ := $(patsubst %,$(B)/%.o,$(basename $(wildcard runtime/cuda/calibrate/*.c runtime/cuda/calibrate/*.cu)))
 $(B)/sc_calibrate: $(CALIBRATE_OBJ) $(B)/libsc_cuda.a
 	$(CC) $(OPT) $^ $(LDFLAGS) $(NVCC:%/bin/nvcc=%/lib64/libcudart_static.a) -lm -lpthread -ldl -lrt -o $@
+# What the target is compiled against, looked for as the compiler does.
+CUDA_HEADERS := cublasLt.h nccl.h cudnn.h
+CUDA_LACKS   := $(foreach h,$(CUDA_HEADERS),$(if $(wildcard $(addsuffix /$h,$(filter-out -isystem,$(CUDA_INC)) /usr/include /usr/local/include /usr/include/x86_64-linux-gnu /usr/include/aarch64-linux-gnu)),,$h))
 ifeq ($(NVCC),)
 cuda:
 	@echo "no nvcc in CUDA_HOME/bin, PATH or /usr/local/cuda: the CUDA target is left out"
+else ifneq ($(strip $(CUDA_LACKS)),)
+cuda:
+	@echo "no $(strip $(CUDA_LACKS)) beside $(NVCC), in NCCL_HOME/include, CUDNN_HOME/include or /usr/include: the CUDA target is left out"
 else
 cuda: $(B)/libsc_cuda.a $(B)/sc_calibrate
 endif

@@ -11,7 +11,7 @@ from harness import BUILD, check, command, must, scratch, shardc
 
 NVCC = next((p for p in (os.path.join(os.environ.get("CUDA_HOME", ""), "bin", "nvcc"), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc") if p and os.path.exists(p)), None)
 LIBRARY = os.path.join(BUILD, "libsc_cuda.a")
-MISSING = "skipped: no nvcc"
+MISSING = "skipped: no nvcc, or no header of cuBLASLt, NCCL or cuDNN (see make cuda)"
 # What nvcc adds to every call: the warnings of both compilers are errors.
 STRICT = {"NVCC_APPEND_FLAGS": "-Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror,-Wno-unused-parameter"}
 
@@ -41,7 +41,7 @@ def architectures(path):
 
 
 def test_every_model_compiles():
-    if not NVCC:
+    if not NVCC or not os.path.exists(LIBRARY):
         return MISSING
     folder = scratch("cuda")
     for model, arch, options in MODELS:
@@ -56,7 +56,7 @@ def test_every_model_compiles():
 
 
 def test_the_runtime_holds_both_architectures():
-    if not NVCC:
+    if not NVCC or not os.path.exists(LIBRARY):
         return MISSING
     found = architectures(LIBRARY)
     check({"sm_80", "sm_90"} <= found, "libsc_cuda.a holds code for %s" % sorted(found))
