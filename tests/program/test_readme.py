@@ -13,7 +13,7 @@ def blocks(heading):
     text = open(os.path.join(ROOT, "README.md")).read()
     part = re.search(r"^#+ %s$(.*?)(?=^## |\Z)" % re.escape(heading), text, re.M | re.S)
     check(part, "README.md has no heading " + heading)
-    return re.findall(r"^```(\w+)\n(.*?)^```", part.group(1), re.M | re.S)
+    return re.findall(r"^```(\w*)\n(.*?)^```", part.group(1), re.M | re.S)
 
 
 def apply(heading):
@@ -55,3 +55,39 @@ def test_module_in_lua():
 
 def test_pointwise_op_in_c():
     return trained(apply("Walk-through: a pointwise op in C"))
+
+
+# ── the tour: what it prints is what the commands print ──────────────────────────────────────────────────────────────────
+def tour():
+    """The code blocks of the tour, each as its lines."""
+    return [body.rstrip("\n").split("\n") for _, body in blocks("A tour")]
+
+
+def shown(lines, output, what):
+    """Every line of a block stands in the output, in this order; `...` stands for what is left out."""
+    rest = iter(output.split("\n"))
+    for line in lines:
+        if line.strip() != "...":
+            check(any(line.rstrip() == x.rstrip() for x in rest), "README.md shows a line that %s does not print (there):\n%s" % (what, line))
+
+
+def test_tour():
+    said = 0
+    for lines in tour():
+        commands = [l for l in "\n".join(lines).replace("\\\n", "").split("\n") if l.startswith("$ ")]
+        if len(commands) != 1 or "--device h200" not in commands[0]:
+            continue  # what runs depends on the machine
+        output = must(["sh", "-c", commands[0][2:].replace("build/shardc", os.path.join(BUILD, "shardc"))])
+        shown(lines[1:], output, commands[0][:40])
+        said += len(lines) - 1
+    check(said > 10, "the tour has lost its blocks")
+    return "%d lines" % said
+
+
+def test_tour_shows_the_step():
+    lines = next(b for b in tour() if any("RUN(" in l for l in b))
+    folder = scratch("tour")
+    must([os.path.join(BUILD, "shardc"), "build", "models/gpt2.lua", "--world", "2", "--device", "h200", "--sources", "-o", os.path.join(folder, "gpt2"),
+          *[a for o in ("layers=2", "dim=64", "heads=4", "vocab=256", "batch=8", "seq=64") for a in ("--set", o)]])
+    text = open(os.path.join(folder, "gpt2.c")).read()
+    shown(lines, text[text.index("program_micro("):], "the step")
