@@ -58,12 +58,15 @@ $(B)/runtime/cuda/host_kernels.o: $(HOST_KERNEL_OBJ)
 	objcopy $(foreach k,$(HOST_KERNELS),--keep-global-symbol=sc_host_$k) $@.part $@
 	@rm $@.part
 $(B)/runtime/cuda/%.o: CPPF += $(CUDA_INC)
-$(B)/runtime/cuda/%.o: runtime/cuda/%.cu
+# Other architectures than last time: the kernels are compiled again. `shardc build` reads which they are beside the library.
+$(B)/runtime/cuda/archs: FORCE
+	@mkdir -p $(@D) && { echo $(CUDA_ARCHS) | cmp -s - $@ || echo $(CUDA_ARCHS) >$@; }
+$(B)/runtime/cuda/%.o: runtime/cuda/%.cu $(B)/runtime/cuda/archs
 	@mkdir -p $(@D)
 	$(NVCC) $(NVFLAGS) -MMD -MP -c $< -o $@
 $(B)/runtime/cuda/algorithms.o: $(wildcard compiler/devices/*.algorithms)
 $(B)/libsc_cuda.a: $(HOST_OBJ) $(filter $(B)/runtime/common/%,$(CPU_OBJ)) $(CUDA_OBJ)
-	@rm -f $@ && ar qcs $@ $^
+	@rm -f $@ $(@:.a=.archs) && ar qcs $@ $^ && cp $(B)/runtime/cuda/archs $(@:.a=.archs)
 # Measures GPUs for `shardc calibrate`.
 CALIBRATE_OBJ := $(patsubst %,$(B)/%.o,$(basename $(wildcard runtime/cuda/calibrate/*.c runtime/cuda/calibrate/*.cu)))
 $(B)/sc_calibrate: $(CALIBRATE_OBJ) $(B)/libsc_cuda.a
@@ -153,7 +156,7 @@ PREFIX ?= /usr/local
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/shardc $(addprefix $(DESTDIR)$(PREFIX)/share/shardc/runtime/,common cuda)
 	install $(B)/shardc $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 $(B)/libsc_cpu.a $(wildcard $(B)/libsc_cuda.a) $(DESTDIR)$(PREFIX)/lib/shardc/
+	install -m 644 $(B)/libsc_cpu.a $(wildcard $(B)/libsc_cuda.a $(B)/libsc_cuda.archs) $(DESTDIR)$(PREFIX)/lib/shardc/
 	$(if $(wildcard $(B)/sc_calibrate),install $(B)/sc_calibrate $(DESTDIR)$(PREFIX)/lib/shardc/)
 	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/
 	install -m 644 runtime/common/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/common/
@@ -162,4 +165,4 @@ clean:
 	rm -rf $(B)
 
 -include $(COMPILER_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(CPU_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(CALIBRATE_OBJ:.o=.d) $(HOST_KERNEL_OBJ:.o=.d) $(B)/compiler/main.d $(wildcard $(U)/*.d)
-.PHONY: all cuda gpu-build gpu-test gpu-bench-build gpu-bench unit unit-asan fuzz fuzzers setup demo test bench lint generated install clean
+.PHONY: FORCE all cuda gpu-build gpu-test gpu-bench-build gpu-bench unit unit-asan fuzz fuzzers setup demo test bench lint generated install clean

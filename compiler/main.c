@@ -69,7 +69,7 @@ static const struct argp_option inspect_options[] = {
     FORMAT,
     {"output", 'o', "FILE", 0, "Write to FILE", 3},
     {"program", KEY_PROGRAM, "NAME", 0, "Only this program: micro, eval, ...", 4},
-    {"module", KEY_MODULE, "GLOB", 0, "Only events of these modules: 'layers.3.*'", 4},
+    {"module", KEY_MODULE, "GLOB", 0, "Only events of these modules: 'h.3.*'", 4},
     {"stream", KEY_STREAM, "NAME", 0, "Only this stream: compute, gather, reduce, ...", 4},
     HELP,
     {0},
@@ -120,8 +120,8 @@ static const Command commands[] = {
      "Print the schedule, an event a line: id, stream, op, phase, module, reads and writes with their addresses, "
      "waits, times, "
      "the line of Lua it comes from."
-     "\vExample:\n  shardc inspect gpt2.lua --world 2 --program micro --module 'layers.0.*'\n"
-     "  shardc inspect gpt2.lua --format json -o gpt2.plan.json",
+     "\vExample:\n  shardc inspect models/gpt2.lua --world 2 --program micro --module 'h.0.*'\n"
+     "  shardc inspect models/gpt2.lua --format json -o gpt2.plan.json",
      inspect_options, 1, 1, command_inspect},
     {"verify", "MODEL.lua|PLAN.json|BINARY",
      "Prove a schedule sound from the plan alone: reads after writes, no bytes reused while in use, one order of "

@@ -1,11 +1,14 @@
 /* `shardc build` and `shardc run`: from a model to a binary, and into it.
  * Relies on: input.c, emit.
  * Relied on by: main.c. */
+#include "../base/diagnostics.h"
 #include "../emit/emit.h"
 #include "cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -46,6 +49,12 @@ static bool is_folder(const char *path) {
     return path[strlen(path) - 1] == '/' || (!stat(path, &st) && S_ISDIR(st.st_mode));
 }
 
+static char *without_slashes(Arena *a, const char *folder) {
+    size_t n = strlen(folder);
+    while (n > 1 && folder[n - 1] == '/') n--;
+    return arena_printf(a, "%.*s", (int)n, folder);
+}
+
 /* -o names the binary, its sources stand beside it; or the folder for all of it. */
 static void place_of(Arena *a, const Options *o, char **folder, char **name) {
     *name = name_of(a, o->inputs[0]);
@@ -53,7 +62,7 @@ static void place_of(Arena *a, const Options *o, char **folder, char **name) {
     if (!o->out)
         *folder = arena_printf(a, "build/%s", *name);
     else if (is_folder(o->out))
-        *folder = arena_strdup(a, o->out);
+        *folder = without_slashes(a, o->out);
     else {
         const char *slash = strrchr(o->out, '/');
         *folder =
@@ -62,17 +71,89 @@ static void place_of(Arena *a, const Options *o, char **folder, char **name) {
     }
 }
 
+/* ── what must not be written over ───────────────────────────────────────────────────────────────────────────────────
+ */
+static bool is_program(const char *path) {
+    char magic[4] = {0};
+    FILE *f = fopen(path, "rb");
+    bool elf = f && fread(magic, 1, 4, f) == 4 && !memcmp(magic, "\177ELF", 4);
+    if (f) fclose(f);
+    return elf;
+}
+
+static void keep_input(const char *written, const struct stat *there, const char *input, const char *what) {
+    struct stat in;
+    if (input && !stat(input, &in) && in.st_dev == there->st_dev && in.st_ino == there->st_ino)
+        fail(NOWHERE, "%s is both %s and an output of this build; give another name with -o", written, what);
+}
+
+static void keep_inputs(const Options *o, const char *written) {
+    struct stat there;
+    if (stat(written, &there)) return;
+    keep_input(written, &there, o->inputs[0], "the model");
+    keep_input(written, &there, o->policy, "the --policy file");
+    keep_input(written, &there, o->device && is_model(o->device) ? o->device : NULL, "the --device file");
+}
+
+static void keep_files(Arena *a, const Options *o, const char *binary) {
+    static const char *const beside[] = {".c", "_kernels.c", "_kernels.cu", ".plan.json", "_kernels.o", "_kernels.key"};
+    for (int i = 0; i < 6; i++) keep_inputs(o, arena_printf(a, "%s%s", binary, beside[i]));
+    struct stat there;
+    if (o->sources) return;
+    keep_inputs(o, binary);
+    if (!stat(binary, &there) && S_ISREG(there.st_mode) && there.st_size && !is_program(binary))
+        fail(NOWHERE, "%s is there already and is not a program: it is left as it is; give another name with -o",
+             binary);
+}
+
+/* ── one build of a name at a time: they share the names of their sources and objects ────────────────────────────────
+ */
+typedef struct {
+    int fd;
+    const char *path;
+} Lock;
+
+static bool is_at(int fd, const char *path) {
+    struct stat held, there;
+    return !fstat(fd, &held) && !stat(path, &there) && held.st_dev == there.st_dev && held.st_ino == there.st_ino;
+}
+
+/* Whoever held it removed the file, so it is looked for again. Where there are no locks, work goes on without. */
+static Lock lock_build(Arena *a, const char *binary) {
+    Lock l = {-1, arena_printf(a, "%s.tmp.lock", binary)};
+    for (;;) {
+        l.fd = open(l.path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (l.fd < 0) return l;
+        while (flock(l.fd, LOCK_EX) && errno == EINTR) {}
+        if (is_at(l.fd, l.path)) break;
+        close(l.fd);
+    }
+    temp_register(l.path);
+    return l;
+}
+
+static void unlock_build(const Lock *l) {
+    if (l->fd < 0) return;
+    unlink(l->path);
+    temp_forget(l->path);
+    close(l->fd);
+}
+
 static char *build(Arena *a, const Options *given) {
     Options options = with_target(given), *o = &options;
     const char *model = o->inputs[0];
     char *folder, *name;
     if (!is_model(model)) fail_usage("%s: a model's .lua file is wanted", model);
     place_of(a, o, &folder, &name);
+    char *binary = arena_printf(a, "%s/%s", strcmp(folder, "/") ? folder : "", name);
+    keep_files(a, o, binary);
     Plan *p = plan_of(a, o, model);
     make_folders(a, folder);
+    Lock lock = lock_build(a, binary);
     emit(p, folder, name);
     if (!o->sources) emit_build(p, folder, name, o->variant ? o->variant : "");
-    return arena_printf(a, "%s/%s", folder, name);
+    unlock_build(&lock);
+    return binary;
 }
 
 int command_build(Arena *a, const Options *o) {
@@ -81,19 +162,39 @@ int command_build(Arena *a, const Options *o) {
     return 0;
 }
 
+/* ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static _Noreturn void cannot_run_folder(Arena *a, const char *given) {
+    const char *folder = without_slashes(a, given), *slash = strrchr(folder, '/');
+    const char *inside = arena_printf(a, "%s/%s", folder, slash ? slash + 1 : folder);
+    if (is_program(inside)) fail(NOWHERE, "cannot run %s: it is a folder; the program in it is %s", given, inside);
+    fail(NOWHERE, "cannot run %s: it is a folder; give a model's .lua file or a program that shardc built", given);
+}
+
+static _Noreturn void cannot_run(const char *path, int error) {
+    struct stat st;
+    bool file = !stat(path, &st) && S_ISREG(st.st_mode);
+    if (file && (error == EACCES || error == ENOEXEC) && !is_program(path))
+        fail(NOWHERE, "cannot run %s: it is not a program; give a model's .lua file or a program that shardc built",
+             path);
+    fail(NOWHERE, "cannot run %s: %s%s", path, strerror(error), file && error == EACCES ? "; see chmod +x" : "");
+}
+
 /* A model is built first; a binary runs as it is. */
 int command_run(Arena *a, const Options *o) {
     const char *binary = o->inputs[0];
+    struct stat st;
     if (o->sources) fail_usage("--sources compiles nothing that could run; use 'shardc build'");
     if (is_model(binary))
         binary = build(a, o);
-    else if (access(binary, X_OK))
-        fail(NOWHERE, "cannot run %s: %s", binary, strerror(errno));
+    else
+        refuse_model_options(o, binary);
+    if (!stat(binary, &st) && S_ISDIR(st.st_mode)) cannot_run_folder(a, binary);
     char **args = NEW_ARRAY(a, char *, o->nrest + 2);
     args[0] = (char *)binary;
     if (o->nrest) memcpy(args + 1, o->rest, sizeof *args * (size_t)o->nrest);
     const char *path = strchr(binary, '/') ? binary : arena_printf(a, "./%s", binary);
     fflush(stdout);
     execv(path, args);
-    fail(NOWHERE, "cannot run %s: %s", binary, strerror(errno));
+    cannot_run(binary, errno);
 }

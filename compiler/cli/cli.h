@@ -34,6 +34,9 @@ int command_calibrate(Arena *a, const Options *o);
 Plan *plan_of(Arena *a, const Options *o, const char *input);
 bool is_model(const char *path); /* ends in .lua */
 
+/* What says how to compile a model is of no use with what is compiled already. */
+void refuse_model_options(const Options *o, const char *input);
+
 /* Where a report goes: standard output, or the file of -o, renamed into place by output_done. */
 OutFile output(Arena *a, const Options *o);
 void output_done(const Options *o, OutFile *f);

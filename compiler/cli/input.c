@@ -15,7 +15,7 @@ bool is_model(const char *path) {
     return n > 4 && !strcmp(path + n - 4, ".lua");
 }
 
-static void refuse_model_options(const Options *o, const char *input) {
+void refuse_model_options(const Options *o, const char *input) {
     const char *given = o->device       ? "--device"
                         : o->world      ? "--world"
                         : o->nodes      ? "--nodes"

@@ -83,6 +83,27 @@ static void find_runtime(Build *b, const char *target) {
     b->library = join(a, folder, file, "");
 }
 
+/* The library's kernels are for the architectures that `make cuda` listed beside it: one of the program's own major
+ * with an equal or lower minor serves it. Without the list nothing is known, and the program says so when it starts. */
+static void check_archs(Build *b) {
+    const char *list = arena_printf(b->a, "%.*s.archs", (int)(strlen(b->library) - 2), b->library);
+    if (!b->cuda || access(list, R_OK)) return;
+    Str made = {.arena = b->a}, all = {.arena = b->a};
+    char *rest = read_file(b->a, list, NULL);
+    int wanted = atoi(b->cuda->arch + 3);
+    str_addf(&all, "%d", wanted);
+    for (char *word; (word = strsep(&rest, " \n"));) {
+        int n = atoi(word);
+        if (!n) continue;
+        if (n / 10 == wanted / 10 && n <= wanted) return;
+        str_addf(&made, "%ssm_%d", made.n ? ", " : "", n);
+        str_addf(&all, " %d", n);
+    }
+    if (!made.n) return;
+    fail(NOWHERE, "%s was made for %s, and this program is for sm_%d; run make cuda CUDA_ARCHS='%s'", b->library,
+         made.s, wanted, all.s);
+}
+
 /* ── where CUDA is ───────────────────────────────────────────────────────────────────────────────────────────────────
  */
 enum { MOST_FOLDERS = 16 };
@@ -373,6 +394,7 @@ void emit_build(const Plan *p, const char *dir, const char *name, const char *va
     if (!strcmp(p->target, "cuda")) b.cuda = find_cuda(b.a, p);
     b.suffix = kernels_suffix(p);
     find_runtime(&b, p->target);
+    check_archs(&b);
     compile(&b);
     link_binary(&b);
     unlink(b.step);

@@ -38,7 +38,7 @@ static const char *source_text(Arena *a, Source s) {
     return s.file ? arena_printf(a, "%s:%d", c_comment(a, s.file), s.line) : "";
 }
 
-/* "e131 up: 38.7 GFLOP, gpt2.lua:18"; of a fused group also what it does */
+/* "e131 up: 38.7 GFLOP, gpt2.lua:18"; of a fused group and of combined ops also what they do */
 static const char *event_comment(Arena *a, const Event *x) {
     Str s = {.arena = a};
     const char *slash = x->src.file ? strrchr(x->src.file, '/') : NULL, *file = slash ? slash + 1 : x->src.file;
@@ -46,7 +46,7 @@ static const char *event_comment(Arena *a, const Event *x) {
     str_addf(&s, "%s%s%s", x->id, x->module && x->module[0] ? " " : "",
              c_comment(a, leaf_name(x->module ? x->module : "")));
     const char *separator = ": ";
-    if (x->op_ir->body) {
+    if (strcmp(x->op, op_info[x->op_ir->kind].name) != 0) {
         str_addf(&s, ": %s", c_comment(a, x->op));
         separator = ", ";
     }

@@ -181,6 +181,14 @@ bool field_table(lua_State *L, int table, const char *what, const char *key) {
     return true;
 }
 
+/* `n` of the `dims` sizes are too many elements already. */
+static _Noreturn void too_large(lua_State *L, const char *what, const int64_t *shape, int n, int dims) {
+    Str s = {.arena = fe_of(L)->arena};
+    for (int i = 0; i < n; i++) str_addf(&s, "%s%lld", i ? "," : "", (long long)shape[i]);
+    lua_fail(L, "%s: the shape [%s%s] is of more elements than any memory holds; make it smaller", what, s.s,
+             n < dims ? ",..." : "");
+}
+
 int to_shape(lua_State *L, int table, const char *what, int64_t *shape) {
     table = lua_absindex(L, table);
     if (!lua_istable(L, table) || module_at(L, table))
@@ -195,8 +203,8 @@ int to_shape(lua_State *L, int table, const char *what, int64_t *shape) {
         if (!is) lua_fail(L, "%s: size %d of the shape is %s; sizes are whole numbers", what, i + 1, type_of(L, -1));
         if (shape[i] < 1)
             lua_fail(L, "%s: size %d of the shape is %lld; sizes are at least 1", what, i + 1, (long long)shape[i]);
-        if (__builtin_mul_overflow(numel, shape[i], &numel) || numel > (int64_t)1 << 56)
-            lua_fail(L, "%s: a shape of more elements than any memory holds", what);
+        if (__builtin_mul_overflow(numel, shape[i], &numel) || numel > (int64_t)1 << 45) /* 256 TiB of int64 */
+            too_large(L, what, shape, i + 1, dims);
         lua_pop(L, 1);
     }
     return dims;

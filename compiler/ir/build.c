@@ -4,6 +4,21 @@
 #include "build.h"
 #include "rules.h"
 
+/* All that is computed from sizes later on, such as the sum of what lives at one time, stays far from overflow. */
+static void check_sizes(const Builder *b, const Op *op) {
+    const int64_t most = (int64_t)1 << 48;
+    for (int i = 0; i < op->nout; i++) {
+        const Value *v = op->out[i];
+        int64_t n = dtype_size(v->dtype);
+        bool fits = true;
+        for (int d = 0; d < v->dims && fits; d++) fits = !__builtin_mul_overflow(n, v->shape[d], &n) && n <= most;
+        if (!fits)
+            fail(b->src,
+                 "%s: its result %s takes more than 256 TiB, more than any memory holds; make its sizes smaller",
+                 op_info[op->kind].name, value_str(b->g->arena, v));
+    }
+}
+
 Op *build_op(Builder *b, OpKind k, int nin, Value *const *in, const int64_t *ints, int nints, const double *floats,
              int nfloats) {
     const OpInfo *info = &op_info[k];
@@ -24,6 +39,7 @@ Op *build_op(Builder *b, OpKind k, int nin, Value *const *in, const int64_t *int
     op->id = b->origin ? arena_printf(b->g->arena, "%sb%d", b->origin->id, b->k++)
                        : arena_printf(b->g->arena, "e%d", b->g->next_op++);
     if (info->infer) info->infer(b->g, op);
+    check_sizes(b, op);
     push(&b->p->ops, b->g->arena, op);
     return op;
 }

@@ -1,7 +1,7 @@
 /* A program as text, one line an op: what --dump-after prints.
- * Relies on: ir.h.
+ * Relies on: patterns.h (names of ops).
  * Relied on by: pipeline.c, people. */
-#include "ir.h"
+#include "patterns.h"
 
 /* "%12 bf16[8,768]", for a view "%12 bf16[8,768] in %3+64 by [768,1]" */
 static void put_value(FILE *f, Arena *a, const Value *v, bool as_result) {
@@ -44,7 +44,7 @@ static void put_attributes(FILE *f, const Op *op) {
 static void put_op(FILE *f, Arena *a, const Op *op, const char *indent) {
     fprintf(f, "%s%-10s %-8s %-9s ", indent, op->id ? op->id : "-", stream_name(op->stream), phase_name(op->phase));
     put_values(f, a, op->out, op->nout, true);
-    fprintf(f, "%s%s(", op->nout ? " = " : "", op_info[op->kind].name);
+    fprintf(f, "%s%s(", op->nout ? " = " : "", op->body ? op_info[op->kind].name : op_label(a, op));
     put_values(f, a, op->in, op->nin, false);
     fputc(')', f);
     put_attributes(f, op);

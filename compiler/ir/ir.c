@@ -104,7 +104,7 @@ Value *new_value(Graph *g, Dtype d, int dims, const int64_t *shape) {
     int64_t n = 1;
     for (int i = dims - 1; i >= 0; i--) {
         v->stride[i] = n;
-        n *= shape[i];
+        if (__builtin_mul_overflow(n, shape[i], &n)) n = INT64_MAX; /* build_op refuses the value */
     }
     return v;
 }

@@ -1,6 +1,6 @@
 /* The table of patterns: which two ops one kernel serves, and how the first takes the second in.
  * Relies on: patterns.h, rules.h.
- * Relied on by: passes/combine.c.
+ * Relied on by: passes/combine.c; the names of events (storages.c, dump.c).
  *
  * A row is a statement about kernels, not about memory: both ops' results keep their meaning, a value that no longer
  * exists is no longer rounded. `first` is changed in place and stands for both. Regions of checkpointed calls: the
@@ -129,3 +129,28 @@ const Pattern patterns[] = {
     {"cross_entropy and its gradient", OP_CROSS_ENTROPY, OP_CROSS_ENTROPY_GRAD, true, false, true, loss_and_grad},
 };
 const int npatterns = sizeof patterns / sizeof *patterns;
+
+/* ── names ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+enum { NAMED = 6 }; /* members of a fused group; of the others, how many */
+
+static void and_op(Str *s, OpKind k) {
+    str_addf(s, "%s%s", s->n ? "+" : "", op_info[k].name);
+}
+
+/* What the rules above have noted in the attributes, in the order in which it is done. */
+static void name_combined(Str *s, const Op *op) {
+    static const OpKind after[] = {[1] = OP_GELU_TANH, [2] = OP_GELU_TANH_GRAD, [3] = OP_GELU_TANH};
+    bool product = op->kind == OP_MATMUL, grads = op->kind == OP_LAYER_NORM_GRADS || op->kind == OP_RMS_NORM_GRADS;
+    and_op(s, op->kind);
+    if ((product && op->i[3]) || (grads && op->i[2])) and_op(s, OP_ADD);
+    if (product && op->i[4]) and_op(s, after[op->i[4]]);
+}
+
+const char *op_label(Arena *a, const Op *op) {
+    Str s = {.arena = a};
+    for (int i = 0; i < op->nbody && i < NAMED; i++) and_op(&s, op->body[i]->kind);
+    if (op->nbody > NAMED) str_addf(&s, "+%d", op->nbody - NAMED);
+    if (!op->nbody) name_combined(&s, op);
+    return s.s;
+}

@@ -1,6 +1,6 @@
 /* Patterns of neighbouring ops that one kernel computes in one pass over memory: what the combine pass looks for.
  * Relies on: ir.h; ir/patterns.c holds the table and the rules.
- * Relied on by: passes/combine.c. */
+ * Relied on by: passes/combine.c; the names of events (storages.c, dump.c). */
 #ifndef SHARDC_PATTERNS_H
 #define SHARDC_PATTERNS_H
 
@@ -20,5 +20,9 @@ typedef struct {
 
 extern const Pattern patterns[];
 extern const int npatterns;
+
+/* What an op does, for people: its name and what combine let it take in ("matmul+gelu_tanh"); of a fused group its
+ * members ("mul+silu_grad+mul"). */
+const char *op_label(Arena *a, const Op *op);
 
 #endif

@@ -1,6 +1,7 @@
 /* storages: which runs of bytes each program needs and which of them every event reads and writes. Ops become events
  * here, still in the graph's order; views and assemblies become none. Relies on: the graph after offload. Relied on by:
  * order. */
+#include "../ir/patterns.h"
 #include "schedule.h"
 
 typedef struct {
@@ -243,14 +244,6 @@ static void fill_accesses(Derive *d, const Op *op, Event *e) {
     copy_accesses(d, n, &e->writes, &e->nwrites);
 }
 
-static const char *label(Arena *a, const Op *op) {
-    if (!op->body) return op_info[op->kind].name;
-    Str s = {.arena = a};
-    for (int i = 0; i < op->nbody && i < 6; i++) str_addf(&s, "%s%s", i ? "+" : "", op_info[op->body[i]->kind].name);
-    if (op->nbody > 6) str_addf(&s, "+%d", op->nbody - 6);
-    return s.s ? s.s : op_info[op->kind].name;
-}
-
 static int group_size(const Graph *g, const Op *op) {
     int comm = (int)op->i[0];
     const Unit *u = op->unit ? op->unit : g->units.n ? g->units.at[0] : NULL;
@@ -273,7 +266,7 @@ static bool is_update(const Op *op) {
 static void fill_event(Derive *d, const Op *op, Event *e) {
     Cost cost = op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0};
     *e = (Event){.id = op->id,
-                 .op = label(d->a, op),
+                 .op = op_label(d->a, op),
                  .stream = op->stream,
                  .phase = op->phase,
                  .module = op->module ? op->module->path : "",

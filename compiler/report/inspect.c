@@ -52,6 +52,70 @@ static void program_head(FILE *f, const Plan *p, const PlanProgram *g) {
     fprintf(f, "; %s, exposed %s\n", time_text(p->arena, g->step_us), time_text(p->arena, g->exposed_us));
 }
 
+/* ── --module ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static bool any_event_in(const Plan *p, const char *pattern) {
+    for (int i = 0; i < p->nprograms; i++)
+        for (int e = 0; e < p->programs[i].n; e++)
+            if (!fnmatch(pattern, p->programs[i].events[e].module, 0)) return true;
+    return false;
+}
+
+/* Modules with events, and those that hold them. */
+static Map *all_paths(const Plan *p) {
+    Map *paths = map_new(p->arena);
+    for (int i = 0; i < p->nprograms; i++)
+        for (int e = 0; e < p->programs[i].n; e++) {
+            char *path = arena_strdup(p->arena, p->programs[i].events[e].module);
+            while (*path && !map_get(paths, path)) {
+                map_put(paths, path, paths);
+                char *dot = strrchr(path, '.');
+                *(dot ? dot : path) = 0;
+            }
+        }
+    return paths;
+}
+
+/* How many characters at their ends two paths share, in whole parts. */
+static int common_tail(const char *x, const char *y) {
+    int n = (int)strlen(x), m = (int)strlen(y), same = 0;
+    for (int k = 1; k <= n && k <= m && x[n - k] == y[m - k]; k++)
+        if ((k == n || x[n - k - 1] == '.') && (k == m || y[m - k - 1] == '.')) same = k;
+    return same;
+}
+
+/* By spelling; else the shortest of those that end in the same parts: h.0 for layers.0 */
+static const char *nearest_path(const Plan *p, const char *wanted) {
+    Map *paths = all_paths(p);
+    VEC(const char *) names = {0};
+    const char *found = NULL;
+    int most = 0;
+    for (int i = 0; i < map_len(paths); i++) {
+        const char *path = map_key(paths, i);
+        int same = common_tail(path, wanted);
+        push(&names, p->arena, path);
+        if (same < most || !same || (same == most && strlen(path) >= strlen(found))) continue;
+        most = same;
+        found = path;
+    }
+    const char *near = nearest_name(wanted, names.at, names.n);
+    return near ? near : found;
+}
+
+/* A pattern that no module meets would print a schedule without events. What is suggested does meet one. */
+static void check_module(const Plan *p, const char *pattern) {
+    if (any_event_in(p, pattern)) return;
+    size_t n = strlen(pattern);
+    while (n && strchr(".*?", pattern[n - 1])) n--;
+    const char *near = nearest_path(p, arena_printf(p->arena, "%.*s", (int)n, pattern)), *say = "";
+    const char *const ends[] = {"", ".*", pattern + n};
+    for (int i = 0; near && i < 3; i++) {
+        const char *better = arena_printf(p->arena, "%s%s", near, ends[i]);
+        if (any_event_in(p, better)) say = arena_printf(p->arena, "; did you mean '%s'?", better);
+    }
+    fail(NOWHERE, "--module '%s': no module with events has such a path%s; * stands for any characters", pattern, say);
+}
+
 /* Lines are built in memory that is given back for each program: a plan may have a hundred thousand. */
 static void program_events(FILE *f, const Plan *p, const PlanProgram *g, const ReportOptions *o) {
     Arena *a = arena_new();
@@ -82,6 +146,7 @@ static void printable(FILE *f, const char *s) {
 }
 
 void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o) {
+    if (o->module) check_module(p, o->module);
     fprintf(f, "%s for %s, world %d on %d node%s · %d programs · %d units\n", p->model, p->device, p->world, p->nodes,
             p->nodes == 1 ? "" : "s", p->nprograms, p->nunits);
     for (int i = 0; i < p->noptions; i++) {

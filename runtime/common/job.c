@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <time.h>
 
-enum { PATIENCE = 60 /* seconds until all must have come, unless SHARDC_PATIENCE says */, FAREWELL = 5 };
+enum { PATIENCE = 60 /* seconds until all must have come, unless SHARDC_PATIENCE says */, NOTICE = 3, FAREWELL = 5 };
 
 static struct {
     sc_place at;
@@ -80,6 +80,22 @@ static bool refuse(const char *text) {
     else
         fprintf(stderr, "shardc: %s\n", text);
     return false;
+}
+
+/* A process that has no place, because what says it is impossible, speaks for itself: it counts as rank 0 here. */
+static bool makes_sense(void) {
+    char text[512];
+    const char *patience = getenv("SHARDC_PATIENCE");
+    if (*job.at.wrong) {
+        snprintf(text, sizeof text, "%s; correct the launcher's variables or unset them to start all ranks from here",
+                 job.at.wrong);
+        return refuse(text);
+    }
+    if (!patience || !*patience || sc_place_number("SHARDC_PATIENCE", -1) >= 0) return true;
+    snprintf(text, sizeof text,
+             "SHARDC_PATIENCE=%.40s is no number of seconds to wait for other ranks; correct it, or unset it for %d",
+             patience, PATIENCE);
+    return refuse(text);
 }
 
 static bool fits(const sc_build *b) {
@@ -242,10 +258,12 @@ static int be_guest(const sc_build *b) {
     hello h = {job.at.rank, job.at.world, getpid(), sc_job_program(b)};
     int code = -2, fd = job.to_host = connect_host();
     if (fd < 0) {
-        fprintf(stderr,
-                "shardc: rank %d waited %d s for %s's process on this machine: does %s start all %d ranks here?\n",
-                job.at.rank, sc_job_patience(), job.at.nodes == 1 ? "rank 0" : "the first rank", job.at.launcher,
-                job.at.locals);
+        fprintf(
+            stderr,
+            "shardc: rank %d waited %d s for %s's process on this machine: does %s start all %d ranks here? If none "
+            "does, unset %s and %s to start all ranks from here\n",
+            job.at.rank, sc_job_patience(), job.at.nodes == 1 ? "rank 0" : "the first rank", job.at.launcher,
+            job.at.locals, job.at.rank_variable, job.at.world_variable);
         return 1;
     }
     if (send(fd, &h, sizeof h, MSG_NOSIGNAL) == sizeof h) code = take_answer(fd, &job.memory);
@@ -266,8 +284,9 @@ enum { PROCESSES = 1 };
 
 int sc_join(const sc_build *b) {
     sc_place at = PROCESSES ? sc_place_find() : job.at;
-    if (!at.launcher) return -1;
     job.at = at;
+    if (!makes_sense()) return 1;
+    if (sc_job_alone()) return -1;
     if (!fits(b)) return 1;
     job.process = getpid();
     job.peer = sc_calloc((size_t)at.world, sizeof *job.peer);
@@ -321,8 +340,26 @@ static int come(void) {
     return n;
 }
 
+/* Variables that somebody has set by hand, or that a shell has kept, make one wait for ranks that nobody starts. */
+static void tell_wait(void) {
+    const sc_place *p = &job.at;
+    int missing = p->locals - come(), first = 0;
+    char who[64];
+    while (first < p->world - 1 && sc_job_is_here(first)) first++;
+    if (p->nodes > 1) /* which ranks of all are to come here is not known */
+        snprintf(who, sizeof who, "%d more of the %d ranks on this machine", missing, p->locals);
+    else if (missing > 1)
+        snprintf(who, sizeof who, "rank %d and %d more", first, missing - 1);
+    else
+        snprintf(who, sizeof who, "rank %d", first);
+    fprintf(stderr, "shardc: waiting for %s (%s=%d and %s=%d are set: this process is one rank of %d)\n", who,
+            p->rank_variable, p->rank, p->world_variable, p->world, p->world);
+}
+
 static bool let_in(const sc_build *b) {
+    bool told = false;
     for (double start = sc_now_s(); come() < job.at.locals && sc_now_s() - start < sc_job_patience();) {
+        if (!told && sc_now_s() - start > NOTICE) tell_wait(), told = true;
         struct pollfd ready = {job.listener, POLLIN, 0};
         if (poll(&ready, 1, 100) > 0) {
             int fd = accept4(job.listener, NULL, NULL, SOCK_CLOEXEC);
@@ -335,8 +372,10 @@ static bool let_in(const sc_build *b) {
             }
     }
     if (come() == job.at.locals) return true;
-    fprintf(stderr, "shardc: %d of %d ranks have come within %d s: does %s start all of them on this machine?\n",
-            come(), job.at.locals, sc_job_patience(), job.at.launcher);
+    fprintf(stderr,
+            "shardc: %d of %d ranks have come within %d s: does %s start all of them on this machine? If none does, "
+            "unset %s and %s to start all ranks from here\n",
+            come(), job.at.locals, sc_job_patience(), job.at.launcher, job.at.rank_variable, job.at.world_variable);
     return false;
 }
 

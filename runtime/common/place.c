@@ -56,11 +56,33 @@ int sc_place_number(const char *variable, int otherwise) {
     return *end || x < 0 || x > 1 << 20 ? otherwise : (int)x;
 }
 
-static const launcher *find(void) {
+static bool is_set(const char *variable) {
+    const char *text = getenv(variable);
+    return text && *text;
+}
+
+/* Of a pair that is set: a process that took it for nothing would start all ranks, as would each of the others. */
+static bool possible(const launcher *l, char *wrong, size_t n) {
+    const char *rank = getenv(l->rank), *world = getenv(l->world);
+    int ranks = sc_place_number(l->world, 0), k = sc_place_number(l->rank, -1);
+    if (ranks >= 1 && k >= 0 && k < ranks) return true;
+    if (ranks < 1)
+        snprintf(wrong, n, "%s=%.40s is no number of ranks", l->world, world);
+    else if (k < 0)
+        snprintf(wrong, n, "%s=%.40s is no rank, a whole number from 0 on and below %s=%d", l->rank, rank, l->world,
+                 ranks);
+    else
+        snprintf(wrong, n, "%s=%d is not below %s=%d", l->rank, k, l->world, ranks);
+    return false;
+}
+
+/* One variable of a pair says nothing: shells have WORLD_SIZE set. */
+static const launcher *find(char *wrong, size_t n) {
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         const launcher *l = &launchers[i];
-        int world = sc_place_number(l->world, 0), rank = sc_place_number(l->rank, -1);
-        if (world > 1 && rank >= 0 && rank < world) return l;
+        if (!is_set(l->rank) || !is_set(l->world)) continue;
+        if (!possible(l, wrong, n)) return NULL;
+        if (sc_place_number(l->world, 0) > 1) return l;
     }
     return NULL;
 }
@@ -95,9 +117,11 @@ static void find_host(sc_place *p) {
 }
 
 sc_place sc_place_find(void) {
-    const launcher *l = find();
-    if (!l) return (sc_place){.world = 1, .locals = 1, .nodes = 1};
+    sc_place alone = {.world = 1, .locals = 1, .nodes = 1};
+    const launcher *l = find(alone.wrong, sizeof alone.wrong);
+    if (!l) return alone;
     sc_place p = {.launcher = l->name,
+                  .rank_variable = l->rank,
                   .world_variable = l->world,
                   .option = l->option,
                   .rank = sc_place_number(l->rank, 0),

@@ -8,11 +8,13 @@
 
 typedef struct {
     const char *launcher;                        /* NULL: none, the process is alone */
-    const char *world_variable, *option;         /* what says the number of ranks, and what sets it */
+    const char *rank_variable, *world_variable;  /* what says the rank, and the number of ranks */
+    const char *option;                          /* what sets that number */
     int rank, world, local, locals, node, nodes; /* local: index on this machine, of `locals`; nodes 0: uneven */
     uint64_t name;                               /* tells this job from others */
     char host[256];                              /* rank 0's machine; empty: not said */
     int port;
+    char wrong[200]; /* what is impossible in the variables; empty: nothing */
 } sc_place;
 
 sc_place sc_place_find(void);

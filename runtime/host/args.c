@@ -118,7 +118,7 @@ typedef struct {
     const sc_build *b;
     Options o;
     Names *last; /* the list that further file names belong to */
-    bool at_step, total, clip;
+    bool at_step, total, warmup;
 } Parse;
 
 /* ── values ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -181,7 +181,7 @@ static bool parse_number(int key, char *arg, struct argp_state *s, Parse *p) {
     case O_ACCUMULATE: o->accumulate = (int)whole(s, "accumulate", arg, 1, 1 << 20); return true;
     case O_THREADS: o->threads = (int)whole(s, "threads", arg, 1, 1 << 20); return true;
     case O_LR: o->lr = number(s, "lr", arg, 0, INFINITY); return true;
-    case O_WARMUP: o->warmup = whole(s, "warmup", arg, 0, max); return true;
+    case O_WARMUP: o->warmup = whole(s, "warmup", arg, 0, max), p->warmup = true; return true;
     case O_TOTAL: o->total = whole(s, "total", arg, 1, max), p->total = true; return true;
     case O_MIN_RATIO: o->min_ratio = number(s, "min-ratio", arg, 0, 1); return true;
     case O_BETAS: betas(s, o, arg); return true;
@@ -250,6 +250,10 @@ static void check_usage(const Parse *p) {
         die_usage("--dump needs --at-step N and -o FILE");
     if (!o->debug.dump_pattern && (p->at_step || o->debug.dump_path))
         die_usage("--at-step and -o belong to --dump PATTERN");
+    if (p->warmup && p->total && o->warmup > o->total)
+        die_usage(
+            "--warmup %lld is longer than the schedule, --total %lld: give a longer --total or a shorter --warmup",
+            (long long)o->warmup, (long long)o->total);
     if (o->steps > 0 && !o->data.n)
         die_usage("--steps %lld needs --data FILE... (or --data - for records)", (long long)o->steps);
     if (!o->data.n && !o->val_data.n && !o->sample && !o->export_path && !o->save)
@@ -328,6 +332,9 @@ Options args_parse(const sc_build *b, int argc, char **argv) {
     check_build(b, &p.o);
     if (p.o.steps < 0) p.o.steps = p.o.data.n ? p.o.total : 0;
     if (p.o.total <= 0) p.o.total = p.o.steps;
+    if (p.o.debug.dump_step > p.o.steps)
+        die_usage("--at-step %lld is beyond the last step %lld: name an earlier step, or train on with --steps",
+                  (long long)p.o.debug.dump_step, (long long)p.o.steps);
     free(doc);
     return p.o;
 }

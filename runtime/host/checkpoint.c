@@ -12,7 +12,9 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { FOLDER = 64, INDEX_BYTES = 4096 };
@@ -46,14 +48,15 @@ static int make_folders(const char *dir) {
     return mkdir(path, 0777) == 0 || errno == EEXIST ? 0 : errno;
 }
 
-/* The folder that DIR/index.json names; "" where there is no index. Dies when the index is not ours. */
-static void read_current(const char *dir, char current[FOLDER]) {
+/* The folder that DIR/index.json names, and the step of its state; "" where there is no index. Dies when the index is
+ * not ours. */
+static int64_t read_current(const char *dir, char current[FOLDER]) {
     char path[PATH_MAX];
     current[0] = 0;
     snprintf(path, sizeof path, "%s/index.json", dir);
     if (access(path, F_OK) != 0) {
         if (errno != ENOENT) die("cannot save to %s: %s; name another folder with --save", dir, strerror(errno));
-        return;
+        return 0;
     }
     json_t *j = json_load_file(path, 0, NULL);
     const char *format = json_string_value(json_object_get(j, "format")),
@@ -62,10 +65,31 @@ static void read_current(const char *dir, char current[FOLDER]) {
         strchr(folder, '/'))
         die("%s is not the index of a checkpoint: --save needs a folder of its own", path);
     snprintf(current, FOLDER, "%s", folder);
+    int64_t step = json_integer_value(json_object_get(j, "step"));
     json_decref(j);
+    return step;
 }
 
-void saver_check(const char *dir) {
+/* A lock on the folder itself leaves no file behind, and the kernel frees it when the last process that may still write
+ * there is gone: us and the ranks forked from us. Ranks of a run just killed may take a moment to go. Where the file
+ * system has no locks, there is none. */
+static int hold(const char *dir) {
+    const struct timespec pause = {0, 50000000};
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) die("cannot save to %s: %s; name another folder with --save", dir, strerror(errno));
+    for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; i++) {
+        if (i == 20) die("another run saves to %s: wait for it, or name another folder", dir);
+        nanosleep(&pause, NULL);
+    }
+    return fd;
+}
+
+static bool same_folder(int fd, const char *path) {
+    struct stat a, b;
+    return path && fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+int saver_check(const char *dir, const char *resume) {
     char probe[PATH_MAX], current[FOLDER];
     if (strlen(dir) > PATH_MAX - 128) die("--save: the path is longer than %d bytes", PATH_MAX - 128);
     int error = make_folders(dir);
@@ -73,7 +97,12 @@ void saver_check(const char *dir) {
     if (!error && mkdir(probe, 0777) != 0) error = errno;
     if (error) die("cannot save to %s: %s; name another folder with --save", dir, strerror(error));
     rmdir(probe);
-    read_current(dir, current);
+    int fd = hold(dir);
+    int64_t step = read_current(dir, current);
+    if (current[0] && !same_folder(fd, resume))
+        die("%s holds a training state at step %" PRId64 ": go on with --resume %s, or name another folder", dir, step,
+            dir);
+    return fd;
 }
 
 static char *head_of(const sc_build *b, const Piece *pieces, int n, size_t *bytes) {

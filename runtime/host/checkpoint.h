@@ -18,8 +18,10 @@ typedef struct {
 /* ── saving ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 typedef struct Saver Saver;
-/* Before ranks start: makes the folder where it is missing, and dies when it cannot be written or is someone else's. */
-void saver_check(const char *dir);
+/* Before ranks start: makes the folder where it is missing, and dies when it cannot be written, is someone else's, is
+ * another run's at this moment, or holds a state that is not the one to resume (resume: a folder, or NULL). Returns a
+ * descriptor: the folder is ours until it is closed here and in every rank forked since. */
+int saver_check(const char *dir, const char *resume);
 Saver *saver_new(const sc_build *b, const char *dir, int rank); /* allocates all that saving needs */
 /* All ranks. A failure leaves the state saved before, and ends the run with one message. */
 void saver_free(Saver *s);

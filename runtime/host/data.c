@@ -143,7 +143,7 @@ static void add_file(TokenSet *s, const char *path, int width) {
 }
 
 /* A name that exists is taken as it is, patterns characters and all. */
-static void add_pattern(TokenSet *s, const char *pattern, int width) {
+static void add_pattern(TokenSet *s, const char *option, const char *pattern, int width) {
     glob_t g;
     if (access(pattern, F_OK) == 0) {
         add_file(s, pattern, width);
@@ -151,8 +151,7 @@ static void add_pattern(TokenSet *s, const char *pattern, int width) {
     }
     int rc = glob(pattern, GLOB_TILDE, NULL, &g);
     if (rc == GLOB_NOSPACE) die("out of memory for the files of '%s'", pattern);
-    if (rc != 0)
-        die("%s: no such file; --data takes files, quoted patterns such as 'data/*.bin', or - for records", pattern);
+    if (rc != 0) die("%s: no such file; %s takes files or quoted patterns such as 'data/*.bin'", pattern, option);
     for (size_t i = 0; i < g.gl_pathc; i++) add_file(s, g.gl_pathv[i], width);
     globfree(&g);
 }
@@ -164,10 +163,10 @@ static void allow_many_files(void) {
     setrlimit(RLIMIT_NOFILE, &l);
 }
 
-TokenSet token_set_open(char *const *patterns, int n, int width, int64_t span, int64_t stride) {
+TokenSet token_set_open(const char *option, char *const *patterns, int n, int width, int64_t span, int64_t stride) {
     TokenSet s = {.span = span, .stride = stride};
     allow_many_files();
-    for (int i = 0; i < n; i++) add_pattern(&s, patterns[i], width);
+    for (int i = 0; i < n; i++) add_pattern(&s, option, patterns[i], width);
     return s;
 }
 

@@ -31,7 +31,7 @@ bool token_read(const TokenFile *f, uint64_t at, int64_t n, uint32_t *out); /* f
 
 /* Expands the patterns (each sorted, a file named twice counts once), opens all, cuts windows. Dies on what is wrong.
  */
-TokenSet token_set_open(char *const *patterns, int n, int width, int64_t span, int64_t stride);
+TokenSet token_set_open(const char *option, char *const *patterns, int n, int width, int64_t span, int64_t stride);
 void token_set_close(TokenSet *s);
 bool token_sets_share(const TokenSet *a, const TokenSet *b, const char **path); /* a file that is in both */
 

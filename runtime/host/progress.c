@@ -1,12 +1,12 @@
-/* What a run prints while it trains. Without a terminal: about twenty lines a run, plain. On one: those, and a live
- * line. Relies on: the C library. Relied on by: train. */
+/* What a run prints while it trains. Without a terminal: about twenty lines a run, and one when there was none for
+ * half a minute, plain. On one: twenty lines, and a live line. Relies on: the C library. Relied on by: train. */
 #include "progress.h"
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { LINES = 20, WIDTH = 20 };
+enum { LINES = 20, WIDTH = 20, SILENCE_S = 30 };
 
 double seconds_now(void) {
     struct timespec t;
@@ -60,7 +60,8 @@ void bar_clear(Bar *b) {
     b->live = false;
 }
 
-static bool stays(const Bar *b, int64_t step) {
+static bool stays(const Bar *b, int64_t step, double now) {
+    if (!b->terminal && now - b->printed >= SILENCE_S) return true;
     int64_t every = (b->last - b->first + LINES) / LINES;
     return step == b->first || step == b->last || step % every == 0;
 }
@@ -69,7 +70,9 @@ void bar_step(Bar *b, const BarStep *s) {
     b->rate = b->rate > 0 ? 0.9 * b->rate + 0.1 * s->seconds : s->seconds;
     if (b->quiet) return;
     bar_clear(b);
-    if (stays(b, s->step)) {
+    double now = seconds_now();
+    if (stays(b, s->step, now)) {
+        b->printed = now;
         print_line(b, s);
         putchar('\n');
     } else if (b->terminal) {

@@ -13,6 +13,7 @@ typedef struct {
     double rate;         /* seconds a step, smoothed; 0: none yet */
     const char *unit;    /* "tok/s" or "samples/s" */
     bool live;           /* a live line stands on the terminal */
+    double printed;      /* when the last line that stays was printed */
 } Bar;
 
 typedef struct {

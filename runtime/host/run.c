@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 int program_named(const sc_build *b, const char *name) {
@@ -20,12 +21,12 @@ int program_named(const sc_build *b, const char *name) {
 
 /* ── data ────────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static TokenSet open_tokens(const Run *run, const Layout *l, const Names *names) {
+static TokenSet open_tokens(const Run *run, const Layout *l, const char *option, const Names *names) {
     if (l->not_token)
         die("%s: input '%s' does not come from tokens (from = \"tokens\"); this model is fed records: --data -",
             names->at[0], l->not_token);
     if (!l->span) die("%s: this model has no inputs", names->at[0]);
-    TokenSet s = token_set_open(names->at, names->n, run->o.data_width, l->span, l->stride);
+    TokenSet s = token_set_open(option, names->at, names->n, run->o.data_width, l->span, l->stride);
     if (sc_first()) token_set_scan(&s, l->limit); /* the other processes come here after it */
     return s;
 }
@@ -47,9 +48,9 @@ static void open_data(Run *run, const Layout *l) {
     if (o->records)
         run->records = records_open(run->b, o->accumulate, l->limit, STDIN_FILENO);
     else if (o->data.n)
-        run->train = open_tokens(run, l, &o->data);
+        run->train = open_tokens(run, l, "--data", &o->data);
     if (o->data.n && !o->records) check_enough(&run->train, l, "--data", run->global_batch, "a step");
-    if (o->val_data.n) run->val = open_tokens(run, l, &o->val_data);
+    if (o->val_data.n) run->val = open_tokens(run, l, "--val-data", &o->val_data);
     if (run->val.n && token_sets_share(&run->val, &run->train, &both))
         note("%s is in --data and in --val-data: its validation loss means little", both);
 }
@@ -81,26 +82,50 @@ static void begin_at(Run *run, const Layout *l) {
     if (o->data.n && o->steps < run->first)
         note("%s stands at step %" PRId64 " already; --steps %" PRId64 " asks for no more", o->resume, run->first,
              o->steps);
+    if (o->debug.dump_pattern && o->debug.dump_step <= run->first)
+        die("--at-step %" PRId64 ": %s stands at step %" PRId64 " already; name a later step", o->debug.dump_step,
+            o->resume, run->first);
     if (run->records && sc_first() && run->first < o->steps) records_skip(run->records, run->position, l->batch);
 }
 
 /* ── what will be written ────────────────────────────────────────────────────────────────────────────────────────────
  */
-static void check_outputs(const Options *o) {
+static void check_outputs(Run *run) {
+    const Options *o = &run->o;
     if (o->export_path && !sc_one_machine())
         die("--export: ranks on several machines cannot read each other's weights: use --save here, and then --resume, "
             "--steps and --export with a program for one machine");
-    if (o->save) saver_check(o->save);
+    if (o->save) run->held = saver_check(o->save, o->resume);
     if (o->export_path) exporter_check(o->export_path);
     if (o->log) log_check(o->log);
 }
 
+/* ── a run that the user ended ───────────────────────────────────────────────────────────────────────────────────────
+ */
+static Reached *reached_new(int64_t first) {
+    Reached *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return NULL; /* costs two lines at the end of an interrupted run */
+    *p = (Reached){first, -1};
+    return p;
+}
+
+/* The ranks are gone: where they got to, and what is left to --resume. */
+static void tell_stop(const Run *run) {
+    if (!run->reached || run->o.quiet || !sc_first()) return;
+    if (isatty(STDOUT_FILENO)) printf("\r\033[K"); /* the live line */
+    printf("stopped at step %" PRId64 "\n", (int64_t)run->reached->done);
+    if (run->reached->saved >= 0) printf("saved %s at step %" PRId64 "\n", run->o.save, (int64_t)run->reached->saved);
+    fflush(stdout);
+}
+
 static void close_run(Run *run) {
+    if (run->reached) munmap(run->reached, sizeof *run->reached);
     token_set_close(&run->train);
     token_set_close(&run->val);
     checkpoint_close(run->resume);
     weights_close(run->weights);
     records_close(run->records);
+    if (run->held >= 0) close(run->held);
     args_free(&run->o);
 }
 
@@ -110,7 +135,7 @@ int host_main(const sc_build *b, int argc, char **argv) {
     int ended = sc_join(b);
     if (ended >= 0) return ended;
     die_init(b->name, sc_map_shared(sizeof(int)), sc_first());
-    Run run = {.b = &build, .o = args_parse(b, argc, argv)};
+    Run run = {.b = &build, .held = -1, .o = args_parse(b, argc, argv)};
     Layout l = layout_of(b);
     build.threads = run.o.threads;
     run.global_batch = l.batch * b->world * run.o.accumulate;
@@ -119,8 +144,10 @@ int host_main(const sc_build *b, int argc, char **argv) {
     open_data(&run, &l);
     plan_validation(&run, &l);
     begin_at(&run, &l);
-    if (sc_first()) check_outputs(&run.o);
+    if (sc_first()) check_outputs(&run);
+    run.reached = reached_new(run.first);
     int code = sc_launch(&build, &run.o.debug, train_rank, &run);
+    if (code == 128 + SIGINT || code == 128 + SIGTERM) tell_stop(&run);
     close_run(&run);
     return code;
 }

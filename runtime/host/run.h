@@ -10,6 +10,11 @@
 #include "schedule.h"
 #include "weights.h"
 
+/* How far rank 0 has come, for who outlives it: in memory shared with the ranks. */
+typedef struct {
+    _Atomic int64_t done, saved; /* steps; the step of the last save, -1: none */
+} Reached;
+
 typedef struct {
     const sc_build *b;
     Options o;
@@ -17,6 +22,8 @@ typedef struct {
     Records *records;    /* NULL: token files */
     Checkpoint *resume;
     Weights *weights;
+    Reached *reached; /* NULL: no memory for it */
+    int held;         /* keeps other runs from --save's folder, see saver_check; -1: not here */
     Schedule schedule;
     uint64_t seed;
     int64_t first, position; /* steps done before this run; samples seen before it */

@@ -137,6 +137,7 @@ static void report_step(Trainer *t, double seconds) {
     double work = work_of_step(t), norm = t->b->nmetrics > GRAD_NORM ? t->metrics[GRAD_NORM] : 0;
     check_metrics(t, loss);
     if (t->rank != 0) return;
+    if (t->run->reached) t->run->reached->done = t->done + 1; /* before it is seen */
     bar_step(&t->bar, &(BarStep){t->done + 1, loss, norm, t->record.lr[0], work / seconds, seconds});
     log_begin(&t->log, t->done + 1);
     log_number(&t->log, "loss", loss);
@@ -210,6 +211,7 @@ static void save(Trainer *t) {
     if (state_counts_steps(t->b)) sc_read(t->r, 0, t->b->step_at, &p.adam_step, sizeof p.adam_step);
     saver_save(t->saver, t->r, &p);
     t->saved = t->done;
+    if (t->rank == 0 && t->run->reached) t->run->reached->saved = t->done;
 }
 
 static void between_steps(Trainer *t) {

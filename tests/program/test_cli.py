@@ -3,6 +3,7 @@
 Relies on: harness.py. Relied on by: run.py."""
 import json
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -18,6 +19,11 @@ EMPTY = os.path.join(FOLDER, "empty")
 SOCKET = os.path.join(FOLDER, "socket")  # is there and cannot be opened
 HUGE = os.path.join(FOLDER, "huge")  # sparse
 DEVICE = os.path.join(FOLDER, "device.lua")
+COPY = os.path.join(FOLDER, "copy.lua")
+LINKED = os.path.join(FOLDER, "linked.lua")
+SCRIPT = os.path.join(FOLDER, "script")  # may be executed, and is text
+LOCKED = os.path.join(FOLDER, "locked")  # a program that may not be executed
+INSIDE = os.path.join(FOLDER, "inside")  # a folder with a program of its name
 FILE_IN_THE_WAY = os.path.join(TEXT, "build")
 
 # arguments, exit code, what stderr says
@@ -54,6 +60,7 @@ CASES = [
     (["inspect", PLAN, "--stream", "computer"], 2, "--stream computer: streams are compute, gather"),
     (["inspect", PLAN, "--program", "mirco"], 2, "--program mirco: this plan has"),
     (["inspect", PLAN, "--program", "mirco"], 2, "is it micro?"),
+    (["inspect", PLAN, "--module", "nowhere.*"], 1, "--module 'nowhere.*': no module with events has such a path; * stands for any characters"),
     (["inspect", PLAN, "--format", "json", "--stream", "gather"], 2, "--format json writes the whole plan"),
     (["inspect", PLAN, "-o", FOLDER], 1, "it is a folder"),
     (["inspect", PLAN, "-o", "/nowhere/at/all"], 1, "cannot write /nowhere/at/all"),
@@ -64,9 +71,20 @@ CASES = [
     (["build", PLAN], 2, "a model's .lua file is wanted"),
     (["build", MLP, "-o", ""], 2, "-o wants the name of a binary or a folder"),
     (["build", MLP, "-o", os.path.join(FILE_IN_THE_WAY, "mlp")], 1, "cannot make the folder"),
-    (["run", PLAN], 1, "cannot run"),
-    (["run", os.path.join(FOLDER, "absent")], 1, "cannot run"),
-    (["run", FOLDER], 1, "cannot run"),
+    (["build", COPY, "-o", COPY], 1, "copy.lua is both the model and an output of this build; give another name with -o"),
+    (["build", LINKED, "-o", os.path.join(FOLDER, "linked")], 1, "linked.c is both the model and an output of this build"),
+    (["build", LINKED, "-o", os.path.join(FOLDER, "linked"), "--sources"], 1, "linked.c is both the model and an output"),
+    (["build", MLP, "--policy", TEXT, "-o", TEXT], 1, "text is both the --policy file and an output of this build"),
+    (["build", MLP, "--device", DEVICE, "-o", DEVICE], 1, "device.lua is both the --device file and an output of this build"),
+    (["build", MLP, "-o", TEXT], 1, "text is there already and is not a program: it is left as it is; give another name with -o"),
+    (["run", PLAN], 1, "mlp.plan.json: it is not a program; give a model's .lua file or a program that shardc built"),
+    (["run", SCRIPT], 1, "script: it is not a program"),
+    (["run", LOCKED], 1, "cannot run " + LOCKED + ": Permission denied; see chmod +x"),
+    (["run", os.path.join(FOLDER, "absent")], 1, "absent: No such file or directory"),
+    (["run", FOLDER], 1, FOLDER + ": it is a folder; give a model's .lua file or a program that shardc built"),
+    (["run", INSIDE + "/"], 1, "it is a folder; the program in it is " + os.path.join(INSIDE, "inside")),
+    (["run", LOCKED, "--world", "4"], 2, "--world says how to compile a model, and " + LOCKED + " is compiled already"),
+    (["run", LOCKED, "--set", "dim=3"], 2, "--set says how to compile a model, and " + LOCKED),
     (["data", TEXT], 2, "data wants the name of its output"),
     (["data", "-o", os.path.join(FOLDER, "x.bin")], 2, "data wants an INPUT, FILE... -o OUT.bin"),
     (["data", FOLDER, "-o", os.path.join(FOLDER, "x.bin")], 1, "it is a folder; name its files"),
@@ -98,6 +116,14 @@ def prepare():  # tests run side by side: the first makes the files
             f.write("return require 'parts'\n")
         with open(HUGE, "w") as f:
             f.truncate(5 << 30)
+        shutil.copy(MLP, COPY)
+        shutil.copy(MLP, LINKED)
+        os.link(LINKED, os.path.join(FOLDER, "linked.c"))
+        os.mkdir(INSIDE)
+        for path, text in ((SCRIPT, b"some text\n"), (LOCKED, b"\177ELF"), (os.path.join(INSIDE, "inside"), b"\177ELF")):
+            with open(path, "wb") as f:
+                f.write(text)
+        os.chmod(SCRIPT, 0o755)
         s = socket.socket(socket.AF_UNIX)
         s.bind(SOCKET)
         s.close()
@@ -113,8 +139,33 @@ def test_diagnostics():
         if rc != code or says not in err or len(err.strip().splitlines()) > (15 if not args else 2):
             wrong.append("shardc %s: exit %d: %s" % (" ".join(args), rc, err.strip() or out.strip()))
     check(not wrong, "\n".join(wrong))
+    check(open(COPY).read() == open(LINKED).read() == open(MLP).read(), "a model is written over")
     check(open(TEXT).read() == before and not os.path.exists(os.path.join(FOLDER, "x.bin")), "a failed command left traces")
     return "%d cases" % len(CASES)
+
+
+def test_builds_of_one_name():
+    """Side by side they would mix their files: the second waits for the first, which links slowly."""
+    folder, cc = scratch("same"), os.path.join(scratch("cc"), "slow")
+    linking, path, said = cc + ".linking", os.path.join(folder, "mlp"), []
+    with open(cc, "w") as f:
+        f.write('#!/bin/sh\ncase "$*" in *-lpthread*) touch %s; sleep 1;; esac\nexec gcc "$@"\n' % linking)
+    os.chmod(cc, 0o755)
+
+    def build(world, cc):
+        said.append((world, shardc("build", MLP, "--world", str(world), "-o", folder + "//", env={"CC": cc}).strip()))
+
+    first = threading.Thread(target=build, args=(1, cc))
+    first.start()
+    while first.is_alive() and not os.path.exists(linking):
+        first.join(0.01)
+    build(2, "gcc")
+    first.join()
+    check(said == [(1, path), (2, path)], "builds ended so: %s" % said)
+    plan = open(path + ".plan.json").read()
+    check(shardc("inspect", path, "--format", "json") == plan and json.loads(plan)["mesh"]["world"] == 2, "another build's plan is in the program")
+    check(sorted(os.listdir(folder)) == ["mlp", "mlp.c", "mlp.plan.json", "mlp_kernels.c", "mlp_kernels.key", "mlp_kernels.o"], os.listdir(folder))
+    return "2 builds"
 
 
 def test_help():
@@ -126,6 +177,32 @@ def test_help():
         rc, out, err = command([SHARDC, *flags])
         check(rc == 0 and out and not err, "shardc %s: exit %d" % (" ".join(flags), rc))
     return "6 commands"
+
+
+def gpt2(*args):
+    return shardc("inspect", os.path.join(ROOT, "models", "gpt2.lua"), "--set", "layers=2", "--set", "dim=64", "--set", "heads=2", "--set", "seq=32", *args)
+
+
+def test_modules_that_are_not_there():
+    for module, near in (("layers.0.*", "h.0.*"), ("layers.1", "h.1"), ("h.0.mpl.*", "h.0.mlp.*"), ("transformer.h.1.ln_2", "h.1.ln_2"), ("h", "h.*"), ("h.0.ln_1.*", "h.0.ln_1")):
+        rc, out, err = command([SHARDC, "inspect", os.path.join(ROOT, "models", "gpt2.lua"), "--set", "layers=2", "--module", module])
+        check(rc == 1 and not out and "--module '%s': no module with events has such a path; did you mean '%s'?" % (module, near) in err, "%s: exit %d: %s%s" % (module, rc, out[:200], err))
+        check("t 0" in gpt2("--module", near), "--module %s shows nothing" % near)
+    return "6 patterns"
+
+
+def test_combined_ops_are_named():
+    """An event's name says all that its kernel does: in the text, in the plan, in the emitted C."""
+    wanted = {"matmul+gelu_tanh": "h.0.mlp.c_fc", "matmul+add": "h.0.mlp.c_proj", "matmul+gelu_tanh_grad": "h.0.mlp.c_proj", "layer_norm_grads+add": "h.0.ln_1"}
+    text, plan, folder = gpt2(), json.loads(gpt2("--format", "json")), os.path.join(FOLDER, "named")
+    shardc("build", os.path.join(ROOT, "models", "gpt2.lua"), "--set", "layers=2", "--sources", "-o", os.path.join(folder, "gpt2"))
+    step = open(os.path.join(folder, "gpt2.c")).read()
+    events = next(p for p in plan["programs"] if p["name"] == "micro")["events"]
+    for op, module in wanted.items():
+        check("compute  %s  " % op in text, "%s: not in the text" % op)
+        check(any(e["op"] == op and e["module"] == module for e in events), "%s: not in the plan" % op)
+        check(": %s, " % op in step, "%s: not in a comment of the step" % op)
+    return "%d names" % len(wanted)
 
 
 def test_data():

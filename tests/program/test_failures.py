@@ -52,6 +52,7 @@ def sweep(args, function, error, fine, untouched, counts=None, stdin=None, **env
         called, rc, err = inject(args, function, n, error, stdin, env)
         if not called:
             check(rc == 0, "%s, which it never made: exit %d: %s" % (what, rc, err[-1500:]))
+            fine(what)
             return said
         if rc == 0:
             fine(what)
@@ -212,15 +213,30 @@ def test_compilers():
         os.mkdir(os.path.join(toolkit, "bin"))
         shutil.copy2("/bin/true", os.path.join(toolkit, "bin", "nvcc"))
         expect("is not below %s nor the folders where CUDA usually is" % toolkit, **env)
-    return "12 cases"
+    toolkit = scratch("toolkit")  # as much of one as is looked for
+    os.mkdir(os.path.join(toolkit, "bin"))
+    shutil.copy2("/bin/true", os.path.join(toolkit, "bin", "nvcc"))
+    open(os.path.join(toolkit, "libcudart_static.a"), "w").close()
+    library = os.path.join(os.path.dirname(alone), "libsc_cuda.a")
+    open(library, "w").close()
+    for made, arch, words in (("90", "sm_80", "made for sm_90, and this program is for sm_80; run make cuda CUDA_ARCHS='80 90'"),
+                              ("86 90", "sm_80", "made for sm_86, sm_90, and this program is for sm_80; run make cuda CUDA_ARCHS='80 86 90'"),
+                              ("80 90", "sm_86", "a_kernels.sm_86.o: No such file or directory"), ("80 90", "sm_100", "CUDA_ARCHS='100 80 90'")):
+        with open(os.path.join(os.path.dirname(alone), "libsc_cuda.archs"), "w") as f:
+            f.write(made + "\n")
+        expect(words, home=empty, shardc=alone, name="a", more=["--target", "cuda", "--arch", arch], CUDA_HOME=toolkit)
+    return "16 cases"
 
 
 def run_case(world):
     folder, binary = scratch("train"), build("gpt2.lua", world=world, **SMALL)
     names = ["state", "weights", "log", "dump", "trace"]
     state, weights, log, dump, trace = [os.path.join(folder, n) for n in names]
-    args = [binary, "--data", corpus(), "--steps", "1", "--save", state, "--export", weights, "--log", log,
-            "--dump", "*", "--at-step", "1", "-o", dump, "--trace", trace]
+    kept = os.path.join(scratch("kept"), "state")  # where each run begins
+    must([binary, "--data", corpus(), "--steps", "1", "--save", kept])
+    shutil.copytree(kept, state)
+    args = [binary, "--data", corpus(), "--steps", "2", "--resume", state, "--save", state, "--export", weights, "--log", log,
+            "--dump", "*", "--at-step", "2", "-o", dump, "--trace", trace]
     must(args)
     before = contents(folder)
     exported = read_safetensors(weights)
@@ -234,6 +250,8 @@ def run_case(world):
         for line in open(log):
             json.loads(line)
         check(not [n for n in os.listdir(folder) if n.split(".")[0] not in names or "tmp" in n], "%s: left %s" % (what, os.listdir(folder)))
+        shutil.rmtree(state)
+        shutil.copytree(kept, state)
 
     whole("the plain run")
     check(before, "nothing written")

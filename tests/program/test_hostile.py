@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 
 from harness import ROOT, SHARDC, build, check, command, corpus, must, scratch, shardc
 
@@ -144,6 +145,30 @@ def test_interrupted():
     left = [n for n in os.listdir(state) if n.endswith(".part") or n.startswith(".probe")]
     shutil.rmtree(folder)
     return "12 runs ended by a signal, all resumed%s" % (", leaving " + ", ".join(left) if left else "")
+
+
+def test_interrupted_run_says_how_far_it_came():
+    binary, state = build("gpt2.lua", world=2, **SMALL), os.path.join(scratch("hostile-stop"), "state")
+    ends = (([], r"stopped at step [1-9]\d*\n"), (["--save", state, "--save-every", "2"], r"stopped at step [1-9]\d*\nsaved %s at step [1-9]\d*\n" % state))
+    for more, end in ends:
+        p = subprocess.Popen([binary, "--data", corpus(), "--steps", "100000000", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        shown = ""
+        while not re.search("^step +1/", shown, re.M) and p.poll() is None:
+            shown += p.stdout.readline()
+        for _ in range(200):
+            if p.poll() is not None or not more or os.path.exists(os.path.join(state, "index.json")):
+                break
+            time.sleep(0.05)
+        if more:
+            rc, _, said = command([binary, "--data", corpus(), "--steps", "1", "--resume", state, "--save", state])
+            check(rc == 1 and "another run saves to %s: wait for it, or name another folder" % state in said, "a second run: exit %d: %s" % (rc, said))
+        p.send_signal(signal.SIGINT)
+        try:
+            out, err = p.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            check(False, "still running 30 s after SIGINT")
+        check(p.returncode == 130 and not err and re.fullmatch(end, out), "exit %d: %s%s" % (p.returncode, out, err))
 
 
 def test_stopped_rank():

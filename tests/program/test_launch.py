@@ -138,6 +138,31 @@ def test_refusals():
     return "17 refusals"
 
 
+def test_impossible_variables():
+    """A process whose place is impossible starts nothing; half of a pair says nothing, as in shells that have WORLD_SIZE set."""
+    b, data = build("mlp.lua", world=2), corpus()
+    remedy = "; correct the launcher's variables or unset them to start all ranks from here\n$"
+
+    def go(**env):
+        p = subprocess.run([b, "--data", data, "--steps", "1"], env={**os.environ, **env}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        return p.returncode, p.stdout, p.stderr
+    for env, says in ((dict(RANK="2", WORLD_SIZE="2"), "RANK=2 is not below WORLD_SIZE=2" + remedy),
+                      (dict(RANK="1", WORLD_SIZE="1"), "RANK=1 is not below WORLD_SIZE=1" + remedy),
+                      (dict(RANK="-1", WORLD_SIZE="2"), "RANK=-1 is no rank, a whole number from 0 on and below WORLD_SIZE=2" + remedy),
+                      (dict(RANK="a", WORLD_SIZE="2"), "RANK=a is no rank, a whole number" + ".*" + remedy),
+                      (dict(RANK="0", WORLD_SIZE="two"), "WORLD_SIZE=two is no number of ranks" + remedy),
+                      (dict(RANK="0", WORLD_SIZE="0"), "WORLD_SIZE=0 is no number of ranks" + remedy),
+                      (dict(SLURM_PROCID="4", SLURM_STEP_NUM_TASKS="4"), "SLURM_PROCID=4 is not below SLURM_STEP_NUM_TASKS=4" + remedy),
+                      (dict(RANK="0", WORLD_SIZE="2", SHARDC_PATIENCE="abc"), "SHARDC_PATIENCE=abc is no number of seconds to wait for other ranks; correct it, or unset it for 60\n$"),
+                      (dict(SHARDC_PATIENCE="-1"), "SHARDC_PATIENCE=-1 is no number of seconds")):
+        code, out, err = go(**env)
+        check(code == 1 and not out and re.match("shardc: " + says, err) and len(err.splitlines()) == 1, "%s: exit %d: %s%s" % (env, code, out, err))
+    for env in (dict(RANK="7"), dict(WORLD_SIZE="7"), dict(RANK="", WORLD_SIZE="7"), dict(RANK="0", WORLD_SIZE="1")):
+        code, out, err = go(**env)
+        check(code == 0 and "step 1/1" in out and not err, "%s: exit %d: %s" % (env, code, err))
+    return "9 refused, 4 start all ranks"
+
+
 def ended(rank, how, says):
     """Whoever ends, and however: the others end within seconds, and one of them says why."""
     b = build("mlp.lua", world=3)
@@ -182,7 +207,13 @@ def test_who_does_not_come_is_missed():
     codes, _, err = ranks.wait()
     check(codes == [-9, 3] and err == "shardc: rank 0's process ended without a word before training began\n", "exit %s: %s" % (codes, err))
     some = Ranks("torchrun", [b] * 2, "--data", corpus(), "--steps", "2", world=3, env={"SHARDC_PATIENCE": "1"})
-    refused(some, "2 of 3 ranks have come within 1 s: does torchrun start all of them on this machine?")
+    refused(some, r"2 of 3 ranks have come within 1 s: does torchrun start all of them on this machine\? .*unset RANK and WORLD_SIZE")
     some = Ranks("torchrun", [b] * 3, "--data", corpus(), "--steps", "2", order=[2], env={"SHARDC_PATIENCE": "1"})
-    refused(some, "rank 2 waited 1 s for rank 0's process on this machine: does torchrun start all 3 ranks here?")
+    refused(some, r"rank 2 waited 1 s for rank 0's process on this machine: does torchrun start all 3 ranks here\? .*unset RANK and WORLD_SIZE to start all ranks from here\n$")
+    for n, who in (1, "rank 1 and 1 more"), (2, "rank 2"):
+        codes, _, err = Ranks("torchrun", [b] * n, "--data", corpus(), "--steps", "2", world=3, env={"SHARDC_PATIENCE": "4"}).wait()
+        first, last = (err.splitlines() + [""])[:2]
+        check(first == "shardc: waiting for %s (RANK=0 and WORLD_SIZE=3 are set: this process is one rank of 3)" % who, err)
+        check(last == "shardc: %d of 3 ranks have come within 4 s: does torchrun start all of them on this machine? If none does, unset RANK and WORLD_SIZE to start all ranks from here" % n, err)
+        check(codes == [1] * n and len(err.splitlines()) == 2, "exit %s: %s" % (codes, err))
     return "rank 0, rank 1, rank 2"

@@ -250,7 +250,7 @@ Test(host_files, windows_stay_inside_files) {
     write_numbered("b", 2, 10); /* too short for a window */
     write_numbered("c", 3, 17);
     write_numbered("d", 4, 900);
-    TokenSet s = token_set_open((char *[]){"a", "[bc]", "./a", "d"}, 4, 4, 17, 16);
+    TokenSet s = token_set_open("--data", (char *[]){"a", "[bc]", "./a", "d"}, 4, 4, 17, 16);
     cr_assert(s.n == 4 && s.tokens == 1027 && s.windows == 6 + 0 + 1 + 56);
     for (int64_t w = 0; w < s.windows; w++) {
         uint32_t t[17];
@@ -287,7 +287,7 @@ Test(host_files, worlds_share_the_global_batch) {
     static const int hows[][2] = {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {2, 4}, {4, 2}, {1, 8}};
     write_numbered("a", 1, 100);
     write_numbered("b", 2, 900);
-    TokenSet s = token_set_open((char *[]){"a", "b"}, 2, 4, 17, 16);
+    TokenSet s = token_set_open("--data", (char *[]){"a", "b"}, 2, 4, 17, 16);
     int64_t windows = s.windows, steps = 3 * windows / MOCK_BATCH;
     int seen[5000] = {0};
     for (int64_t step = 0; step < steps; step++) {
@@ -559,6 +559,12 @@ Test(host, progress_is_plain_without_a_terminal) {
     b.terminal = false;
     for (int i = 1; i <= 100; i++) bar_step(&b, &(BarStep){i, 1, 1, 1, 1e6, 4000});
     cr_assert(!b.live && b.rate == 4000);
+    double last = b.printed;
+    bar_step(&b, &(BarStep){6, 1, 1, 1, 1e6, 4000});
+    cr_assert(b.printed == last); /* not one of twenty */
+    b.printed = last - 31;
+    bar_step(&b, &(BarStep){7, 1, 1, 1, 1e6, 4000});
+    cr_assert(b.printed >= last); /* half a minute of silence */
     b.terminal = true;
     bar_step(&b, &(BarStep){6, 1, 1, 1, 1e6, 1});
     cr_assert(b.live);

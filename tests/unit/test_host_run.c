@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -231,6 +232,7 @@ Test(host_run, resumes_at_any_world) {
     OK(1, "--data a.bin --steps 7 --export whole.st --quiet");
     for (int from = 0; from < 5; from++)
         for (int to = 0; to < 5; to++) {
+            cr_assert_eq(system("rm -rf state"), 0);
             cr_assert_eq(run(hows[from], "--data a.bin --steps 4 --save state --quiet"), 0, "%s", err);
             cr_assert_eq(run(hows[to], "--data a.bin --steps 7 --resume state --export parts.st --quiet"), 0, "%s",
                          err);
@@ -271,6 +273,21 @@ Test(host_run, saves_leave_one_complete_state) {
     OK(1, "--resume deep/er/state --save deep/er/state --quiet");
     OK(1, "--resume deep/er/state --export x.st --quiet");
     cr_assert_eq(system("test $(ls deep/er/state | wc -l) = 2"), 0);
+}
+
+Test(host_run, one_run_a_folder) {
+    write_data();
+    OK(2, "--data a.bin --steps 2 --save state --quiet");
+    int fd = open("state", O_RDONLY | O_DIRECTORY);
+    cr_assert(fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0); /* as another run holds it */
+    cr_assert_eq(run((How){2}, "--data a.bin --steps 4 --resume state --save state"), 1);
+    cr_assert(strstr(err, "mock: another run saves to state: wait for it, or name another folder") &&
+                  lines_of(err) == 1,
+              "%s", err);
+    cr_assert_str_empty(out);
+    OK(2, "--resume state --export x.st --quiet"); /* reading is free */
+    close(fd);
+    OK(2, "--data a.bin --steps 4 --resume ./state/ --save state --quiet");
 }
 
 Test(host_run, weights_go_out_and_in) {
@@ -578,6 +595,9 @@ static const Case cases[] = {
     {2, "--data a.bin --dump x", "--dump needs --at-step N and -o FILE"},
     {2, "--data a.bin --at-step 3", "belong to --dump"},
     {2, "--data a.bin -o x", "belong to --dump"},
+    {2, "--data a.bin --steps 2 --dump x --at-step 5 -o y", "--at-step 5 is beyond the last step 2"},
+    {2, "--data a.bin --dump x --at-step 9 -o y", "--at-step 9 is beyond the last step 8"},
+    {2, "--data a.bin --warmup 10 --total 5", "--warmup 10 is longer than the schedule, --total 5"},
     {2, "--data - --data a.bin", "--data - stands alone"},
     {2, "--resume state --weights w.st --data a.bin", "not both"},
     {2, "--data a.bin --prompt x", "--prompt needs --sample"},
@@ -594,7 +614,8 @@ static const Case cases[] = {
     {1, "--sample 3 --sample-format ids --prompt 200", "tokens are ids from 0 to 199"},
     {1, "--sample 3 --prompt \xe4", "byte 228 is not in the model's vocabulary of 200"},
     {1, "--data nowhere.bin", "nowhere.bin: no such file"},
-    {1, "--data nowhere*.bin", "nowhere*.bin: no such file"},
+    {1, "--data nowhere*.bin", "nowhere*.bin: no such file; --data takes files"},
+    {1, "--data a.bin --val-data nowhere.bin", "nowhere.bin: no such file; --val-data takes files"},
     {1, "--data .", ".: a folder, not a file"},
     {1, "--data /dev/null", "not a regular file"},
     {1, "--data empty", "empty: an empty file"},
@@ -609,6 +630,9 @@ static const Case cases[] = {
     {1, "--data a.bin --save a.bin/state", "cannot save to a.bin/state: Not a directory"},
     {1, "--data a.bin --save a.bin", "cannot save to a.bin: Not a directory"},
     {1, "--data a.bin --save /proc/state", "cannot save to /proc/state: No such file"},
+    {1, "--data a.bin --save state",
+     "state holds a training state at step 2: go on with --resume state, or name another folder"},
+    {1, "--data a.bin --resume state --save sgd", "sgd holds a training state at step 2"},
     {1, "--data a.bin --save foreign", "foreign/index.json is not the index of a checkpoint"},
     {1, "--data a.bin --export nowhere/x.st", "cannot export to nowhere/x.st: No such file"},
     {1, "--data a.bin --export state", "cannot export to state: it is not a regular file"},
@@ -619,6 +643,8 @@ static const Case cases[] = {
     {1, "--weights w.st --export x", "w.st: 'head.weight' is [10,7] there and [7,10] in this build", other_shape},
     {1, "--weights w.st --export x", "no tensor 'layers.0.weight' there (nearest: 'layer.weight')", other_name},
     {1, "--weights w.st --export x", "'norm.mean' is F32 there, which does not convert to int32", int_param},
+    {1, "--data a.bin --resume state --steps 4 --dump x --at-step 2 -o y",
+     "--at-step 2: state stands at step 2 already; name a later step"},
     {1, "--resume nowhere --export x", "nowhere/index.json: no checkpoint there"},
     {1, "--resume a.bin --export x", "a.bin/index.json: no checkpoint there"},
     {1, "--resume foreign --export x", "not the index of a checkpoint"},

@@ -1,4 +1,4 @@
--- expect: full_size\.lua:8: full: a shape of more elements than any memory holds
+-- expect: full_size\.lua:8: full: the shape \[1099511627776,1099511627776\] is of more elements than any memory holds; make it smaller
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
