@@ -44,7 +44,7 @@ typedef struct {
 } Access;
 
 typedef struct {
-    const char *id, *op; /* "e131", "matmul+bias" */
+    const char *id, *op; /* "e131", "matmul+gelu_tanh" */
     Stream stream;
     Phase phase;
     const char *module; /* "layers.3.mlp.up" */
