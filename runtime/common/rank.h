@@ -88,6 +88,9 @@ typedef struct {
 sc_members sc_comm(const sc_rank *r, int comm);
 typedef enum { SC_GATHER, SC_SCATTER, SC_REDUCE } sc_collective_kind;
 void sc_check_collective(sc_rank *r, sc_collective_kind kind, int event, int comm, int nt, const sc_tensor *t);
+/* The target's part of the words for collectives (collectives.c): t is the result and, but for all-reduce, the operand.
+ */
+void sc_issue_collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, int comm, int nt, sc_tensor *t);
 void sc_meet(sc_rank *r, int stream, sc_members m); /* returns when all members have come as far */
 
 /* memory.c */

@@ -69,24 +69,11 @@ void sc_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const sc_attr *a, 
     if (s == COMPUTE && elements >= SMALL) it->parts = r->t->threads;
 }
 
-static void collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, int comm, int nt,
-                       const sc_tensor *t) {
+void sc_issue_collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, int comm, int nt, sc_tensor *t) {
     sc_check_collective(r, kind, event, comm, nt, t);
     sc_item *it = append(r, SC_COLLECTIVE, event, s, nt, t);
     it->collective = kind;
     it->comm = comm;
-}
-
-void sc_all_gather(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, sc_tensor in) {
-    collective(r, SC_GATHER, event, s, comm, 2, (sc_tensor[]){out, in});
-}
-
-void sc_reduce_scatter(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, sc_tensor in) {
-    collective(r, SC_SCATTER, event, s, comm, 2, (sc_tensor[]){out, in});
-}
-
-void sc_all_reduce(sc_rank *r, int event, sc_stream s, int comm, sc_tensor x) {
-    collective(r, SC_REDUCE, event, s, comm, 1, &x);
 }
 
 void sc_copy_bytes(sc_rank *r, int event, sc_stream s, sc_tensor out, sc_tensor in) {

@@ -176,7 +176,7 @@ void sc_copy_bytes(sc_rank *r, int event, sc_stream s, sc_tensor out, sc_tensor 
     finish(r, event, s, NULL, 2, t);
 }
 
-static void collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, int comm, int nt, sc_tensor *t) {
+void sc_issue_collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, int comm, int nt, sc_tensor *t) {
     if (r->t->mode == SC_TUNE) return;
     if (r->t->mode == SC_SURVEY) {
         sc_check_collective(r, kind, event, comm, nt, t);
@@ -187,18 +187,6 @@ static void collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream
     begin(r, event, s, nt, t, t);
     sc_collective(r, kind, event, s, comm, t);
     finish(r, event, s, NULL, nt, t);
-}
-
-void sc_all_gather(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, sc_tensor in) {
-    collective(r, SC_GATHER, event, s, comm, 2, (sc_tensor[]){out, in});
-}
-
-void sc_reduce_scatter(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, sc_tensor in) {
-    collective(r, SC_SCATTER, event, s, comm, 2, (sc_tensor[]){out, in});
-}
-
-void sc_all_reduce(sc_rank *r, int event, sc_stream s, int comm, sc_tensor x) {
-    collective(r, SC_REDUCE, event, s, comm, 1, &x);
 }
 
 /* ── a program ───────────────────────────────────────────────────────────────────────────────────────────────────────
