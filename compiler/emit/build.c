@@ -165,7 +165,7 @@ static const Cuda *find_cuda(Arena *a, const Plan *p) {
 typedef struct {
     pid_t pid;
     const char *messages; /* file with its error output */
-    const char *what;
+    const char *program, *what;
 } Job;
 
 static Job start(Build *b, Args *args, const char *what) {
@@ -185,6 +185,7 @@ static Job start(Build *b, Args *args, const char *what) {
     if (e)
         fail(NOWHERE, "cannot run %s: %s; install gcc, or name a C compiler in the environment variable CC",
              args->at[0], strerror(e));
+    j.program = args->at[0];
     return j;
 }
 
@@ -195,7 +196,7 @@ static bool ended_well(Build *b, const Job *j, Str *messages) {
     if (!ok) {
         size_t n = 0;
         const char *text = access(j->messages, R_OK) ? "" : read_file(b->a, j->messages, &n);
-        str_addf(messages, "%s ended with %s %d while building %s (%s):\n%s", b->cc,
+        str_addf(messages, "%s ended with %s %d while building %s (%s):\n%s", j->program,
                  WIFEXITED(status) ? "status" : "signal", WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status),
                  join(b->a, b->dir, b->name, ""), j->what, text);
     }
@@ -208,7 +209,9 @@ static void finish(Build *b, const Job *jobs, int n) {
     Str messages = {.arena = b->a};
     bool ok = true;
     for (int i = 0; i < n; i++) ok &= ended_well(b, &jobs[i], &messages); /* all of them: none may outlive us */
-    if (!ok) fail(NOWHERE, "%sthe environment variable CC names another C compiler", messages.s);
+    if (!ok)
+        fail(NOWHERE, "%sthe environment variable CC names another C compiler%s", messages.s,
+             b->cuda ? ", CUDA_HOME another CUDA, --arch another GPU" : "");
 }
 
 /* The compiler runs in the folder of the build. */
