@@ -1,0 +1,66 @@
+/* What the files of the shard pass share: units' parts in a program, programs in the making, ops of this pass.
+ * Relies on: edit.h, lowering.h.
+ * Relied on by: shard.c, shard_*.c alone. */
+#ifndef SHARDC_SHARD_H
+#define SHARDC_SHARD_H
+
+#include "../ir/build.h"
+#include "edit.h"
+#include "lowering.h"
+
+enum { COMM_SHARD = 0, COMM_REPLICATE = 1, COMM_WORLD = 2 };
+enum { SLOT_LOSS = 0, SLOT_GRAD_NORM = 1 }; /* of S_METRICS */
+
+typedef enum { ALONE, FIRST, MIDDLE, LAST } Role; /* of a micro program within the step */
+
+typedef struct {       /* of one unit in one program */
+    Value *full[2][2]; /* [trainable, frozen][forward, backward]: what operands are views of */
+    int last_use;      /* position of the last op that reads a parameter */
+    int first_grad, last_grad;
+    Value *flat_grad;              /* what the backward writes; NULL: no gradients here */
+    Value *shard_grad, *kept_grad; /* reduced; as the optimizer finds it, which may be in host memory */
+} Use;
+
+typedef struct { /* one program in the making */
+    Graph *g;
+    Program *p;
+    Edit *edit;
+    Use *uses; /* by Unit.id */
+    Groups *groups;
+} Ctx;
+
+/* Trained: the loss reaches it. */
+static inline bool trainable(const Param *p) {
+    return p->reached && p->requires_grad && !p->is_buffer;
+}
+
+static inline int64_t param_numel(const Param *p) {
+    int64_t n = 1;
+    for (int d = 0; d < p->dims; d++) n *= p->shape[d];
+    return n;
+}
+
+/* ── ops of this pass ────────────────────────────────────────────────────────────────────────────────────────────── */
+Op *unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream);
+void add_in(Op *op, Value *v);
+Value *add_out(Graph *g, Op *op, Dtype d, int64_t n);
+Value *piece(Graph *g, Value *of, int64_t at, int64_t n);
+Op *store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, bool add, int64_t at, Unit *u);
+
+/* ── shard_layout.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
+void lay_out(Graph *g, Unit *u); /* the unit's flat buffers */
+void make_states(Graph *g);
+State *state_of_class(const Graph *g, StateClass c);
+
+/* ── shard_gather.c, shard_gradients.c, shard_optimizer.c: parts of a program in the making ───────────────────────────
+ */
+void use_params(Ctx *c);                     /* gathers; operands become views of what was gathered */
+void place_gradients(Ctx *c, Value **grads); /* into the units' flat buffers; grads: by Param.id */
+void reduce_gradients(Ctx *c, Value **grads, Role role);
+void optimizer(Ctx *c);
+
+/* ── shard_start.c ───────────────────────────────────────────────────────────────────────────────────────────────── */
+void init_program(Graph *g);
+void start_program(Graph *g);
+
+#endif

@@ -1,0 +1,122 @@
+/* shard's gradients: written straight into the flat buffer that reduce-scatter reads, reduced, divided, and kept until
+ * the optimizer takes them. Relies on: shard.h. Relied on by: shard.c. */
+#include "shard.h"
+
+static void zero_gaps(Ctx *c, Unit *u, Use *use) {
+    Op *op = NULL;
+    int made = 0;
+    for (int i = 0; i < u->params.n && trainable(u->params.at[i]); i++) {
+        Param *p = u->params.at[i];
+        bool last = i + 1 == u->params.n || !trainable(u->params.at[i + 1]);
+        int64_t from = p->flat_offset + param_numel(p), to = last ? u->numel : u->params.at[i + 1]->flat_offset;
+        if (from == to) continue;
+        if (!op || op->nout == MAX_IN) {
+            const char *nth = made++ ? arena_printf(c->g->arena, ".%d", made) : "";
+            op = unit_op(c->g, OP_ZERO_GAPS, u, arena_printf(c->g->arena, "z%d%s", u->id, nth), BACKWARD, COMPUTE);
+            edit_before(c->edit, use->first_grad, op);
+        }
+        Value *gap = piece(c->g, use->flat_grad, from, to - from);
+        gap->def = op;
+        op->out[op->nout++] = gap;
+    }
+}
+
+/* The program's copy of each parameter's gradient becomes a piece of its unit's flat buffer. */
+void place_gradients(Ctx *c, Value **grads) {
+    Graph *g = c->g;
+    for (int i = 0; i < g->units.n; i++) c->uses[i].first_grad = -1;
+    for (int i = 0; i < c->p->ops.n; i++)
+        for (int k = 0; k < c->p->ops.at[i]->nout; k++) c->p->ops.at[i]->out[k]->scratch = (void *)(intptr_t)(i + 1);
+    for (int i = 0; i < g->params.n; i++) {
+        Param *p = g->params.at[i];
+        if (!trainable(p)) continue;
+        Use *use = &c->uses[p->unit->id];
+        int at = (int)(intptr_t)grads[i]->scratch - 1;
+        if (use->first_grad < 0 || at < use->first_grad) use->first_grad = at;
+        if (at > use->last_grad) use->last_grad = at;
+        if (!use->flat_grad) use->flat_grad = new_value(g, p->unit->reduce, 1, &p->unit->numel);
+        grads[i]->name = arena_printf(g->arena, "%s.grad", p->path);
+        grads[i]->base = use->flat_grad;
+        grads[i]->offset = p->flat_offset;
+    }
+}
+
+static void assemble(Ctx *c, Unit *u, Use *use, Value **grads) {
+    Op *op = unit_op(c->g, OP_ASSEMBLE, u, arena_printf(c->g->arena, "flat%d", u->id), BACKWARD, COMPUTE);
+    for (int i = 0; i < u->params.n && op->nin < MAX_IN; i++)
+        if (trainable(u->params.at[i])) add_in(op, grads[u->params.at[i]->id]);
+    use->flat_grad->def = op;
+    op->out[op->nout++] = use->flat_grad;
+    edit_after(c->edit, use->last_grad, op);
+}
+
+static void reduce(Ctx *c, Unit *u, Use *use) {
+    Graph *g = c->g;
+    use->shard_grad = use->flat_grad;
+    if (u->shards > 1) {
+        Op *op = unit_op(g, OP_REDUCE_SCATTER, u, arena_printf(g->arena, "r%d", u->id), BACKWARD, REDUCE);
+        op->i[0] = COMM_SHARD;
+        add_in(op, use->flat_grad);
+        use->shard_grad = add_out(g, op, u->reduce, u->numel / u->shards);
+        edit_after(c->edit, use->last_grad, op);
+    }
+    if (u->replicas > 1) {
+        Op *op = unit_op(g, OP_ALL_REDUCE, u, arena_printf(g->arena, "a%d", u->id), BACKWARD, REDUCE);
+        op->i[0] = COMM_REPLICATE;
+        add_in(op, use->shard_grad);
+        edit_after(c->edit, use->last_grad, op);
+    }
+}
+
+/* What was summed is each rank's gradient / world (GRAD_SEED): a divide factor of the unit's own takes the world's
+ * place. Microbatches are averaged in any case. */
+static void divide(Ctx *c, Unit *u, Use *use) {
+    double factor = u->policy->gradient_divide_factor;
+    if (factor == 0 || factor == c->g->world) return;
+    const char *id = arena_printf(c->g->arena, "d%d", u->id);
+    Op *op = unit_op(c->g, OP_FUSED, u, id, BACKWARD, COMPUTE);
+    Op *scale = unit_op(c->g, OP_MUL_SCALAR, u, id, BACKWARD, COMPUTE);
+    scale->f[0] = c->g->world / factor;
+    add_in(scale, use->shard_grad);
+    add_in(op, use->shard_grad);
+    use->shard_grad = add_out(c->g, op, u->reduce, value_numel(use->shard_grad));
+    scale->out[scale->nout++] = use->shard_grad;
+    op->body = NEW_ARRAY(c->g->arena, Op *, 1);
+    op->body[op->nbody++] = scale;
+    set_group(c->groups, op);
+    edit_after(c->edit, use->last_grad, op);
+}
+
+static Op *host_copy(Ctx *c, Unit *u, Value *v) {
+    Op *op = unit_op(c->g, OP_OFFLOAD, u, arena_printf(c->g->arena, "o_grad%d", u->id), BACKWARD, OFFLOAD);
+    add_in(op, v);
+    add_out(c->g, op, v->dtype, value_numel(v))->on_host = true;
+    return op;
+}
+
+/* Until the optimizer runs, gradients lie in the sum over microbatches, or where offload.grads says so in host memory.
+ */
+static void keep(Ctx *c, Unit *u, Use *use, Role role) {
+    Graph *g = c->g;
+    use->kept_grad = use->shard_grad;
+    if (role == ALONE && !u->policy->offload_grads) return;
+    Op *op = role == ALONE ? host_copy(c, u, use->shard_grad)
+                           : store_op(g, use->shard_grad, u->grad->value, arena_printf(g->arena, "acc%d", u->id),
+                                      BACKWARD, role != FIRST, 0, u);
+    use->kept_grad = role == ALONE ? op->out[0] : u->grad->value;
+    if (role != ALONE) use->shard_grad = use->kept_grad;
+    edit_after(c->edit, use->last_grad, op);
+}
+
+void reduce_gradients(Ctx *c, Value **grads, Role role) {
+    for (int i = 0; i < c->g->units.n; i++) {
+        Unit *u = c->g->units.at[i];
+        Use *use = &c->uses[i];
+        if (!use->flat_grad) continue;
+        zero_gaps(c, u, use);
+        assemble(c, u, use, grads);
+        reduce(c, u, use);
+        divide(c, u, use);
+        keep(c, u, use, role);
+    }
+}

@@ -1,0 +1,103 @@
+/* shard's flat layout: each unit's parameters in one buffer for those that train and one for the others; and the states
+ * of the build. Relies on: shard.h. Relied on by: shard.c. */
+#include "shard.h"
+
+enum { FLAT_ALIGN = 256, METRIC_SLOTS = 64 };
+
+/* Trainable parameters by optimizer group, then by first use; offsets do not depend on the world, only the tail does.
+ */
+void lay_out(Graph *g, Unit *u) {
+    int64_t at = 0;
+    VEC(Param *) flat = {0};
+    for (int group = 0; group < g->optimizer->groups.n; group++)
+        for (int i = 0; i < u->params.n; i++)
+            if (trainable(u->params.at[i]) && u->params.at[i]->group == group) push(&flat, g->arena, u->params.at[i]);
+    for (int i = 0; i < flat.n; i++) {
+        flat.at[i]->flat_offset = at;
+        at = round_up(at + param_numel(flat.at[i]), FLAT_ALIGN);
+    }
+    u->numel = round_up(at, (int64_t)u->shards * FLAT_ALIGN);
+    at = 0;
+    for (int i = 0; i < u->params.n; i++) {
+        Param *p = u->params.at[i];
+        if (trainable(p)) continue;
+        p->flat_offset = at;
+        at = round_up(at + param_numel(p), FLAT_ALIGN);
+        push(&flat, g->arena, p);
+    }
+    u->frozen_numel = round_up(at, (int64_t)u->shards * FLAT_ALIGN);
+    u->params.at = flat.at;
+    u->params.n = u->params.cap = flat.n;
+}
+
+static const char *unit_name(const Unit *u) {
+    return u->module->path[0] ? u->module->path : "(root)";
+}
+
+static State *unit_state(Graph *g, Unit *u, StateClass c, const char *what, Dtype d, int64_t n, bool on_host) {
+    State *s = new_state(g, c, arena_printf(g->arena, "%s/%s", unit_name(u), what), d, n, u);
+    s->on_host = s->value->on_host = on_host;
+    return s;
+}
+
+/* offload.params: every copy of the parameters lies in host memory. offload.optimizer: what the update writes does, so
+ * that it runs there. Gathers read the wire shard; it is the master itself unless the two differ in dtype or place. */
+static void unit_states(Graph *g, Unit *u) {
+    const UnitPolicy *p = u->policy;
+    const Optimizer *o = g->optimizer;
+    int64_t n = u->numel / u->shards, frozen = u->frozen_numel / u->shards;
+    bool master_on_host = p->offload_params || p->offload_optimizer, cast = u->wire != u->dtype;
+    if (n) {
+        u->master = u->wire_shard = unit_state(g, u, S_MASTER, "master", u->dtype, n, master_on_host);
+        if (cast || p->offload_params != master_on_host)
+            u->wire_shard = unit_state(g, u, S_WIRE, "wire", u->wire, n, p->offload_params);
+        if (o->kind != OPT_SGD || o->momentum > 0)
+            u->m = unit_state(g, u, S_MOMENT1, "moment1", FP32, n, p->offload_optimizer);
+        if (o->kind != OPT_SGD) u->v = unit_state(g, u, S_MOMENT2, "moment2", FP32, n, p->offload_optimizer);
+        if (g->accumulate > 1) u->grad = unit_state(g, u, S_GRAD, "gradient", u->reduce, n, p->offload_grads);
+    }
+    if (frozen) {
+        u->frozen = u->frozen_wire = unit_state(g, u, S_FROZEN, "frozen", u->dtype, frozen, p->offload_params);
+        if (cast) u->frozen_wire = unit_state(g, u, S_WIRE, "frozen wire", u->wire, frozen, p->offload_params);
+    }
+}
+
+static void give_state(Graph *g, Value *v, StateClass c, const char *name) {
+    if (!v || v->state) return;
+    State *s = new_state(g, c, name, v->dtype, value_numel(v), NULL);
+    s->value = v;
+    v->state = s;
+}
+
+void make_states(Graph *g) {
+    g->record = new_state(g, S_RECORD, "record", INT64, 64, NULL);
+    if (!g->metrics_state) g->metrics_state = new_state(g, S_METRICS, "metrics", FP32, METRIC_SLOTS, NULL);
+    if (g->optimizer->kind != OPT_SGD) g->step_state = new_state(g, S_STEP, "adam step", INT64, 1, NULL);
+    for (int i = 0; i < g->inputs.n; i++) {
+        Input *in = g->inputs.at[i];
+        give_state(g, in->value, S_INPUT, in->name);
+        give_state(g, in->sample_value, S_INPUT, arena_printf(g->arena, "sample/%s", in->name));
+        in->state = in->value ? in->value->state : in->sample_value ? in->sample_value->state : NULL;
+    }
+    for (int i = 0; i < g->params.n; i++) {
+        Param *p = g->params.at[i];
+        if (!p->is_buffer) continue;
+        State *s = new_state(g, S_BUFFER, p->path, p->dtype, param_numel(p), NULL);
+        s->param = p;
+        if (p->value) { /* shaped as traced */
+            p->value->state = s;
+            s->value = p->value;
+        }
+    }
+    if (g->sample) {
+        const Value *v = g->sample->logits;
+        new_state(g, S_OUTPUT, "logits", FP32, v->shape[v->dims - 1], NULL);
+    }
+    for (int i = 0; i < g->units.n; i++) unit_states(g, g->units.at[i]);
+}
+
+State *state_of_class(const Graph *g, StateClass c) {
+    for (int i = 0; i < g->states.n; i++)
+        if (g->states.at[i]->cls == c) return g->states.at[i];
+    return NULL;
+}

@@ -1,0 +1,110 @@
+/* shard's end of the step: the gradient norm and the coefficient that clips, and one optimizer event a unit on the
+ * rank's shard. Relies on: shard.h. Relied on by: shard.c. */
+#include "shard.h"
+
+/* Flat ranges by optimizer group. Gaps belong to none: they stay zero whatever the optimizer's formula gives for zeros.
+ */
+static const int64_t *segments(Graph *g, const Unit *u, int *n) {
+    VEC(int64_t) t = {0};
+    for (int i = 0; i < u->params.n && trainable(u->params.at[i]); i++) {
+        const Param *p = u->params.at[i];
+        int64_t end = p->flat_offset + param_numel(p);
+        if (t.n && t.at[t.n - 1] == p->group && t.at[t.n - 2] == p->flat_offset) {
+            t.at[t.n - 2] = end;
+            continue;
+        }
+        push(&t, g->arena, p->flat_offset);
+        push(&t, g->arena, end);
+        push(&t, g->arena, p->group);
+    }
+    *n = t.n;
+    return t.at;
+}
+
+/* Global norm: one slot a unit, summed over the shard group; then the coefficient. Returns the coefficient. */
+static Value *norm(Ctx *c, int end) {
+    Graph *g = c->g;
+    int64_t n = g->units.n;
+    Value *slots = new_value(g, FP32, 1, &n);
+    Op *all = unit_op(g, OP_ASSEMBLE, NULL, "norms", OPTIMIZER, COMPUTE);
+    for (int i = 0; i < n; i++) {
+        Value *grad = c->uses[i].shard_grad;
+        OpKind kind = grad ? OP_SUM_SQUARES : OP_ZERO_GAPS; /* no gradient: its slot is 0 */
+        Op *op = unit_op(g, kind, g->units.at[i], arena_printf(g->arena, "n%d", i), OPTIMIZER, COMPUTE);
+        if (grad) add_in(op, grad);
+        op->out[op->nout++] = piece(g, slots, i, 1);
+        op->out[0]->def = op;
+        edit_before(c->edit, end, op);
+        if (all->nin < MAX_IN) add_in(all, op->out[0]);
+    }
+    slots->def = all;
+    all->out[all->nout++] = slots;
+    edit_before(c->edit, end, all);
+    if (g->units.at[0]->shards > 1) {
+        Op *sum = unit_op(g, OP_ALL_REDUCE, NULL, "norm_sum", OPTIMIZER, REDUCE);
+        sum->i[0] = COMM_SHARD;
+        add_in(sum, slots);
+        edit_before(c->edit, end, sum);
+    }
+    Op *clip = unit_op(g, OP_CLIP_COEFFICIENT, NULL, "clip", OPTIMIZER, COMPUTE);
+    add_in(clip, slots);
+    Value *coefficient = add_out(g, clip, FP32, 1), *total = add_out(g, clip, FP32, 1);
+    edit_before(c->edit, end, clip);
+    Value *metrics = g->metrics_state->value;
+    edit_before(c->edit, end, store_op(g, total, metrics, "m_norm", OPTIMIZER, false, SLOT_GRAD_NORM, NULL));
+    return coefficient;
+}
+
+static void update(Ctx *c, Unit *u, const Use *use, Value *coefficient, int pos) {
+    Graph *g = c->g;
+    const Optimizer *o = g->optimizer;
+    const char *id = arena_printf(g->arena, "u%d", u->id);
+    Op *op = unit_op(g, o->kind == OPT_SGD ? OP_SGD : OP_ADAM, u, id, OPTIMIZER, COMPUTE);
+    op->src = o->src;
+    op->i[0] = o->kind == OPT_SGD ? o->nesterov : o->kind == OPT_ADAMW;
+    op->i[1] = u->numel / u->shards;
+    op->table = segments(g, u, &op->ntable);
+    add_in(op, use->kept_grad);
+    add_in(op, u->master->value);
+    add_in(op, coefficient);
+    if (u->m) add_in(op, u->m->value);
+    if (u->v) add_in(op, u->v->value);
+    if (g->step_state) add_in(op, g->step_state->value);
+    edit_before(c->edit, pos, op);
+    if (u->wire_shard == u->master) return;
+    const UnitPolicy *p = u->policy;
+    bool on_device = !p->offload_params && !p->offload_grads && !p->offload_optimizer;
+    if (o->kind != OPT_SGD && u->dtype == FP32 && on_device) {
+        add_in(op, u->wire_shard->value); /* written as it goes */
+        return;
+    }
+    id = arena_printf(g->arena, "w%d", u->id);
+    edit_before(c->edit, pos, store_op(g, u->master->value, u->wire_shard->value, id, OPTIMIZER, false, 0, u));
+}
+
+static Value *one(Ctx *c) {
+    Op *op = unit_op(c->g, OP_FULL, NULL, "one", OPTIMIZER, COMPUTE);
+    op->f[0] = 1;
+    op->i[0] = FP32;
+    op->i[1] = op->i[2] = 1;
+    edit_before(c->edit, 0, op);
+    return add_out(c->g, op, FP32, 1);
+}
+
+/* Without clipping nothing holds a unit's update back but its own gradient and the last use of its parameters. */
+void optimizer(Ctx *c) {
+    Graph *g = c->g;
+    int end = c->p->ops.n;
+    if (g->step_state) {
+        Op *count = unit_op(g, OP_COUNT_STEP, NULL, "count", OPTIMIZER, COMPUTE);
+        add_in(count, g->step_state->value);
+        edit_before(c->edit, 0, count);
+    }
+    Value *unclipped = g->clip_grad_norm > 0 ? NULL : one(c), *coefficient = norm(c, end);
+    for (int i = 0; i < g->units.n; i++) {
+        const Use *use = &c->uses[i];
+        if (!use->flat_grad) continue;
+        int early = (int)max64(use->last_grad, use->last_use) + 1;
+        update(c, g->units.at[i], use, unclipped ? unclipped : coefficient, unclipped ? early : end);
+    }
+}
