@@ -87,6 +87,7 @@ sc_tensor sc_contiguous(int host, sc_dtype d, uint64_t at, int dims, const int64
                  .stride = {(int64_t)(s1) * (s2) * (s3) * (s4) * (s5), (int64_t)(s2) * (s3) * (s4) * (s5),             \
                             (int64_t)(s3) * (s4) * (s5), (int64_t)(s4) * (s5), s5, 1}})
 #define T(d, a, ...) SC_PACKED(0, d, a, SC_NARG(__VA_ARGS__), ##__VA_ARGS__, 1, 1, 1, 1, 1, 1, 1)
+#define BYTES(a, n) T(BOOL, a, n) /* an event's workspace */
 #define H(d, a, ...) SC_PACKED(1, d, a, SC_NARG(__VA_ARGS__), ##__VA_ARGS__, 1, 1, 1, 1, 1, 1, 1)
 #define SHAPE(...)                                                                                                     \
     { __VA_ARGS__ }

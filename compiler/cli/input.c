@@ -47,6 +47,9 @@ static const char *device_of(const Options *o) {
 
 static Plan *compile(Arena *a, const Options *o, const char *input) {
     const Device *d = device_load(a, device_of(o));
+    if (o->target && !strcmp(o->target, "cuda") && strcmp(d->target, "cuda"))
+        fail_usage("--target cuda --device %s: that device is no GPU; give --device h200, another GPU or none",
+                   o->device);
     int world = o->world ? o->world : 1;
     FrontendOptions f = {input, o->policy, o->set, o->nset, world, nodes_of(o, d, world)};
     PipelineOptions p = {.dump_after = o->dump_after, .redzone = o->redzone, .target = o->target, .arch = o->arch};

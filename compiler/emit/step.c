@@ -169,7 +169,8 @@ static void put_event(Text *t, const Event *x) {
         pieces[n++] = op->body ? arena_printf(e->a, "fused_%d", e->canonical[op->group]) : op_info[op->kind].name;
         pieces[n++] = attr_text(e->a, op, table_name(e, t->p, x));
     }
-    for (int i = 0; i < nv; i++) pieces[n++] = c_tensor(e, values[i]);
+    for (int i = 0; i < nv; i++)
+        pieces[n++] = values[i] == op->scratch_value ? c_bytes(e, values[i]) : c_tensor(e, values[i]);
     put_call(e->f, pieces, n, event_comment(e->a, x));
 }
 

@@ -107,6 +107,10 @@ const char *c_tensor(const Emit *e, const Value *v) {
                         v->dims, shape, numbers(e->a, v->stride, v->dims));
 }
 
+const char *c_bytes(const Emit *e, const Value *v) {
+    return arena_printf(e->a, "BYTES(0x%08llx, %lld)", (unsigned long long)value_at(e, v), (long long)v->shape[0]);
+}
+
 const char *c_tensor_initializer(const Emit *e, const Value *v) {
     return arena_printf(e->a, "{0x%llx, %d, %s, %d, {%s}, {%s}, 0}", (unsigned long long)value_at(e, v),
                         value_host(e, v), c_dtype(v->dtype), v->dims, numbers(e->a, v->shape, v->dims),

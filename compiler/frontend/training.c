@@ -24,6 +24,11 @@ static int prim_input(lua_State *L) { /* dtype, shape, options */
     if (!lua_isnil(L, 3)) {
         check_keys(L, 3, "nn.input", "from shift");
         in->from = field_string(L, 3, "nn.input", "from", NULL);
+        if (in->from && strcmp(in->from, "tokens"))
+            field_fail(L, "from",
+                       "nn.input: from = \"%s\"; write from = \"tokens\" for what --data's files hold, or leave "
+                       "it out for records from standard input",
+                       in->from);
         in->shift = (int)field_integer(L, 3, "nn.input", "shift", 0, 0);
     }
     *(Input **)lua_newuserdatauv(L, sizeof in, 0) = in;

@@ -151,6 +151,7 @@ void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o) {
             p->nodes == 1 ? "" : "s", p->nprograms, p->nunits);
     for (int i = 0; i < p->noptions; i++) {
         fprintf(f, "%s%s=", i ? " " : "options: ", p->options[i].name);
+        if (!*p->options[i].text) fputs("(not set)", f);
         printable(f, p->options[i].text);
     }
     if (p->noptions) fputc('\n', f);

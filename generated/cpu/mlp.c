@@ -82,12 +82,12 @@ static void program_micro(sc_rank *r) {
     RUN(e15, COMPUTE, embedding, ATTR(0), T(BF16, 0x00870b00, 8, 32, 4, 16), T(INT32, 0x00888b00, 8, 32, 4),
         T(BF16, 0x00864700, 256, 16)); /* e15 embed: 68.0 KiB, mlp.lua:23 */
     RUN(e17, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x00878b00, 8, 32, 64), T(BF16, 0x00870b00, 8, 32, 64),
-        T(BF16, 0x00866700, 64, 64), T(BF16, 0x00868700, 64), T(BOOL, 0x0002bf00, 8388608));
+        T(BF16, 0x00866700, 64, 64), T(BF16, 0x00868700, 64), BYTES(0x0002bf00, 8388608));
         /* e17 up: 2.1 MFLOP, mlp.lua:24 */
     RUN(e18, COMPUTE, fused_0, ATTR(0), T(BF16, 0x00878b00, 8, 32, 64), T(BF16, 0x00878b00, 8, 32, 64));
         /* e18: relu, 64.0 KiB, mlp.lua:24 */
     RUN(e19, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x0082bf00, 8, 32, 256), T(BF16, 0x00878b00, 8, 32, 64),
-        T(BF16, 0x00868900, 256, 64), T(BF16, 0x00870900, 256), T(BOOL, 0x0002bf00, 8388608));
+        T(BF16, 0x00868900, 256, 64), T(BF16, 0x00870900, 256), BYTES(0x0002bf00, 8388608));
         /* e19 down: 8.5 MFLOP, mlp.lua:24 */
 
     /* ── backward · mlp ──────────────────────────────────────────────────────────────────── models/mlp.lua:38 ── */
@@ -101,18 +101,18 @@ static void program_micro(sc_rank *r) {
 
     /* ── backward · mlp ──────────────────────────────────────────────────────────────────── models/mlp.lua:24 ── */
     RUN(e19b0, COMPUTE, matmul, ATTR(0), T(BF16, 0x00880b00, 8, 32, 64), T(BF16, 0x0082bf00, 8, 32, 256),
-        T(BF16, 0x00868900, 256, 64), T(BOOL, 0x0002bf00, 8388608)); /* e19b0 down: 8.4 MFLOP, mlp.lua:24 */
+        T(BF16, 0x00868900, 256, 64), BYTES(0x0002bf00, 8388608)); /* e19b0 down: 8.4 MFLOP, mlp.lua:24 */
     RUN(z0, COMPUTE, zero_gaps, ATTR(0), T(FP32, 0x00854000, 192)); /* z0: 768 B, mlp.lua:30 */
     RUN(e19b3, COMPUTE, matmul, ATTR(.i = {1, 0, 1}), T(FP32, 0x00854300, 256, 64), T(BF16, 0x0082bf00, 256, 256),
-        T(BF16, 0x00878b00, 256, 64), T(BOOL, 0x0002bf00, 8388608)); /* e19b3 down: 8.4 MFLOP, mlp.lua:24 */
+        T(BF16, 0x00878b00, 256, 64), BYTES(0x0002bf00, 8388608)); /* e19b3 down: 8.4 MFLOP, mlp.lua:24 */
     RUN(e19b4, COMPUTE, sum, ATTR(.i = {3, 0, 1}), T(FP32, 0x00864300, 256), T(BF16, 0x0082bf00, 8, 32, 256));
         /* e19b4 down: 129.0 KiB, mlp.lua:24 */
     RUN(e18b0, COMPUTE, fused_1, ATTR(0), T(BF16, 0x00880b00, 8, 32, 64), T(BF16, 0x00880b00, 8, 32, 64),
         T(BF16, 0x00878b00, 8, 32, 64)); /* e18b0: relu_grad, 96.0 KiB, mlp.lua:24 */
     RUN(e17b0, COMPUTE, matmul, ATTR(0), T(BF16, 0x0082bf00, 8, 32, 64), T(BF16, 0x00880b00, 8, 32, 64),
-        T(BF16, 0x00866700, 64, 64), T(BOOL, 0x0002bf00, 8388608)); /* e17b0 up: 2.1 MFLOP, mlp.lua:24 */
+        T(BF16, 0x00866700, 64, 64), BYTES(0x0002bf00, 8388608)); /* e17b0 up: 2.1 MFLOP, mlp.lua:24 */
     RUN(e17b3, COMPUTE, matmul, ATTR(.i = {1, 0, 1}), T(FP32, 0x0084ff00, 64, 64), T(BF16, 0x00880b00, 256, 64),
-        T(BF16, 0x00870b00, 256, 64), T(BOOL, 0x0002bf00, 8388608)); /* e17b3 up: 2.1 MFLOP, mlp.lua:24 */
+        T(BF16, 0x00870b00, 256, 64), BYTES(0x0002bf00, 8388608)); /* e17b3 up: 2.1 MFLOP, mlp.lua:24 */
     RUN(e17b4, COMPUTE, sum, ATTR(.i = {3, 0, 1}), T(FP32, 0x00853f00, 64), T(BF16, 0x00880b00, 8, 32, 64));
         /* e17b4 up: 32.2 KiB, mlp.lua:24 */
     RUN(e15b0, COMPUTE, embedding_grad, ATTR(.i = {256, 1}), T(FP32, 0x0084bf00, 256, 16),
@@ -162,12 +162,12 @@ static void program_eval(sc_rank *r) {
     RUN(e15, COMPUTE, embedding, ATTR(0), T(BF16, 0x0082bf00, 8, 32, 4, 16), T(INT32, 0x0002bf00, 8, 32, 4),
         T(BF16, 0x0084bf00, 256, 16)); /* e15 embed: 68.0 KiB, mlp.lua:23 */
     RUN(e17, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x00858300, 8, 32, 64), T(BF16, 0x0082bf00, 8, 32, 64),
-        T(BF16, 0x0084df00, 64, 64), T(BF16, 0x0084ff00, 64), T(BOOL, 0x0002bf00, 8388608));
+        T(BF16, 0x0084df00, 64, 64), T(BF16, 0x0084ff00, 64), BYTES(0x0002bf00, 8388608));
         /* e17 up: 2.1 MFLOP, mlp.lua:24 */
     RUN(e18, COMPUTE, fused_0, ATTR(0), T(BF16, 0x00858300, 8, 32, 64), T(BF16, 0x00858300, 8, 32, 64));
         /* e18: relu, 64.0 KiB, mlp.lua:24 */
     RUN(e19, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x0082bf00, 8, 32, 256), T(BF16, 0x00858300, 8, 32, 64),
-        T(BF16, 0x00850100, 256, 64), T(BF16, 0x00858100, 256), T(BOOL, 0x0002bf00, 8388608));
+        T(BF16, 0x00850100, 256, 64), T(BF16, 0x00858100, 256), BYTES(0x0002bf00, 8388608));
         /* e19 down: 8.5 MFLOP, mlp.lua:24 */
     RUN(e22, COMPUTE, cross_entropy, ATTR(.i = {-100}), T(FP32, 0x0002c300), T(FP32, 0x0002bf00, 256),
         T(BF16, 0x0082bf00, 256, 256), T(INT32, 0x00000900, 256)); /* e22: 130.0 KiB, mlp.lua:38 */
@@ -198,12 +198,12 @@ static void program_sample(sc_rank *r) {
     RUN(e15, COMPUTE, embedding, ATTR(0), T(BF16, 0x00838300, 1, 32, 4, 16), T(INT32, 0x0002bf00, 1, 32, 4),
         T(BF16, 0x0082bf00, 256, 16)); /* e15 embed: 8.5 KiB, mlp.lua:23 */
     RUN(e17, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x0083c300, 1, 32, 64), T(BF16, 0x00838300, 1, 32, 64),
-        T(BF16, 0x0082df00, 64, 64), T(BF16, 0x0082ff00, 64), T(BOOL, 0x0002bf00, 8388608));
+        T(BF16, 0x0082df00, 64, 64), T(BF16, 0x0082ff00, 64), BYTES(0x0002bf00, 8388608));
         /* e17 up: 264.2 kFLOP, mlp.lua:24 */
     RUN(e18, COMPUTE, fused_0, ATTR(0), T(BF16, 0x0083c300, 1, 32, 64), T(BF16, 0x0083c300, 1, 32, 64));
         /* e18: relu, 8.0 KiB, mlp.lua:24 */
     RUN(e19, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x00838300, 1, 32, 256), T(BF16, 0x0083c300, 1, 32, 64),
-        T(BF16, 0x00830100, 256, 64), T(BF16, 0x00838100, 256), T(BOOL, 0x0002bf00, 8388608));
+        T(BF16, 0x00830100, 256, 64), T(BF16, 0x00838100, 256), BYTES(0x0002bf00, 8388608));
         /* e19 down: 1.1 MFLOP, mlp.lua:24 */
     RUN(logits, COMPUTE, pick, ATTR(0), T(BF16, 0x00838300, 1, 32, 256), T(FP32, 0x00000d00, 256));
         /* logits: 1.5 KiB, mlp.lua:43 */

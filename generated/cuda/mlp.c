@@ -82,12 +82,12 @@ static void program_micro(sc_rank *r) {
     RUN(e15, COMPUTE, embedding, ATTR(0), T(BF16, 0x02070b00, 8, 32, 4, 16), T(INT32, 0x02088b00, 8, 32, 4),
         T(BF16, 0x02064700, 256, 16)); /* e15 embed: 68.0 KiB, mlp.lua:23 */
     RUN(e17, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x02078b00, 8, 32, 64), T(BF16, 0x02070b00, 8, 32, 64),
-        T(BF16, 0x02066700, 64, 64), T(BF16, 0x02068700, 64), T(BOOL, 0x0002bf00, 33554432));
+        T(BF16, 0x02066700, 64, 64), T(BF16, 0x02068700, 64), BYTES(0x0002bf00, 33554432));
         /* e17 up: 2.1 MFLOP, mlp.lua:24 */
     RUN(e18, COMPUTE, fused_0, ATTR(0), T(BF16, 0x02078b00, 8, 32, 64), T(BF16, 0x02078b00, 8, 32, 64));
         /* e18: relu, 64.0 KiB, mlp.lua:24 */
     RUN(e19, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x0202bf00, 8, 32, 256), T(BF16, 0x02078b00, 8, 32, 64),
-        T(BF16, 0x02068900, 256, 64), T(BF16, 0x02070900, 256), T(BOOL, 0x0002bf00, 33554432));
+        T(BF16, 0x02068900, 256, 64), T(BF16, 0x02070900, 256), BYTES(0x0002bf00, 33554432));
         /* e19 down: 8.5 MFLOP, mlp.lua:24 */
 
     /* ── backward · mlp ──────────────────────────────────────────────────────────────────── models/mlp.lua:38 ── */
@@ -101,22 +101,22 @@ static void program_micro(sc_rank *r) {
 
     /* ── backward · mlp ──────────────────────────────────────────────────────────────────── models/mlp.lua:24 ── */
     RUN(e19b0, COMPUTE, matmul, ATTR(0), T(BF16, 0x02080b00, 8, 32, 64), T(BF16, 0x0202bf00, 8, 32, 256),
-        T(BF16, 0x02068900, 256, 64), T(BOOL, 0x0002bf00, 33554432)); /* e19b0 down: 8.4 MFLOP, mlp.lua:24 */
+        T(BF16, 0x02068900, 256, 64), BYTES(0x0002bf00, 33554432)); /* e19b0 down: 8.4 MFLOP, mlp.lua:24 */
     RUN(z0, COMPUTE, zero_gaps, ATTR(0), T(FP32, 0x02054000, 192)); /* z0: 768 B, mlp.lua:30 */
     RUN(e19b3, COMPUTE, matmul, ATTR(.i = {1, 0, 1}), T(FP32, 0x02054300, 256, 64), T(BF16, 0x0202bf00, 256, 256),
-        T(BF16, 0x02078b00, 256, 64), T(BOOL, 0x0002bf00, 33554432)); /* e19b3 down: 8.4 MFLOP, mlp.lua:24 */
+        T(BF16, 0x02078b00, 256, 64), BYTES(0x0002bf00, 33554432)); /* e19b3 down: 8.4 MFLOP, mlp.lua:24 */
     RUN(e19b4, COMPUTE, sum, ATTR(.i = {3, 0, 1}), T(FP32, 0x02064300, 256), T(BF16, 0x0202bf00, 8, 32, 256),
-        T(BOOL, 0x0002bf00, 4096)); /* e19b4 down: 129.0 KiB, mlp.lua:24 */
+        BYTES(0x0002bf00, 4096)); /* e19b4 down: 129.0 KiB, mlp.lua:24 */
     RUN(e18b0, COMPUTE, fused_1, ATTR(0), T(BF16, 0x02080b00, 8, 32, 64), T(BF16, 0x02080b00, 8, 32, 64),
         T(BF16, 0x02078b00, 8, 32, 64)); /* e18b0: relu_grad, 96.0 KiB, mlp.lua:24 */
     RUN(e17b0, COMPUTE, matmul, ATTR(0), T(BF16, 0x0202bf00, 8, 32, 64), T(BF16, 0x02080b00, 8, 32, 64),
-        T(BF16, 0x02066700, 64, 64), T(BOOL, 0x0002bf00, 33554432)); /* e17b0 up: 2.1 MFLOP, mlp.lua:24 */
+        T(BF16, 0x02066700, 64, 64), BYTES(0x0002bf00, 33554432)); /* e17b0 up: 2.1 MFLOP, mlp.lua:24 */
     RUN(e17b3, COMPUTE, matmul, ATTR(.i = {1, 0, 1}), T(FP32, 0x0204ff00, 64, 64), T(BF16, 0x02080b00, 256, 64),
-        T(BF16, 0x02070b00, 256, 64), T(BOOL, 0x0002bf00, 33554432)); /* e17b3 up: 2.1 MFLOP, mlp.lua:24 */
+        T(BF16, 0x02070b00, 256, 64), BYTES(0x0002bf00, 33554432)); /* e17b3 up: 2.1 MFLOP, mlp.lua:24 */
     RUN(e17b4, COMPUTE, sum, ATTR(.i = {3, 0, 1}), T(FP32, 0x02053f00, 64), T(BF16, 0x02080b00, 8, 32, 64),
-        T(BOOL, 0x0002bf00, 1024)); /* e17b4 up: 32.2 KiB, mlp.lua:24 */
+        BYTES(0x0002bf00, 1024)); /* e17b4 up: 32.2 KiB, mlp.lua:24 */
     RUN(e15b0, COMPUTE, embedding_grad, ATTR(.i = {256, 1}), T(FP32, 0x0204bf00, 256, 16),
-        T(INT32, 0x02088b00, 8, 32, 4), T(BF16, 0x0202bf00, 8, 32, 4, 16), T(BOOL, 0x0002bf00, 11280));
+        T(INT32, 0x02088b00, 8, 32, 4), T(BF16, 0x0202bf00, 8, 32, 4, 16), BYTES(0x0002bf00, 11280));
         /* e15b0 embed: 116.0 KiB, mlp.lua:23 */
     sc_wait(r, REDUCE, e15b0); /* embedding_grad embed: fp32[256,16] at 0x0204bf00 */
     sc_reduce_scatter(r, r0, REDUCE, 0, T(FP32, 0x0002bf00, 12544), T(FP32, 0x0204bf00, 25088));
@@ -127,7 +127,7 @@ static void program_micro(sc_rank *r) {
     RUN(count, COMPUTE, count_step, ATTR(0), T(INT64, 0x00000300, 1)); /* count: 8 B, mlp.lua:43 */
     sc_wait(r, COMPUTE, r0); /* reduce_scatter mlp: fp32[12544] at 0x0002bf00 */
     RUN(n0, COMPUTE, sum_squares, ATTR(0), T(FP32, 0x00038300, 1), T(FP32, 0x0002bf00, 12544),
-        T(BOOL, 0x00038400, 16)); /* n0: 49.0 KiB, mlp.lua:30 */
+        BYTES(0x00038400, 16)); /* n0: 49.0 KiB, mlp.lua:30 */
     sc_wait(r, REDUCE, n0); /* sum_squares mlp: fp32[1] at 0x00038300 */
     sc_all_reduce(r, norm_sum, REDUCE, 0, T(FP32, 0x00038300, 1)); /* norm_sum: 4 B on the wire, mlp.lua:43 */
     sc_wait(r, COMPUTE, norm_sum); /* all_reduce mlp: fp32[1] at 0x00038300 */
@@ -163,15 +163,15 @@ static void program_eval(sc_rank *r) {
     RUN(e15, COMPUTE, embedding, ATTR(0), T(BF16, 0x0202bf00, 8, 32, 4, 16), T(INT32, 0x0002bf00, 8, 32, 4),
         T(BF16, 0x0204bf00, 256, 16)); /* e15 embed: 68.0 KiB, mlp.lua:23 */
     RUN(e17, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x02058300, 8, 32, 64), T(BF16, 0x0202bf00, 8, 32, 64),
-        T(BF16, 0x0204df00, 64, 64), T(BF16, 0x0204ff00, 64), T(BOOL, 0x0002bf00, 33554432));
+        T(BF16, 0x0204df00, 64, 64), T(BF16, 0x0204ff00, 64), BYTES(0x0002bf00, 33554432));
         /* e17 up: 2.1 MFLOP, mlp.lua:24 */
     RUN(e18, COMPUTE, fused_0, ATTR(0), T(BF16, 0x02058300, 8, 32, 64), T(BF16, 0x02058300, 8, 32, 64));
         /* e18: relu, 64.0 KiB, mlp.lua:24 */
     RUN(e19, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x0202bf00, 8, 32, 256), T(BF16, 0x02058300, 8, 32, 64),
-        T(BF16, 0x02050100, 256, 64), T(BF16, 0x02058100, 256), T(BOOL, 0x0002bf00, 33554432));
+        T(BF16, 0x02050100, 256, 64), T(BF16, 0x02058100, 256), BYTES(0x0002bf00, 33554432));
         /* e19 down: 8.5 MFLOP, mlp.lua:24 */
     RUN(e22, COMPUTE, cross_entropy, ATTR(.i = {-100}), T(FP32, 0x0002c700), T(FP32, 0x0002bf00, 256),
-        T(BF16, 0x0202bf00, 256, 256), T(INT32, 0x00000900, 256), T(BOOL, 0x0002c300, 1024));
+        T(BF16, 0x0202bf00, 256, 256), T(INT32, 0x00000900, 256), BYTES(0x0002c300, 1024));
         /* e22: 130.0 KiB, mlp.lua:38 */
     RUN(m_loss, COMPUTE, store, ATTR(0), T(FP32, 0x0002c700), T(FP32, 0x00000000, 64)); /* m_loss: 8 B, mlp.lua:43 */
     sc_wait(r, REDUCE, m_loss); /* store mlp: fp32[64] at 0x00000000 */
@@ -200,12 +200,12 @@ static void program_sample(sc_rank *r) {
     RUN(e15, COMPUTE, embedding, ATTR(0), T(BF16, 0x02038300, 1, 32, 4, 16), T(INT32, 0x0002bf00, 1, 32, 4),
         T(BF16, 0x0202bf00, 256, 16)); /* e15 embed: 8.5 KiB, mlp.lua:23 */
     RUN(e17, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x0203c300, 1, 32, 64), T(BF16, 0x02038300, 1, 32, 64),
-        T(BF16, 0x0202df00, 64, 64), T(BF16, 0x0202ff00, 64), T(BOOL, 0x0002bf00, 33554432));
+        T(BF16, 0x0202df00, 64, 64), T(BF16, 0x0202ff00, 64), BYTES(0x0002bf00, 33554432));
         /* e17 up: 264.2 kFLOP, mlp.lua:24 */
     RUN(e18, COMPUTE, fused_0, ATTR(0), T(BF16, 0x0203c300, 1, 32, 64), T(BF16, 0x0203c300, 1, 32, 64));
         /* e18: relu, 8.0 KiB, mlp.lua:24 */
     RUN(e19, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x02038300, 1, 32, 256), T(BF16, 0x0203c300, 1, 32, 64),
-        T(BF16, 0x02030100, 256, 64), T(BF16, 0x02038100, 256), T(BOOL, 0x0002bf00, 33554432));
+        T(BF16, 0x02030100, 256, 64), T(BF16, 0x02038100, 256), BYTES(0x0002bf00, 33554432));
         /* e19 down: 1.1 MFLOP, mlp.lua:24 */
     RUN(logits, COMPUTE, pick, ATTR(0), T(BF16, 0x02038300, 1, 32, 256), T(FP32, 0x00000d00, 256));
         /* logits: 1.5 KiB, mlp.lua:43 */

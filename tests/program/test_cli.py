@@ -44,6 +44,7 @@ CASES = [
     (["predict", MLP, "--set", "=3"], 2, "--set =3: key=value is wanted"),
     (["predict", MLP, "--format", "yaml"], 2, "--format yaml: one of text, json is wanted"),
     (["predict", MLP, "--target", "tpu"], 2, "--target tpu: one of cpu, cuda is wanted"),
+    (["predict", MLP, "--target", "cuda", "--device", "cpu"], 2, "--target cuda --device cpu: that device is no GPU; give --device h200"),
     (["build", MLP, "--arch", "sm_90"], 2, "--arch sm_90 says what GPU code is compiled for: give --target cuda too"),
     (["predict", MLP, "--target", "cuda", "--arch", "hopper"], 2, "--arch hopper: sm_90 (H100, H200), sm_80 (A100)"),
     (["predict", MLP, "--dump-after", "dust"], 2, "--dump-after dust: one of trace, precision"),
