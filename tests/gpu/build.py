@@ -33,6 +33,11 @@ def settings(options):
     return [x for k, v in options.items() for x in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
 
 
+def model_file(name):
+    """A model's path: from the repository's root, or its name in models/."""
+    return next(p for p in (os.path.join(ROOT, name), os.path.join(ROOT, "models", name)) if os.path.exists(p))
+
+
 class Builder:
     def __init__(self, o):
         self.build, self.out, self.arch, self.work = os.path.abspath(o.build), os.path.abspath(o.output), o.arch, os.path.abspath(o.output) + ".work"
@@ -57,23 +62,24 @@ class Builder:
         must([self.shardc, "data", plain, "-o", made])
         return made
 
-    def model(self, name, file, world, options, redzone=0):
+    def model(self, name, file, world, options, more=()):
         """A program for CUDA, without its sources."""
         made, path = os.path.join(self.out, name), os.path.join(self.work, name)
-        file = file if os.path.isabs(file) else os.path.join(ROOT, "models", file)
-        if self.newer(made, self.shardc, os.path.join(self.build, "libsc_cuda.a"), file):
+        file = model_file(file)
+        beside = [f for f in glob.glob(os.path.join(os.path.dirname(file), "*")) if os.path.isfile(f)]  # what a model may load
+        if self.newer(made, self.shardc, os.path.join(self.build, "libsc_cuda.a"), *beside, *filter(os.path.isfile, more)):
             return
         must([self.shardc, "build", file, "--world", str(world), *settings(options), "--target", "cuda", "--arch", self.arch,
-              *(["--redzone", str(redzone)] if redzone else []), "-o", path])
+              *more, "-o", path], cwd=ROOT)
         shutil.copy2(path, made)
         must(["strip", made])
 
-    def reference(self, name, file, world, options):
+    def reference(self, name, file, world, options, more=()):
         """20 steps of the CPU's program."""
-        made, path = os.path.join(self.out, name + ".cpu.jsonl"), os.path.join(self.work, name + ".cpu")
-        if self.newer(made, self.shardc, os.path.join(self.build, "libsc_cpu.a")):
+        made, path, file = os.path.join(self.out, name + ".cpu.jsonl"), os.path.join(self.work, name + ".cpu"), model_file(file)
+        if self.newer(made, self.shardc, os.path.join(self.build, "libsc_cpu.a"), file):
             return
-        must([self.shardc, "build", os.path.join(ROOT, "models", file), "--world", str(world), *settings(options), "-o", path])
+        must([self.shardc, "build", file, "--world", str(world), *settings(options), *more, "-o", path], cwd=ROOT)
         must([path, "--data", os.path.join(self.out, "text.bin"), *STEPS, *accumulation(options), "--log", made, "--threads", "1"])
 
     def golden(self, case, world):
@@ -129,8 +135,13 @@ def jobs(b):
     """(name, call) of everything to be made."""
     for name, (file, world, options) in programs.fp32().items():
         yield name, lambda n=name, a=(file, world, options): (b.model(n, *a), b.reference(n, *a))
-    for name, (file, world, options, redzone) in programs.bf16().items():
-        yield name, lambda n=name, a=(file, world, options, redzone): b.model(n, *a)
+    for name, a in programs.bf16().items():
+        yield name, lambda n=name, a=a: b.model(n, *a)
+    for family in programs.families():
+        for name, a in getattr(family, "PROGRAMS", {}).items():
+            yield name, lambda n=name, a=a: b.model(n, *a)
+            if name in getattr(family, "CPU", ()):
+                yield name, lambda n=name, a=a: b.reference(n, *a)
     for case, world in programs.GOLDEN:
         yield "golden-%s-w%d" % (case, world), lambda a=(case, world): b.golden(*a)
     file, options = programs.CURVE

@@ -1,6 +1,10 @@
-"""The programs that the GPU tests run: models small enough for a second, at head sizes that the fast kernels serve.
+"""The programs that the GPU tests run: models small enough for a second, at head sizes that the fast kernels serve; and the
+families of rows, rows_*.py beside this file (runner.py says what one holds).
 
-Relies on: nothing. Relied on by: build.py, run.py."""
+Relies on: rows_*.py. Relied on by: build.py, run.py, torch_curve.py."""
+import glob
+import importlib
+import os
 
 WORLDS = (1, 2, 4)
 GLOBAL_BATCH = 8
@@ -53,12 +57,18 @@ def fp32():
 
 
 def bf16():
-    """{name: (model file, world, options, red zone)}; NAME-VARIANT beside NAME."""
+    """{name: (model file, world, options, further arguments of the build)}; NAME-VARIANT beside NAME."""
     out = {}
     for (m, w), variants in POLICIES.items():
         file, options = BF16[m]
         base = dict(options, precision="bf16", dropout=0.1, batch=batch(w))
-        out["bf16-%s-w%d" % (m, w)] = (file, w, base, 0)
+        out["bf16-%s-w%d" % (m, w)] = (file, w, base, [])
         for v in variants:
-            out["bf16-%s-w%d-%s" % (m, w, v)] = (file, w, dict(base, **VARIANTS[v]), 512 if v == "redzone" else 0)
+            out["bf16-%s-w%d-%s" % (m, w, v)] = (file, w, dict(base, **VARIANTS[v]), ["--redzone", "512"] if v == "redzone" else [])
     return out
+
+
+def families():
+    """The modules rows_*.py."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    return [importlib.import_module(os.path.basename(f)[:-3]) for f in sorted(glob.glob(os.path.join(here, "rows_*.py")))]

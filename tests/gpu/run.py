@@ -1,13 +1,12 @@
 """The CUDA target on the GPUs at hand, one, two, four: numbers against the CPU's program and PyTorch's, bits against each other, memory
-against the prediction. Runs what build.py made; a case a line, then `N passed, N failed`.
+against the prediction, rows of behaviour. Runs what build.py made; a case a line, then `N passed, N failed`.
 
   python3 tests/gpu/run.py --build build/gpu-tests [--only REGEX] [--sanitize]
 
-Relies on: tests/program/harness.py, tests/golden, programs.py; --sanitize: compute-sanitizer. Relied on by: make gpu-test."""
+Relies on: runner.py, rows_*.py, tests/golden, programs.py; --sanitize: compute-sanitizer. Relied on by: make gpu-test."""
 import argparse
 import concurrent.futures
 import glob
-import hashlib
 import os
 import re
 import shutil
@@ -16,111 +15,12 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import threading
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [HERE, os.path.join(ROOT, "tests", "program")]
-import programs  # noqa: E402
+import programs
+from runner import AGREES, HERE, ROOT, Machine, Runner, agrees, count_gpus, once_more, same  # puts tests/program on the path
 import test_golden  # noqa: E402
-from build import STEPS, accumulation  # noqa: E402
-from harness import Failure, check, read_log, read_safetensors, same_run, steps  # noqa: E402
-
-AGREES = 1e-4  # fp32: losses and norms of 20 steps, every gradient; relative
-
-
-class Machine:
-    """The GPUs, lent to one case at a time."""
-
-    def __init__(self, n):
-        self.free, self.total, self.change = list(range(n)), n, threading.Condition()
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        self.names = visible.split(",") if visible else [str(i) for i in range(n)]
-
-    def take(self, n):
-        with self.change:
-            self.change.wait_for(lambda: len(self.free) >= n)
-            taken, self.free = self.free[:n], self.free[n:]
-            return taken
-
-    def give(self, taken):
-        with self.change:
-            self.free = sorted(self.free + taken)
-            self.change.notify_all()
-
-
-def count_gpus():
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([x for x in visible.split(",") if x.strip()])
-    try:
-        return len(re.findall(r"^GPU ", subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout, re.M))
-    except OSError:
-        return 0
-
-
-def library_path():
-    """Where NCCL, cuBLASLt, cuDNN and CUPTI may be: Python's packages, the toolkit."""
-    import site
-    folders = [d for p in site.getsitepackages() for d in glob.glob(os.path.join(p, "nvidia", "*", "lib"))]
-    return ":".join([x for x in [os.environ.get("LD_LIBRARY_PATH")] if x] + folders + ["/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64"])
-
-
-class Runner:
-    def __init__(self, folder, machine):
-        self.folder, self.machine, self.work = os.path.abspath(folder), machine, tempfile.mkdtemp(prefix="gpu-tests-")
-        self.env = dict(os.environ, LD_LIBRARY_PATH=library_path())
-        self.text, self.kept, self.lock = os.path.join(self.folder, "text.bin"), {}, threading.Lock()
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
-
-    def start(self, name, world, *args, env=None, before=(), timeout=240, stdin=None):
-        """Runs a program on `world` GPUs; its output. Its arenas must be as predicted."""
-        taken = self.machine.take(world)
-        try:
-            e = dict(self.env, CUDA_VISIBLE_DEVICES=",".join(self.machine.names[i] for i in taken), **(env or {}))
-            with open(stdin or os.devnull, "rb") as source:
-                p = subprocess.run([*before, self.path(name), *args], env=e, capture_output=True, text=True, errors="replace", timeout=timeout, stdin=source)
-        finally:
-            self.machine.give(taken)
-        out = p.stdout + p.stderr
-        check(p.returncode == 0, "exit %d from %s %s\n%s" % (p.returncode, name, " ".join(args), out[-1500:]))
-        arenas = re.findall(r"^(arena|host) +([\d,]+) B predicted, ([\d,]+) B allocated", out, re.M)
-        check("--quiet" in args or len(arenas) == 2 and all(p == a for _, p, a in arenas), "predicted and allocated differ: %s" % arenas)
-        return out
-
-    def train(self, name, world, *args, **kw):
-        """(log, {weight: (dtype, shape, digest)}) of a run, run once for all who ask for the same."""
-        key = (name, world, args)
-        with self.lock:
-            first = key not in self.kept
-            future = self.kept.setdefault(key, concurrent.futures.Future())
-        if first:
-            try:
-                future.set_result(self.train_now(name, world, *args, **kw))
-            except BaseException as e:
-                future.set_exception(e)
-        return future.result()
-
-    def train_now(self, name, world, *args, **kw):
-        folder = tempfile.mkdtemp(dir=self.work)
-        log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
-        self.start(name, world, "--data", self.text, *STEPS, "--log", log, "--export", weights, *args, **kw)
-        result = read_log(log), {k: (d, s, hashlib.sha1(b).hexdigest()) for k, (d, s, b) in read_safetensors(weights).items()}
-        shutil.rmtree(folder)
-        return result
-
-
-# ── numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def agrees(r, name, world, options):
-    """20 steps of fp32 beside the CPU's program."""
-    ours, cpu = steps(r.train(name, world, *accumulation(options))[0]), steps(read_log(r.path(name + ".cpu.jsonl")))
-    check(len(ours) == len(cpu) == 20, "%d and %d steps" % (len(ours), len(cpu)))
-    worst = {k: max(abs(a[k] - b[k]) / abs(b[k]) for a, b in zip(ours, cpu)) for k in ("loss", "grad_norm")}
-    check(max(worst.values()) <= AGREES, "from the CPU's program: losses %.1e, norms %.1e" % (worst["loss"], worst["grad_norm"]))
-    return "losses within %.1e, norms %.1e" % (worst["loss"], worst["grad_norm"])
+from harness import Failure, check, steps  # noqa: E402
 
 
 def golden(r, case, world):
@@ -140,28 +40,12 @@ def curve(r):
     """200 steps of bf16 beside PyTorch's own runs (a process of its own: it needs PyTorch)."""
     if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode:
         return "skipped: %s has no PyTorch" % sys.executable
-    taken = r.machine.take(1)
-    try:
+    with r.machine.lend(1) as gpus:
         p = subprocess.run([sys.executable, os.path.join(HERE, "torch_curve.py"), "--program", r.path("curve-gpt2-w1")], capture_output=True, text=True,
-                           errors="replace", timeout=300, env=dict(r.env, CUDA_VISIBLE_DEVICES=r.machine.names[taken[0]]))
-    finally:
-        r.machine.give(taken)
+                           errors="replace", timeout=300, env=dict(r.env, **gpus))
     lines = p.stdout.strip().splitlines()
     check(p.returncode == 0, "exit %d: %s" % (p.returncode, " | ".join(lines[-2:]) or p.stderr[-1500:]))
     return lines[0]
-
-
-# ── bits ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def same(r, base, world, name, *args):
-    """The bits of the plain program: losses, norms, weights after 20 steps."""
-    same_run(r.train(name, world, *args), r.train(base, world), "%s %s" % (name, " ".join(args)))
-    return "20 steps, the same bits"
-
-
-def once_more(r, base, world):
-    """The same binary again; a run of its own, not the kept one."""
-    same_run(r.train_now(base, world), r.train(base, world), "again")
-    return "20 steps, the same bits"
 
 
 # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -188,11 +72,8 @@ def allocates_nothing(r, name, world):
 
 # ── kernels, sanitizers ──────────────────────────────────────────────────────────────────────────────────────────────
 def kernels(r, name):
-    taken = r.machine.take(1)
-    try:
-        p = subprocess.run([r.path(name)], env=dict(r.env, CUDA_VISIBLE_DEVICES=r.machine.names[taken[0]]), capture_output=True, text=True, errors="replace", timeout=300)
-    finally:
-        r.machine.give(taken)
+    with r.machine.lend(1) as gpus:
+        p = subprocess.run([r.path(name)], env=dict(r.env, **gpus), capture_output=True, text=True, errors="replace", timeout=300)
     m = re.findall(r"(\d+) passed, (\d+) failed", p.stdout)
     bad = [line for line in p.stdout.splitlines() if line.startswith("FAIL")]
     check(p.returncode == 0 and m and m[-1][1] == "0", "exit %d, %s\n%s" % (p.returncode, m[-1:] or "no closing line", "\n".join(bad[:10]) or (p.stdout + p.stderr)[-800:]))
@@ -202,12 +83,8 @@ def kernels(r, name):
 # ── collectives, watchdog ────────────────────────────────────────────────────────────────────────────────────────────
 def collectives(r, world, *args, env=None):
     """Every dtype and group beside a reference; bits in a graph, without one and replayed."""
-    taken = r.machine.take(world)
-    try:
-        p = subprocess.run([r.path("collectives"), str(world), *args], env=dict(r.env, CUDA_VISIBLE_DEVICES=",".join(r.machine.names[i] for i in taken), **(env or {})),
-                           capture_output=True, text=True, errors="replace", timeout=120)
-    finally:
-        r.machine.give(taken)
+    with r.machine.lend(world, alone=True) as gpus:
+        p = subprocess.run([r.path("collectives"), str(world), *args], env=dict(r.env, **gpus, **(env or {})), capture_output=True, text=True, errors="replace", timeout=120)
     m = re.findall(r"(\d+) passed, (\d+) failed", p.stdout)
     bad = [line for line in p.stdout.splitlines() if line.startswith("FAIL")]
     check(p.returncode == 0 and m and m[-1][1] == "0", "exit %d\n%s" % (p.returncode, "\n".join(bad[:10]) or (p.stdout + p.stderr)[-1500:]))
@@ -217,25 +94,23 @@ def collectives(r, world, *args, env=None):
 
 def watchdog(r, name, world, kind, *args):
     """A rank is killed or stopped in the middle of training: exit 3 within seconds, with its name and where the others are."""
-    taken, log = r.machine.take(world), os.path.join(tempfile.mkdtemp(dir=r.work), "log.jsonl")
-    p = None
-    try:
+    log = os.path.join(tempfile.mkdtemp(dir=r.work), "log.jsonl")
+    with r.machine.lend(world) as gpus:
         p = subprocess.Popen([r.path(name), "--data", r.text, "--steps", "100000000", "--quiet", "--stall-seconds", "3", "--log", log, *args], stderr=subprocess.PIPE, text=True,
-                             env=dict(r.env, CUDA_VISIBLE_DEVICES=",".join(r.machine.names[i] for i in taken)))
-        for _ in range(600):  # until it trains
-            if p.poll() is not None or os.path.exists(log) and len(open(log).readlines()) > 20:
-                break
-            time.sleep(0.1)
-        check(p.poll() is None, "it ended by itself: exit %s" % p.returncode)
-        kids = sorted(int(k) for k in open("/proc/%d/task/%d/children" % (p.pid, p.pid)).read().split())
-        start = time.time()
-        os.kill(kids[-1], kind)
-        err = p.communicate(timeout=30)[1]
-        took = time.time() - start
-    finally:
-        if p:
+                             env=dict(r.env, **gpus))
+        try:
+            for _ in range(600):  # until it trains
+                if p.poll() is not None or os.path.exists(log) and len(open(log).readlines()) > 20:
+                    break
+                time.sleep(0.1)
+            check(p.poll() is None, "it ended by itself: exit %s" % p.returncode)
+            kids = sorted(int(k) for k in open("/proc/%d/task/%d/children" % (p.pid, p.pid)).read().split())
+            start = time.time()
+            os.kill(kids[-1], kind)
+            err = p.communicate(timeout=30)[1]
+            took = time.time() - start
+        finally:
             p.kill()
-        r.machine.give(taken)
     last = world - 1
     if kind == signal.SIGKILL:
         says = r"rank %d was ended by signal 9 \(Killed\); the other ranks are stopped" % last
@@ -272,6 +147,8 @@ def cases(r, sanitize):
         yield "torch.%s-w%d" % (case, world), world, lambda a=(case, world): golden(r, *a)
     yield "torch.curve-w1", 1, lambda: curve(r)
     yield from bit_cases(r)
+    for family in programs.families():
+        yield from family.cases(r) if hasattr(family, "cases") else ()
     for name, world in (("bf16-gpt2-w1-offload", 1), ("bf16-llama3-w2-recompute", 2), ("bf16-gpt2-w4", 4), ("fp32-transformer-w4", 4)):
         yield "memory.%s" % name, world, lambda a=(name, world): allocates_nothing(r, *a)
     for world in 2, 4:
@@ -304,6 +181,9 @@ def sanitizer_cases(r):
         yield "initcheck." + name, 1, lambda a=(name, 1, "initcheck", "--poison"): sanitized(r, *a)
 
 
+SLOW = ("collectives", "kernels", "torch.curve", "racecheck", "initcheck", "memcheck")
+
+
 def one(call):
     start = time.time()
     try:
@@ -328,7 +208,11 @@ def main():
     a.add_argument("--only", default="", help="regular expression over the cases")
     a.add_argument("--skip", default="^$", help="regular expression over the cases")
     a.add_argument("--sanitize", action="store_true", help="compute-sanitizer on small models too")
+    a.add_argument("--list", action="store_true", help="names and GPUs of the cases, of what is built; runs nothing")
     o = a.parse_args()
+    if o.list:
+        print("\n".join("%s %d" % c[:2] for c in cases(Runner(o.build, None), True)))
+        return 0
     machine = Machine(count_gpus())
     if not machine.total:
         raise SystemExit("no GPU is visible: see nvidia-smi and CUDA_VISIBLE_DEVICES")
@@ -336,16 +220,21 @@ def main():
     wanted = [c for c in cases(r, o.sanitize) if re.search(o.only, c[0]) and not re.search(o.skip, c[0])]
     fit = [c for c in wanted if c[1] <= machine.total]
     print("%d GPUs, %d cases%s" % (machine.total, len(fit), ", %d need more GPUs" % (len(wanted) - len(fit)) if len(wanted) > len(fit) else ""), flush=True)
+    order = sorted(fit, key=lambda c: (-c[1], not c[0].startswith(SLOW)))  # one GPU's, the longest first, side by side at the end
     passed = failed = 0
+    began = time.time()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal: %d passed, %d failed, %d not run" % (passed, failed, len(fit) - passed - failed)))
+    pool = concurrent.futures.ThreadPoolExecutor(machine.SHARES * machine.total)
     try:
-        with concurrent.futures.ThreadPoolExecutor(machine.total) as pool:
-            order = sorted(fit, key=lambda c: (-c[1], not c[0].startswith(("kernels", "torch.curve"))))  # one GPU's, the longest first, side by side at the end
-            for (name, _, _), (ok, note, seconds) in zip(order, pool.map(lambda c: one(c[2]), order)):
-                passed, failed = passed + ok, failed + (not ok)
-                print("%-4s %-44s %6.1f s  %s" % ("ok" if ok else "FAIL", name, seconds, note), flush=True)
+        running = {pool.submit(one, c[2]): c[0] for c in order}
+        for done in concurrent.futures.as_completed(running):
+            ok, note, seconds = done.result()
+            passed, failed = passed + ok, failed + (not ok)
+            print("%-4s %-44s %6.1f s  %s" % ("ok" if ok else "FAIL", running[done], seconds, note), flush=True)
     finally:
+        pool.shutdown(wait=False, cancel_futures=True)
         shutil.rmtree(r.work, ignore_errors=True)
-    print("%d passed, %d failed" % (passed, failed))
+    print("%d passed, %d failed (%.0f s)" % (passed, failed, time.time() - began))
     return 1 if failed or not passed else 0
 
 

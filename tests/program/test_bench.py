@@ -1,6 +1,7 @@
-"""The GPU benchmark where there is no GPU: its workloads are predicted, its trace reader counts right, its tables hold what was measured.
+"""The GPU benchmark and the GPU tests where there is no GPU: workloads are predicted, the trace reader counts right, tables hold what was
+measured, cases have names of their own.
 
-Relies on: harness.py, bench/{workloads,cupti_report,gpu}.py. Relied on by: run.py."""
+Relies on: harness.py, bench/{workloads,cupti_report,gpu}.py, tests/gpu/run.py. Relied on by: run.py."""
 import json
 import os
 import sys
@@ -56,3 +57,10 @@ def test_tables_join_runs():
     out = must([sys.executable, os.path.join(ROOT, "bench", "gpu.py"), "table", first, second])
     check("| gpt2-124m-1x64x1024 | 600 | 500 | 1.200 | 800 | 0.750 | 0.625 | 2.00 | - |" in out, out)
     check("| gpt2-124m-1x64x1024 | 1 | 1 | - | - | - | 3 | - | - |" in out, out)
+
+
+def test_cases_for_gpus_have_names_of_their_own():
+    lines = must([sys.executable, os.path.join(ROOT, "tests", "gpu", "run.py"), "--list", "--build", scratch("cases")]).split("\n")[:-1]
+    cases = dict(line.split(" ") for line in lines)
+    check(len(lines) == len(cases) > 80 and set(cases.values()) == {"1", "2", "4"}, "%d lines, %d names" % (len(lines), len(cases)))
+    return "%d cases" % len(cases)
