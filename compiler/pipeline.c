@@ -59,6 +59,7 @@ void lower(Graph *g, const Device *d, const PipelineOptions *o) {
     after("fuse", g, o);
     recompute(g, g->train);
     after("recompute", g, o);
+    place_updates(g, d);
     shard(g);
     after("shard", g, o);
     each_program(g, offload);

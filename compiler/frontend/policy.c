@@ -84,13 +84,30 @@ static void read_reshard(lua_State *L, int t, const char *what, UnitPolicy *p) {
     lua_pop(L, 1);
 }
 
+static void read_offloaded_optimizer(lua_State *L, int m, UnitPolicy *p) {
+    if (lua_getfield(L, m, "optimizer") == LUA_TSTRING) {
+        const char *s = lua_tostring(L, -1);
+        p->update = !strcmp(s, "stream") ? UPDATE_STREAM : !strcmp(s, "host") ? UPDATE_HOST : UPDATE_ANYWHERE;
+        p->offload_optimizer = p->update != UPDATE_ANYWHERE;
+        if (!p->offload_optimizer)
+            field_fail(
+                L, "optimizer",
+                "offload: optimizer = \"%s\": write \"stream\" (updates on the device, the state passes through), "
+                "\"host\" (updates on the CPU), true (whichever hides better) or false",
+                s);
+    } else {
+        p->offload_optimizer = field_boolean(L, m, "offload", "optimizer", false);
+    }
+    lua_pop(L, 1);
+}
+
 static void read_offload(lua_State *L, int t, const char *what, UnitPolicy *p) {
     if (!field_table(L, t, what, "offload")) return;
     int m = lua_gettop(L);
     check_keys(L, m, "offload", "params grads optimizer");
     p->offload_params = field_boolean(L, m, "offload", "params", false);
     p->offload_grads = field_boolean(L, m, "offload", "grads", false);
-    p->offload_optimizer = field_boolean(L, m, "offload", "optimizer", false);
+    read_offloaded_optimizer(L, m, p);
     lua_pop(L, 1);
 }
 

@@ -119,6 +119,12 @@ struct Checkpoint { /* nn.checkpoint_wrapper / nn.checkpoint */
     bool recompute; /* false: only offloads */
 };
 
+typedef enum {
+    UPDATE_ANYWHERE,
+    UPDATE_STREAM,
+    UPDATE_HOST
+} UpdatePlace; /* offload.optimizer = true, "stream", "host" */
+
 typedef struct { /* nn.fully_shard */
     Source src;
     int replicate, shard;      /* 0: the rest of the world */
@@ -127,6 +133,7 @@ typedef struct { /* nn.fully_shard */
     Dtype param_dtype, reduce_dtype, output_dtype;
     bool has_param_dtype, has_reduce_dtype, has_output_dtype, cast_forward_inputs;
     bool offload_params, offload_grads, offload_optimizer;
+    UpdatePlace update; /* where the update of an offloaded optimizer runs */
     int prefetch_forward, prefetch_backward;
     bool unshard_in_backward;      /* false: a promise that the backward reads no parameter, held to by shard */
     double gradient_divide_factor; /* of summed gradients; 0: the world. Microbatches are averaged in any case */
@@ -205,7 +212,8 @@ struct Unit {
     int64_t numel;        /* of the trainable flat buffer, padded to shards × 256 */
     int64_t frozen_numel; /* of the frozen flat buffer, likewise; 0: none */
     int shards, replicas;
-    Dtype dtype, wire, reduce;                 /* of master, of gather, of reduce */
+    bool host_update;          /* the update runs on the host; else its state streams through the device */
+    Dtype dtype, wire, reduce; /* of master, of gather, of reduce */
     State *master, *wire_shard, *m, *v, *grad; /* wire_shard: what gathers read; the master itself where that serves */
     State *frozen, *frozen_wire;
 };

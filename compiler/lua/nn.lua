@@ -688,7 +688,8 @@ end
 --   mp_policy = { param_dtype, reduce_dtype, output_dtype, cast_forward_inputs = true },
 --   offload = { params = false,              every copy of the parameters lies in host memory
 --               grads = false,               reduced gradients do, until the optimizer takes them
---               optimizer = false },         its state does, and the update runs there
+--               optimizer = false },         its state does: "stream" takes it through the device for the update, "host"
+--                                            updates on the CPU, true leaves the choice to the compiler
 --   prefetch = { forward = 1, backward = 1 },units gathered ahead; 0: each when the one before it is done
 --   unshard_in_backward = true,              false: a promise that the backward reads no parameter of it, which is checked
 --   ignored_params = {},                     patterns of frozen parameters that stay whole and are not cast

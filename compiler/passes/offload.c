@@ -127,6 +127,7 @@ static bool updates(const Op *op, int k) {
     return op_info[op->kind].updates >> k & 1;
 }
 
+/* All that it updates lies there, and the unit's update is not to stream. */
 static bool runs_on_host(const Op *op) {
     bool host = false;
     for (int k = 0; k < op->nin; k++) {
@@ -134,7 +135,13 @@ static bool runs_on_host(const Op *op) {
         if (!on_host(op->in[k])) return false;
         host = true;
     }
-    return host && op_is(op, T_HOST_OK);
+    return host && op_is(op, T_HOST_OK) && !(op_is(op, T_OPTIMIZER) && !op->unit->host_update);
+}
+
+static bool updates_host_state(const Op *op) {
+    for (int k = 0; k < op->nin; k++)
+        if (updates(op, k) && on_host(op->in[k])) return true;
+    return false;
 }
 
 static Value *known_copy(const Copies *l, const Value *v) {
@@ -149,12 +156,32 @@ static void forget_written(Copies *l, const Op *op) {
             if (value_root(l->at[i].from) == value_root(op->in[k])) l->at[i] = l->at[--l->n];
 }
 
+/* An update writes a wire shard and never reads it: its twin on the device begins as zeros, so that gaps are zero. */
+static bool only_written(const Op *op, int k) {
+    const State *s = value_root(op->in[k])->state;
+    return op_is(op, T_OPTIMIZER) && updates(op, k) && s && s->cls == S_WIRE;
+}
+
+static Value *zeros(Graph *g, Edit *e, const Op *op, int pos, const char *id, const Value *like) {
+    Op *full = copy_op(g, false, op, id, NULL, twin(g, like, false));
+    full->kind = OP_FULL;
+    full->stream = op->stream;
+    full->nin = 0;
+    full->i[0] = like->dtype;
+    full->i[1] = 1;
+    full->i[2] = value_numel(like);
+    edit_before(e, pos, full);
+    return full->out[0];
+}
+
 static void move_operands(Graph *g, Edit *e, Op *op, int pos, bool to_host, Copies *small) {
     for (int k = 0; k < op->nin; k++) {
         Value *v = op->in[k], *t = known_copy(small, v);
         if (on_host(v) == to_host) continue;
-        if (!t || updates(op, k)) {
-            const char *id = arena_printf(g->arena, "%s_%s_%d", to_host ? "o" : "f", op->id, k);
+        const char *id = arena_printf(g->arena, "%s_%s_%d", to_host ? "o" : "f", op->id, k);
+        if (only_written(op, k)) {
+            t = zeros(g, e, op, pos, arena_printf(g->arena, "z_%s_%d", op->id, k), v);
+        } else if (!t || updates(op, k)) {
             t = twin(g, v, to_host);
             edit_before(e, pos, copy_op(g, to_host, op, id, v, t));
             if (value_bytes(v) <= SMALL && !updates(op, k)) push(small, g->arena, ((Copied){v, t}));
@@ -176,6 +203,7 @@ static void host_states(Graph *g, Program *p) {
         if (op_is(op, T_COPY | T_VIEW | T_ASSEMBLE)) continue;
         bool host = runs_on_host(op);
         if (host) op->stream = HOST;
+        if (!host && op_is(op, T_OPTIMIZER) && updates_host_state(op)) op->stream = OFFLOAD;
         forget_written(&small, op);
         move_operands(g, e, op, i, host, &small);
     }
@@ -188,6 +216,15 @@ static bool any_on_host(const Graph *g) {
         if (p->offload_params || p->offload_optimizer || p->offload_grads) return true;
     }
     return false;
+}
+
+/* An update whose state lies on the host, and which may run on either side. */
+void place_updates(Graph *g, const Device *d) {
+    (void)d;
+    for (int i = 0; i < g->units.n; i++) {
+        Unit *u = g->units.at[i];
+        u->host_update = u->policy->offload_optimizer && u->policy->update == UPDATE_HOST;
+    }
 }
 
 void offload(Graph *g, Program *p) {

@@ -15,9 +15,10 @@ void combine(Graph *g, Program *p);   /* neighbouring ops that one kernel serves
 void remake(Graph *g, Program *p); /* pointwise values are computed again in the backward where that costs no memory */
 void pieces(Graph *g, Program *p); /* results that are only joined are written where they are joined */
 void fuse(Graph *g, Program *p);   /* layouts (copies where a kernel needs them), pointwise groups, dead code */
-void recompute(Graph *g, Program *p); /* clones for checkpointed modules; marks what is offloaded */
+void recompute(Graph *g, Program *p);          /* clones for checkpointed modules; marks what is offloaded */
+void place_updates(Graph *g, const Device *d); /* sets Unit.host_update */
 void shard(Graph *g); /* units, flat layout, states; builds g->programs with gathers, reduces, optimizer */
-void offload(Graph *g, Program *p); /* offload/fetch pairs; host optimizer */
+void offload(Graph *g, Program *p); /* offload/fetch pairs; updates on the host, or streamed through the device */
 void remove_dead(Graph *g, Program *p);
 
 /* schedule: const Graph from here on. */

@@ -40,8 +40,9 @@ static State *unit_state(Graph *g, Unit *u, StateClass c, const char *what, Dtyp
     return s;
 }
 
-/* offload.params: every copy of the parameters lies in host memory. offload.optimizer: what the update writes does, so
- * that it runs there. Gathers read the wire shard; it is the master itself unless the two differ in dtype or place. */
+/* offload.params: every copy of the parameters lies in host memory. offload.optimizer: all that the update reads and
+ * writes but gradients does. Gathers read the wire shard; it is the master itself unless the two differ in dtype or
+ * place. */
 static void unit_states(Graph *g, Unit *u) {
     const UnitPolicy *p = u->policy;
     const Optimizer *o = g->optimizer;

@@ -72,9 +72,7 @@ static void update(Ctx *c, Unit *u, const Use *use, Value *coefficient, int pos)
     if (g->step_state) add_in(op, g->step_state->value);
     edit_before(c->edit, pos, op);
     if (u->wire_shard == u->master) return;
-    const UnitPolicy *p = u->policy;
-    bool on_device = !p->offload_params && !p->offload_grads && !p->offload_optimizer;
-    if (o->kind != OPT_SGD && u->dtype == FP32 && on_device) {
+    if (o->kind != OPT_SGD && u->dtype == FP32 && !u->host_update) {
         add_in(op, u->wire_shard->value); /* written as it goes */
         return;
     }

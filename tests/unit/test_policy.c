@@ -118,6 +118,11 @@ Test(policy, every_option_is_read) {
     cr_expect(p->offload_params && p->offload_grads && p->offload_optimizer);
     cr_expect(p->prefetch_forward == 0 && p->prefetch_backward == 7 && !p->unshard_in_backward);
     cr_expect(p->gradient_divide_factor == 3.5 && p->nignored == 1);
+    cr_expect_eq(p->update, UPDATE_ANYWHERE);
+    p = policy("offload = { optimizer = 'stream' }", 1);
+    cr_expect(p->offload_optimizer && p->update == UPDATE_STREAM);
+    p = policy("offload = { optimizer = 'host' }", 1);
+    cr_expect(p->offload_optimizer && p->update == UPDATE_HOST);
     p = policy("reshard_after_forward = false, offload = { grads = true }", 1);
     cr_expect(!p->root_default && !p->reshard_after_forward && !p->offload_params && p->offload_grads);
 }

@@ -249,7 +249,7 @@ Test(shard, many_gaps) {
 /* ── every combination ──────────────────────────────────────────────────────────────────────────────────────────────
  */
 typedef struct {
-    bool params, grads, optimizer, bf16;
+    bool params, grads, optimizer, bf16, on_cpu; /* on_cpu: where an offloaded optimizer updates */
     int accumulate, world, replicate;
 } Case;
 
@@ -257,7 +257,10 @@ static Graph *graph_of(const Case *c, bool verified) {
     char policy[256], training[256];
     snprintf(policy, sizeof policy,
              "mesh = nn.mesh { replicate = %d }, offload = { params = %s, grads = %s, optimizer = %s }%s", c->replicate,
-             c->params ? "true" : "false", c->grads ? "true" : "false", c->optimizer ? "true" : "false",
+             c->params ? "true" : "false", c->grads ? "true" : "false",
+             !c->optimizer ? "false"
+             : c->on_cpu   ? "'host'"
+                           : "'stream'",
              c->bf16 ? ", mp_policy = { param_dtype = 'bf16', reduce_dtype = 'fp32' }" : "");
     snprintf(training, sizeof training, "%s, accumulate = %d", ADAMW, c->accumulate);
     Graph *g = lowered(net(policy, training), c->world);
@@ -309,7 +312,7 @@ static void expect_step(const Graph *g, const Unit *u, const Case *c) {
     const Program *last = program(g, c->accumulate > 1 ? "micro_last" : "micro");
     const Op *update = find(last, arena_printf(g->arena, "u%d", u->id));
     bool root = !u->module->parent, in_place = u->shards == 1 && !c->params;
-    cr_expect_eq(update->stream, c->optimizer ? HOST : COMPUTE);
+    cr_expect_eq(update->stream, c->optimizer && c->on_cpu ? HOST : c->optimizer || c->params ? OFFLOAD : COMPUTE);
     cr_expect_eq(count(last, OP_ADAM, u), 1);
     cr_expect_eq(count(last, OP_REDUCE_SCATTER, u), u->shards > 1);
     cr_expect_eq(count(last, OP_ALL_REDUCE, u), u->replicas > 1);
@@ -333,8 +336,9 @@ static void expect_step(const Graph *g, const Unit *u, const Case *c) {
 }
 
 static void expect_all(int world, int replicate) {
-    for (int bits = 0; bits < 32; bits++) {
-        Case c = {bits & 1, bits & 2, bits & 4, bits & 8, bits & 16 ? 3 : 1, world, replicate};
+    for (int bits = 0; bits < 64; bits++) {
+        Case c = {bits & 1, bits & 2, bits & 4, bits & 8, bits & 16, bits & 32 ? 3 : 1, world, replicate};
+        if (c.on_cpu && !c.optimizer) continue;
         Graph *g = graph_of(&c, true);
         for (int i = 0; i < g->units.n; i++) {
             expect_states(g, g->units.at[i], &c);
@@ -667,12 +671,38 @@ Test(shard, loss_and_logits_that_are_views_of_parameters) {
 /* ── offload ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 Test(offload, small_values_travel_once) {
-    Graph *g = lowered(net("offload = { optimizer = true }", ADAMW), 2);
+    Graph *g = lowered(net("offload = { optimizer = 'host' }", ADAMW), 2);
     Program *p = program(g, "micro");
     int small = 0;
     for (int i = 0; i < p->ops.n; i++)
         small += p->ops.at[i]->stream == OFFLOAD && value_bytes(p->ops.at[i]->in[0]) <= 8;
     cr_expect_eq(small, 2, "the clip coefficient and Adam's step count, for %d units", g->units.n);
+}
+
+/* A streamed update: state up, the update, state and wire shard down; the wire shard never comes up for it. */
+Test(offload, state_streams_through_the_device) {
+    Graph *g = lowered(
+        net("offload = { params = true, optimizer = 'stream' }, mp_policy = { param_dtype = 'bf16' }", ADAMW), 2);
+    Program *p = program(g, "micro");
+    for (int i = 0; i < g->units.n; i++) {
+        const Op *update = find(p, arena_printf(g->arena, "u%d", i));
+        const Unit *u = g->units.at[i];
+        const State *states[] = {u->master, u->m, u->v, u->wire_shard};
+        static const int operand[] = {1, 3, 4, 6};
+        cr_assert_eq(update->nin, 7);
+        cr_expect_eq(update->stream, OFFLOAD);
+        for (int k = 0; k < 4; k++) {
+            const Op *up = find(p, arena_printf(g->arena, k < 3 ? "f_u%d_%d" : "z_u%d_%d", i, operand[k])),
+                     *down = find(p, arena_printf(g->arena, "o_u%d_%d", i, operand[k]));
+            cr_assert(up && down);
+            cr_expect(up->out[0] == update->in[operand[k]] && down->in[0] == up->out[0]);
+            cr_expect_eq(up->kind, k < 3 ? OP_FETCH : OP_FULL);
+            if (k < 3) cr_expect_eq(up->in[0], states[k]->value);
+            cr_expect_eq(value_root(down->out[0]), states[k]->value);
+            cr_expect(place_of(p, up) < place_of(p, update) && place_of(p, update) < place_of(p, down));
+        }
+    }
+    expect_sound(g);
 }
 
 Test(offload, kept_gradients_leave_the_device_before_the_next_unit_is_done) {

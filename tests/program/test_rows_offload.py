@@ -1,0 +1,71 @@
+"""Issue 4's item S, offload of the optimizer's state: it streams through the device or is updated on the CPU, and no bit changes.
+
+Relies on: harness.py, test_surface.py (its network and policies). Relied on by: run.py."""
+import itertools
+import os
+
+from harness import check, losses, run, same_run, scratch
+from test_surface import BF16, everywhere, go, plan, position
+
+WAYS = ("'stream'", "'host'", "true")
+
+
+def units(optimizer, params=0, grads=0, more=""):
+    b = lambda x: str(bool(x)).lower()
+    return everywhere("%soffload = { params = %s, grads = %s, optimizer = %s }" % (more and more + ", ", b(params), b(grads), optimizer))
+
+
+def test_S_offload_optimizer_ways_are_bit_identical():
+    n = 0
+    for world, mesh, o in ((2, "", {}), (2, BF16, {}), (4, BF16, {}), (2, "mesh = { shard = 1 }, " + BF16, dict(clip=0)), (4, "mesh = { replicate = 2 }, " + BF16, {})):
+        a = go(world, everywhere(mesh), **o)
+        for way, params in itertools.product(WAYS[:2], (0, 1)):
+            same_run(a, go(world, units(way, params, more=mesh), **o), "%s, params %d, world %d, %s" % (way, params, world, mesh))
+            n += 1
+    return "%d runs" % n
+
+
+def test_S_offload_optimizer_with_gradients_and_accumulation():
+    for more, o in (("", dict(accumulate=2)), (BF16, dict(accumulate=3, batch=2, clip=0)), (BF16, {})):
+        a = go(2, everywhere(more), **o)
+        for way in WAYS[:2]:
+            same_run(a, go(2, units(way, 1, 1, more), **o), "%s, gradients too, %s" % (way, o))
+
+
+def test_S_offload_mixed_units():
+    """One unit's state streams, another's is updated on the CPU, a third one's stays."""
+    a = go(2, everywhere(BF16))
+    u = dict(everywhere(BF16), block=BF16 + ", offload = { params = true, optimizer = 'stream' }", down=BF16 + ", offload = { optimizer = 'host' }")
+    same_run(a, go(2, u), "mixed")
+    _, events = plan(2, u)
+    streams = {e["stream"] for e in events if e["id"][0] == "u" and e["id"][1:].isdigit()}
+    check(streams == {"compute", "offload", "host"}, "updates on %s" % streams)
+
+
+def test_S_offload_optimizer_schedule():
+    """What travels: master and moments up and down, the wire shard down; on the CPU gradients down and nothing up."""
+    p, events = plan(2, units("'stream'", 1, more=BF16))
+    for u in range(5):
+        at = [position(events, "%s_u%d_%d" % (k, u, i)) for k, i in (("f", 1), ("f", 3), ("f", 4), ("o", 1), ("o", 3), ("o", 4), ("o", 6))]
+        update = position(events, "u%d" % u)
+        check(min(at) >= 0 and max(at[:3]) < update < min(at[3:]), "the round trip of unit %d" % u)
+        check(position(events, "f_u%d_6" % u) < 0, "the wire shard of unit %d is not fetched to be overwritten" % u)
+        check(events[update]["stream"] == "offload", "compute does not wait for the update")
+    _, events = plan(2, units("'host'", 1, more=BF16))
+    check(position(events, "f_u1_1") < 0 <= position(events, "o_u1_0") < position(events, "u1"), "gradients travel to the host's update")
+    check({e["stream"] for e in events if e["id"] == "u1"} == {"host"}, "the update runs there")
+
+
+def test_S_offload_optimizer_poison_interleave_resume():
+    for way in WAYS[:2]:
+        u, kw = units(way, 1, more=BF16), dict(clip=0, dropout=0.1)
+        a = go(2, u, **kw)
+        same_run(a, go(2, u, "--poison", **kw), way + ", poison")
+        same_run(a, go(2, u, "--check-finite", **kw), way + ", check-finite")
+        for seed in range(3):
+            same_run(a, go(2, u, "--interleave", str(seed), **kw), "%s, interleave %d" % (way, seed))
+        state = os.path.join(scratch("state"), "s")
+        go(2, u, "--save", state, n=3, **kw)
+        other = units(WAYS[way == WAYS[0]], 0, more=BF16)
+        b = go(2, other, "--resume", state, **kw)
+        check(losses(b[0]) == losses(a[0])[3:] and a[1] == b[1], "%s: resumed by a build of the other way" % way)
