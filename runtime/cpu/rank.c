@@ -2,6 +2,7 @@
  * the training program asks for.
  * Relies on: rank.h; stream.c replays what is captured here.
  * Relied on by: emitted code (sc_run, sc_wait, ...), runtime/host through target.h. */
+#include "../common/lives.h"
 #include "rank.h"
 #include "../sc_kernels.h"
 #include <stdarg.h>
@@ -107,7 +108,8 @@ sc_rank *sc_rank_new(sc_world *w, int rank) {
     for (int host = 0; host < 2; host++) {
         r->arena[host] = w->arena[host][rank];
         uint64_t bytes = host ? r->b->host_bytes : r->b->arena_bytes;
-        if (bytes) memset(r->arena[host], 0, bytes); /* takes the pages now: running out is impossible later */
+        if (bytes) /* takes the pages now: running out is impossible later */
+            memset(r->arena[host], r->d->poison ? SC_POISON : 0, bytes);
     }
     r->t->record = (const sc_record *)(r->arena[0] + r->b->record_at);
     capture(r);

@@ -1,7 +1,8 @@
 /* The arenas of a rank: one on the device, one pinned on the host, taken once after a look at what is free; and the
  * bytes that travel between the training program and the device.
- * Relies on: rank.h.
+ * Relies on: rank.h, common/lives.h.
  * Relied on by: rank.c. */
+#include "../common/lives.h"
 #include "rank.h"
 #include <stdio.h>
 #include <string.h>
@@ -51,7 +52,7 @@ void sc_arenas_new(sc_rank *r) {
     else
         SC_CUDA(cudaMalloc(&p, r->b->arena_bytes));
     r->arena[0] = p;
-    SC_CUDA(cudaMemset(p, 0, r->b->arena_bytes));
+    SC_CUDA(cudaMemset(p, r->d->poison ? SC_POISON : 0, r->b->arena_bytes));
     if (r->b->host_bytes) { /* shared with the other ranks, so that they can read it; pinned here */
         r->arena[1] = r->w->arena[1][r->rank];
         SC_CUDA(cudaHostRegister(r->arena[1], r->b->host_bytes, cudaHostRegisterPortable));

@@ -123,16 +123,37 @@ def watchdog(r, name, world, kind, *args):
     return "exit 3 after %.1f s%s" % (took, "; the others meet in " + met[0] if met else "")
 
 
+def sanitizer(tool):
+    """compute-sanitizer's command, or None."""
+    exe = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    more = ["--leak-check", "no"] if tool == "memcheck" else []
+    return os.path.exists(exe) and [exe, "--tool", tool, *more, "--target-processes", "all", "--error-exitcode", "9", "--kernel-name-exclude", "kernel_substring=nccl"]
+
+
+def clean(out):
+    """What a sanitizer found, or that it found nothing and has looked."""
+    said = re.findall(r"^========= .*", out, re.M)
+    check(re.search(r"(ERROR|RACECHECK) SUMMARY: 0 ", out) and not re.search(r"SUMMARY: [1-9]", out), "\n".join(said[:14] + said[-2:]) or out[-1500:])
+    return "clean"
+
+
 def sanitized(r, name, world, tool, *args):
     """compute-sanitizer finds nothing in two steps, every event launched by itself."""
-    tools = {"memcheck": ["--leak-check", "no"], "racecheck": [], "initcheck": [], "synccheck": []}
-    exe = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-    if not os.path.exists(exe):
+    before = sanitizer(tool)
+    if not before:
         return "skipped: no compute-sanitizer"
-    before = [exe, "--tool", tool, *tools[tool], "--target-processes", "all", "--error-exitcode", "9", "--kernel-name-exclude", "kernel_substring=nccl"]
-    out = r.start(name, world, "--data", r.text, "--steps", "2", "--no-graph", "--stall-seconds", "0", *args, before=before, timeout=900)
-    check(not re.search(r"ERROR SUMMARY: [1-9]|RACECHECK SUMMARY: [1-9]", out), out[-1500:])
-    return "clean"
+    return clean(r.start(name, world, "--data", r.text, "--steps", "2", "--no-graph", "--stall-seconds", "0", *args, before=before, timeout=900))
+
+
+def sanitized_kernels(r, name, tool):
+    """The same of a test program of kernels."""
+    before = sanitizer(tool)
+    if not before:
+        return "skipped: no compute-sanitizer"
+    with r.machine.lend(1) as gpus:
+        p = subprocess.run([*before, r.path(name), "--quick"], env=dict(r.env, **gpus), capture_output=True, text=True, errors="replace", timeout=900)
+    check(p.returncode == 0, "exit %d" % p.returncode + "\n" + (p.stdout + p.stderr)[-1500:])
+    return clean(p.stdout + p.stderr)
 
 
 # ── all of it ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -179,6 +200,9 @@ def sanitizer_cases(r):
     for name in ("fp32-gpt2-w1", "bf16-gpt2-w1", "bf16-llama3-w1", "fp32-transformer-w1"):
         yield "racecheck." + name, 1, lambda a=(name, 1, "racecheck"): sanitized(r, *a)
         yield "initcheck." + name, 1, lambda a=(name, 1, "initcheck", "--poison"): sanitized(r, *a)
+    for name in ("test_kernels", "test_combined", "test_updates", "test_attention"):
+        for tool in "memcheck", "racecheck":
+            yield "%s.%s" % (tool, name), 1, lambda a=(name, tool): sanitized_kernels(r, *a)
 
 
 SLOW = ("collectives", "kernels", "torch.curve", "racecheck", "initcheck", "memcheck")
@@ -223,7 +247,11 @@ def main():
     order = sorted(fit, key=lambda c: (-c[1], not c[0].startswith(SLOW)))  # one GPU's, the longest first, side by side at the end
     passed = failed = 0
     began = time.time()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal: %d passed, %d failed, %d not run" % (passed, failed, len(fit) - passed - failed)))
+
+    def ended(*_):
+        print("ended by a signal: %d passed, %d failed, %d not run" % (passed, failed, len(fit) - passed - failed), flush=True)
+        os._exit(1)
+    signal.signal(signal.SIGTERM, ended)
     pool = concurrent.futures.ThreadPoolExecutor(machine.SHARES * machine.total)
     try:
         running = {pool.submit(one, c[2]): c[0] for c in order}

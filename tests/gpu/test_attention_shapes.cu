@@ -2,7 +2,7 @@
  * buffer of gradients, large grids, poisoned results; against attention by definition on the GPU; the same bits again;
  * either backward after either forward; times inside a graph; workspaces.
  * Relies on: attention_reference.h, runtime/cuda/k_attention*.
- * Relied on by: make gpu-test. --quick: the first cases only; --bench: times only. */
+ * Relied on by: make gpu-test. --quick: the first cases only; --bench: times instead. */
 #include "attention_reference.h"
 
 #include "../../runtime/cuda/attention_cudnn.h"
@@ -399,7 +399,7 @@ int main(int argc, char **argv) {
     SC_CUDA(cudaDeviceGetAttribute(&library.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
     SC_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
     for (int i = 0; i < n && !only_times; i++) check(shapes[i], major);
-    for (int i = 0; i < n && !quick; i++)
+    for (int i = 0; i < n && only_times; i++)
         if (shapes[i].fwd > 0) bench(shapes[i], major);
     sc_cudnn_attention_stop(&library);
     return closing();

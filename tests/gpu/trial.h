@@ -17,12 +17,19 @@ static sc_record record; /* the host's copy */
 static tensor record_on_device;
 static bool print_bits; /* --bits: a hash of each trial's results, to compare with another build's */
 static const char *only;
+#ifdef SC_EMULATE
+static bool quick = true;
+#else
+static bool quick; /* --quick: no large shapes */
+#endif
 
-/* Arguments: a part of a kernel's name (only such run), --bits (a hash of each trial's results is printed). */
+/* Arguments: a part of a kernel's name (only such run), --bits (a hash of each trial's results is printed), --quick. */
 static inline void start(int argc, char **argv) {
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--bits"))
             print_bits = true;
+        else if (!strcmp(argv[i], "--quick"))
+            quick = true;
         else
             only = argv[i];
     SC_CUDA(cudaStreamCreate(&stream));
