@@ -2,8 +2,8 @@
  * the training program asks for.
  * Relies on: rank.h; stream.c replays what is captured here.
  * Relied on by: emitted code (sc_run, sc_wait, ...), runtime/host through target.h. */
-#include "../common/lives.h"
 #include "rank.h"
+#include "../common/lives.h"
 #include "../sc_kernels.h"
 #include <stdarg.h>
 #include <stdio.h>
