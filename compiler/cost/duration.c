@@ -152,7 +152,7 @@ static double alone_us(const Device *d, const Event *e, int world, int group, bo
 double event_duration_us(const Device *d, const Event *e, int world, int group, bool deterministic) {
     double us = alone_us(d, e, world, group, deterministic);
     if (e->op_ir && group > 1) us *= 1 + d->beside[e->op_ir->kind].itself; /* kernels always run beside it */
-    return us > d->launch_us ? us : d->launch_us;
+    return fmax(fmax(us, d->launch_us), e->least_us);
 }
 
 double event_slows_others(const Device *d, const Event *e) {

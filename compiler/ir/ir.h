@@ -322,6 +322,7 @@ typedef struct {
     char variant[MAX_VARIANT];
     double key[MAX_KEY];
     int nkey;
+    double least_us; /* it takes that long whatever runs it */
 } Cost;
 
 typedef struct { /* what a kernel's workspace depends on besides its op */

@@ -57,6 +57,7 @@ typedef struct {
     Access *reads, *writes;
     int nreads, nwrites;
     double flops, bytes;          /* bytes: memory traffic; for collectives and copies, on the wire or the bus */
+    double least_us;              /* takes that long on any device */
     double start_us, duration_us; /* set by simulate */
     Op *op_ir;                    /* NULL in a plan that was read from JSON */
 } Event;

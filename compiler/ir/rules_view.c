@@ -215,6 +215,17 @@ void grad_copy(Builder *b, Op *op, Value **gout, Value **gin) {
     gin[0] = gout[0];
 }
 
+/* The same op, for as long as the gradient is to take. */
+void grad_debug_sleep(Builder *b, Op *op, Value **gout, Value **gin) {
+    gin[0] = build_op(b, OP_DEBUG_SLEEP, 1, gout, NULL, 0, (double[]){op->f[1], 0}, 2)->out[0];
+}
+
+Cost cost_debug_sleep(const Op *op) {
+    Cost c = cost_copy(op);
+    c.least_us = op->f[0] * 1e3;
+    return c;
+}
+
 void infer_pad_slice(Graph *g, Op *op) {
     int dim = need_dim(g, op);
     const Value *x = op->in[0];

@@ -108,6 +108,19 @@ function nn.log(x, value, options)
   return (op("log", { floating(need_tensor("log", x)) }))
 end
 
+-- x, after so many milliseconds, and its gradient after others: stands for work that a model does not have.
+function nn.debug_sleep(x, options)
+  local o = options or {}
+  check_keys("nn.debug_sleep", o, "forward_ms backward_ms")
+  local ms = { o.forward_ms or 0, o.backward_ms or 0 }
+  for i, name in ipairs { "forward_ms", "backward_ms" } do
+    if type(ms[i]) ~= "number" or not (ms[i] >= 0 and ms[i] <= 1e6) then
+      fail(nil, "debug_sleep: %s must be a number of milliseconds from 0 to 1000000, not %s", name, describe(ms[i]))
+    end
+  end
+  return (op("debug_sleep", { floating(need_tensor("debug_sleep", x)) }, nil, ms))
+end
+
 -- ── sources ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 function nn.full(shape, value, dtype) return prim.full(shape, value, dtype or "fp32") end

@@ -276,6 +276,7 @@ static void fill_event(Derive *d, const Op *op, Event *e) {
                  .update = is_update(op),
                  .flops = cost.flops,
                  .bytes = cost.bytes,
+                 .least_us = cost.least_us,
                  .op_ir = (Op *)op};
     if (e->comm >= 0) {
         e->flops = 0;

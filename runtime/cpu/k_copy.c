@@ -102,6 +102,15 @@ void sc_k_copy(const sc_task *k) {
     sc_copy_view(k, &k->t[0], &k->t[1]);
 }
 
+/* The time that it takes is the runtime's: it sleeps, or lets a virtual clock pass. */
+void sc_k_debug_sleep(const sc_task *k) {
+    sc_copy_view(k, &k->t[0], &k->t[1]);
+}
+
+int64_t sc_kernel_sleeps(sc_kernel *k, const sc_attr *a) {
+    return k == sc_k_debug_sleep ? (int64_t)(a->f[0] * 1e6) : 0;
+}
+
 void sc_k_concat(const sc_task *k) {
     int64_t dim = k->i[0], start = 0;
     for (int j = 1; j < k->nt; j++) {

@@ -55,6 +55,7 @@ case("rope", { x = { normal, 2, 8, 2, 6 } }, function(m) return nn.rope(m.x, { t
 case("dropout", { x = { normal, 2, 40 } }, function(m) return nn.dropout(m.x, 0.4) end)
 case("cross_entropy", { x = { normal, 2, 8, 16 } }, function(m, b) return nn.cross_entropy(m.x, b.tokens) end)
 case("mse", { x = { normal, 3, 4 }, y = { normal, 3, 4 } }, function(m) return nn.mse_loss(m.x, m.y) end)
+case("debug_sleep", { x = { normal, 3, 4 } }, function(m) return nn.debug_sleep(m.x:transpose(0, 1), { forward_ms = 0.1, backward_ms = 0.2 }) end)
 case("detach", { x = { normal, 3, 4 } }, function(m) return m.x * nn.detach(m.x) end)
 
 local function Case(c)
@@ -88,7 +89,7 @@ end
 
 return nn.training {
   model = All(),
-  batch = { tokens = nn.input("int32", { 2, 8 }, { from = "tokens" }), documents = nn.input("int32", { 2, 8 }, { from = "documents" }) },
+  batch = { tokens = nn.input("int32", { 2, 8 }, { from = "tokens" }), documents = nn.input("int32", { 2, 8 }) },
   loss = function(m, b) return m(b) end,
   optimizer = optim.SGD { lr = 0 },
 }

@@ -485,6 +485,7 @@ static void try_views(Dtype d) {
     try_grad(build_op(b, OP_SPLIT, IN(x), INTS(2, 2, 1, 5), NO), 1);
     try_grad(build_op(b, OP_CONCAT, IN(x, x), INTS(1), NO), 3);
     try_grad(build_op(b, OP_COPY, IN(t), NO, NO), 1);
+    try_grad(build_op(b, OP_DEBUG_SLEEP, IN(t), NO, FLOATS(0, 0)), 1);
     try_grad(build_op(b, OP_PAD_SLICE, IN(x), INTS(0, 2, 7), NO), 1);
     for (int keep = 0; keep < 2; keep++)
         for (int k = OP_SUM; k <= OP_MAX; k++)
