@@ -13,9 +13,11 @@ typedef struct { /* debugging switches of a run; none changes a bit of the resul
     int64_t dump_step;
     const char *dump_path;
     const char *trace_path;
-    double stall_s; /* watchdog: no progress for so long is a hang; 0: none */
-    bool no_graph;  /* CUDA: launch every event by itself */
-    int threads;    /* threads a rank computes with, at most those of the build; 0: those of the build */
+    double stall_s;              /* watchdog: no progress for so long is a hang; 0: none */
+    double delay_ms[SC_STREAMS]; /* of every collective on that stream, before it begins */
+    bool virtual_clock;          /* CPU: only sleeping and delays take time, and that is counted, not waited for */
+    bool no_graph;               /* CUDA: launch every event by itself */
+    int threads;                 /* threads a rank computes with, at most those of the build; 0: those of the build */
 } sc_debug;
 
 /* First of all: did torchrun, srun or mpirun start this process as one rank of several? Then it meets the others on
@@ -52,6 +54,7 @@ void sc_barrier(sc_rank *r);              /* all ranks, between programs */
 double sc_host_sum(sc_rank *r, double x); /* sum over ranks in rank order (host side bookkeeping) */
 /* Copies another rank's arena bytes (checkpointing on one machine); only between barriers. */
 void sc_read_peer(sc_rank *r, int peer, int host, uint64_t at, void *dst, size_t bytes);
+double sc_seconds(const sc_rank *r);        /* since some moment, by the clock that this run goes by */
 void sc_set_step(sc_rank *r, int64_t step); /* for --dump --at-step and --trace */
 
 #endif

@@ -31,11 +31,12 @@ typedef struct {
     _Atomic int program;               /* running, -1: the rank is in the training program */
     _Atomic int at_barrier;
     _Atomic int64_t step;
-    _Atomic uint64_t ticks; /* finished events and barriers: progress */
-    _Atomic int done;       /* body has returned */
-    _Atomic int failed;     /* a check has stopped this rank */
-    double host_value;      /* sc_host_sum */
-    _Atomic int told;       /* of rank 0: a rank has said what all may find wrong */
+    _Atomic uint64_t ticks;            /* finished events and barriers: progress */
+    _Atomic int done;                  /* body has returned */
+    _Atomic int failed;                /* a check has stopped this rank */
+    double host_value;                 /* sc_host_sum */
+    _Atomic int64_t clock[SC_STREAMS]; /* virtual time of the collective that a stream is at */
+    _Atomic int told;                  /* of rank 0: a rank has said what all may find wrong */
 } sc_shared_rank;
 
 typedef struct {

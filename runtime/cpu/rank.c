@@ -65,6 +65,7 @@ void sc_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const sc_attr *a, 
     it->kernel = k;
     it->finish = sc_kernel_finish(k);
     if (a) it->attr = *a;
+    it->sleep_ns = a ? sc_kernel_sleeps(k, a) : 0;
     int64_t elements = 0;
     for (int i = 0; i < nt; i++) elements += sc_numel(&t[i]);
     if (s == COMPUTE && elements >= SMALL) it->parts = r->t->threads;
@@ -75,6 +76,7 @@ void sc_issue_collective(sc_rank *r, sc_collective_kind kind, int event, sc_stre
     sc_item *it = append(r, SC_COLLECTIVE, event, s, nt, t);
     it->collective = kind;
     it->comm = comm;
+    if (sc_comm(r, comm).n > 1) it->sleep_ns = (int64_t)(r->d->delay_ms[s] * 1e6);
 }
 
 void sc_copy_bytes(sc_rank *r, int event, sc_stream s, sc_tensor out, sc_tensor in) {
@@ -114,6 +116,7 @@ sc_rank *sc_rank_new(sc_world *w, int rank) {
     r->t->record = (const sc_record *)(r->arena[0] + r->b->record_at);
     capture(r);
     sc_watch_new(r);
+    sc_clock_new(r);
     if (r->d->dump_pattern) sc_dump_new(r);
     if (r->d->trace_path) sc_trace_new(r);
 #ifndef SC_RANK_THREADS
@@ -147,6 +150,7 @@ static void program_free(sc_program *p) {
 void sc_rank_free(sc_rank *r) {
     sc_streams_stop(r);
     sc_watch_free(r);
+    sc_clock_free(r);
     sc_dump_free(r);
     sc_trace_free(r);
     for (int p = 0; p < r->b->nprograms; p++) program_free(&r->t->programs[p]);
@@ -160,6 +164,7 @@ void sc_run_program(sc_rank *r, int program) {
     r->current = program;
     atomic_store(&me->program, program);
     sc_watch_begin(r);
+    sc_clock_begin(r);
     if (r->d->interleave >= 0)
         sc_interleave_run(r);
     else

@@ -1,6 +1,6 @@
 /* What the files of the CPU target share: the captured programs of a rank, and the threads that replay them.
  * Relies on: common/rank.h.
- * Relied on by: rank.c, stream.c, collective.c, world.c, debug.c. */
+ * Relied on by: rank.c, stream.c, clock.c, collective.c, world.c, debug.c. */
 #ifndef SC_CPU_RANK_H
 #define SC_CPU_RANK_H
 
@@ -22,7 +22,8 @@ typedef struct {
     int event, comm, nt, parts;
     sc_kernel *kernel, *finish; /* finish: once, after all parts; or NULL */
     sc_attr attr;
-    sc_tensor *t; /* resolved */
+    int64_t sleep_ns; /* before it runs */
+    sc_tensor *t;     /* resolved */
     sc_dep *deps;
     int ndeps;
 } sc_item;
@@ -57,8 +58,9 @@ struct sc_target {
     const sc_record *record;
     sc_program *programs;
     sc_stream_state stream[SC_STREAMS];
-    sc_pool pool;  /* shares the parts of COMPUTE kernels; part 0 is the compute stream's own */
-    sc_flag ready; /* streams' threads that have started */
+    sc_pool pool;           /* shares the parts of COMPUTE kernels; part 0 is the compute stream's own */
+    sc_flag ready;          /* streams' threads that have started */
+    struct sc_clock *clock; /* NULL: the real one */
     _Atomic bool stop;
 };
 
@@ -67,6 +69,14 @@ void sc_streams_start(sc_rank *r);
 void sc_streams_stop(sc_rank *r);
 void sc_streams_run(sc_rank *r);    /* replays r->current on its streams' threads */
 void sc_interleave_run(sc_rank *r); /* the same on this thread, in a random legal order */
+
+/* clock.c */
+void sc_clock_new(sc_rank *r);
+void sc_clock_free(sc_rank *r);
+void sc_clock_begin(sc_rank *r); /* before a program */
+int64_t sc_clock_start(sc_rank *r, sc_stream s,
+                       const sc_item *it);           /* its waits are over: sleeps, tells the start (ns) */
+int64_t sc_clock_end(const sc_rank *r, sc_stream s); /* of the event that runs there */
 
 /* collective.c */
 void sc_collective(sc_rank *r, sc_stream s, const sc_item *it);

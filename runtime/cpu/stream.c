@@ -66,7 +66,7 @@ static void execute(sc_stream_state *s, const sc_item *it) {
     bool meets = it->kind == SC_COLLECTIVE;
     set_status(s, meets ? SC_MEETING : SC_RUNNING, it->event, -1);
     if (r->watch) sc_watch_before(r, it);
-    int64_t start = r->trace ? sc_now_ns() : 0;
+    int64_t start = sc_clock_start(r, s->stream, it);
     if (meets)
         sc_collective(r, s->stream, it);
     else if (it->kind == SC_COPY)
@@ -76,7 +76,7 @@ static void execute(sc_stream_state *s, const sc_item *it) {
     else
         run_alone(s, it);
     if (it->finish) call(r, &s->task, it, it->finish, 0, 1);
-    if (r->trace) sc_trace_event(r, it->event, start, sc_now_ns());
+    if (r->trace) sc_trace_event(r, it->event, start, sc_clock_end(r, s->stream));
     if (r->dumps) sc_dump_after(r, it->event);
     if (r->watch) sc_watch_after(r, it);
     atomic_fetch_add_explicit(&r->w->ranks[r->rank].ticks, 1, memory_order_relaxed);

@@ -44,6 +44,7 @@ void sc_collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, 
     ncclComm_t c = r->t->comms.comm[comm][kind == SC_GATHER ? SC_GATHERS : SC_SUMS];
     ncclDataType_t type = type_of(r, event, &t[0], kind != SC_GATHER);
     check_piece(r, event, kind, &t[0]);
+    sc_spin(stream, (int64_t)(r->d->delay_ms[s] * 1e6));
     sc_mark(r, s, SC_MEETING, event);
     if (kind == SC_GATHER)
         SC_NCCL(ncclAllGather(t[1].p, t[0].p, (size_t)sc_numel(&t[1]), type, c, stream));

@@ -136,6 +136,9 @@ void sc_mark(sc_rank *r, sc_stream s, sc_doing doing, int event);
 void sc_guard_new(sc_rank *r);
 void sc_guard_free(sc_rank *r);
 
+/* k_debug_sleep.cu */
+void sc_spin(cudaStream_t s, int64_t ns); /* the stream does nothing for so long */
+
 /* finite.cu */
 void sc_seek_not_finite(cudaStream_t s, const sc_tensor *t, int *flag); /* flag: pinned */
 

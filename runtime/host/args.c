@@ -51,6 +51,8 @@ enum {
     O_STALL,
     O_QUIET,
     O_NO_GRAPH,
+    O_DELAY,
+    O_CLOCK,
 };
 
 static const struct argp_option options[] = {
@@ -108,6 +110,12 @@ static const struct argp_option options[] = {
     {"poison", O_POISON, 0, 0, "Fill bytes that are dead, or were never written, with NaNs", 0},
     {"redzones", O_REDZONES, 0, 0, "Check the guards round every storage", 0},
     {"no-graph", O_NO_GRAPH, 0, 0, "On GPUs: launch every event by itself rather than a program as one graph", 0},
+    {"delay-collectives", O_DELAY, "MS", 0,
+     "Hold every collective back for so long; gather=MS or reduce=MS: only gathers, only sums", 0},
+    {"virtual-clock", O_CLOCK, 0, 0,
+     "On the CPU: count the time of sleeping and delays instead of waiting for it; all else takes none. Step times and "
+     "--trace are by that clock",
+     0},
     {"interleave", O_INTERLEAVE, "SEED", 0, "Run events in a random legal order", 0},
     {0, 0, 0, 0, "", -1},
     {"help", 'h', 0, 0, "Show this", 0},
@@ -151,6 +159,18 @@ static void betas(struct argp_state *s, Options *o, const char *text) {
     free(first);
 }
 
+/* 10 · gather=10 · reduce=10 */
+static void delay(struct argp_state *s, double *ms, const char *text) {
+    const char *equals = strchr(text, '=');
+    size_t n = equals ? (size_t)(equals - text) : 0;
+    bool gather = n == 6 && strncmp(text, "gather", n) == 0, reduce = n == 6 && strncmp(text, "reduce", n) == 0;
+    if (equals && !gather && !reduce)
+        argp_error(s, "--delay-collectives wants MS, gather=MS or reduce=MS, not '%s'", text);
+    double x = number(s, "delay-collectives", equals ? equals + 1 : text, 0, 1e6);
+    if (!reduce) ms[GATHER] = x;
+    if (!gather) ms[REDUCE] = x;
+}
+
 static void add_name(Names *l, char *name) {
     l->at = realloc(l->at, (size_t)(l->n + 1) * sizeof *l->at);
     if (!l->at) die("out of memory for arguments");
@@ -191,6 +211,7 @@ static bool parse_number(int key, char *arg, struct argp_state *s, Parse *p) {
     case O_CLIP: o->clip = number(s, "clip", arg, 0, INFINITY); return true;
     case O_INTERLEAVE: o->debug.interleave = whole(s, "interleave", arg, 0, max); return true;
     case O_AT_STEP: o->debug.dump_step = whole(s, "at-step", arg, 1, max), p->at_step = true; return true;
+    case O_DELAY: delay(s, o->debug.delay_ms, arg); return true;
     case O_STALL: o->debug.stall_s = number(s, "stall-seconds", arg, 0, 1e9); return true;
     }
     return false;
@@ -225,6 +246,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *s) {
     case O_NAN: p->o.allow_nan = true; return 0;
     case O_POISON: p->o.debug.poison = true; return 0;
     case O_REDZONES: p->o.debug.redzones = true; return 0;
+    case O_CLOCK: p->o.debug.virtual_clock = true; return 0;
     case O_NO_GRAPH: p->o.debug.no_graph = true; return 0;
     case O_FINITE: p->o.debug.check_finite = true; return 0;
     case ARGP_KEY_ARG:
@@ -283,6 +305,8 @@ static void check_build(const sc_build *b, const Options *o) {
     if (strcmp(b->optimizer, "sgd") == 0 && b->momentum == 0 && o->momentum > 0)
         die("--momentum %g: this binary was built without momentum; build it with optim.SGD { momentum = ... }",
             o->momentum);
+    if (o->debug.virtual_clock && strcmp(b->target, "cpu") != 0)
+        die("--virtual-clock: a GPU's events take the time that they take; build with --target cpu");
     if (o->sample && b->logits_program < 0)
         die("--sample: this model has no sample program; give nn.training a `sample` function that returns logits");
 }

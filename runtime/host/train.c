@@ -134,24 +134,25 @@ static double work_of_step(const Trainer *t) {
 
 static void report_step(Trainer *t, double seconds) {
     double total = (double)t->b->world * t->o->accumulate, loss = t->metrics[LOSS] / total;
-    double work = work_of_step(t), norm = t->b->nmetrics > GRAD_NORM ? t->metrics[GRAD_NORM] : 0;
+    double work = work_of_step(t), per_second = seconds > 0 ? work / seconds : 0,
+           norm = t->b->nmetrics > GRAD_NORM ? t->metrics[GRAD_NORM] : 0;
     check_metrics(t, loss);
     if (t->rank != 0) return;
     if (t->run->reached) t->run->reached->done = t->done + 1; /* before it is seen */
-    bar_step(&t->bar, &(BarStep){t->done + 1, loss, norm, t->record.lr[0], work / seconds, seconds});
+    bar_step(&t->bar, &(BarStep){t->done + 1, loss, norm, t->record.lr[0], per_second, seconds});
     log_begin(&t->log, t->done + 1);
     log_number(&t->log, "loss", loss);
     log_number(&t->log, "grad_norm", norm);
     log_number(&t->log, "lr", t->record.lr[0]);
     log_whole(&t->log, "tokens", (int64_t)(work * (double)(t->done + 1)));
-    log_number(&t->log, "tok_s", work / seconds);
+    log_number(&t->log, "tok_s", per_second);
     log_number(&t->log, "seconds", seconds);
     for (int i = FIRST_LOG; i < t->b->nmetrics; i++) log_number(&t->log, t->b->metrics[i], t->metrics[i] / total);
     log_end(&t->log);
 }
 
 static bool train_step(Trainer *t) {
-    double begin = seconds_now();
+    double begin = sc_seconds(t->r);
     t->filled = -1;
     sc_set_step(t->r, t->done + 1);
     if (t->run->records && !records_step(t->run->records, t->r, t->done + 1)) return false;
@@ -159,7 +160,7 @@ static bool train_step(Trainer *t) {
     set_counts(t);
     for (int m = 0; m < t->o->accumulate; m++) run_micro(t, m);
     sc_read(t->r, 0, t->b->metrics_at, t->metrics, (size_t)t->b->nmetrics * sizeof *t->metrics);
-    report_step(t, seconds_now() - begin);
+    report_step(t, sc_seconds(t->r) - begin);
     t->done++;
     t->position += t->run->global_batch;
     return true;

@@ -3,6 +3,7 @@
  * Relied on by: test_host.c, test_host_run.c. */
 #include "mock_target.h"
 #include "../../runtime/host/dtype.h"
+#include "../../runtime/host/progress.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -241,6 +242,9 @@ uint64_t sc_allocated(const sc_rank *r, int host) {
 }
 int64_t sc_device_used(const sc_rank *r) {
     return -1;
+}
+double sc_seconds(const sc_rank *r) {
+    return seconds_now();
 }
 void sc_describe_device(const sc_rank *r, char *out, size_t n) {
     *out = 0;

@@ -563,6 +563,9 @@ static void other_hash(MockBuild *m) {
 static void other_dtype(MockBuild *m) {
     m->units[1].dtype = FP16;
 }
+static void for_cuda(MockBuild *m) {
+    m->b.target = "cuda";
+}
 static void int_param(MockBuild *m) {
     m->params[5].dtype = INT32;
 }
@@ -589,6 +592,8 @@ static const Case cases[] = {
     {2, "--data a.bin --min-ratio 2", "--min-ratio wants a number from 0 to 1"},
     {2, "--data a.bin --betas 0.9", "--betas wants two numbers"},
     {2, "--data a.bin --betas 0.9,2", "--betas wants a number from 0 to 1"},
+    {2, "--data a.bin --delay-collectives x", "--delay-collectives wants a number from 0 to 1e+06, not 'x'"},
+    {2, "--data a.bin --delay-collectives fetch=2", "--delay-collectives wants MS, gather=MS or reduce=MS"},
     {2, "--data a.bin --data-dtype int8", "--data-dtype wants uint16 or uint32"},
     {2, "--data a.bin --save-every 2", "--save-every needs --save"},
     {2, "--data a.bin --eval-every 2", "--eval-every needs --val-data"},
@@ -606,6 +611,7 @@ static const Case cases[] = {
     {1, "--data a.bin --threads 3", "--threads 3: the workspaces of this binary are for 2 threads"},
     {1, "--data a.bin --clip 1", "built without clipping", no_clip},
     {1, "--data a.bin --momentum 0.9", "built without momentum", sgd},
+    {1, "--data a.bin --virtual-clock", "--virtual-clock: a GPU's events take the time that they take", for_cuda},
     {1, "--sample 3", "no sample program", no_sample},
     {1, "--sample 3", "takes 'targets' besides tokens", two_sample_inputs},
     {1, "--sample 3", "the sample program takes no tokens", no_sample_input},

@@ -32,7 +32,7 @@ static void findings(FILE *f, const Plan *p) {
     report_findings_text(f, p, verify(p->arena, p));
 }
 static void findings_json(FILE *f, const Plan *p) {
-    report_findings_json(f, p, verify(p->arena, p));
+    report_findings_json(f, p, verify(p->arena, p), &(Findings){0});
 }
 
 static char *printed(void (*print)(FILE *, const Plan *), const Plan *p) {
