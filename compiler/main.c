@@ -27,6 +27,10 @@ enum {
     KEY_TABLE,
     KEY_TASKS,
     KEY_SOURCES,
+    KEY_DELAY,
+    KEY_FORWARD,
+    KEY_STEP,
+    KEY_EXPOSED,
     KEY_USAGE
 };
 
@@ -50,6 +54,13 @@ enum {
         {"dump-after", KEY_DUMP, "PASS", 0, "Print the program as it stands after a pass of the compiler", 2}, {       \
         "redzone", KEY_REDZONE, "BYTES", OPTION_HIDDEN, 0, 2                                                           \
     }
+#define DELAY                                                                                                          \
+    {                                                                                                                  \
+        "delay-collectives", KEY_DELAY, "MS", 0,                                                                       \
+            "Times as if every collective were held back for so long; gather=MS or reduce=MS: only gathers, only "     \
+            "sums",                                                                                                    \
+            2                                                                                                          \
+    }
 #define FORMAT                                                                                                         \
     { "format", KEY_FORMAT, "text|json", 0, "How to print; text unless given", 3 }
 
@@ -62,10 +73,11 @@ static const struct argp_option build_options[] = {
     {0},
 };
 static const struct argp_option report_options[] = {
-    MODEL, FORMAT, {"output", 'o', "FILE", 0, "Write to FILE", 3}, HELP, {0},
+    MODEL, DELAY, FORMAT, {"output", 'o', "FILE", 0, "Write to FILE", 3}, HELP, {0},
 };
 static const struct argp_option inspect_options[] = {
     MODEL,
+    DELAY,
     FORMAT,
     {"output", 'o', "FILE", 0, "Write to FILE", 3},
     {"program", KEY_PROGRAM, "NAME", 0, "Only this program: micro, eval, ...", 4},
@@ -75,8 +87,16 @@ static const struct argp_option inspect_options[] = {
     {0},
 };
 static const struct argp_option verify_options[] = {
-    MODEL, FORMAT, {"output", 'o', "FILE", 0, "Write to FILE", 3}, {"batch", KEY_BATCH, "FILE", OPTION_HIDDEN, 0, 4},
-    HELP,  {0},
+    MODEL,
+    DELAY,
+    FORMAT,
+    {"output", 'o', "FILE", 0, "Write to FILE", 3},
+    {"max-step-ms", KEY_STEP, "MS", 0, "Exit 1 where a training program takes longer, and name what holds it up", 4},
+    {"max-forward-ms", KEY_FORWARD, "MS", 0, "... where its forward does", 4},
+    {"max-exposed-ms", KEY_EXPOSED, "MS", 0, "... where compute waits longer for communication", 4},
+    {"batch", KEY_BATCH, "FILE", OPTION_HIDDEN, 0, 4},
+    HELP,
+    {0},
 };
 static const struct argp_option calibrate_options[] = {
     MODEL,
@@ -127,7 +147,8 @@ static const Command commands[] = {
      "Prove a schedule sound from the plan alone: reads after writes, no bytes reused while in use, one order of "
      "collectives, "
      "every parameter updated once, every succession of programs. Exit 1 and both events where it is not."
-     "\vExample:\n  shardc verify build/gpt2/gpt2",
+     "\vExample:\n  shardc verify build/gpt2/gpt2\n"
+     "  shardc verify models/gpt2.lua --world 8 --device h200 --max-exposed-ms 1",
      verify_options, 0, 1, command_verify},
     {"data", "FILE... -o OUT.bin",
      "Make byte-level tokens of files, in the format of llm.c's .bin."
@@ -217,6 +238,10 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_BATCH: o->batch = arg; break;
     case KEY_TABLE: o->table = arg; break;
     case KEY_TASKS: o->tasks = arg; break;
+    case KEY_DELAY: take_delay(o, arg); break;
+    case KEY_STEP: o->most_step_ms = time_option("--max-step-ms", arg); break;
+    case KEY_FORWARD: o->most_forward_ms = time_option("--max-forward-ms", arg); break;
+    case KEY_EXPOSED: o->most_exposed_ms = time_option("--max-exposed-ms", arg); break;
     case KEY_SET: take_set(p, arg); break;
     case KEY_WORLD: o->world = (int)number_option("--world", arg, 1, 1 << 20); break;
     case KEY_NODES: o->nodes = (int)number_option("--nodes", arg, 1, 1 << 20); break;
@@ -273,7 +298,9 @@ int main(int argc, char **argv) {
     }
     argp_err_exit_status = 2;
     setenv("ARGP_HELP_FMT", "no-dup-args-note", 0);
-    Parse p = {.command = command_named(argv[1]), .o.separator = -1, .arena = arena_new()};
+    Parse p = {.command = command_named(argv[1]),
+               .o = {.separator = -1, .most_forward_ms = -1, .most_step_ms = -1, .most_exposed_ms = -1},
+               .arena = arena_new()};
     const struct argp argp = {p.command->options, parse, p.command->args, p.command->doc, NULL, NULL, NULL};
     argv[1] = arena_printf(p.arena, "shardc %s", p.command->name);
     if (argp_parse(&argp, argc - 1, argv + 1, ARGP_NO_HELP | ARGP_IN_ORDER, NULL, &p))

@@ -15,10 +15,13 @@ typedef struct {
     const char *batch;                     /* verify: a file of plan paths, for the tests */
     const char **set;
     int nset;
-    int world, nodes, redzone; /* world, nodes: 0 until given */
-    int separator;             /* data: a token between files, or -1 */
-    bool sources;              /* build: compile nothing */
-    char **rest;               /* run: what follows --, for the program */
+    int world, nodes, redzone;  /* world, nodes: 0 until given */
+    int separator;              /* data: a token between files, or -1 */
+    double delay_us[N_STREAMS]; /* of collectives, by stream */
+    bool delayed;
+    double most_forward_ms, most_step_ms, most_exposed_ms; /* verify; -1: no bound */
+    bool sources;                                          /* build: compile nothing */
+    char **rest;                                           /* run: what follows --, for the program */
     int nrest;
 } Options;
 
@@ -43,6 +46,8 @@ void output_done(const Options *o, OutFile *f);
 bool as_json(const Options *o);
 
 /* Numbers of the command line; a usage error names the option. */
+double time_option(const char *option, const char *text);
+void take_delay(Options *o, const char *text); /* --delay-collectives */
 int64_t number_option(const char *option, const char *text, int64_t low, int64_t high);
 
 #endif

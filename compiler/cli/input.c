@@ -3,6 +3,7 @@
  * Relied on by: every command but data. */
 #include "../devices/device.h"
 #include "../frontend/frontend.h"
+#include "../passes/passes.h"
 #include "../pipeline.h"
 #include "../report/report.h"
 #include "cli.h"
@@ -58,10 +59,15 @@ static Plan *compile(Arena *a, const Options *o, const char *input) {
     return make_plan(g, d, &p);
 }
 
-Plan *plan_of(Arena *a, const Options *o, const char *input) {
-    if (is_model(input)) return compile(a, o, input);
+static Plan *compiled(Arena *a, const Options *o, const char *input) {
     refuse_model_options(o, input);
     return plan_read(a, input);
+}
+
+Plan *plan_of(Arena *a, const Options *o, const char *input) {
+    Plan *p = is_model(input) ? compile(a, o, input) : compiled(a, o, input);
+    if (o->delayed) delay_collectives(p, o->delay_us);
+    return p;
 }
 
 OutFile output(Arena *a, const Options *o) {
@@ -77,6 +83,25 @@ void output_done(const Options *o, OutFile *f) {
 
 bool as_json(const Options *o) {
     return o->format && !strcmp(o->format, "json");
+}
+
+double time_option(const char *option, const char *text) {
+    char *end;
+    double x = strtod(text, &end);
+    if (end == text || *end || !(x >= 0 && x <= 1e9))
+        fail_usage("%s %s: milliseconds are wanted, a number from 0", option, text);
+    return x;
+}
+
+/* 10 · gather=10 · reduce=10 */
+void take_delay(Options *o, const char *text) {
+    const char *equals = strchr(text, '=');
+    bool gather = !strncmp(text, "gather=", 7), reduce = !strncmp(text, "reduce=", 7);
+    if (equals && !gather && !reduce) fail_usage("--delay-collectives %s: MS, gather=MS or reduce=MS is wanted", text);
+    double us = 1e3 * time_option("--delay-collectives", equals ? equals + 1 : text);
+    if (!reduce) o->delay_us[GATHER] = us;
+    if (!gather) o->delay_us[REDUCE] = us;
+    o->delayed = true;
 }
 
 int64_t number_option(const char *option, const char *text, int64_t low, int64_t high) {

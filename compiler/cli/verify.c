@@ -31,12 +31,18 @@ int command_verify(Arena *a, const Options *o) {
     if (o->batch) return verify_batch(a, o->batch);
     if (!o->ninputs) fail_usage("verify wants a model, a plan.json or a built binary; `shardc verify -h` shows how");
     const Plan *p = plan_of(a, o, o->inputs[0]);
+    const TimeBounds most = {o->most_forward_ms, o->most_step_ms, o->most_exposed_ms};
     const Findings *found = verify(a, p);
+    Findings late = {0};
+    verify_times(a, p, &most, &late);
     OutFile f = output(a, o);
-    if (as_json(o))
-        report_findings_json(f.f, p, found);
-    else
+    if (as_json(o)) {
+        report_findings_json(f.f, p, found, &late);
+    } else {
         report_findings_text(f.f, p, found);
+        if (o->delayed || most.forward_ms >= 0 || most.step_ms >= 0 || most.exposed_ms >= 0)
+            report_times_text(f.f, p, &late);
+    }
     output_done(o, &f);
-    return found->n ? 1 : 0;
+    return found->n || late.n ? 1 : 0;
 }

@@ -404,9 +404,10 @@ static void key_floats(Ordering *o) {
         int at = stream_of(o, e) == COMPUTE ? compute_anchor(o, e, reduces, nreduces, arrival) : latest_pred(o, e);
         if (timed && o->key[e].anchor > at) at = o->key[e].anchor;
         if (!timed && free_to_start(o, e)) at = o->home[e];
-        /* sums that nothing waits for (metrics) stay out of the gathers' and reduces' way */
-        bool late = stream_of(o, e) == REDUCE && phase_of(o, e) == OPTIMIZER && nreduces;
-        if (late && at < reduces[nreduces - 1]) at = reduces[nreduces - 1];
+        /* sums that nothing waits for (metrics) come after the first reduce, and hide behind the backward
+         */
+        bool late = stream_of(o, e) == REDUCE && phase_of(o, e) == OPTIMIZER && nreduces > 1;
+        if (late && at < reduces[0]) at = reduces[0];
         key_at(o, e, at);
     }
     for (int e = o->p->n - 1; e >= 0; e--) { /* what depends on nothing comes just before its first user */

@@ -28,5 +28,7 @@ Schedule *order(const Graph *g, const Device *d,
 void place(Plan *plan, const Schedule *s, int redzone); /* offsets, arena bytes, bounds */
 void wait_pass(Plan *plan, const Schedule *s);          /* waits */
 void simulate(Plan *plan, const Device *d);             /* times */
+/* What if collectives came later: each is held back for so long, by stream. The schedule stays; times are new. */
+void delay_collectives(Plan *plan, const double *delay_us);
 
 #endif

@@ -39,7 +39,8 @@ static double end_beside(const PlanProgram *p, const Device *d, Beside *b, doubl
     }
 }
 
-/* Communication that compute has to wait for: while it idles for one of those streams, and after its last event. */
+/* Communication that compute has to wait for: while it idles for one of those streams, and after its last event. d
+ * NULL: durations are there already. */
 static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d) {
     double end[N_STREAMS] = {0}, total = 0;
     bool deterministic = !plan->graph || plan->graph->deterministic;
@@ -60,10 +61,10 @@ static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d) 
         }
         if (e->stream == COMPUTE && cause >= 0 && hides((Stream)cause)) p->exposed_us += start - end[COMPUTE];
         e->start_us = start;
-        e->duration_us = event_duration_us(d, e, plan->world, event_group(plan, e), deterministic);
-        if (e->stream == COMPUTE)
+        if (d) e->duration_us = event_duration_us(d, e, plan->world, event_group(plan, e), deterministic);
+        if (d && e->stream == COMPUTE)
             e->duration_us = end_beside(p, d, beside, start, e->duration_us) - start;
-        else if (event_slows_others(d, e) > 0)
+        else if (d && event_slows_others(d, e) > 0)
             beside[e->stream].events[beside[e->stream].n++] = i;
         end[e->stream] = start + e->duration_us;
         if (end[e->stream] > total) total = end[e->stream];
@@ -75,6 +76,17 @@ static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d) 
     if (communication > busy) p->exposed_us += communication - busy;
     p->step_us = total;
     arena_free(own);
+}
+
+/* A delayed collective takes nothing away from kernels meanwhile: they last as long as they did. */
+void delay_collectives(Plan *plan, const double *delay_us) {
+    for (int i = 0; i < plan->nprograms; i++) {
+        PlanProgram *p = &plan->programs[i];
+        for (int k = 0; k < p->n; k++)
+            if (p->events[k].comm >= 0 && event_group(plan, &p->events[k]) > 1)
+                p->events[k].duration_us += delay_us[p->events[k].stream];
+        simulate_program(plan, p, NULL);
+    }
 }
 
 /* ── what the prediction is measured by ────────────────────────────────────────────────────────────────────── */

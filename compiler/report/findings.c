@@ -19,3 +19,15 @@ void report_findings_text(FILE *f, const Plan *p, const Findings *v) {
     if (v->n) fprintf(f, "; %d findings", v->n);
     fputc('\n', f);
 }
+
+void report_times_text(FILE *f, const Plan *p, const Findings *late) {
+    for (int g = 0; g < p->nprograms; g++) {
+        if (strncmp(p->programs[g].name, "micro", 5)) continue;
+        Times t = program_times(p->arena, &p->programs[g]);
+        fprintf(f, "%s: %s: forward %.3f ms, step %.3f ms, exposed communication %.3f ms\n", p->model,
+                p->programs[g].name, t.forward_ms, t.step_ms, t.exposed_ms);
+    }
+    for (int i = 0; i < late->n; i++)
+        fprintf(f, "%s: %s: %s\n", late->at[i].program, late->at[i].rule, late->at[i].text);
+    if (late->n) fprintf(f, "%s: TOO SLOW: %d bound%s missed\n", p->model, late->n, late->n == 1 ? "" : "s");
+}

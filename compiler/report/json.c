@@ -364,22 +364,45 @@ void report_predict_json(FILE *f, const Plan *p) {
     end_document(&j);
 }
 
-void report_findings_json(FILE *f, const Plan *p, const Findings *v) {
+static void put_findings(Json *j, const Findings *v) {
+    for (int i = 0; i < v->n; i++) {
+        line(j);
+        open_(j, NULL, '{');
+        put_str(j, "rule", v->at[i].rule);
+        put_str(j, "program", v->at[i].program);
+        put_str(j, "first", v->at[i].first);
+        put_str(j, "second", v->at[i].second);
+        put_str(j, "text", v->at[i].text);
+        close_(j, '}');
+    }
+}
+
+static void put_times(Json *j, const Plan *p) {
+    open_(j, "times", '[');
+    for (int g = 0; g < p->nprograms; g++) {
+        if (strncmp(p->programs[g].name, "micro", 5)) continue;
+        Times t = program_times(p->arena, &p->programs[g]);
+        line(j);
+        open_(j, NULL, '{');
+        put_str(j, "program", p->programs[g].name);
+        put_real(j, "forward_ms", t.forward_ms);
+        put_real(j, "step_ms", t.step_ms);
+        put_real(j, "exposed_ms", t.exposed_ms);
+        close_(j, '}');
+    }
+    close_(j, ']');
+}
+
+void report_findings_json(FILE *f, const Plan *p, const Findings *v, const Findings *late) {
     Json j = {f, false};
     start_document(&j, "shardc-findings");
     put_str(&j, "model", p->model);
     put_bool(&j, "sound", v->n == 0);
+    put_bool(&j, "in_time", late->n == 0);
     open_(&j, "findings", '[');
-    for (int i = 0; i < v->n; i++) {
-        line(&j);
-        open_(&j, NULL, '{');
-        put_str(&j, "rule", v->at[i].rule);
-        put_str(&j, "program", v->at[i].program);
-        put_str(&j, "first", v->at[i].first);
-        put_str(&j, "second", v->at[i].second);
-        put_str(&j, "text", v->at[i].text);
-        close_(&j, '}');
-    }
+    put_findings(&j, v);
+    put_findings(&j, late);
     close_(&j, ']');
+    put_times(&j, p);
     end_document(&j);
 }

@@ -1,6 +1,6 @@
 /* What the parts of verify share: the happens-before relation of a program, and how findings are noted.
  * Relies on: verify.h.
- * Relied on by: verify.c, happens.c, bytes.c, sharing.c, succession.c and nothing else. */
+ * Relied on by: verify.c, happens.c, bytes.c, sharing.c, succession.c, times.c and nothing else. */
 #ifndef SHARDC_VERIFY_INTERNAL_H
 #define SHARDC_VERIFY_INTERNAL_H
 

@@ -8,12 +8,22 @@
 
 typedef struct {
     const char *rule; /* "read-before-write", "race", "overlap", "collective-order", "update-once", "succession",
-                         "bounds", "wait" */
+                         "bounds", "wait"; of times: "forward-time", "step-time", "exposed" */
     const char *program, *first, *second; /* event ids; either may be NULL */
     char *text;                           /* one sentence with the missing edge or the overlapping bytes */
 } Finding;
 typedef VEC(Finding) Findings;
 
 Findings *verify(Arena *a, const Plan *p);
+
+/* Bounds on the time of every training program, in ms; negative: none. By the plan's durations. */
+typedef struct {
+    double forward_ms, step_ms, exposed_ms; /* until the forward's last kernel · of all · in which compute idles */
+} TimeBounds;
+void verify_times(Arena *a, const Plan *p, const TimeBounds *b, Findings *out);
+typedef struct {
+    double forward_ms, step_ms, exposed_ms;
+} Times;
+Times program_times(Arena *a, const PlanProgram *p);
 
 #endif

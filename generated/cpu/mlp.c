@@ -59,8 +59,8 @@ static void program_start(sc_rank *r) {
 
 static const int64_t micro_u0_table[] = {0, 8256, 0, 8448, 25088, 0};
 static void program_micro(sc_rank *r) {
-    enum { g0f, m_zero, e2, e3, e5, e6, e8, e9, e14, e15, e17, e18, e19, e22b0, e22, m_loss, e19b0, z0, e19b3, e19b4,
-        e18b0, e17b0, e17b3, e17b4, e15b0, r0, m_sum, count, n0, norm_sum, clip, m_norm, u0 };
+    enum { g0f, m_zero, e2, e3, e5, e6, e8, e9, e14, e15, e17, e18, e19, e22b0, e22, m_loss, m_sum, e19b0, z0, e19b3,
+        e19b4, e18b0, e17b0, e17b3, e17b4, e15b0, r0, count, n0, norm_sum, clip, m_norm, u0 };
 
     /* ── forward · mlp ───────────────────────────────────────────────────────────────────── models/mlp.lua:30 ── */
     sc_all_gather(r, g0f, GATHER, 0, T(BF16, 0x00864700, 25088), T(BF16, 0x0000d500, 12544));
@@ -98,6 +98,8 @@ static void program_micro(sc_rank *r) {
 
     /* ── forward · mlp ───────────────────────────────────────────────────────────────────── models/mlp.lua:43 ── */
     RUN(m_loss, COMPUTE, store, ATTR(0), T(FP32, 0x0002c400), T(FP32, 0x00000000, 64)); /* m_loss: 8 B, mlp.lua:43 */
+    sc_wait(r, REDUCE, m_loss); /* store mlp: fp32[64] at 0x00000000 */
+    sc_all_reduce(r, m_sum, REDUCE, 2, T(FP32, 0x00000000, 64)); /* m_sum: 256 B on the wire, mlp.lua:43 */
 
     /* ── backward · mlp ──────────────────────────────────────────────────────────────────── models/mlp.lua:24 ── */
     RUN(e19b0, COMPUTE, matmul, ATTR(0), T(BF16, 0x00880b00, 8, 32, 64), T(BF16, 0x0082bf00, 8, 32, 256),
@@ -120,7 +122,6 @@ static void program_micro(sc_rank *r) {
     sc_wait(r, REDUCE, e15b0); /* embedding_grad embed: fp32[256,16] at 0x0084bf00 */
     sc_reduce_scatter(r, r0, REDUCE, 0, T(FP32, 0x0002bf00, 12544), T(FP32, 0x0084bf00, 25088));
         /* r0: 49.0 KiB on the wire, mlp.lua:30 */
-    sc_all_reduce(r, m_sum, REDUCE, 2, T(FP32, 0x00000000, 64)); /* m_sum: 256 B on the wire, mlp.lua:43 */
 
     /* ── optimizer · mlp ─────────────────────────────────────────────────────────────────── models/mlp.lua:43 ── */
     RUN(count, COMPUTE, count_step, ATTR(0), T(INT64, 0x00000300, 1)); /* count: 8 B, mlp.lua:43 */
@@ -255,7 +256,7 @@ static const sc_event_info events_of_start[] = {
 };
 
 static const int waits_of_micro[] = {
-    0,    24,    25,    28,    29,};
+    0,    15,    25,    26,    28,    29,};
 
 static const sc_access accesses_of_micro[] = {
     {8, 0, 25088},
@@ -302,6 +303,8 @@ static const sc_access accesses_of_micro[] = {
     {26, 0, 1024},
     {25, 0, 4},
     {0, 0, 4},
+    {0, 0, 256},
+    {0, 0, 256},
     {22, 0, 131072},
     {18, 16896, 32768},
     {27, 0, 32768},
@@ -331,8 +334,6 @@ static const sc_access accesses_of_micro[] = {
     {29, 0, 16384},
     {29, 0, 100352},
     {34, 0, 50176},
-    {0, 0, 256},
-    {0, 0, 256},
     {2, 0, 8},
     {2, 0, 8},
     {34, 0, 50176},
@@ -374,23 +375,23 @@ static const sc_event_info events_of_micro[] = {
     {"e22b0", "grad_seed", "", "backward", "models/mlp.lua", 38, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 35, accesses_of_micro + 35, 0, 1, 0x1},
     {"e22", "cross_entropy_grads", "", "backward", "models/mlp.lua", 38, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 36, accesses_of_micro + 39, 3, 3, 0x7},
     {"m_loss", "store", "", "forward", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 42, accesses_of_micro + 43, 1, 1, 0x2},
-    {"e19b0", "matmul", "down", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 44, accesses_of_micro + 46, 2, 2, 0x1},
-    {"z0", "zero_gaps", "", "backward", "models/mlp.lua", 30, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 48, accesses_of_micro + 48, 0, 1, 0x1},
-    {"e19b3", "matmul", "down", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 49, accesses_of_micro + 51, 2, 2, 0x1},
-    {"e19b4", "sum", "down", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 53, accesses_of_micro + 54, 1, 1, 0x1},
-    {"e18b0", "relu_grad", "", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 55, accesses_of_micro + 57, 2, 1, 0x1},
-    {"e17b0", "matmul", "up", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 58, accesses_of_micro + 60, 2, 2, 0x1},
-    {"e17b3", "matmul", "up", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 62, accesses_of_micro + 64, 2, 2, 0x1},
-    {"e17b4", "sum", "up", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 66, accesses_of_micro + 67, 1, 1, 0x1},
-    {"e15b0", "embedding_grad", "embed", "backward", "models/mlp.lua", 23, COMPUTE, waits_of_micro + 1, 0, accesses_of_micro + 68, accesses_of_micro + 70, 2, 1, 0x1},
-    {"r0", "reduce_scatter", "", "backward", "models/mlp.lua", 30, REDUCE, waits_of_micro + 1, 1, accesses_of_micro + 71, accesses_of_micro + 72, 1, 1, 0x1},
-    {"m_sum", "all_reduce", "", "optimizer", "models/mlp.lua", 43, REDUCE, waits_of_micro + 2, 0, accesses_of_micro + 73, accesses_of_micro + 74, 1, 1, 0x1},
-    {"count", "count_step", "", "optimizer", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 2, 0, accesses_of_micro + 75, accesses_of_micro + 76, 1, 1, 0x1},
-    {"n0", "sum_squares", "", "optimizer", "models/mlp.lua", 30, COMPUTE, waits_of_micro + 2, 1, accesses_of_micro + 77, accesses_of_micro + 78, 1, 1, 0x1},
-    {"norm_sum", "all_reduce", "", "optimizer", "models/mlp.lua", 43, REDUCE, waits_of_micro + 3, 1, accesses_of_micro + 79, accesses_of_micro + 80, 1, 1, 0x1},
-    {"clip", "clip_coefficient", "", "optimizer", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 4, 1, accesses_of_micro + 81, accesses_of_micro + 82, 1, 2, 0x3},
-    {"m_norm", "store", "", "optimizer", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 5, 0, accesses_of_micro + 84, accesses_of_micro + 85, 1, 1, 0x2},
-    {"u0", "adam", "", "optimizer", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 5, 0, accesses_of_micro + 86, accesses_of_micro + 93, 7, 4, 0x5a},
+    {"m_sum", "all_reduce", "", "optimizer", "models/mlp.lua", 43, REDUCE, waits_of_micro + 1, 1, accesses_of_micro + 44, accesses_of_micro + 45, 1, 1, 0x1},
+    {"e19b0", "matmul", "down", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 2, 0, accesses_of_micro + 46, accesses_of_micro + 48, 2, 2, 0x1},
+    {"z0", "zero_gaps", "", "backward", "models/mlp.lua", 30, COMPUTE, waits_of_micro + 2, 0, accesses_of_micro + 50, accesses_of_micro + 50, 0, 1, 0x1},
+    {"e19b3", "matmul", "down", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 2, 0, accesses_of_micro + 51, accesses_of_micro + 53, 2, 2, 0x1},
+    {"e19b4", "sum", "down", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 2, 0, accesses_of_micro + 55, accesses_of_micro + 56, 1, 1, 0x1},
+    {"e18b0", "relu_grad", "", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 2, 0, accesses_of_micro + 57, accesses_of_micro + 59, 2, 1, 0x1},
+    {"e17b0", "matmul", "up", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 2, 0, accesses_of_micro + 60, accesses_of_micro + 62, 2, 2, 0x1},
+    {"e17b3", "matmul", "up", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 2, 0, accesses_of_micro + 64, accesses_of_micro + 66, 2, 2, 0x1},
+    {"e17b4", "sum", "up", "backward", "models/mlp.lua", 24, COMPUTE, waits_of_micro + 2, 0, accesses_of_micro + 68, accesses_of_micro + 69, 1, 1, 0x1},
+    {"e15b0", "embedding_grad", "embed", "backward", "models/mlp.lua", 23, COMPUTE, waits_of_micro + 2, 0, accesses_of_micro + 70, accesses_of_micro + 72, 2, 1, 0x1},
+    {"r0", "reduce_scatter", "", "backward", "models/mlp.lua", 30, REDUCE, waits_of_micro + 2, 1, accesses_of_micro + 73, accesses_of_micro + 74, 1, 1, 0x1},
+    {"count", "count_step", "", "optimizer", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 3, 0, accesses_of_micro + 75, accesses_of_micro + 76, 1, 1, 0x1},
+    {"n0", "sum_squares", "", "optimizer", "models/mlp.lua", 30, COMPUTE, waits_of_micro + 3, 1, accesses_of_micro + 77, accesses_of_micro + 78, 1, 1, 0x1},
+    {"norm_sum", "all_reduce", "", "optimizer", "models/mlp.lua", 43, REDUCE, waits_of_micro + 4, 1, accesses_of_micro + 79, accesses_of_micro + 80, 1, 1, 0x1},
+    {"clip", "clip_coefficient", "", "optimizer", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 5, 1, accesses_of_micro + 81, accesses_of_micro + 82, 1, 2, 0x3},
+    {"m_norm", "store", "", "optimizer", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 6, 0, accesses_of_micro + 84, accesses_of_micro + 85, 1, 1, 0x2},
+    {"u0", "adam", "", "optimizer", "models/mlp.lua", 43, COMPUTE, waits_of_micro + 6, 0, accesses_of_micro + 86, accesses_of_micro + 93, 7, 4, 0x5a},
 };
 
 static const int waits_of_eval[] = {
@@ -546,24 +547,24 @@ static const sc_storage_info storages[] = {
     {"e6.0", 0x2c300, 1024, 0, 2, 5, 8},
     {"e8.0", 0x2cb00, 256, 0, 2, 6, 7},
     {"e9.0", 0x2c700, 1024, 0, 2, 7, 8},
-    {"e14.0", 0x888b00, 4096, 0, 2, 8, 24},
-    {"g0f.0", 0x864700, 50176, 0, 2, 0, 21},
-    {"e15.0", 0x870b00, 32768, 0, 2, 9, 22},
-    {"e17.0", 0x878b00, 32768, 0, 2, 10, 20},
+    {"e14.0", 0x888b00, 4096, 0, 2, 8, 25},
+    {"g0f.0", 0x864700, 50176, 0, 2, 0, 22},
+    {"e15.0", 0x870b00, 32768, 0, 2, 9, 23},
+    {"e17.0", 0x878b00, 32768, 0, 2, 10, 21},
     {"e17.workspace", 0x2bf00, 8388608, 0, 2, 10, 10},
-    {"e19.0", 0x82bf00, 131072, 0, 2, 12, 19},
+    {"e19.0", 0x82bf00, 131072, 0, 2, 12, 20},
     {"e19.workspace", 0x2bf00, 8388608, 0, 2, 12, 12},
     {"e22b0.0", 0x2c300, 256, 0, 2, 13, 14},
     {"e22.1", 0x2c400, 256, 0, 2, 14, 15},
     {"e22.2", 0x2bf00, 1024, 0, 2, 14, 14},
-    {"e19b0.0", 0x880b00, 32768, 0, 2, 16, 23},
-    {"e19b0.workspace", 0x2bf00, 8388608, 0, 2, 16, 16},
-    {"z0.0", 0x84bf00, 100352, 0, 2, 17, 25},
-    {"e19b3.workspace", 0x2bf00, 8388608, 0, 2, 18, 18},
-    {"e17b0.0", 0x82bf00, 32768, 0, 2, 21, 24},
-    {"e17b0.workspace", 0x2bf00, 8388608, 0, 2, 21, 21},
-    {"e17b3.workspace", 0x2bf00, 8388608, 0, 2, 22, 22},
-    {"r0.0", 0x2bf00, 50176, 0, 2, 25, 32},
+    {"e19b0.0", 0x880b00, 32768, 0, 2, 17, 24},
+    {"e19b0.workspace", 0x2bf00, 8388608, 0, 2, 17, 17},
+    {"z0.0", 0x84bf00, 100352, 0, 2, 18, 26},
+    {"e19b3.workspace", 0x2bf00, 8388608, 0, 2, 19, 19},
+    {"e17b0.0", 0x82bf00, 32768, 0, 2, 22, 25},
+    {"e17b0.workspace", 0x2bf00, 8388608, 0, 2, 22, 22},
+    {"e17b3.workspace", 0x2bf00, 8388608, 0, 2, 23, 23},
+    {"r0.0", 0x2bf00, 50176, 0, 2, 26, 32},
     {"n0.0", 0x38300, 256, 0, 2, 28, 30},
     {"clip.0", 0x38400, 256, 0, 2, 30, 32},
     {"clip.1", 0x38500, 256, 0, 2, 30, 31},
@@ -645,16 +646,16 @@ static const sc_dump_info dumps[] = {
     {"mlp/e22", 2, 14, {0x82bf00, 0, BF16, 2, {256, 256}, {256, 1}, 0}},
     {"mlp/e22.1", 2, 14, {0x2c400, 0, FP32, 0, {}, {}, 0}},
     {"mlp/e22.2", 2, 14, {0x2bf00, 0, FP32, 1, {256}, {1}, 0}},
-    {"down/e19b0", 2, 16, {0x880b00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
-    {"mlp/z0", 2, 17, {0x854000, 0, FP32, 1, {192}, {1}, 0}},
-    {"down.weight.grad", 2, 18, {0x854300, 0, FP32, 2, {256, 64}, {64, 1}, 0}},
-    {"down.bias.grad", 2, 19, {0x864300, 0, FP32, 1, {256}, {1}, 0}},
-    {"mlp/e18b0", 2, 20, {0x880b00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
-    {"up/e17b0", 2, 21, {0x82bf00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
-    {"up.weight.grad", 2, 22, {0x84ff00, 0, FP32, 2, {64, 64}, {64, 1}, 0}},
-    {"up.bias.grad", 2, 23, {0x853f00, 0, FP32, 1, {64}, {1}, 0}},
-    {"embed.weight.grad", 2, 24, {0x84bf00, 0, FP32, 2, {256, 16}, {16, 1}, 0}},
-    {"mlp/r0", 2, 25, {0x2bf00, 0, FP32, 1, {12544}, {1}, 0}},
+    {"down/e19b0", 2, 17, {0x880b00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
+    {"mlp/z0", 2, 18, {0x854000, 0, FP32, 1, {192}, {1}, 0}},
+    {"down.weight.grad", 2, 19, {0x854300, 0, FP32, 2, {256, 64}, {64, 1}, 0}},
+    {"down.bias.grad", 2, 20, {0x864300, 0, FP32, 1, {256}, {1}, 0}},
+    {"mlp/e18b0", 2, 21, {0x880b00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
+    {"up/e17b0", 2, 22, {0x82bf00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
+    {"up.weight.grad", 2, 23, {0x84ff00, 0, FP32, 2, {64, 64}, {64, 1}, 0}},
+    {"up.bias.grad", 2, 24, {0x853f00, 0, FP32, 1, {64}, {1}, 0}},
+    {"embed.weight.grad", 2, 25, {0x84bf00, 0, FP32, 2, {256, 16}, {16, 1}, 0}},
+    {"mlp/r0", 2, 26, {0x2bf00, 0, FP32, 1, {12544}, {1}, 0}},
     {"mlp/n0", 2, 28, {0x38300, 0, FP32, 1, {1}, {1}, 0}},
     {"mlp/clip", 2, 30, {0x38400, 0, FP32, 1, {1}, {1}, 0}},
     {"mlp/clip.1", 2, 30, {0x38500, 0, FP32, 1, {1}, {1}, 0}},

@@ -58,6 +58,9 @@ CASES = [
     (["verify", PLAN, "--policy", "p.lua"], 2, "--policy says how to compile a model"),
     (["verify", PLAN, "--dump-after", "fuse"], 2, "--dump-after says how to compile a model"),
     (["verify", PLAN, "--redzone", "64"], 2, "--redzone says how to compile a model"),
+    (["predict", MLP, "--delay-collectives", "fetch=3"], 2, "--delay-collectives fetch=3: MS, gather=MS or reduce=MS is wanted"),
+    (["inspect", PLAN, "--delay-collectives", "gather=-1"], 2, "--delay-collectives -1: milliseconds are wanted, a number from 0"),
+    (["verify", PLAN, "--max-step-ms", "fast"], 2, "--max-step-ms fast: milliseconds are wanted"),
     (["inspect", PLAN, "--stream", "computer"], 2, "--stream computer: streams are compute, gather"),
     (["inspect", PLAN, "--program", "mirco"], 2, "--program mirco: this plan has"),
     (["inspect", PLAN, "--program", "mirco"], 2, "is it micro?"),
@@ -129,6 +132,16 @@ def prepare():  # tests run side by side: the first makes the files
         s.bind(SOCKET)
         s.close()
         shardc("inspect", MLP, "--world", "2", "--format", "json", "-o", PLAN)
+
+
+def test_verify_names_what_misses_a_bound():
+    rc, out, err = command([SHARDC, "verify", MLP, "--world", "2", "--delay-collectives", "reduce=2", "--max-step-ms", "4", "--max-forward-ms", "0", "--max-exposed-ms", "0"])
+    check(rc == 1 and not err, "exit %d: %s" % (rc, err))
+    for text in ("mlp: sound", "mlp: micro: forward 0.", "micro: forward-time: the forward ends after", "micro: step-time: it ends after", "its critical path: ",
+                 "micro: exposed: ", "(reduce, 2.0", "mlp: TOO SLOW: 3 bounds missed"):
+        check(text in out, "%r not in:\n%s" % (text, out))
+    rc, out, _ = command([SHARDC, "verify", MLP, "--world", "2", "--max-step-ms", "1000"])
+    check(rc == 0 and "TOO SLOW" not in out and "mlp: micro: forward 0." in out, out)
 
 
 def test_diagnostics():

@@ -1,0 +1,95 @@
+"""Rows O1 to O3 of the behaviours: what must hide behind what, on a virtual clock that the executed waits move, and in the
+schedule itself. The wall clock's turn is in tests/gpu/rows_overlap.py.
+
+Relies on: harness.py, rows/overlap_*.lua. Relied on by: run.py, tests/gpu/rows_overlap.py (the bounds)."""
+import json
+import os
+import struct
+
+from harness import ROOT, SHARDC, build, check, command, must, read_log, scratch, shardc, steps
+
+ROWS = os.path.join(ROOT, "tests", "program", "rows")
+UNITS, AFTER = os.path.join(ROWS, "overlap_units.lua"), os.path.join(ROWS, "overlap_update.lua")
+WORLDS = (2, 4)
+
+# O1: three linears of 25 ms forward and 50 ms backward, collectives 10 ms late
+FORWARD = 10 + 3 * 25 + 2
+STEP = FORWARD + 2 * 10 + 6 * 25 + 4
+
+
+def records(path, world, steps, width=4, batch=2):
+    """What `--data -` reads: x of all ranks, step by step."""
+    n = steps * world * batch * width
+    with open(path, "wb") as f:
+        f.write(struct.pack("<%df" % n, *[(i * 37 % 64) / 64 - 0.5 for i in range(n)]))
+    return path
+
+
+def clocked(model, world, n, *args, **options):
+    """(ms of each step, {event: (start ms, end ms) of the last step} of rank 0) by the virtual clock."""
+    folder = scratch("clock")
+    trace, log = os.path.join(folder, "trace.json"), os.path.join(folder, "log.jsonl")
+    with open(records(os.path.join(folder, "x"), world, n), "rb") as x:
+        must(["sh", "-c", 'exec "$@" < ' + x.name, "-", build(model, world=world, **options), "--data", "-", "--steps", str(n), "--virtual-clock", "--log", log,
+              "--trace", trace, *args])
+    with open(trace) as f:
+        events = [e for e in json.load(f) if e["ph"] == "X" and e["pid"] == 0 and e["args"]["program"] == "micro" and e["args"]["step"] == n]
+    begin = min(e["ts"] for e in events)
+    return [1e3 * s["seconds"] for s in steps(read_log(log))], {e["args"]["event"]: (e["cat"], (e["ts"] - begin) / 1e3, (e["ts"] + e["dur"] - begin) / 1e3) for e in events}
+
+
+def times(model, world, *args):
+    """What `verify` says of the program micro: exit code, times, findings."""
+    rc, out, err = command([SHARDC, "verify", model, "--world", str(world), "--format", "json", *args])
+    check(out.startswith("{"), "verify: exit %d: %s" % (rc, err))
+    report = json.loads(out)
+    return rc, report["times"][0], report["findings"]
+
+
+def test_O1_gathers_and_reduces_hide_behind_compute():
+    for world in WORLDS:
+        took, events = clocked(UNITS, world, 2, "--delay-collectives", "10")
+        forward = max(end for phase, _, end in events.values() if phase == "forward")
+        check(forward <= FORWARD, "world %d: the forward takes %.3f ms, more than %d" % (world, forward, FORWARD))
+        check(took[0] == took[1] and took[1] <= STEP, "world %d: steps take %s ms, more than %d" % (world, took, STEP))
+        check(took[1] >= 10 + 9 * 25, "world %d: a step takes %.3f ms: nobody slept" % (world, took[1]))
+        _, predicted, _ = times(UNITS, world, "--delay-collectives", "10")
+        for name, a, b in (("step", predicted["step_ms"], took[1]), ("forward", predicted["forward_ms"], forward)):
+            check(abs(a / b - 1) <= 0.05, "world %d: %s: %.3f ms predicted, %.3f measured" % (world, name, a, b))
+    # one after another it would take: 5 gathers, 3 reduces and 2 sums of 10 ms, 9 times 25 ms
+    return "forward %.1f ms of %d, step %.1f of %d; predicted %.1f" % (forward, FORWARD, took[1], STEP, predicted["step_ms"])
+
+
+def test_O1_clock_is_that_of_the_waits():
+    """Events that wait for nothing, or for each other in any legal order, come to the same times; a delay of gathers alone
+    shows in gathers alone."""
+    plain = clocked(UNITS, 2, 1, "--delay-collectives", "10")
+    for seed in range(3):
+        check(clocked(UNITS, 2, 1, "--delay-collectives", "10", "--interleave", str(seed)) == plain, "interleave %d: other times" % seed)
+    took, events = clocked(UNITS, 2, 1, "--delay-collectives", "gather=7")
+    late = {i: end - start for i, (_, start, end) in events.items() if end > start}
+    check({i: round(ms) for i, ms in late.items() if i[0] == "g"} == {"g1f": 7, "g2f": 7, "g3f": 7, "g2b": 7, "g3b": 7}, "gathers: %s" % late)
+    check(all(i[0] in "ge" for i in late) and took == [7 + 225], "only gathers are late: %s, %s" % (took, late))
+    check(clocked(UNITS, 2, 1)[0] == [225], "without delay a step takes the linears' time")
+    return "threads and 3 orders of events, one time"
+
+
+def test_O3_schedule_holds_O1():
+    said = []
+    for world in WORLDS:
+        for device in ("cpu", "h200"):
+            bounds = ["--delay-collectives", "10", "--device", device, "--max-forward-ms", str(FORWARD), "--max-step-ms", str(STEP), "--max-exposed-ms", "34"]
+            rc, t, found = times(UNITS, world, *bounds)
+            check(rc == 0 and not found, "world %d, %s: %s" % (world, device, found))
+            said.append(t["step_ms"])
+            rc, t, found = times(UNITS, world, *bounds[:-1], "29")
+            check(rc == 1 and [f["rule"] for f in found] == ["exposed"] and "exposed in 3 places" in found[0]["text"], "exposed: %s" % found)
+    rc, t, found = times(UNITS, 2, "--delay-collectives", "10", "--max-step-ms", "250", "--max-forward-ms", "80")
+    check(rc == 1 and [f["rule"] for f in found] == ["forward-time", "step-time"], "broken bounds: %s" % found)
+    check("g1f (gather 10.008 ms), e0 to " in found[1]["text"] and "r1 (reduce 10.008 ms)" in found[1]["text"], "critical path: " + found[1]["text"])
+    out = shardc("predict", UNITS, "--world", "2", "--delay-collectives", "10")
+    check("step 255." in out, "predict: " + out)
+    plan = build(UNITS, world=2) + ".plan.json"  # a plan holds it as its model does
+    for most, code in ((STEP, 0), (250, 1)):
+        check(command([SHARDC, "verify", plan, "--delay-collectives", "10", "--max-step-ms", str(most)])[0] == code, "plan.json, %d ms" % most)
+    return "steps of %s ms" % ", ".join("%.2f" % x for x in said)
