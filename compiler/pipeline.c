@@ -45,6 +45,7 @@ static void workspaces(Graph *g, Program *p, const Machine *m) {
 void lower(Graph *g, const Device *d, const PipelineOptions *o) {
     after("trace", g, o);
     units(g);
+    scale_check(g);
     each_traced(g, precision);
     after("precision", g, o);
     autodiff(g, g->train);

@@ -33,11 +33,17 @@ typedef struct {
         first_sample; /* first_sample: index of this rank's first sample within the step's global batch */
     int64_t position; /* sample: which position's logits are wanted */
     uint64_t seed;
-    float grad_seed; /* 1 / (world × accumulation), times the loss scale */
+    float grad_seed; /* 1 / (world × accumulation); a scaler's factor comes on top, on the device */
     float beta1, beta2, eps, momentum, clip;
     float lr[SC_GROUPS], weight_decay[SC_GROUPS];
     float count[SC_COUNTS]; /* targets counted over the step / (world × accumulation) */
 } sc_record;
+
+/* State of a loss scaler, which the device alone changes. */
+typedef struct {
+    float scale, clean;   /* clean: steps in a row that were not skipped, since the scale grew or fell */
+    float skipped, skips; /* 1: the last step was; all that were */
+} sc_scaler;
 
 /* One event as a kernel sees it. Tensors: results, operands, workspace, in the order of compiler/ir/ops.def. Work is
  * cut into `parts` static parts, each computing its own result elements; results do not depend on `parts`. */
@@ -201,6 +207,8 @@ typedef struct {
     int nmetrics;
     uint64_t metrics_at;         /* fp32 each, summed over ranks and microbatches: loss (× 1), grad_norm, logs */
     uint64_t record_at, step_at; /* step_at: Adam's count, int64 */
+    int has_scaler;
+    uint64_t scaler_at; /* sc_scaler */
     const sc_dump_info *dumps;
     int ndumps;
     int logits_program;

@@ -1,7 +1,6 @@
-/* The update rules of the optimizers, one element at a time: one written order of correctly rounded operations for the
- * CPU and the GPU.
- * Relies on: sc_math.h, sc.h (the record).
- * Relied on by: k_optimizer.c, k_optimizer.cu.
+/* The update rules of the optimizers, one element at a time, and of the loss scale: one written order of correctly
+ * rounded operations for the CPU and the GPU. Relies on: sc_math.h, sc.h (the record). Relied on by: k_optimizer.c,
+ * k_scale.c, their CUDA twins, host/train.c (the scaler's elements).
  *
  * c is the clip coefficient, lr and decay the group's. PyTorch's formulas, each line rounded as written:
  * sgd:   g = grad·c (+ decay·p);  b = momentum·b + g;  g = nesterov ? g + momentum·b : b;  p = p - lr·g
@@ -13,6 +12,27 @@
 
 #include "sc.h"
 #include "sc_math.h"
+
+/* What the optimizers multiply gradients with, from the sum of squares of the unscaled gradients. A sum that is not
+ * finite says that a gradient is not (or that the norm overflows, which no step could use). */
+SC_FN bool sc_not_finite(double x) {
+    return !(x - x == 0);
+}
+SC_FN double sc_coefficient(double sum_of_squares, double clip) {
+    double norm = __builtin_sqrt(sum_of_squares), c = clip > 0 ? clip / (norm + 1e-6) : 1;
+    return c > 1 ? 1 : c;
+}
+/* As PyTorch's: a scale that would grow to infinity stays. */
+SC_FN void sc_scaler_update(sc_scaler *s, bool skip, double growth, double backoff, int64_t interval) {
+    s->skipped = skip;
+    s->skips += s->skipped;
+    s->clean = skip ? 0 : s->clean + 1;
+    if (skip) s->scale = (float)(s->scale * backoff);
+    if ((int64_t)s->clean < interval) return;
+    float grown = (float)(s->scale * growth);
+    if (!sc_not_finite(grown)) s->scale = grown;
+    s->clean = 0;
+}
 
 typedef struct { /* of a step */
     real clip, momentum;

@@ -335,6 +335,7 @@ static void put_build(const Emit *e, int ndumps) {
     put(e, "    .metrics = metrics,\n    .nmetrics = %d,\n    .metrics_at = 0x%llx,\n", g->metrics.n,
         state_at(e, g->metrics_state));
     put(e, "    .record_at = 0x%llx,\n    .step_at = 0x%llx,\n", state_at(e, g->record), state_at(e, g->step_state));
+    if (g->scaler) put(e, "    .has_scaler = 1,\n    .scaler_at = 0x%llx,\n", state_at(e, g->scaler_state));
     put(e, "    .dumps = dumps,\n    .ndumps = %d,\n", ndumps);
     put_logits(e);
     put(e, "    .optimizer = %s,\n    .schedule = %s,\n", quoted(e, optimizer_name(o->kind)),

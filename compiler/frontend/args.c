@@ -9,6 +9,7 @@ const char *type_of(lua_State *L, int index) {
     if (lua_isnone(L, index)) return "nothing";
     if (tensor_at(L, index)) return "a tensor";
     if (module_at(L, index)) return "a module";
+    if (scaler_at(L, index)) return "a scaler";
     switch (lua_type(L, index)) {
     case LUA_TNIL: return "nil";
     case LUA_TBOOLEAN: return lua_toboolean(L, index) ? "true" : "false";

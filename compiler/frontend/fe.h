@@ -117,6 +117,11 @@ void modules_walk(Frontend *f, int model);      /* gives paths; model: stack ind
 void param_use(Frontend *f, ParamInfo *p);      /* gives it its value, and its place in the order of parameters */
 void params_finish(Frontend *f);
 uint64_t path_key(const char *path); /* Philox key */
+
+/* scaler.c */
+void scaler_open(lua_State *L);
+void scaler_field(lua_State *L, int training); /* nn.training's grad_scaler */
+bool scaler_at(lua_State *L, int index);
 void trace_begin(Frontend *f, const char *name, bool training, bool sampling);
 const char *quote_nearest(Arena *a, const char *name, const char *const *names,
                           int n); /* "; did you mean 'x'?" or "" */

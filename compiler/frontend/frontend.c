@@ -17,6 +17,7 @@ static void open_library(Frontend *f, const char *name, const char *file) {
     options_open(L);
     policy_open(L);
     training_open(L);
+    scaler_open(L);
     lua_setglobal(L, "prim");
     sandbox_run(L, text, n, arena_printf(f->arena, "=%s.lua", name), 1);
     lua_pushnil(L);

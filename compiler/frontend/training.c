@@ -473,10 +473,7 @@ static int prim_training(lua_State *L) {
     g->optimizer = optim_field(L, "optimizer", false)->optimizer;
     Optim *schedule = optim_field(L, "schedule", true);
     if (schedule) g->schedule = *schedule->schedule;
-    if (field_present(L, 1, "grad_scaler"))
-        field_fail(L, "grad_scaler",
-                   "nn.training: grad_scaler: loss scaling is not available in this version; leave it out, and train "
-                   "in bf16 or fp32");
+    scaler_field(L, 1);
     g->clip_grad_norm = field_least(L, 1, "nn.training", "clip_grad_norm", 0, 0, 1e30);
     g->accumulate = (int)field_integer(L, 1, "nn.training", "accumulate", 1, 1);
     g->deterministic = field_boolean(L, 1, "nn.training", "deterministic", true);
@@ -502,6 +499,7 @@ static int traces(lua_State *L) { /* protected */
     add_metric(f, "loss", f->training_at, false);
     add_metric(f, "grad_norm", f->training_at, false);
     g->metrics_state = new_state(g, S_METRICS, "metrics", FP32, MAX_METRICS, NULL);
+    if (g->scaler) g->scaler_state = new_state(g, S_SCALER, "loss scale", FP32, 4, NULL);
     g->train = trace_loss(f, table, "train", true);
     g->eval = trace_loss(f, table, "eval", false);
     trace_sample(f, table);

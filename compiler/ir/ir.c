@@ -50,6 +50,7 @@ const char *state_class_name(StateClass c) {
         [S_BUFFER] = "buffers",           [S_INPUT] = "inputs",
         [S_OUTPUT] = "outputs",           [S_RECORD] = "record",
         [S_METRICS] = "metrics",          [S_STEP] = "step count",
+        [S_SCALER] = "loss scale",
     };
     return names[c];
 }

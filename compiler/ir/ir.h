@@ -189,6 +189,7 @@ typedef enum {
     S_RECORD,
     S_METRICS,
     S_STEP,
+    S_SCALER,
     N_STATE_CLASSES
 } StateClass;
 const char *state_class_name(StateClass c); /* "master parameters", ... */
@@ -254,6 +255,13 @@ typedef struct {
     VEC(OptGroup) groups; /* group 0 is the default one: lr and weight_decay above */
 } Optimizer;
 
+typedef struct { /* optim.GradScaler */
+    Source src;
+    double init_scale, growth_factor, backoff_factor;
+    int64_t growth_interval;
+    bool without_fp16; /* wanted though nothing is fp16 */
+} GradScaler;
+
 typedef enum { SCHED_CONSTANT, SCHED_LINEAR, SCHED_COSINE } SchedKind;
 typedef struct {
     SchedKind kind;
@@ -278,6 +286,7 @@ struct Program {
     VEC(Op *) ops;    /* a valid sequential order */
     Value *loss;      /* scalar fp32; NULL where there is none */
     Value *logits;    /* sample only */
+    bool scaled;      /* the loss function scaled what it returns: the backward's seed is not scaled again */
 };
 
 struct Graph {
@@ -301,9 +310,10 @@ struct Graph {
     int accumulate;        /* build-time default; 1 builds the single program */
     bool deterministic;
     int world, nodes;
-    int next_op; /* numbering of traced ops */
-    int ngroups; /* fused kernels */
-    State *record, *metrics_state, *step_state;
+    int next_op;        /* numbering of traced ops */
+    int ngroups;        /* fused kernels */
+    GradScaler *scaler; /* NULL: none */
+    State *record, *metrics_state, *step_state, *scaler_state;
     Program *train, *eval, *sample; /* as traced; lower turns them into programs[] */
 };
 

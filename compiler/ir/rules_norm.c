@@ -99,6 +99,11 @@ void grad_dropout(Builder *b, Op *op, Value **gout, Value **gin) {
     gin[0] = build_op(b, OP_DROPOUT, 1, gout, op->i, 1, op->f, 1)->out[0];
 }
 
+/* The gradient is scaled as the value was. */
+void grad_scale(Builder *b, Op *op, Value **gout, Value **gin) {
+    gin[0] = build_op(b, OP_SCALE, 2, (Value *[]){gout[0], op->in[1]}, op->i, 1, NULL, 0)->out[0];
+}
+
 /* ── cross entropy ──────────────────────────────────────────────────────────────────────────────────────────────────
  */
 void infer_cross_entropy(Graph *g, Op *op) {

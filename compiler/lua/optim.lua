@@ -14,4 +14,18 @@ function optim.constant(options) return (prim.schedule("constant", options)) end
 function optim.linear(options) return (prim.schedule("linear", options)) end
 function optim.cosine(options) return (prim.schedule("cosine", options)) end
 
+-- Scales the loss of fp16 training and skips steps whose gradients overflow: init_scale, growth_factor, backoff_factor,
+-- growth_interval, without_fp16. By itself it scales what the loss function returns.
+function optim.GradScaler(options) return (prim.grad_scaler(options)) end
+
+-- scaler:scale(outputs): a tensor, or tensors in tables of any depth, each times the scale; then the scaler leaves the
+-- scaling to the loss function, which must return what it computes from scaled outputs.
+local function scale(scaler, outputs)
+  if type(outputs) ~= "table" or prim.is_module(outputs) then return prim.scale(scaler, outputs) end
+  local scaled = {}
+  for key, value in pairs(outputs) do scaled[key] = scale(scaler, value) end
+  return scaled
+end
+prim.scaler_methods(prim.strict({ scale = scale }, "a scaler"))
+
 return prim.strict(optim, "optim")

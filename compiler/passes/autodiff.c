@@ -133,7 +133,9 @@ static void begin(Ctx *c, Op *op) {
 static void seed(Ctx *c, Value *loss) {
     Slot *s = loss->scratch;
     if (!s) return;
-    Value *one = build_op(&c->b, OP_GRAD_SEED, 0, NULL, NULL, 0, NULL, 0)->out[0];
+    int nin = c->b.g->scaler && !c->b.p->scaled;
+    Value *scale = nin ? c->b.g->scaler_state->value : NULL;
+    Value *one = build_op(&c->b, OP_GRAD_SEED, nin, &scale, NULL, 0, NULL, 0)->out[0];
     s->sum = build_cast(&c->b, one, loss->dtype);
 }
 

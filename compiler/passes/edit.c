@@ -82,6 +82,7 @@ Program *clone_program(Graph *g, const Program *p, const char *name) {
     for (int i = 0; i < g->values.n; i++) g->values.at[i]->scratch = NULL;
     Program *c = NEW(g->arena, Program);
     c->name = name;
+    c->scaled = p->scaled;
     for (int i = 0; i < p->ops.n; i++) push(&c->ops, g->arena, clone_op(g, p->ops.at[i]));
     if (p->loss) c->loss = clone_value(g, p->loss);
     if (p->logits) c->logits = clone_value(g, p->logits);

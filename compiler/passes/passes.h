@@ -8,6 +8,7 @@
 #include "../ir/plan.h"
 
 /* lower: the traced programs (g->train, g->eval, g->sample) become g->programs. */
+void scale_check(const Graph *g);     /* after units: refuses a scaler that nothing needs */
 void units(Graph *g);                 /* g->units from the policies; Param.unit; before precision */
 void precision(Graph *g, Program *p); /* casts at unit borders; re-infers dtypes */
 void autodiff(Graph *g, Program *p);  /* appends the backward of p->loss; sets Param.reached and Param.grad */

@@ -67,8 +67,11 @@ static Op *metrics(Graph *g, Program *p, bool add) {
         Op *op = p->ops.at[i];
         if (op->nin == 2 && op_is(op, T_EFFECT) && op->in[1] == slots) op->i[0] = add;
     }
-    Op *loss = store_op(g, p->loss, slots, "m_loss", FORWARD, add, SLOT_LOSS, NULL);
-    insert(g, p, loss_position(p), loss);
+    Op *unscaled = scale_undo(g, p);
+    Op *loss = store_op(g, unscaled ? unscaled->out[0] : p->loss, slots, "m_loss", FORWARD, add, SLOT_LOSS, NULL);
+    int at = loss_position(p);
+    insert(g, p, at, loss);
+    if (unscaled) insert(g, p, at, unscaled);
     if (add) return loss;
     Op *zero = unit_op(g, OP_ZERO, NULL, "m_zero", FORWARD, COMPUTE);
     add_in(zero, slots);

@@ -59,6 +59,13 @@ void place_gradients(Ctx *c, Value **grads); /* into the units' flat buffers; gr
 void reduce_gradients(Ctx *c, Value **grads, Role role);
 void optimizer(Ctx *c);
 
+/* ── shard_scale.c: nothing where there is no scaler ─────────────────────────────────────────────────────────────────
+ */
+void scale_read(const Graph *g, Op *op);        /* gives op the scaler as its last operand */
+Op *scale_update(Graph *g, Value *coefficient); /* the last event of a step */
+Op *scale_undo(Graph *g, const Program *p);     /* the loss over its scale, if the loss function scaled it; else NULL */
+void scale_init(Graph *g, Program *init);       /* the scale to begin with */
+
 /* ── shard_start.c ───────────────────────────────────────────────────────────────────────────────────────────────── */
 void init_program(Graph *g);
 void start_program(Graph *g);

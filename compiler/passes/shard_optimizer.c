@@ -32,6 +32,7 @@ static Value *norm(Ctx *c, int end) {
         OpKind kind = grad ? OP_SUM_SQUARES : OP_ZERO_GAPS; /* no gradient: its slot is 0 */
         Op *op = unit_op(g, kind, g->units.at[i], arena_printf(g->arena, "n%d", i), OPTIMIZER, COMPUTE);
         if (grad) add_in(op, grad);
+        if (grad) scale_read(g, op);
         op->out[op->nout++] = piece(g, slots, i, 1);
         op->out[0]->def = op;
         edit_before(c->edit, end, op);
@@ -48,7 +49,8 @@ static Value *norm(Ctx *c, int end) {
     }
     Op *clip = unit_op(g, OP_CLIP_COEFFICIENT, NULL, "clip", OPTIMIZER, COMPUTE);
     add_in(clip, slots);
-    Value *coefficient = add_out(g, clip, FP32, 1), *total = add_out(g, clip, FP32, 1);
+    scale_read(g, clip);
+    Value *coefficient = add_out(g, clip, FP32, g->scaler ? 2 : 1), *total = add_out(g, clip, FP32, 1);
     edit_before(c->edit, end, clip);
     Value *metrics = g->metrics_state->value;
     edit_before(c->edit, end, store_op(g, total, metrics, "m_norm", OPTIMIZER, false, SLOT_GRAD_NORM, NULL));
@@ -89,20 +91,23 @@ static Value *one(Ctx *c) {
     return add_out(c->g, op, FP32, 1);
 }
 
-/* Without clipping nothing holds a unit's update back but its own gradient and the last use of its parameters. */
+/* Without clipping nothing holds a unit's update back but its own gradient and the last use of its parameters; with a
+ * loss scale all wait for the word that every gradient is finite. */
 void optimizer(Ctx *c) {
     Graph *g = c->g;
     int end = c->p->ops.n;
+    Value *unclipped = g->clip_grad_norm > 0 || g->scaler ? NULL : one(c), *coefficient = norm(c, end);
     if (g->step_state) {
         Op *count = unit_op(g, OP_COUNT_STEP, NULL, "count", OPTIMIZER, COMPUTE);
         add_in(count, g->step_state->value);
-        edit_before(c->edit, 0, count);
+        if (g->scaler) add_in(count, coefficient);
+        edit_before(c->edit, g->scaler ? end : 0, count);
     }
-    Value *unclipped = g->clip_grad_norm > 0 ? NULL : one(c), *coefficient = norm(c, end);
     for (int i = 0; i < g->units.n; i++) {
         const Use *use = &c->uses[i];
         if (!use->flat_grad) continue;
         int early = (int)max64(use->last_grad, use->last_use) + 1;
         update(c, g->units.at[i], use, unclipped ? unclipped : coefficient, unclipped ? early : end);
     }
+    if (g->scaler) edit_before(c->edit, end, scale_update(g, coefficient));
 }

@@ -35,6 +35,7 @@ void init_program(Graph *g) {
     p->name = "init";
     zero_state(g, p, g->step_state);
     zero_state(g, p, g->metrics_state);
+    scale_init(g, p);
     zero_state(g, p, state_of_class(g, S_OUTPUT));
     for (int i = 0; i < g->units.n; i++) {
         Unit *u = g->units.at[i];

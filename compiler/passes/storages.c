@@ -28,6 +28,7 @@ static StorageClass state_storage_class(StateClass c) {
         [S_MASTER] = C_PARAMETERS, [S_WIRE] = C_PARAMETERS, [S_FROZEN] = C_PARAMETERS, [S_MOMENT1] = C_OPTIMIZER,
         [S_MOMENT2] = C_OPTIMIZER, [S_STEP] = C_OPTIMIZER,  [S_GRAD] = C_GRADIENTS,    [S_BUFFER] = C_BUFFERS,
         [S_INPUT] = C_INPUTS,      [S_OUTPUT] = C_INPUTS,   [S_RECORD] = C_RECORD,     [S_METRICS] = C_RECORD,
+        [S_SCALER] = C_RECORD,
     };
     return classes[c];
 }

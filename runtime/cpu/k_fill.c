@@ -2,8 +2,8 @@
  * Relies on: kernel.h.
  * Relied on by: generated code. All tensors but zero_gaps' are contiguous.
  *
- * full: y = f0.  arange: y[i] = f0 + i·f1.  grad_seed: y = record.grad_seed.  store: state[i1 + i] = value[i],
- * converted, or (i0) state[i1 + i] += value[i]. */
+ * full: y = f0.  arange: y[i] = f0 + i·f1.  grad_seed: y = record.grad_seed (× the scaler's scale).  store: state[i1 +
+ * i] = value[i], converted, or (i0) state[i1 + i] += value[i]. */
 #include "kernel.h"
 
 static int integer(int dtype) {
@@ -40,7 +40,8 @@ void sc_k_arange(const sc_task *k) {
     fill(k, k->f[0], k->f[1]);
 }
 void sc_k_grad_seed(const sc_task *k) {
-    fill(k, k->record->grad_seed, 0);
+    double scale = k->nt > 1 ? ((const float *)k->t[1].p)[0] : 1;
+    fill(k, k->record->grad_seed * scale, 0);
 }
 
 static void clear(const sc_task *k, const sc_tensor *t) {

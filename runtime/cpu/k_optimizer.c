@@ -1,10 +1,12 @@
-/* sgd, adam, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
+/* sgd, adam, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer. With a loss scale
+ * gradients are its multiples: the norm is of them over the scale, the coefficient undoes it, and where a gradient is
+ * not finite the coefficient's second element says that nothing is to be written.
  * Relies on: kernel.h, sc_optimizer.h (the update rules); learning rates and coefficients in the record.
  * Relied on by: generated code.
  *
  * A triple (begin, end, group) of the segment table covers flat offsets; this rank holds [shard·n, shard·n + n), n =
  * i1. sum_squares: blocks of 4096 elements, added up in order. clip: norm = √Σ, coefficient = min(1, clip / (norm +
- * 1e-6)). */
+ * 1e-6)), over the scale. */
 #include "../sc_optimizer.h"
 #include "kernel.h"
 
@@ -23,6 +25,11 @@ static void for_each_piece(const sc_task *k, update *u, const void *constants) {
         for (int64_t i = begin; i < end; i += SC_CHUNK)
             u(k, (piece){i, sc_min(SC_CHUNK, end - i), (int)k->table[s + 2]}, constants);
     }
+}
+
+/* Gradients are not finite: the step leaves everything as it was. */
+static bool skips(const sc_tensor *coefficient) {
+    return sc_numel(coefficient) > 1 && sc_get(coefficient, 1) != 0;
 }
 
 typedef struct {
@@ -56,7 +63,7 @@ void sc_k_sgd(const sc_task *k) {
                                 .nesterov = k->i[0] != 0,
                                 .has_momentum = k->nt > 3},
                        .buffer = k->nt > 3 ? &k->t[3] : NULL};
-    for_each_piece(k, sgd_piece, &c);
+    if (!skips(&k->t[2])) for_each_piece(k, sgd_piece, &c);
 }
 
 static void adam_piece(const sc_task *k, piece s, const void *constants) {
@@ -83,11 +90,11 @@ static void adam_piece(const sc_task *k, piece s, const void *constants) {
 
 void sc_k_adam(const sc_task *k) {
     sc_adam c = sc_adam_of(k->record, *(const int64_t *)k->t[5].p, (real)sc_get(&k->t[2], 0), k->i[0] != 0);
-    for_each_piece(k, adam_piece, &c);
+    if (!skips(&k->t[2])) for_each_piece(k, adam_piece, &c);
 }
 
 void sc_k_count_step(const sc_task *k) {
-    if (k->part == 0) *(int64_t *)k->t[0].p += 1;
+    if (k->part == 0 && !(k->nt > 1 && skips(&k->t[1]))) *(int64_t *)k->t[0].p += 1;
 }
 
 void sc_k_sum_squares(const sc_task *k) {
@@ -95,13 +102,15 @@ void sc_k_sum_squares(const sc_task *k) {
     if (k->part) return;
     const sc_tensor *x = &k->t[1];
     int64_t numel = sc_numel(x);
-    real buffer[SC_CHUNK];
+    real buffer[SC_CHUNK], unscaled[SC_CHUNK], inverse = k->i[0] ? 1 / (real)sc_get(&k->t[2], 0) : 1;
     double total = 0;
     for (int64_t first = 0; first < numel; first += BLOCK) {
         double block = 0;
         for (int64_t i = first; i < sc_min(numel, first + BLOCK); i += SC_CHUNK) {
             int64_t n = sc_min(SC_CHUNK, numel - i);
             const real *v = sc_in(x, i, n, buffer);
+            for (int64_t j = 0; j < n && k->i[0]; j++) unscaled[j] = v[j] * inverse;
+            if (k->i[0]) v = unscaled;
             block += sc_chunk_dot(v, v, n);
         }
         total += block;
@@ -111,10 +120,14 @@ void sc_k_sum_squares(const sc_task *k) {
 
 void sc_k_clip_coefficient(const sc_task *k) {
     if (k->part) return;
-    double sum = 0, clip = k->record->clip;
-    for (int j = 2; j < k->nt; j++)
-        for (int64_t i = 0; i < sc_numel(&k->t[j]); i++) sum += sc_get(&k->t[j], i);
-    double norm = sqrt(sum), coefficient = clip > 0 ? clip / (norm + 1e-6) : 1;
-    sc_set(&k->t[0], 0, coefficient > 1 ? 1 : coefficient);
-    sc_set(&k->t[1], 0, norm);
+    double sum = 0;
+    for (int64_t i = 0; i < sc_numel(&k->t[2]); i++) sum += sc_get(&k->t[2], i);
+    double coefficient = sc_coefficient(sum, k->record->clip);
+    sc_set(&k->t[1], 0, sqrt(sum));
+    if (k->nt > 3) { /* a scaler */
+        bool skip = sc_not_finite(sum);
+        coefficient = skip ? 0 : coefficient / sc_get(&k->t[3], 0);
+        sc_set(&k->t[0], 1, skip);
+    }
+    sc_set(&k->t[0], 0, coefficient);
 }

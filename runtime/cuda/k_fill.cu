@@ -2,8 +2,8 @@
  * Relies on: kernel.cuh, k_copy.cu.
  * Relied on by: generated code. All tensors but zero_gaps' are contiguous.
  *
- * full: y = f0.  arange: y[i] = f0 + i·f1.  grad_seed: y = record.grad_seed.  store: state[i1 + i] = value[i],
- * converted, or (i0) state[i1 + i] += value[i]. */
+ * full: y = f0.  arange: y[i] = f0 + i·f1.  grad_seed: y = record.grad_seed (× the scaler's scale).  store: state[i1 +
+ * i] = value[i], converted, or (i0) state[i1 + i] += value[i]. */
 #include "kernel.cuh"
 
 namespace {
@@ -23,8 +23,9 @@ __global__ void __launch_bounds__(BLOCK) ramp(void *y, int dtype, int64_t n, dou
     }
 }
 
-__global__ void seed(void *y, int dtype, int64_t n, const sc_record *record) {
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) store_any(y, dtype, i, record->grad_seed);
+__global__ void seed(void *y, int dtype, int64_t n, const sc_record *record, const float *scale) {
+    float x = scale ? record->grad_seed * *scale : record->grad_seed;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) store_any(y, dtype, i, x);
 }
 
 void fill(const sc_task *t, double first, double step) {
@@ -146,7 +147,8 @@ extern "C" void sc_k_arange(const sc_task *t) {
     fill(t, t->f[0], t->f[1]);
 }
 extern "C" void sc_k_grad_seed(const sc_task *t) {
-    SC_LAUNCH(t, seed, 1, BLOCK, t->t[0].p, t->t[0].dtype, numel_of(&t->t[0]), t->record);
+    SC_LAUNCH(t, seed, 1, BLOCK, t->t[0].p, t->t[0].dtype, numel_of(&t->t[0]), t->record,
+              t->nt > 1 ? (const float *)t->t[1].p : NULL);
 }
 extern "C" void sc_k_zero(const sc_task *t) {
     clear(t, 1);

@@ -5,7 +5,8 @@
  * A triple (begin, end, group) of the segment table covers flat offsets; this rank holds [shard·n, shard·n + n), n =
  * i1. The host intersects segments and slice; the pieces travel as an argument, 64 a launch, and blocks take tiles of
  * 2048 elements of them, each read and written once, 4 elements an access. sum_squares: blocks of 4096 elements to the
- * workspace, added up in double in a fixed order. clip: norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)). */
+ * workspace, added up in double in a fixed order. clip: norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)).
+ * With a loss scale: as k_optimizer.c says. */
 #include "../sc_optimizer.h"
 #include "kernel.cuh"
 
@@ -88,16 +89,23 @@ struct update {
     int clip_dtype;
     const int64_t *step;
     const sc_record *record;
-    bool flag; /* decoupled (adam), nesterov (sgd) */
+    bool flag;  /* decoupled (adam), nesterov (sgd) */
     void *wire; /* the master in its dtype, or NULL */
     int wire_dtype;
+    bool may_skip;
 };
+
+/* Gradients are not finite: the step leaves everything as it was. */
+SC_DEVICE bool skips(const update &a) {
+    return a.may_skip && load_any(a.clip, a.clip_dtype, 1) != 0;
+}
 
 /* The step's constants are worked out by one thread while the first elements are on their way. */
 template <class G, class P, class M>
 __global__ void __launch_bounds__(BLOCK) adam(const __grid_constant__ pieces p, const __grid_constant__ update a) {
     __shared__ sc_adam shared;
     bool have = false;
+    if (skips(a)) return;
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
         int piece = piece_of(p, tile);
         stretch at = stretch_of(p, piece, tile);
@@ -151,6 +159,7 @@ __global__ void __launch_bounds__(BLOCK) adam(const __grid_constant__ pieces p, 
 
 template <class G, class P, class M>
 __global__ void __launch_bounds__(BLOCK) sgd(const __grid_constant__ pieces p, const __grid_constant__ update a) {
+    if (skips(a)) return;
     sc_sgd c = {load_any(a.clip, a.clip_dtype, 0), a.record->momentum, a.flag, a.m != NULL};
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
         int piece = piece_of(p, tile);
@@ -213,11 +222,12 @@ void need_aligned(const sc_task *t, int n) {
 /* ── sum of squares, clipping ─────────────────────────────────────────────────────────────────────────────────────────
  */
 template <class E>
-__global__ void __launch_bounds__(BLOCK) square_blocks(const void *x, int64_t n, float *part, bool runs) {
+__global__ void __launch_bounds__(BLOCK)
+    square_blocks(const void *x, int64_t n, float *part, bool runs, const float *scale) {
     constexpr int V = wide<E>;
     int64_t first = (int64_t)blockIdx.x * SQUARES, end = first + SQUARES < n ? first + SQUARES : n;
     const typename E::type *from = (const typename E::type *)x;
-    float sum = 0;
+    float sum = 0, inverse = scale ? 1 / *scale : 1;
     if (runs && end - first == SQUARES) {
         raw<E, V> v[SQUARES / BLOCK / V];
 #pragma unroll
@@ -225,10 +235,13 @@ __global__ void __launch_bounds__(BLOCK) square_blocks(const void *x, int64_t n,
 #pragma unroll
         for (int u = 0; u < SQUARES / BLOCK / V; u++)
 #pragma unroll
-            for (int k = 0; k < V; k++) sum = sc_fma(v[u].get(k), v[u].get(k), sum);
+            for (int k = 0; k < V; k++) {
+                float g = v[u].get(k) * inverse;
+                sum = sc_fma(g, g, sum);
+            }
     } else {
         for (int64_t i = first + threadIdx.x; i < end; i += BLOCK) {
-            float v = E::get(from[i]);
+            float v = E::get(from[i]) * inverse;
             sum = sc_fma(v, v, sum);
         }
     }
@@ -244,27 +257,25 @@ __global__ void __launch_bounds__(JOIN_BLOCK) join_squares(const float *part, in
     if (threadIdx.x == 0) *y = (float)sum;
 }
 
-struct sums {
-    int n;
-    const float *p[SC_TENSORS];
-    int64_t numel[SC_TENSORS];
-};
-
 /* A warp: the norms of the units, summed in double. */
-__global__ void __launch_bounds__(WARP)
-    clip_norm(const __grid_constant__ sums s, float *coefficient, float *norm, const sc_record *record) {
-    double sum = 0, clip = record->clip;
-    for (int j = 0; j < s.n; j++)
-        for (int64_t i = threadIdx.x; i < s.numel[j]; i += WARP) sum += s.p[j][i];
-    sum = __builtin_sqrt(warp_sum(sum));
-    double c = clip > 0 ? clip / (sum + 1e-6) : 1;
+__global__ void __launch_bounds__(WARP) clip_norm(const float *squares, int64_t n, const float *scale,
+                                                  float *coefficient, float *norm, const sc_record *record) {
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < n; i += WARP) sum += squares[i];
+    sum = warp_sum(sum);
     if (threadIdx.x) return;
-    *coefficient = (float)(c > 1 ? 1 : c);
-    *norm = (float)sum;
+    double c = sc_coefficient(sum, record->clip);
+    *norm = (float)__builtin_sqrt(sum);
+    if (scale) {
+        bool skip = sc_not_finite(sum);
+        c = skip ? 0 : c / *scale;
+        coefficient[1] = skip;
+    }
+    *coefficient = (float)c;
 }
 
-__global__ void count_one(int64_t *step) {
-    *step += 1;
+__global__ void count_one(int64_t *step, const float *coefficient) {
+    if (!coefficient || coefficient[1] == 0) *step += 1;
 }
 
 } // namespace
@@ -272,8 +283,18 @@ __global__ void count_one(int64_t *step) {
 extern "C" void sc_k_adam(const sc_task *t) {
     const sc_tensor *grad = &t->t[0], *master = &t->t[1], *clip = &t->t[2], *m = &t->t[3], *v = &t->t[4];
     const sc_tensor *wire = t->nt > 6 ? &t->t[6] : NULL;
-    update a = {grad->p,   master->p,    m->p, v->p, clip->p, clip->dtype, (const int64_t *)t->t[5].p,
-                t->record, t->i[0] != 0, wire ? wire->p : NULL, wire ? (int)wire->dtype : 0};
+    update a = {grad->p,
+                master->p,
+                m->p,
+                v->p,
+                clip->p,
+                clip->dtype,
+                (const int64_t *)t->t[5].p,
+                t->record,
+                t->i[0] != 0,
+                wire ? wire->p : NULL,
+                wire ? (int)wire->dtype : 0,
+                numel_of(clip) > 1};
     need_aligned(t, 5);
     if (wire && (master->dtype != FP32 || !aligned(wire->p, 16)))
         sc_unsupported(t, "adam", "it writes an aligned wire shard of an fp32 master");
@@ -287,8 +308,8 @@ extern "C" void sc_k_adam(const sc_task *t) {
 
 extern "C" void sc_k_sgd(const sc_task *t) {
     const sc_tensor *grad = &t->t[0], *master = &t->t[1], *clip = &t->t[2], *m = t->nt > 3 ? &t->t[3] : NULL;
-    update a = {grad->p,   master->p,    m ? m->p : NULL, NULL, clip->p, clip->dtype, NULL,
-                t->record, t->i[0] != 0, NULL,            0};
+    update a = {grad->p, master->p, m ? m->p : NULL, NULL, clip->p, clip->dtype,
+                NULL,    t->record, t->i[0] != 0,    NULL, 0,       numel_of(clip) > 1};
     need_aligned(t, m ? 4 : 2);
     with_states(t, grad->dtype, master->dtype, m ? (int)m->dtype : (int)FP32, [&](auto g, auto p, auto e) {
         for_each_launch(t, [&](const pieces &s) {
@@ -298,27 +319,25 @@ extern "C" void sc_k_sgd(const sc_task *t) {
 }
 
 extern "C" void sc_k_count_step(const sc_task *t) {
-    SC_LAUNCH(t, count_one, 1, 1, (int64_t *)t->t[0].p);
+    SC_LAUNCH(t, count_one, 1, 1, (int64_t *)t->t[0].p, t->nt > 1 ? (const float *)t->t[1].p : NULL);
 }
 
 extern "C" void sc_k_sum_squares(const sc_task *t) {
-    const sc_tensor *y = &t->t[0], *x = &t->t[1];
+    const sc_tensor *y = &t->t[0], *x = &t->t[1], *work = &t->t[t->nt - 1];
+    const float *scale = t->i[0] ? (const float *)t->t[2].p : NULL;
     int64_t n = numel_of(x), blocks = ceil_div(n, SQUARES);
-    if (t->nt < 3 || t->t[2].shape[0] < blocks * 4)
+    if (t->nt < (scale ? 4 : 3) || work->shape[0] < blocks * 4)
         sc_unsupported(t, "sum_squares", "its workspace must hold a float for each 4096 elements");
     if (y->dtype != FP32) sc_unsupported(t, "sum_squares", "its result must be fp32");
-    float *part = (float *)t->t[2].p;
+    float *part = (float *)work->p;
     with_float(t, x->dtype, [&](auto e) {
-        SC_LAUNCH(t, square_blocks<decltype(e)>, (unsigned)blocks, BLOCK, x->p, n, part, aligned(x->p, 16));
+        SC_LAUNCH(t, square_blocks<decltype(e)>, (unsigned)blocks, BLOCK, x->p, n, part, aligned(x->p, 16), scale);
     });
     SC_LAUNCH(t, join_squares, 1, JOIN_BLOCK, part, blocks, (float *)y->p);
 }
 
 extern "C" void sc_k_clip_coefficient(const sc_task *t) {
-    sums s = {};
-    for (int j = 2; j < t->nt; j++) {
-        s.p[s.n] = (const float *)t->t[j].p;
-        s.numel[s.n++] = numel_of(&t->t[j]);
-    }
-    SC_LAUNCH(t, clip_norm, 1, WARP, s, (float *)t->t[0].p, (float *)t->t[1].p, t->record);
+    const sc_tensor *squares = &t->t[2];
+    SC_LAUNCH(t, clip_norm, 1, WARP, (const float *)squares->p, numel_of(squares),
+              t->nt > 3 ? (const float *)t->t[3].p : NULL, (float *)t->t[0].p, (float *)t->t[1].p, t->record);
 }

@@ -194,13 +194,18 @@ static int write_pieces(Saver *s, sc_rank *r, const char *folder) {
 
 static int write_index(Saver *s, const Progress *p, const char *folder) {
     Aside a;
-    char text[INDEX_BYTES];
+    char text[INDEX_BYTES], scaler[128] = "";
+    if (p->scaler.scale > 0)
+        snprintf(scaler, sizeof scaler,
+                 "  \"loss_scale\": %.9g,\n  \"clean_steps\": %.0f,\n  \"skipped_steps\": %.0f,\n",
+                 (double)p->scaler.scale, (double)p->scaler.clean, (double)p->scaler.skips);
     int n = snprintf(
         text, sizeof text,
         "{\n  \"format\": \"shardc-checkpoint\",\n  \"version\": 1,\n  \"model\": %.1000s,\n  \"folder\": \"%s\",\n"
         "  \"step\": %" PRId64 ",\n  \"position\": %" PRId64 ",\n  \"seed\": %" PRIu64 ",\n  \"adam_step\": %" PRId64
-        ",\n  \"world\": %d,\n  \"global_batch\": %" PRId64 ",\n  \"plan_hash\": \"%016" PRIx64 "\"\n}\n",
-        s->model, folder, p->step, p->position, p->seed, p->adam_step, s->b->world, p->global_batch, s->b->plan_hash);
+        ",\n%s  \"world\": %d,\n  \"global_batch\": %" PRId64 ",\n  \"plan_hash\": \"%016" PRIx64 "\"\n}\n",
+        s->model, folder, p->step, p->position, p->seed, p->adam_step, scaler, s->b->world, p->global_batch,
+        s->b->plan_hash);
     snprintf(s->temp, sizeof s->temp, "%s/index.json.part", s->dir);
     aside_open(&a, PATH(s, "%s/index.json", s->dir), s->temp, s->buffer);
     aside_write(&a, text, (size_t)n);

@@ -13,6 +13,7 @@ typedef struct {
     int64_t step, position; /* steps done; samples seen */
     uint64_t seed;
     int64_t adam_step, global_batch;
+    sc_scaler scaler; /* scale 0: there is none */
 } Progress;
 
 /* ── saving ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -44,6 +44,7 @@ static void print_line(const Bar *b, const BarStep *s) {
     printf("step %*lld/%lld  loss %-8.5g norm %-8.4g lr %.2e  %s %s  left %s",
            snprintf(NULL, 0, "%lld", (long long)b->last), (long long)s->step, (long long)b->last, s->loss, s->grad_norm,
            s->lr, grouped(s->per_second, rate), b->unit, clock_text(b->rate * (double)(b->last - s->step), left));
+    if (s->scale > 0) printf("  scale %g%s", s->scale, s->skipped ? " (skipped)" : "");
 }
 
 static void print_bar(const Bar *b, int64_t step) {

@@ -19,6 +19,8 @@ typedef struct {
 typedef struct {
     int64_t step;
     double loss, grad_norm, lr, per_second, seconds;
+    double scale; /* of the loss, after the step; 0: none */
+    bool skipped;
 } BarStep;
 
 Bar bar_new(bool quiet, int64_t first, int64_t last, const char *unit);

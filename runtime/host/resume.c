@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +56,18 @@ static const char *index_text(json_t *j, const char *path, const char *key) {
     return s;
 }
 
+/* There where the run that saved had a scaler. */
+static sc_scaler index_scaler(json_t *j, const char *path) {
+    const json_t *scale = json_object_get(j, "loss_scale");
+    if (!scale) return (sc_scaler){0};
+    sc_scaler s = {.scale = (float)json_number_value(scale),
+                   .clean = (float)index_int(j, path, "clean_steps"),
+                   .skips = (float)index_int(j, path, "skipped_steps")};
+    if (!(s.scale > 0) || isinf(s.scale))
+        die("%s: 'loss_scale' is not a positive number: damaged; resume from another checkpoint", path);
+    return s;
+}
+
 static void read_index(Checkpoint *c) {
     json_error_t e;
     char *path = need_text("%s/index.json", c->dir), *end;
@@ -67,9 +80,9 @@ static void read_index(Checkpoint *c) {
         die("%s: not the index of a checkpoint; --resume takes the folder that --save wrote", path);
     if (index_int(j, path, "version") != 1)
         die("%s: version %" PRId64 " of the format; this program reads version 1", path, index_int(j, path, "version"));
-    c->progress =
-        (Progress){index_int(j, path, "step"), index_int(j, path, "position"), (uint64_t)index_int(j, path, "seed"),
-                   index_int(j, path, "adam_step"), index_int(j, path, "global_batch")};
+    c->progress = (Progress){index_int(j, path, "step"),           index_int(j, path, "position"),
+                             (uint64_t)index_int(j, path, "seed"), index_int(j, path, "adam_step"),
+                             index_int(j, path, "global_batch"),   index_scaler(j, path)};
     int64_t world = index_int(j, path, "world");
     if (world < 1 || world > 1 << 20)
         die("%s: a world of %" PRId64 " ranks: damaged; resume from another checkpoint", path, world);
@@ -257,6 +270,8 @@ void checkpoint_load(const Checkpoint *c, sc_rank *r) {
     int n = state_pieces(c->b, sc_rank_index(r), &pieces);
     for (int i = 0; i < n; i++) load_piece(c, r, &pieces[i], chunk);
     if (state_counts_steps(c->b)) sc_write(r, 0, c->b->step_at, &c->progress.adam_step, sizeof(int64_t));
+    if (c->b->has_scaler && c->progress.scaler.scale > 0)
+        sc_write(r, 0, c->b->scaler_at, &c->progress.scaler, sizeof c->progress.scaler);
     free(pieces);
     free(chunk);
 }

@@ -16,6 +16,7 @@
 #include <string.h>
 
 enum { LOSS, GRAD_NORM, FIRST_LOG };
+#define LEAST_SCALE 1e-24
 
 typedef struct {
     Run *run;
@@ -36,6 +37,7 @@ typedef struct {
     int64_t saved;     /* step of the last save; -1: none */
     int64_t evaluated; /* step of the last validation */
     int filled;        /* microbatch that lies in the loader's staging; -1: none */
+    sc_scaler scaler;  /* as the last step left it */
 } Trainer;
 
 /* ── the record ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -114,7 +116,18 @@ static void run_micro(Trainer *t, int micro) {
     sc_run_program(t->r, program_named(t->b, micro_name(micro, t->o->accumulate)));
 }
 
+/* A skipped step is no failure, but backing off from 65536 a hundred times without a clean one is. */
+static void check_scale(const Trainer *t) {
+    if (t->o->allow_nan || t->scaler.scale > LEAST_SCALE) return;
+    die_check("step %" PRId64
+              ": skipped like those before it, and the loss scale has fallen to %g: no scale makes these "
+              "gradients finite%s. --check-finite finds the first event of the forward that makes one; lower --lr, or "
+              "raise --warmup",
+              t->done + 1, (double)t->scaler.scale, t->saved >= 0 ? "; the state saved before is intact" : "");
+}
+
 static void check_metrics(const Trainer *t, double loss) {
+    if (t->b->has_scaler && t->scaler.skipped != 0) return check_scale(t);
     double norm = t->b->nmetrics > GRAD_NORM ? t->metrics[GRAD_NORM] : 0, bad = isfinite(loss) ? norm : loss;
     if (t->o->allow_nan || isfinite(bad)) return;
     die_check("step %" PRId64 ": the %s is %s; stopped%s. Lower --lr or raise --warmup; --check-finite finds the first "
@@ -139,11 +152,14 @@ static void report_step(Trainer *t, double seconds) {
     check_metrics(t, loss);
     if (t->rank != 0) return;
     if (t->run->reached) t->run->reached->done = t->done + 1; /* before it is seen */
-    bar_step(&t->bar, &(BarStep){t->done + 1, loss, norm, t->record.lr[0], per_second, seconds});
+    bar_step(&t->bar, &(BarStep){t->done + 1, loss, norm, t->record.lr[0], per_second, seconds, t->scaler.scale,
+                                 t->scaler.skipped != 0});
     log_begin(&t->log, t->done + 1);
     log_number(&t->log, "loss", loss);
     log_number(&t->log, "grad_norm", norm);
     log_number(&t->log, "lr", t->record.lr[0]);
+    if (t->b->has_scaler) log_number(&t->log, "scale", t->scaler.scale);
+    if (t->b->has_scaler) log_whole(&t->log, "skipped", t->scaler.skipped != 0);
     log_whole(&t->log, "tokens", (int64_t)(work * (double)(t->done + 1)));
     log_number(&t->log, "tok_s", per_second);
     log_number(&t->log, "seconds", seconds);
@@ -160,6 +176,7 @@ static bool train_step(Trainer *t) {
     set_counts(t);
     for (int m = 0; m < t->o->accumulate; m++) run_micro(t, m);
     sc_read(t->r, 0, t->b->metrics_at, t->metrics, (size_t)t->b->nmetrics * sizeof *t->metrics);
+    if (t->b->has_scaler) sc_read(t->r, 0, t->b->scaler_at, &t->scaler, sizeof t->scaler);
     report_step(t, sc_seconds(t->r) - begin);
     t->done++;
     t->position += t->run->global_batch;
@@ -208,8 +225,9 @@ static void evaluate(Trainer *t) {
 }
 
 static void save(Trainer *t) {
-    Progress p = {t->done, t->position, t->run->seed, 0, t->run->global_batch};
+    Progress p = {.step = t->done, .position = t->position, .seed = t->run->seed, .global_batch = t->run->global_batch};
     if (state_counts_steps(t->b)) sc_read(t->r, 0, t->b->step_at, &p.adam_step, sizeof p.adam_step);
+    if (t->b->has_scaler) sc_read(t->r, 0, t->b->scaler_at, &p.scaler, sizeof p.scaler);
     saver_save(t->saver, t->r, &p);
     t->saved = t->done;
     if (t->rank == 0 && t->run->reached) t->run->reached->saved = t->done;

@@ -32,10 +32,11 @@ def check(ok, text):
         raise Failure(text)
 
 
-def command(args, timeout=300, env=None, cwd=ROOT, stdin=None):
-    """Runs a command, returns (exit code, stdout, stderr)."""
+def command(args, timeout=300, env=None, cwd=ROOT, stdin=None, stdin_file=None):
+    """Runs a command, returns (exit code, stdout, stderr). stdin: text; stdin_file: an open file."""
     e = dict(os.environ, **(env or {}))
-    p = subprocess.run(args, capture_output=True, text=True, errors="replace", timeout=timeout, env=e, cwd=cwd, input=stdin)
+    given = {"stdin": stdin_file} if stdin_file else {"input": stdin}
+    p = subprocess.run(args, capture_output=True, text=True, errors="replace", timeout=timeout, env=e, cwd=cwd, **given)
     return p.returncode, p.stdout, p.stderr
 
 

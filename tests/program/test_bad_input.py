@@ -201,3 +201,28 @@ def test_existing_files_stay():
     before = open(out, "rb").read()
     expect([SHARDC, "data", GPT2, "nowhere.txt", "-o", out], 1, "nowhere")
     check(open(out, "rb").read() == before and os.listdir(folder) == ["train.bin"], "output changed or left-overs")
+
+
+def test_loss_scales():
+    """A scale that falls and falls ends the run, unless --allow-nan; a damaged one in a checkpoint is refused."""
+    folder = scratch("bad-scale")
+    binary, state = build(os.path.join(ROOT, "tests", "program", "rows", "scaler.lua"), init_scale=1e-23), os.path.join(folder, "state")
+    never = os.path.join(folder, "records")
+    with open(never, "wb") as f:
+        f.write((struct.pack("<f", 1.0) * 4 * 24 + struct.pack("<f", float("inf")) * 4) * 8)
+
+    def go(*args):
+        with open(never) as data:
+            return command([binary, "--data", "-", "--steps", "6", *args], stdin_file=data)
+    rc, _, err = go()
+    check(rc == 3 and "step 4: skipped like those before it, and the loss scale has fallen to 6.2" in err, "exit %d: %s" % (rc, err))
+    rc, out, err = go("--allow-nan", "--save", state)
+    check(rc == 0 and "(skipped)" in out, "exit %d: %s%s" % (rc, out, err))
+    index = os.path.join(state, "index.json")
+    text = open(index).read()
+    for scale, message in (('"big"', "'loss_scale' is not a positive number"), ("-1", "'loss_scale' is not a positive number")):
+        with open(index, "w") as f:
+            f.write(re.sub(r'"loss_scale": [^,]*', '"loss_scale": ' + scale, text))
+        rc, _, err = go("--resume", state)
+        check(rc == 1 and message in err, "loss_scale %s: exit %d: %s" % (scale, rc, err))
+    return "a scale of 1e-23 that no step survives, two damaged indices"

@@ -517,6 +517,7 @@ static void try_network(Dtype d) {
     try_grad(build_op(b, OP_RMS_NORM, IN(x, w), NO, FLOATS(1e-5)), 3);
     try_grad(build_op(b, OP_RMS_NORM, IN(x), NO, FLOATS(1e-5)), 1);
     try_grad(build_op(b, OP_SOFTMAX, IN(x), NO, NO), 1);
+    try_grad(build_op(b, OP_SCALE, IN(x, val(FP32, SHAPE(4))), INTS(0), NO), 1);
     try_grad(build_op(b, OP_DROPOUT, IN(x), INTS(77), FLOATS(0.1)), 1);
     Value *q = val(d, SHAPE(2, 8, 4, 6)), *k = val(d, SHAPE(2, 8, 2, 6));
     try_grad(build_op(b, OP_ATTENTION, IN(q, k, k, index), INTS(1, 5, 1), FLOATS(0.4, 0.1)), 7);

@@ -616,6 +616,47 @@ Test(shard, ignored_parameters_are_whole) {
     expect_sound(g);
 }
 
+/* ── the loss scale ──────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static bool reads(const Op *op, const State *s) {
+    for (int k = 0; k < op->nin; k++)
+        if (value_root(op->in[k]) == s->value) return true;
+    return false;
+}
+
+/* Seed, norm and coefficient read the scale; every update and the count read the coefficient's word; the scale changes
+ * last, in the step's last program alone. */
+Test(shard, a_scaler_governs_the_step) {
+    static const char *const policies[] = {"", "offload = { params = true, grads = true, optimizer = true }"};
+    char training[512], policy[256];
+    for (int option = 0; option < 8; option++) {
+        int accumulate = 1 + (option & 1), clips = option >> 1 & 1;
+        snprintf(policy, sizeof policy, "mp_policy = { param_dtype = 'fp16' }, %s", policies[option >> 2]);
+        snprintf(training, sizeof training,
+                 "optimizer = optim.AdamW {}, grad_scaler = optim.GradScaler {}, clip_grad_norm = %d, accumulate = %d",
+                 clips, accumulate);
+        Graph *g = lowered(net(policy, training), 4);
+        cr_assert(g->scaler_state && count_states(g, S_SCALER) == 1);
+        const char *names[] = {accumulate > 1 ? "micro_last" : "micro", accumulate > 1 ? "micro_first" : NULL, "micro"};
+        for (int i = 0; i < (accumulate > 1 ? 3 : 1); i++) {
+            const Program *p = program(g, names[i]);
+            int seeds = 0;
+            for (int k = 0; k < p->ops.n; k++)
+                seeds += p->ops.at[k]->kind == OP_GRAD_SEED && reads(p->ops.at[k], g->scaler_state);
+            cr_expect_eq(seeds, 1, "%s", names[i]);
+            cr_expect_eq(count(p, OP_UPDATE_SCALE, NULL), i == 0);
+        }
+        const Program *p = program(g, names[0]);
+        const Op *clip = find(p, "clip"), *scale = find(p, "scale");
+        cr_expect(value_numel(clip->out[0]) == 2 && reads(clip, g->scaler_state));
+        cr_expect(reads(find(p, "n0"), g->scaler_state) && find(p, "count")->in[1] == clip->out[0]);
+        cr_expect(!find(p, "one") && scale->in[0] == clip->out[0]);
+        for (int k = 0; k < p->ops.n; k++)
+            if (op_is(p->ops.at[k], T_OPTIMIZER)) cr_expect(value_numel(p->ops.at[k]->in[2]) == 2);
+        expect_sound(g);
+    }
+}
+
 /* ── metrics, samples ───────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* Slots that a program does not write must not be multiplied by the world again and again. */

@@ -55,6 +55,8 @@ static const struct {
     NAMED(sum_squares),
     NAMED(clip_coefficient),
     NAMED(count_step),
+    NAMED(scale),
+    NAMED(update_scale),
 };
 
 sc_kernel *sc_kernel_named(const char *op) {

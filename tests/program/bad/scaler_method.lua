@@ -1,21 +1,24 @@
--- expect: grad_scaler\.lua:13: nn.training: grad_scaler: loss scaling is not available in this version
+-- expect: scaler_method\.lua:21: a scaler has no field 'unscale'
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
-model.embed = nn.Embedding(16, 4)
-model.out = nn.Linear(4, 16)
+model.embed, model.out = nn.Embedding(16, 4), nn.Linear(4, 16)
 function model:forward(tokens)
   local x = self.embed(tokens)
 
   return self.out(x)
 end
-
+nn.fully_shard(model, { mp_policy = { param_dtype = "fp16" } })
+local scaler = optim.GradScaler {}
 return nn.training {
-  grad_scaler = { init_scale = 65536 },
+  grad_scaler = scaler,
   model = model,
   batch = {
     tokens  = nn.input("int32", { 2, 8 }, { from = "tokens" }),
     targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }),
   },
-  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  loss = function(m, b)
+    local loss = nn.cross_entropy(m(b.tokens), b.targets)
+    return scaler:unscale(loss)
+  end,
   optimizer = optim.SGD { lr = 0.1 },
 }

@@ -1,0 +1,24 @@
+-- expect: scaler_none\.lua:21: scaler:scale: the scaler made at .*scaler_none\.lua:11 is not this training's: set grad_scaler to it
+local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed, model.out = nn.Embedding(16, 4), nn.Linear(4, 16)
+function model:forward(tokens)
+  local x = self.embed(tokens)
+
+  return self.out(x)
+end
+nn.fully_shard(model, { mp_policy = { param_dtype = "fp16" } })
+local scaler = optim.GradScaler {}
+return nn.training {
+  grad_scaler = nil,
+  model = model,
+  batch = {
+    tokens  = nn.input("int32", { 2, 8 }, { from = "tokens" }),
+    targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }),
+  },
+  loss = function(m, b)
+    local loss = nn.cross_entropy(m(b.tokens), b.targets)
+    return scaler:scale(loss)
+  end,
+  optimizer = optim.SGD { lr = 0.1 },
+}

@@ -1,0 +1,153 @@
+"""Rows G1 to G5: optim.GradScaler. Each function is named after its row; a row at world 2 and at world 4.
+
+Relies on: harness.py, rows/scaler.lua. Relied on by: run.py."""
+import array
+import functools
+import itertools
+import json
+import os
+import random
+
+from harness import ROOT, build, check, close, floats, losses, read_log, read_safetensors, run, scratch, shardc, steps, train
+
+NET = os.path.join(ROOT, "tests", "program", "rows", "scaler.lua")
+DIM, GLOBAL = 24, 16  # of rows/scaler.lua; samples of a step, whatever the world
+HUGE = 1e30           # a gain whose gradient no fp16 holds
+
+
+def records(n, gains=None, accumulate=1, folder=None):
+    """A file of n steps. gains: {step, from 1: {sample: gain}}; the others have 1."""
+    r = random.Random(3)
+    path = os.path.join(folder or scratch("records"), "records")
+    with open(path, "wb") as f:
+        for step in range(1, n + 1):
+            x = [[r.gauss(0, 1) for _ in range(DIM)] for _ in range(GLOBAL)]
+            gain = [(gains or {}).get(step, {}).get(i, 1.0) for i in range(GLOBAL)]
+            size = GLOBAL // accumulate
+            for m in range(accumulate):
+                for sample in x[m * size:(m + 1) * size]:
+                    f.write(array.array("f", sample).tobytes())
+                f.write(array.array("f", gain[m * size:(m + 1) * size]).tobytes())
+    return path
+
+
+def program(world, **o):
+    o = dict(dict(batch=GLOBAL // world // o.get("accumulate", 1)), **o)
+    return build(NET, world=world, **o)
+
+
+def go(world, *args, n=6, gains=None, data=None, folder=None, **o):
+    """Steps of the log, exported weights."""
+    accumulate = o.get("accumulate", 1)
+    folder = folder or scratch("scaler")
+    log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
+    more = ("--accumulate", str(accumulate)) if accumulate > 1 else ()
+    train(program(world, **o), "--data", "-", "--steps", str(n), "--seed", "5", "--log", log, "--export", weights, *more, *args,
+          shell=["sh", "-c", 'exec "$0" "$@" < "$RECORDS"'], env={"RECORDS": data or records(n, gains, accumulate)})
+    return steps(read_log(log)), read_safetensors(weights)
+
+
+def scales(a):
+    return [s["scale"] for s in a[0]]
+
+
+def skipped(a):
+    return [s["step"] for s in a[0] if s["skipped"]]
+
+
+def all_weights(a):
+    return [x for k in sorted(a[1]) for x in floats(a[1][k])]
+
+
+def checkpoint(world, step, gains, **o):
+    """Every byte of the training state after `step` steps, by file and tensor, and the index."""
+    folder = scratch("state")
+    go(world, "--save", os.path.join(folder, "state"), n=step, gains=gains, **o)
+    return read_state(os.path.join(folder, "state"))
+
+
+def read_state(folder):
+    with open(os.path.join(folder, "index.json")) as f:
+        index = json.load(f)
+    files = sorted(os.listdir(os.path.join(folder, index["folder"])))
+    return index, {(name, k): t for name in files for k, t in read_safetensors(os.path.join(folder, index["folder"], name)).items()}
+
+
+# ── G3: an infinite gradient ────────────────────────────────────────────────────────────────────────────────────────────
+def test_G3_infinite_gradient_skips_the_step():
+    """Step 3 overflows on every rank: the state after it is the one before it, bit for bit; the scale falls; then all goes on."""
+    bad = {3: {i: HUGE for i in range(GLOBAL)}}
+    host = dict(params=True, grads=True, state=True)
+    cases = [(2, dict(optimizer="adamw")), (2, dict(optimizer="momentum", clip=1.0)), (2, dict(optimizer="adamw", clip=1.0, **host)),
+             (4, dict(optimizer="sgd", **host)), (4, dict(optimizer="adam", clip=1.0)), (4, dict(optimizer="adamw", replicate=2, accumulate=2))]
+    for world, o in cases:
+        what = "world %d %s" % (world, o)
+        before, after = checkpoint(world, 2, bad, **o), checkpoint(world, 3, bad, **o)
+        check(before[1] == after[1] and len(before[1]) > 10, what + ": the skipped step changed the state")
+        check(before[0]["adam_step"] == after[0]["adam_step"], what + ": Adam's step was counted")
+        check((before[0]["loss_scale"], after[0]["loss_scale"]) == (65536, 32768), what + ": scales %s" % after[0])
+        a = go(world, n=5, gains=bad, **o)
+        check(skipped(a) == [3] and scales(a) == [65536, 65536, 32768, 32768, 32768], "%s: skipped %s, scales %s" % (what, skipped(a), scales(a)))
+        b = go(world, "--check-finite", n=5, gains=bad, **o)
+        check(b[1] == a[1], what + ": --check-finite")
+        check(all(s["grad_norm"] is None or s["grad_norm"] < 1e3 for s in a[0]), what + ": the norm is not of unscaled gradients")
+    return "%d cases" % len(cases)
+
+
+# ── G4: an infinite gradient on one rank only ───────────────────────────────────────────────────────────────────────────
+def event_of(world, op, **o):
+    """Id of the one event of this op in the step's program."""
+    sets = [a for k, v in dict(batch=GLOBAL // world, **o).items() for a in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
+    plan = json.loads(shardc("inspect", NET, "--world", str(world), "--format", "json", *sets))
+    found = [e["id"] for e in next(p for p in plan["programs"] if p["name"] == "micro")["events"] if e["op"] == op]
+    check(len(found) == 1, "world %d: events %s: %s" % (world, op, found))
+    return found[0]
+
+
+def dumped(world, pattern, step, gains, **o):
+    """By rank: what --dump found."""
+    out = os.path.join(scratch("dump"), "x.safetensors")
+    go(world, "--dump", pattern, "--at-step", str(step), "-o", out, n=step, gains=gains, **o)
+    return [read_safetensors(out if not r else out.replace(".saf", ".rank%d.saf" % r)) for r in range(world)]
+
+
+def only(tensors):
+    check(len(tensors) == 1, "dumped: %s" % sorted(tensors))
+    return list(floats(next(iter(tensors.values()))))
+
+
+def test_G4_infinite_gradient_on_one_rank():
+    """Sample 0, which is rank 0's, overflows in step 3: every rank skips, every rank's scale is the same before and after; it
+    grows after growth_interval clean steps, on all of them."""
+    gains = {3: {0: HUGE}}
+    cases = [(2, {}), (2, dict(replicate=2)), (2, dict(state=True)), (4, dict(clip=1.0)), (4, dict(replicate=2))]
+    for world, o in cases:
+        o = dict(o, growth_interval=2)
+        what = "world %d %s" % (world, o)
+        a = go(world, n=6, gains=gains, **o)
+        check(skipped(a) == [3], "%s: skipped %s" % (what, skipped(a)))
+        check(scales(a) == [65536, 131072, 65536, 65536, 131072, 131072], "%s: scales %s" % (what, scales(a)))
+        told = [only({k: t for k, t in x.items() if t[1] == [2]}) for x in dumped(world, "*clip*", 3, gains, **o)]
+        check(all(x == [0, 1] for x in told), "%s: coefficient and flag by rank: %s" % (what, told))
+        seed = event_of(world, "grad_seed", **o)
+        for step, scale in ((3, 131072), (4, 65536), (6, 131072)):
+            seeds = [only(x) for x in dumped(world, "*/" + seed, step, gains, **o)]
+            check(all(x == [scale / world] for x in seeds), "%s: the seed of step %d by rank: %s" % (what, step, seeds))
+        before, after = checkpoint(world, 2, gains, **o), checkpoint(world, 3, gains, **o)
+        check(before[1] == after[1], what + ": the skipped step changed a rank's state")
+    return "%d cases" % len(cases)
+
+
+def test_G4_scale_is_saved_and_resumed():
+    """A run that is cut in two has the scales, the skips and the bits of one that is not; the growth counter survives too."""
+    gains, o = {3: {1: HUGE}}, dict(growth_interval=3)
+    for world in (2, 4):
+        whole = go(world, n=8, gains=gains, **o)
+        for cut in (3, 4, 6):
+            folder = os.path.join(scratch("cut"), "state")
+            data = records(8, gains)
+            go(world, "--save", folder, n=cut, data=data, **o)
+            rest = go(world, "--resume", folder, n=8, data=data, **o)
+            check(scales(rest) == scales(whole)[cut:], "world %d, cut at %d: %s, not %s" % (world, cut, scales(rest), scales(whole)[cut:]))
+            check(rest[1] == whole[1] and losses(rest[0]) == losses(whole[0])[cut:], "world %d, cut at %d: other bits" % (world, cut))
+    return "scales %s" % scales(whole)
