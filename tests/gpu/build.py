@@ -69,6 +69,11 @@ class Builder:
         beside = [f for f in glob.glob(os.path.join(os.path.dirname(file), "*")) if os.path.isfile(f)]  # what a model may load
         if self.newer(made, self.shardc, os.path.join(self.build, "libsc_cuda.a"), *beside, *filter(os.path.isfile, more)):
             return
+        with open(os.path.join(self.build, "libsc_cuda.archs")) as f:
+            archs = f.read().split()
+        if "--arch" in more and more[more.index("--arch") + 1].replace("sm_", "") not in archs:
+            print("%s is left out: the runtime was made for %s only" % (name, " ".join(archs)))
+            return
         must([self.shardc, "build", file, "--world", str(world), *settings(options), "--target", "cuda", "--arch", self.arch,
               *more, "-o", path], cwd=ROOT)
         shutil.copy2(path, made)

@@ -70,5 +70,6 @@ def bf16():
 
 def families():
     """The modules rows_*.py."""
+    import runner  # noqa: F401  puts tests/program on the path
     here = os.path.dirname(os.path.abspath(__file__))
     return [importlib.import_module(os.path.basename(f)[:-3]) for f in sorted(glob.glob(os.path.join(here, "rows_*.py")))]

@@ -84,7 +84,7 @@ def kernels(r, name):
 def collectives(r, world, *args, env=None):
     """Every dtype and group beside a reference; bits in a graph, without one and replayed."""
     with r.machine.lend(world, alone=True) as gpus:
-        p = subprocess.run([r.path("collectives"), str(world), *args], env=dict(r.env, **gpus, **(env or {})), capture_output=True, text=True, errors="replace", timeout=120)
+        p = subprocess.run([r.path("collectives"), str(world), *args], env={**r.env, **gpus, **(env or {})}, capture_output=True, text=True, errors="replace", timeout=120)
     m = re.findall(r"(\d+) passed, (\d+) failed", p.stdout)
     bad = [line for line in p.stdout.splitlines() if line.startswith("FAIL")]
     check(p.returncode == 0 and m and m[-1][1] == "0", "exit %d\n%s" % (p.returncode, "\n".join(bad[:10]) or (p.stdout + p.stderr)[-1500:]))

@@ -97,7 +97,7 @@ class Runner:
     def start(self, name, world, *args, env=None, before=(), timeout=240, stdin=None, alone=False):
         """Runs a program on `world` GPUs; its output. Its arenas must be as predicted."""
         with self.machine.lend(world, alone) as gpus, open(stdin or os.devnull, "rb") as source:
-            p = subprocess.run([*before, self.path(name), *args], env=dict(self.env, **gpus, **(env or {})), capture_output=True, text=True, errors="replace",
+            p = subprocess.run([*before, self.path(name), *args], env={**self.env, **gpus, **(env or {})}, capture_output=True, text=True, errors="replace",
                                timeout=timeout, stdin=source)
         out = p.stdout + p.stderr
         check(p.returncode == 0, "exit %d from %s %s\n%s" % (p.returncode, name, " ".join(args), out[-1500:]))
@@ -105,18 +105,21 @@ class Runner:
         check("--quiet" in args or len(arenas) == 2 and all(p == a for _, p, a in arenas), "predicted and allocated differ: %s" % arenas)
         return out
 
-    def train(self, name, world, *args, **kw):
-        """(log, {weight: (dtype, shape, digest)}) of a run, run once for all who ask for the same."""
-        key = (name, world, args)
+    def once(self, key, call):
+        """What call returns, called once for all who ask for the same."""
         with self.lock:
             first = key not in self.kept
             future = self.kept.setdefault(key, concurrent.futures.Future())
         if first:
             try:
-                future.set_result(self.train_now(name, world, *args, **kw))
+                future.set_result(call())
             except BaseException as e:
                 future.set_exception(e)
         return future.result()
+
+    def train(self, name, world, *args, **kw):
+        """(log, {weight: (dtype, shape, digest)}) of a run, run once for all who ask for the same."""
+        return self.once((name, world, args), lambda: self.train_now(name, world, *args, **kw))
 
     def train_now(self, name, world, *args, **kw):
         folder = tempfile.mkdtemp(dir=self.work)
