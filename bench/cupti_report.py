@@ -1,6 +1,6 @@
 """Where a step's time goes, from the files that cupti_trace.c writes: by class of kernel, by kernel, what nothing covers.
 
-Relies on: python3's standard library. Relied on by: gpu.py --profile; by hand: python3 bench/cupti_report.py FILE..."""
+Relies on: python3's standard library. Relied on by: gpu.py, side profile; by hand: python3 bench/cupti_report.py FILE..."""
 import argparse
 import collections
 import ctypes
@@ -159,7 +159,7 @@ def report(path, top=30, skip=3):
     for s in steps:
         for r in s:
             ms, event = (r.end - r.start) / 1e6 / n, trace.events.get(r.node)
-            kind = class_of(r.name)
+            kind = "communication" if is_communication(r) else class_of(r.name)
             kinds[kind] += ms
             for at in [names[(kind, plain(r.name)[:100], r.grid)]] + ([events[owner(event)]] if event else []):
                 at[0] += ms

@@ -1,7 +1,7 @@
 /* Every kernel, copy and fill that a process runs on its GPUs, as tab-separated lines in $SC_CUPTI.PID: CUDA loads this
  * library into the process where CUDA_INJECTION64_PATH names it. Kernels inside CUDA graphs are told by node; where it
  * is preloaded too (LD_PRELOAD), the runtime says which event it captures, and a line `node` names that event for each
- * node. Relies on: CUPTI 13, runtime/sc.h. Relied on by: bench/gpu.py --profile. */
+ * node. Relies on: CUPTI 13, runtime/sc.h. Relied on by: bench/gpu.py, side profile. */
 #define _GNU_SOURCE
 #include "../runtime/sc.h"
 #include <cupti.h>

@@ -84,9 +84,9 @@ def floor(w):
     tried = attention(w)
     best, strict = (min((t for k, t in tried.items() if not (only and "deterministic" not in k)), key=lambda t: t[1]) for only in (False, True))
     out = {"workload": w.name, "device": torch.cuda.get_device_name(), "head_ms": head, "block_ms": block, "attention_ms": {k: t[1] for k, t in tried.items()}}
+    out["products_ms"] = s.layers * (block + (once if w.recompute else 0)) + head
     for key, (forward, both) in (("ms", best), ("ms_deterministic", strict)):
-        again = once + forward if w.recompute else 0
-        out[key] = s.layers * (block + both + again) + head
+        out[key] = out["products_ms"] + s.layers * (both + (forward if w.recompute else 0))
         out["tok_s" + key[2:]] = 1e3 * w.tokens / out[key]
     out["tflops"] = w.flops() * out["tok_s"] / 1e12
     return out

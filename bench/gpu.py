@@ -2,7 +2,7 @@
 
   python3 bench/gpu.py build --shardc build/shardc -o build/gpu-bench [NAME...]   # where the compiler is: programs and their predictions
   python3 bench/gpu.py run --build build/gpu-bench [NAME...]                      # where the GPUs are; needs Python with PyTorch
-  python3 bench/gpu.py run --build build/gpu-bench --profile NAME                 # where our time goes, by CUPTI
+  python3 bench/gpu.py run --build build/gpu-bench --sides profile NAME           # where our time goes, by CUPTI
   python3 bench/gpu.py table FILE.json...                                         # the tables of several runs (--json) together
 
 Names are in workloads.py; without any: the table's rows that the GPUs at hand serve. --write NAME keeps the tables and every figure in
@@ -32,6 +32,7 @@ from workloads import ROWS, workload
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 MIB = 1 << 20
+TRACED = 6  # steps of a profile
 
 
 # ── building ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -92,7 +93,7 @@ def build(o):
     os.makedirs(o.output, exist_ok=True)
     built = [build_one(o.shardc, o.output, workload(name), o.arch, o.device) for name in o.names or ROWS]
     if not build_tracer(o.output):
-        print("no CUPTI here: --profile compiles its tracer where the GPUs are")
+        print("no CUPTI here: a profile compiles its tracer where the GPUs are")
     return 0 if all(built) else 1
 
 
@@ -158,7 +159,7 @@ def gpus():
     return len(re.findall(r"^GPU ", p.stdout, re.M))
 
 
-# ── the three sides ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the sides ──────────────────────────────────────────────────────────────────────────────────────────────────
 def finished(args, env, limit):
     """Runs a command and all that it starts, for at most `limit` seconds: (exit code or None, output, errors)."""
     p = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", env=dict(os.environ, **(env or {})), start_new_session=True)
@@ -195,15 +196,15 @@ def tokens(folder, vocab):
     return path
 
 
-def program(o, w, work):
-    return [os.path.join(os.path.abspath(o.build), w.name), "--data", tokens(work, w.shape.vocab), "--steps", str(o.warmup + o.steps)]
+def program(o, w, work, steps):
+    return [os.path.join(os.path.abspath(o.build), w.name), "--data", tokens(work, w.shape.vocab), "--steps", str(o.warmup + steps)]
 
 
 def ours(o, w, work):
     log = os.path.join(work, "log.jsonl")
     if os.path.exists(log):
         os.unlink(log)
-    out, failed, memory = measured(program(o, w, work) + ["--log", log, *o.options], w.world, limit=o.limit)
+    out, failed, memory = measured(program(o, w, work, o.steps) + ["--log", log, *o.options], w.world, limit=o.limit)
     if failed:
         return failed
     with open(log) as f:
@@ -234,7 +235,32 @@ def floor(o, w, work):
     return failed or json.loads(out.strip().splitlines()[-1])
 
 
-SIDES = {"floor": floor, "torch": pytorch, "ours": ours}
+def profile(o, w, work):
+    """Where our step's time goes, told for every rank; the first one's figures."""
+    lib = build_tracer(os.path.abspath(o.build))
+    if not lib:
+        raise SystemExit("no CUPTI: install the toolkit's CUPTI, or `pip install nvidia-cuda-cupti`")
+    found = os.path.join(work, w.name)
+    libraries = [os.path.join(d, "lib") for d in packages()] + ["/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64"]
+    env = {"SC_CUPTI": found, "CUDA_INJECTION64_PATH": lib, "LD_PRELOAD": lib, "LD_LIBRARY_PATH": ":".join([os.environ.get("LD_LIBRARY_PATH", "")] + libraries)}
+    _, failed, _ = measured(program(o, w, work, min(o.steps, TRACED)) + o.options, w.world, env, o.limit)
+    if failed:
+        return failed
+    first = {"failed": "no graph was launched"}
+    for f in sorted(glob.glob(found + ".*")):
+        text, figures = cupti_report.report(f, o.top, o.warmup)
+        if figures:
+            print("%s: %s" % (w.name, text if "failed" in first else text.splitlines()[0]), flush=True)
+            if "failed" in first:
+                first = figures
+                if o.sequence:
+                    with open(o.sequence, "w") as out:
+                        out.write(cupti_report.sequence(f) + "\n")
+        os.unlink(f)
+    return first
+
+
+SIDES = {"floor": floor, "torch": pytorch, "ours": ours, "profile": profile}
 
 
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -256,8 +282,30 @@ def mib(value):
     return format(round(value / MIB), ",") if value is not None else "-"
 
 
+CLASSES = ["matmul", "attention", "pointwise", "norm", "loss", "sums", "optimizer", "rope", "embedding", "copies"]
+
+
+def where(rows):
+    """Lines of the profiles' tables: where a step's time is, and by what it is longer than the floor. Kernels of one class that run at a time
+    count once each; what communication hides behind compute does not count."""
+    out = ["| ms a step | traced step | %s | other | communication, hidden | exposed | nothing runs |" % " | ".join(CLASSES), "|---|" + "---|" * (len(CLASSES) + 5)]
+    gap = ["| ms a step | step - floor | products | attention | %s | other | exposed | nothing runs |" % " | ".join(CLASSES[2:]), "|---|" + "---|" * (len(CLASSES) + 4)]
+    for name, sides in rows.items():
+        for p in [p for p in sides.get("profile", []) if "ms" in p]:
+            ms, kinds = p["ms"], p["classes"]
+            row = [kinds.get(k, 0) for k in CLASSES]
+            row.append(ms["compute"] - sum(row))  # what no class counts, less what two count
+            rest = [ms["exposed"], ms["idle"]]
+            out.append("| %s | %.2f | %s | %.2f | %s |" % (name, ms["span"], " | ".join("%.2f" % x for x in row), ms["communication"] - ms["exposed"], " | ".join("%.2f" % x for x in rest)))
+            f = best(sides.get("floor", []))
+            if "products_ms" in f:
+                row[0], row[1] = row[0] - f["products_ms"], row[1] - (f["ms"] - f["products_ms"])
+                gap.append("| %s | %.2f | %s |" % (name, ms["span"] - f["ms"], " | ".join("%.2f" % x for x in row + rest)))
+    return [""] * (len(out) > 2) + out * (len(out) > 2) + [""] * (len(gap) > 2) + gap * (len(gap) > 2)
+
+
 def tables(rows):
-    """Lines of the two tables: speed, memory."""
+    """Lines of the tables: speed, memory, profiles."""
     speed = ["| workload | ours tok/s a GPU | PyTorch | ours / PyTorch | floor | ours / floor | PyTorch / floor | ours ms | simulated ms |", "|---|" + "---|" * 8]
     memory = ["| workload, MiB a GPU | arena predicted | allocated | process predicted | driver: process | driver: in use | PyTorch active | reserved | in use |", "|---|" + "---|" * 8]
     for name, sides in rows.items():
@@ -268,7 +316,7 @@ def tables(rows):
         d = u.get("driver", {})
         memory.append("| %s | %s | %s | %s | %s | %s | %s | %s | %s |" % (name, mib(u.get("arena_predicted")), mib(u.get("arena_allocated")), mib(u.get("process_predicted")),
                                                                          mib(d.get("processes") or None), mib(d.get("used") or None), mib(t.get("active")), mib(t.get("reserved")), mib(t.get("device_used"))))
-    return speed + [""] + memory
+    return speed + [""] + memory + where(rows)
 
 
 def write(o, rows, lines):
@@ -286,27 +334,6 @@ def write(o, rows, lines):
 
 
 # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def profile(o, w, work):
-    """Where the step's time goes, on every rank."""
-    lib = build_tracer(os.path.abspath(o.build))
-    if not lib:
-        raise SystemExit("no CUPTI: install the toolkit's CUPTI, or `pip install nvidia-cuda-cupti`")
-    found = os.path.join(work, w.name)
-    libraries = [os.path.join(d, "lib") for d in packages()] + ["/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64"]
-    env = dict(os.environ, SC_CUPTI=found, CUDA_INJECTION64_PATH=lib, LD_PRELOAD=lib, LD_LIBRARY_PATH=":".join([os.environ.get("LD_LIBRARY_PATH", "")] + libraries))
-    p = subprocess.run(program(o, w, work) + o.options, env=env, capture_output=True, text=True, errors="replace")
-    if p.returncode:
-        raise SystemExit("%s: exit %d\n%s" % (w.name, p.returncode, (p.stdout + p.stderr)[-2000:]))
-    whole = [f for f in sorted(glob.glob(found + ".*")) if cupti_report.by_launch(cupti_report.read(f).records)]
-    for i, f in enumerate(whole):
-        text, _ = cupti_report.report(f, o.top, o.warmup)
-        print("%s, rank %d: %s" % (w.name, i, text if i == 0 else text.splitlines()[0]), flush=True)
-        if i == 0 and o.sequence:
-            with open(o.sequence, "w") as out:
-                out.write(cupti_report.sequence(f) + "\n")
-        os.unlink(f)
-
-
 def left(o):
     """Seconds until --budget is spent."""
     return o.budget - (time.time() - o.began)
@@ -317,7 +344,8 @@ def measure(o, w, side, work, rows):
     r = SIDES[side](o, w, work)
     o.limit = limit
     rows.setdefault(w.name, {}).setdefault(side, []).append(r)
-    print("%s, %s: %s" % (w.name, side, r.get("failed") or "%.2f ms, %s tok/s a GPU" % (r["ms"], number(r["tok_s"]))), flush=True)
+    if side != "profile" or "failed" in r:
+        print("%s, %s: %s" % (w.name, side, r.get("failed") or "%.2f ms, %s tok/s a GPU" % (r["ms"], number(r["tok_s"]))), flush=True)
     if o.json:
         with open(o.json, "w") as f:
             json.dump(rows, f)
@@ -333,8 +361,6 @@ def run(o):
         for w in map(workload, names):
             if w.world > have and sides != ["floor"]:
                 print("%s: left out, %d GPUs here" % (w.name, have), flush=True)
-            elif o.profile:
-                profile(o, w, work)
             else:
                 for k, side in [(k, s) for k in range(o.rounds) for s in sides if not (k and s == "floor")]:
                     if left(o) < o.least:
@@ -375,15 +401,14 @@ def main():
     r = commands.add_parser("run")
     r.add_argument("names", nargs="*")
     r.add_argument("--build", default=os.path.join(ROOT, "build", "gpu-bench"))
-    r.add_argument("--sides", default="floor,torch,ours", help="which, in which order")
+    r.add_argument("--sides", default="floor,torch,ours", help="which, in which order; profile: our side under CUPTI")
     r.add_argument("--steps", type=int, default=20, help="timed")
     r.add_argument("--warmup", type=int, default=5, help="steps before those")
     r.add_argument("--rounds", type=int, default=1, help="how often the sides take turns")
     r.add_argument("--torch-deterministic", action="store_true", help="PyTorch with deterministic algorithms")
     r.add_argument("--options", default="", help="further options of our program, one string")
-    r.add_argument("--profile", action="store_true", help="our side under CUPTI, nothing else")
-    r.add_argument("--top", type=int, default=30, help="lines of the profile's tables")
-    r.add_argument("--sequence", help="--profile: write one step's kernels in order there")
+    r.add_argument("--top", type=int, default=30, help="lines of a profile's tables")
+    r.add_argument("--sequence", help="profile: write one step's kernels in order there")
     r.add_argument("--json", help="every figure, to a file, after every measurement")
     r.add_argument("--limit", type=float, default=600, help="seconds that one side of one workload may take")
     r.add_argument("--budget", type=float, default=1e9, help="seconds for all")

@@ -53,10 +53,15 @@ def test_tables_join_runs():
     with open(first, "w") as f:
         json.dump({"gpt2-124m-1x64x1024": {"ours": [{"tok_s": 600.0, "ms": 2.0, "arena_predicted": 1 << 20, "arena_allocated": 1 << 20}, {"failed": "exit 3"}]}}, f)
     with open(second, "w") as f:
-        json.dump({"gpt2-124m-1x64x1024": {"torch": [{"tok_s": 500.0, "ms": 2.4, "active": 3 << 20}], "floor": [{"tok_s": 800.0, "ms": 1.5}]}}, f)
+        figures = {"ms": {"span": 2.1, "compute": 1.8, "communication": 0.5, "exposed": 0.2, "idle": 0.1}, "classes": {"matmul": 1.1, "attention": 0.5, "communication": 0.5}}
+        json.dump({"gpt2-124m-1x64x1024": {"torch": [{"tok_s": 500.0, "ms": 2.4, "active": 3 << 20}], "floor": [{"tok_s": 800.0, "ms": 1.5, "products_ms": 1.0}],
+                                           "profile": [figures]}}, f)
     out = must([sys.executable, os.path.join(ROOT, "bench", "gpu.py"), "table", first, second])
     check("| gpt2-124m-1x64x1024 | 600 | 500 | 1.200 | 800 | 0.750 | 0.625 | 2.00 | - |" in out, out)
     check("| gpt2-124m-1x64x1024 | 1 | 1 | - | - | - | 3 | - | - |" in out, out)
+    nothing = "0.00 | " * 8
+    check("| gpt2-124m-1x64x1024 | 2.10 | 1.10 | 0.50 | %s0.20 | 0.30 | 0.20 | 0.10 |" % nothing in out, out)  # where the step is
+    check("| gpt2-124m-1x64x1024 | 0.60 | 0.10 | 0.00 | %s0.20 | 0.20 | 0.10 |" % nothing in out, out)  # and its gap to the floor
 
 
 def test_cases_for_gpus_have_names_of_their_own():
