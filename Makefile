@@ -6,6 +6,8 @@ endif
 OPT     ?= -O2 -g
 WARN    := -std=gnu17 -Wall -Wextra -Werror -Wno-unused-parameter
 CPPF    := -D_GNU_SOURCE -Icompiler -Iruntime -I/usr/include/lua5.4 -I/usr/include/x86_64-linux-gnu/openblas-serial
+# libclang's headers; the library is loaded when a model names a source file.
+$(B)/compiler/extension/%.o: CPPF += -I/usr/lib/llvm-19/include
 CFLAGS  += $(WARN) $(OPT) -MMD -MP
 # Kernels: no contraction, so that a result never depends on how the compiler vectorised it.
 KFLAGS  := -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math

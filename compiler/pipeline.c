@@ -2,6 +2,7 @@
  * Relies on: every pass.
  * Relied on by: main.c, the tests. */
 #include "pipeline.h"
+#include "extension/extension.h"
 #include "passes/passes.h"
 #include "verify/verify.h"
 
@@ -48,6 +49,7 @@ void lower(Graph *g, const Device *d, const PipelineOptions *o) {
     scale_check(g);
     each_traced(g, precision);
     after("precision", g, o);
+    extensions(g, target_of(d, o)); /* the user's C is read and held against its use */
     autodiff(g, g->train);
     after("autodiff", g, o);
     each_traced(g, combine);

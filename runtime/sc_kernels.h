@@ -35,6 +35,8 @@ sc_kernel sc_k_cross_entropy, sc_k_cross_entropy_grad, sc_k_cross_entropy_grads,
 /* optimizer, initial values */
 sc_kernel sc_k_sgd, sc_k_adam, sc_k_sum_squares, sc_k_clip_coefficient, sc_k_count_step, sc_k_scale, sc_k_update_scale,
     sc_k_init_param;
+/* all-gather extensions */
+sc_kernel sc_k_amax;
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
  * $SHARDC_HOME. Relied on by: main.c, tests. */
 #include "../base/diagnostics.h"
 #include "emit.h"
+#include "places.h"
 #include "text.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -31,47 +32,21 @@ typedef struct {
     const char *headers, *library; /* folder of sc.h, libsc_<target>.a */
     const char *suffix;            /* of the kernels' source */
     const char *step, *kernels;    /* objects */
+    const Graph *g;
+    const Plan *plan;
+    const char **foreign; /* objects of the user's files */
 } Build;
 
 /* ── where the runtime is ────────────────────────────────────────────────────────────────────────────────────────────
  */
-static const char *program_folder(Arena *a) {
-    char path[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (n <= 0) return ".";
-    path[n] = 0;
-    char *slash = strrchr(path, '/');
-    *(slash ? slash : path) = 0;
-    return arena_strdup(a, path);
-}
-
-static const char *absolute(Arena *a, const char *path) {
-    char *real = realpath(path, NULL);
-    const char *kept = arena_strdup(a, real ? real : path);
-    free(real);
-    return kept;
-}
-
-static const char *first_with(Arena *a, const char *const *folders, int n, const char *file) {
-    for (int i = 0; i < n; i++)
-        if (folders[i] && !access(join(a, folders[i], file, ""), R_OK)) return absolute(a, folders[i]);
-    return NULL;
-}
-
 static void find_runtime(Build *b, const char *target) {
     Arena *a = b->a;
     const char *here = program_folder(a), *home = getenv("SHARDC_HOME");
-    const char *headers[] = {home ? join(a, home, "runtime", "") : NULL,
-                             home ? join(a, home, "share/shardc/runtime", "") : NULL, join(a, here, "../runtime", ""),
-                             join(a, here, "../share/shardc/runtime", "")};
     const char *libraries[] = {here, join(a, here, "../lib/shardc", ""), home ? join(a, home, "build", "") : NULL,
                                home ? join(a, home, "lib/shardc", "") : NULL};
     bool plain = !b->variant[0];
     const char *file = arena_printf(a, "libsc_%s%s%s.a", target, plain ? "" : "_", b->variant);
-    b->headers = first_with(a, headers, 4, "sc.h");
-    if (!b->headers)
-        fail(NOWHERE, "the runtime's headers (runtime/sc.h) are not beside %s; set SHARDC_HOME to the folder of shardc",
-             here);
+    b->headers = runtime_headers(a);
     const char *folder = first_with(a, libraries, 4, file);
     if (!folder)
         fail(NOWHERE, "%s is not in %s; build it with 'make%s%s' or set SHARDC_HOME to the folder of shardc", file,
@@ -106,35 +81,6 @@ static void check_archs(Build *b) {
 
 /* ── where CUDA is ───────────────────────────────────────────────────────────────────────────────────────────────────
  */
-enum { MOST_FOLDERS = 16 };
-
-/* $CUDA_HOME and nothing else; or the folder of the nvcc on PATH, and where CUDA usually is. */
-static int cuda_homes(Arena *a, const char **homes) {
-    const char *given = getenv("CUDA_HOME"), *path = getenv("PATH");
-    int n = 0;
-    if (given && *given) {
-        homes[n++] = given;
-        return n;
-    }
-    char *rest = arena_strdup(a, path ? path : "");
-    for (char *folder; !n && (folder = strsep(&rest, ":"));)
-        if (*folder && !access(join(a, folder, "nvcc", ""), X_OK)) homes[n++] = absolute(a, join(a, folder, "..", ""));
-    homes[n++] = "/usr/local/cuda";
-    homes[n++] = "/opt/cuda";
-    return n;
-}
-
-/* The first of `folder`s below `homes` that holds `file`. */
-static const char *folder_with(Arena *a, const char *const *homes, int n, const char *file) {
-    static const char *const below[] = {"", "lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"};
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < 5; k++) {
-            const char *folder = *below[k] ? join(a, homes[i], below[k], "") : homes[i];
-            if (!access(join(a, folder, file, ""), R_OK)) return absolute(a, folder);
-        }
-    return NULL;
-}
-
 /* Only the runtime is linked with: the program loads the other libraries when it starts (runtime/cuda/library.c). Where
  * they are on this machine is remembered in the program, after LD_LIBRARY_PATH. */
 static const Cuda *find_cuda(Arena *a, const Plan *p) {
@@ -317,6 +263,19 @@ static Job compile_kernels(Build *b, const char *object) {
     return start(b, &args, "kernels");
 }
 
+/* The user's text stands in the build's folder; what it includes lies beside the original. */
+static Job compile_foreign(Build *b, int k) {
+    Args args = kernel_command(b);
+    const char *path = absolute(b->a, b->g->files.at[k]->path), *slash = strrchr(path, '/');
+    const char *folder = slash ? arena_printf(b->a, "%.*s", (int)(slash - path), path) : ".";
+    b->foreign[k] = arena_printf(b->a, "%s.tmp.%ld.%d.o", join(b->a, b->dir, b->name, ""), (long)getpid(), k);
+    temp_register(b->foreign[k]);
+    add(b, &args,
+        (const char *const[]){"-I", folder, "-c", arena_printf(b->a, "%s%s", b->name, foreign_suffix(b->plan, k)), "-o",
+                              file_name(b->foreign[k]), NULL});
+    return start(b, &args, arena_printf(b->a, "extension%d", k));
+}
+
 static void move_file(const char *from, const char *to) {
     if (rename(from, to)) fail(NOWHERE, "cannot write %s: %s; choose another with -o", to, strerror(errno));
     temp_forget(from);
@@ -332,14 +291,16 @@ static void compile(Build *b) {
                *key = kernel_key(b);
     const char *fresh = arena_printf(b->a, "%s.tmp.%ld", b->kernels, (long)getpid());
     bool reuse = up_to_date(b, key_file, key);
-    Job jobs[2];
+    Job *jobs = NEW_ARRAY(b->a, Job, 2 + b->g->files.n);
     int n = 0;
+    b->foreign = NEW_ARRAY(b->a, const char *, b->g->files.n + 1);
     temp_register(b->step);
     jobs[n++] = compile_step(b, b->step);
     if (!reuse) {
         temp_register(fresh);
         jobs[n++] = compile_kernels(b, fresh);
     }
+    for (int k = 0; k < b->g->files.n; k++) jobs[n++] = compile_foreign(b, k);
     finish(b, jobs, n);
     if (reuse) return;
     unlink(key_file); /* the key never speaks of an object that is not there yet */
@@ -377,7 +338,9 @@ static void link_binary(Build *b) {
     if (!stat(path, &st) && S_ISDIR(st.st_mode))
         fail(NOWHERE, "cannot write %s: it is a folder; choose another with -o", path);
     Args args = {0};
-    add(b, &args, (const char *const[]){b->cc, file_name(b->step), file_name(b->kernels), b->library, NULL});
+    add(b, &args, (const char *const[]){b->cc, file_name(b->step), file_name(b->kernels), NULL});
+    for (int k = 0; k < b->g->files.n; k++) push(&args, b->a, file_name(b->foreign[k]));
+    push(&args, b->a, b->library);
     add_variant(b, &args);
     if (b->cuda)
         add_cuda_libraries(b, &args);
@@ -392,8 +355,13 @@ static void link_binary(Build *b) {
 
 void emit_build(const Plan *p, const char *dir, const char *name, const char *variant) {
     const char *cc = getenv("CC");
-    Build b = {
-        .a = p->arena, .dir = dir, .name = name, .variant = variant ? variant : "", .cc = cc && cc[0] ? cc : "gcc"};
+    Build b = {.a = p->arena,
+               .g = p->graph,
+               .plan = p,
+               .dir = dir,
+               .name = name,
+               .variant = variant ? variant : "",
+               .cc = cc && cc[0] ? cc : "gcc"};
     if (!strcmp(p->target, "cuda")) b.cuda = find_cuda(b.a, p);
     b.suffix = kernels_suffix(p);
     find_runtime(&b, p->target);
@@ -402,4 +370,8 @@ void emit_build(const Plan *p, const char *dir, const char *name, const char *va
     link_binary(&b);
     unlink(b.step);
     temp_forget(b.step);
+    for (int k = 0; k < b.g->files.n; k++) {
+        unlink(b.foreign[k]);
+        temp_forget(b.foreign[k]);
+    }
 }

@@ -40,6 +40,8 @@ void emit(const Plan *p, const char *dir, const char *name) {
     plan_write_json(json.f, p);
     out_commit(&json);
     write_text(e.a, join(e.a, dir, name, kernels_suffix(p)), kernels);
+    for (int i = 0; i < e.g->files.n; i++)
+        write_text(e.a, join(e.a, dir, name, foreign_suffix(p, i)), emit_foreign(&e, i));
     OutFile out = out_open(e.a, join(e.a, dir, name, ".c"));
     e.f = out.f;
     put_head(&e);

@@ -166,7 +166,9 @@ static void put_event(Text *t, const Event *x) {
         pieces[n++] = "RUN(";
         pieces[n++] = id;
         pieces[n++] = c_stream(x->stream);
-        pieces[n++] = op->body ? arena_printf(e->a, "fused_%d", e->canonical[op->group]) : op_info[op->kind].name;
+        pieces[n++] = op->body               ? arena_printf(e->a, "fused_%d", e->canonical[op->group])
+                      : op_is(op, T_FOREIGN) ? foreign_kernel(e->a, op)
+                                             : op_info[op->kind].name;
         pieces[n++] = attr_text(e->a, op, table_name(e, t->p, x));
     }
     for (int i = 0; i < nv; i++)
@@ -235,14 +237,18 @@ static void put_program(Emit *e, const PlanProgram *p) {
 /* The kernels that the text calls, generated ones included. */
 static void put_declarations(Emit *e) {
     bool library[N_OPS] = {false}, *fused = NEW_ARRAY(e->a, bool, e->g->ngroups + 1);
+    Map *foreign = map_new(e->a);
     for (int i = 0; i < e->plan->nprograms; i++)
         for (int k = 0; k < e->plan->programs[i].n; k++) {
             const Op *op = e->plan->programs[i].events[k].op_ir;
             if (op->body)
                 fused[e->canonical[op->group]] = true;
+            else if (op_is(op, T_FOREIGN))
+                map_put(foreign, foreign_kernel(e->a, op), (void *)op);
             else if (!op_is(op, T_COLLECTIVE | T_COPY))
                 library[op->kind] = true;
         }
+    for (int k = 0; k < map_len(foreign); k++) fprintf(e->f, "sc_kernel sc_k_%s;\n", map_key(foreign, k));
     for (int k = 0; k < N_OPS; k++)
         if (library[k]) fprintf(e->f, "sc_kernel sc_k_%s;\n", op_info[k].name);
     for (int k = 0; k < e->g->ngroups; k++)

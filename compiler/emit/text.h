@@ -40,6 +40,11 @@ void emit_step(Emit *e); /* every program as a function */
 /* kernels.c */
 const char *emit_kernels(Emit *e); /* the text of NAME_kernels.c or .cu; sets canonical */
 
+/* foreign.c: the user's own sources, by index in Graph.files */
+const char *foreign_suffix(const Plan *p, int file); /* "_extension0.c" */
+const char *foreign_kernel(Arena *a, const Op *op);  /* what a T_FOREIGN event runs */
+const char *emit_foreign(const Emit *e, int file);   /* the text of NAME_extension0.c or .cu */
+
 /* tables.c */
 void emit_tables(Emit *e); /* sc_this_build */
 

@@ -135,6 +135,11 @@ void policy_apply(Frontend *f);  /* checks that policies met modules; reads --po
 void policy_ignore(Frontend *f); /* ignored_params, when all parameters have their paths */
 bool path_match(const char *pattern, const char *text, bool across_dots);
 
+/* extension.c */
+void extension_open(lua_State *L);
+Extension *field_extension(lua_State *L, int table, const char *what, const char *key); /* NULL: not there */
+void extension_check_shared(Frontend *f); /* parameters that units with different extensions hold */
+
 /* training.c */
 void training_open(lua_State *L);
 void training_trace(Frontend *f);

@@ -16,6 +16,7 @@ static void open_library(Frontend *f, const char *name, const char *file) {
     params_open(L);
     options_open(L);
     policy_open(L);
+    extension_open(L);
     training_open(L);
     scaler_open(L);
     lua_setglobal(L, "prim");

@@ -150,9 +150,7 @@ static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Sourc
     if (field_present(L, t, "gradient_divide_factor") && p->gradient_divide_factor <= 0)
         field_fail(L, "gradient_divide_factor", "%s: gradient_divide_factor must be positive", what);
     p->nignored = field_strings(L, t, what, "ignored_params", &p->ignored);
-    if (field_present(L, t, "all_gather"))
-        field_fail(L, "all_gather", "%s: all_gather extensions are not available in this version; leave all_gather out",
-                   what);
+    p->all_gather = field_extension(L, t, what, "all_gather");
     return p;
 }
 
@@ -181,6 +179,11 @@ static void ignore(Frontend *f, const UnitPolicy *policy, const char *pattern) {
                 "ignored_params: %s is trainable; gradients of ignored parameters are not reduced, so that ranks would "
                 "drift apart: freeze it (requires_grad = false, nn.freeze), or do not ignore it",
                 p->path);
+        if (policy->all_gather)
+            fail(src,
+                 "ignored_params: %s is not gathered, and the extension of %s:%d gathers the parameters of this unit; "
+                 "leave one of the two out, or wrap the parameter's module in a nn.fully_shard of its own",
+                 p->path, policy->all_gather->src.file, policy->all_gather->src.line);
         p->is_buffer = true;
         p->value->name = p->path;
     }

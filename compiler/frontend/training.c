@@ -505,6 +505,7 @@ static int traces(lua_State *L) { /* protected */
     trace_sample(f, table);
     params_finish(f);
     policy_ignore(f);
+    extension_check_shared(f);
     assign_groups(f, g->optimizer);
     return 0;
 }

@@ -44,6 +44,7 @@ enum {
     T_FLAG_TRANSPOSED = 1 << 14, /* attributes 0 and 1 say that operands 0 and 1 are to be read transposed */
     T_ROWS_OUT = 1 << 15,        /* its kernel writes results whose last dimension is contiguous (any outer strides) */
     T_JOINS = 1 << 16,           /* puts its operands side by side along dimension i0 */
+    T_FOREIGN = 1 << 17,         /* calls a function of the user's own source: op->extension */
     T_SETS = 1 << 13, /* writes the state that it updates without reading it. With two operands (store): reads too where
                          i0 is set, and touches operand 1 from element i1 on, as many as operand 0 has */
 };
@@ -59,6 +60,7 @@ typedef struct Param Param;
 typedef struct State State;
 typedef struct Unit Unit;
 typedef struct Checkpoint Checkpoint;
+typedef struct Extension Extension;
 
 /* A tensor. Strides and offset in elements. A view has a base (never itself a view: chains are collapsed) and no bytes
  * of its own; so has an operand of an assemble op, whose base is the assembled value. */
@@ -99,9 +101,10 @@ struct Op {
     Source src;     /* user's Lua frame */
     Phase phase;
     Stream stream;
-    Op *origin; /* backward op: its forward op; clone: what it was cloned from; else NULL */
-    Unit *unit; /* for gather, reduce, optimizer */
-    Op **body;  /* OP_FUSED: member ops in order, else NULL */
+    Op *origin;           /* backward op: its forward op; clone: what it was cloned from; else NULL */
+    Unit *unit;           /* for gather, reduce, optimizer */
+    Extension *extension; /* of a T_FOREIGN op */
+    Op **body;            /* OP_FUSED: member ops in order, else NULL */
     int nbody;
     int call;               /* ordinal of the module call it was traced in (a module called twice has two) */
     Checkpoint *checkpoint; /* policy of the outermost checkpointed call it was traced in, or NULL */
@@ -125,6 +128,56 @@ typedef enum {
     UPDATE_HOST
 } UpdatePlace; /* offload.optimizer = true, "stream", "host" */
 
+/* The user's own C and CUDA C: an extension of all-gathers, or a custom op. */
+enum { MAX_WIRES = 4 };
+typedef struct { /* one buffer that travels */
+    Dtype dtype;
+    int count, every; /* `count` elements for every `every` stored ones; every 0: `count` for each rank's piece of a
+                         parameter */
+} Wire;
+
+typedef enum { PRE_GATHER = 0, POST_GATHER = 1, CUSTOM_FORWARD = 0, CUSTOM_BACKWARD = 1, N_PARTS = 2 } ExtensionPart;
+
+typedef struct { /* a parameter of a C function */
+    const char *name;
+    const char *type;    /* as it stands in the source: "const float *" */
+    const char *element; /* what it points to, in the end: "float"; NULL: no pointer */
+    bool constant;       /* what it points to is */
+    int dims;            /* of what it points to: 1 where it is `float *`; sizes that are not written are 0 */
+    int64_t size[MAX_DIMS];
+    int line;
+} CParam;
+
+typedef struct {               /* a function that the user's file defines */
+    const char *name, *result; /* result's type: "void" */
+    int line, nparams;
+    bool internal; /* static */
+    CParam *params;
+} CFunction;
+
+typedef struct { /* the user's file, as libclang read it */
+    const char *path, *text;
+    size_t size;
+    VEC(CFunction) functions;
+} CFile;
+
+struct Extension {
+    int id;
+    Source src;                /* of the call of nn.all_gather_extension or nn.custom_op */
+    bool gathers;              /* all-gathers; else a custom op */
+    const char *name;          /* of a custom op */
+    const char *source, *cuda; /* files for the two targets; NULL: none */
+    Source source_at, cuda_at; /* where they are named */
+    const char *part[N_PARTS]; /* pre_all_gather and post_all_gather · forward and backward (NULL: none) */
+    Wire wire[MAX_WIRES];
+    int nwires;
+    bool amax;   /* the largest magnitude of each parameter is found before */
+    bool rows;   /* no slice cuts a row of a parameter */
+    CFile *file; /* of the target; set by the extensions pass, with what follows */
+    const CFunction *found[N_PARTS];
+    int number; /* of its file among the build's */
+};
+
 typedef struct { /* nn.fully_shard */
     Source src;
     int replicate, shard;      /* 0: the rest of the world */
@@ -139,6 +192,7 @@ typedef struct { /* nn.fully_shard */
     double gradient_divide_factor; /* of summed gradients; 0: the world. Microbatches are averaged in any case */
     const char **ignored;          /* parameter path patterns; such a parameter is a buffer (Param.is_buffer) */
     int nignored;
+    Extension *all_gather; /* NULL: bytes travel as they are stored */
 } UnitPolicy;
 
 struct Module {
@@ -304,6 +358,8 @@ struct Graph {
     VEC(CountSlot) counts;
     VEC(OptionValue) options;
     VEC(Program *) programs;
+    VEC(Extension *) extensions;
+    VEC(CFile *) files; /* of extensions that the programs call */
     Optimizer *optimizer;
     LrSchedule schedule;
     double clip_grad_norm; /* 0: none */
@@ -360,7 +416,9 @@ typedef struct {
 } OpInfo;
 extern const OpInfo op_info[N_OPS];
 bool op_is(const Op *op, unsigned trait);
-OpKind op_by_name(const char *name); /* N_OPS when unknown */
+OpKind op_by_name(const char *name);                        /* N_OPS when unknown */
+ExtensionPart foreign_part(const Op *op);                   /* which function of its extension a T_FOREIGN op calls */
+const char *part_name(const Extension *x, ExtensionPart p); /* "pre", "post", "forward", "backward" */
 
 void check_graph(const Graph *g, const char *after); /* the IR's invariants; aborts with a message naming the pass */
 void dump_program(FILE *f, const Graph *g, const Program *p);

@@ -18,6 +18,7 @@ InferRule infer_full, infer_arange, infer_scalar, infer_reduce, infer_like0, inf
 InferRule infer_matmul, infer_embedding, infer_embedding_grad, infer_attention, infer_attention_grad, infer_rope;
 InferRule infer_layer_norm, infer_rms_norm, infer_norm_grad_w, infer_softmax, infer_dropout, infer_cross_entropy;
 InferRule infer_batch_norm, infer_batch_norm_grad, infer_norm_grads, infer_cross_entropy_grads;
+InferRule infer_custom, infer_custom_grad;
 #define infer_none NULL /* whoever builds the op sets its results: shapes follow from the mesh or the flat layout */
 
 GradRule grad_scale, grad_add, grad_sub, grad_mul, grad_div, grad_maximum, grad_minimum, grad_add_scalar,
@@ -26,10 +27,10 @@ GradRule grad_rdiv_scalar, grad_pow_scalar, grad_neg, grad_abs, grad_exp, grad_l
 GradRule grad_sigmoid, grad_relu, grad_gelu, grad_gelu_tanh, grad_silu, grad_clamp, grad_where, grad_cast;
 GradRule grad_reshape, grad_transpose, grad_expand, grad_slice, grad_split, grad_concat, grad_copy, grad_pad_slice;
 GradRule grad_sum, grad_mean, grad_max, grad_matmul, grad_embedding, grad_layer_norm, grad_rms_norm, grad_softmax;
-GradRule grad_attention, grad_rope, grad_dropout, grad_cross_entropy, grad_batch_norm, grad_debug_sleep;
+GradRule grad_attention, grad_rope, grad_dropout, grad_cross_entropy, grad_batch_norm, grad_debug_sleep, grad_custom;
 
 CostRule cost_none, cost_pointwise, cost_fused, cost_copy, cost_reduce, cost_matmul, cost_embedding, cost_norm;
-CostRule cost_attention, cost_collective, cost_transfer, cost_optimizer, cost_pick, cost_debug_sleep;
+CostRule cost_attention, cost_collective, cost_transfer, cost_optimizer, cost_pick, cost_debug_sleep, cost_foreign;
 
 WorkRule work_matmul, work_attention, work_reduce, work_norm_grad_w, work_cross_entropy, work_sum_squares;
 WorkRule work_embedding_grad, work_norm_grads; /* rules_work.c */

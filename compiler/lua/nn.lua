@@ -677,6 +677,34 @@ function nn.BatchNorm(channels, options)
   return m
 end
 
+-- ── the user's own C ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+local function like_first(x) return { x.shape } end
+
+-- local swish = nn.custom_op {
+--   source = "swish.c", cuda = "swish.cu",   for the CPU, for GPUs; functions as runtime/sc_extension.h says
+--   forward = "swish", backward = "swish_grad",
+--   results = function(x) return { x.shape } end,   shapes, or { shape, dtype }; left out: one result, shaped as the first operand
+--   flops = function(x) return 4 * x.shape[1] end,  or a number
+--   numbers = { 1.5 },                       what both functions find in sc_call.numbers
+--   name = "swish" }
+function nn.custom_op(options)
+  local o = options or {}
+  check_keys("nn.custom_op", o, "name source cuda forward backward results flops numbers")
+  local extension, results, flops, numbers = prim.custom_op(o), o.results or like_first, o.flops or 0, o.numbers or {}
+  if type(results) ~= "function" then fail(nil, "nn.custom_op: results must be a function of the operands, not %s", describe(results)) end
+  if type(flops) ~= "function" and type(flops) ~= "number" then fail(nil, "nn.custom_op: flops must be a number or a function, not %s", describe(flops)) end
+  if type(numbers) ~= "table" then fail(nil, "nn.custom_op: numbers must be a list, not %s", describe(numbers)) end
+  return function(...)
+    local operands = { ... }
+    for i = 1, select("#", ...) do need_tensor(o.name or o.forward, operands[i]) end
+    local shapes = results(...)
+    if type(shapes) ~= "table" then fail(nil, "nn.custom_op: results must return a list of shapes, not %s", describe(shapes)) end
+    local count = type(flops) == "function" and flops(...) or flops
+    return prim.custom(extension, operands, shapes, type(count) == "number" and count or -1, numbers)
+  end
+end
+
 -- ── recomputation, policies, training ────────────────────────────────────────────────────────────────────────────────
 
 -- nn.checkpoint(fn, x, ...): what fn computes is computed again in the backward. nn.checkpoint({ save = ... }, fn, x, ...).
@@ -707,7 +735,15 @@ end
 --   unshard_in_backward = true,              false: a promise that the backward reads no parameter of it, which is checked
 --   ignored_params = {},                     patterns of frozen parameters that stay whole and are not cast
 --   gradient_divide_factor = world,          1: gradients are summed over ranks; microbatches are averaged in any case
+--   all_gather = nn.all_gather_extension { source = "x.c", cuda = "x.cu", wire = "bf16" }    how parameters travel; below
 -- })
+-- nn.all_gather_extension {                  your own C before and after the gather: runtime/sc_extension.h, models/extensions
+--   source = "file.c", cuda = "file.cu",     for the CPU, for GPUs; in the model's folder
+--   wire = "bf16",                           what travels, or up to 4 of { dtype, count = 1, every = 1, per = "element" }: count
+--                                            elements for every `every` stored ones; per = "piece": for a rank's part of a parameter
+--   amax = false,                            true: both functions are told the parameter's largest magnitude
+--   pre = "pre_all_gather", post = "post_all_gather", align = "element" }   "row": no rank holds a part of a row
+nn.all_gather_extension = prim.all_gather_extension
 nn.checkpoint_wrapper, nn.fully_shard, nn.mesh = prim.checkpoint_wrapper, prim.fully_shard, prim.mesh
 nn.options, nn.choice, nn.optional = prim.options, prim.choice, prim.optional
 -- nn.training { model, batch, loss, optimizer, schedule, sample, clip_grad_norm = 0 (none), accumulate = 1, deterministic =

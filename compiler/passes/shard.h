@@ -66,6 +66,12 @@ Op *scale_update(Graph *g, Value *coefficient); /* the last event of a step */
 Op *scale_undo(Graph *g, const Program *p);     /* the loss over its scale, if the loss function scaled it; else NULL */
 void scale_init(Graph *g, Program *init);       /* the scale to begin with */
 
+/* ── shard_extension.c ───────────────────────────────────────────────────────────────────────────────────────────── */
+int64_t flat_align(const Unit *u, const Param *p); /* where p may begin, where a slice may end */
+int64_t slice_align(const Unit *u);
+/* The unit's parameters, gathered by the extension of its policy; `shard` lies on the device. */
+Value *gather_extended(Ctx *c, Unit *u, Value *shard, bool frozen, const char *id, Phase phase, int pos);
+
 /* ── shard_start.c ───────────────────────────────────────────────────────────────────────────────────────────────── */
 void init_program(Graph *g);
 void start_program(Graph *g);

@@ -20,7 +20,8 @@ static void need_promise(const Unit *u, const Param *p, const Op *reader) {
          phase_name(reader->phase), reader->src.file, reader->src.line, op_info[reader->kind].name, p->path);
 }
 
-static Value *unsharded(Ctx *c, Unit *u, State *shard, const char *id, Phase phase, int pos) {
+static Value *unsharded(Ctx *c, Unit *u, bool frozen, const char *id, Phase phase, int pos) {
+    State *shard = frozen ? u->frozen_wire : u->wire_shard;
     Value *v = shard->value;
     if (shard->on_host) {
         Op *op = unit_op(c->g, OP_FETCH, u, arena_printf(c->g->arena, "f%s", id), phase, FETCH);
@@ -28,6 +29,7 @@ static Value *unsharded(Ctx *c, Unit *u, State *shard, const char *id, Phase pha
         v = add_out(c->g, op, shard->dtype, shard->numel);
         edit_before(c->edit, pos, op);
     }
+    if (u->policy->all_gather) return gather_extended(c, u, v, frozen, id, phase, pos);
     if (u->shards > 1) {
         Op *op = unit_op(c->g, OP_ALL_GATHER, u, id, phase, GATHER);
         op->i[0] = COMM_SHARD;
@@ -47,7 +49,7 @@ static Value *gathered(Ctx *c, const Param *p, const Op *op, int pos) {
     if (*slot) return *slot;
     if (second) need_promise(u, p, op);
     const char *id = arena_printf(c->g->arena, "g%d%s%s", u->id, is_frozen ? "z" : "", second ? "b" : "f");
-    return *slot = unsharded(c, u, is_frozen ? u->frozen_wire : u->wire_shard, id, second ? BACKWARD : FORWARD, pos);
+    return *slot = unsharded(c, u, is_frozen, id, second ? BACKWARD : FORWARD, pos);
 }
 
 void use_params(Ctx *c) {

@@ -2,7 +2,7 @@
  * of the build. Relies on: shard.h. Relied on by: shard.c. */
 #include "shard.h"
 
-enum { FLAT_ALIGN = 256, METRIC_SLOTS = 64 };
+enum { METRIC_SLOTS = 64 };
 
 /* Trainable parameters by optimizer group, then by first use; offsets do not depend on the world, only the tail does.
  */
@@ -13,19 +13,19 @@ void lay_out(Graph *g, Unit *u) {
         for (int i = 0; i < u->params.n; i++)
             if (trainable(u->params.at[i]) && u->params.at[i]->group == group) push(&flat, g->arena, u->params.at[i]);
     for (int i = 0; i < flat.n; i++) {
-        flat.at[i]->flat_offset = at;
-        at = round_up(at + param_numel(flat.at[i]), FLAT_ALIGN);
+        flat.at[i]->flat_offset = at = round_up(at, flat_align(u, flat.at[i]));
+        at += param_numel(flat.at[i]);
     }
-    u->numel = round_up(at, (int64_t)u->shards * FLAT_ALIGN);
+    u->numel = round_up(at, u->shards * slice_align(u));
     at = 0;
     for (int i = 0; i < u->params.n; i++) {
         Param *p = u->params.at[i];
         if (trainable(p)) continue;
-        p->flat_offset = at;
-        at = round_up(at + param_numel(p), FLAT_ALIGN);
+        p->flat_offset = at = round_up(at, flat_align(u, p));
+        at += param_numel(p);
         push(&flat, g->arena, p);
     }
-    u->frozen_numel = round_up(at, (int64_t)u->shards * FLAT_ALIGN);
+    u->frozen_numel = round_up(at, u->shards * slice_align(u));
     u->params.at = flat.at;
     u->params.n = u->params.cap = flat.n;
 }
@@ -42,16 +42,16 @@ static State *unit_state(Graph *g, Unit *u, StateClass c, const char *what, Dtyp
 
 /* offload.params: every copy of the parameters lies in host memory. offload.optimizer: all that the update reads and
  * writes but gradients does. Gathers read the wire shard; it is the master itself unless the two differ in dtype or
- * place. */
+ * place. An extension reads what is stored. */
 static void unit_states(Graph *g, Unit *u) {
     const UnitPolicy *p = u->policy;
     const Optimizer *o = g->optimizer;
     int64_t n = u->numel / u->shards, frozen = u->frozen_numel / u->shards;
-    bool master_on_host = p->offload_params || p->offload_optimizer, cast = u->wire != u->dtype;
+    bool master_on_host = p->offload_params || p->offload_optimizer, cast = u->wire != u->dtype && !p->all_gather;
     if (n) {
         u->master = u->wire_shard = unit_state(g, u, S_MASTER, "master", u->dtype, n, master_on_host);
         if (cast || p->offload_params != master_on_host)
-            u->wire_shard = unit_state(g, u, S_WIRE, "wire", u->wire, n, p->offload_params);
+            u->wire_shard = unit_state(g, u, S_WIRE, "wire", p->all_gather ? u->dtype : u->wire, n, p->offload_params);
         if (o->kind != OPT_SGD || o->momentum > 0)
             u->m = unit_state(g, u, S_MOMENT1, "moment1", FP32, n, p->offload_optimizer);
         if (o->kind != OPT_SGD) u->v = unit_state(g, u, S_MOMENT2, "moment2", FP32, n, p->offload_optimizer);

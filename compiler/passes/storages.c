@@ -104,6 +104,7 @@ static StorageClass class_of(const Derive *d, const Value *root, const Op *def) 
     if (root == def->scratch_value) return C_WORKSPACE;
     if (root->on_host) return C_HOST;
     if (op_is(def, T_COLLECTIVE)) return def->stream == GATHER ? C_UNSHARDED : C_GRADIENTS;
+    if (def->stream == GATHER) return u->streams >> COMPUTE & 1 ? C_UNSHARDED : C_TEMPORARY;
     if (op_is(def, T_COPY)) return copied_class(def, u);
     if (u->reduced || (op_is(def, T_ASSEMBLE) && def->phase == BACKWARD && def->unit)) return C_UNSHARDED_GRADS;
     return def->phase == FORWARD && u->in_backward ? C_ACTIVATIONS : C_TEMPORARY;

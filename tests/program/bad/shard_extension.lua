@@ -1,4 +1,4 @@
--- expect: shard_extension\.lua:12: nn.fully_shard: all_gather extensions are not available
+-- expect: shard_extension\.lua:12: nn.fully_shard: all_gather must be what nn.all_gather_extension \{ ... \} gives, not the string "x.c"
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

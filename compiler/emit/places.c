@@ -1,0 +1,70 @@
+/* Where things are on this machine: the runtime beside shardc, CUDA.
+ * Relies on: text.h (join), diagnostics.
+ * Relied on by: build.c, extension/ (which parses what build.c compiles). */
+#include "places.h"
+#include "text.h"
+#include <limits.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+const char *program_folder(Arena *a) {
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (n <= 0) return ".";
+    path[n] = 0;
+    char *slash = strrchr(path, '/');
+    *(slash ? slash : path) = 0;
+    return arena_strdup(a, path);
+}
+
+const char *absolute(Arena *a, const char *path) {
+    char *real = realpath(path, NULL);
+    const char *kept = arena_strdup(a, real ? real : path);
+    free(real);
+    return kept;
+}
+
+const char *first_with(Arena *a, const char *const *folders, int n, const char *file) {
+    for (int i = 0; i < n; i++)
+        if (folders[i] && !access(join(a, folders[i], file, ""), R_OK)) return absolute(a, folders[i]);
+    return NULL;
+}
+
+const char *runtime_headers(Arena *a) {
+    const char *here = program_folder(a), *home = getenv("SHARDC_HOME");
+    const char *headers[] = {home ? join(a, home, "runtime", "") : NULL,
+                             home ? join(a, home, "share/shardc/runtime", "") : NULL, join(a, here, "../runtime", ""),
+                             join(a, here, "../share/shardc/runtime", "")};
+    const char *found = first_with(a, headers, 4, "sc.h");
+    if (!found)
+        fail(NOWHERE, "the runtime's headers (runtime/sc.h) are not beside %s; set SHARDC_HOME to the folder of shardc",
+             here);
+    return found;
+}
+
+/* $CUDA_HOME and nothing else; or the folder of the nvcc on PATH, and where CUDA usually is. */
+int cuda_homes(Arena *a, const char **homes) {
+    const char *given = getenv("CUDA_HOME"), *path = getenv("PATH");
+    int n = 0;
+    if (given && *given) {
+        homes[n++] = given;
+        return n;
+    }
+    char *rest = arena_strdup(a, path ? path : "");
+    for (char *folder; !n && (folder = strsep(&rest, ":"));)
+        if (*folder && !access(join(a, folder, "nvcc", ""), X_OK)) homes[n++] = absolute(a, join(a, folder, "..", ""));
+    homes[n++] = "/usr/local/cuda";
+    homes[n++] = "/opt/cuda";
+    return n;
+}
+
+/* The first of `folder`s below `homes` that holds `file`. */
+const char *folder_with(Arena *a, const char *const *homes, int n, const char *file) {
+    static const char *const below[] = {"", "lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"};
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < 5; k++) {
+            const char *folder = *below[k] ? join(a, homes[i], below[k], "") : homes[i];
+            if (!access(join(a, folder, file, ""), R_OK)) return absolute(a, folder);
+        }
+    return NULL;
+}

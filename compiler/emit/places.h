@@ -1,0 +1,18 @@
+/* Where things are on this machine: the runtime beside shardc, CUDA.
+ * Relies on: base.
+ * Relied on by: build.c, extension/. */
+#ifndef SHARDC_EMIT_PLACES_H
+#define SHARDC_EMIT_PLACES_H
+
+#include "../base/base.h"
+
+enum { MOST_FOLDERS = 16 };
+
+const char *program_folder(Arena *a); /* of shardc itself */
+const char *absolute(Arena *a, const char *path);
+const char *first_with(Arena *a, const char *const *folders, int n, const char *file); /* the folder; NULL: none */
+const char *runtime_headers(Arena *a);                                                 /* the folder of sc.h */
+int cuda_homes(Arena *a, const char **homes);
+const char *folder_with(Arena *a, const char *const *homes, int n, const char *file); /* at or below one of them */
+
+#endif

@@ -1,0 +1,41 @@
+-- Rows X1 and X2: 3 x MLP(8) without bias; every weight is a pair of tensors that are both gathered and rebuilt after.
+-- extension = none: the reference.
+local nn, optim = require "nn", require "optim"
+
+local o = nn.options {
+  extension = nn.choice("pair", "none"), precision = nn.choice("fp32", "bf16"), align = nn.choice("element", "row"), units = true,
+  dim = 8, batch = 4, reshard = true, accumulate = 1, recompute = false, offload = false, optimizer = false,
+}
+
+local function MLP(dim)
+  local m = nn.module "MLP"
+  local init = { bias = false, init = nn.init.trunc_normal(0, 0.3) }
+  m.in_proj, m.out_proj = nn.Linear(dim, 4 * dim, init), nn.Linear(4 * dim, dim, init)
+  function m:forward(x) return nn.relu(self.out_proj(nn.relu(self.in_proj(x)))) end
+  return m
+end
+
+local pair = o.extension == "pair" and nn.all_gather_extension {
+  source = "pair.c", cuda = "pair.cu", align = o.align,
+  pre = o.precision == "bf16" and "pair_bf16" or "pair", post = o.precision == "bf16" and "rebuild_bf16" or "rebuild",
+  wire = { { dtype = "bf16" }, { dtype = o.precision == "bf16" and "bf16" or "int32" } },
+} or nil
+
+local model = nn.sequential { MLP(o.dim), MLP(o.dim), MLP(o.dim) }
+local policy = {
+  reshard_after_forward = o.reshard, all_gather = pair, mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32" },
+  offload = { params = o.offload, optimizer = o.optimizer },
+}
+for _, mlp in ipairs(model) do
+  if o.recompute then nn.checkpoint_wrapper(mlp) end
+  if o.units then nn.fully_shard(mlp, policy) end
+end
+nn.fully_shard(model, policy)
+
+return nn.training {
+  model = model,
+  batch = { x = nn.input("fp32", { o.batch, o.dim }) },
+  loss = function(m, b) return nn.sum(m(b.x)) end,
+  optimizer = optim.Adam { lr = 1e-2 },
+  accumulate = o.accumulate,
+}

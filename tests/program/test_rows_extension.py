@@ -1,0 +1,151 @@
+"""Rows X1 to X4: all-gather extensions, and custom ops, on the CPU target.
+
+Relies on: harness.py, rows/pair.{lua,c}, models/extensions, wire.c; libclang. Relied on by: run.py."""
+import glob
+import json
+import os
+import random
+import struct
+
+from harness import LOCK, ROOT, WORK, build, check, command, corpus, floats, losses, must, read_log, read_safetensors, run, same_run, scratch, shardc, train
+
+PAIR = os.path.join(ROOT, "tests", "program", "rows", "pair.lua")
+GATHER = os.path.join("extensions", "gather.lua")
+BATCH = 8  # of all ranks
+
+
+def records(steps=10, dim=8):
+    """A file with the inputs of `steps` steps."""
+    path = os.path.join(WORK, "pair-%d.bin" % steps)
+    with LOCK:
+        if not os.path.exists(path):
+            os.makedirs(WORK, exist_ok=True)
+            r = random.Random(4)
+            open(path, "wb").write(struct.pack("<%df" % (steps * BATCH * dim), *[r.gauss(0, 1) for _ in range(steps * BATCH * dim)]))
+    return path
+
+
+def pair(world, **o):
+    return build(PAIR, world=world, **dict(dict(batch=BATCH // world // (2 if o.get("accumulate") else 1)), **o))
+
+
+def trained(binary, *args, steps=10, weights=True):
+    """(log, weights); the training state of every step's end, if `args` says --save."""
+    folder = scratch("pair")
+    log, out = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
+    train(binary, "--data", "-", "--steps", str(steps), "--log", log, *(("--export", out) if weights else ()), *args,
+          shell=["sh", "-c", 'exec "$0" "$@" < "$RECORDS"'], env={"RECORDS": records()})
+    return read_log(log), read_safetensors(out) if weights else {}
+
+
+def state_after(binary, step):
+    """The shards of all ranks: master, moments, by file and tensor."""
+    folder = os.path.join(scratch("state"), "save")
+    log, _ = trained(binary, "--save", folder, steps=step, weights=False)
+    files = sorted(glob.glob(os.path.join(folder, "**", "*.safetensors"), recursive=True))
+    check(files, "nothing saved in " + folder)
+    return losses(log), [(os.path.basename(f), read_safetensors(f)) for f in files]
+
+
+def events(binary, program="micro"):
+    plan = json.loads(shardc("inspect", binary, "--format", "json"))
+    return next(p["events"] for p in plan["programs"] if p["name"] == program), plan
+
+
+def gathers(binary, program="micro"):
+    return [e for e in events(binary, program)[0] if e["op"] == "all_gather"]
+
+
+# ── X1 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_X1_pairs_are_gathered_and_rebuilt():
+    """Losses and the sharded state equal the reference's after each of 10 steps."""
+    for world in (2, 4):
+        reference = [state_after(pair(world, extension="none"), step) for step in range(1, 11)]
+        check(len(reference[-1][0]) == 10 and reference[0][1] != reference[1][1], "the reference does not train")
+        for reshard in (True, False):
+            binary = pair(world, reshard=reshard)
+            ids = [e["id"] for e in gathers(binary)]
+            for unit in (1, 2, 3):
+                for direction in "fb" if reshard else "f":
+                    for wire in ("", ".1"):
+                        check("g%d%s%s" % (unit, direction, wire) in ids, "no gather g%d%s%s in %s" % (unit, direction, wire, ids))
+            check(len(ids) == (12 if reshard else 6), "gathers %s" % ids)
+            for step in range(1, 11):
+                check(state_after(binary, step) == reference[step - 1], "world %d, reshard %s: step %d differs from the reference" % (world, reshard, step))
+    return "world 2 and 4, reshard true and false: losses and shards identical after each of 10 steps"
+
+
+def test_X1_with_every_policy():
+    """The extension changes no bit whatever else is asked for: it runs where the plan says, on live bytes only."""
+    n = 0
+    for o in (dict(recompute=True), dict(offload=True), dict(optimizer=True), dict(accumulate=2), dict(units=False), dict(align="row"),
+              dict(units=False, reshard=True, recompute=True, offload=True)):
+        more = ("--accumulate", "2") if "accumulate" in o else ()
+        steps = 5 if "accumulate" in o else 10
+        same_run(trained(pair(2, extension="none", **o), *more, steps=steps), trained(pair(2, **o), *more, steps=steps), "pairs with %s" % o)
+        n += 1
+    for world in (1, 2, 4):
+        binary = pair(world)
+        a = trained(pair(world, extension="none"))
+        for args in ((), ("--poison",), ("--check-finite",), *[("--interleave", str(seed)) for seed in range(5)]):
+            same_run(a, trained(binary, *args), "pairs at world %d, %s" % (world, args))
+            n += 1
+    return "%d runs bit-identical to those without the extension" % n
+
+
+# ── X3 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def counter():
+    lib = os.path.join(WORK, "wire.so")
+    with LOCK:
+        if not os.path.exists(lib):
+            os.makedirs(WORK, exist_ok=True)
+            must(["gcc", "-O2", "-fno-builtin", "-fno-tree-loop-distribute-patterns", "-w", "-shared", "-fPIC", os.path.join(ROOT, "tests", "program", "wire.c"), "-o", lib, "-ldl"])
+    return lib
+
+
+def copied(binary, steps):
+    """Bytes that the ranks copied in `steps` steps."""
+    found = os.path.join(scratch("wire"), "copies")
+    must([binary, "--data", corpus(), "--steps", str(steps), "--eval-steps", "1"], env={"LD_PRELOAD": counter(), "SC_COPIES": found})
+    files = glob.glob(found + ".*")
+    check(len(files) >= 2, "ranks report nothing: %s" % files)
+    return sum(int(open(f).read()) for f in files)
+
+
+def test_X3_less_travels():
+    """What is stored in fp32 travels in bf16 or fp8: half and a quarter of the bytes, in the schedule and as counted."""
+    for world in (2, 4):
+        binaries = {wire: build(GATHER, world=world, wire=wire, batch=8 // world) for wire in ("fp32", "bf16", "fp8")}
+        planned, counted, loss = {}, {}, {}
+        for wire, binary in binaries.items():
+            ours = [e for e in gathers(binary) if e["module"].startswith("layers.") and not e["id"].endswith(".amax")]
+            check(len(ours) == 6, "gathers of the blocks: %s" % [e["id"] for e in ours])
+            planned[wire] = sum(e["bytes"] for e in ours)
+            counted[wire] = copied(binary, 5) - copied(binary, 3)  # of two steps
+            log, _ = run(binary, "--data", corpus(), "--steps", "8")
+            loss[wire] = losses(log)
+        check(planned["bf16"] * 2 == planned["fp32"] == planned["fp8"] * 4, "bytes in the schedule: %s" % planned)
+        # per step a rank copies all that its gathers deliver: world/(world - 1) of what is on the wire
+        for wire in ("bf16", "fp8"):
+            less = counted["fp32"] - counted[wire]
+            expected = (planned["fp32"] - planned[wire]) * world / (world - 1) * world * 2
+            check(abs(less - expected) <= 0.01 * expected, "world %d, %s: %d bytes less were copied, %d expected" % (world, wire, less, expected))
+        check(loss["bf16"] != loss["fp32"] and loss["fp8"] != loss["bf16"], "the wire's dtype has no effect")
+        for wire, tolerance in (("bf16", 2e-3), ("fp8", 3e-2)):
+            worst = max(abs(a - b) / b for a, b in zip(loss[wire], loss["fp32"]))
+            check(worst < tolerance and loss[wire][-1] < 0.95 * loss[wire][0], "%s: losses %s beside %s" % (wire, loss[wire], loss["fp32"]))
+    return "on the wire %d B (fp32), %d (bf16), %d (fp8) a rank and step at world 4, copied likewise" % (planned["fp32"], planned["bf16"], planned["fp8"])
+
+
+def test_X3_the_gathered_buffer_is_reused():
+    """Six times three blocks are gathered into few places; nothing is allocated (harness.train interposes allocations)."""
+    for wire in ("bf16", "fp8"):
+        binary = build(GATHER, world=2, wire=wire, layers=6)
+        _, plan = events(binary)
+        micro = next(i for i, p in enumerate(plan["programs"]) if p["name"] == "micro")
+        for prefix in ("post_g", "g"):  # rebuilt parameters, gathered wires
+            s = [x for x in plan["storages"] if x["name"].startswith(prefix) and x["owner"].startswith("layers.") and x.get("program") in (micro, "micro")]
+            places = {x["offset"] for x in s}
+            check(len(s) >= 12 and len(places) < len(s), "%s: %d buffers %s* in %d places" % (wire, len(s), prefix, len(places)))
+        train(binary, "--data", corpus(), "--steps", "3")
+    return "12 gathers in fewer places, no allocation after the start"
