@@ -530,6 +530,19 @@ static void try_network(Dtype d) {
     try_grad(build_op(b, OP_BATCH_NORM, IN(x, c, c, running, running), INTS(1), FLOATS(1e-5, 0.1)), 7);
 }
 
+/* Two results, of which one gets a gradient; the index gets none. */
+static void try_custom(Dtype d) {
+    static Extension twice = {.part = {"twice", "twice_grad"}};
+    static const int64_t results[] = {-1, 2, 2, 8, INT32, 1, 3};
+    Op *op = build_op(b, OP_CUSTOM, IN(val(INT32, SHAPE(2, 8)), val(d, SHAPE(2, 8)), val(FP32, SHAPE(4))), NO, NO);
+    op->extension = &twice;
+    op->table = results;
+    op->ntable = 7;
+    op_info[OP_CUSTOM].infer(g, op);
+    cr_expect_eq(op->nout, 2);
+    try_grad(op, 6);
+}
+
 Test(ir, gradients_have_the_operands_types, .init = start) {
     static const Dtype dtypes[] = {FP32, BF16, FP16, FP64};
     for (int i = 0; i < 4; i++) {
@@ -537,6 +550,7 @@ Test(ir, gradients_have_the_operands_types, .init = start) {
         try_views(dtypes[i]);
         try_matmuls(dtypes[i]);
         try_network(dtypes[i]);
+        try_custom(dtypes[i]);
     }
     for (int k = 0; k < N_OPS; k++)
         if (op_info[k].grad) cr_expect(tried[k], "no test runs the gradient rule of %s", op_info[k].name);
