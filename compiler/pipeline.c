@@ -48,6 +48,7 @@ void lower(Graph *g, const Device *d, const PipelineOptions *o) {
     units(g);
     scale_check(g);
     each_traced(g, precision);
+    inputs(g);
     after("precision", g, o);
     extensions(g, target_of(d, o)); /* the user's C is read and held against its use */
     autodiff(g, g->train);

@@ -178,13 +178,14 @@ static void put_inputs(const Emit *e) {
     for (int i = 0; i < e->g->inputs.n; i++) {
         const Input *in = e->g->inputs.at[i];
         const Value *s = in->sample_value;
-        put(e, "    {%s, %s, %s, %d, ", quoted(e, in->name), quoted(e, in->from ? in->from : in->name),
-            c_dtype(in->dtype), in->dims);
+        Dtype stored = in->value ? in->value->dtype : in->dtype;
+        put(e, "    {%s, %s, %s, %d, ", quoted(e, in->name), quoted(e, in->from ? in->from : in->name), c_dtype(stored),
+            in->dims);
         put_shape(e, in->shape, in->dims);
         put(e, ", %d, 0x%llx, %d, %lld, 0x%llx, %d, ", in->shift, input_at(e, in->value), s != NULL,
             (long long)input_limit(e, in), input_at(e, s), s ? s->dims : 0);
         put_shape(e, s ? s->shape : NULL, s ? s->dims : 0);
-        put(e, ", %d},\n", !in->value);
+        put(e, ", %d, %d},\n", !in->value, stored == in->dtype ? 0 : (int)in->dtype + 1);
     }
     close_table(e, e->g->inputs.n);
 }

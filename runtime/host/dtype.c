@@ -3,6 +3,7 @@
  * Relies on: IEEE 754 doubles.
  * Relied on by: safetensors, weights, checkpoint, records, sample. */
 #include "dtype.h"
+#include "../sc_math.h"
 #include <math.h>
 #include <string.h>
 
@@ -130,6 +131,10 @@ void host_convert(sc_dtype to, void *dst, sc_dtype from, const void *src, int64_
         memcpy(dst, src, (size_t)n * (size_t)kinds[to].size);
     else if (to == FP32 && from == BF16)
         bf16_to_fp32(dst, src, n);
+    else if (from == FP32 && to == FP16) /* as kernels cast */
+        for (int64_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = sc_to_fp16(((const float *)src)[i]);
+    else if (from == FP32 && to == BF16)
+        for (int64_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = sc_to_bf16(((const float *)src)[i]);
     else if (kinds[to].is_integer && !kinds[from].is_float)
         for (int64_t i = 0; i < n; i++) host_put_int(to, dst, i, host_get_int(from, src, i));
     else

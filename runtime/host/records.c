@@ -21,6 +21,10 @@ struct Records {
     uint8_t *shared;
 };
 
+sc_dtype input_record_dtype(const sc_input_info *in) {
+    return in->record_dtype ? (sc_dtype)(in->record_dtype - 1) : in->dtype;
+}
+
 int64_t records_bytes(const Records *q) {
     return q->bytes;
 }
@@ -32,7 +36,7 @@ Records *records_open(const sc_build *b, int accumulate, int64_t limit, int fd) 
     for (int i = 0; i < b->ninputs; i++) {
         const sc_input_info *in = &b->inputs[i];
         if (in->sample_only) continue;
-        q->part[i] = host_dtype_size(in->dtype);
+        q->part[i] = host_dtype_size(input_record_dtype(in));
         for (int d = 0; d < in->dims; d++) q->part[i] *= in->shape[d];
         q->bytes += q->part[i] * b->world;
     }
@@ -77,10 +81,11 @@ static int64_t limit_of(const Records *q, const sc_input_info *in) {
 
 static void check_input(const Records *q, int input, const uint8_t *p) {
     const sc_input_info *in = &q->b->inputs[input];
-    int64_t n = q->part[input] * q->b->world / host_dtype_size(in->dtype);
-    if (host_dtype_float(in->dtype)) {
+    sc_dtype dtype = input_record_dtype(in);
+    int64_t n = q->part[input] * q->b->world / host_dtype_size(dtype);
+    if (host_dtype_float(dtype)) {
         for (int64_t i = 0; i < n; i++)
-            if (isnan(host_get(in->dtype, p, i)))
+            if (isnan(host_get(dtype, p, i)))
                 die("record %lld on standard input: element %lld of '%s' is NaN; correct the program that writes the "
                     "records",
                     (long long)q->count, (long long)i, in->name);
@@ -148,5 +153,7 @@ bool records_step(Records *q, sc_rank *r, int64_t step) {
 void records_take(const Records *q, int rank, int64_t micro, int input, void *dst) {
     const uint8_t *p = q->shared + micro * q->bytes;
     for (int i = 0; i < input; i++) p += q->part[i] * q->b->world;
-    memcpy(dst, p + rank * q->part[input], (size_t)q->part[input]);
+    const sc_input_info *in = &q->b->inputs[input];
+    sc_dtype from = input_record_dtype(in);
+    host_convert(in->dtype, dst, from, p + rank * q->part[input], q->part[input] / host_dtype_size(from));
 }

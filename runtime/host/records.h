@@ -14,6 +14,7 @@ Records *records_open(const sc_build *b, int accumulate, int64_t limit, int fd);
 void records_close(Records *q);
 void records_skip(Records *q, int64_t samples, int64_t batch); /* a resumed run: samples that were already seen */
 bool records_step(Records *q, sc_rank *r, int64_t step);       /* the next step's; false: the input has ended */
+sc_dtype input_record_dtype(const sc_input_info *in);          /* as it stands in records */
 void records_take(const Records *q, int rank, int64_t micro, int input, void *dst);
 int64_t records_bytes(const Records *q);
 

@@ -285,7 +285,7 @@ static void print_record(const Trainer *t) {
     for (int i = 0; i < t->b->ninputs; i++) {
         const sc_input_info *in = &t->b->inputs[i];
         if (in->sample_only) continue;
-        printf("%s%s %s[", comma, in->name, host_dtype_name(in->dtype));
+        printf("%s%s %s[", comma, in->name, host_dtype_name(input_record_dtype(in)));
         for (int d = 0; d < in->dims || d == 0; d++)
             printf("%s%" PRId64, d ? "," : "", (d < in->dims ? in->shape[d] : 1) * (d ? 1 : t->b->world));
         printf("]");

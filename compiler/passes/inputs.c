@@ -1,0 +1,56 @@
+/* inputs: a float input that every program reads through one and the same narrowing cast is stored in that dtype. The
+ * training program converts it when it arrives, with the rounding of the cast: half the bytes to copy and to hold, and
+ * no cast.
+ * Relies on: precision (the casts at units' borders). Relied on by: shard (states), emit (what records hold). */
+#include "../ir/build.h"
+#include "lowering.h"
+#include "passes.h"
+
+/* The one pointwise op of one operand whose result has another dtype. */
+static bool casts(const Op *op) {
+    return op_is(op, T_POINTWISE) && op->nin == 1 && op->in[0]->dtype != op->out[0]->dtype;
+}
+
+static bool narrows(Dtype from, Dtype to) {
+    return dtype_float(from) && dtype_float(to) && dtype_size(to) < dtype_size(from);
+}
+
+/* The dtype that all readers in p want of v; N_DTYPES: none reads it, or they differ. */
+static bool one_dtype(const Program *p, const Value *v, Dtype *wanted) {
+    for (int i = 0; p && i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        for (int k = 0; k < op->nin; k++) {
+            if (op->in[k] != v) continue;
+            if (!casts(op) || !narrows(v->dtype, op->out[0]->dtype)) return false;
+            if (*wanted != N_DTYPES && *wanted != op->out[0]->dtype) return false;
+            *wanted = op->out[0]->dtype;
+        }
+    }
+    return !p || (p->loss != v && p->logits != v);
+}
+
+/* What was cast is a view of the input now, and views of it are views of the input. */
+static void look_through(Graph *g, Program *p, const Value *v) {
+    for (int i = 0; p && i < p->ops.n; i++) {
+        Op *op = p->ops.at[i];
+        if (op->nin == 1 && op->in[0] == v) {
+            op->kind = OP_RESHAPE;
+            op->i[0] = v->dims;
+            memcpy(op->i + 1, v->shape, sizeof *v->shape * (size_t)v->dims);
+        }
+        if (op_is(op, T_VIEW)) op_info[op->kind].infer(g, op);
+    }
+}
+
+void inputs(Graph *g) {
+    for (int i = 0; i < g->inputs.n; i++) {
+        Input *in = g->inputs.at[i];
+        Dtype wanted = N_DTYPES;
+        if (!in->value || in->sample_value || !one_dtype(g->train, in->value, &wanted) ||
+            !one_dtype(g->eval, in->value, &wanted) || wanted == N_DTYPES)
+            continue;
+        in->value->dtype = wanted;
+        look_through(g, g->train, in->value);
+        look_through(g, g->eval, in->value);
+    }
+}

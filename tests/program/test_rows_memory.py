@@ -1,0 +1,163 @@
+"""Rows M1 to M4 of the behaviours: memory predicted to the byte and below PyTorch's, at full size by `predict`, small ones run.
+On GPUs: tests/gpu/rows_memory.py, bench/memory_rows.py.
+
+Relies on: harness.py, rows/memory_*.lua. Relied on by: run.py, tests/gpu/rows_memory.py (CASES), bench/memory_rows.py."""
+import itertools
+import json
+import os
+import re
+import struct
+
+from harness import ROOT, build, check, read_log, read_safetensors, same_run, scratch, shardc, steps, train
+
+ROWS = os.path.join(ROOT, "tests", "program", "rows")
+MLP, TRANSFORMER = os.path.join(ROWS, "memory_mlp.lua"), os.path.join(ROWS, "memory_transformer.lua")
+M2 = dict(precision="fp32", blocks=3, through=1, batch=8)
+GRID = list(itertools.product((True, False), (True, False)))
+
+# Row, model, options, PyTorch's measured active peak: FSDPMemTracker's cases on 4 H200 (PyTorch 2.11, 2026-11-20), bytes
+CASES = [
+    ("M1 reshard, offload", MLP, dict(reshard=True, offload=True), 1208006144),
+    ("M1 reshard", MLP, dict(reshard=True, offload=False), 1610833408),
+    ("M1 no reshard, offload", MLP, dict(reshard=False, offload=True), 1342264832),
+    ("M1 no reshard", MLP, dict(reshard=False, offload=False), 1745040896),
+    ("M2", MLP, M2, 436930560),
+    ("M3 reshard", TRANSFORMER, dict(reshard=True), 275023872),
+    ("M3 reshard, unit on the wrapper", TRANSFORMER, dict(reshard=True, wrapper=True), 275023872),
+    ("M3 no reshard", TRANSFORMER, dict(reshard=False), 274023424),
+    ("M3 no reshard, unit on the wrapper", TRANSFORMER, dict(reshard=False, wrapper=True), 274023424),
+]
+
+
+def settings(options):
+    return [a for k, v in options.items() for a in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
+
+
+def plan_of(model, world, options, device="h200"):
+    return json.loads(shardc("inspect", model, "--world", str(world), "--device", device, "--format", "json", *settings(options)))
+
+
+def without_workspace(plan):
+    """The largest sum of live bytes, workspaces of libraries left out."""
+    program = next(p for p in plan["programs"] if p["name"] == plan["peak"]["program"])
+    index = {e["id"]: i for i, e in enumerate(program["events"])}
+    change = [0] * (len(index) + 1)
+    for s in plan["storages"]:
+        if s["arena"] == "device" and s["class"] != "workspace" and s.get("program", program["name"]) == program["name"]:
+            change[index[s["first"]] if "program" in s else 0] += s["size"]
+            change[index[s["last"]] + 1 if "program" in s else len(index)] -= s["size"]
+    return max(itertools.accumulate(change))
+
+
+def below(row, offload=False):
+    said = []
+    for name, model, options, torch in CASES:
+        if not name.startswith(row) or options.get("offload", False) != offload:
+            continue
+        plan = plan_of(model, 4, options)
+        ours = without_workspace(plan)
+        check(ours <= torch, "%s: %s bytes without workspace, PyTorch %s" % (name, format(ours, ","), format(torch, ",")))
+        check(plan["peak"]["bytes"] >= plan["peak"]["bound"] >= ours, "%s: bounds: %s" % (name, plan["peak"]))
+        said.append("%.3f" % (ours / torch))
+    return "of PyTorch's active peak: " + ", ".join(said)
+
+
+def records(path, width, rows, steps):
+    with open(path, "wb") as f:
+        n = width * rows * steps
+        f.write(struct.pack("<%df" % n, *[((i * 7919) % 1021) / 1021 - 0.5 for i in range(n)]))
+    return path
+
+
+def go(model, world, options, n=2):
+    """(log, weights, weights at the start) of a run whose arenas are as predicted."""
+    binary, folder = build(model, world=world, **options), scratch("memory")
+    weights = [os.path.join(folder, "weights%d" % k) for k in (0, 1)]
+    log = os.path.join(folder, "log.jsonl")
+    train(binary, "--seed", "3", "--export", weights[0])
+    if model == MLP:
+        source = records(os.path.join(folder, "x"), options["dim"], options["batch"] * world, n)
+    else:
+        source = os.path.join(folder, "x")
+        with open(source, "wb") as f:
+            f.write(struct.pack("<%di" % (options["batch"] * options["seq"] * world * n), *[(i * 31) % options["vocab"] for i in range(options["batch"] * options["seq"] * world * n)]))
+    train(binary, "--data", "-", "--steps", str(n), "--seed", "3", "--log", log, "--export", weights[1], shell=["sh", "-c", 'exec "$@" <%s' % source, "-"])
+    return read_log(log), read_safetensors(weights[1]), read_safetensors(weights[0])
+
+
+SMALL = dict(dim=32, batch=16)
+
+
+def test_M1_arena_is_exact():
+    for world in (2, 4):
+        first = None
+        for reshard, offload in GRID:
+            a = go(MLP, world, dict(SMALL, reshard=reshard, offload=offload))
+            check(len(steps(a[0])) == 2 and a[1] != a[2], "world %d: nothing was trained" % world)
+            if first:
+                same_run(first, a, "world %d, reshard %s, offload %s" % (world, reshard, offload))
+            first = first or a
+    return "8 runs: arenas as predicted, bits equal"
+
+
+def test_M1_is_below_pytorch():
+    return below("M1")
+
+
+def test_M1_input_arrives_in_the_parameters_dtype():
+    """It is only read through a cast: converted when it arrives, it takes half the bytes; a program that reads it as it is
+    keeps it."""
+    for precision, dtype, bytes_ in (("fp16", "fp16", 2), ("bf16", "bf16", 2), ("fp32", "fp32", 4)):
+        plan = plan_of(MLP, 2, dict(SMALL, precision=precision))
+        x = next(s for s in plan["storages"] if s["name"] == "x")
+        check(x["size"] == 32 * 16 * bytes_, "%s: the input has %d bytes" % (precision, x["size"]))
+        casts = [e["id"] for p in plan["programs"] for e in p["events"] if e["id"].startswith("e0c")]
+        check(not casts, "%s: it is cast: %s" % (precision, casts))
+
+
+def test_M2_arena_is_exact_and_idle_blocks_stay():
+    for world in (2, 4):
+        options = dict(M2, dim=32)
+        log, after, before = go(MLP, world, options)
+        idle = [k for k in after if not k.startswith("blocks.0.")]
+        check(len(steps(log)) == 2 and len(idle) == 8 and len(after) == 12, "weights: %s" % sorted(after))
+        for k in after:
+            check((after[k] == before[k]) == (k in idle), "%s %s" % (k, "changed" if k in idle else "did not change"))
+        plan = plan_of(MLP, world, options, "cpu")
+        states = {s["name"] for s in plan["storages"] if "program" not in s}
+        check(states & {"blocks.%d/%s" % (b, s) for b in (1, 2) for s in ("moment1", "moment2", "gradient", "master")} == set(), "states: %s" % states)
+        check({"blocks.0/moment1", "blocks.1/frozen", "blocks.2/frozen"} <= states, "states: %s" % states)
+        events = [e for p in plan["programs"] if p["name"] == "micro" for e in p["events"]]
+        check([e["id"] for e in events if e["phase"] == "optimizer" and e["op"] == "adam"] == ["u1"], "one unit is updated")
+        check(not [e["id"] for e in events if e["stream"] == "gather" and e["id"] not in ("g1f", "g1b")], "others are gathered")
+    return "worlds 2 and 4: two blocks without gradient, state, gather or change"
+
+
+def test_M2_is_below_pytorch():
+    return below("M2")
+
+
+def test_M3_arena_is_exact():
+    small = dict(layers=2, dim=16, heads=4, vocab=64, seq=16, batch=2)
+    for world in (2, 4):
+        for wrapper in (False, True):
+            runs = [go(TRANSFORMER, world, dict(small, reshard=reshard, wrapper=wrapper)) for reshard in (True, False)]
+            same_run(runs[0], runs[1], "world %d, wrapper %s" % (world, wrapper))
+            names = sorted(runs[0][1])
+            check(("layers.0.inner.attention.wq.weight" if wrapper else "layers.0.attention.wq.weight") in names and "output.weight" not in names,
+                  "paths, one table: %s" % names)
+    return "8 runs: arenas as predicted, bits equal with and without reshard"
+
+
+def test_M3_is_below_pytorch():
+    return below("M3")
+
+
+def test_M3_wrapper_makes_no_difference():
+    for reshard in (True, False):
+        a, b = (plan_of(TRANSFORMER, 4, dict(reshard=reshard, wrapper=w)) for w in (False, True))
+        check(a["peak"]["bytes"] == b["peak"]["bytes"], "reshard %s: %d and %d bytes" % (reshard, a["peak"]["bytes"], b["peak"]["bytes"]))
+        for p, q in zip(a["programs"], b["programs"]):
+            bare = [[(e["id"], e["stream"], re.sub(r"\.inner\b", "", e["module"])) for e in x["events"]] for x in (p, q)]
+            check(bare[0] == bare[1], "reshard %s: program %s differs" % (reshard, p["name"]))
+    return "the same events at the same size"
