@@ -55,12 +55,17 @@ typedef struct {
     const int64_t *table;
     int ntable;
     const sc_record *record;
-    int rank, world, shard, shards; /* shard: this rank's index in its shard group */
+    int rank, world;
     int part, parts;
     void *stream,
         *library; /* CUDA: the cudaStream_t to launch on, and the rank's library handles (runtime/cuda/cuda.h) */
 } sc_task;
 typedef void sc_kernel(const sc_task *);
+
+/* This rank's place where ranks next to each other hold `shards` slices. */
+static inline int64_t sc_slice_of(const sc_task *k, int64_t shards) {
+    return shards > 1 ? k->rank % shards : 0;
+}
 
 /* ── the step's text ─────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -139,6 +144,10 @@ typedef struct {
     const sc_event_info *events;
     int nevents;
 } sc_program_info;
+typedef struct { /* groups of n ranks, `step` apart, that talk to each other; number 2 is all ranks */
+    const char *name;
+    int n, step;
+} sc_comm_info;
 typedef struct {
     const char *path, *owner;
     sc_dtype dtype;
@@ -200,6 +209,8 @@ typedef struct {
     int nparams;
     const sc_unit_info *units;
     int nunits;
+    const sc_comm_info *comms;
+    int ncomms;
     const sc_input_info *inputs;
     int ninputs;
     const sc_count_info *counts;

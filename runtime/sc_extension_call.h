@@ -51,10 +51,10 @@ static inline sc_piece sc_piece_at(const sc_task *t, int k, const sc_named *name
     p.flat = row[0];
     p.numel = row[1];
     p.slice = slice;
-    p.rank = t->shard;
-    p.ranks = t->shards;
-    p.begin = after ? 0 : sc_piece_begin(&p, t->shard);
-    p.end = after ? p.numel : sc_piece_begin(&p, t->shard + 1);
+    p.rank = (int)sc_slice_of(t, t->i[0]);
+    p.ranks = (int)t->i[0];
+    p.begin = after ? 0 : sc_piece_begin(&p, p.rank);
+    p.end = after ? p.numel : sc_piece_begin(&p, p.rank + 1);
     for (int w = 0; w < (int)t->table[0]; w++) p.stride[w] = sc_pieces(t) * t->table[1 + 2 * w];
     return p;
 }

@@ -22,7 +22,7 @@ sc_kernel *sc_kernel_finish(sc_kernel *k);
 int64_t sc_kernel_sleeps(sc_kernel *k, const sc_attr *a);
 
 /* data movement, sources */
-sc_kernel sc_k_concat, sc_k_copy, sc_k_pad_slice, sc_k_pick, sc_k_full, sc_k_arange, sc_k_grad_seed;
+sc_kernel sc_k_concat, sc_k_copy, sc_k_pad_slice, sc_k_pick, sc_k_reshard, sc_k_full, sc_k_arange, sc_k_grad_seed;
 sc_kernel sc_k_store, sc_k_zero, sc_k_zero_gaps, sc_k_debug_sleep;
 /* reductions */
 sc_kernel sc_k_sum, sc_k_mean, sc_k_max, sc_k_max_grad;

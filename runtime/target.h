@@ -36,7 +36,6 @@ void sc_unmap(void *p, size_t bytes);
 int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void *arg), void *arg);
 
 int sc_rank_index(const sc_rank *r);
-int sc_shard_index(const sc_rank *r); /* within the shard group */
 const sc_build *sc_rank_build(const sc_rank *r);
 /* "NVIDIA H200, driver of CUDA 13.0, cuBLASLt 13.1.0, ...": what the run computes with; empty: nothing to say. */
 void sc_describe_device(const sc_rank *r, char *out, size_t n);

@@ -100,20 +100,19 @@ static double steps(double n) { /* of a tree over n members */
     return s;
 }
 
-/* Members of the group in each of the nodes that it spans. A replicate group takes one rank of every shard group, so
- * that neighbours in it lie world / group apart. */
-static double members_here(const Device *d, const Event *e, int world, int group) {
-    double a_node = d->ranks_per_node > 0 ? d->ranks_per_node : world;
-    double here = e->comm == 1 ? a_node * group / world : a_node;
+/* Members of the group in each of the nodes that it spans; neighbours in it lie span / group apart. */
+static double members_here(const Device *d, int span, int group) {
+    double a_node = d->ranks_per_node > 0 ? d->ranks_per_node : span;
+    double here = a_node * group / span;
     if (here > group) here = group;
     return here < 1 ? 1 : here;
 }
 
 /* Every rank sends `bytes` round the group. Of a group that spans nodes each node's members share the way out: as many
  * network interfaces as the node has members in the group. */
-static double collective_us(const Device *d, const Event *e, int world, int group) {
+static double collective_us(const Device *d, const Event *e, int span, int group) {
     if (group <= 1) return d->launch_us;
-    double here = members_here(d, e, world, group);
+    double here = members_here(d, span, group);
     double nodes = group / here, bandwidth = d->link_bandwidth, latency = d->link_latency_us * steps(here);
     if (nodes > 1) {
         double out = d->network_bandwidth * here;
@@ -129,15 +128,18 @@ static double collective_us(const Device *d, const Event *e, int world, int grou
 }
 
 int event_group(const Plan *p, const Event *e) {
-    if (e->comm == 2 || !p->nunits) return p->world;
-    const PlanUnit *u = &p->units[e->unit >= 0 && e->unit < p->nunits ? e->unit : 0];
-    return e->comm == 1 ? u->replicas : u->shards;
+    if (e->comm < 0) return 1;
+    return e->comm == COMM_WORLD ? p->world : p->comms[e->comm].n;
+}
+
+int event_span(const Plan *p, const Event *e) {
+    return e->comm < 0 ? 1 : event_group(p, e) * (e->comm == COMM_WORLD ? 1 : p->comms[e->comm].step);
 }
 
 /* ── any event ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static double alone_us(const Device *d, const Event *e, int world, int group, bool deterministic) {
-    if (e->comm >= 0) return collective_us(d, e, world, group);
+static double alone_us(const Device *d, const Event *e, int span, int group, bool deterministic) {
+    if (e->comm >= 0) return collective_us(d, e, span, group);
     double us = e->stream == HOST ? 0 : measured_us(d, e, NULL, deterministic);
     if (us > 0) return us;
     double bandwidth = d->memory_bandwidth;
@@ -149,8 +151,8 @@ static double alone_us(const Device *d, const Event *e, int world, int group, bo
     return math > us ? math : us;
 }
 
-double event_duration_us(const Device *d, const Event *e, int world, int group, bool deterministic) {
-    double us = alone_us(d, e, world, group, deterministic);
+double event_duration_us(const Device *d, const Event *e, int span, int group, bool deterministic) {
+    double us = alone_us(d, e, span, group, deterministic);
     if (e->op_ir && group > 1) us *= 1 + d->beside[e->op_ir->kind].itself; /* kernels always run beside it */
     return fmax(fmax(us, d->launch_us), e->least_us);
 }

@@ -54,10 +54,12 @@ typedef struct {
 } Device;
 
 const Device *device_load(Arena *a, const char *name); /* fails naming the profiles there are */
-/* By what was measured; else by a roofline of flops, bytes and launch. */
-double event_duration_us(const Device *d, const Event *e, int world, int group, bool deterministic);
+/* By what was measured; else by a roofline of flops, bytes and launch. Of a collective: ranks in its group, and from
+ * the first to the last of them. */
+double event_duration_us(const Device *d, const Event *e, int span, int group, bool deterministic);
 double event_slows_others(const Device *d, const Event *e); /* the share by which kernels beside it take longer */
 void footprint(Plan *p, const Device *d);                   /* sets p->library */
 int event_group(const Plan *p, const Event *e);             /* ranks that take part in a collective */
+int event_span(const Plan *p, const Event *e);
 
 #endif

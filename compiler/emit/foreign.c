@@ -47,7 +47,7 @@ static void put_gather(Foreign *w) {
     bool after = foreign_part(w->op) == POST_GATHER, counts = strcmp(w->f->result, "void") != 0;
     int wires = w->x->nwires, whole = after ? 0 : wires, amax = after ? 1 + wires : wires + 1;
     open_kernel(w);
-    str_addf(&w->s, "    int64_t slice = sc_extension_numel(&t->t[%d])%s;\n", whole, after ? " / t->shards" : "");
+    str_addf(&w->s, "    int64_t slice = sc_extension_numel(&t->t[%d])%s;\n", whole, after ? " / t->i[0]" : "");
     if (after) str_add(&w->s, "    sc_clear_gaps(t, &t->t[0], 1, 1, slice, parameters, 1);\n");
     for (int k = 0; k < wires && !after; k++)
         if (w->x->wire[k].every)

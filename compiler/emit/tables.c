@@ -133,6 +133,15 @@ static void put_params(const Emit *e) {
     close_table(e, e->g->params.n);
 }
 
+static void put_comms(const Emit *e) {
+    open_table(e, "sc_comm_info", "comms");
+    for (int i = 0; i < e->g->comms.n; i++) {
+        const Comm *c = &e->g->comms.at[i];
+        put(e, "    {%s, %d, %d},\n", quoted(e, c->name), c->n, c->step);
+    }
+    close_table(e, e->g->comms.n);
+}
+
 static void put_units(const Emit *e) {
     open_table(e, "sc_unit_info", "units");
     for (int i = 0; i < e->g->units.n; i++) {
@@ -331,6 +340,7 @@ static void put_build(const Emit *e, int ndumps) {
         p->nprograms, p->nstorages);
     put(e, "    .params = params,\n    .nparams = %d,\n    .units = units,\n    .nunits = %d,\n", g->params.n,
         g->units.n);
+    put(e, "    .comms = comms,\n    .ncomms = %d,\n", g->comms.n);
     put(e, "    .inputs = inputs,\n    .ninputs = %d,\n    .counts = counts,\n    .ncounts = %d,\n", g->inputs.n,
         g->counts.n);
     put(e, "    .metrics = metrics,\n    .nmetrics = %d,\n    .metrics_at = 0x%llx,\n", g->metrics.n,
@@ -356,6 +366,7 @@ void emit_tables(Emit *e) {
     put_programs(e);
     put_storages(e);
     put_params(e);
+    put_comms(e);
     put_units(e);
     put_inputs(e);
     put_counts(e);

@@ -49,6 +49,14 @@ typedef struct {
     int trace; /* that logged it last */
 } Log;
 
+typedef struct { /* one entry of a prefetch list */
+    UnitPolicy *policy;
+    bool backward;
+    Source src;
+    ModuleInfo *module; /* or */
+    const char *path;
+} Prefetch;
+
 typedef struct {
     Arena *arena;
     lua_State *L;
@@ -65,6 +73,7 @@ typedef struct {
     VEC(ModuleInfo *) modules;
     VEC(ParamInfo *) params;
     VEC(Log) logs;
+    VEC(Prefetch) prefetches;
     int training_ref; /* nn.training's table in the registry */
     Source training_at;
 } Frontend;
@@ -139,6 +148,9 @@ bool path_match(const char *pattern, const char *text, bool across_dots);
 void extension_open(lua_State *L);
 Extension *field_extension(lua_State *L, int table, const char *what, const char *key); /* NULL: not there */
 void extension_check_shared(Frontend *f); /* parameters that units with different extensions hold */
+
+/* conflicts.c: policies that speak of each other, when the model has been traced */
+void conflicts_check(Frontend *f);
 
 /* training.c */
 void training_open(lua_State *L);

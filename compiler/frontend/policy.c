@@ -67,21 +67,65 @@ static void read_dtypes(lua_State *L, int t, const char *what, UnitPolicy *p) {
     lua_pop(L, 1);
 }
 
+static const char *place(lua_State *L, const char *key) { /* "net.lua:12", where the key stands in the running call */
+    Source s = lua_key_source(L, lua_source(L), key);
+    return arena_printf(fe_of(L)->arena, "%s:%d", s.file, s.line);
+}
+
+/* After the mesh has been read: a group lies in one shard group, and on one machine. */
+static void check_group(lua_State *L, const char *what, const UnitPolicy *p) {
+    const FrontendOptions *o = fe_of(L)->options;
+    int n = p->reshard_after_forward, shards = p->shard ? p->shard : p->replicate ? o->world / p->replicate : o->world;
+    int nodes = o->nodes > 1 ? o->nodes : 1;
+    if (n > 1 && o->world > 1 && shards % n)
+        field_fail(L, "reshard_after_forward",
+                   "%s: reshard_after_forward = %d: a group of %d ranks does not divide the %d ranks that %s%s shards "
+                   "over; write true (to all of them), false, or a divisor",
+                   what, n, n, shards, p->shard || p->replicate ? "the mesh at " : "the world",
+                   p->shard || p->replicate ? place(L, "mesh") : "");
+    if (n > 1 && n < shards && o->world / nodes % n)
+        field_fail(L, "reshard_after_forward",
+                   "%s: reshard_after_forward = %d: a group of %d ranks does not divide the %d ranks of a machine (%d "
+                   "ranks on %d); gathers from it are to stay on one: write true, false, or a divisor of %d",
+                   what, n, n, o->world / nodes, o->world, nodes, o->world / nodes);
+}
+
 static void read_reshard(lua_State *L, int t, const char *what, UnitPolicy *p) {
-    int type = lua_getfield(L, t, "reshard_after_forward");
+    int type = lua_getfield(L, t, "reshard_after_forward"), is = type == LUA_TNUMBER;
     p->root_default = type == LUA_TNIL;
     p->reshard_after_forward = type != LUA_TBOOLEAN || lua_toboolean(L, -1);
-    if (type == LUA_TNUMBER && lua_tonumber(L, -1) >= 2)
-        field_fail(
-            L, "reshard_after_forward",
-            "%s: reshard_after_forward = %s (to a group of that size) is not available in this version; write true "
-            "(to all shards) or false",
-            what, lua_tostring(L, -1));
-    if (type != LUA_TBOOLEAN && type != LUA_TNIL)
+    if (is) p->reshard_after_forward = (int)lua_tointegerx(L, -1, &is);
+    if ((type != LUA_TBOOLEAN && type != LUA_TNIL && !is) || (is && p->reshard_after_forward < 2))
         field_fail(L, "reshard_after_forward",
                    "%s: reshard_after_forward must be true, false or the size of a group (2 or more), not %s", what,
                    type_of(L, -1));
     lua_pop(L, 1);
+    check_group(L, what, p);
+}
+
+/* What lasts over the microbatches of a step. */
+static void read_accumulation(lua_State *L, int t, const char *what, UnitPolicy *p) {
+    p->stay_gathered = !field_boolean(L, t, what, "reshard_after_backward", true);
+    p->defer_sync = !field_boolean(L, t, what, "requires_gradient_sync", true);
+    p->defer_all_reduce = !field_boolean(L, t, what, "requires_all_reduce", true);
+    if (p->stay_gathered && !p->root_default && p->reshard_after_forward)
+        field_fail(L, "reshard_after_backward",
+                   "%s: reshard_after_backward = false keeps the unit gathered over the whole step, but "
+                   "reshard_after_forward at %s reshards it in the midst of it; leave one of the two out",
+                   what, place(L, "reshard_after_forward"));
+    if (p->defer_all_reduce && !p->replicate && !p->shard)
+        field_fail(L, "requires_all_reduce",
+                   "%s: requires_all_reduce = false, but the unit at %s:%d has no mesh with replicas, and nothing to "
+                   "all-reduce; write mesh = nn.mesh { replicate = 2 }, or requires_gradient_sync = false",
+                   what, p->src.file, p->src.line);
+}
+
+static void check_promise(lua_State *L, const char *what, const UnitPolicy *p) {
+    if (p->unshard_in_backward || p->reshard_after_forward < 2) return;
+    field_fail(L, "unshard_in_backward",
+               "%s: unshard_in_backward = false says that the backward reads no parameter, but reshard_after_forward "
+               "at %s keeps parts for it; write reshard_after_forward = true",
+               what, place(L, "reshard_after_forward"));
 }
 
 static void read_offloaded_optimizer(lua_State *L, int m, UnitPolicy *p) {
@@ -111,16 +155,29 @@ static void read_offload(lua_State *L, int t, const char *what, UnitPolicy *p) {
     lua_pop(L, 1);
 }
 
-static int read_depth(lua_State *L, int t, const char *key) {
-    int type = lua_getfield(L, t, key);
-    if (type == LUA_TTABLE)
-        field_fail(
-            L, key,
-            "prefetch: %s is %s; lists of units are not available in this version: write how many units ahead to "
-            "gather, for example %s = 1",
-            key, type_of(L, -1), key);
-    lua_pop(L, 1);
-    return (int)field_integer(L, t, "prefetch", key, 1, 0);
+/* A depth, or a list of modules (paths, in policy files), whose units conflicts.c finds when the model is known. */
+static int read_ahead(lua_State *L, int t, const char *key, UnitPolicy *p, bool backward) {
+    Frontend *f = fe_of(L);
+    int type = lua_getfield(L, t, key), list = lua_gettop(L);
+    if (type == LUA_TTABLE) {
+        Prefetch x = {.policy = p, .backward = backward, .src = lua_key_source(L, lua_source(L), key)};
+        if (module_at(L, list) || !lua_rawlen(L, list))
+            field_fail(L, key,
+                       "prefetch: %s is %s; write how many units ahead to gather (0: none), or a list of modules, { "
+                       "self.layers[2] }",
+                       key, module_at(L, list) ? "a module" : "an empty list");
+        for (int i = 1; i <= (int)lua_rawlen(L, list); i++) {
+            lua_rawgeti(L, list, i);
+            x.module = module_at(L, -1);
+            x.path = lua_type(L, -1) == LUA_TSTRING ? arena_strdup(f->arena, lua_tostring(L, -1)) : NULL;
+            if (!x.module && !x.path)
+                field_fail(L, key, "prefetch: entry %d of %s is %s; lists hold modules, or their paths", i, key,
+                           type_of(L, -1));
+            push(&f->prefetches, f->arena, x);
+        }
+    }
+    lua_settop(L, list - 1);
+    return type == LUA_TTABLE ? 1 : (int)field_integer(L, t, "prefetch", key, 1, 0);
 }
 
 static void read_prefetch(lua_State *L, int t, const char *what, UnitPolicy *p) {
@@ -128,24 +185,26 @@ static void read_prefetch(lua_State *L, int t, const char *what, UnitPolicy *p) 
     if (!field_table(L, t, what, "prefetch")) return;
     int m = lua_gettop(L);
     check_keys(L, m, "prefetch", "forward backward");
-    p->prefetch_forward = read_depth(L, m, "forward");
-    p->prefetch_backward = read_depth(L, m, "backward");
+    p->prefetch_forward = read_ahead(L, m, "forward", p, false);
+    p->prefetch_backward = read_ahead(L, m, "backward", p, true);
     lua_pop(L, 1);
 }
 
 static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Source src) {
     UnitPolicy *p = NEW(fe_of(L)->arena, UnitPolicy);
     check_keys(L, t, what,
-               "mesh reshard_after_forward mp_policy offload prefetch unshard_in_backward ignored_params "
-               "gradient_divide_factor all_gather");
+               "mesh reshard_after_forward reshard_after_backward mp_policy offload prefetch unshard_in_backward "
+               "ignored_params gradient_divide_factor requires_gradient_sync requires_all_reduce all_gather");
     p->src = src;
     p->cast_forward_inputs = true;
     read_mesh(L, t, what, p);
     read_dtypes(L, t, what, p);
     read_reshard(L, t, what, p);
+    read_accumulation(L, t, what, p);
     read_offload(L, t, what, p);
     read_prefetch(L, t, what, p);
     p->unshard_in_backward = field_boolean(L, t, what, "unshard_in_backward", true);
+    check_promise(L, what, p);
     p->gradient_divide_factor = field_number(L, t, what, "gradient_divide_factor", 0);
     if (field_present(L, t, "gradient_divide_factor") && p->gradient_divide_factor <= 0)
         field_fail(L, "gradient_divide_factor", "%s: gradient_divide_factor must be positive", what);
@@ -155,8 +214,9 @@ static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Sourc
 }
 
 /* ── ignored parameters ──────────────────────────────────────────────────────────────────────────────────────────────
- * As in PyTorch they are neither sharded nor cast, and their gradients are not reduced. Ranks that trained them would
- * drift apart, so only frozen ones can be ignored; whole on every rank and never written, such a one is a buffer. */
+ * As in PyTorch they are neither sharded nor cast: every rank holds them whole, as they are stored. A frozen one is
+ * then a buffer. PyTorch leaves the gradients of trainable ones as each rank made them, so that ranks drift apart
+ * unless somebody sums them; here that is done, over all ranks. */
 static const UnitPolicy *policy_of(const Param *p) {
     const Module *m = p->owner;
     while (m && !m->policy) m = m->parent;
@@ -173,17 +233,15 @@ static void ignore(Frontend *f, const UnitPolicy *policy, const char *pattern) {
         if (!path_match(pattern, p->path, true)) continue;
         met = true;
         if (policy_of(p) != policy || p->is_buffer) continue;
-        if (p->requires_grad)
-            fail(
-                src,
-                "ignored_params: %s is trainable; gradients of ignored parameters are not reduced, so that ranks would "
-                "drift apart: freeze it (requires_grad = false, nn.freeze), or do not ignore it",
-                p->path);
         if (policy->all_gather)
             fail(src,
                  "ignored_params: %s is not gathered, and the extension of %s:%d gathers the parameters of this unit; "
                  "leave one of the two out, or wrap the parameter's module in a nn.fully_shard of its own",
                  p->path, policy->all_gather->src.file, policy->all_gather->src.line);
+        if (p->requires_grad) {
+            p->ignored = true;
+            continue;
+        }
         p->is_buffer = true;
         p->value->name = p->path;
     }
@@ -234,9 +292,9 @@ static Checkpoint *read_checkpoint(lua_State *L, int t, const char *what, Source
     c->recompute = field_boolean(L, t, what, "recompute", true);
     if (c->nsave && !c->recompute)
         field_fail(L, "save",
-                   "%s: save names what is kept instead of recomputed, but recompute = false keeps all; leave one "
-                   "of the two out",
-                   what);
+                   "%s: save names what is kept instead of recomputed, but recompute = false at %s keeps all; leave "
+                   "one of the two out",
+                   what, place(L, "recompute"));
     return c;
 }
 

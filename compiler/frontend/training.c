@@ -506,6 +506,7 @@ static int traces(lua_State *L) { /* protected */
     params_finish(f);
     policy_ignore(f);
     extension_check_shared(f);
+    conflicts_check(f);
     assign_groups(f, g->optimizer);
     return 0;
 }

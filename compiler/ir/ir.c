@@ -44,12 +44,20 @@ const char *phase_name(Phase p) {
 
 const char *state_class_name(StateClass c) {
     static const char *const names[N_STATE_CLASSES] = {
-        [S_MASTER] = "master parameters", [S_WIRE] = "wire parameters",
-        [S_MOMENT1] = "first moments",    [S_MOMENT2] = "second moments",
-        [S_GRAD] = "gradients",           [S_FROZEN] = "frozen parameters",
-        [S_BUFFER] = "buffers",           [S_INPUT] = "inputs",
-        [S_OUTPUT] = "outputs",           [S_RECORD] = "record",
-        [S_METRICS] = "metrics",          [S_STEP] = "step count",
+        [S_MASTER] = "master parameters",
+        [S_WIRE] = "wire parameters",
+        [S_MOMENT1] = "first moments",
+        [S_MOMENT2] = "second moments",
+        [S_GRAD] = "gradients",
+        [S_FROZEN] = "frozen parameters",
+        [S_WHOLE_GRAD] = "whole gradients",
+        [S_GATHERED] = "gathered parameters",
+        [S_BUFFER] = "buffers",
+        [S_INPUT] = "inputs",
+        [S_OUTPUT] = "outputs",
+        [S_RECORD] = "record",
+        [S_METRICS] = "metrics",
+        [S_STEP] = "step count",
         [S_SCALER] = "loss scale",
     };
     return names[c];

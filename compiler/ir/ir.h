@@ -178,6 +178,11 @@ struct Extension {
     int number; /* of its file among the build's */
 };
 
+typedef struct { /* prefetch = { forward = { ... } }: what a use of the unit gathers ahead */
+    Module **at;
+    int n; /* 0: by depth */
+} PrefetchList;
+
 typedef struct { /* nn.fully_shard */
     Source src;
     int replicate, shard;      /* 0: the rest of the world */
@@ -188,6 +193,11 @@ typedef struct { /* nn.fully_shard */
     bool offload_params, offload_grads, offload_optimizer;
     UpdatePlace update; /* where the update of an offloaded optimizer runs */
     int prefetch_forward, prefetch_backward;
+    PrefetchList forward_list, backward_list;
+    /* Under accumulation: reshard_after_backward = false (parameters stay gathered between microbatches),
+     * requires_gradient_sync = false (gradients are kept whole and reduced in the last microbatch alone),
+     * requires_all_reduce = false (shards are summed over replicas there alone). */
+    bool stay_gathered, defer_sync, defer_all_reduce;
     bool unshard_in_backward;      /* false: a promise that the backward reads no parameter, held to by shard */
     double gradient_divide_factor; /* of summed gradients; 0: the world. Microbatches are averaged in any case */
     const char **ignored;          /* parameter path patterns; such a parameter is a buffer (Param.is_buffer) */
@@ -203,7 +213,7 @@ struct Module {
     Module *parent;
     Checkpoint *checkpoint; /* NULL: none */
     UnitPolicy *policy;     /* NULL: not a unit of its own */
-    Unit *unit;             /* the unit that a parameter of this module belongs to (set by shard) */
+    Unit *unit;             /* set where the module is one: the first of its parts */
 };
 
 typedef enum { INIT_ZEROS, INIT_ONES, INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM, INIT_TRUNC_NORMAL } InitKind;
@@ -217,7 +227,8 @@ struct Param {
     int dims;
     int64_t shape[MAX_DIMS];
     bool requires_grad;
-    bool is_buffer; /* nn.buffer, or ignored by sharding: no gradient, every rank whole */
+    bool is_buffer; /* nn.buffer, or frozen and ignored by sharding: no gradient, every rank whole */
+    bool ignored;   /* trainable and ignored by sharding: whole on every rank, its gradient summed over all */
     InitKind init;
     double init_a, init_b; /* constant · mean,std · low,high · mean,std (cut at 2 std) */
     uint64_t key;          /* Philox key from the path */
@@ -236,6 +247,8 @@ typedef enum {
     S_MOMENT1,
     S_MOMENT2,
     S_GRAD,
+    S_WHOLE_GRAD,
+    S_GATHERED,
     S_FROZEN,
     S_BUFFER,
     S_INPUT,
@@ -261,17 +274,30 @@ struct State {
 
 struct Unit {
     int id;
+    const char *name; /* "layers.3", "(root)", "layers.3 bf16" */
     Module *module;
     UnitPolicy *policy;
-    VEC(Param *) params;  /* trainable ones first, in flat order */
-    int64_t numel;        /* of the trainable flat buffer, padded to shards × 256 */
-    int64_t frozen_numel; /* of the frozen flat buffer, likewise; 0: none */
-    int shards, replicas;
+    Unit *next; /* another part of the module's unit: its parameters of another stored dtype, ignored ones */
+    bool ignored;
+    VEC(Param *) params;                          /* trainable ones first, in flat order */
+    int64_t numel;                                /* of the trainable flat buffer, padded to shards × 256 */
+    int64_t frozen_numel;                         /* of the frozen flat buffer, likewise; 0: none */
+    int shards, replicas, reshard;                /* reshard > 1: between forward and backward over groups of so many */
+    int comm_shard, comm_replicate, comm_reshard; /* indices in Graph.comms */
     bool host_update;          /* the update runs on the host; else its state streams through the device */
     Dtype dtype, wire, reduce; /* of master, of gather, of reduce */
     State *master, *wire_shard, *m, *v, *grad; /* wire_shard: what gathers read; the master itself where that serves */
+    State *whole_grad;                         /* unreduced sum over microbatches */
     State *frozen, *frozen_wire;
+    State *gathered[2]; /* trainable, frozen: stay gathered over microbatches; NULL: do not */
 };
+
+/* Groups of ranks that talk to each other: n ranks each, `step` apart. */
+typedef struct {
+    const char *name; /* "shard", "replicate", "world", "2 ranks", "2 ranks 4 apart" */
+    int n, step;
+} Comm;
+enum { COMM_SHARD = 0, COMM_REPLICATE = 1, COMM_WORLD = 2 }; /* the first unit's, all; others follow */
 
 /* ── inputs, metrics, optimizer, training ───────────────────────────────────────────────────────── */
 typedef struct {
@@ -352,6 +378,7 @@ struct Graph {
     VEC(Value *) values;
     VEC(Param *) params;
     VEC(Unit *) units;
+    VEC(Comm) comms;
     VEC(State *) states;
     VEC(Input *) inputs;
     VEC(Metric) metrics; /* 0 loss, 1 grad_norm, then nn.log names */

@@ -50,7 +50,7 @@ typedef struct {
     const char *module; /* "layers.3.mlp.up" */
     Source src;
     int unit;    /* index in Plan.units, or -1 */
-    int comm;    /* communicator: -1 none, 0 shard, 1 replicate, 2 world */
+    int comm;    /* communicator, index in Plan.comms: 0 shard, 1 replicate, 2 world, others; -1: none */
     bool update; /* an optimizer event: its writes to C_PARAMETERS storages count as the unit's update */
     int *waits;  /* events (same program, other streams) that must be finished; set by wait */
     int nwaits;
@@ -102,6 +102,8 @@ typedef struct {
     int nstorages; /* index = id */
     PlanUnit *units;
     int nunits;
+    Comm *comms;
+    int ncomms;
     int64_t arena_bytes[N_ARENAS]; /* exact; what the binary allocates */
     int64_t bound_bytes[N_ARENAS];
     LibraryLine *library;

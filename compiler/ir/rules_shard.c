@@ -8,8 +8,7 @@ Cost cost_collective(const Op *op) {
     double in = touched_bytes(op->in[0]), out = op->nout ? touched_bytes(op->out[0]) : in;
     double larger = in > out ? in : out, smaller = in > out ? out : in;
     if (op->nout) return (Cost){.flops = in > out ? in / dtype_size(op->in[0]->dtype) : 0, .bytes = larger - smaller};
-    double ranks = !op->unit ? 0 : op->i[0] == 0 ? op->unit->shards : op->i[0] == 1 ? op->unit->replicas : 0;
-    double share = ranks > 0 ? (ranks - 1) / ranks : 1;
+    double ranks = (double)op->i[1], share = ranks > 0 ? (ranks - 1) / ranks : 1;
     return (Cost){.flops = in / dtype_size(op->in[0]->dtype) * share, .bytes = 2 * in * share};
 }
 

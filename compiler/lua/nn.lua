@@ -724,16 +724,24 @@ end
 --   offload = { "input" },                   kept in host memory
 -- })
 -- nn.fully_shard(module, {                   makes a unit of it; --policy files take the same options. With their defaults:
---   mesh = nn.mesh { replicate = 1 },        replicate and shard, one of which may be left out; shard = 1 is DDP
---   reshard_after_forward = true,            false: gathered once a step, which is also the root's default
+--   mesh = nn.mesh { replicate = 1 },        replicate and shard, one of which may be left out; shard = 1 is DDP. Each unit
+--                                            may have its own
+--   reshard_after_forward = true,            false: gathered once a microbatch, which is also the root's default; n: each
+--                                            group of n neighbours keeps it whole, and the backward gathers within
+--   reshard_after_backward = true,           false, under accumulation: gathered once a step
+--   requires_gradient_sync = true,           false, under accumulation: whole gradients are summed, and reduced once a step
+--   requires_all_reduce = true,              false, likewise: shards are, and summed over replicas once a step
 --   mp_policy = { param_dtype, reduce_dtype, output_dtype, cast_forward_inputs = true },
 --   offload = { params = false,              every copy of the parameters lies in host memory
 --               grads = false,               reduced gradients do, until the optimizer takes them
 --               optimizer = false },         its state does: "stream" takes it through the device for the update, "host"
 --                                            updates on the CPU, true leaves the choice to the compiler
---   prefetch = { forward = 1, backward = 1 },units gathered ahead; 0: each when the one before it is done
+--   prefetch = { forward = 1, backward = 1 },units gathered ahead; 0: each when the one before it is done. A list of modules,
+--                                            { model.layers[2] }, or of their paths: gathered when this one begins
 --   unshard_in_backward = true,              false: a promise that the backward reads no parameter of it, which is checked
---   ignored_params = {},                     patterns of frozen parameters that stay whole and are not cast
+--   ignored_params = {},                     patterns of parameters that every rank holds whole, as stored. Frozen ones are
+--                                            then buffers; gradients of others are averaged over all ranks (which PyTorch
+--                                            leaves to its user)
 --   gradient_divide_factor = world,          1: gradients are summed over ranks; microbatches are averaged in any case
 --   all_gather = nn.all_gather_extension { source = "x.c", cuda = "x.cu", wire = "bf16" }    how parameters travel; below
 -- })

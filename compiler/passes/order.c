@@ -185,6 +185,51 @@ static void key_at(Ordering *o, int e, int anchor) {
     o->key[e] = (Key){anchor, rank[stream_of(o, e)]};
 }
 
+/* ── prefetch lists: where a unit begins, the gathers of those that it lists may ────────────────────────────── */
+enum { BY_DEPTH = -2 };
+
+static bool belongs(const Module *m, const Module *ancestor) {
+    while (m && m != ancestor) m = m->parent;
+    return m != NULL;
+}
+
+static void start_listed(const Ordering *o, const Unshards *uses, const PrefetchList *l, bool forward, int e,
+                         int *starts) {
+    int before = e > 0 ? o->home[e - 1] : -1;
+    for (int i = 0; i < l->n; i++)
+        for (int k = 0; k < uses->n; k++) {
+            const Event *gather = &o->p->events[uses->at[k].event];
+            if (uses->at[k].first_use <= e || (gather->phase == FORWARD) != forward) continue;
+            if (o->g->units.at[gather->unit]->module != l->at[i]) continue;
+            if (starts[k] == BY_DEPTH || before < starts[k]) starts[k] = before;
+            break;
+        }
+}
+
+static void follow_list(const Ordering *o, const Unshards *uses, const Module *m, bool forward, int *starts) {
+    const PrefetchList *l = forward ? &m->policy->forward_list : &m->policy->backward_list;
+    bool inside = false;
+    for (int e = 0; e < o->p->n && l->n; e++) {
+        const Op *op = o->p->events[e].op_ir;
+        if (o->floats[e] || !op) continue;
+        bool in = belongs(op->module, m) && (op->phase == FORWARD) == forward;
+        if (in && !inside) start_listed(o, uses, l, forward, e, starts);
+        inside = in;
+    }
+}
+
+static int *listed_starts(const Ordering *o, const Unshards *uses) {
+    int *starts = NEW_ARRAY(o->a, int, uses->n + 1);
+    for (int i = 0; i < uses->n; i++) starts[i] = BY_DEPTH;
+    for (int i = 0; i < o->g->units.n; i++) {
+        const Unit *u = o->g->units.at[i];
+        if (u->module->unit != u || !u->module->policy) continue; /* once a module */
+        follow_list(o, uses, u->module, true, starts);
+        follow_list(o, uses, u->module, false, starts);
+    }
+    return starts;
+}
+
 /* The gather of the k-th use may start once use k - (d + 1) is over; what it gathers from is fetched one use earlier.
  */
 static void order_unshards(Ordering *o) {
@@ -192,9 +237,14 @@ static void order_unshards(Ordering *o) {
     Releases over = {0};
     for (int i = 0; i < uses.n; i++) push(&over, o->a, ((Release){uses.at[i].last_use, 1}));
     sort_releases(&over);
+    const int *listed = listed_starts(o, &uses);
     for (int i = 0; i < uses.n; i++) {
         const Unshard *u = &uses.at[i];
         int start = trigger(&over, u->first_use, 1, u->depth + 1), feed = trigger(&over, u->first_use, 1, u->depth + 2);
+        if (listed[i] != BY_DEPTH) {
+            start = listed[i];
+            if (feed > start) feed = start;
+        }
         for (int e = u->event; e <= u->last_event; e++) {
             if (!unshards(o, e)) continue;
             key_at(o, e, start < 0 ? -1 : o->home[start]);
@@ -266,7 +316,8 @@ static void bound_readers(Ordering *o, Stream stream, bool count) {
 /* ── a guess at times ──────────────────────────────────────────────────────────────────────────────────────── */
 static double duration(const Ordering *o, int e) {
     const Event *ev = &o->p->events[e];
-    return event_duration_us(o->d, ev, o->plan->world, event_group(o->plan, ev), o->plan->graph->deterministic);
+    return event_duration_us(o->d, ev, event_span(o->plan, ev), event_group(o->plan, ev),
+                             o->plan->graph->deterministic);
 }
 
 /* Anchored events as they would run if nothing held them up. */

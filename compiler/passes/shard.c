@@ -19,6 +19,13 @@ Op *unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream str
     return op;
 }
 
+Op *collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, int comm) {
+    Op *op = unit_op(g, k, u, id, phase, stream);
+    op->i[0] = comm;
+    op->i[1] = g->comms.at[comm].n;
+    return op;
+}
+
 void add_in(Op *op, Value *v) {
     op->in[op->nin++] = v;
 }
@@ -28,6 +35,12 @@ Value *add_out(Graph *g, Op *op, Dtype d, int64_t n) {
     v->def = op;
     op->out[op->nout++] = v;
     return v;
+}
+
+Value *out_into(Graph *g, Op *op, State *s) {
+    Value *v = piece(g, s->value, 0, s->numel);
+    v->def = op;
+    return op->out[op->nout++] = v;
 }
 
 Value *piece(Graph *g, Value *of, int64_t at, int64_t n) {
@@ -81,16 +94,21 @@ static Op *metrics(Graph *g, Program *p, bool add) {
 
 static void sum_metrics(Ctx *c) {
     if (c->g->world == 1) return;
-    Op *op = unit_op(c->g, OP_ALL_REDUCE, NULL, "m_sum", OPTIMIZER, REDUCE); /* nothing waits for it */
-    op->i[0] = COMM_WORLD;
+    Op *op = collective(c->g, OP_ALL_REDUCE, NULL, "m_sum", OPTIMIZER, REDUCE, COMM_WORLD); /* nothing waits for it */
     add_in(op, c->g->metrics_state->value);
     edit_before(c->edit, c->p->ops.n, op);
 }
 
 /* ── programs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static Ctx begin(Graph *g, Program *p) {
-    return (Ctx){g, p, edit_begin(g, p), NEW_ARRAY(g->arena, Use, g->units.n), groups_new(g)};
+static Ctx begin(Graph *g, Program *p, Role role) {
+    return (Ctx){.g = g,
+                 .p = p,
+                 .role = role,
+                 .keeping = role != ALONE,
+                 .edit = edit_begin(g, p),
+                 .uses = NEW_ARRAY(g->arena, Use, g->units.n),
+                 .groups = groups_new(g)};
 }
 
 static void commit(Ctx *c) {
@@ -105,11 +123,11 @@ static void micro(Graph *g, const char *name, Role role) {
         if (trainable(g->params.at[i]))
             grads[i] = g->params.at[i]->grad->scratch; /* the clone, while scratch is ours */
     Op *loss = metrics(g, p, role == MIDDLE || role == LAST);
-    Ctx c = begin(g, p);
+    Ctx c = begin(g, p, role);
     place_gradients(&c, grads);
     use_params(&c);
     p->loss = loss->in[0];
-    reduce_gradients(&c, grads, role);
+    reduce_gradients(&c, grads);
     if (role == ALONE || role == LAST) {
         sum_metrics(&c);
         optimizer(&c);
@@ -120,7 +138,7 @@ static void micro(Graph *g, const char *name, Role role) {
 static void eval(Graph *g) {
     Program *p = clone_program(g, g->eval, "eval");
     Op *loss = metrics(g, p, false);
-    Ctx c = begin(g, p);
+    Ctx c = begin(g, p, ALONE);
     use_params(&c);
     p->loss = loss->in[0];
     sum_metrics(&c);
@@ -134,7 +152,7 @@ static void sample(Graph *g) {
     add_in(pick, p->logits);
     add_in(pick, state_of_class(g, S_OUTPUT)->value);
     insert(g, p, p->ops.n, pick);
-    Ctx c = begin(g, p);
+    Ctx c = begin(g, p, ALONE);
     use_params(&c);
     p->logits = pick->in[0];
     commit(&c);

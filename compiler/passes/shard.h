@@ -8,14 +8,17 @@
 #include "edit.h"
 #include "lowering.h"
 
-enum { COMM_SHARD = 0, COMM_REPLICATE = 1, COMM_WORLD = 2 };
 enum { SLOT_LOSS = 0, SLOT_GRAD_NORM = 1 }; /* of S_METRICS */
 
-typedef enum { ALONE, FIRST, MIDDLE, LAST } Role; /* of a micro program within the step */
+typedef enum { ALONE, FIRST, MIDDLE, LAST } Role; /* of a program within the step; eval and sample are alone */
 
 typedef struct {       /* of one unit in one program */
     Value *full[2][2]; /* [trainable, frozen][forward, backward]: what operands are views of */
+    Value *piece[2];   /* what reshard_after_forward = n keeps of them after the forward */
     int last_use;      /* position of the last op that reads a parameter */
+    int last_forward;  /* likewise, in the forward; -1: none does */
+    int turn, nth;     /* shard_gather.c: when it was used last, and how often it was gathered again for the backward */
+    Phase phase;
     int first_grad, last_grad;
     Value *flat_grad;              /* what the backward writes; NULL: no gradients here */
     Value *shard_grad, *kept_grad; /* reduced; as the optimizer finds it, which may be in host memory */
@@ -24,6 +27,10 @@ typedef struct {       /* of one unit in one program */
 typedef struct { /* one program in the making */
     Graph *g;
     Program *p;
+    Role role;
+    bool keeping; /* a microbatch: units may stay gathered for the next one */
+    int turn;     /* shard_gather.c: units taking turns */
+    const Unit *turn_of;
     Edit *edit;
     Use *uses; /* by Unit.id */
     Groups *groups;
@@ -44,7 +51,10 @@ static inline int64_t param_numel(const Param *p) {
 Op *unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream);
 void add_in(Op *op, Value *v);
 Value *add_out(Graph *g, Op *op, Dtype d, int64_t n);
+Value *out_into(Graph *g, Op *op, State *s); /* a result that is the state's bytes */
 Value *piece(Graph *g, Value *of, int64_t at, int64_t n);
+/* A collective of one of the graph's groups. */
+Op *collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, int comm);
 Op *store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, bool add, int64_t at, Unit *u);
 
 /* ── shard_layout.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -56,7 +66,7 @@ State *state_of_class(const Graph *g, StateClass c);
  */
 void use_params(Ctx *c);                     /* gathers; operands become views of what was gathered */
 void place_gradients(Ctx *c, Value **grads); /* into the units' flat buffers; grads: by Param.id */
-void reduce_gradients(Ctx *c, Value **grads, Role role);
+void reduce_gradients(Ctx *c, Value **grads);
 void optimizer(Ctx *c);
 
 /* ── shard_scale.c: nothing where there is no scaler ─────────────────────────────────────────────────────────────────
@@ -70,7 +80,7 @@ void scale_init(Graph *g, Program *init);       /* the scale to begin with */
 int64_t flat_align(const Unit *u, const Param *p); /* where p may begin, where a slice may end */
 int64_t slice_align(const Unit *u);
 /* The unit's parameters, gathered by the extension of its policy; `shard` lies on the device. */
-Value *gather_extended(Ctx *c, Unit *u, Value *shard, bool frozen, const char *id, Phase phase, int pos);
+Value *gather_extended(Ctx *c, Unit *u, Value *shard, bool frozen, const char *id, Phase phase, State *into, int pos);
 
 /* ── shard_start.c ───────────────────────────────────────────────────────────────────────────────────────────────── */
 void init_program(Graph *g);

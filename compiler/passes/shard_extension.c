@@ -59,6 +59,7 @@ typedef struct {
 static Op *gather_op(const Gather *w, OpKind k, const char *before) {
     Op *op = unit_op(w->c->g, k, w->u, arena_printf(w->c->g->arena, "%s%s", before, w->id), w->phase, GATHER);
     op->src = w->x->src;
+    op->i[0] = w->u->shards;
     op->table = w->table;
     op->ntable = w->ntable;
     edit_before(w->c->edit, w->pos, op);
@@ -74,8 +75,8 @@ static Op *foreign_op(const Gather *w, OpKind k, const char *before) {
 static Value *gather(const Gather *w, Value *v, const char *suffix) {
     Graph *g = w->c->g;
     if (w->u->shards == 1) return v;
-    Op *op = unit_op(g, OP_ALL_GATHER, w->u, arena_printf(g->arena, "%s%s", w->id, suffix), w->phase, GATHER);
-    op->i[0] = COMM_SHARD;
+    Op *op = collective(g, OP_ALL_GATHER, w->u, arena_printf(g->arena, "%s%s", w->id, suffix), w->phase, GATHER,
+                        w->u->comm_shard);
     add_in(op, v);
     edit_before(w->c->edit, w->pos, op);
     return add_out(g, op, v->dtype, value_numel(v) * w->u->shards);
@@ -122,7 +123,7 @@ static int64_t wire_numel(const Gather *w, const Wire *wire) {
     return wire->count * (wire->every ? w->slice / wire->every : w->nparams);
 }
 
-Value *gather_extended(Ctx *c, Unit *u, Value *shard, bool frozen, const char *id, Phase phase, int pos) {
+Value *gather_extended(Ctx *c, Unit *u, Value *shard, bool frozen, const char *id, Phase phase, State *into, int pos) {
     Gather w = {c, u, u->policy->all_gather, id, phase, pos, value_numel(shard), NULL, 0, 0};
     make_table(&w, frozen);
     Value *amax = w.x->amax ? largest(&w, shard) : NULL;
@@ -136,5 +137,5 @@ Value *gather_extended(Ctx *c, Unit *u, Value *shard, bool frozen, const char *i
     Op *post = foreign_op(&w, OP_POST_ALL_GATHER, "post_");
     for (int k = 0; k < w.x->nwires; k++) add_in(post, wires[k]);
     if (amax) add_in(post, amax);
-    return add_out(c->g, post, u->wire, w.slice * u->shards);
+    return into ? out_into(c->g, post, into) : add_out(c->g, post, u->wire, w.slice * u->shards);
 }

@@ -3,11 +3,17 @@
  * Relied on by: shard.c. */
 #include "shard.h"
 
+enum { TRAINABLE, FROZEN };
+
+static bool in_place(const Unit *u) {
+    return u->shards == 1 && !u->policy->offload_params;
+}
+
 /* Unit u stays gathered between forward and backward. */
 static bool stays(const Unit *u) {
     bool root = u->module->parent == NULL;
-    bool in_place = u->shards == 1 && !u->policy->offload_params;
-    return in_place || !u->policy->reshard_after_forward || (root && u->policy->root_default);
+    return in_place(u) || u->gathered[TRAINABLE] || u->gathered[FROZEN] || !u->policy->reshard_after_forward ||
+           (root && u->policy->root_default);
 }
 
 /* unshard_in_backward = false is a promise about the model, and is held to it. */
@@ -20,39 +26,100 @@ static void need_promise(const Unit *u, const Param *p, const Op *reader) {
          phase_name(reader->phase), reader->src.file, reader->src.line, op_info[reader->kind].name, p->path);
 }
 
-static Value *unsharded(Ctx *c, Unit *u, bool frozen, const char *id, Phase phase, int pos) {
-    State *shard = frozen ? u->frozen_wire : u->wire_shard;
+/* ── gathers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* All-gather of v at pos; into the state where there is one. */
+static Value *all_gather(Ctx *c, Unit *u, Value *v, const char *id, Phase phase, int comm, State *into, int pos) {
+    Op *op = collective(c->g, OP_ALL_GATHER, u, id, phase, GATHER, comm);
+    int64_t n = value_numel(v) * c->g->comms.at[comm].n;
+    add_in(op, v);
+    Value *out = into ? out_into(c->g, op, into) : add_out(c->g, op, v->dtype, n);
+    edit_before(c->edit, pos, op);
+    return out;
+}
+
+static Value *fetched(Ctx *c, Unit *u, State *shard, const char *id, Phase phase, State *into, int pos) {
+    Op *op = unit_op(c->g, OP_FETCH, u, arena_printf(c->g->arena, "f%s", id), phase, FETCH);
+    add_in(op, shard->value);
+    Value *out = into ? out_into(c->g, op, into) : add_out(c->g, op, shard->dtype, shard->numel);
+    edit_before(c->edit, pos, op);
+    return out;
+}
+
+static Value *unsharded(Ctx *c, Unit *u, int kind, const char *id, Phase phase, State *into, int pos) {
+    State *shard = kind == FROZEN ? u->frozen_wire : u->wire_shard;
     Value *v = shard->value;
-    if (shard->on_host) {
-        Op *op = unit_op(c->g, OP_FETCH, u, arena_printf(c->g->arena, "f%s", id), phase, FETCH);
-        add_in(op, v);
-        v = add_out(c->g, op, shard->dtype, shard->numel);
-        edit_before(c->edit, pos, op);
-    }
-    if (u->policy->all_gather) return gather_extended(c, u, v, frozen, id, phase, pos);
-    if (u->shards > 1) {
-        Op *op = unit_op(c->g, OP_ALL_GATHER, u, id, phase, GATHER);
-        op->i[0] = COMM_SHARD;
-        add_in(op, v);
-        v = add_out(c->g, op, shard->dtype, shard->numel * u->shards);
-        edit_before(c->edit, pos, op);
-    }
-    return v;
+    bool gathers = u->shards > 1 || u->policy->all_gather;
+    if (shard->on_host) v = fetched(c, u, shard, id, phase, gathers ? NULL : into, pos);
+    if (u->policy->all_gather) return gather_extended(c, u, v, kind == FROZEN, id, phase, into, pos);
+    return u->shards > 1 ? all_gather(c, u, v, id, phase, u->comm_shard, into, pos) : v;
+}
+
+/* reshard_after_forward = n: each rank keeps a part as large as its group of n can put together again. */
+static Value *kept_piece(Ctx *c, Unit *u, int kind) {
+    Use *use = &c->uses[u->id];
+    if (use->piece[kind]) return use->piece[kind];
+    const char *id = arena_printf(c->g->arena, "s%d%s", u->id, kind == FROZEN ? "z" : "");
+    Op *op = unit_op(c->g, OP_RESHARD, u, id, FORWARD, COMPUTE);
+    op->i[0] = u->reshard;
+    add_in(op, use->full[kind][0]);
+    edit_after(c->edit, use->last_forward, op);
+    return use->piece[kind] = add_out(c->g, op, u->wire, value_numel(use->full[kind][0]) / u->reshard);
 }
 
 /* The unit's parameters as op, at position pos, finds them: gathered for the first op of each direction that reads any.
  */
 static Value *gathered(Ctx *c, const Param *p, const Op *op, int pos) {
     Unit *u = p->unit;
-    bool is_frozen = !trainable(p), second = op->phase != FORWARD && !stays(u);
-    Value **slot = &c->uses[u->id].full[is_frozen][second];
+    Use *use = &c->uses[u->id];
+    int kind = trainable(p) ? TRAINABLE : FROZEN;
+    bool second = op->phase != FORWARD && !stays(u);
+    Value **slot = &use->full[kind][second];
     if (*slot) return *slot;
     if (second) need_promise(u, p, op);
-    const char *id = arena_printf(c->g->arena, "g%d%s%s", u->id, is_frozen ? "z" : "", second ? "b" : "f");
-    return *slot = unsharded(c, u, is_frozen, id, second ? BACKWARD : FORWARD, pos);
+    State *into = u->gathered[kind];
+    if (c->keeping && into && c->role != FIRST) return *slot = into->value;
+    const char *id = arena_printf(c->g->arena, "g%d%s%s%s", u->id, kind == FROZEN ? "z" : "", second ? "b" : "f",
+                                  use->nth ? arena_printf(c->g->arena, "%d", use->nth + 1) : "");
+    if (second && u->reshard && use->full[kind][0])
+        return *slot = all_gather(c, u, kept_piece(c, u, kind), id, BACKWARD, u->comm_reshard, NULL, pos);
+    return *slot = unsharded(c, u, kind, id, second ? BACKWARD : FORWARD, c->keeping ? into : NULL, pos);
+}
+
+/* ── recompute far from the backward ──────────────────────────────────────────────────────────────────────────────────
+ * Where a region holds several units, the first of them are made again long before their backward: in between more
+ * units are gathered than may be gathered ahead. Such a one is resharded and gathered once more, so that a wrapper
+ * round many units never unshards them all. */
+static void note_use(Ctx *c, Unit *u, const Op *op, int pos) {
+    Use *use = &c->uses[u->id];
+    use->last_use = pos;
+    if (stays(u) || in_place(u)) return;
+    if (c->turn_of != u) c->turn++;
+    int between = c->turn - use->turn - 1, ahead = u->policy->prefetch_backward;
+    bool far = between > (ahead > 1 ? ahead : 1);
+    bool again = use->phase == RECOMPUTE || (op->phase == RECOMPUTE && use->phase == BACKWARD);
+    if (op->phase != FORWARD && again && far && c->turn_of != u) {
+        use->full[TRAINABLE][1] = use->full[FROZEN][1] = NULL;
+        use->nth++;
+    }
+    c->turn_of = u;
+    use->turn = c->turn;
+    use->phase = op->phase;
+}
+
+static void find_last_forward(Ctx *c) {
+    for (int i = 0; i < c->g->units.n; i++) c->uses[i].last_forward = -1;
+    for (int i = 0; i < c->p->ops.n; i++) {
+        const Op *op = c->p->ops.at[i];
+        for (int k = 0; k < op->nin && op->phase == FORWARD && !op_is(op, T_VIEW); k++) {
+            const Param *p = value_root(op->in[k])->param;
+            if (p && !p->is_buffer) c->uses[p->unit->id].last_forward = i;
+        }
+    }
 }
 
 void use_params(Ctx *c) {
+    find_last_forward(c);
     for (int i = 0; i < c->p->ops.n; i++) {
         Op *op = c->p->ops.at[i];
         for (int k = 0; k < op->nin; k++) {
@@ -63,9 +130,9 @@ void use_params(Ctx *c) {
                 edit_remove(c->edit, i);
                 break;
             }
+            note_use(c, p->unit, op, i);
             Value *full = gathered(c, p, op, i);
             replace_operand(op, v, new_view(c->g, full, v->dims, v->shape, v->stride, p->flat_offset + v->offset));
-            c->uses[p->unit->id].last_use = i;
         }
     }
 }

@@ -1,5 +1,5 @@
-/* shard's gradients: written straight into the flat buffer that reduce-scatter reads, reduced, divided, and kept until
- * the optimizer takes them. Relies on: shard.h. Relied on by: shard.c. */
+/* shard's gradients: written straight into the flat buffer that reduce-scatter reads, reduced, divided, summed over
+ * microbatches, and kept until the optimizer takes them. Relies on: shard.h. Relied on by: shard.c. */
 #include "shard.h"
 
 static void zero_gaps(Ctx *c, Unit *u, Use *use) {
@@ -50,22 +50,27 @@ static void assemble(Ctx *c, Unit *u, Use *use, Value **grads) {
     edit_after(c->edit, use->last_grad, op);
 }
 
-static void reduce(Ctx *c, Unit *u, Use *use) {
-    Graph *g = c->g;
-    use->shard_grad = use->flat_grad;
+static void all_reduce(Ctx *c, Unit *u, Use *use, Value *v) {
+    Op *op = collective(c->g, OP_ALL_REDUCE, u, arena_printf(c->g->arena, "a%d", u->id), BACKWARD, REDUCE,
+                        u->comm_replicate);
+    add_in(op, v);
+    edit_after(c->edit, use->last_grad, op);
+}
+
+static bool deferred(const Ctx *c, const Unit *u) { /* the sum over replicas, to the last microbatch */
+    return c->role != ALONE && u->policy->defer_all_reduce;
+}
+
+static void reduce(Ctx *c, Unit *u, Use *use, Value *whole) {
+    use->shard_grad = whole;
     if (u->shards > 1) {
-        Op *op = unit_op(g, OP_REDUCE_SCATTER, u, arena_printf(g->arena, "r%d", u->id), BACKWARD, REDUCE);
-        op->i[0] = COMM_SHARD;
-        add_in(op, use->flat_grad);
-        use->shard_grad = add_out(g, op, u->reduce, u->numel / u->shards);
+        Op *op = collective(c->g, OP_REDUCE_SCATTER, u, arena_printf(c->g->arena, "r%d", u->id), BACKWARD, REDUCE,
+                            u->comm_shard);
+        add_in(op, whole);
+        use->shard_grad = add_out(c->g, op, u->reduce, u->numel / u->shards);
         edit_after(c->edit, use->last_grad, op);
     }
-    if (u->replicas > 1) {
-        Op *op = unit_op(g, OP_ALL_REDUCE, u, arena_printf(g->arena, "a%d", u->id), BACKWARD, REDUCE);
-        op->i[0] = COMM_REPLICATE;
-        add_in(op, use->shard_grad);
-        edit_after(c->edit, use->last_grad, op);
-    }
+    if (u->replicas > 1 && !deferred(c, u)) all_reduce(c, u, use, use->shard_grad);
 }
 
 /* What was summed is each rank's gradient / world (GRAD_SEED): a divide factor of the unit's own takes the world's
@@ -87,36 +92,54 @@ static void divide(Ctx *c, Unit *u, Use *use) {
     edit_after(c->edit, use->last_grad, op);
 }
 
-static Op *host_copy(Ctx *c, Unit *u, Value *v) {
-    Op *op = unit_op(c->g, OP_OFFLOAD, u, arena_printf(c->g->arena, "o_grad%d", u->id), BACKWARD, OFFLOAD);
-    add_in(op, v);
-    add_out(c->g, op, v->dtype, value_numel(v))->on_host = true;
-    return op;
-}
-
-/* Until the optimizer runs, gradients lie in the sum over microbatches, or where offload.grads says so in host memory.
+/* ── until the optimizer runs ─────────────────────────────────────────────────────────────────────────────────────────
  */
-static void keep(Ctx *c, Unit *u, Use *use, Role role) {
-    Graph *g = c->g;
-    use->kept_grad = use->shard_grad;
-    if (role == ALONE && !u->policy->offload_grads) return;
-    Op *op = role == ALONE ? host_copy(c, u, use->shard_grad)
-                           : store_op(g, use->shard_grad, u->grad->value, arena_printf(g->arena, "acc%d", u->id),
-                                      BACKWARD, role != FIRST, 0, u);
-    use->kept_grad = role == ALONE ? op->out[0] : u->grad->value;
-    if (role != ALONE) use->shard_grad = use->kept_grad;
+static void accumulate(Ctx *c, Unit *u, Use *use, Value *v, State *sum) {
+    Op *op = store_op(c->g, v, sum->value, arena_printf(c->g->arena, "acc%d", u->id), BACKWARD, c->role != FIRST, 0, u);
     edit_after(c->edit, use->last_grad, op);
 }
 
-void reduce_gradients(Ctx *c, Value **grads, Role role) {
+static Value *host_copy(Ctx *c, Unit *u, Use *use) {
+    Op *op = unit_op(c->g, OP_OFFLOAD, u, arena_printf(c->g->arena, "o_grad%d", u->id), BACKWARD, OFFLOAD);
+    add_in(op, use->shard_grad);
+    Value *v = add_out(c->g, op, use->shard_grad->dtype, value_numel(use->shard_grad));
+    v->on_host = true;
+    edit_after(c->edit, use->last_grad, op);
+    return v;
+}
+
+/* The reduced gradient of the whole step: where offload.grads says so it waits in host memory. */
+static void finish(Ctx *c, Unit *u, Use *use, Value *whole) {
+    reduce(c, u, use, whole);
+    divide(c, u, use);
+    use->kept_grad = u->policy->offload_grads ? host_copy(c, u, use) : use->shard_grad;
+}
+
+/* Summed as they were made, and reduced once. */
+static void sum_whole(Ctx *c, Unit *u, Use *use) {
+    accumulate(c, u, use, use->flat_grad, u->whole_grad);
+    if (c->role == LAST) finish(c, u, use, u->whole_grad->value);
+}
+
+/* Reduced in every microbatch, and then summed. */
+static void sum_reduced(Ctx *c, Unit *u, Use *use) {
+    reduce(c, u, use, use->flat_grad);
+    divide(c, u, use);
+    accumulate(c, u, use, use->shard_grad, u->grad);
+    use->kept_grad = use->shard_grad = u->grad->value;
+    if (c->role == LAST && deferred(c, u) && u->replicas > 1) all_reduce(c, u, use, u->grad->value);
+}
+
+void reduce_gradients(Ctx *c, Value **grads) {
     for (int i = 0; i < c->g->units.n; i++) {
         Unit *u = c->g->units.at[i];
         Use *use = &c->uses[i];
         if (!use->flat_grad) continue;
         zero_gaps(c, u, use);
         assemble(c, u, use, grads);
-        reduce(c, u, use);
-        divide(c, u, use);
-        keep(c, u, use, role);
+        if (c->role == ALONE)
+            finish(c, u, use, use->flat_grad);
+        else
+            (u->whole_grad ? sum_whole : sum_reduced)(c, u, use);
     }
 }

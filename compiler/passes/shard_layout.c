@@ -30,14 +30,16 @@ void lay_out(Graph *g, Unit *u) {
     u->params.n = u->params.cap = flat.n;
 }
 
-static const char *unit_name(const Unit *u) {
-    return u->module->path[0] ? u->module->path : "(root)";
-}
-
 static State *unit_state(Graph *g, Unit *u, StateClass c, const char *what, Dtype d, int64_t n, bool on_host) {
-    State *s = new_state(g, c, arena_printf(g->arena, "%s/%s", unit_name(u), what), d, n, u);
+    State *s = new_state(g, c, arena_printf(g->arena, "%s/%s", u->name, what), d, n, u);
     s->on_host = s->value->on_host = on_host;
     return s;
+}
+
+/* reshard_after_backward = false, where there is something to keep. */
+static bool stays_between(const Graph *g, const Unit *u) {
+    return g->accumulate > 1 && u->policy->stay_gathered &&
+           (u->shards > 1 || u->policy->offload_params || u->policy->all_gather);
 }
 
 /* offload.params: every copy of the parameters lies in host memory. offload.optimizer: all that the update reads and
@@ -55,11 +57,17 @@ static void unit_states(Graph *g, Unit *u) {
         if (o->kind != OPT_SGD || o->momentum > 0)
             u->m = unit_state(g, u, S_MOMENT1, "moment1", FP32, n, p->offload_optimizer);
         if (o->kind != OPT_SGD) u->v = unit_state(g, u, S_MOMENT2, "moment2", FP32, n, p->offload_optimizer);
-        if (g->accumulate > 1) u->grad = unit_state(g, u, S_GRAD, "gradient", u->reduce, n, p->offload_grads);
+        if (g->accumulate > 1 && !p->defer_sync)
+            u->grad = unit_state(g, u, S_GRAD, "gradient", u->reduce, n, p->offload_grads);
+        if (g->accumulate > 1 && p->defer_sync)
+            u->whole_grad = unit_state(g, u, S_WHOLE_GRAD, "whole gradient", u->reduce, u->numel, false);
+        if (stays_between(g, u)) u->gathered[0] = unit_state(g, u, S_GATHERED, "gathered", u->wire, u->numel, false);
     }
     if (frozen) {
         u->frozen = u->frozen_wire = unit_state(g, u, S_FROZEN, "frozen", u->dtype, frozen, p->offload_params);
         if (cast) u->frozen_wire = unit_state(g, u, S_WIRE, "frozen wire", u->wire, frozen, p->offload_params);
+        if (stays_between(g, u))
+            u->gathered[1] = unit_state(g, u, S_GATHERED, "gathered frozen", u->wire, u->frozen_numel, false);
     }
 }
 

@@ -21,16 +21,41 @@ static const int64_t *segments(Graph *g, const Unit *u, int *n) {
     return t.at;
 }
 
-/* Global norm: one slot a unit, summed over the shard group; then the coefficient. Returns the coefficient. */
+/* ── the norm ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* Slots of units of one mesh lie side by side: they are summed together over its shards. */
+static Unit **by_mesh(Graph *g) {
+    Unit **order = NEW_ARRAY(g->arena, Unit *, g->units.n);
+    int n = 0;
+    for (int comm = 0; comm < g->comms.n; comm++)
+        for (int i = 0; i < g->units.n; i++)
+            if (g->units.at[i]->comm_shard == comm) order[n++] = g->units.at[i];
+    return order;
+}
+
+static void sum_slots(Ctx *c, Value *slots, Unit *const *order, int end) {
+    Graph *g = c->g;
+    for (int i = 0, k; i < g->units.n; i = k) {
+        for (k = i + 1; k < g->units.n && order[k]->comm_shard == order[i]->comm_shard;) k++;
+        if (order[i]->shards == 1) continue;
+        const char *id = i ? arena_printf(g->arena, "norm_sum%d", i) : "norm_sum";
+        Op *sum = collective(g, OP_ALL_REDUCE, NULL, id, OPTIMIZER, REDUCE, order[i]->comm_shard);
+        add_in(sum, k - i == g->units.n ? slots : piece(g, slots, i, k - i));
+        edit_before(c->edit, end, sum);
+    }
+}
+
+/* Global norm: one slot a unit, summed over its shard group; then the coefficient. Returns the coefficient. */
 static Value *norm(Ctx *c, int end) {
     Graph *g = c->g;
     int64_t n = g->units.n;
     Value *slots = new_value(g, FP32, 1, &n);
+    Unit **order = by_mesh(g);
     Op *all = unit_op(g, OP_ASSEMBLE, NULL, "norms", OPTIMIZER, COMPUTE);
     for (int i = 0; i < n; i++) {
-        Value *grad = c->uses[i].shard_grad;
+        Value *grad = c->uses[order[i]->id].shard_grad;
         OpKind kind = grad ? OP_SUM_SQUARES : OP_ZERO_GAPS; /* no gradient: its slot is 0 */
-        Op *op = unit_op(g, kind, g->units.at[i], arena_printf(g->arena, "n%d", i), OPTIMIZER, COMPUTE);
+        Op *op = unit_op(g, kind, order[i], arena_printf(g->arena, "n%d", order[i]->id), OPTIMIZER, COMPUTE);
         if (grad) add_in(op, grad);
         if (grad) scale_read(g, op);
         op->out[op->nout++] = piece(g, slots, i, 1);
@@ -41,12 +66,7 @@ static Value *norm(Ctx *c, int end) {
     slots->def = all;
     all->out[all->nout++] = slots;
     edit_before(c->edit, end, all);
-    if (g->units.at[0]->shards > 1) {
-        Op *sum = unit_op(g, OP_ALL_REDUCE, NULL, "norm_sum", OPTIMIZER, REDUCE);
-        sum->i[0] = COMM_SHARD;
-        add_in(sum, slots);
-        edit_before(c->edit, end, sum);
-    }
+    sum_slots(c, slots, order, end);
     Op *clip = unit_op(g, OP_CLIP_COEFFICIENT, NULL, "clip", OPTIMIZER, COMPUTE);
     add_in(clip, slots);
     scale_read(g, clip);
@@ -57,6 +77,8 @@ static Value *norm(Ctx *c, int end) {
     return coefficient;
 }
 
+/* ── the update ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void update(Ctx *c, Unit *u, const Use *use, Value *coefficient, int pos) {
     Graph *g = c->g;
     const Optimizer *o = g->optimizer;
@@ -65,6 +87,7 @@ static void update(Ctx *c, Unit *u, const Use *use, Value *coefficient, int pos)
     op->src = o->src;
     op->i[0] = o->kind == OPT_SGD ? o->nesterov : o->kind == OPT_ADAMW;
     op->i[1] = u->numel / u->shards;
+    op->i[2] = u->shards;
     op->table = segments(g, u, &op->ntable);
     add_in(op, use->kept_grad);
     add_in(op, u->master->value);

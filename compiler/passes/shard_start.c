@@ -25,6 +25,7 @@ static void init_param(Graph *g, Program *p, const Param *param, Value *shard, i
     op->i[2] = flat_offset;
     op->i[3] = param_numel(param);
     op->i[4] = shard_numel;
+    op->i[5] = param->unit->shards;
     op->f[0] = param->init_a;
     op->f[1] = param->init_b;
     append(g, p, op);

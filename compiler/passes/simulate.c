@@ -61,7 +61,7 @@ static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d) 
         }
         if (e->stream == COMPUTE && cause >= 0 && hides((Stream)cause)) p->exposed_us += start - end[COMPUTE];
         e->start_us = start;
-        if (d) e->duration_us = event_duration_us(d, e, plan->world, event_group(plan, e), deterministic);
+        if (d) e->duration_us = event_duration_us(d, e, event_span(plan, e), event_group(plan, e), deterministic);
         if (d && e->stream == COMPUTE)
             e->duration_us = end_beside(p, d, beside, start, e->duration_us) - start;
         else if (d && event_slows_others(d, e) > 0)

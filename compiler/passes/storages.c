@@ -25,16 +25,23 @@ typedef struct {
 /* ── persistent storages ───────────────────────────────────────────────────────────────────────────────────── */
 static StorageClass state_storage_class(StateClass c) {
     static const StorageClass classes[N_STATE_CLASSES] = {
-        [S_MASTER] = C_PARAMETERS, [S_WIRE] = C_PARAMETERS, [S_FROZEN] = C_PARAMETERS, [S_MOMENT1] = C_OPTIMIZER,
-        [S_MOMENT2] = C_OPTIMIZER, [S_STEP] = C_OPTIMIZER,  [S_GRAD] = C_GRADIENTS,    [S_BUFFER] = C_BUFFERS,
-        [S_INPUT] = C_INPUTS,      [S_OUTPUT] = C_INPUTS,   [S_RECORD] = C_RECORD,     [S_METRICS] = C_RECORD,
+        [S_MASTER] = C_PARAMETERS,
+        [S_WIRE] = C_PARAMETERS,
+        [S_FROZEN] = C_PARAMETERS,
+        [S_MOMENT1] = C_OPTIMIZER,
+        [S_MOMENT2] = C_OPTIMIZER,
+        [S_STEP] = C_OPTIMIZER,
+        [S_GRAD] = C_GRADIENTS,
+        [S_BUFFER] = C_BUFFERS,
+        [S_INPUT] = C_INPUTS,
+        [S_OUTPUT] = C_INPUTS,
+        [S_RECORD] = C_RECORD,
+        [S_METRICS] = C_RECORD,
+        [S_WHOLE_GRAD] = C_UNSHARDED_GRADS,
+        [S_GATHERED] = C_UNSHARDED,
         [S_SCALER] = C_RECORD,
     };
     return classes[c];
-}
-
-static const char *unit_path(const Unit *u) {
-    return u->module->path[0] ? u->module->path : "(root)";
 }
 
 enum { ALIGN = 256 };
@@ -49,7 +56,7 @@ static void derive_states(Derive *d) {
         Storage t = {.id = d->storages.n,
                      .cls = state_storage_class(s->cls),
                      .name = s->name,
-                     .owner = s->unit    ? unit_path(s->unit)
+                     .owner = s->unit    ? s->unit->name
                               : s->param ? s->param->owner->path
                                          : "",
                      .arena = s->on_host ? ARENA_HOST : ARENA_DEVICE,
@@ -107,11 +114,12 @@ static StorageClass class_of(const Derive *d, const Value *root, const Op *def) 
     if (def->stream == GATHER) return u->streams >> COMPUTE & 1 ? C_UNSHARDED : C_TEMPORARY;
     if (op_is(def, T_COPY)) return copied_class(def, u);
     if (u->reduced || (op_is(def, T_ASSEMBLE) && def->phase == BACKWARD && def->unit)) return C_UNSHARDED_GRADS;
+    if (def->phase == FORWARD && def->unit) return C_UNSHARDED; /* what a resharded unit keeps */
     return def->phase == FORWARD && u->in_backward ? C_ACTIVATIONS : C_TEMPORARY;
 }
 
 static const char *owner_of(const Op *def) {
-    return def->unit ? unit_path(def->unit) : def->module ? def->module->path : "";
+    return def->unit ? def->unit->name : def->module ? def->module->path : "";
 }
 
 /* ── results that take over a dead operand's bytes ─────────────────────────────────────────────────────────── */
@@ -246,16 +254,9 @@ static void fill_accesses(Derive *d, const Op *op, Event *e) {
     copy_accesses(d, n, &e->writes, &e->nwrites);
 }
 
-static int group_size(const Graph *g, const Op *op) {
-    int comm = (int)op->i[0];
-    const Unit *u = op->unit ? op->unit : g->units.n ? g->units.at[0] : NULL;
-    if (comm == 2 || !u) return g->world;
-    return comm == 0 ? u->shards : u->replicas;
-}
-
 /* Ring algorithms: each rank sends all but its own share, an in-place sum twice that. */
 static double wire_bytes(const Graph *g, const Op *op) {
-    double n = group_size(g, op), full = (double)value_bytes(op->in[0]);
+    double n = op->i[1] ? (double)op->i[1] : g->world, full = (double)value_bytes(op->in[0]);
     if (op->nout) full = (double)max64(value_bytes(op->in[0]), value_bytes(op->out[0]));
     return (op->nout ? 1 : 2) * full * (n - 1) / n;
 }
@@ -306,11 +307,13 @@ static void derive_program(Derive *d, const Program *p, PlanProgram *out) {
 
 static void derive_units(Derive *d) {
     Plan *plan = d->plan;
+    plan->ncomms = d->g->comms.n;
+    plan->comms = d->g->comms.at;
     plan->nunits = d->g->units.n;
     plan->units = NEW_ARRAY(d->a, PlanUnit, plan->nunits + 1);
     for (int i = 0; i < plan->nunits; i++) {
         const Unit *u = d->g->units.at[i];
-        plan->units[i] = (PlanUnit){.path = unit_path(u),
+        plan->units[i] = (PlanUnit){.path = u->name,
                                     .id = u->id,
                                     .shards = u->shards,
                                     .replicas = u->replicas,

@@ -1,11 +1,11 @@
-/* units: who is gathered together. Turns nn.fully_shard's policies into units and gives every parameter its unit.
- * Relies on: ir.h; the front end's Param.owner (the lowest common ancestor of a shared parameter's holders) and its
- * check of each mesh against the world.
- * Relied on by: precision (dtypes), autodiff (reduce dtype), shard (flat layout). */
+/* units: who is gathered together, and which groups of ranks talk. Turns nn.fully_shard's policies into units, each in
+ * parts of one stored dtype, and gives every parameter its part. Relies on: ir.h; the front end's Param.owner (the
+ * lowest common ancestor of a shared parameter's holders) and its check of each mesh against the world. Relied on by:
+ * precision (dtypes), autodiff (reduce dtype), shard (flat layout), order (groups). */
 #include "passes.h"
 
 /* What nn.fully_shard never saw: no casts, no offload, and it stays gathered. Without any unit beside it that is DDP;
- * else the mesh is the others', because a step has one. */
+ * else its mesh is that of the first unit. */
 static UnitPolicy *plain_policy(Graph *g) {
     const UnitPolicy *like = g->units.n ? g->units.at[0]->policy : &(UnitPolicy){.shard = 1};
     UnitPolicy *p = NEW(g->arena, UnitPolicy);
@@ -19,22 +19,57 @@ static UnitPolicy *plain_policy(Graph *g) {
     return p;
 }
 
+/* Trainable parameters that sharding ignores: whole on every rank, as stored, trained as in DDP. */
+static UnitPolicy *ignored_policy(Graph *g, const UnitPolicy *of) {
+    UnitPolicy *p = plain_policy(g);
+    p->src = of->src;
+    p->shard = 1;
+    p->replicate = 0;
+    return p;
+}
+
+/* ── groups of ranks ──────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static int comm_of(Graph *g, int n, int step) {
+    for (int i = 0; i < g->comms.n; i++)
+        if (g->comms.at[i].n == n && (n == 1 || g->comms.at[i].step == step)) return i;
+    Comm c = {arena_printf(g->arena, step == 1 ? "%d ranks" : "%d ranks %d apart", n, step), n, step};
+    push(&g->comms, g->arena, c);
+    return g->comms.n - 1;
+}
+
+static void groups(Graph *g) {
+    const Unit *first = g->units.at[0];
+    Comm three[] = {{"shard", first->shards, 1}, {"replicate", first->replicas, first->shards}, {"world", g->world, 1}};
+    for (int i = 0; i < 3; i++) push(&g->comms, g->arena, three[i]);
+    for (int i = 0; i < g->units.n; i++) {
+        Unit *u = g->units.at[i];
+        u->comm_shard = comm_of(g, u->shards, 1);
+        u->comm_replicate = comm_of(g, u->replicas, u->shards);
+        u->comm_reshard = u->reshard ? comm_of(g, u->reshard, 1) : u->comm_shard;
+    }
+}
+
+/* ── units ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 static void mesh(const Graph *g, Unit *u) {
     const UnitPolicy *p = u->policy;
     u->shards = p->shard ? p->shard : p->replicate ? g->world / p->replicate : g->world;
     u->replicas = p->replicate ? p->replicate : u->shards ? g->world / u->shards : 1;
     if (u->shards < 1 || u->replicas < 1 || u->shards * u->replicas != g->world)
         bug(p->src, "a mesh of replicate %d x shard %d at world %d", p->replicate, p->shard, g->world);
+    u->reshard = p->reshard_after_forward > 1 && p->reshard_after_forward < u->shards ? p->reshard_after_forward : 0;
 }
 
-static void new_unit(Graph *g, Module *m, UnitPolicy *policy) {
+static Unit *new_unit(Graph *g, Module *m, UnitPolicy *policy, const char *suffix) {
     Unit *u = NEW(g->arena, Unit);
     u->id = g->units.n;
+    u->name = arena_printf(g->arena, "%s%s", m->path[0] ? m->path : "(root)", suffix);
     u->module = m;
     u->policy = policy;
     mesh(g, u);
     push(&g->units, g->arena, u);
-    m->unit = u;
+    return u;
 }
 
 static Unit *unit_of(Module *m) {
@@ -42,33 +77,32 @@ static Unit *unit_of(Module *m) {
     return m->unit;
 }
 
-static const char *unit_name(const Unit *u) {
-    return u->module->path[0] ? u->module->path : "(root)";
+/* A flat buffer has one dtype, and one way to be reduced. */
+static bool takes(const Unit *u, const Param *p) {
+    return u->ignored == p->ignored && (!u->params.n || u->params.at[0]->dtype == p->dtype);
 }
 
-static void need_one_mesh(const Unit *u, const Unit *first) {
-    if (u->shards == first->shards) return;
-    fail(u->policy->src,
-         "nn.fully_shard: unit %s shards over %d ranks, unit %s over %d; this version takes one mesh for all units",
-         unit_name(u), u->shards, unit_name(first), first->shards);
-}
-
-static void need_one_dtype(const Unit *u, const Param *p) {
-    const Param *first = u->params.n ? u->params.at[0] : p;
-    if (p->dtype == first->dtype) return;
-    fail(p->src,
-         "unit %s: parameter %s is %s but %s is %s; the parameters of one unit have one dtype: give both the same, or "
-         "wrap the module of one of the two in nn.fully_shard of its own",
-         unit_name(u), p->path, dtype_name(p->dtype), first->path, dtype_name(first->dtype));
+static Unit *part_for(Graph *g, const Param *p) {
+    Unit *u = unit_of(p->owner);
+    for (;; u = u->next) {
+        if (takes(u, p)) return u;
+        if (!u->next) break;
+    }
+    const char *ignored = p->ignored ? " ignored" : "";
+    UnitPolicy *policy = p->ignored ? ignored_policy(g, u->policy) : u->policy;
+    bool differs = false; /* from the part before it of its kind, by dtype */
+    for (const Unit *x = unit_of(p->owner); x; x = x->next) differs |= x->ignored == p->ignored;
+    const char *dtype = differs ? arena_printf(g->arena, " %s", dtype_name(p->dtype)) : "";
+    u->next = new_unit(g, u->module, policy, arena_printf(g->arena, "%s%s", ignored, dtype));
+    u->next->ignored = p->ignored;
+    return u->next;
 }
 
 static void assign_params(Graph *g) {
     for (int i = 0; i < g->params.n; i++) {
         Param *p = g->params.at[i];
-        p->unit = unit_of(p->owner);
-        if (p->is_buffer) continue;
-        need_one_dtype(p->unit, p);
-        push(&p->unit->params, g->arena, p);
+        p->unit = p->is_buffer ? unit_of(p->owner) : part_for(g, p);
+        if (!p->is_buffer) push(&p->unit->params, g->arena, p);
     }
 }
 
@@ -80,10 +114,12 @@ static void dtypes(Unit *u) {
 }
 
 void units(Graph *g) {
-    for (int i = 0; i < g->modules.n; i++)
-        if (g->modules.at[i]->policy) new_unit(g, g->modules.at[i], g->modules.at[i]->policy);
-    if (!g->root->unit) new_unit(g, g->root, plain_policy(g));
-    for (int i = 0; i < g->units.n; i++) need_one_mesh(g->units.at[i], g->units.at[0]);
+    for (int i = 0; i < g->modules.n; i++) {
+        Module *m = g->modules.at[i];
+        if (m->policy) m->unit = new_unit(g, m, m->policy, "");
+    }
+    if (!g->root->unit) g->root->unit = new_unit(g, g->root, plain_policy(g), "");
     assign_params(g);
+    groups(g);
     for (int i = 0; i < g->units.n; i++) dtypes(g->units.at[i]);
 }

@@ -92,8 +92,6 @@ static void put_str(Json *j, const char *k, const char *s) {
 
 /* ── the parts of a plan ──────────────────────────────────────────────────────────────────────────────────── */
 static const char *const arena_names[N_ARENAS] = {"device", "host"};
-static const char *const comm_names[] = {"shard", "replicate", "world"};
-
 static void put_head(Json *j, const Plan *p) {
     put_str(j, "model", p->model);
     put_str(j, "target", p->target);
@@ -107,6 +105,15 @@ static void put_head(Json *j, const Plan *p) {
     open_(j, "mesh", '{');
     put_int(j, "world", p->world);
     put_int(j, "nodes", p->nodes);
+    open_(j, "groups", '[');
+    for (int i = 0; i < p->ncomms; i++) {
+        open_(j, NULL, '{');
+        put_str(j, "name", p->comms[i].name);
+        put_int(j, "ranks", p->comms[i].n);
+        put_int(j, "apart", p->comms[i].step);
+        close_(j, '}');
+    }
+    close_(j, ']');
     close_(j, '}');
     line(j);
     open_(j, "options", '{');
@@ -232,7 +239,7 @@ static void put_source(Json *j, Source s) {
     put_str(j, "source", text);
 }
 
-static void put_event(Json *j, const PlanProgram *g, const Event *e) {
+static void put_event(Json *j, const Plan *p, const PlanProgram *g, const Event *e) {
     line(j);
     open_(j, NULL, '{');
     put_str(j, "id", e->id);
@@ -242,7 +249,7 @@ static void put_event(Json *j, const PlanProgram *g, const Event *e) {
     put_str(j, "module", e->module);
     put_source(j, e->src);
     if (e->unit >= 0) put_int(j, "unit", e->unit);
-    if (e->comm >= 0) put_str(j, "comm", comm_names[e->comm]);
+    if (e->comm >= 0) put_str(j, "comm", p->comms[e->comm].name);
     if (e->update) put_bool(j, "update", true);
     open_(j, "waits", '[');
     for (int i = 0; i < e->nwaits; i++) put_str(j, NULL, g->events[e->waits[i]].id);
@@ -256,7 +263,7 @@ static void put_event(Json *j, const PlanProgram *g, const Event *e) {
     close_(j, '}');
 }
 
-static void put_program(Json *j, const PlanProgram *g) {
+static void put_program(Json *j, const Plan *p, const PlanProgram *g) {
     bool used[N_STREAMS] = {false};
     for (int e = 0; e < g->n; e++) used[g->events[e].stream] = true;
     line(j);
@@ -276,7 +283,7 @@ static void put_program(Json *j, const PlanProgram *g) {
     close_(j, ']');
     put_str(j, "peak_event", event_id(g, g->peak_event));
     open_(j, "events", '[');
-    for (int e = 0; e < g->n; e++) put_event(j, g, &g->events[e]);
+    for (int e = 0; e < g->n; e++) put_event(j, p, g, &g->events[e]);
     close_(j, ']');
     close_(j, '}');
 }
@@ -312,7 +319,7 @@ void plan_write_json(FILE *f, const Plan *p) {
     close_(&j, ']');
     line(&j);
     open_(&j, "programs", '[');
-    for (int i = 0; i < p->nprograms; i++) put_program(&j, &p->programs[i]);
+    for (int i = 0; i < p->nprograms; i++) put_program(&j, p, &p->programs[i]);
     close_(&j, ']');
     end_document(&j);
 }

@@ -113,18 +113,34 @@ static double real(Reader *r, json_t *o, const char *key) {
 static const char *arena_name(ArenaKind k) {
     return k == ARENA_DEVICE ? "device" : "host";
 }
-typedef enum { SHARD, REPLICATE, WORLD, N_COMMS } Comm;
-static const char *comm_name(Comm c) {
-    return c == SHARD ? "shard" : c == REPLICATE ? "replicate" : "world";
-}
 NAMED(class_named, StorageClass, N_CLASSES, storage_class_name)
 NAMED(stream_named, Stream, N_STREAMS, stream_name)
 NAMED(phase_named, Phase, N_PHASES, phase_name)
 NAMED(dtype_named, Dtype, N_DTYPES, dtype_name)
 NAMED(arena_named, ArenaKind, N_ARENAS, arena_name)
-NAMED(comm_named, Comm, N_COMMS, comm_name)
+
+static int group_named(Reader *r, const Plan *p, json_t *o, const char *key) {
+    const char *s = text(r, o, key);
+    for (int i = 0; i < p->ncomms; i++)
+        if (!strcmp(s, p->comms[i].name)) return i;
+    bad(r, key, "there is no group of ranks \"%.60s\"", s);
+}
 
 /* ── parts ────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void read_groups(Reader *r, Plan *p, json_t *mesh) {
+    json_t *groups = list(r, mesh, "groups");
+    p->ncomms = (int)json_array_size(groups);
+    p->comms = NEW_ARRAY(r->a, Comm, p->ncomms + 1);
+    for (int i = 0; i < p->ncomms; i++) {
+        json_t *x = json_array_get(groups, (size_t)i);
+        enter(r, "groups", i);
+        p->comms[i].name = text(r, x, "name");
+        p->comms[i].n = (int)integer(r, x, "ranks", 1, p->world);
+        p->comms[i].step = (int)integer(r, x, "apart", 1, p->world / p->comms[i].n);
+        leave(r);
+    }
+}
+
 static void read_head(Reader *r, Plan *p, json_t *o) {
     const char *format = text(r, o, "format");
     if (strcmp(format, "shardc-plan"))
@@ -145,6 +161,7 @@ static void read_head(Reader *r, Plan *p, json_t *o) {
     enter(r, "mesh", -1);
     p->world = (int)integer(r, mesh, "world", 1, 1 << 24);
     p->nodes = (int)integer(r, mesh, "nodes", 1, p->world);
+    read_groups(r, p, mesh);
     leave(r);
     enter(r, "arenas", -1);
     for (int k = 0; k < N_ARENAS; k++) {
@@ -287,7 +304,7 @@ static void read_event(Reader *r, const Plan *p, const Map *ids, Event *e, json_
     e->module = text(r, x, "module");
     e->src = read_source(r, x);
     e->unit = json_object_get(x, "unit") ? (int)integer(r, x, "unit", 0, p->nunits - 1) : -1;
-    e->comm = json_object_get(x, "comm") ? (int)comm_named(r, x, "comm") : -1;
+    e->comm = json_object_get(x, "comm") ? group_named(r, p, x, "comm") : -1;
     json_t *update = json_object_get(x, "update");
     if (update && !json_is_boolean(update)) bad(r, "update", "must be true or false");
     e->update = json_is_true(update);

@@ -35,17 +35,17 @@ static void program_init(sc_rank *r) {
     RUN(zero7, COMPUTE, zero, ATTR(0), T(FP32, 0x00001100, 12544)); /* zero7: 49.0 KiB, mlp.lua:30 */
     RUN(zero9, COMPUTE, zero, ATTR(0), T(FP32, 0x00013700, 12544)); /* zero9: 49.0 KiB, mlp.lua:30 */
     RUN(zero10, COMPUTE, zero, ATTR(0), T(FP32, 0x0001fb00, 12544)); /* zero10: 49.0 KiB, mlp.lua:30 */
-    RUN(i0, COMPUTE, init_param, ATTR(.i = {3, 322263236266720810, 0, 4096, 12544}, .f = {0.0, 1.0}),
+    RUN(i0, COMPUTE, init_param, ATTR(.i = {3, 322263236266720810, 0, 4096, 12544, 2}, .f = {0.0, 1.0}),
         T(FP32, 0x00001100, 12544)); /* i0 embed: 16.0 KiB, mlp.lua:11 */
     RUN(i1, COMPUTE, init_param,
-        ATTR(.i = {4, 2764186525739414950, 4096, 4096, 12544}, .f = {-0.12499999999999999, 0.12499999999999999}),
+        ATTR(.i = {4, 2764186525739414950, 4096, 4096, 12544, 2}, .f = {-0.12499999999999999, 0.12499999999999999}),
         T(FP32, 0x00001100, 12544)); /* i1 up: 16.0 KiB, mlp.lua:12 */
-    RUN(i2, COMPUTE, init_param, ATTR(.i = {4, 1314479649913731533, 8192, 64, 12544}, .f = {-0.125, 0.125}),
+    RUN(i2, COMPUTE, init_param, ATTR(.i = {4, 1314479649913731533, 8192, 64, 12544, 2}, .f = {-0.125, 0.125}),
         T(FP32, 0x00001100, 12544)); /* i2 up: 256 B, mlp.lua:12 */
     RUN(i3, COMPUTE, init_param,
-        ATTR(.i = {4, 3325665735358413302, 8448, 16384, 12544}, .f = {-0.12499999999999999, 0.12499999999999999}),
+        ATTR(.i = {4, 3325665735358413302, 8448, 16384, 12544, 2}, .f = {-0.12499999999999999, 0.12499999999999999}),
         T(FP32, 0x00001100, 12544)); /* i3 down: 49.0 KiB, mlp.lua:13 */
-    RUN(i4, COMPUTE, init_param, ATTR(.i = {4, 3633928939402858047, 24832, 256, 12544}, .f = {-0.125, 0.125}),
+    RUN(i4, COMPUTE, init_param, ATTR(.i = {4, 3633928939402858047, 24832, 256, 12544, 2}, .f = {-0.125, 0.125}),
         T(FP32, 0x00001100, 12544)); /* i4 down: 1.0 KiB, mlp.lua:13 */
 }
 
@@ -136,9 +136,10 @@ static void program_micro(sc_rank *r) {
         T(FP32, 0x00038300, 1)); /* clip: 12 B, mlp.lua:43 */
     RUN(m_norm, COMPUTE, store, ATTR(.i = {0, 1}), T(FP32, 0x00038500, 1), T(FP32, 0x00000000, 64));
         /* m_norm: 8 B, mlp.lua:43 */
-    RUN(u0, COMPUTE, adam, ATTR(.i = {1, 12544}, .table = micro_u0_table, .ntable = 6), T(FP32, 0x0002bf00, 12544),
-        T(FP32, 0x00001100, 12544), T(FP32, 0x00038400, 1), T(FP32, 0x00013700, 12544), T(FP32, 0x0001fb00, 12544),
-        T(INT64, 0x00000300, 1), T(BF16, 0x0000d500, 12544)); /* u0: 392.0 KiB, mlp.lua:43 */
+    RUN(u0, COMPUTE, adam, ATTR(.i = {1, 12544, 2}, .table = micro_u0_table, .ntable = 6),
+        T(FP32, 0x0002bf00, 12544), T(FP32, 0x00001100, 12544), T(FP32, 0x00038400, 1), T(FP32, 0x00013700, 12544),
+        T(FP32, 0x0001fb00, 12544), T(INT64, 0x00000300, 1), T(BF16, 0x0000d500, 12544));
+        /* u0: 392.0 KiB, mlp.lua:43 */
 }
 
 static void program_eval(sc_rank *r) {
@@ -618,6 +619,12 @@ static const sc_param_info params[] = {
     {"down.bias", "down", FP32, 1, {256}, 0, 1, 0, 24832, 256, 0, 0x0},
 };
 
+static const sc_comm_info comms[] = {
+    {"shard", 2, 1},
+    {"replicate", 1, 2},
+    {"world", 2, 1},
+};
+
 static const sc_unit_info units[] = {
     {"", 2, 1, 12544, 0, FP32, BF16,
         0x1100, 0xd500, 0x13700, 0x1fb00, 0x0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0},
@@ -730,6 +737,8 @@ const sc_build sc_this_build = {
     .nparams = 5,
     .units = units,
     .nunits = 1,
+    .comms = comms,
+    .ncomms = 3,
     .inputs = inputs,
     .ninputs = 2,
     .counts = counts,

@@ -18,12 +18,7 @@
 /* ── the world ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static bool world_new(sc_world *w, const sc_build *b, const sc_debug *d) {
-    *w = (sc_world){.build = b,
-                    .debug = d,
-                    .world = b->world,
-                    .shards = b->nunits ? b->units[0].shards : b->world,
-                    .guest = !sc_job_hosts()};
-    if (w->shards < 1 || b->world % w->shards) w->shards = b->world;
+    *w = (sc_world){.build = b, .debug = d, .world = b->world, .guest = !sc_job_hosts()};
     w->ranks = sc_map_shared(sizeof *w->ranks * (size_t)b->world);
     if (!w->ranks) {
         fprintf(stderr, "shardc: cannot map the flags of %d ranks: %s\n", b->world, strerror(errno));

@@ -99,16 +99,17 @@ void sc_check_tensor(sc_rank *r, int event, const sc_tensor *t) {
                 (unsigned long long)end, (unsigned long long)bytes);
 }
 
-/* comm 0: the shard group, ranks next to each other; 1: the replicate group, the same shard of every replica; 2: all.
- */
+/* Ranks whose numbers differ by multiples of `step`, in runs of n of them. All ranks meet before any table is read. */
 sc_members sc_comm(const sc_rank *r, int comm) {
-    if (comm == 0) return (sc_members){r->replica * r->shards, 1, r->shards, r->shard};
-    if (comm == 1) return (sc_members){r->shard, r->shards, r->replicas, r->replica};
-    return (sc_members){0, 1, r->world, r->rank};
+    if (comm == SC_ALL_RANKS) return (sc_members){0, 1, r->world, r->rank};
+    const sc_comm_info *c = &r->b->comms[comm];
+    int index = r->rank / c->step % c->n;
+    return (sc_members){r->rank - index * c->step, c->step, c->n, index};
 }
 
 void sc_check_collective(sc_rank *r, sc_collective_kind kind, int event, int comm, int nt, const sc_tensor *t) {
-    if (comm < 0 || comm > 2) sc_stop(r, 3, "shardc: event %s names communicator %d", sc_event_id(r, event), comm);
+    if (comm < 0 || comm >= r->b->ncomms)
+        sc_stop(r, 3, "shardc: event %s names communicator %d", sc_event_id(r, event), comm);
     int64_t n = sc_comm(r, comm).n, whole = sc_numel(&t[0]), piece = nt > 1 ? sc_numel(&t[1]) : whole;
     bool fits = kind == SC_GATHER ? piece * n == whole : kind == SC_SCATTER ? whole * n == piece : true;
     if (!fits)
@@ -126,17 +127,11 @@ void sc_check_range(sc_rank *r, const char *what, int host, uint64_t at, size_t 
 /* ── place ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 void sc_rank_place(sc_rank *r, sc_world *w, int rank) {
-    *r = (sc_rank){.b = w->build, .d = w->debug, .w = w, .rank = rank, .world = w->world, .shards = w->shards};
-    r->shard = rank % w->shards;
-    r->replica = rank / w->shards;
-    r->replicas = w->world / w->shards;
+    *r = (sc_rank){.b = w->build, .d = w->debug, .w = w, .rank = rank, .world = w->world};
 }
 
 int sc_rank_index(const sc_rank *r) {
     return r->rank;
-}
-int sc_shard_index(const sc_rank *r) {
-    return r->shard;
 }
 const sc_build *sc_rank_build(const sc_rank *r) {
     return r->b;
@@ -168,7 +163,7 @@ void sc_meet(sc_rank *r, int stream, sc_members m) {
 void sc_barrier(sc_rank *r) {
     sc_shared_rank *me = &r->w->ranks[r->rank];
     atomic_store(&me->at_barrier, 1);
-    sc_meet(r, SC_STREAMS, sc_comm(r, 2));
+    sc_meet(r, SC_STREAMS, sc_comm(r, SC_ALL_RANKS));
     atomic_store(&me->at_barrier, 0);
     atomic_fetch_add(&me->ticks, 1);
 }

@@ -42,7 +42,7 @@ typedef struct {
 typedef struct {
     const sc_build *build;
     const sc_debug *debug;
-    int world, shards;         /* shards: size of the shard group */
+    int world;
     sc_shared_rank *ranks;     /* shared memory */
     uint8_t **arena[2];        /* [host][rank]; NULL where other ranks cannot address it */
     struct sc_commons *common; /* what else the target's ranks share, or NULL */
@@ -56,7 +56,7 @@ struct sc_rank {
     const sc_build *b;
     const sc_debug *d;
     sc_world *w;
-    int rank, world, shard, shards, replica, replicas;
+    int rank, world;
     uint8_t *arena[2]; /* [host], as its kernels address them */
     int64_t step;
     sc_record record;  /* as written last: for what runs on the host of a GPU */
@@ -86,6 +86,7 @@ void sc_check_range(sc_rank *r, const char *what, int host, uint64_t at, size_t 
 typedef struct {
     int first, step, n, index; /* members first + k·step; index: this rank's k */
 } sc_members;
+enum { SC_ALL_RANKS = 2 }; /* among the build's groups */
 sc_members sc_comm(const sc_rank *r, int comm);
 typedef enum { SC_GATHER, SC_SCATTER, SC_REDUCE } sc_collective_kind;
 void sc_check_collective(sc_rank *r, sc_collective_kind kind, int event, int comm, int nt, const sc_tensor *t);

@@ -23,7 +23,8 @@ void sc_k_amax(const sc_task *t) {
     int64_t slice = sc_numel(x), slots = sc_numel(y), n = (t->ntable - 1 - 2 * t->table[0]) / 3;
     sc_range own = sc_share(t, slots, 1);
     for (int64_t k = own.begin; k < own.end; k++) {
-        int64_t begin = k < n ? row[3 * k] - t->shard * slice : 0, end = k < n ? begin + row[3 * k + 1] : 0;
+        int64_t begin = k < n ? row[3 * k] - sc_slice_of(t, t->i[0]) * slice : 0,
+                end = k < n ? begin + row[3 * k + 1] : 0;
         begin = sc_max(begin, 0);
         end = sc_min(end, slice);
         ((float *)y->p)[k] = begin < end ? largest(x, begin, end - begin) : 0;

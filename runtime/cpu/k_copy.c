@@ -1,6 +1,5 @@
-/* copy, concat, pad_slice: elements from one strided layout to another, bits unchanged. pick: one row, in fp32.
- * Relies on: kernel.h.
- * Relied on by: generated code.
+/* copy, concat, pad_slice, reshard: elements from one strided layout to another, bits unchanged. pick: one row, in
+ * fp32. Relies on: kernel.h. Relied on by: generated code.
  *
  * Neighbouring dimensions that both layouts walk alike are merged. What is left is copied as rectangles of the last
  * dimension and one other: the row before it, or, where the source's unit stride lies elsewhere (a transposition), that
@@ -143,4 +142,12 @@ void sc_k_pick(const sc_task *k) {
         sc_load(buffer, x, row + i * step, step, n);
         sc_store(y, i, 1, n, buffer);
     }
+}
+
+/* y = part number rank mod i0 of x */
+void sc_k_reshard(const sc_task *k) {
+    int64_t size = sc_size(k->t[0].dtype), n = sc_numel(&k->t[0]);
+    const char *from = (const char *)k->t[1].p + sc_slice_of(k, k->i[0]) * n * size;
+    sc_range mine = sc_share(k, n, SC_CHUNK);
+    memcpy((char *)k->t[0].p + mine.begin * size, from + mine.begin * size, (size_t)((mine.end - mine.begin) * size));
 }

@@ -59,7 +59,7 @@ static void draw(const sc_task *k, real *x, int64_t n, uint64_t first) {
 
 void sc_k_init_param(const sc_task *k) {
     int64_t flat = k->i[2], numel = k->i[3], shard = k->i[4],
-            low = shard < 0 ? 0 : k->shard * shard; /* < 0: a buffer */
+            low = shard < 0 ? 0 : sc_slice_of(k, k->i[5]) * shard; /* < 0: a buffer */
     int64_t begin = sc_max(flat, low) - flat, end = sc_min(flat + numel, shard < 0 ? numel + flat : low + shard) - flat;
     real x[SC_CHUNK];
     int64_t from = begin / SC_CHUNK, until = sc_ceil(end, SC_CHUNK);

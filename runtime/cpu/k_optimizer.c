@@ -4,9 +4,9 @@
  * Relies on: kernel.h, sc_optimizer.h (the update rules); learning rates and coefficients in the record.
  * Relied on by: generated code.
  *
- * A triple (begin, end, group) of the segment table covers flat offsets; this rank holds [shard·n, shard·n + n), n =
- * i1. sum_squares: blocks of 4096 elements, added up in order. clip: norm = √Σ, coefficient = min(1, clip / (norm +
- * 1e-6)), over the scale. */
+ * A triple (begin, end, group) of the segment table covers flat offsets; this rank holds [s·n, s·n + n), n = i1, s =
+ * rank mod i2. sum_squares: blocks of 4096 elements, added up in order. clip: norm = √Σ, coefficient = min(1, clip /
+ * (norm + 1e-6)), over the scale. */
 #include "../sc_optimizer.h"
 #include "kernel.h"
 
@@ -18,7 +18,7 @@ typedef void update(const sc_task *k, piece p, const void *constants);
 
 /* This part's pieces of the rank's slice; the part's borders do not depend on the segments. */
 static void for_each_piece(const sc_task *k, update *u, const void *constants) {
-    int64_t n = k->i[1], first = n * k->shard;
+    int64_t n = k->i[1], first = n * sc_slice_of(k, k->i[2]);
     sc_range mine = sc_share(k, n, SC_CHUNK);
     for (int s = 0; s + 2 < k->ntable; s += 3) {
         int64_t begin = sc_max(k->table[s] - first, mine.begin), end = sc_min(k->table[s + 1] - first, mine.end);

@@ -19,8 +19,6 @@ static void call(sc_rank *r, sc_task *task, const sc_item *it, sc_kernel *kernel
     task->record = r->t->record;
     task->rank = r->rank;
     task->world = r->world;
-    task->shard = r->shard;
-    task->shards = r->shards;
     task->part = part;
     task->parts = parts;
     kernel(task);

@@ -53,7 +53,10 @@ void sc_comms_pin(void) {
  */
 /* A group that holds every rank is the world. */
 static int same_as(const sc_rank *r, int c) {
-    return sc_comm(r, c).n == r->world ? 2 : c;
+    if (sc_comm(r, c).n == r->world) return SC_ALL_RANKS;
+    for (int k = 0; k < c; k++)
+        if (r->b->comms[k].n == r->b->comms[c].n && r->b->comms[k].step == r->b->comms[c].step) return k;
+    return c;
 }
 
 static bool first_of_its_kind(const sc_rank *r, int c, int p) {
@@ -137,13 +140,13 @@ void sc_comms_new(sc_rank *r) {
     sc_comms *t = &r->t->comms;
     if (r->world == 1) return;
     sc_comms_pin();
-    t->comm[2][SC_SUMS] = world_comm(r);
-    t->windows = choose_windows(r, t->comm[2][SC_SUMS]);
-    for (int c = SC_COMMS - 1; c >= 0; c--)
+    t->comm[SC_ALL_RANKS][SC_SUMS] = world_comm(r);
+    t->windows = choose_windows(r, t->comm[SC_ALL_RANKS][SC_SUMS]);
+    for (int c = r->b->ncomms - 1; c >= 0; c--)
         for (int p = 0; p < SC_POLICIES; p++) {
             int of = same_as(r, c);
             if (!t->talks[c][p] || sc_comm(r, c).n == 1) continue;
-            if (!t->comm[of][p]) t->comm[of][p] = part_comm(r, t->comm[2][SC_SUMS], of, p);
+            if (!t->comm[of][p]) t->comm[of][p] = part_comm(r, t->comm[SC_ALL_RANKS][SC_SUMS], of, p);
             t->comm[c][p] = t->comm[of][p];
         }
 }
@@ -162,7 +165,7 @@ void sc_comms_windows(sc_rank *r) {
     sc_comms *t = &r->t->comms;
     if (!t->windows) return;
     check_sizes(r);
-    for (int c = 0; c < SC_COMMS; c++)
+    for (int c = 0; c < r->b->ncomms; c++)
         for (int p = 0; p < SC_POLICIES; p++) {
             if (!first_of_its_kind(r, c, p)) continue;
             const char *why = register_window(t->comm[c][p], r->arena[0], r->b->arena_bytes, &t->window[c][p]);
@@ -176,7 +179,7 @@ void sc_comms_windows(sc_rank *r) {
 
 static void unregister(sc_rank *r) {
     sc_comms *t = &r->t->comms;
-    for (int c = 0; c < SC_COMMS; c++)
+    for (int c = 0; c < r->b->ncomms; c++)
         for (int p = 0; p < SC_POLICIES; p++)
             if (first_of_its_kind(r, c, p) && t->window[c][p])
                 SC_NCCL(ncclCommWindowDeregister(t->comm[c][p], t->window[c][p]));
@@ -184,7 +187,7 @@ static void unregister(sc_rank *r) {
 
 void sc_comms_free(sc_rank *r) {
     unregister(r);
-    for (int c = 0; c < SC_COMMS; c++)
+    for (int c = 0; c < r->b->ncomms; c++)
         for (int p = 0; p < SC_POLICIES; p++)
             if (first_of_its_kind(r, c, p)) SC_NCCL(ncclCommDestroy(r->t->comms.comm[c][p]));
     memset(&r->t->comms, 0, sizeof r->t->comms);
@@ -194,13 +197,13 @@ void sc_comms_free(sc_rank *r) {
  */
 /* Return codes tell nothing new to a rank that is being ended. */
 void sc_comms_abort(sc_rank *r) {
-    for (int c = 0; c < SC_COMMS; c++)
+    for (int c = 0; c < r->b->ncomms; c++)
         for (int p = 0; p < SC_POLICIES; p++)
             if (first_of_its_kind(r, c, p)) ncclCommAbort(r->t->comms.comm[c][p]);
 }
 
 const char *sc_comms_trouble(sc_rank *r) {
-    for (int c = 0; c < SC_COMMS; c++)
+    for (int c = 0; c < r->b->ncomms; c++)
         for (int p = 0; p < SC_POLICIES; p++) {
             ncclResult_t e = ncclSuccess;
             if (!first_of_its_kind(r, c, p)) continue;

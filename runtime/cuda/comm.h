@@ -9,7 +9,7 @@
 
 /* Copy engines serve gathers, few multiprocessors sums: each has communicators of its own. */
 typedef enum { SC_GATHERS, SC_SUMS, SC_POLICIES } sc_policy;
-enum { SC_COMMS = 3 /* shard group, replicate group, world */ };
+enum { SC_COMMS = 64 }; /* most groups of a build */
 
 typedef struct {
     bool talks[SC_COMMS][SC_POLICIES];      /* the survey found such a collective */

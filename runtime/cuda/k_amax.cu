@@ -26,7 +26,7 @@ extern "C" void sc_k_amax(const sc_task *t) {
     int64_t slice = numel_of(x), n = (t->ntable - 1 - 2 * t->table[0]) / 3;
     SC_CUDA(cudaMemsetAsync(y->p, 0, (size_t)numel_of(y) * sizeof(float), SC_STREAM(t)));
     for (int64_t k = 0; k < n; k++) {
-        int64_t begin = row[3 * k] - t->shard * slice, end = begin + row[3 * k + 1];
+        int64_t begin = row[3 * k] - sc_slice_of(t, t->i[0]) * slice, end = begin + row[3 * k + 1];
         begin = begin > 0 ? begin : 0;
         end = end < slice ? end : slice;
         if (begin >= end) continue;

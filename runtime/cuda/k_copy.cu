@@ -1,4 +1,4 @@
-/* copy, concat, pad_slice: elements from one strided layout to another, bits unchanged. pick: one row, in fp32.
+/* copy, concat, pad_slice, reshard: elements from one strided layout to another, bits unchanged. pick: one row, in fp32.
  * Relies on: kernel.cuh.
  * Relied on by: generated code; k_fill.cu.
  *
@@ -213,4 +213,10 @@ extern "C" void sc_k_pick(const sc_task *t) {
         sc_unsupported(t, "pick", "the logits must be fp32, bf16 or fp16");
     SC_LAUNCH(t, pick_row, filling(t, ceil_div(cols, BLOCK)), BLOCK, x->p, x->dtype, row_space_of(x), cols,
               x->dims ? x->stride[x->dims - 1] : 1, (float *)y->p, t->record);
+}
+
+/* y = part number rank mod i0 of x */
+extern "C" void sc_k_reshard(const sc_task *t) {
+    sc_tensor from = part_of(&t->t[1], 0, sc_slice_of(t, t->i[0]) * t->t[0].shape[0], t->t[0].shape[0]);
+    sc_cuda_copy(t, &t->t[0], &from);
 }

@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(BLOCK) draw(const __grid_constant__ drawing d,
 extern "C" void sc_k_init_param(const sc_task *t) {
     const sc_tensor *y = &t->t[0];
     int64_t flat = t->i[2], numel = t->i[3], shard = t->i[4],
-            low = shard < 0 ? 0 : t->shard * shard; /* < 0: a buffer */
+            low = shard < 0 ? 0 : sc_slice_of(t, t->i[5]) * shard; /* < 0: a buffer */
     int64_t begin = low > flat ? low - flat : 0, end = shard < 0 ? numel : least(numel, low + shard - flat);
     if (begin >= end) return;
     if (y->dtype != FP32 && y->dtype != BF16 && y->dtype != FP16)

@@ -2,8 +2,8 @@
  * Relies on: kernel.cuh, sc_optimizer.h (the update rules, shared with the CPU); the record, read on the device.
  * Relied on by: generated code.
  *
- * A triple (begin, end, group) of the segment table covers flat offsets; this rank holds [shard·n, shard·n + n), n =
- * i1. The host intersects segments and slice; the pieces travel as an argument, 64 a launch, and blocks take tiles of
+ * A triple (begin, end, group) of the segment table covers flat offsets; this rank holds [s·n, s·n + n), n = i1, s =
+ * rank mod i2. The host intersects segments and slice; the pieces travel as an argument, 64 a launch, and blocks take tiles of
  * 2048 elements of them, each read and written once, 4 elements an access. sum_squares: blocks of 4096 elements to the
  * workspace, added up in double in a fixed order. clip: norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)).
  * With a loss scale: as k_optimizer.c says. */
@@ -22,7 +22,7 @@ struct pieces {
 
 /* f(pieces) for the slice's part of the table, at most PIECES at a time. */
 template <class F> void for_each_launch(const sc_task *t, F f) {
-    int64_t n = t->i[1], low = n * t->shard;
+    int64_t n = t->i[1], low = n * sc_slice_of(t, t->i[2]);
     pieces p = {};
     for (int s = 0; s + 2 < t->ntable; s += 3) {
         int64_t begin = t->table[s] - low, end = t->table[s + 1] - low;

@@ -146,8 +146,6 @@ void sc_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const sc_attr *a, 
                     .record = (const sc_record *)(r->arena[0] + r->b->record_at),
                     .rank = r->rank,
                     .world = r->world,
-                    .shard = r->shard,
-                    .shards = r->shards,
                     .parts = 1,
                     .stream = r->t->stream[s],
                     .library = &r->t->cuda};

@@ -66,7 +66,7 @@ void sc_tune(sc_rank *r, int event, sc_kernel *k, const sc_attr *a, int nt, cons
  */
 /* Numbers of a step's size: what a product costs in power depends on its operands' bits. */
 static void fill(sc_rank *r) {
-    sc_task task = {.nt = 1, .parts = 1, .world = 1, .shards = 1, .stream = r->t->stream[COMPUTE], .f = {0, 0.5}};
+    sc_task task = {.nt = 1, .parts = 1, .world = 1, .stream = r->t->stream[COMPUTE], .f = {0, 0.5}};
     int64_t n = (int64_t)(r->b->arena_bytes / 2);
     task.t[0] = (sc_tensor){.dtype = BF16, .dims = 1, .shape = {n}, .stride = {1}, .p = r->arena[0]};
     task.i[0] = NORMAL, task.i[1] = 1, task.i[3] = n, task.i[4] = -1;

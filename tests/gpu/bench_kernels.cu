@@ -78,7 +78,7 @@ static void time_kernel(const char *name, sc_kernel *kernel, const std::vector<s
         for (size_t k = 0; k < at.f.size(); k++) t.f[k] = at.f[k];
         t.table = at.table.data();
         t.ntable = (int)at.table.size();
-        t.world = t.shards = t.parts = 1;
+        t.world = t.parts = 1;
         t.stream = stream;
         t.library = &library;
         t.record = (const sc_record *)record_on_device.t.p;

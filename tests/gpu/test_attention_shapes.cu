@@ -174,7 +174,7 @@ struct problem {
         t.i[0] = c.causal;
         t.f[0] = scale;
         t.record = record;
-        t.world = t.shards = t.parts = 1;
+        t.world = t.parts = 1;
         t.stream = stream;
         t.library = &library;
         return t;

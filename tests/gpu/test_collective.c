@@ -325,7 +325,7 @@ int main(int argc, char **argv) {
     name_events();
     shared = sc_map_shared(sizeof *shared);
     memset(shared->orders, 0xff, sizeof shared->orders);
-    sc_unit_info unit = {.path = "", .shards = shards, .replicas = world / shards};
+    sc_comm_info comms[] = {{"shard", shards, 1}, {"replicate", world / shards, shards}, {"world", world, 1}};
     sc_build b = {.name = "test_collective",
                   .model_file = "test_collective.c",
                   .target = "cuda",
@@ -338,13 +338,12 @@ int main(int argc, char **argv) {
                   .arena_bytes = arena,
                   .programs = programs,
                   .nprograms = PROGRAMS,
-                  .units = &unit,
-                  .nunits = 1};
+                  .comms = comms,
+                  .ncomms = 3};
     sc_debug d = {.interleave = -1, .stall_s = 60};
     if (getenv("ARCH")) b.arch = getenv("ARCH");
     sc_build one_gpu = b;
     one_gpu.world = 1;
-    one_gpu.nunits = 0;
     one_gpu.nprograms = 0;
     code = sc_launch(&one_gpu, &d, alone_body, context);
     plain = *context;

@@ -57,9 +57,9 @@ static void init_trial(int d, int kind, int shard, int64_t size) {
     trial t(text_of("init_param %s kind %d%s", dtype_text(d), kind,
                     size < 0 ? " a buffer" : text_of(" shard %d", shard).c_str()),
             {&y}, 1);
-    t.t.i[0] = kind, t.t.i[1] = 77, t.t.i[2] = flat, t.t.i[3] = numel, t.t.i[4] = size;
+    t.t.i[0] = kind, t.t.i[1] = 77, t.t.i[2] = flat, t.t.i[3] = numel, t.t.i[4] = size, t.t.i[5] = 3;
     t.t.f[0] = 0.25, t.t.f[1] = 1.5;
-    t.t.shard = shard;
+    t.t.rank = shard;
     t.run(sc_k_init_param);
     t.expect("y", y, want, 1, 1e-6);
 }
@@ -99,11 +99,10 @@ static int group_of(const optimizer_case &c, int64_t i) {
     return -1;
 }
 static void set_table(trial &t, const optimizer_case &c) {
-    t.t.i[0] = c.flag, t.t.i[1] = c.shard_numel;
+    t.t.i[0] = c.flag, t.t.i[1] = c.shard_numel, t.t.i[2] = 4;
     t.t.table = c.table.data();
     t.t.ntable = (int)c.table.size();
-    t.t.shard = c.shard;
-    t.t.shards = 4;
+    t.t.rank = c.shard;
 }
 
 static void adam_trial(const optimizer_case &c) {

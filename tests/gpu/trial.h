@@ -64,7 +64,7 @@ struct trial {
         : name(what), tensors(all), results(written), t(), good(true) {
         t.nt = (int)all.size();
         for (int k = 0; k < t.nt; k++) t.t[k] = all[k]->t;
-        t.world = t.shards = t.parts = 1;
+        t.world = t.parts = 1;
         t.stream = stream;
         t.library = &library;
         t.record = (const sc_record *)record_on_device.t.p;

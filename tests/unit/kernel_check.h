@@ -85,7 +85,7 @@ static sc_tensor workspace(int64_t bytes) {
 static sc_record record = {.step = 7, .first_sample = 40, .seed = 99, .grad_seed = 0.25f, .count = {11, 5}};
 
 static sc_task task(int nt, const sc_tensor *t) {
-    sc_task k = {.nt = nt, .record = &record, .world = 1, .shards = 1};
+    sc_task k = {.nt = nt, .record = &record, .world = 1};
     memcpy(k.t, t, sizeof *t * (size_t)nt);
     return k;
 }

@@ -231,9 +231,6 @@ sc_rank *mock_rank(int index) {
 int sc_rank_index(const sc_rank *r) {
     return r->index;
 }
-int sc_shard_index(const sc_rank *r) {
-    return r->index % r->b->units[0].shards;
-}
 const sc_build *sc_rank_build(const sc_rank *r) {
     return r->b;
 }

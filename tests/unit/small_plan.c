@@ -114,6 +114,7 @@ static void other_programs(Plan *p) {
 
 Plan *small_plan(Arena *a) {
     static OptionValue option = {"layers", {"models/small.lua", 3}, "1 \"one\"\n"};
+    static Comm comms[] = {{"shard", 2, 1}, {"replicate", 1, 2}, {"world", 2, 1}};
     static PlanUnit unit = {"layers.0", 0, 2, 1, 512, FP32, BF16, FP32, 3, MASTER};
     static LibraryLine line = {"context", 1.5e8, 1e6 / 3, "data sheet"};
     Plan *p = NEW(a, Plan);
@@ -127,6 +128,8 @@ Plan *small_plan(Arena *a) {
                 .noptions = 1,
                 .units = &unit,
                 .nunits = 1,
+                .comms = comms,
+                .ncomms = 3,
                 .library = &line,
                 .nlibrary = 1,
                 .device_usable = 2e9,

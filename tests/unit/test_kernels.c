@@ -607,8 +607,8 @@ static sc_task optimizer_task(sc_task k, int option, int shard) {
     k.i[1] = NUMEL;
     k.table = segments;
     k.ntable = 9;
-    k.shard = shard;
-    k.shards = 2;
+    k.rank = shard;
+    k.i[2] = 2;
     return k;
 }
 

@@ -78,10 +78,10 @@ Test(random, dropout_does_not_depend_on_the_split) {
 static sc_tensor initial(int kind, double a, double b, int64_t flat, int64_t numel, int64_t shard, int rank) {
     sc_tensor state = T_(FP32, shard < 0 ? numel : shard);
     sc_task k = TASK(state);
-    memcpy(k.i, LIST(kind, 4711, flat, numel, shard), 5 * 8);
+    memcpy(k.i, LIST(kind, 4711, flat, numel, shard, 3), 6 * 8);
     k.f[0] = a;
     k.f[1] = b;
-    k.shard = rank;
+    k.rank = rank;
     run(sc_k_init_param, k, 1);
     return state;
 }

@@ -160,7 +160,7 @@ static const struct {
     {"\"size\":2048", "\"size\":2048.5", "storages[4].size: must be an integer"},
     {"\"stream\":\"gather\"", "\"stream\":\"gathre\"",
      "programs[2].events[0].stream: \"gathre\" is unknown; is it \"gather\"?"},
-    {"\"comm\":\"shard\"", "\"comm\":\"shart\"", "programs[2].events[0].comm: \"shart\" is unknown"},
+    {"\"comm\":\"shard\"", "\"comm\":\"shart\"", "programs[2].events[0].comm: there is no group of ranks \"shart\""},
     {"\"update\":true", "\"update\":1", "programs[2].events[6].update: must be true or false"},
     {"\"waits\":[\"g0f\"]", "\"waits\":[\"g9f\"]", "programs[2].events[1].waits: there is no event \"g9f\""},
     {"\"waits\":[\"g0f\"]", "\"waits\":\"g0f\"", "programs[2].events[1].waits: must be a list"},

@@ -138,6 +138,7 @@ static const sc_program_info programs[] = {{"micro", text_of_micro, events, N_EV
 static sc_storage_info storages[N_STORAGES];
 static sc_unit_info units[1];
 static sc_dump_info dumps[2];
+static sc_comm_info comms[3];
 
 static sc_build make_build(int world, int shards) {
     world_size = world;
@@ -152,6 +153,9 @@ static sc_build make_build(int world, int shards) {
                                            [S_BACK] = {"back", BACK_AT, 4 * N, 0, 0, e5, e7},
                                            [S_HOST] = {"on host", 0, 4 * N, 1, 0, e4, e5}};
     memcpy(storages, s, sizeof s);
+    comms[0] = (sc_comm_info){"shard", shards, 1};
+    comms[1] = (sc_comm_info){"replicate", world / shards, shards};
+    comms[2] = (sc_comm_info){"world", world, 1};
     units[0] = (sc_unit_info){.path = "", .shards = shards, .replicas = world / shards};
     dumps[0] = (sc_dump_info){"model.second/e2", 0, e2, sc_contiguous(0, FP32, SCALED_AT, 1, &all)};
     dumps[1] = (sc_dump_info){"model/f0", 0, e5, T(FP32, BACK_AT, N)};
@@ -162,6 +166,8 @@ static sc_build make_build(int world, int shards) {
                       .nodes = 1,
                       .threads = 2,
                       .accumulate = 1,
+                      .comms = comms,
+                      .ncomms = 3,
                       .arena_bytes = ARENA,
                       .host_bytes = HOST_ARENA,
                       .programs = programs,
@@ -234,7 +240,7 @@ static int odd(sc_rank *r, void *arg) {
         sc_read(r, 0, ODD, y, sizeof y);
         for (int i = 0; i < 1001; i++) {
             real sum = 0;
-            for (int k = sc_shard_index(r); k < world; k += shards)
+            for (int k = sc_rank_index(r) % shards; k < world; k += shards)
                 sum += sc_from_bf16(sc_to_bf16((real)(k + 1) * (real)0.37 * (real)(i % 50)));
             if (y[i] != sc_to_bf16(sum)) return 12;
         }

@@ -328,6 +328,7 @@ static Net *net_new(int units, int prefetch) {
     n->p->name = "micro";
     push(&g->programs, g->arena, n->p);
     g->world = 2;
+    push(&g->comms, g->arena, ((Comm){"shard", 2, 1}));
     for (int i = 0; i <= units; i++) {
         Module *m = NEW(g->arena, Module);
         m->path = i ? name(n, "layers.%d", i - 1) : "";

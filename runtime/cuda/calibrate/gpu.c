@@ -145,7 +145,7 @@ bool sc_place(sc_gpu *g, sc_measured_task *m) {
     m->t.record = g->record;
     m->t.library = &g->cuda;
     m->t.stream = g->stream;
-    m->t.world = m->t.shards = m->t.parts = 1;
+    m->t.world = m->t.parts = 1;
     return true;
 }
 

@@ -1,13 +1,16 @@
--- expect: reshard_group\.lua:10: nn.fully_shard: reshard_after_forward = 2
--- args: --world 4
+-- expect: pair_save_kept\.lua:8: nn.checkpoint_wrapper: save names what is kept instead of recomputed, but recompute = false at \S*pair_save_kept\.lua:9 keeps all
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
-model.out = nn.Linear(4, 16)
+model.mid = nn.Linear(4, 4)
+model.out = nn.Linear(4, 16, { bias = false })
+nn.checkpoint_wrapper(model.mid, {
+  save = { "matmul" },
+  recompute = false,
+})
 function model:forward(tokens)
-  return self.out(self.embed(tokens))
+  return self.out(nn.relu(self.mid(self.embed(tokens))))
 end
-nn.fully_shard(model, { reshard_after_forward = 2 })
 
 return nn.training {
   model = model,

@@ -1,11 +1,15 @@
--- expect: shard_prefetch_list\.lua:8: prefetch: backward is a table; lists of units are not available
+-- expect: pair_prefetch_empty\.lua:8: prefetch: forward is an empty list; write how many units ahead
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
-model.embed, model.out = nn.Embedding(16, 4), nn.Linear(4, 16)
+model.embed = nn.Embedding(16, 4)
+model.mid = nn.Linear(4, 4)
+model.out = nn.Linear(4, 16, { bias = false })
+nn.fully_shard(model.mid, {
+  prefetch = { forward = {} },
+})
 function model:forward(tokens)
-  return self.out(self.embed(tokens))
+  return self.out(nn.relu(self.mid(self.embed(tokens))))
 end
-nn.fully_shard(model, { prefetch = { backward = { "out" } } })
 
 return nn.training {
   model = model,

@@ -1,14 +1,15 @@
--- expect: unit_meshes\.lua:10: nn.fully_shard: unit out shards over 1 ranks, unit \(root\) over 2; this version takes one mesh
--- args: --world 2
+-- expect: pair_all_reduce_mesh\.lua:8: nn.fully_shard: requires_all_reduce = false, but the unit at \S*pair_all_reduce_mesh\.lua:7 has no mesh with replicas
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
-model.out = nn.Linear(4, 16)
+model.mid = nn.Linear(4, 4)
+model.out = nn.Linear(4, 16, { bias = false })
+nn.fully_shard(model.mid, {
+  requires_all_reduce = false,
+})
 function model:forward(tokens)
-  return self.out(self.embed(tokens))
+  return self.out(nn.relu(self.mid(self.embed(tokens))))
 end
-nn.fully_shard(model.out, { mesh = nn.mesh { shard = 1 } })
-nn.fully_shard(model, {})
 
 return nn.training {
   model = model,

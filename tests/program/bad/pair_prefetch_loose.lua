@@ -1,11 +1,15 @@
--- expect: shard_ignored_trainable\.lua:8: ignored_params: out.bias is trainable; .* freeze it
+-- expect: pair_prefetch_loose\.lua:8: prefetch: nn.Linear\(4, 4\), made at \S*pair_prefetch_loose\.lua:8, is not part of the model
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
-model.embed, model.out = nn.Embedding(16, 4), nn.Linear(4, 16)
+model.embed = nn.Embedding(16, 4)
+model.mid = nn.Linear(4, 4)
+model.out = nn.Linear(4, 16, { bias = false })
+nn.fully_shard(model.mid, {
+  prefetch = { forward = { nn.Linear(4, 4) } },
+})
 function model:forward(tokens)
-  return self.out(self.embed(tokens))
+  return self.out(nn.relu(self.mid(self.embed(tokens))))
 end
-nn.fully_shard(model, { ignored_params = { "*.bias" } })
 
 return nn.training {
   model = model,

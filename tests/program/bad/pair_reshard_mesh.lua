@@ -1,13 +1,17 @@
--- expect: unit_dtypes\.lua:6: unit \(root\): parameter gain is bf16 but \S+ is fp32; the parameters of one unit have one dtype
+-- expect: pair_reshard_mesh\.lua:10: nn.fully_shard: reshard_after_forward = 4: a group of 4 ranks does not divide the 2 ranks that the mesh at \S*pair_reshard_mesh\.lua:9 shards over
+-- args: --world 4
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
-model.out = nn.Linear(4, 16)
-model.gain = nn.parameter({ 4 }, { dtype = "bf16" })
+model.mid = nn.Linear(4, 4)
+model.out = nn.Linear(4, 16, { bias = false })
+nn.fully_shard(model.mid, {
+  mesh = nn.mesh { replicate = 2 },
+  reshard_after_forward = 4,
+})
+nn.fully_shard(model)
 function model:forward(tokens)
-  local x = self.embed(tokens)
-  x = x * self.gain
-  return self.out(x)
+  return self.out(nn.relu(self.mid(self.embed(tokens))))
 end
 
 return nn.training {

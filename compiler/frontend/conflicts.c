@@ -1,0 +1,143 @@
+/* Policies that speak of each other: prefetch lists find their units, and units that share a parameter must agree on
+ * where it lies and how it is cast. A message names both lines. Relies on: policy.c (what was read), the training
+ * trace. Relied on by: training.c. */
+#include "fe.h"
+
+static bool within(const Module *m, const Module *ancestor) {
+    while (m && m != ancestor) m = m->parent;
+    return m != NULL;
+}
+
+static const char *name_of(const Module *m) {
+    return m->path[0] ? m->path : "the model";
+}
+
+/* ── prefetch lists ───────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static Module *listed(const Frontend *f, const Prefetch *x) {
+    VEC(const char *) paths = {0};
+    if (x->module && !x->module->ir)
+        fail(x->src, "prefetch: %s, made at %s:%d, is not part of the model: assign it to a field of a module",
+             x->module->made_by, x->module->made.file, x->module->made.line);
+    if (x->module) return x->module->ir;
+    for (int i = 0; i < f->g->modules.n; i++) {
+        Module *m = f->g->modules.at[i];
+        push(&paths, f->arena, m->path);
+        if (!strcmp(m->path, x->path)) return m;
+    }
+    fail(x->src, "prefetch: there is no module '%s'%s", x->path, quote_nearest(f->arena, x->path, paths.at, paths.n));
+}
+
+/* Positions in the trace of the first and the last op of m or of what it holds; -1: none. */
+static void span_of(const Program *p, const Module *m, int *first, int *last) {
+    *first = *last = -1;
+    for (int i = 0; i < p->ops.n; i++) {
+        if (!within(p->ops.at[i]->module, m)) continue;
+        if (*first < 0) *first = i;
+        *last = i;
+    }
+}
+
+static void check_order(const Frontend *f, const Prefetch *x, const Module *unit, const Module *target) {
+    int first, last, target_first, target_last;
+    span_of(f->g->train, unit, &first, &last);
+    span_of(f->g->train, target, &target_first, &target_last);
+    bool good = x->backward ? target_first >= 0 && target_first < last : target_last > first;
+    if (good && first >= 0) return;
+    fail(x->src, "prefetch: the %s of %s (nn.fully_shard at %s:%d) cannot gather %s ahead: it is not used after it",
+         x->backward ? "backward" : "forward", name_of(unit), unit->policy->src.file, unit->policy->src.line,
+         name_of(target));
+}
+
+static void resolve(Frontend *f, const Prefetch *x, const Module *unit, PrefetchList *list) {
+    Module *target = listed(f, x);
+    if (!target->policy)
+        fail(x->src, "prefetch: %s, made at %s:%d, is no unit: nn.fully_shard makes one of it", name_of(target),
+             target->made.file, target->made.line);
+    if (target == unit) fail(x->src, "prefetch: %s lists itself; list the units that come after it", name_of(unit));
+    check_order(f, x, unit, target);
+    Module **old = list->at;
+    list->at = NEW_ARRAY(f->arena, Module *, list->n + 1);
+    if (list->n) memcpy(list->at, old, sizeof *old * (size_t)list->n);
+    list->at[list->n++] = target;
+}
+
+static void prefetches(Frontend *f) {
+    for (int i = 0; i < f->prefetches.n; i++) {
+        const Prefetch *x = &f->prefetches.at[i];
+        bool once = true; /* one entry of a policy file may be for several modules */
+        for (int k = 0; k < f->g->modules.n && once; k++) {
+            const Module *m = f->g->modules.at[k];
+            if (m->policy != x->policy) continue;
+            resolve(f, x, m, x->backward ? &x->policy->backward_list : &x->policy->forward_list);
+            once = false;
+        }
+    }
+}
+
+/* ── parameters shared by units ───────────────────────────────────────────────────────────────────────────────────────
+ */
+static const Module *unit_module_of(const Module *m) {
+    while (m->parent && !m->policy) m = m->parent;
+    return m;
+}
+
+static int shards_of(const Frontend *f, const UnitPolicy *p) {
+    int world = f->options->world;
+    return p->shard ? p->shard : p->replicate ? world / p->replicate : world;
+}
+
+/* What the two say otherwise of the parameter, or NULL. A module that nn.fully_shard never saw says nothing of meshes
+ * and dtypes, and leaves all on the device. */
+static const char *difference(const Frontend *f, const UnitPolicy *a, const UnitPolicy *b, const char **key) {
+    static const UnitPolicy none;
+    const UnitPolicy *x = a ? a : &none, *y = b ? b : &none;
+    *key = "offload";
+    if (x->offload_params != y->offload_params) return "offload.params";
+    if (x->offload_grads != y->offload_grads) return "offload.grads";
+    if (x->offload_optimizer != y->offload_optimizer) return "offload.optimizer";
+    if (!a || !b) return NULL;
+    *key = "mesh";
+    if (shards_of(f, a) != shards_of(f, b)) return "mesh";
+    *key = "mp_policy";
+    if (a->has_param_dtype != b->has_param_dtype || (a->has_param_dtype && a->param_dtype != b->param_dtype))
+        return "mp_policy.param_dtype";
+    if (a->has_reduce_dtype != b->has_reduce_dtype || (a->has_reduce_dtype && a->reduce_dtype != b->reduce_dtype))
+        return "mp_policy.reduce_dtype";
+    return NULL;
+}
+
+static Source line_of(const Frontend *f, const Module *m, const char *key) {
+    return m->policy ? lua_key_source(f->L, m->policy->src, key) : m->made;
+}
+
+static void agree(const Frontend *f, const Param *p, const Module *a, const Module *b, const char *how) {
+    const char *key, *what = difference(f, a->policy, b->policy, &key);
+    if (!what) return;
+    Source at = line_of(f, a, key), other = line_of(f, b, key);
+    fail(at,
+         "nn.fully_shard: parameter %s is shared by %s and %s%s, whose %s differ (%s:%d and %s:%d); it lies in one "
+         "place and is gathered once: say the same in both",
+         p->path, name_of(a), name_of(b), how, what, at.file, at.line, other.file, other.line);
+}
+
+static void shared_parameters(const Frontend *f) {
+    for (int i = 0; i < f->params.n; i++) {
+        const ParamInfo *info = f->params.at[i];
+        if (info->param.is_buffer || info->holders.n < 2) continue;
+        const Module *first = unit_module_of(info->holders.at[0].module), *own = unit_module_of(info->param.owner);
+        bool several = false;
+        for (int k = 1; k < info->holders.n; k++) {
+            const Module *other = unit_module_of(info->holders.at[k].module);
+            if (other == first) continue;
+            several = true;
+            agree(f, &info->param, first, other, "");
+        }
+        if (several) agree(f, &info->param, first, own, ", to which it belongs since it holds both");
+    }
+}
+
+void conflicts_check(Frontend *f) {
+    prefetches(f);
+    shared_parameters(f);
+}

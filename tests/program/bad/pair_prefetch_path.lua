@@ -1,0 +1,22 @@
+-- expect: pair_prefetch_path\.lua:8: prefetch: there is no module 'otu'; did you mean 'out'\?
+local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed = nn.Embedding(16, 4)
+model.mid = nn.Linear(4, 4)
+model.out = nn.Linear(4, 16, { bias = false })
+nn.fully_shard(model.mid, {
+  prefetch = { forward = { "otu" } },
+})
+function model:forward(tokens)
+  return self.out(nn.relu(self.mid(self.embed(tokens))))
+end
+
+return nn.training {
+  model = model,
+  batch = {
+    tokens  = nn.input("int32", { 2, 8 }, { from = "tokens" }),
+    targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }),
+  },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}
