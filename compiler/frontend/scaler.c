@@ -61,7 +61,7 @@ static int prim_scale(lua_State *L) { /* scaler, tensor -> the tensor times the 
     if (!dtype_float(x->dtype))
         trace_fail(L, NULL, "scaler:scale: %s is not floating point; only losses and other outputs are scaled",
                    value_str(f->arena, x));
-    if (f->calls.n)
+    if (f->calls.at[f->calls.n - 1].call >= 0)
         trace_fail(L, "scale what the loss function returns",
                    "scaler:scale: called inside a module's forward; the gradients of what comes after it would not be "
                    "scaled");

@@ -47,6 +47,11 @@ def go(world, *args, n=6, gains=None, data=None, folder=None, **o):
     return steps(read_log(log)), read_safetensors(weights)
 
 
+def inspect(world, **o):
+    sets = [a for k, v in dict(batch=GLOBAL // world, **o).items() for a in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
+    return json.loads(shardc("inspect", NET, "--world", str(world), "--format", "json", *sets))
+
+
 def scales(a):
     return [s["scale"] for s in a[0]]
 
@@ -73,6 +78,33 @@ def read_state(folder):
     return index, {(name, k): t for name in files for k, t in read_safetensors(os.path.join(folder, index["folder"], name)).items()}
 
 
+# ── G1: one scale for outputs of any structure ──────────────────────────────────────────────────────────────────────────
+def test_G1_outputs_of_different_structure():
+    """scaler:scale { a = tensor, list = { ... }, nested = { deep = { ... } } }: each is multiplied by the one scale, 2.0, which
+    is a state of the device; what the loss function scaled is not scaled again, and its loss is logged unscaled."""
+    for world in (2, 4):
+        o = dict(explicit="outputs", init_scale=2.0)
+        log = go(world, n=3, **o)[0]
+        for name, step in itertools.product(("a", "list", "nested"), log):
+            check(step[name] != 0 and abs(step[name + "_scaled"] / step[name] - 2) < 1e-8, "world %d: %s: %s scaled is %s" % (world, name, step[name], step[name + "_scaled"]))
+        plan = inspect(world, **o)
+        scale = next(s for s in plan["storages"] if s["name"] == "loss scale")
+        check(scale["arena"] == "device", "the scale: %s" % scale)
+        events = next(p for p in plan["programs"] if p["name"] == "micro")["events"]
+        multiply = [e for e in events if e["op"] == "scale" and e["phase"] == "forward"]
+        check(len(multiply) == 5, "world %d: %d events scale" % (world, len(multiply)))  # four outputs; the loss, back
+        check(not any(scale["id"] == r[0] for e in events if e["op"] == "grad_seed" for r in e["reads"]), "the seed is scaled too")
+    return "a tensor, a list, a table in a table"
+
+
+def test_G1_scaling_the_loss_oneself_changes_no_bit():
+    for world in (2, 4):
+        mine, automatic = (go(world, explicit=e, clip=0.5, gains={3: {0: HUGE}}) for e in ("loss", "none"))
+        check(mine[1] == automatic[1] and losses(mine[0]) == losses(automatic[0]), "world %d: other bits" % world)
+        check(scales(mine) == scales(automatic) and skipped(mine) == [3], "world %d: other scales" % world)
+    return "as the scaler does it by itself"
+
+
 # ── G3: an infinite gradient ────────────────────────────────────────────────────────────────────────────────────────────
 def test_G3_infinite_gradient_skips_the_step():
     """Step 3 overflows on every rank: the state after it is the one before it, bit for bit; the scale falls; then all goes on."""
@@ -97,9 +129,7 @@ def test_G3_infinite_gradient_skips_the_step():
 # ── G4: an infinite gradient on one rank only ───────────────────────────────────────────────────────────────────────────
 def event_of(world, op, **o):
     """Id of the one event of this op in the step's program."""
-    sets = [a for k, v in dict(batch=GLOBAL // world, **o).items() for a in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
-    plan = json.loads(shardc("inspect", NET, "--world", str(world), "--format", "json", *sets))
-    found = [e["id"] for e in next(p for p in plan["programs"] if p["name"] == "micro")["events"] if e["op"] == op]
+    found = [e["id"] for e in next(p for p in inspect(world, **o)["programs"] if p["name"] == "micro")["events"] if e["op"] == op]
     check(len(found) == 1, "world %d: events %s: %s" % (world, op, found))
     return found[0]
 

@@ -51,7 +51,7 @@ return nn.training {
     if o.explicit == "loss" then return scaler:scale(loss(y, b.gain)) end
     if o.explicit == "none" then return loss(y, b.gain) end
     -- outputs of different structure: a tensor, a list, a table in a table
-    local a, list, nested = y:slice(0, 0, 1), { y:slice(0, 1, 1), y:slice(0, 2, 1) }, { deep = { last = y:slice(0, 3, 1) } }
+    local a, list, nested = y:slice(0, 0, 1), { y:slice(0, 1, 2), y:slice(0, 2, 3) }, { deep = { last = y:slice(0, 3, 4) } }
     local all = scaler:scale { a = a, list = list, nested = nested }
     nn.log("a", nn.sum(nn.cast(a, "fp32")))
     nn.log("a_scaled", nn.sum(nn.cast(all.a, "fp32")))
