@@ -59,10 +59,11 @@ static void read_mesh(lua_State *L, int t, const char *what, UnitPolicy *p) {
 static void read_dtypes(lua_State *L, int t, const char *what, UnitPolicy *p) {
     if (!field_table(L, t, what, "mp_policy")) return;
     int m = lua_gettop(L);
-    check_keys(L, m, "mp_policy", "param_dtype reduce_dtype output_dtype cast_forward_inputs");
+    check_keys(L, m, "mp_policy", "param_dtype reduce_dtype output_dtype buffer_dtype cast_forward_inputs");
     p->has_param_dtype = field_dtype(L, m, "mp_policy", "param_dtype", &p->param_dtype);
     p->has_reduce_dtype = field_dtype(L, m, "mp_policy", "reduce_dtype", &p->reduce_dtype);
     p->has_output_dtype = field_dtype(L, m, "mp_policy", "output_dtype", &p->output_dtype);
+    p->has_buffer_dtype = field_dtype(L, m, "mp_policy", "buffer_dtype", &p->buffer_dtype);
     p->cast_forward_inputs = field_boolean(L, m, "mp_policy", "cast_forward_inputs", true);
     lua_pop(L, 1);
 }
@@ -221,6 +222,15 @@ static const UnitPolicy *policy_of(const Param *p) {
     const Module *m = p->owner;
     while (m && !m->policy) m = m->parent;
     return m ? m->policy : NULL;
+}
+
+/* mp_policy.buffer_dtype: floating-point buffers are kept in it. Before policy_ignore, which makes buffers of others. */
+void policy_buffers(Frontend *f) {
+    for (int i = 0; i < f->g->params.n; i++) {
+        Param *p = f->g->params.at[i];
+        const UnitPolicy *policy = policy_of(p);
+        if (p->is_buffer && policy && policy->has_buffer_dtype && dtype_float(p->dtype)) p->dtype = policy->buffer_dtype;
+    }
 }
 
 static void ignore(Frontend *f, const UnitPolicy *policy, const char *pattern) {

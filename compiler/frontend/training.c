@@ -504,6 +504,7 @@ static int traces(lua_State *L) { /* protected */
     g->eval = trace_loss(f, table, "eval", false);
     trace_sample(f, table);
     params_finish(f);
+    policy_buffers(f);
     policy_ignore(f);
     extension_check_shared(f);
     conflicts_check(f);

@@ -188,8 +188,8 @@ typedef struct { /* nn.fully_shard */
     int replicate, shard;      /* 0: the rest of the world */
     int reshard_after_forward; /* 0 no · 1 yes · n>1 to a group of n */
     bool root_default;         /* reshard_after_forward was not written: the root stays gathered */
-    Dtype param_dtype, reduce_dtype, output_dtype;
-    bool has_param_dtype, has_reduce_dtype, has_output_dtype, cast_forward_inputs;
+    Dtype param_dtype, reduce_dtype, output_dtype, buffer_dtype;
+    bool has_param_dtype, has_reduce_dtype, has_output_dtype, has_buffer_dtype, cast_forward_inputs;
     bool offload_params, offload_grads, offload_optimizer;
     UpdatePlace update; /* where the update of an offloaded optimizer runs */
     int prefetch_forward, prefetch_backward;

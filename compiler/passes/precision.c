@@ -156,7 +156,7 @@ static void loss(Ctx *c, Program *p) {
 static void parameters(Graph *g) {
     for (int i = 0; i < g->params.n; i++) {
         Param *p = g->params.at[i];
-        if (p->value && p->unit && !p->is_buffer) p->value->dtype = p->unit->wire;
+        if (p->value && p->unit) p->value->dtype = p->is_buffer ? p->dtype : p->unit->wire;
     }
 }
 

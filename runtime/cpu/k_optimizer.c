@@ -88,9 +88,20 @@ static void adam_piece(const sc_task *k, piece s, const void *constants) {
     if (k->nt > 6) sc_store(&k->t[6], s.at, 1, s.n, sc_in(master, s.at, s.n, bp)); /* wire */
 }
 
+/* A skipped step leaves the wire shard what it is, the master in its dtype; written all the same: where state streams
+ * through the device, what lies there now is not what goes back. */
+static void wire_piece(const sc_task *k, piece s, const void *constants) {
+    real buffer[SC_CHUNK];
+    (void)constants;
+    sc_store(&k->t[6], s.at, 1, s.n, sc_in(&k->t[1], s.at, s.n, buffer));
+}
+
 void sc_k_adam(const sc_task *k) {
     sc_adam c = sc_adam_of(k->record, *(const int64_t *)k->t[5].p, (real)sc_get(&k->t[2], 0), k->i[0] != 0);
-    if (!skips(&k->t[2])) for_each_piece(k, adam_piece, &c);
+    if (!skips(&k->t[2]))
+        for_each_piece(k, adam_piece, &c);
+    else if (k->nt > 6)
+        for_each_piece(k, wire_piece, NULL);
 }
 
 void sc_k_count_step(const sc_task *k) {

@@ -100,12 +100,25 @@ SC_DEVICE bool skips(const update &a) {
     return a.may_skip && load_any(a.clip, a.clip_dtype, 1) != 0;
 }
 
+/* A skipped step leaves the wire shard what it is, the master in its dtype; written all the same: where state streams
+ * through the device, what lies there now is not what goes back. */
+template <class P> SC_DEVICE void renew_wire(const pieces &p, const update &a) {
+    for (int tile = blockIdx.x; a.wire && tile < p.tiles; tile += gridDim.x) {
+        stretch at = stretch_of(p, piece_of(p, tile), tile);
+        for (int64_t i = at.begin + threadIdx.x; i < at.end; i += BLOCK)
+            store_any(a.wire, a.wire_dtype, i, element<P>(a.master, i));
+    }
+}
+
 /* The step's constants are worked out by one thread while the first elements are on their way. */
 template <class G, class P, class M>
 __global__ void __launch_bounds__(BLOCK) adam(const __grid_constant__ pieces p, const __grid_constant__ update a) {
     __shared__ sc_adam shared;
     bool have = false;
-    if (skips(a)) return;
+    if (skips(a)) {
+        renew_wire<P>(p, a);
+        return;
+    }
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
         int piece = piece_of(p, tile);
         stretch at = stretch_of(p, piece, tile);

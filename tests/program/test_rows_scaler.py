@@ -181,3 +181,62 @@ def test_G4_scale_is_saved_and_resumed():
             check(scales(rest) == scales(whole)[cut:], "world %d, cut at %d: %s, not %s" % (world, cut, scales(rest), scales(whole)[cut:]))
             check(rest[1] == whole[1] and losses(rest[0]) == losses(whole[0])[cut:], "world %d, cut at %d: other bits" % (world, cut))
     return "scales %s" % scales(whole)
+
+
+# ── G5: sharded is replicated ───────────────────────────────────────────────────────────────────────────────────────────
+PARITY = os.path.join(ROOT, "tests", "program", "rows", "scaler_parity.lua")
+STEPS5 = 8
+
+
+@functools.lru_cache(None)
+def parity_records(model):
+    r, path = random.Random(4), os.path.join(scratch("records"), model)
+    with open(path, "wb") as f:
+        for _ in range(STEPS5):
+            if model == "transformer":
+                for _ in range(3):
+                    f.write(array.array("i", [r.randrange(40) for _ in range(GLOBAL * 6)]).tobytes())
+            else:
+                f.write(array.array("f", [r.gauss(0, 1) for _ in range(GLOBAL * 16)]).tobytes())
+                f.write(array.array("f", [r.gauss(0, 1) for _ in range(GLOBAL * 4)]).tobytes())
+    return path
+
+
+def parity_run(world, model, **o):
+    folder = scratch("parity")
+    log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
+    binary = build(PARITY, world=world, net=model, batch=GLOBAL // world, **o)
+    train(binary, "--data", "-", "--steps", str(STEPS5), "--seed", "7", "--log", log, "--export", weights,
+          shell=["sh", "-c", 'exec "$0" "$@" < "$RECORDS"'], env={"RECORDS": parity_records(model)})
+    return steps(read_log(log)), read_safetensors(weights)
+
+
+def parity(model, overflows, init_scale=65536.0):
+    """Sharded, whatever is offloaded or resharded, against whole on every rank: the same bits in every parameter and buffer, the
+    same losses and scales. overflows: in fp16 the scale grows until a step is skipped."""
+    o, grown = dict(init_scale=init_scale), [init_scale * 2 ** ((i + 1) // 2) for i in range(STEPS5)]
+    cases = 0
+    for world, fp16 in itertools.product((2, 4), (True, False)):
+        reference = parity_run(world, model, mesh="replicated", fp16=fp16, **o)
+        check((len(skipped(reference)) > 0) == (fp16 and overflows), "%s, world %d, fp16 %s: skipped %s" % (model, world, fp16, skipped(reference)))
+        check((scales(reference) == grown) == (not skipped(reference)), "%s: scales %s" % (model, scales(reference)))
+        check(losses(reference[0])[-1] < losses(reference[0])[0], "%s learns nothing: %s" % (model, losses(reference[0])))
+        for offload, reshard in itertools.product((False, True), (True, False)):
+            what = "%s, world %d, fp16 %s, offload %s, reshard %s" % (model, world, fp16, offload, reshard)
+            a = parity_run(world, model, fp16=fp16, offload=offload, reshard=reshard, **o)
+            check(a[1] == reference[1], what + ": parameters differ")
+            check(losses(a[0]) == losses(reference[0]) and scales(a) == scales(reference), what + ": losses or scales differ")
+            cases += 1
+    return "%d cases, %d tensors each" % (cases, len(reference[1]))
+
+
+def test_G5_nested_units():
+    return parity("nested", True)
+
+
+def test_G5_mixed_trainable_and_frozen():
+    return parity("mixed", False, init_scale=2048.0)
+
+
+def test_G5_encoder_decoder_with_tied_embeddings_and_batch_norm():
+    return parity("transformer", True)
