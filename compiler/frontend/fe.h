@@ -140,9 +140,9 @@ void params_open(lua_State *L);
 
 /* policy.c */
 void policy_open(lua_State *L);
-void policy_apply(Frontend *f);  /* checks that policies met modules; reads --policy */
+void policy_apply(Frontend *f);   /* checks that policies met modules; reads --policy */
 void policy_buffers(Frontend *f); /* mp_policy.buffer_dtype */
-void policy_ignore(Frontend *f); /* ignored_params, when all parameters have their paths */
+void policy_ignore(Frontend *f);  /* ignored_params, when all parameters have their paths */
 bool path_match(const char *pattern, const char *text, bool across_dots);
 
 /* extension.c */

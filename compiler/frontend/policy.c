@@ -224,12 +224,14 @@ static const UnitPolicy *policy_of(const Param *p) {
     return m ? m->policy : NULL;
 }
 
-/* mp_policy.buffer_dtype: floating-point buffers are kept in it. Before policy_ignore, which makes buffers of others. */
+/* mp_policy.buffer_dtype: floating-point buffers are kept in it. Before policy_ignore, which makes buffers of others.
+ */
 void policy_buffers(Frontend *f) {
     for (int i = 0; i < f->g->params.n; i++) {
         Param *p = f->g->params.at[i];
         const UnitPolicy *policy = policy_of(p);
-        if (p->is_buffer && policy && policy->has_buffer_dtype && dtype_float(p->dtype)) p->dtype = policy->buffer_dtype;
+        if (p->is_buffer && policy && policy->has_buffer_dtype && dtype_float(p->dtype))
+            p->dtype = policy->buffer_dtype;
     }
 }
 
