@@ -472,6 +472,37 @@ static void key_floats(Ordering *o) {
     }
 }
 
+static bool takes_reduced(const Ordering *o, int e) {
+    for (int i = o->pred_at[e]; i < o->pred_at[e + 1]; i++)
+        if (stream_of(o, o->pred[i]) == REDUCE && phase_of(o, o->pred[i]) != OPTIMIZER) return true;
+    return false;
+}
+
+/* The last reduces have no gradients beside them, but updates that could have been made before can wait for that: as
+ * many as it takes, the latest first. Little else is live at the end, so the gradients that they keep cost no memory.
+ */
+static void cover_last_reduces(Ordering *o) {
+    Course c = free_course(o);
+    Issue *queue = NEW_ARRAY(o->a, Issue, o->p->n + 1), *updates = NEW_ARRAY(o->a, Issue, o->p->n + 1);
+    int n = 0, m = 0, end = o->p->n;
+    for (int e = 0; e < end; e++) {
+        if (stream_of(o, e) == REDUCE && phase_of(o, e) != OPTIMIZER) queue[n++] = (Issue){o->key[e], e};
+        bool early =
+            o->floats[e] && stream_of(o, e) == COMPUTE && phase_of(o, e) == OPTIMIZER && o->key[e].anchor < end;
+        if (early && takes_reduced(o, e)) updates[m++] = (Issue){o->key[e], e};
+    }
+    if (!n || !m || !c.n) return;
+    qsort(queue, (size_t)n, sizeof *queue, by_key);
+    qsort(updates, (size_t)m, sizeof *updates, by_key);
+    double reduced = 0, uncovered;
+    for (int i = 0; i < n; i++) surely_ended(o, &c, &queue[i], &reduced);
+    uncovered = reduced - c.end[c.event[c.n - 1]];
+    while (m-- > 0 && uncovered > 0) {
+        o->key[updates[m].event] = (Key){end, 0};
+        uncovered -= duration(o, updates[m].event);
+    }
+}
+
 /* ── edges that should cost nothing ────────────────────────────────────────────────────────────────────────── */
 static bool queues(const Ordering *o, int e, bool collectives) {
     return collectives ? o->p->events[e].comm >= 0 : stream_of(o, e) == OFFLOAD;
@@ -579,6 +610,7 @@ static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *pl
     bound_readers(&o, REDUCE, true);
     bound_readers(&o, OFFLOAD, false);
     key_floats(&o);
+    cover_last_reduces(&o);
     end_early(&o, true);
     end_early(&o, false);
     const int *text = issue(&o);

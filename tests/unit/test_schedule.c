@@ -472,6 +472,22 @@ Test(order, a_reduce_that_has_surely_ended_frees_its_buffer_early) {
         cr_assert_geq(q->seen[find(n, name(n, "e%db1", k + 1))][REDUCE], q->position[find(n, name(n, "r%d", k + 1))]);
 }
 
+/* Slow links: the last unit's reduce ends long after its gradient is there, and other updates wait to be made
+ * meanwhile; fast ones: no update waits. */
+Test(order, updates_wait_for_the_end_to_cover_the_last_reduces) {
+    for (int fast = 0; fast < 2; fast++) {
+        Net *n = net(6, 1);
+        n->d.link_bandwidth = fast ? 1e15 : 7e7;
+        if (fast) n->d.launch_us = 1e-3;
+        plan_net(n);
+        int last_use = find(n, "e1b1"), last_reduce = find(n, "r0"), waiting = 0;
+        for (int k = 1; k < 6; k++) waiting += find(n, name(n, "u%d", k)) > last_use;
+        cr_assert(find(n, "u0") > last_reduce);
+        cr_assert_eq(waiting, fast ? 0 : 3); /* 1 without */
+        for (int k = 1; k < 6; k++) cr_assert_lt(find(n, name(n, "u%d", k)), find(n, "u0"));
+    }
+}
+
 Test(order, the_whole_way_is_sound_and_tight) {
     Net *n = net(8, 1);
     n->d.link_bandwidth = 1e8; /* slow enough to be seen */
