@@ -4,11 +4,12 @@
  *
  * Everything is branch-free so that the compiler vectorises it, and written in single IEEE operations (fma where fma is
  * meant; compile with -ffp-contract=off, nvcc with -fmad=false), so an element has the same bits in a vector, in a
- * loop's tail or alone, on the CPU and on the GPU. Polynomials are relative minimax fits (Remez) on the stated
- * interval; the reductions are the classical ones (Cody and Waite 1980; Muller, Elementary Functions, 2016). Largest
- * errors that tests/unit/test_kernels_math.c finds on every 4099th float, rounded up, in ulp: log 0.8, exp 1.1, tanh
- * 1.3, pow 0.6, sigmoid 2.3, gelu_tanh 4.5 (results above 1e-6), gelu 6 (both worst in the negative tail), derivatives
- * 3 (results above 0.3; nearer to their zeros 3e-7 absolute). */
+ * loop's tail or alone. A GPU takes e^x and quotients by its own instructions: a few ulp from the CPU's bits.
+ * Polynomials are relative minimax fits (Remez) on the stated interval; the reductions are the classical ones (Cody and
+ * Waite 1980; Muller, Elementary Functions, 2016). Largest errors that tests/unit/test_kernels_math.c finds on every
+ * 4099th float, rounded up, in ulp: log 0.8, exp 1.1, tanh 1.3, pow 0.6, sigmoid 2.3, gelu_tanh 4.5 (results above
+ * 1e-6), gelu 6 (both worst in the negative tail), derivatives 3 (results above 0.3; nearer to their zeros 3e-7
+ * absolute). */
 #ifndef SC_MATH_H
 #define SC_MATH_H
 
@@ -98,16 +99,21 @@ SC_FN sc_int64_t sc_to_int64(real x) {
 SC_FN sc_bool_t sc_to_bool(real x) {
     return x != 0;
 }
-#ifdef __CUDA_ARCH__ /* one instruction each, the same bits (a NaN loses its payload) */
+#ifdef __CUDA_ARCH__ /* the same bits (a NaN loses its payload); converting two at once is the fast instruction */
 SC_FN sc_bf16_t sc_to_bf16(real x) {
-    sc_bf16_t h;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
-    return h;
+    uint32_t two;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(0.0f), "f"(x));
+    return (sc_bf16_t)two;
 }
 SC_FN sc_fp16_t sc_to_fp16(real x) {
-    sc_fp16_t h;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
-    return h;
+    uint32_t two;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(0.0f), "f"(x));
+    return (sc_fp16_t)two;
+}
+SC_FN real sc_as_bf16(real x) { /* rounded, in the upper half already */
+    uint32_t two;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(x), "f"(0.0f));
+    return sc_float(two);
 }
 #else
 SC_FN sc_bf16_t sc_to_bf16(real r) {
@@ -123,6 +129,9 @@ SC_FN sc_fp16_t sc_to_fp16(real r) {
     h = a >= 0x47800000u ? 0x7c00u : h;
     h = a > 0x7f800000u ? 0x7e00u | ((a >> 13) & 0x3ffu) : h;
     return (sc_fp16_t)(h | (u >> 16 & 0x8000u));
+}
+SC_FN real sc_as_bf16(real x) {
+    return sc_from_bf16(sc_to_bf16(x));
 }
 #endif
 
@@ -182,6 +191,33 @@ SC_FN real sc_fma(real a, real b, real c) {
     return __builtin_fmaf(a, b, c);
 }
 
+#ifdef __CUDA_ARCH__
+/* On a GPU: the hardware's 2^t and 1/x, of 2 and 1 ulp, with what they lack put right by an fma or two. Bits differ
+ * from the CPU's, errors are of the same size (tests/gpu/test_math.cu), and a kernel of them is bound by its bytes.
+ *
+ * exp x = 2^t (1 + d ln 2), t = x log2 e as rounded, d what rounding took. */
+SC_FN real sc_exp(real x) {
+    real c = x < -104.0f ? -104.0f : x, y;
+    real t = c * 1.44269504f, d = sc_fma(c, 1.92596303e-8f, sc_fma(c, 1.44269504f, -t));
+    asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(t));
+    y = sc_fma(y * 0.693147181f, d, y);
+    return x >= 88.7228394f ? HUGE_VALF : y;
+}
+/* For x <= 0; 0 where the result is subnormal. */
+SC_FN real sc_exp_falling(real x) {
+    real c, y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(x), "f"(-104.0f));
+    real t = c * 1.44269504f, d = sc_fma(c, 1.92596303e-8f, sc_fma(c, 1.44269504f, -t));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(t));
+    return sc_fma(y * 0.693147181f, d, y);
+}
+/* a / b, b finite and not tiny. */
+SC_FN real sc_quotient(real a, real b) {
+    real r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
+    return a * sc_fma(sc_fma(-b, r, 1.0f), r, r);
+}
+#else
 /* exp x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2; e^r = 1 + r + r² q(r). 2^n in two factors reaches subnormals.
  */
 SC_FN real sc_exp(real x) {
@@ -200,6 +236,13 @@ SC_FN real sc_exp(real x) {
     int32_t half = n >> 1;
     return p * sc_float((uint32_t)(half + 127) << 23) * sc_float((uint32_t)(n - half + 127) << 23);
 }
+SC_FN real sc_exp_falling(real x) {
+    return sc_exp(x);
+}
+SC_FN real sc_quotient(real a, real b) {
+    return a / b;
+}
+#endif
 
 /* log x = k ln 2 + log(1 + f), 1 + f in [√½, √2); log(1 + f) = f - f²/2 + f³ P(f). */
 SC_FN real sc_log(real x) {
@@ -233,24 +276,24 @@ SC_FN real sc_tanh(real x) {
     q = sc_fma(q, s, 1.33308306e-1f);
     q = sc_fma(q, s, -3.33332598e-1f);
     real small = sc_fma(a * s, q, a);
-    real large = 1.0f - 2.0f / (sc_exp(a + a) + 1.0f);
+    real c = a > 40.0f ? 40.0f : a, large = 1.0f - sc_quotient(2.0f, sc_exp(c + c) + 1.0f);
     return __builtin_copysignf(a < 0.65f ? small : large, x);
 }
 
 SC_FN real sc_sigmoid(real x) {
-    real e = sc_exp(-sc_abs(x));
-    return (x >= 0 ? 1.0f : e) / (1.0f + e); /* NaN: e is NaN */
+    real e = sc_exp_falling(-sc_abs(x));
+    return sc_quotient(x >= 0 ? 1.0f : e, 1.0f + e); /* NaN: e is NaN */
 }
 
 /* e^(-x²/2) for |x| <= 20, with the square's rounding error put back. */
 SC_FN real sc_gauss(real x) {
-    real s = x * x, e = sc_exp(-0.5f * s);
+    real s = x * x, e = sc_exp_falling(-0.5f * s);
     return sc_fma(-0.5f * sc_fma(x, x, -s), e, e);
 }
 /* Φ(x), given e = sc_gauss(x) and |x| <= 20: up to 1.25, 1/2 + x Q(x²); beyond, the upper tail at a = |x| is e P(t),
  * t = 1 / (1 + 0.3 a), so that negative x keep their relative accuracy. */
 SC_FN real sc_normal(real x, real e) {
-    real a = sc_abs(x), t = 1.0f / sc_fma(0.3f, a, 1.0f), s = x * x;
+    real a = sc_abs(x), t = sc_quotient(1.0f, sc_fma(0.3f, a, 1.0f)), s = x * x;
     real p = sc_fma(-2.06286255e-2f, t, 1.12464592e-1f);
     p = sc_fma(p, t, -2.28284314e-1f);
     p = sc_fma(p, t, 1.91882655e-1f);
@@ -290,19 +333,19 @@ SC_FN real sc_gelu_tanh_power(real c, real *z) {
     *z = c * u;
     real low = sc_fma(s, 7.13548163e-2f, 1.59576912f - u) + sc_fma(c, c, -s) * 7.13548163e-2f;
     low = sc_fma(c, low, sc_fma(c, u, -*z));
-    real e = sc_exp(-sc_abs(*z));
+    real e = sc_exp_falling(-sc_abs(*z));
     return sc_fma(*z >= 0 ? -low : low, e, e);
 }
 SC_FN real sc_gelu_tanh(real x) {
     real z, e = sc_gelu_tanh_power(sc_within(x, 30.0f), &z);
-    return x * ((z >= 0 ? 1.0f : e) / (1.0f + e));
+    return x * sc_quotient(z >= 0 ? 1.0f : e, 1.0f + e);
 }
 SC_FN real sc_gelu_tanh_grad(real g, real x) {
-    real z, c = sc_within(x, 30.0f), e = sc_gelu_tanh_power(c, &z), r = 1.0f / (1.0f + e);
+    real z, c = sc_within(x, 30.0f), e = sc_gelu_tanh_power(c, &z), r = sc_quotient(1.0f, 1.0f + e);
     return g * sc_fma(c * (e * r * r), sc_fma(c * c, 0.214064449f, 1.59576912f), z >= 0 ? r : e * r);
 }
 SC_FN real sc_silu_grad(real g, real x) {
-    real c = sc_within(x, 200.0f), e = sc_exp(-sc_abs(c)), r = 1.0f / (1.0f + e);
+    real c = sc_within(x, 200.0f), e = sc_exp_falling(-sc_abs(x)), r = sc_quotient(1.0f, 1.0f + e);
     return g * sc_fma(c, e * r * r, c >= 0 ? r : e * r);
 }
 

@@ -32,7 +32,7 @@ static inline bool sc_rows_step(const sc_rows *w, const char *pattern) {
 
 /* A value as its dtype holds it. */
 #define as_fp32(x) sc_from_fp32(sc_to_fp32(x))
-#define as_bf16(x) sc_from_bf16(sc_to_bf16(x))
+#define as_bf16(x) sc_as_bf16(x)
 #define as_fp16(x) sc_from_fp16(sc_to_fp16(x))
 #define as_fp64(x) sc_from_fp64(sc_to_fp64(x))
 #define as_bool(x) ((real)((x) != 0))

@@ -1,0 +1,87 @@
+/* The functions of sc_math.h as a GPU computes them, on every 4099th float, against double on the host.
+ * Relies on: check.h, sc_math.h.
+ * Relied on by: make gpu-test. */
+#include "check.h"
+
+enum { STEP = 4099, COUNT = (1 << 20) - 256 }; /* 4099 * COUNT < 2^32, and some infinities and NaNs among them */
+
+#define FUNCTIONS(F)                                                                                                   \
+    F(exp, sc_exp(x), exp(v), 2.5, 0)                                                                                  \
+    F(exp_falling, sc_exp_falling(-sc_abs(x)), exp(-fabs(v)), 2.5, 1.2e-38)                                            \
+    F(quotient,                                                                                                        \
+      sc_quotient(1.0f, 1.0f + sc_abs(x > 1e30f    ? 1e30f                                                             \
+                                      : x < -1e30f ? -1e30f                                                            \
+                                                   : x)),                                                              \
+      1 / (1.0 + fmin(fabs(v), 1e30)), 1.6, 1e-30)                                                                     \
+    F(sigmoid, sc_sigmoid(x), sigmoid(v), 4, 1.2e-38)                                                                  \
+    F(tanh, sc_tanh(x), tanh(v), 2, 0)                                                                                 \
+    F(gelu, sc_gelu(x), v == -INFINITY ? NAN : v * half_erfc(v), 9, 1e-36)                                             \
+    F(gelu_grad, sc_gelu_grad(1, x), half_erfc(v) + (fabs(v) > 40 ? 0 : v * exp(-v * v / 2) * 0.3989422804014327), 4,  \
+      0.3)                                                                                                             \
+    F(gelu_tanh, sc_gelu_tanh(x), v == -INFINITY ? NAN : v * sigmoid(tanh_argument(v)), 6, 1e-6)                       \
+    F(gelu_tanh_grad, sc_gelu_tanh_grad(1, x),                                                                         \
+      sigmoid(tanh_argument(v)) + (fabs(v) > 30 ? 0                                                                    \
+                                                : v * sigmoid(tanh_argument(v)) * sigmoid(-tanh_argument(v)) *         \
+                                                      1.5957691216057308 * (1 + 3 * 0.044715 * v * v)),                \
+      4, 0.3)                                                                                                          \
+    F(silu_grad, sc_silu_grad(1, x), sigmoid(v) + (fabs(v) > 200 ? 0 : v * sigmoid(v) * sigmoid(-v)), 4, 0.3)          \
+    F(log, sc_log(x), log(v), 0.8, 0)                                                                                  \
+    F(as_bf16, sc_as_bf16(x), (double)sc_as_bf16((float)v), 0, 0)                                                      \
+    F(to_bf16, sc_from_bf16(sc_to_bf16(x)), (double)sc_as_bf16((float)v), 0, 0)                                        \
+    F(to_fp16, sc_from_fp16(sc_to_fp16(x)), (double)sc_from_fp16(sc_to_fp16((float)v)), 0, 0)
+
+static double sigmoid(double v) {
+    return v >= 0 ? 1 / (1 + exp(-v)) : exp(v) / (1 + exp(v));
+}
+static double half_erfc(double v) {
+    return 0.5 * erfc(-v * M_SQRT1_2);
+}
+static double tanh_argument(double v) {
+    return 1.5957691216057308 * (v + 0.044715 * v * v * v);
+}
+
+#define KERNEL(name, call, reference, limit, floor)                                                                    \
+    static __global__ void run_##name(float *y) {                                                                      \
+        int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);                                                          \
+        float x = sc_float((uint32_t)i * STEP);                                                                        \
+        if (i < COUNT) y[i] = call;                                                                                    \
+    }                                                                                                                  \
+    static double wanted_##name(double v) {                                                                            \
+        return reference;                                                                                              \
+    }
+FUNCTIONS(KERNEL)
+
+/* In units of the last place of what is wanted; results that are infinite or no number must be so exactly. */
+static double off(float y, double want) {
+    if (std::isnan(want)) return std::isnan(y) ? 0 : INFINITY;
+    if (fabs(want) > 3.40282357e38 || std::isinf(y)) return y == (float)want ? 0 : INFINITY;
+    int e;
+    frexp(want, &e);
+    return fabs((double)y - want) / ldexp(1, (e < -125 ? -125 : e) - 24);
+}
+
+static void scan(const char *name, void (*run)(float *), double (*wanted)(double), double limit, double floor) {
+    std::vector<float> y(COUNT);
+    float *on_device;
+    double worst = 0, at = 0;
+    char line[120];
+    SC_CUDA(cudaMalloc((void **)&on_device, COUNT * sizeof(float)));
+    run<<<(COUNT + 255) / 256, 256>>>(on_device);
+    SC_LAUNCHED();
+    SC_CUDA(cudaMemcpy(y.data(), on_device, COUNT * sizeof(float), cudaMemcpyDeviceToHost));
+    SC_CUDA(cudaFree(on_device));
+    for (int i = 0; i < COUNT; i++) {
+        double x = sc_float((uint32_t)i * STEP), want = wanted(x);
+        if (fabs(want) < floor && fabs((double)y[i]) <= floor) continue;
+        double e = off(y[i], want);
+        if (e > worst) worst = e, at = x;
+    }
+    snprintf(line, sizeof line, "%.2f ulp at %a, %.1f allowed", worst, at, limit);
+    verdict(worst <= limit, name, line);
+}
+
+int main() {
+#define SCAN(name, call, reference, limit, floor) scan(#name, run_##name, wanted_##name, limit, floor);
+    FUNCTIONS(SCAN)
+    return closing();
+}
