@@ -27,7 +27,8 @@ template <int G> SC_DEVICE void group_sums(float *x, float *y) {
 }
 
 /* The groups' sums of the columns of access i, in the groups' order, to the run's partial sums or the result. */
-template <int G, int W> SC_DEVICE void join_groups(const norm_columns &a, int i, const float *sum, int plane, void *result) {
+template <int G, int W>
+SC_DEVICE void join_groups(const norm_columns &a, int i, const float *sum, int plane, void *result) {
     enum { GROUPS = BLOCK / G };
     __shared__ float joined[GROUPS > 1 ? GROUPS : 1][G * W];
     int lane = threadIdx.x % G, group = threadIdx.x / G, planes = a.db ? 2 : 1;
@@ -48,9 +49,12 @@ template <int G, int W> SC_DEVICE void join_groups(const norm_columns &a, int i,
     }
 }
 
-/* Short rows leave room for two blocks in a multiprocessor's registers. */
+/* Short rows leave room for two blocks in a multiprocessor's registers; a block that takes a row at a time waits for
+ * its sums, so three or four of them, if that can be. */
 template <class E, int G, int V, bool CENTRED>
-__global__ void __launch_bounds__(BLOCK, V <= 3 ? 2 : 1) norm_grads_held(norm_columns a) {
+__global__ void __launch_bounds__(BLOCK, G == BLOCK && V <= 2 ? 4 - CENTRED
+                                         : V <= 3             ? 2
+                                                              : 1) norm_grads_held(norm_columns a) {
     constexpr int W = wide<E>;
     enum { GROUPS = BLOCK / G };
     typedef typename E::type type;
@@ -58,7 +62,8 @@ __global__ void __launch_bounds__(BLOCK, V <= 3 ? 2 : 1) norm_grads_held(norm_co
     int64_t begin = blockIdx.x * a.each, end = begin + a.each < a.n.rows ? begin + a.each : a.n.rows;
     float dw[V][W] = {}, db[V][W] = {};
     for (int64_t row = begin + threadIdx.x / G; row < end; row += GROUPS) { /* G = BLOCK: all threads the same rows */
-        const type *g = (const type *)a.n.g + row * a.n.grad.stride[0], *x = (const type *)a.n.x + row * a.n.from.stride[0];
+        const type *g = (const type *)a.n.g + row * a.n.grad.stride[0],
+                   *x = (const type *)a.n.x + row * a.n.from.stride[0];
         float rstd = a.n.rstd[row], shift = CENTRED ? -a.n.mean[row] * rstd : 0, sum = 0, dot = 0;
         raw<E, W> dy[V], v[V], more[V];
 #pragma unroll

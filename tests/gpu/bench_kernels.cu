@@ -132,12 +132,12 @@ static void norms_of(const sizes &s, int64_t n) {
                 3 * x);
     time_kernel(label(s, "layer_norm_grad_w").c_str(), sc_k_layer_norm_grad_w,
                 {wide, wide, rows, rows, stat, stat, {BOOL, {2 * work}, {}}}, 2 * x);
-    int64_t runs = n / 64 < 264 ? n / 64 : 264;
+    int64_t runs = norm_runs_of(s.dim, n, BF16, true), alone = norm_runs_of(s.dim, n, BF16, false);
     time_kernel(label(s, "layer_norm_grads and c").c_str(), sc_k_layer_norm_grads,
                 {rows, wide, wide, rows, rows, stat, stat, vector, rows, {BOOL, {runs * 2 * s.dim * 4}, {}}}, 4 * x,
                 {{FP32 + 1, 1, 1}, {}, {}});
     time_kernel(label(s, "rms_norm_grads and c").c_str(), sc_k_rms_norm_grads,
-                {rows, wide, rows, rows, stat, vector, rows, {BOOL, {runs * s.dim * 4}, {}}}, 4 * x,
+                {rows, wide, rows, rows, stat, vector, rows, {BOOL, {alone * s.dim * 4}, {}}}, 4 * x,
                 {{FP32 + 1, 1, 1}, {}, {}});
     time_kernel(label(s, "rms_norm").c_str(), sc_k_rms_norm, {rows, stat, rows, vector}, 2 * x, {{}, {1e-5}, {}});
     time_kernel(label(s, "rms_norm_grad").c_str(), sc_k_rms_norm_grad, {rows, rows, rows, stat, vector}, 3 * x);
@@ -217,6 +217,7 @@ int main(int argc, char **argv) {
     int64_t n = 512 << 20;
     time_kernel("copy of 1 GB", sc_k_copy, {{BF16, {n}, {}}, {BF16, {n}, {}}}, 4.0 * (double)n);
     const sizes models[] = {{"gpt2", 64, 1024, 768, 3072, 50304, 12, 12, 64, 124 << 20},
+                            {"qwen", 32, 1024, 896, 4864, 151936, 14, 2, 64, 494 << 18},
                             {"llama", 1, 8192, 4096, 14336, 128256, 32, 8, 128, 218 << 20}};
     for (const sizes &s : models) {
         norms_of(s, s.batch * s.seq);

@@ -14,7 +14,7 @@ struct norm_case {
 
 static void norm_trial(int d, const norm_case &c, bool centred, bool in_place) {
     pool p;
-    int64_t rows = c.rows, cols = c.cols, runs = rows / 64 < 264 ? rows / 64 : 264;
+    int64_t rows = c.rows, cols = c.cols, runs = norm_runs_of(cols, rows, d, centred);
     extents shape = {rows, cols}, stride = c.pad ? extents{cols + c.pad, 1} : extents{};
     tensor &x = p.random(d, shape, stride, 0, 2, 0.5), &g = p.random(d, shape, stride), &more = p.random(d, shape);
     tensor &mean = p.random(FP32, {rows}, {}, 0, 0.3, 0.5), &rstd = p.random(FP32, {rows}, {}, 0, 0.05, 0.6);
@@ -118,6 +118,12 @@ static void losses() {
         }
     if (!quick) {
         loss_trial(BF16, 300, 50257, true, 0);
+        loss_trial(BF16, 70, 16384, true, 0);
+        loss_trial(BF16, 70, 16392, false, 0);
+        loss_trial(FP16, 70, 65544, true, 0);
+        loss_trial(FP32, 70, 50304, false, 0);
+        loss_trial(BF16, 40, 151936, true, 0);
+        loss_trial(BF16, 40, 262152, true, 0);
         loss_trial(BF16, 300, 50304, true, 0);
         loss_trial(BF16, 40, 128256, true, 0);
     }

@@ -34,6 +34,7 @@ static inline void start(int argc, char **argv) {
             only = argv[i];
     SC_CUDA(cudaStreamCreate(&stream));
     library.multiprocessors = 132;
+    SC_CUDA(cudaDeviceGetAttribute(&library.major, cudaDevAttrComputeCapabilityMajor, 0));
     record.step = 7, record.first_sample = 40, record.position = 3, record.seed = 99;
     record.grad_seed = 0.25f;
     record.beta1 = 0.9f, record.beta2 = 0.95f, record.eps = 1e-8f, record.momentum = 0.9f, record.clip = 1.5f;
@@ -188,6 +189,11 @@ static inline int64_t runs_of(int64_t results, int64_t reduced) {
     n = n > most ? most : n;
     n = n > reduced / 64 ? reduced / 64 : n;
     return n > 1 ? n : 1;
+}
+static inline int64_t norm_runs_of(int64_t cols, int64_t rows, int dtype, bool centred) {
+    bool block = cols * bytes_of_dtype(dtype) > 4096;
+    int64_t n = block ? rows / 16 : rows / 64, most = !block ? 264 : centred ? 396 : 528;
+    return n < most ? n : most;
 }
 
 #endif
