@@ -8,20 +8,22 @@
  * original/high stay, between them f is blended.
  *
  * The host computes the frequencies, as the CPU twin does; they travel as an argument of the launch. A block has a few
- * (b, s): it makes their sines and cosines in double once, then rotates all their heads. */
+ * places in the sequence, in a few samples where all have the same positions: it makes the sines and cosines in double
+ * once, then rotates all heads there. */
 #include "kernel.cuh"
 #include <math.h>
 
 namespace {
 
-enum { PAIRS = 256, TABLE = 1024, PLACES = 64 }; /* pairs of a head in one launch; sines and (b, s) a block holds */
+enum { PAIRS = 256, TABLE = 1024, PLACES = 256 }; /* pairs of a head in one launch; sines and (b, s) a block holds */
 
 struct rotation {
     const void *x;
     void *y;
     const int32_t *positions;
-    int64_t rows, seq, xb, xs, xh, yb, ys, yh, pb, ps; /* strides of batch, sequence, head */
-    int heads, half, first, pairs, each; /* pairs: [first, first + pairs) of each half; each: (b, s) a block */
+    int64_t batch, seq, xb, xs, xh, yb, ys, yh, pb, ps; /* strides of batch, sequence, head */
+    int heads, half, first, pairs;                      /* pairs: [first, first + pairs) of each half */
+    int samples, places, across;                        /* a block's; blocks along the sequence */
     float sign;
     float frequency[PAIRS];
 };
@@ -30,23 +32,26 @@ template <class E, int W> __global__ void __launch_bounds__(BLOCK) rotate(const 
     typedef typename E::type type;
     __shared__ float sine[TABLE], cosine[TABLE];
     __shared__ int64_t from[PLACES], to[PLACES];
-    int64_t row0 = (int64_t)blockIdx.x * a.each;
-    int rows = (int)(a.rows - row0 < a.each ? a.rows - row0 : a.each);
-    for (int i = threadIdx.x; i < rows * a.pairs; i += BLOCK) {
-        int64_t row = row0 + i / a.pairs, b = row / a.seq, s = row % a.seq;
-        float position = (float)(a.positions ? a.positions[b * a.pb + s * a.ps] : s), u, v;
+    __shared__ int table[PLACES];
+    int64_t b0 = (int64_t)(blockIdx.x / a.across) * a.samples, s0 = (int64_t)(blockIdx.x % a.across) * a.places;
+    int samples = (int)(a.batch - b0 < a.samples ? a.batch - b0 : a.samples);
+    int places = (int)(a.seq - s0 < a.places ? a.seq - s0 : a.places);
+    for (int i = threadIdx.x; i < places * a.pairs; i += BLOCK) {
+        int64_t s = s0 + i / a.pairs;
+        float position = (float)(a.positions ? a.positions[b0 * a.pb + s * a.ps] : s), u, v;
         sc_sincos((double)(position * a.frequency[i % a.pairs]), &u, &v);
         sine[i] = u * a.sign;
         cosine[i] = v;
     }
-    for (int i = threadIdx.x; i < rows; i += BLOCK) {
-        int64_t b = (row0 + i) / a.seq, s = (row0 + i) % a.seq;
+    for (int i = threadIdx.x; i < samples * places; i += BLOCK) {
+        int64_t b = b0 + i / places, s = s0 + i % places;
         from[i] = b * a.xb + s * a.xs + a.first;
         to[i] = b * a.yb + s * a.ys + a.first;
+        table[i] = i % places * a.pairs;
     }
     __syncthreads();
     int runs = a.pairs / W, each = a.heads * runs;
-    for (int i = threadIdx.x; i < rows * each; i += BLOCK) {
+    for (int i = threadIdx.x; i < samples * places * each; i += BLOCK) {
         int r = i / each, h = i % each / runs, d = i % runs * W;
         const type *x = (const type *)a.x + from[r] + h * a.xh + d;
         type *y = (type *)a.y + to[r] + h * a.yh + d;
@@ -56,7 +61,7 @@ template <class E, int W> __global__ void __launch_bounds__(BLOCK) rotate(const 
         v.load(x + a.half);
 #pragma unroll
         for (int k = 0; k < W; k++) {
-            float sn = sine[r * a.pairs + d + k], cs = cosine[r * a.pairs + d + k];
+            float sn = sine[table[r] + d + k], cs = cosine[table[r] + d + k];
             lower[k] = u.get(k) * cs - v.get(k) * sn;
             upper[k] = v.get(k) * cs + u.get(k) * sn;
         }
@@ -85,7 +90,7 @@ extern "C" void sc_k_rope(const sc_task *t) {
     int64_t head = x->shape[3], half = head / 2;
     rotation a = {};
     a.x = x->p, a.y = y->p;
-    a.rows = x->shape[0] * x->shape[1], a.seq = x->shape[1];
+    a.batch = x->shape[0], a.seq = x->shape[1];
     a.xb = x->stride[0], a.xs = x->stride[1], a.xh = x->stride[2];
     a.yb = y->stride[0], a.ys = y->stride[1], a.yh = y->stride[2];
     if (positions) {
@@ -102,13 +107,16 @@ extern "C" void sc_k_rope(const sc_task *t) {
             a.first = (int)d;
             a.pairs = (int)least(half - d, PAIRS);
             for (int i = 0; i < a.pairs; i++) a.frequency[i] = frequency_of(t, d + i, head);
-            /* about four runs a thread, as long as the table holds */
-            int64_t each = ceil_div(4 * BLOCK, a.heads * (a.pairs / width));
-            a.each = (int)least(each, least(TABLE / a.pairs, PLACES));
+            /* about eight runs a thread, of more than one sample if they share positions */
+            int64_t each = least(ceil_div(8 * BLOCK, a.heads * (a.pairs / width)), PLACES);
+            a.samples = positions ? 1 : (int)least(each, a.batch);
+            a.places = (int)least(ceil_div(each, a.samples), least(TABLE / a.pairs, PLACES / a.samples));
+            a.across = (int)ceil_div(a.seq, a.places);
+            unsigned blocks = blocks_for(a.batch, a.samples) * (unsigned)a.across;
             if (wide_enough)
-                SC_LAUNCH(t, (rotate<E, wide<E>>), blocks_for(a.rows, a.each), BLOCK, a);
+                SC_LAUNCH(t, (rotate<E, wide<E>>), blocks, BLOCK, a);
             else
-                SC_LAUNCH(t, (rotate<E, 1>), blocks_for(a.rows, a.each), BLOCK, a);
+                SC_LAUNCH(t, (rotate<E, 1>), blocks, BLOCK, a);
         }
     });
 }

@@ -335,6 +335,8 @@ static void lookups() {
         embedding_trial(d, 129, 3, 16, ONE_WORD, FP32);
         rope_trial(d, {2, 17, 3, 64, false, false, false, false, 0});
         rope_trial(d, {2, 9, 4, 128, true, false, true, false, 8});
+        rope_trial(d, {5, 300, 2, 64, false, false, false, false, 0});
+        rope_trial(d, {300, 3, 1, 32, false, false, false, false, 0});
         rope_trial(d, {1, 33, 2, 6, false, true, false, true, 0});
         rope_trial(d, {2, 5, 1, 128, false, true, false, false, 8});
         rope_trial(d, {1, 3, 2, 600, false, false, false, true, 0});
