@@ -47,7 +47,10 @@ static bool read_entry(const char *line, sc_matmul_choice *c) {
         if (end == line) return false;
         line = end;
     }
-    return !line[strspn(line, " \r")] || *(line + strspn(line, " \r")) == '#';
+    line += strspn(line, " ");
+    if (!strncmp(line, "apart", 5)) c->apart = 1, line += 5;
+    line += strspn(line, " \r");
+    return !*line || *line == '#';
 }
 
 bool sc_algorithms_has(const sc_algorithms *t, const sc_matmul_key *key) {
@@ -104,5 +107,5 @@ void sc_algorithms_entry(FILE *f, const sc_matmul_choice *c, const char *remark)
         fprintf(f, "%" PRId64 " ", x);
     }
     for (int i = 0; i < WORDS; i++) fprintf(f, "%016" PRIx64 " ", c->algorithm[i]);
-    fprintf(f, "# %s\n", remark);
+    fprintf(f, "%s# %s\n", c->apart ? "apart " : "", remark);
 }

@@ -5,8 +5,8 @@
  * cuBLASLt counts in columns. A row-major y[m][n] with rows ldy apart is a column-major Y'[n][m] with the same leading
  * stride, and Y' = op(b)' · op(a)': so b goes first, a second, and a flag ta or tb stays what it is. The bias, one
  * value a column of y, is one value a row of Y': the library's BIAS epilogue. c is its C, with beta = 1. gelu and its
- * derivative are its epilogues too where y has 16 bits (the library's tanh is not exact to a float); fp32 results get
- * them from a pass of our own over y.
+ * derivative are its epilogues too where y has 16 bits (the library's tanh is not exact to a float) and the table of
+ * algorithms does not say `apart`; else they are a pass of our own over y.
  *
  * Leading dims fold into m where op(b) is shared and strides allow; else the innermost of them are the library's
  * strided batch and the rest is a loop. fp32 is IEEE fp32 (CUBLAS_COMPUTE_32F without TF32). Sums that are split over k
@@ -27,6 +27,7 @@ enum { PLANS = 1024 };
 typedef struct {
     sc_matmul_key key;
     int used, taken; /* taken: by the library */
+    int apart, f;    /* f: what the library does of key.f */
     cublasLtMatmulDescOpaque_t what;
     cublasLtMatrixLayoutOpaque_t a, b, y;
     cublasLtMatmulAlgo_t algorithm;
@@ -219,8 +220,8 @@ static void layout(cublasLtMatrixLayout_t l, int dtype, int64_t rows, int64_t co
     SC_LT(cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
 }
 
-static cublasLtEpilogue_t library_epilogue(const sc_matmul_key *k) {
-    switch (k->f) {
+static cublasLtEpilogue_t library_epilogue(const sc_matmul_key *k, int f) {
+    switch (f) {
     case ARGUMENT_TOO: return k->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
     case GELU: return k->bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
     case GELU_GRAD: return CUBLASLT_EPILOGUE_DGELU;
@@ -228,14 +229,20 @@ static cublasLtEpilogue_t library_epilogue(const sc_matmul_key *k) {
     }
 }
 
+/* May a pass of our own take 16 bytes of y, z, x and c at a time? */
+static int fits_apart(const sc_matmul_key *k) {
+    return (k->f == ARGUMENT_TOO || k->f == GELU_GRAD) && k->m * k->n % 8 == 0 && k->align_y >= 4 && k->align_c >= 4;
+}
+
 /* The library's description of the product, but for the addresses of bias, gelu's argument and x. */
 static void describe(plan *p) {
     const sc_matmul_key *k = &p->key;
+    p->f = p->apart ? 0 : k->f;
     SC_LT(cublasLtMatmulDescInit(&p->what, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     set(&p->what, CUBLASLT_MATMUL_DESC_TRANSA, k->tb ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(&p->what, CUBLASLT_MATMUL_DESC_TRANSB, k->ta ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE, library_epilogue(k));
-    if (k->f == ARGUMENT_TOO || k->f == GELU_GRAD) set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, k->ldy);
+    set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE, library_epilogue(k, p->f));
+    if (p->f == ARGUMENT_TOO || p->f == GELU_GRAD) set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, k->ldy);
     if (k->bias) set(&p->what, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (int32_t)library_type(k->out));
     layout(&p->b, k->in, k->tb ? k->k : k->n, k->tb ? k->n : k->k, k->ldb, k->batches, k->stride_b);
     layout(&p->a, k->in, k->ta ? k->m : k->k, k->ta ? k->k : k->m, k->lda, k->batches, k->stride_a);
@@ -244,20 +251,22 @@ static void describe(plan *p) {
 
 static void set_addresses(plan *x, const product *p) {
     if (x->key.bias) set(&x->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, (const void *)p->bias->p);
-    if (x->key.f == ARGUMENT_TOO) set(&x->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->z->p);
-    if (x->key.f == GELU_GRAD) set(&x->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->x->p);
+    if (x->f == ARGUMENT_TOO) set(&x->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->z->p);
+    if (x->f == GELU_GRAD) set(&x->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->x->p);
 }
 
 /* The heuristic's best `most`. What epilogues read counts by its address's alignment. */
 static int candidates(const sc_cuda *c, plan *p, const product *of, cublasLtMatmulHeuristicResult_t *out, int most) {
     cublasLtMatmulPreferenceOpaque_t wish;
+    uint8_t align_c = p->key.add ? p->key.align_c : p->key.align_y, align_d = p->key.align_y;
+    if (p->apart && p->key.align_c < align_d) align_d = p->key.align_c;
     SC_LT(cublasLtMatmulPreferenceInit(&wish));
     set(&wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (uint64_t)p->key.workspace);
     set(&wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, (uint32_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
     set(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)1 << p->key.align_b);
     set(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)1 << p->key.align_a);
-    set(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)1 << (p->key.add ? p->key.align_c : p->key.align_y));
-    set(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)1 << p->key.align_y);
+    set(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)1 << align_c);
+    set(&wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)1 << align_d);
     set_addresses(p, of);
     int found = 0;
     cublasStatus_t s =
@@ -276,9 +285,16 @@ static int from_table(const sc_cuda *c, plan *p) {
     for (int i = 0; i < all->ntable; i++) {
         if (memcmp(&all->table[i].key, &p->key, sizeof p->key)) continue;
         cublasLtMatmulHeuristicResult_t check;
+        p->apart = all->table[i].apart && fits_apart(&p->key);
+        if (p->apart) describe(p);
         memcpy(&p->algorithm, all->table[i].algorithm, sizeof p->algorithm);
         cublasStatus_t s = cublasLtMatmulAlgoCheck(c->lt, &p->what, &p->b, &p->a, &p->y, &p->y, &p->algorithm, &check);
-        return s == CUBLAS_STATUS_SUCCESS && check.workspaceSize <= (size_t)p->key.workspace;
+        if (s == CUBLAS_STATUS_SUCCESS && check.workspaceSize <= (size_t)p->key.workspace) return 1;
+        break;
+    }
+    if (p->apart) {
+        p->apart = 0;
+        describe(p);
     }
     return 0;
 }
@@ -321,11 +337,17 @@ extern "C" int sc_matmul_candidates(const sc_task *t, sc_matmul_choice *out, int
     plan x = {};
     if (!library_takes(&p)) return 0;
     x.key = key_of(&p);
-    describe(&x);
-    int n = candidates(sc_library(t), &x, &p, found, most < 64 ? most : 64);
-    for (int i = 0; i < n; i++) {
-        out[i].key = x.key;
-        memcpy(out[i].algorithm, &found[i].algo, sizeof out[i].algorithm);
+    int both = fits_apart(&x.key), n = 0;
+    most = most < 64 ? most : 64;
+    for (x.apart = 0; x.apart <= both; x.apart++) {
+        describe(&x);
+        int more = candidates(sc_library(t), &x, &p, found, both && !x.apart ? (most + 1) / 2 : most - n);
+        for (int i = 0; i < more; i++, n++) {
+            out[n] = {};
+            out[n].key = x.key;
+            out[n].apart = (uint64_t)x.apart;
+            memcpy(out[n].algorithm, &found[i].algo, sizeof out[n].algorithm);
+        }
     }
     return n;
 }
@@ -374,6 +396,38 @@ SC_DEVICE float finished(const own &o, int64_t at, float s) {
 static __global__ void __launch_bounds__(256) finish_fp32(const __grid_constant__ own o) {
     int64_t at = (int64_t)blockIdx.x * 256 + threadIdx.x;
     if (at < o.m * o.n) ((float *)o.y.p)[at] = finished(o, at, ((float *)o.y.p)[at]);
+}
+
+/* y = f(from), for 16 bits, 8 elements a time: gelu of the argument, or y times its derivative at x. Grid: runs of
+ * 2 × 256 × 8 elements. */
+template <class T> static __global__ void __launch_bounds__(256) finish_16(const __grid_constant__ own o) {
+    enum { U = 2, W = 8 };
+    union run {
+        uint4 all;
+        T each[W];
+        uint32_t two[W / 2];
+    } s[U], x[U];
+    int64_t first = ((int64_t)blockIdx.x * U * 256 + threadIdx.x) * W, end = o.m * o.n;
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+        int64_t at = first + u * 256 * W;
+        if (at >= end) continue;
+        s[u].all = *(const uint4 *)((const T *)(o.z ? o.z : o.y.p) + at);
+        if (o.x) x[u].all = *(const uint4 *)((const T *)o.x + at);
+    }
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+        int64_t at = first + u * 256 * W;
+        if (at >= end) continue;
+        float r[W];
+#pragma unroll
+        for (int k = 0; k < W; k++)
+            r[k] = o.x ? sc_gelu_tanh_grad(sc_widen(s[u].each[k]), sc_widen(x[u].each[k]))
+                       : sc_gelu_tanh(sc_widen(s[u].each[k]));
+#pragma unroll
+        for (int k = 0; k < W / 2; k++) s[u].two[k] = sc_pack<T>(r[2 * k], r[2 * k + 1]);
+        *(uint4 *)((T *)o.y.p + at) = s[u].all;
+    }
 }
 
 enum { TILE = 64, DEPTH = 16 };
@@ -444,6 +498,7 @@ static void by_ourselves(const sc_task *t, const product *p, char *y, const char
  */
 static void by_library(const sc_task *t, const product *p, plan *x, char *y, const char *a, const char *b) {
     const float one = 1, beta = x->key.add ? 1 : 0;
+    if (x->apart && p->z) y = (char *)p->z->p; /* gelu's argument */
     set_addresses(x, p);
     SC_LT(cublasLtMatmul(sc_library(t)->lt, &x->what, &one, b, &x->b, a, &x->a, &beta, p->c ? p->c->p : y, &x->y, y,
                          &x->y, &x->algorithm, p->work ? p->work->p : NULL, (size_t)x->key.workspace, SC_STREAM(t)));
@@ -491,7 +546,12 @@ static void finish(const sc_task *t, const product *p) {
     o.x = p->x ? p->x->p : NULL;
     o.z = p->z ? p->z->p : NULL;
     o.f = p->f;
-    sc_launch(finish_fp32, (p->m * p->n + 255) / 256, 256, 0, SC_STREAM(t), o);
+    if (p->y->dtype == FP32)
+        sc_launch(finish_fp32, (p->m * p->n + 255) / 256, 256, 0, SC_STREAM(t), o);
+    else if (p->y->dtype == BF16)
+        sc_launch(finish_16<sc_bf16>, (p->m * p->n + 4095) / 4096, 256, 0, SC_STREAM(t), o);
+    else
+        sc_launch(finish_16<sc_fp16>, (p->m * p->n + 4095) / 4096, 256, 0, SC_STREAM(t), o);
 }
 
 /* y, and what is laid out as y, as one matrix without gaps. */
@@ -516,5 +576,5 @@ extern "C" void sc_k_matmul(const sc_task *t) {
     }
     over_loops(t, &p, x);
     if (x && p.bias && !x->key.bias) add_bias(t, &p);
-    if (x && p.f && !x->key.f) finish(t, &p);
+    if (x && p.f && !x->f) finish(t, &p);
 }

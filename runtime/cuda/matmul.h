@@ -23,13 +23,14 @@ typedef struct {
 typedef struct {
     sc_matmul_key key;
     uint64_t algorithm[8]; /* a cublasLtMatmulAlgo_t: valid for one version of the library on one kind of GPU */
+    uint64_t apart;        /* f is no epilogue of the library's but a pass of our own over the product's result */
 } sc_matmul_choice;
 
 /* From now on `table` is asked first. It is not copied. */
 void sc_matmul_table(sc_cuda *c, const sc_matmul_choice *table, int n);
 
-/* Up to `most` algorithms for this product, the heuristic's best first; each may stand in a table. 0: the library takes
- * no part in it. */
+/* Up to `most` algorithms for this product, the heuristic's best first, those apart last; each may stand in a table. 0:
+ * the library takes no part in it. */
 int sc_matmul_candidates(const sc_task *t, sc_matmul_choice *out, int most);
 
 #ifdef __cplusplus

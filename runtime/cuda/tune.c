@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CANDIDATES = 16, CALLS = 5, NORMAL = 3 /* InitKind, compiler/ir/ir.h */ };
+enum { CANDIDATES = 24, CALLS = 5, NORMAL = 3 /* InitKind, compiler/ir/ir.h */ };
 
 /* ── one product ─────────────────────────────────────────────────────────────────────────────────────────────────────
  */
