@@ -25,9 +25,13 @@ static void open_kernel(Foreign *w) {
              emits_cuda(w->e) ? "extern \"C\" " : "", foreign_kernel(w->e->a, w->op));
 }
 
-/* The next argument, as the type that the function has there. */
+/* The next argument, as the type that the function has there: "const float (*)[8]" for float x[4][8]. */
 static void argument(Foreign *w, const char *text) {
-    str_addf(&w->s, "%s(%s)%s", w->arg ? ", " : "", w->f->params[w->arg].type, text);
+    const CParam *p = &w->f->params[w->arg];
+    str_addf(&w->s, "%s(%s%s %s", w->arg ? ", " : "", p->constant ? "const " : "", p->element,
+             p->dims > 1 ? "(*)" : "*");
+    for (int i = 1; i < p->dims; i++) str_addf(&w->s, "[%lld]", (long long)p->size[i]);
+    str_addf(&w->s, ")%s", text);
     w->arg++;
 }
 

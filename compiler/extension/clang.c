@@ -92,15 +92,18 @@ static void describe_type(FILE *f, CXType type) {
     CXType t = lib.clang_getCanonicalType(type);
     long long size[MAX_DIMS];
     int dims = 0;
+    bool constant = false; /* of an array that is what its elements are */
     if (t.kind == CXType_Pointer) {
         size[dims++] = 0;
         t = lib.clang_getCanonicalType(lib.clang_getPointeeType(t));
     }
     while (is_array(t) && dims < MAX_DIMS) {
+        constant |= lib.clang_isConstQualifiedType(t) != 0;
         size[dims++] = t.kind == CXType_ConstantArray ? lib.clang_getArraySize(t) : 0;
         t = lib.clang_getCanonicalType(lib.clang_getArrayElementType(t));
     }
-    fprintf(f, "\t%d", lib.clang_isConstQualifiedType(t) != 0);
+    constant |= lib.clang_isConstQualifiedType(t) != 0;
+    fprintf(f, "\t%d", constant);
     string_word(f, lib.clang_getTypeSpelling(type));
     if (dims)
         string_word(f, lib.clang_getTypeSpelling(lib.clang_getUnqualifiedType(t)));

@@ -20,8 +20,8 @@ static Source key_source(lua_State *L, const char *key) {
 
 static void check_file(lua_State *L, const char *what, const char *key, const char *path) {
     struct stat st;
-    if (stat(path, &st)) field_fail(L, key, "%s: there is no file %s; files lie in the model's folder", what, path);
-    if (!S_ISREG(st.st_mode)) field_fail(L, key, "%s: %s is no file; give the name of a source file", what, path);
+    if (stat(path, &st) || !S_ISREG(st.st_mode))
+        field_fail(L, key, "%s: %s is no file; give the name of a source file", what, path);
     if (!st.st_size) field_fail(L, key, "%s: %s is empty; write the functions into it", what, path);
     if (st.st_size > MOST_SOURCE)
         field_fail(L, key, "%s: %s is larger than %d MiB; is it the right file?", what, path, MOST_SOURCE >> 20);

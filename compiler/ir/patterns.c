@@ -151,6 +151,9 @@ const char *op_label(Arena *a, const Op *op) {
     Str s = {.arena = a};
     for (int i = 0; i < op->nbody && i < NAMED; i++) and_op(&s, op->body[i]->kind);
     if (op->nbody > NAMED) str_addf(&s, "+%d", op->nbody - NAMED);
-    if (!op->nbody) name_combined(&s, op);
+    if (op_is(op, T_FOREIGN) && op->extension && !op->extension->gathers)
+        str_add(&s, op->extension->part[foreign_part(op)]);
+    else if (!op->nbody)
+        name_combined(&s, op);
     return s.s;
 }

@@ -22,7 +22,7 @@ extern const Pattern patterns[];
 extern const int npatterns;
 
 /* What an op does, for people: its name and what combine let it take in ("matmul+gelu_tanh"); of a fused group its
- * members ("mul+silu_grad+mul"). */
+ * members ("mul+silu_grad+mul"); of a custom op the function that it calls. */
 const char *op_label(Arena *a, const Op *op);
 
 #endif

@@ -57,6 +57,21 @@ case("cross_entropy", { x = { normal, 2, 8, 16 } }, function(m, b) return nn.cro
 case("mse", { x = { normal, 3, 4 }, y = { normal, 3, 4 } }, function(m) return nn.mse_loss(m.x, m.y) end)
 case("debug_sleep", { x = { normal, 3, 4 } }, function(m) return nn.debug_sleep(m.x:transpose(0, 1), { forward_ms = 0.1, backward_ms = 0.2 }) end)
 case("detach", { x = { normal, 3, 4 } }, function(m) return m.x * nn.detach(m.x) end)
+-- two results, of which one or both have a gradient; an integer operand
+local mixed = nn.custom_op {
+  source = "rows/custom.c", forward = "mixed", backward = "mixed_grad", numbers = { 1.5 },
+  results = function(x) return { x.shape, { shape = { 12 }, dtype = "fp64" } } end,
+}
+local rows = nn.custom_op {
+  source = "rows/custom.c", forward = "rows", backward = "rows_grad",
+  results = function(index, w) return { { index:size(0), index:size(1), w:size(1) } } end,
+}
+case("custom", { x = { normal, 3, 4 }, w = { positive, 3, 4 } }, function(m)
+  local y, z = mixed(m.x, m.w)
+  return y * z:reshape(3, 4)
+end)
+case("custom_first", { x = { normal, 3, 4 }, w = { positive, 3, 4 } }, function(m) return (mixed(m.x, m.w)) end)
+case("custom_rows", { w = { normal, 16, 4 } }, function(m, b) return rows(b.tokens, m.w) end)
 
 local function Case(c)
   local m = nn.module(c.name)

@@ -31,7 +31,7 @@ LOCK = threading.Lock()
 
 def answers():
     with LOCK:
-        for name in sorted(os.listdir(BAD)) if not ANSWERS else ():
+        for name in sorted(n for n in os.listdir(BAD) if n.endswith(".lua")) if not ANSWERS else ():
             lines = open(os.path.join(BAD, name)).read().splitlines()[:2]
             m = re.match(r"-- expect: (.*)", lines[0])
             if not m:

@@ -1,0 +1,5 @@
+#include "sc_extension.h"
+
+#include "nothing.h"
+void pre_all_gather(const sc_piece *p, const float *x, sc_bf16_t *w) {}
+void post_all_gather(const sc_piece *p, const sc_bf16_t *w, float *y) {}
