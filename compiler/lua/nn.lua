@@ -736,7 +736,7 @@ end
 --               grads = false,               reduced gradients do, until the optimizer takes them
 --               optimizer = false },         its state does: "stream" takes it through the device for the update, "host"
 --                                            updates on the CPU, true leaves the choice to the compiler
---   prefetch = { forward = 1, backward = 1 },units gathered ahead; 0: each when the one before it is done. A list of modules,
+--   prefetch = { forward = 1, backward = 1 },units gathered ahead; 0: each when its turn has come. A list of modules,
 --                                            { model.layers[2] }, or of their paths: gathered when this one begins
 --   unshard_in_backward = true,              false: a promise that the backward reads no parameter of it, which is checked
 --   ignored_params = {},                     patterns of parameters that every rank holds whole, as stored. Frozen ones are

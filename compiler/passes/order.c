@@ -185,6 +185,10 @@ static void key_at(Ordering *o, int e, int anchor) {
     o->key[e] = (Key){anchor, rank[stream_of(o, e)]};
 }
 
+static int event_before(const Ordering *o, int e) { /* anchored; -1: none */
+    return e > 0 ? o->home[e - 1] : -1;
+}
+
 /* ── prefetch lists: where a unit begins, the gathers of those that it lists may ────────────────────────────── */
 enum { BY_DEPTH = -2 };
 
@@ -195,7 +199,7 @@ static bool belongs(const Module *m, const Module *ancestor) {
 
 static void start_listed(const Ordering *o, const Unshards *uses, const PrefetchList *l, bool forward, int e,
                          int *starts) {
-    int before = e > 0 ? o->home[e - 1] : -1;
+    int before = event_before(o, e);
     for (int i = 0; i < l->n; i++)
         for (int k = 0; k < uses->n; k++) {
             const Event *gather = &o->p->events[uses->at[k].event];
@@ -230,8 +234,8 @@ static int *listed_starts(const Ordering *o, const Unshards *uses) {
     return starts;
 }
 
-/* The gather of the k-th use may start once use k - (d + 1) is over; what it gathers from is fetched one use earlier.
- */
+/* The gather of the k-th use may start once use k - (d + 1) is over, and of depth 0 when its turn has come; what it
+ * gathers from is fetched one use earlier. */
 static void order_unshards(Ordering *o) {
     Unshards uses = find_unshards(o);
     Releases over = {0};
@@ -240,7 +244,8 @@ static void order_unshards(Ordering *o) {
     const int *listed = listed_starts(o, &uses);
     for (int i = 0; i < uses.n; i++) {
         const Unshard *u = &uses.at[i];
-        int start = trigger(&over, u->first_use, 1, u->depth + 1), feed = trigger(&over, u->first_use, 1, u->depth + 2);
+        int start = u->depth ? trigger(&over, u->first_use, 1, u->depth + 1) : event_before(o, u->first_use),
+            feed = trigger(&over, u->first_use, 1, u->depth + 2);
         if (listed[i] != BY_DEPTH) {
             start = listed[i];
             if (feed > start) feed = start;

@@ -4,14 +4,11 @@
  * precision (dtypes), autodiff (reduce dtype), shard (flat layout), order (groups). */
 #include "passes.h"
 
-/* What nn.fully_shard never saw: no casts, no offload, and it stays gathered. Without any unit beside it that is DDP;
- * else its mesh is that of the first unit. */
+/* What nn.fully_shard never saw, as PyTorch leaves it: whole on every rank, trained as in DDP, without casts. */
 static UnitPolicy *plain_policy(Graph *g) {
-    const UnitPolicy *like = g->units.n ? g->units.at[0]->policy : &(UnitPolicy){.shard = 1};
     UnitPolicy *p = NEW(g->arena, UnitPolicy);
     *p = (UnitPolicy){.src = g->root->made,
-                      .replicate = like->replicate,
-                      .shard = like->shard,
+                      .shard = 1,
                       .cast_forward_inputs = true,
                       .prefetch_forward = 1,
                       .prefetch_backward = 1,
@@ -23,8 +20,6 @@ static UnitPolicy *plain_policy(Graph *g) {
 static UnitPolicy *ignored_policy(Graph *g, const UnitPolicy *of) {
     UnitPolicy *p = plain_policy(g);
     p->src = of->src;
-    p->shard = 1;
-    p->replicate = 0;
     return p;
 }
 

@@ -15,6 +15,8 @@ WORLDS = (2, 4)
 # O1: three linears of 25 ms forward and 50 ms backward, collectives 10 ms late
 FORWARD = 10 + 3 * 25 + 2
 STEP = FORWARD + 2 * 10 + 6 * 25 + 4
+# O2: five steps of 75 ms; gathers 10 ms late hide, but for the first
+FIVE, EACH = 5 * (75 + 4) + 10, 75 + 4
 
 
 def records(path, world, steps, width=4, batch=2):
@@ -93,3 +95,29 @@ def test_O3_schedule_holds_O1():
     for most, code in ((STEP, 0), (250, 1)):
         check(command([SHARDC, "verify", plan, "--delay-collectives", "10", "--max-step-ms", str(most)])[0] == code, "plan.json, %d ms" % most)
     return "steps of %s ms" % ", ".join("%.2f" % x for x in said)
+
+
+def test_O2_next_gather_hides_behind_the_first_linear():
+    said = []
+    for world in WORLDS:
+        took, events = clocked(AFTER, world, 5, "--delay-collectives", "gather=10")
+        check(len(took) == 5 and sum(took) <= FIVE, "world %d: five steps take %s ms, more than %d" % (world, took, FIVE))
+        _, gather, ready = events["g0f"]
+        _, start, end = next(v for k, v in events.items() if k == "e1")
+        check(gather == 0 and ready == 10 and start <= gather and ready <= end, "world %d: the gather from %s to %s, the linear from %s to %s" % (world, gather, ready, start, end))
+        off, events = clocked(AFTER, world, 5, "--delay-collectives", "gather=10", prefetch=0)
+        check(sum(off) >= sum(took) + 5 * 10 and sum(off) > FIVE, "world %d: %s ms without prefetch" % (world, off))
+        check(events["g0f"][1] >= 25, "world %d: without prefetch the gather begins at %s" % (world, events["g0f"][1]))
+        said.append("%.1f and %.1f ms" % (sum(took), sum(off)))
+    return "five steps with and without: %s; at most %d" % ("; ".join(said), FIVE)
+
+
+def test_O3_schedule_holds_O2():
+    for world in WORLDS:
+        for device in ("cpu", "h200"):
+            bound = ["--delay-collectives", "gather=10", "--device", device, "--max-step-ms", str(EACH)]
+            rc, t, found = times(AFTER, world, *bound)
+            check(rc == 0 and not found, "world %d, %s: %s" % (world, device, found))
+            rc, _, found = times(AFTER, world, *bound, "--set", "prefetch=0")
+            check(rc == 1 and "g0f (gather 10." in found[0]["text"], "world %d, %s, no prefetch: %s" % (world, device, found))
+    return "step %.2f ms of %d" % (t["step_ms"], EACH)

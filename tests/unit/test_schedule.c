@@ -434,7 +434,8 @@ Test(order, gathers_follow_the_last_use_of_the_unit_that_makes_room) {
             int at = find(n, name(n, "g%df", k)), use = find(n, name(n, "e%d", k + 1));
             int room = k > depth ? find(n, name(n, "e%d", k - depth)) : -1;
             cr_assert(at < use && at > room, "depth %d: g%df at %d", depth, k, at);
-            for (int i = room + 1; i < at; i++) cr_assert(n->plan->programs->events[i].stream != COMPUTE);
+            for (int i = depth ? room + 1 : at + 1; i < (depth ? at : use); i++) /* depth 0: right before its use */
+                cr_assert(n->plan->programs->events[i].stream != COMPUTE);
         }
     }
 }

@@ -545,7 +545,7 @@ Test(shard, unshard_in_backward_is_a_promise) {
               "%s", message);
 }
 
-Test(shard, a_root_without_a_policy_has_the_mesh_and_nothing_else) {
+Test(shard, a_root_without_a_policy_is_replicated) {
     Graph *g = lowered("local nn, optim = require 'nn', require 'optim'\n"
                        "local m = nn.module 'Net'\n"
                        "m.embed, m.out = nn.Embedding(16, 4), nn.Linear(4, 16)\n"
@@ -557,7 +557,7 @@ Test(shard, a_root_without_a_policy_has_the_mesh_and_nothing_else) {
                        "  loss = function(m, b) return nn.cross_entropy(m(b.t), b.u) end }\n",
                        4);
     const Unit *root = unit(g, ""), *embed = unit(g, "embed");
-    cr_expect(root->shards == 2 && root->replicas == 2 && embed->shards == 2 && embed->replicas == 2);
+    cr_expect(root->shards == 1 && root->replicas == 4 && embed->shards == 2 && embed->replicas == 2);
     cr_expect(root->wire == FP32 && !root->master->on_host && embed->wire == BF16 && embed->master->on_host);
     cr_expect(find(program(g, "micro"), arena_printf(g->arena, "d%d", embed->id)) &&
               !find(program(g, "micro"), arena_printf(g->arena, "d%d", root->id)));
