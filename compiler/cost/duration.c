@@ -143,7 +143,7 @@ static double alone_us(const Device *d, const Event *e, int span, int group, boo
     double us = e->stream == HOST ? 0 : measured_us(d, e, NULL, deterministic);
     if (us > 0) return us;
     double bandwidth = d->memory_bandwidth;
-    if (e->stream == OFFLOAD || e->stream == FETCH) bandwidth = d->host_bandwidth;
+    if (e->op_ir ? op_is(e->op_ir, T_COPY) : e->stream == OFFLOAD || e->stream == FETCH) bandwidth = d->host_bandwidth;
     if (e->stream == HOST) bandwidth = d->host_optimizer_bandwidth;
     us = e->bytes / bandwidth * 1e6;
     double peak = peak_flops(d, operand_dtype(e)) * d->matmul_efficiency;

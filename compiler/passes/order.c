@@ -4,42 +4,15 @@
  * gather of unit k + d + 1, and the like. Edges say what place may count on; only those that it does count on become
  * waits. Relies on: storages, schedule.h. Relied on by: pipeline.c. Every edge goes forward in the graph's order, so a
  * text always exists. */
-#include "passes.h"
-#include "schedule.h"
+#include "order.h"
 
 #include <stdlib.h>
-
-typedef struct {
-    int anchor; /* comes after this anchored event; -1: at the start, n: at the end */
-    int rank;   /* among those of one anchor */
-} Key;
 
 typedef struct {
     int at;         /* event: its end frees ... */
     int64_t amount; /* ... so much */
 } Release;
 typedef VEC(Release) Releases;
-
-typedef struct {
-    const Graph *g;
-    const Device *d;
-    const Plan *plan;
-    const PlanProgram *p;
-    Arena *a; /* scratch */
-    Edges data, order;
-    int *pred_at, *pred, *succ_at, *succ; /* data edges by event: pred[pred_at[e] .. pred_at[e + 1]] */
-    int *first, *use, *last;              /* per storage: first access, the next one, the last */
-    bool *floats;
-    Key *key;
-    int *home; /* last anchored event at or before an event */
-} Ordering;
-
-static Phase phase_of(const Ordering *o, int e) {
-    return o->p->events[e].phase;
-}
-static Stream stream_of(const Ordering *o, int e) {
-    return o->p->events[e].stream;
-}
 
 /* ── the graph of conflicts ────────────────────────────────────────────────────────────────────────────────── */
 static void index_edges(Ordering *o, bool by_target, int **at, int **list) {
@@ -118,7 +91,7 @@ static int trigger(const Releases *l, int before, int64_t own, int64_t window) {
     return -1;
 }
 
-static void add_order(Ordering *o, int from, int to) { /* -1: no event */
+void add_order(Ordering *o, int from, int to) { /* -1: no event */
     if (from >= 0 && from < to) push(&o->order, o->a, ((Edge){from, to}));
 }
 
@@ -129,7 +102,7 @@ typedef struct {
     int depth;
 } Unshard;
 
-static int written(const Ordering *o, int e) {
+int written(const Ordering *o, int e) {
     return o->p->events[e].nwrites ? o->p->events[e].writes[0].storage : -1;
 }
 
@@ -179,7 +152,7 @@ static Unshards find_unshards(Ordering *o) {
     return l;
 }
 
-static void key_at(Ordering *o, int e, int anchor) {
+void key_at(Ordering *o, int e, int anchor) {
     static const int rank[N_STREAMS] = {
         [FETCH] = 1, [GATHER] = 2, [REDUCE] = 3, [OFFLOAD] = 4, [HOST] = 5, [COMPUTE] = 6};
     o->key[e] = (Key){anchor, rank[stream_of(o, e)]};
@@ -265,12 +238,12 @@ static void order_unshards(Ordering *o) {
 }
 
 /* ── other fetches, offloads, reduces ──────────────────────────────────────────────────────────────────────── */
-static int64_t size_of(const Ordering *o, int storage) {
+int64_t size_of(const Ordering *o, int storage) {
     return o->plan->storages[storage].size;
 }
 
 static bool plain_fetch(const Ordering *o, int e) {
-    return stream_of(o, e) == FETCH && !is_parameter_fetch(o, e) && o->p->events[e].nwrites &&
+    return stream_of(o, e) == FETCH && !is_parameter_fetch(o, e) && !o->streamed[e] && o->p->events[e].nwrites &&
            o->plan->storages[written(o, e)].program >= 0 && o->use[written(o, e)] >= 0;
 }
 
@@ -306,7 +279,7 @@ static void bound_readers(Ordering *o, Stream stream, bool count) {
     Releases over = {0};
     int64_t largest = 1;
     for (int e = 0; e < o->p->n; e++) {
-        int s = stream_of(o, e) == stream ? read_storage(o, e) : -1;
+        int s = stream_of(o, e) == stream && !o->streamed[e] ? read_storage(o, e) : -1;
         if (s < 0 || o->plan->storages[s].program < 0 || o->last[s] != e || o->first[s] == e) continue;
         int64_t amount = count ? 1 : size_of(o, s);
         push(&over, o->a, ((Release){e, amount}));
@@ -319,21 +292,13 @@ static void bound_readers(Ordering *o, Stream stream, bool count) {
 }
 
 /* ── a guess at times ──────────────────────────────────────────────────────────────────────────────────────── */
-static double duration(const Ordering *o, int e) {
+double duration(const Ordering *o, int e) {
     const Event *ev = &o->p->events[e];
     return event_duration_us(o->d, ev, event_span(o->plan, ev), event_group(o->plan, ev),
                              o->plan->graph->deterministic);
 }
 
-/* Anchored events as they would run if nothing held them up. */
-typedef struct {
-    int *event;
-    double *start;
-    int n;
-    double *end; /* by event */
-} Course;
-
-static Course free_course(const Ordering *o) {
+Course free_course(const Ordering *o) {
     Course c = {NEW_ARRAY(o->a, int, o->p->n + 1), NEW_ARRAY(o->a, double, o->p->n + 1), 0,
                 NEW_ARRAY(o->a, double, o->p->n + 2)};
     double now = 0;
@@ -346,7 +311,7 @@ static Course free_course(const Ordering *o) {
     return c;
 }
 
-static int first_from(const Course *c, double time) { /* anchored event that starts at that time or later, or -1 */
+int first_from(const Course *c, double time) { /* anchored event that starts at that time or later, or -1 */
     int lo = 0, hi = c->n;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
@@ -456,7 +421,7 @@ static void key_floats(Ordering *o) {
     const int *reduces = reduce_anchors(o, &nreduces), *arrival = find_arrivals(o);
     for (int e = 0; e < o->p->n; e++) {
         if (!o->floats[e]) continue;
-        bool timed = unshards(o, e) || is_parameter_fetch(o, e) || plain_fetch(o, e);
+        bool timed = unshards(o, e) || stream_of(o, e) == FETCH;
         int at = stream_of(o, e) == COMPUTE ? compute_anchor(o, e, reduces, nreduces, arrival) : latest_pred(o, e);
         if (timed && o->key[e].anchor > at) at = o->key[e].anchor;
         if (!timed && free_to_start(o, e)) at = o->home[e];
@@ -510,7 +475,7 @@ static void cover_last_reduces(Ordering *o) {
 
 /* ── edges that should cost nothing ────────────────────────────────────────────────────────────────────────── */
 static bool queues(const Ordering *o, int e, bool collectives) {
-    return collectives ? o->p->events[e].comm >= 0 : stream_of(o, e) == OFFLOAD;
+    return collectives ? o->p->events[e].comm >= 0 : stream_of(o, e) == OFFLOAD && !o->streamed[e];
 }
 
 /* By the time that a reduce or an offload has surely ended compute may as well wait for it: what it has read is free
@@ -602,6 +567,7 @@ static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *pl
     Arena *scratch = arena_new();
     Ordering o = {.g = g, .d = d, .plan = plan, .p = p, .a = scratch};
     o.floats = NEW_ARRAY(scratch, bool, p->n + 1);
+    o.streamed = NEW_ARRAY(scratch, bool, p->n + 1);
     o.key = NEW_ARRAY(scratch, Key, p->n + 1);
     o.home = NEW_ARRAY(scratch, int, p->n + 1);
     find_conflicts(scratch, plan, program, &o.data);
@@ -609,9 +575,11 @@ static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *pl
     index_edges(&o, false, &o.succ_at, &o.succ);
     index_uses(&o);
     find_floats(&o);
+    find_streamed(&o);
     for (int e = 0; e < p->n; e++) o.key[e] = (Key){e, 0};
     order_unshards(&o);
     order_fetches(&o);
+    order_updates(&o);
     bound_readers(&o, REDUCE, true);
     bound_readers(&o, OFFLOAD, false);
     key_floats(&o);
