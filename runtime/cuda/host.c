@@ -25,7 +25,7 @@ struct sc_host_event { /* lives as long as the graphs that hold it */
 
 /* The machine's cores, shared by the ranks on it; more than a socket's memory channels need bring nothing. */
 enum { MOST_THREADS = 16 };
-static int threads_of(const sc_rank *r) {
+int sc_host_threads(const sc_rank *r) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN) * r->b->nodes / r->world;
     return r->d->threads ? r->d->threads : cores < 1 ? 1 : cores > MOST_THREADS ? MOST_THREADS : (int)cores;
 }
@@ -34,7 +34,7 @@ void sc_host_new(sc_rank *r) {
     bool used = false;
     for (int p = 0; p < r->b->nprograms; p++) used |= r->t->programs[p].uses[HOST];
     if (!used) return;
-    int e = sc_pool_start(&r->t->pool, threads_of(r), NULL);
+    int e = sc_pool_start(&r->t->pool, sc_host_threads(r), NULL);
     if (e) sc_stop(r, 1, "shardc: rank %d cannot start a thread: %s", r->rank, strerror(e));
     for (int p = 0; p < r->b->nprograms; p++)
         r->t->programs[p].host = sc_calloc((size_t)r->b->programs[p].nevents, sizeof *r->t->programs[p].host);

@@ -1,4 +1,4 @@
-/* Reading another rank's device arena (export, checkpoints on one machine): a thread of that rank copies what it is
+/* Reading another rank's arenas (export, checkpoints on one machine): a thread of that rank copies what it is
  * asked for into memory that all ranks share. The rank itself waits at a barrier meanwhile.
  * Relies on: rank.h.
  * Relied on by: rank.c, runtime/host (sc_read_peer). */
@@ -14,7 +14,7 @@ static void *serve(void *arg) {
     for (uint32_t n = 1;; n++) { /* from the first request, which may be older than this thread's first breath */
         sc_flag_wait(&m->asked, n);
         if (atomic_load(&r->t->stop)) break;
-        SC_CUDA(cudaMemcpyAsync(m->data, r->arena[0] + m->at, m->bytes, cudaMemcpyDeviceToHost, s));
+        SC_CUDA(cudaMemcpyAsync(m->data, r->arena[m->host] + m->at, m->bytes, cudaMemcpyDefault, s));
         SC_CUDA(cudaStreamSynchronize(s));
         sc_flag_add(&m->answered, 1);
     }
@@ -36,9 +36,10 @@ void sc_peers_free(sc_rank *r) {
     pthread_join(r->t->service, NULL);
 }
 
-static void ask(sc_mailbox *m, uint64_t at, void *dst, size_t bytes) {
+static void ask(sc_mailbox *m, int host, uint64_t at, void *dst, size_t bytes) {
     pthread_mutex_lock(&m->lock);
     uint32_t answered = atomic_load(&m->answered.value);
+    m->host = host;
     m->at = at;
     m->bytes = bytes;
     sc_flag_add(&m->asked, 1);
@@ -53,13 +54,9 @@ void sc_read_peer(sc_rank *r, int peer, int host, uint64_t at, void *dst, size_t
         sc_read(r, host, at, dst, bytes);
         return;
     }
-    if (host) {
-        memcpy(dst, r->w->arena[1][peer] + at, bytes);
-        return;
-    }
     for (size_t done = 0; done < bytes;) {
         size_t n = bytes - done < SC_PEER_BYTES ? bytes - done : SC_PEER_BYTES;
-        ask(&r->w->common->mailbox[peer], at + done, (uint8_t *)dst + done, n);
+        ask(&r->w->common->mailbox[peer], host, at + done, (uint8_t *)dst + done, n);
         done += n;
     }
 }

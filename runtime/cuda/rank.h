@@ -16,9 +16,10 @@
  */
 enum { SC_MOST_RANKS = 1024, SC_BUS = 32, SC_PEER_BYTES = 8 << 20 };
 
-typedef struct { /* a rank reads another's device arena through that rank */
+typedef struct { /* a rank reads another's arenas through that rank */
     pthread_mutex_t lock;
     sc_flag asked, answered;
+    int host;
     uint64_t at, bytes;
     uint8_t data[SC_PEER_BYTES];
 } sc_mailbox;
@@ -108,6 +109,7 @@ void sc_libraries_open(sc_rank *r); /* those that the program uses */
 void sc_footprint_start(sc_rank *r); /* before the context is made */
 
 /* host.c */
+int sc_host_threads(const sc_rank *r);
 void sc_host_new(sc_rank *r); /* after the survey */
 void sc_host_free(sc_rank *r);
 void sc_host_run(sc_rank *r, int event, sc_kernel *k, const sc_task *task);

@@ -1,5 +1,5 @@
 /* What the ranks of one machine share on the CUDA target, made before they are forked and before anything touches CUDA:
- * the host arenas, the mailboxes, NCCL's id. Refuses what this target cannot do.
+ * the mailboxes, NCCL's id. Refuses what this target cannot do.
  * Relies on: rank.h, common/memory.c.
  * Relied on by: common/launch.c. */
 #include "../common/job.h"
@@ -60,20 +60,12 @@ static bool share_locks(sc_world *w) {
 }
 
 bool sc_world_open(sc_world *w) {
-    size_t bytes = w->build->host_bytes;
     bool ok = (w->common = sc_map_shared(commons_size(w))) && (w->guest || share_locks(w));
-    w->arena[1] = sc_calloc((size_t)w->world, sizeof *w->arena[1]);
-    for (int k = 0; ok && bytes && k < w->world; k++) ok = (w->arena[1][k] = sc_map_shared(bytes)) != NULL;
-    if (!ok)
-        fprintf(stderr, "shardc: cannot map %d host arenas of %llu bytes: %s\n", w->world,
-                (unsigned long long)w->build->host_bytes, strerror(errno));
+    if (!ok) fprintf(stderr, "shardc: cannot map what %d ranks share: %s\n", w->world, strerror(errno));
     return ok;
 }
 
 void sc_world_close(sc_world *w) {
-    for (int k = 0; w->arena[1] && k < w->world; k++)
-        if (w->arena[1][k]) sc_unmap(w->arena[1][k], w->build->host_bytes);
-    free(w->arena[1]);
     if (w->common) sc_unmap(w->common, commons_size(w));
 }
 
