@@ -153,7 +153,8 @@ static double alone_us(const Device *d, const Event *e, int span, int group, boo
 
 double event_duration_us(const Device *d, const Event *e, int span, int group, bool deterministic) {
     double us = alone_us(d, e, span, group, deterministic);
-    if (e->op_ir && group > 1) us *= 1 + d->beside[e->op_ir->kind].itself; /* kernels always run beside it */
+    /* kernels always run beside a collective, and copies the other way beside a copy */
+    if (e->op_ir && (group > 1 || op_is(e->op_ir, T_COPY))) us *= 1 + d->beside[e->op_ir->kind].itself;
     return fmax(fmax(us, d->launch_us), e->least_us);
 }
 

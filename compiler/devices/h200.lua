@@ -28,6 +28,7 @@ return {
   beside = { -- shares by which kernels beside a collective take longer, and it itself
     all_gather = { kernels = 0.105, itself = 0.711 },
     reduce_scatter = { kernels = 0.208, itself = 1.120 },
+    fetch = { kernels = 0, itself = 0.17 }, offload = { kernels = 0, itself = 0.17 }, -- 55 GB/s one way, 47 both ways
   },
   kernels = { -- { bytes, us } or { variant, flops, bytes, sizes..., us }
     adam = {

@@ -67,7 +67,7 @@ const char *c_dtype(Dtype d) {
 }
 
 const char *c_stream(Stream s) {
-    static const char *const names[N_STREAMS] = {"COMPUTE", "GATHER", "REDUCE", "OFFLOAD", "FETCH", "HOST"};
+    static const char *const names[N_STREAMS] = {"COMPUTE", "GATHER", "REDUCE", "OFFLOAD", "FETCH", "HOST", "UPDATE"};
     return names[s];
 }
 

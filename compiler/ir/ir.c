@@ -33,7 +33,7 @@ bool dtype_parse(const char *s, Dtype *out) {
 }
 
 const char *stream_name(Stream s) {
-    static const char *const names[N_STREAMS] = {"compute", "gather", "reduce", "offload", "fetch", "host"};
+    static const char *const names[N_STREAMS] = {"compute", "gather", "reduce", "offload", "fetch", "host", "update"};
     return names[s];
 }
 

@@ -12,7 +12,7 @@ const char *dtype_name(Dtype d); /* "bf16" */
 bool dtype_parse(const char *s, Dtype *out);
 bool dtype_float(Dtype d);
 
-typedef enum { COMPUTE, GATHER, REDUCE, OFFLOAD, FETCH, HOST, N_STREAMS } Stream;
+typedef enum { COMPUTE, GATHER, REDUCE, OFFLOAD, FETCH, HOST, UPDATE, N_STREAMS } Stream;
 const char *stream_name(Stream s); /* "compute" */
 
 typedef enum { FORWARD, RECOMPUTE, BACKWARD, OPTIMIZER, INIT, N_PHASES } Phase;

@@ -1,6 +1,7 @@
 /* offload: what lies in host memory between its uses. Saved activations that a policy offloads get an offload after
  * their last forward use and a fetch before their first backward use; ops on states in host memory either run there
- * (host optimizer) or get their operands fetched and written back. Relies on: recompute (Value.offload), shard
+ * or get their operands fetched and written back; an update then runs on a stream of its own, so that neither compute
+ * nor the copies wait for it. Relies on: recompute (Value.offload), shard
  * (State.on_host), edit.h. Relied on by: pipeline.c. */
 #include "edit.h"
 #include "passes.h"
@@ -203,7 +204,7 @@ static void host_states(Graph *g, Program *p) {
         if (op_is(op, T_COPY | T_VIEW | T_ASSEMBLE)) continue;
         bool host = runs_on_host(op);
         if (host) op->stream = HOST;
-        if (!host && op_is(op, T_OPTIMIZER) && updates_host_state(op)) op->stream = OFFLOAD;
+        if (!host && op_is(op, T_OPTIMIZER) && updates_host_state(op)) op->stream = UPDATE;
         forget_written(&small, op);
         move_operands(g, e, op, i, host, &small);
     }

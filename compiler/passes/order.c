@@ -154,7 +154,7 @@ static Unshards find_unshards(Ordering *o) {
 
 void key_at(Ordering *o, int e, int anchor) {
     static const int rank[N_STREAMS] = {
-        [FETCH] = 1, [GATHER] = 2, [REDUCE] = 3, [OFFLOAD] = 4, [HOST] = 5, [COMPUTE] = 6};
+        [FETCH] = 1, [GATHER] = 2, [REDUCE] = 3, [UPDATE] = 4, [OFFLOAD] = 5, [HOST] = 6, [COMPUTE] = 7};
     o->key[e] = (Key){anchor, rank[stream_of(o, e)]};
 }
 

@@ -19,13 +19,13 @@ typedef VEC(Trip) Trips;
 
 static bool is_streamed_update(const Ordering *o, int e) {
     const Op *op = o->p->events[e].op_ir;
-    return op && op_is(op, T_OPTIMIZER) && stream_of(o, e) == OFFLOAD;
+    return op && op_is(op, T_OPTIMIZER) && stream_of(o, e) == UPDATE;
 }
 
 static bool is_feed(const Ordering *o, int e) { /* of an update: a fetch, or zeros for what it only writes */
     int s = written(o, e);
     return s >= 0 && o->plan->storages[s].program >= 0 && o->first[s] == e && phase_of(o, e) == OPTIMIZER &&
-           (stream_of(o, e) == FETCH || stream_of(o, e) == OFFLOAD);
+           (stream_of(o, e) == FETCH || stream_of(o, e) == UPDATE);
 }
 
 void find_streamed(Ordering *o) {
@@ -177,16 +177,15 @@ static void find_place(Trips *l, int k, const Course *c, const int64_t *room, in
 static void guess(const Ordering *o, const Course *c, Trips *l, double crowd) {
     const int64_t *room = find_room(o);
     const int64_t least = least_room(l);
-    double up_free = 0, down_free = 0;
+    double up_free = 0, down_free = 0, updated = 0;
     int over = 0;
     for (int k = 0; k < l->n; k++) {
         Trip *t = &l->at[k];
         find_place(l, k, c, room, least, t->latest > up_free ? t->latest : up_free, &over);
         up_free = t->begin + crowd * t->up;
         double begin = up_free > t->ready ? up_free : t->ready;
-        if (down_free > begin) begin = down_free;
-        t->updated = begin + t->kernel;
-        t->released = down_free = t->updated + t->down;
+        t->updated = updated = (begin > updated ? begin : updated) + t->kernel;
+        t->released = down_free = (down_free > updated ? down_free : updated) + t->down;
     }
 }
 

@@ -73,6 +73,7 @@ static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d) 
     for (int s = 0; s < N_STREAMS; s++)
         if (hides((Stream)s) && end[s] > communication) communication = end[s];
     double busy = end[COMPUTE] > end[HOST] ? end[COMPUTE] : end[HOST];
+    if (end[UPDATE] > busy) busy = end[UPDATE];
     if (communication > busy) p->exposed_us += communication - busy;
     p->step_us = total;
     arena_free(own);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <time.h>
 
-static const char *const stream_names[] = {"compute", "gather", "reduce", "offload", "fetch", "host"};
+static const char *const stream_names[] = {"compute", "gather", "reduce", "offload", "fetch", "host", "update"};
 
 /* ── what a stream is at ─────────────────────────────────────────────────────────────────────────────────────────────
  */

@@ -61,7 +61,7 @@ def swap_neighbours(plan, r):
 
 def move_to_stream(plan, r):
     p, e = some_event(plan, r)
-    p["events"][e]["stream"] = r.choice(["compute", "gather", "reduce", "offload", "fetch", "host"])
+    p["events"][e]["stream"] = r.choice(["compute", "gather", "reduce", "offload", "fetch", "host", "update"])
 
 
 def shift_offset(plan, r):

@@ -39,7 +39,7 @@ def test_S_offload_mixed_units():
     same_run(a, go(2, u), "mixed")
     _, events = plan(2, u)
     streams = {e["stream"] for e in events if e["id"][0] == "u" and e["id"][1:].isdigit()}
-    check(streams == {"compute", "offload", "host"}, "updates on %s" % streams)
+    check(streams == {"compute", "update", "host"}, "updates on %s" % streams)
 
 
 def test_S_offload_optimizer_schedule():
@@ -50,7 +50,7 @@ def test_S_offload_optimizer_schedule():
         update = position(events, "u%d" % u)
         check(min(at) >= 0 and max(at[:3]) < update < min(at[3:]), "the round trip of unit %d" % u)
         check(position(events, "f_u%d_6" % u) < 0, "the wire shard of unit %d is not fetched to be overwritten" % u)
-        check(events[update]["stream"] == "offload", "compute does not wait for the update")
+        check(events[update]["stream"] == "update", "compute does not wait for the update")
     _, events = plan(2, units("'host'", 1, more=BF16))
     check(position(events, "f_u1_1") < 0 <= position(events, "o_u1_0") < position(events, "u1"), "gradients travel to the host's update")
     check({e["stream"] for e in events if e["id"] == "u1"} == {"host"}, "the update runs there")

@@ -5,6 +5,6 @@
 #include "sc.h"
 
 const int sc_dtype_numbers[] = {FP32, BF16, FP16, FP64, FP8_E4M3, FP8_E5M2, INT32, INT64, BOOL};
-const int sc_stream_numbers[] = {COMPUTE, GATHER, REDUCE, OFFLOAD, FETCH, HOST, SC_STREAMS};
+const int sc_stream_numbers[] = {COMPUTE, GATHER, REDUCE, OFFLOAD, FETCH, HOST, UPDATE, SC_STREAMS};
 const int sc_ndtypes = sizeof sc_dtype_numbers / sizeof(int), sc_nstreams = sizeof sc_stream_numbers / sizeof(int);
 const int sc_limits[4] = {SC_DIMS, SC_TENSORS, SC_INTS, SC_FLOATS};

@@ -258,7 +258,7 @@ Test(ir, enums_agree_with_the_runtime) {
     static const int dtypes[] = {FP32, BF16, FP16, FP64, FP8_E4M3, FP8_E5M2, INT32, INT64, BOOL};
     for (int i = 0; i < N_DTYPES; i++) cr_expect_eq(dtypes[i], sc_dtype_numbers[i]);
     cr_assert_eq(sc_nstreams, N_STREAMS + 1);
-    static const int streams[] = {COMPUTE, GATHER, REDUCE, OFFLOAD, FETCH, HOST, N_STREAMS};
+    static const int streams[] = {COMPUTE, GATHER, REDUCE, OFFLOAD, FETCH, HOST, UPDATE, N_STREAMS};
     for (int i = 0; i <= N_STREAMS; i++) cr_expect_eq(streams[i], sc_stream_numbers[i]);
     cr_expect_eq(sc_limits[0], MAX_DIMS);
     cr_expect_eq(sc_limits[1], 2 * MAX_IN + 1);

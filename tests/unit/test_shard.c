@@ -312,7 +312,7 @@ static void expect_step(const Graph *g, const Unit *u, const Case *c) {
     const Program *last = program(g, c->accumulate > 1 ? "micro_last" : "micro");
     const Op *update = find(last, arena_printf(g->arena, "u%d", u->id));
     bool root = !u->module->parent, in_place = u->shards == 1 && !c->params;
-    cr_expect_eq(update->stream, c->optimizer && c->on_cpu ? HOST : c->optimizer || c->params ? OFFLOAD : COMPUTE);
+    cr_expect_eq(update->stream, c->optimizer && c->on_cpu ? HOST : c->optimizer || c->params ? UPDATE : COMPUTE);
     cr_expect_eq(count(last, OP_ADAM, u), 1);
     cr_expect_eq(count(last, OP_REDUCE_SCATTER, u), u->shards > 1);
     cr_expect_eq(count(last, OP_ALL_REDUCE, u), u->replicas > 1);
@@ -731,7 +731,7 @@ Test(offload, state_streams_through_the_device) {
         const State *states[] = {u->master, u->m, u->v, u->wire_shard};
         static const int operand[] = {1, 3, 4, 6};
         cr_assert_eq(update->nin, 7);
-        cr_expect_eq(update->stream, OFFLOAD);
+        cr_expect_eq(update->stream, UPDATE);
         for (int k = 0; k < 4; k++) {
             const Op *up = find(p, arena_printf(g->arena, k < 3 ? "f_u%d_%d" : "z_u%d_%d", i, operand[k])),
                      *down = find(p, arena_printf(g->arena, "o_u%d_%d", i, operand[k]));
