@@ -175,12 +175,29 @@ static Value *zeros(Graph *g, Edit *e, const Op *op, int pos, const char *id, co
     return full->out[0];
 }
 
-static void move_operands(Graph *g, Edit *e, Op *op, int pos, bool to_host, Copies *small) {
+/* What the backward's gathers took from the host, and nothing else reads: updates find it on the device. */
+static Copies fetched_masters(Graph *g, const Program *p) {
+    Copies l = {0};
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *f = p->ops.at[i];
+        if (f->stream != FETCH || f->phase != BACKWARD || !f->in[0]->state) continue;
+        bool shared = true;
+        for (int j = i + 1; j < p->ops.n; j++)
+            for (int k = 0; k < p->ops.at[j]->nin; k++)
+                shared &= value_root(p->ops.at[j]->in[k]) != f->out[0] || p->ops.at[j]->stream == GATHER;
+        if (shared) push(&l, g->arena, ((Copied){f->in[0], f->out[0]}));
+    }
+    return l;
+}
+
+static void move_operands(Graph *g, Edit *e, Op *op, int pos, bool to_host, Copies *small, const Copies *masters) {
     for (int k = 0; k < op->nin; k++) {
-        Value *v = op->in[k], *t = known_copy(small, v);
+        Value *v = op->in[k], *t = known_copy(small, v), *up = known_copy(masters, v);
         if (on_host(v) == to_host) continue;
         const char *id = arena_printf(g->arena, "%s_%s_%d", to_host ? "o" : "f", op->id, k);
-        if (only_written(op, k)) {
+        if (up && !to_host && op_is(op, T_OPTIMIZER)) {
+            t = up;
+        } else if (only_written(op, k)) {
             t = zeros(g, e, op, pos, arena_printf(g->arena, "z_%s_%d", op->id, k), v);
         } else if (!t || updates(op, k)) {
             t = twin(g, v, to_host);
@@ -198,7 +215,7 @@ static void move_operands(Graph *g, Edit *e, Op *op, int pos, bool to_host, Copi
 
 static void host_states(Graph *g, Program *p) {
     Edit *e = edit_begin(g, p);
-    Copies small = {0};
+    Copies small = {0}, masters = fetched_masters(g, p);
     for (int i = 0; i < p->ops.n; i++) {
         Op *op = p->ops.at[i];
         if (op_is(op, T_COPY | T_VIEW | T_ASSEMBLE)) continue;
@@ -206,7 +223,7 @@ static void host_states(Graph *g, Program *p) {
         if (host) op->stream = HOST;
         if (!host && op_is(op, T_OPTIMIZER) && updates_host_state(op)) op->stream = UPDATE;
         forget_written(&small, op);
-        move_operands(g, e, op, i, host, &small);
+        move_operands(g, e, op, i, host, &small, &masters);
     }
     edit_commit(e);
 }

@@ -8,6 +8,7 @@ static const double MARGIN = 1.25; /* of fetches, over what the profile says */
 
 typedef struct {
     int update, first, last;         /* events; first fetch, last copy back */
+    int shared;                      /* a fetch that a gather needs too, or -1 */
     int64_t bytes;                   /* what it holds of the device */
     double ready;                    /* the gradient is there */
     double up, kernel, down;         /* durations */
@@ -57,14 +58,16 @@ static double *find_done(const Ordering *o, const Course *c) {
 /* ── trips ─────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* What belongs to a trip stands side by side in the graph's order. */
 static Trip trip_of(const Ordering *o, int e, const double *done) {
-    Trip t = {.update = e, .first = e, .last = e, .kernel = duration(o, e)};
+    Trip t = {.update = e, .first = e, .last = e, .shared = -1, .kernel = duration(o, e)};
     for (int i = o->pred_at[e]; i < o->pred_at[e + 1]; i++) {
         int p = o->pred[i];
         if (o->streamed[p] && p < t.first) t.first = p;
         if (!o->streamed[p] && done[p] > t.ready) t.ready = done[p];
+        if (!o->streamed[p] && stream_of(o, p) == FETCH) t.shared = p;
     }
     for (int i = o->succ_at[e]; i < o->succ_at[e + 1]; i++)
         if (o->streamed[o->succ[i]] && o->succ[i] > t.last) t.last = o->succ[i];
+    if (t.shared >= 0) t.bytes += size_of(o, written(o, t.shared));
     for (int f = t.first; f <= t.last; f++) {
         if (!o->streamed[f] || f == e) continue;
         if (f < e) t.bytes += size_of(o, written(o, f));
@@ -236,6 +239,7 @@ void order_updates(Ordering *o) {
             if (t->left >= 0) add_order(o, l.at[t->left].last, e);
             begin += crowd * duration(o, e); /* so that fetches of parameters come between them */
         }
+        if (t->left >= 0 && t->shared >= 0) add_order(o, l.at[t->left].last, t->shared);
         bound_gradients(o, &l, k, done);
     }
 }

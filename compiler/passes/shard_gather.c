@@ -46,12 +46,28 @@ static Value *fetched(Ctx *c, Unit *u, State *shard, const char *id, Phase phase
     return out;
 }
 
+/* On the gather's stream: fetches need not wait for a kernel. */
+static Value *cast(Ctx *c, Unit *u, Value *v, const char *id, Phase phase, int pos) {
+    Op *op = unit_op(c->g, OP_FUSED, u, id, phase, GATHER), *member = unit_op(c->g, OP_CAST, u, id, phase, GATHER);
+    add_in(op, v);
+    add_in(member, v);
+    member->i[0] = u->wire;
+    v = add_out(c->g, op, u->wire, value_numel(v));
+    member->out[member->nout++] = v;
+    op->body = NEW_ARRAY(c->g->arena, Op *, 1);
+    op->body[op->nbody++] = member;
+    set_group(c->groups, op);
+    edit_before(c->edit, pos, op);
+    return v;
+}
+
 static Value *unsharded(Ctx *c, Unit *u, int kind, const char *id, Phase phase, State *into, int pos) {
     State *shard = kind == FROZEN ? u->frozen_wire : u->wire_shard;
     Value *v = shard->value;
     bool gathers = u->shards > 1 || u->policy->all_gather;
     if (shard->on_host) v = fetched(c, u, shard, id, phase, gathers ? NULL : into, pos);
     if (u->policy->all_gather) return gather_extended(c, u, v, kind == FROZEN, id, phase, into, pos);
+    if (v->dtype != u->wire) v = cast(c, u, v, arena_printf(c->g->arena, "c%s", id), phase, pos);
     return u->shards > 1 ? all_gather(c, u, v, id, phase, u->comm_shard, into, pos) : v;
 }
 

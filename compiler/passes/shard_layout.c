@@ -44,15 +44,17 @@ static bool stays_between(const Graph *g, const Unit *u) {
 
 /* offload.params: every copy of the parameters lies in host memory. offload.optimizer: all that the update reads and
  * writes but gradients does. Gathers read the wire shard; it is the master itself unless the two differ in dtype or
- * place. An extension reads what is stored. */
+ * place. An extension reads what is stored. Nor is there a wire shard on the host where the master comes up for the
+ * update anyway: gathers cast it, and in the backward it comes up once for both. */
 static void unit_states(Graph *g, Unit *u) {
     const UnitPolicy *p = u->policy;
     const Optimizer *o = g->optimizer;
     int64_t n = u->numel / u->shards, frozen = u->frozen_numel / u->shards;
     bool master_on_host = p->offload_params || p->offload_optimizer, cast = u->wire != u->dtype && !p->all_gather;
+    bool casts_often = p->offload_params && !u->host_update && g->accumulate == 1;
     if (n) {
         u->master = u->wire_shard = unit_state(g, u, S_MASTER, "master", u->dtype, n, master_on_host);
-        if (cast || p->offload_params != master_on_host)
+        if ((cast && !casts_often) || p->offload_params != master_on_host)
             u->wire_shard = unit_state(g, u, S_WIRE, "wire", p->all_gather ? u->dtype : u->wire, n, p->offload_params);
         if (o->kind != OPT_SGD || o->momentum > 0)
             u->m = unit_state(g, u, S_MOMENT1, "moment1", FP32, n, p->offload_optimizer);

@@ -97,7 +97,8 @@ static void update(Ctx *c, Unit *u, const Use *use, Value *coefficient, int pos)
     if (g->step_state) add_in(op, g->step_state->value);
     edit_before(c->edit, pos, op);
     if (u->wire_shard == u->master) return;
-    if (o->kind != OPT_SGD && u->dtype == FP32 && !u->host_update) {
+    bool skips = g->scaler && u->wire_shard->on_host; /* its twin on the device would keep what it begins as */
+    if (o->kind != OPT_SGD && u->dtype == FP32 && !u->host_update && !skips) {
         add_in(op, u->wire_shard->value); /* written as it goes */
         return;
     }

@@ -8,7 +8,7 @@ typedef struct {
     int last;                 /* last event that touches it */
     unsigned streams;         /* that touch it */
     bool in_backward;         /* read by a backward or recompute event */
-    bool reduced, regathered; /* operand of a reduce, of a gather */
+    bool reduced, regathered; /* operand of a reduce, of a gather or what comes before it */
 } Usage;
 
 typedef struct {
@@ -91,9 +91,8 @@ static void find_usage(Derive *d, const Program *p) {
         for (int k = 0; k < op->nout; k++) use(d, op, op->out[k], event);
         for (int k = 0; k < op->nin; k++) {
             use(d, op, op->in[k], event);
-            if (!op_is(op, T_COLLECTIVE)) continue;
             Usage *u = &d->usage[value_root(op->in[k])->id];
-            u->reduced |= op->stream == REDUCE && op->phase == BACKWARD;
+            u->reduced |= op_is(op, T_COLLECTIVE) && op->stream == REDUCE && op->phase == BACKWARD;
             u->regathered |= op->stream == GATHER;
         }
         event++;
@@ -110,7 +109,8 @@ static StorageClass class_of(const Derive *d, const Value *root, const Op *def) 
     const Usage *u = &d->usage[root->id];
     if (root == def->scratch_value) return C_WORKSPACE;
     if (root->on_host) return C_HOST;
-    if (op_is(def, T_COLLECTIVE)) return def->stream == GATHER ? C_UNSHARDED : C_GRADIENTS;
+    if (def->stream == GATHER) return u->regathered ? C_TEMPORARY : C_UNSHARDED;
+    if (op_is(def, T_COLLECTIVE)) return C_GRADIENTS;
     if (def->stream == GATHER) return u->streams >> COMPUTE & 1 ? C_UNSHARDED : C_TEMPORARY;
     if (op_is(def, T_COPY)) return copied_class(def, u);
     if (u->reduced || (op_is(def, T_ASSEMBLE) && def->phase == BACKWARD && def->unit)) return C_UNSHARDED_GRADS;

@@ -43,14 +43,16 @@ def test_S_offload_mixed_units():
 
 
 def test_S_offload_optimizer_schedule():
-    """What travels: master and moments up and down, the wire shard down; on the CPU gradients down and nothing up."""
-    p, events = plan(2, units("'stream'", 1, more=BF16))
-    for u in range(5):
-        at = [position(events, "%s_u%d_%d" % (k, u, i)) for k, i in (("f", 1), ("f", 3), ("f", 4), ("o", 1), ("o", 3), ("o", 4), ("o", 6))]
+    """What travels: master and moments up and down; with an update on the CPU gradients down and nothing up."""
+    _, events = plan(2, units("'stream'", 1, more=BF16))
+    for u in range(1, 5):
+        at = [position(events, "%s_u%d_%d" % (k, u, i)) for k, i in (("f", 3), ("f", 4), ("o", 1), ("o", 3), ("o", 4))]
         update = position(events, "u%d" % u)
-        check(min(at) >= 0 and max(at[:3]) < update < min(at[3:]), "the round trip of unit %d" % u)
-        check(position(events, "f_u%d_6" % u) < 0, "the wire shard of unit %d is not fetched to be overwritten" % u)
+        check(min(at) >= 0 and max(at[:2]) < update < min(at[2:]), "the round trip of unit %d" % u)
+        check(position(events, "f_u%d_1" % u) < 0 <= position(events, "fg%db" % u) < position(events, "cg%db" % u), "unit %d's master comes up once in the backward" % u)
         check(events[update]["stream"] == "update", "compute does not wait for the update")
+    _, events = plan(2, units("'stream'", 1, more=BF16), name="micro_last", accumulate=2)
+    check(position(events, "o_u1_6") > 0 > position(events, "f_u1_6"), "with accumulation the wire shard is written, and not fetched to be overwritten")
     _, events = plan(2, units("'host'", 1, more=BF16))
     check(position(events, "f_u1_1") < 0 <= position(events, "o_u1_0") < position(events, "u1"), "gradients travel to the host's update")
     check({e["stream"] for e in events if e["id"] == "u1"} == {"host"}, "the update runs there")
