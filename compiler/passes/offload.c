@@ -195,10 +195,10 @@ static void move_operands(Graph *g, Edit *e, Op *op, int pos, bool to_host, Copi
         Value *v = op->in[k], *t = known_copy(small, v), *up = known_copy(masters, v);
         if (on_host(v) == to_host) continue;
         const char *id = arena_printf(g->arena, "%s_%s_%d", to_host ? "o" : "f", op->id, k);
-        if (up && !to_host && op_is(op, T_OPTIMIZER)) {
-            t = up;
-        } else if (only_written(op, k)) {
+        if (only_written(op, k)) {
             t = zeros(g, e, op, pos, arena_printf(g->arena, "z_%s_%d", op->id, k), v);
+        } else if (up && !to_host && op_is(op, T_OPTIMIZER)) {
+            t = up;
         } else if (!t || updates(op, k)) {
             t = twin(g, v, to_host);
             edit_before(e, pos, copy_op(g, to_host, op, id, v, t));
