@@ -146,7 +146,7 @@ static bool updates_host_state(const Op *op) {
 }
 
 static Value *known_copy(const Copies *l, const Value *v) {
-    for (int i = 0; i < l->n; i++)
+    for (int i = l->n - 1; i >= 0; i--)
         if (l->at[i].from == v) return l->at[i].copy;
     return NULL;
 }
