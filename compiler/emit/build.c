@@ -6,6 +6,7 @@
 #include "emit.h"
 #include "places.h"
 #include "text.h"
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -112,6 +113,7 @@ typedef struct {
     pid_t pid;
     const char *messages; /* file with its error output */
     const char *program, *what;
+    const char *user; /* the user's file that it compiles; NULL: our own text */
 } Job;
 
 static Job start(Build *b, Args *args, const char *what) {
@@ -135,6 +137,40 @@ static Job start(Build *b, Args *args, const char *what) {
     return j;
 }
 
+/* The first error in the user's file: "ext.c:12:5: error: ..." of gcc, "ext.cu(12): error: ..." of nvcc. */
+static void find_error(Build *b, const Job *j, const char *text, Source *at, const char **says) {
+    size_t n = strlen(j->user);
+    for (const char *p = text; p && !at->file; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL) {
+        const char *error = strstr(p, "error: "), *end = p + strcspn(p, "\n");
+        if (strncmp(p, j->user, n) || (p[n] != ':' && p[n] != '(') || !error || error > end) continue;
+        *at = (Source){j->user, atoi(p + n + 1)};
+        *says = arena_printf(b->a, "%.*s", (int)(end - error - 7), error + 7);
+    }
+}
+
+static int line_with(const char *text, const char *name) { /* where a name first stands; 0: nowhere */
+    int line = 1;
+    size_t n = strlen(name);
+    for (const char *p = text; *p; line += *p++ == '\n') {
+        bool begins = p == text || (!isalnum((unsigned char)p[-1]) && p[-1] != '_');
+        if (begins && !strncmp(p, name, n) && !isalnum((unsigned char)p[n]) && p[n] != '_') return line;
+    }
+    return 0;
+}
+
+/* What the linker misses, where one of the user's files names it. */
+static void find_undefined(Build *b, const char *text, Source *at, const char **says) {
+    const char *missing = strstr(text, "undefined reference to `");
+    if (!missing) return;
+    missing += strlen("undefined reference to `");
+    const char *name = arena_printf(b->a, "%.*s", (int)strcspn(missing, "'(\n"), missing);
+    for (int k = 0; k < b->g->files.n && !at->file; k++) {
+        int line = line_with(b->g->files.at[k]->text, name);
+        if (line) *at = (Source){b->g->files.at[k]->path, line};
+    }
+    *says = arena_printf(b->a, "%s is used and defined nowhere: define it in this file", name);
+}
+
 static bool ended_well(Build *b, const Job *j, Str *messages) {
     int status = 0;
     while (waitpid(j->pid, &status, 0) < 0 && errno == EINTR) {}
@@ -153,8 +189,17 @@ static bool ended_well(Build *b, const Job *j, Str *messages) {
 
 static void finish(Build *b, const Job *jobs, int n) {
     Str messages = {.arena = b->a};
+    Source at = NOWHERE;
+    const char *says = "";
     bool ok = true;
-    for (int i = 0; i < n; i++) ok &= ended_well(b, &jobs[i], &messages); /* all of them: none may outlive us */
+    for (int i = 0; i < n; i++) { /* all of them: none may outlive us */
+        size_t before = messages.n;
+        if (ended_well(b, &jobs[i], &messages)) continue;
+        ok = false;
+        if (jobs[i].user) find_error(b, &jobs[i], messages.s + before, &at, &says);
+    }
+    if (!ok && !at.file) find_undefined(b, messages.s, &at, &says);
+    if (at.file) fail(at, "%s (says %s, which builds the program)", says, b->cuda ? "nvcc" : b->cc);
     if (!ok)
         fail(NOWHERE, "%sthe environment variable CC names another C compiler%s", messages.s,
              b->cuda ? ", CUDA_HOME another CUDA, --arch another GPU" : "");
@@ -273,7 +318,9 @@ static Job compile_foreign(Build *b, int k) {
     add(b, &args,
         (const char *const[]){"-I", folder, "-c", arena_printf(b->a, "%s%s", b->name, foreign_suffix(b->plan, k)), "-o",
                               file_name(b->foreign[k]), NULL});
-    return start(b, &args, arena_printf(b->a, "extension%d", k));
+    Job j = start(b, &args, arena_printf(b->a, "extension%d", k));
+    j.user = b->g->files.at[k]->path;
+    return j;
 }
 
 static void move_file(const char *from, const char *to) {

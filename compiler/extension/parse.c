@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_SECONDS = 30, MOST_GIB = 4 };
+enum { MOST_SECONDS = 20, MOST_GIB = 4 };
 
 /* ── what is parsed ─────────────────────────────────────────────────────────────────────────────────────────────────
  * `kernel<<<grid, block>>>(x)` is no C++: what stands between the brackets becomes blanks, and a call is left. */
@@ -40,11 +40,13 @@ static void limit(int what, rlim_t most) {
 static _Noreturn void child(int fd, const ClangInput *in) {
     limit(RLIMIT_CPU, MOST_SECONDS);
     limit(RLIMIT_CORE, 0);
+    alarm(3 * MOST_SECONDS); /* what waits for ever takes no processor time */
 #ifndef __SANITIZE_ADDRESS__ /* which reserves far more than it uses */
     limit(RLIMIT_AS, (rlim_t)MOST_GIB << 30);
 #endif
     FILE *out = fdopen(fd, "w");
-    if (out && freopen("/dev/null", "w", stderr)) clang_describe(out, in);
+    bool quiet = freopen("/dev/null", "w", stderr) && freopen("/dev/null", "r", stdin);
+    if (out && quiet) clang_describe(out, in);
     if (out) fflush(out);
     _exit(0);
 }

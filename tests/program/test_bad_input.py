@@ -226,3 +226,58 @@ def test_loss_scales():
         rc, _, err = go("--resume", state)
         check(rc == 1 and message in err, "loss_scale %s: exit %d: %s" % (scale, rc, err))
     return "a scale of 1e-23 that no step survives, two damaged indices"
+
+
+# ── extensions: what bad/*.lua cannot show ───────────────────────────────────────────────────────────────────────────────
+GATHER = os.path.join(ROOT, "models", "extensions", "gather.lua")
+
+
+def extended(folder, text, wire='"bf16"'):
+    """A model whose all-gathers call what `text` defines."""
+    net = open(os.path.join(BAD, "extension_net.lua")).read()
+    open(os.path.join(folder, "extension_net.lua"), "w").write(net)
+    open(os.path.join(folder, "x.c"), "wb").write(text.encode() if isinstance(text, str) else text)
+    model = os.path.join(folder, "m.lua")
+    open(model, "w").write("local nn = require \"nn\"\nlocal part = require \"extension_net\"\nlocal model = part.net()\nnn.fully_shard(model, {\n"
+                           "  all_gather = nn.all_gather_extension { source = \"x.c\", wire = %s },\n})\nreturn part.training(model)\n" % wire)
+    return model
+
+
+def test_extensions():
+    folder = scratch("extension")
+    good = open(os.path.join(BAD, "extension_good.c")).read()
+    # libclang, CUDA's headers, the process that reads the file
+    expect([SHARDC, "predict", GATHER], 1, r"gather\.lua:11: .*gather_bf16\.c is read by libclang 19, which is not there: install the Debian package libclang1-19 "
+           r"\(make setup\), or name its file in the environment variable SHARDC_LIBCLANG", env={"SHARDC_LIBCLANG": "/nonexistent"})
+    expect([SHARDC, "predict", GATHER], 1, "libclang 19, which is not there", env={"SHARDC_LIBCLANG": "libm.so.6"})
+    expect([SHARDC, "predict", GATHER, "--target", "cuda"], 1, r"gather\.lua:11: CUDA's headers, which the file includes, are not in /nonexistent/include",
+           env={"CUDA_HOME": "/nonexistent"})
+    expect(["sh", "-c", 'ulimit -n 4; exec "$0" "$@"', SHARDC, "predict", GATHER], 1, r"gather\.lua:11: cannot start a process that reads .*: Too many open files")
+    # the file
+    for text, pattern in ((os.urandom(1000) + b"\0", r"m\.lua:5: .*x\.c is no text: it holds a zero byte"),
+                          (b"\xff\xfe\x01" * 1000, r"x\.c:1: "),
+                          ("int x = " + "- " * 300000 + "1;", r"m\.lua:5: libclang cannot read .*x\.c: it took more than 20 seconds or 4 GiB, or failed"),
+                          ("int x = " + "(" * 100000 + ";", r"x\.c:1: bracket nesting level"),
+                          ("#include __FILE__\n", r"x\.c:1: #include nested too deeply"),
+                          ("#include \"/dev/stdin\"\n", r"x\.c:1: there is no function pre_all_gather"),
+                          (b" " * (5 << 20), r"m\.lua:5: nn.all_gather_extension: .*x\.c is larger than 4 MiB")):
+        expect([SHARDC, "predict", extended(folder, text)], 1, pattern, timeout=120)
+    # what only the compiler that builds can know
+    model, out = extended(folder, good + "\n_Static_assert(__clang__ + 0 == 1, \"only clang\");\n"), os.path.join(folder, "m")
+    expect([SHARDC, "build", model, "-o", out], 1, r"x\.c:15: .* \(says gcc, which builds the program\)", env={"CC": "gcc"})
+    model = extended(folder, good.replace("\n\nvoid pre", "\n\nsc_bf16_t wrong(float x);\nvoid pre").replace("sc_to_bf16", "wrong"))
+    expect([SHARDC, "build", model, "-o", out], 1, r"x\.c:3: wrong is used and defined nowhere: define it in this file \(says")
+    check(not os.path.exists(out), "a failed build left a program")
+    # what shows when it runs
+    lying = good.replace("void pre", "int64_t pre").replace("sc_to_bf16(x[i]);", "sc_to_bf16(x[i]);\n    return p->end - p->begin;")
+    two = lying.replace("sc_bf16_t *w", "sc_bf16_t (*w)[2]").replace("w[i] = sc_to_bf16", "w[i][0] = w[i][1] = sc_to_bf16").replace("sc_from_bf16(w[i])", "sc_from_bf16(w[i][0])")
+    shardc("build", extended(folder, two, '{ { dtype = "bf16", count = 2 } }'), "-o", out)
+    records = os.path.join(folder, "records")
+    open(records, "wb").write(bytes(64))
+    expect(["sh", "-c", 'exec "$0" --data - --steps 1 < "$1"', out, records], 1,
+           r"x\.c:3: pre_all_gather says that it wrote 64 elements for a\.weight \[0, 64\) on rank 0, and 128 belong there: make it fill them, or change `wire`")
+    # a plan with extensions needs no libclang
+    for args in (["verify", out], ["inspect", out + ".plan.json"], ["predict", out]):
+        rc, text, err = command([SHARDC, *args], env={"SHARDC_LIBCLANG": "/nonexistent"})
+        check(rc == 0, "%s without libclang: exit %d %s" % (args[0], rc, err[-300:]))
+    return "hostile files, missing tools, wrong sizes: one message each"

@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import random
+import re
 import struct
 
 from harness import LOCK, ROOT, WORK, build, check, command, corpus, floats, losses, must, read_log, read_safetensors, run, same_run, scratch, shardc, train
@@ -93,6 +94,36 @@ def test_X1_with_every_policy():
     return "%d runs bit-identical to those without the extension" % n
 
 
+# ── X2 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_X2_never_whole_in_fp32():
+    """bf16 parameters of pairs: made as shards by a truncated normal, and at no time is one whole in fp32 on a rank."""
+    first = None
+    for world in (2, 4):
+        binary = pair(world, precision="bf16")
+        plan = events(binary)[1]
+        units = {u["path"]: u for u in plan["units"]}
+        stored = [x for x in plan["storages"] if x["class"] == "parameters"]
+        check(len(stored) == 3, "states of parameters: %s" % [x["name"] for x in stored])
+        for x in stored:  # the only fp32 parameters: shards
+            u = units[x["owner"]]
+            check(u["dtype"] == "fp32" and u["shards"] == world and x["size"] == u["numel"] // world * 4, "%s holds %d bytes" % (x["name"], x["size"]))
+        whole = [x for x in plan["storages"] if x["class"] == "unsharded"]
+        check(len(whole) >= 6, "unsharded buffers: %s" % [x["name"] for x in whole])
+        for x in whole:  # gathered halves, and what they make: bf16
+            check(x["size"] == units[x["owner"]]["numel"] * 2, "%s holds %d bytes" % (x["name"], x["size"]))
+        made = [x["name"] for x in plan["storages"] if x.get("program") in ("init", "start")]
+        check(not made, "init makes more than states: %s" % made)
+        log, weights = trained(binary, steps=3)
+        check(len(losses(log)) == 3 and len(set(losses(log))) == 3, "losses %s" % losses(log))
+        _, start = trained(binary, "--lr", "0", steps=1)
+        values = [x for t in start.values() for x in floats(t)]
+        check(0.5 < max(map(abs, values)) <= 0.6 and abs(sum(values) / len(values)) < 0.03, "not a normal of 0.3 cut at two deviations")
+        first = first or start
+        check(start == first != weights, "initial values depend on the world, or nothing is trained")
+        same_run((log, weights), trained(binary, "--poison", steps=3), "poison")
+    return "shards of fp32, whole parameters in bf16 alone; the same initial values at world 2 and 4"
+
+
 # ── X3 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def counter():
     lib = os.path.join(WORK, "wire.so")
@@ -142,10 +173,71 @@ def test_X3_the_gathered_buffer_is_reused():
     for wire in ("bf16", "fp8"):
         binary = build(GATHER, world=2, wire=wire, layers=6)
         _, plan = events(binary)
-        micro = next(i for i, p in enumerate(plan["programs"]) if p["name"] == "micro")
         for prefix in ("post_g", "g"):  # rebuilt parameters, gathered wires
-            s = [x for x in plan["storages"] if x["name"].startswith(prefix) and x["owner"].startswith("layers.") and x.get("program") in (micro, "micro")]
+            s = [x for x in plan["storages"] if x["name"].startswith(prefix) and x["owner"].startswith("layers.") and x.get("program") == "micro"]
             places = {x["offset"] for x in s}
             check(len(s) >= 12 and len(places) < len(s), "%s: %d buffers %s* in %d places" % (wire, len(s), prefix, len(places)))
         train(binary, "--data", corpus(), "--steps", "3")
     return "12 gathers in fewer places, no allocation after the start"
+
+
+# ── X4 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_X4_broken_extensions():
+    """One clear error with file and line, when the model is compiled: what predict says, build says too. (test_bad_input.py has all messages.)"""
+    bad = os.path.join(ROOT, "tests", "program", "bad")
+    for name, pattern in (("missing", r"extension_missing\.c:1: there is no function post_all_gather"), ("type", r"extension_type\.c:4: post_all_gather: parameter y is `int \*`"),
+                          ("few", r"extension_few\.c:3: pre_all_gather has 2 parameters"), ("syntax", r"extension_syntax\.c:4: "),
+                          ("undeclared", r"extension_undeclared\.c:5: "), ("size", r"extension_size\.c:3: pre_all_gather: parameter w is \[\]\[2\]")):
+        said = []
+        for args in (["predict"], ["build", "-o", os.path.join(WORK, "bad", "x")]):
+            rc, out, err = command([os.path.join(os.environ["SHARDC_BUILD"], "shardc"), args[0], os.path.join(bad, "extension_%s.lua" % name), "--world", "2", *args[1:]])
+            check(rc == 1 and not out and re.search("^[^\n]*" + pattern, err) and len(err.strip().splitlines()) == 1, "%s: exit %d %s" % (name, rc, err[-600:]))
+            said.append(err)
+        check(said[0] == said[1] and not os.path.exists(os.path.join(WORK, "bad", "x")), "%s: %s" % (name, said))
+    return "6 kinds, before anything is written"
+
+
+def test_X4_wrong_size_when_it_runs():
+    """A function that fills less than its wires: the run stops with the C line before its first step, on every kind of plan."""
+    folder = scratch("short")
+    for f in ("pair.lua", "pair.c"):
+        text = open(os.path.join(ROOT, "tests", "program", "rows", f)).read()
+        open(os.path.join(folder, f), "w").write(text.replace("return 2 * (p->end", "return p->begin + 3 * (p->end").replace('cuda = "pair.cu", ', ""))
+    for o in ({}, dict(reshard=False), dict(offload=True)):
+        binary = build(os.path.join(folder, "pair.lua"), world=2, **o)
+        rc, out, err = command(["sh", "-c", 'exec "$0" --data - --steps 1 < "$1"', binary, records()])
+        check(rc == 1 and re.search(r"pair\.c:5: pair says that it wrote \d+ elements for [\w.]+ \[\d+, \d+\) on rank \d, and \d+ belong there", err), "exit %d: %s" % (rc, err[-600:]))
+        check("step 1" not in out, "it trained: " + out[-300:])
+    return "exit 1 with the C line before the first step"
+
+
+# ── custom ops ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_X_custom_op_is_an_op():
+    """swish in C gives what nn.silu gives, within rounding, and the same bits whatever is recomputed and however events run;
+    gradients: gradients.lua's custom ops against central differences (test_gradients.py)."""
+    custom = os.path.join("extensions", "custom.lua")
+    for world in (2, 4):
+        o = dict(world=world, batch=8 // world)
+        binary = build(custom, **o)
+        ops = {e["op"]: e for e in events(binary)[0]}
+        check(ops["swish"]["flops"] * 2 == ops["swish_grad"]["flops"] == 2 * 5 * 8 // world * 32 * 256, "flops %s %s" % (ops["swish"]["flops"], ops["swish_grad"]["flops"]))
+        a = run(binary, "--data", corpus(), "--steps", "6")
+        silu = run(build(custom, op="silu", **o), "--data", corpus(), "--steps", "6")
+        worst = max(abs(x - y) / y for x, y in zip(losses(a[0]), losses(silu[0])))
+        check(worst < 1e-5, "swish %s, silu %s" % (losses(a[0]), losses(silu[0])))
+        check(losses(run(build(custom, beta=2.0, **o), "--data", corpus(), "--steps", "2")[0]) != losses(a[0])[:2], "beta has no effect")
+        same_run(a, run(build(custom, recompute=True, **o), "--data", corpus(), "--steps", "6"), "recomputed")
+        for args in (("--poison",), ("--interleave", "3")):
+            same_run(a, run(binary, "--data", corpus(), "--steps", "6", *args), str(args))
+    return "as nn.silu within %.1e; bits the same with recompute, poison, interleaved" % worst
+
+
+def test_X_sanitizers():
+    """Extensions and custom ops under ASan, UBSan and TSan."""
+    for variant in ("asan", "tsan"):
+        for model, o in ((GATHER, dict(wire="fp8")), (GATHER, dict(wire="bf16", reshard=False)), (os.path.join("extensions", "custom.lua"), {})):
+            binary = build(model, world=2, variant=variant, redzone=1024, **o)
+            env = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1", "TSAN_OPTIONS": "halt_on_error=1"}
+            rc, out, err = command([binary, "--data", corpus(), "--steps", "2"] + ["--redzones"] * (variant == "asan"), env=env, timeout=300)
+            check(rc == 0 and "Sanitizer" not in err, "%s %s %s: exit %d\n%s" % (model, o, variant, rc, err[-2000:]))
+    return "3 programs each"

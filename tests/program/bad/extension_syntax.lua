@@ -1,4 +1,4 @@
--- expect: extension_syntax\.c:3: expected ';' after .*|expected ';' at end of declaration|use of undeclared
+-- expect: extension_syntax\.c:4: expected .;. at end of declaration
 local nn = require "nn"
 local part = require "extension_net"
 local model = part.net()
