@@ -21,6 +21,25 @@ static bool largest(const Plan *plan, const Device *d, const DeviceLine *l) {
     return l->ranks <= plan->world;
 }
 
+/* As the runtime makes them (runtime/cuda/comm.c): one for sums over all ranks, and for every group of ranks that
+ * gathers one, and one for every group that sums. A group that holds all ranks is no other one. */
+static int communicators(const Plan *plan) {
+    bool *gathers = NEW_ARRAY(plan->arena, bool, plan->ncomms + COMM_WORLD + 1),
+         *sums = NEW_ARRAY(plan->arena, bool, plan->ncomms + COMM_WORLD + 1);
+    int n = 1;
+    for (int i = 0; i < plan->nprograms; i++)
+        for (int k = 0; k < plan->programs[i].n; k++) {
+            const Event *e = &plan->programs[i].events[k];
+            if (e->comm < 0 || event_group(plan, e) == 1) continue;
+            bool gather = e->stream == GATHER, all = event_group(plan, e) == plan->world;
+            if (all && !gather) continue;
+            bool *known = &(gather ? gathers : sums)[all ? COMM_WORLD : e->comm];
+            n += !*known;
+            *known = true;
+        }
+    return n;
+}
+
 void footprint(Plan *plan, const Device *d) {
     double events = 0;
     for (int i = 0; i < plan->nprograms; i++) events += plan->programs[i].n;
@@ -32,5 +51,9 @@ void footprint(Plan *plan, const Device *d) {
         LibraryLine *line = &plan->library[plan->nlibrary++];
         *line = l->line;
         line->bytes += l->per_event * events;
+        int n = l->communicators ? communicators(plan) : 0;
+        if (n == l->communicators) continue;
+        line->bytes *= (double)n / l->communicators;
+        line->source = arena_printf(plan->arena, "%s; here %d", line->source, n);
     }
 }

@@ -88,6 +88,12 @@ static Dtype common_dtype(const Operands *o, int from) {
     return d;
 }
 
+static Value *promoted(Builder *b, Value *v, Dtype d) {
+    Value *cast = build_cast(b, v, d);
+    if (cast != v) cast->def->promotes = dtype_float(v->dtype);
+    return cast;
+}
+
 /* Makes operands from `from` on equal in dtype, all of them equal in shape. */
 static void unify(lua_State *L, Builder *b, Operands *o, int from, Dtype d) {
     Value like = {0};
@@ -96,7 +102,7 @@ static void unify(lua_State *L, Builder *b, Operands *o, int from, Dtype d) {
         if (!o->v[i])
             o->v[i] = number_value(b, o->number[i], d);
         else if (i >= from)
-            o->v[i] = build_cast(b, o->v[i], d);
+            o->v[i] = promoted(b, o->v[i], d);
         o->v[i] = build_expand(b, o->v[i], like.dims, like.shape);
     }
 }

@@ -114,7 +114,15 @@ static void promote(Ctx *c, Op *op) {
 }
 
 /* ── the pass ───────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* Of values as they were stored; what units compute in is known by now. */
+static Value *unpromoted(Value *v) {
+    while (v->def && v->def->promotes) v = v->def->in[0];
+    return v;
+}
+
 static void visit(Ctx *c, Op *op) {
+    if (op->promotes) return;
+    for (int k = 0; k < op->nin; k++) op->in[k] = unpromoted(op->in[k]);
     c->user = op;
     c->b.src = op->src;
     c->b.call = op->call;

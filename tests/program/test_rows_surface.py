@@ -71,3 +71,267 @@ def test_S_reshard_after_backward():
         for offloaded in ("offload = { params = true }",):
             same_run(a, go(world, everywhere(BF16 + ", reshard_after_backward = false, " + offloaded), **o), offloaded)
     same_run(go(2, everywhere("")), go(2, everywhere("reshard_after_backward = false")), "one microbatch: nothing to keep for")
+
+
+# ── ahead of use ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def issued(events, gather):
+    """How many events of compute stand before it."""
+    return sum(e["stream"] == "compute" for e in events[:position(events, gather)])
+
+
+def test_S_prefetch():
+    """A depth, and a list: the third block's gather begins when the first block does, not when the second one is done."""
+    a = {w: go(w, everywhere(BF16), layers=4) for w in WORLDS}
+    depth = lambda f, b: everywhere(BF16 + ", prefetch = { forward = %d, backward = %d }" % (f, b))
+    for world in WORLDS:
+        early, late = (plan(world, depth(d, d), layers=4)[1] for d in (3, 0))
+        for gather in ("g7f", "g3b"):  # of blocks.3 and of blocks.1
+            check(issued(early, gather) < issued(late, gather), "%s: %d and %d" % (gather, issued(early, gather), issued(late, gather)))
+        same_run(a[world], go(world, depth(2, 0), layers=4), "depths at world %d" % world)
+        lists = (("root", "blocks.3", "forward", "g7f"), ("blocks.3", "blocks.1", "backward", "g3b"))
+        for unit, target, way, gather in lists:
+            units = dict(everywhere(BF16))
+            text = BF16 + ", prefetch = { %s = { '%s' } }" % (way, target)
+            own = dict(root=text) if unit == "root" else {}
+            path = policy(**dict(units, **own)) if own else listed(units, unit, text)
+            p = json.loads(shardc("inspect", NET, "--world", str(world), "--set", "layers=4", "--set", "batch=%d" % (16 // world), "--policy", path, "--format", "json"))
+            events = next(x for x in p["programs"] if x["name"] == "micro")["events"]
+            usual = plan(world, everywhere(BF16), layers=4)[1]
+            check(issued(events, gather) < issued(usual, gather), "%s lists %s: %s after %d events, else %d" % (unit, target, gather, issued(events, gather), issued(usual, gather)))
+            binary = build(NET, world=world, policy=path, layers=4, batch=16 // world)
+            same_run(a[world], run(binary, "--data", corpus(), "--steps", "6", "--seed", "5"), "a list of %s at world %d" % (unit, world))
+
+
+def listed(units, path, text):
+    """A policy file with one more entry."""
+    with open(policy(**units)) as f:
+        more = f.read().rstrip()[:-1] + "  { match = '%s', fully_shard = { %s } },\n}\n" % (path, text)
+    name = os.path.join(scratch("policy"), "p.lua")
+    with open(name, "w") as f:
+        f.write(more)
+    return name
+
+
+def test_S_unshard_in_backward():
+    """false, for a table whose rows the backward does not read: no second gather, the same bits; where it reads any it is refused
+    (tests/program/bad/shard_backward.lua)."""
+    model = os.path.join(os.path.dirname(NET), "..", "rows", "embedding.lua")
+    for world in WORLDS:
+        runs, gathers = [], []
+        for promise in (False, True):
+            o = dict(batch=8 // world, promise=promise)
+            runs.append(run(build(os.path.abspath(model), world=world, **o), "--data", corpus(), "--steps", "4", "--seed", "3"))
+            sets = [x for k, v in o.items() for x in ("--set", "%s=%s" % (k, str(v).lower()))]
+            p = json.loads(shardc("inspect", model, "--world", str(world), *sets, "--format", "json"))
+            gathers.append([e["id"] for e in p["programs"][2]["events"] if e["stream"] == "gather"])
+        same_run(*runs, "world %d" % world)
+        check(gathers[0] == gathers[1] and all(g.endswith("f") or g == "g2b" for g in gathers[0]), "an embedding's backward reads no table: %s" % gathers)
+
+
+# ── accumulation ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_S_gradient_sync():
+    """requires_gradient_sync = false: microbatches add up whole gradients, the last one reduces them, once a step; what they take
+    is in the prediction."""
+    o = dict(accumulate=2, batch=2)
+    for world in WORLDS:
+        for mesh in ("", "mesh = { replicate = 2 }, "):
+            units = everywhere(mesh + "requires_gradient_sync = false")
+            a = go(world, units, **o)
+            agree(a, go(world, everywhere(mesh), **o), "world %d, %s" % (world, mesh))
+            sound_anyhow(world, units, a, **o)
+            p, _ = plan(world, units, **o)
+            for name in ("micro_first", "micro", "micro_last"):
+                found = ids(plan(world, units, name, **o)[1], r"[ra]\d+")
+                check(bool(found) == (name == "micro_last"), "%s reduces %s" % (name, found))
+            check(persistent(p, "whole gradient") == sum(u["numel"] for u in p["units"]) * 4, "whole gradients of every unit")
+            check(not persistent(p, "gradient"), "and no reduced ones")
+        same_run(go(world, everywhere("requires_gradient_sync = false, offload = { grads = true }"), **o), go(world, everywhere("requires_gradient_sync = false"), **o), "offload.grads")
+    same_run(go(2, everywhere("")), go(2, everywhere("requires_gradient_sync = false")), "one microbatch is the last one")
+
+
+def test_S_all_reduce_deferred():
+    """Hybrid: every microbatch reduce-scatters, the last one alone sums over replicas."""
+    o = dict(accumulate=2, batch=2)
+    for world, mesh in ((2, "mesh = { replicate = 2 }"), (4, "mesh = { replicate = 2 }"), (4, "mesh = { shard = 1 }")):
+        units = everywhere(mesh + ", requires_all_reduce = false")
+        a = go(world, units, **o)
+        agree(a, go(world, everywhere(mesh), **o), "world %d, %s" % (world, mesh))
+        sound_anyhow(world, units, a, **o)
+        shards = plan(world, units, **o)[0]["units"][0]["shards"]
+        for name in ("micro_first", "micro", "micro_last"):
+            events = plan(world, units, name, **o)[1]
+            check(bool(ids(events, r"r\d+")) == (shards > 1), "%s reduce-scatters" % name)
+            check(bool(ids(events, r"a\d+")) == (name == "micro_last"), "%s sums over replicas: %s" % (name, ids(events, r"a\d+")))
+        same_run(a, go(world, everywhere(mesh + ", requires_all_reduce = false, offload = { grads = true }"), **o), "offload.grads")
+
+
+def test_S_gradient_divide_factor():
+    """1 sums: the same as averages at world times the rate."""
+    o = dict(optimizer="sgd", clip=0, decay=0, n=3)
+    for world in WORLDS:
+        summed = go(world, everywhere("gradient_divide_factor = 1"), **o)
+        faster = go(world, everywhere(""), "--lr", str(1e-2 * world), **o)
+        check(losses(summed[0]) == losses(faster[0]) and summed[1] == faster[1], "world %d" % world)
+        other = go(world, everywhere("gradient_divide_factor = 3"), **o)
+        check(other[1] != summed[1], "3 is another factor")
+
+
+# ── meshes, dtypes ──────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_S_meshes():
+    """Shard, replicate, both, and several meshes in one model: all train as one rank does."""
+    cases = [(2, everywhere("")), (2, everywhere("mesh = { shard = 1 }")), (4, everywhere("mesh = { replicate = 2 }")),
+             (2, dict(root="mesh = { shard = 1 }", block="", down="mesh = { shard = 1 }")),
+             (4, dict(root="", block="mesh = { replicate = 2 }", down="mesh = { shard = 1 }")),
+             (4, dict(root="mesh = { shard = 1 }", block="", down="mesh = { shard = 2 }"))]
+    worst = 0
+    for world, units in cases:
+        a = go(world, units)
+        worst = max(worst, agree(a, plain(), "world %d, %s" % (world, units)))
+    mixed = cases[4][1]
+    p, events = plan(4, mixed)
+    check({(u["shards"], u["replicas"]) for u in p["units"]} == {(4, 1), (2, 2), (1, 4)}, "three meshes")
+    check(len(ids(events, r"norm_sum\d*")) == 2, "the norm is summed over the shards of each")
+    sound_anyhow(4, mixed, go(4, mixed))
+    state = os.path.join(scratch("state"), "s")
+    go(4, mixed, "--save", state, n=3)
+    check(losses(go(2, everywhere(""), "--resume", state)[0])[-1] > 0, "its state is loaded by another mesh")
+    close(losses(go(2, everywhere(""), "--resume", state)[0]), losses(plain()[0])[3:], 1e-5, "and goes on as it was")
+    return "%d cases, losses within %.1e" % (len(cases), worst)
+
+
+def test_S_mixed_precision():
+    """param_dtype, reduce_dtype, output_dtype, cast_forward_inputs: each has its own numbers, near those of fp32."""
+    for world in WORLDS:
+        fp32 = losses(go(world, everywhere(""))[0])
+        half = "mp_policy = { param_dtype = 'bf16', reduce_dtype = 'fp32'%s }"
+        policies = {"param": everywhere("mp_policy = { param_dtype = 'bf16' }"), "reduce": everywhere(half % ""),
+                    "output": dict(everywhere(""), root="mp_policy = { output_dtype = 'bf16' }"),
+                    "inputs cast": dict(root="", scale=half % ", output_dtype = 'fp32'"),
+                    "inputs left": dict(root="", scale=half % ", cast_forward_inputs = false")}
+        found = {k: tuple(losses(go(world, v)[0])) for k, v in policies.items()}
+        for k, v in found.items():
+            close(v, fp32, 3e-2, k)
+        check(len({tuple(fp32), *found.values()}) == 1 + len(found), "each changes numbers: %s" % found)
+
+
+def test_S_two_stored_dtypes():
+    """A unit's parameters of another stored dtype are a part of their own, gathered and reduced by themselves."""
+    o = dict(gain="bf16")
+    for world in WORLDS:
+        a = go(world, everywhere(""), **o)
+        close(losses(a[0]), losses(plain(gain="bf16")[0]), 1e-4, "world %d" % world)
+        check(a[1]["gain"][0] == "BF16" and a[1]["idle"][0] == "F32", "stored as written")
+        p, events = plan(world, everywhere(""), **o)
+        check(p["units"][-1]["path"] == "(root) bf16" and p["units"][-1]["dtype"] == "bf16", "a part: %s" % p["units"][-1])
+        sound_anyhow(world, everywhere(""), a, **o)
+        same_run(a, go(world, everywhere("reshard_after_forward = true"), **o), "resharded")
+        both = go(world, everywhere(BF16), **o)
+        close(losses(both[0]), losses(a[0]), 3e-2, "gathered in one dtype")
+        state = os.path.join(scratch("state"), "s")
+        go(world, everywhere(""), "--save", state, n=3, **o)
+        check(losses(go(world, everywhere(""), "--resume", state, **o)[0]) == losses(a[0])[3:], "goes on from its state")
+
+
+# ── where things lie ────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_S_offload():
+    """Parameters, gradients, optimizer state, each on its own: no bit changes, the device's arena shrinks."""
+    for world in WORLDS:
+        a, base = go(world, everywhere(BF16), accumulate=2, batch=2), plan(world, everywhere(BF16), accumulate=2, batch=2)[0]
+        for which in ("params", "grads", "optimizer"):
+            units = everywhere(BF16 + ", offload = { %s = true }" % which)
+            same_run(a, go(world, units, accumulate=2, batch=2), "%s at world %d" % (which, world))
+            p, _ = plan(world, units, accumulate=2, batch=2)
+            check(p["arenas"]["device"]["bytes"] < base["arenas"]["device"]["bytes"] and p["arenas"]["host"]["bytes"] > 0, which)
+
+
+# ── which parameters ────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_S_shared_parameters():
+    """The embedding's table is the head's weight: one parameter of the unit that holds both, one gradient."""
+    for world in WORLDS:
+        units = everywhere("")
+        a = go(world, units)
+        agree(a, plain(), "world %d" % world)
+        check("head.weight" not in a[1] and "embed.weight" in a[1], "one path")
+        p, _ = plan(world, units)
+        check(sum(u["parameters"] for u in p["units"]) == len(a[1]), "counted once")
+
+
+def test_S_frozen_parameters():
+    """No gradient, no optimizer state, unchanged; gathered apart from those that train."""
+    for world in WORLDS:
+        before, after = go(world, everywhere(""), n=0)[1], go(world, everywhere(""))[1]
+        same = {k for k in before if before[k] == after[k]}
+        check(same == {"idle", "blocks.0.fixed", "blocks.1.fixed"}, "world %d: unchanged are %s" % (world, sorted(same)))
+        p, events = plan(world, everywhere(""))
+        check(ids(events, r"g\d+zf") and "fixed.grad" not in str(events), "frozen parameters are gathered, and have no gradient")
+
+
+def test_S_ignored_parameters():
+    """Frozen or trainable, whole on every rank and as stored; gradients of trainable ones are averaged over all ranks."""
+    frozen, trained = everywhere("ignored_params = { '*.fixed' }"), everywhere("ignored_params = { '*.fixed', '*.bias', 'gain' }")
+    for world in WORLDS:
+        a = go(world, everywhere(""))
+        same_run(a, go(world, frozen), "frozen ones at world %d" % world)
+        b = go(world, trained)
+        agree(b, a, "trainable ones at world %d" % world)
+        agree(b, plain(), "as one rank trains")
+        p, events = plan(world, trained)
+        parts = [u for u in p["units"] if u["path"].endswith(" ignored")]
+        check(len(parts) == 5 and all(u["shards"] == 1 and u["replicas"] == world for u in parts), "parts: %s" % [u["path"] for u in p["units"]])
+        for u in parts:
+            check(position(events, "a%d" % u["id"]) > 0 and position(events, "g%df" % u["id"]) < 0, "summed over all, never gathered")
+        sound_anyhow(world, trained, b)
+        half = go(world, everywhere(BF16 + ", ignored_params = { 'gain' }"))
+        close(losses(half[0]), losses(a[0]), 3e-2, "not cast")
+        state = os.path.join(scratch("state"), "s")
+        go(world, trained, "--save", state, n=3)
+        close(losses(go(world, everywhere(""), "--resume", state)[0]), losses(a[0])[3:], 1e-5, "its state serves those who shard them")
+
+
+def test_S_uneven_sizes():
+    """Dimensions of 13 and 21, a parameter of 3: no rank's part ends where a parameter does, and some hold none of it."""
+    worst = 0
+    for world, batch in ((2, 8), (3, 4), (4, 4)):
+        a = go(world, everywhere(""), batch=batch)
+        worst = max(worst, agree(a, plain() if world != 3 else go(1, None, batch=12), "world %d" % world))
+        p, _ = plan(world, everywhere(""), batch=batch)
+        check(world < 4 or any(u["numel"] // world < 13 * 21 for u in p["units"]), "a part smaller than a parameter")
+    return "losses within %.1e" % worst
+
+
+# ── modules ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_S_module_called_twice():
+    """blocks.0 is called again at the end: gathered once a direction, one gradient of both calls."""
+    for world in WORLDS:
+        a = go(world, everywhere(""))
+        agree(a, plain(), "world %d" % world)
+        events = plan(world, everywhere(""))[1]
+        check(len(ids(events, r"g1f")) == 1 and len(ids(events, r"r1")) == 1, "once")
+        last = max(i for i, e in enumerate(events) if e["module"].startswith("blocks.0") and e["phase"] == "forward")
+        check(any(e["module"].startswith("blocks.1") for e in events[:last]), "the second call comes after the other block")
+
+
+def test_S_nested_units():
+    """A unit in a unit in the root: each gathers its own, whatever stands round it."""
+    for world in WORLDS:
+        a = go(world, dict(root="", block="", down=""))
+        agree(a, go(world, dict(root="")), "world %d" % world)
+        p, events = plan(world, everywhere(""))
+        paths = [u["path"] for u in p["units"]]
+        check(paths == ["(root)", "blocks.0", "blocks.0.down", "blocks.1", "blocks.1.down"], "units %s" % paths)
+        check(all(position(events, "g%df" % u) >= 0 for u in range(5)), "each has its gather")
+
+
+def test_S_checkpoint():
+    """checkpoint_wrapper and checkpoint per call: what is kept, what is made again, what goes to the host. No bit changes."""
+    count = lambda events, key, value: sum(e[key] == value for e in events)
+    for world in WORLDS:
+        a = go(world, everywhere(BF16), dropout=0.1)
+        found = {}
+        for how in ("wrapper", "save", "offload", "call", "nested"):
+            same_run(a, go(world, everywhere(BF16), dropout=0.1, checkpoint=how), "%s at world %d" % (how, world))
+            events = plan(world, everywhere(BF16), dropout=0.1, checkpoint=how)[1]
+            found[how] = count(events, "phase", "recompute"), count(events, "stream", "offload")
+        check(found["offload"][0] == 0 < found["save"][0] < found["wrapper"][0], "made again: %s" % found)
+        check(found["call"][0] < found["wrapper"][0], "a saved gelu is not: %s" % found)
+        check(found["wrapper"][1] == found["call"][1] == 0 < found["nested"][1] < found["offload"][1], "to the host: %s" % found)

@@ -7,6 +7,7 @@ local o = nn.options {
   optimizer = nn.choice("adamw", "adam", "sgd", "momentum", "nesterov"),
   norm = nn.choice("layer", "batch"), dropout = 0.0, accumulate = 1, deterministic = true,
   checkpoint = nn.choice("none", "wrapper", "save", "offload", "call", "nested"), dtype = nn.choice("fp32", "bf16", "fp16"),
+  gain = nn.choice("same", "bf16"), -- the root's own parameter stored otherwise than the rest
 }
 
 local function Block()
@@ -35,7 +36,7 @@ local m = nn.module "Net"
 m.embed = nn.Embedding(o.vocab, o.dim, { init = nn.init.normal(0, 0.5), dtype = o.dtype })
 m.head = nn.Linear(o.dim, o.vocab, { bias = false })
 m.head.weight = m.embed.weight
-m.gain = nn.parameter({ o.dim }, { init = nn.init.ones(), dtype = o.dtype })
+m.gain = nn.parameter({ o.dim }, { init = nn.init.ones(), dtype = o.gain == "same" and o.dtype or o.gain })
 m.idle = nn.parameter({ 3 }, { init = nn.init.normal(0, 1), dtype = o.dtype })
 m.blocks, m.scale = nn.list {}, Scale()
 for i = 1, o.layers do m.blocks[i] = Block() end
