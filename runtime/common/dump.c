@@ -39,7 +39,7 @@ struct sc_dumps {
     int *next;
     char *header, *path, *temp;
     size_t header_size;
-    uint8_t *span; /* a value's bytes as they lie in the arena */
+    uint8_t *span[SC_STREAMS]; /* a value's bytes as they lie in the arena; streams copy side by side */
 };
 
 bool sc_dump_matches(const sc_build *b, const sc_debug *d, char *names, size_t n) {
@@ -89,7 +89,7 @@ void sc_dump_new(sc_rank *r) {
         x->header_size += 2 * strlen(d->name) + 256;
     }
     x->header = sc_calloc(x->header_size, 1);
-    x->span = sc_calloc(span, 1);
+    for (int s = 0; s < SC_STREAMS; s++) x->span[s] = sc_calloc(span, 1);
     const char *path = r->d->dump_path ? r->d->dump_path : "dump.safetensors";
     x->path = rank_path(path, r->rank, "");
     x->temp = rank_path(path, r->rank, ".part");
@@ -104,7 +104,7 @@ void sc_dump_free(sc_rank *r) {
     free(x->next);
     free(x->of_event);
     free(x->header);
-    free(x->span);
+    for (int s = 0; s < SC_STREAMS; s++) free(x->span[s]);
     free(x->path);
     free(x->temp);
     free(x);
@@ -112,7 +112,7 @@ void sc_dump_free(sc_rank *r) {
 
 static void take(sc_rank *r, copy *c) {
     const sc_tensor *t = &c->info->t;
-    uint8_t *from = r->dumps->span;
+    uint8_t *from = r->dumps->span[r->b->programs[c->info->program].events[c->info->event].stream];
     sc_read(r, t->host, t->at, from, sc_span(t));
     size_t size = sc_dtype_size(t->dtype);
     int64_t index[SC_DIMS] = {0}, at = 0, n = sc_numel(t);
