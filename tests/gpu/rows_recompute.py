@@ -25,7 +25,7 @@ def made(row, variant):
 
 
 PROGRAMS = {name(row, v, w): (made(row, v)[0], w, made(row, v)[1]) for row in ROWS for w in WORLDS for v in ("plain", *ROWS[row][2])
-            if w == 2 or v in ("plain", "outside", "stacks")}
+            if w == 2 or (row, v) in (("C1", "plain"), ("C1", "outside"), ("C3", "plain"), ("C3", "stacks"))}
 CPU = [name(row, "plain", 2) for row in ROWS]
 
 

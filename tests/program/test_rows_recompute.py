@@ -92,14 +92,14 @@ def test_C2_one_unit():
                 check((p["arenas"]["host"]["bytes"] > 0) == (params or offloads), "the host's arena")
                 check(p["arenas"]["device"]["bytes"] <= base["arenas"]["device"]["bytes"], "the device's peak does not rise")
         for wrap in ("outside", "inside", "call"):  # where activations outweigh the rest
-            big = dict(units="one", layers=8, width=64, batch=512, wrap=wrap)
+            big = dict(units="one", layers=8, width=64, batch=100, wrap=wrap)
             peak = {a: planned(MODEL, world, activations=a, **big)[0]["arenas"]["device"]["bytes"] for a in ("recompute", "offload")}
             alone = planned(MODEL, world, **dict(big, wrap="none"))[0]["arenas"]["device"]["bytes"]
             check(peak["offload"] < alone and peak["recompute"] <= alone, "%s: %s, without %d" % (wrap, peak, alone))
         many = [planned(MODEL, world, layers=8, width=64, params=params)[0]["arenas"]["device"]["bytes"] for params in (False, True)]
         check(many[1] < many[0], "parameters of 8 units on the host: %s" % many)
-        same(whole_run(MODEL, world, 2, units="one", layers=8, width=64, batch=512),
-             whole_run(MODEL, world, 2, units="one", layers=8, width=64, batch=512, wrap="outside", activations="offload"), "a large one")
+        same(whole_run(MODEL, world, 2, units="one", layers=8, width=64, batch=100),
+             whole_run(MODEL, world, 2, units="one", layers=8, width=64, batch=100, wrap="outside", activations="offload"), "a large one")
     return "4 ways x 4, 2 worlds, 6 steps; the device's peak falls from %d to %d (recomputed), %d (offloaded)" % (alone, peak["recompute"], peak["offload"])
 
 
