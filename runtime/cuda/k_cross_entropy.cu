@@ -8,13 +8,10 @@
  *
  * A block a row, in one pass (Milakov and Gimelshein 2018: a thread's sum is rescaled when its maximum grows). Rows'
  * losses go to the workspace (N floats), which a second launch adds up in double in a fixed order. The kernel of both
- * (.._grads) holds a row in the registers of a cluster of blocks (Hopper), so that it is read once; where that cannot
- * be, a block reads it again for its gradient, from the L2 if it is lucky. With 16-bit logits e^x is 2^(x log2 e) by
- * the hardware's instruction (2 ulp), which memory bandwidth leaves time for; else sc_exp. */
+ * (.._grads) reads a row again for its gradient while it is still in the L2 (keeping it in shared memory was no faster on
+ * an H200). With 16-bit logits
+ * e^x is 2^(x log2 e) by the hardware's instruction (2 ulp), which memory bandwidth leaves time for; else sc_exp. */
 #include "kernel.cuh"
-#ifdef __CUDACC__
-#include <cooperative_groups.h>
-#endif
 
 namespace {
 
@@ -109,19 +106,14 @@ template <class E, int T = BLOCK> SC_DEVICE partial<E> over_row(const typename E
     return p;
 }
 
-template <class E> SC_DEVICE partial<E> over_warp(partial<E> p) {
+/* Every thread gets the block's sum. */
+template <class E, int T = BLOCK> SC_DEVICE partial<E> over_block(partial<E> p) {
+    __shared__ float most[T / WARP], sum[T / WARP];
 #pragma unroll
     for (int k = WARP / 2; k; k /= 2) {
         float m = __shfl_xor_sync(SC_ALL, p.most, k), s = __shfl_xor_sync(SC_ALL, p.sum, k);
         p.join(m, s);
     }
-    return p;
-}
-
-/* Every thread gets the block's sum. */
-template <class E, int T = BLOCK> SC_DEVICE partial<E> over_block(partial<E> p) {
-    __shared__ float most[T / WARP], sum[T / WARP];
-    p = over_warp(p);
     if (threadIdx.x % WARP == 0) {
         most[threadIdx.x / WARP] = p.most;
         sum[threadIdx.x / WARP] = p.sum;
@@ -260,131 +252,15 @@ __global__ void __launch_bounds__(BOTH_BLOCK, 2)
     }
 }
 
-/* ── both, a row in the registers of a cluster ────────────────────────────────────────────────────────────────────────
- */
-#ifdef __CUDACC__
-enum { SHARERS = 8 }; /* blocks of a cluster at most */
-
-struct share {
-    float most, sum;
-};
-
-/* V accesses a thread, T threads a block, gridDim.x / rows blocks a row. Every warp tells every block of the row its
- * partial sum; all join them in the same order. */
-template <class E, int T, int V>
-__global__ void __launch_bounds__(T, 1024 / T)
-    losses_and_grads_held(loss_task a, const void *g, int g_dtype, const sc_record *record) {
-#if __CUDA_ARCH__ >= 900
-    namespace cg = cooperative_groups;
-    enum { W = wide<E>, WARPS = T / WARP };
-    typedef typename E::type type;
-    __shared__ share shares[SHARERS * WARPS];
-    cg::cluster_group row_blocks = cg::this_cluster();
-    int parts = (int)row_blocks.num_blocks(), part = (int)row_blocks.block_rank();
-    int64_t row = blockIdx.x / parts, target = a.target[row];
-    int accesses = a.cols / W, first = part * V * T + (int)threadIdx.x;
-    type *dx = (type *)a.dx + row_at(a.to, row);
-    const type *x = (const type *)a.x + row_at(a.rows, row);
-    if (target == a.ignore) { /* the whole cluster */
-        raw<E, W> zero;
-        zero.clear();
-        if (part == 0 && threadIdx.x == 0) a.losses[row] = 0;
-#pragma unroll
-        for (int i = 0; i < V; i++)
-            if (first + i * T < accesses) zero.store(dx + (int64_t)(first + i * T) * W);
-        return;
-    }
-    raw<E, W> v[V];
-#pragma unroll
-    for (int i = 0; i < V; i++)
-        if (first + i * T < accesses) v[i].load(x + (int64_t)(first + i * T) * W);
-    float at_target = target >= 0 && target < a.cols ? E::get(x[target]) : NAN; /* before anybody writes */
-    float scale = (float)((double)load_any(g, g_dtype, 0) / (double)record->count[a.slot]);
-    cg::cluster_group::arrival_token running = row_blocks.barrier_arrive();
-    partial<E> p = {-HUGE_VALF, 0};
-#pragma unroll
-    for (int i = 0; i < V; i++)
-        if (first + i * T < accesses)
-#pragma unroll
-            for (int k = 0; k < W; k++) p.most = fmaxf(p.most, v[i].get(k));
-    powers<E> e(p.finite(p.most));
-#pragma unroll
-    for (int i = 0; i < V; i++)
-        if (first + i * T < accesses)
-#pragma unroll
-            for (int k = 0; k < W; k++) p.sum += e.of(v[i].get(k));
-    p = over_warp(p);
-    row_blocks.barrier_wait(std::move(running)); /* all blocks are there to be told */
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    if (lane < parts) *row_blocks.map_shared_rank(&shares[part * WARPS + warp], lane) = {p.most, p.sum};
-    row_blocks.sync();
-    p = {-HUGE_VALF, 0};
-    for (int i = lane; i < parts * WARPS; i += WARP) p.join(shares[i].most, shares[i].sum);
-    p = over_warp(p);
-    float lse = p.finite(p.most) + sc_log(p.sum);
-    if (part == 0 && threadIdx.x == 0) a.losses[row] = lse - at_target;
-    powers<E> from(lse);
-#pragma unroll
-    for (int i = 0; i < V; i++) {
-        int c = (first + i * T) * W;
-        if (c >= a.cols) continue;
-        float out[W];
-#pragma unroll
-        for (int k = 0; k < W; k++) out[k] = from.of(v[i].get(k)) * scale;
-        if (target >= c && target < c + W) {
-#pragma unroll
-            for (int k = 0; k < W; k++) out[k] = slope<E>(from.of(v[i].get(k)), c + k, (int)target, scale);
-        }
-        v[i].put(out);
-        v[i].store(dx + c);
-    }
-#endif
-}
-
-template <class E, int T, int V>
-void launch_held(const sc_task *t, const loss_task &a, int64_t rows, int parts, const sc_tensor *g) {
-    cudaLaunchConfig_t how = {};
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = (unsigned)parts, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-    how.gridDim = dim3((unsigned)(rows * parts));
-    how.blockDim = dim3(T);
-    how.stream = SC_STREAM(t);
-    how.attrs = &cluster;
-    how.numAttrs = 1;
-    SC_CUDA(cudaLaunchKernelEx(&how, losses_and_grads_held<E, T, V>, a, (const void *)g->p, (int)g->dtype, t->record));
-}
-
-/* As few blocks a row as hold it: of 256 threads for up to 65536 elements of 16 bits, of 512 for 262144. */
-template <class E> bool held(const sc_task *t, const loss_task &a, int64_t rows, const sc_tensor *g) {
-    int accesses = a.cols / wide<E>, threads = accesses <= 4 * 8 * 256 ? 256 : 512, parts = 1;
-    while (parts < SHARERS && parts * 8 * threads < accesses) parts *= 2;
-    if (sc_library(t)->major < 9 || accesses > parts * 8 * threads || rows * parts > INT32_MAX) return false;
-    if (!wide_rows(&t->t[0]) || !wide_rows(&t->t[4])) return false;
-    at_least<2, 4, 5, 6, 7, 8>((int)ceil_div(accesses, parts * threads), [&](auto v) {
-        if (threads == 256)
-            launch_held<E, 256, decltype(v)::value>(t, a, rows, parts, g);
-        else
-            launch_held<E, 512, decltype(v)::value>(t, a, rows, parts, g);
-    });
-    return true;
-}
-#else
-template <class E> bool held(const sc_task *, const loss_task &, int64_t, const sc_tensor *) {
-    return false;
-}
-#endif
-
 } // namespace
 
 extern "C" void sc_k_cross_entropy_grads(const sc_task *t) {
     const sc_tensor *dx = &t->t[0], *loss = &t->t[1], *losses = &t->t[2], *g = &t->t[3], *x = &t->t[4];
     const int32_t *target = (const int32_t *)t->t[5].p;
-    loss_task a = {row_space_of(x), row_space_of(dx), x->p,         target, NULL, (float *)losses->p,
-                   dx->p,           (int)cols_of(x),  (int)t->i[1], t->i[0]};
+    loss_task a = {row_space_of(x), row_space_of(dx), x->p,           target, NULL, (float *)losses->p, dx->p,
+                   (int)cols_of(x), (int)t->i[1],     t->i[0]};
     int64_t rows = rows_of(x);
     with_float(t, x->dtype, [&](auto e) {
-        if (held<decltype(e)>(t, a, rows, g)) return;
         SC_LAUNCH(t, losses_and_grads<decltype(e)>, (unsigned)rows, BOTH_BLOCK, a, g->p, g->dtype, t->record);
     });
     SC_LAUNCH(t, sum_losses, 1, LOSS_BLOCK, a.losses, rows, (float *)loss->p, t->record, a.slot);
