@@ -97,7 +97,7 @@ int64_t work_norm_grad_w(const Op *op, const Machine *m) {
  * takes one row at a time, four (three with db), of 16 rows or more. */
 int64_t work_norm_grads(const Op *op, const Machine *m) {
     int64_t cols = value_numel(op->out[1]), rows = rows_of(op->in[1]);
-    bool block = cols * dtype_size(op->in[1]->dtype) > 4096;
+    bool block = cols * dtype_size(op->in[1]->dtype) > 2048;
     int64_t most = !block ? 264 : op_info[op->kind].nout == 2 ? 528 : 396;
     int64_t n = min64(most, rows / (block ? 16 : 64));
     return m->cuda && n > 1 ? n * cols * (op_info[op->kind].nout - 1) * 4 : 0;

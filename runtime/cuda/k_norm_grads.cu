@@ -116,6 +116,18 @@ __global__ void __launch_bounds__(BLOCK, G == BLOCK && V <= 2 ? 4 - CENTRED
     }
 }
 
+/* with_shape of kernel.cuh, but that a block takes rows from 129 accesses on: with the sums of its columns a warp has
+ * no registers for more. */
+template <class E, class F> void with_grads_shape(bool wide_enough, int cols, F f) {
+    int accesses = cols / wide<E>;
+    if (wide_enough && accesses > 4 * WARP && accesses <= 8 * BLOCK)
+        at_least<1, 2, 4, 8>((int)ceil_div(accesses, BLOCK), [&](auto v) { f(constant<BLOCK>{}, v); });
+    else if (wide_enough && accesses <= 4 * WARP)
+        at_least<1, 2, 3, 4>((int)ceil_div(accesses, WARP), [&](auto v) { f(constant<WARP>{}, v); });
+    else
+        f(constant<BLOCK>{}, constant<0>{});
+}
+
 /* Held rows, all one stride apart: dx and the sums in one pass. Else one after the other, dx last (it may take c's
  * bytes). */
 template <bool CENTRED> void both_gradients(const sc_task *t) {
@@ -133,7 +145,7 @@ template <bool CENTRED> void both_gradients(const sc_task *t) {
     wide_enough = wide_enough && a.n.to.dims <= 1 && a.n.grad.dims <= 1 && a.n.from.dims <= 1 && a.n.more.dims <= 1;
     with_float(t, x->dtype, [&](auto e) {
         typedef decltype(e) E;
-        with_shape<E>(wide_enough, a.n.cols, [&](auto lanes, auto v) {
+        with_grads_shape<E>(wide_enough, a.n.cols, [&](auto lanes, auto v) {
             constexpr int G = decltype(lanes)::value, V = decltype(v)::value;
             if constexpr (V == 0) {
                 sc_cuda_norm_weights(t, CENTRED, dw, g);

@@ -217,6 +217,7 @@ int main(int argc, char **argv) {
     int64_t n = 512 << 20;
     time_kernel("copy of 1 GB", sc_k_copy, {{BF16, {n}, {}}, {BF16, {n}, {}}}, 4.0 * (double)n);
     const sizes models[] = {{"gpt2", 64, 1024, 768, 3072, 50304, 12, 12, 64, 124 << 20},
+                            {"gpt2-xl", 32, 1024, 1600, 6400, 50304, 25, 25, 64, 124 << 20},
                             {"qwen", 32, 1024, 896, 4864, 151936, 14, 2, 64, 494 << 18},
                             {"llama", 1, 8192, 4096, 14336, 128256, 32, 8, 128, 218 << 20}};
     for (const sizes &s : models) {

@@ -191,7 +191,7 @@ static inline int64_t runs_of(int64_t results, int64_t reduced) {
     return n > 1 ? n : 1;
 }
 static inline int64_t norm_runs_of(int64_t cols, int64_t rows, int dtype, bool centred) {
-    bool block = cols * bytes_of_dtype(dtype) > 4096;
+    bool block = cols * bytes_of_dtype(dtype) > 2048;
     int64_t n = block ? rows / 16 : rows / 64, most = !block ? 264 : centred ? 396 : 528;
     return n < most ? n : most;
 }
