@@ -49,10 +49,10 @@ def without_workspace(plan):
     return max(itertools.accumulate(change))
 
 
-def below(row, offload=False):
+def below(row):
     said = []
     for name, model, options, torch in CASES:
-        if not name.startswith(row) or options.get("offload", False) != offload:
+        if not name.startswith(row):
             continue
         plan = plan_of(model, 4, options)
         ours = without_workspace(plan)

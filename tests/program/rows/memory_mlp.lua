@@ -26,7 +26,7 @@ end
 local policy = {
   reshard_after_forward = o.reshard,
   mp_policy = o.precision ~= "fp32" and { param_dtype = o.precision, reduce_dtype = o.reduce } or nil,
-  offload = { params = o.offload, grads = o.offload, optimizer = o.offload },
+  offload = { params = o.offload, grads = o.offload, optimizer = o.offload and "host" or false },
   mesh = o.shard > 0 and nn.mesh { shard = o.shard } or nil,
 }
 for _, block in ipairs(model.blocks) do
