@@ -28,6 +28,8 @@ enum {
     KEY_TASKS,
     KEY_SOURCES,
     KEY_DELAY,
+    KEY_AT,
+    KEY_BY,
     KEY_FORWARD,
     KEY_STEP,
     KEY_EXPOSED,
@@ -72,8 +74,16 @@ static const struct argp_option build_options[] = {
     HELP,
     {0},
 };
-static const struct argp_option report_options[] = {
-    MODEL, DELAY, FORMAT, {"output", 'o', "FILE", 0, "Write to FILE", 3}, HELP, {0},
+static const struct argp_option predict_options[] = {
+    MODEL,
+    DELAY,
+    FORMAT,
+    {"output", 'o', "FILE", 0, "Write to FILE", 3},
+    {"at", KEY_AT, "WHEN", 0,
+     "Show what is alive then: peak (unless given), forward (the end of a step's), or an event's id", 4},
+    {"by", KEY_BY, "module|unit|storage", 0, "Add a table of who holds that memory", 4},
+    HELP,
+    {0},
 };
 static const struct argp_option inspect_options[] = {
     MODEL,
@@ -135,7 +145,7 @@ static const Command commands[] = {
      "Predict memory to the byte and the time of a step, without the device. Exit 1 when it does not fit."
      "\vExample:\n  shardc predict models/llama3.lua --set size=8b --world 8 --device h200\n\n"
      "The arena is exact: the program allocates it once, at start. Library lines are what lies outside it.",
-     report_options, 1, 1, command_predict},
+     predict_options, 1, 1, command_predict},
     {"inspect", "MODEL.lua|PLAN.json|BINARY",
      "Print the schedule, an event a line: id, stream, op, phase, module, reads and writes with their addresses, "
      "waits, times, "
@@ -213,6 +223,7 @@ static const char *take_arch(Arena *a, const char *text) {
 
 static error_t parse(int key, char *arg, struct argp_state *state) {
     static const char *const targets[] = {"cpu", "cuda"}, *const formats[] = {"text", "json"},
+                             *const holders[] = {"module", "unit", "storage"},
                              *const variants[] = {"asan", "tsan", "fp64"}, *const passes[] = {"trace",    "precision",
                                                                                               "autodiff", "combine",
                                                                                               "remake",   "pieces",
@@ -238,6 +249,8 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_BATCH: o->batch = arg; break;
     case KEY_TABLE: o->table = arg; break;
     case KEY_TASKS: o->tasks = arg; break;
+    case KEY_AT: o->at = arg; break;
+    case KEY_BY: o->by = one_of(p, "--by", arg, holders, 3); break;
     case KEY_DELAY: take_delay(o, arg); break;
     case KEY_STEP: o->most_step_ms = time_option("--max-step-ms", arg); break;
     case KEY_FORWARD: o->most_forward_ms = time_option("--max-forward-ms", arg); break;

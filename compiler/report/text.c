@@ -53,14 +53,14 @@ static void library_lines(FILE *f, const Plan *p) {
             in_unit(a, h, host), h.name);
 }
 
-static void peak_line(FILE *f, const Plan *p, ArenaKind arena, int program, ByteUnit u) {
+static void moment_line(FILE *f, const Plan *p, Moment m, const char *what, ByteUnit u) {
     Arena *a = p->arena;
-    const PlanProgram *g = &p->programs[program];
-    int e = g->peak_event;
-    LiveSet live = live_at(p, arena, program, e);
+    const PlanProgram *g = &p->programs[m.program];
+    int e = m.event;
+    LiveSet live = live_at(p, ARENA_DEVICE, m.program, e);
     if (e >= 0 && e < g->n)
-        fprintf(f, "  peak at %s %s%s%s%s of %s:", g->events[e].id, phase_name(g->events[e].phase),
-                *g->events[e].module ? " " : "", g->events[e].module, "", g->name);
+        fprintf(f, "  %sat %s %s%s%s of %s:", what, g->events[e].id, phase_name(g->events[e].phase),
+                *g->events[e].module ? " " : "", g->events[e].module, g->name);
     else
         fprintf(f, "  peak in %s:", g->name);
     bool done[N_CLASSES] = {false}, some = false;
@@ -78,8 +78,8 @@ static void peak_line(FILE *f, const Plan *p, ArenaKind arena, int program, Byte
     fprintf(f, "%s\n", some ? "" : " nothing");
 }
 
-static void holders_line(FILE *f, const Plan *p, int program, ByteUnit u, const char *title, unsigned classes) {
-    Holders h = largest_holders(p, ARENA_DEVICE, program, p->programs[program].peak_event, classes);
+static void holders_line(FILE *f, const Plan *p, Moment m, ByteUnit u, const char *title, unsigned classes) {
+    Holders h = largest_holders(p, ARENA_DEVICE, m.program, m.event, classes);
     if (!h.n) return;
     fprintf(f, "  %s", title);
     for (int i = 0; i < h.n && i < MAX_HOLDERS; i++) {
@@ -107,15 +107,16 @@ static void step_line(FILE *f, const Plan *p) {
 
 void report_predict_text(FILE *f, const Plan *p, const ReportOptions *o) {
     ByteUnit u = byte_unit((double)p->arena_bytes[ARENA_DEVICE]);
-    int program = largest_program(p, ARENA_DEVICE);
+    Moment m = moment_at(p, o->at);
+    bool peak = !o->at || !strcmp(o->at, "peak");
     fits_line(f, p, o);
     arena_line(f, p, u);
     library_lines(f, p);
-    if (program >= 0) {
-        peak_line(f, p, ARENA_DEVICE, program, u);
-        holders_line(f, p, program, u, "activations and temporaries in",
+    if (m.program >= 0) {
+        moment_line(f, p, m, peak ? "peak " : "", u);
+        holders_line(f, p, m, u, "activations and temporaries in",
                      1u << C_ACTIVATIONS | 1u << C_TEMPORARY | 1u << C_WORKSPACE);
-        holders_line(f, p, program, u, "unsharded bytes of units", 1u << C_UNSHARDED | 1u << C_UNSHARDED_GRADS);
+        holders_line(f, p, m, u, "unsharded bytes of units", 1u << C_UNSHARDED | 1u << C_UNSHARDED_GRADS);
     }
     step_line(f, p);
 }

@@ -8,7 +8,8 @@ import os
 import re
 import struct
 
-from harness import ROOT, build, check, read_log, read_safetensors, same_run, scratch, shardc, steps, train
+import pages
+from harness import ROOT, SHARDC, build, check, read_log, read_safetensors, command, same_run, scratch, shardc, steps, train
 
 ROWS = os.path.join(ROOT, "tests", "program", "rows")
 MLP, TRANSFORMER = os.path.join(ROWS, "memory_mlp.lua"), os.path.join(ROWS, "memory_transformer.lua")
@@ -161,3 +162,39 @@ def test_M3_wrapper_makes_no_difference():
             bare = [[(e["id"], e["stream"], re.sub(r"\.inner\b", "", e["module"])) for e in x["events"]] for x in (p, q)]
             check(bare[0] == bare[1], "reshard %s: program %s differs" % (reshard, p["name"]))
     return "the same events at the same size"
+
+
+def test_M4_page():
+    """Every question that the page asks is answered by the command that stands there."""
+    said = pages.page("models/behaviours/memory.md")
+    check(said > 80, "the page has lost its examples: %d lines" % said)
+    return "%d lines are what the commands print" % said
+
+
+def test_M4_who_holds_memory_adds_up():
+    """The tables of --by are sums over the plan's storages at that moment."""
+    for options in ({}, dict(recompute="full")):
+        plan = plan_of(MLP, 4, options)
+        program = next(p for p in plan["programs"] if p["name"] == "micro")
+        index = {e["id"]: i for i, e in enumerate(program["events"])}
+        forward = max(i for i, e in enumerate(program["events"]) if e["phase"] == "forward" and e["stream"] == "compute")
+        for at, when in (("peak", index[plan["peak"]["event"]]), ("forward", forward), ("e4", index["e4"])):
+            live = [s for s in plan["storages"] if s["arena"] == "device" and ("program" not in s or s["program"] == "micro" and index[s["first"]] <= when <= index[s["last"]])]
+            total = {}
+            for by in ("module", "unit", "storage"):
+                out = shardc("predict", MLP, "--world", "4", "--device", "h200", "--at", at, "--by", by, *settings(options))
+                table = out.split(" of micro at ")[-1].split("\n")
+                total[by] = int(table[0].rsplit(":", 1)[1].split()[0].replace(",", ""))
+                rows = [int(re.match(r"  .+? +([\d,]+) ", r + " ").group(1).replace(",", "")) for r in table[1:] if r]
+                check(sum(rows) == total[by] and rows == sorted(rows, reverse=True), "%s by %s: rows make %d of %d" % (at, by, sum(rows), total[by]))
+            check(total["storage"] == sum(s["size"] for s in live) == total["module"] + total["unit"], "at %s: %s, alive %d" % (at, total, sum(s["size"] for s in live)))
+
+
+def test_M4_recompute_releases():
+    """At the end of the forward nothing is left of a recomputed block but its input."""
+    kept = {}
+    for recompute in ("none", "selective", "full"):
+        out = shardc("predict", MLP, "--world", "4", "--device", "h200", "--at", "forward", "--by", "module", "--set", "recompute=" + recompute)
+        kept[recompute] = dict(re.findall(r"^  (blocks\.\d\.\w+) +([\d,]+)", out, re.M))
+    check(sorted(kept["full"]) == ["blocks.%d.out_proj" % b for b in range(3)], "full: %s" % kept["full"])
+    check(len(kept["none"]) == 8 > len(kept["full"]), "none: %s" % kept["none"])

@@ -6,6 +6,7 @@ import json
 import os
 import struct
 
+import pages
 from harness import ROOT, SHARDC, build, check, command, must, read_log, scratch, shardc, steps
 
 ROWS = os.path.join(ROOT, "tests", "program", "rows")
@@ -121,3 +122,9 @@ def test_O3_schedule_holds_O2():
             rc, _, found = times(AFTER, world, *bound, "--set", "prefetch=0")
             check(rc == 1 and "g0f (gather 10." in found[0]["text"], "world %d, %s, no prefetch: %s" % (world, device, found))
     return "step %.2f ms of %d" % (t["step_ms"], EACH)
+
+
+def test_O3_page():
+    said = pages.page("models/behaviours/overlap.md")
+    check(said > 8, "the page has lost its examples: %d lines" % said)
+    return "%d lines are what the commands print" % said

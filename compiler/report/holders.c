@@ -1,0 +1,148 @@
+/* `predict --by`: who holds the bytes that are alive at one moment, as a table: modules, units or single storages.
+ * Relies on: live.h, figures.h.
+ * Relied on by: text.c. */
+#include "figures.h"
+#include "live.h"
+#include "report.h"
+
+#include <stdlib.h>
+
+enum { MODULES = 1u << C_ACTIVATIONS | 1u << C_TEMPORARY | 1u << C_WORKSPACE, LARGEST = 3 };
+
+/* ── when ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static Moment in_program(const Plan *p, const char *name) {
+    for (int i = 0; i < p->nprograms; i++)
+        if (!strcmp(p->programs[i].name, name)) return (Moment){i, -1};
+    return (Moment){-1, -1};
+}
+
+static int event_named(const PlanProgram *g, const char *id) {
+    for (int e = 0; e < g->n; e++)
+        if (!strcmp(g->events[e].id, id)) return e;
+    return -1;
+}
+
+static int forward_end(const PlanProgram *g) {
+    int end = -1;
+    for (int e = 0; e < g->n; e++)
+        if (g->events[e].phase == FORWARD && g->events[e].stream == COMPUTE) end = e;
+    return end;
+}
+
+Moment moment_at(const Plan *p, const char *at) {
+    Moment m = {largest_program(p, ARENA_DEVICE), -1};
+    if (!at || !strcmp(at, "peak")) {
+        if (m.program >= 0) m.event = p->programs[m.program].peak_event;
+        return m;
+    }
+    m = in_program(p, "micro");
+    if (m.program < 0) return m;
+    bool end = !strcmp(at, "forward");
+    m.event = end ? forward_end(&p->programs[m.program]) : event_named(&p->programs[m.program], at);
+    if (m.event < 0)
+        fail_usage("--at %s: the program micro has no such event; `peak`, `forward` (its end), or an id that "
+                   "`shardc inspect` shows",
+                   at);
+    return m;
+}
+
+/* ── who ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static bool alive(const Storage *s, Moment m) {
+    return s->arena == ARENA_DEVICE &&
+           (s->program < 0 || (s->program == m.program && s->first <= m.event && m.event <= s->last));
+}
+
+typedef struct {
+    const char *name;
+    int64_t of[N_CLASSES], total;
+    const Storage *largest[LARGEST];
+} Row;
+typedef VEC(Row) Rows;
+
+static void add(Row *r, const Storage *s) {
+    r->of[s->cls] += s->size;
+    r->total += s->size;
+    for (int i = 0; i < LARGEST; i++) {
+        if (r->largest[i] && r->largest[i]->size >= s->size) continue;
+        memmove(&r->largest[i + 1], &r->largest[i], sizeof *r->largest * (size_t)(LARGEST - 1 - i));
+        r->largest[i] = s;
+        return;
+    }
+}
+
+static int by_total(const void *a, const void *b) {
+    const Row *x = a, *y = b;
+    if (x->total != y->total) return x->total > y->total ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static Rows rows_of(const Plan *p, Moment m, unsigned classes, bool single) {
+    Rows out = {0};
+    Map *index = map_new(p->arena);
+    for (int i = 0; i < p->nstorages; i++) {
+        const Storage *s = &p->storages[i];
+        if (!(classes >> s->cls & 1) || !alive(s, m)) continue;
+        const char *name = single ? s->name : *s->owner ? s->owner : "(model)";
+        intptr_t k = (intptr_t)map_get(index, name);
+        if (!k) {
+            push(&out, p->arena, ((Row){.name = name}));
+            map_put(index, name, (void *)(k = out.n));
+        }
+        add(&out.at[k - 1], s);
+    }
+    if (out.n) qsort(out.at, (size_t)out.n, sizeof *out.at, by_total);
+    return out;
+}
+
+static void life(FILE *f, const Plan *p, const Storage *s) {
+    const PlanProgram *g = s->program < 0 ? NULL : &p->programs[s->program];
+    if (g)
+        fprintf(f, "%s to %s", g->events[s->first].id, g->events[s->last].id);
+    else
+        fputs("always", f);
+}
+
+static void row(FILE *f, const Plan *p, const Row *r, Holding by, int width) {
+    fprintf(f, "  %-*s %12s ", width, r->name, grouped(p->arena, (double)r->total));
+    if (by == BY_STORAGE) {
+        fprintf(f, " %-20s ", storage_class_name(r->largest[0]->cls));
+        life(f, p, r->largest[0]);
+        fprintf(f, "  %s", *r->largest[0]->owner ? r->largest[0]->owner : "(model)");
+    }
+    bool some = false;
+    for (int c = 0; c < N_CLASSES && by == BY_UNIT; c++) {
+        if (!r->of[c]) continue;
+        fprintf(f, "%s %s %s", some ? " ·" : "", storage_class_name((StorageClass)c),
+                grouped(p->arena, (double)r->of[c]));
+        some = true;
+    }
+    for (int i = 0; i < LARGEST && r->largest[i] && by == BY_MODULE; i++) {
+        fprintf(f, "%s %s %s (", i ? "," : "", r->largest[i]->name, bytes_text(p->arena, (double)r->largest[i]->size));
+        life(f, p, r->largest[i]);
+        fputc(')', f);
+    }
+    fputc('\n', f);
+}
+
+void report_holders_text(FILE *f, const Plan *p, Moment m, Holding by) {
+    if (m.program < 0) return;
+    unsigned all = (1u << N_CLASSES) - 1, classes = by == BY_MODULE ? MODULES : by == BY_UNIT ? all & ~MODULES : all;
+    Rows rows = rows_of(p, m, classes, by == BY_STORAGE);
+    const PlanProgram *g = &p->programs[m.program];
+    const Event *e = m.event >= 0 && m.event < g->n ? &g->events[m.event] : NULL;
+    int64_t total = 0;
+    int width = 8;
+    for (int i = 0; i < rows.n; i++) {
+        total += rows.at[i].total;
+        if ((int)strlen(rows.at[i].name) > width) width = (int)strlen(rows.at[i].name);
+    }
+    fprintf(f, "%s of %s at %s%s%s%s%s: %s bytes\n",
+            by == BY_MODULE ? "activations, temporaries and workspaces"
+            : by == BY_UNIT ? "what units hold"
+                            : "storages",
+            g->name, e ? e->id : "its beginning", e ? " " : "", e ? phase_name(e->phase) : "",
+            e && *e->module ? " " : "", e ? e->module : "", grouped(p->arena, (double)total));
+    for (int i = 0; i < rows.n; i++) row(f, p, &rows.at[i], by, width);
+}
