@@ -15,7 +15,7 @@ return {
   link_bandwidth = 3.609e+11, link_latency_us = 24.6, -- largest and smallest all-gather measured
   network_bandwidth = 50e9, network_latency_us = 10, -- not measured: one 400 Gb/s port a GPU
   host_bandwidth = 5.527e+10, -- pinned copy of 256 MiB
-  host_optimizer_bandwidth = 40e9, -- not measured
+  host_optimizer_bandwidth = 25e9, -- a rank's; four together 100 GB/s of the machine's memory
   launch_us = 0.97, -- a small kernel in a graph, after another
   library = { -- what a process holds besides its arena
     { name = "CUDA context", bytes = 520 * 2^20, tolerance = 4 * 2^20, source = "measured, CUDA 13.0" },

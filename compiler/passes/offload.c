@@ -236,12 +236,16 @@ static bool any_on_host(const Graph *g) {
     return false;
 }
 
-/* An update whose state lies on the host, and which may run on either side. */
+/* Where the policy leaves the choice: the side that is through sooner. A parameter's master and moments travel up and
+ * down at once, 12 bytes each way; on the host they and the gradient are read, and they and the wire shard written. */
 void place_updates(Graph *g, const Device *d) {
-    (void)d;
+    double bus = 12 / d->host_bandwidth * (1 + d->beside[OP_OFFLOAD].itself);
+    bool host_is_faster = 30 / d->host_optimizer_bandwidth < bus;
     for (int i = 0; i < g->units.n; i++) {
         Unit *u = g->units.at[i];
-        u->host_update = u->policy->offload_optimizer && u->policy->update == UPDATE_HOST;
+        UpdatePlace at = u->policy->update;
+        u->host_update =
+            u->policy->offload_optimizer && (at == UPDATE_HOST || (at == UPDATE_ANYWHERE && host_is_faster));
     }
 }
 

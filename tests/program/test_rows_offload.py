@@ -1,10 +1,12 @@
 """Issue 4's item S, offload of the optimizer's state: it streams through the device or is updated on the CPU, and no bit changes.
 
-Relies on: harness.py, test_surface.py (its network and policies). Relied on by: run.py."""
+Relies on: harness.py, test_surface.py (its network and policies), rows/offload.lua. Relied on by: run.py."""
 import itertools
+import json
 import os
+import re
 
-from harness import check, losses, run, same_run, scratch
+from harness import ROOT, build, check, corpus, losses, run, same_run, scratch, shardc
 from test_surface import BF16, everywhere, go, plan, position
 
 WAYS = ("'stream'", "'host'", "true")
@@ -71,3 +73,50 @@ def test_S_offload_optimizer_poison_interleave_resume():
         other = units(WAYS[way == WAYS[0]], 0, more=BF16)
         b = go(2, other, "--resume", state, **kw)
         check(losses(b[0]) == losses(a[0])[3:] and a[1] == b[1], "%s: resumed by a build of the other way" % way)
+
+
+MODEL = os.path.join(ROOT, "tests", "program", "rows", "offload.lua")
+
+
+def small(world, *args, **o):
+    accumulate = ("--accumulate", str(o["accumulate"])) if o.get("accumulate", 1) > 1 else ()
+    return run(build(MODEL, world=world, **dict(dict(layers=3, dim=16, batch=8 // world // o.get("accumulate", 1)), **o)), "--data", corpus(), "--steps", "5", "--seed", "3", *accumulate, *args)
+
+
+def test_S_offload_at_world_2_and_4():
+    for world in (2, 4):
+        for o in (dict(), dict(accumulate=2, clip=0.0), dict(kept=True, precision="fp32")):
+            a = small(world, way="none", **o)
+            for way in ("stream", "host", "mixed"):
+                same_run(a, small(world, way=way, **o), "%s, world %d, %s" % (way, world, o))
+    same_run(small(4, way="none", replicate=2), small(4, way="mixed", replicate=2, grads=True), "replicated")
+
+
+def predicted(way, *args, device="h200", **o):
+    sets = [a for k, v in dict(o, way=way).items() for a in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
+    return json.loads(shardc("inspect", MODEL, "--world", "4", "--device", device, *sets, *args, "--format", "json"))
+
+
+LARGE = dict(dim=4096, layers=12, batch=16, seq=1024, clip=0.0)
+
+
+def test_S_offload_hides_behind_compute():
+    """Streamed state costs next to no time where there is enough to compute, and not much memory: a few units pass through it."""
+    none, stream, host = (predicted(way, **LARGE) for way in ("none", "stream", "host"))
+    time = {p["options"]["way"]: p["prediction"]["step_us"] for p in (none, stream, host)}
+    check(time["stream"] < 1.1 * time["none"] < 1.3 * time["none"] < time["host"], "steps of %s us" % time)
+    state = stream["prediction"]["host_bytes"]
+    saved = none["arenas"]["device"]["bytes"] - stream["arenas"]["device"]["bytes"]
+    check(saved > 0.6 * state, "the device's arena is smaller by %d bytes of the %d that lie on the host" % (saved, state))
+    return "steps of %.1f ms, %.1f streamed, %.1f on the host" % tuple(time[w] / 1e3 for w in ("none", "stream", "host"))
+
+
+def test_S_offload_true_takes_the_faster_side():
+    """By the device's profile: with a host memory sixteen times as fast the update stays there."""
+    text = open(os.path.join(ROOT, "compiler", "devices", "h200.lua")).read()
+    fast = os.path.join(scratch("device"), "h200.lua")
+    with open(fast, "w") as f:
+        f.write(re.sub(r"host_optimizer_bandwidth = [0-9.e]+", "host_optimizer_bandwidth = 400e9", text))
+    for device, stream in (("h200", "update"), (fast, "host")):
+        events = next(x for x in predicted("auto", device=device)["programs"] if x["name"] == "micro")["events"]
+        check({e["stream"] for e in events if re.fullmatch(r"u\d+", e["id"])} == {stream}, "%s: updates not on stream %s" % (device, stream))
