@@ -153,9 +153,17 @@ static double alone_us(const Device *d, const Event *e, int span, int group, boo
 
 double event_duration_us(const Device *d, const Event *e, int span, int group, bool deterministic) {
     double us = alone_us(d, e, span, group, deterministic);
-    /* kernels always run beside a collective, and copies the other way beside a copy */
-    if (e->op_ir && (group > 1 || op_is(e->op_ir, T_COPY))) us *= 1 + d->beside[e->op_ir->kind].itself;
+    if (e->op_ir && group > 1) us *= 1 + d->beside[e->op_ir->kind].itself; /* kernels always run beside it */
     return fmax(fmax(us, d->launch_us), e->least_us);
+}
+
+/* The bus has its limit, and so has the memory that all ranks of a machine copy from and to. */
+double copy_slows(const Device *d, const Event *e, int world, bool both_ways) {
+    if (!e->op_ir || !op_is(e->op_ir, T_COPY)) return 1;
+    double ranks = d->ranks_per_node > 0 && d->ranks_per_node < world ? d->ranks_per_node : world;
+    double memory = both_ways ? d->host_both / 2 : e->stream == FETCH ? d->host_reads : d->host_writes;
+    double bus = both_ways ? 1 + d->beside[e->op_ir->kind].itself : 1;
+    return memory > 0 ? fmax(bus, d->host_bandwidth * ranks / memory) : bus;
 }
 
 double event_slows_others(const Device *d, const Event *e) {

@@ -28,6 +28,9 @@ static const Field numbers[] = {
     FIELD(host_bandwidth, true),
     FIELD(launch_us, true),
     FIELD(host_optimizer_bandwidth, true),
+    FIELD(host_reads, false),
+    FIELD(host_writes, false),
+    FIELD(host_both, false),
 };
 static const Field strings[] = {FIELD(name, true), FIELD(target, true), FIELD(source, true), FIELD(arch, false)};
 static const Field integers[] = {FIELD(ranks_per_node, true), FIELD(threads, false)};

@@ -42,7 +42,10 @@ typedef struct {
     double link_latency_us, network_latency_us;
     double host_bandwidth;           /* B/s device to host, each way */
     double host_optimizer_bandwidth; /* B/s of the host optimizer over its state */
-    double launch_us;                /* least time of one event */
+    /* B/s that a machine's memory gives to the copies of all its ranks together: up, down, and both at once; 0: as much
+     * as they take */
+    double host_reads, host_writes, host_both;
+    double launch_us; /* least time of one event */
     const Measured
         *kernels[2][N_OPS]; /* NULL: flops and bytes tell. [1]: with deterministic = false, where it differs */
     struct {
@@ -58,6 +61,7 @@ const Device *device_load(Arena *a, const char *name); /* fails naming the profi
 /* By what was measured; else by a roofline of flops, bytes and launch. Of a collective: ranks in its group, and from
  * the first to the last of them. */
 double event_duration_us(const Device *d, const Event *e, int span, int group, bool deterministic);
+double copy_slows(const Device *d, const Event *e, int world, bool both_ways); /* a factor; of other events 1 */
 double event_slows_others(const Device *d, const Event *e); /* the share by which kernels beside it take longer */
 void footprint(Plan *p, const Device *d);                   /* sets p->library */
 int event_group(const Plan *p, const Event *e);             /* ranks that take part in a collective */

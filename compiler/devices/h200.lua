@@ -16,6 +16,7 @@ return {
   network_bandwidth = 50e9, network_latency_us = 10, -- not measured: one 400 Gb/s port a GPU
   host_bandwidth = 5.527e+10, -- pinned copy of 256 MiB
   host_optimizer_bandwidth = 25e9, -- a rank's; four together 100 GB/s of the machine's memory
+  host_reads = 176e9, host_writes = 130e9, host_both = 200e9, -- four GPUs of a machine with 64 cores
   launch_us = 0.97, -- a small kernel in a graph, after another
   library = { -- what a process holds besides its arena
     { name = "CUDA context", bytes = 520 * 2^20, tolerance = 4 * 2^20, source = "measured, CUDA 13.0" },
@@ -28,7 +29,7 @@ return {
   beside = { -- shares by which kernels beside a collective take longer, and it itself
     all_gather = { kernels = 0.105, itself = 0.711 },
     reduce_scatter = { kernels = 0.208, itself = 1.120 },
-    fetch = { kernels = 0, itself = 0.17 }, offload = { kernels = 0, itself = 0.17 }, -- 55 GB/s one way, 47 both ways
+    fetch = { kernels = 0, itself = 0.14 }, offload = { kernels = 0, itself = 0.14 }, -- 55 GB/s one way, 48 both ways
   },
   kernels = { -- { bytes, us } or { variant, flops, bytes, sizes..., us }
     adam = {

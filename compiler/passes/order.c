@@ -294,8 +294,9 @@ static void bound_readers(Ordering *o, Stream stream, bool count) {
 /* ── a guess at times ──────────────────────────────────────────────────────────────────────────────────────── */
 double duration(const Ordering *o, int e) {
     const Event *ev = &o->p->events[e];
-    return event_duration_us(o->d, ev, event_span(o->plan, ev), event_group(o->plan, ev),
-                             o->plan->graph->deterministic);
+    double slower = copy_slows(o->d, ev, o->plan->world, ev->phase != FORWARD);
+    return slower * event_duration_us(o->d, ev, event_span(o->plan, ev), event_group(o->plan, ev),
+                                      o->plan->graph->deterministic);
 }
 
 Course free_course(const Ordering *o) {

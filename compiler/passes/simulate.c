@@ -3,6 +3,8 @@
  * wait, cost. Relied on by: the reports. */
 #include "passes.h"
 
+enum { AGAIN = 4 }; /* walks in which copies up and down learn when the others run */
+
 static bool hides(Stream s) {
     return s == GATHER || s == REDUCE || s == OFFLOAD || s == FETCH;
 }
@@ -39,14 +41,48 @@ static double end_beside(const PlanProgram *p, const Device *d, Beside *b, doubl
     }
 }
 
+/* Copies one way, as they ran in the walk before, and the first not over yet. */
+typedef struct {
+    double *begin, *end;
+    int n, at;
+} Copies;
+
+static Copies copies_of(const PlanProgram *p, Stream s, Arena *a) {
+    Copies c = {NEW_ARRAY(a, double, p->n + 1), NEW_ARRAY(a, double, p->n + 1), 0, 0};
+    for (int i = 0; i < p->n; i++) {
+        if (p->events[i].stream != s) continue;
+        c.begin[c.n] = p->events[i].start_us;
+        c.end[c.n++] = p->events[i].start_us + p->events[i].duration_us;
+    }
+    return c;
+}
+
+/* When a copy from `start` on ends that takes `left` by itself, given those the other way. */
+static double copy_end(Copies *c, double start, double left, double alone, double both) {
+    double t = start;
+    for (;;) {
+        while (c->at < c->n && c->end[c->at] <= t) c->at++;
+        bool beside = c->at < c->n && c->begin[c->at] <= t;
+        double next = c->at == c->n ? t + 1e18
+                      : beside      ? c->end[c->at]
+                                    : c->begin[c->at],
+               slower = beside ? both : alone;
+        if ((next - t) / slower >= left) return t + left * slower;
+        left -= (next - t) / slower;
+        t = next;
+    }
+}
+
 /* Communication that compute has to wait for: while it idles for one of those streams, and after its last event. d
- * NULL: durations are there already. */
-static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d) {
+ * NULL: durations are there already. again: times are those of a walk before this. */
+static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d, bool again) {
     double end[N_STREAMS] = {0}, total = 0;
     bool deterministic = !plan->graph || plan->graph->deterministic;
     Arena *own = arena_new();
     Beside beside[N_STREAMS] = {0};
     for (int s = 0; s < N_STREAMS; s++) beside[s].events = NEW_ARRAY(own, int, p->n + 1);
+    Copies other[N_STREAMS] = {0};
+    if (again) other[FETCH] = copies_of(p, OFFLOAD, own), other[OFFLOAD] = copies_of(p, FETCH, own);
     p->exposed_us = 0;
     for (int i = 0; i < p->n; i++) {
         Event *e = &p->events[i];
@@ -62,6 +98,9 @@ static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d) 
         if (e->stream == COMPUTE && cause >= 0 && hides((Stream)cause)) p->exposed_us += start - end[COMPUTE];
         e->start_us = start;
         if (d) e->duration_us = event_duration_us(d, e, event_span(plan, e), event_group(plan, e), deterministic);
+        double alone = d ? copy_slows(d, e, plan->world, false) : 1, both = d ? copy_slows(d, e, plan->world, true) : 1;
+        if (alone != 1 || both != 1)
+            e->duration_us = copy_end(&other[e->stream], start, e->duration_us, alone, both) - start;
         if (d && e->stream == COMPUTE)
             e->duration_us = end_beside(p, d, beside, start, e->duration_us) - start;
         else if (d && event_slows_others(d, e) > 0)
@@ -86,7 +125,7 @@ void delay_collectives(Plan *plan, const double *delay_us) {
         for (int k = 0; k < p->n; k++)
             if (p->events[k].comm >= 0 && event_group(plan, &p->events[k]) > 1)
                 p->events[k].duration_us += delay_us[p->events[k].stream];
-        simulate_program(plan, p, NULL);
+        simulate_program(plan, p, NULL, false);
     }
 }
 
@@ -123,8 +162,19 @@ static void measure_flops(Plan *plan, const Device *d) {
     plan->peak_flops = d->flops[most] > 0 ? d->flops[most] : d->flops[FP32];
 }
 
+static bool has_stream(const PlanProgram *p, Stream s) {
+    for (int i = 0; i < p->n; i++)
+        if (p->events[i].stream == s) return true;
+    return false;
+}
+
 void simulate(Plan *plan, const Device *d) {
-    for (int i = 0; i < plan->nprograms; i++) simulate_program(plan, &plan->programs[i], d);
+    for (int i = 0; i < plan->nprograms; i++) {
+        PlanProgram *p = &plan->programs[i];
+        simulate_program(plan, p, d, false);
+        for (int again = 0; again < AGAIN && has_stream(p, FETCH) && has_stream(p, OFFLOAD); again++)
+            simulate_program(plan, p, d, true);
+    }
     plan->tokens_per_step = tokens(plan);
     measure_flops(plan, d);
     plan->device_usable = d->usable_bytes;

@@ -197,6 +197,32 @@ Test(device, kernels_beside_a_collective_take_longer) {
     arena_free(a);
 }
 
+/* 100 us each by itself: both ways at once they take half as long again, and what is left of the second fetch does not;
+ * where two ranks share a memory that gives them a third of what their buses could take, three times as long. */
+Test(device, copies_up_and_down_slow_each_other) {
+    for (int world = 1; world <= 2; world++) {
+        Arena *a = arena_new();
+        Graph *g = graph_new(a);
+        const Device *d =
+            load(a, "kernels={fetch={{1000,100}},offload={{1000,100}}},host_both=1.3333333333e10,host_reads=1e12,"
+                    "beside={fetch={kernels=0,itself=0.5},offload={kernels=0,itself=0.5}}");
+        Op *up = new_op(g, OP_FETCH), *down = new_op(g, OP_OFFLOAD);
+        up->in[up->nin++] = down->in[down->nin++] = new_value(g, FP32, 1, (int64_t[]){250});
+        Event events[] = {{.id = "f0", .stream = FETCH, .comm = -1, .unit = -1, .bytes = 1000, .op_ir = up},
+                          {.id = "o0", .stream = OFFLOAD, .comm = -1, .unit = -1, .bytes = 1000, .op_ir = down},
+                          {.id = "f1", .stream = FETCH, .comm = -1, .unit = -1, .bytes = 1000, .op_ir = up}};
+        PlanProgram program = {.name = "micro", .events = events, .n = 3};
+        Plan p = {.arena = a, .programs = &program, .nprograms = 1, .world = world};
+        simulate(&p, d);
+        double both = world == 1 ? 150 : 300;
+        cr_expect_float_eq(events[0].duration_us, both, 1e-6);
+        cr_expect_float_eq(events[1].duration_us, both, 1e-6);
+        cr_expect_float_eq(events[2].start_us, both, 1e-6);
+        cr_expect_float_eq(events[2].duration_us, 100, 1e-6);
+        arena_free(a);
+    }
+}
+
 /* Arithmetic that does not hide behind the bytes is added to them. */
 Test(device, functions_in_pointwise_groups_take_what_they_take_beyond_their_bytes) {
     Arena *a = arena_new();
