@@ -217,6 +217,7 @@ typedef struct {
     int ncounts;
     const char *const *metrics;
     int nmetrics;
+    uint64_t metric_sums;        /* bit i: metric i is a sum over ranks and microbatches; else their mean */
     uint64_t metrics_at;         /* fp32 each, summed over ranks and microbatches: loss (× 1), grad_norm, logs */
     uint64_t record_at, step_at; /* step_at: Adam's count, int64 */
     int has_scaler;

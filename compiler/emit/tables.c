@@ -215,6 +215,12 @@ static void put_metrics(const Emit *e) {
     put(e, e->g->metrics.n ? "};\n\n" : "    NULL};\n\n");
 }
 
+static unsigned long long metric_sums(const Graph *g) {
+    unsigned long long sums = 0;
+    for (int i = 0; i < g->metrics.n; i++) sums |= (unsigned long long)g->metrics.at[i].is_sum << i;
+    return sums;
+}
+
 static void put_groups(const Emit *e) {
     const Optimizer *o = e->g->optimizer;
     open_table(e, "sc_group_info", "groups");
@@ -343,8 +349,8 @@ static void put_build(const Emit *e, int ndumps) {
     put(e, "    .comms = comms,\n    .ncomms = %d,\n", g->comms.n);
     put(e, "    .inputs = inputs,\n    .ninputs = %d,\n    .counts = counts,\n    .ncounts = %d,\n", g->inputs.n,
         g->counts.n);
-    put(e, "    .metrics = metrics,\n    .nmetrics = %d,\n    .metrics_at = 0x%llx,\n", g->metrics.n,
-        state_at(e, g->metrics_state));
+    put(e, "    .metrics = metrics,\n    .nmetrics = %d,\n    .metric_sums = 0x%llx,\n    .metrics_at = 0x%llx,\n",
+        g->metrics.n, metric_sums(g), state_at(e, g->metrics_state));
     put(e, "    .record_at = 0x%llx,\n    .step_at = 0x%llx,\n", state_at(e, g->record), state_at(e, g->step_state));
     if (g->scaler) put(e, "    .has_scaler = 1,\n    .scaler_at = 0x%llx,\n", state_at(e, g->scaler_state));
     put(e, "    .dumps = dumps,\n    .ndumps = %d,\n", ndumps);

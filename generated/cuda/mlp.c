@@ -745,6 +745,7 @@ const sc_build sc_this_build = {
     .ncounts = 1,
     .metrics = metrics,
     .nmetrics = 2,
+    .metric_sums = 0x0,
     .metrics_at = 0x0,
     .record_at = 0x100,
     .step_at = 0x300,

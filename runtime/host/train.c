@@ -163,7 +163,8 @@ static void report_step(Trainer *t, double seconds) {
     log_whole(&t->log, "tokens", (int64_t)(work * (double)(t->done + 1)));
     log_number(&t->log, "tok_s", per_second);
     log_number(&t->log, "seconds", seconds);
-    for (int i = FIRST_LOG; i < t->b->nmetrics; i++) log_number(&t->log, t->b->metrics[i], t->metrics[i] / total);
+    for (int i = FIRST_LOG; i < t->b->nmetrics; i++)
+        log_number(&t->log, t->b->metrics[i], t->metrics[i] / (t->b->metric_sums >> i & 1 ? 1 : total));
     log_end(&t->log);
 }
 

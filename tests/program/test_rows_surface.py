@@ -113,8 +113,8 @@ def listed(units, path, text):
 
 
 def test_S_unshard_in_backward():
-    """false, for a table whose rows the backward does not read: no second gather, the same bits; where it reads any it is refused
-    (tests/program/bad/shard_backward.lua)."""
+    """unshard_in_backward = false, for a table whose rows the backward does not read: no second gather, the same bits; where it reads
+    any it is refused (tests/program/bad/shard_backward.lua)."""
     model = os.path.join(os.path.dirname(NET), "..", "rows", "embedding.lua")
     for world in WORLDS:
         runs, gathers = [], []
@@ -166,7 +166,7 @@ def test_S_all_reduce_deferred():
 
 
 def test_S_gradient_divide_factor():
-    """1 sums: the same as averages at world times the rate."""
+    """1 sums: the same as averages at world times the rate; gradient_divide_factor is of one unit."""
     o = dict(optimizer="sgd", clip=0, decay=0, n=3)
     for world in WORLDS:
         summed = go(world, everywhere("gradient_divide_factor = 1"), **o)
@@ -323,7 +323,8 @@ def test_S_nested_units():
 
 
 def test_S_checkpoint():
-    """checkpoint_wrapper and checkpoint per call: what is kept, what is made again, what goes to the host. No bit changes."""
+    """checkpoint_wrapper and checkpoint per call: what is kept, what is made again (recompute = false: nothing), what goes to the host.
+    No bit changes."""
     count = lambda events, key, value: sum(e[key] == value for e in events)
     for world in WORLDS:
         a = go(world, everywhere(BF16), dropout=0.1)

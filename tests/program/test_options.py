@@ -1,0 +1,210 @@
+"""No option is parsed and ignored. The lists of options are the front end's own: a new one without a test here fails.
+
+Relies on: harness.py, surface/net.lua, the tests that are named. Relied on by: run.py."""
+import importlib
+import inspect
+import json
+import os
+import re
+
+from harness import ROOT, SHARDC, build, check, command, corpus, losses, must, run, scratch, shardc, steps
+from test_rows_scaler import HUGE, NET as SCALED, go as scaled, scales
+from test_surface import NET
+
+# option: the test that shows what it does, "file.test_"
+S = "rows_surface.S_"
+TESTED = {
+    "nn.fully_shard": {
+        "mesh": S + "meshes", "reshard_after_forward": S + "reshard_after_forward", "reshard_after_backward": S + "reshard_after_backward",
+        "mp_policy": S + "mixed_precision", "offload": S + "offload", "prefetch": S + "prefetch", "unshard_in_backward": S + "unshard_in_backward",
+        "ignored_params": S + "ignored_parameters", "gradient_divide_factor": S + "gradient_divide_factor", "requires_gradient_sync": S + "gradient_sync",
+        "requires_all_reduce": S + "all_reduce_deferred", "all_gather": "rows_extension.X3_less_travels"},
+    "nn.mesh": {"replicate": S + "meshes", "shard": S + "meshes"},
+    "mp_policy": {"param_dtype": S + "mixed_precision", "reduce_dtype": S + "mixed_precision", "output_dtype": S + "mixed_precision",
+                  "cast_forward_inputs": S + "mixed_precision", "buffer_dtype": "options.buffer_dtype"},
+    "offload": {"params": S + "offload", "grads": S + "offload", "optimizer": S + "offload"},
+    "prefetch": {"forward": S + "prefetch", "backward": S + "prefetch"},
+    "nn.checkpoint": {"save": S + "checkpoint", "offload": S + "checkpoint", "recompute": S + "checkpoint"},
+    "policy": {"match": "options.policy_file", "fully_shard": "options.policy_file", "checkpoint": "options.policy_file"},
+    "nn.input": {"from": "golden.gpt2", "shift": "options.inputs_and_logs"},
+    "nn.log": {"reduce": "options.inputs_and_logs"},
+    "groups": {"match": "options.optimizers", "lr": "options.optimizers", "weight_decay": "options.optimizers"},
+    "optim.SGD": dict.fromkeys(("lr", "momentum", "nesterov", "weight_decay", "groups"), "options.optimizers"),
+    "optim.Adam": dict.fromkeys(("lr", "betas", "eps", "weight_decay", "groups"), "options.optimizers"),
+    "optim.AdamW": dict.fromkeys(("lr", "betas", "eps", "weight_decay", "groups"), "options.optimizers"),
+    "optim.cosine": dict.fromkeys(("warmup", "total", "min_ratio"), "surface.schedules"),
+    "grad_scaler": dict.fromkeys(("init_scale", "growth_factor", "backoff_factor", "growth_interval", "without_fp16"), "options.scaler"),
+    "sample": {"inputs": "options.sample", "logits": "options.sample"},
+    "nn.training": {
+        "model": "options.training", "batch": "options.training", "loss": "options.training", "optimizer": "options.optimizers", "schedule": "surface.schedules",
+        "clip_grad_norm": "surface.clip_and_accumulate_are_built_in", "accumulate": "surface.accumulation_agrees_with_plain",
+        "grad_scaler": "options.scaler", "deterministic": "options.deterministic", "sample": "options.sample"},
+}
+
+
+def source(name):
+    with open(os.path.join(ROOT, "compiler", "frontend", name)) as f:
+        return f.read()
+
+
+def words(text):
+    return set(" ".join(re.findall(r'"([^"]*)"', text)).split())
+
+
+def accepted():
+    """{table: its keys}, as the front end reads them."""
+    policy, training, scaler = source("policy.c"), source("training.c"), source("scaler.c")
+    call = r"check_keys\(\s*\w+,\s*\w+,\s*%s,\s*((?:\"[^\"]*\"\s*)+)\)"
+    found = {n: words(re.search(call % re.escape('"%s"' % n), text)[1]) for text, names in (
+        (policy, ("nn.mesh", "mp_policy", "offload", "prefetch", "policy")), (training, ("nn.input", "nn.log", "sample", "nn.training"))) for n in names}
+    lists = [words(m) for m in re.findall(call % "what", policy)]
+    check(len(lists) == 2, "tables with names of their own: %s" % lists)
+    found["nn.fully_shard"], found["nn.checkpoint"] = lists
+    found["groups"] = words(re.search(call % "name", training)[1])
+    found["optim.cosine"] = words(re.search(r'SCHED_CONSTANT \? "warmup" : ("[^"]*")', training)[1])
+    found["grad_scaler"] = words(re.search(call % "WHAT", scaler)[1])
+    found.update({"optim." + n: set(keys.split()) for n, keys in re.findall(r'\{"(\w+)", "([^"]*)", OPT_\w+', training)})
+    return found
+
+
+def test_every_option_has_a_test():
+    found, n = accepted(), 0
+    check(found.keys() == TESTED.keys(), "tables of options: %s" % sorted(found.keys() ^ TESTED.keys()))
+    for table, options in TESTED.items():
+        check(found[table] == options.keys(), "%s: %s" % (table, sorted(found[table] ^ options.keys())))
+        for option, name in options.items():
+            file, test = name.split(".")
+            module = importlib.import_module("test_" + file)
+            check(callable(getattr(module, "test_" + test, None)), "%s.%s: there is no test %s" % (table, option, name))
+            check(re.search(r"\b%s\b" % option, inspect.getsource(module)), "%s: %s says nothing of it" % (option, file))
+            n += 1
+    return "%d options of %d tables" % (n, len(TESTED))
+
+
+def edited(*pairs):
+    """surface/net.lua with some text replaced."""
+    with open(NET) as f:
+        text = f.read()
+    for a, b in pairs:
+        check(a in text, "surface/net.lua has no %s" % a)
+        text = text.replace(a, b)
+    model = os.path.join(scratch("options"), "net.lua")
+    with open(model, "w") as f:
+        f.write(text)
+    return model
+
+
+def trained(model, *args, n=3, world=1, **o):
+    o = dict(dict(batch=16 // world, clip=0), **o)
+    return run(build(model, world=world, **o), "--data", corpus(), "--steps", str(n), "--seed", "5", *args)
+
+
+def test_optimizers():
+    """Every option of every optimizer changes what the weights become, and not the first loss."""
+    plain = "lr = o.lr, weight_decay = o.decay,"
+    groups = re.search(r"groups = \{ .* \},\n", open(NET).read())[0]
+    cases = {"sgd": ["momentum = 0.5", "weight_decay = 0", "lr = 0.02", "momentum = 0.5, nesterov = true"],
+             "adam": ["betas = { 0.8, 0.999 }", "betas = { 0.9, 0.9 }", "eps = 1e-3", "weight_decay = 0", "lr = 0.02"],
+             "adamw": ["betas = { 0.8, 0.999 }", "betas = { 0.9, 0.9 }", "eps = 1e-3", "weight_decay = 0", "lr = 0.02"]}
+    ways = ["", "groups = { { match = '*.down.*', weight_decay = 0 } },\n", "groups = { { match = '*.down.*', lr = 0.05 } },\n", "groups = { { match = '*.up.*', lr = 0.05 } },\n"]
+    n = 0
+    for kind, options in cases.items():
+        seen = [trained(NET, optimizer=kind)]
+        for x in options:
+            keys = re.findall(r"(\w+) = [^=]*", x)
+            kept = "" if "lr" in keys else "lr = o.lr, "
+            kept += "" if "weight_decay" in keys else "weight_decay = o.decay, "
+            seen.append(trained(edited((plain, kept + x + ",")), optimizer=kind))
+        seen += [trained(edited((groups, x)), optimizer=kind) for x in ways]
+        check(len({losses(a[0])[0] for a in seen}) == 1, "%s: the first loss is before any update" % kind)
+        ends = [a[1]["blocks.0.down.weight"][2] + a[1]["blocks.0.up.weight"][2] for a in seen]
+        check(len(set(ends)) == len(ends), "%s: some options change nothing: %s" % (kind, [i for i, e in enumerate(ends) if ends.count(e) > 1]))
+        n += len(ends)
+    return "%d ways to train" % n
+
+
+def test_inputs_and_logs():
+    """nn.input's shift moves the window; nn.log's reduce = 'sum' adds over ranks where it else averages."""
+    base = trained(NET)
+    check(losses(trained(edited(('from = "tokens", shift = 1', 'from = "tokens", shift = 2')))[0]) != losses(base[0]), "another shift, other targets")
+    logs = ("loss = function(model, b) return nn.cross_entropy(model(b.tokens), b.targets) end",
+            "loss = function(model, b) local l = nn.cross_entropy(model(b.tokens), b.targets); nn.log('mean', l); nn.log('sum', l, { reduce = 'sum' }); return l end")
+    for world in (1, 2):
+        for line in steps(trained(edited(logs), world=world)[0]):
+            check(abs(line["sum"] - world * line["mean"]) < 1e-4 * line["sum"], "over %d ranks: %s" % (world, line))
+
+
+def test_training():
+    """model, batch and loss are what is trained: another of each, other numbers."""
+    base = trained(NET)
+    text = "return nn.cross_entropy(model(b.tokens), b.targets)"
+    for pair in (("return self.head(self.scale(x))", "return self.head(x)"), (text, "return 2 * nn.cross_entropy(model(b.tokens), b.targets)"),
+                 ('targets = nn.input("int32", { o.batch, o.seq }, { from = "tokens", shift = 1 })', 'targets = nn.input("int32", { o.batch, o.seq }, { from = "tokens", shift = 0 })')):
+        check(losses(trained(edited(pair))[0]) != losses(base[0]), "changes nothing: %s" % pair[1])
+
+
+def test_sample():
+    """Its inputs are the program's; its logits decide what is said."""
+    args = ("--sample", "12", "--sample-format", "ids", "--prompt", "7 8", "--temperature", "0")
+    logits = "sample = { logits = function(model, b) return model(b.tokens) end },"
+    said = lambda model: shardc_run(model, *args)
+    check(said(NET) != said(edited((logits, "sample = { logits = function(model, b) return -model(b.tokens) end },"))), "other logits, another text")
+    model = edited((logits, logits.replace("{ logits", "{ inputs = { tokens = nn.input('int32', { 1, 16 }) }, logits")))
+    program = lambda m: next(p for p in json.loads(shardc("inspect", m, "--format", "json"))["programs"] if p["name"] == "sample")
+    flops = lambda m: sum(e["flops"] for e in program(m)["events"] if e["op"].startswith("matmul"))
+    check(flops(model) == 2 * flops(NET), "inputs of twice the length: %s and %s" % (flops(model), flops(NET)))
+
+
+def shardc_run(model, *args):
+    return must([build(model), "--data", corpus(), "--steps", "2", "--seed", "5", "--quiet", *args])
+
+
+def test_deterministic():
+    """false: the CUDA target may take faster kernels, whose sums depend on timing: times and workspaces are others; the CPU has none."""
+    o = ("--device", "h200", "--target", "cuda", "--world", "1", "--set", "size=124m", "--set", "precision=bf16")
+    models = [os.path.join(scratch("options"), "gpt2.lua") for _ in range(2)]
+    with open(os.path.join(ROOT, "models", "gpt2.lua")) as f:
+        text = f.read()
+    for model, value in zip(models, ("true", "false")):
+        with open(model, "w") as f:
+            f.write(re.sub(r"deterministic = [\w.]+", "", text).replace("return nn.training {", "return nn.training { deterministic = %s," % value))
+    times = [next(p for p in json.loads(shardc("inspect", m, *o, "--format", "json"))["programs"] if p["name"] == "micro")["step_us"] for m in models]
+    check(times[1] < times[0], "a step takes %s us" % times)
+
+
+def test_policy_file():
+    """An entry makes units of what it matches, or recomputes it; false takes both away."""
+    def counts(*entries):
+        path = os.path.join(scratch("policy"), "p.lua")
+        with open(path, "w") as f:
+            f.write("return {\n%s}\n" % "".join("  { %s },\n" % e for e in entries))
+        p = json.loads(shardc("inspect", NET, "--world", "2", "--policy", path, "--format", "json"))
+        events = next(x for x in p["programs"] if x["name"] == "micro")["events"]
+        return len(p["units"]), sum(e["phase"] == "recompute" for e in events)
+    root = "match = '', fully_shard = {}"
+    check(counts(root)[0] == 1 and counts(root, "match = 'blocks.*', fully_shard = {}")[0] == 3, "units")
+    check(counts(root, "match = 'blocks.*', checkpoint = {}")[1] > 0 == counts(root)[1], "recompute")
+    check(counts(root, "match = 'blocks.*', fully_shard = {}", "match = 'blocks.0', fully_shard = false")[0] == 2, "the last match wins")
+
+
+def test_buffer_dtype():
+    """mp_policy.buffer_dtype: what buffers are stored in."""
+    for dtype, name in (("fp16", "F16"), ("bf16", "BF16")):
+        path = os.path.join(scratch("policy"), "p.lua")
+        with open(path, "w") as f:
+            f.write("return { { match = '', fully_shard = { mp_policy = { buffer_dtype = '%s' } } } }\n" % dtype)
+        a = run(build(NET, policy=path, norm="batch", batch=16), "--data", corpus(), "--steps", "2", "--seed", "5")
+        b = run(build(NET, norm="batch", batch=16), "--data", corpus(), "--steps", "2", "--seed", "5")
+        check(a[1]["blocks.0.norm.running_mean"][0] == name and b[1]["blocks.0.norm.running_mean"][0] == "F32", "running statistics are %s" % a[1]["blocks.0.norm.running_mean"][0])
+
+
+def test_scaler():
+    """init_scale is what the scale begins with; an overflow multiplies it by backoff_factor, growth_interval steps without one by
+    growth_factor; without_fp16 is asked for where nothing is fp16."""
+    o = dict(init_scale=1024.0, growth_factor=4.0, backoff_factor=0.125, growth_interval=2)
+    found = [scales(scaled(2, n=5, gains={2: {1: HUGE}}, **dict(o, **more))) for more in ({}, dict(init_scale=512.0), dict(growth_factor=2.0), dict(backoff_factor=0.5), dict(growth_interval=1))]
+    check(found[0] in ([1024, 128, 128, 512, 512], [1024, 1024, 128, 128, 512]), "scales %s" % found[0])
+    check(len({tuple(f) for f in found}) == 5, "each option has scales of its own: %s" % found)
+    rc, _, err = command([SHARDC, "predict", SCALED, "--set", "param_dtype=fp32", "--set", "reduce_dtype=fp32"])
+    check(rc == 1 and "fp16" in err, "exit %d, %s" % (rc, err))
+    shardc("predict", SCALED, "--set", "param_dtype=fp32", "--set", "reduce_dtype=fp32", "--set", "without_fp16=true")
