@@ -4,6 +4,7 @@ measured, cases have names of their own.
 Relies on: harness.py, bench/{workloads,cupti_report,gpu}.py, tests/gpu/run.py. Relied on by: run.py."""
 import json
 import os
+import re
 import sys
 
 from harness import ROOT, check, command, must, scratch, shardc
@@ -69,3 +70,15 @@ def test_cases_for_gpus_have_names_of_their_own():
     cases = dict(line.split(" ") for line in lines)
     check(len(lines) == len(cases) > 80 and set(cases.values()) == {"1", "2", "4"}, "%d lines, %d names" % (len(lines), len(cases)))
     return "%d cases" % len(cases)
+
+
+def test_memory_rows_have_twins():
+    """Each of our cases is one that torch_memory.py knows, unless it is another's with the unit on the wrapper."""
+    import memory_rows
+    from test_rows_memory import CASES
+    with open(os.path.join(ROOT, "bench", "torch_memory.py")) as f:
+        known = set(re.findall(r'"(\w+)": \w+[,}]', re.search(r"^MODELS = .*$", f.read(), re.M).group(0)))
+    twins = {name: memory_rows.torch_case(name, options) for name, _, options, _ in CASES if "wrapper" not in options}
+    check(len(twins) == 7 and {t[1] for t in twins.values()} == known, "%s, known are %s" % (twins, known))
+    check({tuple(t[2:]) for t in twins.values() if t[1] == "mlp"} == {(True, True), (True, False), (False, True), (False, False)}, "grid: %s" % twins)
+    check(all(name.split(", unit")[0] in twins for name, _, _, _ in CASES), "a case has no twin")

@@ -131,6 +131,27 @@ Test(host, conversion) {
 
 /* ── schedule ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
+/* Inputs are narrowed by loops of their own: the same bits as through double, on ties and at the ends of the ranges. */
+Test(host, narrow_loops_round_as_everything_does) {
+    static const sc_dtype to[] = {FP16, BF16};
+    for (int k = 0; k < 2; k++)
+        for (uint32_t high = 0; high < 1 << 16; high++) {
+            static const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff, 0x0fff, 0x1000, 0x1001, 0x3000};
+            float x[10];
+            uint16_t fast[10], slow;
+            for (int i = 0; i < 10; i++) {
+                uint32_t bits = high << 16 | low[i];
+                memcpy(&x[i], &bits, sizeof bits);
+                if (isnan(x[i])) x[i] = 0;
+            }
+            host_convert(to[k], fast, FP32, x, 10);
+            for (int i = 0; i < 10; i++) {
+                host_put(to[k], &slow, 0, x[i]);
+                cr_assert(fast[i] == slow, "%a to %s: %04x, not %04x", x[i], host_dtype_name(to[k]), fast[i], slow);
+            }
+        }
+}
+
 Test(host, schedules_follow_their_formulas) {
     Schedule s = {"cosine", 10, 110, 0.1};
     cr_assert_float_eq(schedule_factor(&s, 0), 0.1, 1e-15);
