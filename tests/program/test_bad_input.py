@@ -252,7 +252,8 @@ def test_extensions():
     expect([SHARDC, "predict", GATHER], 1, "libclang 19, which is not there", env={"SHARDC_LIBCLANG": "libm.so.6"})
     expect([SHARDC, "predict", GATHER, "--target", "cuda"], 1, r"gather\.lua:11: CUDA's headers, which the file includes, are not in /nonexistent/include",
            env={"CUDA_HOME": "/nonexistent"})
-    expect(["sh", "-c", 'ulimit -n 4; exec "$0" "$@"', SHARDC, "predict", GATHER], 1, r"gather\.lua:11: cannot start a process that reads .*: Too many open files")
+    few = [command(["sh", "-c", 'ulimit -n %d; exec "$0" "$@"' % n, SHARDC, "predict", GATHER]) for n in range(4, 9)]  # builds differ in what they hold open
+    check(any(rc == 1 and re.search(r"gather\.lua:11: cannot start a process that reads .*: Too many open files", err) for rc, _, err in few), "few files: %s" % few)
     # the file
     for text, pattern in ((os.urandom(1000) + b"\0", r"m\.lua:5: .*x\.c is no text: it holds a zero byte"),
                           (b"\xff\xfe\x01" * 1000, r"x\.c:1: "),

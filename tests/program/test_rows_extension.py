@@ -79,11 +79,11 @@ def test_X1_pairs_are_gathered_and_rebuilt():
 def test_X1_with_every_policy():
     """The extension changes no bit whatever else is asked for: it runs where the plan says, on live bytes only."""
     n = 0
-    for o in (dict(recompute=True), dict(offload=True), dict(optimizer=True), dict(accumulate=2), dict(units=False), dict(align="row"),
-              dict(units=False, reshard=True, recompute=True, offload=True)):
+    for world, o in ((2, dict(recompute=True)), (2, dict(offload=True)), (2, dict(optimizer=True)), (2, dict(accumulate=2)), (2, dict(units=False)),
+                     (2, dict(align="row")), (2, dict(accumulate=2, reshard=False)), (4, dict(group=2)), (2, dict(units=False, recompute=True, offload=True))):
         more = ("--accumulate", "2") if "accumulate" in o else ()
         steps = 5 if "accumulate" in o else 10
-        same_run(trained(pair(2, extension="none", **o), *more, steps=steps), trained(pair(2, **o), *more, steps=steps), "pairs with %s" % o)
+        same_run(trained(pair(world, extension="none", **o), *more, steps=steps), trained(pair(world, **o), *more, steps=steps), "pairs with %s" % o)
         n += 1
     for world in (1, 2, 4):
         binary = pair(world)
@@ -166,6 +166,26 @@ def test_X3_less_travels():
             worst = max(abs(a - b) / b for a, b in zip(loss[wire], loss["fp32"]))
             check(worst < tolerance and loss[wire][-1] < 0.95 * loss[wire][0], "%s: losses %s beside %s" % (wire, loss[wire], loss["fp32"]))
     return "on the wire %d B (fp32), %d (bf16), %d (fp8) a rank and step at world 4, copied likewise" % (planned["fp32"], planned["bf16"], planned["fp8"])
+
+
+def test_X3_wires_have_their_own_layout():
+    """Four bits an element and a scale for each rank's piece; pieces end with rows (rows/packed.c refuses others)."""
+    packed = os.path.join(ROOT, "tests", "program", "rows", "packed.lua")
+    for world in (1, 2, 4):
+        binary = build(packed, world=world, batch=8 // world)
+        a = run(binary, "--data", corpus(), "--steps", "8")
+        plain = losses(run(build(packed, world=world, batch=8 // world, packed=False), "--data", corpus(), "--steps", "8")[0])
+        worst = max(abs(x - y) / y for x, y in zip(losses(a[0]), plain))
+        check(1e-4 < worst < 0.05 and losses(a[0])[-1] < losses(a[0])[0], "packed %s, plain %s" % (losses(a[0]), plain))
+        for args in (("--poison",), ("--interleave", "2"), ("--check-finite",)):
+            same_run(a, run(binary, "--data", corpus(), "--steps", "8", *args), "packed %s" % (args,))
+        if world == 1:
+            continue
+        unit = events(binary)[1]["units"][0]
+        sizes = {e["id"]: e["bytes"] for e in gathers(binary)}
+        check(sizes["g0f"] == unit["numel"] // 2 * (world - 1) / world and sizes["g0f.1"] == 5 * 4 * (world - 1), "gathers of %s, unit %s" % (sizes, unit))
+        check(unit["numel"] % (world * 240 * 16) == 0, "slices of whole rows: %s" % unit)
+    return "an eighth of the bytes; the same bits poisoned, interleaved, at world 1, 2 and 4"
 
 
 def test_X3_the_gathered_buffer_is_reused():

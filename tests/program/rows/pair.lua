@@ -4,7 +4,7 @@ local nn, optim = require "nn", require "optim"
 
 local o = nn.options {
   extension = nn.choice("pair", "none"), precision = nn.choice("fp32", "bf16"), align = nn.choice("element", "row"), units = true,
-  dim = 8, batch = 4, reshard = true, accumulate = 1, recompute = false, offload = false, optimizer = false,
+  dim = 8, batch = 4, reshard = true, group = 0, accumulate = 1, recompute = false, offload = false, optimizer = false,
 }
 
 local function MLP(dim)
@@ -23,7 +23,7 @@ local pair = o.extension == "pair" and nn.all_gather_extension {
 
 local model = nn.sequential { MLP(o.dim), MLP(o.dim), MLP(o.dim) }
 local policy = {
-  reshard_after_forward = o.reshard, all_gather = pair, mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32" },
+  reshard_after_forward = o.group > 0 and o.group or o.reshard, all_gather = pair, mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32" },
   offload = { params = o.offload, optimizer = o.optimizer },
 }
 for _, mlp in ipairs(model) do
