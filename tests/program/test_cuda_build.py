@@ -7,7 +7,7 @@ import re
 import shutil
 import struct
 
-from harness import BUILD, check, command, must, scratch, shardc
+from harness import BUILD, ROOT, SHARDC, check, command, must, scratch, shardc
 
 NVCC = next((p for p in (os.path.join(os.environ.get("CUDA_HOME", ""), "bin", "nvcc"), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc") if p and os.path.exists(p)), None)
 LIBRARY = os.path.join(BUILD, "libsc_cuda.a")
@@ -21,6 +21,8 @@ MODELS = [
     ("llama3.lua", "sm_90", ["size=tiny", "precision=bf16"]),
     ("qwen2.lua", "sm_80", ["size=tiny"]),
     ("transformer.lua", "sm_80", ["layers=1", "dim=64", "heads=2", "vocab=256", "batch=2", "seq=64"]),
+    ("extensions/gather.lua", "sm_90", ["wire=fp8"]),
+    ("extensions/custom.lua", "sm_80", []),
 ]
 
 
@@ -53,6 +55,26 @@ def test_every_model_compiles():
         rc, out, err = command([binary, "--data", "none.bin"])
         check(rc == 1 and (out + err).count("\n") < 5, "%s without a GPU: exit %d, %s" % (model, rc, out + err))
     return "%d models" % len(MODELS)
+
+
+def test_a_models_own_cuda():
+    """Row X4 in CUDA C: types are held against their use, and what nvcc alone can know stands at the C line."""
+    if not NVCC or not os.path.exists(LIBRARY):
+        return MISSING
+    folder = scratch("own-cuda")
+    for name in ("gather.lua", "gather_bf16.c", "gather_fp8.c", "gather_fp8.cu"):
+        shutil.copy(os.path.join(ROOT, "models", "extensions", name), folder)
+    good = open(os.path.join(ROOT, "models", "extensions", "gather_bf16.cu")).read()
+    for old, new, pattern in (("float *parameter, cudaStream_t", "int *parameter, cudaStream_t", r"gather_bf16\.cu:\d+: post_all_gather: parameter parameter is `int \*`"),
+                              (", cudaStream_t stream) {\n    int64_t n", ") {\n    cudaStream_t stream = 0;\n    int64_t n",
+                               r"gather_bf16\.cu:\d+: pre_all_gather has 3 parameters; .* calls it with 4: write `.*cudaStream_t stream\)`"),
+                              ("= sc_to_bf16(x[i]);", "= sc_to_bf16(x[i])", r"gather_bf16\.cu:1[0-9]: expected ';' after expression"),
+                              ("= sc_to_bf16(x[i]);", "= nope(x[i]);", r"gather_bf16\.cu:14: .*nope.* \(says nvcc, which builds the program\)")):
+        check(good.count(old) == 1, "the example has changed: " + old)
+        open(os.path.join(folder, "gather_bf16.cu"), "w").write(good.replace(old, new))
+        rc, out, err = command([SHARDC, "build", os.path.join(folder, "gather.lua"), "--target", "cuda", "--world", "2", "-o", os.path.join(folder, "x")])
+        check(rc == 1 and re.search(pattern, err) and len(err.strip().splitlines()) == 1, "%s: exit %d, %s" % (new, rc, err[-600:]))
+    return "4 mistakes, each at its line"
 
 
 def test_the_runtime_holds_both_architectures():

@@ -80,7 +80,7 @@ def test_X1_with_every_policy():
     """The extension changes no bit whatever else is asked for: it runs where the plan says, on live bytes only."""
     n = 0
     for world, o in ((2, dict(recompute=True)), (2, dict(offload=True)), (2, dict(optimizer=True)), (2, dict(accumulate=2)), (2, dict(units=False)),
-                     (2, dict(align="row")), (2, dict(accumulate=2, reshard=False)), (4, dict(group=2)), (2, dict(units=False, recompute=True, offload=True))):
+                     (2, dict(align="row")), (2, dict(accumulate=2, reshard=False)), (4, dict(group=2)), (2, dict(freeze=True)), (2, dict(units=False, recompute=True, offload=True))):
         more = ("--accumulate", "2") if "accumulate" in o else ()
         steps = 5 if "accumulate" in o else 10
         same_run(trained(pair(world, extension="none", **o), *more, steps=steps), trained(pair(world, **o), *more, steps=steps), "pairs with %s" % o)
@@ -166,6 +166,17 @@ def test_X3_less_travels():
             worst = max(abs(a - b) / b for a, b in zip(loss[wire], loss["fp32"]))
             check(worst < tolerance and loss[wire][-1] < 0.95 * loss[wire][0], "%s: losses %s beside %s" % (wire, loss[wire], loss["fp32"]))
     return "on the wire %d B (fp32), %d (bf16), %d (fp8) a rank and step at world 4, copied likewise" % (planned["fp32"], planned["bf16"], planned["fp8"])
+
+
+def test_X3_by_a_policy_file():
+    """--policy gives units an extension as nn.fully_shard does: the same bits."""
+    policy = os.path.join(WORK, "gather-policy.lua")
+    os.makedirs(WORK, exist_ok=True)
+    open(policy, "w").write('local nn = require "nn"\nlocal extension = nn.all_gather_extension { source = "gather_bf16.c", wire = "bf16" }\n'
+                            'return { { match = "layers.*", fully_shard = { all_gather = extension } } }\n')
+    a = run(build(GATHER, world=2, wire="bf16"), "--data", corpus(), "--steps", "4")
+    same_run(a, run(build(GATHER, world=2, wire="fp32", policy=policy), "--data", corpus(), "--steps", "4"), "by a policy file")
+    return "the same bits as from the model file"
 
 
 def test_X3_wires_have_their_own_layout():

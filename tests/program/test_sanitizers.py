@@ -23,6 +23,8 @@ MODELS = [
     ("llama3.lua", 2, SMALL + ["kv_heads=1", "ffn=64", "precision=bf16", "recompute=full"]),
     ("llama3.lua", 8, ["size=8b"]),
     ("transformer.lua", 2, SMALL + ["precision=bf16", "recompute=selective", "offload=activations"]),
+    (os.path.join("extensions", "gather.lua"), 2, ["wire=fp8", "layers=2"]),
+    (os.path.join("extensions", "custom.lua"), 2, []),
 ]
 
 

@@ -4,7 +4,7 @@ local nn, optim = require "nn", require "optim"
 
 local o = nn.options {
   extension = nn.choice("pair", "none"), precision = nn.choice("fp32", "bf16"), align = nn.choice("element", "row"), units = true,
-  dim = 8, batch = 4, reshard = true, group = 0, accumulate = 1, recompute = false, offload = false, optimizer = false,
+  dim = 8, batch = 4, reshard = true, group = 0, freeze = false, accumulate = 1, recompute = false, offload = false, optimizer = false,
 }
 
 local function MLP(dim)
@@ -22,6 +22,7 @@ local pair = o.extension == "pair" and nn.all_gather_extension {
 } or nil
 
 local model = nn.sequential { MLP(o.dim), MLP(o.dim), MLP(o.dim) }
+if o.freeze then nn.freeze(model[2].in_proj) end
 local policy = {
   reshard_after_forward = o.group > 0 and o.group or o.reshard, all_gather = pair, mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32" },
   offload = { params = o.offload, optimizer = o.optimizer },
