@@ -104,7 +104,8 @@ static const char *difference(const Frontend *f, const UnitPolicy *a, const Unit
         return "mp_policy.param_dtype";
     if (a->has_reduce_dtype != b->has_reduce_dtype || (a->has_reduce_dtype && a->reduce_dtype != b->reduce_dtype))
         return "mp_policy.reduce_dtype";
-    return NULL;
+    *key = "gradient_divide_factor";
+    return a->gradient_divide_factor != b->gradient_divide_factor ? *key : NULL;
 }
 
 static Source line_of(const Frontend *f, const Module *m, const char *key) {
@@ -121,6 +122,21 @@ static void agree(const Frontend *f, const Param *p, const Module *a, const Modu
          p->path, name_of(a), name_of(b), how, what, at.file, at.line, other.file, other.line);
 }
 
+static bool ignores(const UnitPolicy *p, const char *path) {
+    for (int i = 0; p && i < p->nignored; i++)
+        if (path_match(p->ignored[i], path, true)) return true;
+    return false;
+}
+
+static void agree_to_ignore(const Frontend *f, const Param *p, const Module *a, const Module *own) {
+    if (ignores(a->policy, p->path) == ignores(own->policy, p->path)) return;
+    const Module *by = ignores(a->policy, p->path) ? a : own, *other = by == a ? own : a;
+    Source there = line_of(f, other, "ignored_params");
+    fail(line_of(f, by, "ignored_params"),
+         "ignored_params: parameter %s is shared: %s ignores it, %s at %s:%d does not; say the same in both", p->path,
+         name_of(by), name_of(other), there.file, there.line);
+}
+
 static void shared_parameters(const Frontend *f) {
     for (int i = 0; i < f->params.n; i++) {
         const ParamInfo *info = f->params.at[i];
@@ -131,8 +147,10 @@ static void shared_parameters(const Frontend *f) {
             const Module *other = unit_module_of(info->holders.at[k].module);
             if (other == first) continue;
             several = true;
+            agree_to_ignore(f, &info->param, first, other);
             agree(f, &info->param, first, other, "");
         }
+        if (several) agree_to_ignore(f, &info->param, first, own);
         if (several) agree(f, &info->param, first, own, ", to which it belongs since it holds both");
     }
 }
