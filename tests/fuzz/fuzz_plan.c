@@ -28,10 +28,14 @@ static void print(const Plan *p) {
     if (!nowhere && !(nowhere = fopen("/dev/null", "w"))) abort();
     const Findings *found = verify(p->arena, p);
     report_findings_text(nowhere, p, found);
-    report_findings_json(nowhere, p, found);
+    Findings late = {0};
+    verify_times(p->arena, p, &(TimeBounds){0, 0, 0}, &late);
+    report_findings_json(nowhere, p, found, &late);
+    report_times_text(nowhere, p, &late);
     report_inspect_text(nowhere, p, &(ReportOptions){0});
     report_predict_text(nowhere, p, &(ReportOptions){0});
     report_predict_json(nowhere, p);
+    for (Holding by = BY_MODULE; by <= BY_STORAGE; by++) report_holders_text(nowhere, p, moment_at(p, NULL), by);
 }
 
 static void round_trip(Arena *a, const Plan *p) {
