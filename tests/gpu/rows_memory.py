@@ -6,8 +6,8 @@ import os
 import re
 import tempfile
 
-from harness import ROOT, check, read_log, steps
-from test_rows_memory import CASES
+from harness import ROOT, check, read_log, read_safetensors, steps
+from test_rows_memory import CASES, M2, MLP, records
 
 MIB = 1 << 20
 
@@ -21,6 +21,7 @@ def name_of(case, world):
 # world 4 as PyTorch's own tests; two of them on fewer GPUs too
 WORLDS = {"M1 reshard": (1, 2, 4), "M3 reshard": (1, 2, 4)}
 PROGRAMS = {name_of(c, w): (os.path.relpath(model, ROOT), w, options) for c, model, options, _ in CASES for w in WORLDS.get(c, (4,))}
+PROGRAMS.update({"memory-idle-w%d" % w: (os.path.relpath(MLP, ROOT), w, dict(M2, dim=64)) for w in (1, 2, 4)})
 
 
 def zeros(path, case, world, n):
@@ -51,7 +52,21 @@ def case(r, name, world):
     return note
 
 
+def idle(r, world):
+    """M2's blocks that the loss does not reach: as they began, after two steps."""
+    folder = tempfile.mkdtemp(dir=r.work)
+    name, weights = "memory-idle-w%d" % world, [os.path.join(folder, "weights%d" % k) for k in (0, 1)]
+    r.start(name, world, "--seed", "3", "--export", weights[0])
+    r.start(name, world, "--seed", "3", "--data", "-", "--steps", "2", "--export", weights[1], stdin=records(os.path.join(folder, "x"), 64, 8 * world, 2))
+    before, after = map(read_safetensors, weights)
+    changed = sorted({k[:8] for k in after if after[k] != before[k]})
+    check(changed == ["blocks.0"] and len(after) == 12, "changed: %s" % changed)
+    return "two blocks unchanged"
+
+
 def cases(r):
+    for w in (1, 2, 4):
+        yield "rows.M2-idle-w%d" % w, w, lambda w=w: idle(r, w)
     for c, _, _, _ in CASES:
         for w in WORLDS.get(c, (4,)):
             yield "rows.%s-w%d" % (c.replace(",", "").replace(" ", "-"), w), w, lambda a=(c, w): case(r, *a)
