@@ -6,7 +6,7 @@ import json
 import os
 import re
 
-from harness import ROOT, build, check, corpus, losses, run, same_run, scratch, shardc
+from harness import ROOT, build, check, corpus, losses, run, same_run, scratch, shardc, steps
 from test_surface import BF16, everywhere, go, plan, position
 
 WAYS = ("'stream'", "'host'", "true")
@@ -90,6 +90,17 @@ def test_S_offload_at_world_2_and_4():
             for way in ("stream", "host", "mixed"):
                 same_run(a, small(world, way=way, **o), "%s, world %d, %s" % (way, world, o))
     same_run(small(4, way="none", replicate=2), small(4, way="mixed", replicate=2, grads=True), "replicated")
+
+
+def test_S_offload_skipped_steps_change_nothing():
+    """A loss scale that overflows: what came up for the update goes back as it was, wire shards too."""
+    for o in (dict(), dict(accumulate=2)):
+        o = dict(o, precision="fp16", scale=2.0**40, clip=0.0)
+        a = small(2, way="none", **o)
+        skipped = [s["skipped"] for s in steps(a[0])]
+        check(0 < sum(skipped) <= len(skipped), "steps are skipped: %s" % skipped)
+        for way in ("stream", "host", "mixed"):
+            same_run(a, small(2, way=way, **o), "%s, %s" % (way, o))
 
 
 def predicted(way, *args, device="h200", **o):
