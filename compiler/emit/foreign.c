@@ -52,14 +52,14 @@ static void put_gather(Foreign *w) {
     int wires = w->x->nwires, whole = after ? 0 : wires, amax = after ? 1 + wires : wires + 1;
     open_kernel(w);
     str_addf(&w->s, "    int64_t slice = sc_extension_numel(&t->t[%d])%s;\n", whole, after ? " / t->i[0]" : "");
-    if (after) str_add(&w->s, "    sc_clear_gaps(t, &t->t[0], 1, 1, slice, parameters, 1);\n");
+    if (after) str_add(&w->s, "    sc_clear_gaps(t, &t->t[0], 1, 1, slice, sc_parameters, 1);\n");
     for (int k = 0; k < wires && !after; k++)
         if (w->x->wire[k].every)
-            str_addf(&w->s, "    sc_clear_gaps(t, &t->t[%d], %d, %d, slice, parameters, 0);\n", k, w->x->wire[k].count,
-                     w->x->wire[k].every);
+            str_addf(&w->s, "    sc_clear_gaps(t, &t->t[%d], %d, %d, slice, sc_parameters, 0);\n", k,
+                     w->x->wire[k].count, w->x->wire[k].every);
     str_addf(&w->s,
              "    for (int k = 0; k < sc_pieces(t); k++) {\n"
-             "        sc_piece p = sc_piece_at(t, k, parameters, slice, %d);\n        %s%s(",
+             "        sc_piece p = sc_piece_at(t, k, sc_parameters, slice, %d);\n        %s%s(",
              after, counts ? "int64_t wrote = " : "", w->f->name);
     argument(w, "&p");
     if (after)
@@ -105,7 +105,7 @@ static const Op *a_call(const Emit *e, const Extension *x, ExtensionPart part) {
 }
 
 static void put_parameters(Foreign *w) {
-    str_add(&w->s, "static const sc_named parameters[] = {\n");
+    str_add(&w->s, "static const sc_named sc_parameters[] = {\n");
     for (int i = 0; i < w->e->g->params.n; i++) {
         const Param *p = w->e->g->params.at[i];
         str_addf(&w->s, "    {%s, %d, {", c_string(w->e->a, p->path), p->dims);

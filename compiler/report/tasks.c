@@ -59,10 +59,12 @@ static void describe(const Plan *p, const Op *op, Str *head, Str *tail) {
     for (int k = 0; k < n; k++) put_tensor(tail, p, op, k, v[k]);
 }
 
-/* A kernel of the library: neither generated, nor a collective, nor a copy between arenas, nor on the host. */
+/* A kernel of the library: neither generated, nor of the model's own, nor a collective, nor a copy between arenas, nor
+ * on the host. */
 static bool is_task(const Event *e) {
     const Op *op = e->op_ir;
-    return op && !op->body && e->stream != HOST && !(op_info[op->kind].traits & (T_COLLECTIVE | T_COPY | T_VIEW));
+    return op && !op->body && e->stream != HOST &&
+           !(op_info[op->kind].traits & (T_COLLECTIVE | T_COPY | T_VIEW | T_FOREIGN));
 }
 
 typedef struct {

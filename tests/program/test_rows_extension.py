@@ -251,6 +251,8 @@ def test_X_custom_op_is_an_op():
         o = dict(world=world, batch=8 // world)
         binary = build(custom, **o)
         ops = {e["op"]: e for e in events(binary)[0]}
+        tasks = [line.split("|")[0] for line in shardc("calibrate", os.path.join(ROOT, "models", custom), "--world", str(world)).splitlines()]
+        check("matmul" in tasks and not [t for t in tasks if "custom" in t or "swish" in t], "what calibrate is to time: %s" % tasks)
         check(ops["swish"]["flops"] * 2 == ops["swish_grad"]["flops"] == 2 * 5 * 8 // world * 32 * 256, "flops %s %s" % (ops["swish"]["flops"], ops["swish_grad"]["flops"]))
         a = run(binary, "--data", corpus(), "--steps", "6")
         silu = run(build(custom, op="silu", **o), "--data", corpus(), "--steps", "6")

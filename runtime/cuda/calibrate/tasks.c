@@ -53,6 +53,7 @@ static const struct {
     NAMED(sgd),
     NAMED(adam),
     NAMED(sum_squares),
+    NAMED(amax),
     NAMED(clip_coefficient),
     NAMED(count_step),
     NAMED(scale),
