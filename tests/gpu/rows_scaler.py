@@ -1,0 +1,88 @@
+"""Rows G1, G3, G4, G5 on GPUs: what tests/program/test_rows_scaler.py shows of the CPU's programs, of CUDA's.
+
+Relies on: runner.py, test_rows_scaler.py (the records, how states are read). Relied on by: run.py, build.py."""
+import itertools
+import os
+import shutil
+import tempfile
+
+import test_rows_scaler as rows
+from harness import check, close, floats, losses, read_log, read_safetensors, steps
+
+NET, PARITY = "tests/program/rows/scaler.lua", "tests/program/rows/scaler_parity.lua"
+HOST = dict(params=True, grads=True, state=True)
+WORLDS = (1, 2, 4)
+NETS = {"nested": {}, "mixed": dict(init_scale=2048.0), "transformer": {}}
+SIDES = {"whole": dict(mesh="replicated"), "plain": {}, "host": dict(offload=True, reshard=False)}
+
+
+def parity_name(net, side, fp16, world):
+    return "scaler-%s-%s-%s-w%d" % (net, side, "fp16" if fp16 else "fp32", world)
+
+
+PROGRAMS = {"scaler-w%d" % w: (NET, w, dict(batch=rows.GLOBAL // w, growth_interval=2)) for w in WORLDS}
+PROGRAMS.update({"scaler-outputs-w%d" % w: (NET, w, dict(batch=rows.GLOBAL // w, explicit="outputs", init_scale=2.0)) for w in WORLDS})
+PROGRAMS["scaler-host-w2"] = (NET, 2, dict(batch=rows.GLOBAL // 2, growth_interval=2, clip=1.0, **HOST))
+PROGRAMS["scaler-hybrid-w4"] = (NET, 4, dict(batch=rows.GLOBAL // 8, growth_interval=2, replicate=2, accumulate=2, optimizer="momentum"))
+PROGRAMS.update({parity_name(n, s, fp16, w): (PARITY, w, dict(net=n, fp16=fp16, batch=rows.GLOBAL // w, **NETS[n], **SIDES[s]))
+                 for n, s, fp16, w in itertools.product(NETS, SIDES, (True, False), (2, 4)) if fp16 or n == "transformer"})
+
+
+def go(r, name, world, data, n, *args):
+    """Steps, weights, the state saved at the end (None where --save was not asked for)."""
+    folder = tempfile.mkdtemp(dir=r.work)
+    log, weights, state = (os.path.join(folder, x) for x in ("log.jsonl", "weights.safetensors", "state"))
+    r.start(name, world, "--data", "-", "--steps", str(n), "--seed", "5", "--log", log, "--export", weights, "--save", state, *args, stdin=data)
+    result = steps(read_log(log)), read_safetensors(weights), rows.read_state(state)
+    shutil.rmtree(folder)
+    return result
+
+
+def outputs(r, world):
+    log = go(r, "scaler-outputs-w%d" % world, world, rows.records(3, folder=tempfile.mkdtemp(dir=r.work)), 3)[0]
+    for name, step in itertools.product(("a", "list", "nested"), log):
+        check(step[name] != 0 and abs(step[name + "_scaled"] / step[name] - 2) < 1e-8, "%s: %s scaled is %s" % (name, step[name], step[name + "_scaled"]))
+    return "three structures, times 2"
+
+
+def skips(r, name, world, gains, accumulate=1):
+    more = ("--accumulate", str(accumulate)) if accumulate > 1 else ()
+    data = rows.records(6, gains, accumulate, tempfile.mkdtemp(dir=r.work))
+    before, after, whole = (go(r, name, world, data, n, *more) for n in (2, 3, 6))
+    check(before[2][1] == after[2][1] and len(after[2][1]) > 10, "the skipped step changed the state")
+    check(before[2][0]["adam_step"] == after[2][0]["adam_step"], "Adam's step was counted")
+    check(rows.skipped(whole) == [3], "skipped %s" % rows.skipped(whole))
+    check(rows.scales(whole) == [65536, 131072, 65536, 65536, 131072, 131072], "scales %s" % rows.scales(whole))
+    again, direct, checked = (go(r, name, world, data, 6, *more, *x) for x in ((), ("--no-graph",), ("--check-finite",)))
+    check(again[1] == direct[1] == checked[1] == whole[1], "other bits without the graph, or when run again")
+    return "step 3 skipped, %d tensors of state unchanged; graph, no graph, --check-finite: the same bits" % len(after[2][1])
+
+
+def parity(r, net, fp16, world):
+    """Two ranks add in one order only, whatever the collective; four do not."""
+    data = rows.parity_records(net)
+    whole = go(r, parity_name(net, "whole", fp16, world), world, data, rows.STEPS5)
+    plain, host = (go(r, parity_name(net, s, fp16, world), world, data, rows.STEPS5) for s in ("plain", "host"))
+    check(plain[1] == host[1] and losses(plain[0]) == losses(host[0]), "offload and reshard change bits")
+    check(rows.scales(plain) == rows.scales(whole) == rows.scales(host), "scales: %s, whole %s" % (rows.scales(plain), rows.scales(whole)))
+    if world == 2:
+        check(plain[1] == whole[1] and losses(plain[0]) == losses(whole[0]), "sharded is not whole")
+    worst = close(losses(plain[0]), losses(whole[0]), 2e-2 if fp16 else 1e-4, "losses")
+    for k in whole[1]:
+        close(floats(plain[1][k]), floats(whole[1][k]), 5e-2 if fp16 else 1e-3, k)
+    return "offload, reshard: the same bits; beside whole ones: %s; skipped %s" % ("the same bits" if world == 2 else "losses within %.1e" % worst, rows.skipped(plain))
+
+
+def cases(r):
+    everywhere, one = {3: {i: rows.HUGE for i in range(rows.GLOBAL)}}, {3: {0: rows.HUGE}}
+    for w in WORLDS:
+        yield "rows.G1", w, lambda w=w: outputs(r, w)
+        yield "rows.G3", w, lambda w=w: skips(r, "scaler-w%d" % w, w, everywhere)
+    yield "rows.G3_host", 2, lambda: skips(r, "scaler-host-w2", 2, everywhere)
+    yield "rows.G3_hybrid_accumulating", 4, lambda: skips(r, "scaler-hybrid-w4", 4, everywhere, 2)
+    for w in WORLDS[1:]:
+        yield "rows.G4", w, lambda w=w: skips(r, "scaler-w%d" % w, w, one)
+    yield "rows.G4_host", 2, lambda: skips(r, "scaler-host-w2", 2, one)
+    for w, n, fp16 in itertools.product(WORLDS[1:], NETS, (True, False)):
+        if fp16 or n == "transformer":
+            yield "rows.G5_%s_%s" % (n, "fp16" if fp16 else "fp32"), w, lambda n=n, fp16=fp16, w=w: parity(r, n, fp16, w)
