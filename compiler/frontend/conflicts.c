@@ -155,7 +155,46 @@ static void shared_parameters(const Frontend *f) {
     }
 }
 
+/* ── sparse tables ────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* One lookup reads it; any other use has a gradient for every element. */
+static void check_reader(const Frontend *f, const Param *p, const Op *op, const Op **lookup) {
+    bool reads = false;
+    for (int k = 0; k < op->nin; k++) reads |= value_root(op->in[k])->param == p;
+    if (!reads) return;
+    if (!*lookup && op_is(op, T_LOOKUP)) {
+        *lookup = op;
+        return;
+    }
+    fail(p->src,
+         "nn.Embedding: sparse = true, but %s is read by %s at %s:%d%s; the gradient of a sparse table is the rows of "
+         "one "
+         "lookup: leave sparse out, or give the two a weight each",
+         p->path, op_info[op->kind].name, op->src.file, op->src.line,
+         *lookup ? arena_printf(f->arena, " besides the lookup at %s:%d", (*lookup)->src.file, (*lookup)->src.line)
+                 : "");
+}
+
+static void sparse_tables(const Frontend *f) {
+    for (int i = 0; i < f->g->params.n; i++) {
+        const Param *p = f->g->params.at[i];
+        const UnitPolicy *policy = unit_module_of(p->owner)->policy;
+        const Op *lookup = NULL;
+        if (!p->sparse || !p->requires_grad) continue;
+        for (int k = 0; k < f->g->train->ops.n; k++) check_reader(f, p, f->g->train->ops.at[k], &lookup);
+        if (!policy || !(policy->defer_sync || policy->defer_all_reduce)) continue;
+        const char *key = policy->defer_sync ? "requires_gradient_sync" : "requires_all_reduce";
+        Source at = lua_key_source(f->L, policy->src, key);
+        fail(p->src,
+             "nn.Embedding: sparse = true exchanges the rows of %s in every microbatch, but %s:%d says %s = false; "
+             "leave "
+             "one of the two out",
+             p->path, at.file, at.line, key);
+    }
+}
+
 void conflicts_check(Frontend *f) {
     prefetches(f);
     shared_parameters(f);
+    sparse_tables(f);
 }

@@ -51,6 +51,12 @@ static int prim_freeze(lua_State *L) { /* tensor */
     return 1;
 }
 
+static int prim_sparse(lua_State *L) { /* tensor: a table whose gradient is exchanged by rows */
+    tensor_at(L, 1)->param->param.sparse = true;
+    lua_settop(L, 1);
+    return 1;
+}
+
 /* ── naming ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static ModuleInfo *info_of(const Frontend *f, const Module *m) {
@@ -141,6 +147,7 @@ void params_finish(Frontend *f) {
 }
 
 void params_open(lua_State *L) {
-    static const luaL_Reg functions[] = {{"param", prim_param}, {"freeze", prim_freeze}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"param", prim_param}, {"freeze", prim_freeze}, {"sparse", prim_sparse}, {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

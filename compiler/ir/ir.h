@@ -45,6 +45,8 @@ enum {
     T_ROWS_OUT = 1 << 15,        /* its kernel writes results whose last dimension is contiguous (any outer strides) */
     T_JOINS = 1 << 16,           /* puts its operands side by side along dimension i0 */
     T_FOREIGN = 1 << 17,         /* calls a function of the user's own source: op->extension */
+    T_LOOKUP = 1 << 18,          /* takes rows of operand 1, whose gradient is made of rows by index */
+    T_ROWS_GRAD = 1 << 19,       /* that gradient: operand 1's rows, added up by the index in operand 0 */
     T_SETS = 1 << 13, /* writes the state that it updates without reading it. With two operands (store): reads too where
                          i0 is set, and touches operand 1 from element i1 on, as many as operand 0 has */
 };
@@ -228,6 +230,7 @@ struct Param {
     int dims;
     int64_t shape[MAX_DIMS];
     bool requires_grad;
+    bool sparse;    /* of nn.Embedding { sparse = true }: ranks exchange rows of its gradient */
     bool is_buffer; /* nn.buffer, or frozen and ignored by sharding: no gradient, every rank whole */
     bool ignored;   /* trainable and ignored by sharding: whole on every rank, its gradient summed over all */
     InitKind init;
@@ -280,6 +283,7 @@ struct Unit {
     UnitPolicy *policy;
     Unit *next; /* another part of the module's unit: its parameters of another stored dtype, ignored ones */
     bool ignored;
+    bool sparse;                                  /* holds one sparse parameter */
     VEC(Param *) params;                          /* trainable ones first, in flat order */
     int64_t numel;                                /* of the trainable flat buffer, padded to shards × 256 */
     int64_t frozen_numel;                         /* of the frozen flat buffer, likewise; 0: none */

@@ -33,7 +33,7 @@ CostRule cost_none, cost_pointwise, cost_fused, cost_copy, cost_reduce, cost_mat
 CostRule cost_attention, cost_collective, cost_transfer, cost_optimizer, cost_pick, cost_debug_sleep, cost_foreign;
 
 WorkRule work_matmul, work_attention, work_reduce, work_norm_grad_w, work_cross_entropy, work_sum_squares;
-WorkRule work_embedding_grad, work_norm_grads; /* rules_work.c */
+WorkRule work_coalesce, work_embedding_grad, work_norm_grads; /* rules_work.c */
 
 /* ── for rules ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */

@@ -618,9 +618,13 @@ local function embedding_forward(self, index) return nn.embedding(index, self.we
 function nn.Embedding(rows, width, options)
   local o = options or {}
   rows, width = need_size("nn.Embedding", "the number of rows", rows), need_size("nn.Embedding", "the width", width)
-  check_keys("nn.Embedding", o, "init dtype")
+  check_keys("nn.Embedding", o, "init dtype sparse")
   local m = prim.module("Embedding", ("nn.Embedding(%d, %d)"):format(rows, width))
-  m.weight = make_parameter("nn.Embedding", { rows, width }, o, nn.init.normal(0, 1), false)
+  m.weight = make_parameter("nn.Embedding", { rows, width }, { init = o.init, dtype = o.dtype }, nn.init.normal(0, 1), false)
+  if o.sparse ~= nil and type(o.sparse) ~= "boolean" then
+    fail(nil, "nn.Embedding: sparse must be true or false, not %s", describe(o.sparse))
+  end
+  if o.sparse then prim.sparse(m.weight) end               -- ranks exchange the rows of its gradient, not all of it
   m.forward = embedding_forward
   return m
 end

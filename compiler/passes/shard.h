@@ -20,7 +20,7 @@ typedef struct {       /* of one unit in one program */
     int turn, nth;     /* shard_gather.c: when it was used last, and how often it was gathered again for the backward */
     Phase phase;
     int first_grad, last_grad;
-    Value *flat_grad;              /* what the backward writes; NULL: no gradients here */
+    Value *flat_grad;              /* what the backward writes (of a sparse table: would); NULL: no gradients here */
     Value *shard_grad, *kept_grad; /* reduced; as the optimizer finds it, which may be in host memory */
 } Use;
 
@@ -68,6 +68,9 @@ void use_params(Ctx *c);                     /* gathers; operands become views o
 void place_gradients(Ctx *c, Value **grads); /* into the units' flat buffers; grads: by Param.id */
 void reduce_gradients(Ctx *c, Value **grads);
 void optimizer(Ctx *c);
+
+/* ── shard_sparse.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
+Value *exchange_rows(Ctx *c, Unit *u, const Use *use); /* the rank's slice of a sparse table's gradient */
 
 /* ── shard_scale.c: nothing where there is no scaler ─────────────────────────────────────────────────────────────────
  */

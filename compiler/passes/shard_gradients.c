@@ -34,6 +34,10 @@ void place_gradients(Ctx *c, Value **grads) {
         int at = (int)(intptr_t)grads[i]->scratch - 1;
         if (use->first_grad < 0 || at < use->first_grad) use->first_grad = at;
         if (at > use->last_grad) use->last_grad = at;
+        if (p->sparse) {
+            use->flat_grad = grads[i];
+            continue;
+        }
         if (!use->flat_grad) use->flat_grad = new_value(g, p->unit->reduce, 1, &p->unit->numel);
         grads[i]->name = arena_printf(g->arena, "%s.grad", p->path);
         grads[i]->base = use->flat_grad;
@@ -58,11 +62,12 @@ static void all_reduce(Ctx *c, Unit *u, Use *use, Value *v) {
 }
 
 static bool deferred(const Ctx *c, const Unit *u) { /* the sum over replicas, to the last microbatch */
-    return c->role != ALONE && u->policy->defer_all_reduce;
+    return c->role != ALONE && u->policy->defer_all_reduce && !u->sparse;
 }
 
 static void reduce(Ctx *c, Unit *u, Use *use, Value *whole) {
-    use->shard_grad = whole;
+    use->shard_grad = u->sparse ? exchange_rows(c, u, use) : whole;
+    if (u->sparse) return;
     if (u->shards > 1) {
         Op *op = collective(c->g, OP_REDUCE_SCATTER, u, arena_printf(c->g->arena, "r%d", u->id), BACKWARD, REDUCE,
                             u->comm_shard);
@@ -135,8 +140,8 @@ void reduce_gradients(Ctx *c, Value **grads) {
         Unit *u = c->g->units.at[i];
         Use *use = &c->uses[i];
         if (!use->flat_grad) continue;
-        zero_gaps(c, u, use);
-        assemble(c, u, use, grads);
+        if (!u->sparse) zero_gaps(c, u, use);
+        if (!u->sparse) assemble(c, u, use, grads);
         if (c->role == ALONE)
             finish(c, u, use, use->flat_grad);
         else

@@ -72,8 +72,9 @@ static Unit *unit_of(Module *m) {
     return m->unit;
 }
 
-/* A flat buffer has one dtype, and one way to be reduced. */
+/* A flat buffer has one dtype, and one way to be reduced: rows of a sparse parameter are no part of any other's. */
 static bool takes(const Unit *u, const Param *p) {
+    if (u->sparse || p->sparse) return false;
     return u->ignored == p->ignored && (!u->params.n || u->params.at[0]->dtype == p->dtype);
 }
 
@@ -87,15 +88,19 @@ static Unit *part_for(Graph *g, const Param *p) {
     UnitPolicy *policy = p->ignored ? ignored_policy(g, u->policy) : u->policy;
     bool differs = false; /* from the part before it of its kind, by dtype */
     for (const Unit *x = unit_of(p->owner); x; x = x->next) differs |= x->ignored == p->ignored;
-    const char *dtype = differs ? arena_printf(g->arena, " %s", dtype_name(p->dtype)) : "";
+    const char *dtype = p->sparse ? arena_printf(g->arena, " sparse %s", p->path)
+                        : differs ? arena_printf(g->arena, " %s", dtype_name(p->dtype))
+                                  : "";
     u->next = new_unit(g, u->module, policy, arena_printf(g->arena, "%s%s", ignored, dtype));
     u->next->ignored = p->ignored;
+    u->next->sparse = p->sparse;
     return u->next;
 }
 
 static void assign_params(Graph *g) {
     for (int i = 0; i < g->params.n; i++) {
         Param *p = g->params.at[i];
+        p->sparse &= p->requires_grad; /* a frozen table has no gradient to exchange */
         p->unit = p->is_buffer ? unit_of(p->owner) : part_for(g, p);
         if (!p->is_buffer) push(&p->unit->params, g->arena, p);
     }

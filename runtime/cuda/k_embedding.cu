@@ -1,13 +1,13 @@
-/* embedding: y[n,:] = w[index[n],:], and its gradient dw[v,:] = Σ_{index[n] = v} g[n,:].
- * Relies on: kernel.cuh.
+/* embedding: y[n,:] = w[index[n],:], and its gradient dw[v,:] = Σ_{index[n] = v} g[n,:]; coalesce: a rank's slice of
+ * that gradient from the rows of all ranks' tokens, rounded as runtime/cpu/k_coalesce.c says. Relies on: kernel.cuh.
  * Relied on by: generated code. Contiguous operands.
  *
  * The gradient sorts the tokens by row of the table and adds them up in token order, so that it has the same bits in
  * every run. The sort is a counting sort: counts (integer atomics: no order in them), starts, slots in any order, then
- * each token's rank among those of its row, for rows of more than LONG tokens by a block that goes through all tokens in
- * order. A warp adds up a row of up to LONG tokens, columns by columns; longer rows
- * (frequent words, padding) are cut where the sorted list is, every LONG places, into partial sums that are then added
- * in order: a piece of LONG places meets at most two long rows. An index outside the table reads NaN and is left out.
+ * each token's rank among those of its row, for rows of more than LONG tokens by a block that goes through all tokens
+ * in order. A warp adds up a row of up to LONG tokens, columns by columns; longer rows (frequent words, padding) are
+ * cut where the sorted list is, every LONG places, into partial sums that are then added in order: a piece of LONG
+ * places meets at most two long rows. An index outside the table reads NaN and is left out.
  *
  * Workspace (compiler/ir/rules_work.c; n tokens, V rows, D columns), int32: count [V], start [V+1], slot [n],
  * order [n]; then at a multiple of 16 bytes floats: partial [pieces][2][D]. */
@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(BLOCK) put_in_order(lookup a, sorted s) {
 }
 
 /* The long row that piece `piece` meets first (which = 0) or starts last (which = 1): its places; empty where none is.
- * A row of more than LONG tokens that begins before the piece is met at the piece's first place. `places`: tokens by row,
- * in any order within one. */
+ * A row of more than LONG tokens that begins before the piece is met at the piece's first place. `places`: tokens by
+ * row, in any order within one. */
 SC_DEVICE void long_row(const lookup &a, const sorted &s, const int32_t *places, int piece, int which, int *v,
                         int *begin, int *end) {
     int total = s.start[a.rows], first = piece * LONG, last = first + LONG - 1;
@@ -239,6 +239,41 @@ template <int W> __global__ void __launch_bounds__(BLOCK) join_pieces(lookup a, 
     store_run<W>(dw, dtype, (int64_t)v * a.cols + c, sum);
 }
 
+/* ── rows of all ranks ────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+struct slice {
+    int64_t low, high;   /* elements of the table; the slice goes on to low + numel with zeros */
+    int64_t numel, base; /* base: its first row */
+    int tokens, ranks;   /* of a rank; of a group */
+};
+
+SC_DEVICE float rounded(int dtype, float x) {
+    return dtype == FP16 ? sc_from_fp16(sc_to_fp16(x)) : dtype == BF16 ? sc_from_bf16(sc_to_bf16(x)) : x;
+}
+
+/* A warp a row of the slice and WARP columns (blockIdx.y): its tokens in order, an element a lane. */
+template <class E>
+__global__ void __launch_bounds__(BLOCK)
+    coalesce_rows(lookup a, sorted s, slice p, const void *g, void *dw, int dtype) {
+    int64_t v = p.base + my_row<WARP>();
+    int c = blockIdx.y * WARP + threadIdx.x % WARP;
+    int64_t at = v * a.cols + c;
+    if (c >= a.cols || at < p.low || at >= p.low + p.numel) return;
+    float of_rank = 0, of_group = 0, sum = 0;
+    int end = at < p.high ? s.start[v + 1] : 0;
+    for (int i = at < p.high ? s.start[v] : 0; i < end; i++) {
+        int n = s.order[i], rank = n / p.tokens, after = i + 1 < end ? s.order[i + 1] / p.tokens : INT32_MAX;
+        of_rank += E::get(((const typename E::type *)g)[(int64_t)n * a.cols + c]);
+        if (after == rank) continue;
+        of_group += rounded(dtype, of_rank);
+        of_rank = 0;
+        if (after / p.ranks == rank / p.ranks) continue;
+        sum += rounded(dtype, of_group);
+        of_group = 0;
+    }
+    store_any(dw, dtype, at - p.low, sum);
+}
+
 /* How the workspace is divided; -1: it is too small. */
 int64_t divide(sorted *s, const lookup &a, const sc_tensor *workspace) {
     int64_t ints = 2 * (int64_t)a.rows + 1 + 2 * a.n, bytes = ceil_div(ints * 4, 16) * 16;
@@ -301,4 +336,19 @@ extern "C" void sc_k_embedding_grad(const sc_task *t) {
         else
             sum_tokens<E, 1>(t, a, s, pieces, g, dw);
     });
+}
+
+extern "C" void sc_k_coalesce(const sc_task *t) {
+    const sc_tensor *dw = &t->t[0], *index = &t->t[1], *g = &t->t[2];
+    lookup a = {(const int32_t *)index->p, numel_of(index), (int)t->i[0], (int)t->i[1]};
+    int64_t all = t->i[0] * t->i[1], low = t->i[4] * (t->rank % t->i[5]), high = low + t->i[4];
+    sorted s;
+    int64_t pieces = t->nt < 4 ? -1 : divide(&s, a, &t->t[3]);
+    if (pieces < 0) sc_unsupported(t, "coalesce", "its workspace is too small for the sorted tokens");
+    if (a.n >= 1 << 30) sc_unsupported(t, "coalesce", "it serves fewer than 2^30 tokens");
+    slice p = {low, high < all ? high : all, t->i[4], low / a.cols, (int)(a.n / (t->i[2] * t->i[3])), (int)t->i[2]};
+    dim3 grid(blocks_for(ceil_div(high, a.cols) - p.base, BLOCK / WARP), blocks_for(a.cols, WARP));
+    sort_tokens(t, a, s, pieces);
+    with_float(t, g->dtype,
+               [&](auto e) { SC_LAUNCH(t, coalesce_rows<decltype(e)>, grid, BLOCK, a, s, p, g->p, dw->p, dw->dtype); });
 }

@@ -1,4 +1,4 @@
-"""Rows G1, G3, G4, G5 on GPUs: what tests/program/test_rows_scaler.py shows of the CPU's programs, of CUDA's.
+"""Rows G1 to G5 on GPUs: what tests/program/test_rows_scaler.py shows of the CPU's programs, of CUDA's.
 
 Relies on: runner.py, test_rows_scaler.py (the records, how states are read). Relied on by: run.py, build.py."""
 import itertools
@@ -9,7 +9,7 @@ import tempfile
 import test_rows_scaler as rows
 from harness import check, close, floats, losses, read_log, read_safetensors, steps
 
-NET, PARITY = "tests/program/rows/scaler.lua", "tests/program/rows/scaler_parity.lua"
+NET, PARITY, SPARSE = ("tests/program/rows/%s.lua" % x for x in ("scaler", "scaler_parity", "sparse"))
 HOST = dict(params=True, grads=True, state=True)
 WORLDS = (1, 2, 4)
 NETS = {"nested": {}, "mixed": dict(init_scale=2048.0), "transformer": {}}
@@ -26,6 +26,10 @@ PROGRAMS["scaler-host-w2"] = (NET, 2, dict(batch=rows.GLOBAL // 2, growth_interv
 PROGRAMS["scaler-hybrid-w4"] = (NET, 4, dict(batch=rows.GLOBAL // 8, growth_interval=2, replicate=2, accumulate=2, optimizer="momentum"))
 PROGRAMS.update({parity_name(n, s, fp16, w): (PARITY, w, dict(net=n, fp16=fp16, batch=rows.GLOBAL // w, **NETS[n], **SIDES[s]))
                  for n, s, fp16, w in itertools.product(NETS, SIDES, (True, False), (2, 4)) if fp16 or n == "transformer"})
+for _w, _s in itertools.product(WORLDS, (True, False)):
+    PROGRAMS["scaler-%s-w%d" % ("rows" if _s else "dense", _w)] = (SPARSE, _w, dict(batch=rows.GLOBAL // _w, sparse=_s, fp16=_w > 1))
+for _w in WORLDS[1:]:
+    PROGRAMS["scaler-probe-w%d" % _w] = (SPARSE, _w, dict(batch=rows.GLOBAL // _w, probe=True, fp16=True, scaler=True, init_scale=float(_w), optimizer="sgd"))
 
 
 def go(r, name, world, data, n, *args):
@@ -43,6 +47,27 @@ def outputs(r, world):
     for name, step in itertools.product(("a", "list", "nested"), log):
         check(step[name] != 0 and abs(step[name + "_scaled"] / step[name] - 2) < 1e-8, "%s: %s scaled is %s" % (name, step[name], step[name + "_scaled"]))
     return "three structures, times 2"
+
+
+def sparse(r, world):
+    """One or two ranks add in one order only; NCCL's sum of four has an order of its own."""
+    data = rows.sparse_records(4)
+    a, b = (go(r, "scaler-%s-w%d" % (x, world), world, data, 4) for x in ("rows", "dense"))
+    worst = close(losses(a[0]), losses(b[0]), 1e-2, "losses")
+    if world < 4:
+        check(a[1] == b[1] and losses(a[0]) == losses(b[0]), "rows are not dense")
+    for k in a[1]:
+        close(floats(a[1][k]), floats(b[1][k]), 2e-2, k)
+    again = go(r, "scaler-rows-w%d" % world, world, data, 4)
+    check(again[1] == a[1], "other bits when run again")
+    return "beside the dense way: %s; the same bits again" % ("the same bits" if world < 4 else "losses within %.1e" % worst)
+
+
+def overflows(r, world):
+    for what, (tokens, gains, found) in rows.OVERFLOWS.items():
+        a = go(r, "scaler-probe-w%d" % world, world, rows.sparse_records(1, tokens=tokens, gains=gains), 1)
+        check(bool(rows.skipped(a)) == found, "%s: skipped %s" % (what, rows.skipped(a)))
+    return "%d cases" % len(rows.OVERFLOWS)
 
 
 def skips(r, name, world, gains, accumulate=1):
@@ -78,6 +103,10 @@ def cases(r):
     for w in WORLDS:
         yield "rows.G1", w, lambda w=w: outputs(r, w)
         yield "rows.G3", w, lambda w=w: skips(r, "scaler-w%d" % w, w, everywhere)
+    for w in WORLDS:
+        yield "rows.G2_sparse_is_dense", w, lambda w=w: sparse(r, w)
+    for w in WORLDS[1:]:
+        yield "rows.G2_overflows", w, lambda w=w: overflows(r, w)
     yield "rows.G3_host", 2, lambda: skips(r, "scaler-host-w2", 2, everywhere)
     yield "rows.G3_hybrid_accumulating", 4, lambda: skips(r, "scaler-hybrid-w4", 4, everywhere, 2)
     for w in WORLDS[1:]:

@@ -240,3 +240,102 @@ def test_G5_mixed_trainable_and_frozen():
 
 def test_G5_encoder_decoder_with_tied_embeddings_and_batch_norm():
     return parity("transformer", True)
+
+
+# ── G2: gradients as rows ───────────────────────────────────────────────────────────────────────────────────────────────
+SPARSE = os.path.join(ROOT, "tests", "program", "rows", "sparse.lua")
+SEQ, VOCAB = 5, 601  # of rows/sparse.lua
+
+
+def sparse_records(n, accumulate=1, tokens=None, gains=None):
+    """tokens, gains: of every step {(sample, position): value}; else tokens repeat, within a rank and between ranks."""
+    r, path = random.Random(6), os.path.join(scratch("records"), "sparse")
+    with open(path, "wb") as f:
+        for _ in range(n):
+            ids = [[r.choice((0, 1, VOCAB - 1, r.randrange(VOCAB), r.randrange(20))) for _ in range(SEQ)] for _ in range(GLOBAL)]
+            gain = [[1.0 if gains is None else 0.0] * SEQ for _ in range(GLOBAL)]
+            for (i, k), v in (tokens or {}).items():
+                ids[i][k] = v
+            for (i, k), v in (gains or {}).items():
+                gain[i][k] = v
+            size = GLOBAL // accumulate
+            for a in range(accumulate):
+                for kind, x in (("i", ids), ("f", gain)):
+                    for sample in x[a * size:(a + 1) * size]:
+                        f.write(array.array(kind, sample).tobytes())
+    return path
+
+
+def sparse_go(world, *args, n=4, data=None, **o):
+    accumulate = o.get("accumulate", 1)
+    folder = scratch("sparse")
+    log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
+    more = ("--accumulate", str(accumulate)) if accumulate > 1 else ()
+    train(build(SPARSE, world=world, batch=GLOBAL // world // accumulate, **o), "--data", "-", "--steps", str(n), "--seed", "5", "--log", log, "--export", weights,
+          *more, *args, shell=["sh", "-c", 'exec "$0" "$@" < "$RECORDS"'], env={"RECORDS": data or sparse_records(n, accumulate)})
+    return steps(read_log(log)), read_safetensors(weights)
+
+
+def test_G2_sparse_is_dense():
+    """Rows exchanged and added up in rank, then token order: the bits of the dense way, in fp32 and fp16, whatever the mesh."""
+    cases = [(w, dict(fp16=fp16)) for w in (1, 2, 4) for fp16 in (False, True)]
+    cases += [(4, dict(replicate=2, fp16=True, scaler=True)), (2, dict(shard=1)), (4, dict(shard=1, fp16=True)), (2, dict(accumulate=2)),
+              (4, dict(accumulate=2, replicate=2, reshard=False)), (2, dict(offload=True, fp16=True)), (4, dict(offload=True, accumulate=2))]
+    for world, o in cases:
+        rows, dense = (sparse_go(world, sparse=s, **o) for s in (True, False))
+        check(rows[1] == dense[1] and losses(rows[0]) == losses(dense[0]), "world %d, %s: other bits than the dense way" % (world, o))
+        close([s["grad_norm"] for s in rows[0]], [s["grad_norm"] for s in dense[0]], 1e-5, "norms")
+    return "%d cases" % len(cases)
+
+
+def sparse_plan(world, **o):
+    sets = [a for k, v in dict(batch=1, **o).items() for a in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
+    return json.loads(shardc("inspect", SPARSE, "--world", str(world), "--format", "json", *sets))
+
+
+def test_G2_fewer_bytes_on_the_wire_and_in_memory():
+    told = []
+    for world in (2, 4):
+        plans = [sparse_plan(world, sparse=s, vocab=20000, dim=64) for s in (True, False)]
+        events = [next(p for p in x["programs"] if p["name"] == "micro")["events"] for x in plans]
+        wire = [sum(e["bytes"] for e in x if e["stream"] == "reduce" and e["phase"] == "backward") for x in events]
+        linear = (64 * 16 + 16 + 16 * 3 + 3) * 4
+        check(wire[0] < (world - 1) * SEQ * (64 + 1) * 4 + 3 * linear and wire[1] > 20000 * 64 * 4 * (world - 1) / world, "world %d: bytes %s" % (world, wire))
+        exchanged = {e["id"]: e["bytes"] for e in events[0] if e["id"].startswith("x")}
+        check(sorted(exchanged.values()) == [(world - 1) * SEQ * 4, (world - 1) * SEQ * 64 * 4], "exchanged: %s" % exchanged)
+        arenas = [p["peak"]["bytes"] for p in plans]
+        check(arenas[0] < arenas[1] - 20000 * 64 * 4 / 2, "arenas: %s" % arenas)
+        told.append("world %d: %d B instead of %d, arena %.1f MiB instead of %.1f" % (world, wire[0], wire[1], arenas[0] / 2 ** 20, arenas[1] / 2 ** 20))
+    return "; ".join(told)
+
+
+def test_G2_unscale_halves_exactly():
+    """Scaled by 2.0, rows and all, then unscaled: the bits of no scaler at all."""
+    for world, optimizer in ((2, "sgd"), (4, "adam")):
+        scaled, plain = (sparse_go(world, optimizer=optimizer, **o) for o in (dict(scaler=True, init_scale=2.0), {}))
+        check(scaled[1] == plain[1] and losses(scaled[0]) == losses(plain[0]), "world %d: scaling by 2 changed bits" % world)
+        check([s["grad_norm"] for s in scaled[0]] == [s["grad_norm"] for s in plain[0]], "the norm is not of unscaled rows")
+    return "two optimizers"
+
+
+LAST = GLOBAL - 1
+OVERFLOWS = {  # tokens, gains, is an infinity found?
+    "an infinite value": ({(0, 0): 7}, {(0, 0): float("inf")}, True),
+    "two 2^15 at one index, on one rank": ({(0, 0): 7, (0, 1): 7}, {(0, 0): 2.0 ** 15, (0, 1): 2.0 ** 15}, True),
+    "two 2^15 at one index, on two ranks": ({(0, 0): 7, (LAST, 3): 7}, {(0, 0): 2.0 ** 15, (LAST, 3): 2.0 ** 15}, True),
+    "two 2^15 at two indices": ({(0, 0): 7, (0, 1): 8}, {(0, 0): 2.0 ** 15, (0, 1): 2.0 ** 15}, False),
+    "2^15 and -2^15 at one index": ({(0, 0): 7, (0, 1): 7}, {(0, 0): 2.0 ** 15, (0, 1): -2.0 ** 15}, False),
+}
+
+
+def test_G2_infinity_and_overflow_are_found():
+    """A seed of 1 (scale = world): the gradient of a row is the gains of its tokens, in fp16."""
+    for world in (2, 4):
+        o = dict(probe=True, fp16=True, scaler=True, init_scale=float(world), optimizer="sgd")
+        start = sparse_go(world, n=0, **o)[1]
+        for what, (tokens, gains, found) in OVERFLOWS.items():
+            for sparse in (True, False):
+                a = sparse_go(world, n=1, data=sparse_records(1, tokens=tokens, gains=gains), sparse=sparse, **o)
+                check(bool(skipped(a)) == found, "world %d, sparse %s: %s: skipped %s" % (world, sparse, what, skipped(a)))
+                check((a[1] == start) == (found or what.startswith("2^15 and")), "world %d, sparse %s: %s: the weights" % (world, sparse, what))
+    return "%d cases, dense and sparse" % len(OVERFLOWS)

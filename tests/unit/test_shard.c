@@ -618,6 +618,38 @@ Test(shard, ignored_parameters_are_whole) {
     expect_sound(g);
 }
 
+/* ── sparse tables ────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* The table is a part by itself: gathered alone, its gradient exchanged by rows, updated as any other. */
+Test(shard, a_sparse_table_exchanges_rows) {
+    for (int accumulate = 1; accumulate < 3; accumulate++) {
+        char text[1024];
+        snprintf(
+            text, sizeof text,
+            "local nn, optim = require 'nn', require 'optim'\n"
+            "local m = nn.module 'Net'\n"
+            "m.embed, m.out = nn.Embedding(300, 4, { sparse = true }), nn.Linear(4, 16)\n"
+            "function m:forward(t) return self.out(self.embed(t)) end\n"
+            "nn.fully_shard(m, { mesh = { replicate = 2 }, mp_policy = { param_dtype = 'fp16', reduce_dtype = 'fp32' } "
+            "})\n"
+            "return nn.training { model = m, batch = { t = nn.input('int32', { 2, 4 }),\n"
+            "  u = nn.input('int32', { 2, 4 }) }, optimizer = optim.AdamW {}, clip_grad_norm = 1, accumulate = %d,\n"
+            "  loss = function(m, b) return nn.cross_entropy(m(b.t), b.u) end }\n",
+            accumulate);
+        Graph *g = lowered(text, 4);
+        const Unit *u = param(g, "embed.weight")->unit;
+        Program *p = program(g, accumulate > 1 ? "micro_last" : "micro");
+        cr_assert(u->sparse && u->params.n == 1 && u != param(g, "out.weight")->unit);
+        cr_expect(count(p, OP_REDUCE_SCATTER, u) == 0 && count(p, OP_ALL_REDUCE, u) == 0 && count(p, OP_ADAM, u) == 1);
+        const Op *rows = find(p, arena_printf(g->arena, "x%d", u->id)),
+                 *sum = find(p, arena_printf(g->arena, "r%d", u->id));
+        cr_expect(rows->stream == REDUCE && rows->in[0]->dtype == FP16 && value_numel(rows->out[0]) == 4 * 8 * 4);
+        cr_expect(sum->kind == OP_COALESCE && sum->out[0]->dtype == FP32 && value_numel(sum->out[0]) == u->numel / 2);
+        cr_expect(count(p, OP_EMBEDDING_GRAD, NULL) == 0);
+        expect_sound(g);
+    }
+}
+
 /* ── the loss scale ──────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static bool reads(const Op *op, const State *s) {

@@ -56,6 +56,7 @@ static const struct {
     NAMED(amax),
     NAMED(clip_coefficient),
     NAMED(count_step),
+    NAMED(coalesce),
     NAMED(scale),
     NAMED(update_scale),
 };
