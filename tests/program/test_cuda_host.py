@@ -65,7 +65,7 @@ def emulated_objects():
 
     def jobs():
         for source in sorted(glob.glob(os.path.join(ROOT, "runtime/cuda/k_*.cu"))):
-            if not source.endswith(("k_matmul.cu", "_cudnn.cu")):
+            if not source.endswith(("k_matmul.cu", "_cudnn.cu", "k_debug_sleep.cu")):
                 yield os.path.basename(source)[:-3] + ".o", emulated(source)
         yield "emulate.o", ["g++", "-std=c++17", "-O1", "-I", os.path.join(ROOT, "runtime"), *headers(), "-c", os.path.join(ROOT, "tests/gpu/emulate/emulate.cc")]
         none = os.path.join(scratch("fake"), "no_finish.c")
@@ -136,6 +136,7 @@ CASES = [
     ("llama3.lua", 2, dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32, reshard=False), None),
     (NET, 4, dict(batch=4), "mesh = { shard = 2, replicate = 2 }"),
     (NET, 2, dict(batch=4), "mesh = { shard = 1 }"),
+    (NET, 4, dict(batch=4), "reshard_after_forward = 2, ignored_params = { 'gain' }"),
 ]
 
 

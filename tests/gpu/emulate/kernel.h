@@ -57,5 +57,15 @@ inline int atomicAdd(int *p, int x) {
 inline int atomicSub(int *p, int x) {
     return atomicAdd(p, -x);
 }
+inline int __float_as_int(float x) {
+    int y;
+    memcpy(&y, &x, sizeof y);
+    return y;
+}
+inline int atomicMax(int *p, int x) {
+    int old = *p;
+    if (x > old) *p = x;
+    return old;
+}
 
 #endif
