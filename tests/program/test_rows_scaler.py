@@ -339,3 +339,21 @@ def test_G2_infinity_and_overflow_are_found():
                 check(bool(skipped(a)) == found, "world %d, sparse %s: %s: skipped %s" % (world, sparse, what, skipped(a)))
                 check((a[1] == start) == (found or what.startswith("2^15 and")), "world %d, sparse %s: %s: the weights" % (world, sparse, what))
     return "%d cases, dense and sparse" % len(OVERFLOWS)
+
+
+def test_G5_beside_pytorch():
+    """PyTorch's own GradScaler on the same net, weights and data (tests/golden/scaler.py): the same steps skipped, the same scales,
+    losses and norms as near as fp16 is."""
+    golden = os.path.join(ROOT, "tests", "golden", "scaler")
+    with open(golden + ".json") as f:
+        torch = json.load(f)
+    worst = 0
+    for world in (1, 2, 4):
+        log = go(world, "--weights", golden + ".weights.safetensors", n=len(torch["losses"]), gains={3: {0: HUGE}}, growth_interval=2, clip=1.0)[0]
+        check([s["skipped"] for s in log] == torch["skipped"] and sum(torch["skipped"]) > 0, "world %d: skipped %s, PyTorch %s" % (world, [s["skipped"] for s in log], torch["skipped"]))
+        check([s["scale"] for s in log] == torch["scales"], "world %d: scales %s, PyTorch's %s" % (world, [s["scale"] for s in log], torch["scales"]))
+        for s, loss, norm in zip(log, torch["losses"], torch["grad_norms"]):
+            off = max(abs(s["loss"] / loss - 1), abs(s["grad_norm"] / norm - 1) if norm else 0)
+            check(off < 3e-2, "world %d, step %d: loss %g, norm %s; PyTorch has %g, %s" % (world, s["step"], s["loss"], s["grad_norm"], loss, norm))
+            worst = max(worst, off)
+    return "losses and norms within %.1e of PyTorch %s" % (worst, torch["torch"])
