@@ -23,10 +23,14 @@ static bool largest(const Plan *plan, const Device *d, const DeviceLine *l) {
 
 /* As the runtime makes them (runtime/cuda/comm.c): one for sums over all ranks, and for every group of ranks that
  * gathers one, and one for every group that sums. A group that holds all ranks is no other one. */
-static int communicators(const Plan *plan) {
+typedef struct {
+    int gathers, sums;
+} Communicators;
+
+static Communicators communicators(const Plan *plan) {
     bool *gathers = NEW_ARRAY(plan->arena, bool, plan->ncomms + COMM_WORLD + 1),
          *sums = NEW_ARRAY(plan->arena, bool, plan->ncomms + COMM_WORLD + 1);
-    int n = 1;
+    Communicators n = {0, 1};
     for (int i = 0; i < plan->nprograms; i++)
         for (int k = 0; k < plan->programs[i].n; k++) {
             const Event *e = &plan->programs[i].events[k];
@@ -34,7 +38,7 @@ static int communicators(const Plan *plan) {
             bool gather = e->stream == GATHER, all = event_group(plan, e) == plan->world;
             if (all && !gather) continue;
             bool *known = &(gather ? gathers : sums)[all ? COMM_WORLD : e->comm];
-            n += !*known;
+            *(gather ? &n.gathers : &n.sums) += !*known;
             *known = true;
         }
     return n;
@@ -51,9 +55,11 @@ void footprint(Plan *plan, const Device *d) {
         LibraryLine *line = &plan->library[plan->nlibrary++];
         *line = l->line;
         line->bytes += l->per_event * events;
-        int n = l->communicators ? communicators(plan) : 0;
-        if (n == l->communicators) continue;
-        line->bytes *= (double)n / l->communicators;
-        line->source = arena_printf(plan->arena, "%s; here %d", line->source, n);
+        if (l->further_gathers <= 0 && l->further_sums <= 0) continue;
+        Communicators n = communicators(plan);
+        int gathers = n.gathers > 1 ? n.gathers - 1 : 0, sums = n.sums - 1;
+        if (gathers + sums == 0) continue;
+        line->bytes += gathers * l->further_gathers + sums * l->further_sums;
+        line->source = arena_printf(plan->arena, "%s, and %d more", line->source, gathers + sums);
     }
 }

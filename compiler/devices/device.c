@@ -121,8 +121,8 @@ static void read_line_ops(Reader *r, DeviceLine *l) {
 }
 
 static void refuse_unknown_in_line(Reader *r) {
-    static const char *const known[] = {"name",      "bytes", "tolerance",     "source",
-                                        "per_event", "ranks", "communicators", "ops"};
+    static const char *const known[] = {"name",  "bytes",           "tolerance",    "source", "per_event",
+                                        "ranks", "further_gathers", "further_sums", "ops"};
     lua_pushnil(r->L);
     while (lua_next(r->L, -2)) {
         const char *key = lua_type(r->L, -2) == LUA_TSTRING ? lua_tostring(r->L, -2) : "(a number)";
@@ -131,7 +131,7 @@ static void refuse_unknown_in_line(Reader *r) {
         if (!found)
             bad(r, key,
                 "device profile: a library line has no key `%s`; it has name, bytes, per_event, tolerance, "
-                "source, ranks, communicators, ops",
+                "source, ranks, further_gathers, further_sums, ops",
                 key);
         lua_pop(r->L, 1);
     }
@@ -154,7 +154,8 @@ static void read_library(Reader *r) {
                                 .source = text_field(r, "source", true)};
         l->per_event = number_field(r, "per_event", false);
         l->ranks = (int)number_field(r, "ranks", false);
-        l->communicators = (int)number_field(r, "communicators", false);
+        l->further_gathers = number_field(r, "further_gathers", false);
+        l->further_sums = number_field(r, "further_sums", false);
         read_line_ops(r, l);
         lua_pop(r->L, 1);
     }

@@ -21,10 +21,10 @@ struct Measured {
 
 typedef struct {
     LibraryLine line;
-    double per_event;  /* bytes for every event of every program */
-    int communicators; /* `bytes` are for so many; a plan has its own number. 0: they do not matter */
-    int ranks;         /* in plans of at least as many; of lines of one name, the one for the most ranks */
-    OpKind ops[8];     /* in plans with an event of one of them; none: in all */
+    double per_event;                     /* bytes for every event of every program */
+    double further_gathers, further_sums; /* bytes of each communicator beyond one for gathers and one for sums */
+    int ranks;     /* in plans of at least as many; of lines of one name, the one for the most ranks */
+    OpKind ops[8]; /* in plans with an event of one of them; none: in all */
     int nops;
 } DeviceLine;
 
