@@ -57,7 +57,7 @@ def little_memory(r):
 def processes(r, name, visible, args, places):
     """A process a rank, as a launcher would start them."""
     return [subprocess.Popen([r.path(name), "--data", r.text, *args], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, errors="replace",
-                             env=dict(r.env, RANK=str(k), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", CUDA_VISIBLE_DEVICES=visible["CUDA_VISIBLE_DEVICES"], **place))
+                             env={**r.env, **visible, "RANK": str(k), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", **place})
             for k, place in enumerate(places)]
 
 
@@ -69,13 +69,27 @@ def two_machines(r):
         p = subprocess.run([r.path("starts-w2"), "--data", r.text, *args, alone], env=dict(r.env, **visible), capture_output=True, text=True, timeout=60)
         check(p.returncode == 0, p.stderr[-800:])
         gpus = visible["CUDA_VISIBLE_DEVICES"].split(",")
-        ranks = processes(r, "starts-nodes-w2", visible, [*args, log], [dict(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", GROUP_RANK=str(k), MASTER_PORT=str(PORT)) for k in range(2)])
+        ranks = processes(r, "starts-nodes-w2", visible, [*args, log],
+                          [dict(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", GROUP_RANK=str(k), MASTER_PORT=str(PORT), CUDA_VISIBLE_DEVICES=gpus[k]) for k in range(2)])
         said = [p.communicate(timeout=90)[1] for p in ranks]
     check([p.returncode for p in ranks] == [0, 0], "exits %s: %s" % ([p.returncode for p in ranks], "".join(said)[-1200:]))
     ours, one = ([s["loss"] for s in steps(read_log(f))] for f in (log, alone))
     apart = max(abs(a - b) / b for a, b in zip(ours, one))
     check(len(ours) == 20 and apart < 1e-5, "losses %s and %s" % (ours[-3:], one[-3:]))
     return "GPUs %s: 20 steps, losses within %.1e of one machine's" % (" and ".join(gpus), apart)
+
+
+def runs(process):
+    """Is it there after some seconds, other than as what nobody has waited for?"""
+    for _ in range(30):
+        try:
+            with open("/proc/%s/stat" % process) as f:
+                if f.read().rsplit(")", 1)[1].split()[0] in "ZX":
+                    return False
+        except OSError:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def ended(r, what, port):
@@ -94,7 +108,7 @@ def ended(r, what, port):
         finally:
             for p in ranks:
                 p.kill()
-    codes, left = [p.returncode for p in ranks], [k for k in kids if os.path.exists("/proc/%s" % k)]
+    codes, left = [p.returncode for p in ranks], [k for k in kids if runs(k)]
     check(codes[0] == 3 and codes[1] in (3, -9) and "rank 1" in said and not left, "exits %s, left %s: %s" % (codes, left, said[-1200:]))
     return "exits %s after %.1f s: %s" % (codes, took, next((line for line in said.splitlines() if "rank 1" in line), "").strip()[:150])
 

@@ -123,21 +123,26 @@ def watchdog(r, name, world, kind, *args):
     return "exit 3 after %.1f s%s" % (took, "; the others meet in " + met[0] if met else "")
 
 
+LIBRARIES = r"cudnn|nvjet|cutlass|cublas|xmma|gemm"  # names of kernels that are not ours
+
+
 def sanitizer(tool):
-    """compute-sanitizer's command, or None. Races are looked for in kernels of our own: in the libraries' it takes their barriers of wgmma for
-    none, and minutes."""
+    """compute-sanitizer's command, or None. What calls of the API return is the runtime's to look at: NCCL tries some that fail."""
     exe = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-    more = ["--leak-check", "no"] if tool == "memcheck" else []
-    others = ["nccl"] + (["cudnn", "nvjet", "cutlass", "cublas", "gemm", "splitK"] if tool == "racecheck" else [])
-    return os.path.exists(exe) and [exe, "--tool", tool, *more, "--target-processes", "all", "--error-exitcode", "9",
-                                    *[x for name in others for x in ("--kernel-name-exclude", "kernel_substring=" + name)]]
+    more = ["--leak-check", "no", "--report-api-errors", "no"] if tool == "memcheck" else []
+    return os.path.exists(exe) and [exe, "--tool", tool, *more, "--target-processes", "all", "--error-exitcode", "9", "--kernel-name-exclude", "kernel_substring=nccl"]
 
 
 def clean(out):
-    """What a sanitizer found, or that it found nothing and has looked."""
-    said = re.findall(r"^========= .*", out, re.M)
-    check(re.search(r"(ERROR|RACECHECK) SUMMARY: 0 ", out) and not re.search(r"SUMMARY: [1-9]", out), "\n".join(said[:14] + said[-2:]) or out[-1500:])
-    return "clean"
+    """What a sanitizer found, or that it has looked and found nothing; races in the libraries' kernels, where wgmma's barriers order what
+    racecheck sees, do not count."""
+    said, foreign = re.findall(r"^========= .*", out, re.M), 0
+    if re.search(r"RACECHECK SUMMARY: [1-9]", out) and "Internal Sanitizer Error" not in out:
+        where = re.findall(r"access (?:by .* )?at (\S+)\+0x", out)
+        foreign = len(where) and all(re.search(LIBRARIES, k) for k in where)
+    found = re.search(r"SUMMARY: [1-9]", out) and not foreign
+    check(re.search(r"(ERROR|RACECHECK) SUMMARY: ", out) and not found, "\n".join(said[:14] + said[-2:]) or out[-1500:])
+    return "clean but for reports inside %s" % " and ".join(sorted(set(re.sub(r"_\d.*", "", k) for k in where)))[:100] if foreign else "clean"
 
 
 def sanitized(r, name, world, tool, *args):
@@ -145,7 +150,7 @@ def sanitized(r, name, world, tool, *args):
     before = sanitizer(tool)
     if not before:
         return "skipped: no compute-sanitizer"
-    return clean(r.start(name, world, "--data", r.text, "--steps", "2", "--no-graph", "--stall-seconds", "0", *args, before=before, timeout=900))
+    return clean(r.start(name, world, "--data", r.text, "--steps", "2", "--no-graph", "--stall-seconds", "0", *args, before=before, timeout=900, codes=(0, 9)))
 
 
 def sanitized_kernels(r, name, tool):
@@ -155,7 +160,7 @@ def sanitized_kernels(r, name, tool):
         return "skipped: no compute-sanitizer"
     with r.machine.lend(1) as gpus:
         p = subprocess.run([*before, r.path(name), "--quick"], env=dict(r.env, **gpus), capture_output=True, text=True, errors="replace", timeout=900)
-    check(p.returncode == 0, "exit %d" % p.returncode + "\n" + (p.stdout + p.stderr)[-1500:])
+    check(p.returncode in (0, 9), "exit %d" % p.returncode + "\n" + (p.stdout + p.stderr)[-1500:])
     return clean(p.stdout + p.stderr)
 
 
@@ -211,12 +216,14 @@ def sanitizer_cases(r):
 SLOW, ALONE = ("kernels", "torch.curve", "racecheck"), ("collectives", "sizes")  # first, beside the others; last
 
 
-def one(call):
-    start = time.time()
+def one(call, machine):
+    machine.began.at = None
+    asked = time.time()
     try:
-        return True, call(), time.time() - start
+        ok, note = True, call()
     except Exception as e:  # any failure is reported, none stops the others
-        return False, "%s%s" % ("" if isinstance(e, Failure) else type(e).__name__ + ": ", e), time.time() - start
+        ok, note = False, "%s%s" % ("" if isinstance(e, Failure) else type(e).__name__ + ": ", e)
+    return ok, note, time.time() - (machine.began.at or asked)
 
 
 def unpacked(path):
@@ -257,7 +264,7 @@ def main():
     signal.signal(signal.SIGTERM, ended)
     pool = concurrent.futures.ThreadPoolExecutor(machine.SHARES * machine.total)
     try:
-        running = {pool.submit(one, c[2]): c[0] for c in order}
+        running = {pool.submit(one, c[2], machine): c[0] for c in order}
         for done in concurrent.futures.as_completed(running):
             ok, note, seconds = done.result()
             passed, failed = passed + ok, failed + (not ok)

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -39,7 +40,7 @@ class Machine:
 
     def __init__(self, n):
         self.free, self.change = {i: self.SHARES for i in range(n)}, threading.Condition()
-        self.total = n
+        self.total, self.began = n, threading.local()
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         self.names = visible.split(",") if visible else [str(i) for i in range(n)]
 
@@ -60,8 +61,10 @@ class Machine:
 
     @contextlib.contextmanager
     def lend(self, n, alone=False):
-        """The environment that shows n GPUs."""
+        """The environment that shows n GPUs; a case's time begins with the first that it is lent."""
         lent = self.take(n, alone)
+        if not getattr(self.began, "at", None):
+            self.began.at = time.time()
         try:
             yield {"CUDA_VISIBLE_DEVICES": ",".join(self.names[i] for i in lent[0])}
         finally:
@@ -94,13 +97,13 @@ class Runner:
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def start(self, name, world, *args, env=None, before=(), timeout=240, stdin=None, alone=False):
+    def start(self, name, world, *args, env=None, before=(), timeout=240, stdin=None, alone=False, codes=(0,)):
         """Runs a program on `world` GPUs; its output. Its arenas must be as predicted."""
         with self.machine.lend(world, alone) as gpus, open(stdin or os.devnull, "rb") as source:
             p = subprocess.run([*before, self.path(name), *args], env={**self.env, **gpus, **(env or {})}, capture_output=True, text=True, errors="replace",
                                timeout=timeout, stdin=source)
         out = p.stdout + p.stderr
-        check(p.returncode == 0, "exit %d from %s %s\n%s" % (p.returncode, name, " ".join(args), out[-1500:]))
+        check(p.returncode in codes, "exit %d from %s %s\n%s" % (p.returncode, name, " ".join(args), out[-1500:]))
         arenas = re.findall(r"^(arena|host) +([\d,]+) B predicted, ([\d,]+) B allocated", out, re.M)
         check("--quiet" in args or len(arenas) == 2 and all(p == a for _, p, a in arenas), "predicted and allocated differ: %s" % arenas)
         return out
