@@ -101,17 +101,17 @@ def parity(r, net, fp16, world):
 def cases(r):
     everywhere, one = {3: {i: rows.HUGE for i in range(rows.GLOBAL)}}, {3: {0: rows.HUGE}}
     for w in WORLDS:
-        yield "rows.G1", w, lambda w=w: outputs(r, w)
-        yield "rows.G3", w, lambda w=w: skips(r, "scaler-w%d" % w, w, everywhere)
+        yield "rows.G1-w%d" % w, w, lambda w=w: outputs(r, w)
+        yield "rows.G3-w%d" % w, w, lambda w=w: skips(r, "scaler-w%d" % w, w, everywhere)
     for w in WORLDS:
-        yield "rows.G2_sparse_is_dense", w, lambda w=w: sparse(r, w)
+        yield "rows.G2_sparse_is_dense-w%d" % w, w, lambda w=w: sparse(r, w)
     for w in WORLDS[1:]:
-        yield "rows.G2_overflows", w, lambda w=w: overflows(r, w)
+        yield "rows.G2_overflows-w%d" % w, w, lambda w=w: overflows(r, w)
     yield "rows.G3_host", 2, lambda: skips(r, "scaler-host-w2", 2, everywhere)
     yield "rows.G3_hybrid_accumulating", 4, lambda: skips(r, "scaler-hybrid-w4", 4, everywhere, 2)
     for w in WORLDS[1:]:
-        yield "rows.G4", w, lambda w=w: skips(r, "scaler-w%d" % w, w, one)
+        yield "rows.G4-w%d" % w, w, lambda w=w: skips(r, "scaler-w%d" % w, w, one)
     yield "rows.G4_host", 2, lambda: skips(r, "scaler-host-w2", 2, one)
     for w, n, fp16 in itertools.product(WORLDS[1:], NETS, (True, False)):
         if fp16 or n == "transformer":
-            yield "rows.G5_%s_%s" % (n, "fp16" if fp16 else "fp32"), w, lambda n=n, fp16=fp16, w=w: parity(r, n, fp16, w)
+            yield "rows.G5_%s_%s-w%d" % (n, "fp16" if fp16 else "fp32", w), w, lambda n=n, fp16=fp16, w=w: parity(r, n, fp16, w)
