@@ -52,7 +52,7 @@ def test_every_model_compiles():
         check(arch in architectures(binary), "%s holds code for %s, not for %s" % (model, architectures(binary), arch))
         needed = re.findall(r"NEEDED.*\[(.*)\]", must(["readelf", "-d", binary]))
         check(not [n for n in needed if re.search("cuda|cublas|nccl|cudnn", n)], "%s cannot start without %s" % (model, needed))
-        rc, out, err = command([binary, "--data", "none.bin"])
+        rc, out, err = command([binary, "--data", "none.bin", "--steps", "1"])
         check(rc == 1 and (out + err).count("\n") < 5, "%s without a GPU: exit %d, %s" % (model, rc, out + err))
     return "%d models" % len(MODELS)
 
