@@ -217,6 +217,18 @@ static void add(Build *b, Args *args, const char *const *more) {
     for (; *more; more++) push(args, b->a, *more);
 }
 
+/* The words of $CC, as make reads it: "ccache gcc" is two. A program whose path holds spaces is one. */
+static Args c_compiler(Build *b) {
+    Args args = {0};
+    if (!access(b->cc, X_OK)) {
+        push(&args, b->a, b->cc);
+        return args;
+    }
+    char *rest = arena_printf(b->a, "%s", b->cc), *at;
+    for (char *word = strtok_r(rest, " \t", &at); word; word = strtok_r(NULL, " \t", &at)) push(&args, b->a, word);
+    return args;
+}
+
 static void add_variant(Build *b, Args *args) {
     static const char *const asan[] = {"-fsanitize=address,undefined", "-fno-sanitize-recover=undefined",
                                        "-fno-omit-frame-pointer", NULL};
@@ -234,9 +246,9 @@ static void add_variant(Build *b, Args *args) {
 
 /* The step is calls and tables: optimising it takes long and brings nothing. */
 static Job compile_step(Build *b, const char *object) {
-    Args args = {0};
+    Args args = c_compiler(b);
     const char *source = arena_printf(b->a, "%s.c", b->name);
-    add(b, &args, (const char *const[]){b->cc, "-std=gnu17", "-O0", "-I", b->headers, NULL});
+    add(b, &args, (const char *const[]){"-std=gnu17", "-O0", "-I", b->headers, NULL});
     add_variant(b, &args);
     add(b, &args, (const char *const[]){"-c", source, "-o", file_name(object), NULL});
     return start(b, &args, "step");
@@ -254,10 +266,10 @@ static Args cuda_command(Build *b) {
 }
 
 static Args kernel_command(Build *b) {
-    Args args = {0};
     if (b->cuda) return cuda_command(b);
+    Args args = c_compiler(b);
     add(b, &args,
-        (const char *const[]){b->cc, "-std=gnu17", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno",
+        (const char *const[]){"-std=gnu17", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno",
                               "-fno-trapping-math", "-fno-strict-aliasing", "-I", b->headers, NULL});
     add_variant(b, &args);
     return args;
@@ -384,8 +396,8 @@ static void link_binary(Build *b) {
     struct stat st;
     if (!stat(path, &st) && S_ISDIR(st.st_mode))
         fail(NOWHERE, "cannot write %s: it is a folder; choose another with -o", path);
-    Args args = {0};
-    add(b, &args, (const char *const[]){b->cc, file_name(b->step), file_name(b->kernels), NULL});
+    Args args = c_compiler(b);
+    add(b, &args, (const char *const[]){file_name(b->step), file_name(b->kernels), NULL});
     for (int k = 0; k < b->g->files.n; k++) push(&args, b->a, file_name(b->foreign[k]));
     push(&args, b->a, b->library);
     add_variant(b, &args);
@@ -408,7 +420,7 @@ void emit_build(const Plan *p, const char *dir, const char *name, const char *va
                .dir = dir,
                .name = name,
                .variant = variant ? variant : "",
-               .cc = cc && cc[0] ? cc : "gcc"};
+               .cc = cc && cc[strspn(cc, " \t")] ? cc : "gcc"};
     if (!strcmp(p->target, "cuda")) b.cuda = find_cuda(b.a, p);
     b.suffix = kernels_suffix(p);
     find_runtime(&b, p->target);

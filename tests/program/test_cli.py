@@ -185,6 +185,21 @@ def test_builds_of_one_name():
     return "2 builds"
 
 
+def test_compiler_of_several_words():
+    """CC="ccache gcc" is usual; a program whose own path holds a space is one word."""
+    own = os.path.join(scratch("words of cc"), "cc")
+    other = os.path.join(scratch("words"), "cc")
+    for path in (own, other):
+        with open(path, "w") as f:
+            f.write('#!/bin/sh\necho "$1" >>"%s.calls"\nexec %s "$@"\n' % (path, os.environ.get("CC") or "gcc"))
+        os.chmod(path, 0o755)
+    for cc, path, first in ((own, own, {"-std=gnu17"}), (other + " \t -DWORD ", other, {"-DWORD"})):
+        shardc("build", MLP, "-o", os.path.join(os.path.dirname(path), "mlp"), env={"CC": cc})
+        calls = open(path + ".calls").read().split()
+        check(len(calls) == 3 and set(calls[:2]) == first, "CC='%s' was called with: %s" % (cc, calls))
+    return "2 compilers"
+
+
 def test_help():
     for c in ("build", "run", "predict", "inspect", "verify", "data"):
         for flag in ("-h", "--help"):
