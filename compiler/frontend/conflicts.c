@@ -3,11 +3,6 @@
  * trace. Relied on by: training.c. */
 #include "fe.h"
 
-static bool within(const Module *m, const Module *ancestor) {
-    while (m && m != ancestor) m = m->parent;
-    return m != NULL;
-}
-
 static const char *name_of(const Module *m) {
     return m->path[0] ? m->path : "the model";
 }
@@ -32,7 +27,7 @@ static Module *listed(const Frontend *f, const Prefetch *x) {
 static void span_of(const Program *p, const Module *m, int *first, int *last) {
     *first = *last = -1;
     for (int i = 0; i < p->ops.n; i++) {
-        if (!within(p->ops.at[i]->module, m)) continue;
+        if (!module_within(p->ops.at[i]->module, m)) continue;
         if (*first < 0) *first = i;
         *last = i;
     }
@@ -77,9 +72,24 @@ static void prefetches(Frontend *f) {
 
 /* ── parameters shared by units ───────────────────────────────────────────────────────────────────────────────────────
  */
-static const Module *unit_module_of(const Module *m) {
-    while (m->parent && !m->policy) m = m->parent;
-    return m;
+/* A parameter that several units hold is gathered once, and so by one extension. */
+static void shared_extensions(const Frontend *f) {
+    for (int i = 0; i < f->params.n; i++) {
+        const ParamInfo *p = f->params.at[i];
+        const UnitPolicy *first = p->holders.n ? unit_module_of(p->holders.at[0].module)->policy : NULL;
+        for (int k = 1; k < p->holders.n; k++) {
+            const UnitPolicy *other = unit_module_of(p->holders.at[k].module)->policy;
+            const Extension *a = first ? first->all_gather : NULL, *b = other ? other->all_gather : NULL;
+            if (a == b) continue;
+            const UnitPolicy *with = a ? first : other, *beside = a ? other : first;
+            Source at = beside ? beside->src : f->training_at;
+            fail(lua_key_source(f->L, with->src, "all_gather"),
+                 "all_gather: %s is shared with the unit of %s:%d (there it is %s), which gathers %s; a shared "
+                 "parameter is gathered once: give both units the same extension, or none",
+                 p->holders.at[0].path, at.file, at.line, p->holders.at[k].path,
+                 a && b ? "by another extension" : "without one");
+        }
+    }
 }
 
 static int shards_of(const Frontend *f, const UnitPolicy *p) {
@@ -194,6 +204,7 @@ static void sparse_tables(const Frontend *f) {
 }
 
 void conflicts_check(Frontend *f) {
+    shared_extensions(f);
     prefetches(f);
     shared_parameters(f);
     sparse_tables(f);

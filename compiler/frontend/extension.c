@@ -227,30 +227,3 @@ void extension_open(lua_State *L) {
                                          {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }
-
-/* ── contradictions ─────────────────────────────────────────────────────────────────────────────────────────────────
- */
-static const UnitPolicy *policy_over(const Module *m) {
-    while (m && !m->policy) m = m->parent;
-    return m ? m->policy : NULL;
-}
-
-/* A parameter that several units hold is gathered once. */
-void extension_check_shared(Frontend *f) {
-    for (int i = 0; i < f->params.n; i++) {
-        const ParamInfo *p = f->params.at[i];
-        const UnitPolicy *first = p->holders.n ? policy_over(p->holders.at[0].module) : NULL;
-        for (int k = 1; k < p->holders.n; k++) {
-            const UnitPolicy *other = policy_over(p->holders.at[k].module);
-            const Extension *a = first ? first->all_gather : NULL, *b = other ? other->all_gather : NULL;
-            if (a == b) continue;
-            const UnitPolicy *with = a ? first : other, *beside = a ? other : first;
-            Source at = beside ? beside->src : f->training_at;
-            fail(lua_key_source(f->L, with->src, "all_gather"),
-                 "all_gather: %s is shared with the unit of %s:%d (there it is %s), which gathers %s; a shared "
-                 "parameter is gathered once: give both units the same extension, or none",
-                 p->holders.at[0].path, at.file, at.line, p->holders.at[k].path,
-                 a && b ? "by another extension" : "without one");
-        }
-    }
-}

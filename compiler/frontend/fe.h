@@ -78,6 +78,12 @@ typedef struct {
     Source training_at;
 } Frontend;
 
+/* The unit that m is part of: the nearest module at or above it that has a policy, or the root. Never NULL. */
+static inline const Module *unit_module_of(const Module *m) {
+    while (m->parent && !m->policy) m = m->parent;
+    return m;
+}
+
 static inline Frontend *fe_of(lua_State *L) {
     return *(Frontend **)lua_getextraspace(L);
 }
@@ -98,6 +104,8 @@ Dtype to_dtype(lua_State *L, int index, const char *what);
 int to_shape(lua_State *L, int table, const char *what, int64_t *shape); /* returns dims */
 void options_table(lua_State *L, int index);                             /* settop(index); nil becomes {} */
 const char *type_of(lua_State *L, int index);                            /* for "expected a number, got ..." */
+const char *quote_nearest(Arena *a, const char *name, const char *const *names,
+                          int n); /* "; did you mean 'x'?" or "" */
 
 /* options.c */
 void options_open(lua_State *L); /* adds functions to the table on top; so do the other *_open */
@@ -123,20 +131,19 @@ int tensor_arithmetic(lua_State *L, const char *name);
 void modules_open(lua_State *L);
 ModuleInfo *module_at(lua_State *L, int index); /* NULL: no module */
 void modules_walk(Frontend *f, int model);      /* gives paths; model: stack index */
-void param_use(Frontend *f, ParamInfo *p);      /* gives it its value, and its place in the order of parameters */
-void params_finish(Frontend *f);
-uint64_t path_key(const char *path); /* Philox key */
+void trace_begin(Frontend *f, const char *name, bool training, bool sampling);
+Module *common_ancestor(Module *a, const Module *b); /* the lowest module that holds or is both */
 
 /* scaler.c */
 void scaler_open(lua_State *L);
 void scaler_field(lua_State *L, int training); /* nn.training's grad_scaler */
 bool scaler_at(lua_State *L, int index);
-void trace_begin(Frontend *f, const char *name, bool training, bool sampling);
-const char *quote_nearest(Arena *a, const char *name, const char *const *names,
-                          int n); /* "; did you mean 'x'?" or "" */
 
 /* params.c */
 void params_open(lua_State *L);
+void param_use(Frontend *f, ParamInfo *p); /* gives it its value, and its place in the order of parameters */
+void params_finish(Frontend *f);
+uint64_t path_key(const char *path); /* Philox key */
 
 /* policy.c */
 void policy_open(lua_State *L);
@@ -148,7 +155,6 @@ bool path_match(const char *pattern, const char *text, bool across_dots);
 /* extension.c */
 void extension_open(lua_State *L);
 Extension *field_extension(lua_State *L, int table, const char *what, const char *key); /* NULL: not there */
-void extension_check_shared(Frontend *f); /* parameters that units with different extensions hold */
 
 /* conflicts.c: policies that speak of each other, when the model has been traced */
 void conflicts_check(Frontend *f);

@@ -71,11 +71,9 @@ static int prim_on_call(lua_State *L) {
 
 /* ── the walk ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static Module *common_ancestor(Module *a, Module *b) {
-    for (; a; a = a->parent)
-        for (Module *m = b; m; m = m->parent)
-            if (m == a) return a;
-    return NULL;
+Module *common_ancestor(Module *a, const Module *b) {
+    while (!module_within(b, a)) a = a->parent;
+    return a;
 }
 
 static const char *child_path(Frontend *f, const char *parent, int key) {

@@ -65,20 +65,10 @@ static ModuleInfo *info_of(const Frontend *f, const Module *m) {
     return NULL;
 }
 
-static bool within(const Module *m, const Module *ancestor) {
-    while (m && m != ancestor) m = m->parent;
-    return m != NULL;
-}
-
-static Module *common(Module *a, const Module *b) {
-    while (!within(b, a)) a = a->parent;
-    return a;
-}
-
 /* The lowest module that every way to the parameter leads through, but not above one that is a unit by itself. */
 static Module *owner(const Frontend *f, const ParamInfo *p) {
     Module *m = p->holders.at[0].module;
-    for (int i = 1; i < p->holders.n; i++) m = common(m, p->holders.at[i].module);
+    for (int i = 1; i < p->holders.n; i++) m = common_ancestor(m, p->holders.at[i].module);
     for (Module *up = m; up && !up->policy; up = up->parent) {
         const ModuleInfo *info = info_of(f, up);
         if (info && info->shared) m = up = info->shared;

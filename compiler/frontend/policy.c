@@ -214,27 +214,21 @@ static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Sourc
     return p;
 }
 
-/* ── ignored parameters ──────────────────────────────────────────────────────────────────────────────────────────────
- * As in PyTorch they are neither sharded nor cast: every rank holds them whole, as they are stored. A frozen one is
- * then a buffer. PyTorch leaves the gradients of trainable ones as each rank made them, so that ranks drift apart
- * unless somebody sums them; here that is done, over all ranks. */
-static const UnitPolicy *policy_of(const Param *p) {
-    const Module *m = p->owner;
-    while (m && !m->policy) m = m->parent;
-    return m ? m->policy : NULL;
-}
-
 /* mp_policy.buffer_dtype: floating-point buffers are kept in it. Before policy_ignore, which makes buffers of others.
  */
 void policy_buffers(Frontend *f) {
     for (int i = 0; i < f->g->params.n; i++) {
         Param *p = f->g->params.at[i];
-        const UnitPolicy *policy = policy_of(p);
+        const UnitPolicy *policy = unit_module_of(p->owner)->policy;
         if (p->is_buffer && policy && policy->has_buffer_dtype && dtype_float(p->dtype))
             p->dtype = policy->buffer_dtype;
     }
 }
 
+/* ── ignored parameters ──────────────────────────────────────────────────────────────────────────────────────────────
+ * As in PyTorch they are neither sharded nor cast: every rank holds them whole, as they are stored. A frozen one is
+ * then a buffer. PyTorch leaves the gradients of trainable ones as each rank made them, so that ranks drift apart
+ * unless somebody sums them; here that is done, over all ranks. */
 static void ignore(Frontend *f, const UnitPolicy *policy, const char *pattern) {
     Source src = lua_key_source(f->L, policy->src, "ignored_params");
     VEC(const char *) paths = {0};
@@ -244,7 +238,7 @@ static void ignore(Frontend *f, const UnitPolicy *policy, const char *pattern) {
         push(&paths, f->arena, p->path);
         if (!path_match(pattern, p->path, true)) continue;
         met = true;
-        if (policy_of(p) != policy || p->is_buffer) continue;
+        if (unit_module_of(p->owner)->policy != policy || p->is_buffer) continue;
         if (policy->all_gather)
             fail(src,
                  "ignored_params: %s is not gathered, and the extension of %s:%d gathers the parameters of this unit; "

@@ -506,7 +506,6 @@ static int traces(lua_State *L) { /* protected */
     params_finish(f);
     policy_buffers(f);
     policy_ignore(f);
-    extension_check_shared(f);
     conflicts_check(f);
     assign_groups(f, g->optimizer);
     return 0;

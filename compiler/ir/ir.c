@@ -144,6 +144,11 @@ Op *new_op(Graph *g, OpKind k) {
     return op;
 }
 
+bool module_within(const Module *m, const Module *ancestor) {
+    while (m && m != ancestor) m = m->parent;
+    return m != NULL;
+}
+
 State *new_state(Graph *g, StateClass c, const char *name, Dtype d, int64_t numel, Unit *u) {
     State *s = NEW(g->arena, State);
     s->id = g->states.n;

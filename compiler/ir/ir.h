@@ -219,6 +219,9 @@ struct Module {
     Unit *unit;             /* set where the module is one: the first of its parts */
 };
 
+/* m is the ancestor or lies in it; m NULL: it does not. The ancestor is never NULL. */
+bool module_within(const Module *m, const Module *ancestor);
+
 typedef enum { INIT_ZEROS, INIT_ONES, INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM, INIT_TRUNC_NORMAL } InitKind;
 
 struct Param {

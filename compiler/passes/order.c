@@ -165,11 +165,6 @@ static int event_before(const Ordering *o, int e) { /* anchored; -1: none */
 /* ── prefetch lists: where a unit begins, the gathers of those that it lists may ────────────────────────────── */
 enum { BY_DEPTH = -2 };
 
-static bool belongs(const Module *m, const Module *ancestor) {
-    while (m && m != ancestor) m = m->parent;
-    return m != NULL;
-}
-
 static void start_listed(const Ordering *o, const Unshards *uses, const PrefetchList *l, bool forward, int e,
                          int *starts) {
     int before = event_before(o, e);
@@ -189,7 +184,7 @@ static void follow_list(const Ordering *o, const Unshards *uses, const Module *m
     for (int e = 0; e < o->p->n && l->n; e++) {
         const Op *op = o->p->events[e].op_ir;
         if (o->floats[e] || !op) continue;
-        bool in = belongs(op->module, m) && (op->phase == FORWARD) == forward;
+        bool in = module_within(op->module, m) && (op->phase == FORWARD) == forward;
         if (in && !inside) start_listed(o, uses, l, forward, e, starts);
         inside = in;
     }

@@ -34,11 +34,6 @@ static Module *outer_unit(const Module *m) {
     return unit_module(m->parent);
 }
 
-static bool within(const Module *m, const Module *ancestor) {
-    while (m && m != ancestor) m = m->parent;
-    return m == ancestor;
-}
-
 static Module *op_unit(const Op *op) {
     return op->call < 0 ? NULL : unit_module(op->module);
 }
@@ -88,7 +83,7 @@ static Value *cross(Ctx *c, Value *v, Module *to) {
     const Param *param = root->param;
     if (!dtype_float(v->dtype) || (param && (param->is_buffer || !param->unit))) return v;
     Module *from = param ? param->unit->module : v->def ? op_unit(v->def) : NULL;
-    while (from && !within(to, from)) {
+    while (from && !module_within(to, from)) {
         const UnitPolicy *p = from->unit->policy;
         if (p->has_output_dtype && !param) v = cast_at(c, v, p->output_dtype, from);
         from = outer_unit(from);

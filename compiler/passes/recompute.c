@@ -56,11 +56,6 @@ typedef struct {
     } * clones; /* by region */
 } Ctx;
 
-static bool within(const Module *m, const Module *ancestor) {
-    while (m && m != ancestor) m = m->parent;
-    return m == ancestor;
-}
-
 /* What is offloaded is kept (in host memory), so an `offload` name is also a `save` name. */
 static void mark(Ctx *c, Value *v, bool save, bool offload) {
     v->saved |= save || offload;
@@ -71,7 +66,7 @@ static void mark(Ctx *c, Value *v, bool save, bool offload) {
 static bool enters_call(const Op *op, const Value *v) {
     const Module *own = op->module;
     while (own && own->checkpoint != op->checkpoint) own = own->parent;
-    bool inner = own && v->def->checkpoint != op->checkpoint && within(v->def->module, own);
+    bool inner = own && v->def->checkpoint != op->checkpoint && module_within(v->def->module, own);
     return v->def->region != op->region && !inner;
 }
 
@@ -84,7 +79,7 @@ static void apply(Ctx *c, const Op *op, const Checkpoint *k, const Module *m) {
     save = lists(k->save, k->nsave, "input");
     for (int i = 0; i < op->nin && (save || offload); i++) {
         Value *v = value_root(op->in[i]);
-        bool enters = v->def && (m ? !within(v->def->module, m) : enters_call(op, v));
+        bool enters = v->def && (m ? !module_within(v->def->module, m) : enters_call(op, v));
         if (enters) mark(c, v, save, offload);
     }
 }

@@ -111,7 +111,6 @@ static StorageClass class_of(const Derive *d, const Value *root, const Op *def) 
     if (root->on_host) return C_HOST;
     if (def->stream == GATHER) return u->regathered ? C_TEMPORARY : C_UNSHARDED;
     if (op_is(def, T_COLLECTIVE)) return C_GRADIENTS;
-    if (def->stream == GATHER) return u->streams >> COMPUTE & 1 ? C_UNSHARDED : C_TEMPORARY;
     if (op_is(def, T_COPY)) return copied_class(def, u);
     if (u->reduced || (op_is(def, T_ASSEMBLE) && def->phase == BACKWARD && def->unit)) return C_UNSHARDED_GRADS;
     if (def->phase == FORWARD && def->unit) return C_UNSHARDED; /* what a resharded unit keeps */
