@@ -149,12 +149,13 @@ void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o) {
     if (o->module) check_module(p, o->module);
     fprintf(f, "%s for %s, world %d on %d node%s · %d programs · %d units\n", p->model, p->device, p->world, p->nodes,
             p->nodes == 1 ? "" : "s", p->nprograms, p->nunits);
+    int shown = 0;
     for (int i = 0; i < p->noptions; i++) {
-        fprintf(f, "%s%s=", i ? " " : "options: ", p->options[i].name);
-        if (!*p->options[i].text) fputs("(not set)", f);
+        if (!*p->options[i].text) continue; /* an nn.optional that nobody set */
+        fprintf(f, "%s%s=", shown++ ? " " : "options: ", p->options[i].name);
         printable(f, p->options[i].text);
     }
-    if (p->noptions) fputc('\n', f);
+    if (shown) fputc('\n', f);
     fprintf(f, "arena %s B (lower bound %s), host %s B\n", grouped(p->arena, (double)p->arena_bytes[ARENA_DEVICE]),
             grouped(p->arena, (double)p->bound_bytes[ARENA_DEVICE]),
             grouped(p->arena, (double)p->arena_bytes[ARENA_HOST]));
