@@ -56,8 +56,9 @@ bool same_shape(const Value *a, const Value *b);
 Dtype stat_dtype(Dtype d); /* what a kernel keeps statistics of such operands in: fp32, or fp64 for fp64 */
 Dtype attr_dtype(int64_t plus_one, Dtype otherwise); /* "dtype + 1, or 0" attributes */
 bool reshape_strides(const Value *v, int dims, const int64_t *shape, int64_t *stride); /* false: needs a copy */
-double touched_bytes(const Value *v);     /* distinct bytes behind a value: expanded dims count once */
-Cost traffic(const Op *op, double flops); /* all operands read, all results written */
-int64_t rows_of(const Value *v);          /* product of all dims but the last */
+double touched_bytes(const Value *v);          /* distinct bytes behind a value: expanded dims count once */
+Value *zeros_like(Builder *b, const Value *v); /* of its dtype and shape: the gradient of a result that nobody used */
+Cost traffic(const Op *op, double flops);      /* all operands read, all results written */
+int64_t rows_of(const Value *v);               /* product of all dims but the last */
 
 #endif

@@ -30,13 +30,6 @@ void infer_custom(Graph *g, Op *op) {
     }
 }
 
-static Value *zeros(Builder *b, const Value *like) {
-    int64_t ints[2 + MAX_DIMS] = {like->dtype, like->dims};
-    double zero = 0;
-    for (int i = 0; i < like->dims; i++) ints[2 + i] = like->shape[i];
-    return build_op(b, OP_FULL, 0, NULL, ints, 2 + like->dims, &zero, 1)->out[0];
-}
-
 void grad_custom(Builder *b, Op *op, Value **gout, Value **gin) {
     Value *in[MAX_IN];
     int n = 0;
@@ -45,7 +38,7 @@ void grad_custom(Builder *b, Op *op, Value **gout, Value **gin) {
              "%s has no backward, and trainable parameters lie upstream of it; add backward = \"function\" to the "
              "nn.custom_op at %s, or put nn.detach around its operands",
              op->extension->name, source_str(b->g->arena, op->extension->src));
-    for (int k = 0; k < op->nout; k++) in[n++] = gout[k] ? gout[k] : zeros(b, op->out[k]);
+    for (int k = 0; k < op->nout; k++) in[n++] = gout[k] ? gout[k] : zeros_like(b, op->out[k]);
     for (int k = 0; k < op->nin; k++) in[n++] = op->in[k];
     for (int k = 0; k < op->nout; k++) in[n++] = op->out[k];
     int64_t counts[2] = {op->nin, op->nout};

@@ -177,11 +177,8 @@ void grad_rdiv_scalar(Builder *b, Op *op, Value **gout, Value **gin) {
 /* g f a^(f−1); exactly zero for f = 0, where a^−1 may be infinite */
 void grad_pow_scalar(Builder *b, Op *op, Value **gout, Value **gin) {
     double f = op->f[0];
-    const Value *x = op->in[0];
     if (f == 0) {
-        int64_t ints[2 + MAX_DIMS] = {x->dtype, x->dims};
-        for (int i = 0; i < x->dims; i++) ints[2 + i] = x->shape[i];
-        gin[0] = build_op(b, OP_FULL, 0, NULL, ints, 2 + x->dims, (double[]){0}, 1)->out[0];
+        gin[0] = zeros_like(b, op->in[0]);
         return;
     }
     if (f == 1) {

@@ -170,7 +170,7 @@ void infer_split(Graph *g, Op *op) {
     }
 }
 
-static Value *zeros_like(Builder *b, const Value *v) {
+Value *zeros_like(Builder *b, const Value *v) {
     int64_t ints[2 + MAX_DIMS] = {v->dtype, v->dims};
     for (int i = 0; i < v->dims; i++) ints[2 + i] = v->shape[i];
     return build_op(b, OP_FULL, 0, NULL, ints, 2 + v->dims, (double[]){0}, 1)->out[0];
