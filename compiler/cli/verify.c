@@ -31,7 +31,7 @@ int command_verify(Arena *a, const Options *o) {
     if (o->batch) return verify_batch(a, o->batch);
     if (!o->ninputs) fail_usage("verify wants a model, a plan.json or a built binary; `shardc verify -h` shows how");
     const Plan *p = plan_of(a, o, o->inputs[0]);
-    const TimeBounds most = {o->most_forward_ms, o->most_step_ms, o->most_exposed_ms};
+    const Times most = {o->most_forward_ms, o->most_step_ms, o->most_exposed_ms};
     const Findings *found = verify(a, p);
     Findings late = {0};
     verify_times(a, p, &most, &late);

@@ -237,7 +237,7 @@ static void put_groups(const Emit *e) {
 /* "layers.3.mlp.up/e131", "layers.3.mlp.up.weight.grad"; of other programs than the training step: "eval/..." */
 static const char *dump_name(const Emit *e, const PlanProgram *p, const Event *x, int k) {
     const Value *v = x->op_ir->out[k];
-    const char *prefix = strncmp(p->name, "micro", 5) ? arena_printf(e->a, "%s/", p->name) : "";
+    const char *prefix = program_trains(p) ? "" : arena_printf(e->a, "%s/", p->name);
     if (v->name) return arena_printf(e->a, "%s%s", prefix, v->name);
     const char *module = x->module && x->module[0] ? x->module : e->g->name;
     return arena_printf(e->a, k ? "%s%s/%s.%d" : "%s%s/%s", prefix, module, x->id, k);

@@ -1,4 +1,4 @@
-/* The plan's fixed tables: names of storage classes, and which program may follow which.
+/* The plan's fixed tables: names of storage classes, which programs train, and which may follow which.
  * Relies on: plan.h.
  * Relied on by: verify (proves each succession), the reports, the emitter and with it the runtime. */
 #include "plan.h"
@@ -13,6 +13,10 @@ const char *storage_class_name(StorageClass c) {
         [C_WORKSPACE] = "workspace",     [C_HOST] = "host",
     };
     return names[c];
+}
+
+bool program_trains(const PlanProgram *p) {
+    return !strncmp(p->name, "micro", 5);
 }
 
 /* Where accumulate = 1, `micro` is a whole step; else it is a middle microbatch, and how many of them a step has is a

@@ -73,6 +73,8 @@ typedef struct {
     Program *ir;
 } PlanProgram;
 
+bool program_trains(const PlanProgram *p); /* a part of the step: micro, micro_first, micro_last */
+
 typedef struct {
     const char *path;
     int id, shards, replicas;

@@ -197,8 +197,7 @@ static void place_arena(Placer *p, ArenaKind arena) {
     int64_t top = 0, bound = 0;
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < plan->nprograms; i++) {
-            bool training = !strncmp(plan->programs[i].name, "micro", 5);
-            if (training != (pass == 0)) continue;
+            if (program_trains(&plan->programs[i]) != (pass == 0)) continue;
             pack_program(p, i, arena, top);
             top = max64(top, plan->programs[i].peak[arena]);
             bound = max64(bound, plan->programs[i].bound[arena]);

@@ -387,7 +387,7 @@ static void put_findings(Json *j, const Findings *v) {
 static void put_times(Json *j, const Plan *p) {
     open_(j, "times", '[');
     for (int g = 0; g < p->nprograms; g++) {
-        if (strncmp(p->programs[g].name, "micro", 5)) continue;
+        if (!program_trains(&p->programs[g])) continue;
         Times t = program_times(p->arena, &p->programs[g]);
         line(j);
         open_(j, NULL, '{');

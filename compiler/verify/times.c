@@ -150,19 +150,15 @@ static void check_exposed(Verifier *v, int program, const Run *r, double most_ms
          e[x.for_].id, stream_name(e[x.for_].stream), e[x.for_].duration_us * 1e-3);
 }
 
-static bool trains(const PlanProgram *p) {
-    return !strncmp(p->name, "micro", 5);
-}
-
-void verify_times(Arena *a, const Plan *p, const TimeBounds *b, Findings *out) {
+void verify_times(Arena *a, const Plan *p, const Times *most, Findings *out) {
     Verifier v = {a, p, out, 0, NULL, NULL};
     for (int g = 0; g < p->nprograms; g++) {
-        if (!trains(&p->programs[g])) continue;
+        if (!program_trains(&p->programs[g])) continue;
         Run r = run(a, &p->programs[g]);
         v.noted = 0;
-        check_end(&v, g, &r, true, b->forward_ms);
-        check_end(&v, g, &r, false, b->step_ms);
-        check_exposed(&v, g, &r, b->exposed_ms);
+        check_end(&v, g, &r, true, most->forward_ms);
+        check_end(&v, g, &r, false, most->step_ms);
+        check_exposed(&v, g, &r, most->exposed_ms);
     }
 }
 

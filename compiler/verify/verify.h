@@ -16,14 +16,12 @@ typedef VEC(Finding) Findings;
 
 Findings *verify(Arena *a, const Plan *p);
 
-/* Bounds on the time of every training program, in ms; negative: none. By the plan's durations. */
+/* Of a training program, by the plan's durations. */
 typedef struct {
     double forward_ms, step_ms, exposed_ms; /* until the forward's last kernel · of all · in which compute idles */
-} TimeBounds;
-void verify_times(Arena *a, const Plan *p, const TimeBounds *b, Findings *out);
-typedef struct {
-    double forward_ms, step_ms, exposed_ms;
 } Times;
 Times program_times(Arena *a, const PlanProgram *p);
+/* Bounds on them, of every training program; negative: none. */
+void verify_times(Arena *a, const Plan *p, const Times *most, Findings *out);
 
 #endif

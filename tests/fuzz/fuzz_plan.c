@@ -29,7 +29,7 @@ static void print(const Plan *p) {
     const Findings *found = verify(p->arena, p);
     report_findings_text(nowhere, p, found);
     Findings late = {0};
-    verify_times(p->arena, p, &(TimeBounds){0, 0, 0}, &late);
+    verify_times(p->arena, p, &(Times){0, 0, 0}, &late);
     report_findings_json(nowhere, p, found, &late);
     report_times_text(nowhere, p, &late);
     report_inspect_text(nowhere, p, &(ReportOptions){0});
