@@ -2,8 +2,6 @@
  * training program converts it when it arrives, with the rounding of the cast: half the bytes to copy and to hold, and
  * no cast.
  * Relies on: precision (the casts at units' borders). Relied on by: shard (states), emit (what records hold). */
-#include "../ir/build.h"
-#include "lowering.h"
 #include "passes.h"
 
 /* The one pointwise op of one operand whose result has another dtype. */
@@ -15,7 +13,8 @@ static bool narrows(Dtype from, Dtype to) {
     return dtype_float(from) && dtype_float(to) && dtype_size(to) < dtype_size(from);
 }
 
-/* The dtype that all readers in p want of v; N_DTYPES: none reads it, or they differ. */
+/* Every reader of v in p is a cast to one narrower dtype. *wanted: that dtype, of programs before too; N_DTYPES: none
+ * has read it yet. */
 static bool one_dtype(const Program *p, const Value *v, Dtype *wanted) {
     for (int i = 0; p && i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];

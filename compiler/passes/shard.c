@@ -48,6 +48,17 @@ Value *piece(Graph *g, Value *of, int64_t at, int64_t n) {
     return new_view(g, of, 1, &n, &stride, at);
 }
 
+Op *fused_one(Ctx *c, Op *member, Value *x, Dtype d) {
+    Op *op = unit_op(c->g, OP_FUSED, member->unit, member->id, member->phase, member->stream);
+    add_in(op, x);
+    add_in(member, x);
+    member->out[member->nout++] = add_out(c->g, op, d, value_numel(x));
+    op->body = NEW_ARRAY(c->g->arena, Op *, 1);
+    op->body[op->nbody++] = member;
+    set_group(c->groups, op);
+    return op;
+}
+
 Op *store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, bool add, int64_t at, Unit *u) {
     Op *op = unit_op(g, OP_STORE, u, id, phase, COMPUTE);
     add_in(op, from);

@@ -55,6 +55,8 @@ Value *out_into(Graph *g, Op *op, State *s); /* a result that is the state's byt
 Value *piece(Graph *g, Value *of, int64_t at, int64_t n);
 /* A collective of one of the graph's groups. */
 Op *collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, int comm);
+/* A fused group of one pointwise op, which has its attributes and neither operand nor result yet: member(x) as d. */
+Op *fused_one(Ctx *c, Op *member, Value *x, Dtype d);
 Op *store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, bool add, int64_t at, Unit *u);
 
 /* ── shard_layout.c ──────────────────────────────────────────────────────────────────────────────────────────────── */

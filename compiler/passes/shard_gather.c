@@ -48,17 +48,11 @@ static Value *fetched(Ctx *c, Unit *u, State *shard, const char *id, Phase phase
 
 /* On the gather's stream: fetches need not wait for a kernel. */
 static Value *cast(Ctx *c, Unit *u, Value *v, const char *id, Phase phase, int pos) {
-    Op *op = unit_op(c->g, OP_FUSED, u, id, phase, GATHER), *member = unit_op(c->g, OP_CAST, u, id, phase, GATHER);
-    add_in(op, v);
-    add_in(member, v);
+    Op *member = unit_op(c->g, OP_CAST, u, id, phase, GATHER);
     member->i[0] = u->wire;
-    v = add_out(c->g, op, u->wire, value_numel(v));
-    member->out[member->nout++] = v;
-    op->body = NEW_ARRAY(c->g->arena, Op *, 1);
-    op->body[op->nbody++] = member;
-    set_group(c->groups, op);
+    Op *op = fused_one(c, member, v, u->wire);
     edit_before(c->edit, pos, op);
-    return v;
+    return op->out[0];
 }
 
 static Value *unsharded(Ctx *c, Unit *u, int kind, const char *id, Phase phase, State *into, int pos) {
@@ -109,7 +103,7 @@ static Value *gathered(Ctx *c, const Param *p, const Op *op, int pos) {
 static void note_use(Ctx *c, Unit *u, const Op *op, int pos) {
     Use *use = &c->uses[u->id];
     use->last_use = pos;
-    if (stays(u) || in_place(u)) return;
+    if (stays(u)) return;
     if (c->turn_of != u) c->turn++;
     int between = c->turn - use->turn - 1, ahead = u->policy->prefetch_backward;
     bool far = between > (ahead > 1 ? ahead : 1);

@@ -83,17 +83,10 @@ static void reduce(Ctx *c, Unit *u, Use *use, Value *whole) {
 static void divide(Ctx *c, Unit *u, Use *use) {
     double factor = u->policy->gradient_divide_factor;
     if (factor == 0 || factor == c->g->world) return;
-    const char *id = arena_printf(c->g->arena, "d%d", u->id);
-    Op *op = unit_op(c->g, OP_FUSED, u, id, BACKWARD, COMPUTE);
-    Op *scale = unit_op(c->g, OP_MUL_SCALAR, u, id, BACKWARD, COMPUTE);
+    Op *scale = unit_op(c->g, OP_MUL_SCALAR, u, arena_printf(c->g->arena, "d%d", u->id), BACKWARD, COMPUTE);
     scale->f[0] = c->g->world / factor;
-    add_in(scale, use->shard_grad);
-    add_in(op, use->shard_grad);
-    use->shard_grad = add_out(c->g, op, u->reduce, value_numel(use->shard_grad));
-    scale->out[scale->nout++] = use->shard_grad;
-    op->body = NEW_ARRAY(c->g->arena, Op *, 1);
-    op->body[op->nbody++] = scale;
-    set_group(c->groups, op);
+    Op *op = fused_one(c, scale, use->shard_grad, u->reduce);
+    use->shard_grad = op->out[0];
     edit_after(c->edit, use->last_grad, op);
 }
 
