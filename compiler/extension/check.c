@@ -220,11 +220,9 @@ static void read_file_of(Graph *g, Extension *x, bool cuda) {
              cuda ? "cuda" : "cpu",
              cuda ? "cuda = \"file.cu\", or build with --target cpu"
                   : "source = \"file.c\", or build with --target cuda");
-    for (x->number = 0; x->number < g->files.n; x->number++)
-        if (!strcmp(g->files.at[x->number]->path, path)) {
-            x->file = g->files.at[x->number];
-            return;
-        }
+    for (int i = 0; i < g->files.n && !x->file; i++)
+        if (!strcmp(g->files.at[i]->path, path)) x->file = g->files.at[i];
+    if (x->file) return;
     x->file = read_c(g->arena, path, cuda, cuda ? x->cuda_at : x->source_at);
     check_names(g, x->file);
     push(&g->files, g->arena, x->file);

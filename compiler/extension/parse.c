@@ -160,9 +160,10 @@ static Flags flags_of(Arena *a, bool cuda, Source at) {
 CFile *read_c(Arena *a, const char *path, bool cuda, Source at) {
     CFile *f = NEW(a, CFile);
     f->path = path;
-    char *text = read_file(a, path, &f->size);
+    size_t size;
+    char *text = read_file(a, path, &size);
     f->text = text;
-    if (strlen(text) < f->size) fail(at, "%s is no text: it holds a zero byte; give the name of a source file", path);
+    if (strlen(text) < size) fail(at, "%s is no text: it holds a zero byte; give the name of a source file", path);
     Flags flags = flags_of(a, cuda, at);
     if (cuda) text = arena_printf(a, "%s\n#line 1 \"%s\"\n%s", PRELUDE, path, without_launches(a, text));
     ClangInput in = {path, text, flags.at, flags.n, cuda};

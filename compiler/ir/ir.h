@@ -160,7 +160,6 @@ typedef struct {               /* a function that the user's file defines */
 
 typedef struct { /* the user's file, as libclang read it */
     const char *path, *text;
-    size_t size;
     VEC(CFunction) functions;
 } CFile;
 
@@ -178,7 +177,6 @@ struct Extension {
     bool rows;   /* no slice cuts a row of a parameter */
     CFile *file; /* of the target; set by the extensions pass, with what follows */
     const CFunction *found[N_PARTS];
-    int number; /* of its file among the build's */
 };
 
 typedef struct { /* prefetch = { forward = { ... } }: what a use of the unit gathers ahead */
