@@ -121,9 +121,10 @@ int64_t work_embedding_grad(const Op *op, const Machine *m) {
     return round_up((2 * rows + 1 + 2 * n) * 4, 16) + (n + 127) / 128 * 2 * cols * 4;
 }
 
-/* As embedding_grad's. On the CPU int32: the first token of each row of the slice, and the next one of each token. */
+/* As embedding_grad's without the floats. On the CPU int32: the first token of each row of the slice, and the next one
+ * of each token. */
 int64_t work_coalesce(const Op *op, const Machine *m) {
     int64_t n = value_numel(op->in[0]), rows = op->i[0], cols = op->i[1];
     if (!m->cuda) return (op->i[4] / cols + 2 + n) * 4;
-    return round_up((2 * rows + 1 + 2 * n) * 4, 16) + (n + 127) / 128 * 2 * cols * 4;
+    return round_up((2 * rows + 1 + 2 * n) * 4, 16);
 }

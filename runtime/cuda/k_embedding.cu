@@ -6,11 +6,14 @@
  * every run. The sort is a counting sort: counts (integer atomics: no order in them), starts, slots in any order, then
  * each token's rank among those of its row, for rows of more than LONG tokens by a block that goes through all tokens
  * in order. A warp adds up a row of up to LONG tokens, columns by columns; longer rows (frequent words, padding) are
- * cut where the sorted list is, every LONG places, into partial sums that are then added in order: a piece of LONG
- * places meets at most two long rows. An index outside the table reads NaN and is left out.
+ * cut every LONG tokens from their first one on, into partial sums that are then added in order, so that a row's bits
+ * depend on its own tokens only. An index outside the table reads NaN and is left out.
+ *
+ * coalesce does the same for the tokens of each rank, and so has the bits of gradients that every rank makes by itself.
+ * A long row is a block's: its warps take pieces, its threads add the pieces up.
  *
  * Workspace (compiler/ir/rules_work.c; n tokens, V rows, D columns), int32: count [V], start [V+1], slot [n],
- * order [n]; then at a multiple of 16 bytes floats: partial [pieces][2][D]. */
+ * order [n]; then, but for coalesce, at a multiple of 16 bytes floats: partial [stretches][2][D]. */
 #include "kernel.cuh"
 
 namespace {
@@ -112,31 +115,29 @@ __global__ void __launch_bounds__(BLOCK) put_in_order(lookup a, sorted s) {
     s.order[begin + rank] = n;
 }
 
-/* The long row that piece `piece` meets first (which = 0) or starts last (which = 1): its places; empty where none is.
- * A row of more than LONG tokens that begins before the piece is met at the piece's first place. `places`: tokens by
- * row, in any order within one. */
-SC_DEVICE void long_row(const lookup &a, const sorted &s, const int32_t *places, int piece, int which, int *v,
-                        int *begin, int *end) {
-    int total = s.start[a.rows], first = piece * LONG, last = first + LONG - 1;
-    last = last < total ? last : total - 1;
-    *begin = *end = 0;
-    *v = -1;
-    if (first >= total) return;
-    int of_first = a.index[places[first]], of_last = a.index[places[last]];
-    if (which && of_last == of_first) return;
-    *v = which ? of_last : of_first;
-    *begin = s.start[*v];
-    *end = s.start[*v + 1];
-    if (*end - *begin <= LONG) *v = -1;
+/* A piece of a long row: places [begin, end) of the sorted list. v = -1: none. */
+struct piece {
+    int v, begin, end;
+};
+
+/* Of all pieces at most two begin in a stretch of LONG places: one that is its row's first, and one that is not.
+ * `places`: tokens by row, in any order within one. */
+SC_DEVICE piece piece_at(const lookup &a, const sorted &s, const int32_t *places, int stretch, bool first) {
+    int total = s.start[a.rows], low = stretch * LONG, high = low + LONG < total ? low + LONG : total;
+    if (low >= total) return {-1, 0, 0};
+    int v = a.index[places[first ? high - 1 : low]], row = s.start[v], end = s.start[v + 1];
+    int begin = first ? row : row + (low - row + LONG - 1) / LONG * LONG;
+    if (end - row <= LONG || first != (row >= low) || begin >= end) return {-1, 0, 0};
+    return {v, begin, end < begin + LONG ? end : begin + LONG};
 }
 
-/* A block a (piece, which): the tokens of the long row that begins there. */
+/* A block a stretch: the tokens of the long row that begins there. */
 __global__ void __launch_bounds__(SCAN_BLOCK) order_long_rows(lookup a, sorted s) {
     __shared__ int warps[SCAN_BLOCK / WARP];
     enum { EACH = 4 };
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, piece = blockIdx.x / 2, v, begin, end;
-    long_row(a, s, s.slot, piece, blockIdx.x % 2, &v, &begin, &end);
-    if (v < 0 || begin < piece * LONG) return;
+    piece x = piece_at(a, s, s.slot, blockIdx.x, true);
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, v = x.v, begin = x.begin;
+    if (v < 0) return;
     for (int64_t first = 0; first < a.n; first += SCAN_BLOCK * EACH) {
         int64_t mine = first + threadIdx.x * EACH;
         bool hit[EACH];
@@ -204,104 +205,202 @@ __global__ void __launch_bounds__(BLOCK) sum_rows(lookup a, sorted s, const void
     if (c < a.cols) store_run<W>(dw, dtype, v * a.cols + c, sum);
 }
 
-/* Warps: (piece, which), columns by blockIdx.y. */
+/* Warps: (stretch, first), columns by blockIdx.y. */
 template <class E, int W> __global__ void __launch_bounds__(BLOCK) sum_pieces(lookup a, sorted s, const void *g) {
     int64_t u = my_row<WARP>();
-    int piece = (int)(u / 2), which = (int)(u % 2), v, begin, end;
     int c = (blockIdx.y * WARP + threadIdx.x % WARP) * W;
-    long_row(a, s, s.order, piece, which, &v, &begin, &end);
-    if (v < 0) return;
-    begin = begin > piece * LONG ? begin : piece * LONG;
-    end = end < (piece + 1) * LONG ? end : (piece + 1) * LONG;
+    piece x = piece_at(a, s, s.order, (int)(u / 2), u % 2);
+    if (x.v < 0) return;
     float sum[W];
-    add_tokens<E, W>(sum, a, s.order, g, begin, end, c);
+    add_tokens<E, W>(sum, a, s.order, g, x.begin, x.end, c);
     if (c < a.cols) store_run<W>(s.partial, FP32, u * a.cols + c, sum);
 }
 
-/* The warp of the (piece, which) in which a long row begins adds its pieces up. */
+/* The warp of a long row's first piece adds its pieces up. */
 template <int W> __global__ void __launch_bounds__(BLOCK) join_pieces(lookup a, sorted s, void *dw, int dtype) {
-    int64_t u = my_row<WARP>();
-    int piece = (int)(u / 2), which = (int)(u % 2), v, begin, end;
+    int64_t stretch = my_row<WARP>();
     int c = (blockIdx.y * WARP + threadIdx.x % WARP) * W;
-    long_row(a, s, s.order, piece, which, &v, &begin, &end);
-    if (v < 0 || begin < piece * LONG || c >= a.cols) return;
+    piece x = piece_at(a, s, s.order, (int)stretch, true);
+    if (x.v < 0 || c >= a.cols) return;
+    int end = s.start[x.v + 1];
     raw<fp32, W> r;
     float sum[W];
-    r.load(s.partial + u * a.cols + c);
+    r.load(s.partial + (stretch * 2 + 1) * a.cols + c);
 #pragma unroll
     for (int k = 0; k < W; k++) sum[k] = r.get(k);
 #pragma unroll 4
-    for (int p = piece + 1; p * LONG < end; p++) {
-        r.load(s.partial + (int64_t)p * 2 * a.cols + c);
+    for (int at = x.begin + LONG; at < end; at += LONG) {
+        r.load(s.partial + (int64_t)(at / LONG) * 2 * a.cols + c);
 #pragma unroll
         for (int k = 0; k < W; k++) sum[k] += r.get(k);
     }
-    store_run<W>(dw, dtype, (int64_t)v * a.cols + c, sum);
+    store_run<W>(dw, dtype, (int64_t)x.v * a.cols + c, sum);
 }
 
 /* ── rows of all ranks ────────────────────────────────────────────────────────────────────────────────────────────────
  */
+enum { MOST_RANKS = 1024, JOIN_BLOCK = 512, JOIN_WARPS = JOIN_BLOCK / WARP };
+
 struct slice {
-    int64_t low, high;   /* elements of the table; the slice goes on to low + numel with zeros */
-    int64_t numel, base; /* base: its first row */
-    int tokens, ranks;   /* of a rank; of a group */
+    int64_t low, numel, base;   /* elements [low, low + numel), of rows from base on; beyond the table they are zeros */
+    int tokens, ranks, members; /* of a rank; of all, of a group */
 };
 
 SC_DEVICE float rounded(int dtype, float x) {
     return dtype == FP16 ? sc_from_fp16(sc_to_fp16(x)) : dtype == BF16 ? sc_from_bf16(sc_to_bf16(x)) : x;
 }
 
-/* A warp a row of the slice and WARP columns (blockIdx.y): its tokens in order, an element a lane. */
-template <class E>
+/* Σ of ranks' sums in each group, Σ of groups, each summand rounded. */
+template <int W> struct nested {
+    float of_rank[W], of_group[W], all[W];
+
+    SC_DEVICE nested() {
+#pragma unroll
+        for (int k = 0; k < W; k++) of_rank[k] = of_group[k] = all[k] = 0;
+    }
+    /* What follows is of rank `next`; the number of all ranks: nothing does. */
+    SC_DEVICE void pass(const slice &p, int dtype, int *rank, int next) {
+        bool passes = *rank / p.members != next / p.members;
+#pragma unroll
+        for (int k = 0; k < W; k++) {
+            of_group[k] += rounded(dtype, of_rank[k]);
+            of_rank[k] = 0;
+            if (passes) all[k] += rounded(dtype, of_group[k]);
+            if (passes) of_group[k] = 0;
+        }
+        *rank = next;
+    }
+};
+
+/* A warp a row of the slice and WARP·W columns (blockIdx.y); long rows are left out. */
+template <class E, int W>
 __global__ void __launch_bounds__(BLOCK)
     coalesce_rows(lookup a, sorted s, slice p, const void *g, void *dw, int dtype) {
+    enum { U = 4 };
+    typedef typename E::type type;
     int64_t v = p.base + my_row<WARP>();
-    int c = blockIdx.y * WARP + threadIdx.x % WARP;
-    int64_t at = v * a.cols + c;
-    if (c >= a.cols || at < p.low || at >= p.low + p.numel) return;
-    float of_rank = 0, of_group = 0, sum = 0;
-    int end = at < p.high ? s.start[v + 1] : 0;
-    for (int i = at < p.high ? s.start[v] : 0; i < end; i++) {
-        int n = s.order[i], rank = n / p.tokens, after = i + 1 < end ? s.order[i + 1] / p.tokens : INT32_MAX;
-        of_rank += E::get(((const typename E::type *)g)[(int64_t)n * a.cols + c]);
-        if (after == rank) continue;
-        of_group += rounded(dtype, of_rank);
-        of_rank = 0;
-        if (after / p.ranks == rank / p.ranks) continue;
-        sum += rounded(dtype, of_group);
-        of_group = 0;
+    int c = (blockIdx.y * WARP + threadIdx.x % WARP) * W, rank = 0;
+    int begin = v < a.rows ? s.start[v] : 0, end = v < a.rows ? s.start[v + 1] : 0;
+    int64_t at = v * a.cols + c - p.low;
+    if (end - begin > LONG) return;
+    nested<W> sum;
+    for (int first = begin; first < end; first += WARP) {
+        int place = first + threadIdx.x % WARP, mine = place < end ? s.order[place] : 0;
+        int count = end - first < WARP ? end - first : WARP;
+        for (int j = 0; j < count; j += U) {
+            raw<E, W> x[U];
+            int token[U];
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+                token[u] = __shfl_sync(SC_ALL, mine, (j + u) % WARP);
+                if (j + u < count && c < a.cols) x[u].load((const type *)g + (int64_t)token[u] * a.cols + c);
+            }
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+                if (j + u >= count || c >= a.cols) continue;
+                if (token[u] / p.tokens != rank) sum.pass(p, dtype, &rank, token[u] / p.tokens);
+#pragma unroll
+                for (int k = 0; k < W; k++) sum.of_rank[k] += x[u].get(k);
+            }
+        }
     }
-    store_any(dw, dtype, at - p.low, sum);
+    sum.pass(p, dtype, &rank, p.ranks);
+    if (c < a.cols && at >= 0 && at < p.numel) store_run<W>(dw, dtype, at, sum.all);
 }
 
-/* How the workspace is divided; -1: it is too small. */
+/* The first of places [begin, end) whose token is not before n. */
+SC_DEVICE int place_of(const int32_t *order, int begin, int end, int64_t n) {
+    while (begin < end) {
+        int middle = begin + (end - begin) / 2;
+        if (order[middle] < n)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
+/* A block a stretch in which a long row begins and WARP·W columns (blockIdx.y). */
+template <class E, int W>
+__global__ void __launch_bounds__(JOIN_BLOCK)
+    coalesce_long_rows(lookup a, sorted s, slice p, const void *g, void *dw, int dtype) {
+    __shared__ int place[MOST_RANKS + 1], number[MOST_RANKS + 1]; /* a rank's first one, its first piece's */
+    __shared__ float partial[JOIN_WARPS][WARP * W];
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    piece x = piece_at(a, s, s.order, blockIdx.x, true);
+    int64_t row = (int64_t)x.v * a.cols, first_column = (int64_t)blockIdx.y * WARP * W;
+    if (x.v < 0 || row + a.cols <= p.low || row >= p.low + p.numel) return;
+    int end = s.start[x.v + 1];
+    for (int r = threadIdx.x; r <= p.ranks; r += JOIN_BLOCK)
+        place[r] = place_of(s.order, x.begin, end, (int64_t)r * p.tokens);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int r = number[0] = 0; r < p.ranks; r++)
+            number[r + 1] = number[r] + (place[r + 1] - place[r] + LONG - 1) / LONG;
+    __syncthreads();
+    nested<1> sum;
+    int rank = 0, pieces = number[p.ranks];
+    for (int done = 0, r = 0; done < pieces; done += JOIN_WARPS) {
+        int mine = done + warp;
+        if (mine < pieces) {
+            while (number[r + 1] <= mine) r++;
+            int begin = place[r] + (mine - number[r]) * LONG;
+            float part[W];
+            add_tokens<E, W>(part, a, s.order, g, begin, begin + LONG < place[r + 1] ? begin + LONG : place[r + 1],
+                             (int)first_column + lane * W);
+#pragma unroll
+            for (int k = 0; k < W; k++) partial[warp][lane * W + k] = part[k];
+        }
+        __syncthreads();
+        for (int k = 0; k < JOIN_WARPS && done + k < pieces && threadIdx.x < WARP * W; k++) {
+            while (number[rank + 1] <= done + k) sum.pass(p, dtype, &rank, rank + 1);
+            sum.of_rank[0] += partial[k][threadIdx.x];
+        }
+        __syncthreads();
+    }
+    sum.pass(p, dtype, &rank, p.ranks);
+    int64_t c = first_column + threadIdx.x, at = row + c - p.low;
+    if (threadIdx.x < WARP * W && c < a.cols && at >= 0 && at < p.numel) store_any(dw, dtype, at, sum.all[0]);
+}
+
+/* How the workspace is divided; its bytes without partial sums. */
 int64_t divide(sorted *s, const lookup &a, const sc_tensor *workspace) {
     int64_t ints = 2 * (int64_t)a.rows + 1 + 2 * a.n, bytes = ceil_div(ints * 4, 16) * 16;
-    int64_t pieces = ceil_div(a.n, LONG);
     int32_t *p = (int32_t *)workspace->p;
     *s = {p, p + a.rows, p + 2 * (int64_t)a.rows + 1, p + 2 * (int64_t)a.rows + 1 + a.n, (float *)((char *)p + bytes)};
-    return workspace->shape[0] < bytes + pieces * 2 * a.cols * 4 ? -1 : pieces;
+    return bytes;
 }
 
-void sort_tokens(const sc_task *t, const lookup &a, const sorted &s, int64_t pieces) {
+void sort_tokens(const sc_task *t, const lookup &a, const sorted &s) {
     unsigned by_token = blocks_for(a.n, BLOCK);
     SC_LAUNCH(t, clear_counts, filling(t, ceil_div(a.rows, BLOCK)), BLOCK, s.count, a.rows);
     SC_LAUNCH(t, count_tokens, by_token, BLOCK, a, s.count);
     SC_LAUNCH(t, find_starts, blocks_for(a.rows, TILE), SCAN_BLOCK, s.count, s.start, a.rows);
     SC_LAUNCH(t, fill_slots, by_token, BLOCK, a, s);
     SC_LAUNCH(t, put_in_order, by_token, BLOCK, a, s);
-    if (a.n > LONG) SC_LAUNCH(t, order_long_rows, (unsigned)(pieces * 2), SCAN_BLOCK, a, s);
+    if (a.n > LONG) SC_LAUNCH(t, order_long_rows, blocks_for(a.n, LONG), SCAN_BLOCK, a, s);
 }
 
 template <class E, int W>
-void sum_tokens(const sc_task *t, const lookup &a, const sorted &s, int64_t pieces, const sc_tensor *g,
-                const sc_tensor *dw) {
-    unsigned wide_columns = blocks_for(a.cols, WARP * W);
-    dim3 rows(blocks_for(a.rows, BLOCK / WARP), wide_columns), cut(blocks_for(pieces * 2, BLOCK / WARP), wide_columns);
-    SC_LAUNCH(t, (sum_rows<E, W>), rows, BLOCK, a, s, g->p, dw->p, dw->dtype);
+void sum_tokens(const sc_task *t, const lookup &a, const sorted &s, const sc_tensor *g, const sc_tensor *dw) {
+    unsigned columns = blocks_for(a.cols, WARP * W);
+    int64_t stretches = ceil_div(a.n, LONG), warps = BLOCK / WARP;
+    SC_LAUNCH(t, (sum_rows<E, W>), dim3(blocks_for(a.rows, warps), columns), BLOCK, a, s, g->p, dw->p, dw->dtype);
     if (a.n <= LONG) return; /* no row is long */
-    SC_LAUNCH(t, (sum_pieces<E, W>), cut, BLOCK, a, s, g->p);
-    SC_LAUNCH(t, join_pieces<W>, cut, BLOCK, a, s, dw->p, dw->dtype);
+    SC_LAUNCH(t, (sum_pieces<E, W>), dim3(blocks_for(stretches * 2, warps), columns), BLOCK, a, s, g->p);
+    SC_LAUNCH(t, join_pieces<W>, dim3(blocks_for(stretches, warps), columns), BLOCK, a, s, dw->p, dw->dtype);
+}
+
+template <class E, int W>
+void sum_slice(const sc_task *t, const lookup &a, const sorted &s, const slice &p, const sc_tensor *g,
+               const sc_tensor *dw) {
+    unsigned columns = blocks_for(a.cols, WARP * W);
+    int64_t rows = ceil_div(p.low + p.numel, a.cols) - p.base;
+    SC_LAUNCH(t, (coalesce_rows<E, W>), dim3(blocks_for(rows, BLOCK / WARP), columns), BLOCK, a, s, p, g->p, dw->p,
+              dw->dtype);
+    if (a.n > LONG)
+        SC_LAUNCH(t, (coalesce_long_rows<E, W>), dim3(blocks_for(a.n, LONG), columns), JOIN_BLOCK, a, s, p, g->p, dw->p,
+                  dw->dtype);
 }
 
 } // namespace
@@ -324,31 +423,38 @@ extern "C" void sc_k_embedding_grad(const sc_task *t) {
     const sc_tensor *dw = &t->t[0], *index = &t->t[1], *g = &t->t[2];
     lookup a = {(const int32_t *)index->p, numel_of(index), (int)dw->shape[0], (int)dw->shape[1]};
     sorted s;
-    int64_t pieces = t->nt < 4 ? -1 : divide(&s, a, &t->t[3]);
-    if (pieces < 0) sc_unsupported(t, "embedding_grad", "its workspace is too small for the sorted tokens");
+    if (t->nt < 4 || t->t[3].shape[0] < divide(&s, a, &t->t[3]) + ceil_div(a.n, LONG) * 2 * a.cols * 4)
+        sc_unsupported(t, "embedding_grad", "its workspace is too small for the sorted tokens");
     if (a.n >= 1 << 30) sc_unsupported(t, "embedding_grad", "it serves fewer than 2^30 tokens");
-    sort_tokens(t, a, s, pieces);
+    sort_tokens(t, a, s);
     with_float(t, g->dtype, [&](auto e) {
         typedef decltype(e) E;
         /* a run of W elements of g must be one of dw and of the partial sums too */
         if (wide_rows(g) && aligned(dw->p, 16) && (int64_t)a.cols * size_of(dw->dtype) % 16 == 0 && a.cols % 4 == 0)
-            sum_tokens<E, wide<E>>(t, a, s, pieces, g, dw);
+            sum_tokens<E, wide<E>>(t, a, s, g, dw);
         else
-            sum_tokens<E, 1>(t, a, s, pieces, g, dw);
+            sum_tokens<E, 1>(t, a, s, g, dw);
     });
 }
 
+/* i: rows and columns of the table, ranks of a group, groups, elements of a slice, slices. */
 extern "C" void sc_k_coalesce(const sc_task *t) {
     const sc_tensor *dw = &t->t[0], *index = &t->t[1], *g = &t->t[2];
     lookup a = {(const int32_t *)index->p, numel_of(index), (int)t->i[0], (int)t->i[1]};
-    int64_t all = t->i[0] * t->i[1], low = t->i[4] * (t->rank % t->i[5]), high = low + t->i[4];
+    int64_t ranks = t->i[2] * t->i[3], low = t->i[4] * sc_slice_of(t, t->i[5]);
+    slice p = {low, t->i[4], low / a.cols, (int)(a.n / ranks), (int)ranks, (int)t->i[2]};
     sorted s;
-    int64_t pieces = t->nt < 4 ? -1 : divide(&s, a, &t->t[3]);
-    if (pieces < 0) sc_unsupported(t, "coalesce", "its workspace is too small for the sorted tokens");
+    if (t->nt < 4 || t->t[3].shape[0] < divide(&s, a, &t->t[3]))
+        sc_unsupported(t, "coalesce", "its workspace is too small for the sorted tokens");
     if (a.n >= 1 << 30) sc_unsupported(t, "coalesce", "it serves fewer than 2^30 tokens");
-    slice p = {low, high < all ? high : all, t->i[4], low / a.cols, (int)(a.n / (t->i[2] * t->i[3])), (int)t->i[2]};
-    dim3 grid(blocks_for(ceil_div(high, a.cols) - p.base, BLOCK / WARP), blocks_for(a.cols, WARP));
-    sort_tokens(t, a, s, pieces);
-    with_float(t, g->dtype,
-               [&](auto e) { SC_LAUNCH(t, coalesce_rows<decltype(e)>, grid, BLOCK, a, s, p, g->p, dw->p, dw->dtype); });
+    if (ranks > MOST_RANKS) sc_unsupported(t, "coalesce", "it serves at most 1024 ranks");
+    sort_tokens(t, a, s);
+    with_float(t, g->dtype, [&](auto e) {
+        typedef decltype(e) E;
+        /* a run of W elements lies in the slice or outside */
+        if (wide_rows(g) && aligned(dw->p, 16) && p.numel % wide<E> == 0)
+            sum_slice<E, wide<E>>(t, a, s, p, g, dw);
+        else
+            sum_slice<E, 1>(t, a, s, p, g, dw);
+    });
 }

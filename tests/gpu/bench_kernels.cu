@@ -155,6 +155,10 @@ static void tokens_of(const sizes &s, int64_t n) {
                 {{FP32, {s.vocab, s.dim}, {}}, index, rows, {BOOL, {work}, {}}}, x + table * 4);
     time_kernel(label(s, "embedding_grad to bf16").c_str(), sc_k_embedding_grad,
                 {{BF16, {s.vocab, s.dim}, {}}, index, rows, {BOOL, {work}, {}}}, x + table * 2);
+    int64_t slice = s.vocab * s.dim / 8; /* of 8 ranks that have the tokens together */
+    time_kernel(label(s, "coalesce to fp32").c_str(), sc_k_coalesce,
+                {{FP32, {slice}, {}}, index, rows, {BOOL, {work}, {}}}, x / 8 + (double)slice * 4,
+                {{s.vocab, s.dim, 8, 1, slice, 8}, {}, {}});
     int64_t some = n < 16384 ? n : 16384; /* of the logits: COPIES of them must fit */
     double part = (double)some / (double)n;
     spec l = {BF16, {some, s.vocab}, {}}, stat = {FP32, {some}, {}}, one = {FP32, {}, {}}, few = {INT32, {some}, {}};

@@ -1,7 +1,7 @@
-/* The kernels that draw numbers or update parameters (dropout, init_param, the optimizers, clipping) against references
- * in double.
- * Relies on: trial.h, runtime/cuda/k_*.cu.
- * Relied on by: make gpu-test. Arguments as test_kernels.cu's. */
+/* The kernels that draw numbers or update parameters (dropout, init_param, the optimizers, clipping, the loss scale,
+ * magnitudes, gradients of tables as rows) against references in double or, where they say in which order they round,
+ * in that order. Relies on: trial.h, runtime/cuda/k_*.cu. Relied on by: make gpu-test. Arguments as test_kernels.cu's.
+ */
 #include "trial.h"
 
 /* ── random ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -177,15 +177,67 @@ static void sgd_trial(const optimizer_case &c, bool momentum) {
     if (momentum) t.expect("momentum", b, wb, 0.1, 1e-6);
 }
 
+/* Gradients are not finite: a step that may be skipped leaves everything as it was, and writes the wire from it. */
+static void skipped_trial(int d) {
+    pool p;
+    int64_t n = 5120;
+    optimizer_case c = {d, FP32, FP32, true, 1, n, {0, 9000, 1, 9216, 11111, 2}};
+    tensor &g = p.random(d, {n}), &w = p.random(FP32, {n}), &m = p.random(FP32, {n}), &v = p.random(FP32, {n});
+    tensor &clip = p.empty(FP32, {2}), &step = p.integers({1}, 5, 6, INT64), &wire = p.random(BF16, {n});
+    fill(g, [] { return (double)NAN; });
+    fill(clip, [k = 0]() mutable { return (double)k++; });
+    numbers want = wire.x;
+    for (int64_t i = 0; i < n; i++)
+        if (group_of(c, i) >= 0) want[i] = sc_from_bf16(sc_to_bf16((float)w.x[i]));
+    trial a(name_of("adam, skipped", c), {&g, &w, &clip, &m, &v, &step, &wire}, 64);
+    set_table(a, c);
+    a.run(sc_k_adam);
+    a.expect("wire", wire, want, -1);
+    trial b(name_of("sgd, skipped", c), {&g, &w, &clip, &m}, 0);
+    set_table(b, c);
+    b.run(sc_k_sgd);
+    trial counted("count_step, skipped", {&step, &clip}, 1);
+    counted.run(sc_k_count_step);
+    counted.expect("step", step, {5}, -1);
+    fill(clip, [] { return 0.0; });
+    trial taken("count_step, not skipped", {&step, &clip}, 1);
+    taken.run(sc_k_count_step);
+    taken.expect("step", step, {6}, -1);
+}
+
 static void sum_squares_trial(int d, int64_t n, int64_t shift) {
     pool p;
     tensor &x = p.random(d, {n}, {}, shift), &y = p.empty(FP32, {1}), &work = p.work((n + 4095) / 4096 * 4);
+    tensor &scale = p.empty(FP32, {1});
     double sum = 0;
     for (double v : x.x) sum += v * v;
-    trial t(text_of("sum_squares %s of %lld%s", dtype_text(d), (long long)n, shift ? " shifted" : ""), {&y, &x, &work},
-            5);
+    std::string shape = text_of("sum_squares %s of %lld%s", dtype_text(d), (long long)n, shift ? " shifted" : "");
+    trial t(shape, {&y, &x, &work}, 5);
     t.run(sc_k_sum_squares);
     t.expect("y", y, {sum}, 0);
+    fill(scale, [] { return 1024.0; });
+    trial u(shape + ", unscaled", {&y, &x, &scale, &work}, 9);
+    u.t.i[0] = 1;
+    u.run(sc_k_sum_squares);
+    u.expect("y", y, {sum / 1024 / 1024}, 0);
+}
+
+static void clip_trial(double size, bool scaled) {
+    pool p;
+    tensor &coefficient = p.empty(FP32, {scaled ? 2 : 1}), &norm = p.empty(FP32, {1}), &sums = p.empty(FP32, {35});
+    tensor &scale = p.empty(FP32, {1});
+    double sum = 0, s = scaled ? 1024 : 1;
+    fill(sums, [&] { return size * fabs(normal()); });
+    fill(scale, [&] { return s; });
+    for (double v : sums.x) sum += v;
+    std::vector<tensor *> all = {&coefficient, &norm, &sums};
+    if (scaled) all.push_back(&scale);
+    trial t(text_of("clip_coefficient, norm %g%s", sqrt(sum), scaled ? ", scaled" : ""), all, 3);
+    t.run(sc_k_clip_coefficient);
+    numbers want = {std::isfinite(sum) ? fmin(1, record.clip / (sqrt(sum) + 1e-6)) / s : 0};
+    if (scaled) want.push_back(!std::isfinite(sum));
+    t.expect("coefficient", coefficient, want, 0);
+    t.expect("norm", norm, {sqrt(sum)}, 0);
 }
 
 static void optimizers() {
@@ -211,26 +263,199 @@ static void optimizers() {
         sum_squares_trial(d, 10001, 0);
         sum_squares_trial(d, 5000, 1);
     }
+    for (int d : floats) skipped_trial(d);
+    for (double size : {1.0, 0.001}) clip_trial(size, false);
+    for (double size : {1.0, 0.001, (double)INFINITY}) clip_trial(size, true);
     pool p;
-    tensor &coefficient = p.empty(FP32, {1}), &norm = p.empty(FP32, {1}), &sums = p.empty(FP32, {35});
-    for (double size : {1.0, 0.001}) {
-        double sum = 0;
-        fill(sums, [&] { return size * fabs(normal()); });
-        for (double v : sums.x) sum += v;
-        trial t(text_of("clip_coefficient, norm %g", sqrt(sum)), {&coefficient, &norm, &sums}, 3);
-        t.run(sc_k_clip_coefficient);
-        t.expect("coefficient", coefficient, {fmin(1, record.clip / (sqrt(sum) + 1e-6))}, 0);
-        t.expect("norm", norm, {sqrt(sum)}, 0);
-    }
     tensor &step = p.integers({1}, 41, 42, INT64);
     trial t("count_step", {&step}, 1);
     t.run(sc_k_count_step);
     t.expect("step", step, {42}, -1);
 }
 
+/* ── the loss scale ───────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static tensor &scaler_at(pool &p, const sc_scaler &s) {
+    tensor &a = p.empty(BOOL, {(int64_t)sizeof s});
+    memcpy(in_image(a, 0), &s, sizeof s);
+    upload(a);
+    return a;
+}
+
+static void scale_trial(int d, int64_t n, bool over) {
+    pool p;
+    tensor &x = p.random(d, {n}), &y = p.empty(d, {n}), &scaler = scaler_at(p, {.scale = 768});
+    numbers want(n);
+    float factor = over ? 1 / 768.0f : 768.0f;
+    for (int64_t i = 0; i < n; i++) {
+        char rounded[8];
+        encode(d, rounded, (float)x.x[i] * factor);
+        want[i] = decode(d, rounded);
+    }
+    trial t(text_of("%s of %lld %s", over ? "over the scale" : "scale", (long long)n, dtype_text(d)), {&y, &x, &scaler},
+            1);
+    t.t.i[0] = over;
+    t.run(sc_k_scale);
+    t.expect("y", y, want, -1);
+}
+
+/* What a step leaves of the scaler, in PyTorch's words: backoff where a gradient was not finite, growth after
+ * `interval` clean steps, never to infinity. */
+static void update_scale_trial(const char *name, sc_scaler from, bool found, int64_t interval, sc_scaler want) {
+    pool p;
+    tensor &coefficient = p.empty(FP32, {2}), &scaler = scaler_at(p, from);
+    fill(coefficient, [&, k = 0]() mutable { return k++ ? (double)found : 0.25; });
+    trial t(text_of("update_scale: %s", name), {&coefficient, &scaler}, 0);
+    t.t.f[0] = 2, t.t.f[1] = 0.5, t.t.i[0] = interval;
+    t.launch(sc_k_update_scale);
+    sc_scaler got;
+    SC_CUDA(cudaMemcpy(&got, scaler.t.p, sizeof got, cudaMemcpyDeviceToHost));
+    if (memcmp(&got, &want, sizeof got)) t.complain("another state than wanted");
+}
+
+static void scales() {
+    if (!wanted("scale update_scale")) return;
+    for (int d : floats)
+        for (bool over : {false, true}) {
+            scale_trial(d, 1, over);
+            scale_trial(d, 70001, over);
+        }
+    update_scale_trial("a clean step", {.scale = 512, .clean = 3}, false, 10, {.scale = 512, .clean = 4});
+    update_scale_trial("grows", {.scale = 512, .clean = 9, .skips = 2}, false, 10, {.scale = 1024, .skips = 2});
+    update_scale_trial("a skipped step", {.scale = 512, .clean = 9, .skips = 2}, true, 10,
+                       {.scale = 256, .skipped = 1, .skips = 3});
+    update_scale_trial("clean after skipped", {.scale = 256, .skipped = 1, .skips = 3}, false, 10,
+                       {.scale = 256, .clean = 1, .skips = 3});
+    update_scale_trial("not to infinity", {.scale = 0x1p127f, .clean = 9}, false, 10, {.scale = 0x1p127f});
+    update_scale_trial("every step", {.scale = 2}, false, 1, {.scale = 4});
+}
+
+/* ── magnitudes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* Of three parameters in a flat buffer that four ranks share; a fourth has an element that is no number. */
+static void amax_trial(int d, int shard, int64_t slice) {
+    pool p;
+    const std::vector<int64_t> table = {1, 5, 6, 0, 5000, 9, 5120, 3, 9, 5376, 12000, 9, 17408, 2500, 9};
+    tensor &x = p.random(d, {slice}), &y = p.empty(FP32, {6});
+    int64_t low = shard * slice;
+    fill(x, [&, i = low]() mutable { return i++ == 18000 ? (double)NAN : normal(); });
+    numbers want(6);
+    for (int k = 0; k < 4; k++)
+        for (int64_t i = table[3 + 3 * k]; i < table[3 + 3 * k] + table[4 + 3 * k]; i++)
+            if (i >= low && i < low + slice && !std::isnan(want[k]))
+                want[k] = std::isnan(x.x[i - low]) ? NAN : fmax(want[k], fabs(x.x[i - low]));
+    trial t(text_of("amax %s shard %d of %lld", dtype_text(d), shard, (long long)slice), {&y, &x}, 1);
+    t.t.i[0] = 4;
+    t.t.rank = shard;
+    t.t.table = table.data();
+    t.t.ntable = (int)table.size();
+    t.run(sc_k_amax);
+    t.expect("y", y, want, 0);
+}
+
+static void magnitudes() {
+    if (!wanted("amax")) return;
+    for (int d : floats)
+        for (int shard = 0; shard < 4; shard++) amax_trial(d, shard, 5120);
+}
+
+/* ── gradients of a table as rows ─────────────────────────────────────────────────────────────────────────────────────
+ */
+struct rows_case {
+    int64_t tokens, rows, cols; /* of a rank; of the table */
+    int members, groups, slices;
+    double often; /* share of tokens that are row 5 */
+};
+
+static float rounded_to(int d, float x) {
+    char bytes[8];
+    encode(d, bytes, x);
+    return (float)decode(d, bytes);
+}
+
+/* What a rank makes by itself: tokens in order, of more than 128 each 128 by themselves. */
+static std::vector<float> table_of_rank(const rows_case &c, const tensor &index, const tensor &g, int rank) {
+    std::vector<float> sum(c.rows * c.cols), part(c.rows * c.cols);
+    std::vector<int> seen(c.rows);
+    auto join = [&](int64_t v) {
+        for (int64_t i = v * c.cols; i < (v + 1) * c.cols; i++) sum[i] += part[i], part[i] = 0;
+    };
+    for (int64_t n = rank * c.tokens; n < (rank + 1) * c.tokens; n++) {
+        int64_t v = (int64_t)index.x[n];
+        if (v < 0 || v >= c.rows) continue;
+        for (int64_t i = 0; i < c.cols; i++) part[v * c.cols + i] += (float)g.x[n * c.cols + i];
+        if (++seen[v] % 128 == 0) join(v);
+    }
+    for (int64_t v = 0; v < c.rows; v++) join(v);
+    return sum;
+}
+
+/* Every slice, against the tables that ranks make by themselves (as embedding_grad does, bit for bit) and the order in
+ * which ranks and groups are added up and rounded. */
+static void coalesce_trial(int from, int to, const rows_case &c) {
+    pool p;
+    int world = c.members * c.groups;
+    int64_t n = world * c.tokens, all = c.rows * c.cols, slice = (all / c.slices + 23) / 8 * 8;
+    tensor &index = p.integers({n}, -1, c.rows + 1), &g = p.random(from, {n, c.cols});
+    fill(index, [&] {
+        return fabs(uniform()) < c.often ? 5 : floor((fabs(uniform()) * 0.9999999) * (double)(c.rows + 2)) - 1;
+    });
+    int64_t ints = ((2 * c.rows + 1 + 2 * c.tokens) * 4 + 15) / 16 * 16 + (c.tokens + 127) / 128 * 2 * c.cols * 4;
+    std::vector<float> sum(all), of_group(all);
+    std::string shape = text_of(" %s to %s, [%lld,%lld], %d x %d ranks of %lld tokens, %g of them one",
+                                dtype_text(from), dtype_text(to), (long long)c.rows, (long long)c.cols, c.groups,
+                                c.members, (long long)c.tokens, c.often);
+    for (int rank = 0; rank < world; rank++) {
+        std::vector<float> mine = table_of_rank(c, index, g, rank);
+        tensor &some = p.empty(INT32, {c.tokens}), &rows = p.empty(from, {c.tokens, c.cols});
+        fill(some, [&, i = rank * c.tokens]() mutable { return index.x[i++]; });
+        fill(rows, [&, i = rank * c.tokens * c.cols]() mutable { return g.x[i++]; });
+        tensor &dw = p.empty(to, {c.rows, c.cols}), &work = p.work(ints);
+        trial t(text_of("embedding_grad of rank %d", rank) + shape, {&dw, &some, &rows, &work}, 9);
+        t.run(sc_k_embedding_grad);
+        numbers want(all);
+        for (int64_t i = 0; i < all; i++) {
+            want[i] = rounded_to(to, mine[i]);
+            of_group[i] += rounded_to(to, mine[i]);
+            if (rank % c.members != c.members - 1) continue;
+            sum[i] += rounded_to(to, of_group[i]);
+            of_group[i] = 0;
+        }
+        t.expect("dw", dw, want, -1);
+    }
+    for (int k = 0; k < c.slices; k++) {
+        tensor &dw = p.empty(to, {slice}), &work = p.work(((2 * c.rows + 1 + 2 * n) * 4 + 15) / 16 * 16);
+        numbers want(slice);
+        for (int64_t i = 0; i < slice; i++) want[i] = k * slice + i < all ? rounded_to(to, sum[k * slice + i]) : 0;
+        trial t(text_of("coalesce: slice %d of %d", k, c.slices) + shape, {&dw, &index, &g, &work}, 9);
+        const int64_t attributes[] = {c.rows, c.cols, c.members, c.groups, slice, c.slices};
+        memcpy(t.t.i, attributes, sizeof attributes);
+        t.t.rank = c.slices + k; /* of another replica */
+        t.run(sc_k_coalesce);
+        t.expect("dw", dw, want, -1);
+    }
+}
+
+static void tables() {
+    if (!wanted("coalesce")) return;
+    for (int d : floats) {
+        coalesce_trial(d, d, {40, 23, 24, 2, 2, 2, 0});
+        coalesce_trial(d, FP32, {40, 23, 33, 1, 3, 3, 0.5});
+        coalesce_trial(d, BF16, {300, 11, 264, 2, 2, 4, 0.7});
+        coalesce_trial(d, FP32, {1300, 9, 40, 3, 1, 3, 0.9});
+        coalesce_trial(FP16, d, {129, 7, 16, 1, 1, 1, 1});
+        if (quick) continue;
+        coalesce_trial(d, FP32, {5000, 300, 520, 4, 2, 4, 0.3});
+        coalesce_trial(d, d, {3000, 9, 72, 8, 1, 8, 0.99});
+    }
+}
+
 int main(int argc, char **argv) {
     start(argc, argv);
     randoms();
     optimizers();
+    scales();
+    magnitudes();
+    tables();
     return closing();
 }

@@ -117,6 +117,22 @@ def emit(model, world, options):
     return linked(made, [step(os.path.join(folder, "net.c"), made + ".o"), os.path.join(folder, "kernels.o")], ["k_matmul", "k_blas", "k_chunk", "blas_memory"], emulated_objects(), "g++")
 
 
+def test_kernels_lane_by_lane():
+    """The trials that `make gpu-test` runs on a GPU, of the kernels that need no library."""
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    objects, folder, passed = emulated_objects(), scratch("trials"), 0
+    for name in "test_kernels", "test_updates", "test_combined":
+        made = os.path.join(folder, name)
+        must([*emulated(os.path.join(ROOT, "tests/gpu", name + ".cu")), "-DSC_EMULATE", "-o", made + ".o"])
+        must(["g++", made + ".o", *[o for o in objects if "k_attention" not in o], "-lpthread", "-o", made])
+        rc, out, err = command([made], timeout=300)
+        check(rc == 0, "%s: exit %d: %s%s" % (name, rc, "".join(l + "\n" for l in out.splitlines() if not l.startswith("ok"))[-2000:], err))
+        passed += int(out.split()[-4])
+    check(passed > 1000, "only %d trials" % passed)
+    return "%d trials" % passed
+
+
 def go(binary, *args, seed=1, timeout=120):
     folder = scratch("fake")
     log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
