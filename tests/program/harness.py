@@ -9,6 +9,7 @@ import math
 import os
 import random
 import re
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -18,9 +19,11 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BUILD = os.environ.get("SHARDC_BUILD", os.path.join(ROOT, "build"))
 SHARDC = os.path.join(BUILD, "shardc")
 WORK = os.path.join(BUILD, "tests", "work")
-
-
+BUDGET = 1 << 30  # bytes of programs that stay for tests to come; a program is 27 MB
 LOCK = threading.Lock()
+PROGRAMS = {}  # folder: Program, the least recently asked for first
+SHARED = {}  # name: lock
+COUNTS = {"built": 0, "most": 0}
 
 
 class Failure(Exception):
@@ -46,67 +49,154 @@ def must(args, **kw):
     return out
 
 
+# ── files that tests make: gone when nobody needs them ───────────────────────────────────────────────────────────────────
+class Test:
+    """A running test: the folders it made, the programs it asked for."""
+
+    def __init__(self):
+        self.folders, self.programs = [], []
+
+    def __enter__(self):
+        MINE.test = self
+
+    def __exit__(self, failed, *_):
+        """What a failed test leaves stays, for people to look at."""
+        MINE.test = Test()
+        if failed:
+            return
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        with LOCK:
+            for p in self.programs:
+                p.users -= 1
+            evict(BUDGET)
+
+
+class Mine(threading.local):
+    def __init__(self):
+        self.test = Test()  # outside of tests nothing is removed
+
+
+MINE = Mine()
+
+
+class Program:
+    """A built program; it stays while a running test has asked for it."""
+
+    def __init__(self):
+        self.users, self.lock = 0, threading.Lock()
+
+
+def size(folder):
+    total = 0
+    for name in os.listdir(folder) if os.path.exists(folder) else ():
+        try:
+            total += os.lstat(os.path.join(folder, name)).st_size
+        except FileNotFoundError:
+            pass  # of a build that goes on
+    return total
+
+
+def evict(budget):
+    """Removes programs that no test uses until the rest is within the budget; they are built again when asked for."""
+    sizes = {folder: size(folder) for folder in PROGRAMS}
+    total = sum(sizes.values())
+    COUNTS["most"] = max(COUNTS["most"], total)
+    for folder in [f for f, p in PROGRAMS.items() if not p.users]:
+        if total > budget:
+            shutil.rmtree(folder)
+            del PROGRAMS[folder]
+            total -= sizes[folder]
+
+
+def leave(failed):
+    """What stays after a run: nothing if all passed, else the failed tests' folders and programs and what tests share."""
+    evict(0)
+    if not failed:
+        shutil.rmtree(WORK, ignore_errors=True)
+
+
 def scratch(name):
+    """A new folder; of a test: until it has passed."""
     os.makedirs(WORK, exist_ok=True)
-    return tempfile.mkdtemp(prefix=name + "-", dir=WORK)
+    MINE.test.folders.append(tempfile.mkdtemp(prefix=name + "-", dir=WORK))
+    return MINE.test.folders[-1]
+
+
+def shared(name, make):
+    """A file or folder of all tests; the first to ask has it made: make(path)."""
+    path = os.path.join(WORK, name)
+    with SHARED.setdefault(name, threading.Lock()):
+        if not os.path.exists(path):
+            os.makedirs(WORK, exist_ok=True)
+            make(path + ".part")
+            os.rename(path + ".part", path)
+    return path
 
 
 def shardc(*args, **kw):
     return must([SHARDC, *args], **kw)
 
 
+def lld():
+    """Links programs of this size in a fifth of ld's time; tests that call shardc themselves link with ld."""
+    return ["-fuse-ld=lld"] if shutil.which("ld.lld") else []
+
+
 def build(model, world=1, variant="", redzone=256, policy=None, **options):
     """Builds a model (path under models/ or absolute), once per distinct set of options; with guard bytes round every storage
-    unless redzone = 0. Returns the binary's path."""
+    unless redzone = 0. Returns the binary's path, which stays valid until the test that asks has ended."""
     key = json.dumps([model, world, variant, redzone, policy, options], sort_keys=True)
     name = os.path.basename(model).replace(".lua", "") + "-" + hashlib.sha1(key.encode()).hexdigest()[:10]
     folder = os.path.join(WORK, name)
     binary = os.path.join(folder, name)
-    if os.path.exists(binary):
-        return binary
-    path = model if os.path.isabs(model) else os.path.join(ROOT, "models", model)
-    args = ["build", path, "--world", str(world), "-o", binary]
-    for k, v in options.items():
-        args += ["--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v)]
-    if variant:
-        args += ["--variant", variant]
-    if redzone:
-        args += ["--redzone", str(redzone)]
-    if policy:
-        args += ["--policy", policy]
-    shardc(*args)
+    with LOCK:
+        p = PROGRAMS[folder] = PROGRAMS.pop(folder, None) or Program()
+        if p not in MINE.test.programs:
+            MINE.test.programs.append(p)
+            p.users += 1
+    with p.lock:
+        if os.path.exists(binary):
+            return binary
+        path = model if os.path.isabs(model) else os.path.join(ROOT, "models", model)
+        args = ["build", path, "--world", str(world), "-o", binary]
+        for k, v in options.items():
+            args += ["--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v)]
+        if variant:
+            args += ["--variant", variant]
+        if redzone:
+            args += ["--redzone", str(redzone)]
+        if policy:
+            args += ["--policy", policy]
+        shardc(*args, env={"CC": " ".join([os.environ.get("CC") or "gcc", *lld()])})
+    with LOCK:
+        COUNTS["built"] += 1
+        evict(BUDGET)
     return binary
 
 
 def corpus(name="corpus", size=60000, seed=1):
     """A byte-level .bin made from the repository's own text by `shardc data`."""
-    path = os.path.join(WORK, "%s-%d-%d.bin" % (name, size, seed))
-    if not os.path.exists(path):
-        os.makedirs(WORK, exist_ok=True)
+    def make(path):
         files = sorted(os.path.join(d, f) for d, _, fs in os.walk(os.path.join(ROOT, "compiler")) for f in fs if f.endswith((".c", ".h", ".lua")))
         random.Random(seed).shuffle(files)
         text = b"".join(open(f, "rb").read() for f in files)[:size]
-        plain = path + ".txt"
-        open(plain, "wb").write(text)
-        shardc("data", plain, "-o", path)
-    return path
+        open(path + ".txt", "wb").write(text)
+        shardc("data", path + ".txt", "-o", path)
+    return shared("%s-%d-%d.bin" % (name, size, seed), make)
 
 
-def interposer():
-    """The library that counts allocation calls between the first step and the last (interpose.c)."""
-    lib = os.path.join(WORK, "interpose.so")
-    with LOCK:
-        if not os.path.exists(lib):
-            os.makedirs(WORK, exist_ok=True)
-            must(["gcc", "-O1", "-shared", "-fPIC", os.path.join(ROOT, "tests", "program", "interpose.c"), "-o", lib, "-ldl"])
-    return lib
+def library(name, *flags):
+    """A library that is loaded before a program's own, of a source beside this file."""
+    source = os.path.join(ROOT, "tests", "program", name + ".c")
+    return shared(name + ".so", lambda path: must(["gcc", "-O1", *flags, "-shared", "-fPIC", source, "-o", path, "-ldl"]))
 
 
 def train(binary, *args, env=None, timeout=300, shell=None):
     """Runs a training program and holds it to promises P1 and P2: arenas as predicted, nothing allocated between the first
     step and the last, red zones intact. Returns its output."""
     found = os.path.join(scratch("train"), "allocations")
-    e = dict(env or {}, LD_PRELOAD=interposer(), SC_ALLOCATIONS=found)
+    e = dict(env or {}, LD_PRELOAD=library("interpose"), SC_ALLOCATIONS=found)
     out = must((shell or []) + [binary, "--redzones", *args], env=e, timeout=timeout)
     arenas = re.findall(r"^(arena|host) +([\d,]+) B predicted, ([\d,]+) B allocated", out, re.M)
     check(len(arenas) == 2 and all(p == a for _, p, a in arenas), "predicted and allocated differ: %s\n%s" % (arenas, out[:800]))

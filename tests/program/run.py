@@ -33,7 +33,8 @@ def criterion(path):
 def one(test):
     start = time.time()
     try:
-        note = test()
+        with harness.Test():
+            note = test()
         return True, note, time.time() - start
     except Exception as e:  # any failure of a test is reported, none stops the others
         return False, "%s: %s" % (type(e).__name__, e), time.time() - start
@@ -47,6 +48,7 @@ def main():
     a.add_argument("--no-unit", action="store_true")
     o = a.parse_args()
     os.environ["SHARDC_BUILD"] = os.path.abspath(o.build)
+    global harness
     import harness
     shutil.rmtree(harness.WORK, ignore_errors=True)
     passed = failed = 0
@@ -65,6 +67,8 @@ def main():
         for (name, _), (ok, note, seconds) in zip(tests, pool.map(lambda t: one(t[1]), tests)):
             passed, failed = passed + ok, failed + (not ok)
             print("%-4s %-50s %6.1f s  %s" % ("ok" if ok else "FAIL", name, seconds, note or ""), flush=True)
+    harness.leave(failed)
+    print("%d programs built, at most %d MB of them at once" % (harness.COUNTS["built"], harness.COUNTS["most"] >> 20))
     print("%d passed, %d failed" % (passed, failed))
     return 1 if failed or not passed else 0
 

@@ -15,12 +15,12 @@ import subprocess
 import threading
 import time
 
-from harness import BUILD, LOCK, ROOT, WORK, build, check, close, command, corpus, losses, must, read_log, read_safetensors, run, same_run, scratch, steps
+from harness import BUILD, ROOT, build, check, close, command, corpus, lld, losses, must, read_log, read_safetensors, run, same_run, scratch, shared, steps
 from test_launch import Ranks
 
 FLAGS = ["gcc", "-std=gnu17", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-D_GNU_SOURCE", "-O1", "-g"]
 BLAS = glob.glob("/usr/lib/*/openblas-serial/libopenblas.a")
-LINKING = threading.Lock()
+LINKING, MAKING = threading.Lock(), threading.Lock()
 SMALL = dict(layers=2, dim=32, heads=2, vocab=256, batch=4, seq=32)
 NET = os.path.join(ROOT, "tests", "program", "surface", "net.lua")
 
@@ -34,21 +34,16 @@ def headers():
 
 
 def compiled(name, jobs):
-    """A folder of objects, made once: jobs are (object, command without -o)."""
-    folder = os.path.join(WORK, name)
-    with LOCK:
-        if not os.path.exists(folder):
-            part = folder + ".part"
-            shutil.rmtree(part, ignore_errors=True)
-            os.makedirs(part)
-            for target, args in jobs():
-                must([*args, "-o", os.path.join(part, target)])
-            os.rename(part, folder)
-    return sorted(glob.glob(folder + "/*.o"))
+    """A folder of objects, made once: jobs(folder) gives (object, command without -o)."""
+    def make(folder):
+        os.makedirs(folder)
+        for target, args in jobs(folder):
+            must([*args, "-o", os.path.join(folder, target)])
+    return sorted(glob.glob(shared(name, make) + "/*.o"))
 
 
 def fake_objects():
-    def jobs():
+    def jobs(folder):
         for source in sorted(glob.glob(os.path.join(ROOT, "runtime/cuda/*.c"))) + [os.path.join(ROOT, "tests/gpu", f) for f in ("fake_cuda.c", "fake_machine.c")]:
             if not source.endswith("forward.c"):  # the fake has those functions itself
                 yield os.path.basename(source)[:-2] + ".o", [*FLAGS, *headers(), "-c", source]
@@ -63,29 +58,25 @@ def emulated(source):
 def emulated_objects():
     ours = ("cudaMalloc", "cudaFree", "cudaMemcpy", "cudaMemsetAsync", "cudaStreamSynchronize", "cudaGetErrorName", "cudaGetErrorString")
 
-    def jobs():
+    def jobs(folder):
         for source in sorted(glob.glob(os.path.join(ROOT, "runtime/cuda/k_*.cu"))):
             if not source.endswith(("k_matmul.cu", "_cudnn.cu", "k_debug_sleep.cu")):
                 yield os.path.basename(source)[:-3] + ".o", emulated(source)
         yield "emulate.o", ["g++", "-std=c++17", "-O1", "-I", os.path.join(ROOT, "runtime"), *headers(), "-c", os.path.join(ROOT, "tests/gpu/emulate/emulate.cc")]
+        must(["objcopy", *["--weaken-symbol=" + f for f in ours], os.path.join(folder, "emulate.o")])
         none = os.path.join(scratch("fake"), "no_finish.c")
         open(none, "w").write('#include "sc_kernels.h"\nsc_kernel *sc_kernel_finish(sc_kernel *k) { return (void)k, NULL; }\n')
         yield "no_finish.o", ["gcc", "-I", os.path.join(ROOT, "runtime"), "-c", none]
-    with LOCK:
-        fresh = not os.path.exists(os.path.join(WORK, "emulated"))
-    found = compiled("emulated", jobs)
-    if fresh:
-        must(["objcopy", *["--weaken-symbol=" + f for f in ours], os.path.join(WORK, "emulated", "emulate.o")])
-    return found
+    return compiled("emulated", jobs)
 
 
 def linked(made, step, kernels, objects, cc="gcc"):
     cpu = [os.path.join(BUILD, "runtime/cpu", n + ".o") for n in kernels]
     wrap = ["-Wl,--wrap=blas_memory_alloc", "-Wl,--wrap=blas_memory_free", "-Wl,--wrap=dlopen"]
     host = os.path.join(BUILD, "runtime/cuda/host_kernels.o")
-    with LOCK:
+    with MAKING:
         must(["make", "--no-print-directory", "B=" + BUILD, host])
-    must([cc, *step, *objects, *fake_objects(), host, *cpu, BLAS[0], *wrap, "-l:libjansson.a", "-lm", "-lpthread", "-lrt", "-ldl", "-o", made])
+    must([cc, *lld(), *step, *objects, *fake_objects(), host, *cpu, BLAS[0], *wrap, "-l:libjansson.a", "-lm", "-lpthread", "-lrt", "-ldl", "-o", made])
     return made
 
 

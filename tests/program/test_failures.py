@@ -8,28 +8,17 @@ import itertools
 import json
 import os
 import shutil
-import threading
 
-from harness import BUILD, ROOT, SHARDC, build, check, command, corpus, must, read_safetensors, scratch, shardc
+from harness import ROOT, SHARDC, build, check, command, corpus, library, must, read_safetensors, scratch, shardc
 
 MLP = os.path.join(ROOT, "models", "mlp.lua")
 SMALL = dict(layers=1, dim=16, heads=2, vocab=256, batch=2, seq=16, offload="activations")
-LIBRARY = os.path.join(BUILD, "tests", "inject.so")
-LOCK = threading.Lock()
-
-
-def library():
-    with LOCK:
-        if not os.path.exists(LIBRARY):
-            os.makedirs(os.path.dirname(LIBRARY), exist_ok=True)
-            must(["gcc", "-O1", "-shared", "-fPIC", os.path.join(ROOT, "tests/program/inject.c"), "-o", LIBRARY])
-    return LIBRARY
 
 
 def inject(args, function, n, error, stdin=None, more={}):
     """Runs args with the nth call of function failing; returns (was it called, exit code, stderr)."""
     fired = os.path.join(scratch("fired"), "yes")
-    env = {"LD_PRELOAD": library(), "SHARDC_INJECTED": fired,
+    env = {"LD_PRELOAD": library("inject"), "SHARDC_INJECTED": fired,
            "SHARDC_INJECT": "%s:%s:%s:%d" % (os.path.basename(args[0]), function, n, error)}
     rc, out, err = command(args, env=dict(env, **more), timeout=60, stdin=stdin)
     called = os.path.exists(fired)

@@ -5,7 +5,7 @@ import json
 import os
 import re
 
-from harness import build, check, command, corpus, interposer, must, scratch, shardc, train
+from harness import build, check, command, corpus, library, must, scratch, shardc, train
 
 GPT2 = dict(layers=2, dim=32, heads=2, vocab=256, batch=4, seq=32)
 LLAMA = dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=4, seq=32)
@@ -39,7 +39,7 @@ def test_the_interposer_sees_allocations():
                 "int main(void) { free(malloc(10)); pthread_setname_np(pthread_self(), \"sc training\"); void *volatile p = malloc(123);"
                 " pthread_setname_np(pthread_self(), \"sc trained\"); free(malloc(77)); return p == NULL; }\n")
     must(["gcc", "-O0", code, "-o", program])
-    must([program], env={"LD_PRELOAD": interposer(), "SC_ALLOCATIONS": found})
+    must([program], env={"LD_PRELOAD": library("interpose"), "SC_ALLOCATIONS": found})
     check(open(found).read() == "start\nmalloc 123\n", "found " + open(found).read())
 
 

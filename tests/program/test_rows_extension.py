@@ -8,7 +8,7 @@ import random
 import re
 import struct
 
-from harness import LOCK, ROOT, WORK, build, check, command, corpus, floats, losses, must, read_log, read_safetensors, run, same_run, scratch, shardc, train
+from harness import ROOT, build, check, command, corpus, floats, library, losses, must, read_log, read_safetensors, run, same_run, scratch, shardc, shared, train
 
 PAIR = os.path.join(ROOT, "tests", "program", "rows", "pair.lua")
 GATHER = os.path.join("extensions", "gather.lua")
@@ -17,13 +17,10 @@ BATCH = 8  # of all ranks
 
 def records(steps=10, dim=8):
     """A file with the inputs of `steps` steps."""
-    path = os.path.join(WORK, "pair-%d.bin" % steps)
-    with LOCK:
-        if not os.path.exists(path):
-            os.makedirs(WORK, exist_ok=True)
-            r = random.Random(4)
-            open(path, "wb").write(struct.pack("<%df" % (steps * BATCH * dim), *[r.gauss(0, 1) for _ in range(steps * BATCH * dim)]))
-    return path
+    def make(path):
+        r = random.Random(4)
+        open(path, "wb").write(struct.pack("<%df" % (steps * BATCH * dim), *[r.gauss(0, 1) for _ in range(steps * BATCH * dim)]))
+    return shared("pair-%d.bin" % steps, make)
 
 
 def pair(world, **o):
@@ -125,19 +122,10 @@ def test_X2_never_whole_in_fp32():
 
 
 # ── X3 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def counter():
-    lib = os.path.join(WORK, "wire.so")
-    with LOCK:
-        if not os.path.exists(lib):
-            os.makedirs(WORK, exist_ok=True)
-            must(["gcc", "-O2", "-fno-builtin", "-fno-tree-loop-distribute-patterns", "-w", "-shared", "-fPIC", os.path.join(ROOT, "tests", "program", "wire.c"), "-o", lib, "-ldl"])
-    return lib
-
-
 def copied(binary, steps):
     """Bytes that the ranks copied in `steps` steps."""
     found = os.path.join(scratch("wire"), "copies")
-    must([binary, "--data", corpus(), "--steps", str(steps), "--eval-steps", "1"], env={"LD_PRELOAD": counter(), "SC_COPIES": found})
+    must([binary, "--data", corpus(), "--steps", str(steps), "--eval-steps", "1"], env={"LD_PRELOAD": library("wire", "-O2", "-fno-builtin", "-fno-tree-loop-distribute-patterns", "-w"), "SC_COPIES": found})
     files = glob.glob(found + ".*")
     check(len(files) >= 2, "ranks report nothing: %s" % files)
     return sum(int(open(f).read()) for f in files)
@@ -170,8 +158,7 @@ def test_X3_less_travels():
 
 def test_X3_by_a_policy_file():
     """--policy gives units an extension as nn.fully_shard does: the same bits."""
-    policy = os.path.join(WORK, "gather-policy.lua")
-    os.makedirs(WORK, exist_ok=True)
+    policy = os.path.join(scratch("policy"), "p.lua")
     open(policy, "w").write('local nn = require "nn"\nlocal extension = nn.all_gather_extension { source = "gather_bf16.c", wire = "bf16" }\n'
                             'return { { match = "layers.*", fully_shard = { all_gather = extension } } }\n')
     a = run(build(GATHER, world=2, wire="bf16"), "--data", corpus(), "--steps", "4")
@@ -220,11 +207,12 @@ def test_X4_broken_extensions():
                           ("few", r"extension_few\.c:3: pre_all_gather has 2 parameters"), ("syntax", r"extension_syntax\.c:4: "),
                           ("undeclared", r"extension_undeclared\.c:5: "), ("size", r"extension_size\.c:3: pre_all_gather: parameter w is \[\]\[2\]")):
         said = []
-        for args in (["predict"], ["build", "-o", os.path.join(WORK, "bad", "x")]):
+        made = os.path.join(scratch("bad"), "build", "x")
+        for args in (["predict"], ["build", "-o", made]):
             rc, out, err = command([os.path.join(os.environ["SHARDC_BUILD"], "shardc"), args[0], os.path.join(bad, "extension_%s.lua" % name), "--world", "2", *args[1:]])
             check(rc == 1 and not out and re.search("^[^\n]*" + pattern, err) and len(err.strip().splitlines()) == 1, "%s: exit %d %s" % (name, rc, err[-600:]))
             said.append(err)
-        check(said[0] == said[1] and not os.path.exists(os.path.join(WORK, "bad", "x")), "%s: %s" % (name, said))
+        check(said[0] == said[1] and not os.path.exists(made), "%s: %s" % (name, said))
     return "6 kinds, before anything is written"
 
 

@@ -2,13 +2,12 @@
 
 Relies on: harness.py, rows/scaler.lua. Relied on by: run.py."""
 import array
-import functools
 import itertools
 import json
 import os
 import random
 
-from harness import ROOT, build, check, close, floats, losses, read_log, read_safetensors, run, scratch, shardc, steps, train
+from harness import ROOT, build, check, close, floats, losses, read_log, read_safetensors, run, scratch, shardc, shared, steps, train
 
 NET = os.path.join(ROOT, "tests", "program", "rows", "scaler.lua")
 DIM, GLOBAL = 24, 16  # of rows/scaler.lua; samples of a step, whatever the world
@@ -188,18 +187,18 @@ PARITY = os.path.join(ROOT, "tests", "program", "rows", "scaler_parity.lua")
 STEPS5 = 8
 
 
-@functools.lru_cache(None)
 def parity_records(model):
-    r, path = random.Random(4), os.path.join(scratch("records"), model)
-    with open(path, "wb") as f:
-        for _ in range(STEPS5):
-            if model == "transformer":
-                for _ in range(3):
-                    f.write(array.array("i", [r.randrange(40) for _ in range(GLOBAL * 6)]).tobytes())
-            else:
-                f.write(array.array("f", [r.gauss(0, 1) for _ in range(GLOBAL * 16)]).tobytes())
-                f.write(array.array("f", [r.gauss(0, 1) for _ in range(GLOBAL * 4)]).tobytes())
-    return path
+    def make(path):
+        r = random.Random(4)
+        with open(path, "wb") as f:
+            for _ in range(STEPS5):
+                if model == "transformer":
+                    for _ in range(3):
+                        f.write(array.array("i", [r.randrange(40) for _ in range(GLOBAL * 6)]).tobytes())
+                else:
+                    f.write(array.array("f", [r.gauss(0, 1) for _ in range(GLOBAL * 16)]).tobytes())
+                    f.write(array.array("f", [r.gauss(0, 1) for _ in range(GLOBAL * 4)]).tobytes())
+    return shared("parity-" + model, make)
 
 
 def parity_run(world, model, **o):

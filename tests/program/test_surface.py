@@ -9,7 +9,7 @@ import json
 import os
 import re
 
-from harness import ROOT, SHARDC, WORK, build, check, close, command, corpus, floats, losses, must, read_safetensors, run, same_run, scratch, shardc, steps
+from harness import ROOT, SHARDC, build, check, close, command, corpus, floats, losses, must, read_safetensors, run, same_run, scratch, shardc, shared, steps
 
 NET = os.path.join(ROOT, "tests", "program", "surface", "net.lua")
 BATCH, STEPS = 16, 6
@@ -21,13 +21,7 @@ def policy(**units):
     """A --policy file: root, block, down = the options of nn.fully_shard there. One text, one file."""
     match = {"root": "", "block": "blocks.*", "down": "blocks.*.down", "scale": "scale"}
     text = "return {\n%s}\n" % "".join("  { match = '%s', fully_shard = { %s } },\n" % (match[k], v) for k, v in units.items())
-    path = os.path.join(WORK, "policy-%s.lua" % hashlib.sha1(text.encode()).hexdigest()[:12])
-    os.makedirs(WORK, exist_ok=True)
-    if not os.path.exists(path):
-        with open(path + ".part%d" % id(text), "w") as f:
-            f.write(text)
-        os.rename(f.name, path)
-    return path
+    return shared("policy-%s.lua" % hashlib.sha1(text.encode()).hexdigest()[:12], lambda path: open(path, "w").write(text))
 
 
 def line(text):
