@@ -13,12 +13,12 @@ int command_predict(Arena *a, const Options *o) {
     const Plan *p = plan_of(a, o, o->inputs[0]);
     Moment m = moment_at(p, o->at);
     OutFile f = output(a, o);
-    ReportOptions r = {.color = !o->out && isatty(STDOUT_FILENO) && !getenv("NO_COLOR"), .at = o->at};
+    bool color = !o->out && isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
     Holding by = !o->by ? BY_NOTHING : *o->by == 'm' ? BY_MODULE : *o->by == 'u' ? BY_UNIT : BY_STORAGE;
     if (as_json(o))
         report_predict_json(f.f, p);
     else
-        report_predict_text(f.f, p, &r);
+        report_predict_text(f.f, p, m, color);
     if (by != BY_NOTHING) report_holders_text(f.f, p, m, by);
     output_done(o, &f);
     return plan_fits(p) ? 0 : 1;

@@ -7,14 +7,14 @@
 
 #include <stdlib.h>
 
-enum { MODULES = 1u << C_ACTIVATIONS | 1u << C_TEMPORARY | 1u << C_WORKSPACE, LARGEST = 3 };
+enum { LARGEST = 3 };
 
 /* ── when ────────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static Moment in_program(const Plan *p, const char *name) {
     for (int i = 0; i < p->nprograms; i++)
-        if (!strcmp(p->programs[i].name, name)) return (Moment){i, -1};
-    return (Moment){-1, -1};
+        if (!strcmp(p->programs[i].name, name)) return (Moment){i, -1, false};
+    return (Moment){-1, -1, false};
 }
 
 static int event_named(const PlanProgram *g, const char *id) {
@@ -31,7 +31,7 @@ static int forward_end(const PlanProgram *g) {
 }
 
 Moment moment_at(const Plan *p, const char *at) {
-    Moment m = {largest_program(p, ARENA_DEVICE), -1};
+    Moment m = {largest_program(p, ARENA_DEVICE), -1, true};
     if (!at || !strcmp(at, "peak")) {
         if (m.program >= 0) m.event = p->programs[m.program].peak_event;
         return m;
@@ -49,11 +49,6 @@ Moment moment_at(const Plan *p, const char *at) {
 
 /* ── who ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static bool alive(const Storage *s, Moment m) {
-    return s->arena == ARENA_DEVICE &&
-           (s->program < 0 || (s->program == m.program && s->first <= m.event && m.event <= s->last));
-}
-
 typedef struct {
     const char *name;
     int64_t of[N_CLASSES], total;
@@ -83,7 +78,7 @@ static Rows rows_of(const Plan *p, Moment m, unsigned classes, bool single) {
     Map *index = map_new(p->arena);
     for (int i = 0; i < p->nstorages; i++) {
         const Storage *s = &p->storages[i];
-        if (!(classes >> s->cls & 1) || !alive(s, m)) continue;
+        if (!(classes >> s->cls & 1) || !storage_alive(s, ARENA_DEVICE, m.program, m.event)) continue;
         const char *name = single ? s->name : *s->owner ? s->owner : "(model)";
         intptr_t k = (intptr_t)map_get(index, name);
         if (!k) {
@@ -128,7 +123,8 @@ static void row(FILE *f, const Plan *p, const Row *r, Holding by, int width) {
 
 void report_holders_text(FILE *f, const Plan *p, Moment m, Holding by) {
     if (m.program < 0) return;
-    unsigned all = (1u << N_CLASSES) - 1, classes = by == BY_MODULE ? MODULES : by == BY_UNIT ? all & ~MODULES : all;
+    unsigned all = (1u << N_CLASSES) - 1, modules = CLASSES_OF_MODULES;
+    unsigned classes = by == BY_MODULE ? modules : by == BY_UNIT ? all & ~modules : all;
     Rows rows = rows_of(p, m, classes, by == BY_STORAGE);
     const PlanProgram *g = &p->programs[m.program];
     const Event *e = m.event >= 0 && m.event < g->n ? &g->events[m.event] : NULL;

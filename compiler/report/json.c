@@ -364,9 +364,9 @@ void report_predict_json(FILE *f, const Plan *p) {
     int g = largest_program(p, ARENA_DEVICE);
     if (g >= 0) {
         line(&j);
-        put_holders(&j, "activations", p, g, 1u << C_ACTIVATIONS | 1u << C_TEMPORARY | 1u << C_WORKSPACE);
+        put_holders(&j, "activations", p, g, CLASSES_OF_MODULES);
         line(&j);
-        put_holders(&j, "unsharded", p, g, 1u << C_UNSHARDED | 1u << C_UNSHARDED_GRADS);
+        put_holders(&j, "unsharded", p, g, CLASSES_UNSHARDED);
     }
     end_document(&j);
 }

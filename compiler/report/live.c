@@ -1,12 +1,12 @@
 /* What is alive when, and who holds it: sums over a plan's storages that the reports print.
  * Relies on: plan.h.
- * Relied on by: text.c, inspect.c, json.c. */
+ * Relied on by: text.c, holders.c, inspect.c, json.c. */
 #include "live.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 
-static bool alive(const Storage *s, ArenaKind arena, int program, int event) {
+bool storage_alive(const Storage *s, ArenaKind arena, int program, int event) {
     return s->arena == arena && (s->program < 0 || (s->program == program && s->first <= event && event <= s->last));
 }
 
@@ -14,7 +14,7 @@ LiveSet live_at(const Plan *p, ArenaKind arena, int program, int event) {
     LiveSet l = {0};
     for (int i = 0; i < p->nstorages; i++) {
         const Storage *s = &p->storages[i];
-        if (!alive(s, arena, program, event)) continue;
+        if (!storage_alive(s, arena, program, event)) continue;
         l.of[s->cls] += s->size;
         l.total += s->size;
     }
@@ -57,7 +57,7 @@ Holders largest_holders(const Plan *p, ArenaKind arena, int program, int event, 
     Map *index = map_new(p->arena), *seen = map_new(p->arena);
     for (int i = 0; i < p->nstorages; i++) {
         const Storage *s = &p->storages[i];
-        if (!(classes >> s->cls & 1) || !alive(s, arena, program, event)) continue;
+        if (!(classes >> s->cls & 1) || !storage_alive(s, arena, program, event)) continue;
         const char *pattern = pattern_of(p->arena, s->owner);
         intptr_t k = (intptr_t)map_get(index, pattern);
         if (!k) {

@@ -1,6 +1,6 @@
 /* What is alive when, and who holds it: sums over a plan's storages that the reports print.
  * Relies on: plan.h.
- * Relied on by: text.c, inspect.c, json.c. */
+ * Relied on by: text.c, holders.c, inspect.c, json.c. */
 #ifndef SHARDC_LIVE_H
 #define SHARDC_LIVE_H
 
@@ -10,6 +10,13 @@ typedef struct {
     int64_t of[N_CLASSES], total;
 } LiveSet;
 
+/* Sets of classes: what modules hold (all else is of units or of the whole); what units hold for a while. */
+enum {
+    CLASSES_OF_MODULES = 1u << C_ACTIVATIONS | 1u << C_TEMPORARY | 1u << C_WORKSPACE,
+    CLASSES_UNSHARDED = 1u << C_UNSHARDED | 1u << C_UNSHARDED_GRADS
+};
+
+bool storage_alive(const Storage *s, ArenaKind arena, int program, int event);
 /* Bytes alive in an arena while an event of a program runs (event -1: the persistent ones). */
 LiveSet live_at(const Plan *p, ArenaKind arena, int program, int event);
 int largest_program(const Plan *p, ArenaKind arena); /* the one with the highest peak; -1: there is none */

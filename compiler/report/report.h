@@ -8,20 +8,19 @@
 #include "../verify/verify.h"
 
 typedef struct {
-    bool color;
     const char *program, *module, *stream; /* inspect: filters, NULL: all */
-    const char *at;                        /* predict: the moment to show; NULL: the peak */
 } ReportOptions;
 
 /* predict --by, --at: who holds what at one moment of a program. */
 typedef enum { BY_NOTHING, BY_MODULE, BY_UNIT, BY_STORAGE } Holding;
 typedef struct {
     int program, event; /* event -1: before the first; program -1: there is none */
+    bool peak;          /* asked for as the peak */
 } Moment;
 Moment moment_at(const Plan *p, const char *at); /* "peak" or NULL, "forward": the end of micro's, an event of micro */
 void report_holders_text(FILE *f, const Plan *p, Moment m, Holding by);
 
-void report_predict_text(FILE *f, const Plan *p, const ReportOptions *o);
+void report_predict_text(FILE *f, const Plan *p, Moment m, bool color);
 void report_predict_json(FILE *f, const Plan *p);
 bool plan_fits(const Plan *p);
 void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o);

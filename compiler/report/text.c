@@ -13,7 +13,7 @@ bool plan_fits(const Plan *p) {
            (double)p->arena_bytes[ARENA_DEVICE] + library_bytes(p, &tolerance) <= p->device_usable;
 }
 
-static void fits_line(FILE *f, const Plan *p, const ReportOptions *o) {
+static void fits_line(FILE *f, const Plan *p, bool colored) {
     Arena *a = p->arena;
     double tolerance, need = (double)p->arena_bytes[ARENA_DEVICE] + library_bytes(p, &tolerance);
     if (p->device_usable <= 0) {
@@ -23,9 +23,9 @@ static void fits_line(FILE *f, const Plan *p, const ReportOptions *o) {
     bool yes = plan_fits(p);
     double spare = p->device_usable - need;
     ByteUnit u = byte_unit(p->device_usable), v = byte_unit(yes ? spare : -spare);
-    const char *color = !o->color ? "" : yes ? "\033[1;32m" : "\033[1;31m";
+    const char *color = !colored ? "" : yes ? "\033[1;32m" : "\033[1;31m";
     fprintf(f, "fits %s (%s %s usable): %s%s%s, %s %s %s%s\n", p->device, in_unit(a, u, p->device_usable), u.name,
-            color, yes ? "YES" : "NO", o->color ? "\033[0m" : "", yes ? "spare" : "short of",
+            color, yes ? "YES" : "NO", colored ? "\033[0m" : "", yes ? "spare" : "short of",
             in_unit(a, v, yes ? spare : -spare), v.name,
             yes && spare < tolerance ? ", which is within the uncertainty of the library lines" : "");
 }
@@ -53,13 +53,13 @@ static void library_lines(FILE *f, const Plan *p) {
             in_unit(a, h, host), h.name);
 }
 
-static void moment_line(FILE *f, const Plan *p, Moment m, const char *what, ByteUnit u) {
+static void moment_line(FILE *f, const Plan *p, Moment m, ByteUnit u) {
     Arena *a = p->arena;
     const PlanProgram *g = &p->programs[m.program];
     int e = m.event;
     LiveSet live = live_at(p, ARENA_DEVICE, m.program, e);
     if (e >= 0 && e < g->n)
-        fprintf(f, "  %sat %s %s%s%s of %s:", what, g->events[e].id, phase_name(g->events[e].phase),
+        fprintf(f, "  %sat %s %s%s%s of %s:", m.peak ? "peak " : "", g->events[e].id, phase_name(g->events[e].phase),
                 *g->events[e].module ? " " : "", g->events[e].module, g->name);
     else
         fprintf(f, "  peak in %s:", g->name);
@@ -105,18 +105,15 @@ static void step_line(FILE *f, const Plan *p) {
     fprintf(f, " · exposed communication %.1f %%\n", 100 * s.exposed_us / s.step_us);
 }
 
-void report_predict_text(FILE *f, const Plan *p, const ReportOptions *o) {
+void report_predict_text(FILE *f, const Plan *p, Moment m, bool color) {
     ByteUnit u = byte_unit((double)p->arena_bytes[ARENA_DEVICE]);
-    Moment m = moment_at(p, o->at);
-    bool peak = !o->at || !strcmp(o->at, "peak");
-    fits_line(f, p, o);
+    fits_line(f, p, color);
     arena_line(f, p, u);
     library_lines(f, p);
     if (m.program >= 0) {
-        moment_line(f, p, m, peak ? "peak " : "", u);
-        holders_line(f, p, m, u, "activations and temporaries in",
-                     1u << C_ACTIVATIONS | 1u << C_TEMPORARY | 1u << C_WORKSPACE);
-        holders_line(f, p, m, u, "unsharded bytes of units", 1u << C_UNSHARDED | 1u << C_UNSHARDED_GRADS);
+        moment_line(f, p, m, u);
+        holders_line(f, p, m, u, "activations and temporaries in", CLASSES_OF_MODULES);
+        holders_line(f, p, m, u, "unsharded bytes of units", CLASSES_UNSHARDED);
     }
     step_line(f, p);
 }

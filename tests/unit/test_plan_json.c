@@ -26,7 +26,7 @@ static void inspect(FILE *f, const Plan *p) {
     report_inspect_text(f, p, &(ReportOptions){0});
 }
 static void predict(FILE *f, const Plan *p) {
-    report_predict_text(f, p, &(ReportOptions){0});
+    report_predict_text(f, p, moment_at(p, NULL), false);
 }
 static void findings(FILE *f, const Plan *p) {
     report_findings_text(f, p, verify(p->arena, p));
