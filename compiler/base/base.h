@@ -77,6 +77,7 @@ typedef struct {
 OutFile out_open(Arena *a, const char *path); /* fails with a diagnostic that names the path and the reason */
 void out_commit(OutFile *o);                  /* checks every write, fsyncs, renames */
 char *read_file(Arena *a, const char *path, size_t *size); /* whole file, NUL after the end; fails with a diagnostic */
+char *real_path(Arena *a, const char *path); /* absolute, links followed; as it is where there is no such file */
 
 static inline int64_t round_up(int64_t x, int64_t to) {
     return (x + to - 1) / to * to;

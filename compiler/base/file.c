@@ -16,13 +16,13 @@ _Noreturn static void cannot(const char *what, const char *path, int error) {
     fail(NOWHERE, "cannot %s %s: %s", what, path, strerror(error));
 }
 
-/* A link is followed, so that the rename replaces the file and not the link. */
-static char *real_path(Arena *a, const char *path) {
+char *real_path(Arena *a, const char *path) {
     char *real = realpath(path, NULL), *kept = arena_strdup(a, real ? real : path);
     free(real);
     return kept;
 }
 
+/* A link is followed, so that the rename replaces the file and not the link. */
 OutFile out_open(Arena *a, const char *path) {
     OutFile o = {.path = real_path(a, path)};
     struct stat st;

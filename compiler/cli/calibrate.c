@@ -1,32 +1,21 @@
 /* `shardc calibrate`: measures the GPUs at hand by sc_calibrate, which knows CUDA as this compiler does not; or prints
  * the kernels of a model as the list that sc_calibrate takes.
- * Relies on: input.c, report (tasks); sc_calibrate beside shardc or in $SHARDC_HOME.
+ * Relies on: input.c, report (tasks), emit/places.h; sc_calibrate beside shardc or in $SHARDC_HOME.
  * Relied on by: main.c. */
+#include "../emit/places.h"
 #include "../report/report.h"
 #include "cli.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 static const char *find(Arena *a) {
-    char here[PATH_MAX];
-    const char *home = getenv("SHARDC_HOME");
-    ssize_t n = readlink("/proc/self/exe", here, sizeof here - 1);
-    here[n > 0 ? n : 0] = 0;
-    char *slash = strrchr(here, '/');
-    if (slash) *slash = 0;
-    const char *places[] = {arena_printf(a, "%s/sc_calibrate", here),
-                            arena_printf(a, "%s/../lib/shardc/sc_calibrate", here),
-                            home ? arena_printf(a, "%s/build/sc_calibrate", home) : NULL,
-                            home ? arena_printf(a, "%s/lib/shardc/sc_calibrate", home) : NULL};
-    for (int i = 0; i < 4; i++)
-        if (places[i] && !access(places[i], X_OK)) return places[i];
+    const char *folder = library_folder(a, "sc_calibrate");
+    if (folder) return arena_printf(a, "%s/sc_calibrate", folder);
     fail(NOWHERE,
          "sc_calibrate, which measures GPUs, is not in %s; build it with 'make cuda' or set SHARDC_HOME to the folder "
          "of shardc",
-         here);
+         program_folder(a));
 }
 
 static int print_tasks(Arena *a, const Options *o) {

@@ -41,16 +41,13 @@ typedef struct {
  */
 static void find_runtime(Build *b, const char *target) {
     Arena *a = b->a;
-    const char *here = program_folder(a), *home = getenv("SHARDC_HOME");
-    const char *libraries[] = {here, join(a, here, "../lib/shardc", ""), home ? join(a, home, "build", "") : NULL,
-                               home ? join(a, home, "lib/shardc", "") : NULL};
     bool plain = !b->variant[0];
     const char *file = arena_printf(a, "libsc_%s%s%s.a", target, plain ? "" : "_", b->variant);
     b->headers = runtime_headers(a);
-    const char *folder = first_with(a, libraries, 4, file);
+    const char *folder = library_folder(a, file);
     if (!folder)
         fail(NOWHERE, "%s is not in %s; build it with 'make%s%s' or set SHARDC_HOME to the folder of shardc", file,
-             here,
+             program_folder(a),
              b->cuda ? " cuda"
              : plain ? ""
                      : " libs-",
@@ -88,7 +85,7 @@ static const Cuda *find_cuda(Arena *a, const Plan *p) {
     Cuda *c = NEW(a, Cuda);
     int n = cuda_homes(a, homes);
     for (int i = 0; i < n && !c->nvcc; i++)
-        if (!access(join(a, homes[i], "bin/nvcc", ""), X_OK)) c->nvcc = join(a, absolute(a, homes[i]), "bin/nvcc", "");
+        if (!access(join(a, homes[i], "bin/nvcc", ""), X_OK)) c->nvcc = join(a, real_path(a, homes[i]), "bin/nvcc", "");
     if (!c->nvcc)
         fail(NOWHERE,
              "nvcc, the compiler of CUDA 13, is not in %s/bin, PATH or /usr/local/cuda/bin; install the CUDA "
@@ -322,7 +319,7 @@ static Job compile_kernels(Build *b, const char *object) {
 /* The user's text stands in the build's folder; what it includes lies beside the original. */
 static Job compile_foreign(Build *b, int k) {
     Args args = kernel_command(b);
-    const char *path = absolute(b->a, b->g->files.at[k]->path), *slash = strrchr(path, '/');
+    const char *path = real_path(b->a, b->g->files.at[k]->path), *slash = strrchr(path, '/');
     const char *folder = slash ? arena_printf(b->a, "%.*s", (int)(slash - path), path) : ".";
     b->foreign[k] = arena_printf(b->a, "%s.tmp.%ld.%d.o", join(b->a, b->dir, b->name, ""), (long)getpid(), k);
     temp_register(b->foreign[k]);

@@ -1,6 +1,6 @@
 /* Where things are on this machine: the runtime beside shardc, CUDA.
  * Relies on: text.h (join), diagnostics.
- * Relied on by: build.c, extension/ (which parses what build.c compiles). */
+ * Relied on by: build.c, extension/ (which parses what build.c compiles), `shardc calibrate`. */
 #include "places.h"
 #include "text.h"
 #include <limits.h>
@@ -17,17 +17,17 @@ const char *program_folder(Arena *a) {
     return arena_strdup(a, path);
 }
 
-const char *absolute(Arena *a, const char *path) {
-    char *real = realpath(path, NULL);
-    const char *kept = arena_strdup(a, real ? real : path);
-    free(real);
-    return kept;
+static const char *first_with(Arena *a, const char *const *folders, int n, const char *file) {
+    for (int i = 0; i < n; i++)
+        if (folders[i] && !access(join(a, folders[i], file, ""), R_OK)) return real_path(a, folders[i]);
+    return NULL;
 }
 
-const char *first_with(Arena *a, const char *const *folders, int n, const char *file) {
-    for (int i = 0; i < n; i++)
-        if (folders[i] && !access(join(a, folders[i], file, ""), R_OK)) return absolute(a, folders[i]);
-    return NULL;
+const char *library_folder(Arena *a, const char *file) {
+    const char *here = program_folder(a), *home = getenv("SHARDC_HOME");
+    const char *folders[] = {here, join(a, here, "../lib/shardc", ""), home ? join(a, home, "build", "") : NULL,
+                             home ? join(a, home, "lib/shardc", "") : NULL};
+    return first_with(a, folders, 4, file);
 }
 
 const char *runtime_headers(Arena *a) {
@@ -52,7 +52,7 @@ int cuda_homes(Arena *a, const char **homes) {
     }
     char *rest = arena_strdup(a, path ? path : "");
     for (char *folder; !n && (folder = strsep(&rest, ":"));)
-        if (*folder && !access(join(a, folder, "nvcc", ""), X_OK)) homes[n++] = absolute(a, join(a, folder, "..", ""));
+        if (*folder && !access(join(a, folder, "nvcc", ""), X_OK)) homes[n++] = real_path(a, join(a, folder, "..", ""));
     homes[n++] = "/usr/local/cuda";
     homes[n++] = "/opt/cuda";
     return n;
@@ -64,7 +64,7 @@ const char *folder_with(Arena *a, const char *const *homes, int n, const char *f
     for (int i = 0; i < n; i++)
         for (int k = 0; k < 5; k++) {
             const char *folder = *below[k] ? join(a, homes[i], below[k], "") : homes[i];
-            if (!access(join(a, folder, file, ""), R_OK)) return absolute(a, folder);
+            if (!access(join(a, folder, file, ""), R_OK)) return real_path(a, folder);
         }
     return NULL;
 }

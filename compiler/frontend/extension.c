@@ -35,12 +35,11 @@ static const char *file_field(lua_State *L, int t, const char *what, const char 
     if (!dot || strcmp(dot + 1, suffix))
         field_fail(L, key, "%s: %s = \"%s\": the name of a source file is wanted, ending in .%s", what, key, name,
                    suffix);
-    bool here = !strcmp(s->folder, ".");
-    const char *path = here || *name == '/' ? name : arena_printf(s->arena, "%s/%s", s->folder, name);
-    char real[PATH_MAX], home[PATH_MAX];
+    const char *path = *name == '/' ? name : sandbox_path(s, name);
+    char real[PATH_MAX];
     if (!realpath(path, real))
         field_fail(L, key, "%s: there is no file %s; files lie in the model's folder", what, path);
-    if (*name == '/' || !realpath(s->folder, home) || strncmp(real, home, strlen(home)) || real[strlen(home)] != '/')
+    if (*name == '/' || !sandbox_holds(s, real))
         field_fail(L, key, "%s: %s = \"%s\" leads out of the model's folder: copy the file into the folder", what, key,
                    name);
     check_file(L, what, key, path);

@@ -44,6 +44,8 @@ void lua_sorted_keys(lua_State *L, int table); /* pushes an array of the table's
 /* sandbox_load.c */
 int sandbox_load(lua_State *L, const char *text, size_t n, const char *chunk); /* as luaL_loadbuffer, text only */
 int sandbox_require(lua_State *L);
+char *sandbox_path(const Sandbox *s, const char *name);     /* of a file in the model's folder, as it is printed */
+bool sandbox_holds(const Sandbox *s, const char *resolved); /* the path, links followed, stays in the folder */
 /* sandbox_lib.c */
 void sandbox_open_libs(lua_State *L);
 

@@ -125,6 +125,18 @@ static _Noreturn void no_such_module(lua_State *L, Sandbox *s, const char *name,
              near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
+char *sandbox_path(const Sandbox *s, const char *name) {
+    const char *folder = strcmp(s->folder, ".") ? s->folder : "";
+    return arena_printf(s->arena, "%s%s%s", folder, *folder && strcmp(folder, "/") ? "/" : "", name);
+}
+
+bool sandbox_holds(const Sandbox *s, const char *resolved) {
+    char folder[PATH_MAX];
+    if (!realpath(s->folder, folder)) return false;
+    size_t n = strcmp(folder, "/") ? strlen(folder) : 0;
+    return !strncmp(resolved, folder, n) && resolved[n] == '/';
+}
+
 /* The path of folder/a/b.lua for "a.b"; a name of anything but words and dots could leave the folder. */
 static const char *module_path(lua_State *L, Sandbox *s, const char *name) {
     for (const char *p = name; *p; p++)
@@ -134,13 +146,12 @@ static const char *module_path(lua_State *L, Sandbox *s, const char *name) {
                 "require: '%s' is no module name: write words with dots between them; files lie in the model's folder",
                 name);
     if (!s->folder) no_such_module(L, s, name, NULL);
-    char *path = arena_printf(s->arena, "%s%s%s.lua", strcmp(s->folder, ".") ? s->folder : "",
-                              strcmp(s->folder, ".") ? "/" : "", name);
+    char *path = sandbox_path(s, arena_printf(s->arena, "%s.lua", name));
     for (char *p = path + strlen(path) - 4 - strlen(name); *p; p++)
         if (*p == '.' && strcmp(p, ".lua")) *p = '/';
-    char real[PATH_MAX], home[PATH_MAX];
+    char real[PATH_MAX];
     if (!realpath(path, real)) no_such_module(L, s, name, path);
-    if (!realpath(s->folder, home) || strncmp(real, home, strlen(home)) || real[strlen(home)] != '/')
+    if (!sandbox_holds(s, real))
         lua_fail(L, "require: %s leads out of the model's folder (to %s): copy the file into the folder", path, real);
     return path;
 }

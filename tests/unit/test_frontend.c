@@ -543,6 +543,15 @@ Test(frontend, required_files) {
     }
 }
 
+Test(frontend, files_below_the_folder) {
+    const Sandbox tmp = {.folder = "/tmp"}, root = {.folder = "/"}, none = {.folder = "/tmp/shardc-no-such-folder"};
+    cr_expect(sandbox_holds(&tmp, "/tmp/a/b.lua"));
+    cr_expect_not(sandbox_holds(&tmp, "/tmpfile.lua"));
+    cr_expect_not(sandbox_holds(&tmp, "/etc/hostname"));
+    cr_expect(sandbox_holds(&root, "/etc/hostname"));
+    cr_expect_not(sandbox_holds(&none, "/tmp/shardc-no-such-folder/a.lua"));
+}
+
 Test(frontend, limits) {
     const struct {
         const char *body, *message;
