@@ -45,21 +45,21 @@ static struct {
 #undef FIELD
 } lib;
 
-/* SHARDC_LIBCLANG names another one. Returns what is wrong, or NULL. */
-static const char *open_library(void) {
+/* SHARDC_LIBCLANG names another one. */
+static bool open_library(void) {
     static const char *const names[] = {"libclang-19.so.19", "libclang-19.so.1", "/usr/lib/llvm-19/lib/libclang.so",
                                         "libclang.so.19"};
     const char *given = getenv("SHARDC_LIBCLANG");
     void *handle = given ? dlopen(given, RTLD_NOW | RTLD_LOCAL) : NULL;
     for (size_t i = 0; !given && !handle && i < sizeof names / sizeof *names; i++)
         handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (!handle) return "library";
+    if (!handle) return false;
 #define LOAD(f)                                                                                                        \
     *(void **)&lib.f = dlsym(handle, #f);                                                                              \
-    if (!lib.f) return "library";
+    if (!lib.f) return false;
     FUNCTIONS(LOAD)
 #undef LOAD
-    return NULL;
+    return true;
 }
 
 /* ── words of a line ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -164,19 +164,15 @@ static bool describe_error(FILE *f, CXTranslationUnit unit, bool cuda) {
 }
 
 void clang_describe(FILE *out, const ClangInput *in) {
-    const char *problem = open_library();
-    if (problem) {
-        fprintf(out, "%s\n", problem);
+    if (!open_library()) {
+        fputs("library\n", out);
         return;
     }
     struct CXUnsavedFile text = {in->path, in->text, (unsigned long)strlen(in->text)};
     CXTranslationUnit unit = NULL;
     enum CXErrorCode e = lib.clang_parseTranslationUnit2(lib.clang_createIndex(0, 0), in->path, in->flags, in->nflags,
                                                          &text, 1, CXTranslationUnit_None, &unit);
-    if (e || !unit) {
-        fprintf(out, "failed\t%d\n", (int)e);
-        return;
-    }
+    if (e || !unit) return;
     if (!describe_error(out, unit, in->cuda))
         lib.clang_visitChildren(lib.clang_getTranslationUnitCursor(unit), visit, out);
     fputs("end\n", out);

@@ -15,7 +15,8 @@ CFile *read_c(Arena *a, const char *path, bool cuda, Source at);
 
 /* clang.c: in the child process. Writes what the file defines, a line each, or what is wrong with it:
  *   error FILE LINE TEXT · function NAME LINE STATIC RESULT · parameter NAME LINE CONST TYPE ELEMENT DIMS SIZE...
- * with a tab between words, and at the end the line `end`. */
+ * with a tab between words, and at the end the line `end`; without it libclang could not read the file. The line
+ * `library` alone: there is no libclang. */
 typedef struct {
     const char *path;         /* as it is printed */
     const char *text;         /* what is parsed, in the place of the file */

@@ -144,7 +144,7 @@ typedef enum { PRE_GATHER = 0, POST_GATHER = 1, CUSTOM_FORWARD = 0, CUSTOM_BACKW
 typedef struct { /* a parameter of a C function */
     const char *name;
     const char *type;    /* as it stands in the source: "const float *" */
-    const char *element; /* what it points to, in the end: "float"; NULL: no pointer */
+    const char *element; /* what it points to, in the end: "float"; "": no pointer */
     bool constant;       /* what it points to is */
     int dims;            /* of what it points to: 1 where it is `float *`; sizes that are not written are 0 */
     int64_t size[MAX_DIMS];
@@ -201,7 +201,7 @@ typedef struct { /* nn.fully_shard */
     bool stay_gathered, defer_sync, defer_all_reduce;
     bool unshard_in_backward;      /* false: a promise that the backward reads no parameter, held to by shard */
     double gradient_divide_factor; /* of summed gradients; 0: the world. Microbatches are averaged in any case */
-    const char **ignored;          /* parameter path patterns; such a parameter is a buffer (Param.is_buffer) */
+    const char **ignored; /* parameter path patterns: such a one is Param.ignored, or where it is frozen a buffer */
     int nignored;
     Extension *all_gather; /* NULL: bytes travel as they are stored */
 } UnitPolicy;
