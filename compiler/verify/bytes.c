@@ -1,24 +1,16 @@
 /* Reads after writes, and no two unordered accesses to one storage's bytes of which one writes.
  * Relies on: internal.h. Per run of bytes it keeps the last write and, per stream, the last read since, in issue order
  * (which extends happens-before): the bookkeeping of FastTrack (Flanagan, Freund 2009), exact for the first violation.
- * Relied on by: verify.c. */
+ * Relied on by: verify.c; succession.c (cut_pieces). */
 #include "internal.h"
 
 enum { EARLIER_PROGRAM = -1, NEVER = -2 };
 
 typedef struct {
-    int64_t lo, hi;
-    int writer;            /* event, or one of the above */
-    unsigned writers;      /* of persistent bytes never written on some way here: the programs that do write them */
-    int reader[N_STREAMS]; /* last reader since, event + 1; 0: none */
-} Piece;
-typedef VEC(Piece) Pieces;
-
-typedef struct {
     Verifier *v;
     int program;
     const Order *o;
-    const WrittenList *written;
+    const Pieces *written;
     Pieces *pieces; /* per storage, made at its first access */
 } Bytes;
 
@@ -31,11 +23,12 @@ static Pieces *pieces_of(Bytes *b, int storage) {
         return l;
     }
     bool by_host = s->cls == C_INPUTS || s->cls == C_RECORD; /* the host writes these before each program */
-    const WrittenList *w = &b->written[storage];
+    const Pieces *w = &b->written[storage];
     for (int i = 0; i < w->n; i++) {
         bool ready = by_host || initialised_at_entry(b->v, b->program, w->at[i].writers);
-        push(l, b->v->arena,
-             ((Piece){w->at[i].lo, w->at[i].hi, ready ? EARLIER_PROGRAM : NEVER, w->at[i].writers, {0}}));
+        Piece p = w->at[i];
+        p.writer = ready ? EARLIER_PROGRAM : NEVER;
+        push(l, b->v->arena, p);
     }
     return l;
 }
@@ -53,23 +46,26 @@ static int find(const Pieces *l, int64_t x) {
     return lo;
 }
 
-static void split(Bytes *b, Pieces *l, int64_t x) {
+static void split(Arena *a, Pieces *l, int64_t x) {
     int i = find(l, x);
     if (i == l->n || l->at[i].lo >= x) return;
     Piece last = l->at[l->n - 1];
-    push(l, b->v->arena, last);
+    push(l, a, last);
     memmove(&l->at[i + 1], &l->at[i], sizeof *l->at * (size_t)(l->n - 1 - i));
     l->at[i].hi = x;
     l->at[i + 1].lo = x;
 }
 
-/* The pieces [*first, *end) that make up an access. */
-static Pieces *cut(Bytes *b, const Access *x, int *first, int *end) {
-    Pieces *l = pieces_of(b, x->storage);
-    split(b, l, x->offset);
-    split(b, l, x->offset + x->size);
+void cut_pieces(Arena *a, Pieces *l, const Access *x, int *first, int *end) {
+    split(a, l, x->offset);
+    split(a, l, x->offset + x->size);
     *first = find(l, x->offset);
     for (*end = *first; *end < l->n && l->at[*end].lo < x->offset + x->size;) ++*end;
+}
+
+static Pieces *cut(Bytes *b, const Access *x, int *first, int *end) {
+    Pieces *l = pieces_of(b, x->storage);
+    cut_pieces(b->v->arena, l, x, first, end);
     return l;
 }
 
@@ -141,7 +137,7 @@ static void check_write(Bytes *b, int e, const Access *x) {
     l->n -= end - first - 1;
 }
 
-void check_bytes(Verifier *v, int program, const Order *o, const WrittenList *written) {
+void check_bytes(Verifier *v, int program, const Order *o, const Pieces *written) {
     Bytes b = {v, program, o, written, NEW_ARRAY(v->arena, Pieces, v->plan->nstorages + 1)};
     for (int e = 0; e < o->program->n; e++) {
         const Event *ev = &o->program->events[e];

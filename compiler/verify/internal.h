@@ -33,18 +33,23 @@ static inline bool before(const Order *o, int a, int b) {
     return o->seen[b][o->program->events[a].stream] >= o->position[a];
 }
 
-/* Bytes of persistent storages as (range, programs that write it); which programs find them initialised. */
+/* A storage's bytes, in ascending runs that were accessed alike. */
 typedef struct {
     int64_t lo, hi;
-    unsigned writers; /* bit per program */
-} Written;
-typedef VEC(Written) WrittenList;
+    unsigned writers;      /* of persistent bytes: the programs that write them, a bit each */
+    int writer;            /* the rest is bytes.c's own: event that wrote last, or a reason why there is none */
+    int reader[N_STREAMS]; /* last reader since, event + 1; 0: none */
+} Piece;
+typedef VEC(Piece) Pieces;
+void cut_pieces(Arena *a, Pieces *l, const Access *x, int *first, int *end); /* [*first, *end) make up the access */
+
+/* Which programs write which bytes of persistent storages, and which find them initialised. */
 void check_successions(Verifier *v);
-WrittenList *persistent_writes(Verifier *v); /* one list per storage */
+Pieces *persistent_writes(Verifier *v); /* one list per storage */
 bool initialised_at_entry(const Verifier *v, int program, unsigned writers);
 const char *a_predecessor_without(const Verifier *v, int program, unsigned writers); /* for the message */
 
-void check_bytes(Verifier *v, int program, const Order *o, const WrittenList *written);
+void check_bytes(Verifier *v, int program, const Order *o, const Pieces *written);
 void check_sharing(Verifier *v, int program, const Order *o);
 void check_persistent_layout(Verifier *v);
 

@@ -1,5 +1,5 @@
 /* Which programs may follow which, and which persistent bytes every way to a program has written before it starts.
- * Relies on: internal.h, the table of successions in ir/plan.c.
+ * Relies on: internal.h, bytes.c (cut_pieces), the table of successions in ir/plan.c.
  * Relied on by: verify.c and bytes.c. */
 #include "internal.h"
 
@@ -85,45 +85,21 @@ const char *a_predecessor_without(const Verifier *v, int program, unsigned write
     return NULL;
 }
 
-/* First index whose range ends after x. */
-static int find(const WrittenList *l, int64_t x) {
-    int lo = 0, hi = l->n;
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        if (l->at[mid].hi > x)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return lo;
-}
-
-static void split(Verifier *v, WrittenList *l, int64_t x) {
-    int i = find(l, x);
-    if (i == l->n || l->at[i].lo >= x) return;
-    Written last = l->at[l->n - 1];
-    push(l, v->arena, last);
-    memmove(&l->at[i + 1], &l->at[i], sizeof *l->at * (size_t)(l->n - 1 - i));
-    l->at[i].hi = x;
-    l->at[i + 1].lo = x;
-}
-
-WrittenList *persistent_writes(Verifier *v) {
+Pieces *persistent_writes(Verifier *v) {
     const Plan *p = v->plan;
-    WrittenList *lists = NEW_ARRAY(v->arena, WrittenList, p->nstorages + 1);
+    Pieces *lists = NEW_ARRAY(v->arena, Pieces, p->nstorages + 1);
     for (int s = 0; s < p->nstorages; s++)
-        if (p->storages[s].program < 0) push(&lists[s], v->arena, ((Written){0, p->storages[s].size, 0}));
+        if (p->storages[s].program < 0) push(&lists[s], v->arena, ((Piece){.hi = p->storages[s].size}));
     for (int g = 0; g < p->nprograms; g++)
         for (int e = 0; e < p->programs[g].n; e++) {
             const Event *ev = &p->programs[g].events[e];
             for (int i = 0; i < ev->nwrites; i++) {
                 const Access *w = &ev->writes[i];
                 if (!access_inside(v, g, w) || p->storages[w->storage].program >= 0 || w->size == 0) continue;
-                WrittenList *l = &lists[w->storage];
-                split(v, l, w->offset);
-                split(v, l, w->offset + w->size);
-                for (int k = find(l, w->offset); k < l->n && l->at[k].lo < w->offset + w->size; k++)
-                    l->at[k].writers |= 1u << g;
+                Pieces *l = &lists[w->storage];
+                int first, end;
+                cut_pieces(v->arena, l, w, &first, &end);
+                for (int k = first; k < end; k++) l->at[k].writers |= 1u << g;
             }
         }
     return lists;

@@ -175,7 +175,7 @@ Findings *verify(Arena *a, const Plan *p) {
     check_persistent_layout(&v);
     check_successions(&v);
     if (!v.entry_mask) return out;
-    const WrittenList *written = persistent_writes(&v);
+    const Pieces *written = persistent_writes(&v);
     for (int g = 0; g < p->nprograms; g++) {
         v.noted = 0;
         check_accesses(&v, g);
