@@ -67,16 +67,22 @@ char *arena_strdup(Arena *a, const char *s) {
     return memcpy(arena_alloc(a, n), s, n);
 }
 
-char *arena_printf(Arena *a, const char *fmt, ...) {
-    va_list ap, again;
-    va_start(ap, fmt);
+char *arena_vprintf(Arena *a, const char *fmt, va_list ap) {
+    va_list again;
     va_copy(again, ap);
     int n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
     if (n < 0) n = 0;
     char *s = arena_alloc(a, (size_t)n + 1);
     vsnprintf(s, (size_t)n + 1, fmt, again);
     va_end(again);
+    return s;
+}
+
+char *arena_printf(Arena *a, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    char *s = arena_vprintf(a, fmt, ap);
+    va_end(ap);
     return s;
 }
 

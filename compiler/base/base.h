@@ -18,6 +18,7 @@ void arena_free(Arena *a);
 void *arena_alloc(Arena *a, size_t bytes); /* zeroed, 16-byte aligned; exits with a diagnostic when memory runs out */
 char *arena_strdup(Arena *a, const char *s);
 char *arena_printf(Arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+char *arena_vprintf(Arena *a, const char *fmt, va_list ap);
 #define NEW(a, T) ((T *)arena_alloc((a), sizeof(T)))
 #define NEW_ARRAY(a, T, n) ((T *)arena_alloc((a), sizeof(T) * (size_t)(n)))
 

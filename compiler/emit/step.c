@@ -150,7 +150,7 @@ static void put_event(Text *t, const Event *x) {
     const Op *op = x->op_ir;
     const Value *values[2 * MAX_IN + 1];
     const char *pieces[2 * MAX_IN + 8], *id = c_name(e->a, x->id);
-    int nv = event_values(op, values), n = 0;
+    int nv = op_values(op, values), n = 0;
     if (op_is(op, T_COLLECTIVE)) {
         pieces[n++] = arena_printf(e->a, "sc_%s(", op_info[op->kind].name);
         pieces[n++] = "r";
@@ -179,7 +179,7 @@ static void put_event(Text *t, const Event *x) {
 /* What the awaited event made for this one: the first value it writes that this one reads. */
 static const Value *awaited_value(const Event *x, const Event *w) {
     const Value *values[2 * MAX_IN + 1];
-    int n = event_values(w->op_ir, values);
+    int n = op_values(w->op_ir, values);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < x->nreads && event_written(w->op_ir) >> i & 1; k++)
             if (value_root((Value *)values[i])->storage == x->reads[k].storage) return values[i];

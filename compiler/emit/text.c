@@ -117,14 +117,6 @@ const char *c_tensor_initializer(const Emit *e, const Value *v) {
                         numbers(e->a, v->stride, v->dims));
 }
 
-int event_values(const Op *op, const Value **out) {
-    int n = 0;
-    for (int i = 0; i < op->nout; i++) out[n++] = op->out[i];
-    for (int i = 0; i < op->nin; i++) out[n++] = op->in[i];
-    if (op->scratch_value) out[n++] = op->scratch_value;
-    return n;
-}
-
 uint64_t event_written(const Op *op) {
     uint64_t mask = ((uint64_t)1 << op->nout) - 1;
     for (int k = 0; k < op->nin && op->phase != RECOMPUTE; k++) /* clones leave states alone */

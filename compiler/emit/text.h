@@ -30,8 +30,7 @@ bool value_host(const Emit *e, const Value *v);
 const char *c_tensor(const Emit *e, const Value *v);             /* T(BF16, 0x1000, 8, 768), or V(...) for a view */
 const char *c_bytes(const Emit *e, const Value *v);              /* BYTES(0x1000, 4096): a workspace */
 const char *c_tensor_initializer(const Emit *e, const Value *v); /* for tables: {.at = ...} */
-int event_values(const Op *op, const Value **out);               /* in kernel order: results, operands, workspace */
-uint64_t event_written(const Op *op); /* bits of event_values: results, and operands updated in place */
+uint64_t event_written(const Op *op); /* bits of op_values: results, and operands updated in place */
 char *join(Arena *a, const char *dir, const char *name, const char *suffix);
 
 /* step.c */

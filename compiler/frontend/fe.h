@@ -132,7 +132,8 @@ void modules_open(lua_State *L);
 ModuleInfo *module_at(lua_State *L, int index); /* NULL: no module */
 void modules_walk(Frontend *f, int model);      /* gives paths; model: stack index */
 void trace_begin(Frontend *f, const char *name, bool training, bool sampling);
-Module *common_ancestor(Module *a, const Module *b); /* the lowest module that holds or is both */
+ModuleInfo *module_info(const Frontend *f, const Module *m); /* m NULL: NULL */
+Module *common_ancestor(Module *a, const Module *b);         /* the lowest module that holds or is both */
 
 /* scaler.c */
 void scaler_open(lua_State *L);

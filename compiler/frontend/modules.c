@@ -71,6 +71,12 @@ static int prim_on_call(lua_State *L) {
 
 /* ── the walk ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
+ModuleInfo *module_info(const Frontend *f, const Module *m) {
+    for (int i = 0; m && i < f->modules.n; i++)
+        if (f->modules.at[i]->ir == m) return f->modules.at[i];
+    return NULL;
+}
+
 Module *common_ancestor(Module *a, const Module *b) {
     while (!module_within(b, a)) a = a->parent;
     return a;

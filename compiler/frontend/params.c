@@ -59,18 +59,12 @@ static int prim_sparse(lua_State *L) { /* tensor: a table whose gradient is exch
 
 /* ── naming ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static ModuleInfo *info_of(const Frontend *f, const Module *m) {
-    for (int i = 0; i < f->modules.n; i++)
-        if (f->modules.at[i]->ir == m) return f->modules.at[i];
-    return NULL;
-}
-
 /* The lowest module that every way to the parameter leads through, but not above one that is a unit by itself. */
 static Module *owner(const Frontend *f, const ParamInfo *p) {
     Module *m = p->holders.at[0].module;
     for (int i = 1; i < p->holders.n; i++) m = common_ancestor(m, p->holders.at[i].module);
     for (Module *up = m; up && !up->policy; up = up->parent) {
-        const ModuleInfo *info = info_of(f, up);
+        const ModuleInfo *info = module_info(f, up);
         if (info && info->shared) m = up = info->shared;
         if (up->policy) break;
     }

@@ -54,13 +54,6 @@ Value *tensor_value(lua_State *L, int index, const char *what) {
 
 /* ── errors with the module's context ───────────────────────────────────────────────────────────────────────────────
  */
-static const ModuleInfo *running_module(const Frontend *f) {
-    const Module *m = f->calls.n ? f->calls.at[f->calls.n - 1].module : NULL;
-    for (int i = 0; m && i < f->modules.n; i++)
-        if (f->modules.at[i]->ir == m) return f->modules.at[i];
-    return NULL;
-}
-
 void trace_fail(lua_State *L, const char *remedy, const char *fmt, ...) {
     Frontend *f = fe_of(L);
     char message[4096];
@@ -70,7 +63,7 @@ void trace_fail(lua_State *L, const char *remedy, const char *fmt, ...) {
     va_end(ap);
     Str s = {.arena = f->arena};
     str_add(&s, message);
-    const ModuleInfo *m = running_module(f);
+    const ModuleInfo *m = f->calls.n ? module_info(f, f->calls.at[f->calls.n - 1].module) : NULL;
     if (m && m->ir->path[0])
         str_addf(&s, "\n  in %s = %s, made at %s:%d", m->ir->path, m->made_by, m->made.file, m->made.line);
     if (remedy && *remedy) str_addf(&s, "; %s", remedy);

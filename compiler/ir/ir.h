@@ -449,8 +449,9 @@ typedef struct {
 } OpInfo;
 extern const OpInfo op_info[N_OPS];
 bool op_is(const Op *op, unsigned trait);
-OpKind op_by_name(const char *name);                        /* N_OPS when unknown */
-ExtensionPart foreign_part(const Op *op);                   /* which function of its extension a T_FOREIGN op calls */
+int op_values(const Op *op, const Value **out); /* in its kernel's order: results, operands, workspace; how many */
+OpKind op_by_name(const char *name);            /* N_OPS when unknown */
+ExtensionPart foreign_part(const Op *op);       /* which function of its extension a T_FOREIGN op calls */
 const char *part_name(const Extension *x, ExtensionPart p); /* "pre", "post", "forward", "backward" */
 
 void check_graph(const Graph *g, const char *after); /* the IR's invariants; aborts with a message naming the pass */

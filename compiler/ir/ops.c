@@ -42,3 +42,11 @@ void set_result_dtype(Op *op, Dtype d) {
     op->i[wide_slot[op->kind] - 1] = (int64_t)d + 1;
     for (int k = 0; k < op->nout; k++) op->out[k]->dtype = d;
 }
+
+int op_values(const Op *op, const Value **out) {
+    int n = 0;
+    for (int i = 0; i < op->nout; i++) out[n++] = op->out[i];
+    for (int i = 0; i < op->nin; i++) out[n++] = op->in[i];
+    if (op->scratch_value) out[n++] = op->scratch_value;
+    return n;
+}

@@ -64,15 +64,10 @@ const char *source_str(Arena *a, Source s) {
 }
 
 void rule_fail(Graph *g, const Op *op, const char *fmt, ...) {
-    va_list ap, again;
+    va_list ap;
     va_start(ap, fmt);
-    va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    const char *message = arena_vprintf(g->arena, fmt, ap);
     va_end(ap);
-    char *message = arena_alloc(g->arena, (size_t)n + 1);
-    vsnprintf(message, (size_t)n + 1, fmt, again);
-    va_end(again);
-
     Str s = {.arena = g->arena};
     str_addf(&s, "%s: %s", op_info[op->kind].name, message);
     for (int i = 0; i < op->nin; i++) {

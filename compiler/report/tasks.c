@@ -9,14 +9,6 @@
 #include "../ir/index_limit.h"
 #include "report.h"
 
-static int tensors(const Op *op, const Value **out) {
-    int n = 0;
-    for (int i = 0; i < op->nout; i++) out[n++] = op->out[i];
-    for (int i = 0; i < op->nin; i++) out[n++] = op->in[i];
-    if (op->scratch_value) out[n++] = op->scratch_value;
-    return n;
-}
-
 static int64_t limit_of(const Op *op, int tensor) { /* gradients are indexed as their forward op is */
     const Op *f = op->origin ? op->origin : op;
     int k = tensor - op->nout;
@@ -45,7 +37,7 @@ static void put_tensor(Str *s, const Plan *p, const Op *op, int k, const Value *
 static void describe(const Plan *p, const Op *op, Str *head, Str *tail) {
     const Value *v[2 * MAX_IN + 1];
     Cost c = op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0};
-    int n = tensors(op, v);
+    int n = op_values(op, v);
     str_addf(head, "%s|%s|", op_info[op->kind].name, c.variant);
     for (int k = 0; k < c.nkey; k++) str_addf(head, "%s%.0f", k ? "," : "", c.key[k]);
     str_addf(head, "|%.0f|%.0f", c.flops, c.bytes);
