@@ -128,12 +128,11 @@ static double collective_us(const Device *d, const Event *e, int span, int group
 }
 
 int event_group(const Plan *p, const Event *e) {
-    if (e->comm < 0) return 1;
-    return e->comm == COMM_WORLD ? p->world : p->comms[e->comm].n;
+    return e->comm < 0 ? 1 : p->comms[e->comm].n;
 }
 
 int event_span(const Plan *p, const Event *e) {
-    return e->comm < 0 ? 1 : event_group(p, e) * (e->comm == COMM_WORLD ? 1 : p->comms[e->comm].step);
+    return e->comm < 0 ? 1 : p->comms[e->comm].n * p->comms[e->comm].step;
 }
 
 /* ── any event ───────────────────────────────────────────────────────────────────────────────────────────────────────

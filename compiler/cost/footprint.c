@@ -28,8 +28,8 @@ typedef struct {
 } Communicators;
 
 static Communicators communicators(const Plan *plan) {
-    bool *gathers = NEW_ARRAY(plan->arena, bool, plan->ncomms + COMM_WORLD + 1),
-         *sums = NEW_ARRAY(plan->arena, bool, plan->ncomms + COMM_WORLD + 1);
+    bool *gathers = NEW_ARRAY(plan->arena, bool, plan->ncomms + 1);
+    bool *sums = NEW_ARRAY(plan->arena, bool, plan->ncomms + 1);
     Communicators n = {0, 1};
     for (int i = 0; i < plan->nprograms; i++)
         for (int k = 0; k < plan->programs[i].n; k++) {

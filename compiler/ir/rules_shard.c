@@ -3,13 +3,11 @@
  * ops.def. */
 #include "rules.h"
 
-/* Bytes that one rank sends: a ring passes on everything but its own part, an all-reduce twice. */
+/* Bytes that one rank sends: a ring passes on all but its own share, an all-reduce twice. */
 Cost cost_collective(const Op *op) {
-    double in = touched_bytes(op->in[0]), out = op->nout ? touched_bytes(op->out[0]) : in;
-    double larger = in > out ? in : out, smaller = in > out ? out : in;
-    if (op->nout) return (Cost){.flops = in > out ? in / dtype_size(op->in[0]->dtype) : 0, .bytes = larger - smaller};
-    double ranks = (double)op->i[1], share = ranks > 0 ? (ranks - 1) / ranks : 1;
-    return (Cost){.flops = in / dtype_size(op->in[0]->dtype) * share, .bytes = 2 * in * share};
+    double ranks = (double)op->i[1], whole = (double)value_bytes(op->in[0]);
+    if (op->nout) whole = (double)max64(value_bytes(op->in[0]), value_bytes(op->out[0]));
+    return (Cost){.bytes = (op->nout ? 1 : 2) * whole * (ranks - 1) / ranks};
 }
 
 Cost cost_transfer(const Op *op) {

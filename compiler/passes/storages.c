@@ -253,13 +253,6 @@ static void fill_accesses(Derive *d, const Op *op, Event *e) {
     copy_accesses(d, n, &e->writes, &e->nwrites);
 }
 
-/* Ring algorithms: each rank sends all but its own share, an in-place sum twice that. */
-static double wire_bytes(const Graph *g, const Op *op) {
-    double n = op->i[1] ? (double)op->i[1] : g->world, full = (double)value_bytes(op->in[0]);
-    if (op->nout) full = (double)max64(value_bytes(op->in[0]), value_bytes(op->out[0]));
-    return (op->nout ? 1 : 2) * full * (n - 1) / n;
-}
-
 /* The optimizer's event, or the copy that takes what it made back to host memory. */
 static bool is_update(const Op *op) {
     return op_is(op, T_OPTIMIZER) || (op_is(op, T_COPY) && op->origin && op_is(op->origin, T_OPTIMIZER));
@@ -280,12 +273,6 @@ static void fill_event(Derive *d, const Op *op, Event *e) {
                  .bytes = cost.bytes,
                  .least_us = cost.least_us,
                  .op_ir = (Op *)op};
-    if (e->comm >= 0) {
-        e->flops = 0;
-        e->bytes = wire_bytes(d->g, op);
-    } else if (op_is(op, T_COPY)) {
-        e->bytes = (double)value_bytes(op->in[0]);
-    }
 }
 
 static void derive_program(Derive *d, const Program *p, PlanProgram *out) {

@@ -188,7 +188,8 @@ Test(device, kernels_beside_a_collective_take_longer) {
         {.id = "e0", .stream = COMPUTE, .comm = -1, .unit = -1, .bytes = 1000, .op_ir = sum_of(g)},
         {.id = "e1", .stream = COMPUTE, .comm = -1, .unit = -1, .bytes = 1000, .op_ir = sum_of(g)}};
     PlanProgram program = {.name = "micro", .events = events, .n = 3};
-    Plan p = {.arena = a, .programs = &program, .nprograms = 1, .world = 4};
+    Comm comms[] = {{"shard", 4, 1}, {"replicate", 1, 4}, {"world", 4, 1}};
+    Plan p = {.arena = a, .programs = &program, .nprograms = 1, .world = 4, .comms = comms, .ncomms = 3};
     simulate(&p, d);
     cr_assert_float_eq(events[0].duration_us, 75, 1e-9);
     cr_assert_float_eq(events[1].duration_us, 115, 1e-9);

@@ -358,6 +358,7 @@ static Net *net_new(int units, int prefetch) {
 
 static Value *gather(Net *n, Unit *u, const char *id, Phase phase) {
     Op *op = add_op(n, OP_ALL_GATHER, id, phase, GATHER, u);
+    op->i[1] = n->g->world;
     in(op, u->master->value);
     return out(n, op, 512);
 }
@@ -373,6 +374,7 @@ static Value *layer(Net *n, Unit *u, const char *id, Phase phase, Value *x, Valu
 
 static void reduce_and_update(Net *n, Unit *u, Value *grad) {
     Op *r = add_op(n, OP_REDUCE_SCATTER, name(n, "r%d", u->id), BACKWARD, REDUCE, u);
+    r->i[1] = n->g->world;
     in(r, grad);
     Value *shard = out(n, r, 256);
     Op *o = add_op(n, OP_SGD, name(n, "u%d", u->id), OPTIMIZER, COMPUTE, u);
@@ -571,7 +573,8 @@ Test(storages, accesses_are_the_bytes_between_first_and_last_element) {
 /* ── simulate, devices ─────────────────────────────────────────────────────────────────────────────────────── */
 Test(simulate, exposed_communication_is_what_compute_waits_for) {
     Arena *a = arena_new();
-    Plan p = {.arena = a, .world = 2, .nprograms = 1, .programs = NEW(a, PlanProgram)};
+    Comm comms[] = {{"shard", 2, 1}, {"replicate", 1, 2}, {"world", 2, 1}};
+    Plan p = {.arena = a, .world = 2, .nprograms = 1, .programs = NEW(a, PlanProgram), .comms = comms, .ncomms = 3};
     Event events[] = {
         {.id = "g0", .stream = GATHER, .comm = 2, .unit = -1, .bytes = 9000},
         {.id = "e0", .stream = COMPUTE, .comm = -1, .unit = -1, .bytes = 4000},
