@@ -162,7 +162,7 @@ typedef struct { /* offsets of the rank's shard of each state; has[k]: it exists
     const char *path;
     int shards, replicas;
     int64_t shard_numel, frozen_shard_numel;
-    sc_dtype dtype, wire;
+    sc_dtype dtype, wire, moments;
     uint64_t master, wire_shard, m, v, frozen;
     int has_master, has_wire, has_m, has_v, has_frozen, host_master, host_wire, host_m, host_v, host_frozen;
 } sc_unit_info;

@@ -1,15 +1,17 @@
 /* The update rules of the optimizers, one element at a time, and of the loss scale: one written order of correctly
- * rounded operations for the CPU and the GPU. Relies on: sc_math.h, sc.h (the record). Relied on by: k_optimizer.c,
- * k_scale.c, their CUDA twins, host/train.c (the scaler's elements).
+ * rounded operations for the CPU and the GPU. Relies on: sc_math.h, philox.h, sc.h (the record). Relied on by:
+ * k_optimizer.c, k_scale.c, their CUDA twins, host/train.c (the scaler's elements).
  *
  * c is the clip coefficient, lr and decay the group's. PyTorch's formulas, each line rounded as written:
  * sgd:   g = grad·c (+ decay·p);  b = momentum·b + g;  g = nesterov ? g + momentum·b : b;  p = p - lr·g
  * adam:  g = grad·c;  decoupled: p = p·(1 - lr·decay), else g = g + decay·p
  *        m = beta1·m + (1-beta1)·g;  v = beta2·v + (1-beta2)·g·g
- *        p = p - (lr / (1-beta1^t)) · (m / (√v / √(1-beta2^t) + eps)) */
+ *        p = p - (lr / (1-beta1^t)) · (m / (√v / √(1-beta2^t) + eps))
+ * Moments of bf16 are computed in fp32, serve p as they are, and are rounded when they are stored. */
 #ifndef SC_OPTIMIZER_H
 #define SC_OPTIMIZER_H
 
+#include "philox.h"
 #include "sc.h"
 #include "sc_math.h"
 
@@ -105,6 +107,35 @@ SC_FN void sc_adam_update(real *p, real *m, real *v, real grad, const sc_adam *c
     *m = c->beta1 * *m + c->rest1 * g;
     *v = c->beta2 * *v + c->rest2 * (g * g);
     *p = kept - s.step * (*m / (sc_sqrt(*v) / c->root2 + c->eps));
+}
+
+/* ── moments of bf16 ─────────────────────────────────────────────────────────────────────────────────────────────────
+ * With beta2 = 0.999 a second moment changes by less than half of bf16's ulp a step: to nearest, it would stay for
+ * good. Stochastic rounding goes to the upper neighbour as often as the value lies nearer to it, so that its mean is
+ * the value (S. Gupta and others: Deep learning with limited numerical precision, ICML 2015; M. Croci and others:
+ * Stochastic rounding: implementation, error analysis and applications, R. Soc. Open Sci. 9, 2022). Sixteen random bits
+ * are added to the sixteen that are then cut off: exact, also for subnormals; what bf16 holds already stays, above all
+ * zero. The bits are those of word e % 4 of Philox at (e / 4, step) for element e of a parameter, in the stream of the
+ * seed and its path: the lower half for the first moment, the upper for the second. So neither world nor plan matters.
+ * The counter's highest bit keeps them apart from the words that init_param draws in that stream. */
+enum { SC_SEGMENT = 3, SC_KEYED_SEGMENT = 4 }; /* numbers a row of the segment table: a key where moments are bf16 */
+
+typedef struct { /* of a step and a parameter */
+    uint64_t key;
+    uint32_t a, b;
+} sc_rounding;
+
+SC_FN sc_rounding sc_rounding_of(const sc_record *r, uint64_t path_key) {
+    sc_rounding d;
+    d.key = sc_stream_key(r->seed, path_key);
+    d.a = (uint32_t)r->step;
+    d.b = (uint32_t)((uint64_t)r->step >> 32) | 0x80000000u;
+    return d;
+}
+/* x as a bf16, by the lower half of `word`. Beyond the largest it is infinity, as to nearest; a NaN stays one. */
+SC_FN real sc_round_bf16(real x, uint32_t word) {
+    uint32_t u = sc_bits((float)x), y = (u & 0x7fffffffu) > 0x7f800000u ? u | 0x400000u : u + (word & 0xffffu);
+    return sc_float(y & 0xffff0000u);
 }
 
 #endif

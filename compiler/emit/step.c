@@ -138,11 +138,15 @@ static const char *table_name(const Emit *e, const PlanProgram *p, const Event *
 
 static void put_table(const Emit *e, const PlanProgram *p, const Event *x) {
     const Op *op = x->op_ir;
-    fprintf(e->f, "static const int64_t %s[] = {", table_name(e, p, x));
-    for (int k = 0; k < op->ntable; k++)
-        fprintf(e->f, "%s%s%lld", k ? "," : "", k % 12 || op->ntable <= 12 ? k ? " " : "" : "\n    ",
-                (long long)op->table[k]);
-    fprintf(e->f, "};\n");
+    int column = fprintf(e->f, "static const int64_t %s[] = {", table_name(e, p, x));
+    for (int k = 0; k < op->ntable; k++) {
+        const char *number = c_int(e->a, op->table[k]), *end = k + 1 < op->ntable ? "," : "};\n";
+        if (column + (int)strlen(number) + 3 > WIDTH)
+            column = fprintf(e->f, "\n    ") - 1;
+        else if (k)
+            column += fprintf(e->f, " ");
+        column += fprintf(e->f, "%s%s", number, end);
+    }
 }
 
 static void put_event(Text *t, const Event *x) {

@@ -357,14 +357,23 @@ static void read_groups(lua_State *L, int t, const char *what, Optimizer *o) {
     lua_pop(L, 1);
 }
 
+static void read_moment_dtype(lua_State *L, int t, const char *what, Optimizer *o) {
+    const char *name = field_string(L, t, what, "moment_dtype", "fp32");
+    if (!dtype_parse(name, &o->moment_dtype) || (o->moment_dtype != FP32 && o->moment_dtype != BF16))
+        field_fail(L, "moment_dtype", "%s: moment_dtype = \"%s\"; moments are kept in \"fp32\" or \"bf16\"", what,
+                   name);
+    if (field_present(L, t, "moment_dtype") && o->kind == OPT_SGD && o->momentum == 0)
+        field_fail(L, "moment_dtype", "%s: moment_dtype without a momentum: there are no moments to keep", what);
+}
+
 static int prim_optimizer(lua_State *L) { /* "SGD", options */
     static const struct {
         const char *name, *keys;
         OptKind kind;
         double decay;
-    } kinds[] = {{"SGD", "lr momentum nesterov weight_decay groups", OPT_SGD, 0},
-                 {"Adam", "lr betas eps weight_decay groups", OPT_ADAM, 0},
-                 {"AdamW", "lr betas eps weight_decay groups", OPT_ADAMW, 0.01}};
+    } kinds[] = {{"SGD", "lr momentum nesterov weight_decay moment_dtype groups", OPT_SGD, 0},
+                 {"Adam", "lr betas eps weight_decay moment_dtype groups", OPT_ADAM, 0},
+                 {"AdamW", "lr betas eps weight_decay moment_dtype groups", OPT_ADAMW, 0.01}};
     const char *name = luaL_checkstring(L, 1), *what = arena_printf(fe_of(L)->arena, "optim.%s", name);
     Optimizer *o = NEW(fe_of(L)->arena, Optimizer);
     options_table(L, 2);
@@ -382,6 +391,7 @@ static int prim_optimizer(lua_State *L) { /* "SGD", options */
     o->eps = field_least(L, 2, what, "eps", 1e-8, 0, 1e30);
     if (o->nesterov && o->momentum == 0) field_fail(L, "nesterov", "%s: nesterov needs a momentum", what);
     read_betas(L, 2, what, o);
+    read_moment_dtype(L, 2, what, o);
     read_groups(L, 2, what, o);
     push_optim(L, o, NULL);
     return 1;

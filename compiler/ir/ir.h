@@ -338,6 +338,7 @@ typedef struct {
     Source src;
     double lr, beta1, beta2, eps, weight_decay, momentum;
     bool nesterov;
+    Dtype moment_dtype;   /* fp32, or bf16 rounded stochastically */
     VEC(OptGroup) groups; /* group 0 is the default one: lr and weight_decay above */
 } Optimizer;
 

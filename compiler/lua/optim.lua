@@ -4,7 +4,8 @@
 local prim = prim
 local optim = {}
 
--- lr, weight_decay, groups = { { match = { "*.bias" }, lr = ..., weight_decay = ... } } for all three
+-- lr, weight_decay, groups = { { match = { "*.bias" }, lr = ..., weight_decay = ... } } for all three; moment_dtype: what
+-- moments (SGD: its momentum) are kept in, "fp32" or "bf16", which is rounded stochastically
 function optim.SGD(options) return (prim.optimizer("SGD", options)) end       -- momentum, nesterov
 function optim.Adam(options) return (prim.optimizer("Adam", options)) end     -- betas, eps
 function optim.AdamW(options) return (prim.optimizer("AdamW", options)) end   -- betas, eps; decay apart from the gradient

@@ -237,10 +237,11 @@ static bool any_on_host(const Graph *g) {
 }
 
 /* Where the policy leaves the choice: the side that is through sooner. A parameter's master and moments travel up and
- * down at once, 12 bytes each way; on the host they and the gradient are read, and they and the wire shard written. */
+ * down at once; on the host they and the gradient are read, and they and the wire shard written. */
 void place_updates(Graph *g, const Device *d) {
-    double bus = 12 / d->host_bandwidth * (1 + d->beside[OP_OFFLOAD].itself);
-    bool host_is_faster = 30 / d->host_optimizer_bandwidth < bus;
+    double state = 4 + 2 * (double)dtype_size(g->optimizer->moment_dtype);
+    double bus = state / d->host_bandwidth * (1 + d->beside[OP_OFFLOAD].itself);
+    bool host_is_faster = (2 * state + 4 + 2) / d->host_optimizer_bandwidth < bus;
     for (int i = 0; i < g->units.n; i++) {
         Unit *u = g->units.at[i];
         UpdatePlace at = u->policy->update;

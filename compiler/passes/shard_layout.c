@@ -57,8 +57,8 @@ static void unit_states(Graph *g, Unit *u) {
         if ((cast && !casts_often) || p->offload_params != master_on_host)
             u->wire_shard = unit_state(g, u, S_WIRE, "wire", p->all_gather ? u->dtype : u->wire, n, p->offload_params);
         if (o->kind != OPT_SGD || o->momentum > 0)
-            u->m = unit_state(g, u, S_MOMENT1, "moment1", FP32, n, p->offload_optimizer);
-        if (o->kind != OPT_SGD) u->v = unit_state(g, u, S_MOMENT2, "moment2", FP32, n, p->offload_optimizer);
+            u->m = unit_state(g, u, S_MOMENT1, "moment1", o->moment_dtype, n, p->offload_optimizer);
+        if (o->kind != OPT_SGD) u->v = unit_state(g, u, S_MOMENT2, "moment2", o->moment_dtype, n, p->offload_optimizer);
         if (g->accumulate > 1 && !p->defer_sync)
             u->grad = unit_state(g, u, S_GRAD, "gradient", u->reduce, n, p->offload_grads);
         if (g->accumulate > 1 && p->defer_sync)

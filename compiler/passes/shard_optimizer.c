@@ -3,19 +3,21 @@
 #include "shard.h"
 
 /* Flat ranges by optimizer group. Gaps belong to none: they stay zero whatever the optimizer's formula gives for zeros.
- */
+ * Moments of bf16 are rounded by words of their parameter's stream, so that each has a range and ends with its key. */
 static const int64_t *segments(Graph *g, const Unit *u, int *n) {
+    bool keyed = u->m && u->m->dtype == BF16;
     VEC(int64_t) t = {0};
     for (int i = 0; i < u->params.n && trainable(u->params.at[i]); i++) {
         const Param *p = u->params.at[i];
         int64_t end = p->flat_offset + param_numel(p);
-        if (t.n && t.at[t.n - 1] == p->group && t.at[t.n - 2] == p->flat_offset) {
+        if (!keyed && t.n && t.at[t.n - 1] == p->group && t.at[t.n - 2] == p->flat_offset) {
             t.at[t.n - 2] = end;
             continue;
         }
         push(&t, g->arena, p->flat_offset);
         push(&t, g->arena, end);
         push(&t, g->arena, p->group);
+        if (keyed) push(&t, g->arena, (int64_t)p->key);
     }
     *n = t.n;
     return t.at;

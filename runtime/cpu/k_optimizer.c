@@ -1,30 +1,49 @@
 /* sgd, adam, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer. With a loss scale
  * gradients are its multiples: the norm is of them over the scale, the coefficient undoes it, and where a gradient is
  * not finite the coefficient's second element says that nothing is to be written.
- * Relies on: kernel.h, sc_optimizer.h (the update rules); learning rates and coefficients in the record.
+ * Relies on: kernel.h, sc_optimizer.h (update rules, rounding); learning rates and coefficients in the record.
  * Relied on by: generated code.
  *
- * A triple (begin, end, group) of the segment table covers flat offsets; this rank holds [s·n, s·n + n), n = i1, s =
- * rank mod i2. sum_squares: blocks of 4096 elements, added up in order. clip: norm = √Σ, coefficient = min(1, clip /
- * (norm + 1e-6)), over the scale. */
+ * A row (begin, end, group) of the segment table covers flat offsets; this rank holds [s·n, s·n + n), n = i1, s =
+ * rank mod i2. Where moments are bf16, a row is a parameter and ends with its path's key. sum_squares: blocks of 4096
+ * elements, added up in order. clip: norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)), over the scale. */
 #include "../sc_optimizer.h"
 #include "kernel.h"
 
 typedef struct { /* one chunk of a segment, as the update rules see it */
     int64_t at, n;
     int group;
+    uint64_t key, element; /* for moments of bf16: its parameter, and which element of it comes first */
 } piece;
 typedef void update(const sc_task *k, piece p, const void *constants);
 
 /* This part's pieces of the rank's slice; the part's borders do not depend on the segments. */
-static void for_each_piece(const sc_task *k, update *u, const void *constants) {
+static void for_each_piece(const sc_task *k, bool keyed, update *u, const void *constants) {
     int64_t n = k->i[1], first = n * sc_slice_of(k, k->i[2]);
+    int row = keyed ? SC_KEYED_SEGMENT : SC_SEGMENT;
     sc_range mine = sc_share(k, n, SC_CHUNK);
-    for (int s = 0; s + 2 < k->ntable; s += 3) {
-        int64_t begin = sc_max(k->table[s] - first, mine.begin), end = sc_min(k->table[s + 1] - first, mine.end);
+    for (const int64_t *s = k->table; s + row <= k->table + k->ntable; s += row) {
+        int64_t begin = sc_max(s[0] - first, mine.begin), end = sc_min(s[1] - first, mine.end);
         for (int64_t i = begin; i < end; i += SC_CHUNK)
-            u(k, (piece){i, sc_min(SC_CHUNK, end - i), (int)k->table[s + 2]}, constants);
+            u(k,
+              (piece){i, sc_min(SC_CHUNK, end - i), (int)s[2], keyed ? (uint64_t)s[3] : 0,
+                      (uint64_t)(first + i - s[0])},
+              constants);
     }
+}
+
+static bool is_rounded(const sc_tensor *moment) {
+    return moment && moment->dtype == BF16;
+}
+static void round_moments(const sc_task *k, piece s, real *m, real *v) {
+    uint32_t word[SC_CHUNK];
+    sc_rounding d = sc_rounding_of(k->record, s.key);
+    sc_random(word, s.n, d.key, d.a, d.b, s.element);
+    SC_ELEMENTWISE
+    for (int64_t i = 0; i < s.n; i++) m[i] = sc_round_bf16(m[i], word[i]);
+    if (!v) return;
+    SC_ELEMENTWISE
+    for (int64_t i = 0; i < s.n; i++) v[i] = sc_round_bf16(v[i], word[i] >> 16);
 }
 
 /* Gradients are not finite: the step leaves everything as it was. */
@@ -54,6 +73,7 @@ static void sgd_piece(const sc_task *k, piece s, const void *constants) {
         b1[i] = b;
     }
     sc_put(master, s.at, s.n, p1);
+    if (is_rounded(a->buffer)) round_moments(k, s, b1, NULL);
     if (a->buffer) sc_put(a->buffer, s.at, s.n, b1);
 }
 
@@ -63,7 +83,7 @@ void sc_k_sgd(const sc_task *k) {
                                 .nesterov = k->i[0] != 0,
                                 .has_momentum = k->nt > 3},
                        .buffer = k->nt > 3 ? &k->t[3] : NULL};
-    if (!skips(&k->t[2])) for_each_piece(k, sgd_piece, &c);
+    if (!skips(&k->t[2])) for_each_piece(k, is_rounded(c.buffer), sgd_piece, &c);
 }
 
 static void adam_piece(const sc_task *k, piece s, const void *constants) {
@@ -82,6 +102,7 @@ static void adam_piece(const sc_task *k, piece s, const void *constants) {
         m1[i] = m;
         v1[i] = v;
     }
+    if (is_rounded(first)) round_moments(k, s, m1, v1);
     sc_put(master, s.at, s.n, p1);
     sc_put(first, s.at, s.n, m1);
     sc_put(second, s.at, s.n, v1);
@@ -99,9 +120,9 @@ static void wire_piece(const sc_task *k, piece s, const void *constants) {
 void sc_k_adam(const sc_task *k) {
     sc_adam c = sc_adam_of(k->record, *(const int64_t *)k->t[5].p, (real)sc_get(&k->t[2], 0), k->i[0] != 0);
     if (!skips(&k->t[2]))
-        for_each_piece(k, adam_piece, &c);
+        for_each_piece(k, is_rounded(&k->t[3]), adam_piece, &c);
     else if (k->nt > 6)
-        for_each_piece(k, wire_piece, NULL);
+        for_each_piece(k, is_rounded(&k->t[3]), wire_piece, NULL);
 }
 
 void sc_k_count_step(const sc_task *k) {

@@ -1,10 +1,11 @@
 /* sgd, adam, count_step, sum_squares, clip_coefficient: on this rank's slice of a unit's flat buffer.
- * Relies on: kernel.cuh, sc_optimizer.h (the update rules, shared with the CPU); the record, read on the device.
+ * Relies on: kernel.cuh, sc_optimizer.h (update rules, rounding, shared with the CPU); the record, read on the device.
  * Relied on by: generated code.
  *
- * A triple (begin, end, group) of the segment table covers flat offsets; this rank holds [s·n, s·n + n), n = i1, s =
- * rank mod i2. The host intersects segments and slice; the pieces travel as an argument, 64 a launch, and blocks take tiles of
- * 2048 elements of them, each read and written once, 4 elements an access. sum_squares: blocks of 4096 elements to the
+ * A row (begin, end, group) of the segment table covers flat offsets; this rank holds [s·n, s·n + n), n = i1, s =
+ * rank mod i2. Where moments are bf16, a row is a parameter and ends with its path's key. The host intersects segments and
+ * slice; the pieces travel as an argument, 64 a launch, and blocks take tiles of 2048 elements of them, each read and
+ * written once, 4 elements an access: those of one block of Philox. sum_squares: blocks of 4096 elements to the
  * workspace, added up in double in a fixed order. clip: norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)).
  * With a loss scale: as k_optimizer.c says. */
 #include "../sc_optimizer.h"
@@ -18,20 +19,25 @@ struct pieces {
     int n, tiles;
     int64_t begin[PIECES], end[PIECES]; /* in the slice */
     int group[PIECES], first[PIECES];   /* first: number of its first tile */
+    int64_t origin[PIECES];             /* where its segment begins, maybe before the slice */
+    uint64_t key[PIECES];
 };
 
 /* f(pieces) for the slice's part of the table, at most PIECES at a time. */
-template <class F> void for_each_launch(const sc_task *t, F f) {
+template <class F> void for_each_launch(const sc_task *t, bool keyed, F f) {
     int64_t n = t->i[1], low = n * sc_slice_of(t, t->i[2]);
+    int row = keyed ? SC_KEYED_SEGMENT : SC_SEGMENT;
     pieces p = {};
-    for (int s = 0; s + 2 < t->ntable; s += 3) {
-        int64_t begin = t->table[s] - low, end = t->table[s + 1] - low;
+    for (const int64_t *s = t->table; s + row <= t->table + t->ntable; s += row) {
+        int64_t begin = s[0] - low, end = s[1] - low;
+        p.origin[p.n] = begin;
         begin = begin > 0 ? begin : 0;
         end = end < n ? end : n;
         if (begin >= end) continue;
         p.begin[p.n] = begin;
         p.end[p.n] = end;
-        p.group[p.n] = (int)t->table[s + 2];
+        p.group[p.n] = (int)s[2];
+        p.key[p.n] = keyed ? (uint64_t)s[3] : 0;
         p.first[p.n++] = p.tiles;
         p.tiles += (int)ceil_div(end - begin / W * W, TILE);
         if (p.n < PIECES) continue;
@@ -53,15 +59,19 @@ SC_DEVICE int piece_of(const pieces &p, int tile) {
     return low;
 }
 
-/* A tile's elements [begin, end); `whole`: all TILE of them, aligned, so that a thread's runs are U accesses. */
+/* Moments of M are rounded by random words. */
+template <class M> constexpr bool rounds = std::is_same_v<M, bf16>;
+
+/* A tile's elements [begin, end); `whole`: all TILE of them, aligned, so that a thread's runs are U accesses (and, with
+ * moments of bf16, whole blocks of random words). */
 struct stretch {
     int64_t begin, end;
     bool whole;
 };
-SC_DEVICE stretch stretch_of(const pieces &p, int piece, int tile) {
+template <class M> SC_DEVICE stretch stretch_of(const pieces &p, int piece, int tile) {
     int64_t begin = p.begin[piece], at = begin / W * W + (int64_t)(tile - p.first[piece]) * TILE, end = at + TILE;
     stretch s = {at < begin ? begin : at, end < p.end[piece] ? end : p.end[piece], false};
-    s.whole = s.end - s.begin == TILE && s.begin % W == 0;
+    s.whole = s.end - s.begin == TILE && s.begin % W == 0 && (!rounds<M> || p.origin[piece] % W == 0);
     return s;
 }
 SC_DEVICE int64_t run_at(const stretch &s, int u) {
@@ -102,12 +112,48 @@ SC_DEVICE bool skips(const update &a) {
 
 /* A skipped step leaves the wire shard what it is, the master in its dtype; written all the same: where state streams
  * through the device, what lies there now is not what goes back. */
-template <class P> SC_DEVICE void renew_wire(const pieces &p, const update &a) {
+template <class P, class M> SC_DEVICE void renew_wire(const pieces &p, const update &a) {
     for (int tile = blockIdx.x; a.wire && tile < p.tiles; tile += gridDim.x) {
-        stretch at = stretch_of(p, piece_of(p, tile), tile);
+        stretch at = stretch_of<M>(p, piece_of(p, tile), tile);
         for (int64_t i = at.begin + threadIdx.x; i < at.end; i += BLOCK)
             store_any(a.wire, a.wire_dtype, i, element<P>(a.master, i));
     }
+}
+
+/* Moments on their way to memory: of elements [element, element + W) of the piece's parameter, W dividing `element`; and
+ * of one element. v: NULL where there is none. */
+SC_DEVICE sc_block words_of(const sc_rounding &d, int64_t element) {
+    uint64_t block = (uint64_t)element / W;
+    sc_block c = {{(uint32_t)block, (uint32_t)(block >> 32), d.a, d.b}};
+    return sc_philox(c, (uint32_t)d.key, (uint32_t)(d.key >> 32));
+}
+template <class M> SC_DEVICE void round_run(const sc_rounding &d, int64_t element, float *m, float *v) {
+    if constexpr (rounds<M>) {
+        static_assert(W == sizeof(sc_block) / sizeof(uint32_t), "a block of Philox serves a run");
+        sc_block words = words_of(d, element);
+#pragma unroll
+        for (int k = 0; k < W; k++) {
+            m[k] = sc_round_bf16(m[k], words.w[k]);
+            if (v) v[k] = sc_round_bf16(v[k], words.w[k] >> 16);
+        }
+    }
+}
+template <class M> SC_DEVICE void round_one(const sc_rounding &d, int64_t element, float *m, float *v) {
+    if constexpr (rounds<M>) {
+        sc_block words = words_of(d, element);
+        uint32_t word = words.w[0];
+#pragma unroll
+        for (int k = 1; k < W; k++)
+            if (element % W == k) word = words.w[k];
+        *m = sc_round_bf16(*m, word);
+        if (v) *v = sc_round_bf16(*v, word >> 16);
+    }
+}
+template <class M> SC_DEVICE sc_rounding rounding_of(const update &a, const pieces &p, int piece) {
+    if constexpr (rounds<M>)
+        return sc_rounding_of(a.record, p.key[piece]);
+    else
+        return {};
 }
 
 /* The step's constants are worked out by one thread while the first elements are on their way. */
@@ -116,12 +162,12 @@ __global__ void __launch_bounds__(BLOCK) adam(const __grid_constant__ pieces p, 
     __shared__ sc_adam shared;
     bool have = false;
     if (skips(a)) {
-        renew_wire<P>(p, a);
+        renew_wire<P, M>(p, a);
         return;
     }
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
         int piece = piece_of(p, tile);
-        stretch at = stretch_of(p, piece, tile);
+        stretch at = stretch_of<M>(p, piece, tile);
         raw<G, W> g[U];
         raw<P, W> x[U];
         raw<M, W> m[U], v[U];
@@ -141,6 +187,7 @@ __global__ void __launch_bounds__(BLOCK) adam(const __grid_constant__ pieces p, 
         }
         const sc_adam c = shared;
         const sc_adam_group s = sc_adam_group_of(a.record, &c, p.group[piece]);
+        const sc_rounding d = rounding_of<M>(a, p, piece);
         if (at.whole) {
 #pragma unroll
             for (int u = 0; u < U; u++) {
@@ -152,6 +199,7 @@ __global__ void __launch_bounds__(BLOCK) adam(const __grid_constant__ pieces p, 
                     v1[k] = v[u].get(k);
                     sc_adam_update(&x1[k], &m1[k], &v1[k], g[u].get(k), &c, s);
                 }
+                round_run<M>(d, run_at(at, u) - p.origin[piece], m1, v1);
                 store_values<P>(a.master, x1, run_at(at, u));
                 store_values<M>(a.m, m1, run_at(at, u));
                 store_values<M>(a.v, v1, run_at(at, u));
@@ -161,6 +209,7 @@ __global__ void __launch_bounds__(BLOCK) adam(const __grid_constant__ pieces p, 
             for (int64_t i = at.begin + threadIdx.x; i < at.end; i += BLOCK) {
                 float x1 = element<P>(a.master, i), m1 = element<M>(a.m, i), v1 = element<M>(a.v, i);
                 sc_adam_update(&x1, &m1, &v1, element<G>(a.grad, i), &c, s);
+                round_one<M>(d, i - p.origin[piece], &m1, &v1);
                 set_element<P>(a.master, i, x1);
                 set_element<M>(a.m, i, m1);
                 set_element<M>(a.v, i, v1);
@@ -177,7 +226,8 @@ __global__ void __launch_bounds__(BLOCK) sgd(const __grid_constant__ pieces p, c
     for (int tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
         int piece = piece_of(p, tile);
         const sc_sgd_group s = sc_sgd_group_of(a.record, p.group[piece]);
-        stretch at = stretch_of(p, piece, tile);
+        const sc_rounding d = rounding_of<M>(a, p, piece);
+        stretch at = stretch_of<M>(p, piece, tile);
         if (at.whole) {
             raw<G, W> g[U];
             raw<P, W> x[U];
@@ -198,6 +248,7 @@ __global__ void __launch_bounds__(BLOCK) sgd(const __grid_constant__ pieces p, c
                     m1[k] = m[u].get(k);
                     sc_sgd_update(&x1[k], &m1[k], g[u].get(k), c, s);
                 }
+                round_run<M>(d, run_at(at, u) - p.origin[piece], m1, NULL);
                 store_values<P>(a.master, x1, run_at(at, u));
                 if (a.m) store_values<M>(a.m, m1, run_at(at, u));
             }
@@ -205,6 +256,7 @@ __global__ void __launch_bounds__(BLOCK) sgd(const __grid_constant__ pieces p, c
             for (int64_t i = at.begin + threadIdx.x; i < at.end; i += BLOCK) {
                 float x1 = element<P>(a.master, i), m1 = a.m ? element<M>(a.m, i) : 0;
                 sc_sgd_update(&x1, &m1, element<G>(a.grad, i), c, s);
+                round_one<M>(d, i - p.origin[piece], &m1, NULL);
                 set_element<P>(a.master, i, x1);
                 if (a.m) set_element<M>(a.m, i, m1);
             }
@@ -313,7 +365,7 @@ extern "C" void sc_k_adam(const sc_task *t) {
         sc_unsupported(t, "adam", "it writes an aligned wire shard of an fp32 master");
     if (m->dtype != v->dtype) sc_unsupported(t, "adam", "its two moments must have one dtype");
     with_states(t, grad->dtype, master->dtype, m->dtype, [&](auto g, auto p, auto e) {
-        for_each_launch(t, [&](const pieces &s) {
+        for_each_launch(t, rounds<decltype(e)>, [&](const pieces &s) {
             SC_LAUNCH(t, (adam<decltype(g), decltype(p), decltype(e)>), filling(t, s.tiles), BLOCK, s, a);
         });
     });
@@ -325,7 +377,7 @@ extern "C" void sc_k_sgd(const sc_task *t) {
                 NULL,    t->record, t->i[0] != 0,    NULL, 0,       numel_of(clip) > 1};
     need_aligned(t, m ? 4 : 2);
     with_states(t, grad->dtype, master->dtype, m ? (int)m->dtype : (int)FP32, [&](auto g, auto p, auto e) {
-        for_each_launch(t, [&](const pieces &s) {
+        for_each_launch(t, rounds<decltype(e)>, [&](const pieces &s) {
             SC_LAUNCH(t, (sgd<decltype(g), decltype(p), decltype(e)>), filling(t, s.tiles), BLOCK, s, a);
         });
     });

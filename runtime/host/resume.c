@@ -1,10 +1,12 @@
 /* Resuming: the pieces of all files of a checkpoint, sorted by (parameter, kind, first element), must cover what the
  * build needs; then every rank takes what its slices hold, whatever world the pieces were written by. Buffers belong to
- * a rank: rank r takes those of rank r modulo the old world.
- * Relies on: state, safetensors, jansson, target.
+ * a rank: rank r takes those of rank r modulo the old world. Moments may have been kept in the other of their two
+ * dtypes: fp32 from bf16 is exact, bf16 from fp32 rounds to nearest, once.
+ * Relies on: state, safetensors, dtype, jansson, target.
  * Relied on by: main (before ranks start), train. */
 #include "checkpoint.h"
 #include "die.h"
+#include "dtype.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -13,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 1 << 20 };
+enum { CHUNK = 1 << 20, WIDEST = 8 }; /* bytes: read at a time; of the widest element */
 
 typedef struct {
     char *path;
@@ -201,6 +203,10 @@ static void check_buffer(const Checkpoint *c, const sc_param_info *p, const Entr
                 c->dir, p->path, e[i].end, p->numel);
 }
 
+static bool converts(PieceKind k, int dtype) {
+    return (k == P_MOMENT1 || k == P_MOMENT2) && (dtype == FP32 || dtype == BF16);
+}
+
 static void check_param(const Checkpoint *c, int param, PieceKind k) {
     const sc_param_info *p = &c->b->params[param];
     int n;
@@ -210,9 +216,9 @@ static void check_param(const Checkpoint *c, int param, PieceKind k) {
             "--weights",
             c->dir, piece_kind_name(k), p->path);
     if (n == 0) die("%s: no '%s' there: another model; resume with the binary it was made with", c->dir, p->path);
-    sc_dtype want = k == P_MOMENT1 || k == P_MOMENT2 ? FP32 : state_dtype(c->b, param);
+    sc_dtype want = state_dtype(c->b, param, k);
     for (int i = 0; i < n; i++)
-        if (e[i].tensor->sc_dtype != (int)want)
+        if (e[i].tensor->sc_dtype != (int)want && !converts(k, e[i].tensor->sc_dtype))
             die("%s: '%s' (%s) is %s there and %s in this build: another model; resume with the binary it was made "
                 "with",
                 c->files[e[i].file].path, p->path, piece_kind_name(k), e[i].tensor->dtype, host_dtype_st(want));
@@ -220,6 +226,23 @@ static void check_param(const Checkpoint *c, int param, PieceKind k) {
         check_buffer(c, p, e, n);
     else
         check_cover(c, p, k, e, n);
+}
+
+static void tell_converted(const Checkpoint *c) {
+    for (int i = 0; i < c->n; i++) {
+        const Entry *e = &c->entries[i];
+        const sc_param_info *p = c->b->params;
+        if (e->kind != P_MOMENT1) continue;
+        while (p < c->b->params + c->b->nparams && strcmp(p->path, e->path) != 0) p++;
+        int param = (int)(p - c->b->params);
+        if (param == c->b->nparams || !state_exists(c->b, param, P_MOMENT1)) continue;
+        sc_dtype here = state_dtype(c->b, param, P_MOMENT1);
+        if (e->tensor->sc_dtype == (int)here) continue;
+        note("%s: the optimizer's moments are %s there and %s in this build: %s", c->dir,
+             host_dtype_name((sc_dtype)e->tensor->sc_dtype), host_dtype_name(here),
+             here == FP32 ? "taken as they are" : "rounded to nearest");
+        return;
+    }
 }
 
 Checkpoint *checkpoint_open(const sc_build *b, const char *dir) {
@@ -233,6 +256,7 @@ Checkpoint *checkpoint_open(const sc_build *b, const char *dir) {
             if (state_exists(b, i, (PieceKind)k)) check_param(c, i, (PieceKind)k);
     if (c->plan_hash != b->plan_hash)
         die("%s: made by another model (shapes or parameters differ): resume with the binary it was made with", dir);
+    tell_converted(c);
     return c;
 }
 
@@ -241,12 +265,15 @@ Checkpoint *checkpoint_open(const sc_build *b, const char *dir) {
 static void copy_range(const Checkpoint *c, sc_rank *r, const Entry *e, const Piece *p, int64_t begin, int64_t end,
                        uint8_t *chunk) {
     const StFile *f = &c->files[e->file];
-    int64_t size = host_dtype_size(p->dtype), most = CHUNK / size;
+    sc_dtype there = (sc_dtype)e->tensor->sc_dtype;
+    int64_t size = host_dtype_size(p->dtype), most = CHUNK / WIDEST;
+    uint8_t *converted = there == p->dtype ? chunk : chunk + CHUNK;
     for (int64_t at = begin; at < end;) {
         int64_t n = end - at < most ? end - at : most;
         if (!st_read(f, e->tensor, at - e->begin, n, chunk))
             die("%s: cannot read '%s': %s", f->path, e->tensor->name, strerror(errno));
-        sc_write(r, p->host, p->at + (uint64_t)((at - p->begin) * size), chunk, (size_t)(n * size));
+        if (converted != chunk) host_convert(p->dtype, converted, there, chunk, n);
+        sc_write(r, p->host, p->at + (uint64_t)((at - p->begin) * size), converted, (size_t)(n * size));
         at += n;
     }
 }
@@ -266,7 +293,7 @@ static void load_piece(const Checkpoint *c, sc_rank *r, const Piece *p, uint8_t 
 
 void checkpoint_load(const Checkpoint *c, sc_rank *r) {
     Piece *pieces;
-    uint8_t *chunk = need(1, CHUNK);
+    uint8_t *chunk = need(2, CHUNK); /* as read; converted */
     int n = state_pieces(c->b, sc_rank_index(r), &pieces);
     for (int i = 0; i < n; i++) load_piece(c, r, &pieces[i], chunk);
     if (state_counts_steps(c->b)) sc_write(r, 0, c->b->step_at, &c->progress.adam_step, sizeof(int64_t));

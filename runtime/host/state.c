@@ -22,8 +22,8 @@ static Shard shard_of(const sc_build *b, const sc_param_info *p, PieceKind k) {
     const sc_unit_info *u = &b->units[p->unit];
     if (!p->trainable)
         return (Shard){k == P_VALUE && u->has_frozen, u->host_frozen, u->frozen, u->frozen_shard_numel, u->dtype};
-    if (k == P_MOMENT1) return (Shard){u->has_m, u->host_m, u->m, u->shard_numel, FP32};
-    if (k == P_MOMENT2) return (Shard){u->has_v, u->host_v, u->v, u->shard_numel, FP32};
+    if (k == P_MOMENT1) return (Shard){u->has_m, u->host_m, u->m, u->shard_numel, u->moments};
+    if (k == P_MOMENT2) return (Shard){u->has_v, u->host_v, u->v, u->shard_numel, u->moments};
     return (Shard){u->has_master, u->host_master, u->master, u->shard_numel, u->dtype};
 }
 
@@ -66,7 +66,8 @@ bool state_counts_steps(const sc_build *b) {
     return strncmp(b->optimizer, "adam", 4) == 0;
 }
 
-sc_dtype state_dtype(const sc_build *b, int param) {
+sc_dtype state_dtype(const sc_build *b, int param, PieceKind k) {
     const sc_param_info *p = &b->params[param];
-    return p->buffer ? p->dtype : b->units[p->unit].dtype;
+    if (p->buffer) return p->dtype;
+    return k == P_MOMENT1 || k == P_MOMENT2 ? b->units[p->unit].moments : b->units[p->unit].dtype;
 }

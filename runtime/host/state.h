@@ -23,7 +23,7 @@ int state_pieces(const sc_build *b, int rank, Piece **out);
 bool state_exists(const sc_build *b, int param, PieceKind k); /* the build keeps this kind for this parameter */
 /* A rank of the first replica holds pieces that no lower rank holds; others hold copies, apart from buffers. */
 bool state_owned(const sc_build *b, int rank, const Piece *p);
-bool state_counts_steps(const sc_build *b);         /* there is an Adam step count at step_at */
-sc_dtype state_dtype(const sc_build *b, int param); /* of its value as it is kept */
+bool state_counts_steps(const sc_build *b);                      /* there is an Adam step count at step_at */
+sc_dtype state_dtype(const sc_build *b, int param, PieceKind k); /* as it is kept */
 
 #endif

@@ -203,9 +203,14 @@ static void others_of(const sizes &s, int64_t n) {
     time_kernel(label(s, "dropout").c_str(), sc_k_dropout, {rows, rows}, 2 * x, {{1234}, {0.1}, {}});
     spec g = {FP32, {s.shard}, {}}, b = {BF16, {s.shard}, {}}, one = {FP32, {1}, {}}, step = {INT64, {1}, {}};
     std::vector<int64_t> table = {0, s.shard / 2, 0, s.shard / 2, s.shard, 1};
+    std::vector<int64_t> keyed = {0, s.shard / 2, 0, 77, s.shard / 2, s.shard, 1, 78};
     time_kernel(label(s, "adam").c_str(), sc_k_adam, {g, g, one, g, g, step}, 28 * p, {{1, s.shard}, {}, table});
-    time_kernel(label(s, "adam, bf16 gradient and moments").c_str(), sc_k_adam, {b, g, one, b, b, step}, 18 * p,
+    time_kernel(label(s, "adam with a wire shard").c_str(), sc_k_adam, {g, g, one, g, g, step, b}, 30 * p,
                 {{1, s.shard}, {}, table});
+    time_kernel(label(s, "adam with a wire shard, bf16 moments").c_str(), sc_k_adam, {g, g, one, b, b, step, b}, 22 * p,
+                {{1, s.shard}, {}, keyed});
+    time_kernel(label(s, "adam, bf16 gradient and moments").c_str(), sc_k_adam, {b, g, one, b, b, step}, 18 * p,
+                {{1, s.shard}, {}, keyed});
     time_kernel(label(s, "sgd with momentum").c_str(), sc_k_sgd, {g, g, one, g}, 20 * p, {{0, s.shard}, {}, table});
     time_kernel(label(s, "store fp32 to bf16").c_str(), sc_k_store, {g, b}, 6 * p);
     time_kernel(label(s, "sum_squares").c_str(), sc_k_sum_squares, {one, g, {BOOL, {(s.shard + 4095) / 4096 * 4}, {}}},

@@ -21,12 +21,22 @@ for w in WORLDS:
     PROGRAMS["offload-none-unclipped-w%d" % w] = (MODEL, w, dict(small, way="none", clip=0.0))
     for name, options in WAYS.items():
         PROGRAMS["offload-%s-w%d" % (name, w)] = (MODEL, w, dict(small, **options))
+    for way in "none", "stream", "host":
+        PROGRAMS["offload-%s-bf16-moments-w%d" % (way, w)] = (MODEL, w, dict(small, way=way, moments="bf16"))
     PROGRAMS["offload-large-w%d" % w] = (MODEL, w, dict(LARGE, way="stream"))
 
 
 def same_bits(r, name, world, *args):
     base = "offload-none-unclipped-w%d" if name == "unclipped" else "offload-none-w%d"
     same_run(r.train("offload-%s-w%d" % (name, world), world, *args), r.train(base % world, world), "%s %s" % (name, args))
+    return "20 steps, the bits of no offload"
+
+
+def same_narrow_bits(r, way, world):
+    """Moments of bf16, rounded on the device or on the CPU."""
+    none, here, wide = (r.train(x % world, world) for x in ("offload-none-bf16-moments-w%d", "offload-%s-bf16-moments-w%%d" % way, "offload-none-w%d"))
+    same_run(here, none, "moments of bf16, " + way)
+    check(here[1] != wide[1], "moments of fp32 give the same weights")
     return "20 steps, the bits of no offload"
 
 
@@ -46,6 +56,8 @@ def cases(r):
     for w in WORLDS:
         for name in WAYS:
             yield "rows.S-offload-%s-w%d" % (name, w), w, lambda a=(name, w): same_bits(r, *a)
+        for way in "stream", "host":
+            yield "rows.S-offload-%s-bf16-moments-w%d" % (way, w), w, lambda a=(way, w): same_narrow_bits(r, *a)
         yield "rows.S-offload-poison-w%d" % w, w, lambda w=w: same_bits(r, "stream", w, "--poison")
         yield "rows.S-offload-no-graph-w%d" % w, w, lambda w=w: same_bits(r, "mixed", w, "--no-graph")
         yield "rows.S-offload-again-w%d" % w, w, lambda w=w: once_more(r, "offload-stream-w%d" % w, w)

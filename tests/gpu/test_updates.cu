@@ -1,8 +1,10 @@
 /* The kernels that draw numbers or update parameters (dropout, init_param, the optimizers, clipping, the loss scale,
  * magnitudes, gradients of tables as rows) against references in double or, where they say in which order they round,
- * in that order. Relies on: trial.h, runtime/cuda/k_*.cu. Relied on by: make gpu-test. Arguments as test_kernels.cu's.
- */
+ * in that order; the optimizers' bits against the update rules on the host. Relies on: trial.h, sc_optimizer.h,
+ * runtime/cuda/k_*.cu. Relied on by: make gpu-test. Arguments as test_kernels.cu's. */
 #include "trial.h"
+
+#include "../../runtime/sc_optimizer.h"
 
 /* ── random ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -92,17 +94,55 @@ static std::string name_of(const char *what, const optimizer_case &c) {
                    dtype_text(c.moments), c.flag ? " with flag" : "", c.shard, (long long)c.shard_numel,
                    (int)c.table.size() / 3);
 }
-static int group_of(const optimizer_case &c, int64_t i) {
+static int64_t flat_of(const optimizer_case &c, int64_t i) {
+    return i + c.shard * c.shard_numel;
+}
+static int segment_of(const optimizer_case &c, int64_t i) { /* -1: a gap */
     for (size_t s = 0; s + 2 < c.table.size(); s += 3)
-        if (i + c.shard * c.shard_numel >= c.table[s] && i + c.shard * c.shard_numel < c.table[s + 1])
-            return (int)c.table[s + 2];
+        if (flat_of(c, i) >= c.table[s] && flat_of(c, i) < c.table[s + 1]) return (int)s;
     return -1;
 }
-static void set_table(trial &t, const optimizer_case &c) {
+static int group_of(const optimizer_case &c, int64_t i) {
+    int s = segment_of(c, i);
+    return s < 0 ? -1 : (int)c.table[(size_t)s + 2];
+}
+static int64_t key_of(size_t segment) {
+    return (int64_t)sc_mix(segment + 1);
+}
+/* With moments of bf16 every segment is a parameter's and ends with its key. */
+static std::vector<int64_t> rows_of(const optimizer_case &c) {
+    if (c.moments != BF16) return c.table;
+    std::vector<int64_t> rows;
+    for (size_t s = 0; s + 2 < c.table.size(); s += 3)
+        for (int64_t x : {c.table[s], c.table[s + 1], c.table[s + 2], key_of(s)}) rows.push_back(x);
+    return rows;
+}
+static void set_table(trial &t, const optimizer_case &c, const std::vector<int64_t> &rows) {
     t.t.i[0] = c.flag, t.t.i[1] = c.shard_numel, t.t.i[2] = 4;
-    t.t.table = c.table.data();
-    t.t.ntable = (int)c.table.size();
+    t.t.table = rows.data();
+    t.t.ntable = (int)rows.size();
     t.t.rank = c.shard;
+}
+
+/* A moment as it is stored, and the bits that the update rules give on the host, where element i is in a segment. */
+static uint32_t rounding_word(const optimizer_case &c, int64_t i) {
+    int s = segment_of(c, i);
+    sc_rounding d = sc_rounding_of(&record, (uint64_t)key_of((size_t)s));
+    return word_of(d.key, d.a, d.b, (uint64_t)(flat_of(c, i) - c.table[(size_t)s]));
+}
+static double stored(int dtype, double x) {
+    unsigned char bytes[8];
+    encode(dtype, bytes, x);
+    return decode(dtype, bytes);
+}
+static void adam_on_host(const optimizer_case &c, const sc_adam &rule, int64_t i, double grad, double *w, double *m,
+                         double *v) {
+    float p = (float)*w, a = (float)*m, b = (float)*v;
+    sc_adam_update(&p, &a, &b, (float)grad, &rule, sc_adam_group_of(&record, &rule, group_of(c, i)));
+    uint32_t word = rounding_word(c, i);
+    *w = stored(c.master, p);
+    *m = c.moments == BF16 ? sc_round_bf16(a, word) : a;
+    *v = c.moments == BF16 ? sc_round_bf16(b, word >> 16) : b;
 }
 
 static void adam_trial(const optimizer_case &c) {
@@ -114,6 +154,9 @@ static void adam_trial(const optimizer_case &c) {
     fill(clip, [] { return 0.7; });
     fill(step, [] { return 5.0; });
     numbers ww = w.x, wm = m.x, wv = v.x, start = w.x, start_m = m.x, start_v = v.x;
+    numbers hw = w.x, hm = m.x, hv = v.x; /* as the host's source has it */
+    std::vector<int64_t> rows = rows_of(c);
+    sc_adam rule = sc_adam_of(&record, 5, (float)clip.x[0], c.flag);
     double b1 = record.beta1, b2 = record.beta2;
     for (int64_t i = 0; i < n; i++) {
         int group = group_of(c, i);
@@ -124,6 +167,7 @@ static void adam_trial(const optimizer_case &c) {
         wv[i] = b2 * v.x[i] + (1 - b2) * d * d;
         ww[i] = w.x[i] * (c.flag ? 1 - lr * decay : 1) -
                 lr / (1 - pow(b1, 5)) * wm[i] / (sqrt(wv[i]) / sqrt(1 - pow(b2, 5)) + record.eps);
+        adam_on_host(c, rule, i, g.x[i], &hw[i], &hm[i], &hv[i]);
     }
     for (int wire = -1; wire < 2; wire++) { /* none, bf16, fp16: the new master, rounded again, where a segment is */
         tensor &to = p.random(wire ? BF16 : FP16, {n});
@@ -135,11 +179,15 @@ static void adam_trial(const optimizer_case &c) {
                                       : wire   ? ", bf16 wire"
                                                : ", fp16 wire"),
                 all, 2 + 8 + 16 + (wire < 0 ? 0 : 64));
-        set_table(t, c);
+        set_table(t, c, rows);
         t.run(sc_k_adam);
+        double up = c.moments == BF16 ? 4e-3 : 0; /* to either neighbour, not the nearer */
         t.expect("master", w, ww, 0.05, 1e-6);
-        t.expect("m", m, wm, 0.1, 1e-6);
-        t.expect("v", v, wv, 1e-3, 1e-6);
+        t.expect("m", m, wm, 0.1, 1e-6 + up);
+        t.expect("v", v, wv, 1e-3, 1e-6 + up);
+        t.expect("master's bits", w, hw, -1);
+        t.expect("m's bits", m, hm, -1);
+        t.expect("v's bits", v, hv, -1);
         for (int64_t i = 0; i < n; i++)
             if (group_of(c, i) >= 0) want[i] = w.x[i];
         if (wire >= 0) t.expect("wire", to, want, 1e-3);
@@ -157,7 +205,9 @@ static void sgd_trial(const optimizer_case &c, bool momentum) {
     tensor &g = p.random(c.grad, {n}), &w = p.random(c.master, {n}), &b = p.random(c.moments, {n});
     tensor &clip = p.empty(FP32, {1});
     fill(clip, [] { return 0.7; });
-    numbers ww = w.x, wb = b.x;
+    numbers ww = w.x, wb = b.x, hw = w.x, hb = b.x;
+    std::vector<int64_t> rows = momentum ? rows_of(c) : c.table;
+    sc_sgd rule = {(float)clip.x[0], record.momentum, c.flag, momentum};
     for (int64_t i = 0; i < n; i++) {
         int group = group_of(c, i);
         if (group < 0) continue;
@@ -167,22 +217,30 @@ static void sgd_trial(const optimizer_case &c, bool momentum) {
             d = c.flag ? d + record.momentum * wb[i] : wb[i];
         }
         ww[i] = w.x[i] - record.lr[group] * d;
+        float p = (float)w.x[i], buffer = (float)b.x[i];
+        sc_sgd_update(&p, &buffer, (float)g.x[i], rule, sc_sgd_group_of(&record, group));
+        hw[i] = stored(c.master, p);
+        hb[i] = c.moments == BF16 ? sc_round_bf16(buffer, rounding_word(c, i)) : buffer;
     }
     std::vector<tensor *> all = {&g, &w, &clip};
     if (momentum) all.push_back(&b);
     trial t(name_of(momentum ? "sgd with momentum" : "sgd", c), all, momentum ? 10 : 2);
-    set_table(t, c);
+    set_table(t, c, rows);
     t.run(sc_k_sgd);
     t.expect("master", w, ww, 0.05, 1e-6);
-    if (momentum) t.expect("momentum", b, wb, 0.1, 1e-6);
+    t.expect("master's bits", w, hw, -1);
+    if (!momentum) return;
+    t.expect("momentum", b, wb, 0.1, 1e-6 + (c.moments == BF16 ? 4e-3 : 0));
+    t.expect("momentum's bits", b, hb, -1);
 }
 
 /* Gradients are not finite: a step that may be skipped leaves everything as it was, and writes the wire from it. */
-static void skipped_trial(int d) {
+static void skipped_trial(int d, int moments) {
     pool p;
     int64_t n = 5120;
-    optimizer_case c = {d, FP32, FP32, true, 1, n, {0, 9000, 1, 9216, 11111, 2}};
-    tensor &g = p.random(d, {n}), &w = p.random(FP32, {n}), &m = p.random(FP32, {n}), &v = p.random(FP32, {n});
+    optimizer_case c = {d, FP32, moments, true, 1, n, {0, 9000, 1, 9216, 11111, 2}};
+    std::vector<int64_t> rows = rows_of(c);
+    tensor &g = p.random(d, {n}), &w = p.random(FP32, {n}), &m = p.random(moments, {n}), &v = p.random(moments, {n});
     tensor &clip = p.empty(FP32, {2}), &step = p.integers({1}, 5, 6, INT64), &wire = p.random(BF16, {n});
     fill(g, [] { return (double)NAN; });
     fill(clip, [k = 0]() mutable { return (double)k++; });
@@ -190,11 +248,11 @@ static void skipped_trial(int d) {
     for (int64_t i = 0; i < n; i++)
         if (group_of(c, i) >= 0) want[i] = sc_from_bf16(sc_to_bf16((float)w.x[i]));
     trial a(name_of("adam, skipped", c), {&g, &w, &clip, &m, &v, &step, &wire}, 64);
-    set_table(a, c);
+    set_table(a, c, rows);
     a.run(sc_k_adam);
     a.expect("wire", wire, want, -1);
     trial b(name_of("sgd, skipped", c), {&g, &w, &clip, &m}, 0);
-    set_table(b, c);
+    set_table(b, c, rows);
     b.run(sc_k_sgd);
     trial counted("count_step, skipped", {&step, &clip}, 1);
     counted.run(sc_k_count_step);
@@ -253,17 +311,21 @@ static void optimizers() {
                 sgd_trial({grad, master, moments, flag, 1, 5120, plain}, true);
                 sgd_trial({grad, master, moments, flag, 0, 4096, plain}, false);
             }
-    for (int shard = 0; shard < 4; shard++) {
-        adam_trial({BF16, FP32, FP32, true, shard, 9728, many});
-        sgd_trial({FP32, FP32, FP32, true, shard, 9728, many}, true);
-        adam_trial({FP32, FP32, FP32, false, shard, 6000, {100, 17001, 3}});
-    }
+    for (int shard = 0; shard < 4; shard++)
+        for (int moments : {FP32, BF16}) {
+            adam_trial({BF16, FP32, moments, true, shard, 9728, many});
+            sgd_trial({FP32, FP32, moments, true, shard, 9728, many}, true);
+            adam_trial({FP32, FP32, moments, false, shard, 6000, {100, 17001, 3}});
+            adam_trial(
+                {FP32, FP32, moments, true, shard, 6000, {3, 17001, 3}}); /* no run begins with a block of words */
+        }
     for (int d : floats) {
         sum_squares_trial(d, 4096 * 3, 0);
         sum_squares_trial(d, 10001, 0);
         sum_squares_trial(d, 5000, 1);
     }
-    for (int d : floats) skipped_trial(d);
+    for (int d : floats)
+        for (int moments : {FP32, BF16}) skipped_trial(d, moments);
     for (double size : {1.0, 0.001}) clip_trial(size, false);
     for (double size : {1.0, 0.001, (double)INFINITY}) clip_trial(size, true);
     pool p;

@@ -141,7 +141,9 @@ CASES = [
     ("mlp.lua", 2, {}, None),
     ("gpt2.lua", 2, dict(SMALL, offload="state", precision="bf16"), None),
     ("llama3.lua", 2, dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32, reshard=False), None),
+    ("llama3.lua", 2, dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32, offload="state", moments="bf16"), None),
     (NET, 4, dict(batch=4), "mesh = { shard = 2, replicate = 2 }"),
+    (NET, 2, dict(batch=4, moments="bf16"), "offload = { optimizer = 'host' }"),
     (NET, 2, dict(batch=4), "mesh = { shard = 1 }"),
     (NET, 4, dict(batch=4), "reshard_after_forward = 2, ignored_params = { 'gain' }"),
 ]
@@ -170,6 +172,7 @@ EMULATED = [
     ("gpt2.lua", 2, dict(SMALL, batch=2, dropout=0.1), 1e-6),
     ("gpt2.lua", 2, dict(SMALL, batch=2, precision="bf16", recompute="full", offload="activations", accumulate=2), 2e-3),
     ("llama3.lua", 2, dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32), 1e-6),
+    ("llama3.lua", 2, dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32, moments="bf16", offload="state"), 1e-6),
     ("transformer.lua", 1, dict(layers=1, dim=32, heads=2, vocab=256, batch=2, seq=32), 1e-6),
 ]
 

@@ -29,9 +29,9 @@ TESTED = {
     "nn.input": {"from": "golden.gpt2", "shift": "options.inputs_and_logs"},
     "nn.log": {"reduce": "options.inputs_and_logs"},
     "groups": {"match": "options.optimizers", "lr": "options.optimizers", "weight_decay": "options.optimizers"},
-    "optim.SGD": dict.fromkeys(("lr", "momentum", "nesterov", "weight_decay", "groups"), "options.optimizers"),
-    "optim.Adam": dict.fromkeys(("lr", "betas", "eps", "weight_decay", "groups"), "options.optimizers"),
-    "optim.AdamW": dict.fromkeys(("lr", "betas", "eps", "weight_decay", "groups"), "options.optimizers"),
+    "optim.SGD": dict.fromkeys(("lr", "momentum", "nesterov", "weight_decay", "moment_dtype", "groups"), "options.optimizers"),
+    "optim.Adam": dict.fromkeys(("lr", "betas", "eps", "weight_decay", "moment_dtype", "groups"), "options.optimizers"),
+    "optim.AdamW": dict.fromkeys(("lr", "betas", "eps", "weight_decay", "moment_dtype", "groups"), "options.optimizers"),
     "optim.cosine": dict.fromkeys(("warmup", "total", "min_ratio"), "surface.schedules"),
     "grad_scaler": dict.fromkeys(("init_scale", "growth_factor", "backoff_factor", "growth_interval", "without_fp16"), "options.scaler"),
     "sample": {"inputs": "options.sample", "logits": "options.sample"},
@@ -103,9 +103,8 @@ def test_optimizers():
     """Every option of every optimizer changes what the weights become, and not the first loss."""
     plain = "lr = o.lr, weight_decay = o.decay,"
     groups = re.search(r"groups = \{ .* \},\n", open(NET).read())[0]
-    cases = {"sgd": ["momentum = 0.5", "weight_decay = 0", "lr = 0.02", "momentum = 0.5, nesterov = true"],
-             "adam": ["betas = { 0.8, 0.999 }", "betas = { 0.9, 0.9 }", "eps = 1e-3", "weight_decay = 0", "lr = 0.02"],
-             "adamw": ["betas = { 0.8, 0.999 }", "betas = { 0.9, 0.9 }", "eps = 1e-3", "weight_decay = 0", "lr = 0.02"]}
+    cases = {"sgd": ["momentum = 0.5", "weight_decay = 0", "lr = 0.02", "momentum = 0.5, nesterov = true", "momentum = 0.5, moment_dtype = 'bf16'"],
+             **dict.fromkeys(("adam", "adamw"), ["betas = { 0.8, 0.999 }", "betas = { 0.9, 0.9 }", "eps = 1e-3", "weight_decay = 0", "lr = 0.02", "moment_dtype = 'bf16'"])}
     ways = ["", "groups = { { match = '*.down.*', weight_decay = 0 } },\n", "groups = { { match = '*.down.*', lr = 0.05 } },\n", "groups = { { match = '*.up.*', lr = 0.05 } },\n"]
     n = 0
     for kind, options in cases.items():

@@ -143,6 +143,10 @@ static void near(const sc_tensor *t, int64_t i, double expected, double scale, c
               got, expected, limit);
 }
 
+static void same(const sc_tensor *y, int64_t i, double expected) {
+    cr_assert(val(y, i) == expected, "[%ld]: %g, expected %g", (long)i, val(y, i), expected);
+}
+
 static const int dtypes[] = {FP32, BF16, FP16, FP64};
 #define FOR_DTYPES for (int di = 0, d = FP32; di < (sizeof(real) == 8 ? 4 : 3) && (d = dtypes[di], 1); di++, release())
 

@@ -314,20 +314,22 @@ static void mock_init_element(sc_rank *r, const sc_unit_info *u, int param, int6
     host_put(u->dtype, r->arena[0] + (trainable ? u->master : u->frozen), slot,
              mock_number(seed * 1000003 + (uint64_t)param * 65537 + (uint64_t)e));
     if (!trainable) return;
-    ((float *)(r->arena[u->host_m] + u->m))[slot] = 0;
-    ((float *)(r->arena[u->host_v] + u->v))[slot] = 0;
+    host_put(u->moments, r->arena[u->host_m] + u->m, slot, 0);
+    host_put(u->moments, r->arena[u->host_v] + u->v, slot, 0);
 }
 
 static void mock_update_element(sc_rank *r, const sc_unit_info *u, int param, int64_t e, int64_t slot, uint64_t hash) {
-    float *m = (float *)(r->arena[u->host_m] + u->m) + slot, *v = (float *)(r->arena[u->host_v] + u->v) + slot;
-    void *master = r->arena[0] + u->master;
+    void *master = r->arena[0] + u->master, *first = r->arena[u->host_m] + u->m, *second = r->arena[u->host_v] + u->v;
+    float m = (float)host_get(u->moments, first, slot), v = (float)host_get(u->moments, second, slot);
     float g = (float)mock_number(hash + (uint64_t)param * 7919 + (uint64_t)e) - 0.5f;
     int64_t count;
     memcpy(&count, r->arena[0] + r->b->step_at, 8);
-    *m = r->record.beta1 * *m + (1 - r->record.beta1) * g;
-    *v = r->record.beta2 * *v + (1 - r->record.beta2) * g * g;
+    m = r->record.beta1 * m + (1 - r->record.beta1) * g;
+    v = r->record.beta2 * v + (1 - r->record.beta2) * g * g;
+    host_put(u->moments, first, slot, m);
+    host_put(u->moments, second, slot, v);
     host_put(u->dtype, master, slot,
-             host_get(u->dtype, master, slot) - (double)(r->record.lr[0] * *m / (*v + (float)count)));
+             host_get(u->dtype, master, slot) - (double)(r->record.lr[0] * m / (v + (float)count)));
 }
 
 static void mock_init(sc_rank *r) {

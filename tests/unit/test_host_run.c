@@ -2,6 +2,7 @@
  * records, sampling, and every way in which a command line, a file or a disk can be wrong. Relies on: runtime/host,
  * mock_target, Criterion. Relied on by: make test. */
 #include "../../runtime/host/checkpoint.h"
+#include "../../runtime/host/dtype.h"
 #include "../../runtime/host/run.h"
 #include "mock_target.h"
 #include <criterion/criterion.h>
@@ -226,6 +227,21 @@ Test(host_run, resumes_bit_for_bit) {
     for (int i = 0; i < 6; i++) cr_assert(a[i] == b[i]);
 }
 
+static void expect_same_weights(const char *a, const char *b) {
+    static char x[1 << 16], y[1 << 16];
+    StFile f, g;
+    char e[ST_ERROR];
+    cr_assert(st_open(&f, a, e) && st_open(&g, b, e));
+    for (int i = 0; i < f.n; i++) {
+        const StTensor *t = &f.tensors[i], *u = st_find(&g, t->name);
+        if (strcmp(t->name, "norm.mean") == 0) continue; /* buffers are each rank's own */
+        cr_assert(u && st_read(&f, t, 0, t->numel, x) && st_read(&g, u, 0, u->numel, y));
+        cr_assert(memcmp(x, y, t->end - t->begin) == 0, "%s of %s and %s", t->name, a, b);
+    }
+    st_close(&f);
+    st_close(&g);
+}
+
 Test(host_run, resumes_at_any_world) {
     static const How hows[] = {{1}, {2}, {4}, {4, .shards = 2}, {4, .shards = 1}};
     write_data();
@@ -236,19 +252,74 @@ Test(host_run, resumes_at_any_world) {
             cr_assert_eq(run(hows[from], "--data a.bin --steps 4 --save state --quiet"), 0, "%s", err);
             cr_assert_eq(run(hows[to], "--data a.bin --steps 7 --resume state --export parts.st --quiet"), 0, "%s",
                          err);
-            static char x[1 << 16], y[1 << 16];
-            StFile f, g;
-            char e[ST_ERROR];
-            cr_assert(st_open(&f, "whole.st", e) && st_open(&g, "parts.st", e));
-            for (int i = 0; i < f.n; i++) {
-                const StTensor *t = &f.tensors[i], *u = st_find(&g, t->name);
-                if (strcmp(t->name, "norm.mean") == 0) continue; /* buffers are each rank's own */
-                cr_assert(u && st_read(&f, t, 0, t->numel, x) && st_read(&g, u, 0, u->numel, y));
-                cr_assert(memcmp(x, y, t->end - t->begin) == 0, "%s from %d to %d", t->name, from, to);
-            }
-            st_close(&f);
-            st_close(&g);
+            expect_same_weights("whole.st", "parts.st");
         }
+}
+
+/* ── moments of either dtype ─────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void narrow_moments(MockBuild *m) {
+    for (int u = 0; u < MOCK_UNITS; u++) m->units[u].moments = BF16;
+}
+static void half_moments(MockBuild *m) {
+    m->units[1].moments = FP16;
+}
+
+/* Every moment of the files is what `from`'s becomes when it is converted; all else is the same. */
+static void expect_converted(const char *from, const char *to, sc_dtype there, sc_dtype here) {
+    static uint8_t x[1 << 16], y[1 << 16], want[1 << 16];
+    for (int rank = 0; rank < 2; rank++) {
+        char path[2][80], e[ST_ERROR];
+        StFile f, g;
+        snprintf(path[0], sizeof path[0], "%s/step-00000003/rank-%d.safetensors", from, rank);
+        snprintf(path[1], sizeof path[1], "%s/step-00000003/rank-%d.safetensors", to, rank);
+        cr_assert(st_open(&f, path[0], e) && st_open(&g, path[1], e), "%s", e);
+        cr_assert_eq(f.n, g.n);
+        int moments = 0;
+        for (int i = 0; i < f.n; i++) {
+            const StTensor *t = &f.tensors[i], *u = st_find(&g, t->name);
+            cr_assert(u && st_read(&f, t, 0, t->numel, x) && st_read(&g, u, 0, u->numel, y));
+            bool moment = strstr(t->name, "#moment") != NULL;
+            sc_dtype was = (sc_dtype)t->sc_dtype, is = (sc_dtype)u->sc_dtype;
+            cr_assert(moment ? was == there && is == here : was == is, "%s", t->name);
+            host_convert(is, want, was, x, t->numel);
+            cr_assert(!memcmp(want, y, u->end - u->begin), "%s", t->name);
+            moments += moment;
+        }
+        cr_assert_gt(moments, 2);
+        st_close(&f);
+        st_close(&g);
+    }
+}
+
+Test(host_run, resumes_moments_of_the_other_dtype) {
+    How wide = {2}, narrow = {2, .change = narrow_moments};
+    write_data();
+    cr_assert_eq(run(wide, "--data a.bin --steps 3 --save wide --quiet"), 0, "%s", err);
+    cr_assert_eq(run(narrow, "--resume wide --save narrow --steps 0 --quiet"), 0, "%s", err);
+    cr_assert(
+        strstr(err, "note: wide: the optimizer's moments are fp32 there and bf16 in this build: rounded to nearest"),
+        "%s", err);
+    expect_converted("wide", "narrow", FP32, BF16);
+    cr_assert_eq(run(wide, "--resume narrow --save wider --steps 0 --quiet"), 0, "%s", err);
+    cr_assert(strstr(err, "moments are bf16 there and fp32 in this build: taken as they are"), "%s", err);
+    expect_converted("narrow", "wider", BF16, FP32);
+    cr_assert_eq(run((How){2, .change = half_moments}, "--data a.bin --steps 3 --save half --quiet"), 0, "%s", err);
+    cr_assert_eq(run(wide, "--resume half --export x.st"), 1);
+    cr_assert(strstr(err, "(moment1) is F16 there and F32 in this build") && lines_of(err) == 1, "%s", err);
+}
+
+Test(host_run, resumes_narrow_moments_bit_for_bit) {
+    How narrow = {2, .change = narrow_moments}, other = {4, .shards = 2, .change = narrow_moments};
+    write_data();
+    cr_assert_eq(run(narrow, "--data a.bin --steps 6 --export whole.st --quiet"), 0, "%s", err);
+    cr_assert_eq(run(narrow, "--data a.bin --steps 3 --save state --quiet"), 0, "%s", err);
+    cr_assert_eq(run(narrow, "--data a.bin --steps 6 --resume state --export parts.st --quiet"), 0, "%s", err);
+    cr_assert(same_files("whole.st", "parts.st") && !*err, "%s", err);
+    OK(2, "--data a.bin --steps 6 --export wide.st --quiet");
+    cr_assert(!same_files("whole.st", "wide.st"), "the dtype of the moments tells");
+    cr_assert_eq(run(other, "--data a.bin --steps 6 --resume state --export others.st --quiet"), 0, "%s", err);
+    expect_same_weights("whole.st", "others.st");
 }
 
 Test(host_run, cuts_the_log_back_on_resume) {

@@ -70,10 +70,6 @@ Test(kernels, matmul_with_rows_that_repeat) {
 
 /* ── movement ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static void same(const sc_tensor *y, int64_t i, double expected) {
-    cr_assert(val(y, i) == expected, "[%ld]: %g, expected %g", (long)i, val(y, i), expected);
-}
-
 Test(kernels, copy) {
     static const int64_t shape[] = {3, 70, 5, 41};
     static const int64_t strides[][4] = {

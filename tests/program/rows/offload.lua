@@ -3,6 +3,7 @@ local nn, optim = require "nn", require "optim"
 local o = nn.options {
   way = nn.choice("none", "stream", "host", "auto", "mixed"), params = true, grads = false, replicate = 1, kept = false,
   layers = 4, dim = 64, batch = 4, seq = 32, vocab = 256, precision = "bf16", clip = 1.0, accumulate = 1, scale = nn.optional "number",
+  moments = nn.choice("fp32", "bf16"),
 }
 
 local model = nn.module "Net"
@@ -38,7 +39,7 @@ return nn.training {
     targets = nn.input("int32", { o.batch, o.seq }, { from = "tokens", shift = 1 }),
   },
   loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
-  optimizer = optim.AdamW { lr = 1e-2, weight_decay = 0.1, groups = { { match = { "*norm*" }, weight_decay = 0 } } },
+  optimizer = optim.AdamW { lr = 1e-2, weight_decay = 0.1, moment_dtype = o.moments, groups = { { match = { "*norm*" }, weight_decay = 0 } } },
   clip_grad_norm = o.clip, accumulate = o.accumulate,
   grad_scaler = o.scale and optim.GradScaler { init_scale = o.scale } or nil,
 }

@@ -5,6 +5,7 @@ local nn, optim = require "nn", require "optim"
 local o = nn.options {
   extension = nn.choice("pair", "none"), precision = nn.choice("fp32", "bf16"), align = nn.choice("element", "row"), units = true,
   dim = 8, batch = 4, reshard = true, group = 0, freeze = false, accumulate = 1, recompute = false, offload = false, optimizer = false,
+  moments = nn.choice("fp32", "bf16"),
 }
 
 local function MLP(dim)
@@ -37,6 +38,6 @@ return nn.training {
   model = model,
   batch = { x = nn.input("fp32", { o.batch, o.dim }) },
   loss = function(m, b) return nn.sum(m(b.x)) end,
-  optimizer = optim.Adam { lr = 1e-2 },
+  optimizer = optim.Adam { lr = 1e-2, moment_dtype = o.moments },
   accumulate = o.accumulate,
 }

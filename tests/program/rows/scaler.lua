@@ -7,7 +7,7 @@ local o = nn.options {
   scaler = true, clip = nn.optional "number", optimizer = nn.choice("adamw", "adam", "sgd", "momentum"), accumulate = 1,
   param_dtype = nn.choice("fp16", "fp32", "bf16"), reduce_dtype = nn.choice("fp16", "fp32"),
   params = false, grads = false, state = false, replicate = nn.optional "number", reshard = true,
-  explicit = nn.choice("none", "loss", "outputs"), without_fp16 = false,
+  explicit = nn.choice("none", "loss", "outputs"), without_fp16 = false, moments = nn.choice("fp32", "bf16"),
 }
 
 local function Block()
@@ -63,6 +63,7 @@ return nn.training {
   end,
   optimizer = kinds[o.optimizer] {
     lr = 1e-2, momentum = o.optimizer == "momentum" and 0.9 or nil, weight_decay = 0.01,
+    moment_dtype = o.moments == "bf16" and o.moments or nil,
   },
   clip_grad_norm = o.clip or 0, accumulate = o.accumulate, grad_scaler = scaler,
 }

@@ -4,7 +4,7 @@ local nn, optim = require "nn", require "optim"
 local o = nn.options {
   vocab = 601, dim = 10, batch = 4, seq = 5, sparse = true, probe = false, fp16 = false, scaler = false, init_scale = 65536.0,
   replicate = nn.optional "number", shard = nn.optional "number", accumulate = 1, offload = false, reshard = true,
-  optimizer = nn.choice("adam", "sgd"), lr = 1e-2,
+  optimizer = nn.choice("adam", "sgd"), lr = 1e-2, moments = nn.choice("fp32", "bf16"),
 }
 
 local m = nn.module "Net"
@@ -24,6 +24,6 @@ return nn.training {
     local weighed = (o.probe and y or y * y) * b.gain:unsqueeze(2)
     return o.probe and nn.sum(weighed) or nn.mean(weighed)
   end,
-  optimizer = o.optimizer == "sgd" and optim.SGD { lr = o.lr } or optim.Adam { lr = o.lr }, accumulate = o.accumulate,
+  optimizer = o.optimizer == "sgd" and optim.SGD { lr = o.lr } or optim.Adam { lr = o.lr, moment_dtype = o.moments }, accumulate = o.accumulate,
   grad_scaler = o.scaler and optim.GradScaler { init_scale = o.init_scale, without_fp16 = true } or nil,
 }
