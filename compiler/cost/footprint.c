@@ -27,6 +27,11 @@ typedef struct {
     int gathers, sums;
 } Communicators;
 
+/* By what it does, not by its stream: rows of a sparse table are gathered among the sums. */
+static bool is_gather(const Event *e) {
+    return e->nreads && e->nwrites && e->writes[0].size > e->reads[0].size;
+}
+
 static Communicators communicators(const Plan *plan) {
     bool *gathers = NEW_ARRAY(plan->arena, bool, plan->ncomms + 1);
     bool *sums = NEW_ARRAY(plan->arena, bool, plan->ncomms + 1);
@@ -35,7 +40,7 @@ static Communicators communicators(const Plan *plan) {
         for (int k = 0; k < plan->programs[i].n; k++) {
             const Event *e = &plan->programs[i].events[k];
             if (e->comm < 0 || event_group(plan, e) == 1) continue;
-            bool gather = e->stream == GATHER, all = event_group(plan, e) == plan->world;
+            bool gather = is_gather(e), all = event_group(plan, e) == plan->world;
             if (all && !gather) continue;
             bool *known = &(gather ? gathers : sums)[all ? COMM_WORLD : e->comm];
             *(gather ? &n.gathers : &n.sums) += !*known;
@@ -57,9 +62,9 @@ void footprint(Plan *plan, const Device *d) {
         line->bytes += l->per_event * events;
         if (l->further_gathers <= 0 && l->further_sums <= 0) continue;
         Communicators n = communicators(plan);
-        int gathers = n.gathers > 1 ? n.gathers - 1 : 0, sums = n.sums - 1;
-        if (gathers + sums == 0) continue;
-        line->bytes += gathers * l->further_gathers + sums * l->further_sums;
-        line->source = arena_printf(plan->arena, "%s, and %d more", line->source, gathers + sums);
+        int more = n.gathers + n.sums - 2;
+        line->bytes += (n.gathers - 1) * l->further_gathers + (n.sums - 1) * l->further_sums;
+        if (!n.gathers) line->source = arena_printf(plan->arena, "%s, less the one for gathers", line->source), more++;
+        if (more) line->source = arena_printf(plan->arena, "%s, and %d more", line->source, more);
     }
 }

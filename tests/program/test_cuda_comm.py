@@ -2,14 +2,17 @@
 variables that would change bits, a rank that is killed or stopped, NCCL's own complaints.
 
 Relies on: harness.py, test_cuda_host.py. Relied on by: run.py."""
+import json
 import os
 import re
 import signal
 import subprocess
 import time
 
-from harness import build, check, command, corpus, same_run
+from harness import build, check, command, corpus, same_run, scratch, shardc
 from test_cuda_host import fake, go, headers, on_cpu
+from test_rows_scaler import GLOBAL, SPARSE, sparse_records
+from test_surface import NET, policy
 
 RINGS = "collectives go by NCCL's rings, not by windows: "
 
@@ -47,6 +50,41 @@ def test_variables_are_pinned():
     theirs = {"NCCL_ALGO": "Tree", "NCCL_PROTO": "LL", "NCCL_NVLS_ENABLE": "1", "NCCL_GRAPH_REGISTER": "1", "NCCL_MAX_CTAS": "3", "NCCL_SYM_KERNEL": "AllReduce_AGxLL_R"}
     rc, _, err = command([f, "--data", corpus(), "--steps", "2"], env=theirs, timeout=60)
     check(rc == 0, "exit %d: %s" % (rc, err))
+
+
+# model, units, options: communicators for gathers, for sums (the world's sums are always one)
+COUNTED = [
+    ("mlp.lua", None, {}, 1, 1),
+    (NET, dict(root="", block="mesh = { replicate = 2 }"), dict(batch=4), 2, 3),
+    (NET, dict(root="", block="reshard_after_forward = 2"), dict(batch=4), 2, 1),
+    (SPARSE, None, dict(batch=GLOBAL // 4), 1, 1),
+    (SPARSE, None, dict(batch=GLOBAL // 4, replicate=2), 2, 3),
+    (SPARSE, None, dict(batch=GLOBAL // 4, sparse=False, replicate=2), 1, 3),
+    (SPARSE, None, dict(batch=GLOBAL // 4, sparse=False, shard=1), 0, 1),
+]
+
+
+def test_the_prediction_counts_communicators():
+    """What `predict` adds for a plan's communicators is for those that the runtime makes."""
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    for model, units, options, gathers, sums in COUNTED:
+        b, told = build(model, world=4, policy=units and policy(**units), **options), os.path.join(scratch("comms"), "told")
+        with open(sparse_records(1) if model == SPARSE else os.devnull) as records:
+            rc, _, err = command([fake(b), "--data", "-" if model == SPARSE else corpus(), "--steps", "1"], env={"SC_FAKE_COMMS": told}, stdin_file=records)
+        check(rc == 0, "exit %d: %s" % (rc, err))
+        made = open(told).read().split()
+        found = (made.count("shardc-gathers"), made.count("shardc-sums"))
+        check(found == (gathers, sums), "%s %s %s: the runtime makes %s" % (model, units, options, found))
+        args = [x for k, v in options.items() for x in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
+        path = model if os.path.isabs(model) else os.path.join("models", model)
+        p = json.loads(shardc("predict", path, "--world", "4", "--device", "h200", "--format", "json", *args, *(["--policy", policy(**units)] if units else [])))
+        line = next(l for l in p["prediction"]["library"] if l["name"] == "NCCL")
+        check(line["bytes"] == (388 + 58 * (gathers - 1) + 137 * (sums - 1)) << 20, "%s %s: predicted %s" % (model, options, line))
+        more = gathers + sums - 2 + (not gathers)
+        says = "measured, NCCL 2.28.9, two communicators" + (", less the one for gathers" if not gathers else "") + (", and %d more" % more if more else "")
+        check(line["source"] == says, "%s %s: %s" % (model, options, line))
+    return "%d plans" % len(COUNTED)
 
 
 def run_until(f, act, *args, env={}):
