@@ -8,7 +8,14 @@ from harness import BUILD, ROOT, SHARDC, build, check, command, corpus, must, sc
 
 MLP = os.path.join(ROOT, "models", "mlp.lua")
 GPT2 = os.path.join(ROOT, "models", "gpt2.lua")
-RAW = """device NVIDIA H200|90|13000|13000|4
+RAW = """world 1
+library context|545259520
+world 4
+library NCCL first communicator|300000000
+library NCCL second communicator|106847616
+library further gathers|60817408
+library further sums|143654912
+device NVIDIA H200|90|13000|13000|4
 value total_bytes|150109880320
 value memory_bandwidth|4.1e12
 value flops.bf16|7.9e14
@@ -89,10 +96,14 @@ def test_measurements_become_a_profile():
     must([program, "--from", raw, "--name", "mine", "-o", profile])
     text = open(profile).read()
     for part in ('name = "mine"', 'arch = "sm_90"', "ranks_per_node = 4", '"4 ranks", 100000000, 330.00', "{ 526336, 1.45 }",
-                 "2304, 768, 1, 325.10", '["attention_grad fast"]', "all_gather = { kernels = 0.020, itself = 0.650 }"):
+                 "2304, 768, 1, 325.10", '["attention_grad fast"]', "all_gather = { kernels = 0.020, itself = 0.650 }",
+                 'name = "NCCL", ranks = 4, further_gathers = 58 * 2^20, further_sums = 137 * 2^20, bytes = 388 * 2^20'):
         check(part in text, "no %s in\n%s" % (part, text))
     report = shardc("predict", GPT2, "--set", "precision=bf16", "--world", "4", "--device", profile)
     check(report.startswith("fits mine"), report)
+    for n in "none", "0", "9", "2x":
+        rc, _, err = command([program, "--world", n])
+        check(rc == 2 and "--world %s: give a number of GPUs, from 1 to 8" % n in err, "exit %d: %s" % (rc, err))
     rc, _, err = command([program, "--from", os.path.join(folder, "absent")])
     check(rc == 1 and "cannot read" in err and "--raw" in err, "exit %d: %s" % (rc, err))
 

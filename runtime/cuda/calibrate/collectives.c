@@ -1,27 +1,17 @@
 /* Collectives by kind, size and number of GPUs, as the runtime runs them (comm.c), and how much they slow down a
  * product that runs beside them.
- * Relies on: calibrate.h, NCCL.
+ * Relies on: calibrate.h, members.h, NCCL.
  * Relied on by: main.c. */
 #include "../comm.h"
 #include "calibrate.h"
-#include <nccl.h>
-#include <signal.h>
-#include <stdatomic.h>
+#include "members.h"
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-typedef struct { /* shared by the ranks */
-    ncclUniqueId id;
-    atomic_int arrived;
-    double us;
-} common;
 
 typedef struct {
     sc_gpu g;
-    common *c;
+    sc_common *c;
     int rank, world;
     ncclComm_t gathers, reductions;
     ncclWindow_t windows[2];
@@ -34,8 +24,7 @@ typedef enum { ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, KINDS } kind;
 static const char *const names[] = {"all_gather", "reduce_scatter", "all_reduce"};
 
 static void meet(member *m) {
-    int before = atomic_fetch_add(&m->c->arrived, 1), all = (before / m->world + 1) * m->world;
-    while (atomic_load(&m->c->arrived) < all) usleep(20);
+    sc_members_meet(m->c, m->world);
 }
 
 static void open_member(member *m) {
@@ -174,39 +163,20 @@ static void beside(member *m) {
 
 /* ── ranks ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static int run_member(member *m) {
-    open_member(m);
-    by_size(m);
-    beside(m);
-    meet(m);
-    fflush(m->out);
-    _exit(0); /* the process ends, and with it what it took */
-}
-
-static int run_world(const sc_wish *w, FILE *out, int world) {
-    int bad = 0, status;
-    pid_t pid[8];
-    common *c = mmap(NULL, sizeof *c, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (c == MAP_FAILED) return 1;
-    fflush(out);
-    for (int k = 0; k < world; k++)
-        if (!(pid[k] = fork())) {
-            member *m = calloc(1, sizeof *m);
-            *m = (member){.c = c, .rank = k, .world = world, .bytes = (size_t)(w->quick ? 64 : 1600) << 20, .out = out};
-            _exit(run_member(m));
-        }
-    for (int k = 0; k < world; k++) {
-        pid_t ended = wait(&status);
-        for (int j = 0; status && !bad && j < world; j++) /* the others would wait for it for ever */
-            if (pid[j] != ended) kill(pid[j], SIGKILL);
-        if (status) bad = 1;
-    }
-    munmap(c, sizeof *c);
-    return bad;
+static int run_member(const sc_round *r, sc_common *c, int rank) {
+    size_t bytes = (size_t)(r->w->quick ? 64 : 1600) << 20;
+    member m = {.c = c, .rank = rank, .world = r->world, .bytes = bytes, .out = r->out};
+    open_member(&m);
+    by_size(&m);
+    beside(&m);
+    meet(&m);
+    fflush(m.out);
+    return 0; /* the process ends, and with it what it took */
 }
 
 int sc_collectives_run(const sc_wish *w, FILE *out) {
     int bad = 0;
-    for (int world = 2; world <= w->world && world <= 8 && !bad; world *= 2) bad = run_world(w, out, world);
+    for (int world = 2; world <= w->world && world <= 8 && !bad; world *= 2)
+        bad = sc_members_run(&(sc_round){w, out, world}, run_member);
     return bad;
 }

@@ -4,13 +4,11 @@
  * Relied on by: main.c. */
 #include "../comm.h"
 #include "calibrate.h"
+#include "members.h"
 #include <dlfcn.h>
 #include <nccl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* ── bytes in use ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -143,83 +141,96 @@ static int one_gpu(const sc_wish *w, FILE *out) {
 /* ── communicators ───────────────────────────────────────────────────────────────────────────────────────────────────
  */
 typedef struct {
-    ncclUniqueId id;
-    _Atomic int arrived;
-} common;
+    sc_common *c;
+    int rank, world;
+    FILE *out;
+    char *arena;
+    cudaStream_t stream;
+} member;
 
-static void meet(common *c, int world) {
-    int before = c->arrived++, all = (before / world + 1) * world;
-    while (c->arrived < all) usleep(20);
+enum { MEMBER_ARENA = 1 << 30 };
+
+/* All ranks have come as far: what has been taken since is `what`. */
+static void after(const member *m, const char *what) {
+    SC_CUDA(cudaDeviceSynchronize());
+    sc_members_meet(m->c, m->world);
+    if (!m->rank) line(m->out, what);
+    sc_members_meet(m->c, m->world);
 }
 
-static int communicate(common *c, int rank, int world, FILE *out) {
-    const size_t bytes = (size_t)1 << 30;
-    ncclConfig_t sums = sc_comms_config(SC_SUMS, true), gathering = sc_comms_config(SC_GATHERS, true);
-    ncclComm_t reductions, gathers;
+static void share_arena(const member *m, ncclComm_t comm) {
     ncclWindow_t window;
-    char *arena;
-    cudaStream_t s;
+    SC_NCCL(ncclCommWindowRegister(comm, m->arena, MEMBER_ARENA, &window, NCCL_WIN_COLL_SYMMETRIC));
+}
+
+static void gather(const member *m, ncclComm_t comm) {
+    size_t n = MEMBER_ARENA / 16 / (size_t)m->world;
+    SC_NCCL(ncclAllGather(m->arena, m->arena + MEMBER_ARENA / 2, n, ncclBfloat16, comm, m->stream));
+}
+
+static void scatter(const member *m, ncclComm_t comm) {
+    size_t n = MEMBER_ARENA / 16 / (size_t)m->world;
+    SC_NCCL(ncclReduceScatter(m->arena + MEMBER_ARENA / 2, m->arena, n, ncclFloat32, ncclSum, comm, m->stream));
+}
+
+/* Of half of the ranks, where these are several: what a mesh of two dimensions makes. */
+static ncclComm_t further(const member *m, ncclComm_t all, sc_policy policy) {
+    ncclConfig_t config = sc_comms_config(policy, true);
+    int n = m->world > 2 ? m->world / 2 : m->world;
+    ncclComm_t comm;
+    SC_NCCL(ncclCommSplit(all, m->rank / n, m->rank % n, &comm, &config));
+    share_arena(m, comm);
+    return comm;
+}
+
+static int communicate(sc_common *c, int rank, int world, FILE *out) {
+    ncclConfig_t sums = sc_comms_config(SC_SUMS, true), gathering = sc_comms_config(SC_GATHERS, true);
+    member m = {.c = c, .rank = rank, .world = world, .out = out};
+    ncclComm_t reductions, gathers;
     if (!open_nvml(rank)) return no_nvml();
     sc_comms_pin();
     sc_need(SC_LIB_NCCL);
     SC_CUDA(cudaSetDevice(rank));
     SC_CUDA(cudaFree(NULL));
-    SC_CUDA(cudaStreamCreate(&s));
+    SC_CUDA(cudaStreamCreate(&m.stream));
     if (!rank) SC_NCCL(ncclGetUniqueId(&c->id));
-#define AFTER(what)                                                                                                    \
-    do {                                                                                                               \
-        SC_CUDA(cudaDeviceSynchronize());                                                                              \
-        meet(c, world);                                                                                                \
-        if (!rank) line(out, what);                                                                                    \
-        meet(c, world);                                                                                                \
-    } while (0)
-    meet(c, world);
+    sc_members_meet(c, world);
     last = used();
     last_of_process = used_by_process();
-    meet(c, world);
+    sc_members_meet(c, world);
     SC_NCCL(ncclCommInitRankConfig(&reductions, world, c->id, rank, &sums));
-    AFTER("NCCL first communicator");
+    after(&m, "NCCL first communicator");
     SC_NCCL(ncclCommSplit(reductions, 0, rank, &gathers, &gathering));
-    AFTER("NCCL second communicator");
-    SC_NCCL(ncclMemAlloc((void **)&arena, bytes));
-    took((double)bytes);
-    AFTER("NCCL arena");
-    SC_NCCL(ncclCommWindowRegister(gathers, arena, bytes, &window, NCCL_WIN_COLL_SYMMETRIC));
-    AFTER("NCCL first window");
-    SC_NCCL(ncclCommWindowRegister(reductions, arena, bytes, &window, NCCL_WIN_COLL_SYMMETRIC));
-    AFTER("NCCL second window");
-    SC_NCCL(ncclAllGather(arena, arena + bytes / 2, bytes / 16 / (size_t)world, ncclBfloat16, gathers, s));
-    AFTER("NCCL gather");
-    SC_NCCL(
-        ncclReduceScatter(arena + bytes / 2, arena, bytes / 16 / (size_t)world, ncclFloat32, ncclSum, reductions, s));
-    AFTER("NCCL scatter");
-    SC_NCCL(ncclAllReduce(arena, arena, 64, ncclFloat32, ncclSum, reductions, s));
-    AFTER("NCCL reduce");
+    after(&m, "NCCL second communicator");
+    SC_NCCL(ncclMemAlloc((void **)&m.arena, MEMBER_ARENA));
+    took(MEMBER_ARENA);
+    after(&m, "NCCL arena");
+    share_arena(&m, gathers);
+    after(&m, "NCCL first window");
+    share_arena(&m, reductions);
+    after(&m, "NCCL second window");
+    gather(&m, gathers);
+    after(&m, "NCCL gather");
+    scatter(&m, reductions);
+    after(&m, "NCCL scatter");
+    SC_NCCL(ncclAllReduce(m.arena, m.arena, 64, ncclFloat32, ncclSum, reductions, m.stream));
+    after(&m, "NCCL reduce");
+    gather(&m, further(&m, reductions, SC_GATHERS));
+    after(&m, "further gathers");
+    scatter(&m, further(&m, reductions, SC_SUMS));
+    after(&m, "further sums");
     return 0;
 }
 
-static int in_process(const sc_wish *w, FILE *out, int world) {
-    common *c = mmap(NULL, sizeof *c, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int bad = 0, status;
-    pid_t pid[8];
-    if (c == MAP_FAILED) return 1;
-    fprintf(out, "world %d\n", world);
-    fflush(out);
-    for (int k = 0; k < world; k++)
-        if (!(pid[k] = fork())) _exit(world == 1 ? one_gpu(w, out) : communicate(c, k, world, out));
-    for (int k = 0; k < world; k++) {
-        pid_t ended = wait(&status);
-        if (status && !bad)
-            for (int j = 0; j < world; j++)
-                if (pid[j] != ended) kill(pid[j], SIGKILL);
-        if (status) bad = 1;
-    }
-    munmap(c, sizeof *c);
-    return bad;
+static int run_member(const sc_round *r, sc_common *c, int rank) {
+    return r->world == 1 ? one_gpu(r->w, r->out) : communicate(c, rank, r->world, r->out);
 }
 
 int sc_footprint_run(const sc_wish *w, FILE *out) {
     int bad = 0;
-    for (int world = 1; world <= w->world && world <= 8 && !bad; world *= 2) bad = in_process(w, out, world);
+    for (int world = 1; world <= w->world && world <= 8 && !bad; world *= 2) {
+        fprintf(out, "world %d\n", world);
+        bad = sc_members_run(&(sc_round){w, out, world}, run_member);
+    }
     return bad;
 }

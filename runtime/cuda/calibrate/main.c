@@ -54,6 +54,10 @@ static void run(lines *l, const sc_wish *w, const char *what, stage *s) {
     fprintf(stderr, "sc_calibrate: %s\n", what);
     fflush(NULL);
     pid_t pid = fork();
+    if (pid < 0) {
+        fprintf(stderr, "sc_calibrate: cannot start a process: %s; see ulimit -u\n", strerror(errno));
+        exit(1);
+    }
     if (!pid) {
         status = s(w, f);
         fflush(NULL);
@@ -90,6 +94,7 @@ typedef struct {
 
 static error_t parse(int key, char *arg, struct argp_state *state) {
     arguments *a = state->input;
+    int used = 0;
     switch (key) {
     case 'o': a->w.profile = arg; break;
     case KEY_TABLE: a->w.table = arg; break;
@@ -98,7 +103,10 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_RAW: a->raw = arg; break;
     case KEY_ONLY: a->only = arg; break;
     case KEY_FROM: take_file(&a->from, arg); break;
-    case KEY_WORLD: a->w.world = atoi(arg); break;
+    case KEY_WORLD:
+        if (sscanf(arg, "%d%n", &a->w.world, &used) != 1 || arg[used] || a->w.world < 1 || a->w.world > 8)
+            argp_error(state, "--world %s: give a number of GPUs, from 1 to 8", arg);
+        break;
     case KEY_QUICK: a->w.quick = true; break;
     default: return ARGP_ERR_UNKNOWN;
     }

@@ -220,9 +220,10 @@ static void put_library(FILE *f, const measured *m) {
         if (footprint_of(m, ranks, "NCCL") > 0)
             fprintf(
                 f,
-                "    { name = \"NCCL\", ranks = %d, bytes = %.0f * 2^20, tolerance = 16 * 2^20, source = \"measured, "
-                "two communicators\" },\n",
-                ranks, footprint_of(m, ranks, "NCCL") / mib);
+                "    { name = \"NCCL\", ranks = %d, further_gathers = %.0f * 2^20, further_sums = %.0f * 2^20, bytes "
+                "= %.0f * 2^20, tolerance = 16 * 2^20, source = \"measured, two communicators\" },\n",
+                ranks, fmax(footprint_of(m, ranks, "further gathers"), 0) / mib,
+                fmax(footprint_of(m, ranks, "further sums"), 0) / mib, footprint_of(m, ranks, "NCCL") / mib);
     fprintf(f, "  },\n");
 }
 
