@@ -30,7 +30,8 @@ GradRule grad_sum, grad_mean, grad_max, grad_matmul, grad_embedding, grad_layer_
 GradRule grad_attention, grad_rope, grad_dropout, grad_cross_entropy, grad_batch_norm, grad_debug_sleep, grad_custom;
 
 CostRule cost_none, cost_pointwise, cost_fused, cost_copy, cost_reduce, cost_matmul, cost_embedding, cost_norm;
-CostRule cost_attention, cost_collective, cost_transfer, cost_optimizer, cost_pick, cost_debug_sleep, cost_foreign;
+CostRule cost_attention, cost_rope, cost_collective, cost_transfer, cost_optimizer, cost_pick, cost_debug_sleep,
+    cost_foreign;
 
 WorkRule work_matmul, work_attention, work_reduce, work_norm_grad_w, work_cross_entropy, work_sum_squares;
 WorkRule work_coalesce, work_embedding_grad, work_norm_grads; /* rules_work.c */

@@ -287,11 +287,20 @@ void infer_rope(Graph *g, Op *op) {
                       value_str(g->arena, x), (long long)x->shape[0], (long long)x->shape[1]);
     }
     if (!(op->f[0] > 0)) rule_fail(g, op, "theta %g: it must be positive", op->f[0]);
+    if (op->i[1] < 0 || op->i[1] > x->shape[2])
+        rule_fail(g, op, "x %s has no %lld heads (internal error)", value_str(g->arena, x), (long long)op->i[1]);
     rule_out_like(g, op, 0, x);
 }
 
 /* A rotation: its gradient turns back. */
 void grad_rope(Builder *b, Op *op, Value **gout, Value **gin) {
-    int64_t inverse = !op->i[0];
-    gin[0] = build_op(b, OP_ROPE, op->nin, (Value *[]){gout[0], op->in[1]}, &inverse, 1, op->f, 5)->out[0];
+    int64_t ints[2] = {!op->i[0], op->i[1]};
+    gin[0] = build_op(b, OP_ROPE, op->nin, (Value *[]){gout[0], op->in[1]}, ints, 2, op->f, 5)->out[0];
+}
+
+/* Heads that stay as they are do not travel: their bytes are the result's already where it takes over x's. */
+Cost cost_rope(const Op *op) {
+    Cost c = cost_pointwise(op);
+    double part = op->i[1] ? (double)op->i[1] / (double)op->in[0]->shape[2] : 1;
+    return (Cost){.flops = c.flops * part, .bytes = c.bytes * part};
 }

@@ -5,7 +5,8 @@
  * x [B,S,H,D], angle a = position · f_d, f_d = theta^(-2d/D), rounded to real as PyTorch does:
  * y[d] = x[d] cos a - x[d+D/2] sin a;  y[d+D/2] = x[d+D/2] cos a + x[d] sin a. The inverse (the gradient) negates sin.
  * Llama 3.1's scaling (factor ≠ 0): wavelengths 2π/f beyond original/low are stretched by factor, those within
- * original/high stay, between them f is blended. */
+ * original/high stay, between them f is blended. i1: of so many heads from the first on; the others stay (0: of all).
+ */
 #include "kernel.h"
 
 enum { HALF = 512 }; /* pairs at a time */
@@ -37,6 +38,13 @@ static void rotate(const sc_tensor *y, int64_t to, const sc_tensor *x, int64_t f
     sc_put(y, to + half, n, y1);
 }
 
+/* A head behind the last that turns: copied, unless it lies where it is to lie. */
+static void keep(const sc_tensor *y, int64_t to, const sc_tensor *x, int64_t from, int64_t half, int64_t n) {
+    int64_t size = sc_size(x->dtype);
+    for (int64_t at = 0; at <= half && x->p != y->p; at += half)
+        memcpy((char *)y->p + (to + at) * size, (const char *)x->p + (from + at) * size, (size_t)(n * size));
+}
+
 static void rotate_rows(const sc_task *k, sc_range rows, int64_t d, int64_t n) {
     const sc_tensor *y = &k->t[0], *x = &k->t[1], *positions = k->nt > 2 ? &k->t[2] : NULL;
     int64_t seq = x->shape[1], heads = x->shape[2], head = x->shape[3];
@@ -54,7 +62,10 @@ static void rotate_rows(const sc_task *k, sc_range rows, int64_t d, int64_t n) {
         for (int64_t h = 0; h < heads; h++) {
             int64_t from = b * x->stride[0] + s * x->stride[1] + h * x->stride[2] + d;
             int64_t to = b * y->stride[0] + s * y->stride[1] + h * y->stride[2] + d;
-            rotate(y, to, x, from, head / 2, n, sine, cosine);
+            if (k->i[1] && h >= k->i[1])
+                keep(y, to, x, from, head / 2, n);
+            else
+                rotate(y, to, x, from, head / 2, n, sine, cosine);
         }
     }
 }

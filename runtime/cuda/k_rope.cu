@@ -5,7 +5,7 @@
  * x [B,S,H,D], angle a = position · f_d, f_d = theta^(-2d/D), rounded to real as PyTorch does:
  * y[d] = x[d] cos a - x[d+D/2] sin a;  y[d+D/2] = x[d+D/2] cos a + x[d] sin a. The inverse (the gradient) negates sin.
  * Llama 3.1's scaling (factor ≠ 0): wavelengths 2π/f beyond original/low are stretched by factor, those within
- * original/high stay, between them f is blended.
+ * original/high stay, between them f is blended. i1: of so many heads from the first on; the others stay (0: of all).
  *
  * The host computes the frequencies, as the CPU twin does; they travel as an argument of the launch. A block has a few
  * places in the sequence, in a few samples where all have the same positions: it makes the sines and cosines in double
@@ -22,7 +22,7 @@ struct rotation {
     void *y;
     const int32_t *positions;
     int64_t batch, seq, xb, xs, xh, yb, ys, yh, pb, ps; /* strides of batch, sequence, head */
-    int heads, half, first, pairs;                      /* pairs: [first, first + pairs) of each half */
+    int heads, turned, half, first, pairs;              /* heads in all; pairs: [first, first + pairs) of each half */
     int samples, places, across;                        /* a block's; blocks along the sequence */
     float sign;
     float frequency[PAIRS];
@@ -65,8 +65,10 @@ template <class E, int W> __global__ void __launch_bounds__(BLOCK) rotate(const 
             lower[k] = u.get(k) * cs - v.get(k) * sn;
             upper[k] = v.get(k) * cs + u.get(k) * sn;
         }
-        u.put(lower);
-        v.put(upper);
+        if (h < a.turned) {
+            u.put(lower);
+            v.put(upper);
+        }
         u.store(y);
         v.store(y + a.half);
     }
@@ -97,7 +99,10 @@ extern "C" void sc_k_rope(const sc_task *t) {
         a.positions = (const int32_t *)positions->p;
         a.pb = positions->stride[0], a.ps = positions->stride[1];
     }
-    a.heads = (int)x->shape[2], a.half = (int)half;
+    /* heads behind the last that turns are copied, unless they lie where they are to lie */
+    a.turned = (int)(t->i[1] ? t->i[1] : x->shape[2]);
+    a.heads = x->p == y->p ? a.turned : (int)x->shape[2];
+    a.half = (int)half;
     a.sign = t->i[0] ? -1 : 1;
     with_float(t, x->dtype, [&](auto e) {
         typedef decltype(e) E;

@@ -289,6 +289,7 @@ struct rope_case {
     int64_t b, s, h, d;
     bool fused, positions, inverse, in_place;
     double factor;
+    int64_t turned = 0; /* heads; 0: all */
 };
 static void rope_trial(int d, rope_case c) {
     pool p;
@@ -307,16 +308,18 @@ static void rope_trial(int d, rope_case c) {
             double at = c.positions ? positions.x[r / c.h] : (double)(r / c.h % c.s);
             double a = (float)((float)at * (float)f), sn = c.inverse ? -sin(a) : sin(a), cs = cos(a);
             double u = x.x[r * c.d + i], v = x.x[r * c.d + i + c.d / 2];
+            if (c.turned && r % c.h >= c.turned) sn = 0, cs = 1;
             want[r * c.d + i] = u * cs - v * sn;
             want[r * c.d + i + c.d / 2] = v * cs + u * sn;
         }
     std::vector<tensor *> all = {&y, &x};
     if (c.positions) all.push_back(&positions);
-    trial t(text_of("rope %s[%lld,%lld,%lld,%lld]%s%s%s%s%s", dtype_text(d), (long long)c.b, (long long)c.s,
-                    (long long)c.h, (long long)c.d, c.fused ? " fused" : "", c.positions ? " positions" : "",
+    trial t(text_of("rope %s[%lld,%lld,%lld of %lld,%lld]%s%s%s%s%s", dtype_text(d), (long long)c.b, (long long)c.s,
+                    (long long)(c.turned ? c.turned : c.h), (long long)c.h, (long long)c.d, c.fused ? " fused" : "", c.positions ? " positions" : "",
                     c.inverse ? " inverse" : "", c.factor != 0 ? " scaled" : "", c.in_place ? " in place" : ""),
             all, 1);
     t.t.i[0] = c.inverse;
+    t.t.i[1] = c.turned;
     t.t.f[0] = theta;
     t.t.f[1] = c.factor, t.t.f[2] = low, t.t.f[3] = high, t.t.f[4] = original;
     t.run(sc_k_rope);
@@ -340,6 +343,9 @@ static void lookups() {
         rope_trial(d, {1, 33, 2, 6, false, true, false, true, 0});
         rope_trial(d, {2, 5, 1, 128, false, true, false, false, 8});
         rope_trial(d, {1, 3, 2, 600, false, false, false, true, 0});
+        rope_trial(d, {2, 17, 5, 64, false, false, false, false, 0, 4});
+        rope_trial(d, {2, 17, 5, 64, false, true, true, true, 0, 3});
+        rope_trial(d, {3, 9, 4, 6, true, false, false, false, 8, 1});
     }
     if (!quick) {
         embedding_trial(BF16, 20000, 50304, 768, STEEP, FP32);

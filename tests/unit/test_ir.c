@@ -655,6 +655,7 @@ SITUATION(loss_targets, build_op(b, OP_CROSS_ENTROPY, IN(val(FP32, SHAPE(2, 3)),
 SITUATION(rope_dims, build_op(b, OP_ROPE, IN(val(FP32, SHAPE(2, 3))), NO, FLOATS(1e4)))
 SITUATION(rope_odd, build_op(b, OP_ROPE, IN(val(FP32, SHAPE(2, 3, 4, 5))), NO, FLOATS(1e4)))
 SITUATION(rope_positions, build_op(b, OP_ROPE, IN(val(FP32, SHAPE(2, 3, 4, 6)), val(INT32, SHAPE(3))), NO, FLOATS(1e4)))
+SITUATION(rope_heads, build_op(b, OP_ROPE, IN(val(FP32, SHAPE(2, 3, 4, 6))), INTS(0, 5), FLOATS(1e4)))
 SITUATION(rope_theta, build_op(b, OP_ROPE, IN(val(FP32, SHAPE(2, 3, 4, 6))), NO, FLOATS(0)))
 static void attend(int b0, int s, int h, int d, Dtype dk, int t, int hk, int causal, double p) {
     Value *q = val(FP32, SHAPE(2, 8, 4, 6)), *k = val(dk, SHAPE(b0, t, hk, d)), *v = val(dk, SHAPE(b0, s, hk, d));
@@ -755,6 +756,7 @@ Test(ir, rules_say_what_is_wrong) {
         {rope_dims, "must have 4 dims"},
         {rope_odd, "the head size 5 must be even"},
         {rope_positions, "positions int32[3] with x fp32[2,3,4,6]: they must be int32[2,3]"},
+        {rope_heads, "x fp32[2,3,4,6] has no 5 heads"},
         {rope_theta, "theta 0: it must be positive"},
         {attention_dims, "each must have 4 dims"},
         {attention_kv, "k and v must have one shape"},

@@ -509,22 +509,29 @@ static double rope_frequency(const double *f, int64_t i, int64_t head) {
 Test(kernels, rope) {
     static const double settings[2][5] = {{10000, 0, 0, 0, 0}, {500000, 8, 1, 4, 64}};
     FOR_DTYPES
-    for (int variant = 0; variant < 8; variant++) {
+    for (int variant = 0; variant < 16; variant++) {
         const double *f = settings[variant & 1];
-        int64_t B = 2, S = 37, H = 3, D = 22;
+        int64_t B = 2, S = 37, H = 3, D = 22, turned = variant & 8 ? 2 : H;
         sc_tensor x = filled(tensor(d, 4, LIST(B, S, H, D), LIST(S * H * D * 2, H * D * 2, D, 1)), 1, 0),
                   y = T_(d, B, S, H, D);
         sc_tensor positions = integers(T_(INT32, B, S), 0, 300);
         sc_task k = variant & 2 ? TASK(y, x, positions) : TASK(y, x);
         memcpy(k.f, f, 5 * 8);
-        k.i[0] = variant >> 2;
+        k.i[0] = variant >> 2 & 1;
+        k.i[1] = variant & 8 ? turned : 0;
         run(sc_k_rope, k, 1);
         for (int64_t n = 0; n < B * S * H * D; n++) {
             int64_t e = n % D, i = e % (D / 2), row = n / D / H, other = n - e + (e < D / 2 ? e + D / 2 : e - D / 2);
             double a = (variant & 2 ? int_at(&positions, row) : (int)(row % S)) * rope_frequency(f, i, D);
-            double sine = (variant >> 2 ? -1 : 1) * (e < D / 2 ? -sin(a) : sin(a));
+            double sine = (variant >> 2 & 1 ? -1 : 1) * (e < D / 2 ? -sin(a) : sin(a));
+            bool turns = n / D % H < turned;
+            if (!turns) cr_assert(val(&y, n) == val(&x, n), "rope: a head that does not turn [%ld]", (long)n);
+            if (!turns) continue;
             near(&y, n, val(&x, n) * cos(a) + val(&x, other) * sine, sizeof(real) == 8 && d == FP64 ? 30 : 8, "rope");
         }
+        k.t[0] = x;
+        run(sc_k_rope, k, 1 | 1 << 1);
+        for (int64_t n = 0; n < B * S * H * D; n++) cr_assert(val(&x, n) == val(&y, n), "in place [%ld]", (long)n);
     }
 }
 
