@@ -1,6 +1,6 @@
 /* pieces: results that the backward only joins into a larger tensor are written where they lie in it, by kernels that
- * can, so that the join moves nothing. Relies on: the traits T_JOINS and T_ROWS_OUT in ops.def. Relied on by: fuse
- * (layouts of who reads the joined tensor), storages (an assemble op makes no event). */
+ * can, so that the join moves nothing. Relies on: the traits T_JOINS, T_ROWS_OUT and T_POINTWISE in ops.def. Relied on
+ * by: fuse (layouts of who reads the joined tensor), storages (an assemble op makes no event). */
 #include "lowering.h"
 #include "passes.h"
 
@@ -20,7 +20,7 @@ static bool may_place(const Op *join, const int *uses) {
     for (int k = 0; k < join->nin; k++) {
         const Value *v = join->in[k];
         bool own = !v->base && v->def && !v->state && uses[v->id] == 1 && v->def->phase == BACKWARD;
-        if (!own || !op_is(v->def, T_ROWS_OUT)) return false;
+        if (!own || !op_is(v->def, T_ROWS_OUT | T_POINTWISE)) return false;
     }
     return true;
 }

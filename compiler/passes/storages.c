@@ -133,14 +133,19 @@ static bool used_once(const Op *op, const Value *root) {
     return uses == 1;
 }
 
-/* Operand k may become result r's bytes: whole, dead afterwards, and never seen by another stream (which this one would
- * then have to wait for). A fused kernel reads every operand of an element before it writes the element, so any operand
- * that it walks as it walks the result will do. */
+/* A root's bytes may become result r's: dead after the event, and never seen by another stream (which this one would
+ * then have to wait for). */
+static bool is_free(const Derive *d, const Op *op, const Value *root, const Value *r, int event) {
+    const Usage *u = &d->usage[root->id];
+    return !root->state && root->storage >= 0 && root->on_host == r->on_host && u->last == event &&
+           u->streams == 1u << op->stream;
+}
+
+/* A fused kernel reads every operand of an element before it writes the element, so any whole operand that it walks as
+ * it walks the result will do. */
 static bool may_lend(const Derive *d, const Op *op, int k, const Value *r, int event) {
     Value *v = op->in[k], *root = value_root(v);
-    const Usage *u = &d->usage[root->id];
-    if (root->state || root->storage < 0 || root->on_host != r->on_host) return false;
-    if (u->last != event || u->streams != 1u << op->stream || !used_once(op, root)) return false;
+    if (!is_free(d, op, root, r, event) || !used_once(op, root)) return false;
     if (v->offset || !value_contiguous(v) || value_bytes(v) != value_bytes(root)) return false;
     if (dtype_size(v->dtype) != dtype_size(r->dtype) || value_bytes(v) != value_bytes(r)) return false;
     return op->body ? same_extent(v, r) : op_info[op->kind].inplace >> k & 1;
@@ -151,6 +156,41 @@ static int lent_storage(const Derive *d, const Op *op, int result, int event) {
     if (!op->body && result != 0) return -1;
     for (int k = 0; k < op->nin; k++)
         if (may_lend(d, op, k, r, event)) return value_root(op->in[k])->storage;
+    return -1;
+}
+
+static bool lies_alike(const Value *a, const Value *b) {
+    return same_extent(a, b) && a->offset == b->offset && dtype_size(a->dtype) == dtype_size(b->dtype) &&
+           !memcmp(a->stride, b->stride, sizeof a->stride[0] * (size_t)a->dims);
+}
+
+static bool lies_among(const Value *v, Value *const *list, int n) {
+    for (int k = 0; k < n; k++)
+        if (lies_alike(v, list[k])) return true;
+    return false;
+}
+
+/* The same for results that lie side by side in `whole`, all of them this op's: operands side by side in one root, each
+ * where a result will lie, so that an element's results take the bytes of that element's operands. */
+static bool may_lend_pieces(const Op *op, const Value *from, const Value *whole) {
+    const Op *join = whole->def;
+    if (!op->body || !join || !op_is(join, T_ASSEMBLE) || value_bytes(from) != value_bytes(whole)) return false;
+    for (int k = 0; k < join->nin; k++)
+        if (join->in[k]->def != op) return false;
+    int pieces = 0;
+    for (int k = 0; k < op->nin; k++) {
+        if (value_root(op->in[k])->storage != from->storage) continue;
+        if (!lies_among(op->in[k], join->in, join->nin)) return false;
+        pieces++;
+    }
+    return pieces > 0;
+}
+
+static int lent_whole(const Derive *d, const Op *op, const Value *whole, int event) {
+    for (int k = 0; k < op->nin; k++) {
+        Value *root = value_root(op->in[k]);
+        if (is_free(d, op, root, whole, event) && may_lend_pieces(op, root, whole)) return root->storage;
+    }
     return -1;
 }
 
@@ -174,7 +214,7 @@ static void define(Derive *d, const Op *op, int k, int event) {
     Value *root = value_root(op->out[k]);
     if (root->storage >= 0 || root->state || op->out[k]->internal) return;
     const Op *def = root->def ? root->def : op;
-    int lent = root == op->out[k] ? lent_storage(d, op, k, event) : -1;
+    int lent = root == op->out[k] ? lent_storage(d, op, k, event) : lent_whole(d, op, root, event);
     if (lent < 0) {
         make_storage(d, root, def, arena_printf(d->a, "%s.%d", op->id, k));
         return;

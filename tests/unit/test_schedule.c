@@ -547,6 +547,42 @@ Test(storages, a_fused_kernel_takes_any_operand_that_it_walks_like_its_result) {
     cr_assert_str_eq(n->plan->programs->events[find(n, "e2")].op, "add");
 }
 
+/* Two results side by side, of operands side by side: each element's results take its operands' bytes. */
+static bool lends_pieces(int64_t first, int64_t second, bool read_again) {
+    Net *n = net_new(0, 1);
+    Value *a = out(n, add_op(n, OP_FULL, "e0", FORWARD, COMPUTE, NULL), 1024);
+    Value *whole = new_value(n->g, FP32, 2, (int64_t[]){16, 64});
+    Op *op = add_op(n, OP_FUSED, "e1", FORWARD, COMPUTE, NULL), *join = new_op(n->g, OP_ASSEMBLE);
+    op->body = NEW_ARRAY(n->g->arena, Op *, 2);
+    op->nbody = 2;
+    for (int k = 0; k < 2; k++) {
+        const int64_t shape[2] = {16, 32}, stride[2] = {64, 1}, at[2] = {first, second};
+        Op *member = op->body[k] = new_op(n->g, OP_NEG);
+        Value *x = new_view(n->g, a, 2, shape, stride, at[k]), *y = new_view(n->g, whole, 2, shape, stride, 32 * k);
+        in(op, x);
+        in(member, x);
+        in(join, y);
+        y->def = op;
+        op->out[op->nout++] = member->out[member->nout++] = y;
+    }
+    join->id = "e2";
+    join->module = n->g->root;
+    whole->def = join;
+    join->out[join->nout++] = whole;
+    push(&n->p->ops, n->g->arena, join);
+    softmax(n, "e3", FORWARD, whole);
+    if (read_again) softmax(n, "e4", FORWARD, a);
+    plan_net(n);
+    return whole->storage == a->storage;
+}
+
+Test(storages, results_side_by_side_take_the_bytes_of_operands_side_by_side) {
+    cr_assert(lends_pieces(0, 32, false));
+    cr_assert(lends_pieces(32, 0, false), "each operand lies where a result will");
+    cr_assert_not(lends_pieces(0, 16, false), "one lies across two results");
+    cr_assert_not(lends_pieces(0, 32, true), "and is read again");
+}
+
 Test(storages, accesses_are_the_bytes_between_first_and_last_element) {
     Net *n = net_new(0, 1);
     State *m = new_state(n->g, S_METRICS, "metrics", FP32, 64, NULL);
