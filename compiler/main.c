@@ -224,11 +224,12 @@ static const char *take_arch(Arena *a, const char *text) {
 static error_t parse(int key, char *arg, struct argp_state *state) {
     static const char *const targets[] = {"cpu", "cuda"}, *const formats[] = {"text", "json"},
                              *const holders[] = {"module", "unit", "storage"},
-                             *const variants[] = {"asan", "tsan", "fp64"}, *const passes[] = {"trace",    "precision",
-                                                                                              "autodiff", "combine",
-                                                                                              "remake",   "pieces",
-                                                                                              "fuse",     "recompute",
-                                                                                              "shard",    "offload"};
+                             *const variants[] = {"asan", "tsan", "fp64"}, *const passes[] = {"trace",     "precision",
+                                                                                              "joints",    "autodiff",
+                                                                                              "combine",   "remake",
+                                                                                              "pieces",    "fuse",
+                                                                                              "recompute", "shard",
+                                                                                              "offload"};
     Parse *p = state->input;
     Options *o = &p->o;
     switch (key) {
@@ -240,7 +241,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_FORMAT: o->format = one_of(p, "--format", arg, formats, 2); break;
     case KEY_VARIANT: o->variant = *arg ? one_of(p, "--variant", arg, variants, 3) : ""; break;
     case KEY_SOURCES: o->sources = true; break;
-    case KEY_DUMP: o->dump_after = one_of(p, "--dump-after", arg, passes, 10); break;
+    case KEY_DUMP: o->dump_after = one_of(p, "--dump-after", arg, passes, 11); break;
     case KEY_DEVICE: o->device = arg; break;
     case KEY_POLICY: o->policy = arg; break;
     case KEY_PROGRAM: o->program = arg; break;

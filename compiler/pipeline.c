@@ -51,6 +51,8 @@ void lower(Graph *g, const Device *d, const PipelineOptions *o) {
     inputs(g);
     after("precision", g, o);
     extensions(g, target_of(d, o)); /* the user's C is read and held against its use */
+    each_traced(g, joints);
+    after("joints", g, o);
     autodiff(g, g->train);
     after("autodiff", g, o);
     each_traced(g, combine);

@@ -234,13 +234,34 @@ static void put_groups(const Emit *e) {
 
 /* ── values that --dump can copy out ─────────────────────────────────────────────────────────────────────────────────
  */
-/* "layers.3.mlp.up/e131", "layers.3.mlp.up.weight.grad"; of other programs than the training step: "eval/..." */
+/* Of other programs than the training step: "eval/..." */
+static const char *dump_prefix(const Emit *e, const PlanProgram *p) {
+    return program_trains(p) ? "" : arena_printf(e->a, "%s/", p->name);
+}
+
+/* "layers.3.mlp.up/e131", "layers.3.mlp.up.weight.grad" */
 static const char *dump_name(const Emit *e, const PlanProgram *p, const Event *x, int k) {
     const Value *v = x->op_ir->out[k];
-    const char *prefix = program_trains(p) ? "" : arena_printf(e->a, "%s/", p->name);
+    const char *prefix = dump_prefix(e, p);
     if (v->name) return arena_printf(e->a, "%s%s", prefix, v->name);
     const char *module = x->module && x->module[0] ? x->module : e->g->name;
     return arena_printf(e->a, k ? "%s%s/%s.%d" : "%s%s/%s", prefix, module, x->id, k);
+}
+
+static void put_dump(const Emit *e, const char *name, int program, int event, const Value *v) {
+    put(e, "    {%s, %d, %d, %s},\n", quoted(e, name), program, event, c_tensor_initializer(e, v));
+}
+
+/* The gradient of parameters side by side is copied out as theirs, each by itself. */
+static int put_parts(const Emit *e, const char *prefix, int program, int event, const Value *v) {
+    Value piece = *v;
+    for (int k = 0; k < v->joint->n; k++) {
+        const Param *p = v->joint->part[k];
+        piece.shape[0] = p->shape[0];
+        put_dump(e, arena_printf(e->a, "%s%s.grad", prefix, p->path), program, event, &piece);
+        piece.offset += p->shape[0] * v->stride[0];
+    }
+    return v->joint->n;
 }
 
 static int put_dumps(const Emit *e) {
@@ -248,10 +269,17 @@ static int put_dumps(const Emit *e) {
     open_table(e, "sc_dump_info", "dumps");
     for (int p = 0; p < e->plan->nprograms; p++)
         for (int i = 0; i < e->plan->programs[p].n; i++) {
-            const Event *x = &e->plan->programs[p].events[i];
-            for (int k = 0; k < x->op_ir->nout; k++, n++)
-                put(e, "    {%s, %d, %d, %s},\n", quoted(e, dump_name(e, &e->plan->programs[p], x, k)), p, i,
-                    c_tensor_initializer(e, x->op_ir->out[k]));
+            const PlanProgram *program = &e->plan->programs[p];
+            const Event *x = &program->events[i];
+            for (int k = 0; k < x->op_ir->nout; k++) {
+                const Value *v = x->op_ir->out[k];
+                if (v->joint) {
+                    n += put_parts(e, dump_prefix(e, program), p, i, v);
+                } else {
+                    put_dump(e, dump_name(e, program, x, k), p, i, v);
+                    n++;
+                }
+            }
         }
     close_table(e, n);
     return n;

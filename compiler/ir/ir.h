@@ -47,6 +47,9 @@ enum {
     T_FOREIGN = 1 << 17,         /* calls a function of the user's own source: op->extension */
     T_LOOKUP = 1 << 18,          /* takes rows of operand 1, whose gradient is made of rows by index */
     T_ROWS_GRAD = 1 << 19,       /* that gradient: operand 1's rows, added up by the index in operand 0 */
+    T_PREFIX = 1 << 20,    /* does the same to each index of dimension 2, and where i1 is set to the first i1 alone */
+    T_ROWS_BACK = 1 << 21, /* its operands' gradients come from a T_ROWS_OUT kernel */
+    T_PASSES = 1 << 22,    /* pointwise: the result's gradient may be an operand's as it is */
     T_SETS = 1 << 13, /* writes the state that it updates without reading it. With two operands (store): reads too where
                          i0 is set, and touches operand 1 from element i1 on, as many as operand 0 has */
 };
@@ -63,6 +66,7 @@ typedef struct State State;
 typedef struct Unit Unit;
 typedef struct Checkpoint Checkpoint;
 typedef struct Extension Extension;
+typedef struct Joint Joint;
 
 /* A tensor. Strides and offset in elements. A view has a base (never itself a view: chains are collapsed) and no bytes
  * of its own; so has an operand of an assemble op, whose base is the assembled value. */
@@ -71,18 +75,19 @@ struct Value {
     Dtype dtype;
     int dims;
     int64_t shape[MAX_DIMS], stride[MAX_DIMS];
-    Value *base;      /* NULL: owns its bytes */
-    int64_t offset;   /* elements (of this dtype) from the base's first byte */
-    Op *def;          /* NULL for states and inputs */
-    State *state;     /* the persistent state this value reads or writes, or NULL */
-    Param *param;     /* set on the value that stands for a parameter in traced code */
-    const char *name; /* of an input, state or metric; else NULL */
-    bool saved;       /* named in checkpoint's `save` list */
-    bool on_host;     /* its bytes lie in the host arena (result of offload) */
-    bool offload;     /* offloaded between forward and backward (marked by recompute, acted on by offload) */
-    int storage;      /* of a root: index in Plan.storages, set by order; else -1 */
-    bool internal;    /* produced and consumed inside one fused group: no bytes */
-    void *scratch;    /* owned by the running pass */
+    Value *base;        /* NULL: owns its bytes */
+    int64_t offset;     /* elements (of this dtype) from the base's first byte */
+    Op *def;            /* NULL for states and inputs */
+    State *state;       /* the persistent state this value reads or writes, or NULL */
+    Param *param;       /* set on the value that stands for a parameter in traced code; for a joint: its first */
+    const Joint *joint; /* it is the gradient of these parameters, or NULL */
+    const char *name;   /* of an input, state or metric; else NULL */
+    bool saved;         /* named in checkpoint's `save` list */
+    bool on_host;       /* its bytes lie in the host arena (result of offload) */
+    bool offload;       /* offloaded between forward and backward (marked by recompute, acted on by offload) */
+    int storage;        /* of a root: index in Plan.storages, set by order; else -1 */
+    bool internal;      /* produced and consumed inside one fused group: no bytes */
+    void *scratch;      /* owned by the running pass */
 };
 int64_t value_numel(const Value *v);
 int64_t value_bytes(const Value *v); /* numel × element size, of the values own extent */
@@ -238,11 +243,21 @@ struct Param {
     double init_a, init_b; /* constant · mean,std · low,high · mean,std (cut at 2 std) */
     uint64_t key;          /* Philox key from the path */
     bool reached;          /* the loss reaches it (set by autodiff) */
-    Value *grad; /* its gradient in g->train: fresh, contiguous, in its unit's reduce dtype (set by autodiff) */
-    int group;   /* optimizer parameter group */
+    Value *grad; /* its gradient in g->train: fresh, contiguous, in its unit's reduce dtype (set by autodiff). The first
+                    part's of a joint is the gradient of all parts, the others have none of their own */
+    Joint *joint; /* whose part it is (set by joints), or NULL */
+    int group;    /* optimizer parameter group */
     Unit *unit;
     int64_t flat_offset; /* elements, in its unit's flat buffer */
     Value *value;        /* its value in traced code */
+};
+
+/* Parameters that one product reads: one behind the other in their unit's flat buffer, without a gap. */
+enum { MAX_JOINED = 8 };
+struct Joint {
+    Param *part[MAX_JOINED];
+    int n;
+    Value *value; /* all of them in traced code, stacked along dimension 0 */
 };
 
 /* Persistent bytes: alive across programs, at one fixed offset. */

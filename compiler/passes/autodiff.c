@@ -23,6 +23,15 @@ static bool trainable(const Param *p) {
     return p->value && p->requires_grad && !p->is_buffer && dtype_float(p->dtype);
 }
 
+/* What stands for p in the program: parts of a joint are read as one value. */
+static Value *value_of(const Param *p) {
+    return p->joint ? p->joint->value : p->value;
+}
+
+static bool stands_first(const Param *p) { /* in its joint, or alone */
+    return !p->joint || p->joint->part[0] == p;
+}
+
 static void mark_params(Graph *g) {
     for (int i = 0; i < g->values.n; i++) g->values.at[i]->scratch = NULL;
     for (int i = 0; i < g->params.n; i++) {
@@ -30,7 +39,7 @@ static void mark_params(Graph *g) {
         p->reached = false;
         p->grad = NULL;
         if (!trainable(p)) continue;
-        *new_slot(g, p->value) =
+        *new_slot(g, value_of(p)) =
             (Slot){.wide = true, .is_param = true, .dtype = p->unit ? p->unit->reduce : p->value->dtype};
     }
 }
@@ -176,7 +185,7 @@ static Value *own_copy(Graph *g, Edit *e, const Param *p, Value *v, int last) {
 }
 
 static Value *sum_of(const Param *p) {
-    const Slot *s = p->value ? p->value->scratch : NULL;
+    const Slot *s = p->value ? value_of(p)->scratch : NULL;
     return s ? s->sum : NULL;
 }
 
@@ -190,7 +199,7 @@ static bool *used_values(const Graph *g, const Program *p) {
     }
     for (int i = 0; i < g->params.n; i++) {
         const Value *sum = sum_of(g->params.at[i]);
-        if (!sum) continue;
+        if (!sum || !stands_first(g->params.at[i])) continue;
         if (taken[sum->id]) used[sum->id] = true;
         taken[sum->id] = true;
     }
@@ -206,8 +215,10 @@ static int finish(Graph *g, Program *p) {
         Value *sum = sum_of(param);
         if (!sum) continue;
         param->reached = true;
-        param->grad = own_bytes(sum, used) ? sum : own_copy(g, e, param, sum, p->ops.n - 1);
         reached++;
+        if (!stands_first(param)) continue;
+        param->grad = own_bytes(sum, used) ? sum : own_copy(g, e, param, sum, p->ops.n - 1);
+        param->grad->joint = param->joint;
     }
     edit_commit(e);
     return reached;

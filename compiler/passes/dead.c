@@ -16,7 +16,7 @@ void flag_results(const Graph *g, const Program *p, bool *flags) {
     if (p->loss) flag(flags, p->loss);
     if (p->logits) flag(flags, p->logits);
     for (int i = 0; i < g->params.n && p == g->train; i++)
-        if (g->params.at[i]->reached) flag(flags, g->params.at[i]->grad);
+        if (g->params.at[i]->grad) flag(flags, g->params.at[i]->grad);
 }
 
 bool *written_states(const Graph *g, const Program *p) {

@@ -131,7 +131,7 @@ static void micro(Graph *g, const char *name, Role role) {
     Program *p = clone_program(g, g->train, name);
     Value **grads = NEW_ARRAY(g->arena, Value *, g->params.n);
     for (int i = 0; i < g->params.n; i++)
-        if (trainable(g->params.at[i]))
+        if (trainable(g->params.at[i]) && g->params.at[i]->grad)
             grads[i] = g->params.at[i]->grad->scratch; /* the clone, while scratch is ours */
     Op *loss = metrics(g, p, role == MIDDLE || role == LAST);
     Ctx c = begin(g, p, role);

@@ -29,7 +29,7 @@ void place_gradients(Ctx *c, Value **grads) {
         for (int k = 0; k < c->p->ops.at[i]->nout; k++) c->p->ops.at[i]->out[k]->scratch = (void *)(intptr_t)(i + 1);
     for (int i = 0; i < g->params.n; i++) {
         Param *p = g->params.at[i];
-        if (!trainable(p)) continue;
+        if (!grads[i]) continue;
         Use *use = &c->uses[p->unit->id];
         int at = (int)(intptr_t)grads[i]->scratch - 1;
         if (use->first_grad < 0 || at < use->first_grad) use->first_grad = at;
@@ -48,7 +48,7 @@ void place_gradients(Ctx *c, Value **grads) {
 static void assemble(Ctx *c, Unit *u, Use *use, Value **grads) {
     Op *op = unit_op(c->g, OP_ASSEMBLE, u, arena_printf(c->g->arena, "flat%d", u->id), BACKWARD, COMPUTE);
     for (int i = 0; i < u->params.n && op->nin < MAX_IN; i++)
-        if (trainable(u->params.at[i])) add_in(op, grads[u->params.at[i]->id]);
+        if (grads[u->params.at[i]->id]) add_in(op, grads[u->params.at[i]->id]);
     use->flat_grad->def = op;
     op->out[op->nout++] = use->flat_grad;
     edit_after(c->edit, use->last_grad, op);

@@ -4,27 +4,37 @@
 
 enum { METRIC_SLOTS = 64 };
 
+typedef VEC(Param *) Params;
+
+/* Appends p, and behind it without a gap the other parts of its joint, whose turn is its first part's. Returns the end.
+ */
+static int64_t append(Graph *g, const Unit *u, Params *flat, Param *p, int64_t at) {
+    const Joint *j = p->joint;
+    if (j && j->part[0] != p) return at;
+    at = round_up(at, flat_align(u, p));
+    for (int k = 0; k < (j ? j->n : 1); k++) {
+        Param *part = j ? j->part[k] : p;
+        part->flat_offset = at;
+        at += param_numel(part);
+        push(flat, g->arena, part);
+    }
+    return at;
+}
+
 /* Trainable parameters by optimizer group, then by first use; offsets do not depend on the world, only the tail does.
  */
 void lay_out(Graph *g, Unit *u) {
     int64_t at = 0;
-    VEC(Param *) flat = {0};
+    Params flat = {0};
     for (int group = 0; group < g->optimizer->groups.n; group++)
-        for (int i = 0; i < u->params.n; i++)
-            if (trainable(u->params.at[i]) && u->params.at[i]->group == group) push(&flat, g->arena, u->params.at[i]);
-    for (int i = 0; i < flat.n; i++) {
-        flat.at[i]->flat_offset = at = round_up(at, flat_align(u, flat.at[i]));
-        at += param_numel(flat.at[i]);
-    }
+        for (int i = 0; i < u->params.n; i++) {
+            Param *p = u->params.at[i];
+            if (trainable(p) && p->group == group) at = append(g, u, &flat, p, at);
+        }
     u->numel = round_up(at, u->shards * slice_align(u));
     at = 0;
-    for (int i = 0; i < u->params.n; i++) {
-        Param *p = u->params.at[i];
-        if (trainable(p)) continue;
-        p->flat_offset = at = round_up(at, flat_align(u, p));
-        at += param_numel(p);
-        push(&flat, g->arena, p);
-    }
+    for (int i = 0; i < u->params.n; i++)
+        if (!trainable(u->params.at[i])) at = append(g, u, &flat, u->params.at[i], at);
     u->frozen_numel = round_up(at, u->shards * slice_align(u));
     u->params.at = flat.at;
     u->params.n = u->params.cap = flat.n;

@@ -1,7 +1,9 @@
 """Promise P3 and the global batch: what must be bit-identical, and what must agree across world sizes.
 
 Relies on: harness.py. Relied on by: run.py."""
-from harness import build, check, close, corpus, floats, losses, run, same_run
+import os
+
+from harness import ROOT, build, check, close, corpus, floats, losses, run, same_run, scratch
 
 GPT2 = dict(layers=2, dim=32, heads=2, vocab=256, batch=4, seq=32)
 LLAMA = dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=4, seq=32)
@@ -29,6 +31,17 @@ def test_gpt2_policies_are_bit_identical():
 
 def test_llama3_policies_are_bit_identical():
     return variants("llama3.lua", LLAMA)
+
+
+def test_llama3_parts_of_a_joined_product_checkpointed():
+    """Queries are made again, keys and values are not: their product is one all the same."""
+    with open(os.path.join(ROOT, "models", "llama3.lua")) as f:
+        text = f.read()
+    path, line = os.path.join(scratch("parts"), "llama3.lua"), "  nn.fully_shard(block, policy)\n"
+    check(text.count(line) == 1, "the model shards its blocks")
+    with open(path, "w") as f:
+        f.write(text.replace(line, "  nn.checkpoint_wrapper(block.self_attn.q_proj)\n  nn.checkpoint_wrapper(block.mlp.up_proj)\n" + line))
+    same_run(plain("llama3.lua", LLAMA), plain(path, LLAMA), "q_proj and up_proj checkpointed")
 
 
 def interleaved(model, small):

@@ -1,15 +1,10 @@
 /* units, shard, offload, edit: flat layout, states and their arenas, and the programs that come out, over every
  * combination of offload, dtype, accumulation and mesh. Relies on: Criterion; the whole compiler up to verify.
  * Relied on by: make test. */
-#include "frontend/frontend.h"
+#include "lua_graph.h"
 #include "passes/edit.h"
-#include "pipeline.h"
-#include "verify/verify.h"
 
-#include <criterion/criterion.h>
-#include <stdlib.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 /* ── models ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -42,34 +37,10 @@ static const char ADAMW[] =
     "optimizer = optim.AdamW { groups = { { match = { '*.bias', '*norm*' }, weight_decay = 0 } } "
     "}, clip_grad_norm = 1";
 
-static Graph *load(const char *text, int world) {
-    char path[64];
-    snprintf(path, sizeof path, "/tmp/shardc-test-shard-%d.lua", (int)getpid());
-    FILE *f = fopen(path, "w");
-    cr_assert(f && fputs(text, f) >= 0 && !fclose(f));
-    FrontendOptions o = {.model_file = path, .world = world, .nodes = 1};
-    Graph *g = frontend_load(arena_new(), &o);
-    remove(path);
-    return g;
-}
-
-static Graph *lowered(const char *text, int world) { /* check_graph runs after every pass */
-    Graph *g = load(text, world);
-    lower(g, device_load(g->arena, "cpu"), &(PipelineOptions){0});
-    check_graph(g, "the last pass");
-    return g;
-}
-
 static const char *net(const char *policy, const char *training) {
     static char text[8192];
     snprintf(text, sizeof text, NET, policy, training);
     return text;
-}
-
-static void expect_sound(Graph *g) {
-    const Plan *plan = make_plan(g, device_load(g->arena, "cpu"), &(PipelineOptions){0});
-    const Findings *f = verify(g->arena, plan);
-    for (int i = 0; i < f->n; i++) cr_expect_fail("%s: %s", f->at[i].rule, f->at[i].text);
 }
 
 /* ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -79,19 +50,6 @@ static Unit *unit(const Graph *g, const char *path) {
         if (!strcmp(g->units.at[i]->module->path, path)) return g->units.at[i];
     cr_assert_fail("no unit %s", path);
     abort();
-}
-
-static Param *param(const Graph *g, const char *path) {
-    for (int i = 0; i < g->params.n; i++)
-        if (!strcmp(g->params.at[i]->path, path)) return g->params.at[i];
-    cr_assert_fail("no parameter %s", path);
-    abort();
-}
-
-static Program *program(const Graph *g, const char *name) {
-    for (int i = 0; i < g->programs.n; i++)
-        if (!strcmp(g->programs.at[i]->name, name)) return g->programs.at[i];
-    return NULL;
 }
 
 static Op *find(const Program *p, const char *id) { /* NULL: none */
@@ -107,21 +65,9 @@ static int place_of(const Program *p, const Op *op) {
     return -1;
 }
 
-static int count(const Program *p, OpKind k, const Unit *u) { /* u NULL: of any unit */
-    int n = 0;
-    for (int i = 0; i < p->ops.n; i++) n += p->ops.at[i]->kind == k && (!u || p->ops.at[i]->unit == u);
-    return n;
-}
-
 static int count_states(const Graph *g, StateClass c) {
     int n = 0;
     for (int i = 0; i < g->states.n; i++) n += g->states.at[i]->cls == c;
-    return n;
-}
-
-static int64_t numel(const Param *p) {
-    int64_t n = 1;
-    for (int d = 0; d < p->dims; d++) n *= p->shape[d];
     return n;
 }
 

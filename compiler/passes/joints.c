@@ -1,0 +1,365 @@
+/* joints: products of one input whose results meet again (queries, keys and values; gate and up) become one product,
+ * whose weights lie side by side: one kernel forward, one for the input's gradient, one for the weights'. It stands
+ * before autodiff, so that the backward is that of one product, and looks at data alone, never at a memory policy: what
+ * is joined is part of the program's numerics. Relies on: units, precision (dtypes), the traits T_PREFIX, T_ROWS_BACK
+ * and T_PASSES. Relied on by: autodiff and shard (Param.joint), pieces (gradients are written where they are joined).
+ */
+#include "../ir/build.h"
+#include "edit.h"
+#include "lowering.h"
+#include "passes.h"
+
+enum {
+    GRAIN = 8, /* elements: a part begins where kernels may load 16 bytes, also of 16-bit elements */
+    REACH = 24 /* pointwise ops that are looked at behind a product */
+};
+
+typedef VEC(Op *) Ops;
+
+/* A product and what is done to its result alone: seen as heads, and turned. */
+typedef struct {
+    Op *product, *heads, *turn;
+    Ops reads; /* where it may meet others: pointwise ops, or the op that takes the heads */
+} Branch;
+
+typedef struct {
+    Branch at[MAX_JOINED];
+    int n;
+} Family;
+
+typedef struct {
+    Graph *g;
+    Program *p;
+    Ops *users;   /* by Value.id, an entry an operand; a view is a user of what it shows */
+    bool *result; /* by Value.id */
+    bool *taken;  /* by position: in a family */
+    Edit *edit;
+} Ctx;
+
+static int position(const Op *op) {
+    return (int)(intptr_t)op->scratch - 1;
+}
+
+/* ── products that could be joined ──────────────────────────────────────────────────────────────────────────────── */
+static Param *param_of(const Value *v) {
+    return v->param && v->param->value == v ? v->param : NULL;
+}
+
+static int64_t numel(const Param *p) {
+    return value_numel(p->value);
+}
+
+/* x Wᵀ (+ b): rows of such weights can lie one below the other. */
+static bool is_linear(const Ctx *c, const Op *op) {
+    if (!op_is(op, T_FLAG_TRANSPOSED) || op->phase != FORWARD || op->i[0] || !op->i[1] || op->i[2]) return false;
+    if (op->in[1]->dims != 2 || c->result[op->out[0]->id]) return false;
+    for (int k = 1; k < op->nin; k++) {
+        const Param *p = param_of(op->in[k]);
+        if (!p || p->is_buffer || !p->unit || p->unit->policy->all_gather) return false;
+        if (c->users[p->value->id].n != 1 || numel(p) % GRAIN) return false;
+    }
+    return true;
+}
+
+static bool same_home(const Param *a, const Param *b) {
+    return a->unit == b->unit && a->group == b->group && a->requires_grad == b->requires_grad;
+}
+
+/* Of one module, or of modules side by side. */
+static bool siblings(const Op *a, const Op *b) {
+    const Module *m = a->module, *n = b->module;
+    bool near = m == n || (m->parent && m->parent == n->parent);
+    if (!near || a->in[0] != b->in[0] || a->nin != b->nin) return false;
+    for (int k = 1; k < a->nin; k++)
+        if (!same_home(a->in[k]->param, b->in[k]->param)) return false;
+    return true;
+}
+
+/* ── what becomes of a product ──────────────────────────────────────────────────────────────────────────────────── */
+/* The one op that reads v, once; or NULL. */
+static Op *reader(const Ctx *c, const Value *v) {
+    const Ops *u = &c->users[v->id];
+    return u->n == 1 && !c->result[v->id] ? u->at[0] : NULL;
+}
+
+/* The last dimension becomes two, [heads, width]. */
+static bool shows_heads(const Op *op) {
+    if (!op_is(op, T_VIEW) || op_is(op, T_NO_GRAD) || op->nout != 1) return false;
+    const Value *x = op->in[0], *y = op->out[0];
+    if (y->dims != x->dims + 1 || !value_contiguous(x) || !value_contiguous(y)) return false;
+    return !memcmp(x->shape, y->shape, sizeof *x->shape * (size_t)(x->dims - 1)) && value_numel(x) == value_numel(y);
+}
+
+static void follow_heads(Ctx *c, Branch *b) {
+    Op *view = reader(c, b->product->out[0]), *next = view && shows_heads(view) ? reader(c, view->out[0]) : NULL;
+    if (!next) return;
+    if (op_is(next, T_PREFIX) && view->out[0]->dims == 4 && next->in[0] == view->out[0] && !next->i[1]) {
+        b->turn = next;
+        next = reader(c, next->out[0]);
+    }
+    if (!next || !op_is(next, T_ROWS_BACK)) return;
+    b->heads = view;
+    push(&b->reads, c->g->arena, next);
+}
+
+static bool is_gate(const Op *op) {
+    return op_is(op, T_POINTWISE) && !op_is(op, T_NO_GRAD) && op->nin <= 2 && op->phase == FORWARD;
+}
+
+static bool lists(const Ops *ops, const Op *op) {
+    for (int i = 0; i < ops->n; i++)
+        if (ops->at[i] == op) return true;
+    return false;
+}
+
+static void visit(Ctx *c, Branch *b, const Value *v) {
+    for (int i = 0; i < c->users[v->id].n; i++) {
+        Op *op = c->users[v->id].at[i];
+        if (is_gate(op) && !lists(&b->reads, op)) push(&b->reads, c->g->arena, op);
+    }
+}
+
+/* Some op makes a gradient for v alone. What a sum hands on to both its operands lies elsewhere already, and would have
+ * to be copied to where the gradients are joined. */
+static bool own_gradient(const Ctx *c, const Value *v) {
+    for (int i = 0; i < c->users[v->id].n; i++) {
+        const Op *op = c->users[v->id].at[i];
+        if (!op_is(op, T_PASSES) || (op->nin == 1 && own_gradient(c, op->out[0]))) return true;
+    }
+    return false;
+}
+
+/* Pointwise ops alone read it. */
+static void follow_pointwise(Ctx *c, Branch *b) {
+    const Value *v = b->product->out[0];
+    for (int i = 0; i < c->users[v->id].n; i++)
+        if (!is_gate(c->users[v->id].at[i])) return;
+    if (own_gradient(c, v)) visit(c, b, v);
+    for (int i = 0; i < b->reads.n && i < REACH; i++) visit(c, b, b->reads.at[i]->out[0]);
+}
+
+static Branch branch_of(Ctx *c, Op *product) {
+    Branch b = {.product = product};
+    follow_heads(c, &b);
+    if (!b.heads) {
+        b.turn = NULL;
+        follow_pointwise(c, &b);
+    }
+    return b;
+}
+
+/* ── families ───────────────────────────────────────────────────────────────────────────────────────────────────── */
+static bool turns_alike(const Op *a, const Op *b) {
+    if (!a || !b) return true; /* those that do not turn stand behind */
+    return a->nin == b->nin && (a->nin < 2 || a->in[1] == b->in[1]) && !memcmp(a->i, b->i, sizeof a->i) &&
+           !memcmp(a->f, b->f, sizeof a->f);
+}
+
+static bool heads_alike(const Value *a, const Value *b) {
+    return a->dims == b->dims && a->shape[a->dims - 1] == b->shape[b->dims - 1];
+}
+
+/* Their results are read by one op, so that all of them live until that has run, and it makes all their gradients. */
+static bool meet(const Branch *a, const Branch *b) {
+    bool both = a->heads && b->heads;
+    if (!both && (a->heads || b->heads)) return false;
+    if (both && (!heads_alike(a->heads->out[0], b->heads->out[0]) || !turns_alike(a->turn, b->turn))) return false;
+    for (int i = 0; i < a->reads.n; i++)
+        if (lists(&b->reads, a->reads.at[i])) return true;
+    return false;
+}
+
+/* What turns stands in front: it is a run of heads. */
+static void add(Family *f, Branch b) {
+    int at = f->n++;
+    for (; b.turn && at > 0 && !f->at[at - 1].turn; at--) f->at[at] = f->at[at - 1];
+    f->at[at] = b;
+}
+
+static bool fits(const Family *f, const Branch *b) {
+    for (int k = 0; k < f->n; k++)
+        if (!siblings(f->at[k].product, b->product) || !meet(&f->at[k], b)) return false;
+    return f->n < MAX_JOINED;
+}
+
+static Family family_of(Ctx *c, Op *first) {
+    Family f = {0};
+    const Ops *readers = &c->users[first->in[0]->id];
+    for (int i = 0; i < readers->n; i++) {
+        Op *op = readers->at[i];
+        if (c->taken[position(op)] || op->in[0] != first->in[0] || !is_linear(c, op)) continue;
+        Branch b = branch_of(c, op);
+        if (b.reads.n && fits(&f, &b)) add(&f, b);
+    }
+    return f;
+}
+
+/* ── parameters side by side ────────────────────────────────────────────────────────────────────────────────────── */
+static bool is_joint(const Family *f, int operand, const Joint *j) {
+    if (!j || j->n != f->n) return false;
+    for (int k = 0; k < f->n; k++)
+        if (j->part[k] != f->at[k].product->in[operand]->param) return false;
+    return true;
+}
+
+/* The training program says which parameters lie side by side; the others join what it joins. */
+static bool may_join(const Ctx *c, const Family *f) {
+    if (f->n < 2) return false;
+    for (int k = 1; k < f->at[0].product->nin && c->p != c->g->train; k++)
+        if (!is_joint(f, k, f->at[0].product->in[k]->param->joint)) return false;
+    return true;
+}
+
+static Joint *joint(Ctx *c, const Family *f, int operand) {
+    const Value *v = f->at[0].product->in[operand];
+    if (v->param->joint) return v->param->joint;
+    Joint *j = NEW(c->g->arena, Joint);
+    int64_t shape[2] = {0, v->shape[1]};
+    j->n = f->n;
+    for (int k = 0; k < f->n; k++) {
+        j->part[k] = f->at[k].product->in[operand]->param;
+        j->part[k]->joint = j;
+        shape[0] += j->part[k]->shape[0];
+    }
+    j->value = new_value(c->g, v->dtype, v->dims, shape);
+    j->value->param = j->part[0];
+    return j;
+}
+
+/* "layers.3.self_attn.q_proj+k_proj+v_proj": a module for what several do at once. Programs share it. */
+static Module *together(Graph *g, const Family *f) {
+    const Module *m = f->at[0].product->module;
+    if (f->at[1].product->module == m) return (Module *)m;
+    const char *path = m->path;
+    for (int k = 1; k < f->n; k++) {
+        const char *next = f->at[k].product->module->path, *dot = strrchr(next, '.');
+        path = arena_printf(g->arena, "%s+%s", path, dot ? dot + 1 : next);
+    }
+    for (int i = g->modules.n - 1; i >= 0; i--)
+        if (!strcmp(g->modules.at[i]->path, path)) return g->modules.at[i];
+    Module *all = NEW(g->arena, Module);
+    *all = (Module){.id = g->modules.n, .path = path, .kind = m->kind, .made = m->made, .parent = m->parent};
+    push(&g->modules, g->arena, all);
+    return all;
+}
+
+/* ── one product for all ────────────────────────────────────────────────────────────────────────────────────────── */
+static Op *appended(Builder *b, OpKind k, const Op *like, const char *id, Value *const *in, int nin,
+                    const int64_t *ints, int nints) {
+    int next = b->g->next_op;
+    b->module = like->module;
+    b->src = like->src;
+    b->call = like->call;
+    Op *op = build_op(b, k, nin, in, ints, nints, like->f, MAX_FLOATS);
+    b->g->next_op = next;
+    op->id = id;
+    return op;
+}
+
+/* Whose checkpointed call they belong to: all were traced in one, or the product is in none and its result is kept.
+ * Which products are joined must not depend on what is checkpointed. */
+static const Op *home_of(const Family *f) {
+    const Op *home = f->at[0].product;
+    for (int k = 0; k < f->n; k++) {
+        const Op *ops[] = {f->at[k].product, f->at[k].heads, f->at[k].turn};
+        for (int i = 0; i < 3; i++)
+            if (ops[i] && ops[i]->region != home->region) return NULL;
+    }
+    return home;
+}
+
+/* Heads of all, in one view; a run of them turned. Returns the value that the branches' results are pieces of. */
+static Value *heads_of_all(Builder *b, const Family *f, Value *y) {
+    const Value *v = f->at[0].heads->out[0];
+    int64_t ints[MAX_INTS] = {v->dims}, turned = 0, heads = 0;
+    for (int k = 0; k < f->n; k++) {
+        heads += f->at[k].heads->out[0]->shape[v->dims - 2];
+        if (f->at[k].turn) turned = heads;
+    }
+    memcpy(ints + 1, v->shape, sizeof *v->shape * (size_t)v->dims);
+    ints[v->dims - 1] = heads;
+    y = appended(b, f->at[0].heads->kind, f->at[0].heads, f->at[0].heads->id, &y, 1, ints, 1 + v->dims)->out[0];
+    Op *turn = f->at[0].turn;
+    if (!turn) return y;
+    int64_t how[2] = {turn->i[0], turned < heads ? turned : 0};
+    return appended(b, turn->kind, turn, turn->id, (Value *[]){y, turn->in[1]}, turn->nin, how, 2)->out[0];
+}
+
+static Value *end_of(const Branch *b) {
+    return b->turn ? b->turn->out[0] : b->heads ? b->heads->out[0] : b->product->out[0];
+}
+
+static void replace(Ctx *c, const Family *f, int product_at, int rest_at, Op *product) {
+    Program tail = {0};
+    Builder b = {.g = c->g, .p = &tail, .phase = FORWARD};
+    Value *y = product->out[0], *all = f->at[0].heads ? heads_of_all(&b, f, y) : y;
+    int dim = all->dims - 1 - (f->at[0].heads != NULL);
+    int64_t ints[2 + MAX_JOINED] = {dim, f->n};
+    for (int k = 0; k < f->n; k++) ints[2 + k] = end_of(&f->at[k])->shape[dim];
+    const char *id = arena_printf(c->g->arena, "%sj", product->id);
+    Op *split = appended(&b, OP_SPLIT, product, id, &all, 1, ints, 2 + f->n);
+    for (int k = 0; k < f->n; k++) end_of(&f->at[k])->scratch = split->out[k];
+    join_region(product, home_of(f));
+    edit_after(c->edit, product_at, product);
+    for (int i = 0; i < tail.ops.n; i++) {
+        join_region(tail.ops.at[i], product);
+        edit_after(c->edit, rest_at, tail.ops.at[i]);
+    }
+}
+
+/* The product stands where the first did, so that whoever reads one of the results finds it; what shows heads and turns
+ * them where the last of them did: one op reads them all, behind that. */
+static void join_family(Ctx *c, const Family *f) {
+    Program product = {0};
+    Builder b = {.g = c->g, .p = &product, .phase = FORWARD};
+    const Op *like = f->at[0].product;
+    int first = position(like), last = first;
+    for (int k = 0; k < f->n; k++) {
+        const Op *ops[] = {f->at[k].product, f->at[k].heads, f->at[k].turn};
+        if (position(ops[0]) < first) first = position(ops[0]);
+        for (int i = 0; i < 3; i++) {
+            if (!ops[i]) continue;
+            edit_remove(c->edit, position(ops[i]));
+            c->taken[position(ops[i])] = true;
+            if (position(ops[i]) > last) last = position(ops[i]);
+        }
+    }
+    Value *in[3] = {like->in[0]};
+    for (int k = 1; k < like->nin; k++) in[k] = joint(c, f, k)->value;
+    Op *op = appended(&b, like->kind, like, c->p->ops.at[first]->id, in, like->nin, like->i, MAX_INTS);
+    op->module = together(c->g, f);
+    replace(c, f, first, f->at[0].heads ? last : first, op);
+}
+
+static Ctx begin(Graph *g, Program *p) {
+    Ctx c = {.g = g, .p = p, .edit = edit_begin(g, p), .result = value_flags(g)};
+    c.users = NEW_ARRAY(g->arena, Ops, g->values.n + 1);
+    c.taken = NEW_ARRAY(g->arena, bool, p->ops.n + 1);
+    flag_results(g, p, c.result);
+    for (int i = 0; i < g->values.n; i++) g->values.at[i]->scratch = NULL;
+    for (int i = 0; i < p->ops.n; i++) {
+        Op *op = p->ops.at[i];
+        op->scratch = (void *)(intptr_t)(i + 1);
+        for (int k = 0; k < op->nin; k++) push(&c.users[op->in[k]->id], g->arena, op);
+    }
+    return c;
+}
+
+void joints(Graph *g, Program *p) {
+    Ctx c = begin(g, p);
+    bool any = false;
+    for (int i = 0; i < p->ops.n; i++) {
+        if (c.taken[i] || !is_linear(&c, p->ops.at[i])) continue;
+        Family f = family_of(&c, p->ops.at[i]);
+        if (!may_join(&c, &f)) continue;
+        join_family(&c, &f);
+        any = true;
+    }
+    if (!any) return;
+    edit_commit(c.edit);
+    for (int i = 0; i < p->ops.n; i++)
+        for (int k = 0; k < p->ops.at[i]->nin; k++) {
+            Value *v = p->ops.at[i]->in[k];
+            if (v->scratch) p->ops.at[i]->in[k] = v->scratch;
+        }
+}
