@@ -138,6 +138,20 @@ def shardc(*args, **kw):
     return must([SHARDC, *args], **kw)
 
 
+def settings(options):
+    """As arguments of shardc."""
+    return [a for k, v in options.items() for a in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
+
+
+def planned(model, world, *args, **options):
+    """The plan, as --format json prints it."""
+    return json.loads(shardc("inspect", model, "--world", str(world), "--format", "json", *args, *settings(options)))
+
+
+def events_of(plan, program="micro"):
+    return next(p for p in plan["programs"] if p["name"] == program)["events"]
+
+
 def lld():
     """Links programs of this size in a fifth of ld's time; tests that call shardc themselves link with ld."""
     return ["-fuse-ld=lld"] if shutil.which("ld.lld") else []
@@ -159,9 +173,7 @@ def build(model, world=1, variant="", redzone=256, policy=None, **options):
         if os.path.exists(binary):
             return binary
         path = model if os.path.isabs(model) else os.path.join(ROOT, "models", model)
-        args = ["build", path, "--world", str(world), "-o", binary]
-        for k, v in options.items():
-            args += ["--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v)]
+        args = ["build", path, "--world", str(world), "-o", binary, *settings(options)]
         if variant:
             args += ["--variant", variant]
         if redzone:
@@ -192,12 +204,13 @@ def library(name, *flags):
     return shared(name + ".so", lambda path: must(["gcc", "-O1", *flags, "-shared", "-fPIC", source, "-o", path, "-ldl"]))
 
 
-def train(binary, *args, env=None, timeout=300, shell=None):
-    """Runs a training program and holds it to promises P1 and P2: arenas as predicted, nothing allocated between the first
-    step and the last, red zones intact. Returns its output."""
+def train(binary, *args, records=None, env=None, timeout=300):
+    """Runs a training program (records: the file that `--data -` reads) and holds it to promises P1 and P2: arenas as predicted,
+    nothing allocated between the first step and the last, red zones intact. Returns its output."""
     found = os.path.join(scratch("train"), "allocations")
     e = dict(env or {}, LD_PRELOAD=library("interpose"), SC_ALLOCATIONS=found)
-    out = must((shell or []) + [binary, "--redzones", *args], env=e, timeout=timeout)
+    with open(records or os.devnull, "rb") as source:
+        out = must([binary, "--redzones", *args], env=e, timeout=timeout, stdin_file=source)
     arenas = re.findall(r"^(arena|host) +([\d,]+) B predicted, ([\d,]+) B allocated", out, re.M)
     check(len(arenas) == 2 and all(p == a for _, p, a in arenas), "predicted and allocated differ: %s\n%s" % (arenas, out[:800]))
     lines = open(found).read().split("\n")

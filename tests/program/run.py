@@ -8,6 +8,7 @@ import importlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time

@@ -8,12 +8,12 @@ import struct
 import subprocess
 import threading
 
-from harness import ROOT, SHARDC, build, check, command, corpus, scratch, shardc
+from harness import ROOT, SHARDC, build, check, command, corpus, scratch, settings, shardc
 
 BAD = os.path.join(ROOT, "tests", "program", "bad")
 GPT2 = os.path.join(ROOT, "models", "gpt2.lua")
 SMALL = dict(layers=1, dim=16, heads=2, vocab=256, batch=2, seq=16)
-SETS = [a for k, v in SMALL.items() for a in ("--set", "%s=%s" % (k, v))]
+SETS = settings(SMALL)
 
 
 def expect(args, code, pattern, **kw):

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import threading
 
-from harness import ROOT, SHARDC, check, command, scratch, shardc
+from harness import ROOT, SHARDC, check, command, events_of, scratch, shardc
 
 MLP = os.path.join(ROOT, "models", "mlp.lua")
 FOLDER = scratch("cli")
@@ -229,7 +229,7 @@ def test_combined_ops_are_named():
     text, plan, folder = gpt2(), json.loads(gpt2("--format", "json")), os.path.join(FOLDER, "named")
     shardc("build", os.path.join(ROOT, "models", "gpt2.lua"), "--set", "layers=2", "--sources", "-o", os.path.join(folder, "gpt2"))
     step = open(os.path.join(folder, "gpt2.c")).read()
-    events = next(p for p in plan["programs"] if p["name"] == "micro")["events"]
+    events = events_of(plan)
     for op, module in wanted.items():
         check("compute  %s  " % op in text, "%s: not in the text" % op)
         check(any(e["op"] == op and e["module"] == module for e in events), "%s: not in the plan" % op)

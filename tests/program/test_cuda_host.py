@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 
-from harness import BUILD, ROOT, build, check, close, command, corpus, lld, losses, must, read_log, read_safetensors, run, same_run, scratch, shared, steps
+from harness import BUILD, ROOT, build, check, close, command, corpus, lld, losses, must, read_log, read_safetensors, run, same_run, scratch, settings, shared, steps
 from test_launch import Ranks
 
 FLAGS = ["gcc", "-std=gnu17", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-D_GNU_SOURCE", "-O1", "-g"]
@@ -100,8 +100,7 @@ def fake(binary, change=None, name="fake"):
 def emit(model, world, options):
     """The sources of a program for CUDA; nothing is compiled (there may be no nvcc): CUDA_HOME is a folder without it."""
     folder = scratch("emitted")
-    args = [a for k, v in options.items() for a in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
-    rc, _, err = command([os.path.join(BUILD, "shardc"), "build", os.path.join(ROOT, "models", model), "--target", "cuda", "--world", str(world), "--redzone", "256", *args, "-o", os.path.join(folder, "net")], env={"CUDA_HOME": folder})
+    rc, _, err = command([os.path.join(BUILD, "shardc"), "build", os.path.join(ROOT, "models", model), "--target", "cuda", "--world", str(world), "--redzone", "256", *settings(options), "-o", os.path.join(folder, "net")], env={"CUDA_HOME": folder})
     check(rc == 1 and "nvcc, the compiler of CUDA 13, is not in %s/bin" % folder in err, "exit %d: %s" % (rc, err))
     made = os.path.join(folder, "fake")
     must([*emulated(os.path.join(folder, "net_kernels.cu")), "-o", os.path.join(folder, "kernels.o")])

@@ -71,7 +71,7 @@ class Golden:
         args = ["--data", "-", "--weights", self.weights_path, "--steps", str(self.about["steps"]), "--log", log, "--export", final, *self.about["run"]]
         if accumulate == 1:
             args += ["--dump", "*.grad", "--at-step", "1", "-o", grads]
-        train(binary, *args, shell=["sh", "-c", 'exec "$0" "$@" < "$RECORDS"'], env={"RECORDS": self.records(accumulate, folder)})
+        train(binary, *args, records=self.records(accumulate, folder))
         files = [grads] + [grads.replace(".safetensors", ".rank%d.safetensors" % r) for r in range(1, world)]
         return steps(read_log(log)), sum_files(files) if accumulate == 1 else None, read_safetensors(final)
 

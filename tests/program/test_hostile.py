@@ -10,11 +10,11 @@ import signal
 import subprocess
 import time
 
-from harness import ROOT, SHARDC, build, check, command, corpus, must, scratch, shardc
+from harness import ROOT, SHARDC, build, check, command, corpus, must, scratch, settings, shardc
 
 MODELS = [os.path.join(ROOT, "models", n) for n in ("mlp.lua", "gpt2.lua")]
 SMALL = dict(layers=1, dim=16, heads=2, vocab=256, batch=2, seq=16)
-SETS = [a for k, v in SMALL.items() for a in ("--set", "%s=%s" % (k, v))]
+SETS = settings(SMALL)
 WORDS = [b"nil", b"0", b"-1", b"1e308", b"9223372036854775807", b"{}", b'""', b"x", b"nn", b"function() end", b"(", b")", b"\0", b"\xff", b"..", b"%",
          b"[1]", b"~", b"//", b"0/0", b"1/0", b"require 'nn'", b"error {}", b"self", b"true"]
 NUMBERS = [b"0", b"-1", b"1", b"2147483647", b"2147483648", b"4294967296", b"9007199254740993", b"1e300", b"0.5", b'"1"', b"null", b"[]", b"{}"]

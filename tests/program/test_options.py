@@ -7,7 +7,7 @@ import json
 import os
 import re
 
-from harness import ROOT, SHARDC, build, check, command, corpus, losses, must, run, scratch, shardc, steps
+from harness import ROOT, SHARDC, build, check, command, corpus, events_of, losses, must, planned, run, scratch, shardc, steps
 from test_rows_scaler import HUGE, NET as SCALED, go as scaled, scales
 from test_surface import NET
 
@@ -149,8 +149,7 @@ def test_sample():
     said = lambda model: shardc_run(model, *args)
     check(said(NET) != said(edited((logits, "sample = { logits = function(model, b) return -model(b.tokens) end },"))), "other logits, another text")
     model = edited((logits, logits.replace("{ logits", "{ inputs = { tokens = nn.input('int32', { 1, 16 }) }, logits")))
-    program = lambda m: next(p for p in json.loads(shardc("inspect", m, "--format", "json"))["programs"] if p["name"] == "sample")
-    flops = lambda m: sum(e["flops"] for e in program(m)["events"] if e["op"].startswith("matmul"))
+    flops = lambda m: sum(e["flops"] for e in events_of(planned(m, 1), "sample") if e["op"].startswith("matmul"))
     check(flops(model) == 2 * flops(NET), "inputs of twice the length: %s and %s" % (flops(model), flops(NET)))
 
 
@@ -177,8 +176,8 @@ def test_policy_file():
         path = os.path.join(scratch("policy"), "p.lua")
         with open(path, "w") as f:
             f.write("return {\n%s}\n" % "".join("  { %s },\n" % e for e in entries))
-        p = json.loads(shardc("inspect", NET, "--world", "2", "--policy", path, "--format", "json"))
-        events = next(x for x in p["programs"] if x["name"] == "micro")["events"]
+        p = planned(NET, 2, "--policy", path)
+        events = events_of(p)
         return len(p["units"]), sum(e["phase"] == "recompute" for e in events)
     root = "match = '', fully_shard = {}"
     check(counts(root)[0] == 1 and counts(root, "match = 'blocks.*', fully_shard = {}")[0] == 3, "units")

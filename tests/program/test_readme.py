@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 
-from harness import BUILD, ROOT, check, command, must, scratch
+import pages
+from harness import BUILD, ROOT, check, must, scratch
 
 
 def blocks(heading):
@@ -63,14 +64,6 @@ def tour():
     return [body.rstrip("\n").split("\n") for _, body in blocks("A tour")]
 
 
-def shown(lines, output, what):
-    """Every line of a block stands in the output, in this order; `...` stands for what is left out."""
-    rest = iter(output.split("\n"))
-    for line in lines:
-        if line.strip() != "...":
-            check(any(line.rstrip() == x.rstrip() for x in rest), "README.md shows a line that %s does not print (there):\n%s" % (what, line))
-
-
 def test_tour():
     said = 0
     for lines in tour():
@@ -78,7 +71,7 @@ def test_tour():
         if len(commands) != 1 or "--device h200" not in commands[0]:
             continue  # what runs depends on the machine
         output = must(["sh", "-c", commands[0][2:].replace("build/shardc", os.path.join(BUILD, "shardc"))])
-        shown(lines[1:], output, commands[0][:40])
+        pages.shown_there(lines[1:], output.split("\n"), commands[0][:40])
         said += len(lines) - 1
     check(said > 10, "the tour has lost its blocks")
     return "%d lines" % said
@@ -90,4 +83,4 @@ def test_tour_shows_the_step():
     must([os.path.join(BUILD, "shardc"), "build", "models/gpt2.lua", "--world", "2", "--device", "h200", "--sources", "-o", os.path.join(folder, "gpt2"),
           *[a for o in ("layers=2", "dim=64", "heads=4", "vocab=256", "batch=8", "seq=64") for a in ("--set", o)]])
     text = open(os.path.join(folder, "gpt2.c")).read()
-    shown(lines, text[text.index("program_micro("):], "the step")
+    pages.shown_there(lines, text[text.index("program_micro("):].split("\n"), "the step")

@@ -8,7 +8,8 @@ import random
 import re
 import struct
 
-from harness import ROOT, build, check, command, corpus, floats, library, losses, must, read_log, read_safetensors, run, same_run, scratch, shardc, shared, train
+import pages
+from harness import ROOT, SHARDC, build, check, command, corpus, events_of, floats, library, losses, must, read_log, read_safetensors, run, same_run, scratch, shardc, shared, train
 
 PAIR = os.path.join(ROOT, "tests", "program", "rows", "pair.lua")
 GATHER = os.path.join("extensions", "gather.lua")
@@ -32,7 +33,7 @@ def trained(binary, *args, steps=10, weights=True):
     folder = scratch("pair")
     log, out = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
     train(binary, "--data", "-", "--steps", str(steps), "--log", log, *(("--export", out) if weights else ()), *args,
-          shell=["sh", "-c", 'exec "$0" "$@" < "$RECORDS"'], env={"RECORDS": records()})
+          records=records())
     return read_log(log), read_safetensors(out) if weights else {}
 
 
@@ -47,7 +48,7 @@ def state_after(binary, step):
 
 def events(binary, program="micro"):
     plan = json.loads(shardc("inspect", binary, "--format", "json"))
-    return next(p["events"] for p in plan["programs"] if p["name"] == program), plan
+    return events_of(plan, program), plan
 
 
 def gathers(binary, program="micro"):
@@ -209,7 +210,7 @@ def test_X4_broken_extensions():
         said = []
         made = os.path.join(scratch("bad"), "build", "x")
         for args in (["predict"], ["build", "-o", made]):
-            rc, out, err = command([os.path.join(os.environ["SHARDC_BUILD"], "shardc"), args[0], os.path.join(bad, "extension_%s.lua" % name), "--world", "2", *args[1:]])
+            rc, out, err = command([SHARDC, args[0], os.path.join(bad, "extension_%s.lua" % name), "--world", "2", *args[1:]])
             check(rc == 1 and not out and re.search("^[^\n]*" + pattern, err) and len(err.strip().splitlines()) == 1, "%s: exit %d %s" % (name, rc, err[-600:]))
             said.append(err)
         check(said[0] == said[1] and not os.path.exists(made), "%s: %s" % (name, said))

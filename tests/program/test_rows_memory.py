@@ -3,13 +3,12 @@ On GPUs: tests/gpu/rows_memory.py, bench/memory_rows.py.
 
 Relies on: harness.py, rows/memory_*.lua. Relied on by: run.py, tests/gpu/rows_memory.py (CASES), bench/memory_rows.py."""
 import itertools
-import json
 import os
 import re
 import struct
 
 import pages
-from harness import ROOT, SHARDC, build, check, read_log, read_safetensors, command, same_run, scratch, shardc, steps, train
+from harness import ROOT, build, check, events_of, planned, read_log, read_safetensors, same_run, scratch, settings, shardc, steps, train
 
 ROWS = os.path.join(ROOT, "tests", "program", "rows")
 MLP, TRANSFORMER = os.path.join(ROWS, "memory_mlp.lua"), os.path.join(ROWS, "memory_transformer.lua")
@@ -30,12 +29,8 @@ CASES = [
 ]
 
 
-def settings(options):
-    return [a for k, v in options.items() for a in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
-
-
 def plan_of(model, world, options, device="h200"):
-    return json.loads(shardc("inspect", model, "--world", str(world), "--device", device, "--format", "json", *settings(options)))
+    return planned(model, world, "--device", device, **options)
 
 
 def without_workspace(plan):
@@ -82,7 +77,7 @@ def go(model, world, options, n=2):
         source = os.path.join(folder, "x")
         with open(source, "wb") as f:
             f.write(struct.pack("<%di" % (options["batch"] * options["seq"] * world * n), *[(i * 31) % options["vocab"] for i in range(options["batch"] * options["seq"] * world * n)]))
-    train(binary, "--data", "-", "--steps", str(n), "--seed", "3", "--log", log, "--export", weights[1], shell=["sh", "-c", 'exec "$@" <%s' % source, "-"])
+    train(binary, "--data", "-", "--steps", str(n), "--seed", "3", "--log", log, "--export", weights[1], records=source)
     return read_log(log), read_safetensors(weights[1]), read_safetensors(weights[0])
 
 
@@ -128,7 +123,7 @@ def test_M2_arena_is_exact_and_idle_blocks_stay():
         states = {s["name"] for s in plan["storages"] if "program" not in s}
         check(states & {"blocks.%d/%s" % (b, s) for b in (1, 2) for s in ("moment1", "moment2", "gradient", "master")} == set(), "states: %s" % states)
         check({"blocks.0/moment1", "blocks.1/frozen", "blocks.2/frozen"} <= states, "states: %s" % states)
-        events = [e for p in plan["programs"] if p["name"] == "micro" for e in p["events"]]
+        events = events_of(plan)
         check([e["id"] for e in events if e["phase"] == "optimizer" and e["op"] == "adam"] == ["u1"], "one unit is updated")
         check(not [e["id"] for e in events if e["stream"] == "gather" and e["id"] not in ("g1f", "g1b")], "others are gathered")
     return "worlds 2 and 4: two blocks without gradient, state, gather or change"

@@ -2,11 +2,10 @@
 
 Relies on: harness.py, test_surface.py (its network and policies), rows/offload.lua. Relied on by: run.py."""
 import itertools
-import json
 import os
 import re
 
-from harness import ROOT, build, check, corpus, losses, run, same_run, scratch, shardc, steps
+from harness import ROOT, build, check, corpus, events_of, losses, planned, run, same_run, scratch, steps
 from test_surface import BF16, everywhere, go, plan, position
 
 WAYS = ("'stream'", "'host'", "true")
@@ -104,8 +103,7 @@ def test_S_offload_skipped_steps_change_nothing():
 
 
 def predicted(way, *args, device="h200", **o):
-    sets = [a for k, v in dict(o, way=way).items() for a in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
-    return json.loads(shardc("inspect", MODEL, "--world", "4", "--device", device, *sets, *args, "--format", "json"))
+    return planned(MODEL, 4, "--device", device, *args, way=way, **o)
 
 
 LARGE = dict(dim=4096, layers=12, batch=32, seq=1024, clip=0.0)  # a device profile's host memory serves four ranks at once
@@ -129,5 +127,5 @@ def test_S_offload_true_takes_the_faster_side():
     with open(fast, "w") as f:
         f.write(re.sub(r"host_optimizer_bandwidth = [0-9.e]+", "host_optimizer_bandwidth = 400e9", text))
     for device, stream in (("h200", "update"), (fast, "host")):
-        events = next(x for x in predicted("auto", device=device)["programs"] if x["name"] == "micro")["events"]
+        events = events_of(predicted("auto", device=device))
         check({e["stream"] for e in events if re.fullmatch(r"u\d+", e["id"])} == {stream}, "%s: updates not on stream %s" % (device, stream))

@@ -33,8 +33,7 @@ def clocked(model, world, n, *args, **options):
     folder = scratch("clock")
     trace, log = os.path.join(folder, "trace.json"), os.path.join(folder, "log.jsonl")
     with open(records(os.path.join(folder, "x"), world, n), "rb") as x:
-        must(["sh", "-c", 'exec "$@" < ' + x.name, "-", build(model, world=world, **options), "--data", "-", "--steps", str(n), "--virtual-clock", "--log", log,
-              "--trace", trace, *args])
+        must([build(model, world=world, **options), "--data", "-", "--steps", str(n), "--virtual-clock", "--log", log, "--trace", trace, *args], stdin_file=x)
     with open(trace) as f:
         events = [e for e in json.load(f) if e["ph"] == "X" and e["pid"] == 0 and e["args"]["program"] == "micro" and e["args"]["step"] == n]
     begin = min(e["ts"] for e in events)

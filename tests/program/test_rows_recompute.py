@@ -2,11 +2,11 @@
 
 Relies on: harness.py, rows/recompute.lua, rows/nested.lua. Relied on by: run.py."""
 import itertools
-import json
 import os
 import re
 
-from harness import ROOT, build, check, corpus, losses, read_safetensors, run, same_run, scratch, shardc
+import pages
+from harness import ROOT, build, check, close, corpus, events_of, losses, planned, read_safetensors, run, same_run, scratch
 
 MODEL, NESTED = (os.path.join(ROOT, "tests", "program", "rows", f) for f in ("recompute.lua", "nested.lua"))
 WORLDS = (2, 4)
@@ -31,11 +31,10 @@ def same(a, b, what):
     check(len(both) > 2 * len(grads), "%s: few tensors to compare: %s" % (what, sorted(both)))
 
 
-def planned(model, world, **o):
-    """The step's events; bytes of the device's arena."""
-    sets = [x for k, v in o.items() for x in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
-    p = json.loads(shardc("inspect", model, "--world", str(world), *sets, "--format", "json"))
-    return p, next(x for x in p["programs"] if x["name"] == "micro")["events"]
+def plan(model, world, **o):
+    """The plan, and the events of its step."""
+    p = planned(model, world, **o)
+    return p, events_of(p)
 
 
 def most_unsharded(p, events):
@@ -61,12 +60,12 @@ def test_C1_three_units():
             o = dict(params=params, activations=activations)
             for wrap in ("outside", "inside", "none"):
                 same(plain, whole_run(MODEL, world, 2, wrap=wrap, **o), "world %d, %s, %s" % (world, wrap, o))
-            p, events = planned(MODEL, world, wrap="outside", **o)
+            p, events = plan(MODEL, world, wrap="outside", **o)
             check(most_unsharded(p, events) <= 3, "%d gathered at a time" % most_unsharded(p, events))
-        p, events = planned(MODEL, world, wrap="outside", layers=8)
+        p, events = plan(MODEL, world, wrap="outside", layers=8)
         n, again = most_unsharded(p, events), [e["id"] for e in events if re.fullmatch(r"g\d+b2", e["id"])]
         check(0 < n <= 3 and len(again) >= 4, "of 8 units %d are gathered at a time; %s are gathered for the recompute and for the backward" % (n, again))
-        q, kept = planned(MODEL, world, wrap="inside", layers=8)
+        q, kept = plan(MODEL, world, wrap="inside", layers=8)
         check(not [e for e in kept if re.fullmatch(r"g\d+b2", e["id"])], "where each recomputes by itself it stays gathered for its backward")
         deep = whole_run(MODEL, world, 2, layers=8)
         a = whole_run(MODEL, world, 2, wrap="outside", layers=8)
@@ -79,13 +78,13 @@ def test_C1_three_units():
 def test_C2_one_unit():
     for world in WORLDS:
         plain = whole_run(MODEL, world, 6, units="one")
-        base, usual = planned(MODEL, world, units="one")
+        base, usual = plan(MODEL, world, units="one")
         check(not moves(usual, "offload") and base["arenas"]["host"]["bytes"] == 0, "nothing goes to the host by itself")
         for params, activations in GRID:
             o = dict(units="one", params=params, activations=activations)
             for wrap in ("none", "outside", "inside", "call"):
                 same(plain, whole_run(MODEL, world, 6, wrap=wrap, **o), "world %d, %s, %s" % (world, wrap, o))
-                p, events = planned(MODEL, world, wrap=wrap, **o)
+                p, events = plan(MODEL, world, wrap=wrap, **o)
                 offloads = activations == "offload" and wrap != "none"
                 away, back = moves(events, "offload"), moves(events, "fetch")
                 check(len(away) == len(back) and bool(away) == offloads, "%s %s: %s, %s" % (wrap, o, away, back))
@@ -93,10 +92,10 @@ def test_C2_one_unit():
                 check(p["arenas"]["device"]["bytes"] <= base["arenas"]["device"]["bytes"], "the device's peak does not rise")
         for wrap in ("outside", "inside", "call"):  # where activations outweigh the rest
             big = dict(units="one", layers=8, width=64, batch=100, wrap=wrap)
-            peak = {a: planned(MODEL, world, activations=a, **big)[0]["arenas"]["device"]["bytes"] for a in ("recompute", "offload")}
-            alone = planned(MODEL, world, **dict(big, wrap="none"))[0]["arenas"]["device"]["bytes"]
+            peak = {a: plan(MODEL, world, activations=a, **big)[0]["arenas"]["device"]["bytes"] for a in ("recompute", "offload")}
+            alone = plan(MODEL, world, **dict(big, wrap="none"))[0]["arenas"]["device"]["bytes"]
             check(peak["offload"] < alone and peak["recompute"] <= alone, "%s: %s, without %d" % (wrap, peak, alone))
-        many = [planned(MODEL, world, layers=8, width=64, params=params)[0]["arenas"]["device"]["bytes"] for params in (False, True)]
+        many = [plan(MODEL, world, layers=8, width=64, params=params)[0]["arenas"]["device"]["bytes"] for params in (False, True)]
         check(many[1] < many[0], "parameters of 8 units on the host: %s" % many)
         same(whole_run(MODEL, world, 2, units="one", layers=8, width=64, batch=100),
              whole_run(MODEL, world, 2, units="one", layers=8, width=64, batch=100, wrap="outside", activations="offload"), "a large one")
@@ -107,7 +106,7 @@ def test_C3_nested_stacks():
     for world in WORLDS:
         a, b = whole_run(NESTED, world, 2, recompute=False), whole_run(NESTED, world, 2, recompute=True)
         same(a, b, "world %d" % world)
-        _, events = planned(NESTED, world, recompute=True)
+        _, events = plan(NESTED, world, recompute=True)
         again = [e for e in events if e["phase"] == "recompute"]
         check(len(again) >= 12, "stacks are made again: %d events" % len(again))
         check(sum(k.endswith(".grad") for k in a[1]) == 40, "gradients by name: %d" % sum(k.endswith(".grad") for k in a[1]))

@@ -7,7 +7,7 @@ import json
 import os
 import random
 
-from harness import ROOT, build, check, close, floats, losses, read_log, read_safetensors, run, scratch, shardc, shared, steps, train
+from harness import ROOT, build, check, close, events_of, floats, losses, planned, read_log, read_safetensors, scratch, shared, steps, train
 
 NET = os.path.join(ROOT, "tests", "program", "rows", "scaler.lua")
 DIM, GLOBAL = 24, 16  # of rows/scaler.lua; samples of a step, whatever the world
@@ -42,13 +42,12 @@ def go(world, *args, n=6, gains=None, data=None, folder=None, **o):
     log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
     more = ("--accumulate", str(accumulate)) if accumulate > 1 else ()
     train(program(world, **o), "--data", "-", "--steps", str(n), "--seed", "5", "--log", log, "--export", weights, *more, *args,
-          shell=["sh", "-c", 'exec "$0" "$@" < "$RECORDS"'], env={"RECORDS": data or records(n, gains, accumulate)})
+          records=data or records(n, gains, accumulate))
     return steps(read_log(log)), read_safetensors(weights)
 
 
 def inspect(world, **o):
-    sets = [a for k, v in dict(batch=GLOBAL // world, **o).items() for a in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
-    return json.loads(shardc("inspect", NET, "--world", str(world), "--format", "json", *sets))
+    return planned(NET, world, batch=GLOBAL // world, **o)
 
 
 def scales(a):
@@ -89,7 +88,7 @@ def test_G1_outputs_of_different_structure():
         plan = inspect(world, **o)
         scale = next(s for s in plan["storages"] if s["name"] == "loss scale")
         check(scale["arena"] == "device", "the scale: %s" % scale)
-        events = next(p for p in plan["programs"] if p["name"] == "micro")["events"]
+        events = events_of(plan)
         multiply = [e for e in events if e["op"] == "scale" and e["phase"] == "forward"]
         check(len(multiply) == 5, "world %d: %d events scale" % (world, len(multiply)))  # four outputs; the loss, back
         check(not any(scale["id"] == r[0] for e in events if e["op"] == "grad_seed" for r in e["reads"]), "the seed is scaled too")
@@ -128,7 +127,7 @@ def test_G3_infinite_gradient_skips_the_step():
 # ── G4: an infinite gradient on one rank only ───────────────────────────────────────────────────────────────────────────
 def event_of(world, op, **o):
     """Id of the one event of this op in the step's program."""
-    found = [e["id"] for e in next(p for p in inspect(world, **o)["programs"] if p["name"] == "micro")["events"] if e["op"] == op]
+    found = [e["id"] for e in events_of(inspect(world, **o)) if e["op"] == op]
     check(len(found) == 1, "world %d: events %s: %s" % (world, op, found))
     return found[0]
 
@@ -206,7 +205,7 @@ def parity_run(world, model, **o):
     log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
     binary = build(PARITY, world=world, net=model, batch=GLOBAL // world, **o)
     train(binary, "--data", "-", "--steps", str(STEPS5), "--seed", "7", "--log", log, "--export", weights,
-          shell=["sh", "-c", 'exec "$0" "$@" < "$RECORDS"'], env={"RECORDS": parity_records(model)})
+          records=parity_records(model))
     return steps(read_log(log)), read_safetensors(weights)
 
 
@@ -271,7 +270,7 @@ def sparse_go(world, *args, n=4, data=None, **o):
     log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
     more = ("--accumulate", str(accumulate)) if accumulate > 1 else ()
     train(build(SPARSE, world=world, batch=GLOBAL // world // accumulate, **o), "--data", "-", "--steps", str(n), "--seed", "5", "--log", log, "--export", weights,
-          *more, *args, shell=["sh", "-c", 'exec "$0" "$@" < "$RECORDS"'], env={"RECORDS": data or sparse_records(n, accumulate)})
+          *more, *args, records=data or sparse_records(n, accumulate))
     return steps(read_log(log)), read_safetensors(weights)
 
 
@@ -287,16 +286,11 @@ def test_G2_sparse_is_dense():
     return "%d cases" % len(cases)
 
 
-def sparse_plan(world, **o):
-    sets = [a for k, v in dict(batch=1, **o).items() for a in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
-    return json.loads(shardc("inspect", SPARSE, "--world", str(world), "--format", "json", *sets))
-
-
 def test_G2_fewer_bytes_on_the_wire_and_in_memory():
     told = []
     for world in (2, 4):
-        plans = [sparse_plan(world, sparse=s, vocab=20000, dim=64) for s in (True, False)]
-        events = [next(p for p in x["programs"] if p["name"] == "micro")["events"] for x in plans]
+        plans = [planned(SPARSE, world, batch=1, sparse=s, vocab=20000, dim=64) for s in (True, False)]
+        events = [events_of(x) for x in plans]
         wire = [sum(e["bytes"] for e in x if e["stream"] == "reduce" and e["phase"] == "backward") for x in events]
         linear = (64 * 16 + 16 + 16 * 3 + 3) * 4
         check(wire[0] < (world - 1) * SEQ * (64 + 1) * 4 + 3 * linear and wire[1] > 20000 * 64 * 4 * (world - 1) / world, "world %d: bytes %s" % (world, wire))

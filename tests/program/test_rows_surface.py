@@ -1,12 +1,12 @@
 """The S rows: every item of the surface of nn.fully_shard, at world 2 and 4, each by what it changes: numbers or schedule.
 
 Relies on: harness.py, test_surface.py (the model surface/net.lua, and policies for it). Relied on by: run.py."""
-import json
 import os
 import re
 
-from harness import build, check, close, corpus, floats, losses, run, same_run, scratch, shardc, steps
-from test_surface import BF16, NET, agree, arguments, everywhere, go, plain, plan, policy, position, program
+import pages
+from harness import build, check, close, corpus, events_of, losses, planned, read_safetensors, run, same_run, scratch
+from test_surface import BF16, NET, agree, everywhere, go, plain, plan, policy, position
 
 WORLDS = (2, 4)
 
@@ -94,8 +94,7 @@ def test_S_prefetch():
             text = BF16 + ", prefetch = { %s = { '%s' } }" % (way, target)
             own = dict(root=text) if unit == "root" else {}
             path = policy(**dict(units, **own)) if own else listed(units, unit, text)
-            p = json.loads(shardc("inspect", NET, "--world", str(world), "--set", "layers=4", "--set", "batch=%d" % (16 // world), "--policy", path, "--format", "json"))
-            events = next(x for x in p["programs"] if x["name"] == "micro")["events"]
+            events = events_of(planned(NET, world, "--policy", path, layers=4, batch=16 // world))
             usual = plan(world, everywhere(BF16), layers=4)[1]
             check(issued(events, gather) < issued(usual, gather), "%s lists %s: %s after %d events, else %d" % (unit, target, gather, issued(events, gather), issued(usual, gather)))
             binary = build(NET, world=world, policy=path, layers=4, batch=16 // world)
@@ -121,9 +120,7 @@ def test_S_unshard_in_backward():
         for promise in (False, True):
             o = dict(batch=8 // world, promise=promise)
             runs.append(run(build(os.path.abspath(model), world=world, **o), "--data", corpus(), "--steps", "4", "--seed", "3"))
-            sets = [x for k, v in o.items() for x in ("--set", "%s=%s" % (k, str(v).lower()))]
-            p = json.loads(shardc("inspect", model, "--world", str(world), *sets, "--format", "json"))
-            gathers.append([e["id"] for e in p["programs"][2]["events"] if e["stream"] == "gather"])
+            gathers.append([e["id"] for e in events_of(planned(model, world, **o)) if e["stream"] == "gather"])
         same_run(*runs, "world %d" % world)
         check(gathers[0] == gathers[1] and all(g.endswith("f") or g == "g2b" for g in gathers[0]), "an embedding's backward reads no table: %s" % gathers)
 

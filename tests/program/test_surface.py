@@ -9,7 +9,7 @@ import json
 import os
 import re
 
-from harness import ROOT, SHARDC, build, check, close, command, corpus, floats, losses, must, read_safetensors, run, same_run, scratch, shardc, shared, steps
+from harness import ROOT, SHARDC, build, check, close, command, corpus, events_of, floats, losses, must, read_safetensors, run, same_run, scratch, settings, shardc, shared, steps
 
 NET = os.path.join(ROOT, "tests", "program", "surface", "net.lua")
 BATCH, STEPS = 16, 6
@@ -37,8 +37,7 @@ def everywhere(options):
 def arguments(world, units, o):
     """Of shardc, for commands that only read."""
     o = dict(dict(batch=BATCH // world // o.get("accumulate", 1)), **o)
-    sets = [a for k, v in o.items() for a in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
-    return [NET, "--world", str(world), *sets, *(["--policy", policy(**units)] if units else [])]
+    return [NET, "--world", str(world), *settings(o), *(["--policy", policy(**units)] if units else [])]
 
 
 def program(world, units, **o):
@@ -53,7 +52,7 @@ def go(world, units, *args, n=STEPS, **o):
 
 def plan(world, units, name="micro", **o):
     p = json.loads(shardc("inspect", *arguments(world, units, o), "--format", "json"))
-    return p, next(x for x in p["programs"] if x["name"] == name)["events"]
+    return p, events_of(p, name)
 
 
 def position(events, id):

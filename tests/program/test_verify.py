@@ -6,7 +6,7 @@ import json
 import os
 
 import mutants
-from harness import ROOT, SHARDC, build, check, command, scratch, shardc
+from harness import ROOT, SHARDC, build, check, command, scratch, settings, shardc
 
 GPT2 = dict(layers=2, dim=32, heads=2, vocab=256, batch=2, seq=16)
 LLAMA = dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=16)
@@ -21,8 +21,7 @@ PLANS = [
 
 
 def arguments(model, world, options):
-    sets = [x for k, v in options.items() for x in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
-    return [os.path.join(ROOT, "models", model), "--world", str(world), *sets]
+    return [os.path.join(ROOT, "models", model), "--world", str(world), *settings(options)]
 
 
 def texts(plans):
