@@ -69,6 +69,13 @@ def page(path):
     return said
 
 
+def holds(path, least):
+    """A test's note; least: lines that the page had when it was written."""
+    said = page(path)
+    check(said >= least, "the page has lost its examples: %d lines" % said)
+    return "%d lines are what the commands print" % said
+
+
 def abridged(printed):
     """Without the lines of libraries, and not more than a page has room for."""
     out = []

@@ -48,6 +48,7 @@ def main():
     a.add_argument("--skip", default="^$", help="regular expression over test names")
     a.add_argument("--no-unit", action="store_true")
     o = a.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # who is started by `&` is born deaf, and its children with it
     os.environ["SHARDC_BUILD"] = os.path.abspath(o.build)
     global harness
     import harness

@@ -201,7 +201,7 @@ def test_scaler():
     growth_factor; without_fp16 is asked for where nothing is fp16."""
     o = dict(init_scale=1024.0, growth_factor=4.0, backoff_factor=0.125, growth_interval=2)
     found = [scales(scaled(2, n=5, gains={2: {1: HUGE}}, **dict(o, **more))) for more in ({}, dict(init_scale=512.0), dict(growth_factor=2.0), dict(backoff_factor=0.5), dict(growth_interval=1))]
-    check(found[0] in ([1024, 128, 128, 512, 512], [1024, 1024, 128, 128, 512]), "scales %s" % found[0])
+    check(found[0] == [1024, 128, 128, 512, 512], "scales %s" % found[0])
     check(len({tuple(f) for f in found}) == 5, "each option has scales of its own: %s" % found)
     rc, _, err = command([SHARDC, "predict", SCALED, "--set", "param_dtype=fp32", "--set", "reduce_dtype=fp32"])
     check(rc == 1 and "fp16" in err, "exit %d, %s" % (rc, err))

@@ -217,6 +217,10 @@ def test_X4_broken_extensions():
     return "6 kinds, before anything is written"
 
 
+def test_X4_page():
+    return pages.holds("models/behaviours/extension.md", 1)
+
+
 def test_X4_wrong_size_when_it_runs():
     """A function that fills less than its wires: the run stops with the C line before its first step, on every kind of plan."""
     folder = scratch("short")

@@ -145,23 +145,23 @@ def only(tensors):
 
 
 def test_G4_infinite_gradient_on_one_rank():
-    """Sample 0, which is rank 0's, overflows in step 3: every rank skips, every rank's scale is the same before and after; it
-    grows after growth_interval clean steps, on all of them."""
-    gains = {3: {0: HUGE}}
+    """Sample 0, which is rank 0's, overflows in step 4, the second clean one since the scale grew but for that: every rank skips, every
+    rank's scale is the same before and after; it grows after growth_interval clean steps in a row, on all of them."""
+    gains = {4: {0: HUGE}}
     cases = [(2, {}), (2, dict(replicate=2)), (2, dict(state=True)), (4, dict(clip=1.0)), (4, dict(replicate=2))]
     for world, o in cases:
         o = dict(o, growth_interval=2)
         what = "world %d %s" % (world, o)
-        a = go(world, n=6, gains=gains, **o)
-        check(skipped(a) == [3], "%s: skipped %s" % (what, skipped(a)))
-        check(scales(a) == [65536, 131072, 65536, 65536, 131072, 131072], "%s: scales %s" % (what, scales(a)))
-        told = [only({k: t for k, t in x.items() if t[1] == [2]}) for x in dumped(world, "*clip*", 3, gains, **o)]
+        a = go(world, n=7, gains=gains, **o)
+        check(skipped(a) == [4], "%s: skipped %s" % (what, skipped(a)))
+        check(scales(a) == [65536, 131072, 131072, 65536, 65536, 131072, 131072], "%s: scales %s" % (what, scales(a)))
+        told = [only({k: t for k, t in x.items() if t[1] == [2]}) for x in dumped(world, "*clip*", 4, gains, **o)]
         check(all(x == [0, 1] for x in told), "%s: coefficient and flag by rank: %s" % (what, told))
         seed = event_of(world, "grad_seed", **o)
-        for step, scale in ((3, 131072), (4, 65536), (6, 131072)):
+        for step, scale in ((4, 131072), (5, 65536), (7, 131072)):
             seeds = [only(x) for x in dumped(world, "*/" + seed, step, gains, **o)]
             check(all(x == [scale / world] for x in seeds), "%s: the seed of step %d by rank: %s" % (what, step, seeds))
-        before, after = checkpoint(world, 2, gains, **o), checkpoint(world, 3, gains, **o)
+        before, after = checkpoint(world, 3, gains, **o), checkpoint(world, 4, gains, **o)
         check(before[1] == after[1], what + ": the skipped step changed a rank's state")
     return "%d cases" % len(cases)
 

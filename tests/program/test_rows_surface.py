@@ -171,6 +171,10 @@ def test_S_gradient_divide_factor():
         check(losses(summed[0]) == losses(faster[0]) and summed[1] == faster[1], "world %d" % world)
         other = go(world, everywhere("gradient_divide_factor = 3"), **o)
         check(other[1] != summed[1], "3 is another factor")
+        one = dict(o, n=1)
+        base, alone = (go(world, dict(everywhere(""), down=factor), **one)[1] for factor in ("", "gradient_divide_factor = 1"))
+        changed = {k for k in base if base[k] != alone[k]}
+        check(changed == {"blocks.%d.down.%s" % (b, p) for b in (0, 1) for p in ("bias", "weight")}, "a factor of one kind of unit changed %s" % sorted(changed))
 
 
 # ── meshes, dtypes ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -191,8 +195,7 @@ def test_S_meshes():
     sound_anyhow(4, mixed, go(4, mixed))
     state = os.path.join(scratch("state"), "s")
     go(4, mixed, "--save", state, n=3)
-    check(losses(go(2, everywhere(""), "--resume", state)[0])[-1] > 0, "its state is loaded by another mesh")
-    close(losses(go(2, everywhere(""), "--resume", state)[0]), losses(plain()[0])[3:], 1e-5, "and goes on as it was")
+    close(losses(go(2, everywhere(""), "--resume", state)[0]), losses(plain()[0])[3:], 1e-5, "another mesh goes on from its state")
     return "%d cases, losses within %.1e" % (len(cases), worst)
 
 
@@ -260,7 +263,11 @@ def test_S_frozen_parameters():
         same = {k for k in before if before[k] == after[k]}
         check(same == {"idle", "blocks.0.fixed", "blocks.1.fixed"}, "world %d: unchanged are %s" % (world, sorted(same)))
         p, events = plan(world, everywhere(""))
-        check(ids(events, r"g\d+zf") and "fixed.grad" not in str(events), "frozen parameters are gathered, and have no gradient")
+        check(len(ids(events, r"g\d+zf")) == 2, "frozen parameters are gathered by themselves")
+        out = os.path.join(scratch("dump"), "x.safetensors")
+        go(world, everywhere(""), "--dump", "*.grad", "--at-step", "1", "-o", out, n=1)
+        check({k[:-5] for k in read_safetensors(out)} == before.keys() - same, "gradients of %s" % sorted(read_safetensors(out)))
+        check(persistent(p, "moment1") == persistent(p, "moment2") == sum(u["numel"] // u["shards"] for u in p["units"]) * 4, "moments of what is trained")
 
 
 def test_S_ignored_parameters():
@@ -333,3 +340,7 @@ def test_S_checkpoint():
         check(found["offload"][0] == 0 < found["save"][0] < found["wrapper"][0], "made again: %s" % found)
         check(found["call"][0] < found["wrapper"][0], "a saved gelu is not: %s" % found)
         check(found["wrapper"][1] == found["call"][1] == 0 < found["nested"][1] < found["offload"][1], "to the host: %s" % found)
+
+
+def test_S_page():
+    return pages.holds("models/behaviours/surface.md", 1)
