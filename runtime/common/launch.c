@@ -49,6 +49,7 @@ typedef struct {
 
 static int run_rank(job *j, int rank) {
     sc_rank *r = sc_rank_new(&j->w, rank);
+    sc_come_to(r, SC_TRAINS);
     int code = j->body(r, j->arg);
     atomic_store(&j->w.ranks[rank].done, 1);
     sc_rank_free(r);

@@ -20,7 +20,7 @@ enum { FAREWELL = 5 /* seconds */ };
 
 typedef struct { /* of one rank; everything but `met` is written down before it */
     uint32_t met[SC_STREAMS + 1];
-    int32_t program, at_barrier, done, failed, told, left, spoken;
+    int32_t stage, program, at_barrier, done, failed, told, left, spoken;
     int32_t doing[SC_STREAMS], event[SC_STREAMS], waits_for[SC_STREAMS];
     int64_t step;
     uint64_t ticks, seen[SC_STREAMS];
@@ -240,6 +240,7 @@ static void look(int rank, state *s) {
         s->waits_for[i] = atomic_load(&k->status[i].waits_for);
         s->seen[i] = atomic_load(&k->seen[i]);
     }
+    s->stage = atomic_load(&k->stage);
     s->program = atomic_load(&k->program);
     s->at_barrier = atomic_load(&k->at_barrier);
     s->step = atomic_load(&k->step);
@@ -262,6 +263,7 @@ static void write_down(int rank, state *s) {
         atomic_store(&k->status[i].waits_for, s->waits_for[i]);
         atomic_store(&k->seen[i], s->seen[i]);
     }
+    atomic_store(&k->stage, s->stage);
     atomic_store(&k->program, s->program);
     atomic_store(&k->at_barrier, s->at_barrier);
     atomic_store(&k->step, s->step);

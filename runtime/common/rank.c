@@ -140,6 +140,11 @@ uint64_t sc_allocated(const sc_rank *r, int host) {
     return r->arena[host] ? host ? r->b->host_bytes : r->b->arena_bytes : 0;
 }
 
+void sc_come_to(sc_rank *r, sc_stage stage) {
+    atomic_store(&r->w->ranks[r->rank].stage, stage);
+    atomic_fetch_add(&r->w->ranks[r->rank].ticks, 1);
+}
+
 void sc_set_step(sc_rank *r, int64_t step) {
     r->step = step;
     atomic_store(&r->w->ranks[r->rank].step, step);

@@ -11,6 +11,18 @@
  */
 typedef enum { SC_IDLE, SC_RUNNING, SC_WAITING, SC_MEETING } sc_doing;
 
+/* How far a rank is on its way to the training program, in this order on all ranks. */
+typedef enum {
+    SC_BEGINS,
+    SC_OPENS,
+    SC_CONNECTS,
+    SC_TAKES,
+    SC_REGISTERS,
+    SC_REHEARSES,
+    SC_CAPTURES,
+    SC_TRAINS
+} sc_stage;
+
 typedef struct { /* what a stream is at, for the watchdog */
     _Atomic int doing, event, waits_for;
 } sc_status;
@@ -28,7 +40,8 @@ typedef struct {
     _Atomic uint64_t seen[SC_STREAMS]; /* sc_seen() of the running program, written by a device */
     _Atomic int leave;                 /* the launcher asks the rank to end: others have, or will not come */
     _Atomic int pid;                   /* its process; 0: a thread */
-    _Atomic int program;               /* running, -1: the rank is in the training program */
+    _Atomic int stage;                 /* sc_stage */
+    _Atomic int program;               /* running, -1: the rank is in the training program, or on its way there */
     _Atomic int at_barrier;
     _Atomic int64_t step;
     _Atomic uint64_t ticks;            /* finished events and barriers: progress */
@@ -70,6 +83,7 @@ struct sc_rank {
 };
 
 /* rank.c */
+void sc_come_to(sc_rank *r, sc_stage stage);
 void sc_rank_place(sc_rank *r, sc_world *w, int rank);
 void *sc_calloc(size_t n, size_t size); /* setup only; ends the process with a message when memory runs out */
 /* What several ranks may find wrong: one says it (rank 0, unless it sees nothing), the launcher ends the others. */

@@ -1,6 +1,8 @@
-/* Says who hangs where when nothing moves: what each stream of each rank was last seen doing, in shared memory.
- * Relies on: rank.h; the targets, whose streams write there what they are at (a device: sc_seen).
+/* Says who hangs where when nothing moves: what each stream of each rank was last seen doing, in shared memory, and
+ * before training how far each rank has come.
+ * Relies on: rank.h, job.h; the targets, which write there what they are at (a device: sc_seen).
  * Relied on by: launch.c. */
+#include "job.h"
 #include "rank.h"
 #include <stdio.h>
 #include <time.h>
@@ -102,20 +104,52 @@ static bool stopped(const sc_shared_rank *k) {
     return state == 'T' || state == 't';
 }
 
+static sc_stage stage_of(const sc_shared_rank *k) {
+    return (sc_stage)atomic_load(&k->stage);
+}
+
+/* Every rank has a part in it, and none gets through alone. */
+static bool is_meeting(sc_stage s) {
+    return s == SC_CONNECTS || s == SC_REGISTERS;
+}
+
+static void print_start(const sc_world *w, int rank) {
+    static const char *const doing[] = {
+        [SC_BEGINS] = "is about to begin",
+        [SC_OPENS] = "opens its device and the libraries",
+        [SC_CONNECTS] = "makes its communicators (NCCL)",
+        [SC_TAKES] = "takes its memory",
+        [SC_REGISTERS] = "registers its arena with the other ranks (NCCL)",
+        [SC_REHEARSES] = "gets its programs ready",
+        [SC_CAPTURES] = "captures its programs",
+    };
+    const sc_shared_rank *k = &w->ranks[rank];
+    fprintf(stderr, "  rank %d %s%s", rank, doing[stage_of(k)],
+            atomic_load(&k->at_barrier) ? ", and waits for the other ranks" : "");
+    if (atomic_load(&k->at_barrier)) print_behind(w, SC_STREAMS);
+    fprintf(stderr, "\n");
+}
+
 void sc_print_rank(const sc_world *w, int rank) {
     const sc_shared_rank *k = &w->ranks[rank];
     int program = atomic_load(&k->program);
     if (stopped(k)) fprintf(stderr, "  rank %d's process %d is stopped (SIGSTOP)\n", rank, atomic_load(&k->pid));
     if (atomic_load(&k->done)) {
         fprintf(stderr, "  rank %d has finished\n", rank);
+    } else if (program < 0 && stage_of(k) < SC_TRAINS) {
+        print_start(w, rank);
     } else if (program < 0) {
         fprintf(stderr, "  rank %d is in the training program%s", rank,
                 atomic_load(&k->at_barrier) ? ", at a barrier" : "");
         if (atomic_load(&k->at_barrier)) print_behind(w, SC_STREAMS);
         fprintf(stderr, "\n");
     } else {
-        fprintf(stderr, "  rank %d is in program %s, step %lld\n", rank, w->build->programs[program].name,
-                (long long)atomic_load(&k->step));
+        fprintf(stderr, "  rank %d %s program %s", rank, stage_of(k) < SC_TRAINS ? "tries" : "is in",
+                w->build->programs[program].name);
+        if (stage_of(k) < SC_TRAINS)
+            fprintf(stderr, ", before training\n");
+        else
+            fprintf(stderr, ", step %lld\n", (long long)atomic_load(&k->step));
         for (int s = 0; s < SC_STREAMS; s++) print_stream(w, rank, s);
     }
 }
@@ -126,24 +160,65 @@ double sc_now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A rank outside of programs and barriers is at work in the training program (it may wait for data): no hang. */
+static bool before_training(const sc_world *w) {
+    bool any = false;
+    for (int k = 0; k < w->world; k++) any |= stage_of(&w->ranks[k]) < SC_TRAINS && !atomic_load(&w->ranks[k].done);
+    return any;
+}
+
+/* Starts are slower than steps: nobody calls one a hang sooner than ranks wait for each other's processes. */
+static double deadline(const sc_world *w) {
+    double stall = w->debug->stall_s, patience = sc_job_patience();
+    return stall > 0 && stall < patience && before_training(w) ? patience : stall;
+}
+
+/* A rank outside of programs and barriers is at work in the training program (it may wait for data): no hang. One that
+ * is on its way there is late when another one waits for it. */
 bool sc_stalled(const sc_world *w, sc_watchdog *dog) {
     uint64_t ticks = 0;
-    bool blocked = true, any = false;
+    bool blocked = true, waits = false;
     for (int k = 0; k < w->world; k++) {
         const sc_shared_rank *x = &w->ranks[k];
         ticks += atomic_load(&x->ticks) << 20;
         for (int s = 0; s < SC_STREAMS; s++) ticks += atomic_load(&x->met[s].value) + (atomic_load(&x->seen[s]) >> 32);
         if (atomic_load(&x->done)) continue;
-        any = true;
-        if (atomic_load(&x->program) < 0 && !atomic_load(&x->at_barrier) && !stopped(x)) blocked = false;
+        bool here = atomic_load(&x->program) >= 0 || atomic_load(&x->at_barrier) || is_meeting(stage_of(x));
+        if (!here && stopped(x)) here = true;
+        waits |= here;
+        if (!here && stage_of(x) == SC_TRAINS) blocked = false;
     }
-    if (ticks != dog->ticks || !blocked || !any) *dog = (sc_watchdog){ticks, sc_now_s()};
-    return w->debug->stall_s > 0 && sc_now_s() - dog->since > w->debug->stall_s;
+    if (ticks != dog->ticks || !blocked || !waits) *dog = (sc_watchdog){ticks, sc_now_s()};
+    return w->debug->stall_s > 0 && sc_now_s() - dog->since > deadline(w);
+}
+
+/* How far a rank has come: its stage, and of that the meetings of all ranks. */
+static uint64_t way(const sc_shared_rank *k) {
+    return (uint64_t)stage_of(k) << 32 | atomic_load(&k->met[SC_STREAMS].value);
+}
+
+/* Ranks that have not come as far as the others, or, where all have, what keeps them together. */
+static void print_missing(const sc_world *w) {
+    uint64_t most = 0;
+    int n = 0;
+    for (int k = 0; k < w->world; k++)
+        if (way(&w->ranks[k]) > most) most = way(&w->ranks[k]);
+    for (int k = 0; k < w->world; k++)
+        if (way(&w->ranks[k]) < most || stopped(&w->ranks[k]))
+            fprintf(stderr, n++ ? ", %d" : "; the others wait for rank %d", k);
+    if (!n && is_meeting((sc_stage)(most >> 32)))
+        fprintf(stderr,
+                "; all %d ranks have come, and NCCL does not connect them: NCCL_DEBUG=INFO says what it tries, "
+                "NCCL_SOCKET_IFNAME which network it takes",
+                w->world);
+    fprintf(stderr, "; --stall-seconds sets another limit\n");
 }
 
 void sc_print_stall(const sc_world *w) {
-    fprintf(stderr, "shardc: no progress for %g s\n", w->debug->stall_s);
+    fprintf(stderr, "shardc: no progress for %g s%s", deadline(w), before_training(w) ? " before training" : "");
+    if (before_training(w))
+        print_missing(w);
+    else
+        fprintf(stderr, "\n");
     for (int k = 0; k < w->world; k++) sc_print_rank(w, k);
 }
 

@@ -79,6 +79,7 @@ static ncclComm_t world_comm(sc_rank *r) {
     ncclConfig_t c = sc_comms_config(SC_SUMS, r->t->comms.windows);
     if (r->rank == 0) SC_NCCL(ncclGetUniqueId(&r->w->common->id));
     sc_barrier(r);
+    sc_come_to(r, SC_CONNECTS);
     SC_NCCL(ncclCommInitRankConfig(&comm, r->world, r->w->common->id, r->rank, &c));
     return comm;
 }
@@ -165,6 +166,7 @@ void sc_comms_windows(sc_rank *r) {
     sc_comms *t = &r->t->comms;
     if (!t->windows) return;
     check_sizes(r);
+    sc_come_to(r, SC_REGISTERS);
     for (int c = 0; c < r->b->ncomms; c++)
         for (int p = 0; p < SC_POLICIES; p++) {
             if (!first_of_its_kind(r, c, p)) continue;

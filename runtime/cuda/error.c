@@ -13,15 +13,16 @@ void sc_errors_name(sc_rank *r) {
     self = r;
 }
 
-/* By the error's name as CUDA, cuBLAS and NCCL spell it. */
-static const char *remedy(const char *error) {
+/* By the error's name as CUDA spells it; else by the library. */
+static const char *remedy(const char *library, const char *error) {
     static const struct {
         const char *name, *text;
     } known[] = {
         {"cudaErrorMemoryAllocation", "the GPU's memory is full: stop what else runs on it, or build with a smaller "
                                       "batch, recompute or offload"},
         {"cudaErrorInsufficientDriver", "the GPU's driver is older than this program's CUDA: update the driver"},
-        {"cudaErrorSystemDriverMismatch", "the GPU's driver is older than this program's CUDA: update the driver"},
+        {"cudaErrorSystemDriverMismatch", "the driver's library and its kernel module differ: restart the machine, or "
+                                          "install the driver again"},
         {"cudaErrorNoDevice", "no GPU is visible: see nvidia-smi and CUDA_VISIBLE_DEVICES"},
         {"cudaErrorNoKernelImageForDevice", "this program was compiled for another GPU: build it with --arch sm_NN as "
                                             "`nvidia-smi --query-gpu=compute_cap --format=csv` says"},
@@ -29,13 +30,12 @@ static const char *remedy(const char *error) {
                                     "please report it"},
         {"cudaErrorStreamCaptureUnsupported", "a library does what a graph cannot hold: run with --no-graph"},
         {"cudaErrorECCUncorrectable", "the GPU's memory is damaged: see nvidia-smi -q, reset or replace the GPU"},
-        {"unhandled system error", "set NCCL_DEBUG=WARN for NCCL's own account"},
-        {"unhandled cuda error", "set NCCL_DEBUG=WARN for NCCL's own account"},
-        {"internal error", "set NCCL_DEBUG=WARN for NCCL's own account"},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strstr(error, known[i].name)) return known[i].text;
-    return NULL;
+    if (!strcmp(library, "NCCL")) return "set NCCL_DEBUG=WARN for NCCL's own account";
+    if (!strcmp(library, "malloc")) return "free some of the machine's memory";
+    return "see nvidia-smi, and dmesg for messages of the driver; --no-graph tells which event it is: please report it";
 }
 
 static const char *file_name(const char *path) {
@@ -74,8 +74,7 @@ void sc_failed(const char *library, const char *call, const char *error, const c
     if (text && *text && strcmp(text, error)) fprintf(stderr, " (%s)", text);
     print_place();
     fprintf(stderr, " [%s at %s:%d]", call, file_name(file), line);
-    const char *advice = remedy(error);
-    if (advice) fprintf(stderr, "; %s", advice);
+    fprintf(stderr, "; %s", remedy(library, error));
     leave();
 }
 

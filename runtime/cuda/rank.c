@@ -2,6 +2,7 @@
  * Relies on: rank.h and the files beside it.
  * Relied on by: common/launch.c, runtime/host through target.h. */
 #include "rank.h"
+#include "../common/lives.h"
 #include <cublasLt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,16 +16,30 @@ static void drain(sc_rank *r) {
     sc_stage_reset(r);
 }
 
+/* The watchdog looks at a program from here on, until it has ended. */
+static void enter(sc_rank *r, int program) {
+    sc_marks_reset(r);
+    atomic_store(&r->w->ranks[r->rank].program, program);
+}
+static void leave(sc_rank *r) {
+    sc_marks_reset(r);
+    atomic_store(&r->w->ranks[r->rank].program, -1);
+    atomic_fetch_add(&r->w->ranks[r->rank].ticks, 1);
+}
+
 /* Every program runs once over zeros: what libraries make at their first call is there before the first step, and
  * nothing of it is made while a graph is captured. Copies move next to nothing then, and events of the host stream do
  * nothing: the host's arena stays as it is. */
 static void rehearse(sc_rank *r) {
     for (int p = 0; p < r->b->nprograms; p++) {
+        bool last = p == r->b->nprograms - 1; /* states, too, are poison until `init` writes them */
         r->current = p;
         r->t->mode = SC_REHEARSE;
+        enter(r, p);
         sc_issue(r);
         drain(r);
-        SC_CUDA(cudaMemset(r->arena[0], 0, r->b->arena_bytes));
+        leave(r);
+        SC_CUDA(cudaMemset(r->arena[0], last && r->d->poison ? SC_POISON : 0, r->b->arena_bytes));
         SC_CUDA(cudaDeviceSynchronize());
         if (r->world > 1) sc_barrier(r);
     }
@@ -51,18 +66,22 @@ sc_rank *sc_rank_new(sc_world *w, int rank) {
     r->t->event = -1;
     sc_errors_name(r);
     sc_survey(r);
+    sc_come_to(r, SC_OPENS);
     sc_device_open(r);
     sc_libraries_open(r);
     sc_marks_new(r);
     sc_comms_new(r);
+    sc_come_to(r, SC_TAKES);
     sc_matmul_start(&r->t->cuda);
     sc_attention_start(&r->t->cuda);
     sc_arenas_new(r);
     sc_comms_windows(r);
+    sc_come_to(r, SC_REHEARSES);
     sc_streams_new(r);
     sc_algorithms_open(r);
     sc_host_new(r);
     rehearse(r);
+    sc_come_to(r, SC_CAPTURES);
     if (graphs(r)) capture_all(r);
     sc_watch_new(r);
     if (r->d->dump_pattern) sc_dump_new(r);
@@ -108,12 +127,10 @@ double sc_seconds(const sc_rank *r) {
 }
 
 void sc_run_program(sc_rank *r, int program) {
-    sc_shared_rank *me = &r->w->ranks[r->rank];
     cudaGraphExec_t graph = r->t->programs[program].graph;
     r->t->running = true;
     r->current = program;
-    sc_marks_reset(r);
-    atomic_store(&me->program, program);
+    enter(r, program);
     sc_watch_begin(r);
     if (graph) {
         SC_CUDA(cudaGraphLaunch(graph, r->t->stream[COMPUTE]));
@@ -125,8 +142,6 @@ void sc_run_program(sc_rank *r, int program) {
     sc_watch_end(r);
     if (r->dumps) sc_dump_end(r);
     if (r->trace) sc_trace_end(r);
-    sc_marks_reset(r);
-    atomic_store(&me->program, -1);
-    atomic_fetch_add(&me->ticks, 1);
+    leave(r);
     r->launches++;
 }

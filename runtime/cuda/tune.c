@@ -47,6 +47,7 @@ static void choose(sc_rank *r, const sc_task *task) {
             best = ms, at = i;
     }
     sc_algorithms_add(&r->t->algorithms, &c[at]);
+    atomic_fetch_add(&r->w->ranks[r->rank].ticks, 1); /* the others wait, and nothing hangs */
 }
 
 void sc_tune(sc_rank *r, int event, sc_kernel *k, const sc_attr *a, int nt, const sc_tensor *t) {

@@ -418,7 +418,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     shm_unlink(id->internal);
     return ncclSuccess;
 }
-/* SC_FAKE_COMMS names a file that gets a line for each communicator of rank 0. */
+/* SC_FAKE_INIT_HANGS, SC_FAKE_WINDOW_HANGS: this rank does not come to the communicator, to the arena's window.
+ * SC_FAKE_COMMS names a file that gets a line for each communicator of rank 0. */
 static void tell_comm(const ncclConfig_t *c, int rank) {
     const char *path = getenv("SC_FAKE_COMMS");
     FILE *f = path && !rank ? fopen(path, "a") : NULL;
@@ -435,6 +436,7 @@ static bool pinned(const ncclConfig_t *c) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *c, int n, ncclUniqueId id, int rank, ncclConfig_t *config) {
     if (!pinned(config)) return ncclInvalidUsage;
     tell_comm(config, rank);
+    if (said("SC_FAKE_INIT_HANGS", -1) == rank) pause();
     *c = open_comm(id.internal, n, rank);
     meet(*c);
     if (!rank) shm_unlink(id.internal);
@@ -476,6 +478,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t c, void *p, size_t n, ncclWindow_
     int fails = (int)said("SC_FAKE_WINDOW_FAILS", -2);
     *w = NULL;
     if (!(flags & NCCL_WIN_COLL_SYMMETRIC)) return ncclInvalidUsage;
+    if (said("SC_FAKE_WINDOW_HANGS", -1) == c->rank && n != 2 << 20) pause(); /* the arena's, not the trial's */
     if (fails == c->rank) return ncclUnhandledCudaError;
     if (fails == -1) return ncclSuccess;
     c->window = p;

@@ -5,6 +5,7 @@
  * SC_FAKE_COUNT      error of looking for them           SC_FAKE_CONTEXT error of making a context (fake_cuda.c)
  * SC_FAKE_ARCH       90, 80, ...                         SC_FAKE_FREE    bytes of device memory
  * SC_FAKE_MISSING    a library that is not there         SC_FAKE_NCCL    its version
+ * SC_FAKE_CONTEXT_HANGS  the GPU whose driver does not answer
  * SC_FAKE_NVML       bytes that the process has come to hold; SC_FAKE_NVML_PID: NVML knows the process by its number */
 #include "../../runtime/cuda/library.h"
 #include <cuda_runtime.h>
@@ -30,6 +31,7 @@ cudaError_t cudaDriverGetVersion(int *v) {
     return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int d) {
+    if (d == said("SC_FAKE_CONTEXT_HANGS", -1)) pause();
     return d < said("SC_FAKE_GPUS", 8) ? cudaSuccess : cudaErrorInvalidDevice;
 }
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {

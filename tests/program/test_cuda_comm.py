@@ -126,6 +126,24 @@ def test_a_stopped_rank_is_behind():
     return "%d ranks met at an event" % named
 
 
+def test_a_start_that_hangs_is_told():
+    """Who has not come to what the others wait in, before the first step; the run ends by itself."""
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    f = fake(build("mlp.lua", world=3))
+    for env, seconds, says in [
+        # every rank is in NCCL, which never answers: one of them is not told apart from outside
+        ({"SC_FAKE_INIT_HANGS": "1"}, 2, r"no progress for 2 s before training; all 3 ranks have come, and NCCL does not connect them: NCCL_DEBUG=INFO .*\n(  rank \d makes its communicators \(NCCL\)\n){3}"),
+        ({"SC_FAKE_WINDOW_HANGS": "1"}, 2, r"no progress for 2 s before training; the others wait for rank 1; --stall-seconds .*\n  rank 0 .*\n  rank 1 registers its arena with the other ranks \(NCCL\)\n"),
+        ({"SC_FAKE_CONTEXT_HANGS": "2"}, 3, r"no progress for 3 s before training; the others wait for rank 2; --stall-seconds sets another limit\n  rank 0 opens its device and the libraries, and waits for the other ranks; behind: rank 2\n"),
+    ]:
+        start = time.time()
+        rc, _, err = command([f, "--data", corpus(), "--steps", "2", "--stall-seconds", "1" if seconds == 2 else "3"], env=dict(env, SHARDC_PATIENCE="2"), timeout=60)
+        check(rc == 3 and re.search(says, err), "%s: exit %d: %s" % (env, rc, err))
+        check(err.count("no progress") == 1 and time.time() - start < 20, "%s: %.1f s: %s" % (env, time.time() - start, err))
+    return "3 hangs"
+
+
 def test_nccls_own_trouble():
     if not headers():
         return "skipped: no cuda_runtime.h or nccl.h"
