@@ -18,6 +18,15 @@ void sc_extension_wrote(const sc_task *t, const sc_piece *p, const char *functio
 }
 #endif
 
+#ifdef __CUDACC__
+#include "cuda/cuda.h"
+/* What the function has launched can run: else the next kernel's launch would be blamed for it. */
+static inline void sc_extension_launched(const char *function, const char *file, int line) {
+    cudaError_t e = cudaGetLastError();
+    if (e != cudaSuccess) sc_failed("CUDA", function, cudaGetErrorName(e), cudaGetErrorString(e), file, line);
+}
+#endif
+
 typedef struct {
     const char *path;
     int dims;

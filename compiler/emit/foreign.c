@@ -35,9 +35,12 @@ static void argument(Foreign *w, const char *text) {
     w->arg++;
 }
 
-static void close_call(Foreign *w) {
+static void close_call(Foreign *w, const char *indent) {
     if (emits_cuda(w->e)) argument(w, "t->stream");
     str_add(&w->s, ");\n");
+    if (emits_cuda(w->e))
+        str_addf(&w->s, "%ssc_extension_launched(%s, %s, %d);\n", indent, c_string(w->e->a, w->f->name),
+                 c_string(w->e->a, w->x->file->path), w->f->line);
 }
 
 /* ── all-gathers ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -71,7 +74,7 @@ static void put_gather(Foreign *w) {
         argument(w, "sc_elements(&t->t[0], &p, 1)");
     else
         wire_arguments(w, 0, false);
-    close_call(w);
+    close_call(w, "        ");
     if (counts)
         str_addf(&w->s, "        sc_extension_wrote(t, &p, %s, %s, %d, wrote, %s);\n", c_string(w->e->a, w->f->name),
                  c_string(w->e->a, w->x->file->path), w->f->line, after ? "p.numel" : "sc_wires_room(t, &p)");
@@ -89,7 +92,7 @@ static void put_custom(Foreign *w) {
     str_addf(&w->s, "};\n    sc_call c = sc_call_of(t, order, %d);\n    %s(", n, w->f->name);
     argument(w, "&c");
     for (int k = 0; k < n; k++) argument(w, arena_printf(w->e->a, "t->t[%d].p", (k + op->nout) % n));
-    close_call(w);
+    close_call(w, "    ");
     str_add(&w->s, "}\n");
 }
 

@@ -4,7 +4,7 @@
 #include "sc_extension.h"
 
 static float scale_of(float amax) {
-    return amax > 0 ? 448 / amax : 1;
+    return amax > 1e-35f ? 448 / amax : 1; /* a smaller one would make the scale infinite */
 }
 
 void pre_all_gather(const sc_piece *p, const float *stored, const float *amax, sc_fp8_e4m3_t *wire) {

@@ -26,6 +26,7 @@ static const char *remedy(const char *library, const char *error) {
         {"cudaErrorNoDevice", "no GPU is visible: see nvidia-smi and CUDA_VISIBLE_DEVICES"},
         {"cudaErrorNoKernelImageForDevice", "this program was compiled for another GPU: build it with --arch sm_NN as "
                                             "`nvidia-smi --query-gpu=compute_cap --format=csv` says"},
+        {"cudaErrorInvalidConfiguration", "a launch asks for more threads or blocks than a GPU has, or for none"},
         {"cudaErrorIllegalAddress", "a kernel left its memory: run again with --no-graph under compute-sanitizer, and "
                                     "please report it"},
         {"cudaErrorStreamCaptureUnsupported", "a library does what a graph cannot hold: run with --no-graph"},

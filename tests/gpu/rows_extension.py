@@ -4,6 +4,7 @@ Relies on: runner.py; tests/program/rows/pair.{lua,cu}, models/extensions. Relie
 import json
 import os
 import random
+import re
 import struct
 import tempfile
 
@@ -25,6 +26,8 @@ for w in WORLDS:
     PROGRAMS["extension-custom-w%d" % w] = (CUSTOM, w, small)
     PROGRAMS["extension-packed-w%d" % w] = (os.path.join("tests", "program", "rows", "packed.lua"), w, small)
     CPU += ["extension-packed-w%d" % w, "extension-bf16-w%d" % w, "extension-custom-w%d" % w]
+LAUNCH = os.path.join("tests", "program", "rows", "launch.lua")
+PROGRAMS.update({"extension-launch-%d" % n: (LAUNCH, 1, dict(threads=n)) for n in (64, 2048)})
 for wire in "fp32", "bf16", "fp8":
     for w in 2, 4:
         PROGRAMS["extension-large-%s-w%d" % (wire, w)] = (GATHER, w, dict(LARGE, wire=wire))
@@ -99,7 +102,17 @@ def near_cpu(r, name, world):
     return "losses within %.1e of the CPU's, the first within 1e-5" % worst
 
 
+def launches(r):
+    """What a model's own function launches and no GPU can run is told with that function's line."""
+    for n, code in (64, 0), (2048, 1):
+        out = r.start("extension-launch-%d" % n, 1, "--data", "-", "--steps", "1", "--quiet", codes=(code,), stdin="/dev/zero")
+        says = r"CUDA failed: cudaErrorInvalid\w+ \(.*\) in \S+ twice .*\(.*launch\.lua:13\) \[twice at launch\.cu:\d+\]; "
+        check(bool(re.search(says, out)) == bool(code), "%d threads: %s" % (n, out[-500:]))
+    return "64 threads, 2048 threads"
+
+
 def cases(r):
+    yield "rows.X-launch", 1, lambda: launches(r)
     for w in WORLDS:
         yield "rows.X1-w%d" % w, w, lambda w=w: x1(r, w)
         yield "rows.X2-w%d" % w, w, lambda w=w: x2(r, w)
