@@ -67,7 +67,14 @@ static void pin_arena(sc_rank *r) {
     if (e) sc_stop(r, 1, "shardc: rank %d cannot start a thread: %s", r->rank, strerror(e));
     sc_pool_run(&pool, touch, r);
     sc_pool_stop(&pool);
-    SC_CUDA(cudaHostRegister(p, r->b->host_bytes, cudaHostRegisterPortable));
+    cudaError_t wrong = cudaHostRegister(p, r->b->host_bytes, cudaHostRegisterPortable);
+    if (wrong) /* "out of memory" would be taken for the GPU's */
+        sc_stop(
+            r, 1,
+            "shardc: rank %d cannot pin its host arena of %.2f GiB (%llu bytes): %s; see `ulimit -l` and the memory "
+            "limit of the container, or offload less",
+            r->rank, (double)r->b->host_bytes / (1 << 30), (unsigned long long)r->b->host_bytes,
+            cudaGetErrorString(wrong));
 }
 
 void sc_arenas_new(sc_rank *r) {

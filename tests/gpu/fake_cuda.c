@@ -337,9 +337,10 @@ cudaError_t cudaFree(void *p) {
 cudaError_t cudaFreeHost(void *p) {
     return cudaFree(p);
 }
-cudaError_t cudaHostRegister(void *p, size_t n, unsigned flags) {
-    (void)p, (void)n, (void)flags;
-    return cudaSuccess;
+cudaError_t cudaHostRegister(void *p, size_t n, unsigned flags) { /* SC_FAKE_PIN: error of pinning the host arena */
+    (void)p, (void)n;
+    return flags == cudaHostRegisterPortable && getenv("SC_FAKE_PIN") ? (cudaError_t)atoi(getenv("SC_FAKE_PIN"))
+                                                                      : cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void *p) {
     (void)p;

@@ -144,6 +144,15 @@ def test_a_start_that_hangs_is_told():
     return "3 hangs"
 
 
+def test_host_memory_that_cannot_be_pinned():
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    f = fake(build("gpt2.lua", world=1, layers=2, dim=32, heads=2, vocab=256, batch=4, seq=32, offload="state"))
+    rc, _, err = command([f, "--data", corpus(), "--steps", "1"], env={"SC_FAKE_PIN": "2"}, timeout=60)
+    says = r"shardc: rank 0 cannot pin its host arena of 0\.\d\d GiB \(\d+ bytes\): cudaError2; see `ulimit -l` .* or offload less\n"
+    check(rc == 1 and re.fullmatch(says, err), "exit %d: %s" % (rc, err))
+
+
 def test_nccls_own_trouble():
     if not headers():
         return "skipped: no cuda_runtime.h or nccl.h"
