@@ -50,18 +50,18 @@ def must(args, **kw):
 
 
 # ── files that tests make: gone when nobody needs them ───────────────────────────────────────────────────────────────────
-class Test:
-    """A running test: the folders it made, the programs it asked for."""
+class Scope:
+    """A test, or a part of one that asks for many programs: what it makes and builds is there while it runs."""
 
     def __init__(self):
         self.folders, self.programs = [], []
 
     def __enter__(self):
-        MINE.test = self
+        self.outer, MINE.scope = MINE.scope, self
 
     def __exit__(self, failed, *_):
         """What a failed test leaves stays, for people to look at."""
-        MINE.test = Test()
+        MINE.scope = self.outer
         if failed:
             return
         for folder in self.folders:
@@ -74,14 +74,14 @@ class Test:
 
 class Mine(threading.local):
     def __init__(self):
-        self.test = Test()  # outside of tests nothing is removed
+        self.scope = Scope()  # outside of tests nothing is removed
 
 
 MINE = Mine()
 
 
 class Program:
-    """A built program; it stays while a running test has asked for it."""
+    """A built program; it stays while a scope that asked for it lasts."""
 
     def __init__(self):
         self.users, self.lock = 0, threading.Lock()
@@ -98,7 +98,7 @@ def size(folder):
 
 
 def evict(budget):
-    """Removes programs that no test uses until the rest is within the budget; they are built again when asked for."""
+    """Removes programs that no scope uses until the rest is within the budget; they are built again when asked for."""
     sizes = {folder: size(folder) for folder in PROGRAMS}
     total = sum(sizes.values())
     COUNTS["most"] = max(COUNTS["most"], total)
@@ -117,10 +117,10 @@ def leave(failed):
 
 
 def scratch(name):
-    """A new folder; of a test: until it has passed."""
+    """A new folder; it stays while its scope lasts."""
     os.makedirs(WORK, exist_ok=True)
-    MINE.test.folders.append(tempfile.mkdtemp(prefix=name + "-", dir=WORK))
-    return MINE.test.folders[-1]
+    MINE.scope.folders.append(tempfile.mkdtemp(prefix=name + "-", dir=WORK))
+    return MINE.scope.folders[-1]
 
 
 def shared(name, make):
@@ -159,15 +159,15 @@ def lld():
 
 def build(model, world=1, variant="", redzone=256, policy=None, **options):
     """Builds a model (path under models/ or absolute), once per distinct set of options; with guard bytes round every storage
-    unless redzone = 0. Returns the binary's path, which stays valid until the test that asks has ended."""
+    unless redzone = 0. Returns the binary's path, which stays valid while the scope that asks lasts."""
     key = json.dumps([model, world, variant, redzone, policy, options], sort_keys=True)
     name = os.path.basename(model).replace(".lua", "") + "-" + hashlib.sha1(key.encode()).hexdigest()[:10]
     folder = os.path.join(WORK, name)
     binary = os.path.join(folder, name)
     with LOCK:
         p = PROGRAMS[folder] = PROGRAMS.pop(folder, None) or Program()
-        if p not in MINE.test.programs:
-            MINE.test.programs.append(p)
+        if p not in MINE.scope.programs:
+            MINE.scope.programs.append(p)
             p.users += 1
     with p.lock:
         if os.path.exists(binary):

@@ -34,7 +34,7 @@ def criterion(path):
 def one(test):
     start = time.time()
     try:
-        with harness.Test():
+        with harness.Scope():
             note = test()
         return True, note, time.time() - start
     except Exception as e:  # any failure of a test is reported, none stops the others
@@ -65,7 +65,7 @@ def main():
         module = importlib.import_module(name)
         tests += [(name[5:] + "." + k[5:], v) for k, v in vars(module).items() if k.startswith("test_") and callable(v)]
     tests = [t for t in tests if re.search(o.only, t[0]) and not re.search(o.skip, t[0])]
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:  # two compute while one waits for time to pass
         for (name, _), (ok, note, seconds) in zip(tests, pool.map(lambda t: one(t[1]), tests)):
             passed, failed = passed + ok, failed + (not ok)
             print("%-4s %-50s %6.1f s  %s" % ("ok" if ok else "FAIL", name, seconds, note or ""), flush=True)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from harness import build, check, command, corpus, same_run, scratch, shardc
+from harness import build, check, command, corpus, same_run, scratch, settings, shardc
 from test_cuda_host import fake, go, headers, on_cpu
 from test_rows_scaler import GLOBAL, SPARSE, sparse_records
 from test_surface import NET, policy
@@ -76,9 +76,8 @@ def test_the_prediction_counts_communicators():
         made = open(told).read().split()
         found = (made.count("shardc-gathers"), made.count("shardc-sums"))
         check(found == (gathers, sums), "%s %s %s: the runtime makes %s" % (model, units, options, found))
-        args = [x for k, v in options.items() for x in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
         path = model if os.path.isabs(model) else os.path.join("models", model)
-        p = json.loads(shardc("predict", path, "--world", "4", "--device", "h200", "--format", "json", *args, *(["--policy", policy(**units)] if units else [])))
+        p = json.loads(shardc("predict", path, "--world", "4", "--device", "h200", "--format", "json", *settings(options), *(["--policy", policy(**units)] if units else [])))
         line = next(l for l in p["prediction"]["library"] if l["name"] == "NCCL")
         check(line["bytes"] == (388 + 58 * (gathers - 1) + 137 * (sums - 1)) << 20, "%s %s: predicted %s" % (model, options, line))
         more = gathers + sums - 2 + (not gathers)

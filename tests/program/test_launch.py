@@ -195,6 +195,7 @@ def test_ranks_end_together():
 def test_who_does_not_come_is_missed():
     """Each side gives up after a while; a process that ends while it waits is missed at once."""
     b = build("mlp.lua", world=3)
+    few = {n: Ranks("torchrun", [b] * n, "--data", corpus(), "--steps", "2", world=3, env={"SHARDC_PATIENCE": "4"}) for n in (1, 2)}
     ranks = Ranks("torchrun", [b] * 2, "--data", corpus(), "--steps", "2", world=3)
     time.sleep(0.5)
     check(all(p.poll() is None for p in ranks.all.values()), "somebody did not wait")
@@ -211,7 +212,7 @@ def test_who_does_not_come_is_missed():
     some = Ranks("torchrun", [b] * 3, "--data", corpus(), "--steps", "2", order=[2], env={"SHARDC_PATIENCE": "1"})
     refused(some, r"rank 2 waited 1 s for rank 0's process on this machine: does torchrun start all 3 ranks here\? .*unset RANK and WORLD_SIZE to start all ranks from here\n$")
     for n, who in (1, "rank 1 and 1 more"), (2, "rank 2"):
-        codes, _, err = Ranks("torchrun", [b] * n, "--data", corpus(), "--steps", "2", world=3, env={"SHARDC_PATIENCE": "4"}).wait()
+        codes, _, err = few[n].wait()
         first, last = (err.splitlines() + [""])[:2]
         check(first == "shardc: waiting for %s (RANK=0 and WORLD_SIZE=3 are set: this process is one rank of 3)" % who, err)
         check(last == "shardc: %d of 3 ranks have come within 4 s: does torchrun start all of them on this machine? If none does, unset RANK and WORLD_SIZE to start all ranks from here" % n, err)

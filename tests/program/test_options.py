@@ -7,7 +7,7 @@ import json
 import os
 import re
 
-from harness import ROOT, SHARDC, build, check, command, corpus, events_of, losses, must, planned, run, scratch, shardc, steps
+from harness import ROOT, SHARDC, Scope, build, check, command, corpus, events_of, losses, must, planned, run, scratch, shardc, steps
 from test_rows_scaler import HUGE, NET as SCALED, go as scaled, scales
 from test_surface import NET
 
@@ -108,17 +108,18 @@ def test_optimizers():
     ways = ["", "groups = { { match = '*.down.*', weight_decay = 0 } },\n", "groups = { { match = '*.down.*', lr = 0.05 } },\n", "groups = { { match = '*.up.*', lr = 0.05 } },\n"]
     n = 0
     for kind, options in cases.items():
-        seen = [trained(NET, optimizer=kind)]
-        for x in options:
-            keys = re.findall(r"(\w+) = [^=]*", x)
-            kept = "" if "lr" in keys else "lr = o.lr, "
-            kept += "" if "weight_decay" in keys else "weight_decay = o.decay, "
-            seen.append(trained(edited((plain, kept + x + ",")), optimizer=kind))
-        seen += [trained(edited((groups, x)), optimizer=kind) for x in ways]
-        check(len({losses(a[0])[0] for a in seen}) == 1, "%s: the first loss is before any update" % kind)
-        ends = [a[1]["blocks.0.down.weight"][2] + a[1]["blocks.0.up.weight"][2] for a in seen]
-        check(len(set(ends)) == len(ends), "%s: some options change nothing: %s" % (kind, [i for i, e in enumerate(ends) if ends.count(e) > 1]))
-        n += len(ends)
+        with Scope():
+            seen = [trained(NET, optimizer=kind)]
+            for x in options:
+                keys = re.findall(r"(\w+) = [^=]*", x)
+                kept = "" if "lr" in keys else "lr = o.lr, "
+                kept += "" if "weight_decay" in keys else "weight_decay = o.decay, "
+                seen.append(trained(edited((plain, kept + x + ",")), optimizer=kind))
+            seen += [trained(edited((groups, x)), optimizer=kind) for x in ways]
+            check(len({losses(a[0])[0] for a in seen}) == 1, "%s: the first loss is before any update" % kind)
+            ends = [a[1]["blocks.0.down.weight"][2] + a[1]["blocks.0.up.weight"][2] for a in seen]
+            check(len(set(ends)) == len(ends), "%s: some options change nothing: %s" % (kind, [i for i, e in enumerate(ends) if ends.count(e) > 1]))
+            n += len(ends)
     return "%d ways to train" % n
 
 

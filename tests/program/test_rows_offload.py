@@ -5,7 +5,7 @@ import itertools
 import os
 import re
 
-from harness import ROOT, build, check, corpus, events_of, losses, planned, run, same_run, scratch, steps
+from harness import ROOT, Scope, build, check, corpus, events_of, losses, planned, run, same_run, scratch, steps
 from test_surface import BF16, everywhere, go, plan, position
 
 WAYS = ("'stream'", "'host'", "true")
@@ -84,10 +84,11 @@ def small(world, *args, **o):
 
 def test_S_offload_at_world_2_and_4():
     for world in (2, 4):
-        for o in (dict(), dict(accumulate=2, clip=0.0), dict(kept=True, precision="fp32")):
-            a = small(world, way="none", **o)
-            for way in ("stream", "host", "mixed"):
-                same_run(a, small(world, way=way, **o), "%s, world %d, %s" % (way, world, o))
+        with Scope():
+            for o in (dict(), dict(accumulate=2, clip=0.0), dict(kept=True, precision="fp32")):
+                a = small(world, way="none", **o)
+                for way in ("stream", "host", "mixed"):
+                    same_run(a, small(world, way=way, **o), "%s, world %d, %s" % (way, world, o))
     same_run(small(4, way="none", replicate=2), small(4, way="mixed", replicate=2, grads=True), "replicated")
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import random
 
-from harness import ROOT, build, check, close, events_of, floats, losses, planned, read_log, read_safetensors, scratch, shared, steps, train
+from harness import ROOT, Scope, build, check, close, events_of, floats, losses, planned, read_log, read_safetensors, scratch, shared, steps, train
 
 NET = os.path.join(ROOT, "tests", "program", "rows", "scaler.lua")
 DIM, GLOBAL = 24, 16  # of rows/scaler.lua; samples of a step, whatever the world
@@ -215,16 +215,17 @@ def parity(model, overflows, init_scale=65536.0):
     o, grown = dict(init_scale=init_scale), [init_scale * 2 ** ((i + 1) // 2) for i in range(STEPS5)]
     cases = 0
     for world, fp16 in itertools.product((2, 4), (True, False)):
-        reference = parity_run(world, model, mesh="replicated", fp16=fp16, **o)
-        check((len(skipped(reference)) > 0) == (fp16 and overflows), "%s, world %d, fp16 %s: skipped %s" % (model, world, fp16, skipped(reference)))
-        check((scales(reference) == grown) == (not skipped(reference)), "%s: scales %s" % (model, scales(reference)))
-        check(losses(reference[0])[-1] < losses(reference[0])[0], "%s learns nothing: %s" % (model, losses(reference[0])))
-        for offload, reshard in itertools.product((False, True), (True, False)):
-            what = "%s, world %d, fp16 %s, offload %s, reshard %s" % (model, world, fp16, offload, reshard)
-            a = parity_run(world, model, fp16=fp16, offload=offload, reshard=reshard, **o)
-            check(a[1] == reference[1], what + ": parameters differ")
-            check(losses(a[0]) == losses(reference[0]) and scales(a) == scales(reference), what + ": losses or scales differ")
-            cases += 1
+        with Scope():
+            reference = parity_run(world, model, mesh="replicated", fp16=fp16, **o)
+            check((len(skipped(reference)) > 0) == (fp16 and overflows), "%s, world %d, fp16 %s: skipped %s" % (model, world, fp16, skipped(reference)))
+            check((scales(reference) == grown) == (not skipped(reference)), "%s: scales %s" % (model, scales(reference)))
+            check(losses(reference[0])[-1] < losses(reference[0])[0], "%s learns nothing: %s" % (model, losses(reference[0])))
+            for offload, reshard in itertools.product((False, True), (True, False)):
+                what = "%s, world %d, fp16 %s, offload %s, reshard %s" % (model, world, fp16, offload, reshard)
+                a = parity_run(world, model, fp16=fp16, offload=offload, reshard=reshard, **o)
+                check(a[1] == reference[1], what + ": parameters differ")
+                check(losses(a[0]) == losses(reference[0]) and scales(a) == scales(reference), what + ": losses or scales differ")
+                cases += 1
     return "%d cases, %d tensors each" % (cases, len(reference[1]))
 
 
@@ -280,9 +281,10 @@ def test_G2_sparse_is_dense():
     cases += [(4, dict(replicate=2, fp16=True, scaler=True)), (2, dict(shard=1)), (4, dict(shard=1, fp16=True)), (2, dict(accumulate=2)),
               (4, dict(accumulate=2, replicate=2, reshard=False)), (2, dict(offload=True, fp16=True)), (4, dict(offload=True, accumulate=2))]
     for world, o in cases:
-        rows, dense = (sparse_go(world, sparse=s, **o) for s in (True, False))
-        check(rows[1] == dense[1] and losses(rows[0]) == losses(dense[0]), "world %d, %s: other bits than the dense way" % (world, o))
-        close([s["grad_norm"] for s in rows[0]], [s["grad_norm"] for s in dense[0]], 1e-5, "norms")
+        with Scope():
+            rows, dense = (sparse_go(world, sparse=s, **o) for s in (True, False))
+            check(rows[1] == dense[1] and losses(rows[0]) == losses(dense[0]), "world %d, %s: other bits than the dense way" % (world, o))
+            close([s["grad_norm"] for s in rows[0]], [s["grad_norm"] for s in dense[0]], 1e-5, "norms")
     return "%d cases" % len(cases)
 
 
