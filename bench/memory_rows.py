@@ -26,7 +26,8 @@ def torch_case(name, options):
 def build(o):
     os.environ["SHARDC_BUILD"] = os.path.dirname(os.path.abspath(o.shardc))
     from rows_memory import name_of
-    from test_rows_memory import CASES, plan_of, settings, without_workspace
+    from harness import settings
+    from test_rows_memory import CASES, plan_of, without_workspace
     os.makedirs(o.output, exist_ok=True)
     plans = {}
     for name, model, options, _ in CASES:

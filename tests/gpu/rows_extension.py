@@ -87,7 +87,7 @@ def x3(r, world):
     return "three gathers of 72 MiB: %.0f us in fp32, %.0f in bf16, %.0f in fp8; losses %s" % (us["fp32"], us["bf16"], us["fp8"], {w: round(l, 4) for w, (_, l) in found.items()})
 
 
-def close_to_fp32(r, world):
+def near_bf16(r, world):
     a, b = (steps(r.train("extension-%s-w%d" % (wire, world), world)[0]) for wire in ("fp8", "bf16"))
     worst = max(abs(x["loss"] - y["loss"]) / y["loss"] for x, y in zip(a, b))
     check(worst < 0.05 and a[-1]["loss"] < a[0]["loss"], "fp8 %s, bf16 %s" % (a[-1], b[-1]))
@@ -117,7 +117,7 @@ def cases(r):
         yield "rows.X1-w%d" % w, w, lambda w=w: x1(r, w)
         yield "rows.X2-w%d" % w, w, lambda w=w: x2(r, w)
         yield "rows.X3-bf16-w%d" % w, w, lambda w=w: agrees(r, "extension-bf16-w%d" % w, w, {})
-        yield "rows.X3-fp8-w%d" % w, w, lambda w=w: close_to_fp32(r, w)
+        yield "rows.X3-fp8-w%d" % w, w, lambda w=w: near_bf16(r, w)
         yield "rows.X3-fp8-again-w%d" % w, w, lambda w=w: once_more(r, "extension-fp8-w%d" % w, w)
         yield "rows.X3-fp8-no-graph-w%d" % w, w, lambda w=w: same(r, "extension-fp8-w%d" % w, w, "extension-fp8-w%d" % w, "--no-graph")
         yield "rows.X3-packed-w%d" % w, w, lambda w=w: near_cpu(r, "extension-packed-w%d" % w, w)

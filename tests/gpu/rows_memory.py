@@ -16,8 +16,6 @@ def name_of(case, world):
     return "memory-%s-w%d" % (re.sub(r"[^a-z0-9]+", "-", case.lower()), world)
 
 
-
-
 # world 4 as PyTorch's own tests; two of them on fewer GPUs too
 WORLDS = {"M1 reshard": (1, 2, 4), "M3 reshard": (1, 2, 4)}
 PROGRAMS = {name_of(c, w): (os.path.relpath(model, ROOT), w, options) for c, model, options, _ in CASES for w in WORLDS.get(c, (4,))}

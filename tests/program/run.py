@@ -71,6 +71,8 @@ def main():
             print("%-4s %-50s %6.1f s  %s" % ("ok" if ok else "FAIL", name, seconds, note or ""), flush=True)
     harness.leave(failed)
     print("%d programs built, at most %d MB of them at once" % (harness.COUNTS["built"], harness.COUNTS["most"] >> 20))
+    if failed:
+        print("what failed tests left is in %s" % harness.WORK)
     print("%d passed, %d failed" % (passed, failed))
     return 1 if failed or not passed else 0
 
