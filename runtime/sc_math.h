@@ -119,7 +119,7 @@ SC_FN real sc_as_bf16(real x) { /* rounded, in the upper half already */
 SC_FN sc_bf16_t sc_to_bf16(real r) {
     uint32_t u = sc_bits((float)r);
     uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
-    return (sc_bf16_t)((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
+    return (sc_bf16_t)(r != r ? (u >> 16) | 0x40u : rounded);
 }
 SC_FN sc_fp16_t sc_to_fp16(real r) {
     uint32_t u = sc_bits((float)r), a = u & 0x7fffffffu;

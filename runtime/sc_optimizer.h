@@ -132,10 +132,14 @@ SC_FN sc_rounding sc_rounding_of(const sc_record *r, uint64_t path_key) {
     d.b = (uint32_t)((uint64_t)r->step >> 32) | 0x80000000u;
     return d;
 }
-/* x as a bf16, by the lower half of `word`. Beyond the largest it is infinity, as to nearest; a NaN stays one. */
+/* x as a bf16, by the lower half of `word`, in the result's upper half; what the lower half holds is to be cut off.
+ * Beyond the largest it is infinity, as to nearest; a NaN stays one. */
+SC_FN uint32_t sc_rounded_bf16(real x, uint32_t word) {
+    uint32_t u = sc_bits((float)x), y = u + (word & 0xffffu);
+    return x != x ? u | 0x400000u : y;
+}
 SC_FN real sc_round_bf16(real x, uint32_t word) {
-    uint32_t u = sc_bits((float)x), y = (u & 0x7fffffffu) > 0x7f800000u ? u | 0x400000u : u + (word & 0xffffu);
-    return sc_float(y & 0xffff0000u);
+    return sc_float(sc_rounded_bf16(x, word) & 0xffff0000u);
 }
 
 #endif

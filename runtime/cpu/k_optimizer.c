@@ -10,7 +10,11 @@
 #include "../sc_optimizer.h"
 #include "kernel.h"
 
-typedef struct { /* one chunk of a segment, as the update rules see it */
+/* Elements at a time: few, so that a processor that looks ahead has the next ones on their way while it draws random
+ * words for these. */
+enum { PIECE = 256 };
+
+typedef struct { /* one piece of a segment, as the update rules see it */
     int64_t at, n;
     int group;
     uint64_t key, element; /* for moments of bf16: its parameter, and which element of it comes first */
@@ -24,10 +28,9 @@ static void for_each_piece(const sc_task *k, bool keyed, update *u, const void *
     sc_range mine = sc_share(k, n, SC_CHUNK);
     for (const int64_t *s = k->table; s + row <= k->table + k->ntable; s += row) {
         int64_t begin = sc_max(s[0] - first, mine.begin), end = sc_min(s[1] - first, mine.end);
-        for (int64_t i = begin; i < end; i += SC_CHUNK)
+        for (int64_t i = begin; i < end; i += PIECE)
             u(k,
-              (piece){i, sc_min(SC_CHUNK, end - i), (int)s[2], keyed ? (uint64_t)s[3] : 0,
-                      (uint64_t)(first + i - s[0])},
+              (piece){i, sc_min(PIECE, end - i), (int)s[2], keyed ? (uint64_t)s[3] : 0, (uint64_t)(first + i - s[0])},
               constants);
     }
 }
@@ -35,15 +38,17 @@ static void for_each_piece(const sc_task *k, bool keyed, update *u, const void *
 static bool is_rounded(const sc_tensor *moment) {
     return moment && moment->dtype == BF16;
 }
-static void round_moments(const sc_task *k, piece s, real *m, real *v) {
-    uint32_t word[SC_CHUNK];
+/* The upper halves of what rounding gives: moments as they are stored. v: NULL where there is none. */
+static void put_rounded(const sc_task *k, piece s, const sc_tensor *m, const real *m1, const sc_tensor *v,
+                        const real *v1) {
+    uint32_t word[PIECE];
     sc_rounding d = sc_rounding_of(k->record, s.key);
+    sc_bf16_t *restrict to = (sc_bf16_t *)m->p + s.at;
     sc_random(word, s.n, d.key, d.a, d.b, s.element);
-    SC_ELEMENTWISE
-    for (int64_t i = 0; i < s.n; i++) m[i] = sc_round_bf16(m[i], word[i]);
+    for (int64_t i = 0; i < s.n; i++) to[i] = (sc_bf16_t)(sc_rounded_bf16(m1[i], word[i]) >> 16);
     if (!v) return;
-    SC_ELEMENTWISE
-    for (int64_t i = 0; i < s.n; i++) v[i] = sc_round_bf16(v[i], word[i] >> 16);
+    to = (sc_bf16_t *)v->p + s.at;
+    for (int64_t i = 0; i < s.n; i++) to[i] = (sc_bf16_t)(sc_rounded_bf16(v1[i], word[i] >> 16) >> 16);
 }
 
 /* Gradients are not finite: the step leaves everything as it was. */
@@ -61,7 +66,7 @@ static void sgd_piece(const sc_task *k, piece s, const void *constants) {
     const sc_sgd c = a->rule;
     const sc_sgd_group group = sc_sgd_group_of(k->record, s.group);
     const sc_tensor *grad = &k->t[0], *master = &k->t[1];
-    real bg[SC_CHUNK], bp[SC_CHUNK], bm[SC_CHUNK];
+    real bg[PIECE], bp[PIECE], bm[PIECE];
     const real *g = sc_in(grad, s.at, s.n, bg), *p0 = sc_in(master, s.at, s.n, bp);
     const real *b0 = a->buffer ? sc_in(a->buffer, s.at, s.n, bm) : g;
     real *p1 = sc_out(master, s.at, bp), *b1 = a->buffer ? sc_out(a->buffer, s.at, bm) : bm;
@@ -73,8 +78,10 @@ static void sgd_piece(const sc_task *k, piece s, const void *constants) {
         b1[i] = b;
     }
     sc_put(master, s.at, s.n, p1);
-    if (is_rounded(a->buffer)) round_moments(k, s, b1, NULL);
-    if (a->buffer) sc_put(a->buffer, s.at, s.n, b1);
+    if (is_rounded(a->buffer))
+        put_rounded(k, s, a->buffer, b1, NULL, NULL);
+    else if (a->buffer)
+        sc_put(a->buffer, s.at, s.n, b1);
 }
 
 void sc_k_sgd(const sc_task *k) {
@@ -90,7 +97,7 @@ static void adam_piece(const sc_task *k, piece s, const void *constants) {
     const sc_adam c = *(const sc_adam *)constants;
     const sc_adam_group group = sc_adam_group_of(k->record, &c, s.group);
     const sc_tensor *grad = &k->t[0], *master = &k->t[1], *first = &k->t[3], *second = &k->t[4];
-    real bg[SC_CHUNK], bp[SC_CHUNK], bm[SC_CHUNK], bv[SC_CHUNK];
+    real bg[PIECE], bp[PIECE], bm[PIECE], bv[PIECE];
     const real *g = sc_in(grad, s.at, s.n, bg), *p0 = sc_in(master, s.at, s.n, bp), *m0 = sc_in(first, s.at, s.n, bm);
     const real *v0 = sc_in(second, s.at, s.n, bv);
     real *p1 = sc_out(master, s.at, bp), *m1 = sc_out(first, s.at, bm), *v1 = sc_out(second, s.at, bv);
@@ -102,17 +109,20 @@ static void adam_piece(const sc_task *k, piece s, const void *constants) {
         m1[i] = m;
         v1[i] = v;
     }
-    if (is_rounded(first)) round_moments(k, s, m1, v1);
     sc_put(master, s.at, s.n, p1);
-    sc_put(first, s.at, s.n, m1);
-    sc_put(second, s.at, s.n, v1);
+    if (is_rounded(first)) {
+        put_rounded(k, s, first, m1, second, v1);
+    } else {
+        sc_put(first, s.at, s.n, m1);
+        sc_put(second, s.at, s.n, v1);
+    }
     if (k->nt > 6) sc_store(&k->t[6], s.at, 1, s.n, sc_in(master, s.at, s.n, bp)); /* wire */
 }
 
 /* A skipped step leaves the wire shard what it is, the master in its dtype; written all the same: where state streams
  * through the device, what lies there now is not what goes back. */
 static void wire_piece(const sc_task *k, piece s, const void *constants) {
-    real buffer[SC_CHUNK];
+    real buffer[PIECE];
     (void)constants;
     sc_store(&k->t[6], s.at, 1, s.n, sc_in(&k->t[1], s.at, s.n, buffer));
 }

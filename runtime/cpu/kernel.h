@@ -103,6 +103,10 @@ real sc_chunk_exp(real *to, const real *x, real shift, int64_t n); /* to = exp(x
 
 /* Random words of elements [first, first + n) of stream `key` at (a, b): philox.h. */
 void sc_random(uint32_t *to, int64_t n, uint64_t key, uint32_t a, uint32_t b, uint64_t first);
+#ifdef __AVX2__ /* n words of the blocks (c, a, b), (c + 1, a, b) .., n a multiple of 16 and, with AVX-512, of 32 */
+void sc_philox_256(uint32_t *to, int64_t n, uint64_t c, uint32_t a, uint32_t b, uint32_t k0, uint32_t k1);
+void sc_philox_512(uint32_t *to, int64_t n, uint64_t c, uint32_t a, uint32_t b, uint32_t k0, uint32_t k1);
+#endif
 /* Sine and cosine of angles (|x| < 1e9) in double, rounded to real. */
 void sc_chunk_sincos(const double *angle, real *sine, real *cosine, int64_t n);
 

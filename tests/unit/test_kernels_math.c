@@ -32,6 +32,25 @@ Test(random, any_window_of_a_stream) {
         }
 }
 
+#ifdef __AVX2__
+Test(random, blocks_of_any_vector) {
+    uint32_t all[320];
+    const uint64_t first = (1ull << 32) - 37;
+    for (int wide = 0; wide < 2; wide++) {
+        if (wide && !__builtin_cpu_supports("avx512f")) continue;
+        memset(all, 0xa5, sizeof all);
+        (wide ? sc_philox_512 : sc_philox_256)(all, 288, first, 0xfffffff3u, 0x80000001u, 0xdeadbeefu, 0xfffffff0u);
+        for (uint64_t j = 0; j < 72; j++) {
+            uint64_t c = first + j;
+            sc_block r = sc_philox((sc_block){{(uint32_t)c, (uint32_t)(c >> 32), 0xfffffff3u, 0x80000001u}},
+                                   0xdeadbeefu, 0xfffffff0u);
+            cr_assert(!memcmp(all + 4 * j, r.w, 16), "vector %d, block %d", wide, (int)j);
+        }
+        for (int i = 288; i < 320; i++) cr_assert_eq(all[i], 0xa5a5a5a5u);
+    }
+}
+#endif
+
 Test(random, dropout_statistics_and_scale) {
     sc_tensor x = filled(T_(FP32, 8, 25, 1001), 0, 1), y = T_(FP32, 8, 25, 1001);
     sc_task k = TASK(y, x);
