@@ -145,12 +145,21 @@ static void adam_on_host(const optimizer_case &c, const sc_adam &rule, int64_t i
     *v = c.moments == BF16 ? sc_round_bf16(b, word >> 16) : b;
 }
 
-static void adam_trial(const optimizer_case &c) {
+/* wide: gradients and moments that are 0 or of any size, from subnormals up; the bits only. */
+static void adam_trial(const optimizer_case &c, bool wide = false) {
     pool p;
     int64_t n = c.shard_numel;
     tensor &g = p.random(c.grad, {n}), &w = p.random(c.master, {n}), &m = p.random(c.moments, {n}, {}, 0, 0.1);
     tensor &v = p.empty(c.moments, {n}), &clip = p.empty(FP32, {1}), &step = p.empty(INT64, {1});
     fill(v, [&] { return fabs(normal()) * 0.01; });
+    auto any = [](int low, int high) {
+        return fabs(uniform()) < 0.1 ? 0 : ldexp(uniform(), low + (int)(fabs(uniform()) * (high - low)));
+    };
+    if (wide) {
+        fill(g, [&] { return fabs(uniform()) < 0.5 ? 0 : any(-140, 10); });
+        fill(m, [&] { return any(-149, 80); });
+        fill(v, [&] { return fabs(any(-149, 40)); });
+    }
     fill(clip, [] { return 0.7; });
     fill(step, [] { return 5.0; });
     numbers ww = w.x, wm = m.x, wv = v.x, start = w.x, start_m = m.x, start_v = v.x;
@@ -169,22 +178,26 @@ static void adam_trial(const optimizer_case &c) {
                 lr / (1 - pow(b1, 5)) * wm[i] / (sqrt(wv[i]) / sqrt(1 - pow(b2, 5)) + record.eps);
         adam_on_host(c, rule, i, g.x[i], &hw[i], &hm[i], &hv[i]);
     }
-    for (int wire = -1; wire < 2; wire++) { /* none, bf16, fp16: the new master, rounded again, where a segment is */
+    /* none, bf16, fp16: the new master, rounded again, where a segment is */
+    for (int wire = -1; wire < (wide ? 0 : 2); wire++) {
         tensor &to = p.random(wire ? BF16 : FP16, {n});
         numbers want = to.x;
         std::vector<tensor *> all = {&g, &w, &clip, &m, &v, &step};
         if (wire >= 0) all.push_back(&to);
         if (wire >= 0 && c.master != FP32) break;
-        trial t(name_of("adam", c) + (wire < 0 ? ""
-                                      : wire   ? ", bf16 wire"
-                                               : ", fp16 wire"),
+        const char *what = wide ? "adam, moments of any size" : "adam";
+        trial t(name_of(what, c) + (wire < 0 ? ""
+                                    : wire   ? ", bf16 wire"
+                                             : ", fp16 wire"),
                 all, 2 + 8 + 16 + (wire < 0 ? 0 : 64));
         set_table(t, c, rows);
         t.run(sc_k_adam);
         double up = c.moments == BF16 ? 4e-3 : 0; /* to either neighbour, not the nearer */
-        t.expect("master", w, ww, 0.05, 1e-6);
-        t.expect("m", m, wm, 0.1, 1e-6 + up);
-        t.expect("v", v, wv, 1e-3, 1e-6 + up);
+        if (!wide) {
+            t.expect("master", w, ww, 0.05, 1e-6);
+            t.expect("m", m, wm, 0.1, 1e-6 + up);
+            t.expect("v", v, wv, 1e-3, 1e-6 + up);
+        }
         t.expect("master's bits", w, hw, -1);
         t.expect("m's bits", m, hm, -1);
         t.expect("v's bits", v, hv, -1);
@@ -319,6 +332,8 @@ static void optimizers() {
             adam_trial(
                 {FP32, FP32, moments, true, shard, 6000, {3, 17001, 3}}); /* no run begins with a block of words */
         }
+    for (int moments : {FP32, BF16})
+        for (bool flag : {false, true}) adam_trial({FP32, FP32, moments, flag, 0, 200000, {0, 200000, 1}}, true);
     for (int d : floats) {
         sum_squares_trial(d, 4096 * 3, 0);
         sum_squares_trial(d, 10001, 0);
