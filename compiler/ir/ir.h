@@ -49,7 +49,6 @@ enum {
     T_ROWS_GRAD = 1 << 19,       /* that gradient: operand 1's rows, added up by the index in operand 0 */
     T_PREFIX = 1 << 20,    /* does the same to each index of dimension 2, and where i1 is set to the first i1 alone */
     T_ROWS_BACK = 1 << 21, /* its operands' gradients come from a T_ROWS_OUT kernel */
-    T_PASSES = 1 << 22,    /* pointwise: the result's gradient may be an operand's as it is */
     T_SETS = 1 << 13, /* writes the state that it updates without reading it. With two operands (store): reads too where
                          i0 is set, and touches operand 1 from element i1 on, as many as operand 0 has */
 };

@@ -1,25 +1,24 @@
-/* joints: products of one input whose results meet again (queries, keys and values; gate and up) become one product,
- * whose weights lie side by side: one kernel forward, one for the input's gradient, one for the weights'. It stands
- * before autodiff, so that the backward is that of one product, and looks at data alone, never at a memory policy: what
- * is joined is part of the program's numerics. Relies on: units, precision (dtypes), the traits T_PREFIX, T_ROWS_BACK
- * and T_PASSES. Relied on by: autodiff and shard (Param.joint), pieces (gradients are written where they are joined).
+/* joints: products of one input whose results are heads of one attention (queries, keys and values) become one product,
+ * whose weights lie side by side: one kernel forward, one for the input's gradient, one for the weights'. Products that
+ * meet in pointwise ops (gate and up) stay apart: each fills a GPU by itself, and pointwise kernels run slower over
+ * halves of rows than over whole tensors, by more than the products gain (bench/results/2026-11-22-h200-join.md). It
+ * stands before autodiff, so that the backward is that of one product, and looks at data alone, never at a memory
+ * policy: what is joined is part of the program's numerics. Relies on: units, precision (dtypes), the traits T_PREFIX
+ * and T_ROWS_BACK. Relied on by: autodiff and shard (Param.joint), pieces (gradients are written where they are
+ * joined).
  */
 #include "../ir/build.h"
 #include "edit.h"
 #include "lowering.h"
 #include "passes.h"
 
-enum {
-    GRAIN = 8, /* elements: a part begins where kernels may load 16 bytes, also of 16-bit elements */
-    REACH = 24 /* pointwise ops that are looked at behind a product */
-};
+enum { GRAIN = 8 /* elements: a part begins where kernels may load 16 bytes, also of 16-bit elements */ };
 
 typedef VEC(Op *) Ops;
 
-/* A product and what is done to its result alone: seen as heads, and turned. */
+/* A product and what is done to its result alone: seen as heads, perhaps turned (or NULL), and read by an attention. */
 typedef struct {
-    Op *product, *heads, *turn;
-    Ops reads; /* where it may meet others: pointwise ops, or the op that takes the heads */
+    Op *product, *heads, *turn, *read;
 } Branch;
 
 typedef struct {
@@ -90,62 +89,17 @@ static bool shows_heads(const Op *op) {
     return !memcmp(x->shape, y->shape, sizeof *x->shape * (size_t)(x->dims - 1)) && value_numel(x) == value_numel(y);
 }
 
-static void follow_heads(Ctx *c, Branch *b) {
-    Op *view = reader(c, b->product->out[0]), *next = view && shows_heads(view) ? reader(c, view->out[0]) : NULL;
-    if (!next) return;
+/* False: its result is not the heads of an attention, or is read elsewhere too. */
+static bool branch_of(const Ctx *c, Op *product, Branch *b) {
+    Op *view = reader(c, product->out[0]), *next = view && shows_heads(view) ? reader(c, view->out[0]) : NULL;
+    if (!next) return false;
+    *b = (Branch){.product = product, .heads = view};
     if (op_is(next, T_PREFIX) && view->out[0]->dims == 4 && next->in[0] == view->out[0] && !next->i[1]) {
         b->turn = next;
         next = reader(c, next->out[0]);
     }
-    if (!next || !op_is(next, T_ROWS_BACK)) return;
-    b->heads = view;
-    push(&b->reads, c->g->arena, next);
-}
-
-static bool is_gate(const Op *op) {
-    return op_is(op, T_POINTWISE) && !op_is(op, T_NO_GRAD) && op->nin <= 2 && op->phase == FORWARD;
-}
-
-static bool lists(const Ops *ops, const Op *op) {
-    for (int i = 0; i < ops->n; i++)
-        if (ops->at[i] == op) return true;
-    return false;
-}
-
-static void visit(Ctx *c, Branch *b, const Value *v) {
-    for (int i = 0; i < c->users[v->id].n; i++) {
-        Op *op = c->users[v->id].at[i];
-        if (is_gate(op) && !lists(&b->reads, op)) push(&b->reads, c->g->arena, op);
-    }
-}
-
-/* Some op makes a gradient for v alone. What a sum hands on to both its operands lies elsewhere already, and would have
- * to be copied to where the gradients are joined. */
-static bool own_gradient(const Ctx *c, const Value *v) {
-    for (int i = 0; i < c->users[v->id].n; i++) {
-        const Op *op = c->users[v->id].at[i];
-        if (!op_is(op, T_PASSES) || (op->nin == 1 && own_gradient(c, op->out[0]))) return true;
-    }
-    return false;
-}
-
-/* Pointwise ops alone read it. */
-static void follow_pointwise(Ctx *c, Branch *b) {
-    const Value *v = b->product->out[0];
-    for (int i = 0; i < c->users[v->id].n; i++)
-        if (!is_gate(c->users[v->id].at[i])) return;
-    if (own_gradient(c, v)) visit(c, b, v);
-    for (int i = 0; i < b->reads.n && i < REACH; i++) visit(c, b, b->reads.at[i]->out[0]);
-}
-
-static Branch branch_of(Ctx *c, Op *product) {
-    Branch b = {.product = product};
-    follow_heads(c, &b);
-    if (!b.heads) {
-        b.turn = NULL;
-        follow_pointwise(c, &b);
-    }
-    return b;
+    b->read = next;
+    return next && op_is(next, T_ROWS_BACK);
 }
 
 /* ── families ───────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -161,12 +115,7 @@ static bool heads_alike(const Value *a, const Value *b) {
 
 /* Their results are read by one op, so that all of them live until that has run, and it makes all their gradients. */
 static bool meet(const Branch *a, const Branch *b) {
-    bool both = a->heads && b->heads;
-    if (!both && (a->heads || b->heads)) return false;
-    if (both && (!heads_alike(a->heads->out[0], b->heads->out[0]) || !turns_alike(a->turn, b->turn))) return false;
-    for (int i = 0; i < a->reads.n; i++)
-        if (lists(&b->reads, a->reads.at[i])) return true;
-    return false;
+    return a->read == b->read && heads_alike(a->heads->out[0], b->heads->out[0]) && turns_alike(a->turn, b->turn);
 }
 
 /* What turns stands in front: it is a run of heads. */
@@ -182,14 +131,14 @@ static bool fits(const Family *f, const Branch *b) {
     return f->n < MAX_JOINED;
 }
 
-static Family family_of(Ctx *c, Op *first) {
+static Family family_of(const Ctx *c, const Op *first) {
     Family f = {0};
     const Ops *readers = &c->users[first->in[0]->id];
     for (int i = 0; i < readers->n; i++) {
         Op *op = readers->at[i];
         if (c->taken[position(op)] || op->in[0] != first->in[0] || !is_linear(c, op)) continue;
-        Branch b = branch_of(c, op);
-        if (b.reads.n && fits(&f, &b)) add(&f, b);
+        Branch b;
+        if (branch_of(c, op, &b) && fits(&f, &b)) add(&f, b);
     }
     return f;
 }
@@ -286,14 +235,14 @@ static Value *heads_of_all(Builder *b, const Family *f, Value *y) {
 }
 
 static Value *end_of(const Branch *b) {
-    return b->turn ? b->turn->out[0] : b->heads ? b->heads->out[0] : b->product->out[0];
+    return b->turn ? b->turn->out[0] : b->heads->out[0];
 }
 
 static void replace(Ctx *c, const Family *f, int product_at, int rest_at, Op *product) {
     Program tail = {0};
     Builder b = {.g = c->g, .p = &tail, .phase = FORWARD};
-    Value *y = product->out[0], *all = f->at[0].heads ? heads_of_all(&b, f, y) : y;
-    int dim = all->dims - 1 - (f->at[0].heads != NULL);
+    Value *all = heads_of_all(&b, f, product->out[0]);
+    int dim = all->dims - 2;
     int64_t ints[2 + MAX_JOINED] = {dim, f->n};
     for (int k = 0; k < f->n; k++) ints[2 + k] = end_of(&f->at[k])->shape[dim];
     const char *id = arena_printf(c->g->arena, "%sj", product->id);
@@ -328,7 +277,7 @@ static void join_family(Ctx *c, const Family *f) {
     for (int k = 1; k < like->nin; k++) in[k] = joint(c, f, k)->value;
     Op *op = appended(&b, like->kind, like, c->p->ops.at[first]->id, in, like->nin, like->i, MAX_INTS);
     op->module = together(c->g, f);
-    replace(c, f, first, f->at[0].heads ? last : first, op);
+    replace(c, f, first, last, op);
 }
 
 static Ctx begin(Graph *g, Program *p) {

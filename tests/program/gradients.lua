@@ -51,7 +51,7 @@ case("attention_cross", { q = { normal, 2, 5, 2, 6 }, k = { normal, 2, 9, 2, 6 }
   function(m) return nn.attention { q = m.q, k = m.k, v = m.v } end)
 case("attention_documents", qkv, function(m, b) return nn.attention { q = m.q, k = m.k, v = m.v, causal = true, documents = b.documents } end)
 case("attention_dropout", qkv, function(m) return nn.attention { q = m.q, k = m.k, v = m.v, causal = true, dropout = 0.3 } end)
--- products that become one (joints): queries, keys and values, of which the last are not turned; gate and up
+-- products that become one (joints): queries, keys and values, of which the last are not turned
 case("joined_heads", { x = { normal, 2, 5, 16 }, v = { normal, 8, 16 }, q = { normal, 16, 16 }, k = { normal, 8, 16 }, cv = { normal, 8 },
   cq = { normal, 16 }, ck = { normal, 8 } }, function(m)
   local v = nn.linear(m.x, m.v, m.cv):reshape(2, 5, 2, 4)
@@ -59,8 +59,10 @@ case("joined_heads", { x = { normal, 2, 5, 16 }, v = { normal, 8, 16 }, q = { no
   local k = nn.rope(nn.linear(m.x, m.k, m.ck):reshape(2, 5, 2, 4), { theta = 100 })
   return nn.attention { q = q, k = k, v = v, causal = true }
 end)
-case("joined_gate", { x = { normal, 3, 8 }, gate = { normal, 16, 8 }, up = { normal, 16, 8 } },
-  function(m) return nn.silu(nn.linear(m.x, m.gate)) * nn.linear(m.x, m.up) end)
+case("halves_of_a_gate", { x = { normal, 3, 8 }, both = { normal, 32, 8 } }, function(m)
+  local gate, up = nn.linear(m.x, m.both):chunk(2, 1)
+  return nn.silu(gate) * up
+end)
 case("rope", { x = { normal, 2, 8, 2, 6 } }, function(m) return nn.rope(m.x, { theta = 100 }) end)
 case("dropout", { x = { normal, 2, 40 } }, function(m) return nn.dropout(m.x, 0.4) end)
 case("cross_entropy", { x = { normal, 2, 8, 16 } }, function(m, b) return nn.cross_entropy(m.x, b.tokens) end)
