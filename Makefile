@@ -43,9 +43,11 @@ $(B)/libsc_cpu.a: $(HOST_OBJ) $(CPU_OBJ)
 NVCC       := $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 CUDA_ARCHS ?= 80 90
 CUDA_INC   := $(NVCC:%/bin/nvcc=-isystem %/include) $(NCCL_HOME:%=-isystem %/include) $(CUDNN_HOME:%=-isystem %/include)
+comma      := ,
 NVFLAGS    := -std=c++17 -O3 -fmad=false -Iruntime -Werror all-warnings --compress-mode=size \
 	-Xcompiler -Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
-	$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) $(CUDA_INC)
+	$(CUDA_INC)
+NVARCHS    := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a))
 CUDA_OBJ   := $(patsubst %,$(B)/%.o,$(basename $(wildcard runtime/cuda/*.c runtime/cuda/*.cu))) $(B)/runtime/cuda/host_kernels.o
 # The CPU's kernels that events of the HOST stream run, under names of their own, for any machine that a GPU may be in.
 KERNEL_CC     ?= gcc
@@ -65,7 +67,9 @@ $(B)/runtime/cuda/archs: FORCE
 	@mkdir -p $(@D) && { echo $(CUDA_ARCHS) | cmp -s - $@ || echo $(CUDA_ARCHS) >$@; }
 $(B)/runtime/cuda/%.o: runtime/cuda/%.cu $(B)/runtime/cuda/archs
 	@mkdir -p $(@D)
-	$(NVCC) $(NVFLAGS) -MMD -MP -c $< -o $@
+	$(NVCC) $(NVFLAGS) $(NVARCHS) -MMD -MP -c $< -o $@
+# Instructions of architecture 90 alone need its target of their own; without it this file has no kernels.
+$(B)/runtime/cuda/k_matmul_hopper.o: NVARCHS := $(if $(filter 90,$(CUDA_ARCHS)),-gencode arch=compute_90a$(comma)code=sm_90a -DSC_HOPPER,$(NVARCHS))
 $(B)/runtime/cuda/algorithms.o: $(wildcard compiler/devices/*.algorithms)
 $(B)/libsc_cuda.a: $(HOST_OBJ) $(filter $(B)/runtime/common/%,$(CPU_OBJ)) $(CUDA_OBJ)
 	@rm -f $@ $(@:.a=.archs) && ar qcs $@ $^ && cp $(B)/runtime/cuda/archs $(@:.a=.archs)

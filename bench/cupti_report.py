@@ -16,7 +16,7 @@ Trace = collections.namedtuple("Trace", ("records", "events", "lost"))  # events
 
 # first match wins; ours carry the name of their source file
 CLASSES = [("communication", r"nccl"), ("attention", r"k_attention\w*_cu|fmha|flash|cudnn|sdpa|sc_bf16|sc_fp16"),
-           ("matmul", r"k_matmul_cu|gemm|nvjet|cutlass|cublas|splitK"), ("pointwise", r"sc_pointwise_kernel|triton_poi"),
+           ("matmul", r"k_matmul_(hopper_)?cu|gemm|nvjet|cutlass|cublas|splitK"), ("pointwise", r"sc_pointwise_kernel|triton_poi"),
            ("norm", r"k_(batch_)?norm_\w*cu|norm_grads|norm_held"), ("loss", r"k_cross_entropy_cu|k_softmax_cu"), ("optimizer", r"k_optimizer_cu"),
            ("embedding", r"k_embedding_cu"), ("rope", r"k_rope_cu"), ("sums", r"k_reduce_cu|adding"), ("random", r"k_random_cu|k_init_cu"),
            ("copies", r"k_copy_cu|k_fill_cu|memcpy|memset"), ("watchdog", r"mark")]

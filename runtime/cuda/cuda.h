@@ -22,7 +22,7 @@ struct cublasLtContext;
 struct cudnnContext;
 
 typedef struct { /* one a rank; sc_task.library points to it */
-    int rank, device;
+    int rank, world, device;
     int major, minor, multiprocessors; /* compute capability */
     int l2_bytes, shared_bytes;        /* shared memory that a block may opt in to */
     bool deterministic;                /* false only where the model says `deterministic = false` */

@@ -109,7 +109,7 @@ static void share_place(sc_rank *r, const char *name) {
 void sc_device_open(sc_rank *r) {
     sc_cuda *c = &r->t->cuda;
     struct cudaDeviceProp p = {0};
-    *c = (sc_cuda){.rank = r->rank, .deterministic = r->b->deterministic};
+    *c = (sc_cuda){.rank = r->rank, .world = r->world, .deterministic = r->b->deterministic};
     c->device = device_of(r, count(r));
     check(r, "?", cudaGetDeviceProperties(&p, c->device));
     check_arch(r, &p);

@@ -1,5 +1,5 @@
 /* matmul: y[..., m, n] = f(op(a) · op(b) (+ bias[n]) (+ c)), computed in fp32, rounded once; f as ops.def says.
- * Relies on: cuBLASLt, a workspace (work_matmul), matmul.h, mma.h, sc_math.h.
+ * Relies on: cuBLASLt, a workspace (work_matmul), matmul.h, matmul_hopper.h, mma.h, sc_math.h.
  * Relied on by: generated code.
  *
  * cuBLASLt counts in columns. A row-major y[m][n] with rows ldy apart is a column-major Y'[n][m] with the same leading
@@ -12,11 +12,14 @@
  * strided batch and the rest is a loop. fp32 is IEEE fp32 (CUBLAS_COMPUTE_32F without TF32). Sums that are split over k
  * are put together in fp32 (REDUCTION_SCHEME_COMPUTE_TYPE), never in the result's type, so that there is one rounding.
  *
+ * Products with gelu or its gradient that k_matmul_hopper.cu takes are its own, whatever a table says.
+ *
  * An algorithm is chosen once a key (matmul.h) on the host, from the table or else by the heuristic, and kept with the
  * descriptors. What the library does not take (rows that overlap, mixed types) a tiled kernel of our own computes. */
 #include "matmul.h"
 
 #include "../sc_math.h"
+#include "matmul_hopper.h"
 #include "mma.h"
 #include <cublasLt.h>
 #include <stdlib.h>
@@ -337,6 +340,7 @@ extern "C" int sc_matmul_candidates(const sc_task *t, sc_matmul_choice *out, int
     plan x = {};
     if (!library_takes(&p)) return 0;
     x.key = key_of(&p);
+    if (sc_matmul_hopper_takes(sc_library(t), &x.key)) return 0;
     int both = fits_apart(&x.key), n = 0;
     most = most < 64 ? most : 64;
     for (x.apart = 0; x.apart <= both; x.apart++) {
@@ -571,6 +575,10 @@ extern "C" void sc_k_matmul(const sc_task *t) {
     plan spare = {}, *x = NULL;
     if (library_takes(&p)) {
         sc_matmul_key key = key_of(&p);
+        if (sc_matmul_hopper_takes(sc_library(t), &key)) {
+            sc_matmul_hopper(t, &key, p.y->p, p.a->p, p.b->p, p.bias ? p.bias->p : NULL, p.z ? p.z->p : p.x->p);
+            return;
+        }
         x = plan_for(sc_library(t), &key, &p, &spare);
         if (!x->taken) x = NULL;
     }

@@ -30,7 +30,7 @@ typedef struct {
 void sc_matmul_table(sc_cuda *c, const sc_matmul_choice *table, int n);
 
 /* Up to `most` algorithms for this product, the heuristic's best first, those apart last; each may stand in a table. 0:
- * the library takes no part in it. */
+ * the library takes no part in it, or k_matmul_hopper.cu does it. */
 int sc_matmul_candidates(const sc_task *t, sc_matmul_choice *out, int most);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /* sc_k_matmul against sums in double: types, transposes, bias, folded and batched layouts, odd sizes and addresses.
- * Relies on: check.h, runtime/cuda/k_matmul.cu, cuBLASLt.
+ * Relies on: check.h, runtime/cuda/k_matmul.cu, k_matmul_hopper.cu, cuBLASLt.
  * Relied on by: make gpu-test. `--bench` times shapes of BASELINES.md, the heuristic's choice and the best of sixteen.
  */
 #include "../../runtime/cuda/matmul.h"
@@ -340,6 +340,64 @@ static void check_all() {
 #endif
 }
 
+/* ── gelu beside the multiplications, where compute capability 9.0 has it ─────────────────────────────────────────────
+ */
+#ifndef SC_EMULATE
+/* z within a rounding of the sums; y of z as it is stored. The gradient: the derivative has 11 bits. */
+static void check_hopper(const problem &c, int multiprocessors, int again) {
+    library.multiprocessors = multiprocessors; /* a few, so that a small product has tiles enough to be taken */
+    operands x = make_operands(c);
+    fill(x.a, [] { return 0.04 * normal(); }); /* sums of about 1, where gelu bends */
+    sc_task t = task_of(c, x);
+    sc_matmul_choice found;
+    std::string text;
+    bool good = !sc_matmul_candidates(&t, &found, 1), inside = true;
+    if (!good) text = "left to the library, ";
+    std::vector<double> want = define(c, x, c.f == 1);
+    std::vector<unsigned char> before;
+    for (int i = 0; i <= again; i++) {
+        spoil(x.y);
+        if (c.f == 1) spoil(x.z);
+        run_graph(t);
+        inside &= fetch(x.y) && (c.f != 1 || fetch(x.z));
+        if (!i) {
+            std::vector<double> y = want;
+            if (c.f == 1) {
+                good &= close_to(text, "z", x.z.x, want, 4e-3, 2e-3);
+                for (size_t k = 0; k < y.size(); k++) y[k] = gelu(x.z.x[k]);
+            }
+            good &= close_to(text, "y", x.y.x, y, 4e-3, 2e-3);
+            before = x.y.image;
+        }
+        good &= x.y.image == before;
+    }
+    if (x.y.image != before) text += ", NOT THE SAME AGAIN";
+    if (!inside) text += ", WROTE OUTSIDE";
+    char name[120];
+    snprintf(name, sizeof name, "9.0, %d multiprocessors: %lldx%lldx%lld%s%s", multiprocessors, (long long)c.m,
+             (long long)c.n, (long long)c.k, c.bias ? " bias" : "",
+             c.f == 1 ? " gelu, argument too" : " gelu's gradient");
+    verdict(good && inside, name, text.c_str());
+    release_operands(x);
+}
+static void check_all_hopper() {
+    cudaDeviceProp about;
+    SC_CUDA(cudaGetDeviceProperties(&about, 0));
+    if (about.major != 9 || about.minor != 0) return;
+    library.major = 9;
+    library.world = 1;
+    for (int f :
+         {1, 2}) { /* one and two pairs of blocks, groups of rows that are not full; 11, 12 and 13 blocks of k */
+        problem c = {"", BF16, BF16, false, f == 2, f == 1, {}, 512, 1024, 704, true, {}, {}, {}, 0, 0, 0, false, 0, f};
+        check_hopper(c, 2, 20);
+        c.bias = false;
+        c.m = f == 1 ? 1280 : 2560, c.n = 512, c.k = f == 1 ? 768 : 832;
+        check_hopper(c, f == 1 ? 2 : 4, 20);
+    }
+    library.major = library.world = library.multiprocessors = 0;
+}
+#endif
+
 /* ── timing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 #ifndef SC_EMULATE
@@ -370,6 +428,11 @@ static void time_case(int in, int out, bool ta, bool tb, bool bias, int64_t m, i
     if (f == 1) x.z = noise(out, {m, n});
     sc_task t = task_of(c, x);
     sc_matmul_choice found[24];
+    if (f && library.major == 9) {
+        library.world = 1;
+        printf("gelu beside the multiplications: %.3f ms\n", milliseconds(t));
+        library.world = 0;
+    }
     int candidates = sc_matmul_candidates(&t, found, 24), best = 0;
     double first = milliseconds(t), least = first, apart = 0;
     for (int i = 0; i < candidates; i++) {
@@ -413,12 +476,18 @@ int main(int argc, char **argv) {
     sc_matmul_start(&library);
 #ifndef SC_EMULATE
     if (argc > 1 && !strcmp(argv[1], "--bench")) {
+        cudaDeviceProp about;
+        SC_CUDA(cudaGetDeviceProperties(&about, 0));
+        library.major = about.major, library.minor = about.minor, library.multiprocessors = about.multiProcessorCount;
         bench();
         return 0;
     }
 #endif
     (void)argc, (void)argv;
     check_all();
+#ifndef SC_EMULATE
+    check_all_hopper();
+#endif
     sc_matmul_stop(&library);
     return closing();
 }

@@ -1,0 +1,493 @@
+/* matmul with gelu or its gradient, for compute capability 9.0: the function of a tile's elements is computed while the
+ * next tile is being multiplied.
+ * Relies on: matmul_hopper.h, the driver's cuTensorMapEncodeTiled; sm_90a (the Makefile compiles this file for it, and
+ * defines SC_HOPPER, where architecture 90 is among the library's).
+ * Relied on by: k_matmul.cu.
+ *
+ * Blocks stay: a pair of them (a cluster) takes tiles of 2 × 128 rows and 256 columns of y in turn, one below the
+ * other. A warp copies blocks of 64 of k of a (16 KiB) and of b (32 KiB, a half of which each block of the pair copies
+ * for both) into four stages; the copies say in `full` that a stage is there, the warps of both blocks that multiply in
+ * `empty` that it is free. Two groups of four warps have 64 rows each, as 128 fp32 sums a thread.
+ *
+ * A tile that is done is rounded into 64 registers (two bf16 each) and waits there. While the multiplications of the
+ * next tile's blocks of k run, half a slice of it (32 columns) a block of k goes through gelu and shared memory, from
+ * where it is copied to y, and to z. For gelu's gradient those registers hold the derivatives, as fp16, which are
+ * computed ahead of the tile's sums: half a slice of x arrives in shared memory where half a slice of y has left.
+ * Results do not depend on which block took a tile. */
+#include "matmul_hopper.h"
+
+enum { GELU_TOO = 1, GRADIENT = 2 }; /* key.f */
+
+#ifndef SC_HOPPER
+extern "C" int sc_matmul_hopper_takes(const sc_cuda *c, const sc_matmul_key *key) {
+    return (void)c, (void)key, 0;
+}
+extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *, void *, const void *, const void *,
+                                 const void *, void *) {
+    sc_unsupported(t, "matmul", "this library was made without architecture 90");
+}
+#else
+#include <cuda.h>
+#include <type_traits>
+
+enum { PAIR = 2, ROWS = 128, COLUMNS = 256, DEPTH = 64, STAGES = 4, THREADS = 384 };
+enum { HALVES = COLUMNS / 32, LEAST = 11 }; /* half slices of a tile; blocks of k that they take */
+enum { A_BYTES = ROWS * DEPTH * 2, B_BYTES = COLUMNS * DEPTH * 2, STAGE = A_BYTES + B_BYTES };
+/* Shared memory, in bytes: the stages; 4096 a warp that multiplies: 16 × 64 of y, and of z or twice 16 × 32 of x; then
+ * barriers, a few words and biases. */
+enum { STAGED = STAGES * STAGE, OUT = 8 * 4096, MISC = STAGED + OUT };
+enum { FULL = MISC, EMPTY = MISC + 64, ARRIVED = MISC + 128, WORDS = MISC + 256, BIASES = MISC + 512 };
+enum { SHARED = BIASES + 4 * 512 };
+static_assert(SHARED <= 227 * 1024, "a block's shared memory");
+
+typedef struct {
+    CUtensorMap a, b, y, z;             /* z: x, for the gradient */
+    const uint16_t *bias;               /* NULL: none */
+    int n, blocks, pairs, across, tall; /* blocks of k; tiles: pairs from above, from the left; pairs to a group */
+} product;
+
+#define DEVICE static __device__ __forceinline__
+
+/* ── barriers and copies ─────────────────────────────────────────────────────────────────────────────────────────────
+ */
+DEVICE void barrier_init(uint32_t b, int n) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(b), "r"(n) : "memory");
+}
+DEVICE void barrier_expect(uint32_t b, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(bytes) : "memory");
+}
+DEVICE void barrier_arrive(uint32_t b) { /* of any block of the pair */
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(b) : "memory");
+}
+DEVICE void barrier_wait(uint32_t b, int parity) {
+    asm volatile("{ .reg .pred done;\n"
+                 "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again; }" ::"r"(b),
+                 "r"(parity)
+                 : "memory");
+}
+DEVICE uint32_t in_block(uint32_t at, int rank) { /* the same address in a block of the pair */
+    uint32_t r;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
+    return r;
+}
+DEVICE void pair_sync(void) {
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+DEVICE void group_sync(int group) {
+    asm volatile("barrier.sync %0, 128;" ::"r"(1 + group) : "memory");
+}
+
+/* Tiles of matrices; columns come first. `_both`: into the same place of both blocks. */
+DEVICE void copy_in(uint32_t to, const CUtensorMap *m, uint32_t barrier, int column, int row) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], "
+                 "[%2];" ::"r"(to),
+                 "l"(m), "r"(barrier), "r"(column), "r"(row)
+                 : "memory");
+}
+DEVICE void copy_in_both(uint32_t to, const CUtensorMap *m, uint32_t barrier, int column, int row) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+                 "l"(m), "r"(barrier), "r"(column), "r"(row), "h"((uint16_t)3)
+                 : "memory");
+}
+DEVICE void copy_groups_in_both(uint32_t to, const CUtensorMap *m, uint32_t barrier, int row, int group) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+                 "l"(m), "r"(barrier), "r"(0), "r"(row), "r"(group), "h"((uint16_t)3)
+                 : "memory");
+}
+DEVICE void copy_out(const CUtensorMap *m, uint32_t from, int column, int row) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(m), "r"(from),
+                 "r"(column), "r"(row)
+                 : "memory");
+}
+DEVICE void copies_out(void) {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+DEVICE void copied_from(void) { /* their shared memory may be written again */
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+DEVICE void copied_out(void) {
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+/* Four 8 × 8 pieces of 16-bit elements in the layout of the sums; a lane gives the address of a row. */
+DEVICE void put_pieces(uint32_t to, const uint32_t *r) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(r[0]), "r"(r[1]),
+                 "r"(r[2]), "r"(r[3])
+                 : "memory");
+}
+DEVICE void get_pieces(uint32_t from, uint32_t *r) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(from)
+                 : "memory");
+}
+
+/* ── multiplications ─────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+DEVICE void sums_fence(void) {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+DEVICE void sums_commit(void) {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int LEFT> DEVICE void sums_wait(void) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+#define FOUR(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define SIXTEEN(d, i) FOUR(d, i), FOUR(d, i + 4), FOUR(d, i + 8), FOUR(d, i + 12)
+/* d[64][256] (+)= a[64][16] b: of b, [k][n] (TURNED) or [n][k]; add: 0 for the first. */
+template <int TURNED> DEVICE void multiply_add(float (&d)[128], uint64_t a, uint64_t b, int add) {
+    asm volatile("{ .reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+                 "%128, %129, add, 1, 1, 0, %131; }"
+                 : SIXTEEN(d, 0), SIXTEEN(d, 16), SIXTEEN(d, 32), SIXTEEN(d, 48), SIXTEEN(d, 64), SIXTEEN(d, 80),
+                   SIXTEEN(d, 96), SIXTEEN(d, 112)
+                 : "l"(a), "l"(b), "r"(add), "n"(TURNED));
+}
+
+/* ── gelu: x sigmoid(2 √(2/π) (x + 0.044715 x³)), by 2^x and 1/x as the GPU takes them ────────────────────────────────
+ */
+DEVICE uint32_t two_bf16(float low, float high) {
+    uint32_t w;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(high), "f"(low));
+    return w;
+}
+DEVICE uint32_t two_fp16(float low, float high) {
+    uint32_t w;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(high), "f"(low));
+    return w;
+}
+DEVICE float low_bf16(uint32_t w) {
+    return __uint_as_float(w << 16);
+}
+DEVICE float high_bf16(uint32_t w) {
+    return __uint_as_float(w & 0xffff0000u);
+}
+DEVICE float of_fp16(uint32_t w, int high) {
+    float x;
+    asm("{ .reg .b16 l, h;\nmov.b32 {l, h}, %1;\ncvt.f32.f16 %0, l; }" : "=f"(x) : "r"(high ? w >> 16 : w));
+    return x;
+}
+DEVICE float gate(float x, float s) { /* the sigmoid; s: x² */
+    float e, r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * fmaf(s, -0.102943240f, -2.30220819f)));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(1.0f + e));
+    return r;
+}
+DEVICE float gelu(float x) {
+    return x * gate(x, x * x);
+}
+DEVICE float slope(float x) { /* |x| <= 30 */
+    float s = x * x, r = gate(x, s);
+    return fmaf(fmaf(-r, r, r), x * fmaf(s, 0.214064449f, 1.59576912f), r);
+}
+DEVICE uint32_t within_30(uint32_t w) { /* both; further out the slope is 0 or 1 */
+    asm("min.NaN.bf16x2 %0, %0, %1;" : "+r"(w) : "r"(0x41f041f0));
+    asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(w) : "r"(0xc1f0c1f0));
+    return w;
+}
+
+/* ── the kernel ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    int row, column; /* the first; row < 0: no tile */
+} tile;
+
+/* Tiles in turn: down through `tall` pairs of tiles, then the column of tiles to the right, so that what is worked on
+ * at one time shares rows of a and columns of b. */
+DEVICE tile tile_at(const product &p, int t, int rank) {
+    if (t >= p.pairs * p.across) return {-1, 0};
+    unsigned per = (unsigned)(p.tall * p.across), group = (unsigned)t / per, first = group * p.tall;
+    unsigned rest = (unsigned)t - group * per, left = (unsigned)p.pairs - first;
+    unsigned tall = left < (unsigned)p.tall ? left : (unsigned)p.tall;
+    unsigned column = rest / tall, pair = first + rest - column * tall;
+    return {(int)(pair * PAIR + rank) * ROWS, (int)column * COLUMNS};
+}
+
+/* One thread: the copies of a and b. */
+template <int F> DEVICE void feed(const product &p, uint32_t base, int rank) {
+    int stage = 0, phase = 1;
+    for (int t = blockIdx.x / PAIR; t < p.pairs * p.across; t += gridDim.x / PAIR) {
+        tile at = tile_at(p, t, rank);
+        for (int k = 0; k < p.blocks; k++) {
+            uint32_t a = base + stage * STAGE, b = a + A_BYTES + rank * (B_BYTES / 2), full = base + FULL + 8 * stage;
+            barrier_wait(base + EMPTY + 8 * stage, phase);
+            barrier_expect(full, STAGE);
+            copy_in(a, &p.a, full, k * DEPTH, at.row);
+            if (F == GRADIENT)
+                copy_in_both(b, &p.b, full, k * DEPTH, at.column + rank * (COLUMNS / 2));
+            else
+                copy_groups_in_both(b, &p.b, full, k * DEPTH, at.column / 64 + rank * 2);
+            if (++stage == STAGES) stage = 0, phase ^= 1;
+        }
+    }
+}
+
+/* Four warps: 64 rows of every tile. Registers are indexed by constants alone. */
+template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int group, int warp, int lane) {
+    float sums[COLUMNS / 2];
+    uint32_t kept[COLUMNS / 4]; /* of the tile before, done; for the gradient then this one's derivatives */
+    uint32_t mine = base + STAGED + (4 * group + warp) * 4096, row = lane % 16, right = lane / 16;
+    uint32_t to = mine + row * 128, from = mine + 2048 + row * 64, arrived = base + ARRIVED + 16 * (4 * group + warp);
+    uint32_t release = in_block(base + EMPTY, lane & 1), biases = base + BIASES + 1024 * group;
+    /* Descriptors of a and b in shared memory: rows of 128 bytes, swizzled, 1024 bytes for 8 of them; b as [k][n] in
+     * groups of 64 columns, 8192 bytes each. */
+    uint64_t rows = 64ull << 32 | 1ull << 62;
+    uint64_t a0 = ((base + group * 8192) & 0x3ffff) >> 4 | 1ull << 16 | rows;
+    uint64_t b0 = ((base + A_BYTES) & 0x3ffff) >> 4 | (F == GRADIENT ? 1ull : 512ull) << 16 | rows;
+    enum { STEP_A = 2, STEP_B = F == GRADIENT ? 2 : 2048 >> 4 }; /* 16 of k further, in units of 16 bytes */
+    int stage = 0, phase = 0, parity = 0;
+    tile before = {-1, 0}, now = tile_at(p, blockIdx.x / PAIR, rank), next = now;
+#pragma unroll
+    for (int i = 0; i < COLUMNS / 2; i++) sums[i] = 0;
+#pragma unroll
+    for (int i = 0; i < COLUMNS / 4; i++) kept[i] = 0;
+
+    uint32_t zero; /* which the compiler does not know */
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(zero) : "r"(base + WORDS + 8) : "memory");
+    /* Of x, 16 rows and 32 columns. */
+    auto fetch = [&](int half, tile at) {
+        if (lane) return;
+        barrier_expect(arrived + 8 * (half & 1), 1024);
+        copy_in(mine + 2048 + 1024 * (half & 1), &p.z, arrived + 8 * (half & 1), at.column + 32 * half,
+                at.row + group * 64 + warp * 16);
+    };
+    auto half_slice = [&](auto which, bool last) {
+        constexpr int half = decltype(which)::value;
+        uint32_t *r = kept + 8 * half, y[8];
+        uint32_t c[2] = {((4 * (half % 2) + right) ^ lane % 8) << 4, ((4 * (half % 2) + 2 + right) ^ lane % 8) << 4};
+        if (F == GELU_TOO) {
+            uint32_t shift, mask; /* read here, or else the arithmetic moves before the multiplications */
+            asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(shift), "=r"(mask) : "r"(base + WORDS) : "memory");
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                y[i] = two_bf16(gelu(__uint_as_float(r[i] << shift)), gelu(__uint_as_float(r[i] & mask)));
+        }
+        if (half % 2 == 0) {
+            if (lane == 0) copied_from();
+            __syncwarp();
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            put_pieces(to + c[i], F == GELU_TOO ? y + 4 * i : r + 4 * i);
+            if (F == GELU_TOO) put_pieces(to + 2048 + c[i], r + 4 * i);
+        }
+        if (half % 2 == 1) {
+            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+            __syncwarp();
+            if (lane == 0 && before.row >= 0) {
+                int column = before.column + 32 * (half - 1), first = before.row + group * 64 + warp * 16;
+                if (F == GELU_TOO) copy_out(&p.z, mine + 2048, column, first);
+                copy_out(&p.y, mine, column, first);
+                copies_out();
+            }
+        }
+        if (F == GRADIENT && !last) {
+            barrier_wait(arrived + 8 * (half & 1), half / 2 & 1);
+            __syncwarp();
+            uint32_t at = from + 1024 * (half & 1), turn = row / 2 % 4;
+            get_pieces(at + ((right ^ turn) << 4), r);
+            get_pieces(at + (((2 + right) ^ turn) << 4), r + 4);
+            /* The next copy into this place must not overtake the loads: where it comes from is said with what they
+             * gave (nothing is added). */
+            int none = (int)((r[3] | r[7]) & zero);
+            if (half + 2 < HALVES)
+                fetch(half + 2, {now.row, now.column + none});
+            else if (next.row >= 0)
+                fetch(half + 2 - HALVES, {next.row, next.column + none});
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                uint32_t x = within_30(r[i]);
+                r[i] = two_fp16(slope(low_bf16(x)), slope(high_bf16(x)));
+            }
+        }
+    };
+    /* The stage before this one. */
+    auto let_go = [&] {
+        if (lane < PAIR) barrier_arrive(release + 8 * (stage ? stage - 1 : STAGES - 1));
+    };
+    /* half: what of the tile before is done beside it; -1: nothing. */
+    auto block_of_k = [&](int k, auto half) {
+        uint64_t a = a0 + stage * (STAGE >> 4), b = b0 + stage * (STAGE >> 4);
+        barrier_wait(base + FULL + 8 * stage, phase);
+        sums_fence();
+#pragma unroll
+        for (int i = 0; i < DEPTH / 16; i++)
+            multiply_add<F != GRADIENT>(sums, a + STEP_A * i, b + STEP_B * i, k > 0 || i > 0);
+        sums_commit();
+        sums_wait<1>();
+        if (k > 0) let_go();
+        if constexpr (decltype(half)::value >= 0) half_slice(half, false);
+        if (++stage == STAGES) stage = 0, phase ^= 1;
+    };
+    /* Pairs of columns, four of a lane's together. */
+    auto take_biases = [&] {
+        int pair = warp * 32 + lane, j = pair / 4;
+        uint32_t w = p.bias && now.column + 2 * pair < p.n ? *(const uint32_t *)(p.bias + now.column + 2 * pair) : 0;
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(biases + 512 * parity + 16 * (j / 4 * 4 + pair % 4) + 4 * (j % 4)),
+                     "r"(w)
+                     : "memory");
+    };
+    /* From sums to kept. */
+    auto finish = [&] {
+#pragma unroll
+        for (int j = 0; j < COLUMNS / 8; j += 4) {
+            uint32_t w[4];
+            if (F == GELU_TOO)
+                asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                             : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                             : "r"(biases + 512 * parity + 16 * (j + lane % 4))
+                             : "memory");
+#pragma unroll
+            for (int i = j; i < j + 4; i++)
+#pragma unroll
+                for (int u = 0; u < 2; u++) {
+                    float low = sums[4 * i + 2 * u], high = sums[4 * i + 2 * u + 1];
+                    uint32_t *to = kept + 2 * i + u;
+                    *to = F == GRADIENT ? two_bf16(low * of_fp16(*to, 0), high * of_fp16(*to, 1))
+                                        : two_bf16(low + low_bf16(w[i - j]), high + high_bf16(w[i - j]));
+                }
+        }
+    };
+#define HALF(i) std::integral_constant<int, i>()
+
+    if (F == GRADIENT && now.row >= 0) fetch(0, now), fetch(1, now);
+    for (int t = blockIdx.x / PAIR; now.row >= 0; t += gridDim.x / PAIR, before = now, now = next, parity ^= 1) {
+        next = tile_at(p, t + gridDim.x / PAIR, rank);
+        if (F == GELU_TOO) take_biases();
+        block_of_k(0, HALF(0)), block_of_k(1, HALF(1)), block_of_k(2, HALF(-1));
+        block_of_k(3, HALF(2)), block_of_k(4, HALF(3)), block_of_k(5, HALF(-1));
+        block_of_k(6, HALF(4)), block_of_k(7, HALF(5)), block_of_k(8, HALF(-1));
+        block_of_k(9, HALF(6)), block_of_k(10, HALF(7));
+        if (F == GELU_TOO) group_sync(group); /* biases are there */
+#pragma unroll 1
+        for (int k = LEAST; k < p.blocks; k++) block_of_k(k, HALF(-1));
+        sums_wait<0>();
+        let_go();
+        finish();
+    }
+    half_slice(HALF(0), true), half_slice(HALF(1), true), half_slice(HALF(2), true), half_slice(HALF(3), true);
+    half_slice(HALF(4), true), half_slice(HALF(5), true), half_slice(HALF(6), true), half_slice(HALF(7), true);
+    if (lane == 0) copied_out();
+}
+
+template <int F> static __global__ void __launch_bounds__(THREADS, 1) multiply(const __grid_constant__ product p) {
+    extern __shared__ __align__(1024) char shared[];
+    uint32_t base = (uint32_t)__cvta_generic_to_shared(shared);
+    int warp = threadIdx.x / 32, rank = blockIdx.x % PAIR;
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < STAGES; s++) {
+            barrier_init(base + FULL + 8 * s, 1);
+            barrier_init(base + EMPTY + 8 * s, 8 * PAIR);
+        }
+        for (int i = 0; i < 16; i++) barrier_init(base + ARRIVED + 8 * i, 1);
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %3};" ::"r"(base + WORDS), "r"(16), "r"(0xffff0000), "r"(0)
+                     : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    pair_sync();
+    if (warp < 4) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+        if (threadIdx.x == 0) feed<F>(p, base, rank);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+        work<F>(p, base, rank, warp / 4 - 1, warp % 4, threadIdx.x % 32);
+    }
+    pair_sync(); /* neither leaves while the other may still write its barriers */
+}
+
+/* ── host ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef CUresult encoder(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *,
+                         const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                         CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+/* bf16, swizzled over the width of a box's rows; sizes in elements, columns first; strides in bytes, from the second
+ * on. What lies outside is read as 0 and not written. */
+static CUtensorMap map_of(encoder *encode, const void *p, int dims, const cuuint64_t *size, const cuuint64_t *stride,
+                          const cuuint32_t *box) {
+    CUtensorMap m;
+    const cuuint32_t one[3] = {1, 1, 1};
+    CUresult r =
+        encode(&m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, (cuuint32_t)dims, (void *)p, size, stride, box, one,
+               CU_TENSOR_MAP_INTERLEAVE_NONE, box[0] == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (r != CUDA_SUCCESS)
+        sc_failed("CUDA", "cuTensorMapEncodeTiled", "CUresult", "a matrix that it does not take", __FILE__, __LINE__);
+    return m;
+}
+static CUtensorMap matrix(encoder *encode, const void *p, int64_t rows, int64_t columns, int64_t ld, int box_rows,
+                          int box_columns) {
+    const cuuint64_t size[2] = {(cuuint64_t)columns, (cuuint64_t)rows}, stride[1] = {(cuuint64_t)ld * 2};
+    const cuuint32_t box[2] = {(cuuint32_t)box_columns, (cuuint32_t)box_rows};
+    return map_of(encode, p, 2, size, stride, box);
+}
+/* b[k][n] as [n / 64][k][64], of which boxes take half a tile's columns. */
+static CUtensorMap groups(encoder *encode, const void *p, int64_t k, int64_t n, int64_t ld) {
+    const cuuint64_t size[3] = {64, (cuuint64_t)k, (cuuint64_t)n / 64}, stride[2] = {(cuuint64_t)ld * 2, 128};
+    const cuuint32_t box[3] = {64, DEPTH, COLUMNS / PAIR / 64};
+    return map_of(encode, p, 3, size, stride, box);
+}
+
+/* Where it was measured to gain: whole tiles, eight of them a multiprocessor, k from LEAST blocks to 32. A block of
+ * this kernel waits for a multiprocessor of its own to the end, which those of a collective may have: one rank. */
+extern "C" int sc_matmul_hopper_takes(const sc_cuda *c, const sc_matmul_key *k) {
+    int same = c->major == 9 && c->minor == 0 && c->world == 1 && k->in == BF16 && k->out == BF16;
+    int function = k->f == GELU_TOO ? !k->tb : k->f == GRADIENT && k->tb && !k->bias;
+    int plain = !k->ta && !k->add && k->batches == 1 && k->ldy == k->n && (k->lda | k->ldb) % 8 == 0;
+    int aligned = k->align_a >= 4 && k->align_b >= 4 && k->align_y >= 4 && k->align_c >= 4;
+    int whole = k->m % (PAIR * ROWS) == 0 && k->n % COLUMNS == 0 && k->k % DEPTH == 0;
+    int small = k->m < INT32_MAX && k->n < INT32_MAX && k->m * k->n / (ROWS * COLUMNS) < INT32_MAX;
+    return same && function && plain && aligned && whole && small && (!k->bias || k->align_bias >= 2) &&
+           k->k >= LEAST * DEPTH && k->k <= 32 * DEPTH && k->m * k->n / (ROWS * COLUMNS) >= 8 * c->multiprocessors;
+}
+
+template <int F> static void start(const sc_task *t, const product &p) {
+    cudaLaunchConfig_t l = {};
+    cudaLaunchAttribute pair[1];
+    SC_CUDA(cudaFuncSetAttribute((const void *)multiply<F>, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED));
+    pair[0].id = cudaLaunchAttributeClusterDimension;
+    pair[0].val.clusterDim.x = PAIR, pair[0].val.clusterDim.y = pair[0].val.clusterDim.z = 1;
+    l.gridDim = dim3((unsigned)(sc_library(t)->multiprocessors / PAIR * PAIR));
+    l.blockDim = dim3(THREADS);
+    l.dynamicSmemBytes = SHARED;
+    l.stream = SC_STREAM(t);
+    l.attrs = pair;
+    l.numAttrs = 1;
+    SC_CUDA(cudaLaunchKernelEx(&l, multiply<F>, p));
+}
+
+extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *k, void *y, const void *a, const void *b,
+                                 const void *bias, void *z) {
+    cudaDriverEntryPointQueryResult found;
+    void *at = NULL;
+    product p;
+    SC_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &at, 12000, cudaEnableDefault, &found));
+    encoder *encode = (encoder *)at;
+    p.a = matrix(encode, a, k->m, k->k, k->lda, ROWS, DEPTH);
+    p.b = k->tb ? matrix(encode, b, k->n, k->k, k->ldb, COLUMNS / PAIR, DEPTH) : groups(encode, b, k->k, k->n, k->ldb);
+    p.y = matrix(encode, y, k->m, k->n, k->ldy, 16, 64);
+    p.z = matrix(encode, z, k->m, k->n, k->ldy, 16, k->f == GRADIENT ? 32 : 64);
+    p.bias = (const uint16_t *)bias;
+    p.n = (int)k->n;
+    p.blocks = (int)(k->k / DEPTH);
+    p.pairs = (int)(k->m / (PAIR * ROWS));
+    p.across = (int)(k->n / COLUMNS);
+    p.tall = 8;
+    if (k->f == GRADIENT)
+        start<GRADIENT>(t, p);
+    else
+        start<GELU_TOO>(t, p);
+}
+#endif
