@@ -1,4 +1,4 @@
-/* The invariants of the IR, asserted between passes in debug and test builds: a pass that breaks one is named.
+/* The invariants of the IR, asserted after the last pass, in tests after every one: a pass that breaks one is named.
  * Relies on: ir.h, the infer rules (run again on copies).
  * Relied on by: pipeline.c, the unit tests. */
 #include "ir.h"
@@ -116,8 +116,8 @@ static void check_body(const Check *c, const Op *op) {
 static void check_op(Check *c, const Op *op, int position) {
     const OpInfo *info = &op_info[op->kind];
     if (!op->id) broken(c, op, "has no id");
-    if (map_get(c->ids, op->id)) broken(c, op, "its id stands twice in the program");
     map_put(c->ids, op->id, (void *)op);
+    if (map_len(c->ids) == position) broken(c, op, "its id stands twice in the program");
     if (!op->module) broken(c, op, "has no module");
     if (op->nin < info->min_in || op->nin > info->max_in) broken(c, op, "has %d operands", op->nin);
     if (op->nout < 0 || op->nout > info->nout) broken(c, op, "has %d results", op->nout);

@@ -50,6 +50,7 @@ def main():
     o = a.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # who is started by `&` is born deaf, and its children with it
     os.environ["SHARDC_BUILD"] = os.path.abspath(o.build)
+    os.environ["SHARDC_CHECK"] = "1"  # the compiler checks its graph after every pass
     global harness
     import harness
     shutil.rmtree(harness.WORK, ignore_errors=True)
