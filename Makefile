@@ -11,7 +11,7 @@ $(B)/compiler/extension/%.o: CPPF += -I/usr/lib/llvm-19/include
 CFLAGS  += $(WARN) $(OPT) -MMD -MP
 # Kernels: no contraction, so that a result never depends on how the compiler vectorised it.
 KFLAGS  := -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math
-LIBS    := -l:liblua5.4.a -ljansson -lm -ldl
+LIBS    := -l:liblua5.4.a -lm -ldl
 BLASLIB := /usr/lib/x86_64-linux-gnu/openblas-serial/libopenblas.a
 # Debian's serial OpenBLAS shares packing buffers between threads without a lock: runtime/cpu/blas_memory.c gives each its own.
 RUNLIBS := $(BLASLIB) -Wl,--wrap=blas_memory_alloc -Wl,--wrap=blas_memory_free -l:libjansson.a -lm -lpthread

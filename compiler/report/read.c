@@ -1,9 +1,9 @@
 /* Reads a plan from JSON or from a built binary, trusting nothing: types, ranges, names, indices and sums are checked.
- * Relies on: jansson, plan.h; read_file.
+ * Relies on: document.h, plan.h; read_file.
  * Relied on by: every command that takes a plan, the tests, the fuzzer (plan_parse). */
+#include "document.h"
 #include "report.h"
 
-#include <jansson.h>
 #include <setjmp.h>
 #include <stdlib.h>
 
@@ -19,6 +19,7 @@ typedef struct {
         int index;
     } path[MAX_PATH];
     int depth;
+    const JsonNode *in, *next; /* the object that was looked into last, and the name after the one found there */
 } Reader;
 
 /* ── diagnostics: where in the document, and what is wrong ────────────────────────────────────────────────── */
@@ -50,65 +51,96 @@ static void leave(Reader *r) {
 }
 
 /* ── typed members ────────────────────────────────────────────────────────────────────────────────────────── */
-static json_t *member(Reader *r, json_t *o, const char *key) {
-    if (!json_is_object(o)) bad(r, NULL, "must be an object");
-    json_t *x = json_object_get(o, key);
+/* NULL: it is not there. Members are mostly asked for as they stand: the search goes on from the last one. */
+static const JsonNode *optional(Reader *r, const JsonNode *o, const char *key) {
+    size_t n = strlen(key);
+    const JsonNode *end = after_node(o), *k = r->in == o ? r->next : end;
+    r->in = o;
+    for (uint32_t i = 0; i < o->n; i++, k = after_node(k + 1)) {
+        if (k == end) k = o + 1;
+        r->next = after_node(k + 1);
+        if (k->n == n && !memcmp(k->text, key, n)) return k + 1;
+    }
+    r->next = end;
+    return NULL;
+}
+
+static const JsonNode *member(Reader *r, const JsonNode *o, const char *key) {
+    if (o->type != J_OBJECT) bad(r, NULL, "must be an object");
+    const JsonNode *x = optional(r, o, key);
     if (!x) bad(r, key, "is missing");
     return x;
 }
 
-static json_t *list(Reader *r, json_t *o, const char *key) {
-    json_t *x = member(r, o, key);
-    if (!json_is_array(x)) bad(r, key, "must be a list");
-    if (json_array_size(x) > MAX_LIST) bad(r, key, "has %zu entries, more than any plan", json_array_size(x));
+static const JsonNode *list(Reader *r, const JsonNode *o, const char *key) {
+    const JsonNode *x = member(r, o, key);
+    if (x->type != J_LIST) bad(r, key, "must be a list");
+    if (x->n > MAX_LIST) bad(r, key, "has %u entries, more than any plan", x->n);
     return x;
 }
 
-static const char *checked_text(Reader *r, json_t *x, const char *key) {
-    if (!json_is_string(x)) bad(r, key, "must be a string");
-    const char *s = json_string_value(x);
-    if (json_string_length(x) > 4096) bad(r, key, "is longer than 4096 bytes");
-    for (const char *c = s; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) bad(r, key, "holds a control character");
-    return arena_strdup(r->a, s);
+static char *copied(Arena *a, const JsonNode *x) {
+    return memcpy(arena_alloc(a, (size_t)x->n + 1), x->text, x->n);
 }
 
-static const char *text(Reader *r, json_t *o, const char *key) {
+static bool has_control(const JsonNode *x) {
+    for (uint32_t i = 0; i < x->n; i++)
+        if ((unsigned char)x->text[i] < 0x20 || x->text[i] == 0x7f) return true;
+    return false;
+}
+
+static const JsonNode *checked_string(Reader *r, const JsonNode *x, const char *key) {
+    if (x->type != J_STRING) bad(r, key, "must be a string");
+    if (x->n > 4096) bad(r, key, "is longer than 4096 bytes");
+    if (has_control(x)) bad(r, key, "holds a control character");
+    return x;
+}
+
+static char *checked_text(Reader *r, const JsonNode *x, const char *key) {
+    return copied(r->a, checked_string(r, x, key));
+}
+
+static const char *text(Reader *r, const JsonNode *o, const char *key) {
     return checked_text(r, member(r, o, key), key);
 }
 
-static int64_t checked_integer(Reader *r, json_t *x, const char *key, int64_t low, int64_t high) {
-    if (!json_is_integer(x)) bad(r, key, "must be an integer");
-    int64_t v = json_integer_value(x);
+static int64_t checked_integer(Reader *r, const JsonNode *x, const char *key, int64_t low, int64_t high) {
+    if (x->type != J_INTEGER) bad(r, key, "must be an integer");
+    int64_t v = x->integer;
     if (v < low || v > high)
         bad(r, key, "%lld is not between %lld and %lld", (long long)v, (long long)low, (long long)high);
     return v;
 }
 
-static int64_t integer(Reader *r, json_t *o, const char *key, int64_t low, int64_t high) {
+static int64_t integer(Reader *r, const JsonNode *o, const char *key, int64_t low, int64_t high) {
     return checked_integer(r, member(r, o, key), key, low, high);
 }
 
-static double real(Reader *r, json_t *o, const char *key) {
-    json_t *x = member(r, o, key);
-    if (!json_is_number(x)) bad(r, key, "must be a number");
-    double v = json_number_value(x);
+static double real(Reader *r, const JsonNode *o, const char *key) {
+    const JsonNode *x = member(r, o, key);
+    if (x->type != J_INTEGER && x->type != J_REAL) bad(r, key, "must be a number");
+    double v = x->type == J_REAL ? x->real : (double)x->integer;
     if (!(v >= 0 && v <= 1e300)) bad(r, key, "%g is not a size, a count or a time", v);
     return v;
 }
 
 /* An enum by its printed name. */
 #define NAMED(FUNCTION, TYPE, COUNT, PRINTED)                                                                          \
-    static TYPE FUNCTION(Reader *r, json_t *o, const char *key) {                                                      \
-        const char *s = text(r, o, key), *names[COUNT];                                                                \
+    static TYPE FUNCTION(Reader *r, const JsonNode *o, const char *key) {                                              \
+        const JsonNode *x = checked_string(r, member(r, o, key), key);                                                 \
+        const char *names[COUNT];                                                                                      \
         for (int i = 0; i < COUNT; i++) {                                                                              \
             names[i] = PRINTED((TYPE)i);                                                                               \
-            if (!strcmp(s, names[i])) return (TYPE)i;                                                                  \
+            if (is_text(x, names[i])) return (TYPE)i;                                                                  \
         }                                                                                                              \
-        const char *near = nearest_name(s, names, COUNT);                                                              \
+        const char *s = copied(r->a, x), *near = nearest_name(s, names, COUNT);                                        \
         if (near) bad(r, key, "\"%.60s\" is unknown; is it \"%s\"?", s, near);                                         \
         bad(r, key, "\"%.60s\" is unknown", s);                                                                        \
     }
+
+static bool is_text(const JsonNode *x, const char *s) {
+    return strlen(s) == x->n && !memcmp(s, x->text, x->n);
+}
 
 static const char *arena_name(ArenaKind k) {
     return k == ARENA_DEVICE ? "device" : "host";
@@ -119,7 +151,7 @@ NAMED(phase_named, Phase, N_PHASES, phase_name)
 NAMED(dtype_named, Dtype, N_DTYPES, dtype_name)
 NAMED(arena_named, ArenaKind, N_ARENAS, arena_name)
 
-static int group_named(Reader *r, const Plan *p, json_t *o, const char *key) {
+static int group_named(Reader *r, const Plan *p, const JsonNode *o, const char *key) {
     const char *s = text(r, o, key);
     for (int i = 0; i < p->ncomms; i++)
         if (!strcmp(s, p->comms[i].name)) return i;
@@ -127,12 +159,12 @@ static int group_named(Reader *r, const Plan *p, json_t *o, const char *key) {
 }
 
 /* ── parts ────────────────────────────────────────────────────────────────────────────────────────────────── */
-static void read_groups(Reader *r, Plan *p, json_t *mesh) {
-    json_t *groups = list(r, mesh, "groups");
-    p->ncomms = (int)json_array_size(groups);
+static void read_groups(Reader *r, Plan *p, const JsonNode *mesh) {
+    const JsonNode *groups = list(r, mesh, "groups");
+    p->ncomms = (int)groups->n;
     p->comms = NEW_ARRAY(r->a, Comm, p->ncomms + 1);
-    for (int i = 0; i < p->ncomms; i++) {
-        json_t *x = json_array_get(groups, (size_t)i);
+    const JsonNode *x = groups + 1;
+    for (int i = 0; i < p->ncomms; i++, x = after_node(x)) {
         enter(r, "groups", i);
         p->comms[i].name = text(r, x, "name");
         p->comms[i].n = (int)integer(r, x, "ranks", 1, p->world);
@@ -141,7 +173,7 @@ static void read_groups(Reader *r, Plan *p, json_t *mesh) {
     }
 }
 
-static void read_head(Reader *r, Plan *p, json_t *o) {
+static void read_head(Reader *r, Plan *p, const JsonNode *o) {
     const char *format = text(r, o, "format");
     if (strcmp(format, "shardc-plan"))
         bad(r, "format", "\"%.60s\" is not a plan; `shardc inspect --format json` writes one", format);
@@ -152,7 +184,7 @@ static void read_head(Reader *r, Plan *p, json_t *o) {
     p->target = text(r, o, "target");
     p->tokens_per_step = real(r, o, "tokens_per_step");
     p->model_flops = real(r, o, "model_flops");
-    json_t *device = member(r, o, "device"), *mesh = member(r, o, "mesh"), *arenas = member(r, o, "arenas");
+    const JsonNode *device = member(r, o, "device"), *mesh = member(r, o, "mesh"), *arenas = member(r, o, "arenas");
     enter(r, "device", -1);
     p->device = text(r, device, "name");
     p->device_usable = real(r, device, "usable_bytes");
@@ -165,7 +197,7 @@ static void read_head(Reader *r, Plan *p, json_t *o) {
     leave(r);
     enter(r, "arenas", -1);
     for (int k = 0; k < N_ARENAS; k++) {
-        json_t *x = member(r, arenas, arena_name((ArenaKind)k));
+        const JsonNode *x = member(r, arenas, arena_name((ArenaKind)k));
         enter(r, arena_name((ArenaKind)k), -1);
         p->arena_bytes[k] = integer(r, x, "bytes", 0, LIMIT);
         p->bound_bytes[k] = integer(r, x, "bound", 0, LIMIT);
@@ -174,31 +206,28 @@ static void read_head(Reader *r, Plan *p, json_t *o) {
     leave(r);
 }
 
-static void read_options(Reader *r, Plan *p, json_t *o) {
-    json_t *options = member(r, o, "options"), *x;
-    if (!json_is_object(options)) bad(r, "options", "must be an object");
-    p->options = NEW_ARRAY(r->a, OptionValue, json_object_size(options) + 1);
+static void read_options(Reader *r, Plan *p, const JsonNode *o) {
+    const JsonNode *options = member(r, o, "options");
+    if (options->type != J_OBJECT) bad(r, "options", "must be an object");
+    p->options = NEW_ARRAY(r->a, OptionValue, options->n + 1);
     enter(r, "options", -1);
-    const char *key;
-    json_object_foreach(options, key, x) {
-        if (!json_is_string(x)) bad(r, NULL, "every option's value must be a string");
-        OptionValue *v = &p->options[p->noptions++];
-        for (const char *c = key; *c; c++)
-            if ((unsigned char)*c < 0x20 || *c == 0x7f) bad(r, NULL, "an option's name holds a control character");
-        v->name = arena_strdup(r->a, key);
-        v->text = arena_strdup(r->a, json_string_value(x));
+    const JsonNode *key = options + 1;
+    for (; p->noptions < (int)options->n; key = after_node(key + 1)) {
+        if (key[1].type != J_STRING) bad(r, NULL, "every option's value must be a string");
+        if (has_control(key)) bad(r, NULL, "an option's name holds a control character");
+        p->options[p->noptions++] = (OptionValue){.name = copied(r->a, key), .text = copied(r->a, key + 1)};
     }
     leave(r);
 }
 
-static void read_library(Reader *r, Plan *p, json_t *o) {
-    json_t *prediction = member(r, o, "prediction");
+static void read_library(Reader *r, Plan *p, const JsonNode *o) {
+    const JsonNode *prediction = member(r, o, "prediction");
     enter(r, "prediction", -1);
-    json_t *lines = list(r, prediction, "library");
-    p->nlibrary = (int)json_array_size(lines);
+    const JsonNode *lines = list(r, prediction, "library");
+    p->nlibrary = (int)lines->n;
     p->library = NEW_ARRAY(r->a, LibraryLine, p->nlibrary + 1);
-    for (int i = 0; i < p->nlibrary; i++) {
-        json_t *x = json_array_get(lines, (size_t)i);
+    const JsonNode *x = lines + 1;
+    for (int i = 0; i < p->nlibrary; i++, x = after_node(x)) {
         enter(r, "library", i);
         p->library[i] =
             (LibraryLine){text(r, x, "name"), real(r, x, "bytes"), real(r, x, "tolerance"), text(r, x, "source")};
@@ -207,12 +236,12 @@ static void read_library(Reader *r, Plan *p, json_t *o) {
     leave(r);
 }
 
-static void read_units(Reader *r, Plan *p, json_t *o, int nstorages) {
-    json_t *units = list(r, o, "units");
-    p->nunits = (int)json_array_size(units);
+static void read_units(Reader *r, Plan *p, const JsonNode *o, int nstorages) {
+    const JsonNode *units = list(r, o, "units");
+    p->nunits = (int)units->n;
     p->units = NEW_ARRAY(r->a, PlanUnit, p->nunits + 1);
-    for (int i = 0; i < p->nunits; i++) {
-        json_t *x = json_array_get(units, (size_t)i);
+    const JsonNode *x = units + 1;
+    for (int i = 0; i < p->nunits; i++, x = after_node(x)) {
         PlanUnit *u = &p->units[i];
         enter(r, "units", i);
         u->id = (int)integer(r, x, "id", i, i);
@@ -224,29 +253,29 @@ static void read_units(Reader *r, Plan *p, json_t *o, int nstorages) {
         u->wire = dtype_named(r, x, "wire");
         u->reduce = dtype_named(r, x, "reduce");
         u->nparams = (int)integer(r, x, "parameters", 0, INT32_MAX);
-        u->master_storage = json_object_get(x, "master") ? (int)integer(r, x, "master", 0, nstorages - 1) : -1;
+        u->master_storage = optional(r, x, "master") ? (int)integer(r, x, "master", 0, nstorages - 1) : -1;
         leave(r);
     }
 }
 
-static int program_named(Reader *r, const Plan *p, json_t *o, const char *key) {
+static int program_named(Reader *r, const Plan *p, const JsonNode *o, const char *key) {
     const char *s = text(r, o, key);
     for (int i = 0; i < p->nprograms; i++)
         if (!strcmp(s, p->programs[i].name)) return i;
     bad(r, key, "there is no program \"%.60s\"", s);
 }
 
-static int checked_event(Reader *r, const Map *ids, json_t *x, const char *key) {
+static int checked_event(Reader *r, const Map *ids, const JsonNode *x, const char *key) {
     const char *s = checked_text(r, x, key);
     intptr_t k = (intptr_t)map_get(ids, s);
     if (!k) bad(r, key, "there is no event \"%.60s\" in this program", s);
     return (int)(k - 1);
 }
 
-static void read_storages(Reader *r, Plan *p, json_t *storages, Map *const *ids) {
+static void read_storages(Reader *r, Plan *p, const JsonNode *storages, Map *const *ids) {
     int64_t sum = 0;
-    for (int i = 0; i < p->nstorages; i++) {
-        json_t *x = json_array_get(storages, (size_t)i);
+    const JsonNode *x = storages + 1;
+    for (int i = 0; i < p->nstorages; i++, x = after_node(x)) {
         Storage *s = &p->storages[i];
         enter(r, "storages", i);
         s->id = (int)integer(r, x, "id", i, i);
@@ -260,7 +289,7 @@ static void read_storages(Reader *r, Plan *p, json_t *storages, Map *const *ids)
         s->program = -1;
         s->first = -1;
         s->last = INT32_MAX;
-        if (json_object_get(x, "program")) {
+        if (optional(r, x, "program")) {
             s->program = program_named(r, p, x, "program");
             s->first = checked_event(r, ids[s->program], member(r, x, "first"), "first");
             s->last = checked_event(r, ids[s->program], member(r, x, "last"), "last");
@@ -270,48 +299,48 @@ static void read_storages(Reader *r, Plan *p, json_t *storages, Map *const *ids)
     }
 }
 
-static Access *read_accesses(Reader *r, const Plan *p, json_t *o, const char *key, int *n) {
-    json_t *l = list(r, o, key);
-    *n = (int)json_array_size(l);
+static Access *read_accesses(Reader *r, const Plan *p, const JsonNode *o, const char *key, int *n) {
+    const JsonNode *l = list(r, o, key);
+    *n = (int)l->n;
     Access *out = NEW_ARRAY(r->a, Access, *n + 1);
-    for (int i = 0; i < *n; i++) {
-        json_t *x = json_array_get(l, (size_t)i);
+    const JsonNode *x = l + 1;
+    for (int i = 0; i < *n; i++, x = after_node(x)) {
         enter(r, key, i);
-        if (!json_is_array(x) || json_array_size(x) != 3) bad(r, NULL, "must be [storage, offset, size]");
-        out[i].storage = (int)checked_integer(r, json_array_get(x, 0), NULL, 0, p->nstorages - 1);
-        out[i].offset = checked_integer(r, json_array_get(x, 1), NULL, 0, LIMIT);
-        out[i].size = checked_integer(r, json_array_get(x, 2), NULL, 0, LIMIT);
+        if (x->type != J_LIST || x->n != 3) bad(r, NULL, "must be [storage, offset, size]");
+        out[i].storage = (int)checked_integer(r, x + 1, NULL, 0, p->nstorages - 1);
+        out[i].offset = checked_integer(r, after_node(x + 1), NULL, 0, LIMIT);
+        out[i].size = checked_integer(r, after_node(after_node(x + 1)), NULL, 0, LIMIT);
         leave(r);
     }
     return out;
 }
 
-static Source read_source(Reader *r, json_t *o) {
-    json_t *x = json_object_get(o, "source");
+static Source read_source(Reader *r, const JsonNode *o) {
+    const JsonNode *x = optional(r, o, "source");
     if (!x) return NOWHERE;
-    char *s = (char *)checked_text(r, x, "source"), *colon = strrchr(s, ':'), *end = NULL;
+    char *s = checked_text(r, x, "source"), *colon = strrchr(s, ':'), *end = NULL;
     long line = colon ? strtol(colon + 1, &end, 10) : -1;
     if (!colon || end == colon + 1 || *end || line < 0 || line > INT32_MAX) bad(r, "source", "must be \"file:line\"");
     *colon = 0;
     return (Source){s, (int)line};
 }
 
-static void read_event(Reader *r, const Plan *p, const Map *ids, Event *e, json_t *x) {
-    e->id = text(r, x, "id");
+static void read_event(Reader *r, const Plan *p, const Map *ids, Event *e, const JsonNode *x) {
     e->op = text(r, x, "op");
     e->stream = stream_named(r, x, "stream");
     e->phase = phase_named(r, x, "phase");
     e->module = text(r, x, "module");
     e->src = read_source(r, x);
-    e->unit = json_object_get(x, "unit") ? (int)integer(r, x, "unit", 0, p->nunits - 1) : -1;
-    e->comm = json_object_get(x, "comm") ? group_named(r, p, x, "comm") : -1;
-    json_t *update = json_object_get(x, "update");
-    if (update && !json_is_boolean(update)) bad(r, "update", "must be true or false");
-    e->update = json_is_true(update);
-    json_t *waits = list(r, x, "waits");
-    e->nwaits = (int)json_array_size(waits);
+    e->unit = optional(r, x, "unit") ? (int)integer(r, x, "unit", 0, p->nunits - 1) : -1;
+    e->comm = optional(r, x, "comm") ? group_named(r, p, x, "comm") : -1;
+    const JsonNode *update = optional(r, x, "update");
+    if (update && update->type != J_TRUE && update->type != J_FALSE) bad(r, "update", "must be true or false");
+    e->update = update && update->type == J_TRUE;
+    const JsonNode *waits = list(r, x, "waits");
+    e->nwaits = (int)waits->n;
     e->waits = NEW_ARRAY(r->a, int, e->nwaits + 1);
-    for (int i = 0; i < e->nwaits; i++) e->waits[i] = checked_event(r, ids, json_array_get(waits, (size_t)i), "waits");
+    const JsonNode *w = waits + 1;
+    for (int i = 0; i < e->nwaits; i++, w = after_node(w)) e->waits[i] = checked_event(r, ids, w, "waits");
     e->reads = read_accesses(r, p, x, "reads", &e->nreads);
     e->writes = read_accesses(r, p, x, "writes", &e->nwrites);
     e->flops = real(r, x, "flops");
@@ -321,13 +350,14 @@ static void read_event(Reader *r, const Plan *p, const Map *ids, Event *e, json_
 }
 
 /* Names first, since waits and lives refer to events by name, also later ones. */
-static Map *read_ids(Reader *r, PlanProgram *g, json_t *events) {
+static Map *read_ids(Reader *r, PlanProgram *g, const JsonNode *events) {
     Map *ids = map_new(r->a);
-    g->n = (int)json_array_size(events);
+    g->n = (int)events->n;
     g->events = NEW_ARRAY(r->a, Event, g->n + 1);
-    for (int e = 0; e < g->n; e++) {
+    const JsonNode *x = events + 1;
+    for (int e = 0; e < g->n; e++, x = after_node(x)) {
         enter(r, "events", e);
-        const char *id = text(r, json_array_get(events, (size_t)e), "id");
+        const char *id = g->events[e].id = text(r, x, "id");
         if (!*id) bad(r, "id", "is empty");
         if (map_get(ids, id)) bad(r, "id", "\"%.60s\" stands twice in this program", id);
         map_put(ids, id, (void *)(intptr_t)(e + 1));
@@ -336,42 +366,44 @@ static Map *read_ids(Reader *r, PlanProgram *g, json_t *events) {
     return ids;
 }
 
-static void read_pair(Reader *r, json_t *o, const char *key, int64_t out[N_ARENAS]) {
-    json_t *l = list(r, o, key);
-    if (json_array_size(l) != N_ARENAS) bad(r, key, "must be [device, host]");
-    for (int i = 0; i < N_ARENAS; i++) out[i] = checked_integer(r, json_array_get(l, (size_t)i), key, 0, LIMIT);
+static void read_pair(Reader *r, const JsonNode *o, const char *key, int64_t out[N_ARENAS]) {
+    const JsonNode *l = list(r, o, key);
+    if (l->n != N_ARENAS) bad(r, key, "must be [device, host]");
+    const JsonNode *x = l + 1;
+    for (int i = 0; i < N_ARENAS; i++, x = after_node(x)) out[i] = checked_integer(r, x, key, 0, LIMIT);
 }
 
-static void read_program(Reader *r, const Plan *p, PlanProgram *g, const Map *ids, json_t *x) {
+static void read_program(Reader *r, const Plan *p, PlanProgram *g, const Map *ids, const JsonNode *x) {
     g->step_us = real(r, x, "step_us");
     g->exposed_us = real(r, x, "exposed_us");
     read_pair(r, x, "peak", g->peak);
     read_pair(r, x, "bound", g->bound);
-    json_t *peak = member(r, x, "peak_event"), *events = list(r, x, "events");
-    g->peak_event = json_is_null(peak) ? -1 : checked_event(r, ids, peak, "peak_event");
-    for (int e = 0; e < g->n; e++) {
+    const JsonNode *peak = member(r, x, "peak_event"), *events = list(r, x, "events");
+    g->peak_event = peak->type == J_NULL ? -1 : checked_event(r, ids, peak, "peak_event");
+    const JsonNode *event = events + 1;
+    for (int e = 0; e < g->n; e++, event = after_node(event)) {
         enter(r, "events", e);
-        read_event(r, p, ids, &g->events[e], json_array_get(events, (size_t)e));
+        read_event(r, p, ids, &g->events[e], event);
         leave(r);
     }
 }
 
-static Plan *read_document(Reader *r, json_t *o) {
+static Plan *read_document(Reader *r, const JsonNode *o) {
     Plan *p = NEW(r->a, Plan);
     p->arena = r->a;
     read_head(r, p, o);
     read_options(r, p, o);
     read_library(r, p, o);
-    json_t *storages = list(r, o, "storages"), *programs = list(r, o, "programs");
-    p->nstorages = (int)json_array_size(storages);
+    const JsonNode *storages = list(r, o, "storages"), *programs = list(r, o, "programs");
+    p->nstorages = (int)storages->n;
     p->storages = NEW_ARRAY(r->a, Storage, p->nstorages + 1);
     read_units(r, p, o, p->nstorages);
-    p->nprograms = (int)json_array_size(programs);
+    p->nprograms = (int)programs->n;
     if (p->nprograms > 64) bad(r, "programs", "has %d entries, a plan has at most 64", p->nprograms);
     p->programs = NEW_ARRAY(r->a, PlanProgram, p->nprograms + 1);
     Map **ids = NEW_ARRAY(r->a, Map *, p->nprograms + 1);
-    for (int i = 0; i < p->nprograms; i++) {
-        json_t *x = json_array_get(programs, (size_t)i);
+    const JsonNode *x = programs + 1;
+    for (int i = 0; i < p->nprograms; i++, x = after_node(x)) {
         enter(r, "programs", i);
         p->programs[i].name = text(r, x, "name");
         for (int k = 0; k < i; k++)
@@ -380,9 +412,10 @@ static Plan *read_document(Reader *r, json_t *o) {
         leave(r);
     }
     read_storages(r, p, storages, ids);
-    for (int i = 0; i < p->nprograms; i++) {
+    x = programs + 1;
+    for (int i = 0; i < p->nprograms; i++, x = after_node(x)) {
         enter(r, "programs", i);
-        read_program(r, p, &p->programs[i], ids[i], json_array_get(programs, (size_t)i));
+        read_program(r, p, &p->programs[i], ids[i], x);
         leave(r);
     }
     return p;
@@ -390,32 +423,22 @@ static Plan *read_document(Reader *r, json_t *o) {
 
 /* ── entries ──────────────────────────────────────────────────────────────────────────────────────────────── */
 /* NULL when something is bad: `bad` jumps back here. */
-static Plan *guarded(Reader *r, json_t *root) {
+static Plan *guarded(Reader *r, const JsonNode *root) {
     if (setjmp(r->bad)) return NULL;
     return read_document(r, root);
 }
 
-/* jansson's many small pieces come from an arena that is given back at once: half the time of reading went into free.
- */
-static Arena *json_memory;
-static void *json_alloc(size_t bytes) {
-    return arena_alloc(json_memory, bytes);
-}
-static void json_keep(void *p) {}
-
 Plan *plan_parse(Arena *a, const char *text, size_t n, PlanError *e) {
     Reader r = {.a = a};
-    json_error_t error;
-    json_memory = arena_new();
-    json_set_alloc_funcs(json_alloc, json_keep);
-    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
+    JsonError error;
+    Arena *scratch = arena_new();
+    const JsonNode *root = document_parse(scratch, text, n, &error);
     Plan *p = root ? guarded(&r, root) : NULL;
     if (!root)
         *e = (PlanError){arena_printf(a, "column %d: %s", error.column, error.text), error.line};
     else if (!p)
         *e = (PlanError){r.error, 0};
-    json_set_alloc_funcs(malloc, free);
-    arena_free(json_memory);
+    arena_free(scratch);
     return p;
 }
 

@@ -18,6 +18,8 @@ static Pieces *pieces_of(Bytes *b, int storage) {
     Pieces *l = &b->pieces[storage];
     if (l->n) return l;
     const Storage *s = &b->v->plan->storages[storage];
+    l->at = NEW_ARRAY(b->v->arena, Piece, 1); /* most are never cut */
+    l->cap = 1;
     if (s->program >= 0) {
         push(l, b->v->arena, ((Piece){.lo = 0, .hi = s->size, .writer = NEVER}));
         return l;

@@ -4,6 +4,7 @@
 #include "small_plan.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -230,6 +231,116 @@ Test(plan_json, too_much_of_a_thing) {
     refused(printed(write_plan, p), "programs: has 65 entries, a plan has at most 64");
 }
 
+static const struct {
+    const char *text, *says;
+} broken[] = {
+    {"", "column 1: unexpected token: a value is wanted, not the end of the text"},
+    {"{\"a\":tru}", "column 6: unexpected token: a value is wanted, not 't'"},
+    {"[\x01]", "a value is wanted, not byte 0x01"},
+    {"[1 2]", "column 4: unexpected token: a comma or ] is wanted, not '2'"},
+    {"[1,]", "a value is wanted, not ']'"},
+    {"{1:2}", "column 2: unexpected token: a name in quotes is wanted, not '1'"},
+    {"{\"a\" 1}", "a colon is wanted, not '1'"},
+    {"{\"a\":1 \"b\":2}", "a comma or } is wanted, not '\"'"},
+    {"{} x", "column 4: unexpected token: the end of the text is wanted, not 'x'"},
+    {"[-]", "a digit is wanted, not ']'"},
+    {"[1.]", "a digit is wanted, not ']'"},
+    {"[1e+]", "a digit is wanted, not ']'"},
+    {"[-01]", "column 2: a number with a leading zero"},
+    {"[9223372036854775808]", "column 2: an integer that is too large"},
+    {"[-9223372036854775809]", "an integer that is too large"},
+    {"[1e999]", "column 2: a number that is too large"},
+    {"[\"abc", "column 2: a string without its closing quote"},
+    {"[\"abc\\", "a string without its closing quote"},
+    {"[\"a\tb\"]", "column 4: the control character 0x09 in a string"},
+    {"[\"\xc0\x80\"]", "column 3: byte 0xc0, which is no UTF-8"},
+    {"[\"\xed\xa0\x80\"]", "byte 0xed, which is no UTF-8"},
+    {"[\"\xf4\x90\x80\x80\"]", "byte 0xf4, which is no UTF-8"},
+    {"[\"\\q\"]", "column 3: an escape that JSON does not know"},
+    {"[\"\\\xc3\xa9\"]", "an escape that JSON does not know"},
+    {"[\"\\u12g4\"]", "column 3: a \\u without four hexadecimal digits"},
+    {"[\"\\ud83dx\"]", "half of a surrogate pair"},
+    {"[\"\\ud83d\\ud83d\"]", "half of a surrogate pair"},
+    {"[\"\\ude00\"]", "half of a surrogate pair"},
+    {"[\"\\u0000\"]", "\\u0000 in a string"},
+    {"{\"ab\":1,\n \"\\u0061b\":2}", "column 2: duplicate object key \"ab\""},
+    {"[]", "must be an object"},
+    {"3", "must be an object"},
+};
+
+Test(plan_json, broken_text_is_named) {
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) refused(broken[i].text, broken[i].says);
+    char deep[66];
+    memset(deep, '[', 65);
+    deep[65] = 0;
+    refused(deep, "nested more than 64 deep");
+    Str names = {.arena = arena};
+    for (int i = 0; i <= 4096; i++) str_addf(&names, "%s\"n%d\":1", i ? "," : "{", i);
+    refused(names.s, "an object of more than 4096 names");
+    PlanError e = {0};
+    cr_expect_null(plan_parse(arena, "", (size_t)1 << 29, &e));
+    cr_expect(e.text && strstr(e.text, "more than 512 MiB"), "%s", e.text);
+}
+
+/* A plan whose text says `text` where tokens_per_step's 128 stands. */
+static double number_read(const char *text) {
+    const char *plan = replaced(printed(write_plan, small_plan(arena)), "\"tokens_per_step\":128",
+                                arena_printf(arena, "\"tokens_per_step\":%s", text));
+    PlanError e = {0};
+    const Plan *p = plan_parse(arena, plan, strlen(plan), &e);
+    cr_assert_not_null(p, "%s: %s", text, e.text);
+    return p->tokens_per_step;
+}
+
+Test(plan_json, numbers_are_read_as_strtod_does) {
+    const char *const texts[] = {"0",
+                                 "-0.0",
+                                 "0.1",
+                                 "128.5",
+                                 "1.285e2",
+                                 "1E+2",
+                                 "5e-324",
+                                 "1.7e299",
+                                 "9007199254740993",
+                                 "9007199254740993.0",
+                                 "0.30000000000000004",
+                                 "123456789.12345678",
+                                 "0.00000000000000000000001",
+                                 "0.000000000000000000000012345",
+                                 "1234567890.12345678901234567890123456789012345678901234567890123456789012345"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        double is = number_read(texts[i]), should = strtod(texts[i], NULL);
+        cr_expect(is == should, "%s is read as %.17g, not %.17g", texts[i], is, should);
+    }
+}
+
+Test(plan_json, numbers_are_written_shortly_and_exactly) {
+    Plan *p = small_plan(arena);
+    uint64_t state = 1;
+    for (int i = 0; i < 3000; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        double edge = strtod(arena_printf(arena, "1e%d", i % 21 - 5), NULL), part = (double)(state >> 11) / 0x1p53;
+        double x = i % 3 == 0   ? edge * part
+                   : i % 3 == 1 ? nextafter(edge, i % 2 ? 0 : 1e300)
+                                : (double)(state >> 44) / 1e3;
+        char text[40];
+        snprintf(text, sizeof text, "%.15g", x);
+        if (strtod(text, NULL) != x) snprintf(text, sizeof text, "%.17g", x);
+        p->tokens_per_step = x;
+        const char *is = printed(write_plan, p), *want = arena_printf(arena, "\"tokens_per_step\":%s,", text);
+        cr_expect(strstr(is, want), "%.17g is not written as %s", x, text);
+    }
+}
+
+Test(plan_json, escapes_are_read) {
+    const char *text = replaced(printed(write_plan, small_plan(arena)), "\"name\":\"cpu\"",
+                                "\"n\\u0061me\":\"\\\"\\\\\\/ \\u0041\\u00e9\\u20AC\\ud83d\\ude00 \xe2\x82\xac\"");
+    PlanError e = {0};
+    const Plan *p = plan_parse(arena, text, strlen(text), &e);
+    cr_assert_not_null(p, "%s", e.text);
+    cr_expect_str_eq(p->device, "\"\\/ A\u00e9\u20ac\U0001f600 \u20ac");
+}
+
 /* Every prefix, and every byte changed: a plan that is read may be printed and verified without harm. */
 Test(plan_json, cut_and_flipped, .timeout = 60) {
     char *good = printed(write_plan, small_plan(arena));
@@ -290,6 +401,7 @@ static void says(const char *head, const char *text, const char *tail, const cha
 Test(plan_json, file_diagnostics) {
     says("x", "", "", "this binary holds no plan");
     says("SHARDC_PLAN_BEGIN\n", "{\"format\":3", "", "the plan in this binary is cut off");
-    says("", "{\n\"format\":\n}", "", ":3: not a plan of shardc: column 1: unexpected token");
+    says("", "{\n\"format\":\n}", "",
+         ":3: not a plan of shardc: column 1: unexpected token: a value is wanted, not '}'");
     says("", "{}", "", ": not a plan of shardc: format: is missing");
 }
