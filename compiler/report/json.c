@@ -7,87 +7,159 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ── a small writer: commas and quotes are its business ───────────────────────────────────────────────────── */
+/* ── a small writer: commas, quotes and digits are its business, not printf's, which would take half a compilation ───
+ */
 typedef struct {
     FILE *f;
     bool comma;
+    int n; /* bytes that wait in text */
+    char text[1 << 14];
 } Json;
 
+static void flush(Json *j) {
+    fwrite(j->text, 1, (size_t)j->n, j->f);
+    j->n = 0;
+}
+
+static void put(Json *j, char c) {
+    if (j->n == (int)sizeof j->text) flush(j);
+    j->text[j->n++] = c;
+}
+
+static void put_bytes(Json *j, const char *s, size_t n) {
+    if (n > sizeof j->text - (size_t)j->n) flush(j);
+    if (n > sizeof j->text) {
+        fwrite(s, 1, n, j->f);
+        return;
+    }
+    memcpy(j->text + j->n, s, n);
+    j->n += (int)n;
+}
+
+static void put_word(Json *j, const char *s) {
+    put_bytes(j, s, strlen(s));
+}
+
 static void key(Json *j, const char *k) {
-    if (j->comma) putc_unlocked(',', j->f);
+    if (j->comma) put(j, ',');
     j->comma = false;
     if (k) {
-        putc_unlocked('"', j->f);
-        fputs(k, j->f);
-        fputs("\":", j->f);
+        put(j, '"');
+        put_word(j, k);
+        put_bytes(j, "\":", 2);
     }
 }
 
 static void open_(Json *j, const char *k, char bracket) {
     key(j, k);
-    putc_unlocked(bracket, j->f);
+    put(j, bracket);
 }
 
 static void close_(Json *j, char bracket) {
-    putc_unlocked(bracket, j->f);
+    put(j, bracket);
     j->comma = true;
 }
 
 static void line(Json *j) { /* the next value starts on a line of its own */
-    if (j->comma) putc_unlocked(',', j->f);
+    if (j->comma) put(j, ',');
     j->comma = false;
-    putc_unlocked('\n', j->f);
+    put(j, '\n');
+}
+
+/* The digits of u end at `end`; returns where they begin. */
+static char *digits_before(char *end, uint64_t u) {
+    do *--end = (char)('0' + u % 10);
+    while (u /= 10);
+    return end;
 }
 
 static void put_int(Json *j, const char *k, int64_t x) {
     key(j, k);
-    char digits[24], *d = digits + sizeof digits;
-    uint64_t u = x < 0 ? -(uint64_t)x : (uint64_t)x;
-    *--d = 0;
-    do *--d = (char)('0' + u % 10);
-    while (u /= 10);
+    char digits[24], *end = digits + sizeof digits, *d = digits_before(end, x < 0 ? -(uint64_t)x : (uint64_t)x);
     if (x < 0) *--d = '-';
-    fputs(d, j->f);
+    put_bytes(j, d, (size_t)(end - d));
     j->comma = true;
 }
 
-/* The shortest text that reads back as the same number. */
+/* x times a power of ten, rounded to an integer, half to even; exact, for the range of decimal(). */
+static uint64_t scaled(double x, int power) {
+    int exponent;
+    unsigned __int128 m = (uint64_t)ldexp(frexp(x, &exponent), 53);
+    for (int i = 0; i < power; i++) m *= 5; /* below 2^100 */
+    int shift = 53 - exponent - power;      /* x * 10^power = m / 2^shift */
+    if (shift <= 0) return (uint64_t)(m << -shift);
+    unsigned __int128 whole = m >> shift, rest = m - (whole << shift), half = (unsigned __int128)1 << (shift - 1);
+    return (uint64_t)whole + (rest > half || (rest == half && (whole & 1)));
+}
+
+/* What printf's %.15g gives, or %.17g where 15 digits read back as another number, of x in [1e-4, 1e15); returns the
+ * length. 15 digits fit a double and powers of ten to 22 do, so that one division reads them back as strtod does. */
+static size_t decimal(char text[40], double x) {
+    static const double tens[] = {1e-4, 1e-3, 1e-2, 1e-1, 1,    1e1,  1e2,  1e3,  1e4,  1e5,  1e6, 1e7,
+                                  1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18};
+    enum { ONE = 4 };
+    int places = 0; /* before the point: x < 10^places; 0 for 0.1 to 1, below it negative */
+    while (x >= tens[ONE + places]) places++;
+    while (places > -3 && x < tens[ONE + places - 1]) places--;
+    int after = 15 - places; /* digits behind the point */
+    uint64_t d = scaled(x, after);
+    if ((double)d / tens[ONE + after] != x) d = scaled(x, after += 2);
+    for (; after > 0 && d % 10 == 0; after--) d /= 10;
+    char digits[24], *end = digits + sizeof digits, *from = digits_before(end, d);
+    while (end - from <= after) *--from = '0';
+    size_t whole = (size_t)(end - from - after);
+    memcpy(text, from, whole);
+    if (!after) return whole;
+    text[whole] = '.';
+    memcpy(text + whole + 1, from + whole, (size_t)after);
+    return whole + 1 + (size_t)after;
+}
+
+/* The shortest text of 15 or 17 digits that reads back as the same number. */
 static void put_real(Json *j, const char *k, double x) {
     if (fabs(x) < 1e15 && x == (double)(int64_t)x) {
         put_int(j, k, (int64_t)x);
         return;
     }
     char text[40];
+    key(j, k);
+    j->comma = true;
+    if (x >= 1e-4 && x < 1e15) {
+        put_bytes(j, text, decimal(text, x));
+        return;
+    }
     snprintf(text, sizeof text, "%.15g", x);
     if (strtod(text, NULL) != x) snprintf(text, sizeof text, "%.17g", x);
-    key(j, k);
-    fputs(isfinite(x) ? text : "0", j->f);
-    j->comma = true;
+    put_word(j, isfinite(x) ? text : "0");
 }
 
 static void put_bool(Json *j, const char *k, bool x) {
     key(j, k);
-    fputs(x ? "true" : "false", j->f);
+    put_word(j, x ? "true" : "false");
     j->comma = true;
 }
 
 static void put_str(Json *j, const char *k, const char *s) {
     key(j, k);
-    if (!s)
-        fputs("null", j->f);
-    else {
-        putc_unlocked('"', j->f);
-        for (; *s; s++) {
-            unsigned char c = (unsigned char)*s;
-            if (c == '"' || c == '\\') putc_unlocked('\\', j->f);
-            if (c < 0x20)
-                fprintf(j->f, "\\u%04x", c);
-            else
-                putc_unlocked(c, j->f);
-        }
-        putc_unlocked('"', j->f);
-    }
     j->comma = true;
+    if (!s) {
+        put_word(j, "null");
+        return;
+    }
+    put(j, '"');
+    for (;; s++) {
+        const char *from = s;
+        while ((unsigned char)*s >= 0x20 && *s != '"' && *s != '\\') s++;
+        put_bytes(j, from, (size_t)(s - from));
+        if (!*s) break;
+        char escape[8];
+        if ((unsigned char)*s >= 0x20)
+            snprintf(escape, sizeof escape, "\\%c", *s);
+        else
+            snprintf(escape, sizeof escape, "\\u%04x", (unsigned char)*s);
+        put_word(j, escape);
+    }
+    put(j, '"');
 }
 
 /* ── the parts of a plan ──────────────────────────────────────────────────────────────────────────────────── */
@@ -296,13 +368,14 @@ static void start_document(Json *j, const char *format) {
 }
 
 static void end_document(Json *j) {
-    putc_unlocked('\n', j->f);
+    put(j, '\n');
     close_(j, '}');
-    fputc('\n', j->f);
+    put(j, '\n');
+    flush(j);
 }
 
 void plan_write_json(FILE *f, const Plan *p) {
-    Json j = {f, false};
+    Json j = {.f = f};
     start_document(&j, "shardc-plan");
     put_head(&j, p);
     line(&j);
@@ -338,7 +411,7 @@ static void put_holders(Json *j, const char *k, const Plan *p, int program, unsi
 }
 
 void report_predict_json(FILE *f, const Plan *p) {
-    Json j = {f, false};
+    Json j = {.f = f};
     start_document(&j, "shardc-prediction");
     put_head(&j, p);
     line(&j);
@@ -401,7 +474,7 @@ static void put_times(Json *j, const Plan *p) {
 }
 
 void report_findings_json(FILE *f, const Plan *p, const Findings *v, const Findings *late) {
-    Json j = {f, false};
+    Json j = {.f = f};
     start_document(&j, "shardc-findings");
     put_str(&j, "model", p->model);
     put_bool(&j, "sound", v->n == 0);
