@@ -71,6 +71,7 @@ typedef struct {
     VEC(Call) calls;
     /* everything that the file made */
     VEC(ModuleInfo *) modules;
+    VEC(ModuleInfo *) placed; /* those of the model, by the id of their ir */
     VEC(ParamInfo *) params;
     VEC(Log) logs;
     VEC(Prefetch) prefetches;

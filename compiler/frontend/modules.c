@@ -72,9 +72,7 @@ static int prim_on_call(lua_State *L) {
 /* ── the walk ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 ModuleInfo *module_info(const Frontend *f, const Module *m) {
-    for (int i = 0; m && i < f->modules.n; i++)
-        if (f->modules.at[i]->ir == m) return f->modules.at[i];
-    return NULL;
+    return m ? f->placed.at[m->id] : NULL;
 }
 
 Module *common_ancestor(Module *a, const Module *b) {
@@ -167,6 +165,7 @@ static void place(Frontend *f, ModuleInfo *m, Module *parent, const char *path) 
                       .checkpoint = m->checkpoint,
                       .policy = m->policy};
     push(&f->g->modules, f->arena, m->ir);
+    push(&f->placed, f->arena, m);
 }
 
 static void place_field(Frontend *f, ModuleInfo *m, const char *path, int key, int value) {

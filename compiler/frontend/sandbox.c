@@ -13,6 +13,7 @@ enum {
     INSTRUCTION_LIMIT = 100000000, /* a 405-billion-parameter model takes about one million */
     TICK_US = 250000,              /* processor time between looks at a C call */
     STUCK_TICKS = 4,
+    GC_PAUSE = 400, /* per cent of what was in use after the last collection: a model keeps most of what it makes */
 };
 
 static Sandbox *watched; /* the one whose chunk runs: a signal handler has no other way to it */
@@ -112,6 +113,42 @@ static int on_error(lua_State *L) {
 
 /* ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
+/* Small pieces come from the arena and are kept for the next of their size: Lua tells sizes, which malloc must find. */
+static size_t grains(size_t n) {
+    return (n + LUA_GRAIN - 1) / LUA_GRAIN;
+}
+
+static void *piece(Sandbox *s, size_t n) {
+    size_t g = grains(n);
+    if (!n) return NULL;
+    if (g > LUA_GRAINS) return malloc(n);
+    void **p = s->spare[g];
+    if (!p) return arena_alloc(s->arena, g * LUA_GRAIN);
+    s->spare[g] = *p;
+    return p;
+}
+
+static void give_back(Sandbox *s, void *p, size_t n) {
+    size_t g = grains(n);
+    if (g > LUA_GRAINS) {
+        free(p);
+    } else if (p) {
+        *(void **)p = s->spare[g];
+        s->spare[g] = p;
+    }
+}
+
+/* As realloc. */
+static void *resized(Sandbox *s, void *p, size_t old, size_t n) {
+    if (p && grains(old) == grains(n) && grains(n) <= LUA_GRAINS) return p;
+    if (grains(old) > LUA_GRAINS && grains(n) > LUA_GRAINS) return realloc(p, n);
+    void *q = piece(s, n);
+    if (n && !q) return NULL;
+    if (p && q) memcpy(q, p, old < n ? old : n);
+    give_back(s, p, old);
+    return q;
+}
+
 static void *limited_alloc(void *ud, void *p, size_t old, size_t n) {
     Sandbox *s = ud;
     if (!p) old = 0; /* then it is a type tag */
@@ -120,11 +157,7 @@ static void *limited_alloc(void *ud, void *p, size_t old, size_t n) {
         return NULL; /* Lua collects garbage and asks once more */
     }
     s->in_alloc = 1;
-    void *q = NULL;
-    if (n == 0)
-        free(p);
-    else
-        q = realloc(p, n);
+    void *q = resized(s, p, old, n);
     s->in_alloc = 0;
     if (n && !q) s->no_memory = true;
     if (q || n == 0) s->used += n - old;
@@ -208,6 +241,7 @@ lua_State *sandbox_new(Arena *a, const char *folder) {
     lua_State *L = lua_newstate(limited_alloc, s);
     if (!L) out_of_memory(L);
     lua_atpanic(L, out_of_memory);
+    lua_gc(L, LUA_GCINC, GC_PAUSE, 0, 0);
     sandbox_open_libs(L);
     s->L = L;
     lua_sethook(L, count_hook, LUA_MASKCOUNT, HOOK_EVERY);

@@ -10,15 +10,18 @@
 #include <lualib.h>
 #include <signal.h>
 
+enum { LUA_GRAIN = 16, LUA_GRAINS = 32 }; /* of Lua's small objects: bytes, and the most of them */
+
 typedef struct {
     Arena *arena;
     lua_State *L;
-    const char *folder; /* files may be required from here; NULL: none */
-    Map *files;         /* path -> text, of every file that was loaded */
-    size_t used;        /* bytes in Lua's hands */
-    Source denied_at;   /* where the memory limit was met */
-    bool no_memory;     /* the machine had no more to give */
-    Source fallback;    /* where diagnostics point while no frame of the user's runs */
+    const char *folder;          /* files may be required from here; NULL: none */
+    Map *files;                  /* path -> text, of every file that was loaded */
+    size_t used;                 /* bytes in Lua's hands */
+    void *spare[LUA_GRAINS + 1]; /* pieces that Lua gave back, by size in grains */
+    Source denied_at;            /* where the memory limit was met */
+    bool no_memory;              /* the machine had no more to give */
+    Source fallback;             /* where diagnostics point while no frame of the user's runs */
     int64_t instructions;
     volatile sig_atomic_t in_alloc, depth, serial; /* of guarded C calls, for the watch on them */
 } Sandbox;

@@ -144,9 +144,12 @@ Cost cost_matmul(const Op *op) {
     Cost c = traffic(op, 2 * y * (double)s.k + (matmul_bias(op) ? y : 0));
     Dtype in = op->in[0]->dtype, out = op->out[0]->dtype;
     static const char *const then[] = {"", " gelu+x", " gelu'", " gelu"}; /* i4 */
-    snprintf(c.variant, sizeof c.variant, "%s%s%s %c%c%s%s", dtype_name(in), in == out ? "" : ">",
-             in == out ? "" : dtype_name(out), s.ta ? 't' : 'n', s.tb ? 't' : 'n', then[op->i[4] & 3],
-             op->i[3] ? " add" : "");
+    const char *words[] = {dtype_name(in),        in == out ? "" : ">", in == out ? "" : dtype_name(out),
+                           s.ta ? " t" : " n",    s.tb ? "t" : "n",     then[op->i[4] & 3],
+                           op->i[3] ? " add" : ""};
+    _Static_assert(sizeof c.variant > sizeof "fp8_e4m3>fp8_e5m2 nt gelu+x add", "the longest variant fits");
+    char *end = c.variant;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) end = stpcpy(end, words[i]);
     bool folds = matmul_shared(op) && !s.ta;
     double products = folds || !s.m ? 1 : rows / (double)s.m;
     memcpy(c.key, (double[]){rows / products, (double)s.n, (double)s.k, products}, 4 * sizeof *c.key);
@@ -209,26 +212,32 @@ static void check_documents(Graph *g, const Op *op, int operand, const Value *q,
                   (long long)k->shape[1]);
 }
 
+static const char *qkv_str(Graph *g, const Value *q, const Value *k, const Value *v) {
+    return arena_printf(g->arena, "q %s, k %s, v %s", value_str(g->arena, q), value_str(g->arena, k),
+                        value_str(g->arena, v));
+}
+
 static void check_attention(Graph *g, const Op *op, int first) {
     const Value *q = op->in[first], *k = op->in[first + 1], *v = op->in[first + 2];
     static const char *const names[] = {"q", "k", "v"};
-    const char *all = arena_printf(g->arena, "q %s, k %s, v %s", value_str(g->arena, q), value_str(g->arena, k),
-                                   value_str(g->arena, v));
     for (int i = 0; i < 3; i++) need_float(g, op, first + i, names[i]);
     if (q->dims != 4 || k->dims != 4)
-        rule_fail(g, op, "%s: each must have 4 dims: [batch, sequence, heads, head size]", all);
-    if (!same_shape(k, v)) rule_fail(g, op, "%s: k and v must have one shape", all);
-    if (q->dtype != k->dtype || q->dtype != v->dtype) rule_fail(g, op, "%s: they must have one dtype; cast them", all);
+        rule_fail(g, op, "%s: each must have 4 dims: [batch, sequence, heads, head size]", qkv_str(g, q, k, v));
+    if (!same_shape(k, v)) rule_fail(g, op, "%s: k and v must have one shape", qkv_str(g, q, k, v));
+    if (q->dtype != k->dtype || q->dtype != v->dtype)
+        rule_fail(g, op, "%s: they must have one dtype; cast them", qkv_str(g, q, k, v));
     if (q->shape[0] != k->shape[0])
-        rule_fail(g, op, "%s: batches %lld ≠ %lld", all, (long long)q->shape[0], (long long)k->shape[0]);
+        rule_fail(g, op, "%s: batches %lld ≠ %lld", qkv_str(g, q, k, v), (long long)q->shape[0],
+                  (long long)k->shape[0]);
     if (q->shape[3] != k->shape[3])
-        rule_fail(g, op, "%s: head sizes %lld ≠ %lld", all, (long long)q->shape[3], (long long)k->shape[3]);
+        rule_fail(g, op, "%s: head sizes %lld ≠ %lld", qkv_str(g, q, k, v), (long long)q->shape[3],
+                  (long long)k->shape[3]);
     if (q->shape[2] % k->shape[2])
-        rule_fail(g, op, "%s: %lld query heads are no multiple of %lld key heads", all, (long long)q->shape[2],
-                  (long long)k->shape[2]);
+        rule_fail(g, op, "%s: %lld query heads are no multiple of %lld key heads", qkv_str(g, q, k, v),
+                  (long long)q->shape[2], (long long)k->shape[2]);
     if (op->i[0] && q->shape[1] != k->shape[1])
-        rule_fail(g, op, "%s: causal attention needs as many queries as keys: %lld ≠ %lld", all, (long long)q->shape[1],
-                  (long long)k->shape[1]);
+        rule_fail(g, op, "%s: causal attention needs as many queries as keys: %lld ≠ %lld", qkv_str(g, q, k, v),
+                  (long long)q->shape[1], (long long)k->shape[1]);
     if (!(op->f[1] >= 0 && op->f[1] < 1)) rule_fail(g, op, "dropout %g: it must be at least 0 and below 1", op->f[1]);
 }
 

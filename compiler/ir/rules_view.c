@@ -39,22 +39,22 @@ void infer_reshape(Graph *g, Op *op) {
     const Value *x = op->in[0];
     int dims = (int)op->i[0], open = -1;
     int64_t *shape = op->i + 1, n = 1, stride[MAX_DIMS], have = value_numel(x);
-    const char *sx = value_str(g->arena, x);
-    if (dims < 0 || dims > MAX_DIMS) rule_fail(g, op, "x %s to %d dims: at most %d are supported", sx, dims, MAX_DIMS);
+    if (dims < 0 || dims > MAX_DIMS)
+        rule_fail(g, op, "x %s to %d dims: at most %d are supported", value_str(g->arena, x), dims, MAX_DIMS);
     for (int i = 0; i < dims; i++) {
         if (shape[i] == -1 && open < 0)
             open = i;
         else if (shape[i] < 1 || __builtin_mul_overflow(n, shape[i], &n))
-            rule_fail(g, op, "x %s to %s: %lld is no size; sizes are positive, one may be -1", sx,
+            rule_fail(g, op, "x %s to %s: %lld is no size; sizes are positive, one may be -1", value_str(g->arena, x),
                       shape_str(g->arena, dims, shape), (long long)shape[i]);
     }
     if (open >= 0 && have % n == 0) shape[open] = have / n, n = have;
     if (n != have)
-        rule_fail(g, op, "x %s to %s: %lld elements ≠ %lld; the sizes must multiply to %lld", sx,
+        rule_fail(g, op, "x %s to %s: %lld elements ≠ %lld; the sizes must multiply to %lld", value_str(g->arena, x),
                   shape_str(g->arena, dims, shape), (long long)have, (long long)n, (long long)have);
     if (!reshape_strides(x, dims, shape, stride))
-        rule_fail(g, op, "x %s to %s: its strides allow no view; copy it first (internal error)", sx,
-                  shape_str(g->arena, dims, shape));
+        rule_fail(g, op, "x %s to %s: its strides allow no view; copy it first (internal error)",
+                  value_str(g->arena, x), shape_str(g->arena, dims, shape));
     rule_view(g, op, 0, op->in[0], dims, shape, stride, 0);
 }
 
@@ -93,16 +93,16 @@ void infer_expand(Graph *g, Op *op) {
     int dims = (int)op->i[0], lead = dims - x->dims;
     const int64_t *shape = op->i + 1;
     int64_t stride[MAX_DIMS];
-    const char *sx = value_str(g->arena, x);
-    if (dims < 0 || dims > MAX_DIMS) rule_fail(g, op, "x %s to %d dims: at most %d are supported", sx, dims, MAX_DIMS);
+    if (dims < 0 || dims > MAX_DIMS)
+        rule_fail(g, op, "x %s to %d dims: at most %d are supported", value_str(g->arena, x), dims, MAX_DIMS);
     if (lead < 0)
-        rule_fail(g, op, "x %s to %s: it has more dims than the result; reshape it first", sx,
+        rule_fail(g, op, "x %s to %s: it has more dims than the result; reshape it first", value_str(g->arena, x),
                   shape_str(g->arena, dims, shape));
     for (int i = 0; i < dims; i++) {
         bool grown = i < lead || x->shape[i - lead] != shape[i];
         if (shape[i] < 1 || (grown && i >= lead && x->shape[i - lead] != 1))
-            rule_fail(g, op, "x %s to %s: dim %d is %lld, and must be 1 or %lld", sx, shape_str(g->arena, dims, shape),
-                      i - lead, (long long)x->shape[i - lead], (long long)shape[i]);
+            rule_fail(g, op, "x %s to %s: dim %d is %lld, and must be 1 or %lld", value_str(g->arena, x),
+                      shape_str(g->arena, dims, shape), i - lead, (long long)x->shape[i - lead], (long long)shape[i]);
         stride[i] = grown ? 0 : x->stride[i - lead];
     }
     rule_view(g, op, 0, x, dims, shape, stride, 0);
@@ -151,17 +151,17 @@ void grad_slice(Builder *b, Op *op, Value **gout, Value **gin) {
 void infer_split(Graph *g, Op *op) {
     int dim = need_dim(g, op), pieces = (int)op->i[1];
     int64_t total = 0, size = op->in[0]->shape[dim];
-    const char *sx = value_str(g->arena, op->in[0]);
     if (pieces < 1 || pieces > MAX_INTS - 2)
-        rule_fail(g, op, "x %s into %d pieces: 1 to %d are supported; split in two steps", sx, pieces, MAX_INTS - 2);
+        rule_fail(g, op, "x %s into %d pieces: 1 to %d are supported; split in two steps",
+                  value_str(g->arena, op->in[0]), pieces, MAX_INTS - 2);
     for (int k = 0; k < pieces; k++) {
         if (op->i[2 + k] < 1 || op->i[2 + k] > size)
-            rule_fail(g, op, "x %s: piece %d of dim %d has %lld elements, and must have 1 to %lld", sx, k, dim,
-                      (long long)op->i[2 + k], (long long)size);
+            rule_fail(g, op, "x %s: piece %d of dim %d has %lld elements, and must have 1 to %lld",
+                      value_str(g->arena, op->in[0]), k, dim, (long long)op->i[2 + k], (long long)size);
         total += op->i[2 + k];
     }
     if (total != size)
-        rule_fail(g, op, "x %s: pieces of %s add up to %lld ≠ %lld, the size of dim %d", sx,
+        rule_fail(g, op, "x %s: pieces of %s add up to %lld ≠ %lld, the size of dim %d", value_str(g->arena, op->in[0]),
                   shape_str(g->arena, pieces, op->i + 2), (long long)total, (long long)size, dim);
     int64_t start = 0;
     for (int k = 0; k < pieces; k++) {

@@ -287,11 +287,14 @@ static void bound_readers(Ordering *o, Stream stream, bool count) {
 }
 
 /* ── a guess at times ──────────────────────────────────────────────────────────────────────────────────────── */
-double duration(const Ordering *o, int e) {
-    const Event *ev = &o->p->events[e];
+static double guess(const Ordering *o, const Event *ev) {
     double slower = copy_slows(o->d, ev, o->plan->world, ev->phase != FORWARD);
     return slower * event_duration_us(o->d, ev, event_span(o->plan, ev), event_group(o->plan, ev),
                                       o->plan->graph->deterministic);
+}
+
+double duration(const Ordering *o, int e) {
+    return o->takes[e];
 }
 
 Course free_course(const Ordering *o) {
@@ -572,7 +575,11 @@ static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *pl
     index_uses(&o);
     find_floats(&o);
     find_streamed(&o);
-    for (int e = 0; e < p->n; e++) o.key[e] = (Key){e, 0};
+    o.takes = NEW_ARRAY(scratch, double, p->n + 1);
+    for (int e = 0; e < p->n; e++) {
+        o.key[e] = (Key){e, 0};
+        o.takes[e] = guess(&o, &p->events[e]);
+    }
     order_unshards(&o);
     order_fetches(&o);
     order_updates(&o);

@@ -23,7 +23,8 @@ typedef struct {
     int *first, *use, *last;              /* per storage: first access, the next one, the last */
     bool *floats, *streamed;              /* streamed: part of an update whose state passes through the device */
     Key *key;
-    int *home; /* last anchored event at or before an event */
+    int *home;     /* last anchored event at or before an event */
+    double *takes; /* how long an event runs, us */
 } Ordering;
 
 static inline Phase phase_of(const Ordering *o, int e) {
