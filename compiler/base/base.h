@@ -62,6 +62,7 @@ typedef struct {
 /* Prints "file:line: message" (or "shardc: message" without a file) to stderr, removes registered temporary files,
  * exits 1. The message states what is wrong, shapes included, and the remedy. */
 _Noreturn void fail(Source at, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+_Noreturn void vfail(Source at, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 _Noreturn void fail_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* exits 2 */
 _Noreturn void bug(Source at, const char *fmt, ...)
     __attribute__((format(printf, 2, 3))); /* what no input can cause: asks for a report, exits 1 */

@@ -40,6 +40,10 @@ _Noreturn static void die(int code, Source at, const char *fmt, va_list ap) {
     exit(code);
 }
 
+void vfail(Source at, const char *fmt, va_list ap) {
+    die(1, at, fmt, ap);
+}
+
 void fail(Source at, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);

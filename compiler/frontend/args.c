@@ -21,12 +21,9 @@ const char *type_of(lua_State *L, int index) {
 }
 
 void field_fail(lua_State *L, const char *key, const char *fmt, ...) {
-    char message[2048];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(message, sizeof message, fmt, ap);
-    va_end(ap);
-    fail(lua_key_source(L, lua_source(L), key), "%s", message);
+    vfail(lua_key_source(L, lua_source(L), key), fmt, ap);
 }
 
 const char *quote_nearest(Arena *a, const char *name, const char *const *names, int n) {

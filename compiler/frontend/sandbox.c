@@ -63,12 +63,9 @@ Source lua_key_source(lua_State *L, Source call, const char *key) {
 }
 
 void lua_fail(lua_State *L, const char *fmt, ...) {
-    char message[4096];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(message, sizeof message, fmt, ap);
-    va_end(ap);
-    fail(lua_source(L), "%s", message);
+    vfail(lua_source(L), fmt, ap);
 }
 
 /* "path.lua:12: text" -> text; Lua cuts long paths, so the digits are what is looked for. */

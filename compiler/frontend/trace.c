@@ -56,13 +56,11 @@ Value *tensor_value(lua_State *L, int index, const char *what) {
  */
 void trace_fail(lua_State *L, const char *remedy, const char *fmt, ...) {
     Frontend *f = fe_of(L);
-    char message[4096];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(message, sizeof message, fmt, ap);
-    va_end(ap);
     Str s = {.arena = f->arena};
-    str_add(&s, message);
+    str_add(&s, arena_vprintf(f->arena, fmt, ap));
+    va_end(ap);
     const ModuleInfo *m = f->calls.n ? module_info(f, f->calls.at[f->calls.n - 1].module) : NULL;
     if (m && m->ir->path[0])
         str_addf(&s, "\n  in %s = %s, made at %s:%d", m->ir->path, m->made_by, m->made.file, m->made.line);
