@@ -28,6 +28,7 @@ int sc_members_run(const sc_round *r, int (*body)(const sc_round *r, sc_common *
     if (bad)
         fprintf(stderr, "sc_calibrate: cannot map what %d processes share: %s; free some memory\n", world,
                 strerror(errno));
+    fflush(r->out); /* or every member would write once more what waits there */
     while (!bad && n < world) {
         if ((pid[n] = fork()) == 0) _exit(body(r, c, n));
         if (pid[n++] > 0) continue;
