@@ -3,7 +3,7 @@ the same models' CPU programs compute. The folder it leaves is all that the mach
 
   python3 tests/gpu/build.py --build build -o build/gpu-tests [--only REGEX] [--archive FILE.tar.xz]
 
-Relies on: build/shardc, libsc_cpu.a, libsc_cuda.a; nvcc. Relied on by: make gpu-build."""
+Relies on: programs.py, harness.py, build/shardc, libsc_cpu.a, libsc_cuda.a; nvcc. Relied on by: make gpu-build."""
 import argparse
 import concurrent.futures
 import glob
@@ -16,6 +16,7 @@ import sys
 import tarfile
 
 import programs
+from harness import settings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -27,10 +28,6 @@ def must(args, **kw):
     if p.returncode:
         raise SystemExit("exit %d from %s\n%s" % (p.returncode, " ".join(args), (p.stdout + p.stderr)[-3000:]))
     return p.stdout
-
-
-def settings(options):
-    return [x for k, v in options.items() for x in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
 
 
 def model_file(name):

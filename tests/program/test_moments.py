@@ -11,7 +11,7 @@ import random
 import re
 import struct
 
-from harness import ROOT, build, check, command, corpus, floats, losses, read_safetensors, run, same_run, scratch, shardc, steps
+from harness import ROOT, build, check, command, corpus, floats, losses, planned, read_safetensors, run, same_run, scratch
 from test_rows_extension import pair, trained
 from test_rows_offload import MODEL, small
 from test_rows_scaler import HUGE, GLOBAL, SEQ, go as scaled, skipped, sparse_go, sparse_records
@@ -204,9 +204,8 @@ def test_trains_as_with_fp32():
 
 
 # ── memory ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def told(way, moments, **o):
-    sets = [a for k, v in dict(dict(dim=64, layers=3, batch=4), way=way, moments=moments, **o).items() for a in ("--set", "%s=%s" % (k, v))]
-    return json.loads(shardc("inspect", MODEL, "--world", "4", "--device", "h200", *sets, "--format", "json"))
+def told(way, moments):
+    return planned(MODEL, 4, "--device", "h200", dim=64, layers=3, batch=4, way=way, moments=moments)
 
 
 def test_half_the_bytes():
