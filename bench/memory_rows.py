@@ -57,13 +57,21 @@ def torch(cases, env):
     return told
 
 
+def read_plans(folder):
+    """What `build` has left beside the programs."""
+    try:
+        with open(os.path.join(folder, "plans.json")) as f:
+            return json.load(f)
+    except OSError as e:
+        raise SystemExit("memory_rows.py: %s: %s; make the folder by `memory_rows.py build -o %s`, or name another with --build" % (e.filename, e.strerror, folder))
+
+
 def run(o):
     from rows_memory import run_case
     from runner import Machine, Runner
     from test_rows_memory import CASES
+    plans = read_plans(o.build)
     r = Runner(o.build, Machine(WORLD))
-    with open(os.path.join(o.build, "plans.json")) as f:
-        plans = json.load(f)
     theirs = torch([torch_case(name, options) for name, _, options, _ in CASES if "wrapper" not in options], r.env)
     lines = ["| case | PyTorch predicts | active peak | ratio | reserved | shardc predicts: arena | allocated | without workspace / PyTorch's active | process predicted | by the driver | ratio |",
              "|---|---|---|---|---|---|---|---|---|---|---|"]

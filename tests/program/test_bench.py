@@ -72,6 +72,12 @@ def test_cases_for_gpus_have_names_of_their_own():
     return "%d cases" % len(cases)
 
 
+def test_memory_rows_want_a_build():
+    folder = scratch("memory-rows")
+    rc, _, err = command([sys.executable, os.path.join(ROOT, "bench", "memory_rows.py"), "run", "--build", folder])
+    check(rc == 1 and re.fullmatch(r"memory_rows\.py: %s/plans\.json: No such file or directory; make the folder by `memory_rows\.py build -o %s`, or .*\n" % (re.escape(folder), re.escape(folder)), err), "exit %d: %s" % (rc, err))
+
+
 def test_memory_rows_have_twins():
     """Each of our cases is one that torch_memory.py knows, unless it is another's with the unit on the wrapper."""
     import memory_rows
