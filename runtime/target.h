@@ -26,6 +26,9 @@ typedef struct { /* debugging switches of a run; none changes a bit of the resul
 int sc_join(const sc_build *b);
 bool sc_first(void); /* this process speaks for all: it starts every rank, or runs rank 0 */
 bool sc_one_machine(void);
+/* Processors that each of this machine's ranks may compute with, at least 1: a share of those that this process is
+ * bound to, or, where a launcher may have bound every rank to its own, those, within a share of the machine's. */
+int sc_processors(const sc_build *b);
 /* Zeroed memory that all ranks of a machine see: every process asks for the same sizes in the same order, before ranks
  * start. */
 void *sc_map_shared(size_t bytes);

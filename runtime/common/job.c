@@ -6,6 +6,7 @@
 #include "nodes.h"
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { PATIENCE = 60 /* seconds until all must have come, unless SHARDC_PATIENCE says */, NOTICE = 3, FAREWELL = 5 };
 
@@ -23,7 +25,7 @@ static struct {
     int memory, listener; /* listener: the host's */
     int *peer;            /* by rank: the host's connections to the others here */
     int host, to_host;    /* a guest's: the host's rank, the connection to it */
-    bool open;
+    bool open, given_up;  /* all are here; they have not come in time */
     struct sockaddr_un address;
     socklen_t length;
     sc_job_page *page;
@@ -64,6 +66,14 @@ bool sc_first(void) {
 }
 bool sc_one_machine(void) {
     return job.at.nodes == 1;
+}
+
+int sc_processors(const sc_build *b) {
+    cpu_set_t bound;
+    int all = (int)sysconf(_SC_NPROCESSORS_ONLN), mine = all, ranks = sc_job_locals(b->world);
+    if (!sched_getaffinity(0, sizeof bound, &bound)) mine = CPU_COUNT(&bound); /* fails beyond 1024 */
+    int share = (sc_job_alone() ? mine : all) / ranks, most = share < mine ? share : mine;
+    return most < 1 ? 1 : most;
 }
 
 bool sc_job_complain(const char *what, const char *why) {
@@ -197,14 +207,15 @@ static void map_page(void) {
     job.page = sc_map_shared(sizeof *job.page + sizeof(_Atomic int) * (size_t)job.at.world);
 }
 
-/* Those that wait for us, or are about to, hear the code that we end with before they were let go. */
+/* Those that wait for us, or are about to, hear the code that we end with before they were let go. For whom patience
+ * has run out nobody stays. */
 static void end_early(int code, void *arg) {
     if (getpid() != job.process || job.open) return;
     int told = 1;
     if (job.at.nodes > 1) (sc_first() ? sc_nodes_release : sc_nodes_leave)(code);
     for (int k = 0; k < job.at.world; k++)
         if (job.peer[k] >= 0) send_answer(job.peer[k], code, -1), told++;
-    for (double start = sc_now_s(); told < job.at.locals && sc_now_s() - start < FAREWELL;) {
+    for (double start = sc_now_s(); told < job.at.locals && !job.given_up && sc_now_s() - start < FAREWELL;) {
         struct pollfd ready = {job.listener, POLLIN, 0};
         int fd = poll(&ready, 1, 100) > 0 ? accept4(job.listener, NULL, NULL, SOCK_CLOEXEC) : -1;
         if (fd < 0) continue;
@@ -372,6 +383,7 @@ static bool let_in(const sc_build *b) {
             }
     }
     if (come() == job.at.locals) return true;
+    job.given_up = true;
     fprintf(stderr,
             "shardc: %d of %d ranks have come within %d s: does %s start all of them on this machine? If none does, "
             "unset %s and %s to start all ranks from here\n",

@@ -5,7 +5,6 @@
 #include "rank.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 sc_kernel sc_host_adam, sc_host_sgd, sc_host_store, sc_host_init_param, sc_host_zero;
 
@@ -23,11 +22,11 @@ struct sc_host_event { /* lives as long as the graphs that hold it */
     sc_task task;
 };
 
-/* The machine's cores, shared by the ranks on it; more than a socket's memory channels need bring nothing. */
+/* More than a socket's memory channels need bring nothing. */
 enum { MOST_THREADS = 16 };
 int sc_host_threads(const sc_rank *r) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN) * r->b->nodes / r->world;
-    return r->d->threads ? r->d->threads : cores < 1 ? 1 : cores > MOST_THREADS ? MOST_THREADS : (int)cores;
+    int most = sc_processors(r->b);
+    return r->d->threads ? r->d->threads : most > MOST_THREADS ? MOST_THREADS : most;
 }
 
 void sc_host_new(sc_rank *r) {

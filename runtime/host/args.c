@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     O_DATA = 256,
@@ -71,7 +70,7 @@ static const struct argp_option options[] = {
     {"seed", O_SEED, "N", 0, "Initial values, order of data, dropout, samples (default 1, or the resumed run's)", 0},
     {"accumulate", O_ACCUMULATE, "N", 0, "Microbatches a step; needs a build with accumulate > 1", 0},
     {"threads", O_THREADS, "N", 0,
-     "Threads of a rank, at most as built (default: as built, within the machine's processors)", 0},
+     "Threads of a rank, at most as built (default: as built, within the processors that the ranks may use)", 0},
     {"eval-every", O_EVAL_EVERY, "N", 0, "Validate every N steps and after the last (default: after the last)", 0},
     {"eval-steps", O_EVAL_STEPS, "N", 0, "Batches a validation; 0 for all there are (default 20)", 0},
     {"quiet", O_QUIET, 0, 0, "Print errors, validation and samples only", 0},
@@ -297,8 +296,9 @@ static void check_accumulate(const sc_build *b, const Options *o) {
 static void check_build(const sc_build *b, const Options *o) {
     check_accumulate(b, o);
     if (o->threads > b->threads)
-        die("--threads %d: the workspaces of this binary are for %d threads a rank; build it with --threads %d",
-            o->threads, b->threads, o->threads);
+        die("--threads %d: the workspaces of this binary are for %d thread%s a rank; give fewer, or build it with "
+            "--device FILE, a profile that says threads = %d",
+            o->threads, b->threads, b->threads == 1 ? "" : "s", o->threads);
     if (b->clip == 0 && o->clip > 0)
         die("--clip %g: this binary was built without clipping; build it with `clip_grad_norm` in the model file",
             o->clip);
@@ -311,11 +311,10 @@ static void check_build(const sc_build *b, const Options *o) {
         die("--sample: this model has no sample program; give nn.training a `sample` function that returns logits");
 }
 
-/* As built, unless the ranks of this machine would then have more threads than there are processors. Bits do not depend
- * on it. */
+/* As built, unless the ranks of this machine would then have more threads than processors. Bits do not depend on it. */
 static int default_threads(const sc_build *b) {
-    long processors = sysconf(_SC_NPROCESSORS_ONLN), share = processors / (b->world > 0 ? b->world : 1);
-    return share < 1 ? 1 : share < b->threads ? (int)share : b->threads;
+    int most = sc_processors(b);
+    return most < b->threads ? most : b->threads;
 }
 
 static Options defaults(const sc_build *b) {

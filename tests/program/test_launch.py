@@ -192,6 +192,21 @@ def test_ranks_end_together():
     return "killed, stopped, rank or launcher process, first or not"
 
 
+def test_threads_are_within_what_a_process_is_bound_to():
+    """Ranks that are started together share the processors; one that a launcher has bound keeps its own."""
+    all = sorted(os.sched_getaffinity(0))
+    if len(all) < 2:
+        return "one processor here: nothing to tell apart"
+    programs = {n: build("mlp.lua", world=n) for n in (1, 2)}
+    threads = lambda out: re.search(r"\d ranks? of (\d+) threads?\n", out).group(1)
+    for n, bound, most in (1, 2, "2"), (1, 1, "1"), (2, 2, "1"), (2, 1, "1"):
+        p = subprocess.run([programs[n], "--data", corpus(), "--steps", "0"], capture_output=True, text=True, preexec_fn=lambda: os.sched_setaffinity(0, all[:bound]))
+        check(p.returncode == 0 and threads(p.stdout) == most, "%d ranks on %d processors: %s%s" % (n, bound, p.stdout, p.stderr))
+    ranks = Ranks("torchrun", [programs[2]] * 2, "--data", corpus(), "--steps", "0", before=lambda: os.sched_setaffinity(0, all[:1]))
+    codes, out, err = ranks.wait()
+    check(codes == [0, 0] and threads(out[0] if isinstance(out, list) else out) == "1", "exit %s: %s %s" % (codes, out, err))
+
+
 def test_who_does_not_come_is_missed():
     """Each side gives up after a while; a process that ends while it waits is missed at once."""
     b = build("mlp.lua", world=3)
@@ -207,8 +222,10 @@ def test_who_does_not_come_is_missed():
     ranks.all[0].kill()
     codes, _, err = ranks.wait()
     check(codes == [-9, 3] and err == "shardc: rank 0's process ended without a word before training began\n", "exit %s: %s" % (codes, err))
+    start = time.monotonic()
     some = Ranks("torchrun", [b] * 2, "--data", corpus(), "--steps", "2", world=3, env={"SHARDC_PATIENCE": "1"})
     refused(some, r"2 of 3 ranks have come within 1 s: does torchrun start all of them on this machine\? .*unset RANK and WORLD_SIZE")
+    check(time.monotonic() - start < 5, "nobody comes any more, and they stayed for another 5 s")
     some = Ranks("torchrun", [b] * 3, "--data", corpus(), "--steps", "2", order=[2], env={"SHARDC_PATIENCE": "1"})
     refused(some, r"rank 2 waited 1 s for rank 0's process on this machine: does torchrun start all 3 ranks here\? .*unset RANK and WORLD_SIZE to start all ranks from here\n$")
     for n, who in (1, "rank 1 and 1 more"), (2, "rank 2"):

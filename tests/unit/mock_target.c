@@ -216,6 +216,9 @@ bool sc_first(void) {
 bool sc_one_machine(void) {
     return true;
 }
+int sc_processors(const sc_build *b) {
+    return b->threads;
+}
 void *sc_map_shared(size_t bytes) {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return p == MAP_FAILED ? NULL : p;
