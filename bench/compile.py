@@ -1,8 +1,11 @@
-"""How fast the compiler answers: predict, inspect and build on large models, each the median of a few runs.
+"""How fast the compiler answers: predict, inspect and build on large models, each the median of a few runs; and the one rule
+of speed, processor time for every 100,000 events.
 
 Relies on: build/shardc. Relied on by: make bench; its output is kept in bench/results/."""
 import argparse
+import json
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -11,6 +14,8 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LLAMA = os.path.join(ROOT, "models", "llama3.lua")
+DEEP = [os.path.join(ROOT, "models", "gpt2.lua"), "--world", "2", "--device", "h200"]  # 88,556 events
+DEEP += [a for s in ("layers=1500", "dim=64", "heads=2", "seq=32", "vocab=256") for a in ("--set", s)]
 
 
 def seconds(args, runs=3):
@@ -22,6 +27,28 @@ def seconds(args, runs=3):
         if p.returncode:
             raise SystemExit("%s: exit %d: %s" % (" ".join(args), p.returncode, p.stderr[-2000:]))
     return statistics.median(times)
+
+
+def processor_seconds(args, runs=3):
+    """Of one run, user and system; the least of a few, since other load only adds to it."""
+    def spent():
+        r = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return r.ru_utime + r.ru_stime
+    times = []
+    for _ in range(runs):
+        start = spent()
+        seconds(args, 1)
+        times.append(spent() - start)
+    return min(times)
+
+
+def rule(shardc, folder):
+    """Rows of the one speed rule, in seconds for 100,000 events."""
+    plan = os.path.join(folder, "deep.json")
+    rows = [("predict", [shardc, "predict", *DEEP]), ("inspect --format json", [shardc, "inspect", *DEEP, "--format", "json", "-o", plan]),
+            ("verify of that plan.json", [shardc, "verify", plan])]
+    events = sum(p["events"] for p in json.loads(subprocess.check_output([shardc, "predict", *DEEP, "--format", "json"]))["programs"])
+    return [("%s, per 100,000 events" % name, processor_seconds(args) / events * 1e5, 1) for name, args in rows]
 
 
 def main():
@@ -48,6 +75,7 @@ def main():
         for name, more in (("build llama3-8b for CUDA, world 4", []), ("build again after a policy change", ["--set", "recompute=full"])):
             args = [shardc, "build", LLAMA, "--set", "size=8b", "--world", "4", "-o", binary + "-cuda", *big, "--target", "cuda", "--arch", "sm_90", *more]
             rows.append((name, seconds(args, 1), 5 if more else 30))
+    rows += rule(shardc, folder)
     shutil.rmtree(folder)
     for name, s, limit in rows:
         print("%-44s %7.2f s   (goal: under %g s)" % (name, s, limit))
