@@ -210,7 +210,8 @@ static void print_missing(const sc_world *w) {
                 "; all %d ranks have come, and NCCL does not connect them: NCCL_DEBUG=INFO says what it tries, "
                 "NCCL_SOCKET_IFNAME which network it takes",
                 w->world);
-    fprintf(stderr, "; --stall-seconds sets another limit\n");
+    fprintf(stderr, "; %s sets another limit\n",
+            deadline(w) > w->debug->stall_s ? "SHARDC_PATIENCE" : "--stall-seconds");
 }
 
 void sc_print_stall(const sc_world *w) {

@@ -105,7 +105,9 @@ static const struct argp_option options[] = {
     {"allow-nan", O_NAN, 0, 0, "Go on when the loss is not finite", 0},
     {"trace", O_TRACE, "FILE", 0, "Record the time of every event", 0},
     {"stall-seconds", O_STALL, "X", 0,
-     "Without progress for so long, say who waits for whom and exit 3 (default 300; 0: never)", 0},
+     "Without progress for so long, say who waits for whom and exit 3 (default 300; 0: never; before training at least "
+     "SHARDC_PATIENCE, 60)",
+     0},
     {"poison", O_POISON, 0, 0, "Fill bytes that are dead, or were never written, with NaNs", 0},
     {"redzones", O_REDZONES, 0, 0, "Check the guards round every storage", 0},
     {"no-graph", O_NO_GRAPH, 0, 0, "On GPUs: launch every event by itself rather than a program as one graph", 0},

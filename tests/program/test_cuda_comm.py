@@ -133,7 +133,7 @@ def test_a_start_that_hangs_is_told():
     for env, seconds, says in [
         # every rank is in NCCL, which never answers: one of them is not told apart from outside
         ({"SC_FAKE_INIT_HANGS": "1"}, 2, r"no progress for 2 s before training; all 3 ranks have come, and NCCL does not connect them: NCCL_DEBUG=INFO .*\n(  rank \d makes its communicators \(NCCL\)\n){3}"),
-        ({"SC_FAKE_WINDOW_HANGS": "1"}, 2, r"no progress for 2 s before training; the others wait for rank 1; --stall-seconds .*\n  rank 0 .*\n  rank 1 registers its arena with the other ranks \(NCCL\)\n"),
+        ({"SC_FAKE_WINDOW_HANGS": "1"}, 2, r"no progress for 2 s before training; the others wait for rank 1; SHARDC_PATIENCE sets another limit\n  rank 0 .*\n  rank 1 registers its arena with the other ranks \(NCCL\)\n"),
         ({"SC_FAKE_CONTEXT_HANGS": "2"}, 3, r"no progress for 3 s before training; the others wait for rank 2; --stall-seconds sets another limit\n  rank 0 opens its device and the libraries, and waits for the other ranks; behind: rank 2\n"),
     ]:
         start = time.time()
