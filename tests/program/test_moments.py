@@ -250,8 +250,8 @@ def test_resumes():
     at = lambda name: os.path.join(folder, name)
     a = small(2, way="none", moments="bf16")
     for way in ("none", "stream", "host"):
-        accumulated = run(build(MODEL, world=2, layers=3, dim=16, batch=4, way=way, moments="bf16"), "--data", corpus(), "--steps", "2", "--seed", "3", "--save", at(way))
-        check(losses(accumulated[0]) == losses(a[0])[:2], "%s: the first steps" % way)
+        begun = run(build(MODEL, world=2, layers=3, dim=16, batch=4, way=way, moments="bf16"), "--data", corpus(), "--steps", "2", "--seed", "3", "--save", at(way))
+        check(losses(begun[0]) == losses(a[0])[:2], "%s: the first steps" % way)
         saved = pieces(at(way))
         check({t[0] for (_, k), t in saved.items() if "#moment" in k} == {"BF16"} and {t[0] for (_, k), t in saved.items() if "#master" in k} == {"F32"}, "dtypes of the pieces")
         check(saved == pieces(at("none")), "%s: another state" % way)
@@ -268,4 +268,14 @@ def test_resumes():
         check(was.keys() == now.keys() and any("#moment2" in k for _, k in was), "other pieces")
         for k in was:
             check(now[k][2] == (become(was[k][2]) if "#moment" in k[1] else was[k][2]), "%s to %s: %s" % (start, end, k))
-    return "three ways, either dtype"
+    alone = {m: build(MODEL, layers=3, dim=16, batch=4, way="none", moments=m) for m in ("fp32", "bf16")}
+    rounded = lambda values: floats(("BF16", None, nearest(values.tobytes())))
+    for start, same, other, become in (("wide", "fp32", "bf16", rounded), ("narrow", "bf16", "fp32", lambda values: values)):
+        for moments in same, other:
+            run(alone[moments], "--resume", at(start), "--save", at(start + moments), "--steps", "0")
+        (was, _), (now, dtypes) = state(at(start + same)), state(at(start + other))
+        check(dtypes == {"BF16" if other == "bf16" else "F32"} and was.keys() == now.keys(), "%s by one rank: %s" % (start, dtypes))
+        for path in was:
+            for kind, values in was[path].items():
+                check(now[path][kind] == (become(values) if kind.startswith("moment") else values), "%s of two ranks by one: %s (%s)" % (start, path, kind))
+    return "three ways, either dtype, by two ranks and by one"
