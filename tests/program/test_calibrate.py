@@ -104,6 +104,18 @@ def test_measurements_become_a_profile():
     for n in "none", "0", "9", "2x":
         rc, _, err = command([program, "--world", n])
         check(rc == 2 and "--world %s: give a number of GPUs, from 1 to 8" % n in err, "exit %d: %s" % (rc, err))
+    tasks, kept = os.path.join(folder, "tasks"), os.path.join(folder, "kept")
+    for path in tasks, kept:
+        open(path, "w").write("as it was\n")
+    for args, code, says in ((["--only", "device,matmul"], 2, "--only device,matmul: give some of device,tasks,collectives,footprint"),
+                             (["--table", "t"], 2, "--table t: algorithms are found for the kernels of --tasks FILE"),
+                             (["--tasks", "/nowhere/list"], 1, "cannot read /nowhere/list: No such file or directory; `shardc calibrate MODEL.lua -o /nowhere/list`"),
+                             (["-o", "/nowhere/mine.lua"], 1, "cannot write /nowhere/mine.lua: No such file"),
+                             (["--raw", "/nowhere/raw"], 1, "cannot write /nowhere/raw: No such file"),
+                             (["-o", kept, "--tasks", tasks, "--table", "/nowhere/t"], 1, "cannot write /nowhere/t: No such file")):
+        rc, _, err = command([program, *args])
+        check(rc == code and says in err and "sc_calibrate: footprints" not in err, "exit %d: %s" % (rc, err))
+    check(open(kept).read() == "as it was\n", "the old profile is gone though nothing was measured")
     rc, _, err = command([program, "--from", os.path.join(folder, "absent")])
     check(rc == 1 and "cannot read" in err and "--raw" in err, "exit %d: %s" % (rc, err))
 

@@ -69,10 +69,25 @@ static void run(lines *l, const sc_wish *w, const char *what, stage *s) {
     fclose(f);
 }
 
-static FILE *file_of(const char *path) {
-    FILE *f = path ? fopen(path, "w") : stdout;
+static FILE *file_of(const char *path, const char *mode) {
+    FILE *f = path ? fopen(path, mode) : stdout;
     if (f) return f;
     fprintf(stderr, "sc_calibrate: cannot write %s: %s; choose another file\n", path, strerror(errno));
+    exit(1);
+}
+
+/* Measuring takes minutes: what cannot be written is told before. */
+static void check_output(const char *path) {
+    if (!path) return;
+    bool is_new = access(path, F_OK) != 0;
+    fclose(file_of(path, "a"));
+    if (is_new) unlink(path);
+}
+
+static void check_input(const char *path) {
+    if (!path || !access(path, R_OK)) return;
+    fprintf(stderr, "sc_calibrate: cannot read %s: %s; `shardc calibrate MODEL.lua -o %s` makes a list of kernels\n",
+            path, strerror(errno), path);
     exit(1);
 }
 
@@ -92,6 +107,16 @@ typedef struct {
     lines from;
 } arguments;
 
+static void check_stages(const char *list, struct argp_state *state) {
+    static const char *const stages[] = {"device", "tasks", "collectives", "footprint"};
+    for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
+        size_t n = strcspn(p, ",");
+        bool known = false;
+        for (int i = 0; i < 4; i++) known |= strlen(stages[i]) == n && !strncmp(p, stages[i], n);
+        if (!known) argp_error(state, "--only %s: give some of device,tasks,collectives,footprint", list);
+    }
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state) {
     arguments *a = state->input;
     int used = 0;
@@ -101,13 +126,20 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_TASKS: a->w.tasks = arg; break;
     case KEY_NAME: a->w.name = arg; break;
     case KEY_RAW: a->raw = arg; break;
-    case KEY_ONLY: a->only = arg; break;
+    case KEY_ONLY:
+        check_stages(arg, state);
+        a->only = arg;
+        break;
     case KEY_FROM: take_file(&a->from, arg); break;
     case KEY_WORLD:
         if (sscanf(arg, "%d%n", &a->w.world, &used) != 1 || arg[used] || a->w.world < 1 || a->w.world > 8)
             argp_error(state, "--world %s: give a number of GPUs, from 1 to 8", arg);
         break;
     case KEY_QUICK: a->w.quick = true; break;
+    case ARGP_KEY_END:
+        if (a->w.table && !a->w.tasks)
+            argp_error(state, "--table %s: algorithms are found for the kernels of --tasks FILE", a->w.table);
+        break;
     default: return ARGP_ERR_UNKNOWN;
     }
     return 0;
@@ -136,22 +168,26 @@ int main(int argc, char **argv) {
     lines l, choices = {0};
     argp_err_exit_status = 2;
     argp_parse(&argp, argc, argv, 0, NULL, &a);
+    check_input(a.w.tasks);
+    check_output(a.raw);
+    check_output(a.w.profile);
+    check_output(a.w.table);
     l = a.from;
     if (wanted(&a, "footprint")) run(&l, &a.w, "footprints", sc_footprint_run);
     if (wanted(&a, "device")) run(&l, &a.w, "device", sc_device_run);
     if (a.w.tasks && wanted(&a, "tasks")) run(&l, &a.w, "kernels", sc_tasks_run);
     if (a.w.world > 1 && wanted(&a, "collectives")) run(&l, &a.w, "collectives", sc_collectives_run);
     if (a.raw) {
-        FILE *f = file_of(a.raw);
+        FILE *f = file_of(a.raw, "w");
         for (int i = 0; i < l.n; i++) fprintf(f, "%s\n", l.at[i]);
         finish(f, a.raw);
     }
-    FILE *f = file_of(a.w.profile);
+    FILE *f = file_of(a.w.profile, "w");
     sc_profile_write(f, &a.w, l.at, l.n);
     finish(f, a.w.profile);
     if (!a.w.table || !a.w.tasks || a.from.n) return 0;
     run(&choices, &a.w, "algorithms", sc_table_run);
-    f = file_of(a.w.table);
+    f = file_of(a.w.table, "w");
     for (int i = 0; i < choices.n; i++) fprintf(f, "%s\n", choices.at[i]);
     finish(f, a.w.table);
     return 0;
