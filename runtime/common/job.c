@@ -1,7 +1,8 @@
 /* A job of several processes on one machine. The host's process (local rank 0) listens on a socket whose name the
  * launcher's variables give, hands the others one file to map, and keeps the connections: the kernel closes them when a
  * process ends, however it ends. The socket has no place in the file system, so that nothing is left over.
- * Relies on: job.h, nodes.h; memfd, abstract Unix sockets. Relied on by: launch.c, memory.c, runtime/host (sc_join). */
+ * Relies on: job.h, nodes.h; memfd, abstract Unix sockets. Relied on by: launch.c, memory.c, runtime/host (sc_join),
+ * the targets (sc_processors). */
 #include "job.h"
 #include "nodes.h"
 #include <errno.h>

@@ -7,7 +7,7 @@ import re
 import shutil
 
 import pages
-from harness import BUILD, ROOT, check, must, scratch
+from harness import BUILD, ROOT, check, must, scratch, settings
 
 
 def blocks(heading):
@@ -81,6 +81,6 @@ def test_tour_shows_the_step():
     lines = next(b for b in tour() if any("RUN(" in l for l in b))
     folder = scratch("tour")
     must([os.path.join(BUILD, "shardc"), "build", "models/gpt2.lua", "--world", "2", "--device", "h200", "--sources", "-o", os.path.join(folder, "gpt2"),
-          *[a for o in ("layers=2", "dim=64", "heads=4", "vocab=256", "batch=8", "seq=64") for a in ("--set", o)]])
+          *settings(dict(layers=2, dim=64, heads=4, vocab=256, batch=8, seq=64))])
     text = open(os.path.join(folder, "gpt2.c")).read()
     pages.shown_there(lines, text[text.index("program_micro("):].split("\n"), "the step")
