@@ -451,8 +451,9 @@ extern "C" void sc_k_coalesce(const sc_task *t) {
     sort_tokens(t, a, s);
     with_float(t, g->dtype, [&](auto e) {
         typedef decltype(e) E;
-        /* a run of W elements lies in the slice or outside */
-        if (wide_rows(g) && aligned(dw->p, 16) && p.numel % wide<E> == 0)
+        /* a run of W elements is one of a token's row, and lies in the slice or outside; g: rows one after another, of
+         * whatever shape */
+        if (aligned(g->p, 16) && a.cols % wide<E> == 0 && aligned(dw->p, 16) && p.numel % wide<E> == 0)
             sum_slice<E, wide<E>>(t, a, s, p, g, dw);
         else
             sum_slice<E, 1>(t, a, s, p, g, dw);

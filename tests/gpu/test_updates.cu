@@ -473,7 +473,7 @@ static void coalesce_trial(int from, int to, const rows_case &c) {
     pool p;
     int world = c.members * c.groups;
     int64_t n = world * c.tokens, all = c.rows * c.cols, slice = (all / c.slices + 23) / 8 * 8;
-    tensor &index = p.integers({n}, -1, c.rows + 1), &g = p.random(from, {n, c.cols});
+    tensor &index = p.integers({n}, -1, c.rows + 1), &g = p.random(from, {n * c.cols}); /* as gathered */
     fill(index, [&] {
         return fabs(uniform()) < c.often ? 5 : floor((fabs(uniform()) * 0.9999999) * (double)(c.rows + 2)) - 1;
     });
@@ -518,6 +518,7 @@ static void tables() {
     for (int d : floats) {
         coalesce_trial(d, d, {40, 23, 24, 2, 2, 2, 0});
         coalesce_trial(d, FP32, {40, 23, 33, 1, 3, 3, 0.5});
+        coalesce_trial(d, d, {20, 601, 10, 2, 1, 2, 0});
         coalesce_trial(d, BF16, {300, 11, 264, 2, 2, 4, 0.7});
         coalesce_trial(d, FP32, {1300, 9, 40, 3, 1, 3, 0.9});
         coalesce_trial(FP16, d, {129, 7, 16, 1, 1, 1, 1});
