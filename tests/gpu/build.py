@@ -15,11 +15,12 @@ import subprocess
 import sys
 import tarfile
 
-import programs
-from harness import settings
-
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [HERE, os.path.join(ROOT, "tests", "program")]
+import programs  # noqa: E402
+from harness import settings  # noqa: E402
+
 STEPS = ["--steps", "20", "--seed", "7", "--lr", "1e-3", "--warmup", "2"]
 
 
