@@ -14,9 +14,9 @@ Record = collections.namedtuple("Record", FIELDS)
 Event = collections.namedtuple("Event", ("program", "id", "op", "phase", "module", "line"))
 Trace = collections.namedtuple("Trace", ("records", "events", "lost"))  # events: by node, where the program told them
 
-# first match wins; ours carry the name of their source file
+# first match wins; ours carry the name of their source file (multiply, which is static, its own: k_matmul_hopper.cu)
 CLASSES = [("communication", r"nccl"), ("attention", r"k_attention\w*_cu|fmha|flash|cudnn|sdpa|sc_bf16|sc_fp16"),
-           ("matmul", r"k_matmul_(hopper_)?cu|gemm|nvjet|cutlass|cublas|splitK"), ("pointwise", r"sc_pointwise_kernel|triton_poi"),
+           ("matmul", r"k_matmul_cu|8multiplyI|gemm|nvjet|cutlass|cublas|splitK"), ("pointwise", r"sc_pointwise_kernel|triton_poi"),
            ("norm", r"k_(batch_)?norm_\w*cu|norm_grads|norm_held"), ("loss", r"k_cross_entropy_cu|k_softmax_cu"), ("optimizer", r"k_optimizer_cu"),
            ("embedding", r"k_embedding_cu"), ("rope", r"k_rope_cu"), ("sums", r"k_reduce_cu|adding"), ("random", r"k_random_cu|k_init_cu"),
            ("copies", r"k_copy_cu|k_fill_cu|memcpy|memset"), ("watchdog", r"mark")]

@@ -1,5 +1,6 @@
-"""Models of real size on 1, 2 and 4 GPUs: they train on text, the same losses on every world within bf16's rounding, GPT-2 124M in
-fp32 as the CPU's program; the memory of the process is what was predicted.
+"""Models of real size on 1, 2 and 4 GPUs: they train on text, the same first losses on every world within bf16's rounding (later ones
+part: Llama-3 8B climbs at this learning rate before it falls), GPT-2 124M in fp32 as the CPU's program; the memory of the process is
+what was predicted.
 
 Relies on: runner.py. Relied on by: run.py, by its name."""
 import os
@@ -29,10 +30,10 @@ def trained(r, name, world):
 def size(r, name, world):
     losses, predicted, used = r.once(("sizes", name, world), lambda: trained(r, "sizes-%s-w%d" % (name, world), world))
     first = r.once(("sizes", name, 1), lambda: trained(r, "sizes-%s-w1" % name, 1))[0]
-    apart = max(abs(a - b) / b for a, b in zip(losses, first))
-    check(losses[-1] < losses[0] - 0.5 and apart < 1e-2, "losses %s, on one GPU %s" % (losses, first))
+    apart = max(abs(a - b) / b for a, b in zip(losses[:4], first))
+    check(losses[-1] < losses[0] - 0.5 and apart < 1e-3, "losses %s, on one GPU %s" % (losses, first))
     check(abs(used - predicted) <= max(predicted // 100, 32 * MIB), "the process takes %d bytes, predicted %d" % (used, predicted))
-    return "loss %.3f -> %.3f, within %.1e of one GPU's; process %d MiB predicted, %d used" % (losses[0], losses[-1], apart, predicted // MIB, used // MIB)
+    return "loss %.3f -> %.3f, the first four within %.1e of one GPU's; process %d MiB predicted, %d used" % (losses[0], losses[-1], apart, predicted // MIB, used // MIB)
 
 
 def cases(r):

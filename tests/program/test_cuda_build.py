@@ -83,3 +83,13 @@ def test_the_runtime_holds_both_architectures():
     found = architectures(LIBRARY)
     check({"sm_80", "sm_90"} <= found, "libsc_cuda.a holds code for %s" % sorted(found))
     return ", ".join(sorted(found))
+
+
+def test_the_gpu_tests_know_their_programs():
+    """tests/gpu/build.py and run.py load all that they import, without nvcc and without a GPU: names of cases, and nothing to build."""
+    folder = scratch("gpu-tests")
+    must(["/usr/bin/python3", os.path.join(ROOT, "tests", "gpu", "build.py"), "--build", BUILD, "-o", folder, "--only", "^no such program$"])
+    cases = must(["/usr/bin/python3", os.path.join(ROOT, "tests", "gpu", "run.py"), "--build", folder, "--list"]).splitlines()
+    for row in "M1", "M2", "M3", "C1", "C2", "C3", "C4", "X1", "X2", "X3", "G1", "G2", "G3", "G4", "G5", "O1", "O2", "S":
+        check(any(re.match(r"rows\.%s\W|rows\.%s_" % (row, row), c) for c in cases), "no case of row %s among %d" % (row, len(cases)))
+    return "%d cases" % len(cases)
