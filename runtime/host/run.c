@@ -79,9 +79,11 @@ static void begin_at(Run *run, const Layout *l) {
     if (p->global_batch != run->global_batch && o->data.n)
         note("the saved run took %" PRId64 " samples a step, this one takes %" PRId64, p->global_batch,
              run->global_batch);
-    if (o->data.n && o->steps < run->first)
-        note("%s stands at step %" PRId64 " already; --steps %" PRId64 " asks for no more", o->resume, run->first,
-             o->steps);
+    if (o->data.n && o->steps <= run->first)
+        note("%s stands at step %" PRId64 " already; --steps %" PRId64
+             " asks for no more: no step is made; to train on, "
+             "give --steps above %" PRId64,
+             o->resume, run->first, o->steps, run->first);
     if (o->debug.dump_pattern && o->debug.dump_step <= run->first)
         die("--at-step %" PRId64 ": %s stands at step %" PRId64 " already; name a later step", o->debug.dump_step,
             o->resume, run->first);

@@ -469,7 +469,13 @@ Test(host_run, notes) {
     write_data();
     OK(2, "--data a.bin --steps 3 --save state --export w.st --quiet");
     OK(2, "--data a.bin --steps 2 --resume state");
-    cr_assert(strstr(err, "mock: note: state stands at step 3 already; --steps 2 asks for no more"), "%s", err);
+    cr_assert(strstr(err, "mock: note: state stands at step 3 already; --steps 2 asks for no more: no step is made; to "
+                          "train on, give --steps above 3\n"),
+              "%s", err);
+    OK(2, "--data a.bin --steps 3 --resume state"); /* a job that had ended and is started again */
+    cr_assert(strstr(err, "state stands at step 3 already; --steps 3 asks for no more"), "%s", err);
+    OK(2, "--data a.bin --steps 4 --resume state");
+    cr_assert(!strstr(err, "stands at step"), "%s", err);
     cr_assert_eq(run((How){2, .change = without_head}, "--weights w.st --export x.st"), 0, "%s", err);
     cr_assert(
         strstr(err, "note: 1 buffers are not in w.st") &&
