@@ -207,14 +207,18 @@ static bool converts(PieceKind k, int dtype) {
     return (k == P_MOMENT1 || k == P_MOMENT2) && (dtype == FP32 || dtype == BF16);
 }
 
+static _Noreturn void other_optimizer(const Checkpoint *c, const char *has, PieceKind k, const char *path,
+                                      const char *lacks) {
+    die("%s: %s %s of '%s'%s: made with another optimizer; to begin anew from its weights, --export them and use "
+        "--weights",
+        c->dir, has, piece_kind_name(k), path, lacks);
+}
+
 static void check_param(const Checkpoint *c, int param, PieceKind k) {
     const sc_param_info *p = &c->b->params[param];
     int n;
     const Entry *e = pieces_of(c, p, k, &n);
-    if (n == 0 && (k == P_MOMENT1 || k == P_MOMENT2))
-        die("%s: no %s of '%s': made with another optimizer; to begin anew from its weights, --export them and use "
-            "--weights",
-            c->dir, piece_kind_name(k), p->path);
+    if (n == 0 && (k == P_MOMENT1 || k == P_MOMENT2)) other_optimizer(c, "no", k, p->path, "");
     if (n == 0) die("%s: no '%s' there: another model; resume with the binary it was made with", c->dir, p->path);
     sc_dtype want = state_dtype(c->b, param, k);
     for (int i = 0; i < n; i++)
@@ -226,6 +230,15 @@ static void check_param(const Checkpoint *c, int param, PieceKind k) {
         check_buffer(c, p, e, n);
     else
         check_cover(c, p, k, e, n);
+}
+
+/* A moment that is there and not here: what is left of it would be taken for another optimizer's. */
+static void check_no_more(const Checkpoint *c, int param, PieceKind k) {
+    int n;
+    const sc_param_info *p = &c->b->params[param];
+    if (!p->trainable || (k != P_MOMENT1 && k != P_MOMENT2)) return;
+    entries_of(c, p->path, k, &n);
+    if (n > 0) other_optimizer(c, "the", k, p->path, " is there, and this program keeps none");
 }
 
 static void tell_converted(const Checkpoint *c) {
@@ -253,7 +266,10 @@ Checkpoint *checkpoint_open(const sc_build *b, const char *dir) {
     open_files(c);
     for (int i = 0; i < b->nparams; i++)
         for (int k = 0; k < P_KINDS; k++)
-            if (state_exists(b, i, (PieceKind)k)) check_param(c, i, (PieceKind)k);
+            if (state_exists(b, i, (PieceKind)k))
+                check_param(c, i, (PieceKind)k);
+            else
+                check_no_more(c, i, (PieceKind)k);
     if (c->plan_hash != b->plan_hash)
         die("%s: made by another model (shapes or parameters differ): resume with the binary it was made with", dir);
     tell_converted(c);

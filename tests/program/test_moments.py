@@ -4,6 +4,7 @@ plan, and the world where sums are exact.
 Relies on: harness.py, surface/net.lua, rows/{offload,sparse,scaler,pair}.lua and the tests of these. Relied on by: run.py."""
 import array
 import glob
+import itertools
 import json
 import math
 import os
@@ -11,10 +12,10 @@ import random
 import re
 import struct
 
-from harness import ROOT, build, check, command, corpus, floats, losses, planned, read_safetensors, run, same_run, scratch
+from harness import ROOT, build, check, command, corpus, floats, losses, planned, read_safetensors, run, same_run, scratch, train
 from test_rows_extension import pair, trained
 from test_rows_offload import MODEL, small
-from test_rows_scaler import HUGE, GLOBAL, SEQ, go as scaled, skipped, sparse_go, sparse_records
+from test_rows_scaler import HUGE, GLOBAL, SEQ, go as scaled, program, records, skipped, sparse_go, sparse_records
 from test_surface import BF16, everywhere, go
 
 MASK = (1 << 64) - 1
@@ -279,3 +280,19 @@ def test_resumes():
             for kind, values in was[path].items():
                 check(now[path][kind] == (become(values) if kind.startswith("moment") else values), "%s of two ranks by one: %s (%s)" % (start, path, kind))
     return "three ways, either dtype, by two ranks and by one"
+
+
+def test_resumes_its_own_optimizer_only():
+    """Moments that this program has and the checkpoint lacks, or the other way round, are refused: Adam's are no momentum."""
+    folder = scratch("optimizers")
+    kinds = {"adamw": 2, "momentum": 1, "sgd": 0}
+    binaries, at = {k: program(2, optimizer=k) for k in kinds}, lambda k: os.path.join(folder, k)
+    for k in kinds:
+        train(binaries[k], "--data", "-", "--steps", "2", "--save", at(k), records=records(2))
+    for there, here in itertools.permutations(kinds, 2):
+        said = "no moment%d of " % (kinds[there] + 1) if kinds[there] < kinds[here] else "the moment[12] of '.*' is there, and this program keeps none"
+        rc, _, err = command([binaries[here], "--resume", at(there), "--export", at("weights")])
+        check(rc == 1 and re.search(said + ".*: made with another optimizer; to begin anew from its weights, --export them and use --weights", err), "%s by %s: exit %d: %s" % (there, here, rc, err))
+    for k in kinds:
+        rc, _, err = command([binaries[k], "--resume", at(k), "--export", at("weights")])
+        check(rc == 0, "%s by itself: exit %d: %s" % (k, rc, err))

@@ -607,6 +607,10 @@ static void sgd(MockBuild *m) {
     m->b.optimizer = "sgd";
     for (int i = 0; i < 2; i++) m->units[i].has_m = m->units[i].has_v = 0;
 }
+static void momentum(MockBuild *m) {
+    m->b.optimizer = "sgd";
+    for (int i = 0; i < 2; i++) m->units[i].has_v = 0;
+}
 static void two_sample_inputs(MockBuild *m) {
     m->inputs[1].in_sample = 1;
 }
@@ -737,7 +741,10 @@ static const Case cases[] = {
     {1, "--resume state --export x", "is BF16 there and F16 in this build", other_dtype},
     {1, "--resume state --export x", "has 384 elements there and 380 in this build", other_size},
     {1, "--resume state --export x", "buffer 'norm.mean' has 4 elements there and 3", small_buffer},
-    {1, "--resume sgd --export x", "made with another optimizer"},
+    {1, "--resume sgd --export x", "sgd: no moment1 of 'embed.weight': made with another optimizer"},
+    {1, "--resume state --export x", "is there, and this program keeps none: made with another optimizer", sgd},
+    {1, "--resume state --export x", "state: the moment2 of 'embed.weight' is there, and this program keeps none",
+     momentum},
 };
 
 static void write_text(const char *path, const char *text) {
