@@ -175,16 +175,18 @@ static void reap(job *j, flock *f) {
     }
 }
 
-/* A terminal's Ctrl-C reaches the ranks anyway; a signal to us alone is passed on. We stay to tell how they end. */
-static volatile sig_atomic_t interrupted;
+/* A terminal's Ctrl-C reaches the ranks anyway; a signal to us alone, as a scheduler's SIGTERM, is passed on. We stay
+ * to tell how they end. */
+static volatile sig_atomic_t interrupted; /* by which signal; 0: not */
 static void interrupt(int signal) {
-    interrupted = 1;
+    interrupted = signal;
 }
 
 static void pass_on(const flock *f, int world) {
-    for (int k = 0; interrupted && k < world; k++)
-        if (f->pids[k] > 0) kill(f->pids[k], SIGINT);
+    int signal = interrupted;
     interrupted = 0;
+    for (int k = 0; signal && k < world; k++)
+        if (f->pids[k] > 0) kill(f->pids[k], signal);
 }
 
 /* What other processes of the job have come to; those that are told of a stall leave it a moment to be told. */
@@ -224,7 +226,7 @@ static int run_all(job *j) {
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, &before);
-    struct sigaction ask = {.sa_handler = interrupt}, old;
+    struct sigaction ask = {.sa_handler = interrupt}, old_int, old_term;
     int first = sc_job_place()->rank, end = sc_job_alone() ? j->w.world : first + 1;
     for (int k = first; k < end; k++) {
         f.pids[k] = fork_rank(j, k, &before);
@@ -237,9 +239,11 @@ static int run_all(job *j) {
         }
         f.left++;
     }
-    sigaction(SIGINT, &ask, &old);
+    sigaction(SIGINT, &ask, &old_int);
+    sigaction(SIGTERM, &ask, &old_term);
     watch_ranks(j, &f, &child);
-    sigaction(SIGINT, &old, NULL);
+    sigaction(SIGTERM, &old_term, NULL);
+    sigaction(SIGINT, &old_int, NULL);
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (!sc_job_alone() && !f.code && atomic_load(&j->w.ranks[first].leave)) f.code = sc_job_blame();
     free(f.pids);

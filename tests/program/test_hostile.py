@@ -2,6 +2,7 @@
 random. Whatever they are, the answer is an exit code and, when it is not 0, a message: no crash, no endless run.
 
 Relies on: harness.py. Relied on by: run.py, test_diagnostics.py, test_sanitizers.py."""
+import itertools
 import os
 import random
 import re
@@ -150,7 +151,8 @@ def test_interrupted():
 def test_interrupted_run_says_how_far_it_came():
     binary, state = build("gpt2.lua", world=2, **SMALL), os.path.join(scratch("hostile-stop"), "state")
     ends = (([], r"stopped at step [1-9]\d*\n"), (["--save", state, "--save-every", "2"], r"stopped at step [1-9]\d*\nsaved %s at step [1-9]\d*\n" % state))
-    for more, end in ends:
+    for kind, (more, end) in itertools.product((signal.SIGINT, signal.SIGTERM), ends):
+        shutil.rmtree(state, ignore_errors=True)
         p = subprocess.Popen([binary, "--data", corpus(), "--steps", "100000000", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         shown = ""
         while not re.search("^step +1/", shown, re.M) and p.poll() is None:
@@ -162,13 +164,13 @@ def test_interrupted_run_says_how_far_it_came():
         if more:
             rc, _, said = command([binary, "--data", corpus(), "--steps", "1", "--resume", state, "--save", state])
             check(rc == 1 and "another run saves to %s: wait for it, or name another folder" % state in said, "a second run: exit %d: %s" % (rc, said))
-        p.send_signal(signal.SIGINT)
+        p.send_signal(kind)
         try:
             out, err = p.communicate(timeout=30)
         except subprocess.TimeoutExpired:
             p.kill()
-            check(False, "still running 30 s after SIGINT")
-        check(p.returncode == 130 and not err and re.fullmatch(end, out), "exit %d: %s%s" % (p.returncode, out, err))
+            check(False, "still running 30 s after %s" % kind)
+        check(p.returncode == 128 + kind and not err and re.fullmatch(end, out), "%s: exit %d: %s%s" % (kind, p.returncode, out, err))
 
 
 def test_stopped_rank():

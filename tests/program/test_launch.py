@@ -186,10 +186,22 @@ def ended(rank, how, says):
 def test_ranks_end_together():
     for rank in 0, 1:
         ended(rank, lambda process, child: os.kill(process, signal.SIGKILL), "the process that runs rank %d has vanished" % rank)
-        ended(rank, lambda process, child: os.kill(process, signal.SIGTERM), "the process that runs rank %d has vanished" % rank)
         ended(rank, lambda process, child: os.kill(child, signal.SIGKILL), r"rank %d was ended by signal 9" % rank)
         ended(rank, lambda process, child: os.kill(child, signal.SIGSTOP), r"no progress for 2 s\n(.*\n)*.*rank %d's process \d+ is stopped" % rank)
     return "killed, stopped, rank or launcher process, first or not"
+
+
+def test_a_request_to_stop_reaches_all_processes():
+    """SIGINT and SIGTERM to the process of any rank are the user's wish: all end, with the signal's code, and the first says how far it came."""
+    b = build("mlp.lua", world=3)
+    for kind, rank in (signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGTERM, 1):
+        ranks = Ranks("torchrun", [b] * 3, "--data", corpus(), "--steps", "100000000")
+        ranks.child(rank)
+        time.sleep(1)
+        os.kill(ranks.all[rank].pid, kind)
+        codes, outs, err = ranks.wait(20)
+        check(codes == [128 + kind] * 3 and not err, "%s: exit %s: %s" % (kind, codes, err))
+        check(re.search(r"^stopped at step [1-9]\d*\n\Z", outs[0], re.M) and not outs[1] and not outs[2], "%s: what is printed: %s" % (kind, outs))
 
 
 def test_threads_are_within_what_a_process_is_bound_to():
