@@ -419,7 +419,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     shm_unlink(id->internal);
     return ncclSuccess;
 }
-/* SC_FAKE_INIT_HANGS, SC_FAKE_WINDOW_HANGS: this rank does not come to the communicator, to the arena's window.
+/* SC_FAKE_INIT_HANGS, SC_FAKE_WINDOW_HANGS, SC_FAKE_GATHER_HANGS: this rank does not come to the communicator, to the
+ * arena's window, to its first all-gather.
  * SC_FAKE_COMMS names a file that gets a line for each communicator of rank 0. */
 static void tell_comm(const ncclConfig_t *c, int rank) {
     const char *path = getenv("SC_FAKE_COMMS");
@@ -587,6 +588,7 @@ static ncclResult_t say(talk t, cudaStream_t s) {
     return launch(s, run_talk, &t, sizeof t) ? ncclUnhandledCudaError : ncclSuccess;
 }
 ncclResult_t ncclAllGather(const void *from, void *to, size_t n, ncclDataType_t t, ncclComm_t c, cudaStream_t s) {
+    if (said("SC_FAKE_GATHER_HANGS", -1) == c->rank) pause();
     return say((talk){c, 0, from, to, n, t}, s);
 }
 ncclResult_t ncclReduceScatter(const void *from, void *to, size_t n, ncclDataType_t t, ncclRedOp_t op, ncclComm_t c,

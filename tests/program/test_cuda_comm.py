@@ -134,13 +134,14 @@ def test_a_start_that_hangs_is_told():
         # every rank is in NCCL, which never answers: one of them is not told apart from outside
         ({"SC_FAKE_INIT_HANGS": "1"}, 2, r"no progress for 2 s before training; all 3 ranks have come, and NCCL does not connect them: NCCL_DEBUG=INFO .*\n(  rank \d makes its communicators \(NCCL\)\n){3}"),
         ({"SC_FAKE_WINDOW_HANGS": "1"}, 2, r"no progress for 2 s before training; the others wait for rank 1; SHARDC_PATIENCE sets another limit\n  rank 0 .*\n  rank 1 registers its arena with the other ranks \(NCCL\)\n"),
+        ({"SC_FAKE_GATHER_HANGS": "1"}, 2, r"no progress for 2 s before training; SHARDC_PATIENCE .*\n  rank 0 tries program \w+, before training\n  rank 0 gather  meets .*; behind: rank 1\n  rank 1 tries"),
         ({"SC_FAKE_CONTEXT_HANGS": "2"}, 3, r"no progress for 3 s before training; the others wait for rank 2; --stall-seconds sets another limit\n  rank 0 opens its device and the libraries, and waits for the other ranks; behind: rank 2\n"),
     ]:
         start = time.time()
         rc, _, err = command([f, "--data", corpus(), "--steps", "2", "--stall-seconds", "1" if seconds == 2 else "3"], env=dict(env, SHARDC_PATIENCE="2"), timeout=60)
         check(rc == 3 and re.search(says, err), "%s: exit %d: %s" % (env, rc, err))
         check(err.count("no progress") == 1 and time.time() - start < 20, "%s: %.1f s: %s" % (env, time.time() - start, err))
-    return "3 hangs"
+    return "4 hangs"
 
 
 def test_host_memory_that_cannot_be_pinned():

@@ -29,6 +29,12 @@ EXCEPTIONS = [
     ("runtime/common/launch.c", "cannot start a thread for rank", "only compiled where ranks are threads (the TSan build)"),
     ("runtime/common/nodes.c", "fprintf(stderr", "several machines are for CUDA: tests/program/test_cuda_host.py"),
     ("runtime/common/rank.c", 'sc_stop(r, code, "%s", text)', "what several GPUs may find wrong: tests/program/test_cuda_host.py"),
+    ("runtime/common/watchdog.c", "doing[stage_of(k)]", "starts that hang: tests/program/test_cuda_comm.py"),
+    ("runtime/common/watchdog.c", r'"\n"); } void sc_print_rank', "starts that hang: tests/program/test_cuda_comm.py"),
+    ("runtime/common/watchdog.c", ", before training", "starts that hang: tests/program/test_cuda_comm.py"),
+    ("runtime/common/watchdog.c", "the others wait for rank", "starts that hang: tests/program/test_cuda_comm.py"),
+    ("runtime/common/watchdog.c", "NCCL does not connect them", "starts that hang: tests/program/test_cuda_comm.py"),
+    ("runtime/common/watchdog.c", "sets another limit", "starts that hang: tests/program/test_cuda_comm.py"),
     ("compiler/emit/build.c", "libcudart_static.a (the CUDA 13 runtime)", "reached only on a machine that lacks a library of CUDA"),
     ("compiler/emit/build.c", "nvcc, the compiler of CUDA 13", "reached only on a machine that has no nvcc"),
 ]
