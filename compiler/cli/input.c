@@ -31,14 +31,18 @@ void refuse_model_options(const Options *o, const char *input) {
                    input);
 }
 
+/* As few as the device's profile allows, unless given. Ranks of a CPU share their machine: any number may. */
 static int nodes_of(const Options *o, const Device *d, int world) {
-    if (o->nodes) {
-        if (world % o->nodes)
-            fail_usage("--nodes %d does not divide --world %d: every node holds equally many ranks", o->nodes, world);
-        return o->nodes;
-    }
-    int each = d->ranks_per_node;
-    return each > 0 && world > each && world % each == 0 ? world / each : 1;
+    int least = 1;
+    while (least < world && (world % least || world / least > d->ranks_per_node)) least++;
+    if (!o->nodes) return least;
+    if (world % o->nodes)
+        fail_usage("--nodes %d does not divide --world %d: every node holds equally many ranks", o->nodes, world);
+    if (o->nodes < least && strcmp(d->target, "cpu"))
+        fail_usage("--nodes %d --world %d: %d ranks a node, where %s has at most %d; give --nodes %d "
+                   "or leave it out",
+                   o->nodes, world, world / o->nodes, d->name, d->ranks_per_node, least);
+    return o->nodes;
 }
 
 /* --target cuda alone plans for the GPU that this compiler knows best. */

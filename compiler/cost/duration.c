@@ -100,24 +100,16 @@ static double steps(double n) { /* of a tree over n members */
     return s;
 }
 
-/* Members of the group in each of the nodes that it spans; neighbours in it lie span / group apart. */
-static double members_here(const Device *d, int span, int group) {
-    double a_node = d->ranks_per_node > 0 ? d->ranks_per_node : span;
-    double here = a_node * group / span;
-    if (here > group) here = group;
-    return here < 1 ? 1 : here;
-}
-
 /* Every rank sends `bytes` round the group. Of a group that spans nodes each node's members share the way out: as many
- * network interfaces as the node has members in the group. */
-static double collective_us(const Device *d, const Event *e, int span, int group) {
+ * network interfaces as the node has members in the group. No step between nodes is sooner done than one in them: a
+ * profile may have one latency as measured and the other as a data sheet has it. */
+static double collective_us(const Device *d, const Event *e, int group, int here) {
     if (group <= 1) return d->launch_us;
-    double here = members_here(d, span, group);
-    double nodes = group / here, bandwidth = d->link_bandwidth, latency = d->link_latency_us * steps(here);
+    double nodes = (double)group / here, bandwidth = d->link_bandwidth, latency = d->link_latency_us * steps(here);
     if (nodes > 1) {
         double out = d->network_bandwidth * here;
         if (here == 1 || out < bandwidth) bandwidth = out;
-        latency += d->network_latency_us * steps(nodes);
+        latency += fmax(d->network_latency_us, d->link_latency_us) * steps(nodes);
     } else {
         char variant[32];
         snprintf(variant, sizeof variant, "%d ranks", group);
@@ -131,14 +123,27 @@ int event_group(const Plan *p, const Event *e) {
     return e->comm < 0 ? 1 : p->comms[e->comm].n;
 }
 
-int event_span(const Plan *p, const Event *e) {
-    return e->comm < 0 ? 1 : p->comms[e->comm].n * p->comms[e->comm].step;
+static int ranks_a_node(const Plan *p) {
+    return p->nodes > 1 ? p->world / p->nodes : p->world;
+}
+
+/* Where groups and nodes do not begin together, some node has only what both lengths are multiples of. */
+int event_here(const Plan *p, const Event *e) {
+    if (e->comm < 0) return 1;
+    const Comm *c = &p->comms[e->comm];
+    int common = c->n * c->step;
+    for (int rest = ranks_a_node(p); rest;) {
+        int next = common % rest;
+        common = rest;
+        rest = next;
+    }
+    return common > c->step ? common / c->step : 1;
 }
 
 /* ── any event ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static double alone_us(const Device *d, const Event *e, int span, int group, bool deterministic) {
-    if (e->comm >= 0) return collective_us(d, e, span, group);
+static double alone_us(const Device *d, const Event *e, int group, int here, bool deterministic) {
+    if (e->comm >= 0) return collective_us(d, e, group, here);
     double us = e->stream == HOST ? 0 : measured_us(d, e, NULL, deterministic);
     if (us > 0) return us;
     double bandwidth = d->memory_bandwidth;
@@ -150,19 +155,18 @@ static double alone_us(const Device *d, const Event *e, int span, int group, boo
     return math > us ? math : us;
 }
 
-double event_duration_us(const Device *d, const Event *e, int span, int group, bool deterministic) {
-    double us = alone_us(d, e, span, group, deterministic);
+double event_duration_us(const Device *d, const Event *e, int group, int here, bool deterministic) {
+    double us = alone_us(d, e, group, here, deterministic);
     if (e->op_ir && group > 1) us *= 1 + d->beside[e->op_ir->kind].itself; /* kernels always run beside it */
     return fmax(fmax(us, d->launch_us), e->least_us);
 }
 
 /* The bus has its limit, and so has the memory that all ranks of a machine copy from and to. */
-double copy_slows(const Device *d, const Event *e, int world, bool both_ways) {
+double copy_slows(const Device *d, const Plan *p, const Event *e, bool both_ways) {
     if (!e->op_ir || !op_is(e->op_ir, T_COPY)) return 1;
-    double ranks = d->ranks_per_node > 0 && d->ranks_per_node < world ? d->ranks_per_node : world;
     double memory = both_ways ? d->host_both / 2 : e->stream == FETCH ? d->host_reads : d->host_writes;
     double bus = both_ways ? 1 + d->beside[e->op_ir->kind].itself : 1;
-    return memory > 0 ? fmax(bus, d->host_bandwidth * ranks / memory) : bus;
+    return memory > 0 ? fmax(bus, d->host_bandwidth * ranks_a_node(p) / memory) : bus;
 }
 
 double event_slows_others(const Device *d, const Event *e) {

@@ -50,21 +50,21 @@ typedef struct {
         *kernels[2][N_OPS]; /* NULL: flops and bytes tell. [1]: with deterministic = false, where it differs */
     struct {
         double kernels, itself;
-    } beside[N_OPS]; /* of a collective or copy: shares by which kernels beside it take longer, and it beside them */
-    int ranks_per_node;
-    int threads;            /* CPU target: threads a rank; sizes workspaces */
+    } beside[N_OPS];    /* of a collective or copy: shares by which kernels beside it take longer, and it beside them */
+    int ranks_per_node; /* at most; a plan's nodes may have fewer */
+    int threads;        /* CPU target: threads a rank; sizes workspaces */
     DeviceLine library[16]; /* outside the arena: context, libraries, communicators */
     int nlibrary;
 } Device;
 
 const Device *device_load(Arena *a, const char *name); /* fails naming the profiles there are */
-/* By what was measured; else by a roofline of flops, bytes and launch. Of a collective: ranks in its group, and from
- * the first to the last of them. */
-double event_duration_us(const Device *d, const Event *e, int span, int group, bool deterministic);
-double copy_slows(const Device *d, const Event *e, int world, bool both_ways); /* a factor; of other events 1 */
+/* By what was measured; else by a roofline of flops, bytes and launch. Of a collective: ranks in its group, and how
+ * many of them stand on the node with the fewest. */
+double event_duration_us(const Device *d, const Event *e, int group, int here, bool deterministic);
+double copy_slows(const Device *d, const Plan *p, const Event *e, bool both_ways); /* a factor; of other events 1 */
 double event_slows_others(const Device *d, const Event *e); /* the share by which kernels beside it take longer */
 void footprint(Plan *p, const Device *d);                   /* sets p->library */
 int event_group(const Plan *p, const Event *e);             /* ranks that take part in a collective */
-int event_span(const Plan *p, const Event *e);
+int event_here(const Plan *p, const Event *e);              /* of them on the node with the fewest */
 
 #endif

@@ -288,8 +288,8 @@ static void bound_readers(Ordering *o, Stream stream, bool count) {
 
 /* ── a guess at times ──────────────────────────────────────────────────────────────────────────────────────── */
 static double guess(const Ordering *o, const Event *ev) {
-    double slower = copy_slows(o->d, ev, o->plan->world, ev->phase != FORWARD);
-    return slower * event_duration_us(o->d, ev, event_span(o->plan, ev), event_group(o->plan, ev),
+    double slower = copy_slows(o->d, o->plan, ev, ev->phase != FORWARD);
+    return slower * event_duration_us(o->d, ev, event_group(o->plan, ev), event_here(o->plan, ev),
                                       o->plan->graph->deterministic);
 }
 

@@ -97,8 +97,8 @@ static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d, 
         }
         if (e->stream == COMPUTE && cause >= 0 && hides((Stream)cause)) p->exposed_us += start - end[COMPUTE];
         e->start_us = start;
-        if (d) e->duration_us = event_duration_us(d, e, event_span(plan, e), event_group(plan, e), deterministic);
-        double alone = d ? copy_slows(d, e, plan->world, false) : 1, both = d ? copy_slows(d, e, plan->world, true) : 1;
+        if (d) e->duration_us = event_duration_us(d, e, event_group(plan, e), event_here(plan, e), deterministic);
+        double alone = d ? copy_slows(d, plan, e, false) : 1, both = d ? copy_slows(d, plan, e, true) : 1;
         if (alone != 1 || both != 1)
             e->duration_us = copy_end(&other[e->stream], start, e->duration_us, alone, both) - start;
         if (d && e->stream == COMPUTE)

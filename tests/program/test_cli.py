@@ -38,6 +38,7 @@ CASES = [
     (["predict", MLP, "--world", "two"], 2, "--world two: a whole number"),
     (["predict", MLP, "--world", "99999999999999999999"], 2, "--world 99999999999999999999: a whole number"),
     (["predict", MLP, "--world", "4", "--nodes", "3"], 2, "--nodes 3 does not divide --world 4"),
+    (["predict", MLP, "--world", "24", "--nodes", "2", "--device", "h200"], 2, "--nodes 2 --world 24: 12 ranks a node, where h200 has at most 8; give --nodes 3 or leave it out"),
     (["predict", MLP, "--wrld", "2"], 2, "unrecognized option '--wrld'"),
     (["run", MLP, "--sources"], 2, "--sources compiles nothing that could run; use 'shardc build'"),
     (["predict", MLP, "--set", "dim"], 2, "--set dim: key=value is wanted"),
@@ -213,6 +214,20 @@ def test_help():
 
 def gpt2(*args):
     return shardc("inspect", os.path.join(ROOT, "models", "gpt2.lua"), "--set", "layers=2", "--set", "dim=64", "--set", "heads=2", "--set", "seq=32", *args)
+
+
+def test_nodes():
+    """Predict says on how many nodes the ranks stand, and that a network between them takes longer than links."""
+    def step(*args):
+        plan = json.loads(shardc("predict", MLP, "--device", "h200", *args, "--format", "json"))
+        return shardc("predict", MLP, "--device", "h200", *args).splitlines()[-1], plan["prediction"]["step_us"]
+    (one, fast), (eight, slow) = step("--world", "8"), step("--world", "8", "--nodes", "8")
+    check("nodes" not in one and " on 8 nodes of 1 " in eight and slow > fast, "%s\n%s" % (one, eight))
+    for world, nodes in ((9, "3 nodes of 3"), (12, "2 nodes of 6"), (13, "13 nodes of 1"), (64, "8 nodes of 8")):
+        line, _ = step("--world", str(world))
+        check(" on %s " % nodes in line, line)
+    line = shardc("predict", MLP, "--world", "12", "--nodes", "1").splitlines()[-1]
+    check("nodes" not in line, "ranks of a CPU: " + line)
 
 
 def test_modules_that_are_not_there():

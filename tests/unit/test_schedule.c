@@ -642,11 +642,40 @@ Test(device, profiles_are_complete) {
 Test(device, collectives_between_nodes_take_the_network) {
     const Device *d = device_load(arena_new(), "h200");
     Event e = {.comm = 0, .stream = GATHER, .bytes = 1e9};
-    double inside = event_duration_us(d, &e, 8, 8, true), across = event_duration_us(d, &e, 64, 64, true);
+    double inside = event_duration_us(d, &e, 8, 8, true), across = event_duration_us(d, &e, 64, 8, true);
     cr_assert(across > inside);
     e.comm = 1; /* one rank of each of 8 nodes: one port each */
-    cr_assert(event_duration_us(d, &e, 64, 8, true) > 5 * inside);
-    cr_assert_float_eq(event_duration_us(d, &e, 8, 1, true), d->launch_us, 1e-9);
+    cr_assert(event_duration_us(d, &e, 8, 1, true) > 5 * inside);
+    cr_assert_float_eq(event_duration_us(d, &e, 1, 1, true), d->launch_us, 1e-9);
+}
+
+/* Eight ranks that gather 1 GB over 50 GB/s of network each, or over the links of one machine. */
+Test(device, collectives_take_the_network_between_nodes_of_the_plan) {
+    static const struct {
+        int world, nodes, ranks, apart, here;
+    } cases[] = {
+        {8, 0, 8, 1, 8},  {8, 1, 8, 1, 8},  {8, 2, 8, 1, 4},  {8, 8, 8, 1, 1},  {16, 2, 8, 1, 8},
+        {16, 2, 2, 8, 1}, {16, 4, 2, 8, 1}, {12, 2, 4, 1, 2}, {12, 2, 3, 4, 1}, {12, 2, 12, 1, 6},
+    };
+    Arena *a = arena_new();
+    const Device *d = device_load(a, "h200");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Comm comm = {.n = cases[i].ranks, .step = cases[i].apart};
+        Event gather = {.id = "g0", .comm = 0, .stream = GATHER, .unit = -1, .bytes = 1e9};
+        PlanProgram program = {.name = "micro", .events = &gather, .n = 1};
+        Plan p = {.arena = a,
+                  .programs = &program,
+                  .nprograms = 1,
+                  .world = cases[i].world,
+                  .nodes = cases[i].nodes,
+                  .comms = &comm,
+                  .ncomms = 1};
+        cr_expect_eq(event_here(&p, &gather), cases[i].here, "case %zu: %d", i, event_here(&p, &gather));
+        simulate(&p, d);
+        if (cases[i].here == 1) cr_expect(gather.duration_us > 1e9 / d->network_bandwidth * 1e6, "case %zu", i);
+        if (cases[i].nodes < 2) cr_expect(gather.duration_us < 1e9 / d->network_bandwidth * 0.2e6, "case %zu", i);
+    }
+    arena_free(a);
 }
 
 typedef struct {
