@@ -4,8 +4,11 @@
  * Relied on by: launch.c. */
 #include "job.h"
 #include "rank.h"
+#include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static const char *const stream_names[] = {"compute", "gather", "reduce", "offload", "fetch", "host", "update"};
 
@@ -95,13 +98,16 @@ static void print_stream(const sc_world *w, int rank, int stream) {
  */
 /* A process that a signal or a debugger has stopped. */
 static bool stopped(const sc_shared_rank *k) {
-    char path[64], state = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", atomic_load(&k->pid));
-    FILE *f = atomic_load(&k->pid) ? fopen(path, "r") : NULL;
-    if (!f) return false;
-    if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = 0;
-    fclose(f);
-    return state == 'T' || state == 't';
+    char path[64], text[512];
+    int process = atomic_load(&k->pid);
+    snprintf(path, sizeof path, "/proc/%d/stat", process);
+    int fd = process ? open(path, O_RDONLY | O_CLOEXEC) : -1; /* a FILE would be memory taken while ranks train */
+    if (fd < 0) return false;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = 0;
+    const char *name_ends = strrchr(text, ')'); /* a name may hold any */
+    return name_ends && (!strncmp(name_ends, ") T", 3) || !strncmp(name_ends, ") t", 3));
 }
 
 static sc_stage stage_of(const sc_shared_rank *k) {
