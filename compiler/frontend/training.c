@@ -323,7 +323,7 @@ static void read_betas(lua_State *L, int t, const char *what, Optimizer *o) {
     for (int i = 0; i < 2; i++) {
         lua_rawgeti(L, -1, i + 1);
         *b[i] = lua_tonumber(L, -1);
-        if (lua_type(L, -1) != LUA_TNUMBER || *b[i] < 0 || *b[i] >= 1)
+        if (lua_type(L, -1) != LUA_TNUMBER || *b[i] < 0 || (float)*b[i] >= 1) /* updates compute in fp32 */
             field_fail(L, "betas", "%s: betas must be two numbers from 0 to below 1, not %s", what, type_of(L, -1));
         lua_pop(L, 1);
     }
@@ -389,6 +389,10 @@ static int prim_optimizer(lua_State *L) { /* "SGD", options */
     o->momentum = field_least(L, 2, what, "momentum", 0, 0, 1);
     o->nesterov = field_boolean(L, 2, what, "nesterov", false);
     o->eps = field_least(L, 2, what, "eps", 1e-8, 0, 1e30);
+    if ((float)o->eps == 0)
+        field_fail(L, "eps",
+                   "%s: eps = %g; it must be above 0: the update of a parameter without gradient would be 0/0", what,
+                   o->eps);
     if (o->nesterov && o->momentum == 0) field_fail(L, "nesterov", "%s: nesterov needs a momentum", what);
     read_betas(L, 2, what, o);
     read_moment_dtype(L, 2, what, o);

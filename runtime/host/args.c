@@ -77,10 +77,10 @@ static const struct argp_option options[] = {
     {0, 0, 0, 0, "Optimizer (defaults are the model file's)", 3},
     {"lr", O_LR, "X", 0, "Learning rate; groups keep their ratio to it", 0},
     {"warmup", O_WARMUP, "N", 0, "Steps of linear warm-up", 0},
-    {"total", O_TOTAL, "N", 0, "Length of the learning rate's schedule", 0},
+    {"total", O_TOTAL, "N", 0, "Length of the learning rate's schedule, where it decays", 0},
     {"min-ratio", O_MIN_RATIO, "X", 0, "Learning rate at the schedule's end, as a part of the largest", 0},
-    {"betas", O_BETAS, "X,Y", 0, "Adam's decay rates", 0},
-    {"eps", O_EPS, "X", 0, "Adam's epsilon", 0},
+    {"betas", O_BETAS, "X,Y", 0, "Adam's and AdamW's decay rates", 0},
+    {"eps", O_EPS, "X", 0, "Adam's and AdamW's epsilon", 0},
     {"momentum", O_MOMENTUM, "X", 0, "SGD's momentum", 0},
     {"weight-decay", O_DECAY, "X", 0, "Weight decay; groups without any keep none", 0},
     {"clip", O_CLIP, "X", 0, "Clip gradients to this global norm; 0 for none", 0},
@@ -123,12 +123,18 @@ static const struct argp_option options[] = {
     {0},
 };
 
+#define LARGEST 1e30 /* as in the model file: far from fp32's infinity */
+
 typedef struct {
     const sc_build *b;
     Options o;
     Names *last; /* the list that further file names belong to */
-    bool at_step, total, warmup;
+    bool given[O_CLOCK - O_DATA + 1];
 } Parse;
+
+static bool given(const Parse *p, int option) {
+    return p->given[option - O_DATA];
+}
 
 /* ── values ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -151,12 +157,25 @@ static double number(struct argp_state *s, const char *name, const char *text, d
     return x;
 }
 
+/* What the record holds of it as fp32 must be below 1: Adam divides by 1 - beta^t, momentum sums up for ever. */
+static double below_one(struct argp_state *s, const char *name, const char *text) {
+    double x = number(s, name, text, 0, LARGEST);
+    if ((float)x >= 1) argp_error(s, "--%s wants a number from 0 to below 1, not '%s'", name, text);
+    return x;
+}
+
+static double above_zero(struct argp_state *s, const char *name, const char *text) {
+    double x = number(s, name, text, 0, LARGEST);
+    if ((float)x == 0) argp_error(s, "--%s wants a number above 0, not '%s'", name, text);
+    return x;
+}
+
 static void betas(struct argp_state *s, Options *o, const char *text) {
     char *first = need_text("%s", text), *comma = strchr(first, ',');
     if (!comma) argp_error(s, "--betas wants two numbers such as 0.9,0.95, not '%s'", text);
     *comma = 0;
-    o->beta1 = number(s, "betas", first, 0, 1);
-    o->beta2 = number(s, "betas", comma + 1, 0, 1);
+    o->beta1 = below_one(s, "betas", first);
+    o->beta2 = below_one(s, "betas", comma + 1);
     free(first);
 }
 
@@ -201,17 +220,17 @@ static bool parse_number(int key, char *arg, struct argp_state *s, Parse *p) {
     case O_TEMPERATURE: o->temperature = number(s, "temperature", arg, 0, 1000); return true;
     case O_ACCUMULATE: o->accumulate = (int)whole(s, "accumulate", arg, 1, 1 << 20); return true;
     case O_THREADS: o->threads = (int)whole(s, "threads", arg, 1, 1 << 20); return true;
-    case O_LR: o->lr = number(s, "lr", arg, 0, INFINITY); return true;
-    case O_WARMUP: o->warmup = whole(s, "warmup", arg, 0, max), p->warmup = true; return true;
-    case O_TOTAL: o->total = whole(s, "total", arg, 1, max), p->total = true; return true;
+    case O_LR: o->lr = number(s, "lr", arg, 0, LARGEST); return true;
+    case O_WARMUP: o->warmup = whole(s, "warmup", arg, 0, max); return true;
+    case O_TOTAL: o->total = whole(s, "total", arg, 1, max); return true;
     case O_MIN_RATIO: o->min_ratio = number(s, "min-ratio", arg, 0, 1); return true;
     case O_BETAS: betas(s, o, arg); return true;
-    case O_EPS: o->eps = number(s, "eps", arg, 0, INFINITY); return true;
-    case O_MOMENTUM: o->momentum = number(s, "momentum", arg, 0, 1); return true;
-    case O_DECAY: o->weight_decay = number(s, "weight-decay", arg, 0, INFINITY); return true;
-    case O_CLIP: o->clip = number(s, "clip", arg, 0, INFINITY); return true;
+    case O_EPS: o->eps = above_zero(s, "eps", arg); return true;
+    case O_MOMENTUM: o->momentum = below_one(s, "momentum", arg); return true;
+    case O_DECAY: o->weight_decay = number(s, "weight-decay", arg, 0, LARGEST); return true;
+    case O_CLIP: o->clip = number(s, "clip", arg, 0, LARGEST); return true;
     case O_INTERLEAVE: o->debug.interleave = whole(s, "interleave", arg, 0, max); return true;
-    case O_AT_STEP: o->debug.dump_step = whole(s, "at-step", arg, 1, max), p->at_step = true; return true;
+    case O_AT_STEP: o->debug.dump_step = whole(s, "at-step", arg, 1, max); return true;
     case O_DELAY: delay(s, o->debug.delay_ms, arg); return true;
     case O_STALL: o->debug.stall_s = number(s, "stall-seconds", arg, 0, 1e9); return true;
     }
@@ -240,6 +259,7 @@ static bool parse_files(int key, char *arg, struct argp_state *s, Parse *p) {
 
 static error_t parse_option(int key, char *arg, struct argp_state *s) {
     Parse *p = s->input;
+    if (key >= O_DATA && key <= O_CLOCK) p->given[key - O_DATA] = true;
     if (parse_number(key, arg, s, p) || parse_files(key, arg, s, p)) return 0;
     switch (key) {
     case 'h': argp_state_help(s, stdout, ARGP_HELP_STD_HELP); return 0;
@@ -260,23 +280,49 @@ static error_t parse_option(int key, char *arg, struct argp_state *s) {
 
 /* ── what belongs together, what the build can do ────────────────────────────────────────────────────────────────────
  */
+/* An option that changes nothing without another one is a mistake of whoever gives it. */
+static void check_companions(const Parse *p) {
+    static const struct {
+        int option;
+        const char *name;
+        int other;
+        const char *needs;
+    } rows[] = {
+        {O_SAVE_EVERY, "save-every", O_SAVE, "--save DIR"},
+        {O_EVAL_EVERY, "eval-every", O_VAL, "--val-data FILE..."},
+        {O_EVAL_STEPS, "eval-steps", O_VAL, "--val-data FILE..."},
+        {O_PROMPT, "prompt", O_SAMPLE, "--sample N"},
+        {O_TEMPERATURE, "temperature", O_SAMPLE, "--sample N"},
+        {O_TOP_K, "top-k", O_SAMPLE, "--sample N"},
+        {O_FORMAT, "sample-format", O_SAMPLE, "--sample N"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (given(p, rows[i].option) && !given(p, rows[i].other))
+            die_usage("--%s needs %s", rows[i].name, rows[i].needs);
+    if (given(p, O_DTYPE) && (p->o.records || !p->o.data.n) && !p->o.val_data.n)
+        die_usage("--data-dtype says what token files hold: give --data FILE... or leave it out");
+}
+
+static bool decays(const sc_build *b) {
+    return strcmp(b->schedule, "linear") == 0 || strcmp(b->schedule, "cosine") == 0;
+}
+
 static void check_usage(const Parse *p) {
     const Options *o = &p->o;
+    check_companions(p);
     for (int i = 0; i < o->data.n; i++)
         if (strcmp(o->data.at[i], "-") == 0 && o->data.n > 1)
             die_usage("--data - stands alone: records or files, not both");
     if (o->resume && o->weights.n) die_usage("--resume restores the weights too: give it or --weights, not both");
-    if (o->save_every && !o->save) die_usage("--save-every needs --save DIR");
-    if (o->eval_every && !o->val_data.n) die_usage("--eval-every needs --val-data FILE...");
-    if (o->prompt && !o->sample) die_usage("--prompt needs --sample N");
-    if (o->debug.dump_pattern && (!p->at_step || !o->debug.dump_path))
+    if (o->debug.dump_pattern && (!given(p, O_AT_STEP) || !o->debug.dump_path))
         die_usage("--dump needs --at-step N and -o FILE");
-    if (!o->debug.dump_pattern && (p->at_step || o->debug.dump_path))
+    if (!o->debug.dump_pattern && (given(p, O_AT_STEP) || o->debug.dump_path))
         die_usage("--at-step and -o belong to --dump PATTERN");
-    if (p->warmup && p->total && o->warmup > o->total)
-        die_usage(
-            "--warmup %lld is longer than the schedule, --total %lld: give a longer --total or a shorter --warmup",
-            (long long)o->warmup, (long long)o->total);
+    if ((given(p, O_WARMUP) || given(p, O_TOTAL)) && decays(p->b) && o->warmup > o->total)
+        die_usage("--warmup %lld%s is longer than the schedule, --total %lld%s: give a longer --total or a shorter "
+                  "--warmup",
+                  (long long)o->warmup, given(p, O_WARMUP) ? "" : " (the model's)", (long long)o->total,
+                  given(p, O_TOTAL) ? "" : " (the model's)");
     if (o->steps > 0 && !o->data.n)
         die_usage("--steps %lld needs --data FILE... (or --data - for records)", (long long)o->steps);
     if (!o->data.n && !o->val_data.n && !o->sample && !o->export_path && !o->save)
@@ -295,8 +341,33 @@ static void check_accumulate(const sc_build *b, const Options *o) {
             "`accumulate = 1`");
 }
 
-static void check_build(const sc_build *b, const Options *o) {
+/* What the command line may change of optimizer and schedule is what the build's have. */
+static void check_training(const Parse *p) {
+    const sc_build *b = p->b;
+    bool sgd = strcmp(b->optimizer, "sgd") == 0;
+    if (given(p, O_MOMENTUM) && !sgd)
+        die("--momentum: this binary was built with %s, which has betas; give --betas, or build it with optim.SGD { "
+            "momentum = ... }",
+            strcmp(b->optimizer, "adam") == 0 ? "optim.Adam" : "optim.AdamW");
+    if (sgd && (given(p, O_BETAS) || given(p, O_EPS)))
+        die("--%s: this binary was built with optim.SGD, which has none; build it with optim.AdamW or optim.Adam",
+            given(p, O_BETAS) ? "betas" : "eps");
+    if (sgd && b->momentum == 0 && p->o.momentum > 0)
+        die("--momentum %g: this binary was built without momentum; build it with optim.SGD { momentum = ... }",
+            p->o.momentum);
+    if ((given(p, O_TOTAL) || given(p, O_MIN_RATIO)) && !decays(b))
+        die("--%s: this binary's learning rate stays as it is after the warm-up; %sbuild it with schedule = "
+            "optim.cosine "
+            "or optim.linear in the model file",
+            given(p, O_TOTAL) ? "total" : "min-ratio",
+            given(p, O_TOTAL) ? "--steps N says how long to train, or " : "");
+}
+
+static void check_build(const Parse *p) {
+    const sc_build *b = p->b;
+    const Options *o = &p->o;
     check_accumulate(b, o);
+    check_training(p);
     if (o->threads > b->threads)
         die("--threads %d: the workspaces of this binary are for %d thread%s a rank; give fewer, or build it with "
             "--device FILE, a profile that says threads = %d",
@@ -304,11 +375,10 @@ static void check_build(const sc_build *b, const Options *o) {
     if (b->clip == 0 && o->clip > 0)
         die("--clip %g: this binary was built without clipping; build it with `clip_grad_norm` in the model file",
             o->clip);
-    if (strcmp(b->optimizer, "sgd") == 0 && b->momentum == 0 && o->momentum > 0)
-        die("--momentum %g: this binary was built without momentum; build it with optim.SGD { momentum = ... }",
-            o->momentum);
     if (o->debug.virtual_clock && strcmp(b->target, "cpu") != 0)
         die("--virtual-clock: a GPU's events take the time that they take; build with --target cpu");
+    if (o->debug.no_graph && strcmp(b->target, "cuda") != 0)
+        die("--no-graph: a CPU's program makes no graph; leave it out, or build with --target cuda");
     if (o->sample && b->logits_program < 0)
         die("--sample: this model has no sample program; give nn.training a `sample` function that returns logits");
 }
@@ -354,7 +424,7 @@ Options args_parse(const sc_build *b, int argc, char **argv) {
     if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER | ARGP_NO_HELP, NULL, &p)) die("out of memory for arguments");
     p.o.records = p.o.data.n == 1 && strcmp(p.o.data.at[0], "-") == 0;
     check_usage(&p);
-    check_build(b, &p.o);
+    check_build(&p);
     if (p.o.steps < 0) p.o.steps = p.o.data.n ? p.o.total : 0;
     if (p.o.total <= 0) p.o.total = p.o.steps;
     if (p.o.debug.dump_step > p.o.steps)

@@ -196,7 +196,7 @@ Test(host_run, steps_default_to_the_schedule) {
     cr_assert(!strstr(out, "step "), "%s", out);
     OK(1, "--data a.bin --steps 3 --seed 5 --betas 0.8,0.9 --lr 0.5 --warmup 0 --total 10 --min-ratio 0 --eps 1e-6 "
           "--weight-decay 0.2 --clip 0.5 --threads 1 "
-          "--temperature 0.5 --top-k 3 --log log");
+          "--sample 2 --temperature 0.5 --top-k 3 --log log");
     slurp("log", out, sizeof out);
     cr_assert(strstr(out, "\"lr\": 0.5,"), "%s", out);
 }
@@ -611,6 +611,12 @@ static void momentum(MockBuild *m) {
     m->b.optimizer = "sgd";
     for (int i = 0; i < 2; i++) m->units[i].has_v = 0;
 }
+static void adam(MockBuild *m) {
+    m->b.optimizer = "adam";
+}
+static void constant(MockBuild *m) {
+    m->b.schedule = "constant";
+}
 static void two_sample_inputs(MockBuild *m) {
     m->inputs[1].in_sample = 1;
 }
@@ -668,22 +674,39 @@ static const Case cases[] = {
     {2, "--data a.bin --steps x", "--steps wants a whole number from 0"},
     {2, "--data a.bin --steps -1", "--steps wants a whole number"},
     {2, "--data a.bin --steps 99999999999999999999", "--steps wants a whole number"},
-    {2, "--data a.bin --lr nan", "--lr wants a number from 0, not 'nan'"},
+    {2, "--data a.bin --lr nan", "--lr wants a number from 0 to 1e+30, not 'nan'"},
     {2, "--data a.bin --lr 1e", "--lr wants a number"},
     {2, "--data a.bin --min-ratio 2", "--min-ratio wants a number from 0 to 1"},
     {2, "--data a.bin --betas 0.9", "--betas wants two numbers"},
-    {2, "--data a.bin --betas 0.9,2", "--betas wants a number from 0 to 1"},
+    {2, "--data a.bin --betas 0.9,2", "--betas wants a number from 0 to below 1, not '2'"},
+    {2, "--data a.bin --betas 1,0.9", "--betas wants a number from 0 to below 1, not '1'"},
+    {2, "--data a.bin --betas 0.9,0.99999999999", "--betas wants a number from 0 to below 1"},
+    {2, "--data a.bin --momentum 1", "--momentum wants a number from 0 to below 1", sgd},
+    {2, "--data a.bin --eps 0", "--eps wants a number above 0, not '0'"},
+    {2, "--data a.bin --eps 1e-60", "--eps wants a number above 0"},
+    {2, "--data a.bin --eps -1e-8", "--eps wants a number from 0"},
+    {2, "--data a.bin --lr 1e39", "--lr wants a number from 0 to 1e+30, not '1e39'"},
+    {2, "--data a.bin --weight-decay -0.1", "--weight-decay wants a number from 0 to 1e+30, not '-0.1'"},
+    {2, "--data a.bin --clip -1", "--clip wants a number from 0"},
     {2, "--data a.bin --delay-collectives x", "--delay-collectives wants a number from 0 to 1e+06, not 'x'"},
     {2, "--data a.bin --delay-collectives fetch=2", "--delay-collectives wants MS, gather=MS or reduce=MS"},
     {2, "--data a.bin --data-dtype int8", "--data-dtype wants uint16 or uint32"},
     {2, "--data a.bin --save-every 2", "--save-every needs --save"},
     {2, "--data a.bin --eval-every 2", "--eval-every needs --val-data"},
+    {2, "--data a.bin --eval-steps 2", "--eval-steps needs --val-data"},
+    {2, "--data a.bin --top-k 3", "--top-k needs --sample N"},
+    {2, "--data a.bin --temperature 1", "--temperature needs --sample N"},
+    {2, "--data a.bin --sample-format ids", "--sample-format needs --sample N"},
+    {2, "--data - --data-dtype uint16", "--data-dtype says what token files hold"},
+    {2, "--sample 3 --data-dtype uint16", "--data-dtype says what token files hold"},
     {2, "--data a.bin --dump x", "--dump needs --at-step N and -o FILE"},
     {2, "--data a.bin --at-step 3", "belong to --dump"},
     {2, "--data a.bin -o x", "belong to --dump"},
     {2, "--data a.bin --steps 2 --dump x --at-step 5 -o y", "--at-step 5 is beyond the last step 2"},
     {2, "--data a.bin --dump x --at-step 9 -o y", "--at-step 9 is beyond the last step 8"},
     {2, "--data a.bin --warmup 10 --total 5", "--warmup 10 is longer than the schedule, --total 5"},
+    {2, "--data a.bin --warmup 10 --steps 20", "--warmup 10 is longer than the schedule, --total 8 (the model's)"},
+    {2, "--data a.bin --total 1", "--warmup 2 (the model's) is longer than the schedule, --total 1"},
     {2, "--data - --data a.bin", "--data - stands alone"},
     {2, "--resume state --weights w.st --data a.bin", "not both"},
     {2, "--data a.bin --prompt x", "--prompt needs --sample"},
@@ -693,6 +716,16 @@ static const Case cases[] = {
      "--threads 3: the workspaces of this binary are for 2 threads a rank; give fewer, or build it with --device FILE"},
     {1, "--data a.bin --clip 1", "built without clipping", no_clip},
     {1, "--data a.bin --momentum 0.9", "built without momentum", sgd},
+    {1, "--data a.bin --momentum 0.9", "--momentum: this binary was built with optim.AdamW, which has betas"},
+    {1, "--data a.bin --momentum 0", "--momentum: this binary was built with optim.Adam, which has betas", adam},
+    {1, "--data a.bin --betas 0.9,0.99", "--betas: this binary was built with optim.SGD, which has none", momentum},
+    {1, "--data a.bin --eps 1e-6", "--eps: this binary was built with optim.SGD, which has none", sgd},
+    {1, "--data a.bin --steps 2 --total 9",
+     "--total: this binary's learning rate stays as it is after the warm-up; "
+     "--steps N says how long to train, or build it with schedule = optim.cosine",
+     constant},
+    {1, "--data a.bin --steps 2 --min-ratio 0.1", "--min-ratio: this binary's learning rate stays as it is", constant},
+    {1, "--data a.bin --no-graph", "--no-graph: a CPU's program makes no graph; leave it out"},
     {1, "--data a.bin --virtual-clock", "--virtual-clock: a GPU's events take the time that they take", for_cuda},
     {1, "--sample 3", "no sample program", no_sample},
     {1, "--sample 3", "takes 'targets' besides tokens", two_sample_inputs},
