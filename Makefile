@@ -13,8 +13,10 @@ CFLAGS  += $(WARN) $(OPT) -MMD -MP
 KFLAGS  := -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math
 LIBS    := -l:liblua5.4.a -lm -ldl
 BLASLIB := /usr/lib/x86_64-linux-gnu/openblas-serial/libopenblas.a
-# Debian's serial OpenBLAS shares packing buffers between threads without a lock: runtime/cpu/blas_memory.c gives each its own.
-RUNLIBS := $(BLASLIB) -Wl,--wrap=blas_memory_alloc -Wl,--wrap=blas_memory_free -l:libjansson.a -lm -lpthread
+# runtime/cpu/blas_memory.c stands before these functions of OpenBLAS, and says why (emit/build.c links programs alike).
+BLASWRAP := blas_memory_alloc blas_memory_free \
+	$(foreach c,SKYLAKEX COOPERLAKE SAPPHIRERAPIDS,sgemm_small_matrix_permit_$c dgemm_small_matrix_permit_$c)
+RUNLIBS  := $(BLASLIB) $(BLASWRAP:%=-Wl,--wrap=%) -l:libjansson.a -lm -lpthread
 
 COMPILER_SRC := $(filter-out compiler/main.c,$(wildcard compiler/*.c compiler/*/*.c))
 HOST_SRC     := $(wildcard runtime/host/*.c)

@@ -1,8 +1,8 @@
-/* Gives every thread packing buffers of its own inside OpenBLAS. The serial build scans its table of buffers without a
- * lock (blas_memory_alloc in driver/others/memory.c, 0.3.21): two threads that call it at once can get the same buffer,
- * and then mix up their products. Linked in front of the library's functions by
- * --wrap=blas_memory_alloc,--wrap=blas_memory_free. Relies on: OpenBLAS (serial), the linker's --wrap. Relied on by:
- * OpenBLAS's own calls, in every binary that links it with these flags. */
+/* The memory that OpenBLAS takes. Every thread gets packing buffers of its own: the serial build scans its table of
+ * buffers without a lock (blas_memory_alloc in driver/others/memory.c, 0.3.21), and two threads that call it at once
+ * can get the same buffer, and then mix up their products. And no product calls malloc: see below. Linked in front of
+ * the library's functions by a --wrap for each __wrap_ here. Relies on: OpenBLAS (serial), the linker's --wrap. Relied
+ * on by: OpenBLAS's own calls, in every binary that links it with these flags. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -71,3 +71,19 @@ void __wrap_blas_memory_free(void *buffer) {
         }
     library_free(buffer);
 }
+
+/* On processors with AVX-512 the library asks these whether a product is small enough for kernels of its own (up to a
+ * million multiplications), and some of those allocate at every call. The kernels for any size pack into the buffers
+ * above, so the answer is no (at a model of dim 64 that is 2 % of the speed, at 256 none; another OPENBLAS_CORETYPE
+ * that has no such kernels would be 40 %). The names stand in the tables by which the library chooses kernels
+ * (setparam-ref.c, DYNAMIC_ARCH); one that a build lacks is never asked for. */
+#define NOT_SMALL(core)                                                                                                \
+    int __wrap_sgemm_small_matrix_permit_##core(int ta, int tb, long m, long n, long k, float alpha, float beta) {     \
+        return 0;                                                                                                      \
+    }                                                                                                                  \
+    int __wrap_dgemm_small_matrix_permit_##core(int ta, int tb, long m, long n, long k, double alpha, double beta) {   \
+        return 0;                                                                                                      \
+    }
+NOT_SMALL(SKYLAKEX)
+NOT_SMALL(COOPERLAKE)
+NOT_SMALL(SAPPHIRERAPIDS)

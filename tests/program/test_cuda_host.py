@@ -72,7 +72,8 @@ def emulated_objects():
 
 def linked(made, step, kernels, objects, cc="gcc"):
     cpu = [os.path.join(BUILD, "runtime/cpu", n + ".o") for n in kernels]
-    wrap = ["-Wl,--wrap=blas_memory_alloc", "-Wl,--wrap=blas_memory_free", "-Wl,--wrap=dlopen"]
+    stand_before = re.findall(r" T __wrap_(\w+)", must(["nm", os.path.join(BUILD, "runtime/cpu/blas_memory.o")]))
+    wrap = ["-Wl,--wrap=" + f for f in [*stand_before, "dlopen"]]
     host = os.path.join(BUILD, "runtime/cuda/host_kernels.o")
     with MAKING:
         must(["make", "--no-print-directory", "B=" + BUILD, host])

@@ -30,6 +30,19 @@ def test_predicted_is_allocated_and_nothing_else():
     return "%d programs, with and without red zones" % len(MODELS)
 
 
+def test_whatever_kernels_openblas_chooses():
+    """It chooses them by the processor where the environment names none; some of those for AVX-512 would allocate."""
+    flags = re.search(r"^flags\s*:(.*)", open("/proc/cpuinfo").read() + "flags:", re.M).group(1).split()
+    cores = [None, "Nehalem", "Haswell"] + ["SkylakeX"] * ("avx512vl" in flags) + ["Cooperlake"] * ("avx512_bf16" in flags)
+    for model, o in MODELS:
+        binary = build(model, world=2, **o)
+        for core in cores:
+            env = {"OPENBLAS_CORETYPE": core, "OPENBLAS_VERBOSE": "2"}
+            train(binary, "--data", corpus(), "--steps", "2", *extra(o), env=env)
+    chosen = command([binary, "--data", corpus(), "--steps", "1"], env=dict(env, OPENBLAS_CORETYPE=None))[2]
+    return "%s; this processor's own: %s" % (", ".join(cores[1:]), re.search("Core: (.*)", chosen).group(1))
+
+
 def test_the_interposer_sees_allocations():
     """A program that allocates after its start is caught: the check of `train` can fail."""
     folder = scratch("interposer")
