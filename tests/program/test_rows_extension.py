@@ -2,6 +2,7 @@
 
 Relies on: harness.py, rows/pair.{lua,c}, models/extensions, wire.c; libclang. Relied on by: run.py."""
 import glob
+import itertools
 import json
 import os
 import random
@@ -14,6 +15,7 @@ from harness import ROOT, SHARDC, build, check, command, corpus, events_of, floa
 PAIR = os.path.join(ROOT, "tests", "program", "rows", "pair.lua")
 GATHER = os.path.join("extensions", "gather.lua")
 BATCH = 8  # of all ranks
+SHORT = r"pair\.%s:\d+: pair_short says that it wrote \d+ elements for [\w.]+ \[\d+, \d+\) on rank \d, and \d+ belong there"
 
 
 def records(steps=10, dim=8):
@@ -57,12 +59,15 @@ def gathers(binary, program="micro"):
 
 # ── X1 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_X1_pairs_are_gathered_and_rebuilt():
-    """Losses and the sharded state equal the reference's after each of 10 steps."""
+    """Losses and the sharded state equal those of no extension after each of 10 steps, and what ranks compute that hold all parameters whole."""
     for world in (2, 4):
+        whole = trained(pair(world, extension="none", mesh="whole"))
         reference = [state_after(pair(world, extension="none"), step) for step in range(1, 11)]
         check(len(reference[-1][0]) == 10 and reference[0][1] != reference[1][1], "the reference does not train")
         for reshard in (True, False):
             binary = pair(world, reshard=reshard)
+            log, weights = trained(binary)  # the norm is summed in another order
+            check(losses(log) == losses(whole[0]) and weights == whole[1], "world %d, reshard %s: not what whole ranks compute" % (world, reshard))
             ids = [e["id"] for e in gathers(binary)]
             for unit in (1, 2, 3):
                 for direction in "fb" if reshard else "f":
@@ -223,14 +228,9 @@ def test_X4_page():
 
 def test_X4_wrong_size_when_it_runs():
     """A function that fills less than its wires: the run stops with the C line before its first step, on every kind of plan."""
-    folder = scratch("short")
-    for f in ("pair.lua", "pair.c"):
-        text = open(os.path.join(ROOT, "tests", "program", "rows", f)).read()
-        open(os.path.join(folder, f), "w").write(text.replace("return 2 * (p->end", "return p->begin + 3 * (p->end").replace('cuda = "pair.cu", ', ""))
-    for o in ({}, dict(reshard=False), dict(offload=True)):
-        binary = build(os.path.join(folder, "pair.lua"), world=2, **o)
-        rc, out, err = command(["sh", "-c", 'exec "$0" --data - --steps 1 < "$1"', binary, records()])
-        check(rc == 1 and re.search(r"pair\.c:5: pair says that it wrote \d+ elements for [\w.]+ \[\d+, \d+\) on rank \d, and \d+ belong there", err), "exit %d: %s" % (rc, err[-600:]))
+    for world, o in itertools.product((2, 4), ({}, dict(reshard=False), dict(offload=True))):
+        rc, out, err = command(["sh", "-c", 'exec "$0" --data - --steps 1 < "$1"', pair(world, extension="short", **o), records()])
+        check(rc == 1 and re.search(SHORT % "c", err), "exit %d: %s" % (rc, err[-600:]))
         check("step 1" not in out, "it trained: " + out[-300:])
     return "exit 1 with the C line before the first step"
 

@@ -1,5 +1,6 @@
 /* Every weight travels as a pair of tensors (a, b), of which it is rebuilt to the bit: a is its upper half, b the rest.
- * pair_halves does so for bf16 parameters: a is the rounded half, b the other half. */
+ * pair_bf16 does so for bf16 parameters: a is the rounded value, b what rounding left. pair_short says that it wrote
+ * too few (X4). */
 #include "sc_extension.h"
 
 int64_t pair(const sc_piece *p, const float *stored, sc_bf16_t *a, int32_t *b) {
@@ -8,6 +9,10 @@ int64_t pair(const sc_piece *p, const float *stored, sc_bf16_t *a, int32_t *b) {
         b[i] = (int32_t)(sc_bits(stored[i]) & 0xffff);
     }
     return 2 * (p->end - p->begin);
+}
+
+int64_t pair_short(const sc_piece *p, const float *stored, sc_bf16_t *a, int32_t *b) {
+    return pair(p, stored, a, b) - (p->end > p->begin);
 }
 
 int64_t rebuild(const sc_piece *p, const sc_bf16_t *a, const int32_t *b, float *weight) {

@@ -27,6 +27,9 @@ int64_t pair(const sc_piece *p, const float *stored, sc_bf16_t *a, int32_t *b, c
     if (n) split<<<8, 128, 0, stream>>>(stored, a, b, n);
     return 2 * n;
 }
+int64_t pair_short(const sc_piece *p, const float *stored, sc_bf16_t *a, int32_t *b, cudaStream_t stream) {
+    return pair(p, stored, a, b, stream) - (p->end > p->begin);
+}
 int64_t rebuild(const sc_piece *p, const sc_bf16_t *a, const int32_t *b, float *weight, cudaStream_t stream) {
     join<<<8, 128, 0, stream>>>(a, b, weight, p->numel);
     return p->numel;

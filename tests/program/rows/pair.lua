@@ -1,11 +1,11 @@
 -- Rows X1 and X2: 3 x MLP(8) without bias; every weight is a pair of tensors that are both gathered and rebuilt after.
--- extension = none: the reference.
+-- extension = none: the reference; short: a function that says that it wrote too little (X4). mesh = whole: sharded by nobody.
 local nn, optim = require "nn", require "optim"
 
 local o = nn.options {
-  extension = nn.choice("pair", "none"), precision = nn.choice("fp32", "bf16"), align = nn.choice("element", "row"), units = true,
-  dim = 8, batch = 4, reshard = true, group = 0, freeze = false, accumulate = 1, recompute = false, offload = false, optimizer = false,
-  moments = nn.choice("fp32", "bf16"),
+  extension = nn.choice("pair", "none", "short"), mesh = nn.choice("sharded", "whole"), precision = nn.choice("fp32", "bf16"),
+  align = nn.choice("element", "row"), units = true, dim = 8, batch = 4, reshard = true, group = 0, freeze = false, accumulate = 1,
+  recompute = false, offload = false, optimizer = false, moments = nn.choice("fp32", "bf16"),
 }
 
 local function MLP(dim)
@@ -16,9 +16,10 @@ local function MLP(dim)
   return m
 end
 
-local pair = o.extension == "pair" and nn.all_gather_extension {
+local pair = o.extension ~= "none" and nn.all_gather_extension {
   source = "pair.c", cuda = "pair.cu", align = o.align,
-  pre = o.precision == "bf16" and "pair_bf16" or "pair", post = o.precision == "bf16" and "rebuild_bf16" or "rebuild",
+  pre = o.extension == "short" and "pair_short" or o.precision == "bf16" and "pair_bf16" or "pair",
+  post = o.precision == "bf16" and "rebuild_bf16" or "rebuild",
   wire = { { dtype = "bf16" }, { dtype = o.precision == "bf16" and "bf16" or "int32" } },
 } or nil
 
@@ -26,7 +27,7 @@ local model = nn.sequential { MLP(o.dim), MLP(o.dim), MLP(o.dim) }
 if o.freeze then nn.freeze(model[2].in_proj) end
 local policy = {
   reshard_after_forward = o.group > 0 and o.group or o.reshard, all_gather = pair, mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32" },
-  offload = { params = o.offload, optimizer = o.optimizer },
+  offload = { params = o.offload, optimizer = o.optimizer }, mesh = nn.mesh { shard = o.mesh == "whole" and 1 or nil },
 }
 for _, mlp in ipairs(model) do
   if o.recompute then nn.checkpoint_wrapper(mlp) end

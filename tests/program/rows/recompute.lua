@@ -1,5 +1,5 @@
 -- Rows C1, C2 and C4: three linears 3 -> 3 in sequence, as three units or as one, recomputed or offloaded inside of a unit, round
--- it, or where it is called.
+-- it, or where the loss calls it.
 local nn, optim = require "nn", require "optim"
 
 local o = nn.options {
@@ -33,10 +33,7 @@ end
 
 local m, unit = nn.module "Model", Sequence()
 m.seq = unit
-function m:forward(x)
-  if o.wrap == "call" then return nn.checkpoint(how, self.seq, x) end
-  return self.seq(x)
-end
+function m:forward(x) return self.seq(x) end
 
 if o.units == "three" then
   for _, layer in ipairs(unit.body.layers) do
@@ -55,7 +52,8 @@ return nn.training {
   model = m,
   batch = { x = nn.input("int32", { o.batch, o.width }, { from = "tokens" }) },
   loss = function(model, b)
-    local y = model(nn.cast(b.x, "fp32") * (1 / 128) - 1)
+    local x = nn.cast(b.x, "fp32") * (1 / 128) - 1
+    local y = o.wrap == "call" and nn.checkpoint(how, model.seq, x) or model(x)
     return nn.mean(y * y)
   end,
   optimizer = optim.Adam { lr = 1e-2 },
