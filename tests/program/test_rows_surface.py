@@ -90,25 +90,11 @@ def test_S_prefetch():
         same_run(a[world], go(world, depth(2, 0), layers=4), "depths at world %d" % world)
         lists = (("root", "blocks.3", "forward", "g7f"), ("blocks.3", "blocks.1", "backward", "g3b"))
         for unit, target, way, gather in lists:
-            units = dict(everywhere(BF16))
-            text = BF16 + ", prefetch = { %s = { '%s' } }" % (way, target)
-            own = dict(root=text) if unit == "root" else {}
-            path = policy(**dict(units, **own)) if own else listed(units, unit, text)
-            events = events_of(planned(NET, world, "--policy", path, layers=4, batch=16 // world))
+            units = {**everywhere(BF16), unit: BF16 + ", prefetch = { %s = { '%s' } }" % (way, target)}
+            events = plan(world, units, layers=4)[1]
             usual = plan(world, everywhere(BF16), layers=4)[1]
             check(issued(events, gather) < issued(usual, gather), "%s lists %s: %s after %d events, else %d" % (unit, target, gather, issued(events, gather), issued(usual, gather)))
-            binary = build(NET, world=world, policy=path, layers=4, batch=16 // world)
-            same_run(a[world], run(binary, "--data", corpus(), "--steps", "6", "--seed", "5"), "a list of %s at world %d" % (unit, world))
-
-
-def listed(units, path, text):
-    """A policy file with one more entry."""
-    with open(policy(**units)) as f:
-        more = f.read().rstrip()[:-1] + "  { match = '%s', fully_shard = { %s } },\n}\n" % (path, text)
-    name = os.path.join(scratch("policy"), "p.lua")
-    with open(name, "w") as f:
-        f.write(more)
-    return name
+            same_run(a[world], go(world, units, layers=4), "a list of %s at world %d" % (unit, world))
 
 
 def test_S_unshard_in_backward():
@@ -246,14 +232,20 @@ def test_S_offload():
 
 # ── which parameters ────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_S_shared_parameters():
-    """The embedding's table is the head's weight: one parameter of the unit that holds both, one gradient."""
+    """The embedding's table is the head's weight: one parameter of the unit that holds both, be they units themselves or not, gathered
+    and reduced once."""
     for world in WORLDS:
-        units = everywhere("")
-        a = go(world, units)
-        agree(a, plain(), "world %d" % world)
-        check("head.weight" not in a[1] and "embed.weight" in a[1], "one path")
-        p, _ = plan(world, units)
-        check(sum(u["parameters"] for u in p["units"]) == len(a[1]), "counted once")
+        alone = go(world, everywhere(""))
+        for units in (everywhere(""), {**everywhere(""), "embed": "", "head": ""}):
+            a = go(world, units)
+            agree(a, plain(), "world %d, %s" % (world, sorted(units)))
+            check("head.weight" not in a[1] and "embed.weight" in a[1], "one path")
+            p, events = plan(world, units)
+            check(sum(u["parameters"] for u in p["units"]) == len(a[1]), "counted once")
+            root = next(u for u in p["units"] if u["path"] == "(root)")
+            check(root["numel"] >= 256 * 13 and all(u["numel"] < 256 * 13 for u in p["units"] if u is not root), "the table is the root's: %s" % p["units"])
+            check(len(ids(events, "r%d" % root["id"])) == 1, "one gradient of both")
+            check(losses(a[0]) == losses(alone[0]) and a[1] == alone[1], "units of the embedding and of the head change bits")
 
 
 def test_S_frozen_parameters():

@@ -18,9 +18,9 @@ BF16 = "mp_policy = { param_dtype = 'bf16', reduce_dtype = 'fp32' }"
 
 
 def policy(**units):
-    """A --policy file: root, block, down = the options of nn.fully_shard there. One text, one file."""
-    match = {"root": "", "block": "blocks.*", "down": "blocks.*.down", "scale": "scale"}
-    text = "return {\n%s}\n" % "".join("  { match = '%s', fully_shard = { %s } },\n" % (match[k], v) for k, v in units.items())
+    """A --policy file: root, block, down, or a module's path = the options of nn.fully_shard there. One text, one file."""
+    match = {"root": "", "block": "blocks.*", "down": "blocks.*.down"}
+    text = "return {\n%s}\n" % "".join("  { match = '%s', fully_shard = { %s } },\n" % (match.get(k, k), v) for k, v in units.items())
     return shared("policy-%s.lua" % hashlib.sha1(text.encode()).hexdigest()[:12], lambda path: open(path, "w").write(text))
 
 
