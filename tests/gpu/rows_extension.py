@@ -1,4 +1,4 @@
-"""Rows X1 to X3 and custom ops on GPUs: pairs are rebuilt to the bit, parameters created as shards only, less on the wire in less time.
+"""Rows X1 to X4 and custom ops on GPUs: pairs are rebuilt to the bit, parameters created as shards only, less on the wire in less time.
 
 Relies on: runner.py; tests/program/rows/pair.{lua,cu}, models/extensions. Relied on by: run.py, by its name."""
 import json
@@ -10,6 +10,7 @@ import tempfile
 
 from harness import check, read_log, read_safetensors, same_run, steps
 from runner import agrees, once_more, same
+from test_rows_extension import SHORT
 
 PAIR, GATHER, CUSTOM = (os.path.join(*p) for p in (("tests", "program", "rows", "pair.lua"), ("models", "extensions", "gather.lua"), ("models", "extensions", "custom.lua")))
 WORLDS = 1, 2, 4
@@ -19,7 +20,7 @@ PROGRAMS, CPU = {}, []
 for w in WORLDS:
     small = dict(batch=BATCH // w)
     for name, options in (("none", dict(extension="none")), ("pair", {}), ("kept", dict(reshard=False)), ("row", dict(align="row", recompute=True)),
-                          ("state", dict(optimizer=True)), ("x2", dict(precision="bf16"))):
+                          ("state", dict(optimizer=True)), ("x2", dict(precision="bf16")), ("short", dict(extension="short"))):
         PROGRAMS["extension-%s-w%d" % (name, w)] = (PAIR, w, dict(small, **options))
     for wire in "bf16", "fp8":
         PROGRAMS["extension-%s-w%d" % (wire, w)] = (GATHER, w, dict(small, wire=wire))
@@ -102,6 +103,14 @@ def near_cpu(r, name, world):
     return "losses within %.1e of the CPU's, the first within 1e-5" % worst
 
 
+def x4(r, world):
+    """A function that says that it wrote less than its wires hold: the run ends with its line before the first step."""
+    out = r.start("extension-short-w%d" % world, world, "--data", "-", "--steps", "1", "--quiet", codes=(1,), stdin="/dev/zero")
+    said = re.search(SHORT % "cu", out)
+    check(said and "step 1" not in out, out[-800:])
+    return said[0]
+
+
 def launches(r):
     """What a model's own function launches and no GPU can run is told with that function's line."""
     for n, code in (64, 0), (2048, 1):
@@ -116,6 +125,7 @@ def cases(r):
     for w in WORLDS:
         yield "rows.X1-w%d" % w, w, lambda w=w: x1(r, w)
         yield "rows.X2-w%d" % w, w, lambda w=w: x2(r, w)
+        yield "rows.X4-w%d" % w, w, lambda w=w: x4(r, w)
         yield "rows.X3-bf16-w%d" % w, w, lambda w=w: agrees(r, "extension-bf16-w%d" % w, w, {})
         yield "rows.X3-fp8-w%d" % w, w, lambda w=w: near_bf16(r, w)
         yield "rows.X3-fp8-again-w%d" % w, w, lambda w=w: once_more(r, "extension-fp8-w%d" % w, w)

@@ -13,7 +13,7 @@ NET, PARITY, SPARSE = ("tests/program/rows/%s.lua" % x for x in ("scaler", "scal
 HOST = dict(params=True, grads=True, state=True)
 WORLDS = (1, 2, 4)
 NETS = {"nested": {}, "mixed": dict(init_scale=2048.0), "transformer": {}}
-SIDES = {"whole": dict(mesh="replicated"), "plain": {}, "host": dict(offload=True, reshard=False)}
+SIDES = {"whole": dict(mesh="replicated"), "plain": {}, "kept": dict(reshard=False), "away": dict(offload=True), "host": dict(offload=True, reshard=False)}
 
 
 def parity_name(net, side, fp16, world):
@@ -25,10 +25,12 @@ PROGRAMS.update({"scaler-outputs-w%d" % w: (NET, w, dict(batch=rows.GLOBAL // w,
 PROGRAMS["scaler-host-w2"] = (NET, 2, dict(batch=rows.GLOBAL // 2, growth_interval=2, clip=1.0, **HOST))
 PROGRAMS["scaler-hybrid-w4"] = (NET, 4, dict(batch=rows.GLOBAL // 8, growth_interval=2, replicate=2, accumulate=2, optimizer="momentum"))
 PROGRAMS.update({parity_name(n, s, fp16, w): (PARITY, w, dict(net=n, fp16=fp16, batch=rows.GLOBAL // w, **NETS[n], **SIDES[s]))
-                 for n, s, fp16, w in itertools.product(NETS, SIDES, (True, False), (2, 4)) if fp16 or n == "transformer"})
+                 for n, s, fp16, w in itertools.product(NETS, SIDES, (True, False), WORLDS[1:])})
 for _w, _s in itertools.product(WORLDS, (True, False)):
     PROGRAMS["scaler-%s-w%d" % ("rows" if _s else "dense", _w)] = (SPARSE, _w, dict(batch=rows.GLOBAL // _w, sparse=_s, fp16=_w > 1))
-for _w in WORLDS[1:]:
+for _w in WORLDS:
+    for _scaled in True, False:
+        PROGRAMS["scaler-%s-w%d" % ("twice" if _scaled else "once", _w)] = (SPARSE, _w, dict(batch=rows.GLOBAL // _w, optimizer="sgd", **dict(scaler=True, init_scale=2.0) if _scaled else {}))
     PROGRAMS["scaler-probe-w%d" % _w] = (SPARSE, _w, dict(batch=rows.GLOBAL // _w, probe=True, fp16=True, scaler=True, init_scale=float(_w), optimizer="sgd"))
 
 
@@ -63,6 +65,16 @@ def sparse(r, world):
     return "beside the dense way: %s; the same bits again" % ("the same bits" if world < 4 else "losses within %.1e" % worst)
 
 
+def unscale(r, world):
+    """Scaled by 2.0, rows and all, then unscaled: the bits of no scaler at all."""
+    data = rows.sparse_records(4)
+    twice, once = (go(r, "scaler-%s-w%d" % (x, world), world, data, 4) for x in ("twice", "once"))
+    check(twice[1] == once[1] and losses(twice[0]) == losses(once[0]), "scaling by 2 changed bits")
+    check([s["grad_norm"] for s in twice[0]] == [s["grad_norm"] for s in once[0]], "the norm is not of unscaled rows")
+    check(rows.scales(twice) == [2.0] * 4, "scales %s" % rows.scales(twice))
+    return "halved exactly"
+
+
 def overflows(r, world):
     for what, (tokens, gains, found) in rows.OVERFLOWS.items():
         a = go(r, "scaler-probe-w%d" % world, world, rows.sparse_records(1, tokens=tokens, gains=gains), 1)
@@ -87,15 +99,16 @@ def parity(r, net, fp16, world):
     """Two ranks add in one order only, whatever the collective; four do not."""
     data = rows.parity_records(net)
     whole = go(r, parity_name(net, "whole", fp16, world), world, data, rows.STEPS5)
-    plain, host = (go(r, parity_name(net, s, fp16, world), world, data, rows.STEPS5) for s in ("plain", "host"))
-    check(plain[1] == host[1] and losses(plain[0]) == losses(host[0]), "offload and reshard change bits")
-    check(rows.scales(plain) == rows.scales(whole) == rows.scales(host), "scales: %s, whole %s" % (rows.scales(plain), rows.scales(whole)))
+    plain, *others = (go(r, parity_name(net, s, fp16, world), world, data, rows.STEPS5) for s in SIDES if s != "whole")
+    for other in others:
+        check(plain[1] == other[1] and losses(plain[0]) == losses(other[0]) and rows.scales(plain) == rows.scales(other), "offload or reshard change bits")
+    check(rows.scales(plain) == rows.scales(whole), "scales: %s, whole %s" % (rows.scales(plain), rows.scales(whole)))
     if world == 2:
         check(plain[1] == whole[1] and losses(plain[0]) == losses(whole[0]), "sharded is not whole")
     worst = close(losses(plain[0]), losses(whole[0]), 2e-2 if fp16 else 1e-4, "losses")
     for k in whole[1]:
         close(floats(plain[1][k]), floats(whole[1][k]), 5e-2 if fp16 else 1e-3, k)
-    return "offload, reshard: the same bits; beside whole ones: %s; skipped %s" % ("the same bits" if world == 2 else "losses within %.1e" % worst, rows.skipped(plain))
+    return "offload x reshard: the same bits; beside whole ones: %s; skipped %s" % ("the same bits" if world == 2 else "losses within %.1e" % worst, rows.skipped(plain))
 
 
 def cases(r):
@@ -105,13 +118,12 @@ def cases(r):
         yield "rows.G3-w%d" % w, w, lambda w=w: skips(r, "scaler-w%d" % w, w, everywhere)
     for w in WORLDS:
         yield "rows.G2_sparse_is_dense-w%d" % w, w, lambda w=w: sparse(r, w)
-    for w in WORLDS[1:]:
         yield "rows.G2_overflows-w%d" % w, w, lambda w=w: overflows(r, w)
+        yield "rows.G2_unscale-w%d" % w, w, lambda w=w: unscale(r, w)
     yield "rows.G3_host", 2, lambda: skips(r, "scaler-host-w2", 2, everywhere)
     yield "rows.G3_hybrid_accumulating", 4, lambda: skips(r, "scaler-hybrid-w4", 4, everywhere, 2)
     for w in WORLDS[1:]:
         yield "rows.G4-w%d" % w, w, lambda w=w: skips(r, "scaler-w%d" % w, w, one)
     yield "rows.G4_host", 2, lambda: skips(r, "scaler-host-w2", 2, one)
     for w, n, fp16 in itertools.product(WORLDS[1:], NETS, (True, False)):
-        if fp16 or n == "transformer":
-            yield "rows.G5_%s_%s-w%d" % (n, "fp16" if fp16 else "fp32", w), w, lambda n=n, fp16=fp16, w=w: parity(r, n, fp16, w)
+        yield "rows.G5_%s_%s-w%d" % (n, "fp16" if fp16 else "fp32", w), w, lambda n=n, fp16=fp16, w=w: parity(r, n, fp16, w)
