@@ -77,13 +77,13 @@ class Builder:
         shutil.copy2(path, made)
         must(["strip", made])
 
-    def reference(self, name, file, world, options, more=()):
-        """20 steps of the CPU's program."""
+    def reference(self, name, file, world, options, more=(), further=()):
+        """20 steps of the CPU's program; further: arguments of the run."""
         made, path, file = os.path.join(self.out, name + ".cpu.jsonl"), os.path.join(self.work, name + ".cpu"), model_file(file)
         if self.newer(made, self.shardc, os.path.join(self.build, "libsc_cpu.a"), file):
             return
         must([self.shardc, "build", file, "--world", str(world), *settings(options), *more, "-o", path], cwd=ROOT)
-        must([path, "--data", os.path.join(self.out, "text.bin"), *STEPS, *accumulation(options), "--log", made, "--threads", "1"])
+        must([path, "--data", os.path.join(self.out, "text.bin"), *STEPS, *accumulation(options), *further, "--log", made, "--threads", "1"])
 
     def golden(self, case, world):
         with open(os.path.join(ROOT, "tests", "golden", case + ".json")) as f:
@@ -143,8 +143,9 @@ def jobs(b):
     for family in programs.families():
         for name, a in getattr(family, "PROGRAMS", {}).items():
             yield name, lambda n=name, a=a: b.model(n, *a)
-            if name in getattr(family, "CPU", ()):
-                yield name, lambda n=name, a=a: b.reference(n, *a)
+            cpu = getattr(family, "CPU", ())
+            if name in cpu:
+                yield name, lambda n=name, a=a, f=cpu[name] if isinstance(cpu, dict) else (): b.reference(n, *a, further=f)
     for case, world in programs.GOLDEN:
         yield "golden-%s-w%d" % (case, world), lambda a=(case, world): b.golden(*a)
     file, options = programs.CURVE

@@ -213,7 +213,7 @@ def sanitizer_cases(r):
             yield "%s.%s" % (tool, name), 1, lambda a=(name, tool): sanitized_kernels(r, *a)
 
 
-SLOW, ALONE = ("kernels", "torch.curve", "racecheck"), ("collectives", "sizes")  # first, beside the others; last
+SLOW, ALONE = ("kernels", "torch.curve", "racecheck"), ("collectives", "sizes", "rows.O", "rows.X3-less", "rows.S-offload-time")  # first, beside the others; last
 
 
 def one(call, machine):

@@ -4,7 +4,8 @@ A family of rows has a file of its own here, rows_<family>.py, found by its name
   PROGRAMS = {"scaler-w2": ("tests/program/rows/scaler.lua", 2, dict(batch=4), ["--policy", "p.lua"])}
       programs for CUDA: the model (from the root, or in models/), world, --set, further arguments of `shardc build` (may be left out)
   CPU = ["scaler-w2"]
-      of these, what the CPU's program computes in 20 steps as well: agrees(r, "scaler-w2", 2, options) compares
+      of these, what the CPU's program computes in 20 steps as well: agrees(r, "scaler-w2", 2, options) compares; or {name: further
+      arguments of the run}, which agrees() takes too
   def cases(r): yield "rows.G1", 2, lambda: same(r, "scaler-w2", 2, "scaler-w2", "--poison")
       name (rows.ROW), GPUs, call; the call returns a short note, or fails by harness.check; r is a Runner
 Names of programs begin with the family's. To try: make gpu-build, then tests/gpu/run.py --only '^rows.G' where the GPUs are.
@@ -134,9 +135,9 @@ class Runner:
 
 
 # ── numbers and bits ─────────────────────────────────────────────────────────────────────────────────────────────────
-def agrees(r, name, world, options):
+def agrees(r, name, world, options, *further):
     """20 steps of fp32 beside the CPU's program."""
-    ours, cpu = steps(r.train(name, world, *accumulation(options))[0]), steps(read_log(r.path(name + ".cpu.jsonl")))
+    ours, cpu = steps(r.train(name, world, *accumulation(options), *further)[0]), steps(read_log(r.path(name + ".cpu.jsonl")))
     check(len(ours) == len(cpu) == 20, "%d and %d steps" % (len(ours), len(cpu)))
     worst = {k: max(abs(a[k] - b[k]) / abs(b[k]) for a, b in zip(ours, cpu)) for k in ("loss", "grad_norm")}
     check(max(worst.values()) <= AGREES, "from the CPU's program: losses %.1e, norms %.1e" % (worst["loss"], worst["grad_norm"]))
