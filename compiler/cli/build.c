@@ -39,7 +39,6 @@ static Options with_target(const Options *o) {
     Options t = *o;
     if (!t.target) t.target = "cpu";
     bool cuda = !strcmp(t.target, "cuda");
-    if (!cuda && t.arch) fail_usage("--arch %s says what GPU code is compiled for: give --target cuda too", t.arch);
     if (cuda && t.variant && *t.variant) fail_usage("--variant %s is one of the cpu target", t.variant);
     return t;
 }
@@ -187,6 +186,9 @@ int command_run(Arena *a, const Options *o) {
     if (o->sources) fail_usage("--sources compiles nothing that could run; use 'shardc build'");
     if (is_model(binary))
         binary = build(a, o);
+    else if (o->out)
+        fail_usage("-o says where a build goes, and %s is built already: leave it out, or give the model's .lua file",
+                   binary);
     else
         refuse_model_options(o, binary);
     if (!stat(binary, &st) && S_ISDIR(st.st_mode)) cannot_run_folder(a, binary);

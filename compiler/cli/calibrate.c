@@ -20,6 +20,10 @@ static const char *find(Arena *a) {
 
 static int print_tasks(Arena *a, const Options *o) {
     Options cuda = *o;
+    if (o->table || o->tasks)
+        fail_usage("%s: with a MODEL, calibrate lists its kernels and measures nothing; give the list to another run: "
+                   "shardc calibrate --tasks FILE",
+                   o->table ? "--table" : "--tasks");
     if (!is_model(o->inputs[0])) fail_usage("%s: a model's .lua file is wanted", o->inputs[0]);
     if (!cuda.target) cuda.target = "cuda";
     const Plan *p = plan_of(a, &cuda, o->inputs[0]);
@@ -32,6 +36,10 @@ static int print_tasks(Arena *a, const Options *o) {
 int command_calibrate(Arena *a, const Options *o) {
     VEC(const char *) args = {0};
     if (o->ninputs) return print_tasks(a, o);
+    if (model_option(o))
+        fail_usage("%s says how to compile a model, and calibrate measures this machine's GPUs: give a MODEL.lua too, "
+                   "whose kernels it lists, or leave it out",
+                   model_option(o));
     push(&args, a, find(a));
     const char *const given[] = {"-o",      o->out,   "--table", o->table,
                                  "--tasks", o->tasks, "--world", o->world ? arena_printf(a, "%d", o->world) : NULL};

@@ -38,7 +38,9 @@ int command_calibrate(Arena *a, const Options *o);
 Plan *plan_of(Arena *a, const Options *o, const char *input);
 bool is_model(const char *path); /* ends in .lua */
 
-/* What says how to compile a model is of no use with what is compiled already. */
+/* The first option given that says how to compile a model, --world apart; NULL: none. */
+const char *model_option(const Options *o);
+/* They are of no use with what is compiled already. */
 void refuse_model_options(const Options *o, const char *input);
 
 /* Where a report goes: standard output, or the file of -o, renamed into place by output_done. */

@@ -16,16 +16,20 @@ bool is_model(const char *path) {
     return n > 4 && !strcmp(path + n - 4, ".lua");
 }
 
+const char *model_option(const Options *o) {
+    return o->device       ? "--device"
+           : o->nodes      ? "--nodes"
+           : o->nset       ? "--set"
+           : o->policy     ? "--policy"
+           : o->target     ? "--target"
+           : o->arch       ? "--arch"
+           : o->dump_after ? "--dump-after"
+           : o->redzone    ? "--redzone"
+                           : NULL;
+}
+
 void refuse_model_options(const Options *o, const char *input) {
-    const char *given = o->device       ? "--device"
-                        : o->world      ? "--world"
-                        : o->nodes      ? "--nodes"
-                        : o->nset       ? "--set"
-                        : o->policy     ? "--policy"
-                        : o->dump_after ? "--dump-after"
-                        : o->redzone    ? "--redzone"
-                        : o->arch       ? "--arch"
-                                        : NULL;
+    const char *given = o->world ? "--world" : model_option(o);
     if (given)
         fail_usage("%s says how to compile a model, and %s is compiled already: give the model's .lua file", given,
                    input);
@@ -55,6 +59,8 @@ static Plan *compile(Arena *a, const Options *o, const char *input) {
     if (o->target && !strcmp(o->target, "cuda") && strcmp(d->target, "cuda"))
         fail_usage("--target cuda --device %s: that device is no GPU; give --device h200, another GPU or none",
                    o->device);
+    if (o->arch && strcmp(o->target ? o->target : d->target, "cuda"))
+        fail_usage("--arch %s says what GPU code is compiled for: give --target cuda too", o->arch);
     int world = o->world ? o->world : 1;
     FrontendOptions f = {input, o->policy, o->set, o->nset, world, nodes_of(o, d, world)};
     PipelineOptions p = {.dump_after = o->dump_after, .redzone = o->redzone, .target = o->target, .arch = o->arch};

@@ -38,6 +38,10 @@ void sc_matmul_stop(sc_cuda *c);
 void sc_attention_start(sc_cuda *c);
 void sc_attention_stop(sc_cuda *c);
 
+/* GPUs that this process sees; 0: none that it could use, and `why` (of n bytes) is the reason and what to do: put
+ * right what is missing, or `otherwise`. */
+int sc_visible_gpus(const char *otherwise, char *why, size_t n);
+
 static inline sc_cuda *sc_library(const sc_task *t) {
     return (sc_cuda *)t->library;
 }

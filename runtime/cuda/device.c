@@ -5,6 +5,7 @@
 #include "library.h"
 #include "rank.h"
 #include <cublasLt.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,30 +28,36 @@ static const char *remedy(cudaError_t e) {
     }
 }
 
-static void check_driver(sc_rank *r, cudaError_t e) {
-    int driver = 0;
-    if (cudaDriverGetVersion(&driver)) driver = 0;
-    if (!driver)
-        sc_stop_all(r, "shardc: the GPU's driver is not there (libcuda.so.1): see nvidia-smi, install the driver, or "
-                       "build with --target cpu");
+static int none(char *why, size_t n, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(why, n, fmt, args);
+    va_end(args);
+    return 0;
+}
+
+int sc_visible_gpus(const char *otherwise, char *why, size_t n) {
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int gpus = 0, driver = 0;
+    cudaError_t e = cudaGetDeviceCount(&gpus);
+    if (cudaDriverGetVersion(&driver) || !driver)
+        return none(why, n, "the GPU's driver is not there (libcuda.so.1): see nvidia-smi, install the driver, or %s",
+                    otherwise);
     if (e == cudaErrorInsufficientDriver)
-        sc_stop_all(r,
-                    "shardc: the GPU's driver serves CUDA %d.%d, and this program was built with CUDA %d.%d: update "
-                    "the driver",
+        return none(why, n,
+                    "the GPU's driver serves CUDA %d.%d, and this program was built with CUDA %d.%d: update the driver",
                     driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    if (e == cudaErrorNoDevice || (e == cudaSuccess && gpus == 0))
+        return none(why, n, "no GPU is visible (CUDA_VISIBLE_DEVICES is %s%s%s): see nvidia-smi, or %s",
+                    visible ? "'" : "", visible ? visible : "not set", visible ? "'" : "", otherwise);
+    if (e) return none(why, n, "the GPUs cannot be used: %s; %s", cudaGetErrorString(e), remedy(e));
+    return gpus;
 }
 
 static int count(sc_rank *r) {
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    int n = 0;
-    cudaError_t e = cudaGetDeviceCount(&n);
-    check_driver(r, e);
-    if (e == cudaErrorNoDevice || (e == cudaSuccess && n == 0))
-        sc_stop_all(r,
-                    "shardc: no GPU is visible (CUDA_VISIBLE_DEVICES is %s%s%s): see nvidia-smi, or build with "
-                    "--target cpu",
-                    visible ? "'" : "", visible ? visible : "not set", visible ? "'" : "");
-    if (e) sc_stop_all(r, "shardc: the GPUs cannot be used: %s; %s", cudaGetErrorString(e), remedy(e));
+    char why[512];
+    int n = sc_visible_gpus("build with --target cpu", why, sizeof why);
+    if (!n) sc_stop_all(r, "shardc: %s", why);
     return n;
 }
 

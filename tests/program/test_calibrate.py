@@ -86,6 +86,19 @@ def test_its_program_gets_the_options():
     check(rc == 1 and "cannot run" in err and "sc_calibrate" in err, "exit %d: %s" % (rc, err))
 
 
+def test_a_machine_without_gpus_is_told_at_once():
+    program = os.path.join(BUILD, "sc_calibrate")
+    if not os.path.exists(program):
+        return "skipped: no sc_calibrate (make cuda)"
+    if os.path.exists("/dev/nvidiactl"):
+        return "skipped: this machine has a GPU"
+    path = os.path.join(scratch("calibrate"), "mine.lua")
+    rc, out, err = command([SHARDC, "calibrate", "-o", path])
+    check(rc == 1 and not out and not os.path.exists(path), "exit %d: %s" % (rc, out))
+    check(err == "sc_calibrate: the GPU's driver is not there (libcuda.so.1): see nvidia-smi, install the driver, or take a profile that shardc brings, "
+          "as in shardc predict --device h200\n", err)
+
+
 def test_measurements_become_a_profile():
     program = os.path.join(BUILD, "sc_calibrate")
     if not os.path.exists(program):

@@ -42,6 +42,19 @@ static void take_file(lines *l, const char *path) {
     fclose(f);
 }
 
+/* Before anything is measured: is there what it takes? */
+static int check_gpus(const sc_wish *w, FILE *out) {
+    char why[512];
+    int n = sc_visible_gpus("take a profile that shardc brings, as in shardc predict --device h200", why, sizeof why);
+    if (n >= w->world) return 0;
+    if (n)
+        fprintf(stderr, "sc_calibrate: --world %d: %d GPU%s visible; give --world %d, or see CUDA_VISIBLE_DEVICES\n",
+                w->world, n, n == 1 ? " is" : "s are", n);
+    else
+        fprintf(stderr, "sc_calibrate: %s\n", why);
+    return 1;
+}
+
 /* In a process of its own, on a context of its own. */
 static void run(lines *l, const sc_wish *w, const char *what, stage *s) {
     int status;
@@ -51,7 +64,7 @@ static void run(lines *l, const sc_wish *w, const char *what, stage *s) {
                 strerror(errno));
         exit(1);
     }
-    fprintf(stderr, "sc_calibrate: %s\n", what);
+    if (what) fprintf(stderr, "sc_calibrate: %s\n", what);
     fflush(NULL);
     pid_t pid = fork();
     if (pid < 0) {
@@ -173,6 +186,7 @@ int main(int argc, char **argv) {
     check_output(a.w.profile);
     check_output(a.w.table);
     l = a.from;
+    if (!a.from.n) run(&l, &a.w, NULL, check_gpus);
     if (wanted(&a, "footprint")) run(&l, &a.w, "footprints", sc_footprint_run);
     if (wanted(&a, "device")) run(&l, &a.w, "device", sc_device_run);
     if (a.w.tasks && wanted(&a, "tasks")) run(&l, &a.w, "kernels", sc_tasks_run);
