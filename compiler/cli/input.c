@@ -37,8 +37,8 @@ void refuse_model_options(const Options *o, const char *input) {
 
 /* As few as the device's profile allows, unless given. Ranks of a CPU share their machine: any number may. */
 static int nodes_of(const Options *o, const Device *d, int world) {
-    int least = 1;
-    while (least < world && (world % least || world / least > d->ranks_per_node)) least++;
+    int least = 1, most = d->ranks_per_node ? d->ranks_per_node : world;
+    while (least < world && (world % least || world / least > most)) least++;
     if (!o->nodes) return least;
     if (world % o->nodes)
         fail_usage("--nodes %d does not divide --world %d: every node holds equally many ranks", o->nodes, world);

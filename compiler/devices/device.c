@@ -33,7 +33,7 @@ static const Field numbers[] = {
     FIELD(host_both, false),
 };
 static const Field strings[] = {FIELD(name, true), FIELD(target, true), FIELD(source, true), FIELD(arch, false)};
-static const Field integers[] = {FIELD(ranks_per_node, true), FIELD(threads, false)};
+static const Field integers[] = {FIELD(ranks_per_node, false), FIELD(threads, false)};
 #define COUNT(a) ((int)(sizeof(a) / sizeof(a)[0]))
 
 typedef struct {
@@ -76,13 +76,22 @@ static double number_field(Reader *r, const char *key, bool required) {
     return x;
 }
 
+static int integer_field(Reader *r, const char *key) { /* 0 where it is not stated */
+    enum { MOST = 1 << 20 };
+    int whole = 1;
+    lua_Integer n = lua_getfield(r->L, -1, key) == LUA_TNIL ? 0 : lua_tointegerx(r->L, -1, &whole);
+    if (!whole || n < 0 || n > MOST) bad(r, key, "device profile: `%s` must be a whole number from 0 to %d", key, MOST);
+    lua_pop(r->L, 1);
+    return (int)n;
+}
+
 static void read_fields(Reader *r) {
     for (int i = 0; i < COUNT(strings); i++)
         *(const char **)((char *)r->d + strings[i].at) = text_field(r, strings[i].key, strings[i].required);
     for (int i = 0; i < COUNT(numbers); i++)
         *(double *)((char *)r->d + numbers[i].at) = number_field(r, numbers[i].key, numbers[i].required);
     for (int i = 0; i < COUNT(integers); i++)
-        *(int *)((char *)r->d + integers[i].at) = (int)number_field(r, integers[i].key, integers[i].required);
+        *(int *)((char *)r->d + integers[i].at) = integer_field(r, integers[i].key);
     if (strcmp(r->d->target, "cpu") && strcmp(r->d->target, "cuda"))
         bad(r, "target", "device profile: target \"%s\"; write \"cpu\" or \"cuda\"", r->d->target);
 }

@@ -51,7 +51,7 @@ typedef struct {
     struct {
         double kernels, itself;
     } beside[N_OPS];    /* of a collective or copy: shares by which kernels beside it take longer, and it beside them */
-    int ranks_per_node; /* at most; a plan's nodes may have fewer */
+    int ranks_per_node; /* at most; a plan's nodes may have fewer. 0: any number */
     int threads;        /* CPU target: threads a rank; sizes workspaces */
     DeviceLine library[16]; /* outside the arena: context, libraries, communicators */
     int nlibrary;

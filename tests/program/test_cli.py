@@ -234,6 +234,13 @@ def test_nodes():
         check(" on %s " % nodes in line, line)
     line = shardc("predict", MLP, "--world", "12", "--nodes", "1").splitlines()[-1]
     check("nodes" not in line, "ranks of a CPU: " + line)
+    text = open(os.path.join(ROOT, "compiler", "devices", "h200.lua")).read()
+    check(text.count("  ranks_per_node = 8,\n") == 1, "h200.lua states its ranks otherwise")
+    for states in "", "  ranks_per_node = 0,\n":
+        mine = os.path.join(scratch("profile"), "mine.lua")
+        open(mine, "w").write(text.replace("  ranks_per_node = 8,\n", states))
+        one, two = (shardc("predict", MLP, "--device", mine, "--world", "13", *more).splitlines()[-1] for more in ((), ("--nodes", "13")))
+        check("nodes" not in one and " on 13 nodes of 1 " in two, "any number of ranks a node: %s\n%s" % (one, two))
 
 
 def test_modules_that_are_not_there():
