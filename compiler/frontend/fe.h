@@ -75,8 +75,8 @@ typedef struct {
     VEC(ParamInfo *) params;
     VEC(Log) logs;
     VEC(Prefetch) prefetches;
-    int training_ref; /* nn.training's table in the registry */
-    Source training_at;
+    int training_ref;                /* nn.training's table in the registry */
+    Source training_at, function_at; /* nn.training; the function of its table that is traced */
 } Frontend;
 
 /* The unit that m is part of: the nearest module at or above it that has a policy, or the root. Never NULL. */

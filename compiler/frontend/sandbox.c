@@ -26,17 +26,31 @@ Sandbox *sandbox_of(lua_State *L) {
 
 /* ── where ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
+/* Chunk names end with the Lua state; the map's keys live as long as the compilation. */
+static const char *user_file(const Sandbox *s, const char *chunk) {
+    for (int i = 0; *chunk == '@' && i < map_len(s->files); i++)
+        if (!strcmp(map_key(s->files, i), chunk + 1)) return map_key(s->files, i);
+    return NULL;
+}
+
 Source lua_source(lua_State *L) {
     Sandbox *s = sandbox_of(L);
     lua_Debug ar;
     for (int level = 0; lua_getstack(L, level, &ar); level++) {
         lua_getinfo(L, "Sl", &ar);
-        if (ar.source[0] != '@' || ar.currentline <= 0) continue;
-        /* Chunk names end with the Lua state; the map's keys live as long as the compilation. */
-        for (int i = 0; i < map_len(s->files); i++)
-            if (!strcmp(map_key(s->files, i), ar.source + 1)) return (Source){map_key(s->files, i), ar.currentline};
+        const char *file = ar.currentline > 0 ? user_file(s, ar.source) : NULL;
+        if (file) return (Source){file, ar.currentline};
     }
     return s->fallback;
+}
+
+Source lua_function_source(lua_State *L, int function) {
+    Sandbox *s = sandbox_of(L);
+    lua_Debug ar;
+    lua_pushvalue(L, function);
+    lua_getinfo(L, ">S", &ar);
+    const char *file = user_file(s, ar.source);
+    return file ? (Source){file, ar.linedefined} : s->fallback;
 }
 
 static bool key_at(const char *line, const char *end, const char *key) {

@@ -35,6 +35,7 @@ void sandbox_call(lua_State *L, int nargs, int nresults); /* lua_call with diagn
 void sandbox_provide(lua_State *L, const char *name);     /* pops a value: require(name) gives it */
 
 Source lua_source(lua_State *L);                                   /* the innermost user frame */
+Source lua_function_source(lua_State *L, int function);            /* where a function of the user begins */
 Source lua_key_source(lua_State *L, Source call, const char *key); /* the line where `key =` stands in a call */
 _Noreturn void lua_fail(lua_State *L, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -34,7 +34,9 @@ Value *tensor_value(lua_State *L, int index, const char *what) {
     if (!t && module_at(L, index))
         trace_fail(L, NULL, "%s: expected a tensor, got the module %s; call it: its result is a tensor", what,
                    module_at(L, index)->made_by);
-    if (!t) trace_fail(L, NULL, "%s: expected a tensor, got %s", what, type_of(L, index));
+    if (!t)
+        trace_fail(L, lua_isnoneornil(L, index) ? "does the forward that computes it lack its `return`?" : NULL,
+                   "%s: expected a tensor, got %s", what, type_of(L, index));
     if (!f->program)
         lua_fail(
             L, "%s: tensors are computed only inside `forward`, `loss` and `logits`, when nn.training traces the model",

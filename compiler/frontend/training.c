@@ -106,23 +106,26 @@ static void push_batch(Frontend *f, bool sampling) {
 static void call_traced(Frontend *f, int table, const char *key) {
     lua_State *L = f->L;
     lua_getfield(L, table, key);
+    f->function_at = lua_function_source(L, -1);
     lua_rawgeti(L, LUA_REGISTRYINDEX, f->training_ref);
     lua_getfield(L, -1, "model");
     lua_remove(L, -2);
     push_batch(f, f->sampling);
     lua_call(L, 2, 1);
-    if (!tensor_at(L, -1)) fail(f->training_at, "%s returned %s; it must return a tensor", key, type_of(L, -1));
+    if (!tensor_at(L, -1))
+        fail(f->function_at, "%s returned %s; it must return a tensor%s", key, type_of(L, -1),
+             lua_isnil(L, -1) ? ": write `return` before it" : "");
 }
 
 static Value *scalar_loss(Frontend *f) {
     lua_State *L = f->L;
     Value *v = tensor_value(L, -1, "loss");
     if (value_numel(v) != 1 || !dtype_float(v->dtype))
-        fail(v->def ? v->def->src : f->training_at,
+        fail(v->def ? v->def->src : f->function_at,
              "loss returned %s; it must be one floating-point number: reduce it with nn.mean or nn.sum",
              value_str(f->arena, v));
     if (!v->def)
-        fail(f->training_at,
+        fail(f->function_at,
              "loss returned an input or a parameter as it is; it must be computed from the model's result");
     Builder b = trace_builder(L);
     b.src = v->def->src;
@@ -208,7 +211,7 @@ static void trace_sample(Frontend *f, int training) {
     call_traced(f, table, "logits");
     Value *v = tensor_value(L, -1, "logits");
     if (v->dims != 3 || v->shape[0] != 1 || !dtype_float(v->dtype))
-        fail(v->def ? v->def->src : f->training_at,
+        fail(v->def ? v->def->src : f->function_at,
              "sample.logits returned %s; it must be [1, seq, vocab], floating point", value_str(f->arena, v));
     f->program->logits = v;
     drop_unused(f, f->program);

@@ -12,7 +12,8 @@ end
 
 local function need_tensor(what, x)
   if not is_tensor(x) then
-    fail(nil, "%s: expected a tensor, got %s", what, describe(x))
+    local lost = x == nil and "does the forward that computes it lack its `return`?" or nil
+    fail(lost, "%s: expected a tensor, got %s", what, describe(x))
   end
   return x
 end

@@ -86,9 +86,9 @@ static void check_input(const Records *q, int input, const uint8_t *p) {
     if (host_dtype_float(dtype)) {
         for (int64_t i = 0; i < n; i++)
             if (isnan(host_get(dtype, p, i)))
-                die("record %lld on standard input: element %lld of '%s' is NaN; correct the program that writes the "
-                    "records",
-                    (long long)q->count, (long long)i, in->name);
+                die("record %lld on standard input: element %lld (from 0) of '%s' is NaN; correct the program that "
+                    "writes the records",
+                    (long long)q->count + 1, (long long)i, in->name);
         return;
     }
     int64_t limit = limit_of(q, in);
@@ -96,10 +96,10 @@ static void check_input(const Records *q, int input, const uint8_t *p) {
     for (int64_t i = 0; i < n; i++) {
         int64_t x = host_get_int(in->dtype, p, i);
         if ((x < 0 || x >= limit) && !ignored(q->b, input, x))
-            die("record %lld on standard input: element %lld of '%s' is %lld, outside 0..%lld: is the order of inputs "
-                "the "
-                "declared one, and the type %s?",
-                (long long)q->count, (long long)i, in->name, (long long)x, (long long)limit - 1,
+            die("record %lld on standard input: element %lld (from 0) of '%s' is %lld, outside 0..%lld: is the order "
+                "of "
+                "inputs the declared one, and the type %s?",
+                (long long)q->count + 1, (long long)i, in->name, (long long)x, (long long)limit - 1,
                 host_dtype_name(in->dtype));
     }
 }
@@ -111,7 +111,7 @@ static bool read_record(Records *q, uint8_t *dst) {
         die("standard input ended in the middle of record %lld, after %lld of %lld bytes: a record is one global "
             "microbatch, "
             "each input in declared order with %d times its first dimension",
-            (long long)q->count, (long long)got, (long long)q->bytes, q->b->world);
+            (long long)q->count + 1, (long long)got, (long long)q->bytes, q->b->world);
     for (int i = 0; i < q->b->ninputs; i++) {
         check_input(q, i, dst);
         dst += q->part[i] * q->b->world;

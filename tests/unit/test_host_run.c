@@ -540,18 +540,19 @@ Test(host_run, bad_records) {
     write_records("records", 2, 8, false);
     cr_assert_eq(system("head -c 1500 records > half"), 0);
     cr_assert_eq(run((How){2, .input = "half"}, "--data - --steps 2"), 1);
-    cr_assert(strstr(err, "mock: standard input ended in the middle of record 1, after 476 of 1024 bytes") &&
+    cr_assert(strstr(err, "mock: standard input ended in the middle of record 2, after 476 of 1024 bytes") &&
                   lines_of(err) == 1,
               "%s", err);
     float nan[256] = {[7] = NAN};
     write_file("nan", nan, sizeof nan);
     cr_assert_eq(run((How){2, .input = "nan", .change = float_input}, "--data - --steps 2"), 1);
-    cr_assert(strstr(err, "mock: record 0 on standard input: element 7 of 'tokens' is NaN") && lines_of(err) == 1, "%s",
-              err);
+    cr_assert(strstr(err, "mock: record 1 on standard input: element 7 (from 0) of 'tokens' is NaN") &&
+                  lines_of(err) == 1,
+              "%s", err);
     int32_t big[256] = {[130] = 500};
     write_file("big", big, sizeof big);
     cr_assert_eq(run((How){2, .input = "big"}, "--data - --steps 2"), 1);
-    cr_assert(strstr(err, "element 2 of 'targets' is 500, outside 0..199"), "%s", err);
+    cr_assert(strstr(err, "element 2 (from 0) of 'targets' is 500, outside 0..199"), "%s", err);
     cr_assert_eq(run((How){2, .input = "big", .change = no_input_limit}, "--data - --steps 1"), 0, "%s", err);
     cr_assert_eq(run((How){2, .input = "big"}, "--data big --steps 1"), 1);
     cr_assert_eq(run((How){2, .change = float_input}, "--data big --steps 1"), 1);

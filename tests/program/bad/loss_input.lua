@@ -1,4 +1,4 @@
--- expect: loss_input\.lua:12: loss returned an input or a parameter as it is
+-- expect: loss_input\.lua:15: loss returned an input or a parameter as it is
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

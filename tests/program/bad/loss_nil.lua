@@ -1,4 +1,4 @@
--- expect: loss_nil\.lua:12: loss returned nil; it must return a tensor
+-- expect: loss_nil\.lua:18: loss returned nil; it must return a tensor: write `return` before it
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
