@@ -180,6 +180,7 @@ typedef struct {
     int64_t sample_shape[SC_DIMS]; /* in_sample: its own state in the sample program */
     int sample_only;               /* no training or eval program reads it: `at` is unused */
     int record_dtype;              /* + 1: of records, converted when they arrive; 0: dtype */
+    int tokens;                    /* its elements are what a batch is counted in; labels, say, are not */
 } sc_input_info;
 typedef struct {
     int input;

@@ -194,7 +194,7 @@ static void put_inputs(const Emit *e) {
         put(e, ", %d, 0x%llx, %d, %lld, 0x%llx, %d, ", in->shift, input_at(e, in->value), s != NULL,
             (long long)input_limit(e, in), input_at(e, s), s ? s->dims : 0);
         put_shape(e, s ? s->shape : NULL, s ? s->dims : 0);
-        put(e, ", %d, %d},\n", !in->value, stored == in->dtype ? 0 : (int)in->dtype + 1);
+        put(e, ", %d, %d, %d},\n", !in->value, stored == in->dtype ? 0 : (int)in->dtype + 1, in->tokens);
     }
     close_table(e, e->g->inputs.n);
 }

@@ -1,6 +1,7 @@
 /* nn.training: inputs, the loss traced for training and for evaluation, sampling, optimizer, schedule.
  * Relies on: modules.c, trace.c, args.c.
  * Relied on by: nn.lua, frontend.c. */
+#include "../ir/index_limit.h"
 #include "fe.h"
 #include <stdlib.h>
 
@@ -145,6 +146,41 @@ static Program *trace_loss(Frontend *f, int table, const char *name, bool traini
     Program *p = f->program;
     f->program = NULL;
     return p;
+}
+
+/* ── what the batch is counted in ────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef VEC(Value *) Values;
+
+static bool is_among(const Values *l, const Value *v) {
+    for (int i = 0; i < l->n; i++)
+        if (l->at[i] == v) return true;
+    return false;
+}
+
+/* Does a table's row stand for each of the input's numbers, as they are or after arithmetic with integers? */
+static bool picks_rows_of_a_table(Frontend *f, const Program *p, const Input *in) {
+    Values made = {0}; /* of the input */
+    push(&made, f->arena, in->value);
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        for (int k = 0; k < op->nin; k++) {
+            if (dtype_float(op->in[k]->dtype) || !is_among(&made, value_root(op->in[k]))) continue;
+            if (picks_rows(op, k)) return true;
+            for (int j = 0; j < op->nout; j++) push(&made, f->arena, value_root(op->out[j]));
+        }
+    }
+    return false;
+}
+
+/* Labels and masks are integers too: a batch of pictures with labels holds samples, no tokens. */
+static void find_tokens(Frontend *f) {
+    for (int i = 0; i < f->g->inputs.n; i++) {
+        Input *in = f->g->inputs.at[i];
+        if (!in->value || dtype_float(in->dtype)) continue;
+        bool files = !strcmp(in->from, "tokens");
+        in->tokens = files || (in->dims > 1 && picks_rows_of_a_table(f, f->g->train, in));
+    }
 }
 
 /* ── sample ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -518,6 +554,7 @@ static int traces(lua_State *L) { /* protected */
     g->metrics_state = new_state(g, S_METRICS, "metrics", FP32, MAX_METRICS, NULL);
     if (g->scaler) g->scaler_state = new_state(g, S_SCALER, "loss scale", FP32, 4, NULL);
     g->train = trace_loss(f, table, "train", true);
+    find_tokens(f);
     g->eval = trace_loss(f, table, "eval", false);
     trace_sample(f, table);
     params_finish(f);

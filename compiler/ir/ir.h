@@ -328,6 +328,7 @@ typedef struct {
     const char *from;        /* data source: "tokens" or a record field */
     int shift;
     int ordinal; /* of the nn.input call: inputs stand in the order in which they were written */
+    bool tokens; /* its elements are what a batch is counted in */
     Source src;
     Value *value, *sample_value; /* in the training trace; in the sample trace (NULL: not used there) */
     State *state;

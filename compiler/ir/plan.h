@@ -110,11 +110,11 @@ typedef struct {
     int64_t bound_bytes[N_ARENAS];
     LibraryLine *library;
     int nlibrary;
-    double device_usable;   /* bytes of device memory for a process; 0 unknown */
-    double tokens_per_step; /* first int input's elements × world (0: none), for tok/s */
-    double model_flops;     /* of one rank's micro program, for MFU */
-    double peak_flops;      /* of the device at the matmul dtype */
-    Graph *graph;           /* NULL in a plan read from JSON */
+    double device_usable;                     /* bytes of device memory for a process; 0 unknown */
+    double tokens_per_step, samples_per_step; /* of all ranks in one microbatch; tokens 0: the inputs are none */
+    double model_flops;                       /* of one rank's micro program, for MFU */
+    double peak_flops;                        /* of the device at the matmul dtype */
+    Graph *graph;                             /* NULL in a plan read from JSON */
 } Plan;
 
 /* Succession of programs that a binary may run: verify proves each, the runtime follows it. */

@@ -130,16 +130,19 @@ void delay_collectives(Plan *plan, const double *delay_us) {
 }
 
 /* ── what the prediction is measured by ────────────────────────────────────────────────────────────────────── */
-static double tokens(const Plan *plan) {
+/* The first input decides, as in a run: samples are its rows, tokens its elements where it holds any. */
+static void measure_work(Plan *plan) {
     const Graph *g = plan->graph;
-    for (int i = 0; g && i < g->inputs.n; i++) {
+    plan->tokens_per_step = plan->samples_per_step = 0;
+    for (int i = 0; i < g->inputs.n; i++) {
         const Input *in = g->inputs.at[i];
-        if (!in->value || dtype_float(in->dtype)) continue;
-        double n = plan->world;
+        if (!in->value) continue;
+        bool has_rows = in->dims > 1 || (in->dims && !in->tokens); /* tokens without rows are one sample */
+        double rows = plan->world * (has_rows ? (double)in->shape[0] : 1), n = plan->world;
         for (int k = 0; k < in->dims; k++) n *= (double)in->shape[k];
-        return n;
+        if (!plan->samples_per_step) plan->samples_per_step = rows;
+        if (in->tokens && !plan->tokens_per_step) plan->tokens_per_step = n;
     }
-    return 0;
 }
 
 /* Arithmetic that the model asks for: no recomputation, no optimizer. The peak is that of the dtype which does most. */
@@ -175,7 +178,7 @@ void simulate(Plan *plan, const Device *d) {
         for (int again = 0; again < AGAIN && has_stream(p, FETCH) && has_stream(p, OFFLOAD); again++)
             simulate_program(plan, p, d, true);
     }
-    plan->tokens_per_step = tokens(plan);
+    if (plan->graph) measure_work(plan);
     measure_flops(plan, d);
     plan->device_usable = d->usable_bytes;
     footprint(plan, d);

@@ -202,6 +202,7 @@ static void put_head(Json *j, const Plan *p) {
     close_(j, '}');
     line(j);
     put_real(j, "tokens_per_step", p->tokens_per_step);
+    put_real(j, "samples_per_step", p->samples_per_step);
     put_real(j, "model_flops", p->model_flops);
 }
 
@@ -238,6 +239,7 @@ static void put_prediction(Json *j, const Plan *p) {
     put_real(j, "exposed_us", s.exposed_us);
     put_int(j, "microbatches", s.microbatches);
     put_real(j, "tokens_per_second", s.tokens_per_second);
+    put_real(j, "samples_per_second", s.samples_per_second);
     put_real(j, "mfu", s.mfu);
     line(j);
     open_(j, "library", '[');

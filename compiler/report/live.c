@@ -90,7 +90,9 @@ StepFigures step_figures(const Plan *p) {
     if (!f.microbatches && micro) add_microbatch(&f, micro);
     if (f.step_us <= 0) return f;
     double seconds = f.step_us * 1e-6;
-    f.tokens_per_second = p->tokens_per_step / p->world * f.microbatches / seconds;
+    double microbatches_per_second = f.microbatches / seconds / p->world;
+    f.tokens_per_second = p->tokens_per_step * microbatches_per_second;
+    f.samples_per_second = p->samples_per_step * microbatches_per_second;
     if (p->peak_flops > 0) f.mfu = p->model_flops * f.microbatches / (seconds * p->peak_flops);
     return f;
 }

@@ -32,8 +32,9 @@ Holders largest_holders(const Plan *p, ArenaKind arena, int program, int event, 
 
 /* One step: the program micro, or the least one where microbatches accumulate (micro_first and micro_last). */
 typedef struct {
-    int microbatches;                                   /* 0: the plan has no training program */
-    double step_us, exposed_us, tokens_per_second, mfu; /* tokens of one rank; 0: unknown */
+    int microbatches; /* 0: the plan has no training program */
+    double step_us, exposed_us, mfu;
+    double tokens_per_second, samples_per_second; /* of one rank; tokens 0: the inputs are none */
 } StepFigures;
 StepFigures step_figures(const Plan *p);
 

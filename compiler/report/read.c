@@ -183,6 +183,7 @@ static void read_head(Reader *r, Plan *p, const JsonNode *o) {
     p->model = text(r, o, "model");
     p->target = text(r, o, "target");
     p->tokens_per_step = real(r, o, "tokens_per_step");
+    p->samples_per_step = real(r, o, "samples_per_step");
     p->model_flops = real(r, o, "model_flops");
     const JsonNode *device = member(r, o, "device"), *mesh = member(r, o, "mesh"), *arenas = member(r, o, "arenas");
     enter(r, "device", -1);

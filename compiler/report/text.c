@@ -100,8 +100,9 @@ static void step_line(FILE *f, const Plan *p) {
     fprintf(f, "  step %s", time_text(a, s.step_us));
     if (s.microbatches > 1) fprintf(f, " (of %d microbatches)", s.microbatches);
     if (p->nodes > 1) fprintf(f, " on %d nodes of %d", p->nodes, p->world / p->nodes);
-    if (s.tokens_per_second > 0)
-        fprintf(f, " · %s tok/s a %s", grouped(a, s.tokens_per_second), !strcmp(p->target, "cpu") ? "rank" : "GPU");
+    bool tokens = s.tokens_per_second > 0;
+    fprintf(f, " · %s %s a %s", grouped(a, tokens ? s.tokens_per_second : s.samples_per_second),
+            tokens ? "tok/s" : "samples/s", !strcmp(p->target, "cpu") ? "rank" : "GPU");
     if (s.mfu > 0) fprintf(f, " · MFU %.2f", s.mfu);
     fprintf(f, " · exposed communication %.1f %%\n", 100 * s.exposed_us / s.step_us);
 }

@@ -619,8 +619,8 @@ static const sc_unit_info units[] = {
 };
 
 static const sc_input_info inputs[] = {
-    {"tokens", "tokens", INT32, 2, {8, 32}, 0, 0x400, 1, 0, 0x800, 2, {1, 32}, 0, 0},
-    {"targets", "tokens", INT32, 2, {8, 32}, 1, 0x900, 0, 256, 0x0, 0, {0}, 0, 0},
+    {"tokens", "tokens", INT32, 2, {8, 32}, 0, 0x400, 1, 0, 0x800, 2, {1, 32}, 0, 0, 1},
+    {"targets", "tokens", INT32, 2, {8, 32}, 1, 0x900, 0, 256, 0x0, 0, {0}, 0, 0, 1},
 };
 
 static const sc_count_info counts[] = {

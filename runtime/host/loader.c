@@ -65,7 +65,7 @@ Layout layout_of(const sc_build *b) {
             add_token_input(&l, in);
         else if (!l.not_token)
             l.not_token = in->name;
-        if (!l.tokens && host_dtype_integer(in->dtype)) l.tokens = input_numel(in);
+        if (!l.tokens && in->tokens) l.tokens = input_numel(in);
     }
     if (!l.limit && b->logits_program >= 0) l.limit = b->logits_shape[2];
     l.stride = l.span - smallest_gap(b);

@@ -160,8 +160,9 @@ static void report_step(Trainer *t, double seconds) {
     log_number(&t->log, "lr", t->record.lr[0]);
     if (t->b->has_scaler) log_number(&t->log, "scale", t->scaler.scale);
     if (t->b->has_scaler) log_whole(&t->log, "skipped", t->scaler.skipped != 0);
-    log_whole(&t->log, "tokens", (int64_t)(work * (double)(t->done + 1)));
-    log_number(&t->log, "tok_s", per_second);
+    bool tokens = t->train.layout.tokens > 0;
+    log_whole(&t->log, tokens ? "tokens" : "samples", (int64_t)(work * (double)(t->done + 1)));
+    log_number(&t->log, tokens ? "tok_s" : "samples_s", per_second);
     log_number(&t->log, "seconds", seconds);
     for (int i = FIRST_LOG; i < t->b->nmetrics; i++)
         log_number(&t->log, t->b->metrics[i], t->metrics[i] / (t->b->metric_sums >> i & 1 ? 1 : total));

@@ -3,13 +3,14 @@
 Relies on: harness.py. Relied on by: run.py."""
 import json
 import os
+import re
 import shutil
 import socket
 import struct
 import subprocess
 import threading
 
-from harness import ROOT, SHARDC, check, command, events_of, scratch, shardc
+from harness import ROOT, SHARDC, build, check, command, events_of, must, scratch, shardc
 
 MLP = os.path.join(ROOT, "models", "mlp.lua")
 FOLDER = scratch("cli")
@@ -241,6 +242,45 @@ def test_nodes():
         open(mine, "w").write(text.replace("  ranks_per_node = 8,\n", states))
         one, two = (shardc("predict", MLP, "--device", mine, "--world", "13", *more).splitlines()[-1] for more in ((), ("--nodes", "13")))
         check("nodes" not in one and " on 13 nodes of 1 " in two, "any number of ranks a node: %s\n%s" % (one, two))
+
+
+COUNTED = """local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.table, model.up, model.out = nn.Embedding(16, 8), nn.Linear(8, 8), nn.Linear(8, 16)
+function model:forward(x) return self.out(%s) end
+nn.fully_shard(model)
+return nn.training {
+  model = model,
+  batch = { labels = nn.input("int32", { 6%s }), x = nn.input(%s) },
+  loss = function(m, b) return nn.cross_entropy(m(b.x), b.labels) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}
+"""
+
+
+def test_a_batch_is_counted_in_tokens_or_samples():
+    """Integers that pick rows of a table are tokens, labels are not: in the prediction, in the plan and in a run."""
+    for forward, more, x, unit, count in (("nn.relu(self.up(x))", "", '"fp32", { 6, 8 }', "samples/s", 12), ("self.table(x)", ", 5", '"int32", { 6, 5 }', "tok/s", 60),
+                                          ("self.table(nn.concat({ x:slice(1, 1, 5), nn.zeros({ 6, 1 }, 'int32') }, 1))", ", 5", '"int32", { 6, 5 }', "tok/s", 60),
+                                          ("self.table(x)", "", '"int32", { 6 }', "samples/s", 12)):
+        folder = scratch("counted")
+        model, records = os.path.join(folder, "net.lua"), os.path.join(folder, "records")
+        with open(model, "w") as f:
+            f.write(COUNTED % (forward, more, x))
+        with open(records, "wb") as f:
+            f.write(bytes(4096))
+        said = shardc("predict", model, "--world", "2")
+        check(" %s a rank" % unit in said, said)
+        p = json.loads(shardc("predict", model, "--world", "2", "--format", "json"))
+        q = p["prediction"]
+        check(p["samples_per_step"] == 12 and p["tokens_per_step"] == (count if unit == "tok/s" else 0), "counts %s, %s" % (p["samples_per_step"], p["tokens_per_step"]))
+        check(abs(q["samples_per_second"] * q["step_us"] - 6e6) < 1, "samples a second: %s" % q)
+        with open(records, "rb") as f:
+            out = must([build(model, world=2), "--data", "-", "--steps", "1", "--log", records + ".log"], stdin_file=f)
+        line = json.loads(open(records + ".log").readline())
+        check(line["tokens" if unit == "tok/s" else "samples"] == count and ("tok_s" in line) == (unit == "tok/s") == ("samples_s" not in line), "log: %s" % line)
+        check(re.search(r"^batch    12 samples%s a step" % (", 60 tokens" if count == 60 else ""), out, re.M) and "%s  left" % unit in out, out)
+    return "4 models"
 
 
 def test_modules_that_are_not_there():

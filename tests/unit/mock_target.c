@@ -85,7 +85,8 @@ static sc_input_info mock_input(const char *name, int64_t rows, int shift, uint6
                         .dims = 2,
                         .shape = {rows, MOCK_SEQ},
                         .shift = shift,
-                        .limit = MOCK_VOCAB};
+                        .limit = MOCK_VOCAB,
+                        .tokens = 1};
     in.at = mock_take(device, rows * MOCK_SEQ * 4);
     return in;
 }

@@ -134,6 +134,7 @@ Plan *small_plan(Arena *a) {
                 .nlibrary = 1,
                 .device_usable = 2e9,
                 .tokens_per_step = 128,
+                .samples_per_step = 8,
                 .model_flops = 7e8,
                 .peak_flops = 1e12};
     p->programs = NEW_ARRAY(a, PlanProgram, 4);

@@ -341,7 +341,9 @@ Test(host_files, layouts) {
     m.inputs[1].shift = 0;
     l = layout_of(&m.b);
     cr_assert(l.span == 16 && l.stride == 16);
-    m.inputs[0].from = "image";
+    m.inputs[0].from = "labels";
+    m.inputs[0].tokens = 0;
+    cr_assert_eq(layout_of(&m.b).tokens, 128); /* the other's */
     m.inputs[0].dtype = FP32;
     m.inputs[1].sample_only = 1;
     l = layout_of(&m.b);
