@@ -92,7 +92,7 @@ def fake(binary, change=None, name="fake"):
     with LINKING:  # tests that run side by side share a program
         if os.path.exists(made):
             return made
-        text = open(binary + ".c").read()
+        text = open(binary + ".c").read().replace('.target = "cpu"', '.target = "cuda"', 1)
         open(made + ".c", "w").write(change(text) if change else text)
         kernels = [os.path.basename(f)[:-2] for f in sorted(glob.glob(os.path.join(BUILD, "runtime/cpu/k_*.o")))]
         return linked(made, [step(made + ".c", made + ".o"), binary + "_kernels.o"], kernels + ["pointwise", "blas_memory"], [])
