@@ -199,7 +199,8 @@ typedef struct {
     const char *name, *model_file, *target;
     const char *arch; /* CUDA: "sm_90", what its kernels were compiled for */
     int deterministic;
-    int world, nodes, threads, accumulate; /* accumulate: 1 = the single program `micro` */
+    /* threads: of a rank, on the CPU; a CPU's workspaces are for so many. accumulate: 1 = the single program `micro` */
+    int world, nodes, threads, accumulate;
     uint64_t arena_bytes, host_bytes;
     uint64_t library_bytes; /* CUDA: on the device beside the arena, as the device profile predicts */
     const sc_program_info *programs;

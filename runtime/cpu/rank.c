@@ -97,16 +97,11 @@ static void capture(sc_rank *r) {
 
 /* ── life of a rank ──────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static int threads_of(const sc_build *b, const sc_debug *d) {
-    int most = b->threads > 0 ? b->threads : 1;
-    return d->threads > 0 && d->threads < most ? d->threads : most;
-}
-
 sc_rank *sc_rank_new(sc_world *w, int rank) {
     sc_rank *r = sc_calloc(1, sizeof *r);
     sc_rank_place(r, w, rank);
     r->t = sc_calloc(1, sizeof *r->t);
-    r->t->threads = threads_of(r->b, r->d);
+    r->t->threads = r->b->threads;
     for (int host = 0; host < 2; host++) {
         r->arena[host] = w->arena[host][rank];
         uint64_t bytes = host ? r->b->host_bytes : r->b->arena_bytes;

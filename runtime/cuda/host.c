@@ -22,18 +22,11 @@ struct sc_host_event { /* lives as long as the graphs that hold it */
     sc_task task;
 };
 
-/* More than a socket's memory channels need bring nothing. */
-enum { MOST_THREADS = 16 };
-int sc_host_threads(const sc_rank *r) {
-    int most = sc_processors(r->b);
-    return r->d->threads ? r->d->threads : most > MOST_THREADS ? MOST_THREADS : most;
-}
-
 void sc_host_new(sc_rank *r) {
     bool used = false;
     for (int p = 0; p < r->b->nprograms; p++) used |= r->t->programs[p].uses[HOST];
     if (!used) return;
-    int e = sc_pool_start(&r->t->pool, sc_host_threads(r), NULL);
+    int e = sc_pool_start(&r->t->pool, r->b->threads, NULL);
     if (e) sc_stop(r, 1, "shardc: rank %d cannot start a thread: %s", r->rank, strerror(e));
     for (int p = 0; p < r->b->nprograms; p++)
         r->t->programs[p].host = sc_calloc((size_t)r->b->programs[p].nevents, sizeof *r->t->programs[p].host);

@@ -48,7 +48,7 @@ static void check_room(sc_rank *r) {
  */
 static void touch(void *arg, int part) {
     sc_rank *r = arg;
-    size_t pages = (r->b->host_bytes + HUGE - 1) / HUGE, parts = (size_t)sc_host_threads(r);
+    size_t pages = (r->b->host_bytes + HUGE - 1) / HUGE, parts = (size_t)r->b->threads;
     size_t from = pages * (size_t)part / parts * HUGE, to = pages * ((size_t)part + 1) / parts * HUGE;
     for (size_t at = from; at < to && at < r->b->host_bytes; at += SMALL) *(volatile uint8_t *)(r->arena[1] + at) = 0;
 }
@@ -63,7 +63,7 @@ static void pin_arena(sc_rank *r) {
                 (unsigned long long)r->b->host_bytes, strerror(errno));
     madvise(p, r->b->host_bytes, MADV_HUGEPAGE); /* a wish */
     r->arena[1] = p;
-    int e = sc_pool_start(&pool, sc_host_threads(r), NULL);
+    int e = sc_pool_start(&pool, r->b->threads, NULL);
     if (e) sc_stop(r, 1, "shardc: rank %d cannot start a thread: %s", r->rank, strerror(e));
     sc_pool_run(&pool, touch, r);
     sc_pool_stop(&pool);

@@ -109,7 +109,6 @@ void sc_libraries_open(sc_rank *r); /* those that the program uses */
 void sc_footprint_start(sc_rank *r); /* before the context is made */
 
 /* host.c */
-int sc_host_threads(const sc_rank *r);
 void sc_host_new(sc_rank *r); /* after the survey */
 void sc_host_free(sc_rank *r);
 void sc_host_run(sc_rank *r, int event, sc_kernel *k, const sc_task *task);

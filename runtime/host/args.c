@@ -70,7 +70,9 @@ static const struct argp_option options[] = {
     {"seed", O_SEED, "N", 0, "Initial values, order of data, dropout, samples (default 1, or the resumed run's)", 0},
     {"accumulate", O_ACCUMULATE, "N", 0, "Microbatches a step; needs a build with accumulate > 1", 0},
     {"threads", O_THREADS, "N", 0,
-     "Threads of a rank, at most as built (default: as built, within the processors that the ranks may use)", 0},
+     "Threads of a rank, at most as built; of a GPU's rank those that update state in host memory (default: as built, "
+     "16 for a GPU, within the processors that the ranks may use)",
+     0},
     {"eval-every", O_EVAL_EVERY, "N", 0, "Validate every N steps and after the last (default: after the last)", 0},
     {"eval-steps", O_EVAL_STEPS, "N", 0, "Batches a validation; 0 for all there are (default 20)", 0},
     {"quiet", O_QUIET, 0, 0, "Print errors, validation and samples only", 0},
@@ -363,30 +365,42 @@ static void check_training(const Parse *p) {
             given(p, O_TOTAL) ? "--steps N says how long to train, or " : "");
 }
 
+static bool computes_on_gpu(const sc_build *b) {
+    return !strcmp(b->target, "cuda");
+}
+
+bool threads_compute(const sc_build *b) {
+    return !computes_on_gpu(b) || b->host_bytes;
+}
+
 static void check_build(const Parse *p) {
     const sc_build *b = p->b;
     const Options *o = &p->o;
     check_accumulate(b, o);
     check_training(p);
-    if (o->threads > b->threads)
+    if (!threads_compute(b) && given(p, O_THREADS))
+        die("--threads %d: nothing of this binary is in host memory, and all is computed on the GPU; leave it out",
+            o->threads);
+    if (!computes_on_gpu(b) && o->threads > b->threads)
         die("--threads %d: the workspaces of this binary are for %d thread%s a rank; give fewer, or build it with "
             "--device FILE, a profile that says threads = %d",
             o->threads, b->threads, b->threads == 1 ? "" : "s", o->threads);
     if (b->clip == 0 && o->clip > 0)
         die("--clip %g: this binary was built without clipping; build it with `clip_grad_norm` in the model file",
             o->clip);
-    if (o->debug.virtual_clock && strcmp(b->target, "cpu") != 0)
+    if (o->debug.virtual_clock && computes_on_gpu(b))
         die("--virtual-clock: a GPU's events take the time that they take; build with --target cpu");
-    if (o->debug.no_graph && strcmp(b->target, "cuda") != 0)
+    if (o->debug.no_graph && !computes_on_gpu(b))
         die("--no-graph: a CPU's program makes no graph; leave it out, or build with --target cuda");
     if (o->sample && b->logits_program < 0)
         die("--sample: this model has no sample program; give nn.training a `sample` function that returns logits");
 }
 
-/* As built, unless the ranks of this machine would then have more threads than processors. Bits do not depend on it. */
+/* Unless the ranks of this machine would then have more threads than processors. Bits do not depend on it. */
 static int default_threads(const sc_build *b) {
-    int most = sc_processors(b);
-    return most < b->threads ? most : b->threads;
+    enum { FOR_MEMORY = 16 }; /* updates wait for memory: more than a socket's channels keep busy bring nothing */
+    int wanted = computes_on_gpu(b) ? FOR_MEMORY : b->threads, most = sc_processors(b);
+    return most < wanted ? most : wanted;
 }
 
 static Options defaults(const sc_build *b) {

@@ -311,9 +311,10 @@ static void print_beginning(const Trainer *t) {
     char a[32], b[32], device[512];
     int64_t params = 0, tokens = (int64_t)per_step(t, t->train.layout.tokens);
     for (int i = 0; i < t->b->nparams; i++) params += t->b->params[i].buffer ? 0 : t->b->params[i].numel;
-    printf("model    %s (%s), %s parameters, on %s: %d rank%s of %d thread%s\n", t->b->name, t->b->model_file,
-           figure(params, a), t->b->target, t->b->world, t->b->world == 1 ? "" : "s", t->b->threads,
-           t->b->threads == 1 ? "" : "s");
+    printf("model    %s (%s), %s parameters, on %s: %d rank%s", t->b->name, t->b->model_file, figure(params, a),
+           t->b->target, t->b->world, t->b->world == 1 ? "" : "s");
+    if (threads_compute(t->b)) printf(" of %d thread%s", t->b->threads, t->b->threads == 1 ? "" : "s");
+    printf("\n");
     sc_describe_device(t->r, device, sizeof device);
     if (*device) printf("device   %s\n", device);
     print_arena(t, 0, t->b->arena_bytes);

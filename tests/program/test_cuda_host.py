@@ -168,6 +168,38 @@ def test_runs_have_the_cpus_bits():
     return "%d programs, graphs on and off, random orders" % len(CASES)
 
 
+def threads_of_rank(binary, *args):
+    """How many threads the process of the only rank has when it trains."""
+    log = os.path.join(scratch("threads"), "log.jsonl")
+    p = subprocess.Popen([binary, "--data", corpus(), "--steps", "1000000", "--quiet", "--log", log, *args])
+    try:
+        for _ in range(400):
+            if os.path.exists(log) and steps(read_log(log)):
+                rank = open("/proc/%d/task/%d/children" % (p.pid, p.pid)).read().split()[0]
+                return len(os.listdir("/proc/%s/task" % rank))
+            time.sleep(0.05)
+        check(False, "no step within 20 s")
+    finally:
+        p.terminate()
+        p.wait()
+
+
+def test_threads_update_on_the_host():
+    """--threads reaches the threads that update on the host, and changes no bit; without host memory there is nothing for them."""
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    host, none = (fake(build(NET, world=1, policy=policy(way), batch=4)) for way in ("offload = { optimizer = 'host' }", ""))
+    one, many = go(host, "--steps", "3", "--threads", "1"), go(host, "--steps", "3", "--threads", "7")
+    check(" on cuda: 1 rank of 1 thread\n" in one[2] and " on cuda: 1 rank of 7 threads\n" in many[2], one[2] + many[2])
+    same_run(one, many, "threads")
+    found = [threads_of_rank(host, "--threads", n) for n in ("1", "7")]
+    check(found[1] == found[0] + 6, "threads of the process: %s" % found)
+    out = go(none, "--steps", "1")[2]
+    check(" on cuda: 1 rank\n" in out, out)
+    rc, _, err = command([none, "--data", corpus(), "--steps", "1", "--threads", "2"])
+    check(rc == 1 and "--threads 2: nothing of this binary is in host memory" in err, "exit %d: %s" % (rc, err))
+
+
 EMULATED = [
     ("gpt2.lua", 2, dict(SMALL, batch=2, dropout=0.1), 1e-6),
     ("gpt2.lua", 2, dict(SMALL, batch=2, precision="bf16", recompute="full", offload="activations", accumulate=2), 2e-3),

@@ -654,6 +654,10 @@ static void other_dtype(MockBuild *m) {
 static void for_cuda(MockBuild *m) {
     m->b.target = "cuda";
 }
+static void for_cuda_alone(MockBuild *m) {
+    m->b.target = "cuda";
+    m->b.host_bytes = 0;
+}
 static void int_param(MockBuild *m) {
     m->params[5].dtype = INT32;
 }
@@ -715,6 +719,9 @@ static const Case cases[] = {
     {1, "--data a.bin --accumulate 2", "build it with `accumulate` > 1"},
     {1, "--data a.bin --threads 3",
      "--threads 3: the workspaces of this binary are for 2 threads a rank; give fewer, or build it with --device FILE"},
+    {1, "--data a.bin --threads 3",
+     "--threads 3: nothing of this binary is in host memory, and all is computed on the GPU; leave it out",
+     for_cuda_alone},
     {1, "--data a.bin --clip 1", "built without clipping", no_clip},
     {1, "--data a.bin --momentum 0.9", "built without momentum", sgd},
     {1, "--data a.bin --momentum 0.9", "--momentum: this binary was built with optim.AdamW, which has betas"},
