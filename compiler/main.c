@@ -155,8 +155,8 @@ static const Command commands[] = {
      inspect_options, 1, 1, command_inspect},
     {"verify", "MODEL.lua|PLAN.json|BINARY",
      "Prove a schedule sound from the plan alone: reads after writes, no bytes reused while in use, one order of "
-     "collectives, "
-     "every parameter updated once, every succession of programs. Exit 1 and both events where it is not."
+     "collectives, groups that make up the mesh, every parameter updated once, every succession of programs. Exit 1 "
+     "and both events where it is not."
      "\vExample:\n  shardc verify build/gpt2/gpt2\n"
      "  shardc verify models/gpt2.lua --world 8 --device h200 --max-exposed-ms 1",
      verify_options, 0, 1, command_verify},

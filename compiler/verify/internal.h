@@ -1,6 +1,6 @@
 /* What the parts of verify share: the happens-before relation of a program, and how findings are noted.
  * Relies on: verify.h.
- * Relied on by: verify.c, happens.c, bytes.c, sharing.c, succession.c, times.c and nothing else. */
+ * Relied on by: verify.c, happens.c, bytes.c, sharing.c, succession.c, mesh.c, times.c and nothing else. */
 #ifndef SHARDC_VERIFY_INTERNAL_H
 #define SHARDC_VERIFY_INTERNAL_H
 
@@ -52,6 +52,7 @@ const char *a_predecessor_without(const Verifier *v, int program, unsigned write
 void check_bytes(Verifier *v, int program, const Order *o, const Pieces *written);
 void check_sharing(Verifier *v, int program, const Order *o);
 void check_persistent_layout(Verifier *v);
+void check_mesh(Verifier *v);
 
 bool access_inside(const Verifier *v, int program, const Access *x); /* within a sound storage of this program */
 

@@ -118,6 +118,9 @@ static void check_update(Verifier *v, int program, const PlanUnit *u, Updates *d
         if (done->at[i].lo > reached) break;
         reached = done->at[i].hi;
     }
+    if (reached > need)
+        note(v, program, "update-once", -1, -1, "%lld bytes of unit %s's parameters are updated, and a rank holds %lld",
+             (long long)reached, u->path, (long long)need);
     if (reached < need)
         note(v, program, "update-once", -1, -1, "bytes %lld to %lld of unit %s's parameters are never updated",
              (long long)reached, (long long)need, u->path);
@@ -171,6 +174,8 @@ static void check_updates(Verifier *v) {
 Findings *verify(Arena *a, const Plan *p) {
     Findings *out = NEW(a, Findings);
     Verifier v = {a, p, out, 0, NEW_ARRAY(a, bool, p->nstorages + 1), NULL};
+    check_mesh(&v);
+    v.noted = 0;
     check_storages(&v);
     check_persistent_layout(&v);
     check_successions(&v);

@@ -8,7 +8,7 @@
 
 typedef struct {
     const char *rule; /* "read-before-write", "race", "overlap", "collective-order", "update-once", "succession",
-                         "bounds", "wait"; of times: "forward-time", "step-time", "exposed" */
+                         "bounds", "wait", "mesh"; of times: "forward-time", "step-time", "exposed" */
     const char *program, *first, *second; /* event ids; either may be NULL */
     char *text;                           /* one sentence with the missing edge or the overlapping bytes */
 } Finding;

@@ -145,6 +145,30 @@ def change_comm(plan, r):
         ev["comm"] = r.choice(["shard", "replicate", "world"])
 
 
+def change_mesh(plan, r):
+    """One figure of it, or all figures as those of another world."""
+    mesh = plan["mesh"]
+    factor = r.choice([2, 3])
+    how = r.randrange(5)
+    if how == 0:
+        mesh["world"] *= factor
+    elif how == 1:
+        mesh["nodes"] = mesh["world"]
+    elif how == 2:
+        g = r.choice(mesh["groups"])
+        key = r.choice(["ranks", "apart"])
+        g[key] = max(1, min(g[key] * factor if r.random() < .5 else g[key] // 2, mesh["world"] // (g["apart"] if key == "ranks" else g["ranks"])))
+    elif how == 3:
+        u = r.choice(plan["units"])
+        u["shards"], u["replicas"] = u["replicas"], u["shards"]
+    else:
+        mesh["world"] *= factor
+        for g in mesh["groups"]:
+            g["ranks" if g["name"] != "replicate" else "apart"] *= factor
+        for u in plan["units"]:
+            u["shards"] *= factor
+
+
 def change_update(plan, r):
     found = some_event(plan, r, lambda e: e.get("update"))
     if found:
@@ -185,7 +209,7 @@ def drop_program(plan, r):
 
 MUTATIONS = [drop_wait, drop_wait, redirect_wait, add_wait, swap_in_stream, swap_in_stream, swap_neighbours, move_to_stream,
              shift_offset, shift_offset, take_offset, other_arena, change_life, change_life, resize, shrink_arena,
-             drop_access, drop_access, change_access, drop_event, change_comm, change_update, change_class,
+             drop_access, drop_access, change_access, drop_event, change_comm, change_mesh, change_mesh, change_update, change_class,
              change_persistence, drop_program]
 
 

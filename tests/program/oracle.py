@@ -146,10 +146,31 @@ def check_updates(plan, accumulating):
                     require(not any(overlap(x, y) for y in done), "unit %s is updated twice" % u["path"])
                     done.append(x)
                     missing = less(missing, x)
+        require(max((hi for _, hi in done), default=0) <= u["numel"] // u["shards"] * BYTES[u["dtype"]], "unit %s is updated beyond its end" % u["path"])
         require(not missing, "unit %s is not updated" % u["path"])
 
 
+def check_mesh(plan):
+    """How many ranks a plan is for stands in the mesh, in its groups, in every unit, and in the bytes of every collective."""
+    world, groups = plan["mesh"]["world"], {g["name"]: (g["ranks"], g["apart"]) for g in plan["mesh"]["groups"]}
+    require(world % plan["mesh"]["nodes"] == 0, "nodes")
+    require({"shard", "replicate", "world"} <= groups.keys(), "groups are missing")
+    for name, (n, apart) in groups.items():
+        members = [{r for r in range(world) if r // (n * apart) == first // (n * apart) and r % apart == first % apart} for first in range(world)]
+        require(all(len(m) == n for m in members), "group %s" % name)
+    (s, near), (r, far), (w, _) = groups["shard"], groups["replicate"], groups["world"]
+    require(s * r == w == world and near == 1 and far == s, "%d shards, %d replicas" % (s, r))
+    for u in plan["units"]:
+        require(u["shards"] * u["replicas"] == world and u["numel"] % u["shards"] == 0, "unit %s" % u["path"])
+    collectives = [e for p in plan["programs"] for e in p["events"] if "comm" in e]
+    require(world == 1 or collectives, "ranks are on their own")
+    for e in collectives:
+        a, b = sorted(sum(x[2] for x in e[kind]) for kind in ("reads", "writes"))
+        require(a == b or b == a * groups[e["comm"]][0], "bytes of %s" % e["id"])
+
+
 def check(plan):
+    check_mesh(plan)
     storages, programs = plan["storages"], plan["programs"]
     names = [p["name"] for p in programs]
     for i, s in enumerate(storages):

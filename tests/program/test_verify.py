@@ -35,6 +35,7 @@ def test_verify_agrees_with_the_oracle():
     accepted = sum(n for (_, ok), n in tally.items() if ok)
     check(accepted > 300 and sum(tally.values()) > 1300, "too few mutants of one kind: %s" % tally)
     check(tally["without a wait", False] > 50, "too few waits: %s" % tally)
+    check(tally["change_mesh", False] > 20, "too few meshes: %s" % tally)
     return "%d plans, %d accepted, %d waits each needed" % (sum(tally.values()), accepted, tally["without a wait", False])
 
 

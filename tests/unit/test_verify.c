@@ -162,6 +162,77 @@ Test(verify, bounds) {
     expect("bounds", NULL, NULL, "program number 9");
 }
 
+Test(verify, mesh) {
+    static Comm comms[] = {{"shard", 2, 1}, {"replicate", 1, 2}, {"world", 2, 1}};
+    static PlanUnit unit;
+    static const struct {
+        int world, nodes, groups;
+        Comm comms[3];
+        int shards, replicas;
+        const char *text;
+    } cases[] = {
+        {4,
+         1,
+         3,
+         {{"shard", 2, 1}, {"replicate", 1, 2}, {"world", 2, 1}},
+         2,
+         1,
+         "2 shards × 1 replicas do not make up"},
+        {4,
+         1,
+         3,
+         {{"shard", 4, 1}, {"replicate", 1, 4}, {"world", 4, 1}},
+         4,
+         1,
+         "g0f reads 1024 bytes and writes 2048"},
+        {2, 1, 3, {{"shard", 1, 1}, {"replicate", 2, 1}, {"world", 2, 1}}, 1, 2, "over the 1 ranks of group shard"},
+        {2, 1, 3, {{"shard", 2, 1}, {"replicate", 1, 2}, {"world", 1, 1}}, 2, 1, "the group of all ranks has 1 of 2"},
+        {2, 1, 3, {{"shard", 2, 1}, {"replicate", 1, 1}, {"world", 2, 1}}, 2, 1, "replicas 1: 1 and 2 would make up"},
+        {3,
+         1,
+         3,
+         {{"shard", 2, 1}, {"replicate", 1, 2}, {"world", 3, 1}},
+         2,
+         1,
+         "groups of 2 ranks, 1 apart (shard), do"},
+        {2, 2, 2, {{"shard", 2, 1}, {"replicate", 1, 2}}, 2, 1, "shard, replicate and world are not all there"},
+        {4, 3, 3, {{"shard", 4, 1}, {"replicate", 1, 4}, {"world", 4, 1}}, 4, 1, "4 ranks do not stand on 3 nodes"},
+        {2,
+         1,
+         3,
+         {{"shard", 2, 1}, {"replicate", 1, 2}, {"world", 2, 1}},
+         1,
+         1,
+         "1 shards × 1 replicas, in a world of 2"},
+        {2, 1, 3, {{"shard", 2, 1}, {"replicate", 1, 2}, {"world", 2, 1}}, 2, 1, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        setup();
+        memcpy(comms, cases[i].comms, sizeof comms);
+        unit = plan->units[0];
+        unit.shards = cases[i].shards, unit.replicas = cases[i].replicas;
+        plan->world = cases[i].world, plan->nodes = cases[i].nodes;
+        plan->comms = comms, plan->ncomms = cases[i].groups;
+        plan->units = &unit;
+        const Findings *f = verify(plan->arena, plan);
+        bool found = !cases[i].text && !f->n;
+        for (int k = 0; k < f->n; k++)
+            found |= cases[i].text && !strcmp(f->at[k].rule, "mesh") && strstr(f->at[k].text, cases[i].text);
+        cr_expect(found, "case %zu: %s", i, f->n ? f->at[0].text : "sound");
+    }
+    setup();
+    unit = plan->units[0];
+    unit.numel = 511;
+    plan->units = &unit;
+    expect("mesh", NULL, NULL, "has 511 elements, which 2 shards do not divide");
+    unit.numel = 256;
+    expect("update-once", NULL, NULL, "1024 bytes of unit layers.0's parameters are updated, and a rank holds 512");
+    setup();
+    for (int g = 0; g < plan->nprograms; g++)
+        for (int e = 0; e < plan->programs[g].n; e++) plan->programs[g].events[e].comm = -1;
+    expect("mesh", NULL, NULL, "no collective joins the 2 ranks");
+}
+
 Test(verify, updates) {
     micro_events[UPDATE_1].writes[0].size = 512;
     expect("update-once", NULL, NULL, "bytes 512 to 1024 of unit layers.0's parameters are never updated");
@@ -222,6 +293,7 @@ Test(verify, accumulation) {
             static Access both[] = {{FULL_GRAD, 0, 2048}, {GRAD_SHARD, 0, 1024}};
             q->events[REDUCE_1].reads = both;
             q->events[REDUCE_1].nreads = 2;
+            q->events[REDUCE_1].comm = -1; /* a sum of this rank's */
         }
     }
     const Findings *f = verify(plan->arena, plan); /* transients belong to micro only */
@@ -234,10 +306,15 @@ Test(verify, accumulation) {
 /* Speed rule: at most a second for 100,000 events. Lives are short, bytes are reused, three streams take part. */
 Test(verify, fast) {
     enum { N = 100000, SLOTS = 64 };
+    static Comm alone[] = {{"shard", 1, 1}, {"replicate", 1, 1}, {"world", 1, 1}};
     Arena *a = arena_new();
     Plan *p = NEW(a, Plan);
     *p = (Plan){.arena = a,
                 .model = "big",
+                .world = 1,
+                .nodes = 1,
+                .comms = alone,
+                .ncomms = 3,
                 .programs = NEW_ARRAY(a, PlanProgram, 3),
                 .nprograms = 3,
                 .storages = NEW_ARRAY(a, Storage, N),
