@@ -66,6 +66,8 @@ _Noreturn void vfail(Source at, const char *fmt, va_list ap) __attribute__((form
 _Noreturn void fail_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* exits 2 */
 _Noreturn void bug(Source at, const char *fmt, ...)
     __attribute__((format(printf, 2, 3))); /* what no input can cause: asks for a report, exits 1 */
+/* Prints "file:line: note: message" to stderr: what is right and may not be what was meant. */
+void remark(Source at, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 #define NOWHERE ((Source){NULL, 0})
 
 /* The candidate nearest to `name` by edit distance, or NULL when none is near. */

@@ -28,14 +28,25 @@ static void remove_temps(void) {
         if (temps[i]) unlink(temps[i]);
 }
 
-_Noreturn static void die(int code, Source at, const char *fmt, va_list ap) {
+static void say(Source at, const char *kind, const char *fmt, va_list ap) {
     fflush(stdout);
     if (at.file && at.line > 0)
-        fprintf(stderr, "%s:%d: ", at.file, at.line);
+        fprintf(stderr, "%s:%d: %s", at.file, at.line, kind);
     else
-        fprintf(stderr, "%s: ", at.file ? at.file : "shardc");
+        fprintf(stderr, "%s: %s", at.file ? at.file : "shardc", kind);
     vfprintf(stderr, fmt, ap);
     fputc('\n', stderr);
+}
+
+void remark(Source at, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    say(at, "note: ", fmt, ap);
+    va_end(ap);
+}
+
+_Noreturn static void die(int code, Source at, const char *fmt, va_list ap) {
+    say(at, "", fmt, ap);
     remove_temps();
     exit(code);
 }

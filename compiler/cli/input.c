@@ -54,6 +54,30 @@ static const char *device_of(const Options *o) {
     return o->device ? o->device : o->target && !strcmp(o->target, "cuda") ? "h200" : "cpu";
 }
 
+/* As PyTorch leaves what fully_shard never saw; where memory is the question, that is worth a line. */
+static void tell_unsharded(const Graph *g) {
+    int64_t whole = 0, all = 0;
+    const char *first = NULL;
+    for (int i = 0; g->world > 1 && i < g->params.n; i++) {
+        const Param *p = g->params.at[i];
+        if (p->is_buffer) continue;
+        all += value_numel(p->value);
+        if (p->unit->module->policy || p->ignored) continue;
+        whole += value_numel(p->value);
+        if (!first) first = p->path;
+    }
+    if (whole && whole == all)
+        remark(g->root->made,
+               "no module is given to nn.fully_shard: each of the %d ranks holds the whole model, as in DDP; write "
+               "nn.fully_shard(model), or where that is meant nn.fully_shard(model, { mesh = nn.mesh { shard = 1 } })",
+               g->world);
+    else if (whole)
+        remark(g->root->made,
+               "%lld of %lld parameters (%s, ...) are of no module given to nn.fully_shard: each of the %d ranks holds "
+               "all of them; write nn.fully_shard(model) too",
+               (long long)whole, (long long)all, first, g->world);
+}
+
 static Plan *compile(Arena *a, const Options *o, const char *input) {
     const Device *d = device_load(a, device_of(o));
     if (o->target && !strcmp(o->target, "cuda") && strcmp(d->target, "cuda"))
@@ -67,6 +91,7 @@ static Plan *compile(Arena *a, const Options *o, const char *input) {
     p.quick = !o->dump_after && !getenv("SHARDC_CHECK");
     Graph *g = frontend_load(a, &f);
     lower(g, d, &p);
+    tell_unsharded(g);
     return make_plan(g, d, &p);
 }
 

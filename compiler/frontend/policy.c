@@ -46,13 +46,16 @@ static void read_mesh(lua_State *L, int t, const char *what, UnitPolicy *p) {
     p->shard = (int)field_integer(L, m, "nn.mesh", "shard", 0, 1);
     int world = fe_of(L)->options->world;
     if (p->replicate && p->shard && (int64_t)p->replicate * p->shard != world)
-        field_fail(L, "mesh",
-                   "nn.mesh: replicate %d × shard %d does not make up the world of %d ranks; leave one of them out and "
-                   "it takes the rest",
-                   p->replicate, p->shard, world);
+        field_fail(
+            L, "mesh",
+            "nn.mesh: replicate %d × shard %d does not make up the world of %d rank%s; give --world %lld, or leave "
+            "one of them out and it takes the rest",
+            p->replicate, p->shard, world, world == 1 ? "" : "s", (long long)p->replicate * p->shard);
     if ((p->replicate && world % p->replicate) || (p->shard && world % p->shard))
-        field_fail(L, "mesh", "nn.mesh: %s %d does not divide the world of %d ranks", p->shard ? "shard" : "replicate",
-                   p->shard ? p->shard : p->replicate, world);
+        field_fail(L, "mesh",
+                   "nn.mesh: %s %d does not divide the world of %d rank%s; give --world %d or a multiple of it",
+                   p->shard ? "shard" : "replicate", p->shard ? p->shard : p->replicate, world, world == 1 ? "" : "s",
+                   p->shard ? p->shard : p->replicate);
     lua_pop(L, 1);
 }
 

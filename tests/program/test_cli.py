@@ -244,6 +244,24 @@ def test_nodes():
         check("nodes" not in one and " on 13 nodes of 1 " in two, "any number of ranks a node: %s\n%s" % (one, two))
 
 
+def test_what_nobody_shards_is_told():
+    """Parameters that nn.fully_shard never saw lie whole on every rank: a note, unless a mesh says so or there is one rank."""
+    def said(world, shard):
+        model = os.path.join(scratch("unsharded"), "net.lua")
+        with open(model, "w") as f:
+            f.write((COUNTED % ("self.table(x)", "", '"int32", { 6 }')).replace("nn.fully_shard(model)", shard))
+        rc, _, err = command([SHARDC, "predict", model, "--world", str(world)])
+        check(rc == 0, err)
+        return err.replace(model, "net.lua")
+    check(said(2, "") == "net.lua:2: note: no module is given to nn.fully_shard: each of the 2 ranks holds the whole model, as in DDP; write nn.fully_shard(model), "
+          "or where that is meant nn.fully_shard(model, { mesh = nn.mesh { shard = 1 } })\n", said(2, ""))
+    check("net.lua:2: note: 200 of 344 parameters (table.weight, ...) are of no module given to nn.fully_shard: each of the 2 ranks holds all" in said(2, "nn.fully_shard(model.out)"),
+          said(2, "nn.fully_shard(model.out)"))
+    for world, shard in (1, ""), (2, "nn.fully_shard(model)"), (2, "nn.fully_shard(model, { mesh = nn.mesh { shard = 1 } })"):
+        check(said(world, shard) == "", said(world, shard))
+    return "5 models"
+
+
 COUNTED = """local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.table, model.up, model.out = nn.Embedding(16, 8), nn.Linear(8, 8), nn.Linear(8, 16)

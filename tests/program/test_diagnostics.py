@@ -21,7 +21,7 @@ UNITS = ["unit_compiler", "unit_runtime", "unit_host"]
 TESTS = r"^(bad_input|calibrate|cli|failures|launch|hostile\.stopped_rank)\b"
 
 # Report something, and are not _Noreturn (or not declared in our source).
-REPORTERS = ["argp_error", "luaL_error", "WRONG", "note", r"snprintf\(error", r"fprintf\(stderr"]
+REPORTERS = ["argp_error", "luaL_error", "WRONG", "note", "remark", r"snprintf\(error", r"fprintf\(stderr"]
 # Report what no input can cause: `bug` is what one calls for that.
 DEFECTS = ["bug"]
 # file, part of the line: why no test reaches it

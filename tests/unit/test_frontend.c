@@ -467,7 +467,7 @@ Test(frontend, bad_policy_files) {
         {"return {\n { match = 'h.0', fully_shard = {} },\n { match = 'h.0', fully_shard = {\n reshard = true } } }",
          "policy.lua:4: fully_shard: unknown key 'reshard'"},
         {"return {\n { match = 'h.0', fully_shard = { mesh = { shard = 3 } } } }",
-         "policy.lua:2: nn.mesh: shard 3 does not divide the world of 2 ranks"},
+         "policy.lua:2: nn.mesh: shard 3 does not divide the world of 2 ranks; give --world 3 or a multiple of it"},
         {"return {\n\n { match = [[h.9]], checkpoint = {} } }", "policy.lua:1: policy: no module's path"},
         {"return {\n { match = 'h.0', checkpoint = { save = 3 } } }",
          "policy.lua:2: checkpoint: save must be a string or a list of strings"},

@@ -1,4 +1,4 @@
--- expect: mesh_shard\.lua:10: nn.mesh: shard 3 does not divide the world of 2 ranks
+-- expect: mesh_shard\.lua:10: nn.mesh: shard 3 does not divide the world of 2 ranks; give --world 3 or a multiple of it
 -- args: --world 2
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
