@@ -23,6 +23,7 @@ import programs  # noqa: E402
 from harness import settings  # noqa: E402
 
 STEPS = ["--steps", "20", "--seed", "7", "--lr", "1e-3", "--warmup", "2"]
+DUMP, GRADIENTS = ["--dump", "*.grad", "--at-step", "20", "-o"], ".cpu.grads.safetensors"  # of the last step; of the CPU's program, after its name
 
 
 def must(args, **kw):
@@ -137,7 +138,8 @@ def accumulation(options):
 def jobs(b):
     """(name, call) of everything to be made."""
     for name, (file, world, options) in programs.fp32().items():
-        yield name, lambda n=name, a=(file, world, options): (b.model(n, *a), b.reference(n, *a))
+        dump = [*DUMP, os.path.join(b.out, name + GRADIENTS)] if world == 1 else []  # other worlds see the same samples
+        yield name, lambda n=name, a=(file, world, options), d=dump: (b.model(n, *a), b.reference(n, *a, further=d))
     for name, a in programs.bf16().items():
         yield name, lambda n=name, a=a: b.model(n, *a)
     for family in programs.families():

@@ -7,6 +7,7 @@ Relies on: runner.py, rows_*.py, tests/golden, programs.py; --sanitize: compute-
 import argparse
 import concurrent.futures
 import glob
+import math
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ import tempfile
 import time
 
 import programs
+from build import DUMP, GRADIENTS
 from runner import AGREES, HERE, ROOT, Machine, Runner, agrees, count_gpus, once_more, same  # puts tests/program on the path
 import test_golden  # noqa: E402
 from harness import Failure, check, read_log, steps  # noqa: E402
@@ -34,6 +36,24 @@ def golden(r, case, world):
     test_golden.NUMBERS = AGREES
     return "losses and norms within %.1e, %d gradients %.1e" % (test_golden.compare_steps(g, steps(read_log(log))), len(found),
                                                              test_golden.compare_gradients(g, found))
+
+
+def beside_cpu(r, name, world, options):
+    """Losses and norms of 20 steps, and every gradient of the last beside those of the CPU's program on one rank."""
+    if options.get("accumulate"):
+        return agrees(r, name, world, options)  # what is dumped is of the last microbatch
+    grads = os.path.join(tempfile.mkdtemp(dir=r.work), "grads.safetensors")
+    note = agrees(r, name, world, options, *DUMP, grads)
+    ours = test_golden.sum_files([grads] + [grads.replace(".safetensors", ".rank%d.safetensors" % i) for i in range(1, world)])
+    cpu = test_golden.sum_files([r.path(name[:-1] + "1" + GRADIENTS)])
+    check(ours.keys() == cpu.keys(), "gradients of %s" % sorted(ours.keys() ^ cpu.keys()))
+    size, worst = lambda x: math.sqrt(sum(v * v for v in x)), 0
+    least = 1e-8 * size([size(x) for _, x in cpu.values()])  # zero but for rounding: the biases of keys
+    for path, (_, x) in cpu.items():
+        apart, whole = size([a - b for a, b in zip(ours[path][1], x)]), size(x)
+        check(apart <= AGREES * whole + least, "%s.grad of step 20 is %.1e from the CPU's" % (path, apart / max(whole, least)))
+        worst = max(worst, (apart - least) / whole if apart > least else 0)
+    return "%s, %d gradients %.1e" % (note, len(cpu), worst)
 
 
 def curve(r):
@@ -171,7 +191,7 @@ def cases(r, sanitize):
         name = os.path.basename(f)
         yield "kernels." + name[5:], 1, lambda n=name: kernels(r, n)
     for name, (file, world, options) in programs.fp32().items():
-        yield "cpu." + name[5:], world, lambda a=(name, world, options): agrees(r, *a)
+        yield "cpu." + name[5:], world, lambda a=(name, world, options): beside_cpu(r, *a)
     for case, world in programs.GOLDEN:
         yield "torch.%s-w%d" % (case, world), world, lambda a=(case, world): golden(r, *a)
     yield "torch.curve-w1", 1, lambda: curve(r)
