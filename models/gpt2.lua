@@ -5,7 +5,7 @@ local o = nn.options {
   size = nn.choice("124m", "350m", "774m", "1558m"),      -- layers, dim and heads, where these are not set
   layers = nn.optional "integer", dim = nn.optional "integer", heads = nn.optional "integer",
   vocab = 50304, batch = 8, seq = 1024, dropout = 0.0, lr = 6e-4, clip = 1.0, accumulate = 1,
-  precision = nn.choice("fp32", "bf16", "fp16"),
+  precision = nn.choice("fp32", "bf16", "fp16"), moments = nn.choice("fp32", "bf16"),
   recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),
   reshard = true, prefetch = 1,
@@ -107,7 +107,7 @@ return nn.training {
     logits = function(m, b) return m(b.tokens) end,
   },
   optimizer = optim.AdamW {
-    lr = o.lr, betas = { 0.9, 0.95 }, weight_decay = 0.1,
+    lr = o.lr, betas = { 0.9, 0.95 }, weight_decay = 0.1, moment_dtype = o.moments,
     groups = { { match = { "*.bias", "*ln_*" }, weight_decay = 0 } },
   },
   schedule = optim.cosine { warmup = 700, total = 20000, min_ratio = 0.1 },

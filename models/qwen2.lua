@@ -7,7 +7,7 @@ local o = nn.options {
   kv_heads = nn.optional "integer", ffn = nn.optional "integer", vocab = nn.optional "integer",
   tied = nn.optional "boolean", theta = 1000000.0, eps = 1e-6,
   batch = 1, seq = 2048, dropout = 0.0, lr = 3e-4, clip = 1.0, accumulate = 1,
-  precision = nn.choice("fp32", "bf16", "fp16"),
+  precision = nn.choice("fp32", "bf16", "fp16"), moments = nn.choice("fp32", "bf16"),
   recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),
   reshard = true, prefetch = 1,
@@ -126,7 +126,7 @@ return nn.training {
     logits = function(m, b) return m(b.tokens) end,
   },
   optimizer = optim.AdamW {
-    lr = o.lr, betas = { 0.9, 0.95 }, weight_decay = 0.1,
+    lr = o.lr, betas = { 0.9, 0.95 }, weight_decay = 0.1, moment_dtype = o.moments,
     groups = { { match = { "*.bias", "*norm*" }, weight_decay = 0 } },
   },
   schedule = optim.cosine { warmup = 2000, total = 100000, min_ratio = 0.1 },

@@ -5,7 +5,7 @@ local nn, optim = require "nn", require "optim"
 local o = nn.options {
   layers = 6, dim = 512, heads = 8, ffn = nn.optional "integer", vocab = 32768, batch = 8, seq = 128,
   dropout = 0.0, lr = 1e-3, clip = 1.0, accumulate = 1,
-  precision = nn.choice("fp32", "bf16", "fp16"),
+  precision = nn.choice("fp32", "bf16", "fp16"), moments = nn.choice("fp32", "bf16"),
   recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),
   reshard = true, prefetch = 1,
@@ -117,7 +117,7 @@ return nn.training {
   },
   loss = function(m, b) return nn.cross_entropy(m(b.source, b.target_in), b.targets) end,
   optimizer = optim.AdamW {
-    lr = o.lr, betas = { 0.9, 0.98 }, eps = 1e-9, weight_decay = 0.01,
+    lr = o.lr, betas = { 0.9, 0.98 }, eps = 1e-9, weight_decay = 0.01, moment_dtype = o.moments,
     groups = { { match = { "*.bias", "*norm*" }, weight_decay = 0 } },
   },
   schedule = optim.linear { warmup = 4000, total = 100000, min_ratio = 0.0 },

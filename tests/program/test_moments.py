@@ -245,6 +245,17 @@ def nearest(blob):
     return array.array("H", halves).tobytes()
 
 
+def test_the_models_take_them():
+    """`moments` is an option of every model that has options of precision and memory."""
+    small = dict(layers=1, dim=64, heads=2, vocab=256, batch=2, seq=16)
+    for model in ("gpt2.lua", "llama3.lua", "qwen2.lua", "transformer.lua"):
+        more = dict(small, kv_heads=2, ffn=64) if model in ("llama3.lua", "qwen2.lua") else small
+        state = lambda m: sum(s["size"] for s in planned(os.path.join(ROOT, "models", model), 2, moments=m, **more)["storages"] if s["class"] == "optimizer state")
+        fp32, bf16 = state("fp32"), state("bf16")
+        check(bf16 < 0.52 * fp32, "%s: %d bytes of state, %d with moments of bf16" % (model, fp32, bf16))
+    return "4 models"
+
+
 def test_resumes():
     """Bit for bit, by a build of another way too; from the other dtype fp32 is taken as it is, and what becomes bf16 is rounded to nearest."""
     folder = scratch("state")
