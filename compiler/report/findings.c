@@ -14,8 +14,9 @@ void report_findings_text(FILE *f, const Plan *p, const Findings *v) {
         }
     for (int i = 0; i < v->n; i++)
         fprintf(f, "%s%s%s: %s\n", v->at[i].program, *v->at[i].program ? ": " : "", v->at[i].rule, v->at[i].text);
-    fprintf(f, "%s: %s: %d programs, %ld events, %ld waits, %ld accesses, %d storages, %d units", p->model,
-            v->n ? "NOT SOUND" : "sound", p->nprograms, events, waits, accesses, p->nstorages, p->nunits);
+    fprintf(f, "%s: %s: %d programs, %ld events, %ld waits, %ld accesses, %d storages, %d unit%s", p->model,
+            v->n ? "NOT SOUND" : "sound", p->nprograms, events, waits, accesses, p->nstorages, p->nunits,
+            p->nunits == 1 ? "" : "s");
     if (v->n) fprintf(f, "; %d findings", v->n);
     fputc('\n', f);
 }

@@ -129,15 +129,20 @@ static void program_events(FILE *f, const Plan *p, const PlanProgram *g, const R
     arena_free(a);
 }
 
+static const char *s_of(int n) {
+    return n == 1 ? "" : "s";
+}
+
 static void units_table(FILE *f, const Plan *p) {
     fprintf(f, "\nunits\n");
     for (int i = 0; i < p->nunits; i++) {
         const PlanUnit *u = &p->units[i];
-        fprintf(
-            f,
-            "  %-3d %-24s %d parameters, %s elements in %d shards × %d replicas, %s, gathered as %s, reduced in %s\n",
-            u->id, *u->path ? u->path : "(model)", u->nparams, grouped(p->arena, (double)u->numel), u->shards,
-            u->replicas, dtype_name(u->dtype), dtype_name(u->wire), dtype_name(u->reduce));
+        fprintf(f,
+                "  %-3d %-24s %d parameter%s, %s elements in %d shard%s × %d replica%s, %s, gathered as %s, reduced in "
+                "%s\n",
+                u->id, *u->path ? u->path : "(model)", u->nparams, s_of(u->nparams),
+                grouped(p->arena, (double)u->numel), u->shards, s_of(u->shards), u->replicas, s_of(u->replicas),
+                dtype_name(u->dtype), dtype_name(u->wire), dtype_name(u->reduce));
     }
 }
 
@@ -147,8 +152,8 @@ static void printable(FILE *f, const char *s) {
 
 void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o) {
     if (o->module) check_module(p, o->module);
-    fprintf(f, "%s for %s, world %d on %d node%s · %d programs · %d units\n", p->model, p->device, p->world, p->nodes,
-            p->nodes == 1 ? "" : "s", p->nprograms, p->nunits);
+    fprintf(f, "%s for %s, world %d on %d node%s · %d programs · %d unit%s\n", p->model, p->device, p->world, p->nodes,
+            s_of(p->nodes), p->nprograms, p->nunits, s_of(p->nunits));
     int shown = 0;
     for (int i = 0; i < p->noptions; i++) {
         if (!*p->options[i].text) continue; /* an nn.optional that nobody set */

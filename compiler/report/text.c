@@ -59,10 +59,10 @@ static void moment_line(FILE *f, const Plan *p, Moment m, ByteUnit u) {
     int e = m.event;
     LiveSet live = live_at(p, ARENA_DEVICE, m.program, e);
     if (e >= 0 && e < g->n)
-        fprintf(f, "  %sat %s %s%s%s of %s:", m.peak ? "peak " : "", g->events[e].id, phase_name(g->events[e].phase),
-                *g->events[e].module ? " " : "", g->events[e].module, g->name);
+        fprintf(f, "  %sat %s %s%s%s of %s, in %s:", m.peak ? "peak " : "", g->events[e].id,
+                phase_name(g->events[e].phase), *g->events[e].module ? " " : "", g->events[e].module, g->name, u.name);
     else
-        fprintf(f, "  peak in %s:", g->name);
+        fprintf(f, "  peak in %s, in %s:", g->name, u.name);
     bool done[N_CLASSES] = {false}, some = false;
     for (;;) { /* largest first */
         int best = -1;

@@ -83,4 +83,4 @@ def test_tour_shows_the_step():
     must([os.path.join(BUILD, "shardc"), "build", "models/gpt2.lua", "--world", "2", "--device", "h200", "--sources", "-o", os.path.join(folder, "gpt2"),
           *settings(dict(layers=2, dim=64, heads=4, vocab=256, batch=8, seq=64))])
     text = open(os.path.join(folder, "gpt2.c")).read()
-    pages.shown_there(lines, text[text.index("program_micro("):].split("\n"), "the step")
+    pages.shown_there(lines, text[text.index("program_micro("):].split("\n"), "the step", part=True)

@@ -335,4 +335,4 @@ def test_S_checkpoint():
 
 
 def test_S_page():
-    return pages.holds("models/behaviours/surface.md", 1)
+    return pages.holds("models/behaviours/surface.md", 16)
