@@ -1,7 +1,7 @@
 """Rows O1 to O3 of the behaviours: what must hide behind what, on a virtual clock that the executed waits move, and in the
 schedule itself. The wall clock's turn is in tests/gpu/rows_overlap.py.
 
-Relies on: harness.py, rows/overlap_*.lua. Relied on by: run.py, tests/gpu/rows_overlap.py (the bounds)."""
+Relies on: harness.py, rows/overlap_*.lua. Relied on by: run.py, tests/gpu/rows_overlap.py (the bounds, PREDICTED)."""
 import json
 import os
 import struct
@@ -16,6 +16,7 @@ WORLDS = (2, 4)
 # O1: three linears of 25 ms forward and 50 ms backward, collectives 10 ms late
 FORWARD = 10 + 3 * 25 + 2
 STEP = FORWARD + 2 * 10 + 6 * 25 + 4
+PREDICTED = 255.1  # ms of a step on h200 at any world: GPUs are held to it, and it to the plan
 # O2: five steps of 75 ms; gathers 10 ms late hide, but for the first
 FIVE, EACH = 5 * (75 + 4) + 10, 75 + 4
 
@@ -83,6 +84,7 @@ def test_O3_schedule_holds_O1():
             bounds = ["--delay-collectives", "10", "--device", device, "--max-forward-ms", str(FORWARD), "--max-step-ms", str(STEP), "--max-exposed-ms", "34"]
             rc, t, found = times(UNITS, world, *bounds)
             check(rc == 0 and not found, "world %d, %s: %s" % (world, device, found))
+            check(device == "cpu" or abs(t["step_ms"] - PREDICTED) < 0.1, "world %d: a step of %.3f ms is predicted, and GPUs are held to %.1f" % (world, t["step_ms"], PREDICTED))
             said.append(t["step_ms"])
             rc, t, found = times(UNITS, world, *bounds[:-1], "29")
             check(rc == 1 and [f["rule"] for f in found] == ["exposed"] and "exposed in 3 places" in found[0]["text"], "exposed: %s" % found)
