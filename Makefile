@@ -16,7 +16,7 @@ BLASLIB := /usr/lib/x86_64-linux-gnu/openblas-serial/libopenblas.a
 # runtime/cpu/blas_memory.c stands before these functions of OpenBLAS, and says why (emit/build.c links programs alike).
 BLASWRAP := blas_memory_alloc blas_memory_free \
 	$(foreach c,SKYLAKEX COOPERLAKE SAPPHIRERAPIDS,sgemm_small_matrix_permit_$c dgemm_small_matrix_permit_$c)
-RUNLIBS  := $(BLASLIB) $(BLASWRAP:%=-Wl,--wrap=%) -l:libjansson.a -lm -lpthread
+RUNLIBS  := $(BLASLIB) $(BLASWRAP:%=-Wl,--wrap=%) -l:libjansson.a -l:libz.a -lm -lpthread
 
 COMPILER_SRC := $(filter-out compiler/main.c,$(wildcard compiler/*.c compiler/*/*.c))
 HOST_SRC     := $(wildcard runtime/host/*.c)

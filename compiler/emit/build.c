@@ -405,7 +405,9 @@ static void link_binary(Build *b) {
         add_cuda_libraries(b, &args);
     else
         add(b, &args, cpu_libraries);
-    add(b, &args, (const char *const[]){"-l:libjansson.a", "-lm", "-lpthread", "-ldl", "-o", file_name(fresh), NULL});
+    add(b, &args,
+        (const char *const[]){"-l:libjansson.a", "-l:libz.a", "-lm", "-lpthread", "-ldl", "-o", file_name(fresh),
+                              NULL});
     temp_register(fresh);
     Job j = start(b, &args, "link");
     finish(b, &j, 1);

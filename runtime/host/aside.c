@@ -43,6 +43,12 @@ void aside_write(Aside *a, const void *p, size_t n) {
     a->n += n;
 }
 
+void aside_rewrite(Aside *a, const void *p, size_t n) {
+    if (!a->error) flush(a);
+    if (!a->error && lseek(a->fd, 0, SEEK_SET) < 0) a->error = errno;
+    put_all(a, p, n);
+}
+
 int aside_commit(Aside *a) {
     if (!a->error) flush(a);
     if (!a->error && fsync(a->fd) != 0 && errno != EINVAL && errno != EROFS) a->error = errno;

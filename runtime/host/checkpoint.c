@@ -1,6 +1,6 @@
 /* Saving the training state: every rank writes its pieces into a folder under a temporary name; when all have, the
  * folder gets its name, then the index names it, then the folder before it goes. Nothing is allocated after saver_new.
- * Relies on: state, safetensors (heads), aside, target.
+ * Relies on: state, safetensors (heads), aside, target, zlib (crc32).
  * Relied on by: train. */
 #include "checkpoint.h"
 #include "aside.h"
@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include <zlib.h>
 
 enum { FOLDER = 64, INDEX_BYTES = 4096 };
 
@@ -26,9 +27,9 @@ struct Saver {
     Piece *pieces;
     int n;
     char *head;
-    size_t head_bytes;
-    uint8_t *buffer, *chunk; /* ASIDE_BUFFER bytes each */
-    char current[FOLDER];    /* what the index names; "" for none */
+    size_t head_bytes, *sum_at; /* sum_at: where the head has each piece's checksum */
+    uint8_t *buffer, *chunk;    /* ASIDE_BUFFER bytes each */
+    char current[FOLDER];       /* what the index names; "" for none */
     char path[PATH_MAX], temp[PATH_MAX];
 };
 
@@ -105,17 +106,30 @@ int saver_check(const char *dir, const char *resume) {
     return fd;
 }
 
-static char *head_of(const sc_build *b, const Piece *pieces, int n, size_t *bytes) {
+/* The head comes first and the checksums are known last: they have a place in it, as metadata under the pieces' names.
+ */
+static void make_head(Saver *s) {
     StHead h;
-    st_head_begin(&h, NULL);
-    for (int i = 0; i < n; i++) {
-        const Piece *p = &pieces[i];
-        char *name = need_text("%s@[%" PRId64 ",%" PRId64 ")#%s", b->params[p->param].path, p->begin, p->end,
-                               piece_kind_name(p->kind));
-        st_head_add(&h, name, p->dtype, 1, &(int64_t){p->end - p->begin});
-        free(name);
+    char **metadata = need(2 * (size_t)s->n + 1, sizeof *metadata);
+    for (int i = 0; i < s->n; i++) {
+        const Piece *p = &s->pieces[i];
+        metadata[2 * i] = need_text("%s@[%" PRId64 ",%" PRId64 ")#%s", s->b->params[p->param].path, p->begin, p->end,
+                                    piece_kind_name(p->kind));
+        metadata[2 * i + 1] = need_text(PIECE_SUM, 0ul);
     }
-    return st_head_end(&h, bytes);
+    s->sum_at = need((size_t)s->n, sizeof *s->sum_at);
+    st_head_begin(&h, (const char *const *)metadata, s->sum_at);
+    for (int i = 0; i < s->n; i++)
+        st_head_add(&h, metadata[2 * i], s->pieces[i].dtype, 1, &(int64_t){s->pieces[i].end - s->pieces[i].begin});
+    s->head = st_head_end(&h, &s->head_bytes);
+    for (int i = 0; i < 2 * s->n; i++) free(metadata[i]);
+    free(metadata);
+}
+
+static void put_sum(Saver *s, int piece, unsigned long sum) {
+    char text[32];
+    int n = snprintf(text, sizeof text, PIECE_SUM, sum);
+    memcpy(s->head + s->sum_at[piece], text, (size_t)n);
 }
 
 static char *json_text(const char *s) {
@@ -138,7 +152,7 @@ Saver *saver_new(const sc_build *b, const char *dir, int rank) {
     int all = state_pieces(b, rank, &s->pieces);
     for (int i = 0; i < all; i++)
         if (state_owned(b, rank, &s->pieces[i])) s->pieces[s->n++] = s->pieces[i];
-    s->head = head_of(b, s->pieces, s->n, &s->head_bytes);
+    make_head(s);
     s->buffer = need(1, ASIDE_BUFFER);
     s->chunk = need(1, ASIDE_BUFFER);
     read_current(dir, s->current);
@@ -151,6 +165,7 @@ void saver_free(Saver *s) {
     free(s->model);
     free(s->pieces);
     free(s->head);
+    free(s->sum_at);
     free(s->buffer);
     free(s->chunk);
     free(s);
@@ -181,14 +196,18 @@ static int write_pieces(Saver *s, sc_rank *r, const char *folder) {
     for (int i = 0; i < s->n && !a.error; i++) {
         const Piece *p = &s->pieces[i];
         uint64_t left = (uint64_t)(p->end - p->begin) * (uint64_t)host_dtype_size(p->dtype), at = p->at;
+        unsigned long sum = crc32(0, NULL, 0);
         while (left && !a.error) {
             size_t n = left < ASIDE_BUFFER ? left : ASIDE_BUFFER;
             sc_read(r, p->host, at, s->chunk, n);
+            sum = crc32(sum, s->chunk, (unsigned)n);
             aside_write(&a, s->chunk, n);
             at += n;
             left -= n;
         }
+        put_sum(s, i, sum);
     }
+    aside_rewrite(&a, s->head, s->head_bytes);
     return aside_commit(&a);
 }
 

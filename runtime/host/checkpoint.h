@@ -1,5 +1,6 @@
 /* The training state on disk. A folder DIR holds DIR/index.json and the folder that it names:
- *   DIR/step-00000010/rank-0.safetensors ...   tensors "layers.0.mlp.up.weight@[begin,end)#master"
+ *   DIR/step-00000010/rank-0.safetensors ...   tensors "layers.0.mlp.up.weight@[begin,end)#master",
+ *                                              and as metadata under each tensor's name "crc32 1c0ffee5" of its bytes
  * index.json is replaced last, by a rename: at every moment it names a complete state.
  * Relies on: state, safetensors, aside, jansson, target.
  * Relied on by: train, main. */
@@ -15,6 +16,8 @@ typedef struct {
     int64_t adam_step, global_batch;
     sc_scaler scaler; /* scale 0: there is none */
 } Progress;
+
+#define PIECE_SUM "crc32 %08lx"
 
 /* ── saving ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -35,7 +38,8 @@ typedef struct Checkpoint Checkpoint;
 Checkpoint *checkpoint_open(const sc_build *b, const char *dir);
 const Progress *checkpoint_progress(const Checkpoint *c);
 int checkpoint_world(const Checkpoint *c);
-void checkpoint_load(const Checkpoint *c, sc_rank *r); /* what this rank's slices hold */
+/* What this rank's slices hold; dies where a tensor that it reads of is not as it was saved. */
+void checkpoint_load(const Checkpoint *c, sc_rank *r);
 void checkpoint_close(Checkpoint *c);
 
 #endif

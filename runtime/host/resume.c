@@ -2,7 +2,7 @@
  * build needs; then every rank takes what its slices hold, whatever world the pieces were written by. Buffers belong to
  * a rank: rank r takes those of rank r modulo the old world. Moments may have been kept in the other of their two
  * dtypes: fp32 from bf16 is exact, bf16 from fp32 rounds to nearest, once.
- * Relies on: state, safetensors, dtype, jansson, target.
+ * Relies on: state, safetensors, dtype, jansson, zlib (crc32), target.
  * Relied on by: main (before ranks start), train. */
 #include "checkpoint.h"
 #include "die.h"
@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 enum { CHUNK = 1 << 20, WIDEST = 8 }; /* bytes: read at a time; of the widest element */
 
@@ -23,6 +24,8 @@ typedef struct {
     int64_t begin, end;
     int file;
     const StTensor *tensor;
+    bool summed; /* not in checkpoints of before there were checksums */
+    unsigned long sum;
 } Entry;
 
 struct Checkpoint {
@@ -115,6 +118,15 @@ static bool parse_name(const char *name, Entry *e) {
     return k < P_KINDS && e->begin >= 0 && e->begin <= e->end;
 }
 
+static void read_sum(const StFile *f, Entry *e) {
+    const char *text = st_metadata(f, e->tensor->name);
+    int used = 0;
+    e->summed = text != NULL;
+    if (text && (sscanf(text, "crc32 %8lx%n", &e->sum, &used) != 1 || text[used]))
+        die("%s: the checksum of '%s' is '%.40s': damaged; resume from another checkpoint", f->path, e->tensor->name,
+            text);
+}
+
 static int by_place(const void *a, const void *b) {
     const Entry *x = a, *y = b;
     int c = strcmp(x->path, y->path);
@@ -135,6 +147,7 @@ static void add_entries(Checkpoint *c, int file) {
             die("%s: the tensor '%.100s' is no piece of a checkpoint (path@[begin,end)#kind): damaged; resume from "
                 "another checkpoint",
                 f->path, f->tensors[i].name);
+        read_sum(f, e);
     }
 }
 
@@ -278,20 +291,47 @@ Checkpoint *checkpoint_open(const sc_build *b, const char *dir) {
 
 /* ── loading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
+/* Elements of the parameter; returns `sum` carried on over their bytes. */
+static unsigned long read_chunk(const Checkpoint *c, const Entry *e, int64_t at, int64_t n, uint8_t *chunk,
+                                unsigned long sum) {
+    const StFile *f = &c->files[e->file];
+    if (!st_read(f, e->tensor, at - e->begin, n, chunk))
+        die("%s: cannot read '%s': %s", f->path, e->tensor->name, strerror(errno));
+    return e->summed ? crc32(sum, chunk, (unsigned)(n * host_dtype_size((sc_dtype)e->tensor->sc_dtype))) : sum;
+}
+
+static void check_sum(const Checkpoint *c, const Entry *e, unsigned long sum) {
+    if (e->summed && sum != e->sum)
+        die("%s: the bytes of '%s' are not those that were saved (" PIECE_SUM ", was " PIECE_SUM "): damaged; resume "
+            "from another checkpoint, or copy the file anew",
+            c->files[e->file].path, e->tensor->name, sum, e->sum);
+}
+
+/* Before a part of a tensor is taken. */
+static void check_whole(const Checkpoint *c, const Entry *e, uint8_t *chunk) {
+    unsigned long sum = crc32(0, NULL, 0);
+    int64_t most = CHUNK / WIDEST;
+    for (int64_t at = e->begin; e->summed && at < e->end; at += most)
+        sum = read_chunk(c, e, at, e->end - at < most ? e->end - at : most, chunk, sum);
+    check_sum(c, e, sum);
+}
+
 static void copy_range(const Checkpoint *c, sc_rank *r, const Entry *e, const Piece *p, int64_t begin, int64_t end,
                        uint8_t *chunk) {
-    const StFile *f = &c->files[e->file];
     sc_dtype there = (sc_dtype)e->tensor->sc_dtype;
     int64_t size = host_dtype_size(p->dtype), most = CHUNK / WIDEST;
     uint8_t *converted = there == p->dtype ? chunk : chunk + CHUNK;
+    bool whole = begin == e->begin && end == e->end;
+    if (!whole) check_whole(c, e, chunk);
+    unsigned long sum = crc32(0, NULL, 0);
     for (int64_t at = begin; at < end;) {
         int64_t n = end - at < most ? end - at : most;
-        if (!st_read(f, e->tensor, at - e->begin, n, chunk))
-            die("%s: cannot read '%s': %s", f->path, e->tensor->name, strerror(errno));
+        sum = read_chunk(c, e, at, n, chunk, sum);
         if (converted != chunk) host_convert(p->dtype, converted, there, chunk, n);
         sc_write(r, p->host, p->at + (uint64_t)((at - p->begin) * size), converted, (size_t)(n * size));
         at += n;
     }
+    if (whole) check_sum(c, e, sum);
 }
 
 static void load_piece(const Checkpoint *c, sc_rank *r, const Piece *p, uint8_t *chunk) {

@@ -208,6 +208,10 @@ const StTensor *st_find(const StFile *f, const char *name) {
     return f->n ? bsearch(&key, f->tensors, (size_t)f->n, sizeof key, by_name) : NULL;
 }
 
+const char *st_metadata(const StFile *f, const char *key) {
+    return json_string_value(json_object_get(json_object_get(f->json, "__metadata__"), key));
+}
+
 bool st_read(const StFile *f, const StTensor *t, int64_t at, int64_t n, void *dst) {
     uint64_t size = t->numel ? (t->end - t->begin) / (uint64_t)t->numel : 0;
     return read_at(f->fd, dst, (uint64_t)n * size, f->data_at + t->begin + (uint64_t)at * size);
@@ -229,7 +233,7 @@ void st_json_string(FILE *f, const char *s) {
     fputc('"', f);
 }
 
-void st_head_begin(StHead *h, const char *const *metadata) {
+void st_head_begin(StHead *h, const char *const *metadata, size_t *at) {
     *h = (StHead){.first = true};
     h->out = open_memstream(&h->text, &h->size);
     if (!h->out) die("out of memory for a safetensors header");
@@ -240,6 +244,7 @@ void st_head_begin(StHead *h, const char *const *metadata) {
         if (i) fputc(',', h->out);
         st_json_string(h->out, metadata[i]);
         fputc(':', h->out);
+        if (at) at[i / 2] = (size_t)ftell(h->out) + 1; /* behind the quote */
         st_json_string(h->out, metadata[i + 1]);
     }
     fputc('}', h->out);

@@ -32,6 +32,7 @@ bool st_open(StFile *f, const char *path, char error[ST_ERROR]);
 bool st_parse(StFile *f, const uint8_t *bytes, uint64_t size, char error[ST_ERROR]);
 void st_close(StFile *f);
 const StTensor *st_find(const StFile *f, const char *name); /* NULL: none */
+const char *st_metadata(const StFile *f, const char *key);  /* NULL: none */
 /* Elements [at, at + n) in the file's dtype. False: the file has become shorter, or the disk fails. */
 bool st_read(const StFile *f, const StTensor *t, int64_t at, int64_t n, void *dst);
 
@@ -44,7 +45,8 @@ typedef struct {
     uint64_t offset;
     bool first;
 } StHead;
-void st_head_begin(StHead *h, const char *const *metadata); /* key, value, ..., NULL; or NULL */
+/* metadata: key, value, ..., NULL; or NULL. at: where in the head each value's text begins, or NULL. */
+void st_head_begin(StHead *h, const char *const *metadata, size_t *at);
 void st_head_add(StHead *h, const char *name, sc_dtype d, int dims, const int64_t *shape);
 char *st_head_end(StHead *h, size_t *size);
 void st_json_string(FILE *f, const char *s); /* quoted and escaped */

@@ -195,7 +195,7 @@ Exporter *exporter_new(const sc_build *b, const char *path, int rank) {
     if (rank != 0) return e;
     e->path = need_text("%s", path);
     e->temp = need_text("%s.part", path);
-    st_head_begin(&h, (const char *const[]){"format", "pt", "model", b->name, NULL});
+    st_head_begin(&h, (const char *const[]){"format", "pt", "model", b->name, NULL}, NULL);
     for (int i = 0; i < b->nparams; i++)
         st_head_add(&h, b->params[i].path, state_dtype(b, i, P_VALUE), b->params[i].dims, b->params[i].shape);
     e->head = st_head_end(&h, &e->head_bytes);

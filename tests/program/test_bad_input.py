@@ -1,14 +1,17 @@
 """Bad input of every kind: one clear message, the right exit code, and files left as they were. To add a case, add a row.
 
 Relies on: harness.py, bad/*.lua (first line: `-- expect: REGEX`; second, where needed: `-- args: OPTION...`). Relied on by: run.py."""
+import glob
+import json
 import os
 import re
 import resource
 import struct
 import subprocess
 import threading
+import zlib
 
-from harness import ROOT, SHARDC, build, check, command, corpus, scratch, settings, shardc
+from harness import ROOT, SHARDC, build, check, command, corpus, must, scratch, settings, shardc
 
 BAD = os.path.join(ROOT, "tests", "program", "bad")
 GPT2 = os.path.join(ROOT, "models", "gpt2.lua")
@@ -148,6 +151,39 @@ def profile_that_fits():
     a process that may not write much could not make one."""
     profile = os.environ.get("LLVM_PROFILE_FILE")
     return dict(os.environ, LLVM_PROFILE_FILE=os.path.join(os.path.dirname(profile), "%cfull%m.profraw")) if profile else None
+
+
+def test_damaged_states():
+    """Every tensor has the crc32 that zlib makes of its bytes; a flipped bit is noticed by ranks that read the tensor as it was saved, a
+    part of it, or several. States without checksums, as they were once saved, are taken as they are."""
+    folder, flips = scratch("damaged"), 0
+    go = {world: [build("gpt2.lua", world=world, **SMALL), "--data", corpus(), "--steps", "1"] for world in (1, 2, 3)}
+    state = os.path.join(folder, "state")
+    must([*go[2], "--save", state])
+    for rank in 0, 1:
+        file, = glob.glob(os.path.join(state, "step-*", "rank-%d.safetensors" % rank))
+        blob = open(file, "rb").read()
+        n = struct.unpack("<Q", blob[:8])[0]
+        head = json.loads(blob[8:8 + n])
+        sums = head.pop("__metadata__")
+        check(sums.keys() == head.keys(), "checksums of %s" % sums.keys())
+        for i, (name, t) in enumerate(sorted(head.items())):
+            begin, end = (8 + n + at for at in t["data_offsets"])
+            check(sums[name] == "crc32 %08x" % zlib.crc32(blob[begin:end]), "%s: %s" % (name, sums[name]))
+            if i % 9:
+                continue
+            bad = bytearray(blob)
+            bad[begin + (end - begin) * 2 // 3] ^= 1 << i % 8
+            open(file, "wb").write(bad)
+            for world in go:
+                expect([*go[world], "--resume", state], 1, r"rank-%d\.safetensors: the bytes of '%s' are not those that were saved \(crc32 [0-9a-f]{8}, was %s\): damaged; resume from another" % (rank, re.escape(name), sums[name]))
+                flips += 1
+        open(file, "wb").write(re.sub(rb'":"crc32 ', b'+":"crc32', blob))
+    weights = [os.path.join(folder, name) for name in ("old", "new")]
+    must([*go[2], "--resume", state, "--export", weights[0]])
+    must([*go[2], "--export", weights[1]])
+    check(open(weights[0], "rb").read() == open(weights[1], "rb").read(), "a state without checksums")
+    return "%d flipped bits" % flips
 
 
 def test_weights_and_checkpoints():

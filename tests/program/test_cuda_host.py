@@ -77,7 +77,7 @@ def linked(made, step, kernels, objects, cc="gcc"):
     host = os.path.join(BUILD, "runtime/cuda/host_kernels.o")
     with MAKING:
         must(["make", "--no-print-directory", "B=" + BUILD, host])
-    must([cc, *lld(), *step, *objects, *fake_objects(), host, *cpu, BLAS[0], *wrap, "-l:libjansson.a", "-lm", "-lpthread", "-lrt", "-ldl", "-o", made])
+    must([cc, *lld(), *step, *objects, *fake_objects(), host, *cpu, BLAS[0], *wrap, "-l:libjansson.a", "-l:libz.a", "-lm", "-lpthread", "-lrt", "-ldl", "-o", made])
     return made
 
 

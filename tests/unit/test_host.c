@@ -390,12 +390,13 @@ Test(host_files, safetensors_round_trip) {
     char error[ST_ERROR];
     StFile f;
     float x[6] = {1, 2, 3, 4, 5, 6}, got[6];
-    st_head_begin(&h, (const char *const[]){"format", "pt", "na\"me\n", "\\", NULL});
+    size_t at[2];
+    st_head_begin(&h, (const char *const[]){"format", "pt", "na\"me\n", "\\", NULL}, at);
     st_head_add(&h, "b", FP32, 2, (int64_t[]){2, 3});
     st_head_add(&h, "a \"quoted\" é\t", INT64, 0, NULL);
     st_head_add(&h, "none", BF16, 2, (int64_t[]){0, 5});
     char *head = st_head_end(&h, &bytes);
-    cr_assert(bytes % 8 == 0);
+    cr_assert(bytes % 8 == 0 && !memcmp(head + at[0], "pt\"", 3) && !memcmp(head + at[1], "\\\\\"", 3));
     FILE *file = fopen("x.st", "w");
     fwrite(head, 1, bytes, file);
     fwrite(x, 4, 6, file);
@@ -404,6 +405,9 @@ Test(host_files, safetensors_round_trip) {
     free(head);
     cr_assert(st_open(&f, "x.st", error), "%s", error);
     cr_assert_eq(f.n, 3);
+    cr_assert_str_eq(st_metadata(&f, "format"), "pt");
+    cr_assert_str_eq(st_metadata(&f, "na\"me\n"), "\\");
+    cr_assert(!st_metadata(&f, "b"));
     const StTensor *b = st_find(&f, "b"), *a = st_find(&f, "a \"quoted\" é\t"), *none = st_find(&f, "none");
     cr_assert(b && a && none && !st_find(&f, "c") && b->sc_dtype == FP32 && b->dims == 2 && b->shape[1] == 3 &&
               b->numel == 6);

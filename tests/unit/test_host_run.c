@@ -872,14 +872,16 @@ static const struct {
     {"sed -i 's/\"0000/\"x000/' state/index.json", "plan_hash 'x000"},
     {"sed -i 's/step-0/..\\/step-0/' state/index.json", "is not beside it"},
     {"truncate -s 30 state/index.json", "not JSON"},
-    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[1,4)#master/' state/step-00000002/rank-*",
+    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[1,4)#master/g' state/step-00000002/rank-*",
      "(master) are missing: damaged"},
-    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[0,3)#masterx/; s/#moment1/#moment/' state/step-00000002/rank-*",
+    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[0,3)#masterx/g; s/#moment1/#moment/g' state/step-00000002/rank-*",
      "damaged"},
-    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[0,9)#master/' state/step-00000002/rank-*",
+    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[0,9)#master/g' state/step-00000002/rank-*",
      "is no piece of a checkpoint"},
-    {"sed -i 's/norm.mean@\\[0,4)#buffer/norm.meen@[0,4)#buffer/' state/step-00000002/rank-1*",
+    {"sed -i 's/norm.mean@\\[0,4)#buffer/norm.meen@[0,4)#buffer/g' state/step-00000002/rank-1*",
      "is there for 1 of 2 ranks"},
+    {"sed -i 's/#master\":\"crc32 /#master\":\"crc23 /' state/step-00000002/rank-0*", "is 'crc23 "},
+    {"sed -i 's/#master\":\"crc32 ./#master\":\"crc32 x/' state/step-00000002/rank-0*", "the checksum of '"},
 };
 
 Test(host_run, damaged_checkpoints) {
