@@ -48,6 +48,20 @@ void *sc_calloc(size_t n, size_t size) {
     return p;
 }
 
+/* stderr has no buffer, and stdio may hand it a line in pieces: other ranks' lines would come between them. */
+void sc_say(const char *fmt, ...) {
+    char text[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text - 1, fmt, ap);
+    va_end(ap);
+    size_t size = n < 0 ? 0 : (size_t)n < sizeof text - 1 ? (size_t)n : sizeof text - 2;
+    text[size++] = '\n';
+    fflush(stdout);
+    for (ssize_t k; size && (k = write(STDERR_FILENO, text, size)) > 0; size -= (size_t)k)
+        memmove(text, text + k, size - (size_t)k);
+}
+
 /* Ends this rank; the launcher ends the others. Two streams may fail at once: the first one speaks. */
 _Noreturn void sc_stop(sc_rank *r, int code, const char *fmt, ...) {
     if (atomic_exchange(&r->w->ranks[r->rank].failed, 1))
@@ -57,8 +71,7 @@ _Noreturn void sc_stop(sc_rank *r, int code, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    fflush(stdout);
-    fprintf(stderr, "%s\n", text);
+    sc_say("%s", text);
     sc_leave(code);
 }
 
