@@ -11,7 +11,7 @@ $(B)/compiler/extension/%.o: CPPF += -I/usr/lib/llvm-19/include
 CFLAGS  += $(WARN) $(OPT) -MMD -MP
 # Kernels: no contraction, so that a result never depends on how the compiler vectorised it.
 KFLAGS  := -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math
-LIBS    := -l:liblua5.4.a -lm -ldl
+LIBS    := -l:liblua5.4.a -lcjson -lm -ldl
 BLASLIB := /usr/lib/x86_64-linux-gnu/openblas-serial/libopenblas.a
 # runtime/cpu/blas_memory.c stands before these functions of OpenBLAS, and says why (emit/build.c links programs alike).
 BLASWRAP := blas_memory_alloc blas_memory_free \
@@ -129,7 +129,7 @@ $(B)/fuzz_plan: tests/fuzz/fuzz_plan.c $(filter-out compiler/report/tasks.c,$(wi
 FUZZERS := $(B)/fuzz_safetensors $(B)/fuzz_bin $(B)/fuzz_plan
 $(FUZZERS): tests/fuzz/mutate_json.h $(wildcard runtime/host/*.h compiler/*/*.h)
 	@mkdir -p $(@D)
-	$(FUZZ) $(filter %.c,$^) -l:libjansson.a -lm -o $@
+	$(FUZZ) $(filter %.c,$^) -l:libjansson.a -lcjson -lm -o $@
 fuzzers: $(FUZZERS)
 
 # ── what people call ─────────────────────────────────────────────────────────────────────────────────────────────────

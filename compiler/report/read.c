@@ -1,14 +1,16 @@
 /* Reads a plan from JSON or from a built binary, trusting nothing: types, ranges, names, indices and sums are checked.
- * Relies on: document.h, plan.h; read_file.
+ * Relies on: cJSON, plan.h; read_file.
  * Relied on by: every command that takes a plan, the tests, the fuzzer (plan_parse). */
-#include "document.h"
 #include "report.h"
 
+#include <cjson/cJSON.h>
+#include <ctype.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdlib.h>
 
-#define LIMIT ((int64_t)1 << 53) /* of every size and offset: what a double, and so any JSON tool, can hold */
-enum { MAX_PATH = 8, MAX_LIST = 1 << 22 };
+#define LIMIT (((int64_t)1 << 53) - 1) /* of every size and offset: what a double, and so any JSON tool, can hold */
+enum { MAX_PATH = 8, MAX_LIST = 1 << 22, MAX_MEMBERS = 1000 };
 
 typedef struct {
     Arena *a;
@@ -19,7 +21,7 @@ typedef struct {
         int index;
     } path[MAX_PATH];
     int depth;
-    const JsonNode *in, *next; /* the object that was looked into last, and the name after the one found there */
+    const cJSON *in, *next; /* the object that was looked into last, and what stands after the member found there */
 } Reader;
 
 /* ── diagnostics: where in the document, and what is wrong ────────────────────────────────────────────────── */
@@ -51,96 +53,100 @@ static void leave(Reader *r) {
 }
 
 /* ── typed members ────────────────────────────────────────────────────────────────────────────────────────── */
-/* NULL: it is not there. Members are mostly asked for as they stand: the search goes on from the last one. */
-static const JsonNode *optional(Reader *r, const JsonNode *o, const char *key) {
-    size_t n = strlen(key);
-    const JsonNode *end = after_node(o), *k = r->in == o ? r->next : end;
-    r->in = o;
-    for (uint32_t i = 0; i < o->n; i++, k = after_node(k + 1)) {
-        if (k == end) k = o + 1;
-        r->next = after_node(k + 1);
-        if (k->n == n && !memcmp(k->text, key, n)) return k + 1;
-    }
-    r->next = end;
-    return NULL;
+static bool has_control(const char *s) {
+    for (; *s; s++)
+        if ((unsigned char)*s < 0x20 || *s == 0x7f) return true;
+    return false;
 }
 
-static const JsonNode *member(Reader *r, const JsonNode *o, const char *key) {
-    if (o->type != J_OBJECT) bad(r, NULL, "must be an object");
-    const JsonNode *x = optional(r, o, key);
+/* To cJSON a name that stands twice is two members, of which the first is found. */
+static void check_names(Reader *r, const cJSON *o) {
+    int n = 0;
+    for (const cJSON *x = o->child; x; x = x->next) {
+        if (n++ == MAX_MEMBERS) bad(r, NULL, "has more than %d members", MAX_MEMBERS);
+        for (const cJSON *y = o->child; y != x; y = y->next)
+            if (*x->string == *y->string && !strcmp(x->string, y->string))
+                bad(r, NULL, "two members have the name \"%.60s\"", has_control(x->string) ? "?" : x->string);
+    }
+}
+
+/* NULL: it is not there. Members are mostly asked for as they stand, so that few are searched for. */
+static const cJSON *optional(Reader *r, const cJSON *o, const char *key) {
+    if (r->in != o) {
+        check_names(r, o);
+        r->in = o;
+        r->next = o->child;
+    }
+    const cJSON *x = r->next;
+    if (!x || strcmp(x->string, key)) x = cJSON_GetObjectItemCaseSensitive(o, key);
+    if (x) r->next = x->next;
+    return x;
+}
+
+static const cJSON *member(Reader *r, const cJSON *o, const char *key) {
+    if (!cJSON_IsObject(o)) bad(r, NULL, "must be an object");
+    const cJSON *x = optional(r, o, key);
     if (!x) bad(r, key, "is missing");
     return x;
 }
 
-static const JsonNode *list(Reader *r, const JsonNode *o, const char *key) {
-    const JsonNode *x = member(r, o, key);
-    if (x->type != J_LIST) bad(r, key, "must be a list");
-    if (x->n > MAX_LIST) bad(r, key, "has %u entries, more than any plan", x->n);
-    return x;
+/* The first of *n entries; NULL where there is none. */
+static const cJSON *list(Reader *r, const cJSON *o, const char *key, int *n) {
+    const cJSON *x = member(r, o, key);
+    if (!cJSON_IsArray(x)) bad(r, key, "must be a list");
+    *n = cJSON_GetArraySize(x);
+    if (*n > MAX_LIST) bad(r, key, "has %d entries, more than any plan", *n);
+    return x->child;
 }
 
-static char *copied(Arena *a, const JsonNode *x) {
-    return memcpy(arena_alloc(a, (size_t)x->n + 1), x->text, x->n);
+/* Valid as long as the document is. */
+static const char *checked_string(Reader *r, const cJSON *x, const char *key) {
+    if (!cJSON_IsString(x)) bad(r, key, "must be a string");
+    if (strlen(x->valuestring) > 4096) bad(r, key, "is longer than 4096 bytes");
+    if (has_control(x->valuestring)) bad(r, key, "holds a control character");
+    return x->valuestring;
 }
 
-static bool has_control(const JsonNode *x) {
-    for (uint32_t i = 0; i < x->n; i++)
-        if ((unsigned char)x->text[i] < 0x20 || x->text[i] == 0x7f) return true;
-    return false;
+static char *checked_text(Reader *r, const cJSON *x, const char *key) {
+    return arena_strdup(r->a, checked_string(r, x, key));
 }
 
-static const JsonNode *checked_string(Reader *r, const JsonNode *x, const char *key) {
-    if (x->type != J_STRING) bad(r, key, "must be a string");
-    if (x->n > 4096) bad(r, key, "is longer than 4096 bytes");
-    if (has_control(x)) bad(r, key, "holds a control character");
-    return x;
-}
-
-static char *checked_text(Reader *r, const JsonNode *x, const char *key) {
-    return copied(r->a, checked_string(r, x, key));
-}
-
-static const char *text(Reader *r, const JsonNode *o, const char *key) {
+static const char *text(Reader *r, const cJSON *o, const char *key) {
     return checked_text(r, member(r, o, key), key);
 }
 
-static int64_t checked_integer(Reader *r, const JsonNode *x, const char *key, int64_t low, int64_t high) {
-    if (x->type != J_INTEGER) bad(r, key, "must be an integer");
-    int64_t v = x->integer;
-    if (v < low || v > high)
-        bad(r, key, "%lld is not between %lld and %lld", (long long)v, (long long)low, (long long)high);
-    return v;
+static int64_t checked_integer(Reader *r, const cJSON *x, const char *key, int64_t low, int64_t high) {
+    double v = cJSON_IsNumber(x) ? x->valuedouble : NAN;
+    if (v != rint(v)) bad(r, key, "must be an integer");
+    if (v < (double)low || v > (double)high)
+        bad(r, key, "%.0f is not between %lld and %lld", v, (long long)low, (long long)high);
+    return (int64_t)v;
 }
 
-static int64_t integer(Reader *r, const JsonNode *o, const char *key, int64_t low, int64_t high) {
+static int64_t integer(Reader *r, const cJSON *o, const char *key, int64_t low, int64_t high) {
     return checked_integer(r, member(r, o, key), key, low, high);
 }
 
-static double real(Reader *r, const JsonNode *o, const char *key) {
-    const JsonNode *x = member(r, o, key);
-    if (x->type != J_INTEGER && x->type != J_REAL) bad(r, key, "must be a number");
-    double v = x->type == J_REAL ? x->real : (double)x->integer;
+static double real(Reader *r, const cJSON *o, const char *key) {
+    const cJSON *x = member(r, o, key);
+    if (!cJSON_IsNumber(x)) bad(r, key, "must be a number");
+    double v = x->valuedouble;
     if (!(v >= 0 && v <= 1e300)) bad(r, key, "%g is not a size, a count or a time", v);
     return v;
 }
 
 /* An enum by its printed name. */
 #define NAMED(FUNCTION, TYPE, COUNT, PRINTED)                                                                          \
-    static TYPE FUNCTION(Reader *r, const JsonNode *o, const char *key) {                                              \
-        const JsonNode *x = checked_string(r, member(r, o, key), key);                                                 \
-        const char *names[COUNT];                                                                                      \
+    static TYPE FUNCTION(Reader *r, const cJSON *o, const char *key) {                                                 \
+        const char *s = checked_string(r, member(r, o, key), key), *names[COUNT];                                      \
         for (int i = 0; i < COUNT; i++) {                                                                              \
             names[i] = PRINTED((TYPE)i);                                                                               \
-            if (is_text(x, names[i])) return (TYPE)i;                                                                  \
+            if (!strcmp(s, names[i])) return (TYPE)i;                                                                  \
         }                                                                                                              \
-        const char *s = copied(r->a, x), *near = nearest_name(s, names, COUNT);                                        \
+        const char *near = nearest_name(s, names, COUNT);                                                              \
         if (near) bad(r, key, "\"%.60s\" is unknown; is it \"%s\"?", s, near);                                         \
         bad(r, key, "\"%.60s\" is unknown", s);                                                                        \
     }
-
-static bool is_text(const JsonNode *x, const char *s) {
-    return strlen(s) == x->n && !memcmp(s, x->text, x->n);
-}
 
 static const char *arena_name(ArenaKind k) {
     return k == ARENA_DEVICE ? "device" : "host";
@@ -151,7 +157,7 @@ NAMED(phase_named, Phase, N_PHASES, phase_name)
 NAMED(dtype_named, Dtype, N_DTYPES, dtype_name)
 NAMED(arena_named, ArenaKind, N_ARENAS, arena_name)
 
-static int group_named(Reader *r, const Plan *p, const JsonNode *o, const char *key) {
+static int group_named(Reader *r, const Plan *p, const cJSON *o, const char *key) {
     const char *s = text(r, o, key);
     for (int i = 0; i < p->ncomms; i++)
         if (!strcmp(s, p->comms[i].name)) return i;
@@ -159,12 +165,10 @@ static int group_named(Reader *r, const Plan *p, const JsonNode *o, const char *
 }
 
 /* ── parts ────────────────────────────────────────────────────────────────────────────────────────────────── */
-static void read_groups(Reader *r, Plan *p, const JsonNode *mesh) {
-    const JsonNode *groups = list(r, mesh, "groups");
-    p->ncomms = (int)groups->n;
+static void read_groups(Reader *r, Plan *p, const cJSON *mesh) {
+    const cJSON *x = list(r, mesh, "groups", &p->ncomms);
     p->comms = NEW_ARRAY(r->a, Comm, p->ncomms + 1);
-    const JsonNode *x = groups + 1;
-    for (int i = 0; i < p->ncomms; i++, x = after_node(x)) {
+    for (int i = 0; i < p->ncomms; i++, x = x->next) {
         enter(r, "groups", i);
         p->comms[i].name = text(r, x, "name");
         p->comms[i].n = (int)integer(r, x, "ranks", 1, p->world);
@@ -173,7 +177,7 @@ static void read_groups(Reader *r, Plan *p, const JsonNode *mesh) {
     }
 }
 
-static void read_head(Reader *r, Plan *p, const JsonNode *o) {
+static void read_head(Reader *r, Plan *p, const cJSON *o) {
     const char *format = text(r, o, "format");
     if (strcmp(format, "shardc-plan"))
         bad(r, "format", "\"%.60s\" is not a plan; `shardc inspect --format json` writes one", format);
@@ -185,7 +189,7 @@ static void read_head(Reader *r, Plan *p, const JsonNode *o) {
     p->tokens_per_step = real(r, o, "tokens_per_step");
     p->samples_per_step = real(r, o, "samples_per_step");
     p->model_flops = real(r, o, "model_flops");
-    const JsonNode *device = member(r, o, "device"), *mesh = member(r, o, "mesh"), *arenas = member(r, o, "arenas");
+    const cJSON *device = member(r, o, "device"), *mesh = member(r, o, "mesh"), *arenas = member(r, o, "arenas");
     enter(r, "device", -1);
     p->device = text(r, device, "name");
     p->device_usable = real(r, device, "usable_bytes");
@@ -198,7 +202,7 @@ static void read_head(Reader *r, Plan *p, const JsonNode *o) {
     leave(r);
     enter(r, "arenas", -1);
     for (int k = 0; k < N_ARENAS; k++) {
-        const JsonNode *x = member(r, arenas, arena_name((ArenaKind)k));
+        const cJSON *x = member(r, arenas, arena_name((ArenaKind)k));
         enter(r, arena_name((ArenaKind)k), -1);
         p->arena_bytes[k] = integer(r, x, "bytes", 0, LIMIT);
         p->bound_bytes[k] = integer(r, x, "bound", 0, LIMIT);
@@ -207,28 +211,27 @@ static void read_head(Reader *r, Plan *p, const JsonNode *o) {
     leave(r);
 }
 
-static void read_options(Reader *r, Plan *p, const JsonNode *o) {
-    const JsonNode *options = member(r, o, "options");
-    if (options->type != J_OBJECT) bad(r, "options", "must be an object");
-    p->options = NEW_ARRAY(r->a, OptionValue, options->n + 1);
+static void read_options(Reader *r, Plan *p, const cJSON *o) {
+    const cJSON *options = member(r, o, "options");
+    if (!cJSON_IsObject(options)) bad(r, "options", "must be an object");
+    p->options = NEW_ARRAY(r->a, OptionValue, cJSON_GetArraySize(options) + 1);
     enter(r, "options", -1);
-    const JsonNode *key = options + 1;
-    for (; p->noptions < (int)options->n; key = after_node(key + 1)) {
-        if (key[1].type != J_STRING) bad(r, NULL, "every option's value must be a string");
-        if (has_control(key)) bad(r, NULL, "an option's name holds a control character");
-        p->options[p->noptions++] = (OptionValue){.name = copied(r->a, key), .text = copied(r->a, key + 1)};
+    check_names(r, options);
+    for (const cJSON *x = options->child; x; x = x->next) {
+        if (!cJSON_IsString(x)) bad(r, NULL, "every option's value must be a string");
+        if (has_control(x->string)) bad(r, NULL, "an option's name holds a control character");
+        p->options[p->noptions++] =
+            (OptionValue){.name = arena_strdup(r->a, x->string), .text = arena_strdup(r->a, x->valuestring)};
     }
     leave(r);
 }
 
-static void read_library(Reader *r, Plan *p, const JsonNode *o) {
-    const JsonNode *prediction = member(r, o, "prediction");
+static void read_library(Reader *r, Plan *p, const cJSON *o) {
+    const cJSON *prediction = member(r, o, "prediction");
     enter(r, "prediction", -1);
-    const JsonNode *lines = list(r, prediction, "library");
-    p->nlibrary = (int)lines->n;
+    const cJSON *x = list(r, prediction, "library", &p->nlibrary);
     p->library = NEW_ARRAY(r->a, LibraryLine, p->nlibrary + 1);
-    const JsonNode *x = lines + 1;
-    for (int i = 0; i < p->nlibrary; i++, x = after_node(x)) {
+    for (int i = 0; i < p->nlibrary; i++, x = x->next) {
         enter(r, "library", i);
         p->library[i] =
             (LibraryLine){text(r, x, "name"), real(r, x, "bytes"), real(r, x, "tolerance"), text(r, x, "source")};
@@ -237,12 +240,10 @@ static void read_library(Reader *r, Plan *p, const JsonNode *o) {
     leave(r);
 }
 
-static void read_units(Reader *r, Plan *p, const JsonNode *o, int nstorages) {
-    const JsonNode *units = list(r, o, "units");
-    p->nunits = (int)units->n;
+static void read_units(Reader *r, Plan *p, const cJSON *o, int nstorages) {
+    const cJSON *x = list(r, o, "units", &p->nunits);
     p->units = NEW_ARRAY(r->a, PlanUnit, p->nunits + 1);
-    const JsonNode *x = units + 1;
-    for (int i = 0; i < p->nunits; i++, x = after_node(x)) {
+    for (int i = 0; i < p->nunits; i++, x = x->next) {
         PlanUnit *u = &p->units[i];
         enter(r, "units", i);
         u->id = (int)integer(r, x, "id", i, i);
@@ -259,24 +260,23 @@ static void read_units(Reader *r, Plan *p, const JsonNode *o, int nstorages) {
     }
 }
 
-static int program_named(Reader *r, const Plan *p, const JsonNode *o, const char *key) {
+static int program_named(Reader *r, const Plan *p, const cJSON *o, const char *key) {
     const char *s = text(r, o, key);
     for (int i = 0; i < p->nprograms; i++)
         if (!strcmp(s, p->programs[i].name)) return i;
     bad(r, key, "there is no program \"%.60s\"", s);
 }
 
-static int checked_event(Reader *r, const Map *ids, const JsonNode *x, const char *key) {
+static int checked_event(Reader *r, const Map *ids, const cJSON *x, const char *key) {
     const char *s = checked_text(r, x, key);
     intptr_t k = (intptr_t)map_get(ids, s);
     if (!k) bad(r, key, "there is no event \"%.60s\" in this program", s);
     return (int)(k - 1);
 }
 
-static void read_storages(Reader *r, Plan *p, const JsonNode *storages, Map *const *ids) {
+static void read_storages(Reader *r, Plan *p, const cJSON *x, Map *const *ids) {
     int64_t sum = 0;
-    const JsonNode *x = storages + 1;
-    for (int i = 0; i < p->nstorages; i++, x = after_node(x)) {
+    for (int i = 0; i < p->nstorages; i++, x = x->next) {
         Storage *s = &p->storages[i];
         enter(r, "storages", i);
         s->id = (int)integer(r, x, "id", i, i);
@@ -300,24 +300,23 @@ static void read_storages(Reader *r, Plan *p, const JsonNode *storages, Map *con
     }
 }
 
-static Access *read_accesses(Reader *r, const Plan *p, const JsonNode *o, const char *key, int *n) {
-    const JsonNode *l = list(r, o, key);
-    *n = (int)l->n;
+static Access *read_accesses(Reader *r, const Plan *p, const cJSON *o, const char *key, int *n) {
+    const cJSON *x = list(r, o, key, n);
     Access *out = NEW_ARRAY(r->a, Access, *n + 1);
-    const JsonNode *x = l + 1;
-    for (int i = 0; i < *n; i++, x = after_node(x)) {
+    for (int i = 0; i < *n; i++, x = x->next) {
         enter(r, key, i);
-        if (x->type != J_LIST || x->n != 3) bad(r, NULL, "must be [storage, offset, size]");
-        out[i].storage = (int)checked_integer(r, x + 1, NULL, 0, p->nstorages - 1);
-        out[i].offset = checked_integer(r, after_node(x + 1), NULL, 0, LIMIT);
-        out[i].size = checked_integer(r, after_node(after_node(x + 1)), NULL, 0, LIMIT);
+        if (!cJSON_IsArray(x) || cJSON_GetArraySize(x) != 3) bad(r, NULL, "must be [storage, offset, size]");
+        const cJSON *y = x->child;
+        out[i].storage = (int)checked_integer(r, y, NULL, 0, p->nstorages - 1);
+        out[i].offset = checked_integer(r, y->next, NULL, 0, LIMIT);
+        out[i].size = checked_integer(r, y->next->next, NULL, 0, LIMIT);
         leave(r);
     }
     return out;
 }
 
-static Source read_source(Reader *r, const JsonNode *o) {
-    const JsonNode *x = optional(r, o, "source");
+static Source read_source(Reader *r, const cJSON *o) {
+    const cJSON *x = optional(r, o, "source");
     if (!x) return NOWHERE;
     char *s = checked_text(r, x, "source"), *colon = strrchr(s, ':'), *end = NULL;
     long line = colon ? strtol(colon + 1, &end, 10) : -1;
@@ -326,7 +325,7 @@ static Source read_source(Reader *r, const JsonNode *o) {
     return (Source){s, (int)line};
 }
 
-static void read_event(Reader *r, const Plan *p, const Map *ids, Event *e, const JsonNode *x) {
+static void read_event(Reader *r, const Plan *p, const Map *ids, Event *e, const cJSON *x) {
     e->op = text(r, x, "op");
     e->stream = stream_named(r, x, "stream");
     e->phase = phase_named(r, x, "phase");
@@ -334,14 +333,12 @@ static void read_event(Reader *r, const Plan *p, const Map *ids, Event *e, const
     e->src = read_source(r, x);
     e->unit = optional(r, x, "unit") ? (int)integer(r, x, "unit", 0, p->nunits - 1) : -1;
     e->comm = optional(r, x, "comm") ? group_named(r, p, x, "comm") : -1;
-    const JsonNode *update = optional(r, x, "update");
-    if (update && update->type != J_TRUE && update->type != J_FALSE) bad(r, "update", "must be true or false");
-    e->update = update && update->type == J_TRUE;
-    const JsonNode *waits = list(r, x, "waits");
-    e->nwaits = (int)waits->n;
+    const cJSON *update = optional(r, x, "update");
+    if (update && !cJSON_IsBool(update)) bad(r, "update", "must be true or false");
+    e->update = cJSON_IsTrue(update);
+    const cJSON *w = list(r, x, "waits", &e->nwaits);
     e->waits = NEW_ARRAY(r->a, int, e->nwaits + 1);
-    const JsonNode *w = waits + 1;
-    for (int i = 0; i < e->nwaits; i++, w = after_node(w)) e->waits[i] = checked_event(r, ids, w, "waits");
+    for (int i = 0; i < e->nwaits; i++, w = w->next) e->waits[i] = checked_event(r, ids, w, "waits");
     e->reads = read_accesses(r, p, x, "reads", &e->nreads);
     e->writes = read_accesses(r, p, x, "writes", &e->nwrites);
     e->flops = real(r, x, "flops");
@@ -351,12 +348,11 @@ static void read_event(Reader *r, const Plan *p, const Map *ids, Event *e, const
 }
 
 /* Names first, since waits and lives refer to events by name, also later ones. */
-static Map *read_ids(Reader *r, PlanProgram *g, const JsonNode *events) {
+static Map *read_ids(Reader *r, PlanProgram *g, const cJSON *o) {
     Map *ids = map_new(r->a);
-    g->n = (int)events->n;
+    const cJSON *x = list(r, o, "events", &g->n);
     g->events = NEW_ARRAY(r->a, Event, g->n + 1);
-    const JsonNode *x = events + 1;
-    for (int e = 0; e < g->n; e++, x = after_node(x)) {
+    for (int e = 0; e < g->n; e++, x = x->next) {
         enter(r, "events", e);
         const char *id = g->events[e].id = text(r, x, "id");
         if (!*id) bad(r, "id", "is empty");
@@ -367,54 +363,51 @@ static Map *read_ids(Reader *r, PlanProgram *g, const JsonNode *events) {
     return ids;
 }
 
-static void read_pair(Reader *r, const JsonNode *o, const char *key, int64_t out[N_ARENAS]) {
-    const JsonNode *l = list(r, o, key);
-    if (l->n != N_ARENAS) bad(r, key, "must be [device, host]");
-    const JsonNode *x = l + 1;
-    for (int i = 0; i < N_ARENAS; i++, x = after_node(x)) out[i] = checked_integer(r, x, key, 0, LIMIT);
+static void read_pair(Reader *r, const cJSON *o, const char *key, int64_t out[N_ARENAS]) {
+    int n;
+    const cJSON *x = list(r, o, key, &n);
+    if (n != N_ARENAS) bad(r, key, "must be [device, host]");
+    for (int i = 0; i < N_ARENAS; i++, x = x->next) out[i] = checked_integer(r, x, key, 0, LIMIT);
 }
 
-static void read_program(Reader *r, const Plan *p, PlanProgram *g, const Map *ids, const JsonNode *x) {
+static void read_program(Reader *r, const Plan *p, PlanProgram *g, const Map *ids, const cJSON *x) {
     g->step_us = real(r, x, "step_us");
     g->exposed_us = real(r, x, "exposed_us");
     read_pair(r, x, "peak", g->peak);
     read_pair(r, x, "bound", g->bound);
-    const JsonNode *peak = member(r, x, "peak_event"), *events = list(r, x, "events");
-    g->peak_event = peak->type == J_NULL ? -1 : checked_event(r, ids, peak, "peak_event");
-    const JsonNode *event = events + 1;
-    for (int e = 0; e < g->n; e++, event = after_node(event)) {
+    const cJSON *peak = member(r, x, "peak_event"), *event = list(r, x, "events", &g->n);
+    g->peak_event = cJSON_IsNull(peak) ? -1 : checked_event(r, ids, peak, "peak_event");
+    for (int e = 0; e < g->n; e++, event = event->next) {
         enter(r, "events", e);
         read_event(r, p, ids, &g->events[e], event);
         leave(r);
     }
 }
 
-static Plan *read_document(Reader *r, const JsonNode *o) {
+static Plan *read_document(Reader *r, const cJSON *o) {
     Plan *p = NEW(r->a, Plan);
     p->arena = r->a;
     read_head(r, p, o);
     read_options(r, p, o);
     read_library(r, p, o);
-    const JsonNode *storages = list(r, o, "storages"), *programs = list(r, o, "programs");
-    p->nstorages = (int)storages->n;
+    const cJSON *storages = list(r, o, "storages", &p->nstorages), *programs = list(r, o, "programs", &p->nprograms);
     p->storages = NEW_ARRAY(r->a, Storage, p->nstorages + 1);
     read_units(r, p, o, p->nstorages);
-    p->nprograms = (int)programs->n;
     if (p->nprograms > 64) bad(r, "programs", "has %d entries, a plan has at most 64", p->nprograms);
     p->programs = NEW_ARRAY(r->a, PlanProgram, p->nprograms + 1);
     Map **ids = NEW_ARRAY(r->a, Map *, p->nprograms + 1);
-    const JsonNode *x = programs + 1;
-    for (int i = 0; i < p->nprograms; i++, x = after_node(x)) {
+    const cJSON *x = programs;
+    for (int i = 0; i < p->nprograms; i++, x = x->next) {
         enter(r, "programs", i);
         p->programs[i].name = text(r, x, "name");
         for (int k = 0; k < i; k++)
             if (!strcmp(p->programs[k].name, p->programs[i].name)) bad(r, "name", "stands twice");
-        ids[i] = read_ids(r, &p->programs[i], list(r, x, "events"));
+        ids[i] = read_ids(r, &p->programs[i], x);
         leave(r);
     }
     read_storages(r, p, storages, ids);
-    x = programs + 1;
-    for (int i = 0; i < p->nprograms; i++, x = after_node(x)) {
+    x = programs;
+    for (int i = 0; i < p->nprograms; i++, x = x->next) {
         enter(r, "programs", i);
         read_program(r, p, &p->programs[i], ids[i], x);
         leave(r);
@@ -424,22 +417,52 @@ static Plan *read_document(Reader *r, const JsonNode *o) {
 
 /* ── entries ──────────────────────────────────────────────────────────────────────────────────────────────── */
 /* NULL when something is bad: `bad` jumps back here. */
-static Plan *guarded(Reader *r, const JsonNode *root) {
+static Plan *guarded(Reader *r, const cJSON *root) {
     if (setjmp(r->bad)) return NULL;
     return read_document(r, root);
 }
 
+/* cJSON's many small pieces come from an arena that is given back at once. */
+static Arena *json_memory;
+static void *json_alloc(size_t bytes) {
+    return arena_alloc(json_memory, bytes);
+}
+static void json_keep(void *p) {}
+
+/* The whole text as a tree, or NULL: then it is JSON up to *end. */
+static const cJSON *tree_of(const char *text, size_t n, const char **end) {
+    cJSON_Hooks hooks = {json_alloc, json_keep};
+    cJSON_InitHooks(&hooks);
+    *end = text;
+    const cJSON *root = cJSON_ParseWithLengthOpts(text, n, end, false);
+    cJSON_InitHooks(NULL);
+    while (root && *end < text + n && isspace((unsigned char)**end)) ++*end;
+    return *end == text + n ? root : NULL;
+}
+
+static PlanError error_at(Arena *a, const char *text, const char *at) {
+    int line = 1;
+    const char *begin = text;
+    for (const char *c = text; c < at; c++)
+        if (*c == '\n') {
+            line++;
+            begin = c + 1;
+        }
+    return (PlanError){
+        arena_printf(a, "column %d: from here on it is not JSON; is the file whole?", (int)(at - begin) + 1), line};
+}
+
 Plan *plan_parse(Arena *a, const char *text, size_t n, PlanError *e) {
     Reader r = {.a = a};
-    JsonError error;
-    Arena *scratch = arena_new();
-    const JsonNode *root = document_parse(scratch, text, n, &error);
+    json_memory = arena_new();
+    const char *end;
+    const cJSON *root = tree_of(text, n, &end);
     Plan *p = root ? guarded(&r, root) : NULL;
     if (!root)
-        *e = (PlanError){arena_printf(a, "column %d: %s", error.column, error.text), error.line};
+        *e = error_at(a, text, end);
     else if (!p)
         *e = (PlanError){r.error, 0};
-    arena_free(scratch);
+    arena_free(json_memory);
     return p;
 }
 

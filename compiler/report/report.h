@@ -1,5 +1,5 @@
 /* What people read: predictions, schedules and findings as text or JSON; the plan's JSON, both ways.
- * Relies on: plan.h.
+ * Relies on: plan.h, cJSON.
  * Relied on by: main.c, emit (plan.json), the tests. */
 #ifndef SHARDC_REPORT_H
 #define SHARDC_REPORT_H
