@@ -3,6 +3,8 @@
  * wait, cost. Relied on by: the reports. */
 #include "passes.h"
 
+#include <math.h>
+
 enum { AGAIN = 4 }; /* walks in which copies up and down learn when the others run */
 
 static bool hides(Stream s) {
@@ -73,6 +75,11 @@ static double copy_end(Copies *c, double start, double left, double alone, doubl
     }
 }
 
+/* What a prediction cannot know is cut off: times of 17 digits take longer to write than all else of an event. */
+static double picoseconds(double us) {
+    return rint(us * 1e6) / 1e6;
+}
+
 /* Communication that compute has to wait for: while it idles for one of those streams, and after its last event. d
  * NULL: durations are there already. again: times are those of a walk before this. */
 static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d, bool again) {
@@ -96,7 +103,7 @@ static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d, 
             cause = w->stream;
         }
         if (e->stream == COMPUTE && cause >= 0 && hides((Stream)cause)) p->exposed_us += start - end[COMPUTE];
-        e->start_us = start;
+        start = e->start_us = picoseconds(start);
         if (d) e->duration_us = event_duration_us(d, e, event_group(plan, e), event_here(plan, e), deterministic);
         double alone = d ? copy_slows(d, plan, e, false) : 1, both = d ? copy_slows(d, plan, e, true) : 1;
         if (alone != 1 || both != 1)
@@ -105,6 +112,7 @@ static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d, 
             e->duration_us = end_beside(p, d, beside, start, e->duration_us) - start;
         else if (d && event_slows_others(d, e) > 0)
             beside[e->stream].events[beside[e->stream].n++] = i;
+        e->duration_us = picoseconds(e->duration_us);
         end[e->stream] = start + e->duration_us;
         if (end[e->stream] > total) total = end[e->stream];
     }
@@ -114,7 +122,8 @@ static void simulate_program(const Plan *plan, PlanProgram *p, const Device *d, 
     double busy = end[COMPUTE] > end[HOST] ? end[COMPUTE] : end[HOST];
     if (end[UPDATE] > busy) busy = end[UPDATE];
     if (communication > busy) p->exposed_us += communication - busy;
-    p->step_us = total;
+    p->exposed_us = picoseconds(p->exposed_us);
+    p->step_us = picoseconds(total);
     arena_free(own);
 }
 

@@ -4,40 +4,23 @@
 #include "live.h"
 #include "report.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
-/* ── a small writer: commas, quotes and digits are its business, not printf's, which would take half a compilation ───
- */
+/* ── a small writer: commas and quotes are its business ───────────────────────────────────────────────────── */
 typedef struct {
     FILE *f;
     bool comma;
-    int n; /* bytes that wait in text */
-    char text[1 << 14];
 } Json;
 
-static void flush(Json *j) {
-    fwrite(j->text, 1, (size_t)j->n, j->f);
-    j->n = 0;
-}
-
+/* Without stdio's locks, which would take a tenth of a compilation. */
 static void put(Json *j, char c) {
-    if (j->n == (int)sizeof j->text) flush(j);
-    j->text[j->n++] = c;
-}
-
-static void put_bytes(Json *j, const char *s, size_t n) {
-    if (n > sizeof j->text - (size_t)j->n) flush(j);
-    if (n > sizeof j->text) {
-        fwrite(s, 1, n, j->f);
-        return;
-    }
-    memcpy(j->text + j->n, s, n);
-    j->n += (int)n;
+    putc_unlocked(c, j->f);
 }
 
 static void put_word(Json *j, const char *s) {
-    put_bytes(j, s, strlen(s));
+    fputs_unlocked(s, j->f);
 }
 
 static void key(Json *j, const char *k) {
@@ -46,7 +29,7 @@ static void key(Json *j, const char *k) {
     if (k) {
         put(j, '"');
         put_word(j, k);
-        put_bytes(j, "\":", 2);
+        put_word(j, "\":");
     }
 }
 
@@ -66,53 +49,10 @@ static void line(Json *j) { /* the next value starts on a line of its own */
     put(j, '\n');
 }
 
-/* The digits of u end at `end`; returns where they begin. */
-static char *digits_before(char *end, uint64_t u) {
-    do *--end = (char)('0' + u % 10);
-    while (u /= 10);
-    return end;
-}
-
 static void put_int(Json *j, const char *k, int64_t x) {
     key(j, k);
-    char digits[24], *end = digits + sizeof digits, *d = digits_before(end, x < 0 ? -(uint64_t)x : (uint64_t)x);
-    if (x < 0) *--d = '-';
-    put_bytes(j, d, (size_t)(end - d));
+    fprintf(j->f, "%" PRId64, x);
     j->comma = true;
-}
-
-/* x times a power of ten, rounded to an integer, half to even; exact, for the range of decimal(). */
-static uint64_t scaled(double x, int power) {
-    int exponent;
-    unsigned __int128 m = (uint64_t)ldexp(frexp(x, &exponent), 53);
-    for (int i = 0; i < power; i++) m *= 5; /* below 2^100 */
-    int shift = 53 - exponent - power;      /* x * 10^power = m / 2^shift */
-    if (shift <= 0) return (uint64_t)(m << -shift);
-    unsigned __int128 whole = m >> shift, rest = m - (whole << shift), half = (unsigned __int128)1 << (shift - 1);
-    return (uint64_t)whole + (rest > half || (rest == half && (whole & 1)));
-}
-
-/* What printf's %.15g gives, or %.17g where 15 digits read back as another number, of x in [1e-4, 1e15); returns the
- * length. 15 digits fit a double and powers of ten to 22 do, so that one division reads them back as strtod does. */
-static size_t decimal(char text[40], double x) {
-    static const double tens[] = {1e-4, 1e-3, 1e-2, 1e-1, 1,    1e1,  1e2,  1e3,  1e4,  1e5,  1e6, 1e7,
-                                  1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18};
-    enum { ONE = 4 };
-    int places = 0; /* before the point: x < 10^places; 0 for 0.1 to 1, below it negative */
-    while (x >= tens[ONE + places]) places++;
-    while (places > -3 && x < tens[ONE + places - 1]) places--;
-    int after = 15 - places; /* digits behind the point */
-    uint64_t d = scaled(x, after);
-    if ((double)d / tens[ONE + after] != x) d = scaled(x, after += 2);
-    for (; after > 0 && d % 10 == 0; after--) d /= 10;
-    char digits[24], *end = digits + sizeof digits, *from = digits_before(end, d);
-    while (end - from <= after) *--from = '0';
-    size_t whole = (size_t)(end - from - after);
-    memcpy(text, from, whole);
-    if (!after) return whole;
-    text[whole] = '.';
-    memcpy(text + whole + 1, from + whole, (size_t)after);
-    return whole + 1 + (size_t)after;
 }
 
 /* The shortest text of 15 or 17 digits that reads back as the same number. */
@@ -122,21 +62,34 @@ static void put_real(Json *j, const char *k, double x) {
         return;
     }
     char text[40];
-    key(j, k);
-    j->comma = true;
-    if (x >= 1e-4 && x < 1e15) {
-        put_bytes(j, text, decimal(text, x));
-        return;
-    }
     snprintf(text, sizeof text, "%.15g", x);
     if (strtod(text, NULL) != x) snprintf(text, sizeof text, "%.17g", x);
+    key(j, k);
     put_word(j, isfinite(x) ? text : "0");
+    j->comma = true;
+}
+
+/* Simulated to the picosecond, for which 15 digits do. */
+static void put_time(Json *j, const char *k, double us) {
+    key(j, k);
+    fprintf(j->f, "%.15g", isfinite(us) ? us : 0);
+    j->comma = true;
 }
 
 static void put_bool(Json *j, const char *k, bool x) {
     key(j, k);
     put_word(j, x ? "true" : "false");
     j->comma = true;
+}
+
+static void put_escaped(Json *j, const char *s) {
+    for (;; s++) {
+        const char *from = s;
+        while ((unsigned char)*s >= 0x20 && *s != '"' && *s != '\\') s++;
+        fwrite_unlocked(from, 1, (size_t)(s - from), j->f);
+        if (!*s) return;
+        fprintf(j->f, (unsigned char)*s < 0x20 ? "\\u%04x" : "\\%c", (unsigned char)*s);
+    }
 }
 
 static void put_str(Json *j, const char *k, const char *s) {
@@ -147,18 +100,7 @@ static void put_str(Json *j, const char *k, const char *s) {
         return;
     }
     put(j, '"');
-    for (;; s++) {
-        const char *from = s;
-        while ((unsigned char)*s >= 0x20 && *s != '"' && *s != '\\') s++;
-        put_bytes(j, from, (size_t)(s - from));
-        if (!*s) break;
-        char escape[8];
-        if ((unsigned char)*s >= 0x20)
-            snprintf(escape, sizeof escape, "\\%c", *s);
-        else
-            snprintf(escape, sizeof escape, "\\u%04x", (unsigned char)*s);
-        put_word(j, escape);
-    }
+    put_escaped(j, s);
     put(j, '"');
 }
 
@@ -296,21 +238,18 @@ static void put_storage(Json *j, const Plan *p, const Storage *s) {
 
 static void put_accesses(Json *j, const char *k, const Access *x, int n) {
     open_(j, k, '[');
-    for (int i = 0; i < n; i++) {
-        open_(j, NULL, '[');
-        put_int(j, NULL, x[i].storage);
-        put_int(j, NULL, x[i].offset);
-        put_int(j, NULL, x[i].size);
-        close_(j, ']');
-    }
+    for (int i = 0; i < n; i++)
+        fprintf(j->f, "%s[%d,%" PRId64 ",%" PRId64 "]", i ? "," : "", x[i].storage, x[i].offset, x[i].size);
     close_(j, ']');
 }
 
 static void put_source(Json *j, Source s) {
     if (!s.file) return;
-    char text[4200];
-    snprintf(text, sizeof text, "%.4096s:%d", s.file, s.line);
-    put_str(j, "source", text);
+    key(j, "source");
+    put(j, '"');
+    put_escaped(j, s.file);
+    fprintf(j->f, ":%d\"", s.line);
+    j->comma = true;
 }
 
 static void put_event(Json *j, const Plan *p, const PlanProgram *g, const Event *e) {
@@ -332,8 +271,8 @@ static void put_event(Json *j, const Plan *p, const PlanProgram *g, const Event 
     put_accesses(j, "writes", e->writes, e->nwrites);
     put_real(j, "flops", e->flops);
     put_real(j, "bytes", e->bytes);
-    put_real(j, "start_us", e->start_us);
-    put_real(j, "duration_us", e->duration_us);
+    put_time(j, "start_us", e->start_us);
+    put_time(j, "duration_us", e->duration_us);
     close_(j, '}');
 }
 
@@ -373,7 +312,6 @@ static void end_document(Json *j) {
     put(j, '\n');
     close_(j, '}');
     put(j, '\n');
-    flush(j);
 }
 
 void plan_write_json(FILE *f, const Plan *p) {
