@@ -325,7 +325,7 @@ static const Device *device_read(Arena *a, const char *file, const char *text, s
     read_library(&r);
     read_kernels(&r);
     read_beside(&r);
-    lua_close(r.L);
+    sandbox_close(r.L);
     return r.d;
 }
 

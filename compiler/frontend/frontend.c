@@ -75,6 +75,6 @@ Graph *frontend_load(Arena *a, const FrontendOptions *o) {
     sandbox_run(f->L, text, n, arena_printf(a, "@%s", o->model_file), 1);
     check_result(f);
     training_trace(f);
-    lua_close(f->L);
+    sandbox_close(f->L);
     return f->g;
 }

@@ -20,5 +20,6 @@ Graph *frontend_load(Arena *a, const FrontendOptions *o);
 /* A sandboxed Lua state (no io, os.execute, load of binary chunks, C modules or files outside `folder`; limits on
  * instructions and memory; pairs visits sorted keys). Also used for device profiles. */
 lua_State *sandbox_new(Arena *a, const char *folder);
+void sandbox_close(lua_State *L); /* before the arena is freed */
 
 #endif

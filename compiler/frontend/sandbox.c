@@ -13,6 +13,8 @@ enum {
     INSTRUCTION_LIMIT = 100000000, /* a 405-billion-parameter model takes about one million */
     TICK_US = 250000,              /* processor time between looks at a C call */
     STUCK_TICKS = 4,
+    GC_FROM =
+        64 << 20,   /* bytes in use: below it garbage is left alone, a model of 100,000 events makes 50 MiB in all */
     GC_PAUSE = 400, /* per cent of what was in use after the last collection: a model keeps most of what it makes */
 };
 
@@ -129,10 +131,29 @@ static size_t grains(size_t n) {
     return (n + LUA_GRAIN - 1) / LUA_GRAIN;
 }
 
+/* As realloc, of the others; sandbox_close frees what Lua still holds. */
+static void *large(Sandbox *s, void *p, size_t n) {
+    LuaLarge *was = p ? (LuaLarge *)p - 1 : NULL, *before = was ? was->before : &s->large,
+             *after = was ? was->next : s->large.next;
+    LuaLarge *now = realloc(was, sizeof *now + n);
+    if (!now) return NULL;
+    *now = (LuaLarge){before, after};
+    before->next = now;
+    if (after) after->before = now;
+    return now + 1;
+}
+
+static void free_large(void *p) {
+    LuaLarge *x = (LuaLarge *)p - 1;
+    x->before->next = x->next;
+    if (x->next) x->next->before = x->before;
+    free(x);
+}
+
 static void *piece(Sandbox *s, size_t n) {
     size_t g = grains(n);
     if (!n) return NULL;
-    if (g > LUA_GRAINS) return malloc(n);
+    if (g > LUA_GRAINS) return large(s, NULL, n);
     void **p = s->spare[g];
     if (!p) return arena_alloc(s->arena, g * LUA_GRAIN);
     s->spare[g] = *p;
@@ -142,7 +163,7 @@ static void *piece(Sandbox *s, size_t n) {
 static void give_back(Sandbox *s, void *p, size_t n) {
     size_t g = grains(n);
     if (g > LUA_GRAINS) {
-        free(p);
+        free_large(p);
     } else if (p) {
         *(void **)p = s->spare[g];
         s->spare[g] = p;
@@ -152,7 +173,7 @@ static void give_back(Sandbox *s, void *p, size_t n) {
 /* As realloc. */
 static void *resized(Sandbox *s, void *p, size_t old, size_t n) {
     if (p && grains(old) == grains(n) && grains(n) <= LUA_GRAINS) return p;
-    if (grains(old) > LUA_GRAINS && grains(n) > LUA_GRAINS) return realloc(p, n);
+    if (grains(old) > LUA_GRAINS && grains(n) > LUA_GRAINS) return large(s, p, n);
     void *q = piece(s, n);
     if (n && !q) return NULL;
     if (p && q) memcpy(q, p, old < n ? old : n);
@@ -178,6 +199,7 @@ static void *limited_alloc(void *ud, void *p, size_t old, size_t n) {
 static void count_hook(lua_State *L, lua_Debug *ar) {
     Sandbox *s = sandbox_of(L);
     s->instructions += HOOK_EVERY;
+    if (s->used > GC_FROM && !lua_gc(L, LUA_GCISRUNNING)) lua_gc(L, LUA_GCRESTART);
     if (s->instructions > INSTRUCTION_LIMIT)
         lua_fail(
             L, "stopped after %d million Lua instructions: is this loop endless? A model file only describes the model",
@@ -253,8 +275,17 @@ lua_State *sandbox_new(Arena *a, const char *folder) {
     if (!L) out_of_memory(L);
     lua_atpanic(L, out_of_memory);
     lua_gc(L, LUA_GCINC, GC_PAUSE, 0, 0);
+    lua_gc(L, LUA_GCSTOP);
     sandbox_open_libs(L);
     s->L = L;
     lua_sethook(L, count_hook, LUA_MASKCOUNT, HOOK_EVERY);
     return L;
+}
+
+/* lua_close would visit every object. None has a finalizer, and all but the large ones are the arena's. */
+void sandbox_close(lua_State *L) {
+    for (LuaLarge *x = sandbox_of(L)->large.next, *next; x; x = next) {
+        next = x->next;
+        free(x);
+    }
 }

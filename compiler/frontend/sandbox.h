@@ -12,6 +12,10 @@
 
 enum { LUA_GRAIN = 16, LUA_GRAINS = 32 }; /* of Lua's small objects: bytes, and the most of them */
 
+typedef struct LuaLarge { /* stands before an object of more than that */
+    struct LuaLarge *before, *next;
+} LuaLarge;
+
 typedef struct {
     Arena *arena;
     lua_State *L;
@@ -19,6 +23,7 @@ typedef struct {
     Map *files;                  /* path -> text, of every file that was loaded */
     size_t used;                 /* bytes in Lua's hands */
     void *spare[LUA_GRAINS + 1]; /* pieces that Lua gave back, by size in grains */
+    LuaLarge large;              /* before the first of the large objects */
     Source denied_at;            /* where the memory limit was met */
     bool no_memory;              /* the machine had no more to give */
     Source fallback;             /* where diagnostics point while no frame of the user's runs */

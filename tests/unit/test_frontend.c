@@ -569,7 +569,21 @@ Test(sandbox, runs_text) {
     cr_assert_eq(lua_tointeger(L, -1), 2);
     lua_getfield(L, -2, "s");
     cr_assert_str_eq(lua_tostring(L, -1), "function() function()");
-    lua_close(L);
+    sandbox_close(L);
+    arena_free(a);
+}
+
+/* Three times what a file may hold, in small objects and in large ones. */
+Test(sandbox, garbage_is_collected) {
+    Arena *a = arena_new();
+    lua_State *L = sandbox_new(a, NULL);
+    const char text[] = "local x\nfor i = 1, 60000 do x = ('x'):rep(8000) .. i; x = { x:sub(1, 200) .. i } end\n"
+                        "for i = 1, 2000000 do x = { i, { i } } end return #x";
+    sandbox_run(L, text, strlen(text), "@profile.lua", 1);
+    cr_expect_eq(lua_tointeger(L, -1), 2);
+    cr_expect(lua_gc(L, LUA_GCISRUNNING));
+    cr_expect_lt(sandbox_of(L)->used, (size_t)320 << 20);
+    sandbox_close(L);
     arena_free(a);
 }
 
