@@ -150,10 +150,16 @@ static int64_t whole(struct argp_state *s, const char *name, const char *text, i
     return x;
 }
 
-static double number(struct argp_state *s, const char *name, const char *text, double low, double high) {
+/* NaN: it is no number, or not finite. */
+static double parsed(const char *text) {
     char *end;
     double x = strtod(text, &end);
-    if (end == text || *end || !isfinite(x) || x < low || x > high)
+    return end == text || *end || !isfinite(x) ? (double)NAN : x;
+}
+
+static double number(struct argp_state *s, const char *name, const char *text, double low, double high) {
+    double x = parsed(text);
+    if (!(x >= low && x <= high))
         argp_error(s, "--%s wants a number from %g%s, not '%s'", name, low,
                    isfinite(high) ? need_text(" to %g", high) : "", text);
     return x;
@@ -161,14 +167,15 @@ static double number(struct argp_state *s, const char *name, const char *text, d
 
 /* What the record holds of it as fp32 must be below 1: Adam divides by 1 - beta^t, momentum sums up for ever. */
 static double below_one(struct argp_state *s, const char *name, const char *text) {
-    double x = number(s, name, text, 0, LARGEST);
-    if ((float)x >= 1) argp_error(s, "--%s wants a number from 0 to below 1, not '%s'", name, text);
+    double x = parsed(text);
+    if (!(x >= 0 && (float)x < 1)) argp_error(s, "--%s wants a number from 0 to below 1, not '%s'", name, text);
     return x;
 }
 
 static double above_zero(struct argp_state *s, const char *name, const char *text) {
-    double x = number(s, name, text, 0, LARGEST);
-    if ((float)x == 0) argp_error(s, "--%s wants a number above 0, not '%s'", name, text);
+    double x = parsed(text);
+    if (!((float)x > 0 && x <= LARGEST))
+        argp_error(s, "--%s wants a number above 0, at most %g, not '%s'", name, LARGEST, text);
     return x;
 }
 
@@ -259,8 +266,18 @@ static bool parse_files(int key, char *arg, struct argp_state *s, Parse *p) {
     return false;
 }
 
+/* An empty name is what an unset variable of the shell leaves. A prompt may be empty. */
+static void check_named(int key, const char *arg, struct argp_state *s) {
+    const struct argp_option *o = options;
+    if (key == ARGP_KEY_ARG && !*arg) argp_error(s, "a file's name is empty: is a variable of the shell not set?");
+    if (!arg || *arg || key == O_PROMPT) return;
+    while (o->key != key && (o->key || o->doc)) o++;
+    if (o->key) argp_error(s, "--%s wants %s, not ''", o->name, o->arg);
+}
+
 static error_t parse_option(int key, char *arg, struct argp_state *s) {
     Parse *p = s->input;
+    check_named(key, arg, s);
     if (key >= O_DATA && key <= O_CLOCK) p->given[key - O_DATA] = true;
     if (parse_number(key, arg, s, p) || parse_files(key, arg, s, p)) return 0;
     switch (key) {

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int program_named(const sc_build *b, const char *name) {
@@ -92,8 +93,53 @@ static void begin_at(Run *run, const Layout *l) {
 
 /* ── what will be written ────────────────────────────────────────────────────────────────────────────────────────────
  */
+typedef struct {
+    const char *option, *path;
+    bool there;
+    struct stat st;
+} Output;
+
+static void keep_tokens(const Output *x, const TokenSet *s, const char *option) {
+    for (int i = 0; i < s->n; i++)
+        if (x->there && s->files[i].device == x->st.st_dev && s->files[i].inode == x->st.st_ino)
+            die("%s %s would write over what %s reads: name another file", x->option, x->path, option);
+}
+
+/* Weights may be exported to the file that they came from: it is replaced when they are whole. */
+static void keep_weights(const Output *x, const Names *files) {
+    struct stat st;
+    for (int i = 0; i < files->n; i++)
+        if (x->there && stat(files->at[i], &st) == 0 && st.st_dev == x->st.st_dev && st.st_ino == x->st.st_ino)
+            die("%s %s would write over what --weights reads: name another file", x->option, x->path);
+}
+
+/* No file is read and written, or written by two. */
+static void check_one_use(const Run *run) {
+    const Options *o = &run->o;
+    Output out[] = {{.option = "--log", .path = o->log},
+                    {.option = "--export", .path = o->export_path},
+                    {.option = "-o", .path = o->debug.dump_path},
+                    {.option = "--trace", .path = o->debug.trace_path}};
+    enum { EXPORT = 1, OUTPUTS = sizeof out / sizeof *out };
+    for (int i = 0; i < OUTPUTS; i++) {
+        if (!out[i].path) continue;
+        out[i].there = stat(out[i].path, &out[i].st) == 0 && S_ISREG(out[i].st.st_mode);
+        keep_tokens(&out[i], &run->train, "--data");
+        keep_tokens(&out[i], &run->val, "--val-data");
+        if (i != EXPORT) keep_weights(&out[i], &o->weights);
+        for (int k = 0; k < i; k++) {
+            bool same = out[i].there && out[k].there && out[i].st.st_dev == out[k].st.st_dev &&
+                        out[i].st.st_ino == out[k].st.st_ino;
+            if (out[k].path && (same || (!out[i].there && strcmp(out[i].path, out[k].path) == 0)))
+                die("%s and %s are one file, %s: name another for one of them", out[k].option, out[i].option,
+                    out[i].path);
+        }
+    }
+}
+
 static void check_outputs(Run *run) {
     const Options *o = &run->o;
+    check_one_use(run);
     if (o->export_path && !sc_one_machine())
         die("--export: ranks on several machines cannot read each other's weights: use --save here, and then --resume, "
             "--steps and --export with a program for one machine");
