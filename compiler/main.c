@@ -233,6 +233,10 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
                                                                                               "offload"};
     Parse *p = state->input;
     Options *o = &p->o;
+    if (arg && !*arg && key != KEY_VARIANT)
+        fail_usage(
+            "%s: an argument is empty: is a variable of the shell not set? `shardc %s -h` explains what is wanted",
+            p->command->name, p->command->name);
     switch (key) {
     case 'h': argp_state_help(state, stdout, ARGP_HELP_STD_HELP); break;
     case KEY_USAGE: argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK); break;

@@ -57,7 +57,6 @@ static char *without_slashes(Arena *a, const char *folder) {
 /* -o names the binary, its sources stand beside it; or the folder for all of it. */
 static void place_of(Arena *a, const Options *o, char **folder, char **name) {
     *name = name_of(a, o->inputs[0]);
-    if (o->out && !*o->out) fail_usage("-o wants the name of a binary or a folder");
     if (!o->out)
         *folder = arena_printf(a, "build/%s", *name);
     else if (is_folder(o->out))

@@ -121,12 +121,16 @@ bool as_json(const Options *o) {
     return o->format && !strcmp(o->format, "json");
 }
 
-double time_option(const char *option, const char *text) {
+static double milliseconds(const char *option, const char *given, const char *number) {
     char *end;
-    double x = strtod(text, &end);
-    if (end == text || *end || !(x >= 0 && x <= 1e9))
-        fail_usage("%s %s: milliseconds are wanted, a number from 0", option, text);
+    double x = strtod(number, &end);
+    if (end == number || *end || !(x >= 0 && x <= 1e9))
+        fail_usage("%s %s: milliseconds are wanted, a number from 0 to 1e9", option, given);
     return x;
+}
+
+double time_option(const char *option, const char *text) {
+    return milliseconds(option, text, text);
 }
 
 /* 10 · gather=10 · reduce=10 */
@@ -134,7 +138,7 @@ void take_delay(Options *o, const char *text) {
     const char *equals = strchr(text, '=');
     bool gather = !strncmp(text, "gather=", 7), reduce = !strncmp(text, "reduce=", 7);
     if (equals && !gather && !reduce) fail_usage("--delay-collectives %s: MS, gather=MS or reduce=MS is wanted", text);
-    double us = 1e3 * time_option("--delay-collectives", equals ? equals + 1 : text);
+    double us = 1e3 * milliseconds("--delay-collectives", text, equals ? equals + 1 : text);
     if (!reduce) o->delay_us[GATHER] = us;
     if (!gather) o->delay_us[REDUCE] = us;
     o->delayed = true;

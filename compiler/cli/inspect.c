@@ -4,10 +4,13 @@
 #include "../report/report.h"
 #include "cli.h"
 
-static void check_stream(const char *name) {
-    for (int s = 0; s < N_STREAMS; s++)
+static void check_stream(Arena *a, const char *name) {
+    Str known = {.arena = a};
+    for (int s = 0; s < N_STREAMS; s++) {
         if (!strcmp(name, stream_name((Stream)s))) return;
-    fail_usage("--stream %s: streams are compute, gather, reduce, offload, fetch and host", name);
+        str_addf(&known, "%s%s", s == 0 ? "" : s + 1 == N_STREAMS ? " and " : ", ", stream_name((Stream)s));
+    }
+    fail_usage("--stream %s: streams are %s", name, known.s);
 }
 
 static void check_program(const Plan *p, const char *name) {
@@ -27,7 +30,7 @@ int command_inspect(Arena *a, const Options *o) {
     if (as_json(o) && (o->program || o->module || o->stream))
         fail_usage("--format json writes the whole plan: leave out --program, --module and --stream");
     const Plan *p = plan_of(a, o, o->inputs[0]);
-    if (o->stream) check_stream(o->stream);
+    if (o->stream) check_stream(a, o->stream);
     if (o->program) check_program(p, o->program);
     OutFile f = output(a, o);
     ReportOptions r = {.program = o->program, .module = o->module, .stream = o->stream};

@@ -96,10 +96,11 @@ static void check_group(lua_State *L, const char *what, const UnitPolicy *p) {
 
 static void read_reshard(lua_State *L, int t, const char *what, UnitPolicy *p) {
     int type = lua_getfield(L, t, "reshard_after_forward"), is = type == LUA_TNUMBER;
+    lua_Integer n = is ? lua_tointegerx(L, -1, &is) : 0;
     p->root_default = type == LUA_TNIL;
     p->reshard_after_forward = type != LUA_TBOOLEAN || lua_toboolean(L, -1);
-    if (is) p->reshard_after_forward = (int)lua_tointegerx(L, -1, &is);
-    if ((type != LUA_TBOOLEAN && type != LUA_TNIL && !is) || (is && p->reshard_after_forward < 2))
+    if (is) p->reshard_after_forward = (int)n;
+    if ((type != LUA_TBOOLEAN && type != LUA_TNIL && !is) || (is && (n < 2 || n > INT32_MAX)))
         field_fail(L, "reshard_after_forward",
                    "%s: reshard_after_forward must be true, false or the size of a group (2 or more), not %s", what,
                    type_of(L, -1));

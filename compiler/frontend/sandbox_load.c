@@ -86,6 +86,7 @@ static char *keep_frames(Arena *a, const char *text, size_t n, size_t *size) {
 }
 
 int sandbox_load(lua_State *L, const char *text, size_t n, const char *chunk) {
+    if (n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) text += 3, n -= 3; /* UTF-8's mark, as Lua's own loader does */
     if (memchr(text, 0, n)) n = strlen(text); /* binary chunks end here too: Lua refuses their first byte */
     if (chunk[0] != '=' && n && text[0] != LUA_SIGNATURE[0]) text = keep_frames(sandbox_of(L)->arena, text, n, &n);
     return luaL_loadbufferx(L, text, n, chunk, "t");

@@ -40,6 +40,11 @@ CASES = [
     (["predict", MLP, "--world", "99999999999999999999"], 2, "--world 99999999999999999999: a whole number"),
     (["predict", MLP, "--world", "4", "--nodes", "3"], 2, "--nodes 3 does not divide --world 4"),
     (["predict", MLP, "--world", "24", "--nodes", "2", "--device", "h200"], 2, "--nodes 2 --world 24: 12 ranks a node, where h200 has at most 8; give --nodes 3 or leave it out"),
+    (["predict", ""], 2, "predict: an argument is empty: is a variable of the shell not set?"),
+    (["predict", MLP, "--policy", ""], 2, "predict: an argument is empty"),
+    (["inspect", MLP, "-o", ""], 2, "inspect: an argument is empty"),
+    (["inspect", PLAN, "--stream", "update"], 0, ""),
+    (["inspect", PLAN, "--stream", "computer"], 2, "offload, fetch, host and update"),
     (["predict", MLP, "--wrld", "2"], 2, "unrecognized option '--wrld'"),
     (["run", MLP, "--sources"], 2, "--sources compiles nothing that could run; use 'shardc build'"),
     (["predict", MLP, "--set", "dim"], 2, "--set dim: key=value is wanted"),
@@ -67,7 +72,7 @@ CASES = [
     (["verify", PLAN, "--dump-after", "fuse"], 2, "--dump-after says how to compile a model"),
     (["verify", PLAN, "--redzone", "64"], 2, "--redzone says how to compile a model"),
     (["predict", MLP, "--delay-collectives", "fetch=3"], 2, "--delay-collectives fetch=3: MS, gather=MS or reduce=MS is wanted"),
-    (["inspect", PLAN, "--delay-collectives", "gather=-1"], 2, "--delay-collectives -1: milliseconds are wanted, a number from 0"),
+    (["inspect", PLAN, "--delay-collectives", "gather=-1"], 2, "--delay-collectives gather=-1: milliseconds are wanted, a number from 0 to 1e9"),
     (["verify", PLAN, "--max-step-ms", "fast"], 2, "--max-step-ms fast: milliseconds are wanted"),
     (["predict", MLP, "--at", "noon"], 2, "--at noon: the program micro has no such event; `peak`, `forward`"),
     (["predict", MLP, "--by", "colour"], 2, "--by colour: one of module, unit, storage is wanted"),
@@ -84,7 +89,7 @@ CASES = [
     (["predict", SHARDC], 1, "this binary"),
     (["predict", MLP, "--device", DEVICE], 1, "device.lua:1: require: no module 'parts'"),
     (["build", PLAN], 2, "a model's .lua file is wanted"),
-    (["build", MLP, "-o", ""], 2, "-o wants the name of a binary or a folder"),
+    (["build", MLP, "-o", ""], 2, "build: an argument is empty"),
     (["build", MLP, "-o", os.path.join(FILE_IN_THE_WAY, "mlp")], 1, "cannot make the folder"),
     (["build", COPY, "-o", COPY], 1, "copy.lua is both the model and an output of this build; give another name with -o"),
     (["build", LINKED, "-o", os.path.join(FOLDER, "linked")], 1, "linked.c is both the model and an output of this build"),
@@ -242,6 +247,18 @@ def test_nodes():
         open(mine, "w").write(text.replace("  ranks_per_node = 8,\n", states))
         one, two = (shardc("predict", MLP, "--device", mine, "--world", "13", *more).splitlines()[-1] for more in ((), ("--nodes", "13")))
         check("nodes" not in one and " on 13 nodes of 1 " in two, "any number of ranks a node: %s\n%s" % (one, two))
+
+
+def test_models_from_other_editors():
+    """A mark of UTF-8 at the file's begin and lines that end as on Windows change nothing."""
+    model = os.path.join(scratch("editor"), "mlp.lua")
+    with open(MLP, "rb") as f:
+        text = f.read()
+    for begin, end in ((b"\xef\xbb\xbf", b"\n"), (b"", b"\r\n"), (b"\xef\xbb\xbf", b"\r\n")):
+        with open(model, "wb") as f:
+            f.write(begin + text.replace(b"\n", end))
+        check(shardc("predict", model) == shardc("predict", MLP), "%r %r: another prediction" % (begin, end))
+    return "3 ways to write a file"
 
 
 def test_what_nobody_shards_is_told():
