@@ -25,8 +25,9 @@ static void make_folders(Arena *a, const char *path) {
         char was = *c;
         *c = 0;
         struct stat st;
-        if (mkdir(p, 0777) && (stat(p, &st) || !S_ISDIR(st.st_mode)))
-            fail(NOWHERE, "cannot make the folder %s: %s; choose another with -o", p, strerror(errno));
+        int error = mkdir(p, 0777) ? errno : 0;
+        if (error && (stat(p, &st) || !S_ISDIR(st.st_mode)))
+            fail(NOWHERE, "cannot make the folder %s: %s; choose another with -o", p, strerror(error));
         *c = was;
         if (!was) break;
     }

@@ -115,8 +115,9 @@ static int on_error(lua_State *L) {
     const char *message = lua_tostring(L, 1);
     if (!message) lua_fail(L, "the file raised an error that is a %s and no text", luaL_typename(L, 1));
     lua_Debug ar;
-    bool has_position =
-        lua_getstack(L, 1, &ar) && lua_getinfo(L, "S", &ar) && !strncmp(message, ar.short_src, strlen(ar.short_src));
+    bool has_position = false; /* of the function that raised it, or of the one that called a function of the library */
+    for (int level = 1; !has_position && lua_getstack(L, level, &ar); level++)
+        has_position = lua_getinfo(L, "S", &ar) && !strncmp(message, ar.short_src, strlen(ar.short_src));
     if (has_position) message = without_position(message, &line);
     message = with_name(L, message);
     size_t first_line = strcspn(message, "\n");

@@ -330,6 +330,19 @@ static int prim_is_tensor(lua_State *L) {
     return 1;
 }
 
+/* How many arguments a function of Lua has names for; nil: any number, or it is one of C, which counts by itself. */
+static int prim_parameters(lua_State *L) {
+    lua_Debug ar;
+    lua_settop(L, 1);
+    lua_pushvalue(L, 1);
+    lua_getinfo(L, ">uS", &ar);
+    if (ar.isvararg || *ar.what == 'C')
+        lua_pushnil(L);
+    else
+        lua_pushinteger(L, ar.nparams);
+    return 1;
+}
+
 static int prim_describe(lua_State *L) {
     lua_pushstring(L, type_of(L, 1));
     return 1;
@@ -366,6 +379,7 @@ void trace_open(lua_State *L) {
                                          {"strict", prim_strict},
                                          {"is_tensor", prim_is_tensor},
                                          {"describe", prim_describe},
+                                         {"parameters", prim_parameters},
                                          {"check_keys", prim_check_keys},
                                          {"is_float", prim_is_float},
                                          {NULL, NULL}};

@@ -375,6 +375,8 @@ static void read_groups(lua_State *L, int t, const char *what, Optimizer *o) {
     push(&o->groups, a, base);
     if (!field_table(L, t, what, "groups")) return;
     int list = lua_gettop(L);
+    if (!lua_rawlen(L, list) && (lua_pushnil(L), lua_next(L, list)))
+        field_fail(L, "groups", "%s: groups is a list of tables: write groups = { { match = \"*.bias\", ... } }", what);
     for (int i = 1; i <= (int)lua_rawlen(L, list); i++) {
         lua_rawgeti(L, list, i);
         int g = lua_gettop(L);

@@ -10,6 +10,12 @@ local function fail(remedy, message, ...)
   prim.fail(message:format(...), remedy)
 end
 
+-- Options that were left out are none; what is no table, PyTorch's positional `false` for one, check_keys refuses.
+local function table_of(options)
+  if options == nil then return {} end
+  return options
+end
+
 local function need_tensor(what, x)
   if not is_tensor(x) then
     local lost = x == nil and "does the forward that computes it lack its `return`?" or nil
@@ -111,7 +117,7 @@ end
 
 -- x, after so many milliseconds, and its gradient after others: stands for work that a model does not have.
 function nn.debug_sleep(x, options)
-  local o = options or {}
+  local o = table_of(options)
   check_keys("nn.debug_sleep", o, "forward_ms backward_ms")
   local ms = { o.forward_ms or 0, o.backward_ms or 0 }
   for i, name in ipairs { "forward_ms", "backward_ms" } do
@@ -432,7 +438,7 @@ end
 -- Rotary positions of x [B,S,H,D], as Llama: pairs (d, d + D/2). Options: theta, positions (int32 [B,S]; 0, 1, ... if left
 -- out), scaling = { factor, low, high, original } as in Llama 3.1.
 function nn.rope(x, options)
-  local o = options or {}
+  local o = table_of(options)
   check_keys("nn.rope", o, "theta positions scaling")
   if need_tensor("rope", x).ndim ~= 4 or x:size(-1) % 2 ~= 0 then
     fail(nil, "rope: x %s must be [batch,sequence,heads,width] of even width", tostring(x))
@@ -458,7 +464,7 @@ end
 
 -- Mean over the targets of the whole step. logits [...,V], targets int32 [...].
 function nn.cross_entropy(logits, targets, options)
-  local o = options or {}
+  local o = table_of(options)
   check_keys("nn.cross_entropy", o, "ignore_index")
   need_tensor("cross_entropy", targets)
   if need_tensor("cross_entropy", logits).ndim < 1 then fail(nil, "cross_entropy: the logits %s must be [...,classes]", tostring(logits)) end
@@ -540,7 +546,7 @@ local function resolve_init(what, init, shape)
 end
 
 local function make_parameter(what, shape, options, default, buffer)
-  local o = options or {}
+  local o = table_of(options)
   check_keys(what, o, buffer and "init dtype" or "init dtype requires_grad")
   if type(shape) ~= "table" then fail(nil, "%s: expected a shape such as { 768 }, got %s", what, describe(shape)) end
   local init = resolve_init(what, o.init or default, shape)
@@ -603,7 +609,7 @@ end
 local function linear_forward(self, x) return nn.linear(x, self.weight, self.bias or nil) end
 
 function nn.Linear(inputs, outputs, options)
-  local o = options or {}
+  local o = table_of(options)
   inputs, outputs = need_size("nn.Linear", "the input size", inputs), need_size("nn.Linear", "the output size", outputs)
   check_keys("nn.Linear", o, "bias init bias_init dtype")
   local m = prim.module("Linear", ("nn.Linear(%d, %d)"):format(inputs, outputs))
@@ -617,7 +623,7 @@ end
 local function embedding_forward(self, index) return nn.embedding(index, self.weight) end
 
 function nn.Embedding(rows, width, options)
-  local o = options or {}
+  local o = table_of(options)
   rows, width = need_size("nn.Embedding", "the number of rows", rows), need_size("nn.Embedding", "the width", width)
   check_keys("nn.Embedding", o, "init dtype sparse")
   local m = prim.module("Embedding", ("nn.Embedding(%d, %d)"):format(rows, width))
@@ -633,7 +639,7 @@ end
 local function layer_norm_forward(self, x) return nn.layer_norm(x, self.weight, self.bias or nil, self.eps) end
 
 function nn.LayerNorm(width, options)
-  local o = options or {}
+  local o = table_of(options)
   width = need_size("nn.LayerNorm", "the width", width)
   check_keys("nn.LayerNorm", o, "eps bias dtype")
   local m = prim.module("LayerNorm", ("nn.LayerNorm(%d)"):format(width))
@@ -647,7 +653,7 @@ end
 local function rms_norm_forward(self, x) return nn.rms_norm(x, self.weight, self.eps) end
 
 function nn.RMSNorm(width, options)
-  local o = options or {}
+  local o = table_of(options)
   width = need_size("nn.RMSNorm", "the width", width)
   check_keys("nn.RMSNorm", o, "eps dtype")
   local m = prim.module("RMSNorm", ("nn.RMSNorm(%d)"):format(width))
@@ -671,7 +677,7 @@ local function batch_norm_forward(self, x)
 end
 
 function nn.BatchNorm(channels, options)
-  local o = options or {}
+  local o = table_of(options)
   channels = need_size("nn.BatchNorm", "the number of channels", channels)
   check_keys("nn.BatchNorm", o, "eps momentum")
   local m = prim.module("BatchNorm", ("nn.BatchNorm(%d)"):format(channels))
@@ -694,7 +700,7 @@ local function like_first(x) return { x.shape } end
 --   numbers = { 1.5 },                       what both functions find in sc_call.numbers
 --   name = "swish" }
 function nn.custom_op(options)
-  local o = options or {}
+  local o = table_of(options)
   check_keys("nn.custom_op", o, "name source cuda forward backward results flops numbers")
   local extension, results, flops, numbers = prim.custom_op(o), o.results or like_first, o.flops or 0, o.numbers or {}
   if type(results) ~= "function" then fail(nil, "nn.custom_op: results must be a function of the operands, not %s", describe(results)) end
@@ -762,5 +768,18 @@ nn.options, nn.choice, nn.optional = prim.options, prim.choice, prim.optional
 -- nn.training { model, batch, loss, optimizer, schedule, sample, clip_grad_norm = 0 (none), accumulate = 1, deterministic =
 -- true }: false admits faster kernels whose sums depend on timing; the CPU target has none, so there it changes nothing.
 nn.training_mode, nn.input, nn.training = prim.training_mode, prim.input, prim.training
+
+-- Lua drops arguments that a function has no name for; here they are mistakes, as in nn.dropout(x, 0.5, training).
+local function exact(name, f)
+  local most = type(f) == "function" and prim.parameters(f)
+  if not most then return f end
+  return function(...)
+    if select("#", ...) > most and select(most + 1, ...) ~= nil then
+      fail(nil, "nn.%s: argument %d is one too many: it takes %d", name, most + 1, most)
+    end
+    return f(...)
+  end
+end
+for name, f in pairs(nn) do nn[name] = exact(name, f) end
 
 return prim.strict(nn, "nn")
