@@ -200,6 +200,9 @@ static void take_set(Parse *p, const char *arg) {
 static void take_input(Parse *p, char *arg, const struct argp_state *state) {
     bool after_dashes = state->quoted && state->next > state->quoted;
     if (!after_dashes) {
+        if (p->inputs.n == p->command->most && strchr(arg, '='))
+            fail_usage("%s: one input is enough, %s was given already; an option of the model is set by --set %s", arg,
+                       p->inputs.at[0], arg);
         if (p->inputs.n == p->command->most)
             fail_usage("%s: one input is enough, %s was given already", arg, p->inputs.at[0]);
         push(&p->inputs, p->arena, arg);
@@ -301,6 +304,26 @@ static const Command *command_named(const char *name) {
                name);
 }
 
+static const struct argp_option *long_option(const struct argp_option *o, const char *name, size_t n) {
+    for (; o->name || o->key; o++)
+        if (o->name && !strncmp(o->name, name, n)) return o; /* getopt takes abbreviations */
+    return NULL;
+}
+
+/* `shardc run MODEL --steps 3`: getopt would call it unrecognized, and it is an option of the program. */
+static void check_run_options(const Command *c, int argc, char **argv) {
+    for (int i = 2; c->run == command_run && i < argc && strcmp(argv[i], "--"); i++) {
+        if (strncmp(argv[i], "--", 2)) continue;
+        size_t n = strcspn(argv[i] + 2, "=");
+        const struct argp_option *o = long_option(c->options, argv[i] + 2, n);
+        if (!o)
+            fail_usage("%.*s is no option of shardc run; options of the program stand after --: shardc run MODEL.lua "
+                       "-- %s ...",
+                       (int)n + 2, argv[i], argv[i]);
+        if (o->arg && !argv[i][n + 2]) i++;
+    }
+}
+
 int main(int argc, char **argv) {
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, with a message */
     if (argc < 2) {
@@ -320,6 +343,7 @@ int main(int argc, char **argv) {
     Parse p = {.command = command_named(argv[1]),
                .o = {.separator = -1, .most_forward_ms = -1, .most_step_ms = -1, .most_exposed_ms = -1},
                .arena = arena_new()};
+    check_run_options(p.command, argc, argv);
     const struct argp argp = {p.command->options, parse, p.command->args, p.command->doc, NULL, NULL, NULL};
     argv[1] = arena_printf(p.arena, "shardc %s", p.command->name);
     if (argp_parse(&argp, argc - 1, argv + 1, ARGP_NO_HELP | ARGP_IN_ORDER, NULL, &p))

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 bool is_model(const char *path) {
     size_t n = strlen(path);
@@ -96,6 +97,9 @@ static Plan *compile(Arena *a, const Options *o, const char *input) {
 }
 
 static Plan *compiled(Arena *a, const Options *o, const char *input) {
+    const char *model = arena_printf(a, "%s.lua", input);
+    if (access(input, F_OK) && !access(model, F_OK))
+        fail(NOWHERE, "cannot read %s: %s; is it %s?", input, strerror(ENOENT), model);
     refuse_model_options(o, input);
     return plan_read(a, input);
 }

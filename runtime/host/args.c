@@ -444,11 +444,12 @@ static Options defaults(const sc_build *b) {
 }
 
 Options args_parse(const sc_build *b, int argc, char **argv) {
-    char *doc = need_text("Trains %s, as %s was compiled: %d ranks on %s.\vFor example:\n  %s --data 'train*.bin' "
-                          "--val-data val.bin --steps 1000 "
-                          "--save state --log log.jsonl\n  %s --resume state --steps 2000 --data 'train*.bin' --save "
-                          "state\n  %s --resume state --sample 200 --prompt 'Once'",
-                          b->name, b->model_file, b->world, b->target, argv[0], argv[0], argv[0]);
+    char *doc =
+        need_text("Trains %s, as %s was compiled: %d rank%s on %s.\vFor example:\n  %s --data 'train*.bin' "
+                  "--val-data val.bin --steps 1000 "
+                  "--save state --log log.jsonl\n  %s --resume state --steps 2000 --data 'train*.bin' --save "
+                  "state\n  %s --resume state --sample 200 --prompt 'Once'",
+                  b->name, b->model_file, b->world, b->world == 1 ? "" : "s", b->target, argv[0], argv[0], argv[0]);
     const struct argp argp = {.options = options, .parser = parse_option, .doc = doc};
     Parse p = {.b = b, .o = defaults(b)};
     argp_err_exit_status = EXIT_USAGE;
