@@ -65,7 +65,7 @@ def gather_us(r, wire, world):
     """(time of the blocks' gathers in a step in us, the shortest of several steps, loss of the last)."""
     folder = tempfile.mkdtemp(dir=r.work)
     trace, log = os.path.join(folder, "trace.json"), os.path.join(folder, "log.jsonl")
-    r.start("extension-large-%s-w%d" % (wire, world), world, "--data", r.text, "--steps", "6", "--eval-steps", "1", "--trace", trace, "--log", log, alone=True)
+    r.start("extension-large-%s-w%d" % (wire, world), world, "--data", r.text, "--steps", "6", "--trace", trace, "--log", log, alone=True)
     return times(trace), steps(read_log(log))[-1]["loss"]
 
 

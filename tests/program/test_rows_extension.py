@@ -131,7 +131,7 @@ def test_X2_never_whole_in_fp32():
 def copied(binary, steps):
     """Bytes that the ranks copied in `steps` steps."""
     found = os.path.join(scratch("wire"), "copies")
-    must([binary, "--data", corpus(), "--steps", str(steps), "--eval-steps", "1"], env={"LD_PRELOAD": library("wire", "-O2", "-fno-builtin", "-fno-tree-loop-distribute-patterns", "-w"), "SC_COPIES": found})
+    must([binary, "--data", corpus(), "--steps", str(steps)], env={"LD_PRELOAD": library("wire", "-O2", "-fno-builtin", "-fno-tree-loop-distribute-patterns", "-w"), "SC_COPIES": found})
     files = glob.glob(found + ".*")
     check(len(files) >= 2, "ranks report nothing: %s" % files)
     return sum(int(open(f).read()) for f in files)
