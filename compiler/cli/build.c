@@ -80,20 +80,6 @@ static bool is_program(const char *path) {
     return elf;
 }
 
-static void keep_input(const char *written, const struct stat *there, const char *input, const char *what) {
-    struct stat in;
-    if (input && !stat(input, &in) && in.st_dev == there->st_dev && in.st_ino == there->st_ino)
-        fail(NOWHERE, "%s is both %s and an output of this build; give another name with -o", written, what);
-}
-
-static void keep_inputs(const Options *o, const char *written) {
-    struct stat there;
-    if (stat(written, &there)) return;
-    keep_input(written, &there, o->inputs[0], "the model");
-    keep_input(written, &there, o->policy, "the --policy file");
-    keep_input(written, &there, o->device && is_model(o->device) ? o->device : NULL, "the --device file");
-}
-
 static void keep_files(Arena *a, const Options *o, const char *binary) {
     static const char *const beside[] = {".c", "_kernels.c", "_kernels.cu", ".plan.json", "_kernels.o", "_kernels.key"};
     for (int i = 0; i < 6; i++) keep_inputs(o, arena_printf(a, "%s%s", binary, beside[i]));

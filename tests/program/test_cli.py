@@ -22,6 +22,7 @@ HUGE = os.path.join(FOLDER, "huge")  # sparse
 DEVICE = os.path.join(FOLDER, "device.lua")
 COPY = os.path.join(FOLDER, "copy.lua")
 LINKED = os.path.join(FOLDER, "linked.lua")
+POLICY = os.path.join(FOLDER, "policy.lua")
 SCRIPT = os.path.join(FOLDER, "script")  # may be executed, and is text
 LOCKED = os.path.join(FOLDER, "locked")  # a program that may not be executed
 INSIDE = os.path.join(FOLDER, "inside")  # a folder with a program of its name
@@ -95,11 +96,16 @@ CASES = [
     (["build", PLAN], 2, "a model's .lua file is wanted"),
     (["build", MLP, "-o", ""], 2, "build: an argument is empty"),
     (["build", MLP, "-o", os.path.join(FILE_IN_THE_WAY, "mlp")], 1, "cannot make the folder"),
-    (["build", COPY, "-o", COPY], 1, "copy.lua is both the model and an output of this build; give another name with -o"),
-    (["build", LINKED, "-o", os.path.join(FOLDER, "linked")], 1, "linked.c is both the model and an output of this build"),
+    (["build", COPY, "-o", COPY], 1, "copy.lua is both the model and an output; give another name with -o"),
+    (["build", LINKED, "-o", os.path.join(FOLDER, "linked")], 1, "linked.c is both the model and an output"),
+    (["predict", COPY, "-o", COPY], 1, "copy.lua is both the model and an output; give another name with -o"),
+    (["inspect", COPY, "-o", POLICY, "--policy", POLICY], 1, "policy.lua is both the --policy file and an output"),
+    (["verify", PLAN, "-o", PLAN], 1, "mlp.plan.json is both the input and an output"),
+    (["calibrate", "--tasks", TEXT, "-o", TEXT], 1, "text is both the --tasks file and an output"),
+    (["calibrate", "--tasks", TEXT, "--table", TEXT], 1, "text is both the --tasks file and an output"),
     (["build", LINKED, "-o", os.path.join(FOLDER, "linked"), "--sources"], 1, "linked.c is both the model and an output"),
-    (["build", MLP, "--policy", TEXT, "-o", TEXT], 1, "text is both the --policy file and an output of this build"),
-    (["build", MLP, "--device", DEVICE, "-o", DEVICE], 1, "device.lua is both the --device file and an output of this build"),
+    (["build", MLP, "--policy", TEXT, "-o", TEXT], 1, "text is both the --policy file and an output"),
+    (["build", MLP, "--device", DEVICE, "-o", DEVICE], 1, "device.lua is both the --device file and an output"),
     (["build", MLP, "-o", TEXT], 1, "text is there already and is not a program: it is left as it is; give another name with -o"),
     (["run", PLAN], 1, "mlp.plan.json: it is not a program; give a model's .lua file or a program that shardc built"),
     (["run", SCRIPT], 1, "script: it is not a program"),
@@ -138,6 +144,8 @@ def prepare():  # tests run side by side: the first makes the files
         open(EMPTY, "w").close()
         with open(DEVICE, "w") as f:
             f.write("return require 'parts'\n")
+        with open(POLICY, "w") as f:
+            f.write("return { { match = '', fully_shard = {} } }\n")
         with open(HUGE, "w") as f:
             f.truncate(5 << 30)
         shutil.copy(MLP, COPY)
