@@ -75,15 +75,27 @@ _Noreturn void sc_stop(sc_rank *r, int code, const char *fmt, ...) {
     sc_leave(code);
 }
 
+static _Atomic(sc_world *) world; /* that the ranks of this process belong to */
+
+/* Returns for one of the ranks that call it: rank 0, unless it does not. */
+static void speak_once(sc_world *w, int rank) {
+    if (rank) usleep(300000);
+    if (atomic_exchange(&w->ranks[0].told, 1))
+        for (;;) pause();
+}
+
+void sc_speak_once(int rank) {
+    sc_world *w = world;
+    if (w) speak_once(w, rank);
+}
+
 _Noreturn void sc_stop_once(sc_rank *r, int code, const char *fmt, ...) {
     char text[4096];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (r->rank) usleep(300000);
-    if (atomic_exchange(&r->w->ranks[0].told, 1))
-        for (;;) pause();
+    speak_once(r->w, r->rank);
     sc_stop(r, code, "%s", text);
 }
 
@@ -140,6 +152,7 @@ void sc_check_range(sc_rank *r, const char *what, int host, uint64_t at, size_t 
 /* ── place ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 void sc_rank_place(sc_rank *r, sc_world *w, int rank) {
+    world = w;
     *r = (sc_rank){.b = w->build, .d = w->debug, .w = w, .rank = rank, .world = w->world};
 }
 

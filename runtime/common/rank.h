@@ -88,6 +88,7 @@ void sc_rank_place(sc_rank *r, sc_world *w, int rank);
 void *sc_calloc(size_t n, size_t size); /* setup only; ends the process with a message when memory runs out */
 /* What several ranks may find wrong: one says it (rank 0, unless it sees nothing), the launcher ends the others. */
 _Noreturn void sc_stop_once(sc_rank *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void sc_speak_once(int rank); /* the same where the rank itself is not at hand; returns for the one that says it */
 void sc_say(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* a line on stderr, in one piece */
 _Noreturn void sc_stop(sc_rank *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 size_t sc_dtype_size(int dtype);
