@@ -35,6 +35,10 @@ collective all_gather|4|100000000|330
 collective reduce_scatter|4|100000000|350
 beside all_gather|2|0.5|0.5
 beside all_gather|4|0.02|0.65
+host copies|1|5.5e10|5.4e10|9.6e10
+host copies|4|1.7e11|1.3e11|2e11
+host update|1|1e11
+host update|4|2.5e10
 """
 
 
@@ -110,6 +114,7 @@ def test_measurements_become_a_profile():
     text = open(profile).read()
     for part in ('name = "mine"', 'arch = "sm_90"', "ranks_per_node = 4", '"4 ranks", 100000000, 330.00', "{ 526336, 1.45 }",
                  "2304, 768, 1, 325.10", '["attention_grad fast"]', "all_gather = { kernels = 0.020, itself = 0.650 }",
+                 "host_optimizer_bandwidth = 2.5e+10,", "host_reads = 1.7e+11, host_writes = 1.3e+11, host_both = 2e+11, -- 4 GPUs at once",
                  'name = "NCCL", ranks = 4, further_gathers = 58 * 2^20, further_sums = 137 * 2^20, bytes = 388 * 2^20'):
         check(part in text, "no %s in\n%s" % (part, text))
     report = shardc("predict", GPT2, "--set", "precision=bf16", "--world", "4", "--device", profile)
@@ -120,7 +125,7 @@ def test_measurements_become_a_profile():
     tasks, kept = os.path.join(folder, "tasks"), os.path.join(folder, "kept")
     for path in tasks, kept:
         open(path, "w").write("as it was\n")
-    for args, code, says in ((["--only", "device,matmul"], 2, "--only device,matmul: give some of device,tasks,collectives,footprint"),
+    for args, code, says in ((["--only", "device,matmul"], 2, "--only device,matmul: give some of device,tasks,collectives,footprint,host"),
                              (["--table", "t"], 2, "--table t: algorithms are found for the kernels of --tasks FILE"),
                              (["--tasks", "/nowhere/list"], 1, "cannot read /nowhere/list: No such file or directory; `shardc calibrate MODEL.lua -o /nowhere/list`"),
                              (["-o", "/nowhere/mine.lua"], 1, "cannot write /nowhere/mine.lua: No such file"),

@@ -39,6 +39,7 @@ typedef struct {
 
 void sc_gpu_open(sc_gpu *g, int device, double share); /* share: of the free memory that the pool takes */
 void sc_gpu_close(sc_gpu *g);
+sc_record sc_record_of_a_step(void);
 void sc_need(sc_cuda_library l); /* opens it, or ends the process with the reason */
 
 typedef struct { /* a line of compiler/report/tasks.c */
@@ -78,6 +79,7 @@ int sc_table_run(const sc_wish *w, FILE *out);            /* a table as algorith
 int sc_device_run(const sc_wish *w, FILE *out);      /* sweeps.c: "device ...", "value ...", "kernel copy..." */
 int sc_collectives_run(const sc_wish *w, FILE *out); /* collectives.c: "collective all_gather|2|bytes|us" */
 int sc_footprint_run(const sc_wish *w, FILE *out);   /* footprint.c: "library context|bytes" */
+int sc_host_stage(const sc_wish *w, FILE *out);      /* host.c: "host copies|2|up|down|both", "host update|2|each" */
 
 /* profile.c: from all the lines to a device profile */
 void sc_profile_write(FILE *f, const sc_wish *w, char **lines, int n);

@@ -121,12 +121,12 @@ typedef struct {
 } arguments;
 
 static void check_stages(const char *list, struct argp_state *state) {
-    static const char *const stages[] = {"device", "tasks", "collectives", "footprint"};
+    static const char *const stages[] = {"device", "tasks", "collectives", "footprint", "host"};
     for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
         size_t n = strcspn(p, ",");
         bool known = false;
-        for (int i = 0; i < 4; i++) known |= strlen(stages[i]) == n && !strncmp(p, stages[i], n);
-        if (!known) argp_error(state, "--only %s: give some of device,tasks,collectives,footprint", list);
+        for (int i = 0; i < 5; i++) known |= strlen(stages[i]) == n && !strncmp(p, stages[i], n);
+        if (!known) argp_error(state, "--only %s: give some of device,tasks,collectives,footprint,host", list);
     }
 }
 
@@ -167,9 +167,9 @@ int main(int argc, char **argv) {
         {"output", 'o', "FILE", 0, "Where the device profile goes; standard output unless given", 0},
         {"table", KEY_TABLE, "FILE", 0, "Where the matmul algorithms go; none are looked for unless given", 0},
         {"tasks", KEY_TASKS, "FILE", 0, "Kernels to time and to find algorithms for: `shardc calibrate MODEL.lua`", 0},
-        {"world", KEY_WORLD, "N", 0, "Most GPUs to measure collectives on; 1 unless given", 0},
+        {"world", KEY_WORLD, "N", 0, "Most GPUs to measure together; 1 unless given", 0},
         {"name", KEY_NAME, "NAME", 0, "The profile's name; `measured` unless given", 0},
-        {"only", KEY_ONLY, "STAGES", 0, "Some of device,tasks,collectives,footprint", 0},
+        {"only", KEY_ONLY, "STAGES", 0, "Some of device,tasks,collectives,footprint,host", 0},
         {"raw", KEY_RAW, "FILE", 0, "The measurements too, a line each", 0},
         {"from", KEY_FROM, "FILE", 0, "Measure nothing, take an earlier run's --raw; may be repeated", 0},
         {"quick", KEY_QUICK, 0, 0, "Hardly measure: to try the program out", 0},
@@ -189,6 +189,7 @@ int main(int argc, char **argv) {
     if (!a.from.n) run(&l, &a.w, NULL, check_gpus);
     if (wanted(&a, "footprint")) run(&l, &a.w, "footprints", sc_footprint_run);
     if (wanted(&a, "device")) run(&l, &a.w, "device", sc_device_run);
+    if (wanted(&a, "host")) run(&l, &a.w, "host memory", sc_host_stage);
     if (a.w.tasks && wanted(&a, "tasks")) run(&l, &a.w, "kernels", sc_tasks_run);
     if (a.w.world > 1 && wanted(&a, "collectives")) run(&l, &a.w, "collectives", sc_collectives_run);
     if (a.raw) {

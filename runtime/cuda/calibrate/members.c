@@ -1,6 +1,6 @@
 /* Processes that measure together, one a GPU: started, met, ended.
  * Relies on: members.h; fork.
- * Relied on by: collectives.c, footprint.c. */
+ * Relied on by: collectives.c, footprint.c, host.c. */
 #include "members.h"
 #include <errno.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* Processes that measure together, one a GPU.
  * Relies on: calibrate.h, NCCL (its id).
- * Relied on by: collectives.c, footprint.c. */
+ * Relied on by: collectives.c, footprint.c, host.c. */
 #ifndef SC_CALIBRATE_MEMBERS_H
 #define SC_CALIBRATE_MEMBERS_H
 

@@ -134,6 +134,25 @@ static double least_time(const measured *m, const char *op) {
     return least;
 }
 
+/* Of the most GPUs that were measured together: one alone does not show what the machine's memory gives. */
+static void put_host(FILE *f, const measured *m) {
+    double each = 40e9, up = 0, down = 0, both = 0;
+    int ranks = 0, updated = 0, world;
+    for (int i = 0; i < m->n; i++) {
+        double x, y, z;
+        if (sscanf(m->lines[i], "host copies|%d|%lf|%lf|%lf", &world, &x, &y, &z) == 4 && world > ranks)
+            ranks = world, up = x, down = y, both = z;
+        if (sscanf(m->lines[i], "host update|%d|%lf", &world, &x) == 2 && world > updated) updated = world, each = x;
+    }
+    if (updated)
+        fprintf(f, "  host_optimizer_bandwidth = %.4g, -- a rank's of %d\n", each, updated);
+    else
+        fprintf(f, "  host_optimizer_bandwidth = %.4g, -- not measured\n", each);
+    if (ranks > 1)
+        fprintf(f, "  host_reads = %.4g, host_writes = %.4g, host_both = %.4g, -- %d GPUs at once\n", up, down, both,
+                ranks);
+}
+
 static void put_links(FILE *f, const measured *m) {
     double link = best_rate(m, "all_gather"), host = value(m, "host_bandwidth", 25e9);
     fprintf(f, "  link_bandwidth = %.4g, link_latency_us = %.1f, -- %s\n", link > 0 ? link : host,
@@ -141,7 +160,7 @@ static void put_links(FILE *f, const measured *m) {
             link > 0 ? "largest and smallest all-gather measured" : "one GPU: as if by way of the host");
     fprintf(f, "  network_bandwidth = 50e9, network_latency_us = 10, -- not measured: one 400 Gb/s port a GPU\n");
     fprintf(f, "  host_bandwidth = %.4g, -- pinned copy of 256 MiB\n", host);
-    fprintf(f, "  host_optimizer_bandwidth = 40e9, -- not measured\n");
+    put_host(f, m);
 }
 
 static void put_head(FILE *f, const sc_wish *w, const measured *m) {

@@ -1,0 +1,125 @@
+/* What the memory of the machine gives when every GPU copies at once, up, down and both ways, and when every rank's
+ * threads update parameters there: bounds of offloaded state that one GPU alone does not show.
+ * Relies on: calibrate.h, members.h, common/pool.h, the CPU's update rule (sc_host_adam).
+ * Relied on by: main.c. */
+#include "../../common/pool.h"
+#include "calibrate.h"
+#include "members.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+sc_kernel sc_host_adam;
+
+enum { MOST_THREADS = 16, UP = 1, DOWN = 2 }; /* threads: as the runtime's host.c */
+
+typedef struct {
+    sc_gpu g;
+    sc_common *c;
+    int world;
+    size_t half; /* bytes of each direction */
+    char *host;  /* two halves, pinned, in huge pages as the runtime's host arena */
+    cudaStream_t down;
+    sc_pool pool;
+    sc_measured_task update;
+} member;
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int map_host(member *m) {
+    m->host = mmap(NULL, 2 * m->half, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (m->host == MAP_FAILED) {
+        fprintf(stderr, "sc_calibrate: cannot map %zu bytes of host memory for each of %d GPUs; free some memory\n",
+                2 * m->half, m->world);
+        return 1;
+    }
+    madvise(m->host, 2 * m->half, MADV_HUGEPAGE); /* a wish */
+    memset(m->host, 0, 2 * m->half);
+    SC_CUDA(cudaHostRegister(m->host, 2 * m->half, cudaHostRegisterPortable));
+    return 0;
+}
+
+/* Bytes a second of all GPUs together, from the first that begins to the last that ends. */
+static double copies(member *m, int ways, int rounds) {
+    sc_members_meet(m->c, m->world);
+    double start = seconds();
+    for (int i = 0; i < rounds; i++) {
+        if (ways & UP) SC_CUDA(cudaMemcpyAsync(m->g.pool, m->host, m->half, cudaMemcpyHostToDevice, m->g.stream));
+        if (ways & DOWN)
+            SC_CUDA(cudaMemcpyAsync(m->host + m->half, m->g.pool + m->half, m->half, cudaMemcpyDeviceToHost, m->down));
+    }
+    SC_CUDA(cudaStreamSynchronize(m->g.stream));
+    SC_CUDA(cudaStreamSynchronize(m->down));
+    sc_members_meet(m->c, m->world);
+    double moved = (double)m->half * rounds * m->world * (ways == (UP | DOWN) ? 2 : 1);
+    return moved / (seconds() - start);
+}
+
+static void update_part(void *arg, int part) {
+    member *m = arg;
+    sc_task t = m->update.t;
+    t.part = part;
+    t.parts = m->pool.parts;
+    sc_host_adam(&t);
+}
+
+/* Bytes a second of one rank's update while all ranks update: fp32 master, gradient and moments, a bf16 shard. */
+static double updates(member *m, int rounds) {
+    sc_members_meet(m->c, m->world);
+    double start = seconds();
+    for (int i = 0; i < rounds; i++) sc_pool_run(&m->pool, update_part, m);
+    sc_members_meet(m->c, m->world);
+    return m->update.bytes * rounds / (seconds() - start);
+}
+
+/* 32 M elements: fp32 master, gradient and both moments, a bf16 shard, 30 bytes each; operands in the first half. */
+static const char adam[] = "adam|||469762048|1006632960|1|1,33554432,4,0,0,0,0,0,0,0,0,0|0,0,0,0,0,0|0,134217728,0| "
+                           "0:8:33554432:1:0 0:8:33554432:1:0 0:8:1:1:0 0:8:33554432:1:0 0:8:33554432:1:0 7:8:1:1:0 "
+                           "1:8:33554432:1:0";
+
+static bool place_update(member *m, const sc_record *record) {
+    size_t at = 0, room = (size_t)160 << 20;
+    if (!sc_task_read(adam, &m->update) || (size_t)m->update.t.nt * room > 2 * m->half) return false;
+    for (int k = 0; k < m->update.t.nt; k++, at += room) m->update.t.t[k].p = m->host + at;
+    *(int64_t *)m->update.t.t[5].p = record->step;
+    m->update.t.record = record;
+    m->update.t.table = m->update.table;
+    m->update.t.world = 1;
+    return true;
+}
+
+static int run_member(const sc_round *r, sc_common *c, int rank) {
+    member m = {.c = c, .world = r->world, .half = (size_t)(r->w->quick ? 64 : 1024) << 20};
+    sc_record record = sc_record_of_a_step();
+    long cores = sysconf(_SC_NPROCESSORS_ONLN) / r->world;
+    int rounds = r->w->quick ? 1 : 8, bad;
+    if (map_host(&m)) return 1;
+    sc_gpu_open(&m.g, rank, 0.1);
+    if (m.g.pool_bytes < 2 * m.half) m.half = m.g.pool_bytes / 2;
+    SC_CUDA(cudaStreamCreateWithFlags(&m.down, cudaStreamNonBlocking));
+    copies(&m, UP | DOWN, 1);
+    double up = copies(&m, UP, rounds), down = copies(&m, DOWN, rounds), both = copies(&m, UP | DOWN, rounds);
+    if (!rank) fprintf(r->out, "host copies|%d|%.4g|%.4g|%.4g\n", r->world, up, down, both);
+    bad = sc_pool_start(&m.pool, cores > MOST_THREADS ? MOST_THREADS : cores < 1 ? 1 : (int)cores, NULL);
+    if (!bad && place_update(&m, &record)) {
+        updates(&m, 1);
+        double each = updates(&m, rounds);
+        if (!rank) fprintf(r->out, "host update|%d|%.4g\n", r->world, each);
+    }
+    sc_pool_stop(&m.pool);
+    fflush(r->out);
+    return 0; /* the process ends, and with it what it took */
+}
+
+int sc_host_stage(const sc_wish *w, FILE *out) {
+    int bad = 0;
+    for (int world = 1; world <= w->world && !bad; world *= 2)
+        bad = sc_members_run(&(sc_round){w, out, world}, run_member);
+    return bad;
+}
