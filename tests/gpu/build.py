@@ -120,6 +120,15 @@ class Builder:
               runtime[0], "-l:libjansson.a", "-lm", "-lpthread", "-lrt", "-ldl", "-lstdc++", "-o", made])
         must(["strip", made])
 
+    def tool(self, name):
+        """shardc or sc_calibrate, for cases that predict with what is measured there; beside it libraries that a machine may lack."""
+        made, source = os.path.join(self.out, name), os.path.join(self.build, name)
+        if not self.newer(made, source):
+            shutil.copy2(source, made)
+            must(["strip", made])
+        for library in re.findall(r"=> (\S*/libcjson\S*)", must(["ldd", source])):
+            shutil.copy2(library, self.out)
+
     def watcher(self):
         """The library that lists what a program allocates on the device; CUPTI may be missing where this is built."""
         made, source = os.path.join(self.out, "allocations.so"), os.path.join(HERE, "allocations.c")
@@ -155,6 +164,8 @@ def jobs(b):
     for source in sorted(glob.glob(os.path.join(HERE, "test_*.cu"))):
         yield os.path.basename(source), lambda s=source: b.kernels(s)
     yield "collectives", b.collectives
+    for name in "shardc", "sc_calibrate":
+        yield name, lambda n=name: b.tool(n)
     yield "allocations.so", b.watcher
 
 

@@ -1,13 +1,15 @@
 """Item S, offload of parameters, gradients and optimizer state on GPUs: streamed or on the CPU, the bits of no offload; copies both ways
-beside compute take what the device profile says.
+beside compute take what the device profile says, with what the memory of this machine gives: machines of one kind of GPU differ in it.
 
-Relies on: runner.py; tests/program/rows/offload.lua. Relied on by: run.py, by its name."""
+Relies on: runner.py; tests/program/rows/offload.lua; shardc and sc_calibrate, which build.py leaves there. Relied on by: run.py, by its name."""
+import json
 import os
 import re
+import subprocess
 import tempfile
 
-from harness import check, read_log, same_run, steps
-from runner import once_more
+from harness import check, must, read_log, same_run, settings, steps
+from runner import ROOT, once_more
 
 MODEL = os.path.join("tests", "program", "rows", "offload.lua")
 WAYS = {"stream": dict(way="stream"), "host": dict(way="host"), "mixed": dict(way="mixed"), "grads": dict(way="stream", grads=True),
@@ -40,16 +42,34 @@ def same_narrow_bits(r, way, world):
     return "20 steps, the bits of no offload"
 
 
+def profile_here(r, world, folder):
+    """h200's profile with what this machine's memory gives to `world` GPUs at once: its path, and the figures."""
+    raw, path = os.path.join(folder, "raw"), os.path.join(folder, "here.lua")
+    with r.machine.lend(world, alone=True) as gpus:
+        p = subprocess.run([r.path("sc_calibrate"), "--only", "host", "--world", str(world), "--raw", raw, "-o", os.devnull], env={**r.env, **gpus},
+                           capture_output=True, text=True, timeout=120)
+    check(p.returncode == 0, "exit %d: %s" % (p.returncode, p.stderr))
+    with open(raw) as f:
+        given = re.search(r"^host copies\|%d\|(\S+)\|(\S+)\|(\S+)$" % world, f.read(), re.M).groups()
+    with open(os.path.join(ROOT, "compiler", "devices", "h200.lua")) as f:
+        text, n = re.subn(r"host_reads = \S+, host_writes = \S+, host_both = \S+,", "host_reads = %s, host_writes = %s, host_both = %s," % given, f.read())
+    check(n == 1, "h200.lua has no figures of the host's memory")
+    with open(path, "w") as f:
+        f.write(text)
+    return path, ", ".join("%.0f" % (float(x) / 1e9) for x in given)
+
+
 def as_predicted(r, world):
-    """Bound by the bus: twice a block's state travels while it computes."""
-    log = os.path.join(tempfile.mkdtemp(dir=r.work), "log.jsonl")
-    name = "offload-large-w%d" % world
+    """Bound by the bus or the host's memory: twice a block's state travels while it computes."""
+    folder, name = tempfile.mkdtemp(dir=r.work), "offload-large-w%d" % world
+    log, (profile, given) = os.path.join(folder, "log.jsonl"), profile_here(r, world, folder)
+    told = must([r.path("shardc"), "predict", os.path.join(ROOT, MODEL), *settings(PROGRAMS[name][2]), "--world", str(world), "--device", profile, "--format", "json"],
+                env=dict(os.environ, LD_LIBRARY_PATH=r.folder))
     r.start(name, world, "--data", r.text, "--steps", "6", "--log", log, alone=True)
-    with open(r.path(name), "rb") as f:
-        predicted = float(re.search(rb'"step_us":([0-9.]+)', f.read())[1]) / 1e6  # of the plan in the binary
-    measured = min(s["seconds"] for s in steps(read_log(log))[2:])
-    check(abs(measured / predicted - 1) < 0.15, "a step takes %.1f ms, predicted %.1f" % (measured * 1e3, predicted * 1e3))
-    return "a step takes %.1f ms, predicted %.1f" % (measured * 1e3, predicted * 1e3)
+    predicted, measured = json.loads(told)["prediction"]["step_us"] / 1e6, min(s["seconds"] for s in steps(read_log(log))[2:])
+    says = "a step takes %.1f ms, predicted %.1f with %s GB/s up, down, both" % (measured * 1e3, predicted * 1e3, given)
+    check(abs(measured / predicted - 1) < 0.15, says)
+    return says
 
 
 def cases(r):
