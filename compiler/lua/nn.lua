@@ -770,16 +770,18 @@ nn.options, nn.choice, nn.optional = prim.options, prim.choice, prim.optional
 nn.training_mode, nn.input, nn.training = prim.training_mode, prim.input, prim.training
 
 -- Lua drops arguments that a function has no name for; here they are mistakes, as in nn.dropout(x, 0.5, training).
-local function exact(name, f)
+-- hidden: arguments before those that are written in parentheses, the tensor of a method.
+local function exact(name, f, hidden)
   local most = type(f) == "function" and prim.parameters(f)
   if not most then return f end
   return function(...)
     if select("#", ...) > most and select(most + 1, ...) ~= nil then
-      fail(nil, "nn.%s: argument %d is one too many: it takes %d", name, most + 1, most)
+      fail(nil, "%s: argument %d is one too many: it takes %d", name, most + 1 - hidden, most - hidden)
     end
     return f(...)
   end
 end
-for name, f in pairs(nn) do nn[name] = exact(name, f) end
+for name, f in pairs(method) do method[name] = exact("x:" .. name, f, 1) end
+for name, f in pairs(nn) do nn[name] = exact("nn." .. name, f, 0) end
 
 return prim.strict(nn, "nn")
