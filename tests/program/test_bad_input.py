@@ -136,6 +136,7 @@ def test_data_files():
         check(open(path, "rb").read() == blob, name + " was changed")
     expect([binary, "--data", os.path.join(folder, "none*.bin"), "--steps", "1"], 1, "none")
     expect([binary, "--steps", "1"], 2, "--data")
+    expect([binary, "--data", corpus(), "", "--steps", "1"], 2, "a file's name is empty: is a variable of the shell not set")
     expect([binary, "--data", corpus(), "--stepz", "1"], 2, "stepz")
     expect([binary, "--data", corpus(), "--steps", "many"], 2, "steps")
     expect([binary, "--data", corpus(), "--steps", "1", "--accumulate", "4"], 1, "accumulate")
