@@ -7,8 +7,10 @@
 #include "log.h"
 #include "sample.h"
 #include <inttypes.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -177,12 +179,18 @@ static void close_run(Run *run) {
     args_free(&run->o);
 }
 
+/* Jansson does not look at all that it asks for: without memory it crashes, or calls a sound file no JSON. */
+static void *json_memory(size_t n) {
+    return need(n, 1);
+}
+
 int host_main(const sc_build *b, int argc, char **argv) {
     sc_build build = *b;      /* with this run's number of threads */
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, with a message */
     int ended = sc_join(b);
     if (ended >= 0) return ended;
     die_init(b->name, sc_map_shared(sizeof(int)), sc_first());
+    json_set_alloc_funcs(json_memory, free);
     Run run = {.b = &build, .held = -1, .o = args_parse(b, argc, argv)};
     Layout l = layout_of(b);
     build.threads = run.o.threads;
