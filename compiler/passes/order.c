@@ -268,39 +268,17 @@ static int read_storage(const Ordering *o, int e) {
     return o->p->events[e].nreads ? o->p->events[e].reads[0].storage : -1;
 }
 
-static int by_amount(const void *a, const void *b) {
-    const Release *x = a, *y = b;
-    return (x->amount > y->amount) - (x->amount < y->amount);
-}
-
-/* Bytes from which a buffer counts: those that all together are smaller than the next larger one do not, such as the
- * gradients of a root unit that holds a norm alone. */
-static int64_t least_counted(const Ordering *o, const Releases *l) {
-    Releases up = {0};
-    for (int i = 0; i < l->n; i++) push(&up, o->a, l->at[i]);
-    if (up.n) qsort(up.at, (size_t)up.n, sizeof *up.at, by_amount);
-    int64_t sum = 0, least = 0;
-    for (int i = 0; i < up.n; i++) {
-        if (sum < up.at[i].amount) least = up.at[i].amount;
-        sum += up.at[i].amount;
-    }
-    return least;
-}
-
 /* What a reduce or an offload reads is free for others after it. So that others need not wait for the end of the
- * program, the first writer of a later buffer waits for the one that left the window: two buffers of reduces, twice the
- * largest of offloads. */
+ * program, the first writer of a later buffer waits for the one that left the window. */
 static void bound_readers(Ordering *o, Stream stream, bool count) {
     Releases over = {0};
+    int64_t largest = 1;
     for (int e = 0; e < o->p->n; e++) {
         int s = stream_of(o, e) == stream && !o->streamed[e] ? read_storage(o, e) : -1;
         if (s < 0 || o->plan->storages[s].program < 0 || o->last[s] != e || o->first[s] == e) continue;
-        push(&over, o->a, ((Release){e, size_of(o, s)}));
-    }
-    int64_t least = least_counted(o, &over), largest = 1;
-    for (int i = 0; i < over.n; i++) {
-        if (count) over.at[i].amount = over.at[i].amount >= least;
-        largest = max64(largest, over.at[i].amount);
+        int64_t amount = count ? 1 : size_of(o, s);
+        push(&over, o->a, ((Release){e, amount}));
+        largest = max64(largest, amount);
     }
     for (int i = 0; i < over.n; i++) {
         int writer = o->first[read_storage(o, over.at[i].at)];

@@ -320,8 +320,7 @@ static const char *name(Net *n, const char *what, int i) {
     return arena_printf(n->g->arena, what, i);
 }
 
-/* Unit `tiny` has 4 elements, the others 512; -1: none has. */
-static Net *net_new(int units, int prefetch, int tiny) {
+static Net *net_new(int units, int prefetch) {
     Graph *g = graph_new(arena_new());
     Net *n = NEW(g->arena, Net);
     n->g = g;
@@ -337,11 +336,10 @@ static Net *net_new(int units, int prefetch, int tiny) {
         push(&g->modules, g->arena, m);
         if (!i) continue;
         Unit *u = NEW(g->arena, Unit);
-        int64_t numel = i - 1 == tiny ? 4 : 512;
         *u = (Unit){
-            .id = i - 1, .module = m, .policy = NEW(g->arena, UnitPolicy), .numel = numel, .shards = 2, .replicas = 1};
+            .id = i - 1, .module = m, .policy = NEW(g->arena, UnitPolicy), .numel = 512, .shards = 2, .replicas = 1};
         u->policy->prefetch_forward = u->policy->prefetch_backward = prefetch;
-        u->master = new_state(g, S_MASTER, name(n, "layers.%d/master", i - 1), FP32, numel / 2, u);
+        u->master = new_state(g, S_MASTER, name(n, "layers.%d/master", i - 1), FP32, 256, u);
         push(&g->units, g->arena, u);
     }
     n->d = (Device){.name = "test",
@@ -362,7 +360,7 @@ static Value *gather(Net *n, Unit *u, const char *id, Phase phase) {
     Op *op = add_op(n, OP_ALL_GATHER, id, phase, GATHER, u);
     op->i[1] = n->g->world;
     in(op, u->master->value);
-    return out(n, op, u->numel);
+    return out(n, op, 512);
 }
 
 /* Uses unit u's parameters on x. */
@@ -378,15 +376,15 @@ static void reduce_and_update(Net *n, Unit *u, Value *grad) {
     Op *r = add_op(n, OP_REDUCE_SCATTER, name(n, "r%d", u->id), BACKWARD, REDUCE, u);
     r->i[1] = n->g->world;
     in(r, grad);
-    Value *shard = out(n, r, u->numel / 2);
+    Value *shard = out(n, r, 256);
     Op *o = add_op(n, OP_SGD, name(n, "u%d", u->id), OPTIMIZER, COMPUTE, u);
     in(o, shard);
     in(o, u->master->value);
     in(o, shard);
 }
 
-static Net *net_with(int units, int prefetch, int tiny) {
-    Net *n = net_new(units, prefetch, tiny);
+static Net *net(int units, int prefetch) {
+    Net *n = net_new(units, prefetch);
     Graph *g = n->g;
     Op *start = add_op(n, OP_FULL, "e0", FORWARD, COMPUTE, NULL);
     Value *x = out(n, start, 1024);
@@ -400,15 +398,11 @@ static Net *net_with(int units, int prefetch, int tiny) {
         Op *w = add_op(n, OP_CONCAT, name(n, "e%db0", i + 1), BACKWARD, COMPUTE, NULL);
         in(w, x);
         in(w, full);
-        Value *grad = out(n, w, u->numel);
+        Value *grad = out(n, w, 512);
         x = layer(n, u, name(n, "e%db1", i + 1), BACKWARD, x, full);
         reduce_and_update(n, u, grad);
     }
     return n;
-}
-
-static Net *net(int units, int prefetch) {
-    return net_with(units, prefetch, -1);
 }
 
 static Schedule *plan_net(Net *n) {
@@ -471,20 +465,6 @@ Test(order, two_reduce_buffers_at_most_are_in_flight) {
     }
 }
 
-/* The unit of a norm alone, say: the reduces before and after it are in flight beside it. Reduces take long, updates
- * wait for the end and gathers, which follow all reduces before them, come early: nothing else waits for a reduce. */
-Test(order, a_tiny_reduce_buffer_does_not_count) {
-    for (int tiny = -1; tiny < 3; tiny += 3) {
-        Net *n = net_with(6, 3, tiny);
-        n->d.link_latency_us = 1000;
-        Schedule *s = plan_net(n);
-        const Sequence *q = s->programs;
-        int writer = find(n, "e1b0");
-        cr_assert_eq(q->seen[writer][REDUCE] >= q->position[find(n, "r2")], tiny < 0);
-        cr_assert_geq(q->seen[writer][REDUCE], q->position[find(n, "r3")]);
-    }
-}
-
 Test(order, a_reduce_that_has_surely_ended_frees_its_buffer_early) {
     Net *n = net(6, 1);
     n->d.link_bandwidth = 1e15;
@@ -530,7 +510,7 @@ Test(order, the_whole_way_is_sound_and_tight) {
 
 /* ── storages ──────────────────────────────────────────────────────────────────────────────────────────────── */
 Test(storages, a_dead_operand_lends_its_bytes) {
-    Net *n = net_new(1, 1, -1);
+    Net *n = net_new(1, 1);
     Value *a = out(n, add_op(n, OP_FULL, "e0", FORWARD, COMPUTE, NULL), 1024);
     Value *b = softmax(n, "e1", FORWARD, a); /* a is dead: in place */
     Value *c = softmax(n, "e2", FORWARD, b); /* b is read again: not */
@@ -547,7 +527,7 @@ Test(storages, a_dead_operand_lends_its_bytes) {
 }
 
 Test(storages, a_fused_kernel_takes_any_operand_that_it_walks_like_its_result) {
-    Net *n = net_new(0, 1, -1);
+    Net *n = net_new(0, 1);
     Value *a = out(n, add_op(n, OP_FULL, "e0", FORWARD, COMPUTE, NULL), 64);
     Value *b = out(n, add_op(n, OP_FULL, "e1", FORWARD, COMPUTE, NULL), 1024);
     Value *wide = new_view(n->g, a, 2, (int64_t[]){16, 64}, (int64_t[]){0, 1}, 0);
@@ -569,7 +549,7 @@ Test(storages, a_fused_kernel_takes_any_operand_that_it_walks_like_its_result) {
 
 /* Two results side by side, of operands side by side: each element's results take its operands' bytes. */
 static bool lends_pieces(int64_t first, int64_t second, bool read_again) {
-    Net *n = net_new(0, 1, -1);
+    Net *n = net_new(0, 1);
     Value *a = out(n, add_op(n, OP_FULL, "e0", FORWARD, COMPUTE, NULL), 1024);
     Value *whole = new_value(n->g, FP32, 2, (int64_t[]){16, 64});
     Op *op = add_op(n, OP_FUSED, "e1", FORWARD, COMPUTE, NULL), *join = new_op(n->g, OP_ASSEMBLE);
@@ -604,7 +584,7 @@ Test(storages, results_side_by_side_take_the_bytes_of_operands_side_by_side) {
 }
 
 Test(storages, accesses_are_the_bytes_between_first_and_last_element) {
-    Net *n = net_new(0, 1, -1);
+    Net *n = net_new(0, 1);
     State *m = new_state(n->g, S_METRICS, "metrics", FP32, 64, NULL);
     Value *a = out(n, add_op(n, OP_FULL, "e0", FORWARD, COMPUTE, NULL), 1000);
     Value *v = new_view(n->g, a, 2, (int64_t[]){3, 4}, (int64_t[]){100, 2}, 10);
@@ -637,7 +617,7 @@ Test(simulate, exposed_communication_is_what_compute_waits_for) {
         {.id = "e1", .stream = COMPUTE, .comm = -1, .unit = -1, .bytes = 5000, .waits = (int[]){0}, .nwaits = 1},
         {.id = "r0", .stream = REDUCE, .comm = 2, .unit = -1, .bytes = 2000, .waits = (int[]){2}, .nwaits = 1}};
     p.programs[0] = (PlanProgram){.name = "micro", .events = events, .n = 4};
-    Net *n = net_new(0, 1, -1);
+    Net *n = net_new(0, 1);
     n->d.launch_us = 0;
     n->d.link_latency_us = 0;
     simulate(&p, &n->d);
