@@ -20,7 +20,7 @@ enum { FAREWELL = 5 /* seconds */ };
 
 typedef struct { /* of one rank; everything but `met` is written down before it */
     uint32_t met[SC_STREAMS + 1];
-    int32_t stage, program, at_barrier, done, failed, told, left, spoken;
+    int32_t stage, program, at_barrier, stopped, done, failed, told, left, spoken;
     int32_t doing[SC_STREAMS], event[SC_STREAMS], waits_for[SC_STREAMS];
     int64_t step;
     uint64_t ticks, seen[SC_STREAMS];
@@ -243,6 +243,7 @@ static void look(int rank, state *s) {
     s->stage = atomic_load(&k->stage);
     s->program = atomic_load(&k->program);
     s->at_barrier = atomic_load(&k->at_barrier);
+    s->stopped = atomic_load(&k->stopped);
     s->step = atomic_load(&k->step);
     s->ticks = atomic_load(&k->ticks);
     s->done = atomic_load(&k->done);
@@ -266,6 +267,7 @@ static void write_down(int rank, state *s) {
     atomic_store(&k->stage, s->stage);
     atomic_store(&k->program, s->program);
     atomic_store(&k->at_barrier, s->at_barrier);
+    atomic_store(&k->stopped, s->stopped);
     atomic_store(&k->step, s->step);
     atomic_store(&k->ticks, s->ticks);
     atomic_store(&k->done, s->done);

@@ -39,7 +39,8 @@ typedef struct {
     sc_status status[SC_STREAMS];
     _Atomic uint64_t seen[SC_STREAMS]; /* sc_seen() of the running program, written by a device */
     _Atomic int leave;                 /* the launcher asks the rank to end: others have, or will not come */
-    _Atomic int pid;                   /* its process; 0: a thread */
+    _Atomic int pid;                   /* its process; 0: a thread, or another machine's */
+    _Atomic int stopped;               /* the number of its process while a signal or a debugger stops it; else 0 */
     _Atomic int stage;                 /* sc_stage */
     _Atomic int program;               /* running, -1: the rank is in the training program, or on its way there */
     _Atomic int at_barrier;

@@ -97,17 +97,25 @@ static void print_stream(const sc_world *w, int rank, int stream) {
 /* ── ranks ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* A process that a signal or a debugger has stopped. */
-static bool stopped(const sc_shared_rank *k) {
+static bool is_stopped(int process) {
     char path[64], text[512];
-    int process = atomic_load(&k->pid);
     snprintf(path, sizeof path, "/proc/%d/stat", process);
-    int fd = process ? open(path, O_RDONLY | O_CLOEXEC) : -1; /* a FILE would be memory taken while ranks train */
+    int fd = open(path, O_RDONLY | O_CLOEXEC); /* a FILE would be memory taken while ranks train */
     if (fd < 0) return false;
     ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
     text[n > 0 ? n : 0] = 0;
     const char *name_ends = strrchr(text, ')'); /* a name may hold any */
     return name_ends && (!strncmp(name_ends, ") T", 3) || !strncmp(name_ends, ") t", 3));
+}
+
+/* Only on its own machine can a rank's process be looked at: what is seen is written where all machines learn of it. A
+ * rank may stop within a collective that it has come to, as far as all others: nothing else tells it from them. */
+static void look_for_stopped(const sc_world *w) {
+    for (int k = 0; k < w->world; k++) {
+        int process = atomic_load(&w->ranks[k].pid);
+        if (process) atomic_store(&w->ranks[k].stopped, is_stopped(process) ? process : 0);
+    }
 }
 
 static sc_stage stage_of(const sc_shared_rank *k) {
@@ -139,7 +147,8 @@ static void print_start(const sc_world *w, int rank) {
 void sc_print_rank(const sc_world *w, int rank) {
     const sc_shared_rank *k = &w->ranks[rank];
     int program = atomic_load(&k->program);
-    if (stopped(k)) fprintf(stderr, "  rank %d's process %d is stopped (SIGSTOP)\n", rank, atomic_load(&k->pid));
+    int process = atomic_load(&k->stopped);
+    if (process) fprintf(stderr, "  rank %d's process %d is stopped (SIGSTOP)\n", rank, process);
     if (atomic_load(&k->done)) {
         fprintf(stderr, "  rank %d has finished\n", rank);
     } else if (program < 0 && stage_of(k) < SC_TRAINS) {
@@ -183,18 +192,21 @@ static double deadline(const sc_world *w) {
 bool sc_stalled(const sc_world *w, sc_watchdog *dog) {
     uint64_t ticks = 0;
     bool blocked = true, waits = false;
+    look_for_stopped(w);
     for (int k = 0; k < w->world; k++) {
         const sc_shared_rank *x = &w->ranks[k];
         ticks += atomic_load(&x->ticks) << 20;
         for (int s = 0; s < SC_STREAMS; s++) ticks += atomic_load(&x->met[s].value) + (atomic_load(&x->seen[s]) >> 32);
         if (atomic_load(&x->done)) continue;
         bool here = atomic_load(&x->program) >= 0 || atomic_load(&x->at_barrier) || is_meeting(stage_of(x));
-        if (!here && stopped(x)) here = true;
+        if (!here && atomic_load(&x->stopped)) here = true;
         waits |= here;
         if (!here && stage_of(x) == SC_TRAINS) blocked = false;
     }
     if (ticks != dog->ticks || !blocked || !waits) *dog = (sc_watchdog){ticks, sc_now_s()};
-    return w->debug->stall_s > 0 && sc_now_s() - dog->since > deadline(w);
+    /* Rank 0's machine hears of all others: it speaks, and they hear of that, unless it does not. */
+    double head_start = sc_job_host_rank() ? 0.5 : 0;
+    return w->debug->stall_s > 0 && sc_now_s() - dog->since > deadline(w) + head_start;
 }
 
 /* How far a rank has come: its stage, and of that the meetings of all ranks. */
@@ -209,7 +221,7 @@ static void print_missing(const sc_world *w) {
     for (int k = 0; k < w->world; k++)
         if (way(&w->ranks[k]) > most) most = way(&w->ranks[k]);
     for (int k = 0; k < w->world; k++)
-        if (way(&w->ranks[k]) < most || stopped(&w->ranks[k]))
+        if (way(&w->ranks[k]) < most || atomic_load(&w->ranks[k].stopped))
             fprintf(stderr, n++ ? ", %d" : "; the others wait for rank %d", k);
     if (!n && is_meeting((sc_stage)(most >> 32)))
         fprintf(stderr,

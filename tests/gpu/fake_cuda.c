@@ -8,6 +8,7 @@
 #include "../../runtime/sc_math.h"
 #include <cuda.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -420,7 +421,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     return ncclSuccess;
 }
 /* SC_FAKE_INIT_HANGS, SC_FAKE_WINDOW_HANGS, SC_FAKE_GATHER_HANGS: this rank does not come to the communicator, to the
- * arena's window, to its first all-gather.
+ * arena's window, to its first all-gather. SC_FAKE_STOPS: its process stops within a collective that it has come to.
  * SC_FAKE_COMMS names a file that gets a line for each communicator of rank 0. */
 static void tell_comm(const ncclConfig_t *c, int rank) {
     const char *path = getenv("SC_FAKE_COMMS");
@@ -568,6 +569,7 @@ static void run_talk(void *arg) {
     s->says[t->c->rank].kind = t->kind;
     s->says[t->c->rank].bytes = bytes;
     meet(t->c);
+    if (said("SC_FAKE_STOPS", -1) == t->c->rank && t->c->meetings > 100) raise(SIGSTOP);
     for (int k = 0; k < t->c->n; k++)
         if (s->says[k].kind != t->kind || s->says[k].bytes != bytes) {
             fprintf(stderr, "fake NCCL: ranks %d and %d are in different collectives\n", t->c->rank, k);

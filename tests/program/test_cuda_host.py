@@ -374,9 +374,24 @@ def test_two_machines_end_together():
             time.sleep(0.1)  # until they train
         os.kill(ranks.all[rank].pid if what == "process" else child, signal.SIGSTOP if what == "stop" else signal.SIGKILL)
         codes, _, err = ranks.wait(60)
-        says = {"process": r"the process that runs rank %d has vanished|the connection to .* has ended" % rank, "rank": "rank %d was ended by signal 9" % rank, "stop": "rank %d's process %d is stopped|behind: rank %d" % (rank, child, rank)}[what]
+        says = {"process": r"the process that runs rank %d has vanished|the connection to .* has ended" % rank, "rank": "rank %d was ended by signal 9" % rank, "stop": "rank %d's process %d is stopped" % (rank, child)}[what]
         check(all(c == 3 or c < 0 and k == rank for k, c in enumerate(codes)) and re.search(says, err), "%s %d: exit %s: %s" % (what, rank, codes, err))
     return "killed, stopped"
+
+
+def test_a_rank_that_stops_on_any_machine_is_named():
+    """It stops within a collective that all ranks have come to: only its own machine sees more than that."""
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    far = two_machines()
+    for rank in 1, 2:
+        ranks = Ranks("torchrun", [far] * 4, "--data", corpus(), "--steps", "100000000", "--quiet", "--stall-seconds", "2", machines=2, env={"SC_FAKE_STOPS": str(rank)})
+        child = ranks.child(rank)
+        codes, _, err = ranks.wait(60)
+        check(all(c == 3 or c < 0 and k == rank for k, c in enumerate(codes)) and "no progress for 2 s" in err and "behind" not in err, "%d: exit %s: %s" % (rank, codes, err))
+        says = r"  rank %d's process %d is stopped \(SIGSTOP\)\n  rank %d is in program micro, step \d+\n(  rank %d .*\n)*  rank %d +\S+ +meets the other ranks in .*\(.*mlp\.lua:\d+\)" % (rank, child, rank, rank, rank)
+        check(re.search(says, err) and err.count("is stopped") == err.count("no progress"), "%d: %s" % (rank, err))
+    return "one of either machine"
 
 
 def test_a_stopped_rank_is_named():
