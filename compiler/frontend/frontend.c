@@ -4,11 +4,16 @@
 #include "../lua/embed.h"
 #include "fe.h"
 
-/* nn.lua and optim.lua get the table of primitives as their argument, through a global that lives only so long. */
 static void open_library(Frontend *f, const char *name, const char *file) {
-    lua_State *L = f->L;
     size_t n;
     const char *text = embedded_text(file, &n);
+    sandbox_run(f->L, text, n, arena_printf(f->arena, "=%s.lua", name), 1);
+    sandbox_provide(f->L, name);
+}
+
+/* nn.lua and optim.lua get the table of primitives through a global that lives only so long. */
+static void open_libraries(Frontend *f) {
+    lua_State *L = f->L;
     lua_newtable(L);
     trace_open(L);
     pointwise_open(L);
@@ -20,10 +25,10 @@ static void open_library(Frontend *f, const char *name, const char *file) {
     training_open(L);
     scaler_open(L);
     lua_setglobal(L, "prim");
-    sandbox_run(L, text, n, arena_printf(f->arena, "=%s.lua", name), 1);
+    open_library(f, "nn", "lua/nn.lua");
+    open_library(f, "optim", "lua/optim.lua");
     lua_pushnil(L);
     lua_setglobal(L, "prim");
-    sandbox_provide(L, name);
 }
 
 static const char *folder_of(Arena *a, const char *file) {
@@ -70,8 +75,7 @@ Graph *frontend_load(Arena *a, const FrontendOptions *o) {
     f->L = sandbox_new(a, folder_of(a, o->model_file));
     *(Frontend **)lua_getextraspace(f->L) = f;
     sandbox_of(f->L)->fallback = (Source){f->g->file, 1};
-    open_library(f, "nn", "lua/nn.lua");
-    open_library(f, "optim", "lua/optim.lua");
+    open_libraries(f);
     sandbox_run(f->L, text, n, arena_printf(a, "@%s", o->model_file), 1);
     check_result(f);
     training_trace(f);

@@ -330,7 +330,7 @@ static int prim_is_tensor(lua_State *L) {
     return 1;
 }
 
-/* How many arguments a function of Lua has names for; nil: any number, or it is one of C, which counts by itself. */
+/* How many arguments a function of Lua has names for; nil: any number, or it is one of C, which has no names. */
 static int prim_parameters(lua_State *L) {
     lua_Debug ar;
     lua_settop(L, 1);

@@ -762,26 +762,37 @@ end
 --                                            elements for every `every` stored ones; per = "piece": for a rank's part of a parameter
 --   amax = false,                            true: both functions are told the parameter's largest magnitude
 --   pre = "pre_all_gather", post = "post_all_gather", align = "element" }   "row": no rank holds a part of a row
-nn.all_gather_extension = prim.all_gather_extension
-nn.checkpoint_wrapper, nn.fully_shard, nn.mesh = prim.checkpoint_wrapper, prim.fully_shard, prim.mesh
-nn.options, nn.choice, nn.optional = prim.options, prim.choice, prim.optional
+function nn.all_gather_extension(options) return (prim.all_gather_extension(options)) end
+function nn.checkpoint_wrapper(module, options) return (prim.checkpoint_wrapper(module, options)) end
+function nn.fully_shard(module, options) return (prim.fully_shard(module, options)) end
+function nn.mesh(options) return (prim.mesh(options)) end
+function nn.options(examples) return (prim.options(examples)) end
+function nn.optional(kind) return (prim.optional(kind)) end
+nn.choice = prim.choice
 -- nn.training { model, batch, loss, optimizer, schedule, sample, clip_grad_norm = 0 (none), accumulate = 1, deterministic =
 -- true }: false admits faster kernels whose sums depend on timing; the CPU target has none, so there it changes nothing.
-nn.training_mode, nn.input, nn.training = prim.training_mode, prim.input, prim.training
+function nn.training_mode() return (prim.training_mode()) end
+function nn.input(dtype, shape, options) return (prim.input(dtype, shape, options)) end
+function nn.training(options) return (prim.training(options)) end
 
 -- Lua drops arguments that a function has no name for; here they are mistakes, as in nn.dropout(x, 0.5, training).
 -- hidden: arguments before those that are written in parentheses, the tensor of a method.
-local function exact(name, f, hidden)
-  local most = type(f) == "function" and prim.parameters(f)
-  if not most then return f end
-  return function(...)
-    if select("#", ...) > most and select(most + 1, ...) ~= nil then
-      fail(nil, "%s: argument %d is one too many: it takes %d", name, most + 1 - hidden, most - hidden)
+function prim.exact(functions, prefix, hidden)
+  for name, f in pairs(functions) do
+    local most = type(f) == "function" and prim.parameters(f)
+    functions[name] = not most and f or function(...)
+      for i = most + 1, select("#", ...) do
+        if select(i, ...) ~= nil then
+          fail(nil, "%s%s: argument %d is one too many: it takes %d", prefix, name, i - hidden, most - hidden)
+        end
+      end
+      return f(...)
     end
-    return f(...)
   end
+  return functions
 end
-for name, f in pairs(method) do method[name] = exact("x:" .. name, f, 1) end
-for name, f in pairs(nn) do nn[name] = exact("nn." .. name, f, 0) end
+prim.exact(method, "x:", 1)
+prim.exact(nn.init, "nn.init.", 0)
+prim.exact(nn, "nn.", 0)
 
 return prim.strict(nn, "nn")

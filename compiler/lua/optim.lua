@@ -1,5 +1,5 @@
 -- optim: optimizers and learning-rate schedules, named and with defaults as in PyTorch.
--- Relies on: the table `prim` (frontend/training.c), which reads and checks their options.
+-- Relies on: the table `prim` (frontend/training.c), which reads and checks their options; nn.lua (prim.exact).
 -- Relied on by: every model file.
 local prim = prim
 local optim = {}
@@ -27,6 +27,6 @@ local function scale(scaler, outputs)
   for key, value in pairs(outputs) do scaled[key] = scale(scaler, value) end
   return scaled
 end
-prim.scaler_methods(prim.strict({ scale = scale }, "a scaler"))
+prim.scaler_methods(prim.strict(prim.exact({ scale = scale }, "scaler:", 1), "a scaler"))
 
-return prim.strict(optim, "optim")
+return prim.strict(prim.exact(optim, "optim.", 0), "optim")

@@ -1,0 +1,16 @@
+-- expect: extra_argument_init\.lua:5: nn\.init\.ones: argument 1 is one too many: it takes 0
+local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed, model.out = nn.Embedding(16, 4), nn.Linear(4, 16)
+model.gain = nn.parameter({ 4 }, { init = nn.init.ones(4) })
+function model:forward(tokens) return self.out(self.embed(tokens)) end
+
+return nn.training {
+  model = model,
+  batch = {
+    tokens  = nn.input("int32", { 2, 8 }, { from = "tokens" }),
+    targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }),
+  },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}
