@@ -197,9 +197,12 @@ static void take_set(Parse *p, const char *arg) {
     push(&p->set, p->arena, arg);
 }
 
+static bool after_dashes(const struct argp_state *state) {
+    return state->quoted && state->next > state->quoted;
+}
+
 static void take_input(Parse *p, char *arg, const struct argp_state *state) {
-    bool after_dashes = state->quoted && state->next > state->quoted;
-    if (!after_dashes) {
+    if (!after_dashes(state)) {
         if (p->inputs.n == p->command->most && strchr(arg, '='))
             fail_usage("%s: one input is enough, %s was given already; an option of the model is set by --set %s", arg,
                        p->inputs.at[0], arg);
@@ -236,7 +239,8 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
                                                                                               "offload"};
     Parse *p = state->input;
     Options *o = &p->o;
-    if (arg && !*arg && key != KEY_VARIANT)
+    bool of_program = p->command->run == command_run && key == ARGP_KEY_ARG && after_dashes(state);
+    if (arg && !*arg && key != KEY_VARIANT && !of_program) /* programs have arguments that may be, as --prompt '' */
         fail_usage(
             "%s: an argument is empty: is a variable of the shell not set? `shardc %s -h` explains what is wanted",
             p->command->name, p->command->name);

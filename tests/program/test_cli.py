@@ -110,6 +110,7 @@ CASES = [
     (["run", PLAN], 1, "mlp.plan.json: it is not a program; give a model's .lua file or a program that shardc built"),
     (["run", SCRIPT], 1, "script: it is not a program"),
     (["run", LOCKED], 1, "cannot run " + LOCKED + ": Permission denied; see chmod +x"),
+    (["run", LOCKED, "--", "--prompt", ""], 1, "cannot run " + LOCKED + ": Permission denied"),
     (["run", os.path.join(FOLDER, "absent")], 1, "absent: No such file or directory"),
     (["run", FOLDER], 1, FOLDER + ": it is a folder; give a model's .lua file or a program that shardc built"),
     (["run", INSIDE + "/"], 1, "it is a folder; the program in it is " + os.path.join(INSIDE, "inside")),
