@@ -41,9 +41,11 @@ static void check_units(Verifier *v) {
     }
 }
 
+/* Sizes were not looked at yet: as many as a number holds. */
 static int64_t bytes_of(const Access *x, int n) {
     int64_t bytes = 0;
-    for (int i = 0; i < n; i++) bytes += x[i].size;
+    for (int i = 0; i < n; i++)
+        if (__builtin_add_overflow(bytes, x[i].size, &bytes)) return INT64_MAX;
     return bytes;
 }
 
@@ -63,8 +65,7 @@ static int check_collectives_of(Verifier *v, int program) {
         if (c->n > 0 && reads != writes && !times(writes, reads, c->n) && !times(reads, writes, c->n))
             note(v, program, "mesh", e, -1,
                  "%s reads %lld bytes and writes %lld: neither a gather nor a scatter over the %d ranks of group %s, "
-                 "nor "
-                 "a sum",
+                 "nor a sum",
                  ev->id, (long long)reads, (long long)writes, c->n, c->name);
     }
     return found;

@@ -231,6 +231,11 @@ Test(verify, mesh) {
     for (int g = 0; g < plan->nprograms; g++)
         for (int e = 0; e < plan->programs[g].n; e++) plan->programs[g].events[e].comm = -1;
     expect("mesh", NULL, NULL, "no collective joins the 2 ranks");
+    setup();
+    static Access huge[] = {{FULL, 0, INT64_MAX}, {FULL, 0, INT64_MAX}};
+    micro_events[GATHER_F].writes = huge;
+    micro_events[GATHER_F].nwrites = 2;
+    expect("mesh", "g0f", NULL, "reads 1024 bytes and writes 9223372036854775807: neither");
 }
 
 Test(verify, updates) {
