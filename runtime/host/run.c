@@ -97,9 +97,30 @@ static void begin_at(Run *run, const Layout *l) {
  */
 typedef struct {
     const char *option, *path;
-    bool there;
-    struct stat st;
+    bool there, special; /* a file; a device, say, to which any number may write */
+    struct stat st;      /* of the file, or of the folder that it will be in */
 } Output;
+
+static const char *name_in_folder(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void look_up(Output *x) {
+    if (stat(x->path, &x->st) == 0) {
+        x->there = S_ISREG(x->st.st_mode);
+        x->special = !x->there;
+        return;
+    }
+    char *folder = need_text("%.*s.", (int)(name_in_folder(x->path) - x->path), x->path);
+    x->special = stat(folder, &x->st) != 0; /* no folder: whoever writes there says so */
+    free(folder);
+}
+
+static bool one_file(const Output *x, const Output *y) {
+    return !x->special && !y->special && x->there == y->there && x->st.st_dev == y->st.st_dev &&
+           x->st.st_ino == y->st.st_ino && (x->there || strcmp(name_in_folder(x->path), name_in_folder(y->path)) == 0);
+}
 
 static void keep_tokens(const Output *x, const TokenSet *s, const char *option) {
     for (int i = 0; i < s->n; i++)
@@ -125,17 +146,14 @@ static void check_one_use(const Run *run) {
     enum { EXPORT = 1, OUTPUTS = sizeof out / sizeof *out };
     for (int i = 0; i < OUTPUTS; i++) {
         if (!out[i].path) continue;
-        out[i].there = stat(out[i].path, &out[i].st) == 0 && S_ISREG(out[i].st.st_mode);
+        look_up(&out[i]);
         keep_tokens(&out[i], &run->train, "--data");
         keep_tokens(&out[i], &run->val, "--val-data");
         if (i != EXPORT) keep_weights(&out[i], &o->weights);
-        for (int k = 0; k < i; k++) {
-            bool same = out[i].there && out[k].there && out[i].st.st_dev == out[k].st.st_dev &&
-                        out[i].st.st_ino == out[k].st.st_ino;
-            if (out[k].path && (same || (!out[i].there && strcmp(out[i].path, out[k].path) == 0)))
+        for (int k = 0; k < i; k++)
+            if (out[k].path && one_file(&out[i], &out[k]))
                 die("%s and %s are one file, %s: name another for one of them", out[k].option, out[i].option,
                     out[i].path);
-        }
     }
 }
 

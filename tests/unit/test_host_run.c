@@ -194,6 +194,7 @@ Test(host_run, steps_default_to_the_schedule) {
     cr_assert(strstr(out, "step 8/8"), "%s", out);
     OK(1, "--data a.bin --steps 0");
     cr_assert(!strstr(out, "step "), "%s", out);
+    OK(1, "--data a.bin --steps 1 --log /dev/null --trace /dev/null");
     OK(1, "--data a.bin --steps 3 --seed 5 --betas 0.8,0.9 --lr 0.5 --warmup 0 --total 10 --min-ratio 0 --eps 1e-6 "
           "--weight-decay 0.2 --clip 0.5 --threads 1 "
           "--sample 2 --temperature 0.5 --top-k 3 --log log");
@@ -759,6 +760,7 @@ static const Case cases[] = {
     {1, "--data a.bin --val-data val.bin --trace val.bin", "--trace val.bin would write over what --val-data reads"},
     {1, "--weights w.st --sample 3 --log w.st", "--log w.st would write over what --weights reads"},
     {1, "--data a.bin --log out.txt --export out.txt", "--log and --export are one file, out.txt: name another"},
+    {1, "--data a.bin --log new.txt --trace state/../new.txt", "--log and --trace are one file, state/../new.txt"},
     {1, "--data a.bin --trace text.bin --dump x --at-step 1 -o ./text.bin", "-o and --trace are one file, text.bin"},
     {2, "--data a.bin --log=", "--log wants FILE, not ''"},
     {2, "--data a.bin --resume=", "--resume wants DIR, not ''"},
