@@ -3,7 +3,6 @@
  * everything that checks a return code (cuda.h). */
 #include "rank.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -44,16 +43,18 @@ static const char *file_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-static void print_place(void) {
+/* " in e131 matmul ...", or nothing, into n bytes. */
+static const char *place(char *out, size_t n) {
+    const sc_target *t = self ? self->t : NULL;
     char event[512];
-    if (!self) return;
-    const sc_target *t = self->t;
+    *out = 0;
     if (t && t->event >= 0) {
         sc_describe(self->b, self->current, t->event, event, sizeof event);
-        fprintf(stderr, " in %s", event);
+        snprintf(out, n, " in %s", event);
     } else if (t && t->running) {
-        fprintf(stderr, " in program %s, step %lld", self->b->programs[self->current].name, (long long)self->step);
+        snprintf(out, n, " in program %s, step %lld", self->b->programs[self->current].name, (long long)self->step);
     }
+    return out;
 }
 
 /* No atexit handlers: the driver's would wait for kernels that wait for other ranks. */
@@ -63,25 +64,21 @@ void sc_leave(int code) {
 }
 
 static _Noreturn void leave(void) {
-    fprintf(stderr, "\n");
     sc_leave(self && self->t && self->t->running ? 3 : 1);
 }
 
 void sc_failed(const char *library, const char *call, const char *error, const char *text, const char *file, int line) {
-    fflush(stdout);
-    fprintf(stderr, "shardc: ");
-    if (self) fprintf(stderr, "rank %d: ", self->rank);
-    fprintf(stderr, "%s failed%s%s", library, *error ? ": " : "", error);
-    if (text && *text && strcmp(text, error)) fprintf(stderr, " (%s)", text);
-    print_place();
-    fprintf(stderr, " [%s at %s:%d]", call, file_name(file), line);
-    fprintf(stderr, "; %s", remedy(library, error));
+    char who[32] = "", at[600];
+    bool more = text && *text && strcmp(text, error);
+    if (self) snprintf(who, sizeof who, "rank %d: ", self->rank);
+    sc_say("shardc: %s%s failed%s%s%s%s%s%s [%s at %s:%d]; %s", who, library, *error ? ": " : "", error,
+           more ? " (" : "", more ? text : "", more ? ")" : "", place(at, sizeof at), call, file_name(file), line,
+           remedy(library, error));
     leave();
 }
 
 void sc_unsupported(const sc_task *t, const char *kernel, const char *why) {
-    fflush(stdout);
-    fprintf(stderr, "shardc: rank %d: %s on the cuda target: %s", t->rank, kernel, why);
-    print_place();
+    char at[600];
+    sc_say("shardc: rank %d: %s on the cuda target: %s%s", t->rank, kernel, why, place(at, sizeof at));
     leave();
 }

@@ -617,7 +617,11 @@ static void run_kernel(void *arg) {
     c.kernel(&c.task);
     if (sc_kernel_finish(c.kernel)) sc_kernel_finish(c.kernel)(&c.task);
 }
+/* SC_FAKE_KERNEL: launches fail with this error; -1: kernels refuse their tasks. */
 static void launch_kernel(const sc_task *t) {
+    int64_t error = said("SC_FAKE_KERNEL", 0);
+    if (error > 0) SC_CUDA((cudaError_t)error);
+    if (error < 0) sc_unsupported(t, "a kernel", "it is made to refuse");
     launch(SC_STREAM(t), run_kernel, &(call){named, *t}, sizeof(call));
 }
 void fake_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const sc_attr *a, int nt, const sc_tensor *t) {

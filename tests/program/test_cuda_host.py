@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -300,6 +301,21 @@ def test_refusals():
     codes, _, err = Ranks("torchrun", [f] * 3, "--data", corpus(), "--steps", "2", env={"SC_FAKE_GPUS": "2"}).wait()
     check(codes == [1] * 3 and "built for 3 ranks, a GPU each, and 2 GPUs are visible" in err and len(err.splitlines()) == 1, "exit %s: %s" % (codes, err))
     return "%d refusals" % (len(REFUSALS) + 3)
+
+
+def test_ranks_that_fail_at_once_say_whole_lines():
+    """Standard error is a socket that keeps writes apart: what a rank says is one of them."""
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    f, place = fake(build("mlp.lua", world=4)), r" in \w+ \S+ \S+ \(\S*mlp\.lua:\d+\)"
+    for error, says in ("719", "CUDA failed: cudaError719" + place + r" \[\S.* at fake_cuda\.c:\d+\]; see nvidia-smi, .* please report it"), ("-1", "a kernel on the cuda target: it is made to refuse" + place):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        p = subprocess.Popen([f, "--data", corpus(), "--steps", "2"], env=dict(os.environ, SC_FAKE_KERNEL=error), stdout=subprocess.DEVNULL, stderr=theirs)
+        theirs.close()
+        lines = [line.decode() for line in iter(lambda: ours.recv(65536), b"")]
+        ours.close()
+        check(p.wait() == 1 and lines and all(re.fullmatch(r"shardc: rank \d: " + says + r"\n", line) for line in lines), "%s: exit %d: %r" % (error, p.returncode, lines))
+    return "of CUDA's calls, of kernels"
 
 
 def test_what_is_asked_of_cudnn():
