@@ -301,10 +301,10 @@ static void put_program(Json *j, const Plan *p, const PlanProgram *g) {
     close_(j, '}');
 }
 
-static void start_document(Json *j, const char *format) {
+static void start_document(Json *j, const char *format, int version) {
     open_(j, NULL, '{');
     put_str(j, "format", format);
-    put_int(j, "version", 1);
+    put_int(j, "version", version);
     line(j);
 }
 
@@ -316,7 +316,7 @@ static void end_document(Json *j) {
 
 void plan_write_json(FILE *f, const Plan *p) {
     Json j = {.f = f};
-    start_document(&j, "shardc-plan");
+    start_document(&j, "shardc-plan", PLAN_VERSION);
     put_head(&j, p);
     line(&j);
     put_peak(&j, p);
@@ -352,7 +352,7 @@ static void put_holders(Json *j, const char *k, const Plan *p, int program, unsi
 
 void report_predict_json(FILE *f, const Plan *p) {
     Json j = {.f = f};
-    start_document(&j, "shardc-prediction");
+    start_document(&j, "shardc-prediction", 1);
     put_head(&j, p);
     line(&j);
     put_peak(&j, p);
@@ -415,7 +415,7 @@ static void put_times(Json *j, const Plan *p) {
 
 void report_findings_json(FILE *f, const Plan *p, const Findings *v, const Findings *late) {
     Json j = {.f = f};
-    start_document(&j, "shardc-findings");
+    start_document(&j, "shardc-findings", 1);
     put_str(&j, "model", p->model);
     put_bool(&j, "sound", v->n == 0);
     put_bool(&j, "in_time", late->n == 0);

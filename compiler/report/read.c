@@ -182,8 +182,9 @@ static void read_head(Reader *r, Plan *p, const cJSON *o) {
     if (strcmp(format, "shardc-plan"))
         bad(r, "format", "\"%.60s\" is not a plan; `shardc inspect --format json` writes one", format);
     int64_t version = integer(r, o, "version", 0, 1 << 30);
-    if (version != 1)
-        bad(r, "version", "is %lld, this shardc reads version 1; build the model again", (long long)version);
+    if (version != PLAN_VERSION)
+        bad(r, "version", "is %lld, this shardc reads version %d; build the model again", (long long)version,
+            PLAN_VERSION);
     p->model = text(r, o, "model");
     p->target = text(r, o, "target");
     p->tokens_per_step = real(r, o, "tokens_per_step");
