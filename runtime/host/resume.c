@@ -55,6 +55,13 @@ static int64_t index_int(json_t *j, const char *path, const char *key) {
     return json_integer_value(v);
 }
 
+/* Of steps or samples: few enough to be added up. */
+static int64_t index_count(json_t *j, const char *path, const char *key) {
+    int64_t n = index_int(j, path, key);
+    if (n >> 53) die("%s: '%s' is %" PRId64 ": damaged; resume from another checkpoint", path, key, n);
+    return n;
+}
+
 static const char *index_text(json_t *j, const char *path, const char *key) {
     const char *s = json_string_value(json_object_get(j, key));
     if (!s) die("%s: '%s' is missing or not a text: damaged; resume from another checkpoint", path, key);
@@ -85,9 +92,9 @@ static void read_index(Checkpoint *c) {
         die("%s: not the index of a checkpoint; --resume takes the folder that --save wrote", path);
     if (index_int(j, path, "version") != 1)
         die("%s: version %" PRId64 " of the format; this program reads version 1", path, index_int(j, path, "version"));
-    c->progress = (Progress){index_int(j, path, "step"),           index_int(j, path, "position"),
-                             (uint64_t)index_int(j, path, "seed"), index_int(j, path, "adam_step"),
-                             index_int(j, path, "global_batch"),   index_scaler(j, path)};
+    c->progress = (Progress){index_count(j, path, "step"),         index_count(j, path, "position"),
+                             (uint64_t)index_int(j, path, "seed"), index_count(j, path, "adam_step"),
+                             index_count(j, path, "global_batch"), index_scaler(j, path)};
     int64_t world = index_int(j, path, "world");
     if (world < 1 || world > 1 << 20)
         die("%s: a world of %" PRId64 " ranks: damaged; resume from another checkpoint", path, world);

@@ -1,6 +1,6 @@
 /* Before any rank starts: reads the command line, opens everything that the run reads, proves that everything it will
  * write can be written, and only then launches the ranks.
- * Relies on: args, loader, checkpoint, weights, sample, log; target (sc_launch).
+ * Relies on: args, loader, checkpoint, weights, sample, log; jansson (its memory); target (sc_launch).
  * Relied on by: main. */
 #include "run.h"
 #include "die.h"

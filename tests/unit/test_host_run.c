@@ -871,6 +871,8 @@ static const struct {
     {"sed -i 's/\"0000/\"x000/' state/index.json", "plan_hash 'x000"},
     {"sed -i 's/step-0/..\\/step-0/' state/index.json", "is not beside it"},
     {"truncate -s 30 state/index.json", "not JSON"},
+    {"sed -i 's/\"position\": */&9223372036854775807, \"was\": /' state/index.json",
+     "'position' is 9223372036854775807: damaged"},
     {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[1,4)#master/g' state/step-00000002/rank-*",
      "(master) are missing: damaged"},
     {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[0,3)#masterx/g; s/#moment1/#moment/g' state/step-00000002/rank-*",
