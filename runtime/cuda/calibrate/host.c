@@ -13,14 +13,14 @@
 
 sc_kernel sc_host_adam;
 
-enum { MOST_THREADS = 16, UP = 1, DOWN = 2 }; /* threads: as the runtime's host.c */
+enum { MOST_THREADS = 16, UP = 1, DOWN = 2 }; /* threads: as host/args.c gives a rank on a GPU */
 
 typedef struct {
     sc_gpu g;
     sc_common *c;
     int world;
-    size_t half; /* bytes of each direction */
-    char *host;  /* two halves, pinned, in huge pages as the runtime's host arena */
+    size_t mapped, half; /* bytes in host memory, the same for every GPU; of one direction, at most a half of them */
+    char *host;          /* pinned, in huge pages as the runtime's host arena */
     cudaStream_t down;
     sc_pool pool;
     sc_measured_task update;
@@ -33,15 +33,15 @@ static double seconds(void) {
 }
 
 static int map_host(member *m) {
-    m->host = mmap(NULL, 2 * m->half, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    m->host = mmap(NULL, m->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (m->host == MAP_FAILED) {
         fprintf(stderr, "sc_calibrate: cannot map %zu bytes of host memory for each of %d GPUs; free some memory\n",
-                2 * m->half, m->world);
+                m->mapped, m->world);
         return 1;
     }
-    madvise(m->host, 2 * m->half, MADV_HUGEPAGE); /* a wish */
-    memset(m->host, 0, 2 * m->half);
-    SC_CUDA(cudaHostRegister(m->host, 2 * m->half, cudaHostRegisterPortable));
+    madvise(m->host, m->mapped, MADV_HUGEPAGE); /* a wish */
+    memset(m->host, 0, m->mapped);
+    SC_CUDA(cudaHostRegister(m->host, m->mapped, cudaHostRegisterPortable));
     return 0;
 }
 
@@ -78,14 +78,14 @@ static double updates(member *m, int rounds) {
     return m->update.bytes * rounds / (seconds() - start);
 }
 
-/* 32 M elements: fp32 master, gradient and both moments, a bf16 shard, 30 bytes each; operands in the first half. */
+/* 32 M elements: fp32 master, gradient and both moments, a bf16 shard, 30 bytes each. */
 static const char adam[] = "adam|||469762048|1006632960|1|1,33554432,4,0,0,0,0,0,0,0,0,0|0,0,0,0,0,0|0,134217728,0| "
                            "0:8:33554432:1:0 0:8:33554432:1:0 0:8:1:1:0 0:8:33554432:1:0 0:8:33554432:1:0 7:8:1:1:0 "
                            "1:8:33554432:1:0";
 
 static bool place_update(member *m, const sc_record *record) {
     size_t at = 0, room = (size_t)160 << 20;
-    if (!sc_task_read(adam, &m->update) || (size_t)m->update.t.nt * room > 2 * m->half) return false;
+    if (!sc_task_read(adam, &m->update) || (size_t)m->update.t.nt * room > m->mapped) return false;
     for (int k = 0; k < m->update.t.nt; k++, at += room) m->update.t.t[k].p = m->host + at;
     *(int64_t *)m->update.t.t[5].p = record->step;
     m->update.t.record = record;
@@ -95,10 +95,11 @@ static bool place_update(member *m, const sc_record *record) {
 }
 
 static int run_member(const sc_round *r, sc_common *c, int rank) {
-    member m = {.c = c, .world = r->world, .half = (size_t)(r->w->quick ? 64 : 1024) << 20};
+    size_t half = (size_t)(r->w->quick ? 64 : 1024) << 20;
+    member m = {.c = c, .world = r->world, .mapped = 2 * half, .half = half};
     sc_record record = sc_record_of_a_step();
     long cores = sysconf(_SC_NPROCESSORS_ONLN) / r->world;
-    int rounds = r->w->quick ? 1 : 8, bad;
+    int rounds = r->w->quick ? 1 : 8, e;
     if (map_host(&m)) return 1;
     sc_gpu_open(&m.g, rank, 0.1);
     if (m.g.pool_bytes < 2 * m.half) m.half = m.g.pool_bytes / 2;
@@ -106,8 +107,12 @@ static int run_member(const sc_round *r, sc_common *c, int rank) {
     copies(&m, UP | DOWN, 1);
     double up = copies(&m, UP, rounds), down = copies(&m, DOWN, rounds), both = copies(&m, UP | DOWN, rounds);
     if (!rank) fprintf(r->out, "host copies|%d|%.4g|%.4g|%.4g\n", r->world, up, down, both);
-    bad = sc_pool_start(&m.pool, cores > MOST_THREADS ? MOST_THREADS : cores < 1 ? 1 : (int)cores, NULL);
-    if (!bad && place_update(&m, &record)) {
+    e = sc_pool_start(&m.pool, cores > MOST_THREADS ? MOST_THREADS : cores < 1 ? 1 : (int)cores, NULL);
+    if (e) {
+        fprintf(stderr, "sc_calibrate: cannot start a thread: %s; see ulimit -u\n", strerror(e));
+        return 1; /* the others would wait for this one: they are ended */
+    }
+    if (place_update(&m, &record)) {
         updates(&m, 1);
         double each = updates(&m, rounds);
         if (!rank) fprintf(r->out, "host update|%d|%.4g\n", r->world, each);
