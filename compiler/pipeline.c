@@ -69,7 +69,7 @@ void lower(Graph *g, const Device *d, const PipelineOptions *o) {
     each_program(g, offload);
     after("offload", g, o);
     if (o->quick) check_graph(g, "the last pass");
-    Machine m = {!strcmp(target_of(d, o), "cuda"), d->threads > 0 ? d->threads : 1, g->deterministic};
+    Machine m = {!strcmp(target_of(d, o), "cuda"), d->threads > 0 ? d->threads : 1, g->deterministic, o->wide};
     for (int i = 0; i < g->programs.n; i++) workspaces(g, g->programs.at[i], &m);
 }
 

@@ -90,6 +90,7 @@ static Plan *compile(Arena *a, const Options *o, const char *input) {
     int world = o->world ? o->world : 1;
     FrontendOptions f = {input, o->policy, o->set, o->nset, world, nodes_of(o, d, world)};
     PipelineOptions p = {.dump_after = o->dump_after, .redzone = o->redzone, .target = o->target, .arch = o->arch};
+    p.wide = o->variant && !strcmp(o->variant, "fp64");
     p.quick = !o->dump_after && !getenv("SHARDC_CHECK");
     Graph *g = frontend_load(a, &f);
     lower(g, d, &p);

@@ -444,6 +444,7 @@ typedef struct { /* what a kernel's workspace depends on besides its op */
     bool cuda;
     int threads;        /* CPU: a rank's */
     bool deterministic; /* bits repeat: the model does not say otherwise */
+    bool wide;          /* CPU: kernels compute in fp64 (the test build), whatever their operands are */
 } Machine;
 
 typedef struct Builder Builder; /* appends ops to a list, inheriting module, source, phase and origin; ir/build.h */

@@ -4,14 +4,14 @@
  * Relied on by: ops.def; the kernels of both targets, which divide the bytes as it is said here. */
 #include "rules.h"
 
-/* CPU: fp32 and fp64 operands are multiplied where they lie. Others are converted panel by panel: 4 MiB a thread, in
- * which the kernel keeps fp32 panels of op(a), op(b) and the result.
- * CUDA: what cuBLASLt's algorithms may use; every product of a build has equally much, so that the same algorithm is
- * chosen wherever a shape stands. */
+/* CPU: operands in the kernels' own `real`, and fp64, are multiplied where they lie. Others are converted panel by
+ * panel: 4 MiB a thread, in which the kernel keeps panels of op(a), op(b) and the result in `real`. CUDA: what
+ * cuBLASLt's algorithms may use; every product of a build has equally much, so that the same algorithm is chosen
+ * wherever a shape stands. */
 int64_t work_matmul(const Op *op, const Machine *m) {
     if (m->cuda) return 32 << 20;
     Dtype d = op->in[0]->dtype, y = op->out[0]->dtype;
-    return (d == FP32 || d == FP64) && y == d ? 0 : (int64_t)m->threads * (4 << 20);
+    return ((d == FP32 && !m->wide) || d == FP64) && y == d ? 0 : (int64_t)m->threads * (4 << 20);
 }
 
 /* What cuDNN's backward uses for `samples` times `heads` key heads: 256 bytes; the softmax sum of every row, fp32; dS
@@ -42,8 +42,8 @@ static int64_t cudnn_parts_bytes(const Value *q, const Value *k, bool repeats) {
     return bytes;
 }
 
-/* CPU, per thread, in `real` (fp32, or fp64 for fp64 operands), T keys, D the head size; the kernel's tiles have at
- * most 128 queries and 128 keys:
+/* CPU, per thread, in `real` (fp32; fp64 in the test build, or for fp64 operands), T keys, D the head size; the
+ * kernel's tiles have at most 128 queries and 128 keys:
  *   512 × D + 128 × 128          forward: q, k, v, o of a tile, its scores
  *   640 × D + 2 × 128 × 128      backward: and go, the scores' gradient
  *   2 × T × D                    backward: dk, dv of one key head
@@ -63,7 +63,8 @@ int64_t work_attention(const Op *op, const Machine *m) {
         return cudnn > ours ? cudnn : ours;
     }
     int64_t elements = backward ? 640 * d + 32768 + 2 * k->shape[1] * d : 512 * d + 16384;
-    return m->threads * round_up(elements * dtype_size(stat_dtype(q->dtype)), 64);
+    Dtype real = m->wide ? FP64 : stat_dtype(q->dtype);
+    return m->threads * round_up(elements * dtype_size(real), 64);
 }
 
 /* ── CUDA: reductions in two stages ──────────────────────────────────────────────────────────────────────────────────

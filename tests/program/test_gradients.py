@@ -1,4 +1,5 @@
-"""Each op's gradient against central differences along random directions, in the fp64 test build.
+"""Each op's gradient against central differences along random directions, in the fp64 test build; and what that build makes of
+whole models, whose values keep the dtypes they have elsewhere.
 
 Relies on: gradients.lua (a module op_<case> per case, whose last forward op is its scalar result), harness.py; the variant
 fp64 of the runtime. Relied on by: run.py."""
@@ -8,7 +9,7 @@ import random
 import re
 import struct
 
-from harness import ROOT, build, check, floats, read_safetensors, scratch, train, write_safetensors
+from harness import ROOT, build, check, close, corpus, floats, losses, read_safetensors, run, scratch, steps, train, write_safetensors
 
 EPS, DIRECTIONS = 1e-6, 3
 
@@ -63,3 +64,22 @@ def test_ops_against_central_differences():
             worst = max(worst, (error, case))
             check(error < 1e-6, "%s: central difference %.10g, gradient %.10g" % (case, numeric, exact))
     return "%d cases, %d directions, worst %.1e (%s)" % (len(cases), DIRECTIONS, worst[0], worst[1])
+
+
+SMALL = dict(layers=2, dim=32, heads=2, vocab=256, batch=2, seq=32)
+MODELS = [
+    ("gpt2.lua", dict(SMALL, dropout=0.1), 1e-6),
+    ("gpt2.lua", dict(SMALL, precision="bf16"), 2e-3),
+    ("llama3.lua", dict(SMALL, size="tiny", heads=4, kv_heads=2, ffn=64), 1e-6),
+    ("transformer.lua", SMALL, 1e-6),
+]
+
+
+def test_models_compute_the_same():
+    """Kernels compute in fp64 and round to the same dtypes; none leaves its workspace (--redzones)."""
+    for model, options, tolerance in MODELS:
+        args = ("--data", corpus(), "--steps", "3", "--seed", "3")
+        wide, usual = (run(build(model, world=2, variant=v, **options), *args, "--redzones")[0] for v in ("fp64", ""))
+        close(losses(wide), losses(usual), tolerance, model + ": losses")
+        close([s["grad_norm"] for s in steps(wide)], [s["grad_norm"] for s in steps(usual)], 10 * tolerance, model + ": norms")
+    return "%d models" % len(MODELS)

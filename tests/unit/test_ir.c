@@ -399,7 +399,9 @@ Test(ir, costs, .init = start) {
     Value *q = val(FP32, SHAPE(2, 64, 8, 16)), *k = val(FP32, SHAPE(2, 64, 2, 16));
     Op *at = build_op(b, OP_ATTENTION, IN(q, k, k), INTS(1, 0, 0), FLOATS(0.25, 0));
     cr_expect_eq(op_info[OP_ATTENTION].cost(at).flops, 2.0 * 2 * 8 * 64 * 64 * 16);
-    cr_expect_eq(op_info[OP_ATTENTION].workspace(at, &(Machine){.threads = 2}) % 512, 0);
+    int64_t narrow = op_info[OP_ATTENTION].workspace(at, &(Machine){.threads = 2});
+    cr_expect_eq(narrow % 512, 0);
+    cr_expect_eq(op_info[OP_ATTENTION].workspace(at, &(Machine){.threads = 2, .wide = true}), 2 * narrow);
     expect_value(at->out[1], "fp32[2,8,64]");
     Value *wide = build_expand(b, val(FP32, SHAPE(16)), SHAPE(64, 16));
     Op *add = build_op(b, OP_ADD, IN(wide, wide), NO, NO);
