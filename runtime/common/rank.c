@@ -2,6 +2,7 @@
  * Relies on: rank.h.
  * Relied on by: every target, runtime/host through target.h. */
 #include "rank.h"
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,8 +59,13 @@ void sc_say(const char *fmt, ...) {
     size_t size = n < 0 ? 0 : (size_t)n < sizeof text - 1 ? (size_t)n : sizeof text - 2;
     text[size++] = '\n';
     fflush(stdout);
-    for (ssize_t k; size && (k = write(STDERR_FILENO, text, size)) > 0; size -= (size_t)k)
-        memmove(text, text + k, size - (size_t)k);
+    for (size_t at = 0; at < size;) {
+        ssize_t k = write(STDERR_FILENO, text + at, size - at);
+        if (k > 0)
+            at += (size_t)k;
+        else if (!k || errno != EINTR)
+            return;
+    }
 }
 
 /* Ends this rank; the launcher ends the others. Two streams may fail at once: the first one speaks. */
