@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-enum { FOLDER = 64, INDEX_BYTES = 4096 };
+enum { FOLDER = 64 };
 
 struct Saver {
     const sc_build *b;
@@ -222,9 +222,11 @@ static int write_index(Saver *s, const Progress *p, const char *folder) {
         text, sizeof text,
         "{\n  \"format\": \"shardc-checkpoint\",\n  \"version\": 1,\n  \"model\": %.1000s,\n  \"folder\": \"%s\",\n"
         "  \"step\": %" PRId64 ",\n  \"position\": %" PRId64 ",\n  \"seed\": %" PRIu64 ",\n  \"adam_step\": %" PRId64
-        ",\n%s  \"world\": %d,\n  \"global_batch\": %" PRId64 ",\n  \"plan_hash\": \"%016" PRIx64 "\"\n}\n",
+        ",\n%s  \"world\": %d,\n  \"global_batch\": %" PRId64 ",\n  \"plan_hash\": \"%016" PRIx64 "\"",
         s->model, folder, p->step, p->position, p->seed, p->adam_step, scaler, s->b->world, p->global_batch,
         s->b->plan_hash);
+    unsigned long sum = crc32(0, (const unsigned char *)text, (unsigned)n);
+    n += snprintf(text + n, sizeof text - (size_t)n, INDEX_SUM, sum);
     snprintf(s->temp, sizeof s->temp, "%s/index.json.part", s->dir);
     aside_open(&a, PATH(s, "%s/index.json", s->dir), s->temp, s->buffer);
     aside_write(&a, text, (size_t)n);

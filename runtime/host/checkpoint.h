@@ -1,7 +1,8 @@
 /* The training state on disk. A folder DIR holds DIR/index.json and the folder that it names:
  *   DIR/step-00000010/rank-0.safetensors ...   tensors "layers.0.mlp.up.weight@[begin,end)#master",
  *                                              and as metadata under each tensor's name "crc32 1c0ffee5" of its bytes
- * index.json is replaced last, by a rename: at every moment it names a complete state.
+ * index.json is replaced last, by a rename: at every moment it names a complete state. It ends in the crc32 of the text
+ * before that.
  * Relies on: state, safetensors, aside, jansson, target.
  * Relied on by: train, main. */
 #ifndef HOST_CHECKPOINT_H
@@ -18,6 +19,8 @@ typedef struct {
 } Progress;
 
 #define PIECE_SUM "crc32 %08lx"
+#define INDEX_SUM ",\n  \"crc32\": \"%08lx\"\n}\n" /* its end */
+enum { INDEX_BYTES = 4096 };                       /* at most */
 
 /* ── saving ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */

@@ -80,6 +80,22 @@ static sc_scaler index_scaler(json_t *j, const char *path) {
     return s;
 }
 
+/* Not in checkpoints of before there were checksums. */
+static void check_index(json_t *j, const char *path) {
+    char text[INDEX_BYTES + 1], end[64];
+    size_t tail = (size_t)snprintf(end, sizeof end, INDEX_SUM, 0ul);
+    if (!json_object_get(j, "crc32")) return;
+    FILE *f = fopen(path, "rb");
+    size_t n = f ? fread(text, 1, sizeof text, f) : 0;
+    if (!f || ferror(f)) die("cannot read %s: %s", path, strerror(errno));
+    fclose(f);
+    if (n >= tail) snprintf(end, sizeof end, INDEX_SUM, crc32(0, (const unsigned char *)text, (unsigned)(n - tail)));
+    if (n < tail || memcmp(text + n - tail, end, tail) != 0)
+        die("%s: its text is not the one that was saved (crc32): damaged; resume from another checkpoint, or copy the "
+            "file anew",
+            path);
+}
+
 static void read_index(Checkpoint *c) {
     json_error_t e;
     char *path = need_text("%s/index.json", c->dir), *end;
@@ -105,6 +121,7 @@ static void read_index(Checkpoint *c) {
     const char *hash = index_text(j, path, "plan_hash");
     c->plan_hash = strtoull(hash, &end, 16);
     if (*end || !*hash) die("%s: plan_hash '%s' is not a number: damaged; resume from another checkpoint", path, hash);
+    check_index(j, path);
     json_decref(j);
     free(path);
 }

@@ -156,7 +156,7 @@ def profile_that_fits():
 
 def test_damaged_states():
     """Every tensor has the crc32 that zlib makes of its bytes; a flipped bit is noticed by ranks that read the tensor as it was saved, a
-    part of it, or several. States without checksums, as they were once saved, are taken as they are."""
+    part of it, or several; so is a digit of the index. States without checksums, as they were once saved, are taken as they are."""
     folder, flips = scratch("damaged"), 0
     go = {world: [build("gpt2.lua", world=world, **SMALL), "--data", corpus(), "--steps", "1"] for world in (1, 2, 3)}
     state = os.path.join(folder, "state")
@@ -180,11 +180,20 @@ def test_damaged_states():
                 expect([*go[world], "--resume", state], 1, r"rank-%d\.safetensors: the bytes of '%s' are not those that were saved \(crc32 [0-9a-f]{8}, was %s\): damaged; resume from another" % (rank, re.escape(name), sums[name]))
                 flips += 1
         open(file, "wb").write(re.sub(rb'":"crc32 ', b'+":"crc32', blob))
+    index = os.path.join(state, "index.json")
+    text = open(index).read()
+    body, end = text.rsplit(",\n", 1)
+    check(end == '  "crc32": "%08x"\n}\n' % zlib.crc32(body.encode()), "the index ends in %s" % end)
+    for at in [m.start() for m in re.finditer(r"\d(?!\d*\":)", text)]:  # each digit, but those of its keys
+        open(index, "w").write(text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1:])
+        expect([*go[2], "--resume", state], 1, "index.json: (its text is not the one that was saved|version 2|a world of|.* is (missing or )?not|not JSON: )")
+        flips += 1
+    open(index, "w").write(body + "\n}\n")
     weights = [os.path.join(folder, name) for name in ("old", "new")]
     must([*go[2], "--resume", state, "--export", weights[0]])
     must([*go[2], "--export", weights[1]])
     check(open(weights[0], "rb").read() == open(weights[1], "rb").read(), "a state without checksums")
-    return "%d flipped bits" % flips
+    return "%d flipped bits and digits" % flips
 
 
 def test_weights_and_checkpoints():
