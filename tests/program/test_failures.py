@@ -270,8 +270,10 @@ def test_reading():
     args, whole = run_case(1)
     binary, state, weights = args[0], args[args.index("--save") + 1], args[args.index("--export") + 1]
     token = "\3\0\0\0"  # int32; one record is 2 x 16 tokens and as many targets
+    tokens = scratch("tokens")  # one file: where several match, glibc's glob (2.36) frees names twice when memory ends among them
+    shutil.copy(corpus(), tokens)
     for extra, stdin in ((["--resume", state, "--steps", "2"], None), (["--weights", weights, "--steps", "1"], None), (["--steps", "1"], token * 64)):
-        data = ["--data", "-"] if stdin else ["--data", os.path.join(os.path.dirname(corpus()), "corpus-*.bin")]
+        data = ["--data", "-"] if stdin else ["--data", os.path.join(tokens, "corpus-*.bin")]
         said = ""
         for f, e in [("open", errno.EACCES), ("fstat", errno.EIO), ("pread", errno.EIO), ("read", errno.EIO), ("mmap", errno.ENOMEM), ("glob", errno.ENOMEM)]:
             said += sweep([binary, *data, *extra], f, e, whole, whole, stdin=stdin)
