@@ -164,6 +164,8 @@ static void add_entries(Checkpoint *c, int file) {
     StFile *f = &c->files[file];
     c->entries = realloc(c->entries, (size_t)(c->n + f->n + 1) * sizeof *c->entries);
     if (!c->entries) die("out of memory for the pieces of %s", c->dir);
+    const Entry *lacks = NULL;
+    int summed = 0;
     for (int i = 0; i < f->n; i++) {
         Entry *e = &c->entries[c->n++];
         *e = (Entry){.file = file, .tensor = &f->tensors[i]};
@@ -172,7 +174,12 @@ static void add_entries(Checkpoint *c, int file) {
                 "another checkpoint",
                 f->path, f->tensors[i].name);
         read_sum(f, e);
+        summed += e->summed;
+        if (!e->summed) lacks = e;
     }
+    if (summed && lacks) /* a file was saved with sums of all or of none */
+        die("%s: '%s' has no checksum, and others have: damaged; resume from another checkpoint", f->path,
+            lacks->tensor->name);
 }
 
 static void open_files(Checkpoint *c) {

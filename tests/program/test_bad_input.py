@@ -179,7 +179,10 @@ def test_damaged_states():
             for world in go:
                 expect([*go[world], "--resume", state], 1, r"rank-%d\.safetensors: the bytes of '%s' are not those that were saved \(crc32 [0-9a-f]{8}, was %s\): damaged; resume from another" % (rank, re.escape(name), sums[name]))
                 flips += 1
-        open(file, "wb").write(re.sub(rb'":"crc32 ', b'+":"crc32', blob))
+        one, none = (re.sub(rb'":"crc32 ', b'+":"crc32', blob, count=n) for n in (1, 0))
+        open(file, "wb").write(one)
+        expect([*go[1], "--resume", state], 1, r"rank-%d\.safetensors: '.*' has no checksum, and others have: damaged; resume from another" % rank)
+        open(file, "wb").write(none)
     index = os.path.join(state, "index.json")
     text = open(index).read()
     body, end = text.rsplit(",\n", 1)
