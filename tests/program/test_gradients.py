@@ -4,6 +4,7 @@ whole models, whose values keep the dtypes they have elsewhere.
 Relies on: gradients.lua (a module op_<case> per case, whose last forward op is its scalar result), harness.py; the variant
 fp64 of the runtime. Relied on by: run.py."""
 import array
+import itertools
 import os
 import random
 import re
@@ -76,10 +77,11 @@ MODELS = [
 
 
 def test_models_compute_the_same():
-    """Kernels compute in fp64 and round to the same dtypes; none leaves its workspace (--redzones)."""
-    for model, options, tolerance in MODELS:
+    """Kernels compute in fp64 and round to the same dtypes; none leaves its workspace (--redzones), which one rank fills: several share the
+    processors and leave the room of threads that they do not start."""
+    for (model, options, tolerance), world in itertools.product(MODELS, (1, 2)):
         args = ("--data", corpus(), "--steps", "3", "--seed", "3")
-        wide, usual = (run(build(model, world=2, variant=v, **options), *args, "--redzones")[0] for v in ("fp64", ""))
+        wide, usual = (run(build(model, world=world, variant=v, **options), *args, "--redzones")[0] for v in ("fp64", ""))
         close(losses(wide), losses(usual), tolerance, model + ": losses")
         close([s["grad_norm"] for s in steps(wide)], [s["grad_norm"] for s in steps(usual)], 10 * tolerance, model + ": norms")
-    return "%d models" % len(MODELS)
+    return "%d models on 1 and 2 ranks" % len(MODELS)

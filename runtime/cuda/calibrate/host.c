@@ -13,7 +13,7 @@
 
 sc_kernel sc_host_adam;
 
-enum { MOST_THREADS = 16, UP = 1, DOWN = 2 }; /* threads: as host/args.c gives a rank on a GPU */
+enum { MOST_THREADS = 16, UP = 1, DOWN = 2 }; /* threads: FOR_MEMORY of host/args.c */
 
 typedef struct {
     sc_gpu g;
