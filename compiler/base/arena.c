@@ -146,7 +146,7 @@ void *vec_grow(Arena *a, void *at, int *cap, size_t elem) {
     return p;
 }
 
-static void str_reserve(Str *b, size_t more) {
+void str_reserve(Str *b, size_t more) {
     if (b->n + more + 1 <= b->cap) return;
     size_t cap = b->cap ? b->cap * 2 : 64;
     while (cap < b->n + more + 1) cap *= 2;
@@ -154,13 +154,6 @@ static void str_reserve(Str *b, size_t more) {
     if (b->n) memcpy(s, b->s, b->n);
     b->s = s;
     b->cap = cap;
-}
-
-void str_add(Str *b, const char *s) {
-    size_t n = strlen(s);
-    str_reserve(b, n);
-    memcpy(b->s + b->n, s, n + 1);
-    b->n += n;
 }
 
 void str_addf(Str *b, const char *fmt, ...) {
@@ -179,4 +172,10 @@ void str_addf(Str *b, const char *fmt, ...) {
         b->n += (size_t)n;
     }
     va_end(again);
+}
+
+/* Without stdio's locks, as nobody else writes to it. */
+void str_write(Str *b, FILE *f) {
+    fwrite_unlocked(b->s, 1, b->n, f);
+    b->n = 0;
 }

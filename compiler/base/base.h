@@ -41,8 +41,34 @@ typedef struct {
     char *s; /* always NUL-terminated once anything was added */
     size_t n, cap;
 } Str;
-void str_add(Str *b, const char *s);
+void str_reserve(Str *b, size_t more); /* room for so many bytes and a NUL */
+static inline void str_bytes(Str *b, const char *s, size_t n) {
+    if (b->n + n + 1 > b->cap) str_reserve(b, n);
+    memcpy(b->s + b->n, s, n);
+    b->n += n;
+    b->s[b->n] = 0;
+}
+static inline void str_add(Str *b, const char *s) {
+    str_bytes(b, s, strlen(s));
+}
 void str_addf(Str *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void str_write(Str *b, FILE *f); /* ... and what was added is gone from the buffer */
+enum { STR_FULL = 64 << 10 };
+static inline void str_spill(Str *b, FILE *f) { /* for long files: to be called between lines */
+    if (b->n >= STR_FULL) str_write(b, f);
+}
+
+/* Numbers by printf. A model of many layers prints the same ones over and over: the text of one that was printed lately
+ * is taken again. */
+typedef int PrintNumber(char *out, size_t size, uint64_t bits); /* snprintf of it */
+void str_number(Str *b, uint64_t bits, PrintNumber *print);
+void str_real(Str *b, double x, PrintNumber *print);
+void str_int(Str *b, int64_t x);
+static inline double real_of(uint64_t bits) { /* what a PrintNumber of str_real is given */
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
 
 /* ── string → pointer map (insertion ordered) ─────────────────────────────────────────────────── */
 typedef struct Map Map;

@@ -390,3 +390,58 @@ Test(plan_json, file_diagnostics) {
     says("", "{\n\"format\":\n}", "", ":3: not a plan of shardc: column 1: from here on it is not JSON");
     says("", "{}", "", ": not a plan of shardc: format: is missing");
 }
+
+/* Kept texts of numbers never stand for another number, nor for another way to print it. */
+static int as_sum(char *out, size_t size, uint64_t bits) {
+    return snprintf(out, size, "%g", real_of(bits));
+}
+static int as_digits(char *out, size_t size, uint64_t bits) {
+    return snprintf(out, size, "%.0f", real_of(bits));
+}
+
+Test(plan_json, numbers_are_what_printf_makes) {
+    Str s = {.arena = arena};
+    char expected[512];
+    for (int round = 0; round < 2; round++)
+        for (int64_t x = -70000; x < 70000; x++) {
+            s.n = 0;
+            str_int(&s, x % 3 ? x : x * 123456789);
+            snprintf(expected, sizeof expected, "%lld", (long long)(x % 3 ? x : x * 123456789));
+            cr_assert_str_eq(s.s, expected);
+        }
+    double many[] = {0, 1.5, 1e300, -1e300, 3e47};
+    for (int i = 0; i < 5; i++) {
+        s.n = 0;
+        str_real(&s, many[i], as_sum);
+        str_real(&s, many[i], as_digits);
+        snprintf(expected, sizeof expected, "%g%.0f", many[i], many[i]);
+        cr_assert_str_eq(s.s, expected);
+    }
+}
+
+/* A time as %.15g prints it, whatever way it was printed. */
+Test(plan_json, times_have_fifteen_digits) {
+    double start[] = {0,
+                      1e-6,
+                      0.25,
+                      1,
+                      2.5,
+                      1.000001,
+                      1234.56789,
+                      18779.408942,
+                      99999999.999999,
+                      1e8,
+                      1.0 / 3,
+                      1e15 / 7.0,
+                      12345.6789012345,
+                      3 + 1e-15,
+                      1e300,
+                      4e-310};
+    for (size_t i = 0; i < sizeof start / sizeof *start; i++) {
+        Plan *p = small_plan(arena);
+        p->programs[P_MICRO].events[GATHER_F].start_us = start[i];
+        char text[60];
+        snprintf(text, sizeof text, "\"start_us\":%.15g,", start[i]);
+        cr_assert(strstr(printed(write_plan, p), text), "%s", text);
+    }
+}
