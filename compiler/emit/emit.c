@@ -22,15 +22,16 @@ static void write_text(Arena *a, const char *path, const char *text) {
 static void put_head(const Emit *e) {
     const Plan *p = e->plan;
     const char *name = c_comment(e->a, e->name), *model = c_comment(e->a, e->g->file);
-    fprintf(e->f, "/* %s: %s on %d rank%s of %s. Written by shardc; edits are lost.\n", name, model, p->world,
-            p->world == 1 ? "" : "s", c_comment(e->a, p->device));
-    fprintf(e->f,
-            " * One function a program, one statement an event. Addresses are bytes in the arena (%lld in all, host "
-            "arena %lld);\n",
-            (long long)p->arena_bytes[ARENA_DEVICE], (long long)p->arena_bytes[ARENA_HOST]);
-    fprintf(e->f, " * T(dtype, address, shape) is a tensor, V a view with strides, H and VH lie in the host arena.\n");
-    fprintf(e->f, " * Relies on: runtime/sc.h, the kernels of the target, %s_kernels. */\n", name);
-    fprintf(e->f, "#include \"sc.h\"\n\n");
+    str_addf(e->out, "/* %s: %s on %d rank%s of %s. Written by shardc; edits are lost.\n", name, model, p->world,
+             p->world == 1 ? "" : "s", c_comment(e->a, p->device));
+    str_addf(e->out,
+             " * One function a program, one statement an event. Addresses are bytes in the arena (%lld in all, host "
+             "arena %lld);\n",
+             (long long)p->arena_bytes[ARENA_DEVICE], (long long)p->arena_bytes[ARENA_HOST]);
+    str_add(e->out,
+            " * T(dtype, address, shape) is a tensor, V a view with strides, H and VH lie in the host arena.\n");
+    str_addf(e->out, " * Relies on: runtime/sc.h, the kernels of the target, %s_kernels. */\n", name);
+    str_add(e->out, "#include \"sc.h\"\n\n");
 }
 
 void emit(const Plan *p, const char *dir, const char *name) {
@@ -43,9 +44,12 @@ void emit(const Plan *p, const char *dir, const char *name) {
     for (int i = 0; i < e.g->files.n; i++)
         write_text(e.a, join(e.a, dir, name, foreign_suffix(p, i)), emit_foreign(&e, i));
     OutFile out = out_open(e.a, join(e.a, dir, name, ".c"));
+    Str text = {.arena = e.a};
     e.f = out.f;
+    e.out = &text;
     put_head(&e);
     emit_step(&e);
     emit_tables(&e);
+    str_write(e.out, e.f);
     out_commit(&out);
 }

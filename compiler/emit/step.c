@@ -6,23 +6,24 @@ enum { WIDTH = 118 };
 
 /* ── comments ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static const char *amount(Arena *a, double x, const char *unit, double base, const char *const *scales) {
+static int amount(char *out, size_t size, uint64_t bits, const char *unit, double base, const char *const *scales) {
+    double x = real_of(bits);
     int k = 0;
     while (x >= base * 0.9995 && k < 4) {
         x /= base;
         k++;
     }
-    return arena_printf(a, k ? "%.1f %s%s" : "%.0f %s%s", x, scales[k], unit);
+    return snprintf(out, size, k ? "%.1f %s%s" : "%.0f %s%s", x, scales[k], unit);
 }
 
-static const char *flops_text(Arena *a, double x) {
+static int print_flops(char *out, size_t size, uint64_t bits) {
     static const char *const scales[] = {"", "k", "M", "G", "T"};
-    return amount(a, x, "FLOP", 1000, scales);
+    return amount(out, size, bits, "FLOP", 1000, scales);
 }
 
-static const char *bytes_text(Arena *a, double x) {
+static int print_size(char *out, size_t size, uint64_t bits) {
     static const char *const scales[] = {"", "Ki", "Mi", "Gi", "Ti"};
-    return amount(a, x, "B", 1024, scales);
+    return amount(out, size, bits, "B", 1024, scales);
 }
 
 /* "up" of layers.3.mlp.up; "layers.3" of layers.3 */
@@ -34,29 +35,39 @@ static const char *leaf_name(const char *path) {
     return last;
 }
 
-static const char *source_text(Arena *a, Source s) {
-    return s.file ? arena_printf(a, "%s:%d", c_comment(a, s.file), s.line) : "";
+static void add_source(Str *t, const char *file, int line) {
+    add_comment(t, file);
+    str_add(t, ":");
+    str_int(t, line);
 }
 
 /* "e131 up: 38.7 GFLOP, gpt2.lua:18"; of a fused group and of combined ops also what they do */
-static const char *event_comment(Arena *a, const Event *x) {
-    Str s = {.arena = a};
+static void add_event_comment(Str *t, const Event *x) {
     const char *slash = x->src.file ? strrchr(x->src.file, '/') : NULL, *file = slash ? slash + 1 : x->src.file;
     bool by_flops = x->flops > 4 * x->bytes && x->comm < 0;
-    str_addf(&s, "%s%s%s", x->id, x->module && x->module[0] ? " " : "",
-             c_comment(a, leaf_name(x->module ? x->module : "")));
+    str_add(t, "/* ");
+    str_add(t, x->id);
+    if (x->module && x->module[0]) {
+        str_add(t, " ");
+        add_comment(t, leaf_name(x->module));
+    }
     const char *separator = ": ";
     if (strcmp(x->op, op_info[x->op_ir->kind].name) != 0) {
-        str_addf(&s, ": %s", c_comment(a, x->op));
+        str_add(t, separator);
+        add_comment(t, x->op);
         separator = ", ";
     }
     if (by_flops || x->bytes > 0) {
-        str_addf(&s, "%s%s%s", separator, by_flops ? flops_text(a, x->flops) : bytes_text(a, x->bytes),
-                 x->comm >= 0 ? " on the wire" : "");
+        str_add(t, separator);
+        str_real(t, by_flops ? x->flops : x->bytes, by_flops ? print_flops : print_size);
+        if (x->comm >= 0) str_add(t, " on the wire");
         separator = ", ";
     }
-    if (file) str_addf(&s, "%s%s:%d", separator, c_comment(a, file), x->src.line);
-    return arena_printf(a, "/* %s */", s.s);
+    if (file) {
+        str_add(t, separator);
+        add_source(t, file, x->src.line);
+    }
+    str_add(t, " */");
 }
 
 /* ── sections ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -67,6 +78,10 @@ typedef struct {
     bool *inner;      /* by module id: has modules inside */
     const char *path; /* of the open section; NULL: none yet */
     Phase phase;
+    Str pieces; /* of the call under way, one behind the other: its name and arguments */
+    size_t piece[2 * MAX_IN + 8];
+    int npieces;
+    Str comment; /* behind it */
 } Text;
 
 /* A leaf (a Linear, a norm) stands in the section of what holds it. */
@@ -74,78 +89,140 @@ static const Module *section_of(const Text *t, const Module *m) {
     return m->parent && !t->inner[m->id] ? m->parent : m;
 }
 
-static int display_width(const char *s) { /* UTF-8 */
+static int display_width(const char *s, size_t bytes) { /* UTF-8 */
     int n = 0;
-    for (; *s; s++) n += ((unsigned char)*s & 0xc0) != 0x80;
+    for (size_t i = 0; i < bytes; i++) n += ((unsigned char)s[i] & 0xc0) != 0x80;
     return n;
 }
 
-static void rule(FILE *f, int n) {
-    for (int i = 0; i < n; i++) fputs("─", f);
+static void rule(Str *t, int n) {
+    for (int i = 0; i < n; i++) str_add(t, "─");
 }
 
 /* Events of the other streams stand between those of the computation they run beside; they open no section. */
 static void open_section(Text *t, const Event *x) {
     if (!x->op_ir || (t->path && x->stream != COMPUTE && x->stream != HOST)) return;
-    Arena *a = t->e->a;
+    Str *out = t->e->out;
     const Module *m = section_of(t, x->op_ir->module);
     if (t->path && t->phase == x->phase && !strcmp(t->path, m->path)) return;
     t->path = m->path;
     t->phase = x->phase;
-    const char *title =
-        arena_printf(a, "%s · %s", phase_name(x->phase), c_comment(a, m->path[0] ? m->path : t->e->g->name));
-    const char *source = source_text(a, x->src);
-    int used = 4 + 6 + display_width(title) + 2 + display_width(source) + 7;
-    fprintf(t->e->f, "\n    /* ── %s ", title);
-    rule(t->e->f, used < WIDTH ? WIDTH - used : 2);
-    fprintf(t->e->f, " %s ── */\n", source);
+    str_add(out, "\n    /* ── ");
+    size_t from = out->n;
+    str_add(out, phase_name(x->phase));
+    str_add(out, " · ");
+    add_comment(out, m->path[0] ? m->path : t->e->g->name);
+    int title = display_width(out->s + from, out->n - from);
+    t->comment.n = 0;
+    if (x->src.file) add_source(&t->comment, x->src.file, x->src.line);
+    int used = 4 + 6 + title + 2 + display_width(t->comment.s, t->comment.n) + 7;
+    str_add(out, " ");
+    rule(out, used < WIDTH ? WIDTH - used : 2);
+    str_add(out, " ");
+    str_bytes(out, t->comment.s, t->comment.n);
+    str_add(out, " ── */\n");
 }
 
 /* ── statements ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* A call and its comment; lines are broken between arguments where they would get too long. */
-static void put_call(FILE *f, const char **pieces, int n, const char *comment) {
-    int column = 4;
-    fputs("    ", f);
+static void new_call(Text *t) {
+    t->pieces.n = t->comment.n = 0;
+    t->npieces = 0;
+}
+
+/* The next argument of the call (at first its name) is what is added to this text. */
+static Str *new_piece(Text *t) {
+    t->piece[t->npieces++] = t->pieces.n;
+    return &t->pieces;
+}
+
+static void add_piece(Text *t, const char *s) {
+    str_add(new_piece(t), s);
+}
+
+/* The call and its comment; lines are broken between arguments where they would get too long. */
+static void put_call(Text *t) {
+    Str *out = t->e->out;
+    int column = 4, n = t->npieces;
+    t->piece[n] = t->pieces.n;
+    str_add(out, "    ");
     for (int i = 0; i < n; i++) {
-        int w = display_width(pieces[i]) + 2;
+        const char *s = t->pieces.s + t->piece[i];
+        size_t bytes = t->piece[i + 1] - t->piece[i];
+        int w = display_width(s, bytes) + 2;
         bool breaks = i > 1 && column + w > WIDTH;
         if (breaks) column = 8;
-        fprintf(f, "%s%s%s", breaks ? "\n        " : i > 1 ? " " : "", pieces[i], i == 0 ? "" : i + 1 < n ? "," : ");");
+        str_add(out, breaks ? "\n        " : i > 1 ? " " : "");
+        str_bytes(out, s, bytes);
+        str_add(out, i == 0 ? "" : i + 1 < n ? "," : ");");
         column += w;
     }
-    fprintf(f, "%s%s\n", column + display_width(comment) > WIDTH ? "\n        " : " ", comment);
+    str_add(out, column + display_width(t->comment.s, t->comment.n) > WIDTH ? "\n        " : " ");
+    str_bytes(out, t->comment.s, t->comment.n);
+    str_add(out, "\n");
+    str_spill(out, t->e->f);
 }
 
-static const char *attr_text(Arena *a, const Op *op, const char *table) {
-    if (op->body) return "ATTR(0)"; /* constants stand in the generated kernel */
-    Str s = {.arena = a};
-    int ni = MAX_INTS, nf = MAX_FLOATS;
+static void add_table_name(Str *t, const PlanProgram *p, const Event *x) {
+    add_name(t, p->name);
+    str_add(t, "_");
+    add_name(t, x->id);
+    str_add(t, "_table");
+}
+
+static void add_attributes(Str *t, const PlanProgram *p, const Event *x) {
+    const Op *op = x->op_ir;
+    int ni = op->body ? 0 : MAX_INTS, nf = op->body ? 0 : MAX_FLOATS; /* constants stand in the generated kernel */
     while (ni && !op->i[ni - 1]) ni--;
     while (nf && op->f[nf - 1] == 0) nf--;
-    str_add(&s, "");
-    for (int k = 0; k < ni; k++) str_addf(&s, "%s%s", k ? ", " : ".i = {", c_int(a, op->i[k]));
-    if (ni) str_add(&s, "}");
-    for (int k = 0; k < nf; k++) str_addf(&s, "%s%s", k ? ", " : ni ? ", .f = {" : ".f = {", c_float(a, op->f[k]));
-    if (nf) str_add(&s, "}");
-    if (op->ntable) str_addf(&s, "%s.table = %s, .ntable = %d", ni || nf ? ", " : "", table, op->ntable);
-    return s.n ? arena_printf(a, "ATTR(%s)", s.s) : "ATTR(0)";
-}
-
-static const char *table_name(const Emit *e, const PlanProgram *p, const Event *x) {
-    return arena_printf(e->a, "%s_%s_table", c_name(e->a, p->name), c_name(e->a, x->id));
+    bool table = op->ntable && !op->body;
+    str_add(t, ni || nf || table ? "ATTR(" : "ATTR(0");
+    for (int k = 0; k < ni; k++) {
+        str_add(t, k ? ", " : ".i = {");
+        add_int(t, op->i[k]);
+    }
+    if (ni) str_add(t, "}");
+    for (int k = 0; k < nf; k++) {
+        str_add(t, k ? ", " : ni ? ", .f = {" : ".f = {");
+        add_float(t, op->f[k]);
+    }
+    if (nf) str_add(t, "}");
+    if (table) {
+        str_add(t, ni || nf ? ", .table = " : ".table = ");
+        add_table_name(t, p, x);
+        str_addf(t, ", .ntable = %d", op->ntable);
+    }
+    str_add(t, ")");
 }
 
 static void put_table(const Emit *e, const PlanProgram *p, const Event *x) {
     const Op *op = x->op_ir;
-    int column = fprintf(e->f, "static const int64_t %s[] = {", table_name(e, p, x));
+    Str *out = e->out;
+    size_t line = out->n; /* where it began */
+    str_add(out, "static const int64_t ");
+    add_table_name(out, p, x);
+    str_add(out, "[] = {");
     for (int k = 0; k < op->ntable; k++) {
-        const char *number = c_int(e->a, op->table[k]), *end = k + 1 < op->ntable ? "," : "};\n";
-        if (column + (int)strlen(number) + 3 > WIDTH)
-            column = fprintf(e->f, "\n    ") - 1;
-        else if (k)
-            column += fprintf(e->f, " ");
-        column += fprintf(e->f, "%s%s", number, end);
+        Str number = {.arena = e->a};
+        add_int(&number, op->table[k]);
+        if (out->n - line + number.n + 3 > WIDTH) {
+            str_add(out, "\n    ");
+            line = out->n - 4;
+        } else if (k) {
+            str_add(out, " ");
+        }
+        str_bytes(out, number.s, number.n);
+        str_add(out, k + 1 < op->ntable ? "," : "};\n");
+    }
+    str_spill(out, e->f);
+}
+
+static void add_kernel(Str *t, const Emit *e, const Op *op) {
+    if (op->body) {
+        str_add(t, "fused_");
+        str_int(t, e->canonical[op->group]);
+    } else {
+        str_add(t, op_is(op, T_FOREIGN) ? foreign_kernel(e->a, op) : op_info[op->kind].name);
     }
 }
 
@@ -153,31 +230,24 @@ static void put_event(Text *t, const Event *x) {
     Emit *e = t->e;
     const Op *op = x->op_ir;
     const Value *values[2 * MAX_IN + 1];
-    const char *pieces[2 * MAX_IN + 8], *id = c_name(e->a, x->id);
-    int nv = op_values(op, values), n = 0;
-    if (op_is(op, T_COLLECTIVE)) {
-        pieces[n++] = arena_printf(e->a, "sc_%s(", op_info[op->kind].name);
-        pieces[n++] = "r";
-        pieces[n++] = id;
-        pieces[n++] = c_stream(x->stream);
-        pieces[n++] = arena_printf(e->a, "%d", x->comm);
-    } else if (op_is(op, T_COPY)) {
-        pieces[n++] = "sc_copy_bytes(";
-        pieces[n++] = "r";
-        pieces[n++] = id;
-        pieces[n++] = c_stream(x->stream);
-    } else {
-        pieces[n++] = "RUN(";
-        pieces[n++] = id;
-        pieces[n++] = c_stream(x->stream);
-        pieces[n++] = op->body               ? arena_printf(e->a, "fused_%d", e->canonical[op->group])
-                      : op_is(op, T_FOREIGN) ? foreign_kernel(e->a, op)
-                                             : op_info[op->kind].name;
-        pieces[n++] = attr_text(e->a, op, table_name(e, t->p, x));
+    int nv = op_values(op, values);
+    bool collective = op_is(op, T_COLLECTIVE), runs = !collective && !op_is(op, T_COPY);
+    new_call(t);
+    if (collective)
+        str_addf(new_piece(t), "sc_%s(", op_info[op->kind].name);
+    else
+        add_piece(t, runs ? "RUN(" : "sc_copy_bytes(");
+    if (!runs) add_piece(t, "r");
+    add_name(new_piece(t), x->id);
+    add_piece(t, c_stream(x->stream));
+    if (collective) str_int(new_piece(t), x->comm);
+    if (runs) {
+        add_kernel(new_piece(t), e, op);
+        add_attributes(new_piece(t), t->p, x);
     }
-    for (int i = 0; i < nv; i++)
-        pieces[n++] = values[i] == op->scratch_value ? c_bytes(e, values[i]) : c_tensor(e, values[i]);
-    put_call(e->f, pieces, n, event_comment(e->a, x));
+    for (int i = 0; i < nv; i++) (values[i] == op->scratch_value ? add_bytes : add_tensor)(new_piece(t), e, values[i]);
+    add_event_comment(&t->comment, x);
+    put_call(t);
 }
 
 /* What the awaited event made for this one: the first value it writes that this one reads. */
@@ -191,43 +261,66 @@ static const Value *awaited_value(const Event *x, const Event *w) {
 }
 
 /* Why a wait is there. */
-static const char *wait_comment(const Text *t, const Event *x, const Event *w) {
-    Arena *a = t->e->a;
-    const char *module = c_comment(a, w->module && w->module[0] ? w->module : t->e->g->name), *op = c_comment(a, w->op);
+static void add_wait_comment(Text *t, const Event *x, const Event *w) {
+    Str *c = &t->comment;
     const Value *v = awaited_value(x, w);
-    if (v)
-        return arena_printf(a, "/* %s %s: %s at 0x%08llx */", op, module, value_str(a, v),
-                            (unsigned long long)value_at(t->e, v));
-    return arena_printf(a, "/* %s %s: %s */", op, module,
-                        w->comm >= 0 && x->comm >= 0 ? "collectives keep their order" : "its bytes are used again");
+    str_add(c, "/* ");
+    add_comment(c, w->op);
+    str_add(c, " ");
+    add_comment(c, w->module && w->module[0] ? w->module : t->e->g->name);
+    str_add(c, ": ");
+    if (v) {
+        str_add(c, value_str(t->e->a, v));
+        str_add(c, " at ");
+        add_address(c, value_at(t->e, v));
+    } else {
+        str_add(c, w->comm >= 0 && x->comm >= 0 ? "collectives keep their order" : "its bytes are used again");
+    }
+    str_add(c, " */");
 }
 
 static void put_wait(Text *t, const Event *x, int awaited) {
     const Event *w = &t->p->events[awaited];
-    const char *pieces[] = {"sc_wait(", "r", c_stream(x->stream), c_name(t->e->a, w->id)};
-    put_call(t->e->f, pieces, 4, wait_comment(t, x, w));
+    new_call(t);
+    add_piece(t, "sc_wait(");
+    add_piece(t, "r");
+    add_piece(t, c_stream(x->stream));
+    add_name(new_piece(t), w->id);
+    add_wait_comment(t, x, w);
+    put_call(t);
 }
 
 static void put_enum(const Emit *e, const PlanProgram *p) {
     if (!p->n) return;
-    int column = fprintf(e->f, "    enum {");
+    Str *out = e->out, id = {.arena = e->a};
+    str_add(out, "    enum {");
+    size_t column = strlen("    enum {");
     for (int i = 0; i < p->n; i++) {
-        const char *id = c_name(e->a, p->events[i].id);
-        if (column + (int)strlen(id) + 2 > WIDTH) column = fprintf(e->f, "\n       ") - 1;
-        column += fprintf(e->f, " %s%s", id, i + 1 < p->n ? "," : "");
+        id.n = 0;
+        add_name(&id, p->events[i].id);
+        if (column + id.n + 2 > WIDTH) {
+            str_add(out, "\n       ");
+            column = strlen("       ");
+        }
+        str_add(out, " ");
+        str_bytes(out, id.s, id.n);
+        if (i + 1 < p->n) str_add(out, ",");
+        column += 1 + id.n + (i + 1 < p->n);
+        str_spill(out, e->f);
     }
-    fprintf(e->f, " };\n");
+    str_add(out, " };\n");
 }
 
 static void put_program(Emit *e, const PlanProgram *p) {
-    Text t = {.e = e, .p = p, .inner = NEW_ARRAY(e->a, bool, e->g->modules.n + 1)};
+    Text t = {.e = e, .p = p, .pieces = {.arena = e->a}, .comment = {.arena = e->a}};
+    t.inner = NEW_ARRAY(e->a, bool, e->g->modules.n + 1);
     for (int i = 0; i < e->g->modules.n; i++) {
         const Module *m = e->g->modules.at[i];
         if (m->parent) t.inner[m->parent->id] = true;
     }
     for (int i = 0; i < p->n; i++)
         if (p->events[i].op_ir->ntable) put_table(e, p, &p->events[i]);
-    fprintf(e->f, "static void %s(sc_rank *r) {\n", c_name(e->a, arena_printf(e->a, "program_%s", p->name)));
+    str_addf(e->out, "static void %s(sc_rank *r) {\n", c_name(e->a, arena_printf(e->a, "program_%s", p->name)));
     put_enum(e, p);
     for (int i = 0; i < p->n; i++) {
         const Event *x = &p->events[i];
@@ -235,7 +328,7 @@ static void put_program(Emit *e, const PlanProgram *p) {
         for (int k = 0; k < x->nwaits; k++) put_wait(&t, x, x->waits[k]);
         put_event(&t, x);
     }
-    fprintf(e->f, "}\n\n");
+    str_add(e->out, "}\n\n");
 }
 
 /* The kernels that the text calls, generated ones included. */
@@ -252,12 +345,12 @@ static void put_declarations(Emit *e) {
             else if (!op_is(op, T_COLLECTIVE | T_COPY))
                 library[op->kind] = true;
         }
-    for (int k = 0; k < map_len(foreign); k++) fprintf(e->f, "sc_kernel sc_k_%s;\n", map_key(foreign, k));
+    for (int k = 0; k < map_len(foreign); k++) str_addf(e->out, "sc_kernel sc_k_%s;\n", map_key(foreign, k));
     for (int k = 0; k < N_OPS; k++)
-        if (library[k]) fprintf(e->f, "sc_kernel sc_k_%s;\n", op_info[k].name);
+        if (library[k]) str_addf(e->out, "sc_kernel sc_k_%s;\n", op_info[k].name);
     for (int k = 0; k < e->g->ngroups; k++)
-        if (fused[k]) fprintf(e->f, "sc_kernel sc_k_fused_%d;\n", k);
-    fprintf(e->f, "\n");
+        if (fused[k]) str_addf(e->out, "sc_kernel sc_k_fused_%d;\n", k);
+    str_add(e->out, "\n");
 }
 
 void emit_step(Emit *e) {

@@ -4,22 +4,38 @@
 #include "../ir/index_limit.h"
 #include "text.h"
 
-static void put(const Emit *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void put(const Emit *e, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    vfprintf(e->f, fmt, ap);
-    va_end(ap);
-}
+/* Short tables and single lines. */
+#define put(e, ...) str_addf((e)->out, __VA_ARGS__)
 
 static const char *quoted(const Emit *e, const char *s) {
     return c_string(e->a, s);
 }
 
+/* A row of a long table: what it begins with, parts, its end. */
+static void put_text(const Emit *e, const char *s) {
+    str_add(e->out, s);
+}
+static void put_number(const Emit *e, const char *before, int64_t x) {
+    str_add(e->out, before);
+    str_int(e->out, x);
+}
+static void put_hex(const Emit *e, const char *before, uint64_t x) {
+    str_add(e->out, before);
+    add_hex(e->out, x);
+}
+static void put_string(const Emit *e, const char *before, const char *s) {
+    str_add(e->out, before);
+    add_string(e->out, s);
+}
+static void end_row(const Emit *e, const char *after) {
+    str_add(e->out, after);
+    str_spill(e->out, e->f);
+}
+
 static void put_shape(const Emit *e, const int64_t *shape, int dims) {
-    put(e, "{");
-    for (int d = 0; d < dims || d == 0; d++) put(e, "%s%lld", d ? ", " : "", d < dims ? (long long)shape[d] : 0);
-    put(e, "}");
+    put_text(e, dims ? "{" : "{0");
+    for (int d = 0; d < dims; d++) put_number(e, d ? ", " : "", shape[d]);
+    put_text(e, "}");
 }
 
 /* An empty initialiser is not C: every table has at least one, unused, row. */
@@ -33,8 +49,12 @@ static void close_table(const Emit *e, int n) {
 /* ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static int put_accesses(const Emit *e, const Access *a, int n) {
-    for (int i = 0; i < n; i++)
-        put(e, "    {%d, %lld, %lld},\n", a[i].storage, (long long)a[i].offset, (long long)a[i].size);
+    for (int i = 0; i < n; i++) {
+        put_number(e, "    {", a[i].storage);
+        put_number(e, ", ", a[i].offset);
+        put_number(e, ", ", a[i].size);
+        end_row(e, "},\n");
+    }
     return n;
 }
 
@@ -42,8 +62,10 @@ static void put_event_lists(const Emit *e, const PlanProgram *p, const char *nam
     int nwaits = 0, naccesses = 0;
     open_table(e, "int", arena_printf(e->a, "waits_of_%s", name));
     for (int i = 0; i < p->n; i++)
-        for (int k = 0; k < p->events[i].nwaits; k++)
-            put(e, "    %d,%s", p->events[i].waits[k], ++nwaits % 16 ? "" : "\n");
+        for (int k = 0; k < p->events[i].nwaits; k++) {
+            put_number(e, "    ", p->events[i].waits[k]);
+            end_row(e, ++nwaits % 16 ? "," : ",\n");
+        }
     put(e, nwaits ? "};\n\n" : "    0};\n\n");
     open_table(e, "sc_access", arena_printf(e->a, "accesses_of_%s", name));
     for (int i = 0; i < p->n; i++) {
@@ -53,20 +75,36 @@ static void put_event_lists(const Emit *e, const PlanProgram *p, const char *nam
     close_table(e, naccesses);
 }
 
+/* `wait` and `access`: where its waits and accesses begin in the lists. */
+static void put_event(const Emit *e, const Event *x, const char *waits, int wait, const char *accesses, int access) {
+    put_string(e, "    {", x->id);
+    put_string(e, ", ", x->op);
+    put_string(e, ", ", x->module ? x->module : "");
+    put_string(e, ", ", phase_name(x->phase));
+    put_string(e, ", ", x->src.file);
+    put_number(e, ", ", x->src.line);
+    put_text(e, ", ");
+    put_text(e, c_stream(x->stream));
+    put_number(e, waits, wait);
+    put_number(e, ", ", x->nwaits);
+    put_number(e, accesses, access);
+    put_number(e, accesses, access + x->nreads);
+    put_number(e, ", ", x->nreads);
+    put_number(e, ", ", x->nwrites);
+    put_hex(e, ", ", event_written(x->op_ir));
+    end_row(e, "},\n");
+}
+
 static void put_events(const Emit *e, const PlanProgram *p) {
-    const char *name = c_name(e->a, p->name);
+    const char *name = c_name(e->a, p->name), *waits = arena_printf(e->a, ", waits_of_%s + ", name);
+    const char *accesses = arena_printf(e->a, ", accesses_of_%s + ", name);
     int wait = 0, access = 0;
     if (!p->n) return;
     put_event_lists(e, p, name);
     open_table(e, "sc_event_info", arena_printf(e->a, "events_of_%s", name));
     for (int i = 0; i < p->n; i++) {
         const Event *x = &p->events[i];
-        put(e,
-            "    {%s, %s, %s, %s, %s, %d, %s, waits_of_%s + %d, %d, accesses_of_%s + %d, accesses_of_%s + %d, %d, %d, "
-            "0x%llx},\n",
-            quoted(e, x->id), quoted(e, x->op), quoted(e, x->module ? x->module : ""), quoted(e, phase_name(x->phase)),
-            quoted(e, x->src.file), x->src.line, c_stream(x->stream), name, wait, x->nwaits, name, access, name,
-            access + x->nreads, x->nreads, x->nwrites, (unsigned long long)event_written(x->op_ir));
+        put_event(e, x, waits, wait, accesses, access);
         wait += x->nwaits;
         access += x->nreads + x->nwrites;
     }
@@ -88,8 +126,14 @@ static void put_storages(const Emit *e) {
     open_table(e, "sc_storage_info", "storages");
     for (int i = 0; i < e->plan->nstorages; i++) {
         const Storage *s = &e->plan->storages[i];
-        put(e, "    {%s, 0x%llx, %lld, %d, %d, %d, %d},\n", quoted(e, s->name), (unsigned long long)s->offset,
-            (long long)s->size, s->arena == ARENA_HOST, s->program, s->first, s->last);
+        put_string(e, "    {", s->name);
+        put_hex(e, ", ", (uint64_t)s->offset);
+        put_number(e, ", ", s->size);
+        put_number(e, ", ", s->arena == ARENA_HOST);
+        put_number(e, ", ", s->program);
+        put_number(e, ", ", s->first);
+        put_number(e, ", ", s->last);
+        end_row(e, "},\n");
     }
     close_table(e, e->plan->nstorages);
 }
@@ -123,12 +167,21 @@ static void put_params(const Emit *e) {
     open_table(e, "sc_param_info", "params");
     for (int i = 0; i < e->g->params.n; i++) {
         const Param *p = e->g->params.at[i];
-        put(e, "    {%s, %s, %s, %d, ", quoted(e, p->path), quoted(e, p->owner ? p->owner->path : ""),
-            c_dtype(p->dtype), p->dims);
+        put_string(e, "    {", p->path);
+        put_string(e, ", ", p->owner ? p->owner->path : "");
+        put_text(e, ", ");
+        put_text(e, c_dtype(p->dtype));
+        put_number(e, ", ", p->dims);
+        put_text(e, ", ");
         put_shape(e, p->shape, p->dims);
-        put(e, ", %d, %d, %d, %lld, %lld, %d, 0x%llx},\n", p->unit ? p->unit->id : -1,
-            p->reached && p->requires_grad && !p->is_buffer, p->is_buffer, (long long)p->flat_offset,
-            (long long)param_numel(p), p->group, p->is_buffer ? state_at(e, buffer_state(e, p)) : 0);
+        put_number(e, ", ", p->unit ? p->unit->id : -1);
+        put_number(e, ", ", p->reached && p->requires_grad && !p->is_buffer);
+        put_number(e, ", ", p->is_buffer);
+        put_number(e, ", ", p->flat_offset);
+        put_number(e, ", ", param_numel(p));
+        put_number(e, ", ", p->group);
+        put_hex(e, ", ", p->is_buffer ? state_at(e, buffer_state(e, p)) : 0);
+        end_row(e, "},\n");
     }
     close_table(e, e->g->params.n);
 }
@@ -204,7 +257,10 @@ static void put_counts(const Emit *e) {
     for (int i = 0; i < e->g->counts.n; i++) {
         int input = 0;
         while (input < e->g->inputs.n && e->g->inputs.at[input] != e->g->counts.at[i].input) input++;
-        put(e, "    {%d, %s},\n", input, c_int(e->a, e->g->counts.at[i].ignore));
+        put_number(e, "    {", input);
+        put_text(e, ", ");
+        add_int(e->out, e->g->counts.at[i].ignore);
+        end_row(e, "},\n");
     }
     close_table(e, e->g->counts.n);
 }
@@ -234,31 +290,49 @@ static void put_groups(const Emit *e) {
 
 /* ── values that --dump can copy out ─────────────────────────────────────────────────────────────────────────────────
  */
-/* Of other programs than the training step: "eval/..." */
-static const char *dump_prefix(const Emit *e, const PlanProgram *p) {
-    return program_trains(p) ? "" : arena_printf(e->a, "%s/", p->name);
+/* A row's name, to which more is added; of other programs than the training step "eval/...". */
+static void open_dump(const Emit *e, const PlanProgram *p) {
+    put_text(e, "    {\"");
+    if (program_trains(p)) return;
+    add_in_string(e->out, p->name);
+    put_text(e, "/");
 }
 
-/* "layers.3.mlp.up/e131", "layers.3.mlp.up.weight.grad" */
-static const char *dump_name(const Emit *e, const PlanProgram *p, const Event *x, int k) {
+static void close_dump(const Emit *e, int program, int event, const Value *v) {
+    put_number(e, "\", ", program);
+    put_number(e, ", ", event);
+    put_text(e, ", ");
+    add_tensor_initializer(e->out, e, v);
+    end_row(e, "},\n");
+}
+
+/* "layers.3.mlp.up/e131" */
+static void put_dump(const Emit *e, int program, int event, int k) {
+    const PlanProgram *p = &e->plan->programs[program];
+    const Event *x = &p->events[event];
     const Value *v = x->op_ir->out[k];
-    const char *prefix = dump_prefix(e, p);
-    if (v->name) return arena_printf(e->a, "%s%s", prefix, v->name);
-    const char *module = x->module && x->module[0] ? x->module : e->g->name;
-    return arena_printf(e->a, k ? "%s%s/%s.%d" : "%s%s/%s", prefix, module, x->id, k);
+    open_dump(e, p);
+    if (v->name) {
+        add_in_string(e->out, v->name);
+    } else {
+        add_in_string(e->out, x->module && x->module[0] ? x->module : e->g->name);
+        put_text(e, "/");
+        add_in_string(e->out, x->id);
+        if (k) put_number(e, ".", k);
+    }
+    close_dump(e, program, event, v);
 }
 
-static void put_dump(const Emit *e, const char *name, int program, int event, const Value *v) {
-    put(e, "    {%s, %d, %d, %s},\n", quoted(e, name), program, event, c_tensor_initializer(e, v));
-}
-
-/* The gradient of parameters side by side is copied out as theirs, each by itself. */
-static int put_parts(const Emit *e, const char *prefix, int program, int event, const Value *v) {
+/* The gradient of parameters side by side is copied out as theirs, each by itself: "layers.3.mlp.up.weight.grad". */
+static int put_parts(const Emit *e, int program, int event, const Value *v) {
     Value piece = *v;
     for (int k = 0; k < v->joint->n; k++) {
         const Param *p = v->joint->part[k];
         piece.shape[0] = p->shape[0];
-        put_dump(e, arena_printf(e->a, "%s%s.grad", prefix, p->path), program, event, &piece);
+        open_dump(e, &e->plan->programs[program]);
+        add_in_string(e->out, p->path);
+        put_text(e, ".grad");
+        close_dump(e, program, event, &piece);
         piece.offset += p->shape[0] * v->stride[0];
     }
     return v->joint->n;
@@ -269,14 +343,12 @@ static int put_dumps(const Emit *e) {
     open_table(e, "sc_dump_info", "dumps");
     for (int p = 0; p < e->plan->nprograms; p++)
         for (int i = 0; i < e->plan->programs[p].n; i++) {
-            const PlanProgram *program = &e->plan->programs[p];
-            const Event *x = &program->events[i];
-            for (int k = 0; k < x->op_ir->nout; k++) {
-                const Value *v = x->op_ir->out[k];
-                if (v->joint) {
-                    n += put_parts(e, dump_prefix(e, program), p, i, v);
+            const Op *op = e->plan->programs[p].events[i].op_ir;
+            for (int k = 0; k < op->nout; k++) {
+                if (op->out[k]->joint) {
+                    n += put_parts(e, p, i, op->out[k]);
                 } else {
-                    put_dump(e, dump_name(e, program, x, k), p, i, v);
+                    put_dump(e, p, i, k);
                     n++;
                 }
             }

@@ -4,6 +4,7 @@
 #include "text.h"
 #include <ctype.h>
 #include <math.h>
+#include <stdlib.h>
 
 bool emits_cuda(const Emit *e) {
     return !strcmp(e->plan->target, "cuda");
@@ -13,51 +14,105 @@ const char *kernels_suffix(const Plan *p) {
     return strcmp(p->target, "cuda") ? "_kernels.c" : "_kernels.cu";
 }
 
-const char *c_name(Arena *a, const char *s) {
-    char *out = arena_printf(a, "%s%s", isdigit((unsigned char)s[0]) ? "_" : "", s);
-    for (char *p = out; *p; p++)
+void add_name(Str *t, const char *s) {
+    if (isdigit((unsigned char)s[0])) str_add(t, "_");
+    size_t from = t->n;
+    str_add(t, s);
+    for (char *p = t->s + from; *p; p++)
         if (!isalnum((unsigned char)*p) && *p != '_') *p = '_';
-    return out;
+}
+
+static bool plain_in_string(unsigned char c) {
+    return c != '"' && c != '\\' && c != '?' && c >= 32 && c != 127;
 }
 
 /* Octal escapes end after three digits, so no following character can be drawn in; "?" is escaped against trigraphs. */
-const char *c_string(Arena *a, const char *s) {
-    if (!s) return "NULL";
-    char *out = arena_alloc(a, 4 * strlen(s) + 3), *p = out;
-    *p++ = '"';
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\' || c == '?' || c < 32 || c == 127)
-            p += sprintf(p, "\\%03o", c);
-        else
-            *p++ = (char)c;
+void add_in_string(Str *t, const char *s) {
+    for (;; s++) {
+        const char *from = s;
+        while (plain_in_string((unsigned char)*s)) s++;
+        str_bytes(t, from, (size_t)(s - from));
+        if (!*s) return;
+        str_addf(t, "\\%03o", (unsigned char)*s);
     }
-    *p++ = '"';
-    return out;
 }
 
-const char *c_comment(Arena *a, const char *s) {
-    char *out = arena_strdup(a, s ? s : "");
-    for (char *p = out; *p; p++) {
+void add_string(Str *t, const char *s) {
+    str_add(t, s ? "\"" : "NULL");
+    if (!s) return;
+    add_in_string(t, s);
+    str_add(t, "\"");
+}
+
+void add_comment(Str *t, const char *s) {
+    size_t from = t->n;
+    str_add(t, s ? s : "");
+    for (char *p = t->s + from; *p; p++) {
         if ((p[0] == '*' && p[1] == '/') || (p[0] == '/' && p[1] == '*')) p[1] = ' ';
         if ((unsigned char)*p < 32) *p = ' ';
     }
-    return out;
+}
+
+static int print_float(char *out, size_t size, uint64_t bits) {
+    double x = real_of(bits);
+    if (isnan(x)) return snprintf(out, size, "__builtin_nan(\"\")");
+    if (isinf(x)) return snprintf(out, size, x > 0 ? "__builtin_inf()" : "-__builtin_inf()");
+    for (int digits = 6;; digits++) { /* the shortest that reads back as the same number */
+        int n = snprintf(out, size, "%.*g", digits, x);
+        if (strtod(out, NULL) != x) continue;
+        return strpbrk(out, ".e") ? n : snprintf(out, size, "%.*g.0", digits, x);
+    }
+}
+
+void add_float(Str *t, double x) {
+    str_real(t, x, print_float);
+}
+
+void add_int(Str *t, int64_t x) {
+    if (x == INT64_MIN)
+        str_add(t, "INT64_MIN");
+    else
+        str_int(t, x);
+}
+
+static int print_hex(char *out, size_t size, uint64_t x) {
+    return snprintf(out, size, "0x%llx", (unsigned long long)x);
+}
+
+void add_hex(Str *t, uint64_t x) {
+    str_number(t, x, print_hex);
+}
+
+static int print_address(char *out, size_t size, uint64_t x) {
+    return snprintf(out, size, "0x%08llx", (unsigned long long)x);
+}
+
+void add_address(Str *t, uint64_t x) {
+    str_number(t, x, print_address);
+}
+
+const char *c_name(Arena *a, const char *s) {
+    Str t = {.arena = a};
+    add_name(&t, s);
+    return t.s;
+}
+
+const char *c_string(Arena *a, const char *s) {
+    Str t = {.arena = a};
+    add_string(&t, s);
+    return t.s;
+}
+
+const char *c_comment(Arena *a, const char *s) {
+    Str t = {.arena = a};
+    add_comment(&t, s);
+    return t.s;
 }
 
 const char *c_float(Arena *a, double x) {
-    if (isnan(x)) return "__builtin_nan(\"\")";
-    if (isinf(x)) return x > 0 ? "__builtin_inf()" : "-__builtin_inf()";
-    for (int digits = 6; digits <= 17; digits++) { /* the shortest that reads back as the same number */
-        char *s = arena_printf(a, "%.*g", digits, x);
-        double back;
-        if (sscanf(s, "%lf", &back) == 1 && back == x) return strpbrk(s, ".en") ? s : arena_printf(a, "%s.0", s);
-    }
-    return arena_printf(a, "%.17g", x);
-}
-
-const char *c_int(Arena *a, int64_t x) {
-    return x == INT64_MIN ? "INT64_MIN" : arena_printf(a, "%lld", (long long)x);
+    Str t = {.arena = a};
+    add_float(&t, x);
+    return t.s;
 }
 
 const char *c_dtype(Dtype d) {
@@ -89,32 +144,54 @@ bool value_host(const Emit *e, const Value *v) {
     return storage_of(e, v)->arena == ARENA_HOST;
 }
 
-static const char *numbers(Arena *a, const int64_t *x, int n) {
-    Str s = {.arena = a};
-    str_add(&s, "");
-    for (int i = 0; i < n; i++) str_addf(&s, "%s%lld", i ? ", " : "", (long long)x[i]);
-    return s.s;
+static void add_numbers(Str *t, const int64_t *x, int n) {
+    for (int i = 0; i < n; i++) {
+        if (i) str_add(t, ", ");
+        str_int(t, x[i]);
+    }
 }
 
-const char *c_tensor(const Emit *e, const Value *v) {
-    bool host = value_host(e, v);
-    unsigned long long at = value_at(e, v);
-    const char *shape = numbers(e->a, v->shape, v->dims);
-    if (value_contiguous(v))
-        return arena_printf(e->a, "%s(%s, 0x%08llx%s%s)", host ? "H" : "T", c_dtype(v->dtype), at, v->dims ? ", " : "",
-                            shape);
-    return arena_printf(e->a, "%s(%s, 0x%08llx, %d, SHAPE(%s), STRIDE(%s))", host ? "VH" : "V", c_dtype(v->dtype), at,
-                        v->dims, shape, numbers(e->a, v->stride, v->dims));
+void add_tensor(Str *t, const Emit *e, const Value *v) {
+    bool host = value_host(e, v), whole = value_contiguous(v);
+    str_add(t, whole ? host ? "H(" : "T(" : host ? "VH(" : "V(");
+    str_add(t, c_dtype(v->dtype));
+    str_add(t, ", ");
+    add_address(t, value_at(e, v));
+    if (whole) {
+        if (v->dims) str_add(t, ", ");
+        add_numbers(t, v->shape, v->dims);
+    } else {
+        str_add(t, ", ");
+        str_int(t, v->dims);
+        str_add(t, ", SHAPE(");
+        add_numbers(t, v->shape, v->dims);
+        str_add(t, "), STRIDE(");
+        add_numbers(t, v->stride, v->dims);
+        str_add(t, ")");
+    }
+    str_add(t, ")");
 }
 
-const char *c_bytes(const Emit *e, const Value *v) {
-    return arena_printf(e->a, "BYTES(0x%08llx, %lld)", (unsigned long long)value_at(e, v), (long long)v->shape[0]);
+void add_bytes(Str *t, const Emit *e, const Value *v) {
+    str_add(t, "BYTES(");
+    add_address(t, value_at(e, v));
+    str_add(t, ", ");
+    str_int(t, v->shape[0]);
+    str_add(t, ")");
 }
 
-const char *c_tensor_initializer(const Emit *e, const Value *v) {
-    return arena_printf(e->a, "{0x%llx, %d, %s, %d, {%s}, {%s}, 0}", (unsigned long long)value_at(e, v),
-                        value_host(e, v), c_dtype(v->dtype), v->dims, numbers(e->a, v->shape, v->dims),
-                        numbers(e->a, v->stride, v->dims));
+void add_tensor_initializer(Str *t, const Emit *e, const Value *v) {
+    str_add(t, "{");
+    add_hex(t, value_at(e, v));
+    str_add(t, value_host(e, v) ? ", 1, " : ", 0, ");
+    str_add(t, c_dtype(v->dtype));
+    str_add(t, ", ");
+    str_int(t, v->dims);
+    str_add(t, ", {");
+    add_numbers(t, v->shape, v->dims);
+    str_add(t, "}, {");
+    add_numbers(t, v->stride, v->dims);
+    str_add(t, "}, 0}");
 }
 
 uint64_t event_written(const Op *op) {

@@ -12,24 +12,33 @@ typedef struct {
     Arena *a;
     const char *dir, *name;
     FILE *f;        /* NAME.c */
+    Str *out;       /* its text, on the way there */
     int *canonical; /* by fused group: the group whose kernel serves it (equal text is printed once) */
 } Emit;
 
 /* text.c */
 bool emits_cuda(const Emit *e);
-const char *kernels_suffix(const Plan *p);      /* "_kernels.c", "_kernels.cu" */
-const char *c_name(Arena *a, const char *s);    /* an identifier: "micro", "layers_3" */
-const char *c_string(Arena *a, const char *s);  /* a C literal with its quotes, "NULL" for NULL */
-const char *c_comment(Arena *a, const char *s); /* fit to stand inside a comment */
+const char *kernels_suffix(const Plan *p); /* "_kernels.c", "_kernels.cu" */
+/* Behind what a text has: */
+void add_name(Str *t, const char *s);      /* an identifier: "micro", "layers_3" */
+void add_string(Str *t, const char *s);    /* a C literal with its quotes, "NULL" for NULL */
+void add_in_string(Str *t, const char *s); /* a part of one */
+void add_comment(Str *t, const char *s);   /* fit to stand inside a comment */
+void add_float(Str *t, double x);
+void add_int(Str *t, int64_t x);
+void add_hex(Str *t, uint64_t x);                                   /* 0x1000 */
+void add_address(Str *t, uint64_t x);                               /* 0x00001000 */
+void add_tensor(Str *t, const Emit *e, const Value *v);             /* T(BF16, 0x1000, 8, 768), or V(...) for a view */
+void add_bytes(Str *t, const Emit *e, const Value *v);              /* BYTES(0x1000, 4096): a workspace */
+void add_tensor_initializer(Str *t, const Emit *e, const Value *v); /* for tables: {.at = ...} */
+const char *c_name(Arena *a, const char *s);                        /* the same by themselves */
+const char *c_string(Arena *a, const char *s);
+const char *c_comment(Arena *a, const char *s);
 const char *c_float(Arena *a, double x);
-const char *c_int(Arena *a, int64_t x);
 const char *c_dtype(Dtype d);                     /* BF16 */
 const char *c_stream(Stream s);                   /* COMPUTE */
 uint64_t value_at(const Emit *e, const Value *v); /* byte offset in its arena */
 bool value_host(const Emit *e, const Value *v);
-const char *c_tensor(const Emit *e, const Value *v);             /* T(BF16, 0x1000, 8, 768), or V(...) for a view */
-const char *c_bytes(const Emit *e, const Value *v);              /* BYTES(0x1000, 4096): a workspace */
-const char *c_tensor_initializer(const Emit *e, const Value *v); /* for tables: {.at = ...} */
 uint64_t event_written(const Op *op); /* bits of op_values: results, and operands updated in place */
 char *join(Arena *a, const char *dir, const char *name, const char *suffix);
 
