@@ -149,7 +149,7 @@ static void put_call(Text *t) {
     for (int i = 0; i < n; i++) {
         const char *s = t->pieces.s + t->piece[i];
         size_t bytes = t->piece[i + 1] - t->piece[i];
-        int w = display_width(s, bytes) + 2;
+        int w = (int)bytes + 2; /* ASCII, unlike comments */
         bool breaks = i > 1 && column + w > WIDTH;
         if (breaks) column = 8;
         str_add(out, breaks ? "\n        " : i > 1 ? " " : "");

@@ -12,18 +12,18 @@ static const char *quoted(const Emit *e, const char *s) {
 }
 
 /* A row of a long table: what it begins with, parts, its end. */
-static void put_text(const Emit *e, const char *s) {
+static inline void put_text(const Emit *e, const char *s) {
     str_add(e->out, s);
 }
-static void put_number(const Emit *e, const char *before, int64_t x) {
+static inline void put_number(const Emit *e, const char *before, int64_t x) {
     str_add(e->out, before);
     str_int(e->out, x);
 }
-static void put_hex(const Emit *e, const char *before, uint64_t x) {
+static inline void put_hex(const Emit *e, const char *before, uint64_t x) {
     str_add(e->out, before);
     add_hex(e->out, x);
 }
-static void put_string(const Emit *e, const char *before, const char *s) {
+static inline void put_string(const Emit *e, const char *before, const char *s) {
     str_add(e->out, before);
     add_string(e->out, s);
 }

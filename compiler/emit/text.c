@@ -22,15 +22,12 @@ void add_name(Str *t, const char *s) {
         if (!isalnum((unsigned char)*p) && *p != '_') *p = '_';
 }
 
-static bool plain_in_string(unsigned char c) {
-    return c != '"' && c != '\\' && c != '?' && c >= 32 && c != 127;
-}
-
 /* Octal escapes end after three digits, so no following character can be drawn in; "?" is escaped against trigraphs. */
 void add_in_string(Str *t, const char *s) {
+    static const bool special[256] = {[0 ... 31] = true, ['"'] = true, ['\\'] = true, ['?'] = true, [127] = true};
     for (;; s++) {
         const char *from = s;
-        while (plain_in_string((unsigned char)*s)) s++;
+        while (!special[(unsigned char)*s]) s++;
         str_bytes(t, from, (size_t)(s - from));
         if (!*s) return;
         str_addf(t, "\\%03o", (unsigned char)*s);

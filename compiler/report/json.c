@@ -15,7 +15,7 @@ typedef struct {
     bool comma;
 } Json;
 
-static void key(Json *j, const char *k) {
+static inline void key(Json *j, const char *k) {
     if (j->comma) str_add(&j->s, ",");
     j->comma = false;
     if (k) {
@@ -41,7 +41,7 @@ static void line(Json *j) { /* the next value starts on a line of its own */
     str_spill(&j->s, j->f);
 }
 
-static void put_int(Json *j, const char *k, int64_t x) {
+static inline void put_int(Json *j, const char *k, int64_t x) {
     key(j, k);
     str_int(&j->s, x);
     j->comma = true;
@@ -76,7 +76,7 @@ static int print_time(char *out, size_t size, uint64_t bits) {
     return out[n - 1] == '.' ? n - 1 : n;
 }
 
-static void put_time(Json *j, const char *k, double us) {
+static inline void put_time(Json *j, const char *k, double us) {
     key(j, k);
     str_real(&j->s, us, print_time);
     j->comma = true;
@@ -89,16 +89,17 @@ static void put_bool(Json *j, const char *k, bool x) {
 }
 
 static void put_escaped(Json *j, const char *s) {
+    static const bool special[256] = {[0 ... 0x1f] = true, ['"'] = true, ['\\'] = true};
     for (;; s++) {
         const char *from = s;
-        while ((unsigned char)*s >= 0x20 && *s != '"' && *s != '\\') s++;
+        while (!special[(unsigned char)*s]) s++;
         str_bytes(&j->s, from, (size_t)(s - from));
         if (!*s) return;
         str_addf(&j->s, (unsigned char)*s < 0x20 ? "\\u%04x" : "\\%c", (unsigned char)*s);
     }
 }
 
-static void put_str(Json *j, const char *k, const char *s) {
+static inline void put_str(Json *j, const char *k, const char *s) {
     key(j, k);
     j->comma = true;
     if (!s) {
