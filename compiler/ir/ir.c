@@ -84,11 +84,6 @@ bool value_contiguous(const Value *v) {
     return true;
 }
 
-Value *value_root(Value *v) {
-    while (v->base) v = v->base;
-    return v;
-}
-
 const char *value_str(Arena *a, const Value *v) {
     Str s = {.arena = a};
     str_addf(&s, "%s[", dtype_name(v->dtype));

@@ -91,7 +91,10 @@ struct Value {
 int64_t value_numel(const Value *v);
 int64_t value_bytes(const Value *v); /* numel × element size, of the values own extent */
 bool value_contiguous(const Value *v);
-Value *value_root(Value *v);                     /* the value that owns the bytes */
+static inline Value *value_root(Value *v) { /* the value that owns the bytes */
+    while (v->base) v = v->base;
+    return v;
+}
 const char *value_str(Arena *a, const Value *v); /* "bf16[8,2048]" */
 
 struct Op {
@@ -465,7 +468,9 @@ typedef struct {
     const char *expr; /* pointwise: C expression over a, b, c (operands) and f0, f1 (attributes), in `real` */
 } OpInfo;
 extern const OpInfo op_info[N_OPS];
-bool op_is(const Op *op, unsigned trait);
+static inline bool op_is(const Op *op, unsigned trait) {
+    return (op_info[op->kind].traits & trait) != 0;
+}
 int op_values(const Op *op, const Value **out); /* in its kernel's order: results, operands, workspace; how many */
 OpKind op_by_name(const char *name);            /* N_OPS when unknown */
 ExtensionPart foreign_part(const Op *op);       /* which function of its extension a T_FOREIGN op calls */

@@ -21,10 +21,6 @@ const OpInfo op_info[N_OPS] = {
 #undef OP
 };
 
-bool op_is(const Op *op, unsigned trait) {
-    return (op_info[op->kind].traits & trait) != 0;
-}
-
 OpKind op_by_name(const char *name) {
     for (int k = 0; k < N_OPS; k++)
         if (!strcmp(op_info[k].name, name)) return (OpKind)k;

@@ -38,18 +38,21 @@ typedef struct {
 /* One item per storage of the program in this arena. A guard belongs to the storage above it. */
 static Items items_of(const Placer *p, Arena *a, int program, ArenaKind arena, int *item) {
     const Plan *plan = p->plan;
-    Items l = {NEW_ARRAY(a, Item, plan->nstorages + 1), NEW_ARRAY(a, int, plan->nstorages + 1), 0};
+    int n = 0;
     for (int i = 0; i < plan->nstorages; i++) {
         const Storage *s = &plan->storages[i];
-        item[i] = -1;
-        if (s->program != program || s->arena != arena || s->first < 0) continue;
-        Item *x = &l.items[l.n];
+        item[i] = s->program == program && s->arena == arena && s->first >= 0 ? n++ : -1;
+    }
+    Items l = {NEW_ARRAY(a, Item, n + 1), NEW_ARRAY(a, int, n + 1), n};
+    for (int i = 0; i < plan->nstorages; i++) {
+        const Storage *s = &plan->storages[i];
+        if (item[i] < 0) continue;
+        Item *x = &l.items[item[i]];
         x->size = s->size + p->redzone;
         x->first = s->first;
         x->last = x->reach = s->last;
         for (int k = 0; k < N_STREAMS; k++) x->begin[k] = INT_MAX;
-        l.storage[l.n] = i;
-        item[i] = l.n++;
+        l.storage[item[i]] = i;
     }
     return l;
 }
