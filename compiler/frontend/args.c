@@ -46,8 +46,8 @@ void check_keys(lua_State *L, int table, const char *what, const char *keys) {
             lua_fail(L, "%s: entry %s without a name; the names are: %s", what, lua_tostring(L, -1), keys);
         const char *key = lua_tostring(L, -1);
         for (int k = 0; k < names.n && !known; k++) known = !strcmp(key, names.at[k]);
-        const char *near = quote_nearest(a, key, names.at, names.n);
-        if (!known && *near) field_fail(L, key, "%s: unknown key '%s'%s", what, key, near);
+        const char *near = known ? "" : quote_nearest(a, key, names.at, names.n);
+        if (*near) field_fail(L, key, "%s: unknown key '%s'%s", what, key, near);
         if (!known) field_fail(L, key, "%s: unknown key '%s'; the keys are: %s", what, key, keys);
         lua_pop(L, 1);
     }

@@ -60,7 +60,8 @@ typedef struct { /* one entry of a prefetch list */
 typedef struct {
     Arena *arena;
     lua_State *L;
-    int ninputs; /* nn.input calls so far */
+    int ninputs;         /* nn.input calls so far */
+    const void *tensors; /* their metatable */
     Graph *g;
     const FrontendOptions *options;
     Source options_at; /* nn.options; file NULL: not called */

@@ -16,12 +16,20 @@ typedef struct LuaLarge { /* stands before an object of more than that */
     struct LuaLarge *before, *next;
 } LuaLarge;
 
+typedef struct { /* of a table */
+    bool is_text;
+    const char *text;
+    size_t n;
+    double number;
+} SortedKey;
+
 typedef struct {
     Arena *arena;
     lua_State *L;
     const char *folder;          /* files may be required from here; NULL: none */
     Map *files;                  /* path -> text, of every file that was loaded */
     size_t used;                 /* bytes in Lua's hands */
+    VEC(SortedKey) keys;         /* of the table whose keys are being sorted */
     void *spare[LUA_GRAINS + 1]; /* pieces that Lua gave back, by size in grains */
     LuaLarge large;              /* before the first of the large objects */
     Source denied_at;            /* where the memory limit was met */

@@ -66,15 +66,8 @@ void lua_strict(lua_State *L, int table, const char *what) {
 
 /* ── sorted pairs ───────────────────────────────────────────────────────────────────────────────────────────────────
  */
-typedef struct {
-    bool is_text;
-    double number;
-    const char *text;
-    size_t n;
-} Key;
-
 static int compare_keys(const void *pa, const void *pb) {
-    const Key *a = pa, *b = pb;
+    const SortedKey *a = pa, *b = pb;
     if (a->is_text != b->is_text) return a->is_text - b->is_text;
     if (!a->is_text) return (a->number > b->number) - (a->number < b->number);
     int c = memcmp(a->text, b->text, a->n < b->n ? a->n : b->n);
@@ -83,10 +76,10 @@ static int compare_keys(const void *pa, const void *pb) {
 
 void lua_sorted_keys(lua_State *L, int table) {
     Sandbox *s = sandbox_of(L);
-    VEC(Key) keys = {0};
     table = lua_absindex(L, table);
+    s->keys.n = 0;
     for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
-        Key k = {.is_text = lua_type(L, -2) == LUA_TSTRING};
+        SortedKey k = {.is_text = lua_type(L, -2) == LUA_TSTRING};
         if (k.is_text)
             k.text = lua_tolstring(L, -2, &k.n);
         else if (lua_type(L, -2) == LUA_TNUMBER)
@@ -94,17 +87,18 @@ void lua_sorted_keys(lua_State *L, int table) {
         else
             lua_fail(L, "pairs: a key of type %s has no place in an order; use numbers or strings as keys",
                      luaL_typename(L, -2));
-        push(&keys, s->arena, k);
+        push(&s->keys, s->arena, k);
     }
-    if (keys.n) qsort(keys.at, (size_t)keys.n, sizeof(Key), compare_keys);
-    lua_createtable(L, keys.n, 0);
-    for (int i = 0; i < keys.n; i++) {
-        if (keys.at[i].is_text)
-            lua_pushlstring(L, keys.at[i].text, keys.at[i].n);
-        else if (keys.at[i].number == (double)(lua_Integer)keys.at[i].number)
-            lua_pushinteger(L, (lua_Integer)keys.at[i].number);
+    if (s->keys.n) qsort(s->keys.at, (size_t)s->keys.n, sizeof *s->keys.at, compare_keys);
+    lua_createtable(L, s->keys.n, 0);
+    for (int i = 0; i < s->keys.n; i++) {
+        const SortedKey *k = &s->keys.at[i];
+        if (k->is_text)
+            lua_pushlstring(L, k->text, k->n);
+        else if (k->number == (double)(lua_Integer)k->number)
+            lua_pushinteger(L, (lua_Integer)k->number);
         else
-            lua_pushnumber(L, keys.at[i].number);
+            lua_pushnumber(L, k->number);
         lua_rawseti(L, -2, i + 1);
     }
 }

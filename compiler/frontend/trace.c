@@ -8,7 +8,10 @@ static const char TENSOR[] = "shardc.tensor";
 /* ── tensors ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 Tensor *tensor_at(lua_State *L, int index) {
-    return luaL_testudata(L, index, TENSOR);
+    if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return NULL;
+    bool is = lua_topointer(L, -1) == fe_of(L)->tensors;
+    lua_pop(L, 1);
+    return is ? lua_touserdata(L, index) : NULL;
 }
 
 void push_tensor(lua_State *L, Value *v) {
@@ -385,6 +388,7 @@ void trace_open(lua_State *L) {
                                          {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     luaL_newmetatable(L, TENSOR);
+    fe_of(L)->tensors = lua_topointer(L, -1);
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         lua_pushstring(L, ops[i][1]);
         lua_pushcclosure(L, arithmetic, 1);
