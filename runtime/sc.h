@@ -80,6 +80,7 @@ void sc_wait(sc_rank *r, sc_stream s, int event); /* stream s goes on when `even
 void sc_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const sc_attr *a, int nt, const sc_tensor *t);
 void sc_all_gather(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, sc_tensor in);
 void sc_reduce_scatter(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, sc_tensor in);
+void sc_all_to_all(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, sc_tensor in);
 void sc_all_reduce(sc_rank *r, int event, sc_stream s, int comm, sc_tensor x);
 void sc_copy_bytes(sc_rank *r, int event, sc_stream s, sc_tensor out, sc_tensor in); /* offload, fetch */
 

@@ -22,14 +22,17 @@ static bool largest(const Plan *plan, const Device *d, const DeviceLine *l) {
 }
 
 /* As the runtime makes them (runtime/cuda/comm.c): one for sums over all ranks, and for every group of ranks that
- * gathers one, and one for every group that sums. A group that holds all ranks is no other one. */
+ * gathers or exchanges one, and one for every group that sums. A group that holds all ranks is no other one. */
 typedef struct {
     int gathers, sums;
 } Communicators;
 
-/* By what it does, not by its stream: rows of a sparse table are gathered among the sums. */
-static bool is_gather(const Event *e) {
-    return e->nreads && e->nwrites && e->writes[0].size > e->reads[0].size;
+/* By what it does, not by its stream: rows of a sparse table are gathered among the sums. An exchange has as many bytes
+ * as it reads elsewhere, where a sum over all ranks has them in place. */
+static bool moves_bytes(const Event *e) {
+    if (!e->nreads || !e->nwrites) return false;
+    const Access *r = e->reads, *w = e->writes;
+    return w->size > r->size || (w->size == r->size && w->storage != r->storage);
 }
 
 static Communicators communicators(const Plan *plan) {
@@ -40,7 +43,7 @@ static Communicators communicators(const Plan *plan) {
         for (int k = 0; k < plan->programs[i].n; k++) {
             const Event *e = &plan->programs[i].events[k];
             if (e->comm < 0 || event_group(plan, e) == 1) continue;
-            bool gather = is_gather(e), all = event_group(plan, e) == plan->world;
+            bool gather = moves_bytes(e), all = event_group(plan, e) == plan->world;
             if (all && !gather) continue;
             bool *known = &(gather ? gathers : sums)[all ? COMM_WORLD : e->comm];
             *(gather ? &n.gathers : &n.sums) += !*known;

@@ -29,6 +29,7 @@ return {
   beside = { -- shares by which kernels beside a collective take longer, and it itself
     all_gather = { kernels = 0.105, itself = 0.711 },
     reduce_scatter = { kernels = 0.208, itself = 1.120 },
+    all_to_all = { kernels = 0.164, itself = 0.518 }, -- on two GPUs
     fetch = { kernels = 0, itself = 0.14 }, offload = { kernels = 0, itself = 0.14 }, -- 55 GB/s one way, 48 both ways
   },
   kernels = { -- { bytes, us } or { variant, flops, bytes, sizes..., us }
@@ -88,6 +89,15 @@ return {
       { "4 ranks", 100663296, 320.54 },
       { "4 ranks", 402653184, 1249.50 },
       { "4 ranks", 1610612736, 4950.79 },
+    },
+    all_to_all = { -- measured 2026-11-22
+      { "2 ranks", 8192, 25.73 },
+      { "2 ranks", 131072, 26.32 },
+      { "2 ranks", 524288, 28.52 },
+      { "2 ranks", 2097152, 32.63 },
+      { "2 ranks", 8388608, 51.42 },
+      { "2 ranks", 33554432, 133.09 },
+      { "2 ranks", 134217728, 437.06 },
     },
     arange = {
       { 4096, 0.95 },

@@ -142,7 +142,10 @@ void sc_check_collective(sc_rank *r, sc_collective_kind kind, int event, int com
     if (comm < 0 || comm >= r->b->ncomms)
         sc_stop(r, 3, "shardc: event %s names communicator %d", sc_event_id(r, event), comm);
     int64_t n = sc_comm(r, comm).n, whole = sc_numel(&t[0]), piece = nt > 1 ? sc_numel(&t[1]) : whole;
-    bool fits = kind == SC_GATHER ? piece * n == whole : kind == SC_SCATTER ? whole * n == piece : true;
+    bool fits = true;
+    if (kind == SC_GATHER) fits = piece * n == whole;
+    if (kind == SC_SCATTER) fits = whole * n == piece;
+    if (kind == SC_EXCHANGE) fits = whole == piece && whole % n == 0;
     if (!fits)
         sc_stop(r, 3, "shardc: event %s: %lld and %lld elements do not match %lld ranks", sc_event_id(r, event),
                 (long long)whole, (long long)piece, (long long)n);

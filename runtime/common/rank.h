@@ -105,7 +105,7 @@ typedef struct {
 } sc_members;
 enum { SC_ALL_RANKS = 2 }; /* among the build's groups */
 sc_members sc_comm(const sc_rank *r, int comm);
-typedef enum { SC_GATHER, SC_SCATTER, SC_REDUCE } sc_collective_kind;
+typedef enum { SC_GATHER, SC_SCATTER, SC_REDUCE, SC_EXCHANGE } sc_collective_kind;
 void sc_check_collective(sc_rank *r, sc_collective_kind kind, int event, int comm, int nt, const sc_tensor *t);
 /* The target's part of the words for collectives (collectives.c): t is the result and, but for all-reduce, the operand.
  */

@@ -21,6 +21,14 @@ static void gather(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *out, 
     sc_meet(r, s, m);
 }
 
+static void exchange(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *out, const sc_tensor *in) {
+    size_t bytes = (size_t)(sc_numel(in) / m.n) * sc_dtype_size(in->dtype);
+    sc_meet(r, s, m);
+    for (int k = 0; k < m.n; k++)
+        memcpy((uint8_t *)out->p + (size_t)k * bytes, peer_bytes(r, m, k, in) + (size_t)m.index * bytes, bytes);
+    sc_meet(r, s, m);
+}
+
 /* ── sums: out[i] = Σ_k peer_k[i], k in rank order, through a block of accumulators that stays in cache ──────────────
  */
 enum { BLOCK = 1024 };
@@ -95,6 +103,8 @@ void sc_collective(sc_rank *r, sc_stream s, const sc_item *it) {
     sc_members m = sc_comm(r, it->comm);
     if (it->collective == SC_GATHER)
         gather(r, s, m, &it->t[0], &it->t[1]);
+    else if (it->collective == SC_EXCHANGE)
+        exchange(r, s, m, &it->t[0], &it->t[1]);
     else if (it->collective == SC_SCATTER)
         scatter(r, s, m, &it->t[0], &it->t[1]);
     else

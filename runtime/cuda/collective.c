@@ -41,13 +41,15 @@ void sc_collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, 
         if (kind != SC_REDUCE) alone(&t[0], &t[1], stream);
         return;
     }
-    ncclComm_t c = r->t->comms.comm[comm][kind == SC_GATHER ? SC_GATHERS : SC_SUMS];
-    ncclDataType_t type = type_of(r, event, &t[0], kind != SC_GATHER);
+    ncclComm_t c = r->t->comms.comm[comm][sc_policy_of(kind)];
+    ncclDataType_t type = type_of(r, event, &t[0], sc_policy_of(kind) == SC_SUMS);
     check_piece(r, event, kind, &t[0]);
     sc_spin(stream, (int64_t)(r->d->delay_ms[s] * 1e6));
     sc_mark(r, s, SC_MEETING, event);
     if (kind == SC_GATHER)
         SC_NCCL(ncclAllGather(t[1].p, t[0].p, (size_t)sc_numel(&t[1]), type, c, stream));
+    else if (kind == SC_EXCHANGE)
+        SC_NCCL(ncclAlltoAll(t[1].p, t[0].p, (size_t)(sc_numel(&t[0]) / sc_comm(r, comm).n), type, c, stream));
     else if (kind == SC_SCATTER)
         SC_NCCL(ncclReduceScatter(t[1].p, t[0].p, (size_t)sc_numel(&t[0]), type, ncclSum, c, stream));
     else

@@ -7,7 +7,7 @@
 #include "../common/rank.h"
 #include <nccl.h>
 
-/* Copy engines serve gathers, few multiprocessors sums: each has communicators of its own. */
+/* Copy engines serve gathers and exchanges, few multiprocessors sums: each has communicators of its own. */
 typedef enum { SC_GATHERS, SC_SUMS, SC_POLICIES } sc_policy;
 enum { SC_COMMS = 64 }; /* most groups of a build */
 
@@ -17,6 +17,11 @@ typedef struct {
     ncclWindow_t window[SC_COMMS][SC_POLICIES];
     bool windows; /* the arena is a window of every communicator */
 } sc_comms;
+
+/* An exchange only moves bytes, as a gather does. */
+static inline sc_policy sc_policy_of(sc_collective_kind kind) {
+    return kind == SC_GATHER || kind == SC_EXCHANGE ? SC_GATHERS : SC_SUMS;
+}
 
 /* What every communicator is made with; calibrate/ measures such ones. */
 void sc_comms_pin(void); /* sets NCCL's variables, before NCCL reads them */

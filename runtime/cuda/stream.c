@@ -182,7 +182,7 @@ void sc_issue_collective(sc_rank *r, sc_collective_kind kind, int event, sc_stre
     if (r->t->mode == SC_SURVEY) {
         sc_check_collective(r, kind, event, comm, nt, t);
         survey_event(r, event, s, nt, t);
-        r->t->comms.talks[comm][kind == SC_GATHER ? SC_GATHERS : SC_SUMS] = true;
+        r->t->comms.talks[comm][sc_policy_of(kind)] = true;
         return;
     }
     begin(r, event, s, nt, t, t);

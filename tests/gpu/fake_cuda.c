@@ -513,10 +513,10 @@ const char *ncclGetLastError(ncclComm_t c) {
 
 typedef struct {
     ncclComm_t c;
-    int kind; /* 0 gather, 1 scatter, 2 reduce */
+    int kind; /* 0 gather, 1 scatter, 2 reduce, 3 exchange */
     const void *from;
     void *to;
-    size_t count; /* sent by gather, received by scatter */
+    size_t count; /* sent by gather, received by scatter, sent to each by exchange */
     ncclDataType_t type;
 } talk;
 
@@ -563,7 +563,7 @@ static void run_talk(void *arg) {
     write_words();
     const talk *t = arg;
     shared *s = t->c->s;
-    size_t bytes = t->count * size_of(t->type), sent = t->kind == 1 ? bytes * (size_t)t->c->n : bytes;
+    size_t bytes = t->count * size_of(t->type), sent = t->kind % 2 ? bytes * (size_t)t->c->n : bytes;
     if (sent > SHARE) abort();
     memcpy(s->data[t->c->rank], t->from, sent);
     s->says[t->c->rank].kind = t->kind;
@@ -577,6 +577,9 @@ static void run_talk(void *arg) {
         }
     if (t->kind == 0)
         for (int k = 0; k < t->c->n; k++) memcpy((uint8_t *)t->to + (size_t)k * bytes, s->data[k], bytes);
+    else if (t->kind == 3)
+        for (int k = 0; k < t->c->n; k++)
+            memcpy((uint8_t *)t->to + (size_t)k * bytes, s->data[k] + (size_t)t->c->rank * bytes, bytes);
     else
         sum(t, t->to, t->kind == 1 ? t->count * (size_t)t->c->rank : 0, t->count);
     meet(t->c);
@@ -592,6 +595,9 @@ static ncclResult_t say(talk t, cudaStream_t s) {
 ncclResult_t ncclAllGather(const void *from, void *to, size_t n, ncclDataType_t t, ncclComm_t c, cudaStream_t s) {
     if (said("SC_FAKE_GATHER_HANGS", -1) == c->rank) pause();
     return say((talk){c, 0, from, to, n, t}, s);
+}
+ncclResult_t ncclAlltoAll(const void *from, void *to, size_t n, ncclDataType_t t, ncclComm_t c, cudaStream_t s) {
+    return say((talk){c, 3, from, to, n, t}, s);
 }
 ncclResult_t ncclReduceScatter(const void *from, void *to, size_t n, ncclDataType_t t, ncclRedOp_t op, ncclComm_t c,
                                cudaStream_t s) {

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REPLAYS = 5, SIZES = 6, DTYPES = 3, KINDS = 4, CASES = SIZES * DTYPES * KINDS, MOST = 8, REPEATS = 10 };
-enum { CHECK, FIRST_SPEED, SPEEDS = 6, PROGRAMS = FIRST_SPEED + SPEEDS, GATHER_IN_PLACE = 3 };
+enum { REPLAYS = 5, SIZES = 6, DTYPES = 3, KINDS = 5, CASES = SIZES * DTYPES * KINDS, MOST = 8, REPEATS = 10 };
+enum { CHECK, FIRST_SPEED, SPEEDS = 9, PROGRAMS = FIRST_SPEED + SPEEDS, GATHER_IN_PLACE = 4 };
 
 static int world = 4, shards = 4;
 
@@ -26,7 +26,8 @@ typedef struct {
 } one;
 
 static one checks[CASES], speeds[SPEEDS];
-static const char *const kind_names[] = {"all_gather", "reduce_scatter", "all_reduce", "all_gather (in place)"};
+static const char *const kind_names[] = {"all_gather", "reduce_scatter", "all_reduce", "exchange",
+                                         "all_gather (in place)"};
 static const char *const dtype_names[] = {"fp32", "bf16", "fp16"};
 static const int64_t sizes[SIZES] = {64, 7, 8192, 46336, 1 << 20, 3 * 1048576 + 256};
 static uint64_t arena, speed_at;
@@ -42,7 +43,7 @@ static uint64_t place(uint64_t bytes) {
 }
 
 static void lay_out(void) {
-    static const double megabytes[SPEEDS] = {8, 64, 436, 16, 128, 872};
+    static const double megabytes[SPEEDS] = {8, 64, 436, 16, 128, 872, 8, 64, 436};
     int n = 0;
     arena = 4096; /* the record */
     for (int k = 0; k < KINDS; k++)
@@ -52,17 +53,19 @@ static void lay_out(void) {
                 *c = (one){k, d, shards == world ? 2 * (n % 2) : n % 3, sizes[s], 0, 0};
                 if (k == SC_SCATTER && s == 1) c->piece = 4; /* at least 8 bytes: see collective.c */
                 uint64_t piece = (uint64_t)c->piece * sc_dtype_size(d), all = piece * (uint64_t)group_size(c->comm);
-                c->out = place(k == SC_GATHER || k == GATHER_IN_PLACE ? all : piece);
-                c->in = k == SC_GATHER ? place(piece) : k == SC_SCATTER ? place(all) : 0;
+                bool whole = k == SC_GATHER || k == SC_EXCHANGE || k == GATHER_IN_PLACE;
+                c->out = place(whole ? all : piece);
+                c->in = k == SC_GATHER ? place(piece) : k == SC_SCATTER || k == SC_EXCHANGE ? place(all) : 0;
                 n++;
             }
     speed_at = arena;
     for (int s = 0; s < SPEEDS; s++) { /* one after the other in the same bytes */
-        bool gather = s < 3;
-        int64_t piece = (int64_t)(megabytes[s] * 1e6) / (gather ? 2 : 4) / world / 256 * 256;
-        speeds[s] = (one){gather ? SC_GATHER : SC_SCATTER, gather ? BF16 : FP32, 2, piece, speed_at, 0};
-        uint64_t bytes = (uint64_t)piece * (gather ? 2 : 4), all = bytes * (uint64_t)world;
-        speeds[s].in = speed_at + ((gather ? all : bytes) + 255) / 256 * 256;
+        static const int kinds[] = {SC_GATHER, SC_SCATTER, SC_EXCHANGE};
+        int kind = kinds[s / 3], dtype = kind == SC_SCATTER ? FP32 : BF16;
+        int64_t piece = (int64_t)(megabytes[s] * 1e6) / (int64_t)sc_dtype_size(dtype) / world / 256 * 256;
+        uint64_t bytes = (uint64_t)piece * sc_dtype_size(dtype), all = bytes * (uint64_t)world;
+        speeds[s] = (one){kind, dtype, 2, piece, speed_at, 0};
+        speeds[s].in = speed_at + ((kind == SC_SCATTER ? bytes : all) + 255) / 256 * 256;
         if (speeds[s].in + all > arena) arena = speeds[s].in + all;
     }
 }
@@ -84,6 +87,8 @@ static void issue(sc_rank *r, int event, const one *c) {
                       flat(c->dtype, in_place_at(r, c), c->piece));
     else if (c->kind == SC_SCATTER)
         sc_reduce_scatter(r, event, REDUCE, c->comm, flat(c->dtype, c->out, c->piece), flat(c->dtype, c->in, all));
+    else if (c->kind == SC_EXCHANGE)
+        sc_all_to_all(r, event, REDUCE, c->comm, flat(c->dtype, c->out, all), flat(c->dtype, c->in, all));
     else
         sc_all_reduce(r, event, REDUCE, c->comm, flat(c->dtype, c->out, c->piece));
 }
@@ -106,13 +111,17 @@ SPEED_TEXT(2)
 SPEED_TEXT(3)
 SPEED_TEXT(4)
 SPEED_TEXT(5)
+SPEED_TEXT(6)
+SPEED_TEXT(7)
+SPEED_TEXT(8)
 
 static sc_event_info events[CASES];
 static const sc_program_info programs[PROGRAMS] = {
-    {"check", check_text, events, CASES},         {"gather8", speed_text_0, events, REPEATS},
-    {"gather64", speed_text_1, events, REPEATS},  {"gather436", speed_text_2, events, REPEATS},
-    {"scatter16", speed_text_3, events, REPEATS}, {"scatter128", speed_text_4, events, REPEATS},
-    {"scatter872", speed_text_5, events, REPEATS}};
+    {"check", check_text, events, CASES},          {"gather8", speed_text_0, events, REPEATS},
+    {"gather64", speed_text_1, events, REPEATS},   {"gather436", speed_text_2, events, REPEATS},
+    {"scatter16", speed_text_3, events, REPEATS},  {"scatter128", speed_text_4, events, REPEATS},
+    {"scatter872", speed_text_5, events, REPEATS}, {"exchange8", speed_text_6, events, REPEATS},
+    {"exchange64", speed_text_7, events, REPEATS}, {"exchange436", speed_text_8, events, REPEATS}};
 
 static void name_events(void) {
     static char ids[CASES][8];
@@ -174,6 +183,7 @@ static uint8_t *bytes;
 static int64_t cells(const one *c, const sc_rank *r, bool result) {
     int64_t all = c->piece * sc_comm(r, c->comm).n;
     bool gather = c->kind == SC_GATHER || c->kind == GATHER_IN_PLACE;
+    if (c->kind == SC_EXCHANGE) return all;
     return c->kind == SC_REDUCE ? c->piece : (gather == result) ? all : c->piece;
 }
 
@@ -220,6 +230,11 @@ static void check_values(sc_rank *r, int i, const void *result) {
         if (c->kind == SC_GATHER || c->kind == GATHER_IN_PLACE) {
             int from = (int)(k / c->piece);
             wrong += got != rounded(c->dtype, value_of(m.first + from * m.step, i, k % c->piece));
+            continue;
+        }
+        if (c->kind == SC_EXCHANGE) {
+            int64_t from = k / c->piece, at = m.index * c->piece + k % c->piece;
+            wrong += got != rounded(c->dtype, value_of(m.first + (int)from * m.step, i, at));
             continue;
         }
         int64_t at = c->kind == SC_SCATTER ? m.index * c->piece + k : k;

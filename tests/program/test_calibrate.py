@@ -33,6 +33,7 @@ kernel attention_grad fast|bf16 causal|64,12,12,1024,1024,64|257698037760|808452
 collective all_gather|4|1000000|20
 collective all_gather|4|100000000|330
 collective reduce_scatter|4|100000000|350
+collective all_to_all|4|100000000|340
 beside all_gather|2|0.5|0.5
 beside all_gather|4|0.02|0.65
 host copies|1|5.5e10|5.4e10|9.6e10

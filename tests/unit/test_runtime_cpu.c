@@ -114,6 +114,13 @@ static void text_of_odd(sc_rank *r) { /* bf16, a number of elements that no worl
     sc_all_reduce(r, e1, REDUCE, 1, T(BF16, ODD, 1001));
 }
 
+static void text_of_exchange(sc_rank *r) { /* bf16, 77 elements for each rank of a shard group */
+    int64_t all = 77 * sc_rank_build(r)->units[0].shards;
+    RUN(e0, COMPUTE, to_bf16, ATTR(0), T(BF16, ODD, 1001));
+    sc_wait(r, REDUCE, e0);
+    sc_all_to_all(r, e1, REDUCE, 0, sc_contiguous(0, BF16, OUT_AT, 1, &all), sc_contiguous(0, BF16, ODD, 1, &all));
+}
+
 static const sc_access touch[] = {{S_SHARD, 0, 4 * N},   {S_FULL, 0, FULL_BYTES}, {S_SCALED, 0, FULL_BYTES},
                                   {S_OUT, 0, 4 * N},     {S_HOST, 0, 4 * N},      {S_BACK, 0, 4 * N},
                                   {S_RESULT_, 0, 4 * N}, {S_ODD_, 0, 2002}};
@@ -132,8 +139,13 @@ static const sc_event_info odd_events[] = {
     {"e0", "to_bf16", "model", "forward", "model.lua", 20, COMPUTE, waits, 0, touch, touch + 7, 0, 1, 1},
     {"a0", "all_reduce", "model", "forward", "model.lua", 21, REDUCE, waits, 1, touch + 7, touch + 7, 1, 1, 1},
 };
+static const sc_event_info exchange_events[] = {
+    {"e0", "to_bf16", "model", "forward", "model.lua", 30, COMPUTE, waits, 0, touch, touch + 7, 0, 1, 1},
+    {"x0", "all_to_all", "model", "backward", "model.lua", 31, REDUCE, waits, 1, touch + 7, touch + 3, 1, 1, 1},
+};
 static const sc_program_info programs[] = {{"micro", text_of_micro, events, N_EVENTS},
-                                           {"odd", text_of_odd, odd_events, 2}};
+                                           {"odd", text_of_odd, odd_events, 2},
+                                           {"exchange", text_of_exchange, exchange_events, 2}};
 
 static sc_storage_info storages[N_STORAGES];
 static sc_unit_info units[1];
@@ -171,7 +183,7 @@ static sc_build make_build(int world, int shards) {
                       .arena_bytes = ARENA,
                       .host_bytes = HOST_ARENA,
                       .programs = programs,
-                      .nprograms = 2,
+                      .nprograms = 3,
                       .storages = storages,
                       .nstorages = N_STORAGES,
                       .units = units,
@@ -260,6 +272,27 @@ Test(runtime_cpu, groups_reduce_among_themselves) {
     for (int k = 0; k < 6; k++) {
         sc_build b = make_build(meshes[k][0], meshes[k][1]);
         cr_assert_eq(sc_launch(&b, &plain, odd, NULL), 0, "world %d shards %d", meshes[k][0], meshes[k][1]);
+    }
+}
+
+static int exchanged(sc_rank *r, void *arg) {
+    sc_bf16_t y[4 * 77];
+    int shards = sc_rank_build(r)->units[0].shards, index = sc_rank_index(r) % shards;
+    sc_run_program(r, 2);
+    sc_read(r, 0, OUT_AT, y, (size_t)shards * 77 * sizeof *y);
+    for (int k = 0; k < shards; k++)
+        for (int i = 0; i < 77; i++) {
+            real from = (real)(sc_rank_index(r) - index + k + 1);
+            if (y[77 * k + i] != sc_to_bf16(from * (real)0.37 * (real)((77 * index + i) % 50))) return 15;
+        }
+    return 0;
+}
+
+Test(runtime_cpu, pieces_change_places_within_a_group) {
+    static const int meshes[][2] = {{2, 2}, {4, 2}, {3, 3}, {4, 4}};
+    for (int k = 0; k < 4; k++) {
+        sc_build b = make_build(meshes[k][0], meshes[k][1]);
+        cr_assert_eq(sc_launch(&b, &plain, exchanged, NULL), 0, "%d ranks in %d shards", meshes[k][0], meshes[k][1]);
     }
 }
 
@@ -394,6 +427,9 @@ static void text_leaves_the_arena(sc_rank *r) {
 static void text_gathers_wrongly(sc_rank *r) {
     sc_all_gather(r, e1, GATHER, 2, T(FP32, FULL_AT, N), T(FP32, SHARD_AT, N));
 }
+static void text_exchanges_wrongly(sc_rank *r) {
+    sc_all_to_all(r, e1, REDUCE, 2, T(FP32, FULL_AT, 33), T(FP32, SHARD_AT, 33));
+}
 static void text_twice(sc_rank *r) {
     for (int k = 0; k < 2; k++) RUN(e0, COMPUTE, number, ATTR(0), T(FP32, SHARD_AT, N));
 }
@@ -440,6 +476,7 @@ Test(runtime_cpu, a_text_that_makes_no_sense_is_refused) {
         {text_waits_too_soon, too_soon, "waits for event 1 (g0f), which is not issued before"},
         {text_leaves_the_arena, too_soon, "event e0 touches byte"},
         {text_gathers_wrongly, too_soon, "8192 and 8192 elements do not match 2 ranks"},
+        {text_exchanges_wrongly, too_soon, "33 and 33 elements do not match 2 ranks"},
         {text_twice, too_soon, "issues event 0 twice"},
         {text_of_many_tensors, too_soon, "tensors, at most "},
         {text_of_communicator_7, too_soon, "event e0 names communicator 7"},

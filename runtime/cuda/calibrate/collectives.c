@@ -20,8 +20,8 @@ typedef struct {
     FILE *out;
 } member;
 
-typedef enum { ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, KINDS } kind;
-static const char *const names[] = {"all_gather", "reduce_scatter", "all_reduce"};
+typedef enum { ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, ALL_REDUCE, KINDS } kind;
+static const char *const names[] = {"all_gather", "reduce_scatter", "all_to_all", "all_reduce"};
 
 static void meet(member *m) {
     sc_members_meet(m->c, m->world);
@@ -43,7 +43,7 @@ static void open_member(member *m) {
     SC_CUDA(cudaDeviceSynchronize());
 }
 
-/* `bytes`: what one rank sends, as the compiler counts: of a gather or scatter all parts but one. */
+/* `bytes`: what one rank sends, as the compiler counts: of all but an all-reduce all parts but one. */
 static void issue(member *m, kind k, size_t whole, cudaStream_t s) {
     size_t part = whole / (size_t)m->world;
     char *in = m->arena + (whole + 4095) / 4096 * 4096;
@@ -51,6 +51,8 @@ static void issue(member *m, kind k, size_t whole, cudaStream_t s) {
         SC_NCCL(ncclAllGather(in, m->arena, part / 2, ncclBfloat16, m->gathers, s));
     else if (k == REDUCE_SCATTER)
         SC_NCCL(ncclReduceScatter(m->arena, in, part / 4, ncclFloat32, ncclSum, m->reductions, s));
+    else if (k == ALL_TO_ALL)
+        SC_NCCL(ncclAlltoAll(m->arena, in, part / 2, ncclBfloat16, m->gathers, s));
     else
         SC_NCCL(ncclAllReduce(m->arena, m->arena, whole / 4, ncclFloat32, ncclSum, m->reductions, s));
 }
@@ -81,7 +83,7 @@ static double time_collective(member *m, kind k, size_t whole) {
 
 static void by_size(member *m) {
     for (kind k = 0; k < KINDS; k++)
-        for (size_t whole = 16 << 10; whole * 3 / 2 + (1 << 20) <= m->bytes; whole *= 4) {
+        for (size_t whole = 16 << 10; whole * (k == ALL_TO_ALL ? 4 : 3) / 2 + (1 << 20) <= m->bytes; whole *= 4) {
             double us = time_collective(m, k, whole), n = m->world;
             double sent = (double)whole * (n - 1) / n * (k == ALL_REDUCE ? 2 : 1);
             if (!m->rank) fprintf(m->out, "collective %s|%d|%.0f|%.2f\n", names[k], m->world, sent, us);
