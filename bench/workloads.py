@@ -2,7 +2,8 @@
 
 A name is MODEL-WORLDxBATCHxSEQ with suffixes: -recompute (every block), -offload (parameters and optimizer on the host), -clip
 (gradients clipped to norm 1; the others are not clipped, on either side), -nondeterministic (shardc: faster kernels that may give
-other bits from run to run; PyTorch is so anyway), -moments (AdamW's moments in bf16, ours alone). Batch and sequence are one GPU's.
+other bits from run to run; PyTorch is so anyway), -moments (AdamW's moments in bf16, ours alone), -gradients (ours made in bf16 and
+summed in fp32, as PyTorch's are in every row; without it they are made in fp32). Batch and sequence are one GPU's.
 
 Relies on: nothing. Relied on by: gpu.py, torch_fsdp2.py, floor.py."""
 import dataclasses
@@ -49,7 +50,7 @@ SHAPES = {
 # the rows of the table of figures to beat
 ROWS = ["gpt2-124m-1x64x1024", "gpt2-1558m-1x32x1024", "qwen2-0.5b-1x32x1024", "llama3-8b-4x1x8192", "llama3-8b-4x4x2048", "qwen2-7b-4x4x2048",
         "gpt2-1558m-4x16x1024", "gpt2-124m-4x64x1024", "llama3-8b-4x2x8192-recompute", "llama3-8b-4x1x8192-offload"]
-SUFFIXES = ("recompute", "offload", "clip", "nondeterministic", "moments")
+SUFFIXES = ("recompute", "offload", "clip", "nondeterministic", "moments", "gradients")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Workload:
     clip: bool
     nondeterministic: bool
     moments: bool
+    gradients: bool
 
     @property
     def shape(self):
@@ -80,6 +82,8 @@ class Workload:
              "recompute": "full" if self.recompute else "none", "offload": "state" if self.offload else "none"}
         if self.moments:
             o["moments"] = "bf16"
+        if self.gradients:
+            o["gradients"] = "bf16"
         return [x for k, v in o.items() for x in ("--set", "%s=%s" % (k, v))]
 
     def flops(self):

@@ -5,8 +5,8 @@ local o = nn.options {
   size = nn.choice("124m", "350m", "774m", "1558m"),      -- layers, dim and heads, where these are not set
   layers = nn.optional "integer", dim = nn.optional "integer", heads = nn.optional "integer",
   vocab = 50304, batch = 8, seq = 1024, dropout = 0.0, lr = 6e-4, clip = 1.0, accumulate = 1,
-  precision = nn.choice("fp32", "bf16", "fp16"), moments = nn.choice("fp32", "bf16"),
-  recompute = nn.choice("none", "selective", "full"),
+  precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
+  moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),
   reshard = true, prefetch = 1,
 }
@@ -77,7 +77,7 @@ end
 
 local model = GPT2()
 local policy = {
-  mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32" },
+  mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients },
   reshard_after_forward = o.reshard,
   prefetch = { forward = o.prefetch, backward = o.prefetch },
   offload = { params = o.offload == "state", optimizer = o.offload == "state" },

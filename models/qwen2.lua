@@ -7,8 +7,8 @@ local o = nn.options {
   kv_heads = nn.optional "integer", ffn = nn.optional "integer", vocab = nn.optional "integer",
   tied = nn.optional "boolean", theta = 1000000.0, eps = 1e-6,
   batch = 1, seq = 2048, dropout = 0.0, lr = 3e-4, clip = 1.0, accumulate = 1,
-  precision = nn.choice("fp32", "bf16", "fp16"), moments = nn.choice("fp32", "bf16"),
-  recompute = nn.choice("none", "selective", "full"),
+  precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
+  moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),
   reshard = true, prefetch = 1,
 }
@@ -92,7 +92,7 @@ end
 
 local model = Qwen2()
 local policy = {
-  mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32" },
+  mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients },
   reshard_after_forward = o.reshard,
   prefetch = { forward = o.prefetch, backward = o.prefetch },
   offload = { params = o.offload == "state", optimizer = o.offload == "state" },

@@ -5,8 +5,8 @@ local nn, optim = require "nn", require "optim"
 local o = nn.options {
   layers = 6, dim = 512, heads = 8, ffn = nn.optional "integer", vocab = 32768, batch = 8, seq = 128,
   dropout = 0.0, lr = 1e-3, clip = 1.0, accumulate = 1,
-  precision = nn.choice("fp32", "bf16", "fp16"), moments = nn.choice("fp32", "bf16"),
-  recompute = nn.choice("none", "selective", "full"),
+  precision = nn.choice("fp32", "bf16", "fp16"), gradients = nn.choice("fp32", "bf16", "fp16"),
+  moments = nn.choice("fp32", "bf16"), recompute = nn.choice("none", "selective", "full"),
   offload = nn.choice("none", "activations", "state"),
   reshard = true, prefetch = 1,
 }
@@ -88,7 +88,7 @@ end
 
 local model = Transformer()
 local policy = {
-  mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32" },
+  mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32", grad_dtype = o.gradients },
   reshard_after_forward = o.reshard,
   prefetch = { forward = o.prefetch, backward = o.prefetch },
   offload = { params = o.offload == "state", optimizer = o.offload == "state" },

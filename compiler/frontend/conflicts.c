@@ -112,6 +112,8 @@ static const char *difference(const Frontend *f, const UnitPolicy *a, const Unit
     *key = "mp_policy";
     if (a->has_param_dtype != b->has_param_dtype || (a->has_param_dtype && a->param_dtype != b->param_dtype))
         return "mp_policy.param_dtype";
+    if (a->has_grad_dtype != b->has_grad_dtype || (a->has_grad_dtype && a->grad_dtype != b->grad_dtype))
+        return "mp_policy.grad_dtype";
     if (a->has_reduce_dtype != b->has_reduce_dtype || (a->has_reduce_dtype && a->reduce_dtype != b->reduce_dtype))
         return "mp_policy.reduce_dtype";
     *key = "gradient_divide_factor";

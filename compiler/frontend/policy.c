@@ -59,21 +59,40 @@ static void read_mesh(lua_State *L, int t, const char *what, UnitPolicy *p) {
     lua_pop(L, 1);
 }
 
+static const char *place(lua_State *L, const char *key) { /* "net.lua:12", where the key stands in the running call */
+    Source s = lua_key_source(L, lua_source(L), key);
+    return arena_printf(fe_of(L)->arena, "%s:%d", s.file, s.line);
+}
+
+/* A reduce adds gradients up in the dtype they have, or widens 16 bits to fp32. */
+static void check_gradients(lua_State *L, const UnitPolicy *p) {
+    if (!p->has_grad_dtype) return;
+    if (!p->has_reduce_dtype)
+        field_fail(
+            L, "grad_dtype",
+            "mp_policy: grad_dtype = \"%s\" without reduce_dtype: gradients are then made in the dtype that they "
+            "are reduced in; say what they are summed in too, reduce_dtype = \"fp32\"",
+            dtype_name(p->grad_dtype));
+    if (p->grad_dtype == p->reduce_dtype || (dtype_size(p->grad_dtype) == 2 && p->reduce_dtype == FP32)) return;
+    field_fail(
+        L, "grad_dtype",
+        "mp_policy: gradients of grad_dtype = \"%s\" cannot be summed in reduce_dtype = \"%s\" (%s): make them in "
+        "that dtype, or in \"bf16\" or \"fp16\" and sum them in \"fp32\"",
+        dtype_name(p->grad_dtype), dtype_name(p->reduce_dtype), place(L, "reduce_dtype"));
+}
+
 static void read_dtypes(lua_State *L, int t, const char *what, UnitPolicy *p) {
     if (!field_table(L, t, what, "mp_policy")) return;
     int m = lua_gettop(L);
-    check_keys(L, m, "mp_policy", "param_dtype reduce_dtype output_dtype buffer_dtype cast_forward_inputs");
+    check_keys(L, m, "mp_policy", "param_dtype grad_dtype reduce_dtype output_dtype buffer_dtype cast_forward_inputs");
     p->has_param_dtype = field_dtype(L, m, "mp_policy", "param_dtype", &p->param_dtype);
+    p->has_grad_dtype = field_dtype(L, m, "mp_policy", "grad_dtype", &p->grad_dtype);
     p->has_reduce_dtype = field_dtype(L, m, "mp_policy", "reduce_dtype", &p->reduce_dtype);
     p->has_output_dtype = field_dtype(L, m, "mp_policy", "output_dtype", &p->output_dtype);
     p->has_buffer_dtype = field_dtype(L, m, "mp_policy", "buffer_dtype", &p->buffer_dtype);
     p->cast_forward_inputs = field_boolean(L, m, "mp_policy", "cast_forward_inputs", true);
+    check_gradients(L, p);
     lua_pop(L, 1);
-}
-
-static const char *place(lua_State *L, const char *key) { /* "net.lua:12", where the key stands in the running call */
-    Source s = lua_key_source(L, lua_source(L), key);
-    return arena_printf(fe_of(L)->arena, "%s:%d", s.file, s.line);
 }
 
 /* After the mesh has been read: a group lies in one shard group, and on one machine. */

@@ -196,8 +196,8 @@ typedef struct { /* nn.fully_shard */
     int replicate, shard;      /* 0: the rest of the world */
     int reshard_after_forward; /* 0 no · 1 yes · n>1 to a group of n */
     bool root_default;         /* reshard_after_forward was not written: the root stays gathered */
-    Dtype param_dtype, reduce_dtype, output_dtype, buffer_dtype;
-    bool has_param_dtype, has_reduce_dtype, has_output_dtype, has_buffer_dtype, cast_forward_inputs;
+    Dtype param_dtype, grad_dtype, reduce_dtype, output_dtype, buffer_dtype;
+    bool has_param_dtype, has_grad_dtype, has_reduce_dtype, has_output_dtype, has_buffer_dtype, cast_forward_inputs;
     bool offload_params, offload_grads, offload_optimizer;
     UpdatePlace update; /* where the update of an offloaded optimizer runs */
     int prefetch_forward, prefetch_backward;
@@ -245,7 +245,7 @@ struct Param {
     double init_a, init_b; /* constant · mean,std · low,high · mean,std (cut at 2 std) */
     uint64_t key;          /* Philox key from the path */
     bool reached;          /* the loss reaches it (set by autodiff) */
-    Value *grad; /* its gradient in g->train: fresh, contiguous, in its unit's reduce dtype (set by autodiff). The first
+    Value *grad; /* its gradient in g->train: fresh, contiguous, in its unit's `made` dtype (set by autodiff). The first
                     part's of a joint is the gradient of all parts, the others have none of their own */
     Joint *joint; /* whose part it is (set by joints), or NULL */
     int group;    /* optimizer parameter group */
@@ -307,8 +307,8 @@ struct Unit {
     int64_t frozen_numel;                         /* of the frozen flat buffer, likewise; 0: none */
     int shards, replicas, reshard;                /* reshard > 1: between forward and backward over groups of so many */
     int comm_shard, comm_replicate, comm_reshard; /* indices in Graph.comms */
-    bool host_update;          /* the update runs on the host; else its state streams through the device */
-    Dtype dtype, wire, reduce; /* of master, of gather, of reduce */
+    bool host_update;                /* the update runs on the host; else its state streams through the device */
+    Dtype dtype, wire, made, reduce; /* of master, of gather, of a rank's gradients, of what reduce makes of them */
     State *master, *wire_shard, *m, *v, *grad; /* wire_shard: what gathers read; the master itself where that serves */
     State *whole_grad;                         /* unreduced sum over microbatches */
     State *frozen, *frozen_wire;

@@ -441,9 +441,17 @@ static void key_floats(Ordering *o) {
     }
 }
 
+int reduce_of(const Ordering *o, int e) {
+    if (stream_of(o, e) == REDUCE) return phase_of(o, e) == OPTIMIZER ? -1 : e;
+    if (stream_of(o, e) != COMPUTE || !o->floats[e] || phase_of(o, e) == OPTIMIZER) return -1;
+    for (int i = o->pred_at[e]; i < o->pred_at[e + 1]; i++)
+        if (stream_of(o, o->pred[i]) == REDUCE) return o->pred[i];
+    return -1;
+}
+
 static bool takes_reduced(const Ordering *o, int e) {
     for (int i = o->pred_at[e]; i < o->pred_at[e + 1]; i++)
-        if (stream_of(o, o->pred[i]) == REDUCE && phase_of(o, o->pred[i]) != OPTIMIZER) return true;
+        if (reduce_of(o, o->pred[i]) >= 0) return true;
     return false;
 }
 

@@ -47,6 +47,7 @@ Course free_course(const Ordering *o);
 int first_from(const Course *c, double time); /* anchored event that starts at that time or later, or -1 */
 int written(const Ordering *o, int e);        /* first storage that it writes, or -1 */
 int64_t size_of(const Ordering *o, int storage);
+int reduce_of(const Ordering *o, int e); /* of a gradient: e itself, or the one whose result e finishes; -1: none */
 void add_order(Ordering *o, int from, int to); /* place may count on it; from -1: no edge */
 void key_at(Ordering *o, int e, int anchor);   /* issued after that anchored event */
 

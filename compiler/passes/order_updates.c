@@ -208,8 +208,8 @@ static int over_by(const Course *c, double time) { /* the last anchored event th
 static void bound_gradients(Ordering *o, const Trips *l, int k, const double *done) {
     const Trip *t = &l->at[k];
     for (int i = o->pred_at[t->update]; i < o->pred_at[t->update + 1]; i++) {
-        int r = o->pred[i];
-        if (stream_of(o, r) != REDUCE) continue;
+        int r = reduce_of(o, o->pred[i]);
+        if (r < 0) continue;
         double begin = done[r] - duration(o, r) - t->down; /* a trip's time to spare */
         for (int j = k - 1; j >= 0; j--)
             if (l->at[j].updated <= begin) {

@@ -38,7 +38,7 @@ void place_gradients(Ctx *c, Value **grads) {
             use->flat_grad = grads[i];
             continue;
         }
-        if (!use->flat_grad) use->flat_grad = new_value(g, p->unit->reduce, 1, &p->unit->numel);
+        if (!use->flat_grad) use->flat_grad = new_value(g, p->unit->made, 1, &p->unit->numel);
         grads[i]->name = arena_printf(g->arena, "%s.grad", p->path);
         grads[i]->base = use->flat_grad;
         grads[i]->offset = p->flat_offset;
@@ -65,10 +65,28 @@ static bool deferred(const Ctx *c, const Unit *u) { /* the sum over replicas, to
     return c->role != ALONE && u->policy->defer_all_reduce && !u->sparse;
 }
 
+/* The sum of what every rank has of this one's slice, in a wider dtype than it came in: pieces change places, and are
+ * added up in the order of the ranks. */
+static Value *sum_pieces(Ctx *c, Unit *u, const Use *use, Value *whole) {
+    Op *x =
+        collective(c->g, OP_ALL_TO_ALL, u, arena_printf(c->g->arena, "x%d", u->id), BACKWARD, REDUCE, u->comm_shard);
+    Op *sum = unit_op(c->g, OP_SUM, u, arena_printf(c->g->arena, "r%d", u->id), BACKWARD, COMPUTE);
+    int64_t n = u->numel / u->shards, shape[] = {u->shards, n}, stride[] = {n, 1};
+    add_in(x, whole);
+    add_in(sum, new_view(c->g, add_out(c->g, x, whole->dtype, u->numel), 2, shape, stride, 0));
+    sum->i[0] = 1; /* over dimension 0 */
+    sum->i[2] = u->reduce + 1;
+    edit_after(c->edit, use->last_grad, x);
+    edit_after(c->edit, use->last_grad, sum);
+    return add_out(c->g, sum, u->reduce, n);
+}
+
 static void reduce(Ctx *c, Unit *u, Use *use, Value *whole) {
     use->shard_grad = u->sparse ? exchange_rows(c, u, use) : whole;
     if (u->sparse) return;
-    if (u->shards > 1) {
+    if (u->shards > 1 && whole->dtype != u->reduce) {
+        use->shard_grad = sum_pieces(c, u, use, whole);
+    } else if (u->shards > 1) {
         Op *op = collective(c->g, OP_REDUCE_SCATTER, u, arena_printf(c->g->arena, "r%d", u->id), BACKWARD, REDUCE,
                             u->comm_shard);
         add_in(op, whole);

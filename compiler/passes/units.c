@@ -106,11 +106,20 @@ static void assign_params(Graph *g) {
     }
 }
 
+/* Pieces of shards are widened as they are added up, and so is what was reduced by the sum over microbatches and by the
+ * update. What is summed otherwise is made in the dtype of the sum: whole gradients that wait for the last microbatch,
+ * those of replicas that are not sharded, rows of a sparse table. */
+static bool made_narrow(const Graph *g, const Unit *u) {
+    bool waits = g->accumulate > 1 && u->policy->defer_sync, replicated = u->shards == 1 && u->replicas > 1;
+    return u->policy->has_grad_dtype && !waits && !replicated && !u->sparse;
+}
+
 /* As in PyTorch: what is not said follows the stored dtype, and gradients follow the parameters in use. */
-static void dtypes(Unit *u) {
+static void dtypes(const Graph *g, Unit *u) {
     u->dtype = u->params.n ? u->params.at[0]->dtype : FP32;
     u->wire = u->policy->has_param_dtype ? u->policy->param_dtype : u->dtype;
     u->reduce = u->policy->has_reduce_dtype ? u->policy->reduce_dtype : u->wire;
+    u->made = made_narrow(g, u) ? u->policy->grad_dtype : u->reduce;
 }
 
 void units(Graph *g) {
@@ -121,5 +130,5 @@ void units(Graph *g) {
     if (!g->root->unit) g->root->unit = new_unit(g, g->root, plain_policy(g), "");
     assign_params(g);
     groups(g);
-    for (int i = 0; i < g->units.n; i++) dtypes(g->units.at[i]);
+    for (int i = 0; i < g->units.n; i++) dtypes(g, g->units.at[i]);
 }

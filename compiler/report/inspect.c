@@ -137,12 +137,13 @@ static void units_table(FILE *f, const Plan *p) {
     fprintf(f, "\nunits\n");
     for (int i = 0; i < p->nunits; i++) {
         const PlanUnit *u = &p->units[i];
+        const char *made = u->made == u->reduce ? "" : arena_printf(p->arena, "made in %s, ", dtype_name(u->made));
         fprintf(f,
-                "  %-3d %-24s %d parameter%s, %s elements in %d shard%s × %d replica%s, %s, gathered as %s, reduced in "
-                "%s\n",
+                "  %-3d %-24s %d parameter%s, %s elements in %d shard%s × %d replica%s, %s, gathered as %s, gradients "
+                "%sreduced in %s\n",
                 u->id, *u->path ? u->path : "(model)", u->nparams, s_of(u->nparams),
                 grouped(p->arena, (double)u->numel), u->shards, s_of(u->shards), u->replicas, s_of(u->replicas),
-                dtype_name(u->dtype), dtype_name(u->wire), dtype_name(u->reduce));
+                dtype_name(u->dtype), dtype_name(u->wire), made, dtype_name(u->reduce));
     }
 }
 

@@ -33,6 +33,7 @@ NUMBERS = {
 # Numbers that are rounded to 16 bits on the way: near the CPU's, and not those of plain.
 ROUNDED = {
     "param-dtype": everywhere("mp_policy = { param_dtype = 'bf16' }"), "reduce-dtype": everywhere(BF16),
+    "grad-dtype": everywhere(BF16.replace("reduce", "grad_dtype = 'bf16', reduce")),
     "output-dtype": dict(everywhere(""), root="mp_policy = { output_dtype = 'bf16' }"),
     "inputs-cast": dict(root="", scale="mp_policy = { param_dtype = 'bf16', reduce_dtype = 'fp32', output_dtype = 'fp32' }"),
     "inputs-left": dict(root="", scale="mp_policy = { param_dtype = 'bf16', reduce_dtype = 'fp32', cast_forward_inputs = false }"),

@@ -186,11 +186,12 @@ def test_S_meshes():
 
 
 def test_S_mixed_precision():
-    """param_dtype, reduce_dtype, output_dtype, cast_forward_inputs: each has its own numbers, near those of fp32."""
+    """param_dtype, grad_dtype, reduce_dtype, output_dtype, cast_forward_inputs: each has its own numbers, near those of fp32."""
     for world in WORLDS:
         fp32 = losses(go(world, everywhere(""))[0])
         half = "mp_policy = { param_dtype = 'bf16', reduce_dtype = 'fp32'%s }"
         policies = {"param": everywhere("mp_policy = { param_dtype = 'bf16' }"), "reduce": everywhere(half % ""),
+                    "grad": everywhere(half % ", grad_dtype = 'bf16'"),
                     "output": dict(everywhere(""), root="mp_policy = { output_dtype = 'bf16' }"),
                     "inputs cast": dict(root="", scale=half % ", output_dtype = 'fp32'"),
                     "inputs left": dict(root="", scale=half % ", cast_forward_inputs = false")}

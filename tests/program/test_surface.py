@@ -390,6 +390,25 @@ def test_mixed_precision_options_change_numbers():
     check(len({tuple(v) for v in [fp32, *found.values()]}) == 1 + len(found), "each option has its own numbers: %s" % found)
 
 
+def test_gradients_made_in_16_bits():
+    """grad_dtype = "bf16", summed in fp32: no memory policy changes a bit of it; on one rank the update reads bf16."""
+    narrow = BF16.replace("reduce", "grad_dtype = 'bf16', reduce")
+    for world, more in ((1, ""), (2, ""), (4, "mesh = { replicate = 2 }, "), (3, "gradient_divide_factor = 2, ")):
+        o = dict(accumulate=2, batch=2) if world == 3 else {}
+        a = go(world, everywhere(more + narrow), **o)
+        wide = losses(go(world, everywhere(more + BF16), **o)[0])
+        close(losses(a[0]), wide, 1e-2, "world %d" % world)
+        check(losses(a[0]) != wide, "world %d: gradients were rounded" % world)
+        for way in ("reshard_after_forward = false", "offload = { grads = true }", "offload = { params = true, optimizer = 'stream' }", "offload = { optimizer = 'host' }"):
+            same_run(a, go(world, everywhere("%s%s, %s" % (more, narrow, way)), **o), "world %d, %s" % (world, way))
+        for seed in range(3):
+            same_run(a, go(world, everywhere(more + narrow), "--poison", "--interleave", str(seed), **o), "world %d, interleave %d" % (world, seed))
+    # whole gradients that wait are summed in fp32, and so they are made
+    o = dict(accumulate=2, batch=2)
+    late = [losses(go(2, everywhere("requires_gradient_sync = false, " + p), **o)[0]) for p in (BF16, narrow)]
+    check(late[0] == late[1], "summed over microbatches before they are reduced: %s" % late)
+
+
 def test_units_of_several_dtypes():
     """A module in bf16 within an fp32 root, as PyTorch has it: its inputs are cast unless cast_forward_inputs = false (then
     arithmetic with its parameters is done in the wider dtype), its output is what it is unless output_dtype says otherwise."""

@@ -130,9 +130,9 @@ static const struct {
     const char *from, *to, *says;
 } damages[] = {
     {"\"format\":\"shardc-plan\"", "\"format\":\"other\"", "format: \"other\" is not a plan"},
-    {"\"version\":2", "\"version\":1", "version: is 1, this shardc reads version 2; build the model again"},
-    {"\"version\":2", "\"version\":\"2\"", "version: must be an integer"},
-    {"\"version\":2,", "", "version: is missing"},
+    {"\"version\":3", "\"version\":2", "version: is 2, this shardc reads version 3; build the model again"},
+    {"\"version\":3", "\"version\":\"3\"", "version: must be an integer"},
+    {"\"version\":3,", "", "version: is missing"},
     {"\"world\":2", "\"world\":0", "mesh.world: 0 is not between"},
     {"\"nodes\":1", "\"nodes\":7", "mesh.nodes: 7 is not between"},
     {"\"mesh\":{", "\"mesh\":3,\"x\":{", "mesh: must be an object"},

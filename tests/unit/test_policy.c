@@ -98,7 +98,8 @@ static const UnitPolicy *policy(const char *text, int world) {
 Test(policy, defaults_are_those_of_pytorch) {
     const UnitPolicy *p = policy("", 4);
     cr_expect(p->root_default && p->reshard_after_forward == 1 && !p->replicate && !p->shard);
-    cr_expect(!p->has_param_dtype && !p->has_reduce_dtype && !p->has_output_dtype && p->cast_forward_inputs);
+    cr_expect(!p->has_param_dtype && !p->has_grad_dtype && !p->has_reduce_dtype && !p->has_output_dtype &&
+              p->cast_forward_inputs);
     cr_expect(!p->offload_params && !p->offload_grads && !p->offload_optimizer);
     cr_expect(p->prefetch_forward == 1 && p->prefetch_backward == 1 && p->unshard_in_backward);
     cr_expect(p->gradient_divide_factor == 0 && !p->nignored);
@@ -107,13 +108,14 @@ Test(policy, defaults_are_those_of_pytorch) {
 Test(policy, every_option_is_read) {
     const UnitPolicy *p =
         policy("mesh = nn.mesh { replicate = 2, shard = 2 }, reshard_after_forward = true, mp_policy = "
-               "{ param_dtype = 'bf16', reduce_dtype = 'fp32', output_dtype = 'fp16', "
+               "{ param_dtype = 'bf16', grad_dtype = 'fp16', reduce_dtype = 'fp32', output_dtype = 'fp16', "
                "cast_forward_inputs = false }, offload = { params = true, grads = true, optimizer = "
                "true }, prefetch = { forward = 0, backward = 7 }, unshard_in_backward = false, "
                "gradient_divide_factor = 3.5, ignored_params = { '*.weight' }",
                4);
     cr_expect(!p->root_default && p->reshard_after_forward == 1 && p->replicate == 2 && p->shard == 2);
     cr_expect(p->has_param_dtype && p->param_dtype == BF16 && p->has_reduce_dtype && p->reduce_dtype == FP32);
+    cr_expect(p->has_grad_dtype && p->grad_dtype == FP16);
     cr_expect(p->has_output_dtype && p->output_dtype == FP16 && !p->cast_forward_inputs);
     cr_expect(p->offload_params && p->offload_grads && p->offload_optimizer);
     cr_expect(p->prefetch_forward == 0 && p->prefetch_backward == 7 && !p->unshard_in_backward);

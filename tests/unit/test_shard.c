@@ -159,6 +159,43 @@ Test(shard, segments_leave_gaps_out) {
     check_segments("optimizer = optim.AdamW { moment_dtype = 'bf16' }", BF16);
 }
 
+/* What a rank's gradients are made in where they are summed in fp32: bf16 unless the sum itself is in another dtype. */
+Test(shard, gradients_are_made_in_their_own_dtype) {
+    static const struct {
+        const char *more;
+        int accumulate, world;
+        Dtype made;
+    } cases[] = {
+        {"", 1, 1, BF16},
+        {"", 1, 2, BF16},
+        {"mesh = nn.mesh { replicate = 2 },", 1, 4, BF16},
+        {"mesh = nn.mesh { shard = 1 },", 1, 2, FP32},
+        {"", 2, 2, BF16},
+        {"requires_gradient_sync = false,", 2, 2, FP32},
+        {"requires_gradient_sync = false,", 1, 2, BF16},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char policy[256], training[256];
+        snprintf(policy, sizeof policy,
+                 "%s mp_policy = { param_dtype = 'bf16', grad_dtype = 'bf16', reduce_dtype = 'fp32' }", cases[k].more);
+        snprintf(training, sizeof training, "%s, accumulate = %d", ADAMW, cases[k].accumulate);
+        Graph *g = lowered(net(policy, training), cases[k].world);
+        Program *p = program(g, cases[k].accumulate > 1 ? "micro_last" : "micro");
+        for (int i = 0; i < g->units.n; i++) {
+            const Unit *u = g->units.at[i];
+            const Op *flat = find(p, arena_printf(g->arena, "flat%d", u->id)),
+                     *reduce = find(p, arena_printf(g->arena, "r%d", u->id));
+            cr_expect_eq(u->made, cases[k].made, "case %zu", k);
+            cr_expect_eq(flat->out[0]->dtype, u->made);
+            cr_expect_eq(count(p, OP_ALL_TO_ALL, u), u->made == BF16 && u->shards > 1);
+            cr_expect_eq(count(p, OP_REDUCE_SCATTER, u), u->made == FP32 && u->shards > 1);
+            cr_expect_eq(reduce != NULL, u->shards > 1);
+            if (reduce) cr_expect(reduce->out[0]->dtype == FP32 && value_numel(reduce->out[0]) == u->numel / u->shards);
+        }
+        expect_sound(g);
+    }
+}
+
 /* Gradients and zeroed gaps together tile the buffer that the reduce reads. */
 Test(shard, gaps_are_zeroed) {
     for (int world = 1; world <= 4; world++) {
