@@ -14,6 +14,7 @@ from test_surface import BF16, everywhere, policy  # noqa: E402
 NET, TABLE = "tests/program/surface/net.lua", "tests/program/rows/embedding.lua"
 ALL, SEVERAL = (1, 2, 4), (2, 4)  # what speaks of several ranks has no meaning on one
 MICRO = dict(accumulate=2, batch=2)
+NARROW = BF16.replace("reduce", "grad_dtype = 'bf16', reduce")
 half = lambda more: everywhere(BF16 + ", " + more)
 # Programs of their own beside the CPU's, {item: (worlds, policy, options)}; plain: frozen, shared and uneven parameters, a module that is
 # called twice and units in units are net.lua's.
@@ -33,7 +34,7 @@ NUMBERS = {
 # Numbers that are rounded to 16 bits on the way: near the CPU's, and not those of plain.
 ROUNDED = {
     "param-dtype": everywhere("mp_policy = { param_dtype = 'bf16' }"), "reduce-dtype": everywhere(BF16),
-    "grad-dtype": everywhere(BF16.replace("reduce", "grad_dtype = 'bf16', reduce")),
+    "grad-dtype": everywhere(NARROW),
     "output-dtype": dict(everywhere(""), root="mp_policy = { output_dtype = 'bf16' }"),
     "inputs-cast": dict(root="", scale="mp_policy = { param_dtype = 'bf16', reduce_dtype = 'fp32', output_dtype = 'fp32' }"),
     "inputs-left": dict(root="", scale="mp_policy = { param_dtype = 'bf16', reduce_dtype = 'fp32', cast_forward_inputs = false }"),
@@ -51,6 +52,9 @@ BITS = {
     "offload-grads": (ALL, half("offload = { grads = true }"), {}, "bf16"),
     "offload-optimizer": (ALL, half("offload = { optimizer = true }"), {}, "bf16"),
     "offload-all": (ALL, half("offload = { params = true, grads = true, optimizer = true }"), {}, "bf16"),
+    "narrow": (ALL, everywhere(NARROW), {}, None),
+    "narrow-reshard-false": (SEVERAL, everywhere(NARROW + ", reshard_after_forward = false"), {}, "narrow"),
+    "narrow-offload-all": (ALL, everywhere(NARROW + ", offload = { params = true, grads = true, optimizer = true }"), {}, "narrow"),
     **{"checkpoint-" + how: (ALL, everywhere(BF16), dict(checkpoint=how), "bf16") for how in ("wrapper", "save", "offload", "call", "nested")},
 }
 
