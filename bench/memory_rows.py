@@ -1,7 +1,7 @@
-"""Predicting memory, side by side: rows M1 to M3 of the behaviours by shardc and by PyTorch's FSDPMemTracker, in one go on 4 GPUs.
+"""Predicting memory, side by side: rows M1 to M3 of the behaviours by shardc and by PyTorch's FSDPMemTracker, in one go on 4 GPUs (--world: on others).
 
-  python3 bench/memory_rows.py build [--shardc build/shardc] [--arch sm_90] -o build/memory-rows
-  python3 bench/memory_rows.py run --build build/memory-rows [-o table.md]
+  python3 bench/memory_rows.py build [--shardc build/shardc] [--arch sm_90] [--world N] -o build/memory-rows
+  python3 bench/memory_rows.py run --build build/memory-rows [--world N] [-o table.md]
 
 `build` needs the compiler, `run` the GPUs and PyTorch; the folder is all that they share besides this repository.
 Relies on: tests/gpu/rows_memory.py, torch_memory.py. Relied on by: bench/results."""
@@ -15,7 +15,6 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path[:0] = [os.path.join(ROOT, "tests", "gpu"), os.path.join(ROOT, "tests", "program")]
-WORLD = 4
 
 
 def torch_case(name, options):
@@ -31,11 +30,11 @@ def build(o):
     os.makedirs(o.output, exist_ok=True)
     plans = {}
     for name, model, options, _ in CASES:
-        plan = plan_of(model, WORLD, options)
+        plan = plan_of(model, o.world, options)
         plans[name] = dict(arena=plan["peak"]["bytes"], without_workspace=without_workspace(plan))
-        made = os.path.join(o.output, name_of(name, WORLD))
+        made = os.path.join(o.output, name_of(name, o.world))
         work = made + ".work"
-        subprocess.run([o.shardc, "build", model, "--world", str(WORLD), *settings(options), "--target", "cuda", "--arch", o.arch, "-o",
+        subprocess.run([o.shardc, "build", model, "--world", str(o.world), *settings(options), "--target", "cuda", "--arch", o.arch, "-o",
                         os.path.join(work, os.path.basename(made))], check=True, stdout=subprocess.DEVNULL)
         shutil.copy2(os.path.join(work, os.path.basename(made)), made)
         subprocess.run(["strip", made], check=True)
@@ -45,8 +44,8 @@ def build(o):
     print("%s: %d programs" % (o.output, len(plans)))
 
 
-def torch(cases, env):
-    p = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(WORLD), os.path.join(HERE, "torch_memory.py"),
+def torch(cases, world, env):
+    p = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(world), os.path.join(HERE, "torch_memory.py"),
                         json.dumps(cases)], env=env, capture_output=True, text=True)
     told = {}
     for line in p.stdout.splitlines():
@@ -71,13 +70,13 @@ def run(o):
     from runner import Machine, Runner
     from test_rows_memory import CASES
     plans = read_plans(o.build)
-    r = Runner(o.build, Machine(WORLD))
-    theirs = torch([torch_case(name, options) for name, _, options, _ in CASES if "wrapper" not in options], r.env)
+    r = Runner(o.build, Machine(o.world))
+    theirs = torch([torch_case(name, options) for name, _, options, _ in CASES if "wrapper" not in options], o.world, r.env)
     lines = ["| case | PyTorch predicts | active peak | ratio | reserved | shardc predicts: arena | allocated | without workspace / PyTorch's active | process predicted | by the driver | ratio |",
              "|---|---|---|---|---|---|---|---|---|---|---|"]
     bad = 0
     for name, _, options, _ in CASES:
-        arena, predicted, used = run_case(r, name, WORLD)
+        arena, predicted, used = run_case(r, name, o.world)
         t = theirs.get(name if "wrapper" not in options else name.split(", unit")[0], {})
         if "active" not in t:
             print("PyTorch, %s: %s" % (name, t.get("error", "no result")), file=sys.stderr)
@@ -100,6 +99,7 @@ def main():
     a.add_argument("command", choices=["build", "run"])
     a.add_argument("--shardc", default=os.path.join(ROOT, "build", "shardc"))
     a.add_argument("--arch", default="sm_90")
+    a.add_argument("--world", type=int, default=4, help="GPUs; 4 unless given")
     a.add_argument("--build", default=os.path.join(ROOT, "build", "memory-rows"))
     a.add_argument("-o", "--output", help="build: the folder to make; run: a file for the table")
     o = a.parse_args()
