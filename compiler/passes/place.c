@@ -44,10 +44,10 @@ static Items items_of(const Placer *p, Arena *a, int program, ArenaKind arena, i
         item[i] = s->program == program && s->arena == arena && s->first >= 0 ? n++ : -1;
     }
     Items l = {NEW_ARRAY(a, Item, n + 1), NEW_ARRAY(a, int, n + 1), n};
-    for (int i = 0; i < plan->nstorages; i++) {
+    for (int i = 0, k = 0; k < n; i++) {
         const Storage *s = &plan->storages[i];
         if (item[i] < 0) continue;
-        Item *x = &l.items[item[i]];
+        Item *x = &l.items[k++];
         x->size = s->size + p->redzone;
         x->first = s->first;
         x->last = x->reach = s->last;
