@@ -270,6 +270,16 @@ static void push_shape(lua_State *L, const Tensor *t) {
     lua_setmetatable(L, -2);
 }
 
+/* size(x, d): x.shape[d + 1] without the table; from the end where d is negative. Lua has seen that there is one. */
+static int prim_size(lua_State *L) {
+    const Tensor *t = tensor_at(L, 1);
+    int dims = t->param ? t->param->param.dims : t->value->dims, d = (int)lua_tointeger(L, 2);
+    if (d < 0) d += dims;
+    if (d < 0 || d >= dims) bug(lua_source(L), "no dimension %d of %s", d, tensor_str(L, t));
+    lua_pushinteger(L, t->param ? t->param->param.shape[d] : t->value->shape[d]);
+    return 1;
+}
+
 static int tensor_index(lua_State *L) { /* upvalue: methods */
     Tensor *t = tensor_at(L, 1);
     if (lua_type(L, 2) == LUA_TNUMBER)
@@ -378,6 +388,7 @@ void trace_open(lua_State *L) {
                                          {"arange", prim_arange},
                                          {"fail", prim_fail},
                                          {"methods", prim_methods},
+                                         {"size", prim_size},
                                          {"untransposed", prim_untransposed},
                                          {"strict", prim_strict},
                                          {"is_tensor", prim_is_tensor},

@@ -3,7 +3,7 @@
 -- Relied on by: every model file. Dimensions count from 0 and, negative, from the end; x.shape is a Lua table.
 local prim = prim
 local op, describe, check_keys = prim.op, prim.describe, prim.check_keys
-local is_tensor, is_module = prim.is_tensor, prim.is_module
+local is_tensor, is_module, size_of = prim.is_tensor, prim.is_module, prim.size
 local nn, method = {}, {}
 
 local function fail(remedy, message, ...)
@@ -206,7 +206,7 @@ end
 -- sizes: a list, or one size for all pieces. Returns the pieces as several results, at most ten at a time.
 function nn.split(x, sizes, dim)
   local k = dim_of("split", x, dim or 0)
-  local n, ints = x.shape[k + 1], { k }
+  local n, ints = size_of(x, k), { k }
   if type(sizes) == "number" then
     local size = need_size("split", "the size", sizes)
     if n % size ~= 0 then fail(nil, "split: dimension %d of %s has %d elements, no multiple of %d", k, tostring(x), n, size) end
@@ -230,7 +230,7 @@ end
 
 function nn.chunk(x, pieces, dim)
   local k = dim_of("chunk", x, dim or 0)
-  local n = x.shape[k + 1]
+  local n = size_of(x, k)
   pieces = need_size("chunk", "the number of pieces", pieces)
   if n % pieces ~= 0 then fail(nil, "chunk: dimension %d of %s has %d elements, no multiple of %d", k, tostring(x), n, pieces) end
   return nn.split(x, n // pieces, k)
@@ -334,7 +334,7 @@ local function product(a, b, bias)
   need_matrix("matmul", a)
   need_matrix("matmul", b)
   one_dtype("matmul", a, b)
-  local k, m = a:size(-1), b:size(-2)
+  local k, m = size_of(a, -1), size_of(b, -2)
   if k ~= m then fail("the last dimension of the first must be the last but one of the second", "matmul: %s · %s: %d ≠ %d", tostring(a), tostring(b), k, m) end
   if b.ndim > 2 then
     local lead = batch_dims(a, b)
@@ -351,7 +351,7 @@ function nn.matmul(a, b) return product(a, b) end
 -- bias + a · b, rounded once
 function nn.addmm(bias, a, b)
   local y = need_tensor("addmm", bias)
-  if need_tensor("addmm", b).ndim ~= 2 or bias.ndim ~= 1 or bias.shape[1] ~= b.shape[2] then
+  if need_tensor("addmm", b).ndim ~= 2 or bias.ndim ~= 1 or size_of(bias, 0) ~= size_of(b, 1) then
     fail(nil, "addmm: the bias %s must be [n] for a matrix [k,n], which is %s", tostring(bias), tostring(b))
   end
   return product(a, b, y)
@@ -362,7 +362,7 @@ function nn.linear(x, weight, bias)
   need_tensor("linear", x)
   if need_tensor("linear", weight).ndim ~= 2 then fail(nil, "linear: W must be a matrix [out,in], not %s", tostring(weight)) end
   if x.ndim == 1 then return nn.squeeze(nn.linear(nn.unsqueeze(x, 0), weight, bias), 0) end
-  local k, out, inner = x.ndim > 0 and x:size(-1) or 1, weight.shape[1], weight.shape[2]
+  local k, out, inner = x.ndim > 0 and x:size(-1) or 1, size_of(weight, 0), size_of(weight, 1)
   if k ~= inner then
     fail(prim.running_kind() == "Linear" and ("write nn.Linear(%d, %d)"):format(k, out) or nil,
       "matmul: x %s · Wᵀ with W %s: %d ≠ %d", tostring(x), tostring(weight), k, inner)
@@ -390,7 +390,7 @@ local function need_eps(what, eps, default)
 end
 
 local function norm_vector(what, x, name, v)
-  if v and (need_tensor(what, v).ndim ~= 1 or v.shape[1] ~= x:size(-1)) then
+  if v and (need_tensor(what, v).ndim ~= 1 or size_of(v, 0) ~= x:size(-1)) then
     fail(prim.running_kind() == what and ("write nn.%s(%d)"):format(what, x:size(-1)) or nil,
       "%s: %s %s does not fit x %s: %d ≠ %d", what, name, tostring(v), tostring(x), v:size(-1), x:size(-1))
   end
@@ -508,7 +508,7 @@ for _, name in ipairs { "abs", "add", "cast", "chunk", "clamp", "detach", "div",
 end
 
 function method.size(x, dim)
-  return x.shape[dim_of("size", x, dim) + 1]
+  return size_of(x, dim_of("size", x, dim))
 end
 
 prim.methods(method)
