@@ -118,7 +118,7 @@ static void text_of_exchange(sc_rank *r) { /* bf16, 77 elements for each rank of
     int64_t all = 77 * sc_rank_build(r)->units[0].shards;
     RUN(e0, COMPUTE, to_bf16, ATTR(0), T(BF16, ODD, 1001));
     sc_wait(r, REDUCE, e0);
-    sc_all_to_all(r, e1, REDUCE, 0, sc_contiguous(0, BF16, OUT_AT, 1, &all), sc_contiguous(0, BF16, ODD, 1, &all));
+    sc_all_to_all(r, e1, REDUCE, 0, sc_contiguous(0, BF16, RESULT, 1, &all), sc_contiguous(0, BF16, ODD, 1, &all));
 }
 
 static const sc_access touch[] = {{S_SHARD, 0, 4 * N},   {S_FULL, 0, FULL_BYTES}, {S_SCALED, 0, FULL_BYTES},
@@ -141,7 +141,7 @@ static const sc_event_info odd_events[] = {
 };
 static const sc_event_info exchange_events[] = {
     {"e0", "to_bf16", "model", "forward", "model.lua", 30, COMPUTE, waits, 0, touch, touch + 7, 0, 1, 1},
-    {"x0", "all_to_all", "model", "backward", "model.lua", 31, REDUCE, waits, 1, touch + 7, touch + 3, 1, 1, 1},
+    {"x0", "all_to_all", "model", "backward", "model.lua", 31, REDUCE, waits, 1, touch + 7, touch + 6, 1, 1, 1},
 };
 static const sc_program_info programs[] = {{"micro", text_of_micro, events, N_EVENTS},
                                            {"odd", text_of_odd, odd_events, 2},
@@ -279,7 +279,7 @@ static int exchanged(sc_rank *r, void *arg) {
     sc_bf16_t y[4 * 77];
     int shards = sc_rank_build(r)->units[0].shards, index = sc_rank_index(r) % shards;
     sc_run_program(r, 2);
-    sc_read(r, 0, OUT_AT, y, (size_t)shards * 77 * sizeof *y);
+    sc_read(r, 0, RESULT, y, (size_t)shards * 77 * sizeof *y);
     for (int k = 0; k < shards; k++)
         for (int i = 0; i < 77; i++) {
             real from = (real)(sc_rank_index(r) - index + k + 1);
@@ -453,6 +453,7 @@ static void text_of_a_circle(sc_rank *r) { /* only a damaged text can say so: e0
     on_compute = (sc_dep){COMPUTE, 0, e0};
     for (int s = 0; s < 2; s++) {
         sc_item *it = &p->stream[s ? GATHER : COMPUTE].items[0];
+        free(it->deps);
         it->deps = sc_calloc(1, sizeof *it->deps);
         it->deps[0] = s ? on_compute : on_gather;
         it->ndeps = 1;
