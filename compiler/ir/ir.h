@@ -245,8 +245,8 @@ struct Param {
     double init_a, init_b; /* constant · mean,std · low,high · mean,std (cut at 2 std) */
     uint64_t key;          /* Philox key from the path */
     bool reached;          /* the loss reaches it (set by autodiff) */
-    Value *grad; /* its gradient in g->train: fresh, contiguous, in its unit's `made` dtype (set by autodiff). The first
-                    part's of a joint is the gradient of all parts, the others have none of their own */
+    Value *grad;  /* its gradient in g->train: fresh, contiguous, in its unit's grad_dtype (set by autodiff). The first
+                     part's of a joint is the gradient of all parts, the others have none of their own */
     Joint *joint; /* whose part it is (set by joints), or NULL */
     int group;    /* optimizer parameter group */
     Unit *unit;
@@ -307,8 +307,9 @@ struct Unit {
     int64_t frozen_numel;                         /* of the frozen flat buffer, likewise; 0: none */
     int shards, replicas, reshard;                /* reshard > 1: between forward and backward over groups of so many */
     int comm_shard, comm_replicate, comm_reshard; /* indices in Graph.comms */
-    bool host_update;                /* the update runs on the host; else its state streams through the device */
-    Dtype dtype, wire, made, reduce; /* of master, of gather, of a rank's gradients, of what reduce makes of them */
+    bool host_update;         /* the update runs on the host; else its state streams through the device */
+    Dtype dtype, wire;        /* of master, of gather */
+    Dtype grad_dtype, reduce; /* of a rank's gradients (the policy's where it can be), of what reduce makes of them */
     State *master, *wire_shard, *m, *v, *grad; /* wire_shard: what gathers read; the master itself where that serves */
     State *whole_grad;                         /* unreduced sum over microbatches */
     State *frozen, *frozen_wire;

@@ -79,7 +79,7 @@ typedef struct {
     const char *path;
     int id, shards, replicas;
     int64_t numel;
-    Dtype dtype, wire, made, reduce;
+    Dtype dtype, wire, grad_dtype, reduce;
     int nparams;
     int master_storage;
 } PlanUnit;

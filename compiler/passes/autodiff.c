@@ -40,7 +40,7 @@ static void mark_params(Graph *g) {
         p->grad = NULL;
         if (!trainable(p)) continue;
         *new_slot(g, value_of(p)) =
-            (Slot){.wide = true, .is_param = true, .dtype = p->unit ? p->unit->made : p->value->dtype};
+            (Slot){.wide = true, .is_param = true, .dtype = p->unit ? p->unit->grad_dtype : p->value->dtype};
     }
 }
 

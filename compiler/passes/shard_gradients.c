@@ -38,7 +38,7 @@ void place_gradients(Ctx *c, Value **grads) {
             use->flat_grad = grads[i];
             continue;
         }
-        if (!use->flat_grad) use->flat_grad = new_value(g, p->unit->made, 1, &p->unit->numel);
+        if (!use->flat_grad) use->flat_grad = new_value(g, p->unit->grad_dtype, 1, &p->unit->numel);
         grads[i]->name = arena_printf(g->arena, "%s.grad", p->path);
         grads[i]->base = use->flat_grad;
         grads[i]->offset = p->flat_offset;

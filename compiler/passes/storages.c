@@ -346,7 +346,7 @@ static void derive_units(Derive *d) {
                                     .numel = u->numel,
                                     .dtype = u->dtype,
                                     .wire = u->wire,
-                                    .made = u->made,
+                                    .grad_dtype = u->grad_dtype,
                                     .reduce = u->reduce,
                                     .nparams = u->params.n,
                                     .master_storage = u->master ? u->master->value->storage : -1};

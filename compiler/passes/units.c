@@ -109,7 +109,7 @@ static void assign_params(Graph *g) {
 /* Pieces of shards are widened as they are added up, and so is what was reduced by the sum over microbatches and by the
  * update. What is summed otherwise is made in the dtype of the sum: whole gradients that wait for the last microbatch,
  * those of replicas that are not sharded, rows of a sparse table. */
-static bool made_narrow(const Graph *g, const Unit *u) {
+static bool takes_grad_dtype(const Graph *g, const Unit *u) {
     bool waits = g->accumulate > 1 && u->policy->defer_sync, replicated = u->shards == 1 && u->replicas > 1;
     return u->policy->has_grad_dtype && !waits && !replicated && !u->sparse;
 }
@@ -119,7 +119,7 @@ static void dtypes(const Graph *g, Unit *u) {
     u->dtype = u->params.n ? u->params.at[0]->dtype : FP32;
     u->wire = u->policy->has_param_dtype ? u->policy->param_dtype : u->dtype;
     u->reduce = u->policy->has_reduce_dtype ? u->policy->reduce_dtype : u->wire;
-    u->made = made_narrow(g, u) ? u->policy->grad_dtype : u->reduce;
+    u->grad_dtype = takes_grad_dtype(g, u) ? u->policy->grad_dtype : u->reduce;
 }
 
 void units(Graph *g) {

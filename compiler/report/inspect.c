@@ -137,7 +137,8 @@ static void units_table(FILE *f, const Plan *p) {
     fprintf(f, "\nunits\n");
     for (int i = 0; i < p->nunits; i++) {
         const PlanUnit *u = &p->units[i];
-        const char *made = u->made == u->reduce ? "" : arena_printf(p->arena, "made in %s, ", dtype_name(u->made));
+        const char *made =
+            u->grad_dtype == u->reduce ? "" : arena_printf(p->arena, "made in %s, ", dtype_name(u->grad_dtype));
         fprintf(f,
                 "  %-3d %-24s %d parameter%s, %s elements in %d shard%s × %d replica%s, %s, gathered as %s, gradients "
                 "%sreduced in %s\n",

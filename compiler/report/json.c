@@ -214,7 +214,7 @@ static void put_unit(Json *j, const PlanUnit *u) {
     put_int(j, "numel", u->numel);
     put_str(j, "dtype", dtype_name(u->dtype));
     put_str(j, "wire", dtype_name(u->wire));
-    put_str(j, "gradient", dtype_name(u->made));
+    put_str(j, "gradient", dtype_name(u->grad_dtype));
     put_str(j, "reduce", dtype_name(u->reduce));
     put_int(j, "parameters", u->nparams);
     if (u->master_storage >= 0) put_int(j, "master", u->master_storage);

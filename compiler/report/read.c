@@ -254,7 +254,7 @@ static void read_units(Reader *r, Plan *p, const cJSON *o, int nstorages) {
         u->numel = integer(r, x, "numel", 0, LIMIT);
         u->dtype = dtype_named(r, x, "dtype");
         u->wire = dtype_named(r, x, "wire");
-        u->made = dtype_named(r, x, "gradient");
+        u->grad_dtype = dtype_named(r, x, "gradient");
         u->reduce = dtype_named(r, x, "reduce");
         u->nparams = (int)integer(r, x, "parameters", 0, INT32_MAX);
         u->master_storage = optional(r, x, "master") ? (int)integer(r, x, "master", 0, nstorages - 1) : -1;

@@ -164,7 +164,7 @@ Test(shard, gradients_are_made_in_their_own_dtype) {
     static const struct {
         const char *more;
         int accumulate, world;
-        Dtype made;
+        Dtype grad_dtype;
     } cases[] = {
         {"", 1, 1, BF16},
         {"", 1, 2, BF16},
@@ -185,10 +185,10 @@ Test(shard, gradients_are_made_in_their_own_dtype) {
             const Unit *u = g->units.at[i];
             const Op *flat = find(p, arena_printf(g->arena, "flat%d", u->id)),
                      *reduce = find(p, arena_printf(g->arena, "r%d", u->id));
-            cr_expect_eq(u->made, cases[k].made, "case %zu", k);
-            cr_expect_eq(flat->out[0]->dtype, u->made);
-            cr_expect_eq(count(p, OP_ALL_TO_ALL, u), u->made == BF16 && u->shards > 1);
-            cr_expect_eq(count(p, OP_REDUCE_SCATTER, u), u->made == FP32 && u->shards > 1);
+            cr_expect_eq(u->grad_dtype, cases[k].grad_dtype, "case %zu", k);
+            cr_expect_eq(flat->out[0]->dtype, u->grad_dtype);
+            cr_expect_eq(count(p, OP_ALL_TO_ALL, u), u->grad_dtype == BF16 && u->shards > 1);
+            cr_expect_eq(count(p, OP_REDUCE_SCATTER, u), u->grad_dtype == FP32 && u->shards > 1);
             cr_expect_eq(reduce != NULL, u->shards > 1);
             if (reduce) cr_expect(reduce->out[0]->dtype == FP32 && value_numel(reduce->out[0]) == u->numel / u->shards);
         }
