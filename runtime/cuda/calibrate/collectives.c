@@ -81,6 +81,8 @@ static double time_collective(member *m, kind k, size_t whole) {
     return us;
 }
 
+/* Room for the whole buffer and for a part of it, half of it at most; an exchange's result is as large as its operand.
+ * An all-reduce is done in place. */
 static void by_size(member *m) {
     for (kind k = 0; k < KINDS; k++)
         for (size_t whole = 16 << 10; whole * (k == ALL_TO_ALL ? 4 : 3) / 2 + (1 << 20) <= m->bytes; whole *= 4) {
