@@ -44,7 +44,7 @@ typedef struct {
 void str_reserve(Str *b, size_t more); /* room for so many bytes and a NUL */
 static inline void str_bytes(Str *b, const char *s, size_t n) {
     if (b->n + n + 1 > b->cap) str_reserve(b, n);
-    memcpy(b->s + b->n, s, n);
+    if (n) memcpy(b->s + b->n, s, n); /* of a buffer that nothing was added to, s is NULL */
     b->n += n;
     b->s[b->n] = 0;
 }

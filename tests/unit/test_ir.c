@@ -91,7 +91,9 @@ Test(base, arena_is_zeroed_aligned_and_holds_much) {
 }
 
 Test(base, strings_grow) {
-    Str s = {.arena = arena_new()};
+    Str s = {.arena = arena_new()}, nothing = {.arena = s.arena};
+    str_bytes(&s, nothing.s, nothing.n);
+    cr_expect_str_eq(s.s, "");
     for (int i = 0; i < 1000; i++) {
         str_add(&s, "ab");
         str_addf(&s, "%d", i % 10);
