@@ -95,6 +95,7 @@ static int run(How how, const char *line) {
 }
 
 #define OK(world, line) cr_assert_eq(run((How){world}, line), 0, "%s: %s", line, err)
+#define ONE_LINE(said) cr_assert(strstr(err, said) && lines_of(err) == 1, "%s", err)
 static int lines_of(const char *text) {
     int n = 0;
     for (; *text; text++) n += *text == '\n';
@@ -205,7 +206,7 @@ Test(host_run, steps_default_to_the_schedule) {
 Test(host_run, nan_stops_with_3) {
     write_data();
     cr_assert_eq(run((How){2, .nan_step = 3}, "--data a.bin --steps 5 --log log --save state"), 3);
-    cr_assert(strstr(err, "mock: step 3: the loss is NaN; stopped") && lines_of(err) == 1, "%s", err);
+    ONE_LINE("mock: step 3: the loss is NaN; stopped");
     slurp("log", out, sizeof out);
     cr_assert_eq(lines_of(out), 2);
     cr_assert_eq(run((How){2, .nan_step = 3}, "--data a.bin --steps 5 --log log --allow-nan"), 0);
@@ -307,7 +308,7 @@ Test(host_run, resumes_moments_of_the_other_dtype) {
     expect_converted("narrow", "wider", BF16, FP32);
     cr_assert_eq(run((How){2, .change = half_moments}, "--data a.bin --steps 3 --save half --quiet"), 0, "%s", err);
     cr_assert_eq(run(wide, "--resume half --export x.st"), 1);
-    cr_assert(strstr(err, "(moment1) is F16 there and F32 in this build") && lines_of(err) == 1, "%s", err);
+    ONE_LINE("(moment1) is F16 there and F32 in this build");
 }
 
 Test(host_run, resumes_narrow_moments_bit_for_bit) {
@@ -353,9 +354,7 @@ Test(host_run, one_run_a_folder) {
     int fd = open("state", O_RDONLY | O_DIRECTORY);
     cr_assert(fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0); /* as another run holds it */
     cr_assert_eq(run((How){2}, "--data a.bin --steps 4 --resume state --save state"), 1);
-    cr_assert(strstr(err, "mock: another run saves to state: wait for it, or name another folder") &&
-                  lines_of(err) == 1,
-              "%s", err);
+    ONE_LINE("mock: another run saves to state: wait for it, or name another folder");
     cr_assert_str_empty(out);
     OK(2, "--resume state --export x.st --quiet"); /* reading is free */
     close(fd);
@@ -380,17 +379,11 @@ Test(host_run, full_disk_keeps_the_old_state) {
     for (long limit = 300; limit < 9000; limit += 1500) {
         cr_assert_eq(run((How){2, .file_limit = limit}, "--data a.bin --steps 4 --resume state --save state --quiet"),
                      1, "limit %ld: %s", limit, err);
-        cr_assert(
-            strstr(err,
-                   "mock: cannot save to state: File too large; the state saved before is untouched: step-00000003") &&
-                lines_of(err) == 1,
-            "%s", err);
+        ONE_LINE("mock: cannot save to state: File too large; the state saved before is untouched: step-00000003");
         cr_assert_eq(system("diff -r state before"), 0);
     }
     cr_assert_eq(run((How){2, .file_limit = 3000}, "--data a.bin --steps 4 --export whole.st --quiet"), 1);
-    cr_assert(strstr(err, "mock: cannot export to whole.st: File too large; what was there is untouched") &&
-                  lines_of(err) == 1,
-              "%s", err);
+    ONE_LINE("mock: cannot export to whole.st: File too large; what was there is untouched");
     cr_assert(access("whole.st.part", F_OK) != 0);
     OK(1, "--weights whole.st --export again.st --quiet");
     cr_assert_eq(run((How){2, .file_limit = 300}, "--data a.bin --steps 9 --log log --quiet"), 1);
@@ -404,7 +397,7 @@ Test(host_run, full_disk_keeps_the_old_state) {
 Test(host_run, first_save_that_fails_leaves_nothing) {
     write_data();
     cr_assert_eq(run((How){2, .file_limit = 2000}, "--data a.bin --steps 4 --save state --quiet"), 1);
-    cr_assert(strstr(err, "nothing was left there") && lines_of(err) == 1, "%s", err);
+    ONE_LINE("nothing was left there");
     cr_assert_eq(system("test -z \"$(ls state)\""), 0);
 }
 
@@ -417,7 +410,7 @@ Test(host_run, index_that_cannot_be_replaced_keeps_the_old_state) {
     OK(2, "--data a.bin --steps 3 --save state --quiet");
     cr_assert_eq(system("cp -r state before && mkdir before/index.json.part"), 0);
     cr_assert_eq(run((How){2, .hook = block_index}, "--data a.bin --steps 4 --resume state --save state --quiet"), 1);
-    cr_assert(strstr(err, "cannot save to state: Is a directory") && lines_of(err) == 1, "%s", err);
+    ONE_LINE("cannot save to state: Is a directory");
     cr_assert_eq(system("diff -r state before"), 0);
     OK(2, "--resume state --export x.st --quiet");
 }
@@ -453,10 +446,10 @@ Test(host_run, files_that_are_cut_during_the_run) {
     write_file("cut", "", 0);
     cr_assert_eq(system("cp -r state saved && cp w.st saved"), 0);
     cr_assert_eq(run((How){2, .hook = cut_files}, "--resume state --export x.st"), 1);
-    cr_assert(strstr(err, "rank-0.safetensors: cannot read '") && lines_of(err) == 1, "%s", err);
+    ONE_LINE("rank-0.safetensors: cannot read '");
     cr_assert_eq(system("rm -r state && cp -r saved state && cp saved/w.st ."), 0);
     cr_assert_eq(run((How){2, .hook = cut_files}, "--weights w.st --export x.st"), 1);
-    cr_assert(strstr(err, "w.st: cannot read '") && lines_of(err) == 1, "%s", err);
+    ONE_LINE("w.st: cannot read '");
 }
 
 /* ── notes and switches ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -522,7 +515,7 @@ Test(host_run, records_are_the_same_for_every_world) {
     cr_assert_eq(run((How){2, .input = "short"}, "--data - --steps 6 --resume state"), 1);
     cr_assert(strstr(err, "standard input ended after record 1; resuming skips the 3"), "%s", err);
     cr_assert_eq(run((How){2}, "--data - --steps 6"), 1);
-    cr_assert(strstr(err, "mock: standard input held no record for step 1") && lines_of(err) == 1, "%s", err);
+    ONE_LINE("mock: standard input held no record for step 1");
     write_records("odd", 3, 4, false);
     cr_assert_eq(run((How){1, .accumulate = 2, .input = "odd"}, "--data - --steps 6 --log l"), 0);
     cr_assert(strstr(err, "note: standard input ended within step 2: its 1 records are not used"), "%s", err);
@@ -541,15 +534,11 @@ Test(host_run, bad_records) {
     write_records("records", 2, 8, false);
     cr_assert_eq(system("head -c 1500 records > half"), 0);
     cr_assert_eq(run((How){2, .input = "half"}, "--data - --steps 2"), 1);
-    cr_assert(strstr(err, "mock: standard input ended in the middle of record 2, after 476 of 1024 bytes") &&
-                  lines_of(err) == 1,
-              "%s", err);
+    ONE_LINE("mock: standard input ended in the middle of record 2, after 476 of 1024 bytes");
     float nan[256] = {[7] = NAN};
     write_file("nan", nan, sizeof nan);
     cr_assert_eq(run((How){2, .input = "nan", .change = float_input}, "--data - --steps 2"), 1);
-    cr_assert(strstr(err, "mock: record 1 on standard input: element 7 (from 0) of 'tokens' is NaN") &&
-                  lines_of(err) == 1,
-              "%s", err);
+    ONE_LINE("mock: record 1 on standard input: element 7 (from 0) of 'tokens' is NaN");
     int32_t big[256] = {[130] = 500};
     write_file("big", big, sizeof big);
     cr_assert_eq(run((How){2, .input = "big"}, "--data - --steps 2"), 1);
