@@ -74,9 +74,10 @@ static int64_t read_current(const char *dir, char current[FOLDER]) {
 /* A lock on the folder itself leaves no file behind, and the kernel frees it when the last process that may still write
  * there is gone: us and the ranks forked from us. Ranks of a run just killed may take a moment to go. Where the file
  * system has no locks, there is none. */
-static int hold(const char *dir) {
+int saver_hold(const char *dir) {
     const struct timespec pause = {0, 50000000};
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) return -1;
     if (fd < 0) die("cannot save to %s: %s; name another folder with --save", dir, strerror(errno));
     for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; i++) {
         if (i == 20) die("another run saves to %s: wait for it, or name another folder", dir);
@@ -90,7 +91,7 @@ static bool same_folder(int fd, const char *path) {
     return path && fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-int saver_check(const char *dir, const char *resume) {
+int saver_check(const char *dir, const char *resume, int held) {
     char probe[PATH_MAX], current[FOLDER];
     if (strlen(dir) > PATH_MAX - 128) die("--save: the path is longer than %d bytes", PATH_MAX - 128);
     int error = make_folders(dir);
@@ -98,12 +99,12 @@ int saver_check(const char *dir, const char *resume) {
     if (!error && mkdir(probe, 0777) != 0) error = errno;
     if (error) die("cannot save to %s: %s; name another folder with --save", dir, strerror(error));
     rmdir(probe);
-    int fd = hold(dir);
+    if (held < 0) held = saver_hold(dir);
     int64_t step = read_current(dir, current);
-    if (current[0] && !same_folder(fd, resume))
+    if (current[0] && !same_folder(held, resume))
         die("%s holds a training state at step %" PRId64 ": go on with --resume %s, or name another folder", dir, step,
             dir);
-    return fd;
+    return held;
 }
 
 /* The head comes first and the checksums are known last: they have a place in it, as metadata under the pieces' names.

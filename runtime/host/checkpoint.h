@@ -25,10 +25,13 @@ enum { INDEX_BYTES = 4096 };                       /* at most */
 /* ── saving ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 typedef struct Saver Saver;
-/* Before ranks start: makes the folder where it is missing, and dies when it cannot be written, is someone else's, is
- * another run's at this moment, or holds a state that is not the one to resume (resume: a folder, or NULL). Returns a
- * descriptor: the folder is ours until it is closed here and in every rank forked since. */
-int saver_check(const char *dir, const char *resume);
+/* Before ranks start, and before the state to resume is read, which a run that saves there may remove. Dies when the
+ * folder cannot be opened or is another run's at this moment. Returns a descriptor: the folder is ours until it is
+ * closed here and in every rank forked since. -1: it is not there yet. */
+int saver_hold(const char *dir);
+/* Then: makes the folder where it is missing, holds it where `held` is -1, and dies when it cannot be written, is
+ * someone else's, or holds a state that is not the one to resume (a folder, or NULL). Returns the descriptor. */
+int saver_check(const char *dir, const char *resume, int held);
 Saver *saver_new(const sc_build *b, const char *dir, int rank); /* allocates all that saving needs */
 /* All ranks. A failure leaves the state saved before, and ends the run with one message. */
 void saver_free(Saver *s);

@@ -74,6 +74,7 @@ static void begin_at(Run *run, const Layout *l) {
     run->seed = o->seed;
     if (o->weights.n) run->weights = weights_open(run->b, o->weights.at, o->weights.n);
     if (!o->resume) return;
+    if (o->save && sc_first()) run->held = saver_hold(o->save);
     run->resume = checkpoint_open(run->b, o->resume);
     const Progress *p = checkpoint_progress(run->resume);
     run->first = p->step;
@@ -163,7 +164,7 @@ static void check_outputs(Run *run) {
     if (o->export_path && !sc_one_machine())
         die("--export: ranks on several machines cannot read each other's weights: use --save here, and then --resume, "
             "--steps and --export with a program for one machine");
-    if (o->save) run->held = saver_check(o->save, o->resume);
+    if (o->save) run->held = saver_check(o->save, o->resume, run->held);
     if (o->export_path) exporter_check(o->export_path);
     if (o->log) log_check(o->log);
 }

@@ -23,7 +23,7 @@ typedef struct {
     Checkpoint *resume;
     Weights *weights;
     Reached *reached; /* NULL: no memory for it */
-    int held;         /* keeps other runs from --save's folder, see saver_check; -1: not here */
+    int held;         /* keeps other runs from --save's folder, see saver_hold; -1: not here */
     Schedule schedule;
     uint64_t seed;
     int64_t first, position; /* steps done before this run; samples seen before it */

@@ -353,9 +353,11 @@ Test(host_run, one_run_a_folder) {
     OK(2, "--data a.bin --steps 2 --save state --quiet");
     int fd = open("state", O_RDONLY | O_DIRECTORY);
     cr_assert(fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0); /* as another run holds it */
+    cr_assert_eq(rename("state/step-00000002", "moved"), 0); /* and has just replaced the state that the index named */
     cr_assert_eq(run((How){2}, "--data a.bin --steps 4 --resume state --save state"), 1);
     ONE_LINE("mock: another run saves to state: wait for it, or name another folder");
     cr_assert_str_empty(out);
+    cr_assert_eq(rename("moved", "state/step-00000002"), 0);
     OK(2, "--resume state --export x.st --quiet"); /* reading is free */
     close(fd);
     OK(2, "--data a.bin --steps 4 --resume ./state/ --save state --quiet");
@@ -763,6 +765,8 @@ static const Case cases[] = {
     {1, "--data a.bin --resume state --steps 4 --dump x --at-step 2 -o y",
      "--at-step 2: state stands at step 2 already; name a later step"},
     {1, "--resume nowhere --export x", "nowhere/index.json: no checkpoint there"},
+    {1, "--data a.bin --resume nowhere --save nowhere", "nowhere/index.json: no checkpoint there"},
+    {1, "--data a.bin --resume state --save a.bin", "cannot save to a.bin: Not a directory"},
     {1, "--resume a.bin --export x", "a.bin/index.json: no checkpoint there"},
     {1, "--resume foreign --export x", "not the index of a checkpoint"},
     {1, "--resume state --export x", "made by another model", other_hash},
@@ -809,6 +813,7 @@ Test(host_run, bad_input_is_one_message) {
     cr_assert_eq(system("diff -r state before/state && diff -r foreign before/foreign && cmp w.st before/w.st && cmp "
                         "a.bin before/a.bin"),
                  0);
+    cr_assert(access("nowhere", F_OK) != 0, "a folder was made for a run that did not begin");
     cr_assert_eq(run((How){2, .accumulate = 2}, "--data a.bin --accumulate 1"), 1);
     cr_assert(strstr(err, "at least 2 microbatches"), "%s", err);
 }
