@@ -391,7 +391,7 @@ def test_mixed_precision_options_change_numbers():
 
 
 def test_gradients_made_in_16_bits():
-    """grad_dtype = "bf16", summed in fp32: no memory policy changes a bit of it; on one rank the update reads bf16."""
+    """grad_dtype = "bf16" (or "fp16"), summed in fp32: no memory policy changes a bit of it; on one rank the update reads bf16."""
     narrow = BF16.replace("reduce", "grad_dtype = 'bf16', reduce")
     for world, more in ((1, ""), (2, ""), (4, "mesh = { replicate = 2 }, "), (3, "gradient_divide_factor = 2, ")):
         o = dict(accumulate=2, batch=2) if world == 3 else {}
@@ -403,6 +403,11 @@ def test_gradients_made_in_16_bits():
             same_run(a, go(world, everywhere("%s%s, %s" % (more, narrow, way)), **o), "world %d, %s" % (world, way))
         for seed in range(3):
             same_run(a, go(world, everywhere(more + narrow), "--poison", "--interleave", str(seed), **o), "world %d, interleave %d" % (world, seed))
+    fp16, half = (x.replace("bf16", "fp16") for x in (BF16, narrow))
+    a, wide = go(2, everywhere(half)), losses(go(2, everywhere(fp16))[0])
+    close(losses(a[0]), wide, 1e-3, "fp16")
+    check(losses(a[0]) != wide, "fp16: gradients were rounded")
+    same_run(a, go(2, everywhere(half + ", offload = { grads = true }"), "--poison", "--interleave", "0"), "fp16, offload")
     # whole gradients that wait are summed in fp32, and so they are made
     o = dict(accumulate=2, batch=2)
     late = [losses(go(2, everywhere("requires_gradient_sync = false, " + p), **o)[0]) for p in (BF16, narrow)]
