@@ -15,7 +15,8 @@ static Op *scale_op(Graph *g, OpKind k, const char *id, Phase phase) {
 
 static bool in_fp16(const Unit *u) {
     const UnitPolicy *p = u->policy;
-    return u->wire == FP16 || u->reduce == FP16 || (p->has_output_dtype && p->output_dtype == FP16);
+    return u->wire == FP16 || u->reduce == FP16 || (p->has_grad_dtype && p->grad_dtype == FP16) ||
+           (p->has_output_dtype && p->output_dtype == FP16);
 }
 
 void scale_check(const Graph *g) {

@@ -124,6 +124,17 @@ def test_G3_infinite_gradient_skips_the_step():
     return "%d cases" % len(cases)
 
 
+def test_G3_gradient_that_only_fp16_cannot_hold():
+    """Finite where the backward makes it, in fp32, and infinite in the dtype that a rank's gradients have."""
+    gains, o = {3: {i: 1e6 for i in range(GLOBAL)}}, dict(param_dtype="fp32", reduce_dtype="fp32")
+    for world in (1, 2, 4):
+        half, whole = (go(world, n=4, gains=gains, **o, **more) for more in (dict(grad_dtype="fp16"), dict(without_fp16=True)))
+        check(skipped(half) == [3] and not skipped(whole), "world %d: skipped %s and %s" % (world, skipped(half), skipped(whole)))
+        close(losses(half[0])[:3], losses(whole[0])[:3], 1e-3, "until then")
+        check(losses(half[0])[:3] != losses(whole[0])[:3], "world %d: gradients were rounded" % world)
+    return "at three sizes of the world"
+
+
 # ── G4: an infinite gradient on one rank only ───────────────────────────────────────────────────────────────────────────
 def event_of(world, op, **o):
     """Id of the one event of this op in the step's program."""

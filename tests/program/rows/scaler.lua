@@ -6,6 +6,7 @@ local o = nn.options {
   dim = 24, batch = 4, layers = 2, init_scale = 65536.0, growth_interval = 2000, growth_factor = 2.0, backoff_factor = 0.5,
   scaler = true, clip = nn.optional "number", optimizer = nn.choice("adamw", "adam", "sgd", "momentum"), accumulate = 1,
   param_dtype = nn.choice("fp16", "fp32", "bf16"), reduce_dtype = nn.choice("fp16", "fp32"),
+  grad_dtype = nn.optional "string",
   params = false, grads = false, state = false, replicate = nn.optional "number", reshard = true,
   explicit = nn.choice("none", "loss", "outputs"), without_fp16 = false, moments = nn.choice("fp32", "bf16"),
 }
@@ -28,7 +29,7 @@ end
 
 local policy = {
   mesh = nn.mesh { replicate = o.replicate }, reshard_after_forward = o.reshard,
-  mp_policy = { param_dtype = o.param_dtype, reduce_dtype = o.reduce_dtype },
+  mp_policy = { param_dtype = o.param_dtype, reduce_dtype = o.reduce_dtype, grad_dtype = o.grad_dtype },
   offload = { params = o.params, grads = o.grads, optimizer = o.state },
 }
 for _, block in ipairs(m.blocks) do nn.fully_shard(block, policy) end
