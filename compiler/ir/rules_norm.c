@@ -68,12 +68,14 @@ void infer_norm_grad_w(Graph *g, Op *op) {
     for (int k = 0; k < op_info[op->kind].nout; k++) rule_out(g, op, k, attr_dtype(op->i[0], x->dtype), 1, &n);
 }
 
-/* dx, then what the weights' gradients alone would give. */
+/* dx, what the weights' gradients alone would give, and the sums of dx's columns. */
 void infer_norm_grads(Graph *g, Op *op) {
     const Value *x = op->in[1];
     int64_t n = last_dim(g, op, x);
+    int sums = op_info[op->kind].nout - 1;
     rule_out_like(g, op, 0, x);
-    for (int k = 1; k < op_info[op->kind].nout; k++) rule_out(g, op, k, attr_dtype(op->i[0], x->dtype), 1, &n);
+    for (int k = 1; k < sums; k++) rule_out(g, op, k, attr_dtype(op->i[0], x->dtype), 1, &n);
+    if (op->i[3]) rule_out(g, op, sums, attr_dtype(op->i[3], x->dtype), 1, &n);
 }
 
 /* ── softmax, dropout ───────────────────────────────────────────────────────────────────────────────────────────────

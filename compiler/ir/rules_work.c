@@ -94,14 +94,15 @@ int64_t work_norm_grad_w(const Op *op, const Machine *m) {
     return m->cuda ? partial_bytes(cols, rows_of(op->in[1]), op_info[op->kind].nout) : 0;
 }
 
-/* The same, of blocks that take rows whole: two for each of 132 multiprocessors, of 64 rows or more; where a block
- * takes one row at a time, four (three with db), of 16 rows or more. */
+/* Floats: [runs][dw, db and ds where there are such][columns]. Runs of blocks that take rows whole: two for each of 132
+ * multiprocessors, of 64 rows or more; where a block takes one row at a time, four (three with db), of 16 rows or more.
+ */
 int64_t work_norm_grads(const Op *op, const Machine *m) {
     int64_t cols = value_numel(op->out[1]), rows = rows_of(op->in[1]);
     bool block = cols * dtype_size(op->in[1]->dtype) > 2048;
-    int64_t most = !block ? 264 : op_info[op->kind].nout == 2 ? 528 : 396;
+    int64_t most = !block ? 264 : op->kind == OP_RMS_NORM_GRADS ? 528 : 396;
     int64_t n = min64(most, rows / (block ? 16 : 64));
-    return m->cuda && n > 1 ? n * cols * (op_info[op->kind].nout - 1) * 4 : 0;
+    return m->cuda && n > 1 ? n * cols * (op->nout - 1) * 4 : 0;
 }
 
 /* The rows' losses, in fp32. */

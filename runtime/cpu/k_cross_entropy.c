@@ -1,5 +1,5 @@
 /* cross_entropy of logits [N,V] against targets [N], and its gradient.
- * Relies on: kernel.h.
+ * Relies on: kernel.h, k_norm.c (its finishes).
  * Relied on by: generated code; the runtime, for the finish.
  *
  * lse = log Σ e^x, loss = Σ_{target ≠ ignore} (lse - x[target]) / count, count from the record: the step's global
@@ -111,5 +111,7 @@ static void cross_entropy_grads_finish(const sc_task *k) {
 
 sc_kernel *sc_kernel_finish(sc_kernel *k) {
     if (k == sc_k_cross_entropy_grads) return cross_entropy_grads_finish;
+    if (k == sc_k_layer_norm_grads) return sc_layer_norm_grads_finish;
+    if (k == sc_k_rms_norm_grads) return sc_rms_norm_grads_finish;
     return k == sc_k_cross_entropy ? cross_entropy_finish : NULL;
 }

@@ -1,12 +1,12 @@
 /* layer_norm and rms_norm over the last dimension (D), with their gradients.
- * Relies on: kernel.h.
+ * Relies on: kernel.h, k_reduce.c.
  * Relied on by: generated code.
  *
  * layer_norm: mean = Σx/D, rstd = 1/√(Σ(x-mean)²/D + eps), x̂ = (x-mean)·rstd, y = x̂·w + b.
  * rms_norm:   rstd = 1/√(Σx²/D + eps), x̂ = x·rstd, y = x̂·w.
  * Gradients, h = g·w:  layer_norm: dx = rstd·(h - Σh/D - x̂·Σ(h·x̂)/D);  rms_norm: the same without the middle term.
  * Weights: dw = Σ_rows g·x̂, db = Σ_rows g: every part sums its own columns over all rows, in blocks of 64. The kernels
- * of both (.._grads) add c to dx before it is rounded. */
+ * of both (.._grads) add c to dx before it is rounded; once dx is whole, their finish sums its columns as sum does. */
 #include "kernel.h"
 
 /* w[0..n) as reals; NULL stands for ones. */
@@ -187,7 +187,7 @@ void sc_k_rms_norm_grad_w(const sc_task *k) {
 
 /* A part's rows of dx, then its columns of dw and db; dx may take c's bytes, never those of g or x. */
 static void norm_grads(const sc_task *k, int centred) {
-    const sc_tensor *dx = &k->t[0], *t = &k->t[2 + centred], *g = t, *x = t + 1;
+    const sc_tensor *dx = &k->t[0], *t = &k->t[2 + centred + (k->i[3] != 0)], *g = t, *x = t + 1;
     const sc_tensor *mean = centred ? t + 2 : NULL, *rstd = t + 2 + centred, *w = k->i[1] ? rstd + 1 : NULL;
     const sc_tensor *c = k->i[2] ? rstd + 1 + (w != NULL) : NULL;
     sc_range mine = sc_share(k, sc_rows(x), 1);
@@ -201,4 +201,17 @@ void sc_k_layer_norm_grads(const sc_task *k) {
 }
 void sc_k_rms_norm_grads(const sc_task *k) {
     norm_grads(k, 0);
+}
+
+static void sum_columns(const sc_task *k, const sc_tensor *ds) {
+    const sc_tensor *dx = &k->t[0];
+    if (!k->i[3]) return;
+    sc_task sum = {.nt = 2, .t = {*ds, *dx}, .i = {(1 << (dx->dims - 1)) - 1}, .part = k->part, .parts = k->parts};
+    sc_k_sum(&sum);
+}
+void sc_layer_norm_grads_finish(const sc_task *k) {
+    sum_columns(k, &k->t[3]);
+}
+void sc_rms_norm_grads_finish(const sc_task *k) {
+    sum_columns(k, &k->t[2]);
 }

@@ -1,6 +1,6 @@
 /* sum, mean, max over any set of dimensions, and max's gradient.
  * Relies on: kernel.h.
- * Relied on by: generated code.
+ * Relied on by: generated code; k_norm.c.
  *
  * y[kept] = Σ x[kept, reduced] (mean: / count; max: the largest, a NaN wins), accumulated in real in blocks, their
  * totals in double, rounded once. Where the last dimension is kept, whole chunks of it are accumulated; where it is

@@ -124,6 +124,9 @@ void sc_drop(const sc_dropping *d, const sc_task *k, int64_t b, uint64_t first, 
 /* Tensor b is `copy`'s equal in shape: copies this part's elements, any strides, equal dtype (k_copy.c). */
 void sc_copy_view(const sc_task *k, const sc_tensor *to, const sc_tensor *from);
 
+/* Finishes of the norms' gradients: the sums of dx's columns (k_norm.c). */
+sc_kernel sc_layer_norm_grads_finish, sc_rms_norm_grads_finish;
+
 /* c = alpha op(a) op(b) + beta c, row-major, on the calling thread (k_blas.c). */
 void sc_gemm(int ta, int tb, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda, const real *b,
              int64_t ldb, real beta, real *c, int64_t ldc);

@@ -232,7 +232,7 @@ void backward(const sc_task *t, const sc_tensor *dx, const sc_tensor *g, const s
 /* ── gradients of the weights ─────────────────────────────────────────────────────────────────────────────────────────
  */
 /* The eight warps' sums of the block's columns, added up in their order. */
-template <int W> SC_DEVICE void join_warps(const norm_columns &a, const float *sum, int which, void *result, int planes) {
+template <int W> SC_DEVICE void join_warps(const norm_columns &a, const float *sum, int which) {
     __shared__ float joined[ROWS][WARP * W];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     __syncthreads();
@@ -246,9 +246,9 @@ template <int W> SC_DEVICE void join_warps(const norm_columns &a, const float *s
 #pragma unroll
         for (int k = 1; k < ROWS; k++) x += joined[k][j];
         if (a.part)
-            a.part[((int64_t)blockIdx.y * planes + which) * a.n.cols + c] = x;
+            a.part[((int64_t)blockIdx.y * a.to.n + which) * a.n.cols + c] = x;
         else
-            store_any(result, a.dtype, c, x);
+            store_any(a.to.y[which], a.to.dtype[which], c, x);
     }
 }
 
@@ -284,14 +284,14 @@ template <class E, int W, bool CENTRED> __global__ void __launch_bounds__(BLOCK)
                     if (CENTRED) db[k] += dy;
                 }
         }
-    join_warps<W>(a, dw, 0, a.dw, CENTRED ? 2 : 1);
-    if (CENTRED) join_warps<W>(a, db, 1, a.db, 2);
+    join_warps<W>(a, dw, 0);
+    if (CENTRED) join_warps<W>(a, db, 1);
 }
 
 template <bool CENTRED> void weights(const sc_task *t, const sc_tensor *dw, const sc_tensor *g) {
     const sc_tensor *x = g + 1;
     int parts;
-    norm_columns a = columns_of<CENTRED>(t, dw, g, &parts);
+    norm_columns a = columns_of<CENTRED>(t, dw, g, false, &parts);
     int64_t cols = a.n.cols;
     with_float(t, x->dtype, [&](auto e) {
         typedef decltype(e) E;
@@ -301,7 +301,7 @@ template <bool CENTRED> void weights(const sc_task *t, const sc_tensor *dw, cons
         else
             SC_LAUNCH(t, (sum_columns<E, 1, CENTRED>), dim3(blocks_for(cols, WARP), parts), BLOCK, a);
     });
-    if (a.part) fold_partials<adding>(t, a.part, parts, cols, a.dw, a.db, a.dtype, 1);
+    if (a.part) fold_partials<adding>(t, a.part, parts, cols, a.to, 1);
 }
 
 } // namespace

@@ -1,9 +1,9 @@
-/* layer_norm_grads and rms_norm_grads: dx (+ c), dw and db of k_norm.cu in one pass over g and x.
- * Relies on: norm.cuh, k_norm.cu (rows that are not held).
+/* layer_norm_grads and rms_norm_grads: dx (+ c), dw and db of k_norm.cu in one pass over g and x, and dx's sums.
+ * Relies on: norm.cuh, k_norm.cu and k_reduce.cu (rows that are not held).
  * Relied on by: generated code.
  *
  * x̂ = (x-mean)·rstd, h = g·w:  dx = rstd·(h - Σh/D - x̂·Σ(h·x̂)/D) + c (rms_norm: mean = 0, no middle term);
- * dw = Σ_rows g·x̂, db = Σ_rows g.
+ * dw = Σ_rows g·x̂, db = Σ_rows g, ds = Σ_rows dx as it is stored.
  *
  * A block takes a run of rows, a warp or the block a row at a time, held in registers. Whoever holds a row adds to its
  * own columns' sums, which are joined at the end of the run, in order, and folded over the runs. */
@@ -27,11 +27,10 @@ template <int G> SC_DEVICE void group_sums(float *x, float *y) {
 }
 
 /* The groups' sums of the columns of access i, in the groups' order, to the run's partial sums or the result. */
-template <int G, int W>
-SC_DEVICE void join_groups(const norm_columns &a, int i, const float *sum, int plane, void *result) {
+template <int G, int W> SC_DEVICE void join_groups(const norm_columns &a, int i, const float *sum, int plane) {
     enum { GROUPS = BLOCK / G };
     __shared__ float joined[GROUPS > 1 ? GROUPS : 1][G * W];
-    int lane = threadIdx.x % G, group = threadIdx.x / G, planes = a.db ? 2 : 1;
+    int lane = threadIdx.x % G, group = threadIdx.x / G;
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < W; k++) joined[group][lane * W + k] = sum[k];
@@ -43,15 +42,60 @@ SC_DEVICE void join_groups(const norm_columns &a, int i, const float *sum, int p
 #pragma unroll
         for (int k = 1; k < GROUPS; k++) x += joined[k][j];
         if (a.part)
-            a.part[((int64_t)blockIdx.x * planes + plane) * a.n.cols + c] = x;
+            a.part[((int64_t)blockIdx.x * a.to.n + plane) * a.n.cols + c] = x;
         else
-            store_any(result, a.dtype, c, x);
+            store_any(a.to.y[plane], a.to.dtype[plane], c, x);
     }
 }
 
+/* A thread's sums of its columns of dx, V accesses of W: in registers; or, where these are full, in at most 32 KiB of
+ * shared memory, so that as many blocks find room on a multiprocessor as without the sums. */
+template <int V, int W> struct registers {
+    float sum[V][W] = {};
+    template <class R> SC_DEVICE void add(int i, const R &x) {
+#pragma unroll
+        for (int k = 0; k < W; k++) sum[i][k] += x.get(k);
+    }
+    SC_DEVICE void get(int i, float *x) const {
+#pragma unroll
+        for (int k = 0; k < W; k++) x[k] = sum[i][k];
+    }
+};
+template <int V, int W> struct shared_memory {
+    enum { Q = W / 4 };
+    float (*at)[BLOCK][4]; /* accesses of 16 bytes, a thread's own beside its neighbours' */
+    SC_DEVICE shared_memory() {
+        __shared__ __align__(16) float sum[V * Q][BLOCK][4];
+        at = sum;
+        raw<fp32, 4> zeros;
+        zeros.clear();
+#pragma unroll
+        for (int q = 0; q < V * Q; q++) zeros.store(at[q][threadIdx.x]);
+    }
+    template <class R> SC_DEVICE void add(int i, const R &x) {
+#pragma unroll
+        for (int q = 0; q < Q; q++) {
+            raw<fp32, 4> sum;
+            float more[4];
+            sum.load(at[i * Q + q][threadIdx.x]);
+#pragma unroll
+            for (int k = 0; k < 4; k++) more[k] = sum.get(k) + x.get(4 * q + k);
+            sum.put(more);
+            sum.store(at[i * Q + q][threadIdx.x]);
+        }
+    }
+    SC_DEVICE void get(int i, float *x) const {
+#pragma unroll
+        for (int k = 0; k < W; k++) x[k] = at[i * Q + k / 4][threadIdx.x][k % 4];
+    }
+};
+struct none {};
+template <int V, int W>
+using sums = std::conditional_t<(V > 1 && V * W * BLOCK <= 8192), shared_memory<V, W>, registers<V, W>>;
+
 /* Short rows leave room for two blocks in a multiprocessor's registers; a block that takes a row at a time waits for
  * its sums, so three or four of them, if that can be. */
-template <class E, int G, int V, bool CENTRED>
+template <class E, int G, int V, bool CENTRED, bool SUM>
 __global__ void __launch_bounds__(BLOCK, G == BLOCK && V <= 2 ? 4 - CENTRED
                                          : V <= 3             ? 2
                                                               : 1) norm_grads_held(norm_columns a) {
@@ -61,6 +105,7 @@ __global__ void __launch_bounds__(BLOCK, G == BLOCK && V <= 2 ? 4 - CENTRED
     int lane = threadIdx.x % G;
     int64_t begin = blockIdx.x * a.each, end = begin + a.each < a.n.rows ? begin + a.each : a.n.rows;
     float dw[V][W] = {}, db[V][W] = {};
+    std::conditional_t<SUM, sums<V, W>, none> ds;
     for (int64_t row = begin + threadIdx.x / G; row < end; row += GROUPS) { /* G = BLOCK: all threads the same rows */
         const type *g = (const type *)a.n.g + row * a.n.grad.stride[0],
                    *x = (const type *)a.n.x + row * a.n.from.stride[0];
@@ -107,12 +152,18 @@ __global__ void __launch_bounds__(BLOCK, G == BLOCK && V <= 2 ? 4 - CENTRED
             }
             out.put(d);
             out.store(dx + c);
+            if constexpr (SUM) ds.add(i, out);
         }
     }
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        join_groups<G, W>(a, i, dw[i], 0, a.dw);
-        if (CENTRED) join_groups<G, W>(a, i, db[i], 1, a.db);
+        join_groups<G, W>(a, i, dw[i], 0);
+        if (CENTRED) join_groups<G, W>(a, i, db[i], 1);
+        if constexpr (SUM) {
+            float sum[W];
+            ds.get(i, sum);
+            join_groups<G, W>(a, i, sum, 1 + CENTRED);
+        }
     }
 }
 
@@ -128,13 +179,30 @@ template <class E, class F> void with_grads_shape(bool wide_enough, int cols, F 
         f(constant<BLOCK>{}, constant<0>{});
 }
 
-/* Held rows, all one stride apart: dx and the sums in one pass. Else one after the other, dx last (it may take c's
- * bytes). */
+/* One after the other, dx after the weights' (it may take c's bytes), then its sums. */
+template <bool CENTRED>
+void gradients_apart(const sc_task *t, const sc_tensor *dw, const sc_tensor *g, const sc_tensor *w,
+                     const sc_tensor *c) {
+    const sc_tensor *dx = &t->t[0], *last = &t->t[t->nt - 1];
+    sc_cuda_norm_weights(t, CENTRED, dw, g);
+    sc_cuda_norm_grad(t, CENTRED, dx, g, w, c);
+    if (!t->i[3]) return;
+    sc_task sum = *t;
+    sum.nt = last->dtype == BOOL ? 3 : 2;
+    sum.t[0] = dw[1 + CENTRED];
+    sum.t[1] = *dx;
+    sum.t[2] = *last;
+    sum.i[0] = (1 << (dx->dims - 1)) - 1;
+    sc_k_sum(&sum);
+}
+
+/* Held rows, all one stride apart: dx and the sums in one pass. */
 template <bool CENTRED> void both_gradients(const sc_task *t) {
-    const sc_tensor *dx = &t->t[0], *dw = &t->t[1], *g = &t->t[2 + CENTRED], *x = g + 1, *next = g + 3 + CENTRED;
+    bool sum = t->i[3];
+    const sc_tensor *dx = &t->t[0], *dw = &t->t[1], *g = dw + 1 + CENTRED + sum, *x = g + 1, *next = g + 3 + CENTRED;
     const sc_tensor *w = t->i[1] ? next++ : NULL, *c = t->i[2] ? next : NULL;
     int parts;
-    norm_columns a = columns_of<CENTRED>(t, dw, g, &parts);
+    norm_columns a = columns_of<CENTRED>(t, dw, g, sum, &parts);
     if (!a.n.rows) return;
     a.n.to = row_space_of(dx);
     a.n.y = dx->p;
@@ -148,11 +216,13 @@ template <bool CENTRED> void both_gradients(const sc_task *t) {
         with_grads_shape<E>(wide_enough, a.n.cols, [&](auto lanes, auto v) {
             constexpr int G = decltype(lanes)::value, V = decltype(v)::value;
             if constexpr (V == 0) {
-                sc_cuda_norm_weights(t, CENTRED, dw, g);
-                sc_cuda_norm_grad(t, CENTRED, dx, g, w, c);
+                gradients_apart<CENTRED>(t, dw, g, w, c);
             } else {
-                SC_LAUNCH(t, (norm_grads_held<E, G, V, CENTRED>), parts, BLOCK, a);
-                if (a.part) fold_partials<adding>(t, a.part, parts, a.n.cols, a.dw, a.db, a.dtype, 1);
+                if (sum)
+                    SC_LAUNCH(t, (norm_grads_held<E, G, V, CENTRED, true>), parts, BLOCK, a);
+                else
+                    SC_LAUNCH(t, (norm_grads_held<E, G, V, CENTRED, false>), parts, BLOCK, a);
+                if (a.part) fold_partials<adding>(t, a.part, parts, a.n.cols, a.to, 1);
             }
         });
     });

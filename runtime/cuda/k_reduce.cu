@@ -1,6 +1,6 @@
 /* sum, mean, max over any set of dimensions, and max's gradient.
  * Relies on: kernel.cuh, partials.cuh.
- * Relied on by: generated code.
+ * Relied on by: generated code; k_norm_grads.cu.
  *
  * y[kept] = Σ x[kept, reduced] (mean: / count; max: the largest, a NaN wins), in float, rounded once. Neighbouring
  * dimensions of one kind are merged. Where the last dimension is kept, threads own neighbouring results (`down`); where
@@ -210,7 +210,7 @@ template <class OP> void reduce(const sc_task *t, bool mean) {
         else
             launch_across<E, 1, OP>(t, a, parts);
     });
-    if (a.part) fold_partials<OP>(t, a.part, parts, a.results, a.y, NULL, a.dtype, a.divisor);
+    if (a.part) fold_partials<OP>(t, a.part, parts, a.results, {1, {a.y}, {a.dtype}}, a.divisor);
 }
 
 struct sharing {

@@ -21,17 +21,18 @@ struct normed {
 struct norm_columns {
     normed n;
     int64_t each; /* rows a block */
-    float *part;  /* [gridDim.y][1 or 2][cols]; NULL: one run of rows, written as the result */
-    void *dw, *db;
-    int dtype;
+    float *part;  /* [runs][to.n][cols]; NULL: one run of rows, written as the result */
+    planes to;    /* dw, db (layer_norm), ds */
 };
 
 /* dw: the first of the results; g, x, mean and rstd stand from `g` on; the workspace is the last tensor, if any. */
 template <bool CENTRED>
-static norm_columns columns_of(const sc_task *t, const sc_tensor *dw, const sc_tensor *g, int *parts) {
+static norm_columns columns_of(const sc_task *t, const sc_tensor *dw, const sc_tensor *g, bool sum, int *parts) {
     const sc_tensor *x = g + 1, *last = &t->t[t->nt - 1];
     norm_columns a = {};
-    *parts = last->dtype == BOOL ? parts_in(t, t->nt - 1, cols_of(x) * 4 * (1 + CENTRED)) : 1;
+    a.to.n = 1 + CENTRED + sum;
+    for (int k = 0; k < a.to.n; k++) a.to.y[k] = dw[k].p, a.to.dtype[k] = dw[k].dtype;
+    *parts = last->dtype == BOOL ? parts_in(t, t->nt - 1, cols_of(x) * 4 * a.to.n) : 1;
     a.n.from = row_space_of(x);
     a.n.grad = row_space_of(g);
     a.n.x = x->p;
@@ -42,9 +43,6 @@ static norm_columns columns_of(const sc_task *t, const sc_tensor *dw, const sc_t
     a.n.cols = (int)cols_of(x);
     a.each = ceil_div(a.n.rows, *parts);
     a.part = *parts > 1 ? (float *)last->p : NULL;
-    a.dw = dw->p;
-    a.db = CENTRED ? dw[1].p : NULL;
-    a.dtype = dw->dtype;
     return a;
 }
 

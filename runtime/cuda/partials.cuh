@@ -22,10 +22,16 @@ struct largest {
 
 enum { FOLD_ROWS = BLOCK / WARP };
 
+struct planes { /* results of equal length, side by side in every part */
+    int n;
+    void *y[3];
+    int dtype[3];
+};
+
 /* y[blockIdx.y][c] = join over p of part[p][blockIdx.y][c], divided. Threads: 32 columns, 8 runs of p. */
 template <class OP>
 static __global__ void __launch_bounds__(BLOCK)
-    fold(const float *part, int parts, int64_t n, void *y0, void *y1, int dtype, float divisor) {
+    fold(const float *part, int parts, int64_t n, const __grid_constant__ planes to, float divisor) {
     __shared__ float joined[FOLD_ROWS][WARP];
     int lane = threadIdx.x % WARP, run = threadIdx.x / WARP, each = (parts + FOLD_ROWS - 1) / FOLD_ROWS;
     int64_t c = (int64_t)blockIdx.x * WARP + lane, step = n * gridDim.y;
@@ -41,7 +47,7 @@ static __global__ void __launch_bounds__(BLOCK)
     if (run || c >= n) return;
 #pragma unroll
     for (int k = 1; k < FOLD_ROWS; k++) x = OP::join(x, joined[k][lane]);
-    store_any(blockIdx.y ? y1 : y0, dtype, c, x / divisor);
+    store_any(to.y[blockIdx.y], to.dtype[blockIdx.y], c, x / divisor);
 }
 
 /* Partial results that workspace tensor k holds, `bytes` each: 1 (the result itself) where there is no workspace. */
@@ -52,9 +58,8 @@ static inline int parts_in(const sc_task *t, int k, int64_t bytes) {
 }
 
 template <class OP>
-static void fold_partials(const sc_task *t, const float *part, int parts, int64_t n, void *y0, void *y1, int dtype,
-                          float divisor) {
-    SC_LAUNCH(t, fold<OP>, dim3(blocks_for(n, WARP), y1 ? 2 : 1), BLOCK, part, parts, n, y0, y1, dtype, divisor);
+static void fold_partials(const sc_task *t, const float *part, int parts, int64_t n, const planes &to, float divisor) {
+    SC_LAUNCH(t, fold<OP>, dim3(blocks_for(n, WARP), to.n), BLOCK, part, parts, n, to, divisor);
 }
 
 #endif

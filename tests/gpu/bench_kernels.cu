@@ -138,6 +138,10 @@ static void norms_of(const sizes &s, int64_t n) {
     time_kernel(label(s, "layer_norm_grads and c").c_str(), sc_k_layer_norm_grads,
                 {rows, wide, wide, rows, rows, stat, stat, vector, rows, {BOOL, {runs * 2 * s.dim * 4}, {}}}, 4 * x,
                 {{FP32 + 1, 1, 1}, {}, {}});
+    time_kernel(label(s, "layer_norm_grads, c and sum").c_str(), sc_k_layer_norm_grads,
+                {rows, wide, wide, wide, rows, rows, stat, stat, vector, rows, {BOOL, {runs * 3 * s.dim * 4}, {}}},
+                4 * x, {{FP32 + 1, 1, 1, FP32 + 1}, {}, {}});
+    time_kernel(label(s, "sum of columns").c_str(), sc_k_sum, {wide, rows, {BOOL, {work}, {}}}, x, {{1}, {}, {}});
     time_kernel(label(s, "rms_norm_grads and c").c_str(), sc_k_rms_norm_grads,
                 {rows, wide, rows, rows, stat, vector, rows, {BOOL, {alone * s.dim * 4}, {}}}, 4 * x,
                 {{FP32 + 1, 1, 1}, {}, {}});

@@ -12,16 +12,17 @@ struct norm_case {
     int out;
 };
 
-static void norm_trial(int d, const norm_case &c, bool centred, bool in_place) {
+/* sum: of dx's columns as they are stored, in another dtype than dw. */
+static void norm_trial(int d, const norm_case &c, bool centred, bool in_place, bool sum) {
     pool p;
     int64_t rows = c.rows, cols = c.cols, runs = norm_runs_of(cols, rows, d, centred);
     extents shape = {rows, cols}, stride = c.pad ? extents{cols + c.pad, 1} : extents{};
     tensor &x = p.random(d, shape, stride, 0, 2, 0.5), &g = p.random(d, shape, stride), &more = p.random(d, shape);
     tensor &mean = p.random(FP32, {rows}, {}, 0, 0.3, 0.5), &rstd = p.random(FP32, {rows}, {}, 0, 0.05, 0.6);
     tensor &w = p.random(d, {cols}, {}, 0, 0.5, 1), &dx = in_place ? more : p.empty(d, shape);
-    tensor &dw = p.empty(c.out, {cols}), &db = p.empty(c.out, {cols});
-    tensor &work = p.work(c.split ? runs * cols * 4 * (centred ? 2 : 1) : 0);
-    numbers want(x.x.size()), sw(cols), sb(cols);
+    tensor &dw = p.empty(c.out, {cols}), &db = p.empty(c.out, {cols}), &ds = p.empty(c.out == FP32 ? d : FP32, {cols});
+    tensor &work = p.work(c.split ? runs * cols * 4 * (1 + centred + sum) : 0);
+    numbers want(x.x.size()), sw(cols), sb(cols), ss(cols);
     for (int64_t r = 0; r < rows; r++) {
         double s = 0, q = 0;
         auto hat = [&](int64_t i) { return (x.x[r * cols + i] - (centred ? mean.x[r] : 0)) * rstd.x[r]; };
@@ -35,25 +36,33 @@ static void norm_trial(int d, const norm_case &c, bool centred, bool in_place) {
         for (int64_t i = 0; i < cols; i++)
             want[r * cols + i] = rstd.x[r] * (h(i) - s / cols - hat(i) * q / cols) + (c.add ? more.x[r * cols + i] : 0);
     }
-    std::vector<tensor *> all = {&dx, &dw, &db, &g, &x, &mean, &rstd};
-    if (!centred) all = {&dx, &dw, &g, &x, &rstd};
+    std::vector<tensor *> all = {&dx, &dw};
+    if (centred) all.push_back(&db);
+    if (sum) all.push_back(&ds);
+    unsigned written = (1u << all.size()) - 1;
+    all.push_back(&g);
+    all.push_back(&x);
+    if (centred) all.push_back(&mean);
+    all.push_back(&rstd);
     if (c.weights) all.push_back(&w);
     if (c.add) all.push_back(&more);
-    unsigned written = centred ? 7 : 3;
     if (c.split && runs > 1) {
         written |= 1u << all.size();
         all.push_back(&work);
     }
-    trial t(text_of("%s_grads %s[%lld,%lld] to %s%s%s%s%s%s", centred ? "layer_norm" : "rms_norm", dtype_text(d),
+    trial t(text_of("%s_grads %s[%lld,%lld] to %s%s%s%s%s%s%s", centred ? "layer_norm" : "rms_norm", dtype_text(d),
                     (long long)rows, (long long)cols, dtype_text(c.out), c.weights ? " w" : "", c.add ? " c" : "",
-                    c.split ? " split" : "", c.pad ? " strided" : "", in_place ? " in place" : ""),
+                    sum ? " sum" : "", c.split ? " split" : "", c.pad ? " strided" : "", in_place ? " in place" : ""),
             all, written);
     t.t.i[1] = c.weights;
     t.t.i[2] = c.add;
+    t.t.i[3] = sum ? ds.t.dtype + 1 : 0;
     t.run(centred ? sc_k_layer_norm_grads : sc_k_rms_norm_grads);
     t.expect("dx", dx, want, 1, 4e-6);
     t.expect("dw", dw, sw, sqrt((double)rows), 2e-6);
     if (centred) t.expect("db", db, sb, sqrt((double)rows), 2e-6);
+    for (size_t i = 0; i < dx.x.size(); i++) ss[i % cols] += dx.x[i];
+    if (sum) t.expect("ds", ds, ss, sqrt((double)rows), 2e-6);
 }
 
 static void norms() {
@@ -69,8 +78,10 @@ static void norms() {
         for (bool centred : {true, false})
             for (norm_case c : cases) {
                 if (c.out < 0) c.out = d;
-                norm_trial(d, c, centred, false);
-                if (c.add) norm_trial(d, c, centred, true);
+                for (bool sum : {false, true}) {
+                    norm_trial(d, c, centred, false, sum);
+                    if (c.add) norm_trial(d, c, centred, true, sum);
+                }
             }
 }
 

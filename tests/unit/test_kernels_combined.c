@@ -70,17 +70,20 @@ Test(combined, matmul_of_rows_that_repeat) {
     release();
 }
 
-/* ── both gradients of a norm: what the two kernels give, and c on top of dx ─────────────────────────────────────────
+/* ── both gradients of a norm: what the two kernels give, c on top of dx, and the sums of its columns ────────────────
  */
-static void check_grads(int d, int64_t cols, int centred, int weights, int add) {
+static void check_grads(int d, int64_t cols, int centred, int weights, int add, int sum) {
     int64_t rows = 15;
     sc_tensor x = filled(T_(d, 3, 5, cols), 2, 0.5), g = filled(T_(d, 3, 5, cols), 1, 0.1);
     sc_tensor dx = T_(d, 3, 5, cols), apart = T_(SC_REAL, 3, 5, cols), c = filled(T_(d, 3, 5, cols), 1, 0);
     sc_tensor mean = filled(T_(SC_REAL, rows), 0.1, 0.5), rstd = filled(T_(SC_REAL, rows), 0.1, 0.7);
     sc_tensor w = filled(T_(d, cols), 0.5, 1), dw = T_(SC_REAL, cols), db = T_(SC_REAL, cols);
     sc_tensor dw2 = T_(SC_REAL, cols), db2 = T_(SC_REAL, cols), t[10] = {dx, dw};
+    sc_tensor ds = T_(d, cols), ds2 = T_(d, cols);
     int nt = 2;
     if (centred) t[nt++] = db;
+    if (sum) t[nt++] = ds;
+    unsigned written = (1u << nt) - 1;
     t[nt++] = g;
     t[nt++] = x;
     if (centred) t[nt++] = mean;
@@ -90,7 +93,11 @@ static void check_grads(int d, int64_t cols, int centred, int weights, int add) 
     sc_task k = task(nt, t);
     k.i[1] = weights;
     k.i[2] = add;
-    run(centred ? sc_k_layer_norm_grads : sc_k_rms_norm_grads, k, centred ? 7 : 3);
+    k.i[3] = sum ? d + 1 : 0;
+    run(centred ? sc_k_layer_norm_grads : sc_k_rms_norm_grads, k, written);
+    sc_task sums = TASK(ds2, dx);
+    sums.i[0] = 3;
+    run(sc_k_sum, sums, 1);
     if (centred) {
         run(sc_k_layer_norm_grad, weights ? TASK(apart, g, x, mean, rstd, w) : TASK(apart, g, x, mean, rstd), 1);
         run(sc_k_layer_norm_grad_w, TASK(dw2, db2, g, x, mean, rstd), 3);
@@ -102,10 +109,11 @@ static void check_grads(int d, int64_t cols, int centred, int weights, int add) 
     for (int64_t i = 0; i < cols; i++) {
         cr_assert(val(&dw, i) == val(&dw2, i), "dw[%ld]", (long)i);
         cr_assert(!centred || val(&db, i) == val(&db2, i), "db[%ld]", (long)i);
+        cr_assert(!sum || val(&ds, i) == val(&ds2, i), "ds[%ld]", (long)i);
     }
     if (add) { /* dx where c was */
         k.t[0] = c;
-        run(centred ? sc_k_layer_norm_grads : sc_k_rms_norm_grads, k, (centred ? 7 : 3) | 1u << (nt - 1));
+        run(centred ? sc_k_layer_norm_grads : sc_k_rms_norm_grads, k, written | 1u << (nt - 1));
         for (int64_t i = 0; i < rows * cols; i++) cr_assert(val(&c, i) == val(&dx, i), "in place [%ld]", (long)i);
     }
     release();
@@ -115,7 +123,8 @@ Test(combined, norm_gradients) {
     static const int64_t cols[] = {3, 64, 129, 1500};
     FOR_DTYPES
     for (int n = 0; n < 4; n++)
-        for (int kind = 0; kind < 8; kind++) check_grads(d, cols[n], kind & 1, kind >> 1 & 1, kind >> 2);
+        for (int kind = 0; kind < 16; kind++)
+            check_grads(d, cols[n], kind & 1, kind >> 1 & 1, kind >> 2 & 1, kind >> 3);
 }
 
 /* ── cross_entropy and its gradient ──────────────────────────────────────────────────────────────────────────────────
