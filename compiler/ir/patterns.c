@@ -97,6 +97,18 @@ static bool add_to_norm_grads(Graph *g, Op *first, Op *then, int operand, bool a
     return true;
 }
 
+/* The columns of dx are summed, as it is stored: the gradient of the bias of a product before the norm. */
+static bool sum_of_norm_grads(Graph *g, Op *first, Op *then, int operand, bool alone) {
+    const Value *dx = first->out[0], *x = then->in[0], *sum = then->out[0];
+    int last = x->dims - 1;
+    bool whole = value_contiguous(x) && value_numel(x) == value_numel(dx);
+    bool columns = last > 0 && then->i[0] == (1 << last) - 1 && x->shape[last] == dx->shape[dx->dims - 1];
+    if (first->i[3] || value_root(then->in[0]) != dx || !whole || !columns || sum->dims != 1) return false;
+    first->i[3] = (int64_t)sum->dtype + 1;
+    take_result(first, then->out[0]);
+    return true;
+}
+
 /* ── loss ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* The loss and its gradient in one pass over the logits, where nothing but the seed stands between the two. */
@@ -126,6 +138,8 @@ const Pattern patterns[] = {
     {"gradients of rms_norm", OP_RMS_NORM_GRAD, OP_RMS_NORM_GRAD_W, false, true, false, rms_norm_grads},
     {"gradients round a layer_norm", OP_LAYER_NORM_GRADS, OP_ADD, true, false, false, add_to_norm_grads},
     {"gradients round an rms_norm", OP_RMS_NORM_GRADS, OP_ADD, true, false, false, add_to_norm_grads},
+    {"sums of a layer_norm's gradient", OP_LAYER_NORM_GRADS, OP_SUM, true, true, false, sum_of_norm_grads},
+    {"sums of an rms_norm's gradient", OP_RMS_NORM_GRADS, OP_SUM, true, true, false, sum_of_norm_grads},
     {"cross_entropy and its gradient", OP_CROSS_ENTROPY, OP_CROSS_ENTROPY_GRAD, true, false, true, loss_and_grad},
 };
 const int npatterns = sizeof patterns / sizeof *patterns;
@@ -145,6 +159,7 @@ static void name_combined(Str *s, const Op *op) {
     and_op(s, op->kind);
     if ((product && op->i[3]) || (grads && op->i[2])) and_op(s, OP_ADD);
     if (product && op->i[4]) and_op(s, after[op->i[4]]);
+    if (grads && op->i[3]) and_op(s, OP_SUM);
 }
 
 const char *op_label(Arena *a, const Op *op) {

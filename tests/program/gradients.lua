@@ -59,6 +59,12 @@ case("joined_heads", { x = { normal, 2, 5, 16 }, v = { normal, 8, 16 }, q = { no
   local k = nn.rope(nn.linear(m.x, m.k, m.ck):reshape(2, 5, 2, 4), { theta = 100 })
   return nn.attention { q = q, k = k, v = v, causal = true }
 end)
+-- biases before norms: their gradients are summed where the norms' are made (combine)
+case("biases_before_norms", { x = { normal, 2, 3, 6 }, w = { normal, 6, 6 }, c = { normal, 6 }, s = { normal, 6 }, t = { normal, 6 },
+  v = { normal, 6, 6 }, d = { normal, 6 }, u = { normal, 6 } }, function(m)
+  local y = m.x + nn.linear(m.x, m.w, m.c)
+  return nn.rms_norm(y + nn.linear(nn.layer_norm(y, m.s, m.t), m.v, m.d), m.u)
+end)
 case("halves_of_a_gate", { x = { normal, 3, 8 }, both = { normal, 32, 8 } }, function(m)
   local gate, up = nn.linear(m.x, m.both):chunk(2, 1)
   return nn.silu(gate) * up

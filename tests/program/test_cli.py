@@ -341,7 +341,8 @@ def test_modules_that_are_not_there():
 
 def test_combined_ops_are_named():
     """An event's name says all that its kernel does: in the text, in the plan, in the emitted C."""
-    wanted = {"matmul+gelu_tanh": "h.0.mlp.c_fc", "matmul+add": "h.0.mlp.c_proj", "matmul+gelu_tanh_grad": "h.0.mlp.c_proj", "layer_norm_grads+add": "h.0.ln_1"}
+    wanted = {"matmul+gelu_tanh": "h.0.mlp.c_fc", "matmul+add": "h.0.mlp.c_proj", "matmul+gelu_tanh_grad": "h.0.mlp.c_proj", "layer_norm_grads+add": "h.0.ln_1", "layer_norm_grads+add+sum": "h.0.ln_2",
+              "layer_norm_grads+sum": "ln_f"}
     text, plan, folder = gpt2(), json.loads(gpt2("--format", "json")), os.path.join(FOLDER, "named")
     shardc("build", os.path.join(ROOT, "models", "gpt2.lua"), "--set", "layers=2", "--sources", "-o", os.path.join(folder, "gpt2"))
     step = open(os.path.join(folder, "gpt2.c")).read()

@@ -2,6 +2,7 @@
  * Relies on: compiler/ir, compiler/passes, Criterion.
  * Relied on by: make test. */
 #include "ir/build.h"
+#include "ir/patterns.h"
 #include "passes/passes.h"
 
 #include <criterion/criterion.h>
@@ -156,6 +157,66 @@ Test(combine, gradients_round_a_norm) {
     op = nth(OP_RMS_NORM_GRADS, 0);
     cr_expect(op->i[1] && op->i[2] && op->nin == 5 && op->nout == 2);
     cr_expect_eq(count(OP_RMS_NORM_GRAD) + count(OP_RMS_NORM_GRAD_W), 0);
+}
+
+/* x + b V, then a norm: b's gradient is the sum of what both ways bring to the sum. */
+static void biased(OpKind norm, bool residual, int times) {
+    start();
+    Value *x = input(FP32, SHAPE(2, 6, 8)), *in[2], *first = param(SHAPE(8));
+    Value *y = build_op(b, OP_MATMUL, IN(x, param(SHAPE(8, 8)), first), NULL, 0, NULL, 0)->out[0];
+    for (int i = 1; i < times; i++)
+        y = build2(b, OP_ADD, y,
+                   build_op(b, OP_MATMUL, IN(x, param(SHAPE(8, 8)), param(SHAPE(8))), NULL, 0, NULL, 0)->out[0]);
+    in[0] = y, in[1] = param(SHAPE(8));
+    Value *n = build_op(b, norm, 2, in, (int64_t[]){1, 0}, norm == OP_LAYER_NORM ? 2 : 0, (double[]){1e-5}, 1)->out[0];
+    loss(matmul(residual ? build2(b, OP_ADD, y, build1(b, OP_TANH, n)) : n, param(SHAPE(8, 4))));
+    finish();
+    const Op *op = nth(norm == OP_LAYER_NORM ? OP_LAYER_NORM_GRADS : OP_RMS_NORM_GRADS, 0);
+    int last = norm == OP_LAYER_NORM ? 3 : 2;
+    cr_assert(op->i[2] == residual && op->nout == last + 1 && op->i[3] == FP32 + 1);
+    bool taken = false; /* its result is one of the biases' gradients, in their place */
+    for (int i = 0; i < g->params.n; i++) taken |= g->params.at[i]->dims == 1 && g->params.at[i]->grad == op->out[last];
+    cr_expect(taken && op->out[last]->def == op);
+    cr_expect_eq(count(OP_SUM), times - 1);
+    cr_expect_str_eq(op_label(g->arena, op) + strlen(op_info[op->kind].name), residual ? "+add+sum" : "+sum");
+}
+
+Test(combine, a_bias_before_a_norm) {
+    for (int residual = 0; residual < 2; residual++) {
+        biased(OP_LAYER_NORM, residual, 1);
+        biased(OP_RMS_NORM, residual, 1);
+        biased(OP_LAYER_NORM, residual, 2); /* one sum is taken in */
+    }
+}
+
+Test(combine, a_bias_before_a_norm_of_another_shape) {
+    start();
+    Value *x = input(FP32, SHAPE(12, 8)), *bias = param(SHAPE(8));
+    Value *y = build_op(b, OP_MATMUL, IN(x, param(SHAPE(8, 8)), bias), NULL, 0, NULL, 0)->out[0];
+    y = build_reshape(b, y, SHAPE(2, 6, 8));
+    loss(matmul(build_op(b, OP_RMS_NORM, IN(y, param(SHAPE(8))), NULL, 0, (double[]){1e-5}, 1)->out[0],
+                param(SHAPE(8, 4))));
+    finish();
+    cr_expect_eq(nth(OP_RMS_NORM_GRADS, 0)->out[2], bias->param->grad);
+    cr_expect_eq(count(OP_SUM), 0);
+}
+
+/* Of other columns, or of some rows alone, a sum stays. */
+Test(combine, other_sums_of_a_norms_gradient) {
+    static const struct {
+        int dims;
+        int64_t shape[3];
+    } addend[] = {{2, {6, 8}}, {1, {8}}, {3, {2, 1, 8}}};
+    for (int i = 0; i < 3; i++) {
+        start();
+        Value *x = matmul(input(FP32, SHAPE(2, 6, 8)), param(SHAPE(8, 8))), *c = param(addend[i].dims, addend[i].shape);
+        Value *y = build2(b, OP_ADD, x, build_expand(b, c, SHAPE(2, 6, 8)));
+        loss(matmul(build_op(b, OP_RMS_NORM, IN(y, param(SHAPE(8))), NULL, 0, (double[]){1e-5}, 1)->out[0],
+                    param(SHAPE(8, 4))));
+        finish();
+        cr_expect_eq(nth(OP_RMS_NORM_GRADS, 0)->nout, i == 1 ? 3 : 2);
+        cr_expect_eq(count(OP_SUM), i != 1);
+    }
 }
 
 /* ── loss ───────────────────────────────────────────────────────────────────────────────────────────────────────────
