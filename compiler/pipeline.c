@@ -50,6 +50,7 @@ void lower(Graph *g, const Device *d, const PipelineOptions *o) {
     after("precision", g, o);
     extensions(g, target_of(d, o)); /* the user's C is read and held against its use */
     each_traced(g, joints);
+    each_traced(g, combine_traced);
     after("joints", g, o);
     autodiff(g, g->train);
     after("autodiff", g, o);

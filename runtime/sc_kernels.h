@@ -32,6 +32,7 @@ sc_kernel sc_k_layer_norm, sc_k_layer_norm_grad, sc_k_layer_norm_grad_w;
 sc_kernel sc_k_rms_norm, sc_k_rms_norm_grad, sc_k_rms_norm_grad_w, sc_k_layer_norm_grads, sc_k_rms_norm_grads;
 sc_kernel sc_k_softmax, sc_k_softmax_grad, sc_k_attention, sc_k_attention_grad, sc_k_rope, sc_k_dropout;
 sc_kernel sc_k_cross_entropy, sc_k_cross_entropy_grad, sc_k_cross_entropy_grads, sc_k_batch_norm, sc_k_batch_norm_grad;
+sc_kernel sc_k_silu_mul_grad;
 /* optimizer, initial values */
 sc_kernel sc_k_sgd, sc_k_adam, sc_k_sum_squares, sc_k_clip_coefficient, sc_k_count_step, sc_k_coalesce, sc_k_scale,
     sc_k_update_scale, sc_k_init_param;

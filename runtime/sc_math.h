@@ -178,6 +178,10 @@ SC_FN real sc_silu_grad(real g, real x) {
     real c = x > 800 ? 800 : x < -800 ? -800 : x, s = sc_sigmoid(x);
     return g * (s + c * s * (1 - s));
 }
+SC_FN void sc_silu_mul_grad(real g, real gate, real up, real *dgate, real *dup) {
+    *dgate = sc_silu_grad(g * up, gate);
+    *dup = g * (gate * sc_sigmoid(gate));
+}
 #else
 /* ── float ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -348,6 +352,13 @@ SC_FN real sc_silu_grad(real g, real x) {
     real c = sc_within(x, 200.0f), e = sc_exp_falling(-sc_abs(x)), r = sc_quotient(1.0f, 1.0f + e);
     return g * sc_fma(c, e * r * r, c >= 0 ? r : e * r);
 }
+/* sc_silu_grad(g up, gate), and g silu(gate) by the same quotient. */
+SC_FN void sc_silu_mul_grad(real g, real gate, real up, real *dgate, real *dup) {
+    real c = sc_within(gate, 200.0f), e = sc_exp_falling(-sc_abs(gate)), r = sc_quotient(1.0f, 1.0f + e);
+    real sigmoid = c >= 0 ? r : e * r;
+    *dgate = g * up * sc_fma(c, e * r * r, sigmoid);
+    *dup = g * (gate * sigmoid);
+}
 
 /* x^y = 2^(y log2 |x|) in double: log2 m = 2/ln 2 atanh((m-1)/(m+1)), m in [√½, √2). Sign and specials as C's pow, but
  * a NaN stays one. What depends on y alone is written so that it leaves a loop over x. */
@@ -389,6 +400,10 @@ SC_FN real sc_pow(real x, real y) {
     return (real)(w * sign);
 }
 #endif
+
+SC_FN real sc_silu_mul(real gate, real up) {
+    return gate * sc_sigmoid(gate) * up;
+}
 
 /* Sine and cosine of an angle (|x| < 1e9): x = n π/2 + r, |r| <= π/4 (π/2 in two doubles, by fma); Taylor series on r,
  * to 1e-16; rounded to real. */

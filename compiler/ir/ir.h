@@ -464,7 +464,7 @@ typedef struct {
                                   gin[i] for operands that want one; NULL rule: none */
     Cost (*cost)(const Op *op);
     int64_t (*workspace)(const Op *op, const Machine *m); /* bytes; NULL: none */
-    unsigned inplace; /* bit k: operand k, dead afterwards, may lend its bytes to result 0 */
+    unsigned inplace; /* bit k: operand k, dead afterwards, may lend its bytes to result 0; see op_lends */
     unsigned updates; /* bit k: operand k (a state, or an accumulator) is written in place; result 0 is none */
     const char *expr; /* pointwise: C expression over a, b, c (operands) and f0, f1 (attributes), in `real` */
 } OpInfo;
@@ -472,6 +472,7 @@ extern const OpInfo op_info[N_OPS];
 static inline bool op_is(const Op *op, unsigned trait) {
     return (op_info[op->kind].traits & trait) != 0;
 }
+unsigned op_lends(const Op *op);                /* OpInfo.inplace, and what combine adds to it */
 int op_values(const Op *op, const Value **out); /* in its kernel's order: results, operands, workspace; how many */
 OpKind op_by_name(const char *name);            /* N_OPS when unknown */
 ExtensionPart foreign_part(const Op *op);       /* which function of its extension a T_FOREIGN op calls */

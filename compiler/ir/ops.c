@@ -39,6 +39,14 @@ void set_result_dtype(Op *op, Dtype d) {
     for (int k = 0; k < op->nout; k++) op->out[k]->dtype = d;
 }
 
+/* A product that is gated is summed up where its second result lies, so that the first may lie where a gate or `up`
+ * was: they are read when the sums are done, each element before it is written. */
+unsigned op_lends(const Op *op) {
+    unsigned last = op->nin ? 1u << (op->nin - 1) : 0;
+    if (op->kind != OP_MATMUL) return op_info[op->kind].inplace;
+    return op->i[4] == 4 ? last : op->i[4] == 6 ? last | last >> 1 : 0;
+}
+
 int op_values(const Op *op, const Value **out) {
     int n = 0;
     for (int i = 0; i < op->nout; i++) out[n++] = op->out[i];

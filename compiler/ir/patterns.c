@@ -66,6 +66,46 @@ static bool gelu_grad_of_product(Graph *g, Op *first, Op *then, int operand, boo
     return true;
 }
 
+/* The value that a silu gates; the gate has been computed elsewhere. */
+static bool silu_mul_of_product(Graph *g, Op *first, Op *then, int operand, bool alone) {
+    Value *up = first->out[0], *gate = then->in[0];
+    if (then->in[1] != up || value_root(gate)->def == first || !plain_product(first)) return false;
+    if (!same_layout(gate, up) || !same_layout(then->out[0], up)) return false;
+    take_operand(first, gate);
+    first->i[4] = alone ? 5 : 4;
+    first->out[0] = then->out[0];
+    if (!alone) take_result(first, up);
+    return true;
+}
+
+/* The product is a gradient that goes through a gate. */
+static bool silu_mul_grad_of_product(Graph *g, Op *first, Op *then, int operand, bool alone) {
+    Value *y = first->out[0], *gate = then->in[1], *up = then->in[2];
+    if (operand || !alone || then->in[0] != y || !plain_product(first) || first->nin > 2) return false;
+    if (!same_layout(gate, y) || !same_layout(up, y)) return false;
+    take_operand(first, gate);
+    take_operand(first, up);
+    first->i[4] = 6;
+    first->out[0] = then->out[0];
+    take_result(first, then->out[1]);
+    join(first, then);
+    return true;
+}
+
+/* ── gates ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* silu(gate) up, of which nothing but the two operands is kept for the backward. */
+static bool gated_silu(Graph *g, Op *first, Op *then, int operand, bool alone) {
+    Value *gate = first->in[0], *up = then->in[1 - operand];
+    if (!alone || then->in[operand] != first->out[0]) return false;
+    if (!same_layout(gate, up) || !same_layout(then->out[0], up)) return false;
+    first->kind = OP_SILU_MUL;
+    take_operand(first, up);
+    first->out[0] = then->out[0];
+    join(first, then);
+    return true;
+}
+
 /* ── norms ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* dx and the weights' gradients read the same two tensors. */
@@ -130,17 +170,22 @@ static bool loss_and_grad(Graph *g, Op *first, Op *then, int operand, bool alone
 /* ── the table ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 const Pattern patterns[] = {
-    /* name, first, then, chain, early, across, merge */
-    {"gelu of a product", OP_MATMUL, OP_GELU_TANH, true, true, false, gelu_of_product},
-    {"gelu's gradient of a product", OP_MATMUL, OP_GELU_TANH_GRAD, true, false, false, gelu_grad_of_product},
-    {"a product and a sum", OP_MATMUL, OP_ADD, true, false, false, add_to_product},
-    {"gradients of layer_norm", OP_LAYER_NORM_GRAD, OP_LAYER_NORM_GRAD_W, false, true, false, layer_norm_grads},
-    {"gradients of rms_norm", OP_RMS_NORM_GRAD, OP_RMS_NORM_GRAD_W, false, true, false, rms_norm_grads},
-    {"gradients round a layer_norm", OP_LAYER_NORM_GRADS, OP_ADD, true, false, false, add_to_norm_grads},
-    {"gradients round an rms_norm", OP_RMS_NORM_GRADS, OP_ADD, true, false, false, add_to_norm_grads},
-    {"sums of a layer_norm's gradient", OP_LAYER_NORM_GRADS, OP_SUM, true, true, false, sum_of_norm_grads},
-    {"sums of an rms_norm's gradient", OP_RMS_NORM_GRADS, OP_SUM, true, true, false, sum_of_norm_grads},
-    {"cross_entropy and its gradient", OP_CROSS_ENTROPY, OP_CROSS_ENTROPY_GRAD, true, false, true, loss_and_grad},
+    /* name, first, then, traced, chain, early, across, merge */
+    {"a gated silu", OP_SILU, OP_MUL, true, true, false, false, gated_silu},
+    {"gelu of a product", OP_MATMUL, OP_GELU_TANH, false, true, true, false, gelu_of_product},
+    {"gelu's gradient of a product", OP_MATMUL, OP_GELU_TANH_GRAD, false, true, false, false, gelu_grad_of_product},
+    {"a product that is gated", OP_MATMUL, OP_SILU_MUL, false, true, false, false, silu_mul_of_product},
+    {"a gate's gradient of a product", OP_MATMUL, OP_SILU_MUL_GRAD, false, true, false, false,
+     silu_mul_grad_of_product},
+    {"a product and a sum", OP_MATMUL, OP_ADD, false, true, false, false, add_to_product},
+    {"gradients of layer_norm", OP_LAYER_NORM_GRAD, OP_LAYER_NORM_GRAD_W, false, false, true, false, layer_norm_grads},
+    {"gradients of rms_norm", OP_RMS_NORM_GRAD, OP_RMS_NORM_GRAD_W, false, false, true, false, rms_norm_grads},
+    {"gradients round a layer_norm", OP_LAYER_NORM_GRADS, OP_ADD, false, true, false, false, add_to_norm_grads},
+    {"gradients round an rms_norm", OP_RMS_NORM_GRADS, OP_ADD, false, true, false, false, add_to_norm_grads},
+    {"sums of a layer_norm's gradient", OP_LAYER_NORM_GRADS, OP_SUM, false, true, true, false, sum_of_norm_grads},
+    {"sums of an rms_norm's gradient", OP_RMS_NORM_GRADS, OP_SUM, false, true, true, false, sum_of_norm_grads},
+    {"cross_entropy and its gradient", OP_CROSS_ENTROPY, OP_CROSS_ENTROPY_GRAD, false, true, false, true,
+     loss_and_grad},
 };
 const int npatterns = sizeof patterns / sizeof *patterns;
 
@@ -154,7 +199,8 @@ static void and_op(Str *s, OpKind k) {
 
 /* What the rules above have noted in the attributes, in the order in which it is done. */
 static void name_combined(Str *s, const Op *op) {
-    static const OpKind after[] = {[1] = OP_GELU_TANH, [2] = OP_GELU_TANH_GRAD, [3] = OP_GELU_TANH};
+    static const OpKind after[] = {[1] = OP_GELU_TANH, [2] = OP_GELU_TANH_GRAD, [3] = OP_GELU_TANH,
+                                   [4] = OP_SILU_MUL,  [5] = OP_SILU_MUL,       [6] = OP_SILU_MUL_GRAD};
     bool product = op->kind == OP_MATMUL, grads = op->kind == OP_LAYER_NORM_GRADS || op->kind == OP_RMS_NORM_GRADS;
     and_op(s, op->kind);
     if ((product && op->i[3]) || (grads && op->i[2])) and_op(s, OP_ADD);

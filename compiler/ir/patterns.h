@@ -9,6 +9,7 @@
 typedef struct {
     const char *name;
     OpKind first, then; /* in program order */
+    bool traced;        /* in the traced program, before autodiff: the combined op has a gradient rule; else after it */
     bool chain;         /* `then` reads result 0 of `first` (or a view of it); else both read a value in common */
     bool early;         /* the combined op stands where `first` did; else where `then` did */
     bool across;        /* they may be of different phases */

@@ -11,7 +11,7 @@ typedef void InferRule(Graph *g, Op *op);
 typedef void GradRule(Builder *b, Op *op, Value **gout, Value **gin);
 typedef Cost CostRule(const Op *op);
 typedef int64_t WorkRule(const Op *op, const Machine *m);
-InferRule infer_pointwise, infer_compare, infer_where, infer_cast, infer_detach;
+InferRule infer_pointwise, infer_compare, infer_where, infer_cast, infer_detach, infer_silu_mul_grad;
 InferRule infer_reshape, infer_transpose, infer_expand, infer_slice, infer_split, infer_concat, infer_copy,
     infer_pad_slice;
 InferRule infer_full, infer_arange, infer_scalar, infer_reduce, infer_like0, infer_like1;
@@ -24,7 +24,8 @@ InferRule infer_custom, infer_custom_grad;
 GradRule grad_scale, grad_add, grad_sub, grad_mul, grad_div, grad_maximum, grad_minimum, grad_add_scalar,
     grad_mul_scalar;
 GradRule grad_rdiv_scalar, grad_pow_scalar, grad_neg, grad_abs, grad_exp, grad_log, grad_sqrt, grad_rsqrt, grad_tanh;
-GradRule grad_sigmoid, grad_relu, grad_gelu, grad_gelu_tanh, grad_silu, grad_clamp, grad_where, grad_cast;
+GradRule grad_sigmoid, grad_relu, grad_gelu, grad_gelu_tanh, grad_silu, grad_silu_mul, grad_clamp, grad_where,
+    grad_cast;
 GradRule grad_reshape, grad_transpose, grad_expand, grad_slice, grad_split, grad_concat, grad_copy, grad_pad_slice;
 GradRule grad_sum, grad_mean, grad_max, grad_matmul, grad_embedding, grad_layer_norm, grad_rms_norm, grad_softmax;
 GradRule grad_attention, grad_rope, grad_dropout, grad_cross_entropy, grad_batch_norm, grad_debug_sleep, grad_custom;

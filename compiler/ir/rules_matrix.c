@@ -20,9 +20,12 @@ static Matmul matmul_of(const Op *op) {
     return s;
 }
 
-/* Among the operands after a and b, c and x stand last. */
+/* Operands of f, by i4: x, and x2. */
+static const unsigned char operands_of_f[] = {0, 0, 1, 0, 1, 1, 2};
+
+/* Among the operands after a and b, c and those of f stand last. */
 static bool matmul_bias(const Op *op) {
-    return op->nin - (op->i[3] != 0) - (op->i[4] == 2) == 3;
+    return op->nin - (op->i[3] != 0) - operands_of_f[op->i[4]] == 3;
 }
 
 static bool matmul_shared(const Op *op) {
@@ -86,7 +89,7 @@ void infer_matmul(Graph *g, Op *op) {
     shape[a->dims - 2] = s.m;
     shape[a->dims - 1] = s.n;
     rule_out(g, op, 0, attr_dtype(op->i[2], a->dtype), a->dims, shape);
-    if (op->i[4] == 1) rule_out_like(g, op, 1, op->out[0]);
+    if (op->i[4] == 1 || op->i[4] == 4 || op->i[4] == 6) rule_out_like(g, op, 1, op->out[0]);
 }
 
 static Value *matmul(Builder *b, Value *x, Value *y, bool tx, bool ty) {
@@ -143,11 +146,12 @@ Cost cost_matmul(const Op *op) {
     double y = (double)value_numel(op->out[0]), rows = y / (double)max64(s.n, 1);
     Cost c = traffic(op, 2 * y * (double)s.k + (matmul_bias(op) ? y : 0));
     Dtype in = op->in[0]->dtype, out = op->out[0]->dtype;
-    static const char *const then[] = {"", " gelu+x", " gelu'", " gelu"}; /* i4 */
+    static const char *const then[] = {"",          " gelu+x",   " gelu'", " gelu", " silu_mul+x",
+                                       " silu_mul", " silu_mul'"}; /* i4 */
     const char *words[] = {dtype_name(in),        in == out ? "" : ">", in == out ? "" : dtype_name(out),
-                           s.ta ? " t" : " n",    s.tb ? "t" : "n",     then[op->i[4] & 3],
+                           s.ta ? " t" : " n",    s.tb ? "t" : "n",     then[op->i[4]],
                            op->i[3] ? " add" : ""};
-    _Static_assert(sizeof c.variant > sizeof "fp8_e4m3>fp8_e5m2 nt gelu+x add", "the longest variant fits");
+    _Static_assert(sizeof c.variant > sizeof "fp8_e4m3>fp8_e5m2 nt silu_mul+x add", "the longest variant fits");
     char *end = c.variant;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) end = stpcpy(end, words[i]);
     bool folds = matmul_shared(op) && !s.ta;

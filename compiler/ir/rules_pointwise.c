@@ -238,6 +238,17 @@ void grad_silu(Builder *b, Op *op, Value **gout, Value **gin) {
     gin[0] = build2(b, OP_SILU_GRAD, gout[0], op->in[0]);
 }
 
+/* Both at once: they read the same three values. */
+void grad_silu_mul(Builder *b, Op *op, Value **gout, Value **gin) {
+    Op *grad = build_op(b, OP_SILU_MUL_GRAD, 3, (Value *[]){gout[0], op->in[0], op->in[1]}, NULL, 0, NULL, 0);
+    for (int i = 0; i < 2; i++) gin[i] = grad->out[i];
+}
+
+void infer_silu_mul_grad(Graph *g, Op *op) {
+    need_equal_shapes(g, op);
+    for (int i = 0; i < 2; i++) rule_out_like(g, op, i, op->in[1 + i]);
+}
+
 void grad_clamp(Builder *b, Op *op, Value **gout, Value **gin) {
     if (wanted(op, 0))
         gin[0] = build_op(b, OP_CLAMP_GRAD, 2, (Value *[]){gout[0], op->in[0]}, NULL, 0, op->f, 2)->out[0];

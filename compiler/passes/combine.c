@@ -113,14 +113,24 @@ static void try_all(Ctx *c, const Pattern *p, Op *then) {
     }
 }
 
-void combine(Graph *g, Program *p) {
+static void combine_where(Graph *g, Program *p, bool traced) {
     Ctx c = {.g = g, .p = p};
     begin(&c);
-    for (int t = 0; t < npatterns; t++)
+    for (int t = 0; t < npatterns; t++) {
+        if (patterns[t].traced != traced) continue;
         for (int i = 0; i < p->ops.n; i++)
             if (p->ops.at[i] && p->ops.at[i]->kind == patterns[t].then) try_all(&c, &patterns[t], p->ops.at[i]);
+    }
     int kept = 0;
     for (int i = 0; i < p->ops.n; i++)
         if (p->ops.at[i]) p->ops.at[kept++] = p->ops.at[i];
     p->ops.n = kept;
+}
+
+void combine_traced(Graph *g, Program *p) {
+    combine_where(g, p, true);
+}
+
+void combine(Graph *g, Program *p) {
+    combine_where(g, p, false);
 }

@@ -8,13 +8,14 @@
 #include "../ir/plan.h"
 
 /* lower: the traced programs (g->train, g->eval, g->sample) become g->programs. */
-void scale_check(const Graph *g);     /* after units: refuses a scaler that nothing needs */
-void units(Graph *g);                 /* g->units from the policies; Param.unit; before precision */
-void precision(Graph *g, Program *p); /* casts at unit borders; re-infers dtypes */
-void inputs(Graph *g);                /* inputs that are only read through a cast are stored as its result */
-void joints(Graph *g, Program *p);    /* products of one input become one product; sets Param.joint */
-void autodiff(Graph *g, Program *p);  /* appends the backward of p->loss; sets Param.reached and Param.grad */
-void combine(Graph *g, Program *p);   /* neighbouring ops that one kernel serves become one */
+void scale_check(const Graph *g);          /* after units: refuses a scaler that nothing needs */
+void units(Graph *g);                      /* g->units from the policies; Param.unit; before precision */
+void precision(Graph *g, Program *p);      /* casts at unit borders; re-infers dtypes */
+void inputs(Graph *g);                     /* inputs that are only read through a cast are stored as its result */
+void joints(Graph *g, Program *p);         /* products of one input become one product; sets Param.joint */
+void combine_traced(Graph *g, Program *p); /* the same, of ops whose combination has a gradient of its own */
+void autodiff(Graph *g, Program *p);       /* appends the backward of p->loss; sets Param.reached and Param.grad */
+void combine(Graph *g, Program *p);        /* neighbouring ops that one kernel serves become one */
 void remake(Graph *g, Program *p); /* pointwise values are computed again in the backward where that costs no memory */
 void pieces(Graph *g, Program *p); /* results that are only joined are written where they are joined */
 void fuse(Graph *g, Program *p);   /* layouts (copies where a kernel needs them), pointwise groups, dead code */

@@ -148,7 +148,7 @@ static bool may_lend(const Derive *d, const Op *op, int k, const Value *r, int e
     if (!is_free(d, op, root, r, event) || !used_once(op, root)) return false;
     if (v->offset || !value_contiguous(v) || value_bytes(v) != value_bytes(root)) return false;
     if (dtype_size(v->dtype) != dtype_size(r->dtype) || value_bytes(v) != value_bytes(r)) return false;
-    return op->body ? same_extent(v, r) : op_info[op->kind].inplace >> k & 1;
+    return op->body ? same_extent(v, r) : op_lends(op) >> k & 1;
 }
 
 static int lent_storage(const Derive *d, const Op *op, int result, int event) {

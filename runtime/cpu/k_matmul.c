@@ -1,5 +1,6 @@
 /* matmul: y[..., m, n] = f(op(a) · op(b) (+ bias[n]) (+ c)), accumulated in real, rounded once at the end; f as ops.def
- * says. gelu is taken of the argument as it is stored, where it is stored.
+ * says. gelu is taken of the argument as it is stored, where it is stored. A product that is gated is made where its
+ * second result lies: the first may have the bytes of a gate.
  * Relies on: k_blas.c; a workspace of 4 MiB a part where a tensor is not of type real.
  * Relied on by: generated code.
  *
@@ -16,10 +17,12 @@ enum {
     MANY = 12 /* tiles, so that 2, 3, 4, 6 parts get equal shares */
 };
 
-enum { ARGUMENT_TOO = 1, GELU_GRAD = 2, GELU = 3 }; /* f */
+enum { ARGUMENT_TOO = 1, GELU_GRAD = 2, GELU = 3, GATED_TOO = 4, GATED = 5, GATE_GRADS = 6 }; /* f */
 
 typedef struct {
-    const sc_tensor *y, *z, *a, *b, *bias, *c, *x; /* z: gelu's argument; c, x: laid out as y */
+    const sc_tensor *y, *z, *a, *b, *bias, *c, *x, *up; /* y: where sums are made; z: gelu's argument, or the first of
+                                                         * gated results, of which y is the second; all but a, b and
+                                                         * bias are laid out as y; x: of gelu's gradient, or the gate */
     int ta, tb, f;
     int64_t m, n, k, lda, ldb, ldy;
     int64_t batches, tile_rows, tile_cols;
@@ -50,12 +53,16 @@ static int64_t leading(const sc_tensor *t) {
 }
 
 static product product_of(const sc_task *k) {
-    product p = {.y = &k->t[0], .ta = k->i[0] != 0, .tb = k->i[1] != 0, .f = (int)k->i[4]};
-    int next = 1, end = k->nt - (k->t[k->nt - 1].dtype == BOOL), last = end;
-    if (p.f == ARGUMENT_TOO) p.z = &k->t[next++];
+    product p = {.ta = k->i[0] != 0, .tb = k->i[1] != 0, .f = (int)k->i[4]};
+    int gated = p.f == GATED_TOO || p.f == GATE_GRADS, next = 1, end = k->nt - (k->t[k->nt - 1].dtype == BOOL);
+    int last = end;
+    if (gated || p.f == ARGUMENT_TOO) p.z = &k->t[next++];
+    p.y = &k->t[0];
+    if (gated) p.y = p.z, p.z = &k->t[0];
     p.a = &k->t[next++];
     p.b = &k->t[next++];
-    if (p.f == GELU_GRAD) p.x = &k->t[--last];
+    if (p.f == GATE_GRADS) p.up = &k->t[--last];
+    if (p.f == GELU_GRAD || p.f >= GATED_TOO) p.x = &k->t[--last];
     if (k->i[3]) p.c = &k->t[--last];
     if (next < last) p.bias = &k->t[next];
     if (end < k->nt) p.work = (real *)((char *)k->t[end].p + (int64_t)k->part * (4 << 20));
@@ -99,6 +106,25 @@ static void add_bias(const product *p, real *c, int64_t ldc, int64_t rows, int64
     }
 }
 
+/* silu_mul or its gradient, on sums as they are when they have been stored. */
+static void gate(const product *p, real *sum, int64_t at, int64_t n) {
+    real from[2][COLS], to[COLS];
+    const real *x = sc_in(p->x, at, n, from[0]), *up = p->up ? sc_in(p->up, at, n, from[1]) : NULL;
+    if (p->y->dtype != SC_REAL) {
+        sc_store(p->y, at, 1, n, sum);
+        sc_load(sum, p->y, at, 1, n);
+    }
+    if (up) {
+        SC_ELEMENTWISE
+        for (int64_t j = 0; j < n; j++) sc_silu_mul_grad(sum[j], x[j], up[j], &to[j], &sum[j]);
+    } else {
+        real *h = p->z ? to : sum;
+        SC_ELEMENTWISE
+        for (int64_t j = 0; j < n; j++) h[j] = sc_silu_mul(x[j], sum[j]);
+    }
+    if (p->z) sc_store(p->z, at, 1, n, to);
+}
+
 /* What comes after the sums, on n neighbouring elements of y from element `at`. */
 static void finish(const product *p, real *sum, int64_t at, int64_t n) {
     real buffer[COLS];
@@ -120,6 +146,7 @@ static void finish(const product *p, real *sum, int64_t at, int64_t n) {
         SC_ELEMENTWISE
         for (int64_t j = 0; j < n; j++) sum[j] = sc_gelu_tanh_grad(sum[j], x[j]);
     }
+    if (p->f >= GATED_TOO) gate(p, sum, at, n);
 }
 
 static void tile(const product *p, int64_t batch, int64_t r0, int64_t rows, int64_t c0, int64_t cols) {

@@ -1,5 +1,5 @@
 /* matmul: y[..., m, n] = f(op(a) · op(b) (+ bias[n]) (+ c)), computed in fp32, rounded once; f as ops.def says.
- * Relies on: cuBLASLt, a workspace (work_matmul), matmul.h, matmul_hopper.h, mma.h, sc_math.h.
+ * Relies on: cuBLASLt, a workspace (work_matmul), matmul.h, matmul_hopper.h, silu_mul.h, mma.h, sc_math.h.
  * Relied on by: generated code.
  *
  * cuBLASLt counts in columns. A row-major y[m][n] with rows ldy apart is a column-major Y'[n][m] with the same leading
@@ -12,7 +12,9 @@
  * strided batch and the rest is a loop. fp32 is IEEE fp32 (CUBLAS_COMPUTE_32F without TF32). Sums that are split over k
  * are put together in fp32 (REDUCTION_SCHEME_COMPUTE_TYPE), never in the result's type, so that there is one rounding.
  *
- * Products with gelu or its gradient that k_matmul_hopper.cu takes are its own, whatever a table says.
+ * Products with gelu, a gate or their gradients that k_matmul_hopper.cu takes are its own, whatever a table says. Of
+ * other gated ones the library makes the product alone, by the plan that the plain product has, where the second result
+ * lies (the first may have the bytes of a gate); the gate is a pass of our own (k_silu_mul.cu).
  *
  * An algorithm is chosen once a key (matmul.h) on the host, from the table or else by the heuristic, and kept with the
  * descriptors. What the library does not take (rows that overlap, mixed types) a tiled kernel of our own computes. */
@@ -21,6 +23,7 @@
 #include "../sc_math.h"
 #include "matmul_hopper.h"
 #include "mma.h"
+#include "silu_mul.h"
 #include <cublasLt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,10 +67,10 @@ typedef struct {
     int64_t size, a, b, y; /* extent; strides */
 } loop;
 
-enum { ARGUMENT_TOO = 1, GELU_GRAD = 2, GELU = 3 }; /* f */
+enum { ARGUMENT_TOO = 1, GELU_GRAD = 2, GELU = 3, GATED_TOO = 4, GATED = 5, GATE_GRADS = 6 }; /* f */
 
 typedef struct {
-    const sc_tensor *y, *z, *a, *b, *bias, *c, *x, *work; /* z: gelu's argument; c, x: laid out as y */
+    const sc_tensor *y, *z, *a, *b, *bias, *c, *x, *x2, *work; /* z: the second result; c, x, x2: laid out as y */
     int ta, tb, f;
     int64_t m, n, k, lda, ldb, ldy;
     int nloops; /* leading dims, outermost first; the innermost is a batch of the library's */
@@ -110,10 +113,11 @@ static product product_of(const sc_task *t) {
     if (last < t->nt) p.work = &t->t[last];
     p.f = (int)t->i[4];
     p.y = &t->t[0];
-    if (p.f == ARGUMENT_TOO) p.z = &t->t[next++];
+    if (p.f == ARGUMENT_TOO || p.f == GATED_TOO || p.f == GATE_GRADS) p.z = &t->t[next++];
     p.a = &t->t[next++];
     p.b = &t->t[next++];
-    if (p.f == GELU_GRAD) p.x = &t->t[--last];
+    if (p.f == GATE_GRADS) p.x2 = &t->t[--last];
+    if (p.f == GELU_GRAD || p.f >= GATED_TOO) p.x = &t->t[--last];
     if (t->i[3]) p.c = &t->t[--last];
     if (next < last) p.bias = &t->t[next];
     p.ta = t->i[0] != 0;
@@ -133,6 +137,16 @@ static product product_of(const sc_task *t) {
     }
     if (!p.ta && p.b->dims == 2) fold_rows(&p);
     return p;
+}
+
+/* What is gated, without its gate. */
+static product ungated(const product *p) {
+    product q = *p;
+    if (p->f < GATED_TOO) return q;
+    q.f = 0;
+    q.x = q.x2 = q.z = NULL;
+    if (p->z) q.y = p->z;
+    return q;
 }
 
 /* ── choosing ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -171,7 +185,7 @@ static sc_matmul_key key_of(const product *p) {
     k.add = p->c != NULL;
     k.f = (uint8_t)(p->y->dtype == FP32 ? 0 : p->f);
     k.align_c = 8;
-    for (const sc_tensor *t : {p->c, p->z, p->x}) {
+    for (const sc_tensor *t : {p->c, p->z, p->x, p->x2}) {
         uint8_t log2 = t ? alignment(p, t, NULL) : 8;
         k.align_c = log2 < k.align_c ? log2 : k.align_c;
     }
@@ -336,11 +350,12 @@ static plan *plan_for(const sc_cuda *c, const sc_matmul_key *key, const product 
 
 extern "C" int sc_matmul_candidates(const sc_task *t, sc_matmul_choice *out, int most) {
     cublasLtMatmulHeuristicResult_t found[64];
-    product p = product_of(t);
+    product whole = product_of(t), p = ungated(&whole);
     plan x = {};
     if (!library_takes(&p)) return 0;
-    x.key = key_of(&p);
+    x.key = key_of(&whole);
     if (sc_matmul_hopper_takes(sc_library(t), &x.key)) return 0;
+    x.key = key_of(&p);
     int both = fits_apart(&x.key), n = 0;
     most = most < 64 ? most : 64;
     for (x.apart = 0; x.apart <= both; x.apart++) {
@@ -370,7 +385,7 @@ typedef struct {
     int bias_dtype;
     int64_t bias_stride, m, n, k, across; /* across: tiles from left to right */
     int only_bias;                        /* y += bias */
-    const void *c, *x;                    /* laid out as y, of its type */
+    const void *c, *x, *x2;               /* laid out as y, of its type */
     void *z;
     int f;
 } own;
@@ -385,14 +400,25 @@ SC_DEVICE void store(void *p, int dtype, int64_t i, float x) {
     if (dtype == FP16) sc_narrow((sc_fp16 *)p + i, x);
 }
 
-/* f of what the sums gave: element `at` of y, z, x. gelu is taken of its argument as it is stored, where it is. */
+SC_DEVICE float rounded(int dtype, float x) {
+    sc_bf16 b;
+    sc_fp16 h;
+    if (dtype == FP32) return x;
+    if (dtype == BF16) return sc_narrow(&b, x), sc_widen(b);
+    return sc_narrow(&h, x), sc_widen(h);
+}
+
+/* f of what the sums gave: element `at` of y, z, x, x2. gelu is taken of its argument as it is stored, where it is;
+ * what is gated is rounded first. */
 SC_DEVICE float finished(const own &o, int64_t at, float s) {
     if (o.c) s += element(o.c, o.y.dtype, at);
-    if (o.f == ARGUMENT_TOO) {
-        store(o.z, o.y.dtype, at, s);
-        s = element(o.z, o.y.dtype, at);
-    }
-    if (o.f == GELU_GRAD) return sc_gelu_tanh_grad(s, element(o.x, o.y.dtype, at));
+    if (o.f == ARGUMENT_TOO || o.f >= GATED_TOO) s = rounded(o.y.dtype, s);
+    float x = o.x ? element(o.x, o.y.dtype, at) : 0, z = s, y;
+    if (o.f == GATE_GRADS) sc_silu_mul_grad(s, x, element(o.x2, o.y.dtype, at), &y, &z);
+    if (o.z) store(o.z, o.y.dtype, at, z);
+    if (o.f == GATE_GRADS) return y;
+    if (o.f >= GATED_TOO) return sc_silu_mul(x, s);
+    if (o.f == GELU_GRAD) return sc_gelu_tanh_grad(s, x);
     return o.f ? sc_gelu_tanh(s) : s;
 }
 
@@ -491,6 +517,7 @@ static void by_ourselves(const sc_task *t, const product *p, char *y, const char
     if (!only_bias && (p->c || p->f)) { /* then y is one matrix */
         o.c = p->c ? p->c->p : NULL;
         o.x = p->x ? p->x->p : NULL;
+        o.x2 = p->x2 ? p->x2->p : NULL;
         o.z = p->z ? p->z->p : NULL;
         o.f = p->f;
     }
@@ -558,6 +585,19 @@ static void finish(const sc_task *t, const product *p) {
         sc_launch(finish_16<sc_fp16>, (p->m * p->n + 4095) / 4096, 256, 0, SC_STREAM(t), o);
 }
 
+/* The library has made what is gated. */
+static void gate(const sc_task *t, const product *p) {
+    void *sums = p->z ? p->z->p : p->y->p;
+    if (p->f == GATE_GRADS)
+        sc_silu_mul_grad_apart(t, p->y->dtype, p->m * p->n, p->y->p, sums, sums, p->x->p, p->x2->p);
+    else
+        sc_silu_mul_apart(t, p->y->dtype, p->m * p->n, p->y->p, p->x->p, sums);
+}
+
+static const void *bytes_of(const sc_tensor *t) {
+    return t ? t->p : NULL;
+}
+
 /* y, and what is laid out as y, as one matrix without gaps. */
 static int one_matrix(const product *p) {
     return !p->nloops && (p->ldy == p->n || p->m == 1) && (p->n == 1 || p->y->stride[p->y->dims - 1] == 1);
@@ -572,17 +612,23 @@ extern "C" void sc_k_matmul(const sc_task *t) {
     if (p.m * p.n == 0) return;
     for (int d = 0; d < p.nloops; d++)
         if (p.loops[d].size == 0) return;
+    product sums = ungated(&p);
     plan spare = {}, *x = NULL;
     if (library_takes(&p)) {
         sc_matmul_key key = key_of(&p);
         if (sc_matmul_hopper_takes(sc_library(t), &key)) {
-            sc_matmul_hopper(t, &key, p.y->p, p.a->p, p.b->p, p.bias ? p.bias->p : NULL, p.z ? p.z->p : p.x->p);
+            sc_matmul_hopper(t, &key, p.y->p, (void *)bytes_of(p.z), p.a->p, p.b->p, bytes_of(p.bias), bytes_of(p.x),
+                             bytes_of(p.x2));
             return;
         }
-        x = plan_for(sc_library(t), &key, &p, &spare);
+        key = key_of(&sums);
+        x = plan_for(sc_library(t), &key, &sums, &spare);
         if (!x->taken) x = NULL;
     }
-    over_loops(t, &p, x);
-    if (x && p.bias && !x->key.bias) add_bias(t, &p);
-    if (x && p.f && !x->f) finish(t, &p);
+    over_loops(t, x ? &sums : &p, x);
+    if (x && p.bias && !x->key.bias) add_bias(t, &sums);
+    if (x && p.f >= GATED_TOO)
+        gate(t, &p);
+    else if (x && p.f && !x->f)
+        finish(t, &p);
 }

@@ -22,8 +22,8 @@ enum { GELU_TOO = 1, GRADIENT = 2 }; /* key.f */
 extern "C" int sc_matmul_hopper_takes(const sc_cuda *c, const sc_matmul_key *key) {
     return (void)c, (void)key, 0;
 }
-extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *, void *, const void *, const void *,
-                                 const void *, void *) {
+extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *, void *, void *, const void *, const void *,
+                                 const void *, const void *, const void *) {
     sc_unsupported(t, "matmul", "this library was made without architecture 90");
 }
 #else
@@ -468,8 +468,8 @@ template <int F> static void start(const sc_task *t, const product &p) {
     SC_CUDA(cudaLaunchKernelEx(&l, multiply<F>, p));
 }
 
-extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *k, void *y, const void *a, const void *b,
-                                 const void *bias, void *z) {
+extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *k, void *y, void *z, const void *a,
+                                 const void *b, const void *bias, const void *x, const void *x2) {
     cudaDriverEntryPointQueryResult found;
     void *at = NULL;
     product p;
@@ -478,7 +478,7 @@ extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *k, void 
     p.a = matrix(encode, a, k->m, k->k, k->lda, ROWS, DEPTH);
     p.b = k->tb ? matrix(encode, b, k->n, k->k, k->ldb, COLUMNS / PAIR, DEPTH) : groups(encode, b, k->k, k->n, k->ldb);
     p.y = matrix(encode, y, k->m, k->n, k->ldy, 16, 64);
-    p.z = matrix(encode, z, k->m, k->n, k->ldy, 16, k->f == GRADIENT ? 32 : 64);
+    p.z = matrix(encode, k->f == GRADIENT ? x : z, k->m, k->n, k->ldy, 16, k->f == GRADIENT ? 32 : 64);
     p.bias = (const uint16_t *)bias;
     p.n = (int)k->n;
     p.blocks = (int)(k->k / DEPTH);

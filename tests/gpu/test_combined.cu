@@ -1,7 +1,6 @@
-/* Kernels of ops that the combine pass makes (both gradients of a norm, the loss with its gradient), against references
- * in double.
- * Relies on: trial.h, runtime/cuda/k_*.cu.
- * Relied on by: make gpu-test. Arguments: a part of a trial's name (only those run), --bits (hashes of the results). */
+/* Kernels of ops that the combine pass makes (both gradients of a norm, the loss with its gradient, a gate's
+ * gradients), against references in double. Relies on: trial.h, runtime/cuda/k_*.cu. Relied on by: make gpu-test.
+ * Arguments: a part of a trial's name (only those run), --bits (hashes of the results). */
 #include "trial.h"
 
 /* ── norms ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -140,9 +139,42 @@ static void losses() {
     }
 }
 
+/* ── gates ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* lent: the operand whose bytes dgate has, from 1; 0: none. */
+static void gate_trial(int d, const extents &shape, int lent, int shift) {
+    pool p;
+    tensor &g = p.random(d, shape), &gate = p.random(d, shape, {}, shift, 2), &up = p.random(d, shape);
+    tensor *from[] = {&g, &gate, &up};
+    tensor &dgate = lent ? *from[lent - 1] : p.empty(d, shape), &dup = p.empty(d, shape, {}, shift);
+    numbers want_gate(g.x.size()), want_up(g.x.size());
+    for (size_t i = 0; i < g.x.size(); i++) {
+        double s = 1 / (1 + exp(-gate.x[i])), silu = gate.x[i] * s;
+        want_gate[i] = g.x[i] * up.x[i] * (s + silu * (1 - s));
+        want_up[i] = g.x[i] * silu;
+    }
+    trial t(text_of("silu_mul_grad %s[%lld]%s, dgate in place of operand %d", dtype_text(d), (long long)want_up.size(),
+                    shift ? " shifted" : "", lent),
+            {&dgate, &dup, &g, &gate, &up}, 3);
+    t.run(sc_k_silu_mul_grad);
+    t.expect("dgate", dgate, want_gate, 0.1, 4e-6);
+    t.expect("dup", dup, want_up, 0.1, 4e-6);
+}
+
+static void gates() {
+    for (int d : floats)
+        for (int lent = 0; lent < 4; lent++) {
+            gate_trial(d, {3, 5, 64}, lent, 0);
+            gate_trial(d, {7, 333}, lent, 0);
+            gate_trial(d, {4, 512}, lent, 1);
+        }
+    if (!quick) gate_trial(BF16, {8192, 14336}, 2, 0);
+}
+
 int main(int argc, char **argv) {
     start(argc, argv);
     if (wanted("layer_norm rms_norm")) norms();
     if (wanted("cross_entropy")) losses();
+    if (wanted("silu_mul")) gates();
     return closing();
 }

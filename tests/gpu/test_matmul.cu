@@ -1,8 +1,9 @@
 /* sc_k_matmul against sums in double: types, transposes, bias, folded and batched layouts, odd sizes and addresses.
- * Relies on: check.h, runtime/cuda/k_matmul.cu, k_matmul_hopper.cu, cuBLASLt.
+ * Relies on: check.h, runtime/cuda/k_matmul.cu, k_matmul_hopper.cu, k_silu_mul.cu, cuBLASLt.
  * Relied on by: make gpu-test. `--bench` times shapes of BASELINES.md, the heuristic's choice and the best of sixteen.
  */
 #include "../../runtime/cuda/matmul.h"
+#include "../../runtime/cuda/silu_mul.h"
 #include "check.h"
 #include <cublasLt.h>
 
@@ -23,7 +24,7 @@ struct problem {
 };
 
 struct operands {
-    tensor y, a, b, bias, work, c, x, z; /* z: gelu's argument */
+    tensor y, a, b, bias, work, c, x, x2, z; /* z: the second result */
 };
 
 static extents shape_of(const problem &c, bool lead, int64_t rows, int64_t columns) {
@@ -39,25 +40,26 @@ static operands make_operands(const problem &c) {
     x.y = make(c.out, shape_of(c, true, c.m, c.n), c.stride_y, c.shift_y);
     x.bias = make(c.in, {c.n});
     x.work = make(BOOL, {32 << 20});
-    for (tensor *t : {&x.c, &x.x, &x.z}) *t = make(c.out, shape_of(c, true, c.m, c.n));
-    for (tensor *t : {&x.a, &x.b, &x.bias, &x.c, &x.x}) fill(*t, normal);
+    for (tensor *t : {&x.c, &x.x, &x.x2, &x.z}) *t = make(c.out, shape_of(c, true, c.m, c.n));
+    for (tensor *t : {&x.a, &x.b, &x.bias, &x.c, &x.x, &x.x2}) fill(*t, normal);
     upload(x.y);
     upload(x.z);
     return x;
 }
 static void release_operands(operands &x) {
-    for (tensor *t : {&x.y, &x.a, &x.b, &x.bias, &x.work, &x.c, &x.x, &x.z})
+    for (tensor *t : {&x.y, &x.a, &x.b, &x.bias, &x.work, &x.c, &x.x, &x.x2, &x.z})
         if (t->base) release(*t);
 }
 static sc_task task_of(const problem &c, const operands &x) {
     sc_task t = {};
     t.t[t.nt++] = x.y.t;
-    if (c.f == 1) t.t[t.nt++] = x.z.t;
+    if (c.f == 1 || c.f == 4 || c.f == 6) t.t[t.nt++] = x.z.t;
     t.t[t.nt++] = x.a.t;
     t.t[t.nt++] = x.b.t;
     if (c.bias) t.t[t.nt++] = x.bias.t;
     if (c.add) t.t[t.nt++] = x.c.t;
-    if (c.f == 2) t.t[t.nt++] = x.x.t;
+    if (c.f == 2 || c.f >= 4) t.t[t.nt++] = x.x.t;
+    if (c.f == 6) t.t[t.nt++] = x.x2.t;
     t.t[t.nt++] = x.work.t;
     t.i[3] = c.add;
     t.i[4] = c.f;
@@ -340,6 +342,91 @@ static void check_all() {
 #endif
 }
 
+/* ── gates ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* Both results (one, for f = 5), by what was stored of the product where that is a result. */
+static bool compare_gated(const problem &c, const std::vector<double> &sums, const std::vector<double> &gate,
+                          const std::vector<double> &up, const tensor &y, const tensor &z, std::string &text) {
+    double most = c.out == FP32 ? 1e-5 : c.out == BF16 ? 5e-3 : 7e-4;
+    std::vector<double> first(sums), second(sums);
+    for (size_t i = 0; i < sums.size(); i++) {
+        double s = 1 / (1 + exp(-gate[i])), silu = gate[i] * s;
+        first[i] = c.f == 6 ? sums[i] * up[i] * (s + silu * (1 - s)) : c.f == 5 ? silu * sums[i] : silu * z.x[i];
+        if (c.f == 6) second[i] = sums[i] * silu;
+    }
+    bool good = c.f == 5 || close_to(text, "z", z.x, second, 2 * most, most);
+    return close_to(text, "y", y.x, first, 2 * most, most) && good;
+}
+
+/* in_place: y has the gate's bytes. */
+static void check_gated(const problem &c, bool in_place, int again = 1) {
+    operands x = make_operands(c);
+    tensor apart = make(c.out, {count(x.y)}), &y = in_place ? x.x : x.y;
+    fill(x.a, [] { return 0.04 * normal(); });
+    std::vector<double> sums = define(c, x, true), gate = x.x.x;
+    std::vector<unsigned char> gates = x.x.image, first[2];
+    sc_task t = task_of(c, x);
+    if (in_place) t.t[0].p = x.x.t.p;
+    sc_matmul_choice found[16];
+    std::string text;
+    int n = sc_matmul_candidates(&t, found, 16);
+    bool good = true;
+    auto run_again = [&] {
+        spoil(y);
+        spoil(x.z);
+        x.x.image = gates;
+        upload(x.x);
+        run_graph(t);
+        if (!fetch(y) || !fetch(x.z)) good = false, text += ", WROTE OUTSIDE";
+    };
+    for (int i = 0; i <= again; i++) { /* from the plan that is kept, then from new ones */
+        if (i) sc_matmul_table(&library, NULL, 0);
+        run_again();
+        if (!i) first[0] = y.image, first[1] = x.z.image, good &= compare_gated(c, sums, gate, x.x2.x, y, x.z, text);
+        if (y.image != first[0] || x.z.image != first[1]) good = false, text += ", NOT THE SAME AGAIN";
+    }
+    for (int i = 1; i<n; i += n> 2 ? n - 2 : 1) {
+        sc_matmul_table(&library, &found[i], 1);
+        run_again();
+        text += ", by table";
+        good &= compare_gated(c, sums, gate, x.x2.x, y, x.z, text);
+        sc_matmul_table(&library, NULL, 0);
+    }
+    if (c.f == 4 && !in_place) { /* what it is without the product, to the bit */
+        sc_silu_mul_apart(&t, c.out, count(y), apart.t.p, x.x.t.p, x.z.t.p);
+        SC_CUDA(cudaStreamSynchronize(stream));
+        fetch(apart);
+        fetch(y);
+        if (apart.x != y.x) good = false, text += ", NOT AS APART";
+    }
+    char name[200];
+    static const char *const functions[] = {" gated, argument too", " gated", " gate's gradients"};
+    snprintf(name, sizeof name, "%s %s%s%lldx%lldx%lld%s%s%s%s", dtype_text(c.in), c.what, *c.what ? " " : "",
+             (long long)c.m, (long long)c.n, (long long)c.k, c.tb ? " tb" : "", c.bias ? " bias" : "",
+             functions[c.f - 4], in_place ? " in place" : "");
+    verdict(good, name, (text + (n ? ", library" : ", own kernel")).c_str());
+    release(apart);
+    release_operands(x);
+}
+static void check_all_gated() {
+    for (int in : {FP32, BF16, FP16})
+        for (int f : {4, 5, 6})
+            for (int flags = 0; flags < 8; flags++) {
+                bool tb = flags & 1, bias = flags & 2, in_place = flags & 4;
+                if ((bias && f == 6) || (in_place && f == 5)) continue;
+                problem c = {"", in, in, false, tb, bias, {}, 64, 96, 128, true, {}, {}, {}, 0, 0, 0, true, 0, f};
+                check_gated(c, in_place);
+                c.m = 33, c.n = 17, c.k = 29;
+                check_gated(c, in_place);
+                c.what = "rows on one another", c.stride_a = {0, 1};
+                check_gated(c, in_place);
+                c = {"odd addresses", in, in, false, tb, bias, {}, 24, 40, 32, true, {}, {}, {}, 0, 0, 1, true, 0, f};
+                check_gated(c, in_place);
+                c = {"folded", in, in, false, tb, bias, {2, 3}, 16, 24, 32, true, {}, {}, {}, 0, 0, 0, true, 0, f};
+                check_gated(c, in_place);
+            }
+}
+
 /* ── gelu beside the multiplications, where compute capability 9.0 has it ─────────────────────────────────────────────
  */
 #ifndef SC_EMULATE
@@ -394,6 +481,22 @@ static void check_all_hopper() {
         c.m = f == 1 ? 1280 : 2560, c.n = 512, c.k = f == 1 ? 768 : 832;
         check_hopper(c, f == 1 ? 2 : 4, 20);
     }
+    for (int f : {4, 6})
+        for (int flags = 0; flags < 8; flags++) {
+            bool tb = flags & 1, bias = flags & 2, in_place = flags & 4;
+            if (bias && f == 6) continue;
+            library.multiprocessors = 2;
+            problem c = {"9.0", BF16, BF16, false, tb, bias, {}, 512,   1024, 704,
+                         true,  {},   {},   {},    0,  0,    0,  false, 0,    f};
+            check_gated(c, in_place, 20);
+            c.m = 1280, c.n = 512, c.k = 768;
+            check_gated(c, in_place, 20);
+            library.multiprocessors = 4;
+            c.m = 2560, c.n = 512, c.k = 832;
+            check_gated(c, in_place, 20);
+            c.m = 256, c.n = 4096, c.k = 2048;
+            check_gated(c, in_place, 20);
+        }
     library.major = library.world = library.multiprocessors = 0;
 }
 #endif
@@ -424,13 +527,16 @@ static void time_case(int in, int out, bool ta, bool tb, bool bias, int64_t m, i
     x.bias = noise(in, {n});
     x.work = noise(BOOL, {32 << 20});
     if (add) x.c = noise(out, {m, n});
-    if (f == 2) x.x = noise(out, {m, n});
-    if (f == 1) x.z = noise(out, {m, n});
+    if (f == 2 || f >= 4) x.x = noise(out, {m, n});
+    if (f == 6) x.x2 = noise(out, {m, n});
+    if (f == 1 || f == 4 || f == 6) x.z = noise(out, {m, n});
     sc_task t = task_of(c, x);
     sc_matmul_choice found[24];
+    static const char *const functions[] = {"",       " gelu",  " gelu's gradient", " gelu",
+                                            " gated", " gated", " gate's gradients"};
     if (f && library.major == 9) {
         library.world = 1;
-        printf("gelu beside the multiplications: %.3f ms\n", milliseconds(t));
+        printf("f beside the multiplications: %.3f ms\n", milliseconds(t));
         library.world = 0;
     }
     int candidates = sc_matmul_candidates(&t, found, 24), best = 0;
@@ -444,8 +550,8 @@ static void time_case(int in, int out, bool ta, bool tb, bool bias, int64_t m, i
     sc_matmul_table(&library, NULL, 0);
     printf("%s to %s %lldx%lldx%lld%s%s%s%s%s: %.3f ms %.0f TFLOP/s; best of %d: number %d, %.3f ms\n", dtype_text(in),
            dtype_text(out), (long long)m, (long long)n, (long long)k, ta ? " ta" : "", tb ? " tb" : "",
-           bias ? " bias" : "", add ? " c" : "", f ? f == 2 ? " gelu's gradient" : " gelu" : "", first,
-           2e-9 * (double)m * (double)n * (double)k / first, candidates, best, least);
+           bias ? " bias" : "", add ? " c" : "", functions[f], first, 2e-9 * (double)m * (double)n * (double)k / first,
+           candidates, best, least);
     if (apart > 0) printf("    f apart: %.3f ms\n", apart);
     release_operands(x);
 }
@@ -457,6 +563,10 @@ static void bench() {
     time_case(BF16, BF16, false, false, true, 65536, 768, 3072, 1);
     time_case(BF16, BF16, false, false, true, 65536, 3072, 768, 0, 1);
     time_case(BF16, BF16, false, true, false, 65536, 3072, 768, 0, 2);
+    time_case(BF16, BF16, false, true, false, 8192, 14336, 4096, 0, 4);
+    time_case(BF16, BF16, false, false, false, 8192, 14336, 4096, 0, 6);
+    time_case(BF16, BF16, false, true, false, 32768, 4864, 896, 0, 4);
+    time_case(BF16, BF16, false, false, false, 32768, 4864, 896, 0, 6);
     time_case(BF16, BF16, true, false, false, 768, 3072, 65536);
     time_case(BF16, FP32, true, false, false, 768, 3072, 65536);
     time_case(BF16, BF16, false, true, false, 65536, 50304, 768);
@@ -485,6 +595,7 @@ int main(int argc, char **argv) {
 #endif
     (void)argc, (void)argv;
     check_all();
+    check_all_gated();
 #ifndef SC_EMULATE
     check_all_hopper();
 #endif

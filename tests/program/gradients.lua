@@ -69,6 +69,14 @@ case("halves_of_a_gate", { x = { normal, 3, 8 }, both = { normal, 32, 8 } }, fun
   local gate, up = nn.linear(m.x, m.both):chunk(2, 1)
   return nn.silu(gate) * up
 end)
+-- what is gated by a silu (combine): between products, with a sum's bias, by itself, by its own value
+case("gated_product", { x = { normal, 3, 6 }, g = { normal, 10, 6 }, u = { normal, 10, 6 }, c = { normal, 10 }, d = { normal, 4, 10 } },
+  function(m) return nn.linear(nn.linear(m.x, m.u, m.c) * nn.silu(nn.linear(m.x, m.g)), m.d) end)
+case("gate", { g = { normal, 3, 7 }, u = { normal, 3, 7 } }, function(m) return nn.silu(m.g) * m.u end)
+case("gated_by_itself", { x = { normal, 3, 6 }, w = { normal, 8, 6 }, d = { normal, 4, 8 } }, function(m)
+  local y = nn.linear(m.x, m.w)
+  return nn.linear(nn.silu(y) * y, m.d)
+end)
 case("rope", { x = { normal, 2, 8, 2, 6 } }, function(m) return nn.rope(m.x, { theta = 100 }) end)
 case("dropout", { x = { normal, 2, 40 } }, function(m) return nn.dropout(m.x, 0.4) end)
 case("cross_entropy", { x = { normal, 2, 8, 16 } }, function(m, b) return nn.cross_entropy(m.x, b.tokens) end)

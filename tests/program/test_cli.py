@@ -341,17 +341,21 @@ def test_modules_that_are_not_there():
 
 def test_combined_ops_are_named():
     """An event's name says all that its kernel does: in the text, in the plan, in the emitted C."""
-    wanted = {"matmul+gelu_tanh": "h.0.mlp.c_fc", "matmul+add": "h.0.mlp.c_proj", "matmul+gelu_tanh_grad": "h.0.mlp.c_proj", "layer_norm_grads+add": "h.0.ln_1", "layer_norm_grads+add+sum": "h.0.ln_2",
-              "layer_norm_grads+sum": "ln_f"}
-    text, plan, folder = gpt2(), json.loads(gpt2("--format", "json")), os.path.join(FOLDER, "named")
-    shardc("build", os.path.join(ROOT, "models", "gpt2.lua"), "--set", "layers=2", "--sources", "-o", os.path.join(folder, "gpt2"))
-    step = open(os.path.join(folder, "gpt2.c")).read()
-    events = events_of(plan)
-    for op, module in wanted.items():
-        check("compute  %s  " % op in text, "%s: not in the text" % op)
-        check(any(e["op"] == op and e["module"] == module for e in events), "%s: not in the plan" % op)
-        check(": %s, " % op in step, "%s: not in a comment of the step" % op)
-    return "%d names" % len(wanted)
+    wanted = {
+        "gpt2": {"matmul+gelu_tanh": "h.0.mlp.c_fc", "matmul+add": "h.0.mlp.c_proj", "matmul+gelu_tanh_grad": "h.0.mlp.c_proj", "layer_norm_grads+add": "h.0.ln_1",
+                 "layer_norm_grads+add+sum": "h.0.ln_2", "layer_norm_grads+sum": "ln_f"},
+        "llama3": {"matmul+silu_mul": "model.layers.0.mlp.up_proj", "matmul+silu_mul_grad": "model.layers.0.mlp.down_proj"}}
+    for model, names in wanted.items():
+        args = [os.path.join(ROOT, "models", model + ".lua"), "--set", "layers=2"]
+        made = os.path.join(FOLDER, "named", model)
+        text, events = shardc("inspect", *args), events_of(json.loads(shardc("inspect", *args, "--format", "json")))
+        shardc("build", *args, "--sources", "-o", made)
+        step = open(made + ".c").read()
+        for op, module in names.items():
+            check("compute  %s  " % op in text, "%s: not in the text" % op)
+            check(any(e["op"] == op and e["module"] == module for e in events), "%s: not in the plan" % op)
+            check(": %s, " % op in step, "%s: not in a comment of the step" % op)
+    return "%d names" % sum(map(len, wanted.values()))
 
 
 def test_data():

@@ -65,6 +65,8 @@ static Op *nth(OpKind k, int n) {
 }
 static void finish(void) {
     units(g);
+    combine_traced(g, g->train);
+    check_graph(g, "combine_traced");
     autodiff(g, g->train);
     check_graph(g, "autodiff");
     combine(g, g->train);
@@ -134,6 +136,110 @@ Test(combine, gelu_alone_keeps_no_argument) {
     combine(g, g->train);
     check_graph(g, "combine");
     cr_expect(nth(OP_MATMUL, 0)->i[4] == 3 && nth(OP_MATMUL, 0)->nout == 1 && nth(OP_MATMUL, 0)->out[0] == y);
+}
+
+/* ── gates ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* silu(gate) up, or up silu(gate), of two products; with a third product behind it. */
+static Value *gate_, *up_, *h_;
+static void gated(bool swapped) {
+    start();
+    Value *x = input(FP32, SHAPE(6, 8)), *bias = param(SHAPE(16));
+    gate_ = matmul(x, param(SHAPE(8, 16)));
+    up_ = build_op(b, OP_MATMUL, IN(x, param(SHAPE(8, 16)), bias), NULL, 0, NULL, 0)->out[0];
+    Value *silu = build1(b, OP_SILU, gate_);
+    h_ = swapped ? build2(b, OP_MUL, up_, silu) : build2(b, OP_MUL, silu, up_);
+}
+static int gradients_of_gates(void) {
+    int n = 0;
+    for (int i = 0; i < count(OP_MATMUL); i++) {
+        const Op *op = nth(OP_MATMUL, i);
+        if (op->i[4] != 6) continue;
+        n++;
+        cr_expect(op->nin == 4 && op->in[2] == gate_ && op->in[3] == up_ && op->nout == 2);
+    }
+    return n;
+}
+
+Test(combine, a_gate_and_its_gradients) {
+    for (int swapped = 0; swapped < 2; swapped++) {
+        gated(swapped);
+        loss(matmul(h_, param(SHAPE(16, 8))));
+        finish();
+        const Op *op = up_->def;
+        cr_expect(op->kind == OP_MATMUL && op->i[4] == 4 && op->nin == 4 && op->in[3] == gate_);
+        cr_expect(op->nout == 2 && op->out[0] == h_ && op->out[1] == up_);
+        cr_expect_eq(gradients_of_gates(), 1);
+        cr_expect_eq(count(OP_SILU_MUL_GRAD), 0);
+        cr_expect(op_lends(op) == 8 && !op_lends(gate_->def));
+    }
+}
+
+Test(combine, what_is_gated_may_be_read_elsewhere) {
+    gated(false);
+    loss(matmul(build2(b, OP_ADD, matmul(h_, param(SHAPE(16, 8))), matmul(up_, param(SHAPE(16, 8)))),
+                param(SHAPE(8, 4))));
+    finish();
+    cr_expect(up_->def->i[4] == 4 && up_->def->out[1] == up_);
+    cr_expect_eq(gradients_of_gates(), 1);
+}
+
+Test(combine, a_gate_alone_keeps_nothing) {
+    gated(true);
+    g->train->logits = h_;
+    combine_traced(g, g->train);
+    combine(g, g->train);
+    check_graph(g, "combine");
+    cr_expect(h_->def->i[4] == 5 && h_->def->nout == 1 && h_->def->in[3] == gate_);
+}
+
+/* h's gradient is no product's, or not the product's alone. */
+Test(combine, gradients_of_a_gate_by_themselves) {
+    gated(false);
+    loss(build1(b, OP_TANH, h_));
+    finish();
+    cr_expect_eq(count(OP_SILU_MUL_GRAD), 1);
+    gated(false);
+    loss(build2(b, OP_ADD, matmul(h_, param(SHAPE(16, 8))), matmul(build1(b, OP_TANH, h_), param(SHAPE(16, 8)))));
+    finish();
+    cr_expect_eq(count(OP_SILU_MUL_GRAD), 1);
+    cr_expect_eq(gradients_of_gates(), 0);
+}
+
+Test(combine, a_gate_that_others_read_stays) {
+    gated(false);
+    Value *silu = nth(OP_SILU, 0)->out[0];
+    loss(matmul(build2(b, OP_ADD, h_, silu), param(SHAPE(16, 8))));
+    finish();
+    cr_expect_eq(count(OP_SILU_MUL_GRAD), 0);
+    cr_expect_eq(up_->def->i[4], 0);
+}
+
+Test(combine, a_value_that_gates_itself) {
+    start();
+    Value *x = matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 16)));
+    loss(matmul(build2(b, OP_MUL, build1(b, OP_SILU, x), x), param(SHAPE(16, 8))));
+    finish();
+    gate_ = up_ = x;
+    cr_expect_eq(x->def->i[4], 0);
+    cr_expect_eq(gradients_of_gates(), 1);
+}
+
+Test(combine, halves_of_one_product_stay) {
+    start();
+    Value *both = matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 32)));
+    Op *split = build_op(b, OP_SPLIT, 1, &both, (int64_t[]){1, 2, 16, 16}, 4, NULL, 0);
+    loss(matmul(build2(b, OP_MUL, build1(b, OP_SILU, split->out[0]), split->out[1]), param(SHAPE(16, 8))));
+    finish();
+    cr_expect_eq(count(OP_SILU_MUL_GRAD), 0);
+}
+
+/* What is checkpointed does not count; the op is of the call that wants it. */
+Test(combine, a_gate_across_checkpointed_calls) {
+    gated(false);
+    nth(OP_SILU, 0)->region = 1;
+    combine_traced(g, g->train);
+    cr_expect_eq(nth(OP_SILU_MUL, 0)->region, 0);
 }
 
 /* ── norms ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -246,14 +352,14 @@ Test(combine, the_loss_and_its_gradient) {
 Test(remake, a_gate_is_made_again) {
     start();
     Value *x = input(FP32, SHAPE(6, 8)), *gate = matmul(x, param(SHAPE(8, 16))), *up = matmul(x, param(SHAPE(8, 16)));
-    loss(matmul(build2(b, OP_MUL, build1(b, OP_SILU, gate), up), param(SHAPE(16, 8))));
+    loss(matmul(build2(b, OP_MUL, build1(b, OP_GELU, gate), up), param(SHAPE(16, 8))));
     finish();
     const Op *forward = nth(OP_FUSED, 0);
-    cr_expect_eq(forward->nout, 1, "silu of the gate leaves the group");
-    int silus = 0;
+    cr_expect_eq(forward->nout, 1, "the gate leaves the group");
+    int gates = 0;
     for (int i = 0; i < count(OP_FUSED); i++)
-        for (int m = 0; m < nth(OP_FUSED, i)->nbody; m++) silus += nth(OP_FUSED, i)->body[m]->kind == OP_SILU;
-    cr_expect_eq(silus, 2);
+        for (int m = 0; m < nth(OP_FUSED, i)->nbody; m++) gates += nth(OP_FUSED, i)->body[m]->kind == OP_GELU;
+    cr_expect_eq(gates, 2);
 }
 
 Test(remake, what_a_product_reads_is_kept) {

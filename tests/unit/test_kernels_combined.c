@@ -13,6 +13,14 @@ static double gelu_tanh_slope(double x) {
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
 }
 
+static double silu(double x) {
+    return x / (1 + exp(-x));
+}
+static double silu_slope(double x) {
+    double s = 1 / (1 + exp(-x));
+    return s + x * s * (1 - s);
+}
+
 /* f as in ops.def: 1, 3 gelu (with its argument), 2 times its derivative at x. */
 static void check_product(int d, int64_t m, int64_t n, int64_t k, int bias, int add, int f) {
     sc_tensor y = T_(d, m, n), z = T_(d, m, n), a = filled(T_(d, m, k), 1, 0), b = filled(T_(d, k, n), 0.3, 0),
@@ -42,6 +50,74 @@ static void check_product(int d, int64_t m, int64_t n, int64_t k, int bias, int 
         if (!f) near(&y, i, s, scale, "product and addend");
     }
     release();
+}
+
+/* f: 4, 5 (with what is gated) and 6, both gradients. lent: the gate (1) or `up` (2) lends its bytes to result 0. */
+static void check_gated(int d, int64_t m, int64_t n, int64_t k, int bias, int f, int lent) {
+    sc_tensor z = T_(d, m, n), a = filled(T_(d, m, k), 1, 0), b = filled(T_(d, n, k), 0.3, 0),
+              v = filled(T_(d, n), 1, 0);
+    sc_tensor gate = filled(T_(d, m, n), 2, 0), up = filled(T_(d, m, n), 1, 0);
+    sc_tensor gates = filled(T_(d, m, n), 0, 0), ups = filled(T_(d, m, n), 0, 0), y = T_(d, m, n), t[8];
+    for (int64_t i = 0; i < m * n; i++) sc_set(&gates, i, val(&gate, i)), sc_set(&ups, i, val(&up, i));
+    if (lent) y = lent == 1 ? gate : up;
+    int nt = 0;
+    t[nt++] = y;
+    if (f != 5) t[nt++] = z;
+    t[nt++] = a;
+    t[nt++] = b;
+    if (bias) t[nt++] = v;
+    unsigned written = (f == 5 ? 1 : 3) | (lent ? 1u << (nt + lent - 1) : 0);
+    t[nt++] = gate;
+    if (f == 6) t[nt++] = up;
+    if (d != SC_REAL) t[nt++] = workspace(3 * (4 << 20));
+    sc_task task_ = task(nt, t);
+    task_.i[1] = 1;
+    task_.i[4] = f;
+    run(sc_k_matmul, task_, written);
+    for (int64_t i = 0; i < m * n; i++) {
+        double s = bias ? val(&v, i % n) : 0, x = val(&gates, i), scale = sqrt((double)k);
+        for (int64_t l = 0; l < k; l++) s += val(&a, i / n * k + l) * val(&b, i % n * k + l);
+        if (f == 6) near(&y, i, s * val(&ups, i) * silu_slope(x), 2 * scale, "dgate");
+        if (f == 6) near(&z, i, s * silu(x), 2 * scale, "dup");
+        if (f == 4) near(&z, i, s, 0.3 * scale, "what is gated");
+        if (f != 6) near(&y, i, (f == 4 ? val(&z, i) : s) * silu(x), 2 * scale, "a gated product");
+    }
+    release();
+}
+
+Test(combined, gated_products) {
+    FOR_DTYPES
+    for (int f = 4; f <= 6; f++)
+        for (int lent = 0; lent < (f == 4 ? 2 : f == 5 ? 1 : 3); lent++) {
+            check_gated(d, 37, 53, 29, f < 6, f, lent);
+            check_gated(d, 130, 300, 65, 0, f, lent);
+            check_gated(d, 1, 24, 1100, f < 6, f, lent);
+        }
+}
+
+static void check_gate_grads(int d, int64_t n, int lent) {
+    sc_tensor from[3] = {filled(T_(d, n), 1, 0), filled(T_(d, n), 2, 0), filled(T_(d, n), 1, 0)}, kept[3];
+    for (int k = 0; k < 3; k++) {
+        kept[k] = filled(T_(d, n), 0, 0);
+        for (int64_t i = 0; i < n; i++) sc_set(&kept[k], i, val(&from[k], i));
+    }
+    sc_tensor dgate = T_(d, n), dup = T_(d, n);
+    if (lent) dgate = from[lent - 1];
+    run(sc_k_silu_mul_grad, TASK(dgate, dup, from[0], from[1], from[2]), lent ? 3 | 2u << lent : 3);
+    for (int64_t i = 0; i < n; i++) {
+        double g = val(&kept[0], i), x = val(&kept[1], i);
+        near(&dgate, i, g * val(&kept[2], i) * silu_slope(x), 1, "dgate");
+        near(&dup, i, g * silu(x), 1, "dup");
+    }
+    release();
+}
+
+Test(combined, a_gates_gradients) {
+    FOR_DTYPES
+    for (int lent = 0; lent < 4; lent++) {
+        check_gate_grads(d, 7, lent);
+        check_gate_grads(d, 5000, lent);
+    }
 }
 
 Test(combined, matmul) {

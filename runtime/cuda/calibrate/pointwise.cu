@@ -33,6 +33,7 @@ ONE(gelu_tanh, sc_gelu_tanh(a))
 TWO(gelu_tanh_grad, sc_gelu_tanh_grad(a, b))
 ONE(silu, a *sc_sigmoid(a))
 TWO(silu_grad, sc_silu_grad(a, b))
+TWO(silu_mul, sc_silu_mul(a, b))
 ONE(sigmoid, sc_sigmoid(a))
 ONE(tanh, sc_tanh(a))
 ONE(exp, sc_exp(a))
@@ -43,6 +44,7 @@ ONE(sqrt, sc_sqrt(a))
     { #name, name, tensors }
 extern "C" const sc_function sc_functions[] = {
     FUNCTION(gelu, 2), FUNCTION(gelu_grad, 3), FUNCTION(gelu_tanh, 2), FUNCTION(gelu_tanh_grad, 3),
-    FUNCTION(silu, 2), FUNCTION(silu_grad, 3), FUNCTION(sigmoid, 2),   FUNCTION(tanh, 2),
-    FUNCTION(exp, 2),  FUNCTION(log, 2),       FUNCTION(sqrt, 2),      {NULL, NULL, 0},
+    FUNCTION(silu, 2), FUNCTION(silu_grad, 3), FUNCTION(silu_mul, 3),  FUNCTION(sigmoid, 2),
+    FUNCTION(tanh, 2), FUNCTION(exp, 2),       FUNCTION(log, 2),       FUNCTION(sqrt, 2),
+    {NULL, NULL, 0},
 };

@@ -48,6 +48,7 @@ static const struct {
     NAMED(cross_entropy_grads),
     NAMED(layer_norm_grads),
     NAMED(rms_norm_grads),
+    NAMED(silu_mul_grad),
     NAMED(batch_norm),
     NAMED(batch_norm_grad),
     NAMED(sgd),
