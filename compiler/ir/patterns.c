@@ -189,6 +189,19 @@ const Pattern patterns[] = {
 };
 const int npatterns = sizeof patterns / sizeof *patterns;
 
+/* Of what is gated the stored value is used, whichever kernel does it. */
+bool second_apart(const Op *op, Op *second) {
+    if (op->kind != OP_MATMUL || op->i[4] != 4) return false;
+    *second = *op;
+    memset(second->i, 0, sizeof second->i);
+    second->kind = OP_SILU_MUL;
+    second->nin = 2;
+    second->in[0] = op->in[op->nin - 1];
+    second->in[1] = op->out[1];
+    second->nout = 1;
+    return true;
+}
+
 /* ── names ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 enum { NAMED = 6 }; /* members of a fused group; of the others, how many */

@@ -22,6 +22,10 @@ typedef struct {
 extern const Pattern patterns[];
 extern const int npatterns;
 
+/* The second of two combined ops alone, where it computes result 0 to the same bits from the first one's, which is
+ * result 1; false: there is no such. */
+bool second_apart(const Op *op, Op *second);
+
 /* What an op does, for people: its name and what combine let it take in ("matmul+gelu_tanh"); of a fused group its
  * members ("mul+silu_grad+mul"); of a custom op the function that it calls. */
 const char *op_label(Arena *a, const Op *op);

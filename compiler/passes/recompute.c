@@ -2,6 +2,7 @@
  * their ops, instead of being kept; marks which kept values are offloaded. Relies on: the front end (Op.checkpoint,
  * Op.region: one call of a checkpointed module), fuse (groups are cloned whole: same kernel, same bits), remove_dead.
  * Relied on by: shard (clones read parameters: gathers in the backward), offload (Value.offload). */
+#include "../ir/patterns.h"
 #include "edit.h"
 #include "lowering.h"
 #include "passes.h"
@@ -15,12 +16,15 @@ static bool lists(const char *const *list, int n, const char *name) {
     return false;
 }
 
-/* "attention": the op of that name; "linear": what a module of that kind makes itself; "*": anything. */
-static bool names_op(const char *const *list, int n, const Op *op) {
-    for (int i = 0; i < n; i++) {
-        if (!strcmp(list[i], "*") || !strcmp(list[i], op_info[op->kind].name)) return true;
-        if (op_by_name(list[i]) == N_OPS && op->module->kind && !strcasecmp(list[i], op->module->kind)) return true;
-    }
+/* "attention": the op of that name; "*": anything. */
+static bool names_kind(const char *const *list, int n, OpKind kind) {
+    return lists(list, n, "*") || lists(list, n, op_info[kind].name);
+}
+
+/* "linear": what a module of that kind makes itself. */
+static bool names_module(const char *const *list, int n, const Module *m) {
+    for (int i = 0; i < n; i++)
+        if (op_by_name(list[i]) == N_OPS && m->kind && !strcasecmp(list[i], m->kind)) return true;
     return false;
 }
 
@@ -48,7 +52,8 @@ typedef struct {
     const bool *written; /* by Value.id: states that an op writes */
     bool *offload;       /* by Value.id: named in an `offload` list */
     bool *needed;        /* by Value.id: made again */
-    int nvalues;         /* ids below are of values that were there before this pass */
+    Groups *groups;
+    int nvalues; /* ids below are of values that were there before this pass */
     VEC(Op *) work;
     struct {
         VEC(Op *) ops;
@@ -70,13 +75,25 @@ static bool enters_call(const Op *op, const Value *v) {
     return v->def->region != op->region && !inner;
 }
 
+/* Result 0 of a combined op of which the second can be made apart is that one's, and not of the first one's module. */
+static void apply_to_results(Ctx *c, const Op *op, const Checkpoint *k) {
+    Op second;
+    bool apart = second_apart(op, &second);
+    for (int i = 0; i < op->nout && !op_is(op, T_VIEW); i++) {
+        bool own = !apart || i > 0;
+        OpKind kind = own ? op->kind : second.kind;
+        bool save = names_kind(k->save, k->nsave, kind) || (own && names_module(k->save, k->nsave, op->module));
+        bool offload =
+            names_kind(k->offload, k->noffload, kind) || (own && names_module(k->offload, k->noffload, op->module));
+        if (save || offload) mark(c, value_root(op->out[i]), save, offload);
+    }
+}
+
 /* `m` is the module that k is set on; NULL: k is the policy of the call that op was traced in. */
 static void apply(Ctx *c, const Op *op, const Checkpoint *k, const Module *m) {
-    bool offload = names_op(k->offload, k->noffload, op), save = names_op(k->save, k->nsave, op);
-    for (int i = 0; i < op->nout && (save || offload) && !op_is(op, T_VIEW); i++)
-        mark(c, value_root(op->out[i]), save, offload);
-    offload = lists(k->offload, k->noffload, "input");
-    save = lists(k->save, k->nsave, "input");
+    apply_to_results(c, op, k);
+    bool offload = lists(k->offload, k->noffload, "input");
+    bool save = lists(k->save, k->nsave, "input");
     for (int i = 0; i < op->nin && (save || offload); i++) {
         Value *v = value_root(op->in[i]);
         bool enters = v->def && (m ? !module_within(v->def->module, m) : enters_call(op, v));
@@ -116,6 +133,11 @@ static void need(Ctx *c, Value *v, int region) {
     c->needed[v->id] = true;
 }
 
+/* What is run again to make op's results: of a combined op the second alone where what the first gave is kept. */
+static const Op *again(const Op *op, Op *second) {
+    return second_apart(op, second) && op->out[1]->saved ? second : op;
+}
+
 static void find_needed(Ctx *c) {
     for (int i = 0; i < c->p->ops.n; i++) {
         const Op *op = c->p->ops.at[i];
@@ -123,7 +145,8 @@ static void find_needed(Ctx *c) {
         for (int k = 0; k < op->nin; k++) need(c, op->in[k], op->region);
     }
     while (c->work.n) {
-        const Op *op = c->work.at[--c->work.n];
+        Op second;
+        const Op *op = again(c->work.at[--c->work.n], &second);
         for (int k = 0; k < op->nin; k++) need(c, op->in[k], op->region);
     }
 }
@@ -180,8 +203,26 @@ static Op *clone_fused(Ctx *c, Op *from) {
     return op;
 }
 
+/* A group of one. */
+static Op *clone_second(Ctx *c, Op *from, Op *second) {
+    Op *op = NEW(c->g->arena, Op), *member = clone_op(c, second);
+    member->origin = from;
+    map_operands(c, member, from->region);
+    member->out[0] = twin(c, from->out[0]);
+    *op = *member;
+    op->kind = OP_FUSED;
+    op->body = NEW_ARRAY(c->g->arena, Op *, 1);
+    op->body[0] = member;
+    op->nbody = 1;
+    op->out[0]->def = op;
+    set_group(c->groups, op);
+    return op;
+}
+
 static Op *clone(Ctx *c, Op *from) {
+    Op second;
     if (from->nbody) return clone_fused(c, from);
+    if (again(from, &second) == &second) return clone_second(c, from, &second);
     Op *op = clone_op(c, from);
     map_operands(c, op, from->region);
     for (int k = 0; k < op->nout; k++) {
@@ -271,6 +312,7 @@ void recompute(Graph *g, Program *p) {
              .written = written_states(g, p),
              .offload = value_flags(g),
              .needed = value_flags(g),
+             .groups = groups_new(g),
              .nvalues = g->values.n};
     mark_named(&c);
     find_needed(&c);

@@ -242,6 +242,36 @@ Test(combine, a_gate_across_checkpointed_calls) {
     cr_expect_eq(nth(OP_SILU_MUL, 0)->region, 0);
 }
 
+/* The products are kept by name: h alone is made again, from one of them and the gate. */
+static void recomputed(const char **save, int clones) {
+    gated(false);
+    Checkpoint *c = NEW(g->arena, Checkpoint);
+    *c = (Checkpoint){.recompute = true, .save = save, .nsave = save ? 1 : 0};
+    loss(matmul(h_, param(SHAPE(16, 8))));
+    for (int i = 0; i < g->train->ops.n - 1; i++) g->train->ops.at[i]->region = 1, g->train->ops.at[i]->checkpoint = c;
+    finish();
+    recompute(g, g->train);
+    check_graph(g, "recompute");
+    int n = 0;
+    for (int i = 0; i < g->train->ops.n; i++) n += g->train->ops.at[i]->phase == RECOMPUTE;
+    cr_expect_eq(n, clones, "%d ops are run again, not %d", n, clones);
+}
+
+Test(combine, a_gate_is_run_again_without_its_product) {
+    static const char *names[] = {"matmul", "silu_mul", "*"};
+    recomputed(NULL, 2);
+    recomputed(&names[0], 1);
+    cr_expect(up_->saved && !h_->saved);
+    const Op *again = NULL;
+    for (int i = 0; i < g->train->ops.n; i++)
+        if (g->train->ops.at[i]->phase == RECOMPUTE) again = g->train->ops.at[i];
+    cr_assert(again && again->kind == OP_FUSED && again->nbody == 1 && again->body[0]->kind == OP_SILU_MUL);
+    cr_expect(again->in[0] == gate_ && again->in[1] == up_ && again->origin == h_->def);
+    recomputed(&names[1], 2);
+    cr_expect(!up_->saved && h_->saved);
+    recomputed(&names[2], 0);
+}
+
 /* ── norms ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static void block(OpKind norm, int weights) {
