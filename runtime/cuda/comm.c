@@ -3,20 +3,19 @@
  *
  * What a sum's bits depend on is fixed here and nowhere else, so that they are the same in a graph and without, in
  * every run and in every build. In a window NCCL's symmetric kernels add the ranks' values in an order that only the
- * number of elements, of ranks and of thread blocks decides; the last is given (SUM_BLOCKS). Outside of it the ring
+ * number of elements, of ranks and of thread blocks decides; the last is given (SC_SUM_BLOCKS). Outside of it the ring
  * with its simple protocol and as many channels adds them, whatever NCCL's tuning would say.
  *
  * Relies on: rank.h, NCCL 2.28. Relied on by: rank.c, collective.c (comm.h). */
 #include "comm.h"
+#include "cuda.h"
 #include "rank.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Measured on 4 H200 (tests/gpu/bench_collective): 12 blocks sum at 416 GB/s where NCCL's own choice (7 to 10) reaches
- * 367 and 16 reach 432, and beside a matrix product they are as quick as 16 while the product loses 11 % instead of
- * 13 %. A gather in a window has no blocks, but NCCL keeps buffers for those it might have (6 MiB each). */
-enum { SUM_BLOCKS = 12, COPY_BLOCKS = 2, TRIAL_BYTES = 2 << 20 };
+/* A gather in a window has no blocks, but NCCL keeps buffers for those it might have (6 MiB each). */
+enum { COPY_BLOCKS = 2, TRIAL_BYTES = 2 << 20 };
 
 /* ── NCCL's variables ────────────────────────────────────────────────────────────────────────────────────────────────
  * Set in every rank before NCCL reads them, whatever the user's environment says: they decide about bits, or about the
@@ -70,7 +69,7 @@ ncclConfig_t sc_comms_config(sc_policy policy, bool windows) {
     c.splitShare = 0;
     c.commName = policy == SC_GATHERS ? "shardc-gathers" : "shardc-sums";
     c.CTAPolicy = policy == SC_GATHERS ? NCCL_CTA_POLICY_ZERO : NCCL_CTA_POLICY_DEFAULT;
-    c.minCTAs = c.maxCTAs = copies ? COPY_BLOCKS : SUM_BLOCKS;
+    c.minCTAs = c.maxCTAs = copies ? COPY_BLOCKS : SC_SUM_BLOCKS;
     return c;
 }
 

@@ -1,4 +1,5 @@
-/* Products of our own for compute capability 9.0, with gelu or its gradient done beside the multiplications.
+/* Products of our own for compute capability 9.0, with gelu, a gate or the gradient of either done
+ * beside the multiplications.
  * Relies on: matmul.h.
  * Relied on by: k_matmul.cu. */
 #ifndef SC_CUDA_MATMUL_HOPPER_H
@@ -14,11 +15,12 @@ extern "C" {
  * was made without architecture 90. */
 int sc_matmul_hopper_takes(const sc_cuda *c, const sc_matmul_key *key);
 
-/* y[m][n] = gelu_tanh(z), z[m][n] = round(a[m][k] b[k][n] + bias[n]) (key.f 1; bias may be NULL), or
- * y[m][n] = (a[m][k] b[n][k]') gelu_tanh'(x) (key.f 2; z is NULL). All bf16, sums in fp32. gelu is taken of z as
- * stored; its derivative is rounded to fp16 before the product with the sum, which is then rounded once. With a gate:
- * z = round(a op(b) + bias), y = sc_silu_mul(x, z) (key.f 4), or y, z = both results of sc_silu_mul_grad(round(a
- * op(b)), x, x2) (key.f 6). There y may have the bytes of x or x2: of an element they are read before it is written. */
+/* All bf16, sums in fp32; results and what is laid out like them [m][n]; p: a[m][k] b, rounded. By key.f:
+ *   1  z = round(p + bias), y = gelu_tanh(z)
+ *   2  y = p gelu_tanh'(x), p not rounded, the derivative rounded to fp16
+ *   4  z = round(p + bias), y = silu(x) z
+ *   6  y = p x2 silu'(x), z = p silu(x)
+ * b is [k][n] for 1 and 6, [n][k] for 2 and 4; bias [n] may be NULL, and what is not named is not looked at. */
 void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *key, void *y, void *z, const void *a, const void *b,
                       const void *bias, const void *x, const void *x2);
 

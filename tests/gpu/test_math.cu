@@ -25,6 +25,10 @@ enum { STEP = 4099, COUNT = (1 << 20) - 256 }; /* 4099 * COUNT < 2^32, and some 
                                                       1.5957691216057308 * (1 + 3 * 0.044715 * v * v)),                \
       4, 0.3)                                                                                                          \
     F(silu_grad, sc_silu_grad(1, x), sigmoid(v) + (fabs(v) > 200 ? 0 : v * sigmoid(v) * sigmoid(-v)), 4, 0.3)          \
+    F(gate, sc_gate(x), sigmoid(v), 12, 1e-3)                                                                          \
+    F(silu_mul, sc_silu_mul(x, 1), v == -INFINITY ? NAN : v * sigmoid(v), 12, 1e-3)                                    \
+    F(silu_mul_grad, slope_of_gate(x),                                                                                 \
+      std::isinf(v) ? NAN : sigmoid(v) + (fabs(v) > 200 ? 0 : v * sigmoid(v) * sigmoid(-v)), 12, 0.3)                  \
     F(log, sc_log(x), log(v), 0.8, 0)                                                                                  \
     F(as_bf16, sc_as_bf16(x), (double)sc_as_bf16((float)v), 0, 0)                                                      \
     F(to_bf16, sc_from_bf16(sc_to_bf16(x)), (double)sc_as_bf16((float)v), 0, 0)                                        \
@@ -38,6 +42,12 @@ static double half_erfc(double v) {
 }
 static double tanh_argument(double v) {
     return 1.5957691216057308 * (v + 0.044715 * v * v * v);
+}
+
+static __device__ float slope_of_gate(float x) {
+    float slope, rest;
+    sc_silu_mul_grad(1, x, 1, &slope, &rest);
+    return slope;
 }
 
 #define KERNEL(name, call, reference, limit, floor)                                                                    \
