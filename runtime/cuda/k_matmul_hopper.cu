@@ -1,8 +1,7 @@
-/* matmul with gelu or its gradient, for compute capability 9.0: the function of a tile's elements is computed while the
- * next tile is being multiplied.
- * Relies on: matmul_hopper.h, the driver's cuTensorMapEncodeTiled; sm_90a (the Makefile compiles this file for it, and
- * defines SC_HOPPER, where architecture 90 is among the library's).
- * Relied on by: k_matmul.cu.
+/* matmul with gelu or silu(gate) · y, or with the gradient of either, for compute capability 9.0: the function of a
+ * tile's elements is computed while the next tile is being multiplied. Relies on: matmul_hopper.h, the driver's
+ * cuTensorMapEncodeTiled; sm_90a (the Makefile compiles this file for it, and defines SC_HOPPER, where architecture 90
+ * is among the library's). Relied on by: k_matmul.cu.
  *
  * Blocks stay: a pair of them (a cluster) takes tiles of 2 × 128 rows and 256 columns of y in turn, one below the
  * other. A warp copies blocks of 64 of k of a (16 KiB) and of b (32 KiB, a half of which each block of the pair copies
@@ -13,17 +12,23 @@
  * next tile's blocks of k run, half a slice of it (32 columns) a block of k goes through gelu and shared memory, from
  * where it is copied to y, and to z. For gelu's gradient those registers hold the derivatives, as fp16, which are
  * computed ahead of the tile's sums: half a slice of x arrives in shared memory where half a slice of y has left.
- * Results do not depend on which block took a tile. */
+ *
+ * A gated product wants a tensor more of shared memory's width than there is room for: half a slice of the gate (for
+ * the gradient of up, too) arrives in one of two places in turn, is replaced there by what it gives, and leaves; the
+ * other place is filled again meanwhile. These half slices are spread over all blocks of k. Results do not depend on
+ * which block took a tile. */
 #include "matmul_hopper.h"
 
-enum { GELU_TOO = 1, GRADIENT = 2 }; /* key.f */
+#include "../sc_math.h"
+
+enum { GELU_TOO = 1, GRADIENT = 2, GATED = 4, GATED_GRADIENT = 6 }; /* key.f */
 
 #ifndef SC_HOPPER
 extern "C" int sc_matmul_hopper_takes(const sc_cuda *c, const sc_matmul_key *key) {
     return (void)c, (void)key, 0;
 }
-extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *, void *, void *, const void *, const void *,
-                                 const void *, const void *, const void *) {
+extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *, void *, const void *, void *, const void *,
+                                 const void *, const void *, const void *, const void *) {
     sc_unsupported(t, "matmul", "this library was made without architecture 90");
 }
 #else
@@ -33,15 +38,15 @@ extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *, void *
 enum { PAIR = 2, ROWS = 128, COLUMNS = 256, DEPTH = 64, STAGES = 4, THREADS = 384 };
 enum { HALVES = COLUMNS / 32, LEAST = 11 }; /* half slices of a tile; blocks of k that they take */
 enum { A_BYTES = ROWS * DEPTH * 2, B_BYTES = COLUMNS * DEPTH * 2, STAGE = A_BYTES + B_BYTES };
-/* Shared memory, in bytes: the stages; 4096 a warp that multiplies: 16 × 64 of y, and of z or twice 16 × 32 of x; then
- * barriers, a few words and biases. */
+/* Shared memory, in bytes: the stages; 4096 a warp that multiplies: 16 × 64 of y, and of z or twice 16 × 32 of x; of a
+ * gated product twice 16 × 32 of gate and then y, and of up and then z; then barriers, a few words and biases. */
 enum { STAGED = STAGES * STAGE, OUT = 8 * 4096, MISC = STAGED + OUT };
 enum { FULL = MISC, EMPTY = MISC + 64, ARRIVED = MISC + 128, WORDS = MISC + 256, BIASES = MISC + 512 };
 enum { SHARED = BIASES + 4 * 512 };
 static_assert(SHARED <= 227 * 1024, "a block's shared memory");
 
 typedef struct {
-    CUtensorMap a, b, y, z;             /* z: x, for the gradient */
+    CUtensorMap a, b, y, z, x, x2;      /* those that the function has */
     const uint16_t *bias;               /* NULL: none */
     int n, blocks, pairs, across, tall; /* blocks of k; tiles: pairs from above, from the left; pairs to a group */
 } product;
@@ -199,6 +204,11 @@ DEVICE uint32_t within_30(uint32_t w) { /* both; further out the slope is 0 or 1
 
 /* ── the kernel ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
+/* b is [k][n], or else [n][k]; a bias is added. */
+template <int F> constexpr int TURNED = F == GELU_TOO || F == GATED_GRADIENT;
+template <int F> constexpr int BIASED = F == GELU_TOO || F == GATED;
+template <int F> constexpr int IS_GATED = F == GATED || F == GATED_GRADIENT;
+
 typedef struct {
     int row, column; /* the first; row < 0: no tile */
 } tile;
@@ -224,10 +234,10 @@ template <int F> DEVICE void feed(const product &p, uint32_t base, int rank) {
             barrier_wait(base + EMPTY + 8 * stage, phase);
             barrier_expect(full, STAGE);
             copy_in(a, &p.a, full, k * DEPTH, at.row);
-            if (F == GRADIENT)
-                copy_in_both(b, &p.b, full, k * DEPTH, at.column + rank * (COLUMNS / 2));
-            else
+            if (TURNED<F>)
                 copy_groups_in_both(b, &p.b, full, k * DEPTH, at.column / 64 + rank * 2);
+            else
+                copy_in_both(b, &p.b, full, k * DEPTH, at.column + rank * (COLUMNS / 2));
             if (++stage == STAGES) stage = 0, phase ^= 1;
         }
     }
@@ -244,9 +254,10 @@ template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int
      * groups of 64 columns, 8192 bytes each. */
     uint64_t rows = 64ull << 32 | 1ull << 62;
     uint64_t a0 = ((base + group * 8192) & 0x3ffff) >> 4 | 1ull << 16 | rows;
-    uint64_t b0 = ((base + A_BYTES) & 0x3ffff) >> 4 | (F == GRADIENT ? 1ull : 512ull) << 16 | rows;
-    enum { STEP_A = 2, STEP_B = F == GRADIENT ? 2 : 2048 >> 4 }; /* 16 of k further, in units of 16 bytes */
-    int stage = 0, phase = 0, parity = 0;
+    uint64_t b0 = ((base + A_BYTES) & 0x3ffff) >> 4 | (TURNED<F> ? 512ull : 1ull) << 16 | rows;
+    enum { STEP_A = 2, STEP_B = TURNED<F> ? 2048 >> 4 : 2 }; /* 16 of k further, in units of 16 bytes */
+    int stage = 0, phase = 0, parity = 0, block = 0;
+    bool begun = false; /* a tile is in kept */
     tile before = {-1, 0}, now = tile_at(p, blockIdx.x / PAIR, rank), next = now;
 #pragma unroll
     for (int i = 0; i < COLUMNS / 2; i++) sums[i] = 0;
@@ -259,7 +270,7 @@ template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int
     auto fetch = [&](int half, tile at) {
         if (lane) return;
         barrier_expect(arrived + 8 * (half & 1), 1024);
-        copy_in(mine + 2048 + 1024 * (half & 1), &p.z, arrived + 8 * (half & 1), at.column + 32 * half,
+        copy_in(mine + 2048 + 1024 * (half & 1), &p.x, arrived + 8 * (half & 1), at.column + 32 * half,
                 at.row + group * 64 + warp * 16);
     };
     auto half_slice = [&](auto which, bool last) {
@@ -312,6 +323,56 @@ template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int
             }
         }
     };
+    /* Of the gate and of up, into the place that half a slice of the results has left. */
+    auto fetch_gate = [&](int half, tile at) {
+        if (lane) return;
+        uint32_t to = mine + 2048 * (half & 1), barrier = arrived + 8 * (half & 1);
+        int column = at.column + 32 * half, first = at.row + group * 64 + warp * 16;
+        copied_from();
+        barrier_expect(barrier, F == GATED ? 1024 : 2048);
+        copy_in(to, &p.x, barrier, column, first);
+        if (F == GATED_GRADIENT) copy_in(to + 1024, &p.x2, barrier, column, first);
+    };
+    /* kept: rounded products. written: the tile before is one, or else the results stay here. */
+    auto gated_half_slice = [&](auto which, bool last, bool written) {
+        constexpr int half = decltype(which)::value;
+        uint32_t at = mine + 2048 * (half & 1) + row * 64, turn = row / 2 % 4;
+        if (half + 1 < HALVES)
+            fetch_gate(half + 1, before);
+        else if (!last)
+            fetch_gate(0, now);
+        barrier_wait(arrived + 8 * (half & 1), half / 2 & 1);
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            uint32_t g[4], u[4], *r = kept + 8 * half + 4 * i, piece = at + (((2 * i + right) ^ turn) << 4);
+            get_pieces(piece, g);
+            if (F == GATED_GRADIENT) get_pieces(piece + 1024, u);
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                float x0 = low_bf16(g[j]), x1 = high_bf16(g[j]), r0 = low_bf16(r[j]), r1 = high_bf16(r[j]), y[4];
+                if (F == GATED) {
+                    g[j] = two_bf16(sc_silu_mul(x0, r0), sc_silu_mul(x1, r1));
+                    u[j] = r[j];
+                } else {
+                    sc_silu_mul_grad(r0, x0, low_bf16(u[j]), &y[0], &y[2]);
+                    sc_silu_mul_grad(r1, x1, high_bf16(u[j]), &y[1], &y[3]);
+                    g[j] = two_bf16(y[0], y[1]);
+                    u[j] = two_bf16(y[2], y[3]);
+                }
+            }
+            put_pieces(piece, g);
+            put_pieces(piece + 1024, u);
+        }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncwarp();
+        if (lane == 0 && written) {
+            int column = before.column + 32 * half, first = before.row + group * 64 + warp * 16;
+            copy_out(&p.y, mine + 2048 * (half & 1), column, first);
+            copy_out(&p.z, mine + 2048 * (half & 1) + 1024, column, first);
+            copies_out();
+        }
+    };
     /* The stage before this one. */
     auto let_go = [&] {
         if (lane < PAIR) barrier_arrive(release + 8 * (stage ? stage - 1 : STAGES - 1));
@@ -323,11 +384,12 @@ template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int
         sums_fence();
 #pragma unroll
         for (int i = 0; i < DEPTH / 16; i++)
-            multiply_add<F != GRADIENT>(sums, a + STEP_A * i, b + STEP_B * i, k > 0 || i > 0);
+            multiply_add<TURNED<F>>(sums, a + STEP_A * i, b + STEP_B * i, k > 0 || i > 0);
         sums_commit();
         sums_wait<1>();
         if (k > 0) let_go();
-        if constexpr (decltype(half)::value >= 0) half_slice(half, false);
+        if constexpr (decltype(half)::value >= 0 && IS_GATED<F>) gated_half_slice(half, false, begun);
+        if constexpr (decltype(half)::value >= 0 && !IS_GATED<F>) half_slice(half, false);
         if (++stage == STAGES) stage = 0, phase ^= 1;
     };
     /* Pairs of columns, four of a lane's together. */
@@ -343,7 +405,7 @@ template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int
 #pragma unroll
         for (int j = 0; j < COLUMNS / 8; j += 4) {
             uint32_t w[4];
-            if (F == GELU_TOO)
+            if (BIASED<F>)
                 asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                              : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
                              : "r"(biases + 512 * parity + 16 * (j + lane % 4))
@@ -354,30 +416,57 @@ template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int
                 for (int u = 0; u < 2; u++) {
                     float low = sums[4 * i + 2 * u], high = sums[4 * i + 2 * u + 1];
                     uint32_t *to = kept + 2 * i + u;
-                    *to = F == GRADIENT ? two_bf16(low * of_fp16(*to, 0), high * of_fp16(*to, 1))
-                                        : two_bf16(low + low_bf16(w[i - j]), high + high_bf16(w[i - j]));
+                    if (F == GRADIENT) low *= of_fp16(*to, 0), high *= of_fp16(*to, 1);
+                    if (BIASED<F>) low += low_bf16(w[i - j]), high += high_bf16(w[i - j]);
+                    *to = two_bf16(low, high);
                 }
         }
     };
 #define HALF(i) std::integral_constant<int, i>()
 
-    if (F == GRADIENT && now.row >= 0) fetch(0, now), fetch(1, now);
-    for (int t = blockIdx.x / PAIR; now.row >= 0; t += gridDim.x / PAIR, before = now, now = next, parity ^= 1) {
-        next = tile_at(p, t + gridDim.x / PAIR, rank);
-        if (F == GELU_TOO) take_biases();
-        block_of_k(0, HALF(0)), block_of_k(1, HALF(1)), block_of_k(2, HALF(-1));
-        block_of_k(3, HALF(2)), block_of_k(4, HALF(3)), block_of_k(5, HALF(-1));
-        block_of_k(6, HALF(4)), block_of_k(7, HALF(5)), block_of_k(8, HALF(-1));
-        block_of_k(9, HALF(6)), block_of_k(10, HALF(7));
-        if (F == GELU_TOO) group_sync(group); /* biases are there */
+    /* All halves, each followed by its share of the other blocks of k. */
+    auto spread = [&](auto half) {
+        constexpr int h = decltype(half)::value;
+        block_of_k(block++, half);
 #pragma unroll 1
-        for (int k = LEAST; k < p.blocks; k++) block_of_k(k, HALF(-1));
+        for (int n = (h + 1) * (p.blocks - HALVES) / HALVES - h * (p.blocks - HALVES) / HALVES; n > 0; n--)
+            block_of_k(block++, HALF(-1));
+    };
+
+    if (F == GRADIENT && now.row >= 0) fetch(0, now), fetch(1, now);
+    if (IS_GATED<F> && now.row >= 0) before = now, fetch_gate(0, now);
+    for (int t = blockIdx.x / PAIR; now.row >= 0;
+         t += gridDim.x / PAIR, before = now, now = next, parity ^= 1, begun = true) {
+        next = tile_at(p, t + gridDim.x / PAIR, rank);
+        if (BIASED<F>) take_biases();
+        if constexpr (IS_GATED<F>) {
+            block = 0;
+            spread(HALF(0)), spread(HALF(1)), spread(HALF(2)), spread(HALF(3));
+            spread(HALF(4)), spread(HALF(5)), spread(HALF(6)), spread(HALF(7));
+            if (F == GATED) group_sync(group);
+        } else {
+            block_of_k(0, HALF(0)), block_of_k(1, HALF(1)), block_of_k(2, HALF(-1));
+            block_of_k(3, HALF(2)), block_of_k(4, HALF(3)), block_of_k(5, HALF(-1));
+            block_of_k(6, HALF(4)), block_of_k(7, HALF(5)), block_of_k(8, HALF(-1));
+            block_of_k(9, HALF(6)), block_of_k(10, HALF(7));
+            if (F == GELU_TOO) group_sync(group); /* biases are there */
+#pragma unroll 1
+            for (int k = LEAST; k < p.blocks; k++) block_of_k(k, HALF(-1));
+        }
         sums_wait<0>();
         let_go();
         finish();
     }
-    half_slice(HALF(0), true), half_slice(HALF(1), true), half_slice(HALF(2), true), half_slice(HALF(3), true);
-    half_slice(HALF(4), true), half_slice(HALF(5), true), half_slice(HALF(6), true), half_slice(HALF(7), true);
+    auto rest = [&](auto half) {
+        if constexpr (IS_GATED<F>)
+            gated_half_slice(half, true, true);
+        else
+            half_slice(half, true);
+    };
+    if (begun) {
+        rest(HALF(0)), rest(HALF(1)), rest(HALF(2)), rest(HALF(3));
+        rest(HALF(4)), rest(HALF(5)), rest(HALF(6)), rest(HALF(7));
+    }
     if (lane == 0) copied_out();
 }
 
@@ -440,26 +529,34 @@ static CUtensorMap groups(encoder *encode, const void *p, int64_t k, int64_t n, 
     return map_of(encode, p, 3, size, stride, box);
 }
 
-/* Where it was measured to gain: whole tiles, eight of them a multiprocessor, k from LEAST blocks to 32. A block of
- * this kernel waits for a multiprocessor of its own to the end, which those of a collective may have: one rank. */
+/* Where it was measured to gain: whole tiles, eight of them a multiprocessor, k of LEAST blocks or more, of gelu up to
+ * 32. A block of this kernel has a multiprocessor of its own to the end, which those of a reduction beside it may have.
+ * Forward there are none (gathers are copies); a gate's gradient leaves them their places; gelu's gradient gained
+ * nothing so. */
 extern "C" int sc_matmul_hopper_takes(const sc_cuda *c, const sc_matmul_key *k) {
-    int same = c->major == 9 && c->minor == 0 && c->world == 1 && k->in == BF16 && k->out == BF16;
-    int function = k->f == GELU_TOO ? !k->tb : k->f == GRADIENT && k->tb && !k->bias;
+    int same = c->major == 9 && c->minor == 0 && k->in == BF16 && k->out == BF16;
+    int gated = k->f == GATED || k->f == GATED_GRADIENT, turned = k->f == GELU_TOO || k->f == GATED_GRADIENT;
+    int function = (gated || k->f == GELU_TOO || k->f == GRADIENT) && !k->tb == turned;
+    int biased = !k->bias || k->f == GELU_TOO || k->f == GATED;
+    int alone = c->world == 1 || k->f != GRADIENT;
     int plain = !k->ta && !k->add && k->batches == 1 && k->ldy == k->n && (k->lda | k->ldb) % 8 == 0;
     int aligned = k->align_a >= 4 && k->align_b >= 4 && k->align_y >= 4 && k->align_c >= 4;
     int whole = k->m % (PAIR * ROWS) == 0 && k->n % COLUMNS == 0 && k->k % DEPTH == 0;
     int small = k->m < INT32_MAX && k->n < INT32_MAX && k->m * k->n / (ROWS * COLUMNS) < INT32_MAX;
-    return same && function && plain && aligned && whole && small && (!k->bias || k->align_bias >= 2) &&
-           k->k >= LEAST * DEPTH && k->k <= 32 * DEPTH && k->m * k->n / (ROWS * COLUMNS) >= 8 * c->multiprocessors;
+    return same && function && alone && biased && plain && aligned && whole && small &&
+           (!k->bias || k->align_bias >= 2) && k->k >= LEAST * DEPTH && (gated || k->k <= 32 * DEPTH) &&
+           k->m * k->n / (ROWS * COLUMNS) >= 8 * c->multiprocessors;
 }
 
 template <int F> static void start(const sc_task *t, const product &p) {
     cudaLaunchConfig_t l = {};
     cudaLaunchAttribute pair[1];
+    const sc_cuda *c = sc_library(t);
+    int taken = F == GATED_GRADIENT && c->world > 1 ? SC_SUM_BLOCKS : 0, pairs = (c->multiprocessors - taken) / PAIR;
     SC_CUDA(cudaFuncSetAttribute((const void *)multiply<F>, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED));
     pair[0].id = cudaLaunchAttributeClusterDimension;
     pair[0].val.clusterDim.x = PAIR, pair[0].val.clusterDim.y = pair[0].val.clusterDim.z = 1;
-    l.gridDim = dim3((unsigned)(sc_library(t)->multiprocessors / PAIR * PAIR));
+    l.gridDim = dim3((unsigned)(pairs > 1 ? pairs : 1) * PAIR);
     l.blockDim = dim3(THREADS);
     l.dynamicSmemBytes = SHARED;
     l.stream = SC_STREAM(t);
@@ -472,22 +569,25 @@ extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *k, void 
                                  const void *b, const void *bias, const void *x, const void *x2) {
     cudaDriverEntryPointQueryResult found;
     void *at = NULL;
-    product p;
+    product p = {};
     SC_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &at, 12000, cudaEnableDefault, &found));
     encoder *encode = (encoder *)at;
+    int half = k->f == GATED || k->f == GATED_GRADIENT; /* slices leave by halves */
     p.a = matrix(encode, a, k->m, k->k, k->lda, ROWS, DEPTH);
     p.b = k->tb ? matrix(encode, b, k->n, k->k, k->ldb, COLUMNS / PAIR, DEPTH) : groups(encode, b, k->k, k->n, k->ldb);
-    p.y = matrix(encode, y, k->m, k->n, k->ldy, 16, 64);
-    p.z = matrix(encode, k->f == GRADIENT ? x : z, k->m, k->n, k->ldy, 16, k->f == GRADIENT ? 32 : 64);
+    p.y = matrix(encode, y, k->m, k->n, k->ldy, 16, half ? 32 : 64);
+    if (z) p.z = matrix(encode, z, k->m, k->n, k->ldy, 16, half ? 32 : 64);
+    if (x) p.x = matrix(encode, x, k->m, k->n, k->ldy, 16, 32);
+    if (x2) p.x2 = matrix(encode, x2, k->m, k->n, k->ldy, 16, 32);
     p.bias = (const uint16_t *)bias;
     p.n = (int)k->n;
     p.blocks = (int)(k->k / DEPTH);
     p.pairs = (int)(k->m / (PAIR * ROWS));
     p.across = (int)(k->n / COLUMNS);
     p.tall = 8;
-    if (k->f == GRADIENT)
-        start<GRADIENT>(t, p);
-    else
-        start<GELU_TOO>(t, p);
+    (k->f == GELU_TOO   ? start<GELU_TOO>
+     : k->f == GRADIENT ? start<GRADIENT>
+     : k->f == GATED    ? start<GATED>
+                        : start<GATED_GRADIENT>)(t, p);
 }
 #endif

@@ -179,7 +179,8 @@ template <class E, bool CENTRED> __global__ void __launch_bounds__(BLOCK) norm_g
     const type *g = (const type *)a.g + row_at(a.grad, row), *x = (const type *)a.x + row_at(a.from, row);
     const type *w = (const type *)a.w;
     const type *more = a.c ? (const type *)a.c + row_at(a.more, row) : NULL;
-    type *dx = (type *)a.y + row_at(a.to, row); /* may be g's row or c's: a thread reads an element before it writes it */
+    type *dx =
+        (type *)a.y + row_at(a.to, row); /* may be g's row or c's: a thread reads an element before it writes it */
     float mean = CENTRED ? a.mean[row] : 0, rstd = a.rstd[row], sum = 0, dot = 0;
     for (int c = threadIdx.x; c < a.cols; c += BLOCK) {
         float h = w ? E::get(g[c]) * E::get(w[c]) : E::get(g[c]);
