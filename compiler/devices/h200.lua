@@ -1,6 +1,6 @@
 -- NVIDIA H200 SXM 141 GB, eight in a node. Units: bytes, seconds, FLOP/s; *_us in microseconds.
 --
--- Measured by sc_calibrate on 2026-11-20, products of joined queries, keys and values on 2026-11-22 (CUDA 13.0, driver 580.159, cuBLASLt 13.1.0, cuDNN 9.19, NCCL 2.28.9; up to four GPUs). Matrix
+-- Measured by sc_calibrate on 2026-11-20, products of joined queries, keys and values and gated ones on 2026-11-22 (CUDA 13.0, driver 580.159, cuBLASLt 13.1.0, cuDNN 9.19, NCCL 2.28.9; up to four GPUs). Matrix
 -- products and attention are as in the midst of products and copies, four to one in time: at the clocks that the GPU's 700 W leave.
 -- reduce_scatter's `itself` is that of a step of llama3-8b, where ranks arrive apart. NCCL's footprint is the runtime's, fitted on
 -- llama3-8b on four GPUs; context, kernels and graphs on gpt2-124m.
@@ -360,6 +360,11 @@ return {
       { "bf16 nn gelu+x", 3.35649e+11, 4.92352e+08, 16384, 6400, 1600, 1, 570.32 },
       { "bf16 nn gelu+x", 6.71298e+11, 9.64211e+08, 32768, 6400, 1600, 1, 1161.79 },
       { "bf16 nn gelu+x", 3.09439e+11, 9.10694e+08, 65536, 3072, 768, 1, 623.90 },
+      { "bf16 nn silu_mul'", 1.92415e+12, 2.13071e+09, 16384, 14336, 4096, 1, 2816.94 },
+      { "bf16 nn silu_mul'", 2.85615e+11, 1.3425e+09, 32768, 4864, 896, 1, 546.06 },
+      { "bf16 nn silu_mul'", 9.62073e+11, 1.12407e+09, 8192, 14336, 4096, 1, 1424.25 },
+      { "bf16 nn silu_mul'", 1.1124e+12, 1.43602e+09, 8192, 18944, 3584, 1, 1597.50 },
+      { "bf16 nn silu_mul'", 2.74878e+11, 6.0398e+08, 8192, 8192, 2048, 1, 478.88 },
       { "bf16 nt", 2.35012e+08, 2.32678e+06, 1024, 128, 896, 1, 4.42 },
       { "bf16 nt", 2.78804e+11, 5.85269e+08, 1024, 151936, 896, 1, 363.64 },
       { "bf16 nt", 8.58993e+09, 1.67772e+07, 1024, 2048, 2048, 1, 15.60 },
@@ -469,6 +474,19 @@ return {
       { "bf16 nt gelu'", 3.35544e+11, 4.92339e+08, 16384, 6400, 1600, 1, 634.37 },
       { "bf16 nt gelu'", 6.71089e+11, 9.64198e+08, 32768, 6400, 1600, 1, 1086.15 },
       { "bf16 nt gelu'", 3.09238e+11, 9.10688e+08, 65536, 3072, 768, 1, 625.93 },
+      { "bf16 nt silu_mul", 8.92548e+09, 3.04742e+07, 1024, 4864, 896, 1, 25.24 },
+      { "bf16 nt silu_mul", 1.92415e+12, 1.19118e+09, 16384, 14336, 4096, 1, 2801.41 },
+      { "bf16 nt silu_mul", 2.78099e+11, 3.0566e+08, 2048, 18944, 3584, 1, 423.29 },
+      { "bf16 nt silu_mul", 6.87195e+10, 1.09052e+08, 2048, 8192, 2048, 1, 122.33 },
+      { "bf16 nt silu_mul", 2.85615e+11, 7.04971e+08, 32768, 4864, 896, 1, 630.77 },
+      { "bf16 nt silu_mul", 9.62073e+11, 6.54311e+08, 8192, 14336, 4096, 1, 1459.54 },
+      { "bf16 nt silu_mul", 1.1124e+12, 8.15268e+08, 8192, 18944, 3584, 1, 1719.35 },
+      { "bf16 nt silu_mul", 2.74878e+11, 3.35544e+08, 8192, 8192, 2048, 1, 519.46 },
+      { "bf16 nt silu_mul+x", 1.92415e+12, 1.66094e+09, 16384, 14336, 4096, 1, 2876.10 },
+      { "bf16 nt silu_mul+x", 2.85615e+11, 1.02374e+09, 32768, 4864, 896, 1, 531.23 },
+      { "bf16 nt silu_mul+x", 9.62073e+11, 8.89192e+08, 8192, 14336, 4096, 1, 1445.98 },
+      { "bf16 nt silu_mul+x", 1.1124e+12, 1.12565e+09, 8192, 18944, 3584, 1, 1583.04 },
+      { "bf16 nt silu_mul+x", 2.74878e+11, 4.69762e+08, 8192, 8192, 2048, 1, 434.73 },
       { "bf16 tn", 8.58993e+09, 1.67772e+07, 2048, 2048, 1024, 1, 15.97 },
       { "bf16 tn", 5.49756e+11, 5.4526e+08, 2048, 2048, 65536, 1, 747.76 },
       { "bf16 tn", 6.87195e+10, 7.54975e+07, 2048, 2048, 8192, 1, 104.68 },
