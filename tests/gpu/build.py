@@ -23,7 +23,7 @@ import programs  # noqa: E402
 from harness import settings  # noqa: E402
 
 STEPS = ["--steps", "20", "--seed", "7", "--lr", "1e-3", "--warmup", "2"]
-DUMP, GRADIENTS = ["--dump", "*.grad", "--at-step", "20", "-o"], ".cpu.grads.safetensors"  # of the last step; of the CPU's program, after its name
+GRADIENTS = ".cpu.grads.safetensors"  # of the CPU's program, after its name
 
 
 def must(args, **kw):
@@ -144,11 +144,16 @@ def accumulation(options):
     return ["--accumulate", str(options["accumulate"])] if options.get("accumulate") else []
 
 
+def dump(name, made):
+    """Arguments of a run of fp32-MODEL-wN that write the gradients of the step of which they are compared."""
+    return ["--dump", "*.grad", "--at-step", str(programs.gradients_after(name)), "-o", made]
+
+
 def jobs(b):
     """(name, call) of everything to be made."""
     for name, (file, world, options) in programs.fp32().items():
-        dump = [*DUMP, os.path.join(b.out, name + GRADIENTS)] if world == 1 else []  # other worlds see the same samples
-        yield name, lambda n=name, a=(file, world, options), d=dump: (b.model(n, *a), b.reference(n, *a, further=d))
+        wanted = dump(name, os.path.join(b.out, name + GRADIENTS)) if world == 1 else []  # other worlds see the same samples
+        yield name, lambda n=name, a=(file, world, options), d=wanted: (b.model(n, *a), b.reference(n, *a, further=d))
     for name, a in programs.bf16().items():
         yield name, lambda n=name, a=a: b.model(n, *a)
     for family in programs.families():

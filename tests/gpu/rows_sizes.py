@@ -11,7 +11,7 @@ from runner import agrees
 
 MIB = 1 << 20
 SIZES = {"gpt2-124m": ("gpt2.lua", dict(size="124m", seq=1024), 8, "3e-4"), "llama3-1b": ("llama3.lua", dict(size="1b", seq=1024), 4, "2e-4"),
-         "llama3-8b": ("llama3.lua", dict(size="8b", seq=1024, recompute="full"), 4, "6e-5")}  # model, options, samples of a step, learning rate
+         "llama3-8b": ("llama3.lua", dict(size="8b", seq=1024, recompute="full"), 4, "2e-5")}  # model, options, samples of a step, learning rate
 FP32 = dict(size="124m", seq=64, batch=1, precision="fp32")
 PROGRAMS = {"sizes-%s-w%d" % (n, w): (file, w, dict(options, precision="bf16", clip=0.0, batch=samples // w))
             for n, (file, options, samples, _) in SIZES.items() for w in (1, 2, 4)}

@@ -19,7 +19,7 @@ import tempfile
 import time
 
 import programs
-from build import DUMP, GRADIENTS
+from build import GRADIENTS, dump
 from runner import AGREES, HERE, ROOT, Machine, Runner, agrees, count_gpus, once_more, same  # puts tests/program on the path
 import test_golden  # noqa: E402
 from harness import Failure, check, read_log, steps  # noqa: E402
@@ -39,21 +39,21 @@ def golden(r, case, world):
 
 
 def beside_cpu(r, name, world, options):
-    """Losses and norms of 20 steps, and every gradient of the last beside those of the CPU's program on one rank."""
+    """Losses and norms of 20 steps, and every gradient of one beside those of the CPU's program on one rank."""
     if options.get("accumulate"):
         return agrees(r, name, world, options)  # what is dumped is of the last microbatch
     grads = os.path.join(tempfile.mkdtemp(dir=r.work), "grads.safetensors")
-    note = agrees(r, name, world, options, *DUMP, grads)
+    note = agrees(r, name, world, options, *dump(name, grads))
     ours = test_golden.sum_files([grads] + [grads.replace(".safetensors", ".rank%d.safetensors" % i) for i in range(1, world)])
     cpu = test_golden.sum_files([r.path(name[:-1] + "1" + GRADIENTS)])
     check(ours.keys() == cpu.keys(), "gradients of %s" % sorted(ours.keys() ^ cpu.keys()))
-    size, worst, most = lambda x: math.sqrt(sum(v * v for v in x)), 0, programs.CORNERS.get(name.split("-")[1], AGREES)
+    size, worst, step = lambda x: math.sqrt(sum(v * v for v in x)), 0, programs.gradients_after(name)
     least = 1e-8 * size([size(x) for _, x in cpu.values()])  # zero but for rounding: the biases of keys
     for path, (_, x) in cpu.items():
         apart, whole = size([a - b for a, b in zip(ours[path][1], x)]), size(x)
-        check(apart <= most * whole + least, "%s.grad of step 20 is %.1e from the CPU's" % (path, apart / max(whole, least)))
+        check(apart <= AGREES * whole + least, "%s.grad of step %d is %.1e from the CPU's" % (path, step, apart / max(whole, least)))
         worst = max(worst, (apart - least) / whole if apart > least else 0)
-    return "%s, %d gradients %.1e" % (note, len(cpu), worst)
+    return "%s, %d gradients of step %d %.1e" % (note, len(cpu), step, worst)
 
 
 def curve(r):
