@@ -27,8 +27,8 @@ enum { GELU_TOO = 1, GRADIENT = 2, GATED = 4, GATED_GRADIENT = 6 }; /* key.f */
 extern "C" int sc_matmul_hopper_takes(const sc_cuda *c, const sc_matmul_key *key) {
     return (void)c, (void)key, 0;
 }
-extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *, void *, const void *, void *, const void *,
-                                 const void *, const void *, const void *, const void *) {
+extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *, void *, void *, const void *, const void *,
+                                 const void *, const void *, const void *) {
     sc_unsupported(t, "matmul", "this library was made without architecture 90");
 }
 #else
