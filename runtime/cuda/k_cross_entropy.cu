@@ -8,9 +8,9 @@
  *
  * A block a row, in one pass (Milakov and Gimelshein 2018: a thread's sum is rescaled when its maximum grows). Rows'
  * losses go to the workspace (N floats), which a second launch adds up in double in a fixed order. The kernel of both
- * (.._grads) reads a row again for its gradient while it is still in the L2 (keeping it in shared memory was no faster
- * on an H200). With 16-bit logits e^x is 2^(x log2 e) by the hardware's instruction (2 ulp), which memory bandwidth
- * leaves time for; else sc_exp. */
+ * (.._grads) reads a row again for its gradient while it is still in the L2 (keeping it in shared memory was no faster on
+ * an H200). With 16-bit logits
+ * e^x is 2^(x log2 e) by the hardware's instruction (2 ulp), which memory bandwidth leaves time for; else sc_exp. */
 #include "kernel.cuh"
 
 namespace {
@@ -257,8 +257,8 @@ __global__ void __launch_bounds__(BOTH_BLOCK, 2)
 extern "C" void sc_k_cross_entropy_grads(const sc_task *t) {
     const sc_tensor *dx = &t->t[0], *loss = &t->t[1], *losses = &t->t[2], *g = &t->t[3], *x = &t->t[4];
     const int32_t *target = (const int32_t *)t->t[5].p;
-    loss_task a = {row_space_of(x), row_space_of(dx), x->p,         target, NULL, (float *)losses->p,
-                   dx->p,           (int)cols_of(x),  (int)t->i[1], t->i[0]};
+    loss_task a = {row_space_of(x), row_space_of(dx), x->p,           target, NULL, (float *)losses->p, dx->p,
+                   (int)cols_of(x), (int)t->i[1],     t->i[0]};
     int64_t rows = rows_of(x);
     with_float(t, x->dtype, [&](auto e) {
         SC_LAUNCH(t, losses_and_grads<decltype(e)>, (unsigned)rows, BOTH_BLOCK, a, g->p, g->dtype, t->record);

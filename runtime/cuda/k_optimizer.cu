@@ -3,9 +3,9 @@
  * Relied on by: generated code.
  *
  * A row (begin, end, group) of the segment table covers flat offsets; this rank holds [s·n, s·n + n), n = i1, s =
- * rank mod i2. Where moments are bf16, a row is a parameter and ends with its path's key. The host intersects segments
- * and slice; the pieces travel as an argument, 64 a launch, and blocks take tiles of 2048 elements of them, each read
- * and written once, 4 elements an access: those of one block of Philox. sum_squares: blocks of 4096 elements to the
+ * rank mod i2. Where moments are bf16, a row is a parameter and ends with its path's key. The host intersects segments and
+ * slice; the pieces travel as an argument, 64 a launch, and blocks take tiles of 2048 elements of them, each read and
+ * written once, 4 elements an access: those of one block of Philox. sum_squares: blocks of 4096 elements to the
  * workspace, added up in double in a fixed order. clip: norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)).
  * With a loss scale: as k_optimizer.c says. */
 #include "../sc_optimizer.h"
@@ -120,8 +120,8 @@ template <class P, class M> SC_DEVICE void renew_wire(const pieces &p, const upd
     }
 }
 
-/* Moments on their way to memory: of elements [element, element + W) of the piece's parameter, W dividing `element`;
- * and of one element. v: NULL where there is none. */
+/* Moments on their way to memory: of elements [element, element + W) of the piece's parameter, W dividing `element`; and
+ * of one element. v: NULL where there is none. */
 SC_DEVICE sc_block words_of(const sc_rounding &d, int64_t element) {
     uint64_t block = (uint64_t)element / W;
     sc_block c = {{(uint32_t)block, (uint32_t)(block >> 32), d.a, d.b}};
