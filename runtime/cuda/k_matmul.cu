@@ -401,11 +401,7 @@ SC_DEVICE void store(void *p, int dtype, int64_t i, float x) {
 }
 
 SC_DEVICE float rounded(int dtype, float x) {
-    sc_bf16 b;
-    sc_fp16 h;
-    if (dtype == FP32) return x;
-    if (dtype == BF16) return sc_narrow(&b, x), sc_widen(b);
-    return sc_narrow(&h, x), sc_widen(h);
+    return dtype == FP32 ? x : dtype == BF16 ? sc_as_bf16(x) : sc_from_fp16(sc_to_fp16(x));
 }
 
 /* f of what the sums gave: element `at` of y, z, x, x2. gelu is taken of its argument as it is stored, where it is;
