@@ -355,7 +355,7 @@ SC_FN real sc_silu_grad(real g, real x) {
     return g * sc_fma(c, e * r * r, c >= 0 ? r : e * r);
 }
 /* The sigmoid of a gate. A GPU computes it in the midst of a matrix product, by 2^t and 1/x as its instructions give
- * them: within (4 + |x|) 2^-23 of it. */
+ * them: within (4 + |x|) 2^-23 of it; 0 where it is subnormal. */
 SC_FN real sc_gate(real x) {
 #ifdef __CUDA_ARCH__
     real e, r;

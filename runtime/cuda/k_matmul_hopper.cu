@@ -16,8 +16,9 @@
  *
  * A gated product wants a tensor more of shared memory's width than there is room for: half a slice of the gate (for
  * the gradient of up, too) arrives in one of two places in turn, is replaced there by what it gives, and leaves; the
- * other place is filled again meanwhile. These half slices are spread over all blocks of k. Results do not depend on
- * which block took a tile. */
+ * other place is filled again meanwhile. These half slices are spread over all blocks of k.
+ *
+ * Results do not depend on which block took a tile. */
 #include "matmul_hopper.h"
 
 #include "../sc_math.h"
