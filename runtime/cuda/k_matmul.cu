@@ -610,7 +610,7 @@ extern "C" void sc_k_matmul(const sc_task *t) {
         if (p.loops[d].size == 0) return;
     product sums = ungated(&p);
     plan spare = {}, *x = NULL;
-    if (library_takes(&p)) {
+    if (library_takes(&sums)) {
         sc_matmul_key key = key_of(&p);
         if (sc_matmul_hopper_takes(sc_library(t), &key)) {
             sc_matmul_hopper(t, &key, p.y->p, (void *)bytes_of(p.z), p.a->p, p.b->p, bytes_of(p.bias), bytes_of(p.x),
