@@ -560,8 +560,17 @@ function nn.buffer(shape, options) return make_parameter("nn.buffer", shape, opt
 
 -- ── modules ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+-- Lua drops arguments that a function has no name for; here they are mistakes, as in nn.dropout(x, 0.5, training).
+local function none_too_many(name, most, hidden, ...)
+  for i = most + 1, select("#", ...) do
+    if select(i, ...) ~= nil then fail(nil, "%s: argument %d is one too many: it takes %d", name, i - hidden, most - hidden) end
+  end
+end
+
 prim.on_call(function(self, ...)
   prim.enter(self)
+  local most = prim.parameters(self.forward)
+  if most then none_too_many(tostring(self), most, 1, self, ...) end
   return prim.leave(self:forward(...))
 end)
 
@@ -777,17 +786,12 @@ function nn.training_mode() return (prim.training_mode()) end
 function nn.input(dtype, shape, options) return (prim.input(dtype, shape, options)) end
 function nn.training(options) return (prim.training(options)) end
 
--- Lua drops arguments that a function has no name for; here they are mistakes, as in nn.dropout(x, 0.5, training).
 -- hidden: arguments before those that are written in parentheses, the tensor of a method.
 function prim.exact(functions, prefix, hidden)
   for name, f in pairs(functions) do
     local most = type(f) == "function" and prim.parameters(f)
     functions[name] = not most and f or function(...)
-      for i = most + 1, select("#", ...) do
-        if select(i, ...) ~= nil then
-          fail(nil, "%s%s: argument %d is one too many: it takes %d", prefix, name, i - hidden, most - hidden)
-        end
-      end
+      none_too_many(prefix .. name, most, hidden, ...)
       return f(...)
     end
   end
