@@ -335,8 +335,8 @@ template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int
         copy_in(to, &p.x, barrier, column, first);
         if (F == GATED_GRADIENT) copy_in(to + 1024, &p.x2, barrier, column, first);
     };
-    /* kept: rounded products. written: the tile before is one, or else the results stay here. */
-    auto gated_half_slice = [&](auto which, bool last, bool written) {
+    /* kept: rounded products. Where none has begun, the results stay here. */
+    auto gated_half_slice = [&](auto which, bool last) {
         constexpr int half = decltype(which)::value;
         uint32_t at = mine + 2048 * (half & 1) + row * 64, turn = row / 2 % 4;
         if (half + 1 < HALVES)
@@ -368,7 +368,7 @@ template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int
         }
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncwarp();
-        if (lane == 0 && written) {
+        if (lane == 0 && begun) {
             int column = before.column + 32 * half, first = before.row + group * 64 + warp * 16;
             copy_out(&p.y, mine + 2048 * (half & 1), column, first);
             copy_out(&p.z, mine + 2048 * (half & 1) + 1024, column, first);
@@ -390,7 +390,7 @@ template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int
         sums_commit();
         sums_wait<1>();
         if (k > 0) let_go();
-        if constexpr (decltype(half)::value >= 0 && IS_GATED<F>) gated_half_slice(half, false, begun);
+        if constexpr (decltype(half)::value >= 0 && IS_GATED<F>) gated_half_slice(half, false);
         if constexpr (decltype(half)::value >= 0 && !IS_GATED<F>) half_slice(half, false);
         if (++stage == STAGES) stage = 0, phase ^= 1;
     };
@@ -461,7 +461,7 @@ template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int
     }
     auto rest = [&](auto half) {
         if constexpr (IS_GATED<F>)
-            gated_half_slice(half, true, true);
+            gated_half_slice(half, true);
         else
             half_slice(half, true);
     };
