@@ -15,6 +15,7 @@ extern "C" {
 /* These enums agree with compiler/ir/ir.h (a unit test compares them). */
 typedef enum { FP32, BF16, FP16, FP64, FP8_E4M3, FP8_E5M2, INT32, INT64, BOOL } sc_dtype;
 typedef enum { COMPUTE, GATHER, REDUCE, OFFLOAD, FETCH, HOST, UPDATE, SC_STREAMS } sc_stream;
+enum { SC_GELU_TOO = 1, SC_GELU_GRAD, SC_GELU, SC_GATED_TOO, SC_GATED, SC_GATE_GRADS }; /* f of matmul, ops.def */
 enum { SC_DIMS = 6, SC_TENSORS = 33, SC_INTS = 12, SC_FLOATS = 6, SC_GROUPS = 16, SC_COUNTS = 8 };
 
 typedef struct sc_rank sc_rank; /* all state of one rank */

@@ -44,7 +44,7 @@ void set_result_dtype(Op *op, Dtype d) {
 unsigned op_lends(const Op *op) {
     unsigned last = op->nin ? 1u << (op->nin - 1) : 0;
     if (op->kind != OP_MATMUL) return op_info[op->kind].inplace;
-    return op->i[4] == 4 ? last : op->i[4] == 6 ? last | last >> 1 : 0;
+    return op->i[4] == F_GATED_TOO ? last : op->i[4] == F_GATE_GRADS ? last | last >> 1 : 0;
 }
 
 int op_values(const Op *op, const Value **out) {

@@ -17,8 +17,6 @@ enum {
     MANY = 12 /* tiles, so that 2, 3, 4, 6 parts get equal shares */
 };
 
-enum { ARGUMENT_TOO = 1, GELU_GRAD = 2, GELU = 3, GATED_TOO = 4, GATED = 5, GATE_GRADS = 6 }; /* f */
-
 typedef struct {
     const sc_tensor *y, *z, *a, *b, *bias, *c, *x, *up; /* y: where sums are made; z: gelu's argument, or the first of
                                                          * gated results, of which y is the second; all but a, b and
@@ -54,15 +52,15 @@ static int64_t leading(const sc_tensor *t) {
 
 static product product_of(const sc_task *k) {
     product p = {.ta = k->i[0] != 0, .tb = k->i[1] != 0, .f = (int)k->i[4]};
-    int gated = p.f == GATED_TOO || p.f == GATE_GRADS, next = 1, end = k->nt - (k->t[k->nt - 1].dtype == BOOL);
+    int gated = p.f == SC_GATED_TOO || p.f == SC_GATE_GRADS, next = 1, end = k->nt - (k->t[k->nt - 1].dtype == BOOL);
     int last = end;
-    if (gated || p.f == ARGUMENT_TOO) p.z = &k->t[next++];
+    if (gated || p.f == SC_GELU_TOO) p.z = &k->t[next++];
     p.y = &k->t[0];
     if (gated) p.y = p.z, p.z = &k->t[0];
     p.a = &k->t[next++];
     p.b = &k->t[next++];
-    if (p.f == GATE_GRADS) p.up = &k->t[--last];
-    if (p.f == GELU_GRAD || p.f >= GATED_TOO) p.x = &k->t[--last];
+    if (p.f == SC_GATE_GRADS) p.up = &k->t[--last];
+    if (p.f == SC_GELU_GRAD || p.f >= SC_GATED_TOO) p.x = &k->t[--last];
     if (k->i[3]) p.c = &k->t[--last];
     if (next < last) p.bias = &k->t[next];
     if (end < k->nt) p.work = (real *)((char *)k->t[end].p + (int64_t)k->part * (4 << 20));
@@ -133,20 +131,20 @@ static void finish(const product *p, real *sum, int64_t at, int64_t n) {
         SC_ELEMENTWISE
         for (int64_t j = 0; j < n; j++) sum[j] += c[j];
     }
-    if (p->f == ARGUMENT_TOO) {
+    if (p->f == SC_GELU_TOO) {
         sc_store(p->z, at, 1, n, sum);
         sc_load(sum, p->z, at, 1, n);
     }
-    if (p->f == ARGUMENT_TOO || p->f == GELU) {
+    if (p->f == SC_GELU_TOO || p->f == SC_GELU) {
         SC_ELEMENTWISE
         for (int64_t j = 0; j < n; j++) sum[j] = sc_gelu_tanh(sum[j]);
     }
-    if (p->f == GELU_GRAD) {
+    if (p->f == SC_GELU_GRAD) {
         const real *x = sc_in(p->x, at, n, buffer);
         SC_ELEMENTWISE
         for (int64_t j = 0; j < n; j++) sum[j] = sc_gelu_tanh_grad(sum[j], x[j]);
     }
-    if (p->f >= GATED_TOO) gate(p, sum, at, n);
+    if (p->f >= SC_GATED_TOO) gate(p, sum, at, n);
 }
 
 static void tile(const product *p, int64_t batch, int64_t r0, int64_t rows, int64_t c0, int64_t cols) {

@@ -67,8 +67,6 @@ typedef struct {
     int64_t size, a, b, y; /* extent; strides */
 } loop;
 
-enum { ARGUMENT_TOO = 1, GELU_GRAD = 2, GELU = 3, GATED_TOO = 4, GATED = 5, GATE_GRADS = 6 }; /* f */
-
 typedef struct {
     const sc_tensor *y, *z, *a, *b, *bias, *c, *x, *x2, *work; /* z: the second result; c, x, x2: laid out as y */
     int ta, tb, f;
@@ -113,11 +111,11 @@ static product product_of(const sc_task *t) {
     if (last < t->nt) p.work = &t->t[last];
     p.f = (int)t->i[4];
     p.y = &t->t[0];
-    if (p.f == ARGUMENT_TOO || p.f == GATED_TOO || p.f == GATE_GRADS) p.z = &t->t[next++];
+    if (p.f == SC_GELU_TOO || p.f == SC_GATED_TOO || p.f == SC_GATE_GRADS) p.z = &t->t[next++];
     p.a = &t->t[next++];
     p.b = &t->t[next++];
-    if (p.f == GATE_GRADS) p.x2 = &t->t[--last];
-    if (p.f == GELU_GRAD || p.f >= GATED_TOO) p.x = &t->t[--last];
+    if (p.f == SC_GATE_GRADS) p.x2 = &t->t[--last];
+    if (p.f == SC_GELU_GRAD || p.f >= SC_GATED_TOO) p.x = &t->t[--last];
     if (t->i[3]) p.c = &t->t[--last];
     if (next < last) p.bias = &t->t[next];
     p.ta = t->i[0] != 0;
@@ -142,7 +140,7 @@ static product product_of(const sc_task *t) {
 /* What is gated, without its gate. */
 static product ungated(const product *p) {
     product q = *p;
-    if (p->f < GATED_TOO) return q;
+    if (p->f < SC_GATED_TOO) return q;
     q.f = 0;
     q.x = q.x2 = q.z = NULL;
     if (p->z) q.y = p->z;
@@ -239,16 +237,16 @@ static void layout(cublasLtMatrixLayout_t l, int dtype, int64_t rows, int64_t co
 
 static cublasLtEpilogue_t library_epilogue(const sc_matmul_key *k, int f) {
     switch (f) {
-    case ARGUMENT_TOO: return k->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-    case GELU: return k->bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
-    case GELU_GRAD: return CUBLASLT_EPILOGUE_DGELU;
+    case SC_GELU_TOO: return k->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case SC_GELU: return k->bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    case SC_GELU_GRAD: return CUBLASLT_EPILOGUE_DGELU;
     default: return k->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     }
 }
 
 /* May a pass of our own take 16 bytes of y, z, x and c at a time? */
 static int fits_apart(const sc_matmul_key *k) {
-    return (k->f == ARGUMENT_TOO || k->f == GELU_GRAD) && k->m * k->n % 8 == 0 && k->align_y >= 4 && k->align_c >= 4;
+    return (k->f == SC_GELU_TOO || k->f == SC_GELU_GRAD) && k->m * k->n % 8 == 0 && k->align_y >= 4 && k->align_c >= 4;
 }
 
 /* The library's description of the product, but for the addresses of bias, gelu's argument and x. */
@@ -259,7 +257,7 @@ static void describe(plan *p) {
     set(&p->what, CUBLASLT_MATMUL_DESC_TRANSA, k->tb ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(&p->what, CUBLASLT_MATMUL_DESC_TRANSB, k->ta ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE, library_epilogue(k, p->f));
-    if (p->f == ARGUMENT_TOO || p->f == GELU_GRAD) set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, k->ldy);
+    if (p->f == SC_GELU_TOO || p->f == SC_GELU_GRAD) set(&p->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, k->ldy);
     if (k->bias) set(&p->what, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (int32_t)library_type(k->out));
     layout(&p->b, k->in, k->tb ? k->k : k->n, k->tb ? k->n : k->k, k->ldb, k->batches, k->stride_b);
     layout(&p->a, k->in, k->ta ? k->m : k->k, k->ta ? k->k : k->m, k->lda, k->batches, k->stride_a);
@@ -268,8 +266,8 @@ static void describe(plan *p) {
 
 static void set_addresses(plan *x, const product *p) {
     if (x->key.bias) set(&x->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, (const void *)p->bias->p);
-    if (x->f == ARGUMENT_TOO) set(&x->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->z->p);
-    if (x->f == GELU_GRAD) set(&x->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->x->p);
+    if (x->f == SC_GELU_TOO) set(&x->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->z->p);
+    if (x->f == SC_GELU_GRAD) set(&x->what, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->x->p);
 }
 
 /* The heuristic's best `most`. What epilogues read counts by its address's alignment. */
@@ -408,13 +406,13 @@ SC_DEVICE float rounded(int dtype, float x) {
  * what is gated is rounded first. */
 SC_DEVICE float finished(const own &o, int64_t at, float s) {
     if (o.c) s += element(o.c, o.y.dtype, at);
-    if (o.f == ARGUMENT_TOO || o.f >= GATED_TOO) s = rounded(o.y.dtype, s);
+    if (o.f == SC_GELU_TOO || o.f >= SC_GATED_TOO) s = rounded(o.y.dtype, s);
     float x = o.x ? element(o.x, o.y.dtype, at) : 0, z = s, y;
-    if (o.f == GATE_GRADS) sc_silu_mul_grad(s, x, element(o.x2, o.y.dtype, at), &y, &z);
+    if (o.f == SC_GATE_GRADS) sc_silu_mul_grad(s, x, element(o.x2, o.y.dtype, at), &y, &z);
     if (o.z) store(o.z, o.y.dtype, at, z);
-    if (o.f == GATE_GRADS) return y;
-    if (o.f >= GATED_TOO) return sc_silu_mul(x, s);
-    if (o.f == GELU_GRAD) return sc_gelu_tanh_grad(s, x);
+    if (o.f == SC_GATE_GRADS) return y;
+    if (o.f >= SC_GATED_TOO) return sc_silu_mul(x, s);
+    if (o.f == SC_GELU_GRAD) return sc_gelu_tanh_grad(s, x);
     return o.f ? sc_gelu_tanh(s) : s;
 }
 
@@ -584,7 +582,7 @@ static void finish(const sc_task *t, const product *p) {
 /* The library has made what is gated. */
 static void gate(const sc_task *t, const product *p) {
     void *sums = p->z ? p->z->p : p->y->p;
-    if (p->f == GATE_GRADS)
+    if (p->f == SC_GATE_GRADS)
         sc_silu_mul_grad_apart(t, p->y->dtype, p->m * p->n, p->y->p, sums, sums, p->x->p, p->x2->p);
     else
         sc_silu_mul_apart(t, p->y->dtype, p->m * p->n, p->y->p, p->x->p, sums);
@@ -623,7 +621,7 @@ extern "C" void sc_k_matmul(const sc_task *t) {
     }
     over_loops(t, x ? &sums : &p, x);
     if (x && p.bias && !x->key.bias) add_bias(t, &sums);
-    if (x && p.f >= GATED_TOO)
+    if (x && p.f >= SC_GATED_TOO)
         gate(t, &p);
     else if (x && p.f && !x->f)
         finish(t, &p);

@@ -23,8 +23,6 @@
 
 #include "../sc_math.h"
 
-enum { GELU_TOO = 1, GRADIENT = 2, GATED = 4, GATED_GRADIENT = 6 }; /* key.f */
-
 #ifndef SC_HOPPER
 extern "C" int sc_matmul_hopper_takes(const sc_cuda *c, const sc_matmul_key *key) {
     return (void)c, (void)key, 0;
@@ -207,9 +205,9 @@ DEVICE uint32_t within_30(uint32_t w) { /* both; further out the slope is 0 or 1
 /* ── the kernel ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* b is [k][n], or else [n][k]; a bias is added. */
-template <int F> constexpr int TURNED = F == GELU_TOO || F == GATED_GRADIENT;
-template <int F> constexpr int BIASED = F == GELU_TOO || F == GATED;
-template <int F> constexpr int IS_GATED = F == GATED || F == GATED_GRADIENT;
+template <int F> constexpr int TURNED = F == SC_GELU_TOO || F == SC_GATE_GRADS;
+template <int F> constexpr int BIASED = F == SC_GELU_TOO || F == SC_GATED_TOO;
+template <int F> constexpr int IS_GATED = F == SC_GATED_TOO || F == SC_GATE_GRADS;
 
 typedef struct {
     int row, column; /* the first; row < 0: no tile */
@@ -279,7 +277,7 @@ template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int
         constexpr int half = decltype(which)::value;
         uint32_t *r = kept + 8 * half, y[8];
         uint32_t c[2] = {((4 * (half % 2) + right) ^ lane % 8) << 4, ((4 * (half % 2) + 2 + right) ^ lane % 8) << 4};
-        if (F == GELU_TOO) {
+        if (F == SC_GELU_TOO) {
             uint32_t shift, mask; /* read here, or else the arithmetic moves before the multiplications */
             asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(shift), "=r"(mask) : "r"(base + WORDS) : "memory");
 #pragma unroll
@@ -292,20 +290,20 @@ template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int
         }
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            put_pieces(to + c[i], F == GELU_TOO ? y + 4 * i : r + 4 * i);
-            if (F == GELU_TOO) put_pieces(to + 2048 + c[i], r + 4 * i);
+            put_pieces(to + c[i], F == SC_GELU_TOO ? y + 4 * i : r + 4 * i);
+            if (F == SC_GELU_TOO) put_pieces(to + 2048 + c[i], r + 4 * i);
         }
         if (half % 2 == 1) {
             asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
             __syncwarp();
             if (lane == 0 && before.row >= 0) {
                 int column = before.column + 32 * (half - 1), first = before.row + group * 64 + warp * 16;
-                if (F == GELU_TOO) copy_out(&p.z, mine + 2048, column, first);
+                if (F == SC_GELU_TOO) copy_out(&p.z, mine + 2048, column, first);
                 copy_out(&p.y, mine, column, first);
                 copies_out();
             }
         }
-        if (F == GRADIENT && !last) {
+        if (F == SC_GELU_GRAD && !last) {
             barrier_wait(arrived + 8 * (half & 1), half / 2 & 1);
             __syncwarp();
             uint32_t at = from + 1024 * (half & 1), turn = row / 2 % 4;
@@ -331,9 +329,9 @@ template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int
         uint32_t to = mine + 2048 * (half & 1), barrier = arrived + 8 * (half & 1);
         int column = at.column + 32 * half, first = at.row + group * 64 + warp * 16;
         copied_from();
-        barrier_expect(barrier, F == GATED ? 1024 : 2048);
+        barrier_expect(barrier, F == SC_GATED_TOO ? 1024 : 2048);
         copy_in(to, &p.x, barrier, column, first);
-        if (F == GATED_GRADIENT) copy_in(to + 1024, &p.x2, barrier, column, first);
+        if (F == SC_GATE_GRADS) copy_in(to + 1024, &p.x2, barrier, column, first);
     };
     /* kept: rounded products. Where none has begun, the results stay here. */
     auto gated_half_slice = [&](auto which, bool last) {
@@ -349,11 +347,11 @@ template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int
         for (int i = 0; i < 2; i++) {
             uint32_t g[4], u[4], *r = kept + 8 * half + 4 * i, piece = at + (((2 * i + right) ^ turn) << 4);
             get_pieces(piece, g);
-            if (F == GATED_GRADIENT) get_pieces(piece + 1024, u);
+            if (F == SC_GATE_GRADS) get_pieces(piece + 1024, u);
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 float x0 = low_bf16(g[j]), x1 = high_bf16(g[j]), r0 = low_bf16(r[j]), r1 = high_bf16(r[j]), y[4];
-                if (F == GATED) {
+                if (F == SC_GATED_TOO) {
                     g[j] = two_bf16(sc_silu_mul(x0, r0), sc_silu_mul(x1, r1));
                     u[j] = r[j];
                 } else {
@@ -418,7 +416,7 @@ template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int
                 for (int u = 0; u < 2; u++) {
                     float low = sums[4 * i + 2 * u], high = sums[4 * i + 2 * u + 1];
                     uint32_t *to = kept + 2 * i + u;
-                    if (F == GRADIENT) low *= of_fp16(*to, 0), high *= of_fp16(*to, 1);
+                    if (F == SC_GELU_GRAD) low *= of_fp16(*to, 0), high *= of_fp16(*to, 1);
                     if (BIASED<F>) low += low_bf16(w[i - j]), high += high_bf16(w[i - j]);
                     *to = two_bf16(low, high);
                 }
@@ -435,7 +433,7 @@ template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int
             block_of_k(block++, HALF(-1));
     };
 
-    if (F == GRADIENT && now.row >= 0) fetch(0, now), fetch(1, now);
+    if (F == SC_GELU_GRAD && now.row >= 0) fetch(0, now), fetch(1, now);
     if (IS_GATED<F> && now.row >= 0) before = now, fetch_gate(0, now);
     for (int t = blockIdx.x / PAIR; now.row >= 0;
          t += gridDim.x / PAIR, before = now, now = next, parity ^= 1, begun = true) {
@@ -445,13 +443,13 @@ template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int
             block = 0;
             spread(HALF(0)), spread(HALF(1)), spread(HALF(2)), spread(HALF(3));
             spread(HALF(4)), spread(HALF(5)), spread(HALF(6)), spread(HALF(7));
-            if (F == GATED) group_sync(group);
+            if (F == SC_GATED_TOO) group_sync(group);
         } else {
             block_of_k(0, HALF(0)), block_of_k(1, HALF(1)), block_of_k(2, HALF(-1));
             block_of_k(3, HALF(2)), block_of_k(4, HALF(3)), block_of_k(5, HALF(-1));
             block_of_k(6, HALF(4)), block_of_k(7, HALF(5)), block_of_k(8, HALF(-1));
             block_of_k(9, HALF(6)), block_of_k(10, HALF(7));
-            if (F == GELU_TOO) group_sync(group); /* biases are there */
+            if (F == SC_GELU_TOO) group_sync(group); /* biases are there */
 #pragma unroll 1
             for (int k = LEAST; k < p.blocks; k++) block_of_k(k, HALF(-1));
         }
@@ -537,10 +535,10 @@ static CUtensorMap groups(encoder *encode, const void *p, int64_t k, int64_t n, 
  * nothing so. */
 extern "C" int sc_matmul_hopper_takes(const sc_cuda *c, const sc_matmul_key *k) {
     int same = c->major == 9 && c->minor == 0 && k->in == BF16 && k->out == BF16;
-    int gated = k->f == GATED || k->f == GATED_GRADIENT, turned = k->f == GELU_TOO || k->f == GATED_GRADIENT;
-    int function = (gated || k->f == GELU_TOO || k->f == GRADIENT) && !k->tb == turned;
-    int biased = !k->bias || k->f == GELU_TOO || k->f == GATED;
-    int alone = c->world == 1 || k->f != GRADIENT;
+    int gated = k->f == SC_GATED_TOO || k->f == SC_GATE_GRADS, turned = k->f == SC_GELU_TOO || k->f == SC_GATE_GRADS;
+    int function = (gated || k->f == SC_GELU_TOO || k->f == SC_GELU_GRAD) && !k->tb == turned;
+    int biased = !k->bias || k->f == SC_GELU_TOO || k->f == SC_GATED_TOO;
+    int alone = c->world == 1 || k->f != SC_GELU_GRAD;
     int plain = !k->ta && !k->add && k->batches == 1 && k->ldy == k->n && (k->lda | k->ldb) % 8 == 0;
     int aligned = k->align_a >= 4 && k->align_b >= 4 && k->align_y >= 4 && k->align_c >= 4;
     int whole = k->m % (PAIR * ROWS) == 0 && k->n % COLUMNS == 0 && k->k % DEPTH == 0;
@@ -554,7 +552,7 @@ template <int F> static void start(const sc_task *t, const product &p) {
     cudaLaunchConfig_t l = {};
     cudaLaunchAttribute pair[1];
     const sc_cuda *c = sc_library(t);
-    int taken = F == GATED_GRADIENT && c->world > 1 ? SC_SUM_BLOCKS : 0, pairs = (c->multiprocessors - taken) / PAIR;
+    int taken = F == SC_GATE_GRADS && c->world > 1 ? SC_SUM_BLOCKS : 0, pairs = (c->multiprocessors - taken) / PAIR;
     SC_CUDA(cudaFuncSetAttribute((const void *)multiply<F>, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED));
     pair[0].id = cudaLaunchAttributeClusterDimension;
     pair[0].val.clusterDim.x = PAIR, pair[0].val.clusterDim.y = pair[0].val.clusterDim.z = 1;
@@ -574,7 +572,7 @@ extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *k, void 
     product p = {};
     SC_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &at, 12000, cudaEnableDefault, &found));
     encoder *encode = (encoder *)at;
-    int half = k->f == GATED || k->f == GATED_GRADIENT; /* slices leave by halves */
+    int half = k->f == SC_GATED_TOO || k->f == SC_GATE_GRADS; /* slices leave by halves */
     p.a = matrix(encode, a, k->m, k->k, k->lda, ROWS, DEPTH);
     p.b = k->tb ? matrix(encode, b, k->n, k->k, k->ldb, COLUMNS / PAIR, DEPTH) : groups(encode, b, k->k, k->n, k->ldb);
     p.y = matrix(encode, y, k->m, k->n, k->ldy, 16, half ? 32 : 64);
@@ -587,9 +585,9 @@ extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *k, void 
     p.pairs = (int)(k->m / (PAIR * ROWS));
     p.across = (int)(k->n / COLUMNS);
     p.tall = 8;
-    (k->f == GELU_TOO   ? start<GELU_TOO>
-     : k->f == GRADIENT ? start<GRADIENT>
-     : k->f == GATED    ? start<GATED>
-                        : start<GATED_GRADIENT>)(t, p);
+    (k->f == SC_GELU_TOO   ? start<SC_GELU_TOO>
+     : k->f == SC_GELU_GRAD ? start<SC_GELU_GRAD>
+     : k->f == SC_GATED_TOO    ? start<SC_GATED_TOO>
+                        : start<SC_GATE_GRADS>)(t, p);
 }
 #endif

@@ -53,13 +53,13 @@ static void release_operands(operands &x) {
 static sc_task task_of(const problem &c, const operands &x) {
     sc_task t = {};
     t.t[t.nt++] = x.y.t;
-    if (c.f == 1 || c.f == 4 || c.f == 6) t.t[t.nt++] = x.z.t;
+    if (c.f == SC_GELU_TOO || c.f == SC_GATED_TOO || c.f == SC_GATE_GRADS) t.t[t.nt++] = x.z.t;
     t.t[t.nt++] = x.a.t;
     t.t[t.nt++] = x.b.t;
     if (c.bias) t.t[t.nt++] = x.bias.t;
     if (c.add) t.t[t.nt++] = x.c.t;
-    if (c.f == 2 || c.f >= 4) t.t[t.nt++] = x.x.t;
-    if (c.f == 6) t.t[t.nt++] = x.x2.t;
+    if (c.f == SC_GELU_GRAD || c.f >= SC_GATED_TOO) t.t[t.nt++] = x.x.t;
+    if (c.f == SC_GATE_GRADS) t.t[t.nt++] = x.x2.t;
     t.t[t.nt++] = x.work.t;
     t.i[3] = c.add;
     t.i[4] = c.f;
@@ -92,7 +92,7 @@ static std::vector<double> define(const problem &c, const operands &x, bool argu
                     s += a[c.ta ? l * c.m + i : i * c.k + l] * b[c.tb ? j * c.k + l : l * c.n + j];
                 int64_t at = u * c.m * c.n + i * c.n + j;
                 if (c.add) s += x.c.x[at];
-                y[at] = argument || !c.f ? s : c.f == 2 ? s * gelu_slope(x.x.x[at]) : gelu(s);
+                y[at] = argument || !c.f ? s : c.f == SC_GELU_GRAD ? s * gelu_slope(x.x.x[at]) : gelu(s);
             }
     }
     return y;
@@ -129,7 +129,7 @@ static bool compare(const problem &c, operands &x, std::string &text) {
     bool inside = fetch(x.y), good = close_to(text, "y", x.y.x, define(c, x), most, most / 2);
     if (c.f && c.out != FP32) most *= 3; /* the library's tanh, and gelu of the rounded argument or of the other */
     if (c.f) text = "", good = close_to(text, "y", x.y.x, define(c, x), most, most / 2);
-    if (c.f == 1) {
+    if (c.f == SC_GELU_TOO) {
         inside &= fetch(x.z);
         good &= close_to(text, "z", x.z.x, define(c, x, true), most, most / 2);
     }
@@ -327,9 +327,9 @@ static void check_all() {
     for (int in : {FP32, BF16, FP16})
         for (bool bias : {false, true})
             for (int f : {0, 1, 2, 3}) { /* aligned, not aligned, rows folded */
-                if (bias && f == 2) continue;
-                check({"", in, in, false, f == 2, bias, {}, 64, 96, 128, true, {}, {}, {}, 0, 0, 0, true, !f, f});
-                check({"", in, in, false, f == 2, bias, {}, 33, 17, 29, true, {}, {}, {}, 0, 0, 0, in == FP32, !f, f});
+                if (bias && f == SC_GELU_GRAD) continue;
+                check({"", in, in, false, f == SC_GELU_GRAD, bias, {}, 64, 96, 128, true, {}, {}, {}, 0, 0, 0, true, !f, f});
+                check({"", in, in, false, f == SC_GELU_GRAD, bias, {}, 33, 17, 29, true, {}, {}, {}, 0, 0, 0, in == FP32, !f, f});
                 check(
                     {"folded", in, in, false, false, bias, {2, 3}, 16, 24, 32, true, {}, {}, {}, 0, 0, 0, true, !f, f});
             }
@@ -351,10 +351,10 @@ static bool compare_gated(const problem &c, const std::vector<double> &sums, con
     std::vector<double> first(sums), second(sums);
     for (size_t i = 0; i < sums.size(); i++) {
         double s = 1 / (1 + exp(-gate[i])), silu = gate[i] * s;
-        first[i] = c.f == 6 ? sums[i] * up[i] * (s + silu * (1 - s)) : c.f == 5 ? silu * sums[i] : silu * z.x[i];
-        if (c.f == 6) second[i] = sums[i] * silu;
+        first[i] = c.f == SC_GATE_GRADS ? sums[i] * up[i] * (s + silu * (1 - s)) : c.f == SC_GATED ? silu * sums[i] : silu * z.x[i];
+        if (c.f == SC_GATE_GRADS) second[i] = sums[i] * silu;
     }
-    bool good = c.f == 5 || close_to(text, "z", z.x, second, 2 * most, most);
+    bool good = c.f == SC_GATED || close_to(text, "z", z.x, second, 2 * most, most);
     return close_to(text, "y", y.x, first, 2 * most, most) && good;
 }
 
@@ -393,7 +393,7 @@ static void check_gated(const problem &c, bool in_place, int again = 1) {
         good &= compare_gated(c, sums, gate, x.x2.x, y, x.z, text);
         sc_matmul_table(&library, NULL, 0);
     }
-    if (c.f == 4 && !in_place) { /* what it is without the product, to the bit */
+    if (c.f == SC_GATED_TOO && !in_place) { /* what it is without the product, to the bit */
         sc_silu_mul_apart(&t, c.out, count(y), apart.t.p, x.x.t.p, x.z.t.p);
         SC_CUDA(cudaStreamSynchronize(stream));
         fetch(apart);
@@ -414,7 +414,7 @@ static void check_all_gated() {
         for (int f : {4, 5, 6})
             for (int flags = 0; flags < 8; flags++) {
                 bool tb = flags & 1, bias = flags & 2, in_place = flags & 4;
-                if ((bias && f == 6) || (in_place && f == 5)) continue;
+                if ((bias && f == SC_GATE_GRADS) || (in_place && f == SC_GATED)) continue;
                 problem c = {"", in, in, false, tb, bias, {}, 64, 96, 128, true, {}, {}, {}, 0, 0, 0, true, 0, f};
                 check_gated(c, in_place);
                 c.m = 33, c.n = 17, c.k = 29;
@@ -441,16 +441,16 @@ static void check_hopper(const problem &c, int multiprocessors, int again) {
     std::string text;
     bool good = !sc_matmul_candidates(&t, &found, 1), inside = true;
     if (!good) text = "left to the library, ";
-    std::vector<double> want = define(c, x, c.f == 1);
+    std::vector<double> want = define(c, x, c.f == SC_GELU_TOO);
     std::vector<unsigned char> before;
     for (int i = 0; i <= again; i++) {
         spoil(x.y);
-        if (c.f == 1) spoil(x.z);
+        if (c.f == SC_GELU_TOO) spoil(x.z);
         run_graph(t);
-        inside &= fetch(x.y) && (c.f != 1 || fetch(x.z));
+        inside &= fetch(x.y) && (c.f != SC_GELU_TOO || fetch(x.z));
         if (!i) {
             std::vector<double> y = want;
-            if (c.f == 1) {
+            if (c.f == SC_GELU_TOO) {
                 good &= close_to(text, "z", x.z.x, want, 4e-3, 2e-3);
                 for (size_t k = 0; k < y.size(); k++) y[k] = gelu(x.z.x[k]);
             }
@@ -464,7 +464,7 @@ static void check_hopper(const problem &c, int multiprocessors, int again) {
     char name[120];
     snprintf(name, sizeof name, "9.0, %d multiprocessors: %lldx%lldx%lld%s%s", multiprocessors, (long long)c.m,
              (long long)c.n, (long long)c.k, c.bias ? " bias" : "",
-             c.f == 1 ? " gelu, argument too" : " gelu's gradient");
+             c.f == SC_GELU_TOO ? " gelu, argument too" : " gelu's gradient");
     verdict(good && inside, name, text.c_str());
     release_operands(x);
 }
@@ -476,16 +476,16 @@ static void check_all_hopper() {
     library.world = 1;
     for (int f :
          {1, 2}) { /* one and two pairs of blocks, groups of rows that are not full; 11, 12 and 13 blocks of k */
-        problem c = {"", BF16, BF16, false, f == 2, f == 1, {}, 512, 1024, 704, true, {}, {}, {}, 0, 0, 0, false, 0, f};
+        problem c = {"", BF16, BF16, false, f == SC_GELU_GRAD, f == SC_GELU_TOO, {}, 512, 1024, 704, true, {}, {}, {}, 0, 0, 0, false, 0, f};
         check_hopper(c, 2, 20);
         c.bias = false;
-        c.m = f == 1 ? 1280 : 2560, c.n = 512, c.k = f == 1 ? 768 : 832;
-        check_hopper(c, f == 1 ? 2 : 4, 20);
+        c.m = f == SC_GELU_TOO ? 1280 : 2560, c.n = 512, c.k = f == SC_GELU_TOO ? 768 : 832;
+        check_hopper(c, f == SC_GELU_TOO ? 2 : 4, 20);
     }
     for (int f : {4, 6}) /* b as the kernel takes it */
         for (int flags = 0; flags < 4; flags++) {
-            bool tb = f == 4, bias = flags & 1, in_place = flags & 2;
-            if (bias && f == 6) continue;
+            bool tb = f == SC_GATED_TOO, bias = flags & 1, in_place = flags & 2;
+            if (bias && f == SC_GATE_GRADS) continue;
             library.multiprocessors = 2;
             problem c = {"9.0", BF16, BF16, false, tb, bias, {}, 512,   1024, 704,
                          true,  {},   {},   {},    0,  0,    0,  false, 0,    f};
@@ -528,9 +528,9 @@ static void time_case(int in, int out, bool ta, bool tb, bool bias, int64_t m, i
     x.bias = noise(in, {n});
     x.work = noise(BOOL, {32 << 20});
     if (add) x.c = noise(out, {m, n});
-    if (f == 2 || f >= 4) x.x = noise(out, {m, n});
-    if (f == 6) x.x2 = noise(out, {m, n});
-    if (f == 1 || f == 4 || f == 6) x.z = noise(out, {m, n});
+    if (f == SC_GELU_GRAD || f >= SC_GATED_TOO) x.x = noise(out, {m, n});
+    if (f == SC_GATE_GRADS) x.x2 = noise(out, {m, n});
+    if (f == SC_GELU_TOO || f == SC_GATED_TOO || f == SC_GATE_GRADS) x.z = noise(out, {m, n});
     sc_task t = task_of(c, x);
     sc_matmul_choice found[24];
     static const char *const functions[] = {"",       " gelu",  " gelu's gradient", " gelu",

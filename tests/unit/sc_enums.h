@@ -5,6 +5,7 @@
 #define SC_ENUMS_H
 
 extern const int sc_dtype_numbers[], sc_stream_numbers[], sc_ndtypes, sc_nstreams;
+extern const int sc_function_numbers[6];
 extern const int sc_limits[4]; /* dims, tensors, ints, floats */
 
 #endif

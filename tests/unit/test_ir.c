@@ -262,6 +262,8 @@ Test(ir, enums_agree_with_the_runtime) {
     cr_assert_eq(sc_nstreams, N_STREAMS + 1);
     static const int streams[] = {COMPUTE, GATHER, REDUCE, OFFLOAD, FETCH, HOST, UPDATE, N_STREAMS};
     for (int i = 0; i <= N_STREAMS; i++) cr_expect_eq(streams[i], sc_stream_numbers[i]);
+    static const int functions[] = {F_GELU_TOO, F_GELU_GRAD, F_GELU, F_GATED_TOO, F_GATED, F_GATE_GRADS};
+    for (int i = 0; i < 6; i++) cr_expect_eq(functions[i], sc_function_numbers[i]);
     cr_expect_eq(sc_limits[0], MAX_DIMS);
     cr_expect_eq(sc_limits[1], 2 * MAX_IN + 1);
     cr_expect_eq(sc_limits[2], MAX_INTS);

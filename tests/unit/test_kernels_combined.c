@@ -27,26 +27,26 @@ static void check_product(int d, int64_t m, int64_t n, int64_t k, int bias, int 
               t[8] = {y};
     sc_tensor v = filled(T_(d, n), 1, 0), c = filled(T_(d, m, n), 1, 0), x = filled(T_(d, m, n), 2, 0);
     int nt = 1;
-    if (f == 1) t[nt++] = z;
+    if (f == SC_GELU_TOO) t[nt++] = z;
     t[nt++] = a;
     t[nt++] = b;
     if (bias) t[nt++] = v;
     if (add) t[nt++] = c;
-    if (f == 2) t[nt++] = x;
+    if (f == SC_GELU_GRAD) t[nt++] = x;
     if (d != SC_REAL) t[nt++] = workspace(3 * (4 << 20));
     sc_task task_ = task(nt, t);
     task_.i[3] = add;
     task_.i[4] = f;
-    run(sc_k_matmul, task_, f == 1 ? 3 : 1);
+    run(sc_k_matmul, task_, f == SC_GELU_TOO ? 3 : 1);
     for (int64_t i = 0; i < m * n; i++) {
         double s = (bias ? val(&v, i % n) : 0) + (add ? val(&c, i) : 0), scale = sqrt((double)k) * 0.3;
         for (int64_t l = 0; l < k; l++) s += val(&a, i / n * k + l) * val(&b, l * n + i % n);
-        if (f == 1) {
+        if (f == SC_GELU_TOO) {
             near(&z, i, s, scale, "gelu's argument");
             s = val(&z, i);
         }
-        if (f == 1 || f == 3) near(&y, i, gelu_tanh(s), scale, "gelu of a product");
-        if (f == 2) near(&y, i, s * gelu_tanh_slope(val(&x, i)), 2 * scale, "gelu's gradient of a product");
+        if (f == SC_GELU_TOO || f == SC_GELU) near(&y, i, gelu_tanh(s), scale, "gelu of a product");
+        if (f == SC_GELU_GRAD) near(&y, i, s * gelu_tanh_slope(val(&x, i)), 2 * scale, "gelu's gradient of a product");
         if (!f) near(&y, i, s, scale, "product and addend");
     }
     release();
@@ -62,13 +62,13 @@ static void check_gated(int d, int64_t m, int64_t n, int64_t k, int bias, int f,
     if (lent) y = lent == 1 ? gate : up;
     int nt = 0;
     t[nt++] = y;
-    if (f != 5) t[nt++] = z;
+    if (f != SC_GATED) t[nt++] = z;
     t[nt++] = a;
     t[nt++] = b;
     if (bias) t[nt++] = v;
-    unsigned written = (f == 5 ? 1 : 3) | (lent ? 1u << (nt + lent - 1) : 0);
+    unsigned written = (f == SC_GATED ? 1 : 3) | (lent ? 1u << (nt + lent - 1) : 0);
     t[nt++] = gate;
-    if (f == 6) t[nt++] = up;
+    if (f == SC_GATE_GRADS) t[nt++] = up;
     if (d != SC_REAL) t[nt++] = workspace(3 * (4 << 20));
     sc_task task_ = task(nt, t);
     task_.i[1] = 1;
@@ -77,10 +77,11 @@ static void check_gated(int d, int64_t m, int64_t n, int64_t k, int bias, int f,
     for (int64_t i = 0; i < m * n; i++) {
         double s = bias ? val(&v, i % n) : 0, x = val(&gates, i), scale = sqrt((double)k);
         for (int64_t l = 0; l < k; l++) s += val(&a, i / n * k + l) * val(&b, i % n * k + l);
-        if (f == 6) near(&y, i, s * val(&ups, i) * silu_slope(x), 2 * scale, "dgate");
-        if (f == 6) near(&z, i, s * silu(x), 2 * scale, "dup");
-        if (f == 4) near(&z, i, s, 0.3 * scale, "what is gated");
-        if (f != 6) near(&y, i, (f == 4 ? val(&z, i) : s) * silu(x), 2 * scale, "a gated product");
+        if (f == SC_GATE_GRADS) near(&y, i, s * val(&ups, i) * silu_slope(x), 2 * scale, "dgate");
+        if (f == SC_GATE_GRADS) near(&z, i, s * silu(x), 2 * scale, "dup");
+        if (f == SC_GATED_TOO) near(&z, i, s, 0.3 * scale, "what is gated");
+        if (f != SC_GATE_GRADS)
+            near(&y, i, (f == SC_GATED_TOO ? val(&z, i) : s) * silu(x), 2 * scale, "a gated product");
     }
     release();
 }
@@ -88,10 +89,10 @@ static void check_gated(int d, int64_t m, int64_t n, int64_t k, int bias, int f,
 Test(combined, gated_products) {
     FOR_DTYPES
     for (int f = 4; f <= 6; f++)
-        for (int lent = 0; lent < (f == 4 ? 2 : f == 5 ? 1 : 3); lent++) {
-            check_gated(d, 37, 53, 29, f < 6, f, lent);
+        for (int lent = 0; lent < (f == SC_GATED_TOO ? 2 : f == SC_GATED ? 1 : 3); lent++) {
+            check_gated(d, 37, 53, 29, f < SC_GATE_GRADS, f, lent);
             check_gated(d, 130, 300, 65, 0, f, lent);
-            check_gated(d, 1, 24, 1100, f < 6, f, lent);
+            check_gated(d, 1, 24, 1100, f < SC_GATE_GRADS, f, lent);
         }
 }
 
