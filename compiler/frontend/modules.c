@@ -231,10 +231,16 @@ static _Noreturn void too_deep(Frontend *f) {
              again ? " call itself?" : "; flatten them");
 }
 
+/* Random ops within nn.checkpoint are counted with those of the call that it stands in. */
+static void count_on(const Call *from, Call *to) {
+    if (from->module == to->module && from->call == to->call) to->randoms = from->randoms;
+}
+
 static void enter(Frontend *f, Module *module, int call, Checkpoint *checkpoint) {
     const Call *outer = &f->calls.at[f->calls.n - 1];
     Call c = {.module = module, .call = call, .region = outer->region, .checkpoint = outer->checkpoint};
     if (f->calls.n >= MAX_NESTING) too_deep(f);
+    count_on(outer, &c);
     /* The outermost one counts, unless it only offloads and this one recomputes. */
     if (checkpoint && (!c.region || (checkpoint->recompute && !c.checkpoint->recompute))) {
         c.region = ++f->regions;
@@ -259,11 +265,13 @@ static int prim_enter(lua_State *L) { /* module */
 }
 
 static int prim_leave(lua_State *L) { /* ends the running call; passes its arguments through */
-    fe_of(L)->calls.n--;
+    Frontend *f = fe_of(L);
+    const Call *inner = &f->calls.at[--f->calls.n];
+    count_on(inner, &f->calls.at[f->calls.n - 1]);
     return lua_gettop(L);
 }
 
-/* nn.checkpoint: a region of its own in the running module */
+/* nn.checkpoint: a region of its own in the running call */
 static int prim_enter_checkpoint(lua_State *L) {
     Frontend *f = fe_of(L);
     if (!f->program)

@@ -16,7 +16,7 @@ local function Block()
   m.norm = o.norm == "batch" and nn.BatchNorm(o.dim) or nn.LayerNorm(o.dim, { dtype = o.dtype })
   m.up, m.down = nn.Linear(o.dim, o.hidden, { dtype = o.dtype }), nn.Linear(o.hidden, o.dim, { dtype = o.dtype })
   m.fixed = nn.parameter({ o.dim }, { init = nn.init.uniform(0.5, 1.5), requires_grad = false, dtype = o.dtype })
-  local function hidden(x) return nn.gelu(m.up(x)) end
+  local function hidden(x) return nn.dropout(nn.gelu(m.up(x)), o.dropout) end
   function m:forward(x, gain)
     local y = o.norm == "batch" and x:reshape(-1, o.dim) or x
     y = self.norm(y):reshape(x.shape) * self.fixed
