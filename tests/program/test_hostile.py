@@ -94,6 +94,7 @@ def test_weights_and_checkpoints():
     folder, binary, refused = scratch("hostile-state"), build("gpt2.lua", world=2, **SMALL), 0
     state, weights = state_of(folder, binary)
     files = [os.path.join(d, f) for d, _, fs in os.walk(state) for f in sorted(fs)] + [weights]
+    how = ["--resume", state, "--steps", "2"], ["--weights", weights, "--steps", "1"]
     for what, r in rounds("state", 1, 60):
         path = r.choice(files)
         whole = open(path, "rb").read()
@@ -102,9 +103,10 @@ def test_weights_and_checkpoints():
         if r.randrange(2) and not path.endswith(".json"):  # the length in front still fits
             bad = (len(bad) - 8).to_bytes(8, "little") + bad[8:]
         open(path, "wb").write(bad + whole[len(head):])
-        how = ["--weights", weights, "--steps", "1"] if path == weights else ["--resume", state, "--steps", "2"]
-        refused += answer([binary, "--data", corpus(), *how], what, (0, 1, 3))[0] != 0
+        refused += answer([binary, "--data", corpus(), *how[path == weights]], what, (0, 1, 3))[0] != 0
         open(path, "wb").write(whole)
+    for sound in how:
+        must([binary, "--data", corpus(), *sound])
     return "60 starts, %d refused" % refused
 
 
@@ -120,6 +122,8 @@ def test_token_files():
         open(path, "wb").write(blob)
         more = r.choice([[], ["--data-dtype", "uint16"], ["--data-dtype", "uint32"]])
         refused += answer([binary, "--data", path, *more, "--steps", "1", "--quiet"], what)[0]
+    open(path, "wb").write(whole)
+    must([binary, "--data", path, "--steps", "1", "--quiet"])
     return "60 files, %d refused" % refused
 
 
