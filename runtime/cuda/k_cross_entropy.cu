@@ -1,5 +1,5 @@
 /* cross_entropy of logits [N,V] against targets [N], and its gradient; logits are read as they lie, in their dtype.
- * Relies on: kernel.cuh.
+ * Relies on: cross_entropy.cuh, k_cross_entropy_held.cu.
  * Relied on by: generated code.
  *
  * lse = log Σ e^x, loss = Σ_{target ≠ ignore} (lse - x[target]) / count, count from the record: the step's global
@@ -8,54 +8,28 @@
  *
  * A block a row, in one pass (Milakov and Gimelshein 2018: a thread's sum is rescaled when its maximum grows). Rows'
  * losses go to the workspace (N floats), which a second launch adds up in double in a fixed order. The kernel of both
- * (.._grads) reads a row again for its gradient while it is still in the L2 (keeping it in shared memory was no faster on
- * an H200). With 16-bit logits
+ * (.._grads) reads a row again for its gradient; k_cross_entropy_held.cu has another for long rows. With 16-bit logits
  * e^x is 2^(x log2 e) by the hardware's instruction (2 ulp), which memory bandwidth leaves time for; else sc_exp. */
-#include "kernel.cuh"
+#include "cross_entropy.cuh"
 
 namespace {
 
 enum { U = 4, LOSS_BLOCK = 1024, BOTH_BLOCK = 512 }; /* U: accesses in flight a thread */
 
-constexpr float LOG2E = 1.44269504f;
-
-SC_DEVICE float power_of_two(float x) {
-#ifdef __CUDA_ARCH__
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#else
-    return exp2f(x);
-#endif
-}
-
-/* e^(x - shift), with what depends on the shift computed once. */
-template <class E> struct powers {
-    float shift;
-    SC_DEVICE explicit powers(float s) : shift(s * -LOG2E) {}
-    SC_DEVICE float of(float x) const { return power_of_two(sc_fma(x, LOG2E, shift)); }
-};
-template <> struct powers<fp32> {
-    float shift;
-    SC_DEVICE explicit powers(float s) : shift(s) {}
-    SC_DEVICE float of(float x) const { return sc_exp(x - shift); }
-};
-
 /* Σ e^(x - most) over some elements; most is finite as soon as one element is. A NaN makes the sum NaN. */
 template <class E> struct partial {
     float most, sum;
 
-    static SC_DEVICE float finite(float m) { return m == -HUGE_VALF ? 0 : m; }
     SC_DEVICE void raise(float m) {
         m = fmaxf(most, m);
         if (m > most) {
-            sum *= powers<E>(finite(m)).of(most);
+            sum *= powers<E>(or_zero(m)).of(most);
             most = m;
         }
     }
     SC_DEVICE void join(float other_most, float other_sum) {
         float m = fmaxf(most, other_most);
-        powers<E> p(finite(m));
+        powers<E> p(or_zero(m));
         sum = sum * p.of(most) + other_sum * p.of(other_most);
         most = m;
     }
@@ -81,7 +55,7 @@ template <class E, int T = BLOCK> SC_DEVICE partial<E> over_row(const typename E
     if ((int)threadIdx.x < c.singles) {
         float v = E::get(x[c.single(threadIdx.x)]);
         p.raise(v);
-        p.sum += powers<E>(p.finite(p.most)).of(v);
+        p.sum += powers<E>(or_zero(p.most)).of(v);
     }
     const typename E::type *body = x + c.head;
     for (int first = threadIdx.x; first < c.accesses; first += T * U) {
@@ -96,7 +70,7 @@ template <class E, int T = BLOCK> SC_DEVICE partial<E> over_row(const typename E
 #pragma unroll
                 for (int k = 0; k < W; k++) most = fmaxf(most, v[u].get(k));
         p.raise(most);
-        powers<E> e(p.finite(p.most));
+        powers<E> e(or_zero(p.most));
 #pragma unroll
         for (int u = 0; u < U; u++)
             if (first + u * T < c.accesses)
@@ -125,16 +99,6 @@ template <class E, int T = BLOCK> SC_DEVICE partial<E> over_block(partial<E> p) 
     return p;
 }
 
-struct loss_task {
-    row_space rows, to; /* of the logits, of their gradient */
-    const void *x;
-    const int32_t *target;
-    float *lse, *losses;
-    void *dx;
-    int cols, slot;
-    int64_t ignore;
-};
-
 template <class E> __global__ void __launch_bounds__(BLOCK) row_losses(loss_task a) {
     int64_t row = blockIdx.x, target = a.target[row];
     if (target == a.ignore) { /* the whole block */
@@ -144,7 +108,7 @@ template <class E> __global__ void __launch_bounds__(BLOCK) row_losses(loss_task
     const typename E::type *x = (const typename E::type *)a.x + row_at(a.rows, row);
     partial<E> p = over_block(over_row<E>(x, a.cols));
     if (threadIdx.x) return;
-    float lse = p.finite(p.most) + sc_log(p.sum);
+    float lse = or_zero(p.most) + sc_log(p.sum);
     a.lse[row] = lse;
     a.losses[row] = target >= 0 && target < a.cols ? lse - E::get(x[target]) : NAN;
 }
@@ -156,10 +120,6 @@ __global__ void __launch_bounds__(LOSS_BLOCK)
     for (int64_t i = threadIdx.x; i < n; i += LOSS_BLOCK) sum += losses[i];
     sum = group_sum<LOSS_BLOCK>(sum);
     if (threadIdx.x == 0) *loss = (float)(sum / (double)record->count[slot]);
-}
-
-template <class E> SC_DEVICE float slope(float p, int c, int target, float scale) {
-    return c == target ? (p - 1) * scale : p * scale;
 }
 
 template <class E, int T = BLOCK> SC_DEVICE void zero_row(typename E::type *dx, int cols) {
@@ -240,7 +200,7 @@ __global__ void __launch_bounds__(BOTH_BLOCK, 2)
     const type *x = (const type *)a.x + row_at(a.rows, row);
     float at_target = target >= 0 && target < a.cols ? E::get(x[target]) : NAN;
     partial<E> p = over_block<E, T>(over_row<E, T>(x, a.cols)); /* everybody has at_target after it */
-    float lse = p.finite(p.most) + sc_log(p.sum);
+    float lse = or_zero(p.most) + sc_log(p.sum);
     float scale = (float)((double)load_any(g, g_dtype, 0) / (double)record->count[a.slot]);
     if (threadIdx.x == 0) a.losses[row] = lse - at_target;
     if ((uintptr_t)x % 16 == (uintptr_t)dx % 16) {
@@ -257,12 +217,13 @@ __global__ void __launch_bounds__(BOTH_BLOCK, 2)
 extern "C" void sc_k_cross_entropy_grads(const sc_task *t) {
     const sc_tensor *dx = &t->t[0], *loss = &t->t[1], *losses = &t->t[2], *g = &t->t[3], *x = &t->t[4];
     const int32_t *target = (const int32_t *)t->t[5].p;
-    loss_task a = {row_space_of(x), row_space_of(dx), x->p,           target, NULL, (float *)losses->p, dx->p,
-                   (int)cols_of(x), (int)t->i[1],     t->i[0]};
+    loss_task a = {row_space_of(x), row_space_of(dx), x->p,         target, NULL, (float *)losses->p,
+                   dx->p,           (int)cols_of(x),  (int)t->i[1], t->i[0]};
     int64_t rows = rows_of(x);
-    with_float(t, x->dtype, [&](auto e) {
-        SC_LAUNCH(t, losses_and_grads<decltype(e)>, (unsigned)rows, BOTH_BLOCK, a, g->p, g->dtype, t->record);
-    });
+    if (!sc_cuda_loss_held(t, a))
+        with_float(t, x->dtype, [&](auto e) {
+            SC_LAUNCH(t, losses_and_grads<decltype(e)>, (unsigned)rows, BOTH_BLOCK, a, g->p, g->dtype, t->record);
+        });
     SC_LAUNCH(t, sum_losses, 1, LOSS_BLOCK, a.losses, rows, (float *)loss->p, t->record, a.slot);
 }
 

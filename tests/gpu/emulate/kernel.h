@@ -1,5 +1,5 @@
-/* What runtime/cuda/kernel.cuh and the kernels on it need besides mma.h: launches of two dimensions, shared memory in
- * variables, more shuffles, integer atomics.
+/* What runtime/cuda/kernel.cuh and the kernels on it need besides mma.h: launches of two dimensions and of
+ * clusters of one block, shared memory in variables, more shuffles, integer atomics.
  * Relies on: mma.h beside this.
  * Relied on by: kernels (.cu) compiled by g++ with `-include` of this file. */
 #ifndef SC_EMULATE_KERNEL_H
@@ -29,6 +29,11 @@ template <class F> void emulated_grid(dim3 grid, int block, F f) {
         emulated_launch([](void *p) { (*(F *)p)(); }, &f, grid.x, block, 0);
 }
 #define SC_LAUNCH(t, kernel, grid, block, ...) emulated_grid(dim3(grid), (int)(block), [&] { (kernel)(__VA_ARGS__); })
+template <class P>
+void launch_clusters(const sc_task *t, void (*kernel)(P), int64_t clusters, int size, int block, size_t shared, P p) {
+    if (size > 1) abort(); /* blocks run one after another */
+    sc_launch(kernel, clusters, block, shared, SC_STREAM(t), p);
+}
 
 template <class X, class FROM> X emulated_from(const char *what, X x, FROM from) {
     struct lane {
