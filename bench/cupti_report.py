@@ -17,7 +17,7 @@ Trace = collections.namedtuple("Trace", ("records", "events", "lost"))  # events
 # first match wins; ours carry the name of their source file (multiply, which is static, its own: k_matmul_hopper.cu)
 CLASSES = [("communication", r"nccl"), ("attention", r"k_attention\w*_cu|fmha|flash|cudnn|sdpa|sc_bf16|sc_fp16"),
            ("matmul", r"k_matmul_cu|8multiplyI|gemm|nvjet|cutlass|cublas|splitK"), ("pointwise", r"sc_pointwise_kernel|triton_poi"),
-           ("norm", r"k_(batch_)?norm_\w*cu|norm_grads|norm_held"), ("loss", r"k_cross_entropy_cu|k_softmax_cu"), ("optimizer", r"k_optimizer_cu"),
+           ("norm", r"k_(batch_)?norm_\w*cu|norm_grads|norm_held"), ("loss", r"k_cross_entropy\w*_cu|k_softmax_cu"), ("optimizer", r"k_optimizer_cu"),
            ("embedding", r"k_embedding_cu"), ("rope", r"k_rope_cu"), ("sums", r"k_reduce_cu|adding"), ("random", r"k_random_cu|k_init_cu"),
            ("copies", r"k_copy_cu|k_fill_cu|memcpy|memset"), ("watchdog", r"mark")]
 
@@ -110,6 +110,22 @@ def analyse(step):
             "idle": end - start - length(union([tuple(i) for i in talk + work]))}
 
 
+def shares(step):
+    """What each record of a step counts, in ns, so that those of computation add up to the time that they cover: kernels that run at a time
+    have equal parts of it, copies beside none of them likewise; communication counts as long as it runs."""
+    counted = [r.end - r.start if is_communication(r) else 0 for r in step]
+    ends = sorted((t, begins, i) for i, r in enumerate(step) if r.end > r.start and not is_communication(r)
+                  for t, begins in ((r.start, True), (r.end, False)))
+    running, since = {"kernel": set(), "other": set()}, 0
+    for t, begins, i in ends:
+        now = running["kernel"] or running["other"]
+        for k in now:
+            counted[k] += (t - since) / len(now)
+        since, of = t, running["kernel" if step[i].kind == "kernel" else "other"]
+        (of.add if begins else of.discard)(i)
+    return counted
+
+
 _demangle = None
 
 
@@ -157,8 +173,8 @@ def report(path, top=30, skip=3):
     n = len(steps)
     kinds, names, events = collections.Counter(), collections.defaultdict(lambda: [0, 0]), collections.defaultdict(lambda: [0, 0])
     for s in steps:
-        for r in s:
-            ms, event = (r.end - r.start) / 1e6 / n, trace.events.get(r.node)
+        for r, counts in zip(s, shares(s)):
+            ms, event = counts / 1e6 / n, trace.events.get(r.node)
             kind = "communication" if is_communication(r) else class_of(r.name)
             kinds[kind] += ms
             for at in [names[(kind, plain(r.name)[:100], r.grid)]] + ([events[owner(event)]] if event else []):

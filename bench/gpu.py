@@ -286,15 +286,15 @@ CLASSES = ["matmul", "attention", "pointwise", "norm", "loss", "sums", "optimize
 
 
 def where(rows):
-    """Lines of the profiles' tables: where a step's time is, and by what it is longer than the floor. Kernels of one class that run at a time
-    count once each; what communication hides behind compute does not count."""
+    """Lines of the profiles' tables: where a step's time is, and by what it is longer than the floor. What communication hides behind compute
+    does not count."""
     out = ["| ms a step | traced step | %s | other | communication, hidden | exposed | nothing runs |" % " | ".join(CLASSES), "|---|" + "---|" * (len(CLASSES) + 5)]
     gap = ["| ms a step | step - floor | products | attention | %s | other | exposed | nothing runs |" % " | ".join(CLASSES[2:]), "|---|" + "---|" * (len(CLASSES) + 4)]
     for name, sides in rows.items():
         for p in [p for p in sides.get("profile", []) if "ms" in p]:
             ms, kinds = p["ms"], p["classes"]
             row = [kinds.get(k, 0) for k in CLASSES]
-            row.append(ms["compute"] - sum(row))  # what no class counts, less what two count
+            row.append(ms["compute"] - sum(row))
             rest = [ms["exposed"], ms["idle"]]
             out.append("| %s | %.2f | %s | %.2f | %s |" % (name, ms["span"], " | ".join("%.2f" % x for x in row), ms["communication"] - ms["exposed"], " | ".join("%.2f" % x for x in rest)))
             f = best(sides.get("floor", []))

@@ -48,6 +48,16 @@ def test_the_trace_counts_overlap_and_gaps():
     check(abs(found["classes"]["matmul"] - 0.11) < 1e-9 and "all_gather  forward  h.*" in text and "matmul  forward  h.*.mlp" in text, text)
 
 
+def test_the_trace_counts_time_once():
+    """Two kernels at a time have half of it each; a copy what no kernel covers; communication all of its own."""
+    def record(kind, start, end, name):
+        return cupti_report.Record(kind, start, end, 0, 1, 7, start + 1, 1, "1x1x1", "32x1x1", 16, 0, name)
+    step = [record("kernel", 0, 100, "fmha"), record("kernel", 50, 150, "nvjet_a"), record("copy", 0, 200, "DtoH"), record("kernel", 10, 310, "ncclDevKernel"),
+            record("kernel", 20, 20, "nvjet_a")]
+    check(cupti_report.shares(step) == [75, 75, 50, 300, 0], "counted %s" % cupti_report.shares(step))
+    check(cupti_report.class_of("_ZN69_GLOBAL__N__1_28_k_cross_entropy_held_cu_1_220held_losses_and_gradsE") == "loss", "a kernel of ours has no class")
+
+
 def test_tables_join_runs():
     folder = scratch("tables")
     first, second = (os.path.join(folder, n) for n in ("1.json", "2.json"))
