@@ -39,7 +39,8 @@ typedef struct { /* the userdata behind a tensor in Lua */
 
 typedef struct { /* a module call, or an nn.checkpoint call, being traced */
     Module *module;
-    int call, region, randoms;
+    int call, region;
+    int *randoms; /* ops of the module call so far; nn.checkpoint counts on */
     Checkpoint *checkpoint;
 } Call;
 

@@ -215,7 +215,8 @@ void trace_begin(Frontend *f, const char *name, bool training, bool sampling) {
     f->g->next_op = 0;
     f->calls.n = 0;
     for (int i = 0; i < f->modules.n; i++) f->modules.at[i]->calls = 0;
-    Call root = {.module = f->g->root, .call = -1}; /* outside of every module call: the loss */
+    Call root = {
+        .module = f->g->root, .call = -1, .randoms = NEW(f->arena, int)}; /* outside of every module call: the loss */
     push(&f->calls, f->arena, root);
 }
 
@@ -231,16 +232,11 @@ static _Noreturn void too_deep(Frontend *f) {
              again ? " call itself?" : "; flatten them");
 }
 
-/* Random ops within nn.checkpoint are counted with those of the call that it stands in. */
-static void count_on(const Call *from, Call *to) {
-    if (from->module == to->module && from->call == to->call) to->randoms = from->randoms;
-}
-
-static void enter(Frontend *f, Module *module, int call, Checkpoint *checkpoint) {
+static void enter(Frontend *f, Module *module, int call, int *randoms, Checkpoint *checkpoint) {
     const Call *outer = &f->calls.at[f->calls.n - 1];
-    Call c = {.module = module, .call = call, .region = outer->region, .checkpoint = outer->checkpoint};
+    Call c = {
+        .module = module, .call = call, .region = outer->region, .randoms = randoms, .checkpoint = outer->checkpoint};
     if (f->calls.n >= MAX_NESTING) too_deep(f);
-    count_on(outer, &c);
     /* The outermost one counts, unless it only offloads and this one recomputes. */
     if (checkpoint && (!c.region || (checkpoint->recompute && !c.checkpoint->recompute))) {
         c.region = ++f->regions;
@@ -260,14 +256,12 @@ static int prim_enter(lua_State *L) { /* module */
                  "%s, made at %s:%d, is called but is not part of the model: assign it to a field of a module (nn.list "
                  "for several)",
                  m->made_by, m->made.file, m->made.line);
-    enter(f, m->ir, m->calls++, m->checkpoint);
+    enter(f, m->ir, m->calls++, NEW(f->arena, int), m->checkpoint);
     return 0;
 }
 
 static int prim_leave(lua_State *L) { /* ends the running call; passes its arguments through */
-    Frontend *f = fe_of(L);
-    const Call *inner = &f->calls.at[--f->calls.n];
-    count_on(inner, &f->calls.at[f->calls.n - 1]);
+    fe_of(L)->calls.n--;
     return lua_gettop(L);
 }
 
@@ -277,7 +271,7 @@ static int prim_enter_checkpoint(lua_State *L) {
     if (!f->program)
         lua_fail(L, "nn.checkpoint belongs inside forward; for a whole module there is nn.checkpoint_wrapper");
     Call *c = &f->calls.at[f->calls.n - 1];
-    enter(f, c->module, c->call, lua_touserdata(L, 1));
+    enter(f, c->module, c->call, c->randoms, lua_touserdata(L, 1));
     return 0;
 }
 
@@ -286,7 +280,7 @@ static int prim_enter_checkpoint(lua_State *L) {
 static int prim_random_key(lua_State *L) {
     Frontend *f = fe_of(L);
     Call *c = &f->calls.at[f->calls.n - 1];
-    uint64_t key = path_key(arena_printf(f->arena, "%s#%d#%d", c->module->path, c->call, c->randoms++));
+    uint64_t key = path_key(arena_printf(f->arena, "%s#%d#%d", c->module->path, c->call, (*c->randoms)++));
     lua_pushinteger(L, (lua_Integer)(key >> 12)); /* 52 bits: JSON keeps them */
     return 1;
 }
