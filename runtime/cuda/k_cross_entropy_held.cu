@@ -102,11 +102,6 @@ template <class E> SC_DEVICE uint32_t larger_two(uint32_t a, uint32_t b) {
     return E::two(fmaxf(E::half(a, 0), E::half(b, 0)), fmaxf(E::half(a, 1), E::half(b, 1)));
 #endif
 }
-SC_DEVICE float warp_most(float x) {
-#pragma unroll
-    for (int k = WARP / 2; k; k /= 2) x = fmaxf(x, __shfl_xor_sync(SC_ALL, x, k));
-    return x;
-}
 
 /* ── a row ────────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -173,7 +168,7 @@ template <class E> SC_DEVICE float cluster_lse(float most, float sum) {
     }
     most = -HUGE_VALF;
     for (int i = lane; i < all; i += WARP) most = fmaxf(most, sent[i].x);
-    most = or_zero(warp_most(most));
+    most = or_zero(warp_max(most));
     powers<E> e(most);
     sum = 0;
     for (int i = lane; i < all; i += WARP) sum += sent[i].y * e.of(sent[i].x);
@@ -223,7 +218,7 @@ template <class E> __global__ void __launch_bounds__(MOST_THREADS, 2) held_losse
     p.copies = h.copies - (mine + (HELD + h.copies - 1) * step >= h.accesses); /* the last may be missing */
     p.load((const uint4 *)a.x + row_at(a.rows, row) / 8 + mine);
     float scale = (float)((double)load_any(h.g, h.g_dtype, 0) / (double)h.record->count[a.slot]);
-    float most = warp_most(p.most()), lse = cluster_lse<E>(most, warp_sum(p.sum(most)));
+    float most = warp_max(p.most()), lse = cluster_lse<E>(most, warp_sum(p.sum(most)));
     bool inside = target >= 0 && target < a.cols;
     if (mine == 0 && !inside) a.losses[row] = NAN;
     gradient<E> d = {powers<E>(lse), lse, scale, inside ? target / 8 - mine : -1, target % 8, a.losses + row};
