@@ -294,7 +294,7 @@ def where(rows):
         for p in [p for p in sides.get("profile", []) if "ms" in p]:
             ms, kinds = p["ms"], p["classes"]
             row = [kinds.get(k, 0) for k in CLASSES]
-            row.append(max(0, ms["compute"] - sum(row)))
+            row.append(round(ms["compute"] - sum(row), 2) or 0)  # not -0
             rest = [ms["exposed"], ms["idle"]]
             out.append("| %s | %.2f | %s | %.2f | %s |" % (name, ms["span"], " | ".join("%.2f" % x for x in row), ms["communication"] - ms["exposed"], " | ".join("%.2f" % x for x in rest)))
             f = best(sides.get("floor", []))

@@ -19,7 +19,7 @@ typedef enum { FORWARD, RECOMPUTE, BACKWARD, OPTIMIZER, INIT, N_PHASES } Phase;
 const char *phase_name(Phase p);
 
 /* What a matmul makes of its sums: its attribute i4, as ops.def says. */
-typedef enum { F_NONE, F_GELU_TOO, F_GELU_GRAD, F_GELU, F_GATED_TOO, F_GATED, F_GATE_GRADS } ProductFunction;
+enum { F_NONE, F_GELU_TOO, F_GELU_GRAD, F_GELU, F_GATED_TOO, F_GATED, F_GATE_GRADS };
 
 /* ── ops ────────────────────────────────────────────────────────────────────────────────────────── */
 typedef enum {

@@ -585,9 +585,9 @@ extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *k, void 
     p.pairs = (int)(k->m / (PAIR * ROWS));
     p.across = (int)(k->n / COLUMNS);
     p.tall = 8;
-    (k->f == SC_GELU_TOO   ? start<SC_GELU_TOO>
+    (k->f == SC_GELU_TOO    ? start<SC_GELU_TOO>
      : k->f == SC_GELU_GRAD ? start<SC_GELU_GRAD>
-     : k->f == SC_GATED_TOO    ? start<SC_GATED_TOO>
-                        : start<SC_GATE_GRADS>)(t, p);
+     : k->f == SC_GATED_TOO ? start<SC_GATED_TOO>
+                            : start<SC_GATE_GRADS>)(t, p);
 }
 #endif
