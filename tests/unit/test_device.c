@@ -16,12 +16,16 @@
     "network_bandwidth=1e10,link_latency_us=1,network_latency_us=10,host_bandwidth=1e10,launch_us=1,"                  \
     "host_optimizer_bandwidth=1e10,ranks_per_node=8,flops={fp32=1e13,bf16=1e14},"
 
-static const Device *load(Arena *a, const char *more) {
-    char path[] = "/tmp/profile-XXXXXX.lua";
+static const char *write_profile(Arena *a, const char *more) { /* the caller removes it */
+    char *path = arena_strdup(a, "/tmp/profile-XXXXXX.lua"), *text = arena_printf(a, "return {%s%s}", FIELDS, more);
     int fd = mkstemps(path, 4);
-    char *text = arena_printf(a, "return {%s%s}", FIELDS, more);
     cr_assert(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
     close(fd);
+    return path;
+}
+
+static const Device *load(Arena *a, const char *more) {
+    const char *path = write_profile(a, more);
     const Device *d = device_load(a, path);
     unlink(path);
     return d;
@@ -65,24 +69,28 @@ static const struct {
 };
 
 Test(device, points_that_say_nothing_are_refused_with_a_reason) {
+    Arena *a = arena_new();
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const char *path = write_profile(a, refused[i].text);
         int fd[2], status;
         char text[2048] = "";
         cr_assert(pipe(fd) == 0);
         pid_t child = fork();
         if (child == 0) {
             dup2(fd[1], 2);
-            load(arena_new(), refused[i].text);
+            device_load(a, path);
             _exit(0);
         }
         close(fd[1]);
         for (ssize_t n, at = 0; (n = read(fd[0], text + at, sizeof text - 1 - (size_t)at)) > 0; at += n)
             text[at + n] = 0;
         waitpid(child, &status, 0);
+        unlink(path);
         cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1, "%s: exit %d", refused[i].text, WEXITSTATUS(status));
         cr_assert(strstr(text, refused[i].says), "expected \"%s\" in \"%s\"", refused[i].says, text);
         close(fd[0]);
     }
+    arena_free(a);
 }
 
 /* ── times ─────────────────────────────────────────────────────────────────────────────────────────────────── */

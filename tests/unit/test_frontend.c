@@ -498,38 +498,51 @@ Test(frontend, shapes_name_the_module_and_the_remedy) {
     remove(path);
 }
 
+static FILE *open_below(const char *folder, const char *name) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    cr_assert_not_null(f);
+    return f;
+}
+
 Test(frontend, required_files) {
-    mkdir("/tmp/shardc-test-require", 0700);
-    FILE *f = fopen("/tmp/shardc-test-require/part.lua", "w");
+    char folder[] = "/tmp/shardc-test-XXXXXX", path[64], link[64], message[256];
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/model.lua", folder);
+    snprintf(link, sizeof link, "%s/out.lua", folder);
+    FILE *f = open_below(folder, "part.lua");
     fputs("local nn = require 'nn'\nreturn { make = function(n) return nn.Linear(n, n) end, bad = function(x)\n  "
           "return nn.reshape(x, 5) end }\n",
           f);
     fclose(f);
-    if (symlink("/etc/hostname", "/tmp/shardc-test-require/out.lua"))
-        cr_assert(access("/tmp/shardc-test-require/out.lua", F_OK) == 0);
-    const char *path = "/tmp/shardc-test-require/model.lua";
-    fclose(fopen("/tmp/shardc-test-require/nothing.lua", "w"));
+    cr_assert(!symlink("/etc/hostname", link));
+    fclose(open_below(folder, "nothing.lua"));
     const struct {
         const char *forward, *message;
     } rows[] = {
-        {"x = require('part').bad(x)", "/tmp/shardc-test-require/part.lua:3: reshape:"},
+        {"x = require('part').bad(x)", "%s/part.lua:3: reshape:"},
         {"require 'prat'", "model.lua:6: require: no module 'prat', there is no file "
-                           "/tmp/shardc-test-require/prat.lua; did you mean 'part'?"},
-        {"require 'out'", "model.lua:6: require: /tmp/shardc-test-require/out.lua leads out of the model's folder"},
-        {"require 'a.b'", "model.lua:6: require: no module 'a.b', there is no file /tmp/shardc-test-require/a/b.lua"},
+                           "%s/prat.lua; did you mean 'part'?"},
+        {"require 'out'", "model.lua:6: require: %s/out.lua leads out of the model's folder"},
+        {"require 'a.b'", "model.lua:6: require: no module 'a.b', there is no file %s/a/b.lua"},
         {"require 'nothing'; require 'nothing'; x = nn.concat({ x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x }, "
          "0)",
          "model.lua:6: concat: 17 operands; at most 16 fit"},
         {"x = require 'nn'.relu(1) --[[", "model.lua:10: unfinished long comment"},
         {"require '/etc/x'", "model.lua:6: require: '/etc/x' is no module name"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        f = fopen(path, "w");
+        f = open_below(folder, "model.lua");
         fputs(net("local part = require 'part'; assert(part == require 'part'); model.more = part.make(4)",
                   rows[i].forward),
               f);
         fclose(f);
-        expect(1, rows[i].message, path, NULL, NULL, 1);
+        snprintf(message, sizeof message, rows[i].message, folder);
+        expect(1, message, path, NULL, NULL, 1);
     }
+    char command[64];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    cr_assert(system(command) == 0);
 }
 
 Test(frontend, files_below_the_folder) {
