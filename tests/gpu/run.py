@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 
@@ -246,16 +245,6 @@ def one(call, machine):
     return ok, note, time.time() - (machine.began.at or asked)
 
 
-def unpacked(path):
-    """The folder, or an archive of it unpacked beside it."""
-    if os.path.isdir(path) or not os.path.exists(path):
-        return path
-    into = tempfile.mkdtemp(prefix="gpu-tests-")
-    with tarfile.open(path) as t:
-        t.extractall(into, filter="data")
-    return os.path.join(into, os.listdir(into)[0])
-
-
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--build", default=os.path.join(ROOT, "build", "gpu-tests"), help="what build.py left: its folder or archive")
@@ -270,7 +259,7 @@ def main():
     machine = Machine(count_gpus())
     if not machine.total:
         raise SystemExit("no GPU is visible: see nvidia-smi and CUDA_VISIBLE_DEVICES")
-    r = Runner(unpacked(o.build), machine)
+    r = Runner(o.build, machine)
     wanted = [c for c in cases(r, o.sanitize) if re.search(o.only, c[0]) and not re.search(o.skip, c[0])]
     fit = [c for c in wanted if c[1] <= machine.total]
     print("%d GPUs, %d cases%s" % (machine.total, len(fit), ", %d need more GPUs" % (len(wanted) - len(fit)) if len(wanted) > len(fit) else ""), flush=True)
@@ -280,6 +269,7 @@ def main():
 
     def ended(*_):
         print("ended by a signal: %d passed, %d failed, %d not run" % (passed, failed, len(fit) - passed - failed), flush=True)
+        r.scratch.cleanup()
         os._exit(1)
     signal.signal(signal.SIGTERM, ended)
     pool = concurrent.futures.ThreadPoolExecutor(machine.SHARES * machine.total)
@@ -291,7 +281,7 @@ def main():
             print("%-4s %-44s %6.1f s  %s" % ("ok" if ok else "FAIL", running[done], seconds, note), flush=True)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        shutil.rmtree(r.work, ignore_errors=True)
+        r.scratch.cleanup()
     print("%d passed, %d failed (%.0f s)" % (passed, failed, time.time() - began))
     return 1 if failed or not passed else 0
 

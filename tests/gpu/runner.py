@@ -20,6 +20,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -89,9 +90,20 @@ def library_path():
     return ":".join([x for x in [os.environ.get("LD_LIBRARY_PATH")] if x] + folders + ["/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64"])
 
 
+def unpacked(path, into):
+    """The folder, or what an archive of it holds."""
+    if os.path.isdir(path) or not os.path.exists(path):
+        return path
+    with tarfile.open(path) as t:
+        t.extractall(into, filter="data")
+    return os.path.join(into, os.listdir(into)[0])
+
+
 class Runner:
     def __init__(self, folder, machine):
-        self.folder, self.machine, self.work = os.path.abspath(folder), machine, tempfile.mkdtemp(prefix="gpu-tests-")
+        self.machine, self.scratch = machine, tempfile.TemporaryDirectory(prefix="gpu-tests-", ignore_cleanup_errors=True)  # gone at the end
+        self.work = self.scratch.name
+        self.folder = unpacked(os.path.abspath(folder), self.work)
         self.env = dict(os.environ, LD_LIBRARY_PATH=library_path())
         self.text, self.kept, self.lock = os.path.join(self.folder, "text.bin"), {}, threading.Lock()
 

@@ -10,6 +10,7 @@ import collections
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -275,6 +276,8 @@ def compare(shardc, texts, count, seed, keep=None):
         if len(batch) == 200:
             judge()
     judge()
+    if not keep and not wrong:
+        shutil.rmtree(folder)
     return tally, wrong
 
 
