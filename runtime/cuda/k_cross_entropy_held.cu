@@ -247,7 +247,7 @@ bool sc_cuda_loss_held(const sc_task *t, const loss_task &a) {
     int copies = (int)ceil_div(accesses, threads * blocks) - HELD;
     held_rows h = {a, g->p, t->record, g->dtype, accesses, copies};
     size_t shared = (size_t)threads * (size_t)copies * 16;
-    launch_clusters(t, x->dtype == BF16 ? held_losses_and_grads<bf16> : held_losses_and_grads<fp16>, rows_of(x), blocks,
-                    threads, shared, h);
+    sc_launch_clusters(x->dtype == BF16 ? held_losses_and_grads<bf16> : held_losses_and_grads<fp16>, rows_of(x), blocks,
+                       threads, shared, SC_STREAM(t), h);
     return true;
 }

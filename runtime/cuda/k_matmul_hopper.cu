@@ -1,8 +1,7 @@
-/* matmul with gelu or silu(gate) · y, or with the gradient of either, for compute capability 9.0: the function of a tile's
- * elements is computed while the next tile is being multiplied.
- * Relies on: matmul_hopper.h, sc_math.h, the driver's cuTensorMapEncodeTiled; sm_90a (the Makefile compiles this file
- * for it, and defines SC_HOPPER, where architecture 90 is among the library's).
- * Relied on by: k_matmul.cu.
+/* matmul with gelu or silu(gate) · y, or with the gradient of either, for compute capability 9.0: the function of a
+ * tile's elements is computed while the next tile is being multiplied. Relies on: matmul_hopper.h, launch.cuh,
+ * sc_math.h, the driver's cuTensorMapEncodeTiled; sm_90a (the Makefile compiles this file for it, and defines
+ * SC_HOPPER, where architecture 90 is among the library's). Relied on by: k_matmul.cu.
  *
  * Blocks stay: a pair of them (a cluster) takes tiles of 2 × 128 rows and 256 columns of y in turn, one below the
  * other. A warp copies blocks of 64 of k of a (16 KiB) and of b (32 KiB, a half of which each block of the pair copies
@@ -22,6 +21,7 @@
 #include "matmul_hopper.h"
 
 #include "../sc_math.h"
+#include "launch.cuh"
 
 #ifndef SC_HOPPER
 extern "C" int sc_matmul_hopper_takes(const sc_cuda *c, const sc_matmul_key *key) {
@@ -51,78 +51,76 @@ typedef struct {
     int n, blocks, pairs, across, tall; /* blocks of k; tiles: pairs from above, from the left; pairs to a group */
 } product;
 
-#define DEVICE static __device__ __forceinline__
-
 /* ── barriers and copies ─────────────────────────────────────────────────────────────────────────────────────────────
  */
-DEVICE void barrier_init(uint32_t b, int n) {
+SC_DEVICE void barrier_init(uint32_t b, int n) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(b), "r"(n) : "memory");
 }
-DEVICE void barrier_expect(uint32_t b, int bytes) {
+SC_DEVICE void barrier_expect(uint32_t b, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(bytes) : "memory");
 }
-DEVICE void barrier_arrive(uint32_t b) { /* of any block of the pair */
+SC_DEVICE void barrier_arrive(uint32_t b) { /* of any block of the pair */
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(b) : "memory");
 }
-DEVICE void barrier_wait(uint32_t b, int parity) {
+SC_DEVICE void barrier_wait(uint32_t b, int parity) {
     asm volatile("{ .reg .pred done;\n"
                  "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                  "@!done bra again; }" ::"r"(b),
                  "r"(parity)
                  : "memory");
 }
-DEVICE uint32_t in_block(uint32_t at, int rank) { /* the same address in a block of the pair */
+SC_DEVICE uint32_t in_block(uint32_t at, int rank) { /* the same address in a block of the pair */
     uint32_t r;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
     return r;
 }
-DEVICE void pair_sync(void) {
+SC_DEVICE void pair_sync(void) {
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
-DEVICE void group_sync(int group) {
+SC_DEVICE void group_sync(int group) {
     asm volatile("barrier.sync %0, 128;" ::"r"(1 + group) : "memory");
 }
 
 /* Tiles of matrices; columns come first. `_both`: into the same place of both blocks. */
-DEVICE void copy_in(uint32_t to, const CUtensorMap *m, uint32_t barrier, int column, int row) {
+SC_DEVICE void copy_in(uint32_t to, const CUtensorMap *m, uint32_t barrier, int column, int row) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], "
                  "[%2];" ::"r"(to),
                  "l"(m), "r"(barrier), "r"(column), "r"(row)
                  : "memory");
 }
-DEVICE void copy_in_both(uint32_t to, const CUtensorMap *m, uint32_t barrier, int column, int row) {
+SC_DEVICE void copy_in_both(uint32_t to, const CUtensorMap *m, uint32_t barrier, int column, int row) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
                  "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
                  "l"(m), "r"(barrier), "r"(column), "r"(row), "h"((uint16_t)3)
                  : "memory");
 }
-DEVICE void copy_groups_in_both(uint32_t to, const CUtensorMap *m, uint32_t barrier, int row, int group) {
+SC_DEVICE void copy_groups_in_both(uint32_t to, const CUtensorMap *m, uint32_t barrier, int row, int group) {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
                  "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
                  "l"(m), "r"(barrier), "r"(0), "r"(row), "r"(group), "h"((uint16_t)3)
                  : "memory");
 }
-DEVICE void copy_out(const CUtensorMap *m, uint32_t from, int column, int row) {
+SC_DEVICE void copy_out(const CUtensorMap *m, uint32_t from, int column, int row) {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(m), "r"(from),
                  "r"(column), "r"(row)
                  : "memory");
 }
-DEVICE void copies_out(void) {
+SC_DEVICE void copies_out(void) {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-DEVICE void copied_from(void) { /* their shared memory may be written again */
+SC_DEVICE void copied_from(void) { /* their shared memory may be written again */
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
-DEVICE void copied_out(void) {
+SC_DEVICE void copied_out(void) {
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 /* Four 8 × 8 pieces of 16-bit elements in the layout of the sums; a lane gives the address of a row. */
-DEVICE void put_pieces(uint32_t to, const uint32_t *r) {
+SC_DEVICE void put_pieces(uint32_t to, const uint32_t *r) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(r[0]), "r"(r[1]),
                  "r"(r[2]), "r"(r[3])
                  : "memory");
 }
-DEVICE void get_pieces(uint32_t from, uint32_t *r) {
+SC_DEVICE void get_pieces(uint32_t from, uint32_t *r) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(from)
@@ -131,19 +129,19 @@ DEVICE void get_pieces(uint32_t from, uint32_t *r) {
 
 /* ── multiplications ─────────────────────────────────────────────────────────────────────────────────────────────────
  */
-DEVICE void sums_fence(void) {
+SC_DEVICE void sums_fence(void) {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-DEVICE void sums_commit(void) {
+SC_DEVICE void sums_commit(void) {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-template <int LEFT> DEVICE void sums_wait(void) {
+template <int LEFT> SC_DEVICE void sums_wait(void) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 #define FOUR(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define SIXTEEN(d, i) FOUR(d, i), FOUR(d, i + 4), FOUR(d, i + 8), FOUR(d, i + 12)
 /* d[64][256] (+)= a[64][16] b: of b, [k][n] (TURNED) or [n][k]; add: 0 for the first. */
-template <int TURNED> DEVICE void multiply_add(float (&d)[128], uint64_t a, uint64_t b, int add) {
+template <int TURNED> SC_DEVICE void multiply_add(float (&d)[128], uint64_t a, uint64_t b, int add) {
     asm volatile("{ .reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
@@ -162,41 +160,41 @@ template <int TURNED> DEVICE void multiply_add(float (&d)[128], uint64_t a, uint
 
 /* ── gelu: x sigmoid(2 √(2/π) (x + 0.044715 x³)), by 2^x and 1/x as the GPU takes them ────────────────────────────────
  */
-DEVICE uint32_t two_bf16(float low, float high) {
+SC_DEVICE uint32_t two_bf16(float low, float high) {
     uint32_t w;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(high), "f"(low));
     return w;
 }
-DEVICE uint32_t two_fp16(float low, float high) {
+SC_DEVICE uint32_t two_fp16(float low, float high) {
     uint32_t w;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(high), "f"(low));
     return w;
 }
-DEVICE float low_bf16(uint32_t w) {
+SC_DEVICE float low_bf16(uint32_t w) {
     return __uint_as_float(w << 16);
 }
-DEVICE float high_bf16(uint32_t w) {
+SC_DEVICE float high_bf16(uint32_t w) {
     return __uint_as_float(w & 0xffff0000u);
 }
-DEVICE float of_fp16(uint32_t w, int high) {
+SC_DEVICE float of_fp16(uint32_t w, int high) {
     float x;
     asm("{ .reg .b16 l, h;\nmov.b32 {l, h}, %1;\ncvt.f32.f16 %0, l; }" : "=f"(x) : "r"(high ? w >> 16 : w));
     return x;
 }
-DEVICE float gate(float x, float s) { /* the sigmoid; s: x² */
+SC_DEVICE float gate(float x, float s) { /* the sigmoid; s: x² */
     float e, r;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * fmaf(s, -0.102943240f, -2.30220819f)));
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(1.0f + e));
     return r;
 }
-DEVICE float gelu(float x) {
+SC_DEVICE float gelu(float x) {
     return x * gate(x, x * x);
 }
-DEVICE float slope(float x) { /* |x| <= 30 */
+SC_DEVICE float slope(float x) { /* |x| <= 30 */
     float s = x * x, r = gate(x, s);
     return fmaf(fmaf(-r, r, r), x * fmaf(s, 0.214064449f, 1.59576912f), r);
 }
-DEVICE uint32_t within_30(uint32_t w) { /* both; further out the slope is 0 or 1 */
+SC_DEVICE uint32_t within_30(uint32_t w) { /* both; further out the slope is 0 or 1 */
     asm("min.NaN.bf16x2 %0, %0, %1;" : "+r"(w) : "r"(0x41f041f0));
     asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(w) : "r"(0xc1f0c1f0));
     return w;
@@ -215,7 +213,7 @@ typedef struct {
 
 /* Tiles in turn: down through `tall` pairs of tiles, then the column of tiles to the right, so that what is worked on
  * at one time shares rows of a and columns of b. */
-DEVICE tile tile_at(const product &p, int t, int rank) {
+SC_DEVICE tile tile_at(const product &p, int t, int rank) {
     if (t >= p.pairs * p.across) return {-1, 0};
     unsigned per = (unsigned)(p.tall * p.across), group = (unsigned)t / per, first = group * p.tall;
     unsigned rest = (unsigned)t - group * per, left = (unsigned)p.pairs - first;
@@ -225,7 +223,7 @@ DEVICE tile tile_at(const product &p, int t, int rank) {
 }
 
 /* One thread: the copies of a and b. */
-template <int F> DEVICE void feed(const product &p, uint32_t base, int rank) {
+template <int F> SC_DEVICE void feed(const product &p, uint32_t base, int rank) {
     int stage = 0, phase = 1;
     for (int t = blockIdx.x / PAIR; t < p.pairs * p.across; t += gridDim.x / PAIR) {
         tile at = tile_at(p, t, rank);
@@ -244,7 +242,7 @@ template <int F> DEVICE void feed(const product &p, uint32_t base, int rank) {
 }
 
 /* Four warps: 64 rows of every tile. Registers are indexed by constants alone. */
-template <int F> DEVICE void work(const product &p, uint32_t base, int rank, int group, int warp, int lane) {
+template <int F> SC_DEVICE void work(const product &p, uint32_t base, int rank, int group, int warp, int lane) {
     float sums[COLUMNS / 2];
     uint32_t kept[COLUMNS / 4]; /* of the tile before, done; for the gradient then this one's derivatives */
     uint32_t mine = base + STAGED + (4 * group + warp) * 4096, row = lane % 16, right = lane / 16;
@@ -549,20 +547,9 @@ extern "C" int sc_matmul_hopper_takes(const sc_cuda *c, const sc_matmul_key *k) 
 }
 
 template <int F> static void start(const sc_task *t, const product &p) {
-    cudaLaunchConfig_t l = {};
-    cudaLaunchAttribute pair[1];
     const sc_cuda *c = sc_library(t);
     int taken = F == SC_GATE_GRADS && c->world > 1 ? SC_SUM_BLOCKS : 0, pairs = (c->multiprocessors - taken) / PAIR;
-    SC_CUDA(cudaFuncSetAttribute((const void *)multiply<F>, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED));
-    pair[0].id = cudaLaunchAttributeClusterDimension;
-    pair[0].val.clusterDim.x = PAIR, pair[0].val.clusterDim.y = pair[0].val.clusterDim.z = 1;
-    l.gridDim = dim3((unsigned)(pairs > 1 ? pairs : 1) * PAIR);
-    l.blockDim = dim3(THREADS);
-    l.dynamicSmemBytes = SHARED;
-    l.stream = SC_STREAM(t);
-    l.attrs = pair;
-    l.numAttrs = 1;
-    SC_CUDA(cudaLaunchKernelEx(&l, multiply<F>, p));
+    sc_launch_clusters(multiply<F>, pairs > 1 ? pairs : 1, PAIR, THREADS, SHARED, SC_STREAM(t), p);
 }
 
 extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *k, void *y, void *z, const void *a,

@@ -1,5 +1,5 @@
 /* What CUDA kernels share: element types, 16-byte accesses, rows of strided tensors, sums over warps and blocks.
- * Relies on: cuda.h, sc_math.h.
+ * Relies on: launch.cuh, sc_math.h.
  * Relied on by: the kernels k_*.cu.
  *
  * A kernel is a template over its element type; host code looks at the dtype once a launch (with_float). Arithmetic is
@@ -10,40 +10,8 @@
 #define SC_KERNEL_CUH
 
 #include "../sc_math.h"
-#include "cuda.h"
+#include "launch.cuh"
 #include <type_traits>
-
-#ifndef SC_LAUNCH /* tests/gpu/emulate has its own */
-#define SC_LAUNCH(t, kernel, grid, block, ...)                                                                         \
-    do {                                                                                                               \
-        kernel<<<(grid), (block), 0, SC_STREAM(t)>>>(__VA_ARGS__);                                                     \
-        SC_LAUNCHED();                                                                                                 \
-    } while (0)
-#define SC_SHARED(name) extern __shared__ __align__(16) char name[]
-
-/* Clusters of `size` blocks (more than one: compute capability 9.0) with `shared` bytes each for SC_SHARED. */
-template <class P>
-static void launch_clusters(const sc_task *t, void (*kernel)(P), int64_t clusters, int size, int block, size_t shared,
-                            P p) {
-    cudaLaunchConfig_t l = {};
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = (unsigned)size, cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-    l.gridDim = dim3((unsigned)(clusters * size));
-    l.blockDim = dim3((unsigned)block);
-    l.dynamicSmemBytes = shared;
-    l.stream = SC_STREAM(t);
-    l.attrs = &cluster;
-    l.numAttrs = size > 1;
-    SC_CUDA(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
-    SC_CUDA(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                 cudaSharedmemCarveoutMaxShared));
-    SC_CUDA(cudaLaunchKernelEx(&l, kernel, p));
-}
-#endif
-#ifndef SC_DEVICE
-#define SC_DEVICE __device__ __forceinline__
-#endif
 
 enum { WARP = 32, BLOCK = 256 };
 

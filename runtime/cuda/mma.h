@@ -1,6 +1,6 @@
-/* Instructions that C++ has no word for: asynchronous copies to shared memory, matrix fragments, mma.sync; and a
- * launch. Relies on: PTX for sm_80 and later. Relied on by: attention.h and the kernels of attention. tests/gpu/emulate
- * replaces this file on a machine without a GPU.
+/* Instructions that C++ has no word for: asynchronous copies to shared memory, matrix fragments, mma.sync.
+ * Relies on: launch.cuh; PTX for sm_80 and later. Relied on by: attention.h, the kernels of attention, k_matmul.cu.
+ * tests/gpu/emulate replaces this file on a machine without a GPU.
  *
  * mma.sync.m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"): lane = 4g + t holds of
  *   C[16][8] row-major: c0, c1 = C[g][2t, 2t+1], c2, c3 = C[g+8][2t, 2t+1];
@@ -10,10 +10,7 @@
 #ifndef SC_MMA_H
 #define SC_MMA_H
 
-#include "cuda.h"
-
-#define SC_DEVICE static __device__ __forceinline__
-#define SC_SHARED(name) extern __shared__ __align__(16) char name[]
+#include "launch.cuh"
 
 struct sc_bf16 {
     uint16_t x;
@@ -46,12 +43,12 @@ SC_DEVICE void sc_narrow(sc_fp16 *to, float x) {
 }
 /* Two neighbours of a row: `low` comes first in memory. */
 template <class E> SC_DEVICE uint32_t sc_pack(float low, float high);
-template <> __device__ __forceinline__ uint32_t sc_pack<sc_bf16>(float low, float high) {
+template <> SC_DEVICE uint32_t sc_pack<sc_bf16>(float low, float high) {
     uint32_t y;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
     return y;
 }
-template <> __device__ __forceinline__ uint32_t sc_pack<sc_fp16>(float low, float high) {
+template <> SC_DEVICE uint32_t sc_pack<sc_fp16>(float low, float high) {
     uint32_t y;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
     return y;
@@ -96,30 +93,17 @@ SC_DEVICE void sc_ldmatrix_transposed(uint32_t (&r)[4], const void *row) {
 
 /* c += a b */
 template <class E> SC_DEVICE void sc_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
-template <>
-__device__ __forceinline__ void sc_mma<sc_bf16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+template <> SC_DEVICE void sc_mma<sc_bf16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-template <>
-__device__ __forceinline__ void sc_mma<sc_fp16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+template <> SC_DEVICE void sc_mma<sc_fp16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/* ── launch: a kernel of one parameter, by value ────────────────────────────────────────────────────────────────────
- */
-template <class P>
-static void sc_launch(void (*kernel)(P), int64_t blocks, int threads, size_t shared, cudaStream_t stream, P p) {
-    void *parameter[] = {&p};
-    if (shared > 48 << 10)
-        SC_CUDA(cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
-    SC_CUDA(cudaLaunchKernel((const void *)kernel, dim3((unsigned)blocks), dim3((unsigned)threads), parameter, shared,
-                             stream));
 }
 
 #endif

@@ -30,9 +30,10 @@ template <class F> void emulated_grid(dim3 grid, int block, F f) {
 }
 #define SC_LAUNCH(t, kernel, grid, block, ...) emulated_grid(dim3(grid), (int)(block), [&] { (kernel)(__VA_ARGS__); })
 template <class P>
-void launch_clusters(const sc_task *t, void (*kernel)(P), int64_t clusters, int size, int block, size_t shared, P p) {
+void sc_launch_clusters(void (*kernel)(P), int64_t clusters, int size, int threads, size_t shared, cudaStream_t s,
+                        P p) {
     if (size > 1) abort(); /* blocks run one after another */
-    sc_launch(kernel, clusters, block, shared, SC_STREAM(t), p);
+    sc_launch(kernel, clusters, threads, shared, s, p);
 }
 
 template <class X, class FROM> X emulated_from(const char *what, X x, FROM from) {
