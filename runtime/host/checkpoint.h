@@ -40,7 +40,8 @@ void saver_save(Saver *s, sc_rank *r, const Progress *p);
 /* ── resuming ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 typedef struct Checkpoint Checkpoint;
-/* Before ranks start: reads the index and every header; dies unless each element that the build needs is there. */
+/* Before ranks start: reads the index and every header; dies unless each element that the build needs is there. Of a
+ * state that another run replaces meanwhile the one after it is taken. */
 Checkpoint *checkpoint_open(const sc_build *b, const char *dir);
 const Progress *checkpoint_progress(const Checkpoint *c);
 int checkpoint_world(const Checkpoint *c);

@@ -182,17 +182,49 @@ static void add_entries(Checkpoint *c, int file) {
             lacks->tensor->name);
 }
 
-static void open_files(Checkpoint *c) {
-    char error[ST_ERROR];
+static void close_files(Checkpoint *c, int n) {
+    for (int i = 0; i < n; i++) st_close(&c->files[i]);
+    for (int i = 0; i < c->n; i++) free(c->entries[i].path);
+    free(c->entries);
+    free(c->files);
+    free(c->folder);
+    c->entries = NULL;
+    c->n = 0;
+}
+
+/* NULL, or what is wrong with the first that cannot be opened: then none is. */
+static char *open_files(Checkpoint *c) {
+    char error[ST_ERROR], *wrong = NULL;
+    int opened = 0;
     c->files = need((size_t)c->world, sizeof *c->files);
-    for (int i = 0; i < c->world; i++) {
-        char *path = need_text("%s/%s/rank-%d.safetensors", c->dir, c->folder, i);
-        if (!st_open(&c->files[i], path, error))
-            die("%s: %s; the checkpoint is damaged; resume from another one", path, error);
-        add_entries(c, i);
+    while (opened < c->world && !wrong) {
+        char *path = need_text("%s/%s/rank-%d.safetensors", c->dir, c->folder, opened);
+        if (st_open(&c->files[opened], path, error))
+            add_entries(c, opened++);
+        else
+            wrong = need_text("%s: %s", path, error);
         free(path);
     }
-    qsort(c->entries, (size_t)c->n, sizeof *c->entries, by_place);
+    if (wrong)
+        close_files(c, opened);
+    else
+        qsort(c->entries, (size_t)c->n, sizeof *c->entries, by_place);
+    return wrong;
+}
+
+/* A run that saves there replaces the state: what the index has just named may be gone, and it names another by now.
+ * Files that are open stay readable. */
+static void open_state(Checkpoint *c) {
+    char *wrong = NULL, *before = NULL;
+    do {
+        free(before);
+        before = wrong;
+        read_index(c);
+        wrong = open_files(c);
+        if (wrong && before && strcmp(wrong, before) == 0)
+            die("%s; the checkpoint is damaged; resume from another one", wrong);
+    } while (wrong);
+    free(before);
 }
 
 /* The first entry of a parameter and kind; *n how many there are. */
@@ -306,8 +338,7 @@ Checkpoint *checkpoint_open(const sc_build *b, const char *dir) {
     Checkpoint *c = need(1, sizeof *c);
     c->b = b;
     c->dir = need_text("%s", dir);
-    read_index(c);
-    open_files(c);
+    open_state(c);
     for (int i = 0; i < b->nparams; i++)
         for (int k = 0; k < P_KINDS; k++)
             if (state_exists(b, i, (PieceKind)k))
@@ -392,11 +423,7 @@ void checkpoint_load(const Checkpoint *c, sc_rank *r) {
 
 void checkpoint_close(Checkpoint *c) {
     if (!c) return;
-    for (int i = 0; i < c->world; i++) st_close(&c->files[i]);
-    for (int i = 0; i < c->n; i++) free(c->entries[i].path);
-    free(c->entries);
-    free(c->files);
+    close_files(c, c->world);
     free(c->dir);
-    free(c->folder);
     free(c);
 }

@@ -348,6 +348,16 @@ static void report_device(Trainer *t) {
     log_end(&t->log);
 }
 
+/* Processes that a launcher started read the state each for itself: a run that saves there may have replaced it. */
+static void check_one_state(sc_rank *r, const Run *run) {
+    if (!run->resume) return;
+    int64_t first = (int64_t)sc_host_sum(r, sc_rank_index(r) ? 0 : (double)run->first);
+    if (run->first != first)
+        die("%s: rank 0 has read its state at step %" PRId64 ", and rank %d that at step %" PRId64
+            ": another run saves there; resume when it has ended, or from a copy",
+            run->o.resume, first, sc_rank_index(r), run->first);
+}
+
 static Trainer trainer_new(sc_rank *r, Run *run) {
     const Options *o = &run->o;
     int rank = sc_rank_index(r);
@@ -391,6 +401,7 @@ static void tell_end(Trainer *t) {
 }
 
 int train_rank(sc_rank *r, void *arg) {
+    check_one_state(r, arg);
     Trainer t = trainer_new(r, arg);
     load_state(&t);
     if (t.rank == 0 && !t.o->quiet) print_beginning(&t);

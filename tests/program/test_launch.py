@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -161,6 +162,27 @@ def test_impossible_variables():
         code, out, err = go(**env)
         check(code == 0 and "step 1/1" in out and not err, "%s: exit %d: %s" % (env, code, err))
     return "9 refused, 4 start all ranks"
+
+
+def test_a_state_that_is_replaced_while_it_is_read():
+    """The first to read the index gets it through a pipe, and with its end it is another run's."""
+    b, folder = build("mlp.lua", world=2), scratch("replaced")
+    state, old = os.path.join(folder, "state"), os.path.join(folder, "old")
+    args = [b, "--data", corpus(), "--steps"]
+    must([*args, "2", "--save", state])
+    shutil.copytree(state, old)
+    must([*args, "4", "--resume", state, "--save", state])
+
+    def replaced():
+        os.rename(os.path.join(state, "index.json"), os.path.join(folder, "new"))
+        os.mkfifo(os.path.join(state, "index.json"))
+        return subprocess.Popen(["sh", "-c", "{ cat old/index.json; mv new state/index.json; } > state/index.json"], cwd=folder)
+    with replaced():
+        check("at step 4, saved by 2 ranks" in must([*args, "5", "--resume", state]), "not the state that is there")
+    os.rename(os.path.join(old, "step-00000002"), os.path.join(state, "step-00000002"))  # as if it went only now
+    with replaced():
+        refused(Ranks("torchrun", [b] * 2, *args[1:], "5", "--resume", state), "state: rank 0 has read its state at step 2, and rank 1 that at step 4: another run saves there")
+    return "a run takes the next one, ranks that have two refuse"
 
 
 def ended(rank, how, says):
