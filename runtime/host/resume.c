@@ -369,31 +369,28 @@ static void check_sum(const Checkpoint *c, const Entry *e, unsigned long sum) {
             c->files[e->file].path, e->tensor->name, sum, e->sum);
 }
 
-/* Before a part of a tensor is taken. */
-static void check_whole(const Checkpoint *c, const Entry *e, uint8_t *chunk) {
-    unsigned long sum = crc32(0, NULL, 0);
-    int64_t most = CHUNK / WIDEST;
-    for (int64_t at = e->begin; e->summed && at < e->end; at += most)
-        sum = read_chunk(c, e, at, e->end - at < most ? e->end - at : most, chunk, sum);
-    check_sum(c, e, sum);
+static void write_range(sc_rank *r, const Entry *e, const Piece *p, int64_t begin, int64_t end, const uint8_t *raw,
+                        uint8_t *converted) {
+    sc_dtype there = (sc_dtype)e->tensor->sc_dtype;
+    int64_t size = host_dtype_size(p->dtype);
+    if (there != p->dtype) host_convert(p->dtype, converted, there, raw, end - begin);
+    sc_write(r, p->host, p->at + (uint64_t)((begin - p->begin) * size), there == p->dtype ? raw : converted,
+             (size_t)((end - begin) * size));
 }
 
+/* For its checksum all of a tensor is read, whatever part of it is taken. */
 static void copy_range(const Checkpoint *c, sc_rank *r, const Entry *e, const Piece *p, int64_t begin, int64_t end,
                        uint8_t *chunk) {
-    sc_dtype there = (sc_dtype)e->tensor->sc_dtype;
-    int64_t size = host_dtype_size(p->dtype), most = CHUNK / WIDEST;
-    uint8_t *converted = there == p->dtype ? chunk : chunk + CHUNK;
-    bool whole = begin == e->begin && end == e->end;
-    if (!whole) check_whole(c, e, chunk);
+    int64_t size = host_dtype_size((sc_dtype)e->tensor->sc_dtype), most = CHUNK / WIDEST, n;
+    int64_t last = e->summed ? e->end : end;
     unsigned long sum = crc32(0, NULL, 0);
-    for (int64_t at = begin; at < end;) {
-        int64_t n = end - at < most ? end - at : most;
+    for (int64_t at = e->summed ? e->begin : begin; at < last; at += n) {
+        n = last - at < most ? last - at : most;
         sum = read_chunk(c, e, at, n, chunk, sum);
-        if (converted != chunk) host_convert(p->dtype, converted, there, chunk, n);
-        sc_write(r, p->host, p->at + (uint64_t)((at - p->begin) * size), converted, (size_t)(n * size));
-        at += n;
+        int64_t from = at > begin ? at : begin, to = at + n < end ? at + n : end;
+        if (from < to) write_range(r, e, p, from, to, chunk + (from - at) * size, chunk + CHUNK);
     }
-    if (whole) check_sum(c, e, sum);
+    check_sum(c, e, sum);
 }
 
 static void load_piece(const Checkpoint *c, sc_rank *r, const Piece *p, uint8_t *chunk) {
