@@ -17,6 +17,7 @@ typedef struct { /* debugging switches of a run; none changes a bit of the resul
     double delay_ms[SC_STREAMS]; /* of every collective on that stream, before it begins */
     bool virtual_clock;          /* CPU: only sleeping and delays take time, and that is counted, not waited for */
     bool no_graph;               /* CUDA: launch every event by itself */
+    bool share_gpus;             /* CUDA: there may be fewer GPUs than ranks */
 } sc_debug;
 
 /* First of all: did torchrun, srun or mpirun start this process as one rank of several? Then it meets the others on

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A gather in a window has no blocks, but NCCL keeps buffers for those it might have (6 MiB each). */
 enum { COPY_BLOCKS = 2, TRIAL_BYTES = 2 << 20 };
@@ -46,6 +47,17 @@ void sc_comms_pin(void) {
             setenv(pinned[i].name, pinned[i].value, 1);
         else
             unsetenv(pinned[i].name);
+}
+
+/* NCCL takes two ranks with one GPU for a mistake, unless they are on two machines. Where GPUs are shared, the first
+ * ranks of all GPUs are told to be one machine, the second ones another: the way between them is the network's. */
+static void part_machines(const sc_rank *r) {
+    const char *told = getenv("NCCL_HOSTID");
+    char host[256] = "", name[300];
+    if (!r->d->share_gpus) return;
+    gethostname(host, sizeof host - 1);
+    snprintf(name, sizeof name, "%.255s-%d", told ? told : host, sc_sharers(r, r->rank, r->rank));
+    setenv("NCCL_HOSTID", name, 1);
 }
 
 /* ── communicators ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -140,6 +152,7 @@ void sc_comms_new(sc_rank *r) {
     sc_comms *t = &r->t->comms;
     if (r->world == 1) return;
     sc_comms_pin();
+    part_machines(r);
     t->comm[SC_ALL_RANKS][SC_SUMS] = world_comm(r);
     t->windows = choose_windows(r, t->comm[SC_ALL_RANKS][SC_SUMS]);
     for (int c = r->b->ncomms - 1; c >= 0; c--)

@@ -63,17 +63,18 @@ static int count(sc_rank *r) {
 
 /* A launcher may have left each process one GPU; else all see all of them. */
 static int device_of(sc_rank *r, int n) {
-    int here = sc_job_locals(r->world);
-    if (n >= here) return sc_job_local(r->rank);
+    int here = sc_job_locals(r->world), local = sc_job_local(r->rank);
+    if (n >= here) return local;
     if (n == 1 && !sc_job_alone()) return 0;
+    if (r->d->share_gpus) return local % n;
     if (sc_one_machine())
         sc_stop_all(r,
                     "shardc: this program was built for %d ranks, a GPU each, and %d GPU%s visible: build it with "
-                    "--world %d, or see CUDA_VISIBLE_DEVICES",
+                    "--world %d, see CUDA_VISIBLE_DEVICES, or try it with --share-gpus",
                     r->world, n, n == 1 ? " is" : "s are", n);
     sc_stop_all(r,
                 "shardc: %d ranks were started on the machine of rank %d, and %d GPUs are visible there: start as many "
-                "ranks as GPUs on every machine, or see CUDA_VISIBLE_DEVICES",
+                "ranks as GPUs on every machine, see CUDA_VISIBLE_DEVICES, or try it with --share-gpus",
                 here, r->rank, n);
 }
 
@@ -93,15 +94,25 @@ static void check_arch(sc_rank *r, const struct cudaDeviceProp *p) {
                 r->b->arch, r->t->cuda.device, p->name, p->major, p->minor, p->major, p->minor);
 }
 
-static void check_shared(sc_rank *r) {
+static bool one_gpu(const sc_rank *r, int i, int k) {
     const sc_room *room = r->w->common->room;
-    for (int k = 0; k < r->world; k++)
+    return room[i].machine == room[k].machine && !strcmp(room[i].bus, room[k].bus);
+}
+
+static void check_shared(sc_rank *r) {
+    for (int k = 0; k < r->world && !r->d->share_gpus; k++)
         for (int i = 0; i < k; i++)
-            if (room[i].machine == room[k].machine && !strcmp(room[i].bus, room[k].bus))
+            if (one_gpu(r, i, k))
                 sc_stop_all(r,
                             "shardc: ranks %d and %d were given one and the same GPU (%s): give each process a GPU of "
-                            "its own, or let all of them see all GPUs (CUDA_VISIBLE_DEVICES)",
-                            i, k, room[k].bus);
+                            "its own, let all of them see all GPUs (CUDA_VISIBLE_DEVICES), or share with --share-gpus",
+                            i, k, r->w->common->room[k].bus);
+}
+
+int sc_sharers(const sc_rank *r, int rank, int ranks) {
+    int n = 0;
+    for (int i = 0; i < ranks; i++) n += one_gpu(r, i, rank);
+    return n;
 }
 
 /* The first rank of a machine stands for it. */

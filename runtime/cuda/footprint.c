@@ -40,5 +40,5 @@ int64_t sc_device_used(const sc_rank *r) {
     if (!nvmlDeviceGetComputeRunningProcesses_v3(r->t->nvml, &n, p))
         for (unsigned i = 0; i < n; i++)
             if (p[i].pid == (unsigned)getpid() && (int64_t)p[i].used > 0) return (int64_t)p[i].used;
-    return now - r->t->used_before;
+    return sc_sharers(r, r->rank, r->world) > 1 ? -1 : now - r->t->used_before;
 }

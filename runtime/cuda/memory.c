@@ -25,23 +25,30 @@ static void look(sc_rank *r) {
     sc_barrier(r);
 }
 
+static uint64_t free_for(const sc_rank *r, int k) {
+    return (uint64_t)(r->w->common->room[k].free_bytes / sc_sharers(r, k, r->world));
+}
+
 static void check_room(sc_rank *r) {
     const double gib = 1024. * 1024 * 1024;
     int worst = 0;
+    char shared[64] = "";
     look(r);
     for (int k = 1; k < r->world; k++)
-        if (r->w->common->room[k].free_bytes < r->w->common->room[worst].free_bytes) worst = k;
-    const sc_room *room = &r->w->common->room[worst];
-    if ((uint64_t)room->free_bytes >= r->b->arena_bytes) return;
+        if (free_for(r, k) < free_for(r, worst)) worst = k;
+    if (free_for(r, worst) >= r->b->arena_bytes) return;
     if (worst != r->rank) /* that rank tells it, and the launcher ends us */
         for (;;) pause();
+    const sc_room *room = &r->w->common->room[worst];
+    int sharers = sc_sharers(r, worst, r->world);
+    if (sharers > 1) snprintf(shared, sizeof shared, " for the %d ranks that share it", sharers);
     sc_stop(r, 1,
             "shardc: %s does not fit: its arena takes %.2f GiB (%llu bytes), and %.2f GiB (%lld bytes) of %.2f are "
-            "free on GPU %d (%s) beside the libraries; stop what else runs there, or build with a smaller batch, "
+            "free on GPU %d (%s) beside the libraries%s; stop what else runs there, or build with a smaller batch, "
             "recompute, offload or more ranks",
             r->b->name, (double)r->b->arena_bytes / gib, (unsigned long long)r->b->arena_bytes,
             (double)room->free_bytes / gib, (long long)room->free_bytes, (double)room->total_bytes / gib,
-            r->t->cuda.device, room->device);
+            r->t->cuda.device, room->device, shared);
 }
 
 /* ── arenas ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -102,8 +102,9 @@ void sc_tune_all(sc_rank *r, const char *path); /* adds what the rank's table la
 void sc_collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, int comm, const sc_tensor *t);
 
 /* device.c */
-void sc_device_open(sc_rank *r);    /* finds the rank's GPU and makes its context */
-void sc_libraries_open(sc_rank *r); /* those that the program uses */
+void sc_device_open(sc_rank *r);                       /* finds the rank's GPU and makes its context */
+void sc_libraries_open(sc_rank *r);                    /* those that the program uses */
+int sc_sharers(const sc_rank *r, int rank, int ranks); /* of the first `ranks`, those with the GPU of `rank` */
 
 /* footprint.c */
 void sc_footprint_start(sc_rank *r); /* before the context is made */

@@ -50,6 +50,7 @@ enum {
     O_STALL,
     O_QUIET,
     O_NO_GRAPH,
+    O_SHARE,
     O_DELAY,
     O_CLOCK,
 };
@@ -72,6 +73,11 @@ static const struct argp_option options[] = {
     {"threads", O_THREADS, "N", 0,
      "Threads of a rank, at most as built; of a GPU's rank those that update state in host memory (default: as built, "
      "16 for a GPU, within the processors that the ranks may use)",
+     0},
+    {"share-gpus", O_SHARE, 0, 0,
+     "Several ranks on a GPU where there are fewer GPUs than ranks: to try a program, slowly. Their memory adds up; "
+     "sums "
+     "over ranks round in another order than on GPUs of their own",
      0},
     {"eval-every", O_EVAL_EVERY, "N", 0, "Validate every N steps and after the last (default: after the last)", 0},
     {"eval-steps", O_EVAL_STEPS, "N", 0, "Batches a validation; 0 for all there are (default 20)", 0},
@@ -287,6 +293,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *s) {
     case O_POISON: p->o.debug.poison = true; return 0;
     case O_REDZONES: p->o.debug.redzones = true; return 0;
     case O_CLOCK: p->o.debug.virtual_clock = true; return 0;
+    case O_SHARE: p->o.debug.share_gpus = true; return 0;
     case O_NO_GRAPH: p->o.debug.no_graph = true; return 0;
     case O_FINITE: p->o.debug.check_finite = true; return 0;
     case ARGP_KEY_ARG:
@@ -409,6 +416,8 @@ static void check_build(const Parse *p) {
         die("--virtual-clock: a GPU's events take the time that they take; build with --target cpu");
     if (o->debug.no_graph && !computes_on_gpu(b))
         die("--no-graph: a CPU's program makes no graph; leave it out, or build with --target cuda");
+    if (o->debug.share_gpus && !computes_on_gpu(b))
+        die("--share-gpus: a CPU's program has no GPU to share; leave it out, or build with --target cuda");
     if (o->sample && b->logits_program < 0)
         die("--sample: this model has no sample program; give nn.training a `sample` function that returns logits");
 }

@@ -15,6 +15,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
+extern int fake_device; /* fake_machine.c: the one that was set */
+
 struct cublasLtContext {
     int unused;
 };
@@ -436,6 +438,21 @@ static bool pinned(const ncclConfig_t *c) {
     return c->minCTAs == c->maxCTAs && c->minCTAs > 0 && graph && !strcmp(graph, "0") && nvls && !strcmp(nvls, "0") &&
            algo && !strcmp(algo, "Ring") && !getenv("NCCL_SYM_KERNEL") && !getenv("NCCL_MAX_CTAS");
 }
+/* As NCCL: two ranks of one machine (NCCL_HOSTID) have two GPUs. */
+static bool gpus_differ(ncclComm_t c) {
+    const char *host = getenv("NCCL_HOSTID"), *torchrun = getenv("GROUP_RANK"), *slurm = getenv("SLURM_NODEID");
+    bool ok = true;
+    snprintf((char *)c->s->data[c->rank], SHARE, "%s %d",
+             host       ? host
+             : torchrun ? torchrun
+             : slurm    ? slurm
+                        : "",
+             fake_device);
+    meet(c);
+    for (int k = 0; k < c->n; k++) ok &= k == c->rank || strcmp((char *)c->s->data[k], (char *)c->s->data[c->rank]);
+    meet(c);
+    return ok;
+}
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *c, int n, ncclUniqueId id, int rank, ncclConfig_t *config) {
     if (!pinned(config)) return ncclInvalidUsage;
     tell_comm(config, rank);
@@ -443,7 +460,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *c, int n, ncclUniqueId id, int r
     *c = open_comm(id.internal, n, rank);
     meet(*c);
     if (!rank) shm_unlink(id.internal);
-    return ncclSuccess;
+    return gpus_differ(*c) ? ncclSuccess : ncclInvalidUsage;
 }
 ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *c, ncclConfig_t *config) {
     char name[96];

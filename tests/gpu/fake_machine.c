@@ -30,7 +30,9 @@ cudaError_t cudaDriverGetVersion(int *v) {
     *v = (int)said("SC_FAKE_DRIVER", 13000);
     return cudaSuccess;
 }
+int fake_device;
 cudaError_t cudaSetDevice(int d) {
+    fake_device = d;
     if (d == said("SC_FAKE_CONTEXT_HANGS", -1)) pause();
     return d < said("SC_FAKE_GPUS", 8) ? cudaSuccess : cudaErrorInvalidDevice;
 }

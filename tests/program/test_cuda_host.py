@@ -298,10 +298,29 @@ def test_refusals():
     refused([other, "--data", corpus(), "--steps", "2"], {}, r"compiled for sm_80, and GPU \d \(Fake \d\) is sm_90: build it with --arch sm_90$")
     must([other, "--data", corpus(), "--steps", "2"], env={"SC_FAKE_ARCH": "86"})
     codes, _, err = Ranks("torchrun", [f] * 3, "--data", corpus(), "--steps", "2", env={"SC_FAKE_GPUS": "1"}).wait()
-    check(codes == [1] * 3 and re.match(r"shardc: ranks 0 and 1 were given one and the same GPU \(0000:10:00\.0\): give each process a GPU of its own, or let all of them see all GPUs \(CUDA_VISIBLE_DEVICES\)\n$", err), "exit %s: %s" % (codes, err))
+    check(codes == [1] * 3 and re.match(r"shardc: ranks 0 and 1 were given one and the same GPU \(0000:10:00\.0\): give each process a GPU of its own, let all of them see all GPUs \(CUDA_VISIBLE_DEVICES\), or share with --share-gpus\n$", err), "exit %s: %s" % (codes, err))
     codes, _, err = Ranks("torchrun", [f] * 3, "--data", corpus(), "--steps", "2", env={"SC_FAKE_GPUS": "2"}).wait()
     check(codes == [1] * 3 and "built for 3 ranks, a GPU each, and 2 GPUs are visible" in err and len(err.splitlines()) == 1, "exit %s: %s" % (codes, err))
     return "%d refusals" % (len(REFUSALS) + 3)
+
+
+def test_ranks_share_gpus():
+    """Where there are fewer GPUs than ranks and the user says so: the same bits. NCCL would refuse two ranks of one machine with one GPU."""
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    b, args = build("mlp.lua", world=3), ["--data", corpus(), "--seed", "3", "--steps", "3", "--share-gpus"]
+    f, expected, folder = fake(b), on_cpu(b, "--steps", "3"), scratch("share")
+    log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights")
+    for gpus in "1", "2", "3":
+        must([f, *args, "--log", log, "--export", weights], env={"SC_FAKE_GPUS": gpus})
+        same_run((read_log(log), read_safetensors(weights)), expected, "on %s GPUs" % gpus)
+    codes, _, err = Ranks("torchrun", [f] * 3, *args, "--log", log, "--export", weights, env={"SC_FAKE_GPUS": "1"}).wait()
+    check(codes == [0] * 3, "exit %s: %s" % (codes, err))
+    same_run((read_log(log), read_safetensors(weights)), expected, "processes that see one GPU")
+    arena = int(re.search(r"^arena +([\d,]+) B", must([f, *args]), re.M)[1].replace(",", ""))
+    must([f, *args], env={"SC_FAKE_GPUS": "2", "SC_FAKE_FREE": str(2 * arena)})
+    refused([f, *args], {"SC_FAKE_GPUS": "2", "SC_FAKE_FREE": str(2 * arena - 1)}, r"are free on GPU 0 \(Fake 0\) beside the libraries for the 2 ranks that share it; stop what else runs there")
+    return "3 ranks on 1, 2 and 3 GPUs"
 
 
 def test_ranks_that_fail_at_once_say_whole_lines():
