@@ -107,6 +107,8 @@ def parity(r, net, fp16, world):
         check(plain[1] == whole[1] and losses(plain[0]) == losses(whole[0]), "sharded is not whole")
     worst = close(losses(plain[0]), losses(whole[0]), 2e-2 if fp16 else 1e-4, "losses")
     for k in whole[1]:
+        if k.endswith(".k.bias"):  # softmax does not see it: its gradient is rounding's, and Adam makes whole steps of that
+            continue
         close(floats(plain[1][k]), floats(whole[1][k]), 5e-2 if fp16 else 1e-3, k)
     return "offload x reshard: the same bits; beside whole ones: %s; skipped %s" % ("the same bits" if world == 2 else "losses within %.1e" % worst, rows.skipped(plain))
 

@@ -1,7 +1,7 @@
 """The CUDA target on the GPUs at hand, one, two, four: numbers against the CPU's program and PyTorch's, bits against each other, memory
 against the prediction, rows of behaviour. Runs what build.py made; a case a line, then `N passed, N failed`.
 
-  python3 tests/gpu/run.py --build build/gpu-tests [--only REGEX] [--sanitize]
+  python3 tests/gpu/run.py --build build/gpu-tests [--only REGEX] [--sanitize] [--share-gpus]
 
 Relies on: runner.py, rows_*.py, tests/golden, programs.py; --sanitize: compute-sanitizer. Relied on by: make gpu-test."""
 import argparse
@@ -232,6 +232,7 @@ def sanitizer_cases(r):
             yield "%s.%s" % (tool, name), 1, lambda a=(name, tool): sanitized_kernels(r, *a)
 
 
+OWN = r"collectives|memory|rows\.O|rows\.S-offload-time|rows\.X3-less|sizes.llama3-8b"  # need GPUs of their own: for time, memory or windows
 SLOW, ALONE = ("kernels", "torch.curve", "racecheck"), ("collectives", "sizes", "rows.O", "rows.X3-less", "rows.S-offload-time")  # first, beside the others; last
 
 
@@ -250,6 +251,7 @@ def main():
     a.add_argument("--build", default=os.path.join(ROOT, "build", "gpu-tests"), help="what build.py left: its folder or archive")
     a.add_argument("--only", default="", help="regular expression over the cases")
     a.add_argument("--skip", default="^$", help="regular expression over the cases")
+    a.add_argument("--share-gpus", action="store_true", help="of cases that need more GPUs than there are, those that can share them too")
     a.add_argument("--sanitize", action="store_true", help="compute-sanitizer on small models too")
     a.add_argument("--list", action="store_true", help="names and GPUs of the cases, of what is built; runs nothing")
     o = a.parse_args()
@@ -261,7 +263,7 @@ def main():
         raise SystemExit("no GPU is visible: see nvidia-smi and CUDA_VISIBLE_DEVICES")
     r = Runner(o.build, machine)
     wanted = [c for c in cases(r, o.sanitize) if re.search(o.only, c[0]) and not re.search(o.skip, c[0])]
-    fit = [c for c in wanted if c[1] <= machine.total]
+    fit = [c for c in wanted if c[1] <= machine.total or o.share_gpus and not re.match(OWN, c[0])]
     print("%d GPUs, %d cases%s" % (machine.total, len(fit), ", %d need more GPUs" % (len(wanted) - len(fit)) if len(wanted) > len(fit) else ""), flush=True)
     order = sorted(fit, key=lambda c: (c[0].startswith(ALONE), not c[0].startswith(SLOW), -c[1]))
     passed = failed = 0

@@ -36,7 +36,8 @@ AGREES = 1e-4  # fp32: losses and norms of 20 steps, every gradient; relative
 
 class Machine:
     """The GPUs, lent to cases. Small programs mostly start and end, so a GPU serves several at a time: a case takes a share of each of its
-    GPUs, two where it needs several (ranks wait for each other), all where it wants to be alone (times)."""
+    GPUs, two where it needs several (ranks wait for each other), all where it wants to be alone (times). Ranks that share GPUs mostly start
+    and wait for the network: they take one, of all GPUs."""
 
     SHARES = 4
 
@@ -47,7 +48,8 @@ class Machine:
         self.names = visible.split(",") if visible else [str(i) for i in range(n)]
 
     def take(self, n, alone=False):
-        share = self.SHARES if alone else 1 if n == 1 else 2
+        share = self.SHARES if alone else 1 if n == 1 or n > self.total else 2
+        n = min(n, self.total)
         with self.change:
             self.change.wait_for(lambda: sum(f >= share for f in self.free.values()) >= n)
             taken = sorted(sorted(self.free, key=lambda i: -self.free[i])[:n])
@@ -110,8 +112,14 @@ class Runner:
     def path(self, name):
         return os.path.join(self.folder, name)
 
+    def shares(self, world):
+        """Are there more ranks than GPUs?"""
+        return world > self.machine.total
+
     def start(self, name, world, *args, env=None, before=(), timeout=240, stdin=None, alone=False, codes=(0,)):
-        """Runs a program on `world` GPUs; its output. Its arenas must be as predicted."""
+        """Runs a program on `world` GPUs, or on all there are, shared; its output. Its arenas must be as predicted."""
+        if self.shares(world):
+            args = (*args, "--share-gpus")
         with self.machine.lend(world, alone) as gpus, open(stdin or os.devnull, "rb") as source:
             p = subprocess.run([*before, self.path(name), *args], env={**self.env, **gpus, **(env or {})}, capture_output=True, text=True, errors="replace",
                                timeout=timeout, stdin=source)
