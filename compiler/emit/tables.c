@@ -280,11 +280,8 @@ static unsigned long long metric_sums(const Graph *g) {
 static void put_groups(const Emit *e) {
     const Optimizer *o = e->g->optimizer;
     open_table(e, "sc_group_info", "groups");
-    for (int i = 0; i < o->groups.n; i++) {
-        const OptGroup *x = &o->groups.at[i];
-        put(e, "    {%s, %s},\n", c_float(e->a, i && x->has_lr ? x->lr : o->lr),
-            c_float(e->a, i && x->has_wd ? x->weight_decay : o->weight_decay));
-    }
+    for (int i = 0; i < o->groups.n; i++)
+        put(e, "    {%s, %s},\n", c_float(e->a, o->groups.at[i].lr), c_float(e->a, o->groups.at[i].weight_decay));
     close_table(e, o->groups.n);
 }
 

@@ -382,9 +382,7 @@ static void read_groups(lua_State *L, int t, const char *what, Optimizer *o) {
         int g = lua_gettop(L);
         const char *name = arena_printf(a, "%s: groups[%d]", what, i);
         check_keys(L, g, name, "match lr weight_decay");
-        OptGroup x = {.src = lua_key_source(L, o->src, "match"),
-                      .has_lr = field_present(L, g, "lr"),
-                      .has_wd = field_present(L, g, "weight_decay")};
+        OptGroup x = {.src = lua_key_source(L, o->src, "match")};
         x.lr = field_least(L, g, name, "lr", o->lr, 0, 1e30);
         x.weight_decay = field_least(L, g, name, "weight_decay", o->weight_decay, 0, 1e30);
         x.nmatch = field_strings(L, g, name, "match", &x.match);

@@ -352,7 +352,6 @@ typedef struct {
     const char **match;
     int nmatch;
     double lr, weight_decay;
-    bool has_lr, has_wd;
     Source src;
 } OptGroup;
 typedef struct {
