@@ -467,7 +467,6 @@ Options args_parse(const sc_build *b, int argc, char **argv) {
     check_usage(&p);
     check_build(&p);
     if (p.o.steps < 0) p.o.steps = p.o.data.n ? p.o.total : 0;
-    if (p.o.total <= 0) p.o.total = p.o.steps;
     if (p.o.debug.dump_step > p.o.steps)
         die_usage("--at-step %lld is beyond the last step %lld: name an earlier step, or train on with --steps",
                   (long long)p.o.debug.dump_step, (long long)p.o.steps);

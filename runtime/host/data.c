@@ -216,14 +216,13 @@ void token_set_scan(const TokenSet *s, int64_t limit) {
  */
 static const TokenFile *file_of(const TokenSet *s, int64_t window) {
     int lo = 0, hi = s->n - 1;
-    while (lo < hi) { /* the last file whose first window is not above; empty files have none and lose to the next */
+    while (lo < hi) { /* the last file whose first window is not above: one without windows loses to the next */
         int mid = (lo + hi + 1) / 2;
         if (s->files[mid].first <= window)
             lo = mid;
         else
             hi = mid - 1;
     }
-    while (s->files[lo].windows == 0) lo--;
     return &s->files[lo];
 }
 
