@@ -312,6 +312,33 @@ Test(frontend, buffers_frozen_and_unused) {
     cr_assert_eq(nth_op(g->eval, OP_BATCH_NORM, 0)->i[0], 0);
 }
 
+Test(frontend, buffer_dtype_is_for_floats) {
+    Graph *g = load(net("model.bn = nn.BatchNorm(8); model.count = nn.buffer({ 3 }, { dtype = 'int32' });"
+                        "nn.fully_shard(model, { mp_policy = { buffer_dtype = 'bf16' } })",
+                        "x = self.bn(x)"),
+                    1);
+    cr_expect(param(g, "bn.running_mean")->dtype == BF16 && param(g, "count")->dtype == INT32);
+}
+
+Test(frontend, optimizers_default_to_pytorchs) {
+    const struct {
+        const char *text;
+        double decay;
+    } rows[] = {{"optim.SGD {}", 0}, {"optim.Adam {}", 0}, {"optim.AdamW {}", 0.01}};
+    for (int i = 0; i < 3; i++) {
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "local nn, optim = require 'nn', require 'optim'\nlocal m = nn.Linear(4, 8)\n"
+                 "return nn.training { model = m, batch = { x = nn.input('fp32', { 2, 4 }) }, optimizer = %s,\n"
+                 "loss = function(m, b) return nn.mean(m(b.x)) end }",
+                 rows[i].text);
+        const Optimizer *o = load(text, 1)->optimizer;
+        cr_expect(o->lr == 1e-3 && o->beta1 == 0.9 && o->beta2 == 0.999 && o->eps == 1e-8 && o->momentum == 0);
+        cr_expect(!o->nesterov && o->moment_dtype == FP32 && o->groups.n == 1);
+        cr_expect_eq(o->weight_decay, rows[i].decay, "%s", rows[i].text);
+    }
+}
+
 Test(frontend, initial_values) {
     Graph *g = load(net("model.a = nn.parameter({ 4, 16 }, { init = nn.init.kaiming_uniform() }); model.b = "
                         "nn.parameter({ 4 }, { init = nn.init.trunc_normal(1, 2) })",

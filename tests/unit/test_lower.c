@@ -624,6 +624,15 @@ Test(recompute, saves_by_name) {
     cr_expect(op_named("e0")->out[0]->saved);
 }
 
+Test(recompute, saves_by_kind_of_module) { /* "linear" means what modules of kind Linear make */
+    start();
+    Checkpoint *c = checkpoint(true);
+    c->save = (const char *[]){"block"};
+    c->nsave = 1;
+    blocks(3, c);
+    expect_recompute(c, 6, 0);
+}
+
 Test(recompute, offloads_inputs) {
     start();
     Checkpoint *c = checkpoint(true);
@@ -648,6 +657,23 @@ Test(recompute, offloads_without_recomputing) {
     cr_expect_eq(n, 4);
 }
 
+/* By the time of the backward the buffer holds something else: what was read of it is kept. */
+Test(recompute, reads_of_written_buffers_are_kept) {
+    start();
+    Value *x = input("x", SHAPE(4, 6)), *w = param(g->root, "w", SHAPE(6)), *bias = param(g->root, "b", SHAPE(6));
+    Value *mean = param(g->root, "mean", SHAPE(6)), *var = param(g->root, "var", SHAPE(6));
+    mean->param->is_buffer = var->param->is_buffer = true;
+    Value *read = build_scalar(b, OP_MUL_SCALAR, mean, 2);
+    Op *bn =
+        build_op(b, OP_BATCH_NORM, 5, (Value *[]){x, w, bias, mean, var}, (int64_t[]){1}, 1, (double[]){1e-5, 0.1}, 2);
+    loss(build2(b, OP_MUL, bn->out[0], build_expand(b, read, SHAPE(4, 6))));
+    in_region(0, 1, checkpoint(true));
+    to_fuse();
+    recompute(g, g->train);
+    for (int i = 0; i < g->train->ops.n; i++) cr_expect_str_neq(g->train->ops.at[i]->id, "e0r");
+    cr_expect_eq(count(g->train, OP_BATCH_NORM), 2, "what does not read it is made again");
+}
+
 /* A checkpointed module inside a checkpointed call: what enters it is kept if its own list says so. */
 Test(recompute, lists_of_inner_modules) {
     start();
@@ -666,6 +692,29 @@ Test(recompute, lists_of_inner_modules) {
     loss(h);
     expect_recompute(outer, 1, 2); /* the first tanh is kept; matmul and tanh of the inner module are not */
     cr_expect(op_named("e1")->out[0]->saved);
+}
+
+/* What a call within it has made does not enter a checkpointed module. */
+Test(recompute, inner_calls_make_no_inputs) {
+    start();
+    Checkpoint *outer = checkpoint(false), *inner = checkpoint(true);
+    outer->offload = (const char *[]){"input"};
+    outer->noffload = 1;
+    Module *middle = module("middle", g->root);
+    middle->checkpoint = outer;
+    Value *w = param(middle, "w", SHAPE(6, 6)), *first = build1(b, OP_TANH, input("x", SHAPE(4, 6)));
+    b->module = middle;
+    Value *within = matmul(first, w, 0, 0);
+    in_region(1, 1, outer);
+    within = build1(b, OP_TANH, within);
+    in_region(2, 2, inner);
+    Value *last = build1(b, OP_TANH, within);
+    in_region(3, 1, outer);
+    b->module = g->root;
+    loss(last);
+    to_fuse();
+    recompute(g, g->train);
+    cr_expect(first->offload && !within->offload);
 }
 
 /* ── random graphs ──────────────────────────────────────────────────────────────────────────────────────────────── */

@@ -458,6 +458,25 @@ Test(shard, updates_come_last) {
     }
 }
 
+/* The gradient of a product's first operand is made before that of the second, which reads the first. */
+Test(shard, an_update_waits_for_readers_of_the_parameter) {
+    Graph *g = lowered(
+        "local nn, optim = require 'nn', require 'optim'\n"
+        "local m = nn.module 'Net'\n"
+        "m.inner, m.outer = nn.Linear(4, 4), nn.parameter({ 3, 2 })\n"
+        "nn.fully_shard(m.inner)\n"
+        "function m:forward(x) return nn.matmul(self.outer, self.inner(x)) end\n"
+        "return nn.training { model = m, batch = { x = nn.input('fp32', { 2, 4 }) }, optimizer = optim.SGD {},\n"
+        "  loss = function(m, b) return nn.mean(m(b.x)) end }\n",
+        1);
+    const Program *p = program(g, "micro");
+    const Unit *u = param(g, "outer")->unit;
+    const Op *update = find(p, arena_printf(g->arena, "u%d", u->id));
+    for (int k = 0; k < p->ops.n; k++)
+        for (int j = 0; j < p->ops.at[k]->nin && p->ops.at[k] != update; j++)
+            if (value_root(p->ops.at[k]->in[j]) == u->master->value) cr_expect_lt(k, place_of(p, update));
+}
+
 /* ── options of a unit ──────────────────────────────────────────────────────────────────────────────────────────────
  */
 Test(shard, divide_factor) {
@@ -680,6 +699,24 @@ Test(shard, a_scaler_governs_the_step) {
         for (int k = 0; k < p->ops.n; k++)
             if (op_is(p->ops.at[k], T_OPTIMIZER)) cr_expect(value_numel(p->ops.at[k]->in[2]) == 2);
         expect_sound(g);
+    }
+}
+
+Test(shard, a_scaler_is_for_fp16_wherever_it_is) {
+    static const char *const dtypes[] = {"param_dtype = 'fp16'", "reduce_dtype = 'fp16'",
+                                         "grad_dtype = 'fp16', reduce_dtype = 'fp32'", "output_dtype = 'fp16'"};
+    for (int i = 0; i < 4; i++) {
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "local nn, optim = require 'nn', require 'optim'\n"
+                 "local m = nn.module 'Net'\n"
+                 "m.out = nn.Linear(4, 4)\n"
+                 "function m:forward(x) return self.out(x) end\n"
+                 "nn.fully_shard(m, { mp_policy = { %s } })\n"
+                 "return nn.training { model = m, batch = { x = nn.input('fp32', { 2, 4 }) }, optimizer = optim.SGD {},"
+                 "\n  grad_scaler = optim.GradScaler {}, loss = function(m, b) return nn.mean(m(b.x)) end }\n",
+                 dtypes[i]);
+        cr_expect_not_null(lowered(text, 2)->scaler_state, "%s", dtypes[i]);
     }
 }
 
