@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 
 int64_t mock_nan_step;
+int mock_nan_metric;
 void (*mock_hook)(const char *program, int64_t step);
 
 struct sc_rank {
@@ -232,6 +233,10 @@ sc_rank *mock_rank(int index) {
     return &mock.ranks[index];
 }
 
+const sc_record *mock_record(int rank) {
+    return &mock.ranks[rank].record;
+}
+
 int sc_rank_index(const sc_rank *r) {
     return r->index;
 }
@@ -359,7 +364,7 @@ static void mock_metrics(sc_rank *r, float norm) {
     metrics[0] = (float)(loss / MOCK_VOCAB / r->record.count[0]);
     metrics[1] = norm;
     metrics[2] = (float)loss;
-    if (mock_nan_step && r->step == mock_nan_step) metrics[0] = __builtin_nanf("");
+    if (mock_nan_step && r->step == mock_nan_step) metrics[mock_nan_metric] = __builtin_nanf("");
     r->loss = 0;
 }
 

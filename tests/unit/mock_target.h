@@ -28,7 +28,8 @@ typedef struct {
     sc_group_info groups[2];
 } MockBuild;
 
-extern int64_t mock_nan_step; /* the loss of this step is NaN; 0: none */
+extern int64_t mock_nan_step; /* a metric of this step is NaN; 0: none */
+extern int mock_nan_metric;   /* 0: the loss, 1: the norm */
 /* Called by rank 0 before it runs a program, with the step (from 1; 0 before the first); NULL: nothing. */
 extern void (*mock_hook)(const char *program, int64_t step);
 
@@ -39,6 +40,7 @@ const sc_build *mock_build(MockBuild *m, int world, int shards, int accumulate);
 void mock_start(const sc_build *b);
 void mock_stop(const sc_build *b);
 sc_rank *mock_rank(int index);
-double mock_number(uint64_t x); /* in [0, 1), a function of x */
+const sc_record *mock_record(int rank); /* that the running program reads */
+double mock_number(uint64_t x);         /* in [0, 1), a function of x */
 
 #endif

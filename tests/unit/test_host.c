@@ -300,6 +300,7 @@ static void samples_of_step(int world, int accumulate, const TokenSet *set, int6
                 for (int i = 0; i < MOCK_SEQ; i++) cr_assert_eq(y[row * MOCK_SEQ + i], x[row * MOCK_SEQ + i] + 1);
             }
             cr_assert(loader_count(&l, &b->counts[0]) == batch * MOCK_SEQ && loader_counts_all(&l, &b->counts[0]));
+            cr_assert_not(loader_counts_all(&l, &(sc_count_info){1, 1001}), "a token of the files may be ignored");
         }
     cr_assert_eq(n, MOCK_BATCH);
 }
@@ -323,6 +324,9 @@ Test(host_files, worlds_share_the_global_batch) {
             cr_assert_eq(seen[one[i]]++, epoch, "every window once an epoch");
         }
     }
+    int moved = 0;
+    for (int64_t i = 0; i < windows; i++) moved += token_order(&s, 42, i) != token_order(&s, 42, windows + i);
+    cr_assert_gt(moved, windows / 2, "each epoch has an order of its own");
     token_set_close(&s);
 }
 

@@ -37,6 +37,7 @@ typedef struct {
     const char *input; /* file that becomes standard input, or NULL */
     long file_limit;   /* RLIMIT_FSIZE; 0: none */
     int64_t nan_step;
+    int nan_metric;
     void (*change)(MockBuild *m);
     void (*hook)(const char *program, int64_t step);
 } How;
@@ -80,6 +81,7 @@ static void child(How how, const char *line) {
     mock_build(&m, how.world, how.shards ? how.shards : how.world, how.accumulate ? how.accumulate : 1);
     if (how.change) how.change(&m);
     mock_nan_step = how.nan_step;
+    mock_nan_metric = how.nan_metric;
     mock_hook = how.hook;
     exit(host_main(&m.b, argc, argv));
 }
@@ -189,6 +191,43 @@ Test(host_run, worlds_agree) {
     }
 }
 
+/* A line for every microbatch: its place, and what the record holds for both groups. */
+static void write_record(const char *program, int64_t step) {
+    if (strncmp(program, "micro", 5) != 0) return;
+    const sc_record *r = mock_record(0);
+    FILE *f = fopen("seen", "a");
+    fprintf(f, "%s %d %d %d %g %g %g %g\n", program, (int)r->step, (int)r->micro, (int)r->first_sample,
+            (double)r->lr[0], (double)r->lr[1], (double)r->weight_decay[0], (double)r->weight_decay[1]);
+    if (fclose(f) != 0) _exit(99);
+}
+
+static void expect_records(How how, const char *line, const char *expected) {
+    char seen[4096];
+    how.hook = write_record;
+    remove("seen");
+    cr_assert_eq(run(how, line), 0, "%s", err);
+    slurp("seen", seen, sizeof seen);
+    cr_assert_str_eq(seen, expected, "%s", line);
+}
+
+static void ratios(MockBuild *m) {
+    m->groups[1].weight_decay = 0.05;
+}
+static void still_base(MockBuild *m) {
+    m->groups[0] = (sc_group_info){0, 0};
+    m->groups[1] = (sc_group_info){0.02, 0.3};
+}
+
+Test(host_run, records_tell_the_microbatch_and_its_groups) {
+    const char *line = "--data a.bin --steps 1 --warmup 0 --lr 0.1 --weight-decay 0.4 --quiet";
+    write_data();
+    expect_records((How){2, .accumulate = 2}, "--data a.bin --steps 2 --warmup 0 --min-ratio 1 --quiet",
+                   "micro_first 0 0 0 0.01 0.02 0.1 0\nmicro_last 0 1 4 0.01 0.02 0.1 0\n"
+                   "micro_first 1 0 0 0.01 0.02 0.1 0\nmicro_last 1 1 4 0.01 0.02 0.1 0\n");
+    expect_records((How){1, .change = ratios}, line, "micro 0 0 0 0.1 0.2 0.4 0.2\n"); /* as the model has them */
+    expect_records((How){1, .change = still_base}, line, "micro 0 0 0 0.1 0.02 0.4 0.3\n");
+}
+
 Test(host_run, steps_default_to_the_schedule) {
     write_data();
     OK(1, "--data a.bin");
@@ -207,6 +246,8 @@ Test(host_run, nan_stops_with_3) {
     write_data();
     cr_assert_eq(run((How){2, .nan_step = 3}, "--data a.bin --steps 5 --log log --save state"), 3);
     ONE_LINE("mock: step 3: the loss is NaN; stopped");
+    cr_assert_eq(run((How){2, .nan_step = 3, .nan_metric = 1}, "--data a.bin --steps 5"), 3);
+    ONE_LINE("mock: step 3: the gradient norm is NaN; stopped");
     slurp("log", out, sizeof out);
     cr_assert_eq(lines_of(out), 2);
     cr_assert_eq(run((How){2, .nan_step = 3}, "--data a.bin --steps 5 --log log --allow-nan"), 0);
@@ -220,8 +261,9 @@ Test(host_run, resumes_bit_for_bit) {
     write_data();
     OK(2, "--data a.bin b.bin --steps 6 --export whole.st --log whole --seed 9 --quiet");
     OK(2, "--data a.bin b.bin --steps 3 --save state --log parts --seed 9 --quiet");
+    OK(2, "--data a.bin b.bin --steps 4 --resume state --save state --log parts --quiet");
     OK(2, "--data a.bin b.bin --steps 6 --resume state --save state --export parts.st --log parts");
-    cr_assert(strstr(out, "resumed  state at step 3, saved by 2 ranks"), "%s", out);
+    cr_assert(strstr(out, "resumed  state at step 4, saved by 2 ranks"), "%s", out);
     cr_assert(same_files("whole.st", "parts.st"));
     double a[6], b[6];
     losses("whole", a);
@@ -493,6 +535,20 @@ Test(host_run, notes) {
     cr_assert(strstr(out, "(2 batches)"), "%s", out);
 }
 
+/* Each record of 8 samples as two of 4. */
+static void cut_in_halves(const char *path, const char *to, int records) {
+    enum { HALF = 4 * MOCK_SEQ };
+    int32_t x[2][2][HALF]; /* input, half */
+    FILE *f = fopen(path, "r"), *out = fopen(to, "w");
+    for (int i = 0; i < records; i++) {
+        cr_assert_eq(fread(x, sizeof x, 1, f), 1);
+        for (int half = 0; half < 2; half++)
+            for (int input = 0; input < 2; input++) fwrite(x[input][half], sizeof x[0][0], 1, out);
+    }
+    fclose(f);
+    fclose(out);
+}
+
 /* ── records ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 Test(host_run, records_are_the_same_for_every_world) {
@@ -513,6 +569,12 @@ Test(host_run, records_are_the_same_for_every_world) {
         strstr(out, "data     records of 1,024 bytes from standard input: tokens int32[8,16], targets int32[8,16]\n"));
     cr_assert_eq(run((How){2, .input = "records"}, "--data - --steps 6 --export w2.st --quiet"), 0, "%s", err);
     cr_assert(same_files("w2.st", "w3.st"));
+    cut_in_halves("records", "halves", 6);
+    cr_assert_eq(run((How){1, .accumulate = 2, .input = "halves"}, "--data - --steps 6 --log l2 --quiet"), 0, "%s",
+                 err);
+    losses("l2", b);
+    for (int i = 0; i < 6; i++)
+        cr_assert(fabs(a[i] - b[i]) < 1e-6 * a[i], "in two microbatches: %g and %g", a[i], b[i]);
     write_records("short", 1, 8, false);
     cr_assert_eq(run((How){2, .input = "short"}, "--data - --steps 6 --resume state"), 1);
     cr_assert(strstr(err, "standard input ended after record 1; resuming skips the 3"), "%s", err);
@@ -559,11 +621,26 @@ static void wide_vocabulary(MockBuild *m) {
     m->b.logits_shape[2] = MOCK_WIDE;
 }
 
+static void write_position(const char *program, int64_t step) {
+    if (strcmp(program, "sample") != 0) return;
+    FILE *f = fopen("seen", "a");
+    fprintf(f, "%d ", (int)mock_record(0)->position);
+    if (fclose(f) != 0) _exit(99);
+}
+
 Test(host_run, samples) {
     OK(2, "--sample 5 --prompt abc --temperature 0 --quiet");
     cr_assert_str_eq(out, "abcdefgh\n");
     OK(1, "--sample 30 --prompt 0123456789012345678 --temperature 0 --quiet"); /* longer than the context */
     cr_assert_str_eq(out, "01234567890123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUV\n");
+    cr_assert_eq(run((How){1, .hook = write_position}, "--sample 20 --prompt abc --quiet"), 0, "%s", err);
+    slurp("seen", out, sizeof out);
+    cr_assert_str_eq(out, "2 3 4 5 6 7 8 9 10 11 12 13 14 15 15 15 15 15 15 15 ", "all of the context is read");
+    OK(1, "--sample 20 --temperature 1000 --sample-format ids --prompt 0 --quiet");
+    int token[21] = {0}, at = 0, far = 0;
+    for (char *p = strtok(out, " \n"); p && at < 21; p = strtok(NULL, " \n")) token[at++] = atoi(p);
+    for (int i = 2; i < 21; i++) far += abs(token[i] - token[i - 1]) > MOCK_VOCAB / 10;
+    cr_assert(at == 21 && far > 5, "every token is a draw of its own: %d of 19 are far from the one before", far);
     OK(1, "--sample 20 --seed 4 --quiet");
     char first[256];
     strcpy(first, out);

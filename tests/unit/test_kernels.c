@@ -598,7 +598,7 @@ enum { NUMEL = 2048 }; /* a rank's slice */
 static void rates(void) {
     record.lr[0] = 0.01f, record.lr[1] = 0.02f;
     record.weight_decay[1] = 0.1f;
-    record.beta1 = 0.9f, record.beta2 = 0.95f, record.eps = 1e-8f, record.momentum = 0.9f, record.clip = 1;
+    record.beta1 = 0.9f, record.beta2 = 0.95f, record.eps = 0.125f, record.momentum = 0.9f, record.clip = 1;
 }
 static int group_of(int64_t flat) {
     for (int s = 0; s < 9; s += 3)
@@ -638,7 +638,7 @@ Test(kernels, adam) {
             else
                 gi += wd * x;
             double mi = 0.9 * old[1][i] + 0.1 * gi, vi = 0.95 * old[2][i] + 0.05 * gi * gi;
-            x -= lr / (1 - pow(0.9, 3)) * mi / (sqrt(vi) / sqrt(1 - pow(0.95, 3)) + 1e-8);
+            x -= lr / (1 - pow(0.9, 3)) * mi / (sqrt(vi) / sqrt(1 - pow(0.95, 3)) + 0.125);
             double loose = sizeof(real) == 8 ? 1e-6 / tolerance(FP64) : 1; /* the record's rates are floats */
             near(&m, i, mi, loose, "adam m");
             near(&v, i, vi, loose, "adam v");
@@ -693,6 +693,12 @@ Test(kernels, norm_and_clipping) {
         record.clip = 0;
         run(sc_k_clip_coefficient, TASK(c, norm, s), 3);
         same(&c, 0, 1);
+        for (int i = 0; i < 3; i++) put(&s, i, i ? 0 : 1e-12);
+        record.clip = 1e-6f;
+        run(sc_k_clip_coefficient, TASK(c, norm, s), 3);
+        near(&c, 0, 0.5, sizeof(real) == 8 ? 1e-6 / tolerance(FP64) : 1, "a norm as small as what is added to it");
+        filled(s, 0, 4);
+        run(sc_k_sum_squares, TASK(one, x), 1);
         record.clip = 1;
         put(&x, 5000, NAN);
         run(sc_k_sum_squares, TASK(one, x), 1);

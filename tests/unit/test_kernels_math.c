@@ -117,6 +117,9 @@ Test(random, initial_values_do_not_depend_on_the_world) {
                 cr_assert(bits == expected, "kind %d rank %d element %ld", kind, rank, (long)i);
             }
         }
+        record.seed++;
+        sc_tensor other = initial(kind, 0.25, 2, 0, 5003, -1, 0);
+        cr_assert_eq(!memcmp(other.p, whole.p, 4 * 5003), kind < 3, "kind %d: another seed, other random values", kind);
         release();
     }
 }

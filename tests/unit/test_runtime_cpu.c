@@ -242,6 +242,22 @@ Test(runtime_cpu, watching_changes_nothing) {
     cr_assert_eq(launch_plain(2, 2, d), 0);
 }
 
+static int finds_poison(sc_rank *r, void *arg) {
+    uint32_t words[64];
+    int code = train(r, NULL);
+    sc_read(r, 0, SCALED_AT, words, sizeof words); /* dead since e3 */
+    for (int i = 0; i < 64; i++)
+        if (words[i] != ~0u) return 12;
+    return code;
+}
+
+Test(runtime_cpu, dead_bytes_are_poisoned) {
+    sc_build b = make_build(2, 2);
+    sc_debug d = plain;
+    d.poison = true;
+    cr_assert_eq(sc_launch(&b, &d, finds_poison, NULL), 0);
+}
+
 /* ── collectives over groups, and bytes ──────────────────────────────────────────────────────────────────────────────
  */
 static int odd(sc_rank *r, void *arg) {
