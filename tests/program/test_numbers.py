@@ -1,6 +1,7 @@
 """Promise P3 and the global batch: what must be bit-identical, and what must agree across world sizes.
 
 Relies on: harness.py. Relied on by: run.py."""
+import json
 import os
 
 from harness import ROOT, build, check, close, corpus, floats, losses, run, same_run, scratch
@@ -44,12 +45,22 @@ def test_llama3_parts_of_a_joined_product_checkpointed():
     same_run(plain("llama3.lua", LLAMA), plain(path, LLAMA), "q_proj checkpointed")
 
 
+def order_of(binary, seed):
+    """The events of rank 0 as they ran."""
+    trace = os.path.join(scratch("trace"), "t.json")
+    run(binary, "--data", corpus(), "--steps", "1", "--interleave", str(seed), "--trace", trace)
+    with open(trace) as f:
+        events = [e for e in json.load(f) if e["ph"] == "X" and e["pid"] == 0]
+    return [e["args"]["event"] for e in sorted(events, key=lambda e: e["ts"])]
+
+
 def interleaved(model, small):
     binary = build(model, world=2, recompute="full", **dict(small, **MIXED))
     a = run(binary, "--data", corpus(), *STEPS)
     same_run(a, run(binary, "--data", corpus(), "--poison", *STEPS), "poison")
     for seed in range(20):
         same_run(a, run(binary, "--data", corpus(), "--interleave", str(seed), *STEPS), "interleave %d" % seed)
+    check(order_of(binary, 1) == order_of(binary, 1) != order_of(binary, 2), "a seed is an order")
     return "poison and 20 interleavings bit-identical"
 
 
@@ -66,15 +77,17 @@ def all_weights(a):
 
 
 def worlds(model, small):
-    """The same global batch of 8 on 1, 2 and 4 ranks, and with accumulation."""
-    runs = {}
+    """The same global batch of 8 on 1, 2 and 4 ranks, and with accumulation, dropout by global sample; the same loss over all of
+    the validation data."""
+    runs, validation = {}, ("--val-data", corpus("other", 16 * small["seq"] + 1, 2), "--eval-steps", "0")
     for name, world, accumulate, batch in (("1", 1, 1, 8), ("2", 2, 1, 4), ("4", 4, 1, 2), ("2 x 2", 2, 2, 2)):
-        o = dict(small, precision="fp32", batch=batch, accumulate=accumulate)
+        o = dict(small, precision="fp32", dropout=0.1, batch=batch, accumulate=accumulate)
         extra = ("--accumulate", "2") if accumulate > 1 else ()
-        runs[name] = run(build(model, world=world, **o), "--data", corpus(), "--steps", "20", *STEPS[2:], *extra)
+        runs[name] = run(build(model, world=world, **o), "--data", corpus(), "--steps", "20", *STEPS[2:], *validation, *extra)
     worst = 0
     for name in runs:
         worst = max(worst, close(losses(runs[name][0]), losses(runs["1"][0]), 1e-5, "losses at world " + name))
+        close([x["val_loss"] for x in runs[name][0][-1:]], [runs["1"][0][-1]["val_loss"]], 1e-5, "validation at world " + name)
         # all weights together: a key bias has no gradient but rounding, which Adam blows up to whole steps
         close(all_weights(runs[name]), all_weights(runs["1"]), 1e-4, "weights at world " + name)
     check(len(losses(runs["1"][0])) == 20, "20 steps")

@@ -7,7 +7,7 @@ import json
 import os
 import re
 
-from harness import ROOT, SHARDC, Scope, build, check, command, corpus, events_of, losses, must, planned, run, scratch, shardc, steps
+from harness import ROOT, SHARDC, Scope, build, check, command, corpus, events_of, losses, must, planned, run, same_run, scratch, shardc, steps
 from test_rows_scaler import HUGE, NET as SCALED, go as scaled, scales
 from test_surface import NET
 
@@ -132,6 +132,14 @@ def test_inputs_and_logs():
     for world in (1, 2):
         for line in steps(trained(edited(logs), world=world)[0]):
             check(abs(line["sum"] - world * line["mean"]) < 1e-4 * line["sum"], "over %d ranks: %s" % (world, line))
+    for line in steps(trained(edited(logs), "--accumulate", "3", batch=4, accumulate=3)[0]):
+        check(abs(line["sum"] - 3 * line["mean"]) < 1e-4 * line["sum"], "over 3 microbatches: %s" % line)
+
+
+def test_check_finite():
+    """--check-finite lets a mask's infinities pass, which are written down in the model, and what is made of them."""
+    masked = ("return self.head(self.scale(x))", "x = self.scale(x); x = nn.where(nn.lt(x, 0), -math.huge, x); return self.head(nn.softmax(x + nn.relu(x)))")
+    same_run(trained(edited(masked)), trained(edited(masked), "--check-finite"), "--check-finite")
 
 
 def test_training():
@@ -184,6 +192,8 @@ def test_policy_file():
     check(counts(root)[0] == 1 and counts(root, "match = 'blocks.*', fully_shard = {}")[0] == 3, "units")
     check(counts(root, "match = 'blocks.*', checkpoint = {}")[1] > 0 == counts(root)[1], "recompute")
     check(counts(root, "match = 'blocks.*', fully_shard = {}", "match = 'blocks.0', fully_shard = false")[0] == 2, "the last match wins")
+    both, one = (counts(root, "match = 'blocks.*', checkpoint = {}", *more)[1] for more in ((), ("match = 'blocks.0', checkpoint = false",)))
+    check(0 < one < both, "blocks.0 is recomputed no more: %d events of %d" % (one, both))
 
 
 def test_buffer_dtype():

@@ -180,13 +180,18 @@ def test_G4_infinite_gradient_on_one_rank():
 def test_G4_scale_is_saved_and_resumed():
     """A run that is cut in two has the scales, the skips and the bits of one that is not; the growth counter survives too."""
     gains, o = {3: {1: HUGE}}, dict(growth_interval=3)
+    plain = os.path.join(scratch("plain"), "state")
+    go(2, "--save", plain, n=2, scaler=False, param_dtype="fp32", reduce_dtype="fp32")
+    fresh = go(2, "--resume", plain, n=4, without_fp16=True, param_dtype="fp32", reduce_dtype="fp32", init_scale=512.0)
+    check(scales(fresh) == [512, 512], "a state without a scale leaves the first one: %s" % scales(fresh))
     for world in (2, 4):
         whole = go(world, n=8, gains=gains, **o)
         for cut in (3, 4, 6):
             folder = os.path.join(scratch("cut"), "state")
             data = records(8, gains)
             go(world, "--save", folder, n=cut, data=data, **o)
-            rest = go(world, "--resume", folder, n=8, data=data, **o)
+            rest = go(world, "--resume", folder, "--save", folder, n=8, data=data, **o)
+            check(read_state(folder)[0]["skipped_steps"] == 1, "skips are counted over both: %s" % read_state(folder)[0])
             check(scales(rest) == scales(whole)[cut:], "world %d, cut at %d: %s, not %s" % (world, cut, scales(rest), scales(whole)[cut:]))
             check(rest[1] == whole[1] and losses(rest[0]) == losses(whole[0])[cut:], "world %d, cut at %d: other bits" % (world, cut))
     return "scales %s" % scales(whole)

@@ -278,6 +278,8 @@ def test_S_ignored_parameters():
         for u in parts:
             check(position(events, "a%d" % u["id"]) > 0 and position(events, "g%df" % u["id"]) < 0, "summed over all, never gathered")
         sound_anyhow(world, trained, b)
+        p, _ = plan(world, dict(everywhere(""), root="ignored_params = { '*.fixed' }"))
+        check(not any(s["class"] == "buffers" for s in p["storages"]), "the root's list is for what the root gathers")
         half = go(world, everywhere(BF16 + ", ignored_params = { 'gain' }"))
         close(losses(half[0]), losses(a[0]), 3e-2, "not cast")
         state = os.path.join(scratch("state"), "s")

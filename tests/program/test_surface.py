@@ -444,6 +444,17 @@ def test_batch_norm_under_mixed_precision():
     close(losses(runs["bf16"][0]), losses(runs["fp32"][0]), 3e-2, "losses")
 
 
+# ── validation ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_validation_does_not_depend_on_the_batch():
+    """A batch counts by its targets, of which there are more in one than in another where a token is ignored."""
+    model = os.path.join(scratch("ignored"), "net.lua")
+    with open(NET) as f, open(model, "w") as out:
+        out.write(f.read().replace("b.targets)", "b.targets, { ignore_index = %d })" % ord(" ")))
+    args = ("--val-data", corpus("other", 16 * 8 + 1, 2), "--eval-steps", "0", "--seed", "5")
+    found = [run(build(model, world=w, batch=b), *args)[0][-1]["val_loss"] for w, b in ((1, 16), (1, 2), (2, 2))]
+    close(found, found[:1] * 3, 1e-6, "one batch, eight, four on two ranks")
+
+
 # ── sampling ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_samples_do_not_depend_on_the_mesh():
     args = ("--data", corpus(), "--steps", "3", "--seed", "5", "--sample", "20", "--sample-format", "ids", "--prompt", "7 8", "--quiet", "--temperature", "0")
