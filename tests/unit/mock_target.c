@@ -1,6 +1,6 @@
 /* A target without kernels: defines the functions of target.h, so a test binary links it in place of runtime/cpu.
  * Relies on: mock_target.h, pthreads.
- * Relied on by: test_host.c, test_host_run.c. */
+ * Relied on by: test_host.c, host_run.h. */
 #include "mock_target.h"
 #include "../../runtime/host/dtype.h"
 #include "../../runtime/host/progress.h"

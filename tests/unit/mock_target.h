@@ -1,5 +1,5 @@
 /* A target without kernels: ranks are threads, arenas are memory, and a fake model whose update is the same arithmetic
- * for every world size. Relies on: runtime/target.h. Relied on by: test_host.c, test_host_run.c. */
+ * for every world size. Relies on: runtime/target.h. Relied on by: test_host.c, host_run.h. */
 #ifndef MOCK_TARGET_H
 #define MOCK_TARGET_H
 

@@ -1,8 +1,7 @@
-/* units, shard, offload, edit: flat layout, states and their arenas, and the programs that come out, over every
+/* units, shard, offload: flat layout, states and their arenas, and the programs that come out, over every
  * combination of offload, dtype, accumulation and mesh. Relies on: Criterion; the whole compiler up to verify.
  * Relied on by: make test. */
 #include "lua_graph.h"
-#include "passes/edit.h"
 
 #include <sys/wait.h>
 
@@ -865,50 +864,4 @@ Test(offload, activations_of_a_module_called_twice) {
     }
     expect_places(p);
     expect_sound(g);
-}
-
-/* ── edit ───────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
-static Op *named(Graph *g, const char *id) {
-    Op *op = new_op(g, OP_FULL);
-    op->id = id;
-    return op;
-}
-
-Test(edit, insertions_keep_the_order_of_calls) {
-    Graph *g = graph_new(arena_new());
-    Program p = {.name = "p"};
-    for (int i = 0; i < 3; i++) push(&p.ops, g->arena, named(g, arena_printf(g->arena, "%d", i)));
-    Edit *e = edit_begin(g, &p);
-    edit_after(e, 0, named(g, "b"));
-    edit_before(e, 1, named(g, "d"));
-    edit_after(e, 0, named(g, "c"));
-    edit_before(e, 0, named(g, "a"));
-    edit_before(e, 1, named(g, "e"));
-    edit_remove(e, 1);
-    edit_after(e, 1, named(g, "f"));
-    edit_before(e, 3, named(g, "z"));
-    edit_commit(e);
-    Str s = {.arena = g->arena};
-    for (int i = 0; i < p.ops.n; i++) str_add(&s, p.ops.at[i]->id);
-    cr_expect_str_eq(s.s, "a0bcdef2z");
-}
-
-/* A clone shares states, inputs and parameters with its original, and no value besides. */
-Test(edit, clones_have_values_of_their_own) {
-    Graph *g = load(net("", ADAMW), 2);
-    const Device *d = device_load(g->arena, "cpu");
-    lower(g, d, &(PipelineOptions){0});
-    Program *a = program(g, "micro"), *b = clone_program(g, a, "again");
-    cr_assert_eq(a->ops.n, b->ops.n);
-    for (int i = 0; i < a->ops.n; i++) {
-        const Op *x = a->ops.at[i], *y = b->ops.at[i];
-        cr_assert(x != y && x->kind == y->kind && x->nin == y->nin && x->nout == y->nout && !strcmp(x->id, y->id));
-        for (int k = 0; k < x->nout; k++) cr_expect(x->out[k] != y->out[k] && (y->out[k]->def == y || y->nbody));
-        for (int k = 0; k < x->nin; k++) cr_expect_eq(x->in[k] == y->in[k], !x->in[k]->def && !x->in[k]->base);
-        for (int m = 0; m < x->nbody; m++) cr_expect_neq(x->body[m]->out[0], y->body[m]->out[0]);
-    }
-    g->programs.n = 0; /* check_graph looks at what is listed */
-    push(&g->programs, g->arena, b);
-    check_graph(g, "clone");
 }

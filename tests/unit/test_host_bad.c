@@ -1,0 +1,296 @@
+/* Every way in which a command line, a file or a saved state can be wrong: one message, and nothing is touched.
+ * Relies on: host_run.h.
+ * Relied on by: make test. */
+#include "host_run.h"
+
+TestSuite(host_bad, .init = enter, .fini = leave, .timeout = 60);
+
+/* ── bad input, one row each ─────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void no_sample(MockBuild *m) {
+    m->b.logits_program = -1;
+}
+static void no_eval(MockBuild *m) {
+    m->programs[3].name = "other";
+}
+static void no_clip(MockBuild *m) {
+    m->b.clip = 0;
+}
+static void no_total(MockBuild *m) {
+    m->b.total = 0;
+}
+static void sgd(MockBuild *m) {
+    m->b.optimizer = "sgd";
+    for (int i = 0; i < 2; i++) m->units[i].has_m = m->units[i].has_v = 0;
+}
+static void momentum(MockBuild *m) {
+    m->b.optimizer = "sgd";
+    for (int i = 0; i < 2; i++) m->units[i].has_v = 0;
+}
+static void adam(MockBuild *m) {
+    m->b.optimizer = "adam";
+}
+static void constant(MockBuild *m) {
+    m->b.schedule = "constant";
+}
+static void two_sample_inputs(MockBuild *m) {
+    m->inputs[1].in_sample = 1;
+}
+static void no_sample_input(MockBuild *m) {
+    m->inputs[0].in_sample = 0;
+}
+static void odd_sample_input(MockBuild *m) {
+    m->inputs[0].sample_shape[1] = 8;
+}
+static void three_dims(MockBuild *m) {
+    m->inputs[0].dims = 3, m->inputs[0].shape[2] = 1;
+}
+static void other_rows(MockBuild *m) {
+    m->inputs[1].shape[0] = 2;
+}
+static void no_inputs(MockBuild *m) {
+    m->b.ninputs = 0, m->b.ncounts = 0;
+}
+static void other_shape(MockBuild *m) {
+    m->params[1].shape[0] = 7, m->params[1].shape[1] = 10;
+}
+static void other_size(MockBuild *m) {
+    m->params[0].numel = 380, m->params[0].shape[0] = 95, m->params[0].shape[1] = 4;
+}
+static void other_name(MockBuild *m) {
+    m->params[3].path = "layers.0.weight";
+}
+static void other_hash(MockBuild *m) {
+    m->b.plan_hash = 5;
+}
+static void other_dtype(MockBuild *m) {
+    m->units[1].dtype = FP16;
+}
+static void for_cuda(MockBuild *m) {
+    m->b.target = "cuda";
+}
+static void for_cuda_alone(MockBuild *m) {
+    m->b.target = "cuda";
+    m->b.host_bytes = 0;
+}
+static void int_param(MockBuild *m) {
+    m->params[5].dtype = INT32;
+}
+static void small_buffer(MockBuild *m) {
+    m->params[5].numel = 3;
+}
+
+typedef struct {
+    int code;
+    const char *line, *message;
+    void (*change)(MockBuild *m);
+} Case;
+
+static const Case cases[] = {
+    {2, "--data a.bin --nonsense", "unrecognized option"},
+    {2, "", "nothing to do"},
+    {2, "a.bin", "belongs to no option"},
+    {2, "--steps 3", "--steps 3 needs --data"},
+    {2, "--data a.bin --steps x", "--steps wants a whole number from 0"},
+    {2, "--data a.bin --steps -1", "--steps wants a whole number"},
+    {2, "--data a.bin --steps 99999999999999999999", "--steps wants a whole number"},
+    {2, "--data a.bin --lr nan", "--lr wants a number from 0 to 1e+30, not 'nan'"},
+    {2, "--data a.bin --min-ratio 2", "--min-ratio wants a number from 0 to 1"},
+    {2, "--data a.bin --betas 0.9", "--betas wants two numbers"},
+    {2, "--data a.bin --betas 0.9,2", "--betas wants a number from 0 to below 1, not '2'"},
+    {2, "--data a.bin --betas nan,0.9", "--betas wants a number from 0 to below 1, not 'nan'"},
+    {2, "--data a.bin --momentum 1", "--momentum wants a number from 0 to below 1", sgd},
+    {2, "--data a.bin --eps 0", "--eps wants a number above 0, at most 1e+30, not '0'"},
+    {2, "--data a.bin --lr 1e39", "--lr wants a number from 0 to 1e+30, not '1e39'"},
+    {2, "--data a.bin --weight-decay -0.1", "--weight-decay wants a number from 0 to 1e+30, not '-0.1'"},
+    {2, "--data a.bin --delay-collectives x", "--delay-collectives wants a number from 0 to 1e+06, not 'x'"},
+    {2, "--data a.bin --delay-collectives fetch=2", "--delay-collectives wants MS, gather=MS or reduce=MS"},
+    {2, "--data a.bin --data-dtype int8", "--data-dtype wants uint16 or uint32"},
+    {2, "--data a.bin --save-every 2", "--save-every needs --save"},
+    {2, "--data a.bin --eval-every 2", "--eval-every needs --val-data"},
+    {2, "--data a.bin --eval-steps 2", "--eval-steps needs --val-data"},
+    {2, "--data a.bin --top-k 3", "--top-k needs --sample N"},
+    {2, "--data - --data-dtype uint16", "--data-dtype says what token files hold"},
+    {2, "--data a.bin --dump x", "--dump needs --at-step N and -o FILE"},
+    {2, "--data a.bin --at-step 3", "belong to --dump"},
+    {2, "--data a.bin -o x", "belong to --dump"},
+    {2, "--data a.bin --steps 2 --dump x --at-step 5 -o y", "--at-step 5 is beyond the last step 2"},
+    {2, "--data a.bin --dump x --at-step 9 -o y", "--at-step 9 is beyond the last step 8"},
+    {2, "--data a.bin --warmup 10 --total 5", "--warmup 10 is longer than the schedule, --total 5"},
+    {2, "--data a.bin --warmup 10 --steps 20", "--warmup 10 is longer than the schedule, --total 8 (the model's)"},
+    {2, "--data a.bin --total 1", "--warmup 2 (the model's) is longer than the schedule, --total 1"},
+    {2, "--data - --data a.bin", "--data - stands alone"},
+    {2, "--resume state --weights w.st --data a.bin", "not both"},
+    {2, "--data a.bin --prompt x", "--prompt needs --sample"},
+    {2, "--data a.bin", "how long?", no_total},
+    {1, "--data a.bin --accumulate 2", "build it with `accumulate` > 1"},
+    {1, "--data a.bin --threads 3",
+     "--threads 3: the workspaces of this binary are for 2 threads a rank; give fewer, or build it with --device FILE"},
+    {1, "--data a.bin --threads 3",
+     "--threads 3: nothing of this binary is in host memory, and all is computed on the GPU; leave it out",
+     for_cuda_alone},
+    {1, "--data a.bin --clip 1", "built without clipping", no_clip},
+    {1, "--data a.bin --momentum 0.9", "built without momentum", sgd},
+    {1, "--data a.bin --momentum 0.9", "--momentum: this binary was built with optim.AdamW, which has betas"},
+    {1, "--data a.bin --momentum 0", "with optim.Adam, which has betas", adam},
+    {1, "--data a.bin --betas 0.9,0.99", "--betas: this binary was built with optim.SGD", momentum},
+    {1, "--data a.bin --eps 1e-6", "--eps: this binary was built with optim.SGD, which has none", sgd},
+    {1, "--data a.bin --steps 2 --total 9", "after the warm-up; --steps N says how long", constant},
+    {1, "--data a.bin --steps 2 --min-ratio 0.1", "--min-ratio: this binary's learning rate", constant},
+    {1, "--data a.bin --no-graph", "--no-graph: a CPU's program makes no graph; leave it out"},
+    {1, "--data a.bin --share-gpus", "--share-gpus: a CPU's program has no GPU to share; leave it out"},
+    {1, "--data a.bin --virtual-clock", "--virtual-clock: a GPU's events take the time that they take", for_cuda},
+    {1, "--sample 3", "no sample program", no_sample},
+    {1, "--sample 3", "takes 'targets' besides tokens", two_sample_inputs},
+    {1, "--sample 3", "the sample program takes no tokens", no_sample_input},
+    {1, "--sample 3", "takes 8 tokens and gives logits of 16 positions", odd_sample_input},
+    {1, "--sample 3 --sample-format ids --prompt 1,x", "tokens are ids from 0 to 199"},
+    {1, "--sample 3 --sample-format ids --prompt 200", "tokens are ids from 0 to 199"},
+    {1, "--sample 3 --prompt \xe4", "byte 228 is not in the model's vocabulary of 200"},
+    {1, "--data nowhere.bin", "nowhere.bin: no such file"},
+    {1, "--data nowhere*.bin", "nowhere*.bin: no such file; --data takes files"},
+    {1, "--data a.bin --val-data nowhere.bin", "nowhere.bin: no such file; --val-data takes files"},
+    {1, "--data .", ".: a folder, not a file"},
+    {1, "--data /dev/null", "not a regular file"},
+    {1, "--data empty", "empty: an empty file"},
+    {1, "--data text.bin", "not an llm.c token file"},
+    {1, "--data tiny.bin", "--data (1 file): 100 tokens make 6 windows of 17, but a step takes 8"},
+    {1, "--data a.bin --val-data tiny.bin", "--val-data (1 file)"},
+    {1, "--data big.bin", "big.bin: token 5 is 300, but the model's vocabulary ends at 199"},
+    {1, "--data a.bin --val-data val.bin", "no eval program", no_eval},
+    {1, "--data a.bin", "is int32 of 3 dimensions", three_dims},
+    {1, "--data a.bin", "inputs from tokens share their batch", other_rows},
+    {1, "--data a.bin", "this model has no inputs", no_inputs},
+    {1, "--data a.bin --save a.bin/state", "cannot save to a.bin/state: Not a directory"},
+    {1, "--data a.bin --save a.bin", "cannot save to a.bin: Not a directory"},
+    {1, "--data a.bin --save /proc/state", "cannot save to /proc/state: No such file"},
+    {1, "--data a.bin --save state",
+     "state holds a training state at step 2: go on with --resume state, or name another folder"},
+    {1, "--data a.bin --resume state --save sgd", "sgd holds a training state at step 2"},
+    {1, "--data a.bin --save foreign", "foreign/index.json is not the index of a checkpoint"},
+    {1, "--data a.bin --export nowhere/x.st", "cannot export to nowhere/x.st: No such file"},
+    {1, "--data a.bin --export state", "cannot export to state: it is not a regular file"},
+    {1, "--data a.bin --log a.bin", "--log a.bin would write over what --data reads: name another file"},
+    {1, "--data a*.bin --export ./a.bin", "--export ./a.bin would write over what --data reads"},
+    {1, "--data a.bin --val-data val.bin --trace val.bin", "--trace val.bin would write over what --val-data reads"},
+    {1, "--weights w.st --sample 3 --log w.st", "--log w.st would write over what --weights reads"},
+    {1, "--data a.bin --log out.txt --export out.txt", "--log and --export are one file, out.txt: name another"},
+    {1, "--data a.bin --log new.txt --trace state/../new.txt", "--log and --trace are one file, state/../new.txt"},
+    {1, "--data a.bin --trace text.bin --dump x --at-step 1 -o ./text.bin", "-o and --trace are one file, text.bin"},
+    {2, "--data a.bin --log=", "--log wants FILE, not ''"},
+    {2, "--data a.bin --resume=", "--resume wants DIR, not ''"},
+    {1, "--data a.bin --log nowhere/log", "cannot write the log nowhere/log: No such file"},
+    {1, "--data a.bin --log state", "cannot write the log state: Is a directory"},
+    {1, "--weights nowhere.st --export x", "nowhere.st: cannot open it: No such file"},
+    {1, "--weights a.bin --export x", "a.bin: its header claims"},
+    {1, "--weights w.st --export x", "w.st: 'head.weight' is [10,7] there and [7,10] in this build", other_shape},
+    {1, "--weights w.st --export x", "no tensor 'layers.0.weight' there (nearest: 'layer.weight')", other_name},
+    {1, "--weights w.st --export x", "'norm.mean' is F32 there, which does not convert to int32", int_param},
+    {1, "--data a.bin --resume state --steps 4 --dump x --at-step 2 -o y",
+     "--at-step 2: state stands at step 2 already; name a later step"},
+    {1, "--resume nowhere --export x", "nowhere/index.json: no checkpoint there"},
+    {1, "--data a.bin --resume nowhere --save nowhere", "nowhere/index.json: no checkpoint there"},
+    {1, "--data a.bin --resume state --save a.bin", "cannot save to a.bin: Not a directory"},
+    {1, "--resume a.bin --export x", "a.bin/index.json: no checkpoint there"},
+    {1, "--resume foreign --export x", "not the index of a checkpoint"},
+    {1, "--resume state --export x", "made by another model", other_hash},
+    {1, "--resume state --export x", "no 'layers.0.weight' there: another model", other_name},
+    {1, "--resume state --export x", "is BF16 there and F16 in this build", other_dtype},
+    {1, "--resume state --export x", "has 384 elements there and 380 in this build", other_size},
+    {1, "--resume state --export x", "buffer 'norm.mean' has 4 elements there and 3", small_buffer},
+    {1, "--resume sgd --export x", "sgd: no moment1 of 'embed.weight': made with another optimizer"},
+    {1, "--resume state --export x", "is there, and this program keeps none: made with another optimizer", sgd},
+    {1, "--resume state --export x", "state: the moment2 of 'embed.weight' is there, and this program keeps none",
+     momentum},
+};
+
+static void write_text(const char *path, const char *text) {
+    write_file(path, text, strlen(text));
+}
+
+static void prepare_cases(void) {
+    write_data();
+    write_bin("tiny.bin", 100, 1);
+    write_text("empty", "");
+    write_text("text.bin", "some text that is no token file");
+    write_bin("big.bin", 700, 1);
+    FILE *f = fopen("big.bin", "r+");
+    fseek(f, 1024 + 10, SEEK_SET);
+    fwrite(&(uint16_t){300}, 2, 1, f);
+    fclose(f);
+    cr_assert_eq(mkdir("foreign", 0777), 0);
+    write_text("foreign/index.json", "{\"metadata\": {}}");
+    OK(2, "--data a.bin --steps 2 --save state --export w.st --quiet");
+    cr_assert_eq(run((How){2, .change = sgd}, "--data a.bin --steps 2 --save sgd --quiet"), 0, "%s", err);
+}
+
+Test(host_bad, bad_input_is_one_message) {
+    prepare_cases();
+    cr_assert_eq(system("mkdir ../before_$$ && cp -r . ../before_$$ && mv ../before_$$ before"), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const Case *c = &cases[i];
+        int code = run((How){2, .change = c->change}, c->line);
+        cr_expect(code == c->code, "%s: exit %d, not %d: %s", c->line, code, c->code, err);
+        cr_expect(strstr(err, c->message), "%s:\n  got  %s  want %s", c->line, err, c->message);
+        cr_expect(c->code == 2 || (lines_of(err) == 1 && strncmp(err, "mock: ", 6) == 0), "%s: %s", c->line, err);
+    }
+    cr_assert_eq(system("diff -r state before/state && diff -r foreign before/foreign && cmp w.st before/w.st && cmp "
+                        "a.bin before/a.bin"),
+                 0);
+    cr_assert(access("nowhere", F_OK) != 0, "a folder was made for a run that did not begin");
+    cr_assert_eq(run((How){2, .accumulate = 2}, "--data a.bin --accumulate 1"), 1);
+    cr_assert(strstr(err, "at least 2 microbatches"), "%s", err);
+}
+
+Test(host_bad, data_that_cannot_be_read) { /* a file of the kernel, which says a size and holds less */
+    static const char path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
+    if (access(path, R_OK) != 0) return;
+    cr_assert_eq(run((How){2}, "--data /sys/kernel/mm/transparent_hugepage/enabled --data-dtype uint16"), 1);
+    cr_assert(strstr(err, "enabled: cannot read token 0: No data available"), "%s", err);
+}
+
+/* ── damaged checkpoints ─────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static const struct {
+    const char *command, *message;
+} damages[] = {
+    {"truncate -s -4 state/step-00000002/rank-1.safetensors", "rank-1.safetensors: tensor"},
+    {"truncate -s 3 state/step-00000002/rank-1.safetensors", "not a safetensors file; the checkpoint is damaged"},
+    {"rm state/step-00000002/rank-0.safetensors", "rank-0.safetensors: cannot open it: No such file"},
+    {"cp state/step-00000002/rank-0.safetensors state/step-00000002/rank-1.safetensors", "are there twice: damaged"},
+    {"sed -i 's/\"world\": 2/\"world\": 1/; s/crc32/crc23/' state/index.json", "there"},
+    {"printf '%4096s' >> state/index.json", "index.json: its text is not the one that was saved"},
+    {"sed -i 's/\"world\": 2/\"world\": 0/' state/index.json", "a world of 0 ranks: damaged"},
+    {"sed -i 's/\"step\": 2/\"step\": -2/' state/index.json", "'step' is missing or not a whole number"},
+    {"sed -i 's/\"step\": 2/\"step\": \"2\"/' state/index.json", "'step' is missing or not a whole number"},
+    {"sed -i 's/\"version\": 1/\"version\": 2/' state/index.json", "version 2 of the format"},
+    {"sed -i 's/plan_hash/plan_hush/' state/index.json", "'plan_hash' is missing"},
+    {"sed -i 's/\"0000/\"x000/' state/index.json", "plan_hash 'x000"},
+    {"sed -i 's/step-0/..\\/step-0/' state/index.json", "is not beside it"},
+    {"truncate -s 30 state/index.json", "not JSON"},
+    {"sed -i 's/\"position\": */&9223372036854775807, \"was\": /' state/index.json",
+     "'position' is 9223372036854775807: damaged"},
+    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[1,4)#master/g' state/step-00000002/rank-*",
+     "(master) are missing: damaged"},
+    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[0,3)#masterx/g; s/#moment1/#moment/g' state/step-00000002/rank-*",
+     "damaged"},
+    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[0,9)#master/g' state/step-00000002/rank-*",
+     "is no piece of a checkpoint"},
+    {"sed -i 's/norm.mean@\\[0,4)#buffer/norm.meen@[0,4)#buffer/g' state/step-00000002/rank-1*",
+     "is there for 1 of 2 ranks"},
+    {"sed -i 's/#master\":\"crc32 /#master\":\"crc23 /' state/step-00000002/rank-0*", "is 'crc23 "},
+    {"sed -i 's/#master\":\"crc32 ./#master\":\"crc32 x/' state/step-00000002/rank-0*", "the checksum of '"},
+};
+
+Test(host_bad, damaged_checkpoints) {
+    write_data();
+    OK(2, "--data a.bin --steps 2 --save good --quiet");
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        cr_assert_eq(system("rm -rf state && cp -r good state"), 0);
+        cr_assert_eq(system(damages[i].command), 0);
+        int code = run((How){2}, "--resume state --export x.st");
+        cr_expect(code == 1 && strstr(err, damages[i].message) && lines_of(err) == 1, "%s: %d %s", damages[i].command,
+                  code, err);
+    }
+    cr_assert(access("x.st", F_OK) != 0);
+}
