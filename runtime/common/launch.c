@@ -138,11 +138,8 @@ static int end_of_rank(const job *j, int rank, int status, bool expected) {
     if (expected) return 0;
     int signal = WTERMSIG(status);
     if (signal == SIGINT || signal == SIGTERM) return 128 + signal; /* the user's wish */
-    fflush(stdout);
     sc_job_speaks();
-    fprintf(stderr, "shardc: rank %d was ended by signal %d (%s); the other ranks are stopped\n", rank, signal,
-            strsignal(signal));
-    sc_print_rank(&j->w, rank);
+    sc_print_killed(&j->w, rank, signal);
     return 3;
 }
 

@@ -50,14 +50,7 @@ void *sc_calloc(size_t n, size_t size) {
 }
 
 /* stderr has no buffer, and stdio may hand it a line in pieces: other ranks' lines would come between them. */
-void sc_say(const char *fmt, ...) {
-    char text[4096];
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(text, sizeof text - 1, fmt, ap);
-    va_end(ap);
-    size_t size = n < 0 ? 0 : (size_t)n < sizeof text - 1 ? (size_t)n : sizeof text - 2;
-    text[size++] = '\n';
+void sc_put(const char *text, size_t size) {
     fflush(stdout);
     for (size_t at = 0; at < size;) {
         ssize_t k = write(STDERR_FILENO, text + at, size - at);
@@ -66,6 +59,17 @@ void sc_say(const char *fmt, ...) {
         else if (!k || errno != EINTR)
             return;
     }
+}
+
+void sc_say(const char *fmt, ...) {
+    char text[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text - 1, fmt, ap);
+    va_end(ap);
+    size_t size = n < 0 ? 0 : (size_t)n < sizeof text - 1 ? (size_t)n : sizeof text - 2;
+    text[size++] = '\n';
+    sc_put(text, size);
 }
 
 /* Ends this rank; the launcher ends the others. Two streams may fail at once: the first one speaks. */

@@ -90,7 +90,8 @@ void *sc_calloc(size_t n, size_t size); /* setup only; ends the process with a m
 /* What several ranks may find wrong: one says it (rank 0, unless it sees nothing), the launcher ends the others. */
 _Noreturn void sc_stop_once(sc_rank *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void sc_speak_once(int rank); /* the same where the rank itself is not at hand; returns for the one that says it */
-void sc_say(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* a line on stderr, in one piece */
+void sc_put(const char *text, size_t size);                              /* on stderr, in one piece */
+void sc_say(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* a line */
 _Noreturn void sc_stop(sc_rank *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 size_t sc_dtype_size(int dtype);
 int64_t sc_numel(const sc_tensor *t);
@@ -135,7 +136,7 @@ double sc_now_s(void);
 bool sc_stalled(const sc_world *w, sc_watchdog *dog);
 void sc_print_stall(const sc_world *w);
 void sc_ask_to_leave(const sc_world *w); /* all ranks; who cannot is killed a moment later */
-void sc_print_rank(const sc_world *w, int rank);
+void sc_print_killed(const sc_world *w, int rank, int signal);
 
 /* finite.c: after an event; the tensors' p can be read here */
 bool sc_is_float(const sc_tensor *t);

@@ -5,10 +5,34 @@
 #include "job.h"
 #include "rank.h"
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+/* A report is put together first, and goes out in one piece unless it is longer than this. Nothing is allocated. */
+static struct {
+    char text[1 << 16];
+    size_t n;
+} report;
+
+static void put_report(void) {
+    sc_put(report.text, report.n);
+    report.n = 0;
+}
+
+__attribute__((format(printf, 1, 2))) static void say(const char *fmt, ...) {
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    size_t size = n < 0 ? 0 : (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;
+    if (report.n + size > sizeof report.text) put_report();
+    memcpy(report.text + report.n, text, size);
+    report.n += size;
+}
 
 static const char *const stream_names[] = {"compute", "gather", "reduce", "offload", "fetch", "host", "update"};
 
@@ -45,15 +69,15 @@ static void print_behind(const sc_world *w, int stream) {
         if (far[k] > most) most = far[k];
     }
     if (least == most) return;
-    fprintf(stderr, "; behind:");
+    say("; behind:");
     for (int k = 0; k < w->world; k++)
-        if (far[k] == least) fprintf(stderr, " rank %d", k);
+        if (far[k] == least) say(" rank %d", k);
 }
 
 static void print_event(const sc_world *w, int program, int event) {
     char text[512];
     sc_describe(w->build, program, event, text, sizeof text);
-    fprintf(stderr, " %s", text);
+    say(" %s", text);
 }
 
 /* A device's stream has left a collective, and has not come to its next one: what keeps it is what that waits for. */
@@ -63,13 +87,13 @@ static void print_left(const sc_world *w, int stream, int program, int left) {
     while (next < p->nevents && (int)p->events[next].stream != stream) next++;
     print_event(w, program, left);
     if (next >= p->nevents) {
-        fprintf(stderr, ", its last");
+        say(", its last");
         return;
     }
-    fprintf(stderr, "; next is");
+    say("; next is");
     print_event(w, program, next);
     for (int i = 0; i < p->events[next].nwaits; i++) {
-        fprintf(stderr, i ? "," : ", which waits for");
+        say(i ? "," : ", which waits for");
         print_event(w, program, p->events[next].waits[i]);
     }
 }
@@ -80,18 +104,18 @@ static void print_stream(const sc_world *w, int rank, int stream) {
     int program = atomic_load(&k->program);
     sight s = look(k, stream);
     if (program < 0 || (s.doing == SC_IDLE && !s.on_device)) return;
-    fprintf(stderr, "  rank %d %-7s %s", rank, stream_names[stream], doing[s.doing]);
+    say("  rank %d %-7s %s", rank, stream_names[stream], doing[s.doing]);
     if (s.doing == SC_IDLE) {
         print_left(w, stream, program, s.event);
     } else {
         print_event(w, program, s.event);
     }
     if (s.doing == SC_WAITING && s.waits_for >= 0) {
-        fprintf(stderr, " for");
+        say(" for");
         print_event(w, program, s.waits_for);
     }
     if (s.doing == SC_MEETING) print_behind(w, stream);
-    fprintf(stderr, "\n");
+    say("\n");
 }
 
 /* ── ranks ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -138,33 +162,32 @@ static void print_start(const sc_world *w, int rank) {
         [SC_CAPTURES] = "captures its programs",
     };
     const sc_shared_rank *k = &w->ranks[rank];
-    fprintf(stderr, "  rank %d %s%s", rank, doing[stage_of(k)],
-            atomic_load(&k->at_barrier) ? ", and waits for the other ranks" : "");
+    say("  rank %d %s%s", rank, doing[stage_of(k)],
+        atomic_load(&k->at_barrier) ? ", and waits for the other ranks" : "");
     if (atomic_load(&k->at_barrier)) print_behind(w, SC_STREAMS);
-    fprintf(stderr, "\n");
+    say("\n");
 }
 
-void sc_print_rank(const sc_world *w, int rank) {
+static void print_rank(const sc_world *w, int rank) {
     const sc_shared_rank *k = &w->ranks[rank];
     int program = atomic_load(&k->program);
     int process = atomic_load(&k->stopped);
-    if (process) fprintf(stderr, "  rank %d's process %d is stopped (SIGSTOP)\n", rank, process);
+    if (process) say("  rank %d's process %d is stopped (SIGSTOP)\n", rank, process);
     if (atomic_load(&k->done)) {
-        fprintf(stderr, "  rank %d has finished\n", rank);
+        say("  rank %d has finished\n", rank);
     } else if (program < 0 && stage_of(k) < SC_TRAINS) {
         print_start(w, rank);
     } else if (program < 0) {
-        fprintf(stderr, "  rank %d is in the training program%s", rank,
-                atomic_load(&k->at_barrier) ? ", at a barrier" : "");
+        say("  rank %d is in the training program%s", rank, atomic_load(&k->at_barrier) ? ", at a barrier" : "");
         if (atomic_load(&k->at_barrier)) print_behind(w, SC_STREAMS);
-        fprintf(stderr, "\n");
+        say("\n");
     } else {
-        fprintf(stderr, "  rank %d %s program %s", rank, stage_of(k) < SC_TRAINS ? "tries" : "is in",
-                w->build->programs[program].name);
+        say("  rank %d %s program %s", rank, stage_of(k) < SC_TRAINS ? "tries" : "is in",
+            w->build->programs[program].name);
         if (stage_of(k) < SC_TRAINS)
-            fprintf(stderr, ", before training\n");
+            say(", before training\n");
         else
-            fprintf(stderr, ", step %lld\n", (long long)atomic_load(&k->step));
+            say(", step %lld\n", (long long)atomic_load(&k->step));
         for (int s = 0; s < SC_STREAMS; s++) print_stream(w, rank, s);
     }
 }
@@ -222,23 +245,28 @@ static void print_missing(const sc_world *w) {
         if (way(&w->ranks[k]) > most) most = way(&w->ranks[k]);
     for (int k = 0; k < w->world; k++)
         if (way(&w->ranks[k]) < most || atomic_load(&w->ranks[k].stopped))
-            fprintf(stderr, n++ ? ", %d" : "; the others wait for rank %d", k);
+            say(n++ ? ", %d" : "; the others wait for rank %d", k);
     if (!n && is_meeting((sc_stage)(most >> 32)))
-        fprintf(stderr,
-                "; all %d ranks have come, and NCCL does not connect them: NCCL_DEBUG=INFO says what it tries, "
-                "NCCL_SOCKET_IFNAME which network it takes",
-                w->world);
-    fprintf(stderr, "; %s sets another limit\n",
-            deadline(w) > w->debug->stall_s ? "SHARDC_PATIENCE" : "--stall-seconds");
+        say("; all %d ranks have come, and NCCL does not connect them: NCCL_DEBUG=INFO says what it tries, "
+            "NCCL_SOCKET_IFNAME which network it takes",
+            w->world);
+    say("; %s sets another limit\n", deadline(w) > w->debug->stall_s ? "SHARDC_PATIENCE" : "--stall-seconds");
 }
 
 void sc_print_stall(const sc_world *w) {
-    fprintf(stderr, "shardc: no progress for %g s%s", deadline(w), before_training(w) ? " before training" : "");
+    say("shardc: no progress for %g s%s", deadline(w), before_training(w) ? " before training" : "");
     if (before_training(w))
         print_missing(w);
     else
-        fprintf(stderr, "\n");
-    for (int k = 0; k < w->world; k++) sc_print_rank(w, k);
+        say("\n");
+    for (int k = 0; k < w->world; k++) print_rank(w, k);
+    put_report();
+}
+
+void sc_print_killed(const sc_world *w, int rank, int signal) {
+    say("shardc: rank %d was ended by signal %d (%s); the other ranks are stopped\n", rank, signal, strsignal(signal));
+    print_rank(w, rank);
+    put_report();
 }
 
 void sc_ask_to_leave(const sc_world *w) {

@@ -21,7 +21,7 @@ UNITS = ["unit_compiler", "unit_runtime", "unit_host"]
 TESTS = r"^(bad_input|calibrate|cli|failures|launch|hostile\.stopped_rank)\b"
 
 # Report something, and are not _Noreturn (or not declared in our source).
-REPORTERS = ["argp_error", "luaL_error", "WRONG", "note", "remark", r"snprintf\(error", r"fprintf\(stderr"]
+REPORTERS = ["argp_error", "luaL_error", "WRONG", "note", "remark", r"snprintf\(error", r"fprintf\(stderr", "say"]
 # Report what no input can cause: `bug` is what one calls for that.
 DEFECTS = ["bug"]
 # file, part of the line: why no test reaches it
@@ -30,7 +30,7 @@ EXCEPTIONS = [
     ("runtime/common/nodes.c", "fprintf(stderr", "several machines are for CUDA: tests/program/test_cuda_host.py"),
     ("runtime/common/rank.c", 'sc_stop(r, code, "%s", text)', "what several GPUs may find wrong: tests/program/test_cuda_host.py"),
     ("runtime/common/watchdog.c", "doing[stage_of(k)]", "starts that hang: tests/program/test_cuda_comm.py"),
-    ("runtime/common/watchdog.c", r'"\n"); } void sc_print_rank', "starts that hang: tests/program/test_cuda_comm.py"),
+    ("runtime/common/watchdog.c", r'"\n"); } static void print_rank', "starts that hang: tests/program/test_cuda_comm.py"),
     ("runtime/common/watchdog.c", ", before training", "starts that hang: tests/program/test_cuda_comm.py"),
     ("runtime/common/watchdog.c", "the others wait for rank", "starts that hang: tests/program/test_cuda_comm.py"),
     ("runtime/common/watchdog.c", "NCCL does not connect them", "starts that hang: tests/program/test_cuda_comm.py"),

@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
@@ -178,10 +179,12 @@ def test_interrupted_run_says_how_far_it_came():
 
 
 def test_stopped_rank():
-    """A rank that stands still (SIGSTOP) ends the run: every rank reports its event and who is behind, exit 3."""
+    """A rank that stands still (SIGSTOP) ends the run: every rank's event and who is behind are reported in one piece, exit 3."""
     binary = build("mlp.lua", world=2)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # a message a write
     p = subprocess.Popen([binary, "--data", corpus(), "--steps", "100000000", "--stall-seconds", "1", "--quiet"],
-                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                         stdout=subprocess.DEVNULL, stderr=theirs)
+    theirs.close()
     try:
         p.wait(1)
     except subprocess.TimeoutExpired:
@@ -190,9 +193,11 @@ def test_stopped_rank():
     check(len(children) == 2, "a process for each rank, not %s" % children)
     os.kill(int(children[1]), signal.SIGSTOP)
     try:
-        err = p.communicate(timeout=30)[1]
+        p.wait(30)
     except subprocess.TimeoutExpired:
         p.kill()
         check(False, "still running 30 s after a rank was stopped")
+    err = ours.recv(1 << 16).decode()
+    check(not ours.recv(1 << 16), "more than one piece")
     check(p.returncode == 3, "exit %d: %s" % (p.returncode, err[-800:]))
     check("no progress for 1 s" in err and "is stopped (SIGSTOP)" in err and "mlp.lua:" in err, err[-800:])
