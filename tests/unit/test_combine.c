@@ -403,6 +403,40 @@ Test(remake, what_a_product_reads_is_kept) {
     cr_expect_eq(silus, 1);
 }
 
+static int remade(void) { /* members that are made again */
+    int n = 0;
+    for (int i = 0; i < count(OP_FUSED); i++)
+        for (int m = 0; m < nth(OP_FUSED, i)->nbody; m++) {
+            const char *id = nth(OP_FUSED, i)->body[m]->id;
+            n += id[strlen(id) - 1] == 'm';
+        }
+    return n;
+}
+
+/* gelu(x) is, and so its product with `up` is kept: to make that again too would take both. */
+Test(remake, what_is_made_of_that_is_kept) {
+    start();
+    Value *in = input(FP32, SHAPE(6, 8)), *x = matmul(in, param(SHAPE(8, 16))), *up = matmul(in, param(SHAPE(8, 16)));
+    Value *product = build2(b, OP_MUL, build1(b, OP_GELU, x), up);
+    loss(matmul(build1(b, OP_SILU, product), param(SHAPE(16, 8))));
+    finish();
+    cr_expect_eq(remade(), 1);
+}
+
+/* What was read of a buffer that the program writes is something else later. */
+Test(remake, reads_of_written_buffers_are_kept) {
+    for (int written = 0; written < 2; written++) {
+        start();
+        Value *x = input(FP32, SHAPE(4, 8)), *w = param(SHAPE(8)), *mean = param(SHAPE(8)), *var = param(SHAPE(8));
+        mean->param->is_buffer = var->param->is_buffer = true;
+        Value *read = build1(b, OP_TANH, mean), *of[] = {x, param(SHAPE(8)), param(SHAPE(8)), mean, var};
+        if (written) x = build_op(b, OP_BATCH_NORM, 5, of, (int64_t[]){1}, 1, (double[]){1e-5, 0.1}, 2)->out[0];
+        loss(build2(b, OP_ADD, x, build_expand(b, build2(b, OP_MUL, read, w), SHAPE(4, 8))));
+        finish();
+        cr_expect_eq(remade(), !written);
+    }
+}
+
 Test(pieces, gradients_of_attention_lie_where_they_are_joined) {
     start();
     Value *x = matmul(input(FP32, SHAPE(12, 16)), param(SHAPE(16, 48)));

@@ -158,6 +158,16 @@ Test(frontend, dropout_only_in_training) {
     cr_assert_neq(nth_op(g->train, OP_DROPOUT, 0)->i[0], nth_op(g->train, OP_DROPOUT, 1)->i[0]);
 }
 
+Test(frontend, random_ops_have_words_of_their_own) {
+    Graph *g = load(net("model.part = nn.module 'Part'; function model.part:forward(x) return nn.dropout(x, 0.1) end",
+                        "x = nn.dropout(nn.dropout(x, 0.1), 0.1); x = self.part(self.part(x))"),
+                    1);
+    cr_assert_eq(count(g->train, OP_DROPOUT, NULL), 4);
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < i; k++)
+            cr_expect_neq(nth_op(g->train, OP_DROPOUT, i)->i[0], nth_op(g->train, OP_DROPOUT, k)->i[0], "%d, %d", i, k);
+}
+
 Test(frontend, llama3_and_transformer) {
     Graph *g = load_file("models/llama3.lua", SET("size=1b", "layers=2"));
     cr_assert_str_eq(g->params.at[0]->path, "model.embed_tokens.weight");
@@ -330,9 +340,13 @@ Test(frontend, optimizers_default_to_pytorchs) {
         snprintf(text, sizeof text,
                  "local nn, optim = require 'nn', require 'optim'\nlocal m = nn.Linear(4, 8)\n"
                  "return nn.training { model = m, batch = { x = nn.input('fp32', { 2, 4 }) }, optimizer = %s,\n"
-                 "loss = function(m, b) return nn.mean(m(b.x)) end }",
+                 "loss = function(m, b) return nn.mean(m(b.x)) end, grad_scaler = optim.GradScaler {} }",
                  rows[i].text);
-        const Optimizer *o = load(text, 1)->optimizer;
+        const Graph *g = load(text, 1);
+        const GradScaler *s = g->scaler;
+        cr_expect(s->init_scale == 65536 && s->growth_factor == 2 && s->backoff_factor == 0.5);
+        cr_expect_eq(s->growth_interval, 2000);
+        const Optimizer *o = g->optimizer;
         cr_expect(o->lr == 1e-3 && o->beta1 == 0.9 && o->beta2 == 0.999 && o->eps == 1e-8 && o->momentum == 0);
         cr_expect(!o->nesterov && o->moment_dtype == FP32 && o->groups.n == 1);
         cr_expect_eq(o->weight_decay, rows[i].decay, "%s", rows[i].text);

@@ -220,6 +220,52 @@ Test(precision, output_dtype_of_an_inner_unit) {
     cr_expect_eq(count(g->train, OP_CAST), 2);
 }
 
+/* Two inner units of 16 bits in a root of fp32. */
+static void two_units(Dtype first, Dtype second, Value *x, Value *out[2]) {
+    unit(g->root, FP32, FP32);
+    for (int i = 0; i < 2; i++) {
+        Module *inner = module(i ? "second" : "first", g->root);
+        UnitPolicy *p = unit(inner, i ? second : first, FP32);
+        p->has_output_dtype = true;
+        p->output_dtype = i ? second : first;
+        b->module = inner;
+        out[i] = matmul(x, param(inner, i ? "second.w" : "first.w", SHAPE(6, 6)), 0, 1);
+        b->module = g->root;
+    }
+}
+
+/* So gradients are summed in the wide dtype, and 16 bits of two kinds meet in fp32. */
+Test(precision, every_border_has_a_cast_of_its_own) {
+    for (int other = 0; other < 2; other++) {
+        start();
+        Value *y[2];
+        two_units(BF16, other ? FP16 : BF16, build1(b, OP_TANH, input("x", SHAPE(4, 6))), y);
+        Value *sum = build2(b, OP_ADD, y[0], y[1]);
+        loss(sum);
+        units(g);
+        precision(g, g->train);
+        check_graph(g, "precision");
+        cr_expect_neq(y[0]->def->in[0], y[1]->def->in[0]);
+        cr_expect_eq(sum->dtype, other ? FP32 : BF16);
+    }
+}
+
+/* output_dtype is for results: a parameter that others read is as it was gathered. */
+Test(precision, output_dtype_is_not_for_parameters) {
+    start();
+    Module *inner = module("block", g->root);
+    unit(g->root, FP32, FP32);
+    UnitPolicy *policy = unit(inner, BF16, FP32);
+    policy->has_output_dtype = true;
+    policy->output_dtype = FP16;
+    Value *read = build1(b, OP_TANH, param(inner, "block.w", SHAPE(6, 6)));
+    loss(read);
+    units(g);
+    precision(g, g->train);
+    check_graph(g, "precision");
+    cr_expect_eq(read->dtype, BF16);
+}
+
 Test(precision, outside_of_all_calls) {
     start();
     UnitPolicy *p = unit(g->root, BF16, FP32);

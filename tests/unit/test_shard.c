@@ -660,6 +660,20 @@ Test(shard, a_sparse_table_exchanges_rows) {
     }
 }
 
+Test(shard, a_frozen_sparse_table_is_as_any_other) {
+    Graph *g = lowered(
+        "local nn, optim = require 'nn', require 'optim'\n"
+        "local m = nn.module 'Net'\n"
+        "m.embed, m.out = nn.freeze(nn.Embedding(300, 4, { sparse = true })), nn.Linear(4, 16)\n"
+        "function m:forward(t) return self.out(self.embed(t)) end\n"
+        "nn.fully_shard(m)\n"
+        "return nn.training { model = m, batch = { t = nn.input('int32', { 2, 4 }), u = nn.input('int32', { 2, 4 }) "
+        "},\n  optimizer = optim.SGD {}, loss = function(m, b) return nn.cross_entropy(m(b.t), b.u) end }\n",
+        2);
+    cr_expect(g->units.n == 1 && !g->units.at[0]->sparse && g->units.at[0]->frozen_numel > 0);
+    expect_sound(g);
+}
+
 /* ── the loss scale ──────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static bool reads(const Op *op, const State *s) {
