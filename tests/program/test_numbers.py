@@ -94,6 +94,18 @@ def worlds(model, small):
     return "worlds 1, 2, 4 and 2x2: losses within %.1e" % worst
 
 
+def test_states_larger_than_a_buffer_resume():
+    """A tensor of 2 MB is read and written in several goes, whole or in parts, with one checksum."""
+    o, common = dict(dim=128, hidden=1024, seq=4), ("--data", corpus(), "--seed", "7")
+    whole = {w: run(build("mlp.lua", world=w, batch=8 // w, **o), *common, "--steps", "3") for w in (1, 2)}
+    state = os.path.join(scratch("state"), "s")
+    run(build("mlp.lua", batch=8, **o), *common, "--steps", "2", "--save", state)
+    rest = {w: run(build("mlp.lua", world=w, batch=8 // w, **o), *common, "--steps", "3", "--resume", state) for w in (1, 2)}
+    same_run((whole[1][0][2:], whole[1][1]), rest[1], "resumed as it was saved")
+    close(losses(rest[2][0]), losses(whole[2][0])[2:], 1e-5, "in halves")
+    check(max(len(t[2]) for t in rest[1][1].values()) > 1 << 20, "tensors are large")
+
+
 def test_gpt2_worlds_agree():
     return worlds("gpt2.lua", GPT2)
 

@@ -119,6 +119,10 @@ def test_M1_input_arrives_in_the_parameters_dtype():
             f.write(text.replace(loss, "local l = nn.sum(m(b.x)); if %s then l = l + nn.sum(b.x) end; return l end" % reads))
         x = next(s for s in plan_of(model, 2, SMALL)["storages"] if s["name"] == "x")
         check(x["size"] == 32 * 16 * 4, "read in fp32 if %s: the input has %d bytes" % (reads, x["size"]))
+    with open(model, "w") as f:
+        f.write(text.replace(loss, "return nn.sum(m(b.x)) + nn.sum(nn.cast(nn.cast(b.x, 'bf16'), 'fp32')) end"))
+    x = next(s for s in plan_of(model, 2, dict(SMALL, precision="fp16"))["storages"] if s["name"] == "x")
+    check(x["size"] == 32 * 16 * 4, "read in fp16 and in bf16: the input has %d bytes" % x["size"])
 
 
 def test_M2_arena_is_exact_and_idle_blocks_stay():

@@ -68,8 +68,9 @@ def test_S_reshard_after_backward():
             check(not ids(events, r"g\d.*") and ids(first, r"g\d+z?f") and not ids(first, r"g\d+z?b"), "%s gathers %s" % (name, ids(events, r"g\d.*")))
         kept = persistent(p, "gathered")
         check(kept == sum(u["numel"] for u in p["units"]) * 2, "it costs the units whole: %d bytes" % kept)
-        for offloaded in ("offload = { params = true }",):
-            same_run(a, go(world, everywhere(BF16 + ", reshard_after_backward = false, " + offloaded), **o), offloaded)
+        same_run(a, go(world, everywhere(BF16 + ", reshard_after_backward = false, offload = { params = true }"), **o), "offload.params")
+    fetched = everywhere(BF16 + ", mesh = { shard = 1 }, reshard_after_backward = false, offload = { params = true }")
+    check(not ids(plan(2, fetched, "micro", accumulate=2, batch=2)[1], r"fg.*"), "what is whole in host memory is fetched once a step")
     same_run(go(2, everywhere("")), go(2, everywhere("reshard_after_backward = false")), "one microbatch: nothing to keep for")
 
 
@@ -95,6 +96,8 @@ def test_S_prefetch():
             usual = plan(world, everywhere(BF16), layers=4)[1]
             check(issued(events, gather) < issued(usual, gather), "%s lists %s: %s after %d events, else %d" % (unit, target, gather, issued(events, gather), issued(usual, gather)))
             same_run(a[world], go(world, units, layers=4), "a list of %s at world %d" % (unit, world))
+        again = {**everywhere(BF16), "blocks.1": BF16 + ", prefetch = { forward = { 'blocks.0' } }"}  # which is called again at the end
+        check(issued(plan(world, again)[1], "g1b") == issued(plan(world, everywhere(BF16))[1], "g1b"), "a list for the forward gathers nothing for the backward")
 
 
 def test_S_unshard_in_backward():

@@ -109,6 +109,15 @@ def test_accumulation_agrees_with_plain():
     return "losses within %.1e" % worst
 
 
+def test_a_dump_holds_what_the_last_microbatch_made():
+    """Programs of a step hold values of the same names: each is there once, the last."""
+    out = os.path.join(scratch("dump"), "x.safetensors")
+    go(1, None, "--dump", "blocks.0*", "--at-step", "2", "-o", out, accumulate=2)
+    with open(out, "rb") as f:
+        names = [k for k, _ in json.loads(f.read(int.from_bytes(f.read(8), "little")), object_pairs_hook=lambda pairs: pairs)]
+    check(len(set(names)) == len(names) > 5, "names: %s" % names)
+
+
 # ── memory: no bit changes, but the schedule does ───────────────────────────────────────────────────────────────────────
 def offload(params, grads, optimizer, more=""):
     b = lambda x: str(bool(x)).lower()
@@ -163,6 +172,7 @@ def test_reshard_and_prefetch_change_the_schedule_only():
     same_run(a, go(2, everywhere("reshard_after_forward = false")), "reshard_after_forward = false")
     _, events = plan(2, everywhere("reshard_after_forward = true"))
     check(position(events, "g0b") > 0, "reshard_after_forward = true holds for the root too")
+    check(position(events, "m_sum") > min(position(events, "r%d" % u) for u in range(5)), "sums of metrics hide behind the backward")
     same_run(a, go(2, everywhere("reshard_after_forward = true")), "reshard_after_forward = true")
 
 
@@ -205,6 +215,8 @@ def test_checkpoint_options():
     away = {how: count(e, "stream", "offload") for how, e in found.items()}
     check(count(base, "stream", "offload") == away["wrapper"] == away["call"] == 0 and away["offload"] > away["nested"] > 0, "offloads: %s" % away)
     check(again["wrapper"] > again["nested"] > 0, "recomputed within what only offloads: %s" % again)
+    place = {w: [i for i, e in enumerate(found["offload"]) if e["stream"] == w and (w == "fetch" or e["phase"] == "forward")] for w in ("compute", "fetch")}
+    check(min(place["fetch"]) > max(place["compute"]), "nothing comes back before the forward is over: %s" % place)
 
 
 def test_everything_at_once():
