@@ -184,12 +184,12 @@ static bool write_dump(struct sc_dumps *x) {
     bool ok = write_all(fd, &n, sizeof n) && write_all(fd, x->header, n);
     for (int i = 0; ok && i < x->n; i++)
         if (x->copies[i].taken && !superseded(x, i)) ok = write_all(fd, x->copies[i].bytes, x->copies[i].size);
-    int error = errno;
-    ok = !close(fd) && ok;
-    if (ok) return !rename(x->temp, x->path);
-    unlink(x->temp);
+    int error = ok ? 0 : errno;
+    if (close(fd) && ok) error = errno;
+    if (!error && rename(x->temp, x->path)) error = errno;
+    if (error) unlink(x->temp);
     errno = error;
-    return false;
+    return !error;
 }
 
 void sc_dump_end(sc_rank *r) {
@@ -233,11 +233,12 @@ bool sc_trace_create(const sc_build *b, const char *path) {
     return !close(fd) && ok;
 }
 
-void sc_trace_close(const char *path) {
+bool sc_trace_close(const char *path) {
+    static const char end[] = "{\"name\":\"end\",\"ph\":\"M\",\"pid\":0,\"args\":{}}\n]\n";
     int fd = open(path, O_WRONLY | O_APPEND);
-    if (fd < 0) return;
-    dprintf(fd, "{\"name\":\"end\",\"ph\":\"M\",\"pid\":0,\"args\":{}}\n]\n");
-    close(fd);
+    if (fd < 0) return false;
+    bool ok = write_all(fd, end, sizeof end - 1);
+    return !close(fd) && ok;
 }
 
 void sc_trace_new(sc_rank *r) {

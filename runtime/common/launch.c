@@ -274,6 +274,9 @@ int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void
     code = world_new(&j.w, b, d) && sc_job_open(&j.w) ? run_all(&j) : 1;
     code = sc_job_end(code);
     world_free(&j.w);
-    if (d->trace_path && sc_first()) sc_trace_close(d->trace_path);
+    if (d->trace_path && sc_first() && !sc_trace_close(d->trace_path)) {
+        fprintf(stderr, "shardc: cannot write %s: %s\n", d->trace_path, strerror(errno));
+        if (!code) code = 1;
+    }
     return code;
 }

@@ -151,7 +151,7 @@ void sc_dump_free(sc_rank *r);
 void sc_dump_after(sc_rank *r, int event); /* the event has finished */
 void sc_dump_end(sc_rank *r);
 bool sc_trace_create(const sc_build *b, const char *path); /* the launcher: file and header; false: errno says why */
-void sc_trace_close(const char *path);                     /* the launcher: makes it complete JSON */
+bool sc_trace_close(const char *path);                     /* the launcher: makes it complete JSON */
 void sc_trace_new(sc_rank *r);
 void sc_trace_free(sc_rank *r);
 void sc_trace_event(sc_rank *r, int event, int64_t start_ns, int64_t end_ns);

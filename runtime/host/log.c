@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LINE_BYTES = 1024, FIGURE_BYTES = 512 };
@@ -26,9 +27,12 @@ void log_check(const char *path) {
     close(open_log(path));
 }
 
-/* Bytes of the lines up to the first one of a step after `after`, or up to a line cut short. */
-static off_t kept(const char *path, int64_t after) {
-    FILE *f = fopen(path, "r");
+/* Bytes of the lines up to the first one of a step after `after`, or up to a line cut short. A pipe has none to keep.
+ */
+static off_t kept(const Log *l, int64_t after) {
+    struct stat st;
+    bool file = fstat(l->fd, &st) == 0 && S_ISREG(st.st_mode);
+    FILE *f = file ? fopen(l->path, "r") : NULL;
     char *line = NULL;
     size_t cap = 0;
     ssize_t n;
@@ -38,6 +42,8 @@ static off_t kept(const char *path, int64_t after) {
         if (sscanf(line, "{\"step\": %" SCNd64, &step) == 1 && step > after) break;
         size += n;
     }
+    if (file && (!f || ferror(f)))
+        die("cannot read the log %s, to go on in it: %s; name another file with --log", l->path, strerror(errno));
     free(line);
     if (f) fclose(f);
     return size;
@@ -47,14 +53,14 @@ Log log_open(const char *path, int64_t after, int names) {
     if (!path) return (Log){0};
     Log l = {.path = path, .fd = open_log(path), .cap = LINE_BYTES + (size_t)names * FIGURE_BYTES};
     l.line = need(l.cap, 1);
-    l.size = after < 0 ? 0 : kept(path, after);
+    l.size = after < 0 ? 0 : kept(&l, after);
     if (ftruncate(l.fd, l.size) != 0 && errno != EINVAL) die("cannot write the log %s: %s", path, strerror(errno));
     return l;
 }
 
 void log_close(Log *l) {
     if (!l->path) return;
-    close(l->fd);
+    if (close(l->fd) != 0) die("cannot write the log %s: %s", l->path, strerror(errno));
     free(l->line);
 }
 

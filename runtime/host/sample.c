@@ -209,7 +209,7 @@ void sampler_run(Sampler *s, sc_rank *r, sc_record *record) {
         s->context[s->n++] = token;
         if (!prints) continue;
         print_token(s, token);
-        fflush(stdout);
+        if (i == s->o->sample - 1) putchar('\n');
+        if (fflush(stdout) || ferror(stdout)) die("cannot print the sample: %s", strerror(errno));
     }
-    if (prints) putchar('\n');
 }

@@ -232,6 +232,11 @@ def test_weights_and_checkpoints():
     check(before and before == contents(state), "the old checkpoint changed")
     expect([*run, "--save", state], 1, "state holds a training state at step 1: go on with --resume .*state, or name another folder")
     check(before == contents(state), "the old checkpoint changed")
+    rc, out, err = command([*run[:3], "--steps", "2", "--resume", state, "--log", "/dev/stdout", "--quiet"])
+    check(rc == 0 and out.startswith('{"step": 2, '), "a log that goes on through a pipe: exit %d, %s%s" % (rc, out, err))
+    with open("/dev/full", "w") as full:
+        p = subprocess.run([*run, "--sample", "3", "--quiet"], stdout=full, stderr=subprocess.PIPE, text=True)
+    check(p.returncode == 1 and p.stderr == "gpt2: cannot print the sample: No space left on device\n", "a sample that nobody gets: exit %d, %s" % (p.returncode, p.stderr))
     expect([*run, "--dump", "*", "--at-step", "2", "-o", os.path.join(folder, "dump")], 2, "--at-step 2 is beyond the last step 1")
     expect([*run, "--val-data", "nothing.bin"], 1, "nothing.bin: no such file; --val-data takes")
     expect([*run, "--warmup", "10", "--total", "5"], 2, "--warmup 10 is longer than the schedule, --total 5")

@@ -253,7 +253,7 @@ def test_training():
     for f, e in FILES + [("fork", errno.EAGAIN), ("pthread_create", errno.EAGAIN), ("pread", errno.EIO), ("open_memstream", errno.ENOMEM),
                          ("vasprintf", errno.ENOMEM), ("glob", errno.ENOMEM)]:
         said += sweep(args, f, e, whole, whole)
-    for words in ("cannot start rank", "cannot start a thread", "cannot map", "cannot save to", "cannot export to", "cannot write the log"):
+    for words in ("cannot start rank", "cannot start a thread", "cannot map", "cannot save to", "cannot export to", "cannot write the log", "cannot read the log", "trace: "):
         check(words in said, "never said: " + words)
     return "%d messages" % len(said.splitlines())
 
