@@ -118,13 +118,13 @@ static Job start(Build *b, Args *args, const char *what) {
     temp_register(j.messages);
     push(args, b->a, NULL);
     posix_spawn_file_actions_t io;
-    posix_spawn_file_actions_init(&io);
-    posix_spawn_file_actions_addopen(&io, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&io, 2, j.messages, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    posix_spawn_file_actions_adddup2(&io, 2, 1);
-    posix_spawn_file_actions_addchdir_np(&io,
-                                         b->dir[0] ? b->dir : "."); /* .incbin finds the plan there, and nowhere else */
-    int e = posix_spawnp(&j.pid, args->at[0], &io, NULL, (char *const *)args->at, environ);
+    const char *dir = b->dir[0] ? b->dir : "."; /* .incbin finds the plan there, and nowhere else */
+    int e = posix_spawn_file_actions_init(&io);
+    if (!e) e = posix_spawn_file_actions_addopen(&io, 0, "/dev/null", O_RDONLY, 0);
+    if (!e) e = posix_spawn_file_actions_addopen(&io, 2, j.messages, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (!e) e = posix_spawn_file_actions_adddup2(&io, 2, 1);
+    if (!e) e = posix_spawn_file_actions_addchdir_np(&io, dir);
+    if (!e) e = posix_spawnp(&j.pid, args->at[0], &io, NULL, (char *const *)args->at, environ);
     posix_spawn_file_actions_destroy(&io);
     if (e)
         fail(NOWHERE, "cannot run %s: %s; install gcc, or name a C compiler in the environment variable CC",
