@@ -22,6 +22,7 @@ static void read_own(sc_rank *r, FILE *f, const char *variable, const char *path
         free(text);
         text = more;
     }
+    if (ferror(f)) sc_stop_once(r, 1, "shardc: cannot read %s (%s): %s", path, variable, strerror(errno));
     fclose(f);
     int bad = sc_algorithms_read(&r->t->algorithms, text, size, gpu, version);
     if (bad)

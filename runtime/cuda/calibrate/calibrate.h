@@ -80,6 +80,7 @@ int sc_device_run(const sc_wish *w, FILE *out);      /* sweeps.c: "device ...", 
 int sc_collectives_run(const sc_wish *w, FILE *out); /* collectives.c: "collective all_gather|2|bytes|us" */
 int sc_footprint_run(const sc_wish *w, FILE *out);   /* footprint.c: "library context|bytes" */
 int sc_host_stage(const sc_wish *w, FILE *out);      /* host.c: "host copies|2|up|down|both", "host update|2|each" */
+int sc_unwritten(FILE *out); /* members.c: 0 where all is in the temporary file that stages write; else says why not */
 
 /* profile.c: from all the lines to a device profile */
 void sc_profile_write(FILE *f, const sc_wish *w, char **lines, int n);

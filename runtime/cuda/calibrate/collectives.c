@@ -174,7 +174,6 @@ static int run_member(const sc_round *r, sc_common *c, int rank) {
     by_size(&m);
     beside(&m);
     meet(&m);
-    fflush(m.out);
     return 0; /* the process ends, and with it what it took */
 }
 

@@ -118,7 +118,6 @@ static int run_member(const sc_round *r, sc_common *c, int rank) {
         if (!rank) fprintf(r->out, "host update|%d|%.4g\n", r->world, each);
     }
     sc_pool_stop(&m.pool);
-    fflush(r->out);
     return 0; /* the process ends, and with it what it took */
 }
 

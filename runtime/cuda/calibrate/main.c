@@ -19,7 +19,7 @@ typedef struct {
     int n, cap;
 } lines;
 
-static void take(lines *l, FILE *f) {
+static void take(lines *l, FILE *f, const char *path) {
     char *text = NULL;
     size_t size = 0;
     rewind(f);
@@ -27,6 +27,10 @@ static void take(lines *l, FILE *f) {
         if (l->n == l->cap) l->at = realloc(l->at, sizeof *l->at * (size_t)(l->cap = 2 * l->cap + 64));
         text[strcspn(text, "\n")] = 0;
         l->at[l->n++] = strdup(text);
+    }
+    if (ferror(f)) {
+        fprintf(stderr, "sc_calibrate: cannot read %s: %s\n", path, strerror(errno));
+        exit(1);
     }
     free(text);
 }
@@ -38,7 +42,7 @@ static void take_file(lines *l, const char *path) {
                 strerror(errno));
         exit(1);
     }
-    take(l, f);
+    take(l, f, path);
     fclose(f);
 }
 
@@ -73,12 +77,13 @@ static void run(lines *l, const sc_wish *w, const char *what, stage *s) {
     }
     if (!pid) {
         status = s(w, f);
+        if (!status) status = sc_unwritten(f);
         fflush(NULL);
         _exit(status);
     }
-    waitpid(pid, &status, 0);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
     if (status) exit(1);
-    take(l, f);
+    take(l, f, "a temporary file");
     fclose(f);
 }
 

@@ -21,6 +21,13 @@ static void end(const pid_t *pid, int n) { /* 0: has ended by itself, and its nu
         if (pid[k] > 0) kill(pid[k], SIGKILL);
 }
 
+int sc_unwritten(FILE *out) {
+    if (!fflush(out) && !ferror(out)) return 0;
+    fprintf(stderr, "sc_calibrate: cannot write a temporary file: %s; set TMPDIR to a folder with room\n",
+            strerror(errno));
+    return 1;
+}
+
 int sc_members_run(const sc_round *r, int (*body)(const sc_round *r, sc_common *c, int rank)) {
     sc_common *c = mmap(NULL, sizeof *c, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t *pid = calloc((size_t)r->world, sizeof *pid), ended;
@@ -30,7 +37,7 @@ int sc_members_run(const sc_round *r, int (*body)(const sc_round *r, sc_common *
                 strerror(errno));
     fflush(r->out); /* or every member would write once more what waits there */
     while (!bad && n < world) {
-        if ((pid[n] = fork()) == 0) _exit(body(r, c, n));
+        if ((pid[n] = fork()) == 0) _exit(body(r, c, n) || sc_unwritten(r->out));
         if (pid[n++] > 0) continue;
         fprintf(stderr, "sc_calibrate: cannot start process %d of %d: %s; see ulimit -u\n", n, world, strerror(errno));
         bad = 1;

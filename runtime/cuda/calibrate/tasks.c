@@ -141,6 +141,10 @@ static int over_file(const char *path, sc_gpu *g, FILE *out, void (*each)(sc_gpu
         }
         if (sc_kernel_named(m->op)) each(g, m, out);
     }
+    if (ferror(f)) {
+        fprintf(stderr, "sc_calibrate: cannot read %s: %s\n", path, strerror(errno));
+        return 1;
+    }
     free(line);
     free(m);
     fclose(f);
