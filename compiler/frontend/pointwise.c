@@ -56,7 +56,9 @@ static void broadcast(lua_State *L, const Operands *o, Value *like) {
 
 static Value *number_value(Builder *b, double x, Dtype d) {
     int64_t ints[2] = {d, 0};
-    return build_op(b, OP_FULL, 0, NULL, ints, 2, &x, 1)->out[0];
+    Op *full = build_op(b, OP_FULL, 0, NULL, ints, 2, &x, 1);
+    full->number = dtype_float(d);
+    return full->out[0];
 }
 
 /* Operands from stack index `first` on; numbers stay numbers until their dtype is known. */

@@ -119,6 +119,7 @@ struct Op {
     Op **body;            /* OP_FUSED: member ops in order, else NULL */
     int nbody;
     bool promotes;          /* a cast that the trace made since operands differed in dtype: precision decides anew */
+    bool number;            /* a number beside tensors, whose dtype precision gives it; read by one op */
     int call;               /* ordinal of the module call it was traced in (a module called twice has two) */
     Checkpoint *checkpoint; /* policy of the outermost checkpointed call it was traced in, or NULL */
     int region;             /* ordinal of that call in the trace, from 1; 0: none */

@@ -4,6 +4,7 @@
 #include "frontend/sandbox.h"
 #include "lua/embed.h"
 #include "lua_graph.h"
+#include "passes/passes.h"
 
 #include <lauxlib.h>
 #include <sys/stat.h>
@@ -232,6 +233,20 @@ Test(frontend, powers_and_functions) {
     cr_assert_eq(count(g->train, OP_POW_SCALAR, NULL), 2);
     cr_assert_eq(count(g->train, OP_CAST, NULL), 3);
     check_graph(g, "frontend");
+}
+
+/* A number has the dtype of the tensors beside it, which is known only when units compute in bf16. */
+Test(frontend, numbers_widen_no_tensor) {
+    const char *bf16 = "nn.fully_shard(model, { mp_policy = { param_dtype = 'bf16' } })";
+    Graph *g = lowered(net(bf16, "x = nn.where(nn.lt(x, 0.5), nn.maximum(x, -0.1), 2) * nn.clamp(x, nil, 0.3)"), 1);
+    for (int i = 0; i < g->train->ops.n; i++) {
+        const Op *op = g->train->ops.at[i];
+        if (op->kind == OP_MATMUL && op->phase == FORWARD) cr_expect_eq(op->in[0]->dtype, BF16);
+    }
+    g = load(net(bf16, "nn.log('some', nn.mean(nn.where(nn.lt(x, 0.5), 0.25, 0.5)))"), 1);
+    units(g);
+    precision(g, g->train);
+    cr_expect_eq(nth_op(g->train, OP_WHERE, 0)->out[0]->dtype, FP32, "of numbers alone");
 }
 
 Test(frontend, helpers_of_the_language) {
