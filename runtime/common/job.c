@@ -399,7 +399,7 @@ bool sc_job_open(sc_world *w) {
         if (!sc_nodes_meet(w->build)) return false;
         sc_nodes_release(-1);
     }
-    if (job.at.nodes > 1) sc_nodes_mirror(w);
+    if (job.at.nodes > 1 && !sc_nodes_mirror(w)) return false;
     for (int k = 0; k < job.at.world; k++)
         if (job.peer[k] >= 0) send_answer(job.peer[k], -1, job.memory);
     close(job.listener);

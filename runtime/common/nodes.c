@@ -351,12 +351,12 @@ static void *mirror(void *arg) {
     return NULL;
 }
 
-void sc_nodes_mirror(sc_world *w) {
+bool sc_nodes_mirror(sc_world *w) {
     nodes.world = w;
     struct pollfd *ready = sc_calloc((size_t)nodes.n, sizeof *ready);
     int e = pthread_create(&nodes.thread, NULL, mirror, ready);
     nodes.runs = !e;
-    if (e) sc_job_complain("start a thread", strerror(e));
+    return !e || sc_job_complain("start a thread", strerror(e));
 }
 
 void sc_nodes_fork(void) {

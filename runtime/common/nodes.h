@@ -10,7 +10,7 @@ bool sc_nodes_meet(const sc_build *b); /* rank 0's: until a process of every mac
 void sc_nodes_release(int code);       /* rank 0's: they go on (-1), or end with this code */
 void sc_nodes_leave(int code);         /* another machine's: it ends before it has begun */
 int sc_nodes_wait(const sc_build *b);  /* another machine's: -1 when released, else the code to end with */
-void sc_nodes_mirror(sc_world *w);     /* from now on every machine sees the ranks of the others */
+bool sc_nodes_mirror(sc_world *w);     /* from now on every machine sees the ranks of the others; says why not */
 void sc_nodes_fork(void);              /* in a child: the sockets are the parent's */
 void sc_nodes_close(void);             /* when what the ranks here have come to has been sent */
 

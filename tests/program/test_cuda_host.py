@@ -5,6 +5,7 @@ the CPU target's bits; programs as they are emitted for CUDA run with its own ke
 
 Relies on: harness.py, tests/gpu/{fake_cuda.c,fake_machine.c,emulate}, CUDA's and NCCL's headers (skipped where they are not).
 Relied on by: run.py."""
+import errno
 import glob
 import json
 import os
@@ -16,7 +17,7 @@ import subprocess
 import threading
 import time
 
-from harness import BUILD, ROOT, build, check, close, command, corpus, lld, losses, must, read_log, read_safetensors, run, same_run, scratch, settings, shared, steps
+from harness import BUILD, ROOT, build, check, close, command, corpus, library, lld, losses, must, read_log, read_safetensors, run, same_run, scratch, settings, shared, steps
 from test_launch import Ranks
 
 FLAGS = ["gcc", "-std=gnu17", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-D_GNU_SOURCE", "-O1", "-g"]
@@ -395,6 +396,9 @@ def test_ranks_on_two_machines():
     check(codes == [1] * 4 and re.search(r"ranks (0 and 1|2 and 3) were given one and the same GPU \(0000:10:00\.0\)", err) and len(err.splitlines()) <= 2, "exit %s: %s" % (codes, err))
     codes, _, err = Ranks("torchrun", [far] * 4, *args, machines=2, env={"SC_FAKE_GPUS": "0"}).wait()
     check(codes == [1] * 4 and "no GPU is visible" in err and len(err.splitlines()) <= 2, "exit %s: %s" % (codes, err))
+    wish = {"LD_PRELOAD": library("inject"), "SHARDC_INJECT": "%s:pthread_create:1:%d" % (os.path.basename(far), errno.EAGAIN)}
+    codes, _, err = Ranks("torchrun", [far] * 4, *args, machines=2, env=wish).wait()
+    check(set(codes) <= {1, 3} and "of torchrun cannot start a thread: Resource temporarily unavailable" in err, "exit %s: %s" % (codes, err))
     return "torchrun, srun: 2 machines of 2 ranks"
 
 
