@@ -291,13 +291,15 @@ static uint64_t mix_processor(uint64_t h) {
 
 /* Everything that the kernels' object depends on. */
 static const char *kernel_key(Build *b) {
-    static const char *const headers[] = {"sc.h",        "sc_math.h",          "sc_fn.h",       "sc_pointwise.h",
-                                          "cuda/cuda.h", "cuda/pointwise.cuh", "common/space.h"};
+    enum { CPU = 4 };
+    static const char *const headers[] = {
+        "sc.h",         "sc_math.h",      "sc_fn.h",     "sc_pointwise.h", /* the CPU's; for a GPU these too: */
+        "sc_kernels.h", "common/space.h", "cuda/cuda.h", "cuda/launch.cuh", "cuda/kernel.cuh", "cuda/pointwise.cuh"};
     uint64_t h = 14695981039346656037u;
     Args args = kernel_command(b);
     for (int i = 0; i < args.n; i++) h = mix(h, args.at[i]);
     h = mix(h, read_file(b->a, join(b->a, b->dir, b->name, b->suffix), NULL));
-    for (int i = 0; i < (b->cuda ? 7 : 4); i++)
+    for (size_t i = 0; i < (b->cuda ? sizeof headers / sizeof *headers : CPU); i++)
         h = mix(h, read_file(b->a, join(b->a, b->headers, headers[i], ""), NULL));
     if (!b->cuda) h = mix_processor(h);
     return arena_printf(b->a, "%016llx\n", (unsigned long long)h);
