@@ -100,7 +100,7 @@ static inline int64_t sc_wires_room(const sc_task *task, const sc_piece *p) {
 static inline void sc_clear(const sc_task *t, void *p, int64_t bytes) {
     if (bytes <= 0) return;
 #ifdef __CUDACC__
-    cudaMemsetAsync(p, 0, (size_t)bytes, (cudaStream_t)t->stream);
+    SC_CUDA(cudaMemsetAsync(p, 0, (size_t)bytes, (cudaStream_t)t->stream));
 #else
     (void)t;
     memset(p, 0, (size_t)bytes);

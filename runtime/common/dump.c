@@ -255,7 +255,7 @@ void sc_trace_new(sc_rank *r) {
 
 void sc_trace_free(sc_rank *r) {
     if (!r->trace) return;
-    close(r->trace->fd);
+    if (close(r->trace->fd)) sc_stop(r, 1, "shardc: cannot write %s: %s", r->d->trace_path, strerror(errno));
     free(r->trace->start);
     free(r->trace->end);
     free(r->trace->text);
