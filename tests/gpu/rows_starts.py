@@ -6,15 +6,21 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
+import rows_surface as surface
 from harness import check, read_log, steps
+from runner import AGREES, STEPS
 
 TINY = dict(layers=2, dim=64, heads=4, vocab=256, seq=64, batch=4)
 PROGRAMS = {
-    "starts-w1": ("gpt2.lua", 1, TINY), "starts-w2": ("gpt2.lua", 2, TINY), "starts-nodes-w2": ("gpt2.lua", 2, TINY, ["--nodes", "2"]),
+    "starts-w1": ("gpt2.lua", 1, TINY), "starts-w2": ("gpt2.lua", 2, TINY),
     "starts-other-arch-w1": ("gpt2.lua", 1, TINY, ["--arch", "sm_80"]), "starts-large-w1": ("gpt2.lua", 1, dict(TINY, vocab=50304, seq=1024, batch=32)),
 }
+for _w in 2, 4:
+    _file, _, _options, _policy = surface.PROGRAMS[surface.name("mesh-replicate", _w)]
+    PROGRAMS["starts-nodes-w%d" % _w] = _file, _w, _options, [*_policy, "--nodes", "2"]
 PORT = 31500
 
 
@@ -57,26 +63,24 @@ def little_memory(r):
 def processes(r, name, visible, args, places):
     """A process a rank, as a launcher would start them."""
     return [subprocess.Popen([r.path(name), "--data", r.text, *args], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, errors="replace",
-                             env={**r.env, **visible, "RANK": str(k), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", **place})
+                             env={**r.env, **visible, "RANK": str(k), "WORLD_SIZE": str(len(places)), "MASTER_ADDR": "127.0.0.1", **place})
             for k, place in enumerate(places)]
 
 
-def two_machines(r):
-    """Two "machines" of a GPU each, joined by the network's loopback: the losses of one machine with two."""
-    log, alone = (os.path.join(r.work, n) for n in ("nodes.jsonl", "no-nodes.jsonl"))
-    args = ["--steps", "20", "--seed", "3", "--log"]
+def two_machines(r, name, world, expected, *args):
+    """Two "machines", which meet by TCP and whose NCCL goes by the network's loopback: the losses of one."""
+    here, log = world // 2, os.path.join(tempfile.mkdtemp(dir=r.work), "log.jsonl")
     with r.machine.lend(2) as visible:
-        p = subprocess.run([r.path("starts-w2"), "--data", r.text, *args, alone], env=dict(r.env, **visible), capture_output=True, text=True, timeout=60)
-        check(p.returncode == 0, p.stderr[-800:])
         gpus = visible["CUDA_VISIBLE_DEVICES"].split(",")
-        ranks = processes(r, "starts-nodes-w2", visible, [*args, log],
-                          [dict(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", GROUP_RANK=str(k), MASTER_PORT=str(PORT), CUDA_VISIBLE_DEVICES=gpus[k]) for k in range(2)])
+        ranks = processes(r, name, visible, [*args, "--log", log],
+                          [dict(LOCAL_RANK=str(k % here), LOCAL_WORLD_SIZE=str(here), GROUP_RANK=str(k // here), MASTER_PORT=str(PORT + 10 + world),
+                                CUDA_VISIBLE_DEVICES=gpus[k] if world == 2 else ",".join(gpus), NCCL_HOSTID="machine-%d" % (k // here)) for k in range(world)])
         said = [p.communicate(timeout=90)[1] for p in ranks]
-    check([p.returncode for p in ranks] == [0, 0], "exits %s: %s" % ([p.returncode for p in ranks], "".join(said)[-1200:]))
-    ours, one = ([s["loss"] for s in steps(read_log(f))] for f in (log, alone))
-    apart = max(abs(a - b) / b for a, b in zip(ours, one))
-    check(len(ours) == 20 and apart < 1e-5, "losses %s and %s" % (ours[-3:], one[-3:]))
-    return "GPUs %s: 20 steps, losses within %.1e of one machine's" % (" and ".join(gpus), apart)
+    check([p.returncode for p in ranks] == [0] * world, "exits %s: %s" % ([p.returncode for p in ranks], "".join(said)[-1200:]))
+    ours, theirs = ([s["loss"] for s in steps(read_log(f))] for f in (log, expected))
+    apart = max(abs(a - b) / b for a, b in zip(ours, theirs))
+    check(len(ours) == len(theirs) == 20 and apart < AGREES, "losses %s and %s" % (ours[-3:], theirs[-3:]))
+    return "2 machines of %d: 20 steps, losses within %.1e of the CPU's" % (here, apart)
 
 
 def runs(process):
@@ -123,6 +127,7 @@ def cases(r):
             ("other-world", "starts-w1", 1, r"built for 1 rank", {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(PORT + 9)})):
         yield "starts." + name, gpus, lambda a=(program, gpus, says), e=env: refused(r, *a, env=e)
     yield "starts.little-memory", 1, lambda: little_memory(r)
-    yield "starts.two-machines", 2, lambda: two_machines(r)
+    for w in 2, 4:
+        yield "starts.two-machines-w%d" % w, 2, lambda w=w: two_machines(r, "starts-nodes-w%d" % w, w, r.path(surface.name("mesh-replicate", w) + ".cpu.jsonl"), *STEPS)
     for k, what in enumerate(("process-killed", "rank-killed", "rank-stopped")):
         yield "starts." + what, 2, lambda w=what, p=PORT + 1 + k: ended(r, w, p)
