@@ -4,6 +4,7 @@ line a case. Run by memory_rows.py under torchrun; needs PyTorch alone.
 Relies on: PyTorch 2.11. Relied on by: memory_rows.py."""
 import gc
 import json
+import os
 import sys
 
 import torch
@@ -121,10 +122,12 @@ def measure(model, reshard, offload, device):
 
 
 def main():
+    rank, gpus = int(os.environ["RANK"]), torch.cuda.device_count()
+    if int(os.environ["WORLD_SIZE"]) > gpus:  # NCCL takes two ranks of a machine with one GPU for a mistake
+        os.environ["NCCL_HOSTID"] = "machine-%d" % (rank // gpus)
+    torch.cuda.set_device(rank % gpus)
+    device = torch.device("cuda", rank % gpus)
     dist.init_process_group("nccl")
-    rank = dist.get_rank()
-    torch.cuda.set_device(rank)
-    device = torch.device("cuda", rank)
     nn.Linear(768, 768, device=device)(torch.randn(1, 768, device=device)).sum().backward()  # the libraries' own memory is there from now on
     for name, model, reshard, offload in json.loads(sys.argv[1]):
         try:
