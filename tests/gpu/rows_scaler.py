@@ -12,6 +12,10 @@ from harness import check, close, floats, losses, read_log, read_safetensors, st
 NET, PARITY, SPARSE = ("tests/program/rows/%s.lua" % x for x in ("scaler", "scaler_parity", "sparse"))
 HOST = dict(params=True, grads=True, state=True)
 WORLDS = (1, 2, 4)
+# Sums in another order: of fp32 losses and weights, of fp16's. An ulp in its initial weights moves the transformer's losses by up to 2e-4 in
+# eight steps and its weights, as one vector, by 1e-2: what softmax and batch norm do not see has rounding for a gradient, and Adam makes whole
+# steps of that.
+NEAR = {"nested": (1e-4, 1e-3, 2e-2, 5e-2), "mixed": (1e-4, 1e-3, 2e-2, 5e-2), "transformer": (1e-3, 5e-2, 2e-2, 1e-1)}
 NETS = {"nested": {}, "mixed": dict(init_scale=2048.0), "transformer": {}}
 SIDES = {"whole": dict(mesh="replicated"), "plain": {}, "kept": dict(reshard=False), "away": dict(offload=True), "host": dict(offload=True, reshard=False)}
 
@@ -105,11 +109,9 @@ def parity(r, net, fp16, world):
     check(rows.scales(plain) == rows.scales(whole), "scales: %s, whole %s" % (rows.scales(plain), rows.scales(whole)))
     if world == 2:
         check(plain[1] == whole[1] and losses(plain[0]) == losses(whole[0]), "sharded is not whole")
-    worst = close(losses(plain[0]), losses(whole[0]), 2e-2 if fp16 else 1e-4, "losses")
-    for k in whole[1]:
-        if k.endswith(".k.bias"):  # softmax does not see it: its gradient is rounding's, and Adam makes whole steps of that
-            continue
-        close(floats(plain[1][k]), floats(whole[1][k]), 5e-2 if fp16 else 1e-3, k)
+    loss, weight = NEAR[net][2:] if fp16 else NEAR[net][:2]
+    worst = close(losses(plain[0]), losses(whole[0]), loss, "losses")
+    close(*([x for k in whole[1] for x in floats(w[1][k])] for w in (plain, whole)), weight, "weights")
     return "offload x reshard: the same bits; beside whole ones: %s; skipped %s" % ("the same bits" if world == 2 else "losses within %.1e" % worst, rows.skipped(plain))
 
 

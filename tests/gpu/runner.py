@@ -116,6 +116,13 @@ class Runner:
         """Are there more ranks than GPUs?"""
         return world > self.machine.total
 
+    def process(self, world, predicted, used):
+        """A note on the memory of a rank's process: within max(1 %, 32 MiB) of the driver's figure. Where ranks share GPUs it holds NCCL's
+        buffers for the network too, and is not judged."""
+        note = "process %d MiB predicted, %d used" % (predicted >> 20, used >> 20)
+        check(self.shares(world) or abs(used - predicted) <= max(predicted // 100, 32 << 20), note)
+        return note
+
     def start(self, name, world, *args, env=None, before=(), timeout=240, stdin=None, alone=False, codes=(0,)):
         """Runs a program on `world` GPUs, or on all there are, shared; its output. Its arenas must be as predicted."""
         if self.shares(world):
