@@ -107,6 +107,63 @@ Test(verify, write_while_read) {
     expect("race", "e1", "e1b0", "no edge from e1b0 to e1");
 }
 
+/* e1 only reads, on a stream of its own, and nobody waits for it. */
+static void read_beside(Stream s, Access what) {
+    setup();
+    Event *e = &micro_events[LOSS_1];
+    e->stream = s;
+    e->waits = NEW_ARRAY(plan->arena, int, 1);
+    e->waits[0] = FORWARD_1;
+    e->nwaits = 1;
+    e->reads[0] = what;
+    e->nwrites = 0;
+}
+
+Test(verify, readers_of_every_stream_count) {
+    for (int s = 0; s < N_STREAMS; s++) {
+        if (s == COMPUTE || s == REDUCE) continue; /* those that follow are in order */
+        read_beside((Stream)s, (Access){ACT, 0, 512});
+        micro_events[BACKWARD_1].writes[0] = (Access){ACT, 0, 512};
+        expect("race", "e1b0", "e1", "no edge from e1 to e1b0");
+        read_beside((Stream)s, (Access){FULL, 0, 2048});
+        expect("overlap", "r0", "e1", "no edge from e1 to r0"); /* its result lies where FULL was */
+    }
+}
+
+Test(verify, storages_overlap_on_the_host) {
+    plan->arena_bytes[ARENA_HOST] = 7168;
+    plan->storages[ACT].arena = plan->storages[FULL_GRAD].arena = ARENA_HOST;
+    plan->storages[FULL_GRAD].offset = 4608;
+    expect("overlap", NULL, NULL, "of the host arena");
+    setup();
+    plan->arena_bytes[ARENA_HOST] = 2048;
+    plan->storages[MASTER].arena = plan->storages[MOMENT].arena = ARENA_HOST;
+    cr_assert_null(finding("overlap"));
+    plan->storages[MOMENT].offset = 512;
+    expect("overlap", NULL, NULL, "bytes 0x200 to 0x400 of the host arena");
+}
+
+Test(verify, buffers_are_written_by_programs) { /* the host writes inputs and the record alone */
+    plan->storages[INPUT].cls = C_BUFFERS;
+    expect("succession", "e0", NULL, "tokens, which nothing has written");
+}
+
+Test(verify, times) { /* every event takes 12.5 us */
+    PlanProgram *p = &plan->programs[P_MICRO];
+    Times t = program_times(plan->arena, p);
+    cr_expect_float_eq(t.forward_ms, 0.0375, 1e-9);
+    cr_expect_float_eq(t.step_ms, 0.0875, 1e-9);
+    cr_expect_float_eq(t.exposed_ms, 0.025, 1e-9, "the gather and the reduce");
+    micro_events[UPDATE_1].stream = FETCH;
+    t = program_times(plan->arena, p);
+    cr_expect_float_eq(t.exposed_ms, 0.0375, 1e-9, "the gather, and two events after compute has ended");
+    read_beside(OFFLOAD, (Access){ACT, 0, 512});
+    micro_events[LOSS_1].duration_us = 1000;
+    t = program_times(plan->arena, &plan->programs[P_MICRO]);
+    cr_expect_float_eq(t.forward_ms, 0.025, 1e-9, "an offload is no part of the forward");
+    cr_expect_float_eq(t.step_ms, 1.025, 1e-9);
+}
+
 Test(verify, storages_overlap) {
     plan->storages[FULL_GRAD].offset = 4608;
     expect("overlap", NULL, NULL, "e0.0 and r0.full share bytes 0x1200 to 0x1400 of the device arena");
