@@ -67,7 +67,7 @@ def test_red_zones_and_address_sanitizer():
 
 def test_thread_sanitizer():
     for model, o in MODELS:
-        binary = build(model, world=2, variant="tsan", **o)
-        rc, out, err = command([binary, "--data", corpus(), "--steps", "2", *extra(o)], env={"TSAN_OPTIONS": "halt_on_error=1"}, timeout=600)
+        binary, state = build(model, world=2, variant="tsan", **o), os.path.join(scratch("state"), "s")
+        rc, out, err = command([binary, "--data", corpus(), "--steps", "2", "--save", state, *extra(o)], env={"TSAN_OPTIONS": "halt_on_error=1"}, timeout=600)
         check(rc == 0 and "ThreadSanitizer" not in err, "%s under TSan: exit %d\n%s" % (model, rc, err[-3000:]))
     return "%d programs, ranks and streams as threads" % len(MODELS)
