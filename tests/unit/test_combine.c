@@ -1,4 +1,4 @@
-/* combine, remake, pieces: what becomes one op, what is made again, what is written in place, and what stays as it is.
+/* combine, remake, pieces, fuse: what becomes one op, what is made again or in place, and what stays as it is.
  * Relies on: compiler/ir, compiler/passes, Criterion.
  * Relied on by: make test. */
 #include "ir/build.h"
@@ -434,6 +434,30 @@ Test(remake, reads_of_written_buffers_are_kept) {
         loss(build2(b, OP_ADD, x, build_expand(b, build2(b, OP_MUL, read, w), SHAPE(4, 8))));
         finish();
         cr_expect_eq(remade(), !written);
+    }
+}
+
+/* What is run again is run again whole, and what is gathered apart is used apart. */
+Test(fuse, regions_and_units_stay_apart) {
+    static Checkpoint again = {.recompute = true};
+    static UnitPolicy policy = {.cast_forward_inputs = true};
+    for (int how = 0; how < 3; how++) { /* one group; a region; a unit */
+        start();
+        Module *inner = NEW(g->arena, Module);
+        *inner = (Module){.id = 1, .path = "inner", .kind = "Block", .parent = g->root};
+        push(&g->modules, g->arena, inner);
+        if (how == 2) g->root->policy = inner->policy = &policy;
+        Value *x = build1(b, OP_TANH, matmul(input(FP32, SHAPE(4, 6)), param(SHAPE(6, 6))));
+        b->module = inner;
+        x = build1(b, OP_SILU, x);
+        if (how == 1) x->def->region = 1, x->def->checkpoint = &again;
+        b->module = g->root;
+        loss(x);
+        finish();
+        int groups = 0;
+        for (int i = 0; i < g->train->ops.n; i++)
+            groups += g->train->ops.at[i]->kind == OP_FUSED && g->train->ops.at[i]->phase == FORWARD;
+        cr_expect_eq(groups, how ? 2 : 1, "%d: %d groups", how, groups);
     }
 }
 

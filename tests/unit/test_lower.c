@@ -169,6 +169,9 @@ static void expect_sound_groups(const Program *p) {
         cr_expect(op->nin <= 10 && op->nout <= 6, "%s has %d operands and %d results", op->id, op->nin, op->nout);
         for (int k = 0; k < op->nout; k++)
             cr_expect(!op->out[k]->internal && (op->out[k]->def == op || op->out[k]->base));
+        for (int m = 0; m < op->nbody; m++)
+            cr_expect(op->body[m]->phase == op->phase && op->body[m]->region == op->region, "%s in %s", op->body[m]->id,
+                      op->id);
     }
 }
 
