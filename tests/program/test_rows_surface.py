@@ -131,7 +131,9 @@ def test_S_gradient_sync():
                 check(bool(found) == (name == "micro_last"), "%s reduces %s" % (name, found))
             check(persistent(p, "whole gradient") == sum(u["numel"] for u in p["units"]) * 4, "whole gradients of every unit")
             check(not persistent(p, "gradient"), "and no reduced ones")
-        same_run(go(world, everywhere("requires_gradient_sync = false, offload = { grads = true }"), **o), go(world, everywhere("requires_gradient_sync = false"), **o), "offload.grads")
+        away = everywhere("requires_gradient_sync = false, offload = { grads = true }")
+        same_run(go(world, away, **o), go(world, everywhere("requires_gradient_sync = false"), **o), "offload.grads")
+        check(len(ids(plan(world, away, "micro_last", **o)[1], r"o_grad\d+")) == 5, "reduced gradients leave the device")
     same_run(go(2, everywhere("")), go(2, everywhere("requires_gradient_sync = false")), "one microbatch is the last one")
 
 
