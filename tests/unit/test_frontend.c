@@ -403,6 +403,18 @@ Test(frontend, targets_may_be_reshaped) {
     cr_assert_eq(g->optimizer->kind, OPT_ADAM);
 }
 
+Test(frontend, targets_are_counted_by_what_is_ignored) {
+    Graph *g = load("local nn, optim = require 'nn', require 'optim'\nlocal m = nn.Linear(4, 8)\n"
+                    "local function loss(m, b)\n"
+                    "  local function of(ignore) return nn.cross_entropy(m(b.x), b.y, { ignore_index = ignore }) end\n"
+                    "  return of(7) + of(3) + of(7)\nend\n"
+                    "return nn.training { model = m, optimizer = optim.SGD {}, loss = loss,\n"
+                    "  batch = { x = nn.input('fp32', { 2, 4 }), y = nn.input('int32', { 2 }) } }",
+                    1);
+    cr_assert_eq(g->counts.n, 2);
+    cr_expect(g->counts.at[0].ignore == 7 && g->counts.at[1].ignore == 3);
+}
+
 Test(frontend, shared_module_belongs_to_the_common_ancestor) {
     Graph *g = load(
         net("model.left, model.right = nn.module 'Side', nn.module 'Side'; local s = nn.Linear(4, 4); model.left.s, "

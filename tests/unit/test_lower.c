@@ -663,14 +663,16 @@ Test(recompute, none) {
     expect_recompute(NULL, 6, 0); /* softmax, tanh of each */
 }
 
-Test(recompute, saves_by_name) {
-    start();
-    Checkpoint *c = checkpoint(true);
-    c->save = (const char *[]){"softmax", "tanh"};
-    c->nsave = 2;
-    blocks(3, c);
-    expect_recompute(c, 6, 0);
-    cr_expect(op_named("e0")->out[0]->saved);
+Test(recompute, saves_by_name) { /* what is offloaded is kept as well */
+    for (int away = 0; away < 2; away++) {
+        start();
+        Checkpoint *c = checkpoint(true);
+        *(away ? &c->offload : &c->save) = (const char *[]){"softmax", "tanh"};
+        *(away ? &c->noffload : &c->nsave) = 2;
+        blocks(3, c);
+        expect_recompute(c, 6, 0);
+        cr_expect(op_named("e0")->out[0]->saved);
+    }
 }
 
 Test(recompute, saves_by_kind_of_module) { /* "linear" means what modules of kind Linear make */
@@ -695,15 +697,17 @@ Test(recompute, offloads_inputs) {
 }
 
 Test(recompute, offloads_without_recomputing) {
-    start();
-    Checkpoint *c = checkpoint(false);
-    c->offload = (const char *[]){"*"};
-    c->noffload = 1;
-    blocks(2, c);
-    expect_recompute(c, 4, 0);
-    int n = 0;
-    for (int i = 0; i < g->values.n; i++) n += g->values.at[i]->offload;
-    cr_expect_eq(n, 4);
+    for (int all = 0; all < 2; all++) {
+        start();
+        Checkpoint *c = checkpoint(false);
+        c->offload = (const char *[]){all ? "*" : "input"};
+        c->noffload = 1;
+        blocks(2, c);
+        expect_recompute(c, 4, 0);
+        int n = 0;
+        for (int i = 0; i < g->values.n; i++) n += g->values.at[i]->offload;
+        cr_expect_eq(n, all ? 4 : 0, "the backward reads no input");
+    }
 }
 
 /* By the time of the backward the buffer holds something else: what was read of it is kept. */
