@@ -1,7 +1,8 @@
 /* matmul with gelu or silu(gate) · y, or with the gradient of either, for compute capability 9.0: the function of a
- * tile's elements is computed while the next tile is being multiplied. Relies on: matmul_hopper.h, launch.cuh,
- * sc_math.h, the driver's cuTensorMapEncodeTiled; sm_90a (the Makefile compiles this file for it, and defines
- * SC_HOPPER, where architecture 90 is among the library's). Relied on by: k_matmul.cu.
+ * tile's elements is computed while the next tile is being multiplied.
+ * Relies on: matmul_hopper.h, launch.cuh, sc_math.h, the driver's cuTensorMapEncodeTiled; sm_90a (the Makefile compiles
+ * this file for it, and defines SC_HOPPER, where architecture 90 is among the library's).
+ * Relied on by: k_matmul.cu.
  *
  * Blocks stay: a pair of them (a cluster) takes tiles of 2 × 128 rows and 256 columns of y in turn, one below the
  * other. A warp copies blocks of 64 of k of a (16 KiB) and of b (32 KiB, a half of which each block of the pair copies
