@@ -99,11 +99,13 @@ def executed(cc):
     # processes that share one (%m) put back what they read when they started, over what others counted since.
     # One that is killed while it makes its file leaves a damaged one, which is left out.
     env = dict(os.environ, LLVM_PROFILE_FILE=os.path.join(profiles, "%c%p.profraw"), CC=cc, SHARDC_HOME=ROOT)
+    failing = ""
     for u in UNITS:
-        subprocess.run([os.path.join(FOLDER, u), "-j2"], env=env, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300)
+        p = subprocess.run([os.path.join(FOLDER, u), "-j2"], env=env, cwd=ROOT, capture_output=True, text=True, errors="replace", timeout=300)
+        failing += "%s: exit %d: %s\n" % (u, p.returncode, p.stderr[-2000:]) if p.returncode else ""
     p = subprocess.run([sys.executable, os.path.join(ROOT, "tests/program/run.py"), "--build", FOLDER, "--no-unit", "--only", TESTS],
                        env=env, cwd=ROOT, capture_output=True, text=True, errors="replace", timeout=600)
-    failing = "\n".join(l for l in p.stdout.splitlines() if p.returncode and not l.startswith("ok")) + p.stderr[-2000:]
+    failing += "\n".join(l for l in p.stdout.splitlines() if p.returncode and not l.startswith("ok")) + p.stderr[-2000:]
     data = os.path.join(FOLDER, "all.profdata")
     inputs = os.path.join(FOLDER, "profiles.txt")
     with open(inputs, "w") as f:

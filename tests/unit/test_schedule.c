@@ -269,8 +269,8 @@ Test(pack, random_lives_come_near_the_bound) {
         seed = (uint64_t)k + 5;
         Item items[300];
         for (int i = 0; i < 300; i++) {
-            int first = chance(1000);
-            items[i] = item(256 * (1 + chance(64)), first, (int)min64(999, first + chance(60)));
+            int first = chance(1000), last = (int)min64(999, first + chance(60));
+            items[i] = item(256 * (1 + chance(64)), first, last);
         }
         int where;
         int64_t bound = pack_bound(items, 300, 1000, &where);
