@@ -76,8 +76,7 @@ static const struct argp_option options[] = {
      0},
     {"share-gpus", O_SHARE, 0, 0,
      "Several ranks on a GPU where there are fewer GPUs than ranks: to try a program, slowly. Their memory adds up; "
-     "sums "
-     "over ranks round in another order than on GPUs of their own",
+     "sums over ranks round in another order than on GPUs of their own",
      0},
     {"eval-every", O_EVAL_EVERY, "N", 0, "Validate every N steps and after the last (default: after the last)", 0},
     {"eval-steps", O_EVAL_STEPS, "N", 0, "Batches a validation; 0 for all there are (default 20)", 0},

@@ -102,8 +102,8 @@ def reference(o, model, folder, source):
     name = os.path.join(folder, "s%d" % model.seed)
     made, log, grads = name + ".cpu", name + ".cpu.jsonl", name + ".cpu.grads"
     must([o.shardc, "build", source, "--world", str(model.world), "-o", made], cwd=folder)
-    with open(records(model, folder) or os.devnull, "rb") as source:
-        must([made, *arguments(o.output, model), "--threads", "1", "--log", log, "--dump", "*.grad", "--at-step", "1", "-o", grads], timeout=300, stdin=source)
+    with open(records(model, folder) or os.devnull, "rb") as read:
+        must([made, *arguments(o.output, model), "--threads", "1", "--log", log, "--dump", "*.grad", "--at-step", "1", "-o", grads], timeout=300, stdin=read)
     with open(os.path.join(o.output, "s%d.json" % model.seed), "w") as f:
         json.dump({"log": read_log(log), "grads": sampled(grads)}, f)
 
@@ -236,7 +236,6 @@ def unpacked(path):
 def run(o):
     import runner
     machine = runner.Machine(runner.count_gpus())
-    machine.SHARES = runner.Machine.SHARES
     r = runner.Runner(unpacked(o.folder), machine)
     cases = [Case(r, int(re.search(r"s(\d+)\.json$", p).group(1))) for p in sorted(glob.glob(r.path("s*.json")))]
     cases = [c for c in cases if c.model.world <= machine.total and re.search(o.only, c.model.title())]
