@@ -1,21 +1,13 @@
 /* Looks at every event without changing a bit: poisons bytes once they are dead, guards the gaps between storages, lets
  * AddressSanitizer know what is alive, and stops at the first result that is not finite.
- * Relies on: rank.h, common/lives.h, common/finite.c.
+ * Relies on: rank.h, asan.h, common/lives.h, common/finite.c.
  * Relied on by: stream.c (before and after each event), rank.c (around each program). */
 #include "../common/lives.h"
+#include "asan.h"
 #include "rank.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
-#define ASAN 1
-#else
-#define ASAN 0
-#define ASAN_POISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
-#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
-#endif
 
 struct sc_watch {
     bool lifetimes; /* poison or AddressSanitizer */

@@ -1,6 +1,7 @@
 /* The CPU runtime on a build written by hand: streams, waits, collectives on 1 to 4 ranks, and every debugging switch.
  * Relies on: runtime/cpu, Criterion, jansson (to read traces back).
  * Relied on by: make test. */
+#include "../../runtime/cpu/asan.h"
 #include "../../runtime/cpu/rank.h"
 #include "../../runtime/sc_math.h"
 #include "../../runtime/sc_pointwise.h"
@@ -12,11 +13,6 @@
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
-#endif
 
 /* ── kernels ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -375,7 +371,7 @@ Test(runtime_cpu, a_write_between_storages_is_found) {
     sc_debug d = plain;
     d.redzones = true;
     d.interleave = 1;
-#ifdef __SANITIZE_ADDRESS__
+#if ASAN
     cr_assert_neq(launch_with(WRITE_OUTSIDE, d), 0);
     says("AddressSanitizer");
 #else
