@@ -50,6 +50,11 @@ static UnitPolicy *unit(Module *m, Dtype param, Dtype reduce) {
                       .cast_forward_inputs = true};
     return m->policy = p;
 }
+static void unit_giving(Module *m, Dtype param, Dtype output) {
+    UnitPolicy *p = unit(m, param, FP32);
+    p->has_output_dtype = true;
+    p->output_dtype = output;
+}
 
 static Checkpoint *checkpoint(bool recompute) {
     Checkpoint *c = NEW(g->arena, Checkpoint);
@@ -205,9 +210,7 @@ Test(precision, output_dtype_of_an_inner_unit) {
     start();
     Module *inner = module("block", g->root);
     unit(g->root, BF16, FP32);
-    UnitPolicy *policy = unit(inner, BF16, FP32);
-    policy->has_output_dtype = true;
-    policy->output_dtype = FP32;
+    unit_giving(inner, BF16, FP32);
     Value *x = input("x", SHAPE(4, 6));
     b->module = inner;
     Value *y = matmul(x, param(inner, "block.w", SHAPE(6, 6)), 0, 1);
@@ -228,9 +231,7 @@ static void two_units(Dtype first, Dtype second, Value *x, Value *out[2]) {
     unit(g->root, FP32, FP32);
     for (int i = 0; i < 2; i++) {
         Module *inner = module(i ? "second" : "first", g->root);
-        UnitPolicy *p = unit(inner, i ? second : first, FP32);
-        p->has_output_dtype = true;
-        p->output_dtype = i ? second : first;
+        unit_giving(inner, i ? second : first, i ? second : first);
         b->module = inner;
         out[i] = matmul(x, param(inner, i ? "second.w" : "first.w", SHAPE(6, 6)), 0, 1);
         b->module = g->root;
@@ -258,9 +259,7 @@ Test(precision, output_dtype_is_not_for_parameters) {
     start();
     Module *inner = module("block", g->root);
     unit(g->root, FP32, FP32);
-    UnitPolicy *policy = unit(inner, BF16, FP32);
-    policy->has_output_dtype = true;
-    policy->output_dtype = FP16;
+    unit_giving(inner, BF16, FP16);
     Value *read = build1(b, OP_TANH, param(inner, "block.w", SHAPE(6, 6)));
     loss(read);
     units(g);
@@ -271,9 +270,7 @@ Test(precision, output_dtype_is_not_for_parameters) {
 
 Test(precision, outside_of_all_calls) {
     start();
-    UnitPolicy *p = unit(g->root, BF16, FP32);
-    p->has_output_dtype = true;
-    p->output_dtype = FP32;
+    unit_giving(g->root, BF16, FP32);
     Value *x = input("x", SHAPE(4, 6)), *t = input("t", SHAPE(4, 6)), *w = param(g->root, "w", SHAPE(6, 6));
     Value *y = matmul(x, w, 0, 0);
     b->call = -1; /* the loss function */
