@@ -83,8 +83,7 @@ def run(o):
             print("PyTorch, %s: %s" % (name, t.get("error", "no result")), file=sys.stderr)
             bad, t = bad + 1, dict(predicted=0, active=1, reserved=0)
         plan, share = plans[name], plans[name]["without_workspace"] / t["active"]
-        exact = r.shares(o.world) or abs(used - predicted) <= max(predicted // 100, 32 << 20)
-        good = arena == plan["arena"] and exact and share < 1
+        good = arena == plan["arena"] and r.process_fits(o.world, predicted, used) and share < 1
         bad += not good
         lines.append("| %s | %s | %s | %.3f | %s | %s | %s | %s = %.3f | %s | %s | %.3f%s |" % (
             name, f"{t['predicted']:,}", f"{t['active']:,}", t["predicted"] / t["active"], f"{t['reserved']:,}", f"{plan['arena']:,}", f"{arena:,}",

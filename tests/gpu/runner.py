@@ -116,11 +116,15 @@ class Runner:
         """Are there more ranks than GPUs?"""
         return world > self.machine.total
 
+    def process_fits(self, world, predicted, used):
+        """Is the memory of a rank's process, by the driver's figure, within max(1 %, 32 MiB) of the prediction? Where ranks share GPUs it
+        holds NCCL's buffers for the network too, and is not judged."""
+        return self.shares(world) or abs(used - predicted) <= max(predicted // 100, 32 << 20)
+
     def process(self, world, predicted, used):
-        """A note on the memory of a rank's process: within max(1 %, 32 MiB) of the driver's figure. Where ranks share GPUs it holds NCCL's
-        buffers for the network too, and is not judged."""
+        """A note on it; it must fit."""
         note = "process %d MiB predicted, %d used" % (predicted >> 20, used >> 20)
-        check(self.shares(world) or abs(used - predicted) <= max(predicted // 100, 32 << 20), note)
+        check(self.process_fits(world, predicted, used), note)
         return note
 
     def start(self, name, world, *args, env=None, before=(), timeout=240, stdin=None, alone=False, codes=(0,)):
