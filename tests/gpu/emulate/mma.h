@@ -1,6 +1,6 @@
-/* A GPU's block of threads, lane by lane on one CPU core: what runtime/cuda/launch.cuh, mma.h and CUDA's built-ins
- * mean. Relies on: emulate.cc; CUDA's headers for host code. Relied on by: kernels (.cu) compiled by g++ with
- * `-include` of this file, in place of runtime/cuda/launch.cuh and mma.h.
+/* A GPU's block of threads, lane by lane on one CPU core: what CUDA's built-ins, launches and instructions mean.
+ * Relies on: emulate.cc; CUDA's headers for host code.
+ * Relied on by: kernels (.cu) that g++ compiles with `-include` of this file, in place of launch.cuh and mma.h.
  *
  * Every thread of a block is a fiber. Warps run one after another in random order, each as far as the next barrier of
  * the block; warp-wide operations wait for their 32 lanes, and lanes that meet at different ones are an error. An
