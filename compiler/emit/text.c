@@ -194,7 +194,7 @@ void add_tensor_initializer(Str *t, const Emit *e, const Value *v) {
 uint64_t event_written(const Op *op) {
     uint64_t mask = ((uint64_t)1 << op->nout) - 1;
     for (int k = 0; k < op->nin && op->phase != RECOMPUTE; k++) /* clones leave states alone */
-        if (op_info[op->kind].updates >> k & 1) mask |= (uint64_t)1 << (op->nout + k);
+        if (op_updates(op, k)) mask |= (uint64_t)1 << (op->nout + k);
     return mask;
 }
 

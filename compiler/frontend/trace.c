@@ -192,10 +192,13 @@ static int prim_reshape(lua_State *L) {
     return 1;
 }
 
+/* cast(x, dtype), cast(x, like). Made also where x is traced in that dtype: its unit may give it another. */
 static int prim_cast(lua_State *L) {
-    Value *x = tensor_value(L, 1, "cast");
-    int64_t to = to_dtype(L, 2, "cast");
-    push_tensor(L, to == x->dtype ? x : trace_op(L, OP_CAST, 1, &x, &to, 1, NULL, 0)->out[0]);
+    Value *x = tensor_value(L, 1, "cast"), *like = tensor_at(L, 2) ? tensor_value(L, 2, "cast") : NULL;
+    int64_t to = like ? like->dtype : to_dtype(L, 2, "cast");
+    Op *op = trace_op(L, OP_CAST, 1, &x, &to, 1, NULL, 0);
+    op->like = like;
+    push_tensor(L, op->out[0]);
     return 1;
 }
 

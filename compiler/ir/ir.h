@@ -119,6 +119,7 @@ struct Op {
     Op **body;            /* OP_FUSED: member ops in order, else NULL */
     int nbody;
     bool promotes;          /* a cast that the trace made since operands differed in dtype: precision decides anew */
+    Value *like;            /* of a cast as traced: it gives the dtype that this value has there; else NULL */
     bool number;            /* a number beside tensors, whose dtype precision gives it; read by one op */
     int call;               /* ordinal of the module call it was traced in (a module called twice has two) */
     Checkpoint *checkpoint; /* policy of the outermost checkpointed call it was traced in, or NULL */
@@ -475,7 +476,11 @@ extern const OpInfo op_info[N_OPS];
 static inline bool op_is(const Op *op, unsigned trait) {
     return (op_info[op->kind].traits & trait) != 0;
 }
+static inline bool op_updates(const Op *op, int operand) {
+    return op_info[op->kind].updates >> operand & 1;
+}
 unsigned op_lends(const Op *op);                /* OpInfo.inplace, and what combine adds to it */
+bool op_changes_nothing(const Op *op);          /* a cast to the dtype that its operand has */
 int op_values(const Op *op, const Value **out); /* in its kernel's order: results, operands, workspace; how many */
 OpKind op_by_name(const char *name);            /* N_OPS when unknown */
 ExtensionPart foreign_part(const Op *op);       /* which function of its extension a T_FOREIGN op calls */

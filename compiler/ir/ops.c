@@ -47,6 +47,10 @@ unsigned op_lends(const Op *op) {
     return op->i[4] == F_GATED_TOO ? last : op->i[4] == F_GATE_GRADS ? last | last >> 1 : 0;
 }
 
+bool op_changes_nothing(const Op *op) {
+    return op->kind == OP_CAST && op->in[0]->dtype == op->out[0]->dtype;
+}
+
 int op_values(const Op *op, const Value **out) {
     int n = 0;
     for (int i = 0; i < op->nout; i++) out[n++] = op->out[i];

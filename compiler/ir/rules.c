@@ -100,8 +100,8 @@ void need_int32(Graph *g, const Op *op, int operand, const char *what) {
 
 void need_same_dtype(Graph *g, const Op *op, int a, const char *na, int b, const char *nb) {
     if (op->in[a]->dtype != op->in[b]->dtype)
-        rule_fail(g, op, "%s %s and %s %s must have one dtype: %s ≠ %s; cast one of them", na,
-                  value_str(g->arena, op->in[a]), nb, value_str(g->arena, op->in[b]), dtype_name(op->in[a]->dtype),
+        rule_fail(g, op, "%s %s and %s %s must have one dtype: %s ≠ %s; nn.cast(a, b) gives one the dtype of the other",
+                  na, value_str(g->arena, op->in[a]), nb, value_str(g->arena, op->in[b]), dtype_name(op->in[a]->dtype),
                   dtype_name(op->in[b]->dtype));
 }
 

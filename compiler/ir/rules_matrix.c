@@ -60,9 +60,9 @@ static void check_matmul_dtypes(Graph *g, const Op *op) {
     for (int i = 0; i < 2 + matmul_bias(op); i++) need_float(g, op, i, i == 0 ? "x" : i == 1 ? "W" : "bias");
     for (int i = 1; i < 2 + matmul_bias(op); i++)
         if (op->in[i]->dtype != op->in[0]->dtype)
-            rule_fail(g, op, "%s%s%s: %s ≠ %s; cast one of them", matmul_str(g, op), i == 2 ? " + bias " : "",
-                      i == 2 ? value_str(g->arena, op->in[2]) : "", dtype_name(op->in[0]->dtype),
-                      dtype_name(op->in[i]->dtype));
+            rule_fail(g, op, "%s%s%s: %s ≠ %s; nn.cast(a, b) gives one the dtype of the other", matmul_str(g, op),
+                      i == 2 ? " + bias " : "", i == 2 ? value_str(g->arena, op->in[2]) : "",
+                      dtype_name(op->in[0]->dtype), dtype_name(op->in[i]->dtype));
 }
 
 void infer_matmul(Graph *g, Op *op) {

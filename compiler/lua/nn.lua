@@ -106,6 +106,8 @@ function nn.clamp(x, low, high)
   fail(nil, "clamp: give a lower bound, an upper bound, or both")
 end
 
+-- nn.cast(x, "fp32"): always fp32, also in a unit that computes in 16 bits. nn.cast(y, x): the dtype that x has in its unit (x.dtype
+-- is the one that it was declared with: policies are applied later).
 function nn.cast(x, dtype) return prim.cast(need_tensor("cast", x), dtype) end
 function nn.detach(x) return (op("detach", { need_tensor("detach", x) })) end
 
@@ -326,7 +328,7 @@ end
 
 local function one_dtype(what, a, b)
   if a.dtype ~= b.dtype then
-    fail('write nn.cast(x, "' .. b.dtype .. '")', "%s: %s and %s have different dtypes", what, tostring(a), tostring(b))
+    fail("nn.cast(a, b) gives one the dtype of the other", "%s: %s and %s have different dtypes", what, tostring(a), tostring(b))
   end
 end
 

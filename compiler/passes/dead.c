@@ -23,13 +23,13 @@ bool *written_states(const Graph *g, const Program *p) {
     bool *written = value_flags(g);
     for (int i = 0; i < p->ops.n; i++)
         for (int k = 0; k < p->ops.at[i]->nin; k++)
-            if (op_info[p->ops.at[i]->kind].updates >> k & 1) written[value_root(p->ops.at[i]->in[k])->id] = true;
+            if (op_updates(p->ops.at[i], k)) written[value_root(p->ops.at[i]->in[k])->id] = true;
     return written;
 }
 
 bool reads_flagged(const Op *op, const bool *flags) {
     for (int k = 0; k < op->nin; k++)
-        if (flags[value_root(op->in[k])->id] && !(op_info[op->kind].updates >> k & 1)) return true;
+        if (flags[value_root(op->in[k])->id] && !op_updates(op, k)) return true;
     return false;
 }
 

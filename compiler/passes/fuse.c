@@ -91,7 +91,7 @@ static void lay_out(Layouts *l, Op *op) {
     l->b.k = 0;
     for (int k = 0; k < op->nin; k++) {
         Value *v = op->in[k];
-        if (op_info[op->kind].updates >> k & 1) continue;
+        if (op_updates(op, k)) continue;
         if (op_is(op, T_FLAG_TRANSPOSED) && k < 2)
             lay_out_matrix(l, op, k);
         else if (op_is(op, T_ROWS) ? !unit_rows(v) : !value_contiguous(v))

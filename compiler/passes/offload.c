@@ -124,15 +124,11 @@ typedef VEC(Copied) Copies; /* of small values, each good until its original is 
 static bool on_host(Value *v) {
     return value_root(v)->on_host;
 }
-static bool updates(const Op *op, int k) {
-    return op_info[op->kind].updates >> k & 1;
-}
-
 /* All that it updates lies there, and the unit's update is not to stream. */
 static bool runs_on_host(const Op *op) {
     bool host = false;
     for (int k = 0; k < op->nin; k++) {
-        if (!updates(op, k)) continue;
+        if (!op_updates(op, k)) continue;
         if (!on_host(op->in[k])) return false;
         host = true;
     }
@@ -141,7 +137,7 @@ static bool runs_on_host(const Op *op) {
 
 static bool updates_host_state(const Op *op) {
     for (int k = 0; k < op->nin; k++)
-        if (updates(op, k) && on_host(op->in[k])) return true;
+        if (op_updates(op, k) && on_host(op->in[k])) return true;
     return false;
 }
 
@@ -153,14 +149,14 @@ static Value *known_copy(const Copies *l, const Value *v) {
 
 static void forget_written(Copies *l, const Op *op) {
     for (int k = 0; k < op->nin; k++)
-        for (int i = l->n - 1; i >= 0 && updates(op, k); i--)
+        for (int i = l->n - 1; i >= 0 && op_updates(op, k); i--)
             if (value_root(l->at[i].from) == value_root(op->in[k])) l->at[i] = l->at[--l->n];
 }
 
 /* An update writes a wire shard and never reads it: its twin on the device begins as zeros, so that gaps are zero. */
 static bool only_written(const Op *op, int k) {
     const State *s = value_root(op->in[k])->state;
-    return op_is(op, T_OPTIMIZER) && updates(op, k) && s && s->cls == S_WIRE;
+    return op_is(op, T_OPTIMIZER) && op_updates(op, k) && s && s->cls == S_WIRE;
 }
 
 static Value *zeros(Graph *g, Edit *e, const Op *op, int pos, const char *id, const Value *like) {
@@ -199,13 +195,13 @@ static void move_operands(Graph *g, Edit *e, Op *op, int pos, bool to_host, Copi
             t = zeros(g, e, op, pos, arena_printf(g->arena, "z_%s_%d", op->id, k), v);
         } else if (up && !to_host && op_is(op, T_OPTIMIZER)) {
             t = up;
-        } else if (!t || updates(op, k)) {
+        } else if (!t || op_updates(op, k)) {
             t = twin(g, v, to_host);
             edit_before(e, pos, copy_op(g, to_host, op, id, v, t));
-            if (value_bytes(v) <= SMALL && !updates(op, k)) push(small, g->arena, ((Copied){v, t}));
+            if (value_bytes(v) <= SMALL && !op_updates(op, k)) push(small, g->arena, ((Copied){v, t}));
         }
         replace_operand(op, v, t);
-        if (!updates(op, k)) continue; /* only a device op on a host state goes on */
+        if (!op_updates(op, k)) continue; /* only a device op on a host state goes on */
         Value *state = new_view(g, v, v->dims, v->shape, v->stride, 0);
         Op *away = copy_op(g, true, op, arena_printf(g->arena, "o_%s_%d", op->id, k), t, state);
         away->origin = op;

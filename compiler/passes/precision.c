@@ -127,29 +127,34 @@ static void promote(Ctx *c, Op *op) {
 }
 
 /* ── the pass ───────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* Of values as they were stored; what units compute in is known by now. */
-static Value *unpromoted(Value *v) {
-    while (v->def && v->def->promotes) v = v->def->in[0];
+/* What units compute in is known by now: the trace's promotions are made anew, and a cast may have nothing to change.
+ */
+static Value *uncast(Value *v) {
+    while (v->def && (v->def->promotes || op_changes_nothing(v->def))) v = v->def->in[0];
     return v;
 }
 
 static void visit(Ctx *c, Op *op) {
     if (op->promotes) return;
-    for (int k = 0; k < op->nin; k++) op->in[k] = unpromoted(op->in[k]);
+    for (int k = 0; k < op->nin; k++) op->in[k] = uncast(op->in[k]);
     c->user = op;
     c->b.src = op->src;
     c->b.call = op->call;
     c->b.k = 0;
     Module *unit = op_unit(op);
-    for (int k = 0; k < op->nin; k++) op->in[k] = cross(c, op->in[k], unit);
+    for (int k = 0; k < op->nin; k++) /* what is written in place stays itself */
+        if (!op_updates(op, k)) op->in[k] = cross(c, op->in[k], unit);
+    if (op->like) op->i[0] = cross(c, uncast(op->like), unit)->dtype;
+    op->like = NULL;
     promote(c, op);
     if (op_info[op->kind].infer) op_info[op->kind].infer(c->g, op);
+    if (op_changes_nothing(op)) return;
     push(&c->b.p->ops, c->g->arena, op);
 }
 
 /* The loss leaves every unit, as one fp32 number (fp64 in the test build). */
 static void loss(Ctx *c, Program *p) {
-    Value *v = p->loss;
+    Value *v = uncast(p->loss);
     Op *def = v->def;
     Source src = def ? def->src : NOWHERE;
     if (value_numel(v) != 1)
@@ -157,6 +162,7 @@ static void loss(Ctx *c, Program *p) {
              value_str(c->g->arena, v));
     if (!dtype_float(v->dtype))
         fail(src, "the loss is %s, and must be floating point; cast it to \"fp32\"", value_str(c->g->arena, v));
+    p->loss = v;
     if (!def) return;
     c->user = def;
     c->letter = "s";
@@ -188,5 +194,6 @@ void precision(Graph *g, Program *p) {
     memset(&p->ops, 0, sizeof p->ops);
     Ctx c = {.g = g, .b = {.g = g, .p = p, .phase = FORWARD}, .letter = "c"};
     for (int i = 0; i < old.ops.n; i++) visit(&c, old.ops.at[i]);
+    if (p->logits) p->logits = uncast(p->logits);
     if (p->loss) loss(&c, p);
 }

@@ -251,7 +251,7 @@ static Access access_to(const Derive *d, const Op *op, const Value *v) {
 }
 
 static bool updated(const Op *op, int k) {
-    return op_info[op->kind].updates >> k & 1;
+    return op_updates(op, k);
 }
 
 /* What an update touches, and whether it reads that too. */

@@ -58,14 +58,14 @@ class Golden:
             f.write(b"".join(out))
         return path
 
-    def run(self, world, accumulate):
+    def run(self, world, accumulate, policy=None):
         """Returns the log's steps, the gradients of step 1 (None where they come in pieces), the final weights."""
         options = dict(self.about["options"])
         if "batch" in options:
             options["batch"] //= world * accumulate
         if accumulate > 1:
             options["accumulate"] = accumulate
-        binary = build(os.path.join(ROOT, self.about["model"]), world=world, **options)
+        binary = build(os.path.join(ROOT, self.about["model"]), world=world, policy=policy, **options)
         folder = scratch("golden-" + self.name)
         log, grads, final = (os.path.join(folder, n) for n in ("log.jsonl", "grads.safetensors", "final.safetensors"))
         args = ["--data", "-", "--weights", self.weights_path, "--steps", str(self.about["steps"]), "--log", log, "--export", final, *self.about["run"]]
@@ -159,6 +159,29 @@ def test_transformer():
 
 def test_ops():
     return agrees("ops")
+
+
+def half_unit(dtype):
+    """A policy file: the whole model computes in 16 bits."""
+    path = os.path.join(scratch("golden-" + dtype), "policy.lua")
+    with open(path, "w") as f:
+        f.write('return { { match = "", fully_shard = { mp_policy = { param_dtype = "%s", reduce_dtype = "fp32" } } } }\n' % dtype)
+    return path
+
+
+def test_ops_in_16_bits():
+    """Every op in a unit of bf16 and of fp16: its value and its gradients are the fp32 ones within what rounding may do to them."""
+    g, notes = Golden("ops"), []
+    for dtype, bound in (("bf16", 4e-2), ("fp16", 5e-3)):
+        log, grads, _ = g.run(1, 1, half_unit(dtype))
+        far = {name: abs(log[0][name] - values[0]) / max(abs(values[0]), 0.1) for name, values in g.about["logs"].items()}
+        for path, tensor in g.grads.items():
+            far[path + ".grad"] = relative(g.known(path, grads[path][1]), g.known(path, floats(tensor)))
+        wrong = ["%s %.2g" % x for x in far.items() if not x[1] <= bound]
+        check(not wrong, "%s: %d of %d far from fp32's: %s" % (dtype, len(wrong), len(far), ", ".join(wrong)))
+        worst = max(far, key=far.get)
+        notes.append("%s: %s by %.1e" % (dtype, worst, far[worst]))
+    return "furthest from fp32 of %d values and gradients: %s" % (len(far), "; ".join(notes))
 
 
 def test_sgd():

@@ -231,7 +231,7 @@ Test(frontend, powers_and_functions) {
     const OpKind once[] = {OP_SQRT, OP_RSQRT, OP_RDIV_SCALAR, OP_EXP, OP_WHERE, OP_MAXIMUM};
     for (size_t i = 0; i < sizeof once / sizeof *once; i++) cr_assert_eq(count(g->train, once[i], NULL), 1);
     cr_assert_eq(count(g->train, OP_POW_SCALAR, NULL), 2);
-    cr_assert_eq(count(g->train, OP_CAST, NULL), 3);
+    cr_assert_eq(count(g->train, OP_CAST, NULL), 4);
     check_graph(g, "frontend");
 }
 
@@ -247,6 +247,24 @@ Test(frontend, numbers_widen_no_tensor) {
     units(g);
     precision(g, g->train);
     cr_expect_eq(nth_op(g->train, OP_WHERE, 0)->out[0]->dtype, FP32, "of numbers alone");
+}
+
+/* fp32 is fp32 in a unit of bf16 too, and what is cast like x has x's dtype there; where that changes nothing, no cast
+ * is left. */
+Test(frontend, casts_mean_the_dtypes_of_the_unit) {
+    const char *body = "local y = nn.rsqrt(x:cast('fp32')); nn.log('wide', nn.mean(y:cast('fp32'):cast('fp32')))\n"
+                       "x = nn.matmul(nn.cast(nn.exp(y), x), nn.cast(nn.ones { 4, 4 }, x)):cast(x)";
+    for (int narrow = 0; narrow < 2; narrow++) {
+        Graph *g = load(net(narrow ? "nn.fully_shard(model, { mp_policy = { param_dtype = 'bf16' } })" : "", body), 1);
+        units(g);
+        precision(g, g->train);
+        cr_expect_eq(nth_op(g->train, OP_RSQRT, 0)->out[0]->dtype, FP32);
+        cr_expect_eq(nth_op(g->train, OP_EXP, 0)->out[0]->dtype, FP32);
+        cr_expect(nth_op(g->train, OP_STORE, 0)->in[1]->state, "what is written in place is not cast");
+        for (int i = 0; i < 2; i++) cr_expect_eq(nth_op(g->train, OP_MATMUL, i)->in[0]->dtype, narrow ? BF16 : FP32);
+        cr_expect_eq(count(g->train, OP_CAST, NULL), narrow ? 3 : 0, "x, exp and ones: %d",
+                     count(g->train, OP_CAST, NULL));
+    }
 }
 
 Test(frontend, helpers_of_the_language) {

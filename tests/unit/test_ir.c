@@ -710,7 +710,7 @@ Test(ir, rules_say_what_is_wrong) {
         {matmul_vector, "both need at least 2 dims"},
         {matmul_lead, "3 ≠ 2 in dim 0; leading sizes must be equal"},
         {matmul_dims, "2 dims ≠ 3 dims"},
-        {matmul_dtype, "fp32 ≠ bf16; cast one of them"},
+        {matmul_dtype, "fp32 ≠ bf16; nn.cast(a, b) gives one the dtype of the other"},
         {matmul_bias, "the bias must have shape [5]"},
         {matmul_bias_dtype, "+ bias bf16[5]: fp32 ≠ bf16"},
         {matmul_int, "x int32[8,4] must be floating point"},
