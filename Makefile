@@ -99,6 +99,7 @@ TSAN := -fsanitize=thread -DSC_RANK_THREADS
 libs-asan: VFLAGS := $(ASAN)
 libs-tsan: VFLAGS := $(TSAN)
 libs-fp64: VFLAGS := -DSC_FP64
+libs-portable: VFLAGS := $(if $(filter aarch64,$(shell uname -m)),-march=armv8-a,-march=x86-64)
 libs-%:
 	$(MAKE) B=$(B)/$* OPT="-O1 -g" VARIANT="$(VFLAGS)" $(B)/$*/libsc_cpu.a
 	cp $(B)/$*/libsc_cpu.a $(B)/libsc_cpu_$*.a
@@ -140,7 +141,7 @@ demo: setup
 	@$(MAKE) --no-print-directory all
 	@sh tests/demo.sh $(B)
 test: setup
-	@$(MAKE) --no-print-directory -j2 all unit libs-asan libs-tsan libs-fp64 unit-asan fuzzers cuda
+	@$(MAKE) --no-print-directory -j2 all unit libs-asan libs-tsan libs-fp64 libs-portable unit-asan fuzzers cuda
 	@/usr/bin/python3 tests/program/run.py --build $(B)
 # On GPUs. What needs the compiler and what needs the GPUs may run on two machines: gpu-build and gpu-bench-build leave folders.
 GPU_ARCH ?= sm_90
@@ -165,7 +166,7 @@ PREFIX ?= /usr/local
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/shardc $(addprefix $(DESTDIR)$(PREFIX)/share/shardc/runtime/,common cuda)
 	install $(B)/shardc $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 $(B)/libsc_cpu.a $(wildcard $(B)/libsc_cuda.a $(B)/libsc_cuda.archs) $(DESTDIR)$(PREFIX)/lib/shardc/
+	install -m 644 $(B)/libsc_cpu.a $(wildcard $(B)/libsc_cpu_portable.a $(B)/libsc_cuda.a $(B)/libsc_cuda.archs) $(DESTDIR)$(PREFIX)/lib/shardc/
 	$(if $(wildcard $(B)/sc_calibrate),install $(B)/sc_calibrate $(DESTDIR)$(PREFIX)/lib/shardc/)
 	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/
 	install -m 644 runtime/common/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/common/

@@ -27,6 +27,7 @@ enum {
     KEY_TABLE,
     KEY_TASKS,
     KEY_SOURCES,
+    KEY_PORTABLE,
     KEY_DELAY,
     KEY_AT,
     KEY_BY,
@@ -70,6 +71,8 @@ static const struct argp_option build_options[] = {
     MODEL,
     {"output", 'o', "PATH", 0, "The binary, its sources beside it, or a folder for all; build/NAME/ unless given", 3},
     {"sources", KEY_SOURCES, 0, 0, "Write the C sources and plan.json, compile nothing", 3},
+    {"portable", KEY_PORTABLE, 0, 0,
+     "For any processor of this kind instead of this one; slower on the CPU (needs `make libs-portable`)", 3},
     {"variant", KEY_VARIANT, "NAME", OPTION_HIDDEN, 0, 3},
     HELP,
     {0},
@@ -253,6 +256,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_FORMAT: o->format = one_of(p, "--format", arg, formats, 2); break;
     case KEY_VARIANT: o->variant = *arg ? one_of(p, "--variant", arg, variants, 3) : ""; break;
     case KEY_SOURCES: o->sources = true; break;
+    case KEY_PORTABLE: o->variant = "portable"; break;
     case KEY_DUMP: o->dump_after = one_of(p, "--dump-after", arg, passes, 11); break;
     case KEY_DEVICE: o->device = arg; break;
     case KEY_POLICY: o->policy = arg; break;

@@ -40,6 +40,8 @@ static Options with_target(const Options *o) {
     Options t = *o;
     if (!t.target) t.target = "cpu";
     bool cuda = !strcmp(t.target, "cuda");
+    if (cuda && t.variant && !strcmp(t.variant, "portable"))
+        fail_usage("--portable is for the cpu target: programs for GPUs run on any processor with AVX2 as they are");
     if (cuda && t.variant && *t.variant) fail_usage("--variant %s is one of the cpu target", t.variant);
     return t;
 }

@@ -230,12 +230,19 @@ static void add_variant(Build *b, Args *args) {
                                        "-fno-omit-frame-pointer", NULL};
     static const char *const tsan[] = {"-fsanitize=thread", "-DSC_RANK_THREADS", NULL};
     static const char *const fp64[] = {"-DSC_FP64", NULL};
+#ifdef __aarch64__
+    static const char *const portable[] = {"-march=armv8-a", NULL};
+#else
+    static const char *const portable[] = {"-march=x86-64", NULL};
+#endif
     if (!strcmp(b->variant, "asan"))
         add(b, args, asan);
     else if (!strcmp(b->variant, "tsan"))
         add(b, args, tsan);
     else if (!strcmp(b->variant, "fp64"))
         add(b, args, fp64);
+    else if (!strcmp(b->variant, "portable"))
+        add(b, args, portable);
     else if (b->variant[0])
         bug(NOWHERE, "no variant '%s' of the runtime", b->variant);
 }

@@ -5,6 +5,7 @@
 #include "job.h"
 #include "rank.h"
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -265,6 +266,9 @@ void sc_print_stall(const sc_world *w) {
 
 void sc_print_killed(const sc_world *w, int rank, int signal) {
     say("shardc: rank %d was ended by signal %d (%s); the other ranks are stopped\n", rank, signal, strsignal(signal));
+    if (signal == SIGILL)
+        say("  this processor lacks an instruction: `make` and `shardc build` compile for the one that they run on; "
+            "build here, or with --portable\n");
     print_rank(w, rank);
     put_report();
 }

@@ -176,7 +176,7 @@ def build(model, world=1, variant="", redzone=256, policy=None, **options):
         path = model if os.path.isabs(model) else os.path.join(ROOT, "models", model)
         args = ["build", path, "--world", str(world), "-o", binary, *settings(options)]
         if variant:
-            args += ["--variant", variant]
+            args += ["--portable"] if variant == "portable" else ["--variant", variant]
         if redzone:
             args += ["--redzone", str(redzone)]
         if policy:

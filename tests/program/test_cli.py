@@ -65,6 +65,7 @@ CASES = [
     (["build", MLP, "--arch", "sm_90"], 2, "--arch sm_90 says what GPU code is compiled for: give --target cuda too"),
     (["predict", MLP, "--target", "cuda", "--arch", "hopper"], 2, "--arch hopper: sm_90 (H100, H200), sm_80 (A100)"),
     (["predict", MLP, "--dump-after", "dust"], 2, "--dump-after dust: one of trace, precision"),
+    (["build", MLP, "--target", "cuda", "--portable"], 2, "--portable is for the cpu target: programs for GPUs run on any processor with AVX2"),
     (["build", MLP, "--variant", "msan"], 2, "--variant msan: one of asan, tsan, fp64 is wanted"),
     (["predict", MLP, "--redzone", "-1"], 2, "--redzone -1: a whole number"),
     (["predict", MLP, "--", "--steps", "3"], 2, "--steps: only `shardc run` takes options for the program after --"),

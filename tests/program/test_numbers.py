@@ -26,6 +26,14 @@ def variants(model, small):
     return "7 memory policies and another placement, losses and weights bit-identical"
 
 
+def test_processors_agree():
+    """Kernels compiled for the oldest processor and for this one: the same bits, however their loops became vectors."""
+    for model, small in (("gpt2.lua", GPT2), ("llama3.lua", LLAMA)):
+        args = "--data", corpus(), *STEPS
+        same_run(run(build(model, **dict(small, **MIXED)), *args), run(build(model, variant="portable", **dict(small, **MIXED)), *args), model)
+    return "gpt2 and llama3: losses and weights bit-identical"
+
+
 def test_gpt2_policies_are_bit_identical():
     return variants("gpt2.lua", GPT2)
 

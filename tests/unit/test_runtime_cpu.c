@@ -48,7 +48,7 @@ static void sc_k_to_bf16(const sc_task *t) {
 }
 
 static int trouble; /* what sc_k_trouble does on the last rank */
-enum { NO_TROUBLE, MAKE_NAN, MAKE_INFINITY, WRITE_OUTSIDE, DIE, HANG };
+enum { NO_TROUBLE, MAKE_NAN, MAKE_INFINITY, WRITE_OUTSIDE, DIE, TRAP, HANG };
 
 static void sc_k_trouble(const sc_task *t) {
     sc_k_scale(t);
@@ -58,6 +58,7 @@ static void sc_k_trouble(const sc_task *t) {
     if (trouble == MAKE_INFINITY) y[3] = INFINITY;
     if (trouble == WRITE_OUTSIDE) *(volatile char *)((char *)y - 8) = 1;
     if (trouble == DIE) raise(SIGKILL);
+    if (trouble == TRAP) raise(SIGILL);
     while (trouble == HANG) usleep(10000);
 }
 
@@ -385,6 +386,12 @@ Test(runtime_cpu, a_rank_that_dies_ends_the_others) {
     cr_assert_eq(launch_with(DIE, plain), 3);
     says("rank 1 was ended by signal 9");
     says("e2 scale model.second (model.lua:12)");
+}
+
+Test(runtime_cpu, another_processor_is_told) {
+    cr_assert_eq(launch_with(TRAP, plain), 3);
+    says("rank 1 was ended by signal 4 (Illegal instruction)");
+    says("build here, or with --portable");
 }
 
 Test(runtime_cpu, the_watchdog_names_who_is_behind) {
