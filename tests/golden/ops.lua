@@ -1,6 +1,7 @@
 -- One small module per op; each logs its number, and the loss is their sum. Values and gradients come from PyTorch (ops.py,
 -- the same list in the same order).
 local nn, optim = require "nn", require "optim"
+local o = nn.options { precision = nn.choice("fp32", "bf16", "fp16") }
 
 local cases = {}
 local function case(name, shapes, f) cases[#cases + 1] = { name = name, shapes = shapes, f = f } end
@@ -95,8 +96,11 @@ end
 
 local function index() return nn.input("int32", { 2, 8 }) end
 
+local model = All()
+if o.precision ~= "fp32" then nn.fully_shard(model, { mp_policy = { param_dtype = o.precision, reduce_dtype = "fp32" } }) end
+
 return nn.training {
-  model = All(),
+  model = model,
   batch = { tokens = index(), documents = index(), positions = index(), targets = index() },
   loss = function(m, b) return m(b) end,
   optimizer = optim.SGD { lr = 0 },

@@ -86,13 +86,13 @@ class Builder:
         must([self.shardc, "build", file, "--world", str(world), *settings(options), *more, "-o", path], cwd=ROOT)
         must([path, "--data", os.path.join(self.out, "text.bin"), *STEPS, *accumulation(options), *further, "--log", made, "--threads", "1"])
 
-    def golden(self, case, world):
+    def golden(self, name, case, world, **more):
         with open(os.path.join(ROOT, "tests", "golden", case + ".json")) as f:
             about = json.load(f)
-        options = dict(about["options"])
+        options = dict(about["options"], **more)
         if "batch" in options:
             options["batch"] //= world
-        self.model("golden-%s-w%d" % (case, world), os.path.join(ROOT, about["model"]), world, options)
+        self.model(name, os.path.join(ROOT, about["model"]), world, options)
 
     def kernels(self, source):
         """A test program of kernels; its own way out of errors goes before the runtime's."""
@@ -163,7 +163,11 @@ def jobs(b):
             if name in cpu:
                 yield name, lambda n=name, a=a, f=cpu[name] if isinstance(cpu, dict) else (): b.reference(n, *a, further=f)
     for case, world in programs.GOLDEN:
-        yield "golden-%s-w%d" % (case, world), lambda a=(case, world): b.golden(*a)
+        name = "golden-%s-w%d" % (case, world)
+        yield name, lambda n=name, a=(case, world): b.golden(n, *a)
+    for dtype in programs.NARROW:
+        name = "golden-ops-%s-w1" % dtype
+        yield name, lambda n=name, d=dtype: b.golden(n, "ops", 1, precision=d)
     file, options = programs.CURVE
     yield "curve-gpt2-w1", lambda: b.model("curve-gpt2-w1", file, 1, dict(options, precision="bf16"))
     for source in sorted(glob.glob(os.path.join(HERE, "test_*.cu"))):

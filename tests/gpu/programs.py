@@ -43,6 +43,7 @@ POLICIES = {  # which variants at which world: a thing that has no meaning on on
 # PyTorch's numbers in tests/golden: losses, norms, every gradient
 GOLDEN = [("gpt2", 1), ("llama3", 1), ("qwen2", 1), ("transformer", 1), ("ops", 1), ("momentum", 1), ("adam", 1), ("gpt2", 2), ("transformer", 2),
           ("llama3", 4)]
+NARROW = ("bf16", "fp16")  # golden-ops in units of these
 
 # the curve beside PyTorch's: small, but no toy
 CURVE = ("gpt2.lua", dict(layers=6, dim=384, heads=6, vocab=256, batch=16, seq=256))

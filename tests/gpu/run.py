@@ -24,17 +24,28 @@ import test_golden  # noqa: E402
 from harness import Failure, check, read_log, steps  # noqa: E402
 
 
-def golden(r, case, world):
-    """Losses, norms and every gradient beside PyTorch's."""
+def run_golden(r, name, case, world):
+    """The case, the log's steps, the gradients of step 1."""
     g = test_golden.Golden(case)
     folder = tempfile.mkdtemp(dir=r.work)
     log, grads = os.path.join(folder, "log.jsonl"), os.path.join(folder, "grads.safetensors")
-    r.start("golden-%s-w%d" % (case, world), world, "--data", "-", "--weights", g.weights_path, "--steps", str(g.about["steps"]), "--log", log,
+    r.start(name, world, "--data", "-", "--weights", g.weights_path, "--steps", str(g.about["steps"]), "--log", log,
             "--dump", "*.grad", "--at-step", "1", "-o", grads, *g.about["run"], stdin=g.records_path)
     found = test_golden.sum_files([grads] + [grads.replace(".safetensors", ".rank%d.safetensors" % i) for i in range(1, world)])
+    return g, steps(read_log(log)), found
+
+
+def golden(r, case, world):
+    """Losses, norms and every gradient beside PyTorch's."""
+    g, log, found = run_golden(r, "golden-%s-w%d" % (case, world), case, world)
     test_golden.NUMBERS = AGREES
-    return "losses and norms within %.1e, %d gradients %.1e" % (test_golden.compare_steps(g, steps(read_log(log))), len(found),
-                                                             test_golden.compare_gradients(g, found))
+    return "losses and norms within %.1e, %d gradients %.1e" % (test_golden.compare_steps(g, log), len(found), test_golden.compare_gradients(g, found))
+
+
+def narrow(r, dtype):
+    """Every op in a unit of 16 bits beside PyTorch's fp32."""
+    g, log, found = run_golden(r, "golden-ops-%s-w1" % dtype, "ops", 1)
+    return test_golden.compare_narrow(g, dtype, log, found)
 
 
 def beside_cpu(r, name, world, options):
@@ -193,6 +204,8 @@ def cases(r, sanitize):
         yield "cpu." + name[5:], world, lambda a=(name, world, options): beside_cpu(r, *a)
     for case, world in programs.GOLDEN:
         yield "torch.%s-w%d" % (case, world), world, lambda a=(case, world): golden(r, *a)
+    for dtype in programs.NARROW:
+        yield "torch.ops-%s-w1" % dtype, 1, lambda d=dtype: narrow(r, d)
     yield "torch.curve-w1", 1, lambda: curve(r)
     yield from bit_cases(r)
     for family in programs.families():

@@ -15,6 +15,7 @@ from signs import signed_sum  # noqa: E402
 
 NUMBERS = 1e-5  # losses and norms over the steps; a gradient; relative, Euclidean
 CHANGE = 1e-4   # of what a tensor changed by, which is some hundredths of it: fp32 keeps its last digits open
+NARROW = {"bf16": 4e-2, "fp16": 5e-3}  # values and gradients of single ops in 16 bits
 ZERO = 1e-6     # of the norm of the whole gradient: what rounding leaves where mathematics says zero
 
 
@@ -58,14 +59,14 @@ class Golden:
             f.write(b"".join(out))
         return path
 
-    def run(self, world, accumulate, policy=None):
+    def run(self, world, accumulate, **more):
         """Returns the log's steps, the gradients of step 1 (None where they come in pieces), the final weights."""
-        options = dict(self.about["options"])
+        options = dict(self.about["options"], **more)
         if "batch" in options:
             options["batch"] //= world * accumulate
         if accumulate > 1:
             options["accumulate"] = accumulate
-        binary = build(os.path.join(ROOT, self.about["model"]), world=world, policy=policy, **options)
+        binary = build(os.path.join(ROOT, self.about["model"]), world=world, **options)
         folder = scratch("golden-" + self.name)
         log, grads, final = (os.path.join(folder, n) for n in ("log.jsonl", "grads.safetensors", "final.safetensors"))
         args = ["--data", "-", "--weights", self.weights_path, "--steps", str(self.about["steps"]), "--log", log, "--export", final, *self.about["run"]]
@@ -132,6 +133,17 @@ def compare_weights(g, final):
     return worst
 
 
+def compare_narrow(g, dtype, log, grads):
+    """What is logged and all gradients of step 1, computed in 16 bits, are fp32's within what rounding may do to them."""
+    far = {name: abs(log[0][name] - values[0]) / max(abs(values[0]), 0.1) for name, values in g.about["logs"].items()}
+    for path, tensor in g.grads.items():
+        far[path + ".grad"] = relative(g.known(path, grads[path][1]), g.known(path, floats(tensor)))
+    wrong = ["%s %.2g" % x for x in far.items() if not x[1] <= NARROW[dtype]]
+    check(not wrong, "%s: %d of %d far from fp32's: %s" % (dtype, len(wrong), len(far), ", ".join(wrong)))
+    worst = max(far, key=far.get)
+    return "%s: of %d values and gradients %s is furthest from fp32, %.1e" % (dtype, len(far), worst, far[worst])
+
+
 def agrees(name, world=1, accumulate=1):
     g = Golden(name)
     log, grads, final = g.run(world, accumulate)
@@ -161,27 +173,13 @@ def test_ops():
     return agrees("ops")
 
 
-def half_unit(dtype):
-    """A policy file: the whole model computes in 16 bits."""
-    path = os.path.join(scratch("golden-" + dtype), "policy.lua")
-    with open(path, "w") as f:
-        f.write('return { { match = "", fully_shard = { mp_policy = { param_dtype = "%s", reduce_dtype = "fp32" } } } }\n' % dtype)
-    return path
-
-
 def test_ops_in_16_bits():
-    """Every op in a unit of bf16 and of fp16: its value and its gradients are the fp32 ones within what rounding may do to them."""
+    """Every op in a unit of bf16 and of fp16."""
     g, notes = Golden("ops"), []
-    for dtype, bound in (("bf16", 4e-2), ("fp16", 5e-3)):
-        log, grads, _ = g.run(1, 1, half_unit(dtype))
-        far = {name: abs(log[0][name] - values[0]) / max(abs(values[0]), 0.1) for name, values in g.about["logs"].items()}
-        for path, tensor in g.grads.items():
-            far[path + ".grad"] = relative(g.known(path, grads[path][1]), g.known(path, floats(tensor)))
-        wrong = ["%s %.2g" % x for x in far.items() if not x[1] <= bound]
-        check(not wrong, "%s: %d of %d far from fp32's: %s" % (dtype, len(wrong), len(far), ", ".join(wrong)))
-        worst = max(far, key=far.get)
-        notes.append("%s: %s by %.1e" % (dtype, worst, far[worst]))
-    return "furthest from fp32 of %d values and gradients: %s" % (len(far), "; ".join(notes))
+    for dtype in NARROW:
+        log, grads, _ = g.run(1, 1, precision=dtype)
+        notes.append(compare_narrow(g, dtype, log, grads))
+    return "; ".join(notes)
 
 
 def test_sgd():
