@@ -20,6 +20,7 @@ struct Weights {
     const sc_build *b;
     StFile *files;
     int n;
+    char *prefix; /* that tensors have before the paths of parameters: "transformer."; NULL: none */
 };
 
 static void add_file(Weights *w, const char *path) {
@@ -40,13 +41,62 @@ static void add_pattern(Weights *w, const char *pattern) {
     globfree(&g);
 }
 
-static const StTensor *find(const Weights *w, const char *path, const StFile **file) {
+static const StTensor *find_name(const Weights *w, const char *name, const StFile **file) {
     for (int i = 0; i < w->n; i++) {
-        const StTensor *t = st_find(&w->files[i], path);
+        const StTensor *t = st_find(&w->files[i], name);
         *file = &w->files[i];
         if (t) return t;
     }
     return NULL;
+}
+
+static const StTensor *find(const Weights *w, const char *path, const StFile **file) {
+    const StTensor *t = find_name(w, path, file);
+    if (t || !w->prefix) return t;
+    char *name = need_text("%s%s", w->prefix, path);
+    t = find_name(w, name, file);
+    free(name);
+    return t;
+}
+
+/* What stands before `path` in the name of a tensor, in new memory, where all tensors that end in it agree; else NULL.
+ */
+static char *prefix_of(const Weights *w, const char *path) {
+    char *prefix = NULL;
+    for (int i = 0; i < w->n; i++)
+        for (int k = 0; k < w->files[i].n; k++) {
+            const char *name = w->files[i].tensors[k].name;
+            size_t n = strlen(name), m = strlen(path);
+            if (n <= m + 1 || name[n - m - 1] != '.' || strcmp(name + n - m, path)) continue;
+            bool another = prefix && (strlen(prefix) != n - m || strncmp(prefix, name, n - m));
+            if (!prefix) prefix = need_text("%.*s", (int)(n - m), name);
+            if (!another) continue;
+            free(prefix);
+            return NULL;
+        }
+    return prefix;
+}
+
+/* A model within another, as whoever saved it had it: transformer.h.0..., module.h.0... for h.0... Taken where it finds
+ * all that is not there by its own name, and that is most of the model. */
+static void find_prefix(Weights *w) {
+    const StFile *f;
+    int own = 0, inner = 0;
+    for (int i = 0; i < w->b->nparams; i++) {
+        const char *path = w->b->params[i].path;
+        if (w->b->params[i].buffer) continue;
+        bool there = find_name(w, path, &f);
+        if (!there && !w->prefix) w->prefix = prefix_of(w, path);
+        own += there;
+        inner += !there && find(w, path, &f);
+        if (!there && !find(w, path, &f)) inner = -w->b->nparams;
+    }
+    if (w->prefix && inner > own) {
+        note("%s: tensors are named %s... there, and taken for the model's ...", w->files[0].path, w->prefix);
+        return;
+    }
+    free(w->prefix);
+    w->prefix = NULL;
 }
 
 static bool same_shape(const StTensor *t, const sc_param_info *p) {
@@ -104,9 +154,11 @@ static bool check_param(const Weights *w, const sc_param_info *p) {
     return true;
 }
 
-static bool is_param(const sc_build *b, const char *name) {
-    for (int i = 0; i < b->nparams; i++)
-        if (strcmp(b->params[i].path, name) == 0) return true;
+static bool is_param(const Weights *w, const char *name) {
+    size_t n = w->prefix ? strlen(w->prefix) : 0;
+    const char *inner = n && !strncmp(name, w->prefix, n) ? name + n : name;
+    for (int i = 0; i < w->b->nparams; i++)
+        if (!strcmp(w->b->params[i].path, name) || !strcmp(w->b->params[i].path, inner)) return true;
     return false;
 }
 
@@ -115,7 +167,7 @@ static void tell_unused(const Weights *w) {
     int unused = 0;
     for (int i = 0; i < w->n; i++)
         for (int k = 0; k < w->files[i].n; k++)
-            if (!is_param(w->b, w->files[i].tensors[k].name)) {
+            if (!is_param(w, w->files[i].tensors[k].name)) {
                 if (!unused++) first = w->files[i].tensors[k].name;
             }
     if (unused)
@@ -128,6 +180,7 @@ Weights *weights_open(const sc_build *b, char *const *patterns, int n) {
     int missing = 0;
     w->b = b;
     for (int i = 0; i < n; i++) add_pattern(w, patterns[i]);
+    find_prefix(w);
     for (int i = 0; i < b->nparams; i++) missing += !check_param(w, &b->params[i]);
     if (missing) note("%d buffers are not in %s: they keep their initial values", missing, w->files[0].path);
     tell_unused(w);
@@ -161,6 +214,7 @@ void weights_close(Weights *w) {
     if (!w) return;
     for (int i = 0; i < w->n; i++) st_close(&w->files[i]);
     free(w->files);
+    free(w->prefix);
     free(w);
 }
 

@@ -276,6 +276,46 @@ Test(host_run, weights_go_out_and_in) {
     cr_assert(same_files("out.st", "third.st"));
 }
 
+/* The same model, as its parameters from `first` to `end` are called within another. */
+static void within(MockBuild *m, const char *prefix, int first, int end) {
+    for (int i = first; i < end; i++) {
+        char *path;
+        cr_assert(asprintf(&path, "%s%s", prefix, m->params[i].path) > 0); /* lives as long as the test */
+        m->params[i].path = path;
+    }
+}
+static void within_module(MockBuild *m) {
+    within(m, "module.inner.", 0, m->b.nparams);
+}
+static void partly_within(MockBuild *m) {
+    within(m, "transformer.", 1, m->b.nparams);
+}
+static void one_within(MockBuild *m) {
+    within(m, "layers.7.", 3, 4);
+}
+
+Test(host_run, weights_of_a_model_within_another) {
+    write_data();
+    OK(2, "--data a.bin --steps 2 --export out.st --quiet");
+    struct {
+        void (*change)(MockBuild *);
+        const char *prefix;
+    } saved[] = {{within_module, "module.inner."}, {partly_within, "transformer."}};
+    for (size_t i = 0; i < sizeof saved / sizeof *saved; i++) {
+        cr_assert_eq(run((How){2, .change = saved[i].change}, "--data a.bin --steps 2 --export inner.st --quiet"), 0);
+        cr_assert_eq(run((How){2}, "--weights inner.st --export back.st"), 0, "%s", err);
+        cr_assert(strstr(err, "note: inner.st: tensors are named ") && strstr(err, saved[i].prefix), "%s", err);
+        cr_assert(lines_of(err) == 1 && same_files("out.st", "back.st"), "%s", err);
+    }
+    cr_assert_eq(run((How){2, .change = one_within}, "--data a.bin --steps 2 --export other.st --quiet"), 0);
+    cr_assert_eq(run((How){2}, "--weights other.st --export back.st"), 1, "one tensor's name proves nothing");
+    cr_assert(strstr(err, "no tensor '"), "%s", err);
+    cr_assert_eq(run((How){2, .change = partly_within}, "--data a.bin --steps 2 --export second.st --quiet"), 0);
+    cr_assert_eq(run((How){2, .change = within_module}, "--data a.bin --steps 2 --export first.st --quiet"), 0);
+    cr_assert_eq(run((How){2}, "--weights first.st --weights second.st --export back.st"), 1, "which of the two?");
+    cr_assert(strstr(err, "no tensor '"), "%s", err);
+}
+
 /* ── failing disks ───────────────────────────────────────────────────────────────────────────────────────────────────
  */
 Test(host_run, full_disk_keeps_the_old_state) {
