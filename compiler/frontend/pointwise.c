@@ -90,21 +90,31 @@ static Dtype common_dtype(const Operands *o, int from) {
     return d;
 }
 
-static Value *promoted(Builder *b, Value *v, Dtype d) {
+/* Where d is the dtype of a tensor, precision decides anew: the unit may give that another. */
+static Value *promoted(Builder *b, Value *v, Dtype d, bool of_tensor) {
     Value *cast = build_cast(b, v, d);
-    if (cast != v) cast->def->promotes = dtype_float(v->dtype);
+    if (cast == v) return v;
+    cast->def->promotes = dtype_float(v->dtype);
+    cast->def->number = of_tensor && !dtype_float(v->dtype);
     return cast;
+}
+
+static bool any_float(Value *const *v, int n) {
+    bool any = false;
+    for (int i = 0; i < n; i++) any |= v[i] && dtype_float(v[i]->dtype);
+    return any;
 }
 
 /* Makes operands from `from` on equal in dtype, all of them equal in shape. */
 static void unify(lua_State *L, Builder *b, Operands *o, int from, Dtype d) {
     Value like = {0};
+    bool floating = any_float(o->v + from, o->n - from);
     broadcast(L, o, &like);
     for (int i = 0; i < o->n; i++) {
         if (!o->v[i])
             o->v[i] = number_value(b, o->number[i], d);
         else if (i >= from)
-            o->v[i] = promoted(b, o->v[i], d);
+            o->v[i] = promoted(b, o->v[i], d, floating);
         o->v[i] = build_expand(b, o->v[i], like.dims, like.shape);
     }
 }
@@ -192,6 +202,26 @@ static int prim_where(lua_State *L) { /* condition, a, b */
     return finish(L, first, build_op(&b, OP_WHERE, 3, o.v, NULL, 0, NULL, 0)->out[0]);
 }
 
+/* promoted({ tensors }) -> the same in one dtype */
+static int prim_promoted(lua_State *L) {
+    Builder b = trace_builder(L);
+    int first = b.p->ops.n, n = (int)lua_rawlen(L, 1);
+    Dtype d = N_DTYPES;
+    luaL_checkstack(L, n + 2, "too many tensors");
+    for (int i = 1; i <= n; i++) {
+        lua_rawgeti(L, 1, i);
+        Dtype e = tensor_value(L, -1, "promoted")->dtype;
+        d = d == N_DTYPES ? e : promote(d, e);
+    }
+    lua_createtable(L, n, 0);
+    for (int i = 1; i <= n; i++) {
+        push_tensor(L, promoted(&b, tensor_value(L, 1 + i, "promoted"), d, dtype_float(d)));
+        lua_rawseti(L, -2, i);
+    }
+    trace_finish(L, first);
+    return 1;
+}
+
 /* expand(x, shape): -1 keeps a size */
 static int prim_expand(lua_State *L) {
     Value *x = tensor_value(L, 1, "expand");
@@ -213,10 +243,8 @@ static int prim_expand(lua_State *L) {
 }
 
 void pointwise_open(lua_State *L) {
-    static const luaL_Reg functions[] = {{"arithmetic", prim_arithmetic},
-                                         {"pointwise", prim_pointwise},
-                                         {"where", prim_where},
-                                         {"expand", prim_expand},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"arithmetic", prim_arithmetic}, {"pointwise", prim_pointwise},
+                                         {"where", prim_where},           {"promoted", prim_promoted},
+                                         {"expand", prim_expand},         {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

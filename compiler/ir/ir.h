@@ -120,7 +120,7 @@ struct Op {
     int nbody;
     bool promotes;          /* a cast that the trace made since operands differed in dtype: precision decides anew */
     Value *like;            /* of a cast as traced: it gives the dtype that this value has there; else NULL */
-    bool number;            /* a number beside tensors, whose dtype precision gives it; read by one op */
+    bool number;            /* a number, or a cast of integers, beside tensors whose dtype it takes; read by one op */
     int call;               /* ordinal of the module call it was traced in (a module called twice has two) */
     Checkpoint *checkpoint; /* policy of the outermost checkpointed call it was traced in, or NULL */
     int region;             /* ordinal of that call in the trace, from 1; 0: none */

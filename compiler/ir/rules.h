@@ -23,7 +23,8 @@ InferRule infer_custom, infer_custom_grad;
 
 GradRule grad_scale, grad_add, grad_sub, grad_mul, grad_div, grad_maximum, grad_minimum, grad_add_scalar,
     grad_mul_scalar;
-GradRule grad_rdiv_scalar, grad_pow_scalar, grad_neg, grad_abs, grad_exp, grad_log, grad_sqrt, grad_rsqrt, grad_tanh;
+GradRule grad_rdiv_scalar, grad_pow_scalar, grad_neg, grad_abs, grad_sign, grad_exp, grad_log, grad_sqrt, grad_rsqrt,
+    grad_tanh;
 GradRule grad_sigmoid, grad_relu, grad_gelu, grad_gelu_tanh, grad_silu, grad_silu_mul, grad_clamp, grad_where,
     grad_cast;
 GradRule grad_reshape, grad_transpose, grad_expand, grad_slice, grad_split, grad_concat, grad_copy, grad_pad_slice;

@@ -197,6 +197,11 @@ void grad_abs(Builder *b, Op *op, Value **gout, Value **gin) {
     if (wanted(op, 0)) gin[0] = build2(b, OP_MUL, gout[0], build1(b, OP_SIGN, op->in[0]));
 }
 
+/* Zero, which is a gradient: as in PyTorch a parameter that only its sign is taken of decays. */
+void grad_sign(Builder *b, Op *op, Value **gout, Value **gin) {
+    if (wanted(op, 0)) gin[0] = zeros_like(b, op->in[0]);
+}
+
 void grad_exp(Builder *b, Op *op, Value **gout, Value **gin) {
     gin[0] = build2(b, OP_MUL, gout[0], op->out[0]);
 }

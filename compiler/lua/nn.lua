@@ -99,7 +99,8 @@ function nn.clamp(x, low, high)
   end
   if low and high then
     if low > high then fail(nil, "clamp: the lower bound %g is above the upper bound %g", low, high) end
-    return (op("clamp", { x }, nil, { low, high }))
+    local whole = math.tointeger(low) and math.tointeger(high)
+    return (op("clamp", { whole and x or floating(x) }, nil, { low, high }))
   end
   if low then return nn.maximum(x, low) end
   if high then return nn.minimum(x, high) end
@@ -252,7 +253,7 @@ function nn.concat(list, dim)
       fail(nil, "concat: piece 1 is %s, piece %d %s: all sizes but that of dimension %d must be equal", tostring(list[1]), i, tostring(x), k)
     end
   end
-  return #list == 1 and list[1] or (op("concat", list, { k }))
+  return #list == 1 and list[1] or (op("concat", prim.promoted(list), { k }))
 end
 
 function nn.stack(list, dim)

@@ -4,19 +4,19 @@
 #include "lowering.h"
 #include "passes.h"
 
-static int *count_uses(Graph *g, const Program *p) {
+static int *count_uses(Graph *g, const Program *p, const bool *result) {
     int *uses = NEW_ARRAY(g->arena, int, g->values.n + 1);
-    bool *result = value_flags(g);
-    flag_results(g, p, result);
     for (int i = 0; i < g->values.n; i++) uses[i] = result[i];
     for (int i = 0; i < p->ops.n; i++)
         for (int k = 0; k < p->ops.at[i]->nin; k++) uses[p->ops.at[i]->in[k]->id]++; /* views are ops too */
     return uses;
 }
 
-/* Clones have tensors of their own, laid out as they come: only what is never cloned is placed. */
-static bool may_place(const Op *join, const int *uses) {
+/* Clones have tensors of their own, laid out as they come: only what is never cloned is placed. A parameter's gradient
+ * will itself be a piece, of its unit's buffer. */
+static bool may_place(const Op *join, const int *uses, const bool *result) {
     if (!op_is(join, T_JOINS) || join->phase != BACKWARD || !value_contiguous(join->out[0])) return false;
+    if (result[join->out[0]->id]) return false;
     for (int k = 0; k < join->nin; k++) {
         const Value *v = join->in[k];
         bool own = !v->base && v->def && !v->state && uses[v->id] == 1 && v->def->phase == BACKWARD;
@@ -40,7 +40,9 @@ static void place_pieces(Op *join) {
 }
 
 void pieces(Graph *g, Program *p) {
-    int *uses = count_uses(g, p);
+    bool *result = value_flags(g);
+    flag_results(g, p, result);
+    int *uses = count_uses(g, p, result);
     for (int i = 0; i < p->ops.n; i++)
-        if (may_place(p->ops.at[i], uses)) place_pieces(p->ops.at[i]);
+        if (may_place(p->ops.at[i], uses, result)) place_pieces(p->ops.at[i]);
 }

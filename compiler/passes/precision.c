@@ -95,17 +95,17 @@ static bool holds(Dtype wide, Dtype narrow) { /* every value of `narrow` is one 
     return wide == narrow || wide == FP64 || (wide == FP32 && dtype_size(narrow) <= 2);
 }
 
-static bool is_number(Value *v) {
+static bool takes_dtype(Value *v) {
     const Op *def = value_root(v)->def;
     return def && def->number;
 }
 
-/* A number, or its expansion. */
+/* A number or a cast of integers, or its expansion. */
 static void set_dtype(Graph *g, Value *v, Dtype d) {
-    Op *full = value_root(v)->def;
-    full->i[0] = d;
-    op_info[full->kind].infer(g, full);
-    if (v->def != full) op_info[v->def->kind].infer(g, v->def);
+    Op *made = value_root(v)->def;
+    made->i[0] = d;
+    op_info[made->kind].infer(g, made);
+    if (v->def != made) op_info[v->def->kind].infer(g, v->def);
 }
 
 /* Mixed arithmetic is done in the widest dtype of its tensors; bf16 and fp16 meet in fp32. */
@@ -115,11 +115,11 @@ static void promote(Ctx *c, Op *op) {
     if (!mixes) return;
     for (int k = 0; k < op->nin; k++) {
         Dtype e = op->in[k]->dtype;
-        if (!dtype_float(e) || is_number(op->in[k])) continue;
+        if (!dtype_float(e) || takes_dtype(op->in[k])) continue;
         d = d == N_DTYPES || holds(e, d) ? e : holds(d, e) ? d : FP32;
     }
     for (int k = 0; k < op->nin && d != N_DTYPES; k++) {
-        if (is_number(op->in[k]))
+        if (takes_dtype(op->in[k]))
             set_dtype(c->g, op->in[k], d);
         else
             op->in[k] = cast_at(c, op->in[k], d, NULL);

@@ -35,6 +35,14 @@ case("views", { x = { normal, 2, 3, 4 } }, function(m)
   local p, q = nn.split(a, { 2, 4 }, 1)
   return nn.concat({ q, p * 2, nn.slice(a, 1, 1, 3) }, 1)
 end)
+case("split", { x = { normal, 4, 6 } }, function(m) -- the joined gradients of the pieces are the parameter's
+  local p, q = nn.split(m.x + 1, 3, 1)
+  return nn.split(p * q, { 3 }, 1) * p
+end)
+case("split_whole", { x = { normal, 4, 6 } }, function(m)
+  local p = nn.split(m.x + 1, 6, 1)
+  return p * p
+end)
 case("matmul", { x = { normal, 3, 4 }, y = { normal, 4, 5 } }, function(m) return nn.matmul(m.x, m.y) end)
 case("matmul_t", { x = { normal, 4, 3 }, y = { normal, 5, 4 } }, function(m) return nn.matmul(m.x:transpose(0, 1), m.y:transpose(0, 1)) end)
 case("matmul_batched", { x = { normal, 2, 3, 4 }, y = { normal, 2, 5, 4 } }, function(m) return nn.matmul(m.x, m.y:transpose(1, 2)) end)

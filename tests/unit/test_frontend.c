@@ -249,6 +249,43 @@ Test(frontend, numbers_widen_no_tensor) {
     cr_expect_eq(nth_op(g->train, OP_WHERE, 0)->out[0]->dtype, FP32, "of numbers alone");
 }
 
+/* Nor does a mask or an integer; without a tensor of floating point beside them integers are fp32. */
+Test(frontend, integers_widen_no_tensor) {
+    const char *bf16 = "nn.fully_shard(model, { mp_policy = { param_dtype = 'bf16' } })";
+    const char *body =
+        "x = x * nn.ge(x, 0) + nn.arange(4); x = nn.maximum(nn.where(nn.gt(x, nn.arange(4)), x, nn.arange(4)), x)\n"
+        "x = nn.concat({ x, nn.arange(4):expand(2, 8, 4) }, 1):slice(1, 0, 8); nn.log('some', nn.sum(nn.arange(4) / "
+        "nn.arange(4)))";
+    Graph *g = load(net(bf16, body), 1);
+    units(g);
+    precision(g, g->train);
+    const OpKind kinds[] = {OP_ADD, OP_WHERE, OP_MAXIMUM, OP_CONCAT};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        cr_expect_eq(nth_op(g->train, kinds[i], 0)->out[0]->dtype, BF16, "%s", op_info[kinds[i]].name);
+    cr_expect_eq(nth_op(g->train, OP_GT, 0)->in[1]->dtype, BF16);
+    cr_expect_eq(nth_op(g->train, OP_DIV, 0)->out[0]->dtype, FP32);
+}
+
+/* As in PyTorch, where the parameter decays; a comparison gives none. */
+Test(frontend, the_gradient_of_a_sign_is_zero) {
+    const char *made = "model.a, model.b = nn.parameter { 4 }, nn.parameter { 4 }";
+    Graph *g = lowered(net(made, "x = x + nn.sign(self.a) + nn.cast(nn.gt(self.b, 0), 'fp32')"), 1);
+    cr_expect(param(g, "a")->reached && !param(g, "b")->reached);
+}
+
+Test(frontend, bounds_with_fractions_are_not_cut_to_integers) {
+    Graph *g =
+        load(net("", "local n = nn.arange(4); x = x + nn.clamp(n, 1, 2) + nn.clamp(n, 0.5, 2) + n:clamp(1, 2.5)"), 1);
+    for (int i = 0; i < 3; i++) cr_expect_eq(nth_op(g->train, OP_CLAMP, i)->out[0]->dtype, i ? FP32 : INT32);
+}
+
+/* Pieces that are joined are promoted, as in torch.cat. */
+Test(frontend, pieces_of_two_dtypes_are_joined) {
+    Graph *g = load(net("", "x = nn.concat({ x:cast('bf16'), x, nn.arange(4):expand(2, 8, 4) }, 0):slice(0, 2, 4)"), 1);
+    const Op *join = nth_op(g->train, OP_CONCAT, 0);
+    for (int k = 0; k < 3; k++) cr_expect_eq(join->in[k]->dtype, FP32, "piece %d", k);
+}
+
 /* fp32 is fp32 in a unit of bf16 too, and what is cast like x has x's dtype there; where that changes nothing, no cast
  * is left. */
 Test(frontend, casts_mean_the_dtypes_of_the_unit) {
