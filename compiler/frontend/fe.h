@@ -39,6 +39,7 @@ typedef struct { /* the userdata behind a tensor in Lua */
 
 typedef struct { /* a module call, or an nn.checkpoint call, being traced */
     Module *module;
+    Module *called; /* the module, if it is a call of one */
     int call, region;
     int *randoms; /* ops of the module call so far; nn.checkpoint counts on */
     Checkpoint *checkpoint;

@@ -245,7 +245,59 @@ static void enter(Frontend *f, Module *module, int call, int *randoms, Checkpoin
     push(&f->calls, f->arena, c);
 }
 
-static int prim_enter(lua_State *L) { /* module */
+/* ── borders of units ───────────────────────────────────────────────────────────────────────────────────────────────
+ * What a unit that casts is given, and what it gives: floating-point tensors, also in tables, which are copied then (as
+ * FSDP2 copies its containers). */
+static bool casts(const UnitPolicy *p, bool leaves) {
+    if (!p) return false;
+    return leaves ? p->has_output_dtype : p->has_param_dtype && p->cast_forward_inputs;
+}
+
+static void cross_border(Frontend *f, int index, Module *unit, bool leaves, int depth);
+
+static void cross_table(Frontend *f, int index, Module *unit, bool leaves, int depth) {
+    lua_State *L = f->L;
+    if (depth == MAX_NESTING) lua_fail(L, "tables are nested more than %d deep, or contain themselves", MAX_NESTING);
+    luaL_checkstack(L, 12, "nested tables");
+    lua_newtable(L);
+    int copy = lua_gettop(L);
+    lua_sorted_keys(L, index);
+    for (int i = 1; lua_rawgeti(L, copy + 1, i) != LUA_TNIL; i++) {
+        lua_pushvalue(L, -1);
+        lua_rawget(L, index);
+        cross_border(f, copy + 3, unit, leaves, depth + 1);
+        lua_rawset(L, copy);
+    }
+    lua_settop(L, copy);
+    lua_replace(L, index);
+}
+
+/* Replaces what lies at the index. Tables with metatables are objects, and modules: they stay. */
+static void cross_border(Frontend *f, int index, Module *unit, bool leaves, int depth) {
+    lua_State *L = f->L;
+    const Tensor *t = tensor_at(L, index);
+    if (!t) {
+        bool object = lua_getmetatable(L, index);
+        if (object) lua_pop(L, 1);
+        if (lua_istable(L, index) && !object) cross_table(f, index, unit, leaves, depth);
+        return;
+    }
+    Value *v = tensor_value(L, index, "call");
+    if (!dtype_float(v->dtype)) return;
+    Builder b = trace_builder(L);
+    int first = b.p->ops.n;
+    v = build_border(&b, v, unit, leaves);
+    trace_finish(L, first);
+    push_tensor(L, v);
+    lua_replace(L, index);
+}
+
+static void cross_borders(Frontend *f, int first, Module *m, bool leaves) {
+    if (!m || !casts(m->policy, leaves)) return;
+    for (int i = first; i <= lua_gettop(f->L); i++) cross_border(f, i, m, leaves, 0);
+}
+
+static int prim_enter(lua_State *L) { /* module, arguments; returns these */
     Frontend *f = fe_of(L);
     ModuleInfo *m = module_at(L, 1);
     if (!f->program)
@@ -257,11 +309,16 @@ static int prim_enter(lua_State *L) { /* module */
                  "for several)",
                  m->made_by, m->made.file, m->made.line);
     enter(f, m->ir, m->calls++, NEW(f->arena, int), m->checkpoint);
-    return 0;
+    f->calls.at[f->calls.n - 1].called = m->ir;
+    cross_borders(f, 2, m->ir, false);
+    return lua_gettop(L) - 1;
 }
 
-static int prim_leave(lua_State *L) { /* ends the running call; passes its arguments through */
-    fe_of(L)->calls.n--;
+static int prim_leave(lua_State *L) { /* ends the running call; returns its arguments, the results */
+    Frontend *f = fe_of(L);
+    Module *m = f->calls.at[f->calls.n - 1].called;
+    f->calls.n--;
+    cross_borders(f, 1, m, true);
     return lua_gettop(L);
 }
 

@@ -79,10 +79,28 @@ static bool whole(double x) {
     return x == floor(x) && fabs(x) < 2147483648.0;
 }
 
+static bool has_dims(const Operands *o, int from) {
+    for (int i = from; i < o->n; i++)
+        if (o->v[i] && o->v[i]->dims) return true;
+    return false;
+}
+
+static int category(Dtype d) {
+    return dtype_float(d) ? 2 : d != BOOL;
+}
+
+/* As in PyTorch: a tensor without dims counts beside one with dims only where it is of a higher category. */
 static Dtype common_dtype(const Operands *o, int from) {
     Dtype d = N_DTYPES;
-    for (int i = from; i < o->n; i++)
-        if (o->v[i]) d = d == N_DTYPES ? o->v[i]->dtype : promote(d, o->v[i]->dtype);
+    for (int without = 0; without < 2; without++)
+        for (int i = from; i < o->n; i++) {
+            if (!o->v[i] || (o->v[i]->dims == 0) != without) continue;
+            Dtype e = o->v[i]->dtype;
+            if (d == N_DTYPES)
+                d = e;
+            else if (!without || !has_dims(o, from) || category(e) > category(d))
+                d = promote(d, e);
+        }
     bool numbers_whole = true;
     for (int i = from; i < o->n; i++) numbers_whole &= o->v[i] || whole(o->number[i]);
     if (d == N_DTYPES) return FP32;
@@ -105,6 +123,12 @@ static bool any_float(Value *const *v, int n) {
     return any;
 }
 
+static Value *broadcasted(Builder *b, Value *v, const Value *like) {
+    Value *wide = build_expand(b, v, like->dims, like->shape);
+    if (!v->dims && wide != v) wide->def->weak = true;
+    return wide;
+}
+
 /* Makes operands from `from` on equal in dtype, all of them equal in shape. */
 static void unify(lua_State *L, Builder *b, Operands *o, int from, Dtype d) {
     Value like = {0};
@@ -115,7 +139,7 @@ static void unify(lua_State *L, Builder *b, Operands *o, int from, Dtype d) {
             o->v[i] = number_value(b, o->number[i], d);
         else if (i >= from)
             o->v[i] = promoted(b, o->v[i], d, floating);
-        o->v[i] = build_expand(b, o->v[i], like.dims, like.shape);
+        o->v[i] = broadcasted(b, o->v[i], &like);
     }
 }
 
@@ -222,6 +246,15 @@ static int prim_promoted(lua_State *L) {
     return 1;
 }
 
+/* beside(x, w): w as x's dtype is in the trace; whether they agree is known when precision has been there. */
+static int prim_beside(lua_State *L) {
+    Value *x = tensor_value(L, 1, "cast"), *w = tensor_value(L, 2, "cast");
+    Builder b = trace_builder(L);
+    int first = b.p->ops.n;
+    if (dtype_float(x->dtype) && dtype_float(w->dtype)) w = promoted(&b, w, x->dtype, true);
+    return finish(L, first, w);
+}
+
 /* expand(x, shape): -1 keeps a size */
 static int prim_expand(lua_State *L) {
     Value *x = tensor_value(L, 1, "expand");
@@ -243,8 +276,12 @@ static int prim_expand(lua_State *L) {
 }
 
 void pointwise_open(lua_State *L) {
-    static const luaL_Reg functions[] = {{"arithmetic", prim_arithmetic}, {"pointwise", prim_pointwise},
-                                         {"where", prim_where},           {"promoted", prim_promoted},
-                                         {"expand", prim_expand},         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"arithmetic", prim_arithmetic},
+                                         {"pointwise", prim_pointwise},
+                                         {"where", prim_where},
+                                         {"promoted", prim_promoted},
+                                         {"beside", prim_beside},
+                                         {"expand", prim_expand},
+                                         {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
 }

@@ -44,6 +44,17 @@ Op *build_op(Builder *b, OpKind k, int nin, Value *const *in, const int64_t *int
     return op;
 }
 
+/* Precision takes it out: it has no number, so that units do not rename what they hold. */
+Value *build_border(Builder *b, Value *v, Module *unit, bool leaves) {
+    int next = b->g->next_op;
+    Op *op = build_op(b, OP_BORDER, 1, &v, NULL, 0, NULL, 0);
+    op->id = arena_printf(b->g->arena, "%s%d", leaves ? "out" : "in", b->p->ops.n);
+    op->border = unit;
+    op->leaves = leaves;
+    b->g->next_op = next;
+    return op->out[0];
+}
+
 Value *build1(Builder *b, OpKind k, Value *a) {
     return build_op(b, k, 1, &a, NULL, 0, NULL, 0)->out[0];
 }

@@ -19,6 +19,7 @@ struct Builder {
 /* Builds one op: operands, attributes, runs infer, appends. Returns the op (results in ->out). */
 Op *build_op(Builder *b, OpKind k, int nin, Value *const *in, const int64_t *ints, int nints, const double *floats,
              int nfloats);
+Value *build_border(Builder *b, Value *v, Module *unit, bool leaves);
 Value *build1(Builder *b, OpKind k, Value *a);                             /* unary, first result */
 Value *build2(Builder *b, OpKind k, Value *a, Value *c);                   /* binary */
 Value *build_scalar(Builder *b, OpKind k, Value *a, double f);             /* add_scalar, mul_scalar, ... */

@@ -118,10 +118,13 @@ struct Op {
     Extension *extension; /* of a T_FOREIGN op */
     Op **body;            /* OP_FUSED: member ops in order, else NULL */
     int nbody;
-    bool promotes;          /* a cast that the trace made since operands differed in dtype: precision decides anew */
-    Value *like;            /* of a cast as traced: it gives the dtype that this value has there; else NULL */
-    bool number;            /* a number, or a cast of integers, beside tensors whose dtype it takes; read by one op */
-    int call;               /* ordinal of the module call it was traced in (a module called twice has two) */
+    bool promotes;  /* a cast that the trace made since operands differed in dtype: precision decides anew */
+    Value *like;    /* of a cast as traced: it gives the dtype that this value has there; else NULL */
+    Module *border; /* where a value enters this unit as an argument or leaves it as a result; else NULL */
+    bool leaves;    /* ... and which of the two */
+    bool number;    /* a number (or a cast of integers) beside tensors: precision gives it a dtype; read by one op */
+    bool weak;      /* an expanded tensor without dims: beside others it does not count in a promotion */
+    int call;       /* ordinal of the module call it was traced in (a module called twice has two) */
     Checkpoint *checkpoint; /* policy of the outermost checkpointed call it was traced in, or NULL */
     int region;             /* ordinal of that call in the trace, from 1; 0: none */
     int group;              /* fused kernel number: equal for clones of one group; else -1 */

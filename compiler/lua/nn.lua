@@ -327,16 +327,14 @@ local function need_matrix(what, x)
   end
 end
 
-local function one_dtype(what, a, b)
-  if a.dtype ~= b.dtype then
-    fail("nn.cast(a, b) gives one the dtype of the other", "%s: %s and %s have different dtypes", what, tostring(a), tostring(b))
-  end
+-- Units may cast what differs here: dtypes must agree where they are known.
+local function beside(x, w)
+  return w and w.dtype ~= x.dtype and prim.beside(x, w) or w
 end
 
 local function product(a, b, bias)
   need_matrix("matmul", a)
   need_matrix("matmul", b)
-  one_dtype("matmul", a, b)
   local k, m = size_of(a, -1), size_of(b, -2)
   if k ~= m then fail("the last dimension of the first must be the last but one of the second", "matmul: %s · %s: %d ≠ %d", tostring(a), tostring(b), k, m) end
   if b.ndim > 2 then
@@ -346,7 +344,7 @@ local function product(a, b, bias)
   local a_swapped, b_swapped = false, false
   if b.ndim > 2 or a.ndim == 2 then a, a_swapped = prim.untransposed(a) end
   b, b_swapped = prim.untransposed(b)
-  return (op("matmul", { a, b, bias }, { a_swapped and 1 or 0, b_swapped and 1 or 0, 0 }))
+  return (op("matmul", { a, beside(a, b), beside(a, bias) }, { a_swapped and 1 or 0, b_swapped and 1 or 0, 0 }))
 end
 
 function nn.matmul(a, b) return product(a, b) end
@@ -373,8 +371,7 @@ function nn.linear(x, weight, bias)
   if bias and (need_tensor("linear", bias).ndim ~= 1 or bias.shape[1] ~= out) then
     fail(nil, "linear: the bias %s must be [%d], one element a row of W %s", tostring(bias), out, tostring(weight))
   end
-  one_dtype("linear", x, weight)
-  return (op("matmul", { x, weight, bias }, { 0, 1, 0 }))
+  return (op("matmul", { x, beside(x, weight), beside(x, bias) }, { 0, 1, 0 }))
 end
 
 -- ── network functions ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -403,14 +400,14 @@ end
 function nn.layer_norm(x, weight, bias, eps)
   norm_vector("LayerNorm", need_tensor("layer_norm", x), "weight", weight)
   norm_vector("LayerNorm", x, "bias", bias)
-  local operands = { x, weight or bias }
-  if weight then operands[3] = bias end
+  local operands = { x, beside(x, weight or bias) }
+  if weight then operands[3] = beside(x, bias) end
   return (op("layer_norm", operands, { weight and 1 or 0, bias and 1 or 0 }, { need_eps("layer_norm", eps, 1e-5) }))
 end
 
 function nn.rms_norm(x, weight, eps)
   norm_vector("RMSNorm", need_tensor("rms_norm", x), "weight", weight)
-  return (op("rms_norm", { x, weight }, nil, { need_eps("rms_norm", eps, 1e-6) }))
+  return (op("rms_norm", { x, beside(x, weight) }, nil, { need_eps("rms_norm", eps, 1e-6) }))
 end
 
 -- Scaled dot products of q [B,S,H,D] with k, v [B,T,Hkv,D]; H is a multiple of Hkv. documents: int32 [B,S], attention stays
@@ -435,7 +432,7 @@ function nn.attention(options)
     fail(nil, "attention: documents %s must be int32[%d,%d], a number for each position of q and k", tostring(documents), sq[1], sq[2])
   end
   local ints = { options.causal and 1 or 0, p > 0 and prim.random_key() or 0, documents and 1 or 0 }
-  return (op("attention", { q, k, v, documents }, ints, { options.scale or 1 / math.sqrt(sq[4]), p }))
+  return (op("attention", { q, beside(q, k), beside(q, v), documents }, ints, { options.scale or 1 / math.sqrt(sq[4]), p }))
 end
 
 -- Rotary positions of x [B,S,H,D], as Llama: pairs (d, d + D/2). Options: theta, positions (int32 [B,S]; 0, 1, ... if left
@@ -570,12 +567,12 @@ local function none_too_many(name, most, hidden, ...)
   end
 end
 
-prim.on_call(function(self, ...)
-  prim.enter(self)
+local function run(self, ...)
   local most = prim.parameters(self.forward)
   if most then none_too_many(tostring(self), most, 1, self, ...) end
   return prim.leave(self:forward(...))
-end)
+end
+prim.on_call(function(self, ...) return run(self, prim.enter(self, ...)) end)
 
 function nn.module(kind)
   if type(kind) ~= "string" then fail(nil, 'nn.module: expected a name, nn.module "MLP", got %s', describe(kind)) end

@@ -1,7 +1,8 @@
 /* precision: where values change dtype. Parameters take their unit's wire dtype; float values that enter a unit are
- * cast to its param_dtype, values that leave it to its output_dtype (FSDP2's mp_policy); mixed dtypes at one op are
- * promoted. Relies on: units (Param.unit, Module.unit), the front end's op order and Op.call (-1: outside every module
- * call). Relied on by: autodiff, which differentiates the casts like any other op; recompute. */
+ * cast to its param_dtype, values that leave it to its output_dtype (FSDP2's mp_policy): a module's arguments and
+ * results, where the trace has marked them (Op.border). Mixed dtypes at one op are promoted. Relies on: units
+ * (Param.unit, Module.unit), the front end's op order and Op.call (-1: outside every module call). Relied on by:
+ * autodiff, which differentiates the casts like any other op; recompute. */
 #include "../ir/build.h"
 #include "lowering.h"
 #include "passes.h"
@@ -70,25 +71,48 @@ static Value *cast_at(Ctx *c, Value *v, Dtype to, Module *at) {
     return m->out;
 }
 
-static Value *enter(Ctx *c, Value *v, Module *to, const Module *stop) {
-    if (to == stop) return v;
-    v = enter(c, v, outer_unit(to), stop);
-    const UnitPolicy *p = to->unit->policy;
-    return p->has_param_dtype && p->cast_forward_inputs ? cast_at(c, v, p->param_dtype, to) : v;
+/* What the trace put between a value and its users, and precision takes out: borders, its promotions, and casts that
+ * have nothing to change now that dtypes are known. */
+static bool passes_on(const Op *def) {
+    return def && (def->border || def->promotes || op_changes_nothing(def));
 }
 
-/* Takes v from where it was made to the unit `to`, a border at a time. */
-static Value *cross(Ctx *c, Value *v, Module *to) {
-    Value *root = value_root(v);
-    const Param *param = root->param;
-    if (!dtype_float(v->dtype) || (param && (param->is_buffer || !param->unit))) return v;
-    Module *from = param ? param->unit->module : v->def ? op_unit(v->def) : NULL;
-    while (from && !module_within(to, from)) {
-        const UnitPolicy *p = from->unit->policy;
-        if (p->has_output_dtype && !param) v = cast_at(c, v, p->output_dtype, from);
-        from = outer_unit(from);
-    }
-    return enter(c, v, to, from);
+static Value *origin(Value *v) {
+    while (passes_on(v->def)) v = v->def->in[0];
+    return v;
+}
+
+static Value *into(Ctx *c, Value *v, Module *unit) {
+    const UnitPolicy *p = unit->unit->policy;
+    return p->has_param_dtype && p->cast_forward_inputs ? cast_at(c, v, p->param_dtype, unit) : v;
+}
+
+static Value *out_of(Ctx *c, Value *v, Module *unit) {
+    const UnitPolicy *p = unit->unit->policy;
+    return p->has_output_dtype ? cast_at(c, v, p->output_dtype, unit) : v;
+}
+
+/* v, cast at each border that it crossed on its way. What a function reads without being given it has crossed none. */
+static Value *cross(Ctx *c, Value *v) {
+    const Op *def = v->def;
+    if (!passes_on(def)) return v;
+    v = cross(c, def->in[0]);
+    if (!def->border) return v;
+    return def->leaves ? out_of(c, v, def->border) : into(c, v, def->border);
+}
+
+/* A parameter that several units hold belongs to one round them, and is cast where it is used. */
+static Value *enter_param(Ctx *c, Value *v, Module *to, const Module *owner) {
+    return to == owner ? v : into(c, enter_param(c, v, outer_unit(to), owner), to);
+}
+
+static Value *operand(Ctx *c, Value *v, Module *to) {
+    v = cross(c, v);
+    const Param *p = value_root(v)->param;
+    if (!p || p->is_buffer || !p->unit) return v;
+    Module *from = p->unit->module;
+    while (from && !module_within(to, from)) from = outer_unit(from);
+    return enter_param(c, v, to, from);
 }
 
 static bool holds(Dtype wide, Dtype narrow) { /* every value of `narrow` is one of `wide` */
@@ -108,16 +132,24 @@ static void set_dtype(Graph *g, Value *v, Dtype d) {
     if (v->def != made) op_info[v->def->kind].infer(g, v->def);
 }
 
-/* Mixed arithmetic is done in the widest dtype of its tensors; bf16 and fp16 meet in fp32. */
-static void promote(Ctx *c, Op *op) {
-    bool mixes = op_is(op, T_POINTWISE) || (op_is(op, T_STRIDED) && op->nin > 1);
+/* The widest dtype of the operands; bf16 and fp16 meet in fp32. N_DTYPES: none is a tensor of floats. */
+static Dtype widest(const Op *op, bool weak) {
     Dtype d = N_DTYPES;
-    if (!mixes) return;
     for (int k = 0; k < op->nin; k++) {
-        Dtype e = op->in[k]->dtype;
-        if (!dtype_float(e) || takes_dtype(op->in[k])) continue;
+        Value *v = op->in[k];
+        Dtype e = v->dtype;
+        if (!dtype_float(e) || takes_dtype(v) || (!weak && v->def && v->def->weak)) continue;
         d = d == N_DTYPES || holds(e, d) ? e : holds(d, e) ? d : FP32;
     }
+    return d;
+}
+
+/* Mixed arithmetic is done in the widest dtype of its tensors; those without dims count where no other does. */
+static void promote(Ctx *c, Op *op) {
+    bool mixes = op_is(op, T_POINTWISE) || (op_is(op, T_STRIDED) && op->nin > 1);
+    if (!mixes) return;
+    Dtype d = widest(op, false);
+    if (d == N_DTYPES) d = widest(op, true);
     for (int k = 0; k < op->nin && d != N_DTYPES; k++) {
         if (takes_dtype(op->in[k]))
             set_dtype(c->g, op->in[k], d);
@@ -127,24 +159,16 @@ static void promote(Ctx *c, Op *op) {
 }
 
 /* ── the pass ───────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* What units compute in is known by now: the trace's promotions are made anew, and a cast may have nothing to change.
- */
-static Value *uncast(Value *v) {
-    while (v->def && (v->def->promotes || op_changes_nothing(v->def))) v = v->def->in[0];
-    return v;
-}
-
 static void visit(Ctx *c, Op *op) {
-    if (op->promotes) return;
-    for (int k = 0; k < op->nin; k++) op->in[k] = uncast(op->in[k]);
+    if (op->promotes || op->border) return;
     c->user = op;
     c->b.src = op->src;
     c->b.call = op->call;
     c->b.k = 0;
     Module *unit = op_unit(op);
     for (int k = 0; k < op->nin; k++) /* what is written in place stays itself */
-        if (!op_updates(op, k)) op->in[k] = cross(c, op->in[k], unit);
-    if (op->like) op->i[0] = cross(c, uncast(op->like), unit)->dtype;
+        op->in[k] = op_updates(op, k) ? origin(op->in[k]) : operand(c, op->in[k], unit);
+    if (op->like) op->i[0] = operand(c, op->like, unit)->dtype;
     op->like = NULL;
     promote(c, op);
     if (op_info[op->kind].infer) op_info[op->kind].infer(c->g, op);
@@ -152,9 +176,20 @@ static void visit(Ctx *c, Op *op) {
     push(&c->b.p->ops, c->g->arena, op);
 }
 
+/* A result of the program, made by `def`, with what casts it at the borders that it crossed. */
+static Value *result(Ctx *c, Value *v, Op *def) {
+    if (!def) return origin(v);
+    c->user = def;
+    c->letter = "s";
+    c->b.src = def->src;
+    c->b.call = def->call;
+    c->b.k = 0;
+    return cross(c, v);
+}
+
 /* The loss leaves every unit, as one fp32 number (fp64 in the test build). */
 static void loss(Ctx *c, Program *p) {
-    Value *v = uncast(p->loss);
+    Value *v = origin(p->loss);
     Op *def = v->def;
     Source src = def ? def->src : NOWHERE;
     if (value_numel(v) != 1)
@@ -162,14 +197,8 @@ static void loss(Ctx *c, Program *p) {
              value_str(c->g->arena, v));
     if (!dtype_float(v->dtype))
         fail(src, "the loss is %s, and must be floating point; cast it to \"fp32\"", value_str(c->g->arena, v));
-    p->loss = v;
+    p->loss = v = result(c, p->loss, def);
     if (!def) return;
-    c->user = def;
-    c->letter = "s";
-    c->b.src = src;
-    c->b.call = def->call;
-    c->b.k = 0;
-    v = cross(c, v, NULL);
     if (v->dtype != FP64) v = cast_at(c, v, FP32, NULL);
     if (v->dims) {
         int next = c->g->next_op;
@@ -194,6 +223,6 @@ void precision(Graph *g, Program *p) {
     memset(&p->ops, 0, sizeof p->ops);
     Ctx c = {.g = g, .b = {.g = g, .p = p, .phase = FORWARD}, .letter = "c"};
     for (int i = 0; i < old.ops.n; i++) visit(&c, old.ops.at[i]);
-    if (p->logits) p->logits = uncast(p->logits);
+    if (p->logits) p->logits = result(&c, p->logits, origin(p->logits)->def);
     if (p->loss) loss(&c, p);
 }

@@ -286,6 +286,46 @@ Test(frontend, pieces_of_two_dtypes_are_joined) {
     for (int k = 0; k < 3; k++) cr_expect_eq(join->in[k]->dtype, FP32, "piece %d", k);
 }
 
+/* As FSDP2 does it: a unit casts its arguments and results, also in tables, whoever made them (its caller's buffer;
+ * what is passed on untouched), and nothing else. */
+Test(frontend, units_cast_what_they_are_given_and_give) {
+    Graph *g = load(
+        net("model.gain, model.inner = nn.buffer { 4 }, nn.module 'Inner'; model.inner.up = nn.Linear(4, 4)\n"
+            "local kept\n"
+            "function model.inner:forward(t, k)\n"
+            "  nn.exp(t.x); nn.exp(t.list[1]); nn.exp(kept); nn.exp(self.up(t.x)); return k, { some = { t.x } } end\n"
+            "nn.fully_shard(model.inner, { mp_policy = { param_dtype = 'bf16', output_dtype = 'fp16' } })",
+            "kept = x * 3; local y, z = self.inner({ x = x, list = { self.gain } }, t)\n"
+            "local w = z.some[1]; nn.exp(w); nn.exp(w * nn.mean(x)); nn.exp(w * nn.gt(x, 0)); nn.exp(w * x)\n"
+            "nn.exp(nn.mean(w) * nn.mean(x))\n"
+            "assert(y.dtype == 'int32'); x = x + w:cast('fp32')"),
+        1);
+    const Dtype expected[] = {BF16, BF16, FP32, BF16, FP16, FP16, FP16, FP32, FP32};
+    units(g);
+    precision(g, g->train);
+    for (int i = 0; i < 9; i++)
+        cr_expect_eq(nth_op(g->train, OP_EXP, i)->out[0]->dtype, expected[i], "exp %d: %s", i,
+                     dtype_name(nth_op(g->train, OP_EXP, i)->out[0]->dtype));
+    cr_expect_eq(count(g->train, OP_BORDER, NULL), 0);
+    precision(g, g->eval);
+    check_graph(g, "precision");
+}
+
+/* What differs in dtype as it is traced may be one dtype in its unit. */
+Test(frontend, operands_of_two_dtypes_meet_in_their_unit) {
+    Graph *g =
+        load(net("model.norm = nn.LayerNorm(4); nn.fully_shard(model, { mp_policy = { param_dtype = 'bf16' } })",
+                 "x = nn.matmul(x, nn.transpose(x:cast('bf16'), 1, 2)); x = self.norm(nn.ones({ 2, 8, 4 }, 'bf16'))"),
+             1);
+    units(g);
+    precision(g, g->train);
+    cr_expect_eq(nth_op(g->train, OP_MATMUL, 0)->out[0]->dtype, BF16);
+    cr_expect(nth_op(g->train, OP_MATMUL, 0)->i[1], "read where it lies");
+    cr_expect_eq(nth_op(g->train, OP_LAYER_NORM, 0)->out[0]->dtype, BF16);
+    precision(g, g->eval);
+    check_graph(g, "precision");
+}
+
 /* fp32 is fp32 in a unit of bf16 too, and what is cast like x has x's dtype there; where that changes nothing, no cast
  * is left. */
 Test(frontend, casts_mean_the_dtypes_of_the_unit) {

@@ -104,6 +104,8 @@ static void loss(Value *v) {
     g->train->loss = reduce(OP_MEAN, v, (1 << v->dims) - 1);
 }
 
+#include "traced.h"
+
 static int count(const Program *p, OpKind k) {
     int n = 0;
     for (int i = 0; i < p->ops.n; i++) n += p->ops.at[i]->kind == k;
@@ -193,8 +195,7 @@ Test(precision, casts_at_unit_borders) {
     Value *y = matmul(h, w, 0, 1), *z = build2(b, OP_ADD, y, h);
     b->module = g->root;
     loss(build2(b, OP_MUL, z, h));
-    units(g);
-    precision(g, g->train);
+    typed();
     check_graph(g, "precision");
     cr_expect_eq(w->dtype, BF16);
     cr_expect_eq(v->dtype, FP32);
@@ -217,8 +218,7 @@ Test(precision, output_dtype_of_an_inner_unit) {
     b->module = g->root;
     Value *a = build1(b, OP_TANH, y), *c = build1(b, OP_SILU, y);
     loss(build2(b, OP_ADD, a, c));
-    units(g);
-    precision(g, g->train);
+    typed();
     check_graph(g, "precision");
     cr_expect_eq(y->dtype, BF16);
     cr_expect_eq(a->dtype, FP32);
@@ -246,8 +246,7 @@ Test(precision, every_border_has_a_cast_of_its_own) {
         two_units(BF16, other ? FP16 : BF16, build1(b, OP_TANH, input("x", SHAPE(4, 6))), y);
         Value *sum = build2(b, OP_ADD, y[0], y[1]);
         loss(sum);
-        units(g);
-        precision(g, g->train);
+        typed();
         check_graph(g, "precision");
         cr_expect_neq(y[0]->def->in[0], y[1]->def->in[0]);
         cr_expect_eq(sum->dtype, other ? FP32 : BF16);
@@ -262,8 +261,7 @@ Test(precision, output_dtype_is_not_for_parameters) {
     unit_giving(inner, BF16, FP16);
     Value *read = build1(b, OP_TANH, param(inner, "block.w", SHAPE(6, 6)));
     loss(read);
-    units(g);
-    precision(g, g->train);
+    typed();
     check_graph(g, "precision");
     cr_expect_eq(read->dtype, BF16);
 }
@@ -276,8 +274,7 @@ Test(precision, outside_of_all_calls) {
     b->call = -1; /* the loss function */
     Value *d = build2(b, OP_SUB, y, t);
     loss(build2(b, OP_MUL, d, d));
-    units(g);
-    precision(g, g->train);
+    typed();
     check_graph(g, "precision");
     cr_expect_eq(y->dtype, BF16);
     cr_expect_eq(d->dtype, FP32);
@@ -290,8 +287,7 @@ Test(precision, makes_the_loss_a_scalar) {
     unit(g->root, BF16, FP32);
     Value *x = input("x", SHAPE(4, 6)), *w = param(g->root, "w", SHAPE(6, 6));
     g->train->loss = build_reshape(b, reduce(OP_SUM, matmul(x, w, 0, 0), 3), SHAPE(1, 1));
-    units(g);
-    precision(g, g->train);
+    typed();
     check_graph(g, "precision");
     cr_expect_eq(g->train->loss->dtype, FP32);
     cr_expect_eq(g->train->loss->dims, 0);
@@ -324,22 +320,19 @@ static void expect_fail(void (*body)(void), const char *text) {
 
 static void loss_of_many(void) {
     g->train->loss = matmul(input("x", SHAPE(4, 6)), param(g->root, "w", SHAPE(6, 6)), 0, 0);
-    units(g);
-    precision(g, g->train);
+    typed();
 }
 
 static void loss_of_integers(void) {
     int64_t one = INT32;
     Value *x = input("x", 0, NULL);
     g->train->loss = build_op(b, OP_CAST, 1, &x, &one, 1, NULL, 0)->out[0];
-    units(g);
-    precision(g, g->train);
+    typed();
 }
 
 static void loss_of_nothing(void) {
     loss(build1(b, OP_DETACH, param(g->root, "w", SHAPE(6, 6))));
-    units(g);
-    precision(g, g->train);
+    typed();
     autodiff(g, g->train);
 }
 
@@ -356,8 +349,7 @@ static void save_of_unknown(void) {
     c->nsave = 1;
     loss(matmul(input("x", SHAPE(4, 6)), param(g->root, "w", SHAPE(6, 6)), 0, 0));
     in_region(0, 1, c);
-    units(g);
-    precision(g, g->train);
+    typed();
     autodiff(g, g->train);
     fuse(g, g->train);
     recompute(g, g->train);
@@ -389,8 +381,7 @@ Test(diagnostics, say_what_to_do) {
 
 /* ── autodiff ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void to_autodiff(void) {
-    units(g);
-    precision(g, g->train);
+    typed();
     check_graph(g, "precision");
     autodiff(g, g->train);
     check_graph(g, "autodiff");
@@ -887,6 +878,7 @@ static double seconds(void (*pass)(Graph *, Program *)) {
 Test(time, grows_with_the_program) {
     start();
     blocks(1500, checkpoint(true));
+    traced();
     units(g);
     void (*passes[])(Graph *, Program *) = {precision, autodiff, fuse, recompute, remove_dead};
     for (int i = 0; i < 5; i++) {

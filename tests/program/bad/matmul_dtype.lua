@@ -1,4 +1,4 @@
--- expect: matmul_dtype\.lua:8: matmul: .*different dtypes; nn.cast\(a, b\) gives one the dtype of the other
+-- expect: matmul_dtype\.lua:8: matmul: .*fp32 ≠ bf16; nn.cast\(a, b\) gives one the dtype of the other
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
