@@ -126,11 +126,16 @@ static bool same_extent(const Value *a, const Value *b) {
     return a->dims == b->dims && !memcmp(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->dims);
 }
 
+static bool is_taken(const Op *op, const Value *root) { /* by a result before */
+    for (int k = 0; k < op->nout; k++)
+        if (value_root(op->out[k])->storage == root->storage) return true;
+    return false;
+}
+
 static bool used_once(const Op *op, const Value *root) {
     int uses = 0;
     for (int k = 0; k < op->nin; k++) uses += value_root(op->in[k])->storage == root->storage;
-    for (int k = 0; k < op->nout; k++) uses += value_root(op->out[k])->storage == root->storage;
-    return uses == 1;
+    return uses == 1 && !is_taken(op, root);
 }
 
 /* A root's bytes may become result r's: dead after the event, and never seen by another stream (which this one would
@@ -189,7 +194,8 @@ static bool may_lend_pieces(const Op *op, const Value *from, const Value *whole)
 static int lent_whole(const Derive *d, const Op *op, const Value *whole, int event) {
     for (int k = 0; k < op->nin; k++) {
         Value *root = value_root(op->in[k]);
-        if (is_free(d, op, root, whole, event) && may_lend_pieces(op, root, whole)) return root->storage;
+        if (is_free(d, op, root, whole, event) && !is_taken(op, root) && may_lend_pieces(op, root, whole))
+            return root->storage;
     }
     return -1;
 }

@@ -593,6 +593,36 @@ Test(storages, results_side_by_side_take_the_bytes_of_operands_side_by_side) {
     cr_assert_not(lends_pieces(0, 32, true), "and is read again");
 }
 
+/* nn.where's two gradients, one of them what a split of one piece joins. */
+Test(storages, an_operand_lends_its_bytes_once) {
+    Net *n = net_new(0, 1);
+    Value *a = out(n, add_op(n, OP_FULL, "e0", FORWARD, COMPUTE, NULL), 1024);
+    Value *whole = new_value(n->g, FP32, 1, (int64_t[]){1024}), *first = new_value(n->g, FP32, 1, (int64_t[]){1024});
+    Value *piece = new_view(n->g, whole, 1, (int64_t[]){1024}, (int64_t[]){1}, 0);
+    Op *op = add_op(n, OP_FUSED, "e1", FORWARD, COMPUTE, NULL), *join = new_op(n->g, OP_ASSEMBLE);
+    op->body = NEW_ARRAY(n->g->arena, Op *, 2);
+    op->nbody = 2;
+    in(op, a);
+    for (int k = 0; k < 2; k++) {
+        Op *member = op->body[k] = new_op(n->g, OP_NEG);
+        Value *y = k ? piece : first;
+        in(member, a);
+        y->def = op;
+        op->out[op->nout++] = member->out[member->nout++] = y;
+    }
+    join->id = "e2";
+    join->module = n->g->root;
+    in(join, piece);
+    whole->def = join;
+    join->out[join->nout++] = whole;
+    push(&n->p->ops, n->g->arena, join);
+    softmax(n, "e3", FORWARD, first);
+    softmax(n, "e4", FORWARD, whole);
+    plan_net(n);
+    cr_expect_eq(first->storage, a->storage);
+    cr_expect_neq(whole->storage, a->storage);
+}
+
 Test(storages, accesses_are_the_bytes_between_first_and_last_element) {
     Net *n = net_new(0, 1);
     State *m = new_state(n->g, S_METRICS, "metrics", FP32, 64, NULL);
