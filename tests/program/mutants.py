@@ -123,6 +123,13 @@ def change_access(plan, r):
             x[2] += r.choice([4, 256])
 
 
+def join_results(plan, r):
+    p, e = some_event(plan, r, lambda e: len(e["writes"]) > 1)
+    writes = p["events"][e]["writes"]
+    a, b = r.sample(range(len(writes)), 2)
+    writes[a][:2] = writes[b][:2]
+
+
 def drop_event(plan, r):
     p, e = some_event(plan, r)
     gone = p["events"].pop(e)["id"]
@@ -210,7 +217,7 @@ def drop_program(plan, r):
 
 MUTATIONS = [drop_wait, drop_wait, redirect_wait, add_wait, swap_in_stream, swap_in_stream, swap_neighbours, move_to_stream,
              shift_offset, shift_offset, take_offset, other_arena, change_life, change_life, resize, shrink_arena,
-             drop_access, drop_access, change_access, drop_event, change_comm, change_mesh, change_mesh, change_update, change_class,
+             drop_access, drop_access, change_access, join_results, drop_event, change_comm, change_mesh, change_mesh, change_update, change_class,
              change_persistence, drop_program]
 
 

@@ -70,6 +70,9 @@ def check_program(plan, program, entry):
     before = closure(events, index)
     ordered = lambda a, b: before[b] >> a & 1
     touched = {}
+    for ev in events:
+        begins = [(s, offset) for s, offset, size in ev["writes"] if size]
+        require(len(begins) == len(set(begins)), "%s writes two results to one place" % ev["id"])
     for s, e, write, where in accesses(events):
         st = storages[s]
         require(where[1] <= st["size"], "%s beyond %s" % (events[e]["id"], st["name"]))

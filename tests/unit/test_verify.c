@@ -93,6 +93,19 @@ Test(verify, race_of_two_writers) {
     expect("race", "e0b0", "e1b0", "no edge from e1b0 to e0b0");
 }
 
+Test(verify, two_results_in_one_place) {
+    Event *e = &micro_events[BACKWARD_1];
+    Access *twice = NEW_ARRAY(plan->arena, Access, 2);
+    twice[0] = twice[1] = e->writes[0];
+    twice[1].size /= 2;
+    e->writes = twice;
+    e->nwrites = 2;
+    twice[1].offset += 4; /* in the gaps of the first, as far as a plan says */
+    cr_expect_null(finding("race"));
+    twice[1].offset -= 4;
+    expect("race", "e1b0", NULL, "e1b0 writes two results from byte ");
+}
+
 Test(verify, write_while_read) {
     micro_events[LOSS_1].stream = HOST;
     micro_events[LOSS_1].waits = (int[]){FORWARD_1};
