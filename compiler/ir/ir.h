@@ -484,6 +484,7 @@ static inline bool op_updates(const Op *op, int operand) {
 }
 unsigned op_lends(const Op *op);                /* OpInfo.inplace, and what combine adds to it */
 bool op_changes_nothing(const Op *op);          /* a cast to the dtype that its operand has */
+bool op_needs_copy(const Op *op);               /* a reshape of what lies in no way that a view could show */
 int op_values(const Op *op, const Value **out); /* in its kernel's order: results, operands, workspace; how many */
 OpKind op_by_name(const char *name);            /* N_OPS when unknown */
 ExtensionPart foreign_part(const Op *op);       /* which function of its extension a T_FOREIGN op calls */

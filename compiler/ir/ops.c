@@ -47,6 +47,11 @@ unsigned op_lends(const Op *op) {
     return op->i[4] == F_GATED_TOO ? last : op->i[4] == F_GATE_GRADS ? last | last >> 1 : 0;
 }
 
+bool op_needs_copy(const Op *op) {
+    int64_t stride[MAX_DIMS];
+    return op->kind == OP_RESHAPE && !reshape_strides(op->in[0], (int)op->i[0], op->i + 1, stride);
+}
+
 bool op_changes_nothing(const Op *op) {
     return op->kind == OP_CAST && op->in[0]->dtype == op->out[0]->dtype;
 }

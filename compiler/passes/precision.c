@@ -159,6 +159,15 @@ static void promote(Ctx *c, Op *op) {
 }
 
 /* ── the pass ───────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* What a cast laid out anew was a view's operand; without the cast it may lie otherwise. */
+static void lay_out(Ctx *c, Op *op) {
+    if (!op_needs_copy(op)) return;
+    int next = c->g->next_op;
+    c->b.module = op->module;
+    op->in[0] = build1(&c->b, OP_COPY, op->in[0]);
+    name_inserted(c, op->in[0]->def, op, next);
+}
+
 static void visit(Ctx *c, Op *op) {
     if (op->promotes || op->border) return;
     c->user = op;
@@ -170,6 +179,7 @@ static void visit(Ctx *c, Op *op) {
         op->in[k] = op_updates(op, k) ? origin(op->in[k]) : operand(c, op->in[k], unit);
     if (op->like) op->i[0] = operand(c, op->like, unit)->dtype;
     op->like = NULL;
+    lay_out(c, op);
     promote(c, op);
     if (op_info[op->kind].infer) op_info[op->kind].infer(c->g, op);
     if (op_changes_nothing(op)) return;

@@ -344,6 +344,15 @@ Test(frontend, casts_mean_the_dtypes_of_the_unit) {
     }
 }
 
+/* A cast lays out what it gives; where it is taken out, what is reshaped is copied. */
+Test(frontend, casts_of_transposed_tensors_are_reshaped) {
+    Graph *g = load(net("", "x = x:transpose(0, 2):cast('fp32'):reshape(2, 8, 4)"), 1);
+    units(g);
+    precision(g, g->train);
+    cr_expect_eq(count(g->train, OP_CAST, NULL), 0);
+    cr_expect_eq(nth_op(g->train, OP_COPY, 0)->in[0]->shape[0], 4);
+}
+
 Test(frontend, helpers_of_the_language) {
     freopen("/dev/null", "w", stderr); /* print writes there */
     load(net("local t = setmetatable({ a = 1, b = 2 }, { __call = function(self, n) return n + 1 end }) assert(t(1) == "
