@@ -752,6 +752,7 @@ end
 --   requires_gradient_sync = true,           false, under accumulation: whole gradients are summed, and reduced once a step
 --   requires_all_reduce = true,              false, likewise: shards are, and summed over replicas once a step
 --   mp_policy = { param_dtype, reduce_dtype, output_dtype, buffer_dtype, cast_forward_inputs = true,
+--                                            the first two: the stored dtype unless given
 --     grad_dtype = reduce_dtype },           "bf16" with reduce_dtype = "fp32", as FSDP2: a rank's gradients are rounded to
 --                                            bf16 and summed in fp32; half the bytes of whole gradients, and of their way
 --   offload = { params = false,              every copy of the parameters lies in host memory

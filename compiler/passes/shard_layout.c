@@ -52,6 +52,13 @@ static bool stays_between(const Graph *g, const Unit *u) {
            (u->shards > 1 || u->policy->offload_params || u->policy->all_gather);
 }
 
+/* Of reduced gradients over microbatches, as in FSDP2: that of the parameters, unless they were reduced in a wider one.
+ * What waits for its sum over replicas stays as it will be summed there. */
+static Dtype sum_dtype(const Unit *u) {
+    bool waits = u->policy->defer_all_reduce && u->replicas > 1;
+    return waits || dtype_size(u->dtype) <= dtype_size(u->reduce) ? u->reduce : u->dtype;
+}
+
 /* offload.params: every copy of the parameters lies in host memory. offload.optimizer: all that the update reads and
  * writes but gradients does. Gathers read the wire shard; it is the master itself unless the two differ in dtype or
  * place. An extension reads what is stored. Nor is there a wire shard on the host where the master comes up for the
@@ -70,7 +77,7 @@ static void unit_states(Graph *g, Unit *u) {
             u->m = unit_state(g, u, S_MOMENT1, "moment1", o->moment_dtype, n, p->offload_optimizer);
         if (o->kind != OPT_SGD) u->v = unit_state(g, u, S_MOMENT2, "moment2", o->moment_dtype, n, p->offload_optimizer);
         if (g->accumulate > 1 && !p->defer_sync)
-            u->grad = unit_state(g, u, S_GRAD, "gradient", u->reduce, n, p->offload_grads);
+            u->grad = unit_state(g, u, S_GRAD, "gradient", sum_dtype(u), n, p->offload_grads);
         if (g->accumulate > 1 && p->defer_sync)
             u->whole_grad = unit_state(g, u, S_WHOLE_GRAD, "whole gradient", u->reduce, u->numel, false);
         if (stays_between(g, u)) u->gathered[0] = unit_state(g, u, S_GATHERED, "gathered", u->wire, u->numel, false);

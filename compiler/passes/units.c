@@ -114,11 +114,11 @@ static bool takes_grad_dtype(const Graph *g, const Unit *u) {
     return u->policy->has_grad_dtype && !waits && !replicated && !u->sparse;
 }
 
-/* As in PyTorch: what is not said follows the stored dtype, and gradients follow the parameters in use. */
+/* As in PyTorch (2.15; before, reductions followed param_dtype): what is not said follows the stored dtype. */
 static void dtypes(const Graph *g, Unit *u) {
     u->dtype = u->params.n ? u->params.at[0]->dtype : FP32;
     u->wire = u->policy->has_param_dtype ? u->policy->param_dtype : u->dtype;
-    u->reduce = u->policy->has_reduce_dtype ? u->policy->reduce_dtype : u->wire;
+    u->reduce = u->policy->has_reduce_dtype ? u->policy->reduce_dtype : u->dtype;
     u->grad_dtype = takes_grad_dtype(g, u) ? u->policy->grad_dtype : u->reduce;
 }
 

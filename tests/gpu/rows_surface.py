@@ -33,7 +33,7 @@ NUMBERS = {
 }
 # Numbers that are rounded to 16 bits on the way: near the CPU's, and not those of plain.
 ROUNDED = {
-    "param-dtype": everywhere("mp_policy = { param_dtype = 'bf16' }"), "reduce-dtype": everywhere(BF16),
+    "param-dtype": everywhere("mp_policy = { param_dtype = 'bf16' }"), "reduce-dtype": everywhere("mp_policy = { param_dtype = 'bf16', reduce_dtype = 'bf16' }"),
     "grad-dtype": everywhere(NARROW),
     "output-dtype": dict(everywhere(""), root="mp_policy = { output_dtype = 'bf16' }"),
     "inputs-cast": dict(root="", scale="mp_policy = { param_dtype = 'bf16', reduce_dtype = 'fp32', output_dtype = 'fp32' }"),

@@ -392,7 +392,7 @@ def test_schedules():
 # ── dtypes ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_mixed_precision_options_change_numbers():
     fp32 = losses(go(2, everywhere(""))[0])
-    policies = {"param": everywhere("mp_policy = { param_dtype = 'bf16' }"), "reduce": everywhere(BF16),
+    policies = {"param": everywhere("mp_policy = { param_dtype = 'bf16' }"), "reduce": everywhere("mp_policy = { param_dtype = 'bf16', reduce_dtype = 'bf16' }"),
                 "fp16": everywhere("mp_policy = { param_dtype = 'fp16', reduce_dtype = 'fp32' }"),
                 "reduce alone": everywhere("mp_policy = { reduce_dtype = 'bf16' }"),
                 "output alone": dict(everywhere(""), root="mp_policy = { output_dtype = 'bf16' }")}
