@@ -10,6 +10,8 @@
 All is repeated in fp64; the distance, kept as "fp64" in NAME.json, is what fp32 itself leaves open. It must stay well
 below the tests' tolerance, or the case would measure rounding, not the compiler.
 
+fsdp2.py beside it holds sharded training against PyTorch's FSDP2.
+
 Relies on: torch, cases.py, harness.py (safetensors). Relied on by: people; the tests read what it wrote."""
 import array
 import copy
