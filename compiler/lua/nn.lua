@@ -264,7 +264,7 @@ end
 
 -- ── reductions ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- dim: one dimension, a list of them, or nil for all.
+-- dim: one dimension, a list of them, or nil for all. Of integers, too, they are computed in fp32: exact below 2^24.
 local function reduce(name, x, dim, keepdim)
   local mask = 0
   if need_tensor(name, x).ndim == 0 then return x end

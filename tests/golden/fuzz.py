@@ -175,7 +175,8 @@ class Bound:
 def compare(model, ours, base, variants):
     bound = Bound(model)
     for key, x in base.values.items():
-        bound.hold("%s at step %d" % (key[0], key[1] + 1), ours.values.get(key), x, [v.values[key] for v in variants], scale=0.01 if key[0] != "grad_norm" else 0, summed=key[0] == "grad_norm" or key[1] > 0)
+        bound.hold("%s at step %d" % (key[0], key[1] + 1), ours.values.get(key), x, [v.values[key] for v in variants], scale=0.01 if key[0] != "grad_norm" else 0, floor=1e-8,
+                   summed=key[0] == "grad_norm" or key[1] > 0)
     whole = base.values["grad_norm", 0].item()
     if ours.grads is not None:
         for k in base.grads.keys() | ours.grads.keys():
@@ -189,13 +190,13 @@ def compare(model, ours, base, variants):
                 if base.grads[k].norm().item() > 1e-12:
                     bound.wrong.append("%s has no gradient" % k)
                 continue
-            bound.hold(k + ".grad", ours.grads[k], base.grads[k], [v.grads[k] for v in variants], floor=1e-6 * whole, summed=True)
+            bound.hold(k + ".grad", ours.grads[k], base.grads[k], [v.grads[k] for v in variants], floor=1e-6 * whole + 1e-9, summed=True)
     start = {p.full: p.start.double() for p in model.params}
     for k in base.final.keys() | ours.final.keys():
         if k not in base.final or k not in ours.final:
             bound.wrong.append("%s exported: %s, in PyTorch: %s" % (k, k in ours.final, k in base.final))
             continue
-        bound.hold(k + " after all", ours.final[k] - start[k], base.final[k] - start[k], [v.final[k] - start[k] for v in variants], floor=3e-6 * start[k].norm().item(), summed=True)
+        bound.hold(k + " after all", ours.final[k] - start[k], base.final[k] - start[k], [v.final[k] - start[k] for v in variants], floor=3e-6 * start[k].norm().item() + 3e-5, summed=True)
     return bound
 
 

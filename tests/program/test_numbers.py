@@ -3,8 +3,9 @@
 Relies on: harness.py. Relied on by: run.py."""
 import json
 import os
+import struct
 
-from harness import ROOT, build, check, close, corpus, floats, losses, run, same_run, scratch
+from harness import ROOT, build, check, close, corpus, floats, losses, read_log, run, same_run, scratch, steps, train
 
 GPT2 = dict(layers=2, dim=32, heads=2, vocab=256, batch=4, seq=32)
 LLAMA = dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=4, seq=32)
@@ -32,6 +33,37 @@ def test_processors_agree():
         args = "--data", corpus(), *STEPS
         same_run(run(build(model, **dict(small, **MIXED)), *args), run(build(model, variant="portable", **dict(small, **MIXED)), *args), model)
     return "gpt2 and llama3: losses and weights bit-identical"
+
+
+INTEGERS = """
+local nn, optim = require "nn", require "optim"
+local net = nn.module "Net"
+net.w = nn.parameter({ 4 }, { init = nn.init.ones() })
+function net:forward(n)
+  local big = n + 16777217
+  local cases = {
+    add = big - 16777216, mul = n * 16777259 - n * 16777216, neg = 16777218 - big, abs = nn.abs(-big) - 16777216, square = big * n - n * 16777216,
+    maximum = nn.maximum(big, 16777219) - 16777216, clamp = nn.clamp(big, 16777217, 16777221) - 16777216, where = nn.where(nn.eq(big, 16777219), big, 16777216) - 16777216,
+  }
+  for name, x in pairs(cases) do nn.log(name, nn.sum(x)) end
+  return nn.mean(self.w * self.w)
+end
+return nn.training { model = net, batch = { n = nn.input("int32", { 5 }) }, loss = function(m, b) return m(b.n) end, optimizer = optim.SGD { lr = 0 } }
+"""
+
+
+def test_integers_are_exact():
+    """Beyond what fp32 holds, in every pointwise function of integers."""
+    folder, n = scratch("integers"), [1, 2, 3, 10, -1]
+    model, records, log = (os.path.join(folder, f) for f in ("integers.lua", "records", "log.jsonl"))
+    open(model, "w").write(INTEGERS)
+    open(records, "wb").write(struct.pack("<5i", *n))
+    train(build(model), "--data", "-", "--steps", "1", "--log", log, records=records)
+    expected = {"add": sum(n) + 5, "mul": 43 * sum(n), "neg": 5 - sum(n), "abs": sum(n) + 5, "square": sum(x * (x + 1) for x in n),
+                "maximum": sum(max(x + 1, 3) for x in n), "clamp": sum(min(max(x + 1, 1), 5) for x in n), "where": 3}
+    found = {k: steps(read_log(log))[0][k] for k in expected}
+    check(found == expected, "%s instead of %s" % (found, expected))
+    return "%d functions" % len(expected)
 
 
 def test_gpt2_policies_are_bit_identical():
