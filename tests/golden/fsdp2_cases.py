@@ -195,8 +195,24 @@ SUMS = "two gradients are added before they are rounded"
 UPDATE = "gradient, its norm and the update are fp32 here, FSDP2's are of the stored dtype"
 
 
+def nested(root):
+    """Units of fp16 in units of bf16: given a table, one gives it back with a parameter of its caller that it only passes on."""
+    case = net(root, changed(output_dtype="bf16")(copy.deepcopy(HALF)), variants={
+        "inner in bf16": lambda p: changed(param_dtype="bf16")(p) if p["mp_policy"]["param_dtype"] == "fp16" else p,
+        "inner gives fp16": lambda p: changed(output_dtype=None)(p) if p["mp_policy"].get("output_dtype") == "fp32" else p,
+        **NARROW})
+    for name in ("l0", "l1"):
+        m = case.model.children[name]
+        m.params["s"] = [12], {}
+        m.children["inner"] = Mod([{"a": "x", "b": ["k"]}], [("h", "linear", "x", "w"), ("r", "tanh", "h")], {"a": "r", "b": ["k"]}, {"w": ([12, 12], {})}, {},
+                                  mp(param_dtype="fp16", reduce_dtype="fp32", grad_dtype="fp16", output_dtype="fp32"))
+        m.body[2:2] = [({"a": "n", "b": ["t"]}, "call", "inner", [{"a": "a", "b": ["s"]}]), ("q", "mul", "n", "t"), ("v", "bf16", "q")]
+        m.body[-1] = "z", "linear_bias", "v", "w2", "b2"
+    return case
+
+
 def cases():
-    c = {}
+    c = {"nested-units": nested(HALF)}
     for w in (1, 2, 4):
         c["fp32-w%d" % w] = net(FP32, kind="residual", world=w, optimizer=("SGD", {"lr": 0.5, "momentum": 0.9}))
         c["fp32-adamw-clip-w%d" % w] = net(FP32, kind="residual", world=w, optimizer=("AdamW", {"lr": 0.01, "weight_decay": 0.1}), clip=0.5)
