@@ -1,4 +1,4 @@
--- expect: scaler_bf16\.lua:11: optim\.GradScaler: nothing here is fp16: .*scaler_bf16\.lua:10 makes unit \(root\) compute in bf16 and reduce in bf16
+-- expect: scaler_bf16\.lua:11: optim\.GradScaler: nothing here is fp16: .*scaler_bf16\.lua:10 makes unit \(root\) compute in bf16 and reduce in fp32
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed, model.out = nn.Embedding(16, 4), nn.Linear(4, 16)
