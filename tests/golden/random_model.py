@@ -27,8 +27,8 @@ def lua(value):
 
 # ── what a model consists of ─────────────────────────────────────────────────────────────────────────────────────────
 class Param:
-    def __init__(self, shape, start, buffer=False, frozen=False):
-        self.shape, self.start, self.buffer, self.frozen = list(shape), start, buffer, frozen
+    def __init__(self, shape, start, buffer=False, frozen=False, dtype="fp32"):
+        self.shape, self.start, self.buffer, self.frozen, self.dtype = list(shape), start.to(DTYPES[dtype]).float(), buffer, frozen, dtype
         self.path = self.unit = None  # known with the first use
         self.shared = False           # by units of one dtype
 
@@ -83,7 +83,8 @@ class Machine:
         if p.buffer:
             return self.state[key]
         if key not in self.used:
-            self.used[key] = self.enter(self.state[key], p.unit)
+            x = self.state[key]
+            self.used[key] = self.enter(x if p.dtype == "fp32" else x.to(DTYPES[p.dtype]), p.unit)
         x = self.used[key]
         return x if p.shared or module.unit() is p.unit else self.enter(x, module.unit(), inputs=True)
 
@@ -233,7 +234,7 @@ class Body:
             raise Skip
         shape = list(shape)
         if not more and r.random() < 0.12:
-            twins = [(o, k, p) for o in self.model.modules for k, p in o.params.items() if p.shape == shape and not p.buffer and o is not m and p.path is not None]
+            twins = [(o, k, p) for o in self.model.modules for k, p in o.params.items() if p.shape == shape and p.dtype == "fp32" and not p.buffer and o is not m and p.path is not None]
             twins = [x for x in twins if self.model.may_share(x[2], m)]
             if twins:
                 o, k, p = r.choice(twins)
@@ -247,10 +248,12 @@ class Body:
         generator = self.model.generator
         start = torch.randn(shape, generator=generator, dtype=torch.float32)
         start = start * (std if std is not None else 0.7) + around
-        p = Param(shape, start, buffer, frozen)
+        p = Param(shape, start, buffer, frozen, "fp32" if buffer else self.model.stored())
         name = "%s%d" % ("b" if buffer else "w", len(m.fields) + 1)
         m.params[name] = p
         options = {"requires_grad": False} if frozen else {}
+        if p.dtype != "fp32":
+            options["dtype"] = p.dtype
         m.fields.append("m.%s = nn.%s(%s%s)" % (name, "buffer" if buffer else "parameter", lua(shape), ", " + lua(options) if options else ""))
         self.model.make(p, m, name)
         return p
@@ -765,11 +768,14 @@ class Body:
         if m is self.model.top:
             raise Skip
         name = "l%d" % (len(m.fields) + 1)
+        dtype = self.model.stored()
+        if dtype != "fp32":
+            options = {**options, "dtype": dtype}
         m.fields.append("m.%s = nn.%s%s)" % (name, ctor, ", " + lua(options) if options else ""))
         out = []
         for group in (first, second):
             for field, (shape, std, around) in group.items():
-                p = Param(shape, torch.randn(shape, generator=self.model.generator) * std + around)
+                p = Param(shape, torch.randn(shape, generator=self.model.generator) * std + around, dtype=dtype)
                 m.params["%s.%s" % (name, field)] = p
                 self.model.make(p, m, "%s.%s" % (name, field))
                 out.append(p)
@@ -1129,6 +1135,7 @@ class Model:
         self.accumulate = r.choice([1, 1, 1, 2, 3])
         self.sparse = r.random() < 0.2
         self.batch_norm = self.world == 1
+        self.narrow = r.random() < 0.2  # some parameters are stored in 16 bits
         self.steps = 3
         self.rows = set()  # sparse tables
         self.top = None
@@ -1142,6 +1149,9 @@ class Model:
         self.make_training()
 
     # ── parameters and modules ───────────────────────────────────────────────────────────────────────────────────────
+    def stored(self):
+        return self.half if self.half and self.narrow and self.r.random() < 0.3 else "fp32"
+
     def make(self, p, module, name):
         self.params.append(p)
         path = (module.path + "." if module.path else "") + name
