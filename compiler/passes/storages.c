@@ -238,11 +238,15 @@ static int64_t hull(const Value *v) { /* elements from the first to the last, bo
     return n;
 }
 
-static void add_access(Derive *d, int *n, Access x) {
-    for (int i = 0; i < *n; i++)
-        if (!memcmp(&d->access[i], &x, sizeof x)) return;
+static void push_access(Derive *d, int *n, Access x) {
     if (*n == d->cap) d->access = vec_grow(d->a, d->access, &d->cap, sizeof *d->access);
     d->access[(*n)++] = x;
+}
+
+static void add_access(Derive *d, int from, int *n, Access x) { /* unless it is there from `from` on */
+    for (int i = from; i < *n; i++)
+        if (!memcmp(&d->access[i], &x, sizeof x)) return;
+    push_access(d, n, x);
 }
 
 static Access access_to(const Derive *d, const Op *op, const Value *v) {
@@ -283,19 +287,20 @@ static void fill_accesses(Derive *d, const Op *op, Event *e) {
     bool reads;
     for (int k = 0; k < op->nin; k++) {
         if (!updated(op, k)) {
-            add_access(d, &n, access_to(d, op, op->in[k]));
+            add_access(d, 0, &n, access_to(d, op, op->in[k]));
             continue;
         }
         Access x = update_access(d, op, k, &reads);
-        if (reads) add_access(d, &n, x);
+        if (reads) add_access(d, 0, &n, x);
     }
     copy_accesses(d, n, &e->reads, &e->nreads);
     n = 0;
-    for (int k = 0; k < op->nout; k++)
-        if (!op->out[k]->internal) add_access(d, &n, access_to(d, op, op->out[k]));
+    for (int k = 0; k < op->nout; k++) /* each, so that verify sees two in one place */
+        if (!op->out[k]->internal) push_access(d, &n, access_to(d, op, op->out[k]));
+    int results = n;
     for (int k = 0; k < op->nin; k++)
-        if (updated(op, k)) add_access(d, &n, update_access(d, op, k, &reads));
-    if (op->scratch_value) add_access(d, &n, access_to(d, op, op->scratch_value));
+        if (updated(op, k)) add_access(d, results, &n, update_access(d, op, k, &reads));
+    if (op->scratch_value) push_access(d, &n, access_to(d, op, op->scratch_value));
     copy_accesses(d, n, &e->writes, &e->nwrites);
 }
 

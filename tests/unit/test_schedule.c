@@ -619,6 +619,8 @@ Test(storages, an_operand_lends_its_bytes_once) {
     softmax(n, "e3", FORWARD, first);
     softmax(n, "e4", FORWARD, whole);
     plan_net(n);
+    const Event *e1 = &n->plan->programs->events[find(n, "e1")];
+    cr_expect_eq(e1->nwrites, 2, "verify must see both");
     cr_expect_eq(first->storage, a->storage);
     cr_expect_neq(whole->storage, a->storage);
 }

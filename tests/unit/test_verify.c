@@ -97,7 +97,6 @@ Test(verify, two_results_in_one_place) {
     Event *e = &micro_events[BACKWARD_1];
     Access *twice = NEW_ARRAY(plan->arena, Access, 2);
     twice[0] = twice[1] = e->writes[0];
-    twice[1].size /= 2;
     e->writes = twice;
     e->nwrites = 2;
     twice[1].offset += 4; /* in the gaps of the first, as far as a plan says */
