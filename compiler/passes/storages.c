@@ -260,10 +260,6 @@ static Access access_to(const Derive *d, const Op *op, const Value *v) {
     return (Access){root->storage, v->offset * size, hull(v) * size};
 }
 
-static bool updated(const Op *op, int k) {
-    return op_updates(op, k);
-}
-
 /* What an update touches, and whether it reads that too. */
 static Access update_access(const Derive *d, const Op *op, int k, bool *reads) {
     Access x = access_to(d, op, op->in[k]);
@@ -286,7 +282,7 @@ static void fill_accesses(Derive *d, const Op *op, Event *e) {
     int n = 0;
     bool reads;
     for (int k = 0; k < op->nin; k++) {
-        if (!updated(op, k)) {
+        if (!op_updates(op, k)) {
             add_access(d, 0, &n, access_to(d, op, op->in[k]));
             continue;
         }
@@ -299,7 +295,7 @@ static void fill_accesses(Derive *d, const Op *op, Event *e) {
         if (!op->out[k]->internal) push_access(d, &n, access_to(d, op, op->out[k]));
     int results = n;
     for (int k = 0; k < op->nin; k++)
-        if (updated(op, k)) add_access(d, results, &n, update_access(d, op, k, &reads));
+        if (op_updates(op, k)) add_access(d, results, &n, update_access(d, op, k, &reads));
     if (op->scratch_value) push_access(d, &n, access_to(d, op, op->scratch_value));
     copy_accesses(d, n, &e->writes, &e->nwrites);
 }

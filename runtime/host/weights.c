@@ -59,8 +59,7 @@ static const StTensor *find(const Weights *w, const char *path, const StFile **f
     return t;
 }
 
-/* What stands before `path` in the name of a tensor, in new memory, where all tensors that end in it agree; else NULL.
- */
+/* What stands before `path` in names of tensors, in new memory; NULL where nothing does, or not the same everywhere. */
 static char *prefix_of(const Weights *w, const char *path) {
     char *prefix = NULL;
     for (int i = 0; i < w->n; i++)
@@ -87,9 +86,12 @@ static void find_prefix(Weights *w) {
         if (w->b->params[i].buffer) continue;
         bool there = find_name(w, path, &f);
         if (!there && !w->prefix) w->prefix = prefix_of(w, path);
-        own += there;
-        inner += !there && find(w, path, &f);
-        if (!there && !find(w, path, &f)) inner = -w->b->nparams;
+        if (there)
+            own++;
+        else if (find(w, path, &f))
+            inner++;
+        else
+            inner = -w->b->nparams;
     }
     if (w->prefix && inner > own) {
         note("%s: tensors are named %s... there, and taken for the model's ...", w->files[0].path, w->prefix);
