@@ -5,7 +5,7 @@
 
 Operands are names of values or of the module's parameters, or numbers; names of integers begin with i_.
 
-Relies on: torch. Relied on by: fsdp2.py, fsdp2_cases.py."""
+Relies on: torch, harness.py (lua). Relied on by: fsdp2.py, which puts tests/program on the path, fsdp2_cases.py."""
 import copy
 
 import torch
@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
+
+from harness import lua
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "int32": torch.int32}
 NAMES = {v: k for k, v in DTYPES.items()}
@@ -94,10 +96,6 @@ def table(x, leaf):
     return "{ %s }" % ", ".join(table(v, leaf) for v in x) if isinstance(x, list) else leaf(x)
 
 
-def options(x):
-    return table(x, lambda v: '"%s"' % v if isinstance(v, str) else str(v).lower() if isinstance(v, bool) else repr(v))
-
-
 class Lua:
     """probes: an exp of each value, whose dtype the dump of the compiler shows; sites: {its line: (module's path, value)}."""
 
@@ -142,7 +140,7 @@ class Lua:
         for name, (shape, o) in m.params.items():
             kind = "buffer" if o.get("buffer") else "parameter"
             said = {"dtype": o.get("dtype", "fp32"), **({} if o.get("buffer") else {"requires_grad": o.get("grad", True)})}
-            self.put("%s.%s = nn.%s(%s, %s)" % (me, name, kind, options(list(shape)), options(said)))
+            self.put("%s.%s = nn.%s(%s, %s)" % (me, name, kind, lua(list(shape)), lua(said)))
         names = ["a%d" % i for i in range(len(m.args))]
         self.put("function %s:forward(%s)" % (me, ", ".join(names)))
         for name, a in zip(names, m.args):
@@ -154,7 +152,7 @@ class Lua:
         if m.checkpoint:
             self.put("nn.checkpoint_wrapper(%s)" % me)
         if m.policy is not None:
-            self.put("nn.fully_shard(%s, %s)" % (me, options(m.policy)))
+            self.put("nn.fully_shard(%s, %s)" % (me, lua(m.policy)))
 
 
 def lua_of(case, probes=False):
@@ -164,15 +162,15 @@ def lua_of(case, probes=False):
     l.module(case.model, "")
     l.put("return nn.training {\n  model = m_,\n  batch = {")
     for name, (dtype, shape) in case.inputs.items():
-        l.put('    %s = nn.input("%s", %s),' % (name, dtype, options(shape)))
+        l.put('    %s = nn.input("%s", %s),' % (name, dtype, lua(shape)))
     l.put("  },\n  loss = function(m, b)")
     for name in case.inputs:
         l.put("  local %s = b.%s" % (name, name))
     l.body("loss", case.loss, ())
     l.put("  return %s\n  end," % case.loss[-1][0])
-    l.put("  optimizer = optim.%s %s," % (case.optimizer[0], options(case.optimizer[1])))
+    l.put("  optimizer = optim.%s %s," % (case.optimizer[0], lua(case.optimizer[1])))
     if case.scaler:
-        l.put("  grad_scaler = optim.GradScaler %s," % options(case.scaler))
+        l.put("  grad_scaler = optim.GradScaler %s," % lua(case.scaler))
     l.put("  clip_grad_norm = %s, accumulate = %d\n}" % (case.clip, case.accumulate))
     return "\n".join(l.lines) + "\n", l.sites
 

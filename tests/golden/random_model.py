@@ -1,28 +1,23 @@
 """Random small models, each as Lua and as statements that PyTorch executes: free sequences of what nn offers, over values of
 odd shapes, in nested modules with units, checkpoints, shared, frozen and unused parameters.
 
-Relies on: torch. Relied on by: fuzz.py."""
+Relies on: torch, harness.py (lua). Relied on by: fuzz.py."""
 import math
+import os
 import random
+import sys
 
 import torch
 import torch.nn.functional as F
+
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "program"))
+from harness import lua  # noqa: E402
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64, "int32": torch.int32, "bool": torch.bool}
 EPS = {torch.float64: 0.0, torch.float32: 2.0 ** -24, torch.float16: 2.0 ** -11, torch.bfloat16: 2.0 ** -8}
 VOCAB = 11   # numbers in the integer inputs are below
 LARGEST = 8  # what probes find larger is scaled down
 LLAMA31 = {"factor": 8, "low": 1, "high": 4, "original": 16}
-
-
-def lua(value):
-    if isinstance(value, dict):
-        return "{ %s }" % ", ".join("%s = %s" % (k, lua(v)) for k, v in value.items())
-    if isinstance(value, (list, tuple)):
-        return "{ %s }" % ", ".join(lua(v) for v in value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return '"%s"' % value if isinstance(value, str) else repr(value)
 
 
 # ── what a model consists of ─────────────────────────────────────────────────────────────────────────────────────────
@@ -1336,7 +1331,6 @@ class Model:
 
 
 if __name__ == "__main__":
-    import sys
     for seed in sys.argv[1:]:
         print("-- " + Model(int(seed)).title())
         print(Model(int(seed)).text())

@@ -2,21 +2,13 @@
 plain MLPs, chains of pointwise ops, reductions, softmax over odd axes, views, shared and frozen modules, dtypes, optimizers. A
 model has an option `v`: which of three memory policies is taken, none of which may change a bit.
 
-Relies on: python3's standard library. Relied on by: fuzz.py."""
+Relies on: harness.py (lua). Relied on by: fuzz.py, which puts tests/program on the path."""
 import random
+
+from harness import lua
 
 VARIANTS = 3
 TOKENS = 48  # the data's tokens are below
-
-
-def lua(value):
-    if isinstance(value, dict):
-        return "{ %s }" % ", ".join("%s = %s" % (k, lua(v)) for k, v in value.items())
-    if isinstance(value, (list, tuple)):
-        return "{ %s }" % ", ".join(lua(v) for v in value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return '"%s"' % value if isinstance(value, str) else repr(value)
 
 
 class Block:

@@ -144,6 +144,17 @@ def settings(options):
     return [a for k, v in options.items() for a in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
 
 
+def lua(value):
+    """The value as Lua writes it."""
+    if isinstance(value, dict):
+        return "{ %s }" % ", ".join("%s = %s" % (k, lua(v)) for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return "{ %s }" % ", ".join(lua(v) for v in value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return '"%s"' % value if isinstance(value, str) else repr(value)
+
+
 def planned(model, world, *args, **options):
     """The plan, as --format json prints it."""
     return json.loads(shardc("inspect", model, "--world", str(world), "--format", "json", *args, *settings(options)))
