@@ -8,7 +8,6 @@ than to any that can be told from it. Exit code 1 where something differs that s
 
 Relies on: torch 2.15 or later, make all, fsdp2_models.py, fsdp2_cases.py, harness.py. Relied on by: people."""
 import array
-import json
 import math
 import os
 import re

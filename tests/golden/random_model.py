@@ -648,7 +648,6 @@ class Body:
         return out
 
     def joined(self, values, d):
-        r = self.r
         if len({(v.t.dtype, v.u.dtype) for v in values}) > 1 and any(not v.floating for v in values):
             return None
         text = "nn.concat({ %s }, %d)" % (", ".join(["%s"] * len(values)), d)
@@ -1027,7 +1026,6 @@ class Body:
         def run(m, x):
             m.logs[name] = x.detach() * (self.model.world * self.model.accumulate if total else 1)
             return []
-        word = "%s"
         if x.t.numel() > 1 or self.r.random() < 0.3:
             way = self.r.choice(["mean", "sum", "max"])
             f = {"mean": torch.mean, "sum": torch.sum, "max": torch.amax}[way]
