@@ -21,6 +21,7 @@ enum {
     KEY_PROGRAM,
     KEY_MODULE,
     KEY_STREAM,
+    KEY_COLUMNS,
     KEY_BATCH,
     KEY_SEPARATOR,
     KEY_ARCH,
@@ -96,6 +97,10 @@ static const struct argp_option inspect_options[] = {
     {"program", KEY_PROGRAM, "NAME", 0, "Only this program: micro, eval, ...", 4},
     {"module", KEY_MODULE, "GLOB", 0, "Only events of these modules: 'h.3.*'", 4},
     {"stream", KEY_STREAM, "NAME", 0, "Only this stream: compute, gather, reduce, ...", 4},
+    {"columns", KEY_COLUMNS, "LIST", 0,
+     "What a line says beside the event's id: stream, op, phase, module, reads, writes, address, size, waits, time, "
+     "source; all; or default, which is all but address and time: 'default,time'",
+     4},
     HELP,
     {0},
 };
@@ -151,10 +156,10 @@ static const Command commands[] = {
      "The arena is exact: the program allocates it once, at start. Library lines are what lies outside it.",
      predict_options, 1, 1, command_predict},
     {"inspect", "MODEL.lua|PLAN.json|BINARY",
-     "Print the schedule, an event a line: id, stream, op, phase, module, reads and writes with their addresses, "
-     "waits, times, "
-     "the line of Lua it comes from."
+     "Print the schedule, an event a line: id, stream, op, phase, module, what it reads and writes, what it waits for, "
+     "the line of Lua it comes from. --columns all adds addresses and times."
      "\vExample:\n  shardc inspect models/gpt2.lua --world 2 --program micro --module 'h.0.*'\n"
+     "  shardc inspect models/gpt2.lua --world 2 --columns op,module,time\n"
      "  shardc inspect models/gpt2.lua --format json -o gpt2.plan.json",
      inspect_options, 1, 1, command_inspect},
     {"verify", "MODEL.lua|PLAN.json|BINARY",
@@ -263,6 +268,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_PROGRAM: o->program = arg; break;
     case KEY_MODULE: o->module = arg; break;
     case KEY_STREAM: o->stream = arg; break;
+    case KEY_COLUMNS: o->columns = arg; break;
     case KEY_BATCH: o->batch = arg; break;
     case KEY_TABLE: o->table = arg; break;
     case KEY_TASKS: o->tasks = arg; break;

@@ -11,6 +11,7 @@ typedef struct {
     int ninputs;
     const char *target, *arch, *device, *policy, *out, *format, *dump_after, *variant;
     const char *program, *module, *stream; /* inspect's filters */
+    const char *columns;                   /* inspect: what a line says */
     const char *at, *by;                   /* predict: when, and a table of whom */
     const char *table, *tasks;             /* calibrate: files */
     const char *batch;                     /* verify: a file of plan paths, for the tests */

@@ -26,14 +26,38 @@ static void check_program(const Plan *p, const char *name) {
                near ? near : "", near ? "?" : "");
 }
 
+/* "all", or names with commas between them: `default` stands for those that are shown unless columns are chosen. */
+static unsigned columns_of(Arena *a, const char *text) {
+    const char *names[N_COLUMNS + 2] = {"all", "default"};
+    unsigned sets[N_COLUMNS + 2] = {COLUMNS_ALL, COLUMNS_DEFAULT}, columns = 0;
+    Str known = {.arena = a};
+    for (int c = 0; c < N_COLUMNS; c++) {
+        names[c + 2] = column_name((Column)c);
+        sets[c + 2] = 1u << c;
+        str_addf(&known, ", %s", names[c + 2]);
+    }
+    while (text) {
+        const char *comma = strchr(text, ','), *name = arena_printf(a, "%.*s", (int)strcspn(text, ","), text);
+        int i = 0;
+        while (i < N_COLUMNS + 2 && strcmp(name, names[i])) i++;
+        if (i == N_COLUMNS + 2) fail_usage("--columns %s: columns are%s; or all, or default", name, known.s + 1);
+        columns |= sets[i];
+        text = comma ? comma + 1 : NULL;
+    }
+    if (columns & (1u << COL_ADDRESS | 1u << COL_SIZE) && !(columns & (1u << COL_READS | 1u << COL_WRITES)))
+        fail_usage("--columns: address and size belong to reads and writes: add one of those");
+    return columns;
+}
+
 int command_inspect(Arena *a, const Options *o) {
-    if (as_json(o) && (o->program || o->module || o->stream))
-        fail_usage("--format json writes the whole plan: leave out --program, --module and --stream");
+    if (as_json(o) && (o->program || o->module || o->stream || o->columns))
+        fail_usage("--format json writes the whole plan: leave out --program, --module, --stream and --columns");
+    unsigned columns = columns_of(a, o->columns ? o->columns : "default");
     const Plan *p = plan_of(a, o, o->inputs[0]);
     if (o->stream) check_stream(a, o->stream);
     if (o->program) check_program(p, o->program);
     OutFile f = output(a, o);
-    ReportOptions r = {.program = o->program, .module = o->module, .stream = o->stream};
+    ReportOptions r = {.program = o->program, .module = o->module, .stream = o->stream, .columns = columns};
     if (as_json(o))
         plan_write_json(f.f, p);
     else

@@ -7,12 +7,28 @@
 
 #include <fnmatch.h>
 
-static void accesses(Str *s, const Plan *p, const char *title, const Access *x, int n) {
+const char *column_name(Column c) {
+    static const char *const names[] = {"stream",  "op",   "phase", "module", "reads", "writes",
+                                        "address", "size", "waits", "time",   "source"};
+    return names[c];
+}
+
+static bool has(const ReportOptions *o, Column c) {
+    return o->columns >> c & 1;
+}
+
+/* "h.0/master@0x00020500:100.0KiB", or without addresses "g1f.0+0x30800:768B": where in the storage it begins. */
+static void accesses(Str *s, const Plan *p, const ReportOptions *o, const char *title, const Access *x, int n) {
     if (n) str_addf(s, "  %s", title);
     for (int i = 0; i < n; i++) {
         const Storage *st = &p->storages[x[i].storage];
-        str_addf(s, " %s@%s0x%08llx:%s", st->name, st->arena == ARENA_HOST ? "host:" : "",
-                 (unsigned long long)(st->offset + x[i].offset), bytes_text(s->arena, (double)x[i].size));
+        str_addf(s, " %s", st->name);
+        if (has(o, COL_ADDRESS))
+            str_addf(s, "@%s0x%08llx", st->arena == ARENA_HOST ? "host:" : "",
+                     (unsigned long long)(st->offset + x[i].offset));
+        else if (x[i].offset)
+            str_addf(s, "+0x%llx", (unsigned long long)x[i].offset);
+        if (has(o, COL_SIZE)) str_addf(s, ":%s", bytes_text(s->arena, (double)x[i].size));
     }
 }
 
@@ -21,15 +37,20 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-static void event_line(Str *s, const Plan *p, const PlanProgram *g, const Event *e) {
-    str_addf(s, "%s %s  %s  %s %s", e->id, stream_name(e->stream), e->op, phase_name(e->phase),
-             *e->module ? e->module : "-");
-    accesses(s, p, "r", e->reads, e->nreads);
-    accesses(s, p, "w", e->writes, e->nwrites);
-    if (e->nwaits) str_add(s, "  wait");
-    for (int i = 0; i < e->nwaits; i++) str_addf(s, " %s", g->events[e->waits[i]].id);
-    str_addf(s, "  t %.3fms +%.3fms", e->start_us * 1e-3, e->duration_us * 1e-3);
-    if (e->src.file) str_addf(s, "  %s:%d", base_name(e->src.file), e->src.line);
+static void event_line(Str *s, const Plan *p, const PlanProgram *g, const Event *e, const ReportOptions *o) {
+    str_add(s, e->id);
+    if (has(o, COL_STREAM)) str_addf(s, " %s", stream_name(e->stream));
+    if (has(o, COL_OP)) str_addf(s, "  %s", e->op);
+    if (has(o, COL_PHASE)) str_addf(s, "  %s", phase_name(e->phase));
+    if (has(o, COL_MODULE)) str_addf(s, "%s%s", has(o, COL_PHASE) ? " " : "  ", *e->module ? e->module : "-");
+    if (has(o, COL_READS)) accesses(s, p, o, "r", e->reads, e->nreads);
+    if (has(o, COL_WRITES)) accesses(s, p, o, "w", e->writes, e->nwrites);
+    if (has(o, COL_WAITS) && e->nwaits) {
+        str_add(s, "  wait");
+        for (int i = 0; i < e->nwaits; i++) str_addf(s, " %s", g->events[e->waits[i]].id);
+    }
+    if (has(o, COL_TIME)) str_addf(s, "  t %.3fms +%.3fms", e->start_us * 1e-3, e->duration_us * 1e-3);
+    if (has(o, COL_SOURCE) && e->src.file) str_addf(s, "  %s:%d", base_name(e->src.file), e->src.line);
     str_add(s, "\n");
 }
 
@@ -123,7 +144,7 @@ static void program_events(FILE *f, const Plan *p, const PlanProgram *g, const R
     for (int e = 0; e < g->n; e++) {
         if (!wanted(&g->events[e], o)) continue;
         s.n = 0;
-        event_line(&s, p, g, &g->events[e]);
+        event_line(&s, p, g, &g->events[e], o);
         fwrite(s.s, 1, s.n, f);
     }
     arena_free(a);

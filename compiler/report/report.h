@@ -7,8 +7,27 @@
 #include "../ir/plan.h"
 #include "../verify/verify.h"
 
+/* What a line of `inspect` says of an event beside its id. */
+typedef enum {
+    COL_STREAM,
+    COL_OP,
+    COL_PHASE,
+    COL_MODULE,
+    COL_READS,
+    COL_WRITES,
+    COL_ADDRESS, /* of what is read and written */
+    COL_SIZE,    /* of what is read and written */
+    COL_WAITS,
+    COL_TIME,
+    COL_SOURCE,
+    N_COLUMNS
+} Column;
+const char *column_name(Column c);
+/* For people and for diff: neither address nor time, which change at every line when one event moves. */
+enum { COLUMNS_ALL = (1u << N_COLUMNS) - 1, COLUMNS_DEFAULT = COLUMNS_ALL & ~(1u << COL_ADDRESS | 1u << COL_TIME) };
 typedef struct {
     const char *program, *module, *stream; /* inspect: filters, NULL: all */
+    unsigned columns;                      /* a bit a Column */
 } ReportOptions;
 
 /* predict --by, --at: who holds what at one moment of a program. */

@@ -1,6 +1,7 @@
 """The command line: every usage error and every diagnostic of compiler/main.c and compiler/cli/, with exit codes.
 
 Relies on: harness.py. Relied on by: run.py."""
+import collections
 import json
 import os
 import re
@@ -85,6 +86,9 @@ CASES = [
     (["predict", PLAN, "--by", "unit", "--format", "json"], 2, "--format json holds the peak and all events: leave out --at and --by"),
     (["inspect", PLAN, "--stream", "computer"], 2, "--stream computer: streams are compute, gather"),
     (["inspect", PLAN, "--program", "mirco"], 2, "--program mirco: this plan has"),
+    (["inspect", PLAN, "--columns", "op,adress"], 2, "--columns adress: columns are stream, op, phase, module, reads, writes, address, size, waits, time, source; or all, or default"),
+    (["inspect", PLAN, "--columns", "op,address"], 2, "--columns: address and size belong to reads and writes: add one of those"),
+    (["inspect", PLAN, "--columns", "all", "--format", "json"], 2, "--format json writes the whole plan: leave out --program, --module, --stream and --columns"),
     (["inspect", PLAN, "--program", "mirco"], 2, "is it micro?"),
     (["inspect", PLAN, "--module", "nowhere.*"], 1, "--module 'nowhere.*': no module with events has such a path; * stands for any characters"),
     (["inspect", PLAN, "--format", "json", "--stream", "gather"], 2, "--format json writes the whole plan"),
@@ -240,6 +244,26 @@ def test_help():
 
 def gpt2(*args):
     return shardc("inspect", os.path.join(ROOT, "models", "gpt2.lua"), "--set", "layers=2", "--set", "dim=64", "--set", "heads=2", "--set", "seq=32", *args)
+
+
+def test_columns():
+    """By default a line of inspect holds neither address nor time, so that schedules can be compared; --columns chooses."""
+    def lines(*args):
+        parts = gpt2("--world", "2", "--device", "h200", *args).split("\n\n")  # the head, the programs, the units
+        return [line for part in parts[1:-1] for line in part.split("\n")[1:]]
+    everything, default, few = lines("--columns", "all"), lines(), lines("--columns", "op,time")
+    check(len(everything) == len(default) == len(few) > 100, "%d, %d and %d lines" % (len(everything), len(default), len(few)))
+    for a, d, f in zip(everything, default, few):
+        check(re.search("  t [0-9.]+ms .[0-9.]+ms  gpt2.lua:[0-9]+$", a), a)
+        without = re.sub("  t [0-9.]+ms .[0-9.]+ms", "", re.sub("@(host:)?0x[0-9a-f]{8}", "", a))
+        check(without == re.sub(r"\+0x[0-9a-f]+:", ":", d), "all but address and time:\n%s\n%s" % (a, d))
+        check(f == "  ".join((a.split()[0], re.split("  +", a)[1], re.search("t [0-9.]+ms .[0-9.]+ms", a)[0])), "%s\n%s" % (a, f))
+    def differ(*args):
+        one, two = (lines("--set", "prefetch=%d" % n, "--set", "layers=6", *args) for n in (1, 2))
+        return sum(n != 0 for n in (collections.Counter(one) - collections.Counter(two)).values()), len(one)
+    (some, n), (most, _) = differ(), differ("--columns", "all")
+    check(some < n // 20 and most > n // 2, "prefetch=2 changes %d of %d lines, and %d with addresses and times" % (some, n, most))
+    return "prefetch=2 changes %d of %d lines; %d of those with addresses and times" % (some, n, most)
 
 
 def test_nodes():
