@@ -6,6 +6,7 @@
 #include "report.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { LARGEST = 3 };
 
@@ -50,7 +51,8 @@ Moment moment_at(const Plan *p, const char *at) {
 /* ── who ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 typedef struct {
-    const char *name;
+    const char *name; /* of several: their pattern, layers.*.mlp */
+    int count;        /* modules or units that the row stands for; the figures below are of one */
     int64_t of[N_CLASSES], total;
     const Storage *largest[LARGEST];
 } Row;
@@ -67,10 +69,40 @@ static void add(Row *r, const Storage *s) {
     }
 }
 
+/* Largest first; of equal ones layers.2 before layers.10. */
 static int by_total(const void *a, const void *b) {
     const Row *x = a, *y = b;
-    if (x->total != y->total) return x->total > y->total ? -1 : 1;
-    return strcmp(x->name, y->name);
+    int64_t m = x->total * x->count, n = y->total * y->count;
+    if (m != n) return m > n ? -1 : 1;
+    return strverscmp(x->name, y->name);
+}
+
+static bool alike(const Row *x, const Row *y) {
+    bool same = !memcmp(x->of, y->of, sizeof x->of);
+    for (int i = 0; i < LARGEST && same; i++)
+        same = !x->largest[i] == !y->largest[i] && (!x->largest[i] || x->largest[i]->size == y->largest[i]->size);
+    return same;
+}
+
+/* Rows whose names differ in numbers alone, and whose figures do not, become one. */
+static void fold(Rows *rows, Arena *a) {
+    Map *last = map_new(a); /* by pattern: the number of the latest row, from 1 */
+    int *before = NEW_ARRAY(a, int, rows->n + 1), n = 0;
+    for (int i = 0; i < rows->n; i++) {
+        Row *r = &rows->at[i];
+        const char *pattern = path_pattern(a, r->name);
+        int k = (int)(intptr_t)map_get(last, pattern);
+        while (k && !alike(&rows->at[k - 1], r)) k = before[k];
+        if (k) {
+            rows->at[k - 1].name = pattern;
+            rows->at[k - 1].count++;
+            continue;
+        }
+        rows->at[n++] = *r;
+        before[n] = (int)(intptr_t)map_get(last, pattern);
+        map_put(last, pattern, (void *)(intptr_t)n);
+    }
+    rows->n = n;
 }
 
 static Rows rows_of(const Plan *p, Moment m, unsigned classes, bool single) {
@@ -82,13 +114,20 @@ static Rows rows_of(const Plan *p, Moment m, unsigned classes, bool single) {
         const char *name = single ? s->name : *s->owner ? s->owner : "(model)";
         intptr_t k = (intptr_t)map_get(index, name);
         if (!k) {
-            push(&out, p->arena, ((Row){.name = name}));
+            push(&out, p->arena, ((Row){.name = name, .count = 1}));
             map_put(index, name, (void *)(k = out.n));
         }
         add(&out.at[k - 1], s);
     }
     if (out.n) qsort(out.at, (size_t)out.n, sizeof *out.at, by_total);
+    if (!single) fold(&out, p->arena);
+    if (out.n) qsort(out.at, (size_t)out.n, sizeof *out.at, by_total);
     return out;
+}
+
+/* "layers.*.mlp (32)" */
+static const char *title(const Plan *p, const Row *r) {
+    return r->count == 1 ? r->name : arena_printf(p->arena, "%s (%d)", r->name, r->count);
 }
 
 static void life(FILE *f, const Plan *p, const Storage *s) {
@@ -100,7 +139,8 @@ static void life(FILE *f, const Plan *p, const Storage *s) {
 }
 
 static void row(FILE *f, const Plan *p, const Row *r, Holding by, int width) {
-    fprintf(f, "  %-*s %12s ", width, r->name, grouped(p->arena, (double)r->total));
+    fprintf(f, "  %-*s %14s ", width, title(p, r), grouped(p->arena, (double)(r->total * r->count)));
+    if (r->count > 1) fprintf(f, " %d × %s:", r->count, grouped(p->arena, (double)r->total));
     if (by == BY_STORAGE) {
         fprintf(f, " %-20s ", storage_class_name(r->largest[0]->cls));
         life(f, p, r->largest[0]);
@@ -131,8 +171,9 @@ void report_holders_text(FILE *f, const Plan *p, Moment m, Holding by) {
     int64_t total = 0;
     int width = 8;
     for (int i = 0; i < rows.n; i++) {
-        total += rows.at[i].total;
-        if ((int)strlen(rows.at[i].name) > width) width = (int)strlen(rows.at[i].name);
+        int length = (int)strlen(title(p, &rows.at[i]));
+        total += rows.at[i].total * rows.at[i].count;
+        if (length > width) width = length;
     }
     fprintf(f, "%s of %s at %s%s%s%s%s: %s bytes\n",
             by == BY_MODULE ? "activations, temporaries and workspaces"

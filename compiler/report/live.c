@@ -28,8 +28,7 @@ int largest_program(const Plan *p, ArenaKind arena) {
     return best;
 }
 
-/* layers.31.mlp -> layers.*.mlp */
-static char *pattern_of(Arena *a, const char *path) {
+char *path_pattern(Arena *a, const char *path) {
     char *out = arena_alloc(a, strlen(path) + 1), *to = out;
     for (const char *s = path; *s;) {
         const char *end = s + strcspn(s, ".");
@@ -58,7 +57,7 @@ Holders largest_holders(const Plan *p, ArenaKind arena, int program, int event, 
     for (int i = 0; i < p->nstorages; i++) {
         const Storage *s = &p->storages[i];
         if (!(classes >> s->cls & 1) || !storage_alive(s, arena, program, event)) continue;
-        const char *pattern = pattern_of(p->arena, s->owner);
+        const char *pattern = path_pattern(p->arena, s->owner);
         intptr_t k = (intptr_t)map_get(index, pattern);
         if (!k) {
             push(&out, p->arena, ((Holder){pattern, 0, 0}));

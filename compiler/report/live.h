@@ -21,6 +21,8 @@ bool storage_alive(const Storage *s, ArenaKind arena, int program, int event);
 LiveSet live_at(const Plan *p, ArenaKind arena, int program, int event);
 int largest_program(const Plan *p, ArenaKind arena); /* the one with the highest peak; -1: there is none */
 
+char *path_pattern(Arena *a, const char *path); /* layers.31.mlp -> layers.*.mlp */
+
 /* Modules or units with equal names up to numbers ("layers.*.mlp"), and what they hold together. */
 typedef struct {
     const char *pattern;

@@ -202,6 +202,20 @@ def test_M4_recompute_releases():
     kept = {}
     for recompute in ("none", "selective", "full"):
         out = shardc("predict", MLP, "--world", "4", "--device", "h200", "--at", "forward", "--by", "module", "--set", "recompute=" + recompute)
-        kept[recompute] = dict(re.findall(r"^  (blocks\.\d\.\w+) +([\d,]+)", out, re.M))
-    check(sorted(kept["full"]) == ["blocks.%d.out_proj" % b for b in range(3)], "full: %s" % kept["full"])
-    check(len(kept["none"]) == 8 > len(kept["full"]), "none: %s" % kept["none"])
+        kept[recompute] = dict(re.findall(r"^  (blocks\.\S+) \((\d+)\) ", out, re.M))  # {pattern: modules}
+    check(kept["full"] == {"blocks.*.out_proj": "3"}, "full: %s" % kept["full"])
+    check(kept["none"] == {"blocks.*.in_proj": "4", "blocks.*.out_proj": "4"}, "none: %s" % kept["none"])
+
+
+def test_M4_tables_fold_identical_layers():
+    """Rows whose names differ in a number alone and that hold the same are one, with a count; storages stand in natural order."""
+    def rows(by, *args):
+        out = shardc("predict", os.path.join(ROOT, "models", "gpt2.lua"), "--set", "layers=12", "--world", "4", "--device", "h200", "--by", by, *args)
+        return [re.match(r"  (.+?)(?: \((\d+)\))? +([\d,]+)  ?(?:(\d+) × ([\d,]+):)?", line).groups() for line in out.split(" bytes\n")[1].splitlines()]
+    units = rows("unit")
+    check([r[:2] for r in units if r[0].startswith("h.")] == [("h.*", "11"), ("h.11", None)], "%s" % units)
+    for name, count, total, times, each in rows("module") + units:
+        number = lambda text: int(text.replace(",", ""))
+        check(count == times and (not count or number(total) == int(count) * number(each)), "%s: %s is not %s × %s" % (name, total, times, each))
+    kept = [r[0] for r in rows("storage") if re.match(r"h\.\d+/master", r[0])]
+    check(kept == ["h.%d/master" % n for n in range(12)], "storages of one size: %s" % kept)
