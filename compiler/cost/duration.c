@@ -27,11 +27,22 @@ static const Measured *variant_of(const Measured *all, const char *variant) {
     }
 }
 
-/* Along the curve; before its first point as long as there, beyond the last one at its rate. One point is a rate. */
-static double on_curve(const Measured *m, double bytes) {
+/* B/s beyond the curve's last point: the rate of the bytes there, without the time that the first point spends on no
+ * bytes (a launch, where there is one point), and never above `bandwidth`. Where the bytes of the last point take less
+ * than a launch at `bandwidth`, that point is all latency and tells no rate: then it is `bandwidth`. */
+static double rate_beyond(const Device *d, const Measured *m, double bandwidth) {
+    const Point *first = m->points, *last = &first[m->n - 1];
+    double fixed = m->n > 1 ? fmax(first->us - first->bytes / bandwidth * 1e6, d->launch_us) : d->launch_us;
+    if (last->bytes / bandwidth * 1e6 < d->launch_us || last->us <= fixed) return bandwidth;
+    return fmin(bandwidth, last->bytes / (last->us - fixed) * 1e6);
+}
+
+/* Along the curve. Before its first point an event takes as long as there; one point alone is a rate down to 0 bytes.
+ */
+static double on_curve(const Device *d, const Measured *m, double bytes, double bandwidth) {
     const Point *p = m->points, *last = &p[m->n - 1];
+    if (bytes > last->bytes) return last->us + (bytes - last->bytes) / rate_beyond(d, m, bandwidth) * 1e6;
     if (bytes <= p->bytes) return m->n > 1 ? p->us : p->us * bytes / p->bytes;
-    if (bytes >= last->bytes) return last->us * bytes / last->bytes;
     int low = 0, high = m->n - 1;
     while (high - low > 1) {
         int middle = (low + high) / 2;
@@ -41,24 +52,28 @@ static double on_curve(const Measured *m, double bytes) {
     return p[low].us + share * (p[high].us - p[low].us);
 }
 
-static double ideal_us(const Device *d, Dtype t, double flops, double bytes) {
-    return fmax(flops / peak_flops(d, t), bytes / d->memory_bandwidth) * 1e6 + d->launch_us;
+/* Of flops and bytes at the device's peaks. */
+static double roofline_us(const Device *d, Dtype t, double flops, double bytes) {
+    return fmax(flops / peak_flops(d, t), bytes / d->memory_bandwidth) * 1e6;
 }
 
-/* Among points of other sizes: how far from the ideal they were, weighted by the inverse fourth power of the distance
- * in powers of two (Shepard 1968), so that a point that is met exactly speaks alone. */
+/* Among points of other sizes: how far from the ideal (roofline and launch) they were, weighted by the inverse fourth
+ * power of the distance in powers of two (Shepard 1968), so that a point that is met exactly speaks alone. A point
+ * whose roofline is shorter than a launch is all latency: it says nothing of events that are longer. 0: no point says
+ * something. */
 static double among_points(const Device *d, const Measured *m, Dtype t, const Cost *c) {
-    double sum = 0, weights = 0, at[MAX_KEY];
+    double sum = 0, weights = 0, at[MAX_KEY], roofline = roofline_us(d, t, c->flops, c->bytes);
     for (int k = 0; k < m->nkey; k++) at[k] = log2(c->key[k] > 1 ? c->key[k] : 1);
     for (int i = 0; i < m->n; i++) {
         const Point *p = &m->points[i];
-        double far = 0;
+        double far = 0, its = roofline_us(d, t, p->flops, p->bytes);
         for (int k = 0; k < m->nkey; k++) far += (p->key[k] - at[k]) * (p->key[k] - at[k]);
+        if (far > 0 && its < d->launch_us && roofline > d->launch_us) continue;
         double w = 1 / (far * far + 1e-9);
-        sum += w * log(p->us / ideal_us(d, t, p->flops, p->bytes));
+        sum += w * log(p->us / (its + d->launch_us));
         weights += w;
     }
-    return exp(sum / weights) * ideal_us(d, t, c->flops, c->bytes);
+    return weights > 0 ? exp(sum / weights) * (roofline + d->launch_us) : 0;
 }
 
 /* What members of a fused group take by themselves beyond what their bytes take: arithmetic that does not hide. */
@@ -68,14 +83,15 @@ static double arithmetic_us(const Device *d, const Op *op, const Measured *plain
         const Op *m = op->body[i];
         const Measured *own = variant_of(d->kernels[0][m->kind], "");
         if (!own || own->nkey || !op_info[m->kind].cost) continue;
-        double bytes = op_info[m->kind].cost(m).bytes, more = on_curve(own, bytes) - on_curve(plain, bytes);
+        double bytes = op_info[m->kind].cost(m).bytes,
+               more = on_curve(d, own, bytes, d->memory_bandwidth) - on_curve(d, plain, bytes, d->memory_bandwidth);
         if (more > 0) us += more;
     }
     return us;
 }
 
-/* 0: nothing was measured that says something of it. */
-static double measured_us(const Device *d, const Event *e, const char *variant, bool deterministic) {
+/* `bandwidth`: B/s of what the event's bytes go over. 0: nothing was measured that says something of it. */
+static double measured_us(const Device *d, const Event *e, const char *variant, double bandwidth, bool deterministic) {
     const Op *op = e->op_ir;
     if (!op) return 0;
     const Measured *all = d->kernels[!deterministic][op->kind];
@@ -83,13 +99,13 @@ static double measured_us(const Device *d, const Event *e, const char *variant, 
     if (!all) return 0;
     if (variant) {
         const Measured *m = variant_of(all, variant);
-        return m ? on_curve(m, e->bytes) : 0;
+        return m ? on_curve(d, m, e->bytes, bandwidth) : 0;
     }
     Cost c = op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0};
     const Measured *m = variant_of(all, c.variant);
     if (!m || (m->nkey && m->nkey != c.nkey)) return 0;
     if (m->nkey) return among_points(d, m, operand_dtype(e), &c);
-    return on_curve(m, e->bytes) + arithmetic_us(d, op, m);
+    return on_curve(d, m, e->bytes, bandwidth) + arithmetic_us(d, op, m);
 }
 
 /* ── collectives ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -113,7 +129,7 @@ static double collective_us(const Device *d, const Event *e, int group, int here
     } else {
         char variant[32];
         snprintf(variant, sizeof variant, "%d ranks", group);
-        double us = measured_us(d, e, variant, true);
+        double us = measured_us(d, e, variant, bandwidth, true);
         if (us > 0) return us;
     }
     return d->launch_us + latency + e->bytes / bandwidth * 1e6;
@@ -144,11 +160,11 @@ int event_here(const Plan *p, const Event *e) {
  */
 static double alone_us(const Device *d, const Event *e, int group, int here, bool deterministic) {
     if (e->comm >= 0) return collective_us(d, e, group, here);
-    double us = e->stream == HOST ? 0 : measured_us(d, e, NULL, deterministic);
-    if (us > 0) return us;
     double bandwidth = d->memory_bandwidth;
     if (e->op_ir ? op_is(e->op_ir, T_COPY) : e->stream == OFFLOAD || e->stream == FETCH) bandwidth = d->host_bandwidth;
     if (e->stream == HOST) bandwidth = d->host_optimizer_bandwidth;
+    double us = e->stream == HOST ? 0 : measured_us(d, e, NULL, bandwidth, deterministic);
+    if (us > 0) return us;
     us = e->bytes / bandwidth * 1e6;
     double peak = peak_flops(d, operand_dtype(e)) * d->matmul_efficiency;
     double math = e->stream == HOST ? 0 : e->flops / peak * 1e6;
