@@ -24,7 +24,7 @@ static void predict_json(FILE *f, const Plan *p) {
     report_predict_json(f, p);
 }
 static void inspect(FILE *f, const Plan *p) {
-    report_inspect_text(f, p, &(ReportOptions){0});
+    report_inspect_text(f, p, &(ReportOptions){.columns = COLUMNS_ALL});
 }
 static void predict(FILE *f, const Plan *p) {
     report_predict_text(f, p, moment_at(p, NULL), false);
@@ -103,8 +103,9 @@ Test(plan_json, filters) {
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
-    report_inspect_text(f, small_plan(arena),
-                        &(ReportOptions){.program = "micro", .module = "layers.*", .stream = "reduce"});
+    report_inspect_text(
+        f, small_plan(arena),
+        &(ReportOptions){.program = "micro", .module = "layers.*", .stream = "reduce", .columns = COLUMNS_DEFAULT});
     fclose(f);
     cr_expect(strstr(text, "\nr0 reduce"));
     cr_expect_not(strstr(text, "\ne0 compute"));
