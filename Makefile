@@ -131,7 +131,7 @@ $(B)/fuzz_plan: tests/fuzz/fuzz_plan.c $(filter-out compiler/report/tasks.c,$(wi
 FUZZERS := $(B)/fuzz_safetensors $(B)/fuzz_bin $(B)/fuzz_plan
 $(FUZZERS): tests/fuzz/mutate_json.h $(wildcard runtime/host/*.h compiler/*/*.h)
 	@mkdir -p $(@D)
-	$(FUZZ) $(filter %.c,$^) -l:libjansson.a -lcjson -lm -o $@
+	$(FUZZ) $(filter %.c,$^) -l:libjansson.a -l:libz.a -lcjson -lm -o $@
 fuzzers: $(FUZZERS)
 
 # ── what people call ─────────────────────────────────────────────────────────────────────────────────────────────────

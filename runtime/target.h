@@ -52,8 +52,9 @@ void sc_write(sc_rank *r, int host, uint64_t at, const void *src,
               size_t bytes); /* host memory -> arena, between programs */
 void sc_read(sc_rank *r, int host, uint64_t at, void *dst, size_t bytes);
 void sc_record_write(sc_rank *r, const sc_record *rec);
-void sc_barrier(sc_rank *r);              /* all ranks, between programs */
-double sc_host_sum(sc_rank *r, double x); /* sum over ranks in rank order (host side bookkeeping) */
+void sc_barrier(sc_rank *r);                            /* all ranks, between programs */
+double sc_host_sum(sc_rank *r, double x);               /* sum over ranks in rank order (host side bookkeeping) */
+void sc_host_gather(sc_rank *r, double x, double *all); /* the x of every rank, by rank */
 /* Copies another rank's arena bytes (checkpointing on one machine); only between barriers. */
 void sc_read_peer(sc_rank *r, int peer, int host, uint64_t at, void *dst, size_t bytes);
 double sc_seconds(const sc_rank *r);        /* since some moment, by the clock that this run goes by */

@@ -212,6 +212,13 @@ void sc_barrier(sc_rank *r) {
     atomic_fetch_add(&me->ticks, 1);
 }
 
+void sc_host_gather(sc_rank *r, double x, double *all) {
+    r->w->ranks[r->rank].host_value = x;
+    sc_barrier(r);
+    for (int k = 0; k < r->world; k++) all[k] = r->w->ranks[k].host_value;
+    sc_barrier(r); /* nobody's next value may overtake a slow reader */
+}
+
 double sc_host_sum(sc_rank *r, double x) {
     r->w->ranks[r->rank].host_value = x;
     sc_barrier(r);

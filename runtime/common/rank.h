@@ -48,7 +48,7 @@ typedef struct {
     _Atomic uint64_t ticks;            /* finished events and barriers: progress */
     _Atomic int done;                  /* body has returned */
     _Atomic int failed;                /* a check has stopped this rank */
-    double host_value;                 /* sc_host_sum */
+    double host_value;                 /* sc_host_sum, sc_host_gather */
     _Atomic int64_t clock[SC_STREAMS]; /* virtual time of the collective that a stream is at */
     _Atomic int told;                  /* of rank 0: a rank has said what all may find wrong */
 } sc_shared_rank;

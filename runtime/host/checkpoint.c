@@ -1,10 +1,11 @@
 /* Saving the training state: every rank writes its pieces into a folder under a temporary name; when all have, the
  * folder gets its name, then the index names it, then the folder before it goes. Nothing is allocated after saver_new.
- * Relies on: state, safetensors (heads), aside, target, zlib (crc32).
+ * Relies on: state, safetensors (heads), aside, target, zlib (crc32); flock.
  * Relied on by: train. */
 #include "checkpoint.h"
 #include "aside.h"
 #include "die.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -18,7 +19,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-enum { FOLDER = 64 };
+enum { FOLDER = 64, INDEX_BYTES = 4096 /* at most, without the heads */ };
 
 struct Saver {
     const sc_build *b;
@@ -26,10 +27,13 @@ struct Saver {
     int rank;
     Piece *pieces;
     int n;
-    char *head;
-    size_t head_bytes, *sum_at; /* sum_at: where the head has each piece's checksum */
-    uint8_t *buffer, *chunk;    /* ASIDE_BUFFER bytes each */
-    char current[FOLDER];       /* what the index names; "" for none */
+    char *head, *index;
+    size_t head_bytes, *text_at; /* text_at: where the head has the file's name, then each piece's checksum */
+    size_t index_bytes;          /* room for the text */
+    uint64_t run;                /* its id; 0: the first save gives it one */
+    double *sums;                /* crc32 of every rank's head */
+    uint8_t *buffer, *chunk;     /* ASIDE_BUFFER bytes each */
+    char current[FOLDER];        /* what the index names; "" for none */
     char path[PATH_MAX], temp[PATH_MAX];
 };
 
@@ -49,26 +53,37 @@ static int make_folders(const char *dir) {
     return mkdir(path, 0777) == 0 || errno == EEXIST ? 0 : errno;
 }
 
-/* The folder that DIR/index.json names, and the step of its state; "" where there is no index. Dies when the index is
- * not ours. */
-static int64_t read_current(const char *dir, char current[FOLDER]) {
+typedef struct {
+    char folder[FOLDER], before[FOLDER]; /* what the index names, and what it has replaced; "" for none */
+    int64_t step;
+} Index;
+
+/* false: not the index of a checkpoint. */
+static bool read_names(const char *path, Index *x) {
+    json_t *j = json_load_file(path, 0, NULL);
+    const char *format = json_string_value(json_object_get(j, "format")),
+               *folder = json_string_value(json_object_get(j, "folder")),
+               *before = json_string_value(json_object_get(j, "before"));
+    bool ours =
+        format && strcmp(format, "shardc-checkpoint") == 0 && folder && strlen(folder) < FOLDER && !strchr(folder, '/');
+    *x = (Index){.step = json_integer_value(json_object_get(j, "step"))};
+    if (ours) snprintf(x->folder, FOLDER, "%s", folder);
+    if (ours && before) snprintf(x->before, FOLDER, "%s", before);
+    json_decref(j);
+    return ours;
+}
+
+/* What DIR/index.json says; all empty where there is none. Dies when the index is not ours. */
+static Index read_current(const char *dir) {
     char path[PATH_MAX];
-    current[0] = 0;
+    Index x = {0};
     snprintf(path, sizeof path, "%s/index.json", dir);
     if (access(path, F_OK) != 0) {
         if (errno != ENOENT) die("cannot save to %s: %s; name another folder with --save", dir, strerror(errno));
-        return 0;
-    }
-    json_t *j = json_load_file(path, 0, NULL);
-    const char *format = json_string_value(json_object_get(j, "format")),
-               *folder = json_string_value(json_object_get(j, "folder"));
-    if (!format || strcmp(format, "shardc-checkpoint") != 0 || !folder || strlen(folder) >= FOLDER ||
-        strchr(folder, '/'))
+    } else if (!read_names(path, &x)) {
         die("%s is not the index of a checkpoint: --save needs a folder of its own", path);
-    snprintf(current, FOLDER, "%s", folder);
-    int64_t step = json_integer_value(json_object_get(j, "step"));
-    json_decref(j);
-    return step;
+    }
+    return x;
 }
 
 /* A lock on the folder itself leaves no file behind, and the kernel frees it when the last process that may still write
@@ -91,46 +106,101 @@ static bool same_folder(int fd, const char *path) {
     return path && fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
+/* ── what killed runs have left ──────────────────────────────────────────────────────────────────────────────────────
+ */
+/* step-00000010, and of one step several: step-00000010.1; with `end` behind it. */
+static bool is_folder_name(const char *name, const char *end) {
+    size_t n = strlen(name), tail = strlen(end);
+    if (n < FOLDER && n > 5 + tail && strncmp(name, "step-", 5) == 0 && strcmp(name + n - tail, end) == 0)
+        return strspn(name + 5, "0123456789.") >= n - 5 - tail;
+    return false;
+}
+
+/* The files of a state, whatever world it is of. What is not ours stays, and the folder with it. */
+static void remove_left(const char *dir, const char *folder) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", dir, folder);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (fd >= 0 && !d) close(fd);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        int rank, n = 0;
+        bool ours = sscanf(e->d_name, "rank-%d.safetensors%n", &rank, &n) == 1 && n;
+        if (ours && (!e->d_name[n] || strcmp(e->d_name + n, ".part") == 0)) unlinkat(fd, e->d_name, 0);
+    }
+    if (d) closedir(d);
+    rmdir(path);
+}
+
+/* The folders that were being written, the one that was about to be named, the one that was replaced. Whatever cannot
+ * be removed stays: it is in nobody's way. */
+static void remove_left_overs(const char *dir, const Index *current) {
+    char path[PATH_MAX];
+    Index next;
+    if (is_folder_name(current->before, "") && strcmp(current->before, current->folder) != 0)
+        remove_left(dir, current->before);
+    snprintf(path, sizeof path, "%s/index.json.next", dir);
+    if (access(path, F_OK) == 0 && read_names(path, &next)) {
+        if (is_folder_name(next.folder, "") && strcmp(next.folder, current->folder) != 0) remove_left(dir, next.folder);
+        unlink(path);
+    }
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (is_folder_name(e->d_name, ".part")) remove_left(dir, e->d_name);
+    if (d) closedir(d);
+}
+
 int saver_check(const char *dir, const char *resume, int held) {
-    char probe[PATH_MAX], current[FOLDER];
+    char probe[PATH_MAX];
     if (strlen(dir) > PATH_MAX - 128) die("--save: the path is longer than %d bytes", PATH_MAX - 128);
     int error = make_folders(dir);
-    snprintf(probe, sizeof probe, "%s/.probe-%d", dir, (int)getpid());
-    if (!error && mkdir(probe, 0777) != 0) error = errno;
+    snprintf(probe, sizeof probe, "%s/.probe", dir);
+    rmdir(probe); /* of a run that was killed right here */
+    if (!error && mkdir(probe, 0777) != 0 && errno != EEXIST) error = errno;
     if (error) die("cannot save to %s: %s; name another folder with --save", dir, strerror(error));
     rmdir(probe);
     if (held < 0) held = saver_hold(dir);
-    int64_t step = read_current(dir, current);
-    if (current[0] && !same_folder(held, resume))
-        die("%s holds a training state at step %" PRId64 ": go on with --resume %s, or name another folder", dir, step,
-            dir);
+    Index current = read_current(dir);
+    if (current.folder[0] && !same_folder(held, resume))
+        die("%s holds a training state at step %" PRId64 ": go on with --resume %s, or name another folder", dir,
+            current.step, dir);
+    if (flock(held, LOCK_EX | LOCK_NB) == 0) remove_left_overs(dir, &current);
     return held;
 }
 
-/* The head comes first and the checksums are known last: they have a place in it, as metadata under the pieces' names.
- */
+/* The head comes first and the checksums are known last: they have a place in it, as metadata under the pieces' names;
+ * so has the file's own name. */
 static void make_head(Saver *s) {
     StHead h;
-    char **metadata = need(2 * (size_t)s->n + 1, sizeof *metadata);
+    char **metadata = need(2 * (size_t)s->n + 3, sizeof *metadata);
+    metadata[0] = need_text(SHARD_KEY);
+    metadata[1] = need_text("%*s", SHARD_WIDTH, "");
     for (int i = 0; i < s->n; i++) {
         const Piece *p = &s->pieces[i];
-        metadata[2 * i] = need_text("%s@[%" PRId64 ",%" PRId64 ")#%s", s->b->params[p->param].path, p->begin, p->end,
-                                    piece_kind_name(p->kind));
-        metadata[2 * i + 1] = need_text(PIECE_SUM, 0ul);
+        metadata[2 * i + 2] = need_text("%s@[%" PRId64 ",%" PRId64 ")#%s", s->b->params[p->param].path, p->begin,
+                                        p->end, piece_kind_name(p->kind));
+        metadata[2 * i + 3] = need_text(PIECE_SUM, 0ul);
     }
-    s->sum_at = need((size_t)s->n, sizeof *s->sum_at);
-    st_head_begin(&h, (const char *const *)metadata, s->sum_at);
+    s->text_at = need((size_t)s->n + 1, sizeof *s->text_at);
+    st_head_begin(&h, (const char *const *)metadata, s->text_at);
     for (int i = 0; i < s->n; i++)
-        st_head_add(&h, metadata[2 * i], s->pieces[i].dtype, 1, &(int64_t){s->pieces[i].end - s->pieces[i].begin});
+        st_head_add(&h, metadata[2 * i + 2], s->pieces[i].dtype, 1, &(int64_t){s->pieces[i].end - s->pieces[i].begin});
     s->head = st_head_end(&h, &s->head_bytes);
-    for (int i = 0; i < 2 * s->n; i++) free(metadata[i]);
+    for (int i = 0; i < 2 * s->n + 2; i++) free(metadata[i]);
     free(metadata);
+}
+
+static void put_name(Saver *s, int64_t step) {
+    char text[SHARD_WIDTH + 1], padded[SHARD_WIDTH + 1];
+    snprintf(text, sizeof text, SHARD_NAME, s->rank, s->b->world, step, s->run);
+    snprintf(padded, sizeof padded, "%-*s", SHARD_WIDTH, text);
+    memcpy(s->head + s->text_at[0], padded, SHARD_WIDTH);
 }
 
 static void put_sum(Saver *s, int piece, unsigned long sum) {
     char text[32];
     int n = snprintf(text, sizeof text, PIECE_SUM, sum);
-    memcpy(s->head + s->sum_at[piece], text, (size_t)n);
+    memcpy(s->head + s->text_at[1 + piece], text, (size_t)n);
 }
 
 static char *json_text(const char *s) {
@@ -144,19 +214,24 @@ static char *json_text(const char *s) {
     return text;
 }
 
-Saver *saver_new(const sc_build *b, const char *dir, int rank) {
+Saver *saver_new(const sc_build *b, const char *dir, int rank, uint64_t run) {
     Saver *s = need(1, sizeof *s);
     s->b = b;
     s->dir = need_text("%s", dir);
     s->model = json_text(b->name);
     s->rank = rank;
+    s->run = run;
     int all = state_pieces(b, rank, &s->pieces);
     for (int i = 0; i < all; i++)
         if (state_owned(b, rank, &s->pieces[i])) s->pieces[s->n++] = s->pieces[i];
     make_head(s);
     s->buffer = need(1, ASIDE_BUFFER);
     s->chunk = need(1, ASIDE_BUFFER);
-    read_current(dir, s->current);
+    s->sums = need((size_t)b->world, sizeof *s->sums);
+    s->index_bytes = INDEX_BYTES + (size_t)b->world * sizeof "\"1c0ffee5\", ";
+    s->index = need(s->index_bytes, 1);
+    Index current = read_current(dir);
+    memcpy(s->current, current.folder, FOLDER);
     return s;
 }
 
@@ -166,7 +241,9 @@ void saver_free(Saver *s) {
     free(s->model);
     free(s->pieces);
     free(s->head);
-    free(s->sum_at);
+    free(s->text_at);
+    free(s->sums);
+    free(s->index);
     free(s->buffer);
     free(s->chunk);
     free(s);
@@ -174,7 +251,7 @@ void saver_free(Saver *s) {
 
 /* ── one save ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* Files of a folder of ours, by their names: nothing else is ever removed. */
+/* Files of a complete folder of ours, by their names: nothing else is ever removed. */
 static void remove_folder(Saver *s, const char *folder) {
     for (int i = 0;; i++) {
         bool there = unlink(PATH(s, "%s/%s/rank-%d.safetensors", s->dir, folder, i)) == 0;
@@ -184,53 +261,100 @@ static void remove_folder(Saver *s, const char *folder) {
     rmdir(PATH(s, "%s/%s", s->dir, folder));
 }
 
+/* Of one step the n-th name. */
+static void name_folder(char out[FOLDER], int64_t step, int n, const char *end) {
+    char more[16] = "";
+    if (n) snprintf(more, sizeof more, ".%d", n);
+    snprintf(out, FOLDER, "step-%08" PRId64 "%s%s", step, more, end);
+}
+
+static bool is_there(Saver *s, int64_t step, int n, const char *end) {
+    char folder[FOLDER];
+    struct stat st;
+    name_folder(folder, step, n, end);
+    return lstat(PATH(s, "%s/%s", s->dir, folder), &st) == 0;
+}
+
+/* The first name that nothing has: never over the state that is named, nor over what someone has put there. */
+static int free_name(Saver *s, int64_t step) {
+    int n = 0;
+    while (n < 1000 && (is_there(s, step, n, "") || is_there(s, step, n, ".part"))) n++;
+    return n;
+}
+
 static int make_folder(Saver *s, const char *folder) {
-    remove_folder(s, folder); /* left by a run that was killed while saving */
     return mkdir(PATH(s, "%s/%s", s->dir, folder), 0777) == 0 ? 0 : errno;
 }
 
-static int write_pieces(Saver *s, sc_rank *r, const char *folder) {
-    Aside a;
+/* All but the head, for which there is room. */
+static void write_pieces(Saver *s, sc_rank *r, Aside *a, const char *folder) {
     snprintf(s->temp, sizeof s->temp, "%s/%s/rank-%d.safetensors.part", s->dir, folder, s->rank);
-    aside_open(&a, PATH(s, "%s/%s/rank-%d.safetensors", s->dir, folder, s->rank), s->temp, s->buffer);
-    aside_write(&a, s->head, s->head_bytes);
-    for (int i = 0; i < s->n && !a.error; i++) {
+    aside_open(a, PATH(s, "%s/%s/rank-%d.safetensors", s->dir, folder, s->rank), s->temp, s->buffer);
+    aside_write(a, s->head, s->head_bytes);
+    for (int i = 0; i < s->n && !a->error; i++) {
         const Piece *p = &s->pieces[i];
         uint64_t left = (uint64_t)(p->end - p->begin) * (uint64_t)host_dtype_size(p->dtype), at = p->at;
         unsigned long sum = crc32(0, NULL, 0);
-        while (left && !a.error) {
+        while (left && !a->error) {
             size_t n = left < ASIDE_BUFFER ? left : ASIDE_BUFFER;
             sc_read(r, p->host, at, s->chunk, n);
             sum = crc32(sum, s->chunk, (unsigned)n);
-            aside_write(&a, s->chunk, n);
+            aside_write(a, s->chunk, n);
             at += n;
             left -= n;
         }
         put_sum(s, i, sum);
     }
-    aside_rewrite(&a, s->head, s->head_bytes);
-    return aside_commit(&a);
+}
+
+static void gather_sums(Saver *s, sc_rank *r) {
+    sc_host_gather(r, (double)crc32(0, (const unsigned char *)s->head, (unsigned)s->head_bytes), s->sums);
+}
+
+/* A run is known by what its first save holds, the same on all ranks: two runs that differ in anything differ there,
+ * and a run that is repeated writes the same files. FNV-1a. */
+static uint64_t id_of_run(const Saver *s) {
+    uint64_t h = 14695981039346656037u;
+    for (int i = 0; i < s->b->world; i++) h = (h ^ (uint64_t)s->sums[i]) * 1099511628211u;
+    return h ? h : 1;
+}
+
+static int write_head(Saver *s, sc_rank *r, Aside *a, int64_t step) {
+    if (!s->run) {
+        put_name(s, step);
+        gather_sums(s, r);
+        s->run = id_of_run(s);
+    }
+    put_name(s, step);
+    gather_sums(s, r);
+    aside_rewrite(a, s->head, s->head_bytes);
+    return aside_commit(a);
 }
 
 static int write_index(Saver *s, const Progress *p, const char *folder) {
     Aside a;
-    char text[INDEX_BYTES], scaler[128] = "";
+    char *text = s->index, scaler[128] = "";
     if (p->scaler.scale > 0)
         snprintf(scaler, sizeof scaler,
                  "  \"loss_scale\": %.9g,\n  \"clean_steps\": %.0f,\n  \"skipped_steps\": %.0f,\n",
                  (double)p->scaler.scale, (double)p->scaler.clean, (double)p->scaler.skips);
-    int n = snprintf(
-        text, sizeof text,
-        "{\n  \"format\": \"shardc-checkpoint\",\n  \"version\": 1,\n  \"model\": %.1000s,\n  \"folder\": \"%s\",\n"
+    size_t n = (size_t)snprintf(
+        text, s->index_bytes,
+        "{\n  \"format\": \"shardc-checkpoint\",\n  \"version\": 2,\n  \"model\": %.1000s,\n  \"folder\": \"%s\",\n"
         "  \"step\": %" PRId64 ",\n  \"position\": %" PRId64 ",\n  \"seed\": %" PRIu64 ",\n  \"adam_step\": %" PRId64
-        ",\n%s  \"world\": %d,\n  \"global_batch\": %" PRId64 ",\n  \"plan_hash\": \"%016" PRIx64 "\"",
+        ",\n%s  \"world\": %d,\n  \"global_batch\": %" PRId64 ",\n  \"plan_hash\": \"%016" PRIx64
+        "\",\n  \"before\": \"%s\",\n  \"run\": \"%016" PRIx64 "\",\n  \"heads\": [",
         s->model, folder, p->step, p->position, p->seed, p->adam_step, scaler, s->b->world, p->global_batch,
-        s->b->plan_hash);
+        s->b->plan_hash, s->current, s->run);
+    for (int i = 0; i < s->b->world; i++)
+        n += (size_t)snprintf(text + n, s->index_bytes - n, "%s\"" HEAD_SUM "\"", i ? ", " : "",
+                              (unsigned long)s->sums[i]);
+    text[n++] = ']';
     unsigned long sum = crc32(0, (const unsigned char *)text, (unsigned)n);
-    n += snprintf(text + n, sizeof text - (size_t)n, INDEX_SUM, sum);
+    n += (size_t)snprintf(text + n, s->index_bytes - n, INDEX_SUM, sum);
     snprintf(s->temp, sizeof s->temp, "%s/index.json.part", s->dir);
-    aside_open(&a, PATH(s, "%s/index.json", s->dir), s->temp, s->buffer);
-    aside_write(&a, text, (size_t)n);
+    aside_open(&a, PATH(s, "%s/index.json.next", s->dir), s->temp, s->buffer);
+    aside_write(&a, text, n);
     return aside_commit(&a);
 }
 
@@ -241,15 +365,21 @@ static void sync_folder(const char *path) {
     close(fd);
 }
 
-/* Rank 0, when every rank's file is complete: the folder gets its name, the index names it, the old folder goes. */
+static int rename_in(Saver *s, const char *from, const char *to) {
+    snprintf(s->temp, sizeof s->temp, "%s/%s", s->dir, from);
+    return rename(s->temp, PATH(s, "%s/%s", s->dir, to)) == 0 ? 0 : errno;
+}
+
+/* Rank 0, when every rank's file is complete: the folder gets its name, the index names it, the old folder goes. The
+ * index to come is there before the folder has its name, so that a folder that no index names is known as ours. */
 static int publish(Saver *s, const Progress *p, const char *temp, const char *folder) {
-    remove_folder(s, folder); /* complete, but never named by the index */
-    snprintf(s->temp, sizeof s->temp, "%s/%s", s->dir, temp);
-    sync_folder(s->temp);
-    if (rename(s->temp, PATH(s, "%s/%s", s->dir, folder)) != 0) return errno;
+    sync_folder(PATH(s, "%s/%s", s->dir, temp));
     int error = write_index(s, p, folder);
+    if (error) return error;
+    error = rename_in(s, temp, folder);
+    if (!error && (error = rename_in(s, "index.json.next", "index.json"))) remove_folder(s, folder);
     if (error) {
-        remove_folder(s, folder);
+        unlink(PATH(s, "%s/index.json.next", s->dir));
         return error;
     }
     sync_folder(s->dir);
@@ -272,12 +402,13 @@ static void agree(Saver *s, sc_rank *r, int error, const char *temp) {
 
 void saver_save(Saver *s, sc_rank *r, const Progress *p) {
     char folder[FOLDER], temp[FOLDER];
-    snprintf(folder, sizeof folder, "step-%08" PRId64, p->step);
-    snprintf(temp, sizeof temp, "step-%08" PRId64 ".part", p->step);
-    if (strcmp(folder, s->current) == 0)
-        strcat(folder, ".1"); /* the same step again: never over the state that is named */
+    Aside a;
+    int n = (int)sc_host_sum(r, s->rank == 0 ? free_name(s, p->step) : 0);
+    name_folder(folder, p->step, n, "");
+    name_folder(temp, p->step, n, ".part");
     agree(s, r, s->rank == 0 ? make_folder(s, temp) : 0, temp);
-    agree(s, r, write_pieces(s, r, temp), temp);
+    write_pieces(s, r, &a, temp);
+    agree(s, r, write_head(s, r, &a, p->step), temp);
     agree(s, r, s->rank == 0 ? publish(s, p, temp, folder) : 0, temp);
     snprintf(s->current, sizeof s->current, "%s", folder);
 }

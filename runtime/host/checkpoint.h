@@ -1,8 +1,12 @@
 /* The training state on disk. A folder DIR holds DIR/index.json and the folder that it names:
  *   DIR/step-00000010/rank-0.safetensors ...   tensors "layers.0.mlp.up.weight@[begin,end)#master",
  *                                              and as metadata under each tensor's name "crc32 1c0ffee5" of its bytes
- * index.json is replaced last, by a rename: at every moment it names a complete state. It ends in the crc32 of the text
- * before that.
+ *                                              and as metadata "shard": "rank 0 of 2 at step 10 of run 8c1f..."
+ * index.json is replaced last, by a rename: at every moment it names a complete state. It says which run and step the
+ * state is of, and has the crc32 of every file's head, by rank; it ends in the crc32 of the text before that. Version 1
+ * of the index had no run and no checksums of heads.
+ * While a state is written its folder is called step-00000010.part; index.json.next is the index to come. A run that
+ * was killed leaves those, or the folder that its index has replaced ("before"): the next --save there removes them.
  * Relies on: state, safetensors, aside, jansson, target.
  * Relied on by: train, main. */
 #ifndef HOST_CHECKPOINT_H
@@ -10,6 +14,7 @@
 
 #include "safetensors.h"
 #include "state.h"
+#include <inttypes.h>
 
 typedef struct {
     int64_t step, position; /* steps done; samples seen */
@@ -19,8 +24,11 @@ typedef struct {
 } Progress;
 
 #define PIECE_SUM "crc32 %08lx"
+#define HEAD_SUM "%08lx"
 #define INDEX_SUM ",\n  \"crc32\": \"%08lx\"\n}\n" /* its end */
-enum { INDEX_BYTES = 4096 };                       /* at most */
+#define SHARD_KEY "shard"
+#define SHARD_NAME "rank %d of %d at step %" PRId64 " of run %016" PRIx64
+enum { SHARD_WIDTH = 80 }; /* the name is followed by blanks: it is written into a head whose size is known */
 
 /* ── saving ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -30,9 +38,11 @@ typedef struct Saver Saver;
  * closed here and in every rank forked since. -1: it is not there yet. */
 int saver_hold(const char *dir);
 /* Then: makes the folder where it is missing, holds it where `held` is -1, and dies when it cannot be written, is
- * someone else's, or holds a state that is not the one to resume (a folder, or NULL). Returns the descriptor. */
+ * someone else's, or holds a state that is not the one to resume (a folder, or NULL). Where nobody else can be writing
+ * there, what killed runs have left is removed. Returns the descriptor. */
 int saver_check(const char *dir, const char *resume, int held);
-Saver *saver_new(const sc_build *b, const char *dir, int rank); /* allocates all that saving needs */
+/* Allocates all that saving needs. A run that was resumed keeps its id; 0: it has none yet. */
+Saver *saver_new(const sc_build *b, const char *dir, int rank, uint64_t run);
 /* All ranks. A failure leaves the state saved before, and ends the run with one message. */
 void saver_free(Saver *s);
 void saver_save(Saver *s, sc_rank *r, const Progress *p);
@@ -45,6 +55,8 @@ typedef struct Checkpoint Checkpoint;
 Checkpoint *checkpoint_open(const sc_build *b, const char *dir);
 const Progress *checkpoint_progress(const Checkpoint *c);
 int checkpoint_world(const Checkpoint *c);
+uint64_t checkpoint_run(const Checkpoint *c);      /* 0 for NULL, and of version 1 */
+unsigned long checkpoint_sum(const Checkpoint *c); /* crc32 of its index */
 /* What this rank's slices hold; dies where a tensor that it reads of is not as it was saved. */
 void checkpoint_load(const Checkpoint *c, sc_rank *r);
 void checkpoint_close(Checkpoint *c);

@@ -1,9 +1,8 @@
-/* Resuming: the pieces of all files of a checkpoint, sorted by (parameter, kind, first element), must cover what the
- * build needs; then every rank takes what its slices hold, whatever world the pieces were written by. Buffers belong to
- * a rank: rank r takes those of rank r modulo the old world. Moments may have been kept in the other of their two
- * dtypes: fp32 from bf16 is exact, bf16 from fp32 rounds to nearest, once.
- * Relies on: state, safetensors, dtype, jansson, zlib (crc32), target.
- * Relied on by: main (before ranks start), train. */
+/* Resuming: every file must be the one that the index names; the pieces of all files, sorted by (parameter, kind, first
+ * element), must cover what the build needs; then every rank takes what its slices hold, whatever world the pieces were
+ * written by. Buffers belong to a rank: rank r takes those of rank r modulo the old world. Moments may have been kept
+ * in the other of their two dtypes: fp32 from bf16 is exact, bf16 from fp32 rounds to nearest, once. Relies on: state,
+ * safetensors, dtype, jansson, zlib (crc32), target. Relied on by: main (before ranks start), train. */
 #include "checkpoint.h"
 #include "die.h"
 #include "dtype.h"
@@ -16,7 +15,11 @@
 #include <string.h>
 #include <zlib.h>
 
-enum { CHUNK = 1 << 20, WIDEST = 8 }; /* bytes: read at a time; of the widest element */
+enum {
+    CHUNK = 1 << 20,
+    WIDEST = 8,
+    INDEX_MOST = 64 << 20
+}; /* bytes: read at a time; of the widest element; an index */
 
 typedef struct {
     char *path;
@@ -33,7 +36,8 @@ struct Checkpoint {
     char *dir, *folder;
     Progress progress;
     int world;
-    uint64_t plan_hash;
+    uint64_t plan_hash, run;
+    unsigned long sum, *heads; /* crc32: of the index; of each file's head, or NULL: version 1 */
     StFile *files;
     Entry *entries;
     int n;
@@ -44,6 +48,12 @@ const Progress *checkpoint_progress(const Checkpoint *c) {
 }
 int checkpoint_world(const Checkpoint *c) {
     return c->world;
+}
+uint64_t checkpoint_run(const Checkpoint *c) {
+    return c ? c->run : 0;
+}
+unsigned long checkpoint_sum(const Checkpoint *c) {
+    return c->sum;
 }
 
 /* ── the index ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -80,15 +90,11 @@ static sc_scaler index_scaler(json_t *j, const char *path) {
     return s;
 }
 
-/* Not in checkpoints of before there were checksums. */
-static void check_index(json_t *j, const char *path) {
-    char text[INDEX_BYTES + 1], end[64];
+/* In version 1 there may be none. */
+static void check_index(json_t *j, const char *path, const char *text, size_t n) {
+    char end[64];
     size_t tail = (size_t)snprintf(end, sizeof end, INDEX_SUM, 0ul);
-    if (!json_object_get(j, "crc32")) return;
-    FILE *f = fopen(path, "rb");
-    size_t n = f ? fread(text, 1, sizeof text, f) : 0;
-    if (!f || ferror(f)) die("cannot read %s: %s", path, strerror(errno));
-    fclose(f);
+    if (index_int(j, path, "version") == 1 && !json_object_get(j, "crc32")) return;
     if (n >= tail) snprintf(end, sizeof end, INDEX_SUM, crc32(0, (const unsigned char *)text, (unsigned)(n - tail)));
     if (n < tail || memcmp(text + n - tail, end, tail) != 0)
         die("%s: its text is not the one that was saved (crc32): damaged; resume from another checkpoint, or copy the "
@@ -96,18 +102,55 @@ static void check_index(json_t *j, const char *path) {
             path);
 }
 
+/* Read once: a run that saves there may replace the file. */
+static char *index_read(const char *path, size_t *n) {
+    size_t cap = 0, got = 1;
+    char *text = NULL;
+    FILE *f = fopen(path, "rb");
+    if (!f) die("%s: no checkpoint there (%s); --resume takes the folder that --save wrote", path, strerror(errno));
+    for (*n = 0; got && *n < INDEX_MOST; *n += got) {
+        if (*n == cap) text = realloc(text, cap += cap + (1 << 16));
+        if (!text) die("out of memory for %s", path);
+        got = fread(text + *n, 1, cap - *n, f);
+    }
+    if (ferror(f)) die("cannot read %s: %s; --resume takes the folder that --save wrote", path, strerror(errno));
+    fclose(f);
+    return text;
+}
+
+/* A number of `digits` hexadecimal digits. */
+static uint64_t index_hex(json_t *value, const char *path, const char *key, size_t digits) {
+    const char *s = json_string_value(value);
+    if (!s || strlen(s) != digits || strspn(s, "0123456789abcdef") != digits)
+        die("%s: '%s' is missing or not a number of %zu hexadecimal digits: damaged; resume from another checkpoint",
+            path, key, digits);
+    return strtoull(s, NULL, 16);
+}
+
+/* Which run the state is of, and which heads its files have. */
+static void read_identity(Checkpoint *c, json_t *j, const char *path) {
+    json_t *heads = json_object_get(j, "heads");
+    c->run = index_hex(json_object_get(j, "run"), path, "run", 16);
+    if (json_array_size(heads) != (size_t)c->world)
+        die("%s: 'heads' has %zu checksums for %d files: damaged; resume from another checkpoint", path,
+            json_array_size(heads), c->world);
+    c->heads = need((size_t)c->world, sizeof *c->heads);
+    for (int i = 0; i < c->world; i++)
+        c->heads[i] = (unsigned long)index_hex(json_array_get(heads, (size_t)i), path, "heads", 8);
+}
+
 static void read_index(Checkpoint *c) {
     json_error_t e;
-    char *path = need_text("%s/index.json", c->dir), *end;
-    json_t *j = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
-    if (!j && e.line < 0)
-        die("%s: no checkpoint there (%s); --resume takes the folder that --save wrote", path, e.text);
+    size_t n;
+    char *path = need_text("%s/index.json", c->dir), *text = index_read(path, &n);
+    json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
     if (!j) die("%s: not JSON: %s (line %d)", path, e.text, e.line);
     const char *format = json_string_value(json_object_get(j, "format"));
     if (!format || strcmp(format, "shardc-checkpoint") != 0)
         die("%s: not the index of a checkpoint; --resume takes the folder that --save wrote", path);
-    if (index_int(j, path, "version") != 1)
-        die("%s: version %" PRId64 " of the format; this program reads version 1", path, index_int(j, path, "version"));
+    int64_t version = index_int(j, path, "version");
+    if (version != 1 && version != 2)
+        die("%s: version %" PRId64 " of the format; this program reads versions 1 and 2", path, version);
     c->progress = (Progress){index_count(j, path, "step"),         index_count(j, path, "position"),
                              (uint64_t)index_int(j, path, "seed"), index_count(j, path, "adam_step"),
                              index_count(j, path, "global_batch"), index_scaler(j, path)};
@@ -118,11 +161,12 @@ static void read_index(Checkpoint *c) {
     c->folder = need_text("%s", index_text(j, path, "folder"));
     if (!c->folder[0] || strchr(c->folder, '/') || strcmp(c->folder, "..") == 0)
         die("%s: the folder '%s' is not beside it: damaged; resume from another checkpoint", path, c->folder);
-    const char *hash = index_text(j, path, "plan_hash");
-    c->plan_hash = strtoull(hash, &end, 16);
-    if (*end || !*hash) die("%s: plan_hash '%s' is not a number: damaged; resume from another checkpoint", path, hash);
-    check_index(j, path);
+    c->plan_hash = index_hex(json_object_get(j, "plan_hash"), path, "plan_hash", 16);
+    if (version > 1) read_identity(c, j, path);
+    check_index(j, path, text, n);
+    c->sum = crc32(0, (const unsigned char *)text, (unsigned)n);
     json_decref(j);
+    free(text);
     free(path);
 }
 
@@ -188,8 +232,27 @@ static void close_files(Checkpoint *c, int n) {
     free(c->entries);
     free(c->files);
     free(c->folder);
+    free(c->heads);
     c->entries = NULL;
+    c->heads = NULL;
     c->n = 0;
+}
+
+/* NULL, or why a rank's file is not the one that the index names. */
+static char *why_strange(const Checkpoint *c, const StFile *f, int rank) {
+    char want[SHARD_WIDTH + 1];
+    const char *is = st_metadata(f, SHARD_KEY);
+    if (!c->heads) return NULL;
+    int n = snprintf(want, sizeof want, SHARD_NAME, rank, c->world, c->progress.step, c->run);
+    if (is && strncmp(is, want, (size_t)n) == 0 && !is[n + strspn(is + n, " ")]) {
+        if (f->head_sum == c->heads[rank]) return NULL;
+        return need_text("its head is not the one that was saved as %s (crc32 " HEAD_SUM ", was " HEAD_SUM ")", want,
+                         f->head_sum, c->heads[rank]);
+    }
+    if (!is || is[strspn(is, "abcdefghijklmnopqrstuvwxyz0123456789 ")])
+        return need_text("it does not say of which run it is; the index names %s", want);
+    for (n = (int)strlen(is); n > 0 && is[n - 1] == ' ';) n--;
+    return need_text("it is %.*s; the index names %s", n, is, want);
 }
 
 /* NULL, or what is wrong with the first that cannot be opened: then none is. */
@@ -198,11 +261,15 @@ static char *open_files(Checkpoint *c) {
     int opened = 0;
     c->files = need((size_t)c->world, sizeof *c->files);
     while (opened < c->world && !wrong) {
-        char *path = need_text("%s/%s/rank-%d.safetensors", c->dir, c->folder, opened);
-        if (st_open(&c->files[opened], path, error))
-            add_entries(c, opened++);
-        else
+        char *path = need_text("%s/%s/rank-%d.safetensors", c->dir, c->folder, opened), *why = NULL;
+        StFile *f = &c->files[opened];
+        if (!st_open(f, path, error))
             wrong = need_text("%s: %s", path, error);
+        else if ((why = why_strange(c, f, opened++)))
+            wrong = need_text("%s: %s", path, why);
+        else
+            add_entries(c, opened - 1);
+        free(why);
         free(path);
     }
     if (wrong)
@@ -222,7 +289,7 @@ static void open_state(Checkpoint *c) {
         read_index(c);
         wrong = open_files(c);
         if (wrong && before && strcmp(wrong, before) == 0)
-            die("%s; the checkpoint is damaged; resume from another one", wrong);
+            die("%s; the checkpoint is damaged; copy the file anew, or resume from another one", wrong);
     } while (wrong);
     free(before);
 }

@@ -1,7 +1,7 @@
 /* The safetensors format: 8 bytes little-endian length n, n bytes of JSON {name: {dtype, shape, data_offsets}}, the
  * data. A file comes from anywhere, so every figure in it is checked before it is used. Relies on: jansson (refuses
- * duplicate keys, NULs in strings, bad UTF-8, deep nesting, trailing text). Relied on by: weights, checkpoint, the
- * fuzzers. */
+ * duplicate keys, NULs in strings, bad UTF-8, deep nesting, trailing text); zlib (crc32). Relied on by: weights,
+ * checkpoint, the fuzzers. */
 #include "safetensors.h"
 #include "die.h"
 #include <errno.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 enum { MAX_HEADER = 100 << 20, LENGTH = 8 };
 
@@ -182,6 +183,7 @@ static bool open_header(StFile *f, char *error) {
     f->data_at = LENGTH + n;
     bool ok = read_at(f->fd, text, n, LENGTH) ? parse_header(f, text, n, size - LENGTH - n, error)
                                               : WRONG("cannot read its header: %s", strerror(errno));
+    f->head_sum = crc32(crc32(0, length, LENGTH), (const unsigned char *)text, (unsigned)n);
     free(text);
     return ok;
 }

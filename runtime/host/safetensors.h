@@ -1,5 +1,5 @@
 /* The safetensors format: a reader that believes nothing, and what a writer needs.
- * Relies on: jansson, dtype.
+ * Relies on: jansson, zlib, dtype.
  * Relied on by: weights, checkpoint, the fuzzers. */
 #ifndef HOST_SAFETENSORS_H
 #define HOST_SAFETENSORS_H
@@ -19,9 +19,10 @@ typedef struct {
 
 typedef struct {
     char *path;
-    int fd;            /* -1: parsed from memory */
-    uint64_t data_at;  /* file offset of the data */
-    StTensor *tensors; /* sorted by name */
+    int fd;                 /* -1: parsed from memory */
+    uint64_t data_at;       /* file offset of the data */
+    unsigned long head_sum; /* crc32 of all before that; not of what was parsed from memory */
+    StTensor *tensors;      /* sorted by name */
     int n;
     void *json;
 } StFile;

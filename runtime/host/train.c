@@ -352,8 +352,9 @@ static void report_device(Trainer *t) {
 static void check_one_state(sc_rank *r, const Run *run) {
     if (!run->resume) return;
     int64_t first = (int64_t)sc_host_sum(r, sc_rank_index(r) ? 0 : (double)run->first);
-    if (run->first != first)
-        die("%s: rank 0 has read its state at step %" PRId64 ", and rank %d that at step %" PRId64
+    double sum = (double)checkpoint_sum(run->resume);
+    if (sc_host_sum(r, sc_rank_index(r) ? 0 : sum) != sum)
+        die("%s: rank 0 has read its state at step %" PRId64 ", and rank %d another one at step %" PRId64
             ": another run saves there; resume when it has ended, or from a copy",
             run->o.resume, first, sc_rank_index(r), run->first);
 }
@@ -372,7 +373,7 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
                  .evaluated = -1};
     t.train = loader_new(run->b, run->train.n ? &run->train : NULL, run->records, run->seed, true);
     if (run->val.n) t.val = loader_new(run->b, &run->val, NULL, run->seed, false);
-    if (o->save) t.saver = saver_new(run->b, o->save, rank);
+    if (o->save) t.saver = saver_new(run->b, o->save, rank, checkpoint_run(run->resume));
     if (o->export_path) t.exporter = exporter_new(run->b, o->export_path, rank);
     if (o->sample) t.sampler = sampler_new(run->b, o);
     if (rank == 0) t.log = log_open(o->log, run->resume ? run->first : -1, run->b->nmetrics);

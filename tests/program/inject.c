@@ -1,11 +1,13 @@
 /* Preloaded into a program under test: makes the Nth call of one C library function fail, as a full disk, a missing
- * right or a machine without memory would. SHARDC_INJECT = program:function:N:errno (N+: that call and all after it).
+ * right or a machine without memory would. SHARDC_INJECT = program:function:N:errno (N+: that call and all after it);
+ * errno -9: the process is killed before that call.
  * Says on exit, in the file $SHARDC_INJECTED, whether the call was ever made.
  * Relies on: glibc. Relied on by: test_failures.py. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -45,6 +47,7 @@ static bool fails(const char *name) {
     long n = atomic_fetch_add(&calls, 1) + 1;
     if (n != wanted && !(from_there_on && n > wanted)) return false;
     if (n == wanted) told();
+    if (wanted_errno < 0) raise((int)-wanted_errno);
     errno = (int)wanted_errno;
     return true;
 }
@@ -72,6 +75,8 @@ WRAP(FILE *, fopen, (const char *path, const char *mode), (path, mode), NULL)
 WRAP(FILE *, open_memstream, (char **text, size_t *n), (text, n), NULL)
 WRAP(int, fseeko, (FILE * f, off_t at, int whence), (f, at, whence), -1)
 WRAP(int, rename, (const char *from, const char *to), (from, to), -1)
+WRAP(int, unlink, (const char *path), (path), -1)
+WRAP(int, rmdir, (const char *path), (path), -1)
 WRAP(int, access, (const char *path, int mode), (path, mode), -1)
 WRAP(int, mkdir, (const char *path, mode_t mode), (path, mode), -1)
 WRAP(int, stat, (const char *path, struct stat *st), (path, st), -1)

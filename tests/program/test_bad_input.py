@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import resource
 import struct
 import subprocess
@@ -155,18 +156,29 @@ def profile_that_fits():
 
 
 def test_damaged_states():
-    """Every tensor has the crc32 that zlib makes of its bytes; a flipped bit is noticed by ranks that read the tensor as it was saved, a
-    part of it, or several; so is a digit of the index. States without checksums, as they were once saved, are taken as they are."""
-    folder, flips = scratch("damaged"), 0
+    """Every tensor has the crc32 that zlib makes of its bytes, and the index that of every head; a flipped bit is noticed by ranks that read the
+    tensor as it was saved, a part of it, or several; so is one of a head, and a digit of the index. States of version 1, without names, and
+    without checksums, as they were once saved, are taken as they are."""
+    folder, flips, plain = scratch("damaged"), 0, {}
     go = {world: [build("gpt2.lua", world=world, **SMALL), "--data", corpus(), "--steps", "1"] for world in (1, 2, 3)}
     state = os.path.join(folder, "state")
     must([*go[2], "--save", state])
+    index = os.path.join(state, "index.json")
+    text = open(index).read()
+    body, end = text.rsplit(",\n", 1)
+    check(end == '  "crc32": "%08x"\n}\n' % zlib.crc32(body.encode()), "the index ends in %s" % end)
+    names, old = json.loads(text), re.sub(r',\n  "before": [^]]*]', "", body.replace('"version": 2', '"version": 1')) + "\n}\n"
     for rank in 0, 1:
         file, = glob.glob(os.path.join(state, "step-*", "rank-%d.safetensors" % rank))
         blob = open(file, "rb").read()
         n = struct.unpack("<Q", blob[:8])[0]
         head = json.loads(blob[8:8 + n])
         sums = head.pop("__metadata__")
+        check(sums.pop("shard").rstrip() == "rank %d of 2 at step 1 of run %s" % (rank, names["run"]), "the name of %s" % file)
+        check(names["heads"][rank] == "%08x" % zlib.crc32(blob[:8 + n]), "the head of %s" % file)
+        at = blob.index(b'"crc32 ') + 9
+        open(file, "wb").write(blob[:at] + (b"1" if blob[at:at + 1] == b"0" else b"0") + blob[at + 1:])
+        expect([*go[2], "--resume", state], 1, r"rank-%d\.safetensors: its head is not the one that was saved as rank %d of 2 at step 1 of run" % (rank, rank))
         check(sums.keys() == head.keys(), "checksums of %s" % sums.keys())
         for i, (name, t) in enumerate(sorted(head.items())):
             begin, end = (8 + n + at for at in t["data_offsets"])
@@ -181,22 +193,42 @@ def test_damaged_states():
                 flips += 1
         one, none = (re.sub(rb'":"crc32 ', b'+":"crc32', blob, count=n) for n in (1, 0))
         open(file, "wb").write(one)
+        open(index, "w").write(old)
         expect([*go[1], "--resume", state], 1, r"rank-%d\.safetensors: '.*' has no checksum, and others have: damaged; resume from another" % rank)
-        open(file, "wb").write(none)
-    index = os.path.join(state, "index.json")
-    text = open(index).read()
-    body, end = text.rsplit(",\n", 1)
-    check(end == '  "crc32": "%08x"\n}\n' % zlib.crc32(body.encode()), "the index ends in %s" % end)
+        open(file, "wb").write(blob)
+        open(index, "w").write(text)
+        plain[file] = none.replace(b'"shard"', b'"shart"')
     for at in [m.start() for m in re.finditer(r"\d(?!\d*\":)", text)]:  # each digit, but those of its keys
         open(index, "w").write(text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1:])
-        expect([*go[2], "--resume", state], 1, "index.json: (its text is not the one that was saved|version 2|a world of|.* is (missing or )?not|not JSON: )")
+        expect([*go[2], "--resume", state], 1, "index.json: (its text is not the one that was saved|version 3|a world of|'heads' has |.* is (missing or )?not|not JSON: )")
         flips += 1
-    open(index, "w").write(body + "\n}\n")
+    open(index, "w").write(old)
+    for file, blob in plain.items():
+        open(file, "wb").write(blob)
     weights = [os.path.join(folder, name) for name in ("old", "new")]
     must([*go[2], "--resume", state, "--export", weights[0]])
     must([*go[2], "--export", weights[1]])
     check(open(weights[0], "rb").read() == open(weights[1], "rb").read(), "a state without checksums")
     return "%d flipped bits and digits" % flips
+
+
+def test_swapped_shards():
+    """A shard of another step, of another run or of another rank in a state: refused by its name, with what it is and what was expected."""
+    folder, binary = scratch("swapped"), build("gpt2.lua", world=2, **SMALL)
+    state = {name: os.path.join(folder, name) for name in ("one", "two", "other", "mixed")}
+    must([binary, "--data", corpus(), "--steps", "1", "--save", state["one"]])
+    must([binary, "--data", corpus(), "--steps", "2", "--resume", state["one"], "--save", state["two"]])
+    must([binary, "--data", corpus(), "--steps", "2", "--lr", "0.5", "--save", state["other"]])
+    shard = {(name, rank): os.path.join(state[name], "step-%08d" % (1 if name == "one" else 2), "rank-%d.safetensors" % rank) for name in state for rank in (0, 1)}
+    for (name, rank), is_ in ((("one", 1), "rank 1 of 2 at step 1 of run (\\w+)"), (("other", 1), "rank 1 of 2 at step 2 of run (\\w+)"), (("two", 0), "rank 0 of 2 at step 2 of run (\\w+)")):
+        shutil.rmtree(state["mixed"], ignore_errors=True)
+        shutil.copytree(state["two"], state["mixed"])
+        shutil.copy(shard[name, rank], shard["mixed", 1])
+        expect([binary, "--data", corpus(), "--steps", "3", "--resume", state["mixed"]], 1,
+               r"mixed/step-00000002/rank-1\.safetensors: it is %s; the index names rank 1 of 2 at step 2 of run %s;" % (is_, r"(?!\1)\w+" if name == "other" else r"\1"))
+    shutil.rmtree(state["mixed"])
+    shutil.copytree(state["two"], state["mixed"])
+    must([binary, "--data", corpus(), "--steps", "3", "--resume", state["mixed"]])
 
 
 def test_weights_and_checkpoints():

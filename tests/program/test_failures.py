@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 
 from harness import ROOT, SHARDC, build, check, command, corpus, library, must, read_safetensors, scratch, shardc
 
@@ -263,6 +264,37 @@ def test_training_without_memory():
     said = "".join(sweep(args, f, errno.ENOMEM, whole, whole, geometric(1, 1.15)) for f in MEMORY)
     check("out of memory" in said, "never out of memory")
     return "%d messages" % len(said.splitlines())
+
+
+def test_killed_while_saving():
+    """The rank is killed before each call that a save makes: what is left is resumed, and the next run that saves there leaves one
+    state and nothing else; a file of somebody else's in a folder that was left stays, and ends nothing."""
+    folder, binary = scratch("killed"), build("mlp.lua", world=1)  # of several ranks the others wait a second
+    kept, state = os.path.join(folder, "kept"), os.path.join(folder, "state")
+    go = [binary, "--data", corpus(), "--quiet"]
+    must([*go, "--steps", "1", "--save", kept])
+    kills, left = 0, set()
+    for function in ("mkdir", "open", "write", "fsync", "rename", "unlink", "rmdir"):
+        for n in itertools.count(1):
+            shutil.rmtree(state, ignore_errors=True)
+            shutil.copytree(kept, state)
+            called, rc, err = inject([*go, "--steps", "2", "--resume", state, "--save", state], function, n, -signal.SIGKILL)
+            check(rc != 0 if called else rc == 0, "%s %d: exit %d: %s" % (function, n, rc, err))
+            if not called:
+                break
+            more = sorted(set(os.listdir(state)) - {json.load(open(os.path.join(state, "index.json")))["folder"], "index.json"})
+            left |= set(more)
+            kills += 1
+            foreign = [os.path.join(state, name, "notes") for name in more if os.path.isdir(os.path.join(state, name))] if n % 2 else []
+            for path in foreign:
+                open(path, "w").close()
+            must([*go, "--steps", "3", "--resume", state, "--save", state])
+            check(all(os.path.exists(path) for path in foreign), "%s %d: removed a file that it did not write" % (function, n))
+            now = {os.path.join(d, f) for d, _, fs in os.walk(state) for f in fs} - set(foreign)
+            whole = {os.path.join(state, "index.json"), os.path.join(state, "step-00000003", "rank-0.safetensors")}
+            check(now == whole and (foreign or sorted(os.listdir(state)) == ["index.json", "step-00000003"]), "%s %d left %s, and then %s" % (function, n, more, now))
+    check({"step-00000001", "step-00000002", "step-00000002.part", "index.json.next", "index.json.part"} <= left, "left only %s" % left)
+    return "%d kills, leaving %s" % (kills, ", ".join(sorted(left)))
 
 
 def test_reading():

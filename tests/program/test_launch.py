@@ -181,7 +181,7 @@ def test_a_state_that_is_replaced_while_it_is_read():
         check("at step 4, saved by 2 ranks" in must([*args, "5", "--resume", state]), "not the state that is there")
     os.rename(os.path.join(old, "step-00000002"), os.path.join(state, "step-00000002"))  # as if it went only now
     with replaced():
-        refused(Ranks("torchrun", [b] * 2, *args[1:], "5", "--resume", state), "state: rank 0 has read its state at step 2, and rank 1 that at step 4: another run saves there")
+        refused(Ranks("torchrun", [b] * 2, *args[1:], "5", "--resume", state), "state: rank 0 has read its state at step 2, and rank 1 another one at step 4: another run saves there")
     return "a run takes the next one, ranks that have two refuse"
 
 

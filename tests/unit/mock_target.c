@@ -265,12 +265,17 @@ void sc_record_write(sc_rank *r, const sc_record *rec) {
     r->record = *rec;
 }
 
-double sc_host_sum(sc_rank *r, double x) {
-    double sum = 0;
+void sc_host_gather(sc_rank *r, double x, double *all) {
     mock.sums[r->index] = x;
     sc_barrier(r);
-    for (int i = 0; i < r->b->world; i++) sum += mock.sums[i];
+    memcpy(all, mock.sums, sizeof *all * (size_t)r->b->world);
     sc_barrier(r);
+}
+
+double sc_host_sum(sc_rank *r, double x) {
+    double sum = 0, all[MOCK_MAX];
+    sc_host_gather(r, x, all);
+    for (int i = 0; i < r->b->world; i++) sum += all[i];
     return sum;
 }
 

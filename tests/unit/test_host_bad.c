@@ -2,6 +2,7 @@
  * Relies on: host_run.h.
  * Relied on by: make test. */
 #include "host_run.h"
+#include <regex.h>
 
 TestSuite(host_bad, .init = enter, .fini = leave, .timeout = 60);
 
@@ -251,35 +252,47 @@ Test(host_bad, data_that_cannot_be_read) { /* a file of the kernel, which says a
 
 /* ── damaged checkpoints ─────────────────────────────────────────────────────────────────────────────────────────────
  */
+/* As version 1 of the index was, which had no checksums of heads. */
+#define OLD "sed -i 's/\"version\": 2/\"version\": 1/; s/\"crc32\"/\"crc23\"/' state/index.json && "
+
 static const struct {
     const char *command, *message;
 } damages[] = {
     {"truncate -s -4 state/step-00000002/rank-1.safetensors", "rank-1.safetensors: tensor"},
     {"truncate -s 3 state/step-00000002/rank-1.safetensors", "not a safetensors file; the checkpoint is damaged"},
     {"rm state/step-00000002/rank-0.safetensors", "rank-0.safetensors: cannot open it: No such file"},
-    {"cp state/step-00000002/rank-0.safetensors state/step-00000002/rank-1.safetensors", "are there twice: damaged"},
-    {"sed -i 's/\"world\": 2/\"world\": 1/; s/crc32/crc23/' state/index.json", "there"},
+    {OLD "cp state/step-00000002/rank-0.safetensors state/step-00000002/rank-1.safetensors",
+     "are there twice: damaged"},
+    {OLD "sed -i 's/\"world\": 2/\"world\": 1/' state/index.json", "there"},
+    {"sed -i 's/\"world\": 2/\"world\": 1/' state/index.json", "'heads' has 2 checksums for 1 files: damaged"},
     {"printf '%4096s' >> state/index.json", "index.json: its text is not the one that was saved"},
     {"sed -i 's/\"world\": 2/\"world\": 0/' state/index.json", "a world of 0 ranks: damaged"},
     {"sed -i 's/\"step\": 2/\"step\": -2/' state/index.json", "'step' is missing or not a whole number"},
     {"sed -i 's/\"step\": 2/\"step\": \"2\"/' state/index.json", "'step' is missing or not a whole number"},
-    {"sed -i 's/\"version\": 1/\"version\": 2/' state/index.json", "version 2 of the format"},
+    {"sed -i 's/\"version\": 2/\"version\": 3/' state/index.json",
+     "version 3 of the format; this program reads versions 1 and 2"},
+    {"sed -i 's/\"version\": 2/\"version\": 1/' state/index.json", "its text is not the one that was saved"},
+    {"sed -i 's/\"crc32\"/\"crc23\"/' state/index.json", "its text is not the one that was saved"},
+    {"sed -i 's/\"run\": \"./\"run\": \"x/' state/index.json", "'run' is missing or not a number of 16"},
+    {"sed -i 's/\"heads\": \\[\"./\"heads\": [\"x/' state/index.json", "'heads' is missing or not a number of 8"},
+    {"rm state/index.json && mkdir state/index.json", "cannot read state/index.json: Is a directory"},
     {"sed -i 's/plan_hash/plan_hush/' state/index.json", "'plan_hash' is missing"},
-    {"sed -i 's/\"0000/\"x000/' state/index.json", "plan_hash 'x000"},
+    {"sed -i 's/\"0000/\"x000/' state/index.json", "'plan_hash' is missing or not a number of 16 hexadecimal digits"},
     {"sed -i 's/step-0/..\\/step-0/' state/index.json", "is not beside it"},
     {"truncate -s 30 state/index.json", "not JSON"},
     {"sed -i 's/\"position\": */&9223372036854775807, \"was\": /' state/index.json",
      "'position' is 9223372036854775807: damaged"},
-    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[1,4)#master/g' state/step-00000002/rank-*",
+    {OLD "sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[1,4)#master/g' state/step-00000002/rank-*",
      "(master) are missing: damaged"},
-    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[0,3)#masterx/g; s/#moment1/#moment/g' state/step-00000002/rank-*",
+    {OLD
+     "sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[0,3)#masterx/g; s/#moment1/#moment/g' state/step-00000002/rank-*",
      "damaged"},
-    {"sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[0,9)#master/g' state/step-00000002/rank-*",
+    {OLD "sed -i 's/layer.bias@\\[0,3)#master/layer.bias@[0,9)#master/g' state/step-00000002/rank-*",
      "is no piece of a checkpoint"},
-    {"sed -i 's/norm.mean@\\[0,4)#buffer/norm.meen@[0,4)#buffer/g' state/step-00000002/rank-1*",
+    {OLD "sed -i 's/norm.mean@\\[0,4)#buffer/norm.meen@[0,4)#buffer/g' state/step-00000002/rank-1*",
      "is there for 1 of 2 ranks"},
-    {"sed -i 's/#master\":\"crc32 /#master\":\"crc23 /' state/step-00000002/rank-0*", "is 'crc23 "},
-    {"sed -i 's/#master\":\"crc32 ./#master\":\"crc32 x/' state/step-00000002/rank-0*", "the checksum of '"},
+    {OLD "sed -i 's/#master\":\"crc32 /#master\":\"crc23 /' state/step-00000002/rank-0*", "is 'crc23 "},
+    {OLD "sed -i 's/#master\":\"crc32 ./#master\":\"crc32 x/' state/step-00000002/rank-0*", "the checksum of '"},
 };
 
 Test(host_bad, damaged_checkpoints) {
@@ -293,4 +306,60 @@ Test(host_bad, damaged_checkpoints) {
                   code, err);
     }
     cr_assert(access("x.st", F_OK) != 0);
+}
+
+/* ── shards of other states ──────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void expect_stranger(const char *what, const char *command, const char *pattern) {
+    regex_t r;
+    cr_assert_eq(system("rm -rf state && cp -r good state"), 0);
+    cr_assert_eq(system(command), 0, "%s", command);
+    int code = run((How){2}, "--resume state --export x.st");
+    cr_assert_eq(regcomp(&r, pattern, REG_EXTENDED | REG_NOSUB), 0);
+    cr_expect(code == 1 && lines_of(err) == 1 && regexec(&r, err, 0, NULL, 0) == 0, "%s: %d %s", what, code, err);
+    regfree(&r);
+}
+
+#define FILE_1 "mock: state/step-00000004/rank-1.safetensors: "
+#define NAMES "the index names rank 1 of 2 at step 4 of run [0-9a-f]{16}; the checkpoint is damaged; copy the file anew"
+
+Test(host_bad, shards_of_other_states) {
+    write_data();
+    OK(2, "--data a.bin --steps 2 --save good --quiet");
+    cr_assert_eq(system("cp -r good before"), 0);
+    OK(2, "--data a.bin --steps 4 --resume good --save good --quiet");
+    OK(2, "--data a.bin --steps 4 --seed 9 --save other --quiet");
+    OK(2, "--data a.bin --steps 4 --resume before --lr 0.5 --save again --quiet");
+    OK(4, "--data a.bin --steps 4 --save four --quiet");
+    expect_stranger("another step", "cp before/step-00000002/rank-1* state/step-00000004",
+                    FILE_1 "it is rank 1 of 2 at step 2 of run [0-9a-f]{16}; " NAMES);
+    expect_stranger("another run", "cp other/step-00000004/rank-1* state/step-00000004",
+                    FILE_1 "it is rank 1 of 2 at step 4 of run [0-9a-f]{16}; " NAMES);
+    expect_stranger("another rank", "cp state/step-00000004/rank-0* state/step-00000004/rank-1.safetensors",
+                    FILE_1 "it is rank 0 of 2 at step 4 of run [0-9a-f]{16}; " NAMES);
+    expect_stranger(
+        "two ranks swapped",
+        "cd state/step-00000004 && mv rank-0* x && mv rank-1* rank-0.safetensors && mv x rank-1.safetensors",
+        "rank-0.safetensors: it is rank 1 of 2 at step 4 of run [0-9a-f]{16}; the index names rank 0 of 2");
+    expect_stranger("another world", "cp four/step-00000004/rank-1* state/step-00000004",
+                    FILE_1 "it is rank 1 of 4 at step 4 of run [0-9a-f]{16}; " NAMES);
+    expect_stranger("the same run, gone on with otherwise", "cp again/step-00000004/rank-1* state/step-00000004",
+                    FILE_1 "its head is not the one that was saved as rank 1 of 2 at step 4 of run [0-9a-f]{16} "
+                           "\\(crc32 [0-9a-f]{8}, was [0-9a-f]{8}\\); the checkpoint is damaged");
+    expect_stranger("the index of one, the folder of another", "cp other/step-00000004/* state/step-00000004",
+                    "rank-0.safetensors: it is rank 0 of 2 at step 4 of run [0-9a-f]{16}; the index names rank 0 of 2");
+    expect_stranger("no name", "sed -i 's/\"shard\":/\"shart\":/' state/step-00000004/rank-1*",
+                    FILE_1 "it does not say of which run it is; " NAMES);
+    expect_stranger("a name for the terminal", "sed -i 's/\"rank 1 of/\"rank 1 [f/' state/step-00000004/rank-1*",
+                    FILE_1 "it does not say of which run it is; " NAMES);
+}
+
+/* A run that is repeated, and one that is ended and resumed, write the same bytes. */
+Test(host_bad, identities_are_determined) {
+    write_data();
+    OK(2, "--data a.bin --steps 4 --save a --save-every 2 --quiet");
+    OK(2, "--data a.bin --steps 4 --save b --save-every 2 --quiet");
+    OK(2, "--data a.bin --steps 2 --save c --quiet");
+    OK(2, "--data a.bin --steps 4 --resume c --save c --quiet");
+    cr_assert_eq(system("diff -r a b && diff -r a c"), 0);
 }

@@ -252,14 +252,44 @@ Test(host_run, saves_leave_one_complete_state) {
     cr_assert_eq(system("test $(ls deep/er/state | wc -l) = 2"), 0);
 }
 
+/* What a killed run has left goes; what is somebody else's stays, is in no save's way, and a name of ours proves
+ * little.
+ */
+Test(host_run, what_killed_runs_left) {
+    write_data();
+    OK(2, "--data a.bin --steps 2 --save state --quiet");
+    cr_assert_eq(
+        system("cd state && mkdir step-00000003.part step-00000004 step-00000004.part .probe &&"
+               "touch step-00000003.part/rank-0.safetensors step-00000003.part/rank-5.safetensors.part &&"
+               "touch step-00000004.part/rank-0.safetensors step-00000004.part/notes step-00000004/notes &&"
+               "touch step-00000004.part/rank-0.safetensors.old step-x.part step-00000005.part index.json.part &&"
+               "cp -r step-00000002 step-00000001 && sed s/step-00000002/step-00000006/ index.json > "
+               "index.json.next && cp -r step-00000002 step-00000006 && touch step-00000006/notes"),
+        0);
+    OK(2, "--data a.bin --steps 4 --resume state --save state --quiet");
+    cr_assert_eq(system("cd state && find . -type f | sort > ../found"), 0);
+    slurp("found", out, sizeof out);
+    cr_assert_str_eq(out, "./index.json\n"
+                          "./step-00000001/rank-0.safetensors\n./step-00000001/rank-1.safetensors\n"
+                          "./step-00000004.1/rank-0.safetensors\n./step-00000004.1/rank-1.safetensors\n"
+                          "./step-00000004.part/notes\n./step-00000004.part/rank-0.safetensors.old\n"
+                          "./step-00000004/notes\n./step-00000005.part\n./step-00000006/notes\n./step-x.part\n");
+    cr_assert_eq(system("ls -A state | wc -l > found"), 0);
+    slurp("found", out, sizeof out);
+    cr_assert_eq(atoi(out), 8, "%s", out);
+    OK(2, "--resume state --export x.st --quiet");
+}
+
 Test(host_run, one_run_a_folder) {
     write_data();
     OK(2, "--data a.bin --steps 2 --save state --quiet");
+    cr_assert_eq(mkdir("state/step-00000009.part", 0777), 0);
     int fd = open("state", O_RDONLY | O_DIRECTORY);
     cr_assert(fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0); /* as another run holds it */
     cr_assert_eq(rename("state/step-00000002", "moved"), 0); /* and has just replaced the state that the index named */
     cr_assert_eq(run((How){2}, "--data a.bin --steps 4 --resume state --save state"), 1);
     ONE_LINE("mock: another run saves to state: wait for it, or name another folder");
+    cr_assert_eq(rmdir("state/step-00000009.part"), 0, "removed from under a run that saves");
     cr_assert_str_empty(out);
     cr_assert_eq(rename("moved", "state/step-00000002"), 0);
     OK(2, "--resume state --export x.st --quiet"); /* reading is free */
