@@ -106,6 +106,10 @@ typedef struct {
 } OutFile;
 OutFile out_open(Arena *a, const char *path); /* fails with a diagnostic that names the path and the reason */
 void out_commit(OutFile *o);                  /* checks every write, fsyncs, renames */
+/* Removes what processes that are gone have left: files of `folder` whose name is `name` and then what the extended
+ * regular expression `rest` matches, but for those that a process holds (out_open holds its own by flock). */
+void temps_clear(const char *folder, const char *name, const char *rest);
+bool is_at(int fd, const char *path); /* the open file has that name: nobody has removed or replaced it */
 char *read_file(Arena *a, const char *path, size_t *size); /* whole file, NUL after the end; fails with a diagnostic */
 char *real_path(Arena *a, const char *path); /* absolute, links followed; as it is where there is no such file */
 

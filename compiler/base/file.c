@@ -1,12 +1,15 @@
 /* Files: output is written aside, synced and renamed, so that a failure leaves what was there; input is read whole.
- * Relies on: the arena, diagnostics.
- * Relied on by: reports, the emitter, readers of plans and models. */
+ * Relies on: the arena, diagnostics; flock, which tells a living process's file from one that a killed process has
+ * left. Relied on by: reports, the emitter, readers of plans and models. */
 #include "diagnostics.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <regex.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +25,51 @@ char *real_path(Arena *a, const char *path) {
     return kept;
 }
 
+/* ── what killed processes have left ─────────────────────────────────────────────────────────────────────────────────
+ */
+/* A process number says nothing where machines share a folder; the kernel frees a lock when its process is gone. Where
+ * the file system has no locks, the file stays. */
+static void remove_dead(int folder, const char *name) {
+    struct stat st;
+    int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return;
+    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && !flock(fd, LOCK_EX | LOCK_NB)) unlinkat(folder, name, 0);
+    close(fd);
+}
+
+void temps_clear(const char *folder, const char *name, const char *rest) {
+    regex_t r;
+    size_t n = strlen(name);
+    if (regcomp(&r, rest, REG_EXTENDED | REG_NOSUB)) return;
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (!strncmp(e->d_name, name, n) && !regexec(&r, e->d_name + n, 0, NULL, 0)) remove_dead(dirfd(d), e->d_name);
+    if (d) closedir(d);
+    regfree(&r);
+}
+
+bool is_at(int fd, const char *path) {
+    struct stat held, there;
+    return !fstat(fd, &held) && !stat(path, &there) && held.st_dev == there.st_dev && held.st_ino == there.st_ino;
+}
+
+/* Between the file's making and its lock another process may have taken it for a dead one's. */
+static FILE *open_held(const char *path) {
+    FILE *f = NULL;
+    do {
+        if (f) fclose(f);
+        f = fopen(path, "w");
+    } while (f && !flock(fileno(f), LOCK_EX) && !is_at(fileno(f), path));
+    return f;
+}
+
+/* ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static const char *folder_of(Arena *a, const char *path) {
+    const char *slash = strrchr(path, '/');
+    return !slash ? "." : arena_printf(a, "%.*s", (int)(slash - path) + (slash == path), path);
+}
+
 /* A link is followed, so that the rename replaces the file and not the link. */
 OutFile out_open(Arena *a, const char *path) {
     OutFile o = {.path = real_path(a, path)};
@@ -32,8 +80,10 @@ OutFile out_open(Arena *a, const char *path) {
         if (!(o.f = fopen(o.path, "w"))) cannot("write", path, errno);
         return o;
     }
+    const char *slash = strrchr(o.path, '/');
+    temps_clear(folder_of(a, o.path), slash ? slash + 1 : o.path, "^\\.tmp\\.[0-9]+$");
     o.temp = arena_printf(a, "%s.tmp.%ld", o.path, (long)getpid());
-    if (!(o.f = fopen(o.temp, "w"))) cannot("write", path, errno);
+    if (!(o.f = open_held(o.temp))) cannot("write", path, errno);
     temp_register(o.temp);
     if (exists) fchmod(fileno(o.f), st.st_mode & 07777);
     return o;
@@ -55,10 +105,12 @@ static void sync_folder(const char *path) {
 void out_commit(OutFile *o) {
     if (fflush(o->f) || ferror(o->f)) cannot("write", o->path, errno ? errno : EIO);
     if (o->temp && fsync(fileno(o->f))) cannot("write", o->path, errno);
+    int held = o->temp ? dup(fileno(o->f)) : -1; /* keeps the lock until the file has its name */
     if (fclose(o->f)) cannot("write", o->path, errno);
     o->f = NULL;
     if (!o->temp) return;
     if (rename(o->temp, o->path)) cannot("write", o->path, errno);
+    if (held >= 0) close(held);
     temp_forget(o->temp);
     sync_folder(o->path);
 }

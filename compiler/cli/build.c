@@ -98,20 +98,17 @@ static void keep_files(Arena *a, const Options *o, const char *binary) {
 typedef struct {
     int fd;
     const char *path;
+    bool held;
 } Lock;
-
-static bool is_at(int fd, const char *path) {
-    struct stat held, there;
-    return !fstat(fd, &held) && !stat(path, &there) && held.st_dev == there.st_dev && held.st_ino == there.st_ino;
-}
 
 /* Whoever held it removed the file, so it is looked for again. Where there are no locks, work goes on without. */
 static Lock lock_build(Arena *a, const char *binary) {
-    Lock l = {-1, arena_printf(a, "%s.tmp.lock", binary)};
+    Lock l = {.fd = -1, .path = arena_printf(a, "%s.tmp.lock", binary)};
     for (;;) {
         l.fd = open(l.path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
         if (l.fd < 0) return l;
-        while (flock(l.fd, LOCK_EX) && errno == EINTR) {}
+        do l.held = !flock(l.fd, LOCK_EX);
+        while (!l.held && errno == EINTR);
         if (is_at(l.fd, l.path)) break;
         close(l.fd);
     }
@@ -137,8 +134,10 @@ static char *build(Arena *a, const Options *given) {
     Plan *p = plan_of(a, o, model);
     make_folders(a, folder);
     Lock lock = lock_build(a, binary);
+    if (lock.held) emit_clear(folder, name);
     emit(p, folder, name);
     if (!o->sources) emit_build(p, folder, name, o->variant ? o->variant : "");
+    if (lock.held) emit_clear(folder, name); /* the compilers of a killed build may have worked on until now */
     unlock_build(&lock);
     return binary;
 }

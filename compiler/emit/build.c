@@ -401,7 +401,8 @@ static void add_cuda_libraries(Build *b, Args *args) {
 }
 
 static void link_binary(Build *b) {
-    const char *path = join(b->a, b->dir, b->name, ""), *fresh = arena_printf(b->a, "%s.tmp.%ld", path, (long)getpid());
+    const char *path = join(b->a, b->dir, b->name, ""),
+               *fresh = arena_printf(b->a, "%s.tmp.%ld.out", path, (long)getpid());
     struct stat st;
     if (!stat(path, &st) && S_ISDIR(st.st_mode))
         fail(NOWHERE, "cannot write %s: it is a folder; choose another with -o", path);
@@ -421,6 +422,13 @@ static void link_binary(Build *b) {
     Job j = start(b, &args, "link");
     finish(b, &j, 1);
     move_file(fresh, path);
+}
+
+/* What is written aside here and by emit, and the compilers' messages. */
+void emit_clear(const char *dir, const char *name) {
+    temps_clear(dir[0] ? dir : ".", name,
+                "^(\\.c|\\.plan\\.json|_extension[0-9]+\\.cu?|_kernels(\\.cu?|(\\.[a-z0-9_]+)?\\.(o|key)))?"
+                "\\.tmp\\.[0-9]+(\\.[0-9]+)?(\\.o|\\.out)?$|^\\.(step|kernels|link|extension[0-9]+)\\.log\\.[0-9]+$");
 }
 
 void emit_build(const Plan *p, const char *dir, const char *name, const char *variant) {

@@ -12,4 +12,7 @@ void emit(const Plan *p, const char *dir, const char *name);
  * "" | "asan" | "tsan" | "fp64" selects the runtime library libsc_<target>[_variant].a. */
 void emit_build(const Plan *p, const char *dir, const char *name, const char *variant);
 
+/* Under the lock of DIR/NAME's build: removes what killed builds of it have left. */
+void emit_clear(const char *dir, const char *name);
+
 #endif

@@ -4,9 +4,11 @@ a half-written file.
 
 Relies on: harness.py, inject.c. Relied on by: run.py, test_diagnostics.py."""
 import errno
+import fcntl
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 
@@ -121,17 +123,11 @@ def test_reports():
 
 def test_build():
     """Sources and binary: the whole set stays, or is made anew; no left-overs of a compiler's work."""
-    folder, saved = scratch("build"), scratch("built")
+    folder = scratch("build")
     args = [SHARDC, "build", MLP, "-o", os.path.join(folder, "mlp")]
     must(args)
     names = set(os.listdir(folder))
-    for name in ("mlp", "mlp_kernels.o"):
-        shutil.copy2(os.path.join(folder, name), saved)
-    cc = os.path.join(saved, "cc")  # as quick as can be: what it makes is there already
-    with open(cc, "w") as f:
-        f.write("#!/bin/sh\nwhat=mlp_kernels.o\nfor a; do\n  [ \"$before\" = -o ] && out=$a\n  [ \"$a\" = -lpthread ] && what=mlp\n  before=$a\ndone\n"
-                "exec cp %s/$what $out\n" % saved)
-    os.chmod(cc, 0o755)
+    cc = quick_compiler(scratch("built"), os.path.join(folder, "mlp"), os.path.join(folder, "mlp_kernels.o"))
 
     def fine(what):
         check(set(os.listdir(folder)) == names, what + ": there are " + str(os.listdir(folder)))
@@ -153,6 +149,63 @@ def test_build():
     must(args)
     fine("the last build")
     return "%d messages" % len(said.splitlines())
+
+
+def quick_compiler(folder, *made):
+    """A compiler as quick as can be: what it makes is in the folder already."""
+    for path in made:
+        shutil.copy2(path, folder)
+    cc = os.path.join(folder, "cc")
+    with open(cc, "w") as f:
+        f.write("#!/bin/sh\nwhat=mlp_kernels.o\nfor a; do\n  [ \"$before\" = -o ] && out=$a\n  [ \"$a\" = -lpthread ] && what=mlp\n  before=$a\ndone\n"
+                "exec cp %s/$what $out\n" % folder)
+    os.chmod(cc, 0o755)
+    return cc
+
+
+def test_killed_builds():
+    """A build is killed before each call that it makes: the next one of that name removes what is left of it. What somebody else has
+    made stays, whatever it is called, and so does what a living process is writing."""
+    folder = scratch("killed")
+    args, left, kills = [SHARDC, "build", MLP, "-o", os.path.join(folder, "mlp")], set(), 0
+    must(args)
+    names = set(os.listdir(folder))
+    cc = quick_compiler(scratch("built"), os.path.join(folder, "mlp"), os.path.join(folder, "mlp_kernels.o"))
+    ours = ["mlp.tmp.4000000000.o", "mlp.tmp.4000000000.2.o", "mlp.tmp.4000000000", "mlp_kernels.o.tmp.7", "mlp_kernels.sm_90.key.tmp.7",
+            "mlp.c.tmp.1", "mlp.plan.json.tmp.1", "mlp_extension0.cu.tmp.1", "mlp.step.log.1", "mlp.extension12.log.1"]
+    foreign = ["mlp.tmp.notes", "mlp.tmp.12.txt", "mlp2.tmp.5.o", "mlp_kernels.tmp.5.o", "mlp.step.log", "mlp.train.log.1", "mlp.h.tmp.1", "mlp.plan.json.tmp.2"]
+    for name in ours + foreign:
+        open(os.path.join(folder, name), "w").close()
+    with open(os.path.join(folder, foreign[-1])) as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # as who writes a report there
+        must(args, env={"CC": cc})
+        check(set(os.listdir(folder)) == names | set(foreign), "left %s" % sorted(set(os.listdir(folder)) ^ (names | set(foreign))))
+    must(args, env={"CC": cc})
+    check(set(os.listdir(folder)) == names | set(foreign[:-1]), "left %s" % sorted(set(os.listdir(folder)) ^ (names | set(foreign))))
+    for name in foreign[:-1]:
+        os.unlink(os.path.join(folder, name))
+    for function in ("fsync", "rename", "unlink"):
+        for n in itertools.count(1):
+            os.unlink(os.path.join(folder, "mlp_kernels.key"))
+            called, rc, err = inject(args, function, n, -signal.SIGKILL, more={"CC": cc})
+            check(rc == (-signal.SIGKILL if called else 0), "%s %d: exit %d: %s" % (function, n, rc, err))
+            if not called:
+                break
+            left |= {re.sub(r"\d+", "*", name) for name in set(os.listdir(folder)) - names}
+            kills += 1
+            must(args, env={"CC": cc})
+            check(set(os.listdir(folder)) == names, "%s %d: left %s" % (function, n, set(os.listdir(folder)) - names))
+    check({"mlp.c.tmp.*", "mlp.plan.json.tmp.*", "mlp.tmp.*.o", "mlp_kernels.o.tmp.*", "mlp_kernels.key.tmp.*", "mlp.tmp.*.out", "mlp.step.log.*"} <= left, "left only %s" % left)
+    return "%d kills, leaving %s" % (kills, ", ".join(sorted(left)))
+
+
+def test_killed_reports():
+    folder = scratch("killed")
+    args = [SHARDC, "inspect", MLP, "-o", os.path.join(folder, "report")]
+    check(inject(args, "rename", 1, -signal.SIGKILL)[1] == -signal.SIGKILL and len(os.listdir(folder)) == 1, "not killed: %s" % os.listdir(folder))
+    open(os.path.join(folder, "report.tmp.x1"), "w").close()
+    must(args)
+    check(sorted(os.listdir(folder)) == ["report", "report.tmp.x1"], "left %s" % os.listdir(folder))
 
 
 def test_compilers():
