@@ -1,39 +1,38 @@
 /* Finds and loads CUDA's libraries. A library's own variable (NCCL_HOME, ...) is obeyed and nothing else then; without
- * it: what the loader finds (LD_LIBRARY_PATH, the system's folders), beside the program, where CUDA usually is, and the
- * packages of the active Python. One that is too old is passed over for the next.
- * Relies on: library.h, dlopen. Relied on by: rank.c, attention (cuDNN), memory.c (NVML). */
+ * it these are looked at: what the loader finds (LD_LIBRARY_PATH, the system's folders), beside the program, where CUDA
+ * usually is, and the packages of the active Python. Of all that is found, the newest that serves is taken, and of
+ * equals the first.
+ * Relies on: library.h, library_set.c. Relied on by: rank.c, attention (cuDNN), memory.c (NVML). */
 #include "library.h"
 #include <dlfcn.h>
 #include <glob.h>
-#include <limits.h>
-#include <link.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-typedef struct {
-    const char *file, *name, *variable, *package;
-    int least; /* version */
-} known_library;
-
-static const known_library known[SC_LIBRARIES] = {
+/* Why these versions:
+ * cuBLASLt and NCCL: CUDA 13's own; NCCL 2.28 has the symmetric windows and the copy-engine gathers (comm.c).
+ * cuDNN: 9.12 is the first that is made for CUDA 13. 9.16 was asked for before, for the sake of one task that 9.15.1 is
+ * the first to compute rightly; that one goes to our own kernel now (sc_cudnn_least, attention_cudnn.h). */
+static const char *const cudnn_parts[] = {"libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9",
+                                          "libcudnn_heuristic.so.9", NULL};
+const sc_known_library sc_known_libraries[SC_LIBRARIES] = {
     [SC_LIB_CUBLASLT] = {"libcublasLt.so.13", "cuBLASLt", "CUBLAS_HOME",
-                         "CUDA 13 (its cuda-libraries package, or pip's nvidia-cublas)", 130000},
+                         "CUDA 13 (its cuda-libraries package, or pip's nvidia-cublas)", 130000, NULL},
     [SC_LIB_NCCL] = {"libnccl.so.2", "NCCL", "NCCL_HOME", "NCCL (the libnccl2 package, or pip's nvidia-nccl-cu13)",
-                     22800},
+                     22800, NULL},
     [SC_LIB_CUDNN] = {"libcudnn.so.9", "cuDNN", "CUDNN_HOME", "cuDNN (the cudnn9 package, or pip's nvidia-cudnn-cu13)",
-                      91600},
-    [SC_LIB_NVML] = {"libnvidia-ml.so.1", "NVML", "NVML_HOME", "the GPU's driver", 0},
+                      91200, cudnn_parts},
+    [SC_LIB_NVML] = {"libnvidia-ml.so.1", "NVML", "NVML_HOME", "the GPU's driver", 0, NULL},
 };
+static const sc_known_library *const known = sc_known_libraries;
 
 typedef struct {
-    void *handle;
-    int version, older; /* older: the newest of those that are too old */
-    char path[PATH_MAX], old_path[PATH_MAX];
-    char broken[1024]; /* a file that cannot be used, and why */
+    sc_library_set *found; /* in the order of the places */
+    int n, taken;          /* taken: the index of the one that is open; -1: none */
+    bool looked;
     char text[4096];
 } state;
 static state states[SC_LIBRARIES];
@@ -51,151 +50,168 @@ static const char *variable(const char *name) { /* NULL: not set, or empty */
     return text && *text ? text : NULL;
 }
 
-static const char *version_text(int v, char *out, size_t n) {
-    snprintf(out, n, "%d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+const char *sc_version_text(int v, char out[SC_VERSION_TEXT]) {
+    snprintf(out, SC_VERSION_TEXT, "%d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+    return out;
+}
+
+static const char *least_text(int v, char out[SC_VERSION_TEXT]) { /* no patch is asked for */
+    snprintf(out, SC_VERSION_TEXT, "%d.%d", v / 10000, v / 100 % 100);
     return out;
 }
 
 /* ── one file ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static void path_of(void *handle, char *out) {
-    struct link_map *m = NULL;
-    *out = 0;
-    if (!dlinfo(handle, RTLD_DI_LINKMAP, &m) && m) snprintf(out, PATH_MAX, "%s", m->l_name);
+static bool one_file(const char *a, const char *b) {
+    char ra[PATH_MAX], rb[PATH_MAX];
+    return !strcmp(a, b) || (realpath(a, ra) && realpath(b, rb) && !strcmp(ra, rb));
 }
 
-/* What is not there at all is no news: only a file that is there and cannot be loaded. */
-static void note_broken(sc_cuda_library l, const char *path) {
-    const char *error = dlerror();
-    char absent[PATH_MAX + 64];
-    snprintf(absent, sizeof absent, "%s: cannot open shared object file: No such file or directory", path);
-    if (error && strcmp(error, absent) && !*states[l].broken)
-        snprintf(states[l].broken, sizeof states[l].broken, "%.1000s", error);
-}
-
-static void note_old(state *s, int version, void *handle) {
-    if (version < s->older) return;
-    s->older = version;
-    path_of(handle, s->old_path);
-}
-
-static bool take(sc_cuda_library l, const char *path) {
+static void consider(sc_cuda_library l, const char *name) {
     state *s = &states[l];
-    char file[PATH_MAX];
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) {
-        note_broken(l, path);
-        return false;
-    }
-    int version = sc_forward_version(l, handle);
-    const char *lacks = version < known[l].least ? NULL : sc_forward_bind(l, handle);
-    if (version < known[l].least) note_old(s, version, handle);
-    if (lacks) {
-        path_of(handle, file);
-        snprintf(s->broken, sizeof s->broken, "%.900s has no %s", file, lacks);
-    }
-    if (version < known[l].least || lacks) {
-        dlclose(handle);
-        return false;
-    }
-    s->handle = handle;
-    s->version = version;
-    path_of(handle, s->path);
-    return true;
+    for (int i = 0; i < s->n; i++)
+        if (one_file(s->found[i].path, name)) return;
+    sc_library_set *more = realloc(s->found, (size_t)(s->n + 1) * sizeof *more);
+    if (!more) return;
+    s->found = more;
+    sc_set_probe(l, name, &more[s->n]);
+    if (!more[s->n].absent) s->n++;
 }
 
 /* ── folders ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static bool take_from(sc_cuda_library l, const char *folder) {
+static void look_in(sc_cuda_library l, const char *folder) {
     char path[PATH_MAX];
     int n = snprintf(path, sizeof path, "%s/%s", folder, known[l].file);
-    return n < PATH_MAX && !access(path, R_OK) && take(l, path);
+    if (n < PATH_MAX && !access(path, R_OK)) consider(l, path);
 }
 
-static bool take_below(sc_cuda_library l, const char *home) {
+static void look_below(sc_cuda_library l, const char *home) {
     static const char *const below[] = {"", "/lib64", "/lib", "/targets/x86_64-linux/lib", "/targets/sbsa-linux/lib"};
     char folder[PATH_MAX];
     for (size_t i = 0; home && *home && i < sizeof below / sizeof *below; i++) {
         int n = snprintf(folder, sizeof folder, "%s%s", home, below[i]);
-        if (n < PATH_MAX && take_from(l, folder)) return true;
+        if (n < PATH_MAX) look_in(l, folder);
     }
-    return false;
 }
 
 /* nvidia/cu13/lib, nvidia/nccl/lib, ... in a Python's packages. */
-static bool take_packages(sc_cuda_library l, const char *python) {
+static void look_in_packages(sc_cuda_library l, const char *python) {
     char pattern[PATH_MAX];
     glob_t found = {0};
-    bool taken = false;
-    if (!python || !*python) return false;
+    if (!python || !*python) return;
     int n = snprintf(pattern, sizeof pattern, "%s/lib/python3*/{site,dist}-packages/nvidia/*/lib", python);
-    if (n >= PATH_MAX || glob(pattern, GLOB_BRACE, NULL, &found)) return false;
-    for (size_t i = 0; !taken && i < found.gl_pathc; i++) taken = take_from(l, found.gl_pathv[i]);
+    if (n >= PATH_MAX || glob(pattern, GLOB_BRACE, NULL, &found)) return;
+    for (size_t i = 0; i < found.gl_pathc; i++) look_in(l, found.gl_pathv[i]);
     globfree(&found);
-    return taken;
 }
 
 /* The Python that `python3` is: a virtual environment's is a link, so its name counts, and then what it points to. */
-static bool take_python(sc_cuda_library l) {
+static void look_in_python(sc_cuda_library l) {
     const char *path = getenv("PATH");
     char *folders = strdup(path ? path : ""), *rest = folders, *folder, file[PATH_MAX], real[PATH_MAX];
-    bool taken = false, found = false;
+    bool found = false;
     while (folders && !found && (folder = strsep(&rest, ":"))) {
         int n = snprintf(file, sizeof file, "%s/python3", folder);
         if (!*folder || n >= PATH_MAX || access(file, X_OK)) continue;
         found = true;
-        for (int k = 0; k < 2 && !taken; k++) {
+        for (int k = 0; k < 2; k++) {
             snprintf(real, sizeof real, "%s", file);
             if (k && !realpath(file, real)) break;
             for (int up = 0; up < 2; up++)
                 if (strrchr(real, '/')) *strrchr(real, '/') = 0;
-            taken = take_packages(l, real);
+            look_in_packages(l, real);
         }
     }
     free(folders);
-    return taken;
 }
 
-static bool take_beside(sc_cuda_library l) {
+static void look_beside(sc_cuda_library l) {
     char path[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (n <= 0) return false;
+    if (n <= 0) return;
     path[n] = 0;
     if (strrchr(path, '/')) *strrchr(path, '/') = 0;
-    return take_below(l, path);
+    look_below(l, path);
 }
 
-static bool search(sc_cuda_library l) {
+static void look_everywhere(sc_cuda_library l) {
     static const char *const homes[] = {
         "/usr/local/cuda",           "/opt/cuda", "/usr/local", "/usr", "/usr/lib/x86_64-linux-gnu",
         "/usr/lib/aarch64-linux-gnu"};
     char local[PATH_MAX];
-    if (take(l, known[l].file) || take_beside(l) || take_below(l, variable("CUDA_HOME"))) return true;
-    for (size_t i = 0; i < sizeof homes / sizeof *homes; i++)
-        if (take_below(l, homes[i])) return true;
     const char *conda = getenv("CONDA_PREFIX"), *home = getenv("HOME");
     snprintf(local, sizeof local, "%s/.local", home ? home : "");
-    return take_packages(l, getenv("VIRTUAL_ENV")) || take_packages(l, conda) || take_below(l, conda) ||
-           take_python(l) || take_packages(l, "/usr/local") || take_packages(l, "/usr") || take_packages(l, local);
+    consider(l, known[l].file);
+    look_beside(l);
+    look_below(l, variable("CUDA_HOME"));
+    for (size_t i = 0; i < sizeof homes / sizeof *homes; i++) look_below(l, homes[i]);
+    look_in_packages(l, getenv("VIRTUAL_ENV"));
+    look_in_packages(l, conda);
+    look_below(l, conda);
+    look_in_python(l);
+    look_in_packages(l, "/usr/local");
+    look_in_packages(l, "/usr");
+    look_in_packages(l, local);
+}
+
+/* ── the choice ──────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static int newest(const state *s) { /* of those that serve; -1: none does */
+    int best = -1;
+    for (int i = 0; i < s->n; i++)
+        if (!*s->found[i].wrong && (best < 0 || s->found[i].version > s->found[best].version)) best = i;
+    return best;
+}
+
+static void look(sc_cuda_library l) {
+    state *s = &states[l];
+    const char *home = variable(known[l].variable);
+    if (s->looked) return;
+    s->looked = true;
+    s->taken = -1;
+    if (home)
+        look_below(l, home);
+    else
+        look_everywhere(l);
+}
+
+/* What was found in a child is opened here. Where that fails the next best may do, unless parts of this one would stay
+ * in its way. */
+static bool take(sc_cuda_library l) {
+    state *s = &states[l];
+    for (int best; (best = newest(s)) >= 0;) {
+        sc_library_set here;
+        sc_set_open(l, s->found[best].path, &here);
+        s->found[best] = here;
+        if (!*here.wrong) return s->taken = best, true;
+        if (known[l].parts) return false;
+    }
+    return false;
 }
 
 /* ── what went wrong ─────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static void complain(sc_cuda_library l, const char *home) {
-    const known_library *k = &known[l];
+static void complain(sc_cuda_library l) {
+    const sc_known_library *k = &known[l];
     state *s = &states[l];
-    const char *cuda = variable("CUDA_HOME");
-    char have[32], least[32];
-    version_text(k->least, least, sizeof least);
-    *strrchr(least, '.') = 0; /* no patch is asked for */
-    if (s->older)
-        add(s, "%s %s (%s) is too old: this program needs %s or newer", k->name,
-            version_text(s->older, have, sizeof have), *s->old_path ? s->old_path : k->file, least);
+    const char *home = variable(k->variable), *cuda = variable("CUDA_HOME");
+    const sc_library_set *old = NULL, *broken = NULL;
+    char have[SC_VERSION_TEXT], least[SC_VERSION_TEXT];
+    least_text(k->least, least);
+    for (int i = 0; i < s->n; i++) {
+        const sc_library_set *x = &s->found[i];
+        if (x->old && (!old || x->version > old->version)) old = x;
+        if (!x->old && *x->wrong && !broken) broken = x;
+    }
+    if (old)
+        add(s, "%s %s (%s) is too old: this program needs %s or newer", k->name, sc_version_text(old->version, have),
+            old->path, least);
     else if (k->least)
-        add(s, "%s (%s %s or newer) %s", k->file, k->name, least, *s->broken ? "cannot be loaded" : "is not there");
+        add(s, "%s (%s %s or newer) %s", k->file, k->name, least, broken ? "cannot be loaded" : "is not there");
     else
-        add(s, "%s (%s) %s", k->file, k->name, *s->broken ? "cannot be loaded" : "is not there");
-    if (*s->broken) add(s, ": %s", s->broken);
+        add(s, "%s (%s) %s", k->file, k->name, broken ? "cannot be loaded" : "is not there");
+    if (broken) add(s, ": %s", broken->wrong);
     if (home)
         add(s, "; looked in %s=%s, its lib64 and lib; correct %s, or unset it to look in the usual places", k->variable,
             home, k->variable);
@@ -208,11 +224,11 @@ static void complain(sc_cuda_library l, const char *home) {
 
 /* cuDNN compiles kernels with NVRTC, which it asks the loader for by name: where pip has put it, only we find it. */
 static void load_companion(const char *file) {
-    char *slash = strrchr(states[SC_LIB_CUDNN].path, '/'), pattern[PATH_MAX];
+    const char *path = sc_library_path(SC_LIB_CUDNN), *slash = strrchr(path, '/');
+    char pattern[PATH_MAX];
     glob_t found = {0};
     if (!slash || dlopen(file, RTLD_LAZY | RTLD_LOCAL)) return;
-    int n = snprintf(pattern, sizeof pattern, "%.*s/../../*/lib/%s", (int)(slash - states[SC_LIB_CUDNN].path),
-                     states[SC_LIB_CUDNN].path, file);
+    int n = snprintf(pattern, sizeof pattern, "%.*s/../../*/lib/%s", (int)(slash - path), path, file);
     if (n >= PATH_MAX || glob(pattern, 0, NULL, &found)) return;
     for (size_t i = 0; i < found.gl_pathc; i++)
         if (dlopen(found.gl_pathv[i], RTLD_LAZY | RTLD_LOCAL)) break;
@@ -221,25 +237,75 @@ static void load_companion(const char *file) {
 
 const char *sc_library_open(sc_cuda_library l) {
     state *s = &states[l];
-    const char *home = variable(known[l].variable);
-    if (s->handle) return NULL;
+    if (s->looked && s->taken >= 0) return NULL;
     if (*s->text) return s->text;
-    if (!(home ? take_below(l, home) : search(l))) {
-        complain(l, home);
+    look(l);
+    if (!take(l)) {
+        complain(l);
         return s->text;
     }
     if (l == SC_LIB_CUDNN) load_companion("libnvrtc.so.13");
     return NULL;
 }
 
+static const sc_library_set *opened(sc_cuda_library l) {
+    const state *s = &states[l];
+    return s->looked && s->taken >= 0 ? &s->found[s->taken] : NULL;
+}
+
 int sc_library_version(sc_cuda_library l) {
-    return states[l].version;
+    return opened(l) ? opened(l)->version : 0;
 }
 
 const char *sc_library_path(sc_cuda_library l) {
-    return states[l].path;
+    return opened(l) ? opened(l)->path : "";
 }
 
 const char *sc_library_name(sc_cuda_library l) {
     return known[l].name;
+}
+
+const char *sc_library_mixed(sc_cuda_library l) {
+    static char text[2048];
+    char part[1024], version[SC_VERSION_TEXT];
+    const sc_library_set *s = opened(l);
+    if (!s || sc_set_whole(l, s, part, sizeof part)) return NULL;
+    snprintf(text, sizeof text, "%s %s: %s; take that one's folder out of LD_LIBRARY_PATH, or set %s", known[l].name,
+             sc_version_text(s->version, version), part, known[l].variable);
+    return text;
+}
+
+/* ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void tell_one(const sc_known_library *k, const state *s, int i, int best) {
+    const sc_library_set *x = &s->found[i];
+    char version[SC_VERSION_TEXT];
+    printf("  %-8s  %s\n            ", x->version ? sc_version_text(x->version, version) : "?", x->path);
+    if (*x->wrong)
+        printf("not taken: %s\n", x->wrong);
+    else if (i == best)
+        printf("taken: %s\n", k->least ? "the newest that serves" : "the first that can be loaded");
+    else
+        printf("not taken: %s\n", x->version < s->found[best].version ? "it is older" : "the same is found before it");
+}
+
+static void tell(sc_cuda_library l) {
+    const sc_known_library *k = &known[l];
+    state *s = &states[l];
+    const char *home = variable(k->variable);
+    char least[SC_VERSION_TEXT];
+    look(l);
+    printf("%s", k->name);
+    if (k->least) printf(" %s or newer", least_text(k->least, least));
+    if (home) printf(", in %s=%s and nowhere else", k->variable, home);
+    printf("\n");
+    int best = newest(s);
+    for (int i = 0; i < s->n; i++) tell_one(k, s, i, best);
+    if (best >= 0) return;
+    if (!*s->text) complain(l);
+    printf("  none: %s\n", s->text);
+}
+
+void sc_library_tell(void) {
+    for (int l = 0; l < SC_LIBRARIES; l++) tell((sc_cuda_library)l);
 }
