@@ -18,6 +18,7 @@ typedef struct { /* debugging switches of a run; none changes a bit of the resul
     bool virtual_clock;          /* CPU: only sleeping and delays take time, and that is counted, not waited for */
     bool no_graph;               /* CUDA: launch every event by itself */
     bool share_gpus;             /* CUDA: there may be fewer GPUs than ranks */
+    bool require_cudnn;          /* CUDA: rather end than run cuDNN's share of attention on other kernels */
 } sc_debug;
 
 /* First of all: did torchrun, srun or mpirun start this process as one rank of several? Then it meets the others on
@@ -40,6 +41,8 @@ int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void
 
 int sc_rank_index(const sc_rank *r);
 const sc_build *sc_rank_build(const sc_rank *r);
+/* On standard output: the target's libraries, where they were found, their versions, which of them are taken. */
+void sc_tell_libraries(void);
 /* "NVIDIA H200, driver of CUDA 13.0, cuBLASLt 13.1.0, ...": what the run computes with; empty: nothing to say. */
 void sc_describe_device(const sc_rank *r, char *out, size_t n);
 /* Bytes of the GPU that this rank's process holds by the driver's account, libraries and all; -1: not known. */

@@ -1,6 +1,6 @@
 /* Attention by cuDNN: which tasks it computes, and what it chose for them.
  * Relies on: cuda.h.
- * Relied on by: k_attention.cu, k_attention_grad.cu, tests/gpu/test_attention_shapes.cu. */
+ * Relied on by: k_attention.cu, k_attention_grad.cu, device.c, tests/gpu/test_attention_shapes.cu. */
 #ifndef SC_CUDA_ATTENTION_CUDNN_H
 #define SC_CUDA_ATTENTION_CUDNN_H
 
@@ -9,6 +9,31 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Is it cuDNN's by what it computes? `i` and `f` are the task's. */
+static inline bool sc_cudnn_computes(const sc_tensor *q, const sc_tensor *k, const int64_t *i, const double *f) {
+    return (q->dtype == BF16 || q->dtype == FP16) && !i[2] && !(f[1] > 0) && q->dims == 4 && q->shape[3] % 8 == 0 &&
+           q->shape[3] <= 256 && q->shape[1] >= 64 && k->shape[1] >= 64;
+}
+
+/* And on this kind of GPU? */
+static inline bool sc_cudnn_serves(int major, int64_t head_size) {
+    return major >= 8 && head_size <= (major == 9 ? 256 : 128);
+}
+
+/* The least version that computes it rightly. Until 9.15.0 the backward read beyond the keys where their number is no
+ * multiple of 128, no padding mask is in its graph (there is none in ours) and a CUDA graph replays it, which ours
+ * does: NVIDIA's notes on cudnn-frontend 1.16 say so, and its TransformerEngine keeps such tasks from these versions
+ * too. What else we ask for (bits that repeat on Hopper, head sizes up to 256 there, grouped heads) is older than 9.12,
+ * the first for CUDA 13. Here 9.19 and 9.26 have been run on an H200, older ones not. */
+static inline int sc_cudnn_least(bool backward, int64_t keys) {
+    return backward && keys % 128 ? 91501 : 91200;
+}
+
+/* How many times as long our own kernels take: bench/results/2026-11-20-h200-attention.md. */
+#define SC_CUDNN_FORWARD "1.7 to 2.1"
+#define SC_CUDNN_BACKWARD "1.4 to 2.5"
+#define SC_CUDNN_BOTH "1.5 to 2.4"
 
 /* Launches the task and says so; false: it is for the kernels here. It depends on shapes, strides, types, alignment,
  * the workspace's size, the GPU's kind and cuDNN's version, so that all ranks decide alike. */

@@ -26,6 +26,7 @@ typedef struct { /* one a rank; sc_task.library points to it */
     int major, minor, multiprocessors; /* compute capability */
     int l2_bytes, shared_bytes;        /* shared memory that a block may opt in to */
     bool deterministic;                /* false only where the model says `deterministic = false` */
+    bool require_cudnn;                /* rather end than run attention that cuDNN computes on our own kernels */
     struct cublasLtContext *lt;        /* a cublasLtHandle_t */
     struct cudnnContext *cudnn;        /* a cudnnHandle_t; NULL until attention makes it, before the first capture */
     void *matmul, *attention;          /* what those kernels keep between calls (plans by shape), or NULL */

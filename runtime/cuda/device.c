@@ -1,7 +1,8 @@
 /* A rank's GPU: which one it is, whether this program can use it, and the libraries that go with it. What is wrong is
  * said in one sentence by one rank, before anything is made on any GPU.
- * Relies on: rank.h, library.h, common/job.h. Relied on by: rank.c. */
+ * Relies on: rank.h, library.h, attention_cudnn.h, common/job.h. Relied on by: rank.c. */
 #include "../common/job.h"
+#include "attention_cudnn.h"
 #include "library.h"
 #include "rank.h"
 #include <cublasLt.h>
@@ -127,7 +128,8 @@ static void share_place(sc_rank *r, const char *name) {
 void sc_device_open(sc_rank *r) {
     sc_cuda *c = &r->t->cuda;
     struct cudaDeviceProp p = {0};
-    *c = (sc_cuda){.rank = r->rank, .world = r->world, .deterministic = r->b->deterministic};
+    *c = (sc_cuda){
+        .rank = r->rank, .world = r->world, .deterministic = r->b->deterministic, .require_cudnn = r->d->require_cudnn};
     c->device = device_of(r, count(r));
     check(r, "?", cudaGetDeviceProperties(&p, c->device));
     check_arch(r, &p);
@@ -144,15 +146,62 @@ void sc_device_open(sc_rank *r) {
 
 /* ── libraries: looked for before anything is made, and only what the program uses ───────────────────────────────────
  */
+void sc_libraries_survey(sc_rank *r, int event, const sc_attr *a, int nt, const sc_tensor *t) {
+    const char *op = r->b->programs[r->current].events[event].op;
+    int q = !strcmp(op, "attention") ? 2 : !strcmp(op, "attention_grad") ? 4 : nt;
+    if (q + 1 >= nt || !sc_cudnn_computes(&t[q], &t[q + 1], a->i, a->f)) return;
+    int64_t size = t[q].shape[3];
+    if (!r->t->head_size || size < r->t->head_size) r->t->head_size = size;
+}
+
 static void need_library(sc_rank *r, sc_cuda_library l) {
     const char *why = sc_library_open(l);
     if (why) sc_stop_all(r, "shardc: %s", why);
 }
 
+/* Results depend on their versions, and on whether attention is cuDNN's or our own. */
+static void compare_libraries(sc_rank *r) {
+    static const sc_cuda_library compared[] = {SC_LIB_CUBLASLT, SC_LIB_NCCL, SC_LIB_CUDNN};
+    const sc_room *all = r->w->common->room;
+    for (int l = 0; l < SC_LIBRARIES; l++)
+        r->w->common->room[r->rank].libraries[l] = sc_library_version((sc_cuda_library)l);
+    sc_barrier(r);
+    for (size_t i = 0; i < sizeof compared / sizeof *compared; i++)
+        for (int k = 1; k < r->world; k++) {
+            sc_cuda_library l = compared[i];
+            int first = all[0].libraries[l], other = all[k].libraries[l];
+            char a[SC_VERSION_TEXT], b[SC_VERSION_TEXT];
+            if (first == other) continue;
+            sc_stop_all(r,
+                        "shardc: rank 0 has %s %s and rank %d %s: their results would differ; give every rank the same "
+                        "(--libraries tells what a machine has)",
+                        sc_library_name(l), first ? sc_version_text(first, a) : "none that serves", k,
+                        other ? sc_version_text(other, b) : "none that serves");
+        }
+}
+
+static const char *open_cudnn(sc_rank *r) { /* NULL, or why it is not there for tasks that it computes */
+    const sc_target *t = r->t;
+    const char *why = NULL;
+    if (t->head_size && sc_cudnn_serves(t->cuda.major, t->head_size)) why = sc_library_open(SC_LIB_CUDNN);
+    if (why && r->d->require_cudnn) sc_stop_all(r, "shardc: %s", why);
+    return why;
+}
+
 void sc_libraries_open(sc_rank *r) {
     need_library(r, SC_LIB_CUBLASLT);
     if (r->world > 1) need_library(r, SC_LIB_NCCL);
+    const char *why = open_cudnn(r);
+    compare_libraries(r);
+    if (why && r->rank == 0)
+        sc_say("shardc: attention runs on shardc's own kernels, which take " SC_CUDNN_BOTH
+               " times as long as cuDNN's (--require-cudnn refuses that): %s",
+               why);
     SC_LT(cublasLtCreate(&r->t->cuda.lt));
+}
+
+void sc_tell_libraries(void) {
+    sc_library_tell();
 }
 
 void sc_describe_device(const sc_rank *r, char *out, size_t n) {

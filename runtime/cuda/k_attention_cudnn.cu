@@ -394,6 +394,13 @@ static int64_t least_bytes(const problem *c, int64_t batch, int64_t heads) {
 /* Parts from the largest down, as work_attention counts them: whole samples, then key heads of one sample. */
 static void plan_parts(planned *p, cudnnHandle_t handle) {
     const problem *c = &p->key;
+    if (sc_library_version(SC_LIB_CUDNN) < sc_cudnn_least(c->backward, c->T)) {
+        snprintf(p->choice.why, sizeof p->choice.why,
+                 "in a CUDA graph it reads beyond %lld keys, which are no multiple of 128; cuDNN 9.15.1 is the first "
+                 "that does not",
+                 (long long)c->T);
+        return;
+    }
     if (!c->backward) {
         try_parts(p, handle, c->B, c->KV);
         return;
@@ -434,15 +441,13 @@ static bool problem_of(const sc_task *t, bool backward, problem *c) {
     const sc_cuda *library = sc_library(t);
     operands x = operands_of(t, backward);
     memset(c, 0, sizeof *c);
-    if ((x.q->dtype != BF16 && x.q->dtype != FP16) || t->i[2] || t->f[1] > 0) return false;
-    if (x.q->dims != 4 || x.q->shape[3] % 8 || x.q->shape[3] > (library->major == 9 ? 256 : 128)) return false;
+    if (!sc_cudnn_computes(x.q, x.k, t->i, t->f) || !sc_cudnn_serves(library->major, x.q->shape[3])) return false;
     c->B = x.q->shape[0];
     c->S = x.q->shape[1];
     c->H = x.q->shape[2];
     c->D = x.q->shape[3];
     c->T = x.k->shape[1];
     c->KV = x.k->shape[2];
-    if (c->S < 64 || c->T < 64 || library->major < 8) return false;
     c->repeats = backward && library->deterministic;
     if (c->repeats && library->major != 9) return false; /* other engines there, not tried */
     if (!steps_of(x.q, &c->q) || !steps_of(x.k, &c->k) || !steps_of(x.v, &c->v) || !steps_of(x.o, &c->o)) return false;
@@ -459,18 +464,22 @@ static bool problem_of(const sc_task *t, bool backward, problem *c) {
     return true;
 }
 
-static void need_library(const sc_task *t) {
-    const char *missing = sc_library_open(SC_LIB_CUDNN);
-    if (!missing) return;
+static void refuse(const sc_task *t, const char *why) {
     while (t->rank) pause(); /* rank 0 says it for all */
-    sc_unsupported(t, "attention", missing);
+    sc_unsupported(t, "attention", why);
+}
+
+/* Without it every task is our own kernel's, which sc_libraries_open has said. */
+static bool there(const sc_task *t) {
+    const char *missing = sc_library_open(SC_LIB_CUDNN);
+    if (missing && sc_library(t)->require_cudnn) refuse(t, missing);
+    return !missing;
 }
 
 static kept *begin(const sc_task *t) {
     sc_cuda *library = sc_library(t);
     kept *all = (kept *)calloc(1, sizeof *all);
     int priority = 0;
-    need_library(t);
     if (!all) sc_failed("malloc", "begin", "ENOMEM", "out of host memory", __FILE__, __LINE__);
     SC_CUDNN(cudnnCreate(&library->cudnn));
     SC_CUDA(cudaStreamGetPriority(SC_STREAM(t), &priority));
@@ -484,12 +493,20 @@ static kept *begin(const sc_task *t) {
 /* Other numbers and another speed than where cuDNN takes it: that deserves a word. */
 static void say_why(const sc_task *t, const planned *p) {
     const problem *c = &p->key;
+    char version[SC_VERSION_TEXT], text[1024];
+    snprintf(text, sizeof text, "cuDNN %s does not take its %s (%lldx%lld, %lld heads of %lld): %s",
+             sc_version_text(sc_library_version(SC_LIB_CUDNN), version), c->backward ? "backward" : "forward",
+             (long long)c->B, (long long)c->S, (long long)c->H, (long long)c->D, p->choice.why);
+    if (sc_library(t)->require_cudnn) refuse(t, text);
     if (t->rank) return;
-    fprintf(stderr,
-            "shardc: attention's %s (%lldx%lld, %lld heads of %lld) runs on a kernel of shardc's own, which is slower: "
-            "cuDNN %d does not take it: %s\n",
-            c->backward ? "backward" : "forward", (long long)c->B, (long long)c->S, (long long)c->H, (long long)c->D,
-            sc_library_version(SC_LIB_CUDNN), p->choice.why);
+    fprintf(stderr, "shardc: a part of attention runs on a kernel of shardc's own, which takes %s times as long: %s\n",
+            c->backward ? SC_CUDNN_BACKWARD : SC_CUDNN_FORWARD, text);
+}
+
+/* cuDNN opens the last of its parts when it makes a plan. */
+static void check_whole(const sc_task *t) {
+    const char *mixed = sc_library_mixed(SC_LIB_CUDNN);
+    if (mixed) refuse(t, mixed);
 }
 
 static planned *plan_for(const sc_task *t, const problem *c) {
@@ -507,6 +524,7 @@ static planned *plan_for(const sc_task *t, const problem *c) {
     p->hidden = -INFINITY;
     p->one = 1;
     plan_parts(p, library->cudnn);
+    check_whole(t);
     if (!p->choice.taken) say_why(t, p);
     return p;
 }
@@ -585,7 +603,7 @@ static void run(const sc_task *t, planned *p) {
 
 extern "C" bool sc_cudnn_attention(const sc_task *t, bool backward) {
     problem c;
-    if (!problem_of(t, backward, &c)) return false;
+    if (!problem_of(t, backward, &c) || !there(t)) return false;
     planned *p = plan_for(t, &c);
     if (!p->choice.taken) return false;
     run(t, p);
@@ -594,8 +612,8 @@ extern "C" bool sc_cudnn_attention(const sc_task *t, bool backward) {
 
 extern "C" sc_cudnn_choice sc_cudnn_attention_choice(const sc_task *t, bool backward) {
     problem c;
-    if (problem_of(t, backward, &c)) return plan_for(t, &c)->choice;
-    return {false, 0, 0, 0, "its type, head size, layout or mask is not cuDNN's"};
+    if (problem_of(t, backward, &c) && there(t)) return plan_for(t, &c)->choice;
+    return {false, 0, 0, 0, "its type, head size, layout or mask is not cuDNN's, or there is no cuDNN"};
 }
 
 extern "C" void sc_cudnn_attention_stop(sc_cuda *library) {

@@ -9,6 +9,7 @@
 #include "algorithms.h"
 #include "comm.h"
 #include "cuda.h"
+#include "library.h"
 #include <nccl.h>
 #include <pthread.h>
 
@@ -28,6 +29,7 @@ typedef struct {
     int64_t free_bytes, total_bytes;
     char device[64], bus[SC_BUS]; /* bus: which GPU a rank has, on which machine */
     int machine;
+    int libraries[SC_LIBRARIES]; /* versions of those that the rank has open; 0: it has not */
 } sc_room;
 
 struct sc_commons {
@@ -60,6 +62,7 @@ struct sc_target {
     int event;                /* being issued: error messages name it */
     bool running;             /* training has begun: failures exit 3 */
     void *nvml;               /* the GPU as NVML knows it, or NULL */
+    int64_t head_size;        /* the smallest of attention that cuDNN computes; 0: there is none */
     int64_t used_before;      /* bytes in use there before this rank came; -1: not known */
     sc_algorithms algorithms; /* of matrix products */
     cudaStream_t stream[SC_STREAMS];
@@ -102,8 +105,9 @@ void sc_tune_all(sc_rank *r, const char *path); /* adds what the rank's table la
 void sc_collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, int comm, const sc_tensor *t);
 
 /* device.c */
-void sc_device_open(sc_rank *r);                       /* finds the rank's GPU and makes its context */
-void sc_libraries_open(sc_rank *r);                    /* those that the program uses */
+void sc_device_open(sc_rank *r); /* finds the rank's GPU and makes its context */
+void sc_libraries_survey(sc_rank *r, int event, const sc_attr *a, int nt, const sc_tensor *t); /* which it uses */
+void sc_libraries_open(sc_rank *r);                    /* those, the same on all ranks */
 int sc_sharers(const sc_rank *r, int rank, int ranks); /* of the first `ranks`, those with the GPU of `rank` */
 
 /* footprint.c */

@@ -138,6 +138,7 @@ static void finish(sc_rank *r, int event, sc_stream s, const sc_attr *a, int nt,
 void sc_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const sc_attr *a, int nt, const sc_tensor *t) {
     if (r->t->mode == SC_SURVEY) {
         survey_event(r, event, s, nt, t);
+        sc_libraries_survey(r, event, a, nt, t);
         return;
     }
     if (r->t->mode == SC_TUNE) {

@@ -51,6 +51,8 @@ enum {
     O_QUIET,
     O_NO_GRAPH,
     O_SHARE,
+    O_CUDNN,
+    O_LIBRARIES,
     O_DELAY,
     O_CLOCK,
 };
@@ -78,6 +80,13 @@ static const struct argp_option options[] = {
      "Several ranks on a GPU where there are fewer GPUs than ranks: to try a program, slowly. Their memory adds up; "
      "sums over ranks round in another order than on GPUs of their own",
      0},
+    {"require-cudnn", O_CUDNN, 0, 0,
+     "On GPUs: refuse to run attention that cuDNN computes on the program's own kernels, which take 1.4 to 2.5 times "
+     "as "
+     "long and serve where cuDNN is missing or too old",
+     0},
+    {"libraries", O_LIBRARIES, 0, 0,
+     "On GPUs: print which libraries of CUDA are found here, their versions and which are taken, and exit", 0},
     {"eval-every", O_EVAL_EVERY, "N", 0, "Validate every N steps and after the last (default: after the last)", 0},
     {"eval-steps", O_EVAL_STEPS, "N", 0, "Batches a validation; 0 for all there are (default 20)", 0},
     {"quiet", O_QUIET, 0, 0, "Print errors, validation and samples only", 0},
@@ -293,6 +302,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *s) {
     case O_REDZONES: p->o.debug.redzones = true; return 0;
     case O_CLOCK: p->o.debug.virtual_clock = true; return 0;
     case O_SHARE: p->o.debug.share_gpus = true; return 0;
+    case O_CUDNN: p->o.debug.require_cudnn = true; return 0;
+    case O_LIBRARIES: p->o.libraries = true; return 0;
     case O_NO_GRAPH: p->o.debug.no_graph = true; return 0;
     case O_FINITE: p->o.debug.check_finite = true; return 0;
     case ARGP_KEY_ARG:
@@ -350,7 +361,7 @@ static void check_usage(const Parse *p) {
                   given(p, O_TOTAL) ? "" : " (the model's)");
     if (o->steps > 0 && !o->data.n)
         die_usage("--steps %lld needs --data FILE... (or --data - for records)", (long long)o->steps);
-    if (!o->data.n && !o->val_data.n && !o->sample && !o->export_path && !o->save)
+    if (!o->data.n && !o->val_data.n && !o->sample && !o->export_path && !o->save && !o->libraries)
         die_usage("nothing to do: give --data FILE... to train (-h lists all options)");
     if (o->data.n && o->steps < 0 && o->total <= 0)
         die_usage("how long? the model's schedule has no total: give --steps N");
@@ -417,6 +428,10 @@ static void check_build(const Parse *p) {
         die("--no-graph: a CPU's program makes no graph; leave it out, or build with --target cuda");
     if (o->debug.share_gpus && !computes_on_gpu(b))
         die("--share-gpus: a CPU's program has no GPU to share; leave it out, or build with --target cuda");
+    if (o->debug.require_cudnn && !computes_on_gpu(b))
+        die("--require-cudnn: a CPU's program does without cuDNN; leave it out, or build with --target cuda");
+    if (o->libraries && !computes_on_gpu(b))
+        die("--libraries: a CPU's program loads no library of CUDA; leave it out, or build with --target cuda");
     if (o->sample && b->logits_program < 0)
         die("--sample: this model has no sample program; give nn.training a `sample` function that returns logits");
 }

@@ -28,7 +28,7 @@ typedef struct {
     int accumulate, threads;
     double lr, beta1, beta2, eps, momentum, weight_decay, clip, min_ratio;
     int64_t warmup, total;
-    bool quiet, allow_nan;
+    bool quiet, allow_nan, libraries;
     sc_debug debug;
 } Options;
 

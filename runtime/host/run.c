@@ -211,6 +211,11 @@ int host_main(const sc_build *b, int argc, char **argv) {
     die_init(b->name, sc_map_shared(sizeof(int)), sc_first());
     json_set_alloc_funcs(json_memory, free);
     Run run = {.b = &build, .held = -1, .o = args_parse(b, argc, argv)};
+    if (run.o.libraries) {
+        sc_tell_libraries();
+        args_free(&run.o);
+        return 0;
+    }
     Layout l = layout_of(b);
     build.threads = run.o.threads;
     run.global_batch = l.batch * b->world * run.o.accumulate;

@@ -29,6 +29,7 @@ static inline int closing() {
 /* The runtime's way out of errors. A test that expects a refusal sets `refused` to where it goes on. */
 #include <setjmp.h>
 static jmp_buf *refused;
+static char refused_why[1024];
 extern "C" void sc_failed(const char *library, const char *call, const char *error, const char *text, const char *file,
                           int line) {
     printf("FAIL %s: %s: %s (%s) at %s:%d\n", library, call, error, text, file, line);
@@ -36,6 +37,7 @@ extern "C" void sc_failed(const char *library, const char *call, const char *err
 }
 extern "C" void sc_unsupported(const sc_task *t, const char *kernel, const char *why) {
     (void)t;
+    snprintf(refused_why, sizeof refused_why, "%s", why);
     if (refused) longjmp(*refused, 1);
     printf("FAIL %s refuses: %s\n", kernel, why);
     exit(1);

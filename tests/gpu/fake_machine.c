@@ -4,7 +4,8 @@
  * SC_FAKE_GPUS       how many are visible (8)            SC_FAKE_DRIVER  CUDA version of the driver (13000); 0: none
  * SC_FAKE_COUNT      error of looking for them           SC_FAKE_CONTEXT error of making a context (fake_cuda.c)
  * SC_FAKE_ARCH       90, 80, ...                         SC_FAKE_FREE    bytes of device memory
- * SC_FAKE_MISSING    a library that is not there         SC_FAKE_NCCL    its version
+ * SC_FAKE_MISSING    a library that is not there         SC_FAKE_NCCL, SC_FAKE_CUDNN  their versions
+ * SC_FAKE_OTHER      the rank, in a process of its own, that goes by SC_FAKE_OTHER_MISSING instead of SC_FAKE_MISSING
  * SC_FAKE_CONTEXT_HANGS  the GPU whose driver does not answer
  * SC_FAKE_NVML       bytes that the process has come to hold; SC_FAKE_NVML_PID: NVML knows the process by its number */
 #include "../../runtime/cuda/library.h"
@@ -69,13 +70,16 @@ const char *cudaGetErrorString(cudaError_t e) {
  */
 void *__real_dlopen(const char *file, int flags);
 void *__wrap_dlopen(const char *file, int flags) {
-    const char *missing = getenv("SC_FAKE_MISSING");
+    const char *missing =
+        getenv(said("SC_FAKE_OTHER", -1) == said("RANK", -2) ? "SC_FAKE_OTHER_MISSING" : "SC_FAKE_MISSING");
     if ((missing && strstr(file, missing)) || (strstr(file, "nvidia-ml") && !getenv("SC_FAKE_NVML"))) return NULL;
     return __real_dlopen(NULL, flags);
 }
 int sc_forward_version(sc_cuda_library l, void *handle) {
     (void)handle;
-    return l == SC_LIB_NCCL ? (int)said("SC_FAKE_NCCL", 22809) : 990000;
+    return l == SC_LIB_NCCL    ? (int)said("SC_FAKE_NCCL", 22809)
+           : l == SC_LIB_CUDNN ? (int)said("SC_FAKE_CUDNN", 91900)
+                               : 990000;
 }
 const char *sc_forward_bind(sc_cuda_library l, void *handle) {
     (void)l, (void)handle;

@@ -15,7 +15,7 @@ from runner import AGREES, STEPS
 
 TINY = dict(layers=2, dim=64, heads=4, vocab=256, seq=64, batch=4)
 PROGRAMS = {
-    "starts-w1": ("gpt2.lua", 1, TINY), "starts-w2": ("gpt2.lua", 2, TINY),
+    "starts-w1": ("gpt2.lua", 1, TINY), "starts-w2": ("gpt2.lua", 2, TINY), "starts-bf16-w1": ("gpt2.lua", 1, dict(TINY, precision="bf16")),
     "starts-other-arch-w1": ("gpt2.lua", 1, TINY, ["--arch", "sm_80"]), "starts-large-w1": ("gpt2.lua", 1, dict(TINY, vocab=50304, seq=1024, batch=32)),
 }
 for _w in 2, 4:
@@ -24,16 +24,37 @@ for _w in 2, 4:
 PORT = 31500
 
 
-def refused(r, name, gpus, says, env=None, alone=False):
+def refused(r, name, gpus, says, env=None, alone=False, args=()):
     """Exit 1 with one message within seconds, before the first step."""
     if not os.path.exists(r.path(name)):
         return "skipped: the tests were built without it"
     start = time.time()
     with r.machine.lend(gpus, alone) as visible:
-        p = subprocess.run([r.path(name), "--data", r.text, "--steps", "2"], env={**r.env, **visible, **(env or {})}, capture_output=True, text=True, errors="replace", timeout=60)
+        p = subprocess.run([r.path(name), "--data", r.text, "--steps", "2", *args], env={**r.env, **visible, **(env or {})}, capture_output=True, text=True, errors="replace", timeout=60)
     took, said = time.time() - start, [line for line in p.stderr.splitlines() if line.startswith("shardc:")]
     check(p.returncode == 1 and took < 15 and len(said) == 1 and re.search(says, said[0]) and "step" not in p.stdout, "exit %d after %.1f s: %s" % (p.returncode, took, p.stderr[-800:]))
     return "%.1f s: %s" % (took, said[0][:150])
+
+
+NO_CUDNN = {"CUDNN_HOME": "/nowhere"}
+
+
+def without_cudnn(r):
+    """Our own kernels in bf16, in the workspace that is planned for cuDNN: one line tells it, bits repeat, and losses are near cuDNN's."""
+    if not os.path.exists(r.path("starts-bf16-w1")):
+        return "skipped: the tests were built without it"
+
+    def go(*args, **kw):
+        log = os.path.join(tempfile.mkdtemp(dir=r.work), "log.jsonl")
+        out = r.start("starts-bf16-w1", 1, "--data", r.text, *STEPS, "--log", log, *args, **kw)
+        said = [line for line in out.splitlines() if "runs on shardc's own kernels, which take" in line]
+        return [s["loss"] for s in steps(read_log(log))], said
+    (ours, said), (again, _), (bare, _), (cudnn, unsaid) = go(env=NO_CUDNN), go(env=NO_CUDNN), go("--no-graph", env=NO_CUDNN), go("--require-cudnn")
+    check(len(said) == 1 and not unsaid, "%s and %s" % (said, unsaid))
+    check(ours == again == bare, "bits do not repeat: %s, %s, %s" % (ours, again, bare))
+    apart = max(abs(a - b) / b for a, b in zip(ours, cudnn))
+    check(len(ours) == len(cudnn) == 20 and apart < 5e-3, "losses %s and %s" % (ours[-3:], cudnn[-3:]))
+    return "20 steps, losses within %.1e of cuDNN's" % apart
 
 
 HOG = """
@@ -126,6 +147,8 @@ def cases(r):
             ("no-nccl", "starts-w2", 2, r"libnccl\.so\.2 .* is not there; looked in NCCL_HOME=/nowhere", {"NCCL_HOME": "/nowhere"}),
             ("other-world", "starts-w1", 1, r"built for 1 rank", {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(PORT + 9)})):
         yield "starts." + name, gpus, lambda a=(program, gpus, says), e=env: refused(r, *a, env=e)
+    yield "starts.no-cudnn-required", 1, lambda: refused(r, "starts-bf16-w1", 1, r"libcudnn\.so\.9 .* is not there; looked in CUDNN_HOME=/nowhere", NO_CUDNN, args=["--require-cudnn"])
+    yield "starts.without-cudnn", 1, lambda: without_cudnn(r)
     yield "starts.little-memory", 1, lambda: little_memory(r)
     for w in 2, 4:
         yield "starts.two-machines-w%d" % w, 2, lambda w=w: two_machines(r, "starts-nodes-w%d" % w, w, r.path(surface.name("mesh-replicate", w) + ".cpu.jsonl"), *STEPS)

@@ -28,7 +28,8 @@ struct thing {
 };
 static std::vector<thing *> living;
 static int64_t scores; /* of the graph that was finished last */
-static const char *library_missing;
+static const char *library_missing, *library_mixed;
+static int library_version = 91900;
 
 struct execution {
     std::map<int64_t, char *> at; /* by uid */
@@ -54,7 +55,14 @@ const char *sc_library_open(sc_cuda_library) {
     return library_missing;
 }
 int sc_library_version(sc_cuda_library) {
-    return 91900;
+    return library_version;
+}
+const char *sc_library_mixed(sc_cuda_library) {
+    return library_mixed;
+}
+const char *sc_version_text(int v, char out[SC_VERSION_TEXT]) {
+    snprintf(out, SC_VERSION_TEXT, "%d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+    return out;
 }
 cudnnStatus_t cudnnCreate(cudnnHandle_t *h) {
     *h = (cudnnHandle_t)0x10;
@@ -363,21 +371,55 @@ static void pass() {
     expect(!sc_cudnn_attention(&(t = good), true), "bits that repeat: not on other GPUs");
     library.major = 7;
     expect(!sc_cudnn_attention(&(t = forward(2, 128, 4, 2, 64, 4096)), false), "an old GPU");
-    start({whole});
-    library_missing = "libcudnn.so.9 is not there";
+}
+
+/* It may be called where nothing is taken: what is said, or "". */
+static std::string refusal(const sc_task *t) {
     jmp_buf there;
     refused = &there;
-    bool said = setjmp(there) != 0;
-    if (!said) sc_cudnn_attention(&good, true);
+    *refused_why = 0;
+    if (!setjmp(there)) sc_cudnn_attention(t, true);
     refused = NULL;
+    return refused_why;
+}
+
+static void miss() {
+    sc_task whole_keys = backward(2, 128, 4, 2, 64, WORK), tail = backward(2, 200, 4, 2, 64, 2 * WORK);
+    start({whole});
+    library_missing = "libcudnn.so.9 is not there";
+    expect(!sc_cudnn_attention(&whole_keys, true) && living.empty(), "no cuDNN: ours");
+    library.require_cudnn = true;
+    expect(refusal(&whole_keys) == library_missing, "no cuDNN, and it is required: refused");
     library_missing = NULL;
-    expect(said, "no cuDNN: refused");
+    expect(refusal(&whole_keys).empty(), "it is required and there");
+    start({whole});
+    library_mixed = "its part is another's";
+    expect(refusal(&whole_keys) == library_mixed, "a part from elsewhere: refused");
+    library_mixed = NULL;
+
+    library_version = 91400;
+    start({whole});
+    sc_cudnn_choice c = sc_cudnn_attention_choice(&tail, true);
+    expect(!c.taken && strstr(c.why, "beyond 200 keys"), "9.14: a backward of other than 128s of keys is ours");
+    expect(sc_cudnn_attention(&whole_keys, true), "9.14: one of 128s is cuDNN's");
+    sc_task f = forward(2, 200, 4, 2, 64, 4096);
+    start({{2, false, false, 0, 256}});
+    expect(sc_cudnn_attention_choice(&f, false).taken, "9.14: a forward is cuDNN's");
+    start({whole});
+    library.require_cudnn = true;
+    expect(starts(refusal(&tail).c_str(), "cuDNN 9.14.0 does not take its backward (2x200, 4 heads of 64): in a CUDA"),
+           "9.14, and cuDNN is required: refused");
+    library_version = 91501;
+    start({whole});
+    expect(sc_cudnn_attention(&tail, true), "9.15.1: any number of keys");
+    library_version = 91900;
 }
 
 int main() {
     choose();
     cut();
     pass();
+    miss();
     start({});
     return closing();
 }

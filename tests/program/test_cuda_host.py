@@ -209,6 +209,7 @@ EMULATED = [
     ("llama3.lua", 2, dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32, moments="bf16", offload="state"), 1e-6),
     ("llama3.lua", 3, dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=2, seq=32, precision="bf16", gradients="bf16"), 2e-3),
     ("transformer.lua", 1, dict(layers=1, dim=32, heads=2, vocab=256, batch=2, seq=32), 1e-6),
+    ("gpt2.lua", 1, dict(layers=1, dim=32, heads=2, vocab=256, batch=1, seq=64, precision="bf16"), 2e-3),  # in the workspace that is planned for cuDNN
 ]
 
 
@@ -350,6 +351,40 @@ def test_what_is_asked_of_cudnn():
     must([*flags, "-x", "c++", "-c", os.path.join(ROOT, "runtime/cuda/k_attention_cudnn.cu"), "-o", made + ".o"])
     must([*flags, os.path.join(ROOT, "tests/gpu/test_attention_choice.cc"), made + ".o", "-o", made])
     return must([made]).splitlines()[-1]
+
+
+def test_attention_without_cudnn():
+    """cuDNN is missing or too old: one line says what that costs, and the program runs; --require-cudnn refuses. All ranks go one way."""
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    b = build("gpt2.lua", world=2, layers=1, dim=32, heads=2, vocab=256, batch=1, seq=64, precision="bf16")
+    f, args = fake(b), ["--data", corpus(), "--steps", "1"]
+    costs = r"shardc: attention runs on shardc's own kernels, which take 1\.5 to 2\.4 times as long as cuDNN's \(--require-cudnn refuses that\): "
+    absent, old = r"libcudnn\.so\.9 \(cuDNN 9\.12 or newer\) is not there; .* set CUDNN_HOME", r"cuDNN 9\.10\.2 .* is too old: this program needs 9\.12 or newer; .* set CUDNN_HOME"
+    for env, says in ({"SC_FAKE_MISSING": "libcudnn"}, absent), ({"SC_FAKE_CUDNN": "91002"}, old):
+        rc, out, err = command([f, *args], env=env)
+        check(rc == 0 and "step 1/1" in out and re.match(costs + says, err) and len(err.splitlines()) == 1, "exit %d: %s%s" % (rc, out, err))
+        refused([f, *args, "--require-cudnn"], env, "^shardc: " + says)
+    for env, binary in ({}, f), ({"SC_FAKE_CUDNN": "91400"}, f), ({"SC_FAKE_MISSING": "libcudnn", "SC_FAKE_ARCH": "75"}, f), ({"SC_FAKE_MISSING": "libcudnn"}, fake(build("mlp.lua", world=2))):
+        rc, out, err = command([binary, *args, "--require-cudnn"], env=env)
+        check(rc == 0 and not err, "%s: exit %d: %s" % (env, rc, err))  # it is there, or no task is its own
+    for missing, has in ("", r"rank 0 has cuDNN 9\.19\.0 and rank 1 none that serves"), ("libcudnn", r"rank 0 has cuDNN none that serves and rank 1 9\.19\.0"):
+        env = {"SC_FAKE_OTHER": "1", "SC_FAKE_MISSING": missing or "nothing", "SC_FAKE_OTHER_MISSING": "nothing" if missing else "libcudnn"}
+        codes, _, err = Ranks("torchrun", [f] * 2, *args, env=env).wait()
+        check(codes == [1] * 2 and re.match("shardc: " + has + ": their results would differ; give every rank the same", err) and len(err.splitlines()) == 1, "exit %s: %s" % (codes, err))
+    return "absent, old, on one rank of two"
+
+
+def test_libraries_are_listed():
+    """--libraries needs no GPU and no data, and says each thing once."""
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    f = fake(build("mlp.lua", world=3))
+    says = r"cuBLASLt 13\.0 or newer\n  99\.0\.0    libcublasLt\.so\.13\n            taken: the newest that serves\n(  .*\n)*NCCL 2\.28 or newer\n  2\.28\.9 .*\n(  .*\n)*cuDNN 9\.12 or newer\n  9\.19\.0 .*\n(  .*\n)*NVML\n  none: libnvidia-ml"
+    rc, out, err = command([f, "--libraries"], env={"SC_FAKE_GPUS": "0"})
+    check(rc == 0 and not err and re.match(says, out), "exit %d: %s%s" % (rc, out, err))
+    codes, outs, err = Ranks("torchrun", [f] * 3, "--libraries").wait()
+    check(codes == [0] * 3 and not err and re.match(says, outs[0]) and not "".join(outs[1:]), "exit %s: %s%s" % (codes, outs, err))
 
 
 def test_the_processes_memory_is_logged():

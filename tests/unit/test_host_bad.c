@@ -140,6 +140,8 @@ static const Case cases[] = {
     {1, "--data a.bin --steps 2 --min-ratio 0.1", "--min-ratio: this binary's learning rate", constant},
     {1, "--data a.bin --no-graph", "--no-graph: a CPU's program makes no graph; leave it out"},
     {1, "--data a.bin --share-gpus", "--share-gpus: a CPU's program has no GPU to share; leave it out"},
+    {1, "--data a.bin --require-cudnn", "--require-cudnn: a CPU's program does without cuDNN; leave it out"},
+    {1, "--libraries", "--libraries: a CPU's program loads no library of CUDA; leave it out"},
     {1, "--data a.bin --virtual-clock", "--virtual-clock: a GPU's events take the time that they take", for_cuda},
     {1, "--sample 3", "no sample program", no_sample},
     {1, "--sample 3", "takes 'targets' besides tokens", two_sample_inputs},

@@ -74,7 +74,8 @@ void sc_need(sc_cuda_library l) {
 void sc_gpu_open(sc_gpu *g, int device, double share) {
     struct cudaDeviceProp p;
     size_t room, all;
-    *g = (sc_gpu){.cuda = {.device = device, .rank = device, .deterministic = true}, .budget_us = 20e3};
+    *g = (sc_gpu){.cuda = {.device = device, .rank = device, .deterministic = true, .require_cudnn = true},
+                  .budget_us = 20e3};
     sc_need(SC_LIB_CUBLASLT);
     SC_CUDA(cudaSetDevice(device));
     SC_CUDA(cudaGetDeviceProperties(&p, device));
