@@ -102,6 +102,7 @@ static int run_all(job *j) {
             sc_print_stall(&j->w);
             exit(3);
         }
+        if (sc_signals_stop() && sc_signals_at_once(&j->w)) exit(128 + sc_signals_stop());
     }
     for (int k = 0; k < j->w.world; k++) {
         pthread_join(seats[k].thread, NULL);
@@ -136,10 +137,8 @@ static int rank_of(const pid_t *pids, int world, pid_t pid) {
 static int end_of_rank(const job *j, int rank, int status, bool expected) {
     if (WIFEXITED(status)) return WEXITSTATUS(status);
     if (expected) return 0;
-    int signal = WTERMSIG(status);
-    if (signal == SIGINT || signal == SIGTERM) return 128 + signal; /* the user's wish */
     sc_job_speaks();
-    sc_print_killed(&j->w, rank, signal);
+    sc_print_killed(&j->w, rank, WTERMSIG(status));
     return 3;
 }
 
@@ -147,7 +146,7 @@ typedef struct {
     pid_t *pids;
     int left, code;
     double kill_at; /* 0: no rank has failed; then the others get a moment to end by themselves */
-    bool killed;
+    bool killed, told;
 } flock;
 
 static void kill_all(flock *f, int world) {
@@ -172,18 +171,17 @@ static void reap(job *j, flock *f) {
     }
 }
 
-/* A terminal's Ctrl-C reaches the ranks anyway; a signal to us alone, as a scheduler's SIGTERM, is passed on. We stay
- * to tell how they end. */
-static volatile sig_atomic_t interrupted; /* by which signal; 0: not */
-static void interrupt(int signal) {
-    interrupted = signal;
-}
-
-static void pass_on(const flock *f, int world) {
-    int signal = interrupted;
-    interrupted = 0;
-    for (int k = 0; signal && k < world; k++)
-        if (f->pids[k] > 0) kill(f->pids[k], signal);
+/* The ranks themselves heed a first request to stop; we stay to tell how they end. */
+static void heed_signals(job *j, flock *f) {
+    int signal = sc_signals_stop();
+    if (!signal || f->killed) return;
+    if (sc_signals_at_once(&j->w)) {
+        if (f->code < 128 + signal) f->code = 128 + signal;
+        kill_all(f, j->w.world);
+    } else if (!f->told && sc_first() && sc_signals_last()) {
+        sc_say("shardc: stopping as soon as the step or save under way is done; another signal stops at once");
+        f->told = true;
+    }
 }
 
 /* What other processes of the job have come to; those that are told of a stall leave it a moment to be told. */
@@ -209,8 +207,8 @@ static void watch_ranks(job *j, flock *f, const sigset_t *child) {
     while (f->left) {
         struct timespec t = {0, (long)(interval * 1e9)};
         sigtimedwait(child, NULL, &t);
-        pass_on(f, j->w.world);
         reap(j, f);
+        heed_signals(j, f);
         heed_others(j, f);
         if (f->left && !f->killed && f->kill_at > 0 && sc_now_s() > f->kill_at) kill_all(f, j->w.world);
         if (f->left && !f->killed && f->kill_at == 0 && sc_stalled(&j->w, &dog)) end_stalled(j, f);
@@ -223,7 +221,6 @@ static int run_all(job *j) {
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, &before);
-    struct sigaction ask = {.sa_handler = interrupt}, old_int, old_term;
     int first = sc_job_place()->rank, end = sc_job_alone() ? j->w.world : first + 1;
     for (int k = first; k < end; k++) {
         f.pids[k] = fork_rank(j, k, &before);
@@ -236,11 +233,7 @@ static int run_all(job *j) {
         }
         f.left++;
     }
-    sigaction(SIGINT, &ask, &old_int);
-    sigaction(SIGTERM, &ask, &old_term);
     watch_ranks(j, &f, &child);
-    sigaction(SIGTERM, &old_term, NULL);
-    sigaction(SIGINT, &old_int, NULL);
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (!sc_job_alone() && !f.code && atomic_load(&j->w.ranks[first].leave)) f.code = sc_job_blame();
     free(f.pids);
@@ -271,6 +264,11 @@ int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void
     if (code) return code;
     job j = {.body = body, .arg = arg};
     fflush(NULL); /* or every rank would print what we have not yet written */
+    if (!sc_signals_new()) {
+        fprintf(stderr, "shardc: cannot map what signals ask for: %s\n", strerror(errno));
+        return 1;
+    }
+    sc_signals_listen(); /* to the end of the process: launchers may send more while it ends */
     code = world_new(&j.w, b, d) && sc_job_open(&j.w) ? run_all(&j) : 1;
     code = sc_job_end(code);
     world_free(&j.w);

@@ -22,7 +22,8 @@ typedef struct { /* of one rank; everything but `met` is written down before it 
     uint32_t met[SC_STREAMS + 1];
     int32_t stage, program, at_barrier, stopped, done, failed, told, left, spoken;
     int32_t doing[SC_STREAMS], event[SC_STREAMS], waits_for[SC_STREAMS];
-    int64_t step;
+    sc_signals signals;
+    int64_t step, stands, passed;
     uint64_t ticks, seen[SC_STREAMS];
     double host_value;
     uint8_t piece[SC_PIECE];
@@ -248,6 +249,9 @@ static void look(int rank, state *s) {
     s->ticks = atomic_load(&k->ticks);
     s->done = atomic_load(&k->done);
     s->failed = atomic_load(&k->failed);
+    s->stands = atomic_load(&k->stands);
+    s->passed = atomic_load(&k->passed);
+    s->signals = sc_signals_seen();
     s->told = atomic_load(&nodes.world->ranks[0].told);
     s->spoken = atomic_load(&page->told);
     s->left = atomic_load(&page->left[rank]);
@@ -272,6 +276,9 @@ static void write_down(int rank, state *s) {
     atomic_store(&k->ticks, s->ticks);
     atomic_store(&k->done, s->done);
     atomic_store(&k->failed, s->failed);
+    sc_signals_hear(&s->signals);
+    atomic_store(&k->stands, s->stands);
+    atomic_store(&k->passed, s->passed);
     if (s->told) atomic_store(&nodes.world->ranks[0].told, 1);
     if (s->spoken) atomic_store(&page->told, 1);
     if (s->left) atomic_store(&page->left[rank], s->left);

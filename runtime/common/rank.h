@@ -51,6 +51,7 @@ typedef struct {
     double host_value;                 /* sc_host_sum, sc_host_gather */
     _Atomic int64_t clock[SC_STREAMS]; /* virtual time of the collective that a stream is at */
     _Atomic int told;                  /* of rank 0: a rank has said what all may find wrong */
+    _Atomic int64_t stands, passed;    /* calls of sc_heed: the last one at which it waited, that it has left */
 } sc_shared_rank;
 
 typedef struct {
@@ -77,6 +78,8 @@ struct sc_rank {
     int current;       /* program being captured or run */
     uint32_t launches; /* programs run so far */
     uint32_t meetings[SC_STREAMS + 1];
+    int64_t turn; /* calls of sc_heed */
+    int saves;    /* requests to save that it has heeded */
     sc_target *t;
     struct sc_watch *watch; /* NULL unless something has to look at every event */
     struct sc_dumps *dumps; /* dump.c: NULL unless --dump */
@@ -137,6 +140,18 @@ bool sc_stalled(const sc_world *w, sc_watchdog *dog);
 void sc_print_stall(const sc_world *w);
 void sc_ask_to_leave(const sc_world *w); /* all ranks; who cannot is killed a moment later */
 void sc_print_killed(const sc_world *w, int rank, int signal);
+
+/* signals.c */
+typedef struct {
+    int32_t stop, at_once, saves; /* signal or 0; 0 or 1; how many so far */
+} sc_signals;
+bool sc_signals_new(void);                  /* before ranks start; false: errno says why */
+void sc_signals_listen(void);               /* from here on, in this process and in those that it forks */
+sc_signals sc_signals_seen(void);           /* what has been asked for, on this machine or another ... */
+void sc_signals_hear(const sc_signals *s);  /* ... as another machine tells it */
+int sc_signals_stop(void);                  /* the signal that asks to stop; 0: none */
+bool sc_signals_at_once(const sc_world *w); /* to stop whatever the ranks are at */
+bool sc_signals_last(void);                 /* the next signal would be a second one */
 
 /* finite.c: after an event; the tensors' p can be read here */
 bool sc_is_float(const sc_tensor *t);

@@ -341,10 +341,11 @@ static int write_index(Saver *s, const Progress *p, const char *folder) {
     size_t n = (size_t)snprintf(
         text, s->index_bytes,
         "{\n  \"format\": \"shardc-checkpoint\",\n  \"version\": 2,\n  \"model\": %.1000s,\n  \"folder\": \"%s\",\n"
-        "  \"step\": %" PRId64 ",\n  \"position\": %" PRId64 ",\n  \"seed\": %" PRIu64 ",\n  \"adam_step\": %" PRId64
-        ",\n%s  \"world\": %d,\n  \"global_batch\": %" PRId64 ",\n  \"plan_hash\": \"%016" PRIx64
-        "\",\n  \"before\": \"%s\",\n  \"run\": \"%016" PRIx64 "\",\n  \"heads\": [",
-        s->model, folder, p->step, p->position, p->seed, p->adam_step, scaler, s->b->world, p->global_batch,
+        "  \"step\": %" PRId64 ",\n  \"position\": %" PRId64 ",\n  \"tokens\": %" PRId64 ",\n  \"seed\": %" PRIu64
+        ",\n  \"adam_step\": %" PRId64 ",\n%s  \"world\": %d,\n  \"global_batch\": %" PRId64
+        ",\n  \"plan_hash\": \"%016" PRIx64 "\",\n  \"before\": \"%s\",\n  \"run\": \"%016" PRIx64
+        "\",\n  \"heads\": [",
+        s->model, folder, p->step, p->position, p->tokens, p->seed, p->adam_step, scaler, s->b->world, p->global_batch,
         s->b->plan_hash, s->current, s->run);
     for (int i = 0; i < s->b->world; i++)
         n += (size_t)snprintf(text + n, s->index_bytes - n, "%s\"" HEAD_SUM "\"", i ? ", " : "",

@@ -21,6 +21,7 @@ typedef struct {
     uint64_t seed;
     int64_t adam_step, global_batch;
     sc_scaler scaler; /* scale 0: there is none */
+    int64_t tokens;   /* seen; -1: saved before they were counted */
 } Progress;
 
 #define PIECE_SUM "crc32 %08lx"

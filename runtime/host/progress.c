@@ -1,12 +1,13 @@
 /* What a run prints while it trains. Without a terminal: about twenty lines a run, and one when there was none for
- * half a minute, plain. On one: twenty lines, and a live line. Relies on: the C library. Relied on by: train. */
+ * a second, two, four, in the end half a minute, plain. On one: twenty lines, and a live line.
+ * Relies on: the C library. Relied on by: train. */
 #include "progress.h"
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { LINES = 20, WIDTH = 20, SILENCE_S = 30 };
+enum { LINES = 20, WIDTH = 20, FIRST_SILENCE_S = 1, LAST_SILENCE_S = 30 };
 
 double seconds_now(void) {
     struct timespec t;
@@ -15,7 +16,12 @@ double seconds_now(void) {
 }
 
 Bar bar_new(bool quiet, int64_t first, int64_t last, const char *unit) {
-    return (Bar){.quiet = quiet, .terminal = isatty(STDOUT_FILENO), .first = first, .last = last, .unit = unit};
+    return (Bar){.quiet = quiet,
+                 .terminal = isatty(STDOUT_FILENO),
+                 .first = first,
+                 .last = last,
+                 .unit = unit,
+                 .gap = FIRST_SILENCE_S};
 }
 
 /* 12,345: digits in threes. */
@@ -61,19 +67,20 @@ void bar_clear(Bar *b) {
     b->live = false;
 }
 
-static bool stays(const Bar *b, int64_t step, double now) {
-    if (!b->terminal && now - b->printed >= SILENCE_S) return true;
+static bool stays(Bar *b, int64_t step, double now) {
     int64_t every = (b->last - b->first + LINES) / LINES;
-    return step == b->first || step == b->last || step % every == 0;
+    if (step == b->first || step == b->last || step % every == 0) return true;
+    if (b->terminal || now - b->printed < b->gap) return false;
+    b->gap = 2 * b->gap < LAST_SILENCE_S ? 2 * b->gap : LAST_SILENCE_S;
+    return true;
 }
 
 void bar_step(Bar *b, const BarStep *s) {
     b->rate = b->rate > 0 ? 0.9 * b->rate + 0.1 * s->seconds : s->seconds;
     if (b->quiet) return;
     bar_clear(b);
-    double now = seconds_now();
-    if (stays(b, s->step, now)) {
-        b->printed = now;
+    if (stays(b, s->step, s->now)) {
+        b->printed = s->now;
         print_line(b, s);
         putchar('\n');
     } else if (b->terminal) {

@@ -13,7 +13,7 @@ typedef struct {
     double rate;         /* seconds a step, smoothed; 0: none yet */
     const char *unit;    /* "tok/s" or "samples/s" */
     bool live;           /* a live line stands on the terminal */
-    double printed;      /* when the last line that stays was printed */
+    double printed, gap; /* when the last line that stays was printed; the longest silence before the next one */
 } Bar;
 
 typedef struct {
@@ -21,6 +21,7 @@ typedef struct {
     double loss, grad_norm, lr, per_second, seconds;
     double scale; /* of the loss, after the step; 0: none */
     bool skipped;
+    double now; /* by any clock, in seconds */
 } BarStep;
 
 Bar bar_new(bool quiet, int64_t first, int64_t last, const char *unit);

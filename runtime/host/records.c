@@ -6,6 +6,7 @@
 #include "dtype.h"
 #include <errno.h>
 #include <math.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,7 +18,9 @@ struct Records {
     int64_t bytes; /* of one record */
     int64_t count; /* records read so far */
     int64_t *part; /* bytes of each input on one rank */
-    volatile int *ended;
+    int in_step;   /* of the step to come: whole records read, */
+    int64_t got;   /* bytes of the next one */
+    volatile RecordsStep *state;
     uint8_t *shared;
 };
 
@@ -43,29 +46,38 @@ Records *records_open(const sc_build *b, int accumulate, int64_t limit, int fd) 
     size_t size = (size_t)q->bytes * (size_t)accumulate + 64;
     void *p = sc_map_shared(size);
     if (!p) die("no memory for %zu bytes of records: %s", size, strerror(errno));
-    q->ended = p;
+    q->state = p;
     q->shared = (uint8_t *)p + 64;
     return q;
 }
 
 void records_close(Records *q) {
     if (!q) return;
-    sc_unmap((void *)q->ended, (size_t)q->bytes * (size_t)q->accumulate + 64);
+    sc_unmap((void *)q->state, (size_t)q->bytes * (size_t)q->accumulate + 64);
     free(q->part);
     free(q);
 }
 
-/* Bytes read before the input ended. */
-static int64_t fill(int fd, uint8_t *dst, int64_t n) {
-    int64_t k = 0;
-    while (k < n) {
-        ssize_t got = read(fd, dst + k, (size_t)(n - k));
+/* Waits for input, unless a signal asks for something: any process of the run may have got it. */
+static bool comes(const Records *q, const sc_rank *r) {
+    struct pollfd input = {q->fd, POLLIN, 0};
+    int ready = 0;
+    while (!sc_asked(r) && (ready = poll(&input, 1, 100)) < 1)
+        if (ready < 0 && errno != EINTR) return true; /* read says why */
+    return ready > 0;
+}
+
+/* Fills the record as far as there is input. false: cut short. r: NULL before ranks run. */
+static bool fill(Records *q, const sc_rank *r, uint8_t *dst) {
+    while (q->got < q->bytes) {
+        if (r && !comes(q, r)) return false;
+        ssize_t got = read(q->fd, dst + q->got, (size_t)(q->bytes - q->got));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) die("cannot read records from standard input: %s", strerror(errno));
         if (got == 0) break;
-        k += got;
+        q->got += got;
     }
-    return k;
+    return true;
 }
 
 static bool ignored(const sc_build *b, int input, int64_t x) {
@@ -104,20 +116,21 @@ static void check_input(const Records *q, int input, const uint8_t *p) {
     }
 }
 
-static bool read_record(Records *q, uint8_t *dst) {
-    int64_t got = fill(q->fd, dst, q->bytes);
-    if (got == 0) return false;
-    if (got < q->bytes)
+static RecordsStep read_record(Records *q, const sc_rank *r, uint8_t *dst) {
+    if (!fill(q, r, dst)) return RECORDS_CUT_SHORT;
+    if (q->got == 0) return RECORDS_ENDED;
+    if (q->got < q->bytes)
         die("standard input ended in the middle of record %lld, after %lld of %lld bytes: a record is one global "
             "microbatch, "
             "each input in declared order with %d times its first dimension",
-            (long long)q->count + 1, (long long)got, (long long)q->bytes, q->b->world);
+            (long long)q->count + 1, (long long)q->got, (long long)q->bytes, q->b->world);
     for (int i = 0; i < q->b->ninputs; i++) {
         check_input(q, i, dst);
         dst += q->part[i] * q->b->world;
     }
     q->count++;
-    return true;
+    q->got = 0;
+    return RECORDS_READ;
 }
 
 void records_skip(Records *q, int64_t samples, int64_t batch) {
@@ -128,26 +141,28 @@ void records_skip(Records *q, int64_t samples, int64_t batch) {
             "batch it was made with",
             (long long)samples, (long long)per_record);
     for (int64_t i = 0; i < samples / per_record; i++)
-        if (!read_record(q, q->shared))
+        if (read_record(q, NULL, q->shared) == RECORDS_ENDED)
             die("standard input ended after record %lld; resuming skips the %lld that the checkpoint has seen",
                 (long long)q->count, (long long)(samples / per_record));
 }
 
 /* A step whose records are not all there does not happen: the input has ended. */
-static void read_step(Records *q, int64_t step) {
-    for (int i = 0; i < q->accumulate; i++) {
-        if (read_record(q, q->shared + i * q->bytes)) continue;
-        if (i) note("standard input ended within step %lld: its %d records are not used", (long long)step, i);
-        *q->ended = 1;
-        return;
+static RecordsStep read_step(Records *q, const sc_rank *r, int64_t step) {
+    for (; q->in_step < q->accumulate; q->in_step++) {
+        RecordsStep state = read_record(q, r, q->shared + q->in_step * q->bytes);
+        if (state == RECORDS_ENDED && q->in_step)
+            note("standard input ended within step %lld: its %d records are not used", (long long)step, q->in_step);
+        if (state != RECORDS_READ) return state;
     }
+    q->in_step = 0;
+    return RECORDS_READ;
 }
 
-bool records_step(Records *q, sc_rank *r, int64_t step) {
+RecordsStep records_step(Records *q, sc_rank *r, int64_t step) {
     sc_barrier(r); /* everyone has taken its rows of the step before */
-    if (sc_rank_index(r) == 0) read_step(q, step);
+    if (sc_rank_index(r) == 0) *q->state = read_step(q, r, step);
     sc_barrier(r);
-    return !*q->ended;
+    return *q->state;
 }
 
 void records_take(const Records *q, int rank, int64_t micro, int input, void *dst) {

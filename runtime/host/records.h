@@ -13,8 +13,10 @@ typedef struct Records Records;
 Records *records_open(const sc_build *b, int accumulate, int64_t limit, int fd);
 void records_close(Records *q);
 void records_skip(Records *q, int64_t samples, int64_t batch); /* a resumed run: samples that were already seen */
-bool records_step(Records *q, sc_rank *r, int64_t step);       /* the next step's; false: the input has ended */
-sc_dtype input_record_dtype(const sc_input_info *in);          /* as it stands in records */
+/* The next step's. Cut short where a signal asks for something (sc_asked): what was read stays for the next call. */
+typedef enum { RECORDS_READ, RECORDS_ENDED, RECORDS_CUT_SHORT } RecordsStep;
+RecordsStep records_step(Records *q, sc_rank *r, int64_t step);
+sc_dtype input_record_dtype(const sc_input_info *in); /* as it stands in records */
 void records_take(const Records *q, int rank, int64_t micro, int input, void *dst);
 int64_t records_bytes(const Records *q);
 

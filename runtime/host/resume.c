@@ -151,9 +151,13 @@ static void read_index(Checkpoint *c) {
     int64_t version = index_int(j, path, "version");
     if (version != 1 && version != 2)
         die("%s: version %" PRId64 " of the format; this program reads versions 1 and 2", path, version);
-    c->progress = (Progress){index_count(j, path, "step"),         index_count(j, path, "position"),
-                             (uint64_t)index_int(j, path, "seed"), index_count(j, path, "adam_step"),
-                             index_count(j, path, "global_batch"), index_scaler(j, path)};
+    c->progress = (Progress){index_count(j, path, "step"),
+                             index_count(j, path, "position"),
+                             (uint64_t)index_int(j, path, "seed"),
+                             index_count(j, path, "adam_step"),
+                             index_count(j, path, "global_batch"),
+                             index_scaler(j, path),
+                             json_object_get(j, "tokens") ? index_count(j, path, "tokens") : -1};
     int64_t world = index_int(j, path, "world");
     if (world < 1 || world > 1 << 20)
         die("%s: a world of %" PRId64 " ranks: damaged; resume from another checkpoint", path, world);

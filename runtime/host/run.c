@@ -6,8 +6,10 @@
 #include "die.h"
 #include "log.h"
 #include "sample.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,6 +81,9 @@ static void begin_at(Run *run, const Layout *l) {
     const Progress *p = checkpoint_progress(run->resume);
     run->first = p->step;
     run->position = p->position;
+    run->tokens = p->tokens;
+    if (run->tokens < 0) /* saved before they were counted: those of as many samples */
+        run->tokens = (int64_t)fmin((double)run->position * (double)l->tokens / (double)l->batch, 0x1p53);
     if (!o->has_seed) run->seed = p->seed;
     if (p->global_batch != run->global_batch && o->data.n)
         note("the saved run took %" PRId64 " samples a step, this one takes %" PRId64, p->global_batch,
@@ -169,26 +174,27 @@ static void check_outputs(Run *run) {
     if (o->log) log_check(o->log);
 }
 
-/* ── a run that the user ended ───────────────────────────────────────────────────────────────────────────────────────
+/* ── a run that a signal ended ───────────────────────────────────────────────────────────────────────────────────────
  */
 static Reached *reached_new(int64_t first) {
     Reached *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) return NULL; /* costs two lines at the end of an interrupted run */
-    *p = (Reached){first, -1};
+    if (p == MAP_FAILED) die("no memory for what the ranks have reached: %s", strerror(errno));
+    *p = (Reached){first, -1, 0};
     return p;
 }
 
 /* The ranks are gone: where they got to, and what is left to --resume. */
 static void tell_stop(const Run *run) {
-    if (!run->reached || run->o.quiet || !sc_first()) return;
+    if (run->o.quiet || !sc_first()) return;
     if (isatty(STDOUT_FILENO)) printf("\r\033[K"); /* the live line */
     printf("stopped at step %" PRId64 "\n", (int64_t)run->reached->done);
     if (run->reached->saved >= 0) printf("saved %s at step %" PRId64 "\n", run->o.save, (int64_t)run->reached->saved);
+    if (!run->o.save && run->reached->done < run->o.steps) printf("nothing is saved without --save DIR\n");
     fflush(stdout);
 }
 
 static void close_run(Run *run) {
-    if (run->reached) munmap(run->reached, sizeof *run->reached);
+    munmap(run->reached, sizeof *run->reached);
     token_set_close(&run->train);
     token_set_close(&run->val);
     checkpoint_close(run->resume);
@@ -206,6 +212,7 @@ static void *json_memory(size_t n) {
 int host_main(const sc_build *b, int argc, char **argv) {
     sc_build build = *b;      /* with this run's number of threads */
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, with a message */
+    signal(SIGUSR1, SIG_IGN); /* nothing to save before sc_launch hears of it */
     int ended = sc_join(b);
     if (ended >= 0) return ended;
     die_init(b->name, sc_map_shared(sizeof(int)), sc_first());
@@ -227,6 +234,7 @@ int host_main(const sc_build *b, int argc, char **argv) {
     if (sc_first()) check_outputs(&run);
     run.reached = reached_new(run.first);
     int code = sc_launch(&build, &run.o.debug, train_rank, &run);
+    if (!code && run.reached->stopped) code = 128 + run.reached->stopped;
     if (code == 128 + SIGINT || code == 128 + SIGTERM) tell_stop(&run);
     close_run(&run);
     return code;

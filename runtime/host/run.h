@@ -10,9 +10,10 @@
 #include "schedule.h"
 #include "weights.h"
 
-/* How far rank 0 has come, for who outlives it: in memory shared with the ranks. */
+/* How far the ranks have come, for who outlives them: in memory shared with them. */
 typedef struct {
-    _Atomic int64_t done, saved; /* steps; the step of the last save, -1: none */
+    _Atomic int64_t done, saved; /* by rank 0: steps; the step of the last save, -1: none */
+    _Atomic int stopped;         /* the signal that they have heeded; 0: none */
 } Reached;
 
 typedef struct {
@@ -22,13 +23,13 @@ typedef struct {
     Records *records;    /* NULL: token files */
     Checkpoint *resume;
     Weights *weights;
-    Reached *reached; /* NULL: no memory for it */
-    int held;         /* keeps other runs from --save's folder, see saver_hold; -1: not here */
+    Reached *reached;
+    int held; /* keeps other runs from --save's folder, see saver_hold; -1: not here */
     Schedule schedule;
     uint64_t seed;
-    int64_t first, position; /* steps done before this run; samples seen before it */
-    int64_t global_batch;    /* samples a step */
-    int64_t val_batches;     /* a validation */
+    int64_t first, position, tokens; /* before this run: steps done, samples and tokens seen */
+    int64_t global_batch;            /* samples a step */
+    int64_t val_batches;             /* a validation */
 } Run;
 
 int program_named(const sc_build *b, const char *name); /* -1: none */

@@ -200,11 +200,12 @@ static int64_t next_token(Sampler *s, sc_rank *r, sc_record *record) {
     return sample_pick(s->logits, s->vocabulary, s->o->temperature, s->o->top_k, u, s->work);
 }
 
-void sampler_run(Sampler *s, sc_rank *r, sc_record *record) {
+int sampler_run(Sampler *s, sc_rank *r, sc_record *record) {
     bool prints = sc_rank_index(r) == 0;
+    int signal = 0;
     begin(s);
     for (int64_t i = 0; prints && s->o->prompt && i < s->n; i++) print_token(s, s->context[i]);
-    for (int64_t i = 0; i < s->o->sample; i++) {
+    for (int64_t i = 0; i < s->o->sample && !(signal = sc_heed(r, true)); i++) {
         int64_t token = next_token(s, r, record);
         s->context[s->n++] = token;
         if (!prints) continue;
@@ -212,4 +213,6 @@ void sampler_run(Sampler *s, sc_rank *r, sc_record *record) {
         if (i == s->o->sample - 1) putchar('\n');
         if (fflush(stdout) || ferror(stdout)) die("cannot print the sample: %s", strerror(errno));
     }
+    if (prints && signal) putchar('\n');
+    return signal;
 }

@@ -11,7 +11,8 @@ typedef struct Sampler Sampler;
 void sampler_check(const sc_build *b, const Options *o); /* before ranks start: model and prompt fit */
 Sampler *sampler_new(const sc_build *b, const Options *o);
 void sampler_free(Sampler *s);
-void sampler_run(Sampler *s, sc_rank *r, sc_record *record); /* all ranks; rank 0 prints; sets record->position */
+/* All ranks; rank 0 prints; sets record->position. Returns the signal that has ended it early, or 0. */
+int sampler_run(Sampler *s, sc_rank *r, sc_record *record);
 
 /* The token that `logits` give: the likeliest at temperature 0, else drawn among the top_k (0: all) by u in [0, 1).
  * work: n floats. */

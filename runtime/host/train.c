@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +35,11 @@ typedef struct {
     sc_record record;  /* of the step being made */
     int64_t done;      /* steps */
     int64_t position;  /* samples */
+    int64_t tokens;    /* seen */
     int64_t saved;     /* step of the last save; -1: none */
     int64_t evaluated; /* step of the last validation */
+    int stopped;       /* the signal that the run stops for; 0: none */
+    bool told_unsaved; /* that a signal asks to save, and nobody says where */
     int filled;        /* microbatch that lies in the loader's staging; -1: none */
     sc_scaler scaler;  /* as the last step left it */
 } Trainer;
@@ -151,9 +155,9 @@ static void report_step(Trainer *t, double seconds) {
            norm = t->b->nmetrics > GRAD_NORM ? t->metrics[GRAD_NORM] : 0;
     check_metrics(t, loss);
     if (t->rank != 0) return;
-    if (t->run->reached) t->run->reached->done = t->done + 1; /* before it is seen */
+    t->run->reached->done = t->done + 1; /* before it is seen */
     bar_step(&t->bar, &(BarStep){t->done + 1, loss, norm, t->record.lr[0], per_second, seconds, t->scaler.scale,
-                                 t->scaler.skipped != 0});
+                                 t->scaler.skipped != 0, seconds_now()});
     log_begin(&t->log, t->done + 1);
     log_number(&t->log, "loss", loss);
     log_number(&t->log, "grad_norm", norm);
@@ -161,7 +165,7 @@ static void report_step(Trainer *t, double seconds) {
     if (t->b->has_scaler) log_number(&t->log, "scale", t->scaler.scale);
     if (t->b->has_scaler) log_whole(&t->log, "skipped", t->scaler.skipped != 0);
     bool tokens = t->train.layout.tokens > 0;
-    log_whole(&t->log, tokens ? "tokens" : "samples", (int64_t)(work * (double)(t->done + 1)));
+    log_whole(&t->log, tokens ? "tokens" : "samples", (tokens ? t->tokens : t->position) + (int64_t)work);
     log_number(&t->log, tokens ? "tok_s" : "samples_s", per_second);
     log_number(&t->log, "seconds", seconds);
     for (int i = FIRST_LOG; i < t->b->nmetrics; i++)
@@ -169,11 +173,13 @@ static void report_step(Trainer *t, double seconds) {
     log_end(&t->log);
 }
 
-static bool train_step(Trainer *t) {
+static RecordsStep train_step(Trainer *t) {
+    RecordsStep records = RECORDS_READ;
     double begin = sc_seconds(t->r);
     t->filled = -1;
     sc_set_step(t->r, t->done + 1);
-    if (t->run->records && !records_step(t->run->records, t->r, t->done + 1)) return false;
+    if (t->run->records) records = records_step(t->run->records, t->r, t->done + 1);
+    if (records != RECORDS_READ) return records;
     begin_record(t, t->done, t->o->accumulate);
     set_counts(t);
     for (int m = 0; m < t->o->accumulate; m++) run_micro(t, m);
@@ -182,7 +188,8 @@ static bool train_step(Trainer *t) {
     report_step(t, sc_seconds(t->r) - begin);
     t->done++;
     t->position += t->run->global_batch;
-    return true;
+    t->tokens += (int64_t)per_step(t, t->train.layout.tokens);
+    return RECORDS_READ;
 }
 
 /* ── between steps ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -209,6 +216,7 @@ static void evaluate(Trainer *t) {
     double begin = seconds_now(), sum = 0, targets = 0;
     begin_record(t, t->done, 1);
     for (int64_t i = 0; i < t->run->val_batches; i++) {
+        if ((t->stopped = sc_heed(t->r, true))) return;
         double n, loss = eval_batch(t, i, &n);
         sum += loss;
         targets += n;
@@ -227,12 +235,38 @@ static void evaluate(Trainer *t) {
 }
 
 static void save(Trainer *t) {
-    Progress p = {.step = t->done, .position = t->position, .seed = t->run->seed, .global_batch = t->run->global_batch};
+    Progress p = {.step = t->done,
+                  .position = t->position,
+                  .tokens = t->tokens,
+                  .seed = t->run->seed,
+                  .global_batch = t->run->global_batch};
     if (state_counts_steps(t->b)) sc_read(t->r, 0, t->b->step_at, &p.adam_step, sizeof p.adam_step);
     if (t->b->has_scaler) sc_read(t->r, 0, t->b->scaler_at, &p.scaler, sizeof p.scaler);
     saver_save(t->saver, t->r, &p);
     t->saved = t->done;
-    if (t->rank == 0 && t->run->reached) t->run->reached->saved = t->done;
+    if (t->rank == 0) t->run->reached->saved = t->done;
+}
+
+static void save_asked(Trainer *t) {
+    if (t->saver && t->saved != t->done) save(t);
+    if (t->rank != 0) return;
+    bar_clear(&t->bar);
+    fflush(stdout);
+    if (!t->saver && !t->told_unsaved)
+        note("SIGUSR1 asks to save, and there is no --save DIR: nothing is saved, the run goes on");
+    t->told_unsaved = true;
+    if (t->saver && !t->o->quiet) printf("saved %s at step %" PRId64 "\n", t->o->save, t->done);
+    fflush(stdout);
+}
+
+/* What signals ask for, between two steps. false: the run stops. */
+static bool heed(Trainer *t) {
+    int signal = t->stopped ? 0 : sc_heed(t->r, false);
+    if (signal == SIGUSR1)
+        save_asked(t);
+    else if (signal)
+        t->stopped = signal;
+    return !t->stopped;
 }
 
 static void between_steps(Trainer *t) {
@@ -240,13 +274,18 @@ static void between_steps(Trainer *t) {
     if (t->o->save_every && t->done % t->o->save_every == 0) save(t);
 }
 
+/* A run that stops on its way saves what is new, and that is all. One that stops after its last step writes all that it
+ * was to write: only validation and sample end early. */
 static void finish(Trainer *t) {
+    bool halfway = t->stopped && t->done < t->o->steps;
     if (t->rank == 0) bar_clear(&t->bar);
-    if (t->run->val.n && t->evaluated != t->done) evaluate(t);
-    if (t->saver && t->saved != t->done) save(t);
-    if (t->exporter) exporter_run(t->exporter, t->r);
+    if (!t->stopped && t->run->val.n && t->evaluated != t->done) evaluate(t);
+    if (t->saver && t->saved != t->done && (!halfway || t->done > t->run->first)) save(t);
+    if (t->exporter && !halfway) exporter_run(t->exporter, t->r);
     begin_record(t, t->done, 1);
-    if (t->sampler) sampler_run(t->sampler, t->r, &t->record);
+    if (t->sampler && !t->stopped) t->stopped = sampler_run(t->sampler, t->r, &t->record);
+    if (!t->stopped) t->stopped = sc_heed(t->r, true);
+    t->run->reached->stopped = t->stopped;
 }
 
 /* ── the beginning ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -369,6 +408,7 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
                  .rank = rank,
                  .done = run->first,
                  .position = run->position,
+                 .tokens = run->tokens,
                  .saved = -1,
                  .evaluated = -1};
     t.train = loader_new(run->b, run->train.n ? &run->train : NULL, run->records, run->seed, true);
@@ -408,13 +448,11 @@ int train_rank(sc_rank *r, void *arg) {
     if (t.rank == 0 && !t.o->quiet) print_beginning(&t);
     report_device(&t);
     pthread_setname_np(pthread_self(), "sc training"); /* from here to "sc trained" nothing allocates */
-    bool more = true;
-    while (more && t.done < t.o->steps) {
-        more = train_step(&t);
-        if (more)
-            between_steps(&t);
-        else
-            tell_end(&t);
+    RecordsStep records = RECORDS_READ;
+    while (records != RECORDS_ENDED && t.done < t.o->steps && heed(&t)) {
+        records = train_step(&t);
+        if (records == RECORDS_READ) between_steps(&t);
+        if (records == RECORDS_ENDED) tell_end(&t);
     }
     pthread_setname_np(pthread_self(), "sc trained");
     if (t.rank == 0) bar_clear(&t.bar);

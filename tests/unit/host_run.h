@@ -38,6 +38,8 @@ typedef struct {
     long file_limit;   /* RLIMIT_FSIZE; 0: none */
     int64_t nan_step;
     int nan_metric;
+    int signal; /* that comes during signal_step */
+    int64_t signal_step;
     void (*change)(MockBuild *m);
     void (*hook)(const char *program, int64_t step);
 } How;
@@ -82,6 +84,8 @@ static inline void child(How how, const char *line) {
     if (how.change) how.change(&m);
     mock_nan_step = how.nan_step;
     mock_nan_metric = how.nan_metric;
+    mock_signal = how.signal;
+    mock_signal_step = how.signal_step;
     mock_hook = how.hook;
     exit(host_main(&m.b, argc, argv));
 }

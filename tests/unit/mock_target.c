@@ -5,6 +5,7 @@
 #include "../../runtime/host/dtype.h"
 #include "../../runtime/host/progress.h"
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 
 int64_t mock_nan_step;
 int mock_nan_metric;
+int mock_signal;
+int64_t mock_signal_step;
 void (*mock_hook)(const char *program, int64_t step);
 
 struct sc_rank {
@@ -22,6 +25,7 @@ struct sc_rank {
     double loss;
     sc_record record;
     int64_t step;
+    bool heeded; /* SIGUSR1 */
 };
 
 static struct {
@@ -267,6 +271,16 @@ void sc_barrier(sc_rank *r) {
 }
 void sc_record_write(sc_rank *r, const sc_record *rec) {
     r->record = *rec;
+}
+
+bool sc_asked(const sc_rank *r) {
+    return mock_signal && r->step >= mock_signal_step && !r->heeded;
+}
+
+int sc_heed(sc_rank *r, bool only_stop) {
+    if (!sc_asked(r) || (only_stop && mock_signal == SIGUSR1)) return 0;
+    r->heeded = mock_signal == SIGUSR1;
+    return mock_signal;
 }
 
 void sc_host_gather(sc_rank *r, double x, double *all) {

@@ -30,6 +30,9 @@ typedef struct {
 
 extern int64_t mock_nan_step; /* a metric of this step is NaN; 0: none */
 extern int mock_nan_metric;   /* 0: the loss, 1: the norm */
+/* What sc_heed answers from this step on (0: before the first), once if it is SIGUSR1. */
+extern int mock_signal;
+extern int64_t mock_signal_step;
 /* Called by rank 0 before it runs a program, with the step (from 1; 0 before the first); NULL: nothing. */
 extern void (*mock_hook)(const char *program, int64_t step);
 

@@ -588,17 +588,33 @@ Test(host, progress_is_plain_without_a_terminal) {
     cr_assert(freopen("/dev/null", "w", stdout));
     Bar b = bar_new(false, 1, 100, "tok/s");
     b.terminal = false;
-    for (int i = 1; i <= 100; i++) bar_step(&b, &(BarStep){i, 1, 1, 1, 1e6, 4000});
+    for (int i = 1; i <= 100; i++) bar_step(&b, &(BarStep){i, 1, 1, 1, 1e6, 4000, .now = 0.001 * i});
     cr_assert(!b.live && b.rate == 4000);
     double last = b.printed;
-    bar_step(&b, &(BarStep){6, 1, 1, 1, 1e6, 4000});
+    bar_step(&b, &(BarStep){6, 1, 1, 1, 1e6, 4000, .now = last + 0.9});
     cr_assert(b.printed == last); /* not one of twenty */
-    b.printed = last - 31;
-    bar_step(&b, &(BarStep){7, 1, 1, 1, 1e6, 4000});
-    cr_assert(b.printed >= last); /* half a minute of silence */
+    bar_step(&b, &(BarStep){7, 1, 1, 1, 1e6, 4000, .now = last + 1});
+    cr_assert(b.printed == last + 1); /* a second of silence */
     b.terminal = true;
     bar_step(&b, &(BarStep){6, 1, 1, 1, 1e6, 1});
     cr_assert(b.live);
     bar_clear(&b);
     cr_assert(!b.live);
+}
+
+/* A million steps of 1/512 s: a twentieth of them is at 97 s. */
+Test(host, progress_goes_by_time_too) {
+    static const double expected[] = {0, 1, 3, 7, 15, 31, 61, 91, 49999 / 512.0, 49999 / 512.0 + 30};
+    cr_assert(freopen("/dev/null", "w", stdout));
+    Bar b = bar_new(false, 1, 1000000, "tok/s");
+    double last = -1;
+    int lines = 0;
+    for (int i = 1; i <= 66000; i++) {
+        bar_step(&b, &(BarStep){i, 1, 1, 1, 1e6, 1 / 512.0, .now = i / 512.0});
+        if (b.printed == last) continue;
+        last = b.printed;
+        cr_assert(lines < 10 && last == expected[lines] + 1 / 512.0, "line %d at %g s", lines, last);
+        lines++;
+    }
+    cr_assert_eq(lines, 10);
 }

@@ -325,6 +325,65 @@ Test(runtime_cpu, the_largest_code_is_returned) {
     cr_assert_eq(sc_launch(&b, &plain, second_rank_fails, &code), 7);
 }
 
+/* ── what signals ask for ────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    int signal, rank; /* -1: all of them */
+    int64_t stopped[4], saved[4], saves[4];
+} Wish;
+
+/* Ranks of different speeds, which meet nowhere but at the beginning: they drift apart by hundreds of turns. */
+static int heeds(sc_rank *r, void *arg) {
+    Wish *w = arg;
+    int k = sc_rank_index(r);
+    for (int64_t turn = 1; turn <= 1000000; turn++) {
+        int signal = sc_heed(r, false);
+        if (signal == SIGUSR1) {
+            w->saved[k] = turn;
+            w->saves[k]++;
+            if (k == 0) kill(getpid(), SIGTERM);
+        } else if (signal) {
+            w->stopped[k] = turn;
+            return 0;
+        }
+        if (turn == 1) sc_barrier(r);
+        if (turn % (k + 1) == 0) usleep(50);
+        if (turn == 200 && (w->rank < 0 || k == w->rank)) kill(getpid(), w->signal);
+    }
+    return 9;
+}
+
+Test(runtime_cpu, ranks_agree_where_to_stop) {
+    static const int wishes[][2] = {{SIGTERM, 0}, {SIGINT, 3}, {SIGTERM, -1}, {SIGUSR1, 2}, {SIGUSR1, -1}};
+    for (int i = 0; i < 5; i++) {
+        sc_build b = make_build(4, 4);
+        Wish *w = sc_map_shared(sizeof *w);
+        w->signal = wishes[i][0];
+        w->rank = wishes[i][1];
+        cr_assert_eq(sc_launch(&b, &plain, heeds, w), 0);
+        cr_assert(w->stopped[0] >= 200);
+        for (int k = 0; k < 4; k++) {
+            cr_assert_eq(w->stopped[k], w->stopped[0], "rank %d at turn %d", k, (int)w->stopped[k]);
+            cr_assert_eq(w->saved[k], w->saved[0]);
+            cr_assert_eq(w->saves[k], w->signal == SIGUSR1, "one request is one");
+        }
+        sc_unmap(w, sizeof *w);
+    }
+}
+
+static int goes_on(sc_rank *r, void *arg) {
+    for (int i = 0; i < 2; i++) sc_heed(r, false);
+    if (sc_rank_index(r) == 0) raise(SIGUSR1);
+    sc_barrier(r);
+    bool asked = sc_asked(r);
+    return sc_heed(r, true) || !asked || sc_heed(r, false) != SIGUSR1 || sc_asked(r);
+}
+
+Test(runtime_cpu, a_request_to_save_waits_where_only_stopping_counts) {
+    sc_build b = make_build(2, 2);
+    cr_assert_eq(sc_launch(&b, &plain, goes_on, NULL), 0);
+}
+
 #ifndef SC_RANK_THREADS /* these end the process that fails, which must not be this one */
 
 /* ── what goes wrong is told ─────────────────────────────────────────────────────────────────────────────────────────
