@@ -1,8 +1,8 @@
 /* Preloaded into a program under test: makes the Nth call of one C library function fail, as a full disk, a missing
  * right or a machine without memory would. SHARDC_INJECT = program:function:N:errno (N+: that call and all after it);
- * errno -9: the process is killed before that call.
+ * errno -9: the process is killed before that call; 1500ms instead: the call does not fail, it takes so long.
  * Says on exit, in the file $SHARDC_INJECTED, whether the call was ever made.
- * Relies on: glibc. Relied on by: test_failures.py. */
+ * Relies on: glibc. Relied on by: test_failures.py, test_signals.py. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,15 +20,16 @@
 
 static char function[32];
 static long wanted, wanted_errno;
-static bool from_there_on;
+static bool from_there_on, slow;
 static _Atomic long calls;
 
 __attribute__((constructor)) static void read_wish(void) {
     const char *wish = getenv("SHARDC_INJECT");
     size_t n = strlen(program_invocation_short_name);
     if (!wish || strncmp(wish, program_invocation_short_name, n) || wish[n] != ':') return;
-    char nth[16];
-    if (sscanf(wish + n + 1, "%31[^:]:%15[^:]:%ld", function, nth, &wanted_errno) != 3) return;
+    char nth[16], unit[3] = "";
+    if (sscanf(wish + n + 1, "%31[^:]:%15[^:]:%ld%2s", function, nth, &wanted_errno, unit) < 3) return;
+    slow = strcmp(unit, "ms") == 0;
     char *end;
     wanted = strtol(nth, &end, 10);
     from_there_on = *end == '+';
@@ -47,6 +48,10 @@ static bool fails(const char *name) {
     long n = atomic_fetch_add(&calls, 1) + 1;
     if (n != wanted && !(from_there_on && n > wanted)) return false;
     if (n == wanted) told();
+    if (slow) {
+        usleep((useconds_t)(1000 * wanted_errno));
+        return false;
+    }
     if (wanted_errno < 0) raise((int)-wanted_errno);
     errno = (int)wanted_errno;
     return true;

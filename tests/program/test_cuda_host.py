@@ -454,6 +454,32 @@ def test_two_machines_end_together():
     return "killed, stopped"
 
 
+def test_one_request_reaches_both_machines():
+    """A signal to one rank's process, or to all, on either machine: all save the same step, go on or stop together, and resume."""
+    if not headers():
+        return "skipped: no cuda_runtime.h or nccl.h"
+    far, stopped = two_machines(), []
+    for whom, kind in ([3], signal.SIGTERM), ([0], signal.SIGINT), ([0, 1, 2, 3], signal.SIGTERM):
+        state = os.path.join(scratch("far"), "state")
+        ranks = Ranks("torchrun", [far] * 4, "--data", corpus(), "--steps", "1000000", "--save", state, machines=2)
+        try:
+            line = lambda words: next((l for l in ranks.all[0].stdout if words in l), b"")
+            check(line(b"step "), "no first step")
+            for k in whom:
+                os.kill(ranks.all[k].pid, signal.SIGUSR1)
+            saved = line(b"saved")
+            for k in whom:
+                os.kill(ranks.all[k].pid, kind)
+        finally:
+            codes, outs, err = ranks.wait(30)
+        end = re.search(r"stopped at step (\d+)\nsaved \S+ at step \1\n\Z", outs[0])
+        check(codes == [128 + kind] * 4 and not err and saved and end, "signal %d to %s: exit %s: %s%s" % (kind, whom, codes, outs, err))
+        codes, outs, err = Ranks("torchrun", [far] * 4, "--data", corpus(), "--resume", state, "--steps", str(int(end.group(1)) + 1), machines=2).wait(30)
+        check(codes == [0] * 4, "resumed: exit %s: %s" % (codes, err))
+        stopped.append(end.group(1))
+    return "stopped at steps " + ", ".join(stopped)
+
+
 def test_a_rank_that_stops_on_any_machine_is_named():
     """It stops within a collective that all ranks have come to: only its own machine sees more than that."""
     if not headers():

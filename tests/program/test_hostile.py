@@ -155,7 +155,7 @@ def test_interrupted():
 
 def test_interrupted_run_says_how_far_it_came():
     binary, state = build("gpt2.lua", world=2, **SMALL), os.path.join(scratch("hostile-stop"), "state")
-    ends = (([], r"stopped at step [1-9]\d*\n"), (["--save", state, "--save-every", "2"], r"stopped at step [1-9]\d*\nsaved %s at step [1-9]\d*\n" % state))
+    ends = (([], r"stopped at step [1-9]\d*\nnothing is saved without --save DIR\n"), (["--save", state, "--save-every", "2"], r"stopped at step ([1-9]\d*)\nsaved %s at step \1\n" % state))
     for kind, (more, end) in itertools.product((signal.SIGINT, signal.SIGTERM), ends):
         shutil.rmtree(state, ignore_errors=True)
         p = subprocess.Popen([binary, "--data", corpus(), "--steps", "100000000", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -175,7 +175,7 @@ def test_interrupted_run_says_how_far_it_came():
         except subprocess.TimeoutExpired:
             p.kill()
             check(False, "still running 30 s after %s" % kind)
-        check(p.returncode == 128 + kind and not err and re.fullmatch(end, out), "%s: exit %d: %s%s" % (kind, p.returncode, out, err))
+        check(p.returncode == 128 + kind and not err and re.search(end + r"\Z", out), "%s: exit %d: %s%s" % (kind, p.returncode, out, err))
 
 
 def test_stopped_rank():

@@ -223,7 +223,7 @@ def test_a_request_to_stop_reaches_all_processes():
         os.kill(ranks.all[rank].pid, kind)
         codes, outs, err = ranks.wait(20)
         check(codes == [128 + kind] * 3 and not err, "%s: exit %s: %s" % (kind, codes, err))
-        check(re.search(r"^stopped at step [1-9]\d*\n\Z", outs[0], re.M) and not outs[1] and not outs[2], "%s: what is printed: %s" % (kind, outs))
+        check(re.search(r"^stopped at step [1-9]\d*\nnothing is saved without --save DIR\n\Z", outs[0], re.M) and not outs[1] and not outs[2], "%s: what is printed: %s" % (kind, outs))
 
 
 def test_threads_are_within_what_a_process_is_bound_to():

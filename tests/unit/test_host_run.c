@@ -321,8 +321,10 @@ Test(host_run, tokens_are_counted_across_resumes) { /* a sample has 16 */
     OK(2, "--data a.bin --steps 6 --resume state --log log");
     expect_tokens("log", 6, (3 * 8 + 2 * 6 + 8) * 16);
     /* a state saved before they were counted */
-    cr_assert_eq(system("sed -i -e '/\"tokens\"/d' -e '/crc32/d' -e 's/\\(\"plan_hash\".*\\),/\\1/' state/index.json"),
-                 0);
+    cr_assert_eq(
+        system("sed -i -z -e 's/  \"tokens\": [0-9]*,\\n//' -e 's/: 2,/: 1,/' -e 's/,\\n  \"crc32\": \"[0-9a-f]*\"//' "
+               "state/index.json"),
+        0);
     OK(2, "--data a.bin --steps 6 --resume state --log log");
     expect_tokens("log", 6, (3 * 8 + 2 * 6 + 8) * 16);
 }
