@@ -268,8 +268,9 @@ int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void
         fprintf(stderr, "shardc: cannot map what signals ask for: %s\n", strerror(errno));
         return 1;
     }
-    sc_signals_listen(); /* to the end of the process: launchers may send more while it ends */
-    code = world_new(&j.w, b, d) && sc_job_open(&j.w) ? run_all(&j) : 1;
+    bool ready = world_new(&j.w, b, d) && sc_job_open(&j.w);
+    if (ready) sc_signals_listen(); /* to the end of the process: launchers may send more while it ends */
+    code = ready ? run_all(&j) : 1;
     code = sc_job_end(code);
     world_free(&j.w);
     if (d->trace_path && sc_first() && !sc_trace_close(d->trace_path)) {

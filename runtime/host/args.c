@@ -101,7 +101,10 @@ static const struct argp_option options[] = {
     {"weight-decay", O_DECAY, "X", 0, "Weight decay; groups without any keep none", 0},
     {"clip", O_CLIP, "X", 0, "Clip gradients to this global norm; 0 for none", 0},
     {0, 0, 0, 0, "Files", 4},
-    {"save", O_SAVE, "DIR", 0, "Save the training state there after the last step", 0},
+    {"save", O_SAVE, "DIR", 0,
+     "Save the training state there after the last step, and after the step under way when SIGINT or SIGTERM stops the "
+     "run (a second signal stops it at once). SIGUSR1 saves and goes on",
+     0},
     {"save-every", O_SAVE_EVERY, "N", 0, "... and every N steps", 0},
     {"resume", O_RESUME, "DIR", 0, "Go on from a saved state (any world size)", 0},
     {"weights", O_WEIGHTS, "FILE...", 0, "Begin from these weights (safetensors)", 0},

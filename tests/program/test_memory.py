@@ -4,6 +4,8 @@ Relies on: harness.py, interpose.c; the variants asan and tsan of the runtime. R
 import json
 import os
 import re
+import signal
+import subprocess
 
 from harness import build, check, command, corpus, library, must, scratch, shardc, train
 
@@ -71,3 +73,15 @@ def test_thread_sanitizer():
         rc, out, err = command([binary, "--data", corpus(), "--steps", "2", "--save", state, *extra(o)], env={"TSAN_OPTIONS": "halt_on_error=1"}, timeout=600)
         check(rc == 0 and "ThreadSanitizer" not in err, "%s under TSan: exit %d\n%s" % (model, rc, err[-3000:]))
     return "%d programs, ranks and streams as threads" % len(MODELS)
+
+
+def test_signals_under_thread_sanitizer():
+    binary, state = build("mlp.lua", world=2, variant="tsan"), os.path.join(scratch("state"), "s")
+    p = subprocess.Popen([binary, "--data", corpus(), "--steps", "1000000", "--save", state], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for kind, line in (None, "step "), (signal.SIGUSR1, "saved "), (signal.SIGTERM, "stopped "):
+        if kind:
+            p.send_signal(kind)
+        while not (read := p.stdout.readline()).startswith(line):
+            check(read, "no '%s': %s" % (line, p.poll()))
+    out, err = p.communicate(timeout=60)
+    check(p.returncode == 143 and out == "saved %s at step %s" % (state, read.split()[-1]) + "\n" and not err, "exit %d: %s%s%s" % (p.returncode, read, out, err))
