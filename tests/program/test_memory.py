@@ -83,5 +83,5 @@ def test_signals_under_thread_sanitizer():
             p.send_signal(kind)
         while not (read := p.stdout.readline()).startswith(line):
             check(read, "no '%s': %s" % (line, p.poll()))
-    out, err = p.communicate(timeout=60)
-    check(p.returncode == 143 and out == "saved %s at step %s" % (state, read.split()[-1]) + "\n" and not err, "exit %d: %s%s%s" % (p.returncode, read, out, err))
+    out, err = p.stdout.read(), p.stderr.read()
+    check(p.wait(60) == 143 and out == "saved %s at step %s" % (state, read.split()[-1]) + "\n" and not err, "exit %d: %s%s%s" % (p.returncode, read, out, err))
