@@ -2,12 +2,13 @@
  * Relies on: the C library; the list of temporary files that file.c keeps here.
  * Relied on by: everything in compiler/. */
 #include "diagnostics.h"
+#include "visible.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { MAX_TEMPS = 64, MAX_NAME = 63 };
+enum { MAX_TEMPS = 64, MAX_NAME = 63, MAX_MESSAGE = 64 << 10 };
 static const char *temps[MAX_TEMPS];
 
 void temp_register(const char *path) {
@@ -23,19 +24,22 @@ void temp_forget(const char *path) {
         if (temps[i] == path) temps[i] = NULL;
 }
 
-static void remove_temps(void) {
+void temps_remove(void) {
     for (int i = 0; i < MAX_TEMPS; i++)
         if (temps[i]) unlink(temps[i]);
 }
 
+/* Names and texts of the user's files are part of it. */
 static void say(Source at, const char *kind, const char *fmt, va_list ap) {
+    static char text[MAX_MESSAGE + 1];
+    char line[16] = "";
+    if (at.file && at.line > 0) snprintf(line, sizeof line, ":%d", at.line);
+    int n = snprintf(text, MAX_MESSAGE, "%s%s: %s", at.file ? at.file : "shardc", line, kind);
+    if (n < MAX_MESSAGE) n += vsnprintf(text + n, MAX_MESSAGE - (size_t)n, fmt, ap);
+    if (n >= MAX_MESSAGE) memcpy(text + MAX_MESSAGE - 4, "...", 4);
     fflush(stdout);
-    if (at.file && at.line > 0)
-        fprintf(stderr, "%s:%d: %s", at.file, at.line, kind);
-    else
-        fprintf(stderr, "%s: %s", at.file ? at.file : "shardc", kind);
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
+    strcat(text, "\n");
+    sc_put_visible(stderr, text, strlen(text));
 }
 
 void remark(Source at, const char *fmt, ...) {
@@ -47,7 +51,7 @@ void remark(Source at, const char *fmt, ...) {
 
 _Noreturn static void die(int code, Source at, const char *fmt, va_list ap) {
     say(at, "", fmt, ap);
-    remove_temps();
+    temps_remove();
     exit(code);
 }
 

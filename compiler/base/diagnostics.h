@@ -1,6 +1,6 @@
 /* Temporary files that a failing compilation removes.
  * Relies on: base.h.
- * Relied on by: base/file.c alone. */
+ * Relied on by: base/file.c, frontend/sandbox_limits.c. */
 #ifndef SHARDC_DIAGNOSTICS_H
 #define SHARDC_DIAGNOSTICS_H
 
@@ -8,5 +8,6 @@
 
 void temp_register(const char *path); /* the pointer itself is kept, and is the key to forget it by */
 void temp_forget(const char *path);
+void temps_remove(void); /* a signal handler may call it */
 
 #endif

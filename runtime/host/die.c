@@ -3,13 +3,15 @@
  * Relies on: a page that the ranks share (run.c).
  * Relied on by: everything in runtime/host. */
 #include "die.h"
+#include "visible.h"
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-enum { FREE, PRINTING, PRINTED };
+enum { FREE, PRINTING, PRINTED, MAX_MESSAGE = 64 << 10 };
 
 static const char *program = "shardc";
 static _Atomic int *flag;
@@ -32,12 +34,20 @@ static void wait_printed(void) {
     for (int i = 0; i < 2000 && atomic_load(flag) != PRINTED; i++) nanosleep(&pause, NULL);
 }
 
+/* Names in weights and checkpoints are part of it. */
+static void put(const char *kind, const char *fmt, va_list ap) {
+    static _Thread_local char text[MAX_MESSAGE + 1];
+    int n = snprintf(text, MAX_MESSAGE, "%s: %s", program, kind);
+    if (n < MAX_MESSAGE) n += vsnprintf(text + n, MAX_MESSAGE - (size_t)n, fmt, ap);
+    if (n >= MAX_MESSAGE) memcpy(text + MAX_MESSAGE - 4, "...", 4);
+    strcat(text, "\n");
+    sc_put_visible(stderr, text, strlen(text));
+}
+
 _Noreturn static void leave(int code, const char *fmt, va_list ap) {
     if (claim()) {
         fflush(stdout);
-        fprintf(stderr, "%s: ", program);
-        vfprintf(stderr, fmt, ap);
-        fputc('\n', stderr);
+        put("", fmt, ap);
         if (flag) atomic_store(flag, PRINTED);
     } else {
         wait_printed();
@@ -64,9 +74,7 @@ void note(const char *fmt, ...) {
     if (silent) return;
     va_list ap;
     va_start(ap, fmt);
-    fprintf(stderr, "%s: note: ", program);
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
+    put("note: ", fmt, ap);
     va_end(ap);
 }
 
