@@ -14,7 +14,7 @@ typedef struct Block {
 
 struct Arena {
     Block *top;
-    size_t next_size;
+    size_t next_size, held;
 };
 
 enum {
@@ -53,6 +53,10 @@ void arena_free(Arena *a) {
     free(a);
 }
 
+size_t arena_held(const Arena *a) {
+    return a->held + a->top->used;
+}
+
 void *arena_alloc(Arena *a, size_t bytes) {
     if (bytes > SIZE_MAX / 4) fail(NOWHERE, "out of memory: a request of %zu bytes; choose a smaller model", bytes);
     bytes = (bytes + 15) & ~(size_t)15;
@@ -61,9 +65,11 @@ void *arena_alloc(Arena *a, size_t bytes) {
         if (bytes > a->next_size / 4) { /* a block of its own, below the top, which stays open */
             Block *own = block_new(bytes, a->top->next);
             own->used = bytes;
+            a->held += bytes;
             a->top->next = own;
             return own->bytes;
         }
+        a->held += a->top->used;
         a->top = block_new(a->next_size, a->top);
     }
     void *p = a->top->bytes + a->top->used;

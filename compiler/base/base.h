@@ -10,12 +10,14 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ── bump arena: all memory of a compilation, freed at once ─────────────────────────────────── */
 typedef struct Arena Arena;
 Arena *arena_new(void);
 void arena_free(Arena *a);
 void *arena_alloc(Arena *a, size_t bytes); /* zeroed, 16-byte aligned; exits with a diagnostic when memory runs out */
+size_t arena_held(const Arena *a);         /* bytes handed out so far */
 char *arena_strdup(Arena *a, const char *s);
 char *arena_printf(Arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 char *arena_vprintf(Arena *a, const char *fmt, va_list ap);
@@ -110,7 +112,11 @@ void out_commit(OutFile *o);                  /* checks every write, fsyncs, ren
  * regular expression `rest` matches, but for those that a process holds (out_open holds its own by flock). */
 void temps_clear(const char *folder, const char *name, const char *rest);
 bool is_at(int fd, const char *path); /* the open file has that name: nobody has removed or replaced it */
-char *read_file(Arena *a, const char *path, size_t *size); /* whole file, NUL after the end; fails with a diagnostic */
+/* The whole file, NUL after the end. Fails at the given place: a folder, a pipe by its name, a device, more bytes than
+ * `most`. */
+char *read_input(Arena *a, Source at, const char *path, size_t most, size_t *size);
+char *read_file(Arena *a, const char *path, size_t *size);      /* ... up to 1 GiB, without a place */
+FILE *open_input(Source at, const char *path, struct stat *st); /* ... for those that read piece by piece */
 char *real_path(Arena *a, const char *path); /* absolute, links followed; as it is where there is no such file */
 
 static inline int64_t round_up(int64_t x, int64_t to) {

@@ -13,10 +13,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { READ_LIMIT_GIB = 4, FIRST_READ = 64 << 10 };
+enum { READ_LIMIT_GIB = 1, FIRST_READ = 64 << 10 };
 
 _Noreturn static void cannot(const char *what, const char *path, int error) {
     fail(NOWHERE, "cannot %s %s: %s", what, path, strerror(error));
+}
+
+_Noreturn static void cannot_read(Source at, const char *path, int error) {
+    fail(at, "cannot read %s: %s", path, strerror(error));
 }
 
 char *real_path(Arena *a, const char *path) {
@@ -115,22 +119,42 @@ void out_commit(OutFile *o) {
     sync_folder(o->path);
 }
 
-char *read_file(Arena *a, const char *path, size_t *size) {
-    FILE *f = fopen(path, "r");
-    if (!f) cannot("read", path, errno);
+/* A pipe that is found by its name in a folder may have no writer, and a device no end; a pipe that the caller has
+ * opened,
+ * `<(command)` or /dev/stdin, is what he means. */
+static bool is_open_already(const char *path) {
+    static const char *const names[] = {"/dev/stdin", "/dev/fd/", "/proc/self/fd/"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strncmp(path, names[i], strlen(names[i]))) return true;
+    return false;
+}
+
+FILE *open_input(Source at, const char *path, struct stat *st) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer would block here */
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+    if (!f || fstat(fd, st) || fcntl(fd, F_SETFL, 0)) cannot_read(at, path, errno);
+    if (S_ISDIR(st->st_mode)) fail(at, "cannot read %s: it is a folder; give the name of a file", path);
+    if (S_ISFIFO(st->st_mode) && !is_open_already(path))
+        fail(at, "cannot read %s: it is a pipe; copy what comes through it into a file, or give <(command)", path);
+    if (!S_ISREG(st->st_mode) && !S_ISFIFO(st->st_mode))
+        fail(at, "cannot read %s: it is a device; give the name of a file", path);
+    return f;
+}
+
+char *read_input(Arena *a, Source at, const char *path, size_t most, size_t *size) {
     struct stat st;
-    if (fstat(fileno(f), &st)) cannot("read", path, errno);
-    if (S_ISDIR(st.st_mode)) fail(NOWHERE, "cannot read %s: it is a folder; give the name of a file", path);
+    FILE *f = open_input(at, path, &st);
     size_t cap = st.st_size > 0 && S_ISREG(st.st_mode) ? (size_t)st.st_size + 1 : FIRST_READ, n = 0;
     char *s = NULL;
     for (bool more = true; more;) {
-        if (cap > (size_t)READ_LIMIT_GIB << 30)
-            fail(NOWHERE, "cannot read %s: it is larger than %d GiB; is it the right file?", path, READ_LIMIT_GIB);
+        if (cap > most) cap = most + 1;
+        if (n == most || (S_ISREG(st.st_mode) && st.st_size > (off_t)most))
+            fail(at, "cannot read %s: it is larger than %zu MiB; is it the right file?", path, most >> 20);
         char *larger = arena_alloc(a, cap);
         if (n) memcpy(larger, s, n);
         s = larger;
         n += fread(s + n, 1, cap - 1 - n, f);
-        if (ferror(f)) cannot("read", path, errno);
+        if (ferror(f)) cannot_read(at, path, errno);
         int next = fgetc(f); /* a file that grew, or a pipe, goes on */
         more = next != EOF && ungetc(next, f) != EOF;
         cap *= 2;
@@ -139,4 +163,8 @@ char *read_file(Arena *a, const char *path, size_t *size) {
     s[n] = 0;
     if (size) *size = n;
     return s;
+}
+
+char *read_file(Arena *a, const char *path, size_t *size) {
+    return read_input(a, NOWHERE, path, (size_t)READ_LIMIT_GIB << 30, size);
 }

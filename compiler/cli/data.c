@@ -39,9 +39,8 @@ static int64_t added(int64_t tokens, int64_t more) {
 static int64_t copy_file(FILE *to, const char *path, int64_t tokens) {
     unsigned char in[CHUNK];
     struct stat st;
-    FILE *f = fopen(path, "rb");
-    if (!f) fail(NOWHERE, "cannot read %s: %s", path, strerror(errno));
-    if (!fstat(fileno(f), &st) && S_ISREG(st.st_mode)) added(tokens, st.st_size);
+    FILE *f = open_input(NOWHERE, path, &st);
+    if (S_ISREG(st.st_mode)) added(tokens, st.st_size);
     for (size_t n; (n = fread(in, 1, sizeof in, f)) > 0; tokens = added(tokens, (int64_t)n)) put_tokens(to, in, n);
     if (ferror(f)) fail(NOWHERE, "cannot read %s: %s", path, strerror(errno));
     fclose(f);

@@ -89,7 +89,7 @@ static bool check_file(TokenFile *f, int width, char *error) {
 }
 
 bool token_file_open(TokenFile *f, const char *path, int width, char error[DATA_ERROR]) {
-    *f = (TokenFile){.fd = open(path, O_RDONLY | O_CLOEXEC)};
+    *f = (TokenFile){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     if (f->fd < 0) return WRONG("cannot open it: %s", strerror(errno));
     f->path = need_text("%s", path);
     if (check_file(f, width, error)) return true;

@@ -189,7 +189,7 @@ static bool open_header(StFile *f, char *error) {
 }
 
 bool st_open(StFile *f, const char *path, char error[ST_ERROR]) {
-    *f = (StFile){.fd = open(path, O_RDONLY | O_CLOEXEC)};
+    *f = (StFile){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     if (f->fd < 0) return WRONG("cannot open it: %s", strerror(errno));
     f->path = need_text("%s", path);
     if (open_header(f, error)) return true;

@@ -129,7 +129,7 @@ CASES = [
     (["data", SOCKET, "-o", os.path.join(FOLDER, "x.bin")], 1, "socket: No such device or address"),
     (["data", "/proc/self/mem", "-o", os.path.join(FOLDER, "x.bin")], 1, "cannot read /proc/self/mem: Input/output error"),
     (["data", TEXT, HUGE, "-o", os.path.join(FOLDER, "x.bin")], 1, "more than 2147483647 tokens, which one .bin file cannot hold; make several"),
-    (["predict", HUGE], 1, "huge: it is larger than 4 GiB"),
+    (["predict", HUGE], 1, "huge: it is larger than 1024 MiB"),
     (["inspect", PLAN, "-o", SOCKET], 1, "cannot write " + SOCKET),
     (["data", EMPTY, "-o", os.path.join(FOLDER, "x.bin")], 1, "is empty"),
     (["data", EMPTY, EMPTY, "-o", os.path.join(FOLDER, "x.bin")], 1, "every file given is empty"),

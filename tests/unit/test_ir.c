@@ -160,10 +160,9 @@ Test(base, files_are_replaced_whole) {
     fputs("second", o.f);
     cr_expect_str_eq(read_file(a, in_folder("out"), NULL), "first");
     out_commit(&o);
-    cr_expect_str_eq(read_file(a, in_folder("out"), NULL), "second");
+    cr_expect_str_eq(read_file(a, in_folder("out"), &n), "second");
     o = out_open(a, "/dev/null");
     out_commit(&o);
-    cr_expect_str_eq(read_file(a, "/dev/null", &n), "");
     unlink(in_folder("link"));
     unlink(in_folder("out"));
     cr_expect(!rmdir(folder), "something was left behind");
@@ -239,7 +238,7 @@ Test(base, diagnostics) {
     expect_exit(too_much, 1, "out of memory");
     expect_exit(more_than_there_is, 1, "out of memory");
     expect_exit(huge_list, 1, "a list grew beyond 1073741824 entries");
-    expect_exit(huge_file, 1, "it is larger than 4 GiB; is it the right file?");
+    expect_exit(huge_file, 1, "it is larger than 1024 MiB; is it the right file?");
     expect_exit(unreadable, 1, "shardc: cannot read /proc/self/mem: Input/output error");
     expect_exit(a_bug, 1, "a.lua:3: internal error: two roots; this is a defect of shardc: please report it");
     cr_assert_not_null(mkdtemp(strcpy(folder, "/tmp/shardc-test-XXXXXX")));
