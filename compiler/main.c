@@ -2,6 +2,7 @@
  * Relies on: cli/, glibc's argp.
  * Relied on by: people. */
 #include "cli/cli.h"
+#include "frontend/frontend.h"
 
 #include <argp.h>
 #include <signal.h>
@@ -35,6 +36,7 @@ enum {
     KEY_FORWARD,
     KEY_STEP,
     KEY_EXPOSED,
+    KEY_LIMIT,
     KEY_USAGE
 };
 
@@ -55,6 +57,14 @@ enum {
         {"policy", KEY_POLICY, "FILE", 0, "Sharding and checkpointing policies by module path, last match wins", 1},   \
         {"target", KEY_TARGET, "cpu|cuda", 0, "What programs are written for: cpu (unless given), cuda", 1},           \
         {"arch", KEY_ARCH, "sm_NN", 0, "GPU architecture to compile kernels for; the device's unless given", 1},       \
+        {"limit",                                                                                                      \
+         KEY_LIMIT,                                                                                                    \
+         "KEY=NUMBER",                                                                                                 \
+         0,                                                                                                            \
+         "What the model's Lua may take: time=30 (seconds of processor time), memory=1024 (MiB, traced ops "           \
+         "included), "                                                                                                 \
+         "print=1024 (KiB); may be repeated",                                                                          \
+         2},                                                                                                           \
         {"dump-after", KEY_DUMP, "PASS", 0, "Print the program as it stands after a pass of the compiler", 2}, {       \
         "redzone", KEY_REDZONE, "BYTES", OPTION_HIDDEN, 0, 2                                                           \
     }
@@ -279,6 +289,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_FORWARD: o->most_forward_ms = time_option("--max-forward-ms", arg); break;
     case KEY_EXPOSED: o->most_exposed_ms = time_option("--max-exposed-ms", arg); break;
     case KEY_SET: take_set(p, arg); break;
+    case KEY_LIMIT: sandbox_limit(o->limit = arg); break;
     case KEY_WORLD: o->world = (int)number_option("--world", arg, 1, 1 << 20); break;
     case KEY_NODES: o->nodes = (int)number_option("--nodes", arg, 1, 1 << 20); break;
     case KEY_REDZONE: o->redzone = (int)number_option("--redzone", arg, 0, 1 << 20); break;

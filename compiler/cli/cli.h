@@ -14,6 +14,7 @@ typedef struct {
     const char *columns;                   /* inspect: what a line says */
     const char *at, *by;                   /* predict: when, and a table of whom */
     const char *table, *tasks;             /* calibrate: files */
+    const char *limit;                     /* one that was given: the sandbox knows them all */
     const char *batch;                     /* verify: a file of plan paths, for the tests */
     const char **set;
     int nset;

@@ -27,6 +27,7 @@ const char *model_option(const Options *o) {
            : o->arch       ? "--arch"
            : o->dump_after ? "--dump-after"
            : o->redzone    ? "--redzone"
+           : o->limit      ? "--limit"
                            : NULL;
 }
 

@@ -352,7 +352,7 @@ static _Noreturn void unknown_device(Arena *a, const char *name) {
 const Device *device_load(Arena *a, const char *name) {
     size_t size, length = strlen(name);
     if (length > 4 && !strcmp(name + length - 4, ".lua")) {
-        const char *text = read_file(a, name, &size);
+        const char *text = read_input(a, NOWHERE, name, LUA_FILE_MOST, &size);
         return device_read(a, name, text, size);
     }
     const char *file = arena_printf(a, "devices/%s.lua", name), *text = embedded_text(file, &size);

@@ -3,6 +3,7 @@
  * Relied on by: main.c, the tests. */
 #include "../lua/embed.h"
 #include "fe.h"
+#include "visible.h"
 
 static void open_library(Frontend *f, const char *name, const char *file) {
     size_t n;
@@ -64,6 +65,24 @@ static void check_result(Frontend *f) {
     lua_pop(L, 2);
 }
 
+/* Such names stand in reports, plans and logs. */
+static void check_name(Source at, const char *what, const char *name) {
+    const unsigned char *s = (const unsigned char *)name;
+    for (size_t i = 0, n = strlen(name), k; i < n; i += k)
+        if (!(k = sc_visible_character(s + i, n - i)) || s[i] < ' ')
+            fail(at, "%s '%s' holds a control character, or bytes that are no UTF-8; use letters, digits and _", what,
+                 name);
+}
+
+static void check_names(const Graph *g) {
+    for (int i = 0; i < g->options.n; i++) {
+        check_name(g->options.at[i].src, "the option", g->options.at[i].name);
+        check_name(g->options.at[i].src, "the option's value", g->options.at[i].text);
+    }
+    for (int i = 0; i < g->inputs.n; i++) check_name(g->inputs.at[i]->src, "the input", g->inputs.at[i]->name);
+    for (int i = 2; i < g->metrics.n; i++) check_name(g->metrics.at[i].src, "the metric", g->metrics.at[i].name);
+}
+
 Graph *frontend_load(Arena *a, const FrontendOptions *o) {
     Frontend *f = NEW(a, Frontend);
     f->arena = a;
@@ -71,7 +90,7 @@ Graph *frontend_load(Arena *a, const FrontendOptions *o) {
     options_check_set(f);
     f->g = new_graph(a, o);
     size_t n;
-    char *text = read_file(a, o->model_file, &n);
+    char *text = read_input(a, NOWHERE, o->model_file, LUA_FILE_MOST, &n);
     f->L = sandbox_new(a, folder_of(a, o->model_file));
     *(Frontend **)lua_getextraspace(f->L) = f;
     sandbox_of(f->L)->fallback = (Source){f->g->file, 1};
@@ -79,6 +98,7 @@ Graph *frontend_load(Arena *a, const FrontendOptions *o) {
     sandbox_run(f->L, text, n, arena_printf(a, "@%s", o->model_file), 1);
     check_result(f);
     training_trace(f);
+    check_names(f->g);
     sandbox_close(f->L);
     return f->g;
 }

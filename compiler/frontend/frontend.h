@@ -18,8 +18,9 @@ typedef struct {
 Graph *frontend_load(Arena *a, const FrontendOptions *o);
 
 /* A sandboxed Lua state (no io, os.execute, load of binary chunks, C modules or files outside `folder`; limits on
- * instructions and memory; pairs visits sorted keys). Also used for device profiles. */
+ * processor time, memory and printed text; pairs visits sorted keys). Also used for device profiles. One at a time. */
 lua_State *sandbox_new(Arena *a, const char *folder);
-void sandbox_close(lua_State *L); /* before the arena is freed */
+void sandbox_close(lua_State *L);     /* before the arena is freed */
+void sandbox_limit(const char *text); /* "time=60": of every state to come; a usage error where it is none */
 
 #endif

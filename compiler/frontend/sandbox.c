@@ -1,24 +1,16 @@
-/* The sandboxed Lua state: limits on instructions, memory and time inside one C call; diagnostics at the user's frame.
- * Relies on: sandbox_lib.c (what the state offers), sandbox_load.c (how text becomes a chunk).
+/* The sandboxed Lua state, and diagnostics at the user's frame.
+ * Relies on: sandbox_lib.c (what the state offers), sandbox_load.c (how text becomes a chunk), sandbox_limits.c.
  * Relied on by: frontend.c, devices/. */
 #include "sandbox.h"
 
 #include <ctype.h>
 #include <stdlib.h>
-#include <sys/time.h>
 
 enum {
-    MEMORY_LIMIT = 512 << 20,
-    HOOK_EVERY = 100000,           /* instructions */
-    INSTRUCTION_LIMIT = 100000000, /* a 405-billion-parameter model takes about one million */
-    TICK_US = 250000,              /* processor time between looks at a C call */
-    STUCK_TICKS = 4,
-    GC_FROM =
-        64 << 20,   /* bytes in use: below it garbage is left alone, a model of 100,000 events makes 50 MiB in all */
-    GC_PAUSE = 400, /* per cent of what was in use after the last collection: a model keeps most of what it makes */
-};
-
-static Sandbox *watched; /* the one whose chunk runs: a signal handler has no other way to it */
+    MOST_TEXT = 8 << 10,
+    GC_PAUSE = 400
+}; /* bytes of an error; per cent of what was in use after the last
+      collection: a model keeps most of what it makes */
 
 Sandbox *sandbox_of(lua_State *L) {
     void *s;
@@ -96,19 +88,6 @@ static const char *without_position(const char *message, int *line) {
     return message;
 }
 
-/* Library functions run inside a guard, so Lua does not know by what name they were called. */
-static const char *with_name(lua_State *L, const char *message) {
-    const char *mark = strstr(message, "to '?'");
-    lua_Debug ar;
-    for (int level = 1; mark && lua_getstack(L, level, &ar); level++) {
-        lua_getinfo(L, "n", &ar);
-        if (ar.name)
-            return arena_printf(sandbox_of(L)->arena, "%.*sto '%s'%s", (int)(mark - message), message, ar.name,
-                                mark + 6);
-    }
-    return message;
-}
-
 static int on_error(lua_State *L) {
     Source at = lua_source(L);
     int line = 0;
@@ -119,118 +98,10 @@ static int on_error(lua_State *L) {
     for (int level = 1; !has_position && lua_getstack(L, level, &ar); level++)
         has_position = lua_getinfo(L, "S", &ar) && !strncmp(message, ar.short_src, strlen(ar.short_src));
     if (has_position) message = without_position(message, &line);
-    message = with_name(L, message);
     size_t first_line = strcspn(message, "\n");
+    if (first_line > MOST_TEXT) first_line = MOST_TEXT;
     if (strstr(message, "stack overflow")) lua_fail(L, "stack overflow: a function calls itself without end");
     fail(at, "%.*s", (int)first_line, message);
-}
-
-/* ── limits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
-/* Small pieces come from the arena and are kept for the next of their size: Lua tells sizes, which malloc must find. */
-static size_t grains(size_t n) {
-    return (n + LUA_GRAIN - 1) / LUA_GRAIN;
-}
-
-/* As realloc, of the others; sandbox_close frees what Lua still holds. */
-static void *large(Sandbox *s, void *p, size_t n) {
-    LuaLarge *was = p ? (LuaLarge *)p - 1 : NULL, *before = was ? was->before : &s->large,
-             *after = was ? was->next : s->large.next;
-    LuaLarge *now = realloc(was, sizeof *now + n);
-    if (!now) return NULL;
-    *now = (LuaLarge){before, after};
-    before->next = now;
-    if (after) after->before = now;
-    return now + 1;
-}
-
-static void free_large(void *p) {
-    LuaLarge *x = (LuaLarge *)p - 1;
-    x->before->next = x->next;
-    if (x->next) x->next->before = x->before;
-    free(x);
-}
-
-static void *piece(Sandbox *s, size_t n) {
-    size_t g = grains(n);
-    if (!n) return NULL;
-    if (g > LUA_GRAINS) return large(s, NULL, n);
-    void **p = s->spare[g];
-    if (!p) return arena_alloc(s->arena, g * LUA_GRAIN);
-    s->spare[g] = *p;
-    return p;
-}
-
-static void give_back(Sandbox *s, void *p, size_t n) {
-    size_t g = grains(n);
-    if (g > LUA_GRAINS) {
-        free_large(p);
-    } else if (p) {
-        *(void **)p = s->spare[g];
-        s->spare[g] = p;
-    }
-}
-
-/* As realloc. */
-static void *resized(Sandbox *s, void *p, size_t old, size_t n) {
-    if (p && grains(old) == grains(n) && grains(n) <= LUA_GRAINS) return p;
-    if (grains(old) > LUA_GRAINS && grains(n) > LUA_GRAINS) return large(s, p, n);
-    void *q = piece(s, n);
-    if (n && !q) return NULL;
-    if (p && q) memcpy(q, p, old < n ? old : n);
-    give_back(s, p, old);
-    return q;
-}
-
-static void *limited_alloc(void *ud, void *p, size_t old, size_t n) {
-    Sandbox *s = ud;
-    if (!p) old = 0; /* then it is a type tag */
-    if (n > old && s->used + (n - old) > MEMORY_LIMIT) {
-        if (s->L) s->denied_at = lua_source(s->L);
-        return NULL; /* Lua collects garbage and asks once more */
-    }
-    s->in_alloc = 1;
-    void *q = resized(s, p, old, n);
-    s->in_alloc = 0;
-    if (n && !q) s->no_memory = true;
-    if (q || n == 0) s->used += n - old;
-    return q;
-}
-
-static void count_hook(lua_State *L, lua_Debug *ar) {
-    Sandbox *s = sandbox_of(L);
-    s->instructions += HOOK_EVERY;
-    if (s->used > GC_FROM && !lua_gc(L, LUA_GCISRUNNING)) lua_gc(L, LUA_GCRESTART);
-    if (s->instructions > INSTRUCTION_LIMIT)
-        lua_fail(
-            L, "stopped after %d million Lua instructions: is this loop endless? A model file only describes the model",
-            INSTRUCTION_LIMIT / 1000000);
-}
-
-/* Library functions written in C (pattern matching above all) can run away between two instructions. When one and the
- * same call is still there after several ticks of processor time, it is stopped. Reading frames is safe then: nothing
- * but that C function runs, and it is not inside the allocator. */
-static void tick(int signal) {
-    static sig_atomic_t serial;
-    static int stuck;
-    Sandbox *s = watched;
-    if (!s || !s->depth || s->serial != serial) {
-        serial = s ? s->serial : 0;
-        stuck = 0;
-        return;
-    }
-    if (++stuck < STUCK_TICKS || s->in_alloc) return;
-    fail(lua_source(s->L),
-         "stopped a library call that does not end: a pathological pattern (many *, + or - in a row) or a huge count");
-}
-
-static void watch(Sandbox *s) {
-    struct itimerval every = {{0, s ? TICK_US : 0}, {0, s ? TICK_US : 0}};
-    struct sigaction a = {.sa_handler = s ? tick : SIG_DFL, .sa_flags = SA_RESTART};
-    watched = s;
-    if (s) sigaction(SIGVTALRM, &a, NULL);
-    setitimer(ITIMER_VIRTUAL, &every, NULL);
-    if (!s) sigaction(SIGVTALRM, &a, NULL);
 }
 
 /* ── running ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -240,17 +111,13 @@ static int out_of_memory(lua_State *L) { /* also Lua's panic: nothing else goes 
 }
 
 void sandbox_call(lua_State *L, int nargs, int nresults) {
-    Sandbox *s = sandbox_of(L), *outer = watched;
+    Sandbox *s = sandbox_of(L);
     int handler = lua_gettop(L) - nargs;
     lua_pushcfunction(L, on_error);
     lua_insert(L, handler);
-    watch(s);
     int status = lua_pcall(L, nargs, nresults, handler);
-    if (!outer) watch(NULL);
     if (status != LUA_OK && s->no_memory) out_of_memory(L);
-    if (status != LUA_OK) /* everything else went through on_error */
-        fail(s->denied_at, "the file needs more than %d MiB of Lua memory: a table or string grows without end",
-             MEMORY_LIMIT >> 20);
+    if (status != LUA_OK) sandbox_stop(s->denied_at, LIMIT_MEMORY); /* everything else went through on_error */
     lua_remove(L, handler);
 }
 
@@ -262,7 +129,8 @@ void sandbox_run(lua_State *L, const char *text, size_t n, const char *chunk, in
         if (s->no_memory) out_of_memory(L);
         int line = 1;
         const char *message = without_position(lua_tostring(L, -1), &line);
-        fail((Source){chunk + 1, line}, "%s", status == LUA_ERRMEM ? "the file is too large" : message);
+        if (status == LUA_ERRMEM) sandbox_stop((Source){chunk + 1, line}, LIMIT_MEMORY);
+        fail((Source){chunk + 1, line}, "%s", message);
     }
     sandbox_call(L, 0, nresults);
 }
@@ -270,21 +138,23 @@ void sandbox_run(lua_State *L, const char *text, size_t n, const char *chunk, in
 lua_State *sandbox_new(Arena *a, const char *folder) {
     Sandbox *s = NEW(a, Sandbox);
     s->arena = a;
+    s->held_before = arena_held(a);
     s->folder = folder ? arena_strdup(a, folder) : NULL;
     s->files = map_new(a);
-    lua_State *L = lua_newstate(limited_alloc, s);
+    lua_State *L = lua_newstate(sandbox_alloc, s);
     if (!L) out_of_memory(L);
     lua_atpanic(L, out_of_memory);
     lua_gc(L, LUA_GCINC, GC_PAUSE, 0, 0);
     lua_gc(L, LUA_GCSTOP);
     sandbox_open_libs(L);
     s->L = L;
-    lua_sethook(L, count_hook, LUA_MASKCOUNT, HOOK_EVERY);
+    sandbox_watch(s);
     return L;
 }
 
 /* lua_close would visit every object. None has a finalizer, and all but the large ones are the arena's. */
 void sandbox_close(lua_State *L) {
+    sandbox_watch(NULL);
     for (LuaLarge *x = sandbox_of(L)->large.next, *next; x; x = next) {
         next = x->next;
         free(x);

@@ -10,10 +10,15 @@
 #include <lualib.h>
 #include <signal.h>
 
-enum { LUA_GRAIN = 16, LUA_GRAINS = 32 }; /* of Lua's small objects: bytes, and the most of them */
+enum {
+    LUA_GRAIN = 16, /* of Lua's small objects: bytes, and the most of them */
+    LUA_GRAINS = 32,
+    LUA_FILE_MOST = 64 << 20 /* bytes of a file of Lua */
+};
 
 typedef struct LuaLarge { /* stands before an object of more than that */
     struct LuaLarge *before, *next;
+    size_t size;
 } LuaLarge;
 
 typedef struct { /* of a table */
@@ -29,14 +34,17 @@ typedef struct {
     const char *folder;          /* files may be required from here; NULL: none */
     Map *files;                  /* path -> text, of every file that was loaded */
     size_t used;                 /* bytes in Lua's hands */
+    size_t held_before;          /* by the arena, before this sandbox */
+    size_t large_held;           /* by the large objects */
+    int64_t printed;             /* bytes */
     VEC(SortedKey) keys;         /* of the table whose keys are being sorted */
     void *spare[LUA_GRAINS + 1]; /* pieces that Lua gave back, by size in grains */
     LuaLarge large;              /* before the first of the large objects */
     Source denied_at;            /* where the memory limit was met */
+    bool denied;                 /* what was asked for last */
     bool no_memory;              /* the machine had no more to give */
     Source fallback;             /* where diagnostics point while no frame of the user's runs */
-    int64_t instructions;
-    volatile sig_atomic_t in_alloc, depth, serial; /* of guarded C calls, for the watch on them */
+    volatile sig_atomic_t time_over;
 } Sandbox;
 
 Sandbox *sandbox_of(lua_State *L);
@@ -58,6 +66,12 @@ const char *lua_nearest(lua_State *L, int table, const char *name); /* among the
 
 void lua_sorted_keys(lua_State *L, int table); /* pushes an array of the table's keys: numbers, then strings */
 
+/* sandbox_limits.c */
+typedef enum { LIMIT_TIME, LIMIT_MEMORY, LIMIT_PRINT, N_LIMITS } Limit;
+void *sandbox_alloc(void *sandbox, void *p, size_t old, size_t n); /* a lua_Alloc */
+void sandbox_watch(Sandbox *s);                                    /* NULL: no longer */
+void sandbox_printed(lua_State *L, size_t bytes);                  /* ... are about to be */
+_Noreturn void sandbox_stop(Source at, Limit k);
 /* sandbox_load.c */
 int sandbox_load(lua_State *L, const char *text, size_t n, const char *chunk); /* as luaL_loadbuffer, text only */
 int sandbox_require(lua_State *L);

@@ -1,6 +1,7 @@
 /* What a model file finds in its global table: Lua's harmless libraries, with a sorted `pairs` and names that are
  * checked. Relies on: sandbox.h. Relied on by: sandbox.c. */
 #include "sandbox.h"
+#include "visible.h"
 
 #include <stdlib.h>
 
@@ -74,22 +75,26 @@ static int compare_keys(const void *pa, const void *pb) {
     return c ? c : (a->n > b->n) - (a->n < b->n);
 }
 
+static SortedKey key_of(lua_State *L, int index) {
+    SortedKey k = {.is_text = lua_type(L, index) == LUA_TSTRING, .number = lua_tonumber(L, index)};
+    if (k.is_text) k.text = lua_tolstring(L, index, &k.n);
+    return k;
+}
+
 void lua_sorted_keys(lua_State *L, int table) {
     Sandbox *s = sandbox_of(L);
     table = lua_absindex(L, table);
+    bool sorted = true; /* as the keys of a list are */
     s->keys.n = 0;
     for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
-        SortedKey k = {.is_text = lua_type(L, -2) == LUA_TSTRING};
-        if (k.is_text)
-            k.text = lua_tolstring(L, -2, &k.n);
-        else if (lua_type(L, -2) == LUA_TNUMBER)
-            k.number = lua_tonumber(L, -2);
-        else
+        SortedKey k = key_of(L, -2);
+        if (!k.is_text && lua_type(L, -2) != LUA_TNUMBER)
             lua_fail(L, "pairs: a key of type %s has no place in an order; use numbers or strings as keys",
                      luaL_typename(L, -2));
+        sorted = sorted && (!s->keys.n || compare_keys(&s->keys.at[s->keys.n - 1], &k) < 0);
         push(&s->keys, s->arena, k);
     }
-    if (s->keys.n) qsort(s->keys.at, (size_t)s->keys.n, sizeof *s->keys.at, compare_keys);
+    if (!sorted) qsort(s->keys.at, (size_t)s->keys.n, sizeof *s->keys.at, compare_keys);
     lua_createtable(L, s->keys.n, 0);
     for (int i = 0; i < s->keys.n; i++) {
         const SortedKey *k = &s->keys.at[i];
@@ -127,20 +132,53 @@ static int sorted_pairs(lua_State *L) {
     return 3;
 }
 
+/* What `next` went over lately: table -> its sorted keys, and the key after which it stands. */
+static const char NEXT[] = "shardc.next";
+
+/* The place of the key at 2 among those at `keys`, or 0. */
+static lua_Integer place_of_key(lua_State *L, int keys) {
+    SortedKey key = key_of(L, 2);
+    lua_Integer low = 1, high = (lua_Integer)lua_rawlen(L, keys);
+    while (low <= high) {
+        lua_Integer middle = low + (high - low) / 2;
+        lua_rawgeti(L, keys, middle);
+        SortedKey other = key_of(L, -1);
+        int c = compare_keys(&other, &key), same = lua_rawequal(L, -1, 2);
+        lua_pop(L, 1);
+        if (!c) return same ? middle : 0;
+        if (c < 0)
+            low = middle + 1;
+        else
+            high = middle - 1;
+    }
+    return 0;
+}
+
 static int sorted_next(lua_State *L) {
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 2);
-    lua_sorted_keys(L, 1);
-    lua_Integer n = luaL_len(L, 3), i = lua_isnil(L, 2) ? 1 : 0;
-    for (lua_Integer k = 1; !i && k <= n; k++) {
-        lua_rawgeti(L, 3, k);
-        if (lua_rawequal(L, -1, 2)) i = k + 1;
-        lua_pop(L, 1);
+    if (!luaL_getsubtable(L, LUA_REGISTRYINDEX, NEXT)) {
+        lua_createtable(L, 0, 1);
+        lua_pushliteral(L, "k"); /* a table that nobody else holds is forgotten */
+        lua_setfield(L, -2, "__mode");
+        lua_setmetatable(L, 3);
     }
-    if (!i) return luaL_error(L, "next: no such key");
-    if (lua_rawgeti(L, 3, i) == LUA_TNIL) return 1;
-    lua_pushvalue(L, -1);
-    lua_rawget(L, 1);
+    lua_pushvalue(L, 1);
+    lua_rawget(L, 3);
+    lua_Integer i = 0;
+    if (!lua_isnil(L, 2) && !lua_isnil(L, 4)) i = place_of_key(L, 4);
+    if (!i) { /* the first key, or the table has others now */
+        lua_settop(L, 3);
+        lua_sorted_keys(L, 1);
+        lua_pushvalue(L, 1);
+        lua_pushvalue(L, 4);
+        lua_rawset(L, 3);
+        if (!lua_isnil(L, 2) && !(i = place_of_key(L, 4))) return luaL_error(L, "next: no such key");
+    }
+    do {
+        if (lua_rawgeti(L, 4, ++i) == LUA_TNIL) return 1;
+        lua_pushvalue(L, -1);
+    } while (lua_rawget(L, 1) == LUA_TNIL && (lua_settop(L, 4), true)); /* removed meanwhile */
     return 2;
 }
 
@@ -157,14 +195,22 @@ static int safe_tostring(lua_State *L) { /* addresses would differ from run to r
 }
 
 static int safe_print(lua_State *L) { /* to stderr: stdout holds reports */
-    for (int i = 1, n = lua_gettop(L); i <= n; i++) {
+    int n = lua_gettop(L);
+    luaL_Buffer line;
+    luaL_buffinit(L, &line);
+    for (int i = 1; i <= n; i++) {
         lua_pushcfunction(L, safe_tostring);
         lua_pushvalue(L, i);
         lua_call(L, 1, 1);
-        fprintf(stderr, "%s%s", i > 1 ? "\t" : "", lua_tostring(L, -1));
-        lua_pop(L, 1);
+        if (i > 1) luaL_addchar(&line, '\t');
+        luaL_addvalue(&line);
     }
-    fputc('\n', stderr);
+    luaL_addchar(&line, '\n');
+    luaL_pushresult(&line);
+    size_t size;
+    const char *text = lua_tolstring(L, -1, &size);
+    sandbox_printed(L, size);
+    sc_put_visible(stderr, text, size);
     return 0;
 }
 
@@ -175,10 +221,7 @@ static int safe_setmetatable(lua_State *L) {
         if (!lua_isnil(L, -1)) lua_fail(L, "setmetatable: __gc does not exist here");
         lua_pop(L, 1);
     }
-    lua_pushvalue(L, lua_upvalueindex(1));
-    lua_insert(L, 1);
-    lua_call(L, lua_gettop(L) - 1, 1);
-    return 1;
+    return lua_tocfunction(L, lua_upvalueindex(1))(L);
 }
 
 static int safe_load(lua_State *L) {
@@ -188,43 +231,6 @@ static int safe_load(lua_State *L) {
     lua_pushnil(L);
     lua_insert(L, -2);
     return 2;
-}
-
-/* A C function that the watch may stop. Upvalues: the function, whether its result is such a function too (gmatch). */
-static int guarded(lua_State *L) {
-    Sandbox *s = sandbox_of(L);
-    lua_pushvalue(L, lua_upvalueindex(1));
-    lua_insert(L, 1);
-    s->serial++;
-    s->depth++;
-    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
-    s->serial++;
-    s->depth--;
-    if (lua_toboolean(L, lua_upvalueindex(2))) {
-        lua_settop(L, 1);
-        lua_pushboolean(L, 0);
-        lua_pushcclosure(L, guarded, 2);
-    }
-    return lua_gettop(L);
-}
-
-static void guard_library(lua_State *L, const char *name) {
-    lua_getglobal(L, name);
-    int lib = lua_gettop(L);
-    lua_sorted_keys(L, lib);
-    for (int i = 1, n = (int)luaL_len(L, -1); i <= n; i++) {
-        lua_rawgeti(L, -1, i);
-        const char *key = lua_tostring(L, -1);
-        if (lua_getfield(L, lib, key) == LUA_TFUNCTION) {
-            lua_pushboolean(L, !strcmp(key, "gmatch"));
-            lua_pushcclosure(L, guarded, 2);
-            lua_setfield(L, lib, key);
-        } else {
-            lua_pop(L, 1);
-        }
-        lua_pop(L, 1);
-    }
-    lua_settop(L, lib - 1);
 }
 
 static void remove_fields(lua_State *L, const char *const *names) {
@@ -255,9 +261,6 @@ void sandbox_open_libs(lua_State *L) {
         luaL_requiref(L, l->name, l->func, 1);
         lua_pop(L, 1);
     }
-    guard_library(L, "string");
-    guard_library(L, "table");
-    guard_library(L, "utf8");
     strict_library(L, "math", (const char *const[]){"random", "randomseed", NULL});
     strict_library(L, "string", (const char *const[]){"dump", NULL});
     strict_library(L, "table", (const char *const[]){NULL});

@@ -1,2 +1,3 @@
--- expect: endless_loop\.lua:2: stopped after 100 million Lua instructions
+-- expect: endless_loop\.lua:3: stopped: more than 1 s of processor time; does a loop, a pattern .* have no end\?.*--limit time=2 allows more
+-- args: --limit time=1
 while true do end

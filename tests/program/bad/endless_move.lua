@@ -1,2 +1,3 @@
--- expect: endless_move\.lua:2: stopped a library call that does not end
+-- expect: endless_move\.lua:3: stopped: more than 1 s of processor time; does a loop, a pattern .* have no end\?.*--limit time=2 allows more
+-- args: --limit time=1
 table.move({}, 1, 1 << 60, 2)

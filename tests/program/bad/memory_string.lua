@@ -1,3 +1,4 @@
--- expect: memory_string\.lua:3: the file needs more than 512 MiB of Lua memory
+-- expect: memory_string\.lua:4: stopped: more than 64 MiB of memory for Lua's values and traced ops; does a table, a string .*--limit memory=128 allows more
+-- args: --limit memory=64
 local s = "x"
 while true do s = s .. s end

@@ -1,3 +1,4 @@
--- expect: pathological_pattern\.lua:3: stopped a library call that does not end: a pathological pattern
+-- expect: pathological_pattern\.lua:4: stopped: more than 1 s of processor time; does a loop, a pattern .* have no end\?.*--limit time=2 allows more
+-- args: --limit time=1
 local s = ("a"):rep(5000)
 local x = s:find(("a*"):rep(40) .. "b")

@@ -1,2 +1,2 @@
--- expect: string_rep\.lua:2: .*(512 MiB|too large)
+-- expect: string_rep\.lua:2: .*(1024 MiB|too large)
 local s = ("x"):rep(1 << 40)
