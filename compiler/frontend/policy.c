@@ -346,16 +346,24 @@ static int prim_checkpoint_options(lua_State *L) { /* of nn.checkpoint: table or
 
 /* ── --policy ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* The line of an entry is not known to Lua; its pattern stands there in quotes. */
-static Source entry_source(const char *file, const char *text, const char *pattern, int nth) {
+/* The line of an entry is not known to Lua; its pattern stands there in quotes, mostly behind that of the entry before.
+ */
+typedef struct {
+    const char *file, *text, *at;
+    int line;
+} Reached;
+
+static Source entry_source(Reached *r, const char *pattern) {
     size_t n = strlen(pattern);
-    int line = 1;
-    for (const char *p = text; *p; p++) {
-        line += *p == '\n';
-        if ((*p == '"' || *p == '\'') && !strncmp(p + 1, pattern, n) && p[n + 1] == *p && nth-- == 0)
-            return (Source){file, line};
-    }
-    return (Source){file, 1};
+    for (int round = 0; round < 2; round++, r->at = r->text, r->line = 1)
+        for (; *r->at; r->at++) {
+            const char *p = r->at;
+            r->line += *p == '\n';
+            if ((*p != '"' && *p != '\'') || strncmp(p + 1, pattern, n) || p[n + 1] != *p) continue;
+            r->at += n + 2;
+            return (Source){r->file, r->line};
+        }
+    return (Source){r->file, 1};
 }
 
 static void apply_entry(Frontend *f, int entry, const char *pattern, Source src) {
@@ -374,21 +382,22 @@ static void apply_entry(Frontend *f, int entry, const char *pattern, Source src)
     if (lua_toboolean(L, -1)) checkpoint = read_checkpoint(L, lua_gettop(L), "checkpoint", src);
     lua_pop(L, 1);
     int met = 0;
-    VEC(const char *) paths = {0};
     for (int i = 0; i < f->modules.n; i++) {
         ModuleInfo *m = f->modules.at[i];
         if (!m->ir) continue;
-        push(&paths, f->arena, m->ir->path);
         if (!path_match(pattern, m->ir->path, false)) continue;
         met++;
         if (sets_unit) m->ir->policy = m->policy = unit;
         if (sets_checkpoint) m->ir->checkpoint = m->checkpoint = checkpoint;
     }
-    if (!met)
-        fail(src,
-             "policy: no module's path matches '%s'%s; patterns are whole paths: \"\" is the model, * stays within one "
-             "part, ** crosses dots",
-             pattern, quote_nearest(f->arena, pattern, paths.at, paths.n));
+    if (met) return;
+    VEC(const char *) paths = {0};
+    for (int i = 0; i < f->modules.n; i++)
+        if (f->modules.at[i]->ir) push(&paths, f->arena, f->modules.at[i]->ir->path);
+    fail(src,
+         "policy: no module's path matches '%s'%s; patterns are whole paths: \"\" is the model, * stays within one "
+         "part, ** crosses dots",
+         pattern, quote_nearest(f->arena, pattern, paths.at, paths.n));
 }
 
 static int apply_list(lua_State *L) { /* list, text: runs protected, so that mistakes get a line */
@@ -400,7 +409,7 @@ static int apply_list(lua_State *L) { /* list, text: runs protected, so that mis
         fail(top, "policy: the file must return a list { { match = \"layers.*\", ... }, ... }, not %s", type_of(L, 1));
     int n = (int)lua_rawlen(L, 1);
     if (!n) fail(top, "policy: the list is empty; return { { match = \"layers.*\", fully_shard = { ... } }, ... }");
-    VEC(const char *) seen = {0};
+    Reached r = {file, text, text, 1};
     for (int i = 1; i <= n; i++) {
         lua_settop(L, 2);
         lua_rawgeti(L, 1, i);
@@ -409,10 +418,7 @@ static int apply_list(lua_State *L) { /* list, text: runs protected, so that mis
         check_keys(L, 3, "policy", "match fully_shard checkpoint");
         const char *pattern = field_string(L, 3, "policy", "match", NULL);
         if (!pattern) fail(top, "policy: entry %d has no match = \"pattern\"", i);
-        int nth = 0;
-        for (int k = 0; k < seen.n; k++) nth += !strcmp(seen.at[k], pattern);
-        push(&seen, f->arena, pattern);
-        sandbox_of(L)->fallback = entry_source(file, text, pattern, nth);
+        sandbox_of(L)->fallback = entry_source(&r, pattern);
         apply_entry(f, 3, pattern, sandbox_of(L)->fallback);
     }
     return 0;
@@ -430,7 +436,7 @@ void policy_apply(Frontend *f) {
     if (!f->options->policy_file) return;
     size_t n;
     const char *file = arena_strdup(f->arena, f->options->policy_file);
-    char *text = read_file(f->arena, file, &n);
+    char *text = read_input(f->arena, NOWHERE, file, LUA_FILE_MOST, &n);
     lua_pushcfunction(L, apply_list);
     sandbox_run(L, text, n, arena_printf(f->arena, "@%s", file), 1);
     lua_pushlightuserdata(L, text);
