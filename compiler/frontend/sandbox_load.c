@@ -34,9 +34,10 @@ static const char *long_close(const char *p, const char *end, int level) {
     return end;
 }
 
+/* After `\z` a string goes on in the next line; a line that ends without it is Lua's to refuse. */
 static const char *skip_string(const char *p, const char *end) {
     char quote = *p++;
-    while (p < end && *p != quote && *p != '\n') p += *p == '\\' && p + 1 < end ? 2 : 1;
+    while (p < end && *p != quote) p += *p == '\\' && p + 1 < end ? 2 : 1;
     return p < end ? p + 1 : end;
 }
 
@@ -87,8 +88,15 @@ static char *keep_frames(Arena *a, const char *text, size_t n, size_t *size) {
 
 int sandbox_load(lua_State *L, const char *text, size_t n, const char *chunk) {
     if (n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) text += 3, n -= 3; /* UTF-8's mark, as Lua's own loader does */
-    if (memchr(text, 0, n)) n = strlen(text); /* binary chunks end here too: Lua refuses their first byte */
-    if (chunk[0] != '=' && n && text[0] != LUA_SIGNATURE[0]) text = keep_frames(sandbox_of(L)->arena, text, n, &n);
+    const char *zero = memchr(text, 0, n);
+    if (n && text[0] == LUA_SIGNATURE[0]) return luaL_loadbufferx(L, text, n, chunk, "t"); /* which refuses it */
+    if (zero) {
+        int line = 1;
+        for (const char *p = text; p < zero; p++) line += *p == '\n';
+        lua_pushfstring(L, "%s:%d: this is no text: it holds a zero byte", chunk + 1, line);
+        return LUA_ERRSYNTAX;
+    }
+    if (chunk[0] != '=') text = keep_frames(sandbox_of(L)->arena, text, n, &n);
     return luaL_loadbufferx(L, text, n, chunk, "t");
 }
 
@@ -168,7 +176,7 @@ int sandbox_require(lua_State *L) {
     lua_pop(L, 1);
     const char *path = module_path(L, s, name);
     size_t n;
-    char *text = read_file(s->arena, path, &n);
+    char *text = read_input(s->arena, lua_source(L), path, LUA_FILE_MOST, &n);
     lua_pushlightuserdata(L, s);
     lua_setfield(L, 2, name);
     sandbox_run(L, text, n, arena_printf(s->arena, "@%s", path), 1);

@@ -104,6 +104,11 @@ COMMANDS = [  # arguments, exit code, pattern
     (["predict", GPT2, "--policy", "nowhere.lua"], 1, "nowhere.lua"),
     (["build", GPT2, *SETS, "-o", "/proc/nowhere/gpt2"], 1, "/proc/nowhere"),
     (["verify", os.path.join(ROOT, "LICENSE")], 1, "LICENSE"),
+    (["predict", GPT2, "--limit", "time"], 2, "--limit time: time=SECONDS, memory=MIB or print=KIB is wanted"),
+    (["predict", GPT2, "--limit", "times=3"], 2, "--limit times=3: time=SECONDS, memory"),
+    (["predict", GPT2, "--limit", "time=0"], 2, "--limit time=0: a whole number from 1 to 1048576 is wanted"),
+    (["predict", GPT2, "--limit", "print=x"], 2, "--limit print=x: a whole number from 1"),
+    (["predict", os.path.join(ROOT, "LICENSE"), "--limit", "time=9"], 2, "--limit says how to compile a model, and .*LICENSE is compiled already"),
     (["data", "nowhere.txt", "-o", "x.bin"], 1, "nowhere.txt"),
     (["data", GPT2], 2, "-o"),
     (["data", GPT2, "-o", "/proc/x.bin"], 1, "/proc/x.bin"),
@@ -278,6 +283,75 @@ def test_weights_and_checkpoints():
     other = build("gpt2.lua", **dict(SMALL, dim=32))
     expect([other, "--data", corpus(), "--steps", "1", "--resume", state], 1, "state")
     return "%d damaged files, full disk, unwritable folder, another model's checkpoint" % len(cases)
+
+
+MLP = os.path.join(ROOT, "models", "mlp.lua")
+
+
+def test_pipes_and_devices():
+    """A pipe without a writer does not hang, a device without an end fills no memory; a pipe that the caller has opened is read."""
+    folder, binary = scratch("pipes"), build("mlp.lua")
+    pipe, bridge, zero, policy, plan = (os.path.join(folder, n) for n in ("pipe.lua", "bridge.lua", "zero.lua", "policy.lua", "plan.json"))
+    os.mkfifo(pipe)
+    os.mkfifo(plan)
+    os.symlink("/dev/zero", zero)
+    open(bridge, "w").write("\nrequire 'pipe'\n")
+    open(policy, "w").write("return { { match = '*', checkpoint = {} } }\n")
+    says = r"cannot read %s: it is a pipe; copy what comes through it into a file, or give <\(command\)\n"
+    out = os.path.join(folder, "x.bin")
+    for args, p in ((["predict", pipe], pipe), (["predict", MLP, "--policy", pipe], pipe), (["predict", MLP, "--device", pipe], pipe),
+                    (["verify", plan], plan), (["data", plan, "-o", out], plan)):
+        expect([SHARDC, *args], 1, "^shardc: " + says % p, timeout=20)
+    expect([SHARDC, "predict", bridge], 1, r"bridge\.lua:2: " + says % pipe, timeout=20)
+    for args in (["predict", zero], ["predict", MLP, "--policy", zero], ["verify", "/dev/zero"], ["data", "/dev/zero", "-o", out]):
+        expect([SHARDC, *args], 1, "cannot read .*zero.*: it is a device; give the name of a file", timeout=20)
+    expect([binary, "--data", plan, "--steps", "1"], 1, "plan.json: not a regular file; records from a pipe come with --data -", timeout=20)
+    expect([binary, "--data", corpus(), "--weights", plan, "--steps", "1"], 1, "plan.json: it is not a regular file", timeout=20)
+    shown = must(["bash", "-c", '"$0" predict "$1" --policy <(cat "$2") && "$0" inspect "$1" --format json | "$0" verify /dev/stdin', SHARDC, MLP, policy])
+    check(shown.endswith(", 1 unit\n") and ": sound: " in shown, shown[-300:])
+    check(must([SHARDC, "data", "/dev/stdin", "-o", out], stdin="five\n").startswith(out + ": 5 tokens"), "tokens of a pipe")
+    with open(policy, "wb") as f:
+        f.truncate((64 << 20) + 1)
+    expect([SHARDC, "predict", MLP, "--policy", policy], 1, "cannot read .*policy.lua: it is larger than 64 MiB; is it the right file")
+    return "15 refused, three pipes read"
+
+
+def test_zero_bytes():
+    """Lua would go on behind a zero byte, and what reads the text in C would not: such a file is refused, not cut."""
+    folder = scratch("zero")
+    whole, part, model = open(MLP, "rb").read(), os.path.join(folder, "part.lua"), os.path.join(folder, "model.lua")
+    says = ": this is no text: it holds a zero byte"
+    open(part, "wb").write(b"return {\n\0}\n")
+    for text, pattern in ((b"\0" + whole, r"model\.lua:1"), (whole + b"\n--\0\n", r"model\.lua:%d" % (whole.count(b"\n") + 2)), (b"require 'part'\n" + whole, r"part\.lua:2")):
+        open(model, "wb").write(text)
+        expect([SHARDC, "predict", model], 1, pattern + says)
+    expect([SHARDC, "predict", MLP, "--policy", part], 1, r"part\.lua:2" + says)
+    expect([SHARDC, "predict", MLP, "--device", part], 1, r"part\.lua:2" + says)
+    open(model, "wb").write(b"error((select(2, load('x = 1\\0y = 2'))))\n")
+    expect([SHARDC, "predict", model], 1, r"model\.lua:1: .*it holds a zero byte")
+
+
+def test_a_file_too_large_to_read():
+    path = os.path.join(scratch("large"), "m.lua")
+    open(path, "w").write("local t = {%s}" % ",".join('"%d"' % i for i in range(200000)))
+    expect([SHARDC, "predict", path, "--limit", "memory=8"], 1, r"m\.lua:1: stopped: more than 8 MiB of memory")
+
+
+def test_escape_sequences():
+    """What a model prints, raises or is called reaches no terminal as it is; nor do the names in a weight file."""
+    folder, binary = scratch("escapes"), build("mlp.lua")
+    model, weights = os.path.join(folder, "model.lua"), os.path.join(folder, "weights.safetensors")
+    head = b'{"\\u001b[31mred": {"dtype": "X32", "shape": [1], "data_offsets": [0, 4]}}'
+    open(weights, "wb").write(struct.pack("<Q", len(head)) + head + bytes(4))
+    expect([binary, "--data", corpus(), "--weights", weights, "--steps", "1"], 1, re.escape("\\x1b[31mred"))
+    whole = open(MLP).read()
+    open(model, "w").write('print("\\27[31mred", "\\r\\u{9b}3\\tm")\n' + whole)
+    rc, _, err = command([SHARDC, "predict", model])
+    check(rc == 0 and err == "\\x1b[31mred\t\\x0d\\xc2\\x9b3\tm\n", "exit %d: %r" % (rc, err))
+    names = (('name = "a\\27[31m"', "option's value", "a"), ('["n\\27[31m"] = 3', "option", "n"))
+    for option, what, begins in names:
+        open(model, "w").write(whole.replace("nn.options {", "nn.options { " + option + ",", 1))
+        expect([SHARDC, "predict", model], 1, r"model\.lua:\d+: the %s '%s\\x1b\[31m' holds a control character" % (what, begins))
 
 
 def test_existing_files_stay():

@@ -730,11 +730,16 @@ Test(frontend, limits) {
     const struct {
         const char *body, *message;
     } rows[] = {
-        {"while true do end", ":6: stopped after 100 million Lua instructions"},
+        {"while true do end", ":6: stopped: more than 1 s of processor time"},
         {"local t = {} while true do t[#t + 1] = ('x'):rep(1000000) .. #t end",
-         ":6: the file needs more than 512 MiB of Lua memory"},
-        {"local s = ('a'):rep(9999):find(('a*'):rep(60) .. 'b')", ":6: stopped a library call that does not end"},
-        {"local s = ('a'):rep(9999):gsub(('a-'):rep(60) .. 'b', 'c')", ":6: stopped a library call that does not end"}};
+         ":6: stopped: more than 32 MiB of memory"},
+        {"while true do x = x * 2 end", ":6: stopped: more than 32 MiB of memory for Lua's values and traced ops"},
+        {"print(('x'):rep(3000))", ":6: stopped: more than 2 KiB of printed text"},
+        {"local s = ('a'):rep(9999):find(('a*'):rep(60) .. 'b')", ":6: stopped: more than 1 s of processor time"},
+        {"local s = ('a'):rep(9999):gsub(('a-'):rep(60) .. 'b', 'c')", ":6: stopped: more than 1 s"}};
+    sandbox_limit("time=1");
+    sandbox_limit("memory=32");
+    sandbox_limit("print=2");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *path = write_file("limit.lua", net("", rows[i].body));
         expect(1, rows[i].message, path, NULL, NULL, 1);
@@ -742,20 +747,70 @@ Test(frontend, limits) {
     }
 }
 
+/* Entries are looked up by their text: a search from the beginning for each would take hours. */
+Test(frontend, long_policy) {
+    static char text[9000000];
+    size_t n = (size_t)sprintf(text, "return {");
+    for (int i = 0; i < 200000; i++)
+        n += (size_t)sprintf(text + n, "{ match = \"%s\", checkpoint = {} },\n", i % 2 ? "embed" : "out");
+    sprintf(text + n, "{ match = \"none\", checkpoint = {} } }");
+    const char *path = write_file("model.lua", net("", "")), *policy = write_file("policy.lua", text);
+    expect(1, "policy.lua:200001: policy: no module's path matches 'none'", path, NULL, policy, 1);
+    remove(path);
+    remove(policy);
+}
+
 /* ── the sandbox by itself, as device profiles use it ───────────────────────────────────────────────────────────────
  */
 Test(sandbox, runs_text) {
     Arena *a = arena_new();
     lua_State *L = sandbox_new(a, NULL);
-    const char text[] = "#! shell line\nlocal f = function(a, ...) --[==[ ) function( ]==] return select('#', ...) "
-                        "end\nreturn { x = f(1, 2, 3), s = [[function() ]] .. 'function()' }";
+    const char text[] = "#! shell line\nlocal z = 'function()\\z\n  function() \\'\\\n function()'\nlocal f = "
+                        "function(a, ...) --[==[ ) function( ]==] return select('#', ...) "
+                        "end\nreturn { x = f(1, 2, 3), s = [[function() ]] .. 'function()', z = z }";
     sandbox_run(L, text, strlen(text), "@profile.lua", 1);
     lua_getfield(L, -1, "x");
     cr_assert_eq(lua_tointeger(L, -1), 2);
     lua_getfield(L, -2, "s");
     cr_assert_str_eq(lua_tostring(L, -1), "function() function()");
+    lua_getfield(L, -3, "z");
+    cr_assert_str_eq(lua_tostring(L, -1), "function()function() '\n function()");
     sandbox_close(L);
     arena_free(a);
+}
+
+static lua_Integer integer_of(const char *text) {
+    Arena *a = arena_new();
+    lua_State *L = sandbox_new(a, NULL);
+    sandbox_run(L, text, strlen(text), "@profile.lua", 1);
+    lua_Integer n = lua_tointeger(L, -1);
+    sandbox_close(L);
+    arena_free(a);
+    return n;
+}
+
+/* A search of all keys at every step would meet the limit on time. */
+Test(sandbox, next_is_quick) {
+    cr_expect_eq(integer_of("local t, n = {}, 0 for i = 1, 100000 do t['k' .. i] = i end\n"
+                            "for _, v in next, t do n = n + v end return n"),
+                 5000050000);
+}
+
+Test(sandbox, next_goes_over_sorted_keys) {
+    cr_expect_eq(integer_of("local t, u, n = { b = 2, a = 1, c = 3, 4 }, { 5, 6 }, 0\n"
+                            "for k, v in next, t do n = n * 10 + v end return n"),
+                 4123);
+    cr_expect_eq(integer_of("local t, u, n = { b = 2, a = 1, c = 3 }, { 5, 6 }, 0\n" /* two tables, and one twice */
+                            "for k, v in next, t do for _, w in next, t do n = n * 2 + w end\n"
+                            "for _, w in next, u do n = n + v * w end end return n"),
+                 1716);
+    cr_expect_eq(
+        integer_of("local t, n = { a = 1, b = 2, c = 3, d = 4 }, 0\n"
+                   "for k, v in next, t do n = n * 10 + v; t[k], t.c = nil end return n + (next(t) and 1 or 0)"),
+        124);
+    cr_expect_eq(integer_of("local t, n = {}, 0 for i = 1, 9 do t[i] = i; next(t); n = n + next(t, i - 1 > 0 and i - 1 "
+                            "or nil) end return n"),
+                 45);
 }
 
 /* Three times what a file may hold, in small objects and in large ones. */
