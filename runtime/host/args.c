@@ -18,6 +18,8 @@ enum {
     O_SAVE_EVERY,
     O_RESUME,
     O_WEIGHTS,
+    O_WEIGHTS_MAP,
+    O_WEIGHTS_PARTIAL,
     O_EXPORT,
     O_LOG,
     O_SEED,
@@ -108,6 +110,13 @@ static const struct argp_option options[] = {
     {"save-every", O_SAVE_EVERY, "N", 0, "... and every N steps", 0},
     {"resume", O_RESUME, "DIR", 0, "Go on from a saved state (any world size)", 0},
     {"weights", O_WEIGHTS, "FILE...", 0, "Begin from these weights (safetensors)", 0},
+    {"weights-map", O_WEIGHTS_MAP, "FILE=MODEL", 0,
+     "Read the tensors that are named FILE in the weights as the parameters MODEL; both are names, or patterns with "
+     "one "
+     "*: 'base.*=*' reads base.X as X. May be repeated; the first that matches a tensor counts",
+     0},
+    {"weights-partial", O_WEIGHTS_PARTIAL, 0, 0,
+     "Read what the weights and the model share; say what stays as initialised and what is not used", 0},
     {"export", O_EXPORT, "FILE", 0, "Write the weights after the last step (safetensors)", 0},
     {"log", O_LOG, "FILE", 0, "Write a JSON line for every step", 0},
     {0, 0, 0, 0, "Sample", 5},
@@ -223,6 +232,20 @@ static void add_name(Names *l, char *name) {
     l->at[l->n++] = name;
 }
 
+static int stars(const char *text, const char *end) {
+    int n = 0;
+    for (; text < end; text++) n += *text == '*';
+    return n;
+}
+
+static void add_map(struct argp_state *s, Names *maps, char *text) {
+    const char *equals = strchr(text, '='), *end = text + strlen(text);
+    int n = equals ? stars(text, equals) : 2;
+    if (n > 1 || equals == text || !equals[1] || strchr(equals + 1, '=') || stars(equals, end) != n)
+        argp_error(s, "--weights-map wants FILE=MODEL, two names or two patterns with one * each, not '%s'", text);
+    add_name(maps, text);
+}
+
 static int choice(struct argp_state *s, const char *name, const char *text, const char *first, const char *second) {
     bool is_first = strcmp(text, first) == 0;
     if (!is_first && strcmp(text, second) != 0)
@@ -269,6 +292,7 @@ static bool parse_files(int key, char *arg, struct argp_state *s, Parse *p) {
     case O_DATA: add_name(p->last = &o->data, arg); return true;
     case O_VAL: add_name(p->last = &o->val_data, arg); return true;
     case O_WEIGHTS: add_name(p->last = &o->weights, arg); return true;
+    case O_WEIGHTS_MAP: add_map(s, &o->weights_map, arg); return true;
     case O_DTYPE: o->data_width = choice(s, "data-dtype", arg, "uint16", "uint32") ? 4 : 2; return true;
     case O_SAVE: o->save = arg; return true;
     case O_RESUME: o->resume = arg; return true;
@@ -300,6 +324,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *s) {
     switch (key) {
     case 'h': argp_state_help(s, stdout, ARGP_HELP_STD_HELP); return 0;
     case O_QUIET: p->o.quiet = true; return 0;
+    case O_WEIGHTS_PARTIAL: p->o.weights_partial = true; return 0;
     case O_NAN: p->o.allow_nan = true; return 0;
     case O_POISON: p->o.debug.poison = true; return 0;
     case O_REDZONES: p->o.debug.redzones = true; return 0;
@@ -330,6 +355,8 @@ static void check_companions(const Parse *p) {
         {O_SAVE_EVERY, "save-every", O_SAVE, "--save DIR"},
         {O_EVAL_EVERY, "eval-every", O_VAL, "--val-data FILE..."},
         {O_EVAL_STEPS, "eval-steps", O_VAL, "--val-data FILE..."},
+        {O_WEIGHTS_MAP, "weights-map", O_WEIGHTS, "--weights FILE..."},
+        {O_WEIGHTS_PARTIAL, "weights-partial", O_WEIGHTS, "--weights FILE..."},
         {O_PROMPT, "prompt", O_SAMPLE, "--sample N"},
         {O_TEMPERATURE, "temperature", O_SAMPLE, "--sample N"},
         {O_TOP_K, "top-k", O_SAMPLE, "--sample N"},
@@ -495,4 +522,5 @@ void args_free(Options *o) {
     free(o->data.at);
     free(o->val_data.at);
     free(o->weights.at);
+    free(o->weights_map.at);
 }

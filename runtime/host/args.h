@@ -12,7 +12,8 @@ typedef struct {
 } Names;
 
 typedef struct {
-    Names data, val_data, weights;
+    Names data, val_data, weights, weights_map;
+    bool weights_partial;
     int data_width; /* bytes a token of raw files; 0: by their names */
     bool records;   /* --data - */
     int64_t steps;  /* -1: not given */

@@ -74,7 +74,7 @@ static void plan_validation(Run *run, const Layout *l) {
 static void begin_at(Run *run, const Layout *l) {
     const Options *o = &run->o;
     run->seed = o->seed;
-    if (o->weights.n) run->weights = weights_open(run->b, o->weights.at, o->weights.n);
+    if (o->weights.n) run->weights = weights_open(run->b, o);
     if (!o->resume) return;
     if (o->save && sc_first()) run->held = saver_hold(o->save);
     run->resume = checkpoint_open(run->b, o->resume);

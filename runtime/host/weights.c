@@ -1,9 +1,10 @@
 /* Weights as plain safetensors. Import: each rank reads and converts the ranges that its slices hold. Export: rank 0
- * puts every parameter together from the ranks that hold it, piece by piece. Relies on: safetensors, state, aside,
- * target (sc_read_peer). Relied on by: train, main. */
+ * puts every parameter together from the ranks that hold it, piece by piece. Relies on: args, safetensors, state,
+ * aside, folded, target (sc_read_peer). Relied on by: train, main. */
 #include "weights.h"
 #include "aside.h"
 #include "die.h"
+#include "folded.h"
 #include <errno.h>
 #include <glob.h>
 #include <inttypes.h>
@@ -16,11 +17,22 @@ enum { CHUNK = 1 << 18 }; /* elements converted at a time */
 
 /* ── import ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
+typedef struct {
+    char *path; /* of the parameter that it is taken for: as the maps say, else its own name */
+    const StTensor *t;
+    const StFile *file;
+    int place; /* in the order of the files */
+    bool taken;
+} Entry;
+
 struct Weights {
     const sc_build *b;
+    bool partial;
     StFile *files;
     int n;
-    char *prefix; /* that tensors have before the paths of parameters: "transformer."; NULL: none */
+    char *prefix;   /* that tensors have before the paths of parameters: "transformer."; NULL: none */
+    Entry *entries; /* tensors of all files, by path */
+    int nentries;
 };
 
 static void add_file(Weights *w, const char *path) {
@@ -41,59 +53,126 @@ static void add_pattern(Weights *w, const char *pattern) {
     globfree(&g);
 }
 
-static const StTensor *find_name(const Weights *w, const char *name, const StFile **file) {
-    for (int i = 0; i < w->n; i++) {
-        const StTensor *t = st_find(&w->files[i], name);
-        *file = &w->files[i];
-        if (t) return t;
-    }
-    return NULL;
+/* ── names ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* What `name` is called by the map FILE=MODEL, in new memory; NULL: the map is for other names. */
+static char *renamed(const char *map, const char *name) {
+    const char *equals = strchr(map, '='), *to = equals + 1, *star = memchr(map, '*', (size_t)(equals - map));
+    size_t n = strlen(name), head = (size_t)((star ? star : equals) - map),
+           tail = star ? (size_t)(equals - star - 1) : 0;
+    if (n < head + tail || (!star && n != head) || strncmp(map, name, head) ||
+        (star && strncmp(star + 1, name + n - tail, tail)))
+        return NULL;
+    const char *there = strchr(to, '*');
+    if (!there) return need_text("%s", to);
+    return need_text("%.*s%.*s%s", (int)(there - to), to, (int)(n - head - tail), name + head, there + 1);
 }
 
-static const StTensor *find(const Weights *w, const char *path, const StFile **file) {
-    const StTensor *t = find_name(w, path, file);
-    if (t || !w->prefix) return t;
+static int by_path(const void *a, const void *b) {
+    const Entry *x = a, *y = b;
+    int order = strcmp(x->path, y->path);
+    return order ? order : x->place - y->place;
+}
+
+_Noreturn static void refuse_unread(const Entry *e) {
+    die("%s: cannot read '%s': %s", e->file->path, e->t->name, strerror(errno));
+}
+
+static bool same_bytes(const Entry *x, const Entry *y) {
+    static uint8_t a[1 << 16], b[1 << 16];
+    if (strcmp(x->t->dtype, y->t->dtype) || x->t->dims != y->t->dims ||
+        memcmp(x->t->shape, y->t->shape, sizeof *x->t->shape * (size_t)x->t->dims))
+        return false;
+    for (int64_t at = 0, n; at < x->t->numel; at += n) {
+        n = x->t->numel - at < (int64_t)sizeof a / 8 ? x->t->numel - at : (int64_t)sizeof a / 8;
+        if (!st_read(x->file, x->t, at, n, a)) refuse_unread(x);
+        if (!st_read(y->file, y->t, at, n, b)) refuse_unread(y);
+        if (memcmp(a, b, (size_t)n * (size_t)((x->t->end - x->t->begin) / (uint64_t)x->t->numel))) return false;
+    }
+    return true;
+}
+
+static void check_maps(const Weights *w, const Names *maps, const int *used) {
+    for (int k = 0; k < maps->n; k++)
+        if (!used[k])
+            die("--weights-map '%s': no tensor of %s has such a name%s", maps->at[k], w->files[0].path,
+                k ? ", or a map before this one matches it" : "");
+    for (int i = 1; i < w->nentries; i++) {
+        const Entry *x = &w->entries[i - 1], *y = x + 1;
+        if (!strcmp(x->path, y->path) && !same_bytes(x, y))
+            die("'%s' of %s and '%s' of %s are both called '%s' here, and differ: name other files, or give another "
+                "--weights-map",
+                x->t->name, x->file->path, y->t->name, y->file->path, x->path);
+    }
+}
+
+static void list_tensors(Weights *w, const Names *maps) {
+    int n = 0, *used = need((size_t)maps->n, sizeof *used);
+    for (int i = 0; i < w->n; i++) n += w->files[i].n;
+    w->entries = need((size_t)n, sizeof *w->entries);
+    for (int i = 0; i < w->n; i++)
+        for (int k = 0; k < w->files[i].n; k++) {
+            Entry *e = &w->entries[w->nentries];
+            *e = (Entry){.t = &w->files[i].tensors[k], .file = &w->files[i], .place = w->nentries++};
+            for (int m = 0; m < maps->n && !e->path; m++)
+                if ((e->path = renamed(maps->at[m], e->t->name))) used[m]++;
+            if (!e->path) e->path = need_text("%s", e->t->name);
+        }
+    qsort(w->entries, (size_t)w->nentries, sizeof *w->entries, by_path);
+    check_maps(w, maps, used);
+    free(used);
+}
+
+static int path_of(const void *key, const void *entry) {
+    return strcmp(key, ((const Entry *)entry)->path);
+}
+
+static Entry *find_name(const Weights *w, const char *name) {
+    return w->nentries ? bsearch(name, w->entries, (size_t)w->nentries, sizeof *w->entries, path_of) : NULL;
+}
+
+static Entry *find(const Weights *w, const char *path) {
+    Entry *e = find_name(w, path);
+    if (e || !w->prefix) return e;
     char *name = need_text("%s%s", w->prefix, path);
-    t = find_name(w, name, file);
+    e = find_name(w, name);
     free(name);
-    return t;
+    return e;
 }
 
 /* What stands before `path` in names of tensors, in new memory; NULL where nothing does, or not the same everywhere. */
 static char *prefix_of(const Weights *w, const char *path) {
     char *prefix = NULL;
-    for (int i = 0; i < w->n; i++)
-        for (int k = 0; k < w->files[i].n; k++) {
-            const char *name = w->files[i].tensors[k].name;
-            size_t n = strlen(name), m = strlen(path);
-            if (n <= m + 1 || name[n - m - 1] != '.' || strcmp(name + n - m, path)) continue;
-            bool another = prefix && (strlen(prefix) != n - m || strncmp(prefix, name, n - m));
-            if (!prefix) prefix = need_text("%.*s", (int)(n - m), name);
-            if (!another) continue;
-            free(prefix);
-            return NULL;
-        }
+    for (int i = 0; i < w->nentries; i++) {
+        const char *name = w->entries[i].path;
+        size_t n = strlen(name), m = strlen(path);
+        if (n <= m + 1 || name[n - m - 1] != '.' || strcmp(name + n - m, path)) continue;
+        bool another = prefix && (strlen(prefix) != n - m || strncmp(prefix, name, n - m));
+        if (!prefix) prefix = need_text("%.*s", (int)(n - m), name);
+        if (!another) continue;
+        free(prefix);
+        return NULL;
+    }
     return prefix;
 }
 
 /* A model within another, as whoever saved it had it: transformer.h.0..., module.h.0... for h.0... Taken where it finds
- * all that is not there by its own name, and that is most of the model. */
+ * most of the model, and all that is not there by its own name unless a part will do. */
 static void find_prefix(Weights *w) {
-    const StFile *f;
-    int own = 0, inner = 0;
+    int own = 0, inner = 0, missing = 0;
     for (int i = 0; i < w->b->nparams; i++) {
         const char *path = w->b->params[i].path;
         if (w->b->params[i].buffer) continue;
-        bool there = find_name(w, path, &f);
+        bool there = find_name(w, path);
         if (!there && !w->prefix) w->prefix = prefix_of(w, path);
         if (there)
             own++;
-        else if (find(w, path, &f))
+        else if (find(w, path))
             inner++;
         else
-            inner = -w->b->nparams;
+            missing++;
     }
-    if (w->prefix && inner > own) {
+    if (w->prefix && inner > own && (w->partial || !missing)) {
         note("%s: tensors are named %s... there, and taken for the model's ...", w->files[0].path, w->prefix);
         return;
     }
@@ -101,6 +180,8 @@ static void find_prefix(Weights *w) {
     w->prefix = NULL;
 }
 
+/* ── the model's parameters ──────────────────────────────────────────────────────────────────────────────────────────
+ */
 static bool same_shape(const StTensor *t, const sc_param_info *p) {
     if (t->dims != p->dims) return false;
     for (int d = 0; d < p->dims; d++)
@@ -127,75 +208,134 @@ static size_t shared(const char *a, const char *b) {
 static const char *similar(const Weights *w, const char *path) {
     const char *best = NULL;
     size_t most = 0;
-    for (int i = 0; i < w->n; i++)
-        for (int k = 0; k < w->files[i].n; k++) {
-            size_t same = shared(path, w->files[i].tensors[k].name);
-            if (same <= most) continue;
-            most = same;
-            best = w->files[i].tensors[k].name;
-        }
+    for (int i = 0; i < w->nentries; i++) {
+        size_t same = shared(path, w->entries[i].path);
+        if (same <= most) continue;
+        most = same;
+        best = w->entries[i].t->name;
+    }
     return best;
 }
 
-static bool check_param(const Weights *w, const sc_param_info *p) {
+_Noreturn static void refuse_missing(const Weights *w, const sc_param_info *p) {
+    const char *like = similar(w, p->path);
+    die("%s: no tensor '%s' there%s%.100s%s: a path of the model must be the tensor's name; --weights-map says which "
+        "other "
+        "name it has there, --weights-partial leaves it as initialised",
+        w->files[0].path, p->path, like ? " (nearest: '" : "", like ? like : "", like ? "')" : "");
+}
+
+static bool take_param(const Weights *w, const sc_param_info *p) {
     char there[160], here[160];
-    const StFile *f;
-    const StTensor *t = find(w, p->path, &f);
-    if (!t && p->buffer) return false;
-    if (!t) {
-        const char *like = similar(w, p->path);
-        die("%s: no tensor '%s' there%s%.100s%s: a path of the model must be the tensor's name", w->files[0].path,
-            p->path, like ? " (nearest: '" : "", like ? like : "", like ? "')" : "");
-    }
-    if (!same_shape(t, p))
-        die("%s: '%s' is %s there and %s in this build: set the model's options to the weights'", f->path, p->path,
-            shape_text(there, sizeof there, t->shape, t->dims), shape_text(here, sizeof here, p->shape, p->dims));
-    if (t->sc_dtype < 0 || host_dtype_float((sc_dtype)t->sc_dtype) != host_dtype_float(p->dtype))
-        die("%s: '%s' is %s there, which does not convert to %s", f->path, p->path, t->dtype,
+    Entry *e = find(w, p->path);
+    if (!e && !p->buffer && !w->partial) refuse_missing(w, p);
+    if (!e) return false;
+    if (!same_shape(e->t, p))
+        die("%s: '%s' is %s there and %s in this build: set the model's options to the weights'%s", e->file->path,
+            p->path, shape_text(there, sizeof there, e->t->shape, e->t->dims),
+            shape_text(here, sizeof here, p->shape, p->dims),
+            w->partial ? ", or keep it out: --weights-map gives it a name that the model does not have" : "");
+    if (e->t->sc_dtype < 0 || host_dtype_float((sc_dtype)e->t->sc_dtype) != host_dtype_float(p->dtype))
+        die("%s: '%s' is %s there, which does not convert to %s", e->file->path, p->path, e->t->dtype,
             host_dtype_name(p->dtype));
+    e->taken = true;
     return true;
 }
 
-static bool is_param(const Weights *w, const char *name) {
-    size_t n = w->prefix ? strlen(w->prefix) : 0;
-    const char *inner = n && !strncmp(name, w->prefix, n) ? name + n : name;
-    for (int i = 0; i < w->b->nparams; i++)
-        if (!strcmp(w->b->params[i].path, name) || !strcmp(w->b->params[i].path, inner)) return true;
+static void take_params(const Weights *w) {
+    const char **left = need((size_t)w->b->nparams, sizeof *left);
+    int n = 0, buffers = 0, taken = 0;
+    for (int i = 0; i < w->b->nparams; i++) {
+        const sc_param_info *p = &w->b->params[i];
+        bool there = take_param(w, p);
+        taken += there;
+        buffers += !there && p->buffer;
+        if (!there && !p->buffer) left[n++] = p->path;
+    }
+    if (!taken) refuse_missing(w, &w->b->params[0]);
+    if (buffers) note("%d buffers are not in %s: they keep their initial values", buffers, w->files[0].path);
+    if (n) {
+        char *list = folded(left, n);
+        note("--weights-partial: parameters that are not in %s and stay as initialised (%d): %s", w->files[0].path, n,
+             list);
+        free(list);
+    }
+    free(left);
+}
+
+/* ── tensors that are no parameters ──────────────────────────────────────────────────────────────────────────────────
+ */
+/* Buffers that PyTorch's modules save and that hold no weights: what a model computes by itself. A causal mask is named
+ * as a bias is: its shape tells. */
+static bool is_table(const StTensor *t) {
+    static const char *const ends[] = {"attn.masked_bias",        "attention.masked_bias", "rotary_emb.inv_freq",
+                                       "rotary_pos_emb.inv_freq", "position_ids",          "num_batches_tracked"};
+    static const char *const masks[] = {"attn.bias", "attention.bias"};
+    size_t n = strlen(t->name);
+    bool mask = t->dims == 4 && t->shape[0] == 1 && t->shape[1] == 1 && t->shape[2] == t->shape[3];
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (n >= strlen(ends[i]) && !strcmp(t->name + n - strlen(ends[i]), ends[i])) return true;
+    for (size_t i = 0; i < sizeof masks / sizeof *masks && mask; i++)
+        if (n >= strlen(masks[i]) && !strcmp(t->name + n - strlen(masks[i]), masks[i])) return true;
+    return false;
+}
+
+/* The output's weights beside the embedding's that they are tied to, or one tensor in two files. Vectors are often
+ * equal without being one: zeros, ones. */
+static bool is_copy(const Weights *w, const Entry *e) {
+    for (int i = 0; i < w->nentries; i++) {
+        const Entry *x = &w->entries[i];
+        if (x->taken && (e->t->dims > 1 || !strcmp(x->path, e->path)) && same_bytes(x, e)) return true;
+    }
     return false;
 }
 
 static void tell_unused(const Weights *w) {
-    const char *first = NULL;
-    int unused = 0;
-    for (int i = 0; i < w->n; i++)
-        for (int k = 0; k < w->files[i].n; k++)
-            if (!is_param(w, w->files[i].tensors[k].name)) {
-                if (!unused++) first = w->files[i].tensors[k].name;
-            }
-    if (unused)
-        note("%d tensors of %s are no parameters of this model and are not used ('%.80s'%s)", unused, w->files[0].path,
-             first, unused > 1 ? ", ..." : "");
+    const char **tables = need((size_t)w->nentries, sizeof *tables),
+               **others = need((size_t)w->nentries, sizeof *others);
+    int ntables = 0, nothers = 0;
+    for (int i = 0; i < w->nentries; i++) {
+        const Entry *e = &w->entries[i];
+        if (e->taken) continue;
+        if (is_table(e->t) || is_copy(w, e))
+            tables[ntables++] = e->t->name;
+        else
+            others[nothers++] = e->t->name;
+    }
+    char *list = folded(others, nothers), *made = folded(tables, ntables);
+    if (nothers && !w->partial)
+        die("%s: tensors that are no parameters of this model (%d): %s; set the model's options to the weights', say "
+            "with "
+            "--weights-map what they are here, or leave them out with --weights-partial",
+            w->files[0].path, nothers, list);
+    if (nothers) note("--weights-partial: tensors of %s that are not used (%d): %s", w->files[0].path, nothers, list);
+    if (ntables)
+        note("tensors of %s that are not used (%d), masks, tables or copies that the model makes itself: %s",
+             w->files[0].path, ntables, made);
+    free(list);
+    free(made);
+    free(tables);
+    free(others);
 }
 
-Weights *weights_open(const sc_build *b, char *const *patterns, int n) {
+Weights *weights_open(const sc_build *b, const Options *o) {
     Weights *w = need(1, sizeof *w);
-    int missing = 0;
     w->b = b;
-    for (int i = 0; i < n; i++) add_pattern(w, patterns[i]);
+    w->partial = o->weights_partial;
+    for (int i = 0; i < o->weights.n; i++) add_pattern(w, o->weights.at[i]);
+    list_tensors(w, &o->weights_map);
     find_prefix(w);
-    for (int i = 0; i < b->nparams; i++) missing += !check_param(w, &b->params[i]);
-    if (missing) note("%d buffers are not in %s: they keep their initial values", missing, w->files[0].path);
+    take_params(w);
     tell_unused(w);
     return w;
 }
 
 static void load_piece(const Weights *w, sc_rank *r, const Piece *p, uint8_t *raw, uint8_t *out) {
-    const StFile *f;
-    const StTensor *t = find(w, w->b->params[p->param].path, &f);
-    for (int64_t at = p->begin; t && at < p->end;) {
+    const Entry *e = find(w, w->b->params[p->param].path);
+    for (int64_t at = p->begin; e && at < p->end;) {
         int64_t n = p->end - at < CHUNK ? p->end - at : CHUNK, size = host_dtype_size(p->dtype);
-        if (!st_read(f, t, at, n, raw)) die("%s: cannot read '%s': %s", f->path, t->name, strerror(errno));
-        host_convert(p->dtype, out, (sc_dtype)t->sc_dtype, raw, n);
+        if (!st_read(e->file, e->t, at, n, raw)) refuse_unread(e);
+        host_convert(p->dtype, out, (sc_dtype)e->t->sc_dtype, raw, n);
         sc_write(r, p->host, p->at + (uint64_t)((at - p->begin) * size), out, (size_t)(n * size));
         at += n;
     }
@@ -215,7 +355,9 @@ void weights_load(const Weights *w, sc_rank *r) {
 void weights_close(Weights *w) {
     if (!w) return;
     for (int i = 0; i < w->n; i++) st_close(&w->files[i]);
+    for (int i = 0; i < w->nentries; i++) free(w->entries[i].path);
     free(w->files);
+    free(w->entries);
     free(w->prefix);
     free(w);
 }

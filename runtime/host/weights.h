@@ -1,16 +1,19 @@
 /* Weights as plain safetensors: whole tensors named by parameter path, for any reader.
- * Relies on: safetensors, state, aside, target.
+ * Relies on: args, safetensors, state, aside, target.
  * Relied on by: train, main. */
 #ifndef HOST_WEIGHTS_H
 #define HOST_WEIGHTS_H
 
+#include "args.h"
 #include "safetensors.h"
 #include "state.h"
 
 typedef struct Weights Weights;
-/* Before ranks start: opens the files of the patterns and dies unless every parameter is there in its shape and in a
- * type that converts. Buffers may be missing; tensors of no parameter are ignored, with a note. */
-Weights *weights_open(const sc_build *b, char *const *patterns, int n);
+/* Before ranks start: opens the files of --weights and dies unless they hold exactly the model's parameters, each in
+ * its shape and in a type that converts. Buffers may be missing; masks, tables and copies of tied weights may be there.
+ * With
+ * --weights-partial the files and the model need only share some. */
+Weights *weights_open(const sc_build *b, const Options *o);
 void weights_load(const Weights *w, sc_rank *r);
 void weights_close(Weights *w);
 
