@@ -23,8 +23,9 @@ typedef struct { /* debugging switches of a run; none changes a bit of the resul
 
 /* First of all: did torchrun, srun or mpirun start this process as one rank of several? Then it meets the others on
  * this machine; rank 0's process comes through here at once, the others once it has found everything in order and
- * launches. -1: go on; else the code to end with, the reason having been told. */
-int sc_join(const sc_build *b);
+ * launches. Ranks with other terms (lines "--option value" that all must be started with alike) or another binary are
+ * refused there. -1: go on; else the code to end with, the reason having been told. */
+int sc_join(const sc_build *b, const char *terms);
 bool sc_first(void); /* this process speaks for all: it starts every rank, or runs rank 0 */
 bool sc_one_machine(void);
 /* Processors that each of this machine's ranks may compute with, at least 1: a share of those that this process is

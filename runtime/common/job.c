@@ -6,6 +6,7 @@
 #include "job.h"
 #include "nodes.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,10 +28,12 @@ static struct {
     int memory, listener; /* listener: the host's */
     int *peer;            /* by rank: the host's connections to the others here */
     int host, to_host;    /* a guest's: the host's rank, the connection to it */
+    int refused;          /* of those that came: they have their answer */
     bool open, given_up;  /* all are here; they have not come in time */
     struct sockaddr_un address;
     socklen_t length;
     sc_job_page *page;
+    sc_job_terms terms;
 } job = {.at = {.world = 1, .locals = 1, .nodes = 1}, .memory = -1, .listener = -1, .to_host = -1};
 
 bool sc_job_alone(void) {
@@ -140,14 +144,88 @@ static uint64_t mix(uint64_t h, uint64_t x) { /* FNV-1a */
     return h;
 }
 
-uint64_t sc_job_program(const sc_build *b) {
-    uint64_t h = mix(mix(mix(14695981039346656037u, b->plan_hash), b->arena_bytes), b->host_bytes);
-    return mix(mix(h, (uint64_t)b->world << 32 | (uint32_t)b->nodes), b->target[1]);
+/* The whole binary: a plan does not tell one built with another learning rate, or with another runtime. */
+static uint64_t mix_binary(uint64_t h) {
+    int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    size_t n = fd >= 0 && !fstat(fd, &st) ? (size_t)st.st_size / 8 : 0;
+    const uint64_t *words = n ? mmap(NULL, n * 8, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+    for (size_t i = 0; words != MAP_FAILED && i < n; i++) h = (h ^ words[i]) * 1099511628211u;
+    if (words != MAP_FAILED) munmap((void *)words, n * 8);
+    if (fd >= 0) close(fd);
+    return h;
+}
+
+static void say_terms(const sc_build *b, const char *terms) {
+    uint64_t h = 14695981039346656037u;
+    for (const char *c = terms; *c; c++) h = mix(h, (unsigned char)*c);
+    job.terms.hash = h;
+    job.terms.program = mix_binary(mix(mix(b->plan_hash, b->arena_bytes), (uint64_t)b->world));
+    snprintf(job.terms.text, sizeof job.terms.text, "%s", terms);
+}
+
+const sc_job_terms *sc_job_said(void) {
+    return &job.terms;
+}
+
+/* The line of `text` for the option of `line`, its length in *n; NULL: none. */
+static const char *line_of(const char *text, const char *line, size_t *n) {
+    size_t name = strcspn(line, " \n");
+    for (; *text; text += *n + (text[*n] == '\n')) {
+        *n = strcspn(text, "\n");
+        if (strcspn(text, " \n") == name && !strncmp(text, line, name)) return text;
+    }
+    return NULL;
+}
+
+/* "with --lr 0.1"; of a long value what comes before and after the first character that the other one has not. */
+static void put_term(char *out, size_t size, const char *line, size_t n, const char *other, size_t most) {
+    size_t name = strcspn(line, " \n"), same = 0;
+    while (other && same < n && same < most && line[same] == other[same]) same++;
+    size_t skip = same > name + 60 ? same - 40 : name;
+    snprintf(out, size, "with %.*s%s%.*s%s", (int)name, line, skip > name ? " ..." : "",
+             (int)(n - skip < 200 ? n - skip : 200), line + skip, n - skip > 200 ? "..." : "");
+}
+
+/* The first line of `a` that `b` has otherwise or not: what each was started with. */
+static bool differ(const char *a, const char *b, char *with_a, char *with_b, size_t size) {
+    size_t n = 0, m = 0;
+    for (; *a; a += n + (a[n] == '\n')) {
+        n = strcspn(a, "\n");
+        const char *other = line_of(b, a, &m);
+        if (other && n == m && !strncmp(a, other, n)) continue;
+        put_term(with_a, size, a, n, other, m);
+        if (other)
+            put_term(with_b, size, other, m, a, n);
+        else
+            snprintf(with_b, size, "without %.*s", (int)strcspn(a, " \n"), a);
+        return true;
+    }
+    return false;
+}
+
+bool sc_job_agrees(const sc_job_terms *theirs, int rank, char *why, size_t n) {
+    const sc_job_terms *ours = &job.terms;
+    char here[512], there[512];
+    if (theirs->program != ours->program) {
+        snprintf(why, n, "rank %d runs another program than rank %d: start the same binary everywhere", rank,
+                 job.at.rank);
+        return false;
+    }
+    if (theirs->hash == ours->hash) return true;
+    if (!differ(ours->text, theirs->text, here, there, sizeof here) &&
+        !differ(theirs->text, ours->text, there, here, sizeof here)) {
+        snprintf(here, sizeof here, "with others");
+        snprintf(there, sizeof there, "with more than %zu bytes of arguments", sizeof ours->text);
+    }
+    snprintf(why, n, "rank %d was started %s, and rank %d %s: start all ranks with the same arguments", rank, there,
+             job.at.rank, here);
+    return false;
 }
 
 typedef struct { /* what a process says of itself */
     int rank, world, pid;
-    uint64_t program;
+    sc_job_terms terms;
 } hello;
 
 typedef struct { /* and hears: with a file to map when code is -1, else the end */
@@ -211,8 +289,12 @@ static void map_page(void) {
 /* Those that wait for us, or are about to, hear the code that we end with before they were let go. For whom patience
  * has run out nobody stays. */
 static void end_early(int code, void *arg) {
-    if (getpid() != job.process || job.open) return;
-    int told = 1;
+    int told = 1 + job.refused, at_work = 0;
+    if (getpid() != job.process) return;
+    if (job.open) { /* by itself, and not after its rank: the others end with it */
+        atomic_compare_exchange_strong(&job.page->left[job.at.rank], &at_work, 1 + code);
+        return;
+    }
     if (job.at.nodes > 1) (sc_first() ? sc_nodes_release : sc_nodes_leave)(code);
     for (int k = 0; k < job.at.world; k++)
         if (job.peer[k] >= 0) send_answer(job.peer[k], code, -1), told++;
@@ -240,7 +322,7 @@ static bool make_memory(void) {
 }
 
 /* -1: go on; else the code to end with. */
-static int be_host(const sc_build *b) {
+static int be_host(void) {
     job.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (job.listener < 0 || bind(job.listener, (struct sockaddr *)&job.address, job.length) ||
         listen(job.listener, 4096)) {
@@ -253,7 +335,7 @@ static int be_host(const sc_build *b) {
     on_exit(end_early, NULL);
     if (!make_memory()) return 1;
     if (job.at.nodes == 1) return -1;
-    return sc_first() ? sc_nodes_listen() ? -1 : 1 : sc_nodes_wait(b);
+    return sc_first() ? sc_nodes_listen() ? -1 : 1 : sc_nodes_wait();
 }
 
 static int connect_host(void) {
@@ -266,8 +348,8 @@ static int connect_host(void) {
     return -1;
 }
 
-static int be_guest(const sc_build *b) {
-    hello h = {job.at.rank, job.at.world, getpid(), sc_job_program(b)};
+static int be_guest(void) {
+    hello h = {job.at.rank, job.at.world, getpid(), job.terms};
     int code = -2, fd = job.to_host = connect_host();
     if (fd < 0) {
         fprintf(
@@ -283,8 +365,13 @@ static int be_guest(const sc_build *b) {
         fprintf(stderr, "shardc: rank %d's process ended without a word before training began\n",
                 job.at.rank - job.at.local);
     if (code != -1) return code == -2 ? 3 : code;
+    if (job.memory < 0) {
+        sc_job_complain("take the shared memory", "too many open files; raise the limit (ulimit -n)");
+        return 1;
+    }
     map_page();
     job.open = true;
+    on_exit(end_early, NULL);
     return -1;
 }
 
@@ -294,17 +381,18 @@ enum { PROCESSES = 0 }; /* all ranks live in one process */
 enum { PROCESSES = 1 };
 #endif
 
-int sc_join(const sc_build *b) {
+int sc_join(const sc_build *b, const char *terms) {
     sc_place at = PROCESSES ? sc_place_find() : job.at;
     job.at = at;
     if (!makes_sense()) return 1;
     if (sc_job_alone()) return -1;
     if (!fits(b)) return 1;
     job.process = getpid();
+    say_terms(b, terms);
     job.peer = sc_calloc((size_t)at.world, sizeof *job.peer);
     for (int k = 0; k < at.world; k++) job.peer[k] = -1;
     name_socket();
-    return sc_job_hosts() ? be_host(b) : be_guest(b);
+    return sc_job_hosts() ? be_host() : be_guest();
 }
 
 /* ── the host lets the others in ─────────────────────────────────────────────────────────────────────────────────────
@@ -313,25 +401,21 @@ static bool turn_away(int fd, const char *why) {
     fprintf(stderr, "shardc: %s\n", why);
     send_answer(fd, 1, -1);
     close(fd);
+    job.refused++;
     return false;
 }
 
-static bool seat(int fd, const sc_build *b) {
+static bool seat(int fd) {
     hello h = {0};
     struct ucred who = {0};
     socklen_t n = sizeof who;
-    char why[256];
+    char why[1280];
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) || who.uid != getuid()) {
         close(fd);
         return true; /* a stranger */
     }
     if (!hear(fd, &h)) return turn_away(fd, "the process of a rank ended while the ranks met");
-    if (h.world != job.at.world || h.program != sc_job_program(b)) {
-        snprintf(why, sizeof why,
-                 "rank %d (process %d) runs another program than rank %d: start the same binary everywhere", h.rank,
-                 h.pid, job.at.rank);
-        return turn_away(fd, why);
-    }
+    if (!sc_job_agrees(&h.terms, h.rank, why, sizeof why)) return turn_away(fd, why);
     if (h.rank < 0 || h.rank >= job.at.world || sc_job_is_here(h.rank)) {
         snprintf(why, sizeof why, "two processes say that they are rank %d (one is %d)", h.rank, h.pid);
         return turn_away(fd, why);
@@ -368,14 +452,14 @@ static void tell_wait(void) {
             p->rank_variable, p->rank, p->world_variable, p->world, p->world);
 }
 
-static bool let_in(const sc_build *b) {
+static bool let_in(void) {
     bool told = false;
     for (double start = sc_now_s(); come() < job.at.locals && sc_now_s() - start < sc_job_patience();) {
         if (!told && sc_now_s() - start > NOTICE) tell_wait(), told = true;
         struct pollfd ready = {job.listener, POLLIN, 0};
         if (poll(&ready, 1, 100) > 0) {
             int fd = accept4(job.listener, NULL, NULL, SOCK_CLOEXEC);
-            if (fd >= 0 && !seat(fd, b)) return false;
+            if (fd >= 0 && !seat(fd)) return false;
         }
         for (int k = 0; k < job.at.world; k++)
             if (job.peer[k] >= 0 && gone(job.peer[k])) {
@@ -394,9 +478,9 @@ static bool let_in(const sc_build *b) {
 
 bool sc_job_open(sc_world *w) {
     if (sc_job_alone() || !sc_job_hosts()) return true;
-    if (!let_in(w->build)) return false;
+    if (!let_in()) return false;
     if (job.at.nodes > 1 && sc_first()) {
-        if (!sc_nodes_meet(w->build)) return false;
+        if (!sc_nodes_meet()) return false;
         sc_nodes_release(-1);
     }
     if (job.at.nodes > 1 && !sc_nodes_mirror(w)) return false;

@@ -32,8 +32,14 @@ typedef struct {
     _Atomic int left[]; /* by rank: 1 + its exit code; 0: at work */
 } sc_job_page;
 sc_job_page *sc_job_shared(void);
-bool sc_job_is_here(int rank);                           /* on this machine */
-uint64_t sc_job_program(const sc_build *b);              /* tells this program from others */
+bool sc_job_is_here(int rank); /* on this machine */
+typedef struct {               /* what all processes of a job have alike; they say it when they meet */
+    uint64_t program, hash;    /* of the binary; of all terms */
+    char text[1 << 15];        /* of the terms, as much as there is room for */
+} sc_job_terms;
+const sc_job_terms *sc_job_said(void); /* by this process */
+/* Are another rank's the same? If not: why not, with both values. */
+bool sc_job_agrees(const sc_job_terms *theirs, int rank, char *why, size_t n);
 int sc_job_patience(void);                               /* seconds */
 bool sc_job_complain(const char *what, const char *why); /* false */
 

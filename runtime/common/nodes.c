@@ -32,7 +32,6 @@ typedef struct { /* of one rank; everything but `met` is written down before it 
 typedef struct {
     uint32_t kind;
     int32_t rank, node, code;
-    uint64_t program;
     state s;
 } message;
 
@@ -76,9 +75,8 @@ static void set_options(int fd) {
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
-static bool send_all(int fd, const message *m) {
-    const char *p = (const char *)m;
-    for (size_t n = sizeof *m; n;) {
+static bool send_bytes(int fd, const void *bytes, size_t n) {
+    for (const char *p = bytes; n;) {
         ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
         if (k < 0 && errno == EINTR) continue;
         if (k <= 0) return false;
@@ -88,9 +86,8 @@ static bool send_all(int fd, const message *m) {
     return true;
 }
 
-static bool receive(int fd, message *m) {
-    char *p = (char *)m;
-    for (size_t n = sizeof *m; n;) {
+static bool receive_bytes(int fd, void *bytes, size_t n) {
+    for (char *p = bytes; n;) {
         ssize_t k = recv(fd, p, n, 0);
         if (k < 0 && errno == EINTR) continue;
         if (k <= 0) return false;
@@ -98,6 +95,13 @@ static bool receive(int fd, message *m) {
         n -= (size_t)k;
     }
     return true;
+}
+
+static bool send_all(int fd, const message *m) {
+    return send_bytes(fd, m, sizeof *m);
+}
+static bool receive(int fd, message *m) {
+    return receive_bytes(fd, m, sizeof *m);
 }
 
 /* ── meeting ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -119,26 +123,29 @@ bool sc_nodes_listen(void) {
 
 static bool turn_away(int fd, const char *why) {
     fprintf(stderr, "shardc: %s\n", why);
-    send_all(fd, &(message){.kind = RELEASE, .code = 1});
+    nodes.refused += send_all(fd, &(message){.kind = RELEASE, .code = 1});
     close(fd);
     return false;
 }
 
-static bool seat(int fd, const sc_build *b) {
+/* What a machine's process says when it comes: who it is, and what it was started with. */
+static bool hear_hello(int fd, message *m, sc_job_terms *terms) {
+    return receive(fd, m) && m->kind == HELLO && receive_bytes(fd, terms, sizeof *terms);
+}
+
+static bool seat(int fd) {
     message m;
+    sc_job_terms terms;
     struct timeval limit = {5, 0}, none = {0, 0};
-    char why[256];
+    char why[1280];
     set_options(fd);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    if (!receive(fd, &m) || m.kind != HELLO || m.rank < 0 || m.rank >= sc_job_place()->world) {
+    if (!hear_hello(fd, &m, &terms) || m.rank < 0 || m.rank >= sc_job_place()->world) {
         close(fd);
         return true; /* a stranger */
     }
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
-    if (m.program != sc_job_program(b)) {
-        snprintf(why, sizeof why, "rank %d runs another program than rank 0: start the same binary everywhere", m.rank);
-        return turn_away(fd, why);
-    }
+    if (!sc_job_agrees(&terms, m.rank, why, sizeof why)) return turn_away(fd, why);
     int at = m.node;
     for (int i = 1; i < nodes.n && (at < 1 || at >= nodes.n || nodes.fd[at] >= 0); i++) at = i; /* numbers not said */
     if (at < 1 || at >= nodes.n || nodes.fd[at] >= 0) return turn_away(fd, "more machines have come than there are");
@@ -153,12 +160,12 @@ static int come(void) {
     return n;
 }
 
-bool sc_nodes_meet(const sc_build *b) {
+bool sc_nodes_meet(void) {
     char why[128];
     for (double start = sc_now_s(); come() < nodes.n && sc_now_s() - start < sc_job_patience();) {
         struct pollfd ready = {nodes.listener, POLLIN, 0};
         int fd = poll(&ready, 1, 100) > 0 ? accept4(nodes.listener, NULL, NULL, SOCK_CLOEXEC) : -1;
-        if (fd >= 0 && !seat(fd, b)) return false;
+        if (fd >= 0 && !seat(fd)) return false;
     }
     snprintf(why, sizeof why, "%d of %d machines have come within %d s", come(), nodes.n, sc_job_patience());
     return come() == nodes.n || sc_job_complain("meet the ranks of other machines", why);
@@ -170,7 +177,7 @@ static void refuse_one(int code) {
     int fd = poll(&ready, 1, 100) > 0 ? accept4(nodes.listener, NULL, NULL, SOCK_CLOEXEC) : -1;
     if (fd < 0) return;
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    if (receive(fd, &(message){0})) /* closing with words unheard would take ours back */
+    if (hear_hello(fd, &(message){0}, &(sc_job_terms){0})) /* closing with words unheard would take ours back */
         nodes.refused += send_all(fd, &(message){.kind = RELEASE, .code = code});
     close(fd);
 }
@@ -206,9 +213,9 @@ static int connect_first(void) {
     return -1;
 }
 
-int sc_nodes_wait(const sc_build *b) {
+int sc_nodes_wait(void) {
     const sc_place *p = sc_job_place();
-    message m = {.kind = HELLO, .rank = p->rank, .node = p->node, .program = sc_job_program(b)};
+    message m = {.kind = HELLO, .rank = p->rank, .node = p->node};
     char why[400];
     make_lists();
     int fd = nodes.fd[0] = connect_first();
@@ -217,13 +224,20 @@ int sc_nodes_wait(const sc_build *b) {
              p->port, sc_job_patience());
     if (fd < 0) return sc_job_complain("reach rank 0", why) ? 0 : 1;
     set_options(fd);
-    if (!send_all(fd, &m) || !receive(fd, &m) || m.kind != RELEASE)
+    if (!send_all(fd, &m) || !send_bytes(fd, sc_job_said(), sizeof(sc_job_terms)) || !receive(fd, &m) ||
+        m.kind != RELEASE)
         return sc_job_complain("go on", "rank 0's process ended without a word before training began") ? 0 : 3;
     return m.code;
 }
 
+/* Closing with words unheard would take ours back: rank 0 closes when it has heard them. */
 void sc_nodes_leave(int code) {
-    if (nodes.fd && nodes.fd[0] >= 0) send_all(nodes.fd[0], &(message){.kind = END, .code = code});
+    int fd = nodes.fd ? nodes.fd[0] : -1;
+    struct timeval limit = {1, 0};
+    if (fd < 0 || !send_all(fd, &(message){.kind = END, .code = code})) return;
+    shutdown(fd, SHUT_WR);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    for (double start = sc_now_s(); sc_now_s() - start < FAREWELL && receive(fd, &(message){0});) continue;
 }
 
 /* ── the mirror ──────────────────────────────────────────────────────────────────────────────────────────────────────

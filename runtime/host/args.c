@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     O_DATA = 256,
@@ -516,6 +517,65 @@ Options args_parse(const sc_build *b, int argc, char **argv) {
                   (long long)p.o.debug.dump_step, (long long)p.o.steps);
     free(doc);
     return p.o;
+}
+
+/* ── what the ranks of a job must agree in ───────────────────────────────────────────────────────────────────────────
+ */
+enum { ROWS = sizeof options / sizeof *options };
+
+typedef struct {
+    FILE *values[ROWS]; /* of each option that was given */
+    char *text[ROWS];
+    size_t size[ROWS];
+    int last; /* the row that further file names belong to */
+} Terms;
+
+/* No bit of the result depends on them, and each process reads its own. */
+static bool may_differ(int key) {
+    return key == O_LOG || key == O_QUIET || key == O_THREADS || key == O_STALL;
+}
+
+static void put_value(FILE *f, const char *text, bool path) {
+    char *folder = path && *text != '/' && *text != '~' && strcmp(text, "-") ? getcwd(NULL, 0) : NULL;
+    if (folder) fprintf(f, " %s/", folder);
+    if (!folder) fputc(' ', f);
+    for (; *text; text++) fprintf(f, (unsigned char)*text < ' ' ? "\\%02x" : "%c", (unsigned char)*text);
+    free(folder);
+}
+
+static error_t note_term(int key, char *arg, struct argp_state *s) {
+    Terms *t = s->input;
+    int row = key == ARGP_KEY_ARG ? t->last : 0;
+    for (int i = 0; i < ROWS && key != ARGP_KEY_ARG; i++)
+        if (options[i].key == key && options[i].name) row = i;
+    if (!row) return ARGP_ERR_UNKNOWN;
+    if (!t->values[row]) t->values[row] = open_memstream(&t->text[row], &t->size[row]);
+    if (!t->values[row]) die("out of memory for arguments");
+    const char *wants = options[row].arg;
+    if (arg) put_value(t->values[row], arg, !strncmp(wants, "FILE", 4) ? !strchr(wants, '=') : !strcmp(wants, "DIR"));
+    if (key == O_DATA || key == O_VAL || key == O_WEIGHTS) t->last = row;
+    return 0;
+}
+
+char *args_terms(int argc, char **argv) {
+    const struct argp argp = {.options = options, .parser = note_term};
+    Terms t = {.last = 0};
+    char *all = NULL;
+    size_t size;
+    FILE *f = open_memstream(&all, &size);
+    if (!f) die("out of memory for arguments");
+    bool wrong = argp_parse(&argp, argc, argv, ARGP_IN_ORDER | ARGP_SILENT, NULL, &t);
+    for (int i = 0; i < ROWS; i++) {
+        if (!t.values[i]) continue;
+        fclose(t.values[i]);
+        if (!may_differ(options[i].key)) fprintf(f, "--%s%s\n", options[i].name, t.text[i]);
+        free(t.text[i]);
+    }
+    if (wrong) fputs("arguments", f); /* whose process says what is wrong with them */
+    for (int i = 1; i < argc && wrong; i++) put_value(f, argv[i], false);
+    if (wrong) fputc('\n', f);
+    if (fclose(f) || !all) die("out of memory for arguments");
+    return all;
 }
 
 void args_free(Options *o) {

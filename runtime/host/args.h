@@ -36,6 +36,9 @@ typedef struct {
 /* Defaults come from the build. Usage errors end in exit 2, what the build cannot do in exit 1. */
 void args_free(Options *o);
 Options args_parse(const sc_build *b, int argc, char **argv);
+/* What all ranks of a job must be started with alike: a line for each option, in the order of -h, "--lr 0.1"; in new
+ * memory. Says nothing about wrong arguments. */
+char *args_terms(int argc, char **argv);
 bool threads_compute(const sc_build *b); /* the number of CPU threads makes a difference */
 
 #endif

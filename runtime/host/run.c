@@ -213,7 +213,9 @@ int host_main(const sc_build *b, int argc, char **argv) {
     sc_build build = *b;      /* with this run's number of threads */
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write, with a message */
     signal(SIGUSR1, SIG_IGN); /* nothing to save before sc_launch hears of it */
-    int ended = sc_join(b);
+    char *terms = args_terms(argc, argv);
+    int ended = sc_join(b, terms);
+    free(terms);
     if (ended >= 0) return ended;
     die_init(b->name, sc_map_shared(sizeof(int)), sc_first());
     json_set_alloc_funcs(json_memory, free);

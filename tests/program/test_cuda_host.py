@@ -427,6 +427,9 @@ def test_ranks_on_two_machines():
     check(codes == [1, 1] and err == "shardc: rank 0 of torchrun cannot meet the ranks of other machines: 1 of 2 machines have come within 2 s\n", "exit %s: %s" % (codes, err))
     codes, _, err = Ranks("torchrun", [far, far, fake(near), far], *args, **quick).wait()
     check(codes == [1] * 4 and err == "shardc: rank 2 runs another program than rank 0: start the same binary everywhere\n", "exit %s: %s" % (codes, err))
+    for rank, other in (1, 0), (2, 0), (3, 2):  # two of a machine, of both, of the other one
+        codes, _, err = Ranks("torchrun", [far] * 4, *args, machines=2, each={rank: ["--lr", "0.5"]}).wait()
+        check(codes == [1] * 4 and err == "shardc: rank %d was started with --lr 0.5, and rank %d without --lr: start all ranks with the same arguments\n" % (rank, other), "exit %s: %s" % (codes, err))
     codes, _, err = Ranks("torchrun", [far] * 4, *args, machines=2, env={"SC_FAKE_GPUS": "1"}).wait()
     check(codes == [1] * 4 and re.search(r"ranks (0 and 1|2 and 3) were given one and the same GPU \(0000:10:00\.0\)", err) and len(err.splitlines()) <= 2, "exit %s: %s" % (codes, err))
     codes, _, err = Ranks("torchrun", [far] * 4, *args, machines=2, env={"SC_FAKE_GPUS": "0"}).wait()

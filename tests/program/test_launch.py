@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 
-from harness import build, check, corpus, must, read_log, read_safetensors, same_run, scratch
+from harness import ROOT, SHARDC, build, check, corpus, must, read_log, read_safetensors, same_run, scratch
 
 PORTS = itertools.count(10000 + os.getpid() % 20000)
 
@@ -28,16 +28,18 @@ def environment(launcher, rank, world, job, machines):
 
 
 class Ranks:
-    """Starts a process a rank, in the order given."""
+    """Starts a process a rank, in the order given; those in `each` with more arguments, or with a function that is called before."""
 
-    def __init__(self, launcher, binaries, *args, order=None, data=None, env=None, world=None, delay=0, job=None, before=None, machines=1):
+    def __init__(self, launcher, binaries, *args, order=None, data=None, env=None, world=None, delay=0, job=None, before=None, machines=1, each={}):
         job = self.job = job or next(PORTS)
         self.world = world or len(binaries)
         self.all = {}
         for k in order or range(len(binaries)):
             e = {**os.environ, **{n: str(v) for n, v in environment(launcher, k, self.world, job, machines).items()}, **(env or {})}
             given = subprocess.PIPE if data and k == 0 else subprocess.DEVNULL
-            self.all[k] = subprocess.Popen([binaries[k], *args], env=e, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=before)
+            more = each.get(k, [])
+            self.all[k] = subprocess.Popen([binaries[k], *args, *([] if callable(more) else more)], env=e, stdin=given, stdout=subprocess.PIPE,
+                                           stderr=subprocess.PIPE, preexec_fn=more if callable(more) else before)
             if data and k == 0:
                 self.all[0].stdin.write(data)
                 self.all[0].stdin.close()
@@ -123,7 +125,7 @@ def test_refusals():
     refused(Ranks("torchrun", [b] * 3, *go, order=[1], machines=3, env={"SHARDC_PATIENCE": "1"}), r"rank 1 of torchrun cannot reach rank 0: no answer from localhost:\d+ within 1 s; MASTER_ADDR names")
     refused(Ranks("torchrun", [b] * 3, "--data", "nothing.bin"), r"nothing\.bin: no such file")
     refused(Ranks("torchrun", [b] * 3, "--data", "nothing.bin", order=[2, 1, 0], delay=0.2), r"nothing\.bin: no such file")
-    refused(Ranks("torchrun", [b, b, other], *go, delay=0.1), r"rank 2 \(process \d+\) runs another program than rank 0: start the same binary everywhere")
+    refused(Ranks("torchrun", [b, b, other], *go, delay=0.1), "rank 2 runs another program than rank 0: start the same binary everywhere")
     refused(Ranks("torchrun", [b] * 3, *go, "--dump", "zzz", "--at-step", "1", "-o", os.path.join(scratch("x"), "x")), "matches no value")
     refused(Ranks("torchrun", [b] * 3, "--data", data, "--steps", "30", "--lr", "1e30"), r"step \d+: the loss is NaN", 3)
     codes, outs, err = Ranks("torchrun", [b] * 3, "--help").wait()
@@ -137,6 +139,34 @@ def test_refusals():
     codes, _, err = Ranks("torchrun", [b] * 3, "--dat").wait()
     check(codes == [2] * 3 and err.count("option") == 1, "usage: %s %s" % (codes, err))
     return "17 refusals"
+
+
+def test_ranks_that_were_started_differently():
+    """All arguments but those that concern a process alone are alike, or the first that is not is named with both values, within seconds."""
+    b, data, folder = build("mlp.lua", world=3), corpus(), scratch("differ")
+    go, start = ["--data", data], time.monotonic()
+    for mine, theirs, says in ((["--lr", "0.01"], ["--lr", "0.02"], "with --lr 0.02, and rank 0 with --lr 0.01"),
+                               ([], ["--seed", "2"], "with --seed 2, and rank 0 without --seed"),
+                               (["--steps", "3"], ["--steps=4"], "with --steps 4, and rank 0 with --steps 3"),
+                               (["--accumulate", "1"], [], "without --accumulate, and rank 0 with --accumulate 1"),
+                               (["--save", "state"], ["--save", "/state"], "with --save /state, and rank 0 with --save %s/state" % os.getcwd()),
+                               (["--sample", "3", "--prompt", "a\nb"], ["--sample", "3", "--prompt", "a b"], r"with --prompt a b, and rank 0 with --prompt a\\0ab"),
+                               ([data] * 9, [data] * 9 + ["x.bin"], r"with --data ...\S+\.bin %s/x\.bin, and rank 0 with --data ...\S+\.bin" % os.getcwd()),
+                               ([data] * 3999, [data] * 4000, "with more than 32768 bytes of arguments, and rank 0 with others"),
+                               ([], ["--stepz"], "with arguments --data %s --stepz, and rank 0 without arguments" % data)):
+        refused(Ranks("torchrun", [b] * 3, *go, each={0: mine, 1: mine, 2: theirs}, order=[2, 1, 0]), "shardc: rank 2 was started %s: start all ranks with the same arguments\n$" % says)
+    other = os.path.join(folder, "mlp")  # the same plan, another learning rate
+    must([SHARDC, "build", os.path.join(ROOT, "models", "mlp.lua"), "--world", "3", "--redzone", "256", "--set", "lr=0.5", "-o", other])
+    refused(Ranks("torchrun", [b, b, other], *go), "rank 2 runs another program than rank 0: start the same binary everywhere")
+    check(time.monotonic() - start < 40, "took %.1f s" % (time.monotonic() - start))
+    own = [["--quiet"], ["--log", os.path.join(folder, "log"), "--stall-seconds", "20"], ["--threads", "1"]]
+    codes, out, err = Ranks("torchrun", [b] * 3, *go, "--steps", "2", each=dict(enumerate(own))).wait()
+    check(codes == [0] * 3 and not "".join(out) + err and not os.path.exists(own[1][1]), "exit %s: %s%s" % (codes, out, err))
+    few = lambda n: lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (n, n))
+    refused(Ranks("torchrun", [b] * 3, *go, "--steps", "2", each={1: few(5)}), r"corpus.*: Too many open files")  # once they have met
+    codes, _, err = Ranks("torchrun", [b] * 3, *go, "--steps", "2", each={1: few(4)}).wait()
+    check(codes == [3, 1, 3] and "rank 1 of torchrun cannot take the shared memory: too many open files" in err, "exit %s: %s" % (codes, err))
+    return "9 arguments, another binary, a rank that ends by itself"
 
 
 def test_impossible_variables():

@@ -213,7 +213,7 @@ int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void
     return code;
 }
 
-int sc_join(const sc_build *b) {
+int sc_join(const sc_build *b, const char *terms) {
     return -1;
 }
 bool sc_first(void) {
