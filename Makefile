@@ -15,9 +15,10 @@ KFLAGS  := -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-mat
 LIBS    := -l:liblua5.4.a -lcjson -lm -ldl
 BLASLIB := /usr/lib/x86_64-linux-gnu/openblas-serial/libopenblas.a
 # runtime/cpu/blas_memory.c stands before these functions of OpenBLAS, and says why (emit/build.c links programs alike).
-BLASWRAP := blas_memory_alloc blas_memory_free \
+BLASWRAP := blas_memory_alloc blas_memory_free mmap \
 	$(foreach c,SKYLAKEX COOPERLAKE SAPPHIRERAPIDS,sgemm_small_matrix_permit_$c dgemm_small_matrix_permit_$c)
-RUNLIBS  := $(BLASLIB) $(BLASWRAP:%=-Wl,--wrap=%) -l:libjansson.a -l:libz.a -lm -lpthread
+HOSTLIBS := -l:libjansson.a -l:libz.a -lm -lpthread
+RUNLIBS  := $(BLASLIB) $(BLASWRAP:%=-Wl,--wrap=%) $(HOSTLIBS)
 
 COMPILER_SRC := $(filter-out compiler/main.c,$(wildcard compiler/*.c compiler/*/*.c))
 HOST_SRC     := $(wildcard runtime/host/*.c)
@@ -116,7 +117,7 @@ $(B)/unit_kernels: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_kernels*.c
 $(B)/unit_runtime: $(U)/test_runtime_cpu.o $(CPU_OBJ)
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(RUNLIBS) -o $@
 $(B)/unit_host: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_host*.c)) $(U)/mock_target.o $(filter-out $(B)/runtime/host/main.o,$(HOST_OBJ))
-	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(RUNLIBS) -o $@
+	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(HOSTLIBS) -o $@
 unit: $(UNITS)
 
 # The compiler and the unit tests under the sanitizers; gcc then sees a null format in arena.c that is none.

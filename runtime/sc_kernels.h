@@ -13,6 +13,7 @@ extern "C" {
 /* Maps what the matrix library keeps between calls, for `parts` concurrent callers; with 1 in a thread that will run
  * kernels, before its first step, so that nothing is allocated later. */
 void sc_kernels_warm(int parts);
+size_t sc_kernels_buffer(void); /* bytes that a thread which calls kernels maps for them */
 
 /* A kernel may have a finish: run once, with part 0 of 1, after all parts of the kernel are done and before the event
  * counts as finished; it combines what the parts wrote, in a fixed order. NULL where there is none. */

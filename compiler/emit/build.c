@@ -385,9 +385,15 @@ static void compile(Build *b) {
 /* What runtime/cpu/blas_memory.c stands before, where this OpenBLAS has it. */
 #define NOT_SMALL(core) "-Wl,--wrap=sgemm_small_matrix_permit_" core, "-Wl,--wrap=dgemm_small_matrix_permit_" core
 
-static const char *const cpu_libraries[] = {
-    BLAS_FOLDER,           "-l:libopenblas.a",      "-Wl,--wrap=blas_memory_alloc", "-Wl,--wrap=blas_memory_free",
-    NOT_SMALL("SKYLAKEX"), NOT_SMALL("COOPERLAKE"), NOT_SMALL("SAPPHIRERAPIDS"),    NULL};
+static const char *const cpu_libraries[] = {BLAS_FOLDER,
+                                            "-l:libopenblas.a",
+                                            "-Wl,--wrap=blas_memory_alloc",
+                                            "-Wl,--wrap=blas_memory_free",
+                                            "-Wl,--wrap=mmap",
+                                            NOT_SMALL("SKYLAKEX"),
+                                            NOT_SMALL("COOPERLAKE"),
+                                            NOT_SMALL("SAPPHIRERAPIDS"),
+                                            NULL};
 
 static void remember_folder(Build *b, Args *args, const char *folder) {
     if (folder) push(args, b->a, arena_printf(b->a, "-Wl,-rpath,%s", folder));

@@ -32,6 +32,10 @@ double sc_available_bytes(void) {
     return machine;
 }
 
+double sc_mapped_bytes(void) {
+    return read_number("/proc/self/status", "VmSize:") * 1024;
+}
+
 #ifdef SC_RANK_THREADS
 void *sc_map_shared(size_t bytes) {
     size_t whole = (bytes + 4095) / 4096 * 4096;

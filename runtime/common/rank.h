@@ -118,6 +118,7 @@ void sc_meet(sc_rank *r, int stream, sc_members m); /* returns when all members 
 
 /* memory.c */
 double sc_available_bytes(void); /* of this machine, for this process; -1: not known */
+double sc_mapped_bytes(void);    /* of this process's address space; below 0: not known */
 
 /* launch.c asks the target */
 /* A rank's share of what else the target keeps in common, written down (from another machine) or looked up. */

@@ -211,8 +211,9 @@ static double deadline(const sc_world *w) {
     return stall > 0 && stall < patience && before_training(w) ? patience : stall;
 }
 
-/* A rank outside of programs and barriers is at work in the training program (it may wait for data): no hang. One that
- * is on its way there is late when another one waits for it. */
+/* A rank outside of programs and barriers is at work in the training program (it may wait for data): no hang. On its
+ * way there it takes a while for each stage; how long it takes its memory depends on how much that is, so it is late
+ * there only when another one waits for it. */
 bool sc_stalled(const sc_world *w, sc_watchdog *dog) {
     uint64_t ticks = 0;
     bool blocked = true, waits = false;
@@ -222,7 +223,8 @@ bool sc_stalled(const sc_world *w, sc_watchdog *dog) {
         ticks += atomic_load(&x->ticks) << 20;
         for (int s = 0; s < SC_STREAMS; s++) ticks += atomic_load(&x->met[s].value) + (atomic_load(&x->seen[s]) >> 32);
         if (atomic_load(&x->done)) continue;
-        bool here = atomic_load(&x->program) >= 0 || atomic_load(&x->at_barrier) || is_meeting(stage_of(x));
+        bool starts = stage_of(x) != SC_TRAINS && stage_of(x) != SC_TAKES;
+        bool here = atomic_load(&x->program) >= 0 || atomic_load(&x->at_barrier) || starts;
         if (!here && atomic_load(&x->stopped)) here = true;
         waits |= here;
         if (!here && stage_of(x) == SC_TRAINS) blocked = false;

@@ -1,19 +1,26 @@
 /* The memory that OpenBLAS takes. Every thread gets packing buffers of its own: the serial build scans its table of
  * buffers without a lock (blas_memory_alloc in driver/others/memory.c, 0.3.21), and two threads that call it at once
- * can get the same buffer, and then mix up their products. And no product calls malloc: see below. Linked in front of
- * the library's functions by a --wrap for each __wrap_ here. Relies on: OpenBLAS (serial), the linker's --wrap. Relied
- * on by: OpenBLAS's own calls, in every binary that links it with these flags. */
+ * can get the same buffer, and then mix up their products. Where no memory is left for a buffer it would try for ever:
+ * here the process ends. And no product calls malloc: see below. Linked in front of the library's functions by a --wrap
+ * for each __wrap_ here. Relies on: OpenBLAS (serial), the linker's --wrap. Relied on by: OpenBLAS's own calls, in
+ * every binary that links it with these flags; k_blas.c. */
+#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 
 enum { NESTED = 2 }; /* buffers a thread keeps */
 
 /* Weak, so that objects link without the flags too (the wrappers are then unused). */
 __attribute__((weak)) void *__real_blas_memory_alloc(int position);
 __attribute__((weak)) void __real_blas_memory_free(void *buffer);
+__attribute__((weak)) void *__real_mmap(void *at, size_t bytes, int prot, int flags, int file, off_t offset);
 void *__wrap_blas_memory_alloc(int position);
 void __wrap_blas_memory_free(void *buffer);
+void *__wrap_mmap(void *at, size_t bytes, int prot, int flags, int file, off_t offset);
 
 typedef struct {
     void *buffer[NESTED];
@@ -24,11 +31,29 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local buffers mine;
+static _Thread_local bool taking; /* this thread is in the library's allocator */
+size_t sc_blas_buffer_bytes;      /* of a buffer; 0 before the first */
 
 static void *library_alloc(int position) {
     pthread_mutex_lock(&lock);
+    taking = true;
     void *p = __real_blas_memory_alloc(position);
+    taking = false;
     pthread_mutex_unlock(&lock);
+    return p;
+}
+
+void *__wrap_mmap(void *at, size_t bytes, int prot, int flags, int file, off_t offset) {
+    void *p = __real_mmap(at, bytes, prot, flags, file, offset);
+    if (!taking) return p;
+    if (p == MAP_FAILED) {
+        fprintf(stderr,
+                "shardc: cannot map a buffer of %zu bytes for OpenBLAS: %s; lift the limit on address space (ulimit -v "
+                "unlimited), or give fewer --threads\n",
+                bytes, strerror(errno));
+        exit(1);
+    }
+    sc_blas_buffer_bytes = bytes;
     return p;
 }
 

@@ -10,12 +10,18 @@
 /* The library's packing buffers, mapped at their first use and kept; a thread takes its own (blas_memory.c). */
 void *blas_memory_alloc(int position);
 void blas_memory_free(void *buffer);
+extern size_t sc_blas_buffer_bytes;
 
 void sc_kernels_warm(int parts) {
     void *buffer[256];
     int n = parts < 256 ? parts : 256;
     for (int i = 0; i < n; i++) buffer[i] = blas_memory_alloc(0);
     for (int i = n - 1; i >= 0; i--) blas_memory_free(buffer[i]);
+}
+
+size_t sc_kernels_buffer(void) {
+    sc_kernels_warm(1);
+    return sc_blas_buffer_bytes;
 }
 
 void sc_gemm(int ta, int tb, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda, const real *b,

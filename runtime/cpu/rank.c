@@ -102,12 +102,14 @@ sc_rank *sc_rank_new(sc_world *w, int rank) {
     sc_rank_place(r, w, rank);
     r->t = sc_calloc(1, sizeof *r->t);
     r->t->threads = r->b->threads;
+    sc_come_to(r, SC_TAKES);
     for (int host = 0; host < 2; host++) {
         r->arena[host] = w->arena[host][rank];
         uint64_t bytes = host ? r->b->host_bytes : r->b->arena_bytes;
         if (bytes) /* takes the pages now: running out is impossible later */
             memset(r->arena[host], r->d->poison ? SC_POISON : 0, bytes);
     }
+    sc_come_to(r, SC_REHEARSES);
     r->t->record = (const sc_record *)(r->arena[0] + r->b->record_at);
     capture(r);
     sc_watch_new(r);

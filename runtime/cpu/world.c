@@ -1,11 +1,42 @@
 /* The arenas of the CPU target: in shared memory, so that collectives read their peers' directly.
  * Relies on: rank.h, common/memory.c.
  * Relied on by: common/launch.c. */
+#include "../sc_kernels.h"
 #include "rank.h"
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+/* What a rank maps beside what this process has mapped, tried in one piece: the arenas of all ranks, a buffer of
+ * kernels (one of them is here) and a stack for each thread and stream. */
+static bool has_address_space(const sc_build *b) {
+    const double gib = 1024. * 1024 * 1024;
+    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+    size_t buffer = sc_kernels_buffer(), parts = (size_t)b->threads + SC_STREAMS, stack = 0;
+    double mapped = sc_mapped_bytes() - (double)buffer;
+    pthread_attr_t a;
+    if (!pthread_attr_init(&a)) pthread_attr_getstacksize(&a, &stack), pthread_attr_destroy(&a);
+    size_t arenas = (size_t)b->world * (b->arena_bytes + b->host_bytes), stacks = (parts - 2) * stack,
+           more = arenas + (parts - 1) * buffer + stacks;
+    void *p = mmap(NULL, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p != MAP_FAILED) {
+        munmap(p, more);
+        return true;
+    }
+    getrlimit(RLIMIT_AS, &limit);
+    fprintf(
+        stderr,
+        "shardc: %s does not fit the address space of a process: a rank maps %.2f GiB (the program %.2f, arenas of all "
+        "ranks %.2f, %zu buffers of OpenBLAS %.2f, stacks %.2f), and ulimit -v allows %.2f; lift it (ulimit -v "
+        "unlimited), or give fewer --threads\n",
+        b->name, (mapped + (double)buffer + (double)more) / gib, mapped / gib, (double)arenas / gib, parts,
+        (double)(parts * buffer) / gib, (double)stacks / gib, (double)limit.rlim_cur / gib);
+    return false;
+}
 
 bool sc_world_fits(const sc_build *b, const sc_debug *d) {
     double need = (double)b->world * (double)(b->arena_bytes + b->host_bytes), have = sc_available_bytes(),
@@ -17,7 +48,7 @@ bool sc_world_fits(const sc_build *b, const sc_debug *d) {
                 b->world, b->name);
         return false;
     }
-    if (have < 0 || need <= have) return true;
+    if (have < 0 || need <= have) return has_address_space(b);
     fprintf(stderr,
             "shardc: %s does not fit this machine: %d ranks need %.2f GiB (device arena %.2f, host arena %.2f each), "
             "%.2f GiB are free; use a smaller batch, recompute or offload, or more memory\n",

@@ -1,6 +1,7 @@
 /* Preloaded into a program under test: makes the Nth call of one C library function fail, as a full disk, a missing
  * right or a machine without memory would. SHARDC_INJECT = program:function:N:errno (N+: that call and all after it);
- * errno -9: the process is killed before that call; 1500ms instead: the call does not fail, it takes so long.
+ * errno -9: the process is killed before that call; 0: the call never returns; 1500ms instead: the call does not fail,
+ * it takes so long.
  * Says on exit, in the file $SHARDC_INJECTED, whether the call was ever made.
  * Relies on: glibc. Relied on by: test_failures.py, test_signals.py. */
 #define _GNU_SOURCE
@@ -53,6 +54,7 @@ static bool fails(const char *name) {
         return false;
     }
     if (wanted_errno < 0) raise((int)-wanted_errno);
+    while (!wanted_errno) pause();
     errno = (int)wanted_errno;
     return true;
 }

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 
-from harness import ROOT, SHARDC, build, check, corpus, must, read_log, read_safetensors, same_run, scratch
+from harness import ROOT, SHARDC, build, check, corpus, library, must, read_log, read_safetensors, same_run, scratch
 
 PORTS = itertools.count(10000 + os.getpid() % 20000)
 
@@ -167,6 +167,40 @@ def test_ranks_that_were_started_differently():
     codes, _, err = Ranks("torchrun", [b] * 3, *go, "--steps", "2", each={1: few(4)}).wait()
     check(codes == [3, 1, 3] and "rank 1 of torchrun cannot take the shared memory: too many open files" in err, "exit %s: %s" % (codes, err))
     return "9 arguments, another binary, a rank that ends by itself"
+
+
+def test_address_space():
+    """What OpenBLAS, arenas and threads map is tried before the start: under any limit a run is refused with figures, or it runs."""
+    b, go, outcomes = build("mlp.lua", world=2), ["--data", corpus(), "--steps", "2", "--quiet"], []
+    for mib in 160, 330, 586, 900, 1050, 1100, 1150, 1200, 1250, 1300, 1600:
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (mib << 20, mib << 20))
+        try:
+            p = subprocess.run([b, *go], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, preexec_fn=limit)
+        except subprocess.TimeoutExpired:
+            check(False, "%d MiB: still there after 20 s" % mib)
+        outcomes.append(p.returncode)
+        check(p.returncode in (0, 1) and len(p.stderr.splitlines()) == p.returncode, "%d MiB: exit %d: %s" % (mib, p.returncode, p.stderr))
+        first = "cannot map a buffer of 134217728 bytes for OpenBLAS: Cannot allocate memory; lift the limit on address space \\(ulimit -v unlimited\\), or give fewer --threads"
+        all = r"mlp does not fit the address space of a process: a rank maps 1\.\d\d GiB \(the program 0\.\d\d, arenas of all ranks 0\.\d\d, (8|9) buffers of OpenBLAS 1\.\d\d, stacks 0\.\d\d\), and ulimit -v allows %.2f; lift it" % (mib / 1024)
+        check(not p.returncode or re.match("shardc: (%s|%s)" % (first, all), p.stderr), "%d MiB: %s" % (mib, p.stderr))
+    check(outcomes == sorted(outcomes, reverse=True) and {0, 1} == set(outcomes), "exits %s" % outcomes)
+    ranks = Ranks("torchrun", [b] * 2, *go, before=lambda: resource.setrlimit(resource.RLIMIT_AS, (600 << 20, 600 << 20)))
+    refused(ranks, "mlp does not fit the address space of a process")
+    return "refused below %d MiB" % (160, 330, 586, 900, 1050, 1100, 1150, 1200, 1250, 1300, 1600)[outcomes.index(0)]
+
+
+def test_a_rank_that_hangs_before_training_is_told():
+    """Nobody waits for another rank: all hang while they start their threads."""
+    b = build("mlp.lua", world=2)
+    env = {"LD_PRELOAD": library("inject"), "SHARDC_INJECT": "%s:pthread_create:1:0" % os.path.basename(b), "SHARDC_PATIENCE": "1"}
+    p = subprocess.Popen([b, "--data", corpus(), "--steps", "2", "--stall-seconds", "1"], env={**os.environ, **env}, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        err = p.communicate(timeout=20)[1]
+    except subprocess.TimeoutExpired:
+        p.kill()
+        check(False, "still there after 20 s")
+    says = "shardc: no progress for 1 s before training; --stall-seconds sets another limit\n  rank 0 gets its programs ready\n  rank 1 gets its programs ready\n"
+    check(p.returncode == 3 and err == says, "exit %d: %s" % (p.returncode, err))
 
 
 def test_impossible_variables():
