@@ -159,7 +159,8 @@ static void want_wires(Check *c, bool constant) {
 static void check_gather(Graph *g, const Unit *u, bool cuda) {
     Extension *x = u->policy->all_gather;
     for (ExtensionPart part = PRE_GATHER; part <= POST_GATHER; part++) {
-        Check c = {.a = g->arena, .x = x, .use = u->policy->src, .cuda = cuda};
+        Source use = setting_source(&u->policy->settings, "all_gather", u->policy->src);
+        Check c = {.a = g->arena, .x = x, .use = use, .cuda = cuda};
         find(&c, x, part);
         want_record(&c, "piece", "sc_piece", true);
         if (part == PRE_GATHER) want(&c, "stored", u->dtype, true, NULL, 1);

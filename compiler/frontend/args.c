@@ -20,10 +20,17 @@ const char *type_of(lua_State *L, int index) {
     }
 }
 
+/* An entry of a policy file is known by its line, a call in the model by each of its lines. */
+Source field_source(lua_State *L, const char *key) {
+    const Frontend *f = fe_of(L);
+    Source call = lua_source(L), at = f->reading ? setting_source(f->reading, key, call) : call;
+    return at.file == f->options->policy_file ? at : lua_key_source(L, at, key);
+}
+
 void field_fail(lua_State *L, const char *key, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    vfail(lua_key_source(L, lua_source(L), key), fmt, ap);
+    vfail(field_source(L, key), fmt, ap);
 }
 
 const char *quote_nearest(Arena *a, const char *name, const char *const *names, int n) {

@@ -60,12 +60,10 @@ static void resolve(Frontend *f, const Prefetch *x, const Module *unit, Prefetch
 static void prefetches(Frontend *f) {
     for (int i = 0; i < f->prefetches.n; i++) {
         const Prefetch *x = &f->prefetches.at[i];
-        bool once = true; /* one entry of a policy file may be for several modules */
-        for (int k = 0; k < f->g->modules.n && once; k++) {
+        for (int k = 0; k < f->g->modules.n; k++) {
             const Module *m = f->g->modules.at[k];
-            if (m->policy != x->policy) continue;
-            resolve(f, x, m, x->backward ? &x->policy->backward_list : &x->policy->forward_list);
-            once = false;
+            if (m->policy == x->policy)
+                resolve(f, x, m, x->backward ? &x->policy->backward_list : &x->policy->forward_list);
         }
     }
 }
@@ -83,7 +81,7 @@ static void shared_extensions(const Frontend *f) {
             if (a == b) continue;
             const UnitPolicy *with = a ? first : other, *beside = a ? other : first;
             Source at = beside ? beside->src : f->training_at;
-            fail(lua_key_source(f->L, with->src, "all_gather"),
+            fail(policy_source(f, with, "all_gather"),
                  "all_gather: %s is shared with the unit of %s:%d (there it is %s), which gathers %s; a shared "
                  "parameter is gathered once: give both units the same extension, or none",
                  p->holders.at[0].path, at.file, at.line, p->holders.at[k].path,
@@ -99,35 +97,36 @@ static int shards_of(const Frontend *f, const UnitPolicy *p) {
 
 /* What the two say otherwise of the parameter, or NULL. A module that nn.fully_shard never saw says nothing of meshes
  * and dtypes, and leaves all on the device. */
-static const char *difference(const Frontend *f, const UnitPolicy *a, const UnitPolicy *b, const char **key) {
+static const char *difference(const Frontend *f, const UnitPolicy *a, const UnitPolicy *b) {
     static const UnitPolicy none;
     const UnitPolicy *x = a ? a : &none, *y = b ? b : &none;
-    *key = "offload";
     if (x->offload_params != y->offload_params) return "offload.params";
     if (x->offload_grads != y->offload_grads) return "offload.grads";
     if (x->offload_optimizer != y->offload_optimizer) return "offload.optimizer";
     if (!a || !b) return NULL;
-    *key = "mesh";
     if (shards_of(f, a) != shards_of(f, b)) return "mesh";
-    *key = "mp_policy";
     if (a->has_param_dtype != b->has_param_dtype || (a->has_param_dtype && a->param_dtype != b->param_dtype))
         return "mp_policy.param_dtype";
     if (a->has_grad_dtype != b->has_grad_dtype || (a->has_grad_dtype && a->grad_dtype != b->grad_dtype))
         return "mp_policy.grad_dtype";
     if (a->has_reduce_dtype != b->has_reduce_dtype || (a->has_reduce_dtype && a->reduce_dtype != b->reduce_dtype))
         return "mp_policy.reduce_dtype";
-    *key = "gradient_divide_factor";
-    return a->gradient_divide_factor != b->gradient_divide_factor ? *key : NULL;
+    return a->gradient_divide_factor != b->gradient_divide_factor ? "gradient_divide_factor" : NULL;
 }
 
+/* Where m's options say `key`, or the table round it: "mp_policy.param_dtype". */
 static Source line_of(const Frontend *f, const Module *m, const char *key) {
-    return m->policy ? lua_key_source(f->L, m->policy->src, key) : m->made;
+    const char *dot = strchr(key, '.');
+    if (!m->policy) return m->made;
+    if (!dot) return policy_source(f, m->policy, key);
+    bool said = setting_source(&m->policy->settings, dot + 1, NOWHERE).file != NULL;
+    return policy_source(f, m->policy, said ? dot + 1 : arena_printf(f->arena, "%.*s", (int)(dot - key), key));
 }
 
 static void agree(const Frontend *f, const Param *p, const Module *a, const Module *b, const char *how) {
-    const char *key, *what = difference(f, a->policy, b->policy, &key);
+    const char *what = difference(f, a->policy, b->policy);
     if (!what) return;
-    Source at = line_of(f, a, key), other = line_of(f, b, key);
+    Source at = line_of(f, a, what), other = line_of(f, b, what);
     fail(at,
          "nn.fully_shard: parameter %s is shared by %s and %s%s, whose %s differ (%s:%d and %s:%d); it lies in one "
          "place and is gathered once: say the same in both",
@@ -196,7 +195,7 @@ static void sparse_tables(const Frontend *f) {
         for (int k = 0; k < f->g->train->ops.n; k++) check_reader(f, p, f->g->train->ops.at[k], &lookup);
         if (!policy || !(policy->defer_sync || policy->defer_all_reduce)) continue;
         const char *key = policy->defer_sync ? "requires_gradient_sync" : "requires_all_reduce";
-        Source at = lua_key_source(f->L, policy->src, key);
+        Source at = policy_source(f, policy, key);
         fail(p->src,
              "nn.Embedding: sparse = true exchanges the rows of %s in every microbatch, but %s:%d says %s = false; "
              "leave "

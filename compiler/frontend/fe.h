@@ -7,6 +7,12 @@
 #include "../ir/build.h"
 #include "sandbox.h"
 
+typedef struct { /* the options of nn.fully_shard or nn.checkpoint_wrapper, and what --policy entries write over them */
+    int table;   /* a copy of them, in Lua's registry */
+    Settings settings; /* where each stands */
+    Source src;        /* the call, or the entry, that wraps the module; file NULL: none does */
+} Wrapper;
+
 typedef struct ModuleInfo {
     const char *kind;    /* "Linear" */
     const char *made_by; /* "nn.Linear(5120, 14336)" */
@@ -16,7 +22,9 @@ typedef struct ModuleInfo {
     int depth;        /* of the shortest path to it; 0: none found yet (the model itself has 1) */
     const char *open; /* its path, while the walk is inside it: found again, it is a cycle */
     int calls;        /* in the running trace */
-    Checkpoint *checkpoint;
+    Wrapper sharded, checkpointed;
+    Source entry;           /* the last of the policy file's that matches it; file NULL: none */
+    Checkpoint *checkpoint; /* as read from these */
     UnitPolicy *policy;
 } ModuleInfo;
 
@@ -78,6 +86,7 @@ typedef struct {
     VEC(ParamInfo *) params;
     VEC(Log) logs;
     VEC(Prefetch) prefetches;
+    const Settings *reading;         /* of the options that are being read; NULL: those of the running call */
     int training_ref;                /* nn.training's table in the registry */
     Source training_at, function_at; /* nn.training; the function of its table that is traced */
 } Frontend;
@@ -104,6 +113,7 @@ int field_strings(lua_State *L, int table, const char *what, const char *key,
                   const char ***out);                                         /* a string or a list */
 bool field_table(lua_State *L, int table, const char *what, const char *key); /* pushes it, or nothing */
 _Noreturn void field_fail(lua_State *L, const char *key, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+Source field_source(lua_State *L, const char *key); /* where the key stands, of the table that is being read */
 Dtype to_dtype(lua_State *L, int index, const char *what);
 int to_shape(lua_State *L, int table, const char *what, int64_t *shape); /* returns dims */
 void options_table(lua_State *L, int index);                             /* settop(index); nil becomes {} */
@@ -152,10 +162,18 @@ uint64_t path_key(const char *path); /* Philox key */
 
 /* policy.c */
 void policy_open(lua_State *L);
-void policy_apply(Frontend *f);   /* checks that policies met modules; reads --policy */
-void policy_buffers(Frontend *f); /* mp_policy.buffer_dtype */
-void policy_ignore(Frontend *f);  /* ignored_params, when all parameters have their paths */
+void policy_loose(const Frontend *f); /* refuses wrapped modules that are not part of the model */
+/* Options over those of a wrapper, key by key; the named tables among them are merged likewise. */
+void wrapper_overlay(lua_State *L, Wrapper *w, int options, const char *tables, Source src);
+extern const char sharding_tables[];
+void policy_read(lua_State *L, ModuleInfo *m);                                 /* what its wrappers say now */
+Source policy_source(const Frontend *f, const UnitPolicy *p, const char *key); /* where it is written */
+void policy_buffers(Frontend *f);                                              /* mp_policy.buffer_dtype */
+void policy_ignore(Frontend *f); /* ignored_params, when all parameters have their paths */
 bool path_match(const char *pattern, const char *text, bool across_dots);
+
+/* policy_file.c */
+void policy_file_apply(Frontend *f);
 
 /* extension.c */
 void extension_open(lua_State *L);

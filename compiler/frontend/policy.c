@@ -1,6 +1,6 @@
-/* How a module is sharded and what it recomputes: nn.fully_shard, nn.checkpoint_wrapper, nn.checkpoint, --policy files.
+/* How a module is sharded and what it recomputes: nn.fully_shard, nn.checkpoint_wrapper, nn.checkpoint.
  * Relies on: args.c, modules.c.
- * Relied on by: nn.lua, frontend.c. */
+ * Relied on by: nn.lua, policy_file.c, frontend.c. */
 #include "fe.h"
 
 /* ── patterns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -36,6 +36,26 @@ bool path_match(const char *p, const char *s, bool across_dots) {
     }
 }
 
+/* Two options contradict each other: the key's and another one. One may be the model's, the other a policy file's. */
+__attribute__((format(printf, 3, 4))) static _Noreturn void contradiction(lua_State *L, const char *key,
+                                                                          const char *fmt, ...) {
+    const Frontend *f = fe_of(L);
+    const Settings *s = f->reading;
+    Source model = NOWHERE, entry = NOWHERE;
+    va_list ap;
+    va_start(ap, fmt);
+    const char *message = arena_vprintf(f->arena, fmt, ap);
+    va_end(ap);
+    for (int i = 0; s && i < s->n; i++)
+        *(s->at[i].src.file == f->options->policy_file ? &entry : &model) = s->at[i].src;
+    if (model.file && entry.file)
+        message = arena_printf(f->arena,
+                               "%s\n  the policy file's options stand over those of %s:%d; replace = true in an entry "
+                               "leaves these out",
+                               message, model.file, model.line);
+    field_fail(L, key, "%s", message);
+}
+
 /* ── sharding ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static void read_mesh(lua_State *L, int t, const char *what, UnitPolicy *p) {
@@ -59,8 +79,8 @@ static void read_mesh(lua_State *L, int t, const char *what, UnitPolicy *p) {
     lua_pop(L, 1);
 }
 
-static const char *place(lua_State *L, const char *key) { /* "net.lua:12", where the key stands in the running call */
-    Source s = lua_key_source(L, lua_source(L), key);
+static const char *place(lua_State *L, const char *key) { /* "net.lua:12", where the key stands */
+    Source s = field_source(L, key);
     return arena_printf(fe_of(L)->arena, "%s:%d", s.file, s.line);
 }
 
@@ -68,13 +88,13 @@ static const char *place(lua_State *L, const char *key) { /* "net.lua:12", where
 static void check_gradients(lua_State *L, const UnitPolicy *p) {
     if (!p->has_grad_dtype) return;
     if (!p->has_reduce_dtype)
-        field_fail(
+        contradiction(
             L, "grad_dtype",
             "mp_policy: grad_dtype = \"%s\" without reduce_dtype: gradients are then made in the dtype that they "
             "are reduced in; say what they are summed in too, reduce_dtype = \"fp32\"",
             dtype_name(p->grad_dtype));
     if (p->grad_dtype == p->reduce_dtype || (dtype_size(p->grad_dtype) == 2 && p->reduce_dtype == FP32)) return;
-    field_fail(
+    contradiction(
         L, "grad_dtype",
         "mp_policy: gradients of grad_dtype = \"%s\" cannot be summed in reduce_dtype = \"%s\" (%s): make them in "
         "that dtype, or in \"bf16\" or \"fp16\" and sum them in \"fp32\"",
@@ -101,11 +121,12 @@ static void check_group(lua_State *L, const char *what, const UnitPolicy *p) {
     int n = p->reshard_after_forward, shards = p->shard ? p->shard : p->replicate ? o->world / p->replicate : o->world;
     int nodes = o->nodes > 1 ? o->nodes : 1;
     if (n > 1 && o->world > 1 && shards % n)
-        field_fail(L, "reshard_after_forward",
-                   "%s: reshard_after_forward = %d: a group of %d ranks does not divide the %d ranks that %s%s shards "
-                   "over; write true (to all of them), false, or a divisor",
-                   what, n, n, shards, p->shard || p->replicate ? "the mesh at " : "the world",
-                   p->shard || p->replicate ? place(L, "mesh") : "");
+        contradiction(
+            L, "reshard_after_forward",
+            "%s: reshard_after_forward = %d: a group of %d ranks does not divide the %d ranks that %s%s shards "
+            "over; write true (to all of them), false, or a divisor",
+            what, n, n, shards, p->shard || p->replicate ? "the mesh at " : "the world",
+            p->shard || p->replicate ? place(L, "mesh") : "");
     if (n > 1 && n < shards && o->world / nodes % n)
         field_fail(L, "reshard_after_forward",
                    "%s: reshard_after_forward = %d: a group of %d ranks does not divide the %d ranks of a machine (%d "
@@ -133,23 +154,25 @@ static void read_accumulation(lua_State *L, int t, const char *what, UnitPolicy 
     p->defer_sync = !field_boolean(L, t, what, "requires_gradient_sync", true);
     p->defer_all_reduce = !field_boolean(L, t, what, "requires_all_reduce", true);
     if (p->stay_gathered && !p->root_default && p->reshard_after_forward)
-        field_fail(L, "reshard_after_backward",
-                   "%s: reshard_after_backward = false keeps the unit gathered over the whole step, but "
-                   "reshard_after_forward at %s reshards it in the midst of it; leave one of the two out",
-                   what, place(L, "reshard_after_forward"));
+        contradiction(L, "reshard_after_backward",
+                      "%s: reshard_after_backward = false keeps the unit gathered over the whole step, but "
+                      "reshard_after_forward at %s reshards it in the midst of it; leave one of the two out",
+                      what, place(L, "reshard_after_forward"));
     if (p->defer_all_reduce && !p->replicate && !p->shard)
-        field_fail(L, "requires_all_reduce",
-                   "%s: requires_all_reduce = false, but the unit at %s:%d has no mesh with replicas, and nothing to "
-                   "all-reduce; write mesh = nn.mesh { replicate = 2 }, or requires_gradient_sync = false",
-                   what, p->src.file, p->src.line);
+        contradiction(
+            L, "requires_all_reduce",
+            "%s: requires_all_reduce = false, but the unit at %s:%d has no mesh with replicas, and nothing to "
+            "all-reduce; write mesh = nn.mesh { replicate = 2 }, or requires_gradient_sync = false",
+            what, p->src.file, p->src.line);
 }
 
 static void check_promise(lua_State *L, const char *what, const UnitPolicy *p) {
     if (p->unshard_in_backward || p->reshard_after_forward < 2) return;
-    field_fail(L, "unshard_in_backward",
-               "%s: unshard_in_backward = false says that the backward reads no parameter, but reshard_after_forward "
-               "at %s keeps parts for it; write reshard_after_forward = true",
-               what, place(L, "reshard_after_forward"));
+    contradiction(
+        L, "unshard_in_backward",
+        "%s: unshard_in_backward = false says that the backward reads no parameter, but reshard_after_forward "
+        "at %s keeps parts for it; write reshard_after_forward = true",
+        what, place(L, "reshard_after_forward"));
 }
 
 static void read_offloaded_optimizer(lua_State *L, int m, UnitPolicy *p) {
@@ -184,7 +207,7 @@ static int read_ahead(lua_State *L, int t, const char *key, UnitPolicy *p, bool 
     Frontend *f = fe_of(L);
     int type = lua_getfield(L, t, key), list = lua_gettop(L);
     if (type == LUA_TTABLE) {
-        Prefetch x = {.policy = p, .backward = backward, .src = lua_key_source(L, lua_source(L), key)};
+        Prefetch x = {.policy = p, .backward = backward, .src = field_source(L, key)};
         if (module_at(L, list) || !lua_rawlen(L, list))
             field_fail(L, key,
                        "prefetch: %s is %s; write how many units ahead to gather (0: none), or a list of modules, { "
@@ -220,6 +243,7 @@ static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Sourc
                "mesh reshard_after_forward reshard_after_backward mp_policy offload prefetch unshard_in_backward "
                "ignored_params gradient_divide_factor requires_gradient_sync requires_all_reduce all_gather");
     p->src = src;
+    p->settings = *fe_of(L)->reading;
     p->cast_forward_inputs = true;
     read_mesh(L, t, what, p);
     read_dtypes(L, t, what, p);
@@ -253,7 +277,7 @@ void policy_buffers(Frontend *f) {
  * then a buffer. PyTorch leaves the gradients of trainable ones as each rank made them, so that ranks drift apart
  * unless somebody sums them; here that is done, over all ranks. */
 static void ignore(Frontend *f, const UnitPolicy *policy, const char *pattern) {
-    Source src = lua_key_source(f->L, policy->src, "ignored_params");
+    Source src = policy_source(f, policy, "ignored_params");
     VEC(const char *) paths = {0};
     bool met = false;
     for (int i = 0; i < f->g->params.n; i++) {
@@ -299,7 +323,11 @@ static int prim_fully_shard(lua_State *L) {
     if (m->policy)
         lua_fail(L, "nn.fully_shard: %s has a policy already, from %s:%d", m->made_by, m->policy->src.file,
                  m->policy->src.line);
-    m->policy = read_unit_policy(L, 2, "nn.fully_shard", lua_source(L));
+    Source call = lua_source(L);
+    wrapper_overlay(L, &m->sharded, 2, sharding_tables, call);
+    fe_of(L)->reading = &m->sharded.settings;
+    m->policy = read_unit_policy(L, 2, "nn.fully_shard", call);
+    fe_of(L)->reading = NULL;
     lua_settop(L, 1);
     return 1;
 }
@@ -316,14 +344,15 @@ static Checkpoint *read_checkpoint(lua_State *L, int t, const char *what, Source
     Checkpoint *c = NEW(fe_of(L)->arena, Checkpoint);
     check_keys(L, t, what, "save offload recompute");
     c->src = src;
+    if (fe_of(L)->reading) c->settings = *fe_of(L)->reading; /* none of nn.checkpoint, which no policy file changes */
     c->nsave = field_strings(L, t, what, "save", &c->save);
     c->noffload = field_strings(L, t, what, "offload", &c->offload);
     c->recompute = field_boolean(L, t, what, "recompute", true);
     if (c->nsave && !c->recompute)
-        field_fail(L, "save",
-                   "%s: save names what is kept instead of recomputed, but recompute = false at %s keeps all; leave "
-                   "one of the two out",
-                   what, place(L, "recompute"));
+        contradiction(L, "save",
+                      "%s: save names what is kept instead of recomputed, but recompute = false at %s keeps all; leave "
+                      "one of the two out",
+                      what, place(L, "recompute"));
     return c;
 }
 
@@ -333,7 +362,11 @@ static int prim_checkpoint_wrapper(lua_State *L) {
     if (m->checkpoint)
         lua_fail(L, "nn.checkpoint_wrapper: %s is wrapped already, at %s:%d", m->made_by, m->checkpoint->src.file,
                  m->checkpoint->src.line);
-    m->checkpoint = read_checkpoint(L, 2, "nn.checkpoint_wrapper", lua_source(L));
+    Source call = lua_source(L);
+    wrapper_overlay(L, &m->checkpointed, 2, " ", call);
+    fe_of(L)->reading = &m->checkpointed.settings;
+    m->checkpoint = read_checkpoint(L, 2, "nn.checkpoint_wrapper", call);
+    fe_of(L)->reading = NULL;
     lua_settop(L, 1);
     return 1;
 }
@@ -344,88 +377,100 @@ static int prim_checkpoint_options(lua_State *L) { /* of nn.checkpoint: table or
     return 1;
 }
 
-/* ── --policy ───────────────────────────────────────────────────────────────────────────────────────────────────────
+/* ── what wrappers say ──────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* The line of an entry is not known to Lua; its pattern stands there in quotes, mostly behind that of the entry before.
- */
-typedef struct {
-    const char *file, *text, *at;
-    int line;
-} Reached;
+const char sharding_tables[] = " mp_policy offload prefetch ";
 
-static Source entry_source(Reached *r, const char *pattern) {
-    size_t n = strlen(pattern);
-    for (int round = 0; round < 2; round++, r->at = r->text, r->line = 1)
-        for (; *r->at; r->at++) {
-            const char *p = r->at;
-            r->line += *p == '\n';
-            if ((*p != '"' && *p != '\'') || strncmp(p + 1, pattern, n) || p[n + 1] != *p) continue;
-            r->at += n + 2;
-            return (Source){r->file, r->line};
+static void write_setting(Frontend *f, Settings *s, const char *key, Source src) {
+    for (int i = 0; i < s->n; i++)
+        if (!strcmp(s->at[i].key, key)) {
+            s->at[i].src = src;
+            return;
         }
-    return (Source){r->file, 1};
+    push(s, f->arena, ((Setting){arena_strdup(f->arena, key), src}));
 }
 
-static void apply_entry(Frontend *f, int entry, const char *pattern, Source src) {
-    lua_State *L = f->L;
-    UnitPolicy *unit = NULL;
-    Checkpoint *checkpoint = NULL;
-    bool sets_unit = field_present(L, entry, "fully_shard"), sets_checkpoint = field_present(L, entry, "checkpoint");
-    if (!sets_unit && !sets_checkpoint)
-        fail(src,
-             "policy: the entry for '%s' says nothing; add fully_shard = { ... } or checkpoint = { ... } (or = false)",
-             pattern);
-    lua_getfield(L, entry, "fully_shard");
-    if (lua_toboolean(L, -1)) unit = read_unit_policy(L, lua_gettop(L), "fully_shard", src);
-    lua_pop(L, 1);
-    lua_getfield(L, entry, "checkpoint");
-    if (lua_toboolean(L, -1)) checkpoint = read_checkpoint(L, lua_gettop(L), "checkpoint", src);
-    lua_pop(L, 1);
-    int met = 0;
-    for (int i = 0; i < f->modules.n; i++) {
-        ModuleInfo *m = f->modules.at[i];
-        if (!m->ir) continue;
-        if (!path_match(pattern, m->ir->path, false)) continue;
-        met++;
-        if (sets_unit) m->ir->policy = m->policy = unit;
-        if (sets_checkpoint) m->ir->checkpoint = m->checkpoint = checkpoint;
+/* Pushes the value at the index, a plain table as a copy: the model may go on to change its own. */
+static void push_copy(lua_State *L, int value) {
+    bool object = lua_getmetatable(L, value);
+    if (object) lua_pop(L, 1);
+    if (!lua_istable(L, value) || object) {
+        lua_pushvalue(L, value);
+        return;
     }
-    if (met) return;
-    VEC(const char *) paths = {0};
-    for (int i = 0; i < f->modules.n; i++)
-        if (f->modules.at[i]->ir) push(&paths, f->arena, f->modules.at[i]->ir->path);
-    fail(src,
-         "policy: no module's path matches '%s'%s; patterns are whole paths: \"\" is the model, * stays within one "
-         "part, ** crosses dots",
-         pattern, quote_nearest(f->arena, pattern, paths.at, paths.n));
+    lua_newtable(L);
+    for (lua_pushnil(L); lua_next(L, value);) {
+        lua_pushvalue(L, -2);
+        lua_insert(L, -2);
+        lua_rawset(L, -4);
+    }
 }
 
-static int apply_list(lua_State *L) { /* list, text: runs protected, so that mistakes get a line */
+static bool among(const char *words, const char *key) { /* words: " a b c " */
+    size_t n = strlen(key);
+    for (const char *p = strstr(words, key); p && n; p = strstr(p + 1, key))
+        if (p > words && p[-1] == ' ' && p[n] == ' ') return true;
+    return false;
+}
+
+/* Writes the fields of the table `from` into the table `into`. */
+static void overlay(Frontend *f, Settings *s, int from, int into, const char *tables, Source src) {
+    lua_State *L = f->L;
+    luaL_checkstack(L, 12, "options");
+    for (lua_pushnil(L); lua_next(L, from); lua_pop(L, 1)) {
+        int value = lua_gettop(L), key = value - 1;
+        bool named = lua_type(L, key) == LUA_TSTRING;
+        if (named) write_setting(f, s, lua_tostring(L, key), src);
+        bool merges = named && lua_istable(L, value) && among(tables, lua_tostring(L, key));
+        lua_pushvalue(L, key);
+        if (merges && (lua_pushvalue(L, key), lua_rawget(L, into)) == LUA_TNIL) {
+            lua_pop(L, 1);
+            lua_newtable(L);
+        }
+        if (merges)
+            overlay(f, s, value, lua_gettop(L), " ", src);
+        else
+            push_copy(L, value);
+        lua_rawset(L, into);
+    }
+}
+
+void wrapper_overlay(lua_State *L, Wrapper *w, int options, const char *tables, Source src) {
+    if (!w->table) {
+        lua_newtable(L);
+        w->table = luaL_ref(L, LUA_REGISTRYINDEX);
+    }
+    if (!w->src.file) w->src = src;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, w->table);
+    overlay(fe_of(L), &w->settings, options, lua_gettop(L), tables, src);
+    lua_pop(L, 1);
+}
+
+void policy_read(lua_State *L, ModuleInfo *m) {
     Frontend *f = fe_of(L);
-    const char *file = f->options->policy_file, *text = lua_touserdata(L, 2);
-    Source top = {file, 1};
-    sandbox_of(L)->fallback = top;
-    if (!lua_istable(L, 1))
-        fail(top, "policy: the file must return a list { { match = \"layers.*\", ... }, ... }, not %s", type_of(L, 1));
-    int n = (int)lua_rawlen(L, 1);
-    if (!n) fail(top, "policy: the list is empty; return { { match = \"layers.*\", fully_shard = { ... } }, ... }");
-    Reached r = {file, text, text, 1};
-    for (int i = 1; i <= n; i++) {
-        lua_settop(L, 2);
-        lua_rawgeti(L, 1, i);
-        if (!lua_istable(L, 3))
-            fail(top, "policy: entry %d is %s; entries are tables { match = \"layers.*\", ... }", i, type_of(L, 3));
-        check_keys(L, 3, "policy", "match fully_shard checkpoint");
-        const char *pattern = field_string(L, 3, "policy", "match", NULL);
-        if (!pattern) fail(top, "policy: entry %d has no match = \"pattern\"", i);
-        sandbox_of(L)->fallback = entry_source(&r, pattern);
-        apply_entry(f, 3, pattern, sandbox_of(L)->fallback);
-    }
-    return 0;
+    const Wrapper *s = &m->sharded, *c = &m->checkpointed;
+    m->policy = NULL;
+    m->checkpoint = NULL;
+    int top = lua_gettop(L);
+    f->reading = &s->settings;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, s->table);
+    if (s->src.file) m->policy = read_unit_policy(L, top + 1, "fully_shard", s->src);
+    f->reading = &c->settings;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, c->table);
+    if (c->src.file) m->checkpoint = read_checkpoint(L, top + 2, "checkpoint", c->src);
+    f->reading = NULL;
+    lua_settop(L, top);
+    m->ir->policy = m->policy;
+    m->ir->checkpoint = m->checkpoint;
 }
 
-void policy_apply(Frontend *f) {
-    lua_State *L = f->L;
+Source policy_source(const Frontend *f, const UnitPolicy *p, const char *key) {
+    Source at = setting_source(&p->settings, key, NOWHERE);
+    if (!at.file) return p->src;
+    return at.file == f->options->policy_file ? at : lua_key_source(f->L, at, key);
+}
+
+void policy_loose(const Frontend *f) {
     for (int i = 0; i < f->modules.n; i++) {
         const ModuleInfo *m = f->modules.at[i];
         if (m->ir || !(m->policy || m->checkpoint)) continue;
@@ -433,14 +478,6 @@ void policy_apply(Frontend *f) {
              "%s: %s, made at %s:%d, is not part of the model: assign it to a field of a module",
              m->policy ? "nn.fully_shard" : "nn.checkpoint_wrapper", m->made_by, m->made.file, m->made.line);
     }
-    if (!f->options->policy_file) return;
-    size_t n;
-    const char *file = arena_strdup(f->arena, f->options->policy_file);
-    char *text = read_input(f->arena, NOWHERE, file, LUA_FILE_MOST, &n);
-    lua_pushcfunction(L, apply_list);
-    sandbox_run(L, text, n, arena_printf(f->arena, "@%s", file), 1);
-    lua_pushlightuserdata(L, text);
-    sandbox_call(L, 2, 0);
 }
 
 void policy_open(lua_State *L) {

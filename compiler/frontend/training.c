@@ -547,7 +547,8 @@ static int traces(lua_State *L) { /* protected */
     lua_getfield(L, table, "model");
     modules_walk(f, lua_gettop(L));
     lua_settop(L, table);
-    policy_apply(f);
+    policy_loose(f);
+    policy_file_apply(f);
     sandbox_of(L)->fallback = f->training_at;
     add_metric(f, "loss", f->training_at, false);
     add_metric(f, "grad_norm", f->training_at, false);

@@ -133,8 +133,17 @@ struct Op {
 };
 
 /* ── modules, policies ──────────────────────────────────────────────────────────────────────────── */
+/* Where each option of a module is written: a call in the model, or an entry of a --policy file over it. */
+typedef struct {
+    const char *key;
+    Source src;
+} Setting;
+typedef VEC(Setting) Settings;
+Source setting_source(const Settings *s, const char *key, Source otherwise); /* otherwise: nobody wrote the key */
+
 struct Checkpoint { /* nn.checkpoint_wrapper / nn.checkpoint */
     Source src;
+    Settings settings;
     const char **save, **offload; /* op names ("attention", "linear") or "input"; "*" for all */
     int nsave, noffload;
     bool recompute; /* false: only offloads */
@@ -201,6 +210,7 @@ typedef struct { /* prefetch = { forward = { ... } }: what a use of the unit gat
 
 typedef struct { /* nn.fully_shard */
     Source src;
+    Settings settings;
     int replicate, shard;      /* 0: the rest of the world */
     int reshard_after_forward; /* 0 no · 1 yes · n>1 to a group of n */
     bool root_default;         /* reshard_after_forward was not written: the root stays gathered */

@@ -63,6 +63,15 @@ const char *source_str(Arena *a, Source s) {
     return s.file ? arena_printf(a, "%s:%d", s.file, s.line) : "an unknown place";
 }
 
+/* When units are known: which dtype a module's unit computes in, and who says so. */
+static const char *unit_str(Arena *a, const Module *m) {
+    while (m && !m->unit) m = m->parent;
+    if (!m) return "";
+    const UnitPolicy *p = m->unit->policy;
+    Source at = setting_source(&p->settings, "param_dtype", p->src);
+    return arena_printf(a, ", in the unit of %s, which computes in %s", source_str(a, at), dtype_name(m->unit->wire));
+}
+
 void rule_fail(Graph *g, const Op *op, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
@@ -70,15 +79,18 @@ void rule_fail(Graph *g, const Op *op, const char *fmt, ...) {
     va_end(ap);
     Str s = {.arena = g->arena};
     str_addf(&s, "%s: %s", op_info[op->kind].name, message);
+    bool told = false; /* of the unit */
     for (int i = 0; i < op->nin; i++) {
         const Param *p = value_root(op->in[i])->param;
-        if (p)
-            str_addf(&s, "\n  %s %s%s is %s, made at %s", p->is_buffer ? "buffer" : "parameter", dtype_name(p->dtype),
-                     shape_str(g->arena, p->dims, p->shape), p->path, source_str(g->arena, p->src));
+        if (!p) continue;
+        told = true;
+        str_addf(&s, "\n  %s %s%s is %s, made at %s%s", p->is_buffer ? "buffer" : "parameter", dtype_name(p->dtype),
+                 shape_str(g->arena, p->dims, p->shape), p->path, source_str(g->arena, p->src),
+                 unit_str(g->arena, p->owner));
     }
     if (op->module && op->module->path && *op->module->path)
-        str_addf(&s, "\n  in %s = %s, made at %s", op->module->path, op->module->kind,
-                 source_str(g->arena, op->module->made));
+        str_addf(&s, "\n  in %s = %s, made at %s%s", op->module->path, op->module->kind,
+                 source_str(g->arena, op->module->made), told ? "" : unit_str(g->arena, op->module));
     fail(op->src, "%s", s.s);
 }
 

@@ -743,7 +743,8 @@ end
 --   save = { "attention", "linear" },        kept instead of recomputed: ops, kinds of modules, "input", "*"
 --   offload = { "input" },                   kept in host memory
 -- })
--- nn.fully_shard(module, {                   makes a unit of it; --policy files take the same options. With their defaults:
+-- nn.fully_shard(module, {                   makes a unit of it; entries of --policy files take the same options, and stand
+--                                            over these, option by option. With their defaults:
 --   mesh = nn.mesh { replicate = 1 },        replicate and shard, one of which may be left out; shard = 1 is DDP. Each unit
 --                                            may have its own
 --   reshard_after_forward = true,            false: gathered once a microbatch, which is also the root's default; n: each

@@ -38,8 +38,8 @@ static void check_names(const Graph *g, const Checkpoint *c, const char *key, co
         for (int k = 0; k < N_OPS; k++) candidates[k] = op_info[k].name;
         candidates[N_OPS] = "input";
         const char *near = nearest_name(list[i], candidates, N_OPS + 1);
-        fail(c->src, "nn.checkpoint: %s = { \"%s\" }: neither an op nor a kind of module in this model; %s%s%s", key,
-             list[i],
+        fail(setting_source(&c->settings, key, c->src),
+             "nn.checkpoint: %s = { \"%s\" }: neither an op nor a kind of module in this model; %s%s%s", key, list[i],
              near ? "did you mean \""
                   : "write an op's name (\"attention\", \"matmul\"), a module's kind (\"linear\"), \"input\" or \"*\"",
              near ? near : "", near ? "\"?" : "");

@@ -19,7 +19,7 @@ static bool stays(const Unit *u) {
 /* unshard_in_backward = false is a promise about the model, and is held to it. */
 static void need_promise(const Unit *u, const Param *p, const Op *reader) {
     if (u->policy->unshard_in_backward) return;
-    fail(u->policy->src,
+    fail(setting_source(&u->policy->settings, "unshard_in_backward", u->policy->src),
          "nn.fully_shard: unshard_in_backward = false, but the %s of %s:%d (%s) reads %s after the forward has "
          "resharded "
          "it; leave unshard_in_backward out, or write reshard_after_forward = false",

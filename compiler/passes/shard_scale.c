@@ -25,13 +25,13 @@ void scale_check(const Graph *g) {
     for (int i = 0; i < g->units.n; i++)
         if (in_fp16(g->units.at[i])) return;
     const Unit *u = g->units.at[0];
+    Source at = setting_source(&u->policy->settings, "param_dtype", u->policy->src);
     fail(s->src,
          "optim.GradScaler: nothing here is fp16: %s:%d makes unit %s compute in %s and reduce in %s, whose range "
          "needs no "
          "loss scale; leave grad_scaler out, or set mp_policy = { param_dtype = \"fp16\" } there, or write "
          "optim.GradScaler { without_fp16 = true }",
-         u->policy->src.file, u->policy->src.line, u->module->path[0] ? u->module->path : "(root)", dtype_name(u->wire),
-         dtype_name(u->reduce));
+         at.file, at.line, u->module->path[0] ? u->module->path : "(root)", dtype_name(u->wire), dtype_name(u->reduce));
 }
 
 void scale_read(const Graph *g, Op *op) {

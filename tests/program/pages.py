@@ -80,7 +80,7 @@ def priced(folder, command_line, units, each, rows):
         kept = kept if label.startswith("...") else sets
         options = ", ".join([each, *(x for x in said if not x.startswith("--"))])
         with open(policy, "w") as f:
-            f.write('local nn = require "nn"\nreturn {\n%s}\n' % "".join('  { match = "%s", fully_shard = { %s } },\n' % (m, options) for m in ["", *units.split()]))
+            f.write('local nn = require "nn"\nreturn {\n%s}\n' % "".join('  { match = "%s", replace = true, fully_shard = { %s } },\n' % (m, options) for m in ["", *units.split()]))
         rc, out, err = command(["sh", "-c", "build/shardc predict %s %s --policy %s --format json" % (command_line, " ".join(kept), policy)], cwd=folder)
         check(out, "%s: exit %d: %s" % (label, rc, err))
         p = json.loads(out)["prediction"]

@@ -7,7 +7,7 @@ import json
 import os
 import re
 
-from harness import ROOT, SHARDC, Scope, build, check, command, corpus, events_of, losses, must, planned, run, same_run, scratch, shardc, steps
+from harness import ROOT, SHARDC, Scope, build, check, command, corpus, events_of, losses, must, planned, run, same_run, scratch, settings, shardc, steps
 from test_rows_scaler import HUGE, NET as SCALED, go as scaled, scales
 from test_surface import NET
 
@@ -25,7 +25,7 @@ TESTED = {
     "offload": {"params": S + "offload", "grads": S + "offload", "optimizer": S + "offload"},
     "prefetch": {"forward": S + "prefetch", "backward": S + "prefetch"},
     "nn.checkpoint": {"save": S + "checkpoint", "offload": S + "checkpoint", "recompute": S + "checkpoint"},
-    "policy": {"match": "options.policy_file", "fully_shard": "options.policy_file", "checkpoint": "options.policy_file"},
+    "policy": {"match": "options.policy_file", "fully_shard": "options.policy_file", "checkpoint": "options.policy_file", "replace": "options.policy_entries_merge"},
     "nn.input": {"from": "golden.gpt2", "shift": "options.inputs_and_logs"},
     "nn.log": {"reduce": "options.inputs_and_logs"},
     "groups": {"match": "options.optimizers", "lr": "options.optimizers", "weight_decay": "options.optimizers"},
@@ -53,10 +53,10 @@ def words(text):
 
 def accepted():
     """{table: its keys}, as the front end reads them."""
-    policy, training, scaler = source("policy.c"), source("training.c"), source("scaler.c")
+    policy, entries, training, scaler = source("policy.c"), source("policy_file.c"), source("training.c"), source("scaler.c")
     call = r"check_keys\(\s*\w+,\s*\w+,\s*%s,\s*((?:\"[^\"]*\"\s*)+)\)"
     found = {n: words(re.search(call % re.escape('"%s"' % n), text)[1]) for text, names in (
-        (policy, ("nn.mesh", "mp_policy", "offload", "prefetch", "policy")), (training, ("nn.input", "nn.log", "sample", "nn.training"))) for n in names}
+        (policy, ("nn.mesh", "mp_policy", "offload", "prefetch")), (entries, ("policy",)), (training, ("nn.input", "nn.log", "sample", "nn.training"))) for n in names}
     lists = [words(m) for m in re.findall(call % "what", policy)]
     check(len(lists) == 2, "tables with names of their own: %s" % lists)
     found["nn.fully_shard"], found["nn.checkpoint"] = lists
@@ -194,6 +194,66 @@ def test_policy_file():
     check(counts(root, "match = 'blocks.*', fully_shard = {}", "match = 'blocks.0', fully_shard = false")[0] == 2, "the last match wins")
     both, one = (counts(root, "match = 'blocks.*', checkpoint = {}", *more)[1] for more in ((), ("match = 'blocks.0', checkpoint = false",)))
     check(0 < one < both, "blocks.0 is recomputed no more: %d events of %d" % (one, both))
+
+
+def with_policy(*lines, model="gpt2.lua", **o):
+    """(exit code, message or prediction) of a model with a policy file of these lines; the line of each entry is known."""
+    path = os.path.join(scratch("policy"), "p.lua")
+    with open(path, "w") as f:
+        f.write("\n".join(["return {", *lines, "}", ""]))
+    o = settings(dict(dict(layers=2, dim=16, heads=2, vocab=256, batch=2, seq=16), **o))
+    rc, out, err = command([SHARDC, "inspect", os.path.join(ROOT, "models", model), *o, "--world", "2", "--policy", path, "--format", "json"])
+    return rc, err or {u["path"]: u for u in json.loads(out)["units"]}, out and events_of(json.loads(out))
+
+
+def test_policy_entries_merge():
+    """An entry stands over what the model says, key by key, also within its tables; the last one that says a key wins. replace = true:
+    instead of it."""
+    readme = re.search(r"`(return \{ .*? \})`", open(os.path.join(ROOT, "README.md")).read())[1]
+    path = os.path.join(scratch("policy"), "readme.lua")
+    with open(path, "w") as f:
+        f.write(readme + "\n")
+    o = dict(layers=3, dim=16, heads=2, vocab=256, batch=2, seq=16, precision="bf16")
+    plain, p = (planned(os.path.join(ROOT, "models", "gpt2.lua"), 2, *settings(o), *more) for more in ((), ("--policy", path)))
+    check(plain["units"] == p["units"] and p["units"][0]["wire"] == "bf16", "README's policy changes a dtype: %s" % p["units"])
+    check(any(e["phase"] == "recompute" for e in events_of(p)), "README's policy recomputes nothing")
+    a = "  { match = 'h.*', fully_shard = { mp_policy = { reduce_dtype = 'bf16', grad_dtype = 'bf16' } } },"
+    b = "  { match = 'h.1', fully_shard = { mp_policy = { grad_dtype = 'fp32', reduce_dtype = 'fp32' } } },"
+    rc, units, _ = with_policy(a, b, precision="bf16")
+    check(rc == 0 and [(units[u]["wire"], units[u]["reduce"]) for u in ("h.0", "h.1")] == [("bf16", "bf16"), ("bf16", "fp32")], units)
+    rc, units, _ = with_policy("  { match = 'h.*', replace = true, fully_shard = {} },", gradients="bf16")
+    check(rc == 0 and units["h.0"]["gradient"] == "fp32" and units["(root)"]["gradient"] == "bf16", units)
+    rc, units, _ = with_policy("  { match = 'h.*', fully_shard = false },", "  { match = 'h.0', fully_shard = {} },", gradients="bf16")
+    check(rc == 0 and "h.1" not in units and units["h.0"]["gradient"] == "fp32", "taken away, and made anew: %s" % units)
+    kept = [sum(e["phase"] == "recompute" for e in with_policy(x, recompute="selective")[2]) for x in (
+        "  { match = 'h.*', checkpoint = {} },", "  { match = 'h.*', replace = true, checkpoint = {} },", "  { match = 'h.*', checkpoint = { save = 'gelu' } },")]
+    check(kept[0] < kept[1] and kept[0] < kept[2], "the model's own `save` stands, is replaced, is another: %s" % kept)
+
+
+def test_policy_mistakes_name_the_entry():
+    """Whatever finds a mistake, when it is read, with other policies, in dtypes, names the line of the entry that made it."""
+    bf16 = "  { match = 'h.*', fully_shard = { mp_policy = { param_dtype = 'bf16' } } },"
+    cases = [
+        (["  { match = 'h.*', fully_shard = {} },", "  { match = 'g.*', fully_shard = {} },"], {}, r"p\.lua:3: policy: no module's path matches 'g\.\*'; patterns are whole paths"),
+        (["  { match = 'h.0', checkpoint = {} },", "  { match = 'h.0', checkpoint = { safe = {} } },", "  { match = 'h.0', checkpoint = {} },"], {}, r"p\.lua:3: checkpoint: unknown key 'safe'; did you mean 'save'"),
+        (["  { match = '', checkpoint = {} },", "  { match = '', fully_shard = { prefetch = { forwards = 1 } } },"], {}, r"p\.lua:3: prefetch: unknown key 'forwards'"),
+        (["  { match = '', fully_shard = true },"], {}, r"p\.lua:2: policy: fully_shard is true; write a table of options, \{\} for the defaults, or false"),
+        (["  { match = '', replace = 1, fully_shard = {} },"], {}, r"p\.lua:2: policy: replace must be true or false"),
+        (["  { match = 'h.*', fully_shard = { prefetch = 3 } },", bf16], {}, r"p\.lua:2: fully_shard: prefetch must be a table, not the number 3"),
+        (["  { match = 'h.*', fully_shard = { offload = {} } },", "", "  { match = 'h.*', fully_shard = { mp_policy = { reduce_dtype = 'bf16' } } },"], {},
+         r"gpt2\.lua:\d+: mp_policy: gradients of grad_dtype = \"fp32\" cannot be summed in reduce_dtype = \"bf16\" \(\S*p\.lua:4\).*\n.*over those of \S*gpt2\.lua:\d+; replace = true in an entry leaves these out"),
+        (["  { match = 'h.*', checkpoint = { recompute = false } },"], dict(recompute="selective"), r"gpt2\.lua:\d+: checkpoint: save names .* recompute = false at \S*p\.lua:2 keeps all.*\n.*replace = true"),
+        (["  { match = 'h.*', checkpoint = { save = 'attetion' } },"], {}, r"p\.lua:2: nn\.checkpoint: save = \{ \"attetion\" \}.* did you mean \"attention\""),
+        (["  { match = 'wte', fully_shard = {} },", "  { match = 'lm_head', fully_shard = { offload = { grads = true } } },"], {}, r"(wte and lm_head|lm_head and wte).*offload\.grads differ.*p\.lua:3"),
+        (["  { match = 'h.0', fully_shard = {} },", "  { match = 'h.1', fully_shard = { prefetch = { forward = { 'h.7' } } } },"], {}, r"p\.lua:3: prefetch: there is no module 'h\.7'"),
+        (["  { match = 'h.1', fully_shard = { unshard_in_backward = false } },"], {}, r"p\.lua:2: nn\.fully_shard: unshard_in_backward = false, but the backward"),
+        (["  { match = 'h.0', checkpoint = {} },", "  { match = '', replace = true, fully_shard = {} },"], dict(precision="bf16"),
+         r"gpt2\.lua:\d+: layer_norm: .*bf16 ≠ fp32.*ln_f\.weight, made at \S*gpt2\.lua:\d+, in the unit of \S*p\.lua:3, which computes in fp32"),
+    ]
+    for lines, o, pattern in cases:
+        rc, err, _ = with_policy(*lines, **o)
+        check(rc == 1 and re.search(pattern, str(err), re.S), "no /%s/ in the answer to %s: exit %d, %s" % (pattern, lines, rc, err))
+    return "%d mistakes" % len(cases)
 
 
 def test_buffer_dtype():

@@ -1,0 +1,127 @@
+/* --policy files: each entry writes its options over those of the modules that it matches, key by key; the last wins.
+ * Relies on: policy.c (wrappers), modules.c (paths).
+ * Relied on by: training.c. */
+#include "fe.h"
+
+/* ── where an entry stands ──────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    const char *text, *at; /* where the next entry is looked for */
+    int line;
+} Cursor;
+
+static bool after_match(const char *text, const char *quote) { /* match = "... */
+    while (quote > text && (quote[-1] == ' ' || quote[-1] == '\n')) quote--;
+    if (quote == text || *--quote != '=') return false;
+    while (quote > text && quote[-1] == ' ') quote--;
+    return quote - text >= 5 && !strncmp(quote - 5, "match", 5);
+}
+
+/* Lua does not know the line of an entry; its pattern stands there in quotes, mostly behind that of the entry before.
+ */
+static Source entry_source(Cursor *c, const char *file, const char *pattern) {
+    size_t n = strlen(pattern);
+    for (int round = 0; round < 2; round++, c->at = c->text, c->line = 1)
+        for (; *c->at; c->at++) {
+            const char *p = c->at;
+            c->line += *p == '\n';
+            bool quoted = (*p == '"' || *p == '\'') && !strncmp(p + 1, pattern, n) && p[n + 1] == *p;
+            if (!quoted || !after_match(c->text, p)) continue;
+            c->at += n + 2;
+            return (Source){file, c->line};
+        }
+    return (Source){file, 1};
+}
+
+/* ── entries ────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    Source src;
+    int table; /* stack index of the entry */
+    bool replaces;
+} Entry;
+
+/* The entry's options `key` over those of the wrapper: a table, or false. */
+static void apply_to(lua_State *L, Wrapper *w, const Entry *e, const char *key, const char *tables) {
+    int type = lua_getfield(L, e->table, key);
+    if (type == LUA_TBOOLEAN || (type == LUA_TTABLE && e->replaces)) *w = (Wrapper){0};
+    if (type == LUA_TTABLE) wrapper_overlay(L, w, lua_gettop(L), tables, e->src);
+    lua_pop(L, 1);
+}
+
+static void check_options(lua_State *L, const Entry *e, const char *key) {
+    int type = lua_getfield(L, e->table, key);
+    if (type != LUA_TNIL && (type != LUA_TTABLE || module_at(L, -1)) && (type != LUA_TBOOLEAN || lua_toboolean(L, -1)))
+        fail(e->src, "policy: %s is %s; write a table of options, {} for the defaults, or false to take it away", key,
+             type_of(L, -1));
+    lua_pop(L, 1);
+}
+
+static void apply_entry(Frontend *f, const Entry *e, const char *pattern) {
+    lua_State *L = f->L;
+    if (!field_present(L, e->table, "fully_shard") && !field_present(L, e->table, "checkpoint"))
+        fail(e->src,
+             "policy: the entry for '%s' says nothing; add fully_shard = { ... } or checkpoint = { ... } (or = false)",
+             pattern);
+    check_options(L, e, "fully_shard");
+    check_options(L, e, "checkpoint");
+    int met = 0;
+    for (int i = 0; i < f->placed.n; i++) {
+        ModuleInfo *m = f->placed.at[i];
+        if (!path_match(pattern, m->ir->path, false)) continue;
+        met++;
+        m->entry = e->src;
+        apply_to(L, &m->sharded, e, "fully_shard", sharding_tables);
+        apply_to(L, &m->checkpointed, e, "checkpoint", " ");
+    }
+    if (met) return;
+    VEC(const char *) paths = {0};
+    for (int i = 0; i < f->placed.n; i++) push(&paths, f->arena, f->placed.at[i]->ir->path);
+    fail(e->src,
+         "policy: no module's path matches '%s'%s; patterns are whole paths: \"\" is the model, * stays within one "
+         "part, ** crosses dots",
+         pattern, quote_nearest(f->arena, pattern, paths.at, paths.n));
+}
+
+static int apply_list(lua_State *L) { /* list, text: runs protected, so that mistakes get a line */
+    Frontend *f = fe_of(L);
+    const char *file = f->options->policy_file, *text = lua_touserdata(L, 2);
+    Source top = {file, 1};
+    Cursor cursor = {text, text, 1};
+    sandbox_of(L)->fallback = top;
+    if (!lua_istable(L, 1))
+        fail(top, "policy: the file must return a list { { match = \"layers.*\", ... }, ... }, not %s", type_of(L, 1));
+    int n = (int)lua_rawlen(L, 1);
+    if (!n) fail(top, "policy: the list is empty; return { { match = \"layers.*\", fully_shard = { ... } }, ... }");
+    for (int i = 1; i <= n; i++) {
+        lua_settop(L, 2);
+        lua_rawgeti(L, 1, i);
+        if (!lua_istable(L, 3))
+            fail(top, "policy: entry %d is %s; entries are tables { match = \"layers.*\", ... }", i, type_of(L, 3));
+        check_keys(L, 3, "policy", "match replace fully_shard checkpoint");
+        const char *pattern = field_string(L, 3, "policy", "match", NULL);
+        if (!pattern) fail(top, "policy: entry %d has no match = \"pattern\"", i);
+        Entry e = {.src = entry_source(&cursor, file, pattern), .table = 3};
+        sandbox_of(L)->fallback = e.src;
+        e.replaces = field_boolean(L, 3, "policy", "replace", false);
+        apply_entry(f, &e, pattern);
+    }
+    for (int i = 0; i < f->placed.n; i++) {
+        ModuleInfo *m = f->placed.at[i];
+        if (!m->entry.file) continue;
+        sandbox_of(L)->fallback = m->entry;
+        policy_read(L, m);
+    }
+    return 0;
+}
+
+void policy_file_apply(Frontend *f) {
+    lua_State *L = f->L;
+    if (!f->options->policy_file) return;
+    size_t n;
+    char *text = read_input(f->arena, NOWHERE, f->options->policy_file, LUA_FILE_MOST, &n);
+    lua_pushcfunction(L, apply_list);
+    sandbox_run(L, text, n, arena_printf(f->arena, "@%s", f->options->policy_file), 1);
+    lua_pushlightuserdata(L, text);
+    sandbox_call(L, 2, 0);
+}
