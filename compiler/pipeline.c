@@ -100,5 +100,6 @@ Plan *make_plan(Graph *g, const Device *d, const PipelineOptions *o) {
     wait_pass(plan, s);
     prove(plan);
     simulate(plan, d);
+    unused(plan);
     return plan;
 }

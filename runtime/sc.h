@@ -238,7 +238,8 @@ typedef struct {
     double min_ratio;
     const sc_group_info *groups;
     int ngroups;
-    uint64_t plan_hash; /* model identity for checkpoints: paths, shapes, dtypes */
+    const char *unused[3]; /* what the model has and no program uses, a line for each kind; NULL: nothing */
+    uint64_t plan_hash;    /* model identity for checkpoints: paths, shapes, dtypes */
     const char *plan_json;
     const char *plan_json_end;
 } sc_build;

@@ -2,6 +2,7 @@
  * Relies on: text.h, ir/index_limit.h; runtime/sc.h for the types it fills.
  * Relied on by: emit.c. */
 #include "../ir/index_limit.h"
+#include "../report/report.h"
 #include "text.h"
 
 /* Short tables and single lines. */
@@ -459,6 +460,8 @@ static void put_build(const Emit *e, int ndumps) {
     put(e, "    .momentum = %s,\n    .clip = %s,\n", c_float(e->a, o->momentum), c_float(e->a, g->clip_grad_norm));
     put(e, "    .warmup = %lld,\n    .total = %lld,\n    .min_ratio = %s,\n", (long long)g->schedule.warmup,
         (long long)g->schedule.total, c_float(e->a, g->schedule.min_ratio));
+    for (Unused k = 0; k < N_UNUSED; k++)
+        if (p->unused[k].n) put(e, "    .unused[%d] = %s,\n", k, quoted(e, report_unused(p, k)));
     put(e, "    .groups = groups,\n    .ngroups = %d,\n    .plan_hash = 0x%llxu,\n", o->groups.n, model_hash(g));
     put(e, "    .plan_json = sc_plan_json_begin,\n    .plan_json_end = sc_plan_json_end,\n};\n");
 }

@@ -22,6 +22,10 @@ typedef struct ModuleInfo {
     int depth;        /* of the shortest path to it; 0: none found yet (the model itself has 1) */
     const char *open; /* its path, while the walk is inside it: found again, it is a cycle */
     int calls;        /* in the running trace */
+    int entries;      /* the walk's: entries 1 ... of the table */
+    bool held;        /* assigned to a field of a module once */
+    bool callable;    /* it has a forward */
+    bool called;      /* in some trace */
     Wrapper sharded, checkpointed;
     Source entry;           /* the last of the policy file's that matches it; file NULL: none */
     Checkpoint *checkpoint; /* as read from these */
@@ -37,6 +41,7 @@ typedef struct {
     Param param; /* first: a ParamInfo is a Param */
     VEC(Holder) holders;
     bool used; /* in the training trace */
+    bool read; /* in some trace */
 } ParamInfo;
 
 typedef struct { /* the userdata behind a tensor in Lua */
@@ -145,6 +150,7 @@ int tensor_arithmetic(lua_State *L, const char *name);
 void modules_open(lua_State *L);
 ModuleInfo *module_at(lua_State *L, int index); /* NULL: no module */
 void modules_walk(Frontend *f, int model);      /* gives paths; model: stack index */
+void modules_unused(Frontend *f);               /* after all traces: refuses what is part of nothing, marks the rest */
 void trace_begin(Frontend *f, const char *name, bool training, bool sampling);
 ModuleInfo *module_info(const Frontend *f, const Module *m); /* m NULL: NULL */
 Module *common_ancestor(Module *a, const Module *b);         /* the lowest module that holds or is both */

@@ -52,6 +52,18 @@ static int module_index(lua_State *L) { /* a field that is not there */
              near ? "'?" : " (a field that may be missing is set to false)");
 }
 
+static int module_newindex(lua_State *L) { /* a field that is not there yet */
+    ModuleInfo *value = module_at(L, 3);
+    if (lua_isnil(L, 3))
+        lua_fail(L,
+                 "%s: the field %s is set to nil: does the function that makes it lack its `return`? (a field that may "
+                 "be missing is set to false)",
+                 module_at(L, 1)->made_by, luaL_tolstring(L, 2, NULL));
+    if (value) value->held = true;
+    lua_rawset(L, 1);
+    return 0;
+}
+
 static int module_tostring(lua_State *L) {
     lua_pushstring(L, module_at(L, 1)->made_by);
     return 1;
@@ -137,6 +149,9 @@ static void measure_field(Frontend *f, ModuleInfo *m, const char *path, int key,
     ModuleInfo *child = module_at(L, value);
     Tensor *t = tensor_at(L, value);
     if (child || (t && t->param)) check_key(f, m, key);
+    if (lua_isinteger(L, key) && lua_tointeger(L, key) != ++m->entries)
+        fail(m->made, "%s: entry %d is missing, and entry %lld is there; ipairs and # end before the gap: close it",
+             m->made_by, m->entries, (long long)lua_tointeger(L, key));
     if (!child && lua_istable(L, value)) check_plain_table(f, m, child_path(f, path, key), value);
     if (!child) return;
     const char *at = child_path(f, path, key);
@@ -150,12 +165,16 @@ static void measure_field(Frontend *f, ModuleInfo *m, const char *path, int key,
     if (child->depth > MAX_NESTING)
         fail(m->made, "modules are nested more than %d deep at %.80s...; flatten them", MAX_NESTING, at);
     child->open = at;
+    child->entries = 0;
     each_field(f, value, child, at, measure_field);
     child->open = NULL;
 }
 
 /* Second walk: each module's place in the tree. */
-static void place(Frontend *f, ModuleInfo *m, Module *parent, const char *path) {
+static void place(Frontend *f, int table, ModuleInfo *m, Module *parent, const char *path) {
+    lua_pushstring(f->L, "forward");
+    m->callable = lua_rawget(f->L, table) != LUA_TNIL;
+    lua_pop(f->L, 1);
     m->ir = NEW(f->arena, Module);
     *m->ir = (Module){.id = f->g->modules.n,
                       .path = path,
@@ -171,7 +190,7 @@ static void place(Frontend *f, ModuleInfo *m, Module *parent, const char *path) 
 static void place_field(Frontend *f, ModuleInfo *m, const char *path, int key, int value) {
     ModuleInfo *child = module_at(f->L, value);
     if (!child || child->ir || child->depth != m->depth + 1) return;
-    place(f, child, m->ir, child_path(f, path, key));
+    place(f, value, child, m->ir, child_path(f, path, key));
     each_field(f, value, child, child->ir->path, place_field);
 }
 
@@ -197,10 +216,66 @@ void modules_walk(Frontend *f, int model) {
     m->open = "";
     each_field(f, model, m, "", measure_field);
     m->open = NULL;
-    place(f, m, NULL, "");
+    place(f, model, m, NULL, "");
     f->g->root = m->ir;
     each_field(f, model, m, "", place_field);
     each_field(f, model, m, "", hold_field);
+}
+
+/* ── modules without use ────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* Is some part of a module that is not in the model itself? Whoever takes a weight out of a module has used it. */
+static bool lends_a_part(Frontend *f, int table, int depth) {
+    lua_State *L = f->L;
+    bool lends = depth == MAX_NESTING;
+    luaL_checkstack(L, 12, "nested modules");
+    for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
+        const ModuleInfo *child = module_at(L, -1);
+        const Tensor *t = tensor_at(L, -1);
+        lends |= (child && child->ir) || (t && t->param && t->param->holders.n);
+        if (child && !lends) lends = lends_a_part(f, lua_gettop(L), depth + 1);
+    }
+    return lends;
+}
+
+/* A module that was made and put nowhere: above all what a constructor without `return` made. One that was held, and
+ * whose place another one has now, is none. */
+static void refuse_loose(Frontend *f) {
+    lua_State *L = f->L;
+    luaL_getsubtable(L, LUA_REGISTRYINDEX, MODULES);
+    int all = lua_gettop(L);
+    for (int i = 0; i < f->modules.n; i++) {
+        const ModuleInfo *m = f->modules.at[i];
+        if (m->ir || m->held) continue;
+        lua_pushnil(L);
+        while (lua_next(L, all) && lua_touserdata(L, -1) != m) lua_pop(L, 1);
+        if (!lends_a_part(f, lua_gettop(L) - 1, 0))
+            fail(m->made,
+                 "%s is made and is part of nothing: does the function that makes it lack its `return`? Assign it to "
+                 "a field of a module (nn.list for several), or do not make it",
+                 m->made_by);
+        lua_settop(L, all);
+    }
+    lua_settop(L, all - 1);
+}
+
+void modules_unused(Frontend *f) {
+    int n = f->placed.n;
+    bool *used = NEW_ARRAY(f->arena, bool, n), *within = NEW_ARRAY(f->arena, bool, n); /* within an unused one */
+    refuse_loose(f);
+    for (int i = 0; i < f->params.n; i++)
+        for (int k = 0; f->params.at[i]->read && k < f->params.at[i]->holders.n; k++)
+            used[f->params.at[i]->holders.at[k].module->id] = true;
+    for (int i = n - 1; i >= 0; i--) { /* what a module holds comes after it */
+        const Module *parent = f->placed.at[i]->ir->parent;
+        used[i] |= f->placed.at[i]->called;
+        if (parent) used[parent->id] |= used[i];
+    }
+    for (int i = 0; i < n; i++) {
+        Module *m = f->placed.at[i]->ir;
+        within[i] = m->parent && (within[m->parent->id] || m->parent->unused);
+        m->unused = !used[i] && !within[i] && f->placed.at[i]->callable;
+    }
 }
 
 /* ── calls ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -308,6 +383,7 @@ static int prim_enter(lua_State *L) { /* module, arguments; returns these */
                  "%s, made at %s:%d, is called but is not part of the model: assign it to a field of a module (nn.list "
                  "for several)",
                  m->made_by, m->made.file, m->made.line);
+    m->called = true;
     enter(f, m->ir, m->calls++, NEW(f->arena, int), m->checkpoint);
     f->calls.at[f->calls.n - 1].called = m->ir;
     cross_borders(f, 2, m->ir, false);
@@ -371,6 +447,8 @@ void modules_open(lua_State *L) {
     luaL_newmetatable(L, MODULE);
     lua_pushcfunction(L, module_index);
     lua_setfield(L, -2, "__index");
+    lua_pushcfunction(L, module_newindex);
+    lua_setfield(L, -2, "__newindex");
     lua_pushcfunction(L, module_tostring);
     lua_setfield(L, -2, "__tostring");
     lua_pushboolean(L, 0);

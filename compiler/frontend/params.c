@@ -104,6 +104,7 @@ void param_use(Frontend *f, ParamInfo *info) {
                    "the %s %s made at %s:%d is used but is not part of the model: assign it to a field of a module",
                    p->is_buffer ? "buffer" : "parameter", param_str(f->arena, p), p->src.file, p->src.line);
     if (!p->value) settle(f, info);
+    info->read = true;
     if (info->used || f->trace != 1) return; /* trace 1 is the training step */
     info->used = true;
     p->id = f->g->params.n;

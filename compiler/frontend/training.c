@@ -563,6 +563,7 @@ static int traces(lua_State *L) { /* protected */
     policy_ignore(f);
     conflicts_check(f);
     assign_groups(f, g->optimizer);
+    modules_unused(f);
     return 0;
 }
 

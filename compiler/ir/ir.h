@@ -240,6 +240,7 @@ struct Module {
     Checkpoint *checkpoint; /* NULL: none */
     UnitPolicy *policy;     /* NULL: not a unit of its own */
     Unit *unit;             /* set where the module is one: the first of its parts */
+    bool unused;            /* no program calls it or reads a parameter of it; of nested ones the outermost */
 };
 
 /* m is the ancestor or lies in it; m NULL: it does not. The ancestor is never NULL. */

@@ -90,6 +90,10 @@ typedef struct {
     const char *source;
 } LibraryLine; /* outside the arena */
 
+/* What a model declares and no program uses, by path. */
+typedef enum { UNREACHED_PARAMS, UNREAD_INPUTS, UNCALLED_MODULES, N_UNUSED } Unused;
+typedef VEC(const char *) Paths;
+
 typedef struct {
     Arena *arena;
     const char *model, *target, *device;
@@ -114,7 +118,8 @@ typedef struct {
     double tokens_per_step, samples_per_step; /* of all ranks in one microbatch; tokens 0: the inputs are none */
     double model_flops;                       /* of one rank's micro program, for MFU */
     double peak_flops;                        /* of the device at the matmul dtype */
-    Graph *graph;                             /* NULL in a plan read from JSON */
+    Paths unused[N_UNUSED];
+    Graph *graph; /* NULL in a plan read from JSON */
 } Plan;
 
 /* Succession of programs that a binary may run: verify proves each, the runtime follows it. */

@@ -582,9 +582,15 @@ end
 function nn.list(items)
   if type(items) ~= "table" or is_module(items) then fail(nil, "nn.list: expected a list of modules { a, b }, got %s", describe(items)) end
   local m = prim.module("list", "nn.list")
-  for i = 1, #items do
+  local n = 0
+  for key in pairs(items) do
+    if math.type(key) ~= "integer" then fail("write m = nn.module, m.name = ... for entries with names", "nn.list: the entry %s has a name; entries are counted 1, 2, ...", tostring(key)) end
+    n = math.max(n, key)
+  end
+  for i = 1, n do
     if not is_module(items[i]) and not is_tensor(items[i]) then
-      fail(nil, "nn.list: entry %d is %s; entries are modules", i, describe(items[i]))
+      local lost = items[i] == nil and "does the function that makes it lack its `return`?" or nil
+      fail(lost, "nn.list: entry %d is %s; entries are modules", i, describe(items[i]))
     end
     m[i] = items[i]
   end

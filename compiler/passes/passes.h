@@ -35,4 +35,7 @@ void simulate(Plan *plan, const Device *d);             /* times */
 /* What if collectives came later: each is held back for so long, by stream. The schedule stays; times are new. */
 void delay_collectives(Plan *plan, const double *delay_us);
 
+/* Parameters that the loss does not reach, inputs that nothing reads, modules that are never called. */
+void unused(Plan *plan);
+
 #endif

@@ -113,6 +113,7 @@ static inline void put_str(Json *j, const char *k, const char *s) {
 
 /* ── the parts of a plan ──────────────────────────────────────────────────────────────────────────────────── */
 static const char *const arena_names[N_ARENAS] = {"device", "host"};
+const char *const unused_keys[N_UNUSED] = {"parameters", "inputs", "modules"};
 static void put_head(Json *j, const Plan *p) {
     put_str(j, "model", p->model);
     put_str(j, "target", p->target);
@@ -318,6 +319,16 @@ static void put_program(Json *j, const Plan *p, const PlanProgram *g) {
     close_(j, '}');
 }
 
+static void put_unused(Json *j, const Plan *p) {
+    open_(j, "unused", '{');
+    for (Unused k = 0; k < N_UNUSED; k++) {
+        open_(j, unused_keys[k], '[');
+        for (int i = 0; i < p->unused[k].n; i++) put_str(j, NULL, p->unused[k].at[i]);
+        close_(j, ']');
+    }
+    close_(j, '}');
+}
+
 static void start_document(Json *j, const char *format, int version) {
     open_(j, NULL, '{');
     put_str(j, "format", format);
@@ -339,6 +350,10 @@ void plan_write_json(FILE *f, const Plan *p) {
     line(&j);
     put_prediction(&j, p);
     line(&j);
+    if (p->unused[0].n || p->unused[1].n || p->unused[2].n) {
+        put_unused(&j, p);
+        line(&j);
+    }
     open_(&j, "units", '[');
     for (int i = 0; i < p->nunits; i++) put_unit(&j, &p->units[i]);
     close_(&j, ']');
@@ -374,6 +389,8 @@ void report_predict_json(FILE *f, const Plan *p) {
     put_peak(&j, p);
     line(&j);
     put_prediction(&j, p);
+    line(&j);
+    put_unused(&j, p);
     line(&j);
     open_(&j, "programs", '[');
     for (int i = 0; i < p->nprograms; i++) {

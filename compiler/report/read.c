@@ -262,6 +262,17 @@ static void read_units(Reader *r, Plan *p, const cJSON *o, int nstorages) {
     }
 }
 
+static void read_unused(Reader *r, Plan *p, const cJSON *o) {
+    const cJSON *unused = optional(r, o, "unused");
+    enter(r, "unused", -1);
+    for (int k = 0; unused && k < N_UNUSED; k++) {
+        int n;
+        const cJSON *x = list(r, unused, unused_keys[k], &n);
+        for (int i = 0; i < n; i++, x = x->next) push(&p->unused[k], r->a, (const char *)checked_text(r, x, NULL));
+    }
+    leave(r);
+}
+
 static int program_named(Reader *r, const Plan *p, const cJSON *o, const char *key) {
     const char *s = text(r, o, key);
     for (int i = 0; i < p->nprograms; i++)
@@ -392,6 +403,7 @@ static Plan *read_document(Reader *r, const cJSON *o) {
     read_head(r, p, o);
     read_options(r, p, o);
     read_library(r, p, o);
+    read_unused(r, p, o);
     const cJSON *storages = list(r, o, "storages", &p->nstorages), *programs = list(r, o, "programs", &p->nprograms);
     p->storages = NEW_ARRAY(r->a, Storage, p->nstorages + 1);
     read_units(r, p, o, p->nstorages);

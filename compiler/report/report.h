@@ -39,6 +39,8 @@ typedef struct {
 Moment moment_at(const Plan *p, const char *at); /* "peak" or NULL, "forward": the end of micro's, an event of micro */
 void report_holders_text(FILE *f, const Plan *p, Moment m, Holding by);
 
+extern const char *const unused_keys[N_UNUSED];        /* in JSON */
+const char *report_unused(const Plan *p, Unused kind); /* one line, without its end; NULL: there is none */
 void report_predict_text(FILE *f, const Plan *p, Moment m, bool color);
 void report_predict_json(FILE *f, const Plan *p);
 bool plan_fits(const Plan *p);

@@ -118,4 +118,6 @@ void report_predict_text(FILE *f, const Plan *p, Moment m, bool color) {
         holders_line(f, p, m, u, "unsharded bytes of units", CLASSES_UNSHARDED);
     }
     step_line(f, p);
+    for (Unused k = 0; k < N_UNUSED; k++)
+        if (p->unused[k].n) fprintf(f, "  unused   %s\n", report_unused(p, k));
 }

@@ -363,6 +363,8 @@ static void print_beginning(const Trainer *t) {
     printf(" a step: %d rank%s x %d microbatch%s x %s\n", t->b->world, t->b->world == 1 ? "" : "s", t->o->accumulate,
            t->o->accumulate == 1 ? "" : "es", figure(t->train.layout.batch, a));
     print_data(t);
+    for (size_t k = 0; k < sizeof t->b->unused / sizeof *t->b->unused; k++)
+        if (t->b->unused[k]) printf("unused   %s\n", t->b->unused[k]);
     if (t->run->resume)
         printf("resumed  %s at step %" PRId64 ", saved by %d rank%s\n", t->o->resume, t->done,
                checkpoint_world(t->run->resume), checkpoint_world(t->run->resume) == 1 ? "" : "s");

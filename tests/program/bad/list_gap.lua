@@ -1,0 +1,23 @@
+-- expect: list_gap\.lua:6: nn\.list: entry 2 is missing, and entry 3 is there; ipairs and # end before the gap
+local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.embed = nn.Embedding(16, 4)
+model.out = nn.Linear(4, 16)
+model.body = nn.list {}
+model.body[1] = nn.Linear(4, 4)
+model.body[3] = nn.Linear(4, 4)
+function model:forward(tokens)
+  local x = self.embed(tokens)
+  for _, layer in ipairs(self.body) do x = layer(x) end
+  return self.out(x)
+end
+
+return nn.training {
+  model = model,
+  batch = {
+    tokens  = nn.input("int32", { 2, 8 }, { from = "tokens" }),
+    targets = nn.input("int32", { 2, 8 }, { from = "tokens", shift = 1 }),
+  },
+  loss = function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}
