@@ -20,11 +20,17 @@ const char *type_of(lua_State *L, int index) {
     }
 }
 
-/* An entry of a policy file is known by its line, a call in the model by each of its lines. */
+Source key_source(const Frontend *f, Source at, const char *key) {
+    Source s = lua_key_source(f->L, at, key);
+    for (int i = 0; at.file == f->options->policy_file && i < f->entries.n; i++)
+        if (f->entries.at[i] > at.line && f->entries.at[i] <= s.line) return at; /* it is that of a later entry */
+    return s;
+}
+
 Source field_source(lua_State *L, const char *key) {
     const Frontend *f = fe_of(L);
-    Source call = lua_source(L), at = f->reading ? setting_source(f->reading, key, call) : call;
-    return at.file == f->options->policy_file ? at : lua_key_source(L, at, key);
+    Source call = lua_source(L);
+    return key_source(f, f->reading ? setting_source(f->reading, key, call) : call, key);
 }
 
 void field_fail(lua_State *L, const char *key, const char *fmt, ...) {

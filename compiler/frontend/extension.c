@@ -14,7 +14,7 @@ typedef VEC(int64_t) Ints;
 
 /* ── files ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static Source key_source(lua_State *L, const char *key) {
+static Source here(lua_State *L, const char *key) {
     return lua_key_source(L, lua_source(L), key);
 }
 
@@ -53,8 +53,8 @@ static Extension *new_extension(lua_State *L, const char *what) {
     x->src = lua_source(L);
     x->source = file_field(L, 1, what, "source", "c");
     x->cuda = file_field(L, 1, what, "cuda", "cu");
-    x->source_at = key_source(L, "source");
-    x->cuda_at = key_source(L, "cuda");
+    x->source_at = here(L, "source");
+    x->cuda_at = here(L, "cuda");
     if (!x->source && !x->cuda)
         lua_fail(L, "%s: which file? Give source = \"file.c\" for the CPU, cuda = \"file.cu\" for GPUs", what);
     push(&f->g->extensions, f->arena, x);

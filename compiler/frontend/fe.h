@@ -91,6 +91,7 @@ typedef struct {
     VEC(ParamInfo *) params;
     VEC(Log) logs;
     VEC(Prefetch) prefetches;
+    VEC(int) entries;                /* lines of the policy file's */
     const Settings *reading;         /* of the options that are being read; NULL: those of the running call */
     int training_ref;                /* nn.training's table in the registry */
     Source training_at, function_at; /* nn.training; the function of its table that is traced */
@@ -118,7 +119,8 @@ int field_strings(lua_State *L, int table, const char *what, const char *key,
                   const char ***out);                                         /* a string or a list */
 bool field_table(lua_State *L, int table, const char *what, const char *key); /* pushes it, or nothing */
 _Noreturn void field_fail(lua_State *L, const char *key, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-Source field_source(lua_State *L, const char *key); /* where the key stands, of the table that is being read */
+Source key_source(const Frontend *f, Source at, const char *key); /* in the call or the policy entry at that line */
+Source field_source(lua_State *L, const char *key);               /* in the table that is being read */
 Dtype to_dtype(lua_State *L, int index, const char *what);
 int to_shape(lua_State *L, int table, const char *what, int64_t *shape); /* returns dims */
 void options_table(lua_State *L, int index);                             /* settop(index); nil becomes {} */

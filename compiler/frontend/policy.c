@@ -466,8 +466,7 @@ void policy_read(lua_State *L, ModuleInfo *m) {
 
 Source policy_source(const Frontend *f, const UnitPolicy *p, const char *key) {
     Source at = setting_source(&p->settings, key, NOWHERE);
-    if (!at.file) return p->src;
-    return at.file == f->options->policy_file ? at : lua_key_source(f->L, at, key);
+    return at.file ? key_source(f, at, key) : p->src;
 }
 
 void policy_loose(const Frontend *f) {

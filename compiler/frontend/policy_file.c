@@ -98,11 +98,12 @@ static int apply_list(lua_State *L) { /* list, text: runs protected, so that mis
         lua_rawgeti(L, 1, i);
         if (!lua_istable(L, 3))
             fail(top, "policy: entry %d is %s; entries are tables { match = \"layers.*\", ... }", i, type_of(L, 3));
-        check_keys(L, 3, "policy", "match replace fully_shard checkpoint");
         const char *pattern = field_string(L, 3, "policy", "match", NULL);
-        if (!pattern) fail(top, "policy: entry %d has no match = \"pattern\"", i);
-        Entry e = {.src = entry_source(&cursor, file, pattern), .table = 3};
+        Entry e = {.src = pattern ? entry_source(&cursor, file, pattern) : top, .table = 3};
+        push(&f->entries, f->arena, e.src.line);
         sandbox_of(L)->fallback = e.src;
+        check_keys(L, 3, "policy", "match replace fully_shard checkpoint");
+        if (!pattern) fail(top, "policy: entry %d has no match = \"pattern\"", i);
         e.replaces = field_boolean(L, 3, "policy", "replace", false);
         apply_entry(f, &e, pattern);
     }
