@@ -33,7 +33,7 @@ static int prim_param(lua_State *L) {
     if (p->dtype == FP8_E4M3 || p->dtype == FP8_E5M2)
         lua_fail(L, "%s: parameters are not stored in fp8; use fp32, bf16 or fp16", what);
     if (!p->is_buffer && !dtype_float(p->dtype))
-        lua_fail(L, "%s: a parameter of dtype %s; use fp32, bf16 or fp16, or nn.buffer for state", what,
+        lua_fail(L, "%s: a parameter of dtype %s; use fp32, bf16 or fp16, or nn.buffer for what is not trained", what,
                  dtype_name(p->dtype));
     p->src = lua_source(L);
     p->id = -1;

@@ -66,11 +66,11 @@ static void read_mesh(lua_State *L, int t, const char *what, UnitPolicy *p) {
     p->shard = (int)field_integer(L, m, "nn.mesh", "shard", 0, 1);
     int world = fe_of(L)->options->world;
     if (p->replicate && p->shard && (int64_t)p->replicate * p->shard != world)
-        field_fail(
-            L, "mesh",
-            "nn.mesh: replicate %d × shard %d does not make up the world of %d rank%s; give --world %lld, or leave "
-            "one of them out and it takes the rest",
-            p->replicate, p->shard, world, world == 1 ? "" : "s", (long long)p->replicate * p->shard);
+        field_fail(L, "mesh",
+                   "nn.mesh: replicate %d × shard %d does not make up the world of %d rank%s; give --world %lld%s%s",
+                   p->replicate, p->shard, world, world == 1 ? "" : "s", (long long)p->replicate * p->shard,
+                   world % p->replicate ? "" : ", or leave shard out: it takes the rest",
+                   world % p->shard ? "" : ", or leave replicate out: it takes the rest");
     if ((p->replicate && world % p->replicate) || (p->shard && world % p->shard))
         field_fail(L, "mesh",
                    "nn.mesh: %s %d does not divide the world of %d rank%s; give --world %d or a multiple of it",
@@ -158,12 +158,15 @@ static void read_accumulation(lua_State *L, int t, const char *what, UnitPolicy 
                       "%s: reshard_after_backward = false keeps the unit gathered over the whole step, but "
                       "reshard_after_forward at %s reshards it in the midst of it; leave one of the two out",
                       what, place(L, "reshard_after_forward"));
+    int world = fe_of(L)->options->world, replicas = 2; /* the fewest that the world can be cut into */
+    while (replicas < world && world % replicas) replicas++;
     if (p->defer_all_reduce && !p->replicate && !p->shard)
         contradiction(
             L, "requires_all_reduce",
             "%s: requires_all_reduce = false, but the unit at %s:%d has no mesh with replicas, and nothing to "
-            "all-reduce; write mesh = nn.mesh { replicate = 2 }, or requires_gradient_sync = false",
-            what, p->src.file, p->src.line);
+            "all-reduce; write %srequires_gradient_sync = false",
+            what, p->src.file, p->src.line,
+            world < 2 ? "" : arena_printf(fe_of(L)->arena, "mesh = nn.mesh { replicate = %d }, or ", replicas));
 }
 
 static void check_promise(lua_State *L, const char *what, const UnitPolicy *p) {
@@ -211,7 +214,7 @@ static int read_ahead(lua_State *L, int t, const char *key, UnitPolicy *p, bool 
         if (module_at(L, list) || !lua_rawlen(L, list))
             field_fail(L, key,
                        "prefetch: %s is %s; write how many units ahead to gather (0: none), or a list of modules, { "
-                       "self.layers[2] }",
+                       "model.layers[2] }",
                        key, module_at(L, list) ? "a module" : "an empty list");
         for (int i = 1; i <= (int)lua_rawlen(L, list); i++) {
             lua_rawgeti(L, list, i);

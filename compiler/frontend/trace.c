@@ -52,7 +52,7 @@ Value *tensor_value(lua_State *L, int index, const char *what) {
         trace_fail(L, NULL,
                    "%s: a tensor kept from an earlier trace (the model is traced for training, for evaluation and for "
                    "sampling); "
-                   "compute it within this call of forward, or use nn.buffer for state",
+                   "compute it within this call of forward",
                    what);
     return t->value;
 }

@@ -122,9 +122,8 @@ static Value *scalar_loss(Frontend *f) {
     lua_State *L = f->L;
     Value *v = tensor_value(L, -1, "loss");
     if (value_numel(v) != 1 || !dtype_float(v->dtype))
-        fail(v->def ? v->def->src : f->function_at,
-             "loss returned %s; it must be one floating-point number: reduce it with nn.mean or nn.sum",
-             value_str(f->arena, v));
+        fail(v->def ? v->def->src : f->function_at, "loss returned %s; it must be one floating-point number: %s",
+             value_str(f->arena, v), value_numel(v) == 1 ? "cast it to \"fp32\"" : "reduce it with nn.mean or nn.sum");
     if (!v->def)
         fail(f->function_at,
              "loss returned an input or a parameter as it is; it must be computed from the model's result");
@@ -190,7 +189,8 @@ static void sample_input(Frontend *f, int table, const char *name) {
     lua_getfield(L, table, name);
     Input *given = input_at(L, -1), *in = find_input(f, name);
     if (!given)
-        field_fail(L, name, "sample.inputs.%s is %s; inputs are made by nn.input(dtype, { 1, seq }, { from = ... })",
+        field_fail(L, name,
+                   "sample.inputs.%s is %s; inputs are made by nn.input(\"int32\", { 1, seq }, { from = \"tokens\" })",
                    name, type_of(L, -1));
     if (in && (in->dtype != given->dtype || in->dims != given->dims))
         field_fail(L, name, "sample.inputs.%s is %s with %d dims, but batch.%s is %s with %d; they are one input", name,
@@ -497,6 +497,10 @@ static Optim *optim_field(lua_State *L, const char *key, bool schedule) {
 }
 
 static void check_sample(lua_State *L) {
+    if (lua_getfield(L, 1, "sample") == LUA_TFUNCTION)
+        field_fail(L, "sample",
+                   "nn.training: sample is a function; write sample = { logits = function(m, b) ... end }");
+    lua_pop(L, 1);
     if (!field_table(L, 1, "nn.training", "sample")) return;
     int t = lua_gettop(L);
     check_keys(L, t, "sample", "inputs logits");
@@ -516,7 +520,10 @@ static int prim_training(lua_State *L) {
                "model batch loss optimizer schedule clip_grad_norm accumulate grad_scaler deterministic sample");
     lua_settop(L, 1);
     lua_getfield(L, 1, "model");
-    if (lua_isnil(L, -1)) lua_fail(L, "nn.training: model is missing; write model = the module that loss calls");
+    if (lua_isnil(L, -1))
+        lua_fail(L,
+                 "nn.training: model is missing, or nil; write model = the module that loss calls (does the function "
+                 "that makes it lack its `return`?)");
     if (!module_at(L, -1)) field_fail(L, "model", "nn.training: model must be a module, not %s", type_of(L, -1));
     lua_pop(L, 1);
     need_field(L, "batch", LUA_TTABLE, "{ tokens = nn.input(...) }");

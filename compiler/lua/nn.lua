@@ -471,7 +471,8 @@ function nn.cross_entropy(logits, targets, options)
   local lead = logits.shape
   table.remove(lead)
   if targets.dtype ~= "int32" or not same_sizes(lead, targets.shape) then
-    fail(nil, "cross_entropy: logits %s need targets int32[%s], but these are %s", tostring(logits), table.concat(lead, ","), tostring(targets))
+    local other = targets.dtype ~= "int32" and 'declare them as nn.input("int32", ...)' or nil
+    fail(other, "cross_entropy: logits %s need targets int32[%s], but these are %s", tostring(logits), table.concat(lead, ","), tostring(targets))
   end
   local ignore = need_integer("cross_entropy", "ignore_index", o.ignore_index or -100)
   local slot = prim.count(targets, ignore)

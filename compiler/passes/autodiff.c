@@ -234,6 +234,7 @@ void autodiff(Graph *g, Program *p) {
     if (!finish(g, p))
         fail(src,
              "the loss reaches no trainable parameter, so there is nothing to train; use the model's result in `loss` "
-             "(without nn.detach), and set requires_grad = true on at least one parameter");
+             "(without nn.detach), and leave at least one of its parameters trainable: no nn.freeze, no requires_grad "
+             "= false");
     remove_dead(g, p);
 }

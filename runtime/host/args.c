@@ -464,7 +464,9 @@ static void check_build(const Parse *p) {
     if (o->libraries && !computes_on_gpu(b))
         die("--libraries: a CPU's program loads no library of CUDA; leave it out, or build with --target cuda");
     if (o->sample && b->logits_program < 0)
-        die("--sample: this model has no sample program; give nn.training a `sample` function that returns logits");
+        die("--sample: this model has no sample program; write sample = { logits = function(m, b) return m(b.tokens) "
+            "end } in "
+            "nn.training");
 }
 
 /* Unless the ranks of this machine would then have more threads than processors. Bits do not depend on it. */

@@ -90,11 +90,13 @@ static const sc_input_info *context_input(const sc_build *b) {
         const sc_input_info *in = &b->inputs[i];
         if (!in->in_sample) continue;
         if (found || !host_dtype_integer(in->dtype))
-            die("--sample: the sample program takes '%s' besides tokens; sampling needs one that takes tokens alone",
-                in->name);
+            die("--sample: the sample program takes '%s' besides tokens; sampling needs one whose logits read tokens "
+                "alone: "
+                "write sample = { logits = function(m, b) return m(b.%s) end } in nn.training",
+                in->name, found && host_dtype_integer(found->dtype) ? found->name : "tokens");
         found = in;
     }
-    if (!found) die("--sample: the sample program takes no tokens");
+    if (!found) die("--sample: the sample program takes no tokens; compute its logits from an input, m(b.tokens)");
     return found;
 }
 
@@ -117,8 +119,8 @@ static int64_t prompt_tokens(const sc_build *b, const Options *o, int64_t *out) 
     while (*p) {
         int64_t token = ids ? next_id(&p, o->prompt, vocabulary) : (unsigned char)*p++;
         if (token >= vocabulary)
-            die("--prompt: byte %lld is not in the model's vocabulary of %lld", (long long)token,
-                (long long)vocabulary);
+            die("--prompt: byte %lld is not in the model's vocabulary of %lld; give ids, with --sample-format ids",
+                (long long)token, (long long)vocabulary);
         if (out) out[n] = token;
         n++;
     }
@@ -131,8 +133,10 @@ void sampler_check(const sc_build *b, const Options *o) {
     for (int d = 0; d < (in->sample_dims ? in->sample_dims : in->dims); d++)
         n *= in->sample_dims ? in->sample_shape[d] : in->shape[d];
     if (in->sample_dims && n != b->logits_shape[1])
-        die("--sample: the sample program takes %lld tokens and gives logits of %lld positions", (long long)n,
-            (long long)b->logits_shape[1]);
+        die("--sample: the sample program takes %lld tokens and gives logits of %lld positions: let `logits` return "
+            "those "
+            "of every position, [1, %lld, vocab]",
+            (long long)n, (long long)b->logits_shape[1], (long long)n);
     if (o->prompt) prompt_tokens(b, o, NULL);
 }
 
