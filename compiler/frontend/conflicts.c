@@ -123,14 +123,17 @@ static Source line_of(const Frontend *f, const Module *m, const char *key) {
     return policy_source(f, m->policy, said ? dot + 1 : arena_printf(f->arena, "%.*s", (int)(dot - key), key));
 }
 
-static void agree(const Frontend *f, const Param *p, const Module *a, const Module *b, const char *how) {
+/* The module that the parameter belongs to holds both, and must agree with them. */
+static void agree(const Frontend *f, const Param *p, const Module *a, const Module *b, const Module *own) {
     const char *what = difference(f, a->policy, b->policy);
     if (!what) return;
     Source at = line_of(f, a, what), other = line_of(f, b, what);
     fail(at,
          "nn.fully_shard: parameter %s is shared by %s and %s%s, whose %s differ (%s:%d and %s:%d); it lies in one "
-         "place and is gathered once: say the same in both",
-         p->path, name_of(a), name_of(b), how, what, at.file, at.line, other.file, other.line);
+         "place and is gathered once: say the same in both%s",
+         p->path, name_of(a), name_of(b), b == own ? ", to which it belongs since it holds both" : "", what, at.file,
+         at.line, other.file, other.line,
+         a == own || b == own ? "" : arena_printf(f->arena, ", and in %s, to which it belongs", name_of(own)));
 }
 
 static bool ignores(const UnitPolicy *p, const char *path) {
@@ -159,10 +162,10 @@ static void shared_parameters(const Frontend *f) {
             if (other == first) continue;
             several = true;
             agree_to_ignore(f, &info->param, first, other);
-            agree(f, &info->param, first, other, "");
+            agree(f, &info->param, first, other, own);
         }
         if (several) agree_to_ignore(f, &info->param, first, own);
-        if (several) agree(f, &info->param, first, own, ", to which it belongs since it holds both");
+        if (several) agree(f, &info->param, first, own, own);
     }
 }
 

@@ -118,9 +118,9 @@ static void check_plain_table(Frontend *f, const ModuleInfo *m, const char *path
     for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
         bool param = tensor_at(L, -1) && tensor_at(L, -1)->param;
         if (module_at(L, -1) || param)
-            fail(m->made,
-                 "%s: %s is a plain table that holds %s; write nn.list { ... }, so that they are part of the model",
-                 m->made_by, path, param ? "parameters" : "modules");
+            fail(m->made, "%s: %s is a plain table that holds %s; write %s, so that they are part of the model",
+                 m->made_by, path, param ? "parameters" : "modules",
+                 lua_isinteger(L, -2) ? "nn.list { ... }" : "nn.module \"Name\", with a field for each");
     }
 }
 

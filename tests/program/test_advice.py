@@ -39,6 +39,8 @@ def shard(options):
     return dict(shard="nn.fully_shard(model.mid, { %s }) nn.fully_shard(model.out) nn.fully_shard(model)" % options)
 
 
+TIED = dict(fields="model.out = nn.Linear(4, 16, { bias = false }) model.out.weight = model.embed.weight local HOST = { offload = { params = true } }")
+
 # world, the mistake, what the message tells people to do, that done (a world: with so many ranks)
 ADVICE = [
     (4, shard("mesh = nn.mesh { replicate = 2, shard = 3 }"), r"give --world 6, or leave shard out: it takes the rest$", [6, shard("mesh = nn.mesh { replicate = 2 }")]),
@@ -61,6 +63,11 @@ ADVICE = [
     (1, dict(more="sample = function(m, b) return m(b.tokens) end,"), r"sample is a function; write sample = \{ logits = function\(m, b\) \.\.\. end \}$", [dict(more=SAMPLE % "m(b.tokens)")]),
     (1, dict(more="sample = { inputs = { tokens = 3 }, logits = function(m, b) return m(b.tokens) end },"), r"inputs are made by nn\.input\(\"int32\", \{ 1, seq \}, \{ from = \"tokens\" \}\)$",
      [dict(more='sample = { inputs = { tokens = nn.input("int32", { 1, 8 }, { from = "tokens" }) }, logits = function(m, b) return m(b.tokens) end },')]),
+    (1, dict(fields="model.more = { a = nn.Linear(4, 4) }"), r"write nn\.module \"Name\", with a field for each, so that they are part of the model$",
+     [dict(fields='model.more = nn.module "More" model.more.a = nn.Linear(4, 4)', body="x = self.more.a(x)")]),
+    (1, dict(fields="model.more = { nn.Linear(4, 4) }"), r"write nn\.list \{ \.\.\. \}, so that they are part of the model$", [dict(fields="model.more = nn.list { nn.Linear(4, 4) }", body="x = self.more[1](x)")]),
+    (2, dict(TIED, shard="nn.fully_shard(model.embed, HOST) nn.fully_shard(model.out) nn.fully_shard(model)"), r"say the same in both, and in the model, to which it belongs$",
+     [dict(TIED, shard="nn.fully_shard(model.embed, HOST) nn.fully_shard(model.out, HOST) nn.fully_shard(model, HOST)")]),
     (1, dict(body="x = nn.matmul(x, nn.zeros({ 4, 4 }, 'bf16'))"), r"nn\.cast\(a, b\) gives one the dtype of the other$", [dict(body="x = nn.matmul(x, nn.cast(nn.zeros({ 4, 4 }, 'bf16'), x))")]),
     (1, dict(body="x = x ^ x"), r"write nn\.exp\(b \* nn\.log\(a\)\), for a > 0$", [dict(body="local a = x * x + 1 x = nn.exp(x * nn.log(a))")]),
     (1, dict(body="x = nn.where(x, x, 0)"), r"compare it: nn\.ne\(condition, 0\)$", [dict(body="x = nn.where(nn.ne(x, 0), x, 0)")]),

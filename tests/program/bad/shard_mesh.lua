@@ -1,4 +1,4 @@
--- expect: shard_mesh\.lua:12: nn.mesh: replicate 2 × shard 1 does not make up the world of 1 rank; give --world 2, or leave one of them out
+-- expect: shard_mesh\.lua:12: nn.mesh: replicate 2 × shard 1 does not make up the world of 1 rank; give --world 2, or leave replicate out: it takes the rest
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
