@@ -1,12 +1,12 @@
-/* What a model declares and no program uses, as lines: names that differ in numbers alone are folded, "h.0-11.bias
- * (12)". Relies on: plan.h. Relied on by: text.c, json.c, emit/tables.c (the start of a run prints the same lines). */
+/* What a model declares and no program uses, as lines: names that differ in numbers alone are folded, "h.0-11.b (12)".
+ * Relies on: live.h (path_pattern).
+ * Relied on by: text.c, json.c, emit/tables.c: the start of a run prints the same lines. */
+#include "live.h"
 #include "report.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 
 enum { MOST_NUMBERS = 4, MOST_FOLDS = 8 };
-static const char NUMBER = '\1'; /* stands for a number in a pattern */
 
 typedef struct {
     const char *pattern;
@@ -16,25 +16,18 @@ typedef struct {
 } Fold;
 typedef VEC(Fold) Folds;
 
-/* "h.3.bias" -> "h.\1.bias", 3. A path of many numbers stays as it is. */
-static const char *pattern_of(Arena *a, const char *path, int *numbers, int *slots) {
-    char *out = arena_alloc(a, strlen(path) + 1), *to = out;
-    *slots = 0;
-    for (const char *s = path; *s;) {
-        size_t n = strcspn(s, "."), digits = strspn(s, "0123456789");
-        bool number = n && digits == n && n < 9;
-        if (number && *slots == MOST_NUMBERS) {
-            *slots = 0;
-            return path;
+/* The numbers of a path, "h.3.bias": 3. Returns how many; 0 also where they are more than fit. */
+static int numbers_of(const char *path, int *out) {
+    int n = 0;
+    for (const char *s = path; *s; s += *s == '.') {
+        size_t length = strcspn(s, ".");
+        if (length && strspn(s, "0123456789") == length) {
+            if (n == MOST_NUMBERS || length > 8) return 0;
+            out[n++] = atoi(s);
         }
-        if (number) numbers[(*slots)++] = atoi(s);
-        if (number) *to++ = NUMBER;
-        for (size_t k = number ? n : 0; k < n; k++) *to++ = s[k];
-        s += n;
-        if (*s) *to++ = *s++;
+        s += length;
     }
-    *to = 0;
-    return out;
+    return n;
 }
 
 static int by_number(const void *a, const void *b) {
@@ -43,9 +36,9 @@ static int by_number(const void *a, const void *b) {
 
 /* Sorts a slot's numbers and drops repeated ones; returns how many stay. */
 static int distinct(Fold *f, int slot) {
-    int *at = f->numbers[slot].at, n = 0;
-    qsort(at, (size_t)f->members, sizeof *at, by_number);
-    for (int i = 0; i < f->members; i++)
+    int *at = f->numbers[slot].at, all = f->numbers[slot].n, n = 0;
+    qsort(at, (size_t)all, sizeof *at, by_number);
+    for (int i = 0; i < all; i++)
         if (!n || at[n - 1] != at[i]) at[n++] = at[i];
     return n;
 }
@@ -62,7 +55,7 @@ static void add_fold(Str *s, Fold *f) {
     int64_t all = 1;
     for (int k = 0; k < f->slots; k++) all *= counts[k] = distinct(f, k);
     for (const char *p = f->pattern; *p; p++) {
-        if (*p != NUMBER)
+        if (*p != '*' || slot == f->slots)
             str_bytes(s, p, 1);
         else if (all != f->members && counts[slot] > 1) /* not every number of one slot with every one of the others */
             str_add(s, "*"), slot++;
@@ -76,8 +69,8 @@ static Folds folds_of(Arena *a, const Paths *paths) {
     Folds out = {0};
     Map *index = map_new(a);
     for (int i = 0; i < paths->n; i++) {
-        int numbers[MOST_NUMBERS], slots;
-        const char *pattern = pattern_of(a, paths->at[i], numbers, &slots);
+        int numbers[MOST_NUMBERS], slots = numbers_of(paths->at[i], numbers);
+        const char *pattern = slots ? path_pattern(a, paths->at[i]) : paths->at[i];
         intptr_t k = (intptr_t)map_get(index, pattern);
         if (!k) {
             push(&out, a, ((Fold){.pattern = pattern, .slots = slots}));
