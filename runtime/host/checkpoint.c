@@ -388,6 +388,11 @@ static int publish(Saver *s, const Progress *p, const char *temp, const char *fo
     return 0;
 }
 
+/* The state that the index names; somebody may have removed it since. */
+static int is_kept(Saver *s) {
+    return !access(PATH(s, "%s/index.json", s->dir), F_OK) && !access(PATH(s, "%s/%s", s->dir, s->current), F_OK);
+}
+
 /* Ends all ranks with one message when any of them failed. Errors are errno values, mostly the same one everywhere. */
 static void agree(Saver *s, sc_rank *r, int error, const char *temp) {
     double failed = sc_host_sum(r, error != 0), sum = sc_host_sum(r, error);
@@ -395,10 +400,11 @@ static void agree(Saver *s, sc_rank *r, int error, const char *temp) {
     if (s->rank == 0) remove_folder(s, temp);
     sc_barrier(r);
     int code = (int)(sum / failed);
+    const char *before = !s->current[0] ? "nothing was left there; free space or name another folder with --save"
+                         : is_kept(s)   ? "the state saved before is untouched: "
+                                        : "the state saved before is there no longer: ";
     die("cannot save to %s: %s; %s%s", s->dir, code * failed == sum ? strerror(code) : "several ranks could not write",
-        s->current[0] ? "the state saved before is untouched: "
-                      : "nothing was left there; free space or name another folder with --save",
-        s->current);
+        before, s->current);
 }
 
 void saver_save(Saver *s, sc_rank *r, const Progress *p) {
