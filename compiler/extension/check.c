@@ -3,6 +3,8 @@
  * precision, which have settled dtypes. Relied on by: pipeline.c; the emitter, which calls what was found. */
 #include "extension.h"
 
+#include <dlfcn.h>
+
 typedef struct { /* a parameter that the function must have */
     const char *name;
     Dtype dtype;
@@ -201,8 +203,21 @@ static void check_custom(Graph *g, const Op *op, bool cuda) {
 
 /* ── files ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* Two files of a build are linked with each other. */
+/* The C library would lose a function to the user's of that name, silently, and the runtime its own. */
+static bool is_taken(const char *name) {
+    return !strcmp(name, "main") || !strncmp(name, "sc_", 3) || dlsym(RTLD_DEFAULT, name);
+}
+
+/* Two files of a build are linked with each other, and with the program that calls them. */
 static void check_names(const Graph *g, const CFile *f) {
+    for (int i = 0; i < f->functions.n; i++) {
+        const CFunction *x = &f->functions.at[i];
+        if (!x->internal && is_taken(x->name))
+            fail((Source){f->path, x->line},
+                 "%s is a name that the program or the C library has already: make the function static, or give it "
+                 "another name",
+                 x->name);
+    }
     for (int i = 0; i < g->files.n; i++)
         for (int k = 0; k < g->files.at[i]->functions.n; k++)
             for (int j = 0; j < f->functions.n; j++) {
