@@ -101,6 +101,11 @@ void remark(Source at, const char *fmt, ...) __attribute__((format(printf, 2, 3)
 /* The candidate nearest to `name` by edit distance, or NULL when none is near. */
 const char *nearest_name(const char *name, const char *const *candidates, int n);
 
+/* Whether a model or a program may be called so; NAME_RULE says what may. */
+bool is_name(const char *name);
+#define NAME_RULE                                                                                                      \
+    "a name has letters, digits, spaces and ._-+=@:, begins with a letter, a digit or _, and has at most 200 bytes"
+
 /* ── files: written aside and renamed, so that a failure leaves what was there ─────────────────── */
 typedef struct {
     FILE *f;

@@ -164,6 +164,10 @@ CFile *read_c(Arena *a, const char *path, bool cuda, Source at) {
     char *text = read_file(a, path, &size);
     f->text = text;
     if (strlen(text) < size) fail(at, "%s is no text: it holds a zero byte; give the name of a source file", path);
+    if (cuda && strpbrk(real_path(a, path), "\"'`$\\"))
+        fail(at,
+             "nvcc gives the path of %s to a shell, which would read a character of it otherwise: rename its folder",
+             path);
     Flags flags = flags_of(a, cuda, at);
     if (cuda) text = arena_printf(a, "%s\n#line 1 \"%s\"\n%s", PRELUDE, path, without_launches(a, text));
     ClangInput in = {path, text, flags.at, flags.n, cuda};

@@ -5,6 +5,8 @@
 #include "fe.h"
 #include "visible.h"
 
+#include <ctype.h>
+
 static void open_library(Frontend *f, const char *name, const char *file) {
     size_t n;
     const char *text = embedded_text(file, &n);
@@ -47,6 +49,10 @@ static Graph *new_graph(Arena *a, const FrontendOptions *o) {
     Graph *g = graph_new(a);
     g->file = arena_strdup(a, o->model_file);
     g->name = name_of(a, o->model_file);
+    if (!is_name(g->name)) fail((Source){o->model_file, 0}, "no name for a model: %s; rename the file", NAME_RULE);
+    for (const char *c = g->file; *c; c++) /* it stands in every message, in plans and in comments */
+        if (iscntrl((unsigned char)*c))
+            fail((Source){g->file, 0}, "the path of this model holds a control character: rename its folder");
     g->world = o->world > 0 ? o->world : 1;
     g->nodes = o->nodes > 0 ? o->nodes : 1;
     return g;

@@ -3,6 +3,7 @@
  * Relied on by: emit (NAME.plan.json), main.c's commands; read.c reads what plan_write_json writes. */
 #include "live.h"
 #include "report.h"
+#include "visible.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -88,14 +89,22 @@ static void put_bool(Json *j, const char *k, bool x) {
     j->comma = true;
 }
 
+/* JSON is UTF-8: a byte of a path that is not stands as U+FFFD. */
 static void put_escaped(Json *j, const char *s) {
-    static const bool special[256] = {[0 ... 0x1f] = true, ['"'] = true, ['\\'] = true};
-    for (;; s++) {
+    static const bool special[256] = {
+        [0 ... 0x1f] = true, ['"'] = true, ['\\'] = true, [0x7f] = true, [0x80 ... 0xff] = true};
+    for (size_t length;; s += length) {
         const char *from = s;
         while (!special[(unsigned char)*s]) s++;
         str_bytes(&j->s, from, (size_t)(s - from));
         if (!*s) return;
-        str_addf(&j->s, (unsigned char)*s < 0x20 ? "\\u%04x" : "\\%c", (unsigned char)*s);
+        unsigned char c = (unsigned char)*s;
+        length = 1;
+        if (c >= 0x80 && (length = sc_visible_character((const unsigned char *)s, strlen(s))))
+            str_bytes(&j->s, s, length);
+        else
+            str_addf(&j->s, c < 0x20 || c >= 0x7f ? "\\u%04x" : "\\%c", c >= 0x80 ? 0xfffd : c);
+        length += !length;
     }
 }
 

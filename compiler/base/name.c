@@ -1,0 +1,19 @@
+/* Which names a model and a program may have. Such a name stands in the names of files, on command lines, in C, in JSON
+ * and in checkpoints, and nvcc gives its own to a shell: what any of them could read as something else is refused.
+ * Relies on: runtime/visible.h. Relied on by: the front end (a model's name), `shardc build` (a program's). */
+#include "base.h"
+#include "visible.h"
+
+#include <ctype.h>
+
+enum { MOST_BYTES = 200 }; /* file systems take 255, and a build's files have suffixes */
+
+bool is_name(const char *name) {
+    size_t n = strlen(name), length = 1;
+    for (size_t i = 0; i < n && length; i += length) {
+        unsigned char c = (unsigned char)name[i];
+        bool word = isalnum(c) || c == '_', inside = i && strchr(" .-+=@:", c);
+        length = c >= 0x80 ? sc_visible_character((const unsigned char *)name + i, n - i) : word || inside;
+    }
+    return n && n <= MOST_BYTES && length;
+}
