@@ -51,7 +51,8 @@ enum {
          KEY_DEVICE,                                                                                                   \
          "NAME",                                                                                                       \
          0,                                                                                                            \
-         "Device to plan for: cpu (unless given), h200, h100, a100, b200, l40s, rtx4090, or a profile's .lua file",    \
+         "Device to plan for, and its target: cpu (unless given), h200, h100, a100, b200, l40s, rtx4090, or a "        \
+         "profile's .lua file",                                                                                        \
          1},                                                                                                           \
         {"set", KEY_SET, "KEY=VALUE", 0, "Value of one of the model's nn.options; may be repeated", 1},                \
         {"policy",                                                                                                     \
@@ -60,7 +61,13 @@ enum {
          0,                                                                                                            \
          "Policies by module path, over what the model says option by option; the last match wins",                    \
          1},                                                                                                           \
-        {"target", KEY_TARGET, "cpu|cuda", 0, "What programs are written for: cpu (unless given), cuda", 1},           \
+        {"target",                                                                                                     \
+         KEY_TARGET,                                                                                                   \
+         "cpu|cuda",                                                                                                   \
+         0,                                                                                                            \
+         "What programs are written for; the device's unless given. cuda alone is for h200; cpu beside a "             \
+         "GPU's device runs that GPU's schedule on the CPU",                                                           \
+         1},                                                                                                           \
         {"arch", KEY_ARCH, "sm_NN", 0, "GPU architecture to compile kernels for; the device's unless given", 1},       \
         {"limit",                                                                                                      \
          KEY_LIMIT,                                                                                                    \

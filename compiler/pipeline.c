@@ -101,5 +101,9 @@ Plan *make_plan(Graph *g, const Device *d, const PipelineOptions *o) {
     prove(plan);
     simulate(plan, d);
     unused(plan);
+    if (strcmp(plan->target, d->target)) { /* a GPU's schedule on the CPU takes nothing of the GPU */
+        plan->device_usable = 0;
+        plan->nlibrary = 0;
+    }
     return plan;
 }

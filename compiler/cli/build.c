@@ -1,10 +1,12 @@
 /* `shardc build` and `shardc run`: from a model to a binary, and into it.
- * Relies on: input.c, emit.
+ * Relies on: input.c, emit, report (target_text).
  * Relied on by: main.c. */
 #include "../base/diagnostics.h"
 #include "../emit/emit.h"
+#include "../report/report.h"
 #include "cli.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -33,17 +35,6 @@ static void make_folders(Arena *a, const char *path) {
     }
     if (access(path, W_OK))
         fail(NOWHERE, "cannot write into %s: %s; choose another folder with -o", path, strerror(errno));
-}
-
-/* Unless told otherwise programs are written for the CPU, also with a GPU's schedule (--device h200). */
-static Options with_target(const Options *o) {
-    Options t = *o;
-    if (!t.target) t.target = "cpu";
-    bool cuda = !strcmp(t.target, "cuda");
-    if (cuda && t.variant && !strcmp(t.variant, "portable"))
-        fail_usage("--portable is for the cpu target: programs for GPUs run on any processor with AVX2 as they are");
-    if (cuda && t.variant && *t.variant) fail_usage("--variant %s is one of the cpu target", t.variant);
-    return t;
 }
 
 static bool is_folder(const char *path) {
@@ -123,18 +114,42 @@ static void unlock_build(const Lock *l) {
     close(l->fd);
 }
 
-static char *build(Arena *a, const Options *given) {
-    Options options = with_target(given), *o = &options;
+/* gpt2 for cuda (h200), world 16 on 2 nodes -> build/gpt2/gpt2 */
+static void tell_build(const Options *o, const Plan *p, const char *name, const char *binary) {
+    printf("%s for %s, world %d", name, target_text(p), p->world);
+    if (p->nodes > 1) printf(" on %d nodes", p->nodes);
+    printf(" -> %s%s\n", binary, o->sources ? ".c" : "");
+    fflush(stdout);
+}
+
+/* Before the compiler takes minutes. What the driver says beyond that a program says when it starts. */
+static void want_gpu(const Options *o, const Plan *p) {
+    enum { NO_DEVICE = 100 }; /* CUDA_ERROR_NO_DEVICE */
+    int (*init)(unsigned) = NULL;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (driver) *(void **)&init = dlsym(driver, "cuInit");
+    if (init && init(0) != NO_DEVICE) return;
+    fail(NOWHERE,
+         "%s is for a GPU (--%s %s), and this machine has none: %s; build it for another machine by `shardc build`, or "
+         "run it here with --target cpu",
+         o->inputs[0], o->device ? "device" : "target", o->device ? o->device : o->target,
+         init ? "its driver sees no device" : "the driver (libcuda.so.1) is not there");
+}
+
+static char *build(Arena *a, const Options *o, bool runs) {
     const char *model = o->inputs[0];
     char *folder, *name;
     if (!is_model(model)) fail_usage("%s: a model's .lua file is wanted", model);
     place_of(a, o, &folder, &name);
+    if (!is_name(name)) fail(NOWHERE, "%s is no name for a program: %s; give another with -o", name, NAME_RULE);
     char *binary = arena_printf(a, "%s/%s", strcmp(folder, "/") ? folder : "", name);
     keep_files(a, o, binary);
     Plan *p = plan_of(a, o, model);
+    if (runs && !strcmp(p->target, "cuda")) want_gpu(o, p);
     make_folders(a, folder);
     Lock lock = lock_build(a, binary);
     if (lock.held) emit_clear(folder, name);
+    if (!runs) tell_build(o, p, name, binary);
     emit(p, folder, name);
     if (!o->sources) emit_build(p, folder, name, o->variant ? o->variant : "");
     if (lock.held) emit_clear(folder, name); /* the compilers of a killed build may have worked on until now */
@@ -143,8 +158,7 @@ static char *build(Arena *a, const Options *given) {
 }
 
 int command_build(Arena *a, const Options *o) {
-    char *binary = build(a, o);
-    printf("%s%s\n", binary, o->sources ? ".c" : "");
+    build(a, o, false);
     return 0;
 }
 
@@ -172,7 +186,7 @@ int command_run(Arena *a, const Options *o) {
     struct stat st;
     if (o->sources) fail_usage("--sources compiles nothing that could run; use 'shardc build'");
     if (is_model(binary))
-        binary = build(a, o);
+        binary = build(a, o, true);
     else if (o->out)
         fail_usage("-o says where a build goes, and %s is built already: leave it out, or give the model's .lua file",
                    binary);

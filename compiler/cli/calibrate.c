@@ -25,8 +25,11 @@ static int print_tasks(Arena *a, const Options *o) {
                    "shardc calibrate --tasks FILE",
                    o->table ? "--table" : "--tasks");
     if (!is_model(o->inputs[0])) fail_usage("%s: a model's .lua file is wanted", o->inputs[0]);
-    if (!cuda.target) cuda.target = "cuda";
+    if (!cuda.target && !cuda.device) cuda.target = "cuda";
     const Plan *p = plan_of(a, &cuda, o->inputs[0]);
+    if (strcmp(p->target, "cuda"))
+        fail_usage("%s %s: calibrate measures GPUs; give --device h200, another GPU or none",
+                   o->target ? "--target" : "--device", o->target ? o->target : o->device);
     OutFile f = output(a, o);
     report_tasks(f.f, p);
     output_done(o, &f);

@@ -52,9 +52,28 @@ static int nodes_of(const Options *o, const Device *d, int world) {
     return o->nodes;
 }
 
-/* --target cuda alone plans for the GPU that this compiler knows best. */
+/* The one rule of all commands: a device implies its target; --target cuda alone plans for the GPU that this compiler
+ * knows best. Beside a GPU's device --target cpu makes its twin: the GPU's schedule, executed by the CPU. */
 static const char *device_of(const Options *o) {
     return o->device ? o->device : o->target && !strcmp(o->target, "cuda") ? "h200" : "cpu";
+}
+
+static const char *target_of(const Options *o, const Device *d) {
+    const char *target = o->target ? o->target : d->target;
+    bool cuda = !strcmp(target, "cuda");
+    const char *option = o->target ? "--target" : "--device", *given = o->target ? o->target : o->device;
+    if (cuda && strcmp(d->target, "cuda"))
+        fail_usage("--target cuda --device %s: that device is no GPU; give --device h200, another GPU or none",
+                   o->device);
+    if (cuda && o->variant && !strcmp(o->variant, "portable"))
+        fail_usage("--portable %s %s: --portable is for the cpu target; programs for GPUs run on any processor with "
+                   "AVX2 as they are",
+                   option, given);
+    if (cuda && o->variant && *o->variant)
+        fail_usage("--variant %s %s %s: that variant is one of the cpu target", o->variant, option, given);
+    if (o->arch && !cuda)
+        fail_usage("--arch %s says what GPU code is compiled for: give --target cuda or a GPU's --device too", o->arch);
+    return target;
 }
 
 /* As PyTorch leaves what fully_shard never saw; where memory is the question, that is worth a line. */
@@ -83,14 +102,10 @@ static void tell_unsharded(const Graph *g) {
 
 static Plan *compile(Arena *a, const Options *o, const char *input) {
     const Device *d = device_load(a, device_of(o));
-    if (o->target && !strcmp(o->target, "cuda") && strcmp(d->target, "cuda"))
-        fail_usage("--target cuda --device %s: that device is no GPU; give --device h200, another GPU or none",
-                   o->device);
-    if (o->arch && strcmp(o->target ? o->target : d->target, "cuda"))
-        fail_usage("--arch %s says what GPU code is compiled for: give --target cuda too", o->arch);
+    const char *target = target_of(o, d);
     int world = o->world ? o->world : 1;
     FrontendOptions f = {input, o->policy, o->set, o->nset, world, nodes_of(o, d, world)};
-    PipelineOptions p = {.dump_after = o->dump_after, .redzone = o->redzone, .target = o->target, .arch = o->arch};
+    PipelineOptions p = {.dump_after = o->dump_after, .redzone = o->redzone, .target = target, .arch = o->arch};
     p.wide = o->variant && !strcmp(o->variant, "fp64");
     p.quick = !o->dump_after && !getenv("SHARDC_CHECK");
     Graph *g = frontend_load(a, &f);

@@ -13,6 +13,10 @@ const char *column_name(Column c) {
     return names[c];
 }
 
+const char *target_text(const Plan *p) {
+    return strcmp(p->target, p->device) ? arena_printf(p->arena, "%s (%s)", p->target, p->device) : p->target;
+}
+
 static bool has(const ReportOptions *o, Column c) {
     return o->columns >> c & 1;
 }
@@ -175,8 +179,8 @@ static void printable(FILE *f, const char *s) {
 
 void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o) {
     if (o->module) check_module(p, o->module);
-    fprintf(f, "%s for %s, world %d on %d node%s · %d programs · %d unit%s\n", p->model, p->device, p->world, p->nodes,
-            s_of(p->nodes), p->nprograms, p->nunits, s_of(p->nunits));
+    fprintf(f, "%s for %s, world %d on %d node%s · %d programs · %d unit%s\n", p->model, target_text(p), p->world,
+            p->nodes, s_of(p->nodes), p->nprograms, p->nunits, s_of(p->nunits));
     int shown = 0;
     for (int i = 0; i < p->noptions; i++) {
         if (!*p->options[i].text) continue; /* an nn.optional that nobody set */

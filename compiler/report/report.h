@@ -44,6 +44,7 @@ const char *report_unused(const Plan *p, Unused kind); /* one line, without its 
 void report_predict_text(FILE *f, const Plan *p, Moment m, bool color);
 void report_predict_json(FILE *f, const Plan *p);
 bool plan_fits(const Plan *p);
+const char *target_text(const Plan *p); /* "cpu", "cuda (h200)" */
 void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o);
 void report_findings_text(FILE *f, const Plan *p, const Findings *v);
 void report_times_text(FILE *f, const Plan *p, const Findings *late); /* of training programs; bounds that they miss */
