@@ -92,7 +92,10 @@ enum {
 
 static const struct argp_option build_options[] = {
     MODEL,
-    {"output", 'o', "PATH", 0, "The binary, its sources beside it, or a folder for all; build/NAME/ unless given", 3},
+    {"output", 'o', "PATH", 0,
+     "The binary, its sources beside it, or a folder for all; build/NAME/ unless given. Only files that a build wrote "
+     "are replaced",
+     3},
     {"sources", KEY_SOURCES, 0, 0, "Write the C sources and plan.json, compile nothing", 3},
     {"portable", KEY_PORTABLE, 0, 0,
      "For any processor of this kind instead of this one; slower on the CPU (needs `make libs-portable`)", 3},
@@ -104,7 +107,7 @@ static const struct argp_option predict_options[] = {
     MODEL,
     DELAY,
     FORMAT,
-    {"output", 'o', "FILE", 0, "Write to FILE", 3},
+    {"output", 'o', "FILE", 0, "Write to FILE, in place of what is there unless the command reads it", 3},
     {"at", KEY_AT, "WHEN", 0,
      "Show what is alive then: peak (unless given), forward (the end of a step's), or an event's id", 4},
     {"by", KEY_BY, "module|unit|storage", 0, "Add a table of who holds that memory", 4},
@@ -115,7 +118,7 @@ static const struct argp_option inspect_options[] = {
     MODEL,
     DELAY,
     FORMAT,
-    {"output", 'o', "FILE", 0, "Write to FILE", 3},
+    {"output", 'o', "FILE", 0, "Write to FILE, in place of what is there unless the command reads it", 3},
     {"program", KEY_PROGRAM, "NAME", 0, "Only this program: micro, eval, ...", 4},
     {"module", KEY_MODULE, "GLOB", 0, "Only events of these modules: 'h.3.*'", 4},
     {"stream", KEY_STREAM, "NAME", 0, "Only this stream: compute, gather, reduce, ...", 4},
@@ -130,7 +133,7 @@ static const struct argp_option verify_options[] = {
     MODEL,
     DELAY,
     FORMAT,
-    {"output", 'o', "FILE", 0, "Write to FILE", 3},
+    {"output", 'o', "FILE", 0, "Write to FILE, in place of what is there unless the command reads it", 3},
     {"max-step-ms", KEY_STEP, "MS", 0, "Exit 1 where a training program takes longer, and name what holds it up", 4},
     {"max-forward-ms", KEY_FORWARD, "MS", 0, "Exit 1 where its forward takes longer, and name what holds it up", 4},
     {"max-exposed-ms", KEY_EXPOSED, "MS", 0, "Exit 1 where compute waits longer for communication, and name what for",
@@ -148,7 +151,7 @@ static const struct argp_option calibrate_options[] = {
     {0},
 };
 static const struct argp_option data_options[] = {
-    {"output", 'o', "FILE", 0, "Where the tokens go", 1},
+    {"output", 'o', "FILE", 0, "Where the tokens go; only tokens are replaced", 1},
     {"separator", KEY_SEPARATOR, "TOKEN", 0, "Put this token (0 to 65535) between files", 1},
     HELP,
     {0},

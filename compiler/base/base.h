@@ -117,10 +117,13 @@ void out_commit(OutFile *o);                  /* checks every write, fsyncs, ren
  * regular expression `rest` matches, but for those that a process holds (out_open holds its own by flock). */
 void temps_clear(const char *folder, const char *name, const char *rest);
 bool is_at(int fd, const char *path); /* the open file has that name: nobody has removed or replaced it */
-/* The whole file, NUL after the end. Fails at the given place: a folder, a pipe by its name, a device, more bytes than
- * `most`. */
+/* The user's file, whole, NUL after the end. Fails at the given place: a folder, a pipe by its name, a device, more
+ * bytes than `most`. out_open refuses to write there from now on, under whatever name. */
+enum { FILE_MOST = 1 << 30 };
 char *read_input(Arena *a, Source at, const char *path, size_t most, size_t *size);
-char *read_file(Arena *a, const char *path, size_t *size);      /* ... up to 1 GiB, without a place */
+void input_add(const char *path);                               /* the same refusal where something else reads it */
+void input_keep(const char *written);                           /* fails where that is an input */
+char *read_file(Arena *a, const char *path, size_t *size);      /* a file of our own, up to FILE_MOST */
 FILE *open_input(Source at, const char *path, struct stat *st); /* ... for those that read piece by piece */
 char *real_path(Arena *a, const char *path); /* absolute, links followed; as it is where there is no such file */
 

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { READ_LIMIT_GIB = 1, FIRST_READ = 64 << 10 };
+enum { FIRST_READ = 64 << 10 };
 
 _Noreturn static void cannot(const char *what, const char *path, int error) {
     fail(NOWHERE, "cannot %s %s: %s", what, path, strerror(error));
@@ -67,6 +67,31 @@ static FILE *open_held(const char *path) {
     return f;
 }
 
+/* ── what a command reads it never writes over ───────────────────────────────────────────────────────────────────────
+ */
+typedef struct {
+    dev_t device;
+    ino_t inode;
+} Input;
+
+static VEC(Input) inputs;
+
+void input_add(const char *path) {
+    static Arena *a;
+    struct stat st;
+    if (stat(path, &st) || !S_ISREG(st.st_mode)) return;
+    if (!a) a = arena_new();
+    push(&inputs, a, ((Input){st.st_dev, st.st_ino}));
+}
+
+void input_keep(const char *written) {
+    struct stat st;
+    if (stat(written, &st)) return;
+    for (int i = 0; i < inputs.n; i++)
+        if (inputs.at[i].device == st.st_dev && inputs.at[i].inode == st.st_ino)
+            fail(NOWHERE, "%s is both an input and an output; give another name with -o", written);
+}
+
 /* ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static const char *folder_of(Arena *a, const char *path) {
@@ -78,6 +103,7 @@ static const char *folder_of(Arena *a, const char *path) {
 OutFile out_open(Arena *a, const char *path) {
     OutFile o = {.path = real_path(a, path)};
     struct stat st;
+    input_keep(path);
     bool exists = !stat(o.path, &st);
     if (exists && S_ISDIR(st.st_mode)) fail(NOWHERE, "cannot write %s: it is a folder; give the name of a file", path);
     if (exists && !S_ISREG(st.st_mode)) { /* a pipe or device cannot be renamed over: written directly */
@@ -119,6 +145,8 @@ void out_commit(OutFile *o) {
     sync_folder(o->path);
 }
 
+/* ── input ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 /* A pipe that is found by its name in a folder may have no writer, and a device no end; a pipe that the caller has
  * opened,
  * `<(command)` or /dev/stdin, is what he means. */
@@ -141,7 +169,7 @@ FILE *open_input(Source at, const char *path, struct stat *st) {
     return f;
 }
 
-char *read_input(Arena *a, Source at, const char *path, size_t most, size_t *size) {
+static char *read_whole(Arena *a, Source at, const char *path, size_t most, size_t *size) {
     struct stat st;
     FILE *f = open_input(at, path, &st);
     size_t cap = st.st_size > 0 && S_ISREG(st.st_mode) ? (size_t)st.st_size + 1 : FIRST_READ, n = 0;
@@ -165,6 +193,11 @@ char *read_input(Arena *a, Source at, const char *path, size_t most, size_t *siz
     return s;
 }
 
+char *read_input(Arena *a, Source at, const char *path, size_t most, size_t *size) {
+    input_add(path);
+    return read_whole(a, at, path, most, size);
+}
+
 char *read_file(Arena *a, const char *path, size_t *size) {
-    return read_input(a, NOWHERE, path, (size_t)READ_LIMIT_GIB << 30, size);
+    return read_whole(a, NOWHERE, path, FILE_MOST, size);
 }

@@ -63,27 +63,6 @@ static void place_of(Arena *a, const Options *o, char **folder, char **name) {
     }
 }
 
-/* ── what must not be written over ───────────────────────────────────────────────────────────────────────────────────
- */
-static bool is_program(const char *path) {
-    char magic[4] = {0};
-    FILE *f = fopen(path, "rb");
-    bool elf = f && fread(magic, 1, 4, f) == 4 && !memcmp(magic, "\177ELF", 4);
-    if (f) fclose(f);
-    return elf;
-}
-
-static void keep_files(Arena *a, const Options *o, const char *binary) {
-    static const char *const beside[] = {".c", "_kernels.c", "_kernels.cu", ".plan.json", "_kernels.o", "_kernels.key"};
-    for (int i = 0; i < 6; i++) keep_inputs(o, arena_printf(a, "%s%s", binary, beside[i]));
-    struct stat there;
-    if (o->sources) return;
-    keep_inputs(o, binary);
-    if (!stat(binary, &there) && S_ISREG(there.st_mode) && there.st_size && !is_program(binary))
-        fail(NOWHERE, "%s is there already and is not a program: it is left as it is; give another name with -o",
-             binary);
-}
-
 /* ── one build of a name at a time: they share the names of their sources and objects ────────────────────────────────
  */
 typedef struct {
@@ -143,15 +122,16 @@ static char *build(Arena *a, const Options *o, bool runs) {
     place_of(a, o, &folder, &name);
     if (!is_name(name)) fail(NOWHERE, "%s is no name for a program: %s; give another with -o", name, NAME_RULE);
     char *binary = arena_printf(a, "%s/%s", strcmp(folder, "/") ? folder : "", name);
-    keep_files(a, o, binary);
     Plan *p = plan_of(a, o, model);
     if (runs && !strcmp(p->target, "cuda")) want_gpu(o, p);
     make_folders(a, folder);
     Lock lock = lock_build(a, binary);
+    const char *variant = o->variant ? o->variant : "";
+    emit_keep(p, folder, name, variant, o->sources);
     if (lock.held) emit_clear(folder, name);
     if (!runs) tell_build(o, p, name, binary);
     emit(p, folder, name);
-    if (!o->sources) emit_build(p, folder, name, o->variant ? o->variant : "");
+    if (!o->sources) emit_build(p, folder, name, variant);
     if (lock.held) emit_clear(folder, name); /* the compilers of a killed build may have worked on until now */
     unlock_build(&lock);
     return binary;
@@ -164,6 +144,14 @@ int command_build(Arena *a, const Options *o) {
 
 /* ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
+static bool is_program(const char *path) {
+    char magic[4] = {0};
+    FILE *f = fopen(path, "rb");
+    bool elf = f && fread(magic, 1, 4, f) == 4 && !memcmp(magic, "\177ELF", 4);
+    if (f) fclose(f);
+    return elf;
+}
+
 static _Noreturn void cannot_run_folder(Arena *a, const char *given) {
     const char *folder = without_slashes(a, given), *slash = strrchr(folder, '/');
     const char *inside = arena_printf(a, "%s/%s", folder, slash ? slash + 1 : folder);

@@ -43,8 +43,9 @@ int command_calibrate(Arena *a, const Options *o) {
         fail_usage("%s says how to compile a model, and calibrate measures this machine's GPUs: give a MODEL.lua too, "
                    "whose kernels it lists, or leave it out",
                    model_option(o));
-    if (o->out) keep_inputs(o, o->out);
-    if (o->table) keep_inputs(o, o->table);
+    if (o->tasks) input_add(o->tasks);
+    if (o->out) input_keep(o->out);
+    if (o->table) input_keep(o->table);
     push(&args, a, find(a));
     const char *const given[] = {"-o",      o->out,   "--table", o->table,
                                  "--tasks", o->tasks, "--world", o->world ? arena_printf(a, "%d", o->world) : NULL};

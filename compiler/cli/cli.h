@@ -45,9 +45,6 @@ const char *model_option(const Options *o);
 /* They are of no use with what is compiled already. */
 void refuse_model_options(const Options *o, const char *input);
 
-/* Fails where `written` is a file that the command reads, under whatever name. */
-void keep_inputs(const Options *o, const char *written);
-
 /* Where a report goes: standard output, or the file of -o, renamed into place by output_done. */
 OutFile output(Arena *a, const Options *o);
 void output_done(const Options *o, OutFile *f);

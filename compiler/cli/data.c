@@ -9,13 +9,25 @@
 
 enum { MAGIC = 20240520, HEADER = 256, CHUNK = 1 << 16 };
 
-static void check_input(const char *path, const char *out) {
-    struct stat in, there;
+static void check_input(const char *path) {
+    struct stat in;
     if (stat(path, &in)) fail(NOWHERE, "cannot read %s: %s", path, strerror(errno));
     if (S_ISDIR(in.st_mode))
         fail(NOWHERE, "cannot read %s: it is a folder; name its files, for example %s/*.txt", path, path);
-    if (!stat(out, &there) && in.st_dev == there.st_dev && in.st_ino == there.st_ino)
-        fail(NOWHERE, "%s is both an input and the output; give another name with -o", path);
+    input_add(path);
+}
+
+/* A name of an input comes easily behind -o where a pattern stands for many. */
+static void keep_others(const char *out) {
+    unsigned char h[4] = {0};
+    struct stat st;
+    if (stat(out, &st) || !S_ISREG(st.st_mode) || !st.st_size) return;
+    FILE *f = fopen(out, "rb");
+    if (!f) fail(NOWHERE, "cannot read %s, which is there already: %s", out, strerror(errno));
+    bool tokens = fread(h, 1, sizeof h, f) == sizeof h && (h[0] | h[1] << 8 | h[2] << 16 | h[3] << 24) == MAGIC;
+    fclose(f);
+    if (!tokens)
+        fail(NOWHERE, "%s is there already, and holds no tokens: it stays as it is; give another name with -o", out);
 }
 
 static void put_tokens(FILE *to, const unsigned char *bytes, size_t n) {
@@ -56,7 +68,9 @@ static void put_header(FILE *f, int64_t tokens) {
 
 int command_data(Arena *a, const Options *o) {
     if (!o->out) fail_usage("data wants the name of its output: shardc data FILE... -o train.bin");
-    for (int i = 0; i < o->ninputs; i++) check_input(o->inputs[i], o->out);
+    for (int i = 0; i < o->ninputs; i++) check_input(o->inputs[i]);
+    input_keep(o->out);
+    keep_others(o->out);
     OutFile out = out_open(a, o->out);
     if (!out.temp)
         fail(NOWHERE, "cannot write %s: the count of tokens goes to its beginning, so it must be a regular file",

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 bool is_model(const char *path) {
@@ -128,24 +127,7 @@ Plan *plan_of(Arena *a, const Options *o, const char *input) {
     return p;
 }
 
-static void keep_input(const char *written, const struct stat *there, const char *input, const char *what) {
-    struct stat in;
-    if (input && !stat(input, &in) && in.st_dev == there->st_dev && in.st_ino == there->st_ino)
-        fail(NOWHERE, "%s is both %s and an output; give another name with -o", written, what);
-}
-
-void keep_inputs(const Options *o, const char *written) {
-    struct stat there;
-    if (stat(written, &there) || !S_ISREG(there.st_mode)) return;
-    const char *input = o->ninputs ? o->inputs[0] : NULL;
-    keep_input(written, &there, input, input && is_model(input) ? "the model" : "the input");
-    keep_input(written, &there, o->policy, "the --policy file");
-    keep_input(written, &there, o->device && is_model(o->device) ? o->device : NULL, "the --device file");
-    keep_input(written, &there, o->tasks, "the --tasks file");
-}
-
 OutFile output(Arena *a, const Options *o) {
-    if (o->out) keep_inputs(o, o->out);
     return o->out ? out_open(a, o->out) : (OutFile){stdout, NULL, NULL};
 }
 

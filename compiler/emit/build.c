@@ -309,7 +309,7 @@ static const char *kernel_key(Build *b) {
     for (size_t i = 0; i < (b->cuda ? sizeof headers / sizeof *headers : CPU); i++)
         h = mix(h, read_file(b->a, join(b->a, b->headers, headers[i], ""), NULL));
     if (!b->cuda) h = mix_processor(h);
-    return arena_printf(b->a, "%016llx\n", (unsigned long long)h);
+    return arena_printf(b->a, WRITTEN " %016llx\n", (unsigned long long)h);
 }
 
 static bool up_to_date(Build *b, const char *key_file, const char *key) {
@@ -345,14 +345,17 @@ static void move_file(const char *from, const char *to) {
     temp_forget(from);
 }
 
+/* _kernels.asan.o */
+static const char *object_suffix(const Plan *p, const char *variant, const char *end) {
+    const char *kind = strcmp(p->target, "cuda") ? variant : p->arch;
+    return arena_printf(p->arena, "_kernels%s%s.%s", *kind ? "." : "", kind, end);
+}
+
 /* Both objects at once: they are independent. */
 static void compile(Build *b) {
-    const char *dot = b->variant[0] ? "." : "", *variant = b->cuda ? b->cuda->arch : b->variant;
-    if (b->cuda) dot = ".";
     b->step = arena_printf(b->a, "%s.tmp.%ld.o", join(b->a, b->dir, b->name, ""), (long)getpid());
-    b->kernels = join(b->a, b->dir, b->name, arena_printf(b->a, "_kernels%s%s.o", dot, variant));
-    const char *key_file = join(b->a, b->dir, b->name, arena_printf(b->a, "_kernels%s%s.key", dot, variant)),
-               *key = kernel_key(b);
+    b->kernels = join(b->a, b->dir, b->name, object_suffix(b->plan, b->variant, "o"));
+    const char *key_file = join(b->a, b->dir, b->name, object_suffix(b->plan, b->variant, "key")), *key = kernel_key(b);
     const char *fresh = arena_printf(b->a, "%s.tmp.%ld", b->kernels, (long)getpid());
     bool reuse = up_to_date(b, key_file, key);
     Job *jobs = NEW_ARRAY(b->a, Job, 2 + b->g->files.n);
@@ -409,9 +412,6 @@ static void add_cuda_libraries(Build *b, Args *args) {
 static void link_binary(Build *b) {
     const char *path = join(b->a, b->dir, b->name, ""),
                *fresh = arena_printf(b->a, "%s.tmp.%ld.out", path, (long)getpid());
-    struct stat st;
-    if (!stat(path, &st) && S_ISDIR(st.st_mode))
-        fail(NOWHERE, "cannot write %s: it is a folder; choose another with -o", path);
     Args args = c_compiler(b);
     add(b, &args, (const char *const[]){file_name(b->step), file_name(b->kernels), NULL});
     for (int k = 0; k < b->g->files.n; k++) push(&args, b->a, file_name(b->foreign[k]));
@@ -435,6 +435,13 @@ void emit_clear(const char *dir, const char *name) {
     temps_clear(dir[0] ? dir : ".", name,
                 "^(\\.c|\\.plan\\.json|_extension[0-9]+\\.cu?|_kernels(\\.cu?|(\\.[a-z0-9_]+)?\\.(o|key)))?"
                 "\\.tmp\\.[0-9]+(\\.[0-9]+)?(\\.o|\\.out)?$|^\\.(step|kernels|link|extension[0-9]+)\\.log\\.[0-9]+$");
+}
+
+void emit_keep(const Plan *p, const char *dir, const char *name, const char *variant, bool sources) {
+    const char *const suffixes[] = {
+        ".c", kernels_suffix(p), ".plan.json", "", object_suffix(p, variant, "o"), object_suffix(p, variant, "key")};
+    for (int i = 0; i < (sources ? 3 : 6); i++) keep_foreign(p->arena, join(p->arena, dir, name, suffixes[i]));
+    for (int i = 0; i < p->graph->files.n; i++) keep_foreign(p->arena, join(p->arena, dir, name, foreign_suffix(p, i)));
 }
 
 void emit_build(const Plan *p, const char *dir, const char *name, const char *variant) {

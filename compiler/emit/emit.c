@@ -22,8 +22,8 @@ static void write_text(Arena *a, const char *path, const char *text) {
 static void put_head(const Emit *e) {
     const Plan *p = e->plan;
     const char *name = c_comment(e->a, e->name), *model = c_comment(e->a, e->g->file);
-    str_addf(e->out, "/* %s: %s on %d rank%s of %s. Written by shardc; edits are lost.\n", name, model, p->world,
-             p->world == 1 ? "" : "s", c_comment(e->a, p->device));
+    str_addf(e->out, "/* %s: %s on %d rank%s of %s. " WRITTEN "\n", name, model, p->world, p->world == 1 ? "" : "s",
+             c_comment(e->a, p->device));
     str_addf(e->out,
              " * One function a program, one statement an event. Addresses are bytes in the arena (%lld in all, host "
              "arena %lld);\n",

@@ -6,6 +6,8 @@
 
 #include "../ir/plan.h"
 
+/* Fails where a file of the build would take the place of what no build wrote; sources: nothing will be compiled. */
+void emit_keep(const Plan *p, const char *dir, const char *name, const char *variant, bool sources);
 /* Writes DIR/NAME.c, DIR/NAME_kernels.c (.cu for the CUDA target), DIR/NAME.plan.json. */
 void emit(const Plan *p, const char *dir, const char *name);
 /* Compiles and links DIR/NAME with the runtime for the plan's target; fails with the compiler's own message. `variant`:

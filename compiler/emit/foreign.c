@@ -123,6 +123,7 @@ const char *emit_foreign(const Emit *e, int file) {
     const CFile *c = e->g->files.at[file];
     Foreign w = {.e = e, .s = {.arena = e->a}};
     bool gathers = false;
+    str_addf(&w.s, "/* %s and the calls of its functions. " WRITTEN " */\n", c_comment(e->a, c->path));
     str_addf(&w.s, "#line 1 %s\n%s\n", c_string(e->a, c->path), c->text);
     str_addf(&w.s, "#line 1 %s\n", c_string(e->a, arena_printf(e->a, "%s%s", e->name, foreign_suffix(e->plan, file))));
     str_addf(&w.s, "/* Calls of the functions above. Written by shardc. */\n#include \"sc_extension_call.h\"\n\n");

@@ -329,12 +329,15 @@ const char *emit_kernels(Emit *e) {
     Map *seen = map_new(e->a);
     bool *done = NEW_ARRAY(e->a, bool, e->g->ngroups + 1);
     e->canonical = NEW_ARRAY(e->a, int, e->g->ngroups + 1);
-    str_addf(&out, "/* Pointwise kernels of %s, one a fused group. Written by shardc; edits are lost.\n",
-             c_comment(e->a, e->name));
+    str_addf(&out, "/* Pointwise kernels of %s, one a fused group. " WRITTEN "\n", c_comment(e->a, e->name));
     str_add(&out, " * Each value is rounded to its dtype where its op stands in the model: as_bf16(x) is x in bf16.\n"
                   " * Relies on: runtime/sc_pointwise.h, runtime/sc_math.h. */\n");
     str_add(&out, "#include \"sc.h\"\n#include \"sc_math.h\"\n#include \"sc_pointwise.h\"\n");
     str_add(&out, emits_cuda(e) ? "#include \"cuda/pointwise.cuh\"\n\n" : "\n");
+    str_addf(&out,
+             "extern const char sc_build_mark[];\nconst char sc_build_mark[] = \"%s\"; "
+             "/* what a build is known by */\n\n",
+             binary_mark(e->a));
     for (int p = 0; p < e->plan->nprograms; p++)
         for (int i = 0; i < e->plan->programs[p].n; i++) {
             const Op *op = e->plan->programs[p].events[i].op_ir;

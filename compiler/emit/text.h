@@ -16,6 +16,11 @@ typedef struct {
     int *canonical; /* by fused group: the group whose kernel serves it (equal text is printed once) */
 } Emit;
 
+/* mark.c */
+#define WRITTEN "Written by shardc; edits are lost." /* in the first line of a text */
+char *binary_mark(Arena *a);                         /* in objects and programs */
+void keep_foreign(Arena *a, const char *path);       /* fails where something stands that no build wrote */
+
 /* text.c */
 bool emits_cuda(const Emit *e);
 const char *kernels_suffix(const Plan *p); /* "_kernels.c", "_kernels.cu" */

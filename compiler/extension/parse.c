@@ -161,7 +161,7 @@ CFile *read_c(Arena *a, const char *path, bool cuda, Source at) {
     CFile *f = NEW(a, CFile);
     f->path = path;
     size_t size;
-    char *text = read_file(a, path, &size);
+    char *text = read_input(a, NOWHERE, path, FILE_MOST, &size);
     f->text = text;
     if (strlen(text) < size) fail(at, "%s is no text: it holds a zero byte; give the name of a source file", path);
     if (cuda && strpbrk(real_path(a, path), "\"'`$\\"))

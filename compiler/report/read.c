@@ -504,7 +504,7 @@ static const char *embedded(const char *s, size_t n, size_t *size, const char *p
 
 Plan *plan_read(Arena *a, const char *path) {
     size_t n;
-    const char *s = read_file(a, path, &n);
+    const char *s = read_input(a, NOWHERE, path, FILE_MOST, &n);
     if (n >= 4 && !memcmp(s, "\177ELF", 4)) s = embedded(s, n, &n, path);
     return plan_read_text(a, s, n, path);
 }

@@ -5,6 +5,9 @@
 #include "sc_math.h"
 #include "sc_pointwise.h"
 
+extern const char sc_build_mark[];
+const char sc_build_mark[] = "SHARDC_KERNELS"; /* what a build is known by */
+
 /* mlp · forward · models/mlp.lua:24 */
 static inline __attribute__((always_inline)) void row_0(int64_t n, sc_bf16_t *y0, int64_t sy0,
         const sc_bf16_t *x0, int64_t sx0) {

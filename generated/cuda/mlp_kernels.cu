@@ -6,6 +6,9 @@
 #include "sc_pointwise.h"
 #include "cuda/pointwise.cuh"
 
+extern const char sc_build_mark[];
+const char sc_build_mark[] = "SHARDC_KERNELS"; /* what a build is known by */
+
 /* mlp · forward · models/mlp.lua:24 */
 struct group_0 {
     static __device__ __forceinline__ void element(sc_bf16_t &y0, sc_bf16_t x0) {

@@ -100,7 +100,7 @@ COMMANDS = [  # arguments, exit code, pattern
     (["predict", GPT2, "--set", "recompute=all"], 1, "recompute.*full"),
     (["predict", GPT2, "--device", "h300"], 1, "h300.*h200"),
     (["predict", GPT2, "--format", "yaml"], 2, "yaml|format"),
-    (["build", GPT2, "--target", "cuda", "--variant", "asan"], 2, "--variant asan is one of the cpu target"),
+    (["build", GPT2, "--target", "cuda", "--variant", "asan"], 2, "--variant asan --target cuda: that variant is one of the cpu target"),
     (["predict", GPT2, "--policy", "nowhere.lua"], 1, "nowhere.lua"),
     (["build", GPT2, *SETS, "-o", "/proc/nowhere/gpt2"], 1, "/proc/nowhere"),
     (["verify", os.path.join(ROOT, "LICENSE")], 1, "LICENSE"),

@@ -22,7 +22,9 @@ SOCKET = os.path.join(FOLDER, "socket")  # is there and cannot be opened
 HUGE = os.path.join(FOLDER, "huge")  # sparse
 DEVICE = os.path.join(FOLDER, "device.lua")
 COPY = os.path.join(FOLDER, "copy.lua")
-LINKED = os.path.join(FOLDER, "linked.lua")
+PART = os.path.join(FOLDER, "part.lua")  # which WHOLE requires
+WHOLE = os.path.join(FOLDER, "whole.lua")
+PROFILE = os.path.join(FOLDER, "profile.lua")
 POLICY = os.path.join(FOLDER, "policy.lua")
 SCRIPT = os.path.join(FOLDER, "script")  # may be executed, and is text
 LOCKED = os.path.join(FOLDER, "locked")  # a program that may not be executed
@@ -62,11 +64,15 @@ CASES = [
     (["calibrate", "--set", "dim=3"], 2, "--set says how to compile a model, and calibrate measures this machine's GPUs: give a MODEL.lua too"),
     (["calibrate", MLP, "--table", "t"], 2, "--table: with a MODEL, calibrate lists its kernels and measures nothing"),
     (["calibrate", MLP, "--tasks", "t"], 2, "--tasks: with a MODEL, calibrate lists its kernels"),
-    (["predict", MLP, "--arch", "sm_90"], 2, "--arch sm_90 says what GPU code is compiled for: give --target cuda too"),
-    (["build", MLP, "--arch", "sm_90"], 2, "--arch sm_90 says what GPU code is compiled for: give --target cuda too"),
+    (["predict", MLP, "--arch", "sm_90"], 2, "--arch sm_90 says what GPU code is compiled for: give --target cuda or a GPU's --device too"),
+    (["build", MLP, "--arch", "sm_90"], 2, "--arch sm_90 says what GPU code is compiled for: give --target cuda or a GPU's --device too"),
     (["predict", MLP, "--target", "cuda", "--arch", "hopper"], 2, "--arch hopper: sm_90 (H100, H200), sm_80 (A100)"),
     (["predict", MLP, "--dump-after", "dust"], 2, "--dump-after dust: one of trace, precision"),
-    (["build", MLP, "--target", "cuda", "--portable"], 2, "--portable is for the cpu target: programs for GPUs run on any processor with AVX2"),
+    (["build", MLP, "--target", "cuda", "--portable"], 2, "--portable --target cuda: --portable is for the cpu target; programs for GPUs run on any processor with AVX2"),
+    (["build", MLP, "--device", "h200", "--portable"], 2, "--portable --device h200: --portable is for the cpu target"),
+    (["build", MLP, "--device", "h200", "--variant", "fp64"], 2, "--variant fp64 --device h200: that variant is one of the cpu target"),
+    (["calibrate", MLP, "--device", "cpu"], 2, "--device cpu: calibrate measures GPUs; give --device h200, another GPU or none"),
+    (["calibrate", MLP, "--target", "cpu"], 2, "--target cpu: calibrate measures GPUs"),
     (["build", MLP, "--variant", "msan"], 2, "--variant msan: one of asan, tsan, fp64 is wanted"),
     (["predict", MLP, "--redzone", "-1"], 2, "--redzone -1: a whole number"),
     (["predict", MLP, "--", "--steps", "3"], 2, "--steps: only `shardc run` takes options for the program after --"),
@@ -101,17 +107,13 @@ CASES = [
     (["build", PLAN], 2, "a model's .lua file is wanted"),
     (["build", MLP, "-o", ""], 2, "build: an argument is empty"),
     (["build", MLP, "-o", os.path.join(FILE_IN_THE_WAY, "mlp")], 1, "cannot make the folder"),
-    (["build", COPY, "-o", COPY], 1, "copy.lua is both the model and an output; give another name with -o"),
-    (["build", LINKED, "-o", os.path.join(FOLDER, "linked")], 1, "linked.c is both the model and an output"),
-    (["predict", COPY, "-o", COPY], 1, "copy.lua is both the model and an output; give another name with -o"),
-    (["inspect", COPY, "-o", POLICY, "--policy", POLICY], 1, "policy.lua is both the --policy file and an output"),
-    (["verify", PLAN, "-o", PLAN], 1, "mlp.plan.json is both the input and an output"),
-    (["calibrate", "--tasks", TEXT, "-o", TEXT], 1, "text is both the --tasks file and an output"),
-    (["calibrate", "--tasks", TEXT, "--table", TEXT], 1, "text is both the --tasks file and an output"),
-    (["build", LINKED, "-o", os.path.join(FOLDER, "linked"), "--sources"], 1, "linked.c is both the model and an output"),
-    (["build", MLP, "--policy", TEXT, "-o", TEXT], 1, "text is both the --policy file and an output"),
-    (["build", MLP, "--device", DEVICE, "-o", DEVICE], 1, "device.lua is both the --device file and an output"),
-    (["build", MLP, "-o", TEXT], 1, "text is there already and is not a program: it is left as it is; give another name with -o"),
+    (["predict", COPY, "-o", COPY], 1, "copy.lua is both an input and an output; give another name with -o"),
+    (["inspect", COPY, "-o", POLICY, "--policy", POLICY], 1, "policy.lua is both an input and an output"),
+    (["inspect", WHOLE, "-o", PART], 1, "part.lua is both an input and an output"),
+    (["inspect", MLP, "--device", PROFILE, "-o", PROFILE], 1, "profile.lua is both an input and an output"),
+    (["verify", PLAN, "-o", PLAN], 1, "mlp.plan.json is both an input and an output"),
+    (["calibrate", "--tasks", TEXT, "-o", TEXT], 1, "text is both an input and an output"),
+    (["calibrate", "--tasks", TEXT, "--table", TEXT], 1, "text is both an input and an output"),
     (["run", PLAN], 1, "mlp.plan.json: it is not a program; give a model's .lua file or a program that shardc built"),
     (["run", SCRIPT], 1, "script: it is not a program"),
     (["run", LOCKED], 1, "cannot run " + LOCKED + ": Permission denied; see chmod +x"),
@@ -125,7 +127,8 @@ CASES = [
     (["data", "-o", os.path.join(FOLDER, "x.bin")], 2, "data wants an INPUT, FILE... -o OUT.bin"),
     (["data", FOLDER, "-o", os.path.join(FOLDER, "x.bin")], 1, "it is a folder; name its files"),
     (["data", os.path.join(FOLDER, "absent"), "-o", os.path.join(FOLDER, "x.bin")], 1, "No such file or directory"),
-    (["data", TEXT, "-o", TEXT], 1, "is both an input and the output"),
+    (["data", TEXT, "-o", TEXT], 1, "is both an input and an output"),
+    (["data", TEXT, "-o", COPY], 1, "copy.lua is there already, and holds no tokens: it stays as it is; give another name with -o"),
     (["data", SOCKET, "-o", os.path.join(FOLDER, "x.bin")], 1, "socket: No such device or address"),
     (["data", "/proc/self/mem", "-o", os.path.join(FOLDER, "x.bin")], 1, "cannot read /proc/self/mem: Input/output error"),
     (["data", TEXT, HUGE, "-o", os.path.join(FOLDER, "x.bin")], 1, "more than 2147483647 tokens, which one .bin file cannot hold; make several"),
@@ -155,8 +158,10 @@ def prepare():  # tests run side by side: the first makes the files
         with open(HUGE, "w") as f:
             f.truncate(5 << 30)
         shutil.copy(MLP, COPY)
-        shutil.copy(MLP, LINKED)
-        os.link(LINKED, os.path.join(FOLDER, "linked.c"))
+        shutil.copy(MLP, PART)
+        with open(WHOLE, "w") as f:
+            f.write('return require "part"\n')
+        shutil.copy(os.path.join(ROOT, "compiler", "devices", "cpu.lua"), PROFILE)
         os.mkdir(INSIDE)
         for path, text in ((SCRIPT, b"some text\n"), (LOCKED, b"\177ELF"), (os.path.join(INSIDE, "inside"), b"\177ELF")):
             with open(path, "wb") as f:
@@ -187,7 +192,7 @@ def test_diagnostics():
         if rc != code or says not in err or len(err.strip().splitlines()) > (15 if not args else 2):
             wrong.append("shardc %s: exit %d: %s" % (" ".join(args), rc, err.strip() or out.strip()))
     check(not wrong, "\n".join(wrong))
-    check(open(COPY).read() == open(LINKED).read() == open(MLP).read(), "a model is written over")
+    check(open(COPY).read() == open(PART).read() == open(MLP).read(), "a model is written over")
     check(open(TEXT).read() == before and not os.path.exists(os.path.join(FOLDER, "x.bin")), "a failed command left traces")
     return "%d cases" % len(CASES)
 
@@ -209,7 +214,7 @@ def test_builds_of_one_name():
         first.join(0.01)
     build(2, quick)
     first.join()
-    check(said == [(1, path), (2, path)], "builds ended so: %s" % said)
+    check(said == [(1, "mlp for cpu, world 1 -> " + path), (2, "mlp for cpu, world 2 -> " + path)], "builds ended so: %s" % said)
     plan = open(path + ".plan.json").read()
     check(shardc("inspect", path, "--format", "json") == plan and json.loads(plan)["mesh"]["world"] == 2, "another build's plan is in the program")
     check(sorted(os.listdir(folder)) == ["mlp", "mlp.c", "mlp.plan.json", "mlp_kernels.c", "mlp_kernels.key", "mlp_kernels.o"], os.listdir(folder))

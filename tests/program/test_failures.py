@@ -68,13 +68,13 @@ def contents(folder):
 class Output:
     """A file that exists with an old text: stays so, or becomes `whole`; nothing else appears beside it."""
 
-    def __init__(self, name, whole):
-        self.folder, self.whole = scratch(name), whole
+    def __init__(self, name, whole, old=b"old"):
+        self.folder, self.whole, self.old = scratch(name), whole, old
         self.path = os.path.join(self.folder, "out")
         self.renew()
 
     def renew(self, what=None):
-        open(self.path, "wb").write(b"old")
+        open(self.path, "wb").write(self.old)
 
     def fine(self, what):
         check(open(self.path, "rb").read() == self.whole and os.listdir(self.folder) == ["out"], what + ": exit 0, and wrong output")
@@ -82,7 +82,7 @@ class Output:
 
     def untouched(self, what):
         now = contents(self.folder)
-        check(list(now) == [self.path] and now[self.path] in (b"old", self.whole), what + ": left " + str(list(now)))
+        check(list(now) == [self.path] and now[self.path] in (self.old, self.whole), what + ": left " + str(list(now)))
         self.renew()
 
 
@@ -98,10 +98,10 @@ def test_data():
     open(text, "wb").write(b"some text\n" * 3000)
     out = os.path.join(scratch("input"), "whole")
     shardc("data", text, "-o", out)
-    o = Output("data", open(out, "rb").read())
+    o = Output("data", open(out, "rb").read(), b"\x88\xd8\x34\1")
     said = "".join(sweep([SHARDC, "data", text, "-o", o.path], f, e, o.fine, o.untouched) for f, e in FILES)
     said += "".join(sweep([SHARDC, "data", text, "-o", o.path], f, errno.ENOMEM, o.fine, o.untouched) for f in MEMORY)
-    for words in ("cannot read %s: Permission" % text, "out: No space", "out: Input/output", "out: Read-only", "out of memory at the start"):
+    for words in ("cannot read %s: Permission" % text, "out, which is there already: Permission", "out: No space", "out: Input/output", "out: Read-only", "out of memory at the start"):
         check(words in said, "never said: %s" % words)
     return "%d messages" % len(said.splitlines())
 
@@ -234,10 +234,10 @@ def test_compilers():
     os.unlink(os.path.join(folder, "mlp_kernels.key"))
     os.unlink(os.path.join(folder, "mlp_kernels.o"))
     os.mkdir(os.path.join(folder, "mlp_kernels.o"))
-    expect("mlp_kernels.o: Is a directory; choose another with -o")
+    expect("mlp_kernels.o is there already, and is a folder: it stays as it is; give another name with -o")
     os.rmdir(os.path.join(folder, "mlp_kernels.o"))
     os.makedirs(os.path.join(folder, "mlp", "mlp"))
-    expect("mlp/mlp: it is a folder; choose another with -o")
+    expect("mlp/mlp is there already, and is a folder")
     empty, alone = scratch("nowhere"), os.path.join(scratch("alone"), "shardc")
     shutil.copy2(SHARDC, alone)
     expect("the runtime's headers (runtime/sc.h) are not beside", home=empty, shardc=alone, name="a")
