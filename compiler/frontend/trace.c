@@ -79,6 +79,11 @@ static int prim_fail(lua_State *L) { /* message, remedy or nil */
 
 /* ── making ops ─────────────────────────────────────────────────────────────────────────────────────────────────────
  */
+static int prim_note(lua_State *L) { /* message */
+    remark(lua_source(L), "%s", luaL_checkstring(L, 1));
+    return 0;
+}
+
 Builder trace_builder(lua_State *L) {
     Frontend *f = fe_of(L);
     Builder b = {.g = f->g, .p = f->program, .module = f->g->root, .src = lua_source(L), .phase = FORWARD};
@@ -407,6 +412,7 @@ void trace_open(lua_State *L) {
         lua_pushstring(L, ops[i][1]);
         lua_pushcclosure(L, arithmetic, 1);
         lua_setfield(L, -2, ops[i][0]);
+                                         {"note", prim_note},
     }
     set_closure(L, "__lt", tensor_compare, "< or >", "nn.lt(a, b) or nn.gt(a, b)");
     set_closure(L, "__le", tensor_compare, "<= or >=", "nn.le(a, b) or nn.ge(a, b)");

@@ -292,30 +292,31 @@ static void add_metric(Frontend *f, const char *name, Source src, bool is_sum) {
     push(&f->g->metrics, f->arena, m);
 }
 
-/* log(name, scalar, options) */
-static int prim_log(lua_State *L) {
+/* log_metric(name, scalar, options) */
+static int prim_log_metric(lua_State *L) {
     Frontend *f = fe_of(L);
     lua_settop(L, 3);
     const char *name = luaL_checkstring(L, 1);
-    Value *v = tensor_value(L, 2, "nn.log");
+    Value *v = tensor_value(L, 2, "nn.log_metric");
     const char *reduce = "mean";
     if (!lua_isnil(L, 3)) {
-        check_keys(L, 3, "nn.log", "reduce");
-        reduce = field_string(L, 3, "nn.log", "reduce", "mean");
+        check_keys(L, 3, "nn.log_metric", "reduce");
+        reduce = field_string(L, 3, "nn.log_metric", "reduce", "mean");
     }
     if (strcmp(reduce, "mean") && strcmp(reduce, "sum"))
-        field_fail(L, "reduce", "nn.log: reduce = \"%s\"; there are \"mean\" and \"sum\" (over ranks and microbatches)",
+        field_fail(L, "reduce",
+                   "nn.log_metric: reduce = \"%s\"; there are \"mean\" and \"sum\" (over ranks and microbatches)",
                    reduce);
     if (value_numel(v) != 1)
-        trace_fail(L, NULL, "nn.log: '%s' is %s; log one number: reduce it with nn.mean or nn.sum", name,
+        trace_fail(L, NULL, "nn.log_metric: '%s' is %s; log one number: reduce it with nn.mean or nn.sum", name,
                    value_str(f->arena, v));
     if (f->sampling) return 0;
     int slot = 2;
     while (slot < f->g->metrics.n && strcmp(f->g->metrics.at[slot].name, name)) slot++;
     if (!strcmp(name, "loss") || !strcmp(name, "grad_norm"))
-        trace_fail(L, NULL, "nn.log: '%s' is logged by itself; choose another name", name);
+        trace_fail(L, NULL, "nn.log_metric: '%s' is logged by itself; choose another name", name);
     if (slot == f->g->metrics.n) {
-        if (slot == MAX_METRICS) trace_fail(L, NULL, "nn.log: more than %d names", MAX_METRICS - 2);
+        if (slot == MAX_METRICS) trace_fail(L, NULL, "nn.log_metric: more than %d names", MAX_METRICS - 2);
         add_metric(f, arena_strdup(f->arena, name), lua_source(L), !strcmp(reduce, "sum"));
         Log l = {name, lua_source(L), 0};
         push(&f->logs, f->arena, l);
@@ -589,3 +590,4 @@ void training_open(lua_State *L) {
     luaL_newmetatable(L, OPTIM);
     lua_pop(L, 1);
 }
+    find_limits(f);

@@ -425,7 +425,7 @@ struct Graph {
     VEC(Comm) comms;
     VEC(State *) states;
     VEC(Input *) inputs;
-    VEC(Metric) metrics; /* 0 loss, 1 grad_norm, then nn.log names */
+    VEC(Metric) metrics; /* 0 loss, 1 grad_norm, then names of nn.log_metric */
     VEC(CountSlot) counts;
     VEC(OptionValue) options;
     VEC(Program *) programs;

@@ -112,9 +112,28 @@ end
 function nn.cast(x, dtype) return prim.cast(need_tensor("cast", x), dtype) end
 function nn.detach(x) return (op("detach", { need_tensor("detach", x) })) end
 
--- nn.log(x): logarithm. nn.log("name", x): a number that the program writes to its log each step.
-function nn.log(x, value, options)
-  if type(x) == "string" then return prim.log(x, value, options) end
+-- A number that the program writes to its log each step. options: reduce = "mean" or "sum", over ranks and microbatches.
+function nn.log_metric(name, x, options)
+  if type(name) ~= "string" then
+    local call = is_tensor(name) and type(x) == "string" and ("write nn.log_metric(%q, x)"):format(x)
+    fail(call or 'write nn.log_metric("name", x)', "nn.log_metric: expected a name and a number, got %s first", describe(name))
+  end
+  return prim.log_metric(name, x, options)
+end
+
+-- The logarithm. nn.log("name", x) is what nn.log_metric was called before: it is done, with a note.
+local noted = {}
+function nn.log(x, second, options)
+  if type(x) == "string" and second ~= nil then
+    if not noted[x] then prim.note(("nn.log(%q, x) logs a metric as before; write nn.log_metric(%q, x), as nn.log is the logarithm"):format(x, x)) end
+    noted[x] = true
+    return nn.log_metric(x, second, options)
+  end
+  if second ~= nil then
+    local name = type(second) == "string" and second or "name"
+    fail(("write nn.log_metric(%q, x) to log a metric"):format(name), "nn.log: the logarithm takes a tensor alone, not %s too", describe(second))
+  end
+  if type(x) == "string" then fail(("write nn.log_metric(%q, x) to log a metric"):format(x), "nn.log: expected a tensor, got %s", describe(x)) end
   return (op("log", { floating(need_tensor("log", x)) }))
 end
 

@@ -83,11 +83,11 @@ static int loss_position(const Program *p) { /* right after the op that makes th
     return p->ops.n;
 }
 
-/* The loss goes where nn.log's numbers go. The first program of a step begins with zeros: all slots are summed over the
- * ranks at its end, also those that it does not write. Returns the op that stores the loss. */
+/* The loss goes where nn.log_metric's numbers go. The first program of a step begins with zeros: all slots are summed
+ * over the ranks at its end, also those that it does not write. Returns the op that stores the loss. */
 static Op *metrics(Graph *g, Program *p, bool add) {
     Value *slots = g->metrics_state->value;
-    for (int i = 0; i < p->ops.n; i++) { /* nn.log */
+    for (int i = 0; i < p->ops.n; i++) { /* nn.log_metric */
         Op *op = p->ops.at[i];
         if (op->nin == 2 && op_is(op, T_EFFECT) && op->in[1] == slots) op->i[0] = add;
     }

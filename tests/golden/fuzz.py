@@ -1,4 +1,4 @@
-"""Random models (random_model.py) beside PyTorch on one thread of a CPU: losses, what nn.log wrote, gradients of step 1 and final
+"""Random models (random_model.py) beside PyTorch on one thread of a CPU: losses, what nn.log_metric wrote, gradients of step 1 and final
 weights of a few steps, from equal weights and data:
 
     python tests/golden/fuzz.py --seed S --count N [--keep] [--seconds T]       (torch 2.x; after make)

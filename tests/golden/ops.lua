@@ -86,7 +86,7 @@ local function All()
     local total
     for _, c in ipairs(cases) do
       local y = self["op_" .. c.name](b)
-      nn.log("value." .. c.name, y)
+      nn.log_metric("value." .. c.name, y)
       total = total and total + y or y
     end
     return total

@@ -1032,7 +1032,7 @@ class Body:
             x = self.add("nn.%s(%%s)" % way, [x], lambda m, x: f(x)) if x.ndim and x.floating else x
             if x is None:
                 return None
-        return self.add('nn.log("%s", %%s%s)' % (name, ', { reduce = "sum" }' if total else ""), [x], run, outs=0)
+        return self.add('nn.log_metric("%s", %%s%s)' % (name, ', { reduce = "sum" }' if total else ""), [x], run, outs=0)
 
     # ── the loss ────────────────────────────────────────────────────────────────────────────────────────────────────────
     def term(self, v):

@@ -463,7 +463,7 @@ class Model:
         elif self.features and way < 0.6:
             loss = "nn.mse_loss(nn.cast(y:slice(-1, 0, %d), \"fp32\"), b.features)" % self.features
         elif way < 0.35:
-            before.append("nn.log(\"size\", nn.mean(nn.cast(y * y, \"fp32\")))")
+            before.append("nn.log_metric(\"size\", nn.mean(nn.cast(y * y, \"fp32\")))")
         options = {"lr": 1e-3, "weight_decay": r.choice([0, 0.1])}
         kind = r.choice(["AdamW", "AdamW", "Adam", "SGD"])
         if kind == "SGD":

@@ -27,7 +27,7 @@ TESTED = {
     "nn.checkpoint": {"save": S + "checkpoint", "offload": S + "checkpoint", "recompute": S + "checkpoint"},
     "policy": {"match": "options.policy_file", "fully_shard": "options.policy_file", "checkpoint": "options.policy_file", "replace": "options.policy_entries_merge"},
     "nn.input": {"from": "golden.gpt2", "shift": "options.inputs_and_logs"},
-    "nn.log": {"reduce": "options.inputs_and_logs"},
+    "nn.log_metric": {"reduce": "options.inputs_and_logs"},
     "groups": {"match": "options.optimizers", "lr": "options.optimizers", "weight_decay": "options.optimizers"},
     "optim.SGD": dict.fromkeys(("lr", "momentum", "nesterov", "weight_decay", "moment_dtype", "groups"), "options.optimizers"),
     "optim.Adam": dict.fromkeys(("lr", "betas", "eps", "weight_decay", "moment_dtype", "groups"), "options.optimizers"),
@@ -56,7 +56,7 @@ def accepted():
     policy, entries, training, scaler = source("policy.c"), source("policy_file.c"), source("training.c"), source("scaler.c")
     call = r"check_keys\(\s*\w+,\s*\w+,\s*%s,\s*((?:\"[^\"]*\"\s*)+)\)"
     found = {n: words(re.search(call % re.escape('"%s"' % n), text)[1]) for text, names in (
-        (policy, ("nn.mesh", "mp_policy", "offload", "prefetch")), (entries, ("policy",)), (training, ("nn.input", "nn.log", "sample", "nn.training"))) for n in names}
+        (policy, ("nn.mesh", "mp_policy", "offload", "prefetch")), (entries, ("policy",)), (training, ("nn.input", "nn.log_metric", "sample", "nn.training"))) for n in names}
     lists = [words(m) for m in re.findall(call % "what", policy)]
     check(len(lists) == 2, "tables with names of their own: %s" % lists)
     found["nn.fully_shard"], found["nn.checkpoint"] = lists
@@ -124,11 +124,11 @@ def test_optimizers():
 
 
 def test_inputs_and_logs():
-    """nn.input's shift moves the window; nn.log's reduce = 'sum' adds over ranks where it else averages."""
+    """nn.input's shift moves the window; nn.log_metric's reduce = 'sum' adds over ranks where it else averages."""
     base = trained(NET)
     check(losses(trained(edited(('from = "tokens", shift = 1', 'from = "tokens", shift = 2')))[0]) != losses(base[0]), "another shift, other targets")
     logs = ("loss = function(model, b) return nn.cross_entropy(model(b.tokens), b.targets) end",
-            "loss = function(model, b) local l = nn.cross_entropy(model(b.tokens), b.targets); nn.log('mean', l); nn.log('sum', l, { reduce = 'sum' }); return l end")
+            "loss = function(model, b) local l = nn.cross_entropy(model(b.tokens), b.targets); nn.log_metric('mean', l); nn.log_metric('sum', l, { reduce = 'sum' }); return l end")
     for world in (1, 2):
         for line in steps(trained(edited(logs), world=world)[0]):
             check(abs(line["sum"] - world * line["mean"]) < 1e-4 * line["sum"], "over %d ranks: %s" % (world, line))

@@ -243,7 +243,7 @@ Test(frontend, numbers_widen_no_tensor) {
         const Op *op = g->train->ops.at[i];
         if (op->kind == OP_MATMUL && op->phase == FORWARD) cr_expect_eq(op->in[0]->dtype, BF16);
     }
-    g = load(net(bf16, "nn.log('some', nn.mean(nn.where(nn.lt(x, 0.5), 0.25, 0.5)))"), 1);
+    g = load(net(bf16, "nn.log_metric('some', nn.mean(nn.where(nn.lt(x, 0.5), 0.25, 0.5)))"), 1);
     units(g);
     precision(g, g->train);
     cr_expect_eq(nth_op(g->train, OP_WHERE, 0)->out[0]->dtype, FP32, "of numbers alone");
@@ -254,7 +254,8 @@ Test(frontend, integers_widen_no_tensor) {
     const char *bf16 = "nn.fully_shard(model, { mp_policy = { param_dtype = 'bf16' } })";
     const char *body =
         "x = x * nn.ge(x, 0) + nn.arange(4); x = nn.maximum(nn.where(nn.gt(x, nn.arange(4)), x, nn.arange(4)), x)\n"
-        "x = nn.concat({ x, nn.arange(4):expand(2, 8, 4) }, 1):slice(1, 0, 8); nn.log('some', nn.sum(nn.arange(4) / "
+        "x = nn.concat({ x, nn.arange(4):expand(2, 8, 4) }, 1):slice(1, 0, 8); nn.log_metric('some', "
+        "nn.sum(nn.arange(4) / "
         "nn.arange(4)))";
     Graph *g = load(net(bf16, body), 1);
     units(g);
@@ -329,8 +330,9 @@ Test(frontend, operands_of_two_dtypes_meet_in_their_unit) {
 /* fp32 is fp32 in a unit of bf16 too, and what is cast like x has x's dtype there; where that changes nothing, no cast
  * is left. */
 Test(frontend, casts_mean_the_dtypes_of_the_unit) {
-    const char *body = "local y = nn.rsqrt(x:cast('fp32')); nn.log('wide', nn.mean(y:cast('fp32'):cast('fp32')))\n"
-                       "x = nn.matmul(nn.cast(nn.exp(y), x), nn.cast(nn.ones { 4, 4 }, x)):cast(x)";
+    const char *body =
+        "local y = nn.rsqrt(x:cast('fp32')); nn.log_metric('wide', nn.mean(y:cast('fp32'):cast('fp32')))\n"
+        "x = nn.matmul(nn.cast(nn.exp(y), x), nn.cast(nn.ones { 4, 4 }, x)):cast(x)";
     for (int narrow = 0; narrow < 2; narrow++) {
         Graph *g = load(net(narrow ? "nn.fully_shard(model, { mp_policy = { param_dtype = 'bf16' } })" : "", body), 1);
         units(g);
@@ -377,7 +379,7 @@ static const char *sampler(const char *sample) {
 }
 
 Test(frontend, sampling) {
-    Graph *g = load(sampler("logits = function(m, b) nn.log('no', nn.sum(m(b.x))) return m(b.x) end"), 1);
+    Graph *g = load(sampler("logits = function(m, b) nn.log_metric('no', nn.sum(m(b.x))) return m(b.x) end"), 1);
     cr_assert(g->inputs.at[0]->sample_value->shape[0] == 1 && g->inputs.at[0]->shape[0] == 4,
               "one sample of the batch's inputs");
     cr_assert(!g->inputs.at[1]->sample_value && g->metrics.n == 2);
@@ -485,9 +487,10 @@ Test(frontend, initial_values) {
 }
 
 Test(frontend, logs_and_metrics) {
-    Graph *g = load(net("", "nn.log('size', nn.mean(x * x)); if nn.training_mode() then nn.log('n', nn.sum(x), { "
-                            "reduce = 'sum' }) end"),
-                    1);
+    Graph *g = load(
+        net("", "nn.log_metric('size', nn.mean(x * x)); if nn.training_mode() then nn.log_metric('n', nn.sum(x), { "
+                "reduce = 'sum' }) end"),
+        1);
     cr_assert_eq(g->metrics.n, 4);
     cr_assert(g->metrics.at[3].is_sum && !g->metrics.at[2].is_sum);
     const Op *s = nth_op(g->train, OP_STORE, 1);
@@ -562,7 +565,8 @@ static const char OPTIONS[] =
     "local nn, optim = require 'nn', require 'optim'\nlocal o = nn.options {\n  n = 3, x = 0.5, flag = true, name = "
     "'a',\n  pick = nn.choice('one', 'two'), size = nn.choice(1, 2), maybe = nn.optional 'number', on = nn.optional "
     "'boolean', text = nn.optional 'string',\n}\n"
-    "local m = nn.Linear(1, 1)\nfunction m:forward(x) nn.log(('%d %g %s %s %s %d %s %s %s'):format(o.n, o.x, o.flag, "
+    "local m = nn.Linear(1, 1)\nfunction m:forward(x) nn.log_metric(('%d %g %s %s %s %d %s %s %s'):format(o.n, o.x, "
+    "o.flag, "
     "o.name, o.pick, o.size, o.maybe, o.on, o.text), nn.sum(self.weight)) return nn.linear(x, self.weight, self.bias) "
     "end\n"
     "return nn.training { model = m, batch = { x = nn.input('fp32', { 1, 1 }) }, loss = function(m, b) return "

@@ -124,7 +124,7 @@ static const struct {
     {"queries alone turn", "", "q = nn.rope(q)", GATED, WHOLE, BIASES, 6},
     {"by other angles", "", "q, k = nn.rope(q), nn.rope(k, { theta = 5 })", GATED, WHOLE, BIASES, 7},
     {"what a norm keeps", "", "q = nn.rms_norm(q)", GATED, WHOLE, BIASES, 7},
-    {"read elsewhere", "", "nn.log('q', nn.mean(q))", GATED, WHOLE, BIASES, 7},
+    {"read elsewhere", "", "nn.log_metric('q', nn.mean(q))", GATED, WHOLE, BIASES, 7},
     {"a weight used twice", "attn.v.weight = attn.k.weight", TURN, GATED, WHOLE, BIASES, 8},
     {"a unit of its own", "", TURN, GATED, "nn.fully_shard(attn.v); nn.fully_shard(m)", BIASES, 7},
     {"one is frozen", "for _, p in ipairs { attn.k.weight, attn.k.bias } do nn.freeze(p) end", TURN, GATED, WHOLE,

@@ -1,4 +1,4 @@
--- expect: log_many\.lua:9: nn.log: more than 62 names
+-- expect: log_many\.lua:9: nn.log_metric: more than 62 names
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
@@ -6,7 +6,7 @@ model.out = nn.Linear(4, 16)
 function model:forward(tokens)
   local x = self.embed(tokens)
   for i = 1, 63 do
-    nn.log("x" .. i, nn.mean(x))
+    nn.log_metric("x" .. i, nn.mean(x))
   end
   return self.out(x)
 end

@@ -1,11 +1,11 @@
--- expect: log_name\.lua:8: nn.log: 'loss' is logged by itself
+-- expect: log_name\.lua:8: nn.log_metric: 'loss' is logged by itself
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
 model.out = nn.Linear(4, 16)
 function model:forward(tokens)
   local x = self.embed(tokens)
-  nn.log("loss", nn.mean(x))
+  nn.log_metric("loss", nn.mean(x))
   return self.out(x)
 end
 

@@ -1,11 +1,11 @@
--- expect: log_reduce\.lua:8: nn.log: reduce = \"max\"
+-- expect: log_reduce\.lua:8: nn.log_metric: reduce = \"max\"
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
 model.out = nn.Linear(4, 16)
 function model:forward(tokens)
   local x = self.embed(tokens)
-  nn.log("x", nn.mean(x), { reduce = "max" })
+  nn.log_metric("x", nn.mean(x), { reduce = "max" })
   return self.out(x)
 end
 

@@ -1,11 +1,11 @@
--- expect: log_reduce_number\.lua:8: nn.log: reduce must be a string
+-- expect: log_reduce_number\.lua:8: nn.log_metric: reduce must be a string
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
 model.out = nn.Linear(4, 16)
 function model:forward(tokens)
   local x = self.embed(tokens)
-  nn.log("x", nn.mean(x), { reduce = 3 })
+  nn.log_metric("x", nn.mean(x), { reduce = 3 })
   return self.out(x)
 end
 

@@ -1,12 +1,12 @@
--- expect: log_twice\.lua:9: nn.log: 'x' was logged already in this step
+-- expect: log_twice\.lua:9: nn.log_metric: 'x' was logged already in this step
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
 model.out = nn.Linear(4, 16)
 function model:forward(tokens)
   local x = self.embed(tokens)
-  nn.log("x", nn.mean(x))
-  nn.log("x", nn.mean(x))
+  nn.log_metric("x", nn.mean(x))
+  nn.log_metric("x", nn.mean(x))
   return self.out(x)
 end
 

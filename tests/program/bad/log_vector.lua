@@ -1,11 +1,11 @@
--- expect: log_vector\.lua:8: nn.log: 'x' is fp32\[2,8,4\]; log one number
+-- expect: log_vector\.lua:8: nn.log_metric: 'x' is fp32\[2,8,4\]; log one number
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
 model.out = nn.Linear(4, 16)
 function model:forward(tokens)
   local x = self.embed(tokens)
-  nn.log("x", x)
+  nn.log_metric("x", x)
   return self.out(x)
 end
 

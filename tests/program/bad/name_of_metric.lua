@@ -11,7 +11,7 @@ return nn.training {
   batch = { x = nn.input("fp32", { 4, 8 }) },
   loss = function(m, b)
     local y = m(b["x"]):mean()
-    nn.log("a\n", y)
+    nn.log_metric("a\n", y)
     return y
   end,
   optimizer = optim.SGD { lr = 0.1 },

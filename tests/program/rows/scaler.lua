@@ -54,12 +54,12 @@ return nn.training {
     -- outputs of different structure: a tensor, a list, a table in a table
     local a, list, nested = y:slice(0, 0, 1), { y:slice(0, 1, 2), y:slice(0, 2, 3) }, { deep = { last = y:slice(0, 3, 4) } }
     local all = scaler:scale { a = a, list = list, nested = nested }
-    nn.log("a", nn.sum(nn.cast(a, "fp32")))
-    nn.log("a_scaled", nn.sum(nn.cast(all.a, "fp32")))
-    nn.log("list", nn.sum(nn.cast(list[2], "fp32")))
-    nn.log("list_scaled", nn.sum(nn.cast(all.list[2], "fp32")))
-    nn.log("nested", nn.sum(nn.cast(nested.deep.last, "fp32")))
-    nn.log("nested_scaled", nn.sum(nn.cast(all.nested.deep.last, "fp32")))
+    nn.log_metric("a", nn.sum(nn.cast(a, "fp32")))
+    nn.log_metric("a_scaled", nn.sum(nn.cast(all.a, "fp32")))
+    nn.log_metric("list", nn.sum(nn.cast(list[2], "fp32")))
+    nn.log_metric("list_scaled", nn.sum(nn.cast(all.list[2], "fp32")))
+    nn.log_metric("nested", nn.sum(nn.cast(nested.deep.last, "fp32")))
+    nn.log_metric("nested_scaled", nn.sum(nn.cast(all.nested.deep.last, "fp32")))
     return nn.mean(nn.cast(nn.concat({ all.a, all.list[1], all.list[2], all.nested.deep.last }, 0), "fp32"))
   end,
   optimizer = kinds[o.optimizer] {
