@@ -130,14 +130,18 @@ static void check_scale(const Trainer *t) {
               t->done + 1, (double)t->scaler.scale, t->saved >= 0 ? "; the state saved before is intact" : "");
 }
 
+/* No update comes before a run's first step, so no learning rate is to blame for it. */
 static void check_metrics(const Trainer *t, double loss) {
     if (t->b->has_scaler && t->scaler.skipped != 0) return check_scale(t);
     double norm = t->b->nmetrics > GRAD_NORM ? t->metrics[GRAD_NORM] : 0, bad = isfinite(loss) ? norm : loss;
     if (t->o->allow_nan || isfinite(bad)) return;
-    die_check("step %" PRId64 ": the %s is %s; stopped%s. Lower --lr or raise --warmup; --check-finite finds the first "
-              "event that makes one; --allow-nan goes on",
-              t->done + 1, isfinite(loss) ? "gradient norm" : "loss", isnan(bad) ? "NaN" : "infinite",
-              t->saved >= 0 ? ", the state saved before is intact" : "");
+    die_check("step %" PRId64 ": the %s is %s; stopped%s. %s; --allow-nan goes on", t->done + 1,
+              isfinite(loss) ? "gradient norm" : "loss", isnan(bad) ? "NaN" : "infinite",
+              t->saved >= 0 ? ", the state saved before is intact" : "",
+              t->done == t->run->first
+                  ? "It is this run's first step, so the cause is in the model, its initial values or the data: "
+                    "--check-finite names the first event that makes one, and its line of Lua"
+                  : "Lower --lr or raise --warmup; --check-finite names the first event that makes one");
 }
 
 static double per_step(const Trainer *t, int64_t of_rank) {

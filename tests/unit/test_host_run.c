@@ -109,6 +109,7 @@ Test(host_run, nan_stops_with_3) {
     write_data();
     cr_assert_eq(run((How){2, .nan_step = 3}, "--data a.bin --steps 5 --log log --save state"), 3);
     ONE_LINE("mock: step 3: the loss is NaN; stopped");
+    cr_assert(strstr(err, "Lower --lr"), "%s", err);
     cr_assert_eq(run((How){2, .nan_step = 3, .nan_metric = 1}, "--data a.bin --steps 5"), 3);
     ONE_LINE("mock: step 3: the gradient norm is NaN; stopped");
     slurp("log", out, sizeof out);
@@ -116,6 +117,19 @@ Test(host_run, nan_stops_with_3) {
     cr_assert_eq(run((How){2, .nan_step = 3}, "--data a.bin --steps 5 --log log --allow-nan"), 0);
     slurp("log", out, sizeof out);
     cr_assert(lines_of(out) == 5 && strstr(out, "\"loss\": null"));
+}
+
+/* Before a run's first step nothing was updated: no advice about the learning rate. */
+Test(host_run, nan_in_a_first_step) {
+    write_data();
+    cr_assert_eq(run((How){2, .nan_step = 1}, "--data a.bin --steps 5"), 3);
+    ONE_LINE("mock: step 1: the loss is NaN; stopped. It is this run's first step, so the cause is in the model, its "
+             "initial "
+             "values or the data: --check-finite names");
+    cr_assert(!strstr(err, "--lr"), "%s", err);
+    OK(1, "--data a.bin --steps 2 --save state");
+    cr_assert_eq(run((How){1, .nan_step = 3}, "--data a.bin --steps 5 --resume state"), 3);
+    ONE_LINE("mock: step 3: the loss is NaN; stopped. It is this run's first step");
 }
 
 /* ── saving and resuming ─────────────────────────────────────────────────────────────────────────────────────────────
