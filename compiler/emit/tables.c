@@ -1,7 +1,6 @@
 /* The static tables that describe a build to the runtime: sc_this_build and all that it points to.
- * Relies on: text.h, ir/index_limit.h; runtime/sc.h for the types it fills.
+ * Relies on: text.h; runtime/sc.h for the types it fills.
  * Relied on by: emit.c. */
-#include "../ir/index_limit.h"
 #include "../report/report.h"
 #include "text.h"
 
@@ -213,25 +212,6 @@ static void put_units(const Emit *e) {
 
 /* ── inputs, counts, metrics, groups ─────────────────────────────────────────────────────────────────────────────────
  */
-static bool stands_for(const Value *v, const Value *input) {
-    return input && (v == input || v->base == input || (v->state && v->state == input->state));
-}
-
-/* The smallest table that this input's elements index in any program; fused ops index nothing. */
-static int64_t input_limit(const Emit *e, const Input *in) {
-    int64_t least = 0;
-    for (int p = 0; p < e->plan->nprograms; p++)
-        for (int i = 0; i < e->plan->programs[p].n; i++) {
-            const Op *op = e->plan->programs[p].events[i].op_ir;
-            for (int k = 0; k < op->nin; k++) {
-                int64_t limit = index_limit(op, k);
-                if (!limit || (!stands_for(op->in[k], in->value) && !stands_for(op->in[k], in->sample_value))) continue;
-                if (!least || limit < least) least = limit;
-            }
-        }
-    return least;
-}
-
 static unsigned long long input_at(const Emit *e, const Value *v) {
     return v && v->storage >= 0 ? value_at(e, v) : 0;
 }
@@ -246,7 +226,7 @@ static void put_inputs(const Emit *e) {
             in->dims);
         put_shape(e, in->shape, in->dims);
         put(e, ", %d, 0x%llx, %d, %lld, 0x%llx, %d, ", in->shift, input_at(e, in->value), s != NULL,
-            (long long)input_limit(e, in), input_at(e, s), s ? s->dims : 0);
+            (long long)in->limit, input_at(e, s), s ? s->dims : 0);
         put_shape(e, s ? s->shape : NULL, s ? s->dims : 0);
         put(e, ", %d, %d, %d},\n", !in->value, stored == in->dtype ? 0 : (int)in->dtype + 1, in->tokens);
     }

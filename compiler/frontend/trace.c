@@ -1,6 +1,8 @@
 /* Tensors in Lua, and the one primitive that makes any op of ops.def by name.
  * Relies on: ir/build.h; modules.c for the running call and for parameters.
  * Relied on by: nn.lua, pointwise.c, training.c. */
+#include "../ir/constant.h"
+#include "../ir/index_limit.h"
 #include "fe.h"
 
 static const char TENSOR[] = "shardc.tensor";
@@ -77,13 +79,13 @@ static int prim_fail(lua_State *L) { /* message, remedy or nil */
     trace_fail(L, lua_isstring(L, 2) ? lua_tostring(L, 2) : NULL, "%s", luaL_checkstring(L, 1));
 }
 
-/* ── making ops ─────────────────────────────────────────────────────────────────────────────────────────────────────
- */
 static int prim_note(lua_State *L) { /* message */
     remark(lua_source(L), "%s", luaL_checkstring(L, 1));
     return 0;
 }
 
+/* ── making ops ─────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
 Builder trace_builder(lua_State *L) {
     Frontend *f = fe_of(L);
     Builder b = {.g = f->g, .p = f->program, .module = f->g->root, .src = lua_source(L), .phase = FORWARD};
@@ -121,6 +123,20 @@ static void need_trace(lua_State *L, const char *what) {
             what);
 }
 
+/* The program checks what data index; what the model itself writes down is checked here. */
+static void check_indices(lua_State *L, const Op *op) {
+    Arena *a = fe_of(L)->arena;
+    for (int k = 0; k < op->nin; k++) {
+        int64_t limit = index_limit(op, k), n = value_numel(op->in[k]);
+        const double *x = limit ? constant_elements(a, op->in[k]) : NULL;
+        for (int64_t i = 0; x && i < n; i++)
+            if (x[i] < 0 || x[i] >= (double)limit)
+                trace_fail(L, arena_printf(a, "index 0 to %lld, or make the table larger", (long long)limit - 1),
+                           "%s: the index %s holds the constant %.0f, but the table has %lld rows",
+                           op_info[op->kind].name, value_str(a, op->in[k]), x[i], (long long)limit);
+    }
+}
+
 /* op(name, { operands }, { integers }, { floats }) -> results */
 static int prim_op(lua_State *L) {
     Value *in[MAX_IN];
@@ -153,6 +169,7 @@ static int prim_op(lua_State *L) {
         lua_pop(L, 1);
     }
     Op *op = trace_op(L, k, nin, in, ints, nints, floats, nfloats);
+    check_indices(L, op);
     luaL_checkstack(L, op->nout, "too many results");
     for (int i = 0; i < op->nout; i++) push_tensor(L, op->out[i]);
     return op->nout;
@@ -395,6 +412,7 @@ void trace_open(lua_State *L) {
                                          {"full", prim_full},
                                          {"arange", prim_arange},
                                          {"fail", prim_fail},
+                                         {"note", prim_note},
                                          {"methods", prim_methods},
                                          {"size", prim_size},
                                          {"untransposed", prim_untransposed},
@@ -412,7 +430,6 @@ void trace_open(lua_State *L) {
         lua_pushstring(L, ops[i][1]);
         lua_pushcclosure(L, arithmetic, 1);
         lua_setfield(L, -2, ops[i][0]);
-                                         {"note", prim_note},
     }
     set_closure(L, "__lt", tensor_compare, "< or >", "nn.lt(a, b) or nn.gt(a, b)");
     set_closure(L, "__le", tensor_compare, "<= or >=", "nn.le(a, b) or nn.ge(a, b)");

@@ -59,6 +59,34 @@ static int by_ordinal(const void *a, const void *b) {
     return (x->ordinal > y->ordinal) - (x->ordinal < y->ordinal);
 }
 
+/* What --data's files hold are rows of whole numbers, and all inputs from tokens take theirs from the same rows. */
+static void check_token_input(const Frontend *f, const Input *in) {
+    int64_t rows = in->dims > 1 ? in->shape[0] : 1;
+    if (strcmp(in->from, "tokens")) {
+        if (in->shift)
+            fail(in->src,
+                 "nn.input: shift = %d moves a window over tokens, but '%s' does not come from tokens; add from = "
+                 "\"tokens\", or leave shift out",
+                 in->shift, in->name);
+        return;
+    }
+    if ((in->dtype != INT32 && in->dtype != INT64) || in->dims > 2)
+        fail(in->src,
+             "nn.input: '%s' is %s of %d dimensions, but tokens are whole numbers in rows; write nn.input(\"int32\", { "
+             "batch, length }, { from = \"tokens\" }), or, for other data, leave `from` out and choose another name",
+             in->name, dtype_name(in->dtype), in->dims);
+    for (int i = 0; i < f->g->inputs.n; i++) {
+        const Input *x = f->g->inputs.at[i];
+        int64_t others = x->dims > 1 ? x->shape[0] : 1;
+        if (!strcmp(x->from, "tokens") && rows != others)
+            fail(
+                in->src,
+                "nn.input: '%s' has %lld rows, but '%s' has %lld, at %s:%d; inputs from tokens share their batch: give "
+                "both the same first size",
+                in->name, (long long)rows, x->name, (long long)others, x->src.file, x->src.line);
+    }
+}
+
 static void declare_batch(Frontend *f, int table) {
     lua_State *L = f->L;
     lua_sorted_keys(L, table);
@@ -76,6 +104,7 @@ static void declare_batch(Frontend *f, int table) {
             field_fail(L, name, "batch.%s and batch.%s are one nn.input; call nn.input for each", in->name, name);
         in->name = name;
         if (!in->from) in->from = name;
+        check_token_input(f, in);
         push(&f->g->inputs, f->arena, in);
         lua_pop(L, 2);
     }
@@ -170,6 +199,37 @@ static bool picks_rows_of_a_table(Frontend *f, const Program *p, const Input *in
         }
     }
     return false;
+}
+
+static bool casts_integers(const Op *op) {
+    return op_is(op, T_POINTWISE) && op->nin == 1 && op->out[0]->dtype != op->in[0]->dtype &&
+           !dtype_float(op->in[0]->dtype) && !dtype_float(op->out[0]->dtype) && op->out[0]->dtype != BOOL;
+}
+
+/* Rows of the smallest table that the elements of an input index as they are; views and casts keep them. 0: none. */
+static int64_t least_table(Frontend *f, const Program *p, Value *input, int64_t least) {
+    Values same = {0};
+    push(&same, f->arena, input);
+    for (int i = 0; p && input && i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        for (int k = 0; k < op->nin; k++) {
+            if (!is_among(&same, value_root(op->in[k]))) continue;
+            int64_t limit = index_limit(op, k);
+            if (limit && (!least || limit < least)) least = limit;
+            if (casts_integers(op)) push(&same, f->arena, op->out[0]);
+        }
+    }
+    return least;
+}
+
+static void find_limits(Frontend *f) {
+    for (int i = 0; i < f->g->inputs.n; i++) {
+        Input *in = f->g->inputs.at[i];
+        if (dtype_float(in->dtype)) continue;
+        in->limit = least_table(f, f->g->train, in->value, 0);
+        in->limit = least_table(f, f->g->eval, in->value, in->limit);
+        in->limit = least_table(f, f->g->sample, in->sample_value, in->limit);
+    }
 }
 
 /* Labels and masks are integers too: a batch of pictures with labels holds samples, no tokens. */
@@ -323,8 +383,8 @@ static int prim_log_metric(lua_State *L) {
     }
     Log *l = &f->logs.at[slot - 2];
     if (l->trace == f->trace)
-        trace_fail(L, NULL, "nn.log: '%s' was logged already in this step, at %s:%d; give each its own name", name,
-                   l->src.file, l->src.line);
+        trace_fail(L, NULL, "nn.log_metric: '%s' was logged already in this step, at %s:%d; give each its own name",
+                   name, l->src.file, l->src.line);
     l->trace = f->trace;
     Builder b = trace_builder(L);
     int first = b.p->ops.n;
@@ -566,6 +626,7 @@ static int traces(lua_State *L) { /* protected */
     find_tokens(f);
     g->eval = trace_loss(f, table, "eval", false);
     trace_sample(f, table);
+    find_limits(f);
     params_finish(f);
     policy_buffers(f);
     policy_ignore(f);
@@ -581,13 +642,16 @@ void training_trace(Frontend *f) {
 }
 
 void training_open(lua_State *L) {
-    static const luaL_Reg functions[] = {
-        {"input", prim_input},       {"count", prim_count},       {"log", prim_log}, {"optimizer", prim_optimizer},
-        {"schedule", prim_schedule}, {"training", prim_training}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"input", prim_input},
+                                         {"count", prim_count},
+                                         {"log_metric", prim_log_metric},
+                                         {"optimizer", prim_optimizer},
+                                         {"schedule", prim_schedule},
+                                         {"training", prim_training},
+                                         {NULL, NULL}};
     luaL_setfuncs(L, functions, 0);
     luaL_newmetatable(L, INPUT);
     lua_pop(L, 1);
     luaL_newmetatable(L, OPTIM);
     lua_pop(L, 1);
 }
-    find_limits(f);

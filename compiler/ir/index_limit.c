@@ -1,6 +1,6 @@
 /* Which operands hold indices, and into how many rows.
  * Relies on: ir.h.
- * Relied on by: emit/tables.c, frontend/training.c. */
+ * Relied on by: frontend/, report/tasks.c. */
 #include "index_limit.h"
 
 bool picks_rows(const Op *op, int operand) {

@@ -1,7 +1,7 @@
 /* Which operands hold indices, and into how many rows.
  * Relies on: ir.h.
- * Relied on by: emit/tables.c, so that the training program can refuse data that would index past a table;
- * frontend/training.c, which tells tokens from other integers by it. */
+ * Relied on by: frontend/training.c, which tells tokens from other integers by it, and the program what data may hold;
+ * frontend/trace.c, for constants; report/tasks.c. */
 #ifndef SHARDC_INDEX_LIMIT_H
 #define SHARDC_INDEX_LIMIT_H
 

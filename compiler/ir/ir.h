@@ -350,8 +350,9 @@ typedef struct {
     int64_t shape[MAX_DIMS]; /* one rank's microbatch */
     const char *from;        /* data source: "tokens" or a record field */
     int shift;
-    int ordinal; /* of the nn.input call: inputs stand in the order in which they were written */
-    bool tokens; /* its elements are what a batch is counted in */
+    int ordinal;   /* of the nn.input call: inputs stand in the order in which they were written */
+    bool tokens;   /* its elements are what a batch is counted in */
+    int64_t limit; /* rows of the smallest table that its elements index; 0: none */
     Source src;
     Value *value, *sample_value; /* in the training trace; in the sample trace (NULL: not used there) */
     State *state;

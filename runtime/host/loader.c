@@ -27,15 +27,6 @@ static int64_t rows_of(const sc_input_info *in) {
 
 /* ── layout ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static void check_token_input(const Layout *l, const sc_input_info *in) {
-    if (in->dims < 1 || in->dims > 2 || !host_dtype_integer(in->dtype))
-        die("input '%s' comes from tokens but is %s of %d dimensions; write nn.input(\"int32\", {batch, length}, ...)",
-            in->name, host_dtype_name(in->dtype), in->dims);
-    if (l->batch && l->batch != rows_of(in))
-        die("input '%s' has %lld rows, an earlier one has %lld: inputs from tokens share their batch", in->name,
-            (long long)rows_of(in), (long long)l->batch);
-}
-
 /* Windows follow each other so that what one input sees last the input with the next shift sees next: for a language
  * model (shifts 0 and 1), every token is a target once. */
 static int64_t smallest_gap(const sc_build *b) {
@@ -50,7 +41,6 @@ static int64_t smallest_gap(const sc_build *b) {
 }
 
 static void add_token_input(Layout *l, const sc_input_info *in) {
-    check_token_input(l, in);
     l->batch = rows_of(in);
     if (in->shift + length_of(in) > l->span) l->span = in->shift + length_of(in);
     if (in->limit && (!l->limit || in->limit < l->limit)) l->limit = in->limit;

@@ -498,6 +498,50 @@ Test(frontend, logs_and_metrics) {
     cr_assert_eq(count(g->eval, OP_STORE, NULL), 1);
 }
 
+Test(frontend, the_older_form_of_log_metric_is_noted_once) {
+    const char *file = write_file("log.lua", net("", "nn.log('size', nn.mean(x * x))"));
+    char message[4096];
+    cr_assert_eq(refused(file, NULL, NULL, 1, message, sizeof message), 0, "%s", message);
+    const char *note =
+        strstr(message, "note: nn.log(\"size\", x) logs a metric as before; write nn.log_metric(\"size\", x)");
+    cr_assert(note && !strncmp(message, file, strlen(file)) && !strstr(note + 1, "note: "), "%s", message);
+    cr_assert_str_eq(load_file(file, NULL)->metrics.at[2].name, "size");
+}
+
+/* Views and casts keep what an input holds, so that the program can check it. */
+Test(frontend, limits_of_inputs) {
+    Graph *g = load(
+        "local nn, optim = require 'nn', require 'optim'\nlocal m = nn.Embedding(16, 4)\n"
+        "local small = nn.Embedding(8, 4)\nm.small = small\n"
+        "return nn.training { model = m, optimizer = optim.SGD {}, batch = { x = nn.input('int64', { 2, 4 }, { from = "
+        "'tokens' }), y = nn.input('int32', { 2, 4 }), z = nn.input('int32', { 2, 4 }) },\n"
+        "loss = function(m, b) local y = nn.training_mode() and b.y or b.z\n"
+        "return nn.mean(m(b.x:slice(1, 0, 2):cast('int32'))) + nn.mean(m(y)) + nn.mean(m.small(b.z)) end }",
+        1);
+    int64_t limits[3] = {16, 16, 8}; /* x, y, z */
+    for (int i = 0; i < 3; i++) cr_expect_eq(g->inputs.at[i]->limit, limits[i], "%s", g->inputs.at[i]->name);
+}
+
+/* Constant indices are evaluated where they are known: these lie in their table. */
+Test(frontend, constant_indices) {
+    static const char *const good[] = {
+        "nn.arange(16):slice(0, 4, 12):unsqueeze(0):expand(2, 8)",
+        "nn.arange(8) * 2 + 1",
+        "nn.clamp(nn.arange(99), 0, 15):slice(0, 50, 58)",
+        "nn.full({ 8 }, 15):cast('int32')",
+        "nn.concat({ nn.arange(4), 15 - nn.arange(4) })",
+        "nn.minimum(t * 100, 200)",
+        "nn.where(nn.lt(nn.arange(8), 4), nn.arange(8), nn.abs(nn.neg(nn.zeros({ 8 }, 'int32'))))",
+        "nn.maximum(nn.arange(8) - 3, 0)",
+        "nn.arange(8):reshape(2, 4):transpose(0, 1):reshape(8)",
+        "nn.cast(nn.sqrt(nn.arange(8, 'fp32')) * 99, 'int32')"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        char forward[256];
+        snprintf(forward, sizeof forward, "local y = model.embed(%s)", good[i]);
+        load(net("", forward), 1);
+    }
+}
+
 Test(frontend, targets_may_be_reshaped) {
     Graph *g = load("local nn, optim = require 'nn', require 'optim'\nlocal m = nn.Linear(4, 8)\nreturn nn.training { "
                     "model = m, batch = { x = nn.input('fp32', { 2, 4 }), y = nn.input('int32', { 1, 2 }) },\n"

@@ -43,12 +43,6 @@ static void no_sample_input(MockBuild *m) {
 static void odd_sample_input(MockBuild *m) {
     m->inputs[0].sample_shape[1] = 8;
 }
-static void three_dims(MockBuild *m) {
-    m->inputs[0].dims = 3, m->inputs[0].shape[2] = 1;
-}
-static void other_rows(MockBuild *m) {
-    m->inputs[1].shape[0] = 2;
-}
 static void no_inputs(MockBuild *m) {
     m->b.ninputs = 0, m->b.ncounts = 0;
 }
@@ -168,8 +162,6 @@ static const Case cases[] = {
     {1, "--data a.bin --val-data tiny.bin", "--val-data (1 file)"},
     {1, "--data big.bin", "big.bin: token 5 is 300, but the model's vocabulary ends at 199"},
     {1, "--data a.bin --val-data val.bin", "no eval program", no_eval},
-    {1, "--data a.bin", "is int32 of 3 dimensions", three_dims},
-    {1, "--data a.bin", "inputs from tokens share their batch", other_rows},
     {1, "--data a.bin", "this model has no inputs", no_inputs},
     {1, "--data a.bin --save a.bin/state", "cannot save to a.bin/state: Not a directory"},
     {1, "--data a.bin --save a.bin", "cannot save to a.bin: Not a directory"},

@@ -1,0 +1,15 @@
+-- expect: input_tokens_float\.lua:10: nn.input: 'x' is fp32 of 2 dimensions, but tokens are whole numbers in rows; write nn.input.*leave `from` out
+local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.out = nn.Linear(8, 16)
+function model:forward(x) return self.out(x) end
+
+return nn.training {
+  model = model,
+  batch = {
+    x       = nn.input("fp32", { 2, 8 }, { from = "tokens" }),
+    targets = nn.input("int32", { 2 }),
+  },
+  loss = function(m, b) return nn.cross_entropy(m(b.x), b.targets) end,
+  optimizer = optim.SGD { lr = 0.1 },
+}
