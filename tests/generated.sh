@@ -1,5 +1,6 @@
 #!/bin/sh
-# generated/: one small program as the compiler writes it today, for both targets. `check` compares, `update` writes.
+# generated/: one small program as the compiler writes it today, for both targets; and the page models/pytorch.md. `check`
+# compares, `update` writes.
 # Relies on: build/shardc. Relied on by: make generated, tests/program/test_generated.py.
 set -eu
 B=$1
@@ -17,3 +18,4 @@ for f in cpu/mlp.c cpu/mlp_kernels.c cpu/mlp.plan.json cuda/mlp.c cuda/mlp_kerne
         cmp "$new/$f" "generated/$f" || { echo "generated/$f is not what the compiler writes today; run 'make generated' and look at the difference" >&2; exit 1; }
     fi
 done
+/usr/bin/python3 tests/program/pytorch_names.py "$what"

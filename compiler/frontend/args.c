@@ -59,8 +59,9 @@ void check_keys(lua_State *L, int table, const char *what, const char *keys) {
             lua_fail(L, "%s: entry %s without a name; the names are: %s", what, lua_tostring(L, -1), keys);
         const char *key = lua_tostring(L, -1);
         for (int k = 0; k < names.n && !known; k++) known = !strcmp(key, names.at[k]);
-        const char *near = known ? "" : quote_nearest(a, key, names.at, names.n);
-        if (*near) field_fail(L, key, "%s: unknown key '%s'%s", what, key, near);
+        const char *near = known ? NULL : pytorch_name(L, "key", key);
+        if (!known && !near) near = quote_nearest(a, key, names.at, names.n);
+        if (near && *near) field_fail(L, key, "%s: unknown key '%s'%s", what, key, near);
         if (!known) field_fail(L, key, "%s: unknown key '%s'; the keys are: %s", what, key, keys);
         lua_pop(L, 1);
     }
@@ -132,6 +133,11 @@ const char *field_string(lua_State *L, int table, const char *what, const char *
 static const char *const dtype_names[] = {"fp32",     "bf16",  "fp16",  "fp64", "fp8_e4m3",
                                           "fp8_e5m2", "int32", "int64", "bool"};
 
+static const char *near_dtype(lua_State *L, const char *name, int n) {
+    const char *answer = pytorch_name(L, "dtype", name);
+    return answer ? answer : quote_nearest(fe_of(L)->arena, name, dtype_names, n);
+}
+
 Dtype to_dtype(lua_State *L, int index, const char *what) {
     Dtype d;
     if (lua_type(L, index) != LUA_TSTRING)
@@ -139,7 +145,7 @@ Dtype to_dtype(lua_State *L, int index, const char *what) {
     const char *name = lua_tostring(L, index);
     if (!dtype_parse(name, &d))
         lua_fail(L, "%s: no dtype '%s'%s; there are fp32 bf16 fp16 int32 int64 bool", what, name,
-                 quote_nearest(fe_of(L)->arena, name, dtype_names, sizeof dtype_names / sizeof *dtype_names));
+                 near_dtype(L, name, sizeof dtype_names / sizeof *dtype_names));
     return d;
 }
 
@@ -151,7 +157,7 @@ bool field_dtype(lua_State *L, int table, const char *what, const char *key, Dty
         if (!name) wrong_type(L, what, key, "the name of a dtype such as \"bf16\"");
         if (!dtype_parse(name, &d) || !dtype_float(d) || d == FP8_E4M3 || d == FP8_E5M2)
             field_fail(L, key, "%s: %s = \"%s\"%s; there are fp32, bf16 and fp16", what, key, name,
-                       quote_nearest(fe_of(L)->arena, name, dtype_names, 3));
+                       near_dtype(L, name, 3));
         *out = d;
     }
     lua_pop(L, 1);

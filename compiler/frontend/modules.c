@@ -45,11 +45,11 @@ static int module_index(lua_State *L) { /* a field that is not there */
         return 1;
     }
     const ModuleInfo *m = module_at(L, 1);
-    const char *name = lua_tostring(L, 2), *near = lua_nearest(L, 1, name);
+    const char *name = lua_tostring(L, 2);
     if (!strcmp(name, "forward")) lua_fail(L, "%s has no forward: write function m:forward(x) ... end", m->made_by);
-    lua_fail(L, "%s, made at %s:%d, has no field '%s'%s%s%s", m->made_by, m->made.file, m->made.line, name,
-             near ? "; did you mean '" : "", near ? near : "",
-             near ? "'?" : " (a field that may be missing is set to false)");
+    const char *tail = lua_suggestion(L, "a module", 1, name);
+    lua_fail(L, "%s, made at %s:%d, has no field '%s'%s", m->made_by, m->made.file, m->made.line, name,
+             *tail ? tail : " (a field that may be missing is set to false)");
 }
 
 static int module_newindex(lua_State *L) { /* a field that is not there yet */

@@ -64,6 +64,11 @@ _Noreturn void lua_fail(lua_State *L, const char *fmt, ...) __attribute__((forma
 void lua_strict(lua_State *L, int table, const char *what);
 const char *lua_nearest(lua_State *L, int table, const char *name); /* among the table's string keys, or NULL */
 
+/* The end of a message about an unknown name: what PyTorch's name is here, or the nearest name of the table, or "". */
+const char *lua_suggestion(lua_State *L, const char *where, int table, const char *name);
+const char *pytorch_name(lua_State *L, const char *where,
+                         const char *name); /* where: "of" in lua/pytorch.lua. NULL: none */
+
 void lua_sorted_keys(lua_State *L, int table); /* pushes an array of the table's keys: numbers, then strings */
 
 /* sandbox_limits.c */

@@ -47,9 +47,7 @@ static int missing(lua_State *L) {
             L,
             "math.%s does not exist here: a model is the same in every compilation; initial values come from nn.init",
             name);
-    const char *near = lua_nearest(L, 1, name);
-    const char *tail =
-        near ? sandbox_of(L)->arena ? arena_printf(sandbox_of(L)->arena, "; did you mean '%s'?", near) : "" : "";
+    const char *tail = lua_suggestion(L, what, 1, name);
     if (*what) lua_fail(L, "%s has no field '%s'%s", what, name, tail);
     lua_fail(L, "undefined name '%s'%s", name, tail);
 }

@@ -129,7 +129,8 @@ static _Noreturn void no_such_module(lua_State *L, Sandbox *s, const char *name,
         push(&names, s->arena, stem);
     }
     if (d) closedir(d);
-    const char *near = nearest_name(name, names.at, names.n);
+    const char *near = nearest_name(name, names.at, names.n), *answer = pytorch_name(L, "", name);
+    if (answer) lua_fail(L, "require: no module '%s'%s", name, answer);
     lua_fail(L, "require: no module '%s'%s%s%s%s%s", name, path ? ", there is no file " : "", path ? path : "",
              near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }

@@ -316,11 +316,9 @@ static int tensor_index(lua_State *L) { /* upvalue: methods */
         lua_pushstring(L, dtype_name(t->param ? t->param->param.dtype : t->value->dtype));
     else if (!strcmp(key, "ndim"))
         lua_pushinteger(L, t->param ? t->param->param.dims : t->value->dims);
-    else if (lua_getfield(L, lua_upvalueindex(1), key) == LUA_TNIL) {
-        const char *near = lua_nearest(L, lua_upvalueindex(1), key);
-        lua_fail(L, "a tensor has no field or method '%s'%s%s%s", key, near ? "; did you mean '" : "", near ? near : "",
-                 near ? "'?" : "");
-    }
+    else if (lua_getfield(L, lua_upvalueindex(1), key) == LUA_TNIL)
+        lua_fail(L, "a tensor has no field or method '%s'%s", key,
+                 lua_suggestion(L, "a tensor", lua_upvalueindex(1), key));
     return 1;
 }
 

@@ -1,6 +1,6 @@
 /* Embeds the Lua files into the compiler, so that a built shardc needs no files of its own at run time.
  * Relies on: the assembler's .incbin, run from the repository's root.
- * Relied on by: the front end (nn, optim), devices/ (profiles). */
+ * Relied on by: the front end (nn, optim, PyTorch's names), devices/ (profiles). */
 #include "embed.h"
 
 #include <string.h>
@@ -17,6 +17,7 @@
 
 EMBED(nn, "lua/nn.lua");
 EMBED(optim, "lua/optim.lua");
+EMBED(pytorch, "lua/pytorch.lua");
 #if __has_include("devices/cpu.lua")
 EMBED(cpu, "devices/cpu.lua");
 #endif
@@ -46,6 +47,7 @@ static const struct {
 } files[] = {
     FILE_ENTRY(nn, "lua/nn.lua"),
     FILE_ENTRY(optim, "lua/optim.lua"),
+    FILE_ENTRY(pytorch, "lua/pytorch.lua"),
 #if __has_include("devices/cpu.lua")
     FILE_ENTRY(cpu, "devices/cpu.lua"),
 #endif
