@@ -14,9 +14,9 @@ ENTRY = re.compile(r'    \{ "([^"]+)"((?:, (?:\w+ = )?(?:%s))+) \},$' % STRING)
 HEAD = """# PyTorch's names
 
 What PyTorch calls a thing, and what is written here. The compiler answers an unknown name from the same table
-(`compiler/lua/pytorch.lua`), and a test compiles every piece of Lua on this page. *Not there* means that no function of ours is
-that one: what stands beside it does the same by other means. `--options` are those of the training program; each has a line in
-its `-h`.
+(`compiler/lua/pytorch.lua`). Tests compile every piece of Lua on this page, and compare the numbers of those for a `forward` with
+PyTorch's. *Not there* means that we have no function for it; what stands beside it does the same by other means. `--options` are
+those of the training program; each has a line in its `-h`.
 
 In the pieces of a `forward`, `x` and `y` are fp32 [2,8,16], `mask` and `other` what comparisons give, `ids` int32 [2,8], `q`, `k`
 and `v` [batch, sequence, heads, width], `image` [2,3,8,8], `w`, `b` and `kernel` parameters [16,16], [16] and [16,48], `mean` and `var`
@@ -63,7 +63,7 @@ def here(e):
 def page():
     out = HEAD
     for _, title, entries in sections():
-        out += "\n## %s\n\n| there | here |\n|---|---|\n" % title
+        out += "\n## %s\n\n| PyTorch | here |\n|---|---|\n" % title
         for e in entries:
             out += "| %s | %s |\n" % (", ".join("`%s`" % n for n in e["names"]), here(e))
     return out
