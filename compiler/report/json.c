@@ -100,10 +100,11 @@ static void put_escaped(Json *j, const char *s) {
         if (!*s) return;
         unsigned char c = (unsigned char)*s;
         length = 1;
-        if (c >= 0x80 && (length = sc_visible_character((const unsigned char *)s, strlen(s))))
-            str_bytes(&j->s, s, length);
+        if (c >= 0x80) length = sc_visible_character((const unsigned char *)s, strlen(s));
+        if (c >= 0x80)
+            str_bytes(&j->s, length ? s : "\xef\xbf\xbd", length ? length : 3);
         else
-            str_addf(&j->s, c < 0x20 || c >= 0x7f ? "\\u%04x" : "\\%c", c >= 0x80 ? 0xfffd : c);
+            str_addf(&j->s, c < 0x20 || c == 0x7f ? "\\u%04x" : "\\%c", c);
         length += !length;
     }
 }
