@@ -59,7 +59,7 @@ enum {
          KEY_POLICY,                                                                                                   \
          "FILE",                                                                                                       \
          0,                                                                                                            \
-         "Policies by module path, over what the model says option by option; the last match wins",                    \
+         "Policies by module path; they override the model's options one by one, and the last match wins",             \
          1},                                                                                                           \
         {"target",                                                                                                     \
          KEY_TARGET,                                                                                                   \

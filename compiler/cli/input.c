@@ -95,7 +95,8 @@ static void tell_unsharded(const Graph *g) {
     else if (whole)
         remark(g->root->made,
                "%lld of %lld parameters (%s, ...) are of no module given to nn.fully_shard: each of the %d ranks holds "
-               "all of them; write nn.fully_shard(model) too, where that is meant with mesh = nn.mesh { shard = 1 }",
+               "all of them; to shard them too write nn.fully_shard(model), to keep them whole nn.fully_shard(model, { "
+               "mesh = nn.mesh { shard = 1 } })",
                (long long)whole, (long long)all, first, g->world);
 }
 

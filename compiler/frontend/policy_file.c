@@ -92,6 +92,8 @@ static int apply_list(lua_State *L) { /* list, text: runs protected, so that mis
     if (!lua_istable(L, 1))
         fail(top, "policy: the file must return a list { { match = \"layers.*\", ... }, ... }, not %s", type_of(L, 1));
     int n = (int)lua_rawlen(L, 1);
+    if (!n && field_present(L, 1, "match"))
+        fail(top, "policy: the file returns one entry; return a list of entries: { { match = ... } }");
     if (!n) fail(top, "policy: the list is empty; return { { match = \"layers.*\", fully_shard = { ... } }, ... }");
     for (int i = 1; i <= n; i++) {
         lua_settop(L, 2);

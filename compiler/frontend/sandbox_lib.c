@@ -47,6 +47,8 @@ static int missing(lua_State *L) {
             L,
             "math.%s does not exist here: a model is the same in every compilation; initial values come from nn.init",
             name);
+    if (!*what && (!strcmp(name, "nn") || !strcmp(name, "optim")))
+        lua_fail(L, "undefined name '%s'; begin the file with local %s = require \"%s\"", name, name, name);
     const char *tail = lua_suggestion(L, what, 1, name);
     if (*what) lua_fail(L, "%s has no field '%s'%s", what, name, tail);
     lua_fail(L, "undefined name '%s'%s", name, tail);

@@ -483,7 +483,10 @@ Plan *plan_parse(Arena *a, const char *text, size_t n, PlanError *e) {
 Plan *plan_read_text(Arena *a, const char *text, size_t n, const char *path) {
     PlanError e = {NULL, 0};
     Plan *p = plan_parse(a, text, n, &e);
-    if (!p) fail((Source){path, e.line}, "not a plan of shardc: %s", e.text);
+    const char *dot = strrchr(path, '.');
+    if (!p)
+        fail((Source){path, e.line}, "not a plan of shardc: %s%s", e.text,
+             dot && !strcmp(dot, ".json") ? "" : " (a model's name ends in .lua)");
     return p;
 }
 

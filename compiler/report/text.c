@@ -17,7 +17,7 @@ static void fits_line(FILE *f, const Plan *p, bool colored) {
     Arena *a = p->arena;
     double tolerance, need = (double)p->arena_bytes[ARENA_DEVICE] + library_bytes(p, &tolerance);
     if (p->device_usable <= 0) {
-        fprintf(f, "fits %s: unknown, no memory is stated for programs of the %s target; needs %s\n", p->device,
+        fprintf(f, "fits %s: unknown, the %s target has no memory limit to compare with; needs %s\n", p->device,
                 p->target, bytes_text(a, need));
         return;
     }

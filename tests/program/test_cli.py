@@ -101,7 +101,7 @@ CASES = [
     (["inspect", PLAN, "-o", FOLDER], 1, "it is a folder"),
     (["inspect", PLAN, "-o", "/nowhere/at/all"], 1, "cannot write /nowhere/at/all"),
     (["predict", os.path.join(FOLDER, "absent.json")], 1, "No such file or directory"),
-    (["predict", TEXT], 1, "text:1: not a plan of shardc: column 1: from here on it is not JSON"),
+    (["predict", TEXT], 1, "text:1: not a plan of shardc: column 1: from here on it is not JSON; is the file whole? (a model's name ends in .lua)"),
     (["predict", SHARDC], 1, "this binary"),
     (["predict", MLP, "--device", DEVICE], 1, "device.lua:1: require: no module 'parts'"),
     (["build", PLAN], 2, "a model's .lua file is wanted"),
