@@ -109,7 +109,7 @@ libs-%:
 U := $(B)/tests/unit
 UNITS := $(B)/unit_compiler $(B)/unit_kernels $(B)/unit_runtime $(B)/unit_host
 COMPILER_TESTS := $(patsubst %,$(U)/%.o,$(filter $(notdir $(basename $(wildcard tests/unit/*.c))),\
-	test_frontend test_ir test_lower test_combine test_joints test_schedule test_device test_shard test_edit test_policy test_verify test_plan_json small_plan sc_enums))
+	test_frontend test_ir test_lower test_combine test_joints test_schedule test_device test_shard test_edit test_policy test_verify test_plan_json small_plan))
 $(B)/unit_compiler: $(COMPILER_TESTS) $(B)/libshardc.a
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(LIBS) -o $@
 $(B)/unit_kernels: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_kernels*.c)) $(filter $(B)/runtime/cpu/k_% $(B)/runtime/cpu/blas_memory.o,$(CPU_OBJ))
@@ -165,11 +165,12 @@ generated: all
 	sh tests/generated.sh $(B) update
 PREFIX ?= /usr/local
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/shardc $(addprefix $(DESTDIR)$(PREFIX)/share/shardc/runtime/,common cuda)
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/shardc $(addprefix $(DESTDIR)$(PREFIX)/share/shardc/runtime/,common cuda schema)
 	install $(B)/shardc $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(B)/libsc_cpu.a $(wildcard $(B)/libsc_cpu_portable.a $(B)/libsc_cuda.a $(B)/libsc_cuda.archs) $(DESTDIR)$(PREFIX)/lib/shardc/
 	$(if $(wildcard $(B)/sc_calibrate),install $(B)/sc_calibrate $(DESTDIR)$(PREFIX)/lib/shardc/)
 	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/
+	install -m 644 runtime/schema/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/schema/
 	install -m 644 runtime/common/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/common/
 	install -m 644 runtime/cuda/*.h runtime/cuda/*.cuh $(DESTDIR)$(PREFIX)/share/shardc/runtime/cuda/
 clean:

@@ -1,9 +1,11 @@
 /* All that emitted code sees: tensors at fixed addresses, one call per event, and the tables that describe the build.
- * Relies on: nothing but the C library.
+ * Relies on: schema/, the C library.
  * Relied on by: generated NAME.c and NAME_kernels.c, the kernels, runtime/host. */
 #ifndef SC_H
 #define SC_H
 
+#include "schema/record.h"
+#include "schema/types.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,12 +13,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* These enums agree with compiler/ir/ir.h (a unit test compares them). */
-typedef enum { FP32, BF16, FP16, FP64, FP8_E4M3, FP8_E5M2, INT32, INT64, BOOL } sc_dtype;
-typedef enum { COMPUTE, GATHER, REDUCE, OFFLOAD, FETCH, HOST, UPDATE, SC_STREAMS } sc_stream;
-enum { SC_GELU_TOO = 1, SC_GELU_GRAD, SC_GELU, SC_GATED_TOO, SC_GATED, SC_GATE_GRADS }; /* f of matmul, ops.def */
-enum { SC_DIMS = 6, SC_TENSORS = 33, SC_INTS = 12, SC_FLOATS = 6, SC_GROUPS = 16, SC_COUNTS = 8 };
 
 typedef struct sc_rank sc_rank; /* all state of one rank */
 
@@ -27,24 +23,6 @@ typedef struct {
     int64_t shape[SC_DIMS], stride[SC_DIMS];
     void *p; /* resolved by the runtime */
 } sc_tensor;
-
-/* What changes from step to step, in the arena at a fixed offset; written by the host before a program is launched. */
-typedef struct {
-    int64_t step, micro,
-        first_sample; /* first_sample: index of this rank's first sample within the step's global batch */
-    int64_t position; /* sample: which position's logits are wanted */
-    uint64_t seed;
-    float grad_seed; /* 1 / (world × accumulation); a scaler's factor comes on top, on the device */
-    float beta1, beta2, eps, momentum, clip;
-    float lr[SC_GROUPS], weight_decay[SC_GROUPS];
-    float count[SC_COUNTS]; /* targets counted over the step / (world × accumulation) */
-} sc_record;
-
-/* State of a loss scaler, which the device alone changes. */
-typedef struct {
-    float scale, clean;   /* clean: steps in a row that were not skipped, since the scale grew or fell */
-    float skipped, skips; /* 1: the last step was; all that were */
-} sc_scaler;
 
 /* One event as a kernel sees it. Tensors: results, operands, workspace, in the order of compiler/ir/ops.def. Work is
  * cut into `parts` static parts, each computing its own result elements; results do not depend on `parts`. */

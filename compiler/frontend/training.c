@@ -3,11 +3,11 @@
  * Relied on by: nn.lua, frontend.c. */
 #include "../ir/index_limit.h"
 #include "fe.h"
+#include "schema/record.h"
 #include <stdlib.h>
 
 static const char INPUT[] = "shardc.input", OPTIM[] = "shardc.optim";
 static const int64_t no_shape[1]; /* of a scalar */
-enum { MAX_METRICS = 64, MAX_COUNTS = 8, MAX_GROUPS = 16 };
 
 /* ── inputs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -339,8 +339,8 @@ static int prim_count(lua_State *L) {
             lua_pushinteger(L, i);
             return 1;
         }
-    if (f->g->counts.n == MAX_COUNTS)
-        trace_fail(L, NULL, "cross_entropy: more than %d different targets in one model", MAX_COUNTS);
+    if (f->g->counts.n == SC_COUNTS)
+        trace_fail(L, NULL, "cross_entropy: more than %d different targets in one model", SC_COUNTS);
     CountSlot slot = {in, ignore};
     push(&f->g->counts, f->arena, slot);
     lua_pushinteger(L, f->g->counts.n - 1);
@@ -376,7 +376,7 @@ static int prim_log_metric(lua_State *L) {
     if (!strcmp(name, "loss") || !strcmp(name, "grad_norm"))
         trace_fail(L, NULL, "nn.log_metric: '%s' is logged by itself; choose another name", name);
     if (slot == f->g->metrics.n) {
-        if (slot == MAX_METRICS) trace_fail(L, NULL, "nn.log_metric: more than %d names", MAX_METRICS - 2);
+        if (slot == SC_METRICS) trace_fail(L, NULL, "nn.log_metric: more than %d names", SC_METRICS - 2);
         add_metric(f, arena_strdup(f->arena, name), lua_source(L), !strcmp(reduce, "sum"));
         Log l = {name, lua_source(L), 0};
         push(&f->logs, f->arena, l);
@@ -452,8 +452,8 @@ static void read_groups(lua_State *L, int t, const char *what, Optimizer *o) {
         push(&o->groups, a, x);
         lua_settop(L, list);
     }
-    if (o->groups.n > MAX_GROUPS)
-        field_fail(L, "groups", "%s: %d groups; at most %d fit", what, o->groups.n - 1, MAX_GROUPS - 1);
+    if (o->groups.n > SC_GROUPS)
+        field_fail(L, "groups", "%s: %d groups; at most %d fit", what, o->groups.n - 1, SC_GROUPS - 1);
     lua_pop(L, 1);
 }
 
@@ -620,7 +620,7 @@ static int traces(lua_State *L) { /* protected */
     sandbox_of(L)->fallback = f->training_at;
     add_metric(f, "loss", f->training_at, false);
     add_metric(f, "grad_norm", f->training_at, false);
-    g->metrics_state = new_state(g, S_METRICS, "metrics", FP32, MAX_METRICS, NULL);
+    g->metrics_state = new_state(g, S_METRICS, "metrics", FP32, SC_METRICS, NULL);
     if (g->scaler) g->scaler_state = new_state(g, S_SCALER, "loss scale", FP32, 4, NULL);
     g->train = trace_loss(f, table, "train", true);
     find_tokens(f);

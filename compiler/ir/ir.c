@@ -8,9 +8,9 @@ static const struct {
     int size;
     bool is_float;
 } dtypes[N_DTYPES] = {
-    [FP32] = {"fp32", 4, true},    [BF16] = {"bf16", 2, true},         [FP16] = {"fp16", 2, true},
-    [FP64] = {"fp64", 8, true},    [FP8_E4M3] = {"fp8_e4m3", 1, true}, [FP8_E5M2] = {"fp8_e5m2", 1, true},
-    [INT32] = {"int32", 4, false}, [INT64] = {"int64", 8, false},      [BOOL] = {"bool", 1, false},
+#define ROW(ID, NAME, BYTES, ST, FLOAT) [ID] = {NAME, BYTES, FLOAT},
+    SC_DTYPES(ROW)
+#undef ROW
 };
 
 int dtype_size(Dtype d) {
@@ -33,7 +33,7 @@ bool dtype_parse(const char *s, Dtype *out) {
 }
 
 const char *stream_name(Stream s) {
-    static const char *const names[N_STREAMS] = {"compute", "gather", "reduce", "offload", "fetch", "host", "update"};
+    static const char *const names[N_STREAMS] = SC_STREAM_NAMES;
     return names[s];
 }
 

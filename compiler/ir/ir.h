@@ -1,25 +1,24 @@
 /* The intermediate representation: values, ops, modules, units, persistent states, programs. One Graph per compilation.
- * Relies on: base, ops.def (the table of ops).
+ * Relies on: base, ops.def (the table of ops), runtime/schema (dtypes, streams).
  * Relied on by: the front end (which builds it), every pass, the emitter and the reports. */
 #ifndef SHARDC_IR_H
 #define SHARDC_IR_H
 
 #include "../base/base.h"
+#include "schema/types.h"
 
-typedef enum { FP32, BF16, FP16, FP64, FP8_E4M3, FP8_E5M2, INT32, INT64, BOOL, N_DTYPES } Dtype;
+typedef sc_dtype Dtype;
 int dtype_size(Dtype d);         /* bytes an element */
 const char *dtype_name(Dtype d); /* "bf16" */
 bool dtype_parse(const char *s, Dtype *out);
 bool dtype_float(Dtype d);
 
-typedef enum { COMPUTE, GATHER, REDUCE, OFFLOAD, FETCH, HOST, UPDATE, N_STREAMS } Stream;
+typedef sc_stream Stream;
+enum { N_STREAMS = SC_STREAMS };
 const char *stream_name(Stream s); /* "compute" */
 
 typedef enum { FORWARD, RECOMPUTE, BACKWARD, OPTIMIZER, INIT, N_PHASES } Phase;
 const char *phase_name(Phase p);
-
-/* What a matmul makes of its sums: its attribute i4, as ops.def says. */
-enum { F_NONE, F_GELU_TOO, F_GELU_GRAD, F_GELU, F_GATED_TOO, F_GATED, F_GATE_GRADS };
 
 /* ── ops ────────────────────────────────────────────────────────────────────────────────────────── */
 typedef enum {
@@ -56,7 +55,7 @@ enum {
                          i0 is set, and touches operand 1 from element i1 on, as many as operand 0 has */
 };
 
-enum { MAX_DIMS = 6, MAX_IN = 16, MAX_INTS = 12, MAX_FLOATS = 6 };
+enum { MAX_DIMS = SC_DIMS, MAX_IN = SC_OPERANDS, MAX_INTS = SC_INTS, MAX_FLOATS = SC_FLOATS };
 
 typedef struct Graph Graph;
 typedef struct Program Program;

@@ -44,7 +44,7 @@ void set_result_dtype(Op *op, Dtype d) {
 unsigned op_lends(const Op *op) {
     unsigned last = op->nin ? 1u << (op->nin - 1) : 0;
     if (op->kind != OP_MATMUL) return op_info[op->kind].inplace;
-    return op->i[4] == F_GATED_TOO ? last : op->i[4] == F_GATE_GRADS ? last | last >> 1 : 0;
+    return op->i[4] == SC_GATED_TOO ? last : op->i[4] == SC_GATE_GRADS ? last | last >> 1 : 0;
 }
 
 bool op_needs_copy(const Op *op) {

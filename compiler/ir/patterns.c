@@ -48,7 +48,7 @@ static bool add_to_product(Graph *g, Op *first, Op *then, int operand, bool alon
 static bool gelu_of_product(Graph *g, Op *first, Op *then, int operand, bool alone) {
     Value *x = first->out[0];
     if (then->in[operand] != x || !plain_product(first) || !same_layout(then->out[0], x)) return false;
-    first->i[4] = alone ? F_GELU : F_GELU_TOO;
+    first->i[4] = alone ? SC_GELU : SC_GELU_TOO;
     first->out[0] = then->out[0];
     if (!alone) take_result(first, x);
     return true;
@@ -60,7 +60,7 @@ static bool gelu_grad_of_product(Graph *g, Op *first, Op *then, int operand, boo
     if (operand || !alone || then->in[0] != y || x == y || !plain_product(first)) return false;
     if (first->nin > 2 || !same_layout(x, y) || !same_layout(then->out[0], y)) return false;
     take_operand(first, x);
-    first->i[4] = F_GELU_GRAD;
+    first->i[4] = SC_GELU_GRAD;
     first->out[0] = then->out[0];
     join(first, then);
     return true;
@@ -72,7 +72,7 @@ static bool silu_mul_of_product(Graph *g, Op *first, Op *then, int operand, bool
     if (then->in[1] != up || value_root(gate)->def == first || !plain_product(first)) return false;
     if (!same_layout(gate, up) || !same_layout(then->out[0], up)) return false;
     take_operand(first, gate);
-    first->i[4] = alone ? F_GATED : F_GATED_TOO;
+    first->i[4] = alone ? SC_GATED : SC_GATED_TOO;
     first->out[0] = then->out[0];
     if (!alone) take_result(first, up);
     return true;
@@ -85,7 +85,7 @@ static bool silu_mul_grad_of_product(Graph *g, Op *first, Op *then, int operand,
     if (!same_layout(gate, y) || !same_layout(up, y)) return false;
     take_operand(first, gate);
     take_operand(first, up);
-    first->i[4] = F_GATE_GRADS;
+    first->i[4] = SC_GATE_GRADS;
     first->out[0] = then->out[0];
     take_result(first, then->out[1]);
     join(first, then);
@@ -191,7 +191,7 @@ const int npatterns = sizeof patterns / sizeof *patterns;
 
 /* Of what is gated the stored value is used, whichever kernel does it. */
 bool second_apart(const Op *op, Op *second) {
-    if (op->kind != OP_MATMUL || op->i[4] != F_GATED_TOO) return false;
+    if (op->kind != OP_MATMUL || op->i[4] != SC_GATED_TOO) return false;
     *second = *op;
     memset(second->i, 0, sizeof second->i);
     second->kind = OP_SILU_MUL;
@@ -213,8 +213,8 @@ static void and_op(Str *s, OpKind k) {
 /* What the rules above have noted in the attributes, in the order in which it is done. */
 static void name_combined(Str *s, const Op *op) {
     static const OpKind after[] = {
-        [F_GELU_TOO] = OP_GELU_TANH, [F_GELU_GRAD] = OP_GELU_TANH_GRAD, [F_GELU] = OP_GELU_TANH,
-        [F_GATED_TOO] = OP_SILU_MUL, [F_GATED] = OP_SILU_MUL,           [F_GATE_GRADS] = OP_SILU_MUL_GRAD};
+        [SC_GELU_TOO] = OP_GELU_TANH, [SC_GELU_GRAD] = OP_GELU_TANH_GRAD, [SC_GELU] = OP_GELU_TANH,
+        [SC_GATED_TOO] = OP_SILU_MUL, [SC_GATED] = OP_SILU_MUL,           [SC_GATE_GRADS] = OP_SILU_MUL_GRAD};
     bool product = op->kind == OP_MATMUL, grads = op->kind == OP_LAYER_NORM_GRADS || op->kind == OP_RMS_NORM_GRADS;
     and_op(s, op->kind);
     if ((product && op->i[3]) || (grads && op->i[2])) and_op(s, OP_ADD);

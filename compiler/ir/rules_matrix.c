@@ -21,7 +21,8 @@ static Matmul matmul_of(const Op *op) {
 }
 
 /* Operands of f, by i4: x, and x2. */
-static const unsigned char operands_of_f[] = {[F_GELU_GRAD] = 1, [F_GATED_TOO] = 1, [F_GATED] = 1, [F_GATE_GRADS] = 2};
+static const unsigned char operands_of_f[] = {
+    [SC_GELU_GRAD] = 1, [SC_GATED_TOO] = 1, [SC_GATED] = 1, [SC_GATE_GRADS] = 2};
 
 /* Among the operands after a and b, c and those of f stand last. */
 static bool matmul_bias(const Op *op) {
@@ -89,7 +90,7 @@ void infer_matmul(Graph *g, Op *op) {
     shape[a->dims - 2] = s.m;
     shape[a->dims - 1] = s.n;
     rule_out(g, op, 0, attr_dtype(op->i[2], a->dtype), a->dims, shape);
-    if (op->i[4] == F_GELU_TOO || op->i[4] == F_GATED_TOO || op->i[4] == F_GATE_GRADS)
+    if (op->i[4] == SC_GELU_TOO || op->i[4] == SC_GATED_TOO || op->i[4] == SC_GATE_GRADS)
         rule_out_like(g, op, 1, op->out[0]);
 }
 
@@ -147,13 +148,13 @@ Cost cost_matmul(const Op *op) {
     double y = (double)value_numel(op->out[0]), rows = y / (double)max64(s.n, 1);
     Cost c = traffic(op, 2 * y * (double)s.k + (matmul_bias(op) ? y : 0));
     Dtype in = op->in[0]->dtype, out = op->out[0]->dtype;
-    static const char *const then[] = {[F_NONE] = "",
-                                       [F_GELU_TOO] = " gelu+x",
-                                       [F_GELU_GRAD] = " gelu'",
-                                       [F_GELU] = " gelu",
-                                       [F_GATED_TOO] = " silu_mul+x",
-                                       [F_GATED] = " silu_mul",
-                                       [F_GATE_GRADS] = " silu_mul'"};
+    static const char *const then[] = {[SC_IDENTITY] = "",
+                                       [SC_GELU_TOO] = " gelu+x",
+                                       [SC_GELU_GRAD] = " gelu'",
+                                       [SC_GELU] = " gelu",
+                                       [SC_GATED_TOO] = " silu_mul+x",
+                                       [SC_GATED] = " silu_mul",
+                                       [SC_GATE_GRADS] = " silu_mul'"};
     const char *words[] = {dtype_name(in),        in == out ? "" : ">", in == out ? "" : dtype_name(out),
                            s.ta ? " t" : " n",    s.tb ? "t" : "n",     then[op->i[4]],
                            op->i[3] ? " add" : ""};

@@ -1,8 +1,7 @@
 /* shard's flat layout: each unit's parameters in one buffer for those that train and one for the others; and the states
  * of the build. Relies on: shard.h. Relied on by: shard.c. */
+#include "schema/record.h"
 #include "shard.h"
-
-enum { METRIC_SLOTS = 64 };
 
 typedef VEC(Param *) Params;
 
@@ -98,8 +97,8 @@ static void give_state(Graph *g, Value *v, StateClass c, const char *name) {
 }
 
 void make_states(Graph *g) {
-    g->record = new_state(g, S_RECORD, "record", INT64, 64, NULL);
-    if (!g->metrics_state) g->metrics_state = new_state(g, S_METRICS, "metrics", FP32, METRIC_SLOTS, NULL);
+    g->record = new_state(g, S_RECORD, "record", INT64, SC_RECORD_BYTES / 8, NULL);
+    if (!g->metrics_state) g->metrics_state = new_state(g, S_METRICS, "metrics", FP32, SC_METRICS, NULL);
     if (g->optimizer->kind != OPT_SGD) g->step_state = new_state(g, S_STEP, "adam step", INT64, 1, NULL);
     for (int i = 0; i < g->inputs.n; i++) {
         Input *in = g->inputs.at[i];

@@ -220,7 +220,7 @@ int64_t sc_now_ns(void) {
 bool sc_trace_create(const sc_build *b, const char *path) {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (fd < 0) return false;
-    static const char *const streams[] = {"compute", "gather", "reduce", "offload", "fetch", "host", "update"};
+    static const char *const streams[] = SC_STREAM_NAMES;
     bool ok = write_all(fd, "[\n", 2);
     for (int k = 0; ok && k < b->world; k++) {
         for (int s = 0; ok && s < SC_STREAMS; s++)

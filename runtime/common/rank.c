@@ -11,8 +11,9 @@
 /* ── small things ────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 size_t sc_dtype_size(int dtype) {
-    static const uint8_t size[] = {[FP32] = 4,     [BF16] = 2,  [FP16] = 2,  [FP64] = 8, [FP8_E4M3] = 1,
-                                   [FP8_E5M2] = 1, [INT32] = 4, [INT64] = 8, [BOOL] = 1};
+#define SIZE(ID, NAME, BYTES, ST, FLOAT) BYTES,
+    static const uint8_t size[] = {SC_DTYPES(SIZE)};
+#undef SIZE
     return size[dtype];
 }
 

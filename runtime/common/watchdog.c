@@ -35,7 +35,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *fmt, ...) {
     report.n += size;
 }
 
-static const char *const stream_names[] = {"compute", "gather", "reduce", "offload", "fetch", "host", "update"};
+static const char *const stream_names[] = SC_STREAM_NAMES;
 
 /* ── what a stream is at ─────────────────────────────────────────────────────────────────────────────────────────────
  */

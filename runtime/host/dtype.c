@@ -7,43 +7,45 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct {
+static const struct {
     const char *name, *st;
-    int size, mantissa, bias; /* mantissa bits and exponent bias of floats narrower than fp32; 0: not one */
-    bool is_float, is_integer, no_infinity;
-} Kind;
-
-static const Kind kinds[HOST_DTYPES] = {
-    [FP32] = {"fp32", "F32", 4, 0, 0, true, false, false},
-    [BF16] = {"bf16", "BF16", 2, 7, 127, true, false, false},
-    [FP16] = {"fp16", "F16", 2, 10, 15, true, false, false},
-    [FP64] = {"fp64", "F64", 8, 0, 0, true, false, false},
-    [FP8_E4M3] = {"fp8_e4m3", "F8_E4M3", 1, 3, 7, true, false, true},
-    [FP8_E5M2] = {"fp8_e5m2", "F8_E5M2", 1, 2, 15, true, false, false},
-    [INT32] = {"int32", "I32", 4, 0, 0, false, true, false},
-    [INT64] = {"int64", "I64", 8, 0, 0, false, true, false},
-    [BOOL] = {"bool", "BOOL", 1, 0, 0, false, false, false},
+    int size;
+    bool is_float;
+} dtypes[N_DTYPES] = {
+#define ROW(ID, NAME, BYTES, ST, FLOAT) [ID] = {NAME, ST, BYTES, FLOAT},
+    SC_DTYPES(ROW)
+#undef ROW
 };
 
 int host_dtype_size(sc_dtype d) {
-    return kinds[d].size;
+    return dtypes[d].size;
 }
 const char *host_dtype_name(sc_dtype d) {
-    return kinds[d].name;
+    return dtypes[d].name;
 }
 const char *host_dtype_st(sc_dtype d) {
-    return kinds[d].st;
+    return dtypes[d].st;
 }
 bool host_dtype_float(sc_dtype d) {
-    return kinds[d].is_float;
+    return dtypes[d].is_float;
 }
 bool host_dtype_integer(sc_dtype d) {
-    return kinds[d].is_integer;
+    return !dtypes[d].is_float && d != BOOL;
 }
 
 /* ── narrow floats ───────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static double widen(const Kind *k, unsigned bits) {
+typedef struct {
+    int size, mantissa, bias; /* bytes, bits of the mantissa, bias of the exponent */
+    bool no_infinity;
+} Narrow;
+
+static const Narrow narrow_floats[N_DTYPES] = {[BF16] = {2, 7, 127, false},
+                                               [FP16] = {2, 10, 15, false},
+                                               [FP8_E4M3] = {1, 3, 7, true},
+                                               [FP8_E5M2] = {1, 2, 15, false}};
+
+static double widen(const Narrow *k, unsigned bits) {
     unsigned width = (unsigned)k->size * 8, m = bits & ((1u << k->mantissa) - 1);
     unsigned top = (1u << (width - 1 - (unsigned)k->mantissa)) - 1, e = bits >> k->mantissa & top;
     double sign = bits >> (width - 1) ? -1 : 1;
@@ -53,7 +55,7 @@ static double widen(const Kind *k, unsigned bits) {
     return sign * ldexp(m + (1u << k->mantissa), (int)e - k->bias - k->mantissa);
 }
 
-static unsigned narrow(const Kind *k, double x) {
+static unsigned narrow(const Narrow *k, double x) {
     unsigned width = (unsigned)k->size * 8, top = (1u << (width - 1 - (unsigned)k->mantissa)) - 1;
     unsigned sign = signbit(x) ? 1u << (width - 1) : 0, full = (1u << k->mantissa) - 1;
     unsigned infinity = sign | top << k->mantissa, nan = infinity | (k->no_infinity ? full : 1u << (k->mantissa - 1));
@@ -84,7 +86,7 @@ double host_get(sc_dtype d, const void *p, int64_t i) {
     case INT32:
     case INT64:
     case BOOL: return (double)host_get_int(d, p, i);
-    default: return widen(&kinds[d], load_bits(kinds[d].size, p, i));
+    default: return widen(&narrow_floats[d], load_bits(dtypes[d].size, p, i));
     }
 }
 
@@ -96,10 +98,10 @@ void host_put(sc_dtype d, void *p, int64_t i, double x) {
     case INT64:
     case BOOL: host_put_int(d, p, i, (int64_t)x); break;
     default:
-        if (kinds[d].size == 1)
-            ((uint8_t *)p)[i] = (uint8_t)narrow(&kinds[d], x);
+        if (dtypes[d].size == 1)
+            ((uint8_t *)p)[i] = (uint8_t)narrow(&narrow_floats[d], x);
         else
-            ((uint16_t *)p)[i] = (uint16_t)narrow(&kinds[d], x);
+            ((uint16_t *)p)[i] = (uint16_t)narrow(&narrow_floats[d], x);
     }
 }
 
@@ -128,14 +130,14 @@ static void bf16_to_fp32(uint32_t *dst, const uint16_t *src, int64_t n) {
 
 void host_convert(sc_dtype to, void *dst, sc_dtype from, const void *src, int64_t n) {
     if (to == from)
-        memcpy(dst, src, (size_t)n * (size_t)kinds[to].size);
+        memcpy(dst, src, (size_t)n * (size_t)dtypes[to].size);
     else if (to == FP32 && from == BF16)
         bf16_to_fp32(dst, src, n);
     else if (from == FP32 && to == FP16) /* as kernels cast */
         for (int64_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = sc_to_fp16(((const float *)src)[i]);
     else if (from == FP32 && to == BF16)
         for (int64_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = sc_to_bf16(((const float *)src)[i]);
-    else if (kinds[to].is_integer && !kinds[from].is_float)
+    else if (host_dtype_integer(to) && !dtypes[from].is_float)
         for (int64_t i = 0; i < n; i++) host_put_int(to, dst, i, host_get_int(from, src, i));
     else
         for (int64_t i = 0; i < n; i++) host_put(to, dst, i, host_get(from, src, i));

@@ -1,12 +1,10 @@
 /* Element types on the host side: sizes, safetensors names, conversion.
- * Relies on: sc.h for the enum.
+ * Relies on: schema/types.h.
  * Relied on by: safetensors, weights, checkpoint, records, sample. */
 #ifndef HOST_DTYPE_H
 #define HOST_DTYPE_H
 
 #include "../sc.h"
-
-enum { HOST_DTYPES = BOOL + 1 };
 
 int host_dtype_size(sc_dtype d);
 const char *host_dtype_name(sc_dtype d); /* "bf16" */

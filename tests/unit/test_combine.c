@@ -117,11 +117,11 @@ Test(combine, gelu_and_its_gradient) {
     loss(matmul(build1(b, OP_GELU_TANH, up), v));
     finish();
     const Op *forward = nth(OP_MATMUL, 0);
-    cr_expect(forward->i[4] == F_GELU_TOO && forward->nout == 2 && forward->out[1] == up && up->def == forward);
+    cr_expect(forward->i[4] == SC_GELU_TOO && forward->nout == 2 && forward->out[1] == up && up->def == forward);
     int gradients = 0;
     for (int i = 0; i < count(OP_MATMUL); i++) {
         const Op *op = nth(OP_MATMUL, i);
-        if (op->i[4] != F_GELU_GRAD) continue;
+        if (op->i[4] != SC_GELU_GRAD) continue;
         gradients++;
         cr_expect(op->nin == 3 && op->in[2] == up);
     }
@@ -135,7 +135,7 @@ Test(combine, gelu_alone_keeps_no_argument) {
     g->train->logits = y;
     combine(g, g->train);
     check_graph(g, "combine");
-    cr_expect(nth(OP_MATMUL, 0)->i[4] == F_GELU && nth(OP_MATMUL, 0)->nout == 1 && nth(OP_MATMUL, 0)->out[0] == y);
+    cr_expect(nth(OP_MATMUL, 0)->i[4] == SC_GELU && nth(OP_MATMUL, 0)->nout == 1 && nth(OP_MATMUL, 0)->out[0] == y);
 }
 
 /* ── gates ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -154,7 +154,7 @@ static int gradients_of_gates(void) {
     int n = 0;
     for (int i = 0; i < count(OP_MATMUL); i++) {
         const Op *op = nth(OP_MATMUL, i);
-        if (op->i[4] != F_GATE_GRADS) continue;
+        if (op->i[4] != SC_GATE_GRADS) continue;
         n++;
         cr_expect(op->nin == 4 && op->in[2] == gate_ && op->in[3] == up_ && op->nout == 2);
     }
@@ -167,7 +167,7 @@ Test(combine, a_gate_and_its_gradients) {
         loss(matmul(h_, param(SHAPE(16, 8))));
         finish();
         const Op *op = up_->def;
-        cr_expect(op->kind == OP_MATMUL && op->i[4] == F_GATED_TOO && op->nin == 4 && op->in[3] == gate_);
+        cr_expect(op->kind == OP_MATMUL && op->i[4] == SC_GATED_TOO && op->nin == 4 && op->in[3] == gate_);
         cr_expect(op->nout == 2 && op->out[0] == h_ && op->out[1] == up_);
         cr_expect_eq(gradients_of_gates(), 1);
         cr_expect_eq(count(OP_SILU_MUL_GRAD), 0);
@@ -180,7 +180,7 @@ Test(combine, what_is_gated_may_be_read_elsewhere) {
     loss(matmul(build2(b, OP_ADD, matmul(h_, param(SHAPE(16, 8))), matmul(up_, param(SHAPE(16, 8)))),
                 param(SHAPE(8, 4))));
     finish();
-    cr_expect(up_->def->i[4] == F_GATED_TOO && up_->def->out[1] == up_);
+    cr_expect(up_->def->i[4] == SC_GATED_TOO && up_->def->out[1] == up_);
     cr_expect_eq(gradients_of_gates(), 1);
 }
 
@@ -190,7 +190,7 @@ Test(combine, a_gate_alone_keeps_nothing) {
     combine_traced(g, g->train);
     combine(g, g->train);
     check_graph(g, "combine");
-    cr_expect(h_->def->i[4] == F_GATED && h_->def->nout == 1 && h_->def->in[3] == gate_);
+    cr_expect(h_->def->i[4] == SC_GATED && h_->def->nout == 1 && h_->def->in[3] == gate_);
 }
 
 /* h's gradient is no product's, or not the product's alone. */
@@ -212,7 +212,7 @@ Test(combine, a_gate_that_others_read_stays) {
     loss(matmul(build2(b, OP_ADD, h_, silu), param(SHAPE(16, 8))));
     finish();
     cr_expect_eq(count(OP_SILU_MUL_GRAD), 0);
-    cr_expect_eq(up_->def->i[4], F_NONE);
+    cr_expect_eq(up_->def->i[4], SC_IDENTITY);
 }
 
 Test(combine, a_value_that_gates_itself) {
@@ -221,7 +221,7 @@ Test(combine, a_value_that_gates_itself) {
     loss(matmul(build2(b, OP_MUL, build1(b, OP_SILU, x), x), param(SHAPE(16, 8))));
     finish();
     gate_ = up_ = x;
-    cr_expect_eq(x->def->i[4], F_NONE);
+    cr_expect_eq(x->def->i[4], SC_IDENTITY);
     cr_expect_eq(gradients_of_gates(), 1);
 }
 

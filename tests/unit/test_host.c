@@ -125,7 +125,7 @@ Test(host, conversion) {
     cr_assert(back[0] == 3 && i[0] == 4);
     host_convert(FP32, back, FP32, f, 3);
     cr_assert(memcmp(f, back, sizeof f) == 0);
-    for (int k = 0; k < HOST_DTYPES; k++)
+    for (int k = 0; k < N_DTYPES; k++)
         cr_assert(host_dtype_name((sc_dtype)k) && host_dtype_st((sc_dtype)k) && host_dtype_size((sc_dtype)k));
 }
 

@@ -1,7 +1,6 @@
 /* base and ir: containers, files, diagnostics, the table of ops, shape rules, views, gradient rules' shapes, the
  * checker. Relies on: compiler/base, compiler/ir, Criterion. Relied on by: make test. */
 #include "ir/build.h"
-#include "sc_enums.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -254,21 +253,6 @@ Test(base, diagnostics) {
 
 /* ── the table ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-Test(ir, enums_agree_with_the_runtime) {
-    cr_assert_eq(sc_ndtypes, N_DTYPES);
-    static const int dtypes[] = {FP32, BF16, FP16, FP64, FP8_E4M3, FP8_E5M2, INT32, INT64, BOOL};
-    for (int i = 0; i < N_DTYPES; i++) cr_expect_eq(dtypes[i], sc_dtype_numbers[i]);
-    cr_assert_eq(sc_nstreams, N_STREAMS + 1);
-    static const int streams[] = {COMPUTE, GATHER, REDUCE, OFFLOAD, FETCH, HOST, UPDATE, N_STREAMS};
-    for (int i = 0; i <= N_STREAMS; i++) cr_expect_eq(streams[i], sc_stream_numbers[i]);
-    static const int functions[] = {F_GELU_TOO, F_GELU_GRAD, F_GELU, F_GATED_TOO, F_GATED, F_GATE_GRADS};
-    for (int i = 0; i < 6; i++) cr_expect_eq(functions[i], sc_function_numbers[i]);
-    cr_expect_eq(sc_limits[0], MAX_DIMS);
-    cr_expect_eq(sc_limits[1], 2 * MAX_IN + 1);
-    cr_expect_eq(sc_limits[2], MAX_INTS);
-    cr_expect_eq(sc_limits[3], MAX_FLOATS);
-}
-
 Test(ir, names) {
     Dtype d;
     for (int i = 0; i < N_DTYPES; i++)
