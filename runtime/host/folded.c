@@ -61,14 +61,13 @@ char *folded(const char *const *names, int n) {
     char *text = NULL;
     size_t size;
     FILE *f = open_memstream(&text, &size);
-    if (!f) die("out of memory for a list of names");
-    for (int k = 0; k < ngroups && k < MOST; k++) {
+    for (int k = 0; f && k < ngroups && k < MOST; k++) {
         if (k) fputs(", ", f);
         put_group(f, &groups[k]);
         left -= groups[k].n;
     }
-    if (left) fprintf(f, " and %d more", left);
-    if (fclose(f) || !text) die("out of memory for a list of names");
+    if (f && left) fprintf(f, " and %d more", left);
+    if (!f || fclose(f) || !text) die("out of memory for a list of names");
     for (int k = 0; k < ngroups; k++) free(groups[k].form);
     free(groups);
     return text;

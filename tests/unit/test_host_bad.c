@@ -278,6 +278,7 @@ static const struct {
     {"sed -i 's/\"heads\": \\[\"./\"heads\": [\"x/' state/index.json", "'heads' is missing or not a number of 8"},
     {"rm state/index.json && mkdir state/index.json", "cannot read state/index.json: Is a directory"},
     {"sed -i 's/plan_hash/plan_hush/' state/index.json", "'plan_hash' is missing"},
+    {"sed -i 's/\"folder\"/\"foldre\"/' state/index.json", "'folder' is missing or not a text"},
     {"sed -i 's/\"0000/\"x000/' state/index.json", "'plan_hash' is missing or not a number of 16 hexadecimal digits"},
     {"sed -i 's/step-0/..\\/step-0/' state/index.json", "is not beside it"},
     {"truncate -s 30 state/index.json", "not JSON"},
