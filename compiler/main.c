@@ -90,24 +90,33 @@ enum {
 #define FORMAT                                                                                                         \
     { "format", KEY_FORMAT, "text|json", 0, "How to print; text unless given", 3 }
 
-static const struct argp_option build_options[] = {
-    MODEL,
-    {"output", 'o', "PATH", 0,
-     "The binary, its sources beside it, or a folder for all; build/NAME/ unless given. Only files that a build wrote "
-     "are replaced",
-     3},
-    {"sources", KEY_SOURCES, 0, 0, "Write the C sources and plan.json, compile nothing", 3},
-    {"portable", KEY_PORTABLE, 0, 0,
-     "For any processor of this kind instead of this one; slower on the CPU (needs `make libs-portable`)", 3},
-    {"variant", KEY_VARIANT, "NAME", OPTION_HIDDEN, 0, 3},
-    HELP,
-    {0},
-};
+/* sources: flags of --sources, which `run` refuses and does not list. */
+#define BUILD(sources)                                                                                                 \
+    MODEL,                                                                                                             \
+        {"output",                                                                                                     \
+         'o',                                                                                                          \
+         "PATH",                                                                                                       \
+         0,                                                                                                            \
+         "The binary, its sources beside it, or a folder for all; build/NAME/ unless given. Only files that a build "  \
+         "wrote are replaced",                                                                                         \
+         3},                                                                                                           \
+        {"sources", KEY_SOURCES, 0, sources, "Write the C sources and plan.json, compile nothing", 3},                 \
+        {"portable",                                                                                                   \
+         KEY_PORTABLE,                                                                                                 \
+         0,                                                                                                            \
+         0,                                                                                                            \
+         "For any processor of this kind instead of this one; slower on the CPU (needs `make libs-portable`)",         \
+         3},                                                                                                           \
+        {"variant", KEY_VARIANT, "NAME", OPTION_HIDDEN, 0, 3}, HELP, {                                                 \
+        0                                                                                                              \
+    }
+static const struct argp_option build_options[] = {BUILD(0)};
+static const struct argp_option run_options[] = {BUILD(OPTION_HIDDEN)};
 static const struct argp_option predict_options[] = {
     MODEL,
     DELAY,
     FORMAT,
-    {"output", 'o', "FILE", 0, "Write to FILE, in place of what is there unless the command reads it", 3},
+    {"output", 'o', "FILE", 0, "Write to FILE, replacing it; refused if the command reads FILE", 3},
     {"at", KEY_AT, "WHEN", 0,
      "Show what is alive then: peak (unless given), forward (the end of a step's), or an event's id", 4},
     {"by", KEY_BY, "module|unit|storage", 0, "Add a table of who holds that memory", 4},
@@ -118,7 +127,7 @@ static const struct argp_option inspect_options[] = {
     MODEL,
     DELAY,
     FORMAT,
-    {"output", 'o', "FILE", 0, "Write to FILE, in place of what is there unless the command reads it", 3},
+    {"output", 'o', "FILE", 0, "Write to FILE, replacing it; refused if the command reads FILE", 3},
     {"program", KEY_PROGRAM, "NAME", 0, "Only this program: micro, eval, ...", 4},
     {"module", KEY_MODULE, "GLOB", 0, "Only events of these modules: 'h.3.*'", 4},
     {"stream", KEY_STREAM, "NAME", 0, "Only this stream: compute, gather, reduce, ...", 4},
@@ -133,7 +142,7 @@ static const struct argp_option verify_options[] = {
     MODEL,
     DELAY,
     FORMAT,
-    {"output", 'o', "FILE", 0, "Write to FILE, in place of what is there unless the command reads it", 3},
+    {"output", 'o', "FILE", 0, "Write to FILE, replacing it; refused if the command reads FILE", 3},
     {"max-step-ms", KEY_STEP, "MS", 0, "Exit 1 where a training program takes longer, and name what holds it up", 4},
     {"max-forward-ms", KEY_FORWARD, "MS", 0, "Exit 1 where its forward takes longer, and name what holds it up", 4},
     {"max-exposed-ms", KEY_EXPOSED, "MS", 0, "Exit 1 where compute waits longer for communication, and name what for",
@@ -174,7 +183,7 @@ static const Command commands[] = {
      "Build a model and run it at once; what follows -- goes to the program."
      "\vExample:\n  shardc run models/mlp.lua --world 2 -- --data train.bin --steps 100\n  shardc run models/mlp.lua "
      "-- --help",
-     build_options, 1, 1, command_run},
+     run_options, 1, 1, command_run},
     {"predict", "MODEL.lua|PLAN.json|BINARY",
      "Predict memory to the byte and the time of a step, without the device. Exit 1 when it does not fit."
      "\vExample:\n  shardc predict models/llama3.lua --set size=8b --world 8 --device h200\n\n"
@@ -202,7 +211,7 @@ static const Command commands[] = {
      "Measure the GPUs of this machine: writes a device profile, and the table of matmul algorithms. With a MODEL, no "
      "GPU is needed: prints its kernels as a list for --tasks."
      "\vExample:\n  shardc calibrate models/gpt2.lua --set precision=bf16 -o gpt2.tasks\n"
-     "  shardc calibrate --tasks gpt2.tasks --world 4 -o mine.lua --table mine.algorithms\n"
+     "  shardc calibrate --tasks gpt2.tasks --world 4 -o mine.lua\n"
      "  shardc predict models/gpt2.lua --device mine.lua",
      calibrate_options, 0, 1, command_calibrate},
 };

@@ -65,11 +65,12 @@ static const struct argp_option options[] = {
     {"data", O_DATA, "FILE...", 0,
      "Token files (llm.c .bin shards, or raw uint16/uint32) or quoted patterns; - reads records from standard input: "
      "one record is one global microbatch, each input in declared order, raw little-endian, its first dimension the "
-     "world's",
+     "world's. With --resume, the records that the saved run has seen are skipped: feed the same stream from its start",
      0},
     {"val-data", O_VAL, "FILE...", 0, "Token files to validate on", 0},
     {"data-dtype", O_DTYPE, "uint16|uint32", 0,
-     "Tokens of files without llm.c's header (default: a name with uint16 or uint32 in it)", 0},
+     "Tokens of files without llm.c's header (default: taken from the file's name, if it contains uint16 or uint32)",
+     0},
     {0, 0, 0, 0, "Run", 2},
     {"steps", O_STEPS, "N", 0, "Train up to step N, counted from the first step of all (default: the schedule's total)",
      0},
@@ -84,7 +85,7 @@ static const struct argp_option options[] = {
      "sums over ranks round in another order than on GPUs of their own",
      0},
     {"require-cudnn", O_CUDNN, 0, 0,
-     "On GPUs: refuse to run attention that cuDNN computes on the program's own kernels, which take 1.4 to 2.5 times "
+     "On GPUs: refuse to run attention that cuDNN computes on the program's own kernels, which take 1.5 to 2.4 times "
      "as "
      "long and serve where cuDNN is missing or too old",
      0},
@@ -134,8 +135,9 @@ static const struct argp_option options[] = {
     {"allow-nan", O_NAN, 0, 0, "Go on when the loss is not finite", 0},
     {"trace", O_TRACE, "FILE", 0, "Record the time of every event", 0},
     {"stall-seconds", O_STALL, "X", 0,
-     "Without progress for so long, say who waits for whom and exit 3 (default 300; 0: never; before training at least "
-     "SHARDC_PATIENCE, 60)",
+     "After X seconds without progress, say who waits for whom and exit 3 (default 300; 0: never). Before the first "
+     "step "
+     "the limit is at least the environment's SHARDC_PATIENCE (default 60)",
      0},
     {"poison", O_POISON, 0, 0, "Fill bytes that are dead, or were never written, with NaNs", 0},
     {"redzones", O_REDZONES, 0, 0, "Check the guards round every storage", 0},
@@ -502,9 +504,8 @@ static Options defaults(const sc_build *b) {
 Options args_parse(const sc_build *b, int argc, char **argv) {
     char *doc =
         need_text("Trains %s, as %s was compiled: %d rank%s on %s.\vFor example:\n  %s --data 'train*.bin' "
-                  "--val-data val.bin --steps 1000 "
-                  "--save state --log log.jsonl\n  %s --resume state --steps 2000 --data 'train*.bin' --save "
-                  "state\n  %s --resume state --sample 200 --prompt 'Once'",
+                  "--steps 1000 --save state\n  %s --data 'train*.bin' "
+                  "--steps 2000 --resume state\n  %s --resume state --sample 200 --prompt 'Once'",
                   b->name, b->model_file, b->world, b->world == 1 ? "" : "s", b->target, argv[0], argv[0], argv[0]);
     const struct argp argp = {.options = options, .parser = parse_option, .doc = doc};
     Parse p = {.b = b, .o = defaults(b)};

@@ -140,6 +140,9 @@ void records_skip(Records *q, int64_t samples, int64_t batch) {
             "global "
             "batch it was made with",
             (long long)samples, (long long)per_record);
+    if (samples)
+        note("--resume: the first %lld records of standard input are read and skipped: the saved run has seen them",
+             (long long)(samples / per_record));
     for (int64_t i = 0; i < samples / per_record; i++)
         if (read_record(q, NULL, q->shared) == RECORDS_ENDED)
             die("standard input ended after record %lld; resuming skips the %lld that the checkpoint has seen",

@@ -27,6 +27,9 @@ int program_named(const sc_build *b, const char *name) {
 /* ── data ────────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static TokenSet open_tokens(const Run *run, const Layout *l, const char *option, const Names *names) {
+    if (l->not_token && run->o.records)
+        die("%s: a model that is fed records (--data -) cannot be validated on token files: leave out %s", names->at[0],
+            option);
     if (l->not_token)
         die("%s: input '%s' does not come from tokens (from = \"tokens\"); this model is fed records: --data -",
             names->at[0], l->not_token);

@@ -22,6 +22,7 @@ typedef struct {
     const StTensor *t;
     const StFile *file;
     int place; /* in the order of the files */
+    int map;   /* the --weights-map that made its path, from 1; 0: none */
     bool taken;
 } Entry;
 
@@ -115,7 +116,7 @@ static void list_tensors(Weights *w, const Names *maps) {
             Entry *e = &w->entries[w->nentries];
             *e = (Entry){.t = &w->files[i].tensors[k], .file = &w->files[i], .place = w->nentries++};
             for (int m = 0; m < maps->n && !e->path; m++)
-                if ((e->path = renamed(maps->at[m], e->t->name))) used[m]++;
+                if ((e->path = renamed(maps->at[m], e->t->name))) used[m]++, e->map = m + 1;
             if (!e->path) e->path = need_text("%s", e->t->name);
         }
     qsort(w->entries, (size_t)w->nentries, sizeof *w->entries, by_path);
@@ -131,13 +132,19 @@ static Entry *find_name(const Weights *w, const char *name) {
     return w->nentries ? bsearch(name, w->entries, (size_t)w->nentries, sizeof *w->entries, path_of) : NULL;
 }
 
+/* What stands before a path is the file's, not what a map put there. */
+static bool has_own_prefix(const Entry *e) {
+    size_t n = strlen(e->t->name), m = strlen(e->path);
+    return n >= m && !strcmp(e->t->name + n - m, e->path);
+}
+
 static Entry *find(const Weights *w, const char *path) {
     Entry *e = find_name(w, path);
     if (e || !w->prefix) return e;
     char *name = need_text("%s%s", w->prefix, path);
     e = find_name(w, name);
     free(name);
-    return e;
+    return e && has_own_prefix(e) ? e : NULL;
 }
 
 /* What stands before `path` in names of tensors, in new memory; NULL where nothing does, or not the same everywhere. */
@@ -146,7 +153,8 @@ static char *prefix_of(const Weights *w, const char *path) {
     for (int i = 0; i < w->nentries; i++) {
         const char *name = w->entries[i].path;
         size_t n = strlen(name), m = strlen(path);
-        if (n <= m + 1 || name[n - m - 1] != '.' || strcmp(name + n - m, path)) continue;
+        if (!has_own_prefix(&w->entries[i]) || n <= m + 1 || name[n - m - 1] != '.' || strcmp(name + n - m, path))
+            continue;
         bool another = prefix && (strlen(prefix) != n - m || strncmp(prefix, name, n - m));
         if (!prefix) prefix = need_text("%.*s", (int)(n - m), name);
         if (!another) continue;
@@ -173,11 +181,32 @@ static void find_prefix(Weights *w) {
             missing++;
     }
     if (w->prefix && inner > own && (w->partial || !missing)) {
-        note("%s: tensors are named %s... there, and taken for the model's ...", w->files[0].path, w->prefix);
+        note("%s: the model's parameters have '%s' before their names there, which is dropped", w->files[0].path,
+             w->prefix);
         return;
     }
     free(w->prefix);
     w->prefix = NULL;
+}
+
+/* A map whose names no parameter has is a mistake, unless it keeps tensors out of a part. */
+static void check_results(const Weights *w, const Names *maps) {
+    const Entry **first = need((size_t)maps->n, sizeof *first);
+    bool *meets = need((size_t)maps->n, sizeof *meets);
+    for (int i = 0; i < w->nentries; i++)
+        if (w->entries[i].map) first[w->entries[i].map - 1] = &w->entries[i];
+    for (int k = 0; k < w->b->nparams; k++) {
+        const Entry *e = find(w, w->b->params[k].path);
+        if (e && e->map) meets[e->map - 1] = true;
+    }
+    for (int m = 0; m < maps->n && !w->partial; m++)
+        if (!meets[m])
+            die("--weights-map '%s': it turns '%s' of %s into '%s', and the model has no parameter of such a name; "
+                "what "
+                "stands behind the = is a path of the model",
+                maps->at[m], first[m]->t->name, first[m]->file->path, first[m]->path);
+    free(first);
+    free(meets);
 }
 
 /* ── the model's parameters ──────────────────────────────────────────────────────────────────────────────────────────
@@ -252,6 +281,10 @@ static void take_params(const Weights *w) {
         buffers += !there && p->buffer;
         if (!there && !p->buffer) left[n++] = p->path;
     }
+    if (!taken && w->partial)
+        die("%s: it has no parameter of this model: neither '%s' nor any other; name other weights, or say with "
+            "--weights-map what they are here",
+            w->files[0].path, w->b->params[0].path);
     if (!taken) refuse_missing(w, &w->b->params[0]);
     if (buffers) note("%d buffers are not in %s: they keep their initial values", buffers, w->files[0].path);
     if (n) {
@@ -325,6 +358,7 @@ Weights *weights_open(const sc_build *b, const Options *o) {
     for (int i = 0; i < o->weights.n; i++) add_pattern(w, o->weights.at[i]);
     list_tensors(w, &o->weights_map);
     find_prefix(w);
+    check_results(w, &o->weights_map);
     take_params(w);
     tell_unused(w);
     return w;

@@ -129,7 +129,9 @@ Test(host_weights, a_part_of_the_model) {
     }
     write_model("inner.st", "transformer.", 2, NULL, 0);
     OK(2, "--weights inner.st --export within.st --weights-partial --seed 3");
-    cr_assert(strstr(err, "tensors are named transformer.... there") && same_files("back.st", "within.st"), "%s", err);
+    cr_assert(strstr(err, "the model's parameters have 'transformer.' before their names there") &&
+                  same_files("back.st", "within.st"),
+              "%s", err);
     const Tensor wrong[] = {{"head.weight", 2, {11, 7}, 2}};
     write_model("w.st", "", 2, wrong, 1);
     refused(GO("--weights-partial"),
@@ -137,9 +139,9 @@ Test(host_weights, a_part_of_the_model) {
             "weights', or keep it out: --weights-map gives it a name");
     same_as(GO("--weights-partial --seed 3 --weights-map head.weight=none"), "within.st");
     write_tensors("w.st", wrong, 0);
-    refused(GO("--weights-partial"), "no tensor 'embed.weight' there: a path");
+    refused(GO("--weights-partial"), "w.st: it has no parameter of this model: neither 'embed.weight' nor any other");
     write_model("w.st", "other.", 5, NULL, 0);
-    refused(GO("--weights-partial"), "no tensor 'embed.weight' there: a path");
+    refused(GO("--weights-partial"), "w.st: it has no parameter of this model: neither 'embed.weight' nor any other");
 }
 
 /* ── other names ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -152,7 +154,7 @@ Test(host_weights, maps) {
     cr_assert_str_empty(err, "%s", err);
     write_model("w.st", "base.transformer.", 0, NULL, 0); /* a model within another, as without a map */
     same_as(GO("--weights-map base.*=*"), "expected.st");
-    ONE_LINE("tensors are named transformer.... there");
+    ONE_LINE("the model's parameters have 'transformer.' before their names there");
     const Tensor names[] = {{"tok.w", 2, {16, 24}, 1}, {"out.w", 2, {10, 7}, 2}, {"pos", 2, {5, 3}, 3},
                             {"layer.w", 1, {700}, 4},  {"layer.b", 1, {3}, 5},   {"norm.mean", 1, {4}, 6}};
     write_tensors("w.st", names, 6);
@@ -167,7 +169,11 @@ Test(host_weights, maps) {
     refused(line,
             "--weights-map '*.w=*.weight': no tensor of w.st has such a name, or a map before this one matches it");
     refused(GO("--weights-map tik.*=*"), "mock: --weights-map 'tik.*=*': no tensor of w.st has such a name\n");
-    refused(GO("--weights-map *.w=same.w*"), "no tensor 'embed.weight' there");
+    refused(GO("--weights-map *.w=same.w*"),
+            "--weights-map '*.w=same.w*': it turns 'tok.w' of w.st into 'same.wtok', and the model has no parameter "
+            "of such a name; what stands behind the = is a path of the model");
+    refused("--weights plain.st --export back.st --weights-map *=wrong.*",
+            "of plain.st into 'wrong.position', and the model has no parameter of such a name");
     refused(
         GO("--weights-map tok.w=head.weight --weights-map out.w=head.weight"),
         "'out.w' of w.st and 'tok.w' of w.st are both called 'head.weight' here, and differ: name other files, or give "
