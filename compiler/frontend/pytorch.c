@@ -36,8 +36,8 @@ static const char *words_of(lua_State *L, int section, int entry, const char *na
     const char *in = strcmp(at, "training") ? "" : " in nn.training",
                *whose = *field(L, section, "of") ? "PyTorch" : "Python";
     const char *more = note ? arena_printf(a, " (%s)", note) : "";
-    if (ours) return arena_printf(a, "; %s's %s is %s%s here%s", whose, name, ours, in, more);
-    if (instead) return arena_printf(a, "; '%s' is not there: write %s%s instead%s", name, instead, in, more);
+    if (ours) return arena_printf(a, "; %s's %s is `%s`%s here%s", whose, name, ours, in, more);
+    if (instead) return arena_printf(a, "; '%s' is not there: write `%s`%s instead%s", name, instead, in, more);
     if (option) return arena_printf(a, "; the option %s of the training program is for that", option);
     return arena_printf(a, "; '%s' is not there: %s", name, note);
 }

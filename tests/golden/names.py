@@ -206,7 +206,7 @@ EXPRESSIONS = {
     "avg_pool1d": "F.avg_pool1d(x.transpose(1,2),2).transpose(1,2)",
     "max_pool2d": "F.max_pool2d(image,2)",
     "avg_pool2d": "F.avg_pool2d(image,2)",
-    "adaptive_avg_pool1d": "F.adaptive_avg_pool2d(image,1)[...,0,0]",
+    "adaptive_avg_pool2d": "F.adaptive_avg_pool2d(image,1)[...,0,0]",
     "interpolate": "F.interpolate(image,scale_factor=2)",
     "pad": "F.pad(x,(0,4))",
     "cosine_similarity": "F.cosine_similarity(x,y,-1)",

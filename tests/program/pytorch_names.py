@@ -14,9 +14,9 @@ ENTRY = re.compile(r'    \{ "([^"]+)"((?:, (?:\w+ = )?(?:%s))+) \},$' % STRING)
 HEAD = """# PyTorch's names
 
 What PyTorch calls a thing, and what is written here. The compiler answers an unknown name from the same table
-(`compiler/lua/pytorch.lua`). Tests compile every piece of Lua on this page, and compare the numbers of those for a `forward` with
-PyTorch's. *Not there* means that we have no function for it; what stands beside it does the same by other means. `--options` are
-those of the training program; each has a line in its `-h`.
+(`compiler/lua/pytorch.lua`). Tests compile every piece of Lua on this page, and compare the numbers of most of those for a `forward` with
+PyTorch's. *Not there* means that we have no function for it: Lua beside it does the same by other means, and a sentence beside it says
+what there is. `--options` are those of the training program; each has a line in its `-h`.
 
 In the pieces of a `forward`, `x` and `y` are fp32 [2,8,16], `mask` and `other` what comparisons give, `ids` int32 [2,8], `q`, `k`
 and `v` [batch, sequence, heads, width], `image` [2,3,8,8], `w`, `b` and `kernel` parameters [16,16], [16] and [16,48], `mean` and `var`

@@ -1,4 +1,4 @@
--- expect: names_cat\.lua:8: nn has no field 'cat'; PyTorch's cat is nn.concat\({ x, y }, 1\) here
+-- expect: names_cat\.lua:8: nn has no field 'cat'; PyTorch's cat is `nn.concat\({ x, y }, 1\)` here
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

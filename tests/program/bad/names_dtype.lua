@@ -1,4 +1,4 @@
--- expect: names_dtype\.lua:8: cast: no dtype 'float32'; PyTorch's float32 is .fp32. here
+-- expect: names_dtype\.lua:8: cast: no dtype 'float32'; PyTorch's float32 is `.fp32.` here
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

@@ -1,4 +1,4 @@
--- expect: names_elu\.lua:8: nn has no field 'elu'; 'elu' is not there: write nn.where.*instead
+-- expect: names_elu\.lua:8: nn has no field 'elu'; 'elu' is not there: write `nn.where.*instead
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

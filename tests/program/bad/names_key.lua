@@ -1,4 +1,4 @@
--- expect: names_key\.lua:8: nn.cross_entropy: unknown key 'label_smoothing'; 'label_smoothing' is not there: write 0.9
+-- expect: names_key\.lua:8: nn.cross_entropy: unknown key 'label_smoothing'; 'label_smoothing' is not there: write `0.9
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

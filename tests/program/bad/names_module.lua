@@ -1,4 +1,4 @@
--- expect: names_module\.lua:8: Net, made at .*, has no field 'training'; PyTorch's training is nn.training_mode\(\) here
+-- expect: names_module\.lua:8: Net, made at .*, has no field 'training'; PyTorch's training is `nn.training_mode\(\)` here
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

@@ -1,4 +1,4 @@
--- expect: names_optim\.lua:8: optim has no field 'Lion'; 'Lion' is not there: write optimizer = optim.AdamW { lr = 6e-4 } in nn.training instead
+-- expect: names_optim\.lua:8: optim has no field 'Lion'; 'Lion' is not there: there are optim.AdamW, optim.Adam and optim.SGD
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

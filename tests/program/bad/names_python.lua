@@ -1,4 +1,4 @@
--- expect: names_python\.lua:8: undefined name 'None'; Python's None is nil here
+-- expect: names_python\.lua:8: undefined name 'None'; Python's None is `nil` here
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

@@ -1,4 +1,4 @@
--- expect: names_require\.lua:8: require: no module 'torch'; 'torch' is not there: write local nn, optim = require
+-- expect: names_require\.lua:8: require: no module 'torch'; 'torch' is not there: write `local nn, optim = require
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

@@ -1,4 +1,4 @@
--- expect: names_tensor\.lua:8: a tensor has no field or method 'relu'; PyTorch's relu is nn.relu\(x\) here
+-- expect: names_tensor\.lua:8: a tensor has no field or method 'relu'; PyTorch's relu is `nn.relu\(x\)` here
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)

@@ -1,4 +1,4 @@
--- expect: names_topk\.lua:8: nn has no field 'topk'; 'topk' is not there: write local largest = nn.max
+-- expect: names_topk\.lua:8: nn has no field 'topk'; 'topk' is not there: write `local largest = nn.max
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
