@@ -281,11 +281,10 @@ static void take_params(const Weights *w) {
         buffers += !there && p->buffer;
         if (!there && !p->buffer) left[n++] = p->path;
     }
-    if (!taken && w->partial)
+    if (!taken)
         die("%s: it has no parameter of this model: neither '%s' nor any other; name other weights, or say with "
             "--weights-map what they are here",
             w->files[0].path, w->b->params[0].path);
-    if (!taken) refuse_missing(w, &w->b->params[0]);
     if (buffers) note("%d buffers are not in %s: they keep their initial values", buffers, w->files[0].path);
     if (n) {
         char *list = folded(left, n);

@@ -646,6 +646,8 @@ Test(host_run, bad_records) {
     cr_assert_eq(run((How){2, .input = "big"}, "--data big --steps 1"), 1);
     cr_assert_eq(run((How){2, .change = float_input}, "--data big --steps 1"), 1);
     cr_assert(strstr(err, "input 'tokens' does not come from tokens") && strstr(err, "--data -"), "%s", err);
+    cr_assert_eq(run((How){2, .input = "big", .change = float_input}, "--data - --val-data big --steps 1"), 1);
+    ONE_LINE("big: a model that is fed records (--data -) cannot be validated on token files: leave out --val-data");
     cr_assert_eq(run((How){2, .input = "/"}, "--data - --steps 1"), 1);
     cr_assert(strstr(err, "cannot read records from standard input: Is a directory"), "%s", err);
 }
