@@ -196,8 +196,11 @@ static void check_results(const Weights *w, const Names *maps) {
     for (int i = 0; i < w->nentries; i++)
         if (w->entries[i].map) first[w->entries[i].map - 1] = &w->entries[i];
     for (int k = 0; k < w->b->nparams; k++) {
-        const Entry *e = find(w, w->b->params[k].path);
-        if (e && e->map) meets[e->map - 1] = true;
+        const Entry *e = find(w, w->b->params[k].path), *end = w->entries + w->nentries;
+        const char *path = e ? e->path : NULL;
+        while (e && e > w->entries && !strcmp(e[-1].path, path)) e--; /* several maps may make one name */
+        for (; e && e < end && !strcmp(e->path, path); e++)
+            if (e->map) meets[e->map - 1] = true;
     }
     for (int m = 0; m < maps->n && !w->partial; m++)
         if (!meets[m])

@@ -178,6 +178,9 @@ Test(host_weights, maps) {
         GO("--weights-map tok.w=head.weight --weights-map out.w=head.weight"),
         "'out.w' of w.st and 'tok.w' of w.st are both called 'head.weight' here, and differ: name other files, or give "
         "another --weights-map");
+    const Tensor tied[] = {{"tok.w", 2, {16, 24}, 1}, {"lm.w", 2, {16, 24}, 1}}; /* one tensor under two names */
+    write_model("w.st", "", 1, tied, 2);
+    same_as(GO("--weights-map tok.w=embed.weight --weights-map lm.w=embed.weight"), "expected.st");
     write_tensors("v.st", &names[5], 1);
     same_as("--weights plain.st --weights v.st --export back.st", "expected.st"); /* the same tensor in both */
     const Tensor other = {"norm.mean", 1, {4}, 7};
