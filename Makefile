@@ -170,7 +170,7 @@ install: all
 	install -m 644 $(B)/libsc_cpu.a $(wildcard $(B)/libsc_cpu_portable.a $(B)/libsc_cuda.a $(B)/libsc_cuda.archs) $(DESTDIR)$(PREFIX)/lib/shardc/
 	$(if $(wildcard $(B)/sc_calibrate),install $(B)/sc_calibrate $(DESTDIR)$(PREFIX)/lib/shardc/)
 	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/
-	install -m 644 runtime/schema/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/schema/
+	install -m 644 runtime/schema/* $(DESTDIR)$(PREFIX)/share/shardc/runtime/schema/
 	install -m 644 runtime/common/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/common/
 	install -m 644 runtime/cuda/*.h runtime/cuda/*.cuh $(DESTDIR)$(PREFIX)/share/shardc/runtime/cuda/
 clean:

@@ -36,8 +36,8 @@ static void workspaces(Graph *g, Program *p, const Machine *m) {
         if (!op_info[op->kind].workspace) continue;
         int64_t bytes = op_info[op->kind].workspace(op, m);
         if (!bytes) continue;
-        op->scratch_value = new_value(g, BOOL, 1, &bytes);
-        op->scratch_value->def = op;
+        op->workspace = new_value(g, BOOL, 1, &bytes);
+        op->workspace->def = op;
     }
 }
 
@@ -70,7 +70,8 @@ void lower(Graph *g, const Device *d, const PipelineOptions *o) {
     each_program(g, offload);
     after("offload", g, o);
     if (o->quick) check_graph(g, "the last pass");
-    Machine m = {!strcmp(target_of(d, o), "cuda"), d->threads > 0 ? d->threads : 1, g->deterministic, o->wide};
+    Machine m = {!strcmp(target_of(d, o), "cuda"), d->threads > 0 ? d->threads : 1, d->multiprocessors,
+                 g->deterministic, o->wide};
     for (int i = 0; i < g->programs.n; i++) workspaces(g, g->programs.at[i], &m);
 }
 

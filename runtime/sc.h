@@ -20,19 +20,18 @@ typedef struct sc_rank sc_rank; /* all state of one rank */
 typedef struct {
     uint64_t at;
     uint8_t host, dtype, dims;
+    uint8_t there; /* 0: an optional operand that is absent */
     int64_t shape[SC_DIMS], stride[SC_DIMS];
-    void *p; /* resolved by the runtime */
+    void *p; /* resolved by the runtime; NULL: absent */
 } sc_tensor;
 
-/* One event as a kernel sees it. Tensors: results, operands, workspace, in the order of compiler/ir/ops.def. Work is
- * cut into `parts` static parts, each computing its own result elements; results do not depend on `parts`. */
+#include "schema/args.h"
+
+/* One event as a kernel sees it. Work is cut into `parts` static parts, each computing its own result elements; results
+ * do not depend on `parts`. */
 typedef struct {
-    int nt;
-    sc_tensor t[SC_TENSORS];
-    int64_t i[SC_INTS];
-    double f[SC_FLOATS];
-    const int64_t *table;
-    int ntable;
+    const sc_args *args; /* begins with the struct of the event's op; nothing behind that may be read */
+    int slots;           /* tensors in it: results, operands, workspace */
     const sc_record *record;
     int rank, world;
     int part, parts;
@@ -41,6 +40,20 @@ typedef struct {
 } sc_task;
 typedef void sc_kernel(const sc_task *);
 
+/* SC_KERNEL(matmul) { ... } defines sc_k_matmul; its body reads `task` and `k`, the op's results, operands and
+ * attributes: k->bias.p, k->trans_a. */
+#ifdef __cplusplus
+#define SC_KERNEL_SYMBOL extern "C"
+#else
+#define SC_KERNEL_SYMBOL
+#endif
+#define SC_KERNEL(name)                                                                                                \
+    static void name##_kernel(const sc_task *task, const sc_##name##_args *k);                                         \
+    SC_KERNEL_SYMBOL void sc_k_##name(const sc_task *task) {                                                           \
+        name##_kernel(task, (const sc_##name##_args *)task->args);                                                     \
+    }                                                                                                                  \
+    static void name##_kernel(const sc_task *task, const sc_##name##_args *k)
+
 /* This rank's place where ranks next to each other hold `shards` slices. */
 static inline int64_t sc_slice_of(const sc_task *k, int64_t shards) {
     return shards > 1 ? k->rank % shards : 0;
@@ -48,15 +61,9 @@ static inline int64_t sc_slice_of(const sc_task *k, int64_t shards) {
 
 /* ── the step's text ─────────────────────────────────────────────────────────────────────────────────────────────────
  */
-typedef struct {
-    int64_t i[SC_INTS];
-    double f[SC_FLOATS];
-    const int64_t *table;
-    int ntable;
-} sc_attr;
-
 void sc_wait(sc_rank *r, sc_stream s, int event); /* stream s goes on when `event` (of this program) is finished */
-void sc_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const sc_attr *a, int nt, const sc_tensor *t);
+/* args: the op's struct, of `size` bytes, with `slots` tensors; copied. */
+void sc_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const void *args, size_t size, int slots);
 void sc_all_gather(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, sc_tensor in);
 void sc_reduce_scatter(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, sc_tensor in);
 void sc_all_to_all(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, sc_tensor in);
@@ -71,6 +78,7 @@ sc_tensor sc_contiguous(int host, sc_dtype d, uint64_t at, int dims, const int64
 #define SC_NARG(...) ((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))
 #define SC_PACKED(h, d, a, n, s0, s1, s2, s3, s4, s5, ...)                                                             \
     ((sc_tensor){.at = (a),                                                                                            \
+                 .there = 1,                                                                                           \
                  .host = (h),                                                                                          \
                  .dtype = (d),                                                                                         \
                  .dims = (n),                                                                                          \
@@ -84,16 +92,27 @@ sc_tensor sc_contiguous(int host, sc_dtype d, uint64_t at, int dims, const int64
     { __VA_ARGS__ }
 #define STRIDE(...)                                                                                                    \
     { __VA_ARGS__ }
-#define V(d, a, n, sh, st) ((sc_tensor){.at = (a), .dtype = (d), .dims = (n), .shape = sh, .stride = st})
-#define VH(d, a, n, sh, st) ((sc_tensor){.at = (a), .host = 1, .dtype = (d), .dims = (n), .shape = sh, .stride = st})
-#define ATTR(...)                                                                                                      \
-    { __VA_ARGS__ }
-#define RUN(e, s, k, attr, ...)                                                                                        \
+#define V(d, a, n, sh, st) ((sc_tensor){.at = (a), .there = 1, .dtype = (d), .dims = (n), .shape = sh, .stride = st})
+#define VH(d, a, n, sh, st)                                                                                            \
+    ((sc_tensor){.at = (a), .there = 1, .host = 1, .dtype = (d), .dims = (n), .shape = sh, .stride = st})
+/* RUN(matmul, e16, COMPUTE, .y = T(...), .a = T(...), .b = T(...), .trans_b = 1); */
+#define RUN(k, e, s, ...)                                                                                              \
     do {                                                                                                               \
-        static const sc_attr a_ = attr;                                                                                \
-        static const sc_tensor t_[] = {__VA_ARGS__};                                                                   \
-        sc_run(r, e, s, sc_k_##k, &a_, (int)(sizeof t_ / sizeof *t_), t_);                                             \
+        static const sc_##k##_args args_ = {__VA_ARGS__};                                                              \
+        sc_run(r, e, s, sc_k_##k, &args_, sizeof args_, SC_SLOTS_##k);                                                 \
     } while (0)
+/* A kernel generated for this build: one of a fused group, or the call of a model's own function, with the struct of
+ * that op. */
+#define SC_FUSED(name, results, operands)                                                                              \
+    typedef struct {                                                                                                   \
+        sc_tensor y[results], x[operands];                                                                             \
+    } sc_##name##_args;                                                                                                \
+    enum { SC_SLOTS_##name = (results) + (operands) };                                                                 \
+    sc_kernel sc_k_##name;
+#define SC_CALLS(name, op)                                                                                             \
+    typedef sc_##op##_args sc_##name##_args;                                                                           \
+    enum { SC_SLOTS_##name = SC_SLOTS_##op };                                                                          \
+    sc_kernel sc_k_##name;
 #endif
 
 /* ── tables of the build ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -110,7 +129,7 @@ typedef struct {
     int nwaits;
     const sc_access *reads, *writes;
     int nreads, nwrites;
-    uint64_t written; /* bit k: tensor k of the event is a result or is updated in place */
+    uint64_t written; /* bit k: tensor k of the event is written: a result, or updated in place */
 } sc_event_info;
 typedef struct {
     const char *name;

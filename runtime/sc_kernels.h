@@ -20,7 +20,7 @@ size_t sc_kernels_buffer(void); /* bytes that a thread which calls kernels maps 
 sc_kernel *sc_kernel_finish(sc_kernel *k);
 
 /* How long an event of that kernel sleeps, by itself: ns, 0 for all but one. */
-int64_t sc_kernel_sleeps(sc_kernel *k, const sc_attr *a);
+int64_t sc_kernel_sleeps(sc_kernel *k, const void *args);
 
 /* data movement, sources */
 sc_kernel sc_k_concat, sc_k_copy, sc_k_pad_slice, sc_k_pick, sc_k_reshard, sc_k_full, sc_k_arange, sc_k_grad_seed;

@@ -14,6 +14,7 @@
 #include "philox.h"
 #include "sc.h"
 #include "sc_math.h"
+#include "schema/segments.h"
 
 /* What the optimizers multiply gradients with, from the sum of squares of the unscaled gradients. A sum that is not
  * finite says that a gradient is not (or that the norm overflows, which no step could use). */
@@ -118,8 +119,6 @@ SC_FN void sc_adam_update(real *p, real *m, real *v, real grad, const sc_adam *c
  * zero. The bits are those of word e % 4 of Philox at (e / 4, step) for element e of a parameter, in the stream of the
  * seed and its path: the lower half for the first moment, the upper for the second. So neither world nor plan matters.
  * The counter's highest bit keeps them apart from the words that init_param draws in that stream. */
-enum { SC_SEGMENT = 3, SC_KEYED_SEGMENT = 4 }; /* numbers a row of the segment table: a key where moments are bf16 */
-
 typedef struct { /* of a step and a parameter */
     uint64_t key;
     uint32_t a, b;

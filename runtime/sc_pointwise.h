@@ -15,11 +15,11 @@ typedef struct {
     void *at[SC_TENSORS];       /* its first element in each tensor */
     int64_t stride[SC_TENSORS]; /* from one element of the row to the next, in elements */
     /* private */
-    int nt, dims;                                                            /* dims: outside of the row */
+    int tensors, dims;                                                       /* dims: outside of the row */
     int64_t rows, shape[SC_DIMS], index[SC_DIMS], step[SC_TENSORS][SC_DIMS]; /* steps in bytes */
 } sc_rows;
 
-void sc_rows_begin(sc_rows *w, const sc_task *t);
+void sc_rows_begin(sc_rows *w, const sc_task *task);
 void sc_rows_next(sc_rows *w);
 
 /* Do the strides of a row match: a digit a tensor, '?' for any? */

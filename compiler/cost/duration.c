@@ -7,8 +7,8 @@
 
 static Dtype operand_dtype(const Event *e) {
     const Op *op = e->op_ir;
-    if (op && op->nin) return op->in[0]->dtype;
-    return op && op->nout ? op->out[0]->dtype : FP32;
+    if (op && op->nin) return op_operand(op)->dtype;
+    return op && op->nout ? op_result(op)->dtype : FP32;
 }
 
 static double peak_flops(const Device *d, Dtype t) {

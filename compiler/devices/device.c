@@ -33,7 +33,7 @@ static const Field numbers[] = {
     FIELD(host_both, false),
 };
 static const Field strings[] = {FIELD(name, true), FIELD(target, true), FIELD(source, true), FIELD(arch, false)};
-static const Field integers[] = {FIELD(ranks_per_node, false), FIELD(threads, false)};
+static const Field integers[] = {FIELD(ranks_per_node, false), FIELD(threads, false), FIELD(multiprocessors, false)};
 #define COUNT(a) ((int)(sizeof(a) / sizeof(a)[0]))
 
 typedef struct {
@@ -92,6 +92,7 @@ static void read_fields(Reader *r) {
         *(double *)((char *)r->d + numbers[i].at) = number_field(r, numbers[i].key, numbers[i].required);
     for (int i = 0; i < COUNT(integers); i++)
         *(int *)((char *)r->d + integers[i].at) = integer_field(r, integers[i].key);
+    if (!r->d->multiprocessors) r->d->multiprocessors = 132;
     if (strcmp(r->d->target, "cpu") && strcmp(r->d->target, "cuda"))
         bad(r, "target", "device profile: target \"%s\"; write \"cpu\" or \"cuda\"", r->d->target);
 }

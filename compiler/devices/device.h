@@ -50,9 +50,10 @@ typedef struct {
         *kernels[2][N_OPS]; /* NULL: flops and bytes tell. [1]: with deterministic = false, where it differs */
     struct {
         double kernels, itself;
-    } beside[N_OPS];    /* of a collective or copy: shares by which kernels beside it take longer, and it beside them */
-    int ranks_per_node; /* at most; a plan's nodes may have fewer. 0: any number */
-    int threads;        /* CPU target: threads a rank; sizes workspaces */
+    } beside[N_OPS]; /* of a collective or copy: shares by which kernels beside it take longer, and it beside them */
+    int multiprocessors;    /* of a GPU; 132, an H100's, where the profile does not say */
+    int ranks_per_node;     /* at most; a plan's nodes may have fewer. 0: any number */
+    int threads;            /* CPU target: threads a rank; sizes workspaces */
     DeviceLine library[16]; /* outside the arena: context, libraries, communicators */
     int nlibrary;
 } Device;

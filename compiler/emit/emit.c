@@ -24,12 +24,14 @@ static void put_head(const Emit *e) {
     const char *name = c_comment(e->a, e->name), *model = c_comment(e->a, e->g->file);
     str_addf(e->out, "/* %s: %s on %d rank%s of %s. " WRITTEN "\n", name, model, p->world, p->world == 1 ? "" : "s",
              c_comment(e->a, p->device));
-    str_addf(e->out,
-             " * One function a program, one statement an event. Addresses are bytes in the arena (%lld in all, host "
-             "arena %lld);\n",
-             (long long)p->arena_bytes[ARENA_DEVICE], (long long)p->arena_bytes[ARENA_HOST]);
+    str_addf(
+        e->out,
+        " * One function a program, one statement an event; a program begins with its events and with the storages "
+        "that it\n * touches. Addresses are bytes in the arena (%lld in all, host arena %lld).\n",
+        (long long)p->arena_bytes[ARENA_DEVICE], (long long)p->arena_bytes[ARENA_HOST]);
     str_add(e->out,
-            " * T(dtype, address, shape) is a tensor, V a view with strides, H and VH lie in the host arena.\n");
+            " * T(dtype, address, shape) is a tensor, V a view with strides; H and VH lie in the host arena.\n"
+            " * RUN(kernel, event, stream, operands and attributes by name); an attribute that is 0 is left out.\n");
     str_addf(e->out, " * Relies on: runtime/sc.h, the kernels of the target, %s_kernels. */\n", name);
     str_add(e->out, "#include \"sc.h\"\n\n");
 }

@@ -21,8 +21,10 @@ typedef struct {
 } Foreign;
 
 static void open_kernel(Foreign *w) {
-    str_addf(&w->s, "\n%svoid sc_k_%s(const sc_task *t) {\n    if (t->part) return;\n",
-             emits_cuda(w->e) ? "extern \"C\" " : "", foreign_kernel(w->e->a, w->op));
+    const char *op = op_info[w->op->kind].name;
+    str_addf(&w->s, "\n%svoid sc_k_%s(const sc_task *task) {\n", emits_cuda(w->e) ? "extern \"C\" " : "",
+             foreign_kernel(w->e->a, w->op));
+    str_addf(&w->s, "    const sc_%s_args *k = (const sc_%s_args *)task->args;\n    if (task->part) return;\n", op, op);
 }
 
 /* The next argument, as the type that the function has there: "const float (*)[8]" for float x[4][8]. */
@@ -36,7 +38,7 @@ static void argument(Foreign *w, const char *text) {
 }
 
 static void close_call(Foreign *w, const char *indent) {
-    if (emits_cuda(w->e)) argument(w, "t->stream");
+    if (emits_cuda(w->e)) argument(w, "task->stream");
     str_add(&w->s, ");\n");
     if (emits_cuda(w->e))
         str_addf(&w->s, "%ssc_extension_launched(%s, %s, %d);\n", indent, c_string(w->e->a, w->f->name),
@@ -45,53 +47,55 @@ static void close_call(Foreign *w, const char *indent) {
 
 /* ── all-gathers ─────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static void wire_arguments(Foreign *w, int first, bool after) {
-    for (int k = 0; k < w->x->nwires; k++)
-        argument(w, arena_printf(w->e->a, "sc_wire(t, &t->t[%d], &p, k, %d, %d)", first + k, k, after));
+static void wire_arguments(Foreign *w) {
+    for (int n = 0; n < w->x->nwires; n++)
+        argument(w, arena_printf(w->e->a, "sc_wire(&g, &k->wires[%d], &p, n, %d)", n, n));
 }
 
 static void put_gather(Foreign *w) {
     bool after = foreign_part(w->op) == POST_GATHER, counts = strcmp(w->f->result, "void") != 0;
-    int wires = w->x->nwires, whole = after ? 0 : wires, amax = after ? 1 + wires : wires + 1;
     open_kernel(w);
-    str_addf(&w->s, "    int64_t slice = sc_extension_numel(&t->t[%d])%s;\n", whole, after ? " / t->i[0]" : "");
-    if (after) str_add(&w->s, "    sc_clear_gaps(t, &t->t[0], 1, 1, slice, sc_parameters, 1);\n");
-    for (int k = 0; k < wires && !after; k++)
-        if (w->x->wire[k].every)
-            str_addf(&w->s, "    sc_clear_gaps(t, &t->t[%d], %d, %d, slice, sc_parameters, 0);\n", k,
-                     w->x->wire[k].count, w->x->wire[k].every);
+    str_addf(&w->s, "    int64_t slice = sc_extension_numel(&k->%s;\n", after ? "y) / k->shards" : "shard)");
+    str_addf(&w->s, "    sc_gathering g = {task, k->table, k->ntable, k->shards, sc_parameters, slice, %d};\n", after);
+    if (after) str_add(&w->s, "    sc_clear_gaps(&g, &k->y, 1, 1);\n");
+    for (int n = 0; n < w->x->nwires && !after; n++)
+        if (w->x->wire[n].every)
+            str_addf(&w->s, "    sc_clear_gaps(&g, &k->wires[%d], %d, %d);\n", n, w->x->wire[n].count,
+                     w->x->wire[n].every);
     str_addf(&w->s,
-             "    for (int k = 0; k < sc_pieces(t); k++) {\n"
-             "        sc_piece p = sc_piece_at(t, k, sc_parameters, slice, %d);\n        %s%s(",
-             after, counts ? "int64_t wrote = " : "", w->f->name);
+             "    for (int n = 0; n < sc_pieces(&g); n++) {\n"
+             "        sc_piece p = sc_piece_at(&g, n);\n        %s%s(",
+             counts ? "int64_t wrote = " : "", w->f->name);
     argument(w, "&p");
     if (after)
-        wire_arguments(w, 1, true);
+        wire_arguments(w);
     else
-        argument(w, arena_printf(w->e->a, "sc_elements(&t->t[%d], &p, 0)", whole));
-    if (w->x->amax) argument(w, arena_printf(w->e->a, "((const float *)t->t[%d].p + k)", amax));
+        argument(w, "sc_elements(&g, &k->shard, &p)");
+    if (w->x->amax) argument(w, "((const float *)k->amax.p + n)");
     if (after)
-        argument(w, "sc_elements(&t->t[0], &p, 1)");
+        argument(w, "sc_elements(&g, &k->y, &p)");
     else
-        wire_arguments(w, 0, false);
+        wire_arguments(w);
     close_call(w, "        ");
     if (counts)
-        str_addf(&w->s, "        sc_extension_wrote(t, &p, %s, %s, %d, wrote, %s);\n", c_string(w->e->a, w->f->name),
-                 c_string(w->e->a, w->x->file->path), w->f->line, after ? "p.numel" : "sc_wires_room(t, &p)");
+        str_addf(&w->s, "        sc_extension_wrote(task, &p, %s, %s, %d, wrote, %s);\n", c_string(w->e->a, w->f->name),
+                 c_string(w->e->a, w->x->file->path), w->f->line, after ? "p.numel" : "sc_wires_room(&g, &p)");
     str_add(&w->s, "    }\n}\n");
 }
 
 /* ── custom ops ──────────────────────────────────────────────────────────────────────────────────────────────────────
- * Tasks have results first, functions last. */
+ * Functions take operands first, then results. */
 static void put_custom(Foreign *w) {
     const Op *op = w->op;
+    const char *result = op_info[op->kind].results->name;
     int n = op->nin + op->nout;
     open_kernel(w);
-    str_add(&w->s, "    static const int order[] = {");
-    for (int k = 0; k < n; k++) str_addf(&w->s, "%s%d", k ? ", " : "", (k + op->nout) % n);
-    str_addf(&w->s, "};\n    sc_call c = sc_call_of(t, order, %d);\n    %s(", n, w->f->name);
+    str_add(&w->s, "    const sc_tensor *const x[] = {");
+    for (int i = 0; i < n; i++)
+        str_addf(&w->s, "%s&k->%s[%d]", i ? ", " : "", i < op->nin ? "x" : result, i < op->nin ? i : i - op->nin);
+    str_addf(&w->s, "};\n    sc_call c = sc_call_of(task, x, %d, k->numbers);\n    %s(", n, w->f->name);
     argument(w, "&c");
-    for (int k = 0; k < n; k++) argument(w, arena_printf(w->e->a, "t->t[%d].p", (k + op->nout) % n));
+    for (int i = 0; i < n; i++) argument(w, arena_printf(w->e->a, "x[%d]->p", i));
     close_call(w, "    ");
     str_add(&w->s, "}\n");
 }

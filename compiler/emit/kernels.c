@@ -66,6 +66,27 @@ static const char *constant_text(Kernel *k, double x, bool integers) {
                         *s == '-' ? ")" : "");
 }
 
+/* The word is the name of an operand or of an attribute: what stands for it. */
+static bool add_named(Kernel *k, Str *out, const Op *m, const char *word, int n, bool integers) {
+    const OpInfo *info = &op_info[m->kind];
+    for (int i = 0; i < m->nin; i++) {
+        const char *name = slot_at(info->operands, i, NULL)->name;
+        if (strncmp(name, word, (size_t)n) || name[n]) continue;
+        str_add(out, operand_text(k, m->in[i], integers));
+        return true;
+    }
+    const double *x = m->f;
+    for (const Attribute *a = info->attributes; a->name; a++) {
+        if (a->type != A_FLOAT) continue;
+        if (!strncmp(a->name, word, (size_t)n) && !a->name[n]) {
+            str_add(out, constant_text(k, *x, integers));
+            return true;
+        }
+        x += a->n;
+    }
+    return false;
+}
+
 static const char *expression(Kernel *k, const Op *m) {
     bool integers = m->nin > 0;
     for (int i = 0; i < m->nin; i++) integers &= is_integer(m->in[i]->dtype) || m->in[i]->dtype == BOOL;
@@ -74,12 +95,10 @@ static const char *expression(Kernel *k, const Op *m) {
     for (const char *p = op_info[m->kind].expr; *p;) {
         int n = 0;
         while (isalnum((unsigned char)p[n]) || p[n] == '_') n++;
-        if (n == 1 && *p >= 'a' && *p < 'a' + m->nin)
-            str_add(&out, operand_text(k, m->in[*p - 'a'], integers));
-        else if (n == 2 && *p == 'f' && isdigit((unsigned char)p[1]))
-            str_add(&out, constant_text(k, m->f[p[1] - '0'], integers));
-        else
-            str_addf(&out, "%.*s", n ? n : 1, p);
+        if (!n)
+            str_bytes(&out, p, 1);
+        else if (!add_named(k, &out, m, p, n, integers))
+            str_bytes(&out, p, (size_t)n);
         p += n ? n : 1;
     }
     return out.s;
@@ -98,7 +117,7 @@ static const char *member_note(Kernel *k, const Op *m) {
 }
 
 static void put_member(Kernel *k, const Op *m, int index) {
-    const Value *v = m->out[0];
+    const Value *v = op_result(m);
     if (op_is(m, T_VIEW)) return; /* a reshape: find_name looks through it */
     if (!op_info[m->kind].expr || m->nout != 1)
         bug(m->src, "'%s', which has no expression, in the fused group of %s", op_info[m->kind].name, k->op->id);
@@ -122,7 +141,7 @@ static int64_t inner_stride(const Value *v) { /* of the last dimension that has 
 /* All tensors have the result's shape, or all are contiguous and equally long. */
 static void check_shapes(const Op *op) {
     bool same = true, flat = true;
-    const Value *first = op->nout ? op->out[0] : op->in[0];
+    const Value *first = op->nout ? op_result(op) : *op->in;
     for (int i = 0; i < op->nout + op->nin; i++) {
         const Value *v = i < op->nout ? op->out[i] : op->in[i - op->nout];
         same &= v->dims == first->dims && !memcmp(v->shape, first->shape, sizeof *v->shape * (size_t)first->dims);

@@ -26,6 +26,10 @@ static int print_size(char *out, size_t size, uint64_t bits) {
     return amount(out, size, bits, "B", 1024, scales);
 }
 
+void add_size(Str *t, double bytes) {
+    str_real(t, bytes, print_size);
+}
+
 /* "up" of layers.3.mlp.up; "layers.3" of layers.3 */
 static const char *leaf_name(const char *path) {
     const char *last = path + strlen(path);
@@ -75,11 +79,12 @@ static void add_event_comment(Str *t, const Event *x) {
 typedef struct {
     Emit *e;
     const PlanProgram *p;
+    Names *names;
     bool *inner;      /* by module id: has modules inside */
     const char *path; /* of the open section; NULL: none yet */
     Phase phase;
     Str pieces; /* of the call under way, one behind the other: its name and arguments */
-    size_t piece[2 * MAX_IN + 8];
+    size_t piece[2 * MAX_IN + MAX_INTS + MAX_FLOATS + 8];
     int npieces;
     Str comment; /* behind it */
 } Text;
@@ -105,6 +110,8 @@ static void open_section(Text *t, const Event *x) {
     Str *out = t->e->out;
     const Module *m = section_of(t, x->op_ir->module);
     if (t->path && t->phase == x->phase && !strcmp(t->path, m->path)) return;
+    if (t->path && x->phase == FORWARD && t->phase == BACKWARD)
+        return; /* the loss is stored when its gradient is made */
     t->path = m->path;
     t->phase = x->phase;
     str_add(out, "\n    /* ── ");
@@ -170,29 +177,56 @@ static void add_table_name(Str *t, const PlanProgram *p, const Event *x) {
     str_add(t, "_table");
 }
 
-static void add_attributes(Str *t, const PlanProgram *p, const Event *x) {
+/* Where the numbers stand in a generated kernel the call has none. */
+static void add_attributes(Text *t, const Event *x) {
     const Op *op = x->op_ir;
-    int ni = op->body ? 0 : MAX_INTS, nf = op->body ? 0 : MAX_FLOATS; /* constants stand in the generated kernel */
-    while (ni && !op->i[ni - 1]) ni--;
-    while (nf && op->f[nf - 1] == 0) nf--;
-    bool table = op->ntable && !op->body;
-    str_add(t, ni || nf || table ? "ATTR(" : "ATTR(0");
-    for (int k = 0; k < ni; k++) {
-        str_add(t, k ? ", " : ".i = {");
-        add_int(t, op->i[k]);
+    const int64_t *i = op->i;
+    const double *f = op->f;
+    for (const Attribute *a = op_info[op->kind].attributes; a->name; a++) {
+        bool real = a->type == A_FLOAT;
+        int n = a->n;
+        while (n && (real ? f[n - 1] == 0 : i[n - 1] == 0)) n--;
+        if (n && a->kernel) {
+            Str *s = new_piece(t);
+            str_addf(s, a->n > 1 ? ".%s = {" : ".%s = ", a->name);
+            for (int k = 0; k < n; k++) {
+                str_add(s, k ? ", " : "");
+                if (real)
+                    add_float(s, f[k]);
+                else if (a->words || a->type == A_FLAG)
+                    str_add(s, a->words ? a->words[i[k]] : "true");
+                else
+                    add_int(s, i[k]);
+            }
+            str_add(s, a->n > 1 ? "}" : "");
+        }
+        if (real)
+            f += a->n;
+        else
+            i += a->n;
     }
-    if (ni) str_add(t, "}");
-    for (int k = 0; k < nf; k++) {
-        str_add(t, k ? ", " : ni ? ", .f = {" : ".f = {");
-        add_float(t, op->f[k]);
+    if (!op->ntable) return;
+    Str *s = new_piece(t);
+    str_add(s, ".table = ");
+    add_table_name(s, t->p, x);
+    str_addf(new_piece(t), ".ntable = %d", op->ntable);
+}
+
+/* Results or operands by their names: ".y = T(...)", ".x = {T(...), T(...)}". */
+static void add_slots(Text *t, const Slot *slots, Value *const *v, int n) {
+    Str *s = NULL;
+    for (int k = 0, i = 0; k < n && slots->name; slots++) {
+        int most = slots->n ? slots->n : 1;
+        bool open = false;
+        for (i = 0; i < most && k < n; i++, k++) {
+            if (!v[k]) continue;
+            s = new_piece(t);
+            if (!open) str_addf(s, slots->n ? ".%s = {" : ".%s = ", slots->name);
+            open = true;
+            add_tensor(s, t->e, t->names, v[k]);
+        }
+        if (open && slots->n) str_add(s, "}");
     }
-    if (nf) str_add(t, "}");
-    if (table) {
-        str_add(t, ni || nf ? ", .table = " : ".table = ");
-        add_table_name(t, p, x);
-        str_addf(t, ", .ntable = %d", op->ntable);
-    }
-    str_add(t, ")");
 }
 
 static void put_table(const Emit *e, const PlanProgram *p, const Event *x) {
@@ -229,34 +263,44 @@ static void add_kernel(Str *t, const Emit *e, const Op *op) {
 static void put_event(Text *t, const Event *x) {
     Emit *e = t->e;
     const Op *op = x->op_ir;
-    const Value *values[2 * MAX_IN + 1];
-    int nv = op_values(op, values);
+    const OpInfo *info = &op_info[op->kind];
     bool collective = op_is(op, T_COLLECTIVE), runs = !collective && !op_is(op, T_COPY);
     new_call(t);
-    if (collective)
-        str_addf(new_piece(t), "sc_%s(", op_info[op->kind].name);
-    else
-        add_piece(t, runs ? "RUN(" : "sc_copy_bytes(");
-    if (!runs) add_piece(t, "r");
+    if (runs) {
+        add_piece(t, "RUN(");
+        add_kernel(new_piece(t), e, op);
+    } else {
+        str_addf(new_piece(t), "sc_%s(", collective ? info->name : "copy_bytes");
+        add_piece(t, "r");
+    }
     add_name(new_piece(t), x->id);
     add_piece(t, c_stream(x->stream));
     if (collective) str_int(new_piece(t), x->comm);
     if (runs) {
-        add_kernel(new_piece(t), e, op);
-        add_attributes(new_piece(t), t->p, x);
+        add_slots(t, info->results, op->out, op->nout);
+        add_slots(t, info->operands, op->in, op->nin);
+        if (op->workspace) {
+            str_add(new_piece(t), ".work = ");
+            add_bytes(&t->pieces, t->names, op->workspace);
+        }
+        if (!op->body) add_attributes(t, x);
+    } else {
+        for (int k = 0; k < op->nout; k++) add_tensor(new_piece(t), e, t->names, op->out[k]);
+        for (int k = 0; k < op->nin; k++) add_tensor(new_piece(t), e, t->names, op->in[k]);
     }
-    for (int i = 0; i < nv; i++) (values[i] == op->scratch_value ? add_bytes : add_tensor)(new_piece(t), e, values[i]);
     add_event_comment(&t->comment, x);
     put_call(t);
 }
 
 /* What the awaited event made for this one: the first value it writes that this one reads. */
 static const Value *awaited_value(const Event *x, const Event *w) {
-    const Value *values[2 * MAX_IN + 1];
-    int n = op_values(w->op_ir, values);
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < x->nreads && event_written(w->op_ir) >> i & 1; k++)
-            if (value_root((Value *)values[i])->storage == x->reads[k].storage) return values[i];
+    const Op *op = w->op_ir;
+    for (int i = 0; i < op->nout + op->nin; i++) {
+        Value *v = i < op->nout ? op->out[i] : op->in[i - op->nout];
+        if (!v || (i >= op->nout && !updated(op, i - op->nout))) continue;
+        for (int k = 0; k < x->nreads; k++)
+            if (value_root(v)->storage == x->reads[k].storage) return v;
+    }
     return NULL;
 }
 
@@ -271,8 +315,8 @@ static void add_wait_comment(Text *t, const Event *x, const Event *w) {
     str_add(c, ": ");
     if (v) {
         str_add(c, value_str(t->e->a, v));
-        str_add(c, " at ");
-        add_address(c, value_at(t->e, v));
+        str_add(c, " ");
+        add_place(c, t->names, v);
     } else {
         str_add(c, w->comm >= 0 && x->comm >= 0 ? "collectives keep their order" : "its bytes are used again");
     }
@@ -322,6 +366,8 @@ static void put_program(Emit *e, const PlanProgram *p) {
         if (p->events[i].op_ir->ntable) put_table(e, p, &p->events[i]);
     str_addf(e->out, "static void %s(sc_rank *r) {\n", c_name(e->a, arena_printf(e->a, "program_%s", p->name)));
     put_enum(e, p);
+    t.names = names_of(e, p);
+    put_names(t.names);
     for (int i = 0; i < p->n; i++) {
         const Event *x = &p->events[i];
         open_section(&t, x);
@@ -333,23 +379,27 @@ static void put_program(Emit *e, const PlanProgram *p) {
 
 /* The kernels that the text calls, generated ones included. */
 static void put_declarations(Emit *e) {
-    bool library[N_OPS] = {false}, *fused = NEW_ARRAY(e->a, bool, e->g->ngroups + 1);
+    bool library[N_OPS] = {false};
+    const Op **fused = NEW_ARRAY(e->a, const Op *, e->g->ngroups + 1);
     Map *foreign = map_new(e->a);
     for (int i = 0; i < e->plan->nprograms; i++)
         for (int k = 0; k < e->plan->programs[i].n; k++) {
             const Op *op = e->plan->programs[i].events[k].op_ir;
             if (op->body)
-                fused[e->canonical[op->group]] = true;
+                fused[e->canonical[op->group]] = op;
             else if (op_is(op, T_FOREIGN))
                 map_put(foreign, foreign_kernel(e->a, op), (void *)op);
             else if (!op_is(op, T_COLLECTIVE | T_COPY))
                 library[op->kind] = true;
         }
-    for (int k = 0; k < map_len(foreign); k++) str_addf(e->out, "sc_kernel sc_k_%s;\n", map_key(foreign, k));
+    for (int k = 0; k < map_len(foreign); k++) {
+        const Op *op = map_value(foreign, k);
+        str_addf(e->out, "SC_CALLS(%s, %s)\n", map_key(foreign, k), op_info[op->kind].name);
+    }
     for (int k = 0; k < N_OPS; k++)
         if (library[k]) str_addf(e->out, "sc_kernel sc_k_%s;\n", op_info[k].name);
     for (int k = 0; k < e->g->ngroups; k++)
-        if (fused[k]) str_addf(e->out, "sc_kernel sc_k_fused_%d;\n", k);
+        if (fused[k]) str_addf(e->out, "SC_FUSED(fused_%d, %d, %d)\n", k, fused[k]->nout, fused[k]->nin);
     str_add(e->out, "\n");
 }
 

@@ -113,13 +113,16 @@ const char *c_float(Arena *a, double x) {
 }
 
 const char *c_dtype(Dtype d) {
-    static const char *const names[N_DTYPES] = {"FP32",     "BF16",  "FP16",  "FP64", "FP8_E4M3",
-                                                "FP8_E5M2", "INT32", "INT64", "BOOL"};
+#define ID(ID, ...) #ID,
+    static const char *const names[] = {SC_DTYPES(ID)};
+#undef ID
     return names[d];
 }
 
 const char *c_stream(Stream s) {
-    static const char *const names[N_STREAMS] = {"COMPUTE", "GATHER", "REDUCE", "OFFLOAD", "FETCH", "HOST", "UPDATE"};
+#define ID(ID, ...) #ID,
+    static const char *const names[] = {SC_STREAM_LIST(ID)};
+#undef ID
     return names[s];
 }
 
@@ -148,12 +151,12 @@ static void add_numbers(Str *t, const int64_t *x, int n) {
     }
 }
 
-void add_tensor(Str *t, const Emit *e, const Value *v) {
+void add_tensor(Str *t, const Emit *e, const Names *n, const Value *v) {
     bool host = value_host(e, v), whole = value_contiguous(v);
     str_add(t, whole ? host ? "H(" : "T(" : host ? "VH(" : "V(");
     str_add(t, c_dtype(v->dtype));
     str_add(t, ", ");
-    add_address(t, value_at(e, v));
+    add_place(t, n, v);
     if (whole) {
         if (v->dims) str_add(t, ", ");
         add_numbers(t, v->shape, v->dims);
@@ -169,9 +172,9 @@ void add_tensor(Str *t, const Emit *e, const Value *v) {
     str_add(t, ")");
 }
 
-void add_bytes(Str *t, const Emit *e, const Value *v) {
+void add_bytes(Str *t, const Names *n, const Value *v) {
     str_add(t, "BYTES(");
-    add_address(t, value_at(e, v));
+    add_place(t, n, v);
     str_add(t, ", ");
     str_int(t, v->shape[0]);
     str_add(t, ")");
@@ -184,17 +187,22 @@ void add_tensor_initializer(Str *t, const Emit *e, const Value *v) {
     str_add(t, c_dtype(v->dtype));
     str_add(t, ", ");
     str_int(t, v->dims);
-    str_add(t, ", {");
+    str_add(t, ", 1, {");
     add_numbers(t, v->shape, v->dims);
     str_add(t, "}, {");
     add_numbers(t, v->stride, v->dims);
     str_add(t, "}, 0}");
 }
 
+bool updated(const Op *op, int operand) {
+    return op->phase != RECOMPUTE && op_updates(op, operand); /* clones leave states alone */
+}
+
 uint64_t event_written(const Op *op) {
     uint64_t mask = ((uint64_t)1 << op->nout) - 1;
-    for (int k = 0; k < op->nin && op->phase != RECOMPUTE; k++) /* clones leave states alone */
-        if (op_updates(op, k)) mask |= (uint64_t)1 << (op->nout + k);
+    int first = op->body ? op->nout : slot_count(op_info[op->kind].results);
+    for (int k = 0; k < op->nin; k++)
+        if (op->in[k] && updated(op, k)) mask |= (uint64_t)1 << (first + k);
     return mask;
 }
 

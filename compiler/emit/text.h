@@ -16,6 +16,8 @@ typedef struct {
     int *canonical; /* by fused group: the group whose kernel serves it (equal text is printed once) */
 } Emit;
 
+typedef struct Names Names; /* of one program: names.c */
+
 /* mark.c */
 #define WRITTEN "Written by shardc; edits are lost." /* in the first line of a text */
 char *binary_mark(Arena *a);                         /* in objects and programs */
@@ -31,12 +33,13 @@ void add_in_string(Str *t, const char *s); /* a part of one */
 void add_comment(Str *t, const char *s);   /* fit to stand inside a comment */
 void add_float(Str *t, double x);
 void add_int(Str *t, int64_t x);
-void add_hex(Str *t, uint64_t x);                                   /* 0x1000 */
-void add_address(Str *t, uint64_t x);                               /* 0x00001000 */
-void add_tensor(Str *t, const Emit *e, const Value *v);             /* T(BF16, 0x1000, 8, 768), or V(...) for a view */
-void add_bytes(Str *t, const Emit *e, const Value *v);              /* BYTES(0x1000, 4096): a workspace */
-void add_tensor_initializer(Str *t, const Emit *e, const Value *v); /* for tables: {.at = ...} */
-const char *c_name(Arena *a, const char *s);                        /* the same by themselves */
+void add_hex(Str *t, uint64_t x);                                       /* 0x1000 */
+void add_address(Str *t, uint64_t x);                                   /* 0x00001000 */
+void add_size(Str *t, double bytes);                                    /* 98.0 KiB */
+void add_tensor(Str *t, const Emit *e, const Names *n, const Value *v); /* T(BF16, e17_y, 8, 768); V(...): a view */
+void add_bytes(Str *t, const Names *n, const Value *v);                 /* BYTES(e17_workspace, 4096) */
+void add_tensor_initializer(Str *t, const Emit *e, const Value *v);     /* for tables: {.at = ...} */
+const char *c_name(Arena *a, const char *s);                            /* the same by themselves */
 const char *c_string(Arena *a, const char *s);
 const char *c_comment(Arena *a, const char *s);
 const char *c_float(Arena *a, double x);
@@ -44,8 +47,14 @@ const char *c_dtype(Dtype d);                     /* BF16 */
 const char *c_stream(Stream s);                   /* COMPUTE */
 uint64_t value_at(const Emit *e, const Value *v); /* byte offset in its arena */
 bool value_host(const Emit *e, const Value *v);
-uint64_t event_written(const Op *op); /* bits of op_values: results, and operands updated in place */
+bool updated(const Op *op, int operand); /* that operand is written in place */
+uint64_t event_written(const Op *op);    /* a bit each tensor of its kernel's struct: it is written */
 char *join(Arena *a, const char *dir, const char *name, const char *suffix);
+
+/* names.c */
+Names *names_of(const Emit *e, const PlanProgram *p);   /* for all that the program's events touch */
+void add_place(Str *t, const Names *n, const Value *v); /* "e17_y", "e17_y + 4096", "h_0_mlp_up_weight" */
+void put_names(const Names *n);                         /* the table of names and addresses */
 
 /* step.c */
 void emit_step(Emit *e); /* every program as a function */

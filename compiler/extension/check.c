@@ -187,17 +187,17 @@ static void check_custom(Graph *g, const Op *op, bool cuda) {
     Check c = {.a = g->arena, .x = x, .use = op->src, .cuda = cuda};
     find(&c, x, CUSTOM_FORWARD);
     want_record(&c, "call", "sc_call", true);
-    want_values(&c, op->in, op->nin, "x", true, false);
-    want_values(&c, op->out, op->nout, "y", false, false);
+    want_values(&c, op->custom.x, op->nin, "x", true, false);
+    want_values(&c, op->custom.y, op->nout, "y", false, false);
     check_function(&c);
     if (!x->part[CUSTOM_BACKWARD]) return;
     Check b = {.a = g->arena, .x = x, .use = op->src, .cuda = cuda};
     find(&b, x, CUSTOM_BACKWARD);
     want_record(&b, "call", "sc_call", true);
-    want_values(&b, op->out, op->nout, "gy", true, false);
-    want_values(&b, op->in, op->nin, "x", true, false);
-    want_values(&b, op->out, op->nout, "y", true, false);
-    want_values(&b, op->in, op->nin, "gx", false, true);
+    want_values(&b, op->custom.y, op->nout, "gy", true, false);
+    want_values(&b, op->custom.x, op->nin, "x", true, false);
+    want_values(&b, op->custom.y, op->nout, "y", true, false);
+    want_values(&b, op->custom.x, op->nin, "gx", false, true);
     check_function(&b);
 }
 

@@ -174,9 +174,9 @@ static void shared_parameters(const Frontend *f) {
 /* One lookup reads it; any other use has a gradient for every element. */
 static void check_reader(const Frontend *f, const Param *p, const Op *op, const Op **lookup) {
     bool reads = false;
-    for (int k = 0; k < op->nin; k++) reads |= value_root(op->in[k])->param == p;
+    for (int k = 0; k < op->nin; k++) reads |= op->in[k] && value_root(op->in[k])->param == p;
     if (!reads) return;
-    if (!*lookup && op_is(op, T_LOOKUP)) {
+    if (!*lookup && op->kind == OP_embedding) {
         *lookup = op;
         return;
     }

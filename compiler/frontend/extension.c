@@ -182,8 +182,7 @@ static void add_result(lua_State *L, const Extension *x, Ints *table) {
 static int prim_custom(lua_State *L) {
     Frontend *f = fe_of(L);
     Extension *x = extension_at(L, 1, false);
-    Value *in[MAX_IN];
-    double floats[MAX_FLOATS] = {luaL_checknumber(L, 4)};
+    OpParts parts = {.custom = {.flops = luaL_checknumber(L, 4)}};
     int nin = (int)lua_rawlen(L, 2), nout = (int)lua_rawlen(L, 3), n = (int)lua_rawlen(L, 5);
     if (!f->program) lua_fail(L, "%s: called outside of forward and loss; tensors exist only there", x->name);
     if (nout < 1)
@@ -191,17 +190,18 @@ static int prim_custom(lua_State *L) {
     if (nin + 2 * nout > MAX_IN)
         trace_fail(L, NULL, "%s: %d operands and %d results; operands and twice the results are at most %d", x->name,
                    nin, nout, MAX_IN);
-    if (n > MAX_FLOATS - 1) trace_fail(L, NULL, "%s: %d numbers; at most %d fit", x->name, n, MAX_FLOATS - 1);
-    if (!(floats[0] >= 0) || isinf(floats[0])) trace_fail(L, NULL, "%s: flops must be a number of 0 or more", x->name);
+    if (n > SC_NUMBERS) trace_fail(L, NULL, "%s: %d numbers; at most %d fit", x->name, n, SC_NUMBERS);
+    if (!(parts.custom.flops >= 0) || isinf(parts.custom.flops))
+        trace_fail(L, NULL, "%s: flops must be a number of 0 or more", x->name);
     for (int i = 0; i < nin; i++) {
         lua_rawgeti(L, 2, i + 1);
-        in[i] = tensor_value(L, -1, x->name);
+        parts.custom.x[i] = tensor_value(L, -1, x->name);
         lua_pop(L, 1);
     }
     for (int i = 0; i < n; i++) {
         lua_rawgeti(L, 5, i + 1);
         if (!lua_isnumber(L, -1)) trace_fail(L, NULL, "%s: number %d is %s", x->name, i + 1, type_of(L, -1));
-        floats[1 + i] = lua_tonumber(L, -1);
+        parts.custom.numbers[i] = lua_tonumber(L, -1);
         lua_pop(L, 1);
     }
     Ints table = {0};
@@ -210,7 +210,7 @@ static int prim_custom(lua_State *L) {
         add_result(L, x, &table);
         lua_pop(L, 1);
     }
-    Op *op = trace_op(L, OP_CUSTOM, nin, in, NULL, 0, floats, 1 + n);
+    Op *op = trace_op(L, OP_custom, &parts);
     op->extension = x;
     op->table = table.at;
     op->ntable = table.n;

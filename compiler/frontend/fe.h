@@ -137,8 +137,7 @@ void trace_open(lua_State *L);
 Tensor *tensor_at(lua_State *L, int index); /* NULL: no tensor */
 Value *tensor_value(lua_State *L, int index, const char *what);
 void push_tensor(lua_State *L, Value *v);
-Op *trace_op(lua_State *L, OpKind k, int nin, Value *const *in, const int64_t *ints, int nints, const double *floats,
-             int nfloats);
+Op *trace_op(lua_State *L, OpKind k, const OpParts *parts);
 Builder trace_builder(lua_State *L);
 void trace_finish(lua_State *L, int first); /* ops from `first` on belong to the running call */
 _Noreturn void trace_fail(lua_State *L, const char *remedy, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

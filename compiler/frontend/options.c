@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const char CHOICE[] = "shardc.choice", OPTIONAL[] = "shardc.optional";
+static const char CHOICE[] = "shardc.choice", OPTIONAL_OF[] = "shardc.optional";
 
 /* nn.choice("a", "b", ...): a table marked by its metatable; the first is the default. */
 static int choice(lua_State *L) {
@@ -40,7 +40,7 @@ static int optional(lua_State *L) {
     lua_createtable(L, 1, 0);
     lua_pushstring(L, name);
     lua_rawseti(L, -2, 1);
-    luaL_newmetatable(L, OPTIONAL);
+    luaL_newmetatable(L, OPTIONAL_OF);
     lua_setmetatable(L, -2);
     return 1;
 }
@@ -103,7 +103,7 @@ static void push_set(Frontend *f, const char *key, const char *text, int example
         push_choice(f, key, text, example);
         return;
     }
-    if (has_metatable(L, example, OPTIONAL)) {
+    if (has_metatable(L, example, OPTIONAL_OF)) {
         lua_rawgeti(L, example, 1);
         const char *type = lua_tostring(L, -1);
         if (!strcmp(type, "string"))
@@ -126,7 +126,7 @@ static void push_default(lua_State *L, const char *key, int example) {
     int type = lua_type(L, example);
     if (has_metatable(L, example, CHOICE))
         lua_rawgeti(L, example, 1);
-    else if (has_metatable(L, example, OPTIONAL))
+    else if (has_metatable(L, example, OPTIONAL_OF))
         lua_pushnil(L);
     else if (type == LUA_TNUMBER || type == LUA_TSTRING || type == LUA_TBOOLEAN)
         lua_pushvalue(L, example);

@@ -10,8 +10,8 @@
 static const struct {
     const char *name;
     InitKind kind;
-} inits[] = {{"zeros", INIT_ZEROS},   {"ones", INIT_ONES},       {"constant", INIT_CONSTANT},
-             {"normal", INIT_NORMAL}, {"uniform", INIT_UNIFORM}, {"trunc_normal", INIT_TRUNC_NORMAL}};
+} inits[] = {{"zeros", SC_ZEROS},   {"ones", SC_ONES},       {"constant", SC_CONSTANT},
+             {"normal", SC_NORMAL}, {"uniform", SC_UNIFORM}, {"trunc_normal", SC_TRUNC_NORMAL}};
 
 /* param(what, shape, init name, a, b, dtype, requires_grad, is_buffer) */
 static int prim_param(lua_State *L) {

@@ -55,10 +55,9 @@ static void broadcast(lua_State *L, const Operands *o, Value *like) {
 }
 
 static Value *number_value(Builder *b, double x, Dtype d) {
-    int64_t ints[2] = {d, 0};
-    Op *full = build_op(b, OP_FULL, 0, NULL, ints, 2, &x, 1);
+    Op *full = BUILD(b, full, .dtype = d, .value = x);
     full->number = dtype_float(d);
-    return full->out[0];
+    return full->full.y;
 }
 
 /* Operands from stack index `first` on; numbers stay numbers until their dtype is known. */
@@ -155,15 +154,15 @@ static Value *power(lua_State *L, Builder *b, const Operands *o) {
     if (!o->v[1]) {
         double n = o->number[1];
         if (n == 1) return o->v[0];
-        if (n == 2) return build2(b, OP_MUL, o->v[0], o->v[0]);
-        if (n == 0.5) return build1(b, OP_SQRT, o->v[0]);
-        if (n == -0.5) return build1(b, OP_RSQRT, o->v[0]);
-        if (n == -1) return build_scalar(b, OP_RDIV_SCALAR, o->v[0], 1);
-        return build_scalar(b, OP_POW_SCALAR, o->v[0], n);
+        if (n == 2) return build2(b, OP_mul, o->v[0], o->v[0]);
+        if (n == 0.5) return build1(b, OP_sqrt, o->v[0]);
+        if (n == -0.5) return build1(b, OP_rsqrt, o->v[0]);
+        if (n == -1) return build_scalar(b, OP_rdiv_scalar, o->v[0], 1);
+        return build_scalar(b, OP_pow_scalar, o->v[0], n);
     }
     if (o->v[0]) trace_fail(L, NULL, "pow: tensor ^ tensor does not exist; write nn.exp(b * nn.log(a)), for a > 0");
     if (o->number[0] <= 0) trace_fail(L, NULL, "pow: %.14g ^ tensor: the base must be positive", o->number[0]);
-    return build1(b, OP_EXP, build_scalar(b, OP_MUL_SCALAR, o->v[1], log(o->number[0])));
+    return build1(b, OP_exp, build_scalar(b, OP_mul_scalar, o->v[1], log(o->number[0])));
 }
 
 /* One operand of the two is a number. */
@@ -175,13 +174,13 @@ static Value *with_number(lua_State *L, Builder *b, const char *name, Operands *
     if (!dtype_float((*t)->dtype) && needs_float) *t = build_cast(b, *t, FP32);
     if ((*t)->dtype == BOOL) *t = build_cast(b, *t, INT32);
     if (!isfinite(x)) trace_fail(L, NULL, "%s: the number %g is not finite", name, x);
-    if (!strcmp(name, "add")) return build_scalar(b, OP_ADD_SCALAR, *t, x);
-    if (!strcmp(name, "mul")) return build_scalar(b, OP_MUL_SCALAR, *t, x);
+    if (!strcmp(name, "add")) return build_scalar(b, OP_add_scalar, *t, x);
+    if (!strcmp(name, "mul")) return build_scalar(b, OP_mul_scalar, *t, x);
     if (!strcmp(name, "pow")) return power(L, b, o);
-    if (!strcmp(name, "sub")) return build_scalar(b, OP_ADD_SCALAR, left ? build1(b, OP_NEG, *t) : *t, left ? x : -x);
-    if (left) return build_scalar(b, OP_RDIV_SCALAR, *t, x);
+    if (!strcmp(name, "sub")) return build_scalar(b, OP_add_scalar, left ? build1(b, OP_neg, *t) : *t, left ? x : -x);
+    if (left) return build_scalar(b, OP_rdiv_scalar, *t, x);
     if (x == 0) trace_fail(L, NULL, "div: division of a tensor by the number 0");
-    return build_scalar(b, OP_MUL_SCALAR, *t, 1 / x);
+    return build_scalar(b, OP_mul_scalar, *t, 1 / x);
 }
 
 int tensor_arithmetic(lua_State *L, const char *name) {
@@ -189,7 +188,7 @@ int tensor_arithmetic(lua_State *L, const char *name) {
     Operands o = operands(L, name, 1, unary ? 1 : 2);
     Builder b = trace_builder(L);
     int first = b.p->ops.n;
-    if (unary) return finish(L, first, build1(&b, OP_NEG, o.v[0]));
+    if (unary) return finish(L, first, build1(&b, OP_neg, o.v[0]));
     if (!o.v[0] || !o.v[1]) return finish(L, first, with_number(L, &b, name, &o));
     if (!strcmp(name, "pow")) return finish(L, first, power(L, &b, &o));
     Dtype d = common_dtype(&o, 0);
@@ -223,7 +222,7 @@ static int prim_where(lua_State *L) { /* condition, a, b */
     Builder b = trace_builder(L);
     int first = b.p->ops.n;
     unify(L, &b, &o, 1, common_dtype(&o, 1));
-    return finish(L, first, build_op(&b, OP_WHERE, 3, o.v, NULL, 0, NULL, 0)->out[0]);
+    return finish(L, first, BUILD(&b, where, .condition = o.v[0], .a = o.v[1], .b = o.v[2])->where.y);
 }
 
 /* promoted({ tensors }) -> the same in one dtype */

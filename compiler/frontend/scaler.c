@@ -70,8 +70,8 @@ static int prim_scale(lua_State *L) { /* scaler, tensor -> the tensor times the 
         return 1;
     }
     f->program->scaled = true;
-    Value *in[2] = {x, f->g->scaler_state->value};
-    push_tensor(L, trace_op(L, OP_SCALE, 2, in, NULL, 0, NULL, 0)->out[0]);
+    OpParts parts = {.scale = {.x = x, .scaler = f->g->scaler_state->value}};
+    push_tensor(L, trace_op(L, OP_scale, &parts)->scale.y);
     return 1;
 }
 

@@ -107,11 +107,10 @@ void trace_finish(lua_State *L, int first) {
     }
 }
 
-Op *trace_op(lua_State *L, OpKind k, int nin, Value *const *in, const int64_t *ints, int nints, const double *floats,
-             int nfloats) {
+Op *trace_op(lua_State *L, OpKind k, const OpParts *parts) {
     Builder b = trace_builder(L);
     int first = b.p->ops.n;
-    Op *op = build_op(&b, k, nin, in, ints, nints, floats, nfloats);
+    Op *op = build_op(&b, k, parts);
     trace_finish(L, first);
     return op;
 }
@@ -127,9 +126,9 @@ static void need_trace(lua_State *L, const char *what) {
 static void check_indices(lua_State *L, const Op *op) {
     Arena *a = fe_of(L)->arena;
     for (int k = 0; k < op->nin; k++) {
-        int64_t limit = index_limit(op, k), n = value_numel(op->in[k]);
+        int64_t limit = index_limit(op, k);
         const double *x = limit ? constant_elements(a, op->in[k]) : NULL;
-        for (int64_t i = 0; x && i < n; i++)
+        for (int64_t i = 0; x && i < value_numel(op->in[k]); i++)
             if (x[i] < 0 || x[i] >= (double)limit)
                 trace_fail(L, arena_printf(a, "index 0 to %lld, or make the table larger", (long long)limit - 1),
                            "%s: the index %s holds the constant %.0f, but the table has %lld rows",
@@ -137,38 +136,87 @@ static void check_indices(lua_State *L, const Op *op) {
     }
 }
 
-/* op(name, { operands }, { integers }, { floats }) -> results */
+/* Pushes a field of prim_op's table and takes it out of there, so that what no op has is left. nil: false. */
+static bool take(lua_State *L, const char *key) {
+    bool there = lua_getfield(L, 2, key) != LUA_TNIL;
+    lua_pushnil(L);
+    lua_setfield(L, 2, key);
+    return there;
+}
+
+static void take_operand(lua_State *L, const char *name, const Slot *s, Value **out) {
+    if (!take(L, s->name)) {
+        if (!(s->flags & OPTIONAL)) bug(lua_source(L), "%s: the operand %s is missing", name, s->name);
+    } else if (!s->n) {
+        *out = tensor_value(L, -1, name);
+    } else {
+        if (!lua_istable(L, -1)) bug(lua_source(L), "%s: %s is no list, but %s", name, s->name, type_of(L, -1));
+        int n = (int)lua_rawlen(L, -1);
+        if (n > s->n) trace_fail(L, NULL, "%s: %d operands; at most %d fit: do it in two steps", name, n, s->n);
+        for (int k = 0; k < n; k++) {
+            lua_rawgeti(L, -1, k + 1);
+            out[k] = tensor_value(L, -1, name);
+            lua_pop(L, 1);
+        }
+    }
+    lua_pop(L, 1);
+}
+
+/* The number on top is number `at` of parts->i or parts->f. */
+static void to_attribute(lua_State *L, const char *name, const Attribute *a, OpParts *parts, int at) {
+    int is = 1;
+    switch (a->type) {
+    case A_FLAG:
+        is = lua_isboolean(L, -1);
+        parts->i[at] = lua_toboolean(L, -1);
+        break;
+    case A_INT: parts->i[at] = lua_tointegerx(L, -1, &is); break;
+    case A_DTYPE: parts->i[at] = to_dtype(L, -1, name); break;
+    case A_WIDER: parts->i[at] = to_dtype(L, -1, name) + 1; break;
+    case A_FLOAT:
+        parts->f[at] = lua_tonumberx(L, -1, &is);
+        if (!is) trace_fail(L, NULL, "%s: %s must be a number, not %s", name, a->name, type_of(L, -1));
+        break;
+    }
+    if (!is) bug(lua_source(L), "%s: %s is %s", name, a->name, type_of(L, -1));
+}
+
+static void take_attribute(lua_State *L, const char *name, const Attribute *a, OpParts *parts, int at) {
+    bool there = take(L, a->name);
+    if (there && a->n == 1) {
+        to_attribute(L, name, a, parts, at);
+    } else if (there) {
+        if (!lua_istable(L, -1) || (int)lua_rawlen(L, -1) > a->n)
+            bug(lua_source(L), "%s: %s is no list of at most %d numbers", name, a->name, a->n);
+        for (int k = 0, n = (int)lua_rawlen(L, -1); k < n; k++) {
+            lua_rawgeti(L, -1, k + 1);
+            to_attribute(L, name, a, parts, at + k);
+            lua_pop(L, 1);
+        }
+    }
+    lua_pop(L, 1);
+}
+
+/* op(name, { a = x, trans_a = true, sizes = { 1, 2 } }) -> results. The table has operands and attributes by the names
+ * of ops.def, those that are absent left out. */
 static int prim_op(lua_State *L) {
-    Value *in[MAX_IN];
-    int64_t ints[MAX_INTS];
-    double floats[MAX_FLOATS];
     const char *name = luaL_checkstring(L, 1);
     OpKind k = op_by_name(name);
     if (k == N_OPS) bug(lua_source(L), "no op '%s'", name);
     need_trace(L, name);
-    lua_settop(L, 4);
-    int nin = (int)lua_rawlen(L, 2), nints = lua_isnil(L, 3) ? 0 : (int)lua_rawlen(L, 3),
-        nfloats = lua_isnil(L, 4) ? 0 : (int)lua_rawlen(L, 4);
-    if (nin > op_info[k].max_in || nin > MAX_IN)
-        trace_fail(L, NULL, "%s: %d operands; at most %d fit: do it in two steps", name, nin, op_info[k].max_in);
-    if (nints > MAX_INTS || nfloats > MAX_FLOATS)
-        bug(lua_source(L), "%s: %d attributes; at most %d fit", name, nints, MAX_INTS);
-    for (int i = 0; i < nin; i++) {
-        lua_rawgeti(L, 2, i + 1);
-        in[i] = tensor_value(L, -1, name);
-        lua_pop(L, 1);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    OpParts parts = {0};
+    Value **in = parts.in;
+    for (const Slot *s = op_info[k].operands; s->name; in += s->n ? s->n : 1, s++) take_operand(L, name, s, in);
+    int ints = 0, floats = 0;
+    for (const Attribute *a = op_info[k].attributes; a->name; a++) {
+        int *at = a->type == A_FLOAT ? &floats : &ints;
+        take_attribute(L, name, a, &parts, *at);
+        *at += a->n;
     }
-    for (int i = 0; i < nints; i++) {
-        lua_rawgeti(L, 3, i + 1);
-        ints[i] = luaL_checkinteger(L, -1);
-        lua_pop(L, 1);
-    }
-    for (int i = 0; i < nfloats; i++) {
-        lua_rawgeti(L, 4, i + 1);
-        floats[i] = luaL_checknumber(L, -1);
-        lua_pop(L, 1);
-    }
-    Op *op = trace_op(L, k, nin, in, ints, nints, floats, nfloats);
+    lua_pushnil(L);
+    if (lua_next(L, 2)) bug(lua_source(L), "%s has no operand or attribute '%s'", name, luaL_tolstring(L, -2, NULL));
+    Op *op = trace_op(L, k, &parts);
     check_indices(L, op);
     luaL_checkstack(L, op->nout, "too many results");
     for (int i = 0; i < op->nout; i++) push_tensor(L, op->out[i]);
@@ -217,36 +265,36 @@ static int prim_reshape(lua_State *L) {
 /* cast(x, dtype), cast(x, like). Made also where x is traced in that dtype: its unit may give it another. */
 static int prim_cast(lua_State *L) {
     Value *x = tensor_value(L, 1, "cast"), *like = tensor_at(L, 2) ? tensor_value(L, 2, "cast") : NULL;
-    int64_t to = like ? like->dtype : to_dtype(L, 2, "cast");
-    Op *op = trace_op(L, OP_CAST, 1, &x, &to, 1, NULL, 0);
+    Dtype to = like ? like->dtype : to_dtype(L, 2, "cast");
+    Op *op = trace_op(L, OP_cast, &(OpParts){.cast = {.a = x, .dtype = to}});
     op->like = like;
-    push_tensor(L, op->out[0]);
+    push_tensor(L, op->cast.y);
     return 1;
 }
 
 static int prim_full(lua_State *L) { /* shape, value, dtype */
-    int64_t ints[2 + MAX_DIMS];
     need_trace(L, "full");
-    double value = luaL_checknumber(L, 2);
-    ints[1] = to_shape(L, 1, "full", ints + 2);
-    ints[0] = to_dtype(L, 3, "full");
-    push_tensor(L, trace_op(L, OP_FULL, 0, NULL, ints, 2 + (int)ints[1], &value, 1)->out[0]);
+    OpParts parts = {.full = {.value = luaL_checknumber(L, 2)}};
+    parts.full.dims = to_shape(L, 1, "full", parts.full.shape);
+    parts.full.dtype = to_dtype(L, 3, "full");
+    push_tensor(L, trace_op(L, OP_full, &parts)->full.y);
     return 1;
 }
 
 static int prim_arange(lua_State *L) { /* n, start, step, dtype */
     need_trace(L, "arange");
-    int64_t n = luaL_checkinteger(L, 1);
-    double floats[2] = {luaL_checknumber(L, 2), luaL_checknumber(L, 3)};
-    int64_t ints[2] = {to_dtype(L, 4, "arange"), n};
-    push_tensor(L, trace_op(L, OP_ARANGE, 0, NULL, ints, 2, floats, 2)->out[0]);
+    OpParts parts = {.arange = {.n = luaL_checkinteger(L, 1),
+                                .start = luaL_checknumber(L, 2),
+                                .step = luaL_checknumber(L, 3),
+                                .dtype = to_dtype(L, 4, "arange")}};
+    push_tensor(L, trace_op(L, OP_arange, &parts)->arange.y);
     return 1;
 }
 
 /* x shows its operand with the last two dims swapped and nothing else changed. */
 static bool swaps_last_two(const Value *x) {
     if (!x->def || !op_is(x->def, T_VIEW) || op_is(x->def, T_NO_GRAD) || x->dims < 2) return false;
-    const Value *from = x->def->in[0];
+    const Value *from = x->def->transpose.a;
     bool same = from->dims == x->dims && from->offset == x->offset;
     for (int d = 0; d < x->dims && same; d++) {
         int e = d < x->dims - 2 ? d : 2 * x->dims - 3 - d;
@@ -261,7 +309,7 @@ static int prim_untransposed(lua_State *L) {
     Value *x = tensor_value(L, 1, "matmul");
     bool swapped = swaps_last_two(x);
     if (swapped)
-        push_tensor(L, x->def->in[0]);
+        push_tensor(L, x->def->transpose.a);
     else
         lua_pushvalue(L, 1);
     lua_pushboolean(L, swapped);

@@ -193,7 +193,8 @@ static bool picks_rows_of_a_table(Frontend *f, const Program *p, const Input *in
     for (int i = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
         for (int k = 0; k < op->nin; k++) {
-            if (dtype_float(op->in[k]->dtype) || !is_among(&made, value_root(op->in[k]))) continue;
+            Value *v = op->in[k];
+            if (!v || dtype_float(v->dtype) || !is_among(&made, value_root(v))) continue;
             if (picks_rows(op, k)) return true;
             for (int j = 0; j < op->nout; j++) push(&made, f->arena, value_root(op->out[j]));
         }
@@ -202,8 +203,9 @@ static bool picks_rows_of_a_table(Frontend *f, const Program *p, const Input *in
 }
 
 static bool casts_integers(const Op *op) {
-    return op_is(op, T_POINTWISE) && op->nin == 1 && op->out[0]->dtype != op->in[0]->dtype &&
-           !dtype_float(op->in[0]->dtype) && !dtype_float(op->out[0]->dtype) && op->out[0]->dtype != BOOL;
+    if (!op_is(op, T_POINTWISE) || op->nin != 1) return false;
+    Dtype from = op->cast.a->dtype, to = op->cast.y->dtype;
+    return from != to && !dtype_float(from) && !dtype_float(to) && to != BOOL;
 }
 
 /* Rows of the smallest table that the elements of an input index as they are; views and casts keep them. 0: none. */
@@ -213,10 +215,10 @@ static int64_t least_table(Frontend *f, const Program *p, Value *input, int64_t 
     for (int i = 0; p && input && i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
         for (int k = 0; k < op->nin; k++) {
-            if (!is_among(&same, value_root(op->in[k]))) continue;
+            if (!op->in[k] || !is_among(&same, value_root(op->in[k]))) continue;
             int64_t limit = index_limit(op, k);
             if (limit && (!least || limit < least)) least = limit;
-            if (casts_integers(op)) push(&same, f->arena, op->out[0]);
+            if (casts_integers(op)) push(&same, f->arena, op->cast.y);
         }
     }
     return least;
@@ -293,7 +295,10 @@ static void drop_unused(Frontend *f, const Program *p) {
         Input *in = f->g->inputs.at[i];
         bool used = false;
         for (int k = 0; k < p->ops.n && in->sample_value; k++)
-            for (int j = 0; j < p->ops.at[k]->nin; j++) used |= value_root(p->ops.at[k]->in[j]) == in->sample_value;
+            for (int j = 0; j < p->ops.at[k]->nin; j++) {
+                Value *v = p->ops.at[k]->in[j];
+                used |= v && value_root(v) == in->sample_value;
+            }
         if (!used) in->sample_value = NULL;
     }
 }
@@ -389,8 +394,7 @@ static int prim_log_metric(lua_State *L) {
     Builder b = trace_builder(L);
     int first = b.p->ops.n;
     Value *x = build_cast(&b, build_reshape(&b, v, 0, no_shape), FP32);
-    Value *in[2] = {x, f->g->metrics_state->value};
-    build_op(&b, OP_STORE, 2, in, (int64_t[]){1, slot}, 2, NULL, 0);
+    BUILD(&b, store, .value = x, .state = f->g->metrics_state->value, .add = true, .at = slot);
     trace_finish(L, first);
     return 0;
 }

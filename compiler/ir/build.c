@@ -19,23 +19,22 @@ static void check_sizes(const Builder *b, const Op *op) {
     }
 }
 
-Op *build_op(Builder *b, OpKind k, int nin, Value *const *in, const int64_t *ints, int nints, const double *floats,
-             int nfloats) {
+Op *build_op(Builder *b, OpKind k, const OpParts *parts) {
     const OpInfo *info = &op_info[k];
-    if (nin < info->min_in || nin > info->max_in)
-        fail(b->src, "%s takes %d to %d operands, got %d", info->name, info->min_in, info->max_in, nin);
-    if (nints > MAX_INTS || nfloats > MAX_FLOATS)
-        fail(b->src, "%s: %d attributes, at most %d fit; split the op in two", info->name, nints, MAX_INTS);
     Op *op = new_op(b->g, k);
     if (b->module) op->module = b->module;
     op->src = b->src;
     op->phase = b->phase;
     op->origin = b->origin;
     op->call = b->call;
-    op->nin = nin;
-    for (int i = 0; i < nin; i++) op->in[i] = in[i];
-    for (int i = 0; i < nints; i++) op->i[i] = ints[i];
-    for (int i = 0; i < nfloats; i++) op->f[i] = floats[i];
+    op->parts = *parts;
+    for (int i = 0, slots = slot_count(info->operands); i < slots; i++) {
+        const Slot *s = slot_at(info->operands, i, NULL);
+        if (op->in[i])
+            op->nin = i + 1;
+        else if (!(s->flags & OPTIONAL))
+            bug(b->src, "%s lacks its operand %s", info->name, s->name);
+    }
     op->id = b->origin ? arena_printf(b->g->arena, "%sb%d", b->origin->id, b->k++)
                        : arena_printf(b->g->arena, "e%d", b->g->next_op++);
     if (info->infer) info->infer(b->g, op);
@@ -47,41 +46,40 @@ Op *build_op(Builder *b, OpKind k, int nin, Value *const *in, const int64_t *int
 /* Precision takes it out: it has no number, so that units do not rename what they hold. */
 Value *build_border(Builder *b, Value *v, Module *unit, bool leaves) {
     int next = b->g->next_op;
-    Op *op = build_op(b, OP_BORDER, 1, &v, NULL, 0, NULL, 0);
+    Op *op = BUILD(b, border, .a = v);
     op->id = arena_printf(b->g->arena, "%s%d", leaves ? "out" : "in", b->p->ops.n);
-    op->border = unit;
+    op->crossed = unit;
     op->leaves = leaves;
     b->g->next_op = next;
-    return op->out[0];
+    return op_result(op);
 }
 
 Value *build1(Builder *b, OpKind k, Value *a) {
-    return build_op(b, k, 1, &a, NULL, 0, NULL, 0)->out[0];
+    return op_result(build_op(b, k, &(OpParts){.in = {a}}));
 }
 
 Value *build2(Builder *b, OpKind k, Value *a, Value *c) {
-    return build_op(b, k, 2, (Value *[]){a, c}, NULL, 0, NULL, 0)->out[0];
+    return op_result(build_op(b, k, &(OpParts){.in = {a, c}}));
 }
 
-Value *build_scalar(Builder *b, OpKind k, Value *a, double f) {
-    return build_op(b, k, 1, &a, NULL, 0, &f, 1)->out[0];
+Value *build_scalar(Builder *b, OpKind k, Value *a, double x) {
+    return op_result(build_op(b, k, &(OpParts){.add_scalar = {.a = a, .x = x}}));
 }
 
 static bool has_shape(const Value *v, int dims, const int64_t *shape) {
     return v->dims == dims && !memcmp(v->shape, shape, sizeof(int64_t) * (size_t)dims);
 }
 
-/* An op whose attributes are a count of dims and a shape. */
 static Value *build_shaped(Builder *b, OpKind k, Value *a, int dims, const int64_t *shape) {
-    int64_t ints[1 + MAX_DIMS] = {dims};
+    OpParts parts = {.reshape = {.a = a, .dims = dims}};
     if (dims < 0 || dims > MAX_DIMS)
         fail(b->src, "%s: %d dims, at most %d are supported; fold some together", op_info[k].name, dims, MAX_DIMS);
-    for (int i = 0; i < dims; i++) ints[1 + i] = shape[i];
-    return build_op(b, k, 1, &a, ints, 1 + dims, NULL, 0)->out[0];
+    for (int i = 0; i < dims; i++) parts.reshape.shape[i] = shape[i];
+    return op_result(build_op(b, k, &parts));
 }
 
 Value *build_expand(Builder *b, Value *a, int dims, const int64_t *shape) {
-    return has_shape(a, dims, shape) ? a : build_shaped(b, OP_EXPAND, a, dims, shape);
+    return has_shape(a, dims, shape) ? a : build_shaped(b, OP_expand, a, dims, shape);
 }
 
 Value *build_sum_to(Builder *b, Value *a, int dims, const int64_t *shape) {
@@ -90,8 +88,7 @@ Value *build_sum_to(Builder *b, Value *a, int dims, const int64_t *shape) {
     for (int i = 0; i < a->dims; i++)
         if (i < lead || (shape[i - lead] == 1 && a->shape[i] != 1)) mask |= 1 << i;
     if (!mask) return a;
-    int64_t ints[2] = {mask, lead == 0};
-    Value *sum = build_op(b, OP_SUM, 1, &a, ints, 2, NULL, 0)->out[0];
+    Value *sum = BUILD(b, sum, .x = a, .over = mask, .keep = lead == 0)->sum.y;
     return has_shape(sum, dims, shape) ? sum : build_reshape(b, sum, dims, shape);
 }
 
@@ -101,17 +98,16 @@ Value *build_reshape(Builder *b, Value *a, int dims, const int64_t *shape) {
     bool plain = dims >= 0 && dims <= MAX_DIMS;
     for (int i = 0; i < dims && plain; i++) plain = shape[i] > 0 && !__builtin_mul_overflow(n, shape[i], &n);
     /* A shape that does not fit goes to the rule as it is, which says what is wrong with it. */
-    if (plain && n == value_numel(a) && !reshape_strides(a, dims, shape, stride)) a = build1(b, OP_COPY, a);
-    return build_shaped(b, OP_RESHAPE, a, dims, shape);
+    if (plain && n == value_numel(a) && !reshape_strides(a, dims, shape, stride)) a = build1(b, OP_copy, a);
+    return build_shaped(b, OP_reshape, a, dims, shape);
 }
 
 Value *build_transpose(Builder *b, Value *a, const int *perm) {
-    int64_t ints[MAX_DIMS];
-    for (int i = 0; i < a->dims; i++) ints[i] = perm[i];
-    return build_op(b, OP_TRANSPOSE, 1, &a, ints, a->dims, NULL, 0)->out[0];
+    OpParts parts = {.transpose = {.a = a}};
+    for (int i = 0; i < a->dims; i++) parts.transpose.order[i] = perm[i];
+    return build_op(b, OP_transpose, &parts)->transpose.y;
 }
 
 Value *build_cast(Builder *b, Value *a, Dtype d) {
-    int64_t to = d;
-    return a->dtype == d ? a : build_op(b, OP_CAST, 1, &a, &to, 1, NULL, 0)->out[0];
+    return a->dtype == d ? a : BUILD(b, cast, .a = a, .dtype = d)->cast.y;
 }

@@ -16,13 +16,14 @@ struct Builder {
     int call, k;
 };
 
-/* Builds one op: operands, attributes, runs infer, appends. Returns the op (results in ->out). */
-Op *build_op(Builder *b, OpKind k, int nin, Value *const *in, const int64_t *ints, int nints, const double *floats,
-             int nfloats);
+/* Builds one op of these operands and attributes: runs infer, appends. Returns the op, whose results infer has set. */
+Op *build_op(Builder *b, OpKind k, const OpParts *parts);
+/* BUILD(b, matmul, .a = x, .b = w, .trans_b = true)->matmul.y */
+#define BUILD(b, op, ...) build_op(b, OP_##op, &(OpParts){.op = {__VA_ARGS__}})
 Value *build_border(Builder *b, Value *v, Module *unit, bool leaves);
 Value *build1(Builder *b, OpKind k, Value *a);                             /* unary, first result */
 Value *build2(Builder *b, OpKind k, Value *a, Value *c);                   /* binary */
-Value *build_scalar(Builder *b, OpKind k, Value *a, double f);             /* add_scalar, mul_scalar, ... */
+Value *build_scalar(Builder *b, OpKind k, Value *a, double x);             /* add_scalar, mul_scalar, ... */
 Value *build_expand(Builder *b, Value *a, int dims, const int64_t *shape); /* view with stride 0; a itself when equal */
 Value *build_sum_to(Builder *b, Value *a, int dims, const int64_t *shape); /* inverse of expand: sums the grown dims */
 Value *build_reshape(Builder *b, Value *a, int dims, const int64_t *shape); /* view, or copy + view */

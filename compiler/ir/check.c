@@ -101,14 +101,14 @@ static void check_body(const Check *c, const Op *op) {
         if (!op_is(m, T_POINTWISE)) broken(c, op, "member %s is not pointwise", op_info[m->kind].name);
         for (int j = 0; j < m->nin; j++) {
             bool known = among(m->in[j], op->in, op->nin);
-            for (int before = 0; before < i && !known; before++) known = m->in[j] == op->body[before]->out[0];
+            for (int before = 0; before < i && !known; before++) known = m->in[j] == op_result(op->body[before]);
             if (!known)
                 broken(c, op, "member %d (%s) uses value %d from nowhere", i, op_info[m->kind].name, m->in[j]->id);
         }
     }
     for (int k = 0; k < op->nout; k++) {
         bool found = false;
-        for (int i = 0; i < op->nbody && !found; i++) found = op->body[i]->out[0] == op->out[k];
+        for (int i = 0; i < op->nbody && !found; i++) found = op_result(op->body[i]) == op->out[k];
         if (!found) broken(c, op, "result %d is no member's", k);
     }
 }
@@ -119,16 +119,19 @@ static void check_op(Check *c, const Op *op, int position) {
     map_put(c->ids, op->id, (void *)op);
     if (map_len(c->ids) == position) broken(c, op, "its id stands twice in the program");
     if (!op->module) broken(c, op, "has no module");
-    if (op->nin < info->min_in || op->nin > info->max_in) broken(c, op, "has %d operands", op->nin);
-    if (op->nout < 0 || op->nout > info->nout) broken(c, op, "has %d results", op->nout);
-    for (int i = 0; i < op->nin; i++) {
-        if (!op->in[i]) broken(c, op, "operand %d is missing", i);
+    if (op->nin > slot_count(info->operands)) broken(c, op, "has %d operands", op->nin);
+    if (op->nout > slot_count(info->results)) broken(c, op, "has %d results", op->nout);
+    for (int i = 0; i < slot_count(info->operands); i++) {
+        const Slot *s = slot_at(info->operands, i, NULL);
+        if (!op->in[i] && !(s->flags & OPTIONAL)) broken(c, op, "lacks its operand %s", s->name);
+        if (op->in[i] && i >= op->nin) broken(c, op, "counts %d operands, and %s is there too", op->nin, s->name);
+        if (!op->in[i]) continue;
         check_value(c, op, op->in[i]);
         check_operand(c, op, op->in[i], position);
     }
     for (int k = 0; k < op->nout; k++) {
         const Value *v = op->out[k];
-        if (!v) broken(c, op, "result %d is missing", k);
+        if (!v) broken(c, op, "lacks its result %s", slot_at(info->results, k, NULL)->name);
         check_value(c, op, v);
         if (c->defined[v->id]) broken(c, op, "result %d, value %d, is defined twice", k, v->id);
         if (!op->body && v->def != op)

@@ -24,28 +24,52 @@ static void put_value(FILE *f, Arena *a, const Value *v, bool as_result) {
     if (v->internal) fputs(" internal", f);
 }
 
-static void put_values(FILE *f, Arena *a, Value *const *v, int n, bool as_results) {
-    for (int i = 0; i < n; i++) {
-        if (i) fputs(", ", f);
+/* "a: %12 bf16[8,768], bias: $h.0.bias fp32[768]" */
+static void put_values(FILE *f, Arena *a, const Slot *slots, Value *const *v, int n, bool as_results) {
+    for (int i = 0, first = 1; i < n; i++) {
+        int index;
+        const Slot *s = slot_at(slots, i, &index);
+        if (!v[i]) continue;
+        fputs(first ? "" : ", ", f);
+        if (s && !index) fprintf(f, "%s: ", s->name);
         put_value(f, a, v[i], as_results);
+        first = 0;
     }
 }
 
+/* Those that are not 0, as "  trans_b 1  eps 1e-05". */
 static void put_attributes(FILE *f, const Op *op) {
-    int ni = MAX_INTS, nf = MAX_FLOATS;
-    while (ni && !op->i[ni - 1]) ni--;
-    while (nf && op->f[nf - 1] == 0) nf--;
-    for (int i = 0; i < ni; i++) fprintf(f, "%s%lld", i ? "," : "  i ", (long long)op->i[i]);
-    for (int i = 0; i < nf; i++) fprintf(f, "%s%g", i ? "," : "  f ", op->f[i]);
+    const int64_t *i = op->i;
+    const double *x = op->f;
+    for (const Attribute *a = op_info[op->kind].attributes; a->name; a++) {
+        bool real = a->type == A_FLOAT;
+        int n = a->n;
+        while (n && (real ? x[n - 1] == 0 : i[n - 1] == 0)) n--;
+        for (int k = 0; k < n; k++) {
+            fprintf(f, k ? "," : "  %s ", a->name);
+            if (real)
+                fprintf(f, "%g", x[k]);
+            else if (a->type == A_DTYPE || a->type == A_WIDER)
+                fputs(dtype_name((Dtype)(i[k] - (a->type == A_WIDER))), f);
+            else if (a->words)
+                fputs(a->words[i[k]], f);
+            else
+                fprintf(f, "%lld", (long long)i[k]);
+        }
+        if (real)
+            x += a->n;
+        else
+            i += a->n;
+    }
     if (op->ntable) fprintf(f, "  table of %d", op->ntable);
     if (op->group >= 0) fprintf(f, "  group %d", op->group);
 }
 
 static void put_op(FILE *f, Arena *a, const Op *op, const char *indent) {
     fprintf(f, "%s%-10s %-8s %-9s ", indent, op->id ? op->id : "-", stream_name(op->stream), phase_name(op->phase));
-    put_values(f, a, op->out, op->nout, true);
+    put_values(f, a, op_info[op->kind].results, op->out, op->nout, true);
     fprintf(f, "%s%s(", op->nout ? " = " : "", op->body ? op_info[op->kind].name : op_label(a, op));
-    put_values(f, a, op->in, op->nin, false);
+    put_values(f, a, op_info[op->kind].operands, op->in, op->nin, false);
     fputc(')', f);
     put_attributes(f, op);
     if (op->module && op->module->path && *op->module->path) fprintf(f, "  %s", op->module->path);

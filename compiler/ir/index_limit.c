@@ -4,11 +4,12 @@
 #include "index_limit.h"
 
 bool picks_rows(const Op *op, int operand) {
-    return op->kind == OP_EMBEDDING && operand == 0;
+    return op->kind == OP_embedding && operand == SLOT(embedding, index);
 }
 
 int64_t index_limit(const Op *op, int operand) {
-    if (picks_rows(op, operand)) return op->in[1]->shape[0];
-    if (op->kind == OP_CROSS_ENTROPY && operand == 1) return op->in[0]->shape[op->in[0]->dims - 1];
-    return 0;
+    if (picks_rows(op, operand)) return op->embedding.w->shape[0];
+    if (op->kind != OP_cross_entropy || operand != SLOT(cross_entropy, targets)) return 0;
+    const Value *logits = op->cross_entropy.logits;
+    return logits->shape[logits->dims - 1];
 }

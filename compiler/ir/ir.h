@@ -22,13 +22,13 @@ const char *phase_name(Phase p);
 
 /* ── ops ────────────────────────────────────────────────────────────────────────────────────────── */
 typedef enum {
-#define OP(ID, ...) OP_##ID,
-#include "ops.def"
-#undef OP
+#define OP(name, ...) OP_##name,
+#include "schema/ops.def"
     N_OPS
 } OpKind;
 
-/* Traits, a bit each. Passes ask for traits, never for op names. */
+/* Traits, a bit each. A pass that may meet any op asks for traits; one that is about certain ops (QKV fusion: matmul,
+ * rope, attention) names them. */
 enum {
     T_POINTWISE = 1 << 0,  /* elementwise over equal shapes (after explicit expand); has a C expression; may be fused */
     T_VIEW = 1 << 1,       /* the result shares its operand's bytes; no event */
@@ -39,23 +39,17 @@ enum {
     T_EFFECT = 1 << 6,     /* writes a state or a metric: never removed, dropped from recompute clones */
     T_STRIDED = 1 << 7,    /* its kernel takes operands of any strides; others get a `copy` where needed */
     T_ROWS = 1 << 8,       /* its kernel takes operands whose last dimension is contiguous (any outer strides) */
-    T_WIDE_GRAD = 1 << 9,  /* accumulates in fp32 and can store fp32 whatever its operands' dtype (weight gradients) */
-    T_OPTIMIZER = 1 << 10, /* updates parameters */
-    T_NO_GRAD = 1 << 11,   /* gradient is zero by definition (comparisons, detach) */
-    T_HOST_OK = 1 << 12,   /* may run on the host stream over the host arena */
-    T_FLAG_TRANSPOSED = 1 << 14, /* attributes 0 and 1 say that operands 0 and 1 are to be read transposed */
-    T_ROWS_OUT = 1 << 15,        /* its kernel writes results whose last dimension is contiguous (any outer strides) */
-    T_JOINS = 1 << 16,           /* puts its operands side by side along dimension i0 */
-    T_FOREIGN = 1 << 17,         /* calls a function of the user's own source: op->extension */
-    T_LOOKUP = 1 << 18,          /* takes rows of operand 1, whose gradient is made of rows by index */
-    T_ROWS_GRAD = 1 << 19,       /* that gradient: operand 1's rows, added up by the index in operand 0 */
-    T_PREFIX = 1 << 20,    /* does the same to each index of dimension 2, and where i1 is set to the first i1 alone */
-    T_ROWS_BACK = 1 << 21, /* its operands' gradients come from a T_ROWS_OUT kernel */
-    T_SETS = 1 << 13, /* writes the state that it updates without reading it. With two operands (store): reads too where
-                         i0 is set, and touches operand 1 from element i1 on, as many as operand 0 has */
+    T_ROWS_OUT = 1 << 9,   /* its kernel writes results whose last dimension is contiguous (any outer strides) */
+    T_WIDE_GRAD = 1 << 10, /* accumulates in fp32 and can store fp32 whatever its operands' dtype (weight gradients) */
+    T_OPTIMIZER = 1 << 11, /* updates parameters */
+    T_NO_GRAD = 1 << 12,   /* gradient is zero by definition (comparisons, detach) */
+    T_HOST_OK = 1 << 13,   /* may run on the host stream over the host arena */
+    T_FOREIGN = 1 << 14,   /* calls a function of the user's own source: op->extension */
+    T_SETS = 1 << 15,      /* writes the state that it updates without reading it */
 };
 
 enum { MAX_DIMS = SC_DIMS, MAX_IN = SC_OPERANDS, MAX_INTS = SC_INTS, MAX_FLOATS = SC_FLOATS };
+enum { MAX_WIRES = SC_WIRES };
 
 typedef struct Graph Graph;
 typedef struct Program Program;
@@ -99,13 +93,20 @@ static inline Value *value_root(Value *v) { /* the value that owns the bytes */
 }
 const char *value_str(Arena *a, const Value *v); /* "bf16[8,2048]" */
 
+/* Results, operands and attributes of an op, by the names of its row in ops.def: parts.matmul.bias; or all in order
+ * (out, in: NULL where an optional one is absent). Ops of equal rows may be asked by each other's name. */
+typedef union {
+#include "parts.def"
+} OpParts;
+
 struct Op {
     OpKind kind;
     const char *id; /* stable event name: e131 · e131r (recompute) · e131b0 (backward) · g3f g3b r3 u3 o131 f131 */
-    Value *in[MAX_IN], *out[MAX_IN];
-    int nin, nout;
-    int64_t i[MAX_INTS]; /* attributes, meaning per op in ops.def */
-    double f[MAX_FLOATS];
+    union {         /* op->matmul.bias */
+        OpParts parts;
+#include "parts.def"
+    };
+    int nin, nout;        /* slots up to the last operand, result that is there */
     const int64_t *table; /* optional list of integers (gap list, segment list) */
     int ntable;
     Module *module; /* module call that made it; never NULL (the root module if nothing else) */
@@ -115,19 +116,19 @@ struct Op {
     Op *origin;           /* backward op: its forward op; clone: what it was cloned from; else NULL */
     Unit *unit;           /* for gather, reduce, optimizer */
     Extension *extension; /* of a T_FOREIGN op */
-    Op **body;            /* OP_FUSED: member ops in order, else NULL */
+    Op **body;            /* OP_fused: member ops in order, else NULL */
     int nbody;
-    bool promotes;  /* a cast that the trace made since operands differed in dtype: precision decides anew */
-    Value *like;    /* of a cast as traced: it gives the dtype that this value has there; else NULL */
-    Module *border; /* where a value enters this unit as an argument or leaves it as a result; else NULL */
-    bool leaves;    /* ... and which of the two */
-    bool number;    /* a number (or a cast of integers) beside tensors: precision gives it a dtype; read by one op */
-    bool weak;      /* an expanded tensor without dims: beside others it does not count in a promotion */
-    int call;       /* ordinal of the module call it was traced in (a module called twice has two) */
+    bool promotes;   /* a cast that the trace made since operands differed in dtype: precision decides anew */
+    Value *like;     /* of a cast as traced: it gives the dtype that this value has there; else NULL */
+    Module *crossed; /* where a value enters this unit as an argument or leaves it as a result; else NULL */
+    bool leaves;     /* ... and which of the two */
+    bool number;     /* a number (or a cast of integers) beside tensors: precision gives it a dtype; read by one op */
+    bool weak;       /* an expanded tensor without dims: beside others it does not count in a promotion */
+    int call;        /* ordinal of the module call it was traced in (a module called twice has two) */
     Checkpoint *checkpoint; /* policy of the outermost checkpointed call it was traced in, or NULL */
     int region;             /* ordinal of that call in the trace, from 1; 0: none */
     int group;              /* fused kernel number: equal for clones of one group; else -1 */
-    Value *scratch_value;   /* workspace, or NULL; also counted as a write */
+    Value *workspace;       /* or NULL; also counted as a write */
     void *scratch;          /* owned by the running pass */
 };
 
@@ -155,7 +156,6 @@ typedef enum {
 } UpdatePlace; /* offload.optimizer = true, "stream", "host" */
 
 /* The user's own C and CUDA C: an extension of all-gathers, or a custom op. */
-enum { MAX_WIRES = 4 };
 typedef struct { /* one buffer that travels */
     Dtype dtype;
     int count, every; /* `count` elements for every `every` stored ones; every 0: `count` for each rank's piece of a
@@ -245,7 +245,7 @@ struct Module {
 /* m is the ancestor or lies in it; m NULL: it does not. The ancestor is never NULL. */
 bool module_within(const Module *m, const Module *ancestor);
 
-typedef enum { INIT_ZEROS, INIT_ONES, INIT_CONSTANT, INIT_NORMAL, INIT_UNIFORM, INIT_TRUNC_NORMAL } InitKind;
+typedef sc_init InitKind;
 
 struct Param {
     int id;           /* order of first use in the traced forward, unused ones after, by path */
@@ -464,39 +464,69 @@ typedef struct {
 
 typedef struct { /* what a kernel's workspace depends on besides its op */
     bool cuda;
-    int threads;        /* CPU: a rank's */
-    bool deterministic; /* bits repeat: the model does not say otherwise */
-    bool wide;          /* CPU: kernels compute in fp64 (the test build), whatever their operands are */
+    int threads;         /* CPU: a rank's */
+    int multiprocessors; /* CUDA */
+    bool deterministic;  /* bits repeat: the model does not say otherwise */
+    bool wide;           /* CPU: kernels compute in fp64 (the test build), whatever their operands are */
 } Machine;
 
 typedef struct Builder Builder; /* appends ops to a list, inheriting module, source, phase and origin; ir/build.h */
 
-typedef struct {
+enum { OPTIONAL = 1, LENDS = 2, UPDATED = 4 }; /* flags of a slot, see ops.def */
+typedef struct {                               /* a result or an operand; or a list of at most n */
     const char *name;
-    int min_in, max_in, nout;
+    int flags, n;
+} Slot;
+
+typedef enum { A_FLAG, A_INT, A_DTYPE, A_WIDER, A_FLOAT } AttributeType;
+typedef struct { /* n numbers, behind those before it in op->i or (A_FLOAT) op->f */
+    const char *name;
+    AttributeType type;
+    int n;
+    bool kernel;              /* kernels receive it */
+    const char *const *words; /* of an ENUM: its constants; else NULL */
+} Attribute;
+
+typedef struct {
+    const char *name, *notation;
+    const Slot *results, *operands; /* each ends with a name of NULL */
+    const Attribute *attributes;    /* likewise: integers, then floats */
     unsigned traits;
-    void (*infer)(Graph *g, Op *op); /* sets op->out[] (new values or views) from op->in[] and attributes; fails with a
-                                        diagnostic at op->src that shows the shapes and the remedy */
-    void (*grad)(Builder *b, Op *op, Value **gout,
-                 Value **gin); /* gout[i] may be NULL (no gradient reaches it); sets
-                                  gin[i] for operands that want one; NULL rule: none */
+    void (*infer)(Graph *g, Op *op); /* sets op's results (new values or views) from its operands and attributes; fails
+                                        with a diagnostic at op->src that shows the shapes and the remedy */
+    /* d->matmul.y is the gradient that reaches result y (NULL: none does); sets d->matmul.a, the operand's, where it
+     * wants one; NULL rule: none */
+    void (*grad)(Builder *b, Op *op, OpParts *d);
     Cost (*cost)(const Op *op);
     int64_t (*workspace)(const Op *op, const Machine *m); /* bytes; NULL: none */
-    unsigned inplace; /* bit k: operand k, dead afterwards, may lend its bytes to result 0; see op_lends */
-    unsigned updates; /* bit k: operand k (a state, or an accumulator) is written in place; result 0 is none */
-    const char *expr; /* pointwise: C expression over a, b, c (operands) and f0, f1 (attributes), in `real` */
+    const char *expr; /* pointwise: C expression over the names of operands and floats, in `real` */
 } OpInfo;
 extern const OpInfo op_info[N_OPS];
 static inline bool op_is(const Op *op, unsigned trait) {
     return (op_info[op->kind].traits & trait) != 0;
 }
+/* The place of an operand in op->in: SLOT(matmul, bias). */
+#define SLOT(op, operand) ((int)(offsetof(OpParts, op.operand) / sizeof(Value *)) - MAX_IN)
+int slot_count(const Slot *slots); /* a list counts as many as it may have */
+/* The slot that number k of op->in (op->out) is; index: in its list, 0 where it is none. NULL: beyond the last. */
+const Slot *slot_at(const Slot *slots, int k, int *index);
+unsigned op_slot_flags(const Op *op, int operand); /* of op->in[operand] */
 static inline bool op_updates(const Op *op, int operand) {
-    return op_info[op->kind].updates >> operand & 1;
+    return op_slot_flags(op, operand) & UPDATED;
 }
-unsigned op_lends(const Op *op);                /* OpInfo.inplace, and what combine adds to it */
+bool op_updates_any(const Op *op);
+/* Of an op with one result, or its first: the one that gradients and fusion are about. */
+static inline Value *op_result(const Op *op) {
+    return *op->out;
+}
+static inline Value *op_operand(const Op *op) { /* of an op that takes one, or its first */
+    return *op->in;
+}
+bool op_lends(const Op *op, int operand);       /* it may lend its bytes to the first result */
+void op_set(Op *op, int operand, Value *v);     /* op_set(op, SLOT(matmul, bias), v): keeps op->nin */
 bool op_changes_nothing(const Op *op);          /* a cast to the dtype that its operand has */
 bool op_needs_copy(const Op *op);               /* a reshape of what lies in no way that a view could show */
-int op_values(const Op *op, const Value **out); /* in its kernel's order: results, operands, workspace; how many */
+int op_values(const Op *op, const Value **out); /* those that are there: results, operands, workspace; how many */
 OpKind op_by_name(const char *name);            /* N_OPS when unknown */
 ExtensionPart foreign_part(const Op *op);       /* which function of its extension a T_FOREIGN op calls */
 const char *part_name(const Extension *x, ExtensionPart p); /* "pre", "post", "forward", "backward" */

@@ -1,24 +1,48 @@
-/* Turns the rows of ops.def into op_info[], and finds ops by trait and by name.
- * Relies on: ops.def, the rules that it names.
- * Relied on by: every pass, the front end, the emitter. */
+/* Turns the rows of ops.def into op_info[], with the names of results, operands and attributes, and answers what a row
+ * says of an op. Relies on: schema/ops.def, the rules that it names. Relied on by: every pass, the front end, the
+ * emitter. */
 #include "rules.h"
 
+/* ── names ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+#define RESULT(name, flags) {#name, flags, 0},
+#define RESULTS(name, n) {#name, OPTIONAL, n},
+#define OPERAND(name, flags)
+#define OPERANDS(name, n)
+#define OP(name, notation, results, ...) static const Slot name##_results[] = {results{NULL, 0, 0}};
+#include "schema/ops.def"
+
+#define RESULT(name, flags)
+#define RESULTS(name, n)
+#define OPERAND(name, flags) {#name, flags, 0},
+#define OPERANDS(name, n) {#name, OPTIONAL, n},
+#define OP(name, notation, results, operands, ...) static const Slot name##_operands[] = {operands{NULL, 0, 0}};
+#include "schema/ops.def"
+
+#define WORD(name) #name,
+static const char *const sc_epilogue_words[] = {SC_EPILOGUES(WORD)}, *const sc_init_words[] = {SC_INITS(WORD)};
+#define FLAG(name) {#name, A_FLAG, 1, true, NULL},
+#define INT(name) {#name, A_INT, 1, true, NULL},
+#define ENUM(name, type) {#name, A_INT, 1, true, type##_words},
+#define DTYPE(name) {#name, A_DTYPE, 1, false, NULL},
+#define WIDER(name) {#name, A_WIDER, 1, false, NULL},
+#define SHAPE(dims, sizes) {#dims, A_INT, 1, false, NULL}, {#sizes, A_INT, SC_DIMS, false, NULL},
+#define INTS(name, n) {#name, A_INT, n, false, NULL},
+#define FLOAT(name) {#name, A_FLOAT, 1, true, NULL},
+#define FLOATS(name, n) {#name, A_FLOAT, n, true, NULL},
+#define OP(name, notation, results, operands, integers, floats, ...)                                                   \
+    static const Attribute name##_attributes[] = {integers floats{NULL, A_INT, 0, false, NULL}};
+#include "schema/ops.def"
+
 const OpInfo op_info[N_OPS] = {
-#define OP(ID, NAME, MIN, MAX, NOUT, TRAITS, INPLACE, UPDATES, INFER_RULE, GRAD_RULE, COST_RULE, WORK, EXPR)           \
-    [OP_##ID] = {.name = NAME,                                                                                         \
-                 .min_in = MIN,                                                                                        \
-                 .max_in = MAX,                                                                                        \
-                 .nout = NOUT,                                                                                         \
-                 .traits = TRAITS,                                                                                     \
-                 .inplace = INPLACE,                                                                                   \
-                 .updates = UPDATES,                                                                                   \
-                 .infer = INFER_RULE,                                                                                  \
-                 .grad = GRAD_RULE,                                                                                    \
-                 .cost = COST_RULE,                                                                                    \
-                 .workspace = WORK,                                                                                    \
-                 .expr = EXPR},
-#include "ops.def"
-#undef OP
+#define OP(NAME, NOTATION, results_, operands_, integers_, floats_, ...)                                               \
+    [OP_##NAME] = {.name = #NAME,                                                                                      \
+                   .notation = NOTATION,                                                                               \
+                   .results = NAME##_results,                                                                          \
+                   .operands = NAME##_operands,                                                                        \
+                   .attributes = NAME##_attributes,                                                                    \
+                   __VA_ARGS__},
+#include "schema/ops.def"
 };
 
 OpKind op_by_name(const char *name) {
@@ -27,39 +51,80 @@ OpKind op_by_name(const char *name) {
     return N_OPS;
 }
 
-/* Where each T_WIDE_GRAD op keeps "result dtype + 1": attribute slot + 1. */
-static const unsigned char wide_slot[N_OPS] = {
-    [OP_SUM] = 3, [OP_MATMUL] = 3, [OP_EMBEDDING_GRAD] = 2, [OP_LAYER_NORM_GRAD_W] = 1, [OP_RMS_NORM_GRAD_W] = 1,
-};
+/* ── slots ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+const Slot *slot_at(const Slot *slots, int k, int *index) {
+    for (; slots->name; slots++) {
+        int n = slots->n ? slots->n : 1;
+        if (index) *index = k;
+        if (k < n) return slots;
+        k -= n;
+    }
+    return NULL;
+}
 
-void set_result_dtype(Op *op, Dtype d) {
-    if (!wide_slot[op->kind])
-        fail(op->src, "%s cannot choose its result's dtype (internal error)", op_info[op->kind].name);
-    op->i[wide_slot[op->kind] - 1] = (int64_t)d + 1;
-    for (int k = 0; k < op->nout; k++) op->out[k]->dtype = d;
+int slot_count(const Slot *slots) {
+    int n = 0;
+    for (; slots->name; slots++) n += slots->n ? slots->n : 1;
+    return n;
+}
+
+unsigned op_slot_flags(const Op *op, int operand) {
+    const Slot *s = slot_at(op_info[op->kind].operands, operand, NULL);
+    return s ? (unsigned)s->flags : 0;
+}
+
+bool op_updates_any(const Op *op) {
+    for (const Slot *s = op_info[op->kind].operands; s->name; s++)
+        if (s->flags & UPDATED) return true;
+    return false;
 }
 
 /* A product that is gated is summed up where its second result lies, so that the first may lie where a gate or `up`
  * was: they are read when the sums are done, each element before it is written. */
-unsigned op_lends(const Op *op) {
-    unsigned last = op->nin ? 1u << (op->nin - 1) : 0;
-    if (op->kind != OP_MATMUL) return op_info[op->kind].inplace;
-    return op->i[4] == SC_GATED_TOO ? last : op->i[4] == SC_GATE_GRADS ? last | last >> 1 : 0;
+bool op_lends(const Op *op, int operand) {
+    if (op->kind == OP_matmul) return (operand == SLOT(matmul, gate) && op->matmul.aux) || operand == SLOT(matmul, up);
+    return op_slot_flags(op, operand) & LENDS;
 }
 
-bool op_needs_copy(const Op *op) {
-    int64_t stride[MAX_DIMS];
-    return op->kind == OP_RESHAPE && !reshape_strides(op->in[0], (int)op->i[0], op->i + 1, stride);
-}
-
-bool op_changes_nothing(const Op *op) {
-    return op->kind == OP_CAST && op->in[0]->dtype == op->out[0]->dtype;
+void op_set(Op *op, int operand, Value *v) {
+    op->in[operand] = v;
+    if (op->nin <= operand) op->nin = operand + 1;
 }
 
 int op_values(const Op *op, const Value **out) {
     int n = 0;
     for (int i = 0; i < op->nout; i++) out[n++] = op->out[i];
-    for (int i = 0; i < op->nin; i++) out[n++] = op->in[i];
-    if (op->scratch_value) out[n++] = op->scratch_value;
+    for (int i = 0; i < op->nin; i++)
+        if (op->in[i]) out[n++] = op->in[i];
+    if (op->workspace) out[n++] = op->workspace;
     return n;
+}
+
+/* ── what an op is ──────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* The attribute of each T_WIDE_GRAD op that chooses its results' dtype. */
+static int64_t *chosen_dtype(Op *op) {
+    switch (op->kind) {
+    case OP_sum: return &op->sum.dtype;
+    case OP_matmul: return &op->matmul.dtype;
+    case OP_embedding_grad: return &op->embedding_grad.dtype;
+    case OP_layer_norm_grad_w: return &op->layer_norm_grad_w.dtype;
+    case OP_rms_norm_grad_w: return &op->rms_norm_grad_w.dtype;
+    default: fail(op->src, "%s cannot choose its result's dtype (internal error)", op_info[op->kind].name);
+    }
+}
+
+void set_result_dtype(Op *op, Dtype d) {
+    *chosen_dtype(op) = (int64_t)d + 1;
+    for (int k = 0; k < op->nout; k++) op->out[k]->dtype = d;
+}
+
+bool op_needs_copy(const Op *op) {
+    int64_t stride[MAX_DIMS];
+    return op->kind == OP_reshape && !reshape_strides(op->reshape.a, (int)op->reshape.dims, op->reshape.shape, stride);
+}
+
+bool op_changes_nothing(const Op *op) {
+    return op->kind == OP_cast && op->cast.a->dtype == op->cast.y->dtype;
 }

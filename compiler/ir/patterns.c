@@ -13,11 +13,10 @@ static void join(Op *op, const Op *like) {
     op->checkpoint = like->checkpoint;
 }
 
-static void take_operand(Op *op, Value *v) {
-    op->in[op->nin++] = v;
-}
-static void take_result(Op *op, Value *v) {
-    op->out[op->nout++] = v;
+static void set_result(Op *op, Value **result, Value *v) {
+    *result = v;
+    int k = (int)(result - op->out);
+    if (op->nout <= k) op->nout = k + 1;
 }
 
 static bool same_layout(const Value *a, const Value *b) {
@@ -28,66 +27,65 @@ static bool same_layout(const Value *a, const Value *b) {
  */
 /* One product of two matrices, whose rows lie one after the other in the result, and nothing done to it yet. */
 static bool plain_product(const Op *op) {
-    bool one = op->in[1]->dims == 2 && (op->in[0]->dims == 2 || !op->i[0]);
-    return one && !op->i[3] && !op->i[4] && !op->i[5] && value_contiguous(op->out[0]);
+    bool one = op->matmul.b->dims == 2 && (op->matmul.a->dims == 2 || !op->matmul.trans_a);
+    return one && !op->matmul.c && !op->matmul.epilogue && value_contiguous(op->matmul.y);
 }
 
 /* a b + c: the sum begins with c. Backward operands of the product may be made again in its own region. */
 static bool add_to_product(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    Value *y = first->out[0], *c = then->in[1 - operand];
+    Value *y = first->matmul.y, *c = then->in[1 - operand];
     if (!alone || then->in[operand] != y || !plain_product(first)) return false;
-    if (c == y || !same_layout(c, y) || !same_layout(then->out[0], y)) return false;
-    take_operand(first, c);
-    first->i[3] = 1;
-    first->out[0] = then->out[0];
+    if (c == y || !same_layout(c, y) || !same_layout(then->add.y, y)) return false;
+    op_set(first, SLOT(matmul, c), c);
+    first->matmul.y = then->add.y;
     if (first->phase == FORWARD) join(first, then);
     return true;
 }
 
 /* gelu of a product; the product itself stays as a result where the gradient wants it. */
 static bool gelu_of_product(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    Value *x = first->out[0];
-    if (then->in[operand] != x || !plain_product(first) || !same_layout(then->out[0], x)) return false;
-    first->i[4] = alone ? SC_GELU : SC_GELU_TOO;
-    first->out[0] = then->out[0];
-    if (!alone) take_result(first, x);
+    Value *x = first->matmul.y;
+    if (then->in[operand] != x || !plain_product(first) || !same_layout(then->gelu_tanh.y, x)) return false;
+    first->matmul.epilogue = alone ? SC_GELU : SC_GELU_TOO;
+    first->matmul.y = then->gelu_tanh.y;
+    if (!alone) set_result(first, &first->matmul.aux, x);
     return true;
 }
 
 /* The product is a gradient that goes through gelu. */
 static bool gelu_grad_of_product(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    Value *y = first->out[0], *x = then->in[1];
-    if (operand || !alone || then->in[0] != y || x == y || !plain_product(first)) return false;
-    if (first->nin > 2 || !same_layout(x, y) || !same_layout(then->out[0], y)) return false;
-    take_operand(first, x);
-    first->i[4] = SC_GELU_GRAD;
-    first->out[0] = then->out[0];
+    Value *y = first->matmul.y, *x = then->gelu_tanh_grad.a;
+    if (operand || !alone || then->gelu_tanh_grad.g != y || x == y || !plain_product(first)) return false;
+    if (first->matmul.bias || !same_layout(x, y) || !same_layout(then->gelu_tanh_grad.y, y)) return false;
+    op_set(first, SLOT(matmul, x), x);
+    first->matmul.epilogue = SC_GELU_GRAD;
+    first->matmul.y = then->gelu_tanh_grad.y;
     join(first, then);
     return true;
 }
 
 /* The value that a silu gates; the gate has been computed elsewhere. */
 static bool silu_mul_of_product(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    Value *up = first->out[0], *gate = then->in[0];
-    if (then->in[1] != up || value_root(gate)->def == first || !plain_product(first)) return false;
-    if (!same_layout(gate, up) || !same_layout(then->out[0], up)) return false;
-    take_operand(first, gate);
-    first->i[4] = alone ? SC_GATED : SC_GATED_TOO;
-    first->out[0] = then->out[0];
-    if (!alone) take_result(first, up);
+    Value *up = first->matmul.y, *gate = then->silu_mul.gate;
+    if (then->silu_mul.up != up || value_root(gate)->def == first || !plain_product(first)) return false;
+    if (!same_layout(gate, up) || !same_layout(then->silu_mul.y, up)) return false;
+    op_set(first, SLOT(matmul, gate), gate);
+    first->matmul.epilogue = alone ? SC_GATED : SC_GATED_TOO;
+    first->matmul.y = then->silu_mul.y;
+    if (!alone) set_result(first, &first->matmul.aux, up);
     return true;
 }
 
 /* The product is a gradient that goes through a gate. */
 static bool silu_mul_grad_of_product(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    Value *y = first->out[0], *gate = then->in[1], *up = then->in[2];
-    if (operand || !alone || then->in[0] != y || !plain_product(first) || first->nin > 2) return false;
+    Value *y = first->matmul.y, *gate = then->silu_mul_grad.gate, *up = then->silu_mul_grad.up;
+    if (operand || !alone || then->silu_mul_grad.g != y || !plain_product(first) || first->matmul.bias) return false;
     if (!same_layout(gate, y) || !same_layout(up, y)) return false;
-    take_operand(first, gate);
-    take_operand(first, up);
-    first->i[4] = SC_GATE_GRADS;
-    first->out[0] = then->out[0];
-    take_result(first, then->out[1]);
+    op_set(first, SLOT(matmul, gate), gate);
+    op_set(first, SLOT(matmul, up), up);
+    first->matmul.epilogue = SC_GATE_GRADS;
+    first->matmul.y = then->silu_mul_grad.dgate;
+    set_result(first, &first->matmul.aux, then->silu_mul_grad.dup);
     join(first, then);
     return true;
 }
@@ -96,12 +94,12 @@ static bool silu_mul_grad_of_product(Graph *g, Op *first, Op *then, int operand,
  */
 /* silu(gate) up, of which nothing but the two operands is kept for the backward. */
 static bool gated_silu(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    Value *gate = first->in[0], *up = then->in[1 - operand];
-    if (!alone || then->in[operand] != first->out[0]) return false;
-    if (!same_layout(gate, up) || !same_layout(then->out[0], up)) return false;
-    first->kind = OP_SILU_MUL;
-    take_operand(first, up);
-    first->out[0] = then->out[0];
+    Value *gate = first->silu.a, *up = then->in[1 - operand];
+    if (!alone || then->in[operand] != first->silu.y) return false;
+    if (!same_layout(gate, up) || !same_layout(then->mul.y, up)) return false;
+    first->kind = OP_silu_mul;
+    op_set(first, SLOT(silu_mul, up), up);
+    first->silu_mul.y = then->mul.y;
     join(first, then);
     return true;
 }
@@ -109,43 +107,50 @@ static bool gated_silu(Graph *g, Op *first, Op *then, int operand, bool alone) {
 /* ── norms ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* dx and the weights' gradients read the same two tensors. */
-static bool both_norm_grads(Op *first, const Op *then, OpKind both) {
+static bool same_operands(const Op *first, const Op *then) {
     for (int k = 0; k < then->nin; k++)
         if (first->in[k] != then->in[k]) return false;
-    if (first->region != then->region) return false;
-    first->i[0] = then->i[0];
-    first->i[1] = first->nin > then->nin; /* weights */
-    first->kind = both;
-    for (int k = 0; k < then->nout; k++) take_result(first, then->out[k]);
-    return true;
+    return first->region == then->region;
 }
 static bool layer_norm_grads(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    return both_norm_grads(first, then, OP_LAYER_NORM_GRADS);
+    if (!same_operands(first, then)) return false;
+    first->kind = OP_layer_norm_grads;
+    first->layer_norm_grads.dtype = then->layer_norm_grad_w.dtype;
+    set_result(first, &first->layer_norm_grads.dw, then->layer_norm_grad_w.dw);
+    set_result(first, &first->layer_norm_grads.db, then->layer_norm_grad_w.db);
+    return true;
 }
 static bool rms_norm_grads(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    return both_norm_grads(first, then, OP_RMS_NORM_GRADS);
+    if (!same_operands(first, then)) return false;
+    first->kind = OP_rms_norm_grads;
+    first->rms_norm_grads.dtype = then->rms_norm_grad_w.dtype;
+    set_result(first, &first->rms_norm_grads.dw, then->rms_norm_grad_w.dw);
+    return true;
 }
 
 /* dx is added to what came round the norm. */
 static bool add_to_norm_grads(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    Value *dx = first->out[0], *c = then->in[1 - operand];
-    if (!alone || first->i[2] || then->in[operand] != dx || c == dx) return false;
-    if (!same_layout(c, dx) || !same_layout(then->out[0], dx)) return false;
-    take_operand(first, c);
-    first->i[2] = 1;
-    first->out[0] = then->out[0];
+    bool layer = first->kind == OP_layer_norm_grads;
+    Value *dx = layer ? first->layer_norm_grads.dx : first->rms_norm_grads.dx, *c = then->in[1 - operand];
+    int slot = layer ? SLOT(layer_norm_grads, c) : SLOT(rms_norm_grads, c);
+    if (!alone || first->in[slot] || then->in[operand] != dx || c == dx) return false;
+    if (!same_layout(c, dx) || !same_layout(then->add.y, dx)) return false;
+    op_set(first, slot, c);
+    first->layer_norm_grads.dx = then->add.y; /* the first result in both rows */
     return true;
 }
 
 /* The columns of dx are summed, as it is stored: the gradient of the bias of a product before the norm. */
 static bool sum_of_norm_grads(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    const Value *dx = first->out[0], *x = then->in[0], *sum = then->out[0];
+    bool layer = first->kind == OP_layer_norm_grads;
+    const Value *dx = layer ? first->layer_norm_grads.dx : first->rms_norm_grads.dx, *x = then->sum.x;
+    Value *sum = then->sum.y, **ds = layer ? &first->layer_norm_grads.ds : &first->rms_norm_grads.ds;
     int last = x->dims - 1;
     bool whole = value_contiguous(x) && value_numel(x) == value_numel(dx);
-    bool columns = last > 0 && then->i[0] == (1 << last) - 1 && x->shape[last] == dx->shape[dx->dims - 1];
-    if (first->i[3] || value_root(then->in[0]) != dx || !whole || !columns || sum->dims != 1) return false;
-    first->i[3] = (int64_t)sum->dtype + 1;
-    take_result(first, then->out[0]);
+    bool columns = last > 0 && then->sum.over == (1 << last) - 1 && x->shape[last] == dx->shape[dx->dims - 1];
+    if (*ds || value_root(then->sum.x) != dx || !whole || !columns || sum->dims != 1) return false;
+    first->layer_norm_grads.sums = (int64_t)sum->dtype + 1; /* attributes are the same in both rows */
+    set_result(first, ds, sum);
     return true;
 }
 
@@ -153,17 +158,24 @@ static bool sum_of_norm_grads(Graph *g, Op *first, Op *then, int operand, bool a
  */
 /* The loss and its gradient in one pass over the logits, where nothing but the seed stands between the two. */
 static bool loss_and_grad(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    Value *logits = first->in[0], *targets = first->in[1], *seed = then->in[0];
-    if (operand != 3 || !alone || then->in[1] != logits || then->in[2] != targets) return false;
+    OpParts loss = first->parts, both = {0};
+    Value *seed = then->cross_entropy_grad.g;
+    if (operand != SLOT(cross_entropy_grad, lse) || !alone) return false;
+    if (then->cross_entropy_grad.logits != loss.cross_entropy.logits) return false;
+    if (then->cross_entropy_grad.targets != loss.cross_entropy.targets) return false;
     if (first->region || then->region || !seed->def || seed->def->nin) return false;
-    first->kind = OP_CROSS_ENTROPY_GRADS;
+    both.cross_entropy_grads.dlogits = then->cross_entropy_grad.dlogits;
+    both.cross_entropy_grads.loss = loss.cross_entropy.loss;
+    both.cross_entropy_grads.losses = loss.cross_entropy.lse;
+    both.cross_entropy_grads.g = seed;
+    both.cross_entropy_grads.logits = loss.cross_entropy.logits;
+    both.cross_entropy_grads.targets = loss.cross_entropy.targets;
+    both.cross_entropy_grads.ignore = loss.cross_entropy.ignore;
+    both.cross_entropy_grads.count = loss.cross_entropy.count;
+    first->kind = OP_cross_entropy_grads;
     first->phase = then->phase;
-    first->nin = 3;
-    first->in[0] = seed, first->in[1] = logits, first->in[2] = targets;
-    first->out[2] = first->out[1];
-    first->out[1] = first->out[0];
-    first->out[0] = then->out[0];
-    first->nout = 3;
+    first->parts = both;
+    first->nin = first->nout = 3;
     return true;
 }
 
@@ -171,33 +183,31 @@ static bool loss_and_grad(Graph *g, Op *first, Op *then, int operand, bool alone
  */
 const Pattern patterns[] = {
     /* name, first, then, traced, chain, early, across, merge */
-    {"a gated silu", OP_SILU, OP_MUL, true, true, false, false, gated_silu},
-    {"gelu of a product", OP_MATMUL, OP_GELU_TANH, false, true, true, false, gelu_of_product},
-    {"gelu's gradient of a product", OP_MATMUL, OP_GELU_TANH_GRAD, false, true, false, false, gelu_grad_of_product},
-    {"a product that is gated", OP_MATMUL, OP_SILU_MUL, false, true, false, false, silu_mul_of_product},
-    {"a gate's gradient of a product", OP_MATMUL, OP_SILU_MUL_GRAD, false, true, false, false,
+    {"a gated silu", OP_silu, OP_mul, true, true, false, false, gated_silu},
+    {"gelu of a product", OP_matmul, OP_gelu_tanh, false, true, true, false, gelu_of_product},
+    {"gelu's gradient of a product", OP_matmul, OP_gelu_tanh_grad, false, true, false, false, gelu_grad_of_product},
+    {"a product that is gated", OP_matmul, OP_silu_mul, false, true, false, false, silu_mul_of_product},
+    {"a gate's gradient of a product", OP_matmul, OP_silu_mul_grad, false, true, false, false,
      silu_mul_grad_of_product},
-    {"a product and a sum", OP_MATMUL, OP_ADD, false, true, false, false, add_to_product},
-    {"gradients of layer_norm", OP_LAYER_NORM_GRAD, OP_LAYER_NORM_GRAD_W, false, false, true, false, layer_norm_grads},
-    {"gradients of rms_norm", OP_RMS_NORM_GRAD, OP_RMS_NORM_GRAD_W, false, false, true, false, rms_norm_grads},
-    {"gradients round a layer_norm", OP_LAYER_NORM_GRADS, OP_ADD, false, true, false, false, add_to_norm_grads},
-    {"gradients round an rms_norm", OP_RMS_NORM_GRADS, OP_ADD, false, true, false, false, add_to_norm_grads},
-    {"sums of a layer_norm's gradient", OP_LAYER_NORM_GRADS, OP_SUM, false, true, true, false, sum_of_norm_grads},
-    {"sums of an rms_norm's gradient", OP_RMS_NORM_GRADS, OP_SUM, false, true, true, false, sum_of_norm_grads},
-    {"cross_entropy and its gradient", OP_CROSS_ENTROPY, OP_CROSS_ENTROPY_GRAD, false, true, false, true,
+    {"a product and a sum", OP_matmul, OP_add, false, true, false, false, add_to_product},
+    {"gradients of layer_norm", OP_layer_norm_grad, OP_layer_norm_grad_w, false, false, true, false, layer_norm_grads},
+    {"gradients of rms_norm", OP_rms_norm_grad, OP_rms_norm_grad_w, false, false, true, false, rms_norm_grads},
+    {"gradients round a layer_norm", OP_layer_norm_grads, OP_add, false, true, false, false, add_to_norm_grads},
+    {"gradients round an rms_norm", OP_rms_norm_grads, OP_add, false, true, false, false, add_to_norm_grads},
+    {"sums of a layer_norm's gradient", OP_layer_norm_grads, OP_sum, false, true, true, false, sum_of_norm_grads},
+    {"sums of an rms_norm's gradient", OP_rms_norm_grads, OP_sum, false, true, true, false, sum_of_norm_grads},
+    {"cross_entropy and its gradient", OP_cross_entropy, OP_cross_entropy_grad, false, true, false, true,
      loss_and_grad},
 };
 const int npatterns = sizeof patterns / sizeof *patterns;
 
 /* Of what is gated the stored value is used, whichever kernel does it. */
 bool second_apart(const Op *op, Op *second) {
-    if (op->kind != OP_MATMUL || op->i[4] != SC_GATED_TOO) return false;
+    if (op->kind != OP_matmul || op->matmul.epilogue != SC_GATED_TOO) return false;
     *second = *op;
-    memset(second->i, 0, sizeof second->i);
-    second->kind = OP_SILU_MUL;
+    second->kind = OP_silu_mul;
+    second->parts = (OpParts){.silu_mul = {.y = op->matmul.y, .gate = op->matmul.gate, .up = op->matmul.aux}};
     second->nin = 2;
-    second->in[0] = op->in[op->nin - 1];
-    second->in[1] = op->out[1];
     second->nout = 1;
     return true;
 }
@@ -213,13 +223,14 @@ static void and_op(Str *s, OpKind k) {
 /* What the rules above have noted in the attributes, in the order in which it is done. */
 static void name_combined(Str *s, const Op *op) {
     static const OpKind after[] = {
-        [SC_GELU_TOO] = OP_GELU_TANH, [SC_GELU_GRAD] = OP_GELU_TANH_GRAD, [SC_GELU] = OP_GELU_TANH,
-        [SC_GATED_TOO] = OP_SILU_MUL, [SC_GATED] = OP_SILU_MUL,           [SC_GATE_GRADS] = OP_SILU_MUL_GRAD};
-    bool product = op->kind == OP_MATMUL, grads = op->kind == OP_LAYER_NORM_GRADS || op->kind == OP_RMS_NORM_GRADS;
+        [SC_GELU_TOO] = OP_gelu_tanh, [SC_GELU_GRAD] = OP_gelu_tanh_grad, [SC_GELU] = OP_gelu_tanh,
+        [SC_GATED_TOO] = OP_silu_mul, [SC_GATED] = OP_silu_mul,           [SC_GATE_GRADS] = OP_silu_mul_grad};
+    bool product = op->kind == OP_matmul, layer = op->kind == OP_layer_norm_grads, rms = op->kind == OP_rms_norm_grads;
     and_op(s, op->kind);
-    if ((product && op->i[3]) || (grads && op->i[2])) and_op(s, OP_ADD);
-    if (product && op->i[4]) and_op(s, after[op->i[4]]);
-    if (grads && op->i[3]) and_op(s, OP_SUM);
+    if ((product && op->matmul.c) || (layer && op->layer_norm_grads.c) || (rms && op->rms_norm_grads.c))
+        and_op(s, OP_add);
+    if (product && op->matmul.epilogue) and_op(s, after[op->matmul.epilogue]);
+    if ((layer && op->layer_norm_grads.ds) || (rms && op->rms_norm_grads.ds)) and_op(s, OP_sum);
 }
 
 const char *op_label(Arena *a, const Op *op) {

@@ -3,22 +3,22 @@
  * Relied on by: ir/rules_*.c. */
 #include "rules.h"
 
-static void place_result(Op *op, int k, Value *v) {
+static void place_result(Op *op, Value **result, Value *v) {
+    int k = (int)(result - op->out);
     v->def = op;
-    op->out[k] = v;
+    *result = v;
     if (op->nout <= k) op->nout = k + 1;
 }
 
-Value *rule_out(Graph *g, Op *op, int k, Dtype d, int dims, const int64_t *shape) {
-    Value *v = op->out[k];
+void rule_out(Graph *g, Op *op, Value **result, Dtype d, int dims, const int64_t *shape) {
+    Value *v = *result;
     if (!v) {
-        v = new_value(g, d, dims, shape);
-        place_result(op, k, v);
-        return v;
+        place_result(op, result, new_value(g, d, dims, shape));
+        return;
     }
     bool same = v->dims == dims && !memcmp(v->shape, shape, sizeof(int64_t) * (size_t)dims);
     v->dtype = d;
-    if (same) return v; /* a layout that a pass chose stays */
+    if (same) return; /* a layout that a pass chose stays */
     v->dims = dims;
     int64_t n = 1;
     for (int i = dims - 1; i >= 0; i--) {
@@ -26,27 +26,24 @@ Value *rule_out(Graph *g, Op *op, int k, Dtype d, int dims, const int64_t *shape
         v->stride[i] = n;
         n *= shape[i];
     }
-    return v;
 }
 
-Value *rule_out_like(Graph *g, Op *op, int k, const Value *like) {
-    return rule_out(g, op, k, like->dtype, like->dims, like->shape);
+void rule_out_like(Graph *g, Op *op, Value **result, const Value *like) {
+    rule_out(g, op, result, like->dtype, like->dims, like->shape);
 }
 
-Value *rule_view(Graph *g, Op *op, int k, Value *of, int dims, const int64_t *shape, const int64_t *stride,
-                 int64_t extra) {
-    Value *v = op->out[k];
+void rule_view(Graph *g, Op *op, Value **result, Value *of, int dims, const int64_t *shape, const int64_t *stride,
+               int64_t extra) {
+    Value *v = *result;
     if (!v) {
-        v = new_view(g, of, dims, shape, stride, extra);
-        place_result(op, k, v);
-        return v;
+        place_result(op, result, new_view(g, of, dims, shape, stride, extra));
+        return;
     }
     v->dtype = of->dtype;
     v->dims = dims;
     for (int i = 0; i < dims; i++) v->shape[i] = shape[i], v->stride[i] = stride[i];
     v->base = of->base ? of->base : of;
     v->offset = of->offset + extra;
-    return v;
 }
 
 /* ── diagnostics ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -81,7 +78,7 @@ void rule_fail(Graph *g, const Op *op, const char *fmt, ...) {
     str_addf(&s, "%s: %s", op_info[op->kind].name, message);
     bool told = false; /* of the unit */
     for (int i = 0; i < op->nin; i++) {
-        const Param *p = value_root(op->in[i])->param;
+        const Param *p = op->in[i] ? value_root(op->in[i])->param : NULL;
         if (!p) continue;
         told = true;
         str_addf(&s, "\n  %s %s%s is %s, made at %s%s", p->is_buffer ? "buffer" : "parameter", dtype_name(p->dtype),
@@ -94,8 +91,7 @@ void rule_fail(Graph *g, const Op *op, const char *fmt, ...) {
     fail(op->src, "%s", s.s);
 }
 
-void need_float(Graph *g, const Op *op, int operand, const char *letter) {
-    const Value *v = op->in[operand];
+void need_float(Graph *g, const Op *op, const Value *v, const char *letter) {
     if (v->dtype == FP8_E4M3 || v->dtype == FP8_E5M2)
         rule_fail(g, op, "%s %s: nothing is computed in fp8 yet; cast it to \"bf16\" first", letter,
                   value_str(g->arena, v));
@@ -103,18 +99,16 @@ void need_float(Graph *g, const Op *op, int operand, const char *letter) {
         rule_fail(g, op, "%s %s must be floating point; cast it to \"fp32\" first", letter, value_str(g->arena, v));
 }
 
-void need_int32(Graph *g, const Op *op, int operand, const char *what) {
-    const Value *v = op->in[operand];
+void need_int32(Graph *g, const Op *op, const Value *v, const char *what) {
     if (v->dtype != INT32)
         rule_fail(g, op, "%s %s must be int32; declare it as nn.input(\"int32\", ...) or cast it", what,
                   value_str(g->arena, v));
 }
 
-void need_same_dtype(Graph *g, const Op *op, int a, const char *na, int b, const char *nb) {
-    if (op->in[a]->dtype != op->in[b]->dtype)
+void need_same_dtype(Graph *g, const Op *op, const Value *a, const char *na, const Value *b, const char *nb) {
+    if (a->dtype != b->dtype)
         rule_fail(g, op, "%s %s and %s %s must have one dtype: %s ≠ %s; nn.cast(a, b) gives one the dtype of the other",
-                  na, value_str(g->arena, op->in[a]), nb, value_str(g->arena, op->in[b]), dtype_name(op->in[a]->dtype),
-                  dtype_name(op->in[b]->dtype));
+                  na, value_str(g->arena, a), nb, value_str(g->arena, b), dtype_name(a->dtype), dtype_name(b->dtype));
 }
 
 /* ── shapes and dtypes ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -127,19 +121,17 @@ Dtype stat_dtype(Dtype d) {
     return d == FP64 ? FP64 : FP32;
 }
 
-Dtype attr_dtype(int64_t plus_one, Dtype otherwise) {
-    return plus_one > 0 ? (Dtype)(plus_one - 1) : otherwise;
+Dtype wider_or(int64_t wider, Dtype otherwise) {
+    return wider > 0 ? (Dtype)(wider - 1) : otherwise;
 }
 
 int64_t rows_of(const Value *v) {
     return v->dims ? value_numel(v) / v->shape[v->dims - 1] : 1;
 }
 
-void infer_like0(Graph *g, Op *op) {
-    rule_out_like(g, op, 0, op->in[0]);
-}
-void infer_like1(Graph *g, Op *op) {
-    rule_out_like(g, op, 0, op->in[1]);
+/* Of rows that begin with (g, x): dx is laid out as x. */
+void infer_gradient(Graph *g, Op *op) {
+    rule_out_like(g, op, &op->softmax_grad.dx, op->softmax_grad.y);
 }
 
 /* ── cost ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -153,14 +145,16 @@ double touched_bytes(const Value *v) {
 
 Cost traffic(const Op *op, double flops) {
     Cost c = {.flops = flops};
-    for (int i = 0; i < op->nin; i++) c.bytes += touched_bytes(op->in[i]);
+    for (int i = 0; i < op->nin; i++)
+        if (op->in[i]) c.bytes += touched_bytes(op->in[i]);
     for (int i = 0; i < op->nout; i++) c.bytes += touched_bytes(op->out[i]);
     return c;
 }
 
 static double largest_numel(const Op *op) {
     int64_t n = 0;
-    for (int i = 0; i < op->nin; i++) n = max64(n, value_numel(op->in[i]));
+    for (int i = 0; i < op->nin; i++)
+        if (op->in[i]) n = max64(n, value_numel(op->in[i]));
     for (int i = 0; i < op->nout; i++) n = max64(n, value_numel(op->out[i]));
     return (double)n;
 }
@@ -181,16 +175,17 @@ Cost cost_norm(const Op *op) {
 /* Only what leaves the group travels; inside it values stay in registers. */
 Cost cost_fused(const Op *op) {
     double flops = 0;
-    for (int i = 0; i < op->nbody; i++) flops += (double)value_numel(op->body[i]->out[0]);
+    for (int i = 0; i < op->nbody; i++) flops += (double)value_numel(op_result(op->body[i]));
     return traffic(op, flops);
 }
 
 /* Fills and copies; those without a result write the state that is their operand. */
 Cost cost_copy(const Op *op) {
     if (op->nout) return traffic(op, 0);
-    double bytes = op->nin ? touched_bytes(op->in[0]) : 0;
-    if (op->kind == OP_INIT_PARAM) { /* a parameter's part of its unit's slice */
-        double own = (double)op->i[3] * dtype_size(op->in[0]->dtype);
+    if (op->kind == OP_store) return (Cost){.bytes = 2 * touched_bytes(op->store.value)};
+    double bytes = touched_bytes(op->zero.state); /* or the rank's slice, of which a parameter has a part */
+    if (op->kind == OP_init_param) {
+        double own = (double)op->init_param.numel * dtype_size(op->init_param.state->dtype);
         bytes = own < bytes ? own : bytes;
     }
     return (Cost){.bytes = bytes * op->nin};

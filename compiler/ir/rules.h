@@ -8,18 +8,20 @@
 
 /* Every name in the rule columns of ops.def. */
 typedef void InferRule(Graph *g, Op *op);
-typedef void GradRule(Builder *b, Op *op, Value **gout, Value **gin);
+typedef void GradRule(Builder *b, Op *op, OpParts *d);
 typedef Cost CostRule(const Op *op);
 typedef int64_t WorkRule(const Op *op, const Machine *m);
 InferRule infer_pointwise, infer_compare, infer_where, infer_cast, infer_detach, infer_silu_mul_grad;
 InferRule infer_reshape, infer_transpose, infer_expand, infer_slice, infer_split, infer_concat, infer_copy,
     infer_pad_slice;
-InferRule infer_full, infer_arange, infer_scalar, infer_reduce, infer_like0, infer_like1;
+InferRule infer_full, infer_arange, infer_scalar, infer_reduce, infer_scale, infer_gradient;
 InferRule infer_matmul, infer_embedding, infer_embedding_grad, infer_attention, infer_attention_grad, infer_rope;
-InferRule infer_layer_norm, infer_rms_norm, infer_norm_grad_w, infer_softmax, infer_dropout, infer_cross_entropy;
-InferRule infer_batch_norm, infer_batch_norm_grad, infer_norm_grads, infer_cross_entropy_grads;
+InferRule infer_layer_norm, infer_rms_norm, infer_layer_norm_grad_w, infer_rms_norm_grad_w, infer_softmax,
+    infer_dropout, infer_cross_entropy;
+InferRule infer_batch_norm, infer_batch_norm_grad, infer_layer_norm_grads, infer_rms_norm_grads,
+    infer_cross_entropy_grads;
 InferRule infer_custom, infer_custom_grad;
-#define infer_none NULL /* whoever builds the op sets its results: shapes follow from the mesh or the flat layout */
+/* An op without: whoever builds it sets its results, whose shapes follow from the mesh or the flat layout. */
 
 GradRule grad_scale, grad_add, grad_sub, grad_mul, grad_div, grad_maximum, grad_minimum, grad_add_scalar,
     grad_mul_scalar;
@@ -40,24 +42,24 @@ WorkRule work_coalesce, work_embedding_grad, work_norm_grads; /* rules_work.c */
 
 /* ── for rules ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* Result k as a contiguous tensor, or as a view of `of`. A result that exists already (infer run again) is updated in
- * place, so that its uses stay valid. */
-Value *rule_out(Graph *g, Op *op, int k, Dtype d, int dims, const int64_t *shape);
-Value *rule_out_like(Graph *g, Op *op, int k, const Value *like);
-Value *rule_view(Graph *g, Op *op, int k, Value *of, int dims, const int64_t *shape, const int64_t *stride,
-                 int64_t extra);
+/* A result (&op->matmul.y) as a contiguous tensor, or as a view of `of`. One that exists already (infer run again) is
+ * updated in place, so that its uses stay valid. */
+void rule_out(Graph *g, Op *op, Value **result, Dtype d, int dims, const int64_t *shape);
+void rule_out_like(Graph *g, Op *op, Value **result, const Value *like);
+void rule_view(Graph *g, Op *op, Value **result, Value *of, int dims, const int64_t *shape, const int64_t *stride,
+               int64_t extra);
 
 /* "name: message", then a line for every operand that is a parameter, then one for the module. Exits. */
 _Noreturn void rule_fail(Graph *g, const Op *op, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 const char *shape_str(Arena *a, int dims, const int64_t *shape); /* "[8,2048]" */
 const char *source_str(Arena *a, Source s);                      /* "llama3.lua:22" */
-void need_float(Graph *g, const Op *op, int operand, const char *letter);
-void need_int32(Graph *g, const Op *op, int operand, const char *what);
-void need_same_dtype(Graph *g, const Op *op, int a, const char *na, int b, const char *nb);
+void need_float(Graph *g, const Op *op, const Value *v, const char *letter);
+void need_int32(Graph *g, const Op *op, const Value *v, const char *what);
+void need_same_dtype(Graph *g, const Op *op, const Value *a, const char *na, const Value *b, const char *nb);
 bool same_shape(const Value *a, const Value *b);
 
 Dtype stat_dtype(Dtype d); /* what a kernel keeps statistics of such operands in: fp32, or fp64 for fp64 */
-Dtype attr_dtype(int64_t plus_one, Dtype otherwise); /* "dtype + 1, or 0" attributes */
+Dtype wider_or(int64_t wider, Dtype otherwise); /* of a WIDER attribute: its dtype, where it names one */
 bool reshape_strides(const Value *v, int dims, const int64_t *shape, int64_t *stride); /* false: needs a copy */
 double touched_bytes(const Value *v);          /* distinct bytes behind a value: expanded dims count once */
 Value *zeros_like(Builder *b, const Value *v); /* of its dtype and shape: the gradient of a result that nobody used */

@@ -9,163 +9,193 @@ static int64_t last_dim(Graph *g, const Op *op, const Value *x) {
 }
 
 /* A weight or bias: one number for each of `n`, in the dtype of x. */
-static void need_vector(Graph *g, const Op *op, int x, int operand, const char *what, int64_t n) {
-    const Value *w = op->in[operand];
+static void need_vector(Graph *g, const Op *op, const Value *x, const Value *w, const char *what, int64_t n) {
     if (w->dims != 1 || w->shape[0] != n)
-        rule_fail(g, op, "x %s with %s %s: the %s must have shape [%lld]", value_str(g->arena, op->in[x]), what,
+        rule_fail(g, op, "x %s with %s %s: the %s must have shape [%lld]", value_str(g->arena, x), what,
                   value_str(g->arena, w), what, (long long)n);
-    need_same_dtype(g, op, x, "x", operand, what);
+    need_same_dtype(g, op, x, "x", w, what);
 }
 
-static void need_eps(Graph *g, const Op *op) {
-    if (!(op->f[0] >= 0)) rule_fail(g, op, "eps %g: it must not be negative", op->f[0]);
+static void need_eps(Graph *g, const Op *op, double eps) {
+    if (!(eps >= 0)) rule_fail(g, op, "eps %g: it must not be negative", eps);
 }
 
 /* ── layer norm, rms norm ───────────────────────────────────────────────────────────────────────────────────────────
  */
 void infer_layer_norm(Graph *g, Op *op) {
-    const Value *x = op->in[0];
-    need_float(g, op, 0, "x");
+    const Value *x = op->layer_norm.x;
+    need_float(g, op, x, "x");
     int64_t n = last_dim(g, op, x), rows = rows_of(x);
-    if (op->nin != 1 + (op->i[0] != 0) + (op->i[1] != 0))
-        rule_fail(g, op, "weight and bias do not agree with what is said of them (internal error)");
-    if (op->i[0]) need_vector(g, op, 0, 1, "weight", n);
-    if (op->i[1]) need_vector(g, op, 0, op->nin - 1, "bias", n);
-    need_eps(g, op);
-    rule_out_like(g, op, 0, x);
-    rule_out(g, op, 1, stat_dtype(x->dtype), 1, &rows);
-    rule_out(g, op, 2, stat_dtype(x->dtype), 1, &rows);
+    if (op->layer_norm.w) need_vector(g, op, x, op->layer_norm.w, "weight", n);
+    if (op->layer_norm.b) need_vector(g, op, x, op->layer_norm.b, "bias", n);
+    need_eps(g, op, op->layer_norm.eps);
+    rule_out_like(g, op, &op->layer_norm.y, x);
+    rule_out(g, op, &op->layer_norm.mean, stat_dtype(x->dtype), 1, &rows);
+    rule_out(g, op, &op->layer_norm.rstd, stat_dtype(x->dtype), 1, &rows);
 }
 
-void grad_layer_norm(Builder *b, Op *op, Value **gout, Value **gin) {
-    Value *in[5] = {gout[0], op->in[0], op->out[1], op->out[2], op->in[1]};
-    gin[0] = build_op(b, OP_LAYER_NORM_GRAD, op->i[0] ? 5 : 4, in, NULL, 0, NULL, 0)->out[0];
-    if (op->nin == 1) return;
-    Op *weights = build_op(b, OP_LAYER_NORM_GRAD_W, 4, in, NULL, 0, NULL, 0);
-    if (op->i[0]) gin[1] = weights->out[0];
-    if (op->i[1]) gin[op->nin - 1] = weights->out[1];
+void grad_layer_norm(Builder *b, Op *op, OpParts *d) {
+    Value *dy = d->layer_norm.y, *x = op->layer_norm.x, *mean = op->layer_norm.mean, *rstd = op->layer_norm.rstd;
+    Value *w = op->layer_norm.w, *bias = op->layer_norm.b;
+    d->layer_norm.x =
+        BUILD(b, layer_norm_grad, .g = dy, .x = x, .mean = mean, .rstd = rstd, .w = w)->layer_norm_grad.dx;
+    if (!w && !bias) return;
+    const Op *weights = BUILD(b, layer_norm_grad_w, .g = dy, .x = x, .mean = mean, .rstd = rstd);
+    if (w) d->layer_norm.w = weights->layer_norm_grad_w.dw;
+    if (bias) d->layer_norm.b = weights->layer_norm_grad_w.db;
 }
 
 void infer_rms_norm(Graph *g, Op *op) {
-    const Value *x = op->in[0];
-    need_float(g, op, 0, "x");
+    const Value *x = op->rms_norm.x;
+    need_float(g, op, x, "x");
     int64_t n = last_dim(g, op, x), rows = rows_of(x);
-    if (op->nin == 2) need_vector(g, op, 0, 1, "weight", n);
-    need_eps(g, op);
-    rule_out_like(g, op, 0, x);
-    rule_out(g, op, 1, stat_dtype(x->dtype), 1, &rows);
+    if (op->rms_norm.w) need_vector(g, op, x, op->rms_norm.w, "weight", n);
+    need_eps(g, op, op->rms_norm.eps);
+    rule_out_like(g, op, &op->rms_norm.y, x);
+    rule_out(g, op, &op->rms_norm.rstd, stat_dtype(x->dtype), 1, &rows);
 }
 
-void grad_rms_norm(Builder *b, Op *op, Value **gout, Value **gin) {
-    Value *in[4] = {gout[0], op->in[0], op->out[1], op->in[1]};
-    gin[0] = build_op(b, OP_RMS_NORM_GRAD, op->nin + 2, in, NULL, 0, NULL, 0)->out[0];
-    if (op->nin == 2) gin[1] = build_op(b, OP_RMS_NORM_GRAD_W, 3, in, NULL, 0, NULL, 0)->out[0];
+void grad_rms_norm(Builder *b, Op *op, OpParts *d) {
+    Value *dy = d->rms_norm.y, *x = op->rms_norm.x, *rstd = op->rms_norm.rstd, *w = op->rms_norm.w;
+    d->rms_norm.x = BUILD(b, rms_norm_grad, .g = dy, .x = x, .rstd = rstd, .w = w)->rms_norm_grad.dx;
+    if (w) d->rms_norm.w = BUILD(b, rms_norm_grad_w, .g = dy, .x = x, .rstd = rstd)->rms_norm_grad_w.dw;
 }
 
-void infer_norm_grad_w(Graph *g, Op *op) {
-    const Value *x = op->in[1];
+void infer_layer_norm_grad_w(Graph *g, Op *op) {
+    const Value *x = op->layer_norm_grad_w.x;
     int64_t n = last_dim(g, op, x);
-    for (int k = 0; k < op_info[op->kind].nout; k++) rule_out(g, op, k, attr_dtype(op->i[0], x->dtype), 1, &n);
+    Dtype d = wider_or(op->layer_norm_grad_w.dtype, x->dtype);
+    rule_out(g, op, &op->layer_norm_grad_w.dw, d, 1, &n);
+    rule_out(g, op, &op->layer_norm_grad_w.db, d, 1, &n);
+}
+
+void infer_rms_norm_grad_w(Graph *g, Op *op) {
+    const Value *x = op->rms_norm_grad_w.x;
+    int64_t n = last_dim(g, op, x);
+    rule_out(g, op, &op->rms_norm_grad_w.dw, wider_or(op->rms_norm_grad_w.dtype, x->dtype), 1, &n);
 }
 
 /* dx, what the weights' gradients alone would give, and the sums of dx's columns. */
-void infer_norm_grads(Graph *g, Op *op) {
-    const Value *x = op->in[1];
-    int64_t n = last_dim(g, op, x);
-    int sums = op_info[op->kind].nout - 1;
-    rule_out_like(g, op, 0, x);
-    for (int k = 1; k < sums; k++) rule_out(g, op, k, attr_dtype(op->i[0], x->dtype), 1, &n);
-    if (op->i[3]) rule_out(g, op, sums, attr_dtype(op->i[3], x->dtype), 1, &n);
+void infer_layer_norm_grads(Graph *g, Op *op) {
+    const Value *x = op->layer_norm_grads.x;
+    int64_t n = last_dim(g, op, x), sums = op->layer_norm_grads.sums;
+    Dtype d = wider_or(op->layer_norm_grads.dtype, x->dtype);
+    rule_out_like(g, op, &op->layer_norm_grads.dx, x);
+    rule_out(g, op, &op->layer_norm_grads.dw, d, 1, &n);
+    rule_out(g, op, &op->layer_norm_grads.db, d, 1, &n);
+    if (sums) rule_out(g, op, &op->layer_norm_grads.ds, wider_or(sums, x->dtype), 1, &n);
 }
 
-/* ── softmax, dropout ───────────────────────────────────────────────────────────────────────────────────────────────
+void infer_rms_norm_grads(Graph *g, Op *op) {
+    const Value *x = op->rms_norm_grads.x;
+    int64_t n = last_dim(g, op, x), sums = op->rms_norm_grads.sums;
+    rule_out_like(g, op, &op->rms_norm_grads.dx, x);
+    rule_out(g, op, &op->rms_norm_grads.dw, wider_or(op->rms_norm_grads.dtype, x->dtype), 1, &n);
+    if (sums) rule_out(g, op, &op->rms_norm_grads.ds, wider_or(sums, x->dtype), 1, &n);
+}
+
+/* ── softmax, dropout, scale ────────────────────────────────────────────────────────────────────────────────────────
  */
 void infer_softmax(Graph *g, Op *op) {
-    need_float(g, op, 0, "x");
-    last_dim(g, op, op->in[0]);
-    infer_like0(g, op);
+    const Value *x = op->softmax.x;
+    need_float(g, op, x, "x");
+    last_dim(g, op, x);
+    rule_out_like(g, op, &op->softmax.y, x);
 }
 
-void grad_softmax(Builder *b, Op *op, Value **gout, Value **gin) {
-    gin[0] = build2(b, OP_SOFTMAX_GRAD, gout[0], op->out[0]);
+void grad_softmax(Builder *b, Op *op, OpParts *d) {
+    d->softmax.x = BUILD(b, softmax_grad, .g = d->softmax.y, .y = op->softmax.y)->softmax_grad.dx;
 }
 
 void infer_dropout(Graph *g, Op *op) {
-    need_float(g, op, 0, "x");
-    if (!(op->f[0] >= 0 && op->f[0] < 1)) rule_fail(g, op, "p = %g: it must be at least 0 and below 1", op->f[0]);
-    infer_like0(g, op);
+    double p = op->dropout.p;
+    need_float(g, op, op->dropout.x, "x");
+    if (!(p >= 0 && p < 1)) rule_fail(g, op, "p = %g: it must be at least 0 and below 1", p);
+    rule_out_like(g, op, &op->dropout.y, op->dropout.x);
 }
 
 /* The key makes the same mask again: nothing is saved. */
-void grad_dropout(Builder *b, Op *op, Value **gout, Value **gin) {
-    gin[0] = build_op(b, OP_DROPOUT, 1, gout, op->i, 1, op->f, 1)->out[0];
+void grad_dropout(Builder *b, Op *op, OpParts *d) {
+    d->dropout.x = BUILD(b, dropout, .x = d->dropout.y, .key = op->dropout.key, .p = op->dropout.p)->dropout.y;
+}
+
+void infer_scale(Graph *g, Op *op) {
+    rule_out_like(g, op, &op->scale.y, op->scale.x);
 }
 
 /* The gradient is scaled as the value was. */
-void grad_scale(Builder *b, Op *op, Value **gout, Value **gin) {
-    gin[0] = build_op(b, OP_SCALE, 2, (Value *[]){gout[0], op->in[1]}, op->i, 1, NULL, 0)->out[0];
+void grad_scale(Builder *b, Op *op, OpParts *d) {
+    d->scale.x = BUILD(b, scale, .x = d->scale.y, .scaler = op->scale.scaler, .inverse = op->scale.inverse)->scale.y;
 }
 
 /* ── cross entropy ──────────────────────────────────────────────────────────────────────────────────────────────────
  */
 void infer_cross_entropy(Graph *g, Op *op) {
-    const Value *x = op->in[0], *t = op->in[1];
-    need_float(g, op, 0, "logits");
-    need_int32(g, op, 1, "the targets");
+    const Value *x = op->cross_entropy.logits, *t = op->cross_entropy.targets;
+    need_float(g, op, x, "logits");
+    need_int32(g, op, t, "the targets");
     if (x->dims != 2 || t->dims != 1 || x->shape[0] != t->shape[0])
         rule_fail(g, op, "logits %s with targets %s: they must be [N,V] and [N]", value_str(g->arena, x),
                   value_str(g->arena, t));
     Dtype d = stat_dtype(x->dtype);
-    rule_out(g, op, 0, d, 0, (int64_t[1]){1});
-    rule_out(g, op, 1, d, 1, x->shape);
+    rule_out(g, op, &op->cross_entropy.loss, d, 0, (int64_t[1]){1});
+    rule_out(g, op, &op->cross_entropy.lse, d, 1, x->shape);
 }
 
-void grad_cross_entropy(Builder *b, Op *op, Value **gout, Value **gin) {
-    Value *in[4] = {gout[0], op->in[0], op->in[1], op->out[1]};
-    gin[0] = build_op(b, OP_CROSS_ENTROPY_GRAD, 4, in, op->i, 2, NULL, 0)->out[0];
+void grad_cross_entropy(Builder *b, Op *op, OpParts *d) {
+    d->cross_entropy.logits =
+        BUILD(b, cross_entropy_grad, .g = d->cross_entropy.loss, .logits = op->cross_entropy.logits,
+              .targets = op->cross_entropy.targets, .lse = op->cross_entropy.lse, .ignore = op->cross_entropy.ignore,
+              .count = op->cross_entropy.count)
+            ->cross_entropy_grad.dlogits;
 }
 
 void infer_cross_entropy_grads(Graph *g, Op *op) {
-    const Value *x = op->in[1];
+    const Value *x = op->cross_entropy_grads.logits;
     Dtype d = stat_dtype(x->dtype);
-    rule_out_like(g, op, 0, x);
-    rule_out(g, op, 1, d, 0, (int64_t[1]){1});
-    rule_out(g, op, 2, d, 1, x->shape);
+    rule_out_like(g, op, &op->cross_entropy_grads.dlogits, x);
+    rule_out(g, op, &op->cross_entropy_grads.loss, d, 0, (int64_t[1]){1});
+    rule_out(g, op, &op->cross_entropy_grads.losses, d, 1, x->shape);
 }
 
 /* ── batch norm ─────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-void infer_batch_norm(Graph *g, Op *op) {
-    const Value *x = op->in[0];
-    need_float(g, op, 0, "x");
-    if (x->dims < 2) rule_fail(g, op, "x %s must have at least 2 dims: [N,C,...]", value_str(g->arena, x));
-    int64_t channels = x->shape[1];
-    need_vector(g, op, 0, 1, "weight", channels);
-    need_vector(g, op, 0, 2, "bias", channels);
-    for (int i = 3; i < 5; i++) {
-        const Value *r = op->in[i];
-        if (r->dims != 1 || r->shape[0] != channels || !dtype_float(r->dtype))
-            rule_fail(g, op, "x %s with running %s %s: it must be fp32[%lld]", value_str(g->arena, x),
-                      i == 3 ? "mean" : "variance", value_str(g->arena, r), (long long)channels);
-    }
-    if (op->i[0] && value_numel(x) == channels)
-        rule_fail(g, op, "x %s has one value a channel: training needs more to take a variance of",
-                  value_str(g->arena, x));
-    need_eps(g, op);
-    rule_out_like(g, op, 0, x);
-    rule_out(g, op, 1, stat_dtype(x->dtype), 1, &channels);
-    rule_out(g, op, 2, stat_dtype(x->dtype), 1, &channels);
+static void need_running(Graph *g, const Op *op, const char *what, const Value *v, int64_t channels) {
+    if (v->dims != 1 || v->shape[0] != channels || !dtype_float(v->dtype))
+        rule_fail(g, op, "x %s with running %s %s: it must be fp32[%lld]", value_str(g->arena, op->batch_norm.x), what,
+                  value_str(g->arena, v), (long long)channels);
 }
 
-/* i0, training, goes along: with running statistics x does not act on them, so dx is g w rstd alone. */
-void grad_batch_norm(Builder *b, Op *op, Value **gout, Value **gin) {
-    Value *in[5] = {gout[0], op->in[0], op->in[1], op->out[1], op->out[2]};
-    Op *grad = build_op(b, OP_BATCH_NORM_GRAD, 5, in, op->i, 1, NULL, 0);
-    for (int i = 0; i < 3; i++) gin[i] = grad->out[i];
+void infer_batch_norm(Graph *g, Op *op) {
+    const Value *x = op->batch_norm.x;
+    need_float(g, op, x, "x");
+    if (x->dims < 2) rule_fail(g, op, "x %s must have at least 2 dims: [N,C,...]", value_str(g->arena, x));
+    int64_t channels = x->shape[1];
+    need_vector(g, op, x, op->batch_norm.w, "weight", channels);
+    need_vector(g, op, x, op->batch_norm.b, "bias", channels);
+    need_running(g, op, "mean", op->batch_norm.running_mean, channels);
+    need_running(g, op, "variance", op->batch_norm.running_var, channels);
+    if (op->batch_norm.training && value_numel(x) == channels)
+        rule_fail(g, op, "x %s has one value a channel: training needs more to take a variance of",
+                  value_str(g->arena, x));
+    need_eps(g, op, op->batch_norm.eps);
+    rule_out_like(g, op, &op->batch_norm.y, x);
+    rule_out(g, op, &op->batch_norm.mean, stat_dtype(x->dtype), 1, &channels);
+    rule_out(g, op, &op->batch_norm.rstd, stat_dtype(x->dtype), 1, &channels);
+}
+
+/* `training` goes along: with running statistics x does not act on them, so dx is g w rstd alone. */
+void grad_batch_norm(Builder *b, Op *op, OpParts *d) {
+    const Op *grad =
+        BUILD(b, batch_norm_grad, .g = d->batch_norm.y, .x = op->batch_norm.x, .w = op->batch_norm.w,
+              .mean = op->batch_norm.mean, .rstd = op->batch_norm.rstd, .training = op->batch_norm.training);
+    d->batch_norm.x = grad->batch_norm_grad.dx;
+    d->batch_norm.w = grad->batch_norm_grad.dw;
+    d->batch_norm.b = grad->batch_norm_grad.db;
 }
 
 void infer_batch_norm_grad(Graph *g, Op *op) {
-    rule_out_like(g, op, 0, op->in[1]);
-    rule_out_like(g, op, 1, op->in[2]);
-    rule_out_like(g, op, 2, op->in[2]);
+    rule_out_like(g, op, &op->batch_norm_grad.dx, op->batch_norm_grad.x);
+    rule_out_like(g, op, &op->batch_norm_grad.dw, op->batch_norm_grad.w);
+    rule_out_like(g, op, &op->batch_norm_grad.db, op->batch_norm_grad.w);
 }

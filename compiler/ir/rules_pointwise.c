@@ -29,244 +29,257 @@ static Dtype widest(Dtype a, Dtype b) {
 /* Ops whose result on integers is an integer. */
 static bool on_integers(OpKind k) {
     switch (k) {
-    case OP_ADD:
-    case OP_SUB:
-    case OP_MUL:
-    case OP_MAXIMUM:
-    case OP_MINIMUM:
-    case OP_ADD_SCALAR:
-    case OP_MUL_SCALAR:
-    case OP_NEG:
-    case OP_ABS:
-    case OP_SIGN:
-    case OP_RELU:
-    case OP_CLAMP: return true;
+    case OP_add:
+    case OP_sub:
+    case OP_mul:
+    case OP_maximum:
+    case OP_minimum:
+    case OP_add_scalar:
+    case OP_mul_scalar:
+    case OP_neg:
+    case OP_abs:
+    case OP_sign:
+    case OP_relu:
+    case OP_clamp: return true;
     default: return false;
     }
 }
 
 static const char *const letters[] = {"a", "b", "c"};
 
+/* Operands of a pointwise op lie where neg's, add's and where's do: one, two or three of them. */
 static void need_equal_shapes(Graph *g, const Op *op) {
+    const Value *a = op->neg.a;
     for (int i = 1; i < op->nin; i++) {
-        const Value *a = op->in[0], *b = op->in[i];
+        const Value *b = op->in[i];
         if (same_shape(a, b)) continue;
         const char *sa = value_str(g->arena, a), *sb = value_str(g->arena, b);
         if (a->dims != b->dims)
-            rule_fail(g, op, "%s %s and %s %s: %d dims ≠ %d dims; reshape or expand one of them", letters[0], sa,
-                      letters[i], sb, a->dims, b->dims);
+            rule_fail(g, op, "a %s and %s %s: %d dims ≠ %d dims; reshape or expand one of them", sa, letters[i], sb,
+                      a->dims, b->dims);
         int d = 0;
         while (a->shape[d] == b->shape[d]) d++;
-        rule_fail(g, op, "%s %s and %s %s: %lld ≠ %lld in dim %d; sizes must be equal, or 1 to be broadcast",
-                  letters[0], sa, letters[i], sb, (long long)a->shape[d], (long long)b->shape[d], d);
+        rule_fail(g, op, "a %s and %s %s: %lld ≠ %lld in dim %d; sizes must be equal, or 1 to be broadcast", sa,
+                  letters[i], sb, (long long)a->shape[d], (long long)b->shape[d], d);
     }
 }
 
 void infer_pointwise(Graph *g, Op *op) {
     need_equal_shapes(g, op);
-    Dtype d = op->in[0]->dtype;
+    const Value *a = op->neg.a;
+    Dtype d = a->dtype;
     for (int i = 1; i < op->nin; i++) d = widest(d, op->in[i]->dtype);
     for (int i = 0; i < op->nin; i++)
-        if (width(op->in[i]->dtype) == FP8_WIDTH) need_float(g, op, i, letters[i]);
-    if (!dtype_float(d) && !on_integers(op->kind)) need_float(g, op, 0, letters[0]);
+        if (width(op->in[i]->dtype) == FP8_WIDTH) need_float(g, op, op->in[i], letters[i]);
+    if (!dtype_float(d) && !on_integers(op->kind)) need_float(g, op, a, "a");
     if (d == BOOL)
-        rule_fail(g, op, "a %s is a mask; use nn.where, or cast it to \"fp32\" first", value_str(g->arena, op->in[0]));
-    bool scalar = op->kind == OP_ADD_SCALAR || op->kind == OP_MUL_SCALAR;
-    if (scalar && !dtype_float(d) && op->f[0] != trunc(op->f[0]))
+        rule_fail(g, op, "a %s is a mask; use nn.where, or cast it to \"fp32\" first", value_str(g->arena, a));
+    bool scalar = op->kind == OP_add_scalar || op->kind == OP_mul_scalar;
+    if (scalar && !dtype_float(d) && op->add_scalar.x != trunc(op->add_scalar.x))
         rule_fail(g, op, "a %s with the number %g: an integer tensor takes whole numbers; cast it to \"fp32\" first",
-                  value_str(g->arena, op->in[0]), op->f[0]);
-    rule_out(g, op, 0, d, op->in[0]->dims, op->in[0]->shape);
+                  value_str(g->arena, a), op->add_scalar.x);
+    rule_out(g, op, &op->neg.y, d, a->dims, a->shape);
 }
 
 void infer_compare(Graph *g, Op *op) {
     need_equal_shapes(g, op);
-    rule_out(g, op, 0, BOOL, op->in[0]->dims, op->in[0]->shape);
+    rule_out(g, op, &op->lt.y, BOOL, op->lt.a->dims, op->lt.a->shape);
 }
 
 void infer_where(Graph *g, Op *op) {
     need_equal_shapes(g, op);
-    if (op->in[0]->dtype != BOOL)
+    const Value *condition = op->where.condition;
+    if (condition->dtype != BOOL)
         rule_fail(g, op, "the condition %s must be bool; compare it: nn.ne(condition, 0)",
-                  value_str(g->arena, op->in[0]));
-    rule_out(g, op, 0, widest(op->in[1]->dtype, op->in[2]->dtype), op->in[0]->dims, op->in[0]->shape);
+                  value_str(g->arena, condition));
+    rule_out(g, op, &op->where.y, widest(op->where.a->dtype, op->where.b->dtype), condition->dims, condition->shape);
 }
 
 void infer_cast(Graph *g, Op *op) {
-    Dtype d = (Dtype)op->i[0];
-    if (op->i[0] < 0 || op->i[0] >= N_DTYPES)
-        rule_fail(g, op, "no dtype number %lld (internal error)", (long long)op->i[0]);
-    if (width(d) == FP8_WIDTH || width(op->in[0]->dtype) == FP8_WIDTH)
-        rule_fail(g, op, "a %s to %s: fp8 is not supported in casts yet; use \"bf16\"", value_str(g->arena, op->in[0]),
+    const Value *a = op->cast.a;
+    Dtype d = (Dtype)op->cast.dtype;
+    if (op->cast.dtype < 0 || op->cast.dtype >= N_DTYPES)
+        rule_fail(g, op, "no dtype number %lld (internal error)", (long long)op->cast.dtype);
+    if (width(d) == FP8_WIDTH || width(a->dtype) == FP8_WIDTH)
+        rule_fail(g, op, "a %s to %s: fp8 is not supported in casts yet; use \"bf16\"", value_str(g->arena, a),
                   dtype_name(d));
-    rule_out(g, op, 0, d, op->in[0]->dims, op->in[0]->shape);
+    rule_out(g, op, &op->cast.y, d, a->dims, a->shape);
 }
 
 /* ── gradients ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* The gradient of operand i, in its dtype; integers and masks have none. */
-static void give(Builder *b, const Op *op, Value **gin, int i, Value *g) {
-    if (dtype_float(op->in[i]->dtype)) gin[i] = build_cast(b, g, op->in[i]->dtype);
+/* Whether an operand can have a gradient at all: integers and masks have none. */
+static bool wanted(const Value *v) {
+    return dtype_float(v->dtype);
 }
 
-/* Whether operand i can have a gradient at all. */
-static bool wanted(const Op *op, int i) {
-    return dtype_float(op->in[i]->dtype);
+/* g as v's gradient: in its dtype. */
+static Value *as_grad_of(Builder *b, const Value *v, Value *g) {
+    return wanted(v) ? build_cast(b, g, v->dtype) : NULL;
 }
 
-/* g where cond holds, exactly zero elsewhere (a product would turn an infinite g into NaN). RELU_GRAD is that choice.
- */
+/* g where cond holds, exactly zero elsewhere (a product would turn an infinite g into NaN): the choice of relu_grad. */
 static Value *where_or_zero(Builder *b, Value *g, Value *cond) {
-    return build2(b, OP_RELU_GRAD, g, cond);
+    return build2(b, OP_relu_grad, g, cond);
 }
 
-void grad_add(Builder *b, Op *op, Value **gout, Value **gin) {
-    give(b, op, gin, 0, gout[0]);
-    give(b, op, gin, 1, gout[0]);
+void grad_add(Builder *b, Op *op, OpParts *d) {
+    d->add.a = as_grad_of(b, op->add.a, d->add.y);
+    d->add.b = as_grad_of(b, op->add.b, d->add.y);
 }
 
-void grad_sub(Builder *b, Op *op, Value **gout, Value **gin) {
-    give(b, op, gin, 0, gout[0]);
-    if (wanted(op, 1)) give(b, op, gin, 1, build1(b, OP_NEG, gout[0]));
+void grad_sub(Builder *b, Op *op, OpParts *d) {
+    d->sub.a = as_grad_of(b, op->sub.a, d->sub.y);
+    if (wanted(op->sub.b)) d->sub.b = as_grad_of(b, op->sub.b, build1(b, OP_neg, d->sub.y));
 }
 
-void grad_mul(Builder *b, Op *op, Value **gout, Value **gin) {
-    for (int i = 0; i < 2; i++)
-        if (wanted(op, i)) give(b, op, gin, i, build2(b, OP_MUL, gout[0], op->in[1 - i]));
+void grad_mul(Builder *b, Op *op, OpParts *d) {
+    Value *x = op->mul.a, *y = op->mul.b;
+    if (wanted(x)) d->mul.a = as_grad_of(b, x, build2(b, OP_mul, d->mul.y, y));
+    if (wanted(y)) d->mul.b = as_grad_of(b, y, build2(b, OP_mul, d->mul.y, x));
 }
 
 /* d(a/b) = g/b, −g (a/b)/b */
-void grad_div(Builder *b, Op *op, Value **gout, Value **gin) {
-    Value *ga = build2(b, OP_DIV, gout[0], op->in[1]);
-    if (wanted(op, 0)) give(b, op, gin, 0, ga);
-    if (wanted(op, 1)) give(b, op, gin, 1, build1(b, OP_NEG, build2(b, OP_MUL, ga, op->out[0])));
+void grad_div(Builder *b, Op *op, OpParts *d) {
+    Value *ga = build2(b, OP_div, d->div.y, op->div.b);
+    d->div.a = as_grad_of(b, op->div.a, ga);
+    if (!wanted(op->div.b)) return;
+    d->div.b = as_grad_of(b, op->div.b, build1(b, OP_neg, build2(b, OP_mul, ga, op->div.y)));
 }
 
 /* The greater operand gets g; equal ones get half each. */
-static void grad_extremum(Builder *b, Op *op, Value **gout, Value **gin, OpKind first_wins, OpKind second_wins) {
-    Value *half = build_scalar(b, OP_MUL_SCALAR, gout[0], 0.5);
-    Value *ties = where_or_zero(b, half, build2(b, OP_EQ, op->in[0], op->in[1]));
-    OpKind wins[2] = {first_wins, second_wins};
-    for (int i = 0; i < 2; i++) {
-        if (!wanted(op, i)) continue;
-        Value *won = where_or_zero(b, gout[0], build2(b, wins[i], op->in[0], op->in[1]));
-        give(b, op, gin, i, build2(b, OP_ADD, won, ties));
+static void grad_extremum(Builder *b, Op *op, OpParts *d, OpKind first_wins, OpKind second_wins) {
+    Value *x = op->maximum.a, *y = op->maximum.b, *g = d->maximum.y;
+    Value *half = build_scalar(b, OP_mul_scalar, g, 0.5);
+    Value *ties = where_or_zero(b, half, build2(b, OP_eq, x, y));
+    const OpKind wins[] = {first_wins, second_wins};
+    for (int i = 0; i < op->nin; i++) {
+        if (!wanted(op->in[i])) continue;
+        Value *won = where_or_zero(b, g, build2(b, wins[i], x, y));
+        d->in[i] = as_grad_of(b, op->in[i], build2(b, OP_add, won, ties));
     }
 }
 
-void grad_maximum(Builder *b, Op *op, Value **gout, Value **gin) {
-    grad_extremum(b, op, gout, gin, OP_GT, OP_LT);
+void grad_maximum(Builder *b, Op *op, OpParts *d) {
+    grad_extremum(b, op, d, OP_gt, OP_lt);
 }
-void grad_minimum(Builder *b, Op *op, Value **gout, Value **gin) {
-    grad_extremum(b, op, gout, gin, OP_LT, OP_GT);
-}
-
-void grad_add_scalar(Builder *b, Op *op, Value **gout, Value **gin) {
-    give(b, op, gin, 0, gout[0]);
+void grad_minimum(Builder *b, Op *op, OpParts *d) {
+    grad_extremum(b, op, d, OP_lt, OP_gt);
 }
 
-void grad_mul_scalar(Builder *b, Op *op, Value **gout, Value **gin) {
-    give(b, op, gin, 0, build_scalar(b, OP_MUL_SCALAR, gout[0], op->f[0]));
+void grad_add_scalar(Builder *b, Op *op, OpParts *d) {
+    d->add_scalar.a = as_grad_of(b, op->add_scalar.a, d->add_scalar.y);
 }
 
-/* y = f/a: −g y/a */
-void grad_rdiv_scalar(Builder *b, Op *op, Value **gout, Value **gin) {
-    Value *slope = build2(b, OP_DIV, op->out[0], op->in[0]);
-    gin[0] = build1(b, OP_NEG, build2(b, OP_MUL, gout[0], slope));
+void grad_mul_scalar(Builder *b, Op *op, OpParts *d) {
+    Value *g = build_scalar(b, OP_mul_scalar, d->mul_scalar.y, op->mul_scalar.x);
+    d->mul_scalar.a = as_grad_of(b, op->mul_scalar.a, g);
 }
 
-/* g f a^(f−1); exactly zero for f = 0, where a^−1 may be infinite */
-void grad_pow_scalar(Builder *b, Op *op, Value **gout, Value **gin) {
-    double f = op->f[0];
-    if (f == 0) {
-        gin[0] = zeros_like(b, op->in[0]);
+/* y = x/a: −g y/a */
+void grad_rdiv_scalar(Builder *b, Op *op, OpParts *d) {
+    Value *slope = build2(b, OP_div, op->rdiv_scalar.y, op->rdiv_scalar.a);
+    d->rdiv_scalar.a = build1(b, OP_neg, build2(b, OP_mul, d->rdiv_scalar.y, slope));
+}
+
+/* g x a^(x−1); exactly zero for x = 0, where a^−1 may be infinite */
+void grad_pow_scalar(Builder *b, Op *op, OpParts *d) {
+    Value *a = op->pow_scalar.a, *g = d->pow_scalar.y;
+    double x = op->pow_scalar.x;
+    if (x == 0) {
+        d->pow_scalar.a = zeros_like(b, a);
         return;
     }
-    if (f == 1) {
-        gin[0] = gout[0];
+    if (x == 1) {
+        d->pow_scalar.a = g;
         return;
     }
-    Value *power = f == 2 ? op->in[0] : build_scalar(b, OP_POW_SCALAR, op->in[0], f - 1);
-    gin[0] = build2(b, OP_MUL, gout[0], build_scalar(b, OP_MUL_SCALAR, power, f));
+    Value *power = x == 2 ? a : build_scalar(b, OP_pow_scalar, a, x - 1);
+    d->pow_scalar.a = build2(b, OP_mul, g, build_scalar(b, OP_mul_scalar, power, x));
 }
 
-void grad_neg(Builder *b, Op *op, Value **gout, Value **gin) {
-    give(b, op, gin, 0, build1(b, OP_NEG, gout[0]));
+void grad_neg(Builder *b, Op *op, OpParts *d) {
+    d->neg.a = as_grad_of(b, op->neg.a, build1(b, OP_neg, d->neg.y));
 }
 
-void grad_abs(Builder *b, Op *op, Value **gout, Value **gin) {
-    if (wanted(op, 0)) gin[0] = build2(b, OP_MUL, gout[0], build1(b, OP_SIGN, op->in[0]));
+void grad_abs(Builder *b, Op *op, OpParts *d) {
+    if (wanted(op->abs.a)) d->abs.a = build2(b, OP_mul, d->abs.y, build1(b, OP_sign, op->abs.a));
 }
 
 /* Zero, which is a gradient: as in PyTorch a parameter that only its sign is taken of decays. */
-void grad_sign(Builder *b, Op *op, Value **gout, Value **gin) {
-    if (wanted(op, 0)) gin[0] = zeros_like(b, op->in[0]);
+void grad_sign(Builder *b, Op *op, OpParts *d) {
+    if (wanted(op->sign.a)) d->sign.a = zeros_like(b, op->sign.a);
 }
 
-void grad_exp(Builder *b, Op *op, Value **gout, Value **gin) {
-    gin[0] = build2(b, OP_MUL, gout[0], op->out[0]);
+void grad_exp(Builder *b, Op *op, OpParts *d) {
+    d->exp.a = build2(b, OP_mul, d->exp.y, op->exp.y);
 }
-void grad_log(Builder *b, Op *op, Value **gout, Value **gin) {
-    gin[0] = build2(b, OP_DIV, gout[0], op->in[0]);
+void grad_log(Builder *b, Op *op, OpParts *d) {
+    d->log.a = build2(b, OP_div, d->log.y, op->log.a);
 }
 
-void grad_sqrt(Builder *b, Op *op, Value **gout, Value **gin) {
-    gin[0] = build2(b, OP_DIV, gout[0], build_scalar(b, OP_MUL_SCALAR, op->out[0], 2));
+void grad_sqrt(Builder *b, Op *op, OpParts *d) {
+    d->sqrt.a = build2(b, OP_div, d->sqrt.y, build_scalar(b, OP_mul_scalar, op->sqrt.y, 2));
 }
 
 /* y = a^−½: −½ g y³ */
-void grad_rsqrt(Builder *b, Op *op, Value **gout, Value **gin) {
-    Value *cube = build2(b, OP_MUL, build2(b, OP_MUL, op->out[0], op->out[0]), op->out[0]);
-    gin[0] = build_scalar(b, OP_MUL_SCALAR, build2(b, OP_MUL, gout[0], cube), -0.5);
+void grad_rsqrt(Builder *b, Op *op, OpParts *d) {
+    Value *y = op->rsqrt.y, *cube = build2(b, OP_mul, build2(b, OP_mul, y, y), y);
+    d->rsqrt.a = build_scalar(b, OP_mul_scalar, build2(b, OP_mul, d->rsqrt.y, cube), -0.5);
 }
 
-void grad_tanh(Builder *b, Op *op, Value **gout, Value **gin) {
-    gin[0] = build2(b, OP_TANH_GRAD, gout[0], op->out[0]);
+void grad_tanh(Builder *b, Op *op, OpParts *d) {
+    d->tanh.a = build2(b, OP_tanh_grad, d->tanh.y, op->tanh.y);
 }
 
-void grad_sigmoid(Builder *b, Op *op, Value **gout, Value **gin) {
-    gin[0] = build2(b, OP_SIGMOID_GRAD, gout[0], op->out[0]);
+void grad_sigmoid(Builder *b, Op *op, OpParts *d) {
+    d->sigmoid.a = build2(b, OP_sigmoid_grad, d->sigmoid.y, op->sigmoid.y);
 }
 
-void grad_relu(Builder *b, Op *op, Value **gout, Value **gin) {
-    if (wanted(op, 0)) gin[0] = build2(b, OP_RELU_GRAD, gout[0], op->out[0]);
+void grad_relu(Builder *b, Op *op, OpParts *d) {
+    if (wanted(op->relu.a)) d->relu.a = build2(b, OP_relu_grad, d->relu.y, op->relu.y);
 }
 
-void grad_gelu(Builder *b, Op *op, Value **gout, Value **gin) {
-    gin[0] = build2(b, OP_GELU_GRAD, gout[0], op->in[0]);
+void grad_gelu(Builder *b, Op *op, OpParts *d) {
+    d->gelu.a = build2(b, OP_gelu_grad, d->gelu.y, op->gelu.a);
 }
 
-void grad_gelu_tanh(Builder *b, Op *op, Value **gout, Value **gin) {
-    gin[0] = build2(b, OP_GELU_TANH_GRAD, gout[0], op->in[0]);
+void grad_gelu_tanh(Builder *b, Op *op, OpParts *d) {
+    d->gelu_tanh.a = build2(b, OP_gelu_tanh_grad, d->gelu_tanh.y, op->gelu_tanh.a);
 }
 
-void grad_silu(Builder *b, Op *op, Value **gout, Value **gin) {
-    gin[0] = build2(b, OP_SILU_GRAD, gout[0], op->in[0]);
+void grad_silu(Builder *b, Op *op, OpParts *d) {
+    d->silu.a = build2(b, OP_silu_grad, d->silu.y, op->silu.a);
 }
 
 /* Both at once: they read the same three values. */
-void grad_silu_mul(Builder *b, Op *op, Value **gout, Value **gin) {
-    Op *grad = build_op(b, OP_SILU_MUL_GRAD, 3, (Value *[]){gout[0], op->in[0], op->in[1]}, NULL, 0, NULL, 0);
-    for (int i = 0; i < 2; i++) gin[i] = grad->out[i];
+void grad_silu_mul(Builder *b, Op *op, OpParts *d) {
+    const Op *grad = BUILD(b, silu_mul_grad, .g = d->silu_mul.y, .gate = op->silu_mul.gate, .up = op->silu_mul.up);
+    d->silu_mul.gate = grad->silu_mul_grad.dgate;
+    d->silu_mul.up = grad->silu_mul_grad.dup;
 }
 
 void infer_silu_mul_grad(Graph *g, Op *op) {
     need_equal_shapes(g, op);
-    for (int i = 0; i < 2; i++) rule_out_like(g, op, i, op->in[1 + i]);
+    rule_out_like(g, op, &op->silu_mul_grad.dgate, op->silu_mul_grad.gate);
+    rule_out_like(g, op, &op->silu_mul_grad.dup, op->silu_mul_grad.up);
 }
 
-void grad_clamp(Builder *b, Op *op, Value **gout, Value **gin) {
-    if (wanted(op, 0))
-        gin[0] = build_op(b, OP_CLAMP_GRAD, 2, (Value *[]){gout[0], op->in[0]}, NULL, 0, op->f, 2)->out[0];
+void grad_clamp(Builder *b, Op *op, OpParts *d) {
+    if (!wanted(op->clamp.a)) return;
+    d->clamp.a = BUILD(b, clamp_grad, .g = d->clamp.y, .a = op->clamp.a, .low = op->clamp.low, .high = op->clamp.high)
+                     ->clamp_grad.y;
 }
 
-void grad_where(Builder *b, Op *op, Value **gout, Value **gin) {
-    if (wanted(op, 1)) give(b, op, gin, 1, where_or_zero(b, gout[0], op->in[0]));
-    if (!wanted(op, 2)) return;
-    Value *chosen = build_cast(b, op->in[0], gout[0]->dtype);
-    Value *other = build_scalar(b, OP_ADD_SCALAR, build1(b, OP_NEG, chosen), 1); /* 1 − condition */
-    give(b, op, gin, 2, where_or_zero(b, gout[0], other));
+void grad_where(Builder *b, Op *op, OpParts *d) {
+    Value *condition = op->where.condition, *g = d->where.y;
+    if (wanted(op->where.a)) d->where.a = as_grad_of(b, op->where.a, where_or_zero(b, g, condition));
+    if (!wanted(op->where.b)) return;
+    Value *chosen = build_cast(b, condition, g->dtype);
+    Value *other = build_scalar(b, OP_add_scalar, build1(b, OP_neg, chosen), 1); /* 1 − condition */
+    d->where.b = as_grad_of(b, op->where.b, where_or_zero(b, g, other));
 }
 
-void grad_cast(Builder *b, Op *op, Value **gout, Value **gin) {
-    give(b, op, gin, 0, gout[0]);
+void grad_cast(Builder *b, Op *op, OpParts *d) {
+    d->cast.a = as_grad_of(b, op->cast.a, d->cast.y);
 }

@@ -5,25 +5,26 @@
 
 /* Bytes that one rank sends: a ring passes on all but its own share, an all-reduce twice. */
 Cost cost_collective(const Op *op) {
-    double ranks = (double)op->i[1], whole = (double)value_bytes(op->in[0]);
-    if (op->nout) whole = (double)max64(value_bytes(op->in[0]), value_bytes(op->out[0]));
+    const Value *x = op->all_gather.x; /* of any collective: their rows are the same */
+    double ranks = (double)op->all_gather.ranks, whole = (double)value_bytes(x);
+    if (op->nout) whole = (double)max64(value_bytes(x), value_bytes(op->all_gather.y));
     return (Cost){.bytes = (op->nout ? 1 : 2) * whole * (ranks - 1) / ranks};
 }
 
 Cost cost_transfer(const Op *op) {
-    return (Cost){.bytes = touched_bytes(op->in[0])};
+    return (Cost){.bytes = touched_bytes(op->offload.x)};
 }
 
 /* One row of the logits is read and written. */
 Cost cost_pick(const Op *op) {
-    int64_t row = value_numel(op->in[1]);
-    return (Cost){.bytes = (double)row * (dtype_size(op->in[0]->dtype) + dtype_size(op->in[1]->dtype))};
+    const Value *to = op->pick.state;
+    return (Cost){.bytes = (double)value_numel(to) * (dtype_size(op->pick.logits->dtype) + dtype_size(to->dtype))};
 }
 
 /* Everything is read once, and what is updated written once. */
 Cost cost_optimizer(const Op *op) {
-    Cost c = traffic(op, (op->kind == OP_SGD ? 6 : 15) * (double)value_numel(op->in[1]));
+    Cost c = traffic(op, (op->kind == OP_sgd ? 6 : 15) * (double)value_numel(op->adam.master));
     for (int i = 0; i < op->nin; i++)
-        if (op_info[op->kind].updates & 1u << i) c.bytes += touched_bytes(op->in[i]);
+        if (op->in[i] && op_updates(op, i)) c.bytes += touched_bytes(op->in[i]);
     return c;
 }

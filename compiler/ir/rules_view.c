@@ -36,9 +36,9 @@ bool reshape_strides(const Value *v, int dims, const int64_t *shape, int64_t *st
 
 /* One entry may be −1: it becomes whatever makes the sizes agree. */
 void infer_reshape(Graph *g, Op *op) {
-    const Value *x = op->in[0];
-    int dims = (int)op->i[0], open = -1;
-    int64_t *shape = op->i + 1, n = 1, stride[MAX_DIMS], have = value_numel(x);
+    Value *x = op->reshape.a;
+    int dims = (int)op->reshape.dims, open = -1;
+    int64_t *shape = op->reshape.shape, n = 1, stride[MAX_DIMS], have = value_numel(x);
     if (dims < 0 || dims > MAX_DIMS)
         rule_fail(g, op, "x %s to %d dims: at most %d are supported", value_str(g->arena, x), dims, MAX_DIMS);
     for (int i = 0; i < dims; i++) {
@@ -55,43 +55,45 @@ void infer_reshape(Graph *g, Op *op) {
     if (!reshape_strides(x, dims, shape, stride))
         rule_fail(g, op, "x %s to %s: its strides allow no view; copy it first (internal error)",
                   value_str(g->arena, x), shape_str(g->arena, dims, shape));
-    rule_view(g, op, 0, op->in[0], dims, shape, stride, 0);
+    rule_view(g, op, &op->reshape.y, x, dims, shape, stride, 0);
 }
 
-void grad_reshape(Builder *b, Op *op, Value **gout, Value **gin) {
-    gin[0] = build_reshape(b, gout[0], op->in[0]->dims, op->in[0]->shape);
+void grad_reshape(Builder *b, Op *op, OpParts *d) {
+    const Value *x = op->reshape.a;
+    d->reshape.a = build_reshape(b, d->reshape.y, x->dims, x->shape);
 }
 
 /* ── transpose ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 void infer_transpose(Graph *g, Op *op) {
-    Value *x = op->in[0];
+    Value *x = op->transpose.a;
+    const int64_t *order = op->transpose.order;
     int64_t shape[MAX_DIMS], stride[MAX_DIMS];
     unsigned seen = 0;
     for (int i = 0; i < x->dims; i++) {
-        int64_t from = op->i[i];
+        int64_t from = order[i];
         if (from < 0 || from >= x->dims || (seen & 1u << from))
             rule_fail(g, op, "x %s by %s: not a permutation of its %d dims (0 to %d, each once)",
-                      value_str(g->arena, x), shape_str(g->arena, x->dims, op->i), x->dims, x->dims - 1);
+                      value_str(g->arena, x), shape_str(g->arena, x->dims, order), x->dims, x->dims - 1);
         seen |= 1u << from;
         shape[i] = x->shape[from];
         stride[i] = x->stride[from];
     }
-    rule_view(g, op, 0, x, x->dims, shape, stride, 0);
+    rule_view(g, op, &op->transpose.y, x, x->dims, shape, stride, 0);
 }
 
-void grad_transpose(Builder *b, Op *op, Value **gout, Value **gin) {
+void grad_transpose(Builder *b, Op *op, OpParts *d) {
     int back[MAX_DIMS];
-    for (int i = 0; i < op->in[0]->dims; i++) back[op->i[i]] = i;
-    gin[0] = build_transpose(b, gout[0], back);
+    for (int i = 0; i < op->transpose.a->dims; i++) back[op->transpose.order[i]] = i;
+    d->transpose.a = build_transpose(b, d->transpose.y, back);
 }
 
 /* ── expand ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 void infer_expand(Graph *g, Op *op) {
-    Value *x = op->in[0];
-    int dims = (int)op->i[0], lead = dims - x->dims;
-    const int64_t *shape = op->i + 1;
+    Value *x = op->expand.a;
+    int dims = (int)op->expand.dims, lead = dims - x->dims;
+    const int64_t *shape = op->expand.shape;
     int64_t stride[MAX_DIMS];
     if (dims < 0 || dims > MAX_DIMS)
         rule_fail(g, op, "x %s to %d dims: at most %d are supported", value_str(g->arena, x), dims, MAX_DIMS);
@@ -105,203 +107,215 @@ void infer_expand(Graph *g, Op *op) {
                       shape_str(g->arena, dims, shape), i - lead, (long long)x->shape[i - lead], (long long)shape[i]);
         stride[i] = grown ? 0 : x->stride[i - lead];
     }
-    rule_view(g, op, 0, x, dims, shape, stride, 0);
+    rule_view(g, op, &op->expand.y, x, dims, shape, stride, 0);
 }
 
-void grad_expand(Builder *b, Op *op, Value **gout, Value **gin) {
-    gin[0] = build_sum_to(b, gout[0], op->in[0]->dims, op->in[0]->shape);
+void grad_expand(Builder *b, Op *op, OpParts *d) {
+    d->expand.a = build_sum_to(b, d->expand.y, op->expand.a->dims, op->expand.a->shape);
 }
 
 void infer_detach(Graph *g, Op *op) {
-    rule_view(g, op, 0, op->in[0], op->in[0]->dims, op->in[0]->shape, op->in[0]->stride, 0);
+    Value *x = op->detach.a;
+    rule_view(g, op, &op->detach.y, x, x->dims, x->shape, x->stride, 0);
 }
 
 /* ── slice, split, concat, pad ──────────────────────────────────────────────────────────────────────────────────────
  */
+/* Of rows that begin as slice's do: one operand (or the first of a list), `dim` before other integers. */
 static int need_dim(Graph *g, const Op *op) {
-    const Value *x = op->in[0];
-    if (op->i[0] < 0 || op->i[0] >= x->dims)
-        rule_fail(g, op, "x %s has no dim %lld; dims are 0 to %d", value_str(g->arena, x), (long long)op->i[0],
-                  x->dims - 1);
-    return (int)op->i[0];
+    const Value *x = op->slice.a;
+    int64_t dim = op->slice.dim;
+    if (dim < 0 || dim >= x->dims)
+        rule_fail(g, op, "x %s has no dim %lld; dims are 0 to %d", value_str(g->arena, x), (long long)dim, x->dims - 1);
+    return (int)dim;
 }
 
-static void view_range(Graph *g, Op *op, int k, int dim, int64_t start, int64_t length) {
-    Value *x = op->in[0];
+static void view_range(Graph *g, Op *op, Value **result, Value *x, int dim, int64_t start, int64_t length) {
     int64_t shape[MAX_DIMS];
     memcpy(shape, x->shape, sizeof shape);
     shape[dim] = length;
-    rule_view(g, op, k, x, x->dims, shape, x->stride, start * x->stride[dim]);
+    rule_view(g, op, result, x, x->dims, shape, x->stride, start * x->stride[dim]);
 }
 
 void infer_slice(Graph *g, Op *op) {
+    Value *x = op->slice.a;
     int dim = need_dim(g, op);
-    int64_t start = op->i[1], length = op->i[2], size = op->in[0]->shape[dim];
+    int64_t start = op->slice.start, length = op->slice.length, size = x->shape[dim];
     if (start < 0 || length < 1 || length > size || start > size - length)
-        rule_fail(g, op, "x %s: %lld elements from %lld of dim %d, which has %lld", value_str(g->arena, op->in[0]),
+        rule_fail(g, op, "x %s: %lld elements from %lld of dim %d, which has %lld", value_str(g->arena, x),
                   (long long)length, (long long)start, dim, (long long)size);
-    view_range(g, op, 0, dim, start, length);
+    view_range(g, op, &op->slice.y, x, dim, start, length);
 }
 
-void grad_slice(Builder *b, Op *op, Value **gout, Value **gin) {
-    int64_t ints[3] = {op->i[0], op->i[1], op->in[0]->shape[op->i[0]]};
-    gin[0] = build_op(b, OP_PAD_SLICE, 1, gout, ints, 3, NULL, 0)->out[0];
+void grad_slice(Builder *b, Op *op, OpParts *d) {
+    int64_t dim = op->slice.dim;
+    d->slice.a =
+        BUILD(b, pad_slice, .a = d->slice.y, .dim = dim, .start = op->slice.start, .size = op->slice.a->shape[dim])
+            ->pad_slice.y;
 }
 
 void infer_split(Graph *g, Op *op) {
-    int dim = need_dim(g, op), pieces = (int)op->i[1];
-    int64_t total = 0, size = op->in[0]->shape[dim];
-    if (pieces < 1 || pieces > MAX_INTS - 2)
-        rule_fail(g, op, "x %s into %d pieces: 1 to %d are supported; split in two steps",
-                  value_str(g->arena, op->in[0]), pieces, MAX_INTS - 2);
+    Value *x = op->split.a;
+    int dim = need_dim(g, op), pieces = (int)op->split.pieces;
+    const int64_t *sizes = op->split.sizes;
+    int64_t total = 0, size = x->shape[dim];
+    if (pieces < 1 || pieces > SC_SPLITS)
+        rule_fail(g, op, "x %s into %d pieces: 1 to %d are supported; split in two steps", value_str(g->arena, x),
+                  pieces, SC_SPLITS);
     for (int k = 0; k < pieces; k++) {
-        if (op->i[2 + k] < 1 || op->i[2 + k] > size)
+        if (sizes[k] < 1 || sizes[k] > size)
             rule_fail(g, op, "x %s: piece %d of dim %d has %lld elements, and must have 1 to %lld",
-                      value_str(g->arena, op->in[0]), k, dim, (long long)op->i[2 + k], (long long)size);
-        total += op->i[2 + k];
+                      value_str(g->arena, x), k, dim, (long long)sizes[k], (long long)size);
+        total += sizes[k];
     }
     if (total != size)
-        rule_fail(g, op, "x %s: pieces of %s add up to %lld ≠ %lld, the size of dim %d", value_str(g->arena, op->in[0]),
-                  shape_str(g->arena, pieces, op->i + 2), (long long)total, (long long)size, dim);
+        rule_fail(g, op, "x %s: pieces of %s add up to %lld ≠ %lld, the size of dim %d", value_str(g->arena, x),
+                  shape_str(g->arena, pieces, sizes), (long long)total, (long long)size, dim);
     int64_t start = 0;
     for (int k = 0; k < pieces; k++) {
-        view_range(g, op, k, dim, start, op->i[2 + k]);
-        start += op->i[2 + k];
+        view_range(g, op, &op->split.y[k], x, dim, start, sizes[k]);
+        start += sizes[k];
     }
 }
 
 Value *zeros_like(Builder *b, const Value *v) {
-    int64_t ints[2 + MAX_DIMS] = {v->dtype, v->dims};
-    for (int i = 0; i < v->dims; i++) ints[2 + i] = v->shape[i];
-    return build_op(b, OP_FULL, 0, NULL, ints, 2 + v->dims, (double[]){0}, 1)->out[0];
+    OpParts full = {.full = {.dtype = v->dtype, .dims = v->dims}};
+    for (int i = 0; i < v->dims; i++) full.full.shape[i] = v->shape[i];
+    return build_op(b, OP_full, &full)->full.y;
 }
 
-void grad_split(Builder *b, Op *op, Value **gout, Value **gin) {
-    Value *pieces[MAX_IN];
-    for (int k = 0; k < op->nout; k++) pieces[k] = gout[k] ? gout[k] : zeros_like(b, op->out[k]);
-    gin[0] = build_op(b, OP_CONCAT, op->nout, pieces, op->i, 1, NULL, 0)->out[0];
+void grad_split(Builder *b, Op *op, OpParts *d) {
+    OpParts pieces = {.concat = {.dim = op->split.dim}};
+    for (int k = 0; k < op->nout; k++)
+        pieces.concat.x[k] = d->split.y[k] ? d->split.y[k] : zeros_like(b, op->split.y[k]);
+    d->split.a = build_op(b, OP_concat, &pieces)->concat.y;
 }
 
 void infer_concat(Graph *g, Op *op) {
     int dim = need_dim(g, op);
-    const Value *a = op->in[0];
+    Value *const *x = op->concat.x;
+    const Value *a = *x;
     int64_t shape[MAX_DIMS];
     memcpy(shape, a->shape, sizeof shape);
     for (int k = 1; k < op->nin; k++) {
-        const Value *v = op->in[k];
-        bool fits = v->dims == a->dims && v->dtype == a->dtype;
-        for (int i = 0; i < a->dims && fits; i++) fits = i == dim || v->shape[i] == a->shape[i];
+        bool fits = x[k]->dims == a->dims && x[k]->dtype == a->dtype;
+        for (int i = 0; i < a->dims && fits; i++) fits = i == dim || x[k]->shape[i] == a->shape[i];
         if (!fits)
             rule_fail(g, op, "piece 0 is %s, piece %d %s: dtypes and all sizes but that of dim %d must be equal",
-                      value_str(g->arena, a), k, value_str(g->arena, v), dim);
-        shape[dim] += v->shape[dim];
+                      value_str(g->arena, a), k, value_str(g->arena, x[k]), dim);
+        shape[dim] += x[k]->shape[dim];
     }
-    rule_out(g, op, 0, a->dtype, a->dims, shape);
+    rule_out(g, op, &op->concat.y, a->dtype, a->dims, shape);
 }
 
-void grad_concat(Builder *b, Op *op, Value **gout, Value **gin) {
-    int64_t start = 0;
+void grad_concat(Builder *b, Op *op, OpParts *d) {
+    int64_t start = 0, dim = op->concat.dim;
     for (int k = 0; k < op->nin; k++) {
-        int64_t length = op->in[k]->shape[op->i[0]], ints[3] = {op->i[0], start, length};
-        if (dtype_float(op->in[k]->dtype)) gin[k] = build_op(b, OP_SLICE, 1, gout, ints, 3, NULL, 0)->out[0];
+        const Value *x = op->concat.x[k];
+        int64_t length = x->shape[dim];
+        if (dtype_float(x->dtype))
+            d->concat.x[k] = BUILD(b, slice, .a = d->concat.y, .dim = dim, .start = start, .length = length)->slice.y;
         start += length;
     }
 }
 
 void infer_copy(Graph *g, Op *op) {
-    rule_out_like(g, op, 0, op->in[0]);
+    rule_out_like(g, op, &op->copy.y, op->copy.a);
 }
-void grad_copy(Builder *b, Op *op, Value **gout, Value **gin) {
-    gin[0] = gout[0];
+void grad_copy(Builder *b, Op *op, OpParts *d) {
+    d->copy.a = d->copy.y;
 }
 
 /* The same op, for as long as the gradient is to take. */
-void grad_debug_sleep(Builder *b, Op *op, Value **gout, Value **gin) {
-    gin[0] = build_op(b, OP_DEBUG_SLEEP, 1, gout, NULL, 0, (double[]){op->f[1], 0}, 2)->out[0];
+void grad_debug_sleep(Builder *b, Op *op, OpParts *d) {
+    d->debug_sleep.a = BUILD(b, debug_sleep, .a = d->debug_sleep.y, .ms = op->debug_sleep.ms_backward)->debug_sleep.y;
 }
 
 Cost cost_debug_sleep(const Op *op) {
     Cost c = cost_copy(op);
-    c.least_us = op->f[0] * 1e3;
+    c.least_us = op->debug_sleep.ms * 1e3;
     return c;
 }
 
 void infer_pad_slice(Graph *g, Op *op) {
     int dim = need_dim(g, op);
-    const Value *x = op->in[0];
-    int64_t shape[MAX_DIMS];
+    const Value *x = op->pad_slice.a;
+    int64_t start = op->pad_slice.start, size = op->pad_slice.size, shape[MAX_DIMS];
     memcpy(shape, x->shape, sizeof shape);
-    if (op->i[1] < 0 || op->i[2] < 1 || op->i[1] > op->i[2] - shape[dim])
+    if (start < 0 || size < 1 || start > size - shape[dim])
         rule_fail(g, op, "x %s at %lld of dim %d does not lie within %lld elements", value_str(g->arena, x),
-                  (long long)op->i[1], dim, (long long)op->i[2]);
-    shape[dim] = op->i[2];
-    rule_out(g, op, 0, x->dtype, x->dims, shape);
+                  (long long)start, dim, (long long)size);
+    shape[dim] = size;
+    rule_out(g, op, &op->pad_slice.y, x->dtype, x->dims, shape);
 }
 
-void grad_pad_slice(Builder *b, Op *op, Value **gout, Value **gin) {
-    int64_t ints[3] = {op->i[0], op->i[1], op->in[0]->shape[op->i[0]]};
-    gin[0] = build_op(b, OP_SLICE, 1, gout, ints, 3, NULL, 0)->out[0];
+void grad_pad_slice(Builder *b, Op *op, OpParts *d) {
+    int64_t dim = op->pad_slice.dim;
+    d->pad_slice.a = BUILD(b, slice, .a = d->pad_slice.y, .dim = dim, .start = op->pad_slice.start,
+                           .length = op->pad_slice.a->shape[dim])
+                         ->slice.y;
 }
 
 /* ── sources ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static Dtype need_dtype(Graph *g, const Op *op) {
-    if (op->i[0] < 0 || op->i[0] >= N_DTYPES || op->i[0] == FP8_E4M3 || op->i[0] == FP8_E5M2)
+static Dtype need_dtype(Graph *g, const Op *op, int64_t dtype) {
+    if (dtype < 0 || dtype >= N_DTYPES || dtype == FP8_E4M3 || dtype == FP8_E5M2)
         rule_fail(g, op,
                   "cannot make values of dtype %s; use \"fp32\", \"bf16\", \"fp16\", \"int32\", \"int64\" or \"bool\"",
-                  op->i[0] >= 0 && op->i[0] < N_DTYPES ? dtype_name((Dtype)op->i[0]) : "?");
-    return (Dtype)op->i[0];
+                  dtype >= 0 && dtype < N_DTYPES ? dtype_name((Dtype)dtype) : "?");
+    return (Dtype)dtype;
 }
 
 void infer_full(Graph *g, Op *op) {
-    Dtype d = need_dtype(g, op);
-    int64_t n = 1;
-    if (op->i[1] < 0 || op->i[1] > MAX_DIMS)
-        rule_fail(g, op, "%lld dims: at most %d are supported", (long long)op->i[1], MAX_DIMS);
-    for (int i = 0; i < op->i[1]; i++)
-        if (op->i[2 + i] < 1 || __builtin_mul_overflow(n, op->i[2 + i], &n))
-            rule_fail(g, op, "%s: sizes must be positive", shape_str(g->arena, (int)op->i[1], op->i + 2));
-    rule_out(g, op, 0, d, (int)op->i[1], op->i + 2);
+    Dtype d = need_dtype(g, op, op->full.dtype);
+    int64_t n = 1, dims = op->full.dims;
+    const int64_t *shape = op->full.shape;
+    if (dims < 0 || dims > MAX_DIMS) rule_fail(g, op, "%lld dims: at most %d are supported", (long long)dims, MAX_DIMS);
+    for (int i = 0; i < dims; i++)
+        if (shape[i] < 1 || __builtin_mul_overflow(n, shape[i], &n))
+            rule_fail(g, op, "%s: sizes must be positive", shape_str(g->arena, (int)dims, shape));
+    rule_out(g, op, &op->full.y, d, (int)dims, shape);
 }
 
 void infer_arange(Graph *g, Op *op) {
-    Dtype d = need_dtype(g, op);
-    if (op->i[1] < 1) rule_fail(g, op, "%lld elements: at least one is needed", (long long)op->i[1]);
-    rule_out(g, op, 0, d, 1, op->i + 1);
+    Dtype d = need_dtype(g, op, op->arange.dtype);
+    if (op->arange.n < 1) rule_fail(g, op, "%lld elements: at least one is needed", (long long)op->arange.n);
+    rule_out(g, op, &op->arange.y, d, 1, &op->arange.n);
 }
 
+/* The loss's gradient is one number. */
 void infer_scalar(Graph *g, Op *op) {
-    rule_out(g, op, 0, FP32, 0, (int64_t[1]){1});
+    rule_out(g, op, &op->grad_seed.y, FP32, 0, (int64_t[1]){1});
 }
 
-/* ── reductions ─────────────────────────────────────────────────────────────────────────────────────────────────────
+/* ── reductions: rows of one layout, sum's ──────────────────────────────────────────────────────────────────────────
  */
 void infer_reduce(Graph *g, Op *op) {
-    const Value *x = op->in[0];
-    int64_t mask = op->i[0], shape[MAX_DIMS];
+    const Value *x = op->sum.x;
+    int64_t mask = op->sum.over, shape[MAX_DIMS];
     int dims = 0;
     if (x->dims ? mask <= 0 || mask >= (int64_t)1 << x->dims : mask != 0)
         rule_fail(g, op, "x %s: reduced dims must be among 0 to %d, at least one", value_str(g->arena, x), x->dims - 1);
-    if (op->kind == OP_MEAN) need_float(g, op, 0, "x");
+    if (op->kind == OP_mean) need_float(g, op, x, "x");
     if (x->dtype == BOOL || x->dtype == FP8_E4M3 || x->dtype == FP8_E5M2)
         rule_fail(g, op, "x %s cannot be reduced as it is; cast it to \"int32\" or \"fp32\" first",
                   value_str(g->arena, x));
     for (int i = 0; i < x->dims; i++) {
         if (!(mask >> i & 1))
             shape[dims++] = x->shape[i];
-        else if (op->i[1])
+        else if (op->sum.keep)
             shape[dims++] = 1;
     }
-    rule_out(g, op, 0, attr_dtype(op->kind == OP_SUM ? op->i[2] : 0, x->dtype), dims, shape);
+    rule_out(g, op, &op->sum.y, wider_or(op->sum.dtype, x->dtype), dims, shape);
 }
 
 /* The result's gradient with the reduced dims back as ones (kept) or gone (not kept). */
 static Value *reshape_reduced(Builder *b, const Op *op, Value *g, bool keep) {
-    const Value *x = op->in[0];
+    const Value *x = op->sum.x;
     int64_t shape[MAX_DIMS];
     int dims = 0;
     for (int i = 0; i < x->dims; i++) {
-        if (!(op->i[0] >> i & 1))
+        if (!(op->sum.over >> i & 1))
             shape[dims++] = x->shape[i];
         else if (keep)
             shape[dims++] = 1;
@@ -310,20 +324,22 @@ static Value *reshape_reduced(Builder *b, const Op *op, Value *g, bool keep) {
 }
 
 static Value *spread(Builder *b, const Op *op, Value *g) {
-    return build_expand(b, reshape_reduced(b, op, g, true), op->in[0]->dims, op->in[0]->shape);
+    return build_expand(b, reshape_reduced(b, op, g, true), op->sum.x->dims, op->sum.x->shape);
 }
 
-void grad_sum(Builder *b, Op *op, Value **gout, Value **gin) {
-    if (dtype_float(op->in[0]->dtype)) gin[0] = spread(b, op, build_cast(b, gout[0], op->in[0]->dtype));
+void grad_sum(Builder *b, Op *op, OpParts *d) {
+    Dtype dtype = op->sum.x->dtype;
+    if (dtype_float(dtype)) d->sum.x = spread(b, op, build_cast(b, d->sum.y, dtype));
 }
 
-void grad_mean(Builder *b, Op *op, Value **gout, Value **gin) {
-    double n = (double)value_numel(op->in[0]) / (double)value_numel(op->out[0]);
-    gin[0] = spread(b, op, build_scalar(b, OP_MUL_SCALAR, gout[0], 1 / n));
+void grad_mean(Builder *b, Op *op, OpParts *d) {
+    double n = (double)value_numel(op->mean.x) / (double)value_numel(op->mean.y);
+    d->mean.x = spread(b, op, build_scalar(b, OP_mul_scalar, d->mean.y, 1 / n));
 }
 
-void grad_max(Builder *b, Op *op, Value **gout, Value **gin) {
-    if (!dtype_float(op->in[0]->dtype)) return;
-    Value *in[3] = {reshape_reduced(b, op, gout[0], false), op->in[0], reshape_reduced(b, op, op->out[0], false)};
-    gin[0] = build_op(b, OP_MAX_GRAD, 3, in, op->i, 1, NULL, 0)->out[0];
+void grad_max(Builder *b, Op *op, OpParts *d) {
+    Value *x = op->max.x;
+    if (!dtype_float(x->dtype)) return;
+    Value *g = reshape_reduced(b, op, d->max.y, false), *y = reshape_reduced(b, op, op->max.y, false);
+    d->max.x = BUILD(b, max_grad, .g = g, .x = x, .y = y, .over = op->max.over)->max_grad.dx;
 }

@@ -3,6 +3,7 @@
  * Relies on: rules.h.
  * Relied on by: ops.def; the kernels of both targets, which divide the bytes as it is said here. */
 #include "rules.h"
+#include "schema/workspace.h"
 
 /* CPU: operands in the kernels' own `real`, and fp64, are multiplied where they lie. Others are converted panel by
  * panel: 4 MiB a thread, in which the kernel keeps panels of op(a), op(b) and the result in `real`. CUDA: what
@@ -10,18 +11,13 @@
  * wherever a shape stands. */
 int64_t work_matmul(const Op *op, const Machine *m) {
     if (m->cuda) return 32 << 20;
-    Dtype d = op->in[0]->dtype, y = op->out[0]->dtype;
+    Dtype d = op->matmul.a->dtype, y = op->matmul.y->dtype;
     return ((d == FP32 && !m->wide) || d == FP64) && y == d ? 0 : (int64_t)m->threads * (4 << 20);
 }
 
-/* What cuDNN's backward uses for `samples` times `heads` key heads: 256 bytes; the softmax sum of every row, fp32; dS
- * in 16 bits where bits must repeat, else the sum of dQ in fp32; the gradients of keys of every query head where they
- * are grouped. Seen in 9.19; rows are rounded up further than there, and 64 KiB are to spare. */
 static int64_t cudnn_backward_bytes(const Value *q, const Value *k, int64_t samples, int64_t heads, bool repeats) {
-    int64_t rows = q->shape[1], keys = k->shape[1], size = q->shape[3], group = q->shape[2] / k->shape[2];
-    int64_t all = samples * heads * group, bytes = round_up(all * rows * 4, 256) + (64 << 10);
-    bytes += repeats ? all * round_up(rows, 128) * round_up(keys, 128) * 2 : all * rows * size * 4;
-    return group > 1 ? bytes + 4 * all * keys * size : bytes;
+    return SC_CUDNN_SPARE + sc_cudnn_backward_bytes(samples, heads, q->shape[2] / k->shape[2], q->shape[1], k->shape[1],
+                                                    q->shape[3], repeats);
 }
 
 /* Equal parts of the batch, or of one sample's key heads, two at a time, as large as 2.25 GiB permit, else the
@@ -52,13 +48,16 @@ static int64_t cudnn_parts_bytes(const Value *q, const Value *k, bool repeats) {
  * cuDNN takes part (16-bit operands, head sizes in eights, 64 rows or more, neither dropout nor documents), what it
  * uses. */
 int64_t work_attention(const Op *op, const Machine *m) {
-    bool backward = op->kind == OP_ATTENTION_GRAD;
-    const Value *q = op->in[backward], *k = op->in[backward + 1];
+    bool backward = op->kind == OP_attention_grad;
+    const Value *q = backward ? op->attention_grad.q : op->attention.q;
+    const Value *k = backward ? op->attention_grad.k : op->attention.k;
+    const Value *documents = backward ? op->attention_grad.documents : op->attention.documents;
     int64_t d = q->shape[3];
     if (m->cuda) {
         int64_t ours = backward ? q->shape[0] * q->shape[1] * q->shape[2] * 4 : 0;
         bool small = q->shape[1] < 64 || k->shape[1] < 64;
-        if (dtype_size(q->dtype) != 2 || d % 8 || d > 256 || small || op->i[2] || op->f[1] > 0) return ours;
+        if (dtype_size(q->dtype) != 2 || d % 8 || d > 256 || small || documents || op->attention.dropout > 0)
+            return ours;
         int64_t cudnn = backward ? cudnn_parts_bytes(q, k, m->deterministic) : 4096;
         return cudnn > ours ? cudnn : ours;
     }
@@ -84,41 +83,43 @@ static int64_t partial_bytes(int64_t results, int64_t reduced, int64_t planes) {
 
 /* Floats: [runs][results]. */
 int64_t work_reduce(const Op *op, const Machine *m) {
-    int64_t results = value_numel(op->out[0]);
-    return m->cuda ? partial_bytes(results, value_numel(op->in[0]) / results, 1) : 0;
+    int64_t results = value_numel(op->sum.y);
+    return m->cuda ? partial_bytes(results, value_numel(op->sum.x) / results, 1) : 0;
 }
 
 /* Floats: [runs][dw, and db where there is one][columns]. */
 int64_t work_norm_grad_w(const Op *op, const Machine *m) {
-    int64_t cols = value_numel(op->out[0]);
-    return m->cuda ? partial_bytes(cols, rows_of(op->in[1]), op_info[op->kind].nout) : 0;
+    int64_t cols = value_numel(op->layer_norm_grad_w.dw);
+    return m->cuda ? partial_bytes(cols, rows_of(op->layer_norm_grad_w.x), op->nout) : 0;
 }
 
-/* Floats: [runs][dw, db and ds where there are such][columns]. Runs of blocks that take rows whole: two for each of 132
- * multiprocessors, of 64 rows or more; where a block takes one row at a time, four (three with db), of 16 rows or more.
+/* Floats: [runs][dw, db and ds where there are such][columns]. Runs of blocks that take rows whole: two for each
+ * multiprocessor, of 64 rows or more; where a block takes one row at a time, four (three with db), of 16 rows or more.
  */
 int64_t work_norm_grads(const Op *op, const Machine *m) {
-    int64_t cols = value_numel(op->out[1]), rows = rows_of(op->in[1]);
-    bool block = cols * dtype_size(op->in[1]->dtype) > 2048;
-    int64_t most = !block ? 264 : op->kind == OP_RMS_NORM_GRADS ? 528 : 396;
-    int64_t n = min64(most, rows / (block ? 16 : 64));
+    const Value *x = op->layer_norm_grads.x; /* of either norm: the rows begin alike */
+    int64_t cols = value_numel(op->layer_norm_grads.dw), rows = rows_of(x);
+    bool block = cols * dtype_size(x->dtype) > 2048;
+    int each = !block ? 2 : op->kind == OP_rms_norm_grads ? 4 : 3;
+    int64_t n = min64(each * m->multiprocessors, rows / (block ? 16 : 64));
     return m->cuda && n > 1 ? n * cols * (op->nout - 1) * 4 : 0;
 }
 
 /* The rows' losses, in fp32. */
 int64_t work_cross_entropy(const Op *op, const Machine *m) {
-    return m->cuda ? rows_of(op->in[0]) * 4 : 0;
+    return m->cuda ? rows_of(op->cross_entropy.logits) * 4 : 0;
 }
 
 /* The sums of 4096 squares each, in fp32. */
 int64_t work_sum_squares(const Op *op, const Machine *m) {
-    return m->cuda ? (value_numel(op->in[0]) + 4095) / 4096 * 4 : 0;
+    return m->cuda ? (value_numel(op->sum_squares.x) + 4095) / 4096 * 4 : 0;
 }
 
 /* For n tokens, V rows, D columns: int32 count [V], start [V+1], slot [n], order [n]; then, at a multiple of 16 bytes,
  * floats [⌈n / 128⌉][2][D] for rows of more than 128 tokens. */
 int64_t work_embedding_grad(const Op *op, const Machine *m) {
-    int64_t n = value_numel(op->in[0]), rows = op->out[0]->shape[0], cols = op->out[0]->shape[1];
+    const Value *dw = op->embedding_grad.dw;
+    int64_t n = value_numel(op->embedding_grad.index), rows = dw->shape[0], cols = dw->shape[1];
     if (!m->cuda) return 0;
     return round_up((2 * rows + 1 + 2 * n) * 4, 16) + (n + 127) / 128 * 2 * cols * 4;
 }
@@ -126,7 +127,7 @@ int64_t work_embedding_grad(const Op *op, const Machine *m) {
 /* As embedding_grad's without the floats. On the CPU int32: the first token of each row of the slice, and the next one
  * of each token. */
 int64_t work_coalesce(const Op *op, const Machine *m) {
-    int64_t n = value_numel(op->in[0]), rows = op->i[0], cols = op->i[1];
-    if (!m->cuda) return (op->i[4] / cols + 2 + n) * 4;
+    int64_t n = value_numel(op->coalesce.index), rows = op->coalesce.rows;
+    if (!m->cuda) return (op->coalesce.slice / op->coalesce.cols + 2 + n) * 4;
     return round_up((2 * rows + 1 + 2 * n) * 4, 16);
 }

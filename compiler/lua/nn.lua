@@ -1,5 +1,5 @@
 -- nn: modules and functions, named and meant as in PyTorch, over the primitives of compiler/frontend.
--- Relies on: the table `prim` (frontend/*.c), which makes any op of ir/ops.def by name.
+-- Relies on: the table `prim` (frontend/*.c), which makes any op of schema/ops.def by name: op(name, { a = x, trans_a = true }).
 -- Relied on by: every model file. Dimensions count from 0 and, negative, from the end; x.shape is a Lua table.
 local prim = prim
 local op, describe, check_keys = prim.op, prim.describe, prim.check_keys
@@ -68,18 +68,18 @@ end
 -- ── pointwise ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 for _, name in ipairs { "exp", "sqrt", "rsqrt", "tanh", "sigmoid", "relu", "silu" } do
-  nn[name] = function(x) return (op(name, { floating(need_tensor(name, x)) })) end
+  nn[name] = function(x) return (op(name, { a = floating(need_tensor(name, x)) })) end
 end
 
-function nn.abs(x) return (op("abs", { need_tensor("abs", x) })) end
-function nn.sign(x) return (op("sign", { need_tensor("sign", x) })) end
+function nn.abs(x) return (op("abs", { a = need_tensor("abs", x) })) end
+function nn.sign(x) return (op("sign", { a = need_tensor("sign", x) })) end
 function nn.neg(x) return -need_tensor("neg", x) end
 
 function nn.gelu(x, approximate)
   if approximate ~= nil and approximate ~= "none" and approximate ~= "tanh" then
     fail(nil, 'gelu: the approximation is "none" (exact, the default) or "tanh", not %s', describe(approximate))
   end
-  return (op(approximate == "tanh" and "gelu_tanh" or "gelu", { floating(need_tensor("gelu", x)) }))
+  return (op(approximate == "tanh" and "gelu_tanh" or "gelu", { a = floating(need_tensor("gelu", x)) }))
 end
 
 for _, name in ipairs { "add", "sub", "mul", "div", "pow" } do
@@ -100,7 +100,7 @@ function nn.clamp(x, low, high)
   if low and high then
     if low > high then fail(nil, "clamp: the lower bound %g is above the upper bound %g", low, high) end
     local whole = math.tointeger(low) and math.tointeger(high)
-    return (op("clamp", { whole and x or floating(x) }, nil, { low, high }))
+    return (op("clamp", { a = whole and x or floating(x), low = low, high = high }))
   end
   if low then return nn.maximum(x, low) end
   if high then return nn.minimum(x, high) end
@@ -110,7 +110,7 @@ end
 -- nn.cast(x, "fp32"): always fp32, also in a unit that computes in 16 bits. nn.cast(y, x): the dtype that x has in its unit (x.dtype
 -- is the one that it was declared with: policies are applied later).
 function nn.cast(x, dtype) return prim.cast(need_tensor("cast", x), dtype) end
-function nn.detach(x) return (op("detach", { need_tensor("detach", x) })) end
+function nn.detach(x) return (op("detach", { a = need_tensor("detach", x) })) end
 
 -- A number that the program writes to its log each step. options: reduce = "mean" or "sum", over ranks and microbatches.
 function nn.log_metric(name, x, options)
@@ -134,7 +134,7 @@ function nn.log(x, second, options)
     fail(("write nn.log_metric(%q, x) to log a metric"):format(name), "nn.log: the logarithm takes a tensor alone, not %s too", describe(second))
   end
   if type(x) == "string" then fail(("write nn.log_metric(%q, x) to log a metric"):format(x), "nn.log: expected a tensor, got %s", describe(x)) end
-  return (op("log", { floating(need_tensor("log", x)) }))
+  return (op("log", { a = floating(need_tensor("log", x)) }))
 end
 
 -- x, after so many milliseconds, and its gradient after others: stands for work that a model does not have.
@@ -147,7 +147,7 @@ function nn.debug_sleep(x, options)
       fail(nil, "debug_sleep: %s must be a number of milliseconds from 0 to 1000000, not %s", name, describe(ms[i]))
     end
   end
-  return (op("debug_sleep", { floating(need_tensor("debug_sleep", x)) }, nil, ms))
+  return (op("debug_sleep", { a = floating(need_tensor("debug_sleep", x)), ms = ms[1], ms_backward = ms[2] }))
 end
 
 -- ── sources ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -175,7 +175,7 @@ function nn.permute(x, ...)
     if seen[order[i]] then fail(nil, "permute: dimension %d is named twice", order[i]) end
     seen[order[i]] = true
   end
-  return (op("transpose", { x }, order))
+  return (op("transpose", { a = x, order = order }))
 end
 
 function nn.transpose(x, a, b)
@@ -184,7 +184,7 @@ function nn.transpose(x, a, b)
   for d = 0, x.ndim - 1 do
     order[d + 1] = d == a and b or d == b and a or d
   end
-  return (op("transpose", { x }, order))
+  return (op("transpose", { a = x, order = order }))
 end
 
 function nn.unsqueeze(x, dim)
@@ -222,13 +222,13 @@ function nn.slice(x, dim, start, stop)
   if from < 0 or to > n or from >= to then
     fail(nil, "slice: elements %s to %s of dimension %d, which has %d, of %s", tostring(start or 0), tostring(stop or n), dim, n, tostring(x))
   end
-  return (op("slice", { x }, { k, from, to - from }))
+  return (op("slice", { a = x, dim = k, start = from, length = to - from }))
 end
 
 -- sizes: a list, or one size for all pieces. Returns the pieces as several results, at most ten at a time.
 function nn.split(x, sizes, dim)
   local k = dim_of("split", x, dim or 0)
-  local n, ints = size_of(x, k), { k }
+  local n, list = size_of(x, k), {}
   if type(sizes) == "number" then
     local size = need_size("split", "the size", sizes)
     if n % size ~= 0 then fail(nil, "split: dimension %d of %s has %d elements, no multiple of %d", k, tostring(x), n, size) end
@@ -240,14 +240,13 @@ function nn.split(x, sizes, dim)
   local sum = 0
   for i, size in ipairs(sizes) do
     sum = sum + need_size("split", "size " .. i, size)
-    ints[i + 2] = size
+    list[i] = size
   end
   if sum ~= n then
     fail(nil, "split: the sizes %s add up to %d ≠ %d, the size of dimension %d of %s", table.concat(sizes, " + "), sum, n, k, tostring(x))
   end
   if #sizes > 10 then fail(nil, "split: %d pieces; at most 10 at a time: use nn.slice, or split in two steps", #sizes) end
-  ints[2] = #sizes
-  return op("split", { x }, ints)
+  return op("split", { a = x, dim = k, pieces = #sizes, sizes = list })
 end
 
 function nn.chunk(x, pieces, dim)
@@ -272,7 +271,7 @@ function nn.concat(list, dim)
       fail(nil, "concat: piece 1 is %s, piece %d %s: all sizes but that of dimension %d must be equal", tostring(list[1]), i, tostring(x), k)
     end
   end
-  return #list == 1 and list[1] or (op("concat", prim.promoted(list), { k }))
+  return #list == 1 and list[1] or (op("concat", { x = prim.promoted(list), dim = k }))
 end
 
 function nn.stack(list, dim)
@@ -293,7 +292,7 @@ local function reduce(name, x, dim, keepdim)
     for _, d in ipairs(list_of(dim)) do mask = mask | 1 << dim_of(name, x, d) end
     if mask == 0 then fail(nil, "%s: the list of dimensions is empty", name) end
   end
-  return (op(name, { x }, { mask, keepdim and 1 or 0 }))
+  return (op(name, { x = x, over = mask, keep = not not keepdim }))
 end
 
 function nn.sum(x, dim, keepdim) return reduce("sum", x, dim, keepdim) end
@@ -304,8 +303,8 @@ function nn.max(x, dim, keepdim) return reduce("max", x, dim, keepdim) end
 -- Over the last dimension, or another one by way of two transposes.
 function nn.softmax(x, dim)
   local k = dim_of("softmax", x, dim or -1)
-  if k == x.ndim - 1 then return (op("softmax", { x })) end
-  return nn.transpose((op("softmax", { nn.transpose(x, k, -1) })), k, -1)
+  if k == x.ndim - 1 then return (op("softmax", { x = x })) end
+  return nn.transpose((op("softmax", { x = nn.transpose(x, k, -1) })), k, -1)
 end
 
 -- ── matrices ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -363,7 +362,7 @@ local function product(a, b, bias)
   local a_swapped, b_swapped = false, false
   if b.ndim > 2 or a.ndim == 2 then a, a_swapped = prim.untransposed(a) end
   b, b_swapped = prim.untransposed(b)
-  return (op("matmul", { a, beside(a, b), beside(a, bias) }, { a_swapped and 1 or 0, b_swapped and 1 or 0, 0 }))
+  return (op("matmul", { a = a, b = beside(a, b), bias = beside(a, bias), trans_a = a_swapped, trans_b = b_swapped }))
 end
 
 function nn.matmul(a, b) return product(a, b) end
@@ -390,7 +389,7 @@ function nn.linear(x, weight, bias)
   if bias and (need_tensor("linear", bias).ndim ~= 1 or bias.shape[1] ~= out) then
     fail(nil, "linear: the bias %s must be [%d], one element a row of W %s", tostring(bias), out, tostring(weight))
   end
-  return (op("matmul", { x, beside(x, weight), beside(x, bias) }, { 0, 1, 0 }))
+  return (op("matmul", { a = x, b = beside(x, weight), bias = beside(x, bias), trans_b = true }))
 end
 
 -- ── network functions ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -400,7 +399,7 @@ function nn.embedding(index, weight)
   if need_tensor("embedding", index).dtype ~= "int32" then
     fail(nil, 'embedding: the index %s must be int32: declare it as nn.input("int32", ...) or cast it', tostring(index))
   end
-  return (op("embedding", { index, weight }))
+  return (op("embedding", { index = index, w = weight }))
 end
 
 local function need_eps(what, eps, default)
@@ -419,14 +418,12 @@ end
 function nn.layer_norm(x, weight, bias, eps)
   norm_vector("LayerNorm", need_tensor("layer_norm", x), "weight", weight)
   norm_vector("LayerNorm", x, "bias", bias)
-  local operands = { x, beside(x, weight or bias) }
-  if weight then operands[3] = beside(x, bias) end
-  return (op("layer_norm", operands, { weight and 1 or 0, bias and 1 or 0 }, { need_eps("layer_norm", eps, 1e-5) }))
+  return (op("layer_norm", { x = x, w = beside(x, weight or nil), b = beside(x, bias), eps = need_eps("layer_norm", eps, 1e-5) }))
 end
 
 function nn.rms_norm(x, weight, eps)
   norm_vector("RMSNorm", need_tensor("rms_norm", x), "weight", weight)
-  return (op("rms_norm", { x, beside(x, weight) }, nil, { need_eps("rms_norm", eps, 1e-6) }))
+  return (op("rms_norm", { x = x, w = beside(x, weight), eps = need_eps("rms_norm", eps, 1e-6) }))
 end
 
 -- Scaled dot products of q [B,S,H,D] with k, v [B,T,Hkv,D]; H is a multiple of Hkv. documents: int32 [B,S], attention stays
@@ -450,8 +447,9 @@ function nn.attention(options)
   if documents and (need_tensor("attention", documents).dtype ~= "int32" or not same_sizes(documents.shape, { sq[1], sq[2] }) or sq[2] ~= sk[2]) then
     fail(nil, "attention: documents %s must be int32[%d,%d], a number for each position of q and k", tostring(documents), sq[1], sq[2])
   end
-  local ints = { options.causal and 1 or 0, p > 0 and prim.random_key() or 0, documents and 1 or 0 }
-  return (op("attention", { q, beside(q, k), beside(q, v), documents }, ints, { options.scale or 1 / math.sqrt(sq[4]), p }))
+  local key = p > 0 and prim.random_key() or 0
+  return (op("attention", { q = q, k = beside(q, k), v = beside(q, v), documents = documents, causal = not not options.causal, key = key,
+    scale = options.scale or 1 / math.sqrt(sq[4]), dropout = p }))
 end
 
 -- Rotary positions of x [B,S,H,D], as Llama: pairs (d, d + D/2). Options: theta, positions (int32 [B,S]; 0, 1, ... if left
@@ -470,7 +468,7 @@ function nn.rope(x, options)
   if o.positions and (need_tensor("rope", o.positions).dtype ~= "int32" or not same_sizes(o.positions.shape, { x:size(0), x:size(1) })) then
     fail(nil, "rope: positions %s must be int32[%d,%d]", tostring(o.positions), x:size(0), x:size(1))
   end
-  return (op("rope", { x, o.positions }, { 0 }, { o.theta or 10000, s.factor, s.low, s.high, s.original }))
+  return (op("rope", { x = x, positions = o.positions, theta = o.theta or 10000, factor = s.factor, low = s.low, high = s.high, context = s.original }))
 end
 
 -- Identity outside of training.
@@ -478,7 +476,7 @@ function nn.dropout(x, p)
   need_probability("dropout", p)
   need_tensor("dropout", x)
   if p == 0 or not prim.training_mode() then return x end
-  return (op("dropout", { x }, { prim.random_key() }, { p }))
+  return (op("dropout", { x = x, key = prim.random_key(), p = p }))
 end
 
 -- Mean over the targets of the whole step. logits [...,V], targets int32 [...].
@@ -495,7 +493,7 @@ function nn.cross_entropy(logits, targets, options)
   end
   local ignore = need_integer("cross_entropy", "ignore_index", o.ignore_index or -100)
   local slot = prim.count(targets, ignore)
-  return (op("cross_entropy", { nn.reshape(logits, -1, logits:size(-1)), nn.reshape(targets, -1) }, { ignore, slot }))
+  return (op("cross_entropy", { logits = nn.reshape(logits, -1, logits:size(-1)), targets = nn.reshape(targets, -1), ignore = ignore, count = slot }))
 end
 
 function nn.mse_loss(x, y)
@@ -509,15 +507,16 @@ end
 -- x [N,C,...]; in training, mean and variance of the batch, which move the running ones.
 function nn.batch_norm(x, running_mean, running_var, weight, bias, momentum, eps)
   if need_tensor("batch_norm", x).ndim < 2 then fail(nil, "batch_norm: x %s must be [batch,channels,...]", tostring(x)) end
-  local operands = { x, weight or false, bias or false, running_mean or false, running_var or false }
+  local vectors = { weight or false, bias or false, running_mean or false, running_var or false }
   for i, name in ipairs { "weight", "bias", "running_mean", "running_var" } do
-    local v = operands[i + 1]
+    local v = vectors[i]
     if not is_tensor(v) or v.ndim ~= 1 or v.shape[1] ~= x:size(1) then
       fail(prim.running_kind() == "BatchNorm" and ("write nn.BatchNorm(%d)"):format(x:size(1)) or nil,
         "batch_norm: %s must be a tensor [%d], one element a channel of x %s, not %s", name, x:size(1), tostring(x), is_tensor(v) and tostring(v) or describe(v))
     end
   end
-  return (op("batch_norm", operands, { prim.training_mode() and 1 or 0 }, { need_eps("batch_norm", eps, 1e-5), momentum or 0.1 }))
+  return (op("batch_norm", { x = x, w = weight, b = bias, running_mean = running_mean, running_var = running_var,
+    training = prim.training_mode(), eps = need_eps("batch_norm", eps, 1e-5), momentum = momentum or 0.1 }))
 end
 
 -- ── methods of tensors: x:name(...) is nn.name(x, ...) ───────────────────────────────────────────────────────────────

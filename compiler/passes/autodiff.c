@@ -12,10 +12,10 @@ typedef struct { /* of a forward value that a trainable parameter is upstream of
     bool wide;   /* a parameter, or a view of one: its gradient is kept in `dtype`, not in its own */
     bool is_param;
     Dtype dtype;
-} Slot;
+} Adjoint;
 
-static Slot *new_slot(Graph *g, Value *v) {
-    if (!v->scratch) v->scratch = NEW(g->arena, Slot);
+static Adjoint *new_adjoint(Graph *g, Value *v) {
+    if (!v->scratch) v->scratch = NEW(g->arena, Adjoint);
     return v->scratch;
 }
 
@@ -39,21 +39,25 @@ static void mark_params(Graph *g) {
         p->reached = false;
         p->grad = NULL;
         if (!trainable(p)) continue;
-        *new_slot(g, value_of(p)) =
-            (Slot){.wide = true, .is_param = true, .dtype = p->unit ? p->unit->grad_dtype : p->value->dtype};
+        *new_adjoint(g, value_of(p)) =
+            (Adjoint){.wide = true, .is_param = true, .dtype = p->unit ? p->unit->grad_dtype : p->value->dtype};
     }
+}
+
+static bool wants(const Op *op) { /* a trainable parameter is upstream of an operand */
+    for (int k = 0; k < op->nin; k++)
+        if (op->in[k] && op->in[k]->scratch) return true;
+    return false;
 }
 
 /* A view with one result of a wide value is wide too; pieces of a split are not: they are joined in their own dtype. */
 static void mark_op(Graph *g, Op *op) {
-    const Slot *wide = op_is(op, T_VIEW) && op->nout == 1 ? op->in[0]->scratch : NULL;
-    bool want = false;
-    for (int k = 0; k < op->nin; k++) want |= op->in[k]->scratch != NULL;
-    if (!want || op_is(op, T_NO_GRAD)) return;
+    const Adjoint *wide = op_is(op, T_VIEW) && op->nout == 1 ? op_operand(op)->scratch : NULL;
+    if (!wants(op) || op_is(op, T_NO_GRAD)) return;
     for (int k = 0; k < op->nout; k++) {
         if (!dtype_float(op->out[k]->dtype)) continue;
-        Slot *s = new_slot(g, op->out[k]);
-        if (wide && wide->wide) *s = (Slot){.wide = true, .dtype = wide->dtype};
+        Adjoint *s = new_adjoint(g, op->out[k]);
+        if (wide && wide->wide) *s = (Adjoint){.wide = true, .dtype = wide->dtype};
     }
 }
 
@@ -85,49 +89,48 @@ static void widen(Ctx *c, Value *const *gin, int nin, int self, Dtype d) {
            used_once(c, v, user, gin, nin, self)) {
         Op *op = v->def;
         if (op_is(op, T_WIDE_GRAD)) {
-            if (dtype_size(d) > dtype_size(v->dtype) || op_is(op, T_ROWS_GRAD)) set_result_dtype(op, d);
+            if (dtype_size(d) > dtype_size(v->dtype) || op->kind == OP_embedding_grad) set_result_dtype(op, d);
             while (n--) op_info[views[n]->kind].infer(c->b.g, views[n]);
             return;
         }
         if (!op_is(op, T_VIEW) || n == MAX_DIMS + 2) return;
         views[n++] = op;
         user = op;
-        v = op->in[0];
+        v = op_operand(op);
     }
 }
 
 /* Sums stand in the dtype that the value's gradient is kept in; a lone contribution to a view of a parameter stays as
  * it is, because the op that undoes the view may widen it more cheaply. */
-static void contribute(Ctx *c, Value *to, Slot *s, Value *v) {
+static void contribute(Ctx *c, Value *to, Adjoint *s, Value *v) {
     Dtype d = s->wide ? s->dtype : to->dtype;
     bool lone = s->wide && !s->is_param && !s->sum;
     if (!lone) v = build_cast(&c->b, v, d);
-    s->sum = s->sum ? build2(&c->b, OP_ADD, build_cast(&c->b, s->sum, d), v) : v;
+    s->sum = s->sum ? build2(&c->b, OP_add, build_cast(&c->b, s->sum, d), v) : v;
 }
 
 static void differentiate(Ctx *c, Op *op) {
-    Value *gout[MAX_IN] = {0}, *gin[MAX_IN] = {0};
-    bool reached = false, wanted = false;
+    OpParts d = {0};
+    bool reached = false;
     for (int k = 0; k < op->nout; k++) {
-        const Slot *s = op->out[k]->scratch;
-        gout[k] = s ? s->sum : NULL;
-        reached |= gout[k] != NULL;
+        const Adjoint *s = op->out[k]->scratch;
+        d.out[k] = s ? s->sum : NULL;
+        reached |= d.out[k] != NULL;
     }
-    for (int k = 0; k < op->nin; k++) wanted |= op->in[k]->scratch != NULL;
-    if (!reached || !wanted || op_is(op, T_NO_GRAD)) return;
+    if (!reached || !wants(op) || op_is(op, T_NO_GRAD)) return;
     if (!op_info[op->kind].grad)
         fail(op->src,
              "%s has no gradient, and trainable parameters lie upstream of it; put nn.detach around its operand",
              op_info[op->kind].name);
     c->start = c->b.p->ops.n;
-    op_info[op->kind].grad(&c->b, op, gout, gin);
+    op_info[op->kind].grad(&c->b, op, &d);
     for (int k = 0; k < op->nin; k++) {
-        const Slot *s = op->in[k]->scratch;
-        if (s && gin[k] && s->wide) widen(c, gin, op->nin, k, s->dtype);
+        const Adjoint *s = op->in[k] ? op->in[k]->scratch : NULL;
+        if (s && d.in[k] && s->wide) widen(c, d.in, op->nin, k, s->dtype);
     }
     for (int k = 0; k < op->nin; k++) {
-        Slot *s = op->in[k]->scratch;
-        if (s && gin[k]) contribute(c, op->in[k], s, gin[k]);
+        Adjoint *s = op->in[k] ? op->in[k]->scratch : NULL;
+        if (s && d.in[k]) contribute(c, op->in[k], s, d.in[k]);
     }
 }
 
@@ -140,11 +143,10 @@ static void begin(Ctx *c, Op *op) {
 }
 
 static void seed(Ctx *c, Value *loss) {
-    Slot *s = loss->scratch;
+    Adjoint *s = loss->scratch;
     if (!s) return;
-    int nin = c->b.g->scaler && !c->b.p->scaled;
-    Value *scale = nin ? c->b.g->scaler_state->value : NULL;
-    Value *one = build_op(&c->b, OP_GRAD_SEED, nin, &scale, NULL, 0, NULL, 0)->out[0];
+    bool scales = c->b.g->scaler && !c->b.p->scaled;
+    Value *one = BUILD(&c->b, grad_seed, .scaler = scales ? c->b.g->scaler_state->value : NULL)->grad_seed.y;
     s->sum = build_cast(&c->b, one, loss->dtype);
 }
 
@@ -173,7 +175,7 @@ static Value *own_copy(Graph *g, Edit *e, const Param *p, Value *v, int last) {
     int next = g->next_op;
     Builder b = {.g = g, .p = &tail, .phase = BACKWARD, .module = p->owner, .src = p->src};
     if (def) b.module = def->module, b.src = def->src, b.call = def->call;
-    Value *copy = build1(&b, OP_COPY, v);
+    Value *copy = build1(&b, OP_copy, v);
     g->next_op = next;
     copy->def->id = arena_printf(g->arena, "%sp%d", def ? def->id : "e", p->id);
     copy->def->origin = def && def->origin ? def->origin : def;
@@ -185,7 +187,7 @@ static Value *own_copy(Graph *g, Edit *e, const Param *p, Value *v, int last) {
 }
 
 static Value *sum_of(const Param *p) {
-    const Slot *s = p->value ? value_of(p)->scratch : NULL;
+    const Adjoint *s = p->value ? value_of(p)->scratch : NULL;
     return s ? s->sum : NULL;
 }
 
@@ -195,7 +197,8 @@ static bool *used_values(const Graph *g, const Program *p) {
     for (int i = 0; i < p->ops.n; i++) {
         Op *op = p->ops.at[i];
         op->scratch = (void *)(intptr_t)(i + 1);
-        for (int k = 0; k < op->nin; k++) used[value_root(op->in[k])->id] = used[op->in[k]->id] = true;
+        for (int k = 0; k < op->nin; k++)
+            if (op->in[k]) used[value_root(op->in[k])->id] = used[op->in[k]->id] = true;
     }
     for (int i = 0; i < g->params.n; i++) {
         const Value *sum = sum_of(g->params.at[i]);

@@ -25,6 +25,7 @@ static void stand(Ctx *c, Op *op, int at) {
 
 static void count(Ctx *c, const Op *op, int by) {
     for (int k = 0; k < op->nin; k++) {
+        if (!op->in[k]) continue;
         c->uses[op->in[k]->id] += by;
         Value *root = value_root(op->in[k]);
         if (root != op->in[k] && !op_is(op, T_VIEW)) c->uses[root->id] += by;
@@ -52,8 +53,8 @@ static bool available(const Value *v, int at) {
 /* `then` moves up to `first`: all that it reads besides first's results is there already. Views of those follow. */
 static bool may_rise(const Op *first, const Op *then) {
     for (int k = 0; k < then->nin; k++) {
-        const Value *v = then->in[k], *root = v->base ? v->base : v;
-        if (root->def != first && !available(v, position(first))) return false;
+        const Value *v = then->in[k], *root = v && v->base ? v->base : v;
+        if (v && root->def != first && !available(v, position(first))) return false;
     }
     return true;
 }
@@ -63,7 +64,7 @@ static bool may_sink(const Ctx *c, const Op *first, const Op *then) {
     for (int i = position(first) + 1; i < position(then); i++) {
         const Op *op = c->p->ops.at[i];
         for (int k = 0; op && k < op->nin; k++)
-            if (op->in[k]->def == first || value_root(op->in[k])->def == first) return false;
+            if (op->in[k] && (op->in[k]->def == first || value_root(op->in[k])->def == first)) return false;
     }
     return true;
 }
@@ -101,13 +102,14 @@ static Op *sibling(const Ctx *c, const Pattern *p, const Op *then, int k) {
         Op *op = c->p->ops.at[i];
         if (!op || op->kind != p->first) continue;
         for (int j = 0; j < op->nin; j++)
-            if (value_root(op->in[j]) == value_root(then->in[k])) return op;
+            if (op->in[j] && value_root(op->in[j]) == value_root(then->in[k])) return op;
     }
     return NULL;
 }
 
 static void try_all(Ctx *c, const Pattern *p, Op *then) {
     for (int k = 0; k < then->nin; k++) {
+        if (!then->in[k]) continue;
         Op *first = p->chain ? value_root(then->in[k])->def : sibling(c, p, then, k);
         if (first && first != then && first->kind == p->first && meet(c, p, first, then, k)) return;
     }

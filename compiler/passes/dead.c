@@ -23,13 +23,13 @@ bool *written_states(const Graph *g, const Program *p) {
     bool *written = value_flags(g);
     for (int i = 0; i < p->ops.n; i++)
         for (int k = 0; k < p->ops.at[i]->nin; k++)
-            if (op_updates(p->ops.at[i], k)) written[value_root(p->ops.at[i]->in[k])->id] = true;
+            if (p->ops.at[i]->in[k] && op_updates(p->ops.at[i], k)) written[value_root(p->ops.at[i]->in[k])->id] = true;
     return written;
 }
 
 bool reads_flagged(const Op *op, const bool *flags) {
     for (int k = 0; k < op->nin; k++)
-        if (flags[value_root(op->in[k])->id] && !op_updates(op, k)) return true;
+        if (op->in[k] && flags[value_root(op->in[k])->id] && !op_updates(op, k)) return true;
     return false;
 }
 
@@ -40,7 +40,7 @@ static bool wanted(const Value *v, const bool *live) {
 }
 
 static bool is_live(const Op *op, const bool *live) {
-    if (op_is(op, T_EFFECT | T_OPTIMIZER) || op_info[op->kind].updates) return true;
+    if (op_is(op, T_EFFECT | T_OPTIMIZER) || op_updates_any(op)) return true;
     for (int k = 0; k < op->nout; k++)
         if (op_is(op, T_VIEW) ? live[op->out[k]->id] : wanted(op->out[k], live)) return true;
     return false;
@@ -65,7 +65,7 @@ static void prune_members(Op *op, bool *live) {
     int kept = op->nbody;
     for (int b = op->nbody - 1; b >= 0; b--) {
         Op *m = op->body[b];
-        if (!live[m->out[0]->id]) continue;
+        if (!live[op_result(m)->id]) continue;
         for (int k = 0; k < m->nin; k++) live[m->in[k]->id] = true;
         op->body[--kept] = m;
     }
@@ -82,8 +82,10 @@ static void prune(Op *op, bool *live) {
         live[v->id] = true;
         op->out[nout++] = v;
     }
+    for (int k = nout; k < op->nout; k++) op->out[k] = NULL;
     op->nout = nout;
     prune_members(op, live);
+    memset(op->in, 0, sizeof op->in);
     op->nin = 0;
     for (int b = 0; b < op->nbody; b++)
         for (int k = 0; k < op->body[b]->nin; k++) {
@@ -99,7 +101,7 @@ static void settle(Graph *g, Op *op, bool *live, Groups **groups) {
     prune(op, live);
     if (op->group < 0 || (op->nout == nout && op->nbody == nbody)) return;
     for (int b = 0; b < op->nbody; b++)
-        if (op->body[b]->out[0]->internal) op->body[b]->out[0]->def = op->body[b];
+        if (op_result(op->body[b])->internal) op_result(op->body[b])->def = op->body[b];
     op->group = -1; /* its old number stands for what it was */
     if (!*groups) *groups = groups_new(g);
     set_group(*groups, op);
@@ -114,7 +116,8 @@ void remove_dead(Graph *g, Program *p) {
         Op *op = p->ops.at[i];
         if (!is_live(op, live)) continue;
         settle(g, op, live, &groups);
-        for (int k = 0; k < op->nin; k++) flag(live, op->in[k]);
+        for (int k = 0; k < op->nin; k++)
+            if (op->in[k]) flag(live, op->in[k]);
         p->ops.at[--kept] = op;
     }
     p->ops.n -= kept;

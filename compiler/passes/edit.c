@@ -64,12 +64,13 @@ static Value *clone_value(Graph *g, Value *v) {
 static Op *clone_op(Graph *g, const Op *o) {
     Op *c = NEW(g->arena, Op);
     *c = *o;
-    for (int k = 0; k < c->nin; k++) c->in[k] = clone_value(g, c->in[k]);
+    for (int k = 0; k < c->nin; k++)
+        if (c->in[k]) c->in[k] = clone_value(g, c->in[k]);
     for (int k = 0; k < c->nout; k++) {
         c->out[k] = clone_value(g, c->out[k]);
         c->out[k]->def = c;
     }
-    if (c->scratch_value) c->scratch_value = clone_value(g, c->scratch_value);
+    if (c->workspace) c->workspace = clone_value(g, c->workspace);
     if (c->nbody) c->body = NEW_ARRAY(g->arena, Op *, c->nbody);
     for (int b = 0; b < c->nbody; b++) {
         Op *member = c->body[b] = clone_op(g, o->body[b]);

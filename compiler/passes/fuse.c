@@ -27,7 +27,7 @@ static Op *inserted(Layouts *l, Op *op) {
 static Value *contiguous(Layouts *l, Value *v) {
     if (v->scratch) return v->scratch;
     int next = l->g->next_op;
-    Value *copy = build1(&l->b, OP_COPY, v);
+    Value *copy = build1(&l->b, OP_copy, v);
     l->g->next_op = next;
     inserted(l, copy->def);
     if (!l->written[value_root(v)->id]) v->scratch = copy;
@@ -65,19 +65,21 @@ static bool folds(const Value *v, int last) {
     return true;
 }
 
-/* Operand k (0 or 1) of a matmul: as it stands, or transposed with its flag (i0, i1) turned, or copied. */
-static void lay_out_matrix(Layouts *l, Op *op, int k) {
-    Value *v = op->in[k];
+/* A matrix of a product: as it stands, or transposed with its flag turned, or copied. `rows`: its leading dims are to
+ * fold into its rows. */
+static Value *lay_out_matrix(Layouts *l, Value *v, int64_t *trans, bool rows) {
     int row = v->dims - 2, col = v->dims - 1;
-    bool shared = op->in[1]->dims == 2 && op->in[0]->dims > 2; /* leading dims of a fold into its rows */
-    if (v->dims < 2) return;
-    if (is_matrix(v, row, col) && (k == 1 || !shared || op->i[0] || folds(v, row))) return;
-    if (is_matrix(v, col, row) && !(shared && k == 0)) {
-        op->in[k] = transposed(l, v);
-        op->i[k] ^= 1;
-        return;
-    }
-    op->in[k] = contiguous(l, v);
+    if (v->dims < 2) return v;
+    if (is_matrix(v, row, col) && (!rows || *trans || folds(v, row))) return v;
+    if (rows || !is_matrix(v, col, row)) return contiguous(l, v);
+    *trans ^= 1;
+    return transposed(l, v);
+}
+
+static void lay_out_product(Layouts *l, Op *op) {
+    bool rows = op->matmul.b->dims == 2 && op->matmul.a->dims > 2;
+    op->matmul.a = lay_out_matrix(l, op->matmul.a, &op->matmul.trans_a, rows);
+    op->matmul.b = lay_out_matrix(l, op->matmul.b, &op->matmul.trans_b, false);
 }
 
 static void lay_out(Layouts *l, Op *op) {
@@ -89,13 +91,12 @@ static void lay_out(Layouts *l, Op *op) {
     l->b.phase = op->phase;
     l->b.call = op->call;
     l->b.k = 0;
-    for (int k = 0; k < op->nin; k++) {
+    bool product = op->kind == OP_matmul;
+    if (product) lay_out_product(l, op);
+    for (int k = product ? SLOT(matmul, bias) : 0; k < op->nin; k++) {
         Value *v = op->in[k];
-        if (op_updates(op, k)) continue;
-        if (op_is(op, T_FLAG_TRANSPOSED) && k < 2)
-            lay_out_matrix(l, op, k);
-        else if (op_is(op, T_ROWS) ? !unit_rows(v) : !value_contiguous(v))
-            op->in[k] = contiguous(l, v);
+        if (!v || op_updates(op, k)) continue;
+        if (op_is(op, T_ROWS) ? !unit_rows(v) : !value_contiguous(v)) op->in[k] = contiguous(l, v);
     }
 }
 
@@ -125,7 +126,7 @@ static Node *node_of(const Op *op) {
     return op->scratch;
 }
 static bool is_pointwise(const Op *op) {
-    return op_is(op, T_POINTWISE) && op->kind != OP_FUSED;
+    return op_is(op, T_POINTWISE) && op->kind != OP_fused;
 }
 
 static bool same_shape(const Value *a, const Value *b) {
@@ -136,13 +137,17 @@ static bool same_shape(const Value *a, const Value *b) {
 static bool compatible(const Op *a, const Op *b) {
     const Node *x = node_of(a), *y = node_of(b);
     return !x->tied && !y->tied && a->phase == b->phase && a->region == b->region && x->unit == y->unit &&
-           same_shape(a->out[0], b->out[0]);
+           same_shape(op_result(a), op_result(b));
+}
+
+static Op *maker(const Value *operand) { /* NULL: none is there, or nothing makes it */
+    return operand ? operand->def : NULL;
 }
 
 static void link_users(Graph *g, const Program *p) {
     for (int i = 0; i < p->ops.n; i++)
         for (int k = 0; k < p->ops.at[i]->nin; k++)
-            if (p->ops.at[i]->in[k]->def) node_of(p->ops.at[i]->in[k]->def)->nusers++;
+            if (maker(p->ops.at[i]->in[k])) node_of(maker(p->ops.at[i]->in[k]))->nusers++;
     for (int i = 0; i < p->ops.n; i++) {
         Node *n = node_of(p->ops.at[i]);
         n->users = NEW_ARRAY(g->arena, int, n->nusers);
@@ -150,7 +155,8 @@ static void link_users(Graph *g, const Program *p) {
     }
     for (int i = 0; i < p->ops.n; i++)
         for (int k = 0; k < p->ops.at[i]->nin; k++) {
-            Node *n = p->ops.at[i]->in[k]->def ? node_of(p->ops.at[i]->in[k]->def) : NULL;
+            const Op *def = maker(p->ops.at[i]->in[k]);
+            Node *n = def ? node_of(def) : NULL;
             if (n && (!n->nusers || n->users[n->nusers - 1] != i)) n->users[n->nusers++] = i;
         }
 }
@@ -176,14 +182,14 @@ static void put(Order *o, Op *op) {
     if (node_of(op)->done) return;
     node_of(op)->done = true;
     for (int k = 0; k < op->nin; k++)
-        if (op->in[k]->def) put(o, op->in[k]->def);
+        if (maker(op->in[k])) put(o, maker(op->in[k]));
     push(&o->p->ops, o->g->arena, op);
 }
 
 static bool ready(const Op *op) {
     for (int k = 0; k < op->nin; k++) {
-        const Op *def = op->in[k]->def;
-        while (def && op_is(def, T_VIEW) && !node_of(def)->done) def = def->in[0]->def;
+        const Op *def = maker(op->in[k]);
+        while (def && op_is(def, T_VIEW) && !node_of(def)->done) def = maker(op_operand(def));
         if (def && !node_of(def)->done) return false;
     }
     return true;
@@ -240,8 +246,9 @@ typedef struct {
     const bool *result; /* by Value.id */
 } Fuse;
 
-static Fusion *maker(const Value *v) {
-    return v->def ? node_of(v->def)->fusion : NULL;
+static Fusion *group_of(const Value *operand) {
+    const Op *def = maker(operand);
+    return def ? node_of(def)->fusion : NULL;
 }
 
 static bool reads(const Fusion *f, const Value *v) {
@@ -260,7 +267,7 @@ static int freed_results(const Fuse *c, const Fusion *f, const Op *op) {
             here += op->in[j] == op->in[k];
             first &= j >= k || op->in[j] != op->in[k];
         }
-        if (first && maker(op->in[k]) == f) freed += c->uses[op->in[k]->id] == here;
+        if (first && group_of(op->in[k]) == f) freed += c->uses[op->in[k]->id] == here;
     }
     return freed;
 }
@@ -272,7 +279,7 @@ static bool may_join(const Fuse *c, const Fusion *f, const Op *op, int pos) {
     for (int k = 0; k < op->nin; k++) {
         bool again = false;
         for (int j = 0; j < k; j++) again |= op->in[j] == op->in[k];
-        nin += !again && maker(op->in[k]) != f && !reads(f, op->in[k]);
+        nin += !again && group_of(op->in[k]) != f && !reads(f, op->in[k]);
     }
     return nin <= MAX_GROUP_IN && f->nout - freed_results(c, f, op) + 1 <= MAX_GROUP_OUT;
 }
@@ -282,7 +289,7 @@ static Fusion *choose(const Fuse *c, const Op *op, int pos) {
     Fusion *best = NULL;
     for (int pass = 0; pass < 2 && !best; pass++)
         for (int k = 0; k < op->nin; k++) {
-            Fusion *f = pass ? c->reader[op->in[k]->id] : maker(op->in[k]);
+            Fusion *f = pass ? c->reader[op->in[k]->id] : group_of(op->in[k]);
             if (may_join(c, f, op, pos) && (!best || f->last > best->last)) best = f;
         }
     return best;
@@ -292,7 +299,7 @@ static void join(Fuse *c, Fusion *f, Op *op, int pos) {
     f->nout -= freed_results(c, f, op);
     for (int k = 0; k < op->nin; k++) {
         Value *v = op->in[k];
-        if (maker(v) == f)
+        if (group_of(v) == f)
             c->uses[v->id]--;
         else if (!reads(f, v))
             f->in[f->nin++] = v;
@@ -306,7 +313,7 @@ static void join(Fuse *c, Fusion *f, Op *op, int pos) {
 
 static void close_makers(const Op *op, const Fusion *but) {
     for (int k = 0; k < op->nin; k++) {
-        Fusion *f = maker(op->in[k]);
+        Fusion *f = group_of(op->in[k]);
         if (f && f != but) f->closed = true;
     }
 }
@@ -326,7 +333,7 @@ static void form_groups(Fuse *c) {
 
 static Op *fused_op(Fuse *c, Fusion *f) {
     const Op *first = f->members.at[0];
-    Op *op = new_op(c->g, OP_FUSED);
+    Op *op = new_op(c->g, OP_fused);
     op->id = first->id;
     op->module = first->module;
     op->src = first->src;
@@ -339,7 +346,7 @@ static Op *fused_op(Fuse *c, Fusion *f) {
     op->nin = f->nin;
     memcpy(op->in, f->in, sizeof(Value *) * (size_t)f->nin);
     for (int m = 0; m < f->members.n; m++) {
-        Value *v = f->members.at[m]->out[0];
+        Value *v = op_result(f->members.at[m]);
         v->internal = c->uses[v->id] == 0;
         if (v->internal) continue;
         v->def = op;
@@ -367,7 +374,8 @@ static void emit_groups(Fuse *c) {
 static void count_uses(Fuse *c) {
     c->uses = NEW_ARRAY(c->g->arena, int, c->g->values.n);
     for (int i = 0; i < c->p->ops.n; i++)
-        for (int k = 0; k < c->p->ops.at[i]->nin; k++) c->uses[c->p->ops.at[i]->in[k]->id]++;
+        for (int k = 0; k < c->p->ops.at[i]->nin; k++)
+            if (c->p->ops.at[i]->in[k]) c->uses[c->p->ops.at[i]->in[k]->id]++;
     for (int i = 0; i < c->g->values.n; i++) c->uses[i] += c->result[i];
 }
 
@@ -407,7 +415,7 @@ static void add_reference(Str *s, const Op *op, const Value *v) {
             return;
         }
     for (int b = 0; b < op->nbody; b++)
-        if (op->body[b]->out[0] == v) str_addf(s, " m%d", b);
+        if (op_result(op->body[b]) == v) str_addf(s, " m%d", b);
 }
 
 static void add_member(Str *s, const Op *op, const Op *m) {
@@ -417,12 +425,12 @@ static void add_member(Str *s, const Op *op, const Op *m) {
         if (m->i[k]) str_addf(s, " %d=%lld", k, (long long)m->i[k]);
     for (int k = 0; k < MAX_FLOATS; k++)
         if (m->f[k] != 0) str_addf(s, " f%d=%a", k, m->f[k]);
-    str_addf(s, ">%s%s", dtype_name(m->out[0]->dtype), m->out[0]->internal ? "" : "!");
+    str_addf(s, ">%s%s", dtype_name(op_result(m)->dtype), op_result(m)->internal ? "" : "!");
 }
 
 static const char *structure(Arena *a, const Op *op) {
     Str s = {.arena = a};
-    str_addf(&s, "%d", op->body[0]->out[0]->dims);
+    str_addf(&s, "%d", op_result(*op->body)->dims);
     for (int k = 0; k < op->nin; k++) {
         str_add(&s, ",");
         add_operand(&s, op->in[k]);
@@ -434,7 +442,7 @@ static const char *structure(Arena *a, const Op *op) {
 static void learn(Groups *t, const Program *p) {
     for (int i = 0; p && i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
-        if (op->kind == OP_FUSED && op->group >= 0)
+        if (op->kind == OP_fused && op->group >= 0)
             map_put(t->by_key, structure(t->g->arena, op), (void *)(intptr_t)(op->group + 1));
     }
 }

@@ -6,7 +6,7 @@
 
 /* The one pointwise op of one operand whose result has another dtype. */
 static bool casts(const Op *op) {
-    return op_is(op, T_POINTWISE) && op->nin == 1 && op->in[0]->dtype != op->out[0]->dtype;
+    return op_is(op, T_POINTWISE) && op->nin == 1 && op->cast.a->dtype != op->cast.y->dtype;
 }
 
 static bool narrows(Dtype from, Dtype to) {
@@ -20,9 +20,9 @@ static bool one_dtype(const Program *p, const Value *v, Dtype *wanted) {
         const Op *op = p->ops.at[i];
         for (int k = 0; k < op->nin; k++) {
             if (op->in[k] != v) continue;
-            if (!casts(op) || !narrows(v->dtype, op->out[0]->dtype)) return false;
-            if (*wanted != N_DTYPES && *wanted != op->out[0]->dtype) return false;
-            *wanted = op->out[0]->dtype;
+            if (!casts(op) || !narrows(v->dtype, op->cast.y->dtype)) return false;
+            if (*wanted != N_DTYPES && *wanted != op->cast.y->dtype) return false;
+            *wanted = op->cast.y->dtype;
         }
     }
     return !p || (p->loss != v && p->logits != v);
@@ -32,10 +32,10 @@ static bool one_dtype(const Program *p, const Value *v, Dtype *wanted) {
 static void look_through(Graph *g, Program *p, const Value *v) {
     for (int i = 0; p && i < p->ops.n; i++) {
         Op *op = p->ops.at[i];
-        if (op->nin == 1 && op->in[0] == v) {
-            op->kind = OP_RESHAPE;
-            op->i[0] = v->dims;
-            memcpy(op->i + 1, v->shape, sizeof *v->shape * (size_t)v->dims);
+        if (op->nin == 1 && op_operand(op) == v) {
+            op->kind = OP_reshape;
+            op->reshape.dims = v->dims;
+            memcpy(op->reshape.shape, v->shape, sizeof *v->shape * (size_t)v->dims);
         }
         if (op_is(op, T_VIEW)) op_info[op->kind].infer(g, op);
     }

@@ -3,8 +3,8 @@
  * meet in pointwise ops (gate and up) stay apart: each fills a GPU by itself, and pointwise kernels run slower over
  * halves of rows than over whole tensors, by more than the products gain (bench/results/2026-11-22-h200-join.md). It
  * stands before autodiff, so that the backward is that of one product, and looks at data alone, never at a memory
- * policy: what is joined is part of the program's numerics. Relies on: units, precision (dtypes), the traits T_PREFIX
- * and T_ROWS_BACK. Relied on by: autodiff and shard (Param.joint), pieces (gradients are written where they are
+ * policy: what is joined is part of the program's numerics. Relies on: units, precision (dtypes), matmul, rope and
+ * attention. Relied on by: autodiff and shard (Param.joint), pieces (gradients are written where they are
  * joined).
  */
 #include "../ir/build.h"
@@ -48,11 +48,16 @@ static int64_t numel(const Param *p) {
     return value_numel(p->value);
 }
 
+/* Operands from this one on are weights: they stand without a gap, as bias is the only optional one of a traced
+ * product. */
+enum { WEIGHTS = SLOT(matmul, b) };
+
 /* x Wᵀ (+ b): rows of such weights can lie one below the other. */
 static bool is_linear(const Ctx *c, const Op *op) {
-    if (!op_is(op, T_FLAG_TRANSPOSED) || op->phase != FORWARD || op->i[0] || !op->i[1] || op->i[2]) return false;
-    if (op->in[1]->dims != 2 || c->result[op->out[0]->id]) return false;
-    for (int k = 1; k < op->nin; k++) {
+    if (op->kind != OP_matmul || op->phase != FORWARD) return false;
+    if (op->matmul.trans_a || !op->matmul.trans_b || op->matmul.dtype) return false;
+    if (op->matmul.b->dims != 2 || c->result[op->matmul.y->id]) return false;
+    for (int k = WEIGHTS; k < op->nin; k++) {
         const Param *p = param_of(op->in[k]);
         if (!p || p->is_buffer || !p->unit || p->unit->policy->all_gather) return false;
         if (c->users[p->value->id].n != 1 || numel(p) % GRAIN) return false;
@@ -68,8 +73,8 @@ static bool same_home(const Param *a, const Param *b) {
 static bool siblings(const Op *a, const Op *b) {
     const Module *m = a->module, *n = b->module;
     bool near = m == n || (m->parent && m->parent == n->parent);
-    if (!near || a->in[0] != b->in[0] || a->nin != b->nin) return false;
-    for (int k = 1; k < a->nin; k++)
+    if (!near || a->matmul.a != b->matmul.a || a->nin != b->nin) return false;
+    for (int k = WEIGHTS; k < a->nin; k++)
         if (!same_home(a->in[k]->param, b->in[k]->param)) return false;
     return true;
 }
@@ -84,28 +89,29 @@ static Op *reader(const Ctx *c, const Value *v) {
 /* The last dimension becomes two, [heads, width]. */
 static bool shows_heads(const Op *op) {
     if (!op_is(op, T_VIEW) || op_is(op, T_NO_GRAD) || op->nout != 1) return false;
-    const Value *x = op->in[0], *y = op->out[0];
+    const Value *x = op_operand(op), *y = op_result(op);
     if (y->dims != x->dims + 1 || !value_contiguous(x) || !value_contiguous(y)) return false;
     return !memcmp(x->shape, y->shape, sizeof *x->shape * (size_t)(x->dims - 1)) && value_numel(x) == value_numel(y);
 }
 
 /* False: its result is not the heads of an attention, or is read elsewhere too. */
 static bool branch_of(const Ctx *c, Op *product, Branch *b) {
-    Op *view = reader(c, product->out[0]), *next = view && shows_heads(view) ? reader(c, view->out[0]) : NULL;
+    Op *view = reader(c, product->matmul.y), *next = view && shows_heads(view) ? reader(c, op_result(view)) : NULL;
     if (!next) return false;
     *b = (Branch){.product = product, .heads = view};
-    if (op_is(next, T_PREFIX) && view->out[0]->dims == 4 && next->in[0] == view->out[0] && !next->i[1]) {
+    const Value *heads = op_result(view);
+    if (next->kind == OP_rope && heads->dims == 4 && next->rope.x == heads && !next->rope.heads) {
         b->turn = next;
-        next = reader(c, next->out[0]);
+        next = reader(c, next->rope.y);
     }
     b->read = next;
-    return next && op_is(next, T_ROWS_BACK);
+    return next && next->kind == OP_attention;
 }
 
 /* ── families ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 static bool turns_alike(const Op *a, const Op *b) {
     if (!a || !b) return true; /* those that do not turn stand behind */
-    return a->nin == b->nin && (a->nin < 2 || a->in[1] == b->in[1]) && !memcmp(a->i, b->i, sizeof a->i) &&
+    return a->rope.positions == b->rope.positions && !memcmp(a->i, b->i, sizeof a->i) &&
            !memcmp(a->f, b->f, sizeof a->f);
 }
 
@@ -115,7 +121,7 @@ static bool heads_alike(const Value *a, const Value *b) {
 
 /* Their results are read by one op, so that all of them live until that has run, and it makes all their gradients. */
 static bool meet(const Branch *a, const Branch *b) {
-    return a->read == b->read && heads_alike(a->heads->out[0], b->heads->out[0]) && turns_alike(a->turn, b->turn);
+    return a->read == b->read && heads_alike(op_result(a->heads), op_result(b->heads)) && turns_alike(a->turn, b->turn);
 }
 
 /* What turns stands in front: it is a run of heads. */
@@ -133,10 +139,10 @@ static bool fits(const Family *f, const Branch *b) {
 
 static Family family_of(const Ctx *c, const Op *first) {
     Family f = {0};
-    const Ops *readers = &c->users[first->in[0]->id];
+    const Ops *readers = &c->users[first->matmul.a->id];
     for (int i = 0; i < readers->n; i++) {
         Op *op = readers->at[i];
-        if (c->taken[position(op)] || op->in[0] != first->in[0] || !is_linear(c, op)) continue;
+        if (c->taken[position(op)] || !is_linear(c, op) || op->matmul.a != first->matmul.a) continue;
         Branch b;
         if (branch_of(c, op, &b) && fits(&f, &b)) add(&f, b);
     }
@@ -154,7 +160,7 @@ static bool is_joint(const Family *f, int operand, const Joint *j) {
 /* The training program says which parameters lie side by side; the others join what it joins. */
 static bool may_join(const Ctx *c, const Family *f) {
     if (f->n < 2) return false;
-    for (int k = 1; k < f->at[0].product->nin && c->p != c->g->train; k++)
+    for (int k = WEIGHTS; k < f->at[0].product->nin && c->p != c->g->train; k++)
         if (!is_joint(f, k, f->at[0].product->in[k]->param->joint)) return false;
     return true;
 }
@@ -193,13 +199,12 @@ static Module *together(Graph *g, const Family *f) {
 }
 
 /* ── one product for all ────────────────────────────────────────────────────────────────────────────────────────── */
-static Op *appended(Builder *b, OpKind k, const Op *like, const char *id, Value *const *in, int nin,
-                    const int64_t *ints, int nints) {
+static Op *appended(Builder *b, OpKind k, const Op *like, const char *id, const OpParts *parts) {
     int next = b->g->next_op;
     b->module = like->module;
     b->src = like->src;
     b->call = like->call;
-    Op *op = build_op(b, k, nin, in, ints, nints, like->f, MAX_FLOATS);
+    Op *op = build_op(b, k, parts);
     b->g->next_op = next;
     op->id = id;
     return op;
@@ -219,35 +224,40 @@ static const Op *home_of(const Family *f) {
 
 /* Heads of all, in one view; a run of them turned. Returns the value that the branches' results are pieces of. */
 static Value *heads_of_all(Builder *b, const Family *f, Value *y) {
-    const Value *v = f->at[0].heads->out[0];
-    int64_t ints[MAX_INTS] = {v->dims}, turned = 0, heads = 0;
+    const Op *view = f->at[0].heads;
+    const Value *v = op_result(view);
+    int64_t turned = 0, heads = 0;
     for (int k = 0; k < f->n; k++) {
-        heads += f->at[k].heads->out[0]->shape[v->dims - 2];
+        heads += op_result(f->at[k].heads)->shape[v->dims - 2];
         if (f->at[k].turn) turned = heads;
     }
-    memcpy(ints + 1, v->shape, sizeof *v->shape * (size_t)v->dims);
-    ints[v->dims - 1] = heads;
-    y = appended(b, f->at[0].heads->kind, f->at[0].heads, f->at[0].heads->id, &y, 1, ints, 1 + v->dims)->out[0];
-    Op *turn = f->at[0].turn;
+    OpParts seen = {.reshape = {.a = y, .dims = v->dims}};
+    memcpy(seen.reshape.shape, v->shape, sizeof *v->shape * (size_t)v->dims);
+    seen.reshape.shape[v->dims - 2] = heads;
+    y = op_result(appended(b, view->kind, view, view->id, &seen));
+    const Op *turn = f->at[0].turn;
     if (!turn) return y;
-    int64_t how[2] = {turn->i[0], turned < heads ? turned : 0};
-    return appended(b, turn->kind, turn, turn->id, (Value *[]){y, turn->in[1]}, turn->nin, how, 2)->out[0];
+    OpParts all = turn->parts;
+    all.rope.y = NULL;
+    all.rope.x = y;
+    all.rope.heads = turned < heads ? turned : 0;
+    return appended(b, turn->kind, turn, turn->id, &all)->rope.y;
 }
 
 static Value *end_of(const Branch *b) {
-    return b->turn ? b->turn->out[0] : b->heads->out[0];
+    return op_result(b->turn ? b->turn : b->heads);
 }
 
 static void replace(Ctx *c, const Family *f, int product_at, int rest_at, Op *product) {
     Program tail = {0};
     Builder b = {.g = c->g, .p = &tail, .phase = FORWARD};
-    Value *all = heads_of_all(&b, f, product->out[0]);
+    Value *all = heads_of_all(&b, f, product->matmul.y);
     int dim = all->dims - 2;
-    int64_t ints[2 + MAX_JOINED] = {dim, f->n};
-    for (int k = 0; k < f->n; k++) ints[2 + k] = end_of(&f->at[k])->shape[dim];
+    OpParts pieces = {.split = {.a = all, .dim = dim, .pieces = f->n}};
+    for (int k = 0; k < f->n; k++) pieces.split.sizes[k] = end_of(&f->at[k])->shape[dim];
     const char *id = arena_printf(c->g->arena, "%sj", product->id);
-    Op *split = appended(&b, OP_SPLIT, product, id, &all, 1, ints, 2 + f->n);
-    for (int k = 0; k < f->n; k++) end_of(&f->at[k])->scratch = split->out[k];
+    Op *split = appended(&b, OP_split, product, id, &pieces);
+    for (int k = 0; k < f->n; k++) end_of(&f->at[k])->scratch = split->split.y[k];
     join_region(product, home_of(f));
     edit_after(c->edit, product_at, product);
     for (int i = 0; i < tail.ops.n; i++) {
@@ -273,9 +283,10 @@ static void join_family(Ctx *c, const Family *f) {
             if (position(ops[i]) > last) last = position(ops[i]);
         }
     }
-    Value *in[3] = {like->in[0]};
-    for (int k = 1; k < like->nin; k++) in[k] = joint(c, f, k)->value;
-    Op *op = appended(&b, like->kind, like, c->p->ops.at[first]->id, in, like->nin, like->i, MAX_INTS);
+    OpParts all = like->parts;
+    all.matmul.y = NULL;
+    for (int k = WEIGHTS; k < like->nin; k++) all.in[k] = joint(c, f, k)->value;
+    Op *op = appended(&b, like->kind, like, c->p->ops.at[first]->id, &all);
     op->module = together(c->g, f);
     replace(c, f, first, last, op);
 }
@@ -289,7 +300,8 @@ static Ctx begin(Graph *g, Program *p) {
     for (int i = 0; i < p->ops.n; i++) {
         Op *op = p->ops.at[i];
         op->scratch = (void *)(intptr_t)(i + 1);
-        for (int k = 0; k < op->nin; k++) push(&c.users[op->in[k]->id], g->arena, op);
+        for (int k = 0; k < op->nin; k++)
+            if (op->in[k]) push(&c.users[op->in[k]->id], g->arena, op);
     }
     return c;
 }
@@ -309,6 +321,6 @@ void joints(Graph *g, Program *p) {
     for (int i = 0; i < p->ops.n; i++)
         for (int k = 0; k < p->ops.at[i]->nin; k++) {
             Value *v = p->ops.at[i]->in[k];
-            if (v->scratch) p->ops.at[i]->in[k] = v->scratch;
+            if (v && v->scratch) p->ops.at[i]->in[k] = v->scratch;
         }
 }

@@ -7,7 +7,7 @@
 #include "passes.h"
 
 static Op *copy_op(Graph *g, bool to_host, const Op *for_op, const char *id, Value *from, Value *to) {
-    Op *op = new_op(g, to_host ? OP_OFFLOAD : OP_FETCH);
+    Op *op = new_op(g, to_host ? OP_offload : OP_fetch);
     op->id = id;
     op->module = for_op->module;
     op->src = for_op->src;
@@ -53,7 +53,7 @@ static void find_trips(Ctx *c) {
     for (int i = 0; i < c->p->ops.n; i++) {
         const Op *op = c->p->ops.at[i];
         for (int k = 0; k < op->nin && !op_is(op, T_VIEW); k++) {
-            Trip *t = trip_of(c, op->in[k]);
+            Trip *t = op->in[k] ? trip_of(c, op->in[k]) : NULL;
             if (t && op->phase == FORWARD)
                 t->last_forward = i;
             else if (t && t->first_backward < 0)
@@ -95,7 +95,7 @@ static void use_back(Ctx *c, Op *op) {
     if (op->phase == FORWARD || op_is(op, T_VIEW)) return;
     for (int k = 0; k < op->nin; k++) {
         Value *v = op->in[k];
-        const Trip *t = trip_of(c, v);
+        const Trip *t = v ? trip_of(c, v) : NULL;
         if (!t || !t->back) continue;
         replace_operand(op, v, v->base ? new_view(c->g, t->back, v->dims, v->shape, v->stride, v->offset) : t->back);
     }
@@ -128,7 +128,7 @@ static bool on_host(Value *v) {
 static bool runs_on_host(const Op *op) {
     bool host = false;
     for (int k = 0; k < op->nin; k++) {
-        if (!op_updates(op, k)) continue;
+        if (!op->in[k] || !op_updates(op, k)) continue;
         if (!on_host(op->in[k])) return false;
         host = true;
     }
@@ -137,7 +137,7 @@ static bool runs_on_host(const Op *op) {
 
 static bool updates_host_state(const Op *op) {
     for (int k = 0; k < op->nin; k++)
-        if (op_updates(op, k) && on_host(op->in[k])) return true;
+        if (op->in[k] && op_updates(op, k) && on_host(op->in[k])) return true;
     return false;
 }
 
@@ -149,7 +149,7 @@ static Value *known_copy(const Copies *l, const Value *v) {
 
 static void forget_written(Copies *l, const Op *op) {
     for (int k = 0; k < op->nin; k++)
-        for (int i = l->n - 1; i >= 0 && op_updates(op, k); i--)
+        for (int i = l->n - 1; i >= 0 && op->in[k] && op_updates(op, k); i--)
             if (value_root(l->at[i].from) == value_root(op->in[k])) l->at[i] = l->at[--l->n];
 }
 
@@ -161,14 +161,14 @@ static bool only_written(const Op *op, int k) {
 
 static Value *zeros(Graph *g, Edit *e, const Op *op, int pos, const char *id, const Value *like) {
     Op *full = copy_op(g, false, op, id, NULL, twin(g, like, false));
-    full->kind = OP_FULL;
+    full->kind = OP_full;
     full->stream = op->stream;
     full->nin = 0;
-    full->i[0] = like->dtype;
-    full->i[1] = 1;
-    full->i[2] = value_numel(like);
+    full->full.dtype = like->dtype;
+    full->full.dims = 1;
+    full->full.shape[0] = value_numel(like);
     edit_before(e, pos, full);
-    return full->out[0];
+    return full->full.y;
 }
 
 /* What the backward's gathers took from the host, and nothing else reads: updates find it on the device. */
@@ -176,12 +176,14 @@ static Copies fetched_masters(Graph *g, const Program *p) {
     Copies l = {0};
     for (int i = 0; i < p->ops.n; i++) {
         const Op *f = p->ops.at[i];
-        if (f->stream != FETCH || f->phase != BACKWARD || !f->in[0]->state) continue;
+        if (f->stream != FETCH || f->phase != BACKWARD || !f->fetch.x->state) continue;
         bool shared = true;
         for (int j = i + 1; j < p->ops.n; j++)
-            for (int k = 0; k < p->ops.at[j]->nin; k++)
-                shared &= value_root(p->ops.at[j]->in[k]) != f->out[0] || p->ops.at[j]->stream == GATHER;
-        if (shared) push(&l, g->arena, ((Copied){f->in[0], f->out[0]}));
+            for (int k = 0; k < p->ops.at[j]->nin; k++) {
+                Value *v = p->ops.at[j]->in[k];
+                shared &= !v || value_root(v) != f->fetch.y || p->ops.at[j]->stream == GATHER;
+            }
+        if (shared) push(&l, g->arena, ((Copied){f->fetch.x, f->fetch.y}));
     }
     return l;
 }
@@ -189,7 +191,7 @@ static Copies fetched_masters(Graph *g, const Program *p) {
 static void move_operands(Graph *g, Edit *e, Op *op, int pos, bool to_host, Copies *small, const Copies *masters) {
     for (int k = 0; k < op->nin; k++) {
         Value *v = op->in[k], *t = known_copy(small, v), *up = known_copy(masters, v);
-        if (on_host(v) == to_host) continue;
+        if (!v || on_host(v) == to_host) continue;
         const char *id = arena_printf(g->arena, "%s_%s_%d", to_host ? "o" : "f", op->id, k);
         if (only_written(op, k)) {
             t = zeros(g, e, op, pos, arena_printf(g->arena, "z_%s_%d", op->id, k), v);
@@ -236,7 +238,7 @@ static bool any_on_host(const Graph *g) {
  * down at once; on the host they and the gradient are read, and they and the wire shard written. */
 void place_updates(Graph *g, const Device *d) {
     double state = 4 + 2 * (double)dtype_size(g->optimizer->moment_dtype);
-    double bus = state / d->host_bandwidth * (1 + d->beside[OP_OFFLOAD].itself);
+    double bus = state / d->host_bandwidth * (1 + d->beside[OP_offload].itself);
     bool host_is_faster = (2 * state + 4 + 2) / d->host_optimizer_bandwidth < bus;
     for (int i = 0; i < g->units.n; i++) {
         Unit *u = g->units.at[i];

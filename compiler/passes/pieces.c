@@ -8,17 +8,18 @@ static int *count_uses(Graph *g, const Program *p, const bool *result) {
     int *uses = NEW_ARRAY(g->arena, int, g->values.n + 1);
     for (int i = 0; i < g->values.n; i++) uses[i] = result[i];
     for (int i = 0; i < p->ops.n; i++)
-        for (int k = 0; k < p->ops.at[i]->nin; k++) uses[p->ops.at[i]->in[k]->id]++; /* views are ops too */
+        for (int k = 0; k < p->ops.at[i]->nin; k++) /* views are ops too */
+            if (p->ops.at[i]->in[k]) uses[p->ops.at[i]->in[k]->id]++;
     return uses;
 }
 
 /* Clones have tensors of their own, laid out as they come: only what is never cloned is placed. A parameter's gradient
  * will itself be a piece, of its unit's buffer. */
 static bool may_place(const Op *join, const int *uses, const bool *result) {
-    if (!op_is(join, T_JOINS) || join->phase != BACKWARD || !value_contiguous(join->out[0])) return false;
-    if (result[join->out[0]->id]) return false;
+    if (join->kind != OP_concat || join->phase != BACKWARD || !value_contiguous(join->concat.y)) return false;
+    if (result[join->concat.y->id]) return false;
     for (int k = 0; k < join->nin; k++) {
-        const Value *v = join->in[k];
+        const Value *v = join->concat.x[k];
         bool own = !v->base && v->def && !v->state && uses[v->id] == 1 && v->def->phase == BACKWARD;
         if (!own || !op_is(v->def, T_ROWS_OUT | T_POINTWISE)) return false;
     }
@@ -26,17 +27,17 @@ static bool may_place(const Op *join, const int *uses, const bool *result) {
 }
 
 static void place_pieces(Op *join) {
-    Value *whole = join->out[0];
-    int dim = (int)join->i[0];
+    Value *whole = join->concat.y;
+    int dim = (int)join->concat.dim;
     int64_t at = 0;
     for (int k = 0; k < join->nin; k++) {
-        Value *v = join->in[k];
+        Value *v = join->concat.x[k];
         v->base = whole;
         v->offset = at;
         memcpy(v->stride, whole->stride, sizeof v->stride);
         at += v->shape[dim] * whole->stride[dim];
     }
-    join->kind = OP_ASSEMBLE;
+    join->kind = OP_assemble;
 }
 
 void pieces(Graph *g, Program *p) {

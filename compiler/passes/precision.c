@@ -1,6 +1,6 @@
 /* precision: where values change dtype. Parameters take their unit's wire dtype; float values that enter a unit are
  * cast to its param_dtype, values that leave it to its output_dtype (FSDP2's mp_policy): a module's arguments and
- * results, where the trace has marked them (Op.border). Mixed dtypes at one op are promoted. Relies on: units
+ * results, where the trace has marked them (Op.crossed). Mixed dtypes at one op are promoted. Relies on: units
  * (Param.unit, Module.unit), the front end's op order and Op.call (-1: outside every module call). Relied on by:
  * autodiff, which differentiates the casts like any other op; recompute. */
 #include "../ir/build.h"
@@ -74,11 +74,11 @@ static Value *cast_at(Ctx *c, Value *v, Dtype to, Module *at) {
 /* What the trace put between a value and its users, and precision takes out: borders, its promotions, and casts that
  * have nothing to change now that dtypes are known. */
 static bool passes_on(const Op *def) {
-    return def && (def->border || def->promotes || op_changes_nothing(def));
+    return def && (def->crossed || def->promotes || op_changes_nothing(def));
 }
 
 static Value *origin(Value *v) {
-    while (passes_on(v->def)) v = v->def->in[0];
+    while (passes_on(v->def)) v = op_operand(v->def);
     return v;
 }
 
@@ -96,9 +96,9 @@ static Value *out_of(Ctx *c, Value *v, Module *unit) {
 static Value *cross(Ctx *c, Value *v) {
     const Op *def = v->def;
     if (!passes_on(def)) return v;
-    v = cross(c, def->in[0]);
-    if (!def->border) return v;
-    return def->leaves ? out_of(c, v, def->border) : into(c, v, def->border);
+    v = cross(c, op_operand(def));
+    if (!def->crossed) return v;
+    return def->leaves ? out_of(c, v, def->crossed) : into(c, v, def->crossed);
 }
 
 /* A parameter that several units hold belongs to one round them, and is cast where it is used. */
@@ -127,7 +127,7 @@ static bool takes_dtype(Value *v) {
 /* A number or a cast of integers, or its expansion. */
 static void set_dtype(Graph *g, Value *v, Dtype d) {
     Op *made = value_root(v)->def;
-    made->i[0] = d;
+    made->cast.dtype = d; /* a full has its own there too */
     op_info[made->kind].infer(g, made);
     if (v->def != made) op_info[v->def->kind].infer(g, v->def);
 }
@@ -164,20 +164,20 @@ static void lay_out(Ctx *c, Op *op) {
     if (!op_needs_copy(op)) return;
     int next = c->g->next_op;
     c->b.module = op->module;
-    op->in[0] = build1(&c->b, OP_COPY, op->in[0]);
-    name_inserted(c, op->in[0]->def, op, next);
+    op->reshape.a = build1(&c->b, OP_copy, op->reshape.a);
+    name_inserted(c, op->reshape.a->def, op, next);
 }
 
 static void visit(Ctx *c, Op *op) {
-    if (op->promotes || op->border) return;
+    if (op->promotes || op->crossed) return;
     c->user = op;
     c->b.src = op->src;
     c->b.call = op->call;
     c->b.k = 0;
     Module *unit = op_unit(op);
     for (int k = 0; k < op->nin; k++) /* what is written in place stays itself */
-        op->in[k] = op_updates(op, k) ? origin(op->in[k]) : operand(c, op->in[k], unit);
-    if (op->like) op->i[0] = operand(c, op->like, unit)->dtype;
+        if (op->in[k]) op->in[k] = op_updates(op, k) ? origin(op->in[k]) : operand(c, op->in[k], unit);
+    if (op->like) op->cast.dtype = operand(c, op->like, unit)->dtype;
     op->like = NULL;
     lay_out(c, op);
     promote(c, op);

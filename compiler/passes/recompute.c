@@ -95,8 +95,8 @@ static void apply(Ctx *c, const Op *op, const Checkpoint *k, const Module *m) {
     bool offload = lists(k->offload, k->noffload, "input");
     bool save = lists(k->save, k->nsave, "input");
     for (int i = 0; i < op->nin && (save || offload); i++) {
-        Value *v = value_root(op->in[i]);
-        bool enters = v->def && (m ? !module_within(v->def->module, m) : enters_call(op, v));
+        Value *v = op->in[i] ? value_root(op->in[i]) : NULL;
+        bool enters = v && v->def && (m ? !module_within(v->def->module, m) : enters_call(op, v));
         if (enters) mark(c, v, save, offload);
     }
 }
@@ -126,28 +126,29 @@ static bool takes_clone(const Ctx *c, const Value *v, int region) {
            !reads_flagged(op, c->written);
 }
 
-static void need(Ctx *c, Value *v, int region) {
-    v = value_root(v);
-    if (!takes_clone(c, v, region)) return;
-    if (!c->needed[v->id]) push(&c->work, c->g->arena, v->def);
-    c->needed[v->id] = true;
+static void need_operands(Ctx *c, const Op *op) {
+    for (int k = 0; k < op->nin; k++) {
+        Value *v = op->in[k] ? value_root(op->in[k]) : NULL;
+        if (!v || !takes_clone(c, v, op->region)) continue;
+        if (!c->needed[v->id]) push(&c->work, c->g->arena, v->def);
+        c->needed[v->id] = true;
+    }
 }
 
 /* What is run again to make op's results: of a combined op the second alone where what the first gave is kept. */
 static const Op *again(const Op *op, Op *second) {
-    return second_apart(op, second) && op->out[1]->saved ? second : op;
+    return second_apart(op, second) && op->matmul.aux->saved ? second : op;
 }
 
 static void find_needed(Ctx *c) {
     for (int i = 0; i < c->p->ops.n; i++) {
         const Op *op = c->p->ops.at[i];
         if (op->phase == FORWARD || op_is(op, T_VIEW)) continue; /* users of views count, as users of their roots */
-        for (int k = 0; k < op->nin; k++) need(c, op->in[k], op->region);
+        need_operands(c, op);
     }
     while (c->work.n) {
         Op second;
-        const Op *op = again(c->work.at[--c->work.n], &second);
-        for (int k = 0; k < op->nin; k++) need(c, op->in[k], op->region);
+        need_operands(c, again(c->work.at[--c->work.n], &second));
     }
 }
 
@@ -174,12 +175,13 @@ static Op *clone_op(Ctx *c, Op *from) {
     op->phase = RECOMPUTE;
     op->origin = from;
     op->scratch = NULL;
-    if (op_is(from, T_EFFECT)) op->i[1] = 1; /* leave the running statistics alone */
+    if (op_is(from, T_EFFECT)) op->batch_norm.keep_running = true; /* the only such op with results */
     return op;
 }
 
 static void map_operands(Ctx *c, Op *op, int region) {
-    for (int k = 0; k < op->nin; k++) op->in[k] = replacement(c, op->in[k], region);
+    for (int k = 0; k < op->nin; k++)
+        if (op->in[k]) op->in[k] = replacement(c, op->in[k], region);
 }
 
 /* Members read each other through the twins of internal results; external results have twins as any op's. */
@@ -193,10 +195,11 @@ static Op *clone_fused(Ctx *c, Op *from) {
             bool inside = v->internal || (v->def == from);
             m->in[k] = inside ? v->scratch : replacement(c, v, from->region);
         }
-        Value *v = from->body[b]->out[0], *t = twin(c, v);
-        t->internal = v->internal;
-        t->def = v->internal ? m : op;
-        m->out[0] = t;
+        for (int k = 0; k < m->nout; k++) {
+            Value *v = from->body[b]->out[k], *t = m->out[k] = twin(c, v);
+            t->internal = v->internal;
+            t->def = v->internal ? m : op;
+        }
     }
     map_operands(c, op, from->region);
     for (int k = 0; k < op->nout; k++) op->out[k] = from->out[k]->scratch;
@@ -208,13 +211,12 @@ static Op *clone_second(Ctx *c, Op *from, Op *second) {
     Op *op = NEW(c->g->arena, Op), *member = clone_op(c, second);
     member->origin = from;
     map_operands(c, member, from->region);
-    member->out[0] = twin(c, from->out[0]);
+    member->silu_mul.y = twin(c, from->matmul.y);
     *op = *member;
-    op->kind = OP_FUSED;
+    op->kind = OP_fused;
     op->body = NEW_ARRAY(c->g->arena, Op *, 1);
-    op->body[0] = member;
-    op->nbody = 1;
-    op->out[0]->def = op;
+    op->body[op->nbody++] = member;
+    op_result(op)->def = op;
     set_group(c->groups, op);
     return op;
 }
@@ -253,7 +255,7 @@ static void make_clones(Ctx *c) {
 static bool redirect(Ctx *c, Op *op) {
     bool any = false;
     for (int k = 0; k < op->nin; k++) {
-        Value *v = op->in[k], *to = replacement(c, v, op->region);
+        Value *v = op->in[k], *to = v ? replacement(c, v, op->region) : NULL;
         if (to == v) continue;
         replace_operand(op, v, to);
         any = true;
@@ -283,8 +285,8 @@ static void mark_offloaded(Ctx *c) {
         const Op *op = c->p->ops.at[i];
         if (op->phase == FORWARD || op_is(op, T_VIEW)) continue;
         for (int k = 0; k < op->nin; k++) {
-            Value *v = value_root(op->in[k]);
-            bool kept = v->id < c->nvalues && v->def && v->def->phase == FORWARD && !v->state && !v->param;
+            Value *v = op->in[k] ? value_root(op->in[k]) : NULL;
+            bool kept = v && v->id < c->nvalues && v->def && v->def->phase == FORWARD && !v->state && !v->param;
             if (kept && c->offload[v->id]) v->offload = true;
         }
     }

@@ -18,6 +18,7 @@ typedef struct {
 
 static void note(Ctx *c, const Op *op, int at) {
     for (int k = 0; k < op->nin && op->phase != FORWARD && !op_is(op, T_VIEW); k++) {
+        if (!op->in[k]) continue;
         Value *root = value_root(op->in[k]);
         if (!c->kept[root->id]) c->first[root->id] = at;
         c->last[root->id] = at;
@@ -35,7 +36,7 @@ static bool stays(const Ctx *c, const Value *v) {
 
 static bool may_remake(const Ctx *c, const Op *op) {
     if (!op_is(op, T_POINTWISE) || op->phase != FORWARD || op->nin > 2) return false;
-    const Value *v = op->out[0];
+    const Value *v = op_result(op);
     if (!c->kept[v->id] || c->otherwise[v->id] || c->result[v->id]) return false;
     if (c->last[v->id] - c->first[v->id] > NEAR) return false;
     for (int k = 0; k < op->nin; k++)
@@ -50,8 +51,11 @@ static Op *again(Ctx *c, const Op *from, const Op *reader) {
     op->phase = reader->phase;
     op->origin = (Op *)from;
     join_region(op, reader);
-    op->out[0] = new_value(c->g, from->out[0]->dtype, from->out[0]->dims, from->out[0]->shape);
-    op->out[0]->def = op;
+    for (int k = 0; k < op->nout; k++) {
+        const Value *v = from->out[k];
+        op->out[k] = new_value(c->g, v->dtype, v->dims, v->shape);
+        op->out[k]->def = op;
+    }
     return op;
 }
 
@@ -72,8 +76,8 @@ void remake(Graph *g, Program *p) {
     for (int i = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
         if (!may_remake(&c, op)) continue;
-        wanted[op->out[0]->id] = true;
-        c.kept[op->out[0]->id] = false; /* what is computed from it is not remade from it */
+        wanted[op_result(op)->id] = true;
+        c.kept[op_result(op)->id] = false; /* what is computed from it is not remade from it */
     }
     Program old = *p;
     memset(&p->ops, 0, sizeof p->ops);
@@ -84,7 +88,7 @@ void remake(Graph *g, Program *p) {
             if (v->id >= n || !wanted[v->id]) continue;
             if (!twin[v->id]) {
                 Op *made = again(&c, v->def, op);
-                twin[v->id] = made->out[0];
+                twin[v->id] = op_result(made);
                 push(&p->ops, g->arena, made);
             }
             op->in[k] = twin[v->id];

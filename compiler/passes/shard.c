@@ -7,8 +7,11 @@
 
 /* ── building ops of this pass ────────────────────────────────────────────────────────────────────────────────────────
  */
-Op *unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream) {
+Op *unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, const OpParts *parts) {
     Op *op = new_op(g, k);
+    op->parts = *parts;
+    for (int i = 0, slots = slot_count(op_info[k].operands); i < slots; i++)
+        if (op->in[i]) op->nin = i + 1;
     op->id = id;
     op->unit = u;
     op->module = u ? u->module : g->root;
@@ -19,15 +22,9 @@ Op *unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream str
     return op;
 }
 
-Op *collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, int comm) {
-    Op *op = unit_op(g, k, u, id, phase, stream);
-    op->i[0] = comm;
-    op->i[1] = g->comms.at[comm].n;
-    return op;
-}
-
-void add_in(Op *op, Value *v) {
-    op->in[op->nin++] = v;
+Op *collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, int comm, Value *x) {
+    OpParts parts = {.all_gather = {.x = x, .comm = comm, .ranks = g->comms.at[comm].n}}; /* as all have them */
+    return unit_op(g, k, u, id, phase, stream, &parts);
 }
 
 Value *add_out(Graph *g, Op *op, Dtype d, int64_t n) {
@@ -48,10 +45,9 @@ Value *piece(Graph *g, Value *of, int64_t at, int64_t n) {
     return new_view(g, of, 1, &n, &stride, at);
 }
 
-Op *fused_one(Ctx *c, Op *member, Value *x, Dtype d) {
-    Op *op = unit_op(c->g, OP_FUSED, member->unit, member->id, member->phase, member->stream);
-    add_in(op, x);
-    add_in(member, x);
+Op *fused_one(Ctx *c, Op *member, Dtype d) {
+    Value *x = op_operand(member);
+    Op *op = UNIT_OP(c->g, fused, member->unit, member->id, member->phase, member->stream, .x = {x});
     member->out[member->nout++] = add_out(c->g, op, d, value_numel(x));
     op->body = NEW_ARRAY(c->g->arena, Op *, 1);
     op->body[op->nbody++] = member;
@@ -60,12 +56,7 @@ Op *fused_one(Ctx *c, Op *member, Value *x, Dtype d) {
 }
 
 Op *store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, bool add, int64_t at, Unit *u) {
-    Op *op = unit_op(g, OP_STORE, u, id, phase, COMPUTE);
-    add_in(op, from);
-    add_in(op, to);
-    op->i[0] = add;
-    op->i[1] = at;
-    return op;
+    return UNIT_OP(g, store, u, id, phase, COMPUTE, .value = from, .state = to, .add = add, .at = at);
 }
 
 /* ── metrics ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -89,25 +80,23 @@ static Op *metrics(Graph *g, Program *p, bool add) {
     Value *slots = g->metrics_state->value;
     for (int i = 0; i < p->ops.n; i++) { /* nn.log_metric */
         Op *op = p->ops.at[i];
-        if (op->nin == 2 && op_is(op, T_EFFECT) && op->in[1] == slots) op->i[0] = add;
+        if (op->kind == OP_store && op->store.state == slots) op->store.add = add;
     }
     Op *unscaled = scale_undo(g, p);
-    Op *loss = store_op(g, unscaled ? unscaled->out[0] : p->loss, slots, "m_loss", FORWARD, add, SLOT_LOSS, NULL);
+    Op *loss = store_op(g, unscaled ? unscaled->scale.y : p->loss, slots, "m_loss", FORWARD, add, SLOT_LOSS, NULL);
     int at = loss_position(p);
     insert(g, p, at, loss);
     if (unscaled) insert(g, p, at, unscaled);
     if (add) return loss;
-    Op *zero = unit_op(g, OP_ZERO, NULL, "m_zero", FORWARD, COMPUTE);
-    add_in(zero, slots);
-    insert(g, p, 0, zero);
+    insert(g, p, 0, UNIT_OP(g, zero, NULL, "m_zero", FORWARD, COMPUTE, .state = slots));
     return loss;
 }
 
 static void sum_metrics(Ctx *c) {
+    Value *slots = c->g->metrics_state->value;
     if (c->g->world == 1) return;
-    Op *op = collective(c->g, OP_ALL_REDUCE, NULL, "m_sum", OPTIMIZER, REDUCE, COMM_WORLD); /* nothing waits for it */
-    add_in(op, c->g->metrics_state->value);
-    edit_before(c->edit, c->p->ops.n, op);
+    edit_before(c->edit, c->p->ops.n, /* nothing waits for it */
+                collective(c->g, OP_all_reduce, NULL, "m_sum", OPTIMIZER, REDUCE, COMM_WORLD, slots));
 }
 
 /* ── programs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -137,7 +126,7 @@ static void micro(Graph *g, const char *name, Role role) {
     Ctx c = begin(g, p, role);
     place_gradients(&c, grads);
     use_params(&c);
-    p->loss = loss->in[0];
+    p->loss = loss->store.value;
     reduce_gradients(&c, grads);
     if (role == ALONE || role == LAST) {
         sum_metrics(&c);
@@ -151,7 +140,7 @@ static void eval(Graph *g) {
     Op *loss = metrics(g, p, false);
     Ctx c = begin(g, p, ALONE);
     use_params(&c);
-    p->loss = loss->in[0];
+    p->loss = loss->store.value;
     sum_metrics(&c);
     commit(&c);
 }
@@ -159,13 +148,12 @@ static void eval(Graph *g) {
 /* Of all logits only those of one position are kept: record.position says which. */
 static void sample(Graph *g) {
     Program *p = clone_program(g, g->sample, "sample");
-    Op *pick = unit_op(g, OP_PICK, NULL, "logits", FORWARD, COMPUTE);
-    add_in(pick, p->logits);
-    add_in(pick, state_of_class(g, S_OUTPUT)->value);
+    Value *state = state_of_class(g, S_OUTPUT)->value;
+    Op *pick = UNIT_OP(g, pick, NULL, "logits", FORWARD, COMPUTE, .logits = p->logits, .state = state);
     insert(g, p, p->ops.n, pick);
     Ctx c = begin(g, p, ALONE);
     use_params(&c);
-    p->logits = pick->in[0];
+    p->logits = pick->pick.logits;
     commit(&c);
 }
 

@@ -48,15 +48,17 @@ static inline int64_t param_numel(const Param *p) {
 }
 
 /* ── ops of this pass ────────────────────────────────────────────────────────────────────────────────────────────── */
-Op *unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream);
-void add_in(Op *op, Value *v);
+Op *unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, const OpParts *parts);
+/* UNIT_OP(g, zero, u, id, INIT, COMPUTE, .state = v) */
+#define UNIT_OP(g, op, u, id, phase, stream, ...)                                                                      \
+    unit_op(g, OP_##op, u, id, phase, stream, &(OpParts){.op = {__VA_ARGS__}})
 Value *add_out(Graph *g, Op *op, Dtype d, int64_t n);
 Value *out_into(Graph *g, Op *op, State *s); /* a result that is the state's bytes */
 Value *piece(Graph *g, Value *of, int64_t at, int64_t n);
 /* A collective of one of the graph's groups. */
-Op *collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, int comm);
-/* A fused group of one pointwise op, which has its attributes and neither operand nor result yet: member(x) as d. */
-Op *fused_one(Ctx *c, Op *member, Value *x, Dtype d);
+Op *collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, int comm, Value *x);
+/* A fused group of one pointwise op, which has no result yet: member(x) as d. */
+Op *fused_one(Ctx *c, Op *member, Dtype d);
 Op *store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, bool add, int64_t at, Unit *u);
 
 /* ── shard_layout.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -76,7 +78,9 @@ Value *exchange_rows(Ctx *c, Unit *u, const Use *use); /* the rank's slice of a 
 
 /* ── shard_scale.c: nothing where there is no scaler ─────────────────────────────────────────────────────────────────
  */
-void scale_read(const Graph *g, Op *op);        /* gives op the scaler as its last operand */
+static inline Value *scaler_of(const Graph *g) {
+    return g->scaler ? g->scaler_state->value : NULL;
+}
 Op *scale_update(Graph *g, Value *coefficient); /* the last event of a step */
 Op *scale_undo(Graph *g, const Program *p);     /* the loss over its scale, if the loss function scaled it; else NULL */
 void scale_init(Graph *g, Program *init);       /* the scale to begin with */

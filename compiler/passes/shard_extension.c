@@ -56,18 +56,18 @@ typedef struct {
     int ntable, nparams;
 } Gather;
 
-static Op *gather_op(const Gather *w, OpKind k, const char *before) {
-    Op *op = unit_op(w->c->g, k, w->u, arena_printf(w->c->g->arena, "%s%s", before, w->id), w->phase, GATHER);
+static Op *gather_op(const Gather *w, OpKind k, const char *before, const OpParts *parts) {
+    const char *id = arena_printf(w->c->g->arena, "%s%s", before, w->id);
+    Op *op = unit_op(w->c->g, k, w->u, id, w->phase, GATHER, parts);
     op->src = w->x->src;
-    op->i[0] = w->u->shards;
     op->table = w->table;
     op->ntable = w->ntable;
     edit_before(w->c->edit, w->pos, op);
     return op;
 }
 
-static Op *foreign_op(const Gather *w, OpKind k, const char *before) {
-    Op *op = gather_op(w, k, before);
+static Op *foreign_op(const Gather *w, OpKind k, const char *before, const OpParts *parts) {
+    Op *op = gather_op(w, k, before, parts);
     op->extension = (Extension *)w->x;
     return op;
 }
@@ -75,9 +75,8 @@ static Op *foreign_op(const Gather *w, OpKind k, const char *before) {
 static Value *gather(const Gather *w, Value *v, const char *suffix) {
     Graph *g = w->c->g;
     if (w->u->shards == 1) return v;
-    Op *op = collective(g, OP_ALL_GATHER, w->u, arena_printf(g->arena, "%s%s", w->id, suffix), w->phase, GATHER,
-                        w->u->comm_shard);
-    add_in(op, v);
+    Op *op = collective(g, OP_all_gather, w->u, arena_printf(g->arena, "%s%s", w->id, suffix), w->phase, GATHER,
+                        w->u->comm_shard, v);
     edit_before(w->c->edit, w->pos, op);
     return add_out(g, op, v->dtype, value_numel(v) * w->u->shards);
 }
@@ -108,13 +107,11 @@ static void make_table(Gather *w, bool frozen) {
 static Value *largest(const Gather *w, Value *shard) {
     Graph *g = w->c->g;
     int64_t slots = round_up(w->nparams, 4), shape[2] = {w->u->shards, slots}, stride[2] = {slots, 1};
-    Op *own = gather_op(w, OP_AMAX, "amax_");
-    add_in(own, shard);
+    Op *own = gather_op(w, OP_amax, "amax_", &(OpParts){.amax = {.shard = shard, .shards = w->u->shards}});
     Value *all = gather(w, add_out(g, own, FP32, slots), ".amax");
     if (w->u->shards == 1) return all;
-    Op *max = unit_op(g, OP_MAX, w->u, arena_printf(g->arena, "max_%s", w->id), w->phase, GATHER);
-    max->i[0] = 1;
-    add_in(max, new_view(g, all, 2, shape, stride, 0));
+    Op *max = UNIT_OP(g, max, w->u, arena_printf(g->arena, "max_%s", w->id), w->phase, GATHER,
+                      .x = new_view(g, all, 2, shape, stride, 0), .over = 1 << 0);
     edit_before(w->c->edit, w->pos, max);
     return add_out(g, max, FP32, slots);
 }
@@ -127,15 +124,13 @@ Value *gather_extended(Ctx *c, Unit *u, Value *shard, bool frozen, const char *i
     Gather w = {c, u, u->policy->all_gather, id, phase, pos, value_numel(shard), NULL, 0, 0};
     make_table(&w, frozen);
     Value *amax = w.x->amax ? largest(&w, shard) : NULL;
-    Op *pre = foreign_op(&w, OP_PRE_ALL_GATHER, "pre_");
-    add_in(pre, shard);
-    if (amax) add_in(pre, amax);
+    OpParts before = {.pre_all_gather = {.shard = shard, .amax = amax, .shards = u->shards}};
+    OpParts after = {.post_all_gather = {.amax = amax, .shards = u->shards}};
+    Op *pre = foreign_op(&w, OP_pre_all_gather, "pre_", &before);
     for (int k = 0; k < w.x->nwires; k++) add_out(c->g, pre, w.x->wire[k].dtype, wire_numel(&w, &w.x->wire[k]));
-    Value *wires[MAX_WIRES];
     for (int k = 0; k < w.x->nwires; k++)
-        wires[k] = gather(&w, pre->out[k], k ? arena_printf(c->g->arena, ".%d", k) : "");
-    Op *post = foreign_op(&w, OP_POST_ALL_GATHER, "post_");
-    for (int k = 0; k < w.x->nwires; k++) add_in(post, wires[k]);
-    if (amax) add_in(post, amax);
+        after.post_all_gather.wires[k] =
+            gather(&w, pre->pre_all_gather.wires[k], k ? arena_printf(c->g->arena, ".%d", k) : "");
+    Op *post = foreign_op(&w, OP_post_all_gather, "post_", &after);
     return into ? out_into(c->g, post, into) : add_out(c->g, post, u->wire, w.slice * u->shards);
 }

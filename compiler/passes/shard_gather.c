@@ -30,17 +30,15 @@ static void need_promise(const Unit *u, const Param *p, const Op *reader) {
  */
 /* All-gather of v at pos; into the state where there is one. */
 static Value *all_gather(Ctx *c, Unit *u, Value *v, const char *id, Phase phase, int comm, State *into, int pos) {
-    Op *op = collective(c->g, OP_ALL_GATHER, u, id, phase, GATHER, comm);
+    Op *op = collective(c->g, OP_all_gather, u, id, phase, GATHER, comm, v);
     int64_t n = value_numel(v) * c->g->comms.at[comm].n;
-    add_in(op, v);
     Value *out = into ? out_into(c->g, op, into) : add_out(c->g, op, v->dtype, n);
     edit_before(c->edit, pos, op);
     return out;
 }
 
 static Value *fetched(Ctx *c, Unit *u, State *shard, const char *id, Phase phase, State *into, int pos) {
-    Op *op = unit_op(c->g, OP_FETCH, u, arena_printf(c->g->arena, "f%s", id), phase, FETCH);
-    add_in(op, shard->value);
+    Op *op = UNIT_OP(c->g, fetch, u, arena_printf(c->g->arena, "f%s", id), phase, FETCH, .x = shard->value);
     Value *out = into ? out_into(c->g, op, into) : add_out(c->g, op, shard->dtype, shard->numel);
     edit_before(c->edit, pos, op);
     return out;
@@ -48,11 +46,9 @@ static Value *fetched(Ctx *c, Unit *u, State *shard, const char *id, Phase phase
 
 /* On the gather's stream: fetches need not wait for a kernel. */
 static Value *cast(Ctx *c, Unit *u, Value *v, const char *id, Phase phase, int pos) {
-    Op *member = unit_op(c->g, OP_CAST, u, id, phase, GATHER);
-    member->i[0] = u->wire;
-    Op *op = fused_one(c, member, v, u->wire);
+    Op *op = fused_one(c, UNIT_OP(c->g, cast, u, id, phase, GATHER, .a = v, .dtype = u->wire), u->wire);
     edit_before(c->edit, pos, op);
-    return op->out[0];
+    return op_result(op);
 }
 
 static Value *unsharded(Ctx *c, Unit *u, int kind, const char *id, Phase phase, State *into, int pos) {
@@ -70,9 +66,7 @@ static Value *kept_piece(Ctx *c, Unit *u, int kind) {
     Use *use = &c->uses[u->id];
     if (use->piece[kind]) return use->piece[kind];
     const char *id = arena_printf(c->g->arena, "s%d%s", u->id, kind == FROZEN ? "z" : "");
-    Op *op = unit_op(c->g, OP_RESHARD, u, id, FORWARD, COMPUTE);
-    op->i[0] = u->reshard;
-    add_in(op, use->full[kind][0]);
+    Op *op = UNIT_OP(c->g, reshard, u, id, FORWARD, COMPUTE, .x = use->full[kind][0], .ranks = u->reshard);
     edit_after(c->edit, use->last_forward, op);
     return use->piece[kind] = add_out(c->g, op, u->wire, value_numel(use->full[kind][0]) / u->reshard);
 }
@@ -122,7 +116,7 @@ static void find_last_forward(Ctx *c) {
     for (int i = 0; i < c->p->ops.n; i++) {
         const Op *op = c->p->ops.at[i];
         for (int k = 0; k < op->nin && op->phase == FORWARD && !op_is(op, T_VIEW); k++) {
-            const Param *p = value_root(op->in[k])->param;
+            const Param *p = op->in[k] ? value_root(op->in[k])->param : NULL;
             if (p && !p->is_buffer) c->uses[p->unit->id].last_forward = i;
         }
     }
@@ -134,7 +128,7 @@ void use_params(Ctx *c) {
         Op *op = c->p->ops.at[i];
         for (int k = 0; k < op->nin; k++) {
             Value *v = op->in[k];
-            const Param *p = value_root(v)->param;
+            const Param *p = v ? value_root(v)->param : NULL;
             if (!p || p->is_buffer) continue;
             if (op_is(op, T_VIEW)) { /* its users are mapped straight to the gathered buffer */
                 edit_remove(c->edit, i);

@@ -12,7 +12,7 @@ static void zero_gaps(Ctx *c, Unit *u, Use *use) {
         if (from == to) continue;
         if (!op || op->nout == MAX_IN) {
             const char *nth = made++ ? arena_printf(c->g->arena, ".%d", made) : "";
-            op = unit_op(c->g, OP_ZERO_GAPS, u, arena_printf(c->g->arena, "z%d%s", u->id, nth), BACKWARD, COMPUTE);
+            op = UNIT_OP(c->g, zero_gaps, u, arena_printf(c->g->arena, "z%d%s", u->id, nth), BACKWARD, COMPUTE);
             edit_before(c->edit, use->first_grad, op);
         }
         Value *gap = piece(c->g, use->flat_grad, from, to - from);
@@ -46,18 +46,17 @@ void place_gradients(Ctx *c, Value **grads) {
 }
 
 static void assemble(Ctx *c, Unit *u, Use *use, Value **grads) {
-    Op *op = unit_op(c->g, OP_ASSEMBLE, u, arena_printf(c->g->arena, "flat%d", u->id), BACKWARD, COMPUTE);
+    Op *op = UNIT_OP(c->g, assemble, u, arena_printf(c->g->arena, "flat%d", u->id), BACKWARD, COMPUTE);
     for (int i = 0; i < u->params.n && op->nin < MAX_IN; i++)
-        if (grads[u->params.at[i]->id]) add_in(op, grads[u->params.at[i]->id]);
+        if (grads[u->params.at[i]->id]) op->assemble.x[op->nin++] = grads[u->params.at[i]->id];
     use->flat_grad->def = op;
     op->out[op->nout++] = use->flat_grad;
     edit_after(c->edit, use->last_grad, op);
 }
 
 static void all_reduce(Ctx *c, Unit *u, Use *use, Value *v) {
-    Op *op = collective(c->g, OP_ALL_REDUCE, u, arena_printf(c->g->arena, "a%d", u->id), BACKWARD, REDUCE,
-                        u->comm_replicate);
-    add_in(op, v);
+    Op *op = collective(c->g, OP_all_reduce, u, arena_printf(c->g->arena, "a%d", u->id), BACKWARD, REDUCE,
+                        u->comm_replicate, v);
     edit_after(c->edit, use->last_grad, op);
 }
 
@@ -68,14 +67,12 @@ static bool deferred(const Ctx *c, const Unit *u) { /* the sum over replicas, to
 /* The sum of what every rank has of this one's slice, in a wider dtype than it came in: pieces change places, and are
  * added up in the order of the ranks. */
 static Value *sum_pieces(Ctx *c, Unit *u, const Use *use, Value *whole) {
-    Op *x =
-        collective(c->g, OP_ALL_TO_ALL, u, arena_printf(c->g->arena, "x%d", u->id), BACKWARD, REDUCE, u->comm_shard);
-    Op *sum = unit_op(c->g, OP_SUM, u, arena_printf(c->g->arena, "r%d", u->id), BACKWARD, COMPUTE);
+    Op *x = collective(c->g, OP_all_to_all, u, arena_printf(c->g->arena, "x%d", u->id), BACKWARD, REDUCE, u->comm_shard,
+                       whole);
     int64_t n = u->numel / u->shards, shape[] = {u->shards, n}, stride[] = {n, 1};
-    add_in(x, whole);
-    add_in(sum, new_view(c->g, add_out(c->g, x, whole->dtype, u->numel), 2, shape, stride, 0));
-    sum->i[0] = 1; /* over dimension 0 */
-    sum->i[2] = u->reduce + 1;
+    Value *pieces = new_view(c->g, add_out(c->g, x, whole->dtype, u->numel), 2, shape, stride, 0);
+    Op *sum = UNIT_OP(c->g, sum, u, arena_printf(c->g->arena, "r%d", u->id), BACKWARD, COMPUTE, .x = pieces,
+                      .over = 1 << 0, .dtype = u->reduce + 1);
     edit_after(c->edit, use->last_grad, x);
     edit_after(c->edit, use->last_grad, sum);
     return add_out(c->g, sum, u->reduce, n);
@@ -87,9 +84,8 @@ static void reduce(Ctx *c, Unit *u, Use *use, Value *whole) {
     if (u->shards > 1 && whole->dtype != u->reduce) {
         use->shard_grad = sum_pieces(c, u, use, whole);
     } else if (u->shards > 1) {
-        Op *op = collective(c->g, OP_REDUCE_SCATTER, u, arena_printf(c->g->arena, "r%d", u->id), BACKWARD, REDUCE,
-                            u->comm_shard);
-        add_in(op, whole);
+        Op *op = collective(c->g, OP_reduce_scatter, u, arena_printf(c->g->arena, "r%d", u->id), BACKWARD, REDUCE,
+                            u->comm_shard, whole);
         use->shard_grad = add_out(c->g, op, u->reduce, u->numel / u->shards);
         edit_after(c->edit, use->last_grad, op);
     }
@@ -101,10 +97,10 @@ static void reduce(Ctx *c, Unit *u, Use *use, Value *whole) {
 static void divide(Ctx *c, Unit *u, Use *use) {
     double factor = u->policy->gradient_divide_factor;
     if (factor == 0 || factor == c->g->world) return;
-    Op *scale = unit_op(c->g, OP_MUL_SCALAR, u, arena_printf(c->g->arena, "d%d", u->id), BACKWARD, COMPUTE);
-    scale->f[0] = c->g->world / factor;
-    Op *op = fused_one(c, scale, use->shard_grad, u->reduce);
-    use->shard_grad = op->out[0];
+    Op *scale = UNIT_OP(c->g, mul_scalar, u, arena_printf(c->g->arena, "d%d", u->id), BACKWARD, COMPUTE,
+                        .a = use->shard_grad, .x = c->g->world / factor);
+    Op *op = fused_one(c, scale, u->reduce);
+    use->shard_grad = op_result(op);
     edit_after(c->edit, use->last_grad, op);
 }
 
@@ -116,8 +112,8 @@ static void accumulate(Ctx *c, Unit *u, Use *use, Value *v, State *sum) {
 }
 
 static Value *host_copy(Ctx *c, Unit *u, Use *use) {
-    Op *op = unit_op(c->g, OP_OFFLOAD, u, arena_printf(c->g->arena, "o_grad%d", u->id), BACKWARD, OFFLOAD);
-    add_in(op, use->shard_grad);
+    const char *id = arena_printf(c->g->arena, "o_grad%d", u->id);
+    Op *op = UNIT_OP(c->g, offload, u, id, BACKWARD, OFFLOAD, .x = use->shard_grad);
     Value *v = add_out(c->g, op, use->shard_grad->dtype, value_numel(use->shard_grad));
     v->on_host = true;
     edit_after(c->edit, use->last_grad, op);

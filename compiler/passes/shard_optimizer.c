@@ -41,9 +41,8 @@ static void sum_slots(Ctx *c, Value *slots, Unit *const *order, int end) {
         for (k = i + 1; k < g->units.n && order[k]->comm_shard == order[i]->comm_shard;) k++;
         if (order[i]->shards == 1) continue;
         const char *id = i ? arena_printf(g->arena, "norm_sum%d", i) : "norm_sum";
-        Op *sum = collective(g, OP_ALL_REDUCE, NULL, id, OPTIMIZER, REDUCE, order[i]->comm_shard);
-        add_in(sum, k - i == g->units.n ? slots : piece(g, slots, i, k - i));
-        edit_before(c->edit, end, sum);
+        Value *own = k - i == g->units.n ? slots : piece(g, slots, i, k - i);
+        edit_before(c->edit, end, collective(g, OP_all_reduce, NULL, id, OPTIMIZER, REDUCE, order[i]->comm_shard, own));
     }
 }
 
@@ -53,25 +52,22 @@ static Value *norm(Ctx *c, int end) {
     int64_t n = g->units.n;
     Value *slots = new_value(g, FP32, 1, &n);
     Unit **order = by_mesh(g);
-    Op *all = unit_op(g, OP_ASSEMBLE, NULL, "norms", OPTIMIZER, COMPUTE);
+    Op *all = UNIT_OP(g, assemble, NULL, "norms", OPTIMIZER, COMPUTE);
     for (int i = 0; i < n; i++) {
-        Value *grad = c->uses[order[i]->id].shard_grad;
-        OpKind kind = grad ? OP_SUM_SQUARES : OP_ZERO_GAPS; /* no gradient: its slot is 0 */
-        Op *op = unit_op(g, kind, order[i], arena_printf(g->arena, "n%d", order[i]->id), OPTIMIZER, COMPUTE);
-        if (grad) add_in(op, grad);
-        if (grad) scale_read(g, op);
-        op->out[op->nout++] = piece(g, slots, i, 1);
-        op->out[0]->def = op;
+        Value *grad = c->uses[order[i]->id].shard_grad, *slot = piece(g, slots, i, 1);
+        const char *id = arena_printf(g->arena, "n%d", order[i]->id);
+        Op *op = grad ? UNIT_OP(g, sum_squares, order[i], id, OPTIMIZER, COMPUTE, .x = grad, .scaler = scaler_of(g))
+                      : UNIT_OP(g, zero_gaps, order[i], id, OPTIMIZER, COMPUTE); /* no gradient: its slot is 0 */
+        op->out[op->nout++] = slot;
+        slot->def = op;
         edit_before(c->edit, end, op);
-        if (all->nin < MAX_IN) add_in(all, op->out[0]);
+        if (all->nin < MAX_IN) all->assemble.x[all->nin++] = slot;
     }
     slots->def = all;
     all->out[all->nout++] = slots;
     edit_before(c->edit, end, all);
     sum_slots(c, slots, order, end);
-    Op *clip = unit_op(g, OP_CLIP_COEFFICIENT, NULL, "clip", OPTIMIZER, COMPUTE);
-    add_in(clip, slots);
-    scale_read(g, clip);
+    Op *clip = UNIT_OP(g, clip_coefficient, NULL, "clip", OPTIMIZER, COMPUTE, .squares = slots, .scaler = scaler_of(g));
     Value *coefficient = add_out(g, clip, FP32, g->scaler ? 2 : 1), *total = add_out(g, clip, FP32, 1);
     edit_before(c->edit, end, clip);
     Value *metrics = g->metrics_state->value;
@@ -81,38 +77,39 @@ static Value *norm(Ctx *c, int end) {
 
 /* ── the update ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static void update(Ctx *c, Unit *u, const Use *use, Value *coefficient, int pos) {
-    Graph *g = c->g;
+static Op *update_op(Graph *g, Unit *u, Value *grad, Value *coefficient) {
     const Optimizer *o = g->optimizer;
     const char *id = arena_printf(g->arena, "u%d", u->id);
-    Op *op = unit_op(g, o->kind == OPT_SGD ? OP_SGD : OP_ADAM, u, id, OPTIMIZER, COMPUTE);
+    Value *master = u->master->value, *moment = u->m ? u->m->value : NULL;
+    int64_t slice = u->numel / u->shards;
+    Op *op =
+        o->kind == OPT_SGD
+            ? UNIT_OP(g, sgd, u, id, OPTIMIZER, COMPUTE, .grad = grad, .master = master, .coefficient = coefficient,
+                      .momentum = moment, .nesterov = o->nesterov, .slice = slice, .slices = u->shards)
+            : UNIT_OP(g, adam, u, id, OPTIMIZER, COMPUTE, .grad = grad, .master = master, .coefficient = coefficient,
+                      .m = moment, .v = u->v->value, .step = g->step_state->value, .decoupled = o->kind == OPT_ADAMW,
+                      .slice = slice, .slices = u->shards);
     op->src = o->src;
-    op->i[0] = o->kind == OPT_SGD ? o->nesterov : o->kind == OPT_ADAMW;
-    op->i[1] = u->numel / u->shards;
-    op->i[2] = u->shards;
     op->table = segments(g, u, &op->ntable);
-    add_in(op, use->kept_grad);
-    add_in(op, u->master->value);
-    add_in(op, coefficient);
-    if (u->m) add_in(op, u->m->value);
-    if (u->v) add_in(op, u->v->value);
-    if (g->step_state) add_in(op, g->step_state->value);
+    return op;
+}
+
+static void update(Ctx *c, Unit *u, const Use *use, Value *coefficient, int pos) {
+    Graph *g = c->g;
+    Op *op = update_op(g, u, use->kept_grad, coefficient);
     edit_before(c->edit, pos, op);
     if (u->wire_shard == u->master) return;
     bool skips = g->scaler && u->wire_shard->on_host; /* its twin on the device would keep what it begins as */
-    if (o->kind != OPT_SGD && u->dtype == FP32 && !u->host_update && !skips) {
-        add_in(op, u->wire_shard->value); /* written as it goes */
+    if (g->optimizer->kind != OPT_SGD && u->dtype == FP32 && !u->host_update && !skips) {
+        op_set(op, SLOT(adam, wire), u->wire_shard->value); /* written as it goes */
         return;
     }
-    id = arena_printf(g->arena, "w%d", u->id);
+    const char *id = arena_printf(g->arena, "w%d", u->id);
     edit_before(c->edit, pos, store_op(g, u->master->value, u->wire_shard->value, id, OPTIMIZER, false, 0, u));
 }
 
 static Value *one(Ctx *c) {
-    Op *op = unit_op(c->g, OP_FULL, NULL, "one", OPTIMIZER, COMPUTE);
-    op->f[0] = 1;
-    op->i[0] = FP32;
-    op->i[1] = op->i[2] = 1;
+    Op *op = UNIT_OP(c->g, full, NULL, "one", OPTIMIZER, COMPUTE, .dtype = FP32, .dims = 1, .shape = {1}, .value = 1);
     edit_before(c->edit, 0, op);
     return add_out(c->g, op, FP32, 1);
 }
@@ -124,9 +121,8 @@ void optimizer(Ctx *c) {
     int end = c->p->ops.n;
     Value *unclipped = g->clip_grad_norm > 0 || g->scaler ? NULL : one(c), *coefficient = norm(c, end);
     if (g->step_state) {
-        Op *count = unit_op(g, OP_COUNT_STEP, NULL, "count", OPTIMIZER, COMPUTE);
-        add_in(count, g->step_state->value);
-        if (g->scaler) add_in(count, coefficient);
+        Op *count = UNIT_OP(g, count_step, NULL, "count", OPTIMIZER, COMPUTE, .step = g->step_state->value,
+                            .coefficient = g->scaler ? coefficient : NULL);
         edit_before(c->edit, g->scaler ? end : 0, count);
     }
     for (int i = 0; i < g->units.n; i++) {

@@ -7,8 +7,8 @@
  * the shard group; ranks of other replicas hold the same reduced gradients. So every rank finds the same. */
 #include "shard.h"
 
-static Op *scale_op(Graph *g, OpKind k, const char *id, Phase phase) {
-    Op *op = unit_op(g, k, NULL, id, phase, COMPUTE);
+/* For messages: it stands where the scaler does. */
+static Op *of_scaler(const Graph *g, Op *op) {
     op->src = g->scaler->src;
     return op;
 }
@@ -34,43 +34,29 @@ void scale_check(const Graph *g) {
          at.file, at.line, u->module->path[0] ? u->module->path : "(root)", dtype_name(u->wire), dtype_name(u->reduce));
 }
 
-void scale_read(const Graph *g, Op *op) {
-    if (!g->scaler) return;
-    add_in(op, g->scaler_state->value);
-    op->i[0] = 1;
-}
-
 Op *scale_update(Graph *g, Value *coefficient) {
-    Op *op = scale_op(g, OP_UPDATE_SCALE, "scale", OPTIMIZER);
-    add_in(op, coefficient);
-    add_in(op, g->scaler_state->value);
-    op->f[0] = g->scaler->growth_factor;
-    op->f[1] = g->scaler->backoff_factor;
-    op->i[0] = g->scaler->growth_interval;
-    return op;
+    const GradScaler *s = g->scaler;
+    return of_scaler(g, UNIT_OP(g, update_scale, NULL, "scale", OPTIMIZER, COMPUTE, .coefficient = coefficient,
+                                .scaler = scaler_of(g), .interval = s->growth_interval, .growth = s->growth_factor,
+                                .backoff = s->backoff_factor));
 }
 
 void scale_init(Graph *g, Program *init) {
     if (!g->scaler) return;
-    Op *zero = scale_op(g, OP_ZERO, "zero_scale", INIT), *full = scale_op(g, OP_FULL, "scale0", INIT);
-    add_in(zero, g->scaler_state->value);
-    full->f[0] = g->scaler->init_scale;
-    full->i[0] = FP32;
-    full->i[1] = full->i[2] = 1;
+    Op *zero = UNIT_OP(g, zero, NULL, "zero_scale", INIT, COMPUTE, .state = scaler_of(g));
+    Op *full = UNIT_OP(g, full, NULL, "scale0", INIT, COMPUTE, .dtype = FP32, .dims = 1, .shape = {1},
+                       .value = g->scaler->init_scale);
     Value *first = add_out(g, full, FP32, 1);
-    push(&init->ops, g->arena, zero);
-    push(&init->ops, g->arena, full);
-    Op *store = store_op(g, first, g->scaler_state->value, "scale", INIT, false, 0, NULL);
-    store->src = g->scaler->src;
-    push(&init->ops, g->arena, store);
+    push(&init->ops, g->arena, of_scaler(g, zero));
+    push(&init->ops, g->arena, of_scaler(g, full));
+    Op *store = store_op(g, first, scaler_of(g), "scale", INIT, false, 0, NULL);
+    push(&init->ops, g->arena, of_scaler(g, store));
 }
 
 Op *scale_undo(Graph *g, const Program *p) {
     if (!p->scaled) return NULL;
-    Op *op = scale_op(g, OP_SCALE, "unscaled_loss", FORWARD);
-    add_in(op, p->loss);
-    add_in(op, g->scaler_state->value);
-    op->i[0] = 1;
+    Op *op = UNIT_OP(g, scale, NULL, "unscaled_loss", FORWARD, COMPUTE, .x = p->loss, .scaler = scaler_of(g),
+                     .inverse = true);
     op_info[op->kind].infer(g, op);
-    return op;
+    return of_scaler(g, op);
 }

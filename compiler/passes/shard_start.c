@@ -9,25 +9,18 @@ static void append(Graph *g, Program *p, Op *op) {
 
 static void zero_state(Graph *g, Program *p, State *s) {
     if (!s) return;
-    Op *op = unit_op(g, OP_ZERO, s->unit, arena_printf(g->arena, "zero%d", s->id), INIT, COMPUTE);
-    add_in(op, s->value);
-    append(g, p, op);
+    const char *id = arena_printf(g->arena, "zero%d", s->id);
+    append(g, p, UNIT_OP(g, zero, s->unit, id, INIT, COMPUTE, .state = s->value));
 }
 
 static void init_param(Graph *g, Program *p, const Param *param, Value *shard, int64_t flat_offset,
                        int64_t shard_numel) {
-    Op *op = unit_op(g, OP_INIT_PARAM, param->unit, arena_printf(g->arena, "i%d", param->id), INIT, COMPUTE);
+    Op *op =
+        UNIT_OP(g, init_param, param->unit, arena_printf(g->arena, "i%d", param->id), INIT, COMPUTE, .state = shard,
+                .kind = param->init, .key = (int64_t)param->key, .offset = flat_offset, .numel = param_numel(param),
+                .slice = shard_numel, .slices = param->unit->shards, .a = param->init_a, .b = param->init_b);
     op->module = param->owner;
     op->src = param->src;
-    add_in(op, shard);
-    op->i[0] = param->init;
-    op->i[1] = (int64_t)param->key;
-    op->i[2] = flat_offset;
-    op->i[3] = param_numel(param);
-    op->i[4] = shard_numel;
-    op->i[5] = param->unit->shards;
-    op->f[0] = param->init_a;
-    op->f[1] = param->init_b;
     append(g, p, op);
 }
 

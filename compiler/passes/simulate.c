@@ -166,7 +166,7 @@ static void measure_flops(Plan *plan, const Device *d) {
             const Event *e = &p->events[k];
             if (e->phase != FORWARD && e->phase != BACKWARD) continue;
             plan->model_flops += e->flops;
-            if (e->op_ir && e->op_ir->nin) by_dtype[e->op_ir->in[0]->dtype] += e->flops;
+            if (e->op_ir && e->op_ir->nin) by_dtype[op_operand(e->op_ir)->dtype] += e->flops;
         }
     }
     for (int t = 0; t < N_DTYPES; t++)

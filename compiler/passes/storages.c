@@ -90,6 +90,7 @@ static void find_usage(Derive *d, const Program *p) {
         if (!has_event(op)) continue;
         for (int k = 0; k < op->nout; k++) use(d, op, op->out[k], event);
         for (int k = 0; k < op->nin; k++) {
+            if (!op->in[k]) continue;
             use(d, op, op->in[k], event);
             Usage *u = &d->usage[value_root(op->in[k])->id];
             u->reduced |= op_is(op, T_COLLECTIVE) && op->stream == REDUCE && op->phase == BACKWARD;
@@ -107,7 +108,7 @@ static StorageClass copied_class(const Op *def, const Usage *u) {
 
 static StorageClass class_of(const Derive *d, const Value *root, const Op *def) {
     const Usage *u = &d->usage[root->id];
-    if (root == def->scratch_value) return C_WORKSPACE;
+    if (root == def->workspace) return C_WORKSPACE;
     if (root->on_host) return C_HOST;
     if (def->stream == GATHER) return u->regathered ? C_TEMPORARY : C_UNSHARDED;
     if (op_is(def, T_COLLECTIVE)) return C_GRADIENTS;
@@ -134,7 +135,7 @@ static bool is_taken(const Op *op, const Value *root) { /* by a result before */
 
 static bool used_once(const Op *op, const Value *root) {
     int uses = 0;
-    for (int k = 0; k < op->nin; k++) uses += value_root(op->in[k])->storage == root->storage;
+    for (int k = 0; k < op->nin; k++) uses += op->in[k] && value_root(op->in[k])->storage == root->storage;
     return uses == 1 && !is_taken(op, root);
 }
 
@@ -153,14 +154,14 @@ static bool may_lend(const Derive *d, const Op *op, int k, const Value *r, int e
     if (!is_free(d, op, root, r, event) || !used_once(op, root)) return false;
     if (v->offset || !value_contiguous(v) || value_bytes(v) != value_bytes(root)) return false;
     if (dtype_size(v->dtype) != dtype_size(r->dtype) || value_bytes(v) != value_bytes(r)) return false;
-    return op->body ? same_extent(v, r) : op_lends(op) >> k & 1;
+    return op->body ? same_extent(v, r) : op_lends(op, k);
 }
 
 static int lent_storage(const Derive *d, const Op *op, int result, int event) {
     const Value *r = op->out[result];
     if (!op->body && result != 0) return -1;
     for (int k = 0; k < op->nin; k++)
-        if (may_lend(d, op, k, r, event)) return value_root(op->in[k])->storage;
+        if (op->in[k] && may_lend(d, op, k, r, event)) return value_root(op->in[k])->storage;
     return -1;
 }
 
@@ -184,7 +185,7 @@ static bool may_lend_pieces(const Op *op, const Value *from, const Value *whole)
         if (join->in[k]->def != op) return false;
     int pieces = 0;
     for (int k = 0; k < op->nin; k++) {
-        if (value_root(op->in[k])->storage != from->storage) continue;
+        if (!op->in[k] || value_root(op->in[k])->storage != from->storage) continue;
         if (!lies_among(op->in[k], join->in, join->nin)) return false;
         pieces++;
     }
@@ -193,6 +194,7 @@ static bool may_lend_pieces(const Op *op, const Value *from, const Value *whole)
 
 static int lent_whole(const Derive *d, const Op *op, const Value *whole, int event) {
     for (int k = 0; k < op->nin; k++) {
+        if (!op->in[k]) continue;
         Value *root = value_root(op->in[k]);
         if (is_free(d, op, root, whole, event) && !is_taken(op, root) && may_lend_pieces(op, root, whole))
             return root->storage;
@@ -222,7 +224,11 @@ static void define(Derive *d, const Op *op, int k, int event) {
     const Op *def = root->def ? root->def : op;
     int lent = root == op->out[k] ? lent_storage(d, op, k, event) : lent_whole(d, op, root, event);
     if (lent < 0) {
-        make_storage(d, root, def, arena_printf(d->a, "%s.%d", op->id, k));
+        int index;
+        const Slot *s = slot_at(op_info[op->kind].results, k, &index);
+        const char *what = root == op->out[k] ? s->name : def->unit ? "grads" : "whole"; /* else a piece of root */
+        bool listed = s->n && root == op->out[k];
+        make_storage(d, root, def, arena_printf(d->a, listed ? "%s.%s%d" : "%s.%s", op->id, what, index));
         return;
     }
     root->storage = lent;
@@ -260,14 +266,15 @@ static Access access_to(const Derive *d, const Op *op, const Value *v) {
     return (Access){root->storage, v->offset * size, hull(v) * size};
 }
 
-/* What an update touches, and whether it reads that too. */
+/* What an update touches, and whether it reads that too. A store touches as many elements as its value has. */
 static Access update_access(const Derive *d, const Op *op, int k, bool *reads) {
     Access x = access_to(d, op, op->in[k]);
-    *reads = !op_is(op, T_SETS) || (op->nin == 2 && op->i[0]);
-    if (op_is(op, T_SETS) && op->nin == 2) {
-        int size = dtype_size(op->in[k]->dtype);
-        x.offset += op->i[1] * size;
-        x.size = value_numel(op->in[0]) * size;
+    *reads = !op_is(op, T_SETS);
+    if (op->kind == OP_store) {
+        *reads = op->store.add;
+        int size = dtype_size(op->store.state->dtype);
+        x.offset += op->store.at * size;
+        x.size = value_numel(op->store.value) * size;
     }
     return x;
 }
@@ -282,6 +289,7 @@ static void fill_accesses(Derive *d, const Op *op, Event *e) {
     int n = 0;
     bool reads;
     for (int k = 0; k < op->nin; k++) {
+        if (!op->in[k]) continue;
         if (!op_updates(op, k)) {
             add_access(d, 0, &n, access_to(d, op, op->in[k]));
             continue;
@@ -295,8 +303,8 @@ static void fill_accesses(Derive *d, const Op *op, Event *e) {
         if (!op->out[k]->internal) push_access(d, &n, access_to(d, op, op->out[k]));
     int results = n;
     for (int k = 0; k < op->nin; k++)
-        if (op_updates(op, k)) add_access(d, results, &n, update_access(d, op, k, &reads));
-    if (op->scratch_value) push_access(d, &n, access_to(d, op, op->scratch_value));
+        if (op->in[k] && op_updates(op, k)) add_access(d, results, &n, update_access(d, op, k, &reads));
+    if (op->workspace) push_access(d, &n, access_to(d, op, op->workspace));
     copy_accesses(d, n, &e->writes, &e->nwrites);
 }
 
@@ -314,7 +322,7 @@ static void fill_event(Derive *d, const Op *op, Event *e) {
                  .module = op->module ? op->module->path : "",
                  .src = op->src,
                  .unit = op->unit ? op->unit->id : -1,
-                 .comm = op_is(op, T_COLLECTIVE) ? (int)op->i[0] : -1,
+                 .comm = op_is(op, T_COLLECTIVE) ? (int)op->all_gather.comm : -1,
                  .update = is_update(op),
                  .flops = cost.flops,
                  .bytes = cost.bytes,
@@ -331,8 +339,8 @@ static void derive_program(Derive *d, const Program *p, PlanProgram *out) {
         const Op *op = p->ops.at[i];
         if (!has_event(op)) continue;
         for (int k = 0; k < op->nout; k++) define(d, op, k, event);
-        if (op->scratch_value && op->scratch_value->storage < 0)
-            make_storage(d, op->scratch_value, op, arena_printf(d->a, "%s.workspace", op->id));
+        if (op->workspace && op->workspace->storage < 0)
+            make_storage(d, op->workspace, op, arena_printf(d->a, "%s.workspace", op->id));
         fill_event(d, op, &out->events[event]);
         fill_accesses(d, op, &out->events[event++]);
     }

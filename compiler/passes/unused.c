@@ -10,7 +10,9 @@ static void add(Plan *p, Unused kind, const char *path) {
 static bool reads(const Program *p, const Input *in) {
     for (int i = 0; i < p->ops.n; i++)
         for (int k = 0; k < p->ops.at[i]->nin; k++) {
-            const Value *v = value_root(p->ops.at[i]->in[k]);
+            Value *operand = p->ops.at[i]->in[k];
+            const Value *v = operand ? value_root(operand) : NULL;
+            if (!v) continue;
             if (v == in->value || v == in->sample_value || (in->state && v->state == in->state)) return true;
         }
     return false;

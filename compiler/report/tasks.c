@@ -2,18 +2,17 @@
  * that differ in nothing that a kernel sees are one line with a count.
  * Relies on: plan.h, ir/index_limit.h. Relied on by: cli/calibrate.c.
  *
- * op | variant | key | flops | bytes | count | integers | floats | table | dtype:alignment:shape:stride:limit ...
- * in the order of a kernel's tensors (results, operands, workspace); `alignment` is log2 of bytes, at most 8; `limit`
- * bounds the values of an index. Variant and key are those of Cost: the line's first five fields make a point of a
- * device profile. */
+ * op | variant | key | flops | bytes | count | attributes | table | dtype:alignment:shape:stride:limit ...
+ * attributes: the numbers of the kernel's struct in order; tensors: all of them (results, operands, workspace), "-"
+ * where one is absent; `alignment` is log2 of bytes, at most 8; `limit` bounds the values of an index. Variant and key
+ * are those of Cost: the line's first five fields make a point of a device profile. */
 #include "../ir/index_limit.h"
 #include "report.h"
 
-static int64_t limit_of(const Op *op, int tensor) { /* gradients are indexed as their forward op is */
+static int64_t limit_of(const Op *op, const Value *operand) { /* gradients are indexed as their forward op is */
     const Op *f = op->origin ? op->origin : op;
-    int k = tensor - op->nout;
-    for (int i = 0; i < f->nin && k >= 0 && k < op->nin; i++)
-        if (f->in[i] == op->in[k] && index_limit(f, i)) return index_limit(f, i);
+    for (int i = 0; i < f->nin && operand; i++)
+        if (f->in[i] == operand && index_limit(f, i)) return index_limit(f, i);
     return 0;
 }
 
@@ -22,7 +21,11 @@ static void put_sizes(Str *s, const Value *v, const int64_t *sizes) {
     str_add(s, ":");
 }
 
-static void put_tensor(Str *s, const Plan *p, const Op *op, int k, const Value *v) {
+static void put_tensor(Str *s, const Plan *p, const Value *v, int64_t limit) {
+    if (!v) {
+        str_add(s, " -");
+        return;
+    }
     const Value *root = v->base ? v->base : v;
     int64_t at = (root->storage >= 0 ? p->storages[root->storage].offset : 0) + v->offset * dtype_size(v->dtype);
     int alignment = 0;
@@ -30,25 +33,39 @@ static void put_tensor(Str *s, const Plan *p, const Op *op, int k, const Value *
     str_addf(s, " %d:%d:", (int)v->dtype, alignment);
     put_sizes(s, v, v->shape);
     put_sizes(s, v, v->stride);
-    str_addf(s, "%lld", (long long)limit_of(op, k));
+    str_addf(s, "%lld", (long long)limit);
 }
 
 /* Both ends of a line; between them stands the count. */
 static void describe(const Plan *p, const Op *op, Str *head, Str *tail) {
-    const Value *v[2 * MAX_IN + 1];
+    const OpInfo *info = &op_info[op->kind];
     Cost c = op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0};
-    int n = op_values(op, v);
-    str_addf(head, "%s|%s|", op_info[op->kind].name, c.variant);
+    str_addf(head, "%s|%s|", info->name, c.variant);
     for (int k = 0; k < c.nkey; k++) str_addf(head, "%s%.0f", k ? "," : "", c.key[k]);
     str_addf(head, "|%.0f|%.0f", c.flops, c.bytes);
     str_add(tail, "");
-    for (int k = 0; k < MAX_INTS; k++) str_addf(tail, "%s%lld", k ? "," : "", (long long)op->i[k]);
-    str_add(tail, "|");
-    for (int k = 0; k < MAX_FLOATS; k++) str_addf(tail, "%s%.9g", k ? "," : "", op->f[k]);
+    const int64_t *i = op->i;
+    const double *f = op->f;
+    const char *comma = "";
+    for (const Attribute *a = info->attributes; a->name; a++)
+        for (int k = 0; k < a->n; k++) {
+            bool real = a->type == A_FLOAT;
+            double x = real ? *f++ : 0;
+            int64_t n = real ? 0 : *i++;
+            if (!a->kernel) continue;
+            str_add(tail, comma);
+            if (real)
+                str_addf(tail, "%.9g", x);
+            else
+                str_addf(tail, "%lld", (long long)n);
+            comma = ",";
+        }
     str_add(tail, "|");
     for (int k = 0; k < op->ntable; k++) str_addf(tail, "%s%lld", k ? "," : "", (long long)op->table[k]);
     str_add(tail, "|");
-    for (int k = 0; k < n; k++) put_tensor(tail, p, op, k, v[k]);
+    for (int k = 0; k < slot_count(info->results); k++) put_tensor(tail, p, op->out[k], 0);
+    for (int k = 0; k < slot_count(info->operands); k++) put_tensor(tail, p, op->in[k], limit_of(op, op->in[k]));
+    put_tensor(tail, p, op->workspace, 0);
 }
 
 /* A kernel of the library: neither generated, nor of the model's own, nor a collective, nor a copy between arenas, nor

@@ -1,6 +1,8 @@
 /* mlp: models/mlp.lua on 2 ranks of h200. Written by shardc; edits are lost.
- * One function a program, one statement an event. Addresses are bytes in the arena (34118400 in all, host arena 0);
- * T(dtype, address, shape) is a tensor, V a view with strides, H and VH lie in the host arena.
+ * One function a program, one statement an event; a program begins with its events and with the storages that it
+ * touches. Addresses are bytes in the arena (34118400 in all, host arena 0).
+ * T(dtype, address, shape) is a tensor, V a view with strides; H and VH lie in the host arena.
+ * RUN(kernel, event, stream, operands and attributes by name); an attribute that is 0 is left out.
  * Relies on: runtime/sc.h, the kernels of the target, mlp_kernels. */
 #include "sc.h"
 
@@ -22,38 +24,53 @@ sc_kernel sc_k_clip_coefficient;
 sc_kernel sc_k_count_step;
 sc_kernel sc_k_init_param;
 sc_kernel sc_k_zero;
-sc_kernel sc_k_fused_0;
-sc_kernel sc_k_fused_1;
+SC_FUSED(fused_0, 1, 1)
+SC_FUSED(fused_1, 1, 2)
 
 static void program_init(sc_rank *r) {
     enum { zero2, zero0, zero6, zero7, zero9, zero10, i0, i1, i2, i3, i4 };
+    enum { /* where each storage begins; its size, the first and the last event that touch it */
+        adam_step = 0x00000300, /* 256 B, persistent */
+        p_metrics = 0x00000000, /* 256 B, persistent */
+        p_logits = 0x00000d00, /* 1.0 KiB, persistent */
+        root_master = 0x00001100, /* 49.0 KiB, persistent */
+        root_moment1 = 0x00013700, /* 49.0 KiB, persistent */
+        root_moment2 = 0x0001fb00, /* 49.0 KiB, persistent */
+    };
 
     /* ── init · mlp ──────────────────────────────────────────────────────────────────────── models/mlp.lua:43 ── */
-    RUN(zero2, COMPUTE, zero, ATTR(0), T(INT64, 0x00000300, 1)); /* zero2: 8 B, mlp.lua:43 */
-    RUN(zero0, COMPUTE, zero, ATTR(0), T(FP32, 0x00000000, 64)); /* zero0: 256 B, mlp.lua:43 */
-    RUN(zero6, COMPUTE, zero, ATTR(0), T(FP32, 0x00000d00, 256)); /* zero6: 1.0 KiB, mlp.lua:43 */
-    RUN(zero7, COMPUTE, zero, ATTR(0), T(FP32, 0x00001100, 12544)); /* zero7: 49.0 KiB, mlp.lua:30 */
-    RUN(zero9, COMPUTE, zero, ATTR(0), T(FP32, 0x00013700, 12544)); /* zero9: 49.0 KiB, mlp.lua:30 */
-    RUN(zero10, COMPUTE, zero, ATTR(0), T(FP32, 0x0001fb00, 12544)); /* zero10: 49.0 KiB, mlp.lua:30 */
-    RUN(i0, COMPUTE, init_param, ATTR(.i = {3, 322263236266720810, 0, 4096, 12544, 2}, .f = {0.0, 1.0}),
-        T(FP32, 0x00001100, 12544)); /* i0 embed: 16.0 KiB, mlp.lua:11 */
-    RUN(i1, COMPUTE, init_param,
-        ATTR(.i = {4, 2764186525739414950, 4096, 4096, 12544, 2}, .f = {-0.12499999999999999, 0.12499999999999999}),
-        T(FP32, 0x00001100, 12544)); /* i1 up: 16.0 KiB, mlp.lua:12 */
-    RUN(i2, COMPUTE, init_param, ATTR(.i = {4, 1314479649913731533, 8192, 64, 12544, 2}, .f = {-0.125, 0.125}),
-        T(FP32, 0x00001100, 12544)); /* i2 up: 256 B, mlp.lua:12 */
-    RUN(i3, COMPUTE, init_param,
-        ATTR(.i = {4, 3325665735358413302, 8448, 16384, 12544, 2}, .f = {-0.12499999999999999, 0.12499999999999999}),
-        T(FP32, 0x00001100, 12544)); /* i3 down: 49.0 KiB, mlp.lua:13 */
-    RUN(i4, COMPUTE, init_param, ATTR(.i = {4, 3633928939402858047, 24832, 256, 12544, 2}, .f = {-0.125, 0.125}),
-        T(FP32, 0x00001100, 12544)); /* i4 down: 1.0 KiB, mlp.lua:13 */
+    RUN(zero, zero2, COMPUTE, .state = T(INT64, adam_step, 1)); /* zero2: 8 B, mlp.lua:43 */
+    RUN(zero, zero0, COMPUTE, .state = T(FP32, p_metrics, 64)); /* zero0: 256 B, mlp.lua:43 */
+    RUN(zero, zero6, COMPUTE, .state = T(FP32, p_logits, 256)); /* zero6: 1.0 KiB, mlp.lua:43 */
+    RUN(zero, zero7, COMPUTE, .state = T(FP32, root_master, 12544)); /* zero7: 49.0 KiB, mlp.lua:30 */
+    RUN(zero, zero9, COMPUTE, .state = T(FP32, root_moment1, 12544)); /* zero9: 49.0 KiB, mlp.lua:30 */
+    RUN(zero, zero10, COMPUTE, .state = T(FP32, root_moment2, 12544)); /* zero10: 49.0 KiB, mlp.lua:30 */
+    RUN(init_param, i0, COMPUTE, .state = T(FP32, root_master, 12544), .kind = SC_NORMAL,
+        .key = 322263236266720810, .numel = 4096, .slice = 12544, .slices = 2, .b = 1.0);
+        /* i0 embed: 16.0 KiB, mlp.lua:11 */
+    RUN(init_param, i1, COMPUTE, .state = T(FP32, root_master, 12544), .kind = SC_UNIFORM,
+        .key = 2764186525739414950, .offset = 4096, .numel = 4096, .slice = 12544, .slices = 2,
+        .a = -0.12499999999999999, .b = 0.12499999999999999); /* i1 up: 16.0 KiB, mlp.lua:12 */
+    RUN(init_param, i2, COMPUTE, .state = T(FP32, root_master, 12544), .kind = SC_UNIFORM,
+        .key = 1314479649913731533, .offset = 8192, .numel = 64, .slice = 12544, .slices = 2, .a = -0.125,
+        .b = 0.125); /* i2 up: 256 B, mlp.lua:12 */
+    RUN(init_param, i3, COMPUTE, .state = T(FP32, root_master, 12544), .kind = SC_UNIFORM,
+        .key = 3325665735358413302, .offset = 8448, .numel = 16384, .slice = 12544, .slices = 2,
+        .a = -0.12499999999999999, .b = 0.12499999999999999); /* i3 down: 49.0 KiB, mlp.lua:13 */
+    RUN(init_param, i4, COMPUTE, .state = T(FP32, root_master, 12544), .kind = SC_UNIFORM,
+        .key = 3633928939402858047, .offset = 24832, .numel = 256, .slice = 12544, .slices = 2, .a = -0.125,
+        .b = 0.125); /* i4 down: 1.0 KiB, mlp.lua:13 */
 }
 
 static void program_start(sc_rank *r) {
     enum { w0 };
+    enum { /* where each storage begins; its size, the first and the last event that touch it */
+        root_master = 0x00001100, /* 49.0 KiB, persistent */
+        root_wire = 0x0000d500, /* 24.5 KiB, persistent */
+    };
 
     /* ── init · mlp ──────────────────────────────────────────────────────────────────────── models/mlp.lua:30 ── */
-    RUN(w0, COMPUTE, store, ATTR(0), T(FP32, 0x00001100, 12544), T(BF16, 0x0000d500, 12544));
+    RUN(store, w0, COMPUTE, .value = T(FP32, root_master, 12544), .state = T(BF16, root_wire, 12544));
         /* w0: 98.0 KiB, mlp.lua:30 */
 }
 
@@ -61,155 +78,262 @@ static const int64_t micro_u0_table[] = {0, 8256, 0, 8448, 25088, 0};
 static void program_micro(sc_rank *r) {
     enum { g0f, m_zero, e2, e3, e5, e6, e8, e9, e14, e15, e17, e18, e19, e22b0, e22, m_loss, m_sum, e19b0, z0, e19b3,
         e19b4, e18b0, e17b0, e17b3, e17b4, e15b0, r0, count, n0, norm_sum, clip, m_norm, u0 };
+    enum { /* where each storage begins; its size, the first and the last event that touch it */
+        g0f_y = 0x02064700, /* 49.0 KiB, g0f to e17b0 */
+        root_wire = 0x0000d500, /* 24.5 KiB, persistent */
+        p_metrics = 0x00000000, /* 256 B, persistent */
+        e2_y = 0x0002c300, /* 256 B, e2 to e3 */
+        e3_y = 0x0002bf00, /* 1.0 KiB, e3 to e14 */
+        p_tokens = 0x00000400, /* 1.0 KiB, persistent */
+        e5_y = 0x0002c700, /* 256 B, e5 to e6 */
+        e6_y = 0x0002c300, /* 1.0 KiB, e6 to e14 */
+        e8_y = 0x0002cb00, /* 256 B, e8 to e9 */
+        e9_y = 0x0002c700, /* 1.0 KiB, e9 to e14 */
+        e14_y = 0x02088b00, /* 4.0 KiB, e14 to e15b0 */
+        e15_y = 0x02070b00, /* 32.0 KiB, e15 to e17b3 */
+        e17_y = 0x02078b00, /* 32.0 KiB, e17 to e18b0 */
+        e17_workspace = 0x0002bf00, /* 32.0 MiB, e17 to e17 */
+        e19_y = 0x0202bf00, /* 128.0 KiB, e19 to e19b4 */
+        e19_workspace = 0x0002bf00, /* 32.0 MiB, e19 to e19 */
+        e22b0_y = 0x0002c300, /* 256 B, e22b0 to e22 */
+        e22_loss = 0x0002c400, /* 256 B, e22 to m_loss */
+        e22_losses = 0x0002bf00, /* 1.0 KiB, e22 to e22 */
+        p_targets = 0x00000900, /* 1.0 KiB, persistent */
+        e19b0_y = 0x02080b00, /* 32.0 KiB, e19b0 to e17b4 */
+        e19b0_workspace = 0x0002bf00, /* 32.0 MiB, e19b0 to e19b0 */
+        z0_grads = 0x0204bf00, /* 98.0 KiB, z0 to r0 */
+        e19b3_workspace = 0x0002bf00, /* 32.0 MiB, e19b3 to e19b3 */
+        e19b4_workspace = 0x0002bf00, /* 4.0 KiB, e19b4 to e19b4 */
+        e17b0_y = 0x0202bf00, /* 32.0 KiB, e17b0 to e15b0 */
+        e17b0_workspace = 0x0002bf00, /* 32.0 MiB, e17b0 to e17b0 */
+        e17b3_workspace = 0x0002bf00, /* 32.0 MiB, e17b3 to e17b3 */
+        e17b4_workspace = 0x0002bf00, /* 1.0 KiB, e17b4 to e17b4 */
+        e15b0_workspace = 0x0002bf00, /* 11.2 KiB, e15b0 to e15b0 */
+        r0_y = 0x0002bf00, /* 49.0 KiB, r0 to u0 */
+        adam_step = 0x00000300, /* 256 B, persistent */
+        n0_whole = 0x00038300, /* 256 B, n0 to clip */
+        n0_workspace = 0x00038400, /* 256 B, n0 to n0 */
+        clip_coefficient = 0x00038400, /* 256 B, clip to u0 */
+        clip_norm = 0x00038500, /* 256 B, clip to m_norm */
+        root_master = 0x00001100, /* 49.0 KiB, persistent */
+        root_moment1 = 0x00013700, /* 49.0 KiB, persistent */
+        root_moment2 = 0x0001fb00, /* 49.0 KiB, persistent */
+        /* parameters and gradients in the buffers of their units */
+        embed_weight = g0f_y + 0,
+        up_weight = g0f_y + 8192,
+        up_bias = g0f_y + 16384,
+        down_weight = g0f_y + 16896,
+        down_bias = g0f_y + 49664,
+        down_weight_grad = z0_grads + 33792,
+        down_bias_grad = z0_grads + 99328,
+        up_weight_grad = z0_grads + 16384,
+        up_bias_grad = z0_grads + 32768,
+        embed_weight_grad = z0_grads + 0,
+    };
 
     /* ── forward · mlp ───────────────────────────────────────────────────────────────────── models/mlp.lua:30 ── */
-    sc_all_gather(r, g0f, GATHER, 0, T(BF16, 0x02064700, 25088), T(BF16, 0x0000d500, 12544));
+    sc_all_gather(r, g0f, GATHER, 0, T(BF16, g0f_y, 25088), T(BF16, root_wire, 12544));
         /* g0f: 24.5 KiB on the wire, mlp.lua:30 */
-    RUN(m_zero, COMPUTE, zero, ATTR(0), T(FP32, 0x00000000, 64)); /* m_zero: 256 B, mlp.lua:43 */
-    RUN(e2, COMPUTE, full, ATTR(.i = {6, 2, 8, 1}), T(INT32, 0x0002c300, 8, 1)); /* e2: 32 B, mlp.lua:20 */
-    RUN(e3, COMPUTE, concat, ATTR(.i = {1}), T(INT32, 0x0002bf00, 8, 32), T(INT32, 0x0002c300, 8, 1),
-        V(INT32, 0x00000400, 2, SHAPE(8, 31), STRIDE(32, 1))); /* e3: 2.0 KiB, mlp.lua:20 */
-    RUN(e5, COMPUTE, full, ATTR(.i = {6, 2, 8, 2}), T(INT32, 0x0002c700, 8, 2)); /* e5: 64 B, mlp.lua:20 */
-    RUN(e6, COMPUTE, concat, ATTR(.i = {1}), T(INT32, 0x0002c300, 8, 32), T(INT32, 0x0002c700, 8, 2),
-        V(INT32, 0x00000400, 2, SHAPE(8, 30), STRIDE(32, 1))); /* e6: 2.0 KiB, mlp.lua:20 */
-    RUN(e8, COMPUTE, full, ATTR(.i = {6, 2, 8, 3}), T(INT32, 0x0002cb00, 8, 3)); /* e8: 96 B, mlp.lua:20 */
-    RUN(e9, COMPUTE, concat, ATTR(.i = {1}), T(INT32, 0x0002c700, 8, 32), T(INT32, 0x0002cb00, 8, 3),
-        V(INT32, 0x00000400, 2, SHAPE(8, 29), STRIDE(32, 1))); /* e9: 2.0 KiB, mlp.lua:20 */
-    RUN(e14, COMPUTE, concat, ATTR(.i = {2}), T(INT32, 0x02088b00, 8, 32, 4), T(INT32, 0x00000400, 8, 32, 1),
-        T(INT32, 0x0002bf00, 8, 32, 1), T(INT32, 0x0002c300, 8, 32, 1), T(INT32, 0x0002c700, 8, 32, 1));
+    RUN(zero, m_zero, COMPUTE, .state = T(FP32, p_metrics, 64)); /* m_zero: 256 B, mlp.lua:43 */
+    RUN(full, e2, COMPUTE, .y = T(INT32, e2_y, 8, 1)); /* e2: 32 B, mlp.lua:20 */
+    RUN(concat, e3, COMPUTE, .y = T(INT32, e3_y, 8, 32), .x = {T(INT32, e2_y, 8, 1),
+        V(INT32, p_tokens, 2, SHAPE(8, 31), STRIDE(32, 1))}, .dim = 1); /* e3: 2.0 KiB, mlp.lua:20 */
+    RUN(full, e5, COMPUTE, .y = T(INT32, e5_y, 8, 2)); /* e5: 64 B, mlp.lua:20 */
+    RUN(concat, e6, COMPUTE, .y = T(INT32, e6_y, 8, 32), .x = {T(INT32, e5_y, 8, 2),
+        V(INT32, p_tokens, 2, SHAPE(8, 30), STRIDE(32, 1))}, .dim = 1); /* e6: 2.0 KiB, mlp.lua:20 */
+    RUN(full, e8, COMPUTE, .y = T(INT32, e8_y, 8, 3)); /* e8: 96 B, mlp.lua:20 */
+    RUN(concat, e9, COMPUTE, .y = T(INT32, e9_y, 8, 32), .x = {T(INT32, e8_y, 8, 3),
+        V(INT32, p_tokens, 2, SHAPE(8, 29), STRIDE(32, 1))}, .dim = 1); /* e9: 2.0 KiB, mlp.lua:20 */
+    RUN(concat, e14, COMPUTE, .y = T(INT32, e14_y, 8, 32, 4), .x = {T(INT32, p_tokens, 8, 32, 1),
+        T(INT32, e3_y, 8, 32, 1), T(INT32, e6_y, 8, 32, 1), T(INT32, e9_y, 8, 32, 1)}, .dim = 2);
         /* e14: 8.0 KiB, mlp.lua:23 */
-    sc_wait(r, COMPUTE, g0f); /* all_gather mlp: bf16[25088] at 0x02064700 */
-    RUN(e15, COMPUTE, embedding, ATTR(0), T(BF16, 0x02070b00, 8, 32, 4, 16), T(INT32, 0x02088b00, 8, 32, 4),
-        T(BF16, 0x02064700, 256, 16)); /* e15 embed: 68.0 KiB, mlp.lua:23 */
-    RUN(e17, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x02078b00, 8, 32, 64), T(BF16, 0x02070b00, 8, 32, 64),
-        T(BF16, 0x02066700, 64, 64), T(BF16, 0x02068700, 64), BYTES(0x0002bf00, 33554432));
-        /* e17 up: 2.1 MFLOP, mlp.lua:24 */
-    RUN(e18, COMPUTE, fused_0, ATTR(0), T(BF16, 0x02078b00, 8, 32, 64), T(BF16, 0x02078b00, 8, 32, 64));
+    sc_wait(r, COMPUTE, g0f); /* all_gather mlp: bf16[25088] g0f_y */
+    RUN(embedding, e15, COMPUTE, .y = T(BF16, e15_y, 8, 32, 4, 16), .index = T(INT32, e14_y, 8, 32, 4),
+        .w = T(BF16, embed_weight, 256, 16)); /* e15 embed: 68.0 KiB, mlp.lua:23 */
+    RUN(matmul, e17, COMPUTE, .y = T(BF16, e17_y, 8, 32, 64), .a = T(BF16, e15_y, 8, 32, 64),
+        .b = T(BF16, up_weight, 64, 64), .bias = T(BF16, up_bias, 64), .work = BYTES(e17_workspace, 33554432),
+        .trans_b = true); /* e17 up: 2.1 MFLOP, mlp.lua:24 */
+    RUN(fused_0, e18, COMPUTE, .y = {T(BF16, e17_y, 8, 32, 64)}, .x = {T(BF16, e17_y, 8, 32, 64)});
         /* e18: relu, 64.0 KiB, mlp.lua:24 */
-    RUN(e19, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x0202bf00, 8, 32, 256), T(BF16, 0x02078b00, 8, 32, 64),
-        T(BF16, 0x02068900, 256, 64), T(BF16, 0x02070900, 256), BYTES(0x0002bf00, 33554432));
-        /* e19 down: 8.5 MFLOP, mlp.lua:24 */
+    RUN(matmul, e19, COMPUTE, .y = T(BF16, e19_y, 8, 32, 256), .a = T(BF16, e17_y, 8, 32, 64),
+        .b = T(BF16, down_weight, 256, 64), .bias = T(BF16, down_bias, 256), .work = BYTES(e19_workspace, 33554432),
+        .trans_b = true); /* e19 down: 8.5 MFLOP, mlp.lua:24 */
 
     /* ── backward · mlp ──────────────────────────────────────────────────────────────────── models/mlp.lua:38 ── */
-    RUN(e22b0, COMPUTE, grad_seed, ATTR(0), T(FP32, 0x0002c300)); /* e22b0: 4 B, mlp.lua:38 */
-    RUN(e22, COMPUTE, cross_entropy_grads, ATTR(.i = {-100}), T(BF16, 0x0202bf00, 256, 256), T(FP32, 0x0002c400),
-        T(FP32, 0x0002bf00, 256), T(FP32, 0x0002c300), T(BF16, 0x0202bf00, 256, 256), T(INT32, 0x00000900, 256));
-        /* e22: 258.0 KiB, mlp.lua:38 */
-
-    /* ── forward · mlp ───────────────────────────────────────────────────────────────────── models/mlp.lua:43 ── */
-    RUN(m_loss, COMPUTE, store, ATTR(0), T(FP32, 0x0002c400), T(FP32, 0x00000000, 64)); /* m_loss: 8 B, mlp.lua:43 */
-    sc_wait(r, REDUCE, m_loss); /* store mlp: fp32[64] at 0x00000000 */
-    sc_all_reduce(r, m_sum, REDUCE, 2, T(FP32, 0x00000000, 64)); /* m_sum: 256 B on the wire, mlp.lua:43 */
-
-    /* ── backward · mlp ──────────────────────────────────────────────────────────────────── models/mlp.lua:24 ── */
-    RUN(e19b0, COMPUTE, matmul, ATTR(0), T(BF16, 0x02080b00, 8, 32, 64), T(BF16, 0x0202bf00, 8, 32, 256),
-        T(BF16, 0x02068900, 256, 64), BYTES(0x0002bf00, 33554432)); /* e19b0 down: 8.4 MFLOP, mlp.lua:24 */
-    RUN(z0, COMPUTE, zero_gaps, ATTR(0), T(FP32, 0x02054000, 192)); /* z0: 768 B, mlp.lua:30 */
-    RUN(e19b3, COMPUTE, matmul, ATTR(.i = {1, 0, 1}), T(FP32, 0x02054300, 256, 64), T(BF16, 0x0202bf00, 256, 256),
-        T(BF16, 0x02078b00, 256, 64), BYTES(0x0002bf00, 33554432)); /* e19b3 down: 8.4 MFLOP, mlp.lua:24 */
-    RUN(e19b4, COMPUTE, sum, ATTR(.i = {3, 0, 1}), T(FP32, 0x02064300, 256), T(BF16, 0x0202bf00, 8, 32, 256),
-        BYTES(0x0002bf00, 4096)); /* e19b4 down: 129.0 KiB, mlp.lua:24 */
-    RUN(e18b0, COMPUTE, fused_1, ATTR(0), T(BF16, 0x02080b00, 8, 32, 64), T(BF16, 0x02080b00, 8, 32, 64),
-        T(BF16, 0x02078b00, 8, 32, 64)); /* e18b0: relu_grad, 96.0 KiB, mlp.lua:24 */
-    RUN(e17b0, COMPUTE, matmul, ATTR(0), T(BF16, 0x0202bf00, 8, 32, 64), T(BF16, 0x02080b00, 8, 32, 64),
-        T(BF16, 0x02066700, 64, 64), BYTES(0x0002bf00, 33554432)); /* e17b0 up: 2.1 MFLOP, mlp.lua:24 */
-    RUN(e17b3, COMPUTE, matmul, ATTR(.i = {1, 0, 1}), T(FP32, 0x0204ff00, 64, 64), T(BF16, 0x02080b00, 256, 64),
-        T(BF16, 0x02070b00, 256, 64), BYTES(0x0002bf00, 33554432)); /* e17b3 up: 2.1 MFLOP, mlp.lua:24 */
-    RUN(e17b4, COMPUTE, sum, ATTR(.i = {3, 0, 1}), T(FP32, 0x02053f00, 64), T(BF16, 0x02080b00, 8, 32, 64),
-        BYTES(0x0002bf00, 1024)); /* e17b4 up: 32.2 KiB, mlp.lua:24 */
-    RUN(e15b0, COMPUTE, embedding_grad, ATTR(.i = {256, 1}), T(FP32, 0x0204bf00, 256, 16),
-        T(INT32, 0x02088b00, 8, 32, 4), T(BF16, 0x0202bf00, 8, 32, 4, 16), BYTES(0x0002bf00, 11280));
-        /* e15b0 embed: 116.0 KiB, mlp.lua:23 */
-    sc_wait(r, REDUCE, e15b0); /* embedding_grad embed: fp32[256,16] at 0x0204bf00 */
-    sc_reduce_scatter(r, r0, REDUCE, 0, T(FP32, 0x0002bf00, 12544), T(FP32, 0x0204bf00, 25088));
+    RUN(grad_seed, e22b0, COMPUTE, .y = T(FP32, e22b0_y)); /* e22b0: 4 B, mlp.lua:38 */
+    RUN(cross_entropy_grads, e22, COMPUTE, .dlogits = T(BF16, e19_y, 256, 256), .loss = T(FP32, e22_loss),
+        .losses = T(FP32, e22_losses, 256), .g = T(FP32, e22b0_y), .logits = T(BF16, e19_y, 256, 256),
+        .targets = T(INT32, p_targets, 256), .ignore = -100); /* e22: 258.0 KiB, mlp.lua:38 */
+    RUN(store, m_loss, COMPUTE, .value = T(FP32, e22_loss), .state = T(FP32, p_metrics, 64));
+        /* m_loss: 8 B, mlp.lua:43 */
+    sc_wait(r, REDUCE, m_loss); /* store mlp: fp32[64] p_metrics */
+    sc_all_reduce(r, m_sum, REDUCE, 2, T(FP32, p_metrics, 64)); /* m_sum: 256 B on the wire, mlp.lua:43 */
+    RUN(matmul, e19b0, COMPUTE, .y = T(BF16, e19b0_y, 8, 32, 64), .a = T(BF16, e19_y, 8, 32, 256),
+        .b = T(BF16, down_weight, 256, 64), .work = BYTES(e19b0_workspace, 33554432));
+        /* e19b0 down: 8.4 MFLOP, mlp.lua:24 */
+    RUN(zero_gaps, z0, COMPUTE, .y = {T(FP32, z0_grads + 33024, 192)}); /* z0: 768 B, mlp.lua:30 */
+    RUN(matmul, e19b3, COMPUTE, .y = T(FP32, down_weight_grad, 256, 64), .a = T(BF16, e19_y, 256, 256),
+        .b = T(BF16, e17_y, 256, 64), .work = BYTES(e19b3_workspace, 33554432), .trans_a = true);
+        /* e19b3 down: 8.4 MFLOP, mlp.lua:24 */
+    RUN(sum, e19b4, COMPUTE, .y = T(FP32, down_bias_grad, 256), .x = T(BF16, e19_y, 8, 32, 256),
+        .work = BYTES(e19b4_workspace, 4096), .over = 3); /* e19b4 down: 129.0 KiB, mlp.lua:24 */
+    RUN(fused_1, e18b0, COMPUTE, .y = {T(BF16, e19b0_y, 8, 32, 64)}, .x = {T(BF16, e19b0_y, 8, 32, 64),
+        T(BF16, e17_y, 8, 32, 64)}); /* e18b0: relu_grad, 96.0 KiB, mlp.lua:24 */
+    RUN(matmul, e17b0, COMPUTE, .y = T(BF16, e17b0_y, 8, 32, 64), .a = T(BF16, e19b0_y, 8, 32, 64),
+        .b = T(BF16, up_weight, 64, 64), .work = BYTES(e17b0_workspace, 33554432));
+        /* e17b0 up: 2.1 MFLOP, mlp.lua:24 */
+    RUN(matmul, e17b3, COMPUTE, .y = T(FP32, up_weight_grad, 64, 64), .a = T(BF16, e19b0_y, 256, 64),
+        .b = T(BF16, e15_y, 256, 64), .work = BYTES(e17b3_workspace, 33554432), .trans_a = true);
+        /* e17b3 up: 2.1 MFLOP, mlp.lua:24 */
+    RUN(sum, e17b4, COMPUTE, .y = T(FP32, up_bias_grad, 64), .x = T(BF16, e19b0_y, 8, 32, 64),
+        .work = BYTES(e17b4_workspace, 1024), .over = 3); /* e17b4 up: 32.2 KiB, mlp.lua:24 */
+    RUN(embedding_grad, e15b0, COMPUTE, .dw = T(FP32, embed_weight_grad, 256, 16),
+        .index = T(INT32, e14_y, 8, 32, 4), .g = T(BF16, e17b0_y, 8, 32, 4, 16),
+        .work = BYTES(e15b0_workspace, 11280), .rows = 256); /* e15b0 embed: 116.0 KiB, mlp.lua:23 */
+    sc_wait(r, REDUCE, e15b0); /* embedding_grad embed: fp32[256,16] embed_weight_grad */
+    sc_reduce_scatter(r, r0, REDUCE, 0, T(FP32, r0_y, 12544), T(FP32, z0_grads, 25088));
         /* r0: 49.0 KiB on the wire, mlp.lua:30 */
 
     /* ── optimizer · mlp ─────────────────────────────────────────────────────────────────── models/mlp.lua:43 ── */
-    RUN(count, COMPUTE, count_step, ATTR(0), T(INT64, 0x00000300, 1)); /* count: 8 B, mlp.lua:43 */
-    sc_wait(r, COMPUTE, r0); /* reduce_scatter mlp: fp32[12544] at 0x0002bf00 */
-    RUN(n0, COMPUTE, sum_squares, ATTR(0), T(FP32, 0x00038300, 1), T(FP32, 0x0002bf00, 12544),
-        BYTES(0x00038400, 16)); /* n0: 49.0 KiB, mlp.lua:30 */
-    sc_wait(r, REDUCE, n0); /* sum_squares mlp: fp32[1] at 0x00038300 */
-    sc_all_reduce(r, norm_sum, REDUCE, 0, T(FP32, 0x00038300, 1)); /* norm_sum: 4 B on the wire, mlp.lua:43 */
-    sc_wait(r, COMPUTE, norm_sum); /* all_reduce mlp: fp32[1] at 0x00038300 */
-    RUN(clip, COMPUTE, clip_coefficient, ATTR(0), T(FP32, 0x00038400, 1), T(FP32, 0x00038500, 1),
-        T(FP32, 0x00038300, 1)); /* clip: 12 B, mlp.lua:43 */
-    RUN(m_norm, COMPUTE, store, ATTR(.i = {0, 1}), T(FP32, 0x00038500, 1), T(FP32, 0x00000000, 64));
+    RUN(count_step, count, COMPUTE, .step = T(INT64, adam_step, 1)); /* count: 8 B, mlp.lua:43 */
+    sc_wait(r, COMPUTE, r0); /* reduce_scatter mlp: fp32[12544] r0_y */
+    RUN(sum_squares, n0, COMPUTE, .y = T(FP32, n0_whole, 1), .x = T(FP32, r0_y, 12544),
+        .work = BYTES(n0_workspace, 16)); /* n0: 49.0 KiB, mlp.lua:30 */
+    sc_wait(r, REDUCE, n0); /* sum_squares mlp: fp32[1] n0_whole */
+    sc_all_reduce(r, norm_sum, REDUCE, 0, T(FP32, n0_whole, 1)); /* norm_sum: 4 B on the wire, mlp.lua:43 */
+    sc_wait(r, COMPUTE, norm_sum); /* all_reduce mlp: fp32[1] n0_whole */
+    RUN(clip_coefficient, clip, COMPUTE, .coefficient = T(FP32, clip_coefficient, 1),
+        .norm = T(FP32, clip_norm, 1), .squares = T(FP32, n0_whole, 1)); /* clip: 12 B, mlp.lua:43 */
+    RUN(store, m_norm, COMPUTE, .value = T(FP32, clip_norm, 1), .state = T(FP32, p_metrics, 64), .at = 1);
         /* m_norm: 8 B, mlp.lua:43 */
-    RUN(u0, COMPUTE, adam, ATTR(.i = {1, 12544, 2}, .table = micro_u0_table, .ntable = 6),
-        T(FP32, 0x0002bf00, 12544), T(FP32, 0x00001100, 12544), T(FP32, 0x00038400, 1), T(FP32, 0x00013700, 12544),
-        T(FP32, 0x0001fb00, 12544), T(INT64, 0x00000300, 1), T(BF16, 0x0000d500, 12544));
+    RUN(adam, u0, COMPUTE, .grad = T(FP32, r0_y, 12544), .master = T(FP32, root_master, 12544),
+        .coefficient = T(FP32, clip_coefficient, 1), .m = T(FP32, root_moment1, 12544),
+        .v = T(FP32, root_moment2, 12544), .step = T(INT64, adam_step, 1), .wire = T(BF16, root_wire, 12544),
+        .decoupled = true, .slice = 12544, .slices = 2, .table = micro_u0_table, .ntable = 6);
         /* u0: 392.0 KiB, mlp.lua:43 */
 }
 
 static void program_eval(sc_rank *r) {
     enum { g0f, m_zero, e2, e3, e5, e6, e8, e9, e14, e15, e17, e18, e19, e22, m_loss, m_sum };
+    enum { /* where each storage begins; its size, the first and the last event that touch it */
+        g0f_y = 0x0204bf00, /* 49.0 KiB, g0f to e19 */
+        root_wire = 0x0000d500, /* 24.5 KiB, persistent */
+        p_metrics = 0x00000000, /* 256 B, persistent */
+        e2_y = 0x0002bf00, /* 256 B, e2 to e3 */
+        e3_y = 0x0002cf00, /* 1.0 KiB, e3 to e14 */
+        p_tokens = 0x00000400, /* 1.0 KiB, persistent */
+        e5_y = 0x0002bf00, /* 256 B, e5 to e6 */
+        e6_y = 0x0002d300, /* 1.0 KiB, e6 to e14 */
+        e8_y = 0x0002bf00, /* 256 B, e8 to e9 */
+        e9_y = 0x0002d700, /* 1.0 KiB, e9 to e14 */
+        e14_y = 0x0002bf00, /* 4.0 KiB, e14 to e15 */
+        e15_y = 0x0202bf00, /* 32.0 KiB, e15 to e17 */
+        e17_y = 0x02058300, /* 32.0 KiB, e17 to e19 */
+        e17_workspace = 0x0002bf00, /* 32.0 MiB, e17 to e17 */
+        e19_y = 0x0202bf00, /* 128.0 KiB, e19 to e22 */
+        e19_workspace = 0x0002bf00, /* 32.0 MiB, e19 to e19 */
+        e22_loss = 0x0002c700, /* 256 B, e22 to m_loss */
+        e22_lse = 0x0002bf00, /* 1.0 KiB, e22 to e22 */
+        p_targets = 0x00000900, /* 1.0 KiB, persistent */
+        e22_workspace = 0x0002c300, /* 1.0 KiB, e22 to e22 */
+        /* parameters and gradients in the buffers of their units */
+        embed_weight = g0f_y + 0,
+        up_weight = g0f_y + 8192,
+        up_bias = g0f_y + 16384,
+        down_weight = g0f_y + 16896,
+        down_bias = g0f_y + 49664,
+    };
 
     /* ── forward · mlp ───────────────────────────────────────────────────────────────────── models/mlp.lua:30 ── */
-    sc_all_gather(r, g0f, GATHER, 0, T(BF16, 0x0204bf00, 25088), T(BF16, 0x0000d500, 12544));
+    sc_all_gather(r, g0f, GATHER, 0, T(BF16, g0f_y, 25088), T(BF16, root_wire, 12544));
         /* g0f: 24.5 KiB on the wire, mlp.lua:30 */
-    RUN(m_zero, COMPUTE, zero, ATTR(0), T(FP32, 0x00000000, 64)); /* m_zero: 256 B, mlp.lua:43 */
-    RUN(e2, COMPUTE, full, ATTR(.i = {6, 2, 8, 1}), T(INT32, 0x0002bf00, 8, 1)); /* e2: 32 B, mlp.lua:20 */
-    RUN(e3, COMPUTE, concat, ATTR(.i = {1}), T(INT32, 0x0002cf00, 8, 32), T(INT32, 0x0002bf00, 8, 1),
-        V(INT32, 0x00000400, 2, SHAPE(8, 31), STRIDE(32, 1))); /* e3: 2.0 KiB, mlp.lua:20 */
-    RUN(e5, COMPUTE, full, ATTR(.i = {6, 2, 8, 2}), T(INT32, 0x0002bf00, 8, 2)); /* e5: 64 B, mlp.lua:20 */
-    RUN(e6, COMPUTE, concat, ATTR(.i = {1}), T(INT32, 0x0002d300, 8, 32), T(INT32, 0x0002bf00, 8, 2),
-        V(INT32, 0x00000400, 2, SHAPE(8, 30), STRIDE(32, 1))); /* e6: 2.0 KiB, mlp.lua:20 */
-    RUN(e8, COMPUTE, full, ATTR(.i = {6, 2, 8, 3}), T(INT32, 0x0002bf00, 8, 3)); /* e8: 96 B, mlp.lua:20 */
-    RUN(e9, COMPUTE, concat, ATTR(.i = {1}), T(INT32, 0x0002d700, 8, 32), T(INT32, 0x0002bf00, 8, 3),
-        V(INT32, 0x00000400, 2, SHAPE(8, 29), STRIDE(32, 1))); /* e9: 2.0 KiB, mlp.lua:20 */
-    RUN(e14, COMPUTE, concat, ATTR(.i = {2}), T(INT32, 0x0002bf00, 8, 32, 4), T(INT32, 0x00000400, 8, 32, 1),
-        T(INT32, 0x0002cf00, 8, 32, 1), T(INT32, 0x0002d300, 8, 32, 1), T(INT32, 0x0002d700, 8, 32, 1));
+    RUN(zero, m_zero, COMPUTE, .state = T(FP32, p_metrics, 64)); /* m_zero: 256 B, mlp.lua:43 */
+    RUN(full, e2, COMPUTE, .y = T(INT32, e2_y, 8, 1)); /* e2: 32 B, mlp.lua:20 */
+    RUN(concat, e3, COMPUTE, .y = T(INT32, e3_y, 8, 32), .x = {T(INT32, e2_y, 8, 1),
+        V(INT32, p_tokens, 2, SHAPE(8, 31), STRIDE(32, 1))}, .dim = 1); /* e3: 2.0 KiB, mlp.lua:20 */
+    RUN(full, e5, COMPUTE, .y = T(INT32, e5_y, 8, 2)); /* e5: 64 B, mlp.lua:20 */
+    RUN(concat, e6, COMPUTE, .y = T(INT32, e6_y, 8, 32), .x = {T(INT32, e5_y, 8, 2),
+        V(INT32, p_tokens, 2, SHAPE(8, 30), STRIDE(32, 1))}, .dim = 1); /* e6: 2.0 KiB, mlp.lua:20 */
+    RUN(full, e8, COMPUTE, .y = T(INT32, e8_y, 8, 3)); /* e8: 96 B, mlp.lua:20 */
+    RUN(concat, e9, COMPUTE, .y = T(INT32, e9_y, 8, 32), .x = {T(INT32, e8_y, 8, 3),
+        V(INT32, p_tokens, 2, SHAPE(8, 29), STRIDE(32, 1))}, .dim = 1); /* e9: 2.0 KiB, mlp.lua:20 */
+    RUN(concat, e14, COMPUTE, .y = T(INT32, e14_y, 8, 32, 4), .x = {T(INT32, p_tokens, 8, 32, 1),
+        T(INT32, e3_y, 8, 32, 1), T(INT32, e6_y, 8, 32, 1), T(INT32, e9_y, 8, 32, 1)}, .dim = 2);
         /* e14: 8.0 KiB, mlp.lua:23 */
-    sc_wait(r, COMPUTE, g0f); /* all_gather mlp: bf16[25088] at 0x0204bf00 */
-    RUN(e15, COMPUTE, embedding, ATTR(0), T(BF16, 0x0202bf00, 8, 32, 4, 16), T(INT32, 0x0002bf00, 8, 32, 4),
-        T(BF16, 0x0204bf00, 256, 16)); /* e15 embed: 68.0 KiB, mlp.lua:23 */
-    RUN(e17, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x02058300, 8, 32, 64), T(BF16, 0x0202bf00, 8, 32, 64),
-        T(BF16, 0x0204df00, 64, 64), T(BF16, 0x0204ff00, 64), BYTES(0x0002bf00, 33554432));
-        /* e17 up: 2.1 MFLOP, mlp.lua:24 */
-    RUN(e18, COMPUTE, fused_0, ATTR(0), T(BF16, 0x02058300, 8, 32, 64), T(BF16, 0x02058300, 8, 32, 64));
+    sc_wait(r, COMPUTE, g0f); /* all_gather mlp: bf16[25088] g0f_y */
+    RUN(embedding, e15, COMPUTE, .y = T(BF16, e15_y, 8, 32, 4, 16), .index = T(INT32, e14_y, 8, 32, 4),
+        .w = T(BF16, embed_weight, 256, 16)); /* e15 embed: 68.0 KiB, mlp.lua:23 */
+    RUN(matmul, e17, COMPUTE, .y = T(BF16, e17_y, 8, 32, 64), .a = T(BF16, e15_y, 8, 32, 64),
+        .b = T(BF16, up_weight, 64, 64), .bias = T(BF16, up_bias, 64), .work = BYTES(e17_workspace, 33554432),
+        .trans_b = true); /* e17 up: 2.1 MFLOP, mlp.lua:24 */
+    RUN(fused_0, e18, COMPUTE, .y = {T(BF16, e17_y, 8, 32, 64)}, .x = {T(BF16, e17_y, 8, 32, 64)});
         /* e18: relu, 64.0 KiB, mlp.lua:24 */
-    RUN(e19, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x0202bf00, 8, 32, 256), T(BF16, 0x02058300, 8, 32, 64),
-        T(BF16, 0x02050100, 256, 64), T(BF16, 0x02058100, 256), BYTES(0x0002bf00, 33554432));
-        /* e19 down: 8.5 MFLOP, mlp.lua:24 */
-    RUN(e22, COMPUTE, cross_entropy, ATTR(.i = {-100}), T(FP32, 0x0002c700), T(FP32, 0x0002bf00, 256),
-        T(BF16, 0x0202bf00, 256, 256), T(INT32, 0x00000900, 256), BYTES(0x0002c300, 1024));
-        /* e22: 130.0 KiB, mlp.lua:38 */
-    RUN(m_loss, COMPUTE, store, ATTR(0), T(FP32, 0x0002c700), T(FP32, 0x00000000, 64)); /* m_loss: 8 B, mlp.lua:43 */
-    sc_wait(r, REDUCE, m_loss); /* store mlp: fp32[64] at 0x00000000 */
-    sc_all_reduce(r, m_sum, REDUCE, 2, T(FP32, 0x00000000, 64)); /* m_sum: 256 B on the wire, mlp.lua:43 */
+    RUN(matmul, e19, COMPUTE, .y = T(BF16, e19_y, 8, 32, 256), .a = T(BF16, e17_y, 8, 32, 64),
+        .b = T(BF16, down_weight, 256, 64), .bias = T(BF16, down_bias, 256), .work = BYTES(e19_workspace, 33554432),
+        .trans_b = true); /* e19 down: 8.5 MFLOP, mlp.lua:24 */
+    RUN(cross_entropy, e22, COMPUTE, .loss = T(FP32, e22_loss), .lse = T(FP32, e22_lse, 256),
+        .logits = T(BF16, e19_y, 256, 256), .targets = T(INT32, p_targets, 256), .work = BYTES(e22_workspace, 1024),
+        .ignore = -100); /* e22: 130.0 KiB, mlp.lua:38 */
+    RUN(store, m_loss, COMPUTE, .value = T(FP32, e22_loss), .state = T(FP32, p_metrics, 64));
+        /* m_loss: 8 B, mlp.lua:43 */
+    sc_wait(r, REDUCE, m_loss); /* store mlp: fp32[64] p_metrics */
+    sc_all_reduce(r, m_sum, REDUCE, 2, T(FP32, p_metrics, 64)); /* m_sum: 256 B on the wire, mlp.lua:43 */
 }
 
 static void program_sample(sc_rank *r) {
     enum { g0f, e2, e3, e5, e6, e8, e9, e14, e15, e17, e18, e19, logits };
+    enum { /* where each storage begins; its size, the first and the last event that touch it */
+        g0f_y = 0x0202bf00, /* 49.0 KiB, g0f to e19 */
+        root_wire = 0x0000d500, /* 24.5 KiB, persistent */
+        e2_y = 0x0002bf00, /* 256 B, e2 to e3 */
+        e3_y = 0x0002c100, /* 256 B, e3 to e14 */
+        sample_tokens = 0x00000800, /* 256 B, persistent */
+        e5_y = 0x0002bf00, /* 256 B, e5 to e6 */
+        e6_y = 0x0002c200, /* 256 B, e6 to e14 */
+        e8_y = 0x0002bf00, /* 256 B, e8 to e9 */
+        e9_y = 0x0002c300, /* 256 B, e9 to e14 */
+        e14_y = 0x0002bf00, /* 512 B, e14 to e15 */
+        e15_y = 0x02038300, /* 4.0 KiB, e15 to e17 */
+        e17_y = 0x0203c300, /* 4.0 KiB, e17 to e19 */
+        e17_workspace = 0x0002bf00, /* 32.0 MiB, e17 to e17 */
+        e19_y = 0x02038300, /* 16.0 KiB, e19 to logits */
+        e19_workspace = 0x0002bf00, /* 32.0 MiB, e19 to e19 */
+        p_logits = 0x00000d00, /* 1.0 KiB, persistent */
+        /* parameters and gradients in the buffers of their units */
+        embed_weight = g0f_y + 0,
+        up_weight = g0f_y + 8192,
+        up_bias = g0f_y + 16384,
+        down_weight = g0f_y + 16896,
+        down_bias = g0f_y + 49664,
+    };
 
     /* ── forward · mlp ───────────────────────────────────────────────────────────────────── models/mlp.lua:30 ── */
-    sc_all_gather(r, g0f, GATHER, 0, T(BF16, 0x0202bf00, 25088), T(BF16, 0x0000d500, 12544));
+    sc_all_gather(r, g0f, GATHER, 0, T(BF16, g0f_y, 25088), T(BF16, root_wire, 12544));
         /* g0f: 24.5 KiB on the wire, mlp.lua:30 */
-    RUN(e2, COMPUTE, full, ATTR(.i = {6, 2, 1, 1}), T(INT32, 0x0002bf00, 1, 1)); /* e2: 4 B, mlp.lua:20 */
-    RUN(e3, COMPUTE, concat, ATTR(.i = {1}), T(INT32, 0x0002c100, 1, 32), T(INT32, 0x0002bf00, 1, 1),
-        T(INT32, 0x00000800, 1, 31)); /* e3: 256 B, mlp.lua:20 */
-    RUN(e5, COMPUTE, full, ATTR(.i = {6, 2, 1, 2}), T(INT32, 0x0002bf00, 1, 2)); /* e5: 8 B, mlp.lua:20 */
-    RUN(e6, COMPUTE, concat, ATTR(.i = {1}), T(INT32, 0x0002c200, 1, 32), T(INT32, 0x0002bf00, 1, 2),
-        T(INT32, 0x00000800, 1, 30)); /* e6: 256 B, mlp.lua:20 */
-    RUN(e8, COMPUTE, full, ATTR(.i = {6, 2, 1, 3}), T(INT32, 0x0002bf00, 1, 3)); /* e8: 12 B, mlp.lua:20 */
-    RUN(e9, COMPUTE, concat, ATTR(.i = {1}), T(INT32, 0x0002c300, 1, 32), T(INT32, 0x0002bf00, 1, 3),
-        T(INT32, 0x00000800, 1, 29)); /* e9: 256 B, mlp.lua:20 */
-    RUN(e14, COMPUTE, concat, ATTR(.i = {2}), T(INT32, 0x0002bf00, 1, 32, 4), T(INT32, 0x00000800, 1, 32, 1),
-        T(INT32, 0x0002c100, 1, 32, 1), T(INT32, 0x0002c200, 1, 32, 1), T(INT32, 0x0002c300, 1, 32, 1));
+    RUN(full, e2, COMPUTE, .y = T(INT32, e2_y, 1, 1)); /* e2: 4 B, mlp.lua:20 */
+    RUN(concat, e3, COMPUTE, .y = T(INT32, e3_y, 1, 32), .x = {T(INT32, e2_y, 1, 1),
+        T(INT32, sample_tokens, 1, 31)}, .dim = 1); /* e3: 256 B, mlp.lua:20 */
+    RUN(full, e5, COMPUTE, .y = T(INT32, e5_y, 1, 2)); /* e5: 8 B, mlp.lua:20 */
+    RUN(concat, e6, COMPUTE, .y = T(INT32, e6_y, 1, 32), .x = {T(INT32, e5_y, 1, 2),
+        T(INT32, sample_tokens, 1, 30)}, .dim = 1); /* e6: 256 B, mlp.lua:20 */
+    RUN(full, e8, COMPUTE, .y = T(INT32, e8_y, 1, 3)); /* e8: 12 B, mlp.lua:20 */
+    RUN(concat, e9, COMPUTE, .y = T(INT32, e9_y, 1, 32), .x = {T(INT32, e8_y, 1, 3),
+        T(INT32, sample_tokens, 1, 29)}, .dim = 1); /* e9: 256 B, mlp.lua:20 */
+    RUN(concat, e14, COMPUTE, .y = T(INT32, e14_y, 1, 32, 4), .x = {T(INT32, sample_tokens, 1, 32, 1),
+        T(INT32, e3_y, 1, 32, 1), T(INT32, e6_y, 1, 32, 1), T(INT32, e9_y, 1, 32, 1)}, .dim = 2);
         /* e14: 1.0 KiB, mlp.lua:23 */
-    sc_wait(r, COMPUTE, g0f); /* all_gather mlp: bf16[25088] at 0x0202bf00 */
-    RUN(e15, COMPUTE, embedding, ATTR(0), T(BF16, 0x02038300, 1, 32, 4, 16), T(INT32, 0x0002bf00, 1, 32, 4),
-        T(BF16, 0x0202bf00, 256, 16)); /* e15 embed: 8.5 KiB, mlp.lua:23 */
-    RUN(e17, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x0203c300, 1, 32, 64), T(BF16, 0x02038300, 1, 32, 64),
-        T(BF16, 0x0202df00, 64, 64), T(BF16, 0x0202ff00, 64), BYTES(0x0002bf00, 33554432));
-        /* e17 up: 264.2 kFLOP, mlp.lua:24 */
-    RUN(e18, COMPUTE, fused_0, ATTR(0), T(BF16, 0x0203c300, 1, 32, 64), T(BF16, 0x0203c300, 1, 32, 64));
+    sc_wait(r, COMPUTE, g0f); /* all_gather mlp: bf16[25088] g0f_y */
+    RUN(embedding, e15, COMPUTE, .y = T(BF16, e15_y, 1, 32, 4, 16), .index = T(INT32, e14_y, 1, 32, 4),
+        .w = T(BF16, embed_weight, 256, 16)); /* e15 embed: 8.5 KiB, mlp.lua:23 */
+    RUN(matmul, e17, COMPUTE, .y = T(BF16, e17_y, 1, 32, 64), .a = T(BF16, e15_y, 1, 32, 64),
+        .b = T(BF16, up_weight, 64, 64), .bias = T(BF16, up_bias, 64), .work = BYTES(e17_workspace, 33554432),
+        .trans_b = true); /* e17 up: 264.2 kFLOP, mlp.lua:24 */
+    RUN(fused_0, e18, COMPUTE, .y = {T(BF16, e17_y, 1, 32, 64)}, .x = {T(BF16, e17_y, 1, 32, 64)});
         /* e18: relu, 8.0 KiB, mlp.lua:24 */
-    RUN(e19, COMPUTE, matmul, ATTR(.i = {0, 1}), T(BF16, 0x02038300, 1, 32, 256), T(BF16, 0x0203c300, 1, 32, 64),
-        T(BF16, 0x02030100, 256, 64), T(BF16, 0x02038100, 256), BYTES(0x0002bf00, 33554432));
-        /* e19 down: 1.1 MFLOP, mlp.lua:24 */
-    RUN(logits, COMPUTE, pick, ATTR(0), T(BF16, 0x02038300, 1, 32, 256), T(FP32, 0x00000d00, 256));
+    RUN(matmul, e19, COMPUTE, .y = T(BF16, e19_y, 1, 32, 256), .a = T(BF16, e17_y, 1, 32, 64),
+        .b = T(BF16, down_weight, 256, 64), .bias = T(BF16, down_bias, 256), .work = BYTES(e19_workspace, 33554432),
+        .trans_b = true); /* e19 down: 1.1 MFLOP, mlp.lua:24 */
+    RUN(pick, logits, COMPUTE, .logits = T(BF16, e19_y, 1, 32, 256), .state = T(FP32, p_logits, 256));
         /* logits: 1.5 KiB, mlp.lua:43 */
 }
 
@@ -549,65 +673,65 @@ static const sc_storage_info storages[] = {
     {"(root)/wire", 0xd500, 25088, 0, -1, -1, 33},
     {"(root)/moment1", 0x13700, 50176, 0, -1, -1, 33},
     {"(root)/moment2", 0x1fb00, 50176, 0, -1, -1, 33},
-    {"e2.0", 0x2c300, 256, 0, 2, 2, 3},
-    {"e3.0", 0x2bf00, 1024, 0, 2, 3, 8},
-    {"e5.0", 0x2c700, 256, 0, 2, 4, 5},
-    {"e6.0", 0x2c300, 1024, 0, 2, 5, 8},
-    {"e8.0", 0x2cb00, 256, 0, 2, 6, 7},
-    {"e9.0", 0x2c700, 1024, 0, 2, 7, 8},
-    {"e14.0", 0x2088b00, 4096, 0, 2, 8, 25},
-    {"g0f.0", 0x2064700, 50176, 0, 2, 0, 22},
-    {"e15.0", 0x2070b00, 32768, 0, 2, 9, 23},
-    {"e17.0", 0x2078b00, 32768, 0, 2, 10, 21},
+    {"e2.y", 0x2c300, 256, 0, 2, 2, 3},
+    {"e3.y", 0x2bf00, 1024, 0, 2, 3, 8},
+    {"e5.y", 0x2c700, 256, 0, 2, 4, 5},
+    {"e6.y", 0x2c300, 1024, 0, 2, 5, 8},
+    {"e8.y", 0x2cb00, 256, 0, 2, 6, 7},
+    {"e9.y", 0x2c700, 1024, 0, 2, 7, 8},
+    {"e14.y", 0x2088b00, 4096, 0, 2, 8, 25},
+    {"g0f.y", 0x2064700, 50176, 0, 2, 0, 22},
+    {"e15.y", 0x2070b00, 32768, 0, 2, 9, 23},
+    {"e17.y", 0x2078b00, 32768, 0, 2, 10, 21},
     {"e17.workspace", 0x2bf00, 33554432, 0, 2, 10, 10},
-    {"e19.0", 0x202bf00, 131072, 0, 2, 12, 20},
+    {"e19.y", 0x202bf00, 131072, 0, 2, 12, 20},
     {"e19.workspace", 0x2bf00, 33554432, 0, 2, 12, 12},
-    {"e22b0.0", 0x2c300, 256, 0, 2, 13, 14},
-    {"e22.1", 0x2c400, 256, 0, 2, 14, 15},
-    {"e22.2", 0x2bf00, 1024, 0, 2, 14, 14},
-    {"e19b0.0", 0x2080b00, 32768, 0, 2, 17, 24},
+    {"e22b0.y", 0x2c300, 256, 0, 2, 13, 14},
+    {"e22.loss", 0x2c400, 256, 0, 2, 14, 15},
+    {"e22.losses", 0x2bf00, 1024, 0, 2, 14, 14},
+    {"e19b0.y", 0x2080b00, 32768, 0, 2, 17, 24},
     {"e19b0.workspace", 0x2bf00, 33554432, 0, 2, 17, 17},
-    {"z0.0", 0x204bf00, 100352, 0, 2, 18, 26},
+    {"z0.grads", 0x204bf00, 100352, 0, 2, 18, 26},
     {"e19b3.workspace", 0x2bf00, 33554432, 0, 2, 19, 19},
     {"e19b4.workspace", 0x2bf00, 4096, 0, 2, 20, 20},
-    {"e17b0.0", 0x202bf00, 32768, 0, 2, 22, 25},
+    {"e17b0.y", 0x202bf00, 32768, 0, 2, 22, 25},
     {"e17b0.workspace", 0x2bf00, 33554432, 0, 2, 22, 22},
     {"e17b3.workspace", 0x2bf00, 33554432, 0, 2, 23, 23},
     {"e17b4.workspace", 0x2bf00, 1024, 0, 2, 24, 24},
     {"e15b0.workspace", 0x2bf00, 11520, 0, 2, 25, 25},
-    {"r0.0", 0x2bf00, 50176, 0, 2, 26, 32},
-    {"n0.0", 0x38300, 256, 0, 2, 28, 30},
+    {"r0.y", 0x2bf00, 50176, 0, 2, 26, 32},
+    {"n0.whole", 0x38300, 256, 0, 2, 28, 30},
     {"n0.workspace", 0x38400, 256, 0, 2, 28, 28},
-    {"clip.0", 0x38400, 256, 0, 2, 30, 32},
-    {"clip.1", 0x38500, 256, 0, 2, 30, 31},
-    {"e2.0", 0x2bf00, 256, 0, 3, 2, 3},
-    {"e3.0", 0x2cf00, 1024, 0, 3, 3, 8},
-    {"e5.0", 0x2bf00, 256, 0, 3, 4, 5},
-    {"e6.0", 0x2d300, 1024, 0, 3, 5, 8},
-    {"e8.0", 0x2bf00, 256, 0, 3, 6, 7},
-    {"e9.0", 0x2d700, 1024, 0, 3, 7, 8},
-    {"e14.0", 0x2bf00, 4096, 0, 3, 8, 9},
-    {"g0f.0", 0x204bf00, 50176, 0, 3, 0, 12},
-    {"e15.0", 0x202bf00, 32768, 0, 3, 9, 10},
-    {"e17.0", 0x2058300, 32768, 0, 3, 10, 12},
+    {"clip.coefficient", 0x38400, 256, 0, 2, 30, 32},
+    {"clip.norm", 0x38500, 256, 0, 2, 30, 31},
+    {"e2.y", 0x2bf00, 256, 0, 3, 2, 3},
+    {"e3.y", 0x2cf00, 1024, 0, 3, 3, 8},
+    {"e5.y", 0x2bf00, 256, 0, 3, 4, 5},
+    {"e6.y", 0x2d300, 1024, 0, 3, 5, 8},
+    {"e8.y", 0x2bf00, 256, 0, 3, 6, 7},
+    {"e9.y", 0x2d700, 1024, 0, 3, 7, 8},
+    {"e14.y", 0x2bf00, 4096, 0, 3, 8, 9},
+    {"g0f.y", 0x204bf00, 50176, 0, 3, 0, 12},
+    {"e15.y", 0x202bf00, 32768, 0, 3, 9, 10},
+    {"e17.y", 0x2058300, 32768, 0, 3, 10, 12},
     {"e17.workspace", 0x2bf00, 33554432, 0, 3, 10, 10},
-    {"e19.0", 0x202bf00, 131072, 0, 3, 12, 13},
+    {"e19.y", 0x202bf00, 131072, 0, 3, 12, 13},
     {"e19.workspace", 0x2bf00, 33554432, 0, 3, 12, 12},
-    {"e22.0", 0x2c700, 256, 0, 3, 13, 14},
-    {"e22.1", 0x2bf00, 1024, 0, 3, 13, 13},
+    {"e22.loss", 0x2c700, 256, 0, 3, 13, 14},
+    {"e22.lse", 0x2bf00, 1024, 0, 3, 13, 13},
     {"e22.workspace", 0x2c300, 1024, 0, 3, 13, 13},
-    {"e2.0", 0x2bf00, 256, 0, 4, 1, 2},
-    {"e3.0", 0x2c100, 256, 0, 4, 2, 7},
-    {"e5.0", 0x2bf00, 256, 0, 4, 3, 4},
-    {"e6.0", 0x2c200, 256, 0, 4, 4, 7},
-    {"e8.0", 0x2bf00, 256, 0, 4, 5, 6},
-    {"e9.0", 0x2c300, 256, 0, 4, 6, 7},
-    {"e14.0", 0x2bf00, 512, 0, 4, 7, 8},
-    {"g0f.0", 0x202bf00, 50176, 0, 4, 0, 11},
-    {"e15.0", 0x2038300, 4096, 0, 4, 8, 9},
-    {"e17.0", 0x203c300, 4096, 0, 4, 9, 11},
+    {"e2.y", 0x2bf00, 256, 0, 4, 1, 2},
+    {"e3.y", 0x2c100, 256, 0, 4, 2, 7},
+    {"e5.y", 0x2bf00, 256, 0, 4, 3, 4},
+    {"e6.y", 0x2c200, 256, 0, 4, 4, 7},
+    {"e8.y", 0x2bf00, 256, 0, 4, 5, 6},
+    {"e9.y", 0x2c300, 256, 0, 4, 6, 7},
+    {"e14.y", 0x2bf00, 512, 0, 4, 7, 8},
+    {"g0f.y", 0x202bf00, 50176, 0, 4, 0, 11},
+    {"e15.y", 0x2038300, 4096, 0, 4, 8, 9},
+    {"e17.y", 0x203c300, 4096, 0, 4, 9, 11},
     {"e17.workspace", 0x2bf00, 33554432, 0, 4, 9, 9},
-    {"e19.0", 0x2038300, 16384, 0, 4, 11, 12},
+    {"e19.y", 0x2038300, 16384, 0, 4, 11, 12},
     {"e19.workspace", 0x2bf00, 33554432, 0, 4, 11, 11},
 };
 
@@ -649,61 +773,61 @@ static const sc_group_info groups[] = {
 };
 
 static const sc_dump_info dumps[] = {
-    {"mlp/g0f", 2, 0, {0x2064700, 0, BF16, 1, {25088}, {1}, 0}},
-    {"mlp/e2", 2, 2, {0x2c300, 0, INT32, 2, {8, 1}, {1, 1}, 0}},
-    {"mlp/e3", 2, 3, {0x2bf00, 0, INT32, 2, {8, 32}, {32, 1}, 0}},
-    {"mlp/e5", 2, 4, {0x2c700, 0, INT32, 2, {8, 2}, {2, 1}, 0}},
-    {"mlp/e6", 2, 5, {0x2c300, 0, INT32, 2, {8, 32}, {32, 1}, 0}},
-    {"mlp/e8", 2, 6, {0x2cb00, 0, INT32, 2, {8, 3}, {3, 1}, 0}},
-    {"mlp/e9", 2, 7, {0x2c700, 0, INT32, 2, {8, 32}, {32, 1}, 0}},
-    {"mlp/e14", 2, 8, {0x2088b00, 0, INT32, 3, {8, 32, 4}, {128, 4, 1}, 0}},
-    {"embed/e15", 2, 9, {0x2070b00, 0, BF16, 4, {8, 32, 4, 16}, {2048, 64, 16, 1}, 0}},
-    {"up/e17", 2, 10, {0x2078b00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
-    {"mlp/e18", 2, 11, {0x2078b00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
-    {"down/e19", 2, 12, {0x202bf00, 0, BF16, 3, {8, 32, 256}, {8192, 256, 1}, 0}},
-    {"mlp/e22b0", 2, 13, {0x2c300, 0, FP32, 0, {}, {}, 0}},
-    {"mlp/e22", 2, 14, {0x202bf00, 0, BF16, 2, {256, 256}, {256, 1}, 0}},
-    {"mlp/e22.1", 2, 14, {0x2c400, 0, FP32, 0, {}, {}, 0}},
-    {"mlp/e22.2", 2, 14, {0x2bf00, 0, FP32, 1, {256}, {1}, 0}},
-    {"down/e19b0", 2, 17, {0x2080b00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
-    {"mlp/z0", 2, 18, {0x2054000, 0, FP32, 1, {192}, {1}, 0}},
-    {"down.weight.grad", 2, 19, {0x2054300, 0, FP32, 2, {256, 64}, {64, 1}, 0}},
-    {"down.bias.grad", 2, 20, {0x2064300, 0, FP32, 1, {256}, {1}, 0}},
-    {"mlp/e18b0", 2, 21, {0x2080b00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
-    {"up/e17b0", 2, 22, {0x202bf00, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
-    {"up.weight.grad", 2, 23, {0x204ff00, 0, FP32, 2, {64, 64}, {64, 1}, 0}},
-    {"up.bias.grad", 2, 24, {0x2053f00, 0, FP32, 1, {64}, {1}, 0}},
-    {"embed.weight.grad", 2, 25, {0x204bf00, 0, FP32, 2, {256, 16}, {16, 1}, 0}},
-    {"mlp/r0", 2, 26, {0x2bf00, 0, FP32, 1, {12544}, {1}, 0}},
-    {"mlp/n0", 2, 28, {0x38300, 0, FP32, 1, {1}, {1}, 0}},
-    {"mlp/clip", 2, 30, {0x38400, 0, FP32, 1, {1}, {1}, 0}},
-    {"mlp/clip.1", 2, 30, {0x38500, 0, FP32, 1, {1}, {1}, 0}},
-    {"eval/mlp/g0f", 3, 0, {0x204bf00, 0, BF16, 1, {25088}, {1}, 0}},
-    {"eval/mlp/e2", 3, 2, {0x2bf00, 0, INT32, 2, {8, 1}, {1, 1}, 0}},
-    {"eval/mlp/e3", 3, 3, {0x2cf00, 0, INT32, 2, {8, 32}, {32, 1}, 0}},
-    {"eval/mlp/e5", 3, 4, {0x2bf00, 0, INT32, 2, {8, 2}, {2, 1}, 0}},
-    {"eval/mlp/e6", 3, 5, {0x2d300, 0, INT32, 2, {8, 32}, {32, 1}, 0}},
-    {"eval/mlp/e8", 3, 6, {0x2bf00, 0, INT32, 2, {8, 3}, {3, 1}, 0}},
-    {"eval/mlp/e9", 3, 7, {0x2d700, 0, INT32, 2, {8, 32}, {32, 1}, 0}},
-    {"eval/mlp/e14", 3, 8, {0x2bf00, 0, INT32, 3, {8, 32, 4}, {128, 4, 1}, 0}},
-    {"eval/embed/e15", 3, 9, {0x202bf00, 0, BF16, 4, {8, 32, 4, 16}, {2048, 64, 16, 1}, 0}},
-    {"eval/up/e17", 3, 10, {0x2058300, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
-    {"eval/mlp/e18", 3, 11, {0x2058300, 0, BF16, 3, {8, 32, 64}, {2048, 64, 1}, 0}},
-    {"eval/down/e19", 3, 12, {0x202bf00, 0, BF16, 3, {8, 32, 256}, {8192, 256, 1}, 0}},
-    {"eval/mlp/e22", 3, 13, {0x2c700, 0, FP32, 0, {}, {}, 0}},
-    {"eval/mlp/e22.1", 3, 13, {0x2bf00, 0, FP32, 1, {256}, {1}, 0}},
-    {"sample/mlp/g0f", 4, 0, {0x202bf00, 0, BF16, 1, {25088}, {1}, 0}},
-    {"sample/mlp/e2", 4, 1, {0x2bf00, 0, INT32, 2, {1, 1}, {1, 1}, 0}},
-    {"sample/mlp/e3", 4, 2, {0x2c100, 0, INT32, 2, {1, 32}, {32, 1}, 0}},
-    {"sample/mlp/e5", 4, 3, {0x2bf00, 0, INT32, 2, {1, 2}, {2, 1}, 0}},
-    {"sample/mlp/e6", 4, 4, {0x2c200, 0, INT32, 2, {1, 32}, {32, 1}, 0}},
-    {"sample/mlp/e8", 4, 5, {0x2bf00, 0, INT32, 2, {1, 3}, {3, 1}, 0}},
-    {"sample/mlp/e9", 4, 6, {0x2c300, 0, INT32, 2, {1, 32}, {32, 1}, 0}},
-    {"sample/mlp/e14", 4, 7, {0x2bf00, 0, INT32, 3, {1, 32, 4}, {128, 4, 1}, 0}},
-    {"sample/embed/e15", 4, 8, {0x2038300, 0, BF16, 4, {1, 32, 4, 16}, {2048, 64, 16, 1}, 0}},
-    {"sample/up/e17", 4, 9, {0x203c300, 0, BF16, 3, {1, 32, 64}, {2048, 64, 1}, 0}},
-    {"sample/mlp/e18", 4, 10, {0x203c300, 0, BF16, 3, {1, 32, 64}, {2048, 64, 1}, 0}},
-    {"sample/down/e19", 4, 11, {0x2038300, 0, BF16, 3, {1, 32, 256}, {8192, 256, 1}, 0}},
+    {"mlp/g0f", 2, 0, {0x2064700, 0, BF16, 1, 1, {25088}, {1}, 0}},
+    {"mlp/e2", 2, 2, {0x2c300, 0, INT32, 2, 1, {8, 1}, {1, 1}, 0}},
+    {"mlp/e3", 2, 3, {0x2bf00, 0, INT32, 2, 1, {8, 32}, {32, 1}, 0}},
+    {"mlp/e5", 2, 4, {0x2c700, 0, INT32, 2, 1, {8, 2}, {2, 1}, 0}},
+    {"mlp/e6", 2, 5, {0x2c300, 0, INT32, 2, 1, {8, 32}, {32, 1}, 0}},
+    {"mlp/e8", 2, 6, {0x2cb00, 0, INT32, 2, 1, {8, 3}, {3, 1}, 0}},
+    {"mlp/e9", 2, 7, {0x2c700, 0, INT32, 2, 1, {8, 32}, {32, 1}, 0}},
+    {"mlp/e14", 2, 8, {0x2088b00, 0, INT32, 3, 1, {8, 32, 4}, {128, 4, 1}, 0}},
+    {"embed/e15", 2, 9, {0x2070b00, 0, BF16, 4, 1, {8, 32, 4, 16}, {2048, 64, 16, 1}, 0}},
+    {"up/e17", 2, 10, {0x2078b00, 0, BF16, 3, 1, {8, 32, 64}, {2048, 64, 1}, 0}},
+    {"mlp/e18", 2, 11, {0x2078b00, 0, BF16, 3, 1, {8, 32, 64}, {2048, 64, 1}, 0}},
+    {"down/e19", 2, 12, {0x202bf00, 0, BF16, 3, 1, {8, 32, 256}, {8192, 256, 1}, 0}},
+    {"mlp/e22b0", 2, 13, {0x2c300, 0, FP32, 0, 1, {}, {}, 0}},
+    {"mlp/e22", 2, 14, {0x202bf00, 0, BF16, 2, 1, {256, 256}, {256, 1}, 0}},
+    {"mlp/e22.1", 2, 14, {0x2c400, 0, FP32, 0, 1, {}, {}, 0}},
+    {"mlp/e22.2", 2, 14, {0x2bf00, 0, FP32, 1, 1, {256}, {1}, 0}},
+    {"down/e19b0", 2, 17, {0x2080b00, 0, BF16, 3, 1, {8, 32, 64}, {2048, 64, 1}, 0}},
+    {"mlp/z0", 2, 18, {0x2054000, 0, FP32, 1, 1, {192}, {1}, 0}},
+    {"down.weight.grad", 2, 19, {0x2054300, 0, FP32, 2, 1, {256, 64}, {64, 1}, 0}},
+    {"down.bias.grad", 2, 20, {0x2064300, 0, FP32, 1, 1, {256}, {1}, 0}},
+    {"mlp/e18b0", 2, 21, {0x2080b00, 0, BF16, 3, 1, {8, 32, 64}, {2048, 64, 1}, 0}},
+    {"up/e17b0", 2, 22, {0x202bf00, 0, BF16, 3, 1, {8, 32, 64}, {2048, 64, 1}, 0}},
+    {"up.weight.grad", 2, 23, {0x204ff00, 0, FP32, 2, 1, {64, 64}, {64, 1}, 0}},
+    {"up.bias.grad", 2, 24, {0x2053f00, 0, FP32, 1, 1, {64}, {1}, 0}},
+    {"embed.weight.grad", 2, 25, {0x204bf00, 0, FP32, 2, 1, {256, 16}, {16, 1}, 0}},
+    {"mlp/r0", 2, 26, {0x2bf00, 0, FP32, 1, 1, {12544}, {1}, 0}},
+    {"mlp/n0", 2, 28, {0x38300, 0, FP32, 1, 1, {1}, {1}, 0}},
+    {"mlp/clip", 2, 30, {0x38400, 0, FP32, 1, 1, {1}, {1}, 0}},
+    {"mlp/clip.1", 2, 30, {0x38500, 0, FP32, 1, 1, {1}, {1}, 0}},
+    {"eval/mlp/g0f", 3, 0, {0x204bf00, 0, BF16, 1, 1, {25088}, {1}, 0}},
+    {"eval/mlp/e2", 3, 2, {0x2bf00, 0, INT32, 2, 1, {8, 1}, {1, 1}, 0}},
+    {"eval/mlp/e3", 3, 3, {0x2cf00, 0, INT32, 2, 1, {8, 32}, {32, 1}, 0}},
+    {"eval/mlp/e5", 3, 4, {0x2bf00, 0, INT32, 2, 1, {8, 2}, {2, 1}, 0}},
+    {"eval/mlp/e6", 3, 5, {0x2d300, 0, INT32, 2, 1, {8, 32}, {32, 1}, 0}},
+    {"eval/mlp/e8", 3, 6, {0x2bf00, 0, INT32, 2, 1, {8, 3}, {3, 1}, 0}},
+    {"eval/mlp/e9", 3, 7, {0x2d700, 0, INT32, 2, 1, {8, 32}, {32, 1}, 0}},
+    {"eval/mlp/e14", 3, 8, {0x2bf00, 0, INT32, 3, 1, {8, 32, 4}, {128, 4, 1}, 0}},
+    {"eval/embed/e15", 3, 9, {0x202bf00, 0, BF16, 4, 1, {8, 32, 4, 16}, {2048, 64, 16, 1}, 0}},
+    {"eval/up/e17", 3, 10, {0x2058300, 0, BF16, 3, 1, {8, 32, 64}, {2048, 64, 1}, 0}},
+    {"eval/mlp/e18", 3, 11, {0x2058300, 0, BF16, 3, 1, {8, 32, 64}, {2048, 64, 1}, 0}},
+    {"eval/down/e19", 3, 12, {0x202bf00, 0, BF16, 3, 1, {8, 32, 256}, {8192, 256, 1}, 0}},
+    {"eval/mlp/e22", 3, 13, {0x2c700, 0, FP32, 0, 1, {}, {}, 0}},
+    {"eval/mlp/e22.1", 3, 13, {0x2bf00, 0, FP32, 1, 1, {256}, {1}, 0}},
+    {"sample/mlp/g0f", 4, 0, {0x202bf00, 0, BF16, 1, 1, {25088}, {1}, 0}},
+    {"sample/mlp/e2", 4, 1, {0x2bf00, 0, INT32, 2, 1, {1, 1}, {1, 1}, 0}},
+    {"sample/mlp/e3", 4, 2, {0x2c100, 0, INT32, 2, 1, {1, 32}, {32, 1}, 0}},
+    {"sample/mlp/e5", 4, 3, {0x2bf00, 0, INT32, 2, 1, {1, 2}, {2, 1}, 0}},
+    {"sample/mlp/e6", 4, 4, {0x2c200, 0, INT32, 2, 1, {1, 32}, {32, 1}, 0}},
+    {"sample/mlp/e8", 4, 5, {0x2bf00, 0, INT32, 2, 1, {1, 3}, {3, 1}, 0}},
+    {"sample/mlp/e9", 4, 6, {0x2c300, 0, INT32, 2, 1, {1, 32}, {32, 1}, 0}},
+    {"sample/mlp/e14", 4, 7, {0x2bf00, 0, INT32, 3, 1, {1, 32, 4}, {128, 4, 1}, 0}},
+    {"sample/embed/e15", 4, 8, {0x2038300, 0, BF16, 4, 1, {1, 32, 4, 16}, {2048, 64, 16, 1}, 0}},
+    {"sample/up/e17", 4, 9, {0x203c300, 0, BF16, 3, 1, {1, 32, 64}, {2048, 64, 1}, 0}},
+    {"sample/mlp/e18", 4, 10, {0x203c300, 0, BF16, 3, 1, {1, 32, 64}, {2048, 64, 1}, 0}},
+    {"sample/down/e19", 4, 11, {0x2038300, 0, BF16, 3, 1, {1, 32, 256}, {8192, 256, 1}, 0}},
 };
 
 /* The plan itself, so that every reading command takes the binary too. */

@@ -158,7 +158,7 @@ static size_t put_name(char *out, const char *name) { /* as a JSON string */
 
 /* safetensors: length of the header (8 bytes, little-endian), header (JSON, padded with spaces), data. */
 static size_t make_header(struct sc_dumps *x) {
-    static const char *const dtypes[] = {"F32", "BF16", "F16", "F64", "F8_E4M3", "F8_E5M2", "I32", "I64", "BOOL"};
+    static const char *const dtypes[] = SC_DTYPE_STS;
     size_t n = 0, at = 0;
     x->header[n++] = '{';
     for (int i = 0; i < x->n; i++) {

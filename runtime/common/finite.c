@@ -54,17 +54,20 @@ static range range_of(const sc_tensor *t) {
 }
 
 /* An infinity that an operand or an attribute brought in (masks are made that way) is meant; a NaN never is. */
-static bool infinity_meant(const sc_event_info *e, const sc_attr *a, int nt, const sc_tensor *t) {
-    for (int k = 0; k < SC_FLOATS; k++)
-        if (a && isinf(a->f[k])) return true;
-    for (int k = 0; k < nt; k++)
-        if (!(e->written >> k & 1) && sc_is_float(&t[k]) && range_of(&t[k]).infs) return true;
+static bool infinity_meant(const sc_event_info *e, const sc_args *args, size_t size, int slots) {
+    const sc_tensor *t = args->t;
+    for (const char *p = (const char *)(t + slots); p < (const char *)args + size; p += sizeof(double)) {
+        double f; /* or an address or an integer: their bits are not an infinity's */
+        memcpy(&f, p, sizeof f);
+        if (isinf(f)) return true;
+    }
+    for (int k = 0; k < slots; k++)
+        if (t[k].p && !(e->written >> k & 1) && sc_is_float(&t[k]) && range_of(&t[k]).infs) return true;
     return false;
 }
 
 static int print_tensor(char *out, size_t n, const char *role, int k, const sc_tensor *t) {
-    static const char *const names[] = {"fp32",     "bf16",  "fp16",  "fp64", "fp8_e4m3",
-                                        "fp8_e5m2", "int32", "int64", "bool"};
+    static const char *const names[] = SC_DTYPE_NAMES;
     int c = snprintf(out, n, "\n  %s %d: %s[", role, k, names[t->dtype]);
     for (int d = 0; d < t->dims && (size_t)c < n; d++)
         c += snprintf(out + c, n - (size_t)c, d ? ",%lld" : "%lld", (long long)t->shape[d]);
@@ -75,7 +78,8 @@ static int print_tensor(char *out, size_t n, const char *role, int k, const sc_t
     return c;
 }
 
-static _Noreturn void report(sc_rank *r, const sc_event_info *e, int nt, const sc_tensor *t, int bad, const range *x) {
+static _Noreturn void report(sc_rank *r, const sc_event_info *e, int slots, const sc_tensor *t, int bad,
+                             const range *x) {
     char text[3500], where[128] = "";
     int c = 0;
     for (int d = 0; d < t[bad].dims; d++)
@@ -85,9 +89,9 @@ static _Noreturn void report(sc_rank *r, const sc_event_info *e, int nt, const s
                  e->module && e->module[0] ? e->module : "root", x->nans ? "NaN" : "infinity", where, r->rank,
                  (long long)r->step, r->b->programs[r->current].name);
     int results = 0, operands = 0;
-    for (int k = 0; k < nt && (size_t)c < sizeof text - 256; k++) {
+    for (int k = 0; k < slots && (size_t)c < sizeof text - 256; k++) {
         bool result = e->written >> k & 1;
-        if (t[k].dtype == BOOL && k == nt - 1) continue; /* workspace, or a mask: no numbers to show */
+        if (!t[k].p || (t[k].dtype == BOOL && k == slots - 1)) continue; /* workspace, or a mask: no numbers to show */
         c += print_tensor(text + c, sizeof text - (size_t)c, result ? "result" : "operand",
                           result ? results++ : operands++, &t[k]);
     }
@@ -102,12 +106,13 @@ static bool scaler_looks(const sc_build *b, const sc_event_info *e) {
     return !strcmp(e->phase, "backward") || (!strcmp(e->phase, "optimizer") && !updates);
 }
 
-void sc_check_finite(sc_rank *r, int event, const sc_attr *a, int nt, const sc_tensor *t) {
+void sc_check_finite(sc_rank *r, int event, const sc_args *args, size_t size, int slots) {
+    const sc_tensor *t = args->t;
     const sc_event_info *e = &r->b->programs[r->current].events[event];
     if (scaler_looks(r->b, e)) return;
-    for (int k = 0; k < nt; k++) {
-        if (!(e->written >> k & 1) || !sc_is_float(&t[k])) continue;
+    for (int k = 0; k < slots; k++) {
+        if (!t[k].p || !(e->written >> k & 1) || !sc_is_float(&t[k])) continue;
         range x = range_of(&t[k]);
-        if (x.nans || (x.infs && !infinity_meant(e, a, nt, t))) report(r, e, nt, t, k, &x);
+        if (x.nans || (x.infs && !infinity_meant(e, args, size, slots))) report(r, e, slots, t, k, &x);
     }
 }

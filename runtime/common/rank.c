@@ -11,9 +11,7 @@
 /* ── small things ────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 size_t sc_dtype_size(int dtype) {
-#define SIZE(ID, NAME, BYTES, ST, FLOAT) BYTES,
-    static const uint8_t size[] = {SC_DTYPES(SIZE)};
-#undef SIZE
+    static const uint8_t size[] = SC_DTYPE_SIZES;
     return size[dtype];
 }
 
@@ -31,7 +29,7 @@ uint64_t sc_span(const sc_tensor *t) {
 }
 
 sc_tensor sc_contiguous(int host, sc_dtype d, uint64_t at, int dims, const int64_t *shape) {
-    sc_tensor t = {.at = at, .host = (uint8_t)host, .dtype = (uint8_t)d, .dims = (uint8_t)dims};
+    sc_tensor t = {.at = at, .there = 1, .host = (uint8_t)host, .dtype = (uint8_t)d, .dims = (uint8_t)dims};
     int64_t stride = 1;
     for (int i = dims - 1; i >= 0; i--) {
         t.shape[i] = shape[i];
@@ -146,7 +144,7 @@ sc_members sc_comm(const sc_rank *r, int comm) {
 void sc_check_collective(sc_rank *r, sc_collective_kind kind, int event, int comm, int nt, const sc_tensor *t) {
     if (comm < 0 || comm >= r->b->ncomms)
         sc_stop(r, 3, "shardc: event %s names communicator %d", sc_event_id(r, event), comm);
-    int64_t n = sc_comm(r, comm).n, whole = sc_numel(&t[0]), piece = nt > 1 ? sc_numel(&t[1]) : whole;
+    int64_t n = sc_comm(r, comm).n, whole = sc_numel(t), piece = sc_numel(t + nt - 1);
     bool fits = true;
     if (kind == SC_GATHER) fits = piece * n == whole;
     if (kind == SC_SCATTER) fits = whole * n == piece;

@@ -154,9 +154,9 @@ int sc_signals_stop(void);                  /* the signal that asks to stop; 0: 
 bool sc_signals_at_once(const sc_world *w); /* to stop whatever the ranks are at */
 bool sc_signals_last(void);                 /* the next signal would be a second one */
 
-/* finite.c: after an event; the tensors' p can be read here */
+/* finite.c: after an event, whose struct is `size` bytes and begins with `slots` tensors; their p can be read here */
 bool sc_is_float(const sc_tensor *t);
-void sc_check_finite(sc_rank *r, int event, const sc_attr *a, int nt, const sc_tensor *t);
+void sc_check_finite(sc_rank *r, int event, const sc_args *args, size_t size, int slots);
 
 /* dump.c */
 bool sc_dump_wants(const sc_rank *r, int event);

@@ -15,7 +15,7 @@ typedef struct {
     int64_t shape[SC_DIMS], stride[SC_TENSORS][SC_DIMS];
 } sc_space;
 
-void sc_space_of(sc_space *s, const sc_task *t);
+void sc_space_of(sc_space *s, const sc_task *task); /* of its tensors, none of which is absent */
 
 #ifdef __cplusplus
 }

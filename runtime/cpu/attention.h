@@ -21,7 +21,8 @@ typedef struct {
     real *work; /* this part's panels */
 } attention;
 
-attention attention_of(const sc_task *t, int first_operand, int documents_at);
+/* a: operands, causal and scale, the rest to be filled in. */
+attention attention_of(const sc_task *task, attention a, double dropout, int64_t key);
 
 /* `rows` rows of t[b, i0.., h, :] as reals: in place, or converted into the panel. */
 const real *attention_rows(const sc_tensor *t, int64_t b, int64_t i0, int64_t rows, int64_t h, int64_t *ld,
@@ -37,7 +38,7 @@ int attention_meets(const attention *a, int64_t b, int64_t i0, int64_t rows, int
 /* Sets the scores of keys j0.. that query i must not see to -inf. */
 void attention_mask(const attention *a, int64_t b, int64_t i, int64_t j0, int64_t cols, real *score);
 /* to = x · dropout mask of query i's keys j0... */
-void attention_drop(const attention *a, const sc_task *t, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t cols,
+void attention_drop(const attention *a, const sc_task *task, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t cols,
                     real *to, const real *x);
 
 #endif

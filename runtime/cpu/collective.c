@@ -101,12 +101,13 @@ static void reduce(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *x) {
 
 void sc_collective(sc_rank *r, sc_stream s, const sc_item *it) {
     sc_members m = sc_comm(r, it->comm);
+    const sc_tensor *out = it->args->t, *in = out + 1;
     if (it->collective == SC_GATHER)
-        gather(r, s, m, &it->t[0], &it->t[1]);
+        gather(r, s, m, out, in);
     else if (it->collective == SC_EXCHANGE)
-        exchange(r, s, m, &it->t[0], &it->t[1]);
+        exchange(r, s, m, out, in);
     else if (it->collective == SC_SCATTER)
-        scatter(r, s, m, &it->t[0], &it->t[1]);
+        scatter(r, s, m, out, in);
     else
-        reduce(r, s, m, &it->t[0]);
+        reduce(r, s, m, out);
 }

@@ -98,7 +98,7 @@ void sc_watch_before(sc_rank *r, const sc_item *it) {
  * every access of the old storage, so for this one too. */
 void sc_watch_after(sc_rank *r, const sc_item *it) {
     struct sc_watch *w = r->watch;
-    if (r->d->check_finite) sc_check_finite(r, it->event, &it->attr, it->nt, it->t);
+    if (r->d->check_finite) sc_check_finite(r, it->event, it->args, it->size, it->slots);
     if (!w->lifetimes) return;
     const sc_lives *l = &w->program[r->current];
     for (int i = l->start[it->event]; i < l->start[it->event + 1]; i++)

@@ -16,17 +16,19 @@ static float largest(const sc_tensor *x, int64_t at, int64_t n) {
     return (float)most;
 }
 
-/* Slots beyond the parameters are 0. */
-void sc_k_amax(const sc_task *t) {
-    const sc_tensor *y = &t->t[0], *x = &t->t[1];
-    const int64_t *row = t->table + 1 + 2 * t->table[0];
-    int64_t slice = sc_numel(x), slots = sc_numel(y), n = (t->ntable - 1 - 2 * t->table[0]) / 3;
-    sc_range own = sc_share(t, slots, 1);
-    for (int64_t k = own.begin; k < own.end; k++) {
-        int64_t begin = k < n ? row[3 * k] - sc_slice_of(t, t->i[0]) * slice : 0,
-                end = k < n ? begin + row[3 * k + 1] : 0;
-        begin = sc_max(begin, 0);
-        end = sc_min(end, slice);
-        ((float *)y->p)[k] = begin < end ? largest(x, begin, end - begin) : 0;
+typedef struct { /* a row of the table */
+    int64_t flat, numel, number;
+} parameter;
+
+/* Elements of the result beyond the parameters are 0. */
+SC_KERNEL(amax) {
+    const parameter *p = (const parameter *)(k->table + 1 + 2 * k->table[0]); /* behind the wires */
+    int64_t slice = sc_numel(&k->shard), first = sc_slice_of(task, k->shards) * slice;
+    int64_t parameters = (k->ntable - 1 - 2 * k->table[0]) / 3;
+    sc_range own = sc_share(task, sc_numel(&k->y), 1);
+    for (int64_t i = own.begin; i < own.end; i++) {
+        int64_t begin = i < parameters ? sc_max(p[i].flat - first, 0) : 0;
+        int64_t end = i < parameters ? sc_min(p[i].flat - first + p[i].numel, slice) : 0;
+        ((float *)k->y.p)[i] = begin < end ? largest(&k->shard, begin, end - begin) : 0;
     }
 }

@@ -9,20 +9,15 @@
  * Hkv). Dropout draws word (h·S + i)·T' + j of sample b, T' = T rounded up to four. */
 #include "attention.h"
 
-attention attention_of(const sc_task *t, int first, int documents_at) {
-    const sc_tensor *q = &t->t[first], *k = &t->t[first + 1];
-    attention a = {.q = q, .k = k, .v = &t->t[first + 2]};
-    a.documents = t->i[2] ? &t->t[documents_at] : NULL;
-    a.batch = q->shape[0];
-    a.queries = q->shape[1];
-    a.heads = q->shape[2];
-    a.size = q->shape[3];
-    a.keys = k->shape[1];
-    a.kv_heads = k->shape[2];
-    a.causal = t->i[0] != 0;
-    a.scale = (real)t->f[0];
-    a.dropping = t->f[1] > 0;
-    if (a.dropping) a.drop = sc_dropping_of(t, t->f[1], (uint64_t)t->i[1]);
+attention attention_of(const sc_task *task, attention a, double dropout, int64_t key) {
+    a.batch = a.q->shape[0];
+    a.queries = a.q->shape[1];
+    a.heads = a.q->shape[2];
+    a.size = a.q->shape[3];
+    a.keys = a.k->shape[1];
+    a.kv_heads = a.k->shape[2];
+    a.dropping = dropout > 0;
+    if (a.dropping) a.drop = sc_dropping_of(task, dropout, (uint64_t)key);
     return a;
 }
 
@@ -69,10 +64,10 @@ void attention_mask(const attention *a, int64_t b, int64_t i, int64_t j0, int64_
     for (int64_t j = 0; j < cols; j++) score[j] = d[j * step] == own ? score[j] : -(real)INFINITY;
 }
 
-void attention_drop(const attention *a, const sc_task *t, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t cols,
+void attention_drop(const attention *a, const sc_task *task, int64_t b, int64_t h, int64_t i, int64_t j0, int64_t cols,
                     real *to, const real *x) {
     uint64_t row = (uint64_t)(h * a->queries + i) * (uint64_t)(sc_ceil(a->keys, 4) * 4);
-    sc_drop(&a->drop, t, b, row + (uint64_t)j0, to, x, cols);
+    sc_drop(&a->drop, task, b, row + (uint64_t)j0, to, x, cols);
 }
 
 typedef struct {
@@ -96,7 +91,7 @@ static void soften(const attention *a, panels *p, int64_t r, int64_t cols) {
     p->sum[r] += sc_chunk_exp(score, score, p->most[r], cols);
 }
 
-static void forward_tile(const sc_task *t, const attention *a, panels *p, int64_t b, int64_t h, int64_t i0) {
+static void forward_tile(const sc_task *task, const attention *a, panels *p, int64_t b, int64_t h, int64_t i0) {
     int64_t rows = sc_min(TILE, a->queries - i0), kv = h / (a->heads / a->kv_heads), size = a->size, ldq, ldk, ldv;
     const real *q = attention_rows(a->q, b, i0, rows, h, &ldq, p->q);
     for (int64_t r = 0; r < rows; r++) {
@@ -115,7 +110,7 @@ static void forward_tile(const sc_task *t, const attention *a, panels *p, int64_
             real *score = p->score + r * KEYS;
             attention_mask(a, b, i0 + r, j0, cols, score);
             soften(a, p, r, cols);
-            if (a->dropping) attention_drop(a, t, b, h, i0 + r, j0, cols, score, score);
+            if (a->dropping) attention_drop(a, task, b, h, i0 + r, j0, cols, score, score);
         }
         sc_gemm(0, 0, rows, size, cols, 1, p->score, KEYS, v, ldv, 1, p->o, size);
     }
@@ -133,20 +128,27 @@ static void finish_tile(const attention *a, panels *p, const sc_tensor *o, const
     attention_store(o, b, i0, rows, h, p->o);
 }
 
-void sc_k_attention(const sc_task *t) {
-    attention a = attention_of(t, 2, 5);
+SC_KERNEL(attention) {
+    attention a = attention_of(task,
+                               (attention){.q = &k->q,
+                                           .k = &k->k,
+                                           .v = &k->v,
+                                           .documents = sc_given(&k->documents),
+                                           .causal = k->causal != 0,
+                                           .scale = (real)k->scale},
+                               k->dropout, k->key);
     panels p;
     int64_t slice = ((512 * a.size + 16384) * (int64_t)sizeof(real) + 63) / 64 * 64;
-    p.q = (real *)((char *)t->t[t->nt - 1].p + t->part * slice);
+    p.q = (real *)((char *)k->work.p + task->part * slice);
     p.k = p.q + TILE * a.size;
     p.v = p.k + KEYS * a.size;
     p.o = p.v + KEYS * a.size;
     p.score = p.o + TILE * a.size;
     int64_t tiles = sc_ceil(a.queries, TILE);
-    sc_range mine = sc_share(t, a.batch * a.heads * tiles, 1);
+    sc_range mine = sc_share(task, a.batch * a.heads * tiles, 1);
     for (int64_t u = mine.begin; u < mine.end; u++) {
         int64_t i0 = u % tiles * TILE, h = u / tiles % a.heads, b = u / tiles / a.heads;
-        forward_tile(t, &a, &p, b, h, i0);
-        finish_tile(&a, &p, &t->t[0], &t->t[1], b, h, i0);
+        forward_tile(task, &a, &p, b, h, i0);
+        finish_tile(&a, &p, &k->o, &k->lse, b, h, i0);
     }
 }

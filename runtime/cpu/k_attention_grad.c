@@ -14,11 +14,11 @@ typedef struct {
     real lse[TILE], delta[TILE];
 } panels;
 
-static panels panels_of(const sc_task *t, const attention *a) {
+static panels panels_of(const sc_task *task, const sc_tensor *work, const attention *a) {
     panels p;
     int64_t size = a->size;
     int64_t slice = (640 * size + 32768 + 2 * a->keys * size) * (int64_t)sizeof(real);
-    p.q = (real *)((char *)t->t[t->nt - 1].p + t->part * ((slice + 63) / 64 * 64));
+    p.q = (real *)((char *)work->p + task->part * ((slice + 63) / 64 * 64));
     p.go = p.q + TILE * size;
     p.dq = p.go + TILE * size;
     p.k = p.dq + TILE * size;
@@ -47,12 +47,12 @@ static void row_statistics(const attention *a, panels *p, const sc_tensor *go, c
 }
 
 /* One row: scores in p->p and dp in p->ds become p·mask and ds. */
-static void row_grad(const sc_task *t, const attention *a, panels *p, int64_t b, int64_t h, int64_t i, int64_t r,
+static void row_grad(const sc_task *task, const attention *a, panels *p, int64_t b, int64_t h, int64_t i, int64_t r,
                      int64_t j0, int64_t cols) {
     real *power = p->p + r * KEYS, *ds = p->ds + r * KEYS, lse = p->lse[r], delta = p->delta[r], scale = a->scale;
     real mask[KEYS];
     for (int64_t j = 0; j < cols; j++) mask[j] = 1;
-    if (a->dropping) attention_drop(a, t, b, h, i, j0, cols, mask, mask);
+    if (a->dropping) attention_drop(a, task, b, h, i, j0, cols, mask, mask);
     attention_mask(a, b, i, j0, cols, power);
     if (lse == -(real)INFINITY) lse = 0; /* a row that sees nothing: all scores are -inf */
     for (int64_t j = 0; j < cols; j++) {
@@ -62,12 +62,12 @@ static void row_grad(const sc_task *t, const attention *a, panels *p, int64_t b,
     }
 }
 
-static void backward_tile(const sc_task *t, const attention *a, panels *p, int64_t b, int64_t h, int64_t i0) {
-    const sc_tensor *go = &t->t[3];
+static void backward_tile(const sc_task *task, const sc_attention_grad_args *args, const attention *a, panels *p,
+                          int64_t b, int64_t h, int64_t i0) {
     int64_t rows = sc_min(TILE, a->queries - i0), kv = h / (a->heads / a->kv_heads), size = a->size, ldq, ldg, ldk, ldv;
     const real *q = attention_rows(a->q, b, i0, rows, h, &ldq, p->q);
-    const real *g = attention_rows(go, b, i0, rows, h, &ldg, p->go);
-    row_statistics(a, p, go, &t->t[7], &t->t[8], b, h, i0, rows);
+    const real *g = attention_rows(&args->g, b, i0, rows, h, &ldg, p->go);
+    row_statistics(a, p, &args->g, &args->o, &args->lse, b, h, i0, rows);
     memset(p->dq, 0, (size_t)(rows * size) * sizeof(real));
     int64_t end = attention_end(a, i0, rows);
     for (int64_t j0 = 0; j0 < end; j0 += KEYS) {
@@ -77,25 +77,32 @@ static void backward_tile(const sc_task *t, const attention *a, panels *p, int64
         const real *v = attention_rows(a->v, b, j0, cols, kv, &ldv, p->v);
         sc_gemm(0, 1, rows, cols, size, a->scale, q, ldq, k, ldk, 0, p->p, KEYS);
         sc_gemm(0, 1, rows, cols, size, 1, g, ldg, v, ldv, 0, p->ds, KEYS);
-        for (int64_t r = 0; r < rows; r++) row_grad(t, a, p, b, h, i0 + r, r, j0, cols);
+        for (int64_t r = 0; r < rows; r++) row_grad(task, a, p, b, h, i0 + r, r, j0, cols);
         sc_gemm(1, 0, cols, size, rows, 1, p->p, KEYS, g, ldg, 1, p->dv + j0 * size, size);
         sc_gemm(1, 0, cols, size, rows, 1, p->ds, KEYS, q, ldq, 1, p->dk + j0 * size, size);
         sc_gemm(0, 0, rows, size, cols, 1, p->ds, KEYS, k, ldk, 1, p->dq, size);
     }
-    attention_store(&t->t[0], b, i0, rows, h, p->dq);
+    attention_store(&args->dq, b, i0, rows, h, p->dq);
 }
 
-void sc_k_attention_grad(const sc_task *t) {
-    attention a = attention_of(t, 4, 9);
-    panels p = panels_of(t, &a);
+SC_KERNEL(attention_grad) {
+    attention a = attention_of(task,
+                               (attention){.q = &k->q,
+                                           .k = &k->k,
+                                           .v = &k->v,
+                                           .documents = sc_given(&k->documents),
+                                           .causal = k->causal != 0,
+                                           .scale = (real)k->scale},
+                               k->dropout, k->key);
+    panels p = panels_of(task, &k->work, &a);
     int64_t group = a.heads / a.kv_heads;
-    sc_range mine = sc_share(t, a.batch * a.kv_heads, 1);
+    sc_range mine = sc_share(task, a.batch * a.kv_heads, 1);
     for (int64_t u = mine.begin; u < mine.end; u++) {
         int64_t b = u / a.kv_heads, kv = u % a.kv_heads;
         memset(p.dk, 0, (size_t)(2 * a.keys * a.size) * sizeof(real)); /* and dv, which follows */
         for (int64_t h = kv * group; h < (kv + 1) * group; h++)
-            for (int64_t i0 = 0; i0 < a.queries; i0 += TILE) backward_tile(t, &a, &p, b, h, i0);
-        attention_store(&t->t[1], b, 0, a.keys, kv, p.dk);
-        attention_store(&t->t[2], b, 0, a.keys, kv, p.dv);
+            for (int64_t i0 = 0; i0 < a.queries; i0 += TILE) backward_tile(task, k, &a, &p, b, h, i0);
+        attention_store(&k->dk, b, 0, a.keys, kv, p.dk);
+        attention_store(&k->dv, b, 0, a.keys, kv, p.dv);
     }
 }

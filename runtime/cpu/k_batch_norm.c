@@ -2,9 +2,10 @@
  * Relies on: kernel.h.
  * Relied on by: generated code. Contiguous operands; parts take channels.
  *
- * Training: mean and variance of the channel's n values, rstd = 1/√(var + eps), y = (x-mean)·rstd·w + b, and unless i1:
- * running = (1-momentum)·running + momentum·{mean, var·n/(n-1)}. Otherwise the running statistics take their place.
- * Gradient, x̂ = (x-mean)·rstd: db = Σg, dw = Σg·x̂, dx = w·rstd·(g - db/n - x̂·dw/n); not training: dx = w·rstd·g. */
+ * Training: mean and variance of the channel's n values, rstd = 1/√(var + eps), y = (x-mean)·rstd·w + b, and unless
+ * keep_running: running = (1-momentum)·running + momentum·{mean, var·n/(n-1)}. Otherwise the running statistics take
+ * their place. Gradient, x̂ = (x-mean)·rstd: db = Σg, dw = Σg·x̂, dx = w·rstd·(g - db/n - x̂·dw/n); not training: dx =
+ * w·rstd·g. */
 #include "kernel.h"
 
 /* A channel: `runs` runs of `length` elements, `stride` apart inside a run. */
@@ -46,56 +47,53 @@ static void update_running(const sc_tensor *running, int64_t c, double momentum,
     sc_set(running, c, (1 - momentum) * sc_get(running, c) + momentum * value);
 }
 
-void sc_k_batch_norm(const sc_task *k) {
-    const sc_tensor *y = &k->t[0], *x = &k->t[3], *w = &k->t[4], *b = &k->t[5], *means = &k->t[6],
-                    *variances = &k->t[7];
-    layout l = layout_of(x);
+SC_KERNEL(batch_norm) {
+    layout l = layout_of(&k->x);
     double n = (double)(l.runs * l.length);
     real v[SC_CHUNK];
-    sc_range mine = sc_share(k, l.channels, 1);
+    sc_range mine = sc_share(task, l.channels, 1);
     for (int64_t c = mine.begin; c < mine.end; c++) {
-        double mean = sc_get(means, c), variance = sc_get(variances, c);
-        if (k->i[0]) channel_statistics(x, l, c, &mean, &variance);
-        if (k->i[0] && !k->i[1]) {
-            update_running(means, c, k->f[1], mean);
-            update_running(variances, c, k->f[1], variance * n / (n - 1));
+        double mean = sc_get(&k->running_mean, c), variance = sc_get(&k->running_var, c);
+        if (k->training) channel_statistics(&k->x, l, c, &mean, &variance);
+        if (k->training && !k->keep_running) {
+            update_running(&k->running_mean, c, k->momentum, mean);
+            update_running(&k->running_var, c, k->momentum, variance * n / (n - 1));
         }
-        real m = (real)mean, rstd = (real)(1 / sqrt(variance + k->f[0]));
-        real scale = (real)sc_get(w, c), bias = (real)sc_get(b, c);
-        sc_set(&k->t[1], c, m);
-        sc_set(&k->t[2], c, rstd);
+        real m = (real)mean, rstd = (real)(1 / sqrt(variance + k->eps));
+        real scale = (real)sc_get(&k->w, c), bias = (real)sc_get(&k->b, c);
+        sc_set(&k->mean, c, m);
+        sc_set(&k->rstd, c, rstd);
         FOR_EACH_PIECE(l, c, at, p) {
-            sc_load(v, x, at, l.stride, p);
+            sc_load(v, &k->x, at, l.stride, p);
             for (int64_t j = 0; j < p; j++) v[j] = (v[j] - m) * rstd * scale + bias;
-            sc_store(y, at, l.stride, p, v);
+            sc_store(&k->y, at, l.stride, p, v);
         }
     }
 }
 
-void sc_k_batch_norm_grad(const sc_task *k) {
-    const sc_tensor *dx = &k->t[0], *g = &k->t[3], *x = &k->t[4], *w = &k->t[5];
-    layout l = layout_of(x);
+SC_KERNEL(batch_norm_grad) {
+    layout l = layout_of(&k->x);
     double n = (double)(l.runs * l.length);
     real v[SC_CHUNK], dy[SC_CHUNK];
-    sc_range mine = sc_share(k, l.channels, 1);
+    sc_range mine = sc_share(task, l.channels, 1);
     for (int64_t c = mine.begin; c < mine.end; c++) {
-        real mean = (real)sc_get(&k->t[6], c), rstd = (real)sc_get(&k->t[7], c), scale = (real)sc_get(w, c) * rstd;
+        real mean = (real)sc_get(&k->mean, c), rstd = (real)sc_get(&k->rstd, c), scale = (real)sc_get(&k->w, c) * rstd;
         double dw = 0, db = 0;
         FOR_EACH_PIECE(l, c, at, p) {
-            sc_load(v, x, at, l.stride, p);
-            sc_load(dy, g, at, l.stride, p);
+            sc_load(v, &k->x, at, l.stride, p);
+            sc_load(dy, &k->g, at, l.stride, p);
             for (int64_t j = 0; j < p; j++) v[j] = (v[j] - mean) * rstd;
             db += sc_chunk_sum(dy, p);
             dw += sc_chunk_dot(dy, v, p);
         }
-        sc_set(&k->t[1], c, dw);
-        sc_set(&k->t[2], c, db);
-        real a = k->i[0] ? (real)(db / n) : 0, slope = k->i[0] ? (real)(dw / n) : 0;
+        sc_set(&k->dw, c, dw);
+        sc_set(&k->db, c, db);
+        real a = k->training ? (real)(db / n) : 0, slope = k->training ? (real)(dw / n) : 0;
         FOR_EACH_PIECE(l, c, at, p) {
-            sc_load(v, x, at, l.stride, p);
-            sc_load(dy, g, at, l.stride, p);
+            sc_load(v, &k->x, at, l.stride, p);
+            sc_load(dy, &k->g, at, l.stride, p);
             for (int64_t j = 0; j < p; j++) dy[j] = (dy[j] - a - (v[j] - mean) * rstd * slope) * scale;
-            sc_store(dx, at, l.stride, p, dy);
+            sc_store(&k->dx, at, l.stride, p, dy);
         }
     }
 }

@@ -49,22 +49,22 @@ static void list_tokens(const table *t, int64_t base, int64_t begin, int64_t end
     }
 }
 
-void sc_k_coalesce(const sc_task *k) {
-    table t = {.dw = &k->t[0], .index = &k->t[1], .rows = &k->t[2], .cols = k->i[1], .ranks = (int)k->i[2]};
-    int64_t all = k->i[0] * t.cols, size = sc_size(t.dw->dtype);
-    t.slice = k->i[4];
-    t.tokens = sc_numel(t.index) / (k->i[2] * k->i[3]);
-    t.low = sc_min(all, t.slice * (k->rank % k->i[5]));
+SC_KERNEL(coalesce) {
+    table t = {.dw = &k->y, .index = &k->index, .rows = &k->g, .cols = k->cols, .ranks = (int)k->group};
+    int64_t all = k->rows * t.cols, size = sc_size(t.dw->dtype);
+    t.slice = k->slice;
+    t.tokens = sc_numel(t.index) / (k->group * k->groups);
+    t.low = sc_min(all, t.slice * (task->rank % k->slices));
     t.high = sc_min(all, t.low + t.slice);
     int64_t base = t.low / t.cols, rows = sc_ceil(t.high, t.cols) - base;
-    if (k->part == 0) {
+    if (task->part == 0) {
         int64_t filled = t.high - t.low;
         memset((char *)t.dw->p + filled * size, 0, (size_t)((t.slice - filled) * size));
     }
     if (t.high == t.low) return;
-    t.first = k->t[3].p;
+    t.first = k->work.p;
     t.next = t.first + t.slice / t.cols + 2;
-    sc_range mine = sc_share(k, rows, 1);
+    sc_range mine = sc_share(task, rows, 1);
     list_tokens(&t, base, base + mine.begin, base + mine.end);
     for (int64_t v = base + mine.begin; v < base + mine.end; v++) {
         int64_t from = sc_max(v * t.cols, t.low) - v * t.cols, to = sc_min((v + 1) * t.cols, t.high) - v * t.cols;

@@ -62,7 +62,7 @@ static void rectangle(int size, char *to, const char *from, int64_t n0, int64_t 
     }
 }
 
-void sc_copy_view(const sc_task *k, const sc_tensor *to, const sc_tensor *from) {
+void sc_copy_view(const sc_task *task, const sc_tensor *to, const sc_tensor *from) {
     enum { BLOCK = 32, RUN = 16384 };
     walk w = walk_of(to, from);
     int last = w.dims - 1, other = last - 1;
@@ -74,7 +74,7 @@ void sc_copy_view(const sc_task *k, const sc_tensor *to, const sc_tensor *from) 
     for (int d = 0; d < last; d++)
         if (d != other) units *= w.shape[d];
     int size = sc_size(to->dtype);
-    sc_range mine = sc_share(k, units, 1);
+    sc_range mine = sc_share(task, units, 1);
     for (int64_t u = mine.begin; u < mine.end; u++) {
         int64_t c = u % blocks1 * run, r = u / blocks1 % blocks0 * BLOCK, rest = u / blocks1 / blocks0;
         int64_t t = r * w.to[other] + c * w.to[last], f = r * w.from[other] + c * w.from[last];
@@ -97,57 +97,56 @@ static sc_tensor part_of(const sc_tensor *t, int64_t dim, int64_t start, int64_t
     return v;
 }
 
-void sc_k_copy(const sc_task *k) {
-    sc_copy_view(k, &k->t[0], &k->t[1]);
+SC_KERNEL(copy) {
+    sc_copy_view(task, &k->y, &k->a);
 }
 
 /* The time that it takes is the runtime's: it sleeps, or lets a virtual clock pass. */
-void sc_k_debug_sleep(const sc_task *k) {
-    sc_copy_view(k, &k->t[0], &k->t[1]);
+SC_KERNEL(debug_sleep) {
+    sc_copy_view(task, &k->y, &k->a);
 }
 
-int64_t sc_kernel_sleeps(sc_kernel *k, const sc_attr *a) {
-    return k == sc_k_debug_sleep ? (int64_t)(a->f[0] * 1e6) : 0;
+int64_t sc_kernel_sleeps(sc_kernel *k, const void *args) {
+    return k == sc_k_debug_sleep ? (int64_t)(((const sc_debug_sleep_args *)args)->ms * 1e6) : 0;
 }
 
-void sc_k_concat(const sc_task *k) {
-    int64_t dim = k->i[0], start = 0;
-    for (int j = 1; j < k->nt; j++) {
-        sc_tensor to = part_of(&k->t[0], dim, start, k->t[j].shape[dim]);
-        sc_copy_view(k, &to, &k->t[j]);
-        start += k->t[j].shape[dim];
+SC_KERNEL(concat) {
+    int64_t start = 0;
+    for (int j = 0; j < SC_OPERANDS && k->x[j].p; j++) {
+        sc_tensor to = part_of(&k->y, k->dim, start, k->x[j].shape[k->dim]);
+        sc_copy_view(task, &to, &k->x[j]);
+        start += k->x[j].shape[k->dim];
     }
 }
 
-void sc_k_pad_slice(const sc_task *k) {
+SC_KERNEL(pad_slice) {
     static const uint64_t zero = 0;
-    const sc_tensor *y = &k->t[0], *x = &k->t[1];
-    int64_t dim = k->i[0], start = k->i[1], end = start + x->shape[dim], full = k->i[2];
-    sc_tensor middle = part_of(y, dim, start, x->shape[dim]);
-    sc_tensor before = part_of(y, dim, 0, start), after = part_of(y, dim, end, full - end);
-    sc_tensor zeros = {.dtype = y->dtype, .p = (void *)&zero}; /* one element, read with strides of zero */
-    sc_copy_view(k, &middle, x);
-    sc_copy_view(k, &before, &zeros);
-    sc_copy_view(k, &after, &zeros);
+    int64_t length = k->a.shape[k->dim], end = k->start + length;
+    sc_tensor middle = part_of(&k->y, k->dim, k->start, length);
+    sc_tensor before = part_of(&k->y, k->dim, 0, k->start), after = part_of(&k->y, k->dim, end, k->size - end);
+    sc_tensor zeros = {.dtype = k->y.dtype, .p = (void *)&zero}; /* one element, read with strides of zero */
+    sc_copy_view(task, &middle, &k->a);
+    sc_copy_view(task, &before, &zeros);
+    sc_copy_view(task, &after, &zeros);
 }
 
-/* y[v] = x[.., record.position, v] */
-void sc_k_pick(const sc_task *k) {
-    const sc_tensor *x = &k->t[0], *y = &k->t[1];
-    int64_t row = sc_row(x, k->record->position), step = x->stride[x->dims - 1];
+/* state[v] = logits[.., record.position, v] */
+SC_KERNEL(pick) {
+    const sc_tensor *x = &k->logits;
+    int64_t row = sc_row(x, task->record->position), step = x->stride[x->dims - 1];
     real buffer[SC_CHUNK];
-    sc_range mine = sc_share(k, sc_cols(x), SC_CHUNK);
+    sc_range mine = sc_share(task, sc_cols(x), SC_CHUNK);
     for (int64_t i = mine.begin; i < mine.end; i += SC_CHUNK) {
         int64_t n = sc_min(SC_CHUNK, mine.end - i);
         sc_load(buffer, x, row + i * step, step, n);
-        sc_store(y, i, 1, n, buffer);
+        sc_store(&k->state, i, 1, n, buffer);
     }
 }
 
-/* y = part number rank mod i0 of x */
-void sc_k_reshard(const sc_task *k) {
-    int64_t size = sc_size(k->t[0].dtype), n = sc_numel(&k->t[0]);
-    const char *from = (const char *)k->t[1].p + sc_slice_of(k, k->i[0]) * n * size;
-    sc_range mine = sc_share(k, n, SC_CHUNK);
-    memcpy((char *)k->t[0].p + mine.begin * size, from + mine.begin * size, (size_t)((mine.end - mine.begin) * size));
+/* y = part number rank mod ranks of x */
+SC_KERNEL(reshard) {
+    int64_t n = sc_numel(&k->y), from = sc_slice_of(task, k->ranks) * n;
+    sc_range mine = sc_share(task, n, SC_CHUNK);
+    memcpy(sc_at(&k->y, mine.begin), sc_at(&k->x, from + mine.begin),
+           (size_t)((mine.end - mine.begin) * sc_size(k->y.dtype)));
 }

@@ -26,12 +26,12 @@ static double row_lse(const sc_tensor *x, int64_t at, int64_t cols) {
     return (double)most + log(sum);
 }
 
-void sc_k_cross_entropy(const sc_task *k) {
-    const sc_tensor *lse = &k->t[1], *x = &k->t[2], *target = &k->t[3];
+SC_KERNEL(cross_entropy) {
+    const sc_tensor *x = &k->logits;
     int64_t cols = sc_cols(x);
-    sc_range mine = sc_share(k, sc_rows(x), 1);
+    sc_range mine = sc_share(task, sc_rows(x), 1);
     for (int64_t row = mine.begin; row < mine.end; row++)
-        sc_set(lse, row, sc_index(target, row) == k->i[0] ? 0 : row_lse(x, sc_row(x, row), cols));
+        sc_set(&k->lse, row, sc_index(&k->targets, row) == k->ignore ? 0 : row_lse(x, sc_row(x, row), cols));
 }
 
 /* Rounded, as where it is stored. */
@@ -40,16 +40,15 @@ static real row_loss(const sc_tensor *x, int64_t row, int64_t target, double lse
     return inside ? (real)(lse - sc_get(x, sc_row(x, row) + target)) : (real)NAN;
 }
 
-static void cross_entropy_finish(const sc_task *k) {
-    const sc_tensor *loss = &k->t[0], *lse = &k->t[1], *x = &k->t[2], *target = &k->t[3];
-    int64_t rows = sc_rows(x);
+SC_FINISH(cross_entropy) {
+    int64_t rows = sc_rows(&k->logits);
     double sum = 0;
     for (int64_t row = 0; row < rows; row++) {
-        int64_t c = sc_index(target, row);
-        if (c == k->i[0]) continue;
-        sum += row_loss(x, row, c, sc_get(lse, row));
+        int64_t c = sc_index(&k->targets, row);
+        if (c == k->ignore) continue;
+        sum += row_loss(&k->logits, row, c, sc_get(&k->lse, row));
     }
-    sc_set(loss, 0, sum / (double)k->record->count[k->i[1]]);
+    sc_set(&k->loss, 0, sum / (double)task->record->count[k->count]);
 }
 
 static void grad_row(const sc_tensor *dx, const sc_tensor *x, int64_t row, int64_t target, real lse, real scale) {
@@ -71,47 +70,46 @@ static void zero_row(const sc_tensor *dx, int64_t row) {
     memset(sc_at(dx, sc_row(dx, row)), 0, (size_t)(sc_cols(dx) * sc_size(dx->dtype)));
 }
 
-void sc_k_cross_entropy_grad(const sc_task *k) {
-    const sc_tensor *dx = &k->t[0], *g = &k->t[1], *x = &k->t[2], *target = &k->t[3], *lse = &k->t[4];
-    real scale = (real)(sc_get(g, 0) / (double)k->record->count[k->i[1]]);
-    sc_range mine = sc_share(k, sc_rows(x), 1);
+SC_KERNEL(cross_entropy_grad) {
+    real scale = (real)(sc_get(&k->g, 0) / (double)task->record->count[k->count]);
+    sc_range mine = sc_share(task, sc_rows(&k->logits), 1);
     for (int64_t row = mine.begin; row < mine.end; row++) {
-        int64_t c = sc_index(target, row);
-        if (c == k->i[0])
-            zero_row(dx, row);
+        int64_t c = sc_index(&k->targets, row);
+        if (c == k->ignore)
+            zero_row(&k->dlogits, row);
         else
-            grad_row(dx, x, row, c, (real)sc_get(lse, row), scale);
+            grad_row(&k->dlogits, &k->logits, row, c, (real)sc_get(&k->lse, row), scale);
     }
 }
 
-/* dx may be where the logits are: a row's loss is taken before its gradient. */
-void sc_k_cross_entropy_grads(const sc_task *k) {
-    const sc_tensor *dx = &k->t[0], *losses = &k->t[2], *g = &k->t[3], *x = &k->t[4], *target = &k->t[5];
-    real scale = (real)(sc_get(g, 0) / (double)k->record->count[k->i[1]]);
-    sc_range mine = sc_share(k, sc_rows(x), 1);
+/* dlogits may be where the logits are: a row's loss is taken before its gradient. */
+SC_KERNEL(cross_entropy_grads) {
+    const sc_tensor *x = &k->logits;
+    real scale = (real)(sc_get(&k->g, 0) / (double)task->record->count[k->count]);
+    sc_range mine = sc_share(task, sc_rows(x), 1);
     for (int64_t row = mine.begin; row < mine.end; row++) {
-        int64_t c = sc_index(target, row);
-        if (c == k->i[0]) {
-            sc_set(losses, row, 0);
-            zero_row(dx, row);
+        int64_t c = sc_index(&k->targets, row);
+        if (c == k->ignore) {
+            sc_set(&k->losses, row, 0);
+            zero_row(&k->dlogits, row);
             continue;
         }
         real lse = (real)row_lse(x, sc_row(x, row), sc_cols(x));
-        sc_set(losses, row, row_loss(x, row, c, lse));
-        grad_row(dx, x, row, c, lse, scale);
+        sc_set(&k->losses, row, row_loss(x, row, c, lse));
+        grad_row(&k->dlogits, x, row, c, lse, scale);
     }
 }
 
-static void cross_entropy_grads_finish(const sc_task *k) {
-    int64_t rows = sc_numel(&k->t[2]);
+SC_FINISH(cross_entropy_grads) {
+    int64_t rows = sc_numel(&k->losses);
     double sum = 0;
-    for (int64_t row = 0; row < rows; row++) sum += sc_get(&k->t[2], row);
-    sc_set(&k->t[1], 0, sum / (double)k->record->count[k->i[1]]);
+    for (int64_t row = 0; row < rows; row++) sum += sc_get(&k->losses, row);
+    sc_set(&k->loss, 0, sum / (double)task->record->count[k->count]);
 }
 
 sc_kernel *sc_kernel_finish(sc_kernel *k) {
-    if (k == sc_k_cross_entropy_grads) return cross_entropy_grads_finish;
-    if (k == sc_k_layer_norm_grads) return sc_layer_norm_grads_finish;
-    if (k == sc_k_rms_norm_grads) return sc_rms_norm_grads_finish;
-    return k == sc_k_cross_entropy ? cross_entropy_finish : NULL;
+    if (k == sc_k_cross_entropy_grads) return sc_finish_cross_entropy_grads;
+    if (k == sc_k_layer_norm_grads) return sc_finish_layer_norm_grads;
+    if (k == sc_k_rms_norm_grads) return sc_finish_rms_norm_grads;
+    return k == sc_k_cross_entropy ? sc_finish_cross_entropy : NULL;
 }

@@ -7,13 +7,13 @@
  * An index outside the table reads NaN and receives nothing. */
 #include "kernel.h"
 
-void sc_k_embedding(const sc_task *k) {
-    const sc_tensor *y = &k->t[0], *index = &k->t[1], *w = &k->t[2];
+SC_KERNEL(embedding) {
+    const sc_tensor *y = &k->y, *w = &k->w;
     int64_t cols = w->shape[1];
     real buffer[SC_CHUNK];
-    sc_range mine = sc_share(k, sc_numel(index), 1);
+    sc_range mine = sc_share(task, sc_numel(&k->index), 1);
     for (int64_t n = mine.begin; n < mine.end; n++) {
-        int64_t v = sc_index(index, n);
+        int64_t v = sc_index(&k->index, n);
         int valid = v >= 0 && v < w->shape[0];
         if (valid && w->dtype == y->dtype) {
             memcpy(sc_at(y, n * cols), sc_at(w, v * cols), (size_t)(cols * sc_size(w->dtype)));
@@ -66,11 +66,10 @@ static void sum_then_round(const sc_tensor *dw, const sc_tensor *index, const sc
     }
 }
 
-void sc_k_embedding_grad(const sc_task *k) {
-    const sc_tensor *dw = &k->t[0], *index = &k->t[1], *g = &k->t[2];
-    sc_range mine = sc_share(k, dw->shape[1], 16);
+SC_KERNEL(embedding_grad) {
+    sc_range mine = sc_share(task, k->dw.shape[1], 16);
     for (int64_t c = mine.begin; c < mine.end; c += SC_CHUNK) {
         int64_t m = sc_min(SC_CHUNK, mine.end - c);
-        (dw->dtype == SC_REAL ? sum_in_place : sum_then_round)(dw, index, g, c, m);
+        (k->dw.dtype == SC_REAL ? sum_in_place : sum_then_round)(&k->dw, &k->index, &k->g, c, m);
     }
 }

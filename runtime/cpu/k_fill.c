@@ -2,8 +2,8 @@
  * Relies on: kernel.h.
  * Relied on by: generated code. All tensors but zero_gaps' are contiguous.
  *
- * full: y = f0.  arange: y[i] = f0 + i·f1.  grad_seed: y = record.grad_seed (× the scaler's scale).  store: state[i1 +
- * i] = value[i], converted, or (i0) state[i1 + i] += value[i]. */
+ * full: y = value.  arange: y[i] = start + i·step.  grad_seed: y = record.grad_seed (× the scaler's scale).  store:
+ * state[at + i] = value[i], converted, or (add) state[at + i] += value[i]. */
 #include "kernel.h"
 
 static int integer(int dtype) {
@@ -27,33 +27,32 @@ static void ramp(const sc_tensor *y, int64_t at, int64_t n, double first, double
     if (!integer(y->dtype) && y->dtype != FP64) sc_store(y, at, 1, n, buffer);
 }
 
-static void fill(const sc_task *k, double first, double step) {
-    sc_range mine = sc_share(k, sc_numel(&k->t[0]), SC_CHUNK);
-    for (int64_t i = mine.begin; i < mine.end; i += SC_CHUNK)
-        ramp(&k->t[0], i, sc_min(SC_CHUNK, mine.end - i), first, step);
+static void fill(const sc_task *task, const sc_tensor *y, double first, double step) {
+    sc_range mine = sc_share(task, sc_numel(y), SC_CHUNK);
+    for (int64_t i = mine.begin; i < mine.end; i += SC_CHUNK) ramp(y, i, sc_min(SC_CHUNK, mine.end - i), first, step);
 }
 
-void sc_k_full(const sc_task *k) {
-    fill(k, k->f[0], 0);
+SC_KERNEL(full) {
+    fill(task, &k->y, k->value, 0);
 }
-void sc_k_arange(const sc_task *k) {
-    fill(k, k->f[0], k->f[1]);
+SC_KERNEL(arange) {
+    fill(task, &k->y, k->start, k->step);
 }
-void sc_k_grad_seed(const sc_task *k) {
-    double scale = k->nt > 1 ? ((const float *)k->t[1].p)[0] : 1;
-    fill(k, k->record->grad_seed * scale, 0);
+SC_KERNEL(grad_seed) {
+    double scale = k->scaler.p ? ((const sc_scaler *)k->scaler.p)->scale : 1;
+    fill(task, &k->y, task->record->grad_seed * scale, 0);
 }
 
-static void clear(const sc_task *k, const sc_tensor *t) {
-    sc_range mine = sc_share(k, sc_numel(t), 1024);
+static void clear(const sc_task *task, const sc_tensor *t) {
+    sc_range mine = sc_share(task, sc_numel(t), 1024);
     memset(sc_at(t, mine.begin), 0, (size_t)((mine.end - mine.begin) * sc_size(t->dtype)));
 }
 
-void sc_k_zero(const sc_task *k) {
-    clear(k, &k->t[0]);
+SC_KERNEL(zero) {
+    clear(task, &k->state);
 }
-void sc_k_zero_gaps(const sc_task *k) {
-    for (int j = 0; j < k->nt; j++) clear(k, &k->t[j]);
+SC_KERNEL(zero_gaps) {
+    for (int j = 0; j < SC_OPERANDS && k->y[j].p; j++) clear(task, &k->y[j]);
 }
 
 static void store_integers(const sc_tensor *to, int64_t to_at, const sc_tensor *from, int64_t at, int64_t n, int add) {
@@ -69,13 +68,13 @@ static void store_integers(const sc_tensor *to, int64_t to_at, const sc_tensor *
     }
 }
 
-void sc_k_store(const sc_task *k) {
-    const sc_tensor *value = &k->t[0], *state = &k->t[1];
-    int add = k->i[0] != 0, exact = integer(value->dtype) && integer(state->dtype);
+SC_KERNEL(store) {
+    const sc_tensor *value = &k->value, *state = &k->state;
+    int add = k->add != 0, exact = integer(value->dtype) && integer(state->dtype);
     real a[SC_CHUNK], b[SC_CHUNK];
-    sc_range mine = sc_share(k, sc_numel(value), SC_CHUNK);
+    sc_range mine = sc_share(task, sc_numel(value), SC_CHUNK);
     for (int64_t i = mine.begin; i < mine.end; i += SC_CHUNK) {
-        int64_t n = sc_min(SC_CHUNK, mine.end - i), at = k->i[1] + i;
+        int64_t n = sc_min(SC_CHUNK, mine.end - i), at = k->at + i;
         if (exact) {
             store_integers(state, at, value, i, n, add);
         } else if (!add && value->dtype == state->dtype) {

@@ -8,8 +8,6 @@
 #include "../philox.h"
 #include "kernel.h"
 
-enum { ZEROS, ONES, CONSTANT, NORMAL, UNIFORM, TRUNC_NORMAL }; /* as InitKind in ir.h */
-
 /* Normal numbers of elements [first, first + n), both multiples of four. */
 static void normals(real *z, int64_t n, uint64_t key, uint32_t attempt, uint64_t first) {
     uint32_t word[SC_CHUNK];
@@ -35,40 +33,40 @@ static void truncate(real *z, int64_t n, uint64_t key, uint64_t first) {
 }
 
 /* Elements [first, first + n), first a multiple of four. */
-static void draw(const sc_task *k, real *x, int64_t n, uint64_t first) {
-    uint64_t key = sc_stream_key(k->record->seed, (uint64_t)k->i[1]);
+static void draw(const sc_task *task, const sc_init_param_args *k, real *x, int64_t n, uint64_t first) {
+    uint64_t key = sc_stream_key(task->record->seed, (uint64_t)k->key);
     uint32_t word[SC_CHUNK];
-    double a = k->f[0], b = k->f[1];
+    double a = k->a, b = k->b;
     int64_t whole = sc_ceil(n, 4) * 4; /* n <= SC_CHUNK, a multiple of four */
-    switch (k->i[0]) {
-    case ZEROS:
-    case ONES:
-    case CONSTANT:
-        for (int64_t i = 0; i < n; i++) x[i] = k->i[0] == CONSTANT ? (real)a : k->i[0] == ONES;
+    switch (k->kind) {
+    case SC_ZEROS:
+    case SC_ONES:
+    case SC_CONSTANT:
+        for (int64_t i = 0; i < n; i++) x[i] = k->kind == SC_CONSTANT ? (real)a : k->kind == SC_ONES;
         break;
-    case UNIFORM:
+    case SC_UNIFORM:
         sc_random(word, n, key, 0, 0, first);
         for (int64_t i = 0; i < n; i++) x[i] = (real)(a + (b - a) * (word[i] / 4294967296.0));
         break;
     default:
         normals(x, whole, key, 0, first);
-        if (k->i[0] == TRUNC_NORMAL) truncate(x, whole, key, first);
+        if (k->kind == SC_TRUNC_NORMAL) truncate(x, whole, key, first);
         for (int64_t i = 0; i < n; i++) x[i] = (real)(a + b * x[i]);
     }
 }
 
-void sc_k_init_param(const sc_task *k) {
-    int64_t flat = k->i[2], numel = k->i[3], shard = k->i[4],
-            low = shard < 0 ? 0 : sc_slice_of(k, k->i[5]) * shard; /* < 0: a buffer */
-    int64_t begin = sc_max(flat, low) - flat, end = sc_min(flat + numel, shard < 0 ? numel + flat : low + shard) - flat;
+SC_KERNEL(init_param) {
+    int64_t flat = k->offset, numel = k->numel, low = k->slice < 0 ? 0 : sc_slice_of(task, k->slices) * k->slice;
+    int64_t high = k->slice < 0 ? flat + numel : low + k->slice;
+    int64_t begin = sc_max(flat, low) - flat, end = sc_min(flat + numel, high) - flat;
     real x[SC_CHUNK];
     int64_t from = begin / SC_CHUNK, until = sc_ceil(end, SC_CHUNK);
     if (begin >= end) return;
-    sc_range mine = sc_share(k, until - from, 1);
+    sc_range mine = sc_share(task, until - from, 1);
     for (int64_t c = from + mine.begin; c < from + mine.end; c++) {
         int64_t first = c * SC_CHUNK, n = sc_min(SC_CHUNK, numel - first);
         int64_t skip = sc_max(begin - first, 0), stop = sc_min(n, end - first);
-        draw(k, x, n, (uint64_t)first);
-        sc_store(&k->t[0], flat + first + skip - low, 1, stop - skip, x + skip);
+        draw(task, k, x, n, (uint64_t)first);
+        sc_store(&k->state, flat + first + skip - low, 1, stop - skip, x + skip);
     }
 }

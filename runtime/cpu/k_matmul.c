@@ -50,20 +50,20 @@ static int64_t leading(const sc_tensor *t) {
     return rows == 1 ? sc_max(cols, 1) : ld;
 }
 
-static product product_of(const sc_task *k) {
-    product p = {.ta = k->i[0] != 0, .tb = k->i[1] != 0, .f = (int)k->i[4]};
-    int gated = p.f == SC_GATED_TOO || p.f == SC_GATE_GRADS, next = 1, end = k->nt - (k->t[k->nt - 1].dtype == BOOL);
-    int last = end;
-    if (gated || p.f == SC_GELU_TOO) p.z = &k->t[next++];
-    p.y = &k->t[0];
-    if (gated) p.y = p.z, p.z = &k->t[0];
-    p.a = &k->t[next++];
-    p.b = &k->t[next++];
-    if (p.f == SC_GATE_GRADS) p.up = &k->t[--last];
-    if (p.f == SC_GELU_GRAD || p.f >= SC_GATED_TOO) p.x = &k->t[--last];
-    if (k->i[3]) p.c = &k->t[--last];
-    if (next < last) p.bias = &k->t[next];
-    if (end < k->nt) p.work = (real *)((char *)k->t[end].p + (int64_t)k->part * (4 << 20));
+static product product_of(const sc_task *task, const sc_matmul_args *k) {
+    product p = {.y = &k->y,
+                 .z = sc_given(&k->aux),
+                 .a = &k->a,
+                 .b = &k->b,
+                 .bias = sc_given(&k->bias),
+                 .c = sc_given(&k->c),
+                 .x = sc_given(k->epilogue == SC_GELU_GRAD ? &k->x : &k->gate),
+                 .up = sc_given(&k->up),
+                 .ta = k->trans_a != 0,
+                 .tb = k->trans_b != 0,
+                 .f = (int)k->epilogue};
+    if (p.f == SC_GATED_TOO || p.f == SC_GATE_GRADS) p.y = &k->aux, p.z = &k->y;
+    if (k->work.p) p.work = (real *)((char *)k->work.p + (int64_t)task->part * (4 << 20));
     p.m = p.y->shape[p.y->dims - 2];
     p.n = p.y->shape[p.y->dims - 1];
     p.k = p.a->shape[p.a->dims - (p.ta ? 2 : 1)];
@@ -193,10 +193,10 @@ static int library_takes(const product *p) {
            p->lda >= p->a->shape[p->a->dims - 1] && p->ldb >= p->b->shape[p->b->dims - 1];
 }
 
-void sc_k_matmul(const sc_task *k) {
-    product p = product_of(k);
+SC_KERNEL(matmul) {
+    product p = product_of(task, k);
     int64_t across = sc_ceil(p.n, p.tile_cols), down = sc_ceil(p.m, p.tile_rows);
-    sc_range mine = sc_share(k, p.batches * down * across, 1);
+    sc_range mine = sc_share(task, p.batches * down * across, 1);
     int fast = library_takes(&p);
     for (int64_t u = mine.begin; u < mine.end; u++) {
         int64_t c0 = u % across * p.tile_cols, r0 = u / across % down * p.tile_rows;

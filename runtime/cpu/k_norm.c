@@ -57,28 +57,27 @@ static double row_deviation(const sc_tensor *x, int64_t row, real mean) {
     return s;
 }
 
-void sc_k_layer_norm(const sc_task *k) {
-    const sc_tensor *y = &k->t[0], *means = &k->t[1], *rstds = &k->t[2], *x = &k->t[3];
-    const sc_tensor *w = k->i[0] ? &k->t[4] : NULL, *b = k->i[1] ? &k->t[4 + (w != NULL)] : NULL;
+SC_KERNEL(layer_norm) {
+    const sc_tensor *x = &k->x;
     double cols = (double)sc_cols(x);
-    sc_range mine = sc_share(k, sc_rows(x), 1);
+    sc_range mine = sc_share(task, sc_rows(x), 1);
     for (int64_t row = mine.begin; row < mine.end; row++) {
         real mean = (real)(row_sum(x, row) / cols);
-        real rstd = (real)(1 / sqrt(row_deviation(x, row, mean) / cols + k->f[0]));
-        sc_set(means, row, mean);
-        sc_set(rstds, row, rstd);
-        normalise(y, x, w, b, row, mean, rstd);
+        real rstd = (real)(1 / sqrt(row_deviation(x, row, mean) / cols + k->eps));
+        sc_set(&k->mean, row, mean);
+        sc_set(&k->rstd, row, rstd);
+        normalise(&k->y, x, sc_given(&k->w), sc_given(&k->b), row, mean, rstd);
     }
 }
 
-void sc_k_rms_norm(const sc_task *k) {
-    const sc_tensor *y = &k->t[0], *rstds = &k->t[1], *x = &k->t[2], *w = k->nt > 3 ? &k->t[3] : NULL;
+SC_KERNEL(rms_norm) {
+    const sc_tensor *x = &k->x;
     double cols = (double)sc_cols(x);
-    sc_range mine = sc_share(k, sc_rows(x), 1);
+    sc_range mine = sc_share(task, sc_rows(x), 1);
     for (int64_t row = mine.begin; row < mine.end; row++) {
-        real rstd = (real)(1 / sqrt(row_deviation(x, row, 0) / cols + k->f[0]));
-        sc_set(rstds, row, rstd);
-        normalise(y, x, w, NULL, row, 0, rstd);
+        real rstd = (real)(1 / sqrt(row_deviation(x, row, 0) / cols + k->eps));
+        sc_set(&k->rstd, row, rstd);
+        normalise(&k->y, x, sc_given(&k->w), NULL, row, 0, rstd);
     }
 }
 
@@ -92,8 +91,15 @@ static const real *weighted(const sc_tensor *g, int64_t at, const sc_tensor *w, 
     return buffer;
 }
 
-static void norm_grad_row(const sc_tensor *dx, const sc_tensor *g, const sc_tensor *x, const sc_tensor *w,
-                          const sc_tensor *add, int64_t row, real mean, real rstd, int centred) {
+/* What the gradients of both norms read; NULL: absent, or not this norm's. */
+typedef struct {
+    const sc_tensor *g, *x, *mean, *rstd, *w, *add;
+} operands;
+
+static void norm_grad_row(const sc_tensor *dx, const operands *o, int64_t row) {
+    const sc_tensor *g = o->g, *x = o->x, *w = o->w, *add = o->add;
+    real mean = o->mean ? (real)sc_get(o->mean, row) : 0, rstd = (real)sc_get(o->rstd, row);
+    bool centred = o->mean != NULL;
     int64_t cols = sc_cols(x), gat = sc_row(g, row), xat = sc_row(x, row), to = sc_row(dx, row);
     real bg[SC_CHUNK], bx[SC_CHUNK], bd[SC_CHUNK], ba[SC_CHUNK];
     double sum = 0, dot = 0;
@@ -122,26 +128,24 @@ static void norm_grad_row(const sc_tensor *dx, const sc_tensor *g, const sc_tens
     }
 }
 
-void sc_k_layer_norm_grad(const sc_task *k) {
-    const sc_tensor *dx = &k->t[0], *g = &k->t[1], *x = &k->t[2], *mean = &k->t[3], *rstd = &k->t[4];
-    const sc_tensor *w = k->nt > 5 ? &k->t[5] : NULL;
-    sc_range mine = sc_share(k, sc_rows(x), 1);
-    for (int64_t row = mine.begin; row < mine.end; row++)
-        norm_grad_row(dx, g, x, w, NULL, row, (real)sc_get(mean, row), (real)sc_get(rstd, row), 1);
+static void norm_grad(const sc_task *task, const sc_tensor *dx, const operands *o) {
+    sc_range mine = sc_share(task, sc_rows(o->x), 1);
+    for (int64_t row = mine.begin; row < mine.end; row++) norm_grad_row(dx, o, row);
 }
 
-void sc_k_rms_norm_grad(const sc_task *k) {
-    const sc_tensor *dx = &k->t[0], *g = &k->t[1], *x = &k->t[2], *rstd = &k->t[3], *w = k->nt > 4 ? &k->t[4] : NULL;
-    sc_range mine = sc_share(k, sc_rows(x), 1);
-    for (int64_t row = mine.begin; row < mine.end; row++)
-        norm_grad_row(dx, g, x, w, NULL, row, 0, (real)sc_get(rstd, row), 0);
+SC_KERNEL(layer_norm_grad) {
+    norm_grad(task, &k->dx,
+              &(operands){.g = &k->g, .x = &k->x, .mean = &k->mean, .rstd = &k->rstd, .w = sc_given(&k->w)});
+}
+SC_KERNEL(rms_norm_grad) {
+    norm_grad(task, &k->dx, &(operands){.g = &k->g, .x = &k->x, .rstd = &k->rstd, .w = sc_given(&k->w)});
 }
 
 enum { NARROW = 128, BLOCK = 64 };
 
 /* Columns c .. c+n of dw and, unless NULL, db. */
-static void norm_grad_columns(const sc_tensor *dw, const sc_tensor *db, const sc_tensor *g, const sc_tensor *x,
-                              const sc_tensor *means, const sc_tensor *rstds, int64_t c, int64_t n) {
+static void norm_grad_columns(const sc_tensor *dw, const sc_tensor *db, const operands *o, int64_t c, int64_t n) {
+    const sc_tensor *g = o->g, *x = o->x;
     double total_w[NARROW] = {0}, total_b[NARROW] = {0};
     real block_w[NARROW], block_b[NARROW], bg[NARROW], bx[NARROW];
     int64_t rows = sc_rows(x);
@@ -149,7 +153,7 @@ static void norm_grad_columns(const sc_tensor *dw, const sc_tensor *db, const sc
         int64_t end = sc_min(rows, first + BLOCK);
         for (int64_t i = 0; i < n; i++) block_w[i] = block_b[i] = 0;
         for (int64_t row = first; row < end; row++) {
-            real mean = means ? (real)sc_get(means, row) : 0, rstd = (real)sc_get(rstds, row);
+            real mean = o->mean ? (real)sc_get(o->mean, row) : 0, rstd = (real)sc_get(o->rstd, row);
             const real *dy = sc_in(g, sc_row(g, row) + c, n, bg), *v = sc_in(x, sc_row(x, row) + c, n, bx);
             SC_ELEMENTWISE
             for (int64_t i = 0; i < n; i++) {
@@ -170,48 +174,42 @@ static void norm_grad_columns(const sc_tensor *dw, const sc_tensor *db, const sc
     if (db) sc_store(db, c, 1, n, block_b);
 }
 
-static void norm_grad_w(const sc_task *k, const sc_tensor *dw, const sc_tensor *db, const sc_tensor *g,
-                        const sc_tensor *x, const sc_tensor *means, const sc_tensor *rstds) {
-    int64_t cols = sc_cols(x), grain = sc_min(NARROW, sc_ceil(sc_ceil(cols, 8), 16) * 16);
-    sc_range mine = sc_share(k, cols, grain);
-    for (int64_t c = mine.begin; c < mine.end; c += grain)
-        norm_grad_columns(dw, db, g, x, means, rstds, c, sc_min(grain, mine.end - c));
+static void norm_grad_w(const sc_task *task, const sc_tensor *dw, const sc_tensor *db, const operands *o) {
+    int64_t cols = sc_cols(o->x), grain = sc_min(NARROW, sc_ceil(sc_ceil(cols, 8), 16) * 16);
+    sc_range mine = sc_share(task, cols, grain);
+    for (int64_t c = mine.begin; c < mine.end; c += grain) norm_grad_columns(dw, db, o, c, sc_min(grain, mine.end - c));
 }
 
-void sc_k_layer_norm_grad_w(const sc_task *k) {
-    norm_grad_w(k, &k->t[0], &k->t[1], &k->t[2], &k->t[3], &k->t[4], &k->t[5]);
+SC_KERNEL(layer_norm_grad_w) {
+    norm_grad_w(task, &k->dw, &k->db, &(operands){.g = &k->g, .x = &k->x, .mean = &k->mean, .rstd = &k->rstd});
 }
-void sc_k_rms_norm_grad_w(const sc_task *k) {
-    norm_grad_w(k, &k->t[0], NULL, &k->t[1], &k->t[2], NULL, &k->t[3]);
+SC_KERNEL(rms_norm_grad_w) {
+    norm_grad_w(task, &k->dw, NULL, &(operands){.g = &k->g, .x = &k->x, .rstd = &k->rstd});
 }
 
 /* A part's rows of dx, then its columns of dw and db; dx may take c's bytes, never those of g or x. */
-static void norm_grads(const sc_task *k, int centred) {
-    const sc_tensor *dx = &k->t[0], *t = &k->t[2 + centred + (k->i[3] != 0)], *g = t, *x = t + 1;
-    const sc_tensor *mean = centred ? t + 2 : NULL, *rstd = t + 2 + centred, *w = k->i[1] ? rstd + 1 : NULL;
-    const sc_tensor *c = k->i[2] ? rstd + 1 + (w != NULL) : NULL;
-    sc_range mine = sc_share(k, sc_rows(x), 1);
-    for (int64_t row = mine.begin; row < mine.end; row++)
-        norm_grad_row(dx, g, x, w, c, row, mean ? (real)sc_get(mean, row) : 0, (real)sc_get(rstd, row), centred);
-    norm_grad_w(k, &k->t[1], centred ? &k->t[2] : NULL, g, x, mean, rstd);
+SC_KERNEL(layer_norm_grads) {
+    operands o = {&k->g, &k->x, &k->mean, &k->rstd, sc_given(&k->w), sc_given(&k->c)};
+    norm_grad(task, &k->dx, &o);
+    norm_grad_w(task, &k->dw, &k->db, &o);
+}
+SC_KERNEL(rms_norm_grads) {
+    operands o = {&k->g, &k->x, NULL, &k->rstd, sc_given(&k->w), sc_given(&k->c)};
+    norm_grad(task, &k->dx, &o);
+    norm_grad_w(task, &k->dw, NULL, &o);
 }
 
-void sc_k_layer_norm_grads(const sc_task *k) {
-    norm_grads(k, 1);
-}
-void sc_k_rms_norm_grads(const sc_task *k) {
-    norm_grads(k, 0);
-}
-
-static void sum_columns(const sc_task *k, const sc_tensor *ds) {
-    const sc_tensor *dx = &k->t[0];
-    if (!k->i[3]) return;
-    sc_task sum = {.nt = 2, .t = {*ds, *dx}, .i = {(1 << (dx->dims - 1)) - 1}, .part = k->part, .parts = k->parts};
+static void sum_columns(const sc_task *task, const sc_tensor *ds, const sc_tensor *dx) {
+    sc_args args = {.sum = {.y = *ds, .x = *dx, .over = (1 << (dx->dims - 1)) - 1}};
+    sc_task sum = *task;
+    if (!ds->p) return;
+    sum.args = &args;
+    sum.slots = SC_SLOTS_sum;
     sc_k_sum(&sum);
 }
-void sc_layer_norm_grads_finish(const sc_task *k) {
-    sum_columns(k, &k->t[3]);
+SC_FINISH(layer_norm_grads) {
+    sum_columns(task, &k->ds, &k->dx);
 }
-void sc_rms_norm_grads_finish(const sc_task *k) {
-    sum_columns(k, &k->t[2]);
+SC_FINISH(rms_norm_grads) {
+    sum_columns(task, &k->ds, &k->dx);
 }

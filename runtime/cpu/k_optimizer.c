@@ -4,9 +4,8 @@
  * Relies on: kernel.h, sc_optimizer.h (update rules, rounding); learning rates and coefficients in the record.
  * Relied on by: generated code.
  *
- * A row (begin, end, group) of the segment table covers flat offsets; this rank holds [s·n, s·n + n), n = i1, s =
- * rank mod i2. Where moments are bf16, a row is a parameter and ends with its path's key. sum_squares: blocks of 4096
- * elements, added up in order. clip: norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)), over the scale. */
+ * A segment covers flat offsets; this rank holds [s·n, s·n + n), n = slice, s = rank mod slices. sum_squares: blocks of
+ * 4096 elements, added up in order. clip: norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)), over the scale. */
 #include "../sc_optimizer.h"
 #include "kernel.h"
 
@@ -19,30 +18,35 @@ typedef struct { /* one piece of a segment, as the update rules see it */
     int group;
     uint64_t key, element; /* for moments of bf16: its parameter, and which element of it comes first */
 } piece;
-typedef void update(const sc_task *k, piece p, const void *constants);
+typedef void update(const sc_task *task, piece p, const void *constants);
+
+typedef struct { /* what both optimizers' structs say of the rank's slice */
+    const int64_t *table;
+    int64_t ntable, slice, slices;
+    bool keyed;
+} range;
 
 /* This part's pieces of the rank's slice; the part's borders do not depend on the segments. */
-static void for_each_piece(const sc_task *k, bool keyed, update *u, const void *constants) {
-    int64_t n = k->i[1], first = n * sc_slice_of(k, k->i[2]);
-    int row = keyed ? SC_KEYED_SEGMENT : SC_SEGMENT;
-    sc_range mine = sc_share(k, n, SC_CHUNK);
-    for (const int64_t *s = k->table; s + row <= k->table + k->ntable; s += row) {
-        int64_t begin = sc_max(s[0] - first, mine.begin), end = sc_min(s[1] - first, mine.end);
+static void for_each_piece(const sc_task *task, range r, update *u, const void *constants) {
+    int64_t first = r.slice * sc_slice_of(task, r.slices);
+    sc_range mine = sc_share(task, r.slice, SC_CHUNK);
+    for (int64_t row = 0; row < sc_segments(r.ntable, r.keyed); row++) {
+        sc_segment s = sc_segment_at(r.table, row, r.keyed);
+        int64_t begin = sc_max(s.begin - first, mine.begin), end = sc_min(s.end - first, mine.end);
         for (int64_t i = begin; i < end; i += PIECE)
-            u(k,
-              (piece){i, sc_min(PIECE, end - i), (int)s[2], keyed ? (uint64_t)s[3] : 0, (uint64_t)(first + i - s[0])},
+            u(task, (piece){i, sc_min(PIECE, end - i), (int)s.group, s.key, (uint64_t)(first + i - s.begin)},
               constants);
     }
 }
 
 static bool is_rounded(const sc_tensor *moment) {
-    return moment && moment->dtype == BF16;
+    return moment->p && moment->dtype == BF16;
 }
 /* The upper halves of what rounding gives: moments as they are stored. v: NULL where there is none. */
-static void put_rounded(const sc_task *k, piece s, const sc_tensor *m, const real *m1, const sc_tensor *v,
+static void put_rounded(const sc_task *task, piece s, const sc_tensor *m, const real *m1, const sc_tensor *v,
                         const real *v1) {
     uint32_t word[PIECE];
-    sc_rounding d = sc_rounding_of(k->record, s.key);
+    sc_rounding d = sc_rounding_of(task->record, s.key);
     sc_bf16_t *restrict to = (sc_bf16_t *)m->p + s.at;
     sc_random(word, s.n, d.key, d.a, d.b, s.element);
     for (int64_t i = 0; i < s.n; i++) to[i] = (sc_bf16_t)(sc_rounded_bf16(m1[i], word[i]) >> 16);
@@ -57,19 +61,19 @@ static bool skips(const sc_tensor *coefficient) {
 }
 
 typedef struct {
+    const sc_sgd_args *k;
     sc_sgd rule;
-    const sc_tensor *buffer;
 } sgd_constants;
 
-static void sgd_piece(const sc_task *k, piece s, const void *constants) {
+static void sgd_piece(const sc_task *task, piece s, const void *constants) {
     const sgd_constants *a = constants;
     const sc_sgd c = a->rule;
-    const sc_sgd_group group = sc_sgd_group_of(k->record, s.group);
-    const sc_tensor *grad = &k->t[0], *master = &k->t[1];
+    const sc_sgd_group group = sc_sgd_group_of(task->record, s.group);
+    const sc_tensor *master = &a->k->master, *buffer = sc_given(&a->k->momentum);
     real bg[PIECE], bp[PIECE], bm[PIECE];
-    const real *g = sc_in(grad, s.at, s.n, bg), *p0 = sc_in(master, s.at, s.n, bp);
-    const real *b0 = a->buffer ? sc_in(a->buffer, s.at, s.n, bm) : g;
-    real *p1 = sc_out(master, s.at, bp), *b1 = a->buffer ? sc_out(a->buffer, s.at, bm) : bm;
+    const real *g = sc_in(&a->k->grad, s.at, s.n, bg), *p0 = sc_in(master, s.at, s.n, bp);
+    const real *b0 = buffer ? sc_in(buffer, s.at, s.n, bm) : g;
+    real *p1 = sc_out(master, s.at, bp), *b1 = buffer ? sc_out(buffer, s.at, bm) : bm;
     SC_ELEMENTWISE
     for (int64_t i = 0; i < s.n; i++) {
         real p = p0[i], b = b0[i];
@@ -78,29 +82,42 @@ static void sgd_piece(const sc_task *k, piece s, const void *constants) {
         b1[i] = b;
     }
     sc_put(master, s.at, s.n, p1);
-    if (is_rounded(a->buffer))
-        put_rounded(k, s, a->buffer, b1, NULL, NULL);
-    else if (a->buffer)
-        sc_put(a->buffer, s.at, s.n, b1);
+    if (!buffer) return;
+    if (is_rounded(buffer))
+        put_rounded(task, s, buffer, b1, NULL, NULL);
+    else
+        sc_put(buffer, s.at, s.n, b1);
 }
 
-void sc_k_sgd(const sc_task *k) {
-    sgd_constants c = {.rule = {.clip = (real)sc_get(&k->t[2], 0),
-                                .momentum = k->record->momentum,
-                                .nesterov = k->i[0] != 0,
-                                .has_momentum = k->nt > 3},
-                       .buffer = k->nt > 3 ? &k->t[3] : NULL};
-    if (!skips(&k->t[2])) for_each_piece(k, is_rounded(c.buffer), sgd_piece, &c);
+SC_KERNEL(sgd) {
+    sgd_constants c = {.k = k,
+                       .rule = {.clip = (real)sc_get(&k->coefficient, 0),
+                                .momentum = task->record->momentum,
+                                .nesterov = k->nesterov != 0,
+                                .has_momentum = k->momentum.p != NULL}};
+    range r = {k->table, k->ntable, k->slice, k->slices, is_rounded(&k->momentum)};
+    if (!skips(&k->coefficient)) for_each_piece(task, r, sgd_piece, &c);
 }
 
-static void adam_piece(const sc_task *k, piece s, const void *constants) {
-    const sc_adam c = *(const sc_adam *)constants;
-    const sc_adam_group group = sc_adam_group_of(k->record, &c, s.group);
-    const sc_tensor *grad = &k->t[0], *master = &k->t[1], *first = &k->t[3], *second = &k->t[4];
+typedef struct {
+    const sc_adam_args *k;
+    sc_adam rule;
+} adam_constants;
+
+static void wire_piece(const sc_task *task, piece s, const void *constants) {
+    const sc_adam_args *k = ((const adam_constants *)constants)->k;
+    real buffer[PIECE];
+    sc_store(&k->wire, s.at, 1, s.n, sc_in(&k->master, s.at, s.n, buffer));
+}
+
+static void adam_piece(const sc_task *task, piece s, const void *constants) {
+    const sc_adam_args *k = ((const adam_constants *)constants)->k;
+    const sc_adam c = ((const adam_constants *)constants)->rule;
+    const sc_adam_group group = sc_adam_group_of(task->record, &c, s.group);
     real bg[PIECE], bp[PIECE], bm[PIECE], bv[PIECE];
-    const real *g = sc_in(grad, s.at, s.n, bg), *p0 = sc_in(master, s.at, s.n, bp), *m0 = sc_in(first, s.at, s.n, bm);
-    const real *v0 = sc_in(second, s.at, s.n, bv);
-    real *p1 = sc_out(master, s.at, bp), *m1 = sc_out(first, s.at, bm), *v1 = sc_out(second, s.at, bv);
+    const real *g = sc_in(&k->grad, s.at, s.n, bg), *p0 = sc_in(&k->master, s.at, s.n, bp);
+    const real *m0 = sc_in(&k->m, s.at, s.n, bm), *v0 = sc_in(&k->v, s.at, s.n, bv);
+    real *p1 = sc_out(&k->master, s.at, bp), *m1 = sc_out(&k->m, s.at, bm), *v1 = sc_out(&k->v, s.at, bv);
     SC_ELEMENTWISE
     for (int64_t i = 0; i < s.n; i++) {
         real p = p0[i], m = m0[i], v = v0[i];
@@ -109,67 +126,63 @@ static void adam_piece(const sc_task *k, piece s, const void *constants) {
         m1[i] = m;
         v1[i] = v;
     }
-    sc_put(master, s.at, s.n, p1);
-    if (is_rounded(first)) {
-        put_rounded(k, s, first, m1, second, v1);
+    sc_put(&k->master, s.at, s.n, p1);
+    if (is_rounded(&k->m)) {
+        put_rounded(task, s, &k->m, m1, &k->v, v1);
     } else {
-        sc_put(first, s.at, s.n, m1);
-        sc_put(second, s.at, s.n, v1);
+        sc_put(&k->m, s.at, s.n, m1);
+        sc_put(&k->v, s.at, s.n, v1);
     }
-    if (k->nt > 6) sc_store(&k->t[6], s.at, 1, s.n, sc_in(master, s.at, s.n, bp)); /* wire */
+    if (k->wire.p) wire_piece(task, s, constants);
 }
 
 /* A skipped step leaves the wire shard what it is, the master in its dtype; written all the same: where state streams
  * through the device, what lies there now is not what goes back. */
-static void wire_piece(const sc_task *k, piece s, const void *constants) {
-    real buffer[PIECE];
-    (void)constants;
-    sc_store(&k->t[6], s.at, 1, s.n, sc_in(&k->t[1], s.at, s.n, buffer));
+SC_KERNEL(adam) {
+    adam_constants c = {
+        k, sc_adam_of(task->record, *(const int64_t *)k->step.p, (real)sc_get(&k->coefficient, 0), k->decoupled != 0)};
+    range r = {k->table, k->ntable, k->slice, k->slices, is_rounded(&k->m)};
+    if (!skips(&k->coefficient))
+        for_each_piece(task, r, adam_piece, &c);
+    else if (k->wire.p)
+        for_each_piece(task, r, wire_piece, &c);
 }
 
-void sc_k_adam(const sc_task *k) {
-    sc_adam c = sc_adam_of(k->record, *(const int64_t *)k->t[5].p, (real)sc_get(&k->t[2], 0), k->i[0] != 0);
-    if (!skips(&k->t[2]))
-        for_each_piece(k, is_rounded(&k->t[3]), adam_piece, &c);
-    else if (k->nt > 6)
-        for_each_piece(k, is_rounded(&k->t[3]), wire_piece, NULL);
+SC_KERNEL(count_step) {
+    if (task->part == 0 && !(k->coefficient.p && skips(&k->coefficient))) *(int64_t *)k->step.p += 1;
 }
 
-void sc_k_count_step(const sc_task *k) {
-    if (k->part == 0 && !(k->nt > 1 && skips(&k->t[1]))) *(int64_t *)k->t[0].p += 1;
-}
-
-void sc_k_sum_squares(const sc_task *k) {
+SC_KERNEL(sum_squares) {
     enum { BLOCK = 4096 };
-    if (k->part) return;
-    const sc_tensor *x = &k->t[1];
-    int64_t numel = sc_numel(x);
-    real buffer[SC_CHUNK], unscaled[SC_CHUNK], inverse = k->i[0] ? 1 / (real)sc_get(&k->t[2], 0) : 1;
+    if (task->part) return;
+    bool scaled = k->scaler.p != NULL;
+    int64_t numel = sc_numel(&k->x);
+    real buffer[SC_CHUNK], unscaled[SC_CHUNK], inverse = scaled ? 1 / (real)sc_get(&k->scaler, 0) : 1;
     double total = 0;
     for (int64_t first = 0; first < numel; first += BLOCK) {
         double block = 0;
         for (int64_t i = first; i < sc_min(numel, first + BLOCK); i += SC_CHUNK) {
             int64_t n = sc_min(SC_CHUNK, numel - i);
-            const real *v = sc_in(x, i, n, buffer);
-            for (int64_t j = 0; j < n && k->i[0]; j++) unscaled[j] = v[j] * inverse;
-            if (k->i[0]) v = unscaled;
+            const real *v = sc_in(&k->x, i, n, buffer);
+            for (int64_t j = 0; j < n && scaled; j++) unscaled[j] = v[j] * inverse;
+            if (scaled) v = unscaled;
             block += sc_chunk_dot(v, v, n);
         }
         total += block;
     }
-    sc_set(&k->t[0], 0, total);
+    sc_set(&k->y, 0, total);
 }
 
-void sc_k_clip_coefficient(const sc_task *k) {
-    if (k->part) return;
+SC_KERNEL(clip_coefficient) {
+    if (task->part) return;
     double sum = 0;
-    for (int64_t i = 0; i < sc_numel(&k->t[2]); i++) sum += sc_get(&k->t[2], i);
-    double coefficient = sc_coefficient(sum, k->record->clip);
-    sc_set(&k->t[1], 0, sqrt(sum));
-    if (k->nt > 3) { /* a scaler */
+    for (int64_t i = 0; i < sc_numel(&k->squares); i++) sum += sc_get(&k->squares, i);
+    double coefficient = sc_coefficient(sum, task->record->clip);
+    sc_set(&k->norm, 0, sqrt(sum));
+    if (k->scaler.p) {
         bool skip = sc_not_finite(sum);
-        coefficient = skip ? 0 : coefficient / sc_get(&k->t[3], 0);
-        sc_set(&k->t[0], 1, skip);
+        coefficient = skip ? 0 : coefficient / sc_get(&k->scaler, 0);
+        sc_set(&k->coefficient, 1, skip);
     }
-    sc_set(&k->t[0], 0, coefficient);
+    sc_set(&k->coefficient, 0, coefficient);
 }

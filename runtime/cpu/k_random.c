@@ -70,33 +70,33 @@ void sc_random(uint32_t *to, int64_t n, uint64_t key, uint32_t a, uint32_t b, ui
     }
 }
 
-sc_dropping sc_dropping_of(const sc_task *k, double p, uint64_t key) {
-    return (sc_dropping){.key = sc_stream_key(k->record->seed, key),
-                         .step = (uint32_t)k->record->step,
+sc_dropping sc_dropping_of(const sc_task *task, double p, uint64_t key) {
+    return (sc_dropping){.key = sc_stream_key(task->record->seed, key),
+                         .step = (uint32_t)task->record->step,
                          .threshold = p >= 1 ? UINT32_MAX : (uint32_t)(p * 4294967296.0),
                          .scale = p >= 1 ? 0 : (real)(1 / (1 - p))};
 }
 
-void sc_drop(const sc_dropping *d, const sc_task *k, int64_t b, uint64_t first, real *to, const real *x, int64_t n) {
+void sc_drop(const sc_dropping *d, const sc_task *task, int64_t b, uint64_t first, real *to, const real *x, int64_t n) {
     uint32_t word[SC_CHUNK];
     for (int64_t i = 0; i < n; i += SC_CHUNK) {
         int64_t m = sc_min(SC_CHUNK, n - i);
-        sc_random(word, m, d->key, (uint32_t)(k->record->first_sample + b), d->step, first + (uint64_t)i);
+        sc_random(word, m, d->key, (uint32_t)(task->record->first_sample + b), d->step, first + (uint64_t)i);
         SC_ELEMENTWISE
         for (int64_t j = 0; j < m; j++) to[i + j] = word[j] >= d->threshold ? x[i + j] * d->scale : 0;
     }
 }
 
-void sc_k_dropout(const sc_task *k) {
-    const sc_tensor *y = &k->t[0], *x = &k->t[1];
-    sc_dropping d = sc_dropping_of(k, k->f[0], (uint64_t)k->i[0]);
+SC_KERNEL(dropout) {
+    const sc_tensor *y = &k->y, *x = &k->x;
+    sc_dropping d = sc_dropping_of(task, k->p, (uint64_t)k->key);
     int64_t samples = x->dims ? x->shape[0] : 1, n = sc_numel(x) / sc_max(samples, 1), pieces = sc_ceil(n, SC_CHUNK);
-    sc_range mine = sc_share(k, samples * pieces, 1);
+    sc_range mine = sc_share(task, samples * pieces, 1);
     real in[SC_CHUNK], out[SC_CHUNK];
     for (int64_t u = mine.begin; u < mine.end; u++) {
         int64_t b = u / pieces, first = u % pieces * SC_CHUNK, m = sc_min(SC_CHUNK, n - first), at = b * n + first;
         real *to = sc_out(y, at, out);
-        sc_drop(&d, k, b, (uint64_t)first, to, sc_in(x, at, m, in), m);
+        sc_drop(&d, task, b, (uint64_t)first, to, sc_in(x, at, m, in), m);
         sc_put(y, at, m, to);
     }
 }

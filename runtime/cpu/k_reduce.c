@@ -101,14 +101,13 @@ static real across(const sc_tensor *x, const shape *s, operation op, int64_t at)
     return op == MAX ? most : (real)(op == MEAN ? total / (double)(count * s->inner) : total);
 }
 
-static void reduce(const sc_task *k, operation op) {
-    const sc_tensor *y = &k->t[0], *x = &k->t[1];
-    shape s = shape_of(x, k->i[0]);
+static void reduce(const sc_task *task, const sc_tensor *y, const sc_tensor *x, int64_t over, operation op) {
+    shape s = shape_of(x, over);
     int64_t outer = space_size(&s.outer), width = s.inner_kept ? s.inner : 1;
     if (s.inner_kept) {
         int64_t grain = sc_min(SC_CHUNK, sc_max(64, sc_ceil(sc_ceil(width, 8), 64) * 64)),
                 pieces = sc_ceil(width, grain);
-        sc_range mine = sc_share(k, outer * pieces, 1);
+        sc_range mine = sc_share(task, outer * pieces, 1);
         for (int64_t u = mine.begin; u < mine.end; u++) {
             real result[SC_CHUNK];
             int64_t i = u % pieces * grain, o = u / pieces, n = sc_min(grain, width - i);
@@ -116,7 +115,7 @@ static void reduce(const sc_task *k, operation op) {
             sc_store(y, o * width + i, 1, n, result);
         }
     } else {
-        sc_range mine = sc_share(k, outer, 16);
+        sc_range mine = sc_share(task, outer, 16);
         for (int64_t o = mine.begin; o < mine.end; o++) {
             real result = across(x, &s, op, space_at(&s.outer, o));
             sc_store(y, o, 1, 1, &result);
@@ -124,14 +123,14 @@ static void reduce(const sc_task *k, operation op) {
     }
 }
 
-void sc_k_sum(const sc_task *k) {
-    reduce(k, SUM);
+SC_KERNEL(sum) {
+    reduce(task, &k->y, &k->x, k->over, SUM);
 }
-void sc_k_mean(const sc_task *k) {
-    reduce(k, MEAN);
+SC_KERNEL(mean) {
+    reduce(task, &k->y, &k->x, k->over, MEAN);
 }
-void sc_k_max(const sc_task *k) {
-    reduce(k, MAX);
+SC_KERNEL(max) {
+    reduce(task, &k->y, &k->x, k->over, MAX);
 }
 
 /* One kept element: counts the ties, then writes its column of dx. */
@@ -150,11 +149,11 @@ static void share_gradient(const sc_tensor *dx, const sc_tensor *x, const space 
     }
 }
 
-void sc_k_max_grad(const sc_task *k) {
-    const sc_tensor *dx = &k->t[0], *g = &k->t[1], *x = &k->t[2], *y = &k->t[3];
+SC_KERNEL(max_grad) {
+    const sc_tensor *x = &k->x;
     space kept = {0}, reduced = {0};
-    for (int d = 0; d < x->dims; d++) space_add(k->i[0] >> d & 1 ? &reduced : &kept, x->shape[d], x->stride[d]);
-    sc_range mine = sc_share(k, space_size(&kept), 16);
+    for (int d = 0; d < x->dims; d++) space_add(k->over >> d & 1 ? &reduced : &kept, x->shape[d], x->stride[d]);
+    sc_range mine = sc_share(task, space_size(&kept), 16);
     for (int64_t o = mine.begin; o < mine.end; o++)
-        share_gradient(dx, x, &reduced, space_at(&kept, o), (real)sc_get(g, o), (real)sc_get(y, o));
+        share_gradient(&k->dx, x, &reduced, space_at(&kept, o), (real)sc_get(&k->g, o), (real)sc_get(&k->y, o));
 }

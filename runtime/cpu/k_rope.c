@@ -5,21 +5,20 @@
  * x [B,S,H,D], angle a = position · f_d, f_d = theta^(-2d/D), rounded to real as PyTorch does:
  * y[d] = x[d] cos a - x[d+D/2] sin a;  y[d+D/2] = x[d+D/2] cos a + x[d] sin a. The inverse (the gradient) negates sin.
  * Llama 3.1's scaling (factor ≠ 0): wavelengths 2π/f beyond original/low are stretched by factor, those within
- * original/high stay, between them f is blended. i1: of so many heads from the first on; the others stay (0: of all).
- */
+ * original/high stay, between them f is blended. Of `heads` heads from the first on; the others stay (0:
+ * of all). */
 #include "kernel.h"
 
 enum { HALF = 512 }; /* pairs at a time */
 
-static real frequency(const sc_task *k, int64_t d, int64_t head) {
-    double f = (real)(1 / pow(k->f[0], (real)(2 * d) / (real)head));
-    double factor = k->f[1], low = k->f[2], high = k->f[3], original = k->f[4];
-    if (factor == 0) return (real)f;
+static real frequency(const sc_rope_args *k, int64_t d, int64_t head) {
+    double f = (real)(1 / pow(k->theta, (real)(2 * d) / (real)head));
+    if (k->factor == 0) return (real)f;
     double wave = 6.28318530717958647693 / f;
-    if (wave < original / high) return (real)f;
-    if (wave > original / low) return (real)(f / factor);
-    double smooth = (original / wave - low) / (high - low);
-    return (real)((1 - smooth) * f / factor + smooth * f);
+    if (wave < k->context / k->high) return (real)f;
+    if (wave > k->context / k->low) return (real)(f / k->factor);
+    double smooth = (k->context / wave - k->low) / (k->high - k->low);
+    return (real)((1 - smooth) * f / k->factor + smooth * f);
 }
 
 /* Rotates n pairs of one head. Both halves are read before either is written. */
@@ -45,8 +44,8 @@ static void keep(const sc_tensor *y, int64_t to, const sc_tensor *x, int64_t fro
         memcpy((char *)y->p + (to + at) * size, (const char *)x->p + (from + at) * size, (size_t)(n * size));
 }
 
-static void rotate_rows(const sc_task *k, sc_range rows, int64_t d, int64_t n) {
-    const sc_tensor *y = &k->t[0], *x = &k->t[1], *positions = k->nt > 2 ? &k->t[2] : NULL;
+static void rotate_rows(const sc_rope_args *k, sc_range rows, int64_t d, int64_t n) {
+    const sc_tensor *y = &k->y, *x = &k->x, *positions = sc_given(&k->positions);
     int64_t seq = x->shape[1], heads = x->shape[2], head = x->shape[3];
     real inverse[HALF], sine[HALF], cosine[HALF];
     double angle[HALF];
@@ -57,12 +56,12 @@ static void rotate_rows(const sc_task *k, sc_range rows, int64_t d, int64_t n) {
             (real)(positions ? sc_index(positions, b * positions->stride[0] + s * positions->stride[1]) : s);
         for (int64_t i = 0; i < n; i++) angle[i] = position * inverse[i];
         sc_chunk_sincos(angle, sine, cosine, n);
-        if (k->i[0])
+        if (k->inverse)
             for (int64_t i = 0; i < n; i++) sine[i] = -sine[i];
         for (int64_t h = 0; h < heads; h++) {
             int64_t from = b * x->stride[0] + s * x->stride[1] + h * x->stride[2] + d;
             int64_t to = b * y->stride[0] + s * y->stride[1] + h * y->stride[2] + d;
-            if (k->i[1] && h >= k->i[1])
+            if (k->heads && h >= k->heads)
                 keep(y, to, x, from, head / 2, n);
             else
                 rotate(y, to, x, from, head / 2, n, sine, cosine);
@@ -70,9 +69,8 @@ static void rotate_rows(const sc_task *k, sc_range rows, int64_t d, int64_t n) {
     }
 }
 
-void sc_k_rope(const sc_task *k) {
-    const sc_tensor *x = &k->t[1];
-    sc_range rows = sc_share(k, x->shape[0] * x->shape[1], 1);
-    int64_t half = x->shape[3] / 2;
+SC_KERNEL(rope) {
+    sc_range rows = sc_share(task, k->x.shape[0] * k->x.shape[1], 1);
+    int64_t half = k->x.shape[3] / 2;
     for (int64_t d = 0; d < half; d += HALF) rotate_rows(k, rows, d, sc_min(HALF, half - d));
 }

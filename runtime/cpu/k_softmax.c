@@ -16,11 +16,11 @@ static real row_max(const sc_tensor *x, int64_t at, int64_t cols) {
     return most;
 }
 
-void sc_k_softmax(const sc_task *k) {
-    const sc_tensor *y = &k->t[0], *x = &k->t[1];
+SC_KERNEL(softmax) {
+    const sc_tensor *y = &k->y, *x = &k->x;
     int64_t cols = sc_cols(x);
     real bx[SC_CHUNK], by[SC_CHUNK];
-    sc_range mine = sc_share(k, sc_rows(x), 1);
+    sc_range mine = sc_share(task, sc_rows(x), 1);
     for (int64_t row = mine.begin; row < mine.end; row++) {
         int64_t from = sc_row(x, row), to = sc_row(y, row);
         real most = row_max(x, from, cols);
@@ -41,11 +41,11 @@ void sc_k_softmax(const sc_task *k) {
     }
 }
 
-void sc_k_softmax_grad(const sc_task *k) {
-    const sc_tensor *dx = &k->t[0], *g = &k->t[1], *y = &k->t[2];
+SC_KERNEL(softmax_grad) {
+    const sc_tensor *dx = &k->dx, *g = &k->g, *y = &k->y;
     int64_t cols = sc_cols(y);
     real bg[SC_CHUNK], by[SC_CHUNK], bd[SC_CHUNK];
-    sc_range mine = sc_share(k, sc_rows(y), 1);
+    sc_range mine = sc_share(task, sc_rows(y), 1);
     for (int64_t row = mine.begin; row < mine.end; row++) {
         int64_t gat = sc_row(g, row), yat = sc_row(y, row), to = sc_row(dx, row);
         double dot = 0;

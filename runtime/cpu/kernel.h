@@ -38,14 +38,18 @@ static inline int64_t sc_ceil(int64_t a, int64_t b) {
 }
 
 /* This part's share of n things, cut at multiples of `grain`. */
-static inline sc_range sc_share(const sc_task *k, int64_t n, int64_t grain) {
+static inline sc_range sc_share(const sc_task *task, int64_t n, int64_t grain) {
     int64_t grains = sc_ceil(n, grain);
-    return (sc_range){sc_min(n, grains * k->part / k->parts * grain),
-                      sc_min(n, grains * (k->part + 1) / k->parts * grain)};
+    return (sc_range){sc_min(n, grains * task->part / task->parts * grain),
+                      sc_min(n, grains * (task->part + 1) / task->parts * grain)};
 }
 
+/* NULL where an optional operand is absent. */
+static inline const sc_tensor *sc_given(const sc_tensor *t) {
+    return t->p ? t : NULL;
+}
 static inline int sc_size(int dtype) {
-    static const uint8_t size[] = {4, 2, 2, 8, 1, 1, 4, 8, 1};
+    static const uint8_t size[] = SC_DTYPE_SIZES;
     return size[dtype];
 }
 static inline int64_t sc_numel(const sc_tensor *t) {
@@ -117,15 +121,22 @@ typedef struct {
     uint32_t step, threshold;
     real scale; /* 0 where everything is dropped */
 } sc_dropping;
-sc_dropping sc_dropping_of(const sc_task *k, double p, uint64_t key);
+sc_dropping sc_dropping_of(const sc_task *task, double p, uint64_t key);
 /* x[i] *= mask of element `first + i` of this rank's sample b. */
-void sc_drop(const sc_dropping *d, const sc_task *k, int64_t b, uint64_t first, real *to, const real *x, int64_t n);
+void sc_drop(const sc_dropping *d, const sc_task *task, int64_t b, uint64_t first, real *to, const real *x, int64_t n);
 
-/* Tensor b is `copy`'s equal in shape: copies this part's elements, any strides, equal dtype (k_copy.c). */
-void sc_copy_view(const sc_task *k, const sc_tensor *to, const sc_tensor *from);
+/* Copies this part's elements of `from` to its equal in shape and dtype, of any strides (k_copy.c). */
+void sc_copy_view(const sc_task *task, const sc_tensor *to, const sc_tensor *from);
 
-/* Finishes of the norms' gradients: the sums of dx's columns (k_norm.c). */
-sc_kernel sc_layer_norm_grads_finish, sc_rms_norm_grads_finish;
+/* SC_FINISH(cross_entropy) { ... } defines a kernel's finish, sc_finish_cross_entropy, as SC_KERNEL does the kernel. */
+#define SC_FINISH(name)                                                                                                \
+    static void name##_finish(const sc_task *task, const sc_##name##_args *k);                                         \
+    void sc_finish_##name(const sc_task *task) {                                                                       \
+        name##_finish(task, &task->args->name);                                                                        \
+    }                                                                                                                  \
+    static void name##_finish(const sc_task *task, const sc_##name##_args *k)
+sc_kernel sc_finish_cross_entropy, sc_finish_cross_entropy_grads; /* k_cross_entropy.c */
+sc_kernel sc_finish_layer_norm_grads, sc_finish_rms_norm_grads;   /* k_norm.c */
 
 /* c = alpha op(a) op(b) + beta c, row-major, on the calling thread (k_blas.c). */
 void sc_gemm(int ta, int tb, int64_t m, int64_t n, int64_t k, real alpha, const real *a, int64_t lda, const real *b,

@@ -32,24 +32,24 @@ void sc_wait(sc_rank *r, sc_stream s, int event) {
 }
 
 /* Takes the stream's pending waits. A wait for an event of the same stream is implied by the stream's order. */
-static sc_item *append(sc_rank *r, sc_kind kind, int event, sc_stream s, int nt, const sc_tensor *t) {
+static sc_item *append(sc_rank *r, sc_kind kind, int event, sc_stream s, const void *args, size_t size, int slots) {
     sc_program *p = &r->t->programs[r->current];
     sc_list *l = &p->stream[s];
     if (event < 0 || event >= r->b->programs[r->current].nevents || p->stream_of[event] >= 0)
         sc_stop(r, 3, "shardc: program %s issues event %d twice or out of its table", r->b->programs[r->current].name,
                 event);
-    if (nt > SC_TENSORS)
-        sc_stop(r, 3, "shardc: event %s has %d tensors, at most %d", sc_event_id(r, event), nt, SC_TENSORS);
+    if (slots > SC_TENSORS)
+        sc_stop(r, 3, "shardc: event %s has %d tensors, at most %d", sc_event_id(r, event), slots, SC_TENSORS);
     GROW(l->items, l->n, l->cap);
     p->stream_of[event] = s;
     p->position_of[event] = l->n;
     sc_item *it = &l->items[l->n++];
-    *it = (sc_item){.kind = kind, .event = event, .nt = nt, .parts = 1, .ndeps = l->npending};
-    it->t = sc_calloc((size_t)nt, sizeof *it->t);
-    memcpy(it->t, t, sizeof *t * (size_t)nt);
-    for (int i = 0; i < nt; i++) {
-        sc_check_tensor(r, event, &it->t[i]);
-        it->t[i].p = r->arena[it->t[i].host] + it->t[i].at;
+    *it = (sc_item){.kind = kind, .event = event, .parts = 1, .size = size, .slots = slots, .ndeps = l->npending};
+    it->args = memcpy(sc_calloc(1, size), args, size);
+    for (sc_tensor *t = it->args->t; t < it->args->t + slots; t++) {
+        if (!t->there) continue;
+        sc_check_tensor(r, event, t);
+        t->p = r->arena[t->host] + t->at;
     }
     it->deps = sc_calloc((size_t)l->npending, sizeof *it->deps);
     if (l->npending) memcpy(it->deps, l->pending, sizeof *it->deps * (size_t)l->npending);
@@ -60,27 +60,27 @@ static sc_item *append(sc_rank *r, sc_kind kind, int event, sc_stream s, int nt,
 /* Waking the other threads costs more than a small kernel does. Results do not depend on the number of parts. */
 enum { SMALL = 16384 };
 
-void sc_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const sc_attr *a, int nt, const sc_tensor *t) {
-    sc_item *it = append(r, SC_KERNEL, event, s, nt, t);
+void sc_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const void *args, size_t size, int slots) {
+    sc_item *it = append(r, SC_CALL, event, s, args, size, slots);
     it->kernel = k;
     it->finish = sc_kernel_finish(k);
-    if (a) it->attr = *a;
-    it->sleep_ns = a ? sc_kernel_sleeps(k, a) : 0;
+    it->sleep_ns = sc_kernel_sleeps(k, it->args);
     int64_t elements = 0;
-    for (int i = 0; i < nt; i++) elements += sc_numel(&t[i]);
+    for (const sc_tensor *t = it->args->t; t < it->args->t + slots; t++) elements += t->there ? sc_numel(t) : 0;
     if (s == COMPUTE && elements >= SMALL) it->parts = r->t->threads;
 }
 
 void sc_issue_collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, int comm, int nt, sc_tensor *t) {
     sc_check_collective(r, kind, event, comm, nt, t);
-    sc_item *it = append(r, SC_COLLECTIVE, event, s, nt, t);
+    sc_item *it = append(r, SC_COLLECTIVE, event, s, t, sizeof *t * (size_t)nt, nt);
     it->collective = kind;
     it->comm = comm;
     if (sc_comm(r, comm).n > 1) it->sleep_ns = (int64_t)(r->d->delay_ms[s] * 1e6);
 }
 
 void sc_copy_bytes(sc_rank *r, int event, sc_stream s, sc_tensor out, sc_tensor in) {
-    append(r, SC_COPY, event, s, 2, (sc_tensor[]){out, in});
+    sc_tensor t[] = {out, in};
+    append(r, SC_COPY, event, s, t, sizeof t, 2);
 }
 
 static void capture(sc_rank *r) {
@@ -134,7 +134,7 @@ void sc_describe_device(const sc_rank *r, char *out, size_t n) {
 static void program_free(sc_program *p) {
     for (int s = 0; s < SC_STREAMS; s++) {
         for (int i = 0; i < p->stream[s].n; i++) {
-            free(p->stream[s].items[i].t);
+            free(p->stream[s].items[i].args);
             free(p->stream[s].items[i].deps);
         }
         free(p->stream[s].items);

@@ -10,7 +10,7 @@
 
 /* ── captured programs ───────────────────────────────────────────────────────────────────────────────────────────────
  */
-typedef enum { SC_KERNEL, SC_COLLECTIVE, SC_COPY } sc_kind;
+typedef enum { SC_CALL, SC_COLLECTIVE, SC_COPY } sc_kind;
 
 typedef struct {
     int stream, position, event; /* the stream must have finished `position` + 1 of its items */
@@ -19,11 +19,12 @@ typedef struct {
 typedef struct {
     sc_kind kind;
     sc_collective_kind collective;
-    int event, comm, nt, parts;
+    int event, comm, parts;
     sc_kernel *kernel, *finish; /* finish: once, after all parts; or NULL */
-    sc_attr attr;
-    int64_t sleep_ns; /* before it runs */
-    sc_tensor *t;     /* resolved */
+    int64_t sleep_ns;           /* before it runs */
+    sc_args *args;              /* of a kernel its op's struct, else tensors alone: `size` bytes, tensors resolved */
+    size_t size;
+    int slots;
     sc_dep *deps;
     int ndeps;
 } sc_item;
@@ -50,7 +51,6 @@ typedef struct {
     sc_flag launch;   /* how many programs this stream has been given */
     sc_flag finished; /* items finished since the start of the process */
     uint32_t base;    /* `finished` when the running program began */
-    sc_task task;     /* what the kernel sees; one a thread */
 } sc_stream_state;
 
 struct sc_target {

@@ -9,32 +9,25 @@
 
 /* ── one event ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static void call(sc_rank *r, sc_task *task, const sc_item *it, sc_kernel *kernel, int part, int parts) {
-    task->nt = it->nt;
-    memcpy(task->t, it->t, sizeof *it->t * (size_t)it->nt);
-    memcpy(task->i, it->attr.i, sizeof task->i);
-    memcpy(task->f, it->attr.f, sizeof task->f);
-    task->table = it->attr.table;
-    task->ntable = it->attr.ntable;
-    task->record = r->t->record;
-    task->rank = r->rank;
-    task->world = r->world;
-    task->part = part;
-    task->parts = parts;
-    kernel(task);
-}
-
-static void run_part(sc_rank *r, sc_task *task, const sc_item *it, int part) {
-    call(r, task, it, it->kernel, part, it->parts);
+static void call(sc_rank *r, const sc_item *it, sc_kernel *kernel, int part, int parts) {
+    sc_task task = {.args = it->args,
+                    .slots = it->slots,
+                    .record = r->t->record,
+                    .rank = r->rank,
+                    .world = r->world,
+                    .part = part,
+                    .parts = parts};
+    kernel(&task);
 }
 
 static void copy_bytes(const sc_item *it) {
-    memcpy(it->t[0].p, it->t[1].p, (size_t)sc_numel(&it->t[1]) * sc_dtype_size(it->t[1].dtype));
+    const sc_tensor *out = it->args->t, *in = out + 1;
+    memcpy(out->p, in->p, (size_t)sc_numel(in) * sc_dtype_size(in->dtype));
 }
 
 /* All parts on the calling thread (interleave, and streams that have no pool). The order of the parts is free. */
 static void run_alone(sc_stream_state *s, const sc_item *it) {
-    for (int part = it->parts - 1; part >= 0; part--) run_part(s->r, &s->task, it, part);
+    for (int part = it->parts - 1; part >= 0; part--) call(s->r, it, it->kernel, part, it->parts);
 }
 
 typedef struct {
@@ -44,8 +37,7 @@ typedef struct {
 
 static void run_shared(void *arg, int part) {
     const sc_shared_item *x = arg;
-    sc_task task = {0};
-    run_part(x->r, &task, x->it, part);
+    call(x->r, x->it, x->it->kernel, part, x->it->parts);
 }
 
 static void run_pooled(sc_stream_state *s, const sc_item *it) {
@@ -73,7 +65,7 @@ static void execute(sc_stream_state *s, const sc_item *it) {
         run_pooled(s, it);
     else
         run_alone(s, it);
-    if (it->finish) call(r, &s->task, it, it->finish, 0, 1);
+    if (it->finish) call(r, it, it->finish, 0, 1);
     if (r->trace) sc_trace_event(r, it->event, start, sc_clock_end(r, s->stream));
     if (r->dumps) sc_dump_after(r, it->event);
     if (r->watch) sc_watch_after(r, it);

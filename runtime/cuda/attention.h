@@ -34,6 +34,7 @@ struct attention {
     uint64_t key;            /* of dropout */
     uint32_t threshold;      /* a word below it drops */
     float keep;              /* 1 / (1 - p) */
+    int drops;               /* p > 0 */
 };
 
 /* ── on the host ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -52,40 +53,37 @@ static inline rows_of rows_of_tensor(const sc_task *task, const sc_tensor *t) {
     return r;
 }
 
-/* Operands q, k, v from t[first] on. */
-static inline attention attention_of(const sc_task *task, int first, int documents_at) {
-    const sc_tensor *q = &task->t[first], *k = &task->t[first + 1], *v = &task->t[first + 2];
+/* k: the args of attention or attention_grad. */
+template <class K> attention attention_of(const sc_task *task, const K *k) {
+    const sc_tensor *q = &k->q;
     attention a = {};
     if (q->dtype != FP32 && q->dtype != BF16 && q->dtype != FP16)
         sc_unsupported(task, "attention", "the CUDA target computes attention in fp32, bf16 and fp16");
     if (q->shape[3] > 256) sc_unsupported(task, "attention", "head sizes go up to 256 on the CUDA target");
     a.q = rows_of_tensor(task, q);
-    a.k = rows_of_tensor(task, k);
-    a.v = rows_of_tensor(task, v);
-    if (task->i[2]) {
-        const sc_tensor *d = &task->t[documents_at];
-        a.documents = (const int32_t *)d->p;
-        a.document_batch = d->stride[0];
-        a.document_row = d->stride[1];
+    a.k = rows_of_tensor(task, &k->k);
+    a.v = rows_of_tensor(task, &k->v);
+    a.o = rows_of_tensor(task, &k->o);
+    if (k->documents.p) {
+        a.documents = (const int32_t *)k->documents.p;
+        a.document_batch = k->documents.stride[0];
+        a.document_row = k->documents.stride[1];
     }
+    a.lse = (float *)k->lse.p;
     a.batch = (int)q->shape[0];
     a.queries = (int)q->shape[1];
     a.heads = (int)q->shape[2];
     a.size = (int)q->shape[3];
-    a.keys = (int)k->shape[1];
-    a.group = a.heads / (int)k->shape[2];
-    a.causal = task->i[0] != 0;
-    a.scale = (float)task->f[0];
+    a.keys = (int)k->k.shape[1];
+    a.group = a.heads / (int)k->k.shape[2];
+    a.causal = k->causal != 0;
+    a.scale = (float)k->scale;
     a.record = task->record;
-    a.key = (uint64_t)task->i[1];
-    double p = task->f[1];
-    a.threshold = p > 0 ? (uint32_t)(p * 4294967296.0) : 0;
-    a.keep = p > 0 ? (float)(1 / (1 - p)) : 1;
+    a.key = (uint64_t)k->key;
+    a.drops = k->dropout > 0;
+    a.threshold = a.drops ? (uint32_t)(k->dropout * 4294967296.0) : 0;
+    a.keep = a.drops ? (float)(1 / (1 - k->dropout)) : 1;
     return a;
-}
-
-static inline bool drops(const sc_task *task) {
-    return task->f[1] > 0;
 }
 
 static inline void need_shared(const sc_task *task, size_t bytes) {

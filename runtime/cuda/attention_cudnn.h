@@ -10,10 +10,10 @@
 extern "C" {
 #endif
 
-/* Is it cuDNN's by what it computes? `i` and `f` are the task's. */
-static inline bool sc_cudnn_computes(const sc_tensor *q, const sc_tensor *k, const int64_t *i, const double *f) {
-    return (q->dtype == BF16 || q->dtype == FP16) && !i[2] && !(f[1] > 0) && q->dims == 4 && q->shape[3] % 8 == 0 &&
-           q->shape[3] <= 256 && q->shape[1] >= 64 && k->shape[1] >= 64;
+/* Is it cuDNN's by what it computes? */
+static inline bool sc_cudnn_computes(const sc_tensor *q, const sc_tensor *k, bool documents, double dropout) {
+    return (q->dtype == BF16 || q->dtype == FP16) && !documents && !(dropout > 0) && q->dims == 4 &&
+           q->shape[3] % 8 == 0 && q->shape[3] <= 256 && q->shape[1] >= 64 && k->shape[1] >= 64;
 }
 
 /* And on this kind of GPU? */
@@ -35,8 +35,9 @@ static inline int sc_cudnn_least(bool backward, int64_t keys) {
 #define SC_CUDNN_BACKWARD "1.4 to 2.5"
 #define SC_CUDNN_BOTH "1.5 to 2.4"
 
-/* Launches the task and says so; false: it is for the kernels here. It depends on shapes, strides, types, alignment,
- * the workspace's size, the GPU's kind and cuDNN's version, so that all ranks decide alike. */
+/* Launches the task, of attention or (backward) attention_grad, and says so; false: it is for the kernels here. It
+ * depends on shapes, strides, types, alignment, the workspace's size, the GPU's kind and cuDNN's version, so that all
+ * ranks decide alike. */
 bool sc_cudnn_attention(const sc_task *t, bool backward);
 
 typedef struct {

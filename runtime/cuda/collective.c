@@ -35,24 +35,26 @@ static void check_piece(sc_rank *r, int event, sc_collective_kind kind, const sc
                 sc_event_id(r, event), bytes);
 }
 
-void sc_collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, int comm, const sc_tensor *t) {
+void sc_collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, int comm, const sc_tensor *out,
+                   const sc_tensor *in) {
     cudaStream_t stream = r->t->stream[s];
     if (sc_comm(r, comm).n == 1) {
-        if (kind != SC_REDUCE) alone(&t[0], &t[1], stream);
+        alone(out, in, stream);
         return;
     }
     ncclComm_t c = r->t->comms.comm[comm][sc_policy_of(kind)];
-    ncclDataType_t type = type_of(r, event, &t[0], sc_policy_of(kind) == SC_SUMS);
-    check_piece(r, event, kind, &t[0]);
+    ncclDataType_t type = type_of(r, event, out, sc_policy_of(kind) == SC_SUMS);
+    size_t sent = (size_t)sc_numel(in), received = (size_t)sc_numel(out);
+    check_piece(r, event, kind, out);
     sc_spin(stream, (int64_t)(r->d->delay_ms[s] * 1e6));
     sc_mark(r, s, SC_MEETING, event);
     if (kind == SC_GATHER)
-        SC_NCCL(ncclAllGather(t[1].p, t[0].p, (size_t)sc_numel(&t[1]), type, c, stream));
+        SC_NCCL(ncclAllGather(in->p, out->p, sent, type, c, stream));
     else if (kind == SC_EXCHANGE)
-        SC_NCCL(ncclAlltoAll(t[1].p, t[0].p, (size_t)(sc_numel(&t[0]) / sc_comm(r, comm).n), type, c, stream));
+        SC_NCCL(ncclAlltoAll(in->p, out->p, received / (size_t)sc_comm(r, comm).n, type, c, stream));
     else if (kind == SC_SCATTER)
-        SC_NCCL(ncclReduceScatter(t[1].p, t[0].p, (size_t)sc_numel(&t[0]), type, ncclSum, c, stream));
+        SC_NCCL(ncclReduceScatter(in->p, out->p, received, type, ncclSum, c, stream));
     else
-        SC_NCCL(ncclAllReduce(t[0].p, t[0].p, (size_t)sc_numel(&t[0]), type, ncclSum, c, stream));
+        SC_NCCL(ncclAllReduce(in->p, out->p, received, type, ncclSum, c, stream));
     sc_mark(r, s, SC_IDLE, event);
 }

@@ -50,6 +50,6 @@ template <class E> SC_DEVICE float slope(float p, int c, int target, float scale
 }
 
 /* Losses and gradients of sc_k_cross_entropy_grads; false: not launched, the rows are not such that it gains. */
-bool sc_cuda_loss_held(const sc_task *t, const loss_task &a);
+bool sc_cuda_loss_held(const sc_task *task, const sc_cross_entropy_grads_args *k, const loss_task &a);
 
 #endif

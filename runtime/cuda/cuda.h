@@ -4,9 +4,9 @@
  *
  * A kernel sc_k_<op> is a host function: it launches on SC_STREAM(t), may be captured into a CUDA graph (so: no
  * allocation, no synchronisation, no copy from pageable memory), and looks at the task on the host only where that is
- * the same for every step. t->t[k].p is a device pointer (host arena: a pinned pointer that the device can read too);
- * t->record is a DEVICE pointer: kernels read it on the device, never here. parts is 1. Workspaces are the last tensor,
- * as large as the op's rule in compiler/ir/rules_work.c says for the CUDA target. */
+ * the same for every step. A tensor's p is a device pointer (host arena: a pinned pointer that the device can read
+ * too); task->record is a DEVICE pointer: kernels read it on the device, never here. parts is 1. A workspace is as
+ * large as the op's rule in compiler/ir/rules_work.c says for the CUDA target. */
 #ifndef SC_CUDA_H
 #define SC_CUDA_H
 

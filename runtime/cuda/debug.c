@@ -5,6 +5,7 @@
 #include "../common/lives.h"
 #include "rank.h"
 #include <stdlib.h>
+#include <string.h>
 
 struct sc_watch {
     sc_lives *program;               /* NULL unless poisoning or guarding */
@@ -88,18 +89,21 @@ static sc_tensor on_host(sc_rank *r, const sc_tensor *t, int k) {
 }
 
 /* The device looks; only where it finds something the bytes come here, for the report. */
-static void check_finite(sc_rank *r, int event, sc_stream s, const sc_attr *a, int nt, const sc_tensor *t) {
+static void check_finite(sc_rank *r, int event, sc_stream s, const sc_args *args, size_t size, int slots) {
     struct sc_watch *w = r->watch;
     const sc_event_info *e = &r->b->programs[r->current].events[event];
-    sc_tensor copy[SC_TENSORS];
+    const sc_tensor *t = args->t;
+    sc_args copy;
     *w->flag = 0;
-    for (int k = 0; k < nt; k++)
-        if ((e->written >> k & 1) && sc_is_float(&t[k])) sc_seek_not_finite(r->t->stream[s], &t[k], w->flag);
+    for (int k = 0; k < slots; k++)
+        if (t[k].p && (e->written >> k & 1) && sc_is_float(&t[k])) sc_seek_not_finite(r->t->stream[s], &t[k], w->flag);
     SC_CUDA(cudaStreamSynchronize(r->t->stream[s]));
     if (!*w->flag) return;
-    for (int k = 0; k < nt; k++) copy[k] = on_host(r, &t[k], k);
-    sc_check_finite(r, event, a, nt, copy);
-    for (int k = 0; k < nt; k++) { /* an infinity that was meant */
+    memcpy(&copy, args, size);
+    for (int k = 0; k < slots; k++)
+        if (t[k].p) copy.t[k] = on_host(r, &t[k], k);
+    sc_check_finite(r, event, &copy, size, slots);
+    for (int k = 0; k < slots; k++) { /* an infinity that was meant */
         free(w->copy[k]);
         w->copy[k] = NULL;
     }
@@ -170,11 +174,11 @@ void sc_watch_before(sc_rank *r, int event, sc_stream s) {
     if (r->watch && r->watch->base) SC_CUDA(cudaEventRecord(r->watch->start[event], r->t->stream[s]));
 }
 
-void sc_watch_after(sc_rank *r, int event, sc_stream s, const sc_attr *a, int nt, const sc_tensor *t) {
+void sc_watch_after(sc_rank *r, int event, sc_stream s, const sc_args *args, size_t size, int slots) {
     struct sc_watch *w = r->watch;
     if (!w) return;
     if (w->base) SC_CUDA(cudaEventRecord(w->end[event], r->t->stream[s]));
-    if (w->flag) check_finite(r, event, s, a, nt, t);
+    if (w->flag) check_finite(r, event, s, args, size, slots);
     if (r->dumps && sc_dump_wants(r, event)) {
         SC_CUDA(cudaStreamSynchronize(r->t->stream[s]));
         sc_dump_after(r, event);

@@ -146,12 +146,14 @@ void sc_device_open(sc_rank *r) {
 
 /* ── libraries: looked for before anything is made, and only what the program uses ───────────────────────────────────
  */
-void sc_libraries_survey(sc_rank *r, int event, const sc_attr *a, int nt, const sc_tensor *t) {
+void sc_libraries_survey(sc_rank *r, int event, const sc_args *args) {
     const char *op = r->b->programs[r->current].events[event].op;
-    int q = !strcmp(op, "attention") ? 2 : !strcmp(op, "attention_grad") ? 4 : nt;
-    if (q + 1 >= nt || !sc_cudnn_computes(&t[q], &t[q + 1], a->i, a->f)) return;
-    int64_t size = t[q].shape[3];
-    if (!r->t->head_size || size < r->t->head_size) r->t->head_size = size;
+    const sc_attention_args *a = !strcmp(op, "attention") ? &args->attention : NULL;
+    const sc_attention_grad_args *g = !strcmp(op, "attention_grad") ? &args->attention_grad : NULL;
+    int64_t size = 0; /* of a head that is cuDNN's */
+    if (a && sc_cudnn_computes(&a->q, &a->k, a->documents.there, a->dropout)) size = a->q.shape[3];
+    if (g && sc_cudnn_computes(&g->q, &g->k, g->documents.there, g->dropout)) size = g->q.shape[3];
+    if (size && (!r->t->head_size || size < r->t->head_size)) r->t->head_size = size;
 }
 
 static void need_library(sc_rank *r, sc_cuda_library l) {

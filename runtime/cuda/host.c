@@ -20,6 +20,7 @@ struct sc_host_event { /* lives as long as the graphs that hold it */
     sc_rank *r;
     sc_kernel *kernel;
     sc_task task;
+    sc_args args; /* the task's */
 };
 
 void sc_host_new(sc_rank *r) {
@@ -64,16 +65,20 @@ static void CUDART_CB run_event(void *arg) {
 }
 
 /* The same event is issued again for every mode, and means the same: its first copy serves all. */
-void sc_host_run(sc_rank *r, int event, sc_kernel *k, const sc_task *task) {
+void sc_host_run(sc_rank *r, int event, sc_kernel *k, const sc_task *task, size_t size) {
     struct sc_host_event **at = &r->t->programs[r->current].host[event];
     if (r->t->mode == SC_REHEARSE) {
         SC_CUDA(cudaLaunchHostFunc(r->t->stream[HOST], do_nothing, NULL));
         return;
     }
     if (!*at) {
-        *at = sc_calloc(1, sizeof **at);
-        **at = (struct sc_host_event){r, host_kernel(r, event, k), *task};
-        (*at)->task.record = &r->record;
+        struct sc_host_event *e = *at = sc_calloc(1, sizeof *e);
+        e->r = r;
+        e->kernel = host_kernel(r, event, k);
+        memcpy(&e->args, task->args, size);
+        e->task = *task;
+        e->task.args = &e->args;
+        e->task.record = &r->record;
     }
     SC_CUDA(cudaLaunchHostFunc(r->t->stream[HOST], run_event, *at));
 }

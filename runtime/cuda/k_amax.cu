@@ -19,21 +19,20 @@ __global__ void __launch_bounds__(BLOCK) amax_part(const typename E::type *x, in
 
 } // namespace
 
-/* Slots beyond the parameters are 0. */
-extern "C" void sc_k_amax(const sc_task *t) {
-    const sc_tensor *y = &t->t[0], *x = &t->t[1];
-    const int64_t *row = t->table + 1 + 2 * t->table[0];
-    int64_t slice = numel_of(x), n = (t->ntable - 1 - 2 * t->table[0]) / 3;
-    SC_CUDA(cudaMemsetAsync(y->p, 0, (size_t)numel_of(y) * sizeof(float), SC_STREAM(t)));
-    for (int64_t k = 0; k < n; k++) {
-        int64_t begin = row[3 * k] - sc_slice_of(t, t->i[0]) * slice, end = begin + row[3 * k + 1];
+/* Numbers beyond the parameters' are 0. */
+SC_KERNEL(amax) {
+    const int64_t *row = k->table + 1 + 2 * k->table[0];
+    int64_t slice = numel_of(&k->shard), n = (k->ntable - 1 - 2 * k->table[0]) / 3;
+    SC_CUDA(cudaMemsetAsync(k->y.p, 0, (size_t)numel_of(&k->y) * sizeof(float), SC_STREAM(task)));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t begin = row[3 * i] - sc_slice_of(task, k->shards) * slice, end = begin + row[3 * i + 1];
         begin = begin > 0 ? begin : 0;
         end = end < slice ? end : slice;
         if (begin >= end) continue;
-        with_float(t, x->dtype, [&](auto e) {
+        with_float(task, k->shard.dtype, [&](auto e) {
             using E = decltype(e);
-            SC_LAUNCH(t, amax_part<E>, filling(t, ceil_div(end - begin, BLOCK * 4)), BLOCK,
-                      (const typename E::type *)x->p + begin, end - begin, (float *)y->p + k);
+            SC_LAUNCH(task, amax_part<E>, filling(task, ceil_div(end - begin, BLOCK * 4)), BLOCK,
+                      (const typename E::type *)k->shard.p + begin, end - begin, (float *)k->y.p + i);
         });
     }
 }

@@ -293,7 +293,7 @@ template <class E, int D> static void launch(const sc_task *t, const attention &
     int64_t blocks = ceil_of(a.queries, forward_of<D>::QUERIES) * a.heads * a.batch;
     size_t bytes = forward_bytes<E, D>();
     need_shared(t, bytes);
-    sc_launch(drops(t) ? forward<E, D, true> : forward<E, D, false>, blocks, 128, bytes, SC_STREAM(t), a);
+    sc_launch(a.drops ? forward<E, D, true> : forward<E, D, false>, blocks, 128, bytes, SC_STREAM(t), a);
 }
 template <int D> static void launch_plain(const sc_task *t, const attention &a) {
     int64_t blocks = ceil_of(a.queries, plain_of<D>::QUERIES) * a.heads * a.batch;
@@ -304,15 +304,13 @@ template <class E> static void launch_for_size(const sc_task *t, const attention
     (a.size <= 64 ? launch<E, 64> : a.size <= 128 ? launch<E, 128> : launch<E, 256>)(t, a);
 }
 
-extern "C" void sc_k_attention(const sc_task *t) {
-    attention a = attention_of(t, 2, 5);
-    a.o = rows_of_tensor(t, &t->t[0]);
-    a.lse = (float *)t->t[1].p;
-    if (a.batch * a.heads * a.queries == 0 || sc_cudnn_attention(t, false)) return;
-    switch (t->t[2].dtype) {
-    case BF16: launch_for_size<sc_bf16>(t, a); break;
-    case FP16: launch_for_size<sc_fp16>(t, a); break;
-    default: (a.size <= 64 ? launch_plain<64> : a.size <= 128 ? launch_plain<128> : launch_plain<256>)(t, a);
+SC_KERNEL(attention) {
+    attention a = attention_of(task, k);
+    if (a.batch * a.heads * a.queries == 0 || sc_cudnn_attention(task, false)) return;
+    switch (k->q.dtype) {
+    case BF16: launch_for_size<sc_bf16>(task, a); break;
+    case FP16: launch_for_size<sc_fp16>(task, a); break;
+    default: (a.size <= 64 ? launch_plain<64> : a.size <= 128 ? launch_plain<128> : launch_plain<256>)(task, a);
     }
 }
 

@@ -1,6 +1,6 @@
 /* attention and its gradient by cuDNN's fused engines, through its graph API: bf16 and fp16 with head sizes that are a
- * multiple of 8, without dropout and documents. Relies on: cuDNN 9 (library.h loads it), the workspace that
- * work_attention (compiler/ir/rules_work.c) asks for. Relied on by: k_attention.cu, k_attention_grad.cu.
+ * multiple of 8, without dropout and documents. Relies on: cuDNN 9 (library.h loads it), schema/workspace.h, by which
+ * work_attention (compiler/ir/rules_work.c) asks for a workspace. Relied on by: k_attention.cu, k_attention_grad.cu.
  *
  * cuDNN recognises attention in a graph of plain operations over tensors [batch, heads, rows, columns], K given as its
  * transpose. Forward:
@@ -19,6 +19,7 @@
  */
 #include "attention_cudnn.h"
 
+#include "../schema/workspace.h"
 #include "library.h"
 #include <cudnn.h>
 #include <math.h>
@@ -298,7 +299,7 @@ static bool repeats_bits(graph *g, descriptor engine) {
 }
 
 static int64_t padded(int64_t bytes) {
-    return (bytes + 255) / 256 * 256;
+    return sc_round_up(bytes, 256);
 }
 
 static int at_a_time(int calls) {
@@ -383,12 +384,10 @@ static bool try_parts(planned *p, cudnnHandle_t handle, int64_t batch, int64_t h
     return false;
 }
 
-/* What cuDNN 9.19 asks for, ours included: where this is too much, nothing has to be tried. */
-static int64_t least_bytes(const problem *c, int64_t batch, int64_t heads) {
-    int64_t all = batch * heads * (c->H / c->KV), bytes = all * c->S * 4;
-    bytes += c->repeats ? all * ((c->S + 63) / 64 * 64) * ((c->T + 127) / 128 * 128) * 2 : all * c->S * c->D * 4;
-    if (c->H != c->KV) bytes += 2 * all * c->T * c->D * 2;
-    return bytes * at_a_time((int)(c->B / batch * (c->KV / heads)));
+/* Where this is more than there is, nothing has to be tried. */
+static int64_t needed(const problem *c, int64_t batch, int64_t heads) {
+    return at_a_time((int)(c->B / batch * (c->KV / heads))) *
+           sc_cudnn_backward_bytes(batch, heads, c->H / c->KV, c->S, c->T, c->D, c->repeats);
 }
 
 /* Parts from the largest down, as work_attention counts them: whole samples, then key heads of one sample. */
@@ -406,9 +405,9 @@ static void plan_parts(planned *p, cudnnHandle_t handle) {
         return;
     }
     for (int64_t n = 1; n <= c->B && !p->choice.taken; n++)
-        if (c->B % n == 0 && least_bytes(c, c->B / n, c->KV) <= c->room) try_parts(p, handle, c->B / n, c->KV);
+        if (c->B % n == 0 && needed(c, c->B / n, c->KV) <= c->room) try_parts(p, handle, c->B / n, c->KV);
     for (int64_t n = 2; n <= c->KV && !p->choice.taken; n++)
-        if (c->KV % n == 0 && least_bytes(c, 1, c->KV / n) <= c->room) try_parts(p, handle, 1, c->KV / n);
+        if (c->KV % n == 0 && needed(c, 1, c->KV / n) <= c->room) try_parts(p, handle, 1, c->KV / n);
     if (!p->choice.taken && !*p->choice.why)
         snprintf(p->choice.why, sizeof p->choice.why, "the workspace of %lld bytes is too small", (long long)c->room);
 }
@@ -416,15 +415,26 @@ static void plan_parts(planned *p, cudnnHandle_t handle) {
 /* ── tasks ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 typedef struct {
-    const sc_tensor *q, *k, *v, *o, *lse, *go, *dq, *dk, *dv, *work;
+    const sc_tensor *q, *k, *v, *o, *lse, *go, *dq, *dk, *dv, *work; /* work: NULL where there is none */
+    double scale, dropout;
+    bool causal, documents;
 } operands;
 
+template <class K> static operands shared_by(const K *k) { /* attention and attention_grad */
+    operands x = {};
+    x.q = &k->q, x.k = &k->k, x.v = &k->v, x.o = &k->o, x.lse = &k->lse;
+    x.work = k->work.p ? &k->work : NULL;
+    x.scale = k->scale, x.dropout = k->dropout;
+    x.causal = k->causal != 0, x.documents = k->documents.p != NULL;
+    return x;
+}
+
 static operands operands_of(const sc_task *t, bool backward) {
-    const sc_tensor *x = t->t;
-    const sc_tensor *work = x + t->nt - 1;
-    if (work->dtype != BOOL) work = NULL;
-    if (!backward) return {x + 2, x + 3, x + 4, x, x + 1, NULL, NULL, NULL, NULL, work};
-    return {x + 4, x + 5, x + 6, x + 7, x + 8, x + 3, x, x + 1, x + 2, work};
+    if (!backward) return shared_by((const sc_attention_args *)t->args);
+    const sc_attention_grad_args *k = (const sc_attention_grad_args *)t->args;
+    operands x = shared_by(k);
+    x.go = &k->g, x.dq = &k->dq, x.dk = &k->dk, x.dv = &k->dv;
+    return x;
 }
 
 /* Sixteen bytes at a time; a sample or head that is the only one steps over the whole of it. */
@@ -441,7 +451,8 @@ static bool problem_of(const sc_task *t, bool backward, problem *c) {
     const sc_cuda *library = sc_library(t);
     operands x = operands_of(t, backward);
     memset(c, 0, sizeof *c);
-    if (!sc_cudnn_computes(x.q, x.k, t->i, t->f) || !sc_cudnn_serves(library->major, x.q->shape[3])) return false;
+    if (!sc_cudnn_computes(x.q, x.k, x.documents, x.dropout) || !sc_cudnn_serves(library->major, x.q->shape[3]))
+        return false;
     c->B = x.q->shape[0];
     c->S = x.q->shape[1];
     c->H = x.q->shape[2];
@@ -457,9 +468,9 @@ static bool problem_of(const sc_task *t, bool backward, problem *c) {
     }
     c->room = x.work ? x.work->shape[0] : 0;
     if (x.work && (uintptr_t)x.work->p % 256) return false;
-    c->scale = (float)t->f[0];
+    c->scale = (float)x.scale;
     c->dtype = x.q->dtype;
-    c->causal = t->i[0] != 0;
+    c->causal = x.causal;
     c->backward = backward;
     return true;
 }

@@ -318,7 +318,7 @@ template <class E, int D, bool FOR_KEYS> static void launch_half(const sc_task *
     int heads = FOR_KEYS ? a.heads / a.group : a.heads;
     int64_t blocks = ceil_of(FOR_KEYS ? a.keys : a.queries, G::ROWS) * heads * a.batch * G::SPLIT;
     need_shared(t, bytes);
-    sc_launch(drops(t) ? gradient<E, D, FOR_KEYS, true> : gradient<E, D, FOR_KEYS, false>, blocks, 128, bytes,
+    sc_launch(a.drops ? gradient<E, D, FOR_KEYS, true> : gradient<E, D, FOR_KEYS, false>, blocks, 128, bytes,
               SC_STREAM(t), a);
 }
 template <class E, int D> static void launch(const sc_task *t, const attention &a) {
@@ -336,30 +336,28 @@ template <class E> static void launch_for_size(const sc_task *t, const attention
     (a.size <= 64 ? launch<E, 64> : a.size <= 128 ? launch<E, 128> : launch<E, 256>)(t, a);
 }
 
-extern "C" void sc_k_attention_grad(const sc_task *t) {
-    attention a = attention_of(t, 4, 9);
-    a.dq = rows_of_tensor(t, &t->t[0]);
-    a.dk = rows_of_tensor(t, &t->t[1]);
-    a.dv = rows_of_tensor(t, &t->t[2]);
-    a.go = rows_of_tensor(t, &t->t[3]);
-    a.o = rows_of_tensor(t, &t->t[7]);
-    a.lse = (float *)t->t[8].p;
-    a.delta = (float *)t->t[t->nt - 1].p;
+SC_KERNEL(attention_grad) {
+    attention a = attention_of(task, k);
+    a.dq = rows_of_tensor(task, &k->dq);
+    a.dk = rows_of_tensor(task, &k->dk);
+    a.dv = rows_of_tensor(task, &k->dv);
+    a.go = rows_of_tensor(task, &k->g);
+    a.delta = (float *)k->work.p;
     int64_t rows = (int64_t)a.batch * a.heads * a.queries, blocks = ceil_of(rows, 32);
-    if (rows == 0 || sc_cudnn_attention(t, true)) return;
-    if (t->t[t->nt - 1].dtype != BOOL || t->t[t->nt - 1].shape[0] < rows * 4)
-        sc_unsupported(t, "attention_grad", "it needs a workspace of 4 bytes a query and head");
-    switch (t->t[4].dtype) {
+    if (rows == 0 || sc_cudnn_attention(task, true)) return;
+    if (!k->work.p || k->work.shape[0] < rows * 4)
+        sc_unsupported(task, "attention_grad", "it needs a workspace of 4 bytes a query and head");
+    switch (k->q.dtype) {
     case BF16:
-        sc_launch(row_deltas<sc_bf16>, blocks, 256, 0, SC_STREAM(t), a);
-        launch_for_size<sc_bf16>(t, a);
+        sc_launch(row_deltas<sc_bf16>, blocks, 256, 0, SC_STREAM(task), a);
+        launch_for_size<sc_bf16>(task, a);
         break;
     case FP16:
-        sc_launch(row_deltas<sc_fp16>, blocks, 256, 0, SC_STREAM(t), a);
-        launch_for_size<sc_fp16>(t, a);
+        sc_launch(row_deltas<sc_fp16>, blocks, 256, 0, SC_STREAM(task), a);
+        launch_for_size<sc_fp16>(task, a);
         break;
     default:
-        sc_launch(row_deltas<float>, blocks, 256, 0, SC_STREAM(t), a);
-        (a.size <= 64 ? launch_plain<64> : a.size <= 128 ? launch_plain<128> : launch_plain<256>)(t, a);
+        sc_launch(row_deltas<float>, blocks, 256, 0, SC_STREAM(task), a);
+        (a.size <= 64 ? launch_plain<64> : a.size <= 128 ? launch_plain<128> : launch_plain<256>)(task, a);
     }
 }

@@ -2,9 +2,10 @@
  * Relies on: kernel.cuh.
  * Relied on by: generated code. Contiguous operands.
  *
- * Training: mean and variance of the channel's n values, rstd = 1/√(var + eps), y = (x-mean)·rstd·w + b, and unless i1:
- * running = (1-momentum)·running + momentum·{mean, var·n/(n-1)}. Otherwise the running statistics take their place.
- * Gradient, x̂ = (x-mean)·rstd: db = Σg, dw = Σg·x̂, dx = w·rstd·(g - db/n - x̂·dw/n); not training: dx = w·rstd·g.
+ * Training: mean and variance of the channel's n values, rstd = 1/√(var + eps), y = (x-mean)·rstd·w + b, and unless
+ * keep_running: running = (1-momentum)·running + momentum·{mean, var·n/(n-1)}. Otherwise the running statistics take
+ * their place. Gradient, x̂ = (x-mean)·rstd: db = Σg, dw = Σg·x̂, dx = w·rstd·(g - db/n - x̂·dw/n); not training: dx =
+ * w·rstd·g.
  *
  * A block has a channel, or, where channels are neighbours in memory ([N,C]), 32 of them: 8 threads each. */
 #include "kernel.cuh"
@@ -129,37 +130,36 @@ unsigned divide(batch *a, const sc_task *t, const sc_tensor *x) {
 
 } // namespace
 
-extern "C" void sc_k_batch_norm(const sc_task *t) {
-    const sc_tensor *y = &t->t[0], *x = &t->t[3], *w = &t->t[4], *b = &t->t[5], *means = &t->t[6], *vars = &t->t[7];
+SC_KERNEL(batch_norm) {
     batch a = {};
-    unsigned grid = divide(&a, t, x);
-    a.x = x->p, a.w = w->p, a.b = b->p, a.y = y->p;
-    a.means = means->p, a.variances = vars->p, a.running_dtype = means->dtype, a.variance_dtype = vars->dtype;
-    a.mean = (float *)t->t[1].p, a.rstd = (float *)t->t[2].p;
-    a.training = t->i[0] != 0, a.update = t->i[0] && !t->i[1];
-    a.eps = (float)t->f[0], a.momentum = t->f[1];
-    with_float(t, x->dtype, [&](auto e) {
+    unsigned grid = divide(&a, task, &k->x);
+    a.x = k->x.p, a.w = k->w.p, a.b = k->b.p, a.y = k->y.p;
+    a.means = k->running_mean.p, a.variances = k->running_var.p;
+    a.running_dtype = k->running_mean.dtype, a.variance_dtype = k->running_var.dtype;
+    a.mean = (float *)k->mean.p, a.rstd = (float *)k->rstd.p;
+    a.training = k->training != 0, a.update = k->training && !k->keep_running;
+    a.eps = (float)k->eps, a.momentum = k->momentum;
+    with_float(task, k->x.dtype, [&](auto e) {
         typedef decltype(e) E;
         if (a.inner == 1)
-            SC_LAUNCH(t, (normalise_channels<E, true>), grid, BLOCK, a);
+            SC_LAUNCH(task, (normalise_channels<E, true>), grid, BLOCK, a);
         else
-            SC_LAUNCH(t, (normalise_channels<E, false>), grid, BLOCK, a);
+            SC_LAUNCH(task, (normalise_channels<E, false>), grid, BLOCK, a);
     });
 }
 
-extern "C" void sc_k_batch_norm_grad(const sc_task *t) {
-    const sc_tensor *dx = &t->t[0], *g = &t->t[3], *x = &t->t[4], *w = &t->t[5];
+SC_KERNEL(batch_norm_grad) {
     batch a = {};
-    unsigned grid = divide(&a, t, x);
-    a.x = x->p, a.g = g->p, a.w = w->p, a.y = dx->p;
-    a.dw = t->t[1].p, a.db = t->t[2].p;
-    a.mean = (float *)t->t[6].p, a.rstd = (float *)t->t[7].p;
-    a.training = t->i[0] != 0;
-    with_float(t, x->dtype, [&](auto e) {
+    unsigned grid = divide(&a, task, &k->x);
+    a.x = k->x.p, a.g = k->g.p, a.w = k->w.p, a.y = k->dx.p;
+    a.dw = k->dw.p, a.db = k->db.p;
+    a.mean = (float *)k->mean.p, a.rstd = (float *)k->rstd.p;
+    a.training = k->training != 0;
+    with_float(task, k->x.dtype, [&](auto e) {
         typedef decltype(e) E;
         if (a.inner == 1)
-            SC_LAUNCH(t, (channel_gradients<E, true>), grid, BLOCK, a);
+            SC_LAUNCH(task, (channel_gradients<E, true>), grid, BLOCK, a);
         else
-            SC_LAUNCH(t, (channel_gradients<E, false>), grid, BLOCK, a);
+            SC_LAUNCH(task, (channel_gradients<E, false>), grid, BLOCK, a);
     });
 }

@@ -182,41 +182,41 @@ __global__ void __launch_bounds__(BLOCK) pick_row(const void *x, int dtype, cons
 
 } // namespace
 
-extern "C" void sc_k_copy(const sc_task *t) {
-    sc_cuda_copy(t, &t->t[0], &t->t[1]);
+SC_KERNEL(copy) {
+    sc_cuda_copy(task, &k->y, &k->a);
 }
 
-extern "C" void sc_k_concat(const sc_task *t) {
-    int64_t dim = t->i[0], start = 0;
-    for (int j = 1; j < t->nt; j++) {
-        sc_tensor to = part_of(&t->t[0], dim, start, t->t[j].shape[dim]);
-        sc_cuda_copy(t, &to, &t->t[j]);
-        start += t->t[j].shape[dim];
+SC_KERNEL(concat) {
+    int64_t start = 0;
+    for (int i = 0; i < SC_OPERANDS && k->x[i].p; i++) {
+        sc_tensor to = part_of(&k->y, k->dim, start, k->x[i].shape[k->dim]);
+        sc_cuda_copy(task, &to, &k->x[i]);
+        start += k->x[i].shape[k->dim];
     }
 }
 
-extern "C" void sc_k_pad_slice(const sc_task *t) {
-    const sc_tensor *y = &t->t[0], *x = &t->t[1];
-    int64_t dim = t->i[0], start = t->i[1], end = start + x->shape[dim], full = t->i[2];
-    sc_tensor middle = part_of(y, dim, start, x->shape[dim]);
-    sc_tensor before = part_of(y, dim, 0, start), after = part_of(y, dim, end, full - end);
-    sc_cuda_copy(t, &middle, x);
-    if (start > 0) sc_cuda_copy(t, &before, NULL);
-    if (full > end) sc_cuda_copy(t, &after, NULL);
+SC_KERNEL(pad_slice) {
+    int64_t inside = k->a.shape[k->dim], end = k->start + inside;
+    sc_tensor middle = part_of(&k->y, k->dim, k->start, inside);
+    sc_tensor before = part_of(&k->y, k->dim, 0, k->start), after = part_of(&k->y, k->dim, end, k->size - end);
+    sc_cuda_copy(task, &middle, &k->a);
+    if (k->start > 0) sc_cuda_copy(task, &before, NULL);
+    if (k->size > end) sc_cuda_copy(task, &after, NULL);
 }
 
-/* y[v] = x[.., record.position, v] */
-extern "C" void sc_k_pick(const sc_task *t) {
-    const sc_tensor *x = &t->t[0], *y = &t->t[1];
+/* state[v] = logits[.., record.position, v] */
+SC_KERNEL(pick) {
+    const sc_tensor *x = &k->logits;
     int64_t cols = cols_of(x);
     if (x->dtype != FP32 && x->dtype != BF16 && x->dtype != FP16)
-        sc_unsupported(t, "pick", "the logits must be fp32, bf16 or fp16");
-    SC_LAUNCH(t, pick_row, filling(t, ceil_div(cols, BLOCK)), BLOCK, x->p, x->dtype, row_space_of(x), cols,
-              x->dims ? x->stride[x->dims - 1] : 1, (float *)y->p, t->record);
+        sc_unsupported(task, "pick", "the logits must be fp32, bf16 or fp16");
+    SC_LAUNCH(task, pick_row, filling(task, ceil_div(cols, BLOCK)), BLOCK, x->p, x->dtype, row_space_of(x), cols,
+              x->dims ? x->stride[x->dims - 1] : 1, (float *)k->state.p, task->record);
 }
 
-/* y = part number rank mod i0 of x */
-extern "C" void sc_k_reshard(const sc_task *t) {
-    sc_tensor from = part_of(&t->t[1], 0, sc_slice_of(t, t->i[0]) * t->t[0].shape[0], t->t[0].shape[0]);
-    sc_cuda_copy(t, &t->t[0], &from);
+/* y = part number rank mod ranks of x */
+SC_KERNEL(reshard) {
+    int64_t n = k->y.shape[0];
+    sc_tensor from = part_of(&k->x, 0, sc_slice_of(task, k->ranks) * n, n);
+    sc_cuda_copy(task, &k->y, &from);
 }

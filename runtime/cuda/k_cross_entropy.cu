@@ -214,36 +214,58 @@ __global__ void __launch_bounds__(BOTH_BLOCK, 2)
 
 } // namespace
 
-extern "C" void sc_k_cross_entropy_grads(const sc_task *t) {
-    const sc_tensor *dx = &t->t[0], *loss = &t->t[1], *losses = &t->t[2], *g = &t->t[3], *x = &t->t[4];
-    const int32_t *target = (const int32_t *)t->t[5].p;
-    loss_task a = {row_space_of(x), row_space_of(dx), x->p,         target, NULL, (float *)losses->p,
-                   dx->p,           (int)cols_of(x),  (int)t->i[1], t->i[0]};
+SC_KERNEL(cross_entropy_grads) {
+    const sc_tensor *x = &k->logits, *g = &k->g;
+    loss_task a = {row_space_of(x),
+                   row_space_of(&k->dlogits),
+                   x->p,
+                   (const int32_t *)k->targets.p,
+                   NULL,
+                   (float *)k->losses.p,
+                   k->dlogits.p,
+                   (int)cols_of(x),
+                   (int)k->count,
+                   k->ignore};
     int64_t rows = rows_of(x);
-    if (!sc_cuda_loss_held(t, a))
-        with_float(t, x->dtype, [&](auto e) {
-            SC_LAUNCH(t, losses_and_grads<decltype(e)>, (unsigned)rows, BOTH_BLOCK, a, g->p, g->dtype, t->record);
+    if (!sc_cuda_loss_held(task, k, a))
+        with_float(task, x->dtype, [&](auto e) {
+            SC_LAUNCH(task, losses_and_grads<decltype(e)>, (unsigned)rows, BOTH_BLOCK, a, g->p, g->dtype, task->record);
         });
-    SC_LAUNCH(t, sum_losses, 1, LOSS_BLOCK, a.losses, rows, (float *)loss->p, t->record, a.slot);
+    SC_LAUNCH(task, sum_losses, 1, LOSS_BLOCK, a.losses, rows, (float *)k->loss.p, task->record, a.slot);
 }
 
-extern "C" void sc_k_cross_entropy(const sc_task *t) {
-    const sc_tensor *loss = &t->t[0], *lse = &t->t[1], *x = &t->t[2], *target = &t->t[3];
+SC_KERNEL(cross_entropy) {
+    const sc_tensor *x = &k->logits;
     int64_t rows = rows_of(x);
-    if (t->nt < 5 || t->t[4].shape[0] < rows * 4)
-        sc_unsupported(t, "cross_entropy", "its workspace must hold a float a row");
-    loss_task a = {
-        row_space_of(x), {},           x->p,   (const int32_t *)target->p, (float *)lse->p, (float *)t->t[4].p, NULL,
-        (int)cols_of(x), (int)t->i[1], t->i[0]};
-    with_float(t, x->dtype, [&](auto e) { SC_LAUNCH(t, row_losses<decltype(e)>, (unsigned)rows, BLOCK, a); });
-    SC_LAUNCH(t, sum_losses, 1, LOSS_BLOCK, a.losses, rows, (float *)loss->p, t->record, a.slot);
+    if (!k->work.p || k->work.shape[0] < rows * 4)
+        sc_unsupported(task, "cross_entropy", "its workspace must hold a float a row");
+    loss_task a = {row_space_of(x),
+                   {},
+                   x->p,
+                   (const int32_t *)k->targets.p,
+                   (float *)k->lse.p,
+                   (float *)k->work.p,
+                   NULL,
+                   (int)cols_of(x),
+                   (int)k->count,
+                   k->ignore};
+    with_float(task, x->dtype, [&](auto e) { SC_LAUNCH(task, row_losses<decltype(e)>, (unsigned)rows, BLOCK, a); });
+    SC_LAUNCH(task, sum_losses, 1, LOSS_BLOCK, a.losses, rows, (float *)k->loss.p, task->record, a.slot);
 }
 
-extern "C" void sc_k_cross_entropy_grad(const sc_task *t) {
-    const sc_tensor *dx = &t->t[0], *g = &t->t[1], *x = &t->t[2], *target = &t->t[3], *lse = &t->t[4];
-    loss_task a = {row_space_of(x), row_space_of(dx), x->p,   (const int32_t *)target->p, (float *)lse->p, NULL, dx->p,
-                   (int)cols_of(x), (int)t->i[1],     t->i[0]};
-    with_float(t, x->dtype, [&](auto e) {
-        SC_LAUNCH(t, cross_entropy_grad<decltype(e)>, (unsigned)rows_of(x), BLOCK, a, g->p, g->dtype, t->record);
+SC_KERNEL(cross_entropy_grad) {
+    const sc_tensor *x = &k->logits, *g = &k->g;
+    loss_task a = {row_space_of(x),
+                   row_space_of(&k->dlogits),
+                   x->p,
+                   (const int32_t *)k->targets.p,
+                   (float *)k->lse.p,
+                   NULL,
+                   k->dlogits.p,
+                   (int)cols_of(x),
+                   (int)k->count,
+                   k->ignore};
+    with_float(task, x->dtype, [&](auto e) {
+        SC_LAUNCH(task, cross_entropy_grad<decltype(e)>, (unsigned)rows_of(x), BLOCK, a, g->p, g->dtype, task->record);
     });
 }

@@ -236,18 +236,18 @@ template <class E> __global__ void __launch_bounds__(MOST_THREADS, 2) held_losse
  *    65536 × 50304   3,798  3,203  3,262      32768 × 151936  6,979  5,050  4,924
  *   32768 × 100352   4,539  3,363  3,254       8192 × 400000  4,665  3,478  3,242
  * Shorter rows, fp32 and other GPUs were not tried. */
-bool sc_cuda_loss_held(const sc_task *t, const loss_task &a) {
-    const sc_tensor *dx = &t->t[0], *g = &t->t[3], *x = &t->t[4];
-    bool sixteen = x->dtype == BF16 || x->dtype == FP16, hopper = sc_library(t) && sc_library(t)->major == 9;
+bool sc_cuda_loss_held(const sc_task *task, const sc_cross_entropy_grads_args *k, const loss_task &a) {
+    const sc_tensor *x = &k->logits;
+    bool sixteen = x->dtype == BF16 || x->dtype == FP16, hopper = sc_library(task) && sc_library(task)->major == 9;
     int accesses = a.cols / 8, each = HELD + COPIED, blocks = 1;
     while (blocks < MOST_BLOCKS && accesses > MOST_THREADS * each * blocks) blocks *= 2;
     bool fits = a.cols >= LEAST_COLS && accesses <= MOST_THREADS * each * blocks;
-    if (!sixteen || !hopper || !fits || !wide_rows(x) || !wide_rows(dx)) return false;
+    if (!sixteen || !hopper || !fits || !wide_rows(x) || !wide_rows(&k->dlogits)) return false;
     int threads = (int)ceil_div(accesses, each * blocks * WARP) * WARP;
     int copies = (int)ceil_div(accesses, threads * blocks) - HELD;
-    held_rows h = {a, g->p, t->record, g->dtype, accesses, copies};
+    held_rows h = {a, k->g.p, task->record, k->g.dtype, accesses, copies};
     size_t shared = (size_t)threads * (size_t)copies * 16;
     sc_launch_clusters(x->dtype == BF16 ? held_losses_and_grads<bf16> : held_losses_and_grads<fp16>, rows_of(x), blocks,
-                       threads, shared, SC_STREAM(t), h);
+                       threads, shared, SC_STREAM(task), h);
     return true;
 }

@@ -1,4 +1,4 @@
-/* debug_sleep: y = x, after f0 milliseconds; and the delay of collectives.
+/* debug_sleep: y = a, after `ms` milliseconds; and the delay of collectives.
  * Relies on: kernel.cuh, k_copy.cu; the GPU's nanosecond clock (%globaltimer).
  * Relied on by: generated code; collective.c (sc_spin).
  *
@@ -28,7 +28,7 @@ extern "C" void sc_spin(cudaStream_t s, int64_t ns) {
     SC_LAUNCHED();
 }
 
-extern "C" void sc_k_debug_sleep(const sc_task *t) {
-    sc_spin(SC_STREAM(t), (int64_t)(t->f[0] * 1e6));
-    sc_cuda_copy(t, &t->t[0], &t->t[1]);
+SC_KERNEL(debug_sleep) {
+    sc_spin(SC_STREAM(task), (int64_t)(k->ms * 1e6));
+    sc_cuda_copy(task, &k->y, &k->a);
 }

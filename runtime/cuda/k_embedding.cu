@@ -405,57 +405,56 @@ void sum_slice(const sc_task *t, const lookup &a, const sorted &s, const slice &
 
 } // namespace
 
-extern "C" void sc_k_embedding(const sc_task *t) {
-    const sc_tensor *y = &t->t[0], *index = &t->t[1], *w = &t->t[2];
-    lookup a = {(const int32_t *)index->p, numel_of(index), (int)w->shape[0], (int)w->shape[1]};
-    if (y->dtype != w->dtype) sc_unsupported(t, "embedding", "the table and what is looked up must have one dtype");
+SC_KERNEL(embedding) {
+    const sc_tensor *y = &k->y, *w = &k->w;
+    lookup a = {(const int32_t *)k->index.p, numel_of(&k->index), (int)w->shape[0], (int)w->shape[1]};
+    if (y->dtype != w->dtype) sc_unsupported(task, "embedding", "the table and what is looked up must have one dtype");
     bool wide_enough = wide_rows(w) && aligned(y->p, 16);
-    with_float(t, w->dtype, [&](auto e) {
+    with_float(task, w->dtype, [&](auto e) {
         typedef decltype(e) E;
         if (wide_enough)
-            SC_LAUNCH(t, (take_rows<E, wide<E>>), blocks_for(a.n, BLOCK / WARP), BLOCK, a, w->p, y->p);
+            SC_LAUNCH(task, (take_rows<E, wide<E>>), blocks_for(a.n, BLOCK / WARP), BLOCK, a, w->p, y->p);
         else
-            SC_LAUNCH(t, (take_rows<E, 1>), blocks_for(a.n, BLOCK / WARP), BLOCK, a, w->p, y->p);
+            SC_LAUNCH(task, (take_rows<E, 1>), blocks_for(a.n, BLOCK / WARP), BLOCK, a, w->p, y->p);
     });
 }
 
-extern "C" void sc_k_embedding_grad(const sc_task *t) {
-    const sc_tensor *dw = &t->t[0], *index = &t->t[1], *g = &t->t[2];
-    lookup a = {(const int32_t *)index->p, numel_of(index), (int)dw->shape[0], (int)dw->shape[1]};
+SC_KERNEL(embedding_grad) {
+    const sc_tensor *dw = &k->dw, *g = &k->g;
+    lookup a = {(const int32_t *)k->index.p, numel_of(&k->index), (int)dw->shape[0], (int)dw->shape[1]};
     sorted s;
-    if (t->nt < 4 || t->t[3].shape[0] < divide(&s, a, &t->t[3]) + ceil_div(a.n, LONG) * 2 * a.cols * 4)
-        sc_unsupported(t, "embedding_grad", "its workspace is too small for the sorted tokens");
-    if (a.n >= 1 << 30) sc_unsupported(t, "embedding_grad", "it serves fewer than 2^30 tokens");
-    sort_tokens(t, a, s);
-    with_float(t, g->dtype, [&](auto e) {
+    if (!k->work.p || k->work.shape[0] < divide(&s, a, &k->work) + ceil_div(a.n, LONG) * 2 * a.cols * 4)
+        sc_unsupported(task, "embedding_grad", "its workspace is too small for the sorted tokens");
+    if (a.n >= 1 << 30) sc_unsupported(task, "embedding_grad", "it serves fewer than 2^30 tokens");
+    sort_tokens(task, a, s);
+    with_float(task, g->dtype, [&](auto e) {
         typedef decltype(e) E;
         /* a run of W elements of g must be one of dw and of the partial sums too */
         if (wide_rows(g) && aligned(dw->p, 16) && (int64_t)a.cols * size_of(dw->dtype) % 16 == 0 && a.cols % 4 == 0)
-            sum_tokens<E, wide<E>>(t, a, s, g, dw);
+            sum_tokens<E, wide<E>>(task, a, s, g, dw);
         else
-            sum_tokens<E, 1>(t, a, s, g, dw);
+            sum_tokens<E, 1>(task, a, s, g, dw);
     });
 }
 
-/* i: rows and columns of the table, ranks of a group, groups, elements of a slice, slices. */
-extern "C" void sc_k_coalesce(const sc_task *t) {
-    const sc_tensor *dw = &t->t[0], *index = &t->t[1], *g = &t->t[2];
-    lookup a = {(const int32_t *)index->p, numel_of(index), (int)t->i[0], (int)t->i[1]};
-    int64_t ranks = t->i[2] * t->i[3], low = t->i[4] * sc_slice_of(t, t->i[5]);
-    slice p = {low, t->i[4], low / a.cols, (int)(a.n / ranks), (int)ranks, (int)t->i[2]};
+SC_KERNEL(coalesce) {
+    const sc_tensor *dw = &k->y, *g = &k->g;
+    lookup a = {(const int32_t *)k->index.p, numel_of(&k->index), (int)k->rows, (int)k->cols};
+    int64_t ranks = k->group * k->groups, low = k->slice * sc_slice_of(task, k->slices);
+    slice p = {low, k->slice, low / a.cols, (int)(a.n / ranks), (int)ranks, (int)k->group};
     sorted s;
-    if (t->nt < 4 || t->t[3].shape[0] < divide(&s, a, &t->t[3]))
-        sc_unsupported(t, "coalesce", "its workspace is too small for the sorted tokens");
-    if (a.n >= 1 << 30) sc_unsupported(t, "coalesce", "it serves fewer than 2^30 tokens");
-    if (ranks > MOST_RANKS) sc_unsupported(t, "coalesce", "it serves at most 1024 ranks");
-    sort_tokens(t, a, s);
-    with_float(t, g->dtype, [&](auto e) {
+    if (!k->work.p || k->work.shape[0] < divide(&s, a, &k->work))
+        sc_unsupported(task, "coalesce", "its workspace is too small for the sorted tokens");
+    if (a.n >= 1 << 30) sc_unsupported(task, "coalesce", "it serves fewer than 2^30 tokens");
+    if (ranks > MOST_RANKS) sc_unsupported(task, "coalesce", "it serves at most 1024 ranks");
+    sort_tokens(task, a, s);
+    with_float(task, g->dtype, [&](auto e) {
         typedef decltype(e) E;
         /* a run of W elements is one of a token's row, and lies in the slice or outside; g: rows one after another, of
          * whatever shape */
         if (aligned(g->p, 16) && a.cols % wide<E> == 0 && aligned(dw->p, 16) && p.numel % wide<E> == 0)
-            sum_slice<E, wide<E>>(t, a, s, p, g, dw);
+            sum_slice<E, wide<E>>(task, a, s, p, g, dw);
         else
-            sum_slice<E, 1>(t, a, s, p, g, dw);
+            sum_slice<E, 1>(task, a, s, p, g, dw);
     });
 }

@@ -2,8 +2,8 @@
  * Relies on: kernel.cuh, k_copy.cu.
  * Relied on by: generated code. All tensors but zero_gaps' are contiguous.
  *
- * full: y = f0.  arange: y[i] = f0 + i·f1.  grad_seed: y = record.grad_seed (× the scaler's scale).  store: state[i1 +
- * i] = value[i], converted, or (i0) state[i1 + i] += value[i]. */
+ * full: y = value.  arange: y[i] = start + i·step.  grad_seed: y = record.grad_seed (× the scaler's scale).  store:
+ * state[at + i] = value[i], converted, or (add) state[at + i] += value[i]. */
 #include "kernel.cuh"
 
 namespace {
@@ -28,8 +28,7 @@ __global__ void seed(void *y, int dtype, int64_t n, const sc_record *record, con
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) store_any(y, dtype, i, x);
 }
 
-void fill(const sc_task *t, double first, double step) {
-    const sc_tensor *y = &t->t[0];
+void fill(const sc_task *t, const sc_tensor *y, double first, double step) {
     int64_t n = numel_of(y);
     if (y->dtype == FP64 || y->dtype == FP8_E4M3 || y->dtype == FP8_E5M2)
         sc_unsupported(t, "full", "the CUDA target has no such constants");
@@ -40,7 +39,7 @@ struct gaps {
     struct {
         char *p;
         int64_t bytes;
-    } at[SC_TENSORS];
+    } at[SC_OPERANDS];
 };
 
 /* A block a gap (blockIdx.y) and stretch of it. */
@@ -54,13 +53,15 @@ __global__ void __launch_bounds__(BLOCK) clear_gaps(const __grid_constant__ gaps
     for (int64_t i = whole * 16 + first; i < n; i += step) p[i] = 0;
 }
 
-void clear(const sc_task *t, int n) {
+/* y: the first ones of `most_gaps` that are there. */
+void clear(const sc_task *t, const sc_tensor *y, int most_gaps) {
     gaps g = {};
     int64_t most = 0;
-    for (int j = 0; j < n; j++) {
-        g.at[j].p = (char *)t->t[j].p;
-        g.at[j].bytes = numel_of(&t->t[j]) * size_of(t->t[j].dtype);
-        most = g.at[j].bytes > most ? g.at[j].bytes : most;
+    int n = 0;
+    for (; n < most_gaps && y[n].p; n++) {
+        g.at[n].p = (char *)y[n].p;
+        g.at[n].bytes = numel_of(&y[n]) * size_of(y[n].dtype);
+        most = g.at[n].bytes > most ? g.at[n].bytes : most;
     }
     SC_LAUNCH(t, clear_gaps, dim3(filling(t, ceil_div(most, 16 * BLOCK)), n), BLOCK, g);
 }
@@ -115,8 +116,8 @@ bool integer(int dtype) {
     return dtype == INT32 || dtype == INT64;
 }
 
-void store_converted(const sc_task *t, const sc_tensor *value, const sc_tensor *state, bool add) {
-    int64_t n = numel_of(value), at = t->i[1];
+void store_converted(const sc_task *t, const sc_tensor *value, const sc_tensor *state, int64_t at, bool add) {
+    int64_t n = numel_of(value);
     char *to = (char *)state->p + at * size_of(state->dtype);
     if (real_type(value->dtype) && real_type(state->dtype) && aligned(value->p, 16) && aligned(to, 16)) {
         unsigned grid = filling(t, ceil_div(n, BLOCK * RUN));
@@ -140,33 +141,31 @@ void store_converted(const sc_task *t, const sc_tensor *value, const sc_tensor *
 
 } // namespace
 
-extern "C" void sc_k_full(const sc_task *t) {
-    fill(t, t->f[0], 0);
+SC_KERNEL(full) {
+    fill(task, &k->y, k->value, 0);
 }
-extern "C" void sc_k_arange(const sc_task *t) {
-    fill(t, t->f[0], t->f[1]);
+SC_KERNEL(arange) {
+    fill(task, &k->y, k->start, k->step);
 }
-extern "C" void sc_k_grad_seed(const sc_task *t) {
-    SC_LAUNCH(t, seed, 1, BLOCK, t->t[0].p, t->t[0].dtype, numel_of(&t->t[0]), t->record,
-              t->nt > 1 ? (const float *)t->t[1].p : NULL);
+SC_KERNEL(grad_seed) {
+    SC_LAUNCH(task, seed, 1, BLOCK, k->y.p, k->y.dtype, numel_of(&k->y), task->record, (const float *)k->scaler.p);
 }
-extern "C" void sc_k_zero(const sc_task *t) {
-    clear(t, 1);
+SC_KERNEL(zero) {
+    clear(task, &k->state, 1);
 }
-extern "C" void sc_k_zero_gaps(const sc_task *t) {
-    clear(t, t->nt);
+SC_KERNEL(zero_gaps) {
+    clear(task, k->y, SC_OPERANDS);
 }
 
-extern "C" void sc_k_store(const sc_task *t) {
-    const sc_tensor *value = &t->t[0], *state = &t->t[1];
-    bool add = t->i[0] != 0;
-    if (!add && value->dtype == state->dtype) {
+SC_KERNEL(store) {
+    const sc_tensor *value = &k->value, *state = &k->state;
+    if (!k->add && value->dtype == state->dtype) {
         sc_tensor to = *value;
-        to.p = (char *)state->p + t->i[1] * size_of(state->dtype);
-        sc_cuda_copy(t, &to, value);
+        to.p = (char *)state->p + k->at * size_of(state->dtype);
+        sc_cuda_copy(task, &to, value);
     } else if (value->dtype == FP64 || state->dtype == FP64) {
-        sc_unsupported(t, "store", "the CUDA target does not convert fp64");
+        sc_unsupported(task, "store", "the CUDA target does not convert fp64");
     } else {
-        store_converted(t, value, state, add);
+        store_converted(task, value, state, k->at, k->add != 0);
     }
 }

@@ -11,7 +11,7 @@
 
 namespace {
 
-enum { ZEROS, ONES, CONSTANT, NORMAL, UNIFORM, TRUNC_NORMAL }; /* as InitKind in ir.h */
+
 
 struct drawing {
     int kind;
@@ -52,18 +52,18 @@ __global__ void __launch_bounds__(BLOCK) draw(const __grid_constant__ drawing d,
     int64_t step = (int64_t)gridDim.x * BLOCK;
     for (int64_t block = d.begin / 4 + (int64_t)blockIdx.x * BLOCK + threadIdx.x; block * 4 < d.end; block += step) {
         float z[4];
-        if (d.kind == UNIFORM) {
+        if (d.kind == SC_UNIFORM) {
             sc_block w = words(key, 0, (uint64_t)block);
 #pragma unroll
             for (int k = 0; k < 4; k++) z[k] = (float)(d.a + (d.b - d.a) * (w.w[k] / 4294967296.0));
-        } else if (d.kind == NORMAL || d.kind == TRUNC_NORMAL) {
+        } else if (d.kind == SC_NORMAL || d.kind == SC_TRUNC_NORMAL) {
             normals(z, key, 0, (uint64_t)block);
-            if (d.kind == TRUNC_NORMAL) truncated(z, key, (uint64_t)block);
+            if (d.kind == SC_TRUNC_NORMAL) truncated(z, key, (uint64_t)block);
 #pragma unroll
             for (int k = 0; k < 4; k++) z[k] = (float)(d.a + d.b * z[k]);
         } else {
 #pragma unroll
-            for (int k = 0; k < 4; k++) z[k] = d.kind == CONSTANT ? (float)d.a : (float)(d.kind == ONES);
+            for (int k = 0; k < 4; k++) z[k] = d.kind == SC_CONSTANT ? (float)d.a : (float)(d.kind == SC_ONES);
         }
 #pragma unroll
         for (int k = 0; k < 4; k++) {
@@ -75,14 +75,14 @@ __global__ void __launch_bounds__(BLOCK) draw(const __grid_constant__ drawing d,
 
 } // namespace
 
-extern "C" void sc_k_init_param(const sc_task *t) {
-    const sc_tensor *y = &t->t[0];
-    int64_t flat = t->i[2], numel = t->i[3], shard = t->i[4],
-            low = shard < 0 ? 0 : sc_slice_of(t, t->i[5]) * shard; /* < 0: a buffer */
-    int64_t begin = low > flat ? low - flat : 0, end = shard < 0 ? numel : least(numel, low + shard - flat);
+SC_KERNEL(init_param) {
+    const sc_tensor *y = &k->state;
+    bool sharded = k->slice >= 0;
+    int64_t low = sharded ? sc_slice_of(task, k->slices) * k->slice : 0, begin = low > k->offset ? low - k->offset : 0;
+    int64_t end = sharded ? least(k->numel, low + k->slice - k->offset) : k->numel;
     if (begin >= end) return;
     if (y->dtype != FP32 && y->dtype != BF16 && y->dtype != FP16)
-        sc_unsupported(t, "init_param", "parameters must be fp32, bf16 or fp16");
-    drawing d = {(int)t->i[0], (uint64_t)t->i[1], t->f[0], t->f[1], begin, end, flat - low, y->p, y->dtype};
-    SC_LAUNCH(t, draw, filling(t, ceil_div(end - begin, 4 * BLOCK) + 1), BLOCK, d, t->record);
+        sc_unsupported(task, "init_param", "parameters must be fp32, bf16 or fp16");
+    drawing d = {(int)k->kind, (uint64_t)k->key, k->a, k->b, begin, end, k->offset - low, y->p, y->dtype};
+    SC_LAUNCH(task, draw, filling(task, ceil_div(end - begin, 4 * BLOCK) + 1), BLOCK, d, task->record);
 }

@@ -68,12 +68,16 @@ typedef struct {
 } loop;
 
 typedef struct {
-    const sc_tensor *y, *z, *a, *b, *bias, *c, *x, *x2, *work; /* z: the second result; c, x, x2: laid out as y */
+    const sc_tensor *y, *z, *a, *b, *bias, *c, *x, *x2, *work; /* z: aux; x: or gate; x2: up; NULL: there is none */
     int ta, tb, f;
     int64_t m, n, k, lda, ldb, ldy;
     int nloops; /* leading dims, outermost first; the innermost is a batch of the library's */
     loop loops[SC_DIMS];
 } product;
+
+static const sc_tensor *present(const sc_tensor *t) { /* NULL: an optional one that is absent */
+    return t->p ? t : NULL;
+}
 
 static int size_of(const sc_tensor *t) {
     return t->dtype == FP32 ? 4 : 2;
@@ -105,21 +109,20 @@ static void fold_rows(product *p) {
     }
 }
 
-static product product_of(const sc_task *t) {
+static product product_of(const sc_matmul_args *k) {
     product p = {};
-    int next = 1, last = t->nt - (t->t[t->nt - 1].dtype == BOOL);
-    if (last < t->nt) p.work = &t->t[last];
-    p.f = (int)t->i[4];
-    p.y = &t->t[0];
-    if (p.f == SC_GELU_TOO || p.f == SC_GATED_TOO || p.f == SC_GATE_GRADS) p.z = &t->t[next++];
-    p.a = &t->t[next++];
-    p.b = &t->t[next++];
-    if (p.f == SC_GATE_GRADS) p.x2 = &t->t[--last];
-    if (p.f == SC_GELU_GRAD || p.f >= SC_GATED_TOO) p.x = &t->t[--last];
-    if (t->i[3]) p.c = &t->t[--last];
-    if (next < last) p.bias = &t->t[next];
-    p.ta = t->i[0] != 0;
-    p.tb = t->i[1] != 0;
+    p.f = (int)k->epilogue;
+    p.y = &k->y;
+    p.z = present(&k->aux);
+    p.a = &k->a;
+    p.b = &k->b;
+    p.bias = present(&k->bias);
+    p.c = present(&k->c);
+    p.x = present(p.f >= SC_GATED_TOO ? &k->gate : &k->x);
+    p.x2 = present(&k->up);
+    p.work = present(&k->work);
+    p.ta = k->trans_a != 0;
+    p.tb = k->trans_b != 0;
     int dims = p.y->dims;
     p.m = p.y->shape[dims - 2];
     p.n = p.y->shape[dims - 1];
@@ -348,7 +351,7 @@ static plan *plan_for(const sc_cuda *c, const sc_matmul_key *key, const product 
 
 extern "C" int sc_matmul_candidates(const sc_task *t, sc_matmul_choice *out, int most) {
     cublasLtMatmulHeuristicResult_t found[64];
-    product whole = product_of(t), p = ungated(&whole);
+    product whole = product_of((const sc_matmul_args *)t->args), p = ungated(&whole);
     plan x = {};
     if (!library_takes(&p)) return 0;
     x.key = key_of(&whole);
@@ -597,12 +600,12 @@ static int one_matrix(const product *p) {
     return !p->nloops && (p->ldy == p->n || p->m == 1) && (p->n == 1 || p->y->stride[p->y->dims - 1] == 1);
 }
 
-extern "C" void sc_k_matmul(const sc_task *t) {
-    product p = product_of(t);
+SC_KERNEL(matmul) {
+    product p = product_of(k);
     if ((p.c || p.f) && !one_matrix(&p))
-        sc_unsupported(t, "matmul", "what is added to it or applied to it needs a result without gaps");
+        sc_unsupported(task, "matmul", "what is added to it or applied to it needs a result without gaps");
     if (!known(p.y->dtype) || !known(p.a->dtype) || !known(p.b->dtype))
-        sc_unsupported(t, "matmul", "the CUDA target multiplies fp32, bf16 and fp16");
+        sc_unsupported(task, "matmul", "the CUDA target multiplies fp32, bf16 and fp16");
     if (p.m * p.n == 0) return;
     for (int d = 0; d < p.nloops; d++)
         if (p.loops[d].size == 0) return;
@@ -610,19 +613,19 @@ extern "C" void sc_k_matmul(const sc_task *t) {
     plan spare = {}, *x = NULL;
     if (library_takes(&sums)) {
         sc_matmul_key key = key_of(&p);
-        if (sc_matmul_hopper_takes(sc_library(t), &key)) {
-            sc_matmul_hopper(t, &key, p.y->p, (void *)bytes_of(p.z), p.a->p, p.b->p, bytes_of(p.bias), bytes_of(p.x),
+        if (sc_matmul_hopper_takes(sc_library(task), &key)) {
+            sc_matmul_hopper(task, &key, p.y->p, (void *)bytes_of(p.z), p.a->p, p.b->p, bytes_of(p.bias), bytes_of(p.x),
                              bytes_of(p.x2));
             return;
         }
         key = key_of(&sums);
-        x = plan_for(sc_library(t), &key, &sums, &spare);
+        x = plan_for(sc_library(task), &key, &sums, &spare);
         if (!x->taken) x = NULL;
     }
-    over_loops(t, x ? &sums : &p, x);
-    if (x && p.bias && !x->key.bias) add_bias(t, &sums);
+    over_loops(task, x ? &sums : &p, x);
+    if (x && p.bias && !x->key.bias) add_bias(task, &sums);
     if (x && p.f >= SC_GATED_TOO)
-        gate(t, &p);
+        gate(task, &p);
     else if (x && p.f && !x->f)
-        finish(t, &p);
+        finish(task, &p);
 }

@@ -107,9 +107,9 @@ template <class E, bool CENTRED> __global__ void __launch_bounds__(BLOCK) norm_r
     }
 }
 
-template <bool CENTRED> void forward(const sc_task *t, normed a, bool wide_enough) {
+template <bool CENTRED> void forward(const sc_task *t, int dtype, normed a, bool wide_enough) {
     if (!a.rows) return;
-    with_float(t, t->t[CENTRED ? 3 : 2].dtype, [&](auto e) {
+    with_float(t, dtype, [&](auto e) {
         typedef decltype(e) E;
         with_shape<E>(wide_enough, a.cols, [&](auto g, auto v) {
             constexpr int G = decltype(g)::value, V = decltype(v)::value;
@@ -196,29 +196,26 @@ template <class E, bool CENTRED> __global__ void __launch_bounds__(BLOCK) norm_g
     }
 }
 
-/* g, x, mean and rstd stand from `g` on. */
-template <bool CENTRED>
-void backward(const sc_task *t, const sc_tensor *dx, const sc_tensor *g, const sc_tensor *w, const sc_tensor *c) {
-    const sc_tensor *x = g + 1;
-    normed a = {row_space_of(dx),
-                row_space_of(x),
-                row_space_of(g),
-                dx->p,
-                x->p,
-                g->p,
-                w ? w->p : NULL,
+template <bool CENTRED> void backward(const sc_task *t, const norm_gradient &k) {
+    normed a = {row_space_of(k.dx),
+                row_space_of(k.x),
+                row_space_of(k.g),
+                k.dx->p,
+                k.x->p,
+                k.g->p,
+                k.w ? k.w->p : NULL,
                 NULL,
-                CENTRED ? (float *)g[2].p : NULL,
-                (float *)g[2 + CENTRED].p,
-                rows_of(x),
-                (int)cols_of(x),
+                CENTRED ? (float *)k.mean->p : NULL,
+                (float *)k.rstd->p,
+                rows_of(k.x),
+                (int)cols_of(k.x),
                 0,
                 {},
-                c ? c->p : NULL};
-    bool wide_enough = wide_rows(dx) && wide_rows(g) && wide_rows(x) && wide_vector(w) && !c;
-    if (c) a.more = row_space_of(c);
+                k.c ? k.c->p : NULL};
+    bool wide_enough = wide_rows(k.dx) && wide_rows(k.g) && wide_rows(k.x) && wide_vector(k.w) && !k.c;
+    if (k.c) a.more = row_space_of(k.c);
     if (!a.rows) return;
-    with_float(t, x->dtype, [&](auto e) {
+    with_float(t, k.x->dtype, [&](auto e) {
         typedef decltype(e) E;
         with_shape<E>(wide_enough, a.cols, [&](auto lanes, auto v) {
             constexpr int G = decltype(lanes)::value, V = decltype(v)::value;
@@ -289,15 +286,14 @@ template <class E, int W, bool CENTRED> __global__ void __launch_bounds__(BLOCK)
     if (CENTRED) join_warps<W>(a, db, 1);
 }
 
-template <bool CENTRED> void weights(const sc_task *t, const sc_tensor *dw, const sc_tensor *g) {
-    const sc_tensor *x = g + 1;
+template <bool CENTRED> void weights(const sc_task *t, const norm_gradient &k) {
     int parts;
-    norm_columns a = columns_of<CENTRED>(t, dw, g, false, &parts);
+    norm_columns a = columns_of<CENTRED>(k, &parts);
     int64_t cols = a.n.cols;
-    with_float(t, x->dtype, [&](auto e) {
+    with_float(t, k.x->dtype, [&](auto e) {
         typedef decltype(e) E;
         constexpr int W = wide<E>;
-        if (wide_rows(g) && wide_rows(x))
+        if (wide_rows(k.g) && wide_rows(k.x))
             SC_LAUNCH(t, (sum_columns<E, W, CENTRED>), dim3(blocks_for(cols, WARP * W), parts), BLOCK, a);
         else
             SC_LAUNCH(t, (sum_columns<E, 1, CENTRED>), dim3(blocks_for(cols, WARP), parts), BLOCK, a);
@@ -307,64 +303,53 @@ template <bool CENTRED> void weights(const sc_task *t, const sc_tensor *dw, cons
 
 } // namespace
 
-extern "C" void sc_k_layer_norm(const sc_task *t) {
-    const sc_tensor *y = &t->t[0], *x = &t->t[3];
-    const sc_tensor *w = t->i[0] ? &t->t[4] : NULL, *b = t->i[1] ? &t->t[4 + (w != NULL)] : NULL;
+SC_KERNEL(layer_norm) {
+    const sc_tensor *y = &k->y, *x = &k->x, *w = present(&k->w), *b = present(&k->b);
     normed a = {row_space_of(y),
                 row_space_of(x),
                 {},
                 y->p,
                 x->p,
                 NULL,
-                w ? w->p : NULL,
-                b ? b->p : NULL,
-                (float *)t->t[1].p,
-                (float *)t->t[2].p,
+                k->w.p,
+                k->b.p,
+                (float *)k->mean.p,
+                (float *)k->rstd.p,
                 rows_of(x),
                 (int)cols_of(x),
-                (float)t->f[0],
+                (float)k->eps,
                 {},
                 NULL};
-    forward<true>(t, a, wide_rows(y) && wide_rows(x) && wide_vector(w) && wide_vector(b));
+    forward<true>(task, x->dtype, a, wide_rows(y) && wide_rows(x) && wide_vector(w) && wide_vector(b));
 }
 
-extern "C" void sc_k_rms_norm(const sc_task *t) {
-    const sc_tensor *y = &t->t[0], *x = &t->t[2], *w = t->nt > 3 ? &t->t[3] : NULL;
-    normed a = {row_space_of(y),
-                row_space_of(x),
-                {},
-                y->p,
-                x->p,
-                NULL,
-                w ? w->p : NULL,
-                NULL,
-                NULL,
-                (float *)t->t[1].p,
-                rows_of(x),
-                (int)cols_of(x),
-                (float)t->f[0],
-                {},
-                NULL};
-    forward<false>(t, a, wide_rows(y) && wide_rows(x) && wide_vector(w));
+SC_KERNEL(rms_norm) {
+    const sc_tensor *y = &k->y, *x = &k->x, *w = present(&k->w);
+    normed a = {
+        row_space_of(y), row_space_of(x), {}, y->p, x->p, NULL, k->w.p, NULL, NULL, (float *)k->rstd.p, rows_of(x),
+        (int)cols_of(x), (float)k->eps,   {}, NULL};
+    forward<false>(task, x->dtype, a, wide_rows(y) && wide_rows(x) && wide_vector(w));
 }
 
-extern "C" void sc_k_layer_norm_grad(const sc_task *t) {
-    backward<true>(t, &t->t[0], &t->t[1], t->nt > 5 ? &t->t[5] : NULL, NULL);
+SC_KERNEL(layer_norm_grad) {
+    backward<true>(task,
+                   {.dx = &k->dx, .g = &k->g, .x = &k->x, .mean = &k->mean, .rstd = &k->rstd, .w = present(&k->w)});
 }
-extern "C" void sc_k_rms_norm_grad(const sc_task *t) {
-    backward<false>(t, &t->t[0], &t->t[1], t->nt > 4 ? &t->t[4] : NULL, NULL);
+SC_KERNEL(rms_norm_grad) {
+    backward<false>(task, {.dx = &k->dx, .g = &k->g, .x = &k->x, .rstd = &k->rstd, .w = present(&k->w)});
 }
-void sc_cuda_norm_grad(const sc_task *t, bool centred, const sc_tensor *dx, const sc_tensor *g, const sc_tensor *w,
-                       const sc_tensor *c) {
-    centred ? backward<true>(t, dx, g, w, c) : backward<false>(t, dx, g, w, c);
+void sc_cuda_norm_grad(const sc_task *t, bool centred, const norm_gradient &k) {
+    centred ? backward<true>(t, k) : backward<false>(t, k);
 }
-void sc_cuda_norm_weights(const sc_task *t, bool centred, const sc_tensor *dw, const sc_tensor *g) {
-    centred ? weights<true>(t, dw, g) : weights<false>(t, dw, g);
+void sc_cuda_norm_weights(const sc_task *t, bool centred, const norm_gradient &k) {
+    centred ? weights<true>(t, k) : weights<false>(t, k);
 }
 
-extern "C" void sc_k_layer_norm_grad_w(const sc_task *t) {
-    weights<true>(t, &t->t[0], &t->t[2]);
+SC_KERNEL(layer_norm_grad_w) {
+    weights<true>(
+        task,
+        {.dw = &k->dw, .db = &k->db, .g = &k->g, .x = &k->x, .mean = &k->mean, .rstd = &k->rstd, .work = &k->work});
 }
-extern "C" void sc_k_rms_norm_grad_w(const sc_task *t) {
-    weights<false>(t, &t->t[0], &t->t[1]);
+SC_KERNEL(rms_norm_grad_w) {
+    weights<false>(task, {.dw = &k->dw, .g = &k->g, .x = &k->x, .rstd = &k->rstd, .work = &k->work});
 }

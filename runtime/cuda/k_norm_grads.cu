@@ -180,45 +180,42 @@ template <class E, class F> void with_grads_shape(bool wide_enough, int cols, F 
 }
 
 /* One after the other, dx after the weights' (it may take c's bytes), then its sums. */
-template <bool CENTRED>
-void gradients_apart(const sc_task *t, const sc_tensor *dw, const sc_tensor *g, const sc_tensor *w,
-                     const sc_tensor *c) {
-    const sc_tensor *dx = &t->t[0], *last = &t->t[t->nt - 1];
-    sc_cuda_norm_weights(t, CENTRED, dw, g);
-    sc_cuda_norm_grad(t, CENTRED, dx, g, w, c);
-    if (!t->i[3]) return;
+template <bool CENTRED> void gradients_apart(const sc_task *t, const norm_gradient &k) {
+    norm_gradient weights = k;
+    weights.ds = NULL;
+    sc_cuda_norm_weights(t, CENTRED, weights);
+    sc_cuda_norm_grad(t, CENTRED, k);
+    if (!k.ds) return;
+    sc_sum_args args = {};
+    args.y = *k.ds, args.x = *k.dx, args.work = *k.work;
+    args.over = (1 << (k.dx->dims - 1)) - 1;
     sc_task sum = *t;
-    sum.nt = last->dtype == BOOL ? 3 : 2;
-    sum.t[0] = dw[1 + CENTRED];
-    sum.t[1] = *dx;
-    sum.t[2] = *last;
-    sum.i[0] = (1 << (dx->dims - 1)) - 1;
+    sum.args = (const sc_args *)&args;
+    sum.slots = SC_SLOTS_sum;
     sc_k_sum(&sum);
 }
 
 /* Held rows, all one stride apart: dx and the sums in one pass. */
-template <bool CENTRED> void both_gradients(const sc_task *t) {
-    bool sum = t->i[3];
-    const sc_tensor *dx = &t->t[0], *dw = &t->t[1], *g = dw + 1 + CENTRED + sum, *x = g + 1, *next = g + 3 + CENTRED;
-    const sc_tensor *w = t->i[1] ? next++ : NULL, *c = t->i[2] ? next : NULL;
+template <bool CENTRED> void both_gradients(const sc_task *t, const norm_gradient &k) {
     int parts;
-    norm_columns a = columns_of<CENTRED>(t, dw, g, sum, &parts);
+    norm_columns a = columns_of<CENTRED>(k, &parts);
     if (!a.n.rows) return;
-    a.n.to = row_space_of(dx);
-    a.n.y = dx->p;
-    a.n.w = w ? w->p : NULL;
-    a.n.c = c ? c->p : NULL;
-    if (c) a.n.more = row_space_of(c);
-    bool wide_enough = wide_rows(dx) && wide_rows(g) && wide_rows(x) && wide_vector(w) && (!c || wide_rows(c));
+    a.n.to = row_space_of(k.dx);
+    a.n.y = k.dx->p;
+    a.n.w = k.w ? k.w->p : NULL;
+    a.n.c = k.c ? k.c->p : NULL;
+    if (k.c) a.n.more = row_space_of(k.c);
+    bool wide_enough = wide_rows(k.dx) && wide_rows(k.g) && wide_rows(k.x) && wide_vector(k.w);
+    wide_enough = wide_enough && (!k.c || wide_rows(k.c));
     wide_enough = wide_enough && a.n.to.dims <= 1 && a.n.grad.dims <= 1 && a.n.from.dims <= 1 && a.n.more.dims <= 1;
-    with_float(t, x->dtype, [&](auto e) {
+    with_float(t, k.x->dtype, [&](auto e) {
         typedef decltype(e) E;
         with_grads_shape<E>(wide_enough, a.n.cols, [&](auto lanes, auto v) {
             constexpr int G = decltype(lanes)::value, V = decltype(v)::value;
             if constexpr (V == 0) {
-                gradients_apart<CENTRED>(t, dw, g, w, c);
+                gradients_apart<CENTRED>(t, k);
             } else {
-                if (sum)
+                if (k.ds)
                     SC_LAUNCH(t, (norm_grads_held<E, G, V, CENTRED, true>), parts, BLOCK, a);
                 else
                     SC_LAUNCH(t, (norm_grads_held<E, G, V, CENTRED, false>), parts, BLOCK, a);
@@ -230,9 +227,27 @@ template <bool CENTRED> void both_gradients(const sc_task *t) {
 
 } // namespace
 
-extern "C" void sc_k_layer_norm_grads(const sc_task *t) {
-    both_gradients<true>(t);
+SC_KERNEL(layer_norm_grads) {
+    both_gradients<true>(task, {.dx = &k->dx,
+                                .dw = &k->dw,
+                                .db = &k->db,
+                                .ds = present(&k->ds),
+                                .g = &k->g,
+                                .x = &k->x,
+                                .mean = &k->mean,
+                                .rstd = &k->rstd,
+                                .w = present(&k->w),
+                                .c = present(&k->c),
+                                .work = &k->work});
 }
-extern "C" void sc_k_rms_norm_grads(const sc_task *t) {
-    both_gradients<false>(t);
+SC_KERNEL(rms_norm_grads) {
+    both_gradients<false>(task, {.dx = &k->dx,
+                                 .dw = &k->dw,
+                                 .ds = present(&k->ds),
+                                 .g = &k->g,
+                                 .x = &k->x,
+                                 .rstd = &k->rstd,
+                                 .w = present(&k->w),
+                                 .c = present(&k->c),
+                                 .work = &k->work});
 }

@@ -2,14 +2,14 @@
  * Relies on: kernel.cuh, sc_optimizer.h (update rules, rounding, shared with the CPU); the record, read on the device.
  * Relied on by: generated code.
  *
- * A row (begin, end, group) of the segment table covers flat offsets; this rank holds [s·n, s·n + n), n = i1, s =
- * rank mod i2. Where moments are bf16, a row is a parameter and ends with its path's key. The host intersects segments and
- * slice; the pieces travel as an argument, 64 a launch, and blocks take tiles of 2048 elements of them, each read and
- * written once, 4 elements an access: those of one block of Philox. sum_squares: blocks of 4096 elements to the
- * workspace, added up in double in a fixed order. clip: norm = √Σ, coefficient = min(1, clip / (norm + 1e-6)).
- * With a loss scale: as k_optimizer.c says. */
+ * A row of the segment table (schema/segments.h) covers flat offsets; this rank holds [s·n, s·n + n), n = slice, s =
+ * rank mod slices. The host intersects segments and slice; the pieces travel as an argument, 64 a launch, and blocks
+ * take tiles of 2048 elements of them, each read and written once, 4 elements an access: those of one block of Philox.
+ * sum_squares: blocks of 4096 elements to the workspace, added up in double in a fixed order. clip: norm = √Σ,
+ * coefficient = min(1, clip / (norm + 1e-6)). With a loss scale: as k_optimizer.c says. */
 #include "../sc_optimizer.h"
 #include "kernel.cuh"
+#include <initializer_list>
 
 namespace {
 
@@ -23,21 +23,21 @@ struct pieces {
     uint64_t key[PIECES];
 };
 
-/* f(pieces) for the slice's part of the table, at most PIECES at a time. */
-template <class F> void for_each_launch(const sc_task *t, bool keyed, F f) {
-    int64_t n = t->i[1], low = n * sc_slice_of(t, t->i[2]);
-    int row = keyed ? SC_KEYED_SEGMENT : SC_SEGMENT;
+/* f(pieces) for the slice's part of the table, at most PIECES at a time. k: the args of sgd or adam. */
+template <class K, class F> void for_each_launch(const sc_task *t, const K *k, bool keyed, F f) {
+    int64_t n = k->slice, low = n * sc_slice_of(t, k->slices);
     pieces p = {};
-    for (const int64_t *s = t->table; s + row <= t->table + t->ntable; s += row) {
-        int64_t begin = s[0] - low, end = s[1] - low;
+    for (int64_t i = 0; i < sc_segments(k->ntable, keyed); i++) {
+        sc_segment s = sc_segment_at(k->table, i, keyed);
+        int64_t begin = s.begin - low, end = s.end - low;
         p.origin[p.n] = begin;
         begin = begin > 0 ? begin : 0;
         end = end < n ? end : n;
         if (begin >= end) continue;
         p.begin[p.n] = begin;
         p.end[p.n] = end;
-        p.group[p.n] = (int)s[2];
-        p.key[p.n] = keyed ? (uint64_t)s[3] : 0;
+        p.group[p.n] = (int)s.group;
+        p.key[p.n] = s.key;
         p.first[p.n++] = p.tiles;
         p.tiles += (int)ceil_div(end - begin / W * W, TILE);
         if (p.n < PIECES) continue;
@@ -120,8 +120,8 @@ template <class P, class M> SC_DEVICE void renew_wire(const pieces &p, const upd
     }
 }
 
-/* Moments on their way to memory: of elements [element, element + W) of the piece's parameter, W dividing `element`; and
- * of one element. v: NULL where there is none. */
+/* Moments on their way to memory: of elements [element, element + W) of the piece's parameter, W dividing `element`;
+ * and of one element. v: NULL where there is none. */
 SC_DEVICE sc_block words_of(const sc_rounding &d, int64_t element) {
     uint64_t block = (uint64_t)element / W;
     sc_block c = {{(uint32_t)block, (uint32_t)(block >> 32), d.a, d.b}};
@@ -278,10 +278,9 @@ template <class F> void with_states(const sc_task *t, int grad, int master, int 
     });
 }
 
-void need_aligned(const sc_task *t, int n) {
-    for (int k = 0; k < n; k++)
-        if (k != 2 && !aligned(t->t[k].p, 16))
-            sc_unsupported(t, "an optimizer", "its shards must be aligned to 16 bytes");
+void need_aligned(const sc_task *t, std::initializer_list<const void *> shards) {
+    for (const void *p : shards)
+        if (!aligned(p, 16)) sc_unsupported(t, "an optimizer", "its shards must be aligned to 16 bytes");
 }
 
 /* ── sum of squares, clipping ─────────────────────────────────────────────────────────────────────────────────────────
@@ -345,64 +344,62 @@ __global__ void count_one(int64_t *step, const float *coefficient) {
 
 } // namespace
 
-extern "C" void sc_k_adam(const sc_task *t) {
-    const sc_tensor *grad = &t->t[0], *master = &t->t[1], *clip = &t->t[2], *m = &t->t[3], *v = &t->t[4];
-    const sc_tensor *wire = t->nt > 6 ? &t->t[6] : NULL;
-    update a = {grad->p,
+SC_KERNEL(adam) {
+    const sc_tensor *master = &k->master, *clip = &k->coefficient, *wire = present(&k->wire);
+    update a = {k->grad.p,
                 master->p,
-                m->p,
-                v->p,
+                k->m.p,
+                k->v.p,
                 clip->p,
                 clip->dtype,
-                (const int64_t *)t->t[5].p,
-                t->record,
-                t->i[0] != 0,
+                (const int64_t *)k->step.p,
+                task->record,
+                k->decoupled != 0,
                 wire ? wire->p : NULL,
                 wire ? (int)wire->dtype : 0,
                 numel_of(clip) > 1};
-    need_aligned(t, 5);
+    need_aligned(task, {k->grad.p, master->p, k->m.p, k->v.p});
     if (wire && (master->dtype != FP32 || !aligned(wire->p, 16)))
-        sc_unsupported(t, "adam", "it writes an aligned wire shard of an fp32 master");
-    if (m->dtype != v->dtype) sc_unsupported(t, "adam", "its two moments must have one dtype");
-    with_states(t, grad->dtype, master->dtype, m->dtype, [&](auto g, auto p, auto e) {
-        for_each_launch(t, rounds<decltype(e)>, [&](const pieces &s) {
-            SC_LAUNCH(t, (adam<decltype(g), decltype(p), decltype(e)>), filling(t, s.tiles), BLOCK, s, a);
+        sc_unsupported(task, "adam", "it writes an aligned wire shard of an fp32 master");
+    if (k->m.dtype != k->v.dtype) sc_unsupported(task, "adam", "its two moments must have one dtype");
+    with_states(task, k->grad.dtype, master->dtype, k->m.dtype, [&](auto g, auto p, auto e) {
+        for_each_launch(task, k, rounds<decltype(e)>, [&](const pieces &s) {
+            SC_LAUNCH(task, (adam<decltype(g), decltype(p), decltype(e)>), filling(task, s.tiles), BLOCK, s, a);
         });
     });
 }
 
-extern "C" void sc_k_sgd(const sc_task *t) {
-    const sc_tensor *grad = &t->t[0], *master = &t->t[1], *clip = &t->t[2], *m = t->nt > 3 ? &t->t[3] : NULL;
-    update a = {grad->p, master->p, m ? m->p : NULL, NULL, clip->p, clip->dtype,
-                NULL,    t->record, t->i[0] != 0,    NULL, 0,       numel_of(clip) > 1};
-    need_aligned(t, m ? 4 : 2);
-    with_states(t, grad->dtype, master->dtype, m ? (int)m->dtype : (int)FP32, [&](auto g, auto p, auto e) {
-        for_each_launch(t, rounds<decltype(e)>, [&](const pieces &s) {
-            SC_LAUNCH(t, (sgd<decltype(g), decltype(p), decltype(e)>), filling(t, s.tiles), BLOCK, s, a);
+SC_KERNEL(sgd) {
+    const sc_tensor *clip = &k->coefficient, *m = present(&k->momentum);
+    update a = {k->grad.p, k->master.p,  m ? m->p : NULL,  NULL, clip->p, clip->dtype,
+                NULL,      task->record, k->nesterov != 0, NULL, 0,       numel_of(clip) > 1};
+    need_aligned(task, {k->grad.p, k->master.p, a.m});
+    with_states(task, k->grad.dtype, k->master.dtype, m ? (int)m->dtype : (int)FP32, [&](auto g, auto p, auto e) {
+        for_each_launch(task, k, rounds<decltype(e)>, [&](const pieces &s) {
+            SC_LAUNCH(task, (sgd<decltype(g), decltype(p), decltype(e)>), filling(task, s.tiles), BLOCK, s, a);
         });
     });
 }
 
-extern "C" void sc_k_count_step(const sc_task *t) {
-    SC_LAUNCH(t, count_one, 1, 1, (int64_t *)t->t[0].p, t->nt > 1 ? (const float *)t->t[1].p : NULL);
+SC_KERNEL(count_step) {
+    SC_LAUNCH(task, count_one, 1, 1, (int64_t *)k->step.p, (const float *)k->coefficient.p);
 }
 
-extern "C" void sc_k_sum_squares(const sc_task *t) {
-    const sc_tensor *y = &t->t[0], *x = &t->t[1], *work = &t->t[t->nt - 1];
-    const float *scale = t->i[0] ? (const float *)t->t[2].p : NULL;
+SC_KERNEL(sum_squares) {
+    const sc_tensor *x = &k->x;
     int64_t n = numel_of(x), blocks = ceil_div(n, SQUARES);
-    if (t->nt < (scale ? 4 : 3) || work->shape[0] < blocks * 4)
-        sc_unsupported(t, "sum_squares", "its workspace must hold a float for each 4096 elements");
-    if (y->dtype != FP32) sc_unsupported(t, "sum_squares", "its result must be fp32");
-    float *part = (float *)work->p;
-    with_float(t, x->dtype, [&](auto e) {
-        SC_LAUNCH(t, square_blocks<decltype(e)>, (unsigned)blocks, BLOCK, x->p, n, part, aligned(x->p, 16), scale);
+    if (!k->work.p || k->work.shape[0] < blocks * 4)
+        sc_unsupported(task, "sum_squares", "its workspace must hold a float for each 4096 elements");
+    if (k->y.dtype != FP32) sc_unsupported(task, "sum_squares", "its result must be fp32");
+    float *part = (float *)k->work.p;
+    const float *scale = (const float *)k->scaler.p;
+    with_float(task, x->dtype, [&](auto e) {
+        SC_LAUNCH(task, square_blocks<decltype(e)>, (unsigned)blocks, BLOCK, x->p, n, part, aligned(x->p, 16), scale);
     });
-    SC_LAUNCH(t, join_squares, 1, JOIN_BLOCK, part, blocks, (float *)y->p);
+    SC_LAUNCH(task, join_squares, 1, JOIN_BLOCK, part, blocks, (float *)k->y.p);
 }
 
-extern "C" void sc_k_clip_coefficient(const sc_task *t) {
-    const sc_tensor *squares = &t->t[2];
-    SC_LAUNCH(t, clip_norm, 1, WARP, (const float *)squares->p, numel_of(squares),
-              t->nt > 3 ? (const float *)t->t[3].p : NULL, (float *)t->t[0].p, (float *)t->t[1].p, t->record);
+SC_KERNEL(clip_coefficient) {
+    SC_LAUNCH(task, clip_norm, 1, WARP, (const float *)k->squares.p, numel_of(&k->squares), (const float *)k->scaler.p,
+              (float *)k->coefficient.p, (float *)k->norm.p, task->record);
 }

@@ -44,16 +44,16 @@ __global__ void __launch_bounds__(BLOCK)
 
 } // namespace
 
-extern "C" void sc_k_dropout(const sc_task *t) {
-    const sc_tensor *y = &t->t[0], *x = &t->t[1];
+SC_KERNEL(dropout) {
+    const sc_tensor *y = &k->y, *x = &k->x;
     int64_t samples = x->dims ? x->shape[0] : 1, n = numel_of(x) / (samples ? samples : 1);
-    dropping d = dropping_of(t->f[0], (uint64_t)t->i[0]);
-    unsigned grid = filling(t, ceil_div(samples * ceil_div(n, RUN), BLOCK));
-    with_float(t, x->dtype, [&](auto e) {
+    dropping d = dropping_of(k->p, (uint64_t)k->key);
+    unsigned grid = filling(task, ceil_div(samples * ceil_div(n, RUN), BLOCK));
+    with_float(task, x->dtype, [&](auto e) {
         typedef decltype(e) E;
         if (n % RUN == 0 && aligned(x->p, 16) && aligned(y->p, 16))
-            SC_LAUNCH(t, (dropout<E, true>), grid, BLOCK, x->p, y->p, samples, n, d, t->record);
+            SC_LAUNCH(task, (dropout<E, true>), grid, BLOCK, x->p, y->p, samples, n, d, task->record);
         else
-            SC_LAUNCH(t, (dropout<E, false>), grid, BLOCK, x->p, y->p, samples, n, d, t->record);
+            SC_LAUNCH(task, (dropout<E, false>), grid, BLOCK, x->p, y->p, samples, n, d, task->record);
     });
 }

@@ -183,18 +183,19 @@ bool wide_inner(const reduction *a, const sc_tensor *x) {
     return yes;
 }
 
-template <class OP> void reduce(const sc_task *t, bool mean) {
-    const sc_tensor *y = &t->t[0], *x = &t->t[1];
+/* k: the args of sum, mean or max. */
+template <class OP, class K> void reduce(const sc_task *t, const K *k, bool mean) {
+    const sc_tensor *y = &k->y, *x = &k->x;
     reduction a = {};
     a.x = x->p;
     a.y = y->p;
     a.dtype = y->dtype;
     a.wide_y = aligned(y->p, 16);
-    bool down = divide(&a, x, t->i[0]);
+    bool down = divide(&a, x, k->over);
     int64_t count = a.reduced_n * (down ? 1 : a.inner);
     a.divisor = mean ? (float)count : 1;
-    int parts = parts_in(t, 2, a.results * 4);
-    a.part = parts > 1 ? (float *)t->t[2].p : NULL;
+    int parts = parts_in(&k->work, a.results * 4);
+    a.part = parts > 1 ? (float *)k->work.p : NULL;
     with_number(t, x->dtype, [&](auto e) {
         typedef decltype(e) E;
         constexpr bool real_type = !std::is_integral<typename E::type>::value || sizeof(typename E::type) == 2;
@@ -241,25 +242,25 @@ template <class E> __global__ void __launch_bounds__(BLOCK) share_gradient(const
 
 } // namespace
 
-extern "C" void sc_k_sum(const sc_task *t) {
-    reduce<adding>(t, false);
+SC_KERNEL(sum) {
+    reduce<adding>(task, k, false);
 }
-extern "C" void sc_k_mean(const sc_task *t) {
-    reduce<adding>(t, true);
+SC_KERNEL(mean) {
+    reduce<adding>(task, k, true);
 }
-extern "C" void sc_k_max(const sc_task *t) {
-    reduce<largest>(t, false);
+SC_KERNEL(max) {
+    reduce<largest>(task, k, false);
 }
 
-extern "C" void sc_k_max_grad(const sc_task *t) {
-    const sc_tensor *dx = &t->t[0], *g = &t->t[1], *x = &t->t[2], *y = &t->t[3];
+SC_KERNEL(max_grad) {
+    const sc_tensor *x = &k->x;
     sharing a = {};
-    for (int d = 0; d < x->dims; d++) add_axis(t->i[0] >> d & 1 ? &a.reduced : &a.kept, x->shape[d], x->stride[d]);
+    for (int d = 0; d < x->dims; d++) add_axis(k->over >> d & 1 ? &a.reduced : &a.kept, x->shape[d], x->stride[d]);
     a.results = axes_size(&a.kept);
     a.reduced_n = axes_size(&a.reduced);
-    a.g = g->p, a.x = x->p, a.y = y->p, a.dx = dx->p;
-    a.g_dtype = g->dtype, a.y_dtype = y->dtype;
-    with_float(t, x->dtype, [&](auto e) {
-        SC_LAUNCH(t, share_gradient<decltype(e)>, blocks_for(a.results, BLOCK / WARP), BLOCK, a);
+    a.g = k->g.p, a.x = x->p, a.y = k->y.p, a.dx = k->dx.p;
+    a.g_dtype = k->g.dtype, a.y_dtype = k->y.dtype;
+    with_float(task, x->dtype, [&](auto e) {
+        SC_LAUNCH(task, share_gradient<decltype(e)>, blocks_for(a.results, BLOCK / WARP), BLOCK, a);
     });
 }

@@ -5,7 +5,7 @@
  * x [B,S,H,D], angle a = position · f_d, f_d = theta^(-2d/D), rounded to real as PyTorch does:
  * y[d] = x[d] cos a - x[d+D/2] sin a;  y[d+D/2] = x[d+D/2] cos a + x[d] sin a. The inverse (the gradient) negates sin.
  * Llama 3.1's scaling (factor ≠ 0): wavelengths 2π/f beyond original/low are stretched by factor, those within
- * original/high stay, between them f is blended. i1: of so many heads from the first on; the others stay (0: of all).
+ * original/high stay, between them f is blended. heads: of so many from the first on; the others stay (0: of all).
  *
  * The host computes the frequencies, as the CPU twin does; they travel as an argument of the launch. A block has a few
  * places in the sequence, in a few samples where all have the same positions: it makes the sines and cosines in double
@@ -74,21 +74,20 @@ template <class E, int W> __global__ void __launch_bounds__(BLOCK) rotate(const 
     }
 }
 
-float frequency_of(const sc_task *t, int64_t d, int64_t head) {
-    double f = (float)(1 / pow(t->f[0], (double)((float)(2 * d) / (float)head)));
-    double factor = t->f[1], low = t->f[2], high = t->f[3], original = t->f[4];
-    if (factor == 0) return (float)f;
+float frequency_of(const sc_rope_args *k, int64_t d, int64_t head) {
+    double f = (float)(1 / pow(k->theta, (double)((float)(2 * d) / (float)head)));
+    if (k->factor == 0) return (float)f;
     double wave = 6.28318530717958647693 / f;
-    if (wave < original / high) return (float)f;
-    if (wave > original / low) return (float)(f / factor);
-    double smooth = (original / wave - low) / (high - low);
-    return (float)((1 - smooth) * f / factor + smooth * f);
+    if (wave < k->context / k->high) return (float)f;
+    if (wave > k->context / k->low) return (float)(f / k->factor);
+    double smooth = (k->context / wave - k->low) / (k->high - k->low);
+    return (float)((1 - smooth) * f / k->factor + smooth * f);
 }
 
 } // namespace
 
-extern "C" void sc_k_rope(const sc_task *t) {
-    const sc_tensor *y = &t->t[0], *x = &t->t[1], *positions = t->nt > 2 ? &t->t[2] : NULL;
+SC_KERNEL(rope) {
+    const sc_tensor *y = &k->y, *x = &k->x, *positions = present(&k->positions);
     int64_t head = x->shape[3], half = head / 2;
     rotation a = {};
     a.x = x->p, a.y = y->p;
@@ -100,18 +99,18 @@ extern "C" void sc_k_rope(const sc_task *t) {
         a.pb = positions->stride[0], a.ps = positions->stride[1];
     }
     /* heads behind the last that turns are copied, unless they lie where they are to lie */
-    a.turned = (int)(t->i[1] ? t->i[1] : x->shape[2]);
+    a.turned = (int)(k->heads ? k->heads : x->shape[2]);
     a.heads = x->p == y->p ? a.turned : (int)x->shape[2];
     a.half = (int)half;
-    a.sign = t->i[0] ? -1 : 1;
-    with_float(t, x->dtype, [&](auto e) {
+    a.sign = k->inverse ? -1 : 1;
+    with_float(task, x->dtype, [&](auto e) {
         typedef decltype(e) E;
         bool wide_enough = wide_rows(x) && wide_rows(y) && half % wide<E> == 0;
         int width = wide_enough ? wide<E> : 1;
         for (int64_t d = 0; d < half; d += PAIRS) {
             a.first = (int)d;
             a.pairs = (int)least(half - d, PAIRS);
-            for (int i = 0; i < a.pairs; i++) a.frequency[i] = frequency_of(t, d + i, head);
+            for (int i = 0; i < a.pairs; i++) a.frequency[i] = frequency_of(k, d + i, head);
             /* about eight runs a thread, of more than one sample if they share positions */
             int64_t each = least(ceil_div(8 * BLOCK, a.heads * (a.pairs / width)), PLACES);
             a.samples = positions ? 1 : (int)least(each, a.batch);
@@ -119,9 +118,9 @@ extern "C" void sc_k_rope(const sc_task *t) {
             a.across = (int)ceil_div(a.seq, a.places);
             unsigned blocks = blocks_for(a.batch, a.samples) * (unsigned)a.across;
             if (wide_enough)
-                SC_LAUNCH(t, (rotate<E, wide<E>>), blocks, BLOCK, a);
+                SC_LAUNCH(task, (rotate<E, wide<E>>), blocks, BLOCK, a);
             else
-                SC_LAUNCH(t, (rotate<E, 1>), blocks, BLOCK, a);
+                SC_LAUNCH(task, (rotate<E, 1>), blocks, BLOCK, a);
         }
     });
 }

@@ -2,8 +2,7 @@
  * Relies on: kernel.cuh, sc_optimizer.h (sc_scaler and how it changes).
  * Relied on by: generated code.
  *
- * scale: y = x · scale, or (i0) x / scale.  update_scale: coefficient [2], scaler; f0: growth, f1: backoff, i0:
- * interval. */
+ * scale: y = x · scale, or (inverse) x / scale. */
 #include "../sc_optimizer.h"
 #include "kernel.cuh"
 
@@ -22,15 +21,15 @@ __global__ void update_scale(const float *coefficient, sc_scaler *s, double grow
 
 } // namespace
 
-extern "C" void sc_k_scale(const sc_task *t) {
-    const sc_tensor *y = &t->t[0], *x = &t->t[1];
-    int64_t n = numel_of(y);
-    with_float(t, x->dtype, [&](auto e) {
-        SC_LAUNCH(t, scale<decltype(e)>, filling(t, ceil_div(n, BLOCK)), BLOCK, y->p, x->p, n,
-                  (const sc_scaler *)t->t[2].p, t->i[0] != 0);
+SC_KERNEL(scale) {
+    int64_t n = numel_of(&k->y);
+    with_float(task, k->x.dtype, [&](auto e) {
+        SC_LAUNCH(task, scale<decltype(e)>, filling(task, ceil_div(n, BLOCK)), BLOCK, k->y.p, k->x.p, n,
+                  (const sc_scaler *)k->scaler.p, k->inverse != 0);
     });
 }
 
-extern "C" void sc_k_update_scale(const sc_task *t) {
-    SC_LAUNCH(t, update_scale, 1, 1, (const float *)t->t[0].p, (sc_scaler *)t->t[1].p, t->f[0], t->f[1], t->i[0]);
+SC_KERNEL(update_scale) {
+    SC_LAUNCH(task, update_scale, 1, 1, (const float *)k->coefficient.p, (sc_scaler *)k->scaler.p, k->growth,
+              k->backoff, k->interval);
 }

@@ -64,7 +64,6 @@ void sc_silu_mul_grad_apart(const sc_task *t, int dtype, int64_t n, void *dgate,
     start<true>(t, dtype, {dgate, dup, g, gate, up, n});
 }
 
-extern "C" void sc_k_silu_mul_grad(const sc_task *t) {
-    const sc_tensor *dgate = &t->t[0];
-    sc_silu_mul_grad_apart(t, dgate->dtype, numel_of(dgate), dgate->p, t->t[1].p, t->t[2].p, t->t[3].p, t->t[4].p);
+SC_KERNEL(silu_mul_grad) {
+    sc_silu_mul_grad_apart(task, k->dgate.dtype, numel_of(&k->dgate), k->dgate.p, k->dup.p, k->g.p, k->gate.p, k->up.p);
 }

@@ -211,6 +211,10 @@ static inline int size_of(int dtype) {
     static const uint8_t size[] = {4, 2, 2, 8, 1, 1, 4, 8, 1};
     return size[dtype];
 }
+/* An optional operand: NULL where it is absent. */
+static inline const sc_tensor *present(const sc_tensor *t) {
+    return t->p ? t : NULL;
+}
 static inline int64_t numel_of(const sc_tensor *t) {
     int64_t n = 1;
     for (int d = 0; d < t->dims; d++) n *= t->shape[d];

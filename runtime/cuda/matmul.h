@@ -16,7 +16,7 @@ typedef struct {
     int64_t m, n, k, lda, ldb, ldy, batches, stride_a, stride_b, stride_y, workspace;
     uint8_t in, out, ta, tb, bias;                 /* dtypes; flags */
     uint8_t align_a, align_b, align_y, align_bias; /* log2 of bytes, at most 8 */
-    uint8_t add, f, align_c; /* y = f(... + c), attributes 3 and 4 of ops.def; of c, gelu's argument, x */
+    uint8_t add, f, align_c; /* y = f(... + c), f an sc_epilogue; align_c: of c, aux, x, gate and up */
     uint8_t zero[4];
 } sc_matmul_key;
 

@@ -25,31 +25,33 @@ struct norm_columns {
     planes to;    /* dw, db (layer_norm), ds */
 };
 
-/* dw: the first of the results; g, x, mean and rstd stand from `g` on; the workspace is the last tensor, if any. */
-template <bool CENTRED>
-static norm_columns columns_of(const sc_task *t, const sc_tensor *dw, const sc_tensor *g, bool sum, int *parts) {
-    const sc_tensor *x = g + 1, *last = &t->t[t->nt - 1];
+/* Tensors of a gradient, by the names of ops.def; NULL: there is none, or (mean) the norm has none. */
+struct norm_gradient {
+    const sc_tensor *dx = NULL, *dw = NULL, *db = NULL, *ds = NULL;
+    const sc_tensor *g = NULL, *x = NULL, *mean = NULL, *rstd = NULL, *w = NULL, *c = NULL, *work = NULL;
+};
+
+template <bool CENTRED> static norm_columns columns_of(const norm_gradient &k, int *parts) {
     norm_columns a = {};
-    a.to.n = 1 + CENTRED + sum;
-    for (int k = 0; k < a.to.n; k++) a.to.y[k] = dw[k].p, a.to.dtype[k] = dw[k].dtype;
-    *parts = last->dtype == BOOL ? parts_in(t, t->nt - 1, cols_of(x) * 4 * a.to.n) : 1;
-    a.n.from = row_space_of(x);
-    a.n.grad = row_space_of(g);
-    a.n.x = x->p;
-    a.n.g = g->p;
-    a.n.mean = CENTRED ? (float *)g[2].p : NULL;
-    a.n.rstd = (float *)g[2 + CENTRED].p;
-    a.n.rows = rows_of(x);
-    a.n.cols = (int)cols_of(x);
+    for (const sc_tensor *y : {k.dw, k.db, k.ds})
+        if (y) a.to.y[a.to.n] = y->p, a.to.dtype[a.to.n++] = y->dtype;
+    *parts = parts_in(k.work, cols_of(k.x) * 4 * a.to.n);
+    a.n.from = row_space_of(k.x);
+    a.n.grad = row_space_of(k.g);
+    a.n.x = k.x->p;
+    a.n.g = k.g->p;
+    a.n.mean = CENTRED ? (float *)k.mean->p : NULL;
+    a.n.rstd = (float *)k.rstd->p;
+    a.n.rows = rows_of(k.x);
+    a.n.cols = (int)cols_of(k.x);
     a.each = ceil_div(a.n.rows, *parts);
-    a.part = *parts > 1 ? (float *)last->p : NULL;
+    a.part = *parts > 1 ? (float *)k.work->p : NULL;
     return a;
 }
 
-/* The gradients one after the other, for rows that are not held: g, x, mean (layer_norm), rstd stand from `g` on, dw
- * and db from `dw`; w and c may be NULL; dx may take the bytes of g or c (k_norm.cu). */
-void sc_cuda_norm_grad(const sc_task *t, bool centred, const sc_tensor *dx, const sc_tensor *g, const sc_tensor *w,
-                       const sc_tensor *c);
-void sc_cuda_norm_weights(const sc_task *t, bool centred, const sc_tensor *dw, const sc_tensor *g);
+/* The gradients of x and of the weights one after the other, for rows that are not held; dx may take the bytes of g or
+ * c (k_norm.cu). */
+void sc_cuda_norm_grad(const sc_task *t, bool centred, const norm_gradient &k);
+void sc_cuda_norm_weights(const sc_task *t, bool centred, const norm_gradient &k);
 
 #endif

@@ -50,10 +50,10 @@ static __global__ void __launch_bounds__(BLOCK)
     store_any(to.y[blockIdx.y], to.dtype[blockIdx.y], c, x / divisor);
 }
 
-/* Partial results that workspace tensor k holds, `bytes` each: 1 (the result itself) where there is no workspace. */
-static inline int parts_in(const sc_task *t, int k, int64_t bytes) {
-    if (k >= t->nt) return 1;
-    int64_t n = t->t[k].shape[0] / bytes;
+/* Partial results that the workspace holds, `bytes` each: 1 (the result itself) where there is none. */
+static inline int parts_in(const sc_tensor *work, int64_t bytes) {
+    if (!work->p) return 1;
+    int64_t n = work->shape[0] / bytes;
     return (int)(n < 1 ? 1 : n > 65535 ? 65535 : n);
 }
 

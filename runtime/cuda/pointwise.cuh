@@ -114,10 +114,10 @@ template <class... T> constexpr int sc_width() {
 static inline bool sc_runs_fit(const sc_space *s, const sc_task *t, const int *size, int results, int w) {
     int last = s->dims - 1;
     if (s->shape[last] % w) return false;
-    for (int k = 0; k < t->nt; k++) {
+    for (int k = 0; k < t->slots; k++) {
         int64_t inner = s->stride[k][last], bytes = (int64_t)w * size[k], grain = bytes < 16 ? bytes : 16;
         if (inner == 0 && k >= results) continue;
-        if (inner != 1 || (uintptr_t)t->t[k].p % (uintptr_t)grain) return false;
+        if (inner != 1 || (uintptr_t)t->args->t[k].p % (uintptr_t)grain) return false;
         for (int d = 0; d < last; d++)
             if (s->stride[k][d] * size[k] % grain) return false;
     }
@@ -135,7 +135,7 @@ template <int N> static void sc_runs_of(sc_runs<N> *r, const sc_space *s, const 
         r->n *= (uint64_t)n;
     }
     for (int k = 0; k < N; k++) {
-        r->p[k] = t->t[k].p;
+        r->p[k] = t->args->t[k].p;
         r->inner[k] = s->stride[k][last];
         for (int d = 0; d <= last; d++) r->stride[k][d] = s->stride[k][d] * (d == last ? w : 1);
     }
@@ -155,7 +155,7 @@ template <class Group, int RESULTS, class... T> static void sc_pointwise(const s
     const int size[] = {(int)sizeof(T)...};
     sc_space s;
     sc_space_of(&s, t);
-    if (t->nt != (int)sizeof...(T)) sc_unsupported(t, "a pointwise kernel", "another number of tensors");
+    if (t->slots != (int)sizeof...(T)) sc_unsupported(t, "a pointwise kernel", "another number of tensors");
     if (sc_runs_fit(&s, t, size, RESULTS, sc_width<T...>()))
         sc_pointwise_launch<Group, RESULTS, sc_width<T...>(), T...>(t, &s);
     else

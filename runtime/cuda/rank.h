@@ -98,16 +98,17 @@ void sc_algorithms_open(sc_rank *r); /* after arenas and streams */
 void sc_algorithms_close(sc_rank *r);
 
 /* tune.c */
-void sc_tune(sc_rank *r, int event, sc_kernel *k, const sc_attr *a, int nt, const sc_tensor *t);
+void sc_tune(sc_rank *r, int event, sc_kernel *k, const sc_args *args, int slots); /* resolved */
 void sc_tune_all(sc_rank *r, const char *path); /* adds what the rank's table lacks and saves it */
 
 /* collective.c */
-void sc_collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, int comm, const sc_tensor *t);
+void sc_collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, int comm, const sc_tensor *out,
+                   const sc_tensor *in); /* of a reduction both are one */
 
 /* device.c */
-void sc_device_open(sc_rank *r); /* finds the rank's GPU and makes its context */
-void sc_libraries_survey(sc_rank *r, int event, const sc_attr *a, int nt, const sc_tensor *t); /* which it uses */
-void sc_libraries_open(sc_rank *r);                    /* those, the same on all ranks */
+void sc_device_open(sc_rank *r);                                      /* finds the rank's GPU and makes its context */
+void sc_libraries_survey(sc_rank *r, int event, const sc_args *args); /* which it uses */
+void sc_libraries_open(sc_rank *r);                                   /* those, the same on all ranks */
 int sc_sharers(const sc_rank *r, int rank, int ranks); /* of the first `ranks`, those with the GPU of `rank` */
 
 /* footprint.c */
@@ -116,7 +117,7 @@ void sc_footprint_start(sc_rank *r); /* before the context is made */
 /* host.c */
 void sc_host_new(sc_rank *r); /* after the survey */
 void sc_host_free(sc_rank *r);
-void sc_host_run(sc_rank *r, int event, sc_kernel *k, const sc_task *task);
+void sc_host_run(sc_rank *r, int event, sc_kernel *k, const sc_task *task, size_t size); /* size: of its args */
 
 /* memory.c */
 void sc_arenas_new(sc_rank *r); /* after a look at what is free */
@@ -154,7 +155,7 @@ void sc_watch_free(sc_rank *r);
 void sc_watch_begin(sc_rank *r);
 void sc_watch_end(sc_rank *r);
 void sc_watch_before(sc_rank *r, int event, sc_stream s);
-void sc_watch_after(sc_rank *r, int event, sc_stream s, const sc_attr *a, int nt, const sc_tensor *t);
+void sc_watch_after(sc_rank *r, int event, sc_stream s, const sc_args *args, size_t size, int slots);
 bool sc_looks_inside(const sc_debug *d); /* something looks at every event: no graphs */
 
 #endif

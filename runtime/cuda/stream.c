@@ -81,16 +81,17 @@ void sc_survey(sc_rank *r) {
     }
 }
 
-static void survey_event(sc_rank *r, int event, sc_stream s, int nt, const sc_tensor *t) {
+static void survey_event(sc_rank *r, int event, sc_stream s, int slots, const sc_tensor *t) {
     sc_program *p = &r->t->programs[r->current];
     if (event < 0 || event >= r->b->programs[r->current].nevents || p->stream_of[event] >= 0)
         sc_stop(r, 3, "shardc: program %s issues event %d twice or out of its table", r->b->programs[r->current].name,
                 event);
-    if (nt > SC_TENSORS)
-        sc_stop(r, 3, "shardc: event %s has %d tensors, at most %d", sc_event_id(r, event), nt, SC_TENSORS);
+    if (slots > SC_TENSORS)
+        sc_stop(r, 3, "shardc: event %s has %d tensors, at most %d", sc_event_id(r, event), slots, SC_TENSORS);
     p->stream_of[event] = s;
     p->uses[s] = true;
-    for (int i = 0; i < nt; i++) sc_check_tensor(r, event, &t[i]);
+    for (int i = 0; i < slots; i++)
+        if (t[i].there) sc_check_tensor(r, event, &t[i]);
 }
 
 static void survey_wait(sc_rank *r, sc_stream s, int event) {
@@ -113,69 +114,67 @@ void sc_wait(sc_rank *r, sc_stream s, int event) {
         SC_CUDA(cudaStreamWaitEvent(r->t->stream[s], r->t->done[event], 0));
 }
 
-static void resolve(const sc_rank *r, int nt, sc_tensor *to, const sc_tensor *from) {
-    for (int i = 0; i < nt; i++) {
-        to[i] = from[i];
-        to[i].p = r->arena[to[i].host] + to[i].at;
-    }
+static void resolve(const sc_rank *r, int slots, sc_tensor *t) {
+    for (int i = 0; i < slots; i++)
+        if (t[i].there) t[i].p = r->arena[t[i].host] + t[i].at;
 }
 
-static void begin(sc_rank *r, int event, sc_stream s, int nt, sc_tensor *to, const sc_tensor *from) {
+static void begin(sc_rank *r, int event, sc_stream s) {
     r->t->event = event;
     if (listener && r->t->mode != SC_REHEARSE)
         listener(r->b->programs[r->current].name, &r->b->programs[r->current].events[event], r->t->stream[s]);
-    resolve(r, nt, to, from);
     if (r->t->mode == SC_DIRECT) sc_watch_before(r, event, s);
 }
 
 /* What follows every event: those who look inside, then those who wait. */
-static void finish(sc_rank *r, int event, sc_stream s, const sc_attr *a, int nt, const sc_tensor *t) {
-    if (r->t->mode == SC_DIRECT) sc_watch_after(r, event, s, a, nt, t);
+static void finish(sc_rank *r, int event, sc_stream s, const void *args, size_t size, int slots) {
+    if (r->t->mode == SC_DIRECT) sc_watch_after(r, event, s, args, size, slots);
     if (r->t->programs[r->current].awaited[event]) SC_CUDA(cudaEventRecord(r->t->done[event], r->t->stream[s]));
     r->t->event = -1;
 }
 
-void sc_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const sc_attr *a, int nt, const sc_tensor *t) {
+void sc_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const void *args, size_t size, int slots) {
     if (r->t->mode == SC_SURVEY) {
-        survey_event(r, event, s, nt, t);
-        sc_libraries_survey(r, event, a, nt, t);
+        survey_event(r, event, s, slots, args);
+        sc_libraries_survey(r, event, args);
         return;
     }
+    sc_args resolved;
+    memcpy(&resolved, args, size);
+    resolve(r, slots, resolved.t);
     if (r->t->mode == SC_TUNE) {
-        sc_tune(r, event, k, a, nt, t);
+        sc_tune(r, event, k, &resolved, slots);
         return;
     }
-    sc_task task = {.nt = nt,
+    sc_task task = {.args = &resolved,
+                    .slots = slots,
                     .record = (const sc_record *)(r->arena[0] + r->b->record_at),
                     .rank = r->rank,
                     .world = r->world,
                     .parts = 1,
                     .stream = r->t->stream[s],
                     .library = &r->t->cuda};
-    begin(r, event, s, nt, task.t, t);
-    memcpy(task.i, a->i, sizeof task.i);
-    memcpy(task.f, a->f, sizeof task.f);
-    task.table = a->table;
-    task.ntable = a->ntable;
+    begin(r, event, s);
     if (s == HOST)
-        sc_host_run(r, event, k, &task);
+        sc_host_run(r, event, k, &task, size);
     else
         k(&task);
-    finish(r, event, s, a, nt, task.t);
+    finish(r, event, s, &resolved, size, slots);
 }
 
 void sc_copy_bytes(sc_rank *r, int event, sc_stream s, sc_tensor out, sc_tensor in) {
-    sc_tensor t[2] = {out, in};
+    sc_tensor both[] = {out, in};
     if (r->t->mode == SC_TUNE) return;
     if (r->t->mode == SC_SURVEY) {
-        survey_event(r, event, s, 2, t);
+        survey_event(r, event, s, 2, both);
         return;
     }
     size_t bytes = (size_t)sc_numel(&in) * sc_dtype_size(in.dtype);
     if (r->t->mode == SC_REHEARSE && bytes > REHEARSED) bytes = REHEARSED;
-    begin(r, event, s, 2, t, t);
-    SC_CUDA(cudaMemcpyAsync(t[0].p, t[1].p, bytes, cudaMemcpyDefault, r->t->stream[s]));
-    finish(r, event, s, NULL, 2, t);
+    resolve(r, 2, both);
+    begin(r, event, s);
+    SC_CUDA(cudaMemcpyAsync(both[0].p, both[1].p, bytes, cudaMemcpyDefault, r->t->stream[s]));
+    finish(r, event, s, both, sizeof both, 2);
 }
 
 void sc_issue_collective(sc_rank *r, sc_collective_kind kind, int event, sc_stream s, int comm, int nt, sc_tensor *t) {
@@ -186,9 +185,10 @@ void sc_issue_collective(sc_rank *r, sc_collective_kind kind, int event, sc_stre
         r->t->comms.talks[comm][sc_policy_of(kind)] = true;
         return;
     }
-    begin(r, event, s, nt, t, t);
-    sc_collective(r, kind, event, s, comm, t);
-    finish(r, event, s, NULL, nt, t);
+    resolve(r, nt, t);
+    begin(r, event, s);
+    sc_collective(r, kind, event, s, comm, t, t + nt - 1);
+    finish(r, event, s, t, (size_t)nt * sizeof *t, nt);
 }
 
 /* ── a program ───────────────────────────────────────────────────────────────────────────────────────────────────────

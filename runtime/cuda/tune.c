@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CANDIDATES = 24, CALLS = 5, NORMAL = 3 /* InitKind, compiler/ir/ir.h */ };
+enum { CANDIDATES = 24, CALLS = 5 };
 
 /* ── one product ─────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -50,15 +50,10 @@ static void choose(sc_rank *r, const sc_task *task) {
     atomic_fetch_add(&r->w->ranks[r->rank].ticks, 1); /* the others wait, and nothing hangs */
 }
 
-void sc_tune(sc_rank *r, int event, sc_kernel *k, const sc_attr *a, int nt, const sc_tensor *t) {
+void sc_tune(sc_rank *r, int event, sc_kernel *k, const sc_args *args, int slots) {
     if (k != sc_k_matmul) return;
-    sc_task task = {.nt = nt, .parts = 1, .stream = r->t->stream[COMPUTE], .library = &r->t->cuda};
+    sc_task task = {.args = args, .slots = slots, .parts = 1, .stream = r->t->stream[COMPUTE], .library = &r->t->cuda};
     r->t->event = event;
-    memcpy(task.i, a->i, sizeof task.i);
-    for (int i = 0; i < nt; i++) {
-        task.t[i] = t[i];
-        task.t[i].p = r->arena[t[i].host] + t[i].at;
-    }
     choose(r, &task);
     r->t->event = -1;
 }
@@ -67,12 +62,21 @@ void sc_tune(sc_rank *r, int event, sc_kernel *k, const sc_attr *a, int nt, cons
  */
 /* Numbers of a step's size: what a product costs in power depends on its operands' bits. */
 static void fill(sc_rank *r) {
-    sc_task task = {.nt = 1, .parts = 1, .world = 1, .stream = r->t->stream[COMPUTE], .f = {0, 0.5}};
     int64_t n = (int64_t)(r->b->arena_bytes / 2);
-    task.t[0] = (sc_tensor){.dtype = BF16, .dims = 1, .shape = {n}, .stride = {1}, .p = r->arena[0]};
-    task.i[0] = NORMAL, task.i[1] = 1, task.i[3] = n, task.i[4] = -1;
-    task.record = (const sc_record *)(r->arena[0] + r->b->record_at);
-    task.library = &r->t->cuda;
+    sc_init_param_args args = {
+        .state = {.there = 1, .dtype = BF16, .dims = 1, .shape = {n}, .stride = {1}, .p = r->arena[0]},
+        .kind = SC_NORMAL,
+        .key = 1,
+        .numel = n,
+        .slice = -1,
+        .b = 0.5};
+    sc_task task = {.args = (const sc_args *)&args,
+                    .slots = SC_SLOTS_init_param,
+                    .record = (const sc_record *)(r->arena[0] + r->b->record_at),
+                    .world = 1,
+                    .parts = 1,
+                    .stream = r->t->stream[COMPUTE],
+                    .library = &r->t->cuda};
     sc_k_init_param(&task);
 }
 

@@ -16,6 +16,15 @@
     X(BOOL, "bool", 1, "BOOL", 0)
 #define SC_ID(ID, ...) ID,
 typedef enum { SC_DTYPES(SC_ID) N_DTYPES } sc_dtype;
+#define SC_DTYPE_NAME(ID, NAME, ...) NAME,
+#define SC_DTYPE_SIZE(ID, NAME, BYTES, ...) BYTES,
+#define SC_DTYPE_ST(ID, NAME, BYTES, ST, ...) ST,
+#define SC_DTYPE_NAMES                                                                                                 \
+    { SC_DTYPES(SC_DTYPE_NAME) }
+#define SC_DTYPE_SIZES                                                                                                 \
+    { SC_DTYPES(SC_DTYPE_SIZE) }
+#define SC_DTYPE_STS                                                                                                   \
+    { SC_DTYPES(SC_DTYPE_ST) }
 
 /* X(ID, name) */
 #define SC_STREAM_LIST(X)                                                                                              \
@@ -31,13 +40,21 @@ typedef enum { SC_STREAM_LIST(SC_ID) SC_STREAMS } sc_stream;
 #define SC_STREAM_NAMES                                                                                                \
     { SC_STREAM_LIST(SC_STREAM_NAME) }
 
-/* The function that a matmul applies to its sums (attribute i4 in ops.def), with further operands x and x2:
- * gelu_tanh, and the sum as a second result · times gelu_tanh's derivative at x · gelu_tanh · silu(x) times the sum,
- * and the sum as a second result · that without the sum · both results of silu_mul_grad, the sum being its g and x, x2
- * its gate and up. */
-typedef enum { SC_IDENTITY, SC_GELU_TOO, SC_GELU_GRAD, SC_GELU, SC_GATED_TOO, SC_GATED, SC_GATE_GRADS } sc_epilogue;
+/* What a matmul makes of its sums s. GELU: y = gelu_tanh(s). GELU_TOO: that, and aux = s. GELU_GRAD: y = s times
+ * gelu_tanh's derivative at x. GATED: y = silu(gate) s. GATED_TOO: that, and aux = s. GATE_GRADS: y and aux are the two
+ * results of silu_mul_grad of g = s, gate and up. GELU_TOO takes gelu of aux as it is stored; the gated ones take s as
+ * if it had been stored. */
+#define SC_EPILOGUES(X)                                                                                                \
+    X(SC_IDENTITY) X(SC_GELU_TOO) X(SC_GELU_GRAD) X(SC_GELU) X(SC_GATED_TOO) X(SC_GATED) X(SC_GATE_GRADS)
+typedef enum { SC_EPILOGUES(SC_ID) SC_N_EPILOGUES } sc_epilogue;
 
-/* Most dimensions of a tensor, operands (and results) of an op, numbers among an op's attributes. */
+/* How a parameter begins. */
+#define SC_INITS(X) X(SC_ZEROS) X(SC_ONES) X(SC_CONSTANT) X(SC_NORMAL) X(SC_UNIFORM) X(SC_TRUNC_NORMAL)
+typedef enum { SC_INITS(SC_ID) SC_N_INITS } sc_init;
+
+/* Most dimensions of a tensor, operands (and results) of an op, integers and floats among its attributes; pieces of a
+ * split, wires of an extension, numbers of a custom op. */
 enum { SC_DIMS = 6, SC_OPERANDS = 16, SC_TENSORS = 2 * SC_OPERANDS + 1, SC_INTS = 12, SC_FLOATS = 6 };
+enum { SC_SPLITS = 10, SC_WIRES = 4, SC_NUMBERS = 5 };
 
 #endif

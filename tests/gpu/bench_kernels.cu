@@ -15,22 +15,29 @@ struct chunk { /* device memory, never read by the host */
 };
 static std::vector<chunk> chunks;
 
-static sc_tensor device_tensor(int dtype, const extents &shape, const extents &stride = {}) {
+/* A tensor without memory. */
+static sc_tensor of(int dtype, const extents &shape, const extents &stride = {}) {
     sc_tensor t = {};
     extents s = stride.empty() ? contiguous(shape) : stride;
-    int64_t last = 0;
+    t.there = 1;
     t.dtype = (uint8_t)dtype;
     t.dims = (uint8_t)shape.size();
     for (size_t d = 0; d < shape.size(); d++) {
         t.shape[d] = shape[d];
         t.stride[d] = s[d];
-        last += (shape[d] - 1) * s[d];
     }
-    chunk a = {NULL, (size_t)((last + 1) * bytes_of_dtype(dtype) + 255) / 256 * 256};
+    return t;
+}
+static sc_tensor work_of(int64_t bytes) {
+    return of(BOOL, {bytes});
+}
+static void give_memory(sc_tensor *t) {
+    int64_t last = 0;
+    for (int d = 0; d < t->dims; d++) last += (t->shape[d] - 1) * t->stride[d];
+    chunk a = {NULL, (size_t)((last + 1) * bytes_of_dtype(t->dtype) + 255) / 256 * 256};
     SC_CUDA(cudaMalloc((void **)&a.p, a.bytes));
     chunks.push_back(a);
-    t.p = a.p;
-    return t;
+    t->p = a.p;
 }
 /* Plausible bytes in every float tensor: small numbers of both signs, or squares. */
 __global__ void scatter(void *p, int dtype, int64_t n, int64_t limit, bool positive) {
@@ -54,32 +61,23 @@ static void scatter_in(const sc_tensor &t, bool positive) {
     SC_LAUNCHED();
 }
 
-struct spec {
-    int dtype;
-    extents shape, stride;
-};
-struct attributes {
-    std::vector<int64_t> i;
-    std::vector<double> f;
-    std::vector<int64_t> table;
-};
-
-static void time_kernel(const char *name, sc_kernel *kernel, const std::vector<spec> &operands, double bytes,
-                        const attributes &at = {}) {
-    if (only && !strstr(name, only)) return;
-    sc_task tasks[COPIES];
-    for (sc_task &t : tasks) {
-        t = {};
-        t.nt = (int)operands.size();
-        for (int k = 0; k < t.nt; k++) {
-            t.t[k] = device_tensor(operands[k].dtype, operands[k].shape, operands[k].stride);
+template <class ARGS> static void time_kernel(const std::string &name, const ARGS &k, double bytes) {
+    if (only && !strstr(name.c_str(), only)) return;
+    sc_kernel *kernel = op_of<ARGS>::kernel();
+    sc_args args[COPIES] = {};
+    sc_task tasks[COPIES] = {};
+    for (int c = 0; c < COPIES; c++) {
+        sc_task &t = tasks[c];
+        memcpy(&args[c], &k, sizeof k);
+        for (const slot &s : op_of<ARGS>::slots()) t.slots += s.n;
+        for (int i = 0; i < t.slots; i++) {
+            sc_tensor *x = &args[c].t[i];
+            if (!x->there) continue;
+            give_memory(x);
             /* second moments: with negative ones the time would be that of NaN */
-            scatter_in(t.t[k], kernel == sc_k_adam && k == 4);
+            scatter_in(*x, kernel == sc_k_adam && x == &args[c].adam.v);
         }
-        for (size_t k = 0; k < at.i.size(); k++) t.i[k] = at.i[k];
-        for (size_t k = 0; k < at.f.size(); k++) t.f[k] = at.f[k];
-        t.table = at.table.data();
-        t.ntable = (int)at.table.size();
+        t.args = &args[c];
         t.world = t.parts = 1;
         t.stream = stream;
         t.library = &library;
@@ -103,7 +101,7 @@ static void time_kernel(const char *name, sc_kernel *kernel, const std::vector<s
     float ms;
     SC_CUDA(cudaEventElapsedTime(&ms, before, after));
     ms /= REPEATS;
-    printf("%-44s %9.1f us %8.1f MB %7.0f GB/s\n", name, ms * 1e3, bytes / 1e6, bytes / ms / 1e6);
+    printf("%-44s %9.1f us %8.1f MB %7.0f GB/s\n", name.c_str(), ms * 1e3, bytes / 1e6, bytes / ms / 1e6);
     fflush(stdout);
     SC_CUDA(cudaEventDestroy(before));
     SC_CUDA(cudaEventDestroy(after));
@@ -124,113 +122,174 @@ static std::string label(const sizes &s, const char *what) {
 }
 
 static void norms_of(const sizes &s, int64_t n) {
-    double x = (double)(n * s.dim) * 2;
-    int64_t work = runs_of(s.dim, n) * s.dim * 4;
-    spec rows = {BF16, {n, s.dim}, {}}, vector = {BF16, {s.dim}, {}}, stat = {FP32, {n}, {}},
-         wide = {FP32, {s.dim}, {}};
-    time_kernel(label(s, "layer_norm").c_str(), sc_k_layer_norm, {rows, stat, stat, rows, vector, vector}, 2 * x,
-                {{1, 1}, {1e-5}, {}});
-    time_kernel(label(s, "layer_norm_grad").c_str(), sc_k_layer_norm_grad, {rows, rows, rows, stat, stat, vector},
-                3 * x);
-    time_kernel(label(s, "layer_norm_grad_w").c_str(), sc_k_layer_norm_grad_w,
-                {wide, wide, rows, rows, stat, stat, {BOOL, {2 * work}, {}}}, 2 * x);
+    double bytes = (double)(n * s.dim) * 2;
+    int64_t part = runs_of(s.dim, n) * s.dim * 4;
+    sc_tensor x = of(BF16, {n, s.dim}), w = of(BF16, {s.dim}), row = of(FP32, {n}), dw = of(FP32, {s.dim});
+    time_kernel(label(s, "layer_norm"),
+                sc_layer_norm_args{.y = x, .mean = row, .rstd = row, .x = x, .w = w, .b = w, .eps = 1e-5}, 2 * bytes);
+    time_kernel(label(s, "layer_norm_grad"),
+                sc_layer_norm_grad_args{.dx = x, .g = x, .x = x, .mean = row, .rstd = row, .w = w}, 3 * bytes);
+    time_kernel(label(s, "layer_norm_grad_w"),
+                sc_layer_norm_grad_w_args{
+                    .dw = dw, .db = dw, .g = x, .x = x, .mean = row, .rstd = row, .work = work_of(2 * part)},
+                2 * bytes);
     int64_t runs = norm_runs_of(s.dim, n, BF16, true), alone = norm_runs_of(s.dim, n, BF16, false);
-    time_kernel(label(s, "layer_norm_grads and c").c_str(), sc_k_layer_norm_grads,
-                {rows, wide, wide, rows, rows, stat, stat, vector, rows, {BOOL, {runs * 2 * s.dim * 4}, {}}}, 4 * x,
-                {{FP32 + 1, 1, 1}, {}, {}});
-    time_kernel(label(s, "layer_norm_grads, c and sum").c_str(), sc_k_layer_norm_grads,
-                {rows, wide, wide, wide, rows, rows, stat, stat, vector, rows, {BOOL, {runs * 3 * s.dim * 4}, {}}},
-                4 * x, {{FP32 + 1, 1, 1, FP32 + 1}, {}, {}});
-    time_kernel(label(s, "sum of columns").c_str(), sc_k_sum, {wide, rows, {BOOL, {work}, {}}}, x, {{1}, {}, {}});
-    time_kernel(label(s, "rms_norm_grads and c").c_str(), sc_k_rms_norm_grads,
-                {rows, wide, rows, rows, stat, vector, rows, {BOOL, {alone * s.dim * 4}, {}}}, 4 * x,
-                {{FP32 + 1, 1, 1}, {}, {}});
-    time_kernel(label(s, "rms_norm").c_str(), sc_k_rms_norm, {rows, stat, rows, vector}, 2 * x, {{}, {1e-5}, {}});
-    time_kernel(label(s, "rms_norm_grad").c_str(), sc_k_rms_norm_grad, {rows, rows, rows, stat, vector}, 3 * x);
-    time_kernel(label(s, "rms_norm_grad_w").c_str(), sc_k_rms_norm_grad_w, {wide, rows, rows, stat, {BOOL, {work}, {}}},
-                2 * x);
+    sc_layer_norm_grads_args all = {.dx = x,
+                                    .dw = dw,
+                                    .db = dw,
+                                    .g = x,
+                                    .x = x,
+                                    .mean = row,
+                                    .rstd = row,
+                                    .w = w,
+                                    .c = x,
+                                    .work = work_of(runs * 2 * s.dim * 4)};
+    time_kernel(label(s, "layer_norm_grads and c"), all, 4 * bytes);
+    all.ds = dw;
+    all.work = work_of(runs * 3 * s.dim * 4);
+    time_kernel(label(s, "layer_norm_grads, c and sum"), all, 4 * bytes);
+    time_kernel(label(s, "sum of columns"), sc_sum_args{.y = dw, .x = x, .work = work_of(part), .over = 1}, bytes);
+    time_kernel(label(s, "rms_norm_grads and c"),
+                sc_rms_norm_grads_args{
+                    .dx = x, .dw = dw, .g = x, .x = x, .rstd = row, .w = w, .c = x, .work = work_of(alone * s.dim * 4)},
+                4 * bytes);
+    time_kernel(label(s, "rms_norm"), sc_rms_norm_args{.y = x, .rstd = row, .x = x, .w = w, .eps = 1e-5}, 2 * bytes);
+    time_kernel(label(s, "rms_norm_grad"), sc_rms_norm_grad_args{.dx = x, .g = x, .x = x, .rstd = row, .w = w},
+                3 * bytes);
+    time_kernel(label(s, "rms_norm_grad_w"),
+                sc_rms_norm_grad_w_args{.dw = dw, .g = x, .x = x, .rstd = row, .work = work_of(part)}, 2 * bytes);
 }
 
 static void tokens_of(const sizes &s, int64_t n) {
-    double x = (double)(n * s.dim) * 2, table = (double)(s.vocab * s.dim), logits = (double)(n * s.vocab) * 2;
-    spec index = {INT32, {n}, {}}, rows = {BF16, {n, s.dim}, {}};
-    int64_t work = ((2 * s.vocab + 1 + 2 * n) * 4 + 15) / 16 * 16 + (n + 127) / 128 * 2 * s.dim * 4;
+    double bytes = (double)(n * s.dim) * 2, table = (double)(s.vocab * s.dim), logits = (double)(n * s.vocab) * 2;
+    sc_tensor index = of(INT32, {n}), rows = of(BF16, {n, s.dim});
+    sc_tensor work = work_of(((2 * s.vocab + 1 + 2 * n) * 4 + 15) / 16 * 16 + (n + 127) / 128 * 2 * s.dim * 4);
     index_limit = s.vocab;
-    time_kernel(label(s, "embedding").c_str(), sc_k_embedding, {rows, index, {BF16, {s.vocab, s.dim}, {}}}, 2 * x);
-    time_kernel(label(s, "embedding_grad to fp32").c_str(), sc_k_embedding_grad,
-                {{FP32, {s.vocab, s.dim}, {}}, index, rows, {BOOL, {work}, {}}}, x + table * 4);
-    time_kernel(label(s, "embedding_grad to bf16").c_str(), sc_k_embedding_grad,
-                {{BF16, {s.vocab, s.dim}, {}}, index, rows, {BOOL, {work}, {}}}, x + table * 2);
+    time_kernel(label(s, "embedding"), sc_embedding_args{.y = rows, .index = index, .w = of(BF16, {s.vocab, s.dim})},
+                2 * bytes);
+    sc_embedding_grad_args grad = {
+        .dw = of(FP32, {s.vocab, s.dim}), .index = index, .g = rows, .work = work, .rows = s.vocab};
+    time_kernel(label(s, "embedding_grad to fp32"), grad, bytes + table * 4);
+    grad.dw.dtype = BF16;
+    time_kernel(label(s, "embedding_grad to bf16"), grad, bytes + table * 2);
     int64_t slice = s.vocab * s.dim / 8; /* of 8 ranks that have the tokens together */
-    time_kernel(label(s, "coalesce to fp32").c_str(), sc_k_coalesce,
-                {{FP32, {slice}, {}}, index, rows, {BOOL, {work}, {}}}, x / 8 + (double)slice * 4,
-                {{s.vocab, s.dim, 8, 1, slice, 8}, {}, {}});
+    time_kernel(label(s, "coalesce to fp32"),
+                sc_coalesce_args{.y = of(FP32, {slice}),
+                                 .index = index,
+                                 .g = rows,
+                                 .work = work,
+                                 .rows = s.vocab,
+                                 .cols = s.dim,
+                                 .group = 8,
+                                 .groups = 1,
+                                 .slice = slice,
+                                 .slices = 8},
+                bytes / 8 + (double)slice * 4);
     int64_t some = n < 16384 ? n : 16384; /* of the logits: COPIES of them must fit */
     double part = (double)some / (double)n;
-    spec l = {BF16, {some, s.vocab}, {}}, stat = {FP32, {some}, {}}, one = {FP32, {}, {}}, few = {INT32, {some}, {}};
-    time_kernel(label(s, "cross_entropy").c_str(), sc_k_cross_entropy, {one, stat, l, few, {BOOL, {some * 4}, {}}},
-                logits * part, {{-100, 1}, {}, {}});
-    time_kernel(label(s, "cross_entropy_grad").c_str(), sc_k_cross_entropy_grad, {l, one, l, few, stat},
-                2 * logits * part, {{-100, 1}, {}, {}});
-    time_kernel(label(s, "cross_entropy_grads").c_str(), sc_k_cross_entropy_grads, {l, one, stat, one, l, few},
-                2 * logits * part, {{-100, 1}, {}, {}});
+    sc_tensor l = of(BF16, {some, s.vocab}), row = of(FP32, {some}), one = of(FP32, {}), few = of(INT32, {some});
+    time_kernel(label(s, "cross_entropy"),
+                sc_cross_entropy_args{.loss = one,
+                                      .lse = row,
+                                      .logits = l,
+                                      .targets = few,
+                                      .work = work_of(some * 4),
+                                      .ignore = -100,
+                                      .count = 1},
+                logits * part);
+    time_kernel(label(s, "cross_entropy_grad"),
+                sc_cross_entropy_grad_args{
+                    .dlogits = l, .g = one, .logits = l, .targets = few, .lse = row, .ignore = -100, .count = 1},
+                2 * logits * part);
+    time_kernel(label(s, "cross_entropy_grads"),
+                sc_cross_entropy_grads_args{.dlogits = l,
+                                            .loss = one,
+                                            .losses = row,
+                                            .g = one,
+                                            .logits = l,
+                                            .targets = few,
+                                            .ignore = -100,
+                                            .count = 1},
+                2 * logits * part);
+}
+
+static void updates_of(const sizes &s) {
+    double p = (double)s.shard;
+    sc_tensor g = of(FP32, {s.shard}), b = of(BF16, {s.shard}), one = of(FP32, {1});
+    std::vector<int64_t> table = {0, s.shard / 2, 0, s.shard / 2, s.shard, 1};
+    std::vector<int64_t> keyed = {0, s.shard / 2, 0, 77, s.shard / 2, s.shard, 1, 78};
+    sc_adam_args adam = {.grad = g,
+                         .master = g,
+                         .coefficient = one,
+                         .m = g,
+                         .v = g,
+                         .step = of(INT64, {1}),
+                         .table = table.data(),
+                         .ntable = (int64_t)table.size(),
+                         .decoupled = 1,
+                         .slice = s.shard};
+    time_kernel(label(s, "adam"), adam, 28 * p);
+    adam.wire = b;
+    time_kernel(label(s, "adam with a wire shard"), adam, 30 * p);
+    adam.m = adam.v = b;
+    adam.table = keyed.data(), adam.ntable = (int64_t)keyed.size();
+    time_kernel(label(s, "adam with a wire shard, bf16 moments"), adam, 22 * p);
+    adam.grad = b;
+    adam.wire = {};
+    time_kernel(label(s, "adam, bf16 gradient and moments"), adam, 18 * p);
+    time_kernel(label(s, "sgd with momentum"),
+                sc_sgd_args{.grad = g,
+                            .master = g,
+                            .coefficient = one,
+                            .momentum = g,
+                            .table = table.data(),
+                            .ntable = (int64_t)table.size(),
+                            .slice = s.shard},
+                20 * p);
+    time_kernel(label(s, "store fp32 to bf16"), sc_store_args{.value = g, .state = b}, 6 * p);
+    time_kernel(label(s, "sum_squares"),
+                sc_sum_squares_args{.y = one, .x = g, .work = work_of((s.shard + 4095) / 4096 * 4)}, 4 * p);
+    time_kernel(label(s, "zero"), sc_zero_args{.state = g}, 4 * p);
+    time_kernel(label(s, "init normal"),
+                sc_init_param_args{.state = g, .kind = 3, .key = 77, .numel = s.shard, .slice = s.shard, .b = 0.02},
+                4 * p);
 }
 
 static void others_of(const sizes &s, int64_t n) {
-    double x = (double)(n * s.dim) * 2, f = (double)(n * s.ffn) * 2, q = (double)(n * s.heads * s.head) * 2;
-    double k = (double)(n * s.kv * s.head) * 2, p = (double)s.shard;
+    double bytes = (double)(n * s.dim) * 2, f = (double)(n * s.ffn) * 2, q = (double)(n * s.heads * s.head) * 2;
+    double k = (double)(n * s.kv * s.head) * 2;
     int64_t all = (s.heads + 2 * s.kv) * s.head;
-    spec rows = {BF16, {n, s.dim}, {}}, wide = {BF16, {n, s.ffn}, {}};
-    time_kernel(label(s, "bias gradient").c_str(), sc_k_sum,
-                {{FP32, {s.ffn}, {}}, wide, {BOOL, {runs_of(s.ffn, n) * s.ffn * 4}, {}}}, f, {{1}, {}, {}});
-    time_kernel(label(s, "sum over the batch").c_str(), sc_k_sum,
-                {{FP32, {s.seq, s.dim}, {}}, {BF16, {n / s.seq, s.seq, s.dim}, {}}}, x, {{1}, {}, {}});
-    time_kernel(label(s, "sum of a row").c_str(), sc_k_sum, {{BF16, {n}, {}}, rows}, x, {{2}, {}, {}});
-    time_kernel(label(s, "sum of all").c_str(), sc_k_sum, {{FP32, {}, {}}, wide, {BOOL, {1024 * 4}, {}}}, f,
-                {{3}, {}, {}});
+    sc_tensor rows = of(BF16, {n, s.dim}), wide = of(BF16, {n, s.ffn});
+    time_kernel(
+        label(s, "bias gradient"),
+        sc_sum_args{.y = of(FP32, {s.ffn}), .x = wide, .work = work_of(runs_of(s.ffn, n) * s.ffn * 4), .over = 1}, f);
+    time_kernel(label(s, "sum over the batch"),
+                sc_sum_args{.y = of(FP32, {s.seq, s.dim}), .x = of(BF16, {n / s.seq, s.seq, s.dim}), .over = 1}, bytes);
+    time_kernel(label(s, "sum of a row"), sc_sum_args{.y = of(BF16, {n}), .x = rows, .over = 2}, bytes);
+    time_kernel(label(s, "sum of all"), sc_sum_args{.y = of(FP32, {}), .x = wide, .work = work_of(1024 * 4), .over = 3},
+                f);
     extents heads = {s.batch, s.seq, s.heads, s.head}, inside = {s.seq * all, all, s.head, 1};
-    time_kernel(label(s, "rope of the queries").c_str(), sc_k_rope, {{BF16, heads, {}}, {BF16, heads, inside}}, 2 * q,
-                {{0}, {500000}, {}});
+    time_kernel(label(s, "rope of the queries"),
+                sc_rope_args{.y = of(BF16, heads), .x = of(BF16, heads, inside), .theta = 500000}, 2 * q);
     extents kv = {s.batch, s.seq, s.kv, s.head};
-    time_kernel(label(s, "rope of the keys").c_str(), sc_k_rope, {{BF16, kv, {}}, {BF16, kv, inside}}, 2 * k,
-                {{0}, {500000}, {}});
-    time_kernel(label(s, "concat of dq, dk, dv").c_str(), sc_k_concat,
-                {{BF16, {n, all}, {}},
-                 {BF16, {n, s.heads * s.head}, {}},
-                 {BF16, {n, s.kv * s.head}, {}},
-                 {BF16, {n, s.kv * s.head}, {}}},
-                2 * (q + 2 * k), {{1}, {}, {}});
-    time_kernel(label(s, "copy, heads turned").c_str(), sc_k_copy,
-                {{BF16, {s.batch, s.heads, s.seq, s.head}, {}},
-                 {BF16, {s.batch, s.heads, s.seq, s.head}, {s.seq * s.heads * s.head, s.head, s.heads * s.head, 1}}},
+    time_kernel(label(s, "rope of the keys"),
+                sc_rope_args{.y = of(BF16, kv), .x = of(BF16, kv, inside), .theta = 500000}, 2 * k);
+    sc_tensor dq = of(BF16, {n, s.heads * s.head}), dk = of(BF16, {n, s.kv * s.head});
+    time_kernel(label(s, "concat of dq, dk, dv"), sc_concat_args{.y = of(BF16, {n, all}), .x = {dq, dk, dk}, .dim = 1},
+                2 * (q + 2 * k));
+    extents turned = {s.batch, s.heads, s.seq, s.head}, from = {s.seq * s.heads * s.head, s.head, s.heads * s.head, 1};
+    time_kernel(label(s, "copy, heads turned"), sc_copy_args{.y = of(BF16, turned), .a = of(BF16, turned, from)},
                 2 * q);
-    time_kernel(label(s, "copy, transposed").c_str(), sc_k_copy, {{BF16, {n, s.dim}, {}}, {BF16, {n, s.dim}, {1, n}}},
-                2 * x);
-    time_kernel(label(s, "dropout").c_str(), sc_k_dropout, {rows, rows}, 2 * x, {{1234}, {0.1}, {}});
-    spec g = {FP32, {s.shard}, {}}, b = {BF16, {s.shard}, {}}, one = {FP32, {1}, {}}, step = {INT64, {1}, {}};
-    std::vector<int64_t> table = {0, s.shard / 2, 0, s.shard / 2, s.shard, 1};
-    std::vector<int64_t> keyed = {0, s.shard / 2, 0, 77, s.shard / 2, s.shard, 1, 78};
-    time_kernel(label(s, "adam").c_str(), sc_k_adam, {g, g, one, g, g, step}, 28 * p, {{1, s.shard}, {}, table});
-    time_kernel(label(s, "adam with a wire shard").c_str(), sc_k_adam, {g, g, one, g, g, step, b}, 30 * p,
-                {{1, s.shard}, {}, table});
-    time_kernel(label(s, "adam with a wire shard, bf16 moments").c_str(), sc_k_adam, {g, g, one, b, b, step, b}, 22 * p,
-                {{1, s.shard}, {}, keyed});
-    time_kernel(label(s, "adam, bf16 gradient and moments").c_str(), sc_k_adam, {b, g, one, b, b, step}, 18 * p,
-                {{1, s.shard}, {}, keyed});
-    time_kernel(label(s, "sgd with momentum").c_str(), sc_k_sgd, {g, g, one, g}, 20 * p, {{0, s.shard}, {}, table});
-    time_kernel(label(s, "store fp32 to bf16").c_str(), sc_k_store, {g, b}, 6 * p);
-    time_kernel(label(s, "sum_squares").c_str(), sc_k_sum_squares, {one, g, {BOOL, {(s.shard + 4095) / 4096 * 4}, {}}},
-                4 * p);
-    time_kernel(label(s, "zero").c_str(), sc_k_zero, {g}, 4 * p);
-    time_kernel(label(s, "init normal").c_str(), sc_k_init_param, {g}, 4 * p,
-                {{3, 77, 0, s.shard, s.shard}, {0, 0.02}, {}});
+    time_kernel(label(s, "copy, transposed"), sc_copy_args{.y = rows, .a = of(BF16, {n, s.dim}, {1, n})}, 2 * bytes);
+    time_kernel(label(s, "dropout"), sc_dropout_args{.y = rows, .x = rows, .key = 1234, .p = 0.1}, 2 * bytes);
+    updates_of(s);
 }
 
 int main(int argc, char **argv) {
     start(argc, argv);
     SC_CUDA(cudaDeviceGetAttribute(&library.multiprocessors, cudaDevAttrMultiProcessorCount, 0));
     int64_t n = 512 << 20;
-    time_kernel("copy of 1 GB", sc_k_copy, {{BF16, {n}, {}}, {BF16, {n}, {}}}, 4.0 * (double)n);
+    time_kernel("copy of 1 GB", sc_copy_args{.y = of(BF16, {n}), .a = of(BF16, {n})}, 4.0 * (double)n);
     const sizes models[] = {{"gpt2", 64, 1024, 768, 3072, 50304, 12, 12, 64, 124 << 20},
                             {"gpt2-xl", 32, 1024, 1600, 6400, 50304, 25, 25, 64, 124 << 20},
                             {"qwen", 32, 1024, 896, 4864, 151936, 14, 2, 64, 494 << 18},

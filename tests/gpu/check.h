@@ -99,6 +99,10 @@ struct tensor {
     char *base;
 };
 
+/* An optional operand or result of an op. */
+static inline sc_tensor given(bool there, const tensor &a) {
+    return there ? a.t : sc_tensor{};
+}
 static inline int64_t count(const tensor &a) {
     int64_t n = 1;
     for (int d = 0; d < a.t.dims; d++) n *= a.t.shape[d];
@@ -122,6 +126,7 @@ static inline tensor make(int dtype, const extents &shape, const extents &stride
     tensor a = {};
     extents s = stride.empty() ? contiguous(shape) : stride;
     int64_t last = 0;
+    a.t.there = 1;
     a.t.dtype = (uint8_t)dtype;
     a.t.dims = (uint8_t)shape.size();
     for (size_t d = 0; d < shape.size(); d++) {
@@ -168,7 +173,7 @@ static inline void release(tensor &a) {
 static inline tensor noise(int dtype, const extents &shape) {
     tensor a = {};
     extents stride = contiguous(shape);
-    a.t.dtype = (uint8_t)dtype, a.t.dims = (uint8_t)shape.size();
+    a.t.there = 1, a.t.dtype = (uint8_t)dtype, a.t.dims = (uint8_t)shape.size();
     for (size_t d = 0; d < shape.size(); d++) a.t.shape[d] = shape[d], a.t.stride[d] = stride[d];
     size_t size = (size_t)bytes_of_dtype(dtype), all = (size_t)count(a) * size;
     std::vector<unsigned char> some((1 << 20) * size);

@@ -77,26 +77,51 @@ static void release_operands(operands &x) {
         release(*t);
 }
 
-static sc_task task_of(const problem &c, const operands &x, bool backward) {
-    sc_task t = {};
-    auto add = [&](const tensor &a) { t.t[t.nt++] = a.t; };
-    if (backward) {
-        add(x.dq), add(x.dk), add(x.dv), add(x.go), add(x.q), add(x.k), add(x.v), add(x.o), add(x.lse);
-    } else {
-        add(x.o), add(x.lse), add(x.q), add(x.k), add(x.v);
+struct calls {
+    sc_attention_args forward_args;
+    sc_attention_grad_args backward_args;
+    const sc_record *record;
+    sc_task task(const void *args, int slots) const {
+        sc_task t = {};
+        t.args = (const sc_args *)args;
+        t.slots = slots;
+        t.record = record;
+        t.parts = 1;
+        t.stream = stream;
+        t.library = &library;
+        return t;
     }
-    if (c.documents) add(x.documents);
-    if (backward) add(x.work);
-    t.i[0] = c.causal;
-    t.i[1] = 42;
-    t.i[2] = c.documents;
-    t.f[0] = c.scale;
-    t.f[1] = c.p;
-    t.record = (const sc_record *)x.record.t.p;
-    t.parts = 1;
-    t.stream = stream;
-    t.library = &library;
-    return t;
+    sc_task forward() const { return task(&forward_args, SC_SLOTS_attention); }
+    sc_task backward() const { return task(&backward_args, SC_SLOTS_attention_grad); }
+};
+static calls calls_of(const problem &c, const operands &x) {
+    sc_tensor documents = given(c.documents, x.documents);
+    return {{.o = x.o.t,
+             .lse = x.lse.t,
+             .q = x.q.t,
+             .k = x.k.t,
+             .v = x.v.t,
+             .documents = documents,
+             .causal = c.causal,
+             .key = 42,
+             .scale = c.scale,
+             .dropout = c.p},
+            {.dq = x.dq.t,
+             .dk = x.dk.t,
+             .dv = x.dv.t,
+             .g = x.go.t,
+             .q = x.q.t,
+             .k = x.k.t,
+             .v = x.v.t,
+             .o = x.o.t,
+             .lse = x.lse.t,
+             .documents = documents,
+             .work = x.work.t,
+             .causal = c.causal,
+             .key = 42,
+             .scale = c.scale,
+             .dropout = c.p},
+            (const sc_record *)x.record.t.p};
 }
 
 /* ── the definition, in double ──────────────────────────────────────────────────────────────────────────────────────
@@ -202,7 +227,8 @@ static bool same_again(operands &x, const sc_task &forward, const sc_task &backw
 
 static void check(const problem &c) {
     operands x = make_operands(c);
-    sc_task forward = task_of(c, x, false), backward = task_of(c, x, true);
+    calls with = calls_of(c, x);
+    sc_task forward = with.forward(), backward = with.backward();
     run_graph(forward, backward); /* captured first: a kernel may be loaded during capture */
     bool inside = fetch(x.o) & fetch(x.lse) & fetch(x.dq) & fetch(x.dk) & fetch(x.dv);
     expected e = define(c, x);
@@ -226,7 +252,8 @@ static void check_layouts(problem c) {
         c.how = how;
         seed_of_test = 99;
         operands x = make_operands(c);
-        run(task_of(c, x, false), task_of(c, x, true));
+        calls with = calls_of(c, x);
+        run(with.forward(), with.backward());
         tensor *results[] = {&x.o, &x.lse, &x.dq, &x.dk, &x.dv};
         for (int i = 0; i < 5; i++) {
             fetch(*results[i]);
@@ -242,7 +269,8 @@ static void check_layouts(problem c) {
 static void check_refusal() {
     problem c = {BF16, 1, 4, 4, 1, 1, 264, false, false, 0, 1, PLAIN};
     operands x = make_operands(c);
-    sc_task t = task_of(c, x, false);
+    calls with = calls_of(c, x);
+    sc_task t = with.forward();
     jmp_buf there;
     refused = &there;
     bool said = setjmp(there) != 0;
@@ -312,7 +340,8 @@ static void time_case(const problem &c) {
     x.lse = noise(FP32, {c.B, c.H, c.S});
     x.work = noise(BOOL, {(int64_t)c.B * c.H * c.S * 4});
     x.record = noise(BOOL, {(int64_t)sizeof(sc_record)});
-    sc_task forward = task_of(c, x, false), backward = task_of(c, x, true);
+    calls with = calls_of(c, x);
+    sc_task forward = with.forward(), backward = with.backward();
     run(forward, backward);
     double f = milliseconds([&] { sc_k_attention(&forward); }),
            b = milliseconds([&] { sc_k_attention_grad(&backward); });

@@ -215,45 +215,66 @@ enum { Q = 1, K, V, O, LSE, GO, DQ, DK, DV, DELTA, DQ_SUM }; /* uids */
 
 static sc_tensor operand(int64_t base, int64_t b, int64_t s, int64_t h, int64_t d) {
     sc_tensor t = {};
-    t.dtype = BF16, t.dims = 4, t.p = (void *)base;
+    t.there = 1, t.dtype = BF16, t.dims = 4, t.p = (void *)base;
     int64_t shape[] = {b, s, h, d}, stride[] = {s * h * d, h * d, d, 1};
     memcpy(t.shape, shape, sizeof shape), memcpy(t.stride, stride, sizeof stride);
     return t;
 }
 static sc_tensor bytes(int64_t base, int64_t n, int dtype) {
     sc_tensor t = {};
-    t.dtype = (uint8_t)dtype, t.dims = 1, t.p = (void *)base, t.shape[0] = n, t.stride[0] = 1;
+    t.there = 1, t.dtype = (uint8_t)dtype, t.dims = 1, t.p = (void *)base, t.shape[0] = n, t.stride[0] = 1;
     return t;
 }
 /* q at 1 GiB, the others a GiB apart, in the order of the enum; the workspace at 100 GiB. */
 static const int64_t G = 1 << 30;
-static sc_task backward(int64_t b, int64_t s, int64_t h, int64_t kv, int64_t d, int64_t room) {
+struct backward {
+    sc_attention_grad_args args;
+    backward(int64_t b, int64_t s, int64_t h, int64_t kv, int64_t d, int64_t room)
+        : args{.dq = operand(DQ * G, b, s, h, d),
+               .dk = operand(DK * G, b, s, kv, d),
+               .dv = operand(DV * G, b, s, kv, d),
+               .g = operand(GO * G, b, s, h, d),
+               .q = operand(Q * G, b, s, h, d),
+               .k = operand(K * G, b, s, kv, d),
+               .v = operand(V * G, b, s, kv, d),
+               .o = operand(O * G, b, s, h, d),
+               .lse = bytes(LSE * G, b * s * h, FP32),
+               .work = bytes(100 * G, room, BOOL),
+               .causal = 1,
+               .scale = 0.125} {}
+};
+struct forward {
+    sc_attention_args args;
+    forward(int64_t b, int64_t s, int64_t h, int64_t kv, int64_t d, int64_t room)
+        : args{.o = operand(O * G, b, s, h, d),
+               .lse = bytes(LSE * G, b * s * h, FP32),
+               .q = operand(Q * G, b, s, h, d),
+               .k = operand(K * G, b, s, kv, d),
+               .v = operand(V * G, b, s, kv, d),
+               .work = bytes(100 * G, room, BOOL),
+               .causal = 1} {}
+};
+template <class CALL> static sc_task task_of(const CALL &c) {
     sc_task t = {};
-    sc_tensor q = operand(Q * G, b, s, h, d), k = operand(K * G, b, s, kv, d), v = operand(V * G, b, s, kv, d);
-    sc_tensor all[] = {operand(DQ * G, b, s, h, d),
-                       operand(DK * G, b, s, kv, d),
-                       operand(DV * G, b, s, kv, d),
-                       operand(GO * G, b, s, h, d),
-                       q,
-                       k,
-                       v,
-                       operand(O * G, b, s, h, d),
-                       bytes(LSE * G, b * s * h, FP32),
-                       bytes(100 * G, room, BOOL)};
-    for (const sc_tensor &x : all) t.t[t.nt++] = x;
-    t.i[0] = 1;
-    t.f[0] = 0.125;
+    t.args = (const sc_args *)&c.args;
     t.library = &library;
     return t;
 }
-static sc_task forward(int64_t b, int64_t s, int64_t h, int64_t kv, int64_t d, int64_t room) {
-    sc_task t = {};
-    sc_tensor all[] = {operand(O * G, b, s, h, d),  bytes(LSE * G, b * s * h, FP32), operand(Q * G, b, s, h, d),
-                       operand(K * G, b, s, kv, d), operand(V * G, b, s, kv, d),     bytes(100 * G, room, BOOL)};
-    for (const sc_tensor &x : all) t.t[t.nt++] = x;
-    t.i[0] = 1;
-    t.library = &library;
-    return t;
+static bool attention(const backward &c) {
+    sc_task t = task_of(c);
+    return sc_cudnn_attention(&t, true);
+}
+static bool attention(const forward &c) {
+    sc_task t = task_of(c);
+    return sc_cudnn_attention(&t, false);
+}
+static sc_cudnn_choice choice_of(const backward &c) {
+    sc_task t = task_of(c);
+    return sc_cudnn_attention_choice(&t, true);
+}
+static sc_cudnn_choice choice_of(const forward &c) {
+    sc_task t = task_of(c);
+    return sc_cudnn_attention_choice(&t, false);
 }
 static void start(std::vector<engine> some, bool deterministic = true) {
     sc_cudnn_attention_stop(&library);
@@ -277,36 +298,35 @@ static bool starts(const char *text, const char *with) {
 static const engine whole = {6, false, false, 1, 256};
 
 static void choose() {
-    sc_task t = backward(2, 128, 4, 4, 64, 2 * WORK);
+    backward t(2, 128, 4, 4, 64, 2 * WORK);
     start({{5, false, true, 0, 0}, {4, true, false, 0, 0}, {3, false, false, 0, 1 << 30}, whole});
-    sc_cudnn_choice c = sc_cudnn_attention_choice(&t, true);
+    sc_cudnn_choice c = choice_of(t);
     expect(c.taken && c.engine == 6 && c.calls == 1 && c.workspace == 2 * 4 * 128 * 4 + 2 * 4 * 128 * 128 * 2 + 256,
            "the first engine that can be planned, repeats its bits and fits");
     start({{4, true, false, 0, 0}, whole}, false);
-    expect(sc_cudnn_attention_choice(&t, true).engine == 4, "bits need not repeat: the first engine");
+    expect(choice_of(t).engine == 4, "bits need not repeat: the first engine");
     start({{4, true, false, 0, 0}});
-    c = sc_cudnn_attention_choice(&t, true);
-    expect(!c.taken && starts(c.why, "engine 4 does not repeat its bits") && !sc_cudnn_attention(&t, true),
+    c = choice_of(t);
+    expect(!c.taken && starts(c.why, "engine 4 does not repeat its bits") && !attention(t),
            "no engine repeats its bits: our own");
     start({});
-    expect(starts(sc_cudnn_attention_choice(&t, true).why, "cuDNN has no engine"), "no engine: our own");
+    expect(starts(choice_of(t).why, "cuDNN has no engine"), "no engine: our own");
     start({{5, false, true, 0, 0}});
-    expect(starts(sc_cudnn_attention_choice(&t, true).why, "plan: an error the fake says so"), "why is told");
+    expect(starts(choice_of(t).why, "plan: an error the fake says so"), "why is told");
     start({whole});
     t = backward(2, 128, 4, 4, 64, 1000);
-    expect(starts(sc_cudnn_attention_choice(&t, true).why, "the workspace of 1000 bytes is too small"), "no room");
-    t = forward(2, 128, 4, 4, 64, 4096);
+    expect(starts(choice_of(t).why, "the workspace of 1000 bytes is too small"), "no room");
     start({{2, true, false, 0, 8192}, {1, true, false, 0, 256}});
-    expect(sc_cudnn_attention_choice(&t, false).engine == 1, "forward: the first engine that fits, whatever its notes");
+    expect(choice_of(forward(2, 128, 4, 4, 64, 4096)).engine == 1,
+           "forward: the first engine that fits, whatever its notes");
 }
 
 static void cut() {
     /* 8 samples of 4 heads, 128 × 128: 32 KiB of scores a head. Room for 4 samples and a little. */
     int64_t head = 128 * 128 * 2, rows = 128 * 4, part = 8 * (head + rows) + 256;
-    sc_task t = backward(8, 128, 4, 4, 64, 16 * (head + rows) + 4096);
+    backward t(8, 128, 4, 4, 64, 16 * (head + rows) + 4096);
     start({whole});
-    expect(sc_cudnn_attention(&t, true) && executed.size() == 4 && order == "FxxxxJ",
-           "the batch goes in four, two at a time");
+    expect(attention(t) && executed.size() == 4 && order == "FxxxxJ", "the batch goes in four, two at a time");
     int64_t quarter = 2 * 128 * 4 * 64 * 2;
     bool good = true;
     for (int i = 0; i < 4; i++) {
@@ -320,12 +340,12 @@ static void cut() {
     expect(good, "every tensor moves by two samples, each of the two has a workspace");
     start({whole});
     t = backward(8, 128, 4, 4, 64, 2 * WORK);
-    expect(sc_cudnn_attention(&t, true) && order == "x" && executed[0].on != ours, "one part needs no other stream");
+    expect(attention(t) && order == "x" && executed[0].on != ours, "one part needs no other stream");
 
     /* one sample, 8 heads over 4 key heads: room for 4 heads */
     t = backward(1, 128, 8, 4, 64, 4 * (head + rows + 2 * 128 * 64 * 2) + 4096);
     start({{6, false, false, 1, 2 * 2 * 128 * 64 * 2}});
-    expect(sc_cudnn_attention(&t, true) && executed.size() == 4, "the heads of one sample go in four");
+    expect(attention(t) && executed.size() == 4, "the heads of one sample go in four");
     expect(executed[1].at[Q] == (char *)(Q * G) + 2 * 64 * 2 && executed[1].at[K] == (char *)(K * G) + 64 * 2 &&
                executed[1].at[LSE] == (char *)(LSE * G) + 2 * 128 * 4 &&
                executed[3].at[DV] == (char *)(DV * G) + 3 * 64 * 2,
@@ -333,85 +353,85 @@ static void cut() {
 
     t = backward(2, 128, 4, 4, 64, WORK);
     start({{6, true, false, 0, 256}}, false);
-    expect(sc_cudnn_attention(&t, true) && executed[0].at[DQ_SUM] == executed[0].at[DELTA] + 8 * rows &&
+    expect(attention(t) && executed[0].at[DQ_SUM] == executed[0].at[DELTA] + 8 * rows &&
                executed[0].workspace == executed[0].at[DQ_SUM] + 8 * 128 * 64 * 4,
            "bits need not repeat: the sum of dQ lies between ours and cuDNN's");
 
     /* more than was foreseen is wanted: smaller parts */
     t = backward(8, 128, 4, 4, 64, 16 * (head + rows) + 4096);
     start({{6, false, false, 1.9, 256}});
-    expect(sc_cudnn_attention(&t, true) && executed.size() == 8, "an engine that wants more goes in smaller parts");
+    expect(attention(t) && executed.size() == 8, "an engine that wants more goes in smaller parts");
 }
 
 static void pass() {
     start({whole});
-    sc_task good = backward(2, 128, 4, 2, 64, WORK), t = good;
-    expect(sc_cudnn_attention(&t, true), "one for cuDNN");
+    const backward good(2, 128, 4, 2, 64, WORK);
+    backward t = good;
+    expect(attention(t), "one for cuDNN");
     size_t n = living.size();
-    expect(sc_cudnn_attention(&t, true) && living.size() == n, "the second time it is planned already");
-    t.f[0] = 0.25;
-    expect(sc_cudnn_attention(&t, true) && living.size() > n, "another scale, another plan");
-    t = good, t.f[1] = 0.1;
-    expect(!sc_cudnn_attention(&t, true), "dropout is ours");
-    t = good, t.i[2] = 1;
-    expect(!sc_cudnn_attention(&t, true), "documents are ours");
-    t = good, t.t[4].dtype = FP32;
-    expect(!sc_cudnn_attention(&t, true), "fp32 is ours");
-    t = good, t.t[0].p = (char *)t.t[0].p + 8;
-    expect(!sc_cudnn_attention(&t, true), "odd addresses are ours");
-    t = good, t.t[5].stride[1] += 4;
-    expect(!sc_cudnn_attention(&t, true), "odd strides are ours");
+    expect(attention(t) && living.size() == n, "the second time it is planned already");
+    t.args.scale = 0.25;
+    expect(attention(t) && living.size() > n, "another scale, another plan");
+    t = good, t.args.dropout = 0.1;
+    expect(!attention(t), "dropout is ours");
+    t = good, t.args.documents = bytes(101 * G, 2 * 128, INT32);
+    expect(!attention(t), "documents are ours");
+    t = good, t.args.q.dtype = FP32;
+    expect(!attention(t), "fp32 is ours");
+    t = good, t.args.dq.p = (char *)t.args.dq.p + 8;
+    expect(!attention(t), "odd addresses are ours");
+    t = good, t.args.k.stride[1] += 4;
+    expect(!attention(t), "odd strides are ours");
     t = backward(2, 128, 4, 2, 60, WORK);
-    expect(!sc_cudnn_attention(&t, true), "a head size that is no multiple of 8 is ours");
+    expect(!attention(t), "a head size that is no multiple of 8 is ours");
     t = backward(2, 63, 4, 2, 64, WORK);
-    expect(!sc_cudnn_attention(&t, true), "few rows are ours");
+    expect(!attention(t), "few rows are ours");
     t = backward(2, 128, 4, 2, 264, WORK);
-    expect(!sc_cudnn_attention(&t, true), "a head size above 256 is ours");
+    expect(!attention(t), "a head size above 256 is ours");
     library.major = 8;
-    expect(!sc_cudnn_attention(&(t = good), true), "bits that repeat: not on other GPUs");
+    expect(!attention(good), "bits that repeat: not on other GPUs");
     library.major = 7;
-    expect(!sc_cudnn_attention(&(t = forward(2, 128, 4, 2, 64, 4096)), false), "an old GPU");
+    expect(!attention(forward(2, 128, 4, 2, 64, 4096)), "an old GPU");
 }
 
 /* It may be called where nothing is taken: what is said, or "". */
-static std::string refusal(const sc_task *t) {
+static std::string refusal(const backward &t) {
     jmp_buf there;
     refused = &there;
     *refused_why = 0;
-    if (!setjmp(there)) sc_cudnn_attention(t, true);
+    if (!setjmp(there)) attention(t);
     refused = NULL;
     return refused_why;
 }
 
 static void miss() {
-    sc_task whole_keys = backward(2, 128, 4, 2, 64, WORK), tail = backward(2, 200, 4, 2, 64, 2 * WORK);
+    const backward whole_keys(2, 128, 4, 2, 64, WORK), tail(2, 200, 4, 2, 64, 2 * WORK);
     start({whole});
     library_missing = "libcudnn.so.9 is not there";
-    expect(!sc_cudnn_attention(&whole_keys, true) && living.empty(), "no cuDNN: ours");
+    expect(!attention(whole_keys) && living.empty(), "no cuDNN: ours");
     library.require_cudnn = true;
-    expect(refusal(&whole_keys) == library_missing, "no cuDNN, and it is required: refused");
+    expect(refusal(whole_keys) == library_missing, "no cuDNN, and it is required: refused");
     library_missing = NULL;
-    expect(refusal(&whole_keys).empty(), "it is required and there");
+    expect(refusal(whole_keys).empty(), "it is required and there");
     start({whole});
     library_mixed = "its part is another's";
-    expect(refusal(&whole_keys) == library_mixed, "a part from elsewhere: refused");
+    expect(refusal(whole_keys) == library_mixed, "a part from elsewhere: refused");
     library_mixed = NULL;
 
     library_version = 91400;
     start({whole});
-    sc_cudnn_choice c = sc_cudnn_attention_choice(&tail, true);
+    sc_cudnn_choice c = choice_of(tail);
     expect(!c.taken && strstr(c.why, "beyond 200 keys"), "9.14: a backward of other than 128s of keys is ours");
-    expect(sc_cudnn_attention(&whole_keys, true), "9.14: one of 128s is cuDNN's");
-    sc_task f = forward(2, 200, 4, 2, 64, 4096);
+    expect(attention(whole_keys), "9.14: one of 128s is cuDNN's");
     start({{2, false, false, 0, 256}});
-    expect(sc_cudnn_attention_choice(&f, false).taken, "9.14: a forward is cuDNN's");
+    expect(choice_of(forward(2, 200, 4, 2, 64, 4096)).taken, "9.14: a forward is cuDNN's");
     start({whole});
     library.require_cudnn = true;
-    expect(starts(refusal(&tail).c_str(), "cuDNN 9.14.0 does not take its backward (2x200, 4 heads of 64): in a CUDA"),
+    expect(starts(refusal(tail).c_str(), "cuDNN 9.14.0 does not take its backward (2x200, 4 heads of 64): in a CUDA"),
            "9.14, and cuDNN is required: refused");
     library_version = 91501;
     start({whole});
-    expect(sc_cudnn_attention(&tail, true), "9.15.1: any number of keys");
+    expect(attention(tail), "9.15.1: any number of keys");
     library_version = 91900;
 }
 

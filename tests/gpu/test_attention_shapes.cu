@@ -6,6 +6,7 @@
 #include "attention_reference.h"
 
 #include "../../runtime/cuda/attention_cudnn.h"
+#include "../../runtime/schema/workspace.h"
 
 #include <chrono>
 
@@ -53,11 +54,8 @@ static void choose(path p, int major) {
 
 /* compiler/ir/rules_work.c, with any limit */
 static int64_t room_of(const shape &c, bool repeats, int64_t limit) {
-    auto up = [](int64_t x, int64_t n) { return (x + n - 1) / n * n; };
     auto bytes = [&](int64_t samples, int64_t heads) {
-        int64_t all = samples * heads * (c.H / c.KV), b = up(all * c.S * 4, 256) + (64 << 10);
-        b += repeats ? all * up(c.S, 128) * up(c.T, 128) * 2 : all * c.S * c.D * 4;
-        return c.H > c.KV ? b + 4 * all * c.T * c.D : b;
+        return sc_cudnn_backward_bytes(samples, heads, c.H / c.KV, c.S, c.T, c.D, repeats) + SC_CUDNN_SPARE;
     };
     int64_t b = 0, ours = (int64_t)c.B * c.H * c.S * 4;
     for (int64_t n = 1; n <= c.B + c.KV - 1; n++) {
@@ -99,6 +97,7 @@ struct heap { /* freed together */
 };
 static sc_tensor tensor_at(void *p, int dtype, const extents &shape, const extents &stride) {
     sc_tensor t = {};
+    t.there = 1;
     t.dtype = (uint8_t)dtype;
     t.dims = (uint8_t)shape.size();
     t.p = p;
@@ -125,6 +124,8 @@ struct problem {
     std::vector<block> results;
     sc_record *record;
     double scale;
+    sc_attention_args forward;
+    sc_attention_grad_args backward;
 
     problem(const shape &s, int64_t room) : c(s) {
         int64_t nq = (int64_t)c.B * c.S * c.H * c.D;
@@ -140,6 +141,20 @@ struct problem {
         little = plain(memory.take(4096), BOOL, {4096});
         record = (sc_record *)memory.take(sizeof(sc_record));
         scale = 1 / sqrt((double)c.D);
+        forward = {
+            .o = o, .lse = lse, .q = in.q, .k = in.k, .v = in.v, .work = little, .causal = c.causal, .scale = scale};
+        backward = {.dq = grad.q,
+                    .dk = grad.k,
+                    .dv = grad.v,
+                    .g = go,
+                    .q = in.q,
+                    .k = in.k,
+                    .v = in.v,
+                    .o = o,
+                    .lse = lse,
+                    .work = work,
+                    .causal = c.causal,
+                    .scale = scale};
     }
     void *result(int64_t bytes) {
         void *p = memory.take(bytes);
@@ -163,16 +178,10 @@ struct problem {
         spread<<<1024, 256, 0, stream>>>((uint16_t *)p, n, seed * 0x1234567, c.dtype == FP16);
         SC_LAUNCHED();
     }
-    sc_task task(bool backward) {
+    sc_task task(bool back) const {
         sc_task t = {};
-        auto add = [&](const sc_tensor &x) { t.t[t.nt++] = x; };
-        if (backward)
-            add(grad.q), add(grad.k), add(grad.v), add(go), add(in.q), add(in.k), add(in.v), add(o), add(lse),
-                add(work);
-        else
-            add(o), add(lse), add(in.q), add(in.k), add(in.v), add(little);
-        t.i[0] = c.causal;
-        t.f[0] = scale;
+        t.args = back ? (const sc_args *)&backward : (const sc_args *)&forward;
+        t.slots = back ? SC_SLOTS_attention_grad : SC_SLOTS_attention;
         t.record = record;
         t.world = t.parts = 1;
         t.stream = stream;

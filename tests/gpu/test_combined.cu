@@ -35,28 +35,32 @@ static void norm_trial(int d, const norm_case &c, bool centred, bool in_place, b
         for (int64_t i = 0; i < cols; i++)
             want[r * cols + i] = rstd.x[r] * (h(i) - s / cols - hat(i) * q / cols) + (c.add ? more.x[r * cols + i] : 0);
     }
-    std::vector<tensor *> all = {&dx, &dw};
-    if (centred) all.push_back(&db);
-    if (sum) all.push_back(&ds);
-    unsigned written = (1u << all.size()) - 1;
-    all.push_back(&g);
-    all.push_back(&x);
-    if (centred) all.push_back(&mean);
-    all.push_back(&rstd);
-    if (c.weights) all.push_back(&w);
-    if (c.add) all.push_back(&more);
-    if (c.split && runs > 1) {
-        written |= 1u << all.size();
-        all.push_back(&work);
-    }
-    trial t(text_of("%s_grads %s[%lld,%lld] to %s%s%s%s%s%s%s", centred ? "layer_norm" : "rms_norm", dtype_text(d),
-                    (long long)rows, (long long)cols, dtype_text(c.out), c.weights ? " w" : "", c.add ? " c" : "",
-                    sum ? " sum" : "", c.split ? " split" : "", c.pad ? " strided" : "", in_place ? " in place" : ""),
-            all, written);
-    t.t.i[1] = c.weights;
-    t.t.i[2] = c.add;
-    t.t.i[3] = sum ? ds.t.dtype + 1 : 0;
-    t.run(centred ? sc_k_layer_norm_grads : sc_k_rms_norm_grads);
+    std::string name =
+        text_of("%s_grads %s[%lld,%lld] to %s%s%s%s%s%s%s", centred ? "layer_norm" : "rms_norm", dtype_text(d),
+                (long long)rows, (long long)cols, dtype_text(c.out), c.weights ? " w" : "", c.add ? " c" : "",
+                sum ? " sum" : "", c.split ? " split" : "", c.pad ? " strided" : "", in_place ? " in place" : "");
+    sc_layer_norm_grads_args layer = {.dx = dx.t,
+                                      .dw = dw.t,
+                                      .db = db.t,
+                                      .ds = given(sum, ds),
+                                      .g = g.t,
+                                      .x = x.t,
+                                      .mean = mean.t,
+                                      .rstd = rstd.t,
+                                      .w = given(c.weights, w),
+                                      .c = given(c.add, more),
+                                      .work = given(c.split && runs > 1, work)};
+    sc_rms_norm_grads_args rms = {.dx = dx.t,
+                                  .dw = dw.t,
+                                  .ds = layer.ds,
+                                  .g = g.t,
+                                  .x = x.t,
+                                  .rstd = rstd.t,
+                                  .w = layer.w,
+                                  .c = layer.c,
+                                  .work = layer.work};
+    trial t = centred ? trial(name, layer) : trial(name, rms);
+    t.run();
     t.expect("dx", dx, want, 1, 4e-6);
     t.expect("dw", dw, sw, sqrt((double)rows), 2e-6);
     if (centred) t.expect("db", db, sb, sqrt((double)rows), 2e-6);
@@ -130,10 +134,15 @@ static void loss_trial(int d, const loss_case &c, bool in_place) {
     trial t(text_of("cross_entropy_grads %s[%lld,%lld]%s%s%s%s", dtype_text(d), (long long)rows, (long long)cols,
                     c.shift ? " shifted" : "", c.pad ? " strided" : "", c.trouble ? " with infinities and a NaN" : "",
                     in_place ? " in place" : ""),
-            {&dx, &loss, &losses, &g, &x, &target}, 7);
-    t.t.i[0] = ignore;
-    t.t.i[1] = 1;
-    t.run(sc_k_cross_entropy_grads);
+            sc_cross_entropy_grads_args{.dlogits = dx.t,
+                                        .loss = loss.t,
+                                        .losses = losses.t,
+                                        .g = g.t,
+                                        .logits = x.t,
+                                        .targets = target.t,
+                                        .ignore = ignore,
+                                        .count = 1});
+    t.run();
     t.expect("losses", losses, each, 1, 5e-6);
     t.expect("loss", loss, total, 1, 5e-6);
     t.expect("dx", dx, want, 1e-3, 1e-5);
@@ -173,8 +182,8 @@ static void gate_trial(int d, const extents &shape, int lent, int shift) {
     }
     trial t(text_of("silu_mul_grad %s[%lld]%s, dgate in place of operand %d", dtype_text(d), (long long)want_up.size(),
                     shift ? " shifted" : "", lent),
-            {&dgate, &dup, &g, &gate, &up}, 3);
-    t.run(sc_k_silu_mul_grad);
+            sc_silu_mul_grad_args{.dgate = dgate.t, .dup = dup.t, .g = g.t, .gate = gate.t, .up = up.t});
+    t.run();
     t.expect("dgate", dgate, want_gate, 0.1, 4e-6);
     t.expect("dup", dup, want_up, 0.1, 4e-6);
 }

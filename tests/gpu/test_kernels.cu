@@ -55,15 +55,12 @@ static void norm_trial(int d, const rows_case &c, bool centred, int weights) {
         }
     }
     {
-        std::vector<tensor *> all = {&y, &mean, &rstd, &x};
-        if (!centred) all = {&y, &rstd, &x};
-        if (weights > 0) all.push_back(&w);
-        if (weights > 1) all.push_back(&b);
-        trial t(name_of(centred ? "layer_norm" : "rms_norm", d, c), all, centred ? 7 : 3);
-        t.t.f[0] = eps;
-        t.t.i[0] = weights > 0;
-        t.t.i[1] = weights > 1;
-        t.run(centred ? sc_k_layer_norm : sc_k_rms_norm);
+        sc_tensor scale = given(weights > 0, w), shift = given(weights > 1, b);
+        sc_layer_norm_args layer = {
+            .y = y.t, .mean = mean.t, .rstd = rstd.t, .x = x.t, .w = scale, .b = shift, .eps = eps};
+        sc_rms_norm_args rms = {.y = y.t, .rstd = rstd.t, .x = x.t, .w = scale, .eps = eps};
+        trial t = centred ? trial(name_of("layer_norm", d, c), layer) : trial(name_of("rms_norm", d, c), rms);
+        t.run();
         t.expect("y", y, want, 1);
         if (centred) t.expect("mean", mean, means, 1);
         t.expect("rstd", rstd, rstds, cols == 1 ? 100 : 0, 3e-6);
@@ -84,11 +81,12 @@ static void norm_trial(int d, const rows_case &c, bool centred, int weights) {
                 want[r * cols + i] =
                     rstd.x[r] * (hg(i) - s / cols - (x.x[r * cols + i] - mean.x[r] * centred) * rstd.x[r] * q / cols);
         }
-        std::vector<tensor *> all = {&dx, &g, &x, &mean, &rstd};
-        if (!centred) all = {&dx, &g, &x, &rstd};
-        if (weights > 0) all.push_back(&w);
-        trial t(name_of(centred ? "layer_norm_grad" : "rms_norm_grad", d, c) + (in_place ? " in place" : ""), all, 1);
-        t.run(centred ? sc_k_layer_norm_grad : sc_k_rms_norm_grad);
+        sc_tensor scale = given(weights > 0, w);
+        std::string name = name_of(centred ? "layer_norm_grad" : "rms_norm_grad", d, c) + (in_place ? " in place" : "");
+        sc_layer_norm_grad_args layer = {.dx = dx.t, .g = g.t, .x = x.t, .mean = mean.t, .rstd = rstd.t, .w = scale};
+        sc_rms_norm_grad_args rms = {.dx = dx.t, .g = g.t, .x = x.t, .rstd = rstd.t, .w = scale};
+        trial t = centred ? trial(name, layer) : trial(name, rms);
+        t.run();
         t.expect("dx", dx, want, cols == 1 ? 1000 : 1, 4e-6);
     }
 }
@@ -107,17 +105,14 @@ static void norm_weights_trial(int d, int64_t rows, int64_t cols, bool centred, 
             w[i] += dy * (x.x[r * cols + i] - (centred ? mean.x[r] : 0)) * rstd.x[r];
             b[i] += dy;
         }
-    std::vector<tensor *> all = {&dw, &db, &g, &x, &mean, &rstd};
-    if (!centred) all = {&dw, &g, &x, &rstd};
-    unsigned written = centred ? 3 : 1;
-    if (split) {
-        written |= 1u << all.size();
-        all.push_back(&work);
-    }
-    trial t(text_of("%s_grad_w %s[%lld,%lld] to %s%s%s", centred ? "layer_norm" : "rms_norm", dtype_text(d),
-                    (long long)rows, (long long)cols, dtype_text(out), split ? " split" : "", pad ? " strided" : ""),
-            all, written);
-    t.run(centred ? sc_k_layer_norm_grad_w : sc_k_rms_norm_grad_w);
+    std::string name =
+        text_of("%s_grad_w %s[%lld,%lld] to %s%s%s", centred ? "layer_norm" : "rms_norm", dtype_text(d),
+                (long long)rows, (long long)cols, dtype_text(out), split ? " split" : "", pad ? " strided" : "");
+    sc_layer_norm_grad_w_args layer = {
+        .dw = dw.t, .db = db.t, .g = g.t, .x = x.t, .mean = mean.t, .rstd = rstd.t, .work = given(split, work)};
+    sc_rms_norm_grad_w_args rms = {.dw = dw.t, .g = g.t, .x = x.t, .rstd = rstd.t, .work = given(split, work)};
+    trial t = centred ? trial(name, layer) : trial(name, rms);
+    t.run();
     t.expect("dw", dw, w, sqrt((double)rows), 1e-6);
     if (centred) t.expect("db", db, b, sqrt((double)rows), 1e-6);
 }
@@ -152,8 +147,8 @@ static void softmax_trial(int d, const rows_case &c) {
         for (int64_t i = 0; i < cols; i++) want[r * cols + i] /= sum;
     }
     {
-        trial t(name_of("softmax", d, c), {&y, &x}, 1);
-        t.run(sc_k_softmax);
+        trial t(name_of("softmax", d, c), sc_softmax_args{.y = y.t, .x = x.t});
+        t.run();
         t.expect("y", y, want, 1e-4, 2e-6);
     }
     tensor &g = p.random(d, c.shape, c.stride, c.shift), &dx = c.stride.empty() && !c.shift ? g : p.empty(d, c.shape);
@@ -162,8 +157,8 @@ static void softmax_trial(int d, const rows_case &c) {
         for (int64_t i = 0; i < cols; i++) dot += g.x[r * cols + i] * y.x[r * cols + i];
         for (int64_t i = 0; i < cols; i++) want[r * cols + i] = y.x[r * cols + i] * (g.x[r * cols + i] - dot);
     }
-    trial t(name_of("softmax_grad", d, c), {&dx, &g, &y}, 1);
-    t.run(sc_k_softmax_grad);
+    trial t(name_of("softmax_grad", d, c), sc_softmax_grad_args{.dx = dx.t, .g = g.t, .y = y.t});
+    t.run();
     t.expect("dx", dx, want, 4.0 / (double)cols, 2e-6);
 }
 
@@ -203,18 +198,23 @@ static void cross_entropy_trial(int d, int64_t rows, int64_t cols, int kind, boo
     std::string shape = text_of(" %s[%lld,%lld]%s%s", dtype_text(d), (long long)rows, (long long)cols,
                                 kind ? " of wide range" : "", shift ? " shifted" : "");
     {
-        trial t("cross_entropy" + shape, {&loss, &lse, &x, &target, &work}, 19);
-        t.t.i[0] = ignore;
-        t.t.i[1] = 1;
-        t.run(sc_k_cross_entropy);
+        trial t("cross_entropy" + shape, sc_cross_entropy_args{.loss = loss.t,
+                                                               .lse = lse.t,
+                                                               .logits = x.t,
+                                                               .targets = target.t,
+                                                               .work = work.t,
+                                                               .ignore = ignore,
+                                                               .count = 1});
+        t.run();
         t.expect("loss", loss, total, 1, 2e-6);
         t.expect("lse", lse, want, 1, 2e-6);
     }
     tensor &to = in_place ? x : p.empty(d, {rows, cols});
-    trial t("cross_entropy_grad" + shape + (in_place ? " in place" : ""), {&to, &g, &x, &target, &lse}, 1);
-    t.t.i[0] = ignore;
-    t.t.i[1] = 1;
-    t.run(sc_k_cross_entropy_grad);
+    trial t(
+        "cross_entropy_grad" + shape + (in_place ? " in place" : ""),
+        sc_cross_entropy_grad_args{
+            .dlogits = to.t, .g = g.t, .logits = x.t, .targets = target.t, .lse = lse.t, .ignore = ignore, .count = 1});
+    t.run();
     t.expect("dx", to, dx, 1e-3, 5e-6);
 }
 
@@ -237,8 +237,9 @@ static void losses() {
     pool p; /* a target outside the table shows */
     tensor &x = p.random(BF16, {2, 9}), &target = p.integers({2}, 9, 10), &loss = p.empty(FP32, {});
     tensor &lse = p.empty(FP32, {2}), &work = p.work(8);
-    trial t("cross_entropy with a target out of range", {&loss, &lse, &x, &target, &work}, 19);
-    t.run(sc_k_cross_entropy);
+    trial t("cross_entropy with a target out of range",
+            sc_cross_entropy_args{.loss = loss.t, .lse = lse.t, .logits = x.t, .targets = target.t, .work = work.t});
+    t.run();
     t.expect("loss", loss, {NAN}, 1);
 }
 
@@ -265,8 +266,8 @@ static void embedding_trial(int d, int64_t tokens, int64_t rows, int64_t cols, s
                 int64_t v = (int64_t)index.x[n];
                 want[n * cols + i] = v < 0 || v >= rows ? NAN : w.x[v * cols + i];
             }
-        trial t("embedding" + shape, {&y, &index, &w}, 1);
-        t.run(sc_k_embedding);
+        trial t("embedding" + shape, sc_embedding_args{.y = y.t, .index = index.t, .w = w.t});
+        t.run();
         t.expect("y", y, want, 0);
     }
     tensor &g = p.random(d, {tokens, cols}), &dw = p.empty(out, {rows, cols});
@@ -280,8 +281,9 @@ static void embedding_trial(int d, int64_t tokens, int64_t rows, int64_t cols, s
         most = times[v] < most ? most : ++times[v];
         for (int64_t i = 0; i < cols; i++) want[v * cols + i] += g.x[n * cols + i];
     }
-    trial t("embedding_grad" + shape + " to " + dtype_text(out), {&dw, &index, &g, &work}, 9);
-    t.run(sc_k_embedding_grad);
+    trial t("embedding_grad" + shape + " to " + dtype_text(out),
+            sc_embedding_grad_args{.dw = dw.t, .index = index.t, .g = g.t, .work = work.t, .rows = rows});
+    t.run();
     t.expect("dw", dw, want, sqrt((double)most) + 1, 1e-6);
 }
 
@@ -312,17 +314,21 @@ static void rope_trial(int d, rope_case c) {
             want[r * c.d + i] = u * cs - v * sn;
             want[r * c.d + i + c.d / 2] = v * cs + u * sn;
         }
-    std::vector<tensor *> all = {&y, &x};
-    if (c.positions) all.push_back(&positions);
     trial t(text_of("rope %s[%lld,%lld,%lld of %lld,%lld]%s%s%s%s%s", dtype_text(d), (long long)c.b, (long long)c.s,
-                    (long long)(c.turned ? c.turned : c.h), (long long)c.h, (long long)c.d, c.fused ? " fused" : "", c.positions ? " positions" : "",
-                    c.inverse ? " inverse" : "", c.factor != 0 ? " scaled" : "", c.in_place ? " in place" : ""),
-            all, 1);
-    t.t.i[0] = c.inverse;
-    t.t.i[1] = c.turned;
-    t.t.f[0] = theta;
-    t.t.f[1] = c.factor, t.t.f[2] = low, t.t.f[3] = high, t.t.f[4] = original;
-    t.run(sc_k_rope);
+                    (long long)(c.turned ? c.turned : c.h), (long long)c.h, (long long)c.d, c.fused ? " fused" : "",
+                    c.positions ? " positions" : "", c.inverse ? " inverse" : "", c.factor != 0 ? " scaled" : "",
+                    c.in_place ? " in place" : ""),
+            sc_rope_args{.y = y.t,
+                         .x = x.t,
+                         .positions = given(c.positions, positions),
+                         .inverse = c.inverse,
+                         .heads = c.turned,
+                         .theta = theta,
+                         .factor = c.factor,
+                         .low = low,
+                         .high = high,
+                         .context = original});
+    t.run();
     t.expect("y", y, want, 1);
 }
 
@@ -395,16 +401,16 @@ static void reduce_trial(operation op, int d, const extents &shape, const extent
     }
     int64_t runs = runs_of(results, reduced);
     tensor &y = p.empty(out, kept), &work = p.work(runs * results * 4);
-    std::vector<tensor *> all = {&y, &x};
-    if (runs > 1) all.push_back(&work);
     std::string name = text_of("%s %s[", operation_names[op], dtype_text(d));
     for (int64_t n : shape) name += std::to_string(n) + ",";
     name.back() = ']';
-    trial t(name + text_of(" over %x to %s%s%s%s", mask, dtype_text(out), stride.empty() ? "" : " strided",
-                           runs > 1 ? " split" : "", nan ? " with a NaN" : ""),
-            all, runs > 1 ? 5 : 1);
-    t.t.i[0] = mask;
-    t.run(op == SUM ? sc_k_sum : op == MEAN ? sc_k_mean : sc_k_max);
+    name += text_of(" over %x to %s%s%s%s", mask, dtype_text(out), stride.empty() ? "" : " strided",
+                    runs > 1 ? " split" : "", nan ? " with a NaN" : "");
+    sc_tensor part = given(runs > 1, work);
+    trial t = op == SUM    ? trial(name, sc_sum_args{.y = y.t, .x = x.t, .work = part, .over = mask})
+              : op == MEAN ? trial(name, sc_mean_args{.y = y.t, .x = x.t, .work = part, .over = mask})
+                           : trial(name, sc_max_args{.y = y.t, .x = x.t, .work = part, .over = mask});
+    t.run();
     t.expect("y", y, want, op == MAX ? 0 : sqrt((double)reduced) / (op == MEAN ? (double)reduced : 1), 1e-6);
 }
 
@@ -419,9 +425,9 @@ static void max_grad_trial(int d) {
     for (size_t i = 0; i < x.x.size(); i++) ties[of(i)] += x.x[i] == most[of(i)];
     for (size_t i = 0; i < x.x.size(); i++) want[i] = x.x[i] == most[of(i)] ? g.x[of(i)] / ties[of(i)] : 0;
     fill(y, [&, i = 0]() mutable { return most[i++]; });
-    trial t(text_of("max_grad %s", dtype_text(d)), {&dx, &g, &x, &y}, 1);
-    t.t.i[0] = 10;
-    t.run(sc_k_max_grad);
+    trial t(text_of("max_grad %s", dtype_text(d)),
+            sc_max_grad_args{.dx = dx.t, .g = g.t, .x = x.t, .y = y.t, .over = 10});
+    t.run();
     t.expect("dx", dx, want, 1e-3);
 }
 
@@ -469,8 +475,8 @@ static void copy_trial(int d, const extents &shape, const extents &stride, int64
     std::string name = text_of("copy %s[", dtype_text(d));
     for (size_t k = 0; k < shape.size(); k++) name += text_of("%lld:%lld,", (long long)shape[k], (long long)stride[k]);
     name.back() = ']';
-    trial t(name + (shift ? " shifted" : ""), {&y, &x}, 1);
-    t.run(sc_k_copy);
+    trial t(name + (shift ? " shifted" : ""), sc_copy_args{.y = y.t, .a = x.t});
+    t.run();
     t.expect("y", y, x.x, -1);
 }
 
@@ -491,14 +497,13 @@ static void pieces_trial(int d, int dim, bool padded) {
         if (at >= 2 && at < 5) framed[i] = b.x[(x[0] * sb[1] + x[1]) * sb[2] + x[2]];
     }
     if (padded) {
-        trial t(text_of("pad_slice %s dim %d", dtype_text(d), dim), {&z, &b}, 1);
-        t.t.i[0] = dim, t.t.i[1] = 2, t.t.i[2] = sy[dim];
-        t.run(sc_k_pad_slice);
+        trial t(text_of("pad_slice %s dim %d", dtype_text(d), dim),
+                sc_pad_slice_args{.y = z.t, .a = b.t, .dim = dim, .start = 2, .size = sy[dim]});
+        t.run();
         t.expect("y", z, framed, -1);
     } else {
-        trial t(text_of("concat %s dim %d", dtype_text(d), dim), {&y, &a, &b}, 1);
-        t.t.i[0] = dim;
-        t.run(sc_k_concat);
+        trial t(text_of("concat %s dim %d", dtype_text(d), dim), sc_concat_args{.y = y.t, .x = {a.t, b.t}, .dim = dim});
+        t.run();
         t.expect("y", y, joined, -1);
     }
 }
@@ -507,8 +512,8 @@ static void pick_trial(int d, bool strided) {
     pool p;
     int64_t v = 100;
     tensor &x = strided ? p.random(d, {1, 5, v}, {1, 1, 6}) : p.random(d, {1, 5, v}), &y = p.empty(FP32, {v});
-    trial t(text_of("pick %s%s", dtype_text(d), strided ? " strided" : ""), {&x, &y}, 2);
-    t.run(sc_k_pick);
+    trial t(text_of("pick %s%s", dtype_text(d), strided ? " strided" : ""), sc_pick_args{.logits = x.t, .state = y.t});
+    t.run();
     t.expect("y", y, numbers(x.x.begin() + record.position * v, x.x.begin() + (record.position + 1) * v), -1);
 }
 
@@ -522,9 +527,8 @@ static void store_trial(int from, int to, bool add, int64_t n, int64_t at, int64
     for (int64_t i = 0; i < n; i++) want[at + i] = value.x[i] + (add ? want[at + i] : 0);
     trial t(text_of("store %s to %s%s at %lld%s", dtype_text(from), dtype_text(to), add ? " adding" : "", (long long)at,
                     shift ? " shifted" : ""),
-            {&value, &state}, 2);
-    t.t.i[0] = add, t.t.i[1] = at;
-    t.run(sc_k_store);
+            sc_store_args{.value = value.t, .state = state.t, .add = add, .at = at});
+    t.run();
     t.expect("state", state, want, add ? 1e-2 : 0);
 }
 
@@ -533,19 +537,17 @@ static void fill_trial(int d) {
     tensor &y = p.empty(d, {3, 333});
     int64_t n = count(y);
     {
-        trial t(text_of("full %s", dtype_text(d)), {&y}, 1);
-        t.t.f[0] = d == BOOL ? 1 : -3;
-        t.run(sc_k_full);
-        t.expect("y", y, numbers(n, t.t.f[0]), -1);
+        double value = d == BOOL ? 1 : -3;
+        trial t(text_of("full %s", dtype_text(d)), sc_full_args{.y = y.t, .value = value});
+        t.run();
+        t.expect("y", y, numbers(n, value), -1);
     }
     if (d == BOOL) return;
     numbers want(n);
     for (int64_t i = 0; i < n; i++) want[i] = 5 + 2.0 * (double)i;
-    trial t(text_of("arange %s", dtype_text(d)), {&y}, 1);
-    t.t.f[0] = 5, t.t.f[1] = 2;
     y.t.dims = 1, y.t.shape[0] = n, y.t.stride[0] = 1;
-    t.t.t[0] = y.t;
-    t.run(sc_k_arange);
+    trial t(text_of("arange %s", dtype_text(d)), sc_arange_args{.y = y.t, .n = n, .start = 5, .step = 2});
+    t.run();
     t.expect("y", y, want, 0);
 }
 
@@ -583,20 +585,20 @@ static void fills() {
     {
         pool p;
         tensor &y = p.empty(FP32, {});
-        trial t("grad_seed", {&y}, 1);
-        t.run(sc_k_grad_seed);
+        trial t("grad_seed", sc_grad_seed_args{.y = y.t});
+        t.run();
         t.expect("y", y, {0.25}, -1);
     }
     for (int d : {FP32, BF16, INT64}) {
         pool p;
         tensor &y = p.empty(d, {5001}), &a = p.empty(d, {3}, {}, 1), &b = p.empty(d, {256});
         {
-            trial t(text_of("zero %s", dtype_text(d)), {&y}, 1);
-            t.run(sc_k_zero);
+            trial t(text_of("zero %s", dtype_text(d)), sc_zero_args{.state = y.t});
+            t.run();
             t.expect("y", y, numbers(5001, 0), -1);
         }
-        trial t(text_of("zero_gaps %s", dtype_text(d)), {&a, &b, &y}, 7);
-        t.run(sc_k_zero_gaps);
+        trial t(text_of("zero_gaps %s", dtype_text(d)), sc_zero_gaps_args{.y = {a.t, b.t, y.t}});
+        t.run();
         t.expect("a", a, numbers(3, 0), -1);
         t.expect("b", b, numbers(256, 0), -1);
         t.expect("y", y, numbers(5001, 0), -1);
@@ -645,10 +647,19 @@ static void batch_norm_trial(int d, const extents &shape, bool training, bool cl
     std::string shape_text = text_of(" %s[%lld,%lld,%lld]%s%s", dtype_text(d), (long long)shape[0], (long long)channels,
                                      (long long)inner, training ? " training" : "", clone ? " clone" : "");
     {
-        trial t("batch_norm" + shape_text, {&y, &mean, &rstd, &x, &w, &b, &means, &variances}, 7 + 64 + 128);
-        t.t.i[0] = training, t.t.i[1] = clone;
-        t.t.f[0] = eps, t.t.f[1] = momentum;
-        t.run(sc_k_batch_norm);
+        trial t("batch_norm" + shape_text, sc_batch_norm_args{.y = y.t,
+                                                              .mean = mean.t,
+                                                              .rstd = rstd.t,
+                                                              .x = x.t,
+                                                              .w = w.t,
+                                                              .b = b.t,
+                                                              .running_mean = means.t,
+                                                              .running_var = variances.t,
+                                                              .training = training,
+                                                              .keep_running = clone,
+                                                              .eps = eps,
+                                                              .momentum = momentum});
+        t.run();
         t.expect("y", y, wy, 1);
         t.expect("mean", mean, m, 1);
         t.expect("rstd", rstd, r, 1);
@@ -666,9 +677,16 @@ static void batch_norm_trial(int d, const extents &shape, bool training, bool cl
         double h = (x.x[i] - mean.x[c]) * rstd.x[c];
         wdx[i] = w.x[c] * rstd.x[c] * (g.x[i] - (training ? sb[c] / n + h * sw[c] / n : 0));
     }
-    trial t("batch_norm_grad" + shape_text, {&dx, &dw, &db, &g, &x, &w, &mean, &rstd}, 7);
-    t.t.i[0] = training;
-    t.run(sc_k_batch_norm_grad);
+    trial t("batch_norm_grad" + shape_text, sc_batch_norm_grad_args{.dx = dx.t,
+                                                                    .dw = dw.t,
+                                                                    .db = db.t,
+                                                                    .g = g.t,
+                                                                    .x = x.t,
+                                                                    .w = w.t,
+                                                                    .mean = mean.t,
+                                                                    .rstd = rstd.t,
+                                                                    .training = training});
+    t.run();
     t.expect("dx", dx, wdx, 1);
     t.expect("dw", dw, sw, sqrt(n), 1e-6);
     t.expect("db", db, sb, sqrt(n), 1e-6);

@@ -20,11 +20,23 @@ struct problem {
     extents stride_a, stride_b, stride_y; /* empty: contiguous */
     int64_t shift_a, shift_b, shift_y;
     bool by_library;
-    int add, f; /* attributes 3 and 4: y = f(... + c) */
+    int add, f; /* y = f(... + c); an sc_epilogue */
 };
 
 struct operands {
-    tensor y, a, b, bias, work, c, x, x2, z; /* z: the second result */
+    tensor y, a, b, bias, work, c, x, x2, z; /* z: the second result; x: or the gate; x2: up */
+};
+struct call {
+    sc_matmul_args args;
+    sc_task task() const {
+        sc_task t = {};
+        t.args = (const sc_args *)&args;
+        t.slots = SC_SLOTS_matmul;
+        t.parts = 1;
+        t.stream = stream;
+        t.library = &library;
+        return t;
+    }
 };
 
 static extents shape_of(const problem &c, bool lead, int64_t rows, int64_t columns) {
@@ -50,26 +62,23 @@ static void release_operands(operands &x) {
     for (tensor *t : {&x.y, &x.a, &x.b, &x.bias, &x.work, &x.c, &x.x, &x.x2, &x.z})
         if (t->base) release(*t);
 }
-static sc_task task_of(const problem &c, const operands &x) {
-    sc_task t = {};
-    t.t[t.nt++] = x.y.t;
-    if (c.f == SC_GELU_TOO || c.f == SC_GATED_TOO || c.f == SC_GATE_GRADS) t.t[t.nt++] = x.z.t;
-    t.t[t.nt++] = x.a.t;
-    t.t[t.nt++] = x.b.t;
-    if (c.bias) t.t[t.nt++] = x.bias.t;
-    if (c.add) t.t[t.nt++] = x.c.t;
-    if (c.f == SC_GELU_GRAD || c.f >= SC_GATED_TOO) t.t[t.nt++] = x.x.t;
-    if (c.f == SC_GATE_GRADS) t.t[t.nt++] = x.x2.t;
-    t.t[t.nt++] = x.work.t;
-    t.i[3] = c.add;
-    t.i[4] = c.f;
-    t.i[0] = c.ta;
-    t.i[1] = c.tb;
-    t.i[2] = c.out == c.in ? 0 : c.out + 1;
-    t.parts = 1;
-    t.stream = stream;
-    t.library = &library;
-    return t;
+static bool gives_two(int f) {
+    return f == SC_GELU_TOO || f == SC_GATED_TOO || f == SC_GATE_GRADS;
+}
+static call call_of(const problem &c, const operands &x) {
+    return {{.y = x.y.t,
+             .aux = given(gives_two(c.f), x.z),
+             .a = x.a.t,
+             .b = x.b.t,
+             .bias = given(c.bias, x.bias),
+             .c = given(c.add, x.c),
+             .x = given(c.f == SC_GELU_GRAD, x.x),
+             .gate = given(c.f >= SC_GATED_TOO, x.x),
+             .up = given(c.f == SC_GATE_GRADS, x.x2),
+             .work = x.work.t,
+             .trans_a = c.ta,
+             .trans_b = c.tb,
+             .epilogue = c.f}};
 }
 static double gelu(double x) {
     return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
@@ -139,7 +148,8 @@ static bool compare(const problem &c, operands &x, std::string &text) {
 
 static void check(const problem &c) {
     operands x = make_operands(c);
-    sc_task t = task_of(c, x);
+    call with = call_of(c, x);
+    sc_task t = with.task();
     sc_matmul_choice found[16];
     int n = sc_matmul_candidates(&t, found, 16);
     std::string text;
@@ -183,7 +193,8 @@ static void check_one_rounding(int dtype) {
     std::vector<double> product = define(c, x);
     size_t at = 0;
     fill(x.bias, [&] { return -product[at++]; });
-    sc_task t = task_of(c, x);
+    call with = call_of(c, x);
+    sc_task t = with.task();
     run(t);
     fetch(x.y);
     std::string text;
@@ -365,8 +376,9 @@ static void check_gated(const problem &c, bool in_place, int again = 1) {
     fill(x.a, [] { return 0.04 * normal(); });
     std::vector<double> sums = define(c, x, true), gate = x.x.x;
     std::vector<unsigned char> gates = x.x.image, first[2];
-    sc_task t = task_of(c, x);
-    if (in_place) t.t[0].p = x.x.t.p;
+    call with = call_of(c, x);
+    if (in_place) with.args.y.p = x.x.t.p;
+    sc_task t = with.task();
     sc_matmul_choice found[16];
     std::string text;
     int n = sc_matmul_candidates(&t, found, 16);
@@ -436,7 +448,8 @@ static void check_hopper(const problem &c, int multiprocessors, int again) {
     library.multiprocessors = multiprocessors; /* a few, so that a small product has tiles enough to be taken */
     operands x = make_operands(c);
     fill(x.a, [] { return 0.04 * normal(); }); /* sums of about 1, where gelu bends */
-    sc_task t = task_of(c, x);
+    call with = call_of(c, x);
+    sc_task t = with.task();
     sc_matmul_choice found;
     std::string text;
     bool good = !sc_matmul_candidates(&t, &found, 1), inside = true;
@@ -530,8 +543,9 @@ static void time_case(int in, int out, bool ta, bool tb, bool bias, int64_t m, i
     if (add) x.c = noise(out, {m, n});
     if (f == SC_GELU_GRAD || f >= SC_GATED_TOO) x.x = noise(out, {m, n});
     if (f == SC_GATE_GRADS) x.x2 = noise(out, {m, n});
-    if (f == SC_GELU_TOO || f == SC_GATED_TOO || f == SC_GATE_GRADS) x.z = noise(out, {m, n});
-    sc_task t = task_of(c, x);
+    if (gives_two(f)) x.z = noise(out, {m, n});
+    call with = call_of(c, x);
+    sc_task t = with.task();
     sc_matmul_choice found[24];
     static const char *const functions[] = {"",       " gelu",  " gelu's gradient", " gelu",
                                             " gated", " gated", " gate's gradients"};

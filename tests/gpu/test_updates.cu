@@ -25,23 +25,20 @@ static void dropout_trial(int d, const extents &shape, double rate, bool in_plac
     }
     trial t(text_of("dropout %s of %lld samples of %lld, p %g%s", dtype_text(d), (long long)shape[0], (long long)n,
                     rate, in_place ? " in place" : ""),
-            {&y, &x}, 1);
-    t.t.f[0] = rate;
-    t.t.i[0] = 1234;
-    t.run(sc_k_dropout);
+            sc_dropout_args{.y = y.t, .x = x.t, .key = 1234, .p = rate});
+    t.run();
     t.expect("y", y, want, 0);
 }
 
-enum { ZEROS, ONES, CONSTANT, NORMAL, UNIFORM, TRUNC_NORMAL };
 
 static double drawn(int kind, uint64_t key, double a, double b, int64_t i) {
-    if (kind <= CONSTANT) return kind == CONSTANT ? a : kind;
-    if (kind == UNIFORM) return a + (b - a) * (word_of(key, 0, 0, (uint64_t)i) / 4294967296.0);
+    if (kind <= SC_CONSTANT) return kind == SC_CONSTANT ? a : kind;
+    if (kind == SC_UNIFORM) return a + (b - a) * (word_of(key, 0, 0, (uint64_t)i) / 4294967296.0);
     for (uint32_t attempt = 0;; attempt++) {
         double r = sqrt(-2 * log((word_of(key, attempt, 0, (uint64_t)(i / 2 * 2)) + 0.5) / 4294967296.0));
         double angle = 2 * M_PI / 4294967296.0 * word_of(key, attempt, 0, (uint64_t)(i / 2 * 2 + 1));
         double z = r * (i % 2 ? sin(angle) : cos(angle));
-        if (kind == NORMAL || fabs(z) <= 2) return a + b * z;
+        if (kind == SC_NORMAL || fabs(z) <= 2) return a + b * z;
     }
 }
 
@@ -58,11 +55,17 @@ static void init_trial(int d, int kind, int shard, int64_t size) {
     }
     trial t(text_of("init_param %s kind %d%s", dtype_text(d), kind,
                     size < 0 ? " a buffer" : text_of(" shard %d", shard).c_str()),
-            {&y}, 1);
-    t.t.i[0] = kind, t.t.i[1] = 77, t.t.i[2] = flat, t.t.i[3] = numel, t.t.i[4] = size, t.t.i[5] = 3;
-    t.t.f[0] = 0.25, t.t.f[1] = 1.5;
+            sc_init_param_args{.state = y.t,
+                               .kind = kind,
+                               .key = 77,
+                               .offset = flat,
+                               .numel = numel,
+                               .slice = size,
+                               .slices = 3,
+                               .a = 0.25,
+                               .b = 1.5});
     t.t.rank = shard;
-    t.run(sc_k_init_param);
+    t.run();
     t.expect("y", y, want, 1, 1e-6);
 }
 
@@ -73,7 +76,7 @@ static void randoms() {
         dropout_trial(d, {5, 33}, 0.5, true);
         dropout_trial(d, {2, 4099}, 0.9, false);
         dropout_trial(d, {64}, 0.25, true);
-        for (int kind = ZEROS; kind <= TRUNC_NORMAL; kind++) {
+        for (int kind = SC_ZEROS; kind <= SC_TRUNC_NORMAL; kind++) {
             init_trial(d, kind, 0, -1);
             for (int shard = 0; shard < 3; shard++) init_trial(d, kind, shard, 1281);
         }
@@ -82,6 +85,7 @@ static void randoms() {
 
 /* ── optimizers ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
+enum { SLICES = 4 };
 struct optimizer_case {
     int grad, master, moments;
     bool flag; /* decoupled, nesterov */
@@ -116,12 +120,6 @@ static std::vector<int64_t> rows_of(const optimizer_case &c) {
     for (size_t s = 0; s + 2 < c.table.size(); s += 3)
         for (int64_t x : {c.table[s], c.table[s + 1], c.table[s + 2], key_of(s)}) rows.push_back(x);
     return rows;
-}
-static void set_table(trial &t, const optimizer_case &c, const std::vector<int64_t> &rows) {
-    t.t.i[0] = c.flag, t.t.i[1] = c.shard_numel, t.t.i[2] = 4;
-    t.t.table = rows.data();
-    t.t.ntable = (int)rows.size();
-    t.t.rank = c.shard;
 }
 
 /* A moment as it is stored, and the bits that the update rules give on the host, where element i is in a segment. */
@@ -182,16 +180,25 @@ static void adam_trial(const optimizer_case &c, bool wide = false) {
     for (int wire = -1; wire < (wide ? 0 : 2); wire++) {
         tensor &to = p.random(wire ? BF16 : FP16, {n});
         numbers want = to.x;
-        std::vector<tensor *> all = {&g, &w, &clip, &m, &v, &step};
-        if (wire >= 0) all.push_back(&to);
         if (wire >= 0 && c.master != FP32) break;
         const char *what = wide ? "adam, moments of any size" : "adam";
         trial t(name_of(what, c) + (wire < 0 ? ""
                                     : wire   ? ", bf16 wire"
                                              : ", fp16 wire"),
-                all, 2 + 8 + 16 + (wire < 0 ? 0 : 64));
-        set_table(t, c, rows);
-        t.run(sc_k_adam);
+                sc_adam_args{.grad = g.t,
+                             .master = w.t,
+                             .coefficient = clip.t,
+                             .m = m.t,
+                             .v = v.t,
+                             .step = step.t,
+                             .wire = given(wire >= 0, to),
+                             .table = rows.data(),
+                             .ntable = (int64_t)rows.size(),
+                             .decoupled = c.flag,
+                             .slice = c.shard_numel,
+                             .slices = SLICES});
+        t.t.rank = c.shard;
+        t.run();
         double up = c.moments == BF16 ? 4e-3 : 0; /* to either neighbour, not the nearer */
         if (!wide) {
             t.expect("master", w, ww, 0.05, 1e-6);
@@ -235,11 +242,17 @@ static void sgd_trial(const optimizer_case &c, bool momentum) {
         hw[i] = stored(c.master, p);
         hb[i] = c.moments == BF16 ? sc_round_bf16(buffer, rounding_word(c, i)) : buffer;
     }
-    std::vector<tensor *> all = {&g, &w, &clip};
-    if (momentum) all.push_back(&b);
-    trial t(name_of(momentum ? "sgd with momentum" : "sgd", c), all, momentum ? 10 : 2);
-    set_table(t, c, rows);
-    t.run(sc_k_sgd);
+    trial t(name_of(momentum ? "sgd with momentum" : "sgd", c), sc_sgd_args{.grad = g.t,
+                                                                            .master = w.t,
+                                                                            .coefficient = clip.t,
+                                                                            .momentum = given(momentum, b),
+                                                                            .table = rows.data(),
+                                                                            .ntable = (int64_t)rows.size(),
+                                                                            .nesterov = c.flag,
+                                                                            .slice = c.shard_numel,
+                                                                            .slices = SLICES});
+    t.t.rank = c.shard;
+    t.run();
     t.expect("master", w, ww, 0.05, 1e-6);
     t.expect("master's bits", w, hw, -1);
     if (!momentum) return;
@@ -260,19 +273,40 @@ static void skipped_trial(int d, int moments) {
     numbers want = wire.x;
     for (int64_t i = 0; i < n; i++)
         if (group_of(c, i) >= 0) want[i] = sc_from_bf16(sc_to_bf16((float)w.x[i]));
-    trial a(name_of("adam, skipped", c), {&g, &w, &clip, &m, &v, &step, &wire}, 64);
-    set_table(a, c, rows);
-    a.run(sc_k_adam);
+    trial a(name_of("adam, skipped", c), sc_adam_args{.grad = g.t,
+                                                      .master = w.t,
+                                                      .coefficient = clip.t,
+                                                      .m = m.t,
+                                                      .v = v.t,
+                                                      .step = step.t,
+                                                      .wire = wire.t,
+                                                      .table = rows.data(),
+                                                      .ntable = (int64_t)rows.size(),
+                                                      .decoupled = c.flag,
+                                                      .slice = n,
+                                                      .slices = SLICES});
+    a.writes_only({&wire});
+    a.t.rank = c.shard;
+    a.run();
     a.expect("wire", wire, want, -1);
-    trial b(name_of("sgd, skipped", c), {&g, &w, &clip, &m}, 0);
-    set_table(b, c, rows);
-    b.run(sc_k_sgd);
-    trial counted("count_step, skipped", {&step, &clip}, 1);
-    counted.run(sc_k_count_step);
+    trial b(name_of("sgd, skipped", c), sc_sgd_args{.grad = g.t,
+                                                    .master = w.t,
+                                                    .coefficient = clip.t,
+                                                    .momentum = m.t,
+                                                    .table = rows.data(),
+                                                    .ntable = (int64_t)rows.size(),
+                                                    .nesterov = c.flag,
+                                                    .slice = n,
+                                                    .slices = SLICES});
+    b.writes_only({});
+    b.t.rank = c.shard;
+    b.run();
+    trial counted("count_step, skipped", sc_count_step_args{.step = step.t, .coefficient = clip.t});
+    counted.run();
     counted.expect("step", step, {5}, -1);
     fill(clip, [] { return 0.0; });
-    trial taken("count_step, not skipped", {&step, &clip}, 1);
-    taken.run(sc_k_count_step);
+    trial taken("count_step, not skipped", sc_count_step_args{.step = step.t, .coefficient = clip.t});
+    taken.run();
     taken.expect("step", step, {6}, -1);
 }
 
@@ -283,13 +317,12 @@ static void sum_squares_trial(int d, int64_t n, int64_t shift) {
     double sum = 0;
     for (double v : x.x) sum += v * v;
     std::string shape = text_of("sum_squares %s of %lld%s", dtype_text(d), (long long)n, shift ? " shifted" : "");
-    trial t(shape, {&y, &x, &work}, 5);
-    t.run(sc_k_sum_squares);
+    trial t(shape, sc_sum_squares_args{.y = y.t, .x = x.t, .work = work.t});
+    t.run();
     t.expect("y", y, {sum}, 0);
     fill(scale, [] { return 1024.0; });
-    trial u(shape + ", unscaled", {&y, &x, &scale, &work}, 9);
-    u.t.i[0] = 1;
-    u.run(sc_k_sum_squares);
+    trial u(shape + ", unscaled", sc_sum_squares_args{.y = y.t, .x = x.t, .scaler = scale.t, .work = work.t});
+    u.run();
     u.expect("y", y, {sum / 1024 / 1024}, 0);
 }
 
@@ -301,10 +334,10 @@ static void clip_trial(double size, bool scaled) {
     fill(sums, [&] { return size * fabs(normal()); });
     fill(scale, [&] { return s; });
     for (double v : sums.x) sum += v;
-    std::vector<tensor *> all = {&coefficient, &norm, &sums};
-    if (scaled) all.push_back(&scale);
-    trial t(text_of("clip_coefficient, norm %g%s", sqrt(sum), scaled ? ", scaled" : ""), all, 3);
-    t.run(sc_k_clip_coefficient);
+    trial t(text_of("clip_coefficient, norm %g%s", sqrt(sum), scaled ? ", scaled" : ""),
+            sc_clip_coefficient_args{
+                .coefficient = coefficient.t, .norm = norm.t, .squares = sums.t, .scaler = given(scaled, scale)});
+    t.run();
     numbers want = {std::isfinite(sum) ? fmin(1, record.clip / (sqrt(sum) + 1e-6)) / s : 0};
     if (scaled) want.push_back(!std::isfinite(sum));
     t.expect("coefficient", coefficient, want, 0);
@@ -345,8 +378,8 @@ static void optimizers() {
     for (double size : {1.0, 0.001, (double)INFINITY}) clip_trial(size, true);
     pool p;
     tensor &step = p.integers({1}, 41, 42, INT64);
-    trial t("count_step", {&step}, 1);
-    t.run(sc_k_count_step);
+    trial t("count_step", sc_count_step_args{.step = step.t});
+    t.run();
     t.expect("step", step, {42}, -1);
 }
 
@@ -369,10 +402,9 @@ static void scale_trial(int d, int64_t n, bool over) {
         encode(d, rounded, (float)x.x[i] * factor);
         want[i] = decode(d, rounded);
     }
-    trial t(text_of("%s of %lld %s", over ? "over the scale" : "scale", (long long)n, dtype_text(d)), {&y, &x, &scaler},
-            1);
-    t.t.i[0] = over;
-    t.run(sc_k_scale);
+    trial t(text_of("%s of %lld %s", over ? "over the scale" : "scale", (long long)n, dtype_text(d)),
+            sc_scale_args{.y = y.t, .x = x.t, .scaler = scaler.t, .inverse = over});
+    t.run();
     t.expect("y", y, want, -1);
 }
 
@@ -382,9 +414,10 @@ static void update_scale_trial(const char *name, sc_scaler from, bool found, int
     pool p;
     tensor &coefficient = p.empty(FP32, {2}), &scaler = scaler_at(p, from);
     fill(coefficient, [&, k = 0]() mutable { return k++ ? (double)found : 0.25; });
-    trial t(text_of("update_scale: %s", name), {&coefficient, &scaler}, 0);
-    t.t.f[0] = 2, t.t.f[1] = 0.5, t.t.i[0] = interval;
-    t.launch(sc_k_update_scale);
+    trial t(text_of("update_scale: %s", name),
+            sc_update_scale_args{
+                .coefficient = coefficient.t, .scaler = scaler.t, .interval = interval, .growth = 2, .backoff = 0.5});
+    t.launch();
     sc_scaler got;
     SC_CUDA(cudaMemcpy(&got, scaler.t.p, sizeof got, cudaMemcpyDeviceToHost));
     if (memcmp(&got, &want, sizeof got)) t.complain("another state than wanted");
@@ -421,12 +454,10 @@ static void amax_trial(int d, int shard, int64_t slice) {
         for (int64_t i = table[3 + 3 * k]; i < table[3 + 3 * k] + table[4 + 3 * k]; i++)
             if (i >= low && i < low + slice && !std::isnan(want[k]))
                 want[k] = std::isnan(x.x[i - low]) ? NAN : fmax(want[k], fabs(x.x[i - low]));
-    trial t(text_of("amax %s shard %d of %lld", dtype_text(d), shard, (long long)slice), {&y, &x}, 1);
-    t.t.i[0] = 4;
+    trial t(text_of("amax %s shard %d of %lld", dtype_text(d), shard, (long long)slice),
+            sc_amax_args{.y = y.t, .shard = x.t, .table = table.data(), .ntable = (int64_t)table.size(), .shards = 4});
     t.t.rank = shard;
-    t.t.table = table.data();
-    t.t.ntable = (int)table.size();
-    t.run(sc_k_amax);
+    t.run();
     t.expect("y", y, want, 0);
 }
 
@@ -488,8 +519,9 @@ static void coalesce_trial(int from, int to, const rows_case &c) {
         fill(some, [&, i = rank * c.tokens]() mutable { return index.x[i++]; });
         fill(rows, [&, i = rank * c.tokens * c.cols]() mutable { return g.x[i++]; });
         tensor &dw = p.empty(to, {c.rows, c.cols}), &work = p.work(ints);
-        trial t(text_of("embedding_grad of rank %d", rank) + shape, {&dw, &some, &rows, &work}, 9);
-        t.run(sc_k_embedding_grad);
+        trial t(text_of("embedding_grad of rank %d", rank) + shape,
+                sc_embedding_grad_args{.dw = dw.t, .index = some.t, .g = rows.t, .work = work.t, .rows = c.rows});
+        t.run();
         numbers want(all);
         for (int64_t i = 0; i < all; i++) {
             want[i] = rounded_to(to, mine[i]);
@@ -504,11 +536,18 @@ static void coalesce_trial(int from, int to, const rows_case &c) {
         tensor &dw = p.empty(to, {slice}), &work = p.work(((2 * c.rows + 1 + 2 * n) * 4 + 15) / 16 * 16);
         numbers want(slice);
         for (int64_t i = 0; i < slice; i++) want[i] = k * slice + i < all ? rounded_to(to, sum[k * slice + i]) : 0;
-        trial t(text_of("coalesce: slice %d of %d", k, c.slices) + shape, {&dw, &index, &g, &work}, 9);
-        const int64_t attributes[] = {c.rows, c.cols, c.members, c.groups, slice, c.slices};
-        memcpy(t.t.i, attributes, sizeof attributes);
+        trial t(text_of("coalesce: slice %d of %d", k, c.slices) + shape, sc_coalesce_args{.y = dw.t,
+                                                                                           .index = index.t,
+                                                                                           .g = g.t,
+                                                                                           .work = work.t,
+                                                                                           .rows = c.rows,
+                                                                                           .cols = c.cols,
+                                                                                           .group = c.members,
+                                                                                           .groups = c.groups,
+                                                                                           .slice = slice,
+                                                                                           .slices = c.slices});
         t.t.rank = c.slices + k; /* of another replica */
-        t.run(sc_k_coalesce);
+        t.run();
         t.expect("dw", dw, want, -1);
     }
 }

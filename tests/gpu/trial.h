@@ -8,6 +8,8 @@
 #include "check.h"
 
 #include "../../runtime/philox.h"
+#include <algorithm>
+#include <stddef.h>
 
 typedef std::vector<double> numbers;
 
@@ -54,28 +56,66 @@ static double tolerance(int dtype) { /* one rounding to the dtype and some of a 
     return dtype == BF16 ? 4.0e-3 : dtype == FP16 ? 5.1e-4 : 2e-6;
 }
 
+/* ── ops by their structs: of sc_matmul_args its kernel, sc_k_matmul, and which of its tensors that writes ───────────
+ */
+enum { OPTIONAL = 1, LENDS = 2, UPDATED = 4 }; /* ops.def */
+struct slot {
+    int n;
+    bool written;
+};
+template <class ARGS> struct op_of;
+#define RESULT(name, flags) {1, true},
+#define RESULTS(name, n) {n, true},
+#define OPERAND(name, flags) {1, ((flags) & UPDATED) != 0},
+#define OPERANDS(name, n) {n, false},
+#define OP(name, notation, results, operands, ...)                                                                     \
+    extern "C" sc_kernel sc_k_##name;                                                                                  \
+    template <> struct op_of<sc_##name##_args> {                                                                       \
+        static sc_kernel *kernel() { return sc_k_##name; }                                                             \
+        static std::vector<slot> slots() { return {results operands{1, true}}; } /* the workspace last */              \
+    };
+#include "../../runtime/schema/ops.def"
+
+static std::vector<tensor *> living; /* of all pools */
+
 struct trial {
     std::string name, text;
-    std::vector<tensor *> tensors;
-    unsigned results; /* bit k: tensor k is written */
+    sc_kernel *kernel;
+    sc_args args;
     sc_task t;
+    struct part { /* a tensor of args */
+        tensor *a;
+        bool written, scratch;
+    };
+    std::vector<part> parts;
     bool good;
 
-    trial(const std::string &what, const std::vector<tensor *> &all, unsigned written)
-        : name(what), tensors(all), results(written), t(), good(true) {
-        t.nt = (int)all.size();
-        for (int k = 0; k < t.nt; k++) t.t[k] = all[k]->t;
+    /* Its tensors are ones of pools. */
+    template <class ARGS> trial(const std::string &what, const ARGS &k) : name(what), args(), t(), good(true) {
+        memcpy(&args, &k, sizeof k);
+        kernel = op_of<ARGS>::kernel();
+        const sc_tensor *work = (const sc_tensor *)((const char *)&args + offsetof(ARGS, work));
+        for (const slot &s : op_of<ARGS>::slots())
+            for (int i = 0; i < s.n; i++, t.slots++)
+                for (tensor *a : living)
+                    if (args.t[t.slots].p && args.t[t.slots].p == a->t.p)
+                        parts.push_back({a, s.written, &args.t[t.slots] == work});
         t.world = t.parts = 1;
         t.stream = stream;
         t.library = &library;
         t.record = (const sc_record *)record_on_device.t.p;
     }
+    /* Of what it may write, it writes only these. */
+    void writes_only(const std::vector<tensor *> &these) {
+        for (part &p : parts) p.written = std::find(these.begin(), these.end(), p.a) != these.end();
+    }
     void complain(const char *what) {
         good = false;
         text += std::string(text.empty() ? "" : ", ") + what;
     }
-    void launch(sc_kernel *kernel) {
-        for (tensor *a : tensors) upload(*a);
+    void launch() {
+        t.args = &args;
+        for (part &p : parts) upload(*p.a);
         kernel(&t);
 #ifdef SC_TWIN
         if (sc_kernel_finish(kernel)) sc_kernel_finish(kernel)(&t);
@@ -88,30 +128,27 @@ struct trial {
         return now;
     }
     bool written(const tensor &a) const { /* also where a result has its bytes */
-        for (size_t k = 0; k < tensors.size(); k++)
-            if ((results >> k & 1) && tensors[k]->base == a.base) return true;
+        for (const part &p : parts)
+            if (p.written && p.a->base == a.base) return true;
         return false;
     }
-    bool scratch(size_t k) const {
-        return k > 0 && k + 1 == tensors.size() && tensors[k]->t.dtype == BOOL;
-    }
-    void run(sc_kernel *kernel) {
+    void run() {
         std::vector<std::vector<unsigned char>> first;
-        launch(kernel);
-        for (tensor *a : tensors) first.push_back(bytes(*a));
-        launch(kernel);
+        launch();
+        for (part &p : parts) first.push_back(bytes(*p.a));
+        launch();
         uint64_t hash = 14695981039346656037ull;
-        for (size_t k = 0; k < tensors.size(); k++) {
-            tensor &a = *tensors[k];
-            if (!scratch(k) && bytes(a) != first[k]) complain("two runs differ");
-            if (!scratch(k) && !written(a) && first[k] != a.image) complain("an operand has changed");
+        for (size_t k = 0; k < parts.size(); k++) {
+            tensor &a = *parts[k].a;
+            if (!parts[k].scratch && bytes(a) != first[k]) complain("two runs differ");
+            if (!parts[k].scratch && !written(a) && first[k] != a.image) complain("an operand has changed");
         }
-        for (size_t k = 0; k < tensors.size(); k++)
-            if (results >> k & 1) {
-                if (!fetch(*tensors[k])) complain("bytes beyond a result have changed");
-                for (int64_t i = 0; i < count(*tensors[k]) && !scratch(k); i++)
-                    for (int b = 0; b < bytes_of_dtype(tensors[k]->t.dtype); b++)
-                        hash = (hash ^ in_image(*tensors[k], i)[b]) * 1099511628211ull;
+        for (part &p : parts)
+            if (p.written) {
+                if (!fetch(*p.a)) complain("bytes beyond a result have changed");
+                for (int64_t i = 0; i < count(*p.a) && !p.scratch; i++)
+                    for (int b = 0; b < bytes_of_dtype(p.a->t.dtype); b++)
+                        hash = (hash ^ in_image(*p.a, i)[b]) * 1099511628211ull;
             }
         if (print_bits) {
             char line[40];
@@ -155,6 +192,7 @@ struct pool {
     std::vector<tensor *> all;
     tensor &add(const tensor &a) {
         all.push_back(new tensor(a));
+        living.push_back(all.back());
         return *all.back();
     }
     tensor &empty(int dtype, const extents &shape, const extents &stride = {}, int64_t shift = 0) {
@@ -175,6 +213,7 @@ struct pool {
     tensor &work(int64_t bytes) { return empty(BOOL, {bytes > 0 ? bytes : 1}); }
     ~pool() {
         for (tensor *a : all) {
+            living.erase(std::find(living.begin(), living.end(), a));
             release(*a);
             delete a;
         }

@@ -51,7 +51,7 @@ def test_S_reshard_after_forward():
             check(comm["g1b"] == "2 ranks" and comm["g1f"] == "shard", "the backward's gather is within the group: %s" % comm["g1b"])
             check(abs(wire["g1b"] / wire["g1f"] - (n - 1) / n * world / (world - 1)) < 1e-9, "and moves less")
             unit, size = p["units"][1], {s["name"]: s["size"] for s in p["storages"]}
-            check(size["s1.0"] == unit["numel"] * 2 // n, "a rank keeps 1/%d of the unit: %d bytes" % (n, size["s1.0"]))
+            check(size["s1.y"] == unit["numel"] * 2 // n, "a rank keeps 1/%d of the unit: %d bytes" % (n, size["s1.y"]))
 
 
 def test_S_reshard_after_backward():

@@ -51,27 +51,27 @@ static void set(Value *v, int64_t i, double x) {
 
 static double pointwise(const Op *op, double x, double y) {
     switch (op->kind) {
-    case OP_ADD: return x + y;
-    case OP_SUB: return x - y;
-    case OP_MUL: return x * y;
-    case OP_NEG: return -x;
-    case OP_ADD_SCALAR: return x + op->f[0];
-    case OP_MUL_SCALAR: return x * op->f[0];
-    case OP_TANH: return tanh(x);
-    case OP_TANH_GRAD: return x * (1 - y * y);
-    case OP_SILU: return x / (1 + exp(-x));
-    case OP_SILU_GRAD: {
+    case OP_add: return x + y;
+    case OP_sub: return x - y;
+    case OP_mul: return x * y;
+    case OP_neg: return -x;
+    case OP_add_scalar: return x + op->add_scalar.x;
+    case OP_mul_scalar: return x * op->mul_scalar.x;
+    case OP_tanh: return tanh(x);
+    case OP_tanh_grad: return x * (1 - y * y);
+    case OP_silu: return x / (1 + exp(-x));
+    case OP_silu_grad: {
         double s = 1 / (1 + exp(-y));
         return x * s * (1 + y * (1 - s));
     }
-    case OP_CAST: return x;
+    case OP_cast: return x;
     default: cr_assert_fail("the interpreter does not know %s", op_info[op->kind].name); return 0;
     }
 }
 
 static void run_matmul(const Op *op) {
-    Value *x = op->in[0], *w = op->in[1], *y = op->out[0];
-    bool ta = op->i[0], tb = op->i[1];
+    Value *x = op->matmul.a, *w = op->matmul.b, *y = op->matmul.y;
+    bool ta = op->matmul.trans_a, tb = op->matmul.trans_b;
     int64_t m = y->shape[y->dims - 2], n = y->shape[y->dims - 1], k = x->shape[x->dims - 1 - ta],
             batch = value_numel(y) / (m * n);
     for (int64_t s = 0; s < batch; s++)
@@ -85,76 +85,88 @@ static void run_matmul(const Op *op) {
             }
 }
 
-static void run_reduce(const Op *op) {
-    Value *x = op->in[0], *y = op->out[0];
+static void run_reduce(const Op *op) { /* sum, mean */
+    Value *x = op->sum.x, *y = op->sum.y;
     int64_t n = value_numel(x), ny = value_numel(y), index[MAX_DIMS];
     double *sum = calloc((size_t)ny, sizeof *sum);
     for (int64_t i = 0; i < n; i++) {
         int64_t o = 0;
         unravel(x, i, index);
         for (int d = 0; d < x->dims; d++)
-            if (!(op->i[0] >> d & 1)) o = o * x->shape[d] + index[d];
+            if (!(op->sum.over >> d & 1)) o = o * x->shape[d] + index[d];
         sum[o] += get(x, i);
     }
-    for (int64_t i = 0; i < ny; i++) set(y, i, op->kind == OP_MEAN ? sum[i] * (double)ny / (double)n : sum[i]);
+    for (int64_t i = 0; i < ny; i++) set(y, i, op->kind == OP_mean ? sum[i] * (double)ny / (double)n : sum[i]);
     free(sum);
 }
 
-static void run_softmax(const Op *op) { /* and its gradient */
-    Value *y = op->out[0];
+static void run_softmax(const Op *op) {
+    Value *x = op->softmax.x, *y = op->softmax.y;
     int64_t n = y->shape[y->dims - 1];
     for (int64_t r = 0; r < value_numel(y) / n; r++) {
         double sum = 0;
-        bool grad = op->kind == OP_SOFTMAX_GRAD;
-        for (int64_t i = r * n; i < r * n + n; i++)
-            sum += grad ? get(op->in[0], i) * get(op->in[1], i) : exp(get(op->in[0], i));
-        for (int64_t i = r * n; i < r * n + n; i++)
-            set(y, i, grad ? get(op->in[1], i) * (get(op->in[0], i) - sum) : exp(get(op->in[0], i)) / sum);
+        for (int64_t i = r * n; i < r * n + n; i++) sum += exp(get(x, i));
+        for (int64_t i = r * n; i < r * n + n; i++) set(y, i, exp(get(x, i)) / sum);
     }
 }
 
-static void run_pieces(const Op *op) { /* concat, pad_slice */
-    int64_t index[MAX_DIMS], start = op->kind == OP_PAD_SLICE ? op->i[1] : 0;
-    Value *y = op->out[0];
-    if (op->kind == OP_PAD_SLICE)
-        for (int64_t i = 0; i < value_numel(y); i++) set(y, i, 0);
-    for (int k = 0; k < op->nin; k++) {
-        for (int64_t i = 0; i < value_numel(op->in[k]); i++) {
-            unravel(op->in[k], i, index);
-            index[op->i[0]] += start;
-            bytes_of(y)[at(y, index)] = get(op->in[k], i);
-        }
-        start += op->in[k]->shape[op->i[0]];
+static void run_softmax_grad(const Op *op) {
+    Value *grad = op->softmax_grad.g, *y = op->softmax_grad.y, *dx = op->softmax_grad.dx;
+    int64_t n = y->shape[y->dims - 1];
+    for (int64_t r = 0; r < value_numel(y) / n; r++) {
+        double sum = 0;
+        for (int64_t i = r * n; i < r * n + n; i++) sum += get(grad, i) * get(y, i);
+        for (int64_t i = r * n; i < r * n + n; i++) set(dx, i, get(y, i) * (get(grad, i) - sum));
     }
+}
+
+static void put(Value *y, Value *piece, int64_t dim, int64_t start) {
+    int64_t index[MAX_DIMS];
+    for (int64_t i = 0; i < value_numel(piece); i++) {
+        unravel(piece, i, index);
+        index[dim] += start;
+        bytes_of(y)[at(y, index)] = get(piece, i);
+    }
+}
+
+static void run_concat(const Op *op) {
+    for (int64_t k = 0, start = 0; k < op->nin; k++) {
+        put(op->concat.y, op->concat.x[k], op->concat.dim, start);
+        start += op->concat.x[k]->shape[op->concat.dim];
+    }
+}
+
+static void fill(Value *y, double x) {
+    for (int64_t i = 0; i < value_numel(y); i++) set(y, i, x);
 }
 
 static void run_op(const Op *op) {
     if (op_is(op, T_VIEW)) return;
     for (int m = 0; m < op->nbody; m++) run_op(op->body[m]);
     if (op->nbody) return;
-    Value *y = op->nout ? op->out[0] : NULL;
-    int64_t n = y ? value_numel(y) : 0;
     switch (op->kind) {
-    case OP_MATMUL: run_matmul(op); return;
-    case OP_SUM:
-    case OP_MEAN: run_reduce(op); return;
-    case OP_SOFTMAX:
-    case OP_SOFTMAX_GRAD: run_softmax(op); return;
-    case OP_CONCAT:
-    case OP_PAD_SLICE: run_pieces(op); return;
-    case OP_GRAD_SEED:
-    case OP_FULL:
-        for (int64_t i = 0; i < n; i++) set(y, i, op->kind == OP_FULL ? op->f[0] : 1);
+    case OP_matmul: run_matmul(op); return;
+    case OP_sum:
+    case OP_mean: run_reduce(op); return;
+    case OP_softmax: run_softmax(op); return;
+    case OP_softmax_grad: run_softmax_grad(op); return;
+    case OP_concat: run_concat(op); return;
+    case OP_pad_slice:
+        fill(op->pad_slice.y, 0);
+        put(op->pad_slice.y, op->pad_slice.a, op->pad_slice.dim, op->pad_slice.start);
         return;
-    case OP_COPY:
-        for (int64_t i = 0; i < n; i++) set(y, i, get(op->in[0], i));
+    case OP_grad_seed: fill(op->grad_seed.y, 1); return;
+    case OP_full: fill(op->full.y, op->full.value); return;
+    case OP_copy:
+        for (int64_t i = 0; i < value_numel(op->copy.y); i++) set(op->copy.y, i, get(op->copy.a, i));
         return;
-    case OP_DROPOUT: /* keyed by element and attribute */
-        for (int64_t i = 0; i < n; i++) set(y, i, (i * 7 + op->i[0]) % 3 ? get(op->in[0], i) * 1.5 : 0);
+    case OP_dropout: /* keyed by element and attribute */
+        for (int64_t i = 0; i < value_numel(op->dropout.y); i++)
+            set(op->dropout.y, i, (i * 7 + op->dropout.key) % 3 ? get(op->dropout.x, i) * 1.5 : 0);
         return;
-    default:
-        for (int64_t i = 0; i < n; i++)
-            set(y, i, pointwise(op, get(op->in[0], i), op->nin > 1 ? get(op->in[1], i) : 0));
+    default: /* pointwise: one operand or two, as add has */
+        for (int64_t i = 0; i < value_numel(op->add.y); i++)
+            set(op->add.y, i, pointwise(op, get(op->add.a, i), op->add.b ? get(op->add.b, i) : 0));
     }
 }
 

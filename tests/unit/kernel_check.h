@@ -46,6 +46,7 @@ static sc_tensor tensor(int dtype, int dims, const int64_t *shape, const int64_t
     blocks[nblocks++].n = bytes;
     return t;
 }
+static const sc_tensor absent; /* an optional operand */
 #define LIST(...) ((int64_t[]){__VA_ARGS__})
 #define T_(dtype, ...) tensor(dtype, (int)(sizeof LIST(__VA_ARGS__) / 8), LIST(__VA_ARGS__), NULL)
 
@@ -84,12 +85,27 @@ static sc_tensor workspace(int64_t bytes) {
  */
 static sc_record record = {.step = 7, .first_sample = 40, .seed = 99, .grad_seed = 0.25f, .count = {11, 5}};
 
-static sc_task task(int nt, const sc_tensor *t) {
-    sc_task k = {.nt = nt, .record = &record, .world = 1};
-    memcpy(k.t, t, sizeof *t * (size_t)nt);
-    return k;
+static int at_rank; /* which rank the kernels run on */
+
+static sc_task task_of(const void *args, int slots) {
+    return (sc_task){.args = args, .slots = slots, .record = &record, .rank = at_rank, .world = 1, .parts = 1};
 }
-#define TASK(...) task((int)(sizeof((sc_tensor[]){__VA_ARGS__}) / sizeof(sc_tensor)), (sc_tensor[]){__VA_ARGS__})
+
+/* writes_matmul(): bit k is set where ops.def says that the kernel writes slot k. SLOT(matmul, bias): one such bit. */
+#undef SHAPE /* of emitted code */
+enum { OPTIONAL = 0, LENDS = 0, UPDATED = 1 };
+#define RESULT(name, flags) written |= 1ull << slot++;
+#define RESULTS(name, n) written |= ((1ull << (n)) - 1) << slot, slot += (n);
+#define OPERAND(name, flags) written |= (uint64_t)(flags) << slot++;
+#define OPERANDS(name, n) slot += (n);
+#define OP(name, notation, results, operands, ...)                                                                     \
+    static uint64_t writes_##name(void) {                                                                              \
+        uint64_t written = 0;                                                                                          \
+        int slot = 0;                                                                                                  \
+        results operands return written;                                                                               \
+    }
+#include "schema/ops.def"
+#define SLOT(op, name) (1ull << offsetof(sc_##op##_args, name) / sizeof(sc_tensor))
 
 static int block_of(const sc_tensor *t) {
     for (int b = 0; b < nblocks; b++)
@@ -97,36 +113,56 @@ static int block_of(const sc_tensor *t) {
     abort(); /* a tensor without memory */
 }
 
-/* Runs the kernel in 1, 2 and 3 parts from the same memory; the tensors of `written` must end with the same bits. */
-static void run(sc_kernel *kernel, sc_task k, unsigned written) {
+/* Runs the kernel in 1, 2 and 3 parts from the same memory. The tensors of `written` must end with the same bits, all
+ * others but the workspace, and those that share memory with them, must stay as they are. */
+static void run_kernel(sc_kernel *kernel, const void *args, int slots, uint64_t written) {
     char *before[SC_TENSORS] = {0}, *first[SC_TENSORS] = {0};
+    sc_task k = task_of(args, slots);
+    const sc_tensor *t = k.args->t;
+    int block[SC_TENSORS];
+    bool changes[256] = {false};
+    for (int j = 0; j < slots; j++) {
+        block[j] = t[j].p ? block_of(&t[j]) : -1;
+        if (t[j].p && written >> j & 1) changes[block[j]] = true;
+    }
     for (int parts = 1; parts <= 3; parts++) {
-        for (int j = 0; j < k.nt; j++) {
-            int b = block_of(&k.t[j]);
-            if (parts == 1) before[j] = memcpy(malloc(blocks[b].n), blocks[b].p, blocks[b].n);
-            memcpy(blocks[b].p, before[j], blocks[b].n);
+        for (int j = 0; j < slots; j++) {
+            if (!t[j].p) continue;
+            char *p = blocks[block[j]].p;
+            size_t n = blocks[block[j]].n;
+            if (parts == 1) before[j] = memcpy(malloc(n), p, n);
+            memcpy(p, before[j], n);
         }
-        for (int p = 0; p < parts; p++) {
-            k.part = p;
-            k.parts = parts;
-            kernel(&k);
-        }
+        k.parts = parts;
+        for (k.part = 0; k.part < parts; k.part++) kernel(&k);
         k.part = 0;
         k.parts = 1;
         if (sc_kernel_finish(kernel)) sc_kernel_finish(kernel)(&k);
-        for (int j = 0; j < k.nt; j++) {
-            int b = block_of(&k.t[j]);
+        for (int j = 0; j < slots; j++) {
+            if (!t[j].p) continue;
+            const char *p = blocks[block[j]].p;
+            size_t n = blocks[block[j]].n;
             if (!(written >> j & 1)) {
-                if (k.t[j].dtype != BOOL)
-                    cr_assert(!memcmp(blocks[b].p, before[j], blocks[b].n), "operand %d changed", j);
+                if (j < slots - 1 && !changes[block[j]])
+                    cr_assert(!memcmp(p, before[j], n), "operand in slot %d changed", j);
             } else if (parts == 1) {
-                first[j] = memcpy(malloc(blocks[b].n), blocks[b].p, blocks[b].n);
+                first[j] = memcpy(malloc(n), p, n);
             } else {
-                cr_assert(!memcmp(blocks[b].p, first[j], blocks[b].n), "tensor %d differs in %d parts", j, parts);
+                cr_assert(!memcmp(p, first[j], n), "slot %d differs in %d parts", j, parts);
             }
         }
     }
-    for (int j = 0; j < k.nt; j++) free(before[j]), free(first[j]);
+    for (int j = 0; j < slots; j++) free(before[j]), free(first[j]);
+}
+/* run(matmul, .y = y, .a = a, .b = b): that kernel; run_args: with a struct that is there already; run_writing: one
+ * that writes fewer tensors, or more, than ops.def says. run_once: in one part, checking nothing. */
+#define run_writing(op, args, written) run_kernel(sc_k_##op, args, SC_SLOTS_##op, written)
+#define run_args(op, args) run_writing(op, args, writes_##op())
+#define run(op, ...) run_args(op, (&(sc_##op##_args){__VA_ARGS__}))
+#define run_once(op, args) call_kernel(sc_k_##op, args, SC_SLOTS_##op)
+static void call_kernel(sc_kernel *kernel, const void *args, int slots) {
+    sc_task k = task_of(args, slots);
+    kernel(&k);
 }
 
 /* Relative to the reference's size and `scale`: what one rounding to the dtype plus some reals' roundings may cost. */

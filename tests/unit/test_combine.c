@@ -15,7 +15,6 @@ static Builder *b;
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) {                                           \
         __VA_ARGS__                                                                                                    \
     }
-#define IN(...) (int)(sizeof((Value *[]){__VA_ARGS__}) / sizeof(Value *)), ((Value *[]){__VA_ARGS__})
 
 static void start(void) {
     g = graph_new(arena_new());
@@ -44,12 +43,21 @@ static Value *input(Dtype d, int dims, const int64_t *shape) {
     v->name = "x";
     return v;
 }
+static Value *linear(Value *x, Value *w, Value *bias) {
+    return BUILD(b, matmul, .a = x, .b = w, .bias = bias)->matmul.y;
+}
 static Value *matmul(Value *x, Value *w) {
-    return build2(b, OP_MATMUL, x, w);
+    return linear(x, w, NULL);
+}
+/* Of weights of its own; a layer_norm's bias may be NULL. */
+static Value *rms_norm(Value *x) {
+    return BUILD(b, rms_norm, .x = x, .w = param(SHAPE(8)), .eps = 1e-5)->rms_norm.y;
+}
+static Value *layer_norm(Value *x, Value *bias) {
+    return BUILD(b, layer_norm, .x = x, .w = param(SHAPE(8)), .b = bias, .eps = 1e-5)->layer_norm.y;
 }
 static void loss(Value *v) {
-    Value *mean = build_op(b, OP_MEAN, 1, &v, (int64_t[]){(1 << v->dims) - 1, 0}, 2, NULL, 0)->out[0];
-    g->train->loss = mean;
+    g->train->loss = BUILD(b, mean, .x = v, .over = (1 << v->dims) - 1)->mean.y;
 }
 static int count(OpKind k) {
     int n = 0;
@@ -83,47 +91,48 @@ static void finish(void) {
 Test(combine, a_sum_begins_with_the_addend) {
     start();
     Value *x = input(FP32, SHAPE(2, 6, 8)), *w = param(SHAPE(8, 8)), *v = param(SHAPE(8, 8));
-    Value *y = build2(b, OP_ADD, x, matmul(x, w)), *z = build2(b, OP_ADD, matmul(y, v), y);
+    Value *y = build2(b, OP_add, x, matmul(x, w)), *z = build2(b, OP_add, matmul(y, v), y);
     loss(matmul(z, param(SHAPE(8, 4)))); /* so that z's gradient is no expanded number */
     finish();
-    const Op *first = nth(OP_MATMUL, 0), *second = nth(OP_MATMUL, 1);
-    cr_expect(first->i[3] && first->nin == 3 && first->in[2] == x && first->out[0] == y);
-    cr_expect(second->i[3] && second->in[2] == y && second->out[0] == z);
+    const Op *first = nth(OP_matmul, 0), *second = nth(OP_matmul, 1);
+    cr_expect(first->matmul.c == x && !first->matmul.bias && first->nin == SLOT(matmul, c) + 1);
+    cr_expect(first->matmul.y == y && second->matmul.c == y && second->matmul.y == z);
     int added = 0; /* what reaches y by both ways */
-    for (int i = 2; i < count(OP_MATMUL); i++) added += nth(OP_MATMUL, i)->i[3] && nth(OP_MATMUL, i)->phase == BACKWARD;
+    for (int i = 2; i < count(OP_matmul); i++)
+        added += nth(OP_matmul, i)->matmul.c && nth(OP_matmul, i)->phase == BACKWARD;
     cr_expect_eq(added, 1);
 }
 
 Test(combine, a_product_that_others_read_stays) {
     start();
     Value *x = input(FP32, SHAPE(6, 8)), *y = matmul(x, param(SHAPE(8, 8)));
-    loss(build2(b, OP_MUL, build2(b, OP_ADD, x, y), y));
+    loss(build2(b, OP_mul, build2(b, OP_add, x, y), y));
     finish();
-    for (int i = 0; i < count(OP_MATMUL); i++) cr_expect_eq(nth(OP_MATMUL, i)->i[3], 0);
+    for (int i = 0; i < count(OP_matmul); i++) cr_expect_null(nth(OP_matmul, i)->matmul.c);
 }
 
 Test(combine, an_addend_of_other_layout_stays) {
     start();
     Value *x = input(FP32, SHAPE(6, 8)), *wide = build_expand(b, input(FP32, SHAPE(8)), SHAPE(6, 8));
-    loss(build2(b, OP_ADD, wide, matmul(x, param(SHAPE(8, 8)))));
+    loss(build2(b, OP_add, wide, matmul(x, param(SHAPE(8, 8)))));
     finish();
-    cr_expect_eq(nth(OP_MATMUL, 0)->i[3], 0);
+    cr_expect_null(nth(OP_matmul, 0)->matmul.c);
 }
 
 Test(combine, gelu_and_its_gradient) {
     start();
     Value *x = input(FP32, SHAPE(6, 8)), *w = param(SHAPE(8, 16)), *v = param(SHAPE(16, 8)), *bias = param(SHAPE(16));
-    Value *up = build_op(b, OP_MATMUL, IN(x, w, bias), NULL, 0, NULL, 0)->out[0];
-    loss(matmul(build1(b, OP_GELU_TANH, up), v));
+    Value *up = linear(x, w, bias);
+    loss(matmul(build1(b, OP_gelu_tanh, up), v));
     finish();
-    const Op *forward = nth(OP_MATMUL, 0);
-    cr_expect(forward->i[4] == SC_GELU_TOO && forward->nout == 2 && forward->out[1] == up && up->def == forward);
+    const Op *forward = nth(OP_matmul, 0);
+    cr_expect(forward->matmul.epilogue == SC_GELU_TOO && forward->matmul.aux == up && up->def == forward);
     int gradients = 0;
-    for (int i = 0; i < count(OP_MATMUL); i++) {
-        const Op *op = nth(OP_MATMUL, i);
-        if (op->i[4] != SC_GELU_GRAD) continue;
+    for (int i = 0; i < count(OP_matmul); i++) {
+        const Op *op = nth(OP_matmul, i);
+        if (op->matmul.epilogue != SC_GELU_GRAD) continue;
         gradients++;
-        cr_expect(op->nin == 3 && op->in[2] == up);
+        cr_expect(op->matmul.x == up && !op->matmul.bias && !op->matmul.c && op->nin == SLOT(matmul, x) + 1);
     }
     cr_expect_eq(gradients, 1);
 }
@@ -131,11 +140,12 @@ Test(combine, gelu_and_its_gradient) {
 Test(combine, gelu_alone_keeps_no_argument) {
     start();
     g->train->loss = NULL;
-    Value *y = build1(b, OP_GELU_TANH, matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 16))));
+    Value *y = build1(b, OP_gelu_tanh, matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 16))));
     g->train->logits = y;
     combine(g, g->train);
     check_graph(g, "combine");
-    cr_expect(nth(OP_MATMUL, 0)->i[4] == SC_GELU && nth(OP_MATMUL, 0)->nout == 1 && nth(OP_MATMUL, 0)->out[0] == y);
+    const Op *op = nth(OP_matmul, 0);
+    cr_expect(op->matmul.epilogue == SC_GELU && op->nout == 1 && op->matmul.y == y);
 }
 
 /* ── gates ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -146,17 +156,18 @@ static void gated(bool swapped) {
     start();
     Value *x = input(FP32, SHAPE(6, 8)), *bias = param(SHAPE(16));
     gate_ = matmul(x, param(SHAPE(8, 16)));
-    up_ = build_op(b, OP_MATMUL, IN(x, param(SHAPE(8, 16)), bias), NULL, 0, NULL, 0)->out[0];
-    Value *silu = build1(b, OP_SILU, gate_);
-    h_ = swapped ? build2(b, OP_MUL, up_, silu) : build2(b, OP_MUL, silu, up_);
+    up_ = linear(x, param(SHAPE(8, 16)), bias);
+    Value *silu = build1(b, OP_silu, gate_);
+    h_ = swapped ? build2(b, OP_mul, up_, silu) : build2(b, OP_mul, silu, up_);
 }
 static int gradients_of_gates(void) {
     int n = 0;
-    for (int i = 0; i < count(OP_MATMUL); i++) {
-        const Op *op = nth(OP_MATMUL, i);
-        if (op->i[4] != SC_GATE_GRADS) continue;
+    for (int i = 0; i < count(OP_matmul); i++) {
+        const Op *op = nth(OP_matmul, i);
+        if (op->matmul.epilogue != SC_GATE_GRADS) continue;
         n++;
-        cr_expect(op->nin == 4 && op->in[2] == gate_ && op->in[3] == up_ && op->nout == 2);
+        cr_expect(op->matmul.gate == gate_ && op->matmul.up == up_ && op->matmul.aux);
+        cr_expect(!op->matmul.bias && !op->matmul.c && !op->matmul.x);
     }
     return n;
 }
@@ -167,20 +178,23 @@ Test(combine, a_gate_and_its_gradients) {
         loss(matmul(h_, param(SHAPE(16, 8))));
         finish();
         const Op *op = up_->def;
-        cr_expect(op->kind == OP_MATMUL && op->i[4] == SC_GATED_TOO && op->nin == 4 && op->in[3] == gate_);
-        cr_expect(op->nout == 2 && op->out[0] == h_ && op->out[1] == up_);
+        cr_expect(op->kind == OP_matmul && op->matmul.epilogue == SC_GATED_TOO && op->matmul.gate == gate_);
+        cr_expect(op->matmul.bias && !op->matmul.c && !op->matmul.x && !op->matmul.up);
+        cr_expect(op->matmul.y == h_ && op->matmul.aux == up_);
         cr_expect_eq(gradients_of_gates(), 1);
-        cr_expect_eq(count(OP_SILU_MUL_GRAD), 0);
-        cr_expect(op_lends(op) == 8 && !op_lends(gate_->def));
+        cr_expect_eq(count(OP_silu_mul_grad), 0);
+        for (int k = 0; k < op->nin; k++)
+            if (op->in[k]) cr_expect_eq(op_lends(op, k), k == SLOT(matmul, gate));
+        for (int k = 0; k < gate_->def->nin; k++) cr_expect(!op_lends(gate_->def, k));
     }
 }
 
 Test(combine, what_is_gated_may_be_read_elsewhere) {
     gated(false);
-    loss(matmul(build2(b, OP_ADD, matmul(h_, param(SHAPE(16, 8))), matmul(up_, param(SHAPE(16, 8)))),
+    loss(matmul(build2(b, OP_add, matmul(h_, param(SHAPE(16, 8))), matmul(up_, param(SHAPE(16, 8)))),
                 param(SHAPE(8, 4))));
     finish();
-    cr_expect(up_->def->i[4] == SC_GATED_TOO && up_->def->out[1] == up_);
+    cr_expect(up_->def->matmul.epilogue == SC_GATED_TOO && up_->def->matmul.aux == up_);
     cr_expect_eq(gradients_of_gates(), 1);
 }
 
@@ -190,56 +204,57 @@ Test(combine, a_gate_alone_keeps_nothing) {
     combine_traced(g, g->train);
     combine(g, g->train);
     check_graph(g, "combine");
-    cr_expect(h_->def->i[4] == SC_GATED && h_->def->nout == 1 && h_->def->in[3] == gate_);
+    const Op *op = h_->def;
+    cr_expect(op->matmul.epilogue == SC_GATED && op->nout == 1 && op->matmul.gate == gate_);
 }
 
 /* h's gradient is no product's, or not the product's alone. */
 Test(combine, gradients_of_a_gate_by_themselves) {
     gated(false);
-    loss(build1(b, OP_TANH, h_));
+    loss(build1(b, OP_tanh, h_));
     finish();
-    cr_expect_eq(count(OP_SILU_MUL_GRAD), 1);
+    cr_expect_eq(count(OP_silu_mul_grad), 1);
     gated(false);
-    loss(build2(b, OP_ADD, matmul(h_, param(SHAPE(16, 8))), matmul(build1(b, OP_TANH, h_), param(SHAPE(16, 8)))));
+    loss(build2(b, OP_add, matmul(h_, param(SHAPE(16, 8))), matmul(build1(b, OP_tanh, h_), param(SHAPE(16, 8)))));
     finish();
-    cr_expect_eq(count(OP_SILU_MUL_GRAD), 1);
+    cr_expect_eq(count(OP_silu_mul_grad), 1);
     cr_expect_eq(gradients_of_gates(), 0);
 }
 
 Test(combine, a_gate_that_others_read_stays) {
     gated(false);
-    Value *silu = nth(OP_SILU, 0)->out[0];
-    loss(matmul(build2(b, OP_ADD, h_, silu), param(SHAPE(16, 8))));
+    Value *silu = nth(OP_silu, 0)->silu.y;
+    loss(matmul(build2(b, OP_add, h_, silu), param(SHAPE(16, 8))));
     finish();
-    cr_expect_eq(count(OP_SILU_MUL_GRAD), 0);
-    cr_expect_eq(up_->def->i[4], SC_IDENTITY);
+    cr_expect_eq(count(OP_silu_mul_grad), 0);
+    cr_expect_eq(up_->def->matmul.epilogue, SC_IDENTITY);
 }
 
 Test(combine, a_value_that_gates_itself) {
     start();
     Value *x = matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 16)));
-    loss(matmul(build2(b, OP_MUL, build1(b, OP_SILU, x), x), param(SHAPE(16, 8))));
+    loss(matmul(build2(b, OP_mul, build1(b, OP_silu, x), x), param(SHAPE(16, 8))));
     finish();
     gate_ = up_ = x;
-    cr_expect_eq(x->def->i[4], SC_IDENTITY);
+    cr_expect_eq(x->def->matmul.epilogue, SC_IDENTITY);
     cr_expect_eq(gradients_of_gates(), 1);
 }
 
 Test(combine, halves_of_one_product_stay) {
     start();
     Value *both = matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 32)));
-    Op *split = build_op(b, OP_SPLIT, 1, &both, (int64_t[]){1, 2, 16, 16}, 4, NULL, 0);
-    loss(matmul(build2(b, OP_MUL, build1(b, OP_SILU, split->out[0]), split->out[1]), param(SHAPE(16, 8))));
+    Value *const *half = BUILD(b, split, .a = both, .dim = 1, .pieces = 2, .sizes = {16, 16})->split.y;
+    loss(matmul(build2(b, OP_mul, build1(b, OP_silu, half[0]), half[1]), param(SHAPE(16, 8))));
     finish();
-    cr_expect_eq(count(OP_SILU_MUL_GRAD), 0);
+    cr_expect_eq(count(OP_silu_mul_grad), 0);
 }
 
 /* What is checkpointed does not count; the op is of the call that wants it. */
 Test(combine, a_gate_across_checkpointed_calls) {
     gated(false);
-    nth(OP_SILU, 0)->region = 1;
+    nth(OP_silu, 0)->region = 1;
     combine_traced(g, g->train);
-    cr_expect_eq(nth(OP_SILU_MUL, 0)->region, 0);
+    cr_expect_eq(nth(OP_silu_mul, 0)->region, 0);
 }
 
 /* The products are kept by name: h alone is made again, from one of them and the gate. */
@@ -265,8 +280,9 @@ Test(combine, a_gate_is_run_again_without_its_product) {
     const Op *again = NULL;
     for (int i = 0; i < g->train->ops.n; i++)
         if (g->train->ops.at[i]->phase == RECOMPUTE) again = g->train->ops.at[i];
-    cr_assert(again && again->kind == OP_FUSED && again->nbody == 1 && again->body[0]->kind == OP_SILU_MUL);
-    cr_expect(again->in[0] == gate_ && again->in[1] == up_ && again->origin == h_->def);
+    cr_assert(again && again->kind == OP_fused && again->nbody == 1 && again->body[0]->kind == OP_silu_mul);
+    cr_expect(again->nin == 2 && again->origin == h_->def);
+    cr_expect(again->body[0]->silu_mul.gate == gate_ && again->body[0]->silu_mul.up == up_);
     recomputed(&names[1], 2);
     cr_expect(!up_->saved && h_->saved);
     recomputed(&names[2], 0);
@@ -274,67 +290,63 @@ Test(combine, a_gate_is_run_again_without_its_product) {
 
 /* ── norms ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static void block(OpKind norm, int weights) {
+static void block(OpKind norm) {
     start();
-    Value *x = matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 8))), *in[3] = {x};
-    for (int i = 0; i < weights; i++) in[1 + i] = param(SHAPE(8));
-    bool centred = norm == OP_LAYER_NORM;
-    Value *n = build_op(b, norm, 1 + weights, in, (int64_t[]){1, 1}, centred ? 2 : 0, (double[]){1e-5}, 1)->out[0];
-    loss(matmul(build2(b, OP_ADD, x, build1(b, OP_TANH, n)), param(SHAPE(8, 4))));
+    Value *x = matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 8)));
+    Value *n = norm == OP_layer_norm ? layer_norm(x, param(SHAPE(8))) : rms_norm(x);
+    loss(matmul(build2(b, OP_add, x, build1(b, OP_tanh, n)), param(SHAPE(8, 4))));
     finish();
 }
 
 Test(combine, gradients_round_a_norm) {
-    block(OP_LAYER_NORM, 2);
-    const Op *op = nth(OP_LAYER_NORM_GRADS, 0);
-    cr_expect(op->i[1] && op->i[2] && op->nin == 6 && op->nout == 3);
-    cr_expect_eq(count(OP_LAYER_NORM_GRAD) + count(OP_LAYER_NORM_GRAD_W), 0);
-    block(OP_RMS_NORM, 1);
-    op = nth(OP_RMS_NORM_GRADS, 0);
-    cr_expect(op->i[1] && op->i[2] && op->nin == 5 && op->nout == 2);
-    cr_expect_eq(count(OP_RMS_NORM_GRAD) + count(OP_RMS_NORM_GRAD_W), 0);
+    block(OP_layer_norm);
+    const Op *op = nth(OP_layer_norm_grads, 0);
+    cr_expect(op->layer_norm_grads.w && op->layer_norm_grads.c && op->layer_norm_grads.db && !op->layer_norm_grads.ds);
+    cr_expect_eq(count(OP_layer_norm_grad) + count(OP_layer_norm_grad_w), 0);
+    block(OP_rms_norm);
+    op = nth(OP_rms_norm_grads, 0);
+    cr_expect(op->rms_norm_grads.w && op->rms_norm_grads.c && op->rms_norm_grads.dw && !op->rms_norm_grads.ds);
+    cr_expect_eq(count(OP_rms_norm_grad) + count(OP_rms_norm_grad_w), 0);
 }
 
 /* x + b V, then a norm: b's gradient is the sum of what both ways bring to the sum. */
 static void biased(OpKind norm, bool residual, int times) {
     start();
-    Value *x = input(FP32, SHAPE(2, 6, 8)), *in[2], *first = param(SHAPE(8));
-    Value *y = build_op(b, OP_MATMUL, IN(x, param(SHAPE(8, 8)), first), NULL, 0, NULL, 0)->out[0];
-    for (int i = 1; i < times; i++)
-        y = build2(b, OP_ADD, y,
-                   build_op(b, OP_MATMUL, IN(x, param(SHAPE(8, 8)), param(SHAPE(8))), NULL, 0, NULL, 0)->out[0]);
-    in[0] = y, in[1] = param(SHAPE(8));
-    Value *n = build_op(b, norm, 2, in, (int64_t[]){1, 0}, norm == OP_LAYER_NORM ? 2 : 0, (double[]){1e-5}, 1)->out[0];
-    loss(matmul(residual ? build2(b, OP_ADD, y, build1(b, OP_TANH, n)) : n, param(SHAPE(8, 4))));
+    bool centred = norm == OP_layer_norm;
+    Value *x = input(FP32, SHAPE(2, 6, 8)), *first = param(SHAPE(8)), *y = linear(x, param(SHAPE(8, 8)), first);
+    for (int i = 1; i < times; i++) y = build2(b, OP_add, y, linear(x, param(SHAPE(8, 8)), param(SHAPE(8))));
+    Value *n = centred ? layer_norm(y, NULL) : rms_norm(y);
+    loss(matmul(residual ? build2(b, OP_add, y, build1(b, OP_tanh, n)) : n, param(SHAPE(8, 4))));
     finish();
-    const Op *op = nth(norm == OP_LAYER_NORM ? OP_LAYER_NORM_GRADS : OP_RMS_NORM_GRADS, 0);
-    int last = norm == OP_LAYER_NORM ? 3 : 2;
-    cr_assert(op->i[2] == residual && op->nout == last + 1 && op->i[3] == FP32 + 1);
+    const Op *op = nth(centred ? OP_layer_norm_grads : OP_rms_norm_grads, 0);
+    const Value *c = centred ? op->layer_norm_grads.c : op->rms_norm_grads.c;
+    const Value *ds = centred ? op->layer_norm_grads.ds : op->rms_norm_grads.ds;
+    cr_assert_eq(c != NULL, residual);
+    cr_assert_eq(centred ? op->layer_norm_grads.sums : op->rms_norm_grads.sums, FP32 + 1);
     bool taken = false; /* its result is one of the biases' gradients, in their place */
-    for (int i = 0; i < g->params.n; i++) taken |= g->params.at[i]->dims == 1 && g->params.at[i]->grad == op->out[last];
-    cr_expect(taken && op->out[last]->def == op);
-    cr_expect_eq(count(OP_SUM), times - 1);
+    for (int i = 0; i < g->params.n; i++) taken |= g->params.at[i]->dims == 1 && g->params.at[i]->grad == ds;
+    cr_expect(ds && taken && ds->def == op);
+    cr_expect_eq(count(OP_sum), times - 1);
     cr_expect_str_eq(op_label(g->arena, op) + strlen(op_info[op->kind].name), residual ? "+add+sum" : "+sum");
 }
 
 Test(combine, a_bias_before_a_norm) {
     for (int residual = 0; residual < 2; residual++) {
-        biased(OP_LAYER_NORM, residual, 1);
-        biased(OP_RMS_NORM, residual, 1);
-        biased(OP_LAYER_NORM, residual, 2); /* one sum is taken in */
+        biased(OP_layer_norm, residual, 1);
+        biased(OP_rms_norm, residual, 1);
+        biased(OP_layer_norm, residual, 2); /* one sum is taken in */
     }
 }
 
 Test(combine, a_bias_before_a_norm_of_another_shape) {
     start();
     Value *x = input(FP32, SHAPE(12, 8)), *bias = param(SHAPE(8));
-    Value *y = build_op(b, OP_MATMUL, IN(x, param(SHAPE(8, 8)), bias), NULL, 0, NULL, 0)->out[0];
-    y = build_reshape(b, y, SHAPE(2, 6, 8));
-    loss(matmul(build_op(b, OP_RMS_NORM, IN(y, param(SHAPE(8))), NULL, 0, (double[]){1e-5}, 1)->out[0],
-                param(SHAPE(8, 4))));
+    Value *y = build_reshape(b, linear(x, param(SHAPE(8, 8)), bias), SHAPE(2, 6, 8));
+    loss(matmul(rms_norm(y), param(SHAPE(8, 4))));
     finish();
-    cr_expect_eq(nth(OP_RMS_NORM_GRADS, 0)->out[2], bias->param->grad);
-    cr_expect_eq(count(OP_SUM), 0);
+    cr_assert_not_null(bias->param->grad);
+    cr_expect_eq(nth(OP_rms_norm_grads, 0)->rms_norm_grads.ds, bias->param->grad);
+    cr_expect_eq(count(OP_sum), 0);
 }
 
 /* Of other columns, or of some rows alone, a sum stays. */
@@ -346,12 +358,11 @@ Test(combine, other_sums_of_a_norms_gradient) {
     for (int i = 0; i < 3; i++) {
         start();
         Value *x = matmul(input(FP32, SHAPE(2, 6, 8)), param(SHAPE(8, 8))), *c = param(addend[i].dims, addend[i].shape);
-        Value *y = build2(b, OP_ADD, x, build_expand(b, c, SHAPE(2, 6, 8)));
-        loss(matmul(build_op(b, OP_RMS_NORM, IN(y, param(SHAPE(8))), NULL, 0, (double[]){1e-5}, 1)->out[0],
-                    param(SHAPE(8, 4))));
+        Value *y = build2(b, OP_add, x, build_expand(b, c, SHAPE(2, 6, 8)));
+        loss(matmul(rms_norm(y), param(SHAPE(8, 4))));
         finish();
-        cr_expect_eq(nth(OP_RMS_NORM_GRADS, 0)->nout, i == 1 ? 3 : 2);
-        cr_expect_eq(count(OP_SUM), i != 1);
+        cr_expect_eq(nth(OP_rms_norm_grads, 0)->rms_norm_grads.ds != NULL, i == 1);
+        cr_expect_eq(count(OP_sum), i != 1);
     }
 }
 
@@ -360,21 +371,22 @@ Test(combine, other_sums_of_a_norms_gradient) {
 static void classes(bool scaled, int region) {
     start();
     Value *x = matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 16)));
-    Op *op = build_op(b, OP_CROSS_ENTROPY, IN(x, input(INT32, SHAPE(6))), (int64_t[]){-100, 0}, 2, NULL, 0);
+    Op *op = BUILD(b, cross_entropy, .logits = x, .targets = input(INT32, SHAPE(6)), .ignore = -100);
     op->region = region;
-    g->train->loss = scaled ? build_scalar(b, OP_MUL_SCALAR, op->out[0], 2) : op->out[0];
+    g->train->loss = scaled ? build_scalar(b, OP_mul_scalar, op->cross_entropy.loss, 2) : op->cross_entropy.loss;
     finish();
 }
 
 Test(combine, the_loss_and_its_gradient) {
     classes(false, 0);
-    const Op *op = nth(OP_CROSS_ENTROPY_GRADS, 0);
-    cr_expect(op->out[1] == g->train->loss && op->phase == BACKWARD && op->i[0] == -100);
-    cr_expect_eq(count(OP_CROSS_ENTROPY) + count(OP_CROSS_ENTROPY_GRAD), 0);
+    const Op *op = nth(OP_cross_entropy_grads, 0);
+    cr_expect_eq(op->cross_entropy_grads.loss, g->train->loss);
+    cr_expect(op->phase == BACKWARD && op->cross_entropy_grads.ignore == -100);
+    cr_expect_eq(count(OP_cross_entropy) + count(OP_cross_entropy_grad), 0);
     classes(true, 0); /* its gradient is no constant */
-    cr_expect_eq(count(OP_CROSS_ENTROPY_GRADS), 0);
+    cr_expect_eq(count(OP_cross_entropy_grads), 0);
     classes(false, 1); /* made again in the backward */
-    cr_expect_eq(count(OP_CROSS_ENTROPY_GRADS), 0);
+    cr_expect_eq(count(OP_cross_entropy_grads), 0);
 }
 
 /* ── remake, pieces ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -382,32 +394,32 @@ Test(combine, the_loss_and_its_gradient) {
 Test(remake, a_gate_is_made_again) {
     start();
     Value *x = input(FP32, SHAPE(6, 8)), *gate = matmul(x, param(SHAPE(8, 16))), *up = matmul(x, param(SHAPE(8, 16)));
-    loss(matmul(build2(b, OP_MUL, build1(b, OP_GELU, gate), up), param(SHAPE(16, 8))));
+    loss(matmul(build2(b, OP_mul, build1(b, OP_gelu, gate), up), param(SHAPE(16, 8))));
     finish();
-    const Op *forward = nth(OP_FUSED, 0);
+    const Op *forward = nth(OP_fused, 0);
     cr_expect_eq(forward->nout, 1, "the gate leaves the group");
     int gates = 0;
-    for (int i = 0; i < count(OP_FUSED); i++)
-        for (int m = 0; m < nth(OP_FUSED, i)->nbody; m++) gates += nth(OP_FUSED, i)->body[m]->kind == OP_GELU;
+    for (int i = 0; i < count(OP_fused); i++)
+        for (int m = 0; m < nth(OP_fused, i)->nbody; m++) gates += nth(OP_fused, i)->body[m]->kind == OP_gelu;
     cr_expect_eq(gates, 2);
 }
 
 Test(remake, what_a_product_reads_is_kept) {
     start();
     Value *x = matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 16)));
-    loss(matmul(build1(b, OP_SILU, x), param(SHAPE(16, 8))));
+    loss(matmul(build1(b, OP_silu, x), param(SHAPE(16, 8))));
     finish();
     int silus = 0;
-    for (int i = 0; i < count(OP_FUSED); i++)
-        for (int m = 0; m < nth(OP_FUSED, i)->nbody; m++) silus += nth(OP_FUSED, i)->body[m]->kind == OP_SILU;
+    for (int i = 0; i < count(OP_fused); i++)
+        for (int m = 0; m < nth(OP_fused, i)->nbody; m++) silus += nth(OP_fused, i)->body[m]->kind == OP_silu;
     cr_expect_eq(silus, 1);
 }
 
 static int remade(void) { /* members that are made again */
     int n = 0;
-    for (int i = 0; i < count(OP_FUSED); i++)
-        for (int m = 0; m < nth(OP_FUSED, i)->nbody; m++) {
-            const char *id = nth(OP_FUSED, i)->body[m]->id;
+    for (int i = 0; i < count(OP_fused); i++)
+        for (int m = 0; m < nth(OP_fused, i)->nbody; m++) {
+            const char *id = nth(OP_fused, i)->body[m]->id;
             n += id[strlen(id) - 1] == 'm';
         }
     return n;
@@ -417,8 +429,8 @@ static int remade(void) { /* members that are made again */
 Test(remake, what_is_made_of_that_is_kept) {
     start();
     Value *in = input(FP32, SHAPE(6, 8)), *x = matmul(in, param(SHAPE(8, 16))), *up = matmul(in, param(SHAPE(8, 16)));
-    Value *product = build2(b, OP_MUL, build1(b, OP_GELU, x), up);
-    loss(matmul(build1(b, OP_SILU, product), param(SHAPE(16, 8))));
+    Value *product = build2(b, OP_mul, build1(b, OP_gelu, x), up);
+    loss(matmul(build1(b, OP_silu, product), param(SHAPE(16, 8))));
     finish();
     cr_expect_eq(remade(), 1);
 }
@@ -429,9 +441,12 @@ Test(remake, reads_of_written_buffers_are_kept) {
         start();
         Value *x = input(FP32, SHAPE(4, 8)), *w = param(SHAPE(8)), *mean = param(SHAPE(8)), *var = param(SHAPE(8));
         mean->param->is_buffer = var->param->is_buffer = true;
-        Value *read = build1(b, OP_TANH, mean), *of[] = {x, param(SHAPE(8)), param(SHAPE(8)), mean, var};
-        if (written) x = build_op(b, OP_BATCH_NORM, 5, of, (int64_t[]){1}, 1, (double[]){1e-5, 0.1}, 2)->out[0];
-        loss(build2(b, OP_ADD, x, build_expand(b, build2(b, OP_MUL, read, w), SHAPE(4, 8))));
+        Value *read = build1(b, OP_tanh, mean), *weight = param(SHAPE(8)), *bias = param(SHAPE(8));
+        if (written)
+            x = BUILD(b, batch_norm, .x = x, .w = weight, .b = bias, .running_mean = mean, .running_var = var,
+                      .training = true, .eps = 1e-5, .momentum = 0.1)
+                    ->batch_norm.y;
+        loss(build2(b, OP_add, x, build_expand(b, build2(b, OP_mul, read, w), SHAPE(4, 8))));
         finish();
         cr_expect_eq(remade(), !written);
     }
@@ -447,16 +462,16 @@ Test(fuse, regions_and_units_stay_apart) {
         *inner = (Module){.id = 1, .path = "inner", .kind = "Block", .parent = g->root};
         push(&g->modules, g->arena, inner);
         if (how == 2) g->root->policy = inner->policy = &policy;
-        Value *x = build1(b, OP_TANH, matmul(input(FP32, SHAPE(4, 6)), param(SHAPE(6, 6))));
+        Value *x = build1(b, OP_tanh, matmul(input(FP32, SHAPE(4, 6)), param(SHAPE(6, 6))));
         b->module = inner;
-        x = build1(b, OP_SILU, x);
+        x = build1(b, OP_silu, x);
         if (how == 1) x->def->region = 1, x->def->checkpoint = &again;
         b->module = g->root;
         loss(x);
         finish();
         int groups = 0;
         for (int i = 0; i < g->train->ops.n; i++)
-            groups += g->train->ops.at[i]->kind == OP_FUSED && g->train->ops.at[i]->phase == FORWARD;
+            groups += g->train->ops.at[i]->kind == OP_fused && g->train->ops.at[i]->phase == FORWARD;
         cr_expect_eq(groups, how ? 2 : 1, "%d: %d groups", how, groups);
     }
 }
@@ -465,15 +480,15 @@ Test(pieces, gradients_of_attention_lie_where_they_are_joined) {
     start();
     Value *x = matmul(input(FP32, SHAPE(12, 16)), param(SHAPE(16, 48)));
     Value *all = build_reshape(b, x, SHAPE(2, 6, 12, 4));
-    Op *split = build_op(b, OP_SPLIT, 1, &all, (int64_t[]){2, 3, 4, 4, 4}, 5, NULL, 0);
-    Op *op = build_op(b, OP_ATTENTION, 3, split->out, (int64_t[]){1}, 1, (double[]){0.5, 0}, 2);
-    loss(op->out[0]);
+    Value *const *part = BUILD(b, split, .a = all, .dim = 2, .pieces = 3, .sizes = {4, 4, 4})->split.y;
+    loss(BUILD(b, attention, .q = part[0], .k = part[1], .v = part[2], .causal = true, .scale = 0.5)->attention.o);
     finish();
-    const Op *grad = nth(OP_ATTENTION_GRAD, 0), *whole = nth(OP_ASSEMBLE, 0);
-    cr_expect_eq(count(OP_CONCAT), 0);
+    const Op *grad = nth(OP_attention_grad, 0), *whole = nth(OP_assemble, 0);
+    const Value *of[] = {grad->attention_grad.dq, grad->attention_grad.dk, grad->attention_grad.dv};
+    cr_expect_eq(count(OP_concat), 0);
     for (int k = 0; k < 3; k++) {
-        cr_expect_eq(grad->out[k]->base, whole->out[0]);
-        cr_expect_eq(grad->out[k]->offset, 16 * k);
-        cr_expect_eq(grad->out[k]->stride[1], 48);
+        cr_expect_eq(of[k]->base, whole->assemble.y);
+        cr_expect_eq(of[k]->offset, 16 * k);
+        cr_expect_eq(of[k]->stride[1], 48);
     }
 }

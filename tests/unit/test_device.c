@@ -100,7 +100,7 @@ static double time_of(const Device *d, Op *op, double bytes) {
 }
 
 static Op *sum_of(Graph *g) {
-    Op *op = new_op(g, OP_SUM);
+    Op *op = new_op(g, OP_sum);
     op->in[op->nin++] = new_value(g, FP32, 1, (int64_t[]){1000});
     op->out[op->nout++] = new_value(g, FP32, 1, (int64_t[]){1});
     return op;
@@ -136,7 +136,7 @@ Test(device, no_curve_is_extrapolated_beyond_bandwidth) {
                  {"{{1e3,3},{1e5,3}}", 1003}};
     Arena *a = arena_new();
     Graph *g = graph_new(a);
-    Op *op = sum_of(g), *copy = new_op(g, OP_FETCH);
+    Op *op = sum_of(g), *copy = new_op(g, OP_fetch);
     copy->in[copy->nin++] = new_value(g, FP32, 1, (int64_t[]){250000000});
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const Device *d = load(a, arena_printf(a, "kernels={sum=%s}", cases[i].points));
@@ -144,7 +144,7 @@ Test(device, no_curve_is_extrapolated_beyond_bandwidth) {
         cr_expect(fabs(us - cases[i].us) < 0.2, "%s: %g us", cases[i].points, us);
     }
     const Device *d = load(a, "kernels={all_gather={{'4 ranks',256,5}},fetch={{256,5}}}");
-    Event gather = {.stream = GATHER, .comm = 2, .op_ir = new_op(g, OP_ALL_GATHER), .bytes = 1e9};
+    Event gather = {.stream = GATHER, .comm = 2, .op_ir = new_op(g, OP_all_gather), .bytes = 1e9};
     Event fetch = {.stream = FETCH, .comm = -1, .op_ir = copy, .bytes = 1e9};
     cr_expect_float_eq(event_duration_us(d, &gather, 4, 4, true), 10005, 1);
     cr_expect_float_eq(event_duration_us(d, &fetch, 1, 1, true), 100005, 1);
@@ -152,7 +152,7 @@ Test(device, no_curve_is_extrapolated_beyond_bandwidth) {
 }
 
 static Op *product(Graph *g, int64_t m, int64_t n, int64_t k) {
-    Op *op = new_op(g, OP_MATMUL);
+    Op *op = new_op(g, OP_matmul);
     op->in[op->nin++] = new_value(g, BF16, 2, (int64_t[]){m, k});
     op->in[op->nin++] = new_value(g, BF16, 2, (int64_t[]){k, n});
     op->out[op->nout++] = new_value(g, BF16, 2, (int64_t[]){m, n});
@@ -223,7 +223,7 @@ Test(device, collectives_are_measured_by_the_number_of_ranks_and_run_beside_kern
     Graph *g = graph_new(a);
     const Device *d = load(a, "kernels={all_gather={{'4 ranks',1000,5},{'4 ranks',1000000,50}}},"
                               "beside={all_gather={kernels=0.25,itself=0.5}}");
-    Op *op = new_op(g, OP_ALL_GATHER);
+    Op *op = new_op(g, OP_all_gather);
     Event e = {.stream = GATHER, .comm = 2, .op_ir = op, .bytes = 1000000};
     cr_assert_float_eq(event_duration_us(d, &e, 4, 4, true), 75, 1e-9);
     cr_assert_float_eq(event_slows_others(d, &e), 0.25, 1e-9);
@@ -239,7 +239,7 @@ Test(device, kernels_beside_a_collective_take_longer) {
     const Device *d = load(a, "kernels={all_gather={{'4 ranks',1000,5},{'4 ranks',1000000,50}},sum={{1000,100}}},"
                               "beside={all_gather={kernels=0.25,itself=0.5}}");
     Event events[] = {
-        {.id = "g0", .stream = GATHER, .comm = 2, .unit = -1, .bytes = 1000000, .op_ir = new_op(g, OP_ALL_GATHER)},
+        {.id = "g0", .stream = GATHER, .comm = 2, .unit = -1, .bytes = 1000000, .op_ir = new_op(g, OP_all_gather)},
         {.id = "e0", .stream = COMPUTE, .comm = -1, .unit = -1, .bytes = 1000, .op_ir = sum_of(g)},
         {.id = "e1", .stream = COMPUTE, .comm = -1, .unit = -1, .bytes = 1000, .op_ir = sum_of(g)}};
     PlanProgram program = {.name = "micro", .events = events, .n = 3};
@@ -262,7 +262,7 @@ Test(device, copies_up_and_down_slow_each_other) {
         const Device *d =
             load(a, "kernels={fetch={{1000,100}},offload={{1000,100}}},host_both=1.3333333333e10,host_reads=1e12,"
                     "beside={fetch={kernels=0,itself=0.5},offload={kernels=0,itself=0.5}}");
-        Op *up = new_op(g, OP_FETCH), *down = new_op(g, OP_OFFLOAD);
+        Op *up = new_op(g, OP_fetch), *down = new_op(g, OP_offload);
         up->in[up->nin++] = down->in[down->nin++] = new_value(g, FP32, 1, (int64_t[]){250});
         Event events[] = {{.id = "f0", .stream = FETCH, .comm = -1, .unit = -1, .bytes = 1000, .op_ir = up},
                           {.id = "o0", .stream = OFFLOAD, .comm = -1, .unit = -1, .bytes = 1000, .op_ir = down},
@@ -284,7 +284,7 @@ Test(device, functions_in_pointwise_groups_take_what_they_take_beyond_their_byte
     Arena *a = arena_new();
     Graph *g = graph_new(a);
     const Device *d = load(a, "kernels={fused={{8000,8},{80000,80}},gelu={{8000,10}}}");
-    Op *gelu = new_op(g, OP_GELU), *group = new_op(g, OP_FUSED);
+    Op *gelu = new_op(g, OP_gelu), *group = new_op(g, OP_fused);
     Value *x = new_value(g, FP32, 1, (int64_t[]){1000}), *y = new_value(g, FP32, 1, (int64_t[]){1000});
     gelu->in[gelu->nin++] = group->in[group->nin++] = x;
     gelu->out[gelu->nout++] = group->out[group->nout++] = y;

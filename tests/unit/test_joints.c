@@ -44,7 +44,7 @@ static const char *text(const char *more, const char *turn, const char *gated, c
 static int products(const Graph *g, const char *name, Phase phase) {
     const Program *p = program(g, name);
     int n = 0;
-    for (int i = 0; i < p->ops.n; i++) n += p->ops.at[i]->kind == OP_MATMUL && p->ops.at[i]->phase == phase;
+    for (int i = 0; i < p->ops.n; i++) n += p->ops.at[i]->kind == OP_matmul && p->ops.at[i]->phase == phase;
     return n;
 }
 
@@ -73,17 +73,17 @@ Test(joints, one_product_for_what_reads_one_input) {
         cr_expect_eq(products(g, "micro", FORWARD), 6);
         cr_expect_eq(products(g, "micro", BACKWARD), 12);
         cr_expect_eq(products(g, "eval", FORWARD), 6);
-        cr_expect_eq(count(p, OP_SUM, NULL), 1, "one bias gradient");
-        cr_expect_eq(count(p, OP_CONCAT, NULL) + count(p, OP_COPY, NULL), 0);
+        cr_expect_eq(count(p, OP_sum, NULL), 1, "one bias gradient");
+        cr_expect_eq(count(p, OP_concat, NULL) + count(p, OP_copy, NULL), 0);
         expect_side_by_side(g, 3, (const char *[]){"attn.q.weight", "attn.k.weight", "attn.v.weight"});
         expect_side_by_side(g, 3, (const char *[]){"attn.q.bias", "attn.k.bias", "attn.v.bias"});
         cr_expect_null(param(g, "mlp.gate.weight")->joint, "what pointwise ops read stays apart");
-        const Op *op = first_of(p, OP_MATMUL, FORWARD), *turn = first_of(p, OP_ROPE, FORWARD);
+        const Op *op = first_of(p, OP_matmul, FORWARD), *turn = first_of(p, OP_rope, FORWARD);
         cr_expect_str_eq(op->module->path, "attn.q+k+v");
-        cr_expect_eq(op->out[0]->shape[2], 32);
-        cr_expect_eq(turn->i[1], 6, "the values do not turn");
-        cr_expect_eq(first_of(p, OP_ROPE, BACKWARD)->i[1], 6);
-        cr_expect_eq(count(p, OP_ROPE, NULL), 2);
+        cr_expect_eq(op->matmul.y->shape[2], 32);
+        cr_expect_eq(turn->rope.heads, 6, "the values do not turn");
+        cr_expect_eq(first_of(p, OP_rope, BACKWARD)->rope.heads, 6);
+        cr_expect_eq(count(p, OP_rope, NULL), 2);
         expect_sound(g);
     }
 }
@@ -93,9 +93,9 @@ Test(joints, results_lie_where_their_operands_did) {
     Graph *g = lowered(text("", TURN, GATED, WHOLE, BIASES), 1);
     expect_sound(g);
     const Program *p = program(g, "micro");
-    const Op *turn = first_of(p, OP_ROPE, FORWARD), *back = first_of(p, OP_ROPE, BACKWARD);
-    cr_expect_eq(value_root(turn->in[0])->storage, turn->out[0]->storage);
-    cr_expect_eq(value_root(back->in[0])->storage, back->out[0]->storage);
+    const Op *turn = first_of(p, OP_rope, FORWARD), *back = first_of(p, OP_rope, BACKWARD);
+    cr_expect_eq(value_root(turn->rope.x)->storage, turn->rope.y->storage);
+    cr_expect_eq(value_root(back->rope.x)->storage, back->rope.y->storage);
 }
 
 /* What turns stands in front, wherever it was written; parameters follow. */
@@ -111,7 +111,7 @@ Test(joints, values_first) {
     Graph *g = lowered(model, 2);
     expect_side_by_side(g, 3, (const char *[]){"attn.q.weight", "attn.k.weight", "attn.v.weight"});
     cr_expect_eq(param(g, "attn.v.weight")->id + 1, param(g, "attn.q.weight")->id - 1, "used in the other order");
-    cr_expect_eq(first_of(program(g, "micro"), OP_ROPE, FORWARD)->i[1], 6);
+    cr_expect_eq(first_of(program(g, "micro"), OP_rope, FORWARD)->rope.heads, 6);
     expect_sound(g);
 }
 

@@ -22,18 +22,15 @@ static void check_product(int d, product p) {
     sc_tensor a = filled(p.ta ? matrix(d, p.batch, p.k, p.m, p.pad) : matrix(d, p.batch, p.m, p.k, p.pad), 1, 0);
     int64_t bb = p.shared ? 0 : p.batch, batches = p.batch ? p.batch : 1;
     sc_tensor b = filled(p.tb ? matrix(d, bb, p.n, p.k, p.pad) : matrix(d, bb, p.k, p.n, p.pad), 1, 0);
-    sc_tensor y = matrix(p.out >= 0 ? p.out : d, p.batch, p.m, p.n, 0), t[5] = {y, a, b};
-    int nt = 3;
-    if (p.bias) t[nt++] = filled(T_(d, p.n), 1, 0);
-    if (d != SC_REAL || y.dtype != SC_REAL) t[nt++] = workspace(3 * (4 << 20));
-    sc_task k = task(nt, t);
-    k.i[0] = p.ta;
-    k.i[1] = p.tb;
-    run(sc_k_matmul, k, 1);
+    sc_tensor y = matrix(p.out >= 0 ? p.out : d, p.batch, p.m, p.n, 0);
+    sc_matmul_args k = {.y = y, .a = a, .b = b, .trans_a = p.ta, .trans_b = p.tb};
+    if (p.bias) k.bias = filled(T_(d, p.n), 1, 0);
+    if (d != SC_REAL || y.dtype != SC_REAL) k.work = workspace(3 * (4 << 20));
+    run_args(matmul, &k);
     for (int64_t c = 0; c < batches; c++)
         for (int64_t i = 0; i < p.m; i++)
             for (int64_t j = 0; j < p.n; j++) {
-                double s = p.bias ? val(&t[3], j) : 0;
+                double s = p.bias ? val(&k.bias, j) : 0;
                 int64_t a0 = c * p.m * p.k, b0 = p.shared ? 0 : c * p.k * p.n;
                 for (int64_t l = 0; l < p.k; l++)
                     s += val(&a, a0 + (p.ta ? l * p.m + i : i * p.k + l)) *
@@ -60,7 +57,7 @@ Test(kernels, matmul) {
 Test(kernels, matmul_with_rows_that_repeat) {
     sc_tensor a = filled(tensor(SC_REAL, 2, LIST(5, 7), LIST(0, 1)), 1, 0), b = filled(T_(SC_REAL, 7, 3), 1, 0);
     sc_tensor y = T_(SC_REAL, 5, 3);
-    run(sc_k_matmul, TASK(y, a, b), 1);
+    run(matmul, .y = y, .a = a, .b = b);
     for (int64_t i = 0; i < 15; i++) {
         double s = 0;
         for (int64_t l = 0; l < 7; l++) s += val(&a, l) * val(&b, l * 3 + i % 3);
@@ -79,12 +76,12 @@ Test(kernels, copy) {
     for (size_t s = 0; s < sizeof strides / sizeof *strides; s++)
         for (int c = 0; c < 3; c++, release()) {
             sc_tensor x = filled(tensor(kinds[c], 4, shape, strides[s]), 4, 0), y = tensor(kinds[c], 4, shape, NULL);
-            run(sc_k_copy, TASK(y, x), 1);
+            run(copy, .y = y, .a = x);
             for (int64_t i = 0; i < sc_numel(&y); i++) same(&y, i, val(&x, i));
         }
     sc_tensor flags = T_(BOOL, 9, 4), turned = tensor(BOOL, 2, LIST(9, 4), LIST(1, 9));
     for (int i = 0; i < 36; i++) ((uint8_t *)turned.p)[i] = (uint8_t)(i % 2);
-    run(sc_k_copy, TASK(flags, turned), 1);
+    run(copy, .y = flags, .a = turned);
     for (int64_t i = 0; i < 36; i++) cr_assert(((uint8_t *)flags.p)[i] == (i % 4 * 9 + i / 4) % 2);
 }
 
@@ -96,12 +93,8 @@ Test(kernels, concat_and_pad_slice) {
         sy[dim] += 3;
         sc_tensor a = filled(tensor(d, 3, sa, NULL), 1, 0), b = filled(tensor(d, 3, sb, LIST(100, 9, 1)), 1, 0);
         sc_tensor y = tensor(d, 3, sy, NULL), z = tensor(d, 3, sy, NULL);
-        sc_task k = TASK(y, a, b);
-        k.i[0] = dim;
-        run(sc_k_concat, k, 1);
-        sc_task pad = TASK(z, b);
-        memcpy(pad.i, LIST(dim, 2, sy[dim]), 24);
-        run(sc_k_pad_slice, pad, 1);
+        run(concat, .y = y, .x = {a, b}, .dim = dim);
+        run(pad_slice, .y = z, .a = b, .dim = dim, .start = 2, .size = sy[dim]);
         for (int64_t i = 0; i < sc_numel(&y); i++) {
             int64_t x[3] = {i / (sy[1] * sy[2]), i / sy[2] % sy[1], i % sy[2]}, in_b = x[dim] - sa[dim];
             int64_t inside = x[dim] >= 2 && x[dim] < 5, at = x[dim];
@@ -116,23 +109,16 @@ Test(kernels, concat_and_pad_slice) {
 
 Test(kernels, fill_and_store) {
     sc_tensor f = T_(BF16, 3000), n = T_(INT32, 2500), s = T_(FP32, 1), steps = T_(INT64, 1), z = T_(FP32, 1, 1000);
-    sc_task k = TASK(f);
-    k.f[0] = 1.5;
-    run(sc_k_full, k, 1);
+    run(full, .y = f, .value = 1.5);
     for (int64_t i = 0; i < 3000; i++) same(&f, i, 1.5);
-    k = TASK(n);
-    k.f[0] = -7;
-    k.f[1] = 3;
-    run(sc_k_arange, k, 1);
+    run(arange, .y = n, .start = -7, .step = 3);
     for (int64_t i = 0; i < 2500; i++) cr_assert(((int32_t *)n.p)[i] == -7 + 3 * i);
-    run(sc_k_grad_seed, TASK(s), 1);
+    run(grad_seed, .y = s);
     same(&s, 0, 0.25);
     *(int64_t *)steps.p = 41;
-    k = TASK(steps);
-    k.parts = 1;
-    sc_k_count_step(&k);
+    run_once(count_step, &(sc_count_step_args){.step = steps});
     cr_assert(*(int64_t *)steps.p == 42);
-    run(sc_k_zero, TASK(z), 1);
+    run(zero, .state = z);
     for (int64_t i = 0; i < 1000; i++) same(&z, i, 0);
 
     sc_tensor flat = filled(T_(FP32, 4000), 0, 1), gap = flat, gap2 = flat;
@@ -140,16 +126,13 @@ Test(kernels, fill_and_store) {
     gap.shape[0] = 156;
     gap2.p = (float *)flat.p + 3000;
     gap2.shape[0] = 1000;
-    run(sc_k_zero_gaps, TASK(gap, gap2), 3);
+    run(zero_gaps, .y = {gap, gap2});
     for (int64_t i = 0; i < 4000; i++) same(&flat, i, !((i >= 100 && i < 256) || i >= 3000));
 
     sc_tensor value = filled(T_(BF16, 50, 30), 1, 0), state = filled(T_(FP32, 2000), 0, 2);
-    k = TASK(value, state);
-    k.i[1] = 200;
-    run(sc_k_store, k, 2);
+    run(store, .value = value, .state = state, .at = 200);
     for (int64_t i = 0; i < 2000; i++) same(&state, i, i < 200 || i >= 1700 ? 2 : val(&value, i - 200));
-    k.i[0] = 1;
-    run(sc_k_store, k, 2);
+    run(store, .value = value, .state = state, .at = 200, .add = 1);
     for (int64_t i = 0; i < 1500; i++) same(&state, 200 + i, 2 * val(&value, i));
 }
 
@@ -185,13 +168,9 @@ Test(kernels, reductions) {
                 ties[r] = v > m[r] ? 1 : ties[r] + (v == m[r]);
                 m[r] = fmax(m[r], v);
             }
-            sc_kernel *kernels[] = {sc_k_sum, sc_k_mean, sc_k_max};
-            sc_tensor *results[] = {&sum, &mean, &most};
-            for (int j = 0; j < 3; j++) {
-                sc_task k = TASK(*results[j], x);
-                k.i[0] = mask;
-                run(kernels[j], k, 1);
-            }
+            run(sum, .y = sum, .x = x, .over = mask);
+            run(mean, .y = mean, .x = x, .over = mask);
+            run(max, .y = most, .x = x, .over = mask);
             for (int64_t i = 0; i < kept; i++) {
                 near(&sum, i, s[i], sqrt((double)count), "sum");
                 near(&mean, i, s[i] / (double)count, 1, "mean");
@@ -199,9 +178,7 @@ Test(kernels, reductions) {
             }
             if (!turned) {
                 sc_tensor dx = tensor(d, 4, shape, NULL);
-                sc_task k = TASK(dx, g, x, most);
-                k.i[0] = mask;
-                run(sc_k_max_grad, k, 1);
+                run(max_grad, .dx = dx, .g = g, .x = x, .y = most, .over = mask);
                 for (int64_t i = 0; i < n; i++) {
                     int64_t r = reduced_index(shape, mask, i);
                     near(&dx, i, val(&x, i) == m[r] ? val(&g, r) / ties[r] : 0, 0, "max_grad");
@@ -215,9 +192,7 @@ Test(kernels, max_keeps_nan) {
     for (int64_t n = 1; n < 3000; n += 331) {
         sc_tensor x = filled(T_(FP32, 1, n), 1, 0), y = T_(FP32, 1);
         put(&x, n / 2, NAN);
-        sc_task k = TASK(y, x);
-        k.i[0] = 3;
-        run(sc_k_max, k, 1);
+        run(max, .y = y, .x = x, .over = 3);
         cr_assert(isnan(val(&y, 0)));
     }
 }
@@ -236,23 +211,16 @@ static void check_norm(int d, int64_t cols, int centred, int weights) {
               rstd = T_(SC_REAL, 3, 5);
     sc_tensor w = filled(T_(d, cols), 0.5, 1), b = filled(T_(d, cols), 1, 0), dw = T_(SC_REAL, cols),
               db = T_(SC_REAL, cols);
-    sc_task k;
-    if (centred)
-        k = weights ? TASK(y, mean, rstd, x, w, b) : TASK(y, mean, rstd, x);
-    else
-        k = weights ? TASK(y, rstd, x, w) : TASK(y, rstd, x);
-    k.i[0] = k.i[1] = weights;
-    k.f[0] = eps;
-    run(centred ? sc_k_layer_norm : sc_k_rms_norm, k, centred ? 7 : 3);
-    if (centred)
-        k = weights ? TASK(dx, g, x, mean, rstd, w) : TASK(dx, g, x, mean, rstd);
-    else
-        k = weights ? TASK(dx, g, x, rstd, w) : TASK(dx, g, x, rstd);
-    run(centred ? sc_k_layer_norm_grad : sc_k_rms_norm_grad, k, 1);
-    if (centred)
-        run(sc_k_layer_norm_grad_w, TASK(dw, db, g, x, mean, rstd), 3);
-    else
-        run(sc_k_rms_norm_grad_w, TASK(dw, g, x, rstd), 1);
+    sc_tensor scale = weights ? w : absent, bias = weights ? b : absent;
+    if (centred) {
+        run(layer_norm, .y = y, .mean = mean, .rstd = rstd, .x = x, .w = scale, .b = bias, .eps = eps);
+        run(layer_norm_grad, .dx = dx, .g = g, .x = x, .mean = mean, .rstd = rstd, .w = scale);
+        run(layer_norm_grad_w, .dw = dw, .db = db, .g = g, .x = x, .mean = mean, .rstd = rstd);
+    } else {
+        run(rms_norm, .y = y, .rstd = rstd, .x = x, .w = scale, .eps = eps);
+        run(rms_norm_grad, .dx = dx, .g = g, .x = x, .rstd = rstd, .w = scale);
+        run(rms_norm_grad_w, .dw = dw, .g = g, .x = x, .rstd = rstd);
+    }
     double *sw = calloc((size_t)cols, 8), *sb = calloc((size_t)cols, 8);
     for (int64_t r = 0; r < rows; r++) {
         double m = 0, v = 0, h = 0, hx = 0;
@@ -299,8 +267,8 @@ Test(kernels, softmax) {
         sc_tensor dx = rows_of(d, 2, 4, n, 0);
         put(&x, n - 1, -INFINITY);
         if (n == 1) put(&x, 0, 2);
-        run(sc_k_softmax, TASK(y, x), 1);
-        run(sc_k_softmax_grad, TASK(dx, g, y), 1);
+        run(softmax, .y = y, .x = x);
+        run(softmax_grad, .dx = dx, .g = g, .y = y);
         for (int64_t r = 0; r < 8; r++) {
             double sum = 0, dot = 0;
             for (int64_t i = 0; i < n; i++) sum += exp(val(&x, r * n + i));
@@ -311,14 +279,15 @@ Test(kernels, softmax) {
             for (int64_t i = 0; i < n; i++)
                 near(&dx, r * n + i, val(&y, r * n + i) * (val(&g, r * n + i) - dot), 0.1, "softmax_grad");
         }
-        sc_task in_place = TASK(x, x);
-        sc_k_softmax((in_place.parts = 1, &in_place));
+        run_once(softmax, (&(sc_softmax_args){.y = x, .x = x}));
         for (int64_t i = 0; i < 8 * n; i++) same(&x, i, val(&y, i));
     }
 }
 
 /* ── loss, embedding ─────────────────────────────────────────────────────────────────────────────────────────────────
  */
+enum { FIVE = 1 }; /* of the record's counts */
+
 Test(kernels, cross_entropy) {
     FOR_DTYPES {
         int64_t rows = 21, cols = 2305;
@@ -327,13 +296,10 @@ Test(kernels, cross_entropy) {
         sc_tensor target = integers(T_(INT32, rows), 0, cols), loss = T_(SC_REAL, 1), lse = T_(SC_REAL, rows);
         sc_tensor dx = T_(d, rows, cols);
         ((int32_t *)target.p)[4] = -100;
-        sc_task k = TASK(loss, lse, x, target);
-        k.i[0] = -100;
-        k.i[1] = 1; /* count 5 */
-        run(sc_k_cross_entropy, k, 3);
-        sc_task grad = TASK(dx, g, x, target, lse);
-        memcpy(grad.i, k.i, sizeof k.i);
-        run(sc_k_cross_entropy_grad, grad, 1);
+        run(cross_entropy, .loss = loss, .lse = lse, .logits = x, .targets = target, .ignore = -100, .count = FIVE);
+        sc_cross_entropy_grad_args grad = {
+            .dlogits = dx, .g = g, .logits = x, .targets = target, .lse = lse, .ignore = -100, .count = FIVE};
+        run_args(cross_entropy_grad, &grad);
         double sum = 0;
         for (int64_t r = 0; r < rows; r++) {
             double s = 0;
@@ -345,12 +311,11 @@ Test(kernels, cross_entropy) {
                 near(&dx, r * cols + c, t < 0 ? 0 : (exp(val(&x, r * cols + c)) / s - (c == t)) * 0.1, 1e-3, "grad");
         }
         near(&loss, 0, sum / 5, 1, "loss");
-        sc_task in_place = TASK(x, g, x, target, lse);
-        memcpy(in_place.i, k.i, sizeof k.i);
-        run(sc_k_cross_entropy_grad, in_place, 5);
+        grad.dlogits = x; /* in place */
+        run_args(cross_entropy_grad, &grad);
         for (int64_t i = 0; i < rows * cols; i++) same(&x, i, val(&dx, i));
         ((int32_t *)target.p)[0] = (int32_t)cols;
-        run(sc_k_cross_entropy, TASK(loss, lse, dx, target), 3);
+        run(cross_entropy, .loss = loss, .lse = lse, .logits = dx, .targets = target);
         cr_assert(isnan(val(&loss, 0)), "a target outside the classes");
     }
 }
@@ -361,16 +326,16 @@ Test(kernels, embedding) {
         int64_t rows = 19, cols = 1100, tokens = 60;
         sc_tensor w = filled(T_(d, rows, cols), 1, 0), index = integers(T_(INT32, 6, 10), 0, rows),
                   y = T_(d, 6, 10, cols);
-        run(sc_k_embedding, TASK(y, index, w), 1);
+        run(embedding, .y = y, .index = index, .w = w);
         for (int64_t i = 0; i < tokens * cols; i++) same(&y, i, val(&w, int_at(&index, i / cols) * cols + i % cols));
         sc_tensor g = filled(T_(d, 6, 10, cols), 1, 0), dw = T_(out ? d : SC_REAL, rows, cols);
-        run(sc_k_embedding_grad, TASK(dw, index, g), 1);
+        run(embedding_grad, .dw = dw, .index = index, .g = g);
         double *s = calloc((size_t)(rows * cols), 8);
         for (int64_t i = 0; i < tokens * cols; i++) s[int_at(&index, i / cols) * cols + i % cols] += val(&g, i);
         for (int64_t i = 0; i < rows * cols; i++) near(&dw, i, s[i], 2, "embedding_grad");
         free(s);
         ((int32_t *)index.p)[3] = (int32_t)rows;
-        run(sc_k_embedding, TASK(y, index, w), 1);
+        run(embedding, .y = y, .index = index, .w = w);
         cr_assert(isnan(val(&y, 3 * cols)) && !isnan(val(&y, 4 * cols)));
     }
 }
@@ -460,16 +425,11 @@ static void check_attention(int d, attention_case c) {
     int64_t real_size = sizeof(real);
     sc_tensor w = workspace(3 * (512 * c.size + 16384) * real_size);
     sc_tensor wb = workspace(3 * (640 * c.size + 32768 + 2 * c.keys * c.size) * real_size);
-    sc_task f = c.documents ? TASK(o, lse, q, k, v, doc, w) : TASK(o, lse, q, k, v, w);
-    memcpy(f.i, LIST(c.causal, 555, c.documents), 24);
-    f.f[0] = scale;
-    f.f[1] = c.p;
-    run(sc_k_attention, f, 3);
-    sc_task g =
-        c.documents ? TASK(dq, dk, dv, go, q, k, v, o, lse, doc, wb) : TASK(dq, dk, dv, go, q, k, v, o, lse, wb);
-    memcpy(g.i, f.i, sizeof f.i);
-    memcpy(g.f, f.f, sizeof f.f);
-    run(sc_k_attention_grad, g, 7);
+    sc_tensor documents = c.documents ? doc : absent;
+    run(attention, .o = o, .lse = lse, .q = q, .k = k, .v = v, .documents = documents, .work = w, .causal = c.causal,
+        .key = 555, .scale = scale, .dropout = c.p);
+    run(attention_grad, .dq = dq, .dk = dk, .dv = dv, .g = go, .q = q, .k = k, .v = v, .o = o, .lse = lse,
+        .documents = documents, .work = wb, .causal = c.causal, .key = 555, .scale = scale, .dropout = c.p);
 
     reference r = {calloc((size_t)nq, 8), calloc((size_t)(c.batch * c.heads * c.queries), 8), calloc((size_t)nq, 8),
                    calloc((size_t)nk, 8), calloc((size_t)nk, 8)};
@@ -498,39 +458,40 @@ Test(kernels, attention) {
     }
 }
 
-static double rope_frequency(const double *f, int64_t i, int64_t head) {
-    double w = pow(f[0], -2.0 * (double)i / (double)head), wave = 2 * M_PI / w;
-    if (f[1] == 0 || wave < f[4] / f[3]) return w;
-    if (wave > f[4] / f[2]) return w / f[1];
-    double smooth = (f[4] / wave - f[2]) / (f[3] - f[2]);
-    return (1 - smooth) * w / f[1] + smooth * w;
+static double rope_frequency(const sc_rope_args *k, int64_t i, int64_t head) {
+    double w = pow(k->theta, -2.0 * (double)i / (double)head), wave = 2 * M_PI / w;
+    if (k->factor == 0 || wave < k->context / k->high) return w;
+    if (wave > k->context / k->low) return w / k->factor;
+    double smooth = (k->context / wave - k->low) / (k->high - k->low);
+    return (1 - smooth) * w / k->factor + smooth * w;
 }
 
 Test(kernels, rope) {
-    static const double settings[2][5] = {{10000, 0, 0, 0, 0}, {500000, 8, 1, 4, 64}};
+    static const sc_rope_args settings[] = {{.theta = 10000},
+                                            {.theta = 500000, .factor = 8, .low = 1, .high = 4, .context = 64}};
     FOR_DTYPES
     for (int variant = 0; variant < 16; variant++) {
-        const double *f = settings[variant & 1];
+        sc_rope_args k = settings[variant & 1];
         int64_t B = 2, S = 37, H = 3, D = 22, turned = variant & 8 ? 2 : H;
         sc_tensor x = filled(tensor(d, 4, LIST(B, S, H, D), LIST(S * H * D * 2, H * D * 2, D, 1)), 1, 0),
                   y = T_(d, B, S, H, D);
         sc_tensor positions = integers(T_(INT32, B, S), 0, 300);
-        sc_task k = variant & 2 ? TASK(y, x, positions) : TASK(y, x);
-        memcpy(k.f, f, 5 * 8);
-        k.i[0] = variant >> 2 & 1;
-        k.i[1] = variant & 8 ? turned : 0;
-        run(sc_k_rope, k, 1);
+        k.y = y, k.x = x;
+        if (variant & 2) k.positions = positions;
+        k.inverse = variant >> 2 & 1;
+        k.heads = variant & 8 ? turned : 0;
+        run_args(rope, &k);
         for (int64_t n = 0; n < B * S * H * D; n++) {
             int64_t e = n % D, i = e % (D / 2), row = n / D / H, other = n - e + (e < D / 2 ? e + D / 2 : e - D / 2);
-            double a = (variant & 2 ? int_at(&positions, row) : (int)(row % S)) * rope_frequency(f, i, D);
+            double a = (variant & 2 ? int_at(&positions, row) : (int)(row % S)) * rope_frequency(&k, i, D);
             double sine = (variant >> 2 & 1 ? -1 : 1) * (e < D / 2 ? -sin(a) : sin(a));
             bool turns = n / D % H < turned;
             if (!turns) cr_assert(val(&y, n) == val(&x, n), "rope: a head that does not turn [%ld]", (long)n);
             if (!turns) continue;
             near(&y, n, val(&x, n) * cos(a) + val(&x, other) * sine, sizeof(real) == 8 && d == FP64 ? 30 : 8, "rope");
         }
-        k.t[0] = x;
-        run(sc_k_rope, k, 1 | 1 << 1);
+        k.y = x;
+        run_args(rope, &k);
         for (int64_t n = 0; n < B * S * H * D; n++) cr_assert(val(&x, n) == val(&y, n), "in place [%ld]", (long)n);
     }
 }
@@ -545,14 +506,21 @@ static void check_batch_norm(int d, sc_tensor x, int training) {
     sc_tensor rm = filled(T_(SC_REAL, C), 1, 0), rv = filled(T_(SC_REAL, C), 0.3, 1), dw = T_(SC_REAL, C),
               db = T_(SC_REAL, C);
     double m0 = val(&rm, 0), v0 = val(&rv, 0);
-    sc_task k = TASK(y, mean, rstd, x, w, b, rm, rv);
-    k.i[0] = training;
-    k.f[0] = 1e-5;
-    k.f[1] = 0.1;
-    run(sc_k_batch_norm, k, training ? 7 | 192 : 7);
-    sc_task bk = TASK(dx, dw, db, g, x, w, mean, rstd);
-    bk.i[0] = training;
-    run(sc_k_batch_norm_grad, bk, 7);
+    sc_batch_norm_args k = {.y = y,
+                            .mean = mean,
+                            .rstd = rstd,
+                            .x = x,
+                            .w = w,
+                            .b = b,
+                            .running_mean = rm,
+                            .running_var = rv,
+                            .training = training,
+                            .eps = 1e-5,
+                            .momentum = 0.1};
+    uint64_t running = SLOT(batch_norm, running_mean) | SLOT(batch_norm, running_var);
+    run_writing(batch_norm, &k, training ? writes_batch_norm() : writes_batch_norm() & ~running);
+    run(batch_norm_grad, .dx = dx, .dw = dw, .db = db, .g = g, .x = x, .w = w, .mean = mean, .rstd = rstd,
+        .training = training);
     for (int64_t c = 0; c < C; c++) {
         double m = 0, v = 0, sg = 0, sgx = 0;
 #define EACH for (int64_t j = 0, i; j < n && (i = (j / inner * C + c) * inner + j % inner, 1); j++)
@@ -577,8 +545,8 @@ static void check_batch_norm(int d, sc_tensor x, int training) {
             near(&dx, i, (val(&g, i) - mid) * wc * r, 2, "batch_norm dx");
         }
     }
-    k.i[1] = 1; /* a clone leaves the running statistics alone */
-    if (training) run(sc_k_batch_norm, k, 7);
+    k.keep_running = 1; /* a clone leaves the running statistics alone */
+    if (training) run_writing(batch_norm, &k, writes_batch_norm() & ~running);
 }
 
 Test(kernels, batch_norm) {
@@ -593,7 +561,8 @@ Test(kernels, batch_norm) {
 /* ── optimizer ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static const int64_t segments[] = {0, 700, 0, 768, 3000, 1, 3072, 4000, 0};
-enum { NUMEL = 2048 }; /* a rank's slice */
+enum { NUMEL = 2048 }; /* a rank's slice, of two */
+#define SEGMENTS .table = segments, .ntable = 9, .slice = NUMEL, .slices = 2
 
 static void rates(void) {
     record.lr[0] = 0.01f, record.lr[1] = 0.02f;
@@ -604,15 +573,6 @@ static int group_of(int64_t flat) {
     for (int s = 0; s < 9; s += 3)
         if (flat >= segments[s] && flat < segments[s + 1]) return (int)segments[s + 2];
     return -1;
-}
-static sc_task optimizer_task(sc_task k, int option, int shard) {
-    k.i[0] = option;
-    k.i[1] = NUMEL;
-    k.table = segments;
-    k.ntable = 9;
-    k.rank = shard;
-    k.i[2] = 2;
-    return k;
 }
 
 Test(kernels, adam) {
@@ -625,7 +585,9 @@ Test(kernels, adam) {
         *(int64_t *)step.p = 3;
         double old[3][NUMEL];
         for (int64_t i = 0; i < NUMEL; i++) old[0][i] = val(&p, i), old[1][i] = val(&m, i), old[2][i] = val(&v, i);
-        run(sc_k_adam, optimizer_task(TASK(g, p, clip, m, v, step), decoupled, shard), 2 | 8 | 16);
+        at_rank = shard;
+        run(adam, .grad = g, .master = p, .coefficient = clip, .m = m, .v = v, .step = step, .decoupled = decoupled,
+            SEGMENTS);
         for (int64_t i = 0; i < NUMEL; i++) {
             int group = group_of(i + shard * NUMEL);
             double x = old[0][i], gi = val(&g, i) * 0.5, lr = group ? 0.02 : 0.01, wd = group ? 0.1 : 0;
@@ -655,8 +617,9 @@ Test(kernels, sgd) {
         sc_tensor buffer = filled(T_(SC_REAL, NUMEL), 1, 0);
         double old[2][NUMEL];
         for (int64_t i = 0; i < NUMEL; i++) old[0][i] = val(&p, i), old[1][i] = val(&buffer, i);
-        sc_task k = option ? TASK(g, p, clip, buffer) : TASK(g, p, clip);
-        run(sc_k_sgd, optimizer_task(k, option == 2, 1), 2 | 8);
+        at_rank = 1;
+        run(sgd, .grad = g, .master = p, .coefficient = clip, .momentum = option ? buffer : absent,
+            .nesterov = option == 2, SEGMENTS);
         for (int64_t i = 0; i < NUMEL; i++) {
             int group = group_of(i + NUMEL);
             double x = old[0][i], gi = val(&g, i) * 0.5 + (group == 1 ? 0.1 * x : 0), lr = group ? 0.02 : 0.01;
@@ -682,27 +645,27 @@ Test(kernels, norm_and_clipping) {
         filled(s, 0, 4);
         one.p = sc_at(&s, 1);
         one.shape[0] = 1;
-        run(sc_k_sum_squares, TASK(one, x), 1);
+        run(sum_squares, .y = one, .x = x);
         near(&s, 1, sum, 1, "sum_squares");
-        run(sc_k_clip_coefficient, TASK(c, norm, s), 3);
+        run(clip_coefficient, .coefficient = c, .norm = norm, .squares = s);
         near(&norm, 0, sqrt(sum + 8), 1, "norm");
         near(&c, 0, 1 / (sqrt(sum + 8) + 1e-6), 0.1, "coefficient");
         record.clip = 1000;
-        run(sc_k_clip_coefficient, TASK(c, norm, s), 3);
+        run(clip_coefficient, .coefficient = c, .norm = norm, .squares = s);
         same(&c, 0, 1);
         record.clip = 0;
-        run(sc_k_clip_coefficient, TASK(c, norm, s), 3);
+        run(clip_coefficient, .coefficient = c, .norm = norm, .squares = s);
         same(&c, 0, 1);
         for (int i = 0; i < 3; i++) put(&s, i, i ? 0 : 1e-12);
         record.clip = 1e-6f;
-        run(sc_k_clip_coefficient, TASK(c, norm, s), 3);
+        run(clip_coefficient, .coefficient = c, .norm = norm, .squares = s);
         near(&c, 0, 0.5, sizeof(real) == 8 ? 1e-6 / tolerance(FP64) : 1, "a norm as small as what is added to it");
         filled(s, 0, 4);
-        run(sc_k_sum_squares, TASK(one, x), 1);
+        run(sum_squares, .y = one, .x = x);
         record.clip = 1;
         put(&x, 5000, NAN);
-        run(sc_k_sum_squares, TASK(one, x), 1);
-        run(sc_k_clip_coefficient, TASK(c, norm, s), 3);
+        run(sum_squares, .y = one, .x = x);
+        run(clip_coefficient, .coefficient = c, .norm = norm, .squares = s);
         cr_assert(isnan(val(&norm, 0)) && isnan(val(&c, 0)));
     }
 }

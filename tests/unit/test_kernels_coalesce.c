@@ -31,11 +31,18 @@ static void check_slices(int of, int dtype, int ranks, int groups, int slices) {
     sc_tensor index = integers(T_(INT32, world * TOKENS), -1, V + 1), rows = filled(T_(of, world * TOKENS * D), 1, 0);
     for (int rank = 0; rank < slices; rank++) {
         sc_tensor dw = T_(dtype, slice);
-        sc_task k = TASK(dw, index, rows, workspace((slice / D + 2 + world * TOKENS) * 4));
-        int64_t attributes[] = {V, D, ranks, groups, slice, slices};
-        memcpy(k.i, attributes, sizeof attributes);
-        k.rank = rank;
-        run(sc_k_coalesce, k, 1 | 8);
+        sc_coalesce_args k = {.y = dw,
+                              .index = index,
+                              .g = rows,
+                              .rows = V,
+                              .cols = D,
+                              .group = ranks,
+                              .groups = groups,
+                              .slice = slice,
+                              .slices = slices};
+        k.work = workspace((slice / D + 2 + world * TOKENS) * 4);
+        at_rank = rank;
+        run_writing(coalesce, &k, writes_coalesce() | SLOT(coalesce, work));
         for (int64_t i = 0; i < slice; i++) {
             int64_t at = (int64_t)rank * slice + i;
             double want = at < V * D ? element(&index, &rows, dtype, ranks, groups, at) : 0;

@@ -23,21 +23,15 @@ static double silu_slope(double x) {
 
 /* f as in ops.def: 1, 3 gelu (with its argument), 2 times its derivative at x. */
 static void check_product(int d, int64_t m, int64_t n, int64_t k, int bias, int add, int f) {
-    sc_tensor y = T_(d, m, n), z = T_(d, m, n), a = filled(T_(d, m, k), 1, 0), b = filled(T_(d, k, n), 0.3, 0),
-              t[8] = {y};
+    sc_tensor y = T_(d, m, n), z = T_(d, m, n), a = filled(T_(d, m, k), 1, 0), b = filled(T_(d, k, n), 0.3, 0);
     sc_tensor v = filled(T_(d, n), 1, 0), c = filled(T_(d, m, n), 1, 0), x = filled(T_(d, m, n), 2, 0);
-    int nt = 1;
-    if (f == SC_GELU_TOO) t[nt++] = z;
-    t[nt++] = a;
-    t[nt++] = b;
-    if (bias) t[nt++] = v;
-    if (add) t[nt++] = c;
-    if (f == SC_GELU_GRAD) t[nt++] = x;
-    if (d != SC_REAL) t[nt++] = workspace(3 * (4 << 20));
-    sc_task task_ = task(nt, t);
-    task_.i[3] = add;
-    task_.i[4] = f;
-    run(sc_k_matmul, task_, f == SC_GELU_TOO ? 3 : 1);
+    sc_matmul_args args = {.y = y, .a = a, .b = b, .epilogue = f};
+    if (f == SC_GELU_TOO) args.aux = z;
+    if (bias) args.bias = v;
+    if (add) args.c = c;
+    if (f == SC_GELU_GRAD) args.x = x;
+    if (d != SC_REAL) args.work = workspace(3 * (4 << 20));
+    run_args(matmul, &args);
     for (int64_t i = 0; i < m * n; i++) {
         double s = (bias ? val(&v, i % n) : 0) + (add ? val(&c, i) : 0), scale = sqrt((double)k) * 0.3;
         for (int64_t l = 0; l < k; l++) s += val(&a, i / n * k + l) * val(&b, l * n + i % n);
@@ -57,23 +51,15 @@ static void check_gated(int d, int64_t m, int64_t n, int64_t k, int bias, int f,
     sc_tensor z = T_(d, m, n), a = filled(T_(d, m, k), 1, 0), b = filled(T_(d, n, k), 0.3, 0),
               v = filled(T_(d, n), 1, 0);
     sc_tensor gate = filled(T_(d, m, n), 2, 0), up = filled(T_(d, m, n), 1, 0);
-    sc_tensor gates = filled(T_(d, m, n), 0, 0), ups = filled(T_(d, m, n), 0, 0), y = T_(d, m, n), t[8];
+    sc_tensor gates = filled(T_(d, m, n), 0, 0), ups = filled(T_(d, m, n), 0, 0), y = T_(d, m, n);
     for (int64_t i = 0; i < m * n; i++) sc_set(&gates, i, val(&gate, i)), sc_set(&ups, i, val(&up, i));
     if (lent) y = lent == 1 ? gate : up;
-    int nt = 0;
-    t[nt++] = y;
-    if (f != SC_GATED) t[nt++] = z;
-    t[nt++] = a;
-    t[nt++] = b;
-    if (bias) t[nt++] = v;
-    unsigned written = (f == SC_GATED ? 1 : 3) | (lent ? 1u << (nt + lent - 1) : 0);
-    t[nt++] = gate;
-    if (f == SC_GATE_GRADS) t[nt++] = up;
-    if (d != SC_REAL) t[nt++] = workspace(3 * (4 << 20));
-    sc_task task_ = task(nt, t);
-    task_.i[1] = 1;
-    task_.i[4] = f;
-    run(sc_k_matmul, task_, written);
+    sc_matmul_args args = {.y = y, .a = a, .b = b, .gate = gate, .trans_b = 1, .epilogue = f};
+    if (f != SC_GATED) args.aux = z;
+    if (bias) args.bias = v;
+    if (f == SC_GATE_GRADS) args.up = up;
+    if (d != SC_REAL) args.work = workspace(3 * (4 << 20));
+    run_args(matmul, &args);
     for (int64_t i = 0; i < m * n; i++) {
         double s = bias ? val(&v, i % n) : 0, x = val(&gates, i), scale = sqrt((double)k);
         for (int64_t l = 0; l < k; l++) s += val(&a, i / n * k + l) * val(&b, i % n * k + l);
@@ -104,7 +90,7 @@ static void check_gate_grads(int d, int64_t n, int lent) {
     }
     sc_tensor dgate = T_(d, n), dup = T_(d, n);
     if (lent) dgate = from[lent - 1];
-    run(sc_k_silu_mul_grad, TASK(dgate, dup, from[0], from[1], from[2]), lent ? 3 | 2u << lent : 3);
+    run(silu_mul_grad, .dgate = dgate, .dup = dup, .g = from[0], .gate = from[1], .up = from[2]);
     for (int64_t i = 0; i < n; i++) {
         double g = val(&kept[0], i), x = val(&kept[1], i);
         near(&dgate, i, g * val(&kept[2], i) * silu_slope(x), 1, "dgate");
@@ -136,9 +122,7 @@ Test(combined, matmul) {
 Test(combined, matmul_of_rows_that_repeat) {
     sc_tensor a = filled(tensor(SC_REAL, 2, LIST(5, 7), LIST(0, 1)), 1, 0), b = filled(T_(SC_REAL, 7, 3), 1, 0);
     sc_tensor y = T_(SC_REAL, 5, 3), c = filled(T_(SC_REAL, 5, 3), 1, 0);
-    sc_task k = TASK(y, a, b, c);
-    k.i[3] = 1;
-    run(sc_k_matmul, k, 1);
+    run(matmul, .y = y, .a = a, .b = b, .c = c);
     for (int64_t i = 0; i < 15; i++) {
         double s = val(&c, i);
         for (int64_t l = 0; l < 7; l++) s += val(&a, l) * val(&b, l * 3 + i % 3);
@@ -155,33 +139,23 @@ static void check_grads(int d, int64_t cols, int centred, int weights, int add, 
     sc_tensor dx = T_(d, 3, 5, cols), apart = T_(SC_REAL, 3, 5, cols), c = filled(T_(d, 3, 5, cols), 1, 0);
     sc_tensor mean = filled(T_(SC_REAL, rows), 0.1, 0.5), rstd = filled(T_(SC_REAL, rows), 0.1, 0.7);
     sc_tensor w = filled(T_(d, cols), 0.5, 1), dw = T_(SC_REAL, cols), db = T_(SC_REAL, cols);
-    sc_tensor dw2 = T_(SC_REAL, cols), db2 = T_(SC_REAL, cols), t[10] = {dx, dw};
-    sc_tensor ds = T_(d, cols), ds2 = T_(d, cols);
-    int nt = 2;
-    if (centred) t[nt++] = db;
-    if (sum) t[nt++] = ds;
-    unsigned written = (1u << nt) - 1;
-    t[nt++] = g;
-    t[nt++] = x;
-    if (centred) t[nt++] = mean;
-    t[nt++] = rstd;
-    if (weights) t[nt++] = w;
-    if (add) t[nt++] = c;
-    sc_task k = task(nt, t);
-    k.i[1] = weights;
-    k.i[2] = add;
-    k.i[3] = sum ? d + 1 : 0;
-    run(centred ? sc_k_layer_norm_grads : sc_k_rms_norm_grads, k, written);
-    sc_task sums = TASK(ds2, dx);
-    sums.i[0] = 3;
-    run(sc_k_sum, sums, 1);
+    sc_tensor dw2 = T_(SC_REAL, cols), db2 = T_(SC_REAL, cols);
+    sc_tensor ds = T_(d, cols), ds2 = T_(d, cols), scale = weights ? w : absent;
+    sc_layer_norm_grads_args layer = {.dx = dx, .dw = dw, .db = db, .g = g, .x = x, .mean = mean, .rstd = rstd};
+    sc_rms_norm_grads_args rms = {.dx = dx, .dw = dw, .g = g, .x = x, .rstd = rstd};
+    layer.w = rms.w = scale;
+    if (sum) layer.ds = rms.ds = ds;
+    if (add) layer.c = rms.c = c;
     if (centred) {
-        run(sc_k_layer_norm_grad, weights ? TASK(apart, g, x, mean, rstd, w) : TASK(apart, g, x, mean, rstd), 1);
-        run(sc_k_layer_norm_grad_w, TASK(dw2, db2, g, x, mean, rstd), 3);
+        run_args(layer_norm_grads, &layer);
+        run(layer_norm_grad, .dx = apart, .g = g, .x = x, .mean = mean, .rstd = rstd, .w = scale);
+        run(layer_norm_grad_w, .dw = dw2, .db = db2, .g = g, .x = x, .mean = mean, .rstd = rstd);
     } else {
-        run(sc_k_rms_norm_grad, weights ? TASK(apart, g, x, rstd, w) : TASK(apart, g, x, rstd), 1);
-        run(sc_k_rms_norm_grad_w, TASK(dw2, g, x, rstd), 1);
+        run_args(rms_norm_grads, &rms);
+        run(rms_norm_grad, .dx = apart, .g = g, .x = x, .rstd = rstd, .w = scale);
+        run(rms_norm_grad_w, .dw = dw2, .g = g, .x = x, .rstd = rstd);
     }
+    run(sum, .y = ds2, .x = dx, .over = 3);
     for (int64_t i = 0; i < rows * cols; i++) near(&dx, i, val(&apart, i) + (add ? val(&c, i) : 0), 0.1, "dx");
     for (int64_t i = 0; i < cols; i++) {
         cr_assert(val(&dw, i) == val(&dw2, i), "dw[%ld]", (long)i);
@@ -189,8 +163,11 @@ static void check_grads(int d, int64_t cols, int centred, int weights, int add, 
         cr_assert(!sum || val(&ds, i) == val(&ds2, i), "ds[%ld]", (long)i);
     }
     if (add) { /* dx where c was */
-        k.t[0] = c;
-        run(centred ? sc_k_layer_norm_grads : sc_k_rms_norm_grads, k, written | 1u << (nt - 1));
+        layer.dx = rms.dx = c;
+        if (centred)
+            run_args(layer_norm_grads, &layer);
+        else
+            run_args(rms_norm_grads, &rms);
         for (int64_t i = 0; i < rows * cols; i++) cr_assert(val(&c, i) == val(&dx, i), "in place [%ld]", (long)i);
     }
     release();
@@ -214,17 +191,22 @@ Test(combined, cross_entropy) {
         sc_tensor target = integers(T_(INT32, rows), 0, cols), loss = T_(SC_REAL, 1), lse = T_(SC_REAL, rows);
         sc_tensor loss2 = T_(SC_REAL, 1), losses = T_(SC_REAL, rows), dx = T_(d, rows, cols), dx2 = T_(d, rows, cols);
         ((int32_t *)target.p)[4] = -100;
-        sc_task one = TASK(loss, lse, x, target), two = TASK(dx, g, x, target, lse);
-        sc_task both = TASK(dx2, loss2, losses, g, x, target);
-        one.i[0] = two.i[0] = both.i[0] = -100;
-        one.i[1] = two.i[1] = both.i[1] = 1;
-        run(sc_k_cross_entropy, one, 3);
-        run(sc_k_cross_entropy_grad, two, 1);
-        run(sc_k_cross_entropy_grads, both, 7);
+        sc_cross_entropy_grads_args both = {.dlogits = dx2,
+                                            .loss = loss2,
+                                            .losses = losses,
+                                            .g = g,
+                                            .logits = x,
+                                            .targets = target,
+                                            .ignore = -100,
+                                            .count = 1};
+        run(cross_entropy, .loss = loss, .lse = lse, .logits = x, .targets = target, .ignore = -100, .count = 1);
+        run(cross_entropy_grad, .dlogits = dx, .g = g, .logits = x, .targets = target, .lse = lse, .ignore = -100,
+            .count = 1);
+        run_args(cross_entropy_grads, &both);
         cr_assert(val(&loss, 0) == val(&loss2, 0), "the loss");
         for (int64_t i = 0; i < rows * cols; i++) cr_assert(val(&dx, i) == val(&dx2, i), "gradient [%ld]", (long)i);
-        both.t[0] = x; /* in place */
-        run(sc_k_cross_entropy_grads, both, 7 | 1u << 4);
+        both.dlogits = x; /* in place */
+        run_args(cross_entropy_grads, &both);
         cr_assert(val(&loss, 0) == val(&loss2, 0), "the loss, in place");
         for (int64_t i = 0; i < rows * cols; i++) cr_assert(val(&dx, i) == val(&x, i), "in place [%ld]", (long)i);
     }
@@ -245,12 +227,8 @@ Test(combined, adam_and_its_wire_shard) {
         *(int64_t *)step.p = 3;
         double old[3000];
         for (int64_t i = 0; i < 3000; i++) old[i] = val(&wire, i);
-        sc_task k = TASK(g, p, clip, m, v, step, wire);
-        k.i[0] = 1;
-        k.i[1] = 3000;
-        k.table = segments;
-        k.ntable = 6;
-        run(sc_k_adam, k, 2 | 8 | 16 | 64);
+        run(adam, .grad = g, .master = p, .coefficient = clip, .m = m, .v = v, .step = step, .wire = wire,
+            .decoupled = 1, .slice = 3000, .table = segments, .ntable = 6);
         for (int64_t i = 0; i < 3000; i++)
             if (i < 10)
                 cr_assert(val(&wire, i) == old[i], "outside of all segments");

@@ -53,10 +53,7 @@ Test(random, blocks_of_any_vector) {
 
 Test(random, dropout_statistics_and_scale) {
     sc_tensor x = filled(T_(FP32, 8, 25, 1001), 0, 1), y = T_(FP32, 8, 25, 1001);
-    sc_task k = TASK(y, x);
-    k.f[0] = 0.3;
-    k.i[0] = 1234;
-    run(sc_k_dropout, k, 1);
+    run(dropout, .y = y, .x = x, .key = 1234, .p = 0.3);
     int64_t n = sc_numel(&y), kept = 0;
     for (int64_t i = 0; i < n; i++) {
         double v = val(&y, i);
@@ -65,43 +62,31 @@ Test(random, dropout_statistics_and_scale) {
     }
     double z = ((double)kept - 0.7 * (double)n) / sqrt(0.21 * (double)n);
     cr_assert(fabs(z) < 4, "kept %ld of %ld", (long)kept, (long)n);
-    k.f[0] = 1;
-    run(sc_k_dropout, k, 1);
+    run(dropout, .y = y, .x = x, .key = 1234, .p = 1);
     for (int64_t i = 0; i < n; i++) cr_assert(val(&y, i) == 0);
 }
 
 Test(random, dropout_does_not_depend_on_the_split) {
     sc_tensor x = filled(T_(FP32, 6, 77), 1, 3), y = T_(FP32, 6, 77);
-    sc_task whole = TASK(y, x);
-    whole.f[0] = 0.5;
-    run(sc_k_dropout, whole, 1);
+    run(dropout, .y = y, .x = x, .p = 0.5);
     for (int64_t b = 0; b < 6; b++) {
-        sc_record own = record;
-        own.first_sample += b;
         sc_tensor xb = T_(FP32, 1, 77), yb = T_(FP32, 1, 77);
         memcpy(xb.p, (float *)x.p + b * 77, 77 * 4);
-        sc_task k = TASK(yb, xb);
-        k.record = &own;
-        k.f[0] = 0.5;
-        run(sc_k_dropout, k, 1);
+        record.first_sample += b;
+        run(dropout, .y = yb, .x = xb, .p = 0.5);
+        record.first_sample -= b;
         cr_assert(!memcmp(yb.p, (float *)y.p + b * 77, 77 * 4));
     }
     sc_tensor z = T_(FP32, 6, 77);
-    sc_task other = whole;
-    other.t[0] = z;
-    other.i[0] = 1;
-    run(sc_k_dropout, other, 1);
+    run(dropout, .y = z, .x = x, .key = 1, .p = 0.5);
     cr_assert(memcmp(z.p, y.p, 6 * 77 * 4), "another key, another mask");
 }
 
 static sc_tensor initial(int kind, double a, double b, int64_t flat, int64_t numel, int64_t shard, int rank) {
     sc_tensor state = T_(FP32, shard < 0 ? numel : shard);
-    sc_task k = TASK(state);
-    memcpy(k.i, LIST(kind, 4711, flat, numel, shard, 3), 6 * 8);
-    k.f[0] = a;
-    k.f[1] = b;
-    k.rank = rank;
-    run(sc_k_init_param, k, 1);
+    at_rank = rank;
+    run(init_param, .state = state, .kind = kind, .key = 4711, .offset = flat, .numel = numel, .slice = shard,
+        .slices = 3, .a = a, .b = b);
     return state;
 }
 

@@ -92,15 +92,18 @@ static state slice_of(state s, int moments, int64_t from, int64_t n) {
     return (state){copy_as(s.g.dtype, s.g, from, n), copy_as(FP32, s.p, from, n),    s.clip,
                    copy_as(moments, s.m, from, n),   copy_as(moments, s.v, from, n), s.step};
 }
-static sc_task on_slice(sc_task k, bool with_keys, int shards, int rank) {
-    k.i[0] = 1, k.i[1] = N / shards, k.i[2] = shards;
-    k.rank = rank;
-    k.table = with_keys ? keyed : plain;
-    k.ntable = ROWS * (with_keys ? 4 : 3);
+#define KEYED .table = keyed, .ntable = ROWS * 4
+#define PLAIN .table = plain, .ntable = ROWS * 3
+static sc_adam_args adam_of(state s, int shards) {
+    sc_adam_args keys = {KEYED}, none = {PLAIN}, k = s.m.dtype == BF16 ? keys : none;
+    k.grad = s.g, k.master = s.p, k.coefficient = s.clip, k.m = s.m, k.v = s.v, k.step = s.step;
+    k.decoupled = 1, k.slice = N / shards, k.slices = shards;
     return k;
 }
 static void adam(state s, int shards, int rank) {
-    run(sc_k_adam, on_slice(TASK(s.g, s.p, s.clip, s.m, s.v, s.step), s.m.dtype == BF16, shards, rank), 2 | 8 | 16);
+    sc_adam_args k = adam_of(s, shards);
+    at_rank = rank;
+    run_args(adam, &k);
 }
 
 /* Master and moments as with moments of fp32, these rounded by the words of their parameter. */
@@ -123,8 +126,10 @@ Test(moments, adam_rounds_what_it_computes) {
 Test(moments, sgd_rounds_its_momentum) {
     rates();
     state s = new_state(BF16), exact = slice_of(s, FP32, 0, N);
-    run(sc_k_sgd, on_slice(TASK(exact.g, exact.p, exact.clip, exact.m), false, 1, 0), 2 | 8);
-    run(sc_k_sgd, on_slice(TASK(s.g, s.p, s.clip, s.m), true, 1, 0), 2 | 8);
+    run(sgd, .grad = exact.g, .master = exact.p, .coefficient = exact.clip, .momentum = exact.m, .nesterov = 1,
+        .slice = N, .slices = 1, PLAIN);
+    run(sgd, .grad = s.g, .master = s.p, .coefficient = s.clip, .momentum = s.m, .nesterov = 1, .slice = N, .slices = 1,
+        KEYED);
     for (int64_t i = 0; i < N; i++) {
         int row = row_of(i);
         uint32_t word = row < 0 ? 0 : word_at(keyed[4 * row + 3], i - keyed[4 * row]);
@@ -167,10 +172,9 @@ Test(moments, other_words_for_other_seeds_steps_and_paths) {
         all[way] = slice_of(s, BF16, 0, N);
         if (way == 1) record.seed++;
         if (way == 2) record.step++;
-        sc_task k =
-            on_slice(TASK(all[way].g, all[way].p, all[way].clip, all[way].m, all[way].v, all[way].step), true, 1, 0);
+        sc_adam_args k = adam_of(all[way], 1);
         k.table = table[way];
-        run(sc_k_adam, k, 2 | 8 | 16);
+        run_args(adam, &k);
         for (int other = 0; other < way; other++) {
             int m = differing(all[way].m, all[other].m), v = differing(all[way].v, all[other].v);
             cr_expect(m > N / 6 && m < N / 2 && v > N / 6 && v < N / 2, "%d and %d: %d and %d differ", way, other, m,
@@ -184,8 +188,18 @@ Test(moments, a_skipped_step_leaves_them) {
     state s = new_state(FP16);
     sc_tensor skip = T_(FP32, 2), wire = filled(T_(BF16, N), 1, 0);
     put(&skip, 0, 0), put(&skip, 1, 1);
-    run(sc_k_adam, on_slice(TASK(s.g, s.p, skip, s.m, s.v, s.step, wire), true, 1, 0), 1 << 6);
-    run(sc_k_sgd, on_slice(TASK(s.g, s.p, skip, s.m), true, 1, 0), 0);
+    sc_adam_args adam = adam_of(s, 1);
+    adam.coefficient = skip, adam.wire = wire;
+    run_writing(adam, &adam, SLOT(adam, wire));
+    sc_sgd_args sgd = {.grad = s.g,
+                       .master = s.p,
+                       .coefficient = skip,
+                       .momentum = s.m,
+                       .nesterov = 1,
+                       .slice = N,
+                       .slices = 1,
+                       KEYED};
+    run_writing(sgd, &sgd, 0);
 }
 
 /* ── statistics ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -201,10 +215,18 @@ Test(moments, ups_are_as_frequent_as_they_should_be) {
     sc_tensor m = T_(BF16, MANY), v = T_(BF16, MANY);
     *(int64_t *)step.p = 3;
     for (int64_t i = 0; i < MANY; i++) put(&g, i, 0.37), put(&p, i, 1), put(&m, i, 1), put(&v, i, 1);
-    sc_task k = TASK(g, p, clip, m, v, step);
-    k.i[0] = 1, k.i[1] = MANY, k.i[2] = 1;
-    k.table = table, k.ntable = 4, k.parts = 1;
-    sc_k_adam(&k);
+    sc_adam_args k = {.grad = g,
+                      .master = p,
+                      .coefficient = clip,
+                      .m = m,
+                      .v = v,
+                      .step = step,
+                      .decoupled = 1,
+                      .slice = MANY,
+                      .slices = 1,
+                      .table = table,
+                      .ntable = 4};
+    run_once(adam, &k);
     float x[2] = {record.beta1 + (float)(1 - (double)record.beta1) * 0.37f,
                   record.beta2 + (float)(1 - (double)record.beta2) * (0.37f * 0.37f)};
     int64_t ups[2] = {0, 0}, both = 0;
@@ -230,9 +252,8 @@ Test(moments, small_changes_add_up) {
     for (int64_t i = 0; i < N; i++) put(&s.v, i, 1), put(&s.g, i, 2 * sqrt(0.5));
     cr_assert_eq(sc_as_bf16(0.999f + 0.001f * 0.5f), 1);
     for (int n = 0; n < STEPS; n++, record.step++) {
-        sc_task k = on_slice(TASK(s.g, s.p, s.clip, s.m, s.v, s.step), true, 1, 0);
-        k.parts = 1;
-        sc_k_adam(&k);
+        sc_adam_args k = adam_of(s, 1);
+        run_once(adam, &k);
         exact = 0.999f * exact + 0.001f * 0.5f;
     }
     double sum = 0, squares = 0, count = 0;

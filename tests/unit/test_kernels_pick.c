@@ -10,7 +10,7 @@ Test(pick, one_position_in_fp32) {
                 int64_t shape[] = {1, 5, 3001}, stride[] = {15005, 1, 5}; /* turned: [V,S] seen as [S,V] */
                 sc_tensor x = filled(tensor(d, 3, shape, turned ? stride : NULL), 3, 1), y = T_(FP32, 3001);
                 record.position = position;
-                run(sc_k_pick, TASK(x, y), 1 << 1);
+                run(pick, .logits = x, .state = y);
                 for (int64_t v = 0; v < 3001; v++) cr_assert_eq(val(&y, v), (float)val(&x, position * 3001 + v));
             }
     }

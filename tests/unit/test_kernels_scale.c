@@ -19,24 +19,19 @@ static sc_tensor coefficient(double c, double skip) {
 Test(scale, multiplies_and_divides) {
     FOR_DTYPES {
         sc_tensor x = filled(T_(d, 3001), 1, 0), y = T_(d, 3001), z = T_(d, 3001), s = scaler(2, 0);
-        run(sc_k_scale, TASK(y, x, s), 1);
-        sc_task k = TASK(z, y, s);
-        k.i[0] = 1;
-        run(sc_k_scale, k, 1);
+        run(scale, .y = y, .x = x, .scaler = s);
+        run(scale, .y = z, .x = y, .scaler = s, .inverse = 1);
         for (int64_t i = 0; i < 3001; i++) cr_assert(val(&y, i) == 2 * val(&x, i) && val(&z, i) == val(&x, i));
     }
     sc_tensor seed = T_(FP32, 1);
-    run(sc_k_grad_seed, TASK(seed, scaler(65536, 0)), 1);
+    run(grad_seed, .y = seed, .scaler = scaler(65536, 0));
     cr_assert_eq(val(&seed, 0), 16384);
 }
 
 static sc_scaler updated(float scale, float clean, double skip, int64_t interval) {
     sc_tensor s = scaler(scale, clean);
-    sc_task k = TASK(coefficient(1, skip), s);
-    k.f[0] = 2;
-    k.f[1] = 0.5;
-    k.i[0] = interval;
-    run(sc_k_update_scale, k, 2);
+    run(update_scale, .coefficient = coefficient(1, skip), .scaler = s, .interval = interval, .growth = 2,
+        .backoff = 0.5);
     return *(sc_scaler *)s.p;
 }
 
@@ -65,18 +60,16 @@ Test(scale, norm_is_of_unscaled_gradients) {
         sc_tensor x = filled(T_(d, 10001), 1, 0), y = T_(d, 10001), s = scaler(4, 0), a = T_(FP32, 1), b = T_(FP32, 1);
         sc_tensor c = coefficient(0, 7), plain = T_(FP32, 1), norm = T_(FP32, 1);
         for (int64_t i = 0; i < 10001; i++) put(&y, i, 4 * val(&x, i));
-        run(sc_k_sum_squares, TASK(a, x), 1);
-        sc_task k = TASK(b, y, s);
-        k.i[0] = 1;
-        run(sc_k_sum_squares, k, 1);
+        run(sum_squares, .y = a, .x = x);
+        run(sum_squares, .y = b, .x = y, .scaler = s);
         cr_assert_eq(val(&a, 0), val(&b, 0), "a power of two leaves every bit");
         record.clip = 1;
-        run(sc_k_clip_coefficient, TASK(plain, norm, a), 3);
-        run(sc_k_clip_coefficient, TASK(c, norm, b, s), 3);
+        run(clip_coefficient, .coefficient = plain, .norm = norm, .squares = a);
+        run(clip_coefficient, .coefficient = c, .norm = norm, .squares = b, .scaler = s);
         cr_assert(val(&c, 0) == val(&plain, 0) / 4 && val(&c, 1) == 0);
         put(&y, 7000, d == FP16 ? -INFINITY : NAN);
-        run(sc_k_sum_squares, k, 1);
-        run(sc_k_clip_coefficient, TASK(c, norm, b, s), 3);
+        run(sum_squares, .y = b, .x = y, .scaler = s);
+        run(clip_coefficient, .coefficient = c, .norm = norm, .squares = b, .scaler = s);
         cr_assert(val(&c, 0) == 0 && val(&c, 1) == 1);
         record.clip = 0;
     }
@@ -89,22 +82,30 @@ Test(scale, a_skipped_step_writes_nothing) {
     sc_tensor skip = coefficient(0, 1), go = coefficient(0.5, 0);
     put(&g, 5, INFINITY);
     *(int64_t *)steps.p = 0;
-    sc_task adam = TASK(g, p, skip, m, v, steps, wire), sgd = TASK(g, p, skip, m), count = TASK(steps, skip);
-    adam.table = sgd.table = table;
-    adam.ntable = sgd.ntable = 3;
-    adam.i[1] = sgd.i[1] = 3000;
-    run(sc_k_adam, adam, 1 << 6); /* none of its tensors may change; the wire shard is the master's */
+    sc_adam_args adam = {.grad = g,
+                         .master = p,
+                         .coefficient = skip,
+                         .m = m,
+                         .v = v,
+                         .step = steps,
+                         .wire = wire,
+                         .table = table,
+                         .ntable = 3,
+                         .slice = 3000};
+    sc_sgd_args sgd = {
+        .grad = g, .master = p, .coefficient = skip, .momentum = m, .table = table, .ntable = 3, .slice = 3000};
+    sc_count_step_args count = {.step = steps, .coefficient = skip};
+    run_writing(adam, &adam, SLOT(adam, wire)); /* none of its tensors may change; the wire shard is the master's */
     for (int64_t i = 0; i < 3000; i++) cr_assert_float_eq(val(&wire, i), val(&p, i), 5e-4 * fabs(val(&p, i)));
-    run(sc_k_sgd, sgd, 0);
-    run(sc_k_count_step, count, 0);
-    count.parts = 1;
-    count.t[1] = go;
-    sc_k_count_step(&count);
+    run_writing(sgd, &sgd, 0);
+    run_writing(count_step, &count, 0);
+    count.coefficient = go;
+    run_once(count_step, &count);
     cr_assert_eq(*(int64_t *)steps.p, 1);
     put(&g, 5, 0);
     double old = val(&p, 9);
-    sgd.t[2] = go;
+    sgd.coefficient = go;
     record.lr[0] = 0.1f;
-    run(sc_k_sgd, sgd, 2 | 8);
+    run_args(sgd, &sgd);
     cr_assert_neq(val(&p, 9), old);
 }

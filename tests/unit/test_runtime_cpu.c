@@ -16,43 +16,54 @@
 
 /* ── kernels ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static void share(const sc_task *t, int64_t n, int64_t *begin, int64_t *end) {
-    *begin = n * t->part / t->parts;
-    *end = n * (t->part + 1) / t->parts;
+/* Each with its struct, as those of ops.def have them. */
+#define OPERATION(name, ...)                                                                                           \
+    typedef struct {                                                                                                   \
+        __VA_ARGS__                                                                                                    \
+    } sc_##name##_args;                                                                                                \
+    static sc_kernel sc_k_##name;
+OPERATION(number, sc_tensor y;)
+OPERATION(grow, sc_tensor y, x; double factor;)
+OPERATION(take, sc_tensor y, x;)
+OPERATION(to_bf16, sc_tensor y;)
+enum { SC_SLOTS_number = 1, SC_SLOTS_grow = 2, SC_SLOTS_take = 2, SC_SLOTS_to_bf16 = 1 };
+
+static void share(const sc_task *t, const sc_tensor *y, int64_t *begin, int64_t *end) {
+    *begin = y->shape[0] * t->part / t->parts;
+    *end = y->shape[0] * (t->part + 1) / t->parts;
 }
 
 static void sc_k_number(const sc_task *t) { /* y[i] = 100 rank + i + record.step */
+    const sc_number_args *k = (const void *)t->args;
     int64_t b, e;
-    share(t, t->t[0].shape[0], &b, &e);
-    for (int64_t i = b; i < e; i++) ((float *)t->t[0].p)[i] = (float)(100 * t->rank + i % 64 + t->record->step);
-}
-
-static void sc_k_scale(const sc_task *t) { /* y[i] = f0 x[i] + rank */
-    int64_t b, e;
-    share(t, t->t[0].shape[0], &b, &e);
-    for (int64_t i = b; i < e; i++)
-        ((float *)t->t[0].p)[i] = (float)t->f[0] * ((const float *)t->t[1].p)[i] + (float)t->rank;
+    share(t, &k->y, &b, &e);
+    for (int64_t i = b; i < e; i++) ((float *)k->y.p)[i] = (float)(100 * t->rank + i % 64 + t->record->step);
 }
 
 static void sc_k_take(const sc_task *t) { /* y = x, wherever the two arenas */
+    const sc_take_args *k = (const void *)t->args;
     int64_t b, e;
-    share(t, t->t[0].shape[0], &b, &e);
-    memcpy((float *)t->t[0].p + b, (const float *)t->t[1].p + b, (size_t)(e - b) * 4);
+    share(t, &k->y, &b, &e);
+    memcpy((float *)k->y.p + b, (const float *)k->x.p + b, (size_t)(e - b) * 4);
 }
 
 static void sc_k_to_bf16(const sc_task *t) {
+    const sc_to_bf16_args *k = (const void *)t->args;
     int64_t b, e;
-    share(t, t->t[0].shape[0], &b, &e);
+    share(t, &k->y, &b, &e);
     for (int64_t i = b; i < e; i++)
-        ((sc_bf16_t *)t->t[0].p)[i] = sc_to_bf16((real)(t->rank + 1) * (real)0.37 * (real)(i % 50));
+        ((sc_bf16_t *)k->y.p)[i] = sc_to_bf16((real)(t->rank + 1) * (real)0.37 * (real)(i % 50));
 }
 
-static int trouble; /* what sc_k_trouble does on the last rank */
+static int trouble; /* what sc_k_grow does on the last rank */
 enum { NO_TROUBLE, MAKE_NAN, MAKE_INFINITY, WRITE_OUTSIDE, DIE, TRAP, HANG };
 
-static void sc_k_trouble(const sc_task *t) {
-    sc_k_scale(t);
-    float *y = t->t[0].p;
+static void sc_k_grow(const sc_task *t) { /* y[i] = factor x[i] + rank */
+    const sc_grow_args *k = (const void *)t->args;
+    float *y = k->y.p;
+    int64_t b, e;
+    share(t, &k->y, &b, &e);
+    for (int64_t i = b; i < e; i++) y[i] = (float)k->factor * ((const float *)k->x.p)[i] + (float)t->rank;
     if (t->rank != t->world - 1 || t->part) return;
     if (trouble == MAKE_NAN) y[5] = NAN;
     if (trouble == MAKE_INFINITY) y[3] = INFINITY;
@@ -84,12 +95,12 @@ static void text_of_micro(sc_rank *r) {
                     host = H(FP32, 0, N);
     const sc_tensor full = sc_contiguous(0, FP32, FULL_AT, 1, &all),
                     scaled = sc_contiguous(0, FP32, SCALED_AT, 1, &all);
-    static const sc_attr twice = ATTR(.f = {2.0});
-    RUN(e0, COMPUTE, number, ATTR(0), T(FP32, SHARD_AT, N));
+    const sc_grow_args twice = {scaled, full, .factor = 2};
+    RUN(number, e0, COMPUTE, .y = T(FP32, SHARD_AT, N));
     sc_wait(r, GATHER, e0);
     sc_all_gather(r, e1, GATHER, 2, full, shard);
     sc_wait(r, COMPUTE, e1);
-    sc_run(r, e2, COMPUTE, sc_k_trouble, &twice, 2, (sc_tensor[]){scaled, full});
+    sc_run(r, e2, COMPUTE, sc_k_grow, &twice, sizeof twice, SC_SLOTS_grow);
     sc_wait(r, REDUCE, e2);
     sc_reduce_scatter(r, e3, REDUCE, 2, out, scaled);
     sc_wait(r, OFFLOAD, e3);
@@ -99,7 +110,7 @@ static void text_of_micro(sc_rank *r) {
     sc_wait(r, REDUCE, e5);
     sc_all_reduce(r, e6, REDUCE, 2, back);
     sc_wait(r, COMPUTE, e6);
-    RUN(e7, COMPUTE, take, ATTR(0), T(FP32, RESULT, N), T(FP32, BACK_AT, N));
+    RUN(take, e7, COMPUTE, .y = T(FP32, RESULT, N), .x = T(FP32, BACK_AT, N));
 }
 
 static float expected(int world, int64_t i, int64_t step, int launch_rank) {
@@ -111,14 +122,14 @@ static float expected(int world, int64_t i, int64_t step, int launch_rank) {
 }
 
 static void text_of_odd(sc_rank *r) { /* bf16, a number of elements that no world divides, over the replicate group */
-    RUN(e0, COMPUTE, to_bf16, ATTR(0), T(BF16, ODD, 1001));
+    RUN(to_bf16, e0, COMPUTE, .y = T(BF16, ODD, 1001));
     sc_wait(r, REDUCE, e0);
     sc_all_reduce(r, e1, REDUCE, 1, T(BF16, ODD, 1001));
 }
 
 static void text_of_exchange(sc_rank *r) { /* bf16, 77 elements for each rank of a shard group */
     int64_t all = 77 * sc_rank_build(r)->units[0].shards;
-    RUN(e0, COMPUTE, to_bf16, ATTR(0), T(BF16, ODD, 1001));
+    RUN(to_bf16, e0, COMPUTE, .y = T(BF16, ODD, 1001));
     sc_wait(r, REDUCE, e0);
     sc_all_to_all(r, e1, REDUCE, 0, sc_contiguous(0, BF16, RESULT, 1, &all), sc_contiguous(0, BF16, ODD, 1, &all));
 }
@@ -130,7 +141,7 @@ static const int waits[] = {e0, e1, e2, e3, e4, e5, e6};
 static const sc_event_info events[] = {
     {"e0", "number", "model.first", "forward", "model.lua", 10, COMPUTE, waits, 0, touch, touch + 0, 0, 1, 1},
     {"g0f", "all_gather", "model", "forward", "model.lua", 11, GATHER, waits + 0, 1, touch + 0, touch + 1, 1, 1, 1},
-    {"e2", "scale", "model.second", "forward", "model.lua", 12, COMPUTE, waits + 1, 1, touch + 1, touch + 2, 1, 1, 1},
+    {"e2", "grow", "model.second", "forward", "model.lua", 12, COMPUTE, waits + 1, 1, touch + 1, touch + 2, 1, 1, 1},
     {"r0", "reduce_scatter", "model", "backward", "model.lua", 13, REDUCE, waits + 2, 1, touch + 2, touch + 3, 1, 1, 1},
     {"o0", "offload", "model", "backward", "model.lua", 14, OFFLOAD, waits + 3, 1, touch + 3, touch + 4, 1, 1, 1},
     {"f0", "fetch", "model", "backward", "model.lua", 15, FETCH, waits + 4, 1, touch + 4, touch + 5, 1, 1, 1},
@@ -421,7 +432,7 @@ Test(runtime_cpu, the_first_nan_is_told_with_its_line) {
     sc_debug d = plain;
     d.check_finite = true;
     cr_assert_eq(launch_with(MAKE_NAN, d), 3);
-    says("model.lua:12: e2 scale (forward model.second) gave NaN at [5] on rank 1 in step 1, program micro");
+    says("model.lua:12: e2 grow (forward model.second) gave NaN at [5] on rank 1 in step 1, program micro");
     says("operand 0: fp32[16384] from ");
     cr_assert_eq(launch_with(MAKE_INFINITY, d), 3);
     says("gave infinity at [3]");
@@ -444,7 +455,7 @@ Test(runtime_cpu, a_write_between_storages_is_found) {
 Test(runtime_cpu, a_rank_that_dies_ends_the_others) {
     cr_assert_eq(launch_with(DIE, plain), 3);
     says("rank 1 was ended by signal 9");
-    says("e2 scale model.second (model.lua:12)");
+    says("e2 grow model.second (model.lua:12)");
 }
 
 Test(runtime_cpu, another_processor_is_told) {
@@ -458,7 +469,7 @@ Test(runtime_cpu, the_watchdog_names_who_is_behind) {
     d.stall_s = 0.5;
     cr_assert_eq(launch_with(HANG, d), 3);
     says("no progress for 0.5 s");
-    says("rank 1 compute runs e2 scale model.second (model.lua:12)");
+    says("rank 1 compute runs e2 grow model.second (model.lua:12)");
     says("rank 0 reduce  meets the other ranks in r0 reduce_scatter model (model.lua:13); behind: rank 1");
     says("rank 0 offload waits before o0 offload model (model.lua:14) for r0 reduce_scatter model (model.lua:13)");
 }
@@ -506,7 +517,7 @@ static void text_waits_too_soon(sc_rank *r) {
     sc_wait(r, COMPUTE, e1);
 }
 static void text_leaves_the_arena(sc_rank *r) {
-    RUN(e0, COMPUTE, number, ATTR(0), T(FP32, ARENA - 64, N));
+    RUN(number, e0, COMPUTE, .y = T(FP32, ARENA - 64, N));
 }
 static void text_gathers_wrongly(sc_rank *r) {
     sc_all_gather(r, e1, GATHER, 2, T(FP32, FULL_AT, N), T(FP32, SHARD_AT, N));
@@ -515,12 +526,12 @@ static void text_exchanges_wrongly(sc_rank *r) {
     sc_all_to_all(r, e1, REDUCE, 2, T(FP32, FULL_AT, 33), T(FP32, SHARD_AT, 33));
 }
 static void text_twice(sc_rank *r) {
-    for (int k = 0; k < 2; k++) RUN(e0, COMPUTE, number, ATTR(0), T(FP32, SHARD_AT, N));
+    for (int k = 0; k < 2; k++) RUN(number, e0, COMPUTE, .y = T(FP32, SHARD_AT, N));
 }
 
 static void text_of_many_tensors(sc_rank *r) {
     static const sc_tensor many[SC_TENSORS + 1] = {T(FP32, SHARD_AT, N)};
-    sc_run(r, e0, COMPUTE, sc_k_number, NULL, SC_TENSORS + 1, many);
+    sc_run(r, e0, COMPUTE, sc_k_number, many, sizeof many, SC_TENSORS + 1);
 }
 static void text_of_communicator_7(sc_rank *r) {
     sc_all_reduce(r, e0, REDUCE, 7, T(FP32, SHARD_AT, N));
@@ -530,8 +541,8 @@ static void text_sums_masks(sc_rank *r) {
 }
 static void text_of_a_circle(sc_rank *r) { /* only a damaged text can say so: e0 waits for e1, which comes after it */
     sc_program *p = &r->t->programs[r->current];
-    RUN(e0, COMPUTE, number, ATTR(0), T(FP32, SHARD_AT, N));
-    RUN(e1, GATHER, number, ATTR(0), T(FP32, SHARD_AT, N));
+    RUN(number, e0, COMPUTE, .y = T(FP32, SHARD_AT, N));
+    RUN(number, e1, GATHER, .y = T(FP32, SHARD_AT, N));
     static sc_dep on_gather, on_compute;
     on_gather = (sc_dep){GATHER, 0, e1};
     on_compute = (sc_dep){COMPUTE, 0, e0};
@@ -717,8 +728,8 @@ Test(runtime_cpu, rows_cover_every_element_once_in_any_number_of_parts) {
                               column[] = {0, 1, 0};
                 const int64_t *sa = pattern == 1 ? turned : whole,
                               *sb = (const int64_t *const[]){whole, row, none, column}[pattern];
-                sc_task t = {
-                    .nt = 3, .parts = parts, .t = {view(y, 3, n, whole), view(a, 3, n, sa), view(b, 3, n, sb)}};
+                sc_args args = {.t = {view(y, 3, n, whole), view(a, 3, n, sa), view(b, 3, n, sb)}};
+                sc_task t = {.args = &args, .slots = 3, .parts = parts};
                 memset(y, 0, sizeof y);
                 for (t.part = parts - 1; t.part >= 0; t.part--) add_rows(&t);
                 for (int64_t i = 0; i < n[0]; i++)

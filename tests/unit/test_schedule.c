@@ -311,7 +311,7 @@ static void in(Op *op, Value *v) {
 }
 
 static Value *softmax(Net *n, const char *id, Phase phase, Value *x) { /* stands for any kernel of one operand */
-    Op *op = add_op(n, OP_SOFTMAX, id, phase, COMPUTE, NULL);
+    Op *op = add_op(n, OP_softmax, id, phase, COMPUTE, NULL);
     in(op, x);
     return out(n, op, value_numel(x));
 }
@@ -357,15 +357,15 @@ static Net *net_new(int units, int prefetch) {
 }
 
 static Value *gather(Net *n, Unit *u, const char *id, Phase phase) {
-    Op *op = add_op(n, OP_ALL_GATHER, id, phase, GATHER, u);
-    op->i[1] = n->g->world;
+    Op *op = add_op(n, OP_all_gather, id, phase, GATHER, u);
+    op->all_gather.ranks = n->g->world;
     in(op, u->master->value);
     return out(n, op, 512);
 }
 
 /* Uses unit u's parameters on x. */
 static Value *layer(Net *n, Unit *u, const char *id, Phase phase, Value *x, Value *full) {
-    Op *op = add_op(n, OP_CONCAT, id, phase, COMPUTE, NULL);
+    Op *op = add_op(n, OP_concat, id, phase, COMPUTE, NULL);
     in(op, x);
     in(op, full);
     (void)u;
@@ -373,11 +373,11 @@ static Value *layer(Net *n, Unit *u, const char *id, Phase phase, Value *x, Valu
 }
 
 static void reduce_and_update(Net *n, Unit *u, Value *grad) {
-    Op *r = add_op(n, OP_REDUCE_SCATTER, name(n, "r%d", u->id), BACKWARD, REDUCE, u);
-    r->i[1] = n->g->world;
+    Op *r = add_op(n, OP_reduce_scatter, name(n, "r%d", u->id), BACKWARD, REDUCE, u);
+    r->reduce_scatter.ranks = n->g->world;
     in(r, grad);
     Value *shard = out(n, r, 256);
-    Op *o = add_op(n, OP_SGD, name(n, "u%d", u->id), OPTIMIZER, COMPUTE, u);
+    Op *o = add_op(n, OP_sgd, name(n, "u%d", u->id), OPTIMIZER, COMPUTE, u);
     in(o, shard);
     in(o, u->master->value);
     in(o, shard);
@@ -389,7 +389,7 @@ static Net *net_gathered(int units, int prefetch, bool again) { /* again: in the
     Net *n = net_new(units, prefetch);
     Graph *g = n->g;
     Value *kept[MOST_UNITS];
-    Op *start = add_op(n, OP_FULL, "e0", FORWARD, COMPUTE, NULL);
+    Op *start = add_op(n, OP_full, "e0", FORWARD, COMPUTE, NULL);
     Value *x = out(n, start, 1024);
     for (int i = 0; i < units; i++) {
         kept[i] = gather(n, g->units.at[i], name(n, "g%df", i), FORWARD);
@@ -398,7 +398,7 @@ static Net *net_gathered(int units, int prefetch, bool again) { /* again: in the
     for (int i = units - 1; i >= 0; i--) {
         Unit *u = g->units.at[i];
         Value *full = again ? gather(n, u, name(n, "g%db", i), BACKWARD) : kept[i];
-        Op *w = add_op(n, OP_CONCAT, name(n, "e%db0", i + 1), BACKWARD, COMPUTE, NULL);
+        Op *w = add_op(n, OP_concat, name(n, "e%db0", i + 1), BACKWARD, COMPUTE, NULL);
         in(w, x);
         in(w, full);
         Value *grad = out(n, w, 512);
@@ -511,9 +511,9 @@ Test(order, the_whole_way_is_sound_and_tight) {
     double ratio = (double)n->plan->arena_bytes[ARENA_DEVICE] / (double)n->plan->bound_bytes[ARENA_DEVICE];
     cr_assert(ratio >= 1 && ratio < 1.1, "%f", ratio);
     cr_assert(n->plan->programs->step_us > 0 && n->plan->programs->exposed_us > 0);
-    cr_assert_eq(storage_named(n, "g0f.0")->cls, C_UNSHARDED);
-    cr_assert_eq(storage_named(n, "r0.0")->cls, C_GRADIENTS);
-    cr_assert_eq(storage_named(n, "e1b0.0")->cls, C_UNSHARDED_GRADS);
+    cr_assert_eq(storage_named(n, "g0f.y")->cls, C_UNSHARDED);
+    cr_assert_eq(storage_named(n, "r0.y")->cls, C_GRADIENTS);
+    cr_assert_eq(storage_named(n, "e1b0.y")->cls, C_UNSHARDED_GRADS);
     cr_assert_eq(storage_named(n, "layers.3/master")->cls, C_PARAMETERS);
     cr_assert_eq(n->plan->units[3].master_storage, storage_named(n, "layers.3/master")->id);
 }
@@ -521,7 +521,7 @@ Test(order, the_whole_way_is_sound_and_tight) {
 /* ── storages ──────────────────────────────────────────────────────────────────────────────────────────────── */
 Test(storages, a_dead_operand_lends_its_bytes) {
     Net *n = net_new(1, 1);
-    Value *a = out(n, add_op(n, OP_FULL, "e0", FORWARD, COMPUTE, NULL), 1024);
+    Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, COMPUTE, NULL), 1024);
     Value *b = softmax(n, "e1", FORWARD, a); /* a is dead: in place */
     Value *c = softmax(n, "e2", FORWARD, b); /* b is read again: not */
     Value *d = softmax(n, "e3", FORWARD, b); /* b is dead now */
@@ -538,18 +538,19 @@ Test(storages, a_dead_operand_lends_its_bytes) {
 
 Test(storages, a_fused_kernel_takes_any_operand_that_it_walks_like_its_result) {
     Net *n = net_new(0, 1);
-    Value *a = out(n, add_op(n, OP_FULL, "e0", FORWARD, COMPUTE, NULL), 64);
-    Value *b = out(n, add_op(n, OP_FULL, "e1", FORWARD, COMPUTE, NULL), 1024);
+    Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, COMPUTE, NULL), 64);
+    Value *b = out(n, add_op(n, OP_full, "e1", FORWARD, COMPUTE, NULL), 1024);
     Value *wide = new_view(n->g, a, 2, (int64_t[]){16, 64}, (int64_t[]){0, 1}, 0);
     Value *whole = new_view(n->g, b, 2, (int64_t[]){16, 64}, (int64_t[]){64, 1}, 0);
-    Op *op = add_op(n, OP_FUSED, "e2", FORWARD, COMPUTE, NULL), *member = new_op(n->g, OP_ADD);
+    Op *op = add_op(n, OP_fused, "e2", FORWARD, COMPUTE, NULL), *member = new_op(n->g, OP_add);
     in(op, wide);
     in(op, whole);
     Value *r = new_value(n->g, FP32, 2, (int64_t[]){16, 64});
     r->def = op;
     op->out[op->nout++] = r;
-    member->in[0] = wide, member->in[1] = whole, member->nin = 2;
-    member->out[0] = r, member->nout = 1;
+    in(member, wide);
+    in(member, whole);
+    member->out[member->nout++] = r;
     op->body = &member;
     op->nbody = 1;
     plan_net(n);
@@ -560,14 +561,14 @@ Test(storages, a_fused_kernel_takes_any_operand_that_it_walks_like_its_result) {
 /* Two results side by side, of operands side by side: each element's results take its operands' bytes. */
 static bool lends_pieces(int64_t first, int64_t second, bool read_again) {
     Net *n = net_new(0, 1);
-    Value *a = out(n, add_op(n, OP_FULL, "e0", FORWARD, COMPUTE, NULL), 1024);
+    Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, COMPUTE, NULL), 1024);
     Value *whole = new_value(n->g, FP32, 2, (int64_t[]){16, 64});
-    Op *op = add_op(n, OP_FUSED, "e1", FORWARD, COMPUTE, NULL), *join = new_op(n->g, OP_ASSEMBLE);
+    Op *op = add_op(n, OP_fused, "e1", FORWARD, COMPUTE, NULL), *join = new_op(n->g, OP_assemble);
     op->body = NEW_ARRAY(n->g->arena, Op *, 2);
     op->nbody = 2;
     for (int k = 0; k < 2; k++) {
         const int64_t shape[2] = {16, 32}, stride[2] = {64, 1}, at[2] = {first, second};
-        Op *member = op->body[k] = new_op(n->g, OP_NEG);
+        Op *member = op->body[k] = new_op(n->g, OP_neg);
         Value *x = new_view(n->g, a, 2, shape, stride, at[k]), *y = new_view(n->g, whole, 2, shape, stride, 32 * k);
         in(op, x);
         in(member, x);
@@ -596,15 +597,15 @@ Test(storages, results_side_by_side_take_the_bytes_of_operands_side_by_side) {
 /* nn.where's two gradients, one of them what a split of one piece joins. */
 Test(storages, an_operand_lends_its_bytes_once) {
     Net *n = net_new(0, 1);
-    Value *a = out(n, add_op(n, OP_FULL, "e0", FORWARD, COMPUTE, NULL), 1024);
+    Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, COMPUTE, NULL), 1024);
     Value *whole = new_value(n->g, FP32, 1, (int64_t[]){1024}), *first = new_value(n->g, FP32, 1, (int64_t[]){1024});
     Value *piece = new_view(n->g, whole, 1, (int64_t[]){1024}, (int64_t[]){1}, 0);
-    Op *op = add_op(n, OP_FUSED, "e1", FORWARD, COMPUTE, NULL), *join = new_op(n->g, OP_ASSEMBLE);
+    Op *op = add_op(n, OP_fused, "e1", FORWARD, COMPUTE, NULL), *join = new_op(n->g, OP_assemble);
     op->body = NEW_ARRAY(n->g->arena, Op *, 2);
     op->nbody = 2;
     in(op, a);
     for (int k = 0; k < 2; k++) {
-        Op *member = op->body[k] = new_op(n->g, OP_NEG);
+        Op *member = op->body[k] = new_op(n->g, OP_neg);
         Value *y = k ? piece : first;
         in(member, a);
         y->def = op;
@@ -628,24 +629,24 @@ Test(storages, an_operand_lends_its_bytes_once) {
 Test(storages, accesses_are_the_bytes_between_first_and_last_element) {
     Net *n = net_new(0, 1);
     State *m = new_state(n->g, S_METRICS, "metrics", FP32, 64, NULL);
-    Value *a = out(n, add_op(n, OP_FULL, "e0", FORWARD, COMPUTE, NULL), 1000);
+    Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, COMPUTE, NULL), 1000);
     Value *v = new_view(n->g, a, 2, (int64_t[]){3, 4}, (int64_t[]){100, 2}, 10);
     softmax(n, "e1", FORWARD, v);
-    Op *set = add_op(n, OP_STORE, "e2", FORWARD, COMPUTE, NULL),
-       *add = add_op(n, OP_STORE, "e3", FORWARD, COMPUTE, NULL);
+    Op *set = add_op(n, OP_store, "e2", FORWARD, COMPUTE, NULL),
+       *add = add_op(n, OP_store, "e3", FORWARD, COMPUTE, NULL);
     for (int i = 0; i < 2; i++) {
         Op *op = i ? add : set;
         in(op, new_view(n->g, a, 1, (int64_t[]){2}, (int64_t[]){1}, 0));
         in(op, m->value);
-        op->i[0] = i;
-        op->i[1] = 5;
+        op->store.add = i;
+        op->store.at = 5;
     }
     plan_net(n);
     const Event *ev = n->plan->programs->events;
     cr_assert(ev[1].reads[0].offset == 40 && ev[1].reads[0].size == (2 * 100 + 3 * 2 + 1) * 4);
     cr_assert(ev[2].nreads == 1 && ev[2].nwrites == 1 && ev[2].writes[0].offset == 20 && ev[2].writes[0].size == 8);
     cr_assert(ev[3].nreads == 2 && ev[3].reads[1].storage == m->value->storage);
-    cr_assert_eq(storage_named(n, "e0.0")->size, 4096);
+    cr_assert_eq(storage_named(n, "e0.y")->size, 4096);
 }
 
 /* ── simulate, devices ─────────────────────────────────────────────────────────────────────────────────────── */

@@ -64,6 +64,12 @@ static int place_of(const Program *p, const Op *op) {
     return -1;
 }
 
+static bool reads(const Op *op, const Value *root) {
+    for (int k = 0; k < op->nin; k++)
+        if (op->in[k] && value_root(op->in[k]) == root) return true;
+    return false;
+}
+
 static int count_states(const Graph *g, StateClass c) {
     int n = 0;
     for (int i = 0; i < g->states.n; i++) n += g->states.at[i]->cls == c;
@@ -185,11 +191,13 @@ Test(shard, gradients_are_made_in_their_own_dtype) {
             const Op *flat = find(p, arena_printf(g->arena, "flat%d", u->id)),
                      *reduce = find(p, arena_printf(g->arena, "r%d", u->id));
             cr_expect_eq(u->grad_dtype, cases[k].grad_dtype, "case %zu", k);
-            cr_expect_eq(flat->out[0]->dtype, u->grad_dtype);
-            cr_expect_eq(count(p, OP_ALL_TO_ALL, u), u->grad_dtype == BF16 && u->shards > 1);
-            cr_expect_eq(count(p, OP_REDUCE_SCATTER, u), u->grad_dtype == FP32 && u->shards > 1);
+            cr_expect_eq(flat->assemble.y->dtype, u->grad_dtype);
+            cr_expect_eq(count(p, OP_all_to_all, u), u->grad_dtype == BF16 && u->shards > 1);
+            cr_expect_eq(count(p, OP_reduce_scatter, u), u->grad_dtype == FP32 && u->shards > 1);
             cr_expect_eq(reduce != NULL, u->shards > 1);
-            if (reduce) cr_expect(reduce->out[0]->dtype == FP32 && value_numel(reduce->out[0]) == u->numel / u->shards);
+            if (!reduce) continue;
+            cr_expect_eq(op_result(reduce)->dtype, FP32);
+            cr_expect_eq(value_numel(op_result(reduce)), u->numel / u->shards);
         }
         expect_sound(g);
     }
@@ -207,7 +215,7 @@ Test(shard, gaps_are_zeroed) {
             for (int k = 0; k < place_of(p, flat); k++)
                 for (int j = 0; j < p->ops.at[k]->nout; j++) {
                     const Value *v = p->ops.at[k]->out[j];
-                    if (v->base != flat->out[0] || op_is(p->ops.at[k], T_VIEW)) continue;
+                    if (v->base != flat->assemble.y || op_is(p->ops.at[k], T_VIEW)) continue;
                     cr_assert(value_contiguous(v) && v->offset + value_numel(v) <= u->numel);
                     for (int64_t e = 0; e < value_numel(v); e++) written[v->offset + e]++;
                 }
@@ -233,7 +241,7 @@ Test(shard, many_gaps) {
                        "return nn.training { model = m, batch = { t = nn.input('int32', { 2, 4 }) },\n"
                        "  loss = function(m, b) return m(b.t) end, optimizer = optim.SGD { lr = 0.1 } }\n",
                        2);
-    cr_expect_eq(count(program(g, "micro"), OP_ZERO_GAPS, g->units.at[0]), 3);
+    cr_expect_eq(count(program(g, "micro"), OP_zero_gaps, g->units.at[0]), 3);
     expect_sound(g);
 }
 
@@ -288,14 +296,15 @@ static void expect_places(const Program *p) {
         const Op *op = p->ops.at[i];
         bool host = op->stream == HOST;
         if (op_is(op, T_COPY)) {
-            bool up = op->stream == FETCH;
-            cr_expect_eq(value_root(op->in[0])->on_host, up, "%s in %s", op->id, p->name);
-            cr_expect_eq(value_root(op->out[0])->on_host, !up, "%s in %s", op->id, p->name);
+            bool up = op->stream == FETCH; /* offload has the same slots */
+            cr_expect_eq(value_root(op->fetch.x)->on_host, up, "%s in %s", op->id, p->name);
+            cr_expect_eq(value_root(op->fetch.y)->on_host, !up, "%s in %s", op->id, p->name);
             continue;
         }
         if (host) cr_expect(op_is(op, T_HOST_OK), "%s in %s", op->id, p->name);
         for (int k = 0; k < op->nin; k++)
-            cr_expect_eq(value_root(op->in[k])->on_host, host, "%s operand %d in %s", op->id, k, p->name);
+            if (op->in[k])
+                cr_expect_eq(value_root(op->in[k])->on_host, host, "%s operand %d in %s", op->id, k, p->name);
         for (int k = 0; k < op->nout; k++)
             cr_expect_eq(value_root(op->out[k])->on_host, host, "%s result %d in %s", op->id, k, p->name);
     }
@@ -306,9 +315,9 @@ static void expect_step(const Graph *g, const Unit *u, const Case *c) {
     const Op *update = find(last, arena_printf(g->arena, "u%d", u->id));
     bool root = !u->module->parent, in_place = u->shards == 1 && !c->params;
     cr_expect_eq(update->stream, c->optimizer && c->on_cpu ? HOST : c->optimizer || c->params ? UPDATE : COMPUTE);
-    cr_expect_eq(count(last, OP_ADAM, u), 1);
-    cr_expect_eq(count(last, OP_REDUCE_SCATTER, u), u->shards > 1);
-    cr_expect_eq(count(last, OP_ALL_REDUCE, u), u->replicas > 1);
+    cr_expect_eq(count(last, OP_adam, u), 1);
+    cr_expect_eq(count(last, OP_reduce_scatter, u), u->shards > 1);
+    cr_expect_eq(count(last, OP_all_reduce, u), u->replicas > 1);
     const char *ids[] = {"g%df", "g%db", "fg%df", "fg%db"};
     for (int i = 0; i < 4; i++) { /* gathers of trainable parameters, and fetches of what they read */
         bool there = (i < 2 ? u->shards > 1 : c->params) && !in_place && (i % 2 == 0 || !root);
@@ -322,9 +331,9 @@ static void expect_step(const Graph *g, const Unit *u, const Case *c) {
     const char *names[] = {"micro_first", "micro", "micro_last"};
     for (int i = 0; i < 3; i++) {
         const Op *acc = find(program(g, names[i]), arena_printf(g->arena, "acc%d", u->id));
-        cr_expect_eq(acc->i[0], i > 0, "the first microbatch sets, the others add");
+        cr_expect_eq(acc->store.add, i > 0, "the first microbatch sets, the others add");
         cr_expect_eq(acc->stream, c->grads ? HOST : COMPUTE);
-        cr_expect_eq(count(program(g, names[i]), OP_ADAM, u), i == 2);
+        cr_expect_eq(count(program(g, names[i]), OP_adam, u), i == 2);
     }
 }
 
@@ -382,22 +391,19 @@ Test(shard, gathers_stand_before_the_first_read_of_each_direction) {
     for (int i = 0; i < g->units.n; i++) {
         const Unit *u = g->units.at[i];
         bool root = !u->module->parent;
-        cr_expect_eq(count(p, OP_ALL_GATHER, u), (root ? 1 : 2) * (u->frozen ? 2 : 1) - (root ? 1 : 0), "%s",
+        cr_expect_eq(count(p, OP_all_gather, u), (root ? 1 : 2) * (u->frozen ? 2 : 1) - (root ? 1 : 0), "%s",
                      u->module->path); /* the root's frozen buffer holds `idle` alone, which nobody reads */
     }
     for (int i = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
-        if (op->kind != OP_ALL_GATHER) continue;
+        if (op->kind != OP_all_gather) continue;
         const Op *next = p->ops.at[i + 1];
-        bool reads = false;
-        while (next->kind == OP_ALL_GATHER) next = p->ops.at[place_of(p, next) + 1];
-        for (int k = 0; k < next->nin; k++) reads |= value_root(next->in[k]) == op->out[0];
-        for (int j = i + 1; j < p->ops.n && !reads; j++)
-            for (int k = 0; k < p->ops.at[j]->nin; k++)
-                if (value_root(p->ops.at[j]->in[k]) == op->out[0]) cr_assert_fail("%s comes before its time", op->id);
+        while (next->kind == OP_all_gather) next = p->ops.at[place_of(p, next) + 1];
+        for (int j = i + 1; j < p->ops.n && !reads(next, op->all_gather.y); j++)
+            if (reads(p->ops.at[j], op->all_gather.y)) cr_assert_fail("%s comes before its time", op->id);
     }
-    cr_expect_eq(count(program(g, "eval"), OP_ALL_GATHER, unit(g, "a")), 2);
-    cr_expect_eq(count(program(g, "sample"), OP_ALL_GATHER, unit(g, "a.down")), 1);
+    cr_expect_eq(count(program(g, "eval"), OP_all_gather, unit(g, "a")), 2);
+    cr_expect_eq(count(program(g, "sample"), OP_all_gather, unit(g, "a.down")), 1);
 }
 
 Test(shard, reshard_after_forward_false_gathers_once) {
@@ -418,7 +424,7 @@ Test(shard, a_parameter_of_another_unit) {
     for (int i = 0; i < p->ops.n; i++)
         for (int k = 0; k < p->ops.at[i]->nin; k++) {
             const Value *v = p->ops.at[i]->in[k];
-            if (v->base == again->out[0] && v->offset == gain->flat_offset) {
+            if (v && v->base == again->all_gather.y && v->offset == gain->flat_offset) {
                 cr_expect(i > place_of(p, again) && p->ops.at[i]->phase == BACKWARD);
                 users++;
             }
@@ -431,11 +437,11 @@ Test(shard, a_module_called_twice_reduces_once) {
     Graph *g = lowered(net("", ADAMW), 2);
     Program *p = program(g, "micro");
     const Unit *a = unit(g, "a");
-    cr_expect_eq(count(p, OP_REDUCE_SCATTER, a), 1);
+    cr_expect_eq(count(p, OP_reduce_scatter, a), 1);
     const Op *reduce = find(p, arena_printf(g->arena, "r%d", a->id));
     for (int i = place_of(p, reduce); i < p->ops.n; i++)
         for (int k = 0; k < p->ops.at[i]->nout; k++)
-            cr_expect(!p->ops.at[i]->out[k]->base || p->ops.at[i]->out[k]->base != reduce->in[0],
+            cr_expect(!p->ops.at[i]->out[k]->base || p->ops.at[i]->out[k]->base != reduce->reduce_scatter.x,
                       "both calls' gradients are there before");
 }
 
@@ -446,10 +452,9 @@ Test(shard, updates_come_last) {
         Program *p = program(g, "micro");
         for (int i = 0; i < g->units.n; i++) {
             const Op *update = find(p, arena_printf(g->arena, "u%d", i));
-            cr_expect_eq(update->in[1], g->units.at[i]->master->value, "in place where one rank holds all");
-            for (int k = place_of(p, update) + 1; k < p->ops.n; k++)
-                for (int j = 0; j < p->ops.at[k]->nin; j++)
-                    cr_expect_neq(value_root(p->ops.at[k]->in[j]), g->units.at[i]->master->value);
+            const Value *master = g->units.at[i]->master->value;
+            cr_expect_eq(clip ? update->adam.master : update->sgd.master, master, "in place where one rank holds all");
+            for (int k = place_of(p, update) + 1; k < p->ops.n; k++) cr_expect(!reads(p->ops.at[k], master));
         }
         const Op *first = find(p, arena_printf(g->arena, "u%d", unit(g, "b")->id));
         const Op *norm = find(p, "clip");
@@ -472,8 +477,7 @@ Test(shard, an_update_waits_for_readers_of_the_parameter) {
     const Unit *u = param(g, "outer")->unit;
     const Op *update = find(p, arena_printf(g->arena, "u%d", u->id));
     for (int k = 0; k < p->ops.n; k++)
-        for (int j = 0; j < p->ops.at[k]->nin && p->ops.at[k] != update; j++)
-            if (value_root(p->ops.at[k]->in[j]) == u->master->value) cr_expect_lt(k, place_of(p, update));
+        if (p->ops.at[k] != update && reads(p->ops.at[k], u->master->value)) cr_expect_lt(k, place_of(p, update));
 }
 
 /* ── options of a unit ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -497,8 +501,8 @@ Test(shard, divide_factor) {
             const Op *op = find(p, "d1");
             cr_expect_eq(op != NULL, rows[i].scale != 0);
             if (op) {
-                cr_expect_float_eq(op->body[0]->f[0], rows[i].scale, 0);
-                cr_expect_eq(find(p, accumulate > 1 ? "acc1" : "u1")->in[0], op->out[0]);
+                cr_expect_float_eq(op->body[0]->mul_scalar.x, rows[i].scale, 0);
+                cr_expect_eq(accumulate > 1 ? find(p, "acc1")->store.value : find(p, "u1")->adam.grad, op_result(op));
                 cr_expect_eq(op->group, find(p, "d2")->group, "one kernel for all");
             }
             expect_sound(g);
@@ -583,7 +587,7 @@ Test(shard, a_model_without_units_is_replicated) {
                        "  loss = function(m, b) return nn.mean(m(b.t)) end, optimizer = optim.SGD { lr = 0.1 } }\n",
                        4);
     cr_expect(g->units.n == 1 && g->units.at[0]->shards == 1 && g->units.at[0]->replicas == 4);
-    cr_expect_eq(count(program(g, "micro"), OP_ALL_GATHER, NULL), 0);
+    cr_expect_eq(count(program(g, "micro"), OP_all_gather, NULL), 0);
     expect_sound(g);
 }
 
@@ -606,13 +610,13 @@ Test(shard, units_without_parameters_and_without_gradients) {
     cr_expect(!embed->params.n && !embed->numel && !embed->frozen_numel && !embed->master && !embed->frozen);
     cr_expect(mid->params.n == 2 && !mid->numel && mid->frozen_numel == 512 && !mid->master && !mid->m && mid->frozen);
     cr_expect_eq(param(g, "embed.weight")->unit, unit(g, ""));
-    cr_expect_eq(count(p, OP_ALL_GATHER, embed), 0);
-    cr_expect_eq(count(p, OP_ALL_GATHER, mid), 2, "forward and backward");
+    cr_expect_eq(count(p, OP_all_gather, embed), 0);
+    cr_expect_eq(count(p, OP_all_gather, mid), 2, "forward and backward");
     for (int i = 0; i < g->units.n; i++) {
         bool trains = g->units.at[i]->numel > 0;
-        cr_expect_eq(count(p, OP_REDUCE_SCATTER, g->units.at[i]), trains);
-        cr_expect_eq(count(p, OP_ADAM, g->units.at[i]), trains);
-        cr_expect_eq(find(p, arena_printf(g->arena, "n%d", i))->kind, trains ? OP_SUM_SQUARES : OP_ZERO_GAPS);
+        cr_expect_eq(count(p, OP_reduce_scatter, g->units.at[i]), trains);
+        cr_expect_eq(count(p, OP_adam, g->units.at[i]), trains);
+        cr_expect_eq(find(p, arena_printf(g->arena, "n%d", i))->kind, trains ? OP_sum_squares : OP_zero_gaps);
     }
     expect_sound(g);
 }
@@ -650,12 +654,14 @@ Test(shard, a_sparse_table_exchanges_rows) {
         const Unit *u = param(g, "embed.weight")->unit;
         Program *p = program(g, accumulate > 1 ? "micro_last" : "micro");
         cr_assert(u->sparse && u->params.n == 1 && u != param(g, "out.weight")->unit);
-        cr_expect(count(p, OP_REDUCE_SCATTER, u) == 0 && count(p, OP_ALL_REDUCE, u) == 0 && count(p, OP_ADAM, u) == 1);
+        cr_expect(count(p, OP_reduce_scatter, u) == 0 && count(p, OP_all_reduce, u) == 0 && count(p, OP_adam, u) == 1);
         const Op *rows = find(p, arena_printf(g->arena, "x%d", u->id)),
                  *sum = find(p, arena_printf(g->arena, "r%d", u->id));
-        cr_expect(rows->stream == REDUCE && rows->in[0]->dtype == FP16 && value_numel(rows->out[0]) == 4 * 8 * 4);
-        cr_expect(sum->kind == OP_COALESCE && sum->out[0]->dtype == FP32 && value_numel(sum->out[0]) == u->numel / 2);
-        cr_expect(count(p, OP_EMBEDDING_GRAD, NULL) == 0);
+        cr_expect(rows->kind == OP_all_gather && rows->stream == REDUCE && rows->all_gather.x->dtype == FP16);
+        cr_expect_eq(value_numel(rows->all_gather.y), 4 * 8 * 4);
+        cr_expect(sum->kind == OP_coalesce && sum->coalesce.y->dtype == FP32);
+        cr_expect_eq(value_numel(sum->coalesce.y), u->numel / 2);
+        cr_expect(count(p, OP_embedding_grad, NULL) == 0);
         expect_sound(g);
     }
 }
@@ -676,12 +682,6 @@ Test(shard, a_frozen_sparse_table_is_as_any_other) {
 
 /* ── the loss scale ──────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static bool reads(const Op *op, const State *s) {
-    for (int k = 0; k < op->nin; k++)
-        if (value_root(op->in[k]) == s->value) return true;
-    return false;
-}
-
 /* Seed, norm and coefficient read the scale; every update and the count read the coefficient's word; the scale changes
  * last, in the step's last program alone. */
 Test(shard, a_scaler_governs_the_step) {
@@ -700,17 +700,19 @@ Test(shard, a_scaler_governs_the_step) {
             const Program *p = program(g, names[i]);
             int seeds = 0;
             for (int k = 0; k < p->ops.n; k++)
-                seeds += p->ops.at[k]->kind == OP_GRAD_SEED && reads(p->ops.at[k], g->scaler_state);
+                seeds += p->ops.at[k]->kind == OP_grad_seed && reads(p->ops.at[k], g->scaler_state->value);
             cr_expect_eq(seeds, 1, "%s", names[i]);
-            cr_expect_eq(count(p, OP_UPDATE_SCALE, NULL), i == 0);
+            cr_expect_eq(count(p, OP_update_scale, NULL), i == 0);
         }
         const Program *p = program(g, names[0]);
         const Op *clip = find(p, "clip"), *scale = find(p, "scale");
-        cr_expect(value_numel(clip->out[0]) == 2 && reads(clip, g->scaler_state));
-        cr_expect(reads(find(p, "n0"), g->scaler_state) && find(p, "count")->in[1] == clip->out[0]);
-        cr_expect(!find(p, "one") && scale->in[0] == clip->out[0]);
+        const Value *coefficient = clip->clip_coefficient.coefficient;
+        cr_expect(value_numel(coefficient) == 2 && reads(clip, g->scaler_state->value));
+        cr_expect(reads(find(p, "n0"), g->scaler_state->value));
+        cr_expect_eq(find(p, "count")->count_step.coefficient, coefficient);
+        cr_expect(!find(p, "one") && scale->update_scale.coefficient == coefficient);
         for (int k = 0; k < p->ops.n; k++)
-            if (op_is(p->ops.at[k], T_OPTIMIZER)) cr_expect(value_numel(p->ops.at[k]->in[2]) == 2);
+            if (op_is(p->ops.at[k], T_OPTIMIZER)) cr_expect_eq(value_numel(p->ops.at[k]->adam.coefficient), 2);
         expect_sound(g);
     }
 }
@@ -745,11 +747,11 @@ Test(shard, metrics_begin_at_zero) {
         for (int i = 0; i < 2; i++) {
             const Program *p = program(g, zeroed[i]);
             cr_expect_eq(place_of(p, find(p, "m_zero")) < place_of(p, find(p, "m_loss")), true);
-            cr_expect_eq(find(p, "m_loss")->i[0], 0);
-            cr_expect_eq(find(p, "m_loss")->in[0], p->loss);
+            cr_expect_eq(find(p, "m_loss")->store.add, 0);
+            cr_expect_eq(find(p, "m_loss")->store.value, p->loss);
         }
         if (accumulate == 1) continue;
-        cr_expect(!find(program(g, "micro"), "m_zero") && find(program(g, "micro"), "m_loss")->i[0] == 1);
+        cr_expect(!find(program(g, "micro"), "m_zero") && find(program(g, "micro"), "m_loss")->store.add);
         cr_expect(!find(program(g, "micro_first"), "m_sum") && !find(program(g, "micro"), "m_sum") &&
                   find(program(g, "micro_last"), "m_sum"));
     }
@@ -758,15 +760,15 @@ Test(shard, metrics_begin_at_zero) {
 Test(shard, a_sample_keeps_one_position) {
     Graph *g = lowered(net("mp_policy = { param_dtype = 'bf16' }", ADAMW), 2);
     const Op *pick = find(program(g, "sample"), "logits");
-    cr_expect_eq(pick->kind, OP_PICK);
-    cr_expect_eq(value_numel(pick->in[0]), 6 * 33);
-    cr_expect_eq(pick->in[1]->state->cls, S_OUTPUT);
-    cr_expect_eq(pick->in[1]->state->numel, 33);
-    cr_expect_eq(pick->in[1]->dtype, FP32);
-    cr_expect(find(program(g, "init"), arena_printf(g->arena, "zero%d", pick->in[1]->state->id)));
+    cr_expect_eq(pick->kind, OP_pick);
+    cr_expect_eq(value_numel(pick->pick.logits), 6 * 33);
+    cr_expect_eq(pick->pick.state->state->cls, S_OUTPUT);
+    cr_expect_eq(pick->pick.state->state->numel, 33);
+    cr_expect_eq(pick->pick.state->dtype, FP32);
+    cr_expect(find(program(g, "init"), arena_printf(g->arena, "zero%d", pick->pick.state->state->id)));
     cr_expect_eq(place_of(program(g, "sample"), pick), program(g, "sample")->ops.n - 1);
-    Cost cost = op_info[OP_PICK].cost(pick);
-    cr_expect_float_eq(cost.bytes, 33 * (value_bytes(pick->in[0]) / 198. + 4), 0);
+    Cost cost = op_info[OP_pick].cost(pick);
+    cr_expect_float_eq(cost.bytes, 33 * (value_bytes(pick->pick.logits) / 198. + 4), 0);
 }
 
 /* What is computed may be nothing but a view of a parameter. */
@@ -792,7 +794,7 @@ Test(offload, small_values_travel_once) {
     Program *p = program(g, "micro");
     int small = 0;
     for (int i = 0; i < p->ops.n; i++)
-        small += p->ops.at[i]->stream == OFFLOAD && value_bytes(p->ops.at[i]->in[0]) <= 8;
+        small += p->ops.at[i]->stream == OFFLOAD && value_bytes(p->ops.at[i]->offload.x) <= 8;
     cr_expect_eq(small, 2, "the clip coefficient and Adam's step count, for %d units", g->units.n);
 }
 
@@ -801,8 +803,8 @@ static void expect_trip(const Program *p, const Unit *u, bool wire, bool comes_u
     Arena *a = arena_new();
     const Op *update = find(p, arena_printf(a, "u%d", u->id)), *gathered = find(p, arena_printf(a, "fg%db", u->id));
     const State *states[] = {u->master, u->m, u->v, u->wire_shard};
-    static const int operand[] = {1, 3, 4, 6};
-    cr_assert_eq(update->nin, 6 + wire);
+    static const int operand[] = {SLOT(adam, master), SLOT(adam, m), SLOT(adam, v), SLOT(adam, wire)};
+    cr_assert_eq(update->adam.wire != NULL, wire);
     cr_expect_eq(update->stream, UPDATE);
     for (int k = 0; k < 3 + wire; k++) {
         const Op *up = find(p, arena_printf(a, k < 3 ? "f_u%d_%d" : "z_u%d_%d", u->id, operand[k])),
@@ -812,10 +814,10 @@ static void expect_trip(const Program *p, const Unit *u, bool wire, bool comes_u
             up = gathered;
         }
         cr_assert(up && down);
-        cr_expect(up->out[0] == update->in[operand[k]] && down->in[0] == up->out[0]);
-        cr_expect_eq(up->kind, k < 3 ? OP_FETCH : OP_FULL);
-        if (k < 3) cr_expect_eq(up->in[0], states[k]->value);
-        cr_expect_eq(value_root(down->out[0]), states[k]->value);
+        cr_expect_eq(up->kind, k < 3 ? OP_fetch : OP_full);
+        cr_expect(op_result(up) == update->in[operand[k]] && down->offload.x == op_result(up));
+        if (k < 3) cr_expect_eq(up->fetch.x, states[k]->value);
+        cr_expect_eq(value_root(down->offload.y), states[k]->value);
         cr_expect(place_of(p, up) < place_of(p, update) && place_of(p, update) < place_of(p, down));
     }
     arena_free(a);
@@ -845,8 +847,9 @@ Test(offload, kept_gradients_leave_the_device_before_the_next_unit_is_done) {
                  *update = find(p, arena_printf(g->arena, "u%d", i));
         cr_assert(reduce && away && back && update);
         cr_expect_eq(place_of(p, away), place_of(p, reduce) + 1);
-        cr_expect(away->in[0] == reduce->out[0] && back->in[0] == away->out[0] && update->in[0] == back->out[0]);
-        cr_expect_eq(find(p, arena_printf(g->arena, "n%d", i))->in[0], reduce->out[0],
+        cr_expect(away->offload.x == reduce->reduce_scatter.y && back->fetch.x == away->offload.y);
+        cr_expect_eq(update->adam.grad, back->fetch.y);
+        cr_expect_eq(find(p, arena_printf(g->arena, "n%d", i))->sum_squares.x, reduce->reduce_scatter.y,
                      "the norm is taken on the device");
     }
 }
@@ -863,18 +866,17 @@ Test(offload, activations_of_a_module_called_twice) {
         tail);
     Graph *g = lowered(text, 2);
     Program *p = program(g, "micro");
-    cr_expect_eq(count(p, OP_OFFLOAD, NULL), count(p, OP_FETCH, NULL));
-    cr_expect_geq(count(p, OP_OFFLOAD, NULL), 9);
+    cr_expect_eq(count(p, OP_offload, NULL), count(p, OP_fetch, NULL));
+    cr_expect_geq(count(p, OP_offload, NULL), 9);
     for (int i = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
-        if (op->kind != OP_FETCH) continue;
-        const Value *gone = op->in[0]->def->in[0];
-        cr_expect_eq(op->in[0]->def->kind, OP_OFFLOAD);
+        if (op->kind != OP_fetch) continue;
+        const Op *away = op->fetch.x->def;
+        cr_expect_eq(away->kind, OP_offload);
         cr_expect_eq(op->phase, BACKWARD);
         for (int j = i; j < p->ops.n; j++)
-            for (int k = 0; k < p->ops.at[j]->nin; k++)
-                cr_expect(op_is(p->ops.at[j], T_VIEW) || value_root(p->ops.at[j]->in[k]) != gone,
-                          "%s reads what is away", p->ops.at[j]->id);
+            cr_expect(op_is(p->ops.at[j], T_VIEW) || !reads(p->ops.at[j], away->offload.x), "%s reads what is away",
+                      p->ops.at[j]->id);
     }
     expect_places(p);
     expect_sound(g);

@@ -22,7 +22,8 @@ static void traced(void) {
     memset(&g->train->ops, 0, sizeof g->train->ops);
     for (int i = 0; i < old.ops.n; i++) {
         Op *op = old.ops.at[i];
-        for (int k = 0; k < op->nin; k++) op->in[k] = given(op->in[k], op->call < 0 ? NULL : unit_round(op->module));
+        for (int k = 0; k < op->nin; k++)
+            if (op->in[k]) op->in[k] = given(op->in[k], op->call < 0 ? NULL : unit_round(op->module));
         push(&g->train->ops, g->arena, op);
     }
     g->train->loss = given(g->train->loss, NULL);

@@ -42,23 +42,32 @@ void sc_gpu_close(sc_gpu *g);
 sc_record sc_record_of_a_step(void);
 void sc_need(sc_cuda_library l); /* opens it, or ends the process with the reason */
 
-typedef struct { /* a line of compiler/report/tasks.c */
+typedef struct { /* a line of compiler/report/tasks.c; not to be moved: args has the address of its table */
     char op[40], variant[48], key[160];
     double flops, bytes;
-    int count;
-    sc_task t;
-    int alignment[SC_TENSORS];
-    int64_t limit[SC_TENSORS];
+    int count, slots;
+    sc_args args;              /* whose tensors have no memory yet */
+    size_t shift[SC_TENSORS];  /* a tensor begins so many bytes behind a multiple of 512 */
+    int64_t limit[SC_TENSORS]; /* of an index's values; 0: none */
     int64_t table[SC_INTS * 64];
 } sc_measured_task;
 
+typedef struct { /* with memory; not to be moved: task has the address of args */
+    sc_args args;
+    sc_task task;
+} sc_placed_task;
+
 sc_kernel *sc_kernel_named(const char *op); /* NULL: none of the library */
+/* A contiguous copy of n bf16; a product of contiguous matrices, of which a and b may be given turned. */
+void sc_copy_task(sc_measured_task *m, int64_t n);
+void sc_product_task(sc_measured_task *m, int in, int out, int trans_a, int trans_b, int64_t rows, int64_t columns,
+                     int64_t depth);
 /* Operands in the pool, filled; false: they do not fit. Called again for more copies, so that caches do not help. */
-bool sc_place(sc_gpu *g, sc_measured_task *m);
+bool sc_place(sc_gpu *g, const sc_measured_task *m, sc_placed_task *to);
 void sc_pool_clear(sc_gpu *g);
 
 /* Microseconds of one call among many of the same in a graph. `more`: further tasks to take turns with. */
-double sc_time(sc_gpu *g, sc_kernel *k, sc_task *tasks, int n);
+double sc_time(sc_gpu *g, sc_kernel *k, const sc_placed_task *tasks, int n);
 double sc_time_graph(sc_gpu *g, cudaGraph_t graph, int calls);
 void sc_warm(sc_gpu *g); /* from now on measurements are taken in the midst of what a step does */
 

@@ -147,21 +147,21 @@ static void beside_kind(member *m, race *r, sc_task *t, kind k, size_t whole, do
 }
 
 static void beside(member *m) {
-    sc_measured_task x;
+    sc_measured_task described;
+    sc_placed_task x;
     race r;
     double us[2];
     const size_t whole = 256 << 20;
-    const char *line = "matmul|bf16 nt|4096,14336,4096,1|0|0|1|0,1|0|| 1:8:4096x14336:14336x1:0 1:8:4096x4096:4096x1:0 "
-                       "1:8:14336x4096:4096x1:0 8:8:33554432:1:0";
-    if (m->bytes < whole * 2 || !sc_task_read(line, &x) || !sc_place(&m->g, &x)) return;
+    sc_product_task(&described, BF16, BF16, 0, 1, 4096, 14336, 4096);
+    if (m->bytes < whole * 2 || !sc_place(&m->g, &described, &x)) return;
     SC_CUDA(cudaStreamCreateWithFlags(&r.stream, cudaStreamNonBlocking));
     for (int k = 0; k < 2; k++) {
         SC_CUDA(cudaEventCreate(&r.begin[k]));
         SC_CUDA(cudaEventCreate(&r.end[k]));
     }
-    for (int u = 0; u < 2; u++) time_beside(m, &r, &x.t, 20, NULL, us);
+    for (int u = 0; u < 2; u++) time_beside(m, &r, &x.task, 20, NULL, us);
     double product = agreed(m, us[0] / 20);
-    for (kind k = 0; k < ALL_REDUCE; k++) beside_kind(m, &r, &x.t, k, whole, product);
+    for (kind k = 0; k < ALL_REDUCE; k++) beside_kind(m, &r, &x.task, k, whole, product);
     SC_CUDA(cudaStreamDestroy(r.stream));
 }
 

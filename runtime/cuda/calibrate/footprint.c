@@ -79,14 +79,14 @@ static void run_tasks(sc_gpu *g, const char *path, bool attention, bool matmul) 
     size_t size = 0;
     FILE *f = path ? fopen(path, "r") : NULL;
     sc_measured_task *m = malloc(sizeof *m);
+    sc_placed_task task;
     while (f && getline(&text, &size, f) >= 0) {
         if (!sc_task_read(text, m) || !sc_kernel_named(m->op)) continue;
         bool is_attention = !strncmp(m->op, "attention", 9), is_matmul = !strcmp(m->op, "matmul");
         if (is_attention != attention || is_matmul != matmul) continue;
         sc_pool_clear(g);
-        if (!sc_place(g, m)) continue;
-        m->t.table = m->table;
-        sc_kernel_named(m->op)(&m->t);
+        if (!sc_place(g, m, &task)) continue;
+        sc_kernel_named(m->op)(&task.task);
         SC_CUDA(cudaStreamSynchronize(g->stream));
     }
     free(text);
@@ -99,12 +99,13 @@ enum { NODES = 2000 };
 static void hold_graph(sc_gpu *g) {
     cudaGraph_t graph;
     cudaGraphExec_t run;
-    sc_measured_task m = {.t = {.nt = 2}, .alignment = {8, 8}};
-    for (int k = 0; k < 2; k++) m.t.t[k] = (sc_tensor){.dtype = BF16, .dims = 1, .shape = {256}, .stride = {1}};
+    sc_measured_task m;
+    sc_placed_task copy;
+    sc_copy_task(&m, 256);
     sc_pool_clear(g);
-    if (!sc_place(g, &m)) return;
+    if (!sc_place(g, &m, &copy)) return;
     SC_CUDA(cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < NODES; i++) sc_k_copy(&m.t);
+    for (int i = 0; i < NODES; i++) sc_k_copy(&copy.task);
     SC_CUDA(cudaStreamEndCapture(g->stream, &graph));
     SC_CUDA(cudaGraphInstantiate(&run, graph, 0));
     SC_CUDA(cudaGraphUpload(run, g->stream));

@@ -133,11 +133,35 @@ static void fill_integers(sc_gpu *g, const sc_tensor *t, size_t bytes, int64_t l
     free(host);
 }
 
-bool sc_place(sc_gpu *g, sc_measured_task *m) {
-    for (int k = 0; k < m->t.nt; k++) {
-        sc_tensor *t = &m->t.t[k];
-        size_t bytes = span(t), shift = (size_t)1 << m->alignment[k];
-        size_t at = (g->used + 511) / 512 * 512 + (m->alignment[k] < 8 ? shift : 0);
+static sc_tensor contiguous(int dtype, int64_t rows, int64_t columns) {
+    return (sc_tensor){
+        .there = 1, .dtype = (uint8_t)dtype, .dims = 2, .shape = {rows, columns}, .stride = {columns, 1}};
+}
+
+void sc_copy_task(sc_measured_task *m, int64_t n) {
+    sc_tensor x = contiguous(BF16, 1, n);
+    *m = (sc_measured_task){.slots = SC_SLOTS_copy, .args.copy = {.y = x, .a = x}, .bytes = 4.0 * (double)n};
+}
+
+void sc_product_task(sc_measured_task *m, int in, int out, int trans_a, int trans_b, int64_t rows, int64_t columns,
+                     int64_t depth) {
+    *m = (sc_measured_task){
+        .slots = SC_SLOTS_matmul,
+        .flops = 2.0 * (double)rows * (double)columns * (double)depth,
+        .args.matmul = {.y = contiguous(out, rows, columns),
+                        .a = trans_a ? contiguous(in, depth, rows) : contiguous(in, rows, depth),
+                        .b = trans_b ? contiguous(in, columns, depth) : contiguous(in, depth, columns),
+                        .work = {.there = 1, .dtype = BOOL, .dims = 1, .shape = {32 << 20}, .stride = {1}},
+                        .trans_a = trans_a,
+                        .trans_b = trans_b}};
+}
+
+bool sc_place(sc_gpu *g, const sc_measured_task *m, sc_placed_task *to) {
+    to->args = m->args;
+    for (int k = 0; k < m->slots; k++) {
+        sc_tensor *t = &to->args.t[k];
+        if (!t->there) continue;
+        size_t bytes = span(t), at = (g->used + 511) / 512 * 512 + m->shift[k];
         if (at + bytes > g->pool_bytes) return false;
         t->p = g->pool + at;
         g->used = at + bytes;
@@ -148,10 +172,13 @@ bool sc_place(sc_gpu *g, sc_measured_task *m) {
         else
             SC_CUDA(cudaMemsetAsync(t->p, 0, bytes, g->stream));
     }
-    m->t.record = g->record;
-    m->t.library = &g->cuda;
-    m->t.stream = g->stream;
-    m->t.world = m->t.parts = 1;
+    to->task = (sc_task){.args = &to->args,
+                         .slots = m->slots,
+                         .record = g->record,
+                         .library = &g->cuda,
+                         .stream = g->stream,
+                         .world = 1,
+                         .parts = 1};
     return true;
 }
 
@@ -197,19 +224,19 @@ double sc_time_graph(sc_gpu *g, cudaGraph_t graph, int calls) {
 /* Four fifths of the time products, one fifth copies. */
 void sc_warm(sc_gpu *g) {
     static sc_measured_task m;
-    const char *line = "matmul|bf16 nt|8192,8192,4096,1|0|0|1|0,1|0|| 1:8:8192x8192:8192x1:0 1:8:8192x4096:4096x1:0 "
-                       "1:8:8192x4096:4096x1:0 8:8:33554432:1:0";
+    sc_placed_task product;
     const size_t some = (size_t)400 << 20;
     cudaGraph_t graph;
     char *copied;
-    if (!sc_task_read(line, &m) || !sc_place(g, &m)) return;
+    sc_product_task(&m, BF16, BF16, 0, 1, 8192, 8192, 4096);
+    if (!sc_place(g, &m, &product)) return;
     copied = g->pool + g->used;
     if (g->used + 2 * some > g->pool_bytes) return;
-    sc_k_matmul(&m.t);
+    sc_k_matmul(&product.task);
     SC_CUDA(cudaStreamSynchronize(g->stream));
     SC_CUDA(cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal));
     for (int i = 0; i < 25; i++) {
-        for (int k = 0; k < 2; k++) sc_k_matmul(&m.t);
+        for (int k = 0; k < 2; k++) sc_k_matmul(&product.task);
         for (int k = 0; k < 2; k++)
             SC_CUDA(cudaMemcpyAsync(copied, copied + some, some, cudaMemcpyDeviceToDevice, g->stream));
     }
@@ -220,7 +247,7 @@ void sc_warm(sc_gpu *g) {
     SC_CUDA(cudaStreamSynchronize(g->stream));
 }
 
-double sc_time(sc_gpu *g, sc_kernel *k, sc_task *tasks, int n) {
+double sc_time(sc_gpu *g, sc_kernel *k, const sc_placed_task *tasks, int n) {
     cudaEvent_t a, b;
     cudaGraph_t graph;
     double once = 0;
@@ -228,7 +255,7 @@ double sc_time(sc_gpu *g, sc_kernel *k, sc_task *tasks, int n) {
     SC_CUDA(cudaEventCreate(&b));
     for (int u = 0; u < 2; u++) { /* the first call may make plans */
         SC_CUDA(cudaEventRecord(a, g->stream));
-        k(&tasks[u % n]);
+        k(&tasks[u % n].task);
         SC_CUDA(cudaEventRecord(b, g->stream));
         once = between(a, b);
     }
@@ -237,14 +264,14 @@ double sc_time(sc_gpu *g, sc_kernel *k, sc_task *tasks, int n) {
         SC_CUDA(cudaEventDestroy(b));
         return once;
     }
-    for (int u = 2; u < n; u++) k(&tasks[u]);
+    for (int u = 2; u < n; u++) k(&tasks[u].task);
     SC_CUDA(cudaStreamSynchronize(g->stream));
     SC_CUDA(cudaEventDestroy(a));
     SC_CUDA(cudaEventDestroy(b));
     double wanted = g->budget_us / 4 / (once > 1 ? once : 1);
     int calls = wanted < 3 ? 3 : wanted > MOST_CALLS ? MOST_CALLS : (int)wanted;
     SC_CUDA(cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal));
-    for (int u = 0; u < calls; u++) k(&tasks[u % n]);
+    for (int u = 0; u < calls; u++) k(&tasks[u % n].task);
     SC_CUDA(cudaStreamEndCapture(g->stream, &graph));
     double us = sc_time_graph(g, graph, calls);
     SC_CUDA(cudaGraphDestroy(graph));

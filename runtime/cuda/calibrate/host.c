@@ -23,7 +23,8 @@ typedef struct {
     char *host;          /* pinned, in huge pages as the runtime's host arena */
     cudaStream_t down;
     sc_pool pool;
-    sc_measured_task update;
+    sc_args update;
+    sc_task task;
 } member;
 
 static double seconds(void) {
@@ -63,34 +64,53 @@ static double copies(member *m, int ways, int rounds) {
 
 static void update_part(void *arg, int part) {
     member *m = arg;
-    sc_task t = m->update.t;
+    sc_task t = m->task;
     t.part = part;
     t.parts = m->pool.parts;
     sc_host_adam(&t);
 }
 
-/* Bytes a second of one rank's update while all ranks update: fp32 master, gradient and moments, a bf16 shard. */
+/* An update of 32 M elements: fp32 master, gradient and both moments, a bf16 shard, 30 bytes each. */
+enum { ELEMENTS = 32 << 20, BYTES_EACH = 30 };
+
+/* Bytes a second of one rank's update while all ranks update. */
 static double updates(member *m, int rounds) {
     sc_members_meet(m->c, m->world);
     double start = seconds();
     for (int i = 0; i < rounds; i++) sc_pool_run(&m->pool, update_part, m);
     sc_members_meet(m->c, m->world);
-    return m->update.bytes * rounds / (seconds() - start);
+    return (double)ELEMENTS * BYTES_EACH * rounds / (seconds() - start);
 }
 
-/* 32 M elements: fp32 master, gradient and both moments, a bf16 shard, 30 bytes each. */
-static const char adam[] = "adam|||469762048|1006632960|1|1,33554432,4,0,0,0,0,0,0,0,0,0|0,0,0,0,0,0|0,134217728,0| "
-                           "0:8:33554432:1:0 0:8:33554432:1:0 0:8:1:1:0 0:8:33554432:1:0 0:8:33554432:1:0 7:8:1:1:0 "
-                           "1:8:33554432:1:0";
+static sc_tensor flat(int dtype, int64_t n) {
+    return (sc_tensor){.there = 1, .dtype = (uint8_t)dtype, .dims = 1, .shape = {n}, .stride = {1}};
+}
 
 static bool place_update(member *m, const sc_record *record) {
-    size_t at = 0, room = (size_t)160 << 20;
-    if (!sc_task_read(adam, &m->update) || (size_t)m->update.t.nt * room > m->mapped) return false;
-    for (int k = 0; k < m->update.t.nt; k++, at += room) m->update.t.t[k].p = m->host + at;
-    *(int64_t *)m->update.t.t[5].p = record->step;
-    m->update.t.record = record;
-    m->update.t.table = m->update.table;
-    m->update.t.world = 1;
+    static const int64_t table[] = {0, (int64_t)4 * ELEMENTS, 0};
+    const size_t room = (size_t)160 << 20;
+    sc_tensor fp32 = flat(FP32, ELEMENTS);
+    size_t at = 0;
+    m->update.adam = (sc_adam_args){.grad = fp32,
+                                    .master = fp32,
+                                    .coefficient = flat(FP32, 1),
+                                    .m = fp32,
+                                    .v = fp32,
+                                    .step = flat(INT64, 1),
+                                    .wire = flat(BF16, ELEMENTS),
+                                    .table = table,
+                                    .ntable = sizeof table / sizeof *table,
+                                    .decoupled = 1,
+                                    .slice = ELEMENTS,
+                                    .slices = 4};
+    for (int k = 0; k < SC_SLOTS_adam; k++) {
+        if (!m->update.t[k].there) continue;
+        if (at + room > m->mapped) return false;
+        m->update.t[k].p = m->host + at;
+        at += room;
+    }
+    *(int64_t *)m->update.adam.step.p = record->step;
+    m->task = (sc_task){.args = &m->update, .slots = SC_SLOTS_adam, .record = record, .world = 1};
     return true;
 }
 

@@ -165,16 +165,18 @@ static void put_links(FILE *f, const measured *m) {
 
 static void put_head(FILE *f, const sc_wish *w, const measured *m) {
     char gpu[160] = "a GPU", day[32];
-    int arch = 0, driver = 0, runtime = 0, gpus = 1;
+    int arch = 0, driver = 0, runtime = 0, gpus = 1, multiprocessors = 132;
     time_t now = time(NULL);
     strftime(day, sizeof day, "%Y-%m-%d", gmtime(&now));
     for (int i = 0; i < m->n; i++)
-        if (sscanf(m->lines[i], "device %159[^|]|%d|%d|%d|%d", gpu, &arch, &driver, &runtime, &gpus) >= 4) break;
+        if (sscanf(m->lines[i], "device %159[^|]|%d|%d|%d|%d|%d", gpu, &arch, &driver, &runtime, &gpus,
+                   &multiprocessors) >= 4)
+            break;
     fprintf(f, "-- %s, measured by sc_calibrate. Units: bytes, seconds, FLOP/s; *_us in microseconds.\n", gpu);
     fprintf(f, "return {\n  name = \"%s\", target = \"cuda\", arch = \"sm_%d\",\n", w->name, arch);
     fprintf(f, "  source = \"measured %s, CUDA %d.%d, driver for %d.%d\",\n", day, runtime / 1000, runtime % 1000 / 10,
             driver / 1000, driver % 1000 / 10);
-    fprintf(f, "  ranks_per_node = %d,\n", gpus);
+    fprintf(f, "  ranks_per_node = %d, multiprocessors = %d,\n", gpus, multiprocessors);
     fprintf(f, "  memory_bytes = %.0f, usable_bytes = %.0f,\n", value(m, "memory_bytes", value(m, "total_bytes", 0)),
             value(m, "total_bytes", 0));
     fprintf(f, "  memory_bandwidth = %.4g, -- largest copy, read and write\n", value(m, "memory_bandwidth", 1e12));

@@ -7,20 +7,16 @@
 
 /* ── memory ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* A contiguous copy of n bf16: what a pointwise kernel does, whose arithmetic hides behind its bytes. */
-static void copy_of(sc_measured_task *m, int64_t n) {
-    *m = (sc_measured_task){.t = {.nt = 2}, .alignment = {8, 8}, .bytes = 4.0 * (double)n};
-    for (int k = 0; k < 2; k++) m->t.t[k] = (sc_tensor){.dtype = BF16, .dims = 1, .shape = {n}, .stride = {1}};
-}
-
+/* What a pointwise kernel does, whose arithmetic hides behind its bytes. */
 static double time_copy(sc_gpu *g, int64_t n) {
     sc_measured_task m;
-    sc_task tasks[8];
+    sc_placed_task tasks[8];
     int placed = 0;
-    copy_of(&m, n);
+    sc_copy_task(&m, n);
     sc_pool_clear(g);
-    while (placed < 8 && (!placed || (double)(g->used - g->reserved) < 3 * (double)g->cuda.l2_bytes) && sc_place(g, &m))
-        tasks[placed++] = m.t;
+    while (placed < 8 && (!placed || (double)(g->used - g->reserved) < 3 * (double)g->cuda.l2_bytes) &&
+           sc_place(g, &m, &tasks[placed]))
+        placed++;
     return placed ? sc_time(g, sc_k_copy, tasks, placed) : 0;
 }
 
@@ -40,11 +36,12 @@ static void functions(sc_gpu *g, FILE *out) {
     const int64_t n = 64 << 20;
     for (const sc_function *f = sc_functions; f->op; f++) {
         sc_measured_task m;
-        copy_of(&m, n);
-        for (m.t.nt = 0; m.t.nt < f->tensors; m.t.nt++) m.t.t[m.t.nt] = m.t.t[0], m.alignment[m.t.nt] = 8;
+        sc_placed_task task;
+        sc_copy_task(&m, n);
+        for (m.slots = 0; m.slots < f->tensors; m.slots++) m.args.t[m.slots] = m.args.copy.y;
         sc_pool_clear(g);
-        if (!sc_place(g, &m)) return;
-        double us = sc_time(g, f->kernel, &m.t, 1);
+        if (!sc_place(g, &m, &task)) return;
+        double us = sc_time(g, f->kernel, &task, 1);
         fprintf(out, "kernel %s|||0|%lld|%.2f\n", f->op, (long long)(2 * n * f->tensors), us);
     }
 }
@@ -56,35 +53,23 @@ typedef struct {
     const char *variant;
 } product;
 
-static bool product_of(sc_measured_task *m, const product *p, int64_t rows, int64_t columns, int64_t depth) {
-    char line[600];
-    snprintf(line, sizeof line,
-             "matmul|%s|%lld,%lld,%lld,1|%.0f|0|1|%d,%d,%d|0|| %d:8:%lldx%lld:%lldx1:0 %d:8:%lldx%lld:%lldx1:0 "
-             "%d:8:%lldx%lld:%lldx1:0 8:8:33554432:1:0",
-             p->variant, (long long)rows, (long long)columns, (long long)depth,
-             2.0 * (double)rows * (double)columns * (double)depth, p->ta, p->tb, p->out == p->in ? 0 : p->out + 1,
-             p->out, (long long)rows, (long long)columns, (long long)columns, p->in, (long long)(p->ta ? depth : rows),
-             (long long)(p->ta ? rows : depth), (long long)(p->ta ? rows : depth), p->in,
-             (long long)(p->tb ? columns : depth), (long long)(p->tb ? depth : columns),
-             (long long)(p->tb ? depth : columns));
-    return sc_task_read(line, m);
-}
-
 static double time_product(sc_gpu *g, FILE *out, const product *p, int64_t rows, int64_t columns, int64_t depth) {
     static sc_measured_task m;
-    sc_task tasks[4];
+    sc_placed_task tasks[4];
     int n = 0;
     sc_pool_clear(g);
-    if (!product_of(&m, p, rows, columns, depth)) return 0;
-    while (n < 4 && (!n || (double)(g->used - g->reserved) < 3 * (double)g->cuda.l2_bytes) && sc_place(g, &m))
-        tasks[n++] = m.t;
+    sc_product_task(&m, p->in, p->out, p->ta, p->tb, rows, columns, depth);
+    while (n < 4 && (!n || (double)(g->used - g->reserved) < 3 * (double)g->cuda.l2_bytes) &&
+           sc_place(g, &m, &tasks[n]))
+        n++;
     if (!n) return 0;
     g->hot = true;
     double us = sc_time(g, sc_k_matmul, tasks, n);
     g->hot = false;
     double bytes = (double)(p->in == FP32 ? 4 : 2) * (double)(rows * depth + depth * columns) +
                    (double)(p->out == FP32 ? 4 : 2) * (double)(rows * columns);
-    fprintf(out, "kernel matmul|%s|%s|%.0f|%.0f|%.2f\n", p->variant, m.key, m.flops, bytes, us);
+    fprintf(out, "kernel matmul|%s|%lld,%lld,%lld,1|%.0f|%.0f|%.2f\n", p->variant, (long long)rows, (long long)columns,
+            (long long)depth, m.flops, bytes, us);
     return m.flops / us * 1e6;
 }
 
@@ -132,16 +117,17 @@ enum { LAUNCHES = 2000 };
 /* Of a kernel that does next to nothing, after another one: in a graph, and by itself. */
 static void launches(sc_gpu *g, FILE *out) {
     sc_measured_task m;
+    sc_placed_task copy;
     cudaEvent_t a, b;
     float ms;
-    copy_of(&m, 256);
+    sc_copy_task(&m, 256);
     sc_pool_clear(g);
-    if (!sc_place(g, &m)) return;
-    fprintf(out, "value launch_us|%.2f\n", sc_time(g, sc_k_copy, &m.t, 1));
+    if (!sc_place(g, &m, &copy)) return;
+    fprintf(out, "value launch_us|%.2f\n", sc_time(g, sc_k_copy, &copy, 1));
     SC_CUDA(cudaEventCreate(&a));
     SC_CUDA(cudaEventCreate(&b));
     SC_CUDA(cudaEventRecord(a, g->stream));
-    for (int i = 0; i < LAUNCHES; i++) sc_k_copy(&m.t);
+    for (int i = 0; i < LAUNCHES; i++) sc_k_copy(&copy.task);
     SC_CUDA(cudaEventRecord(b, g->stream));
     SC_CUDA(cudaEventSynchronize(b));
     SC_CUDA(cudaEventElapsedTime(&ms, a, b));
@@ -154,18 +140,19 @@ static void crossings(sc_gpu *g, FILE *out) {
     cudaEvent_t here, there;
     cudaGraph_t graph;
     sc_measured_task m;
+    sc_placed_task copy;
     enum { CROSSINGS = 200 };
-    copy_of(&m, 256);
+    sc_copy_task(&m, 256);
     sc_pool_clear(g);
-    if (!sc_place(g, &m)) return;
-    sc_task far = m.t;
+    if (!sc_place(g, &m, &copy)) return;
+    sc_task far = copy.task;
     SC_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
     SC_CUDA(cudaEventCreateWithFlags(&here, cudaEventDisableTiming));
     SC_CUDA(cudaEventCreateWithFlags(&there, cudaEventDisableTiming));
     far.stream = other;
     SC_CUDA(cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal));
     for (int i = 0; i < CROSSINGS; i++) {
-        sc_k_copy(&m.t);
+        sc_k_copy(&copy.task);
         SC_CUDA(cudaEventRecord(here, g->stream));
         SC_CUDA(cudaStreamWaitEvent(other, here, 0));
         sc_k_copy(&far);
@@ -224,7 +211,8 @@ static void identify(FILE *out) {
     SC_CUDA(cudaRuntimeGetVersion(&runtime));
     SC_CUDA(cudaMemGetInfo(&room, &all));
     SC_CUDA(cudaGetDeviceCount(&gpus));
-    fprintf(out, "device %s|%d|%d|%d|%d\n", p.name, p.major * 10 + p.minor, driver, runtime, gpus);
+    fprintf(out, "device %s|%d|%d|%d|%d|%d\n", p.name, p.major * 10 + p.minor, driver, runtime, gpus,
+            p.multiProcessorCount);
     fprintf(out, "value total_bytes|%zu\n", all);
 }
 

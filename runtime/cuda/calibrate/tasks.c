@@ -1,20 +1,50 @@
 /* Times the kernels of a list, and finds for its matrix products the algorithm that is fastest on this GPU.
- * Relies on: calibrate.h; the list is what `shardc calibrate MODEL` prints (compiler/report/tasks.c).
+ * Relies on: calibrate.h, schema/ops.def; the list is what `shardc calibrate MODEL` prints (compiler/report/tasks.c).
  * Relied on by: main.c. */
 #include "../algorithms.h"
 #include "calibrate.h"
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ── kernels by name ─────────────────────────────────────────────────────────────────────────────────────────────────
  */
+/* How many integers and floats an op's struct ends with. */
+#undef SHAPE /* sc.h's, of emitted text */
+#define FLAG(name) +1
+#define INT(name) +1
+#define ENUM(name, type) +1
+#define FLOAT(name) +1
+#define FLOATS(name, n) +n
+#define OP(name, notation, results, operands, integers, floats, ...)                                                   \
+    INTEGERS_##name = 0 integers, FLOATS_##name = 0 floats,
+enum {
+#include "../../schema/ops.def"
+};
+
+typedef struct { /* what a struct has behind its tensors */
+    const int64_t *table;
+    int64_t ntable;
+    union {
+        int64_t integer;
+        double real;
+    } numbers[];
+} sc_behind;
+#define OP(name, ...)                                                                                                  \
+    static_assert(sizeof(sc_##name##_args) ==                                                                          \
+                      SC_SLOTS_##name * sizeof(sc_tensor) + sizeof(sc_behind) + 8 * (INTEGERS_##name + FLOATS_##name), \
+                  "read_numbers knows how " #name "'s struct ends");
+#include "../../schema/ops.def"
+
 #define NAMED(op)                                                                                                      \
-    { #op, sc_k_##op }
-static const struct {
+    { #op, sc_k_##op, SC_SLOTS_##op, INTEGERS_##op, FLOATS_##op }
+typedef struct {
     const char *op;
     sc_kernel *kernel;
-} kernels[] = {
+    int slots, integers, floats;
+} entry;
+static const entry kernels[] = {
     NAMED(concat),
     NAMED(copy),
     NAMED(pad_slice),
@@ -62,10 +92,15 @@ static const struct {
     NAMED(update_scale),
 };
 
-sc_kernel *sc_kernel_named(const char *op) {
+static const entry *entry_of(const char *op) {
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
-        if (!strcmp(kernels[i].op, op)) return kernels[i].kernel;
+        if (!strcmp(kernels[i].op, op)) return &kernels[i];
     return NULL;
+}
+
+sc_kernel *sc_kernel_named(const char *op) {
+    const entry *e = entry_of(op);
+    return e ? e->kernel : NULL;
 }
 
 /* ── a line of the list ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -79,44 +114,64 @@ static int integers(char *text, char separator, int64_t *out, int most) {
     return n;
 }
 
-static bool read_tensor(char *text, sc_measured_task *m) {
-    sc_tensor *t = &m->t.t[m->t.nt];
+static bool read_numbers(char *text, const entry *e, sc_behind *to) {
+    for (int k = 0; k < e->integers + e->floats; k++) {
+        char *number = strsep(&text, ","), *end = NULL;
+        if (!number) return false;
+        if (k < e->integers)
+            to->numbers[k].integer = strtoll(number, &end, 10);
+        else
+            to->numbers[k].real = strtod(number, &end);
+        if (end == number || *end) return false;
+    }
+    return !text || !*text;
+}
+
+static bool read_tensor(char *text, sc_measured_task *m, int slot) {
+    sc_tensor *t = &m->args.t[slot];
     char *field[5];
+    if (!strcmp(text, "-")) return true;
     for (int k = 0; k < 5; k++)
         if (!(field[k] = strsep(&text, ":"))) return false;
+    t->there = 1;
     t->dtype = (uint8_t)atoi(field[0]);
-    m->alignment[m->t.nt] = atoi(field[1]);
+    m->shift[slot] = atoi(field[1]) < 8 ? (size_t)1 << atoi(field[1]) : 0;
     int dims = integers(field[2], 'x', t->shape, SC_DIMS);
     if (dims < 0 || integers(field[3], 'x', t->stride, SC_DIMS) != dims || t->dtype > BOOL) return false;
     t->dims = (uint8_t)dims;
-    m->limit[m->t.nt++] = atoll(field[4]);
+    m->limit[slot] = atoll(field[4]);
     return true;
 }
 
+static bool read_args(char *numbers, char *table, char *tensors, const entry *e, sc_measured_task *m) {
+    sc_behind *behind = (sc_behind *)(m->args.t + e->slots);
+    int n = integers(table, ',', m->table, (int)(sizeof m->table / sizeof *m->table));
+    behind->table = m->table;
+    behind->ntable = n;
+    bool good = n >= 0 && read_numbers(numbers, e, behind);
+    for (char *tensor; good && (tensor = strsep(&tensors, " \n"));)
+        if (*tensor) good = m->slots < e->slots && read_tensor(tensor, m, m->slots++);
+    return good && m->slots == e->slots;
+}
+
 bool sc_task_read(const char *line, sc_measured_task *m) {
-    char *copy = strdup(line), *rest = copy, *field[10], *tensor;
+    enum { FIELDS = 9 };
+    char *copy = strdup(line), *rest = copy, *field[FIELDS];
     bool good = true;
     memset(m, 0, sizeof *m);
-    for (int k = 0; k < 10; k++) good = good && (field[k] = strsep(&rest, "|"));
+    for (int k = 0; k < FIELDS; k++) good = good && (field[k] = strsep(&rest, "|"));
     if (good) {
-        double f[SC_FLOATS];
         snprintf(m->op, sizeof m->op, "%s", field[0]);
         snprintf(m->variant, sizeof m->variant, "%s", field[1]);
         snprintf(m->key, sizeof m->key, "%s", field[2]);
         m->flops = atof(field[3]);
         m->bytes = atof(field[4]);
         m->count = atoi(field[5]);
-        good = integers(field[6], ',', m->t.i, SC_INTS) >= 0;
-        int n = sscanf(field[7], "%lf,%lf,%lf,%lf,%lf,%lf", &f[0], &f[1], &f[2], &f[3], &f[4], &f[5]);
-        for (int k = 0; k < n && k < SC_FLOATS; k++) m->t.f[k] = f[k];
-        m->t.ntable = integers(field[8], ',', m->table, (int)(sizeof m->table / sizeof *m->table));
-        good = good && m->t.ntable >= 0;
-        while (good && (tensor = strsep(&field[9], " \n")))
-            if (*tensor) good = m->t.nt < SC_TENSORS && read_tensor(tensor, m);
+        const entry *e = entry_of(m->op);
+        if (e) good = read_args(field[6], field[7], field[8], e, m);
     }
-    m->t.table = NULL;
     free(copy);
-    return good && m->t.nt > 0;
+    return good;
 }
 
 /* Calls `each` for every task of the file that is good for something. */
@@ -156,19 +211,17 @@ static int over_file(const char *path, sc_gpu *g, FILE *out, void (*each)(sc_gpu
 enum { COPIES = 4 };
 
 /* As many copies of the operands as drive each other out of the L2. */
-static int place_copies(sc_gpu *g, sc_measured_task *m, sc_task *tasks) {
+static int place_copies(sc_gpu *g, const sc_measured_task *m, sc_placed_task *tasks) {
     int n = 0;
     sc_pool_clear(g);
-    while (n < COPIES && (n == 0 || (double)(g->used - g->reserved) < 3 * (double)g->cuda.l2_bytes) && sc_place(g, m)) {
-        tasks[n] = m->t;
-        tasks[n].table = m->table;
+    while (n < COPIES && (n == 0 || (double)(g->used - g->reserved) < 3 * (double)g->cuda.l2_bytes) &&
+           sc_place(g, m, &tasks[n]))
         n++;
-    }
     return n;
 }
 
 static void time_one(sc_gpu *g, sc_measured_task *m, FILE *out) {
-    sc_task tasks[COPIES];
+    sc_placed_task tasks[COPIES];
     int n = place_copies(g, m, tasks);
     if (!n) {
         fprintf(stderr, "sc_calibrate: %s %s does not fit into the GPU: left out\n", m->op, m->key);
@@ -204,7 +257,7 @@ int sc_tasks_run(const sc_wish *w, FILE *out) {
  */
 enum { CANDIDATES = 16 };
 
-static double time_choice(sc_gpu *g, sc_matmul_choice *c, sc_task *tasks, int n) {
+static double time_choice(sc_gpu *g, sc_matmul_choice *c, const sc_placed_task *tasks, int n) {
     sc_matmul_table(&g->cuda, c, 1);
     double us = sc_time(g, sc_k_matmul, tasks, n);
     sc_matmul_table(&g->cuda, NULL, 0);
@@ -214,12 +267,12 @@ static double time_choice(sc_gpu *g, sc_matmul_choice *c, sc_task *tasks, int n)
 /* The fastest of the heuristic's first ones, if it is worth an entry: more than 2 % faster than the first. */
 static void choose_one(sc_gpu *g, sc_measured_task *m, FILE *out) {
     sc_matmul_choice c[CANDIDATES];
-    sc_task tasks[COPIES];
+    sc_placed_task tasks[COPIES];
     double first = 0, best = 0;
     int at = 0, n;
     if (strcmp(m->op, "matmul") || m->flops < 1e9) return;
     if (!(n = place_copies(g, m, tasks))) return;
-    int found = sc_matmul_candidates(&tasks[0], c, CANDIDATES);
+    int found = sc_matmul_candidates(&tasks->task, c, CANDIDATES);
     for (int i = 0; i < found; i++) {
         double us = time_choice(g, &c[i], tasks, n);
         if (!i) first = best = us;

@@ -1,0 +1,126 @@
+/* Gives what a program touches names that C takes: "e17_y" for the bytes of a storage, "h_0_mlp_up_weight" for a
+ * parameter where a gather has put it, "h_0_mlp_up_weight_grad" for its gradient. Each program lists its names with
+ * their addresses before its first statement. Relies on: text.h, plan.h. Relied on by: step.c. */
+#include "text.h"
+
+struct Names {
+    const Emit *e;
+    const PlanProgram *p;
+    const char **storage; /* by Storage.id; NULL: not touched */
+    Map *place;           /* of parameters and their gradients, by "storage+offset" */
+    Map *taken;           /* identifiers */
+    VEC(int) order;       /* storages as they are met */
+};
+
+typedef struct {
+    const char *name;
+    int64_t offset; /* bytes, in its storage */
+    int storage;
+} Place;
+
+/* Without a word of its own in sc.h: neither macro nor function has an underscore inside and no "sc_" in front. */
+static const char *free_name(Names *n, const char *like, const char *second) {
+    Arena *a = n->e->a;
+    Str plain = {.arena = a};
+    for (const char *p = like; *p; p++)
+        if (!strchr("()", *p)) str_bytes(&plain, p, 1);
+    str_add(&plain, "");
+    const char *s = c_name(a, plain.s);
+    if (!strchr(s, '_') || *s == '_' || !strncasecmp(s, "sc_", 3) || !strcmp(s, "args_"))
+        s = arena_printf(a, "p_%s", s);
+    if (map_get(n->taken, s)) s = arena_printf(a, "%s_%s", s, second);
+    for (int k = 2; map_get(n->taken, s); k++) s = arena_printf(a, "%s_%d", s, k);
+    map_put(n->taken, s, n);
+    return s;
+}
+
+static const char *place_key(const Names *n, int storage, int64_t offset) {
+    return arena_printf(n->e->a, "%d+%lld", storage, (long long)offset);
+}
+
+static int64_t offset_in_storage(const Value *v) {
+    return v->base ? v->offset * dtype_size(v->dtype) : 0;
+}
+
+/* The parameter whose place in its unit's flat buffer v shows, whole: what a gather wrote, or its gradient. */
+static const Param *param_at(const Value *v) {
+    const Value *root = value_root((Value *)v);
+    const Unit *u = root->state ? root->state->unit : root->def ? root->def->unit : NULL;
+    bool frozen = root->state && (root->state->cls == S_FROZEN);
+    for (int i = 0; u && i < u->params.n; i++) {
+        const Param *p = u->params.at[i];
+        int64_t numel = 1;
+        for (int d = 0; d < p->dims; d++) numel *= p->shape[d];
+        if (p->flat_offset == v->offset && numel == value_numel(v) && (p->requires_grad && !p->is_buffer) != frozen)
+            return p;
+    }
+    return NULL;
+}
+
+static void meet(Names *n, Value *v) {
+    if (!v) return;
+    const Value *root = value_root(v);
+    const Storage *s = &n->e->plan->storages[root->storage];
+    if (!n->storage[s->id]) {
+        n->storage[s->id] = free_name(n, s->name, "storage");
+        push(&n->order, n->e->a, s->id);
+    }
+    const Param *param = param_at(v);
+    const char *key = param ? place_key(n, s->id, offset_in_storage(v)) : NULL;
+    if (!param || map_get(n->place, key)) return;
+    bool gradient = root->def && op_is(root->def, T_ASSEMBLE);
+    Place *p = NEW(n->e->a, Place);
+    const char *name = gradient ? arena_printf(n->e->a, "%s_grad", param->path) : param->path;
+    *p = (Place){free_name(n, name, root->def ? root->def->id : "state"), offset_in_storage(v), s->id};
+    map_put(n->place, key, p);
+}
+
+Names *names_of(const Emit *e, const PlanProgram *p) {
+    Names *n = NEW(e->a, Names);
+    *n = (Names){.e = e, .p = p, .place = map_new(e->a), .taken = map_new(e->a)};
+    n->storage = NEW_ARRAY(e->a, const char *, e->plan->nstorages + 1);
+    for (int i = 0; i < p->n; i++) map_put(n->taken, c_name(e->a, p->events[i].id), n);
+    for (int i = 0; i < p->n; i++) {
+        const Op *op = p->events[i].op_ir;
+        for (int k = 0; k < op->nout; k++) meet(n, op->out[k]);
+        for (int k = 0; k < op->nin; k++) meet(n, op->in[k]);
+        meet(n, op->workspace);
+    }
+    return n;
+}
+
+void add_place(Str *t, const Names *n, const Value *v) {
+    int storage = value_root((Value *)v)->storage;
+    int64_t offset = offset_in_storage(v);
+    const Place *p = param_at(v) ? map_get(n->place, place_key(n, storage, offset)) : NULL;
+    str_add(t, p ? p->name : n->storage[storage]);
+    if (!p && offset) str_addf(t, " + %lld", (long long)offset);
+}
+
+/* "g0f_y = 0x00864700, <98.0 KiB, g0f to e17b0>", and the parameters in it. */
+void put_names(const Names *n) {
+    Str *out = n->e->out;
+    if (!n->order.n) return;
+    str_add(out, "    enum { /* where each storage begins; its size, the first and the last event that touch it */\n");
+    for (int i = 0; i < n->order.n; i++) {
+        const Storage *s = &n->e->plan->storages[n->order.at[i]];
+        str_addf(out, "        %s = ", n->storage[s->id]);
+        add_address(out, (uint64_t)s->offset);
+        str_add(out, ", /* ");
+        add_size(out, (double)s->size);
+        if (s->arena == ARENA_HOST) str_add(out, ", host arena");
+        if (s->program < 0)
+            str_add(out, ", persistent");
+        else if (s->first >= 0)
+            str_addf(out, ", %s to %s", n->p->events[s->first].id, n->p->events[s->last].id);
+        str_add(out, " */\n");
+        str_spill(out, n->e->f);
+    }
+    if (map_len(n->place)) str_add(out, "        /* parameters and gradients in the buffers of their units */\n");
+    for (int i = 0; i < map_len(n->place); i++) {
+        const Place *p = map_value(n->place, i);
+        str_addf(out, "        %s = %s + %lld,\n", p->name, n->storage[p->storage], (long long)p->offset);
+        str_spill(out, n->e->f);
+    }
+    str_add(out, "    };\n");
+}

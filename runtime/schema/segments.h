@@ -1,0 +1,25 @@
+/* The table of sgd and adam: its rows say which elements of the unit's flat buffer belong to which group.
+ * Relies on: nothing.
+ * Relied on by: sc_optimizer.h, the optimizers of both targets. */
+#ifndef SC_SCHEMA_SEGMENTS_H
+#define SC_SCHEMA_SEGMENTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct { /* a row: numbers in this order */
+    int64_t begin, end, group;
+    uint64_t key; /* of Philox; only where moments are bf16, and then a row is a parameter */
+} sc_segment;
+enum { SC_SEGMENT = 3, SC_KEYED_SEGMENT = 4 }; /* numbers a row */
+
+static inline int64_t sc_segments(int64_t numbers, bool keyed) {
+    return numbers / (keyed ? SC_KEYED_SEGMENT : SC_SEGMENT);
+}
+static inline sc_segment sc_segment_at(const int64_t *table, int64_t i, bool keyed) {
+    const int64_t *row = table + i * (keyed ? SC_KEYED_SEGMENT : SC_SEGMENT);
+    sc_segment s = {row[0], row[1], row[2], keyed ? (uint64_t)row[3] : 0};
+    return s;
+}
+
+#endif
