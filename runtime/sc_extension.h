@@ -1,5 +1,5 @@
-/* What a model's own C and CUDA C sees: element types with their conversions (sc_math.h), and what its functions are
- * told. Relies on: sc_math.h. Relied on by: files that models name in nn.all_gather_extension and nn.custom_op;
+/* What a model's own C and CUDA C sees: element types with their conversions (schema/math.h), and what its functions
+ * are told. Relies on: schema/math.h. Relied on by: files that models name in nn.all_gather_extension and nn.custom_op;
  * sc_extension_call.h.
  *
  * All-gather extensions (`amax` only where it is declared; `stream` only in CUDA C):
@@ -14,7 +14,7 @@
 #ifndef SC_EXTENSION_H
 #define SC_EXTENSION_H
 
-#include "sc_math.h"
+#include "schema/math.h"
 
 typedef uint8_t sc_fp8_e4m3_t; /* 1 sign, 4 exponent, 3 mantissa bits, largest 448, no infinity */
 typedef uint8_t sc_fp8_e5m2_t; /* upper half of an fp16 */

@@ -1,11 +1,11 @@
 /* Rows of a pointwise kernel's iteration space, and the rounding that generated kernels do.
- * Relies on: sc.h, sc_math.h.
+ * Relies on: sc.h, schema/math.h.
  * Relied on by: generated NAME_kernels.c and NAME_kernels.cu; sc_rows_* are implemented in cpu/pointwise.c. */
 #ifndef SC_POINTWISE_H
 #define SC_POINTWISE_H
 
 #include "sc.h"
-#include "sc_math.h"
+#include "schema/math.h"
 
 #ifndef __CUDACC__ /* there: cuda/pointwise.cuh */
 /* The part of the iteration space that a task computes, a row at a time. Dimensions that lie behind each other in every

@@ -300,7 +300,7 @@ static uint64_t mix_processor(uint64_t h) {
 static const char *kernel_key(Build *b) {
     enum { CPU = 4 };
     static const char *const headers[] = {
-        "sc.h",         "sc_math.h",      "sc_fn.h",     "sc_pointwise.h", /* the CPU's; for a GPU these too: */
+        "sc.h",         "schema/math.h",  "schema/fn.h", "sc_pointwise.h", /* the CPU's; for a GPU these too: */
         "sc_kernels.h", "common/space.h", "cuda/cuda.h", "cuda/launch.cuh", "cuda/kernel.cuh", "cuda/pointwise.cuh"};
     uint64_t h = 14695981039346656037u;
     Args args = kernel_command(b);

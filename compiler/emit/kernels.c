@@ -1,7 +1,7 @@
 /* Generated kernels: one C function (or CUDA kernel) per fused group, a loop over the group's iteration space with each
  * member op's expression from ops.def. Every IR value is rounded to its dtype where the member stands, so that fusing
- * changes no bit. Relies on: text.h; runtime/sc_pointwise.h (rows of the iteration space), runtime/sc_math.h (functions
- * of expressions). Relied on by: emit.c. */
+ * changes no bit. Relies on: text.h; runtime/sc_pointwise.h (rows of the iteration space), runtime/schema/math.h
+ * (functions of expressions). Relied on by: emit.c. */
 #include "text.h"
 #include <ctype.h>
 
@@ -350,8 +350,8 @@ const char *emit_kernels(Emit *e) {
     e->canonical = NEW_ARRAY(e->a, int, e->g->ngroups + 1);
     str_addf(&out, "/* Pointwise kernels of %s, one a fused group. " WRITTEN "\n", c_comment(e->a, e->name));
     str_add(&out, " * Each value is rounded to its dtype where its op stands in the model: as_bf16(x) is x in bf16.\n"
-                  " * Relies on: runtime/sc_pointwise.h, runtime/sc_math.h. */\n");
-    str_add(&out, "#include \"sc.h\"\n#include \"sc_math.h\"\n#include \"sc_pointwise.h\"\n");
+                  " * Relies on: runtime/sc_pointwise.h, runtime/schema/math.h. */\n");
+    str_add(&out, "#include \"sc.h\"\n#include \"schema/math.h\"\n#include \"sc_pointwise.h\"\n");
     str_add(&out, emits_cuda(e) ? "#include \"cuda/pointwise.cuh\"\n\n" : "\n");
     str_addf(&out,
              "extern const char sc_build_mark[];\nconst char sc_build_mark[] = \"%s\"; "

@@ -1,8 +1,8 @@
 /* Pointwise kernels of mlp, one a fused group. Written by shardc; edits are lost.
  * Each value is rounded to its dtype where its op stands in the model: as_bf16(x) is x in bf16.
- * Relies on: runtime/sc_pointwise.h, runtime/sc_math.h. */
+ * Relies on: runtime/sc_pointwise.h, runtime/schema/math.h. */
 #include "sc.h"
-#include "sc_math.h"
+#include "schema/math.h"
 #include "sc_pointwise.h"
 
 extern const char sc_build_mark[];

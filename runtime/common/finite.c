@@ -1,7 +1,7 @@
 /* Stops a run at the first event whose result is not finite, with its Lua line and the range of every operand.
- * Relies on: rank.h, sc_math.h; the tensors' bytes, readable here.
+ * Relies on: rank.h, schema/math.h; the tensors' bytes, readable here.
  * Relied on by: the targets' debug.c. */
-#include "../sc_math.h"
+#include "../schema/math.h"
 #include "rank.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Collectives of the CPU target: ranks meet, read their peers' arenas directly, and meet again before bytes may change.
  * Sums run in rank order, accumulate in `real` (double for fp64, int64 for integers) and are rounded once.
- * Relies on: rank.h, sc_math.h (conversions).
+ * Relies on: rank.h, schema/math.h (conversions).
  * Relied on by: stream.c (events), rank.c (host barrier). */
-#include "../sc_math.h"
+#include "../schema/math.h"
 #include "rank.h"
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /* init_param: a parameter's initial values, drawn by (seed, path's key, element): the same for every world size.
- * Relies on: philox.h, kernel.h.
+ * Relies on: schema/philox.h, kernel.h.
  * Relied on by: generated code.
  *
  * uniform: low + (high-low)·u, u = word / 2³².  normal: Box and Muller 1958 on the words of a block: pairs (w0,w1),
  * (w2,w3) give r·cos, r·sin with r = √(-2 log((w+½)/2³²)), angle 2π·w'/2³²; mean + std·z.  trunc_normal: z with |z| > 2
  * are drawn again, the attempt being a word of the counter. */
-#include "../philox.h"
+#include "../schema/philox.h"
 #include "kernel.h"
 
 /* Normal numbers of elements [first, first + n), both multiples of four. */

@@ -1,10 +1,10 @@
 /* Random words by counter, and dropout: y = x · mask / (1 - p), the mask drawn from (seed, key), step, sample, element.
- * Relies on: philox.h, kernel.h.
+ * Relies on: schema/philox.h, kernel.h.
  * Relied on by: generated code (sc_k_dropout), attention, init_param.
  *
  * The sample is the one of the step's global batch and the element counts inside it, so a mask does not depend on how
  * the batch is cut over ranks and microbatches, and the backward pass draws it again instead of storing it. */
-#include "../philox.h"
+#include "../schema/philox.h"
 #include "kernel.h"
 #ifdef __AVX2__
 #include <immintrin.h>

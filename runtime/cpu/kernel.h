@@ -1,5 +1,5 @@
 /* What kernels share: the cut into parts, rows of strided tensors, and chunks of elements in type `real`.
- * Relies on: sc_math.h, sc.h.
+ * Relies on: schema/math.h, sc.h.
  * Relied on by: the kernels k_*.c.
  *
  * A kernel computes in `real`, a chunk of at most SC_CHUNK elements at a time. sc_in() hands out a chunk of any dtype:
@@ -10,7 +10,7 @@
 #define SC_KERNEL_H
 
 #include "../sc_kernels.h"
-#include "../sc_math.h"
+#include "../schema/math.h"
 #include <string.h>
 
 #ifdef SC_FP64
@@ -105,7 +105,7 @@ real sc_chunk_deviation(const real *x, real mean, int64_t n);      /* Σ (x - me
 real sc_chunk_max(const real *x, int64_t n);                       /* n > 0; a NaN wins */
 real sc_chunk_exp(real *to, const real *x, real shift, int64_t n); /* to = exp(x - shift), in place or not; its sum */
 
-/* Random words of elements [first, first + n) of stream `key` at (a, b): philox.h. */
+/* Random words of elements [first, first + n) of stream `key` at (a, b): schema/philox.h. */
 void sc_random(uint32_t *to, int64_t n, uint64_t key, uint32_t a, uint32_t b, uint64_t first);
 #ifdef __AVX2__ /* n words of the blocks (c, a, b), (c + 1, a, b) .., n a multiple of 16 and, with AVX-512, of 32 */
 void sc_philox_256(uint32_t *to, int64_t n, uint64_t c, uint32_t a, uint32_t b, uint32_t k0, uint32_t k1);

@@ -1,5 +1,5 @@
 /* What the two halves of attention share: operands, tiles in shared memory, products of tiles, masks, dropout.
- * Relies on: mma.h, philox.h.
+ * Relies on: mma.h, schema/philox.h.
  * Relied on by: k_attention.cu, k_attention_grad.cu.
  *
  * A tile is some rows (queries or keys) of one head in shared memory, D elements wide: the head size rounded up, the
@@ -15,7 +15,7 @@
 
 #include "mma.h"
 
-#include "../philox.h"
+#include "../schema/philox.h"
 
 struct rows_of { /* a tensor [B, S, H, D]; strides in elements, that of D is 1 */
     void *p;

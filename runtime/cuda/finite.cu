@@ -1,7 +1,7 @@
 /* Sets a flag in host memory where a tensor holds an infinity or a NaN.
- * Relies on: sc_math.h (conversions).
+ * Relies on: schema/math.h (conversions).
  * Relied on by: debug.c. */
-#include "../sc_math.h"
+#include "../schema/math.h"
 #include "cuda.h"
 
 extern "C" void sc_seek_not_finite(cudaStream_t s, const sc_tensor *t, int *flag);

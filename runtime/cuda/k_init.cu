@@ -1,12 +1,12 @@
 /* init_param: a parameter's initial values, drawn by (seed, path's key, element): the same for every world size, and
  * to the bit those of the CPU.
- * Relies on: philox.h, kernel.cuh.
+ * Relies on: schema/philox.h, kernel.cuh.
  * Relied on by: generated code.
  *
  * uniform: low + (high-low)·u, u = word / 2³².  normal: Box and Muller 1958 on the words of a block: pairs (w0,w1),
  * (w2,w3) give r·cos, r·sin with r = √(-2 log((w+½)/2³²)), angle 2π·w'/2³²; mean + std·z.  trunc_normal: z with |z| > 2
  * are drawn again, the attempt being a word of the counter. A thread has the four elements of a block. */
-#include "../philox.h"
+#include "../schema/philox.h"
 #include "kernel.cuh"
 
 namespace {

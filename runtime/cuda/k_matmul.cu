@@ -1,5 +1,5 @@
 /* matmul: y[..., m, n] = f(op(a) · op(b) (+ bias[n]) (+ c)), computed in fp32, rounded once; f as ops.def says.
- * Relies on: cuBLASLt, a workspace (work_matmul), matmul.h, matmul_hopper.h, silu_mul.h, mma.h, sc_math.h.
+ * Relies on: cuBLASLt, a workspace (work_matmul), matmul.h, matmul_hopper.h, silu_mul.h, mma.h, schema/math.h.
  * Relied on by: generated code.
  *
  * cuBLASLt counts in columns. A row-major y[m][n] with rows ldy apart is a column-major Y'[n][m] with the same leading
@@ -20,7 +20,7 @@
  * descriptors. What the library does not take (rows that overlap, mixed types) a tiled kernel of our own computes. */
 #include "matmul.h"
 
-#include "../sc_math.h"
+#include "../schema/math.h"
 #include "matmul_hopper.h"
 #include "mma.h"
 #include "silu_mul.h"

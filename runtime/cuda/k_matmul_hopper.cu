@@ -1,6 +1,6 @@
 /* matmul with gelu or silu(gate) · y, or with the gradient of either, for compute capability 9.0: the function of a
  * tile's elements is computed while the next tile is being multiplied.
- * Relies on: matmul_hopper.h, launch.cuh, sc_math.h, the driver's cuTensorMapEncodeTiled; sm_90a (the Makefile compiles
+ * Relies on: matmul_hopper.h, launch.cuh, schema/math.h, the driver's cuTensorMapEncodeTiled; sm_90a (the Makefile compiles
  * this file for it, and defines SC_HOPPER, where architecture 90 is among the library's).
  * Relied on by: k_matmul.cu.
  *
@@ -21,7 +21,7 @@
  * Results do not depend on which block took a tile. */
 #include "matmul_hopper.h"
 
-#include "../sc_math.h"
+#include "../schema/math.h"
 #include "launch.cuh"
 
 #ifndef SC_HOPPER

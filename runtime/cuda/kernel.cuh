@@ -1,5 +1,5 @@
 /* What CUDA kernels share: element types, 16-byte accesses, rows of strided tensors, sums over warps and blocks.
- * Relies on: launch.cuh, sc_math.h.
+ * Relies on: launch.cuh, schema/math.h.
  * Relied on by: the kernels k_*.cu.
  *
  * A kernel is a template over its element type; host code looks at the dtype once a launch (with_float). Arithmetic is
@@ -9,7 +9,7 @@
 #ifndef SC_KERNEL_CUH
 #define SC_KERNEL_CUH
 
-#include "../sc_math.h"
+#include "../schema/math.h"
 #include "launch.cuh"
 #include <type_traits>
 

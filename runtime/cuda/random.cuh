@@ -1,5 +1,5 @@
 /* Dropout's mask on the device: which elements are kept, by (seed, key), step, sample, element.
- * Relies on: philox.h, kernel.cuh.
+ * Relies on: schema/philox.h, kernel.cuh.
  * Relied on by: k_random.cu.
  *
  * The sample is the one of the step's global batch and the element counts inside it, so a mask does not depend on how
@@ -7,7 +7,7 @@
 #ifndef SC_RANDOM_CUH
 #define SC_RANDOM_CUH
 
-#include "../philox.h"
+#include "../schema/philox.h"
 #include "kernel.cuh"
 
 struct dropping { /* what the host knows */

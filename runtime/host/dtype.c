@@ -3,7 +3,7 @@
  * Relies on: IEEE 754 doubles.
  * Relied on by: safetensors, weights, checkpoint, records, sample. */
 #include "dtype.h"
-#include "../sc_math.h"
+#include "../schema/math.h"
 #include <math.h>
 #include <string.h>
 

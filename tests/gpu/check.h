@@ -1,11 +1,11 @@
 /* What the GPU tests share: tensors with known bytes round and between their elements, comparison, the closing count.
- * Relies on: the CUDA runtime (or emulate/), sc.h, sc_math.h's conversions.
+ * Relies on: the CUDA runtime (or emulate/), sc.h, schema/math.h's conversions.
  * Relied on by: tests/gpu/test_*.cu. */
 #ifndef SC_GPU_CHECK_H
 #define SC_GPU_CHECK_H
 
 #include "../../runtime/cuda/cuda.h"
-#include "../../runtime/sc_math.h"
+#include "../../runtime/schema/math.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* CUDA's and NCCL's host side without a GPU: streams, events, graphs and collectives on plain memory. Work is queued
  * and runs when somebody waits for it, in a random order that streams and events permit (SC_FAKE_SEED), so a missing
  * wait shows as other bits. Kernels are the CPU target's: a step's text compiled with -Dsc_run=fake_run launches them
- * here. Relies on: runtime/common (flags), sc_math.h, the CPU kernels; CUDA's and NCCL's headers. Relied on by:
+ * here. Relies on: runtime/common (flags), schema/math.h, the CPU kernels; CUDA's and NCCL's headers. Relied on by:
  * tests/program/test_cuda_host.py, which links it with fake_machine.c and runtime/cuda/{rank,stream,...}.c. */
 #include "../../runtime/common/flag.h"
 #include "../../runtime/cuda/rank.h"
-#include "../../runtime/sc_math.h"
+#include "../../runtime/schema/math.h"
 #include <cuda.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -1,10 +1,10 @@
 /* sc_k_attention and sc_k_attention_grad against sums in double: types, head sizes, masks, dropout, strides, bounds.
- * Relies on: check.h, runtime/cuda/k_attention*.cu, philox.h.
+ * Relies on: check.h, runtime/cuda/k_attention*.cu, schema/philox.h.
  * Relied on by: make gpu-test. `--bench` times the shapes of BASELINES.md instead; `--quick`: no large
  * shapes. */
 #include "check.h"
 
-#include "../../runtime/philox.h"
+#include "../../runtime/schema/philox.h"
 
 enum layout { PLAIN, FUSED, ODD, HEADS_FIRST };
 

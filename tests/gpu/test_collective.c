@@ -6,7 +6,7 @@
  *   test_collective [WORLD [SHARDS]]      SHARDC_NCCL_WINDOWS=0: by NCCL's rings */
 #include "../../runtime/common/rank.h"
 #include "../../runtime/cuda/comm.h"
-#include "../../runtime/sc_math.h"
+#include "../../runtime/schema/math.h"
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>

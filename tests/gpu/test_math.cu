@@ -1,5 +1,5 @@
-/* The functions of sc_math.h as a GPU computes them, on every 4099th float, against double on the host.
- * Relies on: check.h, sc_math.h.
+/* The functions of schema/math.h as a GPU computes them, on every 4099th float, against double on the host.
+ * Relies on: check.h, schema/math.h.
  * Relied on by: make gpu-test. */
 #include "check.h"
 

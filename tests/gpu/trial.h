@@ -7,7 +7,7 @@
 
 #include "check.h"
 
-#include "../../runtime/philox.h"
+#include "../../runtime/schema/philox.h"
 #include <algorithm>
 #include <stddef.h>
 

@@ -5,7 +5,7 @@
 #define KERNEL_CHECK_H
 
 #include "cpu/kernel.h"
-#include "philox.h"
+#include "schema/philox.h"
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Random streams, initial values, the functions of sc_math.h (worst errors in ulp) and conversions.
+/* Random streams, initial values, the functions of schema/math.h (worst errors in ulp) and conversions.
  * Relies on: kernel_check.h, runtime/cpu's k_*.c (float build, or the whole with -DSC_FP64).
  * Relied on by: make test. */
 #include "kernel_check.h"

@@ -3,7 +3,7 @@
  * Relied on by: make test. */
 #include "../../runtime/cpu/asan.h"
 #include "../../runtime/cpu/rank.h"
-#include "../../runtime/sc_math.h"
+#include "../../runtime/schema/math.h"
 #include "../../runtime/sc_pointwise.h"
 #include <criterion/criterion.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* Pointwise kernels as the compiler writes them, a function each, for what their arithmetic costs beyond their bytes.
- * Relies on: pointwise.cuh, sc_math.h.
+ * Relies on: pointwise.cuh, schema/math.h.
  * Relied on by: sweeps.c. */
-#include "../../sc_math.h"
+#include "../../schema/math.h"
 #include "../../sc_pointwise.h"
 #include "../pointwise.cuh"
 #include "calibrate.h"

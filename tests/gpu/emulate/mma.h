@@ -13,7 +13,7 @@
 
 #include "../../../runtime/cuda/cuda.h"
 
-#include "../../../runtime/sc_math.h"
+#include "../../../runtime/schema/math.h"
 #include <algorithm>
 #include <math.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* Philox4x32-10, a counter-based generator: 128 bits of counter and 64 of key give 128 random bits, in any order.
  * J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw: Parallel random numbers: as easy as 1, 2, 3. SC '11.
- * Relies on: sc_fn.h.
+ * Relies on: schema/fn.h.
  * Relied on by: kernels that draw (dropout, attention, init_param), runtime/host's shuffling, the tests. */
 #ifndef SC_PHILOX_H
 #define SC_PHILOX_H
 
-#include "sc_fn.h"
+#include "fn.h"
 #include <stdint.h>
 
 typedef struct {

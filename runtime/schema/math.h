@@ -1,5 +1,5 @@
 /* Element types, their conversions, and the functions that ops.def's expressions name, in type `real`.
- * Relies on: sc_fn.h, the C library (fma; libm in the fp64 test build).
+ * Relies on: schema/fn.h, the C library (fma; libm in the fp64 test build).
  * Relied on by: kernels of both targets, generated NAME_kernels.
  *
  * Everything is branch-free so that the compiler vectorises it, and written in single IEEE operations (fma where fma is
@@ -13,7 +13,7 @@
 #ifndef SC_MATH_H
 #define SC_MATH_H
 
-#include "sc_fn.h"
+#include "fn.h"
 #include <math.h>
 #include <stdint.h>
 
