@@ -65,11 +65,11 @@ $(B)/runtime/cuda/host_kernels.o: $(HOST_KERNEL_OBJ)
 	objcopy $(foreach k,$(HOST_KERNELS),--redefine-sym sc_k_$k=sc_host_$k) $@.part
 	objcopy $(foreach k,$(HOST_KERNELS),--keep-global-symbol=sc_host_$k) $@.part $@
 	@rm $@.part
-$(B)/runtime/cuda/%.o: CPPF += $(CUDA_INC)
+$(B)/runtime/cuda/%.o $(B)/calibrate/%.o: CPPF += $(CUDA_INC)
 # Other architectures than last time: the kernels are compiled again. `shardc build` reads which they are beside the library.
 $(B)/runtime/cuda/archs: FORCE
 	@mkdir -p $(@D) && { echo $(CUDA_ARCHS) | cmp -s - $@ || echo $(CUDA_ARCHS) >$@; }
-$(B)/runtime/cuda/%.o: runtime/cuda/%.cu $(B)/runtime/cuda/archs
+$(B)/%.o: %.cu $(B)/runtime/cuda/archs
 	@mkdir -p $(@D)
 	$(NVCC) $(NVFLAGS) $(NVARCHS) -MMD -MP -c $< -o $@
 # Instructions of architecture 90 alone need its target of their own; without it this file has no kernels.
@@ -77,8 +77,8 @@ $(B)/runtime/cuda/k_matmul_hopper.o: NVARCHS := $(if $(filter 90,$(CUDA_ARCHS)),
 $(B)/runtime/cuda/algorithms.o: $(wildcard compiler/devices/*.algorithms)
 $(B)/libsc_cuda.a: $(HOST_OBJ) $(filter $(B)/runtime/common/%,$(CPU_OBJ)) $(CUDA_OBJ)
 	@rm -f $@ $(@:.a=.archs) && ar qcs $@ $^ && cp $(B)/runtime/cuda/archs $(@:.a=.archs)
-# Measures GPUs for `shardc calibrate`.
-CALIBRATE_OBJ := $(patsubst %,$(B)/%.o,$(basename $(wildcard runtime/cuda/calibrate/*.c runtime/cuda/calibrate/*.cu)))
+# The tool that measures GPUs, for `shardc calibrate`.
+CALIBRATE_OBJ := $(patsubst %,$(B)/%.o,$(basename $(wildcard calibrate/*.c calibrate/*.cu)))
 $(B)/sc_calibrate: $(CALIBRATE_OBJ) $(B)/libsc_cuda.a
 	$(CC) $(OPT) $^ $(LDFLAGS) $(NVCC:%/bin/nvcc=%/lib64/libcudart_static.a) -lm -lpthread -ldl -lrt -o $@
 # What the target is compiled against, looked for as the compiler does.

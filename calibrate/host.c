@@ -2,8 +2,8 @@
  * threads update parameters there: bounds of offloaded state that one GPU alone does not show.
  * Relies on: calibrate.h, members.h, common/pool.h, the CPU's update rule (sc_host_adam).
  * Relied on by: main.c. */
-#include "../../common/pool.h"
 #include "calibrate.h"
+#include "common/pool.h"
 #include "members.h"
 #include <stdlib.h>
 #include <string.h>

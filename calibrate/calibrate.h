@@ -5,9 +5,9 @@
 #ifndef SC_CALIBRATE_H
 #define SC_CALIBRATE_H
 
-#include "../cuda.h"
-#include "../library.h"
-#include "../matmul.h"
+#include "cuda/cuda.h"
+#include "cuda/library.h"
+#include "cuda/matmul.h"
 #include <stdbool.h>
 #include <stdio.h>
 

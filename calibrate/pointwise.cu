@@ -1,9 +1,9 @@
 /* Pointwise kernels as the compiler writes them, a function each, for what their arithmetic costs beyond their bytes.
  * Relies on: pointwise.cuh, schema/math.h.
  * Relied on by: sweeps.c. */
-#include "../../schema/math.h"
-#include "../../sc_pointwise.h"
-#include "../pointwise.cuh"
+#include "schema/math.h"
+#include "sc_pointwise.h"
+#include "cuda/pointwise.cuh"
 #include "calibrate.h"
 
 #define ONE(name, f)                                                                                                   \

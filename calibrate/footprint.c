@@ -2,8 +2,8 @@
  * Each is the difference of what is in use on the GPU, as NVML tells it, before and after; nobody else may be using it.
  * Relies on: calibrate.h, NVML (libnvidia-ml.so.1, which comes with the driver), NCCL.
  * Relied on by: main.c. */
-#include "../comm.h"
 #include "calibrate.h"
+#include "cuda/comm.h"
 #include "members.h"
 #include <dlfcn.h>
 #include <nccl.h>

@@ -1,8 +1,8 @@
 /* Times the kernels of a list, and finds for its matrix products the algorithm that is fastest on this GPU.
  * Relies on: calibrate.h, schema/ops.def; the list is what `shardc calibrate MODEL` prints (compiler/report/tasks.c).
  * Relied on by: main.c. */
-#include "../algorithms.h"
 #include "calibrate.h"
+#include "cuda/algorithms.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 #define OP(name, notation, results, operands, integers, floats, ...)                                                   \
     INTEGERS_##name = 0 integers, FLOATS_##name = 0 floats,
 enum {
-#include "../../schema/ops.def"
+#include "schema/ops.def"
 };
 
 typedef struct { /* what a struct has behind its tensors */
@@ -35,7 +35,7 @@ typedef struct { /* what a struct has behind its tensors */
     static_assert(sizeof(sc_##name##_args) ==                                                                          \
                       SC_SLOTS_##name * sizeof(sc_tensor) + sizeof(sc_behind) + 8 * (INTEGERS_##name + FLOATS_##name), \
                   "read_numbers knows how " #name "'s struct ends");
-#include "../../schema/ops.def"
+#include "schema/ops.def"
 
 #define NAMED(op)                                                                                                      \
     { #op, sc_k_##op, SC_SLOTS_##op, INTEGERS_##op, FLOATS_##op }

@@ -2,8 +2,8 @@
  * product that runs beside them.
  * Relies on: calibrate.h, members.h, NCCL.
  * Relied on by: main.c. */
-#include "../comm.h"
 #include "calibrate.h"
+#include "cuda/comm.h"
 #include "members.h"
 #include <stdlib.h>
 #include <string.h>
