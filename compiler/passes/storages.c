@@ -250,8 +250,10 @@ static void push_access(Derive *d, int *n, Access x) {
 }
 
 static void add_access(Derive *d, int from, int *n, Access x) { /* unless it is there from `from` on */
-    for (int i = from; i < *n; i++)
-        if (!memcmp(&d->access[i], &x, sizeof x)) return;
+    for (int i = from; i < *n; i++) {
+        const Access *y = &d->access[i];
+        if (y->storage == x.storage && y->offset == x.offset && y->size == x.size) return;
+    }
     push_access(d, n, x);
 }
 
