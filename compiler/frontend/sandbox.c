@@ -152,11 +152,7 @@ lua_State *sandbox_new(Arena *a, const char *folder) {
     return L;
 }
 
-/* lua_close would visit every object. None has a finalizer, and all but the large ones are the arena's. */
 void sandbox_close(lua_State *L) {
     sandbox_watch(NULL);
-    for (LuaLarge *x = sandbox_of(L)->large.next, *next; x; x = next) {
-        next = x->next;
-        free(x);
-    }
+    lua_close(L);
 }

@@ -11,15 +11,8 @@
 #include <signal.h>
 
 enum {
-    LUA_GRAIN = 16, /* of Lua's small objects: bytes, and the most of them */
-    LUA_GRAINS = 32,
     LUA_FILE_MOST = 64 << 20 /* bytes of a file of Lua */
 };
-
-typedef struct LuaLarge { /* stands before an object of more than that */
-    struct LuaLarge *before, *next;
-    size_t size;
-} LuaLarge;
 
 typedef struct { /* of a table */
     bool is_text;
@@ -31,19 +24,16 @@ typedef struct { /* of a table */
 typedef struct {
     Arena *arena;
     lua_State *L;
-    const char *folder;          /* files may be required from here; NULL: none */
-    Map *files;                  /* path -> text, of every file that was loaded */
-    size_t used;                 /* bytes in Lua's hands */
-    size_t held_before;          /* by the arena, before this sandbox */
-    size_t large_held;           /* by the large objects */
-    int64_t printed;             /* bytes */
-    VEC(SortedKey) keys;         /* of the table whose keys are being sorted */
-    void *spare[LUA_GRAINS + 1]; /* pieces that Lua gave back, by size in grains */
-    LuaLarge large;              /* before the first of the large objects */
-    Source denied_at;            /* where the memory limit was met */
-    bool denied;                 /* what was asked for last */
-    bool no_memory;              /* the machine had no more to give */
-    Source fallback;             /* where diagnostics point while no frame of the user's runs */
+    const char *folder;  /* files may be required from here; NULL: none */
+    Map *files;          /* path -> text, of every file that was loaded */
+    size_t used;         /* bytes in Lua's hands */
+    size_t held_before;  /* by the arena, before this sandbox */
+    int64_t printed;     /* bytes */
+    VEC(SortedKey) keys; /* of the table whose keys are being sorted */
+    Source denied_at;    /* where the memory limit was met */
+    bool denied;         /* what was asked for last */
+    bool no_memory;      /* the machine had no more to give */
+    Source fallback;     /* where diagnostics point while no frame of the user's runs */
     volatile sig_atomic_t time_over;
 } Sandbox;
 

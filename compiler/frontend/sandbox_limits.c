@@ -60,83 +60,22 @@ _Noreturn void sandbox_stop(Source at, Limit k) {
 
 /* ── memory ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static int64_t held(const Sandbox *s) {
-    return (int64_t)(arena_held(s->arena) - s->held_before + s->large_held);
-}
-
-static bool has_room(Sandbox *s, size_t more) {
-    bool room = held(s) + (int64_t)more <= limits[LIMIT_MEMORY].value << 20;
-    if (!room && !s->denied && s->L) s->denied_at = lua_source(s->L); /* Lua collects garbage and asks once more */
-    s->denied = !room;
-    return room;
-}
-
-/* Small pieces come from the arena and are kept for the next of their size: Lua tells sizes, which malloc must find. */
-static size_t grains(size_t n) {
-    return (n + LUA_GRAIN - 1) / LUA_GRAIN;
-}
-
-/* As realloc, of the others; sandbox_close frees what Lua still holds. */
-static void *large(Sandbox *s, void *p, size_t n) {
-    LuaLarge *was = p ? (LuaLarge *)p - 1 : NULL, *before = was ? was->before : &s->large,
-             *after = was ? was->next : s->large.next;
-    size_t held = was ? was->size : 0;
-    if (n > held && !has_room(s, n - held)) return NULL;
-    LuaLarge *now = realloc(was, sizeof *now + n);
-    if (!now) s->no_memory = true;
-    if (!now) return NULL;
-    *now = (LuaLarge){before, after, n};
-    s->large_held += n - held;
-    before->next = now;
-    if (after) after->before = now;
-    return now + 1;
-}
-
-static void free_large(Sandbox *s, void *p) {
-    LuaLarge *x = (LuaLarge *)p - 1;
-    s->large_held -= x->size;
-    x->before->next = x->next;
-    if (x->next) x->next->before = x->before;
-    free(x);
-}
-
-static void *piece(Sandbox *s, size_t n) {
-    size_t g = grains(n);
-    if (!n) return NULL;
-    if (g > LUA_GRAINS) return large(s, NULL, n);
-    void **p = s->spare[g];
-    if (!p) return has_room(s, g * LUA_GRAIN) ? arena_alloc(s->arena, g * LUA_GRAIN) : NULL;
-    s->spare[g] = *p;
-    return p;
-}
-
-static void give_back(Sandbox *s, void *p, size_t n) {
-    size_t g = grains(n);
-    if (g > LUA_GRAINS) {
-        free_large(s, p);
-    } else if (p) {
-        *(void **)p = s->spare[g];
-        s->spare[g] = p;
-    }
-}
-
-/* As realloc. */
-static void *resized(Sandbox *s, void *p, size_t old, size_t n) {
-    if (p && grains(old) == grains(n) && grains(n) <= LUA_GRAINS) return p;
-    if (grains(old) > LUA_GRAINS && grains(n) > LUA_GRAINS) return large(s, p, n);
-    void *q = piece(s, n);
-    if (n && !q) return NULL;
-    if (p && q) memcpy(q, p, old < n ? old : n);
-    give_back(s, p, old);
-    return q;
-}
-
+/* Where Lua is refused, it collects garbage and asks once more; closing variables may ask again. The first refusal of
+ * such a row tells where. */
 void *sandbox_alloc(void *ud, void *p, size_t old, size_t n) {
     Sandbox *s = ud;
-    if (!p) old = 0;                             /* then it is a type tag */
-    if (n > old && !has_room(s, 0)) return NULL; /* what is traced took it */
-    void *q = resized(s, p, old, n);
-    if (q || n == 0) s->used += n - old;
+    if (!p) old = 0; /* then it is a type tag */
+    size_t held = arena_held(s->arena) - s->held_before + s->used;
+    bool denied = n > old && held + (n - old) > (size_t)limits[LIMIT_MEMORY].value << 20;
+    if (denied && !s->denied && s->L) s->denied_at = lua_source(s->L);
+    if (n > old) s->denied = denied;
+    if (denied) return NULL;
+    void *q = NULL;
+    if (!n)
+        free(p);
+    else if (!(q = realloc(p, n)))
+        s->no_memory = true;
+    if (q || !n) s->used += n - old;
     return q;
 }
 
