@@ -82,12 +82,25 @@ char *arena_strdup(Arena *a, const char *s) {
     return memcpy(arena_alloc(a, n), s, n);
 }
 
+/* Digits that end before `end`; where they begin. */
+static char *digits_before(char *end, uint64_t x, unsigned base) {
+    do *--end = "0123456789abcdef"[x % base];
+    while (x /= base);
+    return end;
+}
+
+static char *decimal(char *end, int64_t x) {
+    char *d = digits_before(end, x < 0 ? -(uint64_t)x : (uint64_t)x, 10);
+    if (x < 0) *--d = '-';
+    return d;
+}
+
 /* As vsnprintf where a format has %s and %d only, as those of most names do, and the text fits; else -1. A model of
  * many layers makes a million such texts, and printf takes five times as long for each. */
 static int plain(char *out, size_t size, const char *fmt, va_list ap) {
     size_t n = 0;
     for (; *fmt; fmt++) {
-        char digits[12], *d = digits + sizeof digits - 1;
+        char digits[12], *end = digits + sizeof digits;
         const char *from = fmt;
         size_t more = 1;
         if (*fmt == '%' && *++fmt == 's') {
@@ -95,13 +108,8 @@ static int plain(char *out, size_t size, const char *fmt, va_list ap) {
             more = strlen(from);
         } else if (*from == '%') {
             if (*fmt != 'd') return -1;
-            int x = va_arg(ap, int);
-            unsigned u = x < 0 ? -(unsigned)x : (unsigned)x;
-            do *--d = (char)('0' + u % 10);
-            while (u /= 10);
-            if (x < 0) *--d = '-';
-            from = d;
-            more = (size_t)(digits + sizeof digits - 1 - d);
+            from = decimal(end, va_arg(ap, int));
+            more = (size_t)(end - from);
         }
         if (more >= size - n) return -1;
         memcpy(out + n, from, more);
@@ -178,6 +186,18 @@ void str_addf(Str *b, const char *fmt, ...) {
         b->n += (size_t)n;
     }
     va_end(again);
+}
+
+void str_int(Str *b, int64_t x) {
+    char digits[24], *end = digits + sizeof digits, *d = decimal(end, x);
+    str_bytes(b, d, (size_t)(end - d));
+}
+
+void str_hex(Str *b, uint64_t x, int least) {
+    char digits[24], *end = digits + sizeof digits, *d = digits_before(end, x, 16);
+    while (end - d < least) *--d = '0';
+    str_add(b, "0x");
+    str_bytes(b, d, (size_t)(end - d));
 }
 
 /* Without stdio's locks, as nobody else writes to it. */

@@ -60,17 +60,9 @@ static inline void str_spill(Str *b, FILE *f) { /* for long files: to be called 
     if (b->n >= STR_FULL) str_write(b, f);
 }
 
-/* Numbers by printf. A model of many layers prints the same ones over and over: the text of one that was printed lately
- * is taken again. */
-typedef int PrintNumber(char *out, size_t size, uint64_t bits); /* snprintf of it */
-void str_number(Str *b, uint64_t bits, PrintNumber *print);
-void str_real(Str *b, double x, PrintNumber *print);
+/* Millions of integers a plan: printf takes some hundred instructions for each. */
 void str_int(Str *b, int64_t x);
-static inline double real_of(uint64_t bits) { /* what a PrintNumber of str_real is given */
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
+void str_hex(Str *b, uint64_t x, int least); /* 0x, and at least so many digits */
 
 /* ── string → pointer map (insertion ordered) ─────────────────────────────────────────────────── */
 typedef struct Map Map;

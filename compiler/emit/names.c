@@ -105,7 +105,7 @@ void put_names(const Names *n) {
     for (int i = 0; i < n->order.n; i++) {
         const Storage *s = &n->e->plan->storages[n->order.at[i]];
         str_addf(out, "        %s = ", n->storage[s->id]);
-        add_address(out, (uint64_t)s->offset);
+        str_hex(out, (uint64_t)s->offset, 8);
         str_add(out, ", /* ");
         add_size(out, (double)s->size);
         if (s->arena == ARENA_HOST) str_add(out, ", host arena");

@@ -6,28 +6,17 @@ enum { WIDTH = 118 };
 
 /* ── comments ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static int amount(char *out, size_t size, uint64_t bits, const char *unit, double base, const char *const *scales) {
-    double x = real_of(bits);
+static void add_amount(Str *t, double x, const char *unit, double base, const char *const *scales) {
     int k = 0;
     while (x >= base * 0.9995 && k < 4) {
         x /= base;
         k++;
     }
-    return snprintf(out, size, k ? "%.1f %s%s" : "%.0f %s%s", x, scales[k], unit);
-}
-
-static int print_flops(char *out, size_t size, uint64_t bits) {
-    static const char *const scales[] = {"", "k", "M", "G", "T"};
-    return amount(out, size, bits, "FLOP", 1000, scales);
-}
-
-static int print_size(char *out, size_t size, uint64_t bits) {
-    static const char *const scales[] = {"", "Ki", "Mi", "Gi", "Ti"};
-    return amount(out, size, bits, "B", 1024, scales);
+    str_addf(t, k ? "%.1f %s%s" : "%.0f %s%s", x, scales[k], unit);
 }
 
 void add_size(Str *t, double bytes) {
-    str_real(t, bytes, print_size);
+    add_amount(t, bytes, "B", 1024, (const char *const[]){"", "Ki", "Mi", "Gi", "Ti"});
 }
 
 /* "up" of layers.3.mlp.up; "layers.3" of layers.3 */
@@ -63,7 +52,10 @@ static void add_event_comment(Str *t, const Event *x) {
     }
     if (by_flops || x->bytes > 0) {
         str_add(t, separator);
-        str_real(t, by_flops ? x->flops : x->bytes, by_flops ? print_flops : print_size);
+        if (by_flops)
+            add_amount(t, x->flops, "FLOP", 1000, (const char *const[]){"", "k", "M", "G", "T"});
+        else
+            add_size(t, x->bytes);
         if (x->comm >= 0) str_add(t, " on the wire");
         separator = ", ";
     }

@@ -21,7 +21,7 @@ static inline void put_number(const Emit *e, const char *before, int64_t x) {
 }
 static inline void put_hex(const Emit *e, const char *before, uint64_t x) {
     str_add(e->out, before);
-    add_hex(e->out, x);
+    str_hex(e->out, x, 1);
 }
 static inline void put_string(const Emit *e, const char *before, const char *s) {
     str_add(e->out, before);

@@ -50,19 +50,15 @@ void add_comment(Str *t, const char *s) {
     }
 }
 
-static int print_float(char *out, size_t size, uint64_t bits) {
-    double x = real_of(bits);
-    if (isnan(x)) return snprintf(out, size, "__builtin_nan(\"\")");
-    if (isinf(x)) return snprintf(out, size, x > 0 ? "__builtin_inf()" : "-__builtin_inf()");
-    for (int digits = 6;; digits++) { /* the shortest that reads back as the same number */
-        int n = snprintf(out, size, "%.*g", digits, x);
-        if (strtod(out, NULL) != x) continue;
-        return strpbrk(out, ".e") ? n : snprintf(out, size, "%.*g.0", digits, x);
-    }
-}
-
 void add_float(Str *t, double x) {
-    str_real(t, x, print_float);
+    char out[400];
+    if (isnan(x)) return str_add(t, "__builtin_nan(\"\")");
+    if (isinf(x)) return str_add(t, x > 0 ? "__builtin_inf()" : "-__builtin_inf()");
+    int digits = 6; /* the fewest that read back as the same number */
+    do snprintf(out, sizeof out, "%.*g", digits++, x);
+    while (strtod(out, NULL) != x);
+    str_add(t, out);
+    if (!strpbrk(out, ".e")) str_add(t, ".0");
 }
 
 void add_int(Str *t, int64_t x) {
@@ -70,22 +66,6 @@ void add_int(Str *t, int64_t x) {
         str_add(t, "INT64_MIN");
     else
         str_int(t, x);
-}
-
-static int print_hex(char *out, size_t size, uint64_t x) {
-    return snprintf(out, size, "0x%llx", (unsigned long long)x);
-}
-
-void add_hex(Str *t, uint64_t x) {
-    str_number(t, x, print_hex);
-}
-
-static int print_address(char *out, size_t size, uint64_t x) {
-    return snprintf(out, size, "0x%08llx", (unsigned long long)x);
-}
-
-void add_address(Str *t, uint64_t x) {
-    str_number(t, x, print_address);
 }
 
 const char *c_name(Arena *a, const char *s) {
@@ -182,7 +162,7 @@ void add_bytes(Str *t, const Names *n, const Value *v) {
 
 void add_tensor_initializer(Str *t, const Emit *e, const Value *v) {
     str_add(t, "{");
-    add_hex(t, value_at(e, v));
+    str_hex(t, (uint64_t)value_at(e, v), 1);
     str_add(t, value_host(e, v) ? ", 1, " : ", 0, ");
     str_add(t, c_dtype(v->dtype));
     str_add(t, ", ");

@@ -33,8 +33,6 @@ void add_in_string(Str *t, const char *s); /* a part of one */
 void add_comment(Str *t, const char *s);   /* fit to stand inside a comment */
 void add_float(Str *t, double x);
 void add_int(Str *t, int64_t x);
-void add_hex(Str *t, uint64_t x);                                       /* 0x1000 */
-void add_address(Str *t, uint64_t x);                                   /* 0x00001000 */
 void add_size(Str *t, double bytes);                                    /* 98.0 KiB */
 void add_tensor(Str *t, const Emit *e, const Names *n, const Value *v); /* T(BF16, e17_y, 8, 768); V(...): a view */
 void add_bytes(Str *t, const Names *n, const Value *v);                 /* BYTES(e17_workspace, 4096) */

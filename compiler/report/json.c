@@ -49,38 +49,33 @@ static inline void put_int(Json *j, const char *k, int64_t x) {
 }
 
 /* The shortest text of 15 or 17 digits that reads back as the same number. */
-static int print_real(char *out, size_t size, uint64_t bits) {
-    double x = real_of(bits);
-    if (!isfinite(x)) return snprintf(out, size, "0");
-    int n = snprintf(out, size, "%.15g", x);
-    return strtod(out, NULL) == x ? n : snprintf(out, size, "%.17g", x);
-}
-
 static void put_real(Json *j, const char *k, double x) {
     if (fabs(x) < 1e15 && x == (double)(int64_t)x) {
         put_int(j, k, (int64_t)x);
         return;
     }
+    char out[32];
+    snprintf(out, sizeof out, "%.15g", isfinite(x) ? x : 0);
+    if (strtod(out, NULL) != x && isfinite(x)) snprintf(out, sizeof out, "%.17g", x);
     key(j, k);
-    str_real(&j->s, x, print_real);
+    str_add(&j->s, out);
     j->comma = true;
 }
 
 /* Simulated to the picosecond, for which 15 digits do. A time that is the double next to a whole number of picoseconds
  * is printed by way of that number: the same text, for a quarter of what %g takes. */
-static int print_time(char *out, size_t size, uint64_t bits) {
-    double us = real_of(bits);
+static void put_time(Json *j, const char *k, double us) {
     int64_t ps = us >= 1 && us < 1e8 ? (int64_t)(us * 1e6 + 0.5) : 0;
-    if (!ps || (double)ps / 1e6 != us) return snprintf(out, size, "%.15g", isfinite(us) ? us : 0);
-    int n = snprintf(out, size, "%" PRId64 ".%06d", ps / 1000000, (int)(ps % 1000000));
-    while (out[n - 1] == '0') n--;
-    return out[n - 1] == '.' ? n - 1 : n;
-}
-
-static inline void put_time(Json *j, const char *k, double us) {
     key(j, k);
-    str_real(&j->s, us, print_time);
     j->comma = true;
+    if (!ps || (double)ps / 1e6 != us) {
+        str_addf(&j->s, "%.15g", isfinite(us) ? us : 0);
+        return;
+    }
+    char out[32];
+    int n = snprintf(out, sizeof out, "%" PRId64 ".%06d", ps / 1000000, (int)(ps % 1000000));
+    while (out[n - 1] == '0') n--;
+    str_bytes(&j->s, out, (size_t)(out[n - 1] == '.' ? n - 1 : n));
 }
 
 static void put_bool(Json *j, const char *k, bool x) {

@@ -5,6 +5,7 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -392,30 +393,17 @@ Test(plan_json, file_diagnostics) {
     says("", "{}", "", ": not a plan of shardc: format: is missing");
 }
 
-/* Kept texts of numbers never stand for another number, nor for another way to print it. */
-static int as_sum(char *out, size_t size, uint64_t bits) {
-    return snprintf(out, size, "%g", real_of(bits));
-}
-static int as_digits(char *out, size_t size, uint64_t bits) {
-    return snprintf(out, size, "%.0f", real_of(bits));
-}
-
 Test(plan_json, numbers_are_what_printf_makes) {
     Str s = {.arena = arena};
-    char expected[512];
-    for (int round = 0; round < 2; round++)
-        for (int64_t x = -70000; x < 70000; x++) {
-            s.n = 0;
-            str_int(&s, x % 3 ? x : x * 123456789);
-            snprintf(expected, sizeof expected, "%lld", (long long)(x % 3 ? x : x * 123456789));
-            cr_assert_str_eq(s.s, expected);
-        }
-    double many[] = {0, 1.5, 1e300, -1e300, 3e47};
-    for (int i = 0; i < 5; i++) {
+    char expected[64];
+    const int64_t many[] = {0, 9, 10, -1, -70000, 123456789, INT64_MAX, INT64_MIN};
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++) {
         s.n = 0;
-        str_real(&s, many[i], as_sum);
-        str_real(&s, many[i], as_digits);
-        snprintf(expected, sizeof expected, "%g%.0f", many[i], many[i]);
+        str_int(&s, many[i]);
+        str_hex(&s, (uint64_t)many[i], 1);
+        str_hex(&s, (uint64_t)many[i], 8);
+        snprintf(expected, sizeof expected, "%" PRId64 "0x%" PRIx64 "0x%08" PRIx64, many[i], (uint64_t)many[i],
+                 (uint64_t)many[i]);
         cr_assert_str_eq(s.s, expected);
     }
 }
