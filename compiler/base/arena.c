@@ -82,57 +82,11 @@ char *arena_strdup(Arena *a, const char *s) {
     return memcpy(arena_alloc(a, n), s, n);
 }
 
-/* Digits that end before `end`; where they begin. */
-static char *digits_before(char *end, uint64_t x, unsigned base) {
-    do *--end = "0123456789abcdef"[x % base];
-    while (x /= base);
-    return end;
-}
-
-static char *decimal(char *end, int64_t x) {
-    char *d = digits_before(end, x < 0 ? -(uint64_t)x : (uint64_t)x, 10);
-    if (x < 0) *--d = '-';
-    return d;
-}
-
-/* As vsnprintf where a format has %s and %d only, as those of most names do, and the text fits; else -1. A model of
- * many layers makes a million such texts, and printf takes five times as long for each. */
-static int plain(char *out, size_t size, const char *fmt, va_list ap) {
-    size_t n = 0;
-    for (; *fmt; fmt++) {
-        char digits[12], *end = digits + sizeof digits;
-        const char *from = fmt;
-        size_t more = 1;
-        if (*fmt == '%' && *++fmt == 's') {
-            if (!(from = va_arg(ap, const char *))) return -1;
-            more = strlen(from);
-        } else if (*from == '%') {
-            if (*fmt != 'd') return -1;
-            from = decimal(end, va_arg(ap, int));
-            more = (size_t)(end - from);
-        }
-        if (more >= size - n) return -1;
-        memcpy(out + n, from, more);
-        n += more;
-    }
-    out[n] = 0;
-    return (int)n;
-}
-
-/* Into `most`, and what vsnprintf returns. */
-static int format(char most[MOST], const char *fmt, va_list ap) {
-    va_list again;
-    va_copy(again, ap);
-    int n = plain(most, MOST, fmt, again);
-    va_end(again);
-    return n < 0 ? vsnprintf(most, MOST, fmt, ap) : n;
-}
-
 char *arena_vprintf(Arena *a, const char *fmt, va_list ap) {
     char most[MOST];
     va_list again;
     va_copy(again, ap);
-    int n = format(most, fmt, ap);
+    int n = vsnprintf(most, MOST, fmt, ap);
     if (n < 0) n = 0;
     char *s = arena_alloc(a, (size_t)n + 1);
     if (n < MOST)
@@ -171,33 +125,33 @@ void str_reserve(Str *b, size_t more) {
 }
 
 void str_addf(Str *b, const char *fmt, ...) {
-    char most[MOST];
-    va_list ap, again;
-    va_start(ap, fmt);
-    va_copy(again, ap);
-    int n = format(most, fmt, ap);
-    va_end(ap);
-    if (n > 0) {
+    va_list ap;
+    int n = 0;
+    do {
         str_reserve(b, (size_t)n);
-        if (n < MOST)
-            memcpy(b->s + b->n, most, (size_t)n + 1);
-        else
-            vsnprintf(b->s + b->n, (size_t)n + 1, fmt, again);
-        b->n += (size_t)n;
-    }
-    va_end(again);
+        va_start(ap, fmt);
+        n = vsnprintf(b->s + b->n, b->cap - b->n, fmt, ap);
+        va_end(ap);
+    } while (n > 0 && (size_t)n >= b->cap - b->n);
+    if (n > 0) b->n += (size_t)n;
+}
+
+static inline void add_digits(Str *b, uint64_t x, unsigned base, int least) {
+    char digits[24], *end = digits + sizeof digits, *d = end;
+    do *--d = "0123456789abcdef"[x % base];
+    while (x /= base);
+    while (end - d < least) *--d = '0';
+    str_bytes(b, d, (size_t)(end - d));
 }
 
 void str_int(Str *b, int64_t x) {
-    char digits[24], *end = digits + sizeof digits, *d = decimal(end, x);
-    str_bytes(b, d, (size_t)(end - d));
+    if (x < 0) str_add(b, "-");
+    add_digits(b, x < 0 ? -(uint64_t)x : (uint64_t)x, 10, 1);
 }
 
 void str_hex(Str *b, uint64_t x, int least) {
-    char digits[24], *end = digits + sizeof digits, *d = digits_before(end, x, 16);
-    while (end - d < least) *--d = '0';
     str_add(b, "0x");
-    str_bytes(b, d, (size_t)(end - d));
+    add_digits(b, x, 16, least);
 }
 
 /* Without stdio's locks, as nobody else writes to it. */

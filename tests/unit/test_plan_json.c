@@ -4,8 +4,8 @@
 #include "small_plan.h"
 
 #include <criterion/criterion.h>
-#include <math.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
