@@ -37,6 +37,20 @@ void *vec_grow(Arena *a, void *at, int *cap, size_t elem);
         (v)->at[(v)->n++] = (x);                                                                                       \
     } while (0)
 
+/* The first i from lo below hi where `holds`, which is so for all after it; hi: for none. By halves. */
+#define FIRST(i, lo, hi, holds)                                                                                        \
+    ({                                                                                                                 \
+        int from_ = (lo), to_ = (hi);                                                                                  \
+        while (from_ < to_) {                                                                                          \
+            int i = from_ + (to_ - from_) / 2;                                                                         \
+            if (holds)                                                                                                 \
+                to_ = i;                                                                                               \
+            else                                                                                                       \
+                from_ = i + 1;                                                                                         \
+        }                                                                                                              \
+        from_;                                                                                                         \
+    })
+
 /* ── string buffer ────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     Arena *arena;

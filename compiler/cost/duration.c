@@ -43,13 +43,9 @@ static double on_curve(const Device *d, const Measured *m, double bytes, double 
     const Point *p = m->points, *last = &p[m->n - 1];
     if (bytes > last->bytes) return last->us + (bytes - last->bytes) / rate_beyond(d, m, bandwidth) * 1e6;
     if (bytes <= p->bytes) return m->n > 1 ? p->us : p->us * bytes / p->bytes;
-    int low = 0, high = m->n - 1;
-    while (high - low > 1) {
-        int middle = (low + high) / 2;
-        *(p[middle].bytes <= bytes ? &low : &high) = middle;
-    }
-    double share = (bytes - p[low].bytes) / (p[high].bytes - p[low].bytes);
-    return p[low].us + share * (p[high].us - p[low].us);
+    p += FIRST(i, 1, m->n - 1, p[i].bytes > bytes);
+    double share = (bytes - p[-1].bytes) / (p->bytes - p[-1].bytes);
+    return p[-1].us + share * (p->us - p[-1].us);
 }
 
 /* Of flops and bytes at the device's peaks. */

@@ -54,20 +54,8 @@ static bool conflict(const Item *a, const Item *b) {
 }
 
 /* ── sets of addresses ─────────────────────────────────────────────────────────────────────────────────────── */
-static int first_ending_at(const Spans *s, int64_t x) { /* first span with hi >= x */
-    int lo = 0, hi = s->n;
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        if (s->at[mid].hi >= x)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return lo;
-}
-
 static void add_span(Packer *p, Spans *s, Span x) {
-    int i = first_ending_at(s, x.lo), j = i;
+    int i = FIRST(k, 0, s->n, s->at[k].hi >= x.lo), j = i;
     for (; j < s->n && s->at[j].lo <= x.hi; j++) {
         x.lo = min64(x.lo, s->at[j].lo);
         x.hi = max64(x.hi, s->at[j].hi);

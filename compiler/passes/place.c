@@ -73,19 +73,6 @@ static void fill_clocks(const Placer *p, int program, const Items *l, const int 
     }
 }
 
-/* First place of a stream that has seen all of x finished: clocks only grow along a stream. */
-static int first_after(const Sequence *q, int stream, const Item *x) {
-    int lo = 0, hi = q->length[stream];
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        if (clock_covers(q->seen[q->event[stream][mid]], x->end))
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return lo;
-}
-
 /* Items as each stream meets them: begins[s][k] is the latest beginning of an item that one of the first k events of
  * stream s touches. */
 static int **find_begins(const Placer *p, Arena *a, int program, const Items *l, const int *item) {
@@ -116,7 +103,8 @@ static void fill_reach(const Placer *p, Arena *a, int program, const Items *l, c
     for (int i = 0; i < l->n; i++) {
         Item *x = &l->items[i];
         for (int s = 0; s < N_STREAMS; s++) {
-            int at = begins[s][first_after(q, s, x)];
+            /* The first that has seen all of x finished: clocks only grow along a stream. */
+            int at = begins[s][FIRST(k, 0, q->length[s], clock_covers(q->seen[q->event[s][k]], x->end))];
             if (at > x->reach) x->reach = at;
         }
     }
@@ -130,15 +118,8 @@ static int latest_issue(const Sequence *q, int e, int stream) { /* first event t
     int at = q->n;
     for (int s = 0; s < N_STREAMS; s++) {
         if (s == REDUCE || s == OFFLOAD) continue;
-        int lo = 0, hi = q->length[s];
-        while (lo < hi) {
-            int mid = (lo + hi) / 2;
-            if (q->seen[q->event[s][mid]][stream] >= q->position[e])
-                hi = mid;
-            else
-                lo = mid + 1;
-        }
-        if (lo < q->length[s] && q->event[s][lo] < at) at = q->event[s][lo];
+        int k = FIRST(i, 0, q->length[s], q->seen[q->event[s][i]][stream] >= q->position[e]);
+        if (k < q->length[s] && q->event[s][k] < at) at = q->event[s][k];
     }
     return at;
 }

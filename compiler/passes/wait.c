@@ -26,15 +26,7 @@ typedef struct {
 } Tenants;
 
 static int block_of(const Tenants *t, int64_t x) { /* last block that begins at or before x, else 0 */
-    int lo = 0, hi = t->blocks.n;
-    while (hi - lo > 1) {
-        int mid = (lo + hi) / 2;
-        if (t->blocks.at[mid]->at[0].lo <= x)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return lo;
+    return FIRST(i, 1, t->blocks.n, t->blocks.at[i]->at[0].lo > x) - 1;
 }
 
 static void insert_block(Tenants *t, int at, Block *b) {

@@ -37,15 +37,7 @@ static Pieces *pieces_of(Bytes *b, int storage) {
 
 /* First piece that ends after x. */
 static int find(const Pieces *l, int64_t x) {
-    int lo = 0, hi = l->n;
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        if (l->at[mid].hi > x)
-            hi = mid;
-        else
-            lo = mid + 1;
-    }
-    return lo;
+    return FIRST(i, 0, l->n, l->at[i].hi > x);
 }
 
 static void split(Arena *a, Pieces *l, int64_t x) {

@@ -147,18 +147,6 @@ static int compare_int64(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static int coordinate(const int64_t *x, int n, int64_t at) {
-    int lo = 0, hi = n;
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        if (x[mid] < at)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
 static void sweep(Verifier *v, int program, const Order *o, const Lives *lives, ArenaKind arena) {
     const Storage *storages = v->plan->storages;
     int64_t *x = NEW_ARRAY(v->arena, int64_t, 2 * lives->n + 1);
@@ -179,7 +167,7 @@ static void sweep(Verifier *v, int program, const Order *o, const Lives *lives, 
     for (int i = 0; i < lives->n; i++) {
         const Storage *s = &storages[lives->at[i].storage];
         if (s->arena != arena || s->size == 0) continue;
-        int lo = coordinate(x, unique, s->offset), hi = coordinate(x, unique, s->offset + s->size);
+        int lo = FIRST(k, 0, unique, x[k] >= s->offset), hi = FIRST(k, lo, unique, x[k] >= s->offset + s->size);
         const int cuts[2] = {lo, hi};
         for (int c = 0; c < 2; c++)
             if (!marked(&starts, cuts[c])) {
@@ -229,15 +217,9 @@ static void check_persistent_arena(Verifier *v, ArenaKind arena) {
     for (int i = 0; i < p->nstorages && n > 0; i++) {
         const Storage *s = &p->storages[i];
         if (s->arena != arena || s->program < 0 || s->size == 0 || v->unsound[i]) continue;
-        int lo = 0, hi = n; /* first that starts at or after the end of s */
-        while (lo < hi) {
-            int mid = (lo + hi) / 2;
-            if (fixed[mid]->offset < s->offset + s->size)
-                lo = mid + 1;
-            else
-                hi = mid;
-        }
-        if (lo > 0 && fixed[lo - 1]->offset + fixed[lo - 1]->size > s->offset) note_persistent(v, fixed[lo - 1], s);
+        int after = FIRST(k, 0, n, fixed[k]->offset >= s->offset + s->size);
+        if (after && fixed[after - 1]->offset + fixed[after - 1]->size > s->offset)
+            note_persistent(v, fixed[after - 1], s);
     }
 }
 

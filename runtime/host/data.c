@@ -215,15 +215,9 @@ void token_set_scan(const TokenSet *s, int64_t limit) {
 /* ── windows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static const TokenFile *file_of(const TokenSet *s, int64_t window) {
-    int lo = 0, hi = s->n - 1;
-    while (lo < hi) { /* the last file whose first window is not above: one without windows loses to the next */
-        int mid = (lo + hi + 1) / 2;
-        if (s->files[mid].first <= window)
-            lo = mid;
-        else
-            hi = mid - 1;
-    }
-    return &s->files[lo];
+    int k = s->n - 1; /* the last file whose first window is not above: one without windows loses to the next */
+    while (k > 0 && s->files[k].first > window) k--;
+    return &s->files[k];
 }
 
 void token_window(const TokenSet *s, int64_t window, uint32_t *out, const TokenFile **file, uint64_t *at) {
