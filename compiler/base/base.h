@@ -116,6 +116,7 @@ bool is_name(const char *name);
 typedef struct {
     FILE *f;
     char *path, *temp;
+    const char *folder;
 } OutFile;
 OutFile out_open(Arena *a, const char *path); /* fails with a diagnostic that names the path and the reason */
 void out_commit(OutFile *o);                  /* checks every write, fsyncs, renames */
@@ -131,6 +132,7 @@ void input_add(const char *path);                               /* the same refu
 void input_keep(const char *written);                           /* fails where that is an input */
 char *read_file(Arena *a, const char *path, size_t *size);      /* a file of our own, up to FILE_MOST */
 FILE *open_input(Source at, const char *path, struct stat *st); /* ... for those that read piece by piece */
+char *folder_of(Arena *a, const char *path);                    /* "." where none is named */
 char *real_path(Arena *a, const char *path); /* absolute, links followed; as it is where there is no such file */
 
 static inline int64_t round_up(int64_t x, int64_t to) {

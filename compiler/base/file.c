@@ -6,7 +6,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <regex.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -94,9 +93,9 @@ void input_keep(const char *written) {
 
 /* ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static const char *folder_of(Arena *a, const char *path) {
+char *folder_of(Arena *a, const char *path) {
     const char *slash = strrchr(path, '/');
-    return !slash ? "." : arena_printf(a, "%.*s", (int)(slash - path) + (slash == path), path);
+    return slash ? arena_printf(a, "%.*s", (int)(slash - path) + (slash == path), path) : arena_strdup(a, ".");
 }
 
 /* A link is followed, so that the rename replaces the file and not the link. */
@@ -110,8 +109,8 @@ OutFile out_open(Arena *a, const char *path) {
         if (!(o.f = fopen(o.path, "w"))) cannot("write", path, errno);
         return o;
     }
-    const char *slash = strrchr(o.path, '/');
-    temps_clear(folder_of(a, o.path), slash ? slash + 1 : o.path, "^\\.tmp\\.[0-9]+$");
+    o.folder = folder_of(a, o.path);
+    temps_clear(o.folder, basename(o.path), "^\\.tmp\\.[0-9]+$");
     o.temp = arena_printf(a, "%s.tmp.%ld", o.path, (long)getpid());
     if (!(o.f = open_held(o.temp))) cannot("write", path, errno);
     temp_register(o.temp);
@@ -120,12 +119,7 @@ OutFile out_open(Arena *a, const char *path) {
 }
 
 /* The name is durable only when its folder is; a folder that cannot be opened is no reason to fail. */
-static void sync_folder(const char *path) {
-    char folder[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    if (slash && slash - path >= PATH_MAX - 1) return;
-    int n = slash ? (int)(slash - path) + (slash == path) : 0;
-    snprintf(folder, sizeof folder, "%.*s", n ? n : 1, n ? path : ".");
+static void sync_folder(const char *folder) {
     int fd = open(folder, O_RDONLY | O_DIRECTORY);
     if (fd < 0) return;
     fsync(fd);
@@ -142,7 +136,7 @@ void out_commit(OutFile *o) {
     if (rename(o->temp, o->path)) cannot("write", o->path, errno);
     if (held >= 0) close(held);
     temp_forget(o->temp);
-    sync_folder(o->path);
+    sync_folder(o->folder);
 }
 
 /* ── input ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,7 +16,7 @@
 
 /* models/gpt2.lua -> gpt2 */
 static char *name_of(Arena *a, const char *model) {
-    const char *slash = strrchr(model, '/'), *base = slash ? slash + 1 : model;
+    const char *base = basename(model);
     return arena_printf(a, "%.*s", (int)(strlen(base) - strlen(".lua")), base);
 }
 
@@ -56,10 +56,8 @@ static void place_of(Arena *a, const Options *o, char **folder, char **name) {
     else if (is_folder(o->out))
         *folder = without_slashes(a, o->out);
     else {
-        const char *slash = strrchr(o->out, '/');
-        *folder =
-            slash ? arena_printf(a, "%.*s", (int)(slash - o->out) + (slash == o->out), o->out) : arena_strdup(a, ".");
-        *name = arena_strdup(a, slash ? slash + 1 : o->out);
+        *folder = folder_of(a, o->out);
+        *name = arena_strdup(a, basename(o->out));
     }
 }
 
@@ -153,8 +151,8 @@ static bool is_program(const char *path) {
 }
 
 static _Noreturn void cannot_run_folder(Arena *a, const char *given) {
-    const char *folder = without_slashes(a, given), *slash = strrchr(folder, '/');
-    const char *inside = arena_printf(a, "%s/%s", folder, slash ? slash + 1 : folder);
+    const char *folder = without_slashes(a, given);
+    const char *inside = arena_printf(a, "%s/%s", folder, basename(folder));
     if (is_program(inside)) fail(NOWHERE, "cannot run %s: it is a folder; the program in it is %s", given, inside);
     fail(NOWHERE, "cannot run %s: it is a folder; give a model's .lua file or a program that shardc built", given);
 }

@@ -129,7 +129,7 @@ Plan *plan_of(Arena *a, const Options *o, const char *input) {
 }
 
 OutFile output(Arena *a, const Options *o) {
-    return o->out ? out_open(a, o->out) : (OutFile){stdout, NULL, NULL};
+    return o->out ? out_open(a, o->out) : (OutFile){.f = stdout};
 }
 
 void output_done(const Options *o, OutFile *f) {

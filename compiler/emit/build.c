@@ -201,12 +201,6 @@ static void finish(Build *b, const Job *jobs, int n) {
              b->cuda ? ", CUDA_HOME another CUDA, --arch another GPU" : "");
 }
 
-/* The compiler runs in the folder of the build. */
-static const char *file_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* ── objects ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static void add(Build *b, Args *args, const char *const *more) {
@@ -253,7 +247,7 @@ static Job compile_step(Build *b, const char *object) {
     const char *source = arena_printf(b->a, "%s.c", b->name);
     add(b, &args, (const char *const[]){"-std=gnu17", "-O0", "-I", b->headers, NULL});
     add_variant(b, &args);
-    add(b, &args, (const char *const[]){"-c", source, "-o", file_name(object), NULL});
+    add(b, &args, (const char *const[]){"-c", source, "-o", basename(object), NULL});
     return start(b, &args, "step");
 }
 
@@ -321,20 +315,19 @@ static bool up_to_date(Build *b, const char *key_file, const char *key) {
 static Job compile_kernels(Build *b, const char *object) {
     Args args = kernel_command(b);
     const char *source = arena_printf(b->a, "%s%s", b->name, b->suffix);
-    add(b, &args, (const char *const[]){"-c", source, "-o", file_name(object), NULL});
+    add(b, &args, (const char *const[]){"-c", source, "-o", basename(object), NULL});
     return start(b, &args, "kernels");
 }
 
 /* The user's text stands in the build's folder; what it includes lies beside the original. */
 static Job compile_foreign(Build *b, int k) {
     Args args = kernel_command(b);
-    const char *path = real_path(b->a, b->g->files.at[k]->path), *slash = strrchr(path, '/');
-    const char *folder = slash ? arena_printf(b->a, "%.*s", (int)(slash - path), path) : ".";
+    const char *folder = folder_of(b->a, real_path(b->a, b->g->files.at[k]->path));
     b->foreign[k] = arena_printf(b->a, "%s.tmp.%ld.%d.o", join(b->a, b->dir, b->name, ""), (long)getpid(), k);
     temp_register(b->foreign[k]);
     add(b, &args,
         (const char *const[]){"-I", folder, "-c", arena_printf(b->a, "%s%s", b->name, foreign_suffix(b->plan, k)), "-o",
-                              file_name(b->foreign[k]), NULL});
+                              basename(b->foreign[k]), NULL});
     Job j = start(b, &args, arena_printf(b->a, "extension%d", k));
     j.user = b->g->files.at[k]->path;
     return j;
@@ -413,8 +406,8 @@ static void link_binary(Build *b) {
     const char *path = join(b->a, b->dir, b->name, ""),
                *fresh = arena_printf(b->a, "%s.tmp.%ld.out", path, (long)getpid());
     Args args = c_compiler(b);
-    add(b, &args, (const char *const[]){file_name(b->step), file_name(b->kernels), NULL});
-    for (int k = 0; k < b->g->files.n; k++) push(&args, b->a, file_name(b->foreign[k]));
+    add(b, &args, (const char *const[]){basename(b->step), basename(b->kernels), NULL});
+    for (int k = 0; k < b->g->files.n; k++) push(&args, b->a, basename(b->foreign[k]));
     push(&args, b->a, b->library);
     add_variant(b, &args);
     if (b->cuda)
@@ -422,8 +415,7 @@ static void link_binary(Build *b) {
     else
         add(b, &args, cpu_libraries);
     add(b, &args,
-        (const char *const[]){"-l:libjansson.a", "-l:libz.a", "-lm", "-lpthread", "-ldl", "-o", file_name(fresh),
-                              NULL});
+        (const char *const[]){"-l:libjansson.a", "-l:libz.a", "-lm", "-lpthread", "-ldl", "-o", basename(fresh), NULL});
     temp_register(fresh);
     Job j = start(b, &args, "link");
     finish(b, &j, 1);

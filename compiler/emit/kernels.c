@@ -110,9 +110,8 @@ static void put_line(Kernel *k, const char *code, const char *note) {
 }
 
 static const char *member_note(Kernel *k, const Op *m) {
-    const char *file = m->src.file, *slash = file ? strrchr(file, '/') : NULL;
-    if (!file) return op_info[m->kind].name;
-    return arena_printf(k->e->a, "%s  %s:%d", op_info[m->kind].name, c_comment(k->e->a, slash ? slash + 1 : file),
+    if (!m->src.file) return op_info[m->kind].name;
+    return arena_printf(k->e->a, "%s  %s:%d", op_info[m->kind].name, c_comment(k->e->a, basename(m->src.file)),
                         m->src.line);
 }
 

@@ -3,18 +3,11 @@
  * Relied on by: build.c, extension/ (which parses what build.c compiles), `shardc calibrate`. */
 #include "places.h"
 #include "text.h"
-#include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 const char *program_folder(Arena *a) {
-    char path[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (n <= 0) return ".";
-    path[n] = 0;
-    char *slash = strrchr(path, '/');
-    *(slash ? slash : path) = 0;
-    return arena_strdup(a, path);
+    return folder_of(a, real_path(a, "/proc/self/exe"));
 }
 
 static const char *first_with(Arena *a, const char *const *folders, int n, const char *file) {

@@ -36,7 +36,7 @@ static void add_source(Str *t, const char *file, int line) {
 
 /* "e131 up: 38.7 GFLOP, gpt2.lua:18"; of a fused group and of combined ops also what they do */
 static void add_event_comment(Str *t, const Event *x) {
-    const char *slash = x->src.file ? strrchr(x->src.file, '/') : NULL, *file = slash ? slash + 1 : x->src.file;
+    const char *file = x->src.file ? basename(x->src.file) : NULL;
     bool by_flops = x->flops > 4 * x->bytes && x->comm < 0;
     str_add(t, "/* ");
     str_add(t, x->id);

@@ -34,14 +34,8 @@ static void open_libraries(Frontend *f) {
     lua_setglobal(L, "prim");
 }
 
-static const char *folder_of(Arena *a, const char *file) {
-    const char *slash = strrchr(file, '/');
-    if (!slash) return ".";
-    return slash == file ? "/" : arena_printf(a, "%.*s", (int)(slash - file), file);
-}
-
 static const char *name_of(Arena *a, const char *file) {
-    const char *slash = strrchr(file, '/'), *base = slash ? slash + 1 : file, *dot = strrchr(base, '.');
+    const char *base = basename(file), *dot = strrchr(base, '.');
     return dot && dot > base ? arena_printf(a, "%.*s", (int)(dot - base), base) : arena_strdup(a, base);
 }
 

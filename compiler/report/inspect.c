@@ -36,11 +36,6 @@ static void accesses(Str *s, const Plan *p, const ReportOptions *o, const char *
     }
 }
 
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static void event_line(Str *s, const Plan *p, const PlanProgram *g, const Event *e, const ReportOptions *o) {
     str_add(s, e->id);
     if (has(o, COL_STREAM)) str_addf(s, " %s", stream_name(e->stream));
@@ -54,7 +49,7 @@ static void event_line(Str *s, const Plan *p, const PlanProgram *g, const Event 
         for (int i = 0; i < e->nwaits; i++) str_addf(s, " %s", g->events[e->waits[i]].id);
     }
     if (has(o, COL_TIME)) str_addf(s, "  t %.3fms +%.3fms", e->start_us * 1e-3, e->duration_us * 1e-3);
-    if (has(o, COL_SOURCE) && e->src.file) str_addf(s, "  %s:%d", base_name(e->src.file), e->src.line);
+    if (has(o, COL_SOURCE) && e->src.file) str_addf(s, "  %s:%d", basename(e->src.file), e->src.line);
     str_add(s, "\n");
 }
 

@@ -38,11 +38,6 @@ static const char *remedy(const char *library, const char *error) {
     return "see nvidia-smi, and dmesg for messages of the driver; --no-graph tells which event it is: please report it";
 }
 
-static const char *file_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* " in e131 matmul ...", or nothing, into n bytes. */
 static const char *place(char *out, size_t n) {
     const sc_target *t = self ? self->t : NULL;
@@ -72,7 +67,7 @@ void sc_failed(const char *library, const char *call, const char *error, const c
     bool more = text && *text && strcmp(text, error);
     if (self) snprintf(who, sizeof who, "rank %d: ", self->rank);
     sc_say("shardc: %s%s failed%s%s%s%s%s%s [%s at %s:%d]; %s", who, library, *error ? ": " : "", error,
-           more ? " (" : "", more ? text : "", more ? ")" : "", place(at, sizeof at), call, file_name(file), line,
+           more ? " (" : "", more ? text : "", more ? ")" : "", place(at, sizeof at), call, basename(file), line,
            remedy(library, error));
     leave();
 }

@@ -39,11 +39,6 @@ static void path_of(void *handle, char *out) { /* as it was before where the loa
     if (!dlinfo(handle, RTLD_DI_LINKMAP, &m) && m && *m->l_name) snprintf(out, PATH_MAX, "%s", m->l_name);
 }
 
-static const char *base_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static bool folder_of(const char *path, char *out) {
     const char *slash = strrchr(path, '/');
     if (slash) snprintf(out, PATH_MAX, "%.*s", (int)(slash - path), path);
@@ -107,7 +102,7 @@ static bool open_parts(const sc_known_library *k, sc_library_set *s) {
     int n = snprintf(path, sizeof path, "%s/%.*s_*%s", folder, (int)(dot - k->file), k->file, dot);
     if (n >= PATH_MAX || glob(path, 0, NULL, &found)) return true;
     for (size_t i = 0; good && i < found.gl_pathc; i++)
-        good = unused(base_of(found.gl_pathv[i])) || open_part(s, found.gl_pathv[i]);
+        good = unused(basename(found.gl_pathv[i])) || open_part(s, found.gl_pathv[i]);
     globfree(&found);
     return good;
 }
@@ -165,7 +160,7 @@ static bool beside(const char *path, const char *folder) {
 /* A file whose own name tells the same version is as good, wherever it is. */
 static int look_at(struct dl_phdr_info *p, size_t size, void *arg) {
     const look *k = arg;
-    const char *base = base_of(p->dlpi_name);
+    const char *base = basename(p->dlpi_name);
     char real[PATH_MAX];
     (void)size;
     size_t n = strlen(k->stem), end = strlen(k->ending);

@@ -32,8 +32,7 @@ static bool read_at(int fd, void *dst, uint64_t n, uint64_t at) {
 /* ── one file ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static int width_of_name(const char *path) {
-    const char *base = strrchr(path, '/');
-    base = base ? base + 1 : path;
+    const char *base = basename(path);
     if (strstr(base, "uint16") || strstr(base, ".u16")) return 2;
     return strstr(base, "uint32") || strstr(base, ".u32") ? 4 : 0;
 }

@@ -110,25 +110,20 @@ typedef struct {
     struct stat st;      /* of the file, or of the folder that it will be in */
 } Output;
 
-static const char *name_in_folder(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static void look_up(Output *x) {
     if (stat(x->path, &x->st) == 0) {
         x->there = S_ISREG(x->st.st_mode);
         x->special = !x->there;
         return;
     }
-    char *folder = need_text("%.*s.", (int)(name_in_folder(x->path) - x->path), x->path);
+    char *folder = need_text("%.*s.", (int)(basename(x->path) - x->path), x->path);
     x->special = stat(folder, &x->st) != 0; /* no folder: whoever writes there says so */
     free(folder);
 }
 
 static bool one_file(const Output *x, const Output *y) {
     return !x->special && !y->special && x->there == y->there && x->st.st_dev == y->st.st_dev &&
-           x->st.st_ino == y->st.st_ino && (x->there || strcmp(name_in_folder(x->path), name_in_folder(y->path)) == 0);
+           x->st.st_ino == y->st.st_ino && (x->there || strcmp(basename(x->path), basename(y->path)) == 0);
 }
 
 static void keep_tokens(const Output *x, const TokenSet *s, const char *option) {
