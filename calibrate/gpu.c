@@ -2,29 +2,13 @@
  * Relies on: calibrate.h.
  * Relied on by: the stages. */
 #include "calibrate.h"
+#include "schema/math.h"
 #include <cublasLt.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { NOISE = 1 << 20, MOST_CALLS = 400 };
-
-static size_t size_of(int dtype) {
-    return dtype == FP32 || dtype == INT32 ? 4 : dtype == FP64 || dtype == INT64 ? 8 : dtype >= FP8_E4M3 ? 1 : 2;
-}
-
-static uint16_t to_bf16(float x) {
-    uint32_t u;
-    memcpy(&u, &x, 4);
-    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
-}
-static uint16_t to_fp16(float x) { /* of numbers between 2^-14 and 2^15; smaller ones become 0 */
-    uint32_t u;
-    memcpy(&u, &x, 4);
-    int e = (int)(u >> 23 & 255) - 112;
-    if (e <= 0) return (uint16_t)(u >> 16 & 0x8000);
-    return (uint16_t)((u >> 16 & 0x8000) | (uint32_t)e << 10 | (u >> 13 & 0x3ff));
-}
 
 /* About normal, of small size: what products of random bits cost in power is what they cost in a step. */
 static void make_noise(sc_gpu *g) {
@@ -42,10 +26,10 @@ static void make_noise(sc_gpu *g) {
     }
     for (int k = 0; k < 3; k++) {
         int d = floats[k];
-        for (int i = 0; i < NOISE && d != FP32; i++) half[i] = d == BF16 ? to_bf16(x[i]) : to_fp16(x[i]);
-        SC_CUDA(cudaMalloc(&g->noise[d], NOISE * size_of(d)));
-        SC_CUDA(
-            cudaMemcpy(g->noise[d], d == FP32 ? (void *)x : (void *)half, NOISE * size_of(d), cudaMemcpyHostToDevice));
+        for (int i = 0; i < NOISE && d != FP32; i++) half[i] = d == BF16 ? sc_to_bf16(x[i]) : sc_to_fp16(x[i]);
+        SC_CUDA(cudaMalloc(&g->noise[d], NOISE * (size_t)sc_size(d)));
+        SC_CUDA(cudaMemcpy(g->noise[d], d == FP32 ? (void *)x : (void *)half, NOISE * (size_t)sc_size(d),
+                           cudaMemcpyHostToDevice));
     }
     free(x);
     free(half);
@@ -109,11 +93,11 @@ static size_t span(const sc_tensor *t) {
         if (!t->shape[d]) return 0;
         last += (t->shape[d] - 1) * t->stride[d];
     }
-    return (size_t)(last + 1) * size_of(t->dtype);
+    return (size_t)(last + 1) * (size_t)sc_size(t->dtype);
 }
 
 static void fill_floats(sc_gpu *g, const sc_tensor *t, size_t bytes) {
-    size_t some = NOISE * size_of(t->dtype);
+    size_t some = NOISE * (size_t)sc_size(t->dtype);
     for (size_t at = 0; at < bytes; at += some)
         SC_CUDA(cudaMemcpyAsync((char *)t->p + at, g->noise[t->dtype], bytes - at < some ? bytes - at : some,
                                 cudaMemcpyDeviceToDevice, g->stream));
@@ -121,7 +105,7 @@ static void fill_floats(sc_gpu *g, const sc_tensor *t, size_t bytes) {
 
 /* Indices are those of a text, few of them frequent; without a limit they count up; an int64 is Adam's step. */
 static void fill_integers(sc_gpu *g, const sc_tensor *t, size_t bytes, int64_t limit) {
-    size_t n = bytes / size_of(t->dtype);
+    size_t n = bytes / (size_t)sc_size(t->dtype);
     char *host = calloc(1, bytes);
     for (size_t i = 0; i < n; i++) {
         double u = (double)(i * 2654435761u % 1000003) / 1000003;

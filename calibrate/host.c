@@ -5,10 +5,10 @@
 #include "calibrate.h"
 #include "common/pool.h"
 #include "members.h"
+#include "target.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 sc_kernel sc_host_adam;
@@ -27,12 +27,6 @@ typedef struct {
     sc_task task;
 } member;
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static int map_host(member *m) {
     m->host = mmap(NULL, m->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (m->host == MAP_FAILED) {
@@ -49,7 +43,7 @@ static int map_host(member *m) {
 /* Bytes a second of all GPUs together, from the first that begins to the last that ends. */
 static double copies(member *m, int ways, int rounds) {
     sc_members_meet(m->c, m->world);
-    double start = seconds();
+    double start = sc_now_s();
     for (int i = 0; i < rounds; i++) {
         if (ways & UP) SC_CUDA(cudaMemcpyAsync(m->g.pool, m->host, m->half, cudaMemcpyHostToDevice, m->g.stream));
         if (ways & DOWN)
@@ -59,7 +53,7 @@ static double copies(member *m, int ways, int rounds) {
     SC_CUDA(cudaStreamSynchronize(m->down));
     sc_members_meet(m->c, m->world);
     double moved = (double)m->half * rounds * m->world * (ways == (UP | DOWN) ? 2 : 1);
-    return moved / (seconds() - start);
+    return moved / (sc_now_s() - start);
 }
 
 static void update_part(void *arg, int part) {
@@ -76,10 +70,10 @@ enum { ELEMENTS = 32 << 20, BYTES_EACH = 30 };
 /* Bytes a second of one rank's update while all ranks update. */
 static double updates(member *m, int rounds) {
     sc_members_meet(m->c, m->world);
-    double start = seconds();
+    double start = sc_now_s();
     for (int i = 0; i < rounds; i++) sc_pool_run(&m->pool, update_part, m);
     sc_members_meet(m->c, m->world);
-    return (double)ELEMENTS * BYTES_EACH * rounds / (seconds() - start);
+    return (double)ELEMENTS * BYTES_EACH * rounds / (sc_now_s() - start);
 }
 
 static sc_tensor flat(int dtype, int64_t n) {

@@ -70,6 +70,16 @@ void sc_all_to_all(sc_rank *r, int event, sc_stream s, int comm, sc_tensor out, 
 void sc_all_reduce(sc_rank *r, int event, sc_stream s, int comm, sc_tensor x);
 void sc_copy_bytes(sc_rank *r, int event, sc_stream s, sc_tensor out, sc_tensor in); /* offload, fetch */
 
+static inline int64_t sc_size(int dtype) { /* bytes an element */
+    static const uint8_t size[] = SC_DTYPE_SIZES;
+    return size[dtype];
+}
+static inline int64_t sc_numel(const sc_tensor *t) {
+    int64_t n = 1;
+    for (int d = 0; d < t->dims; d++) n *= t->shape[d];
+    return n;
+}
+
 /* T(BF16, 0x1000, 8, 768): contiguous, in the device arena; H: in the host arena. V(BF16, 0x1000, 2, SHAPE(8, 768),
  * STRIDE(2304, 1)): a view; VH: in the host arena. All are constant, so that the step's text compiles to tables and
  * calls. */

@@ -33,18 +33,6 @@ typedef struct {
     int64_t shape[SC_MAX_DIMS];
 } sc_named;
 
-static inline int64_t sc_extension_size(const sc_tensor *t) {
-#define SC_SIZE(ID, NAME, BYTES, ...) BYTES,
-    static const uint8_t size[] = {SC_DTYPES(SC_SIZE)};
-#undef SC_SIZE
-    return size[t->dtype];
-}
-static inline int64_t sc_extension_numel(const sc_tensor *t) {
-    int64_t n = 1;
-    for (int d = 0; d < t->dims; d++) n *= t->shape[d];
-    return n;
-}
-
 /* ── pieces ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 typedef struct { /* an event before or after the gather of a unit */
@@ -98,14 +86,14 @@ static inline int64_t sc_piece_offset(const sc_gathering *g, const sc_piece *p) 
 }
 
 static inline void *sc_elements(const sc_gathering *g, const sc_tensor *t, const sc_piece *p) {
-    return (char *)t->p + sc_piece_offset(g, p) * sc_extension_size(t);
+    return (char *)t->p + sc_piece_offset(g, p) * sc_size(t->dtype);
 }
 
 /* Piece k of wire w, which lies in tensor `t`. */
 static inline void *sc_wire(const sc_gathering *g, const sc_tensor *t, const sc_piece *p, int k, int w) {
     int64_t count = sc_wire_count(g, w), every = sc_wire_every(g, w);
     int64_t at = every ? sc_piece_offset(g, p) / every * count : k * count;
-    return (char *)t->p + at * sc_extension_size(t);
+    return (char *)t->p + at * sc_size(t->dtype);
 }
 
 /* Elements of wire w that the piece fills; of all wires. */
@@ -121,7 +109,7 @@ static inline int64_t sc_wires_room(const sc_gathering *g, const sc_piece *p) {
 
 /* Between parameters nobody writes: zeros, from `from` to where the next piece begins or the tensor ends. */
 static inline void sc_clear_gap(const sc_gathering *g, const sc_tensor *x, int64_t from, int64_t to) {
-    int64_t size = sc_extension_size(x), bytes = (to - from) * size;
+    int64_t size = sc_size(x->dtype), bytes = (to - from) * size;
     void *p = (char *)x->p + from * size;
     if (bytes <= 0) return;
 #ifdef __CUDACC__
@@ -142,7 +130,7 @@ static inline void sc_clear_gaps(const sc_gathering *g, const sc_tensor *x, int6
         sc_clear_gap(g, x, at, first / every * count);
         at = (first + p.end - p.begin + every - 1) / every * count;
     }
-    sc_clear_gap(g, x, at, sc_extension_numel(x));
+    sc_clear_gap(g, x, at, sc_numel(x));
 }
 
 /* ── custom ops ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,7 +143,7 @@ static inline sc_call sc_call_of(const sc_task *task, const sc_tensor *const *x,
     for (int k = 0; k < n; k++) {
         c.tensor[k].dims = x[k]->dims;
         memcpy(c.tensor[k].size, x[k]->shape, sizeof c.tensor[k].size);
-        c.tensor[k].numel = sc_extension_numel(x[k]);
+        c.tensor[k].numel = sc_numel(x[k]);
     }
     memcpy(c.numbers, numbers, sizeof c.numbers);
     return c;

@@ -5,6 +5,17 @@
 #define SC_TARGET_H
 
 #include "sc.h"
+#include <time.h>
+
+/* By the machine's clock. */
+static inline int64_t sc_now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+static inline double sc_now_s(void) {
+    return 1e-9 * (double)sc_now_ns();
+}
 
 typedef struct { /* debugging switches of a run; none changes a bit of the result */
     bool poison, check_finite, redzones;

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static bool write_all(int fd, const void *data, size_t n) {
     const char *p = data;
@@ -81,7 +80,7 @@ void sc_dump_new(sc_rank *r) {
         const sc_dump_info *d = &b->dumps[i];
         if (fnmatch(r->d->dump_pattern, d->name, 0)) continue;
         copy *c = &x->copies[x->n];
-        *c = (copy){.info = d, .size = (size_t)sc_numel(&d->t) * sc_dtype_size(d->t.dtype)};
+        *c = (copy){.info = d, .size = (size_t)sc_numel(&d->t) * sc_size(d->t.dtype)};
         c->bytes = sc_calloc(c->size, 1);
         if (sc_span(&d->t) > span) span = sc_span(&d->t);
         x->next[x->n] = x->of_event[d->program][d->event];
@@ -114,7 +113,7 @@ static void take(sc_rank *r, copy *c) {
     const sc_tensor *t = &c->info->t;
     uint8_t *from = r->dumps->span[r->b->programs[c->info->program].events[c->info->event].stream];
     sc_read(r, t->host, t->at, from, sc_span(t));
-    size_t size = sc_dtype_size(t->dtype);
+    size_t size = sc_size(t->dtype);
     int64_t index[SC_DIMS] = {0}, at = 0, n = sc_numel(t);
     for (int64_t k = 0; k < n; k++) {
         memcpy(c->bytes + (size_t)k * size, from + at * (int64_t)size, size);
@@ -210,12 +209,6 @@ struct sc_trace {
 };
 
 enum { TRACE_TEXT = 1 << 16, TRACE_LINE = 1024 };
-
-int64_t sc_now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 bool sc_trace_create(const sc_build *b, const char *path) {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);

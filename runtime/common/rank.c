@@ -10,22 +10,12 @@
 
 /* ── small things ────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-size_t sc_dtype_size(int dtype) {
-    static const uint8_t size[] = SC_DTYPE_SIZES;
-    return size[dtype];
-}
-
-int64_t sc_numel(const sc_tensor *t) {
-    int64_t n = 1;
-    for (int i = 0; i < t->dims; i++) n *= t->shape[i];
-    return n;
-}
 
 uint64_t sc_span(const sc_tensor *t) {
     int64_t last = 0;
     if (!sc_numel(t)) return 0;
     for (int i = 0; i < t->dims; i++) last += (t->shape[i] - 1) * t->stride[i];
-    return (uint64_t)(last + 1) * sc_dtype_size(t->dtype);
+    return (uint64_t)(last + 1) * sc_size(t->dtype);
 }
 
 sc_tensor sc_contiguous(int host, sc_dtype d, uint64_t at, int dims, const int64_t *shape) {

@@ -96,8 +96,6 @@ void sc_speak_once(int rank); /* the same where the rank itself is not at hand; 
 void sc_put(const char *text, size_t size);                              /* on stderr, in one piece */
 void sc_say(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* a line */
 _Noreturn void sc_stop(sc_rank *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-size_t sc_dtype_size(int dtype);
-int64_t sc_numel(const sc_tensor *t);
 uint64_t sc_span(const sc_tensor *t); /* bytes from its first to behind its last element */
 void sc_describe(const sc_build *b, int program, int event, char *out,
                  size_t n); /* "e131 matmul layers.3.mlp.up (gpt2.lua:18)" */
@@ -136,7 +134,6 @@ typedef struct {
     uint64_t ticks;
     double since;
 } sc_watchdog;
-double sc_now_s(void);
 bool sc_stalled(const sc_world *w, sc_watchdog *dog);
 void sc_print_stall(const sc_world *w);
 void sc_ask_to_leave(const sc_world *w); /* all ranks; who cannot is killed a moment later */
@@ -172,6 +169,5 @@ void sc_trace_new(sc_rank *r);
 void sc_trace_free(sc_rank *r);
 void sc_trace_event(sc_rank *r, int event, int64_t start_ns, int64_t end_ns);
 void sc_trace_end(sc_rank *r);
-int64_t sc_now_ns(void);
 
 #endif

@@ -9,7 +9,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* A report is put together first, and goes out in one piece unless it is longer than this. Nothing is allocated. */
@@ -191,12 +190,6 @@ static void print_rank(const sc_world *w, int rank) {
             say(", step %lld\n", (long long)atomic_load(&k->step));
         for (int s = 0; s < SC_STREAMS; s++) print_stream(w, rank, s);
     }
-}
-
-double sc_now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static bool before_training(const sc_world *w) {

@@ -11,7 +11,7 @@ static const uint8_t *peer_bytes(const sc_rank *r, sc_members m, int k, const sc
 }
 
 static void gather(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *out, const sc_tensor *in) {
-    size_t bytes = (size_t)sc_numel(in) * sc_dtype_size(in->dtype);
+    size_t bytes = (size_t)sc_numel(in) * sc_size(in->dtype);
     sc_meet(r, s, m);
     for (int k = 0; k < m.n; k++) {
         uint8_t *to = (uint8_t *)out->p + (size_t)k * bytes;
@@ -22,7 +22,7 @@ static void gather(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *out, 
 }
 
 static void exchange(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *out, const sc_tensor *in) {
-    size_t bytes = (size_t)(sc_numel(in) / m.n) * sc_dtype_size(in->dtype);
+    size_t bytes = (size_t)(sc_numel(in) / m.n) * sc_size(in->dtype);
     sc_meet(r, s, m);
     for (int k = 0; k < m.n; k++)
         memcpy((uint8_t *)out->p + (size_t)k * bytes, peer_bytes(r, m, k, in) + (size_t)m.index * bytes, bytes);
@@ -85,7 +85,7 @@ static void reduce(sc_rank *r, sc_stream s, sc_members m, const sc_tensor *x) {
     const uint8_t *peers[MAX_PEERS];
     sum_fn *f = begin_sum(r, m, x, peers);
     int64_t n = sc_numel(x), chunk = (n + m.n - 1) / m.n;
-    size_t size = sc_dtype_size(x->dtype);
+    size_t size = sc_size(x->dtype);
     /* chunk k is [min(k·chunk, n), min((k+1)·chunk, n)): the last ones may be empty */
     int64_t begin = chunk * m.index < n ? chunk * m.index : n, end = begin + chunk < n ? begin + chunk : n;
     sc_meet(r, s, m);

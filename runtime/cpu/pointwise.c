@@ -31,7 +31,7 @@ void sc_rows_begin(sc_rows *w, const sc_task *task) {
         w->index[d] = 0;
     }
     for (int k = 0; k < w->tensors; k++) {
-        int64_t size = (int64_t)sc_dtype_size(t[k].dtype);
+        int64_t size = sc_size(t[k].dtype);
         w->at[k] = t[k].p;
         w->stride[k] = s.stride[k][s.dims - 1];
         for (int d = 0; d < w->dims; d++) w->step[k][d] = s.stride[k][d] * size;
@@ -42,8 +42,7 @@ void sc_rows_begin(sc_rows *w, const sc_task *task) {
     w->n = by_rows ? n : end - begin;
     if (w->rows == 0) w->n = 0;
     if (!by_rows)
-        for (int k = 0; k < w->tensors; k++)
-            w->at[k] = (char *)w->at[k] + w->stride[k] * begin * (int64_t)sc_dtype_size(t[k].dtype);
+        for (int k = 0; k < w->tensors; k++) w->at[k] = (char *)w->at[k] + w->stride[k] * begin * sc_size(t[k].dtype);
     for (int d = w->dims - 1; d >= 0 && by_rows; d--) {
         w->index[d] = begin % w->shape[d];
         begin /= w->shape[d];

@@ -22,7 +22,7 @@ static void call(sc_rank *r, const sc_item *it, sc_kernel *kernel, int part, int
 
 static void copy_bytes(const sc_item *it) {
     const sc_tensor *out = it->args->t, *in = out + 1;
-    memcpy(out->p, in->p, (size_t)sc_numel(in) * sc_dtype_size(in->dtype));
+    memcpy(out->p, in->p, (size_t)sc_numel(in) * sc_size(in->dtype));
 }
 
 /* All parts on the calling thread (interleave, and streams that have no pool). The order of the parts is free. */

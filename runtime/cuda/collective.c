@@ -22,14 +22,14 @@ static ncclDataType_t type_of(sc_rank *r, int event, const sc_tensor *t, bool su
 
 /* A group of one: what the collective amounts to. */
 static void alone(const sc_tensor *out, const sc_tensor *in, cudaStream_t s) {
-    size_t bytes = (size_t)sc_numel(in) * sc_dtype_size(in->dtype);
+    size_t bytes = (size_t)sc_numel(in) * sc_size(in->dtype);
     if (out->p != in->p) SC_CUDA(cudaMemcpyAsync(out->p, in->p, bytes, cudaMemcpyDeviceToDevice, s));
 }
 
 /* NCCL 2.28.9's symmetric kernel for few bytes gives wrong sums at the end of a piece that is no multiple of 8 bytes.
  */
 static void check_piece(sc_rank *r, int event, sc_collective_kind kind, const sc_tensor *piece) {
-    size_t bytes = (size_t)sc_numel(piece) * sc_dtype_size(piece->dtype);
+    size_t bytes = (size_t)sc_numel(piece) * sc_size(piece->dtype);
     if (kind == SC_SCATTER && bytes % 8)
         sc_stop(r, 3, "shardc: event %s scatters pieces of %zu bytes, which is no multiple of 8: please report it",
                 sc_event_id(r, event), bytes);

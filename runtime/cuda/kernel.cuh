@@ -208,17 +208,14 @@ template <int W> SC_DEVICE void store_run(void *p, int dtype, int64_t i, const f
 /* ── tensors on the host ──────────────────────────────────────────────────────────────────────────────────────────────
  */
 static inline int size_of(int dtype) {
-    static const uint8_t size[] = {4, 2, 2, 8, 1, 1, 4, 8, 1};
-    return size[dtype];
+    return (int)sc_size(dtype);
 }
 /* An optional operand: NULL where it is absent. */
 static inline const sc_tensor *present(const sc_tensor *t) {
     return t->p ? t : NULL;
 }
 static inline int64_t numel_of(const sc_tensor *t) {
-    int64_t n = 1;
-    for (int d = 0; d < t->dims; d++) n *= t->shape[d];
-    return n;
+    return sc_numel(t);
 }
 static inline int64_t cols_of(const sc_tensor *t) {
     return t->dims ? t->shape[t->dims - 1] : 1;

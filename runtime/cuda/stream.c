@@ -169,7 +169,7 @@ void sc_copy_bytes(sc_rank *r, int event, sc_stream s, sc_tensor out, sc_tensor 
         survey_event(r, event, s, 2, both);
         return;
     }
-    size_t bytes = (size_t)sc_numel(&in) * sc_dtype_size(in.dtype);
+    size_t bytes = (size_t)sc_numel(&in) * sc_size(in.dtype);
     if (r->t->mode == SC_REHEARSE && bytes > REHEARSED) bytes = REHEARSED;
     resolve(r, 2, both);
     begin(r, event, s);

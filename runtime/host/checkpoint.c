@@ -293,7 +293,7 @@ static void write_pieces(Saver *s, sc_rank *r, Aside *a, const char *folder) {
     aside_write(a, s->head, s->head_bytes);
     for (int i = 0; i < s->n && !a->error; i++) {
         const Piece *p = &s->pieces[i];
-        uint64_t left = (uint64_t)(p->end - p->begin) * (uint64_t)host_dtype_size(p->dtype), at = p->at;
+        uint64_t left = (uint64_t)(p->end - p->begin) * (uint64_t)sc_size(p->dtype), at = p->at;
         unsigned long sum = crc32(0, NULL, 0);
         while (left && !a->error) {
             size_t n = left < ASIDE_BUFFER ? left : ASIDE_BUFFER;

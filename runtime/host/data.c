@@ -18,17 +18,6 @@ enum { MAGIC_UINT16 = 20240520, VERSION_UINT16 = 1, MAGIC_UINT32 = 20240801, VER
 
 #define WRONG(...) (snprintf(error, DATA_ERROR, __VA_ARGS__), false)
 
-static bool read_at(int fd, void *dst, uint64_t n, uint64_t at) {
-    for (uint64_t k = 0; k < n;) {
-        ssize_t got = pread(fd, (char *)dst + k, n - k, (off_t)(at + k));
-        if (got < 0 && errno == EINTR) continue;
-        if (got == 0) errno = ENODATA;
-        if (got <= 0) return false;
-        k += (uint64_t)got;
-    }
-    return true;
-}
-
 /* ── one file ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static int width_of_name(const char *path) {

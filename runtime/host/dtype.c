@@ -17,9 +17,6 @@ static const struct {
 #undef ROW
 };
 
-int host_dtype_size(sc_dtype d) {
-    return dtypes[d].size;
-}
 const char *host_dtype_name(sc_dtype d) {
     return dtypes[d].name;
 }

@@ -6,7 +6,6 @@
 
 #include "../sc.h"
 
-int host_dtype_size(sc_dtype d);
 const char *host_dtype_name(sc_dtype d); /* "bf16" */
 const char *host_dtype_st(sc_dtype d);   /* "BF16", as safetensors says it */
 bool host_dtype_float(sc_dtype d);

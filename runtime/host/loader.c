@@ -73,7 +73,7 @@ Loader loader_new(const sc_build *b, const TokenSet *set, Records *records, uint
     l.window = need((size_t)l.layout.span + 1, sizeof *l.window);
     l.staging = need((size_t)b->ninputs, sizeof *l.staging);
     for (int i = 0; i < b->ninputs; i++)
-        l.staging[i] = need((size_t)input_numel(&b->inputs[i]), (size_t)host_dtype_size(b->inputs[i].dtype));
+        l.staging[i] = need((size_t)input_numel(&b->inputs[i]), (size_t)sc_size(b->inputs[i].dtype));
     return l;
 }
 
@@ -130,6 +130,6 @@ void loader_upload(const Loader *l, sc_rank *r) {
     for (int i = 0; i < l->b->ninputs; i++) {
         const sc_input_info *in = &l->b->inputs[i];
         if (in->sample_only) continue;
-        sc_write(r, 0, in->at, l->staging[i], (size_t)input_numel(in) * (size_t)host_dtype_size(in->dtype));
+        sc_write(r, 0, in->at, l->staging[i], (size_t)input_numel(in) * (size_t)sc_size(in->dtype));
     }
 }

@@ -4,16 +4,9 @@
 #include "progress.h"
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { LINES = 20, WIDTH = 20, FIRST_SILENCE_S = 1, LAST_SILENCE_S = 30 };
-
-double seconds_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 Bar bar_new(bool quiet, int64_t first, int64_t last, const char *unit) {
     return (Bar){.quiet = quiet,

@@ -27,6 +27,5 @@ typedef struct {
 Bar bar_new(bool quiet, int64_t first, int64_t last, const char *unit);
 void bar_step(Bar *b, const BarStep *s);
 void bar_clear(Bar *b); /* before anything else is printed */
-double seconds_now(void);
 
 #endif

@@ -39,7 +39,7 @@ Records *records_open(const sc_build *b, int accumulate, int64_t limit, int fd) 
     for (int i = 0; i < b->ninputs; i++) {
         const sc_input_info *in = &b->inputs[i];
         if (in->sample_only) continue;
-        q->part[i] = host_dtype_size(input_record_dtype(in));
+        q->part[i] = sc_size(input_record_dtype(in));
         for (int d = 0; d < in->dims; d++) q->part[i] *= in->shape[d];
         q->bytes += q->part[i] * b->world;
     }
@@ -94,7 +94,7 @@ static int64_t limit_of(const Records *q, const sc_input_info *in) {
 static void check_input(const Records *q, int input, const uint8_t *p) {
     const sc_input_info *in = &q->b->inputs[input];
     sc_dtype dtype = input_record_dtype(in);
-    int64_t n = q->part[input] * q->b->world / host_dtype_size(dtype);
+    int64_t n = q->part[input] * q->b->world / sc_size(dtype);
     if (host_dtype_float(dtype)) {
         for (int64_t i = 0; i < n; i++)
             if (isnan(host_get(dtype, p, i)))
@@ -173,5 +173,5 @@ void records_take(const Records *q, int rank, int64_t micro, int input, void *ds
     for (int i = 0; i < input; i++) p += q->part[i] * q->b->world;
     const sc_input_info *in = &q->b->inputs[input];
     sc_dtype from = input_record_dtype(in);
-    host_convert(in->dtype, dst, from, p + rank * q->part[input], q->part[input] / host_dtype_size(from));
+    host_convert(in->dtype, dst, from, p + rank * q->part[input], q->part[input] / sc_size(from));
 }

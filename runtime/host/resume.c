@@ -430,7 +430,7 @@ static unsigned long read_chunk(const Checkpoint *c, const Entry *e, int64_t at,
     const StFile *f = &c->files[e->file];
     if (!st_read(f, e->tensor, at - e->begin, n, chunk))
         die("%s: cannot read '%s': %s", f->path, e->tensor->name, strerror(errno));
-    return e->summed ? crc32(sum, chunk, (unsigned)(n * host_dtype_size((sc_dtype)e->tensor->sc_dtype))) : sum;
+    return e->summed ? crc32(sum, chunk, (unsigned)(n * sc_size((sc_dtype)e->tensor->sc_dtype))) : sum;
 }
 
 static void check_sum(const Checkpoint *c, const Entry *e, unsigned long sum) {
@@ -443,7 +443,7 @@ static void check_sum(const Checkpoint *c, const Entry *e, unsigned long sum) {
 static void write_range(sc_rank *r, const Entry *e, const Piece *p, int64_t begin, int64_t end, const uint8_t *raw,
                         uint8_t *converted) {
     sc_dtype there = (sc_dtype)e->tensor->sc_dtype;
-    int64_t size = host_dtype_size(p->dtype);
+    int64_t size = sc_size(p->dtype);
     if (there != p->dtype) host_convert(p->dtype, converted, there, raw, end - begin);
     sc_write(r, p->host, p->at + (uint64_t)((begin - p->begin) * size), there == p->dtype ? raw : converted,
              (size_t)((end - begin) * size));
@@ -452,7 +452,7 @@ static void write_range(sc_rank *r, const Entry *e, const Piece *p, int64_t begi
 /* For its checksum all of a tensor is read, whatever part of it is taken. */
 static void copy_range(const Checkpoint *c, sc_rank *r, const Entry *e, const Piece *p, int64_t begin, int64_t end,
                        uint8_t *chunk) {
-    int64_t size = host_dtype_size((sc_dtype)e->tensor->sc_dtype), most = CHUNK / WIDEST, n;
+    int64_t size = sc_size((sc_dtype)e->tensor->sc_dtype), most = CHUNK / WIDEST, n;
     int64_t last = e->summed ? e->end : end;
     unsigned long sum = crc32(0, NULL, 0);
     for (int64_t at = e->summed ? e->begin : begin; at < last; at += n) {

@@ -159,17 +159,6 @@ bool st_parse(StFile *f, const uint8_t *bytes, uint64_t size, char error[ST_ERRO
     return false;
 }
 
-static bool read_at(int fd, void *dst, uint64_t n, uint64_t at) {
-    for (uint64_t k = 0; k < n;) {
-        ssize_t got = pread(fd, (char *)dst + k, n - k, (off_t)(at + k));
-        if (got < 0 && errno == EINTR) continue;
-        if (got == 0) errno = ENODATA;
-        if (got <= 0) return false;
-        k += (uint64_t)got;
-    }
-    return true;
-}
-
 static bool open_header(StFile *f, char *error) {
     struct stat st;
     uint8_t length[LENGTH];
@@ -254,7 +243,7 @@ void st_head_begin(StHead *h, const char *const *metadata, size_t *at) {
 }
 
 void st_head_add(StHead *h, const char *name, sc_dtype d, int dims, const int64_t *shape) {
-    uint64_t bytes = (uint64_t)host_dtype_size(d);
+    uint64_t bytes = (uint64_t)sc_size(d);
     if (!h->first) fputc(',', h->out);
     h->first = false;
     st_json_string(h->out, name);

@@ -184,7 +184,7 @@ static void print_token(const Sampler *s, int64_t token) {
 }
 
 static void read_logits(Sampler *s, sc_rank *r) {
-    sc_read(r, 0, s->b->logits_at, s->raw, (size_t)s->vocabulary * (size_t)host_dtype_size(s->b->logits_dtype));
+    sc_read(r, 0, s->b->logits_at, s->raw, (size_t)s->vocabulary * (size_t)sc_size(s->b->logits_dtype));
     host_convert(FP32, s->logits, s->b->logits_dtype, s->raw, s->vocabulary);
 }
 
@@ -195,7 +195,7 @@ static int64_t next_token(Sampler *s, sc_rank *r, sc_record *record) {
     s->n -= drop;
     for (int64_t i = 0; i < s->length; i++) host_put_int(in->dtype, s->staging, i, i < s->n ? s->context[i] : 0);
     sc_write(r, 0, in->sample_dims ? in->sample_at : in->at, s->staging,
-             (size_t)s->length * (size_t)host_dtype_size(in->dtype));
+             (size_t)s->length * (size_t)sc_size(in->dtype));
     record->position = s->n - 1;
     sc_record_write(r, record);
     sc_run_program(r, s->b->logits_program);

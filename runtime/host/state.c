@@ -44,7 +44,7 @@ static bool piece_of(const sc_build *b, int rank, int param, PieceKind k, Piece 
     int64_t begin = p->flat_offset > from ? p->flat_offset : from;
     int64_t end = p->flat_offset + p->numel < to ? p->flat_offset + p->numel : to;
     if (begin >= end) return false;
-    uint64_t at = s.at + (uint64_t)(begin - from) * (uint64_t)host_dtype_size(s.dtype);
+    uint64_t at = s.at + (uint64_t)(begin - from) * (uint64_t)sc_size(s.dtype);
     *out = (Piece){param, k, begin - p->flat_offset, end - p->flat_offset, s.dtype, s.host, at};
     return true;
 }

@@ -161,7 +161,7 @@ static void report_step(Trainer *t, double seconds) {
     if (t->rank != 0) return;
     t->run->reached->done = t->done + 1; /* before it is seen */
     bar_step(&t->bar, &(BarStep){t->done + 1, loss, norm, t->record.lr[0], per_second, seconds, t->scaler.scale,
-                                 t->scaler.skipped != 0, seconds_now()});
+                                 t->scaler.skipped != 0, sc_now_s()});
     log_begin(&t->log, t->done + 1);
     log_number(&t->log, "loss", loss);
     log_number(&t->log, "grad_norm", norm);
@@ -217,7 +217,7 @@ static double eval_batch(Trainer *t, int64_t batch, double *targets) {
 }
 
 static void evaluate(Trainer *t) {
-    double begin = seconds_now(), sum = 0, targets = 0;
+    double begin = sc_now_s(), sum = 0, targets = 0;
     begin_record(t, t->done, 1);
     for (int64_t i = 0; i < t->run->val_batches; i++) {
         if ((t->stopped = sc_heed(t->r, true))) return;
@@ -234,7 +234,7 @@ static void evaluate(Trainer *t) {
     log_begin(&t->log, t->done);
     log_number(&t->log, "val_loss", loss);
     log_number(&t->log, "val_targets", targets);
-    log_number(&t->log, "seconds", seconds_now() - begin);
+    log_number(&t->log, "seconds", sc_now_s() - begin);
     log_end(&t->log);
 }
 

@@ -369,7 +369,7 @@ Weights *weights_open(const sc_build *b, const Options *o) {
 static void load_piece(const Weights *w, sc_rank *r, const Piece *p, uint8_t *raw, uint8_t *out) {
     const Entry *e = find(w, w->b->params[p->param].path);
     for (int64_t at = p->begin; e && at < p->end;) {
-        int64_t n = p->end - at < CHUNK ? p->end - at : CHUNK, size = host_dtype_size(p->dtype);
+        int64_t n = p->end - at < CHUNK ? p->end - at : CHUNK, size = sc_size(p->dtype);
         if (!st_read(e->file, e->t, at, n, raw)) refuse_unread(e);
         host_convert(p->dtype, out, (sc_dtype)e->t->sc_dtype, raw, n);
         sc_write(r, p->host, p->at + (uint64_t)((at - p->begin) * size), out, (size_t)(n * size));
@@ -466,7 +466,7 @@ static void write_param(Exporter *e, sc_rank *r, Aside *a, int param) {
         for (int i = next[rank]; i < e->n[rank] && e->pieces[rank][i].param == param; i++) {
             const Piece *p = &e->pieces[rank][i];
             if ((p->kind != P_VALUE && p->kind != P_BUFFER) || p->begin != done) continue; /* moments, other replicas */
-            uint64_t at = p->at, left = (uint64_t)(p->end - p->begin) * (uint64_t)host_dtype_size(p->dtype);
+            uint64_t at = p->at, left = (uint64_t)(p->end - p->begin) * (uint64_t)sc_size(p->dtype);
             while (left && !a->error) {
                 size_t n = left < ASIDE_BUFFER ? left : ASIDE_BUFFER;
                 sc_read_peer(r, rank, p->host, at, e->chunk, n);

@@ -52,7 +52,7 @@ static void lay_out(void) {
                 one *c = &checks[n];
                 *c = (one){k, d, shards == world ? 2 * (n % 2) : n % 3, sizes[s], 0, 0};
                 if (k == SC_SCATTER && s == 1) c->piece = 4; /* at least 8 bytes: see collective.c */
-                uint64_t piece = (uint64_t)c->piece * sc_dtype_size(d), all = piece * (uint64_t)group_size(c->comm);
+                uint64_t piece = (uint64_t)c->piece * sc_size(d), all = piece * (uint64_t)group_size(c->comm);
                 bool whole = k == SC_GATHER || k == SC_EXCHANGE || k == GATHER_IN_PLACE;
                 c->out = place(whole ? all : piece);
                 c->in = k == SC_GATHER ? place(piece) : k == SC_SCATTER || k == SC_EXCHANGE ? place(all) : 0;
@@ -62,8 +62,8 @@ static void lay_out(void) {
     for (int s = 0; s < SPEEDS; s++) { /* one after the other in the same bytes */
         static const int kinds[] = {SC_GATHER, SC_SCATTER, SC_EXCHANGE};
         int kind = kinds[s / 3], dtype = kind == SC_SCATTER ? FP32 : BF16;
-        int64_t piece = (int64_t)(megabytes[s] * 1e6) / (int64_t)sc_dtype_size(dtype) / world / 256 * 256;
-        uint64_t bytes = (uint64_t)piece * sc_dtype_size(dtype), all = bytes * (uint64_t)world;
+        int64_t piece = (int64_t)(megabytes[s] * 1e6) / sc_size(dtype) / world / 256 * 256;
+        uint64_t bytes = (uint64_t)piece * sc_size(dtype), all = bytes * (uint64_t)world;
         speeds[s] = (one){kind, dtype, 2, piece, speed_at, 0};
         speeds[s].in = speed_at + ((kind == SC_SCATTER ? bytes : all) + 255) / 256 * 256;
         if (speeds[s].in + all > arena) arena = speeds[s].in + all;
@@ -75,7 +75,7 @@ static sc_tensor flat(int dtype, uint64_t at, int64_t n) {
 }
 
 static uint64_t in_place_at(const sc_rank *r, const one *c) {
-    return c->out + (uint64_t)(c->piece * sc_comm(r, c->comm).index) * sc_dtype_size(c->dtype);
+    return c->out + (uint64_t)(c->piece * sc_comm(r, c->comm).index) * sc_size(c->dtype);
 }
 
 static void issue(sc_rank *r, int event, const one *c) {
@@ -193,7 +193,7 @@ static void write_inputs(sc_rank *r) {
         int64_t n = cells(c, r, false);
         uint64_t at = c->kind == SC_REDUCE ? c->out : c->kind == GATHER_IN_PLACE ? in_place_at(r, c) : c->in;
         for (int64_t k = 0; k < n; k++) encode(c->dtype, bytes, k, value_of(r->rank, i, k));
-        sc_write(r, 0, at, bytes, (size_t)n * sc_dtype_size(c->dtype));
+        sc_write(r, 0, at, bytes, (size_t)n * sc_size(c->dtype));
     }
 }
 
@@ -255,7 +255,7 @@ static void check_values(sc_rank *r, int i, const void *result) {
 static void read_results(sc_rank *r, int mode, int replay) {
     for (int i = 0; i < CASES; i++) {
         const one *c = &checks[i];
-        size_t n = (size_t)cells(c, r, true) * sc_dtype_size(c->dtype);
+        size_t n = (size_t)cells(c, r, true) * sc_size(c->dtype);
         sc_read(r, 0, c->out, bytes, n);
         shared->hash[mode][replay][i][r->rank] = hash(bytes, n);
         if (!mode && !replay) check_values(r, i, bytes);
@@ -320,7 +320,7 @@ static bool report_case(int i) {
 
 static void report_speed(int s) {
     const one *c = &speeds[s];
-    double megabytes = (double)(c->piece * world) * (double)sc_dtype_size(c->dtype) / 1e6;
+    double megabytes = (double)(c->piece * world) * (double)sc_size(c->dtype) / 1e6;
     printf("%s %4.0f MB:", kind_names[c->kind], megabytes);
     for (int mode = 0; mode < 3; mode++) {
         static const char *const names[] = {"graph", "without graph", "unwatched"};

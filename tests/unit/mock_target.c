@@ -74,12 +74,12 @@ static sc_unit_info mock_unit(const char *path, int shards, int world, int64_t n
                       .has_v = 1};
     u.shard_numel = mock_up(numel, (int64_t)shards * 256) / shards;
     u.frozen_shard_numel = mock_up(frozen, (int64_t)shards * 256) / shards;
-    u.master = mock_take(device, u.shard_numel * host_dtype_size(d));
+    u.master = mock_take(device, u.shard_numel * sc_size(d));
     u.host_m = u.host_v = offload;
     u.m = mock_take(offload ? host : device, u.shard_numel * 4);
     u.v = mock_take(offload ? host : device, u.shard_numel * 4);
     u.has_frozen = frozen > 0;
-    if (frozen) u.frozen = mock_take(device, u.frozen_shard_numel * host_dtype_size(d));
+    if (frozen) u.frozen = mock_take(device, u.frozen_shard_numel * sc_size(d));
     return u;
 }
 
@@ -254,7 +254,7 @@ int64_t sc_device_used(const sc_rank *r) {
     return -1;
 }
 double sc_seconds(const sc_rank *r) {
-    return seconds_now();
+    return sc_now_s();
 }
 void sc_tell_libraries(void) {
     puts("no libraries");

@@ -59,7 +59,7 @@ Test(host, shuffle_is_a_bijection) {
 Test(host, narrow_floats_survive_a_round_trip) {
     static const sc_dtype types[] = {BF16, FP16, FP8_E4M3, FP8_E5M2};
     for (int k = 0; k < 4; k++)
-        for (unsigned bits = 0; bits < 1u << 8 * host_dtype_size(types[k]); bits++) {
+        for (unsigned bits = 0; bits < 1u << 8 * sc_size(types[k]); bits++) {
             uint16_t in = (uint16_t)bits, back = 0;
             double x = host_get(types[k], &in, 0);
             host_put(types[k], &back, 0, x);
@@ -126,7 +126,7 @@ Test(host, conversion) {
     host_convert(FP32, back, FP32, f, 3);
     cr_assert(memcmp(f, back, sizeof f) == 0);
     for (int k = 0; k < N_DTYPES; k++)
-        cr_assert(host_dtype_name((sc_dtype)k) && host_dtype_st((sc_dtype)k) && host_dtype_size((sc_dtype)k));
+        cr_assert(host_dtype_name((sc_dtype)k) && host_dtype_st((sc_dtype)k) && sc_size((sc_dtype)k));
 }
 
 /* ── schedule ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -369,7 +369,7 @@ Test(host, pieces_cover_every_parameter_once) {
             int n = state_pieces(b, rank, &p);
             for (int i = 0; i < n; i++) {
                 cr_assert(p[i].begin < p[i].end && p[i].end <= b->params[p[i].param].numel);
-                cr_assert(p[i].at + (uint64_t)(p[i].end - p[i].begin) * (uint64_t)host_dtype_size(p[i].dtype) <=
+                cr_assert(p[i].at + (uint64_t)(p[i].end - p[i].begin) * (uint64_t)sc_size(p[i].dtype) <=
                           (p[i].host ? b->host_bytes : b->arena_bytes));
                 if (state_owned(b, rank, &p[i])) held[p[i].param][p[i].kind] += p[i].end - p[i].begin;
             }
