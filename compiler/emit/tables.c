@@ -157,12 +157,6 @@ static const State *buffer_state(const Emit *e, const Param *p) {
     return NULL;
 }
 
-static int64_t param_numel(const Param *p) {
-    int64_t n = 1;
-    for (int d = 0; d < p->dims; d++) n *= p->shape[d];
-    return n;
-}
-
 static void put_params(const Emit *e) {
     open_table(e, "sc_param_info", "params");
     for (int i = 0; i < e->g->params.n; i++) {

@@ -63,10 +63,6 @@ static void check_operand(const Check *c, const Op *op, const Value *v, int posi
     }
 }
 
-static bool same_type(const Value *a, const Value *b) {
-    return a->dtype == b->dtype && a->dims == b->dims && !memcmp(a->shape, b->shape, sizeof(int64_t) * (size_t)a->dims);
-}
-
 /* The rule, run again on a copy without results, must find what stands there. */
 static void check_inferred(Check *c, const Op *op) {
     Op copy = *op;
@@ -77,7 +73,7 @@ static void check_inferred(Check *c, const Op *op) {
     if (copy.nout != op->nout) broken(c, op, "has %d results, its rule gives %d", op->nout, copy.nout);
     for (int k = 0; k < op->nout; k++) {
         const Value *is = op->out[k], *should = copy.out[k];
-        if (!same_type(is, should))
+        if (is->dtype != should->dtype || !same_shape(is, should))
             broken(c, op, "result %d is %s, its rule gives %s", k, value_str(c->scratch.arena, is),
                    value_str(c->scratch.arena, should));
         if (!op_is(op, T_VIEW)) continue;

@@ -42,27 +42,6 @@ const char *phase_name(Phase p) {
     return names[p];
 }
 
-const char *state_class_name(StateClass c) {
-    static const char *const names[N_STATE_CLASSES] = {
-        [S_MASTER] = "master parameters",
-        [S_WIRE] = "wire parameters",
-        [S_MOMENT1] = "first moments",
-        [S_MOMENT2] = "second moments",
-        [S_GRAD] = "gradients",
-        [S_FROZEN] = "frozen parameters",
-        [S_WHOLE_GRAD] = "whole gradients",
-        [S_GATHERED] = "gathered parameters",
-        [S_BUFFER] = "buffers",
-        [S_INPUT] = "inputs",
-        [S_OUTPUT] = "outputs",
-        [S_RECORD] = "record",
-        [S_METRICS] = "metrics",
-        [S_STEP] = "step count",
-        [S_SCALER] = "loss scale",
-    };
-    return names[c];
-}
-
 /* ── values ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 int64_t value_numel(const Value *v) {
@@ -71,8 +50,18 @@ int64_t value_numel(const Value *v) {
     return n;
 }
 
+int64_t param_numel(const Param *p) {
+    int64_t n = 1;
+    for (int d = 0; d < p->dims; d++) n *= p->shape[d];
+    return n;
+}
+
 int64_t value_bytes(const Value *v) {
     return value_numel(v) * dtype_size(v->dtype);
+}
+
+bool same_shape(const Value *a, const Value *b) {
+    return a->dims == b->dims && !memcmp(a->shape, b->shape, sizeof(int64_t) * (size_t)a->dims);
 }
 
 bool value_contiguous(const Value *v) {

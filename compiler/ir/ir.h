@@ -85,8 +85,10 @@ struct Value {
     void *scratch;      /* owned by the running pass */
 };
 int64_t value_numel(const Value *v);
+int64_t param_numel(const Param *p);
 int64_t value_bytes(const Value *v); /* numel × element size, of the values own extent */
 bool value_contiguous(const Value *v);
+bool same_shape(const Value *a, const Value *b);
 static inline Value *value_root(Value *v) { /* the value that owns the bytes */
     while (v->base) v = v->base;
     return v;
@@ -299,7 +301,6 @@ typedef enum {
     S_SCALER,
     N_STATE_CLASSES
 } StateClass;
-const char *state_class_name(StateClass c); /* "master parameters", ... */
 struct State {
     int id;
     const char *name; /* "layers.3/master" */

@@ -113,10 +113,6 @@ void need_same_dtype(Graph *g, const Op *op, const Value *a, const char *na, con
 
 /* ── shapes and dtypes ──────────────────────────────────────────────────────────────────────────────────────────────
  */
-bool same_shape(const Value *a, const Value *b) {
-    return a->dims == b->dims && !memcmp(a->shape, b->shape, sizeof(int64_t) * (size_t)a->dims);
-}
-
 Dtype stat_dtype(Dtype d) {
     return d == FP64 ? FP64 : FP32;
 }

@@ -56,7 +56,6 @@ const char *source_str(Arena *a, Source s);                      /* "llama3.lua:
 void need_float(Graph *g, const Op *op, const Value *v, const char *letter);
 void need_int32(Graph *g, const Op *op, const Value *v, const char *what);
 void need_same_dtype(Graph *g, const Op *op, const Value *a, const char *na, const Value *b, const char *nb);
-bool same_shape(const Value *a, const Value *b);
 
 Dtype stat_dtype(Dtype d); /* what a kernel keeps statistics of such operands in: fp32, or fp64 for fp64 */
 Dtype wider_or(int64_t wider, Dtype otherwise); /* of a WIDER attribute: its dtype, where it names one */

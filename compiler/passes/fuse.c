@@ -129,10 +129,6 @@ static bool is_pointwise(const Op *op) {
     return op_is(op, T_POINTWISE) && op->kind != OP_fused;
 }
 
-static bool same_shape(const Value *a, const Value *b) {
-    return a->dims == b->dims && !memcmp(a->shape, b->shape, sizeof(int64_t) * (size_t)a->dims);
-}
-
 /* May the two be members of one group? Regions are recomputed whole, units are gathered apart. */
 static bool compatible(const Op *a, const Op *b) {
     const Node *x = node_of(a), *y = node_of(b);

@@ -41,12 +41,6 @@ static inline bool trainable(const Param *p) {
     return p->reached && p->requires_grad && !p->is_buffer;
 }
 
-static inline int64_t param_numel(const Param *p) {
-    int64_t n = 1;
-    for (int d = 0; d < p->dims; d++) n *= p->shape[d];
-    return n;
-}
-
 /* ── ops of this pass ────────────────────────────────────────────────────────────────────────────────────────────── */
 Op *unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, const OpParts *parts);
 /* UNIT_OP(g, zero, u, id, INIT, COMPUTE, .state = v) */

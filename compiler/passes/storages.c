@@ -123,10 +123,6 @@ static const char *owner_of(const Op *def) {
 }
 
 /* ── results that take over a dead operand's bytes ─────────────────────────────────────────────────────────── */
-static bool same_extent(const Value *a, const Value *b) {
-    return a->dims == b->dims && !memcmp(a->shape, b->shape, sizeof a->shape[0] * (size_t)a->dims);
-}
-
 static bool is_taken(const Op *op, const Value *root) { /* by a result before */
     for (int k = 0; k < op->nout; k++)
         if (value_root(op->out[k])->storage == root->storage) return true;
@@ -154,7 +150,7 @@ static bool may_lend(const Derive *d, const Op *op, int k, const Value *r, int e
     if (!is_free(d, op, root, r, event) || !used_once(op, root)) return false;
     if (v->offset || !value_contiguous(v) || value_bytes(v) != value_bytes(root)) return false;
     if (dtype_size(v->dtype) != dtype_size(r->dtype) || value_bytes(v) != value_bytes(r)) return false;
-    return op->body ? same_extent(v, r) : op_lends(op, k);
+    return op->body ? same_shape(v, r) : op_lends(op, k);
 }
 
 static int lent_storage(const Derive *d, const Op *op, int result, int event) {
@@ -166,7 +162,7 @@ static int lent_storage(const Derive *d, const Op *op, int result, int event) {
 }
 
 static bool lies_alike(const Value *a, const Value *b) {
-    return same_extent(a, b) && a->offset == b->offset && dtype_size(a->dtype) == dtype_size(b->dtype) &&
+    return same_shape(a, b) && a->offset == b->offset && dtype_size(a->dtype) == dtype_size(b->dtype) &&
            !memcmp(a->stride, b->stride, sizeof a->stride[0] * (size_t)a->dims);
 }
 

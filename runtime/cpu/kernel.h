@@ -48,7 +48,7 @@ static inline sc_range sc_share(const sc_task *task, int64_t n, int64_t grain) {
 static inline const sc_tensor *sc_given(const sc_tensor *t) {
     return t->p ? t : NULL;
 }
-static inline static inline void *sc_at(const sc_tensor *t, int64_t offset) {
+static inline void *sc_at(const sc_tensor *t, int64_t offset) {
     return (char *)t->p + offset * sc_size(t->dtype);
 }
 

@@ -254,7 +254,6 @@ Test(ir, names) {
     cr_expect(dtype_float(BF16) && !dtype_float(INT32) && !dtype_float(BOOL));
     for (int i = 0; i < N_STREAMS; i++) cr_expect_not_null(stream_name((Stream)i));
     for (int i = 0; i < N_PHASES; i++) cr_expect_not_null(phase_name((Phase)i));
-    for (int i = 0; i < N_STATE_CLASSES; i++) cr_expect_not_null(state_class_name((StateClass)i));
 }
 
 Test(ir, table_is_complete) {
