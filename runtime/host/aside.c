@@ -58,10 +58,3 @@ int aside_commit(Aside *a) {
     a->fd = -1;
     return a->error;
 }
-
-void aside_abort(Aside *a) {
-    if (a->fd < 0) return;
-    close(a->fd);
-    unlink(a->temp);
-    a->fd = -1;
-}

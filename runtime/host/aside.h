@@ -21,6 +21,5 @@ void aside_open(Aside *a, char *path, char *temp, uint8_t *buffer);
 void aside_write(Aside *a, const void *p, size_t n);
 void aside_rewrite(Aside *a, const void *p, size_t n); /* the first n bytes of the file; then only commit */
 int aside_commit(Aside *a); /* flush, fsync, rename; 0 or errno, and then the temporary file is gone */
-void aside_abort(Aside *a);
 
 #endif
