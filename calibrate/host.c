@@ -5,7 +5,7 @@
 #include "calibrate.h"
 #include "common/pool.h"
 #include "members.h"
-#include "target.h"
+#include "system.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,21 +1,11 @@
 /* What a target gives the training program: arenas, programs, state bytes, ranks. Implemented by cpu/ and cuda/.
- * Relies on: sc.h.
+ * Relies on: sc.h, system.h.
  * Relied on by: runtime/host. */
 #ifndef SC_TARGET_H
 #define SC_TARGET_H
 
 #include "sc.h"
-#include <time.h>
-
-/* By the machine's clock. */
-static inline int64_t sc_now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-static inline double sc_now_s(void) {
-    return 1e-9 * (double)sc_now_ns();
-}
+#include "system.h"
 
 typedef struct { /* debugging switches of a run; none changes a bit of the result */
     bool poison, check_finite, redzones;

@@ -10,18 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool write_all(int fd, const void *data, size_t n) {
-    const char *p = data;
-    while (n) {
-        ssize_t k = write(fd, p, n);
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) return false;
-        p += k;
-        n -= (size_t)k;
-    }
-    return true;
-}
-
 /* ── dump ────────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 typedef struct {
@@ -180,9 +168,9 @@ static bool write_dump(struct sc_dumps *x) {
     uint64_t n = make_header(x);
     int fd = open(x->temp, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (fd < 0) return false;
-    bool ok = write_all(fd, &n, sizeof n) && write_all(fd, x->header, n);
+    bool ok = sc_write_all(fd, &n, sizeof n) && sc_write_all(fd, x->header, n);
     for (int i = 0; ok && i < x->n; i++)
-        if (x->copies[i].taken && !superseded(x, i)) ok = write_all(fd, x->copies[i].bytes, x->copies[i].size);
+        if (x->copies[i].taken && !superseded(x, i)) ok = sc_write_all(fd, x->copies[i].bytes, x->copies[i].size);
     int error = ok ? 0 : errno;
     if (close(fd) && ok) error = errno;
     if (!error && rename(x->temp, x->path)) error = errno;
@@ -214,7 +202,7 @@ bool sc_trace_create(const sc_build *b, const char *path) {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (fd < 0) return false;
     static const char *const streams[] = SC_STREAM_NAMES;
-    bool ok = write_all(fd, "[\n", 2);
+    bool ok = sc_write_all(fd, "[\n", 2);
     for (int k = 0; ok && k < b->world; k++) {
         for (int s = 0; ok && s < SC_STREAMS; s++)
             ok = dprintf(fd,
@@ -230,7 +218,7 @@ bool sc_trace_close(const char *path) {
     static const char end[] = "{\"name\":\"end\",\"ph\":\"M\",\"pid\":0,\"args\":{}}\n]\n";
     int fd = open(path, O_WRONLY | O_APPEND);
     if (fd < 0) return false;
-    bool ok = write_all(fd, end, sizeof end - 1);
+    bool ok = sc_write_all(fd, end, sizeof end - 1);
     return !close(fd) && ok;
 }
 
@@ -263,7 +251,7 @@ void sc_trace_event(sc_rank *r, int event, int64_t start_ns, int64_t end_ns) {
 /* Whole lines a write, appended: the lines of the ranks do not mix. */
 static void flush_trace(sc_rank *r) {
     struct sc_trace *x = r->trace;
-    if (x->size && !write_all(x->fd, x->text, x->size))
+    if (x->size && !sc_write_all(x->fd, x->text, x->size))
         sc_stop(r, 1, "shardc: cannot write %s: %s", r->d->trace_path, strerror(errno));
     x->size = 0;
 }

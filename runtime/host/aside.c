@@ -2,6 +2,7 @@
  * Relies on: POSIX files.
  * Relied on by: checkpoint, weights. */
 #include "aside.h"
+#include "../system.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,17 +15,8 @@ void aside_open(Aside *a, char *path, char *temp, uint8_t *buffer) {
     if (a->fd < 0) a->error = errno;
 }
 
-static void put_all(Aside *a, const uint8_t *p, size_t n) {
-    while (n && !a->error) {
-        ssize_t k = write(a->fd, p, n);
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) {
-            a->error = k < 0 ? errno : ENOSPC;
-            return;
-        }
-        p += k;
-        n -= (size_t)k;
-    }
+static void put_all(Aside *a, const void *p, size_t n) {
+    if (!a->error && !sc_write_all(a->fd, p, n)) a->error = errno;
 }
 
 static void flush(Aside *a) {

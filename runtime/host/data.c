@@ -2,6 +2,7 @@
  * uint16, magic 20240801 version 7 uint32. nanoGPT: raw tokens. Files are read with pread, so one that shrinks under a
  * run gives a message and not a signal. Relies on: shuffle, die. Relied on by: loader, main, the fuzzer. */
 #include "data.h"
+#include "../system.h"
 #include "die.h"
 #include "shuffle.h"
 #include <errno.h>
@@ -69,7 +70,7 @@ static bool check_file(TokenFile *f, int width, char *error) {
     f->device = st.st_dev;
     f->inode = st.st_ino;
     if (size == 0) return WRONG("an empty file");
-    if (!read_at(f->fd, head, size < sizeof head ? size : sizeof head, 0))
+    if (!sc_read_at(f->fd, head, size < sizeof head ? size : sizeof head, 0))
         return WRONG("cannot read it: %s", strerror(errno));
     if (head[0] != MAGIC_UINT16 && head[0] != MAGIC_UINT32) return raw_file(f, size, width, head, error);
     if (size < BIN_HEADER) return WRONG("%llu bytes, less than an llm.c header: truncated", (unsigned long long)size);
@@ -94,7 +95,7 @@ void token_file_close(TokenFile *f) {
 bool token_read(const TokenFile *f, uint64_t at, int64_t n, uint32_t *out) {
     if (at + (uint64_t)n > f->tokens) return false;
     void *raw = f->width == 2 ? (void *)((uint16_t *)out + n) : out; /* the upper half; widened upwards below */
-    if (!read_at(f->fd, raw, (uint64_t)n * (uint64_t)f->width, f->at + at * (uint64_t)f->width)) return false;
+    if (!sc_read_at(f->fd, raw, (uint64_t)n * (uint64_t)f->width, f->at + at * (uint64_t)f->width)) return false;
     const uint16_t *half = (const uint16_t *)raw;
     if (f->width == 2)
         for (int64_t i = 0; i < n; i++) {

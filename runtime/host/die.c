@@ -4,14 +4,12 @@
  * Relied on by: everything in runtime/host. */
 #include "die.h"
 #include "visible.h"
-#include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { FREE, PRINTING, PRINTED, MAX_MESSAGE = 64 << 10 };
 
@@ -93,15 +91,4 @@ char *need_text(const char *fmt, ...) {
     if (vasprintf(&s, fmt, ap) < 0) die("out of memory for a line of text");
     va_end(ap);
     return s;
-}
-
-bool read_at(int fd, void *dst, uint64_t n, uint64_t at) {
-    for (uint64_t k = 0; k < n;) {
-        ssize_t got = pread(fd, (char *)dst + k, n - k, (off_t)(at + k));
-        if (got < 0 && errno == EINTR) continue;
-        if (got == 0) errno = ENODATA;
-        if (got <= 0) return false;
-        k += (uint64_t)got;
-    }
-    return true;
 }

@@ -1,5 +1,4 @@
-/* One message, one exit code: how the training program ends when something is wrong; memory that is there or
- * ends it, reads that are whole.
+/* One message, one exit code: how the training program ends when something is wrong.
  * Relies on: the C library.
  * Relied on by: everything in runtime/host. */
 #ifndef HOST_DIE_H
@@ -7,7 +6,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 enum { EXIT_INPUT = 1, EXIT_USAGE = 2, EXIT_CHECK = 3 };
 
@@ -21,7 +19,5 @@ void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));          
 
 void *need(size_t n, size_t size); /* zeroed; dies when memory runs out */
 char *need_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-
-bool read_at(int fd, void *dst, uint64_t n, uint64_t at); /* all of it; false: errno says why, ENODATA at the end */
 
 #endif

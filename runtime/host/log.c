@@ -3,6 +3,7 @@
  * Relies on: die.
  * Relied on by: train. */
 #include "log.h"
+#include "../system.h"
 #include "die.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -111,24 +112,14 @@ void log_whole(Log *l, const char *name, int64_t x) {
     add(l, "%" PRId64, x);
 }
 
-static int put(const Log *l) {
-    for (size_t k = 0; k < l->n;) {
-        ssize_t w = write(l->fd, l->line + k, l->n - k);
-        if (w < 0 && errno == EINTR) continue;
-        if (w <= 0) return w < 0 ? errno : ENOSPC;
-        k += (size_t)w;
-    }
-    return 0;
-}
-
 void log_end(Log *l) {
     if (!l->path) return;
     add(l, "}\n");
-    int error = put(l);
-    if (!error) {
+    if (sc_write_all(l->fd, l->line, l->n)) {
         l->size += (off_t)l->n;
         return;
     }
+    int error = errno;
     if (ftruncate(l->fd, l->size) != 0) note("the log %s may end in half a line", l->path);
     die("cannot write the log %s: %s; free space or name another file with --log", l->path, strerror(error));
 }

@@ -3,6 +3,7 @@
  * duplicate keys, NULs in strings, bad UTF-8, deep nesting, trailing text); zlib (crc32). Relied on by: weights,
  * checkpoint, the fuzzers. */
 #include "safetensors.h"
+#include "../system.h"
 #include "die.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -166,12 +167,12 @@ static bool open_header(StFile *f, char *error) {
     if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode)) return WRONG("it is not a regular file");
     uint64_t size = (uint64_t)st.st_size;
     if (size < LENGTH) return WRONG("it has %llu bytes: not a safetensors file", (unsigned long long)size);
-    if (!read_at(f->fd, length, LENGTH, 0)) return WRONG("cannot read it: %s", strerror(errno));
+    if (!sc_read_at(f->fd, length, LENGTH, 0)) return WRONG("cannot read it: %s", strerror(errno));
     if (!header_length(length, size, &n, error)) return false;
     char *text = need(n, 1);
     f->data_at = LENGTH + n;
-    bool ok = read_at(f->fd, text, n, LENGTH) ? parse_header(f, text, n, size - LENGTH - n, error)
-                                              : WRONG("cannot read its header: %s", strerror(errno));
+    bool ok = sc_read_at(f->fd, text, n, LENGTH) ? parse_header(f, text, n, size - LENGTH - n, error)
+                                                 : WRONG("cannot read its header: %s", strerror(errno));
     f->head_sum = crc32(crc32(0, length, LENGTH), (const unsigned char *)text, (unsigned)n);
     free(text);
     return ok;
@@ -205,7 +206,7 @@ const char *st_metadata(const StFile *f, const char *key) {
 
 bool st_read(const StFile *f, const StTensor *t, int64_t at, int64_t n, void *dst) {
     uint64_t size = t->numel ? (t->end - t->begin) / (uint64_t)t->numel : 0;
-    return read_at(f->fd, dst, (uint64_t)n * size, f->data_at + t->begin + (uint64_t)at * size);
+    return sc_read_at(f->fd, dst, (uint64_t)n * size, f->data_at + t->begin + (uint64_t)at * size);
 }
 
 /* ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────

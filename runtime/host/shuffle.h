@@ -1,13 +1,11 @@
 /* Random numbers by counter, and a random order of n things without a table.
- * Relies on: nothing.
+ * Relies on: schema/philox.h.
  * Relied on by: data (order of windows), sample (draws). */
 #ifndef HOST_SHUFFLE_H
 #define HOST_SHUFFLE_H
 
 #include <stdint.h>
 
-/* Philox 4x32-10: four words for a (key, counter) pair. */
-void host_philox(uint64_t key, uint64_t counter, uint64_t stream, uint32_t out[4]);
 double host_uniform(uint64_t key, uint64_t counter, uint64_t stream); /* in [0, 1) */
 
 /* Place i of the random order of 0..n-1 that belongs to (seed, epoch): a bijection for each. */
