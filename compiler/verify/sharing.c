@@ -6,63 +6,6 @@
 
 #include <stdlib.h>
 
-/* ── a set of coordinates with predecessor and successor, 64-way ──────────────────────────────────────────── */
-typedef struct {
-    uint64_t *level[5];
-    int levels;
-} Marks;
-
-static Marks marks_new(Arena *a, int n) {
-    Marks m = {.levels = 0};
-    do {
-        n = n / 64 + 1;
-        m.level[m.levels++] = NEW_ARRAY(a, uint64_t, n);
-    } while (n > 1);
-    return m;
-}
-
-static void mark(Marks *m, int i) {
-    for (int l = 0; l < m->levels; l++, i /= 64) m->level[l][i / 64] |= 1ull << i % 64;
-}
-
-static void unmark(Marks *m, int i) {
-    for (int l = 0; l < m->levels; l++, i /= 64)
-        if (m->level[l][i / 64] &= ~(1ull << i % 64)) return;
-}
-
-static bool marked(const Marks *m, int i) {
-    return m->level[0][i / 64] >> i % 64 & 1;
-}
-
-/* Largest marked j <= i; there always is one (0). */
-static int mark_before(const Marks *m, int i) {
-    for (int l = 0; l < m->levels; l++) {
-        uint64_t here = m->level[l][i / 64] & (~0ull >> (63 - i % 64));
-        if (here) {
-            int j = i / 64 * 64 + 63 - __builtin_clzll(here);
-            while (l-- > 0) j = j * 64 + 63 - __builtin_clzll(m->level[l][j]);
-            return j;
-        }
-        if (i < 64) break;
-        i = i / 64 - 1;
-    }
-    return 0;
-}
-
-/* Smallest marked j > i, or -1. */
-static int mark_after(const Marks *m, int i) {
-    for (int l = 0; l < m->levels; l++) {
-        uint64_t here = i % 64 == 63 ? 0 : m->level[l][i / 64] & (~0ull << (i % 64 + 1));
-        if (here) {
-            int j = i / 64 * 64 + __builtin_ctzll(here);
-            while (l-- > 0) j = j * 64 + __builtin_ctzll(m->level[l][j]);
-            return j;
-        }
-        i /= 64;
-    }
-    return -1;
-}
-
 /* ── lives of the transient storages of a program ─────────────────────────────────────────────────────────── */
 typedef struct {
     int storage;
@@ -161,23 +104,24 @@ static void sweep(Verifier *v, int program, const Order *o, const Lives *lives, 
     qsort(x, (size_t)n, sizeof *x, compare_int64);
     for (int i = 0; i < n; i++)
         if (i == 0 || x[i] != x[unique - 1]) x[unique++] = x[i];
-    Marks starts = marks_new(v->arena, unique);
-    int *owner = NEW_ARRAY(v->arena, int, unique + 1); /* of the run that starts at a marked coordinate: life + 1 */
-    mark(&starts, 0);
+    /* By coordinate: a run of bytes of one owner (life + 1) starts there; one starts at the first. */
+    char *starts = NEW_ARRAY(v->arena, char, unique);
+    int *owner = NEW_ARRAY(v->arena, int, unique);
+    starts[0] = 1;
     for (int i = 0; i < lives->n; i++) {
         const Storage *s = &storages[lives->at[i].storage];
         if (s->arena != arena || s->size == 0) continue;
         int lo = FIRST(k, 0, unique, x[k] >= s->offset), hi = FIRST(k, lo, unique, x[k] >= s->offset + s->size);
         const int cuts[2] = {lo, hi};
         for (int c = 0; c < 2; c++)
-            if (!marked(&starts, cuts[c])) {
-                owner[cuts[c]] = owner[mark_before(&starts, cuts[c])];
-                mark(&starts, cuts[c]);
+            if (!starts[cuts[c]]) {
+                owner[cuts[c]] = owner[(char *)memrchr(starts, 1, (size_t)cuts[c]) - starts];
+                starts[cuts[c]] = 1;
             }
-        for (int k = lo; k >= 0 && k < hi; k = mark_after(&starts, k)) {
-            int late = owner[k] ? stream_late(&lives->at[owner[k] - 1], &lives->at[i]) : -1;
-            if (late >= 0) note_sharing(v, program, o, &lives->at[owner[k] - 1], &lives->at[i], (Stream)late);
-            if (k != lo) unmark(&starts, k);
+        for (char *k = starts + lo; k < starts + hi; k = memchr(k + 1, 1, (size_t)(starts + unique - k - 1))) {
+            int old = owner[k - starts], late = old ? stream_late(&lives->at[old - 1], &lives->at[i]) : -1;
+            if (late >= 0) note_sharing(v, program, o, &lives->at[old - 1], &lives->at[i], (Stream)late);
+            *k = k == starts + lo;
         }
         owner[lo] = i + 1;
     }
