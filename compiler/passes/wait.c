@@ -8,91 +8,6 @@
 
 #include <stdlib.h>
 
-/* ── who last had these bytes ──────────────────────────────────────────────────────────────────────────────── */
-typedef struct {
-    int64_t lo, hi;
-    int storage;
-} Tenant;
-
-/* Tenants by address in blocks of bounded size, so that a change moves few of them. */
-enum { BLOCK = 64 };
-typedef struct {
-    Tenant at[BLOCK];
-    int n;
-} Block;
-typedef struct {
-    Arena *a;
-    VEC(Block *) blocks;
-} Tenants;
-
-static int block_of(const Tenants *t, int64_t x) { /* last block that begins at or before x, else 0 */
-    return FIRST(i, 1, t->blocks.n, t->blocks.at[i]->at[0].lo > x) - 1;
-}
-
-static void insert_block(Tenants *t, int at, Block *b) {
-    push(&t->blocks, t->a, b);
-    memmove(&t->blocks.at[at + 1], &t->blocks.at[at], sizeof *t->blocks.at * (size_t)(t->blocks.n - 1 - at));
-    t->blocks.at[at] = b;
-}
-
-static void split_block(Tenants *t, int at) {
-    Block *full = t->blocks.at[at], *upper = NEW(t->a, Block);
-    upper->n = full->n / 2;
-    full->n -= upper->n;
-    memcpy(upper->at, &full->at[full->n], sizeof(Tenant) * (size_t)upper->n);
-    insert_block(t, at + 1, upper);
-}
-
-static void insert_tenant(Tenants *t, Tenant x) {
-    if (!t->blocks.n) insert_block(t, 0, NEW(t->a, Block));
-    int b = block_of(t, x.lo);
-    if (t->blocks.at[b]->n == BLOCK) {
-        split_block(t, b);
-        b = block_of(t, x.lo);
-    }
-    Block *k = t->blocks.at[b];
-    int i = k->n;
-    for (; i > 0 && k->at[i - 1].lo > x.lo; i--) k->at[i] = k->at[i - 1];
-    k->at[i] = x;
-    k->n++;
-}
-
-/* Removes the bytes [lo, hi) from all tenants; tells who had some of them. */
-typedef VEC(Tenant) TenantList;
-static void evict(Tenants *t, int64_t lo, int64_t hi, TenantList *out) {
-    out->n = 0;
-    if (!t->blocks.n) return;
-    for (int b = block_of(t, lo); b < t->blocks.n;) {
-        Block *k = t->blocks.at[b];
-        if (k->at[0].lo >= hi) return;
-        int kept = 0;
-        for (int i = 0; i < k->n; i++) {
-            if (k->at[i].hi <= lo || k->at[i].lo >= hi)
-                k->at[kept++] = k->at[i];
-            else
-                push(out, t->a, k->at[i]);
-        }
-        k->n = kept;
-        if (kept) {
-            b++;
-            continue;
-        }
-        memmove(&t->blocks.at[b], &t->blocks.at[b + 1], sizeof *t->blocks.at * (size_t)(t->blocks.n - 1 - b));
-        t->blocks.n--;
-    }
-}
-
-/* Storage s moves in: out come the former tenants of its bytes; what they have outside is theirs still. */
-static void move_in(Tenants *t, int storage, int64_t lo, int64_t hi, TenantList *out) {
-    evict(t, lo, hi, out);
-    for (int i = 0; i < out->n; i++) {
-        Tenant x = out->at[i];
-        if (x.lo < lo) insert_tenant(t, (Tenant){x.lo, lo, x.storage});
-        if (x.hi > hi) insert_tenant(t, (Tenant){hi, x.hi, x.storage});
-    }
-    insert_tenant(t, (Tenant){lo, hi, storage});
-}
-
 /* ── what bytes require ────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     int first[N_STREAMS]; /* first event of each stream that touches the storage, + 1 */
@@ -117,21 +32,48 @@ static void all_before_all(const Life *old, const Life *now, Clock *need) {
                 need[now->first[s] - 1][from] = old->last[from];
 }
 
+static int compare_int64(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
 /* Storages move in when they are first touched. Only those that leave then matter: older ones were before these. */
-static void require_bytes(const Plan *plan, int program, const Life *lives, Clock *need, Arena *a) {
+static void require_bytes(const Plan *plan, int program, ArenaKind arena, const Life *lives, Clock *need, Arena *a) {
     const PlanProgram *p = &plan->programs[program];
-    Tenants tenants[N_ARENAS] = {{.a = a}, {.a = a}};
-    TenantList former = {0};
+    int64_t *x = NEW_ARRAY(a, int64_t, 2 * plan->nstorages + 1); /* where storages begin and end */
+    int n = 0;
+    for (int i = 0; i < plan->nstorages; i++) {
+        const Storage *s = &plan->storages[i];
+        if (s->program != program || s->arena != arena) continue;
+        x[n++] = s->offset;
+        x[n++] = s->offset + s->size;
+    }
+    qsort(x, (size_t)n, sizeof *x, compare_int64);
+    /* By such a place: bytes of one tenant (storage + 1) begin there. */
+    char *begins = NEW_ARRAY(a, char, n + 1);
+    int *tenant = NEW_ARRAY(a, int, n + 1);
+    begins[0] = 1;
     bool *present = NEW_ARRAY(a, bool, plan->nstorages + 1);
     for (int e = 0; e < p->n; e++) {
         const Event *ev = &p->events[e];
         for (int i = 0; i < ev->nreads + ev->nwrites; i++) {
             int id = (i < ev->nreads ? ev->reads[i] : ev->writes[i - ev->nreads]).storage;
             const Storage *s = &plan->storages[id];
-            if (s->program < 0 || present[id]) continue;
+            if (s->program < 0 || s->arena != arena || !s->size || present[id]) continue;
             present[id] = true;
-            move_in(&tenants[s->arena], id, s->offset, s->offset + s->size, &former);
-            for (int k = 0; k < former.n; k++) all_before_all(&lives[former.at[k].storage], &lives[id], need);
+            int lo = FIRST(k, 0, n, x[k] >= s->offset), hi = FIRST(k, lo, n, x[k] >= s->offset + s->size);
+            const int cuts[2] = {lo, hi};
+            for (int c = 0; c < 2; c++)
+                if (!begins[cuts[c]]) {
+                    tenant[cuts[c]] = tenant[(char *)memrchr(begins, 1, (size_t)cuts[c]) - begins];
+                    begins[cuts[c]] = 1;
+                }
+            for (char *k = begins + lo; k < begins + hi; k = memchr(k + 1, 1, (size_t)(begins + n - k - 1))) {
+                int old = tenant[k - begins];
+                if (old) all_before_all(&lives[old - 1], &lives[id], need);
+                *k = k == begins + lo;
+            }
+            tenant[lo] = id + 1;
         }
     }
 }
@@ -172,7 +114,7 @@ static void wait_program(Plan *plan, const Sequence *q, int program) {
     Life *lives = NEW_ARRAY(a, Life, plan->nstorages + 1);
     memcpy(need, q->must, sizeof(Clock) * (size_t)p->n);
     find_lives(p, q, lives);
-    require_bytes(plan, program, lives, need, a);
+    for (int arena = 0; arena < N_ARENAS; arena++) require_bytes(plan, program, (ArenaKind)arena, lives, need, a);
     for (int e = 0; e < p->n; e++) {
         reduce_event(q, p->events[e].stream, e, need[e], seen);
         emit_waits(plan, q, &p->events[e], need[e]);
