@@ -169,7 +169,7 @@ static const Span *skip_below(const Span *s, const Span *end, int64_t x) { /* fi
 /* Each set pushes the address up past its spans in the way, until none has anything to say. */
 static int64_t lowest_gap(Packer *p, int64_t size) {
     int64_t at = 0;
-    for (int quiet = 0, k = 0; quiet < p->nsets; k = (k + 1) % p->nsets, quiet++) {
+    for (int quiet = 0, k = 0; quiet < p->nsets; k = k + 1 < p->nsets ? k + 1 : 0, quiet++) {
         Cursor *c = &p->sets[k];
         const Span *from = c->at = skip_below(c->at, c->end, at);
         for (; c->at < c->end && c->at->lo < at + size; c->at++) at = c->at->hi;
