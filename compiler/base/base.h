@@ -138,6 +138,10 @@ char *real_path(Arena *a, const char *path); /* absolute, links followed; as it 
 static inline int64_t round_up(int64_t x, int64_t to) {
     return (x + to - 1) / to * to;
 }
+static inline int compare_int64(const void *a, const void *b) { /* for qsort */
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
 static inline int64_t min64(int64_t a, int64_t b) {
     return a < b ? a : b;
 }

@@ -32,11 +32,6 @@ static void all_before_all(const Life *old, const Life *now, Clock *need) {
                 need[now->first[s] - 1][from] = old->last[from];
 }
 
-static int compare_int64(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Storages move in when they are first touched. Only those that leave then matter: older ones were before these. */
 static void require_bytes(const Plan *plan, int program, ArenaKind arena, const Life *lives, Clock *need, Arena *a) {
     const PlanProgram *p = &plan->programs[program];

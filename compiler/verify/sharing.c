@@ -85,11 +85,6 @@ static void note_sharing(Verifier *v, int program, const Order *o, const Life *o
          first_id, a->name, second_id, b->name, first_id, second_id);
 }
 
-static int compare_int64(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static void sweep(Verifier *v, int program, const Order *o, const Lives *lives, ArenaKind arena) {
     const Storage *storages = v->plan->storages;
     int64_t *x = NEW_ARRAY(v->arena, int64_t, 2 * lives->n + 1);

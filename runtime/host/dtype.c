@@ -3,6 +3,7 @@
  * Relies on: IEEE 754 doubles.
  * Relied on by: safetensors, weights, checkpoint, records, sample. */
 #include "dtype.h"
+#include "../sc_extension.h"
 #include "../schema/math.h"
 #include <math.h>
 #include <string.h>
@@ -42,16 +43,6 @@ static const Narrow narrow_floats[N_DTYPES] = {[BF16] = {2, 7, 127, false},
                                                [FP8_E4M3] = {1, 3, 7, true},
                                                [FP8_E5M2] = {1, 2, 15, false}};
 
-static double widen(const Narrow *k, unsigned bits) {
-    unsigned width = (unsigned)k->size * 8, m = bits & ((1u << k->mantissa) - 1);
-    unsigned top = (1u << (width - 1 - (unsigned)k->mantissa)) - 1, e = bits >> k->mantissa & top;
-    double sign = bits >> (width - 1) ? -1 : 1;
-    if (e == top && k->no_infinity && m == (1u << k->mantissa) - 1) return NAN;
-    if (e == top && !k->no_infinity) return m ? NAN : sign * INFINITY;
-    if (e == 0) return sign * ldexp(m, 1 - k->bias - k->mantissa);
-    return sign * ldexp(m + (1u << k->mantissa), (int)e - k->bias - k->mantissa);
-}
-
 static unsigned narrow(const Narrow *k, double x) {
     unsigned width = (unsigned)k->size * 8, top = (1u << (width - 1 - (unsigned)k->mantissa)) - 1;
     unsigned sign = signbit(x) ? 1u << (width - 1) : 0, full = (1u << k->mantissa) - 1;
@@ -72,10 +63,6 @@ static unsigned narrow(const Narrow *k, double x) {
 
 /* ── elements ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static unsigned load_bits(int size, const void *p, int64_t i) {
-    return size == 1 ? ((const uint8_t *)p)[i] : ((const uint16_t *)p)[i];
-}
-
 double host_get(sc_dtype d, const void *p, int64_t i) {
     switch (d) {
     case FP32: return ((const float *)p)[i];
@@ -83,7 +70,10 @@ double host_get(sc_dtype d, const void *p, int64_t i) {
     case INT32:
     case INT64:
     case BOOL: return (double)host_get_int(d, p, i);
-    default: return widen(&narrow_floats[d], load_bits(dtypes[d].size, p, i));
+    case BF16: return sc_from_bf16(((const sc_bf16_t *)p)[i]);
+    case FP16: return sc_from_fp16(((const sc_fp16_t *)p)[i]);
+    case FP8_E4M3: return sc_from_fp8_e4m3(((const sc_fp8_e4m3_t *)p)[i]);
+    default: return sc_from_fp8_e5m2(((const sc_fp8_e5m2_t *)p)[i]);
     }
 }
 
