@@ -44,16 +44,20 @@ static void rehash(Map *m) {
     for (int i = 0; i < m->entries.n; i++) *find(m, m->entries.at[i].key, m->entries.at[i].hash) = i + 1;
 }
 
-void map_put(Map *m, const char *key, void *value) {
+int map_index(Map *m, const char *key) {
     if (m->entries.n * 2 >= m->nslots) rehash(m);
     uint64_t hash = hash_of(key);
     int *slot = find(m, key, hash);
-    if (*slot) {
-        m->entries.at[*slot - 1].value = value;
-        return;
+    if (!*slot) {
+        push(&m->entries, m->arena, ((Entry){arena_strdup(m->arena, key), NULL, hash}));
+        *slot = m->entries.n;
     }
-    push(&m->entries, m->arena, ((Entry){arena_strdup(m->arena, key), value, hash}));
-    *slot = m->entries.n;
+    return *slot - 1;
+}
+
+void map_put(Map *m, const char *key, void *value) {
+    int i = map_index(m, key);
+    m->entries.at[i].value = value;
 }
 
 void *map_get(const Map *m, const char *key) {

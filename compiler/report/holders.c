@@ -112,12 +112,9 @@ static Rows rows_of(const Plan *p, Moment m, unsigned classes, bool single) {
         const Storage *s = &p->storages[i];
         if (!(classes >> s->cls & 1) || !storage_alive(s, ARENA_DEVICE, m.program, m.event)) continue;
         const char *name = single ? s->name : *s->owner ? s->owner : "(model)";
-        intptr_t k = (intptr_t)map_get(index, name);
-        if (!k) {
-            push(&out, p->arena, ((Row){.name = name, .count = 1}));
-            map_put(index, name, (void *)(k = out.n));
-        }
-        add(&out.at[k - 1], s);
+        int k = map_index(index, name);
+        if (k == out.n) push(&out, p->arena, ((Row){.name = name, .count = 1}));
+        add(&out.at[k], s);
     }
     if (out.n) qsort(out.at, (size_t)out.n, sizeof *out.at, by_total);
     if (!single) fold(&out, p->arena);

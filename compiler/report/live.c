@@ -58,15 +58,10 @@ Holders largest_holders(const Plan *p, ArenaKind arena, int program, int event, 
         const Storage *s = &p->storages[i];
         if (!(classes >> s->cls & 1) || !storage_alive(s, arena, program, event)) continue;
         const char *pattern = path_pattern(p->arena, s->owner);
-        intptr_t k = (intptr_t)map_get(index, pattern);
-        if (!k) {
-            push(&out, p->arena, ((Holder){pattern, 0, 0}));
-            map_put(index, pattern, (void *)(k = out.n));
-        }
-        out.at[k - 1].bytes += s->size;
-        if (map_get(seen, s->owner)) continue;
-        map_put(seen, s->owner, &out);
-        out.at[k - 1].owners++;
+        int k = map_index(index, pattern), owners = map_len(seen);
+        if (k == out.n) push(&out, p->arena, ((Holder){pattern, 0, 0}));
+        out.at[k].bytes += s->size;
+        out.at[k].owners += map_index(seen, s->owner) == owners;
     }
     if (out.n) qsort(out.at, (size_t)out.n, sizeof *out.at, by_bytes);
     return out;

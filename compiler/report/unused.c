@@ -71,12 +71,9 @@ static Folds folds_of(Arena *a, const Paths *paths) {
     for (int i = 0; i < paths->n; i++) {
         int numbers[MOST_NUMBERS], slots = numbers_of(paths->at[i], numbers);
         const char *pattern = slots ? path_pattern(a, paths->at[i]) : paths->at[i];
-        intptr_t k = (intptr_t)map_get(index, pattern);
-        if (!k) {
-            push(&out, a, ((Fold){.pattern = pattern, .slots = slots}));
-            map_put(index, pattern, (void *)(k = out.n));
-        }
-        Fold *f = &out.at[k - 1];
+        int k = map_index(index, pattern);
+        if (k == out.n) push(&out, a, ((Fold){.pattern = pattern, .slots = slots}));
+        Fold *f = &out.at[k];
         f->members++;
         for (int s = 0; s < slots; s++) push(&f->numbers[s], a, numbers[s]);
     }
