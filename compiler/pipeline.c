@@ -2,6 +2,7 @@
  * Relies on: every pass.
  * Relied on by: main.c, the tests. */
 #include "pipeline.h"
+#include "cost/timeline.h"
 #include "extension/extension.h"
 #include "passes/passes.h"
 #include "verify/verify.h"

@@ -1,6 +1,7 @@
 /* From what stands on the command line to a plan, and where reports go.
  * Relies on: front end, pipeline, devices, report (plan_read).
  * Relied on by: every command but data. */
+#include "../cost/timeline.h"
 #include "../devices/device.h"
 #include "../frontend/frontend.h"
 #include "../passes/passes.h"

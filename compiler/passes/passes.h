@@ -31,9 +31,6 @@ Schedule *order(const Graph *g, const Device *d,
                 Plan *plan); /* fills plan->programs[].events (no waits), storages (no offsets), accesses */
 void place(Plan *plan, const Schedule *s, int redzone); /* offsets, arena bytes, bounds */
 void wait_pass(Plan *plan, const Schedule *s);          /* waits */
-void simulate(Plan *plan, const Device *d);             /* times */
-/* What if collectives came later: each is held back for so long, by stream. The schedule stays; times are new. */
-void delay_collectives(Plan *plan, const double *delay_us);
 
 /* Parameters that the loss does not reach, inputs that nothing reads, modules that are never called. */
 void unused(Plan *plan);

@@ -1,6 +1,7 @@
 /* What device profiles say of kernels: reading, refusals, and how times follow from points.
  * Relies on: Criterion; devices/, cost/.
  * Relied on by: make unit. */
+#include "cost/timeline.h"
 #include "devices/device.h"
 #include "passes/passes.h"
 

@@ -1,6 +1,7 @@
 /* order, place, wait and simulate on plans made by hand and by chance, against brute force.
  * Relies on: Criterion; passes/, devices/.
  * Relied on by: make test. */
+#include "cost/timeline.h"
 #include "passes/pack.h"
 #include "passes/passes.h"
 

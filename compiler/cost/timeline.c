@@ -1,0 +1,89 @@
+/* timeline: when events run. A stream runs its events one after another. Kernels take longer while collectives and
+ * copies run, copies while others run the other way. Relies on: event_duration_us and its like (duration.c).
+ * Relied on by: simulate, order. */
+#include "timeline.h"
+
+#include <math.h>
+
+static bool copies(Stream s) {
+    return s == FETCH || s == OFFLOAD;
+}
+
+static Track track_new(Arena *a, int n) {
+    return (Track){NEW_ARRAY(a, Span, n + 1), 0, 0};
+}
+
+Timeline *timeline_new(Arena *a, const Plan *plan, const PlanProgram *p, const Device *d) {
+    Timeline *t = NEW(a, Timeline);
+    bool deterministic = !plan->graph || plan->graph->deterministic;
+    double **lists[] = {&t->alone, &t->start, &t->end, &t->least, &t->both, &t->share};
+    int length[N_STREAMS] = {0};
+    t->p = p;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) *lists[i] = NEW_ARRAY(a, double, p->n + 1);
+    for (int i = 0; i < p->n; i++) {
+        const Event *e = &p->events[i];
+        t->alone[i] =
+            d ? event_duration_us(d, e, event_group(plan, e), event_here(plan, e), deterministic) : e->duration_us;
+        t->least[i] = d ? copy_slows(d, plan, e, false) : 1;
+        t->both[i] = d ? copy_slows(d, plan, e, true) : 1;
+        t->share[i] = d ? event_slows_others(d, e) : 0;
+        length[e->stream]++;
+    }
+    for (int s = 0; s < N_STREAMS; s++) t->ran[s] = track_new(a, length[s]);
+    t->beside[FETCH][OFFLOAD] = track_new(a, length[OFFLOAD]);
+    t->beside[OFFLOAD][FETCH] = track_new(a, length[FETCH]);
+    timeline_restart(t);
+    return t;
+}
+
+void timeline_restart(Timeline *t) {
+    Track *up = &t->beside[OFFLOAD][FETCH], *down = &t->beside[FETCH][OFFLOAD], old_up = *up, old_down = *down;
+    *up = t->ran[FETCH], *down = t->ran[OFFLOAD];
+    t->ran[FETCH] = old_up, t->ran[OFFLOAD] = old_down;
+    up->at = down->at = 0;
+    for (int s = 0; s < N_STREAMS; s++) {
+        t->free[s] = 0;
+        t->ran[s].n = 0;
+        t->beside[COMPUTE][s] = t->ran[s];
+        t->beside[COMPUTE][s].at = 0;
+    }
+}
+
+/* When an event ends that starts at `start`: it does what it does alone, slower while others run beside it. */
+static double end_of(Timeline *t, int event, double start) {
+    Stream stream = t->p->events[event].stream;
+    double now = start, left = t->alone[event];
+    for (;;) {
+        double slower = t->least[event], next = now + 1e18;
+        for (int s = 0; s < N_STREAMS; s++) {
+            Track *b = &t->beside[stream][s];
+            while (b->at < b->n && b->span[b->at].end <= now) b->at++; /* a stream's time only grows */
+            if (b->at == b->n) continue;
+            const Span *x = &b->span[b->at];
+            bool runs = x->start <= now;
+            if (runs && stream == COMPUTE) slower += x->share;
+            if (runs && stream != COMPUTE) slower = t->both[event];
+            next = fmin(next, runs ? x->end : x->start);
+        }
+        double done = (next - now) / slower;
+        if (done >= left) return now + left * slower;
+        left -= done;
+        now = next;
+    }
+}
+
+/* What a prediction cannot know is cut off: times of 17 digits take longer to write than all else of an event. */
+static double picoseconds(double us) {
+    return rint(us * 1e6) / 1e6;
+}
+
+double timeline_run(Timeline *t, int event, double ready) {
+    Stream s = t->p->events[event].stream;
+    double start = t->start[event] = picoseconds(fmax(ready, t->free[s]));
+    t->free[s] = t->end[event] = start + picoseconds(end_of(t, event, start) - start);
+    if (s != COMPUTE && (copies(s) || t->share[event] > 0)) {
+        t->ran[s].span[t->ran[s].n++] = (Span){start, t->end[event], t->share[event]};
+        t->beside[COMPUTE][s].n = t->ran[s].n;
+    }
+    return t->end[event];
+}
