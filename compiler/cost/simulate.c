@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-enum { AGAIN = 4 }; /* walks in which copies up and down learn when the others run */
+enum { WALKS = 5 }; /* of programs with copies both ways, which learn from the walk before when the others run */
 
 static bool hides(Stream s) {
     return s == GATHER || s == REDUCE || s == OFFLOAD || s == FETCH;
@@ -19,6 +19,7 @@ static double picoseconds(double us) {
  * wait for: while it idles for one of those streams, and after its last event. */
 static void walk(Timeline *t, PlanProgram *p) {
     double total = 0;
+    timeline_restart(t, true);
     p->exposed_us = 0;
     for (int i = 0; i < p->n; i++) {
         const Event *e = &p->events[i];
@@ -109,11 +110,8 @@ void simulate(Plan *plan, const Device *d) {
         PlanProgram *p = &plan->programs[i];
         Arena *own = arena_new();
         Timeline *t = timeline_new(own, plan, p, d);
-        walk(t, p);
-        for (int again = 0; again < AGAIN && has_stream(p, FETCH) && has_stream(p, OFFLOAD); again++) {
-            timeline_restart(t);
-            walk(t, p);
-        }
+        int walks = has_stream(p, FETCH) && has_stream(p, OFFLOAD) ? WALKS : 1;
+        for (int k = 0; k < walks; k++) walk(t, p);
         take_times(t, p);
         arena_free(own);
     }

@@ -1,16 +1,12 @@
 /* timeline: when events run. A stream runs its events one after another. Kernels take longer while collectives and
  * copies run, copies while others run the other way. Relies on: event_duration_us and its like (duration.c).
- * Relied on by: simulate, order. */
+ * Relied on by: simulate.c, compiler/schedule/. */
 #include "timeline.h"
 
 #include <math.h>
 
 static bool copies(Stream s) {
     return s == FETCH || s == OFFLOAD;
-}
-
-static Track track_new(Arena *a, int n) {
-    return (Track){NEW_ARRAY(a, Span, n + 1), 0, 0};
 }
 
 Timeline *timeline_new(Arena *a, const Plan *plan, const PlanProgram *p, const Device *d) {
@@ -29,24 +25,28 @@ Timeline *timeline_new(Arena *a, const Plan *plan, const PlanProgram *p, const D
         t->share[i] = d ? event_slows_others(d, e) : 0;
         length[e->stream]++;
     }
-    for (int s = 0; s < N_STREAMS; s++) t->ran[s] = track_new(a, length[s]);
-    t->beside[FETCH][OFFLOAD] = track_new(a, length[OFFLOAD]);
-    t->beside[OFFLOAD][FETCH] = track_new(a, length[FETCH]);
-    timeline_restart(t);
+    for (int s = 0; s < N_STREAMS; s++) {
+        if (s != COMPUTE) t->ran[s].span = NEW_ARRAY(a, Span, length[s] + 1);
+        if (copies((Stream)s)) t->before[s].span = NEW_ARRAY(a, Span, length[s] + 1);
+    }
+    timeline_restart(t, false);
     return t;
 }
 
-void timeline_restart(Timeline *t) {
-    Track *up = &t->beside[OFFLOAD][FETCH], *down = &t->beside[FETCH][OFFLOAD], old_up = *up, old_down = *down;
-    *up = t->ran[FETCH], *down = t->ran[OFFLOAD];
-    t->ran[FETCH] = old_up, t->ran[OFFLOAD] = old_down;
-    up->at = down->at = 0;
+void timeline_restart(Timeline *t, bool repeated) {
     for (int s = 0; s < N_STREAMS; s++) {
+        if (copies((Stream)s)) {
+            Track old = t->before[s];
+            t->before[s] = t->ran[s];
+            t->ran[s] = old;
+        }
         t->free[s] = 0;
         t->ran[s].n = 0;
-        t->beside[COMPUTE][s] = t->ran[s];
-        t->beside[COMPUTE][s].at = 0;
+        t->beside[COMPUTE][s] = (Cursor){&t->ran[s], 0};
     }
+    const Track *other = repeated ? t->before : t->ran;
+    t->beside[FETCH][OFFLOAD] = (Cursor){&other[OFFLOAD], 0};
+    t->beside[OFFLOAD][FETCH] = (Cursor){&other[FETCH], 0};
 }
 
 /* When an event ends that starts at `start`: it does what it does alone, slower while others run beside it. */
@@ -56,10 +56,11 @@ static double end_of(Timeline *t, int event, double start) {
     for (;;) {
         double slower = t->least[event], next = now + 1e18;
         for (int s = 0; s < N_STREAMS; s++) {
-            Track *b = &t->beside[stream][s];
-            while (b->at < b->n && b->span[b->at].end <= now) b->at++; /* a stream's time only grows */
-            if (b->at == b->n) continue;
-            const Span *x = &b->span[b->at];
+            Cursor *b = &t->beside[stream][s];
+            if (!b->track) continue;
+            while (b->at < b->track->n && b->track->span[b->at].end <= now) b->at++; /* a stream's time only grows */
+            if (b->at == b->track->n) continue;
+            const Span *x = &b->track->span[b->at];
             bool runs = x->start <= now;
             if (runs && stream == COMPUTE) slower += x->share;
             if (runs && stream != COMPUTE) slower = t->both[event];
@@ -81,9 +82,7 @@ double timeline_run(Timeline *t, int event, double ready) {
     Stream s = t->p->events[event].stream;
     double start = t->start[event] = picoseconds(fmax(ready, t->free[s]));
     t->free[s] = t->end[event] = start + picoseconds(end_of(t, event, start) - start);
-    if (s != COMPUTE && (copies(s) || t->share[event] > 0)) {
+    if (s != COMPUTE && (copies(s) || t->share[event] > 0))
         t->ran[s].span[t->ran[s].n++] = (Span){start, t->end[event], t->share[event]};
-        t->beside[COMPUTE][s].n = t->ran[s].n;
-    }
     return t->end[event];
 }

@@ -1,38 +1,43 @@
 /* A timeline: streams that run a program's events on a device, one after another each, with what they take from one
- * another. Whoever issues events chooses the order: simulate walks a plan's, order makes one.
- * Relies on: device profiles, plan.h.
- * Relied on by: simulate.c, order, the planner's estimates. */
+ * another. Whoever issues events chooses the order: simulate walks a plan's, order makes one. Relies on: device
+ * profiles, plan.h. Relied on by: simulate.c, compiler/schedule/order.c and what it consists of. */
 #ifndef SHARDC_TIMELINE_H
 #define SHARDC_TIMELINE_H
 
 #include "../devices/device.h"
 
 typedef struct {
-    double start, end, share; /* by `share` kernels take longer meanwhile */
+    double start, end, share; /* kernels take longer by `share` meanwhile */
 } Span;
 
 typedef struct {
     Span *span; /* in order of time */
-    int n, at;  /* at: the first that was not over when last looked at */
+    int n;
 } Track;
 
 typedef struct {
+    const Track *track;
+    int at; /* the first span that was not over when last looked at */
+} Cursor;
+
+typedef struct {
     const PlanProgram *p;
-    double *alone;                      /* by event: its duration with nothing beside it, us */
-    double *start, *end;                /* by event, once it has run */
-    double free[N_STREAMS];             /* when a stream has ended what it was given */
-    double *least, *both, *share;       /* by event: factors of a copy alone and beside one the other way; as in Span */
-    Track ran[N_STREAMS];               /* this run's collectives and copies */
-    Track beside[N_STREAMS][N_STREAMS]; /* what slows events of the first stream on the second */
+    double *alone;                /* by event: its duration with nothing beside it, us */
+    double *start, *end;          /* by event, once it has run */
+    double free[N_STREAMS];       /* by then a stream has ended what it was given */
+    double *least, *both, *share; /* by event: a copy's factors by itself and beside the other way; Span.share */
+    Track ran[N_STREAMS], before[N_STREAMS]; /* collectives and copies of this run; copies of the one before */
+    Cursor beside[N_STREAMS][N_STREAMS];     /* what slows events of the first stream, by stream */
 } Timeline;
 
 /* For the events of `p`, in any order. Without a device events take the durations that they have, whatever else runs.
  */
 Timeline *timeline_new(Arena *a, const Plan *plan, const PlanProgram *p, const Device *d);
-/* All streams are free again. Copies learn from the run before when those the other way run. */
-void timeline_restart(Timeline *t);
-/* The event runs as soon as its stream is free, but not before `ready`. Returns its end. What runs beside kernels is to
- * be given before them; what comes later counts for those that follow. */
+/* All streams are free again. Copies the other way that slow a copy are those of the run before (`repeated`: it had the
+ * same events in the same order), or those of this run, as far as they have been issued. */
+void timeline_restart(Timeline *t, bool repeated);
+/* The event runs as soon as its stream is free, but not before `ready`. Returns its end. Of what runs beside kernels
+ * those take note that are issued later. */
 double timeline_run(Timeline *t, int event, double ready);
 
 /* ── simulate.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
