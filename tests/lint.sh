@@ -12,7 +12,7 @@ complain "asks for an op by name outside ir/ (use a trait of ops.def, or say her
     "$(grep -rnE '(case|[!=]=) *OP_[a-z]' compiler --include='*.[ch]' | grep -vE "^compiler/(ir/|$about)|OP_fused")"
 complain "reads an operand, a result or an attribute by its number (write its name: op->matmul.bias, k->bias):" \
     "$(git grep -nE '(->|\.)(in|out|t|[if])\[[0-9]+\]' -- $sources; git grep -nE '(^|[^A-Za-z0-9_>.])t\[[0-9]' -- 'runtime/*')"
-complain "verify/ knows more than the plan:" "$(grep -nE '#include .*(passes|emit|frontend|report)/' compiler/verify/*.[ch])"
+complain "verify/ knows more than the plan:" "$(grep -nE '#include .*(passes|schedule|emit|frontend|report)/' compiler/verify/*.[ch])"
 complain "a path of one machine:" "$(git grep -nIE '(^|[^A-Za-z0-9_.])/(work|farm|root|home)/' -- . ':!tests/lint.sh')"
 complain "unfinished:" "$(git grep -nE 'TODO|FIXME|\bXXX\b|\bHACK\b' -- '*.c' '*.h' '*.lua' '*.py' '*.sh' ':!tests/lint.sh')"
 complain "longer than 900 lines:" "$(git ls-files '*.c' '*.h' '*.lua' | grep -v '^generated/' | xargs wc -l | awk '$2 != "total" && $1 > 900 { print $1, $2 }')"

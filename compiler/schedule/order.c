@@ -1,0 +1,295 @@
+/* order: the issue order of each program, by a list scheduler. Forward, recompute and backward keep the graph's order;
+ * a walk over these pinned events issues the movable ones between them, each as soon as what it depends on has been
+ * issued, what its class may have in flight leaves room (in_flight.c), and its policy says so (policy.c); the timeline
+ * says meanwhile when events end. What place may count on become order edges; only those that it does count on become
+ * waits. Relies on: storages, schedule.h, cost/timeline.h. Relied on by: pipeline.c. */
+#include "order.h"
+
+#include "../passes/passes.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ── indices ───────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void count_links(Links *l, const Edges *edges, bool by_target, int *next) { /* next: NULL only counts */
+    for (int i = 0; i < edges->n; i++) {
+        Edge x = edges->at[i];
+        int key = by_target ? x.to : x.from, other = by_target ? x.from : x.to;
+        if (next)
+            l->event[next[key]++] = other;
+        else
+            l->at[key + 1]++;
+    }
+}
+
+static Links links_of(const Order *o, const Edges *const *lists, int nlists, bool by_target) {
+    int n = o->p->n, total = 0;
+    Links l = {NEW_ARRAY(o->a, int, n + 2), NULL};
+    for (int i = 0; i < nlists; i++) count_links(&l, lists[i], by_target, NULL), total += lists[i]->n;
+    for (int e = 0; e < n; e++) l.at[e + 1] += l.at[e];
+    int *next = NEW_ARRAY(o->a, int, n + 2);
+    memcpy(next, l.at, sizeof *next * (size_t)(n + 1));
+    l.event = NEW_ARRAY(o->a, int, total + 1);
+    for (int i = 0; i < nlists; i++) count_links(&l, lists[i], by_target, next);
+    return l;
+}
+
+static void index_uses(Order *o) {
+    int n = o->plan->nstorages;
+    int **lists[] = {&o->first, &o->use, &o->last};
+    for (int i = 0; i < 3; i++) {
+        *lists[i] = NEW_ARRAY(o->a, int, n + 1);
+        for (int s = 0; s < n; s++) (*lists[i])[s] = -1;
+    }
+    for (int e = 0; e < o->p->n; e++) {
+        const Event *ev = &o->p->events[e];
+        for (int i = 0; i < ev->nreads + ev->nwrites; i++) {
+            int s = (i < ev->nreads ? ev->reads[i] : ev->writes[i - ev->nreads]).storage;
+            if (o->first[s] < 0)
+                o->first[s] = e;
+            else if (o->use[s] < 0 && o->first[s] != e)
+                o->use[s] = e;
+            o->last[s] = e;
+        }
+    }
+}
+
+/* ── a heap: the smallest key first, of equal ones the event that the graph has first ──────────────────────────── */
+static bool before(Entry a, Entry b) {
+    return a.key != b.key ? a.key < b.key : a.event < b.event;
+}
+
+static void heap_put(Heap *h, double key, int e) {
+    Entry x = {key, e};
+    int i = h->n++;
+    for (; i > 0 && before(x, h->at[(i - 1) / 2]); i = (i - 1) / 2) h->at[i] = h->at[(i - 1) / 2];
+    h->at[i] = x;
+}
+
+static int heap_take(Heap *h) {
+    Entry x = h->at[--h->n];
+    int top = h->at[0].event, i = 0;
+    for (int c; (c = 2 * i + 1) < h->n; i = c) {
+        if (c + 1 < h->n && before(h->at[c + 1], h->at[c])) c++;
+        if (!before(h->at[c], x)) break;
+        h->at[i] = h->at[c];
+    }
+    h->at[i] = x;
+    return top;
+}
+
+/* ── the list scheduler: a walk over the pinned events, which issues the movable ones between them ─────────────── */
+static double time_now(const Order *o) {
+    return o->t->free[COMPUTE];
+}
+
+static bool over(const Order *o) {
+    return o->now > o->npinned;
+}
+
+/* An event of which all needs have been issued is ready, or waits for what its policy says. What takes something that
+ * comes back from host memory, or is made there, waits for the end of the backward. */
+static void admit(Order *o, int e) {
+    const Policy *policy = policy_of(o, e);
+    double time = 0;
+    int behind = policy->earliest == REDUCE_UNDER_WAY && o->nreduces > 1 ? -1 : -2;
+    bool last = o->at_end[e];
+    for (int i = o->pred.at[e]; i < o->pred.at[e + 1] && policy->earliest == GRADIENT_HERE; i++) {
+        int p = o->pred.event[i];
+        Stream s = stream_of(o, p);
+        if (o->class[p] == REDUCE_GRADIENT) {
+            time = fmax(time, o->ended[p]);
+            if (o->place[p] > behind) behind = o->place[p];
+        }
+        last |= s != REDUCE && s != COMPUTE && s != GATHER;
+    }
+    if (!over(o) && (last || behind >= o->last_reduce))
+        push(&o->behind, o->a, e);
+    else if (!over(o) && time > time_now(o))
+        heap_put(&o->waiting, time, e);
+    else
+        heap_put(&o->ready, o->at_end[e] ? 0 : policy->priority, e);
+}
+
+static void admit_behind(Order *o) {
+    int n = o->behind.n;
+    o->behind.n = 0; /* admit may put an event back to where it was read, never beyond */
+    for (int i = 0; i < n; i++) admit(o, o->behind.at[i]);
+}
+
+static bool is_admitted(const Order *o, int e) { /* once nothing is missing; others have an issuer of their own */
+    return o->class[e] != PINNED && !o->first_use[e] && policy_of(o, e)->earliest != JUST_IN_TIME;
+}
+
+/* Issues an event, and before it what of its needs is still missing. It does not start before `ready`. */
+static void issue(Order *o, int e, double ready) {
+    if (o->issued[e]) return;
+    o->issued[e] = true;
+    double since = time_now(o);
+    for (int i = o->needs.at[e]; i < o->needs.at[e + 1]; i++) {
+        issue(o, o->needs.event[i], 0);
+        ready = fmax(ready, o->t->end[o->needs.event[i]]);
+    }
+    bool collective = event_of(o, e)->comm >= 0;
+    double end = timeline_run(o->t, e, collective ? fmax(ready, o->chain_free) : ready);
+    if (collective) o->chain_free = end;
+    o->issue[o->nissued++] = e;
+    o->place[e] = o->now;
+    o->ended[e] = since + policy_of(o, e)->margin * (end - since);
+    if (policy_of(o, e)->margin > 0) heap_put(&o->ending, o->ended[e], e);
+    for (int i = o->allows.at[e]; i < o->allows.at[e + 1] && !o->first_use[e]; i++) {
+        int s = o->allows.event[i];
+        if (--o->missing[s] == 0 && is_admitted(o, s)) admit(o, s);
+    }
+    if (o->class[e] != REDUCE_GRADIENT) return;
+    streamed_reduce(o, e);
+    if (o->now == o->last_reduce) return;
+    o->last_reduce = o->now;
+    admit_behind(o);
+}
+
+static void issue_movable(Order *o) {
+    double ready;
+    for (int e;;) {
+        while (o->waiting.n && (over(o) || o->waiting.at[0].key <= time_now(o))) {
+            e = heap_take(&o->waiting);
+            heap_put(&o->ready, policy_of(o, e)->priority, e);
+        }
+        if (o->ready.n)
+            issue(o, heap_take(&o->ready), 0);
+        else if ((e = streamed_next(o, &ready)) >= 0)
+            issue(o, e, ready);
+        else
+            return;
+    }
+}
+
+static void restart(Order *o, int norder) {
+    timeline_restart(o->t, false);
+    streamed_restart(o);
+    o->order.n = norder;
+    o->nissued = o->behind.n = o->ready.n = o->waiting.n = o->ending.n = o->now = 0;
+    o->last_reduce = -1;
+    o->chain_free = 0;
+    for (int e = 0; e < o->p->n; e++) {
+        o->issued[e] = false;
+        o->missing[e] = 0;
+        for (int i = o->needs.at[e]; i < o->needs.at[e + 1]; i++) o->missing[e] += !o->first_use[o->needs.event[i]];
+    }
+}
+
+/* norder: order edges before any walk. */
+static void walk(Order *o, int norder) {
+    restart(o, norder);
+    for (int e = 0; e < o->p->n; e++)
+        if (!o->missing[e] && is_admitted(o, e)) admit(o, e);
+    for (; o->now < o->npinned; o->now++) {
+        issue_movable(o);
+        int e = o->pinned[o->now]; /* may as well wait for what has surely ended: what that read is free from here on */
+        while (o->ending.n && o->ending.at[0].key <= time_now(o)) add_order(o, heap_take(&o->ending), e);
+        issue(o, e, 0);
+    }
+    issue_movable(o);
+    o->now++; /* the end */
+    admit_behind(o);
+    for (int e = 0; e < o->p->n; e++)
+        if (o->first_use[e]) admit(o, e);
+    issue_movable(o);
+}
+
+/* ── what one walk learns for the next ─────────────────────────────────────────────────────────────────────────── */
+static bool takes_gradient(const Order *o, int e) {
+    for (int i = o->pred.at[e]; i < o->pred.at[e + 1]; i++) {
+        EventClass c = o->class[o->pred.event[i]];
+        if (c == REDUCE_GRADIENT || c == TAKE_GRADIENT) return true;
+    }
+    return false;
+}
+
+/* The last reduces have no gradients beside them, but updates that could have been made before can wait for that: as
+ * many as it takes, the latest first. Little else is live at the end, so the gradients that they keep cost no memory.
+ */
+static bool cover_last_reduces(Order *o) {
+    double reduced = 0, computed = 0;
+    for (int e = 0; e < o->p->n; e++) {
+        if (o->class[e] == REDUCE_GRADIENT) reduced = fmax(reduced, o->t->end[e]);
+        if (stream_of(o, e) == COMPUTE && o->place[e] <= o->npinned) computed = fmax(computed, o->t->end[e]);
+    }
+    bool some = false;
+    for (int i = o->nissued; i-- > 0 && computed < reduced;) {
+        int e = o->issue[i];
+        if (policy_of(o, e)->latest != AT_END || o->place[e] > o->npinned || !takes_gradient(o, e)) continue;
+        o->at_end[e] = some = true;
+        reduced -= o->t->alone[e];
+    }
+    return some;
+}
+
+/* ── a program ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* What depends on nothing and is held by no limit comes with its first user, or where the graph has it. */
+static void find_first_use(Order *o) {
+    for (int e = 0; e < o->p->n; e++) {
+        bool limited = stream_of(o, e) == GATHER || stream_of(o, e) == FETCH;
+        if (o->class[e] == PINNED || limited || o->pred.at[e] < o->pred.at[e + 1]) continue;
+        o->first_use[e] = o->succ.at[e] < o->succ.at[e + 1];
+        if (!o->first_use[e] && o->home[e] >= 0) push(&o->sequence, o->a, ((Edge){o->home[e], e}));
+    }
+}
+
+static Order *order_new(Arena *a, const Graph *g, const Device *d, const Plan *plan, const PlanProgram *p) {
+    Order *o = NEW(a, Order);
+    *o = (Order){.g = g, .plan = plan, .p = p, .a = a, .t = timeline_new(a, plan, p, d)};
+    int **ints[] = {&o->home, &o->pinned, &o->missing, &o->issue, &o->place};
+    bool **flags[] = {&o->issued, &o->first_use, &o->at_end, &o->limited};
+    Heap *heaps[] = {&o->ready, &o->waiting, &o->ending};
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) *ints[i] = NEW_ARRAY(a, int, p->n + 1);
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) *flags[i] = NEW_ARRAY(a, bool, p->n + 1);
+    for (size_t i = 0; i < sizeof heaps / sizeof *heaps; i++) heaps[i]->at = NEW_ARRAY(a, Entry, p->n + 1);
+    o->class = NEW_ARRAY(a, EventClass, p->n + 1);
+    o->ended = NEW_ARRAY(a, double, p->n + 1);
+    return o;
+}
+
+static void renumber(Edges *l, const int *place) {
+    for (int i = 0; i < l->n; i++) l->at[i] = (Edge){place[l->at[i].from], place[l->at[i].to]};
+}
+
+static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *plan, int program) {
+    PlanProgram *p = &plan->programs[program];
+    Arena *a = arena_new();
+    Order *o = order_new(a, g, d, plan, p);
+    const Edges *data = &o->data, *all[] = {&o->data, &o->order, &o->sequence};
+    find_conflicts(a, plan, program, &o->data);
+    o->pred = links_of(o, &data, 1, true);
+    o->succ = links_of(o, &data, 1, false);
+    index_uses(o);
+    classify(o);
+    limit_in_flight(o);
+    find_first_use(o);
+    o->needs = links_of(o, all, 3, true);
+    o->allows = links_of(o, all, 3, false);
+    int norder = o->order.n;
+    walk(o, norder);
+    bool streams = streamed_learn(o), covers = cover_last_reduces(o);
+    if (streams || covers) walk(o, norder);
+    if (o->nissued != p->n) bug(NOWHERE, "program %s: %d of %d events were issued", p->name, o->nissued, p->n);
+    Event *sorted = NEW_ARRAY(plan->arena, Event, p->n + 1);
+    int *place = NEW_ARRAY(a, int, p->n + 1);
+    for (int i = 0; i < p->n; i++) {
+        sorted[i] = p->events[o->issue[i]];
+        place[o->issue[i]] = i;
+    }
+    p->events = sorted;
+    renumber(&o->data, place);
+    renumber(&o->order, place);
+    schedule_program(s, plan, program, &o->data, &o->order);
+    arena_free(a);
+}
+
+Schedule *order(const Graph *g, const Device *d, Plan *plan) {
+    if (!plan->arena) plan->arena = g->arena;
+    derive_storages(g, plan);
+    Schedule *s = schedule_new(plan);
+    for (int i = 0; i < plan->nprograms; i++) order_program(s, g, d, plan, i);
+    return s;
+}
