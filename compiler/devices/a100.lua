@@ -2,7 +2,8 @@
 return {
   name = "a100", target = "cuda", arch = "sm_80",
   source = "data sheet",
-  ranks_per_node = 8, multiprocessors = 108,
+  ranks_per_node = 8,
+  multiprocessors = 108,
   memory_bytes = 80 * 2^30, usable_bytes = 79.1 * 2^30,
   memory_bandwidth = 2.039e12,
   flops = { bf16 = 312e12, fp16 = 312e12, fp32 = 19.5e12, fp64 = 19.5e12 }, -- dense

@@ -2,7 +2,8 @@
 return {
   name = "b200", target = "cuda", arch = "sm_100",
   source = "data sheet",
-  ranks_per_node = 8, multiprocessors = 148,
+  ranks_per_node = 8,
+  multiprocessors = 148,
   memory_bytes = 180 * 2^30, usable_bytes = 178 * 2^30,
   memory_bandwidth = 8e12,
   flops = { bf16 = 2250e12, fp16 = 2250e12, fp8_e4m3 = 4500e12, fp8_e5m2 = 4500e12, fp32 = 75e12, fp64 = 37e12 }, -- dense

@@ -2,7 +2,8 @@
 return {
   name = "h100", target = "cuda", arch = "sm_90",
   source = "data sheet",
-  ranks_per_node = 8, multiprocessors = 132,
+  ranks_per_node = 8,
+  multiprocessors = 132,
   memory_bytes = 80 * 2^30, usable_bytes = 79.1 * 2^30,
   memory_bandwidth = 3.35e12,
   flops = { bf16 = 989e12, fp16 = 989e12, fp8_e4m3 = 1979e12, fp8_e5m2 = 1979e12, fp32 = 67e12, fp64 = 67e12 }, -- dense

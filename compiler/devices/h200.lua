@@ -7,7 +7,8 @@
 return {
   name = "h200", target = "cuda", arch = "sm_90",
   source = "measured 2026-11-20, CUDA 13.0, driver 580.159",
-  ranks_per_node = 8, multiprocessors = 132,
+  ranks_per_node = 8,
+  multiprocessors = 132,
   memory_bytes = 150754820096, usable_bytes = 150109880320,
   memory_bandwidth = 4.137e+12, -- largest copy, read and write
   flops = { bf16 = 989e12, fp16 = 989e12, fp8_e4m3 = 1979e12, fp8_e5m2 = 1979e12, fp32 = 67e12, fp64 = 67e12 }, -- data sheet, dense

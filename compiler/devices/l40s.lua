@@ -2,7 +2,8 @@
 return {
   name = "l40s", target = "cuda", arch = "sm_89",
   source = "data sheet",
-  ranks_per_node = 8, multiprocessors = 142,
+  ranks_per_node = 8,
+  multiprocessors = 142,
   memory_bytes = 48 * 2^30, usable_bytes = 44.4 * 2^30, -- GDDR6 with ECC
   memory_bandwidth = 864e9,
   flops = { bf16 = 362e12, fp16 = 362e12, fp8_e4m3 = 733e12, fp8_e5m2 = 733e12, fp32 = 91.6e12, fp64 = 1.43e12 }, -- dense

@@ -2,7 +2,8 @@
 return {
   name = "rtx4090", target = "cuda", arch = "sm_89",
   source = "data sheet",
-  ranks_per_node = 8, multiprocessors = 128,
+  ranks_per_node = 8,
+  multiprocessors = 128,
   memory_bytes = 24 * 2^30, usable_bytes = 23.5 * 2^30,
   memory_bandwidth = 1.008e12,
   flops = { bf16 = 165.2e12, fp16 = 165.2e12, fp8_e4m3 = 330.3e12, fp8_e5m2 = 330.3e12, fp32 = 82.6e12, fp64 = 1.29e12 }, -- dense, sums in fp32

@@ -66,7 +66,7 @@ struct slot {
 template <class ARGS> struct op_of;
 #define RESULT(name, flags) {1, true},
 #define RESULTS(name, n) {n, true},
-#define OPERAND(name, flags) {1, ((flags) & UPDATED) != 0},
+#define OPERAND(name, flags) {1, ((flags)&UPDATED) != 0},
 #define OPERANDS(name, n) {n, false},
 #define OP(name, notation, results, operands, ...)                                                                     \
     extern "C" sc_kernel sc_k_##name;                                                                                  \

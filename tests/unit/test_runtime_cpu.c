@@ -3,8 +3,8 @@
  * Relied on by: make test. */
 #include "../../runtime/cpu/asan.h"
 #include "../../runtime/cpu/rank.h"
-#include "../../runtime/schema/math.h"
 #include "../../runtime/sc_pointwise.h"
+#include "../../runtime/schema/math.h"
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <jansson.h>
