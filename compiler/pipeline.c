@@ -84,7 +84,7 @@ static void prove(const Plan *plan) {
         f->n);
 }
 
-Plan *make_plan(Graph *g, const Device *d, const PipelineOptions *o) {
+Plan *make_plan(const Graph *g, const Device *d, const PipelineOptions *o) {
     Plan *plan = NEW(g->arena, Plan);
     plan->arena = g->arena;
     plan->graph = g;

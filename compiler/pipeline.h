@@ -16,7 +16,7 @@ typedef struct {
     bool quick;             /* check_graph after the last pass alone, not after each */
 } PipelineOptions;
 
-void lower(Graph *g, const Device *d, const PipelineOptions *o);      /* traced model -> g->programs */
-Plan *make_plan(Graph *g, const Device *d, const PipelineOptions *o); /* order, place, wait, verify, simulate */
+void lower(Graph *g, const Device *d, const PipelineOptions *o);            /* traced model -> g->programs */
+Plan *make_plan(const Graph *g, const Device *d, const PipelineOptions *o); /* order, place, wait, verify, simulate */
 
 #endif

@@ -44,7 +44,7 @@ static int64_t offset_in_storage(const Value *v) {
 
 /* The parameter whose place in its unit's flat buffer v shows, whole: what a gather wrote, or its gradient. */
 static const Param *param_at(const Value *v) {
-    const Value *root = value_root((Value *)v);
+    const Value *root = value_root(v);
     const Unit *u = root->state ? root->state->unit : root->def ? root->def->unit : NULL;
     bool frozen = root->state && (root->state->cls == S_FROZEN);
     for (int i = 0; u && i < u->params.n; i++) {
@@ -57,10 +57,10 @@ static const Param *param_at(const Value *v) {
     return NULL;
 }
 
-static void meet(Names *n, Value *v) {
+static void meet(Names *n, const Value *v) {
     if (!v) return;
     const Value *root = value_root(v);
-    const Storage *s = &n->e->plan->storages[root->storage];
+    const Storage *s = &n->e->plan->storages[plan_storage(n->e->plan, v)];
     if (!n->storage[s->id]) {
         n->storage[s->id] = free_name(n, s->name, "storage");
         push(&n->order, n->e->a, s->id);
@@ -90,7 +90,7 @@ Names *names_of(const Emit *e, const PlanProgram *p) {
 }
 
 void add_place(Str *t, const Names *n, const Value *v) {
-    int storage = value_root((Value *)v)->storage;
+    int storage = plan_storage(n->e->plan, v);
     int64_t offset = offset_in_storage(v);
     const Place *p = param_at(v) ? map_get(n->place, place_key(n, storage, offset)) : NULL;
     str_add(t, p ? p->name : n->storage[storage]);

@@ -285,13 +285,13 @@ static void put_event(Text *t, const Event *x) {
 }
 
 /* What the awaited event made for this one: the first value it writes that this one reads. */
-static const Value *awaited_value(const Event *x, const Event *w) {
+static const Value *awaited_value(const Plan *plan, const Event *x, const Event *w) {
     const Op *op = w->op_ir;
     for (int i = 0; i < op->nout + op->nin; i++) {
-        Value *v = i < op->nout ? op->out[i] : op->in[i - op->nout];
+        const Value *v = i < op->nout ? op->out[i] : op->in[i - op->nout];
         if (!v || (i >= op->nout && !updated(op, i - op->nout))) continue;
         for (int k = 0; k < x->nreads; k++)
-            if (value_root(v)->storage == x->reads[k].storage) return v;
+            if (plan_storage(plan, v) == x->reads[k].storage) return v;
     }
     return NULL;
 }
@@ -299,7 +299,7 @@ static const Value *awaited_value(const Event *x, const Event *w) {
 /* Why a wait is there. */
 static void add_wait_comment(Text *t, const Event *x, const Event *w) {
     Str *c = &t->comment;
-    const Value *v = awaited_value(x, w);
+    const Value *v = awaited_value(t->e->plan, x, w);
     str_add(c, "/* ");
     add_comment(c, w->op);
     str_add(c, " ");

@@ -141,14 +141,14 @@ static void put_storages(const Emit *e) {
 /* ── parameters and units ────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* A state that no event touches has no storage. */
-static bool placed(const State *s) {
-    return s && s->value && s->value->storage >= 0;
+static bool placed(const Emit *e, const State *s) {
+    return s && s->value && plan_storage(e->plan, s->value) >= 0;
 }
 static unsigned long long state_at(const Emit *e, const State *s) {
-    return placed(s) ? value_at(e, s->value) : 0;
+    return placed(e, s) ? value_at(e, s->value) : 0;
 }
 static int state_host(const Emit *e, const State *s) {
-    return placed(s) && value_host(e, s->value);
+    return placed(e, s) && value_host(e, s->value);
 }
 
 static const State *buffer_state(const Emit *e, const Param *p) {
@@ -198,7 +198,7 @@ static void put_units(const Emit *e) {
             (long long)(u->numel / u->shards), (long long)(u->frozen_numel / u->shards), c_dtype(u->dtype),
             c_dtype(u->wire), c_dtype(u->m ? u->m->dtype : FP32));
         for (int k = 0; k < 5; k++) put(e, "0x%llx, ", state_at(e, s[k]));
-        for (int k = 0; k < 5; k++) put(e, "%d, ", placed(s[k]));
+        for (int k = 0; k < 5; k++) put(e, "%d, ", placed(e, s[k]));
         for (int k = 0; k < 5; k++) put(e, "%d%s", state_host(e, s[k]), k < 4 ? ", " : "},\n");
     }
     close_table(e, e->g->units.n);
@@ -207,7 +207,7 @@ static void put_units(const Emit *e) {
 /* ── inputs, counts, metrics, groups ─────────────────────────────────────────────────────────────────────────────────
  */
 static unsigned long long input_at(const Emit *e, const Value *v) {
-    return v && v->storage >= 0 ? value_at(e, v) : 0;
+    return v && plan_storage(e->plan, v) >= 0 ? value_at(e, v) : 0;
 }
 
 static void put_inputs(const Emit *e) {

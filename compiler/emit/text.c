@@ -1,5 +1,5 @@
 /* Prints names, literals, addresses and tensors as C.
- * Relies on: text.h; Value.storage and Storage.offset, set by order and place.
+ * Relies on: text.h; Plan.storage_of and Storage.offset, set by order and place.
  * Relied on by: the rest of emit/. */
 #include "text.h"
 #include <ctype.h>
@@ -107,13 +107,14 @@ const char *c_stream(Stream s) {
 }
 
 static const Storage *storage_of(const Emit *e, const Value *v) {
-    const Value *root = v->base ? v->base : v;
-    if (root->storage < 0 || root->storage >= e->plan->nstorages)
+    const Value *root = value_root(v);
+    int storage = plan_storage(e->plan, v);
+    if (storage < 0)
         bug(root->def ? root->def->src : NOWHERE, "value %d of %s has no storage", root->id,
             root->def     ? root->def->id
             : root->state ? root->state->name
                           : "the model");
-    return &e->plan->storages[root->storage];
+    return &e->plan->storages[storage];
 }
 
 uint64_t value_at(const Emit *e, const Value *v) {

@@ -86,7 +86,6 @@ static Value *value_alloc(Graph *g, Dtype d, int dims, const int64_t *shape) {
     v->id = g->values.n;
     v->dtype = d;
     v->dims = dims;
-    v->storage = -1;
     for (int i = 0; i < dims; i++) v->shape[i] = shape[i];
     push(&g->values, g->arena, v);
     return v;

@@ -80,7 +80,6 @@ struct Value {
     bool saved;         /* named in checkpoint's `save` list */
     bool on_host;       /* its bytes lie in the host arena (result of offload) */
     bool offload;       /* offloaded between forward and backward (marked by recompute, acted on by offload) */
-    int storage;        /* of a root: index in Plan.storages, set by order; else -1 */
     bool internal;      /* produced and consumed inside one fused group: no bytes */
     void *scratch;      /* owned by the running pass */
 };
@@ -89,10 +88,16 @@ int64_t param_numel(const Param *p);
 int64_t value_bytes(const Value *v); /* numel × element size, of the values own extent */
 bool value_contiguous(const Value *v);
 bool same_shape(const Value *a, const Value *b);
-static inline Value *value_root(Value *v) { /* the value that owns the bytes */
+static inline Value *writable_root(Value *v) {
     while (v->base) v = v->base;
     return v;
 }
+static inline const Value *const_root(const Value *v) {
+    while (v->base) v = v->base;
+    return v;
+}
+/* The value that owns the bytes: const where v is. */
+#define value_root(v) _Generic((v), Value * : writable_root, const Value * : const_root)(v)
 const char *value_str(Arena *a, const Value *v); /* "bf16[8,2048]" */
 
 /* Results, operands and attributes of an op, by the names of its row in ops.def: parts.matmul.bias; or all in order

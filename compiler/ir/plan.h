@@ -59,7 +59,7 @@ typedef struct {
     double flops, bytes;          /* bytes: memory traffic; for collectives and copies, on the wire or the bus */
     double least_us;              /* takes that long on any device */
     double start_us, duration_us; /* set by simulate */
-    Op *op_ir;                    /* NULL in a plan that was read from JSON */
+    const Op *op_ir;              /* NULL in a plan that was read from JSON */
 } Event;
 
 typedef struct {
@@ -70,7 +70,7 @@ typedef struct {
     int64_t peak[N_ARENAS];     /* persistent + transients, bytes */
     int64_t bound[N_ARENAS];    /* lower bound on it */
     int peak_event;             /* where the device arena's live bytes are largest */
-    Program *ir;
+    const Program *ir;
 } PlanProgram;
 
 bool program_trains(const PlanProgram *p); /* a part of the step: micro, micro_first, micro_last */
@@ -105,7 +105,8 @@ typedef struct {
     PlanProgram *programs;
     int nprograms;
     Storage *storages;
-    int nstorages; /* index = id */
+    int nstorages;   /* index = id */
+    int *storage_of; /* by Value.id, of what owns bytes: index in storages, -1: none; set by order */
     PlanUnit *units;
     int nunits;
     Comm *comms;
@@ -119,8 +120,13 @@ typedef struct {
     double model_flops;                       /* of one rank's micro program, for MFU */
     double peak_flops;                        /* of the device at the matmul dtype */
     Paths unused[N_UNUSED];
-    Graph *graph; /* NULL in a plan read from JSON */
+    const Graph *graph; /* NULL in a plan read from JSON, as storage_of is */
 } Plan;
+
+/* Where v's bytes lie: index in Plan.storages, -1: nowhere. */
+static inline int plan_storage(const Plan *p, const Value *v) {
+    return p->storage_of[value_root(v)->id];
+}
 
 /* Succession of programs that a binary may run: verify proves each, the runtime follows it. */
 typedef struct {

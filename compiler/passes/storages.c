@@ -52,7 +52,7 @@ static int64_t storage_size(int64_t bytes) {
 
 static void derive_states(Derive *d) {
     for (int i = 0; i < d->g->states.n; i++) {
-        State *s = d->g->states.at[i];
+        const State *s = d->g->states.at[i];
         Storage t = {.id = d->storages.n,
                      .cls = state_storage_class(s->cls),
                      .name = s->name,
@@ -64,7 +64,7 @@ static void derive_states(Derive *d) {
                      .size = storage_size(s->numel * dtype_size(s->dtype)),
                      .offset = -1,
                      .first = -1};
-        s->value->storage = t.id;
+        d->plan->storage_of[s->value->id] = t.id;
         push(&d->storages, d->a, t);
     }
 }
@@ -74,8 +74,8 @@ static bool has_event(const Op *op) {
     return !op_is(op, T_VIEW | T_ASSEMBLE);
 }
 
-static void use(Derive *d, const Op *op, Value *v, int event) {
-    Value *root = value_root(v);
+static void use(Derive *d, const Op *op, const Value *v, int event) {
+    const Value *root = value_root(v);
     if (root->state) return;
     Usage *u = &d->usage[root->id];
     u->last = event;
@@ -123,31 +123,31 @@ static const char *owner_of(const Op *def) {
 }
 
 /* ── results that take over a dead operand's bytes ─────────────────────────────────────────────────────────── */
-static bool is_taken(const Op *op, const Value *root) { /* by a result before */
+static bool is_taken(const Derive *d, const Op *op, int storage) { /* by a result before */
     for (int k = 0; k < op->nout; k++)
-        if (value_root(op->out[k])->storage == root->storage) return true;
+        if (plan_storage(d->plan, op->out[k]) == storage) return true;
     return false;
 }
 
-static bool used_once(const Op *op, const Value *root) {
+static bool used_once(const Derive *d, const Op *op, int storage) {
     int uses = 0;
-    for (int k = 0; k < op->nin; k++) uses += op->in[k] && value_root(op->in[k])->storage == root->storage;
-    return uses == 1 && !is_taken(op, root);
+    for (int k = 0; k < op->nin; k++) uses += op->in[k] && plan_storage(d->plan, op->in[k]) == storage;
+    return uses == 1 && !is_taken(d, op, storage);
 }
 
 /* A root's bytes may become result r's: dead after the event, and never seen by another stream (which this one would
  * then have to wait for). */
 static bool is_free(const Derive *d, const Op *op, const Value *root, const Value *r, int event) {
     const Usage *u = &d->usage[root->id];
-    return !root->state && root->storage >= 0 && root->on_host == r->on_host && u->last == event &&
+    return !root->state && plan_storage(d->plan, root) >= 0 && root->on_host == r->on_host && u->last == event &&
            u->streams == 1u << op->stream;
 }
 
 /* A fused kernel reads every operand of an element before it writes the element, so any whole operand that it walks as
  * it walks the result will do. */
 static bool may_lend(const Derive *d, const Op *op, int k, const Value *r, int event) {
-    Value *v = op->in[k], *root = value_root(v);
-    if (!is_free(d, op, root, r, event) || !used_once(op, root)) return false;
+    const Value *v = op->in[k], *root = value_root(v);
+    if (!is_free(d, op, root, r, event) || !used_once(d, op, plan_storage(d->plan, v))) return false;
     if (v->offset || !value_contiguous(v) || value_bytes(v) != value_bytes(root)) return false;
     if (dtype_size(v->dtype) != dtype_size(r->dtype) || value_bytes(v) != value_bytes(r)) return false;
     return op->body ? same_shape(v, r) : op_lends(op, k);
@@ -157,7 +157,7 @@ static int lent_storage(const Derive *d, const Op *op, int result, int event) {
     const Value *r = op->out[result];
     if (!op->body && result != 0) return -1;
     for (int k = 0; k < op->nin; k++)
-        if (op->in[k] && may_lend(d, op, k, r, event)) return value_root(op->in[k])->storage;
+        if (op->in[k] && may_lend(d, op, k, r, event)) return plan_storage(d->plan, op->in[k]);
     return -1;
 }
 
@@ -174,14 +174,14 @@ static bool lies_among(const Value *v, Value *const *list, int n) {
 
 /* The same for results that lie side by side in `whole`, all of them this op's: operands side by side in one root, each
  * where a result will lie, so that an element's results take the bytes of that element's operands. */
-static bool may_lend_pieces(const Op *op, const Value *from, const Value *whole) {
+static bool may_lend_pieces(const Derive *d, const Op *op, const Value *from, const Value *whole) {
     const Op *join = whole->def;
     if (!op->body || !join || !op_is(join, T_ASSEMBLE) || value_bytes(from) != value_bytes(whole)) return false;
     for (int k = 0; k < join->nin; k++)
         if (join->in[k]->def != op) return false;
     int pieces = 0;
     for (int k = 0; k < op->nin; k++) {
-        if (!op->in[k] || value_root(op->in[k])->storage != from->storage) continue;
+        if (!op->in[k] || plan_storage(d->plan, op->in[k]) != plan_storage(d->plan, from)) continue;
         if (!lies_among(op->in[k], join->in, join->nin)) return false;
         pieces++;
     }
@@ -191,15 +191,16 @@ static bool may_lend_pieces(const Op *op, const Value *from, const Value *whole)
 static int lent_whole(const Derive *d, const Op *op, const Value *whole, int event) {
     for (int k = 0; k < op->nin; k++) {
         if (!op->in[k]) continue;
-        Value *root = value_root(op->in[k]);
-        if (is_free(d, op, root, whole, event) && !is_taken(op, root) && may_lend_pieces(op, root, whole))
-            return root->storage;
+        const Value *root = value_root(op->in[k]);
+        int storage = plan_storage(d->plan, root);
+        if (is_free(d, op, root, whole, event) && !is_taken(d, op, storage) && may_lend_pieces(d, op, root, whole))
+            return storage;
     }
     return -1;
 }
 
 /* ── events ────────────────────────────────────────────────────────────────────────────────────────────────── */
-static void make_storage(Derive *d, Value *root, const Op *def, const char *name) {
+static void make_storage(Derive *d, const Value *root, const Op *def, const char *name) {
     Storage t = {.id = d->storages.n,
                  .cls = class_of(d, root, def),
                  .name = name,
@@ -210,13 +211,13 @@ static void make_storage(Derive *d, Value *root, const Op *def, const char *name
                  .offset = -1,
                  .first = -1,
                  .last = -1};
-    root->storage = t.id;
+    d->plan->storage_of[root->id] = t.id;
     push(&d->storages, d->a, t);
 }
 
 static void define(Derive *d, const Op *op, int k, int event) {
-    Value *root = value_root(op->out[k]);
-    if (root->storage >= 0 || root->state || op->out[k]->internal) return;
+    const Value *root = value_root(op->out[k]);
+    if (plan_storage(d->plan, root) >= 0 || root->state || op->out[k]->internal) return;
     const Op *def = root->def ? root->def : op;
     int lent = root == op->out[k] ? lent_storage(d, op, k, event) : lent_whole(d, op, root, event);
     if (lent < 0) {
@@ -227,7 +228,7 @@ static void define(Derive *d, const Op *op, int k, int event) {
         make_storage(d, root, def, arena_printf(d->a, listed ? "%s.%s%d" : "%s.%s", op->id, what, index));
         return;
     }
-    root->storage = lent;
+    d->plan->storage_of[root->id] = lent;
     if (d->storages.at[lent].cls == C_TEMPORARY) d->storages.at[lent].cls = class_of(d, root, def);
 }
 
@@ -254,14 +255,14 @@ static void add_access(Derive *d, int from, int *n, Access x) { /* unless it is 
 }
 
 static Access access_to(const Derive *d, const Op *op, const Value *v) {
-    const Value *root = value_root((Value *)v);
-    if (root->storage < 0)
+    int storage = plan_storage(d->plan, v);
+    if (storage < 0)
         bug(op->src, "%s (%s) uses %s before anything makes it", op->id, op_info[op->kind].name, value_str(d->a, v));
-    const Storage *s = &d->storages.at[root->storage];
+    const Storage *s = &d->storages.at[storage];
     if (s->program >= 0 && s->program != d->program)
         bug(op->src, "%s uses %s, a value of another program", op->id, s->name);
     int64_t size = dtype_size(v->dtype);
-    return (Access){root->storage, v->offset * size, hull(v) * size};
+    return (Access){storage, v->offset * size, hull(v) * size};
 }
 
 /* What an update touches, and whether it reads that too. A store touches as many elements as its value has. */
@@ -325,19 +326,19 @@ static void fill_event(Derive *d, const Op *op, Event *e) {
                  .flops = cost.flops,
                  .bytes = cost.bytes,
                  .least_us = cost.least_us,
-                 .op_ir = (Op *)op};
+                 .op_ir = op};
 }
 
 static void derive_program(Derive *d, const Program *p, PlanProgram *out) {
     int n = 0;
     for (int i = 0; i < p->ops.n; i++) n += has_event(p->ops.at[i]);
-    *out = (PlanProgram){.name = p->name, .events = NEW_ARRAY(d->a, Event, n + 1), .n = n, .ir = (Program *)p};
+    *out = (PlanProgram){.name = p->name, .events = NEW_ARRAY(d->a, Event, n + 1), .n = n, .ir = p};
     find_usage(d, p);
     for (int i = 0, event = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
         if (!has_event(op)) continue;
         for (int k = 0; k < op->nout; k++) define(d, op, k, event);
-        if (op->workspace && op->workspace->storage < 0)
+        if (op->workspace && plan_storage(d->plan, op->workspace) < 0)
             make_storage(d, op->workspace, op, arena_printf(d->a, "%s.workspace", op->id));
         fill_event(d, op, &out->events[event]);
         fill_accesses(d, op, &out->events[event++]);
@@ -362,7 +363,7 @@ static void derive_units(Derive *d) {
                                     .grad_dtype = u->grad_dtype,
                                     .reduce = u->reduce,
                                     .nparams = u->params.n,
-                                    .master_storage = u->master ? u->master->value->storage : -1};
+                                    .master_storage = u->master ? plan_storage(plan, u->master->value) : -1};
     }
 }
 
@@ -370,7 +371,8 @@ void derive_storages(const Graph *g, Plan *plan) {
     Derive d = {.g = g, .plan = plan, .a = plan->arena};
     Arena *scratch = arena_new();
     d.usage = NEW_ARRAY(scratch, Usage, g->values.n + 1);
-    for (int i = 0; i < g->values.n; i++) g->values.at[i]->storage = -1;
+    plan->storage_of = NEW_ARRAY(plan->arena, int, g->values.n + 1);
+    for (int i = 0; i < g->values.n; i++) plan->storage_of[i] = -1;
     derive_states(&d);
     derive_units(&d);
     plan->nprograms = g->programs.n;

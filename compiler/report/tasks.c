@@ -26,8 +26,8 @@ static void put_tensor(Str *s, const Plan *p, const Value *v, int64_t limit) {
         str_add(s, " -");
         return;
     }
-    const Value *root = v->base ? v->base : v;
-    int64_t at = (root->storage >= 0 ? p->storages[root->storage].offset : 0) + v->offset * dtype_size(v->dtype);
+    int storage = plan_storage(p, v);
+    int64_t at = (storage >= 0 ? p->storages[storage].offset : 0) + v->offset * dtype_size(v->dtype);
     int alignment = 0;
     while (alignment < 8 && !(at >> alignment & 1)) alignment++;
     str_addf(s, " %d:%d:", (int)v->dtype, alignment);

@@ -91,11 +91,11 @@ Test(joints, one_product_for_what_reads_one_input) {
 /* Queries, keys and values turn where the product left them. */
 Test(joints, results_lie_where_their_operands_did) {
     Graph *g = lowered(text("", TURN, GATED, WHOLE, BIASES), 1);
-    expect_sound(g);
+    const Plan *plan = expect_sound(g);
     const Program *p = program(g, "micro");
     const Op *turn = first_of(p, OP_rope, FORWARD), *back = first_of(p, OP_rope, BACKWARD);
-    cr_expect_eq(value_root(turn->rope.x)->storage, turn->rope.y->storage);
-    cr_expect_eq(value_root(back->rope.x)->storage, back->rope.y->storage);
+    cr_expect_eq(plan_storage(plan, turn->rope.x), plan_storage(plan, turn->rope.y));
+    cr_expect_eq(plan_storage(plan, back->rope.x), plan_storage(plan, back->rope.y));
 }
 
 /* What turns stands in front, wherever it was written; parameters follow. */

@@ -529,10 +529,10 @@ Test(storages, a_dead_operand_lends_its_bytes) {
     Value *full = gather(n, n->g->units.at[0], "g0f", FORWARD);
     Value *e = softmax(n, "e4", FORWARD, full); /* written on another stream: not */
     plan_net(n);
-    cr_assert_eq(b->storage, a->storage);
-    cr_assert_neq(c->storage, b->storage);
-    cr_assert_eq(d->storage, b->storage);
-    cr_assert_neq(e->storage, full->storage);
+    cr_assert_eq(plan_storage(n->plan, b), plan_storage(n->plan, a));
+    cr_assert_neq(plan_storage(n->plan, c), plan_storage(n->plan, b));
+    cr_assert_eq(plan_storage(n->plan, d), plan_storage(n->plan, b));
+    cr_assert_neq(plan_storage(n->plan, e), plan_storage(n->plan, full));
     const Event *ev = &n->plan->programs->events[find(n, "e1")];
     cr_assert(ev->nreads == 1 && ev->nwrites == 1 && ev->reads[0].storage == ev->writes[0].storage);
 }
@@ -555,7 +555,7 @@ Test(storages, a_fused_kernel_takes_any_operand_that_it_walks_like_its_result) {
     op->body = &member;
     op->nbody = 1;
     plan_net(n);
-    cr_assert_eq(r->storage, b->storage);
+    cr_assert_eq(plan_storage(n->plan, r), plan_storage(n->plan, b));
     cr_assert_str_eq(n->plan->programs->events[find(n, "e2")].op, "add");
 }
 
@@ -585,7 +585,7 @@ static bool lends_pieces(int64_t first, int64_t second, bool read_again) {
     softmax(n, "e3", FORWARD, whole);
     if (read_again) softmax(n, "e4", FORWARD, a);
     plan_net(n);
-    return whole->storage == a->storage;
+    return plan_storage(n->plan, whole) == plan_storage(n->plan, a);
 }
 
 Test(storages, results_side_by_side_take_the_bytes_of_operands_side_by_side) {
@@ -623,8 +623,8 @@ Test(storages, an_operand_lends_its_bytes_once) {
     plan_net(n);
     const Event *e1 = &n->plan->programs->events[find(n, "e1")];
     cr_expect_eq(e1->nwrites, 2, "verify must see both");
-    cr_expect_eq(first->storage, a->storage);
-    cr_expect_neq(whole->storage, a->storage);
+    cr_expect_eq(plan_storage(n->plan, first), plan_storage(n->plan, a));
+    cr_expect_neq(plan_storage(n->plan, whole), plan_storage(n->plan, a));
 }
 
 Test(storages, accesses_are_the_bytes_between_first_and_last_element) {
@@ -646,7 +646,7 @@ Test(storages, accesses_are_the_bytes_between_first_and_last_element) {
     const Event *ev = n->plan->programs->events;
     cr_assert(ev[1].reads[0].offset == 40 && ev[1].reads[0].size == (2 * 100 + 3 * 2 + 1) * 4);
     cr_assert(ev[2].nreads == 1 && ev[2].nwrites == 1 && ev[2].writes[0].offset == 20 && ev[2].writes[0].size == 8);
-    cr_assert(ev[3].nreads == 2 && ev[3].reads[1].storage == m->value->storage);
+    cr_assert(ev[3].nreads == 2 && ev[3].reads[1].storage == plan_storage(n->plan, m->value));
     cr_assert_eq(storage_named(n, "e0.y")->size, 4096);
 }
 
