@@ -1,6 +1,7 @@
 /* Pointwise operations between tensors and numbers: dtypes are promoted by casts and shapes broadcast by explicit
  * expands, so that a pointwise op's operands always have one shape. Relies on: trace.c. Relied on by: nn.lua, the
  * operators of tensors. */
+#include "../ir/notes.h"
 #include "fe.h"
 
 #include <math.h>
@@ -55,9 +56,9 @@ static void broadcast(lua_State *L, const Operands *o, Value *like) {
 }
 
 static Value *number_value(Builder *b, double x, Dtype d) {
-    Op *full = BUILD(b, full, .dtype = d, .value = x);
-    full->number = dtype_float(d);
-    return full->full.y;
+    Value *full = BUILD(b, full, .dtype = d, .value = x)->full.y;
+    note_on(b->g, b->p, full)->number = dtype_float(d);
+    return full;
 }
 
 /* Operands from stack index `first` on; numbers stay numbers until their dtype is known. */
@@ -111,8 +112,8 @@ static Dtype common_dtype(const Operands *o, int from) {
 static Value *promoted(Builder *b, Value *v, Dtype d, bool of_tensor) {
     Value *cast = build_cast(b, v, d);
     if (cast == v) return v;
-    cast->def->promotes = dtype_float(v->dtype);
-    cast->def->number = of_tensor && !dtype_float(v->dtype);
+    bool floating = dtype_float(v->dtype);
+    *note_on(b->g, b->p, cast) = (Note){.promotes = floating, .number = of_tensor && !floating};
     return cast;
 }
 
@@ -124,7 +125,7 @@ static bool any_float(Value *const *v, int n) {
 
 static Value *broadcasted(Builder *b, Value *v, const Value *like) {
     Value *wide = build_expand(b, v, like->dims, like->shape);
-    if (!v->dims && wide != v) wide->def->weak = true;
+    if (!v->dims && wide != v) note_on(b->g, b->p, wide)->weak = true;
     return wide;
 }
 

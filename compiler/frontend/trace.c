@@ -3,6 +3,7 @@
  * Relied on by: nn.lua, pointwise.c, training.c. */
 #include "../ir/constant.h"
 #include "../ir/index_limit.h"
+#include "../ir/notes.h"
 #include "fe.h"
 
 static const char TENSOR[] = "shardc.tensor";
@@ -267,7 +268,7 @@ static int prim_cast(lua_State *L) {
     Value *x = tensor_value(L, 1, "cast"), *like = tensor_at(L, 2) ? tensor_value(L, 2, "cast") : NULL;
     Dtype to = like ? like->dtype : to_dtype(L, 2, "cast");
     Op *op = trace_op(L, OP_cast, &(OpParts){.cast = {.a = x, .dtype = to}});
-    op->like = like;
+    note_on(fe_of(L)->g, fe_of(L)->program, op->cast.y)->like = like;
     push_tensor(L, op->cast.y);
     return 1;
 }

@@ -2,6 +2,7 @@
  * Relies on: the table of ops.
  * Relied on by: the front end, gradient rules, autodiff, precision, fuse, shard, offload. */
 #include "build.h"
+#include "notes.h"
 #include "rules.h"
 
 /* All that is computed from sizes later on, such as the sum of what lives at one time, stays far from overflow. */
@@ -48,10 +49,9 @@ Value *build_border(Builder *b, Value *v, Module *unit, bool leaves) {
     int next = b->g->next_op;
     Op *op = BUILD(b, border, .a = v);
     op->id = arena_printf(b->g->arena, "%s%d", leaves ? "out" : "in", b->p->ops.n);
-    op->crossed = unit;
-    op->leaves = leaves;
     b->g->next_op = next;
-    return op_result(op);
+    *note_on(b->g, b->p, op->border.y) = (Note){.crossed = unit, .leaves = leaves};
+    return op->border.y;
 }
 
 Value *build1(Builder *b, OpKind k, Value *a) {

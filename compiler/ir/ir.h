@@ -62,6 +62,7 @@ typedef struct Unit Unit;
 typedef struct Checkpoint Checkpoint;
 typedef struct Extension Extension;
 typedef struct Joint Joint;
+typedef struct Notes Notes;
 
 /* A tensor. Strides and offset in elements. A view has a base (never itself a view: chains are collapsed) and no bytes
  * of its own; so has an operand of an assemble op, whose base is the assembled value. */
@@ -125,13 +126,7 @@ struct Op {
     Extension *extension; /* of a T_FOREIGN op */
     Op **body;            /* OP_fused: member ops in order, else NULL */
     int nbody;
-    bool promotes;   /* a cast that the trace made since operands differed in dtype: precision decides anew */
-    Value *like;     /* of a cast as traced: it gives the dtype that this value has there; else NULL */
-    Module *crossed; /* where a value enters this unit as an argument or leaves it as a result; else NULL */
-    bool leaves;     /* ... and which of the two */
-    bool number;     /* a number (or a cast of integers) beside tensors: precision gives it a dtype; read by one op */
-    bool weak;       /* an expanded tensor without dims: beside others it does not count in a promotion */
-    int call;        /* ordinal of the module call it was traced in (a module called twice has two) */
+    int call;               /* ordinal of the module call it was traced in (a module called twice has two) */
     Checkpoint *checkpoint; /* policy of the outermost checkpointed call it was traced in, or NULL */
     int region;             /* ordinal of that call in the trace, from 1; 0: none */
     int group;              /* fused kernel number: equal for clones of one group; else -1 */
@@ -416,6 +411,7 @@ struct Program {
     VEC(Op *) ops;    /* a valid sequential order */
     Value *loss;      /* scalar fp32; NULL where there is none */
     Value *logits;    /* sample only */
+    Notes *notes;     /* what the trace tells precision of its values (ir/notes.h); NULL after it */
     bool scaled;      /* the loss function scaled what it returns: the backward's seed is not scaled again */
 };
 

@@ -1,9 +1,10 @@
 /* precision: where values change dtype. Parameters take their unit's wire dtype; float values that enter a unit are
  * cast to its param_dtype, values that leave it to its output_dtype (FSDP2's mp_policy): a module's arguments and
- * results, where the trace has marked them (Op.crossed). Mixed dtypes at one op are promoted. Relies on: units
+ * results, where the trace has marked them (Note.crossed). Mixed dtypes at one op are promoted. Relies on: units
  * (Param.unit, Module.unit), the front end's op order and Op.call (-1: outside every module call). Relied on by:
  * autodiff, which differentiates the casts like any other op; recompute. */
 #include "../ir/build.h"
+#include "../ir/notes.h"
 #include "lowering.h"
 #include "passes.h"
 
@@ -17,6 +18,7 @@ struct Made { /* a cast of a value that exists already; a list hangs off Value.s
 
 typedef struct {
     Graph *g;
+    const Notes *notes; /* the trace's */
     Builder b;
     Op *user;           /* the op that is being worked on */
     const char *letter; /* of inserted ops' ids */
@@ -73,12 +75,13 @@ static Value *cast_at(Ctx *c, Value *v, Dtype to, Module *at) {
 
 /* What the trace put between a value and its users, and precision takes out: borders, its promotions, and casts that
  * have nothing to change now that dtypes are known. */
-static bool passes_on(const Op *def) {
-    return def && (def->crossed || def->promotes || op_changes_nothing(def));
+static bool passes_on(const Ctx *c, const Value *v) {
+    const Note *n = noted(c->notes, v);
+    return v->def && (n->crossed || n->promotes || op_changes_nothing(v->def));
 }
 
-static Value *origin(Value *v) {
-    while (passes_on(v->def)) v = op_operand(v->def);
+static Value *origin(const Ctx *c, Value *v) {
+    while (passes_on(c, v)) v = op_operand(v->def);
     return v;
 }
 
@@ -94,11 +97,11 @@ static Value *out_of(Ctx *c, Value *v, Module *unit) {
 
 /* v, cast at each border that it crossed on its way. What a function reads without being given it has crossed none. */
 static Value *cross(Ctx *c, Value *v) {
-    const Op *def = v->def;
-    if (!passes_on(def)) return v;
-    v = cross(c, op_operand(def));
-    if (!def->crossed) return v;
-    return def->leaves ? out_of(c, v, def->crossed) : into(c, v, def->crossed);
+    const Note *n = noted(c->notes, v);
+    if (!passes_on(c, v)) return v;
+    v = cross(c, op_operand(v->def));
+    if (!n->crossed) return v;
+    return n->leaves ? out_of(c, v, n->crossed) : into(c, v, n->crossed);
 }
 
 /* A parameter that several units hold belongs to one round them, and is cast where it is used. */
@@ -119,9 +122,8 @@ static bool holds(Dtype wide, Dtype narrow) { /* every value of `narrow` is one 
     return wide == narrow || wide == FP64 || (wide == FP32 && dtype_size(narrow) <= 2);
 }
 
-static bool takes_dtype(Value *v) {
-    const Op *def = value_root(v)->def;
-    return def && def->number;
+static bool takes_dtype(const Ctx *c, const Value *v) {
+    return noted(c->notes, value_root(v))->number;
 }
 
 /* A number or a cast of integers, or its expansion. */
@@ -133,12 +135,12 @@ static void set_dtype(Graph *g, Value *v, Dtype d) {
 }
 
 /* The widest dtype of the operands; bf16 and fp16 meet in fp32. N_DTYPES: none is a tensor of floats. */
-static Dtype widest(const Op *op, bool weak) {
+static Dtype widest(const Ctx *c, const Op *op, bool weak) {
     Dtype d = N_DTYPES;
     for (int k = 0; k < op->nin; k++) {
-        Value *v = op->in[k];
+        const Value *v = op->in[k];
         Dtype e = v->dtype;
-        if (!dtype_float(e) || takes_dtype(v) || (!weak && v->def && v->def->weak)) continue;
+        if (!dtype_float(e) || takes_dtype(c, v) || (!weak && noted(c->notes, v)->weak)) continue;
         d = d == N_DTYPES || holds(e, d) ? e : holds(d, e) ? d : FP32;
     }
     return d;
@@ -148,10 +150,10 @@ static Dtype widest(const Op *op, bool weak) {
 static void promote(Ctx *c, Op *op) {
     bool mixes = op_is(op, T_POINTWISE) || (op_is(op, T_STRIDED) && op->nin > 1);
     if (!mixes) return;
-    Dtype d = widest(op, false);
-    if (d == N_DTYPES) d = widest(op, true);
+    Dtype d = widest(c, op, false);
+    if (d == N_DTYPES) d = widest(c, op, true);
     for (int k = 0; k < op->nin && d != N_DTYPES; k++) {
-        if (takes_dtype(op->in[k]))
+        if (takes_dtype(c, op->in[k]))
             set_dtype(c->g, op->in[k], d);
         else
             op->in[k] = cast_at(c, op->in[k], d, NULL);
@@ -169,16 +171,16 @@ static void lay_out(Ctx *c, Op *op) {
 }
 
 static void visit(Ctx *c, Op *op) {
-    if (op->promotes || op->crossed) return;
+    const Note *n = op->nout ? noted(c->notes, op_result(op)) : NULL;
+    if (n && (n->promotes || n->crossed)) return;
     c->user = op;
     c->b.src = op->src;
     c->b.call = op->call;
     c->b.k = 0;
     Module *unit = op_unit(op);
     for (int k = 0; k < op->nin; k++) /* what is written in place stays itself */
-        if (op->in[k]) op->in[k] = op_updates(op, k) ? origin(op->in[k]) : operand(c, op->in[k], unit);
-    if (op->like) op->cast.dtype = operand(c, op->like, unit)->dtype;
-    op->like = NULL;
+        if (op->in[k]) op->in[k] = op_updates(op, k) ? origin(c, op->in[k]) : operand(c, op->in[k], unit);
+    if (n && n->like) op->cast.dtype = operand(c, n->like, unit)->dtype;
     lay_out(c, op);
     promote(c, op);
     if (op_info[op->kind].infer) op_info[op->kind].infer(c->g, op);
@@ -188,7 +190,7 @@ static void visit(Ctx *c, Op *op) {
 
 /* A result of the program, made by `def`, with what casts it at the borders that it crossed. */
 static Value *result(Ctx *c, Value *v, Op *def) {
-    if (!def) return origin(v);
+    if (!def) return origin(c, v);
     c->user = def;
     c->letter = "s";
     c->b.src = def->src;
@@ -199,7 +201,7 @@ static Value *result(Ctx *c, Value *v, Op *def) {
 
 /* The loss leaves every unit, as one fp32 number (fp64 in the test build). */
 static void loss(Ctx *c, Program *p) {
-    Value *v = origin(p->loss);
+    Value *v = origin(c, p->loss);
     Op *def = v->def;
     Source src = def ? def->src : NOWHERE;
     if (value_numel(v) != 1)
@@ -231,8 +233,9 @@ void precision(Graph *g, Program *p) {
     for (int i = 0; i < g->values.n; i++) g->values.at[i]->scratch = NULL;
     Program old = *p;
     memset(&p->ops, 0, sizeof p->ops);
-    Ctx c = {.g = g, .b = {.g = g, .p = p, .phase = FORWARD}, .letter = "c"};
+    Ctx c = {.g = g, .notes = p->notes, .b = {.g = g, .p = p, .phase = FORWARD}, .letter = "c"};
     for (int i = 0; i < old.ops.n; i++) visit(&c, old.ops.at[i]);
-    if (p->logits) p->logits = result(&c, p->logits, origin(p->logits)->def);
+    if (p->logits) p->logits = result(&c, p->logits, origin(&c, p->logits)->def);
     if (p->loss) loss(&c, p);
+    p->notes = NULL;
 }
