@@ -1,6 +1,7 @@
 /* simulate: when each event runs on the device profile: a timeline walked in issue order, which is a topological order
  * of the waits; and what a prediction is measured by. Relies on: timeline.h; the waits of wait.c. Relied on by:
  * pipeline.c, the reports. */
+#include "../ir/training.h"
 #include "timeline.h"
 
 #include <math.h>

@@ -4,6 +4,7 @@
 #ifndef SHARDC_DEVICE_H
 #define SHARDC_DEVICE_H
 
+#include "../ir/ops.h"
 #include "../ir/plan.h"
 
 /* What was measured of an op's kernel. Points of a curve are in ascending order of bytes, and so are their times. */

@@ -3,6 +3,7 @@
  * Relies on: emit.h, text.h; a C compiler ($CC or gcc); the runtime's headers and library beside shardc or in
  * $SHARDC_HOME. Relied on by: main.c, tests. */
 #include "../base/diagnostics.h"
+#include "../extension/c_file.h"
 #include "emit.h"
 #include "places.h"
 #include "text.h"

@@ -1,6 +1,9 @@
 /* The user's own C and CUDA C in a build: NAME_extension<n>.c is the user's text, with its own name and lines, followed
  * by the kernels that events call, each of which calls one function of it. Relies on: text.h; the extensions pass,
  * which has found the functions; runtime/sc_extension_call.h. Relied on by: emit.c, build.c. */
+#include "../ir/foreign.h"
+#include "../extension/c_file.h"
+#include "../ir/ops.h"
 #include "text.h"
 
 const char *foreign_suffix(const Plan *p, int file) {

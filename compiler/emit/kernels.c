@@ -2,6 +2,7 @@
  * member op's expression from ops.def. Every IR value is rounded to its dtype where the member stands, so that fusing
  * changes no bit. Relies on: text.h; runtime/sc_pointwise.h (rows of the iteration space), runtime/schema/math.h
  * (functions of expressions). Relied on by: emit.c. */
+#include "../ir/ops.h"
 #include "text.h"
 #include <ctype.h>
 

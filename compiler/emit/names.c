@@ -1,6 +1,7 @@
 /* Gives what a program touches names that C takes: "e17_y" for the bytes of a storage, "h_0_mlp_up_weight" for a
  * parameter where a gather has put it, "h_0_mlp_up_weight_grad" for its gradient. Each program lists its names with
  * their addresses before its first statement. Relies on: text.h, plan.h. Relied on by: step.c. */
+#include "../ir/ops.h"
 #include "text.h"
 
 struct Names {

@@ -1,5 +1,6 @@
 /* The step's text: each program as one straight-line function, a statement an event, waits in the open, grouped by
  * module. The same for every target. Relies on: text.h; runtime/sc.h for the words it writes. Relied on by: emit.c. */
+#include "../ir/ops.h"
 #include "text.h"
 
 enum { WIDTH = 118 };

@@ -1,6 +1,7 @@
 /* The static tables that describe a build to the runtime: sc_this_build and all that it points to.
  * Relies on: text.h; runtime/sc.h for the types it fills.
  * Relied on by: emit.c. */
+#include "../ir/training.h"
 #include "../report/report.h"
 #include "text.h"
 
@@ -428,12 +429,12 @@ static void put_build(const Emit *e, int ndumps) {
     put(e, "    .dumps = dumps,\n    .ndumps = %d,\n", ndumps);
     put_logits(e);
     put(e, "    .optimizer = %s,\n    .schedule = %s,\n", quoted(e, optimizer_name(o->kind)),
-        quoted(e, schedule_name(g->schedule.kind)));
+        quoted(e, schedule_name(g->schedule->kind)));
     put(e, "    .beta1 = %s,\n    .beta2 = %s,\n    .eps = %s,\n", c_float(e->a, o->beta1), c_float(e->a, o->beta2),
         c_float(e->a, o->eps));
     put(e, "    .momentum = %s,\n    .clip = %s,\n", c_float(e->a, o->momentum), c_float(e->a, g->clip_grad_norm));
-    put(e, "    .warmup = %lld,\n    .total = %lld,\n    .min_ratio = %s,\n", (long long)g->schedule.warmup,
-        (long long)g->schedule.total, c_float(e->a, g->schedule.min_ratio));
+    put(e, "    .warmup = %lld,\n    .total = %lld,\n    .min_ratio = %s,\n", (long long)g->schedule->warmup,
+        (long long)g->schedule->total, c_float(e->a, g->schedule->min_ratio));
     for (Unused k = 0; k < N_UNUSED; k++)
         if (p->unused[k].n) put(e, "    .unused[%d] = %s,\n", k, quoted(e, report_unused(p, k)));
     put(e, "    .groups = groups,\n    .ngroups = %d,\n    .plan_hash = 0x%llxu,\n", o->groups.n, model_hash(g));

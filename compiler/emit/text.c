@@ -2,6 +2,7 @@
  * Relies on: text.h; Plan.storage_of and Storage.offset, set by order and place.
  * Relied on by: the rest of emit/. */
 #include "text.h"
+#include "../ir/ops.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>

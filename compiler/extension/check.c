@@ -1,6 +1,10 @@
 /* extensions: finds the functions that a model names in its C, and holds their parameters against what they will be
  * called with. Messages stand at the C line and name the Lua line that asks for it. Relies on: parse.c; units and
  * precision, which have settled dtypes. Relied on by: pipeline.c; the emitter, which calls what was found. */
+#include "../ir/foreign.h"
+#include "../ir/ops.h"
+#include "../ir/policy.h"
+#include "c_file.h"
 #include "extension.h"
 
 #include <dlfcn.h>

@@ -2,6 +2,7 @@
  * Relies on: clang.c; emit/places.h (the runtime's headers, CUDA's).
  * Relied on by: check.c. */
 #include "../emit/places.h"
+#include "c_file.h"
 #include "extension.h"
 
 #include <errno.h>

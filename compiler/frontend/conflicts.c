@@ -1,6 +1,7 @@
 /* Policies that speak of each other: prefetch lists find their units, and units that share a parameter must agree on
  * where it lies and how it is cast. A message names both lines. Relies on: policy.c (what was read), the training
  * trace. Relied on by: training.c. */
+#include "../ir/foreign.h"
 #include "fe.h"
 
 static const char *name_of(const Module *m) {

@@ -1,6 +1,7 @@
 /* What a model brings in C and CUDA C: nn.all_gather_extension, nn.custom_op and the calls of custom ops.
  * Relies on: args.c, trace.c. The files are only looked at here; compiler/extension/ reads them.
  * Relied on by: policy.c (nn.fully_shard's all_gather), nn.lua. */
+#include "../ir/foreign.h"
 #include "fe.h"
 
 #include <limits.h>

@@ -5,6 +5,7 @@
 #define SHARDC_FE_H
 
 #include "../ir/build.h"
+#include "../ir/policy.h"
 #include "sandbox.h"
 
 typedef struct { /* the options of nn.fully_shard or nn.checkpoint_wrapper, and what --policy entries write over them */

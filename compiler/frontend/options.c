@@ -1,6 +1,7 @@
 /* nn.options: what `--set key=value` may change, typed by example.
  * Relies on: args.c.
  * Relied on by: frontend.c; models/. */
+#include "../ir/training.h"
 #include "fe.h"
 
 #include <errno.h>

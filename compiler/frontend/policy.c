@@ -1,6 +1,7 @@
 /* How a module is sharded and what it recomputes: nn.fully_shard, nn.checkpoint_wrapper, nn.checkpoint.
  * Relies on: args.c, modules.c.
  * Relied on by: nn.lua, policy_file.c, frontend.c. */
+#include "../ir/foreign.h"
 #include "fe.h"
 
 /* ── patterns ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,6 +1,7 @@
 /* optim.GradScaler: its options, and scaler:scale(outputs) inside the loss function.
  * Relies on: trace.c, args.c.
  * Relied on by: optim.lua, training.c. */
+#include "../ir/training.h"
 #include "fe.h"
 
 static const char SCALER[] = "shardc.scaler";

@@ -1,6 +1,7 @@
 /* nn.training: inputs, the loss traced for training and for evaluation, sampling, optimizer, schedule.
  * Relies on: modules.c, trace.c, args.c.
  * Relied on by: nn.lua, frontend.c. */
+#include "../ir/training.h"
 #include "../ir/index_limit.h"
 #include "fe.h"
 #include "schema/record.h"
@@ -597,7 +598,7 @@ static int prim_training(lua_State *L) {
     f->training_at = lua_source(L);
     g->optimizer = optim_field(L, "optimizer", false)->optimizer;
     Optim *schedule = optim_field(L, "schedule", true);
-    if (schedule) g->schedule = *schedule->schedule;
+    g->schedule = schedule ? schedule->schedule : NEW(g->arena, LrSchedule);
     scaler_field(L, 1);
     g->clip_grad_norm = field_least(L, 1, "nn.training", "clip_grad_norm", 0, 0, 1e30);
     g->accumulate = (int)field_integer(L, 1, "nn.training", "accumulate", 1, 1);

@@ -1,10 +1,10 @@
 /* Builder: appends ops to a list while gradient rules and passes run, filling in where each op comes from.
- * Relies on: ir.h.
+ * Relies on: ops.h.
  * Relied on by: the front end, gradient rules, autodiff, shard, offload. */
 #ifndef SHARDC_BUILD_H
 #define SHARDC_BUILD_H
 
-#include "ir.h"
+#include "ops.h"
 
 struct Builder {
     Graph *g;

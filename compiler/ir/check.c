@@ -2,6 +2,7 @@
  * Relies on: ir.h, the infer rules (run again on copies).
  * Relied on by: pipeline.c, the unit tests. */
 #include "ir.h"
+#include "ops.h"
 
 #include <stdlib.h>
 

@@ -2,6 +2,7 @@
  * they are written down, not where they are computed: units may round them. Relies on: ops.def for the meaning of
  * attributes. Relied on by: frontend/trace.c. */
 #include "constant.h"
+#include "ops.h"
 
 enum { MOST = 1 << 22 }; /* elements to compute in all */
 

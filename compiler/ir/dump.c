@@ -1,6 +1,7 @@
 /* A program as text, one line an op: what --dump-after prints.
  * Relies on: patterns.h (names of ops).
  * Relied on by: pipeline.c, people. */
+#include "ops.h"
 #include "patterns.h"
 
 /* "%12 bf16[8,768]", for a view "%12 bf16[8,768] in %3+64 by [768,1]" */

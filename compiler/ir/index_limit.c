@@ -2,6 +2,7 @@
  * Relies on: ir.h.
  * Relied on by: frontend/, report/tasks.c. */
 #include "index_limit.h"
+#include "ops.h"
 
 bool picks_rows(const Op *op, int operand) {
     return op->kind == OP_embedding && operand == SLOT(embedding, index);

@@ -127,12 +127,6 @@ Op *new_op(Graph *g, OpKind k) {
     return op;
 }
 
-Source setting_source(const Settings *s, const char *key, Source otherwise) {
-    for (int i = 0; i < s->n; i++)
-        if (!strcmp(s->at[i].key, key)) return s->at[i].src;
-    return otherwise;
-}
-
 bool module_within(const Module *m, const Module *ancestor) {
     while (m && m != ancestor) m = m->parent;
     return m != NULL;

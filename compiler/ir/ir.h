@@ -27,29 +27,7 @@ typedef enum {
     N_OPS
 } OpKind;
 
-/* Traits, a bit each. A pass that may meet any op asks for traits; one that is about certain ops (QKV fusion: matmul,
- * rope, attention) names them. */
-enum {
-    T_POINTWISE = 1 << 0,  /* elementwise over equal shapes (after explicit expand); has a C expression; may be fused */
-    T_VIEW = 1 << 1,       /* the result shares its operand's bytes; no event */
-    T_ASSEMBLE = 1 << 2,   /* the operands are written in place into the result's bytes; no event */
-    T_COLLECTIVE = 1 << 3, /* gather, reduce: talks to other ranks */
-    T_COPY = 1 << 4,       /* offload, fetch: crosses arenas */
-    T_RANDOM = 1 << 5,     /* depends on the record's seed and step */
-    T_EFFECT = 1 << 6,     /* writes a state or a metric: never removed, dropped from recompute clones */
-    T_STRIDED = 1 << 7,    /* its kernel takes operands of any strides; others get a `copy` where needed */
-    T_ROWS = 1 << 8,       /* its kernel takes operands whose last dimension is contiguous (any outer strides) */
-    T_ROWS_OUT = 1 << 9,   /* its kernel writes results whose last dimension is contiguous (any outer strides) */
-    T_WIDE_GRAD = 1 << 10, /* accumulates in fp32 and can store fp32 whatever its operands' dtype (weight gradients) */
-    T_OPTIMIZER = 1 << 11, /* updates parameters */
-    T_NO_GRAD = 1 << 12,   /* gradient is zero by definition (comparisons, detach) */
-    T_HOST_OK = 1 << 13,   /* may run on the host stream over the host arena */
-    T_FOREIGN = 1 << 14,   /* calls a function of the user's own source: op->extension */
-    T_SETS = 1 << 15,      /* writes the state that it updates without reading it */
-};
-
 enum { MAX_DIMS = SC_DIMS, MAX_IN = SC_OPERANDS, MAX_INTS = SC_INTS, MAX_FLOATS = SC_FLOATS };
-enum { MAX_WIRES = SC_WIRES };
 
 typedef struct Graph Graph;
 typedef struct Program Program;
@@ -59,9 +37,19 @@ typedef struct Module Module;
 typedef struct Param Param;
 typedef struct State State;
 typedef struct Unit Unit;
-typedef struct Checkpoint Checkpoint;
-typedef struct Extension Extension;
 typedef struct Joint Joint;
+/* Declared elsewhere: policy.h, foreign.h, extension/c_file.h, training.h, notes.h. */
+typedef struct Checkpoint Checkpoint;
+typedef struct UnitPolicy UnitPolicy;
+typedef struct Extension Extension;
+typedef struct CFile CFile;
+typedef struct Input Input;
+typedef struct Metric Metric;
+typedef struct CountSlot CountSlot;
+typedef struct OptionValue OptionValue;
+typedef struct Optimizer Optimizer;
+typedef struct LrSchedule LrSchedule;
+typedef struct GradScaler GradScaler;
 typedef struct Notes Notes;
 
 /* A tensor. Strides and offset in elements. A view has a base (never itself a view: chains are collapsed) and no bytes
@@ -134,104 +122,7 @@ struct Op {
     void *scratch;          /* owned by the running pass */
 };
 
-/* ── modules, policies ──────────────────────────────────────────────────────────────────────────── */
-/* Where each option of a module is written: a call in the model, or an entry of a --policy file over it. */
-typedef struct {
-    const char *key;
-    Source src;
-} Setting;
-typedef VEC(Setting) Settings;
-Source setting_source(const Settings *s, const char *key, Source otherwise); /* otherwise: nobody wrote the key */
-
-struct Checkpoint { /* nn.checkpoint_wrapper / nn.checkpoint */
-    Source src;
-    Settings settings;
-    const char **save, **offload; /* op names ("attention", "linear") or "input"; "*" for all */
-    int nsave, noffload;
-    bool recompute; /* false: only offloads */
-};
-
-typedef enum {
-    UPDATE_ANYWHERE,
-    UPDATE_STREAM,
-    UPDATE_HOST
-} UpdatePlace; /* offload.optimizer = true, "stream", "host" */
-
-/* The user's own C and CUDA C: an extension of all-gathers, or a custom op. */
-typedef struct { /* one buffer that travels */
-    Dtype dtype;
-    int count, every; /* `count` elements for every `every` stored ones; every 0: `count` for each rank's piece of a
-                         parameter */
-} Wire;
-
-typedef enum { PRE_GATHER = 0, POST_GATHER = 1, CUSTOM_FORWARD = 0, CUSTOM_BACKWARD = 1, N_PARTS = 2 } ExtensionPart;
-
-typedef struct { /* a parameter of a C function */
-    const char *name;
-    const char *type;    /* as it stands in the source: "const float *" */
-    const char *element; /* what it points to, in the end: "float"; "": no pointer */
-    bool constant;       /* what it points to is */
-    int dims;            /* of what it points to: 1 where it is `float *`; sizes that are not written are 0 */
-    int64_t size[MAX_DIMS];
-    int line;
-} CParam;
-
-typedef struct {               /* a function that the user's file defines */
-    const char *name, *result; /* result's type: "void" */
-    int line, nparams;
-    bool internal; /* static */
-    CParam *params;
-} CFunction;
-
-typedef struct { /* the user's file, as libclang read it */
-    const char *path, *text;
-    VEC(CFunction) functions;
-} CFile;
-
-struct Extension {
-    int id;
-    Source src;                /* of the call of nn.all_gather_extension or nn.custom_op */
-    bool gathers;              /* all-gathers; else a custom op */
-    const char *name;          /* of a custom op */
-    const char *source, *cuda; /* files for the two targets; NULL: none */
-    Source source_at, cuda_at; /* where they are named */
-    const char *part[N_PARTS]; /* pre_all_gather and post_all_gather · forward and backward (NULL: none) */
-    Wire wire[MAX_WIRES];
-    int nwires;
-    bool amax;   /* the largest magnitude of each parameter is found before */
-    bool rows;   /* no slice cuts a row of a parameter */
-    CFile *file; /* of the target; set by the extensions pass, with what follows */
-    const CFunction *found[N_PARTS];
-};
-
-typedef struct { /* prefetch = { forward = { ... } }: what a use of the unit gathers ahead */
-    Module **at;
-    int n; /* 0: by depth */
-} PrefetchList;
-
-typedef struct { /* nn.fully_shard */
-    Source src;
-    Settings settings;
-    int replicate, shard;      /* 0: the rest of the world */
-    int reshard_after_forward; /* 0 no · 1 yes · n>1 to a group of n */
-    bool root_default;         /* reshard_after_forward was not written: the root stays gathered */
-    Dtype param_dtype, grad_dtype, reduce_dtype, output_dtype, buffer_dtype;
-    bool has_param_dtype, has_grad_dtype, has_reduce_dtype, has_output_dtype, has_buffer_dtype, cast_forward_inputs;
-    bool offload_params, offload_grads, offload_optimizer;
-    UpdatePlace update; /* where the update of an offloaded optimizer runs */
-    int prefetch_forward, prefetch_backward;
-    PrefetchList forward_list, backward_list;
-    /* Under accumulation: reshard_after_backward = false (parameters stay gathered between microbatches),
-     * requires_gradient_sync = false (gradients are kept whole and reduced in the last microbatch alone),
-     * requires_all_reduce = false (shards are summed over replicas there alone). */
-    bool stay_gathered, defer_sync, defer_all_reduce;
-    bool unshard_in_backward;      /* false: a promise that the backward reads no parameter, held to by shard */
-    double gradient_divide_factor; /* of summed gradients; 0: the world. Microbatches are averaged in any case */
-    const char **ignored; /* parameter path patterns: such a one is Param.ignored, or where it is frozen a buffer */
-    int nignored;
-    Extension *all_gather; /* NULL: bytes travel as they are stored */
-} UnitPolicy;
-
+/* ── modules, parameters, states, units ─────────────────────────────────────────────────────────── */
 struct Module {
     int id;
     const char *path; /* "layers.0.mlp.up"; "" for the root */
@@ -342,70 +233,6 @@ typedef struct {
 } Comm;
 enum { COMM_SHARD = 0, COMM_REPLICATE = 1, COMM_WORLD = 2 }; /* the first unit's, all; others follow */
 
-/* ── inputs, metrics, optimizer, training ───────────────────────────────────────────────────────── */
-typedef struct {
-    const char *name;
-    Dtype dtype;
-    int dims;
-    int64_t shape[MAX_DIMS]; /* one rank's microbatch */
-    const char *from;        /* data source: "tokens" or a record field */
-    int shift;
-    int ordinal;   /* of the nn.input call: inputs stand in the order in which they were written */
-    bool tokens;   /* its elements are what a batch is counted in */
-    int64_t limit; /* rows of the smallest table that its elements index; 0: none */
-    Source src;
-    Value *value, *sample_value; /* in the training trace; in the sample trace (NULL: not used there) */
-    State *state;
-} Input;
-
-typedef struct {
-    const char *name;
-    Source src;
-    bool is_sum;
-} Metric; /* index in Graph.metrics = slot in S_METRICS */
-
-typedef enum { OPT_SGD, OPT_ADAM, OPT_ADAMW } OptKind;
-typedef struct {
-    const char **match;
-    int nmatch;
-    double lr, weight_decay;
-    Source src;
-} OptGroup;
-typedef struct {
-    OptKind kind;
-    Source src;
-    double lr, beta1, beta2, eps, weight_decay, momentum;
-    bool nesterov;
-    Dtype moment_dtype;   /* fp32, or bf16 rounded stochastically */
-    VEC(OptGroup) groups; /* group 0 is the default one: lr and weight_decay above */
-} Optimizer;
-
-typedef struct { /* optim.GradScaler */
-    Source src;
-    double init_scale, growth_factor, backoff_factor;
-    int64_t growth_interval;
-    bool without_fp16; /* wanted though nothing is fp16 */
-} GradScaler;
-
-typedef enum { SCHED_CONSTANT, SCHED_LINEAR, SCHED_COSINE } SchedKind;
-typedef struct {
-    SchedKind kind;
-    int64_t warmup, total;
-    double min_ratio;
-} LrSchedule;
-
-typedef struct {
-    const char *name;
-    Source src;
-    const char *text;
-} OptionValue; /* nn.options as resolved */
-
-/* A loss's normaliser: the host counts targets of `input` unequal to `ignore` over the whole step. Slot = index. */
-typedef struct {
-    Input *input;
-    int64_t ignore;
-} CountSlot;
-
 struct Program {
     const char *name; /* init start micro_first micro micro_last (micro alone where accumulate = 1) eval sample */
     VEC(Op *) ops;    /* a valid sequential order */
@@ -434,7 +261,7 @@ struct Graph {
     VEC(Extension *) extensions;
     VEC(CFile *) files; /* of extensions that the programs call */
     Optimizer *optimizer;
-    LrSchedule schedule;
+    const LrSchedule *schedule;
     double clip_grad_norm; /* 0: none */
     int accumulate;        /* build-time default; 1 builds the single program */
     bool deterministic;
@@ -451,87 +278,6 @@ Value *new_value(Graph *g, Dtype d, int dims, const int64_t *shape); /* contiguo
 Value *new_view(Graph *g, Value *of, int dims, const int64_t *shape, const int64_t *stride, int64_t extra_offset);
 Op *new_op(Graph *g, OpKind k); /* not yet in a program */
 State *new_state(Graph *g, StateClass c, const char *name, Dtype d, int64_t numel, Unit *u);
-
-/* ── the table of ops (ir/ops.c, ir/rules_*.c) ──────────────────────────────────────────────────── */
-enum { MAX_KEY = 6, MAX_VARIANT = 40 };
-typedef struct {
-    double flops, bytes; /* of one execution: arithmetic, and memory traffic in its arena */
-    /* Where these two do not tell how long it takes: sizes, and what else distinguishes kernels ("bf16>fp32 tn").
-     * Points of a device profile are compared by them. */
-    char variant[MAX_VARIANT];
-    double key[MAX_KEY];
-    int nkey;
-    double least_us; /* it takes that long whatever runs it */
-} Cost;
-
-typedef struct { /* what a kernel's workspace depends on besides its op */
-    bool cuda;
-    int threads;         /* CPU: a rank's */
-    int multiprocessors; /* CUDA */
-    bool deterministic;  /* bits repeat: the model does not say otherwise */
-    bool wide;           /* CPU: kernels compute in fp64 (the test build), whatever their operands are */
-} Machine;
-
-typedef struct Builder Builder; /* appends ops to a list, inheriting module, source, phase and origin; ir/build.h */
-
-enum { OPTIONAL = 1, LENDS = 2, UPDATED = 4 }; /* flags of a slot, see ops.def */
-typedef struct {                               /* a result or an operand; or a list of at most n */
-    const char *name;
-    int flags, n;
-} Slot;
-
-typedef enum { A_FLAG, A_INT, A_DTYPE, A_WIDER, A_FLOAT } AttributeType;
-typedef struct { /* n numbers, behind those before it in op->i or (A_FLOAT) op->f */
-    const char *name;
-    AttributeType type;
-    int n;
-    bool kernel;              /* kernels receive it */
-    const char *const *words; /* of an ENUM: its constants; else NULL */
-} Attribute;
-
-typedef struct {
-    const char *name, *notation;
-    const Slot *results, *operands; /* each ends with a name of NULL */
-    const Attribute *attributes;    /* likewise: integers, then floats */
-    unsigned traits;
-    void (*infer)(Graph *g, Op *op); /* sets op's results (new values or views) from its operands and attributes; fails
-                                        with a diagnostic at op->src that shows the shapes and the remedy */
-    /* d->matmul.y is the gradient that reaches result y (NULL: none does); sets d->matmul.a, the operand's, where it
-     * wants one; NULL rule: none */
-    void (*grad)(Builder *b, Op *op, OpParts *d);
-    Cost (*cost)(const Op *op);
-    int64_t (*workspace)(const Op *op, const Machine *m); /* bytes; NULL: none */
-    const char *expr; /* pointwise: C expression over the names of operands and floats, in `real` */
-} OpInfo;
-extern const OpInfo op_info[N_OPS];
-static inline bool op_is(const Op *op, unsigned trait) {
-    return (op_info[op->kind].traits & trait) != 0;
-}
-/* The place of an operand in op->in: SLOT(matmul, bias). */
-#define SLOT(op, operand) ((int)(offsetof(OpParts, op.operand) / sizeof(Value *)) - MAX_IN)
-int slot_count(const Slot *slots); /* a list counts as many as it may have */
-/* The slot that number k of op->in (op->out) is; index: in its list, 0 where it is none. NULL: beyond the last. */
-const Slot *slot_at(const Slot *slots, int k, int *index);
-unsigned op_slot_flags(const Op *op, int operand); /* of op->in[operand] */
-static inline bool op_updates(const Op *op, int operand) {
-    return op_slot_flags(op, operand) & UPDATED;
-}
-bool op_updates_any(const Op *op);
-/* Of an op with one result, or its first: the one that gradients and fusion are about. */
-static inline Value *op_result(const Op *op) {
-    return *op->out;
-}
-static inline Value *op_operand(const Op *op) { /* of an op that takes one, or its first */
-    return *op->in;
-}
-bool op_lends(const Op *op, int operand);       /* it may lend its bytes to the first result */
-void op_set(Op *op, int operand, Value *v);     /* op_set(op, SLOT(matmul, bias), v): keeps op->nin */
-bool op_changes_nothing(const Op *op);          /* a cast to the dtype that its operand has */
-bool op_needs_copy(const Op *op);               /* a reshape of what lies in no way that a view could show */
-int op_values(const Op *op, const Value **out); /* those that are there: results, operands, workspace; how many */
-OpKind op_by_name(const char *name);            /* N_OPS when unknown */
-ExtensionPart foreign_part(const Op *op);       /* which function of its extension a T_FOREIGN op calls */
-const char *part_name(const Extension *x, ExtensionPart p); /* "pre", "post", "forward", "backward" */
 
 void check_graph(const Graph *g, const char *after); /* the IR's invariants; aborts with a message naming the pass */
 void dump_program(FILE *f, const Graph *g, const Program *p);

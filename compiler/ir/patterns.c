@@ -6,6 +6,7 @@
  * exists is no longer rounded. `first` is changed in place and stands for both. Regions of checkpointed calls: the
  * combined op belongs where its results are wanted, so that what was kept is kept. */
 #include "patterns.h"
+#include "foreign.h"
 #include "rules.h"
 
 static void join(Op *op, const Op *like) {

@@ -2,6 +2,7 @@
  * Relies on: ir.h.
  * Relied on by: ir/rules_*.c. */
 #include "rules.h"
+#include "policy.h"
 
 static void place_result(Op *op, Value **result, Value *v) {
     int k = (int)(result - op->out);

@@ -1,6 +1,7 @@
 /* Rules of ops that call the user's own C or CUDA C: custom ops and what all-gather extensions do before and after.
  * Relies on: rules.h, build.h.
  * Relied on by: ops.def; the emitter and the extensions pass (which function an op calls). */
+#include "foreign.h"
 #include "rules.h"
 
 ExtensionPart foreign_part(const Op *op) {

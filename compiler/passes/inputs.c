@@ -2,6 +2,7 @@
  * training program converts it when it arrives, with the rounding of the cast: half the bytes to copy and to hold, and
  * no cast.
  * Relies on: precision (the casts at units' borders). Relied on by: shard (states), emit (what records hold). */
+#include "../ir/training.h"
 #include "passes.h"
 
 /* The one pointwise op of one operand whose result has another dtype. */

@@ -8,6 +8,7 @@
  * joined).
  */
 #include "../ir/build.h"
+#include "../ir/policy.h"
 #include "edit.h"
 #include "lowering.h"
 #include "passes.h"

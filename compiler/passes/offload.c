@@ -3,6 +3,8 @@
  * or get their operands fetched and written back; an update then runs on a stream of its own, so that neither compute
  * nor the copies wait for it. Relies on: recompute (Value.offload), shard
  * (State.on_host), edit.h. Relied on by: pipeline.c. */
+#include "../ir/policy.h"
+#include "../ir/training.h"
 #include "edit.h"
 #include "passes.h"
 

@@ -5,6 +5,7 @@
  * autodiff, which differentiates the casts like any other op; recompute. */
 #include "../ir/build.h"
 #include "../ir/notes.h"
+#include "../ir/policy.h"
 #include "lowering.h"
 #include "passes.h"
 

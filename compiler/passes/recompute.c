@@ -3,6 +3,7 @@
  * Op.region: one call of a checkpointed module), fuse (groups are cloned whole: same kernel, same bits), remove_dead.
  * Relied on by: shard (clones read parameters: gathers in the backward), offload (Value.offload). */
 #include "../ir/patterns.h"
+#include "../ir/policy.h"
 #include "edit.h"
 #include "lowering.h"
 #include "passes.h"

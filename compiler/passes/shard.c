@@ -3,6 +3,8 @@
  * one optimizer event per unit on the rank's shard. Relies on: units, autodiff (Param.reached, Param.grad), fuse
  * (numbers of kernels), shard.h (its parts). Relied on by: pipeline.c; order derives storages and streams from it. */
 #include "shard.h"
+#include "../ir/policy.h"
+#include "../ir/training.h"
 #include "passes.h"
 
 /* ── building ops of this pass ────────────────────────────────────────────────────────────────────────────────────────

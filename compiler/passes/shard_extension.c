@@ -2,6 +2,8 @@
  * and another function makes the unit's parameters of them. All of it runs on the gather stream, so that the
  * computation waits for the result alone. Relies on: shard.h; the extensions pass, which has checked both functions.
  * Relied on by: shard_gather.c, shard_layout.c. */
+#include "../ir/foreign.h"
+#include "../ir/policy.h"
 #include "shard.h"
 
 /* ── layout ──────────────────────────────────────────────────────────────────────────────────────────────────────── */

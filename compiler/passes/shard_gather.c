@@ -1,6 +1,7 @@
 /* shard's parameters in use: gathers, and operands as views into what was gathered.
  * Relies on: shard.h.
  * Relied on by: shard.c. */
+#include "../ir/policy.h"
 #include "shard.h"
 
 enum { TRAINABLE, FROZEN };

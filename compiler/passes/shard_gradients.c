@@ -1,5 +1,6 @@
 /* shard's gradients: written straight into the flat buffer that reduce-scatter reads, reduced, divided, summed over
  * microbatches, and kept until the optimizer takes them. Relies on: shard.h. Relied on by: shard.c. */
+#include "../ir/policy.h"
 #include "shard.h"
 
 static void zero_gaps(Ctx *c, Unit *u, Use *use) {

@@ -1,5 +1,7 @@
 /* shard's flat layout: each unit's parameters in one buffer for those that train and one for the others; and the states
  * of the build. Relies on: shard.h. Relied on by: shard.c. */
+#include "../ir/policy.h"
+#include "../ir/training.h"
 #include "schema/record.h"
 #include "shard.h"
 

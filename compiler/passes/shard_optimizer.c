@@ -1,5 +1,6 @@
 /* shard's end of the step: the gradient norm and the coefficient that clips, and one optimizer event a unit on the
  * rank's shard. Relies on: shard.h. Relied on by: shard.c. */
+#include "../ir/training.h"
 #include "shard.h"
 
 /* Flat ranges by optimizer group. Gaps belong to none: they stay zero whatever the optimizer's formula gives for zeros.

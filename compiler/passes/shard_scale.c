@@ -5,6 +5,8 @@
  *
  * No collective is added: a gradient that is not finite makes its unit's sum of squares not finite, hence the sum over
  * the shard group; ranks of other replicas hold the same reduced gradients. So every rank finds the same. */
+#include "../ir/policy.h"
+#include "../ir/training.h"
 #include "shard.h"
 
 /* For messages: it stands where the scaler does. */

@@ -1,6 +1,7 @@
 /* storages: which runs of bytes each program needs and which of them every event reads and writes. Ops become events
  * here, still in the graph's order; views and assemblies become none. Relies on: the graph after offload. Relied on by:
  * order. */
+#include "../ir/ops.h"
 #include "../ir/patterns.h"
 #include "schedule.h"
 

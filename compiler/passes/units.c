@@ -2,6 +2,7 @@
  * parts of one stored dtype, and gives every parameter its part. Relies on: ir.h; the front end's Param.owner (the
  * lowest common ancestor of a shared parameter's holders) and its check of each mesh against the world. Relied on by:
  * precision (dtypes), autodiff (reduce dtype), shard (flat layout), order (groups). */
+#include "../ir/policy.h"
 #include "passes.h"
 
 /* What nn.fully_shard never saw, as PyTorch leaves it: whole on every rank, trained as in DDP, without casts. */

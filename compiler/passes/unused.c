@@ -1,6 +1,7 @@
 /* unused: what a model declares and no program uses, by path, for reports and for the start of a run.
  * Relies on: autodiff (Param.reached), the front end (Module.unused), the programs of the build.
  * Relied on by: report/unused.c, json.c. */
+#include "../ir/training.h"
 #include "passes.h"
 
 static void add(Plan *p, Unused kind, const char *path) {

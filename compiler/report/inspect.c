@@ -1,6 +1,7 @@
 /* `inspect` as text: one stable line for each event, made for reading and for diff, and a table of units.
  * Relies on: live.h, figures.h.
  * Relied on by: main.c's commands, through report.h. */
+#include "../ir/training.h"
 #include "figures.h"
 #include "live.h"
 #include "report.h"

@@ -1,6 +1,7 @@
 /* Plans and predictions as JSON, written in one pass: an event a line, so that two plans can be compared with diff.
  * Relies on: live.h.
  * Relied on by: emit (NAME.plan.json), main.c's commands; read.c reads what plan_write_json writes. */
+#include "../ir/training.h"
 #include "live.h"
 #include "report.h"
 #include "visible.h"

@@ -1,6 +1,7 @@
 /* Reads a plan from JSON or from a built binary, trusting nothing: types, ranges, names, indices and sums are checked.
  * Relies on: cJSON, plan.h; read_file.
  * Relied on by: every command that takes a plan, the tests, the fuzzer (plan_parse). */
+#include "../ir/training.h"
 #include "report.h"
 
 #include <cjson/cJSON.h>

@@ -7,6 +7,7 @@
  * where one is absent; `alignment` is log2 of bytes, at most 8; `limit` bounds the values of an index. Variant and key
  * are those of Cost: the line's first five fields make a point of a device profile. */
 #include "../ir/index_limit.h"
+#include "../ir/ops.h"
 #include "report.h"
 
 static int64_t limit_of(const Op *op, const Value *operand) { /* gradients are indexed as their forward op is */

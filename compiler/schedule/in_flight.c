@@ -1,6 +1,7 @@
 /* in_flight: how much memory movable events may hold. What is counted (units, buffers, bytes) and the limit stand in
  * the table of policies; here they become order edges: what leaves the window ends before the next one may begin.
  * Relies on: order.h. Relied on by: order.c. Every edge goes forward in the graph's order, so an issue order exists. */
+#include "../ir/policy.h"
 #include "order.h"
 
 #include <stdlib.h>

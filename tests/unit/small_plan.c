@@ -2,6 +2,7 @@
  * Relies on: small_plan.h.
  * Relied on by: test_verify.c, test_plan_json.c. */
 #include "small_plan.h"
+#include "ir/training.h"
 
 static Access *accesses(Arena *a, int n, const Access *x) {
     Access *out = NEW_ARRAY(a, Access, n + 1);

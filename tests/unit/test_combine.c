@@ -3,6 +3,7 @@
  * Relied on by: make test. */
 #include "ir/build.h"
 #include "ir/patterns.h"
+#include "ir/policy.h"
 #include "passes/passes.h"
 
 #include <criterion/criterion.h>

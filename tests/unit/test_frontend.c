@@ -2,6 +2,8 @@
  * Relies on: Criterion, frontend/, the models; run from the repository's root.
  * Relied on by: make test. */
 #include "frontend/sandbox.h"
+#include "ir/policy.h"
+#include "ir/training.h"
 #include "lua/embed.h"
 #include "lua_graph.h"
 #include "passes/passes.h"

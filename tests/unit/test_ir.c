@@ -1,6 +1,7 @@
 /* base and ir: containers, files, diagnostics, the table of ops, shape rules, views, gradient rules' shapes, the
  * checker. Relies on: compiler/base, compiler/ir, Criterion. Relied on by: make test. */
 #include "ir/build.h"
+#include "ir/foreign.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -3,6 +3,7 @@
  * Relies on: compiler/ir, compiler/passes, Criterion.
  * Relied on by: make test. */
 #include "ir/build.h"
+#include "ir/policy.h"
 #include "passes/passes.h"
 
 #include <criterion/criterion.h>

@@ -2,6 +2,7 @@
  * Relies on: Criterion; passes/, devices/.
  * Relied on by: make test. */
 #include "cost/timeline.h"
+#include "ir/policy.h"
 #include "passes/pack.h"
 #include "passes/passes.h"
 

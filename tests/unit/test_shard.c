@@ -1,6 +1,7 @@
 /* units, shard, offload: flat layout, states and their arenas, and the programs that come out, over every
  * combination of offload, dtype, accumulation and mesh. Relies on: Criterion; the whole compiler up to verify.
  * Relied on by: make test. */
+#include "ir/training.h"
 #include "lua_graph.h"
 
 #include <sys/wait.h>

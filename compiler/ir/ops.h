@@ -1,0 +1,108 @@
+/* The table of ops: traits, names, rules and costs by kind, and what it says of an op.
+ * Relies on: ir.h; ops.def, of which ir/ops.c makes it.
+ * Relied on by: whoever meets any op: passes, emit/, cost/, the rules themselves (ir/rules_*.c). */
+#ifndef SHARDC_OPS_H
+#define SHARDC_OPS_H
+
+#include "ir.h"
+
+/* Traits, a bit each. A pass that may meet any op asks for traits; one that is about certain ops (QKV fusion: matmul,
+ * rope, attention) names them. */
+enum {
+    T_POINTWISE = 1 << 0,  /* elementwise over equal shapes (after explicit expand); has a C expression; may be fused */
+    T_VIEW = 1 << 1,       /* the result shares its operand's bytes; no event */
+    T_ASSEMBLE = 1 << 2,   /* the operands are written in place into the result's bytes; no event */
+    T_COLLECTIVE = 1 << 3, /* gather, reduce: talks to other ranks */
+    T_COPY = 1 << 4,       /* offload, fetch: crosses arenas */
+    T_RANDOM = 1 << 5,     /* depends on the record's seed and step */
+    T_EFFECT = 1 << 6,     /* writes a state or a metric: never removed, dropped from recompute clones */
+    T_STRIDED = 1 << 7,    /* its kernel takes operands of any strides; others get a `copy` where needed */
+    T_ROWS = 1 << 8,       /* its kernel takes operands whose last dimension is contiguous (any outer strides) */
+    T_ROWS_OUT = 1 << 9,   /* its kernel writes results whose last dimension is contiguous (any outer strides) */
+    T_WIDE_GRAD = 1 << 10, /* accumulates in fp32 and can store fp32 whatever its operands' dtype (weight gradients) */
+    T_OPTIMIZER = 1 << 11, /* updates parameters */
+    T_NO_GRAD = 1 << 12,   /* gradient is zero by definition (comparisons, detach) */
+    T_HOST_OK = 1 << 13,   /* may run on the host stream over the host arena */
+    T_FOREIGN = 1 << 14,   /* calls a function of the user's own source: op->extension */
+    T_SETS = 1 << 15,      /* writes the state that it updates without reading it */
+};
+
+enum { MAX_KEY = 6, MAX_VARIANT = 40 };
+typedef struct {
+    double flops, bytes; /* of one execution: arithmetic, and memory traffic in its arena */
+    /* Where these two do not tell how long it takes: sizes, and what else distinguishes kernels ("bf16>fp32 tn").
+     * Points of a device profile are compared by them. */
+    char variant[MAX_VARIANT];
+    double key[MAX_KEY];
+    int nkey;
+    double least_us; /* it takes that long whatever runs it */
+} Cost;
+
+typedef struct { /* what a kernel's workspace depends on besides its op */
+    bool cuda;
+    int threads;         /* CPU: a rank's */
+    int multiprocessors; /* CUDA */
+    bool deterministic;  /* bits repeat: the model does not say otherwise */
+    bool wide;           /* CPU: kernels compute in fp64 (the test build), whatever their operands are */
+} Machine;
+
+typedef struct Builder Builder; /* appends ops to a list, inheriting module, source, phase and origin; ir/build.h */
+
+enum { OPTIONAL = 1, LENDS = 2, UPDATED = 4 }; /* flags of a slot, see ops.def */
+typedef struct {                               /* a result or an operand; or a list of at most n */
+    const char *name;
+    int flags, n;
+} Slot;
+
+typedef enum { A_FLAG, A_INT, A_DTYPE, A_WIDER, A_FLOAT } AttributeType;
+typedef struct { /* n numbers, behind those before it in op->i or (A_FLOAT) op->f */
+    const char *name;
+    AttributeType type;
+    int n;
+    bool kernel;              /* kernels receive it */
+    const char *const *words; /* of an ENUM: its constants; else NULL */
+} Attribute;
+
+typedef struct {
+    const char *name, *notation;
+    const Slot *results, *operands; /* each ends with a name of NULL */
+    const Attribute *attributes;    /* likewise: integers, then floats */
+    unsigned traits;
+    void (*infer)(Graph *g, Op *op); /* sets op's results (new values or views) from its operands and attributes; fails
+                                        with a diagnostic at op->src that shows the shapes and the remedy */
+    /* d->matmul.y is the gradient that reaches result y (NULL: none does); sets d->matmul.a, the operand's, where it
+     * wants one; NULL rule: none */
+    void (*grad)(Builder *b, Op *op, OpParts *d);
+    Cost (*cost)(const Op *op);
+    int64_t (*workspace)(const Op *op, const Machine *m); /* bytes; NULL: none */
+    const char *expr; /* pointwise: C expression over the names of operands and floats, in `real` */
+} OpInfo;
+extern const OpInfo op_info[N_OPS];
+static inline bool op_is(const Op *op, unsigned trait) {
+    return (op_info[op->kind].traits & trait) != 0;
+}
+/* The place of an operand in op->in: SLOT(matmul, bias). */
+#define SLOT(op, operand) ((int)(offsetof(OpParts, op.operand) / sizeof(Value *)) - MAX_IN)
+int slot_count(const Slot *slots); /* a list counts as many as it may have */
+/* The slot that number k of op->in (op->out) is; index: in its list, 0 where it is none. NULL: beyond the last. */
+const Slot *slot_at(const Slot *slots, int k, int *index);
+unsigned op_slot_flags(const Op *op, int operand); /* of op->in[operand] */
+static inline bool op_updates(const Op *op, int operand) {
+    return op_slot_flags(op, operand) & UPDATED;
+}
+bool op_updates_any(const Op *op);
+/* Of an op with one result, or its first: the one that gradients and fusion are about. */
+static inline Value *op_result(const Op *op) {
+    return *op->out;
+}
+static inline Value *op_operand(const Op *op) { /* of an op that takes one, or its first */
+    return *op->in;
+}
+bool op_lends(const Op *op, int operand);       /* it may lend its bytes to the first result */
+void op_set(Op *op, int operand, Value *v);     /* op_set(op, SLOT(matmul, bias), v): keeps op->nin */
+bool op_changes_nothing(const Op *op);          /* a cast to the dtype that its operand has */
+bool op_needs_copy(const Op *op);               /* a reshape of what lies in no way that a view could show */
+int op_values(const Op *op, const Value **out); /* those that are there: results, operands, workspace; how many */
+OpKind op_by_name(const char *name);            /* N_OPS when unknown */
+
+#endif

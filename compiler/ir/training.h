@@ -1,0 +1,73 @@
+/* What a model says of its training: inputs, metrics, counts, options, optimizer, loss scale, schedule.
+ * Relies on: ir.h.
+ * Relied on by: the front end, which reads it; shard, which makes states and updates of it; emit/ and report/. */
+#ifndef SHARDC_TRAINING_H
+#define SHARDC_TRAINING_H
+
+#include "ir.h"
+
+struct Input {
+    const char *name;
+    Dtype dtype;
+    int dims;
+    int64_t shape[MAX_DIMS]; /* one rank's microbatch */
+    const char *from;        /* data source: "tokens" or a record field */
+    int shift;
+    int ordinal;   /* of the nn.input call: inputs stand in the order in which they were written */
+    bool tokens;   /* its elements are what a batch is counted in */
+    int64_t limit; /* rows of the smallest table that its elements index; 0: none */
+    Source src;
+    Value *value, *sample_value; /* in the training trace; in the sample trace (NULL: not used there) */
+    State *state;
+};
+
+struct Metric { /* index in Graph.metrics = slot in S_METRICS */
+    const char *name;
+    Source src;
+    bool is_sum;
+};
+
+typedef enum { OPT_SGD, OPT_ADAM, OPT_ADAMW } OptKind;
+typedef struct {
+    const char **match;
+    int nmatch;
+    double lr, weight_decay;
+    Source src;
+} OptGroup;
+
+struct Optimizer {
+    OptKind kind;
+    Source src;
+    double lr, beta1, beta2, eps, weight_decay, momentum;
+    bool nesterov;
+    Dtype moment_dtype;   /* fp32, or bf16 rounded stochastically */
+    VEC(OptGroup) groups; /* group 0 is the default one: lr and weight_decay above */
+};
+
+struct GradScaler { /* optim.GradScaler */
+    Source src;
+    double init_scale, growth_factor, backoff_factor;
+    int64_t growth_interval;
+    bool without_fp16; /* wanted though nothing is fp16 */
+};
+
+typedef enum { SCHED_CONSTANT, SCHED_LINEAR, SCHED_COSINE } SchedKind;
+struct LrSchedule {
+    SchedKind kind;
+    int64_t warmup, total;
+    double min_ratio;
+};
+
+struct OptionValue { /* nn.options as resolved */
+    const char *name;
+    Source src;
+    const char *text;
+};
+
+/* A loss's normaliser: the host counts targets of `input` unequal to `ignore` over the whole step. Slot = index. */
+struct CountSlot {
+    Input *input;
+    int64_t ignore;
+};
+
+#endif
