@@ -138,8 +138,9 @@ static void agree(const Frontend *f, const Param *p, const Module *a, const Modu
 }
 
 static bool ignores(const UnitPolicy *p, const char *path) {
-    for (int i = 0; p && i < p->nignored; i++)
-        if (path_match(p->ignored[i], path, true)) return true;
+    const UnitOptions *o = unit_options(p);
+    for (int i = 0; o && i < o->nignored; i++)
+        if (path_match(o->ignored[i], path, true)) return true;
     return false;
 }
 

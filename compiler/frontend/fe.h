@@ -14,6 +14,14 @@ typedef struct { /* the options of nn.fully_shard or nn.checkpoint_wrapper, and 
     Source src;        /* the call, or the entry, that wraps the module; file NULL: none does */
 } Wrapper;
 
+typedef struct {       /* the options of nn.fully_shard, as read */
+    UnitPolicy policy; /* first: what the passes go by is a part of it. The rest the front end carries out itself: */
+    bool has_buffer_dtype;
+    Dtype buffer_dtype;
+    const char **ignored; /* parameter path patterns: such a one is Param.ignored, or where it is frozen a buffer */
+    int nignored;
+} UnitOptions;
+
 typedef struct ModuleInfo {
     const char *kind;    /* "Linear" */
     const char *made_by; /* "nn.Linear(5120, 14336)" */
@@ -102,6 +110,10 @@ typedef struct {
 static inline const Module *unit_module_of(const Module *m) {
     while (m->parent && !m->policy) m = m->parent;
     return m;
+}
+
+static inline const UnitOptions *unit_options(const UnitPolicy *p) {
+    return (const UnitOptions *)p;
 }
 
 static inline Frontend *fe_of(lua_State *L) {

@@ -102,7 +102,8 @@ static void check_gradients(lua_State *L, const UnitPolicy *p) {
         dtype_name(p->grad_dtype), dtype_name(p->reduce_dtype), place(L, "reduce_dtype"));
 }
 
-static void read_dtypes(lua_State *L, int t, const char *what, UnitPolicy *p) {
+static void read_dtypes(lua_State *L, int t, const char *what, UnitOptions *o) {
+    UnitPolicy *p = &o->policy;
     if (!field_table(L, t, what, "mp_policy")) return;
     int m = lua_gettop(L);
     check_keys(L, m, "mp_policy", "param_dtype grad_dtype reduce_dtype output_dtype buffer_dtype cast_forward_inputs");
@@ -110,7 +111,7 @@ static void read_dtypes(lua_State *L, int t, const char *what, UnitPolicy *p) {
     p->has_grad_dtype = field_dtype(L, m, "mp_policy", "grad_dtype", &p->grad_dtype);
     p->has_reduce_dtype = field_dtype(L, m, "mp_policy", "reduce_dtype", &p->reduce_dtype);
     p->has_output_dtype = field_dtype(L, m, "mp_policy", "output_dtype", &p->output_dtype);
-    p->has_buffer_dtype = field_dtype(L, m, "mp_policy", "buffer_dtype", &p->buffer_dtype);
+    o->has_buffer_dtype = field_dtype(L, m, "mp_policy", "buffer_dtype", &o->buffer_dtype);
     p->cast_forward_inputs = field_boolean(L, m, "mp_policy", "cast_forward_inputs", true);
     check_gradients(L, p);
     lua_pop(L, 1);
@@ -242,7 +243,8 @@ static void read_prefetch(lua_State *L, int t, const char *what, UnitPolicy *p) 
 }
 
 static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Source src) {
-    UnitPolicy *p = NEW(fe_of(L)->arena, UnitPolicy);
+    UnitOptions *o = NEW(fe_of(L)->arena, UnitOptions);
+    UnitPolicy *p = &o->policy;
     check_keys(L, t, what,
                "mesh reshard_after_forward reshard_after_backward mp_policy offload prefetch unshard_in_backward "
                "ignored_params gradient_divide_factor requires_gradient_sync requires_all_reduce all_gather");
@@ -250,7 +252,7 @@ static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Sourc
     p->settings = *fe_of(L)->reading;
     p->cast_forward_inputs = true;
     read_mesh(L, t, what, p);
-    read_dtypes(L, t, what, p);
+    read_dtypes(L, t, what, o);
     read_reshard(L, t, what, p);
     read_accumulation(L, t, what, p);
     read_offload(L, t, what, p);
@@ -260,7 +262,7 @@ static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Sourc
     p->gradient_divide_factor = field_number(L, t, what, "gradient_divide_factor", 0);
     if (field_present(L, t, "gradient_divide_factor") && p->gradient_divide_factor <= 0)
         field_fail(L, "gradient_divide_factor", "%s: gradient_divide_factor must be positive", what);
-    p->nignored = field_strings(L, t, what, "ignored_params", &p->ignored);
+    o->nignored = field_strings(L, t, what, "ignored_params", &o->ignored);
     p->all_gather = field_extension(L, t, what, "all_gather");
     return p;
 }
@@ -270,9 +272,8 @@ static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Sourc
 void policy_buffers(Frontend *f) {
     for (int i = 0; i < f->g->params.n; i++) {
         Param *p = f->g->params.at[i];
-        const UnitPolicy *policy = unit_module_of(p->owner)->policy;
-        if (p->is_buffer && policy && policy->has_buffer_dtype && dtype_float(p->dtype))
-            p->dtype = policy->buffer_dtype;
+        const UnitOptions *o = unit_options(unit_module_of(p->owner)->policy);
+        if (p->is_buffer && o && o->has_buffer_dtype && dtype_float(p->dtype)) p->dtype = o->buffer_dtype;
     }
 }
 
@@ -309,8 +310,8 @@ static void ignore(Frontend *f, const UnitPolicy *policy, const char *pattern) {
 
 void policy_ignore(Frontend *f) {
     for (int i = 0; i < f->g->modules.n; i++) {
-        const UnitPolicy *policy = f->g->modules.at[i]->policy;
-        for (int k = 0; policy && k < policy->nignored; k++) ignore(f, policy, policy->ignored[k]);
+        const UnitOptions *o = unit_options(f->g->modules.at[i]->policy);
+        for (int k = 0; o && k < o->nignored; k++) ignore(f, &o->policy, o->ignored[k]);
     }
 }
 

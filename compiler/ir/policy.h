@@ -38,8 +38,8 @@ struct UnitPolicy { /* nn.fully_shard */
     int replicate, shard;      /* 0: the rest of the world */
     int reshard_after_forward; /* 0 no · 1 yes · n>1 to a group of n */
     bool root_default;         /* reshard_after_forward was not written: the root stays gathered */
-    Dtype param_dtype, grad_dtype, reduce_dtype, output_dtype, buffer_dtype;
-    bool has_param_dtype, has_grad_dtype, has_reduce_dtype, has_output_dtype, has_buffer_dtype, cast_forward_inputs;
+    Dtype param_dtype, grad_dtype, reduce_dtype, output_dtype;
+    bool has_param_dtype, has_grad_dtype, has_reduce_dtype, has_output_dtype, cast_forward_inputs;
     bool offload_params, offload_grads, offload_optimizer;
     UpdatePlace update; /* where the update of an offloaded optimizer runs */
     int prefetch_forward, prefetch_backward;
@@ -50,9 +50,7 @@ struct UnitPolicy { /* nn.fully_shard */
     bool stay_gathered, defer_sync, defer_all_reduce;
     bool unshard_in_backward;      /* false: a promise that the backward reads no parameter, held to by shard */
     double gradient_divide_factor; /* of summed gradients; 0: the world. Microbatches are averaged in any case */
-    const char **ignored; /* parameter path patterns: such a one is Param.ignored, or where it is frozen a buffer */
-    int nignored;
-    Extension *all_gather; /* NULL: bytes travel as they are stored */
+    Extension *all_gather;         /* NULL: bytes travel as they are stored */
 };
 
 #endif

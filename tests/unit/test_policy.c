@@ -102,7 +102,7 @@ Test(policy, defaults_are_those_of_pytorch) {
               p->cast_forward_inputs);
     cr_expect(!p->offload_params && !p->offload_grads && !p->offload_optimizer);
     cr_expect(p->prefetch_forward == 1 && p->prefetch_backward == 1 && p->unshard_in_backward);
-    cr_expect(p->gradient_divide_factor == 0 && !p->nignored);
+    cr_expect(p->gradient_divide_factor == 0 && !unit_options(p)->nignored);
 }
 
 Test(policy, every_option_is_read) {
@@ -119,7 +119,7 @@ Test(policy, every_option_is_read) {
     cr_expect(p->has_output_dtype && p->output_dtype == FP16 && !p->cast_forward_inputs);
     cr_expect(p->offload_params && p->offload_grads && p->offload_optimizer);
     cr_expect(p->prefetch_forward == 0 && p->prefetch_backward == 7 && !p->unshard_in_backward);
-    cr_expect(p->gradient_divide_factor == 3.5 && p->nignored == 1);
+    cr_expect(p->gradient_divide_factor == 3.5 && unit_options(p)->nignored == 1);
     cr_expect_eq(p->update, UPDATE_ANYWHERE);
     p = policy("offload = { optimizer = 'stream' }", 1);
     cr_expect(p->offload_optimizer && p->update == UPDATE_STREAM);
