@@ -4,6 +4,7 @@
 #include "pipeline.h"
 #include "cost/timeline.h"
 #include "extension/extension.h"
+#include "ir/training.h"
 #include "passes/passes.h"
 #include "verify/verify.h"
 
@@ -95,8 +96,8 @@ Plan *make_plan(const Graph *g, const Device *d, const PipelineOptions *o) {
     plan->threads = d->threads;
     plan->world = g->world;
     plan->nodes = g->nodes;
-    plan->options = g->options.at;
-    plan->noptions = g->options.n;
+    plan->options = g->training->options.at;
+    plan->noptions = g->training->options.n;
     Schedule *s = order(g, d, plan);
     place(plan, s, o->redzone);
     wait_pass(plan, s);

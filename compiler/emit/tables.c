@@ -229,32 +229,34 @@ static void put_inputs(const Emit *e) {
 }
 
 static void put_counts(const Emit *e) {
+    const Training *t = e->g->training;
     open_table(e, "sc_count_info", "counts");
-    for (int i = 0; i < e->g->counts.n; i++) {
+    for (int i = 0; i < t->counts.n; i++) {
         int input = 0;
-        while (input < e->g->inputs.n && e->g->inputs.at[input] != e->g->counts.at[i].input) input++;
+        while (input < e->g->inputs.n && e->g->inputs.at[input] != t->counts.at[i].input) input++;
         put_number(e, "    {", input);
         put_text(e, ", ");
-        add_int(e->out, e->g->counts.at[i].ignore);
+        add_int(e->out, t->counts.at[i].ignore);
         end_row(e, "},\n");
     }
-    close_table(e, e->g->counts.n);
+    close_table(e, t->counts.n);
 }
 
 static void put_metrics(const Emit *e) {
+    const Training *t = e->g->training;
     open_table(e, "char *const", "metrics");
-    for (int i = 0; i < e->g->metrics.n; i++) put(e, "    %s,\n", quoted(e, e->g->metrics.at[i].name));
-    put(e, e->g->metrics.n ? "};\n\n" : "    NULL};\n\n");
+    for (int i = 0; i < t->metrics.n; i++) put(e, "    %s,\n", quoted(e, t->metrics.at[i].name));
+    put(e, t->metrics.n ? "};\n\n" : "    NULL};\n\n");
 }
 
-static unsigned long long metric_sums(const Graph *g) {
+static unsigned long long metric_sums(const Training *t) {
     unsigned long long sums = 0;
-    for (int i = 0; i < g->metrics.n; i++) sums |= (unsigned long long)g->metrics.at[i].is_sum << i;
+    for (int i = 0; i < t->metrics.n; i++) sums |= (unsigned long long)t->metrics.at[i].is_sum << i;
     return sums;
 }
 
 static void put_groups(const Emit *e) {
-    const Optimizer *o = e->g->optimizer;
+    const Optimizer *o = e->g->training->optimizer;
     open_table(e, "sc_group_info", "groups");
     for (int i = 0; i < o->groups.n; i++)
         put(e, "    {%s, %s},\n", c_float(e->a, o->groups.at[i].lr), c_float(e->a, o->groups.at[i].weight_decay));
@@ -404,14 +406,15 @@ static void put_library_bytes(const Emit *e) {
 static void put_build(const Emit *e, int ndumps) {
     const Plan *p = e->plan;
     const Graph *g = e->g;
-    const Optimizer *o = g->optimizer;
+    const Training *t = g->training;
+    const Optimizer *o = t->optimizer;
     put(e, "const sc_build sc_this_build = {\n");
     put(e, "    .name = %s,\n    .model_file = %s,\n    .target = %s,\n", quoted(e, g->name), quoted(e, g->file),
         quoted(e, p->target));
     if (!strcmp(p->target, "cuda")) put(e, "    .arch = %s,\n", quoted(e, p->arch));
     put(e, "    .deterministic = %d,\n", g->deterministic);
     put(e, "    .world = %d,\n    .nodes = %d,\n    .threads = %d,\n    .accumulate = %d,\n", p->world,
-        p->nodes > 0 ? p->nodes : 1, p->threads > 0 ? p->threads : 1, g->accumulate > 0 ? g->accumulate : 1);
+        p->nodes > 0 ? p->nodes : 1, p->threads > 0 ? p->threads : 1, t->accumulate > 0 ? t->accumulate : 1);
     put(e, "    .arena_bytes = %llu,\n    .host_bytes = %llu,\n", (unsigned long long)p->arena_bytes[ARENA_DEVICE],
         (unsigned long long)p->arena_bytes[ARENA_HOST]);
     if (!strcmp(p->target, "cuda")) put_library_bytes(e);
@@ -421,20 +424,20 @@ static void put_build(const Emit *e, int ndumps) {
         g->units.n);
     put(e, "    .comms = comms,\n    .ncomms = %d,\n", g->comms.n);
     put(e, "    .inputs = inputs,\n    .ninputs = %d,\n    .counts = counts,\n    .ncounts = %d,\n", g->inputs.n,
-        g->counts.n);
+        t->counts.n);
     put(e, "    .metrics = metrics,\n    .nmetrics = %d,\n    .metric_sums = 0x%llx,\n    .metrics_at = 0x%llx,\n",
-        g->metrics.n, metric_sums(g), state_at(e, g->metrics_state));
+        t->metrics.n, metric_sums(t), state_at(e, g->metrics_state));
     put(e, "    .record_at = 0x%llx,\n    .step_at = 0x%llx,\n", state_at(e, g->record), state_at(e, g->step_state));
-    if (g->scaler) put(e, "    .has_scaler = 1,\n    .scaler_at = 0x%llx,\n", state_at(e, g->scaler_state));
+    if (t->scaler) put(e, "    .has_scaler = 1,\n    .scaler_at = 0x%llx,\n", state_at(e, g->scaler_state));
     put(e, "    .dumps = dumps,\n    .ndumps = %d,\n", ndumps);
     put_logits(e);
     put(e, "    .optimizer = %s,\n    .schedule = %s,\n", quoted(e, optimizer_name(o->kind)),
-        quoted(e, schedule_name(g->schedule->kind)));
+        quoted(e, schedule_name(t->schedule.kind)));
     put(e, "    .beta1 = %s,\n    .beta2 = %s,\n    .eps = %s,\n", c_float(e->a, o->beta1), c_float(e->a, o->beta2),
         c_float(e->a, o->eps));
-    put(e, "    .momentum = %s,\n    .clip = %s,\n", c_float(e->a, o->momentum), c_float(e->a, g->clip_grad_norm));
-    put(e, "    .warmup = %lld,\n    .total = %lld,\n    .min_ratio = %s,\n", (long long)g->schedule->warmup,
-        (long long)g->schedule->total, c_float(e->a, g->schedule->min_ratio));
+    put(e, "    .momentum = %s,\n    .clip = %s,\n", c_float(e->a, o->momentum), c_float(e->a, t->clip_grad_norm));
+    put(e, "    .warmup = %lld,\n    .total = %lld,\n    .min_ratio = %s,\n", (long long)t->schedule.warmup,
+        (long long)t->schedule.total, c_float(e->a, t->schedule.min_ratio));
     for (Unused k = 0; k < N_UNUSED; k++)
         if (p->unused[k].n) put(e, "    .unused[%d] = %s,\n", k, quoted(e, report_unused(p, k)));
     put(e, "    .groups = groups,\n    .ngroups = %d,\n    .plan_hash = 0x%llxu,\n", o->groups.n, model_hash(g));

@@ -76,12 +76,13 @@ static void check_name(Source at, const char *what, const char *name) {
 }
 
 static void check_names(const Graph *g) {
-    for (int i = 0; i < g->options.n; i++) {
-        check_name(g->options.at[i].src, "the option", g->options.at[i].name);
-        check_name(g->options.at[i].src, "the option's value", g->options.at[i].text);
+    const Training *t = g->training;
+    for (int i = 0; i < t->options.n; i++) {
+        check_name(t->options.at[i].src, "the option", t->options.at[i].name);
+        check_name(t->options.at[i].src, "the option's value", t->options.at[i].text);
     }
     for (int i = 0; i < g->inputs.n; i++) check_name(g->inputs.at[i]->src, "the input", g->inputs.at[i]->name);
-    for (int i = 2; i < g->metrics.n; i++) check_name(g->metrics.at[i].src, "the metric", g->metrics.at[i].name);
+    for (int i = 2; i < t->metrics.n; i++) check_name(t->metrics.at[i].src, "the metric", t->metrics.at[i].name);
 }
 
 Graph *frontend_load(Arena *a, const FrontendOptions *o) {

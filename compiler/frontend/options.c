@@ -199,7 +199,7 @@ static int options(lua_State *L) {
                             : lua_isboolean(L, 7) ? (lua_toboolean(L, 7) ? "true" : "false")
                                                   : lua_tostring(L, 8);
         OptionValue v = {key, lua_key_source(L, f->options_at, key), arena_strdup(f->arena, shown)};
-        push(&f->g->options, f->arena, v);
+        push(&f->g->training->options, f->arena, v);
         lua_pop(L, 1);
         lua_setfield(L, 2, key);
         lua_pushboolean(L, 1);

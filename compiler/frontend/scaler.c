@@ -44,8 +44,8 @@ static int prim_grad_scaler(lua_State *L) { /* options */
 void scaler_field(lua_State *L, int training) {
     Graph *g = fe_of(L)->g;
     lua_getfield(L, training, "grad_scaler");
-    g->scaler = scaler_of(L, -1);
-    if (!g->scaler && !lua_isnil(L, -1))
+    g->training->scaler = scaler_of(L, -1);
+    if (!g->training->scaler && !lua_isnil(L, -1))
         field_fail(L, "grad_scaler", "nn.training: grad_scaler must be optim.GradScaler { ... }, not %s",
                    type_of(L, -1));
     lua_pop(L, 1);
@@ -56,7 +56,7 @@ static int prim_scale(lua_State *L) { /* scaler, tensor -> the tensor times the 
     const GradScaler *s = scaler_of(L, 1);
     if (!s) trace_fail(L, NULL, "scaler:scale: called on %s; write scaler:scale(outputs)", type_of(L, 1));
     Value *x = tensor_value(L, 2, "scaler:scale");
-    if (s != f->g->scaler)
+    if (s != f->g->training->scaler)
         trace_fail(L, NULL, "scaler:scale: the scaler made at %s:%d is not this training's: set grad_scaler to it",
                    s->src.file, s->src.line);
     if (!dtype_float(x->dtype))

@@ -330,6 +330,7 @@ static int prim_count(lua_State *L) {
     Frontend *f = fe_of(L);
     Value *t = tensor_value(L, 1, "cross_entropy"), *root = value_root(t);
     int64_t ignore = luaL_checkinteger(L, 2);
+    Training *training = f->g->training;
     Input *in = NULL;
     for (int i = 0; i < f->g->inputs.n; i++)
         if (f->g->inputs.at[i]->value == root || f->g->inputs.at[i]->sample_value == root) in = f->g->inputs.at[i];
@@ -340,22 +341,22 @@ static int prim_count(lua_State *L) {
                    "cross_entropy: the targets %s are %s; their number over the whole step is counted before it runs",
                    value_str(f->arena, t),
                    in ? arena_printf(f->arena, "only a part of the input '%s'", in->name) : "computed, not an input");
-    for (int i = 0; i < f->g->counts.n; i++)
-        if (f->g->counts.at[i].input == in && f->g->counts.at[i].ignore == ignore) {
+    for (int i = 0; i < training->counts.n; i++)
+        if (training->counts.at[i].input == in && training->counts.at[i].ignore == ignore) {
             lua_pushinteger(L, i);
             return 1;
         }
-    if (f->g->counts.n == SC_COUNTS)
+    if (training->counts.n == SC_COUNTS)
         trace_fail(L, NULL, "cross_entropy: more than %d different targets in one model", SC_COUNTS);
     CountSlot slot = {in, ignore};
-    push(&f->g->counts, f->arena, slot);
-    lua_pushinteger(L, f->g->counts.n - 1);
+    push(&training->counts, f->arena, slot);
+    lua_pushinteger(L, training->counts.n - 1);
     return 1;
 }
 
 static void add_metric(Frontend *f, const char *name, Source src, bool is_sum) {
     Metric m = {name, src, is_sum};
-    push(&f->g->metrics, f->arena, m);
+    push(&f->g->training->metrics, f->arena, m);
 }
 
 /* log_metric(name, scalar, options) */
@@ -377,11 +378,12 @@ static int prim_log_metric(lua_State *L) {
         trace_fail(L, NULL, "nn.log_metric: '%s' is %s; log one number: reduce it with nn.mean or nn.sum", name,
                    value_str(f->arena, v));
     if (f->sampling) return 0;
+    const Training *training = f->g->training;
     int slot = 2;
-    while (slot < f->g->metrics.n && strcmp(f->g->metrics.at[slot].name, name)) slot++;
+    while (slot < training->metrics.n && strcmp(training->metrics.at[slot].name, name)) slot++;
     if (!strcmp(name, "loss") || !strcmp(name, "grad_norm"))
         trace_fail(L, NULL, "nn.log_metric: '%s' is logged by itself; choose another name", name);
-    if (slot == f->g->metrics.n) {
+    if (slot == training->metrics.n) {
         if (slot == SC_METRICS) trace_fail(L, NULL, "nn.log_metric: more than %d names", SC_METRICS - 2);
         add_metric(f, arena_strdup(f->arena, name), lua_source(L), !strcmp(reduce, "sum"));
         Log l = {name, lua_source(L), 0};
@@ -596,12 +598,13 @@ static int prim_training(lua_State *L) {
     need_field(L, "loss", LUA_TFUNCTION, "function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end");
     need_field(L, "optimizer", LUA_TUSERDATA, "optim.AdamW { lr = ... }");
     f->training_at = lua_source(L);
-    g->optimizer = optim_field(L, "optimizer", false)->optimizer;
+    Training *training = g->training;
+    training->optimizer = optim_field(L, "optimizer", false)->optimizer;
     Optim *schedule = optim_field(L, "schedule", true);
-    g->schedule = schedule ? schedule->schedule : NEW(g->arena, LrSchedule);
+    if (schedule) training->schedule = *schedule->schedule;
     scaler_field(L, 1);
-    g->clip_grad_norm = field_least(L, 1, "nn.training", "clip_grad_norm", 0, 0, 1e30);
-    g->accumulate = (int)field_integer(L, 1, "nn.training", "accumulate", 1, 1);
+    training->clip_grad_norm = field_least(L, 1, "nn.training", "clip_grad_norm", 0, 0, 1e30);
+    training->accumulate = (int)field_integer(L, 1, "nn.training", "accumulate", 1, 1);
     g->deterministic = field_boolean(L, 1, "nn.training", "deterministic", true);
     check_sample(L);
     lua_getfield(L, 1, "batch");
@@ -626,7 +629,7 @@ static int traces(lua_State *L) { /* protected */
     add_metric(f, "loss", f->training_at, false);
     add_metric(f, "grad_norm", f->training_at, false);
     g->metrics_state = new_state(g, S_METRICS, "metrics", FP32, SC_METRICS, NULL);
-    if (g->scaler) g->scaler_state = new_state(g, S_SCALER, "loss scale", FP32, 4, NULL);
+    if (g->training->scaler) g->scaler_state = new_state(g, S_SCALER, "loss scale", FP32, 4, NULL);
     g->train = trace_loss(f, table, "train", true);
     find_tokens(f);
     g->eval = trace_loss(f, table, "eval", false);
@@ -636,7 +639,7 @@ static int traces(lua_State *L) { /* protected */
     policy_buffers(f);
     policy_ignore(f);
     conflicts_check(f);
-    assign_groups(f, g->optimizer);
+    assign_groups(f, g->training->optimizer);
     modules_unused(f);
     return 0;
 }

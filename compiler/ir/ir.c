@@ -2,6 +2,7 @@
  * Relies on: base.
  * Relied on by: everything in compiler/ above base. */
 #include "ir.h"
+#include "training.h"
 
 static const struct {
     const char *name;
@@ -114,7 +115,8 @@ Value *new_view(Graph *g, Value *of, int dims, const int64_t *shape, const int64
 Graph *graph_new(Arena *a) {
     Graph *g = NEW(a, Graph);
     g->arena = a;
-    g->world = g->nodes = g->accumulate = 1;
+    g->training = NEW(a, Training);
+    g->world = g->nodes = g->training->accumulate = 1;
     g->deterministic = true;
     return g;
 }

@@ -44,12 +44,7 @@ typedef struct UnitPolicy UnitPolicy;
 typedef struct Extension Extension;
 typedef struct CFile CFile;
 typedef struct Input Input;
-typedef struct Metric Metric;
-typedef struct CountSlot CountSlot;
-typedef struct OptionValue OptionValue;
-typedef struct Optimizer Optimizer;
-typedef struct LrSchedule LrSchedule;
-typedef struct GradScaler GradScaler;
+typedef struct Training Training;
 typedef struct Notes Notes;
 
 /* A tensor. Strides and offset in elements. A view has a base (never itself a view: chains are collapsed) and no bytes
@@ -254,21 +249,14 @@ struct Graph {
     VEC(Comm) comms;
     VEC(State *) states;
     VEC(Input *) inputs;
-    VEC(Metric) metrics; /* 0 loss, 1 grad_norm, then names of nn.log_metric */
-    VEC(CountSlot) counts;
-    VEC(OptionValue) options;
     VEC(Program *) programs;
     VEC(Extension *) extensions;
     VEC(CFile *) files; /* of extensions that the programs call */
-    Optimizer *optimizer;
-    const LrSchedule *schedule;
-    double clip_grad_norm; /* 0: none */
-    int accumulate;        /* build-time default; 1 builds the single program */
+    Training *training;
     bool deterministic;
     int world, nodes;
-    int next_op;        /* numbering of traced ops */
-    int ngroups;        /* fused kernels */
-    GradScaler *scaler; /* NULL: none */
+    int next_op; /* numbering of traced ops */
+    int ngroups; /* fused kernels */
     State *record, *metrics_state, *step_state, *scaler_state;
     Program *train, *eval, *sample; /* as traced; lower turns them into programs[] */
 };

@@ -99,8 +99,8 @@ typedef struct {
     const char *model, *target, *device;
     const char *arch; /* CUDA target: "sm_90", what its kernels are compiled for */
     int world, nodes;
-    int threads; /* CPU target: threads a rank, which workspaces are sized for; 0: not known */
-    OptionValue *options;
+    int threads;                 /* CPU target: threads a rank, which workspaces are sized for; 0: not known */
+    struct OptionValue *options; /* training.h */
     int noptions;
     PlanProgram *programs;
     int nprograms;

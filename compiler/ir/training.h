@@ -21,11 +21,11 @@ struct Input {
     State *state;
 };
 
-struct Metric { /* index in Graph.metrics = slot in S_METRICS */
+typedef struct { /* index in Graph.metrics = slot in S_METRICS */
     const char *name;
     Source src;
     bool is_sum;
-};
+} Metric;
 
 typedef enum { OPT_SGD, OPT_ADAM, OPT_ADAMW } OptKind;
 typedef struct {
@@ -35,39 +35,50 @@ typedef struct {
     Source src;
 } OptGroup;
 
-struct Optimizer {
+typedef struct {
     OptKind kind;
     Source src;
     double lr, beta1, beta2, eps, weight_decay, momentum;
     bool nesterov;
     Dtype moment_dtype;   /* fp32, or bf16 rounded stochastically */
     VEC(OptGroup) groups; /* group 0 is the default one: lr and weight_decay above */
-};
+} Optimizer;
 
-struct GradScaler { /* optim.GradScaler */
+typedef struct { /* optim.GradScaler */
     Source src;
     double init_scale, growth_factor, backoff_factor;
     int64_t growth_interval;
     bool without_fp16; /* wanted though nothing is fp16 */
-};
+} GradScaler;
 
 typedef enum { SCHED_CONSTANT, SCHED_LINEAR, SCHED_COSINE } SchedKind;
-struct LrSchedule {
+typedef struct {
     SchedKind kind;
     int64_t warmup, total;
     double min_ratio;
-};
+} LrSchedule;
 
-struct OptionValue { /* nn.options as resolved */
+typedef struct OptionValue { /* nn.options as resolved */
     const char *name;
     Source src;
     const char *text;
-};
+} OptionValue;
 
 /* A loss's normaliser: the host counts targets of `input` unequal to `ignore` over the whole step. Slot = index. */
-struct CountSlot {
+typedef struct {
     Input *input;
     int64_t ignore;
+} CountSlot;
+
+struct Training {
+    Optimizer *optimizer;
+    LrSchedule schedule;
+    GradScaler *scaler;    /* NULL: none */
+    double clip_grad_norm; /* 0: none */
+    int accumulate;        /* build-time default; 1 builds the single program */
+    VEC(Metric) metrics;   /* 0 loss, 1 grad_norm, then names of nn.log_metric */
+    VEC(CountSlot) counts;
+    VEC(OptionValue) options;
 };
 
 #endif

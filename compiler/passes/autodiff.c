@@ -3,6 +3,7 @@
  * ir/rules_*.c, units (the dtype that a unit reduces in), precision, remove_dead. Relied on by: shard (Param.reached,
  * Param.grad), recompute (Op.origin, Op.region of backward ops). */
 #include "../ir/build.h"
+#include "../ir/training.h"
 #include "edit.h"
 #include "lowering.h"
 #include "passes.h"
@@ -145,7 +146,7 @@ static void begin(Ctx *c, Op *op) {
 static void seed(Ctx *c, Value *loss) {
     Adjoint *s = loss->scratch;
     if (!s) return;
-    bool scales = c->b.g->scaler && !c->b.p->scaled;
+    bool scales = c->b.g->training->scaler && !c->b.p->scaled;
     Value *one = BUILD(&c->b, grad_seed, .scaler = scales ? c->b.g->scaler_state->value : NULL)->grad_seed.y;
     s->sum = build_cast(&c->b, one, loss->dtype);
 }

@@ -239,7 +239,7 @@ static bool any_on_host(const Graph *g) {
 /* Where the policy leaves the choice: the side that is through sooner. A parameter's master and moments travel up and
  * down at once; on the host they and the gradient are read, and they and the wire shard written. */
 void place_updates(Graph *g, const Device *d) {
-    double state = 4 + 2 * (double)dtype_size(g->optimizer->moment_dtype);
+    double state = 4 + 2 * (double)dtype_size(g->training->optimizer->moment_dtype);
     double bus = state / d->host_bandwidth * (1 + d->beside[OP_offload].itself);
     bool host_is_faster = (2 * state + 4 + 2) / d->host_optimizer_bandwidth < bus;
     for (int i = 0; i < g->units.n; i++) {

@@ -4,7 +4,6 @@
  * (numbers of kernels), shard.h (its parts). Relied on by: pipeline.c; order derives storages and streams from it. */
 #include "shard.h"
 #include "../ir/policy.h"
-#include "../ir/training.h"
 #include "passes.h"
 
 /* ── building ops of this pass ────────────────────────────────────────────────────────────────────────────────────────
@@ -17,7 +16,7 @@ Op *unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream str
     op->id = id;
     op->unit = u;
     op->module = u ? u->module : g->root;
-    op->src = u ? u->policy->src : g->optimizer->src;
+    op->src = u ? u->policy->src : g->training->optimizer->src;
     op->phase = phase;
     op->stream = stream;
     op->group = -1;
@@ -164,7 +163,7 @@ void shard(Graph *g) {
     make_states(g);
     init_program(g);
     start_program(g);
-    if (g->accumulate == 1) {
+    if (g->training->accumulate == 1) {
         micro(g, "micro", ALONE);
     } else {
         micro(g, "micro_first", FIRST);

@@ -5,6 +5,7 @@
 #define SHARDC_SHARD_H
 
 #include "../ir/build.h"
+#include "../ir/training.h"
 #include "edit.h"
 #include "lowering.h"
 
@@ -73,7 +74,7 @@ Value *exchange_rows(Ctx *c, Unit *u, const Use *use); /* the rank's slice of a 
 /* ── shard_scale.c: nothing where there is no scaler ─────────────────────────────────────────────────────────────────
  */
 static inline Value *scaler_of(const Graph *g) {
-    return g->scaler ? g->scaler_state->value : NULL;
+    return g->training->scaler ? g->scaler_state->value : NULL;
 }
 Op *scale_update(Graph *g, Value *coefficient); /* the last event of a step */
 Op *scale_undo(Graph *g, const Program *p);     /* the loss over its scale, if the loss function scaled it; else NULL */

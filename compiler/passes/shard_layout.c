@@ -1,7 +1,6 @@
 /* shard's flat layout: each unit's parameters in one buffer for those that train and one for the others; and the states
  * of the build. Relies on: shard.h. Relied on by: shard.c. */
 #include "../ir/policy.h"
-#include "../ir/training.h"
 #include "schema/record.h"
 #include "shard.h"
 
@@ -27,7 +26,7 @@ static int64_t append(Graph *g, const Unit *u, Params *flat, Param *p, int64_t a
 void lay_out(Graph *g, Unit *u) {
     int64_t at = 0;
     Params flat = {0};
-    for (int group = 0; group < g->optimizer->groups.n; group++)
+    for (int group = 0; group < g->training->optimizer->groups.n; group++)
         for (int i = 0; i < u->params.n; i++) {
             Param *p = u->params.at[i];
             if (trainable(p) && p->group == group) at = append(g, u, &flat, p, at);
@@ -49,7 +48,7 @@ static State *unit_state(Graph *g, Unit *u, StateClass c, const char *what, Dtyp
 
 /* reshard_after_backward = false, where there is something to keep. */
 static bool stays_between(const Graph *g, const Unit *u) {
-    return g->accumulate > 1 && u->policy->stay_gathered &&
+    return g->training->accumulate > 1 && u->policy->stay_gathered &&
            (u->shards > 1 || u->policy->offload_params || u->policy->all_gather);
 }
 
@@ -66,10 +65,10 @@ static Dtype sum_dtype(const Unit *u) {
  * update anyway: gathers cast it, and in the backward it comes up once for both. */
 static void unit_states(Graph *g, Unit *u) {
     const UnitPolicy *p = u->policy;
-    const Optimizer *o = g->optimizer;
+    const Optimizer *o = g->training->optimizer;
     int64_t n = u->numel / u->shards, frozen = u->frozen_numel / u->shards;
     bool master_on_host = p->offload_params || p->offload_optimizer, cast = u->wire != u->dtype && !p->all_gather;
-    bool casts_often = p->offload_params && !u->host_update && g->accumulate == 1;
+    bool casts_often = p->offload_params && !u->host_update && g->training->accumulate == 1;
     if (n) {
         u->master = u->wire_shard = unit_state(g, u, S_MASTER, "master", u->dtype, n, master_on_host);
         if ((cast && !casts_often) || p->offload_params != master_on_host)
@@ -77,9 +76,9 @@ static void unit_states(Graph *g, Unit *u) {
         if (o->kind != OPT_SGD || o->momentum > 0)
             u->m = unit_state(g, u, S_MOMENT1, "moment1", o->moment_dtype, n, p->offload_optimizer);
         if (o->kind != OPT_SGD) u->v = unit_state(g, u, S_MOMENT2, "moment2", o->moment_dtype, n, p->offload_optimizer);
-        if (g->accumulate > 1 && !p->defer_sync)
+        if (g->training->accumulate > 1 && !p->defer_sync)
             u->grad = unit_state(g, u, S_GRAD, "gradient", sum_dtype(u), n, p->offload_grads);
-        if (g->accumulate > 1 && p->defer_sync)
+        if (g->training->accumulate > 1 && p->defer_sync)
             u->whole_grad = unit_state(g, u, S_WHOLE_GRAD, "whole gradient", u->reduce, u->numel, false);
         if (stays_between(g, u)) u->gathered[0] = unit_state(g, u, S_GATHERED, "gathered", u->wire, u->numel, false);
     }
@@ -101,7 +100,7 @@ static void give_state(Graph *g, Value *v, StateClass c, const char *name) {
 void make_states(Graph *g) {
     g->record = new_state(g, S_RECORD, "record", INT64, SC_RECORD_BYTES / 8, NULL);
     if (!g->metrics_state) g->metrics_state = new_state(g, S_METRICS, "metrics", FP32, SC_METRICS, NULL);
-    if (g->optimizer->kind != OPT_SGD) g->step_state = new_state(g, S_STEP, "adam step", INT64, 1, NULL);
+    if (g->training->optimizer->kind != OPT_SGD) g->step_state = new_state(g, S_STEP, "adam step", INT64, 1, NULL);
     for (int i = 0; i < g->inputs.n; i++) {
         Input *in = g->inputs.at[i];
         give_state(g, in->value, S_INPUT, in->name);

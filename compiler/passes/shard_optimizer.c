@@ -1,6 +1,5 @@
 /* shard's end of the step: the gradient norm and the coefficient that clips, and one optimizer event a unit on the
  * rank's shard. Relies on: shard.h. Relied on by: shard.c. */
-#include "../ir/training.h"
 #include "shard.h"
 
 /* Flat ranges by optimizer group. Gaps belong to none: they stay zero whatever the optimizer's formula gives for zeros.
@@ -69,7 +68,7 @@ static Value *norm(Ctx *c, int end) {
     edit_before(c->edit, end, all);
     sum_slots(c, slots, order, end);
     Op *clip = UNIT_OP(g, clip_coefficient, NULL, "clip", OPTIMIZER, COMPUTE, .squares = slots, .scaler = scaler_of(g));
-    Value *coefficient = add_out(g, clip, FP32, g->scaler ? 2 : 1), *total = add_out(g, clip, FP32, 1);
+    Value *coefficient = add_out(g, clip, FP32, g->training->scaler ? 2 : 1), *total = add_out(g, clip, FP32, 1);
     edit_before(c->edit, end, clip);
     Value *metrics = g->metrics_state->value;
     edit_before(c->edit, end, store_op(g, total, metrics, "m_norm", OPTIMIZER, false, SLOT_GRAD_NORM, NULL));
@@ -79,7 +78,7 @@ static Value *norm(Ctx *c, int end) {
 /* ── the update ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static Op *update_op(Graph *g, Unit *u, Value *grad, Value *coefficient) {
-    const Optimizer *o = g->optimizer;
+    const Optimizer *o = g->training->optimizer;
     const char *id = arena_printf(g->arena, "u%d", u->id);
     Value *master = u->master->value, *moment = u->m ? u->m->value : NULL;
     int64_t slice = u->numel / u->shards;
@@ -100,8 +99,9 @@ static void update(Ctx *c, Unit *u, const Use *use, Value *coefficient, int pos)
     Op *op = update_op(g, u, use->kept_grad, coefficient);
     edit_before(c->edit, pos, op);
     if (u->wire_shard == u->master) return;
-    bool skips = g->scaler && u->wire_shard->on_host; /* its twin on the device would keep what it begins as */
-    if (g->optimizer->kind != OPT_SGD && u->dtype == FP32 && !u->host_update && !skips) {
+    bool skips =
+        g->training->scaler && u->wire_shard->on_host; /* its twin on the device would keep what it begins as */
+    if (g->training->optimizer->kind != OPT_SGD && u->dtype == FP32 && !u->host_update && !skips) {
         op_set(op, SLOT(adam, wire), u->wire_shard->value); /* written as it goes */
         return;
     }
@@ -120,11 +120,12 @@ static Value *one(Ctx *c) {
 void optimizer(Ctx *c) {
     Graph *g = c->g;
     int end = c->p->ops.n;
-    Value *unclipped = g->clip_grad_norm > 0 || g->scaler ? NULL : one(c), *coefficient = norm(c, end);
+    Value *unclipped = g->training->clip_grad_norm > 0 || g->training->scaler ? NULL : one(c),
+          *coefficient = norm(c, end);
     if (g->step_state) {
         Op *count = UNIT_OP(g, count_step, NULL, "count", OPTIMIZER, COMPUTE, .step = g->step_state->value,
-                            .coefficient = g->scaler ? coefficient : NULL);
-        edit_before(c->edit, g->scaler ? end : 0, count);
+                            .coefficient = g->training->scaler ? coefficient : NULL);
+        edit_before(c->edit, g->training->scaler ? end : 0, count);
     }
     for (int i = 0; i < g->units.n; i++) {
         const Use *use = &c->uses[i];
@@ -132,5 +133,5 @@ void optimizer(Ctx *c) {
         int early = (int)max64(use->last_grad, use->last_use) + 1;
         update(c, g->units.at[i], use, unclipped ? unclipped : coefficient, unclipped ? early : end);
     }
-    if (g->scaler) edit_before(c->edit, end, scale_update(g, coefficient));
+    if (g->training->scaler) edit_before(c->edit, end, scale_update(g, coefficient));
 }

@@ -6,12 +6,11 @@
  * No collective is added: a gradient that is not finite makes its unit's sum of squares not finite, hence the sum over
  * the shard group; ranks of other replicas hold the same reduced gradients. So every rank finds the same. */
 #include "../ir/policy.h"
-#include "../ir/training.h"
 #include "shard.h"
 
 /* For messages: it stands where the scaler does. */
 static Op *of_scaler(const Graph *g, Op *op) {
-    op->src = g->scaler->src;
+    op->src = g->training->scaler->src;
     return op;
 }
 
@@ -22,7 +21,7 @@ static bool in_fp16(const Unit *u) {
 }
 
 void scale_check(const Graph *g) {
-    const GradScaler *s = g->scaler;
+    const GradScaler *s = g->training->scaler;
     if (!s || s->without_fp16) return;
     for (int i = 0; i < g->units.n; i++)
         if (in_fp16(g->units.at[i])) return;
@@ -37,17 +36,17 @@ void scale_check(const Graph *g) {
 }
 
 Op *scale_update(Graph *g, Value *coefficient) {
-    const GradScaler *s = g->scaler;
+    const GradScaler *s = g->training->scaler;
     return of_scaler(g, UNIT_OP(g, update_scale, NULL, "scale", OPTIMIZER, COMPUTE, .coefficient = coefficient,
                                 .scaler = scaler_of(g), .interval = s->growth_interval, .growth = s->growth_factor,
                                 .backoff = s->backoff_factor));
 }
 
 void scale_init(Graph *g, Program *init) {
-    if (!g->scaler) return;
+    if (!g->training->scaler) return;
     Op *zero = UNIT_OP(g, zero, NULL, "zero_scale", INIT, COMPUTE, .state = scaler_of(g));
     Op *full = UNIT_OP(g, full, NULL, "scale0", INIT, COMPUTE, .dtype = FP32, .dims = 1, .shape = {1},
-                       .value = g->scaler->init_scale);
+                       .value = g->training->scaler->init_scale);
     Value *first = add_out(g, full, FP32, 1);
     push(&init->ops, g->arena, of_scaler(g, zero));
     push(&init->ops, g->arena, of_scaler(g, full));

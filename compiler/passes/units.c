@@ -3,6 +3,7 @@
  * lowest common ancestor of a shared parameter's holders) and its check of each mesh against the world. Relied on by:
  * precision (dtypes), autodiff (reduce dtype), shard (flat layout), order (groups). */
 #include "../ir/policy.h"
+#include "../ir/training.h"
 #include "passes.h"
 
 /* What nn.fully_shard never saw, as PyTorch leaves it: whole on every rank, trained as in DDP, without casts. */
@@ -111,7 +112,7 @@ static void assign_params(Graph *g) {
  * update. What is summed otherwise is made in the dtype of the sum: whole gradients that wait for the last microbatch,
  * those of replicas that are not sharded, rows of a sparse table. */
 static bool takes_grad_dtype(const Graph *g, const Unit *u) {
-    bool waits = g->accumulate > 1 && u->policy->defer_sync, replicated = u->shards == 1 && u->replicas > 1;
+    bool waits = g->training->accumulate > 1 && u->policy->defer_sync, replicated = u->shards == 1 && u->replicas > 1;
     return u->policy->has_grad_dtype && !waits && !replicated && !u->sparse;
 }
 

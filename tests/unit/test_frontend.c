@@ -109,11 +109,11 @@ Test(frontend, mlp) {
     cr_assert_str_eq(g->inputs.at[0]->name, "tokens"); /* in the order of the nn.input calls */
     cr_assert_eq(g->inputs.at[1]->shift, 1);
     cr_assert(g->inputs.at[0]->sample_value && !g->inputs.at[1]->sample_value);
-    cr_assert_eq(g->counts.n, 1);
-    cr_assert_eq(g->counts.at[0].input, g->inputs.at[1]);
+    cr_assert_eq(g->training->counts.n, 1);
+    cr_assert_eq(g->training->counts.at[0].input, g->inputs.at[1]);
     cr_assert(g->train->loss && g->train->loss->dims == 0 && g->eval->loss && g->sample->logits);
-    cr_assert_eq(g->metrics.n, 2);
-    cr_assert_str_eq(g->metrics.at[1].name, "grad_norm");
+    cr_assert_eq(g->training->metrics.n, 2);
+    cr_assert_str_eq(g->training->metrics.at[1].name, "grad_norm");
     check_graph(g, "frontend");
 }
 
@@ -385,7 +385,7 @@ Test(frontend, sampling) {
     Graph *g = load(sampler("logits = function(m, b) nn.log_metric('no', nn.sum(m(b.x))) return m(b.x) end"), 1);
     cr_assert(g->inputs.at[0]->sample_value->shape[0] == 1 && g->inputs.at[0]->shape[0] == 4,
               "one sample of the batch's inputs");
-    cr_assert(!g->inputs.at[1]->sample_value && g->metrics.n == 2);
+    cr_assert(!g->inputs.at[1]->sample_value && g->training->metrics.n == 2);
     g = load(
         sampler("inputs = { prompt = nn.input('int32', { 1, 5 }) }, logits = function(m, b) return m(b.prompt) end"),
         1);
@@ -467,10 +467,10 @@ Test(frontend, optimizers_default_to_pytorchs) {
                  "loss = function(m, b) return nn.mean(m(b.x)) end, grad_scaler = optim.GradScaler {} }",
                  rows[i].text);
         const Graph *g = load(text, 1);
-        const GradScaler *s = g->scaler;
+        const GradScaler *s = g->training->scaler;
         cr_expect(s->init_scale == 65536 && s->growth_factor == 2 && s->backoff_factor == 0.5);
         cr_expect_eq(s->growth_interval, 2000);
-        const Optimizer *o = g->optimizer;
+        const Optimizer *o = g->training->optimizer;
         cr_expect(o->lr == 1e-3 && o->beta1 == 0.9 && o->beta2 == 0.999 && o->eps == 1e-8 && o->momentum == 0);
         cr_expect(!o->nesterov && o->moment_dtype == FP32 && o->groups.n == 1);
         cr_expect_eq(o->weight_decay, rows[i].decay, "%s", rows[i].text);
@@ -494,8 +494,8 @@ Test(frontend, logs_and_metrics) {
         net("", "nn.log_metric('size', nn.mean(x * x)); if nn.training_mode() then nn.log_metric('n', nn.sum(x), { "
                 "reduce = 'sum' }) end"),
         1);
-    cr_assert_eq(g->metrics.n, 4);
-    cr_assert(g->metrics.at[3].is_sum && !g->metrics.at[2].is_sum);
+    cr_assert_eq(g->training->metrics.n, 4);
+    cr_assert(g->training->metrics.at[3].is_sum && !g->training->metrics.at[2].is_sum);
     const Op *s = nth_op(g->train, OP_store, 1);
     cr_assert(s->store.at == 3 && s->store.state == g->metrics_state->value);
     cr_assert_eq(count(g->eval, OP_store, NULL), 1);
@@ -508,7 +508,7 @@ Test(frontend, the_older_form_of_log_metric_is_noted_once) {
     const char *note =
         strstr(message, "note: nn.log(\"size\", x) logs a metric as before; write nn.log_metric(\"size\", x)");
     cr_assert(note && !strncmp(message, file, strlen(file)) && !strstr(note + 1, "note: "), "%s", message);
-    cr_assert_str_eq(load_file(file, NULL)->metrics.at[2].name, "size");
+    cr_assert_str_eq(load_file(file, NULL)->training->metrics.at[2].name, "size");
 }
 
 /* Views and casts keep what an input holds, so that the program can check it. */
@@ -551,10 +551,10 @@ Test(frontend, targets_may_be_reshaped) {
                     "loss = function(m, b) return nn.cross_entropy(m(b.x), b.y:reshape(2), { ignore_index = 7 }) + "
                     "nn.mse_loss(m(b.x), nn.zeros { 2, 8 }) end, optimizer = optim.Adam {} }",
                     1);
-    cr_assert_eq(g->counts.n, 1);
-    cr_assert_eq(g->counts.at[0].ignore, 7);
+    cr_assert_eq(g->training->counts.n, 1);
+    cr_assert_eq(g->training->counts.at[0].ignore, 7);
     cr_assert_str_eq(g->params.at[0]->path, "weight");
-    cr_assert_eq(g->optimizer->kind, OPT_ADAM);
+    cr_assert_eq(g->training->optimizer->kind, OPT_ADAM);
 }
 
 Test(frontend, targets_are_counted_by_what_is_ignored) {
@@ -565,8 +565,8 @@ Test(frontend, targets_are_counted_by_what_is_ignored) {
                     "return nn.training { model = m, optimizer = optim.SGD {}, loss = loss,\n"
                     "  batch = { x = nn.input('fp32', { 2, 4 }), y = nn.input('int32', { 2 }) } }",
                     1);
-    cr_assert_eq(g->counts.n, 2);
-    cr_expect(g->counts.at[0].ignore == 7 && g->counts.at[1].ignore == 3);
+    cr_assert_eq(g->training->counts.n, 2);
+    cr_expect(g->training->counts.at[0].ignore == 7 && g->training->counts.at[1].ignore == 3);
 }
 
 Test(frontend, shared_module_belongs_to_the_common_ancestor) {
@@ -621,14 +621,14 @@ static const char OPTIONS[] =
 
 Test(frontend, options) {
     const char *path = write_file("options.lua", OPTIONS);
-    cr_assert_str_eq(load_file(path, NULL)->metrics.at[2].name, "3 0.5 true a one 1 nil nil nil");
+    cr_assert_str_eq(load_file(path, NULL)->training->metrics.at[2].name, "3 0.5 true a one 1 nil nil nil");
     Graph *g = load_file(path, SET("n=4", "x=2", "flag=false", "name=b c", "pick=two", "size=2", "maybe=1.5", "on=1",
                                    "text=x=y", "n=5"));
-    cr_assert_str_eq(g->metrics.at[2].name, "5 2 false b c two 2 1.5 true x=y");
-    cr_assert_eq(g->options.n, 9);
-    cr_assert_str_eq(g->options.at[0].name, "flag");
-    cr_assert_str_eq(g->options.at[0].text, "false");
-    cr_assert_eq(g->options.at[4].src.line, 4);
+    cr_assert_str_eq(g->training->metrics.at[2].name, "5 2 false b c two 2 1.5 true x=y");
+    cr_assert_eq(g->training->options.n, 9);
+    cr_assert_str_eq(g->training->options.at[0].name, "flag");
+    cr_assert_str_eq(g->training->options.at[0].text, "false");
+    cr_assert_eq(g->training->options.at[4].src.line, 4);
     char at[128];
     const struct {
         const char *set, *message;
