@@ -1,5 +1,5 @@
 #!/bin/sh
-# Architecture lint: what no compiler checks. Ops are asked by trait, not by name; verify shares nothing with passes.
+# Architecture lint: what no compiler checks. Ops are asked by trait; verify shares nothing with passes; const stays.
 # Relies on: grep. Relied on by: make lint, make test.
 set -u
 bad=0
@@ -12,6 +12,9 @@ complain "asks for an op by name outside ir/ (use a trait of ops.def, or say her
     "$(grep -rnE '(case|[!=]=) *OP_[a-z]' compiler --include='*.[ch]' | grep -vE "^compiler/(ir/|$about)|OP_fused")"
 complain "reads an operand, a result or an attribute by its number (write its name: op->matmul.bias, k->bias):" \
     "$(git grep -nE '(->|\.)(in|out|t|[if])\[[0-9]+\]' -- $sources; git grep -nE '(^|[^A-Za-z0-9_>.])t\[[0-9]' -- 'runtime/*')"
+complain "a cast that takes the const away from the IR or the plan:" \
+    "$(grep -nE '\((Value|Op|Graph|Program|Param|Unit|Module|State|Extension|Plan|PlanProgram|Event) \*\)' compiler/*/*.[ch] |
+        grep -vE 'VEC\(|sizeof')"
 complain "verify/ knows more than the plan:" "$(grep -nE '#include .*(passes|schedule|emit|frontend|report)/' compiler/verify/*.[ch])"
 complain "a path of one machine:" "$(git grep -nIE '(^|[^A-Za-z0-9_.])/(work|farm|root|home)/' -- . ':!tests/lint.sh')"
 complain "unfinished:" "$(git grep -nE 'TODO|FIXME|\bXXX\b|\bHACK\b' -- '*.c' '*.h' '*.lua' '*.py' '*.sh' ':!tests/lint.sh')"

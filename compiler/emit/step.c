@@ -377,17 +377,18 @@ static void put_declarations(Emit *e) {
     Map *foreign = map_new(e->a);
     for (int i = 0; i < e->plan->nprograms; i++)
         for (int k = 0; k < e->plan->programs[i].n; k++) {
-            const Op *op = e->plan->programs[i].events[k].op_ir;
+            Event *event = &e->plan->programs[i].events[k];
+            const Op *op = event->op_ir;
             if (op->body)
                 fused[e->canonical[op->group]] = op;
             else if (op_is(op, T_FOREIGN))
-                map_put(foreign, foreign_kernel(e->a, op), (void *)op);
+                map_put(foreign, foreign_kernel(e->a, op), event);
             else if (!op_is(op, T_COLLECTIVE | T_COPY))
                 library[op->kind] = true;
         }
     for (int k = 0; k < map_len(foreign); k++) {
-        const Op *op = map_value(foreign, k);
-        str_addf(e->out, "SC_CALLS(%s, %s)\n", map_key(foreign, k), op_info[op->kind].name);
+        const Event *event = map_value(foreign, k);
+        str_addf(e->out, "SC_CALLS(%s, %s)\n", map_key(foreign, k), op_info[event->op_ir->kind].name);
     }
     for (int k = 0; k < N_OPS; k++)
         if (library[k]) str_addf(e->out, "sc_kernel sc_k_%s;\n", op_info[k].name);

@@ -113,7 +113,7 @@ static void check_body(const Check *c, const Op *op) {
 static void check_op(Check *c, const Op *op, int position) {
     const OpInfo *info = &op_info[op->kind];
     if (!op->id) broken(c, op, "has no id");
-    map_put(c->ids, op->id, (void *)op);
+    map_put(c->ids, op->id, c);
     if (map_len(c->ids) == position) broken(c, op, "its id stands twice in the program");
     if (!op->module) broken(c, op, "has no module");
     if (op->nin > slot_count(info->operands)) broken(c, op, "has %d operands", op->nin);

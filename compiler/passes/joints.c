@@ -184,8 +184,8 @@ static Joint *joint(Ctx *c, const Family *f, int operand) {
 
 /* "layers.3.self_attn.q_proj+k_proj+v_proj": a module for what several do at once. Programs share it. */
 static Module *together(Graph *g, const Family *f) {
-    const Module *m = f->at[0].product->module;
-    if (f->at[1].product->module == m) return (Module *)m;
+    Module *m = f->at[0].product->module;
+    if (f->at[1].product->module == m) return m;
     const char *path = m->path;
     for (int k = 1; k < f->n; k++) {
         const char *next = f->at[k].product->module->path, *dot = strrchr(next, '.');

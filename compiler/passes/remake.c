@@ -44,12 +44,12 @@ static bool may_remake(const Ctx *c, const Op *op) {
     return true;
 }
 
-static Op *again(Ctx *c, const Op *from, const Op *reader) {
+static Op *again(Ctx *c, Op *from, const Op *reader) {
     Op *op = NEW(c->g->arena, Op);
     *op = *from;
     op->id = arena_printf(c->g->arena, "%sm", from->id);
     op->phase = reader->phase;
-    op->origin = (Op *)from;
+    op->origin = from;
     join_region(op, reader);
     for (int k = 0; k < op->nout; k++) {
         const Value *v = from->out[k];

@@ -49,7 +49,7 @@ int64_t slice_align(const Unit *u) {
 typedef struct {
     Ctx *c;
     Unit *u;
-    const Extension *x;
+    Extension *x;
     const char *id; /* of the gather: "g3f" */
     Phase phase;
     int pos;
@@ -70,7 +70,7 @@ static Op *gather_op(const Gather *w, OpKind k, const char *before, const OpPart
 
 static Op *foreign_op(const Gather *w, OpKind k, const char *before, const OpParts *parts) {
     Op *op = gather_op(w, k, before, parts);
-    op->extension = (Extension *)w->x;
+    op->extension = w->x;
     return op;
 }
 
