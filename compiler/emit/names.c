@@ -90,12 +90,13 @@ Names *names_of(const Emit *e, const PlanProgram *p) {
     return n;
 }
 
+/* Offsets are long long: a name that fits in an int is one, and a sum of two may not fit. */
 void add_place(Str *t, const Names *n, const Value *v) {
     int storage = plan_storage(n->e->plan, v);
     int64_t offset = offset_in_storage(v);
     const Place *p = param_at(v) ? map_get(n->place, place_key(n, storage, offset)) : NULL;
     str_add(t, p ? p->name : n->storage[storage]);
-    if (!p && offset) str_addf(t, " + %lld", (long long)offset);
+    if (!p && offset) str_addf(t, " + %lldLL", (long long)offset);
 }
 
 /* "g0f_y = 0x00864700, <98.0 KiB, g0f to e17b0>", and the parameters in it. */
@@ -120,7 +121,7 @@ void put_names(const Names *n) {
     if (map_len(n->place)) str_add(out, "        /* parameters and gradients in the buffers of their units */\n");
     for (int i = 0; i < map_len(n->place); i++) {
         const Place *p = map_value(n->place, i);
-        str_addf(out, "        %s = %s + %lld,\n", p->name, n->storage[p->storage], (long long)p->offset);
+        str_addf(out, "        %s = %s + %lldLL,\n", p->name, n->storage[p->storage], (long long)p->offset);
         str_spill(out, n->e->f);
     }
     str_add(out, "    };\n");

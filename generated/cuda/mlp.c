@@ -119,16 +119,16 @@ static void program_micro(sc_rank *r) {
         root_moment1 = 0x00013700, /* 49.0 KiB, persistent */
         root_moment2 = 0x0001fb00, /* 49.0 KiB, persistent */
         /* parameters and gradients in the buffers of their units */
-        embed_weight = g0f_y + 0,
-        up_weight = g0f_y + 8192,
-        up_bias = g0f_y + 16384,
-        down_weight = g0f_y + 16896,
-        down_bias = g0f_y + 49664,
-        down_weight_grad = z0_grads + 33792,
-        down_bias_grad = z0_grads + 99328,
-        up_weight_grad = z0_grads + 16384,
-        up_bias_grad = z0_grads + 32768,
-        embed_weight_grad = z0_grads + 0,
+        embed_weight = g0f_y + 0LL,
+        up_weight = g0f_y + 8192LL,
+        up_bias = g0f_y + 16384LL,
+        down_weight = g0f_y + 16896LL,
+        down_bias = g0f_y + 49664LL,
+        down_weight_grad = z0_grads + 33792LL,
+        down_bias_grad = z0_grads + 99328LL,
+        up_weight_grad = z0_grads + 16384LL,
+        up_bias_grad = z0_grads + 32768LL,
+        embed_weight_grad = z0_grads + 0LL,
     };
 
     /* ── forward · mlp ───────────────────────────────────────────────────────────────────── models/mlp.lua:30 ── */
@@ -171,7 +171,7 @@ static void program_micro(sc_rank *r) {
     RUN(matmul, e19b0, COMPUTE, .y = T(BF16, e19b0_y, 8, 32, 64), .a = T(BF16, e19_y, 8, 32, 256),
         .b = T(BF16, down_weight, 256, 64), .work = BYTES(e19b0_workspace, 33554432));
         /* e19b0 down: 8.4 MFLOP, mlp.lua:24 */
-    RUN(zero_gaps, z0, COMPUTE, .y = {T(FP32, z0_grads + 33024, 192)}); /* z0: 768 B, mlp.lua:30 */
+    RUN(zero_gaps, z0, COMPUTE, .y = {T(FP32, z0_grads + 33024LL, 192)}); /* z0: 768 B, mlp.lua:30 */
     RUN(matmul, e19b3, COMPUTE, .y = T(FP32, down_weight_grad, 256, 64), .a = T(BF16, e19_y, 256, 256),
         .b = T(BF16, e17_y, 256, 64), .work = BYTES(e19b3_workspace, 33554432), .trans_a = true);
         /* e19b3 down: 8.4 MFLOP, mlp.lua:24 */
@@ -237,11 +237,11 @@ static void program_eval(sc_rank *r) {
         p_targets = 0x00000900, /* 1.0 KiB, persistent */
         e22_workspace = 0x0002c300, /* 1.0 KiB, e22 to e22 */
         /* parameters and gradients in the buffers of their units */
-        embed_weight = g0f_y + 0,
-        up_weight = g0f_y + 8192,
-        up_bias = g0f_y + 16384,
-        down_weight = g0f_y + 16896,
-        down_bias = g0f_y + 49664,
+        embed_weight = g0f_y + 0LL,
+        up_weight = g0f_y + 8192LL,
+        up_bias = g0f_y + 16384LL,
+        down_weight = g0f_y + 16896LL,
+        down_bias = g0f_y + 49664LL,
     };
 
     /* ── forward · mlp ───────────────────────────────────────────────────────────────────── models/mlp.lua:30 ── */
@@ -300,11 +300,11 @@ static void program_sample(sc_rank *r) {
         e19_workspace = 0x0002bf00, /* 32.0 MiB, e19 to e19 */
         p_logits = 0x00000d00, /* 1.0 KiB, persistent */
         /* parameters and gradients in the buffers of their units */
-        embed_weight = g0f_y + 0,
-        up_weight = g0f_y + 8192,
-        up_bias = g0f_y + 16384,
-        down_weight = g0f_y + 16896,
-        down_bias = g0f_y + 49664,
+        embed_weight = g0f_y + 0LL,
+        up_weight = g0f_y + 8192LL,
+        up_bias = g0f_y + 16384LL,
+        down_weight = g0f_y + 16896LL,
+        down_bias = g0f_y + 49664LL,
     };
 
     /* ── forward · mlp ───────────────────────────────────────────────────────────────────── models/mlp.lua:30 ── */
