@@ -123,10 +123,18 @@ Graph *graph_new(Arena *a) {
 
 Op *new_op(Graph *g, OpKind k) {
     Op *op = NEW(g->arena, Op);
+    op->serial = g->nops++;
     op->kind = k;
     op->module = g->root;
     op->group = -1;
     return op;
+}
+
+Op *new_op_like(Graph *g, const Op *op) {
+    Op *copy = NEW(g->arena, Op);
+    *copy = *op;
+    copy->serial = g->nops++;
+    return copy;
 }
 
 bool module_within(const Module *m, const Module *ancestor) {

@@ -91,6 +91,7 @@ typedef union {
 } OpParts;
 
 struct Op {
+    int serial; /* among the graph's ops, clones and members included */
     OpKind kind;
     const char *id; /* stable event name: e131 · e131r (recompute) · e131b0 (backward) · g3f g3b r3 u3 o131 f131 */
     union {         /* op->matmul.bias */
@@ -256,6 +257,7 @@ struct Graph {
     bool deterministic;
     int world, nodes;
     int next_op; /* numbering of traced ops */
+    int nops;    /* made so far: the next one's serial */
     int ngroups; /* fused kernels */
     State *record, *metrics_state, *step_state, *scaler_state;
     Program *train, *eval, *sample; /* as traced; lower turns them into programs[] */
@@ -264,7 +266,8 @@ struct Graph {
 Graph *graph_new(Arena *a);
 Value *new_value(Graph *g, Dtype d, int dims, const int64_t *shape); /* contiguous */
 Value *new_view(Graph *g, Value *of, int dims, const int64_t *shape, const int64_t *stride, int64_t extra_offset);
-Op *new_op(Graph *g, OpKind k); /* not yet in a program */
+Op *new_op(Graph *g, OpKind k);          /* not yet in a program */
+Op *new_op_like(Graph *g, const Op *op); /* a copy; nor that */
 State *new_state(Graph *g, StateClass c, const char *name, Dtype d, int64_t numel, Unit *u);
 
 void check_graph(const Graph *g, const char *after); /* the IR's invariants; aborts with a message naming the pass */

@@ -10,95 +10,74 @@ enum { REACH = 48 }; /* ops between the two */
 typedef struct {
     Graph *g;
     Program *p;
-    int *uses;    /* by Value.id: operands that are this value or a view of it, results count as one */
-    bool *result; /* by Value.id */
+    Uses *uses;
     bool *written;
 } Ctx;
 
-static int position(const Op *op) {
-    return (int)(intptr_t)op->scratch - 1;
-}
-static void stand(Ctx *c, Op *op, int at) {
-    op->scratch = (void *)(intptr_t)(at + 1);
-    c->p->ops.at[at] = op;
-}
-
-static void count(Ctx *c, const Op *op, int by) {
-    for (int k = 0; k < op->nin; k++) {
-        if (!op->in[k]) continue;
-        c->uses[op->in[k]->id] += by;
-        Value *root = value_root(op->in[k]);
-        if (root != op->in[k] && !op_is(op, T_VIEW)) c->uses[root->id] += by;
-    }
-}
-
-static void begin(Ctx *c) {
-    c->uses = NEW_ARRAY(c->g->arena, int, c->g->values.n);
-    c->result = value_flags(c->g);
-    c->written = written_states(c->g, c->p);
-    flag_results(c->g, c->p, c->result);
-    for (int i = 0; i < c->p->ops.n; i++) {
-        count(c, c->p->ops.at[i], 1);
-        stand(c, c->p->ops.at[i], i);
-    }
-    for (int i = 0; i < c->g->values.n; i++) c->uses[i] += c->result[i];
+static int at(const Ctx *c, const Op *op) {
+    return position(c->uses, op);
 }
 
 /* ── may the two meet? ──────────────────────────────────────────────────────────────────────────────────────────── */
-static bool available(const Value *v, int at) {
+static bool available(const Ctx *c, const Value *v, int before) {
     const Value *root = v->base ? v->base : v;
-    return (!v->def || position(v->def) < at) && (!root->def || position(root->def) < at);
+    return (!v->def || at(c, v->def) < before) && (!root->def || at(c, root->def) < before);
 }
 
 /* `then` moves up to `first`: all that it reads besides first's results is there already. Views of those follow. */
-static bool may_rise(const Op *first, const Op *then) {
+static bool may_rise(const Ctx *c, const Op *first, const Op *then) {
     for (int k = 0; k < then->nin; k++) {
         const Value *v = then->in[k], *root = v && v->base ? v->base : v;
-        if (v && root->def != first && !available(v, position(first))) return false;
+        if (v && root->def != first && !available(c, v, at(c, first))) return false;
     }
     return true;
 }
 
 /* `first` moves down to `then`: nothing in between reads its results. */
 static bool may_sink(const Ctx *c, const Op *first, const Op *then) {
-    for (int i = position(first) + 1; i < position(then); i++) {
-        const Op *op = c->p->ops.at[i];
-        for (int k = 0; op && k < op->nin; k++)
-            if (op->in[k] && (op->in[k]->def == first || value_root(op->in[k])->def == first)) return false;
-    }
+    for (int k = 0; k < first->nout; k++)
+        for (const User *u = users_of(c->uses, first->out[k]); u; u = u->next)
+            if (at(c, u->op) < at(c, then)) return false;
     return true;
 }
 
 static bool may_meet(const Ctx *c, const Pattern *p, const Op *first, const Op *then) {
-    int apart = position(then) - position(first);
+    int apart = at(c, then) - at(c, first);
     if (apart <= 0 || (!p->across && (apart > REACH || first->phase != then->phase))) return false;
     if (reads_flagged(first, c->written) || reads_flagged(then, c->written)) return false;
-    return p->early ? may_rise(first, then) : may_sink(c, first, then);
+    return p->early ? may_rise(c, first, then) : may_sink(c, first, then);
 }
 
 /* ── meeting ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* Nothing but the op that reads v reads its bytes; where v is a view, that one stands between. */
+static bool read_alone(const Ctx *c, const Value *v) {
+    const Value *root = v->base ? v->base : v;
+    bool once = root == v || (uses_of(c->uses, root) == 1 && uses_through_views(c->uses, root) == 1);
+    return once && uses_of(c->uses, v) == 1;
+}
+
 static bool meet(Ctx *c, const Pattern *p, Op *first, Op *then, int operand) {
-    const Value *v = then->in[operand], *root = value_root(then->in[operand]);
-    bool alone = c->uses[v->id] == 1 && (root == v || c->uses[root->id] == 2); /* the view and, through it, `then` */
     if (!may_meet(c, p, first, then)) return false;
-    count(c, first, -1);
-    count(c, then, -1);
+    bool alone = read_alone(c, then->in[operand]);
+    uses_remove(c->uses, first);
+    uses_remove(c->uses, then);
     bool merged = p->merge(c->g, first, then, operand, alone);
-    count(c, first, 1);
+    uses_add(c->uses, first);
     if (!merged) {
-        count(c, then, 1);
+        uses_add(c->uses, then);
         return false;
     }
     for (int k = 0; k < first->nout; k++) first->out[k]->def = first;
-    int from = position(first), to = position(then);
-    c->p->ops.at[p->early ? to : from] = NULL;
-    stand(c, first, p->early ? from : to);
+    int from = at(c, first), to = at(c, then);
+    c->p->ops.at[from] = c->p->ops.at[to] = NULL;
+    c->p->ops.at[p->early ? from : to] = first;
+    uses_place(c->uses, first, p->early ? from : to);
     return true;
 }
 
 /* The op that reads the same value as operand k of `then`, before it. */
 static Op *sibling(const Ctx *c, const Pattern *p, const Op *then, int k) {
-    for (int i = position(then) - 1; i >= 0 && i >= position(then) - REACH; i--) {
+    for (int i = at(c, then) - 1; i >= 0 && i >= at(c, then) - REACH; i--) {
         Op *op = c->p->ops.at[i];
         if (!op || op->kind != p->first) continue;
         for (int j = 0; j < op->nin; j++)
@@ -116,8 +95,7 @@ static void try_all(Ctx *c, const Pattern *p, Op *then) {
 }
 
 static void combine_where(Graph *g, Program *p, bool traced) {
-    Ctx c = {.g = g, .p = p};
-    begin(&c);
+    Ctx c = {g, p, uses_new(g, p), written_states(g, p)};
     for (int t = 0; t < npatterns; t++) {
         if (patterns[t].traced != traced) continue;
         for (int i = 0; i < p->ops.n; i++)
@@ -127,6 +105,7 @@ static void combine_where(Graph *g, Program *p, bool traced) {
     for (int i = 0; i < p->ops.n; i++)
         if (p->ops.at[i]) p->ops.at[kept++] = p->ops.at[i];
     p->ops.n = kept;
+    uses_free(c.uses);
 }
 
 void combine_traced(Graph *g, Program *p) {

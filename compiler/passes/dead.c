@@ -4,21 +4,6 @@
 #include "lowering.h"
 #include "passes.h"
 
-bool *value_flags(const Graph *g) {
-    return NEW_ARRAY(g->arena, bool, g->values.n + 1);
-}
-
-static void flag(bool *flags, Value *v) {
-    flags[v->id] = flags[value_root(v)->id] = true;
-}
-
-void flag_results(const Graph *g, const Program *p, bool *flags) {
-    if (p->loss) flag(flags, p->loss);
-    if (p->logits) flag(flags, p->logits);
-    for (int i = 0; i < g->params.n && p == g->train; i++)
-        if (g->params.at[i]->grad) flag(flags, g->params.at[i]->grad);
-}
-
 bool *written_states(const Graph *g, const Program *p) {
     bool *written = value_flags(g);
     for (int i = 0; i < p->ops.n; i++)
@@ -117,7 +102,7 @@ void remove_dead(Graph *g, Program *p) {
         if (!is_live(op, live)) continue;
         settle(g, op, live, &groups);
         for (int k = 0; k < op->nin; k++)
-            if (op->in[k]) flag(live, op->in[k]);
+            if (op->in[k]) live[op->in[k]->id] = live[value_root(op->in[k])->id] = true;
         p->ops.at[--kept] = op;
     }
     p->ops.n -= kept;

@@ -62,8 +62,7 @@ static Value *clone_value(Graph *g, Value *v) {
 }
 
 static Op *clone_op(Graph *g, const Op *o) {
-    Op *c = NEW(g->arena, Op);
-    *c = *o;
+    Op *c = new_op_like(g, o);
     for (int k = 0; k < c->nin; k++)
         if (c->in[k]) c->in[k] = clone_value(g, c->in[k]);
     for (int k = 0; k < c->nout; k++) {

@@ -15,8 +15,6 @@
 
 enum { GRAIN = 8 /* elements: a part begins where kernels may load 16 bytes, also of 16-bit elements */ };
 
-typedef VEC(Op *) Ops;
-
 /* A product and what is done to its result alone: seen as heads, perhaps turned (or NULL), and read by an attention. */
 typedef struct {
     Op *product, *heads, *turn, *read;
@@ -30,14 +28,15 @@ typedef struct {
 typedef struct {
     Graph *g;
     Program *p;
-    Ops *users;   /* by Value.id, an entry an operand; a view is a user of what it shows */
-    bool *result; /* by Value.id */
-    bool *taken;  /* by position: in a family */
+    Uses *uses;
+    bool *taken;     /* by position: in a family */
+    Value **instead; /* by Value.id: of a branch's end its piece of all, which its users will read */
+    int nvalues;     /* ... of the values that were there before this pass */
     Edit *edit;
 } Ctx;
 
-static int position(const Op *op) {
-    return (int)(intptr_t)op->scratch - 1;
+static int at(const Ctx *c, const Op *op) {
+    return position(c->uses, op);
 }
 
 /* ── products that could be joined ──────────────────────────────────────────────────────────────────────────────── */
@@ -57,11 +56,11 @@ enum { WEIGHTS = SLOT(matmul, b) };
 static bool is_linear(const Ctx *c, const Op *op) {
     if (op->kind != OP_matmul || op->phase != FORWARD) return false;
     if (op->matmul.trans_a || !op->matmul.trans_b || op->matmul.dtype) return false;
-    if (op->matmul.b->dims != 2 || c->result[op->matmul.y->id]) return false;
+    if (op->matmul.b->dims != 2) return false;
     for (int k = WEIGHTS; k < op->nin; k++) {
         const Param *p = param_of(op->in[k]);
         if (!p || p->is_buffer || !p->unit || p->unit->policy->all_gather) return false;
-        if (c->users[p->value->id].n != 1 || numel(p) % GRAIN) return false;
+        if (uses_of(c->uses, p->value) != 1 || numel(p) % GRAIN) return false;
     }
     return true;
 }
@@ -81,12 +80,6 @@ static bool siblings(const Op *a, const Op *b) {
 }
 
 /* ── what becomes of a product ──────────────────────────────────────────────────────────────────────────────────── */
-/* The one op that reads v, once; or NULL. */
-static Op *reader(const Ctx *c, const Value *v) {
-    const Ops *u = &c->users[v->id];
-    return u->n == 1 && !c->result[v->id] ? u->at[0] : NULL;
-}
-
 /* The last dimension becomes two, [heads, width]. */
 static bool shows_heads(const Op *op) {
     if (!op_is(op, T_VIEW) || op_is(op, T_NO_GRAD) || op->nout != 1) return false;
@@ -97,13 +90,14 @@ static bool shows_heads(const Op *op) {
 
 /* False: its result is not the heads of an attention, or is read elsewhere too. */
 static bool branch_of(const Ctx *c, Op *product, Branch *b) {
-    Op *view = reader(c, product->matmul.y), *next = view && shows_heads(view) ? reader(c, op_result(view)) : NULL;
+    Op *view = only_user(c->uses, product->matmul.y);
+    Op *next = view && shows_heads(view) ? only_user(c->uses, op_result(view)) : NULL;
     if (!next) return false;
     *b = (Branch){.product = product, .heads = view};
     const Value *heads = op_result(view);
     if (next->kind == OP_rope && heads->dims == 4 && next->rope.x == heads && !next->rope.heads) {
         b->turn = next;
-        next = reader(c, next->rope.y);
+        next = only_user(c->uses, next->rope.y);
     }
     b->read = next;
     return next && next->kind == OP_attention;
@@ -140,10 +134,9 @@ static bool fits(const Family *f, const Branch *b) {
 
 static Family family_of(const Ctx *c, const Op *first) {
     Family f = {0};
-    const Ops *readers = &c->users[first->matmul.a->id];
-    for (int i = 0; i < readers->n; i++) {
-        Op *op = readers->at[i];
-        if (c->taken[position(op)] || !is_linear(c, op) || op->matmul.a != first->matmul.a) continue;
+    for (const User *u = users_of(c->uses, first->matmul.a); u; u = u->next) {
+        Op *op = u->op;
+        if (c->taken[at(c, op)] || !is_linear(c, op) || op->matmul.a != first->matmul.a) continue;
         Branch b;
         if (branch_of(c, op, &b) && fits(&f, &b)) add(&f, b);
     }
@@ -258,7 +251,7 @@ static void replace(Ctx *c, const Family *f, int product_at, int rest_at, Op *pr
     for (int k = 0; k < f->n; k++) pieces.split.sizes[k] = end_of(&f->at[k])->shape[dim];
     const char *id = arena_printf(c->g->arena, "%sj", product->id);
     Op *split = appended(&b, OP_split, product, id, &pieces);
-    for (int k = 0; k < f->n; k++) end_of(&f->at[k])->scratch = split->split.y[k];
+    for (int k = 0; k < f->n; k++) c->instead[end_of(&f->at[k])->id] = split->split.y[k];
     join_region(product, home_of(f));
     edit_after(c->edit, product_at, product);
     for (int i = 0; i < tail.ops.n; i++) {
@@ -273,15 +266,16 @@ static void join_family(Ctx *c, const Family *f) {
     Program product = {0};
     Builder b = {.g = c->g, .p = &product, .phase = FORWARD};
     const Op *like = f->at[0].product;
-    int first = position(like), last = first;
+    int first = at(c, like), last = first;
     for (int k = 0; k < f->n; k++) {
         const Op *ops[] = {f->at[k].product, f->at[k].heads, f->at[k].turn};
-        if (position(ops[0]) < first) first = position(ops[0]);
+        if (at(c, ops[0]) < first) first = at(c, ops[0]);
         for (int i = 0; i < 3; i++) {
             if (!ops[i]) continue;
-            edit_remove(c->edit, position(ops[i]));
-            c->taken[position(ops[i])] = true;
-            if (position(ops[i]) > last) last = position(ops[i]);
+            int here = at(c, ops[i]);
+            edit_remove(c->edit, here);
+            c->taken[here] = true;
+            if (here > last) last = here;
         }
     }
     OpParts all = like->parts;
@@ -292,23 +286,17 @@ static void join_family(Ctx *c, const Family *f) {
     replace(c, f, first, last, op);
 }
 
-static Ctx begin(Graph *g, Program *p) {
-    Ctx c = {.g = g, .p = p, .edit = edit_begin(g, p), .result = value_flags(g)};
-    c.users = NEW_ARRAY(g->arena, Ops, g->values.n + 1);
-    c.taken = NEW_ARRAY(g->arena, bool, p->ops.n + 1);
-    flag_results(g, p, c.result);
-    for (int i = 0; i < g->values.n; i++) g->values.at[i]->scratch = NULL;
-    for (int i = 0; i < p->ops.n; i++) {
-        Op *op = p->ops.at[i];
-        op->scratch = (void *)(intptr_t)(i + 1);
-        for (int k = 0; k < op->nin; k++)
-            if (op->in[k]) push(&c.users[op->in[k]->id], g->arena, op);
+static void use_pieces(Ctx *c, Op *op) {
+    for (int k = 0; k < op->nin; k++) {
+        const Value *v = op->in[k];
+        if (v && v->id < c->nvalues && c->instead[v->id]) op->in[k] = c->instead[v->id];
     }
-    return c;
 }
 
 void joints(Graph *g, Program *p) {
-    Ctx c = begin(g, p);
+    Ctx c = {.g = g, .p = p, .uses = uses_new(g, p), .nvalues = g->values.n, .edit = edit_begin(g, p)};
+    c.taken = NEW_ARRAY(g->arena, bool, p->ops.n + 1);
+    c.instead = NEW_ARRAY(g->arena, Value *, c.nvalues + 1);
     bool any = false;
     for (int i = 0; i < p->ops.n; i++) {
         if (c.taken[i] || !is_linear(&c, p->ops.at[i])) continue;
@@ -317,11 +305,7 @@ void joints(Graph *g, Program *p) {
         join_family(&c, &f);
         any = true;
     }
-    if (!any) return;
-    edit_commit(c.edit);
-    for (int i = 0; i < p->ops.n; i++)
-        for (int k = 0; k < p->ops.at[i]->nin; k++) {
-            Value *v = p->ops.at[i]->in[k];
-            if (v && v->scratch) p->ops.at[i]->in[k] = v->scratch;
-        }
+    if (any) edit_commit(c.edit);
+    for (int i = 0; any && i < p->ops.n; i++) use_pieces(&c, p->ops.at[i]);
+    uses_free(c.uses);
 }

@@ -4,7 +4,7 @@
 #ifndef SHARDC_LOWERING_H
 #define SHARDC_LOWERING_H
 
-#include "../ir/ir.h"
+#include "../ir/uses.h"
 
 /* The unit module that m belongs to: the nearest one at or above it, or NULL. */
 Module *unit_module(Module *m);
@@ -15,14 +15,9 @@ static inline void join_region(Op *op, const Op *like) {
     op->checkpoint = like ? like->checkpoint : NULL;
 }
 
-/* One flag a value, by Value.id. */
-bool *value_flags(const Graph *g);
-/* Roots of states and buffers that some op of p writes: a read of one is tied to its place in the order. */
+/* By Value.id: roots of states and buffers that some op of p writes: a read of one is tied to its place in the order. */
 bool *written_states(const Graph *g, const Program *p);
 bool reads_flagged(const Op *op, const bool *flags); /* through an operand that op itself does not update */
-
-/* Values that are wanted whoever uses them: loss, logits, parameters' gradients (of g->train). */
-void flag_results(const Graph *g, const Program *p, bool *flags);
 
 /* Numbers of fused kernels: equal structures have equal numbers, in all programs of the graph. */
 typedef struct Groups Groups;

@@ -4,23 +4,14 @@
 #include "lowering.h"
 #include "passes.h"
 
-static int *count_uses(Graph *g, const Program *p, const bool *result) {
-    int *uses = NEW_ARRAY(g->arena, int, g->values.n + 1);
-    for (int i = 0; i < g->values.n; i++) uses[i] = result[i];
-    for (int i = 0; i < p->ops.n; i++)
-        for (int k = 0; k < p->ops.at[i]->nin; k++) /* views are ops too */
-            if (p->ops.at[i]->in[k]) uses[p->ops.at[i]->in[k]->id]++;
-    return uses;
-}
-
 /* Clones have tensors of their own, laid out as they come: only what is never cloned is placed. A parameter's gradient
  * will itself be a piece, of its unit's buffer. */
-static bool may_place(const Op *join, const int *uses, const bool *result) {
+static bool may_place(const Uses *uses, const Op *join) {
     if (join->kind != OP_concat || join->phase != BACKWARD || !value_contiguous(join->concat.y)) return false;
-    if (result[join->concat.y->id]) return false;
+    if (is_result(uses, join->concat.y)) return false;
     for (int k = 0; k < join->nin; k++) {
         const Value *v = join->concat.x[k];
-        bool own = !v->base && v->def && !v->state && uses[v->id] == 1 && v->def->phase == BACKWARD;
+        bool own = !v->base && v->def && !v->state && uses_of(uses, v) == 1 && v->def->phase == BACKWARD;
         if (!own || !op_is(v->def, T_ROWS_OUT | T_POINTWISE)) return false;
     }
     return true;
@@ -41,9 +32,8 @@ static void place_pieces(Op *join) {
 }
 
 void pieces(Graph *g, Program *p) {
-    bool *result = value_flags(g);
-    flag_results(g, p, result);
-    int *uses = count_uses(g, p, result);
+    Uses *uses = uses_new(g, p);
     for (int i = 0; i < p->ops.n; i++)
-        if (may_place(p->ops.at[i], uses, result)) place_pieces(p->ops.at[i]);
+        if (may_place(uses, p->ops.at[i])) place_pieces(p->ops.at[i]);
+    uses_free(uses);
 }

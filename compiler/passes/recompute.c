@@ -170,8 +170,7 @@ static Value *replacement(Ctx *c, Value *v, int region) {
 }
 
 static Op *clone_op(Ctx *c, Op *from) {
-    Op *op = NEW(c->g->arena, Op);
-    *op = *from;
+    Op *op = new_op_like(c->g, from);
     op->id = arena_printf(c->g->arena, "%sr", from->id);
     op->phase = RECOMPUTE;
     op->origin = from;
@@ -209,11 +208,11 @@ static Op *clone_fused(Ctx *c, Op *from) {
 
 /* A group of one. */
 static Op *clone_second(Ctx *c, Op *from, Op *second) {
-    Op *op = NEW(c->g->arena, Op), *member = clone_op(c, second);
+    Op *member = clone_op(c, second);
     member->origin = from;
     map_operands(c, member, from->region);
     member->silu_mul.y = twin(c, from->matmul.y);
-    *op = *member;
+    Op *op = new_op_like(c->g, member);
     op->kind = OP_fused;
     op->body = NEW_ARRAY(c->g->arena, Op *, 1);
     op->body[op->nbody++] = member;

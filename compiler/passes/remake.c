@@ -45,8 +45,7 @@ static bool may_remake(const Ctx *c, const Op *op) {
 }
 
 static Op *again(Ctx *c, Op *from, const Op *reader) {
-    Op *op = NEW(c->g->arena, Op);
-    *op = *from;
+    Op *op = new_op_like(c->g, from);
     op->id = arena_printf(c->g->arena, "%sm", from->id);
     op->phase = reader->phase;
     op->origin = from;
