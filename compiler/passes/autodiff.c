@@ -8,16 +8,24 @@
 #include "lowering.h"
 #include "passes.h"
 
-typedef struct { /* of a forward value that a trainable parameter is upstream of */
+typedef struct { /* of a forward value */
+    bool wanted; /* a trainable parameter is upstream of it */
     Value *sum;  /* what has reached it so far */
     bool wide;   /* a parameter, or a view of one: its gradient is kept in `dtype`, not in its own */
     bool is_param;
     Dtype dtype;
 } Adjoint;
 
-static Adjoint *new_adjoint(Graph *g, Value *v) {
-    if (!v->scratch) v->scratch = NEW(g->arena, Adjoint);
-    return v->scratch;
+typedef struct {
+    Builder b;
+    Adjoint *adjoint; /* by Value.id, of the values that the forward has */
+    Uses *uses;
+    int indexed; /* so many ops of the program stand in it */
+} Ctx;
+
+/* NULL: no trainable parameter is upstream of v. */
+static Adjoint *adjoint_of(const Ctx *c, const Value *v) {
+    return v && c->adjoint[v->id].wanted ? &c->adjoint[v->id] : NULL;
 }
 
 static bool trainable(const Param *p) {
@@ -33,47 +41,40 @@ static bool stands_first(const Param *p) { /* in its joint, or alone */
     return !p->joint || p->joint->part[0] == p;
 }
 
-static void mark_params(Graph *g) {
-    for (int i = 0; i < g->values.n; i++) g->values.at[i]->scratch = NULL;
-    for (int i = 0; i < g->params.n; i++) {
-        Param *p = g->params.at[i];
+static void mark_params(Ctx *c) {
+    for (int i = 0; i < c->b.g->params.n; i++) {
+        Param *p = c->b.g->params.at[i];
         p->reached = false;
         p->grad = NULL;
         if (!trainable(p)) continue;
-        *new_adjoint(g, value_of(p)) =
-            (Adjoint){.wide = true, .is_param = true, .dtype = p->unit ? p->unit->grad_dtype : p->value->dtype};
+        Dtype d = p->unit ? p->unit->grad_dtype : p->value->dtype;
+        c->adjoint[value_of(p)->id] = (Adjoint){.wanted = true, .wide = true, .is_param = true, .dtype = d};
     }
 }
 
-static bool wants(const Op *op) { /* a trainable parameter is upstream of an operand */
+static bool wants(const Ctx *c, const Op *op) { /* a trainable parameter is upstream of an operand */
     for (int k = 0; k < op->nin; k++)
-        if (op->in[k] && op->in[k]->scratch) return true;
+        if (adjoint_of(c, op->in[k])) return true;
     return false;
 }
 
 /* A view with one result of a wide value is wide too; pieces of a split are not: they are joined in their own dtype. */
-static void mark_op(Graph *g, Op *op) {
-    const Adjoint *wide = op_is(op, T_VIEW) && op->nout == 1 ? op_operand(op)->scratch : NULL;
-    if (!wants(op) || op_is(op, T_NO_GRAD)) return;
+static void mark_op(Ctx *c, const Op *op) {
+    const Adjoint *wide = op_is(op, T_VIEW) && op->nout == 1 ? adjoint_of(c, op_operand(op)) : NULL;
+    if (!wants(c, op) || op_is(op, T_NO_GRAD)) return;
     for (int k = 0; k < op->nout; k++) {
         if (!dtype_float(op->out[k]->dtype)) continue;
-        Adjoint *s = new_adjoint(g, op->out[k]);
-        if (wide && wide->wide) *s = (Adjoint){.wide = true, .dtype = wide->dtype};
+        Adjoint *s = &c->adjoint[op->out[k]->id];
+        s->wanted = true;
+        if (wide && wide->wide) *s = (Adjoint){.wanted = true, .wide = true, .dtype = wide->dtype};
     }
 }
 
 /* ── contributions ──────────────────────────────────────────────────────────────────────────────────────────────── */
-typedef struct {
-    Builder b;
-    int start; /* the current op's backward ops begin here */
-} Ctx;
-
-/* v is used by `user` alone among the current op's backward ops and results. */
+/* v is used by `user` alone, and is no other gradient that the current op's rule gives. */
 static bool used_once(const Ctx *c, const Value *v, const Op *user, Value *const *gin, int nin, int self) {
-    const Program *p = c->b.p;
-    for (int i = c->start; i < p->ops.n; i++)
-        for (int k = 0; k < p->ops.at[i]->nin; k++)
-            if (p->ops.at[i]->in[k] == v && p->ops.at[i] != user) return false;
+    for (const User *u = users_of(c->uses, v); u; u = u->next)
+        if (u->value == v && u->op != user) return false;
     for (int k = 0; k < nin; k++)
         if (gin[k] == v && k != self) return false;
     return true;
@@ -110,27 +111,35 @@ static void contribute(Ctx *c, Value *to, Adjoint *s, Value *v) {
     s->sum = s->sum ? build2(&c->b, OP_add, build_cast(&c->b, s->sum, d), v) : v;
 }
 
+static void index_built(Ctx *c) {
+    const Program *p = c->b.p;
+    for (; c->indexed < p->ops.n; c->indexed++) {
+        uses_add(c->uses, p->ops.at[c->indexed]);
+        uses_place(c->uses, p->ops.at[c->indexed], c->indexed);
+    }
+}
+
 static void differentiate(Ctx *c, Op *op) {
     OpParts d = {0};
     bool reached = false;
     for (int k = 0; k < op->nout; k++) {
-        const Adjoint *s = op->out[k]->scratch;
+        const Adjoint *s = adjoint_of(c, op->out[k]);
         d.out[k] = s ? s->sum : NULL;
         reached |= d.out[k] != NULL;
     }
-    if (!reached || !wants(op) || op_is(op, T_NO_GRAD)) return;
+    if (!reached || !wants(c, op) || op_is(op, T_NO_GRAD)) return;
     if (!op_info[op->kind].grad)
         fail(op->src,
              "%s has no gradient, and trainable parameters lie upstream of it; put nn.detach around its operand",
              op_info[op->kind].name);
-    c->start = c->b.p->ops.n;
     op_info[op->kind].grad(&c->b, op, &d);
+    index_built(c);
     for (int k = 0; k < op->nin; k++) {
-        const Adjoint *s = op->in[k] ? op->in[k]->scratch : NULL;
+        const Adjoint *s = adjoint_of(c, op->in[k]);
         if (s && d.in[k] && s->wide) widen(c, d.in, op->nin, k, s->dtype);
     }
     for (int k = 0; k < op->nin; k++) {
-        Adjoint *s = op->in[k] ? op->in[k]->scratch : NULL;
+        Adjoint *s = adjoint_of(c, op->in[k]);
         if (s && d.in[k]) contribute(c, op->in[k], s, d.in[k]);
     }
 }
@@ -143,8 +152,8 @@ static void begin(Ctx *c, Op *op) {
     c->b.k = 0;
 }
 
-static void seed(Ctx *c, Value *loss) {
-    Adjoint *s = loss->scratch;
+static void seed(Ctx *c, const Value *loss) {
+    Adjoint *s = adjoint_of(c, loss);
     if (!s) return;
     bool scales = c->b.g->training->scaler && !c->b.p->scaled;
     Value *one = BUILD(&c->b, grad_seed, .scaler = scales ? c->b.g->scaler_state->value : NULL)->grad_seed.y;
@@ -152,25 +161,27 @@ static void seed(Ctx *c, Value *loss) {
 }
 
 /* Backward ops belong to the region and call of the op that they differentiate. */
-static void backward(Graph *g, Program *p) {
-    Ctx c = {.b = {.g = g, .p = p, .phase = BACKWARD}};
+static void backward(Ctx *c, Program *p) {
     for (int i = p->ops.n - 1; i >= 0; i--) {
         Op *op = p->ops.at[i];
         int from = p->ops.n;
-        begin(&c, op);
-        if (op == p->loss->def) seed(&c, p->loss);
-        differentiate(&c, op);
+        begin(c, op);
+        if (op == p->loss->def) seed(c, p->loss);
+        differentiate(c, op);
         for (int k = from; k < p->ops.n; k++) join_region(p->ops.at[k], op);
+        index_built(c);
     }
 }
 
 /* ── parameters' gradients ──────────────────────────────────────────────────────────────────────────────────────── */
 /* A gradient is written straight into its unit's buffer: it needs bytes of its own, that nothing else reads. */
-static bool own_bytes(const Value *v, const bool *used) {
-    return !v->base && v->def && v->def->phase == BACKWARD && value_contiguous(v) && !used[v->id];
+static bool own_bytes(const Ctx *c, const Value *v) {
+    bool made = !v->base && v->def && v->def->phase == BACKWARD && value_contiguous(v);
+    return made && !uses_of(c->uses, v);
 }
 
-static Value *own_copy(Graph *g, Edit *e, const Param *p, Value *v, int last) {
+static Value *own_copy(Ctx *c, Edit *e, const Param *p, Value *v) {
+    Graph *g = c->b.g;
     Program tail = {0};
     Op *def = v->def;
     int next = g->next_op;
@@ -181,47 +192,42 @@ static Value *own_copy(Graph *g, Edit *e, const Param *p, Value *v, int last) {
     copy->def->id = arena_printf(g->arena, "%sp%d", def ? def->id : "e", p->id);
     copy->def->origin = def && def->origin ? def->origin : def;
     join_region(copy->def, def);
-    /* Op.scratch: its position, from 1 */
-    bool after_def = def && def->phase == BACKWARD && def->scratch;
-    edit_after(e, after_def ? (int)(intptr_t)def->scratch - 1 : last, copy->def);
+    int at = def && def->phase == BACKWARD ? position(c->uses, def) : -1;
+    edit_after(e, at < 0 ? c->b.p->ops.n - 1 : at, copy->def);
     return copy;
 }
 
-static Value *sum_of(const Param *p) {
-    const Adjoint *s = p->value ? value_of(p)->scratch : NULL;
+static Value *sum_of(const Ctx *c, const Param *p) {
+    const Adjoint *s = p->value ? adjoint_of(c, value_of(p)) : NULL;
     return s ? s->sum : NULL;
 }
 
-/* What other ops read, or two parameters share. Op.scratch becomes the position, from 1. */
-static bool *used_values(const Graph *g, const Program *p) {
-    bool *used = value_flags(g), *taken = value_flags(g);
-    for (int i = 0; i < p->ops.n; i++) {
-        Op *op = p->ops.at[i];
-        op->scratch = (void *)(intptr_t)(i + 1);
-        for (int k = 0; k < op->nin; k++)
-            if (op->in[k]) used[value_root(op->in[k])->id] = used[op->in[k]->id] = true;
-    }
+/* Of values that are several parameters' gradient. */
+static bool *shared_sums(const Ctx *c) {
+    const Graph *g = c->b.g;
+    bool *taken = value_flags(g), *shared = value_flags(g);
     for (int i = 0; i < g->params.n; i++) {
-        const Value *sum = sum_of(g->params.at[i]);
+        const Value *sum = sum_of(c, g->params.at[i]);
         if (!sum || !stands_first(g->params.at[i])) continue;
-        if (taken[sum->id]) used[sum->id] = true;
+        shared[sum->id] = taken[sum->id];
         taken[sum->id] = true;
     }
-    return used;
+    return shared;
 }
 
-static int finish(Graph *g, Program *p) {
-    bool *used = used_values(g, p);
-    Edit *e = edit_begin(g, p);
+static int finish(Ctx *c) {
+    Graph *g = c->b.g;
+    const bool *shared = shared_sums(c);
+    Edit *e = edit_begin(g, c->b.p);
     int reached = 0;
     for (int i = 0; i < g->params.n; i++) {
         Param *param = g->params.at[i];
-        Value *sum = sum_of(param);
+        Value *sum = sum_of(c, param);
         if (!sum) continue;
         param->reached = true;
         reached++;
         if (!stands_first(param)) continue;
-        param->grad = own_bytes(sum, used) ? sum : own_copy(g, e, param, sum, p->ops.n - 1);
+        param->grad = own_bytes(c, sum) && !shared[sum->id] ? sum : own_copy(c, e, param, sum);
         param->grad->joint = param->joint;
     }
     edit_commit(e);
@@ -231,11 +237,15 @@ static int finish(Graph *g, Program *p) {
 void autodiff(Graph *g, Program *p) {
     if (!p->loss) return;
     Source src = p->loss->def ? p->loss->def->src : NOWHERE;
-    mark_params(g);
-    int n = p->ops.n;
-    for (int i = 0; i < n; i++) mark_op(g, p->ops.at[i]);
-    backward(g, p);
-    if (!finish(g, p))
+    Ctx c = {.b = {.g = g, .p = p, .phase = BACKWARD}, .indexed = p->ops.n};
+    c.adjoint = NEW_ARRAY(g->arena, Adjoint, g->values.n + 1);
+    mark_params(&c);
+    c.uses = uses_new(g, p); /* no parameter has a gradient yet */
+    for (int i = 0; i < c.indexed; i++) mark_op(&c, p->ops.at[i]);
+    backward(&c, p);
+    int reached = finish(&c);
+    uses_free(c.uses);
+    if (!reached)
         fail(src,
              "the loss reaches no trainable parameter, so there is nothing to train; use the model's result in `loss` "
              "(without nn.detach), and leave at least one of its parameters trainable: no nn.freeze, no requires_grad "

@@ -14,6 +14,7 @@ typedef struct {
     Builder b;
     Op *user;
     const bool *written;
+    Value **copy; /* by Value.id: a contiguous one, if there is */
 } Layouts;
 
 static Op *inserted(Layouts *l, Op *op) {
@@ -25,12 +26,12 @@ static Op *inserted(Layouts *l, Op *op) {
 
 /* One copy of a value serves every later op, unless the value is a state that changes in between. */
 static Value *contiguous(Layouts *l, Value *v) {
-    if (v->scratch) return v->scratch;
+    if (l->copy[v->id]) return l->copy[v->id];
     int next = l->g->next_op;
     Value *copy = build1(&l->b, OP_copy, v);
     l->g->next_op = next;
     inserted(l, copy->def);
-    if (!l->written[value_root(v)->id]) v->scratch = copy;
+    if (!l->written[value_root(v)->id]) l->copy[v->id] = copy;
     return copy;
 }
 
@@ -101,8 +102,8 @@ static void lay_out(Layouts *l, Op *op) {
 }
 
 static void layouts(Graph *g, Program *p) {
-    for (int i = 0; i < g->values.n; i++) g->values.at[i]->scratch = NULL;
     Layouts l = {.g = g, .b = {.g = g, .p = p}, .written = written_states(g, p)};
+    l.copy = NEW_ARRAY(g->arena, Value *, g->values.n + 1);
     Program old = *p;
     memset(&p->ops, 0, sizeof p->ops);
     for (int i = 0; i < old.ops.n; i++) {
@@ -111,27 +112,33 @@ static void layouts(Graph *g, Program *p) {
     }
 }
 
-/* ── order: views right before their first user, pointwise ops near their producers ─────────────────────────────── */
+/* ── what both steps below know of an op ────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     int index; /* in the op list */
     bool done;
     bool tied; /* reads a state that changes: keeps its place */
     Module *unit;
-    int *users; /* positions of ops that read its results, ascending */
-    int nusers;
     struct Fusion *fusion; /* the group that it is a member of */
 } Node;
 
-static Node *node_of(const Op *op) {
-    return op->scratch;
+typedef struct {
+    Graph *g;
+    Program *p, old;
+    Uses *uses;             /* outside the group of the value's op, once it has one */
+    Node *node;             /* by Op.serial */
+    struct Fusion **reader; /* by Value.id: the last group that read it */
+} Ctx;
+
+static Node *node_of(const Ctx *c, const Op *op) {
+    return &c->node[op->serial];
 }
 static bool is_pointwise(const Op *op) {
     return op_is(op, T_POINTWISE) && op->kind != OP_fused;
 }
 
 /* May the two be members of one group? Regions are recomputed whole, units are gathered apart. */
-static bool compatible(const Op *a, const Op *b) {
-    const Node *x = node_of(a), *y = node_of(b);
+static bool compatible(const Ctx *c, const Op *a, const Op *b) {
+    const Node *x = node_of(c, a), *y = node_of(c, b);
     return !x->tied && !y->tied && a->phase == b->phase && a->region == b->region && x->unit == y->unit &&
            same_shape(op_result(a), op_result(b));
 }
@@ -140,85 +147,65 @@ static Op *maker(const Value *operand) { /* NULL: none is there, or nothing make
     return operand ? operand->def : NULL;
 }
 
-static void link_users(Graph *g, const Program *p) {
-    for (int i = 0; i < p->ops.n; i++)
-        for (int k = 0; k < p->ops.at[i]->nin; k++)
-            if (maker(p->ops.at[i]->in[k])) node_of(maker(p->ops.at[i]->in[k]))->nusers++;
-    for (int i = 0; i < p->ops.n; i++) {
-        Node *n = node_of(p->ops.at[i]);
-        n->users = NEW_ARRAY(g->arena, int, n->nusers);
-        n->nusers = 0;
-    }
-    for (int i = 0; i < p->ops.n; i++)
-        for (int k = 0; k < p->ops.at[i]->nin; k++) {
-            const Op *def = maker(p->ops.at[i]->in[k]);
-            Node *n = def ? node_of(def) : NULL;
-            if (n && (!n->nusers || n->users[n->nusers - 1] != i)) n->users[n->nusers++] = i;
-        }
-}
-
-static void make_nodes(Graph *g, const Program *p) {
+static Ctx begin(Graph *g, Program *p) {
     const bool *written = written_states(g, p);
-    Node *nodes = NEW_ARRAY(g->arena, Node, p->ops.n);
+    Ctx c = {.g = g, .p = p, .uses = uses_new(g, p)};
+    c.node = NEW_ARRAY(g->arena, Node, g->nops + 1);
+    c.reader = NEW_ARRAY(g->arena, struct Fusion *, g->values.n + 1);
     for (int i = 0; i < p->ops.n; i++) {
-        Op *op = p->ops.at[i];
-        op->scratch = &nodes[i];
-        nodes[i] = (Node){.index = i, .unit = unit_module(op->module), .tied = reads_flagged(op, written)};
+        const Op *op = p->ops.at[i];
+        *node_of(&c, op) = (Node){.index = i, .unit = unit_module(op->module), .tied = reads_flagged(op, written)};
     }
-    link_users(g, p);
+    return c;
 }
 
-typedef struct {
-    Graph *g;
-    Program old, *p;
-} Order;
-
+/* ── order: views right before their first user, pointwise ops near their producers ─────────────────────────────── */
 /* Operands that are views come first; anything else is there already. */
-static void put(Order *o, Op *op) {
-    if (node_of(op)->done) return;
-    node_of(op)->done = true;
+static void put(Ctx *c, Op *op) {
+    if (node_of(c, op)->done) return;
+    node_of(c, op)->done = true;
     for (int k = 0; k < op->nin; k++)
-        if (maker(op->in[k])) put(o, maker(op->in[k]));
-    push(&o->p->ops, o->g->arena, op);
+        if (maker(op->in[k])) put(c, maker(op->in[k]));
+    push(&c->p->ops, c->g->arena, op);
 }
 
-static bool ready(const Op *op) {
+static bool ready(const Ctx *c, const Op *op) {
     for (int k = 0; k < op->nin; k++) {
         const Op *def = maker(op->in[k]);
-        while (def && op_is(def, T_VIEW) && !node_of(def)->done) def = maker(op_operand(def));
-        if (def && !node_of(def)->done) return false;
+        while (def && op_is(def, T_VIEW) && !node_of(c, def)->done) def = maker(op_operand(def));
+        if (def && !node_of(c, def)->done) return false;
     }
     return true;
 }
 
 /* After a pointwise op, those of its users that could join its group and have all they need: chains of gradients of one
  * tensor come together although the backward of other ops stands between them in the list. */
-static void pull_users(Order *o, Op *first) {
+static void pull_users(Ctx *c, Op *first) {
     VEC(Op *) work = {0};
-    push(&work, o->g->arena, first);
+    push(&work, c->g->arena, first);
     for (int w = 0; w < work.n; w++) {
-        Op *op = work.at[w];
-        const Node *n = node_of(op);
-        for (int u = 0; u < n->nusers && n->users[u] <= n->index + WINDOW; u++) {
-            Op *user = o->old.ops.at[n->users[u]];
-            if (node_of(user)->done || !is_pointwise(user) || !compatible(op, user) || !ready(user)) continue;
-            put(o, user);
-            push(&work, o->g->arena, user);
+        const Op *op = work.at[w];
+        int last = node_of(c, op)->index + WINDOW;
+        for (const User *u = users_of(c->uses, op_result(op)); u && node_of(c, u->op)->index <= last; u = u->next) {
+            if (u->value != op_result(op) || node_of(c, u->op)->done) continue;
+            if (!is_pointwise(u->op) || !compatible(c, op, u->op) || !ready(c, u->op)) continue;
+            put(c, u->op);
+            push(&work, c->g->arena, u->op);
         }
     }
 }
 
-static void reorder(Graph *g, Program *p) {
-    Order o = {g, *p, p};
-    memset(&p->ops, 0, sizeof p->ops);
-    int n = o.old.ops.n, flushed = 0;
+static void reorder(Ctx *c) {
+    c->old = *c->p;
+    memset(&c->p->ops, 0, sizeof c->p->ops);
+    int n = c->old.ops.n, flushed = 0;
     for (int i = 0; i <= n; i++) {
-        Op *op = i < n ? o.old.ops.at[i] : NULL;
-        if (!op || op->phase != o.old.ops.at[flushed]->phase) /* views stay within their phase */
-            for (; flushed < i; flushed++) put(&o, o.old.ops.at[flushed]);
-        if (!op || op_is(op, T_VIEW) || node_of(op)->done) continue;
-        put(&o, op);
-        if (is_pointwise(op)) pull_users(&o, op);
+        Op *op = i < n ? c->old.ops.at[i] : NULL;
+        if (!op || op->phase != c->old.ops.at[flushed]->phase) /* views stay within their phase */
+            for (; flushed < i; flushed++) put(c, c->old.ops.at[flushed]);
+        if (!op || op_is(op, T_VIEW) || node_of(c, op)->done) continue;
+        put(c, op);
+        if (is_pointwise(op)) pull_users(c, op);
     }
 }
 
@@ -234,17 +221,9 @@ typedef struct Fusion {
     bool closed;
 } Fusion;
 
-typedef struct {
-    Graph *g;
-    Program *p;
-    int *uses;          /* by Value.id: uses outside the group of its op; results count as one */
-    Fusion **reader;    /* by Value.id: the last group that read it */
-    const bool *result; /* by Value.id */
-} Fuse;
-
-static Fusion *group_of(const Value *operand) {
+static Fusion *group_of(const Ctx *c, const Value *operand) {
     const Op *def = maker(operand);
-    return def ? node_of(def)->fusion : NULL;
+    return def ? node_of(c, def)->fusion : NULL;
 }
 
 static bool reads(const Fusion *f, const Value *v) {
@@ -254,7 +233,7 @@ static bool reads(const Fusion *f, const Value *v) {
 }
 
 /* The operands of op that are made in f are used less outside once op is inside. */
-static int freed_results(const Fuse *c, const Fusion *f, const Op *op) {
+static int freed_results(const Ctx *c, const Fusion *f, const Op *op) {
     int freed = 0;
     for (int k = 0; k < op->nin; k++) {
         int here = 0;
@@ -263,58 +242,58 @@ static int freed_results(const Fuse *c, const Fusion *f, const Op *op) {
             here += op->in[j] == op->in[k];
             first &= j >= k || op->in[j] != op->in[k];
         }
-        if (first && group_of(op->in[k]) == f) freed += c->uses[op->in[k]->id] == here;
+        if (first && group_of(c, op->in[k]) == f) freed += uses_of(c->uses, op->in[k]) == here;
     }
     return freed;
 }
 
-static bool may_join(const Fuse *c, const Fusion *f, const Op *op, int pos) {
+static bool may_join(const Ctx *c, const Fusion *f, const Op *op, int pos) {
     if (!f || f->closed || pos - f->last > WINDOW || f->members.n >= MAX_GROUP_BODY) return false;
-    if (!compatible(f->members.at[0], op)) return false;
+    if (!compatible(c, f->members.at[0], op)) return false;
     int nin = f->nin;
     for (int k = 0; k < op->nin; k++) {
         bool again = false;
         for (int j = 0; j < k; j++) again |= op->in[j] == op->in[k];
-        nin += !again && group_of(op->in[k]) != f && !reads(f, op->in[k]);
+        nin += !again && group_of(c, op->in[k]) != f && !reads(f, op->in[k]);
     }
     return nin <= MAX_GROUP_IN && f->nout - freed_results(c, f, op) + 1 <= MAX_GROUP_OUT;
 }
 
 /* The group of a producer, the latest first; else one that reads the same tensor. */
-static Fusion *choose(const Fuse *c, const Op *op, int pos) {
+static Fusion *choose(const Ctx *c, const Op *op, int pos) {
     Fusion *best = NULL;
     for (int pass = 0; pass < 2 && !best; pass++)
         for (int k = 0; k < op->nin; k++) {
-            Fusion *f = pass ? c->reader[op->in[k]->id] : group_of(op->in[k]);
+            Fusion *f = pass ? c->reader[op->in[k]->id] : group_of(c, op->in[k]);
             if (may_join(c, f, op, pos) && (!best || f->last > best->last)) best = f;
         }
     return best;
 }
 
-static void join(Fuse *c, Fusion *f, Op *op, int pos) {
+static void join(Ctx *c, Fusion *f, Op *op, int pos) {
     f->nout -= freed_results(c, f, op);
     for (int k = 0; k < op->nin; k++) {
         Value *v = op->in[k];
-        if (group_of(v) == f)
-            c->uses[v->id]--;
+        if (group_of(c, v) == f)
+            uses_drop(c->uses, op, v);
         else if (!reads(f, v))
             f->in[f->nin++] = v;
         c->reader[v->id] = f;
     }
     f->nout++;
     f->last = pos;
-    node_of(op)->fusion = f;
+    node_of(c, op)->fusion = f;
     push(&f->members, c->g->arena, op);
 }
 
-static void close_makers(const Op *op, const Fusion *but) {
+static void close_makers(const Ctx *c, const Op *op, const Fusion *but) {
     for (int k = 0; k < op->nin; k++) {
-        Fusion *f = group_of(op->in[k]);
+        Fusion *f = group_of(c, op->in[k]);
         if (f && f != but) f->closed = true;
     }
 }
 
-static void form_groups(Fuse *c) {
+static void form_groups(Ctx *c) {
     for (int i = 0; i < c->p->ops.n; i++) {
         Op *op = c->p->ops.at[i];
         Fusion *f = NULL;
@@ -323,11 +302,11 @@ static void form_groups(Fuse *c) {
             if (!f) f = NEW(c->g->arena, Fusion);
             join(c, f, op, i);
         }
-        close_makers(op, f);
+        close_makers(c, op, f);
     }
 }
 
-static Op *fused_op(Fuse *c, Fusion *f) {
+static Op *fused_op(Ctx *c, Fusion *f) {
     const Op *first = f->members.at[0];
     Op *op = new_op(c->g, OP_fused);
     op->id = first->id;
@@ -343,7 +322,7 @@ static Op *fused_op(Fuse *c, Fusion *f) {
     memcpy(op->in, f->in, sizeof(Value *) * (size_t)f->nin);
     for (int m = 0; m < f->members.n; m++) {
         Value *v = op_result(f->members.at[m]);
-        v->internal = c->uses[v->id] == 0;
+        v->internal = !uses_of(c->uses, v);
         if (v->internal) continue;
         v->def = op;
         op->out[op->nout++] = v;
@@ -351,13 +330,13 @@ static Op *fused_op(Fuse *c, Fusion *f) {
     return op;
 }
 
-static void emit_groups(Fuse *c) {
+static void emit_groups(Ctx *c) {
     Program old = *c->p;
     Groups *groups = groups_new(c->g);
     memset(&c->p->ops, 0, sizeof c->p->ops);
     for (int i = 0; i < old.ops.n; i++) {
         Op *op = old.ops.at[i];
-        Fusion *f = node_of(op)->fusion;
+        Fusion *f = node_of(c, op)->fusion;
         if (f && f->last != i) continue;
         if (f) {
             op = fused_op(c, f);
@@ -367,25 +346,14 @@ static void emit_groups(Fuse *c) {
     }
 }
 
-static void count_uses(Fuse *c) {
-    c->uses = NEW_ARRAY(c->g->arena, int, c->g->values.n);
-    for (int i = 0; i < c->p->ops.n; i++)
-        for (int k = 0; k < c->p->ops.at[i]->nin; k++)
-            if (c->p->ops.at[i]->in[k]) c->uses[c->p->ops.at[i]->in[k]->id]++;
-    for (int i = 0; i < c->g->values.n; i++) c->uses[i] += c->result[i];
-}
-
 void fuse(Graph *g, Program *p) {
     layouts(g, p);
     remove_dead(g, p);
-    make_nodes(g, p);
-    reorder(g, p);
-    bool *result = value_flags(g);
-    flag_results(g, p, result);
-    Fuse c = {.g = g, .p = p, .result = result, .reader = NEW_ARRAY(g->arena, Fusion *, g->values.n)};
-    count_uses(&c);
+    Ctx c = begin(g, p);
+    reorder(&c);
     form_groups(&c);
     emit_groups(&c);
+    uses_free(c.uses);
 }
 
 /* ── numbers of groups ──────────────────────────────────────────────────────────────────────────────────────────── */

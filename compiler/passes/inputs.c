@@ -3,6 +3,7 @@
  * no cast.
  * Relies on: precision (the casts at units' borders). Relied on by: shard (states), emit (what records hold). */
 #include "../ir/training.h"
+#include "../ir/uses.h"
 #include "passes.h"
 
 /* The one pointwise op of one operand whose result has another dtype. */
@@ -16,17 +17,18 @@ static bool narrows(Dtype from, Dtype to) {
 
 /* Every reader of v in p is a cast to one narrower dtype. *wanted: that dtype, of programs before too; N_DTYPES: none
  * has read it yet. */
-static bool one_dtype(const Program *p, const Value *v, Dtype *wanted) {
-    for (int i = 0; p && i < p->ops.n; i++) {
-        const Op *op = p->ops.at[i];
-        for (int k = 0; k < op->nin; k++) {
-            if (op->in[k] != v) continue;
-            if (!casts(op) || !narrows(v->dtype, op->cast.y->dtype)) return false;
-            if (*wanted != N_DTYPES && *wanted != op->cast.y->dtype) return false;
-            *wanted = op->cast.y->dtype;
-        }
+static bool one_dtype(const Graph *g, const Program *p, const Value *v, Dtype *wanted) {
+    if (!p) return true;
+    Uses *uses = uses_new(g, p);
+    bool one = !is_result(uses, v);
+    for (const User *u = users_of(uses, v); u && one; u = u->next) {
+        const Op *op = u->op;
+        one = casts(op) && narrows(v->dtype, op->cast.y->dtype);
+        one = one && (*wanted == N_DTYPES || *wanted == op->cast.y->dtype);
+        if (one) *wanted = op->cast.y->dtype;
     }
-    return !p || (p->loss != v && p->logits != v);
+    uses_free(uses);
+    return one;
 }
 
 /* What was cast is a view of the input now, and views of it are views of the input. */
@@ -46,9 +48,9 @@ void inputs(Graph *g) {
     for (int i = 0; i < g->inputs.n; i++) {
         Input *in = g->inputs.at[i];
         Dtype wanted = N_DTYPES;
-        if (!in->value || in->sample_value || !one_dtype(g->train, in->value, &wanted) ||
-            !one_dtype(g->eval, in->value, &wanted) || wanted == N_DTYPES)
-            continue;
+        if (!in->value || in->sample_value || !dtype_float(in->value->dtype)) continue;
+        if (!one_dtype(g, g->train, in->value, &wanted) || !one_dtype(g, g->eval, in->value, &wanted)) continue;
+        if (wanted == N_DTYPES) continue;
         in->value->dtype = wanted;
         look_through(g, g->train, in->value);
         look_through(g, g->eval, in->value);

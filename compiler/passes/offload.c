@@ -5,6 +5,7 @@
  * (State.on_host), edit.h. Relied on by: pipeline.c. */
 #include "../ir/policy.h"
 #include "../ir/training.h"
+#include "../ir/uses.h"
 #include "edit.h"
 #include "passes.h"
 
@@ -176,17 +177,15 @@ static Value *zeros(Graph *g, Edit *e, const Op *op, int pos, const char *id, co
 /* What the backward's gathers took from the host, and nothing else reads: updates find it on the device. */
 static Copies fetched_masters(Graph *g, const Program *p) {
     Copies l = {0};
+    Uses *uses = uses_new(g, p);
     for (int i = 0; i < p->ops.n; i++) {
         const Op *f = p->ops.at[i];
         if (f->stream != FETCH || f->phase != BACKWARD || !f->fetch.x->state) continue;
-        bool shared = true;
-        for (int j = i + 1; j < p->ops.n; j++)
-            for (int k = 0; k < p->ops.at[j]->nin; k++) {
-                Value *v = p->ops.at[j]->in[k];
-                shared &= !v || value_root(v) != f->fetch.y || p->ops.at[j]->stream == GATHER;
-            }
-        if (shared) push(&l, g->arena, ((Copied){f->fetch.x, f->fetch.y}));
+        const User *u = users_of(uses, f->fetch.y);
+        while (u && u->op->stream == GATHER) u = u->next;
+        if (!u) push(&l, g->arena, ((Copied){f->fetch.x, f->fetch.y}));
     }
+    uses_free(uses);
     return l;
 }
 

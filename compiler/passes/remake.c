@@ -10,35 +10,46 @@ enum { NEAR = 24 }; /* readers must be this close to one another, or they end in
 typedef struct {
     Graph *g;
     Program *p;
-    bool *kept;        /* by id of a root: something in the backward reads it */
-    bool *otherwise;   /* by id of a root: and something that is not pointwise does, or a view stands between */
-    int *first, *last; /* by id of a root: positions of its readers in the backward */
-    bool *written, *result;
+    Uses *uses;
+    bool *wanted; /* by Value.id: made again */
+    Value **twin; /* ... and what is read instead */
+    bool *written;
 } Ctx;
 
-static void note(Ctx *c, const Op *op, int at) {
-    for (int k = 0; k < op->nin && op->phase != FORWARD && !op_is(op, T_VIEW); k++) {
-        if (!op->in[k]) continue;
-        Value *root = value_root(op->in[k]);
-        if (!c->kept[root->id]) c->first[root->id] = at;
-        c->last[root->id] = at;
-        c->kept[root->id] = true;
-        c->otherwise[root->id] |= root != op->in[k] || !op_is(op, T_POINTWISE);
+static bool in_backward(const User *u) {
+    return u->op->phase != FORWARD && !op_is(u->op, T_VIEW);
+}
+
+/* Something in the backward reads the bytes that v owns. What is computed from a value that is made again is not. */
+static bool kept(const Ctx *c, const Value *v) {
+    const User *u = users_of(c->uses, v);
+    while (u && !in_backward(u)) u = u->next;
+    return u && !c->wanted[v->id];
+}
+
+/* What reads v in the backward is pointwise, reads it as it lies, and stands close together. */
+static bool read_nearby(const Ctx *c, const Value *v) {
+    int first = -1;
+    for (const User *u = users_of(c->uses, v); u; u = u->next) {
+        if (!in_backward(u)) continue;
+        if (u->value != v || !op_is(u->op, T_POINTWISE)) return false;
+        if (first < 0) first = position(c->uses, u->op);
+        if (position(c->uses, u->op) - first > NEAR) return false;
     }
+    return first >= 0;
 }
 
 /* There when the backward runs, whether or not v's maker is run again. */
 static bool stays(const Ctx *c, const Value *v) {
     const Value *root = v->base ? v->base : v;
     if (c->written[root->id]) return false;
-    return !root->def || c->kept[root->id];
+    return !root->def || kept(c, root);
 }
 
 static bool may_remake(const Ctx *c, const Op *op) {
     if (!op_is(op, T_POINTWISE) || op->phase != FORWARD || op->nin > 2) return false;
     const Value *v = op_result(op);
-    if (!c->kept[v->id] || c->otherwise[v->id] || c->result[v->id]) return false;
-    if (c->last[v->id] - c->first[v->id] > NEAR) return false;
+    if (!read_nearby(c, v) || is_result(c->uses, v)) return false;
     for (int k = 0; k < op->nin; k++)
         if (!stays(c, op->in[k]) || op->in[k] == v) return false;
     return true;
@@ -58,40 +69,32 @@ static Op *again(Ctx *c, Op *from, const Op *reader) {
     return op;
 }
 
-static Ctx begin(Graph *g, Program *p) {
-    Ctx c = {g, p, value_flags(g), value_flags(g), NULL, NULL, written_states(g, p), value_flags(g)};
-    c.first = NEW_ARRAY(g->arena, int, g->values.n + 1);
-    c.last = NEW_ARRAY(g->arena, int, g->values.n + 1);
-    flag_results(g, p, c.result);
-    for (int i = 0; i < p->ops.n; i++) note(&c, p->ops.at[i], i);
-    return c;
+/* The copies that op reads stand before it. */
+static void read_again(Ctx *c, Op *op, int nvalues) {
+    if (op->phase == FORWARD || !op_is(op, T_POINTWISE)) return;
+    for (int k = 0; k < op->nin; k++) {
+        const Value *v = op->in[k];
+        if (v->id >= nvalues || !c->wanted[v->id]) continue;
+        if (!c->twin[v->id]) {
+            Op *made = again(c, v->def, op);
+            c->twin[v->id] = op_result(made);
+            push(&c->p->ops, c->g->arena, made);
+        }
+        op->in[k] = c->twin[v->id];
+    }
 }
 
 void remake(Graph *g, Program *p) {
-    Ctx c = begin(g, p);
-    Value **twin = NEW_ARRAY(g->arena, Value *, g->values.n + 1);
-    bool *wanted = value_flags(g);
-    int n = g->values.n;
-    for (int i = 0; i < p->ops.n; i++) {
-        const Op *op = p->ops.at[i];
-        if (!may_remake(&c, op)) continue;
-        wanted[op_result(op)->id] = true;
-        c.kept[op_result(op)->id] = false; /* what is computed from it is not remade from it */
-    }
+    Ctx c = {g, p, uses_new(g, p), value_flags(g), NULL, written_states(g, p)};
+    int nvalues = g->values.n;
+    c.twin = NEW_ARRAY(g->arena, Value *, nvalues + 1);
+    for (int i = 0; i < p->ops.n; i++)
+        if (may_remake(&c, p->ops.at[i])) c.wanted[op_result(p->ops.at[i])->id] = true;
+    uses_free(c.uses);
     Program old = *p;
     memset(&p->ops, 0, sizeof p->ops);
     for (int i = 0; i < old.ops.n; i++) {
-        Op *op = old.ops.at[i];
-        for (int k = 0; k < op->nin && op->phase != FORWARD && op_is(op, T_POINTWISE); k++) {
-            Value *v = op->in[k];
-            if (v->id >= n || !wanted[v->id]) continue;
-            if (!twin[v->id]) {
-                Op *made = again(&c, v->def, op);
-                twin[v->id] = op_result(made);
-                push(&p->ops, g->arena, made);
-            }
-            op->in[k] = twin[v->id];
-        }
-        push(&p->ops, g->arena, op);
+        read_again(&c, old.ops.at[i], nvalues);
+        push(&p->ops, g->arena, old.ops.at[i]);
     }
 }
