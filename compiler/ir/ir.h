@@ -65,7 +65,6 @@ struct Value {
     bool on_host;       /* its bytes lie in the host arena (result of offload) */
     bool offload;       /* offloaded between forward and backward (marked by recompute, acted on by offload) */
     bool internal;      /* produced and consumed inside one fused group: no bytes */
-    void *scratch;      /* owned by the running pass */
 };
 int64_t value_numel(const Value *v);
 int64_t param_numel(const Param *p);
@@ -115,7 +114,6 @@ struct Op {
     int region;             /* ordinal of that call in the trace, from 1; 0: none */
     int group;              /* fused kernel number: equal for clones of one group; else -1 */
     Value *workspace;       /* or NULL; also counted as a write */
-    void *scratch;          /* owned by the running pass */
 };
 
 /* ── modules, parameters, states, units ─────────────────────────────────────────────────────────── */

@@ -49,42 +49,49 @@ void replace_operand(Op *op, Value *from, Value *to) {
 
 /* ── cloning: values made in the program get copies; states, inputs and parameters are shared ─────────────────────────
  */
-static Value *clone_value(Graph *g, Value *v) {
+typedef struct {
+    Graph *g;
+    Value **twin; /* by Value.id */
+} Cloning;
+
+static Value *clone_value(Cloning *t, Value *v) {
+    Graph *g = t->g;
     if (!v->def && !v->base) return v; /* a state, an input or a parameter */
-    if (v->scratch) return v->scratch;
+    if (t->twin[v->id]) return t->twin[v->id];
     Value *c = NEW(g->arena, Value);
     *c = *v;
     c->id = g->values.n;
     push(&g->values, g->arena, c);
-    v->scratch = c;
-    if (v->base) c->base = clone_value(g, v->base);
+    t->twin[v->id] = c;
+    if (v->base) c->base = clone_value(t, v->base);
     return c;
 }
 
-static Op *clone_op(Graph *g, const Op *o) {
-    Op *c = new_op_like(g, o);
+static Op *clone_op(Cloning *t, const Op *o) {
+    Op *c = new_op_like(t->g, o);
     for (int k = 0; k < c->nin; k++)
-        if (c->in[k]) c->in[k] = clone_value(g, c->in[k]);
+        if (c->in[k]) c->in[k] = clone_value(t, c->in[k]);
     for (int k = 0; k < c->nout; k++) {
-        c->out[k] = clone_value(g, c->out[k]);
+        c->out[k] = clone_value(t, c->out[k]);
         c->out[k]->def = c;
     }
-    if (c->workspace) c->workspace = clone_value(g, c->workspace);
-    if (c->nbody) c->body = NEW_ARRAY(g->arena, Op *, c->nbody);
+    if (c->workspace) c->workspace = clone_value(t, c->workspace);
+    if (c->nbody) c->body = NEW_ARRAY(t->g->arena, Op *, c->nbody);
     for (int b = 0; b < c->nbody; b++) {
-        Op *member = c->body[b] = clone_op(g, o->body[b]);
+        Op *member = c->body[b] = clone_op(t, o->body[b]);
         for (int k = 0; k < member->nout; k++) member->out[k]->def = member->out[k]->internal ? member : c;
     }
     return c;
 }
 
-Program *clone_program(Graph *g, const Program *p, const char *name) {
-    for (int i = 0; i < g->values.n; i++) g->values.at[i]->scratch = NULL;
+Program *clone_program(Graph *g, const Program *p, const char *name, Value *const **twins) {
+    Cloning t = {g, NEW_ARRAY(g->arena, Value *, g->values.n + 1)};
     Program *c = NEW(g->arena, Program);
     c->name = name;
     c->scaled = p->scaled;
-    for (int i = 0; i < p->ops.n; i++) push(&c->ops, g->arena, clone_op(g, p->ops.at[i]));
-    if (p->loss) c->loss = clone_value(g, p->loss);
-    if (p->logits) c->logits = clone_value(g, p->logits);
+    for (int i = 0; i < p->ops.n; i++) push(&c->ops, g->arena, clone_op(&t, p->ops.at[i]));
+    if (p->loss) c->loss = clone_value(&t, p->loss);
+    if (p->logits) c->logits = clone_value(&t, p->logits);
+    if (twins) *twins = t.twin;
     return c;
 }

@@ -14,6 +14,7 @@ void edit_remove(Edit *e, int pos);
 void edit_commit(Edit *e);
 
 void replace_operand(Op *op, Value *from, Value *to); /* in op and in a fused op's body */
-Program *clone_program(Graph *g, const Program *p, const char *name);
+/* *twins, unless NULL: the clones, by id of the value that each is a clone of. */
+Program *clone_program(Graph *g, const Program *p, const char *name, Value *const **twins);
 
 #endif

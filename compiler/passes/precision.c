@@ -10,7 +10,7 @@
 #include "passes.h"
 
 typedef struct Made Made;
-struct Made { /* a cast of a value that exists already; a list hangs off Value.scratch */
+struct Made { /* a cast of a value that exists already */
     const Module *at;
     Dtype to;
     Value *out;
@@ -21,6 +21,7 @@ typedef struct {
     Graph *g;
     const Notes *notes; /* the trace's */
     Builder b;
+    VEC(Made *) made;   /* by Value.id, as far as any was made */
     Op *user;           /* the op that is being worked on */
     const char *letter; /* of inserted ops' ids */
 } Ctx;
@@ -63,14 +64,15 @@ static const Op *region_of_cast(const Ctx *c, const Value *v, const Module *at) 
  * it is exact, and gradients are summed in the wide dtype between the two. */
 static Value *cast_at(Ctx *c, Value *v, Dtype to, Module *at) {
     if (v->dtype == to || !dtype_float(v->dtype)) return v;
-    for (Made *m = v->scratch; m; m = m->next)
+    while (c->made.n <= v->id) push(&c->made, c->g->arena, NULL);
+    for (Made *m = c->made.at[v->id]; m; m = m->next)
         if (m->at == at && m->to == to) return m->out;
     int next = c->g->next_op;
     c->b.module = at ? at : c->user->module;
     Made *m = NEW(c->g->arena, Made);
-    *m = (Made){at, to, build_cast(&c->b, v, to), v->scratch};
+    *m = (Made){at, to, build_cast(&c->b, v, to), c->made.at[v->id]};
     name_inserted(c, m->out->def, region_of_cast(c, v, at), next);
-    v->scratch = m;
+    c->made.at[v->id] = m;
     return m->out;
 }
 
@@ -231,7 +233,6 @@ static void parameters(Graph *g) {
 
 void precision(Graph *g, Program *p) {
     parameters(g);
-    for (int i = 0; i < g->values.n; i++) g->values.at[i]->scratch = NULL;
     Program old = *p;
     memset(&p->ops, 0, sizeof p->ops);
     Ctx c = {.g = g, .notes = p->notes, .b = {.g = g, .p = p, .phase = FORWARD}, .letter = "c"};

@@ -54,7 +54,8 @@ typedef struct {
     bool *offload;       /* by Value.id: named in an `offload` list */
     bool *needed;        /* by Value.id: made again */
     Groups *groups;
-    int nvalues; /* ids below are of values that were there before this pass */
+    Value **twin; /* by Value.id: what clones make or read instead */
+    int nvalues;  /* ids below are of values that were there before this pass: only these have twins */
     VEC(Op *) work;
     struct {
         VEC(Op *) ops;
@@ -157,7 +158,7 @@ static void find_needed(Ctx *c) {
 static Value *twin(Ctx *c, Value *v) {
     Value *t = new_value(c->g, v->dtype, v->dims, v->shape);
     memcpy(t->stride, v->stride, sizeof t->stride);
-    v->scratch = t;
+    c->twin[v->id] = t;
     return t;
 }
 
@@ -165,8 +166,9 @@ static Value *twin(Ctx *c, Value *v) {
 static Value *replacement(Ctx *c, Value *v, int region) {
     Value *root = value_root(v);
     if (root->id >= c->nvalues || !takes_clone(c, root, region)) return v;
-    if (!v->scratch) v->scratch = new_view(c->g, root->scratch, v->dims, v->shape, v->stride, v->offset);
-    return v->scratch;
+    Value **twin = &c->twin[v->id];
+    if (!*twin) *twin = new_view(c->g, c->twin[root->id], v->dims, v->shape, v->stride, v->offset);
+    return *twin;
 }
 
 static Op *clone_op(Ctx *c, Op *from) {
@@ -174,7 +176,6 @@ static Op *clone_op(Ctx *c, Op *from) {
     op->id = arena_printf(c->g->arena, "%sr", from->id);
     op->phase = RECOMPUTE;
     op->origin = from;
-    op->scratch = NULL;
     if (op_is(from, T_EFFECT)) op->batch_norm.keep_running = true; /* the only such op with results */
     return op;
 }
@@ -193,7 +194,7 @@ static Op *clone_fused(Ctx *c, Op *from) {
         for (int k = 0; k < m->nin; k++) {
             Value *v = from->body[b]->in[k];
             bool inside = v->internal || (v->def == from);
-            m->in[k] = inside ? v->scratch : replacement(c, v, from->region);
+            m->in[k] = inside ? c->twin[v->id] : replacement(c, v, from->region);
         }
         for (int k = 0; k < m->nout; k++) {
             Value *v = from->body[b]->out[k], *t = m->out[k] = twin(c, v);
@@ -202,7 +203,7 @@ static Op *clone_fused(Ctx *c, Op *from) {
         }
     }
     map_operands(c, op, from->region);
-    for (int k = 0; k < op->nout; k++) op->out[k] = from->out[k]->scratch;
+    for (int k = 0; k < op->nout; k++) op->out[k] = c->twin[from->out[k]->id];
     return op;
 }
 
@@ -308,13 +309,13 @@ void recompute(Graph *g, Program *p) {
         checked = k;
     }
     if (!checked) return;
-    for (int i = 0; i < g->values.n; i++) g->values.at[i]->scratch = NULL;
     Ctx c = {.g = g,
              .p = p,
              .written = written_states(g, p),
              .offload = value_flags(g),
              .needed = value_flags(g),
              .groups = groups_new(g),
+             .twin = NEW_ARRAY(g->arena, Value *, g->values.n + 1),
              .nvalues = g->values.n};
     mark_named(&c);
     find_needed(&c);

@@ -118,11 +118,11 @@ static void commit(Ctx *c) {
 }
 
 static void micro(Graph *g, const char *name, Role role) {
-    Program *p = clone_program(g, g->train, name);
+    Value *const *twins;
+    Program *p = clone_program(g, g->train, name, &twins);
     Value **grads = NEW_ARRAY(g->arena, Value *, g->params.n);
     for (int i = 0; i < g->params.n; i++)
-        if (trainable(g->params.at[i]) && g->params.at[i]->grad)
-            grads[i] = g->params.at[i]->grad->scratch; /* the clone, while scratch is ours */
+        if (trainable(g->params.at[i]) && g->params.at[i]->grad) grads[i] = twins[g->params.at[i]->grad->id];
     Op *loss = metrics(g, p, role == MIDDLE || role == LAST);
     Ctx c = begin(g, p, role);
     place_gradients(&c, grads);
@@ -137,7 +137,7 @@ static void micro(Graph *g, const char *name, Role role) {
 }
 
 static void eval(Graph *g) {
-    Program *p = clone_program(g, g->eval, "eval");
+    Program *p = clone_program(g, g->eval, "eval", NULL);
     Op *loss = metrics(g, p, false);
     Ctx c = begin(g, p, ALONE);
     use_params(&c);
@@ -148,7 +148,7 @@ static void eval(Graph *g) {
 
 /* Of all logits only those of one position are kept: record.position says which. */
 static void sample(Graph *g) {
-    Program *p = clone_program(g, g->sample, "sample");
+    Program *p = clone_program(g, g->sample, "sample", NULL);
     Value *state = state_of_class(g, S_OUTPUT)->value;
     Op *pick = UNIT_OP(g, pick, NULL, "logits", FORWARD, COMPUTE, .logits = p->logits, .state = state);
     insert(g, p, p->ops.n, pick);

@@ -25,14 +25,14 @@ static void zero_gaps(Ctx *c, Unit *u, Use *use) {
 /* The program's copy of each parameter's gradient becomes a piece of its unit's flat buffer. */
 void place_gradients(Ctx *c, Value **grads) {
     Graph *g = c->g;
+    int *place = NEW_ARRAY(g->arena, int, g->nops + 1); /* by Op.serial */
     for (int i = 0; i < g->units.n; i++) c->uses[i].first_grad = -1;
-    for (int i = 0; i < c->p->ops.n; i++)
-        for (int k = 0; k < c->p->ops.at[i]->nout; k++) c->p->ops.at[i]->out[k]->scratch = (void *)(intptr_t)(i + 1);
+    for (int i = 0; i < c->p->ops.n; i++) place[c->p->ops.at[i]->serial] = i;
     for (int i = 0; i < g->params.n; i++) {
         Param *p = g->params.at[i];
         if (!grads[i]) continue;
         Use *use = &c->uses[p->unit->id];
-        int at = (int)(intptr_t)grads[i]->scratch - 1;
+        int at = place[grads[i]->def->serial];
         if (use->first_grad < 0 || at < use->first_grad) use->first_grad = at;
         if (at > use->last_grad) use->last_grad = at;
         if (p->sparse) {

@@ -40,7 +40,7 @@ Test(edit, clones_have_values_of_their_own) {
         "return nn.training { model = m, batch = { x = nn.input('fp32', { 2, 4 }) }, optimizer = optim.AdamW {},\n"
         "  loss = function(m, b) return nn.mean(m(b.x)) end }\n",
         2);
-    Program *a = program(g, "micro"), *b = clone_program(g, a, "again");
+    Program *a = program(g, "micro"), *b = clone_program(g, a, "again", NULL);
     cr_assert_eq(a->ops.n, b->ops.n);
     for (int i = 0; i < a->ops.n; i++) {
         const Op *x = a->ops.at[i], *y = b->ops.at[i];
