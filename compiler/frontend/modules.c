@@ -287,7 +287,6 @@ void trace_begin(Frontend *f, const char *name, bool training, bool sampling) {
     f->sampling = sampling;
     f->trace++;
     f->regions = 0;
-    f->g->next_op = 0;
     f->calls.n = 0;
     for (int i = 0; i < f->modules.n; i++) f->modules.at[i]->calls = 0;
     Call root = {

@@ -20,6 +20,23 @@ static void check_sizes(const Builder *b, const Op *op) {
     }
 }
 
+static const char *next_id(Builder *b) {
+    const char *given = b->id;
+    b->id = NULL;
+    if (given) return given;
+    return b->of ? arena_printf(b->g->arena, "%s%s%d", b->of, b->letter, b->k++)
+                 : arena_printf(b->g->arena, "e%d", b->p->ntraced++);
+}
+
+void build_for(Builder *b, const Op *op, const char *letter) {
+    b->module = op->module;
+    b->src = op->src;
+    b->call = op->call;
+    b->of = op->id;
+    b->letter = letter;
+    b->k = 0;
+}
+
 Op *build_op(Builder *b, OpKind k, const OpParts *parts) {
     const OpInfo *info = &op_info[k];
     Op *op = new_op(b->g, k);
@@ -36,8 +53,7 @@ Op *build_op(Builder *b, OpKind k, const OpParts *parts) {
         else if (!(s->flags & OPTIONAL))
             bug(b->src, "%s lacks its operand %s", info->name, s->name);
     }
-    op->id = b->origin ? arena_printf(b->g->arena, "%sb%d", b->origin->id, b->k++)
-                       : arena_printf(b->g->arena, "e%d", b->g->next_op++);
+    op->id = next_id(b);
     if (info->infer) info->infer(b->g, op);
     check_sizes(b, op);
     push(&b->p->ops, b->g->arena, op);
@@ -46,10 +62,8 @@ Op *build_op(Builder *b, OpKind k, const OpParts *parts) {
 
 /* Precision takes it out: it has no number, so that units do not rename what they hold. */
 Value *build_border(Builder *b, Value *v, Module *unit, bool leaves) {
-    int next = b->g->next_op;
+    b->id = arena_printf(b->g->arena, "%s%d", leaves ? "out" : "in", b->p->ops.n + 1);
     Op *op = BUILD(b, border, .a = v);
-    op->id = arena_printf(b->g->arena, "%s%d", leaves ? "out" : "in", b->p->ops.n);
-    b->g->next_op = next;
     *note_on(b->g, b->p, op->border.y) = (Note){.crossed = unit, .leaves = leaves};
     return op->border.y;
 }

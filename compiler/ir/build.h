@@ -12,9 +12,16 @@ struct Builder {
     Module *module; /* inherited by every op built */
     Source src;
     Phase phase;
-    Op *origin; /* ids become <origin id>b<k>; NULL: e<next> */
-    int call, k;
+    int call;
+    Op *origin;         /* of every op built, or NULL */
+    const char *of;     /* ids become <of><letter><k>; NULL: e<n>, as the trace numbers them */
+    const char *letter; /* what it was built for */
+    int k;
+    const char *id; /* of the next op alone, instead; or NULL */
 };
+
+/* What is built from here on is for `op`: in its module, call and line, with ids that derive from its id. */
+void build_for(Builder *b, const Op *op, const char *letter);
 
 /* Builds one op of these operands and attributes: runs infer, appends. Returns the op, whose results infer has set. */
 Op *build_op(Builder *b, OpKind k, const OpParts *parts);

@@ -230,6 +230,7 @@ enum { COMM_SHARD = 0, COMM_REPLICATE = 1, COMM_WORLD = 2 }; /* the first unit's
 struct Program {
     const char *name; /* init start micro_first micro micro_last (micro alone where accumulate = 1) eval sample */
     VEC(Op *) ops;    /* a valid sequential order */
+    int ntraced;      /* ops that the trace has numbered: e0, e1, ... */
     Value *loss;      /* scalar fp32; NULL where there is none */
     Value *logits;    /* sample only */
     Notes *notes;     /* what the trace tells precision of its values (ir/notes.h); NULL after it */
@@ -254,7 +255,6 @@ struct Graph {
     Training *training;
     bool deterministic;
     int world, nodes;
-    int next_op; /* numbering of traced ops */
     int nops;    /* made so far: the next one's serial */
     int ngroups; /* fused kernels */
     State *record, *metrics_state, *step_state, *scaler_state;

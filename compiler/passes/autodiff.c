@@ -145,11 +145,8 @@ static void differentiate(Ctx *c, Op *op) {
 }
 
 static void begin(Ctx *c, Op *op) {
+    build_for(&c->b, op, "b");
     c->b.origin = op;
-    c->b.module = op->module;
-    c->b.src = op->src;
-    c->b.call = op->call;
-    c->b.k = 0;
 }
 
 static void seed(Ctx *c, const Value *loss) {
@@ -184,12 +181,10 @@ static Value *own_copy(Ctx *c, Edit *e, const Param *p, Value *v) {
     Graph *g = c->b.g;
     Program tail = {0};
     Op *def = v->def;
-    int next = g->next_op;
     Builder b = {.g = g, .p = &tail, .phase = BACKWARD, .module = p->owner, .src = p->src};
-    if (def) b.module = def->module, b.src = def->src, b.call = def->call;
+    if (def) build_for(&b, def, NULL);
+    b.id = arena_printf(g->arena, "%sp%d", def ? def->id : "e", p->id);
     Value *copy = build1(&b, OP_copy, v);
-    g->next_op = next;
-    copy->def->id = arena_printf(g->arena, "%sp%d", def ? def->id : "e", p->id);
     copy->def->origin = def && def->origin ? def->origin : def;
     join_region(copy->def, def);
     int at = def && def->phase == BACKWARD ? position(c->uses, def) : -1;

@@ -10,39 +10,28 @@ enum { MAX_GROUP_IN = 10, MAX_GROUP_OUT = 6, MAX_GROUP_BODY = 48, WINDOW = 32 };
 
 /* ── layouts ────────────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
-    Graph *g;
     Builder b;
     Op *user;
     const bool *written;
     Value **copy; /* by Value.id: a contiguous one, if there is */
 } Layouts;
 
-static Op *inserted(Layouts *l, Op *op) {
-    op->id = arena_printf(l->g->arena, "%sl%d", l->user->id, l->b.k++);
-    join_region(op, l->user);
-    op->origin = l->user->origin;
-    return op;
-}
-
 /* One copy of a value serves every later op, unless the value is a state that changes in between. */
 static Value *contiguous(Layouts *l, Value *v) {
     if (l->copy[v->id]) return l->copy[v->id];
-    int next = l->g->next_op;
     Value *copy = build1(&l->b, OP_copy, v);
-    l->g->next_op = next;
-    inserted(l, copy->def);
+    join_region(copy->def, l->user);
     if (!l->written[value_root(v)->id]) l->copy[v->id] = copy;
     return copy;
 }
 
 static Value *transposed(Layouts *l, Value *v) {
-    int perm[MAX_DIMS], next = l->g->next_op;
+    int perm[MAX_DIMS];
     for (int d = 0; d < v->dims; d++) perm[d] = d;
     perm[v->dims - 2] = v->dims - 1;
     perm[v->dims - 1] = v->dims - 2;
     Value *t = build_transpose(&l->b, v, perm);
-    l->g->next_op = next;
-    inserted(l, t->def);
+    join_region(t->def, l->user);
     return t;
 }
 
@@ -87,11 +76,9 @@ static void lay_out(Layouts *l, Op *op) {
     unsigned any = T_POINTWISE | T_VIEW | T_STRIDED | T_ASSEMBLE | T_COLLECTIVE | T_COPY;
     if (op_is(op, any)) return;
     l->user = op;
-    l->b.module = op->module;
-    l->b.src = op->src;
+    build_for(&l->b, op, "l");
     l->b.phase = op->phase;
-    l->b.call = op->call;
-    l->b.k = 0;
+    l->b.origin = op->origin;
     bool product = op->kind == OP_matmul;
     if (product) lay_out_product(l, op);
     for (int k = product ? SLOT(matmul, bias) : 0; k < op->nin; k++) {
@@ -102,7 +89,7 @@ static void lay_out(Layouts *l, Op *op) {
 }
 
 static void layouts(Graph *g, Program *p) {
-    Layouts l = {.g = g, .b = {.g = g, .p = p}, .written = written_states(g, p)};
+    Layouts l = {.b = {.g = g, .p = p}, .written = written_states(g, p)};
     l.copy = NEW_ARRAY(g->arena, Value *, g->values.n + 1);
     Program old = *p;
     memset(&p->ops, 0, sizeof p->ops);

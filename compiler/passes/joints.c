@@ -194,14 +194,11 @@ static Module *together(Graph *g, const Family *f) {
 
 /* ── one product for all ────────────────────────────────────────────────────────────────────────────────────────── */
 static Op *appended(Builder *b, OpKind k, const Op *like, const char *id, const OpParts *parts) {
-    int next = b->g->next_op;
     b->module = like->module;
     b->src = like->src;
     b->call = like->call;
-    Op *op = build_op(b, k, parts);
-    b->g->next_op = next;
-    op->id = id;
-    return op;
+    b->id = id;
+    return build_op(b, k, parts);
 }
 
 /* Whose checkpointed call they belong to: all were traced in one, or the product is in none and its result is kept.

@@ -21,9 +21,8 @@ typedef struct {
     Graph *g;
     const Notes *notes; /* the trace's */
     Builder b;
-    VEC(Made *) made;   /* by Value.id, as far as any was made */
-    Op *user;           /* the op that is being worked on */
-    const char *letter; /* of inserted ops' ids */
+    VEC(Made *) made; /* by Value.id, as far as any was made */
+    Op *user;         /* the op that is being worked on; names of inserted ops derive from it */
 } Ctx;
 
 static bool is_unit(const Module *m) {
@@ -44,13 +43,6 @@ static Module *op_unit(const Op *op) {
 }
 
 /* ── casts ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* The names of inserted ops derive from the op that wanted them, so that traced names stay as they are. */
-static void name_inserted(Ctx *c, Op *op, const Op *region_of, int next_op) {
-    op->id = arena_printf(c->g->arena, "%s%s%d", c->user->id, c->letter, c->b.k++);
-    join_region(op, region_of);
-    c->g->next_op = next_op;
-}
-
 /* The op whose checkpointed call a cast at the border of `at` belongs to. Where the value enters the call together with
  * the unit, the cast stands outside: what is kept is the cast value, which is the one that is used again. */
 static const Op *region_of_cast(const Ctx *c, const Value *v, const Module *at) {
@@ -67,11 +59,10 @@ static Value *cast_at(Ctx *c, Value *v, Dtype to, Module *at) {
     while (c->made.n <= v->id) push(&c->made, c->g->arena, NULL);
     for (Made *m = c->made.at[v->id]; m; m = m->next)
         if (m->at == at && m->to == to) return m->out;
-    int next = c->g->next_op;
     c->b.module = at ? at : c->user->module;
     Made *m = NEW(c->g->arena, Made);
     *m = (Made){at, to, build_cast(&c->b, v, to), c->made.at[v->id]};
-    name_inserted(c, m->out->def, region_of_cast(c, v, at), next);
+    join_region(m->out->def, region_of_cast(c, v, at));
     c->made.at[v->id] = m;
     return m->out;
 }
@@ -167,19 +158,16 @@ static void promote(Ctx *c, Op *op) {
 /* What a cast laid out anew was a view's operand; without the cast it may lie otherwise. */
 static void lay_out(Ctx *c, Op *op) {
     if (!op_needs_copy(op)) return;
-    int next = c->g->next_op;
     c->b.module = op->module;
     op->reshape.a = build1(&c->b, OP_copy, op->reshape.a);
-    name_inserted(c, op->reshape.a->def, op, next);
+    join_region(op->reshape.a->def, op);
 }
 
 static void visit(Ctx *c, Op *op) {
     const Note *n = op->nout ? noted(c->notes, op_result(op)) : NULL;
     if (n && (n->promotes || n->crossed)) return;
     c->user = op;
-    c->b.src = op->src;
-    c->b.call = op->call;
-    c->b.k = 0;
+    build_for(&c->b, op, "c");
     Module *unit = op_unit(op);
     for (int k = 0; k < op->nin; k++) /* what is written in place stays itself */
         if (op->in[k]) op->in[k] = op_updates(op, k) ? origin(c, op->in[k]) : operand(c, op->in[k], unit);
@@ -195,10 +183,7 @@ static void visit(Ctx *c, Op *op) {
 static Value *result(Ctx *c, Value *v, Op *def) {
     if (!def) return origin(c, v);
     c->user = def;
-    c->letter = "s";
-    c->b.src = def->src;
-    c->b.call = def->call;
-    c->b.k = 0;
+    build_for(&c->b, def, "s");
     return cross(c, v);
 }
 
@@ -216,10 +201,9 @@ static void loss(Ctx *c, Program *p) {
     if (!def) return;
     if (v->dtype != FP64) v = cast_at(c, v, FP32, NULL);
     if (v->dims) {
-        int next = c->g->next_op;
         c->b.module = def->module;
         v = build_reshape(&c->b, v, 0, NULL);
-        name_inserted(c, v->def, def, next);
+        join_region(v->def, def);
     }
     p->loss = v;
 }
@@ -235,7 +219,7 @@ void precision(Graph *g, Program *p) {
     parameters(g);
     Program old = *p;
     memset(&p->ops, 0, sizeof p->ops);
-    Ctx c = {.g = g, .notes = p->notes, .b = {.g = g, .p = p, .phase = FORWARD}, .letter = "c"};
+    Ctx c = {.g = g, .notes = p->notes, .b = {.g = g, .p = p, .phase = FORWARD}};
     for (int i = 0; i < old.ops.n; i++) visit(&c, old.ops.at[i]);
     if (p->logits) p->logits = result(&c, p->logits, origin(&c, p->logits)->def);
     if (p->loss) loss(&c, p);
