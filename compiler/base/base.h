@@ -83,6 +83,7 @@ typedef struct Map Map;
 Map *map_new(Arena *a);
 void map_put(Map *m, const char *key, void *value); /* key is copied */
 void *map_get(const Map *m, const char *key);       /* NULL when absent */
+int map_find(const Map *m, const char *key);        /* its place among the keys, from 0; -1 when absent */
 int map_index(Map *m, const char *key);             /* its place among the keys; a new one is put last, with NULL */
 int map_len(const Map *m);
 const char *map_key(const Map *m, int i);

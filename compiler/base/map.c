@@ -55,15 +55,18 @@ int map_index(Map *m, const char *key) {
     return *slot - 1;
 }
 
+int map_find(const Map *m, const char *key) {
+    return m->nslots ? *find(m, key, hash_of(key)) - 1 : -1;
+}
+
 void map_put(Map *m, const char *key, void *value) {
     int i = map_index(m, key);
     m->entries.at[i].value = value;
 }
 
 void *map_get(const Map *m, const char *key) {
-    if (!m->nslots) return NULL;
-    int slot = *find(m, key, hash_of(key));
-    return slot ? m->entries.at[slot - 1].value : NULL;
+    int i = map_find(m, key);
+    return i < 0 ? NULL : m->entries.at[i].value;
 }
 
 int map_len(const Map *m) {

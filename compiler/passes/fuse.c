@@ -346,7 +346,8 @@ void fuse(Graph *g, Program *p) {
 /* ── numbers of groups ──────────────────────────────────────────────────────────────────────────────────────────── */
 struct Groups {
     Graph *g;
-    Map *by_key; /* structure -> number + 1 */
+    Map *structures;
+    VEC(int) number; /* of each structure, in the map's order */
 };
 
 /* What a generated kernel knows of an operand; sizes and strides reach it at run time. */
@@ -390,18 +391,24 @@ static const char *structure(Arena *a, const Op *op) {
     return s.s;
 }
 
+/* -1: none yet. */
+static int *number_of(Groups *t, const Op *op) {
+    int k = map_index(t->structures, structure(t->g->arena, op));
+    if (k == t->number.n) push(&t->number, t->g->arena, -1);
+    return &t->number.at[k];
+}
+
 static void learn(Groups *t, const Program *p) {
     for (int i = 0; p && i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
-        if (op->kind == OP_fused && op->group >= 0)
-            map_put(t->by_key, structure(t->g->arena, op), (void *)(intptr_t)(op->group + 1));
+        if (op->kind == OP_fused && op->group >= 0) *number_of(t, op) = op->group;
     }
 }
 
 Groups *groups_new(Graph *g) {
     Groups *t = NEW(g->arena, Groups);
     t->g = g;
-    t->by_key = map_new(g->arena);
+    t->structures = map_new(g->arena);
     learn(t, g->train);
     learn(t, g->eval);
     learn(t, g->sample);
@@ -410,11 +417,7 @@ Groups *groups_new(Graph *g) {
 }
 
 void set_group(Groups *t, Op *fused) {
-    const char *key = structure(t->g->arena, fused);
-    intptr_t number = (intptr_t)map_get(t->by_key, key);
-    if (!number) {
-        number = ++t->g->ngroups;
-        map_put(t->by_key, key, (void *)number);
-    }
-    fused->group = (int)number - 1;
+    int *number = number_of(t, fused);
+    if (*number < 0) *number = t->g->ngroups++;
+    fused->group = *number;
 }

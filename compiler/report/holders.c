@@ -86,12 +86,12 @@ static bool alike(const Row *x, const Row *y) {
 
 /* Rows whose names differ in numbers alone, and whose figures do not, become one. */
 static void fold(Rows *rows, Arena *a) {
-    Map *last = map_new(a); /* by pattern: the number of the latest row, from 1 */
-    int *before = NEW_ARRAY(a, int, rows->n + 1), n = 0;
+    Map *patterns = map_new(a);
+    int *last = NEW_ARRAY(a, int, rows->n + 1), *before = NEW_ARRAY(a, int, rows->n + 1), n = 0; /* rows from 1 */
     for (int i = 0; i < rows->n; i++) {
         Row *r = &rows->at[i];
         const char *pattern = path_pattern(a, r->name);
-        int k = (int)(intptr_t)map_get(last, pattern);
+        int *latest = &last[map_index(patterns, pattern)], k = *latest;
         while (k && !alike(&rows->at[k - 1], r)) k = before[k];
         if (k) {
             rows->at[k - 1].name = pattern;
@@ -99,8 +99,8 @@ static void fold(Rows *rows, Arena *a) {
             continue;
         }
         rows->at[n++] = *r;
-        before[n] = (int)(intptr_t)map_get(last, pattern);
-        map_put(last, pattern, (void *)(intptr_t)n);
+        before[n] = *latest;
+        *latest = n;
     }
     rows->n = n;
 }

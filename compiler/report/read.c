@@ -283,9 +283,9 @@ static int program_named(Reader *r, const Plan *p, const cJSON *o, const char *k
 
 static int checked_event(Reader *r, const Map *ids, const cJSON *x, const char *key) {
     const char *s = checked_text(r, x, key);
-    intptr_t k = (intptr_t)map_get(ids, s);
-    if (!k) bad(r, key, "there is no event \"%.60s\" in this program", s);
-    return (int)(k - 1);
+    int k = map_find(ids, s);
+    if (k < 0) bad(r, key, "there is no event \"%.60s\" in this program", s);
+    return k;
 }
 
 static void read_storages(Reader *r, Plan *p, const cJSON *x, Map *const *ids) {
@@ -370,8 +370,7 @@ static Map *read_ids(Reader *r, PlanProgram *g, const cJSON *o) {
         enter(r, "events", e);
         const char *id = g->events[e].id = text(r, x, "id");
         if (!*id) bad(r, "id", "is empty");
-        if (map_get(ids, id)) bad(r, "id", "\"%.60s\" stands twice in this program", id);
-        map_put(ids, id, (void *)(intptr_t)(e + 1));
+        if (map_index(ids, id) != e) bad(r, "id", "\"%.60s\" stands twice in this program", id);
         leave(r);
     }
     return ids;
