@@ -15,7 +15,7 @@ static inline void join_region(Op *op, const Op *like) {
     op->checkpoint = like ? like->checkpoint : NULL;
 }
 
-/* By Value.id: roots of states and buffers that some op of p writes: a read of one is tied to its place in the order. */
+/* Roots of states and buffers that some op of p writes: a read of one is tied to its place in the order. */
 bool *written_states(const Graph *g, const Program *p);
 bool reads_flagged(const Op *op, const bool *flags); /* through an operand that op itself does not update */
 
