@@ -52,24 +52,28 @@ static Trip *trip_of(const Ctx *c, Value *v) {
     return root->id < c->n ? c->by_value[root->id] : NULL;
 }
 
+static void add_trip(Ctx *c, const Uses *uses, Value *v, int made) {
+    Trip *t = c->by_value[v->id] = NEW(c->g->arena, Trip);
+    *t = (Trip){.value = v, .last_forward = made, .first_backward = -1};
+    push(&c->trips, c->g->arena, t);
+    for (const User *u = users_of(uses, v); u && t->first_backward < 0; u = u->next) {
+        if (op_is(u->op, T_VIEW)) continue;
+        *(u->op->phase == FORWARD ? &t->last_forward : &t->first_backward) = position(uses, u->op);
+    }
+}
+
 static void find_trips(Ctx *c) {
+    Uses *uses = NULL; /* most programs have no trips */
     for (int i = 0; i < c->p->ops.n; i++) {
         const Op *op = c->p->ops.at[i];
-        for (int k = 0; k < op->nin && !op_is(op, T_VIEW); k++) {
-            Trip *t = op->in[k] ? trip_of(c, op->in[k]) : NULL;
-            if (t && op->phase == FORWARD)
-                t->last_forward = i;
-            else if (t && t->first_backward < 0)
-                t->first_backward = i;
-        }
         for (int k = 0; k < op->nout; k++) {
             Value *v = op->out[k];
             if (!v->offload || v->base || v->internal) continue;
-            Trip *t = c->by_value[v->id] = NEW(c->g->arena, Trip);
-            *t = (Trip){.value = v, .last_forward = i, .first_backward = -1};
-            push(&c->trips, c->g->arena, t);
+            if (!uses) uses = uses_new(c->g, c->p);
+            add_trip(c, uses, v, i);
         }
     }
+    if (uses) uses_free(uses);
 }
 
 /* "13" of the op e13, "13.1" of its second result */
