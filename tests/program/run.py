@@ -32,13 +32,13 @@ def criterion(path):
 
 
 def one(test):
-    start = time.time()
+    start, cpu = time.monotonic(), harness.cpu_seconds()
     try:
         with harness.Scope():
-            note = test()
-        return True, note, time.time() - start
+            ok, note = True, test()
     except Exception as e:  # any failure of a test is reported, none stops the others
-        return False, "%s: %s" % (type(e).__name__, e), time.time() - start
+        ok, note = False, "%s: %s" % (type(e).__name__, e)
+    return ok, note, time.monotonic() - start, harness.cpu_seconds() - cpu
 
 
 def main():
@@ -67,9 +67,9 @@ def main():
         tests += [(name[5:] + "." + k[5:], v) for k, v in vars(module).items() if k.startswith("test_") and callable(v)]
     tests = [t for t in tests if re.search(o.only, t[0]) and not re.search(o.skip, t[0])]
     with concurrent.futures.ThreadPoolExecutor(3) as pool:  # two compute while one waits for time to pass
-        for (name, _), (ok, note, seconds) in zip(tests, pool.map(lambda t: one(t[1]), tests)):
+        for (name, _), (ok, note, seconds, cpu) in zip(tests, pool.map(lambda t: one(t[1]), tests)):
             passed, failed = passed + ok, failed + (not ok)
-            print("%-4s %-50s %6.1f s  %s" % ("ok" if ok else "FAIL", name, seconds, note or ""), flush=True)
+            print("%-4s %-50s %6.1f s %6.1f s CPU  %s" % ("ok" if ok else "FAIL", name, seconds, cpu, note or ""), flush=True)
     harness.leave(failed)
     print("%d programs built, at most %d MB of them at once" % (harness.COUNTS["built"], harness.COUNTS["most"] >> 20))
     if failed:
