@@ -9,6 +9,10 @@ CPPF    := -D_GNU_SOURCE -Icompiler -Iruntime -I/usr/include/lua5.4 -I/usr/inclu
 # libclang's headers; the library is loaded when a model names a source file.
 $(B)/compiler/extension/%.o: CPPF += -I/usr/lib/llvm-19/include
 CFLAGS  += $(WARN) $(OPT) -MMD -MP
+# BUILD (compiler/ir/build.h) makes a union OpParts of one member's fields and relies on zeros in the rest. gcc made them up to version
+# 14; from 15 on, which knows this option, it has to be told.
+ZERO    := $(shell $(CC) -Werror -fzero-init-padding-bits=unions -x c -c /dev/null -o /dev/null 2>/dev/null && echo -fzero-init-padding-bits=unions)
+$(B)/compiler/%.o $(B)/tests/unit/%.o: CPPF += $(ZERO)
 # Kernels: no contraction, so that a result never depends on how the compiler vectorised it. Their vectors of 64 bytes never cross
 # a file, so how a processor without registers of that size passes them is nobody's concern.
 KFLAGS  := -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -Wno-psabi
