@@ -1,7 +1,7 @@
 """Random small models, each as Lua and as statements that PyTorch executes: free sequences of what nn offers, over values of
 odd shapes, in nested modules with units, checkpoints, shared, frozen and unused parameters.
 
-Relies on: torch, harness.py (lua). Relied on by: fuzz.py."""
+Relies on: torch, harness.py (lua). Relied on by: beside_pytorch.py."""
 import math
 import os
 import random

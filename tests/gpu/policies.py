@@ -1,14 +1,14 @@
-"""Random models (fuzz_models.py) on the CUDA target: built here with two or three memory policies, run where the GPUs are. Held to
+"""Random models (random_models.py) on the CUDA target: built here with two or three memory policies, run where the GPUs are. Held to
 the losses, norms and gradients of the CPU's program, within rounding; the same bits whatever the policy, with and without a
 graph, poisoned; arenas as predicted.
 
-  python3 tests/gpu/fuzz.py build FIRST LAST -o FOLDER [--archive FILE.tar.xz]    models by number, LAST included
-  python3 tests/gpu/fuzz.py run FOLDER|FILE.tar.xz [--only REGEX] [--seconds N]
+  python3 tests/gpu/policies.py build FIRST LAST -o FOLDER [--archive FILE.tar.xz]    models by number, LAST included
+  python3 tests/gpu/policies.py run FOLDER|FILE.tar.xz [--only REGEX] [--seconds N]
 
 A model with a step in it (a norm of two elements, say) may differ from the second step on: where losses and gradients of the first
 step agree, see what --lr a millionth higher does to the CPU's program before looking further.
 
-Relies on: fuzz_models.py, runner.py, harness.py; nvcc to build. Relied on by: people who changed kernels or passes."""
+Relies on: random_models.py, runner.py, harness.py; nvcc to build. Relied on by: people who changed kernels or passes."""
 import argparse
 import concurrent.futures
 import glob
@@ -28,7 +28,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [HERE, os.path.join(ROOT, "tests", "program")]
-from fuzz_models import TOKENS, Model  # noqa: E402
+from random_models import TOKENS, Model  # noqa: E402
 from harness import Failure, check, floats, read_log, read_safetensors, steps  # noqa: E402
 
 SAMPLES = 192  # elements of a gradient that are compared
@@ -142,7 +142,7 @@ def archive(folder, path):
 
 
 def build(o):
-    o.output, o.work, o.shardc = os.path.abspath(o.output), tempfile.mkdtemp(prefix="fuzz-"), os.path.join(os.path.abspath(o.build), "shardc")
+    o.output, o.work, o.shardc = os.path.abspath(o.output), tempfile.mkdtemp(prefix="policies-"), os.path.join(os.path.abspath(o.build), "shardc")
     os.makedirs(o.output, exist_ok=True)
     data(o.output)
     wanted = [s for s in range(o.first, o.last + 1) if not os.path.exists(os.path.join(o.output, "s%d-v2" % s))]
@@ -227,7 +227,7 @@ def unpacked(path):
     """The folder, or an archive of it unpacked."""
     if os.path.isdir(path):
         return path
-    into = tempfile.mkdtemp(prefix="fuzz-")
+    into = tempfile.mkdtemp(prefix="policies-")
     with tarfile.open(path) as t:
         t.extractall(into, filter="data")
     return os.path.join(into, os.listdir(into)[0])
@@ -241,7 +241,7 @@ def run(o):
     cases = [c for c in cases if c.model.world <= machine.total and re.search(o.only, c.model.title())]
     cases.sort(key=lambda c: -c.model.world)
     began, passed, failed, skipped = time.time(), 0, 0, 0
-    out = open(os.path.join(os.environ["OUT"], "fuzz.log"), "w") if os.environ.get("OUT") else None
+    out = open(os.path.join(os.environ["OUT"], "policies.log"), "w") if os.environ.get("OUT") else None
 
     def one(case):
         if time.time() - began > o.seconds:

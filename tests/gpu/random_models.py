@@ -2,7 +2,7 @@
 plain MLPs, chains of pointwise ops, reductions, softmax over odd axes, views, shared and frozen modules, dtypes, optimizers. A
 model has an option `v`: which of three memory policies is taken, none of which may change a bit.
 
-Relies on: harness.py (lua). Relied on by: fuzz.py, which puts tests/program on the path."""
+Relies on: harness.py (lua). Relied on by: policies.py, which puts tests/program on the path."""
 import random
 
 from harness import lua

@@ -1,7 +1,7 @@
 """Random models (random_model.py) beside PyTorch on one thread of a CPU: losses, what nn.log_metric wrote, gradients of step 1 and final
 weights of a few steps, from equal weights and data:
 
-    python tests/golden/fuzz.py --seed S --count N [--keep] [--seconds T]       (torch 2.x; after make)
+    python tests/golden/beside_pytorch.py --seed S --count N [--keep] [--seconds T]       (torch 2.x; after make)
 
 What may differ is measured: PyTorch runs again with every result and every gradient off by half an ulp of its dtype, and what
 that moves is, a few times over, what rounding may do. Models of fp32 are held to PyTorch in fp64. A model that shardc refuses is
@@ -212,7 +212,7 @@ def one(seed, keep):
     if not base.grads or not all(math.isfinite(x.item()) for r in (base, *variants) for x in r.values.values()) or base.values["grad_norm", 0] > 1e4:
         return "wild", model, ""
     with harness.Scope():
-        folder = harness.scratch("fuzz")
+        folder = harness.scratch("beside-pytorch")
         try:
             ours = run_shardc(model, batches, folder)
         except Refused as e:
@@ -221,7 +221,7 @@ def one(seed, keep):
             return "failed", model, str(e)
         bound = compare(model, ours, base, variants)
         if keep and bound.wrong:
-            shutil.copytree(folder, os.path.join(harness.BUILD, "fuzz", str(seed)), dirs_exist_ok=True)
+            shutil.copytree(folder, os.path.join(harness.BUILD, "beside_pytorch", str(seed)), dirs_exist_ok=True)
     if bound.wrong:
         return "differs", model, "\n".join(sorted(bound.wrong, key=lambda x: (".grad is" not in x, x))[:12])
     return "chaotic" if bound.open > 0.2 else "agrees", model, "%.2f of what is allowed, %.1e open" % (bound.worst, bound.open)
