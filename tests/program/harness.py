@@ -36,6 +36,19 @@ def check(ok, text):
         raise Failure(text)
 
 
+# ── marks of tests: run.py reads them ────────────────────────────────────────────────────────────────────────────────────
+def waits(test):
+    """Marks a test that mostly waits for time to pass: it needs no core of its own."""
+    test.waits = True
+    return test
+
+
+def long(test):
+    """Marks a test that takes much longer than others: begun first, it does not run on alone at the end."""
+    test.long = True
+    return test
+
+
 def command(args, timeout=300, env=None, cwd=ROOT, stdin=None, stdin_file=None):
     """Runs a command, returns (exit code, stdout, stderr). stdin: text; stdin_file: an open file;
     env: what differs from our environment, None where a variable shall not be."""

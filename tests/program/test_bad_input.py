@@ -12,7 +12,7 @@ import subprocess
 import threading
 import zlib
 
-from harness import ROOT, SHARDC, build, check, command, corpus, must, scratch, settings, shardc
+from harness import ROOT, SHARDC, build, check, command, corpus, must, scratch, settings, shardc, waits
 
 BAD = os.path.join(ROOT, "tests", "program", "bad")
 GPT2 = os.path.join(ROOT, "models", "gpt2.lua")
@@ -160,6 +160,7 @@ def profile_that_fits():
     return dict(os.environ, LLVM_PROFILE_FILE=os.path.join(os.path.dirname(profile), "%cfull%m.profraw")) if profile else None
 
 
+@waits
 def test_damaged_states():
     """Every tensor has the crc32 that zlib makes of its bytes, and the index that of every head; a flipped bit is noticed by ranks that read the
     tensor as it was saved, a part of it, or several; so is one of a head, and a digit of the index. States of version 1, without names, and

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from harness import build, check, command, corpus, same_run, scratch, settings, shardc
+from harness import build, check, command, corpus, same_run, scratch, settings, shardc, waits
 from test_cuda_host import fake, go, headers, on_cpu
 from test_rows_scaler import GLOBAL, SPARSE, sparse_records
 from test_surface import NET, policy
@@ -99,6 +99,7 @@ def run_until(f, act, *args, env={}):
     return p.returncode, err, time.time() - start
 
 
+@waits
 def test_a_killed_rank_ends_the_run():
     if not headers():
         return "skipped: no cuda_runtime.h or nccl.h"
@@ -109,6 +110,7 @@ def test_a_killed_rank_ends_the_run():
         check(err.count("was ended by") == 1, err)
 
 
+@waits
 def test_a_stopped_rank_is_behind():
     """Graphs write what they are at as programs without do: the one that stands still is named with the event that the others are at."""
     if not headers():
@@ -125,6 +127,7 @@ def test_a_stopped_rank_is_behind():
     return "%d ranks met at an event" % named
 
 
+@waits
 def test_a_start_that_hangs_is_told():
     """Who has not come to what the others wait in, before the first step; the run ends by itself."""
     if not headers():
@@ -153,6 +156,7 @@ def test_host_memory_that_cannot_be_pinned():
     check(rc == 1 and re.fullmatch(says, err), "exit %d: %s" % (rc, err))
 
 
+@waits
 def test_nccls_own_trouble():
     if not headers():
         return "skipped: no cuda_runtime.h or nccl.h"

@@ -17,7 +17,7 @@ import subprocess
 import threading
 import time
 
-from harness import BUILD, ROOT, build, check, close, command, corpus, library, lld, losses, must, read_log, read_safetensors, run, same_run, scratch, settings, shared, steps
+from harness import BUILD, ROOT, build, check, close, command, corpus, library, lld, long, losses, must, read_log, read_safetensors, run, same_run, scratch, settings, shared, steps, waits
 from test_launch import Ranks
 
 FLAGS = ["gcc", "-std=gnu17", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-D_GNU_SOURCE", "-O1", "-g"]
@@ -110,6 +110,7 @@ def emit(model, world, options):
     return linked(made, [step(os.path.join(folder, "net.c"), made + ".o"), os.path.join(folder, "kernels.o")], ["k_matmul", "k_blas", "k_chunk", "blas_memory"], emulated_objects(), "g++")
 
 
+@long
 def test_kernels_lane_by_lane():
     """The trials that `make gpu-test` runs on a GPU, of the kernels that need no library."""
     if not headers():
@@ -213,6 +214,7 @@ EMULATED = [
 ]
 
 
+@long
 def test_programs_for_cuda_agree_with_the_cpu():
     if not headers():
         return "skipped: no cuda_runtime.h or nccl.h"
@@ -407,6 +409,7 @@ def two_machines():
     return fake(build("mlp.lua", world=4), lambda text: text.replace(".nodes = 1", ".nodes = 2", 1), "far")
 
 
+@waits
 def test_ranks_on_two_machines():
     """What ranks share is mirrored by TCP: the same bits as on one machine. (Both machines are this one.)"""
     if not headers():
@@ -440,6 +443,7 @@ def test_ranks_on_two_machines():
     return "torchrun, srun: 2 machines of 2 ranks"
 
 
+@waits
 def test_two_machines_end_together():
     if not headers():
         return "skipped: no cuda_runtime.h or nccl.h"
@@ -457,6 +461,7 @@ def test_two_machines_end_together():
     return "killed, stopped"
 
 
+@waits
 def test_one_request_reaches_both_machines():
     """A signal to one rank's process, or to all, on either machine: all save the same step, go on or stop together, and resume."""
     if not headers():
@@ -483,6 +488,7 @@ def test_one_request_reaches_both_machines():
     return "stopped at steps " + ", ".join(stopped)
 
 
+@waits
 def test_a_rank_that_stops_on_any_machine_is_named():
     """It stops within a collective that all ranks have come to: only its own machine sees more than that."""
     if not headers():
@@ -498,6 +504,7 @@ def test_a_rank_that_stops_on_any_machine_is_named():
     return "one of either machine"
 
 
+@waits
 def test_a_stopped_rank_is_named():
     if not headers():
         return "skipped: no cuda_runtime.h or nccl.h"

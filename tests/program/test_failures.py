@@ -12,7 +12,7 @@ import re
 import shutil
 import signal
 
-from harness import ROOT, SHARDC, build, check, command, corpus, library, must, read_safetensors, scratch, shardc, write_safetensors
+from harness import ROOT, SHARDC, build, check, command, corpus, library, must, read_safetensors, scratch, shardc, waits, write_safetensors
 
 MLP = os.path.join(ROOT, "models", "mlp.lua")
 SMALL = dict(layers=1, dim=16, heads=2, vocab=256, batch=2, seq=16, offload="activations")
@@ -301,6 +301,7 @@ def run_case(world):
     return args, whole
 
 
+@waits
 def test_training():
     args, whole = run_case(2)
     said = ""
@@ -319,6 +320,7 @@ def test_training_without_memory():
     return "%d messages" % len(said.splitlines())
 
 
+@waits
 def test_killed_while_saving():
     """The rank is killed before each call that a save makes: what is left is resumed, and the next run that saves there leaves one
     state and nothing else; a file of somebody else's in a folder that was left stays, and ends nothing."""
@@ -350,6 +352,7 @@ def test_killed_while_saving():
     return "%d kills, leaving %s" % (kills, ", ".join(sorted(left)))
 
 
+@waits
 def test_reading():
     """Weights, checkpoints, token files and records that cannot be read."""
     args, whole = run_case(1)

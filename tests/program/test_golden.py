@@ -7,7 +7,7 @@ import math
 import os
 import sys
 
-from harness import ROOT, build, check, close, floats, read_log, read_safetensors, relative, scratch, steps, train
+from harness import ROOT, build, check, close, floats, long, read_log, read_safetensors, relative, scratch, steps, train
 
 GOLDEN = os.path.join(ROOT, "tests", "golden")
 sys.path.append(GOLDEN)
@@ -173,6 +173,7 @@ def test_ops():
     return agrees("ops")
 
 
+@long
 def test_ops_in_16_bits():
     """Every op in a unit of bf16 and of fp16."""
     g, notes = Golden("ops"), []

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 
-from harness import ROOT, SHARDC, build, check, command, corpus, must, scratch, settings, shardc
+from harness import ROOT, SHARDC, build, check, command, corpus, must, scratch, settings, shardc, waits
 
 MODELS = [os.path.join(ROOT, "models", n) for n in ("mlp.lua", "gpt2.lua")]
 SMALL = dict(layers=1, dim=16, heads=2, vocab=256, batch=2, seq=16)
@@ -128,6 +128,7 @@ def test_token_files():
     return "60 files, %d refused" % refused
 
 
+@waits
 def test_interrupted():
     """Ctrl-C and a kill in the middle of training and saving leave whole files: the checkpoint resumes."""
     folder, binary = scratch("hostile-kill"), build("gpt2.lua", world=2, **SMALL)
@@ -153,6 +154,7 @@ def test_interrupted():
     return "12 runs ended by a signal, all resumed, leaving nothing else"
 
 
+@waits
 def test_interrupted_run_says_how_far_it_came():
     binary, state = build("gpt2.lua", world=2, **SMALL), os.path.join(scratch("hostile-stop"), "state")
     ends = (([], r"stopped at step [1-9]\d*\nnothing is saved without --save DIR\n"), (["--save", state, "--save-every", "2"], r"stopped at step ([1-9]\d*)\nsaved %s at step \1\n" % state))
@@ -178,6 +180,7 @@ def test_interrupted_run_says_how_far_it_came():
         check(p.returncode == 128 + kind and not err and re.search(end + r"\Z", out), "%s: exit %d: %s%s" % (kind, p.returncode, out, err))
 
 
+@waits
 def test_stopped_rank():
     """A rank that stands still (SIGSTOP) ends the run: every rank's event and who is behind are reported in one piece, exit 3."""
     binary = build("mlp.lua", world=2)

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 
-from harness import ROOT, SHARDC, build, check, corpus, library, must, read_log, read_safetensors, same_run, scratch
+from harness import ROOT, SHARDC, build, check, corpus, library, must, read_log, read_safetensors, same_run, scratch, waits
 
 PORTS = itertools.count(10000 + os.getpid() % 20000)
 
@@ -112,6 +112,7 @@ def refused(ranks, says, code=1):
     check(time.time() - start < 10, "%s: took %.1f s" % (says, time.time() - start))
 
 
+@waits
 def test_refusals():
     b, other, data = build("mlp.lua", world=3), build("mlp.lua", world=3, dim=32), corpus()
     go = ["--data", data, "--steps", "2"]
@@ -141,6 +142,7 @@ def test_refusals():
     return "17 refusals"
 
 
+@waits
 def test_ranks_that_were_started_differently():
     """All arguments but those that concern a process alone are alike, or the first that is not is named with both values, within seconds."""
     b, data, folder = build("mlp.lua", world=3), corpus(), scratch("differ")
@@ -191,6 +193,7 @@ def test_address_space():
     return "refused below %d MiB" % (160, 330, 586, 900, 1050, 1100, 1150, 1200, 1250, 1300, 1600)[outcomes.index(0)]
 
 
+@waits
 def test_a_rank_that_hangs_before_training_is_told():
     """Nobody waits for another rank: all hang while they start their threads."""
     b = build("mlp.lua", world=2)
@@ -230,6 +233,7 @@ def test_impossible_variables():
     return "9 refused, 4 start all ranks"
 
 
+@waits
 def test_a_state_that_is_replaced_while_it_is_read():
     """The first to read the index gets it through a pipe, and with its end it is another run's."""
     b, folder = build("mlp.lua", world=2), scratch("replaced")
@@ -271,6 +275,7 @@ def ended(rank, how, says):
     check(False, "the rank's process is still there")
 
 
+@waits
 def test_ranks_end_together():
     for rank in 0, 1:
         ended(rank, lambda process, child: os.kill(process, signal.SIGKILL), "the process that runs rank %d has vanished" % rank)
@@ -279,6 +284,7 @@ def test_ranks_end_together():
     return "killed, stopped, rank or launcher process, first or not"
 
 
+@waits
 def test_a_request_to_stop_reaches_all_processes():
     """SIGINT and SIGTERM to the process of any rank are the user's wish: all end, with the signal's code, and the first says how far it came."""
     b = build("mlp.lua", world=3)
@@ -307,6 +313,7 @@ def test_threads_are_within_what_a_process_is_bound_to():
     check(codes == [0, 0] and threads(out[0] if isinstance(out, list) else out) == "1", "exit %s: %s %s" % (codes, out, err))
 
 
+@waits
 def test_who_does_not_come_is_missed():
     """Each side gives up after a while; a process that ends while it waits is missed at once."""
     b = build("mlp.lua", world=3)

@@ -12,7 +12,7 @@ import random
 import re
 import struct
 
-from harness import ROOT, build, check, command, corpus, floats, losses, planned, read_safetensors, run, same_run, scratch, train
+from harness import ROOT, build, check, command, corpus, floats, long, losses, planned, read_safetensors, run, same_run, scratch, train
 from test_rows_extension import pair, trained
 from test_rows_offload import MODEL, small
 from test_rows_scaler import HUGE, GLOBAL, SEQ, go as scaled, program, records, skipped, sparse_go, sparse_records
@@ -123,6 +123,7 @@ def test_a_step_is_the_reference():
 
 
 # ── the same bits ───────────────────────────────────────────────────────────────────────────────────────────────────────
+@long
 def test_no_plan_changes_a_bit():
     """Streamed, updated on the host, mixed, whatever `true` takes; recomputed, resharded or not, hybrid, accumulated, in any order."""
     n = 0

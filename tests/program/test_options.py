@@ -7,7 +7,7 @@ import json
 import os
 import re
 
-from harness import ROOT, SHARDC, Scope, build, check, command, corpus, events_of, losses, must, planned, run, same_run, scratch, settings, shardc, steps
+from harness import ROOT, SHARDC, Scope, build, check, command, corpus, events_of, long, losses, must, planned, run, same_run, scratch, settings, shardc, steps
 from test_rows_scaler import HUGE, NET as SCALED, go as scaled, scales
 from test_surface import NET
 
@@ -99,6 +99,7 @@ def trained(model, *args, n=3, world=1, **o):
     return run(build(model, world=world, **o), "--data", corpus(), "--steps", str(n), "--seed", "5", *args)
 
 
+@long
 def test_optimizers():
     """Every option of every optimizer changes what the weights become, and not the first loss."""
     plain = "lr = o.lr, weight_decay = o.decay,"

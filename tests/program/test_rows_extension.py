@@ -10,7 +10,7 @@ import re
 import struct
 
 import pages
-from harness import ROOT, SHARDC, build, check, command, corpus, events_of, floats, library, losses, must, read_log, read_safetensors, run, same_run, scratch, shardc, shared, train
+from harness import ROOT, SHARDC, build, check, command, corpus, events_of, floats, library, losses, must, read_log, read_safetensors, run, same_run, scratch, shardc, shared, train, waits
 
 PAIR = os.path.join(ROOT, "tests", "program", "rows", "pair.lua")
 GATHER = os.path.join("extensions", "gather.lua")
@@ -226,6 +226,7 @@ def test_X4_page():
     return pages.holds("models/behaviours/extension.md", 1)
 
 
+@waits
 def test_X4_wrong_size_when_it_runs():
     """A function that fills less than its wires: the run stops with the C line before its first step, on every kind of plan."""
     for world, o in itertools.product((2, 4), ({}, dict(reshard=False), dict(offload=True))):

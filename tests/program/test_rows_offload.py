@@ -5,7 +5,7 @@ import itertools
 import os
 import re
 
-from harness import ROOT, Scope, build, check, corpus, events_of, losses, planned, run, same_run, scratch, steps
+from harness import ROOT, Scope, build, check, corpus, events_of, long, losses, planned, run, same_run, scratch, steps
 from test_surface import BF16, everywhere, go, plan, position
 
 WAYS = ("'stream'", "'host'", "true")
@@ -16,6 +16,7 @@ def units(optimizer, params=0, grads=0, more=""):
     return everywhere("%soffload = { params = %s, grads = %s, optimizer = %s }" % (more and more + ", ", b(params), b(grads), optimizer))
 
 
+@long
 def test_S_offload_optimizer_ways_are_bit_identical():
     n = 0
     for world, mesh, o in ((2, "", {}), (2, BF16, {}), (4, BF16, {}), (2, "mesh = { shard = 1 }, " + BF16, dict(clip=0)), (4, "mesh = { replicate = 2 }, " + BF16, {})):

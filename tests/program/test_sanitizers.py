@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 
-from harness import BUILD, ROOT, check, corpus, scratch
+from harness import BUILD, ROOT, check, corpus, long, scratch
 
 FOLDER = os.path.join(BUILD, "asan")
 TESTS = r"^(bad_input|cli|hostile)\."
@@ -46,6 +46,7 @@ def clean(args, what, leaks=1, codes=(0,), timeout=600):
     return p.stdout
 
 
+@long
 def test_units():
     tested = 0
     for u in ("unit_compiler", "unit_kernels", "unit_runtime", "unit_host"):
@@ -57,11 +58,13 @@ def test_units():
     return "%d unit tests" % tested
 
 
+@long
 def test_bad_input():
     out = clean([sys.executable, os.path.join(ROOT, "tests/program/run.py"), "--build", FOLDER, "--no-unit", "--only", TESTS], "tests", leaks=0)
     return out.strip().splitlines()[-1]
 
 
+@long
 def test_models():
     folder, n = scratch("sanitized"), 0
     shardc, plan = os.path.join(FOLDER, "shardc"), os.path.join(folder, "plan.json")
@@ -80,6 +83,7 @@ def test_models():
     return "%d commands" % n
 
 
+@long
 def test_training():
     """Programs under the sanitizers: everything that a run reads, does and writes, with all switches for debugging."""
     folder, n = scratch("sanitized-runs"), 0

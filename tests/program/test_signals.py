@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from harness import build, check, corpus, library, must, read_log, read_safetensors, same_run, scratch, steps
+from harness import build, check, corpus, library, must, read_log, read_safetensors, same_run, scratch, steps, waits
 from test_launch import Ranks
 
 SMALL = dict(layers=1, dim=32, heads=2, vocab=256, batch=2, seq=32, dropout=0.1)
@@ -97,6 +97,7 @@ def run_and_resume(name, send):
     return last, (read_log(log), read_safetensors(weights))
 
 
+@waits
 def test_whoever_gets_it():
     """The launcher, a terminal's group of processes, one rank alone, and `timeout`, which sends it twice."""
     def to_launcher(r):
@@ -129,6 +130,7 @@ def test_whoever_gets_it():
     return "%d ways, stopped at steps %s" % (len(ran), [last - 2 for _, last, _ in ran])
 
 
+@waits
 def test_launchers():
     """Every launcher: to all processes of all ranks, to one rank's process alone, to the process that computes."""
     b = build("mlp.lua", world=3)
@@ -149,6 +151,7 @@ def test_launchers():
     return "torchrun, srun, mpirun (OpenMPI, MPICH)"
 
 
+@waits
 def test_while_a_state_is_saved():
     """A first signal lets the save end; a second one leaves the state before. Neither is saved twice."""
     b, folder = program(), scratch("saving")
@@ -171,6 +174,7 @@ def test_while_a_state_is_saved():
     must([b, "--data", corpus(), "--steps", "5", "--resume", state])
 
 
+@waits
 def test_save_and_go_on():
     b, state = program(), os.path.join(scratch("usr1"), "state")
     for whom in "launcher", "all", "rank":
@@ -199,6 +203,7 @@ def records(n):
     return [b"".join((17 * k + 3 * i % 200 & 127).to_bytes(4, "little") for i in range(2 * 2 * 2 * 32)) for k in range(n)]
 
 
+@waits
 def test_while_ranks_wait_for_records():
     """Half a record has come. A request to save is met, and none of its bytes are lost; one to stop does not wait for the rest."""
     b, folder, all = program(), scratch("records"), records(6)
@@ -234,6 +239,7 @@ def test_while_ranks_wait_for_records():
     return "a stop took %.1f s" % seconds
 
 
+@waits
 def test_before_the_first_step():
     """While a state is read there is nothing to save: the run ends at once, and the state stays."""
     b, state = program(), os.path.join(scratch("before"), "state")
@@ -246,6 +252,7 @@ def test_before_the_first_step():
     check(seconds < 1.5 and state_of(state)["step"] == 2, "%.1f s" % seconds)
 
 
+@waits
 def test_after_the_last_step():
     """Validation and samples end early; what was to be written is written."""
     b, folder = program(), scratch("after")
@@ -262,6 +269,7 @@ def test_after_the_last_step():
     out, _ = r.end(130, r"[\d ]+\nstopped at step 1\n")
 
 
+@waits
 def test_the_watchdog_sees_who_does_not_come():
     """One rank stands still while the other one waits for it, to stop together."""
     r = Run(program(), "--data", corpus(), *FOREVER, "--stall-seconds", "1", "--quiet")

@@ -9,7 +9,7 @@ import json
 import os
 import re
 
-from harness import ROOT, SHARDC, build, check, close, command, corpus, events_of, floats, losses, must, read_safetensors, run, same_run, scratch, settings, shardc, shared, steps
+from harness import ROOT, SHARDC, build, check, close, command, corpus, events_of, floats, long, losses, must, read_safetensors, run, same_run, scratch, settings, shardc, shared, steps
 
 NET = os.path.join(ROOT, "tests", "program", "surface", "net.lua")
 BATCH, STEPS = 16, 6
@@ -402,6 +402,7 @@ def test_mixed_precision_options_change_numbers():
     check(len({tuple(v) for v in [fp32, *found.values()]}) == 1 + len(found), "each option has its own numbers: %s" % found)
 
 
+@long
 def test_gradients_made_in_16_bits():
     """grad_dtype = "bf16" (or "fp16"), summed in fp32: no memory policy changes a bit of it; on one rank the update reads bf16."""
     narrow = BF16.replace("reduce", "grad_dtype = 'bf16', reduce")
