@@ -32,7 +32,7 @@ HOST_OBJ     := $(HOST_SRC:%.c=$(B)/%.o)
 CPU_OBJ      := $(CPU_SRC:%.c=$(B)/%.o)
 EMBEDDED     := $(wildcard compiler/lua/*.lua compiler/devices/*.lua)
 
-all: $(B)/shardc $(B)/libsc_cpu.a
+all: $(B)/shardc $(B)/libsc_cpu.a ## the compiler and the runtime of the CPU target (what `make` alone does)
 
 # ── objects ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 $(B)/%.o: %.c
@@ -70,14 +70,18 @@ $(B)/runtime/cuda/host_kernels.o: $(HOST_KERNEL_OBJ)
 	objcopy $(foreach k,$(HOST_KERNELS),--keep-global-symbol=sc_host_$k) $@.part $@
 	@rm $@.part
 $(B)/runtime/cuda/%.o $(B)/calibrate/%.o: CPPF += $(CUDA_INC)
-# Other architectures than last time: the kernels are compiled again. `shardc build` reads which they are beside the library.
-$(B)/runtime/cuda/archs: FORCE
-	@mkdir -p $(@D) && { echo $(CUDA_ARCHS) | cmp -s - $@ || echo $(CUDA_ARCHS) >$@; }
-$(B)/%.o: %.cu $(B)/runtime/cuda/archs
+# Other architectures or another NVOPT than last time: the kernels are compiled again. `shardc build` reads the first beside the library.
+NVOPT      ?=
+$(B)/runtime/cuda/archs: WRITTEN = $(CUDA_ARCHS)
+$(B)/runtime/cuda/nvopt: WRITTEN = $(NVOPT)
+$(B)/runtime/cuda/archs $(B)/runtime/cuda/nvopt: FORCE
+	@mkdir -p $(@D) && { echo $(WRITTEN) | cmp -s - $@ || echo $(WRITTEN) >$@; }
+$(B)/%.o: %.cu $(B)/runtime/cuda/archs $(B)/runtime/cuda/nvopt
 	@mkdir -p $(@D)
-	$(NVCC) $(NVFLAGS) $(NVARCHS) -MMD -MP -c $< -o $@
+	$(NVCC) $(NVFLAGS) $(NVOPT) $(NVARCHS) -MMD -MP -c $< -o $@
 # Instructions of architecture 90 alone need its target of their own; without it this file has no kernels.
 $(B)/runtime/cuda/k_matmul_hopper.o: NVARCHS := $(if $(filter 90,$(CUDA_ARCHS)),-gencode arch=compute_90a$(comma)code=sm_90a -DSC_HOPPER,$(NVARCHS))
+$(B)/runtime/cuda/k_matmul_hopper.o: override NVOPT := # what ptxas says of it is worth reading at full optimization alone
 $(B)/runtime/cuda/algorithms.o: $(wildcard compiler/devices/*.algorithms)
 $(B)/libsc_cuda.a: $(HOST_OBJ) $(filter $(B)/runtime/common/%,$(CPU_OBJ)) $(CUDA_OBJ)
 	@rm -f $@ $(@:.a=.archs) && ar qcs $@ $^ && cp $(B)/runtime/cuda/archs $(@:.a=.archs)
@@ -88,6 +92,7 @@ $(B)/sc_calibrate: $(CALIBRATE_OBJ) $(B)/libsc_cuda.a
 # What the target is compiled against, looked for as the compiler does.
 CUDA_HEADERS := cublasLt.h nccl.h cudnn.h
 CUDA_LACKS   := $(foreach h,$(CUDA_HEADERS),$(if $(wildcard $(addsuffix /$h,$(filter-out -isystem,$(CUDA_INC)) /usr/include /usr/local/include /usr/include/x86_64-linux-gnu /usr/include/aarch64-linux-gnu)),,$h))
+cuda: ## the runtime of the CUDA target, where nvcc and the headers of cuBLASLt, cuDNN and NCCL are
 ifeq ($(NVCC),)
 cuda:
 	@echo "no nvcc in CUDA_HOME/bin, PATH or /usr/local/cuda: the CUDA target is left out"
@@ -122,7 +127,7 @@ $(B)/unit_runtime: $(U)/test_runtime_cpu.o $(CPU_OBJ)
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(RUNLIBS) -o $@
 $(B)/unit_host: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_host*.c)) $(U)/mock_target.o $(filter-out $(B)/runtime/host/main.o,$(HOST_OBJ))
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(HOSTLIBS) -o $@
-unit: $(UNITS)
+unit: $(UNITS) ## build the unit tests
 
 # The compiler and the unit tests under the sanitizers; gcc then sees a null format in arena.c that is none.
 unit-asan: libs-asan
@@ -137,38 +142,45 @@ FUZZERS := $(B)/fuzz_safetensors $(B)/fuzz_bin $(B)/fuzz_plan
 $(FUZZERS): tests/fuzz/mutate_json.h $(wildcard runtime/host/*.h compiler/*/*.h)
 	@mkdir -p $(@D)
 	$(FUZZ) $(filter %.c,$^) -l:libjansson.a -l:libz.a -lcjson -lm -o $@
-fuzzers: $(FUZZERS)
+fuzzers: $(FUZZERS) ## build the fuzzers
 
-# ── what people call ─────────────────────────────────────────────────────────────────────────────────────────────────
-setup:
+# ── what people call; `make help` prints the comments that begin with two number signs ───────────────────────────────
+help: ## this list
+	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
+setup: ## install the Debian packages that building and testing need
 	@sh tests/setup.sh
-demo: setup
+demo: setup ## install what is missing, predict, show a schedule, train a byte-level GPT, sample
 	@$(MAKE) --no-print-directory all
 	@sh tests/demo.sh $(B)
-test: setup
-	@$(MAKE) --no-print-directory -j2 all unit libs-asan libs-tsan libs-fp64 libs-portable unit-asan fuzzers cuda
-	@/usr/bin/python3 tests/program/run.py --build $(B)
+check: all unit ## before a commit: unit tests, lint, generated/; with T=regex all tests of any kind whose names match
+	@/usr/bin/python3 tests/program/run.py --build $(B) $(if $(T),--named '$(T)',--only '^generated\.')
+# No test here runs a GPU's code. Where `make cuda` has made no library, one is made of kernels that are hardly optimized, in a sixth of
+# the time, and goes when the tests have ended: nobody is to train with it.
+QUICK := $(if $(wildcard $(B)/libsc_cuda.a),,NVOPT='-Ofc max')
+test: setup ## install what is missing, build everything, run every test
+	@$(MAKE) --no-print-directory -j2 all unit libs-asan libs-tsan libs-fp64 libs-portable unit-asan fuzzers cuda $(QUICK)
+	@/usr/bin/python3 tests/program/run.py --build $(B)$(if $(QUICK),; status=$$?; rm -f $(B)/libsc_cuda.a $(B)/sc_calibrate; exit $$status)
 # On GPUs. What needs the compiler and what needs the GPUs may run on two machines: gpu-build and gpu-bench-build leave folders.
 GPU_ARCH ?= sm_90
-gpu-build: all cuda
+gpu-build: all cuda ## build the tests for GPUs, into build/gpu-tests
 	@/usr/bin/python3 tests/gpu/build.py --build $(B) --arch $(GPU_ARCH) -o $(B)/gpu-tests --archive $(B)/gpu-tests.tar.xz
-gpu-test: gpu-build
+gpu-test: gpu-build ## build and run the tests for GPUs, on the GPUs at hand
 	@python3 tests/gpu/run.py --build $(B)/gpu-tests
-gpu-bench-build: all cuda
+gpu-bench-build: all cuda ## build the workloads (WORKLOADS="NAME ...") that are measured on GPUs
 	@/usr/bin/python3 bench/gpu.py build --shardc $(B)/shardc --arch $(GPU_ARCH) -o $(B)/gpu-bench $(WORKLOADS)
-gpu-bench: gpu-bench-build
+gpu-bench: gpu-bench-build ## build and measure them
 	@python3 bench/gpu.py run --build $(B)/gpu-bench $(WORKLOADS)
-bench: all
+bench: all ## measure GPT-2 on the CPU target
 	@/usr/bin/python3 bench/cpu_gpt2.py --build $(B)
-fuzz: all fuzzers
+fuzz: all fuzzers ## libFuzzer over the readers of foreign bytes
 	@/usr/bin/python3 tests/program/run.py --build $(B) --no-unit --only '^fuzz'
-lint:
+lint: ## clang-format and the architecture lint
 	clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' | grep -v '^generated/')
 	sh tests/lint.sh
-generated: all
+generated: all ## write generated/ and models/pytorch.md as the compiler writes them today
 	sh tests/generated.sh $(B) update
 PREFIX ?= /usr/local
-install: all
+install: all ## copy the compiler and what it needs to PREFIX (/usr/local)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/shardc $(addprefix $(DESTDIR)$(PREFIX)/share/shardc/runtime/,common cuda schema)
 	install $(B)/shardc $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(B)/libsc_cpu.a $(wildcard $(B)/libsc_cpu_portable.a $(B)/libsc_cuda.a $(B)/libsc_cuda.archs) $(DESTDIR)$(PREFIX)/lib/shardc/
@@ -177,8 +189,8 @@ install: all
 	install -m 644 runtime/schema/* $(DESTDIR)$(PREFIX)/share/shardc/runtime/schema/
 	install -m 644 runtime/common/*.h $(DESTDIR)$(PREFIX)/share/shardc/runtime/common/
 	install -m 644 runtime/cuda/*.h runtime/cuda/*.cuh $(DESTDIR)$(PREFIX)/share/shardc/runtime/cuda/
-clean:
+clean: ## remove the build folder
 	rm -rf $(B)
 
 -include $(COMPILER_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(CPU_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(CALIBRATE_OBJ:.o=.d) $(HOST_KERNEL_OBJ:.o=.d) $(B)/compiler/main.d $(wildcard $(U)/*.d)
-.PHONY: FORCE all cuda gpu-build gpu-test gpu-bench-build gpu-bench unit unit-asan fuzz fuzzers setup demo test bench lint generated install clean
+.PHONY: FORCE all help check cuda gpu-build gpu-test gpu-bench-build gpu-bench unit unit-asan fuzz fuzzers setup demo test bench lint generated install clean

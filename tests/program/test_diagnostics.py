@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 
-from harness import BUILD, ROOT, check, must
+from harness import BUILD, ROOT, check, long, must
 
 FOLDER = os.path.join(BUILD, "coverage")
 UNITS = ["unit_compiler", "unit_runtime", "unit_host"]
@@ -81,7 +81,7 @@ def compiled():
     os.makedirs(kernels, exist_ok=True)
     for o in glob.glob(os.path.join(BUILD, "runtime", "cpu", "k_*.o")):
         shutil.copy2(o, kernels)
-    coverage = "-O1 -g1 -fprofile-instr-generate -fcoverage-mapping -Xclang -mllvm -Xclang -runtime-counter-relocation"
+    coverage = "-O0 -fprofile-instr-generate -fcoverage-mapping -Xclang -mllvm -Xclang -runtime-counter-relocation"
     must(["make", "-j2", "--no-print-directory", "B=" + FOLDER, "CC=clang", "WARN=-std=gnu17 -w", "OPT=" + coverage, "all",
           *[os.path.join(FOLDER, u) for u in UNITS]], timeout=600)
     cc = os.path.join(FOLDER, "cc")  # what `shardc build` compiles and links with
@@ -127,6 +127,7 @@ def reached(segments, line, column):
     return bool(last and last[3] and last[2])
 
 
+@long
 def test_every_message_is_executed():
     counts, failing = executed(compiled())
     found = diagnostics()
