@@ -12,7 +12,7 @@ import re
 import shutil
 import signal
 
-from harness import ROOT, SHARDC, build, check, command, corpus, library, must, read_safetensors, scratch, shardc, waits, write_safetensors
+from harness import ROOT, SHARDC, build, check, command, corpus, library, long, must, read_safetensors, scratch, shardc, waits, write_safetensors
 
 MLP = os.path.join(ROOT, "models", "mlp.lua")
 SMALL = dict(layers=1, dim=16, heads=2, vocab=256, batch=2, seq=16, offload="activations")
@@ -301,6 +301,7 @@ def run_case(world):
     return args, whole
 
 
+@long
 @waits
 def test_training():
     args, whole = run_case(2)
