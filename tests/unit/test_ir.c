@@ -11,8 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ── a small program to build into ──────────────────────────────────────────────────────────────────────────────────
- */
+/* ── a small program to build into ─────────────────────────────────────────────────────────────────────────── */
 static Graph *g;
 static Builder *b;
 
@@ -784,8 +783,7 @@ Test(ir, rules_say_what_is_wrong) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) expect_exit(cases[i].body, 1, cases[i].text);
 }
 
-/* ── the checker ────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── the checker ──────────────────────────────────────────────────────────────────────────────────────────── */
 static Op *two_ops(void) {
     Value *x = val(FP32, SHAPE(4, 6)), *y = build1(b, OP_exp, x);
     return BUILD(b, transpose, .a = y, .order = {1, 0});
@@ -813,6 +811,7 @@ BROKEN(missing_operand, op->transpose.a = NULL)
 BROKEN(missing_result, op->transpose.y = NULL)
 BROKEN(no_operands, op->nin = 0)
 BROKEN(too_many_results, op->nout = 3)
+BROKEN(too_many_operands, op->nin = 3)
 BROKEN(wrong_def, op->transpose.y->def = first)
 BROKEN(twice, Op *more = new_op(g, OP_exp); more->id = "e7"; more->nin = more->nout = 1; more->exp.a = op->transpose.a;
        more->exp.y = op->transpose.y; push(&b->p->ops, g->arena, more))
@@ -878,6 +877,7 @@ Test(ir, checker_refuses_broken_graphs) {
         {missing_result, "lacks its result y"},
         {no_operands, "counts 0 operands, and a is there too"},
         {too_many_results, "has 3 results"},
+        {too_many_operands, "has 3 operands"},
         {wrong_def, "does not name it as its definition"},
         {twice, "is defined twice"},
         {negative, "has size -1"},
