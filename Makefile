@@ -24,7 +24,7 @@ BLASWRAP := blas_memory_alloc blas_memory_free mmap \
 HOSTLIBS := -l:libjansson.a -l:libz.a -lm -lpthread
 RUNLIBS  := $(BLASLIB) $(BLASWRAP:%=-Wl,--wrap=%) $(HOSTLIBS)
 
-COMPILER_SRC := $(filter-out compiler/main.c,$(wildcard compiler/*.c compiler/*/*.c))
+COMPILER_SRC := $(filter-out compiler/main.c,$(wildcard compiler/*.c compiler/*/*.c compiler/*/*/*.c))
 HOST_SRC     := $(wildcard runtime/host/*.c)
 CPU_SRC      := $(wildcard runtime/common/*.c runtime/cpu/*.c)
 COMPILER_OBJ := $(COMPILER_SRC:%.c=$(B)/%.o)
@@ -118,7 +118,7 @@ libs-%:
 U := $(B)/tests/unit
 UNITS := $(B)/unit_compiler $(B)/unit_kernels $(B)/unit_runtime $(B)/unit_host
 COMPILER_TESTS := $(patsubst %,$(U)/%.o,$(filter $(notdir $(basename $(wildcard tests/unit/*.c))),\
-	test_frontend test_ir test_lower test_combine test_joints test_uses test_schedule test_device test_shard test_edit test_policy test_verify test_plan_json small_plan))
+	test_frontend test_ir test_lower test_epilogue_fusion test_qkv_fusion test_uses test_schedule test_device test_shard test_edit test_policy test_verify test_plan_json small_plan))
 $(B)/unit_compiler: $(COMPILER_TESTS) $(B)/libshardc.a
 	$(CC) $(OPT) $^ $(LDFLAGS) -lcriterion $(LIBS) -o $@
 $(B)/unit_kernels: $(patsubst %.c,$(B)/%.o,$(wildcard tests/unit/test_kernels*.c)) $(filter $(B)/runtime/cpu/k_% $(B)/runtime/cpu/blas_memory.o,$(CPU_OBJ))
@@ -139,7 +139,7 @@ $(B)/fuzz_safetensors: tests/fuzz/fuzz_safetensors.c runtime/host/safetensors.c 
 $(B)/fuzz_bin: tests/fuzz/fuzz_bin.c runtime/host/data.c runtime/host/shuffle.c runtime/host/die.c
 $(B)/fuzz_plan: tests/fuzz/fuzz_plan.c $(filter-out compiler/report/tasks.c,$(wildcard compiler/verify/*.c compiler/report/*.c compiler/base/*.c)) compiler/ir/plan.c compiler/ir/ir.c
 FUZZERS := $(B)/fuzz_safetensors $(B)/fuzz_bin $(B)/fuzz_plan
-$(FUZZERS): tests/fuzz/mutate_json.h $(wildcard runtime/host/*.h compiler/*/*.h)
+$(FUZZERS): tests/fuzz/mutate_json.h $(wildcard runtime/host/*.h compiler/*/*.h compiler/*/*/*.h)
 	@mkdir -p $(@D)
 	$(FUZZ) $(filter %.c,$^) -l:libjansson.a -l:libz.a -lcjson -lm -o $@
 fuzzers: $(FUZZERS) ## build the fuzzers

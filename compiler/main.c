@@ -3,6 +3,7 @@
  * Relied on by: people. */
 #include "cli/cli.h"
 #include "frontend/frontend.h"
+#include "sandbox/sandbox.h"
 
 #include <argp.h>
 #include <signal.h>
@@ -273,12 +274,10 @@ static const char *take_arch(Arena *a, const char *text) {
 static error_t parse(int key, char *arg, struct argp_state *state) {
     static const char *const targets[] = {"cpu", "cuda"}, *const formats[] = {"text", "json"},
                              *const holders[] = {"module", "unit", "storage"},
-                             *const variants[] = {"asan", "tsan", "fp64"}, *const passes[] = {"trace",     "precision",
-                                                                                              "joints",    "autodiff",
-                                                                                              "combine",   "remake",
-                                                                                              "pieces",    "fuse",
-                                                                                              "recompute", "shard",
-                                                                                              "offload"};
+                             *const variants[] = {"asan", "tsan", "fp64"},
+                             *const passes[] = {"trace",           "precision",     "qkv_fusion",      "autodiff",
+                                                "epilogue_fusion", "rematerialize", "concat_in_place", "fuse",
+                                                "recompute",       "shard",         "offload"};
     Parse *p = state->input;
     Options *o = &p->o;
     bool of_program = p->command->run == command_run && key == ARGP_KEY_ARG && after_dashes(state);

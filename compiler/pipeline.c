@@ -5,7 +5,8 @@
 #include "cost/timeline.h"
 #include "extension/extension.h"
 #include "ir/training.h"
-#include "passes/passes.h"
+#include "lower/lower.h"
+#include "schedule/schedule.h"
 #include "verify/verify.h"
 
 static void after(const char *pass, const Graph *g, const PipelineOptions *o) {
@@ -51,17 +52,17 @@ void lower(Graph *g, const Device *d, const PipelineOptions *o) {
     inputs(g);
     after("precision", g, o);
     extensions(g, target_of(d, o)); /* the user's C is read and held against its use */
-    each_traced(g, joints);
-    each_traced(g, combine_traced);
-    after("joints", g, o);
+    each_traced(g, qkv_fusion);
+    each_traced(g, epilogue_fusion_traced);
+    after("qkv_fusion", g, o);
     autodiff(g, g->train);
     after("autodiff", g, o);
-    each_traced(g, combine);
-    after("combine", g, o);
-    each_traced(g, remake);
-    after("remake", g, o);
-    each_traced(g, pieces);
-    after("pieces", g, o);
+    each_traced(g, epilogue_fusion);
+    after("epilogue_fusion", g, o);
+    each_traced(g, rematerialize);
+    after("rematerialize", g, o);
+    each_traced(g, concat_in_place);
+    after("concat_in_place", g, o);
     each_traced(g, fuse); /* numerics are frozen from here on */
     after("fuse", g, o);
     recompute(g, g->train);
@@ -100,7 +101,7 @@ Plan *make_plan(const Graph *g, const Device *d, const PipelineOptions *o) {
     plan->noptions = g->training->options.n;
     Schedule *s = order(g, d, plan);
     place(plan, s, o->redzone);
-    wait_pass(plan, s);
+    sync_streams(plan, s);
     prove(plan);
     simulate(plan, d);
     unused(plan);

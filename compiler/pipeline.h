@@ -4,7 +4,7 @@
 #ifndef SHARDC_PIPELINE_H
 #define SHARDC_PIPELINE_H
 
-#include "devices/device.h"
+#include "ir/device.h"
 #include "ir/plan.h"
 
 typedef struct {

@@ -6,16 +6,17 @@ bad=0
 sources=$(git ls-files compiler runtime tests | grep -E '\.(c|h|cc|cu|cuh|def)$')
 complain() { [ -z "$2" ] || { printf '%s\n%s\n' "$1" "$2"; bad=1; }; }
 # Passes that are about certain ops, and what they ask for. Every other pass may meet any op.
-about='passes/(joints.c.*(matmul|rope|attention)|pieces.c.*concat|fuse.c.*matmul|autodiff.c.*embedding_grad|shard_sparse.c.*embedding_grad)'
-about="$about|passes/(storages.c|shard.c).*store|frontend/conflicts.c.*embedding|OP_fused"
+about='lower/(qkv_fusion.c.*(matmul|rope|attention)|concat_in_place.c.*concat|fuse.c.*matmul|autodiff.c.*embedding_grad|shard/sparse.c.*embedding_grad)'
+about="$about|(schedule/storages.c|lower/shard/shard.c).*store|frontend/conflicts.c.*embedding|OP_fused"
 complain "asks for an op by name outside ir/ (use a trait of ops.def, or say here that the pass is about that op):" \
     "$(grep -rnE '(case|[!=]=) *OP_[a-z]' compiler --include='*.[ch]' | grep -vE "^compiler/(ir/|$about)|OP_fused")"
 complain "reads an operand, a result or an attribute by its number (write its name: op->matmul.bias, k->bias):" \
     "$(git grep -nE '(->|\.)(in|out|t|[if])\[[0-9]+\]' -- $sources; git grep -nE '(^|[^A-Za-z0-9_>.])t\[[0-9]' -- 'runtime/*')"
 complain "a cast that takes the const away from the IR or the plan:" \
-    "$(grep -nE '\((Value|Op|Graph|Program|Param|Unit|Module|State|Extension|Plan|PlanProgram|Event) \*\)' compiler/*/*.[ch] |
+    "$(grep -nE '\((Value|Op|Graph|Program|Param|Unit|Module|State|Extension|Plan|PlanProgram|Event) \*\)' compiler/*/*.[ch] compiler/*/*/*.[ch] |
         grep -vE 'VEC\(|sizeof')"
-complain "verify/ knows more than the plan:" "$(grep -nE '#include .*(passes|schedule|emit|frontend|report)/' compiler/verify/*.[ch])"
+complain "verify/ knows more than the plan:" "$(grep -nE '#include .*(lower|schedule|emit|frontend|report)/' compiler/verify/*.[ch])"
+complain "includes a folder that it may not know:" "$(python3 tests/folders.py)"
 complain "a path of one machine:" "$(git grep -nIE '(^|[^A-Za-z0-9_.])/(work|farm|root|home)/' -- . ':!tests/lint.sh')"
 complain "unfinished:" "$(git grep -nE 'TODO|FIXME|\bXXX\b|\bHACK\b' -- '*.c' '*.h' '*.lua' '*.py' '*.sh' ':!tests/lint.sh')"
 complain "longer than 900 lines:" "$(git ls-files '*.c' '*.h' '*.lua' | grep -v '^generated/' | xargs wc -l | awk '$2 != "total" && $1 > 900 { print $1, $2 }')"

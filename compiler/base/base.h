@@ -80,6 +80,7 @@ void str_hex(Str *b, uint64_t x, int least); /* 0x, and at least so many digits 
 
 /* ── string → pointer map (insertion ordered) ─────────────────────────────────────────────────── */
 typedef struct Map Map;
+char *path_join(Arena *a, const char *dir, const char *name, const char *suffix); /* "dir/name" and suffix */
 Map *map_new(Arena *a);
 void map_put(Map *m, const char *key, void *value); /* key is copied */
 void *map_get(const Map *m, const char *key);       /* NULL when absent */

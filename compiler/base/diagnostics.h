@@ -1,6 +1,6 @@
 /* Temporary files that a failing compilation removes.
  * Relies on: base.h.
- * Relied on by: base/file.c, frontend/sandbox_limits.c. */
+ * Relied on by: base/file.c, sandbox/limits.c. */
 #ifndef SHARDC_DIAGNOSTICS_H
 #define SHARDC_DIAGNOSTICS_H
 

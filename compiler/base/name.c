@@ -17,3 +17,8 @@ bool is_name(const char *name) {
     }
     return n && n <= MOST_BYTES && length;
 }
+
+char *path_join(Arena *a, const char *dir, const char *name, const char *suffix) {
+    size_t n = dir ? strlen(dir) : 0;
+    return arena_printf(a, "%s%s%s%s", n ? dir : ".", n && dir[n - 1] == '/' ? "" : "/", name, suffix);
+}

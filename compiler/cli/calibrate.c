@@ -1,8 +1,8 @@
 /* `shardc calibrate`: measures the GPUs at hand by sc_calibrate, which knows CUDA as this compiler does not; or prints
  * the kernels of a model as the list that sc_calibrate takes.
- * Relies on: input.c, report (tasks), emit/places.h; sc_calibrate beside shardc or in $SHARDC_HOME.
+ * Relies on: input.c, report (tasks), base/places.h; sc_calibrate beside shardc or in $SHARDC_HOME.
  * Relied on by: main.c. */
-#include "../emit/places.h"
+#include "../base/places.h"
 #include "../report/report.h"
 #include "cli.h"
 

@@ -2,9 +2,9 @@
  * Relies on: front end, pipeline, devices, report (plan_read).
  * Relied on by: every command but data. */
 #include "../cost/timeline.h"
-#include "../devices/device.h"
 #include "../frontend/frontend.h"
-#include "../passes/passes.h"
+#include "../ir/device.h"
+#include "../lower/lower.h"
 #include "../pipeline.h"
 #include "../report/report.h"
 #include "cli.h"

@@ -1,10 +1,10 @@
 /* Device profiles: Lua tables, built in (devices/<name>.lua) or in a file of the user's.
  * Relies on: the sandbox, the texts embedded by lua/embed.c.
  * Relied on by: main.c, the tests. */
-#include "device.h"
+#include "../ir/device.h"
 
-#include "../frontend/sandbox.h"
 #include "../lua/embed.h"
+#include "../sandbox/sandbox.h"
 
 #include <math.h>
 

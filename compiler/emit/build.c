@@ -3,9 +3,9 @@
  * Relies on: emit.h, text.h; a C compiler ($CC or gcc); the runtime's headers and library beside shardc or in
  * $SHARDC_HOME. Relied on by: main.c, tests. */
 #include "../base/diagnostics.h"
+#include "../base/places.h"
 #include "../extension/c_file.h"
 #include "emit.h"
-#include "places.h"
 #include "text.h"
 #include <ctype.h>
 #include <errno.h>
@@ -53,7 +53,7 @@ static void find_runtime(Build *b, const char *target) {
              : plain ? ""
                      : " libs-",
              b->variant);
-    b->library = join(a, folder, file, "");
+    b->library = path_join(a, folder, file, "");
 }
 
 /* The library's kernels are for the architectures that `make cuda` listed beside it: one of the program's own major
@@ -86,7 +86,8 @@ static const Cuda *find_cuda(Arena *a, const Plan *p) {
     Cuda *c = NEW(a, Cuda);
     int n = cuda_homes(a, homes);
     for (int i = 0; i < n && !c->nvcc; i++)
-        if (!access(join(a, homes[i], "bin/nvcc", ""), X_OK)) c->nvcc = join(a, real_path(a, homes[i]), "bin/nvcc", "");
+        if (!access(path_join(a, homes[i], "bin/nvcc", ""), X_OK))
+            c->nvcc = path_join(a, real_path(a, homes[i]), "bin/nvcc", "");
     if (!c->nvcc)
         fail(NOWHERE,
              "nvcc, the compiler of CUDA 13, is not in %s/bin, PATH or /usr/local/cuda/bin; install the CUDA "
@@ -115,7 +116,8 @@ typedef struct {
 
 static Job start(Build *b, Args *args, const char *what) {
     Job j = {.what = what,
-             .messages = arena_printf(b->a, "%s.%s.log.%ld", join(b->a, b->dir, b->name, ""), what, (long)getpid())};
+             .messages =
+                 arena_printf(b->a, "%s.%s.log.%ld", path_join(b->a, b->dir, b->name, ""), what, (long)getpid())};
     temp_register(j.messages);
     push(args, b->a, NULL);
     posix_spawn_file_actions_t io;
@@ -177,7 +179,7 @@ static bool ended_well(Build *b, const Job *j, Str *messages) {
         const char *text = access(j->messages, R_OK) ? "" : read_file(b->a, j->messages, &n);
         str_addf(messages, "%s ended with %s %d while building %s (%s):\n%s", j->program,
                  WIFEXITED(status) ? "status" : "signal", WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status),
-                 join(b->a, b->dir, b->name, ""), j->what, text);
+                 path_join(b->a, b->dir, b->name, ""), j->what, text);
     }
     unlink(j->messages);
     temp_forget(j->messages);
@@ -300,9 +302,9 @@ static const char *kernel_key(Build *b) {
     uint64_t h = 14695981039346656037u;
     Args args = kernel_command(b);
     for (int i = 0; i < args.n; i++) h = mix(h, args.at[i]);
-    h = mix(h, read_file(b->a, join(b->a, b->dir, b->name, b->suffix), NULL));
+    h = mix(h, read_file(b->a, path_join(b->a, b->dir, b->name, b->suffix), NULL));
     for (size_t i = 0; i < (b->cuda ? sizeof headers / sizeof *headers : CPU); i++)
-        h = mix(h, read_file(b->a, join(b->a, b->headers, headers[i], ""), NULL));
+        h = mix(h, read_file(b->a, path_join(b->a, b->headers, headers[i], ""), NULL));
     if (!b->cuda) h = mix_processor(h);
     return arena_printf(b->a, WRITTEN " %016llx\n", (unsigned long long)h);
 }
@@ -324,7 +326,7 @@ static Job compile_kernels(Build *b, const char *object) {
 static Job compile_foreign(Build *b, int k) {
     Args args = kernel_command(b);
     const char *folder = folder_of(b->a, real_path(b->a, b->g->files.at[k]->path));
-    b->foreign[k] = arena_printf(b->a, "%s.tmp.%ld.%d.o", join(b->a, b->dir, b->name, ""), (long)getpid(), k);
+    b->foreign[k] = arena_printf(b->a, "%s.tmp.%ld.%d.o", path_join(b->a, b->dir, b->name, ""), (long)getpid(), k);
     temp_register(b->foreign[k]);
     add(b, &args,
         (const char *const[]){"-I", folder, "-c", arena_printf(b->a, "%s%s", b->name, foreign_suffix(b->plan, k)), "-o",
@@ -347,9 +349,10 @@ static const char *object_suffix(const Plan *p, const char *variant, const char 
 
 /* Both objects at once: they are independent. */
 static void compile(Build *b) {
-    b->step = arena_printf(b->a, "%s.tmp.%ld.o", join(b->a, b->dir, b->name, ""), (long)getpid());
-    b->kernels = join(b->a, b->dir, b->name, object_suffix(b->plan, b->variant, "o"));
-    const char *key_file = join(b->a, b->dir, b->name, object_suffix(b->plan, b->variant, "key")), *key = kernel_key(b);
+    b->step = arena_printf(b->a, "%s.tmp.%ld.o", path_join(b->a, b->dir, b->name, ""), (long)getpid());
+    b->kernels = path_join(b->a, b->dir, b->name, object_suffix(b->plan, b->variant, "o"));
+    const char *key_file = path_join(b->a, b->dir, b->name, object_suffix(b->plan, b->variant, "key")),
+               *key = kernel_key(b);
     const char *fresh = arena_printf(b->a, "%s.tmp.%ld", b->kernels, (long)getpid());
     bool reuse = up_to_date(b, key_file, key);
     Job *jobs = NEW_ARRAY(b->a, Job, 2 + b->g->files.n);
@@ -404,7 +407,7 @@ static void add_cuda_libraries(Build *b, Args *args) {
 }
 
 static void link_binary(Build *b) {
-    const char *path = join(b->a, b->dir, b->name, ""),
+    const char *path = path_join(b->a, b->dir, b->name, ""),
                *fresh = arena_printf(b->a, "%s.tmp.%ld.out", path, (long)getpid());
     Args args = c_compiler(b);
     add(b, &args, (const char *const[]){basename(b->step), basename(b->kernels), NULL});
@@ -433,8 +436,9 @@ void emit_clear(const char *dir, const char *name) {
 void emit_keep(const Plan *p, const char *dir, const char *name, const char *variant, bool sources) {
     const char *const suffixes[] = {
         ".c", kernels_suffix(p), ".plan.json", "", object_suffix(p, variant, "o"), object_suffix(p, variant, "key")};
-    for (int i = 0; i < (sources ? 3 : 6); i++) keep_foreign(p->arena, join(p->arena, dir, name, suffixes[i]));
-    for (int i = 0; i < p->graph->files.n; i++) keep_foreign(p->arena, join(p->arena, dir, name, foreign_suffix(p, i)));
+    for (int i = 0; i < (sources ? 3 : 6); i++) keep_foreign(p->arena, path_join(p->arena, dir, name, suffixes[i]));
+    for (int i = 0; i < p->graph->files.n; i++)
+        keep_foreign(p->arena, path_join(p->arena, dir, name, foreign_suffix(p, i)));
 }
 
 void emit_build(const Plan *p, const char *dir, const char *name, const char *variant) {

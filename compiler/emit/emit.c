@@ -39,13 +39,13 @@ static void put_head(const Emit *e) {
 void emit(const Plan *p, const char *dir, const char *name) {
     Emit e = {.plan = p, .g = p->graph, .a = p->arena, .dir = dir, .name = name};
     const char *kernels = emit_kernels(&e);
-    OutFile json = out_open(e.a, join(e.a, dir, name, ".plan.json"));
+    OutFile json = out_open(e.a, path_join(e.a, dir, name, ".plan.json"));
     plan_write_json(json.f, p);
     out_commit(&json);
-    write_text(e.a, join(e.a, dir, name, kernels_suffix(p)), kernels);
+    write_text(e.a, path_join(e.a, dir, name, kernels_suffix(p)), kernels);
     for (int i = 0; i < e.g->files.n; i++)
-        write_text(e.a, join(e.a, dir, name, foreign_suffix(p, i)), emit_foreign(&e, i));
-    OutFile out = out_open(e.a, join(e.a, dir, name, ".c"));
+        write_text(e.a, path_join(e.a, dir, name, foreign_suffix(p, i)), emit_foreign(&e, i));
+    OutFile out = out_open(e.a, path_join(e.a, dir, name, ".c"));
     Str text = {.arena = e.a};
     e.f = out.f;
     e.out = &text;

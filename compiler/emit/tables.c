@@ -301,8 +301,8 @@ static void put_dump(const Emit *e, int program, int event, int k) {
 /* The gradient of parameters side by side is copied out as theirs, each by itself: "layers.3.mlp.up.weight.grad". */
 static int put_parts(const Emit *e, int program, int event, const Value *v) {
     Value piece = *v;
-    for (int k = 0; k < v->joint->n; k++) {
-        const Param *p = v->joint->part[k];
+    for (int k = 0; k < v->fused->n; k++) {
+        const Param *p = v->fused->part[k];
         piece.shape[0] = p->shape[0];
         open_dump(e, &e->plan->programs[program]);
         add_in_string(e->out, p->path);
@@ -310,7 +310,7 @@ static int put_parts(const Emit *e, int program, int event, const Value *v) {
         close_dump(e, program, event, &piece);
         piece.offset += p->shape[0] * v->stride[0];
     }
-    return v->joint->n;
+    return v->fused->n;
 }
 
 static int put_dumps(const Emit *e) {
@@ -320,7 +320,7 @@ static int put_dumps(const Emit *e) {
         for (int i = 0; i < e->plan->programs[p].n; i++) {
             const Op *op = e->plan->programs[p].events[i].op_ir;
             for (int k = 0; k < op->nout; k++) {
-                if (op->out[k]->joint) {
+                if (op->out[k]->fused) {
                     n += put_parts(e, p, i, op->out[k]);
                 } else {
                     put_dump(e, p, i, k);

@@ -187,8 +187,3 @@ uint64_t event_written(const Op *op) {
         if (op->in[k] && updated(op, k)) mask |= (uint64_t)1 << (first + k);
     return mask;
 }
-
-char *join(Arena *a, const char *dir, const char *name, const char *suffix) {
-    size_t n = dir ? strlen(dir) : 0;
-    return arena_printf(a, "%s%s%s%s", n ? dir : ".", n && dir[n - 1] == '/' ? "" : "/", name, suffix);
-}

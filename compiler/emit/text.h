@@ -47,7 +47,6 @@ uint64_t value_at(const Emit *e, const Value *v); /* byte offset in its arena */
 bool value_host(const Emit *e, const Value *v);
 bool updated(const Op *op, int operand); /* that operand is written in place */
 uint64_t event_written(const Op *op);    /* a bit each tensor of its kernel's struct: it is written */
-char *join(Arena *a, const char *dir, const char *name, const char *suffix);
 
 /* names.c */
 Names *names_of(const Emit *e, const PlanProgram *p);   /* for all that the program's events touch */

@@ -1,7 +1,7 @@
 /* Reads a source file in a child process with limits on time and memory, and takes its answer apart.
- * Relies on: clang.c; emit/places.h (the runtime's headers, CUDA's).
+ * Relies on: clang.c; base/places.h (the runtime's headers, CUDA's).
  * Relied on by: check.c. */
-#include "../emit/places.h"
+#include "../base/places.h"
 #include "c_file.h"
 #include "extension.h"
 

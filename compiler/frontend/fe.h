@@ -6,7 +6,8 @@
 
 #include "../ir/build.h"
 #include "../ir/policy.h"
-#include "sandbox.h"
+#include "../sandbox/sandbox.h"
+#include "frontend.h"
 
 typedef struct { /* the options of nn.fully_shard or nn.checkpoint_wrapper, and what --policy entries write over them */
     int table;   /* a copy of them, in Lua's registry */

@@ -2,7 +2,7 @@
  * did. Relies on: lua/pytorch.lua, which is read when a name is missing and not sooner. Relied on by: the rest of
  * frontend/. */
 #include "../lua/embed.h"
-#include "sandbox.h"
+#include "../sandbox/sandbox.h"
 
 static const char *field(lua_State *L, int entry, const char *key) {
     lua_getfield(L, entry, key);

@@ -37,7 +37,7 @@ typedef struct Module Module;
 typedef struct Param Param;
 typedef struct State State;
 typedef struct Unit Unit;
-typedef struct Joint Joint;
+typedef struct FusedParams FusedParams;
 /* Declared elsewhere: policy.h, foreign.h, extension/c_file.h, training.h, notes.h. */
 typedef struct Checkpoint Checkpoint;
 typedef struct UnitPolicy UnitPolicy;
@@ -54,17 +54,17 @@ struct Value {
     Dtype dtype;
     int dims;
     int64_t shape[MAX_DIMS], stride[MAX_DIMS];
-    Value *base;        /* NULL: owns its bytes */
-    int64_t offset;     /* elements (of this dtype) from the base's first byte */
-    Op *def;            /* NULL for states and inputs */
-    State *state;       /* the persistent state this value reads or writes, or NULL */
-    Param *param;       /* set on the value that stands for a parameter in traced code; for a joint: its first */
-    const Joint *joint; /* it is the gradient of these parameters, or NULL */
-    const char *name;   /* of an input, state or metric; else NULL */
-    bool saved;         /* named in checkpoint's `save` list */
-    bool on_host;       /* its bytes lie in the host arena (result of offload) */
-    bool offload;       /* offloaded between forward and backward (marked by recompute, acted on by offload) */
-    bool internal;      /* produced and consumed inside one fused group: no bytes */
+    Value *base;    /* NULL: owns its bytes */
+    int64_t offset; /* elements (of this dtype) from the base's first byte */
+    Op *def;        /* NULL for states and inputs */
+    State *state;   /* the persistent state this value reads or writes, or NULL */
+    Param *param;   /* set on the value that stands for a parameter in traced code; for fused ones: the first */
+    const FusedParams *fused; /* it is the gradient of these parameters, or NULL */
+    const char *name;         /* of an input, state or metric; else NULL */
+    bool saved;               /* named in checkpoint's `save` list */
+    bool on_host;             /* its bytes lie in the host arena (result of offload) */
+    bool offload;             /* offloaded between forward and backward (marked by recompute, acted on by offload) */
+    bool internal;            /* produced and consumed inside one fused group: no bytes */
 };
 int64_t value_numel(const Value *v);
 int64_t param_numel(const Param *p);
@@ -150,19 +150,19 @@ struct Param {
     double init_a, init_b; /* constant · mean,std · low,high · mean,std (cut at 2 std) */
     uint64_t key;          /* Philox key from the path */
     bool reached;          /* the loss reaches it (set by autodiff) */
-    Value *grad;  /* its gradient in g->train: fresh, contiguous, in its unit's grad_dtype (set by autodiff). The first
-                     part's of a joint is the gradient of all parts, the others have none of their own */
-    Joint *joint; /* whose part it is (set by joints), or NULL */
-    int group;    /* optimizer parameter group */
+    Value *grad; /* its gradient in g->train: fresh, contiguous, in its unit's grad_dtype (set by autodiff). The first
+                    part's of fused ones is the gradient of all parts, the others have none of their own */
+    FusedParams *fused; /* whose part it is (set by QKV fusion), or NULL */
+    int group;          /* optimizer parameter group */
     Unit *unit;
     int64_t flat_offset; /* elements, in its unit's flat buffer */
     Value *value;        /* its value in traced code */
 };
 
 /* Parameters that one product reads: one behind the other in their unit's flat buffer, without a gap. */
-enum { MAX_JOINED = 8 };
-struct Joint {
-    Param *part[MAX_JOINED];
+enum { MAX_FUSED_PARAMS = 8 };
+struct FusedParams {
+    Param *part[MAX_FUSED_PARAMS];
     int n;
     Value *value; /* all of them in traced code, stacked along dimension 0 */
 };

@@ -1,6 +1,6 @@
 /* The table of patterns: which two ops one kernel serves, and how the first takes the second in.
  * Relies on: patterns.h, rules.h.
- * Relied on by: passes/combine.c; the names of events (storages.c, dump.c).
+ * Relied on by: lower/epilogue_fusion.c; the names of events (storages.c, dump.c).
  *
  * A row is a statement about kernels, not about memory: both ops' results keep their meaning, a value that no longer
  * exists is no longer rounded. `first` is changed in place and stands for both. Regions of checkpointed calls: the

@@ -1,6 +1,6 @@
-/* Patterns of neighbouring ops that one kernel computes in one pass over memory: what the combine pass looks for.
+/* Patterns of neighbouring ops that one kernel computes in one pass over memory: what epilogue fusion looks for.
  * Relies on: ir.h; ir/patterns.c holds the table and the rules.
- * Relied on by: passes/combine.c; the names of events (storages.c, dump.c). */
+ * Relied on by: lower/epilogue_fusion.c; the names of events (storages.c, dump.c). */
 #ifndef SHARDC_PATTERNS_H
 #define SHARDC_PATTERNS_H
 
@@ -26,8 +26,8 @@ extern const int npatterns;
  * result 1; false: there is no such. */
 bool second_apart(const Op *op, Op *second);
 
-/* What an op does, for people: its name and what combine let it take in ("matmul+gelu_tanh"); of a fused group its
- * members ("mul+silu_grad+mul"); of a custom op the function that it calls. */
+/* What an op does, for people: its name and what epilogue fusion let it take in ("matmul+gelu_tanh"); of a fused group
+ * its members ("mul+silu_grad+mul"); of a custom op the function that it calls. */
 const char *op_label(Arena *a, const Op *op);
 
 #endif

@@ -5,8 +5,6 @@
  * waits. Relies on: storages, schedule.h, cost/timeline.h. Relied on by: pipeline.c. */
 #include "order.h"
 
-#include "../passes/passes.h"
-
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,11 +1,11 @@
 /* What the files of the list scheduler share: a program whose events are being put in issue order, the classes of its
  * events and their policies. Relies on: schedule.h, cost/timeline.h. Relied on by: order.c, policy.c, in_flight.c,
- * streamed.c. */
+ * streamed_updates.c. */
 #ifndef SHARDC_ORDER_H
 #define SHARDC_ORDER_H
 
 #include "../cost/timeline.h"
-#include "../passes/schedule.h"
+#include "schedule.h"
 
 /* Pinned events keep the graph's order; all others are movable. */
 typedef enum {
@@ -39,7 +39,7 @@ typedef enum {
     AT_ONCE,          /* as soon as all that it depends on has been issued */
     REDUCE_UNDER_WAY, /* not before a gradient's reduce has been issued, where there are several */
     GRADIENT_HERE,    /* the gradient has surely come, and the reduce of a later one has been issued */
-    JUST_IN_TIME      /* as late as hides it, where there is room: streamed.c */
+    JUST_IN_TIME      /* as late as hides it, where there is room: streamed_updates.c */
 } Earliest;
 
 typedef enum {
@@ -134,7 +134,8 @@ void classify(Order *o); /* sets class, pinned, home, nreduces, streamed */
 /* ── in_flight.c ─────────────────────────────────────────────────────────────────────────────────────────────── */
 void limit_in_flight(Order *o); /* order edges of the policies' limits */
 
-/* ── streamed.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── streamed_updates.c
+ * ──────────────────────────────────────────────────────────────────────────────────────────────── */
 void streamed_find(Order *o); /* sets streamed, and the classes of its events */
 void streamed_restart(Order *o);
 bool streamed_learn(Order *o);              /* from a walk: when gradients come; false: no update is streamed */

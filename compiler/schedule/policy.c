@@ -1,6 +1,6 @@
 /* policy: the classes of events, and for each how many may be in flight, when it may be issued, and what goes first.
  * Relies on: order.h; the units' own policies (prefetch).
- * Relied on by: order.c, in_flight.c, streamed.c. */
+ * Relied on by: order.c, in_flight.c, streamed_updates.c. */
 #include "order.h"
 
 /* Priorities: what others wait for goes before what waits: fetches feed gathers, gathers feed kernels, reduces feed

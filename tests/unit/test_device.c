@@ -2,8 +2,8 @@
  * Relies on: Criterion; devices/, cost/.
  * Relied on by: make unit. */
 #include "cost/timeline.h"
-#include "devices/device.h"
-#include "passes/passes.h"
+#include "ir/device.h"
+#include "lower/lower.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>

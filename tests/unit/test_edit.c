@@ -1,8 +1,8 @@
 /* edit: insertions and removals at positions of a program, and copies of programs.
  * Relies on: Criterion; the compiler up to shard.
  * Relied on by: make test. */
+#include "lower/edit.h"
 #include "lua_graph.h"
-#include "passes/edit.h"
 
 static Op *named(Graph *g, const char *id) {
     Op *op = new_op(g, OP_full);

@@ -1,12 +1,12 @@
 /* The front end: what a traced model holds, and how bad input is refused.
  * Relies on: Criterion, frontend/, the models; run from the repository's root.
  * Relied on by: make test. */
-#include "frontend/sandbox.h"
 #include "ir/policy.h"
 #include "ir/training.h"
+#include "lower/lower.h"
 #include "lua/embed.h"
 #include "lua_graph.h"
-#include "passes/passes.h"
+#include "sandbox/sandbox.h"
 
 #include <lauxlib.h>
 #include <sys/stat.h>

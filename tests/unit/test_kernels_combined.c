@@ -1,4 +1,4 @@
-/* Kernels of ops that the combine pass makes, against naive references in double.
+/* Kernels of ops that epilogue fusion makes, against naive references in double.
  * Relies on: kernel_check.h, runtime/cpu's k_*.c (float build, or the whole with -DSC_FP64).
  * Relied on by: make test. */
 #include "kernel_check.h"

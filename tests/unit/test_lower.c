@@ -4,7 +4,7 @@
  * Relied on by: make test. */
 #include "ir/build.h"
 #include "ir/policy.h"
-#include "passes/passes.h"
+#include "lower/lower.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,10 +1,10 @@
 /* order, place, wait and simulate on plans made by hand and by chance, against brute force.
- * Relies on: Criterion; passes/, devices/.
+ * Relies on: Criterion; lower/, devices/.
  * Relied on by: make test. */
 #include "cost/timeline.h"
 #include "ir/policy.h"
-#include "passes/pack.h"
-#include "passes/passes.h"
+#include "lower/lower.h"
+#include "schedule/pack.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -216,7 +216,7 @@ static void check_case(uint64_t number, int guard) {
     Case *c = make_case(number);
     Schedule *s = schedule_case(c);
     place(c->plan, s, guard);
-    wait_pass(c->plan, s);
+    sync_streams(c->plan, s);
     check_placement(c, guard);
     check_waits(c);
     for (int k = 0; k < N_ARENAS; k++) cr_assert(c->plan->arena_bytes[k] >= c->plan->bound_bytes[k]);
@@ -508,7 +508,7 @@ Test(order, the_whole_way_is_sound_and_tight) {
     n->d.link_bandwidth = 1e8; /* slow enough to be seen */
     Schedule *s = plan_net(n);
     place(n->plan, s, 0);
-    wait_pass(n->plan, s);
+    sync_streams(n->plan, s);
     simulate(n->plan, &n->d);
     double ratio = (double)n->plan->arena_bytes[ARENA_DEVICE] / (double)n->plan->bound_bytes[ARENA_DEVICE];
     cr_assert(ratio >= 1 && ratio < 1.1, "%f", ratio);

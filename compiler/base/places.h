@@ -1,0 +1,17 @@
+/* Where things are on this machine: the runtime beside shardc, CUDA.
+ * Relies on: base.
+ * Relied on by: build.c, extension/, `shardc calibrate`. */
+#ifndef SHARDC_PLACES_H
+#define SHARDC_PLACES_H
+
+#include "base.h"
+
+enum { MOST_FOLDERS = 16 };
+
+const char *program_folder(Arena *a);                   /* of shardc itself */
+const char *library_folder(Arena *a, const char *file); /* where shardc's own libraries are, and file; NULL: nowhere */
+const char *runtime_headers(Arena *a);                  /* the folder of sc.h */
+int cuda_homes(Arena *a, const char **homes);
+const char *folder_with(Arena *a, const char *const *homes, int n, const char *file); /* at or below one of them */
+
+#endif

@@ -1,0 +1,72 @@
+/* Device profiles: what a device can do, read from devices/<name>.lua.
+ * Relies on: base, the Lua sandbox (a profile is a Lua table).
+ * Relied on by: passes (simulate, order), reports, plan. */
+#ifndef SHARDC_DEVICE_H
+#define SHARDC_DEVICE_H
+
+#include "ops.h"
+#include "plan.h"
+
+/* What was measured of an op's kernel. Points of a curve are in ascending order of bytes, and so are their times. */
+typedef struct {
+    double flops, bytes, key[MAX_KEY], us; /* key: log2 of Cost.key */
+} Point;
+typedef struct Measured Measured;
+struct Measured {
+    const char *variant; /* Cost.variant, "4 ranks" of a collective, or "" */
+    int nkey;            /* 0: a curve over bytes */
+    Point *points;
+    int n;
+    const Measured *next; /* another variant */
+};
+
+typedef struct {
+    LibraryLine line;
+    double per_event;                     /* bytes for every event of every program */
+    double further_gathers, further_sums; /* bytes of each communicator beyond one for gathers and one for sums */
+    int ranks;     /* in plans of at least as many; of lines of one name, the one for the most ranks */
+    OpKind ops[8]; /* in plans with an event of one of them; none: in all */
+    int nops;
+} DeviceLine;
+
+typedef struct {
+    const char *name, *target; /* "h200"; "cpu" or "cuda" */
+    const char *arch;          /* CUDA: "sm_90"; NULL: not known */
+    const char *source;        /* "data sheet" or "measured 2026-11-20, ..." */
+    double memory_bytes;       /* physical */
+    double usable_bytes;       /* for one process: physical minus what the driver keeps */
+    double flops[N_DTYPES];    /* peak matrix throughput by operand dtype, FLOP/s */
+    double matmul_efficiency;  /* share of it that large products reach */
+    double memory_bandwidth;   /* B/s */
+    double link_bandwidth;     /* B/s a rank inside a node, one way */
+    double network_bandwidth;  /* B/s a rank between nodes */
+    double link_latency_us, network_latency_us;
+    double host_bandwidth;           /* B/s device to host, each way */
+    double host_optimizer_bandwidth; /* B/s of the host optimizer over its state */
+    /* B/s that a machine's memory gives to the copies of all its ranks together: up, down, and both at once; 0: as much
+     * as they take */
+    double host_reads, host_writes, host_both;
+    double launch_us; /* least time of one event */
+    const Measured
+        *kernels[2][N_OPS]; /* NULL: flops and bytes tell. [1]: with deterministic = false, where it differs */
+    struct {
+        double kernels, itself;
+    } beside[N_OPS]; /* of a collective or copy: shares by which kernels beside it take longer, and it beside them */
+    int multiprocessors;    /* of a GPU; 132, an H100's, where the profile does not say */
+    int ranks_per_node;     /* at most; a plan's nodes may have fewer. 0: any number */
+    int threads;            /* CPU target: threads a rank; sizes workspaces */
+    DeviceLine library[16]; /* outside the arena: context, libraries, communicators */
+    int nlibrary;
+} Device;
+
+const Device *device_load(Arena *a, const char *name); /* fails naming the profiles there are */
+/* By what was measured; else by a roofline of flops, bytes and launch. Of a collective: ranks in its group, and how
+ * many of them stand on the node with the fewest. */
+double event_duration_us(const Device *d, const Event *e, int group, int here, bool deterministic);
+double copy_slows(const Device *d, const Plan *p, const Event *e, bool both_ways); /* a factor; of other events 1 */
+double event_slows_others(const Device *d, const Event *e); /* the share by which kernels beside it take longer */
+void footprint(Plan *p, const Device *d);                   /* sets p->library */
+int event_group(const Plan *p, const Event *e);             /* ranks that take part in a collective */
+int event_here(const Plan *p, const Event *e);              /* of them on the node with the fewest */
+
+#endif

@@ -1,0 +1,249 @@
+/* autodiff: reverse mode. Walks the forward ops backwards from the loss, lets each op's gradient rule append its
+ * backward ops, and sums what reaches a value in the order in which it arrives. Relies on: the gradient rules in
+ * ir/rules_*.c, units (the dtype that a unit reduces in), precision, remove_dead. Relied on by: shard (Param.reached,
+ * Param.grad), recompute (Op.origin, Op.region of backward ops). */
+#include "../ir/build.h"
+#include "../ir/training.h"
+#include "edit.h"
+#include "lower.h"
+#include "lowering.h"
+
+typedef struct { /* of a forward value */
+    bool wanted; /* a trainable parameter is upstream of it */
+    Value *sum;  /* what has reached it so far */
+    bool wide;   /* a parameter, or a view of one: its gradient is kept in `dtype`, not in its own */
+    bool is_param;
+    Dtype dtype;
+} Adjoint;
+
+typedef struct {
+    Builder b;
+    Adjoint *adjoint; /* by Value.id, of the values that the forward has */
+    Uses *uses;
+    int indexed; /* so many ops of the program stand in it */
+} Ctx;
+
+/* NULL: no trainable parameter is upstream of v. */
+static Adjoint *adjoint_of(const Ctx *c, const Value *v) {
+    return v && c->adjoint[v->id].wanted ? &c->adjoint[v->id] : NULL;
+}
+
+static bool trainable(const Param *p) {
+    return p->value && p->requires_grad && !p->is_buffer && dtype_float(p->dtype);
+}
+
+/* What stands for p in the program: fused parameters are read as one value. */
+static Value *value_of(const Param *p) {
+    return p->fused ? p->fused->value : p->value;
+}
+
+static bool stands_first(const Param *p) { /* among those it is fused with, or alone */
+    return !p->fused || p->fused->part[0] == p;
+}
+
+static void mark_params(Ctx *c) {
+    for (int i = 0; i < c->b.g->params.n; i++) {
+        Param *p = c->b.g->params.at[i];
+        p->reached = false;
+        p->grad = NULL;
+        if (!trainable(p)) continue;
+        Dtype d = p->unit ? p->unit->grad_dtype : p->value->dtype;
+        c->adjoint[value_of(p)->id] = (Adjoint){.wanted = true, .wide = true, .is_param = true, .dtype = d};
+    }
+}
+
+static bool wants(const Ctx *c, const Op *op) { /* a trainable parameter is upstream of an operand */
+    for (int k = 0; k < op->nin; k++)
+        if (adjoint_of(c, op->in[k])) return true;
+    return false;
+}
+
+/* A view with one result of a wide value is wide too; pieces of a split are not: they are joined in their own dtype. */
+static void mark_op(Ctx *c, const Op *op) {
+    const Adjoint *wide = op_is(op, T_VIEW) && op->nout == 1 ? adjoint_of(c, op_operand(op)) : NULL;
+    if (!wants(c, op) || op_is(op, T_NO_GRAD)) return;
+    for (int k = 0; k < op->nout; k++) {
+        if (!dtype_float(op->out[k]->dtype)) continue;
+        Adjoint *s = &c->adjoint[op->out[k]->id];
+        s->wanted = true;
+        if (wide && wide->wide) *s = (Adjoint){.wanted = true, .wide = true, .dtype = wide->dtype};
+    }
+}
+
+/* ── contributions ──────────────────────────────────────────────────────────────────────────────────────────────── */
+/* v is used by `user` alone, and is no other gradient that the current op's rule gives. */
+static bool used_once(const Ctx *c, const Value *v, const Op *user, Value *const *gin, int nin, int self) {
+    for (const User *u = users_of(c->uses, v); u; u = u->next)
+        if (u->value == v && u->op != user) return false;
+    for (int k = 0; k < nin; k++)
+        if (gin[k] == v && k != self) return false;
+    return true;
+}
+
+/* Lets the op that makes gin[self] store it in dtype d, where it can (views in between follow), so that a weight's
+ * gradient is rounded once, from the sum. */
+static void widen(Ctx *c, Value *const *gin, int nin, int self, Dtype d) {
+    Op *views[MAX_DIMS + 2];
+    int n = 0;
+    Value *v = gin[self];
+    const Op *user = NULL;
+    while (v->def && v->def->origin == c->b.origin && v->def->phase == BACKWARD &&
+           used_once(c, v, user, gin, nin, self)) {
+        Op *op = v->def;
+        if (op_is(op, T_WIDE_GRAD)) {
+            if (dtype_size(d) > dtype_size(v->dtype) || op->kind == OP_embedding_grad) set_result_dtype(op, d);
+            while (n--) op_info[views[n]->kind].infer(c->b.g, views[n]);
+            return;
+        }
+        if (!op_is(op, T_VIEW) || n == MAX_DIMS + 2) return;
+        views[n++] = op;
+        user = op;
+        v = op_operand(op);
+    }
+}
+
+/* Sums stand in the dtype that the value's gradient is kept in; a lone contribution to a view of a parameter stays as
+ * it is, because the op that undoes the view may widen it more cheaply. */
+static void contribute(Ctx *c, Value *to, Adjoint *s, Value *v) {
+    Dtype d = s->wide ? s->dtype : to->dtype;
+    bool lone = s->wide && !s->is_param && !s->sum;
+    if (!lone) v = build_cast(&c->b, v, d);
+    s->sum = s->sum ? build2(&c->b, OP_add, build_cast(&c->b, s->sum, d), v) : v;
+}
+
+static void index_built(Ctx *c) {
+    const Program *p = c->b.p;
+    for (; c->indexed < p->ops.n; c->indexed++) {
+        uses_add(c->uses, p->ops.at[c->indexed]);
+        uses_place(c->uses, p->ops.at[c->indexed], c->indexed);
+    }
+}
+
+static void differentiate(Ctx *c, Op *op) {
+    OpParts d = {0};
+    bool reached = false;
+    for (int k = 0; k < op->nout; k++) {
+        const Adjoint *s = adjoint_of(c, op->out[k]);
+        d.out[k] = s ? s->sum : NULL;
+        reached |= d.out[k] != NULL;
+    }
+    if (!reached || !wants(c, op) || op_is(op, T_NO_GRAD)) return;
+    if (!op_info[op->kind].grad)
+        fail(op->src,
+             "%s has no gradient, and trainable parameters lie upstream of it; put nn.detach around its operand",
+             op_info[op->kind].name);
+    op_info[op->kind].grad(&c->b, op, &d);
+    index_built(c);
+    for (int k = 0; k < op->nin; k++) {
+        const Adjoint *s = adjoint_of(c, op->in[k]);
+        if (s && d.in[k] && s->wide) widen(c, d.in, op->nin, k, s->dtype);
+    }
+    for (int k = 0; k < op->nin; k++) {
+        Adjoint *s = adjoint_of(c, op->in[k]);
+        if (s && d.in[k]) contribute(c, op->in[k], s, d.in[k]);
+    }
+}
+
+static void begin(Ctx *c, Op *op) {
+    build_for(&c->b, op, "b");
+    c->b.origin = op;
+}
+
+static void seed(Ctx *c, const Value *loss) {
+    Adjoint *s = adjoint_of(c, loss);
+    if (!s) return;
+    bool scales = c->b.g->training->scaler && !c->b.p->scaled;
+    Value *one = BUILD(&c->b, grad_seed, .scaler = scales ? c->b.g->scaler_state->value : NULL)->grad_seed.y;
+    s->sum = build_cast(&c->b, one, loss->dtype);
+}
+
+/* Backward ops belong to the region and call of the op that they differentiate. */
+static void backward(Ctx *c, Program *p) {
+    for (int i = p->ops.n - 1; i >= 0; i--) {
+        Op *op = p->ops.at[i];
+        int from = p->ops.n;
+        begin(c, op);
+        if (op == p->loss->def) seed(c, p->loss);
+        differentiate(c, op);
+        for (int k = from; k < p->ops.n; k++) join_region(p->ops.at[k], op);
+        index_built(c);
+    }
+}
+
+/* ── parameters' gradients ──────────────────────────────────────────────────────────────────────────────────────── */
+/* A gradient is written straight into its unit's buffer: it needs bytes of its own, that nothing else reads. */
+static bool own_bytes(const Ctx *c, const Value *v) {
+    bool made = !v->base && v->def && v->def->phase == BACKWARD && value_contiguous(v);
+    return made && !uses_of(c->uses, v);
+}
+
+static Value *own_copy(Ctx *c, Edit *e, const Param *p, Value *v) {
+    Graph *g = c->b.g;
+    Program tail = {0};
+    Op *def = v->def;
+    Builder b = {.g = g, .p = &tail, .phase = BACKWARD, .module = p->owner, .src = p->src};
+    if (def) build_for(&b, def, NULL);
+    b.id = arena_printf(g->arena, "%sp%d", def ? def->id : "e", p->id);
+    Value *copy = build1(&b, OP_copy, v);
+    copy->def->origin = def && def->origin ? def->origin : def;
+    join_region(copy->def, def);
+    int at = def && def->phase == BACKWARD ? position(c->uses, def) : -1;
+    edit_after(e, at < 0 ? c->b.p->ops.n - 1 : at, copy->def);
+    return copy;
+}
+
+static Value *sum_of(const Ctx *c, const Param *p) {
+    const Adjoint *s = p->value ? adjoint_of(c, value_of(p)) : NULL;
+    return s ? s->sum : NULL;
+}
+
+/* Of values that are several parameters' gradient. */
+static bool *shared_sums(const Ctx *c) {
+    const Graph *g = c->b.g;
+    bool *taken = value_flags(g), *shared = value_flags(g);
+    for (int i = 0; i < g->params.n; i++) {
+        const Value *sum = sum_of(c, g->params.at[i]);
+        if (!sum || !stands_first(g->params.at[i])) continue;
+        shared[sum->id] = taken[sum->id];
+        taken[sum->id] = true;
+    }
+    return shared;
+}
+
+static int finish(Ctx *c) {
+    Graph *g = c->b.g;
+    const bool *shared = shared_sums(c);
+    Edit *e = edit_begin(g, c->b.p);
+    int reached = 0;
+    for (int i = 0; i < g->params.n; i++) {
+        Param *param = g->params.at[i];
+        Value *sum = sum_of(c, param);
+        if (!sum) continue;
+        param->reached = true;
+        reached++;
+        if (!stands_first(param)) continue;
+        param->grad = own_bytes(c, sum) && !shared[sum->id] ? sum : own_copy(c, e, param, sum);
+        param->grad->fused = param->fused;
+    }
+    edit_commit(e);
+    return reached;
+}
+
+void autodiff(Graph *g, Program *p) {
+    if (!p->loss) return;
+    Source src = p->loss->def ? p->loss->def->src : NOWHERE;
+    Ctx c = {.b = {.g = g, .p = p, .phase = BACKWARD}, .indexed = p->ops.n};
+    c.adjoint = NEW_ARRAY(g->arena, Adjoint, g->values.n + 1);
+    mark_params(&c);
+    c.uses = uses_new(g, p); /* no parameter has a gradient yet */
+    for (int i = 0; i < c.indexed; i++) mark_op(&c, p->ops.at[i]);
+    backward(&c, p);
+    int reached = finish(&c);
+    uses_free(c.uses);
+    if (!reached)
+        fail(src,
+             "the loss reaches no trainable parameter, so there is nothing to train; use the model's result in `loss` "
+             "(without nn.detach), and leave at least one of its parameters trainable: no nn.freeze, no requires_grad "
+             "= false");
+    remove_dead(g, p);
+}

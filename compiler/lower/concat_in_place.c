@@ -1,0 +1,39 @@
+/* Concat in place: results that the backward only joins into a larger tensor are written where they lie in it, by
+ * kernels that can, so that the join moves nothing. Relies on: the traits T_JOINS, T_ROWS_OUT and T_POINTWISE in
+ * ops.def. Relied on by: fuse (layouts of who reads the joined tensor), storages (an assemble op makes no event). */
+#include "lower.h"
+#include "lowering.h"
+
+/* Clones have tensors of their own, laid out as they come: only what is never cloned is placed. A parameter's gradient
+ * will itself be a piece, of its unit's buffer. */
+static bool may_place(const Uses *uses, const Op *join) {
+    if (join->kind != OP_concat || join->phase != BACKWARD || !value_contiguous(join->concat.y)) return false;
+    if (is_result(uses, join->concat.y)) return false;
+    for (int k = 0; k < join->nin; k++) {
+        const Value *v = join->concat.x[k];
+        bool own = !v->base && v->def && !v->state && uses_of(uses, v) == 1 && v->def->phase == BACKWARD;
+        if (!own || !op_is(v->def, T_ROWS_OUT | T_POINTWISE)) return false;
+    }
+    return true;
+}
+
+static void place_pieces(Op *join) {
+    Value *whole = join->concat.y;
+    int dim = (int)join->concat.dim;
+    int64_t at = 0;
+    for (int k = 0; k < join->nin; k++) {
+        Value *v = join->concat.x[k];
+        v->base = whole;
+        v->offset = at;
+        memcpy(v->stride, whole->stride, sizeof v->stride);
+        at += v->shape[dim] * whole->stride[dim];
+    }
+    join->kind = OP_assemble;
+}
+
+void concat_in_place(Graph *g, Program *p) {
+    Uses *uses = uses_new(g, p);
+    for (int i = 0; i < p->ops.n; i++)
+        if (may_place(uses, p->ops.at[i])) place_pieces(p->ops.at[i]);
+    uses_free(uses);
+}

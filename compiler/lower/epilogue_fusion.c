@@ -1,0 +1,118 @@
+/* Epilogue fusion: neighbouring ops become one where the table of patterns has a kernel for both, so that a value is
+ * rounded and moved once less. It looks at data and program order alone, never at a memory policy: what is combined is
+ * part of the program's numerics. Relies on: ir/patterns.c. Relied on by: fuse, recompute (clones combined ops whole).
+ */
+#include "../ir/patterns.h"
+#include "lower.h"
+#include "lowering.h"
+
+enum { REACH = 48 }; /* ops between the two */
+
+typedef struct {
+    Graph *g;
+    Program *p;
+    Uses *uses;
+    bool *written;
+} Ctx;
+
+static int at(const Ctx *c, const Op *op) {
+    return position(c->uses, op);
+}
+
+/* ── may the two meet? ──────────────────────────────────────────────────────────────────────────────────────────── */
+static bool available(const Ctx *c, const Value *v, int before) {
+    const Value *root = v->base ? v->base : v;
+    return (!v->def || at(c, v->def) < before) && (!root->def || at(c, root->def) < before);
+}
+
+/* `then` moves up to `first`: all that it reads besides first's results is there already. Views of those follow. */
+static bool may_rise(const Ctx *c, const Op *first, const Op *then) {
+    for (int k = 0; k < then->nin; k++) {
+        const Value *v = then->in[k], *root = v && v->base ? v->base : v;
+        if (v && root->def != first && !available(c, v, at(c, first))) return false;
+    }
+    return true;
+}
+
+/* `first` moves down to `then`: nothing in between reads its results. */
+static bool may_sink(const Ctx *c, const Op *first, const Op *then) {
+    for (int k = 0; k < first->nout; k++)
+        for (const User *u = users_of(c->uses, first->out[k]); u; u = u->next)
+            if (at(c, u->op) < at(c, then)) return false;
+    return true;
+}
+
+static bool may_meet(const Ctx *c, const Pattern *p, const Op *first, const Op *then) {
+    int apart = at(c, then) - at(c, first);
+    if (apart <= 0 || (!p->across && (apart > REACH || first->phase != then->phase))) return false;
+    if (reads_flagged(first, c->written) || reads_flagged(then, c->written)) return false;
+    return p->early ? may_rise(c, first, then) : may_sink(c, first, then);
+}
+
+/* ── meeting ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* Nothing but the op that reads v reads its bytes; where v is a view, that one stands between. */
+static bool read_alone(const Ctx *c, const Value *v) {
+    const Value *root = v->base ? v->base : v;
+    bool once = root == v || (uses_of(c->uses, root) == 1 && uses_through_views(c->uses, root) == 1);
+    return once && uses_of(c->uses, v) == 1;
+}
+
+static bool meet(Ctx *c, const Pattern *p, Op *first, Op *then, int operand) {
+    if (!may_meet(c, p, first, then)) return false;
+    bool alone = read_alone(c, then->in[operand]);
+    uses_remove(c->uses, first);
+    uses_remove(c->uses, then);
+    bool merged = p->merge(c->g, first, then, operand, alone);
+    uses_add(c->uses, first);
+    if (!merged) {
+        uses_add(c->uses, then);
+        return false;
+    }
+    for (int k = 0; k < first->nout; k++) first->out[k]->def = first;
+    int from = at(c, first), to = at(c, then);
+    c->p->ops.at[from] = c->p->ops.at[to] = NULL;
+    c->p->ops.at[p->early ? from : to] = first;
+    uses_place(c->uses, first, p->early ? from : to);
+    return true;
+}
+
+/* The op that reads the same value as operand k of `then`, before it. */
+static Op *sibling(const Ctx *c, const Pattern *p, const Op *then, int k) {
+    for (int i = at(c, then) - 1; i >= 0 && i >= at(c, then) - REACH; i--) {
+        Op *op = c->p->ops.at[i];
+        if (!op || op->kind != p->first) continue;
+        for (int j = 0; j < op->nin; j++)
+            if (op->in[j] && value_root(op->in[j]) == value_root(then->in[k])) return op;
+    }
+    return NULL;
+}
+
+static void try_all(Ctx *c, const Pattern *p, Op *then) {
+    for (int k = 0; k < then->nin; k++) {
+        if (!then->in[k]) continue;
+        Op *first = p->chain ? value_root(then->in[k])->def : sibling(c, p, then, k);
+        if (first && first != then && first->kind == p->first && meet(c, p, first, then, k)) return;
+    }
+}
+
+static void fuse_where(Graph *g, Program *p, bool traced) {
+    Ctx c = {g, p, uses_new(g, p), written_states(g, p)};
+    for (int t = 0; t < npatterns; t++) {
+        if (patterns[t].traced != traced) continue;
+        for (int i = 0; i < p->ops.n; i++)
+            if (p->ops.at[i] && p->ops.at[i]->kind == patterns[t].then) try_all(&c, &patterns[t], p->ops.at[i]);
+    }
+    int kept = 0;
+    for (int i = 0; i < p->ops.n; i++)
+        if (p->ops.at[i]) p->ops.at[kept++] = p->ops.at[i];
+    p->ops.n = kept;
+    uses_free(c.uses);
+}
+
+void epilogue_fusion_traced(Graph *g, Program *p) {
+    fuse_where(g, p, true);
+}
+
+void epilogue_fusion(Graph *g, Program *p) {
+    fuse_where(g, p, false);
+}

@@ -1,0 +1,423 @@
+/* fuse: gives kernels the layouts they take, and gathers pointwise ops into groups, each one generated kernel. After
+ * this, numerics are frozen: which ops share a kernel no longer depends on any memory policy. Relies on: the traits in
+ * ops.def, Op.region from the trace, remove_dead. Relied on by: recompute (clones groups whole), shard, the emitter
+ * (Op.body, Op.group). */
+#include "../ir/build.h"
+#include "lower.h"
+#include "lowering.h"
+
+enum { MAX_GROUP_IN = 10, MAX_GROUP_OUT = 6, MAX_GROUP_BODY = 48, WINDOW = 32 };
+
+/* ── layouts ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+    Builder b;
+    Op *user;
+    const bool *written;
+    Value **copy; /* by Value.id: a contiguous one, if there is */
+} Layouts;
+
+/* One copy of a value serves every later op, unless the value is a state that changes in between. */
+static Value *contiguous(Layouts *l, Value *v) {
+    if (l->copy[v->id]) return l->copy[v->id];
+    Value *copy = build1(&l->b, OP_copy, v);
+    join_region(copy->def, l->user);
+    if (!l->written[value_root(v)->id]) l->copy[v->id] = copy;
+    return copy;
+}
+
+static Value *transposed(Layouts *l, Value *v) {
+    int perm[MAX_DIMS];
+    for (int d = 0; d < v->dims; d++) perm[d] = d;
+    perm[v->dims - 2] = v->dims - 1;
+    perm[v->dims - 1] = v->dims - 2;
+    Value *t = build_transpose(&l->b, v, perm);
+    join_region(t->def, l->user);
+    return t;
+}
+
+static bool unit_rows(const Value *v) {
+    return !v->dims || v->shape[v->dims - 1] == 1 || v->stride[v->dims - 1] == 1;
+}
+
+/* A matrix as BLAS takes it: `inner` runs with stride 1, `outer` with a leading dimension that is long enough. */
+static bool is_matrix(const Value *v, int outer, int inner) {
+    int64_t n = v->shape[inner];
+    return (n == 1 || v->stride[inner] == 1) && (v->shape[outer] == 1 || v->stride[outer] >= n);
+}
+
+/* Dims 0 .. last are one dim with the stride of `last`. */
+static bool folds(const Value *v, int last) {
+    int64_t stride = v->stride[last] * v->shape[last];
+    for (int d = last - 1; d >= 0; d--) {
+        if (v->shape[d] != 1 && v->stride[d] != stride) return false;
+        stride *= v->shape[d];
+    }
+    return true;
+}
+
+/* A matrix of a product: as it stands, or transposed with its flag turned, or copied. `rows`: its leading dims are to
+ * fold into its rows. */
+static Value *lay_out_matrix(Layouts *l, Value *v, int64_t *trans, bool rows) {
+    int row = v->dims - 2, col = v->dims - 1;
+    if (v->dims < 2) return v;
+    if (is_matrix(v, row, col) && (!rows || *trans || folds(v, row))) return v;
+    if (rows || !is_matrix(v, col, row)) return contiguous(l, v);
+    *trans ^= 1;
+    return transposed(l, v);
+}
+
+static void lay_out_product(Layouts *l, Op *op) {
+    bool rows = op->matmul.b->dims == 2 && op->matmul.a->dims > 2;
+    op->matmul.a = lay_out_matrix(l, op->matmul.a, &op->matmul.trans_a, rows);
+    op->matmul.b = lay_out_matrix(l, op->matmul.b, &op->matmul.trans_b, false);
+}
+
+static void lay_out(Layouts *l, Op *op) {
+    unsigned any = T_POINTWISE | T_VIEW | T_STRIDED | T_ASSEMBLE | T_COLLECTIVE | T_COPY;
+    if (op_is(op, any)) return;
+    l->user = op;
+    build_for(&l->b, op, "l");
+    l->b.phase = op->phase;
+    l->b.origin = op->origin;
+    bool product = op->kind == OP_matmul;
+    if (product) lay_out_product(l, op);
+    for (int k = product ? SLOT(matmul, bias) : 0; k < op->nin; k++) {
+        Value *v = op->in[k];
+        if (!v || op_updates(op, k)) continue;
+        if (op_is(op, T_ROWS) ? !unit_rows(v) : !value_contiguous(v)) op->in[k] = contiguous(l, v);
+    }
+}
+
+static void layouts(Graph *g, Program *p) {
+    Layouts l = {.b = {.g = g, .p = p}, .written = written_states(g, p)};
+    l.copy = NEW_ARRAY(g->arena, Value *, g->values.n + 1);
+    Program old = *p;
+    memset(&p->ops, 0, sizeof p->ops);
+    for (int i = 0; i < old.ops.n; i++) {
+        lay_out(&l, old.ops.at[i]);
+        push(&p->ops, g->arena, old.ops.at[i]);
+    }
+}
+
+/* ── what both steps below know of an op ────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+    int index; /* in the op list */
+    bool done;
+    bool tied; /* reads a state that changes: keeps its place */
+    Module *unit;
+    struct Fusion *fusion; /* the group that it is a member of */
+} Node;
+
+typedef struct {
+    Graph *g;
+    Program *p, old;
+    Uses *uses;             /* outside the group of the value's op, once it has one */
+    Node *node;             /* by Op.serial */
+    struct Fusion **reader; /* by Value.id: the last group that read it */
+} Ctx;
+
+static Node *node_of(const Ctx *c, const Op *op) {
+    return &c->node[op->serial];
+}
+static bool is_pointwise(const Op *op) {
+    return op_is(op, T_POINTWISE) && op->kind != OP_fused;
+}
+
+/* May the two be members of one group? Regions are recomputed whole, units are gathered apart. */
+static bool compatible(const Ctx *c, const Op *a, const Op *b) {
+    const Node *x = node_of(c, a), *y = node_of(c, b);
+    return !x->tied && !y->tied && a->phase == b->phase && a->region == b->region && x->unit == y->unit &&
+           same_shape(op_result(a), op_result(b));
+}
+
+static Op *maker(const Value *operand) { /* NULL: none is there, or nothing makes it */
+    return operand ? operand->def : NULL;
+}
+
+static Ctx begin(Graph *g, Program *p) {
+    const bool *written = written_states(g, p);
+    Ctx c = {.g = g, .p = p, .uses = uses_new(g, p)};
+    c.node = NEW_ARRAY(g->arena, Node, g->nops + 1);
+    c.reader = NEW_ARRAY(g->arena, struct Fusion *, g->values.n + 1);
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        *node_of(&c, op) = (Node){.index = i, .unit = unit_module(op->module), .tied = reads_flagged(op, written)};
+    }
+    return c;
+}
+
+/* ── order: views right before their first user, pointwise ops near their producers ─────────────────────────────── */
+/* Operands that are views come first; anything else is there already. */
+static void put(Ctx *c, Op *op) {
+    if (node_of(c, op)->done) return;
+    node_of(c, op)->done = true;
+    for (int k = 0; k < op->nin; k++)
+        if (maker(op->in[k])) put(c, maker(op->in[k]));
+    push(&c->p->ops, c->g->arena, op);
+}
+
+static bool ready(const Ctx *c, const Op *op) {
+    for (int k = 0; k < op->nin; k++) {
+        const Op *def = maker(op->in[k]);
+        while (def && op_is(def, T_VIEW) && !node_of(c, def)->done) def = maker(op_operand(def));
+        if (def && !node_of(c, def)->done) return false;
+    }
+    return true;
+}
+
+/* After a pointwise op, those of its users that could join its group and have all they need: chains of gradients of one
+ * tensor come together although the backward of other ops stands between them in the list. */
+static void pull_users(Ctx *c, Op *first) {
+    VEC(Op *) work = {0};
+    push(&work, c->g->arena, first);
+    for (int w = 0; w < work.n; w++) {
+        const Op *op = work.at[w];
+        int last = node_of(c, op)->index + WINDOW;
+        for (const User *u = users_of(c->uses, op_result(op)); u && node_of(c, u->op)->index <= last; u = u->next) {
+            if (u->value != op_result(op) || node_of(c, u->op)->done) continue;
+            if (!is_pointwise(u->op) || !compatible(c, op, u->op) || !ready(c, u->op)) continue;
+            put(c, u->op);
+            push(&work, c->g->arena, u->op);
+        }
+    }
+}
+
+static void reorder(Ctx *c) {
+    c->old = *c->p;
+    memset(&c->p->ops, 0, sizeof c->p->ops);
+    int n = c->old.ops.n, flushed = 0;
+    for (int i = 0; i <= n; i++) {
+        Op *op = i < n ? c->old.ops.at[i] : NULL;
+        if (!op || op->phase != c->old.ops.at[flushed]->phase) /* views stay within their phase */
+            for (; flushed < i; flushed++) put(c, c->old.ops.at[flushed]);
+        if (!op || op_is(op, T_VIEW) || node_of(c, op)->done) continue;
+        put(c, op);
+        if (is_pointwise(op)) pull_users(c, op);
+    }
+}
+
+/* ── groups ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* A group is emitted where its last member stands, and is closed to more members as soon as an op outside uses one of
+ * its results. So everything that a member needs stands before that place and everything that depends on a member after
+ * it: no path leaves a group and comes back, and the list stays a valid order. */
+typedef struct Fusion {
+    VEC(Op *) members;
+    Value *in[MAX_GROUP_IN];
+    int nin, nout; /* nout: results that something outside the members so far reads */
+    int last;
+    bool closed;
+} Fusion;
+
+static Fusion *group_of(const Ctx *c, const Value *operand) {
+    const Op *def = maker(operand);
+    return def ? node_of(c, def)->fusion : NULL;
+}
+
+static bool reads(const Fusion *f, const Value *v) {
+    for (int k = 0; k < f->nin; k++)
+        if (f->in[k] == v) return true;
+    return false;
+}
+
+/* The operands of op that are made in f are used less outside once op is inside. */
+static int freed_results(const Ctx *c, const Fusion *f, const Op *op) {
+    int freed = 0;
+    for (int k = 0; k < op->nin; k++) {
+        int here = 0;
+        bool first = true;
+        for (int j = 0; j < op->nin; j++) {
+            here += op->in[j] == op->in[k];
+            first &= j >= k || op->in[j] != op->in[k];
+        }
+        if (first && group_of(c, op->in[k]) == f) freed += uses_of(c->uses, op->in[k]) == here;
+    }
+    return freed;
+}
+
+static bool may_join(const Ctx *c, const Fusion *f, const Op *op, int pos) {
+    if (!f || f->closed || pos - f->last > WINDOW || f->members.n >= MAX_GROUP_BODY) return false;
+    if (!compatible(c, f->members.at[0], op)) return false;
+    int nin = f->nin;
+    for (int k = 0; k < op->nin; k++) {
+        bool again = false;
+        for (int j = 0; j < k; j++) again |= op->in[j] == op->in[k];
+        nin += !again && group_of(c, op->in[k]) != f && !reads(f, op->in[k]);
+    }
+    return nin <= MAX_GROUP_IN && f->nout - freed_results(c, f, op) + 1 <= MAX_GROUP_OUT;
+}
+
+/* The group of a producer, the latest first; else one that reads the same tensor. */
+static Fusion *choose(const Ctx *c, const Op *op, int pos) {
+    Fusion *best = NULL;
+    for (int pass = 0; pass < 2 && !best; pass++)
+        for (int k = 0; k < op->nin; k++) {
+            Fusion *f = pass ? c->reader[op->in[k]->id] : group_of(c, op->in[k]);
+            if (may_join(c, f, op, pos) && (!best || f->last > best->last)) best = f;
+        }
+    return best;
+}
+
+static void join(Ctx *c, Fusion *f, Op *op, int pos) {
+    f->nout -= freed_results(c, f, op);
+    for (int k = 0; k < op->nin; k++) {
+        Value *v = op->in[k];
+        if (group_of(c, v) == f)
+            uses_drop(c->uses, op, v);
+        else if (!reads(f, v))
+            f->in[f->nin++] = v;
+        c->reader[v->id] = f;
+    }
+    f->nout++;
+    f->last = pos;
+    node_of(c, op)->fusion = f;
+    push(&f->members, c->g->arena, op);
+}
+
+static void close_makers(const Ctx *c, const Op *op, const Fusion *but) {
+    for (int k = 0; k < op->nin; k++) {
+        Fusion *f = group_of(c, op->in[k]);
+        if (f && f != but) f->closed = true;
+    }
+}
+
+static void form_groups(Ctx *c) {
+    for (int i = 0; i < c->p->ops.n; i++) {
+        Op *op = c->p->ops.at[i];
+        Fusion *f = NULL;
+        if (is_pointwise(op)) {
+            f = choose(c, op, i);
+            if (!f) f = NEW(c->g->arena, Fusion);
+            join(c, f, op, i);
+        }
+        close_makers(c, op, f);
+    }
+}
+
+static Op *fused_op(Ctx *c, Fusion *f) {
+    const Op *first = f->members.at[0];
+    Op *op = new_op(c->g, OP_fused);
+    op->id = first->id;
+    op->module = first->module;
+    op->src = first->src;
+    op->phase = first->phase;
+    op->origin = first->origin;
+    op->call = first->call;
+    join_region(op, first);
+    op->body = f->members.at;
+    op->nbody = f->members.n;
+    op->nin = f->nin;
+    memcpy(op->in, f->in, sizeof(Value *) * (size_t)f->nin);
+    for (int m = 0; m < f->members.n; m++) {
+        Value *v = op_result(f->members.at[m]);
+        v->internal = !uses_of(c->uses, v);
+        if (v->internal) continue;
+        v->def = op;
+        op->out[op->nout++] = v;
+    }
+    return op;
+}
+
+static void emit_groups(Ctx *c) {
+    Program old = *c->p;
+    Groups *groups = groups_new(c->g);
+    memset(&c->p->ops, 0, sizeof c->p->ops);
+    for (int i = 0; i < old.ops.n; i++) {
+        Op *op = old.ops.at[i];
+        Fusion *f = node_of(c, op)->fusion;
+        if (f && f->last != i) continue;
+        if (f) {
+            op = fused_op(c, f);
+            set_group(groups, op);
+        }
+        push(&c->p->ops, c->g->arena, op);
+    }
+}
+
+void fuse(Graph *g, Program *p) {
+    layouts(g, p);
+    remove_dead(g, p);
+    Ctx c = begin(g, p);
+    reorder(&c);
+    form_groups(&c);
+    emit_groups(&c);
+    uses_free(c.uses);
+}
+
+/* ── numbers of groups ──────────────────────────────────────────────────────────────────────────────────────────── */
+struct Groups {
+    Graph *g;
+    Map *structures;
+    VEC(int) number; /* of each structure, in the map's order */
+};
+
+/* What a generated kernel knows of an operand; sizes and strides reach it at run time. */
+static void add_operand(Str *s, const Value *v) {
+    str_addf(s, "%s%d", dtype_name(v->dtype), v->dims);
+    if (value_contiguous(v))
+        str_add(s, "c");
+    else
+        for (int d = 0; d < v->dims; d++) str_add(s, v->stride[d] == 0 ? "b" : v->stride[d] == 1 ? "u" : "s");
+}
+
+/* Where a member's operand comes from: "i<k>" an operand of the group, "m<k>" the result of a member. */
+static void add_reference(Str *s, const Op *op, const Value *v) {
+    for (int k = 0; k < op->nin; k++)
+        if (op->in[k] == v) {
+            str_addf(s, " i%d", k);
+            return;
+        }
+    for (int b = 0; b < op->nbody; b++)
+        if (op_result(op->body[b]) == v) str_addf(s, " m%d", b);
+}
+
+static void add_member(Str *s, const Op *op, const Op *m) {
+    str_addf(s, "|%d", (int)m->kind);
+    for (int k = 0; k < m->nin; k++) add_reference(s, op, m->in[k]);
+    for (int k = 0; k < MAX_INTS; k++)
+        if (m->i[k]) str_addf(s, " %d=%lld", k, (long long)m->i[k]);
+    for (int k = 0; k < MAX_FLOATS; k++)
+        if (m->f[k] != 0) str_addf(s, " f%d=%a", k, m->f[k]);
+    str_addf(s, ">%s%s", dtype_name(op_result(m)->dtype), op_result(m)->internal ? "" : "!");
+}
+
+static const char *structure(Arena *a, const Op *op) {
+    Str s = {.arena = a};
+    str_addf(&s, "%d", op_result(*op->body)->dims);
+    for (int k = 0; k < op->nin; k++) {
+        str_add(&s, ",");
+        add_operand(&s, op->in[k]);
+    }
+    for (int b = 0; b < op->nbody; b++) add_member(&s, op, op->body[b]);
+    return s.s;
+}
+
+/* -1: none yet. */
+static int *number_of(Groups *t, const Op *op) {
+    int k = map_index(t->structures, structure(t->g->arena, op));
+    if (k == t->number.n) push(&t->number, t->g->arena, -1);
+    return &t->number.at[k];
+}
+
+static void learn(Groups *t, const Program *p) {
+    for (int i = 0; p && i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        if (op->kind == OP_fused && op->group >= 0) *number_of(t, op) = op->group;
+    }
+}
+
+Groups *groups_new(Graph *g) {
+    Groups *t = NEW(g->arena, Groups);
+    t->g = g;
+    t->structures = map_new(g->arena);
+    learn(t, g->train);
+    learn(t, g->eval);
+    learn(t, g->sample);
+    for (int i = 0; i < g->programs.n; i++) learn(t, g->programs.at[i]);
+    return t;
+}
+
+void set_group(Groups *t, Op *fused) {
+    int *number = number_of(t, fused);
+    if (*number < 0) *number = t->g->ngroups++;
+    fused->group = *number;
+}

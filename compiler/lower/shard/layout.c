@@ -1,0 +1,132 @@
+/* shard's flat layout: each unit's parameters in one buffer for those that train and one for the others; and the states
+ * of the build. Relies on: shard.h. Relied on by: shard.c. */
+#include "../../ir/policy.h"
+#include "schema/record.h"
+#include "shard.h"
+
+typedef VEC(Param *) Params;
+
+/* Appends p, and behind it without a gap the parameters that it is fused with, whose turn is its first part's. Returns
+ * the end.
+ */
+static int64_t append(Graph *g, const Unit *u, Params *flat, Param *p, int64_t at) {
+    const FusedParams *j = p->fused;
+    if (j && j->part[0] != p) return at;
+    at = round_up(at, flat_align(u, p));
+    for (int k = 0; k < (j ? j->n : 1); k++) {
+        Param *part = j ? j->part[k] : p;
+        part->flat_offset = at;
+        at += param_numel(part);
+        push(flat, g->arena, part);
+    }
+    return at;
+}
+
+/* Trainable parameters by optimizer group, then by first use; offsets do not depend on the world, only the tail does.
+ */
+void lay_out(Graph *g, Unit *u) {
+    int64_t at = 0;
+    Params flat = {0};
+    for (int group = 0; group < g->training->optimizer->groups.n; group++)
+        for (int i = 0; i < u->params.n; i++) {
+            Param *p = u->params.at[i];
+            if (trainable(p) && p->group == group) at = append(g, u, &flat, p, at);
+        }
+    u->numel = round_up(at, u->shards * slice_align(u));
+    at = 0;
+    for (int i = 0; i < u->params.n; i++)
+        if (!trainable(u->params.at[i])) at = append(g, u, &flat, u->params.at[i], at);
+    u->frozen_numel = round_up(at, u->shards * slice_align(u));
+    u->params.at = flat.at;
+    u->params.n = u->params.cap = flat.n;
+}
+
+static State *unit_state(Graph *g, Unit *u, StateClass c, const char *what, Dtype d, int64_t n, bool on_host) {
+    State *s = new_state(g, c, arena_printf(g->arena, "%s/%s", u->name, what), d, n, u);
+    s->on_host = s->value->on_host = on_host;
+    return s;
+}
+
+/* reshard_after_backward = false, where there is something to keep. */
+static bool stays_between(const Graph *g, const Unit *u) {
+    return g->training->accumulate > 1 && u->policy->stay_gathered &&
+           (u->shards > 1 || u->policy->offload_params || u->policy->all_gather);
+}
+
+/* Of reduced gradients over microbatches, as in FSDP2: that of the parameters, unless they were reduced in a wider one.
+ * What waits for its sum over replicas stays as it will be summed there. */
+static Dtype sum_dtype(const Unit *u) {
+    bool waits = u->policy->defer_all_reduce && u->replicas > 1;
+    return waits || dtype_size(u->dtype) <= dtype_size(u->reduce) ? u->reduce : u->dtype;
+}
+
+/* offload.params: every copy of the parameters lies in host memory. offload.optimizer: all that the update reads and
+ * writes but gradients does. Gathers read the wire shard; it is the master itself unless the two differ in dtype or
+ * place. An extension reads what is stored. Nor is there a wire shard on the host where the master comes up for the
+ * update anyway: gathers cast it, and in the backward it comes up once for both. */
+static void unit_states(Graph *g, Unit *u) {
+    const UnitPolicy *p = u->policy;
+    const Optimizer *o = g->training->optimizer;
+    int64_t n = u->numel / u->shards, frozen = u->frozen_numel / u->shards;
+    bool master_on_host = p->offload_params || p->offload_optimizer, cast = u->wire != u->dtype && !p->all_gather;
+    bool casts_often = p->offload_params && !u->host_update && g->training->accumulate == 1;
+    if (n) {
+        u->master = u->wire_shard = unit_state(g, u, S_MASTER, "master", u->dtype, n, master_on_host);
+        if ((cast && !casts_often) || p->offload_params != master_on_host)
+            u->wire_shard = unit_state(g, u, S_WIRE, "wire", p->all_gather ? u->dtype : u->wire, n, p->offload_params);
+        if (o->kind != OPT_SGD || o->momentum > 0)
+            u->m = unit_state(g, u, S_MOMENT1, "moment1", o->moment_dtype, n, p->offload_optimizer);
+        if (o->kind != OPT_SGD) u->v = unit_state(g, u, S_MOMENT2, "moment2", o->moment_dtype, n, p->offload_optimizer);
+        if (g->training->accumulate > 1 && !p->defer_sync)
+            u->grad = unit_state(g, u, S_GRAD, "gradient", sum_dtype(u), n, p->offload_grads);
+        if (g->training->accumulate > 1 && p->defer_sync)
+            u->whole_grad = unit_state(g, u, S_WHOLE_GRAD, "whole gradient", u->reduce, u->numel, false);
+        if (stays_between(g, u)) u->gathered[0] = unit_state(g, u, S_GATHERED, "gathered", u->wire, u->numel, false);
+    }
+    if (frozen) {
+        u->frozen = u->frozen_wire = unit_state(g, u, S_FROZEN, "frozen", u->dtype, frozen, p->offload_params);
+        if (cast) u->frozen_wire = unit_state(g, u, S_WIRE, "frozen wire", u->wire, frozen, p->offload_params);
+        if (stays_between(g, u))
+            u->gathered[1] = unit_state(g, u, S_GATHERED, "gathered frozen", u->wire, u->frozen_numel, false);
+    }
+}
+
+static void give_state(Graph *g, Value *v, StateClass c, const char *name) {
+    if (!v || v->state) return;
+    State *s = new_state(g, c, name, v->dtype, value_numel(v), NULL);
+    s->value = v;
+    v->state = s;
+}
+
+void make_states(Graph *g) {
+    g->record = new_state(g, S_RECORD, "record", INT64, SC_RECORD_BYTES / 8, NULL);
+    if (!g->metrics_state) g->metrics_state = new_state(g, S_METRICS, "metrics", FP32, SC_METRICS, NULL);
+    if (g->training->optimizer->kind != OPT_SGD) g->step_state = new_state(g, S_STEP, "adam step", INT64, 1, NULL);
+    for (int i = 0; i < g->inputs.n; i++) {
+        Input *in = g->inputs.at[i];
+        give_state(g, in->value, S_INPUT, in->name);
+        give_state(g, in->sample_value, S_INPUT, arena_printf(g->arena, "sample/%s", in->name));
+        in->state = in->value ? in->value->state : in->sample_value ? in->sample_value->state : NULL;
+    }
+    for (int i = 0; i < g->params.n; i++) {
+        Param *p = g->params.at[i];
+        if (!p->is_buffer) continue;
+        State *s = new_state(g, S_BUFFER, p->path, p->dtype, param_numel(p), NULL);
+        s->param = p;
+        if (p->value) { /* shaped as traced */
+            p->value->state = s;
+            s->value = p->value;
+        }
+    }
+    if (g->sample) {
+        const Value *v = g->sample->logits;
+        new_state(g, S_OUTPUT, "logits", FP32, v->shape[v->dims - 1], NULL);
+    }
+    for (int i = 0; i < g->units.n; i++) unit_states(g, g->units.at[i]);
+}
+
+State *state_of_class(const Graph *g, StateClass c) {
+    for (int i = 0; i < g->states.n; i++)
+        if (g->states.at[i]->cls == c) return g->states.at[i];
+    return NULL;
+}

@@ -1,0 +1,175 @@
+/* shard: lays each unit's parameters out in one flat buffer, creates the persistent states, and turns the traced
+ * training step into the programs of the build, with gathers before use, reduce-scatters after the last gradient, and
+ * one optimizer event per unit on the rank's shard. Relies on: units, autodiff (Param.reached, Param.grad), fuse
+ * (numbers of kernels), shard.h (its parts). Relied on by: pipeline.c; order derives storages and streams from it. */
+#include "shard.h"
+#include "../../ir/policy.h"
+#include "../lower.h"
+
+/* ── building ops of this pass ────────────────────────────────────────────────────────────────────────────────────────
+ */
+Op *unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, const OpParts *parts) {
+    Op *op = new_op(g, k);
+    op->parts = *parts;
+    for (int i = 0, slots = slot_count(op_info[k].operands); i < slots; i++)
+        if (op->in[i]) op->nin = i + 1;
+    op->id = id;
+    op->unit = u;
+    op->module = u ? u->module : g->root;
+    op->src = u ? u->policy->src : g->training->optimizer->src;
+    op->phase = phase;
+    op->stream = stream;
+    op->group = -1;
+    return op;
+}
+
+Op *collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, int comm, Value *x) {
+    OpParts parts = {.all_gather = {.x = x, .comm = comm, .ranks = g->comms.at[comm].n}}; /* as all have them */
+    return unit_op(g, k, u, id, phase, stream, &parts);
+}
+
+Value *add_out(Graph *g, Op *op, Dtype d, int64_t n) {
+    Value *v = new_value(g, d, 1, &n);
+    v->def = op;
+    op->out[op->nout++] = v;
+    return v;
+}
+
+Value *out_into(Graph *g, Op *op, State *s) {
+    Value *v = piece(g, s->value, 0, s->numel);
+    v->def = op;
+    return op->out[op->nout++] = v;
+}
+
+Value *piece(Graph *g, Value *of, int64_t at, int64_t n) {
+    int64_t stride = 1;
+    return new_view(g, of, 1, &n, &stride, at);
+}
+
+Op *fused_one(Ctx *c, Op *member, Dtype d) {
+    Value *x = op_operand(member);
+    Op *op = UNIT_OP(c->g, fused, member->unit, member->id, member->phase, member->stream, .x = {x});
+    member->out[member->nout++] = add_out(c->g, op, d, value_numel(x));
+    op->body = NEW_ARRAY(c->g->arena, Op *, 1);
+    op->body[op->nbody++] = member;
+    set_group(c->groups, op);
+    return op;
+}
+
+Op *store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, bool add, int64_t at, Unit *u) {
+    return UNIT_OP(g, store, u, id, phase, COMPUTE, .value = from, .state = to, .add = add, .at = at);
+}
+
+/* ── metrics ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void insert(Graph *g, Program *p, int pos, Op *op) {
+    push(&p->ops, g->arena, op);
+    memmove(p->ops.at + pos + 1, p->ops.at + pos, sizeof *p->ops.at * (size_t)(p->ops.n - 1 - pos));
+    p->ops.at[pos] = op;
+}
+
+static int loss_position(const Program *p) { /* right after the op that makes the loss */
+    for (int i = 0; i < p->ops.n; i++)
+        for (int k = 0; k < p->ops.at[i]->nout; k++)
+            if (p->ops.at[i]->out[k] == p->loss) return i + 1;
+    return p->ops.n;
+}
+
+/* The loss goes where nn.log_metric's numbers go. The first program of a step begins with zeros: all slots are summed
+ * over the ranks at its end, also those that it does not write. Returns the op that stores the loss. */
+static Op *metrics(Graph *g, Program *p, bool add) {
+    Value *slots = g->metrics_state->value;
+    for (int i = 0; i < p->ops.n; i++) { /* nn.log_metric */
+        Op *op = p->ops.at[i];
+        if (op->kind == OP_store && op->store.state == slots) op->store.add = add;
+    }
+    Op *unscaled = scale_undo(g, p);
+    Op *loss = store_op(g, unscaled ? unscaled->scale.y : p->loss, slots, "m_loss", FORWARD, add, SLOT_LOSS, NULL);
+    int at = loss_position(p);
+    insert(g, p, at, loss);
+    if (unscaled) insert(g, p, at, unscaled);
+    if (add) return loss;
+    insert(g, p, 0, UNIT_OP(g, zero, NULL, "m_zero", FORWARD, COMPUTE, .state = slots));
+    return loss;
+}
+
+static void sum_metrics(Ctx *c) {
+    Value *slots = c->g->metrics_state->value;
+    if (c->g->world == 1) return;
+    edit_before(c->edit, c->p->ops.n, /* nothing waits for it */
+                collective(c->g, OP_all_reduce, NULL, "m_sum", OPTIMIZER, REDUCE, COMM_WORLD, slots));
+}
+
+/* ── programs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static Ctx begin(Graph *g, Program *p, Role role) {
+    return (Ctx){.g = g,
+                 .p = p,
+                 .role = role,
+                 .keeping = role != ALONE,
+                 .edit = edit_begin(g, p),
+                 .uses = NEW_ARRAY(g->arena, Use, g->units.n),
+                 .groups = groups_new(g)};
+}
+
+static void commit(Ctx *c) {
+    edit_commit(c->edit);
+    push(&c->g->programs, c->g->arena, c->p);
+}
+
+static void micro(Graph *g, const char *name, Role role) {
+    Value *const *twins;
+    Program *p = clone_program(g, g->train, name, &twins);
+    Value **grads = NEW_ARRAY(g->arena, Value *, g->params.n);
+    for (int i = 0; i < g->params.n; i++)
+        if (trainable(g->params.at[i]) && g->params.at[i]->grad) grads[i] = twins[g->params.at[i]->grad->id];
+    Op *loss = metrics(g, p, role == MIDDLE || role == LAST);
+    Ctx c = begin(g, p, role);
+    place_gradients(&c, grads);
+    use_params(&c);
+    p->loss = loss->store.value;
+    reduce_gradients(&c, grads);
+    if (role == ALONE || role == LAST) {
+        sum_metrics(&c);
+        optimizer(&c);
+    }
+    commit(&c);
+}
+
+static void eval(Graph *g) {
+    Program *p = clone_program(g, g->eval, "eval", NULL);
+    Op *loss = metrics(g, p, false);
+    Ctx c = begin(g, p, ALONE);
+    use_params(&c);
+    p->loss = loss->store.value;
+    sum_metrics(&c);
+    commit(&c);
+}
+
+/* Of all logits only those of one position are kept: record.position says which. */
+static void sample(Graph *g) {
+    Program *p = clone_program(g, g->sample, "sample", NULL);
+    Value *state = state_of_class(g, S_OUTPUT)->value;
+    Op *pick = UNIT_OP(g, pick, NULL, "logits", FORWARD, COMPUTE, .logits = p->logits, .state = state);
+    insert(g, p, p->ops.n, pick);
+    Ctx c = begin(g, p, ALONE);
+    use_params(&c);
+    p->logits = pick->pick.logits;
+    commit(&c);
+}
+
+void shard(Graph *g) {
+    for (int i = 0; i < g->units.n; i++) lay_out(g, g->units.at[i]);
+    make_states(g);
+    init_program(g);
+    start_program(g);
+    if (g->training->accumulate == 1) {
+        micro(g, "micro", ALONE);
+    } else {
+        micro(g, "micro_first", FIRST);
+        micro(g, "micro", MIDDLE);
+        micro(g, "micro_last", LAST);
+    }
+    if (g->eval) eval(g);
+    if (g->sample) sample(g);
+}

@@ -1,0 +1,93 @@
+/* What the files of the shard pass share: units' parts in a program, programs in the making, ops of this pass.
+ * Relies on: edit.h, lowering.h.
+ * Relied on by: shard.c, shard_*.c alone. */
+#ifndef SHARDC_SHARD_H
+#define SHARDC_SHARD_H
+
+#include "../../ir/build.h"
+#include "../../ir/training.h"
+#include "../edit.h"
+#include "../lowering.h"
+
+enum { SLOT_LOSS = 0, SLOT_GRAD_NORM = 1 }; /* of S_METRICS */
+
+typedef enum { ALONE, FIRST, MIDDLE, LAST } Role; /* of a program within the step; eval and sample are alone */
+
+typedef struct {       /* of one unit in one program */
+    Value *full[2][2]; /* [trainable, frozen][forward, backward]: what operands are views of */
+    Value *piece[2];   /* what reshard_after_forward = n keeps of them after the forward */
+    int last_use;      /* position of the last op that reads a parameter */
+    int last_forward;  /* likewise, in the forward; -1: none does */
+    int turn, nth;     /* gather.c: when it was used last, and how often it was gathered again for the backward */
+    Phase phase;
+    int first_grad, last_grad;
+    Value *flat_grad;              /* what the backward writes (of a sparse table: would); NULL: no gradients here */
+    Value *shard_grad, *kept_grad; /* reduced; as the optimizer finds it, which may be in host memory */
+} Use;
+
+typedef struct { /* one program in the making */
+    Graph *g;
+    Program *p;
+    Role role;
+    bool keeping; /* a microbatch: units may stay gathered for the next one */
+    int turn;     /* gather.c: units taking turns */
+    const Unit *turn_of;
+    Edit *edit;
+    Use *uses; /* by Unit.id */
+    Groups *groups;
+} Ctx;
+
+/* Trained: the loss reaches it. */
+static inline bool trainable(const Param *p) {
+    return p->reached && p->requires_grad && !p->is_buffer;
+}
+
+/* ── ops of this pass ────────────────────────────────────────────────────────────────────────────────────────────── */
+Op *unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, const OpParts *parts);
+/* UNIT_OP(g, zero, u, id, INIT, COMPUTE, .state = v) */
+#define UNIT_OP(g, op, u, id, phase, stream, ...)                                                                      \
+    unit_op(g, OP_##op, u, id, phase, stream, &(OpParts){.op = {__VA_ARGS__}})
+Value *add_out(Graph *g, Op *op, Dtype d, int64_t n);
+Value *out_into(Graph *g, Op *op, State *s); /* a result that is the state's bytes */
+Value *piece(Graph *g, Value *of, int64_t at, int64_t n);
+/* A collective of one of the graph's groups. */
+Op *collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, int comm, Value *x);
+/* A fused group of one pointwise op, which has no result yet: member(x) as d. */
+Op *fused_one(Ctx *c, Op *member, Dtype d);
+Op *store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, bool add, int64_t at, Unit *u);
+
+/* ── layout.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
+void lay_out(Graph *g, Unit *u); /* the unit's flat buffers */
+void make_states(Graph *g);
+State *state_of_class(const Graph *g, StateClass c);
+
+/* ── gather.c, gradients.c, optimizer.c: parts of a program in the making ───────────────────────────
+ */
+void use_params(Ctx *c);                     /* gathers; operands become views of what was gathered */
+void place_gradients(Ctx *c, Value **grads); /* into the units' flat buffers; grads: by Param.id */
+void reduce_gradients(Ctx *c, Value **grads);
+void optimizer(Ctx *c);
+
+/* ── sparse.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
+Value *exchange_rows(Ctx *c, Unit *u, const Use *use); /* the rank's slice of a sparse table's gradient */
+
+/* ── scaler.c: nothing where there is no scaler ─────────────────────────────────────────────────────────────────
+ */
+static inline Value *scaler_of(const Graph *g) {
+    return g->training->scaler ? g->scaler_state->value : NULL;
+}
+Op *scale_update(Graph *g, Value *coefficient); /* the last event of a step */
+Op *scale_undo(Graph *g, const Program *p);     /* the loss over its scale, if the loss function scaled it; else NULL */
+void scale_init(Graph *g, Program *init);       /* the scale to begin with */
+
+/* ── extension.c ───────────────────────────────────────────────────────────────────────────────────────────── */
+int64_t flat_align(const Unit *u, const Param *p); /* where p may begin, where a slice may end */
+int64_t slice_align(const Unit *u);
+/* The unit's parameters, gathered by the extension of its policy; `shard` lies on the device. */
+Value *gather_extended(Ctx *c, Unit *u, Value *shard, bool frozen, const char *id, Phase phase, State *into, int pos);
+
+/* ── init.c ───────────────────────────────────────────────────────────────────────────────────────────────── */
+void init_program(Graph *g);
+void start_program(Graph *g);
+
+#endif

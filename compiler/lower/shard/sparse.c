@@ -1,0 +1,29 @@
+/* shard's gradients of sparse tables (nn.Embedding { sparse = true }): ranks exchange the rows that their tokens made
+ * and the tokens themselves, and each adds up its slice. Relies on: shard.h; conflicts.c (one lookup reads the table,
+ * and nothing else does); autodiff (its gradient is one op of rows by index). Relied on by: gradients.c. */
+#include "shard.h"
+
+static Value *of_all_ranks(Ctx *c, Unit *u, const Use *use, Value *v, const char *what) {
+    if (c->g->world == 1) return v;
+    const char *id = arena_printf(c->g->arena, "x%d%s", u->id, what);
+    Op *op = collective(c->g, OP_all_gather, u, id, BACKWARD, REDUCE, COMM_WORLD, v);
+    edit_after(c->edit, use->last_grad, op);
+    return add_out(c->g, op, v->dtype, value_numel(v) * c->g->world);
+}
+
+Value *exchange_rows(Ctx *c, Unit *u, const Use *use) {
+    const Op *sum = c->p->ops.at[use->last_grad];
+    const Value *table = use->flat_grad;
+    if (sum->kind != OP_embedding_grad || sum->embedding_grad.dw != table)
+        bug(sum->src, "the gradient of the sparse table of unit %s is no sum of rows", u->name);
+    edit_remove(c->edit, use->last_grad);
+    Value *index = of_all_ranks(c, u, use, sum->embedding_grad.index, "i");
+    Value *rows = of_all_ranks(c, u, use, sum->embedding_grad.g, "");
+    Op *op = UNIT_OP(c->g, coalesce, u, arena_printf(c->g->arena, "r%d", u->id), BACKWARD, COMPUTE, .index = index,
+                     .g = rows, .rows = table->shape[0], .cols = table->shape[1], .group = u->shards,
+                     .groups = u->replicas, .slice = u->numel / u->shards, .slices = u->shards);
+    op->module = sum->module;
+    op->src = sum->src;
+    edit_after(c->edit, use->last_grad, op);
+    return add_out(c->g, op, u->reduce, u->numel / u->shards);
+}

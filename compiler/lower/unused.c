@@ -1,0 +1,35 @@
+/* unused: what a model declares and no program uses, by path, for reports and for the start of a run.
+ * Relies on: autodiff (Param.reached), the front end (Module.unused), the programs of the build.
+ * Relied on by: report/unused.c, json.c. */
+#include "../ir/training.h"
+#include "lower.h"
+
+static void add(Plan *p, Unused kind, const char *path) {
+    push(&p->unused[kind], p->arena, path);
+}
+
+static bool reads(const Program *p, const Input *in) {
+    for (int i = 0; i < p->ops.n; i++)
+        for (int k = 0; k < p->ops.at[i]->nin; k++) {
+            Value *operand = p->ops.at[i]->in[k];
+            const Value *v = operand ? value_root(operand) : NULL;
+            if (!v) continue;
+            if (v == in->value || v == in->sample_value || (in->state && v->state == in->state)) return true;
+        }
+    return false;
+}
+
+void unused(Plan *plan) {
+    const Graph *g = plan->graph;
+    for (int i = 0; i < g->params.n; i++) {
+        const Param *x = g->params.at[i];
+        if (!x->reached && x->requires_grad && !x->is_buffer) add(plan, UNREACHED_PARAMS, x->path);
+    }
+    for (int i = 0; i < g->inputs.n; i++) {
+        bool read = false;
+        for (int k = 0; k < g->programs.n && !read; k++) read = reads(g->programs.at[k], g->inputs.at[i]);
+        if (!read) add(plan, UNREAD_INPUTS, g->inputs.at[i]->name);
+    }
+    for (int i = 0; i < g->modules.n; i++)
+        if (g->modules.at[i]->unused) add(plan, UNCALLED_MODULES, g->modules.at[i]->path);
+}

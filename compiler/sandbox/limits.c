@@ -1,0 +1,138 @@
+/* Limits on what a Lua file may take: processor time, memory, printed text. What goes beyond ends the compilation with
+ * a message at the file's line that names the option which allows more. Relies on: sandbox.h, a timer of the process.
+ * Relied on by: sandbox.c, lib.c (print), cli/ (--limit). */
+#include "../base/diagnostics.h"
+#include "sandbox.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+enum {
+    MOST = 1 << 20,      /* of a limit */
+    HOOK_EVERY = 100000, /* instructions */
+    TICK_US = 250000,    /* processor time that a function in C has to come back, when the time is over */
+    GC_FROM = 64 << 20,  /* bytes in use below which garbage stays: 100,000 events make 50 MiB in all */
+};
+
+static struct {
+    const char *key, *what, *question;
+    int64_t value;
+} limits[N_LIMITS] = {
+    /* A model of 100,000 events takes a second; the rest is for slow and busy machines. */
+    [LIMIT_TIME] = {"time", "s of processor time",
+                    "does a loop, a pattern (many *, + or - in a row) or a count have no end?", 30},
+    /* A traced op takes 2 KiB here, and up to 9 KiB in the whole compilation. */
+    [LIMIT_MEMORY] = {"memory", "MiB of memory for Lua's values and traced ops",
+                      "does a table, a string or the model's forward grow without end?", 1024},
+    [LIMIT_PRINT] = {"print", "KiB of printed text", "does a loop print without end?", 1024},
+};
+
+void sandbox_limit(const char *text) {
+    const char *equals = strchr(text, '=');
+    for (int k = 0; equals && k < N_LIMITS; k++) {
+        size_t n = (size_t)(equals - text);
+        if (strlen(limits[k].key) != n || strncmp(limits[k].key, text, n)) continue;
+        char *end;
+        long long x = strtoll(equals + 1, &end, 10);
+        if (end == equals + 1 || *end || x < 1 || x > MOST)
+            fail_usage("--limit %s: a whole number from 1 to %d is wanted", text, MOST);
+        limits[k].value = x;
+        return;
+    }
+    fail_usage("--limit %s: time=SECONDS, memory=MIB or print=KIB is wanted", text);
+}
+
+/* Also for a signal handler. */
+static int stop_text(char *out, size_t size, Limit k) {
+    long long most = limits[k].value;
+    return snprintf(out, size,
+                    "stopped: more than %lld %s; %s A model file only describes the model; --limit %s=%lld allows more",
+                    most, limits[k].what, limits[k].question, limits[k].key, most * 2);
+}
+
+_Noreturn void sandbox_stop(Source at, Limit k) {
+    char text[512];
+    stop_text(text, sizeof text, k);
+    fail(at, "%s", text);
+}
+
+/* ── memory ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* Where Lua is refused, it collects garbage and asks once more; closing variables may ask again. The first refusal of
+ * such a row tells where. */
+void *sandbox_alloc(void *ud, void *p, size_t old, size_t n) {
+    Sandbox *s = ud;
+    if (!p) old = 0; /* then it is a type tag */
+    size_t held = arena_held(s->arena) - s->held_before + s->used;
+    bool denied = n > old && held + (n - old) > (size_t)limits[LIMIT_MEMORY].value << 20;
+    if (denied && !s->denied && s->L) s->denied_at = lua_source(s->L);
+    if (n > old) s->denied = denied;
+    if (denied) return NULL;
+    void *q = NULL;
+    if (!n)
+        free(p);
+    else if (!(q = realloc(p, n)))
+        s->no_memory = true;
+    if (q || !n) s->used += n - old;
+    return q;
+}
+
+/* ── printed text ───────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+void sandbox_printed(lua_State *L, size_t bytes) {
+    Sandbox *s = sandbox_of(L);
+    s->printed += (int64_t)bytes;
+    if (s->printed > limits[LIMIT_PRINT].value << 10) sandbox_stop(lua_source(L), LIMIT_PRINT);
+}
+
+/* ── time ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static Sandbox *watched; /* the one that is open: a signal handler has no other way to it */
+
+static void count_hook(lua_State *L, lua_Debug *ar) {
+    Sandbox *s = sandbox_of(L);
+    if (s->used > GC_FROM && !lua_gc(L, LUA_GCISRUNNING)) lua_gc(L, LUA_GCRESTART);
+    if (s->time_over) sandbox_stop(lua_source(L), LIMIT_TIME);
+}
+
+/* What is called here may be called in a signal handler, or allocates nothing and takes no lock. */
+static void end_at(Source at) {
+    char text[1024];
+    int n = snprintf(text, sizeof text / 2, "%.400s:%d: ", at.file ? at.file : "shardc", at.line);
+    n += stop_text(text + n, sizeof text - (size_t)n - 1, LIMIT_TIME);
+    text[n++] = '\n';
+    temps_remove();
+    while (n > 0 && write(STDERR_FILENO, text, (size_t)n) < 0 && errno == EINTR) {}
+    _exit(1);
+}
+
+static void no_frames(int signal) {
+    end_at(watched->fallback);
+}
+
+/* C code (a pattern, a count) may never come back. The frames are whole unless a call is just being made. */
+static void end_now(const Sandbox *s) {
+    signal(SIGSEGV, no_frames);
+    end_at(lua_source(s->L));
+}
+
+/* The first tick stops Lua at its next instruction. */
+static void tick(int signal) {
+    Sandbox *s = watched;
+    if (!s) return;
+    if (s->time_over) end_now(s);
+    s->time_over = 1;
+    lua_sethook(s->L, count_hook, LUA_MASKCOUNT, 1);
+}
+
+void sandbox_watch(Sandbox *s) {
+    struct itimerval timer = {{0, s ? TICK_US : 0}, {s ? limits[LIMIT_TIME].value : 0, 0}};
+    struct sigaction a = {.sa_handler = s ? tick : SIG_DFL, .sa_flags = SA_RESTART};
+    watched = s;
+    if (s) lua_sethook(s->L, count_hook, LUA_MASKCOUNT, HOOK_EVERY);
+    if (s) sigaction(SIGPROF, &a, NULL);
+    setitimer(ITIMER_PROF, &timer, NULL);
+    if (!s) sigaction(SIGPROF, &a, NULL);
+}

@@ -1,0 +1,197 @@
+/* place: storages to offsets. Persistent states lie at the bottom of their arena, at the same offsets in every program;
+ * each program's storages are packed above them. Two share bytes only where every access of the one happens before
+ * every access of the other; place adds no edge. Relies on: order (storages, clocks), pack. Relied on by: pipeline.c;
+ * wait turns what was shared into waits. */
+#include "pack.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+static const int64_t EFFORT = 12000000; /* elementary steps of repair: some 0.15 s */
+
+typedef struct {
+    Plan *plan;
+    const Schedule *s;
+    int redzone;
+    int64_t base[N_ARENAS]; /* end of the persistent bytes */
+} Placer;
+
+/* ── persistent bytes ──────────────────────────────────────────────────────────────────────────────────────── */
+static void place_persistent(Placer *p) {
+    for (int i = 0; i < p->plan->nstorages; i++) {
+        Storage *s = &p->plan->storages[i];
+        if (s->program >= 0) continue;
+        int64_t *end = &p->base[s->arena];
+        s->offset = *end + p->redzone;
+        *end = s->offset + s->size;
+    }
+}
+
+/* ── items ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+    Item *items;
+    int *storage; /* of each item */
+    int n;
+} Items;
+
+/* One item per storage of the program in this arena. A guard belongs to the storage above it. */
+static Items items_of(const Placer *p, Arena *a, int program, ArenaKind arena, int *item) {
+    const Plan *plan = p->plan;
+    int n = 0;
+    for (int i = 0; i < plan->nstorages; i++) {
+        const Storage *s = &plan->storages[i];
+        item[i] = s->program == program && s->arena == arena && s->first >= 0 ? n++ : -1;
+    }
+    Items l = {NEW_ARRAY(a, Item, n + 1), NEW_ARRAY(a, int, n + 1), n};
+    for (int i = 0, k = 0; k < n; i++) {
+        const Storage *s = &plan->storages[i];
+        if (item[i] < 0) continue;
+        Item *x = &l.items[k++];
+        x->size = s->size + p->redzone;
+        x->first = s->first;
+        x->last = x->reach = s->last;
+        for (int k = 0; k < N_STREAMS; k++) x->begin[k] = INT_MAX;
+        l.storage[item[i]] = i;
+    }
+    return l;
+}
+
+static void fill_clocks(const Placer *p, int program, const Items *l, const int *item) {
+    const PlanProgram *prog = &p->plan->programs[program];
+    const Sequence *q = &p->s->programs[program];
+    for (int e = 0; e < prog->n; e++) {
+        const Event *ev = &prog->events[e];
+        for (int i = 0; i < ev->nreads + ev->nwrites; i++) {
+            int k = item[(i < ev->nreads ? ev->reads[i] : ev->writes[i - ev->nreads]).storage];
+            if (k < 0) continue;
+            Item *x = &l->items[k];
+            for (int s = 0; s < N_STREAMS; s++)
+                if (q->seen[e][s] < x->begin[s]) x->begin[s] = q->seen[e][s];
+            x->end[ev->stream] = q->position[e];
+        }
+    }
+}
+
+/* Items as each stream meets them: begins[s][k] is the latest beginning of an item that one of the first k events of
+ * stream s touches. */
+static int **find_begins(const Placer *p, Arena *a, int program, const Items *l, const int *item) {
+    const PlanProgram *prog = &p->plan->programs[program];
+    const Sequence *q = &p->s->programs[program];
+    int **begins = NEW_ARRAY(a, int *, N_STREAMS);
+    for (int s = 0; s < N_STREAMS; s++) {
+        begins[s] = NEW_ARRAY(a, int, q->length[s] + 1);
+        begins[s][0] = -1;
+    }
+    for (int e = 0; e < prog->n; e++) {
+        const Event *ev = &prog->events[e];
+        int *latest = &begins[ev->stream][q->position[e]];
+        *latest = latest[-1];
+        for (int i = 0; i < ev->nreads + ev->nwrites; i++) {
+            int k = item[(i < ev->nreads ? ev->reads[i] : ev->writes[i - ev->nreads]).storage];
+            if (k >= 0 && l->items[k].first > *latest) *latest = l->items[k].first;
+        }
+    }
+    return begins;
+}
+
+/* How far into the text something may begin that is not ordered after x: each stream may touch such things until it has
+ * seen x finished. */
+static void fill_reach(const Placer *p, Arena *a, int program, const Items *l, const int *item) {
+    const Sequence *q = &p->s->programs[program];
+    int **begins = find_begins(p, a, program, l, item);
+    for (int i = 0; i < l->n; i++) {
+        Item *x = &l->items[i];
+        for (int s = 0; s < N_STREAMS; s++) {
+            /* The first that has seen all of x finished: clocks only grow along a stream. */
+            int at = begins[s][FIRST(k, 0, q->length[s], clock_covers(q->seen[q->event[s][k]], x->end))];
+            if (at > x->reach) x->reach = at;
+        }
+    }
+}
+
+/* ── the bound ─────────────────────────────────────────────────────────────────────────────────────────────── */
+/* Any order of events that happens-before allows has items that are alive together, which can never share bytes: the
+ * most in any such order bounds the arena from below. Two are looked at: the text, and the text with reduces and
+ * offloads as late as they may end. */
+static int latest_issue(const Sequence *q, int e, int stream) { /* first event that relies on e's end; n: none */
+    int at = q->n;
+    for (int s = 0; s < N_STREAMS; s++) {
+        if (s == REDUCE || s == OFFLOAD) continue;
+        int k = FIRST(i, 0, q->length[s], q->seen[q->event[s][i]][stream] >= q->position[e]);
+        if (k < q->length[s] && q->event[s][k] < at) at = q->event[s][k];
+    }
+    return at;
+}
+
+/* Position of each event in the second order. */
+static int *late_positions(const PlanProgram *prog, const Sequence *q, Arena *a) {
+    int *key = NEW_ARRAY(a, int, q->n + 1), *place = NEW_ARRAY(a, int, q->n + 1), *at = NEW_ARRAY(a, int, 2 * q->n + 3);
+    for (int e = 0; e < q->n; e++) {
+        Stream s = prog->events[e].stream;
+        key[e] = s == REDUCE || s == OFFLOAD ? 2 * latest_issue(q, e, s) : 2 * e + 1;
+        at[key[e] + 1]++;
+    }
+    for (int k = 0; k < 2 * q->n + 2; k++) at[k + 1] += at[k];
+    for (int e = 0; e < q->n; e++) place[e] = at[key[e]]++;
+    return place;
+}
+
+static int64_t late_bound(const Placer *p, Arena *a, int program, const Items *l, const int *item) {
+    const PlanProgram *prog = &p->plan->programs[program];
+    const int *place = late_positions(prog, &p->s->programs[program], a);
+    Item *late = NEW_ARRAY(a, Item, l->n + 1);
+    for (int i = 0; i < l->n; i++) late[i] = (Item){.size = l->items[i].size, .first = prog->n, .last = -1};
+    for (int e = 0; e < prog->n; e++) {
+        const Event *ev = &prog->events[e];
+        for (int i = 0; i < ev->nreads + ev->nwrites; i++) {
+            int k = item[(i < ev->nreads ? ev->reads[i] : ev->writes[i - ev->nreads]).storage];
+            if (k < 0) continue;
+            if (place[e] < late[k].first) late[k].first = place[e];
+            if (place[e] > late[k].last) late[k].last = place[e];
+        }
+    }
+    int where;
+    return pack_bound(late, l->n, prog->n, &where);
+}
+
+/* ── a program ─────────────────────────────────────────────────────────────────────────────────────────────── */
+/* Bytes of an arena of which `height` is packed above the persistent ones, and the bound on it; guards included. */
+static void pack_program(Placer *p, int program, ArenaKind arena, int64_t known) {
+    PlanProgram *prog = &p->plan->programs[program];
+    Arena *a = arena_new();
+    int *item = NEW_ARRAY(a, int, p->plan->nstorages + 1), where;
+    Items l = items_of(p, a, program, arena, item);
+    fill_clocks(p, program, &l, item);
+    fill_reach(p, a, program, &l, item);
+    int64_t bound = pack_bound(l.items, l.n, prog->n, &where);
+    if (arena == ARENA_DEVICE) prog->peak_event = where;
+    bound = max64(bound, late_bound(p, a, program, &l, item));
+    int64_t height = pack(l.items, l.n, prog->n, &bound, known - p->base[arena] - p->redzone, EFFORT);
+    for (int i = 0; i < l.n; i++) p->plan->storages[l.storage[i]].offset = p->base[arena] + l.items[i].at + p->redzone;
+    int64_t outside = p->base[arena] ? p->base[arena] + p->redzone : l.n ? p->redzone : 0;
+    prog->bound[arena] = bound + outside;
+    prog->peak[arena] = height + outside;
+    arena_free(a);
+}
+
+/* Programs with most live bytes first: the others have whatever room these leave, and need no effort inside it. */
+static void place_arena(Placer *p, ArenaKind arena) {
+    Plan *plan = p->plan;
+    int64_t top = 0, bound = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < plan->nprograms; i++) {
+            if (program_trains(&plan->programs[i]) != (pass == 0)) continue;
+            pack_program(p, i, arena, top);
+            top = max64(top, plan->programs[i].peak[arena]);
+            bound = max64(bound, plan->programs[i].bound[arena]);
+        }
+    if (!plan->nprograms && p->base[arena]) top = bound = p->base[arena] + p->redzone;
+    plan->arena_bytes[arena] = top;
+    plan->bound_bytes[arena] = bound;
+}
+
+void place(Plan *plan, const Schedule *s, int redzone) {
+    Placer p = {plan, s, redzone, {0}};
+    place_persistent(&p);
+    for (int arena = 0; arena < N_ARENAS; arena++) place_arena(&p, (ArenaKind)arena);
+}

@@ -1,0 +1,59 @@
+/* The schedule as order leaves it: each stream's sequence, what must have finished before each event, and what may be
+ * relied upon to have finished. Relies on: plan.h. Relied on by: order, place and wait, and their tests. verify sees
+ * none of this. */
+#ifndef SHARDC_SCHEDULE_H
+#define SHARDC_SCHEDULE_H
+
+#include "../ir/device.h"
+#include "../ir/plan.h"
+
+/* A place in each stream: 0 before the stream's first event, k after its k-th. */
+typedef int Clock[N_STREAMS];
+
+typedef struct {
+    int from, to; /* events, from before to in the text */
+} Edge;
+typedef VEC(Edge) Edges;
+
+typedef struct {
+    int n;
+    int *position;         /* of an event in its stream, counted from 1 */
+    int *event[N_STREAMS]; /* by position - 1 */
+    int length[N_STREAMS];
+    Clock *must; /* direct predecessors on other streams that data and collective order require */
+    Clock *seen; /* what has finished when an event starts, if order edges are kept too: place may rely on it */
+} Sequence;
+
+typedef struct Schedule {
+    Sequence *programs; /* as Plan.programs */
+} Schedule;
+
+/* Storages, accesses and costs of every program, events still in the graph's order (storages.c). */
+void derive_storages(const Graph *g, Plan *plan);
+
+/* Pairs of events that touch the same bytes of one storage, one of them writing; pairs that follow from others may be
+ * missing. */
+void find_conflicts(Arena *a, const Plan *plan, int program, Edges *out);
+
+/* Schedule of a plan whose events stand in issue order. `conflicts` as above, `order` edges as order or a test wants
+ * them; also sets first and last of every storage. */
+Schedule *schedule_new(Plan *plan);
+void schedule_program(Schedule *s, Plan *plan, int program, const Edges *conflicts, const Edges *order);
+
+/* The passes; the graph is const. */
+Schedule *order(const Graph *g, const Device *d, Plan *plan); /* events in issue order (no waits), storages (no
+                                                                 offsets), accesses */
+void place(Plan *plan, const Schedule *s, int redzone);       /* offsets, arena bytes, bounds */
+void sync_streams(Plan *plan, const Schedule *s);             /* waits */
+
+static inline bool clock_covers(const Clock a, const Clock b) { /* a is at least as far as b everywhere */
+    for (int s = 0; s < N_STREAMS; s++)
+        if (a[s] < b[s]) return false;
+    return true;
+}
+static inline void clock_join(Clock a, const Clock b) {
+    for (int s = 0; s < N_STREAMS; s++)
+        if (a[s] < b[s]) a[s] = b[s];
+}
+
+#endif

@@ -1,0 +1,42 @@
+"""The compiler's folders know only those before them in ORDER: no include of a folder that comes later, so no circle between folders.
+
+Relies on: nothing. Relied on by: lint.sh, which prints what this says."""
+import os
+import re
+import sys
+
+ORDER = ["base", "ir", "sandbox", "lua", "frontend", "extension", "lower", "lower/shard", "cost", "schedule", "verify", "report", "emit",
+         "devices", "cli", ""]  # "": main.c and pipeline.c
+ROOT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "compiler")
+
+
+def included(path, name):
+    for start in (os.path.dirname(path), ROOT):
+        target = os.path.normpath(os.path.join(start, name))
+        if os.path.exists(target):
+            return target
+    return None  # the runtime's, or a library's
+
+
+def main():
+    bad = []
+    for folder, _, files in os.walk(ROOT):
+        for file in (f for f in files if f.endswith((".c", ".h", ".def"))):
+            path = os.path.join(folder, file)
+            own = os.path.relpath(folder, ROOT).replace(".", "", 1) if folder == ROOT else os.path.relpath(folder, ROOT)
+            if own not in ORDER:
+                bad.append("compiler/%s has no place in ORDER (tests/folders.py)" % own)
+                continue
+            for name in re.findall(r'#include "([^"]+)"', open(path, encoding="utf-8").read()):
+                target = included(path, name)
+                theirs = os.path.relpath(os.path.dirname(target), ROOT) if target else own
+                if theirs == ".":
+                    theirs = ""
+                if ORDER.index(theirs) > ORDER.index(own) and not (own == "cli" and theirs == ""):
+                    bad.append("%s includes %s: %s comes after %s (ORDER in tests/folders.py)"
+                               % (os.path.relpath(path, os.path.dirname(ROOT)), name, theirs or "pipeline", own))
+    print("\n".join(sorted(set(bad))), end="\n" if bad else "")
+    return 1 if bad else 0
+
+
+sys.exit(main())
