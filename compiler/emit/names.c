@@ -99,6 +99,10 @@ void add_place(Str *t, const Names *n, const Value *v) {
     if (!p && offset) str_addf(t, " + %lldLL", (long long)offset);
 }
 
+const char *storage_name(const Names *n, int storage) {
+    return n->storage[storage];
+}
+
 /* "g0f_y = 0x00864700, <98.0 KiB, g0f to e17b0>", and the parameters in it. */
 void put_names(const Names *n) {
     Str *out = n->e->out;

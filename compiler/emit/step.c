@@ -285,37 +285,6 @@ static void put_event(Text *t, const Event *x) {
     put_call(t);
 }
 
-/* What the awaited event made for this one: the first value it writes that this one reads. */
-static const Value *awaited_value(const Plan *plan, const Event *x, const Event *w) {
-    const Op *op = w->op_ir;
-    for (int i = 0; i < op->nout + op->nin; i++) {
-        const Value *v = i < op->nout ? op->out[i] : op->in[i - op->nout];
-        if (!v || (i >= op->nout && !updated(op, i - op->nout))) continue;
-        for (int k = 0; k < x->nreads; k++)
-            if (plan_storage(plan, v) == x->reads[k].storage) return v;
-    }
-    return NULL;
-}
-
-/* Why a wait is there. */
-static void add_wait_comment(Text *t, const Event *x, const Event *w) {
-    Str *c = &t->comment;
-    const Value *v = awaited_value(t->e->plan, x, w);
-    str_add(c, "/* ");
-    add_comment(c, w->op);
-    str_add(c, " ");
-    add_comment(c, w->module && w->module[0] ? w->module : t->e->g->name);
-    str_add(c, ": ");
-    if (v) {
-        str_add(c, value_str(t->e->a, v));
-        str_add(c, " ");
-        add_place(c, t->names, v);
-    } else {
-        str_add(c, w->comm >= 0 && x->comm >= 0 ? "collectives keep their order" : "its bytes are used again");
-    }
-    str_add(c, " */");
-}
-
 static void put_wait(Text *t, const Event *x, int awaited) {
     const Event *w = &t->p->events[awaited];
     new_call(t);
@@ -323,7 +292,9 @@ static void put_wait(Text *t, const Event *x, int awaited) {
     add_piece(t, "r");
     add_piece(t, c_stream(x->stream));
     add_name(new_piece(t), w->id);
-    add_wait_comment(t, x, w);
+    str_add(&t->comment, "/* ");
+    add_reason(&t->comment, t->e, t->p, t->names, x, awaited);
+    str_add(&t->comment, " */");
     put_call(t);
 }
 

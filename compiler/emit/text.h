@@ -51,7 +51,11 @@ uint64_t event_written(const Op *op);    /* a bit each tensor of its kernel's st
 /* names.c */
 Names *names_of(const Emit *e, const PlanProgram *p);   /* for all that the program's events touch */
 void add_place(Str *t, const Names *n, const Value *v); /* "e17_y", "e17_y + 4096", "h_0_mlp_up_weight" */
+const char *storage_name(const Names *n, int storage);  /* "e17_y" */
 void put_names(const Names *n);                         /* the table of names and addresses */
+
+/* reason.c */
+void add_reason(Str *to, const Emit *e, const PlanProgram *p, const Names *names, const Event *x, int awaited);
 
 /* step.c */
 void emit_step(Emit *e); /* every program as a function */

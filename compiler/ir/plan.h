@@ -29,7 +29,7 @@ const char *storage_class_name(StorageClass c); /* "activations" */
 typedef struct {
     int id;
     StorageClass cls;
-    const char *name;  /* stable: event id and result ("e131.0"), or the state's name */
+    const char *name;  /* stable: event id and result ("e131.y"), or the state's name */
     const char *owner; /* unit or module path */
     ArenaKind arena;
     int program;     /* index in Plan.programs; -1: persistent */
@@ -52,7 +52,7 @@ typedef struct {
     int unit;    /* index in Plan.units, or -1 */
     int comm;    /* communicator, index in Plan.comms: 0 shard, 1 replicate, 2 world, others; -1: none */
     bool update; /* an optimizer event: its writes to C_PARAMETERS storages count as the unit's update */
-    int *waits;  /* events (same program, other streams) that must be finished; set by wait */
+    int *waits;  /* events (same program, other streams) that must be finished; set by sync */
     int nwaits;
     Access *reads, *writes;
     int nreads, nwrites;

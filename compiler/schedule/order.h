@@ -50,7 +50,9 @@ typedef enum {
 typedef struct {
     int priority; /* of events that may be issued, that with the smallest goes first */
     Counted counted;
-    int limit; /* in flight at most */
+    /* BUFFERS, BYTES: in flight at most. UNITS: how many beyond the unit's prefetch; 1 is the unit in use. Without
+     * effect where prefetch is 0. */
+    int limit;
     Earliest earliest;
     Latest latest;
     double

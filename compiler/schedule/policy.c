@@ -7,7 +7,9 @@
  * updates; kernels go last, so that nothing that could run beside them is issued behind them.
  *
  * In flight. Gathers: the unit in use and as many as its policy's `prefetch` says (FSDP2's meaning of the word); what
- * they gather from is fetched a unit earlier, so that the copy has ended when the gather may begin. Gradients: one is
+ * they gather from is fetched a unit earlier, so that the copy has ended when the gather may begin: whoever raises the
+ * limit of gathers raises that of FETCH_TO_GATHER as much (one row for both phases). The pass that shards asks the
+ * policy's prefetch alone (lower/shard/gather.c). Gradients: one is
  * reduced while the next is made. Tiny buffers count like others: without them arenas of models of real size grow
  * by 1.7 to 5 % for steps that are 0.3 % shorter on average. Activations: one is copied while another is read or
  * written, up to twice the bytes of the largest. Measured with bench/compare_plans.py, as is what follows.

@@ -1,5 +1,5 @@
 /* The schedule as order leaves it: each stream's sequence, what must have finished before each event, and what may be
- * relied upon to have finished. Relies on: plan.h. Relied on by: order, place and wait, and their tests. verify sees
+ * relied upon to have finished. Relies on: plan.h. Relied on by: order, place and sync, and their tests. verify sees
  * none of this. */
 #ifndef SHARDC_SCHEDULE_H
 #define SHARDC_SCHEDULE_H

@@ -1,4 +1,4 @@
-/* wait: the events of other streams that each event waits for. Required are conflicting accesses to a storage, the one
+/* Sync: the events of other streams that each event waits for. Required are conflicting accesses to a storage, the one
  * order of all collectives, and, for storages that share bytes, every access of the one before every access of the
  * other. What is emitted is the transitive reduction of that, which is unique (Aho, Garey, Ullman 1972): each wait is
  * needed. Relies on: order (conflicts as clocks), place (offsets). Relied on by: pipeline.c; verify proves the result.

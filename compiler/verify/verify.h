@@ -1,4 +1,4 @@
-/* Promise P4: proves a plan sound from the plan alone. Shares no code with order, place and wait.
+/* Promise P4: proves a plan sound from the plan alone. Shares no code with order, place and sync.
  * Relies on: plan.h.
  * Relied on by: pipeline.c (every build), `shardc verify`, the tests. */
 #ifndef SHARDC_VERIFY_H

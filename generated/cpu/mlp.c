@@ -2,7 +2,10 @@
  * One function a program, one statement an event; a program begins with its events and with the storages that it
  * touches. Addresses are bytes in the arena (8952576 in all, host arena 0).
  * T(dtype, address, shape) is a tensor, V a view with strides; H and VH lie in the host arena.
- * RUN(kernel, event, stream, operands and attributes by name); an attribute that is 0 is left out.
+ * RUN(kernel, event, stream, operands and attributes by name); an attribute that is 0 is left out. The number behind
+ * a collective's stream is its group in comms[], below. A statement stands where its event is issued. Streams run their
+ * own events in order, beside each other: sc_wait(r, A, e) holds back all later events of stream A until e, and with it
+ * all that e's stream ran before it, is finished.
  * Relies on: runtime/sc.h, the kernels of the target, mlp_kernels. */
 #include "sc.h"
 
@@ -143,7 +146,7 @@ static void program_micro(sc_rank *r) {
     RUN(concat, e14, COMPUTE, .y = T(INT32, e14_y, 8, 32, 4), .x = {T(INT32, p_tokens, 8, 32, 1),
         T(INT32, e3_y, 8, 32, 1), T(INT32, e6_y, 8, 32, 1), T(INT32, e9_y, 8, 32, 1)}, .dim = 2);
         /* e14: 8.0 KiB, mlp.lua:23 */
-    sc_wait(r, COMPUTE, g0f); /* all_gather mlp: bf16[25088] g0f_y */
+    sc_wait(r, COMPUTE, g0f); /* all_gather mlp has written g0f_y */
     RUN(embedding, e15, COMPUTE, .y = T(BF16, e15_y, 8, 32, 4, 16), .index = T(INT32, e14_y, 8, 32, 4),
         .w = T(BF16, embed_weight, 256, 16)); /* e15 embed: 68.0 KiB, mlp.lua:23 */
     RUN(matmul, e17, COMPUTE, .y = T(BF16, e17_y, 8, 32, 64), .a = T(BF16, e15_y, 8, 32, 64),
@@ -162,7 +165,7 @@ static void program_micro(sc_rank *r) {
         .targets = T(INT32, p_targets, 256), .ignore = -100); /* e22: 258.0 KiB, mlp.lua:38 */
     RUN(store, m_loss, COMPUTE, .value = T(FP32, e22_loss), .state = T(FP32, p_metrics, 64));
         /* m_loss: 8 B, mlp.lua:43 */
-    sc_wait(r, REDUCE, m_loss); /* store mlp: fp32[64] p_metrics */
+    sc_wait(r, REDUCE, m_loss); /* store mlp has written p_metrics */
     sc_all_reduce(r, m_sum, REDUCE, 2, T(FP32, p_metrics, 64)); /* m_sum: 256 B on the wire, mlp.lua:43 */
     RUN(matmul, e19b0, COMPUTE, .y = T(BF16, e19b0_y, 8, 32, 64), .a = T(BF16, e19_y, 8, 32, 256),
         .b = T(BF16, down_weight, 256, 64), .work = BYTES(e19b0_workspace, 8388608));
@@ -186,18 +189,20 @@ static void program_micro(sc_rank *r) {
     RUN(embedding_grad, e15b0, COMPUTE, .dw = T(FP32, embed_weight_grad, 256, 16),
         .index = T(INT32, e14_y, 8, 32, 4), .g = T(BF16, e17b0_y, 8, 32, 4, 16), .rows = 256);
         /* e15b0 embed: 116.0 KiB, mlp.lua:23 */
-    sc_wait(r, REDUCE, e15b0); /* embedding_grad embed: fp32[256,16] embed_weight_grad */
+    sc_wait(r, REDUCE, e15b0);
+        /* embedding_grad embed has written z0_grads;
+         * matmul up has written e17b3_workspace, whose bytes r0_y takes */
     sc_reduce_scatter(r, r0, REDUCE, 0, T(FP32, r0_y, 12544), T(FP32, z0_grads, 25088));
         /* r0: 49.0 KiB on the wire, mlp.lua:30 */
 
     /* ── optimizer · mlp ─────────────────────────────────────────────────────────────────── models/mlp.lua:43 ── */
     RUN(count_step, count, COMPUTE, .step = T(INT64, adam_step, 1)); /* count: 8 B, mlp.lua:43 */
-    sc_wait(r, COMPUTE, r0); /* reduce_scatter mlp: fp32[12544] r0_y */
+    sc_wait(r, COMPUTE, r0); /* reduce_scatter mlp has written r0_y */
     RUN(sum_squares, n0, COMPUTE, .y = T(FP32, n0_whole, 1), .x = T(FP32, r0_y, 12544));
         /* n0: 49.0 KiB, mlp.lua:30 */
-    sc_wait(r, REDUCE, n0); /* sum_squares mlp: fp32[1] n0_whole */
+    sc_wait(r, REDUCE, n0); /* sum_squares mlp has written n0_whole */
     sc_all_reduce(r, norm_sum, REDUCE, 0, T(FP32, n0_whole, 1)); /* norm_sum: 4 B on the wire, mlp.lua:43 */
-    sc_wait(r, COMPUTE, norm_sum); /* all_reduce mlp: fp32[1] n0_whole */
+    sc_wait(r, COMPUTE, norm_sum); /* all_reduce mlp has written n0_whole */
     RUN(clip_coefficient, clip, COMPUTE, .coefficient = T(FP32, clip_coefficient, 1),
         .norm = T(FP32, clip_norm, 1), .squares = T(FP32, n0_whole, 1)); /* clip: 12 B, mlp.lua:43 */
     RUN(store, m_norm, COMPUTE, .value = T(FP32, clip_norm, 1), .state = T(FP32, p_metrics, 64), .at = 1);
@@ -255,7 +260,7 @@ static void program_eval(sc_rank *r) {
     RUN(concat, e14, COMPUTE, .y = T(INT32, e14_y, 8, 32, 4), .x = {T(INT32, p_tokens, 8, 32, 1),
         T(INT32, e3_y, 8, 32, 1), T(INT32, e6_y, 8, 32, 1), T(INT32, e9_y, 8, 32, 1)}, .dim = 2);
         /* e14: 8.0 KiB, mlp.lua:23 */
-    sc_wait(r, COMPUTE, g0f); /* all_gather mlp: bf16[25088] g0f_y */
+    sc_wait(r, COMPUTE, g0f); /* all_gather mlp has written g0f_y */
     RUN(embedding, e15, COMPUTE, .y = T(BF16, e15_y, 8, 32, 4, 16), .index = T(INT32, e14_y, 8, 32, 4),
         .w = T(BF16, embed_weight, 256, 16)); /* e15 embed: 68.0 KiB, mlp.lua:23 */
     RUN(matmul, e17, COMPUTE, .y = T(BF16, e17_y, 8, 32, 64), .a = T(BF16, e15_y, 8, 32, 64),
@@ -271,7 +276,7 @@ static void program_eval(sc_rank *r) {
         /* e22: 130.0 KiB, mlp.lua:38 */
     RUN(store, m_loss, COMPUTE, .value = T(FP32, e22_loss), .state = T(FP32, p_metrics, 64));
         /* m_loss: 8 B, mlp.lua:43 */
-    sc_wait(r, REDUCE, m_loss); /* store mlp: fp32[64] p_metrics */
+    sc_wait(r, REDUCE, m_loss); /* store mlp has written p_metrics */
     sc_all_reduce(r, m_sum, REDUCE, 2, T(FP32, p_metrics, 64)); /* m_sum: 256 B on the wire, mlp.lua:43 */
 }
 
@@ -317,7 +322,7 @@ static void program_sample(sc_rank *r) {
     RUN(concat, e14, COMPUTE, .y = T(INT32, e14_y, 1, 32, 4), .x = {T(INT32, sample_tokens, 1, 32, 1),
         T(INT32, e3_y, 1, 32, 1), T(INT32, e6_y, 1, 32, 1), T(INT32, e9_y, 1, 32, 1)}, .dim = 2);
         /* e14: 1.0 KiB, mlp.lua:23 */
-    sc_wait(r, COMPUTE, g0f); /* all_gather mlp: bf16[25088] g0f_y */
+    sc_wait(r, COMPUTE, g0f); /* all_gather mlp has written g0f_y */
     RUN(embedding, e15, COMPUTE, .y = T(BF16, e15_y, 1, 32, 4, 16), .index = T(INT32, e14_y, 1, 32, 4),
         .w = T(BF16, embed_weight, 256, 16)); /* e15 embed: 8.5 KiB, mlp.lua:23 */
     RUN(matmul, e17, COMPUTE, .y = T(BF16, e17_y, 1, 32, 64), .a = T(BF16, e15_y, 1, 32, 64),
