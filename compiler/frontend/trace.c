@@ -147,7 +147,7 @@ static bool take(lua_State *L, const char *key) {
 
 static void take_operand(lua_State *L, const char *name, const Slot *s, Value **out) {
     if (!take(L, s->name)) {
-        if (!(s->flags & OPTIONAL)) bug(lua_source(L), "%s: the operand %s is missing", name, s->name);
+        if (!(s->flags & OPTIONAL)) bug(lua_source(L), "%s: its table has no operand '%s'", name, s->name);
     } else if (!s->n) {
         *out = tensor_value(L, -1, name);
     } else {
