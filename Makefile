@@ -177,7 +177,7 @@ fuzz: all fuzzers ## libFuzzer over the readers of foreign bytes
 lint: ## clang-format and the architecture lint
 	clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' | grep -v '^generated/')
 	sh tests/lint.sh
-generated: all ## write generated/ and models/pytorch.md as the compiler writes them today
+generated: all ## write generated/, models/pytorch.md and models/reference.md as they are today
 	sh tests/generated.sh $(B) update
 PREFIX ?= /usr/local
 install: all ## copy the compiler and what it needs to PREFIX (/usr/local)
