@@ -502,7 +502,7 @@ class Body:
         return self.add('nn.full({ %d }, 3, "int32")' % n, [], lambda m: torch.full((n,), 3, dtype=torch.int32), view=True)
 
     def big(self, x):
-        """Integers that fp32 does not hold; they are reduced in fp32, which compiler/README.md tells."""
+        """Integers that fp32 does not hold; they are reduced in fp32, which compiler/STATUS.md tells."""
         r = self.r
         if x.t.numel() and x.t.abs().max() > 60:
             return None

@@ -1,7 +1,8 @@
-"""The README's walk-throughs, applied to a clean copy: each fenced block under a heading that names a walk-through is a file
-to write (`file: PATH` on its first line), lines to insert (`file: PATH, after: TEXT`), or commands to run (```sh).
+"""The walk-throughs of the READMEs, applied to a clean copy: each fenced block under a heading that names a walk-through is a file
+to write (`file: PATH` on its first line), lines to insert (`file: PATH, after: TEXT`), or commands to run (```sh). And the commands that
+the READMEs show: they print what stands there. And links: what they lead to is there.
 
-Relies on: README.md, git, make. Relied on by: run.py."""
+Relies on: the READMEs, tests/demo.sh, git, make. Relied on by: run.py."""
 import os
 import re
 import shutil
@@ -10,14 +11,14 @@ import pages
 from harness import BUILD, ROOT, check, long, must, scratch
 
 
-def blocks(heading):
-    text = open(os.path.join(ROOT, "README.md")).read()
+def blocks(page, heading):
+    text = open(os.path.join(ROOT, page)).read()
     part = re.search(r"^(#+) %s$(.*?)(?=^\1 |^## |\Z)" % re.escape(heading), text, re.M | re.S)
-    check(part, "README.md has no heading " + heading)
+    check(part, "%s has no heading %s" % (page, heading))
     return re.findall(r"^```(\w*)\n(.*?)^```", part.group(2), re.M | re.S)
 
 
-def apply(heading):
+def apply(page, heading):
     """Carries a walk-through out in a copy of the tree and of what is built; returns the output of its commands. What it changes is compiled
     without optimization, which takes a third of the time."""
     copy = os.path.join(scratch("readme"), "shardc")
@@ -31,7 +32,7 @@ def apply(heading):
         os.makedirs(os.path.dirname(there), exist_ok=True)
         (shutil.copytree if os.path.isdir(here) else shutil.copy2)(here, there)
     out = ""
-    for language, body in blocks(heading):
+    for language, body in blocks(page, heading):
         first, rest = body.split("\n", 1)
         target = re.search(r"file: ([\w./]+)(?:, after: (.*?))?(?: \*/)?$", first)
         if language == "sh":
@@ -55,18 +56,25 @@ def trained(out):
 
 
 def test_module_in_lua():
-    return trained(apply("Walk-through: a module in Lua"))
+    return trained(apply("models/README.md", "Walk-through: a module in Lua"))
 
 
 @long
 def test_pointwise_op_in_c():
-    return trained(apply("Walk-through: a pointwise op in C"))
+    return trained(apply("compiler/README.md", "Walk-through: a pointwise op in C"))
 
 
 # ── the tour: what it prints is what the commands print ──────────────────────────────────────────────────────────────────
+TOUR = (("README.md", "A tour"), ("models/README.md", "What can be asked of a model"), ("runtime/README.md", "On GPUs"), ("compiler/schedule/README.md", "Happens-before"))
+
+
 def tour():
-    """The code blocks of the tour, each as its lines."""
-    return [body.rstrip("\n").split("\n") for _, body in blocks("A tour")]
+    """The code blocks of the tour, and of the sections that go on with its programs, each as its lines."""
+    return [body.rstrip("\n").split("\n") for page, heading in TOUR for _, body in blocks(page, heading)]
+
+
+# A prediction's, inspect's, and both of a run's first lines.
+ARENA = r"[\d,]+(?= B predicted, )|(?<= B predicted, )[\d,]+|(?<=exact \()[\d,]+|(?<=^arena )[\d,]+"
 
 
 def commands_of(lines):
@@ -90,7 +98,7 @@ def test_tour_shows_one_program():
     """On the CPU predict, inspect and build take the same model, options and world; what is built prints the figures shown, but for times. On
     GPUs predict and build agree too. The C that is shown is what that build writes."""
     text = "\n".join("\n".join(b) for b in tour())
-    small, large = (set(re.findall(r"^\$ build/shardc \w+ (models/%s.*?)(?: --program micro| -o \S+)?$" % m, text, re.M)) for m in ("gpt2", "llama3"))
+    small, large = (set(re.findall(r"^\$ build/shardc \w+ (models/%s.*?)(?: --program micro| --by unit| -o \S+)?$" % m, text, re.M)) for m in ("gpt2", "llama3"))
     check(len(small) == len(large) == 1, "the tour's commands differ: %s %s" % (small, large))
     train = next(b for b in tour() if b[0].startswith("$ build/shardc data"))
     folder = scratch("tour")
@@ -102,8 +110,41 @@ def test_tour_shows_one_program():
     shown, printed = ({m[1]: m[2] for m in (re.match(r"step +(\d+)/100  (loss .*? lr \S+)", l) for l in lines) if m} for lines in (train, out))
     check("100" in shown and all(printed.get(n, shown[n]) == shown[n] for n in shown), "the tour shows %s, the program prints %s" % (shown, printed))
     step = open(os.path.join(folder, "gpt2.c")).read()
-    lines = next(b for b in tour() if any("RUN(" in l for l in b))
-    pages.shown_there(lines, step[step.index("program_micro("):].split("\n"), "the step", part=True)
-    arenas = set(re.findall(r"[\d,]+(?= B predicted, )|(?<=exact \()[\d,]+|(?<=^arena )[\d,]+", text[:text.index("--device")], re.M)) - {"0"}
-    check(len(arenas) == 1, "arenas of one program: %s" % arenas)
+    shown_c = [b for b in tour() if any("RUN(" in l for l in b)]
+    check(len(shown_c) == 2, "the tour has lost its C")
+    for lines in shown_c:
+        pages.shown_there(lines, step[step.index("program_micro("):].split("\n"), "the step", part=True)
+    on_cpu = "\n".join("\n".join(b) for b in tour() if not any("--device" in l for l in b))
+    arenas = re.findall(ARENA, on_cpu, re.M)
+    check(len(arenas) >= 4 and len(set(arenas) - {"0"}) == 1, "arenas of one program: %s" % arenas)
     return "%d steps" % len(shown)
+
+
+def test_demo():
+    """What the README shows of `make demo` is for the program and the steps of tests/demo.sh; losses and times are those of one run."""
+    script = open(os.path.join(ROOT, "tests", "demo.sh")).read()
+    shown = next(body for _, body in blocks("README.md", "A demo"))
+    printed = must([os.path.join(BUILD, "shardc"), "predict", "models/gpt2.lua", *re.search('options="(.*)"', script)[1].split()]).split("\n")
+    line = next(l for l in shown.split("\n") if l.startswith("  arena "))
+    check(line in printed, "the README's demo shows\n%s\nand predict prints\n%s" % (line, "\n".join(printed)))
+    arenas, steps = set(re.findall(ARENA, shown, re.M)), re.search(r"--steps (\d+)", script)[1]
+    check(len(arenas) == 1, "arenas of one program: %s" % arenas)
+    check("step %s/%s " % (steps, steps) in shown, "the README's demo does not end at step %s" % steps)
+    for said in re.findall("^── (.*)$", shown, re.M):
+        check('say "%s"' % said in script, "tests/demo.sh does not say " + said)
+
+
+def test_links():
+    """Relative links of all pages lead to files that git has, and to headings that are there."""
+    files, n = must(["git", "ls-files", "--cached", "--others", "--exclude-standard"]).split("\n"), 0
+    for page in (f for f in files if f.endswith(".md") and os.path.exists(os.path.join(ROOT, f))):
+        for link in re.findall(r"\]\(([^)\s]+)\)", re.sub("```.*?```|`[^`\n]*`", "", open(os.path.join(ROOT, page)).read(), flags=re.S)):
+            path, _, heading = link.partition("#")
+            if "://" in link:
+                continue
+            target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+            check(any(f == target or f.startswith(target + "/") for f in files), "%s links to %s, which is not there" % (page, link))
+            titles = [re.sub(r"[^\w -]", "", t.lower()).replace(" ", "-") for t in re.findall("^#+ (.*)$", open(os.path.join(ROOT, target)).read(), re.M)] if heading else []
+            check(not heading or heading in titles, "%s links to %s; the headings there are %s" % (page, link, titles))
+            n += 1
+    return "%d links" % n
