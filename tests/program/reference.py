@@ -22,11 +22,12 @@ KEYS = re.compile(r'check_keys\((?:L, \d+, )?"(nn\.\w+)",\s*(?:\w+, )?"([a-z_ ]+
 
 HEAD = """# Reference: `nn` and `optim`
 
-The functions that models call. `make generated` writes this page from the signatures and comments of `compiler/lua/nn.lua` and
-`compiler/lua/optim.lua`. [README.md](README.md) says how to write a model, [pytorch.md](pytorch.md) what PyTorch's names are here.
+The functions that models call. `make generated` writes this page from the signatures and comments of
+`compiler/lua/nn.lua` and `compiler/lua/optim.lua`. [README.md](README.md) says how to write a model,
+[pytorch.md](pytorch.md) what PyTorch's names are here.
 
-Dimensions count from 0 and, negative, from the end. A shape is written in square brackets. *Options* are the keys that a function's table
-of options may have; any other key is refused.
+Dimensions count from 0 and, negative, from the end. A shape is written in square brackets. *Options* are the keys that
+a function's table of options may have; any other key is refused.
 """
 
 

@@ -134,6 +134,15 @@ def test_demo():
         check('say "%s"' % said in script, "tests/demo.sh does not say " + said)
 
 
+def test_program_options():
+    """The table of a program's options names those of its -h, each once."""
+    source = open(os.path.join(ROOT, "runtime", "host", "args.c")).read()
+    shown = [n for body in re.findall(r"^\| options of a program \|.*?\n\n", open(os.path.join(ROOT, "runtime", "README.md")).read(), re.M | re.S) for n in re.findall("`--([a-z-]+)`", body)]
+    there = re.findall(r'^ +\{"([a-z-]+)", O_', source, re.M)
+    check(len(there) > 30 and sorted(shown) == sorted(there), "runtime/README.md has options %s of %s" % (sorted(set(shown) ^ set(there)), "runtime/host/args.c"))
+    return "%d options" % len(shown)
+
+
 def test_links():
     """Relative links of all pages lead to files that git has, and to headings that are there."""
     files, n = must(["git", "ls-files", "--cached", "--others", "--exclude-standard"]).split("\n"), 0
