@@ -1,6 +1,7 @@
 /* Every kernel that emitted code may call, one for each op of ops.def that is neither view, pointwise nor runtime call.
  * Relies on: sc.h.
- * Relied on by: generated NAME.c and NAME_kernels.c, runtime/cpu, the unit tests. */
+ * Relied on by: runtime/cpu, runtime/cuda, runtime/common/launch.c, calibrate, the unit tests. Generated texts declare
+ * the kernels that they call by themselves. */
 #ifndef SC_KERNELS_H
 #define SC_KERNELS_H
 
