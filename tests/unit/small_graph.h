@@ -4,11 +4,8 @@
 #ifndef SMALL_GRAPH_H
 #define SMALL_GRAPH_H
 
+#include "dies.h"
 #include "ir/build.h"
-
-#include <criterion/criterion.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static Graph *g;
 static Builder *b;
@@ -32,31 +29,11 @@ static Value *val(Dtype d, int dims, const int64_t *shape) {
     return new_value(g, d, dims, shape);
 }
 
-/* Runs `body` in a process of its own; it must exit with `code` and say `text` on stderr. */
+/* `body` must end with `code` (below 0: by that signal) and say `text` on stderr. */
 static void expect_exit(void (*body)(void), int code, const char *text) {
-    int fd[2], status;
     char said[4096];
-    size_t n = 0;
-    cr_assert(!pipe(fd));
-    fflush(NULL);
-    pid_t child = fork();
-    if (!child) {
-        dup2(fd[1], 2);
-        close(fd[0]);
-        start();
-        body();
-        _exit(99);
-    }
-    close(fd[1]);
-    for (ssize_t got; (got = read(fd[0], said + n, sizeof said - 1 - n)) > 0;) n += (size_t)got;
-    close(fd[0]);
-    said[n] = 0;
-    waitpid(child, &status, 0);
-    if (code < 0)
-        cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == -code, "status %d, said: %s", status, said);
-    else
-        cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == code, "status %d, said: %s", status, said);
-    cr_expect(strstr(said, text) != NULL, "wanted: %s\nsaid:   %s", text, said);
+    int got = DIES(said, sizeof said, start(), body());
+    cr_expect(got == code && strstr(said, text), "ended with %d, wanted: %s\nsaid:   %s", got, text, said);
 }
 
 #endif

@@ -2,6 +2,7 @@
  * Relies on: Criterion; devices/, cost/.
  * Relied on by: make unit. */
 #include "cost/timeline.h"
+#include "dies.h"
 #include "ir/device.h"
 #include "lower/lower.h"
 
@@ -9,7 +10,6 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define FIELDS                                                                                                         \
@@ -73,23 +73,11 @@ Test(device, points_that_say_nothing_are_refused_with_a_reason) {
     Arena *a = arena_new();
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         const char *path = write_profile(a, refused[i].text);
-        int fd[2], status;
-        char text[2048] = "";
-        cr_assert(pipe(fd) == 0);
-        pid_t child = fork();
-        if (child == 0) {
-            dup2(fd[1], 2);
-            device_load(a, path);
-            _exit(0);
-        }
-        close(fd[1]);
-        for (ssize_t n, at = 0; (n = read(fd[0], text + at, sizeof text - 1 - (size_t)at)) > 0; at += n)
-            text[at + n] = 0;
-        waitpid(child, &status, 0);
+        char text[2048];
+        int got = DIES(text, sizeof text, device_load(a, path));
         unlink(path);
-        cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1, "%s: exit %d", refused[i].text, WEXITSTATUS(status));
+        cr_assert(got == 1, "%s: exit %d", refused[i].text, got);
         cr_assert(strstr(text, refused[i].says), "expected \"%s\" in \"%s\"", refused[i].says, text);
-        close(fd[0]);
     }
     arena_free(a);
 }

@@ -1,5 +1,5 @@
 /* combine, remake, pieces, fuse: what becomes one op, what is made again or in place, and what stays as it is.
- * Relies on: compiler/ir, compiler/passes, Criterion.
+ * Relies on: compiler/ir, compiler/lower, Criterion.
  * Relied on by: make test. */
 #include "ir/build.h"
 #include "ir/patterns.h"

@@ -1,6 +1,7 @@
 /* The front end: what a traced model holds, and how bad input is refused.
  * Relies on: Criterion, frontend/, the models; run from the repository's root.
  * Relied on by: make test. */
+#include "dies.h"
 #include "ir/policy.h"
 #include "ir/training.h"
 #include "lower/lower.h"
@@ -10,7 +11,6 @@
 
 #include <lauxlib.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 
 /* ── loading ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -39,21 +39,7 @@ static const char *write_file(const char *name, const char *text) {
 
 /* Loads in a child; returns its exit code and what it wrote to stderr. */
 static int refused(const char *file, const char **set, const char *policy, int world, char *message, size_t size) {
-    int fd[2], status;
-    cr_assert(!pipe(fd));
-    pid_t child = fork();
-    if (!child) {
-        dup2(fd[1], 2);
-        load_with(arena_new(), file, set, policy, world);
-        _exit(0);
-    }
-    close(fd[1]);
-    size_t n = 0;
-    for (ssize_t got; n + 1 < size && (got = read(fd[0], message + n, size - n - 1)) > 0;) n += (size_t)got;
-    message[n] = 0;
-    close(fd[0]);
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return DIES(message, size, load_with(arena_new(), file, set, policy, world));
 }
 
 static void expect(int code, const char *text, const char *file, const char **set, const char *policy, int world) {

@@ -1,7 +1,8 @@
 /* precision, autodiff, fuse, recompute, remove_dead: small graphs, random graphs, and an interpreter that shows that no
  * pass after precision changes a bit and that gradients are right.
- * Relies on: compiler/ir, compiler/passes, Criterion.
+ * Relies on: compiler/ir, compiler/lower, Criterion.
  * Relied on by: make test. */
+#include "dies.h"
 #include "ir/build.h"
 #include "ir/policy.h"
 #include "lower/lower.h"
@@ -9,7 +10,6 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -298,27 +298,11 @@ Test(precision, makes_the_loss_a_scalar) {
     check_graph(g, "autodiff");
 }
 
-/* Runs `body` in a process of its own; it must exit 1 and say `text`. */
+/* `body` must exit 1 and say `text`. */
 static void expect_fail(void (*body)(void), const char *text) {
-    int fd[2], status;
     char said[4096];
-    size_t n = 0;
-    cr_assert(!pipe(fd));
-    fflush(NULL);
-    pid_t child = fork();
-    if (!child) {
-        dup2(fd[1], 2);
-        close(fd[0]);
-        start();
-        body();
-        _exit(99);
-    }
-    close(fd[1]);
-    for (ssize_t got; (got = read(fd[0], said + n, sizeof said - 1 - n)) > 0;) n += (size_t)got;
-    close(fd[0]);
-    said[n] = 0;
-    waitpid(child, &status, 0);
-    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 1 && strstr(said, text), "status %d, said: %s", status, said);
+    int got = DIES(said, sizeof said, start(), body());
+    cr_expect(got == 1 && strstr(said, text), "ended with %d, said: %s", got, said);
 }
 
 static void loss_of_many(void) {

@@ -2,13 +2,13 @@
  * Relies on: Criterion; lower/, devices/.
  * Relied on by: make test. */
 #include "cost/timeline.h"
+#include "dies.h"
 #include "ir/policy.h"
 #include "lower/lower.h"
 #include "schedule/pack.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* ── plans by chance ───────────────────────────────────────────────────────────────────────────────────────── */
@@ -751,19 +751,9 @@ static const BadProfile bad_profiles[] = {
 };
 
 static void expect_refusal(const char *device, const char *says) {
-    int fd[2], status;
-    char text[2048] = "";
-    cr_assert(pipe(fd) == 0);
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(fd[1], 2);
-        device_load(arena_new(), device);
-        _exit(0);
-    }
-    close(fd[1]);
-    for (ssize_t n, at = 0; (n = read(fd[0], text + at, sizeof text - 1 - (size_t)at)) > 0; at += n) text[at + n] = 0;
-    waitpid(child, &status, 0);
-    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1, "%s: exit %d", device, WEXITSTATUS(status));
+    char text[2048];
+    int got = DIES(text, sizeof text, device_load(arena_new(), device));
+    cr_assert(got == 1, "%s: exit %d", device, got);
     cr_assert(strstr(text, says), "expected \"%s\" in \"%s\"", says, text);
 }
 

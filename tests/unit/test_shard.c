@@ -1,10 +1,9 @@
 /* units, shard, offload: flat layout, states and their arenas, and the programs that come out, over every
  * combination of offload, dtype, accumulation and mesh. Relies on: Criterion; the whole compiler up to verify.
  * Relied on by: make test. */
+#include "dies.h"
 #include "ir/training.h"
 #include "lua_graph.h"
-
-#include <sys/wait.h>
 
 /* ── models ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -537,21 +536,7 @@ Test(shard, unshard_in_backward) {
 }
 
 static int refused(const char *text, int world, char *message, size_t size) {
-    int fd[2], status;
-    cr_assert(!pipe(fd));
-    pid_t child = fork();
-    if (!child) {
-        dup2(fd[1], 2);
-        lowered(text, world);
-        _exit(0);
-    }
-    close(fd[1]);
-    size_t n = 0;
-    for (ssize_t got; n + 1 < size && (got = read(fd[0], message + n, size - n - 1)) > 0;) n += (size_t)got;
-    message[n] = 0;
-    close(fd[0]);
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return DIES(message, size, lowered(text, world));
 }
 
 Test(shard, unshard_in_backward_is_a_promise) {
