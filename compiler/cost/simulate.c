@@ -1,5 +1,5 @@
 /* simulate: when each event runs on the device profile: a timeline walked in issue order, which is a topological order
- * of the waits; and what a prediction is measured by. Relies on: timeline.h; the waits of wait.c. Relied on by:
+ * of the waits; and what a prediction is measured by. Relies on: timeline.h; the waits of sync.c. Relied on by:
  * pipeline.c, the reports. */
 #include "../ir/training.h"
 #include "timeline.h"
@@ -10,10 +10,6 @@ enum { WALKS = 5 }; /* of programs with copies both ways, which learn from the w
 
 static bool hides(Stream s) {
     return s == GATHER || s == REDUCE || s == OFFLOAD || s == FETCH;
-}
-
-static double picoseconds(double us) {
-    return rint(us * 1e6) / 1e6;
 }
 
 /* Events in issue order, each when those that it waits for have ended. Exposed is communication that compute has to

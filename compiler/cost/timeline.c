@@ -73,8 +73,7 @@ static double end_of(Timeline *t, int event, double start) {
     }
 }
 
-/* What a prediction cannot know is cut off: times of 17 digits take longer to write than all else of an event. */
-static double picoseconds(double us) {
+double picoseconds(double us) {
     return rint(us * 1e6) / 1e6;
 }
 

@@ -39,6 +39,10 @@ void timeline_restart(Timeline *t, bool repeated);
 /* The event runs as soon as its stream is free, but not before `ready`. Returns its end. Of what runs beside kernels
  * those take note that are issued later. */
 double timeline_run(Timeline *t, int event, double ready);
+/* Rounds a time in us. A prediction knows no more digits, and 17 of them take longer to write than all else of an
+ * event.
+ */
+double picoseconds(double us);
 
 /* ── simulate.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
 void simulate(Plan *plan, const Device *d); /* times of every event and program; footprint */

@@ -19,7 +19,15 @@ typedef struct {
     int storage;
 } Place;
 
-/* Without a word of its own in sc.h: neither macro nor function has an underscore inside and no "sc_" in front. */
+/* Words of C and of sc.h have no underscore inside, or begin with "sc_", or end with "_t" (types); two more are named.
+ */
+static bool may_mean_more(const char *s) {
+    size_t n = strlen(s);
+    return !strchr(s, '_') || *s == '_' || !strncasecmp(s, "sc_", 3) || !strcmp(s + n - 2, "_t") ||
+           !strcmp(s, "args_") || !strcmp(s, "static_assert");
+}
+
+/* An identifier that nothing else in the program has; `second` tells two things of one name apart. */
 static const char *free_name(Names *n, const char *like, const char *second) {
     Arena *a = n->e->a;
     Str plain = {.arena = a};
@@ -27,8 +35,7 @@ static const char *free_name(Names *n, const char *like, const char *second) {
         if (!strchr("()", *p)) str_bytes(&plain, p, 1);
     str_add(&plain, "");
     const char *s = c_name(a, plain.s);
-    if (!strchr(s, '_') || *s == '_' || !strncasecmp(s, "sc_", 3) || !strcmp(s, "args_"))
-        s = arena_printf(a, "p_%s", s);
+    if (may_mean_more(s)) s = arena_printf(a, "p_%s", s);
     if (map_get(n->taken, s)) s = arena_printf(a, "%s_%s", s, second);
     for (int k = 2; map_get(n->taken, s); k++) s = arena_printf(a, "%s_%d", s, k);
     map_put(n->taken, s, n);
@@ -50,10 +57,8 @@ static const Param *param_at(const Value *v) {
     bool frozen = root->state && (root->state->cls == S_FROZEN);
     for (int i = 0; u && i < u->params.n; i++) {
         const Param *p = u->params.at[i];
-        int64_t numel = 1;
-        for (int d = 0; d < p->dims; d++) numel *= p->shape[d];
-        if (p->flat_offset == v->offset && numel == value_numel(v) && (p->requires_grad && !p->is_buffer) != frozen)
-            return p;
+        bool trains = p->requires_grad && !p->is_buffer;
+        if (p->flat_offset == v->offset && param_numel(p) == value_numel(v) && trains != frozen) return p;
     }
     return NULL;
 }

@@ -92,15 +92,6 @@ void op_set(Op *op, int operand, Value *v) {
     if (op->nin <= operand) op->nin = operand + 1;
 }
 
-int op_values(const Op *op, const Value **out) {
-    int n = 0;
-    for (int i = 0; i < op->nout; i++) out[n++] = op->out[i];
-    for (int i = 0; i < op->nin; i++)
-        if (op->in[i]) out[n++] = op->in[i];
-    if (op->workspace) out[n++] = op->workspace;
-    return n;
-}
-
 /* ── what an op is ──────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* The attribute of each T_WIDE_GRAD op that chooses its results' dtype. */

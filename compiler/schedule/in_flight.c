@@ -24,18 +24,10 @@ static void sort_releases(Releases *l) {
 /* The latest release that must be over before `own` more may begin so that no more than `window` is held, among those
  * before event `before`; -1: none. */
 static int trigger(const Releases *l, int before, int64_t own, int64_t window) {
-    int lo = 0, hi = l->n;
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        if (l->at[mid].at < before)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
     int64_t held = own;
-    while (lo-- > 0) {
-        held += l->at[lo].amount;
-        if (held > window) return l->at[lo].at;
+    for (int i = FIRST(k, 0, l->n, l->at[k].at >= before); i-- > 0;) {
+        held += l->at[i].amount;
+        if (held > window) return l->at[i].at;
     }
     return -1;
 }
@@ -82,7 +74,7 @@ static Unshards find_unshards(Order *o) {
     return l;
 }
 
-static int event_before(const Order *o, int e) { /* anchored; -1: none */
+static int event_before(const Order *o, int e) { /* a pinned one; -1: none */
     return e > 0 ? o->home[e - 1] : -1;
 }
 

@@ -1,4 +1,4 @@
-/* Kernels of ops that the combine pass makes (both gradients of a norm, the loss with its gradient, a gate's
+/* Kernels of ops that epilogue fusion makes (both gradients of a norm, the loss with its gradient, a gate's
  * gradients), against references in double. Relies on: trial.h, runtime/cuda/k_*.cu. Relied on by: make gpu-test.
  * Arguments: a part of a trial's name (only those run), --bits (hashes of the results). */
 #include "trial.h"

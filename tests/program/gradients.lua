@@ -59,7 +59,7 @@ case("attention_cross", { q = { normal, 2, 5, 2, 6 }, k = { normal, 2, 9, 2, 6 }
   function(m) return nn.attention { q = m.q, k = m.k, v = m.v } end)
 case("attention_documents", qkv, function(m, b) return nn.attention { q = m.q, k = m.k, v = m.v, causal = true, documents = b.documents } end)
 case("attention_dropout", qkv, function(m) return nn.attention { q = m.q, k = m.k, v = m.v, causal = true, dropout = 0.3 } end)
--- products that become one (joints): queries, keys and values, of which the last are not turned
+-- products that become one (QKV fusion): queries, keys and values, of which the last are not turned
 case("joined_heads", { x = { normal, 2, 5, 16 }, v = { normal, 8, 16 }, q = { normal, 16, 16 }, k = { normal, 8, 16 }, cv = { normal, 8 },
   cq = { normal, 16 }, ck = { normal, 8 } }, function(m)
   local v = nn.linear(m.x, m.v, m.cv):reshape(2, 5, 2, 4)
@@ -67,7 +67,7 @@ case("joined_heads", { x = { normal, 2, 5, 16 }, v = { normal, 8, 16 }, q = { no
   local k = nn.rope(nn.linear(m.x, m.k, m.ck):reshape(2, 5, 2, 4), { theta = 100 })
   return nn.attention { q = q, k = k, v = v, causal = true }
 end)
--- biases before norms: their gradients are summed where the norms' are made (combine)
+-- biases before norms: their gradients are summed where the norms' are made (epilogue fusion)
 case("biases_before_norms", { x = { normal, 2, 3, 6 }, w = { normal, 6, 6 }, c = { normal, 6 }, s = { normal, 6 }, t = { normal, 6 },
   v = { normal, 6, 6 }, d = { normal, 6 }, u = { normal, 6 } }, function(m)
   local y = m.x + nn.linear(m.x, m.w, m.c)
@@ -77,7 +77,7 @@ case("halves_of_a_gate", { x = { normal, 3, 8 }, both = { normal, 32, 8 } }, fun
   local gate, up = nn.linear(m.x, m.both):chunk(2, 1)
   return nn.silu(gate) * up
 end)
--- what is gated by a silu (combine): between products, with a sum's bias, by itself, by its own value
+-- what is gated by a silu (epilogue fusion): between products, with a sum's bias, by itself, by its own value
 case("gated_product", { x = { normal, 3, 6 }, g = { normal, 10, 6 }, u = { normal, 10, 6 }, c = { normal, 10 }, d = { normal, 4, 10 } },
   function(m) return nn.linear(nn.linear(m.x, m.u, m.c) * nn.silu(nn.linear(m.x, m.g)), m.d) end)
 case("gate", { g = { normal, 3, 7 }, u = { normal, 3, 7 } }, function(m) return nn.silu(m.g) * m.u end)

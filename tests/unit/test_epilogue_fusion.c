@@ -1,6 +1,5 @@
-/* combine, remake, pieces, fuse: what becomes one op, what is made again or in place, and what stays as it is.
- * Relies on: compiler/ir, compiler/lower, Criterion.
- * Relied on by: make test. */
+/* Epilogue fusion, rematerialize, concat in place, fuse: what becomes one op, what is made again or in place, and what
+ * stays as it is. Relies on: compiler/ir, compiler/lower, Criterion. Relied on by: make test. */
 #include "ir/build.h"
 #include "ir/patterns.h"
 #include "ir/policy.h"
@@ -390,7 +389,8 @@ Test(epilogue_fusion, the_loss_and_its_gradient) {
     cr_expect_eq(count(OP_cross_entropy_grads), 0);
 }
 
-/* ── remake, pieces ─────────────────────────────────────────────────────────────────────────────────────────────────
+/* ── rematerialize, concat in place
+ * ─────────────────────────────────────────────────────────────────────────────────────────────────
  */
 Test(rematerialize, a_gate_is_made_again) {
     start();

@@ -1,4 +1,4 @@
-/* joints: which products of one input become one, where their weights lie, and what is left apart.
+/* QKV fusion: which products of one input become one, where their weights lie, and what is left apart.
  * Relies on: lua_graph.h.
  * Relied on by: make test. */
 #include "lua_graph.h"
