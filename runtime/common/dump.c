@@ -1,10 +1,9 @@
 /* Copies values out of a run (--dump) into safetensors files, and records when each event ran (--trace) as Chrome trace
  * JSON, which Perfetto opens. Buffers are made at the start; nothing here changes a bit of the result.
- * Relies on: rank.h, the dump table of the build.
+ * Relies on: rank.h, file.h, the dump table of the build.
  * Relied on by: the targets (after each event and each program), launch.c (files). */
+#include "../file.h"
 #include "rank.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,27 +163,21 @@ static size_t make_header(struct sc_dumps *x) {
     return n;
 }
 
-static bool write_dump(struct sc_dumps *x) {
-    uint64_t n = make_header(x);
-    int fd = open(x->temp, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    if (fd < 0) return false;
-    bool ok = sc_write_all(fd, &n, sizeof n) && sc_write_all(fd, x->header, n);
-    for (int i = 0; ok && i < x->n; i++)
-        if (x->copies[i].taken && !superseded(x, i)) ok = sc_write_all(fd, x->copies[i].bytes, x->copies[i].size);
-    int error = ok ? 0 : errno;
-    if (close(fd) && ok) error = errno;
-    if (!error && rename(x->temp, x->path)) error = errno;
-    if (error) unlink(x->temp);
-    errno = error;
-    return !error;
-}
-
 void sc_dump_end(sc_rank *r) {
     struct sc_dumps *x = r->dumps;
     bool any = false;
     if (r->step != r->d->dump_step) return;
     for (int i = 0; i < x->n; i++) any |= x->copies[i].taken && x->copies[i].info->program == r->current;
-    if (any && !write_dump(x)) sc_stop(r, 1, "shardc: cannot write %s: %s", x->path, strerror(errno));
+    if (!any) return;
+    sc_aside a;
+    uint64_t n = make_header(x);
+    sc_aside_open(&a, x->path, x->temp, NULL);
+    sc_aside_write(&a, &n, sizeof n);
+    sc_aside_write(&a, x->header, n);
+    for (int i = 0; i < x->n; i++)
+        if (x->copies[i].taken && !superseded(x, i)) sc_aside_write(&a, x->copies[i].bytes, x->copies[i].size);
+    int error = sc_aside_commit(&a);
+    if (error) sc_stop(r, 1, "shardc: cannot write %s: %s", x->path, strerror(error));
 }
 
 /* ── trace ───────────────────────────────────────────────────────────────────────────────────────────────────────────

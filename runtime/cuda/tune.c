@@ -1,12 +1,12 @@
 /* Measures what the table of matmul algorithms lacks, once: with SHARDC_TUNE=FILE, rank 0 times the heuristic's first
  * algorithms for every product of the program in the arena itself, with the workspace that it has there, and saves the
  * fastest; all ranks then read FILE.
- * Relies on: rank.h, algorithms.h, library.h.
+ * Relies on: rank.h, algorithms.h, library.h, file.h.
  * Relied on by: choose.c, stream.c. */
+#include "../file.h"
 #include "algorithms.h"
 #include "library.h"
 #include "rank.h"
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,21 +83,23 @@ static void fill(sc_rank *r) {
 static void save(sc_rank *r, const char *path) {
     const sc_algorithms *t = &r->t->algorithms;
     struct cudaDeviceProp p;
-    char *aside = sc_calloc(strlen(path) + 32, 1);
-    sprintf(aside, "%s.tmp.%ld", path, (long)getpid());
+    char *temp = sc_calloc(strlen(path) + sizeof ".part", 1), *text = NULL;
+    size_t size;
+    sc_aside a;
+    sprintf(temp, "%s.part", path);
     SC_CUDA(cudaGetDeviceProperties(&p, r->t->cuda.device));
-    FILE *f = fopen(aside, "w");
+    FILE *f = open_memstream(&text, &size);
     if (f) {
         sc_algorithms_header(f, p.name, sc_library_version(SC_LIB_CUBLASLT));
         for (int i = 0; i < t->n; i++) sc_algorithms_entry(f, &t->at[i], "measured at a program's start");
     }
-    bool failed = !f || fflush(f) || ferror(f);
-    if (f) failed |= fclose(f) != 0;
-    if (failed || rename(aside, path)) {
-        unlink(aside);
-        sc_stop_once(r, 1, "shardc: cannot write %s (SHARDC_TUNE): %s", path, strerror(errno));
-    }
-    free(aside);
+    if (!f || fclose(f) || !text) sc_stop_once(r, 1, "shardc: out of memory for the table of SHARDC_TUNE");
+    sc_aside_open(&a, path, temp, NULL);
+    sc_aside_write(&a, text, size);
+    int error = sc_aside_commit(&a);
+    if (error) sc_stop_once(r, 1, "shardc: cannot write %s (SHARDC_TUNE): %s", path, strerror(error));
+    free(text);
+    free(temp);
 }
 
 void sc_tune_all(sc_rank *r, const char *path) {

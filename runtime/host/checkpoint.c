@@ -1,9 +1,9 @@
 /* Saving the training state: every rank writes its pieces into a folder under a temporary name; when all have, the
  * folder gets its name, then the index names it, then the folder before it goes. Nothing is allocated after saver_new.
- * Relies on: state, safetensors (heads), aside, target, zlib (crc32); flock.
+ * Relies on: state, safetensors (heads), file.h, target, zlib (crc32); flock.
  * Relied on by: train. */
 #include "checkpoint.h"
-#include "aside.h"
+#include "../file.h"
 #include "die.h"
 #include <dirent.h>
 #include <errno.h>
@@ -32,7 +32,7 @@ struct Saver {
     size_t index_bytes;          /* room for the text */
     uint64_t run;                /* its id; 0: the first save gives it one */
     double *sums;                /* crc32 of every rank's head */
-    uint8_t *buffer, *chunk;     /* ASIDE_BUFFER bytes each */
+    uint8_t *buffer, *chunk;     /* SC_ASIDE_BUFFER bytes each */
     char current[FOLDER];        /* what the index names; "" for none */
     char path[PATH_MAX], temp[PATH_MAX];
 };
@@ -60,7 +60,12 @@ typedef struct {
 
 /* false: not the index of a checkpoint. */
 static bool read_names(const char *path, Index *x) {
-    json_t *j = json_load_file(path, 0, NULL);
+    struct stat st;
+    char why[256];
+    int fd = sc_open_input(path, &st, why, sizeof why);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+    json_t *j = f ? json_loadf(f, 0, NULL) : NULL;
+    if (f) fclose(f);
     const char *format = json_string_value(json_object_get(j, "format")),
                *folder = json_string_value(json_object_get(j, "folder")),
                *before = json_string_value(json_object_get(j, "before"));
@@ -225,8 +230,8 @@ Saver *saver_new(const sc_build *b, const char *dir, int rank, uint64_t run) {
     for (int i = 0; i < all; i++)
         if (state_owned(b, rank, &s->pieces[i])) s->pieces[s->n++] = s->pieces[i];
     make_head(s);
-    s->buffer = need(1, ASIDE_BUFFER);
-    s->chunk = need(1, ASIDE_BUFFER);
+    s->buffer = need(1, SC_ASIDE_BUFFER);
+    s->chunk = need(1, SC_ASIDE_BUFFER);
     s->sums = need((size_t)b->world, sizeof *s->sums);
     s->index_bytes = INDEX_BYTES + (size_t)b->world * sizeof "\"1c0ffee5\", ";
     s->index = need(s->index_bytes, 1);
@@ -287,19 +292,19 @@ static int make_folder(Saver *s, const char *folder) {
 }
 
 /* All but the head, for which there is room. */
-static void write_pieces(Saver *s, sc_rank *r, Aside *a, const char *folder) {
+static void write_pieces(Saver *s, sc_rank *r, sc_aside *a, const char *folder) {
     snprintf(s->temp, sizeof s->temp, "%s/%s/rank-%d.safetensors.part", s->dir, folder, s->rank);
-    aside_open(a, PATH(s, "%s/%s/rank-%d.safetensors", s->dir, folder, s->rank), s->temp, s->buffer);
-    aside_write(a, s->head, s->head_bytes);
+    sc_aside_open(a, PATH(s, "%s/%s/rank-%d.safetensors", s->dir, folder, s->rank), s->temp, s->buffer);
+    sc_aside_write(a, s->head, s->head_bytes);
     for (int i = 0; i < s->n && !a->error; i++) {
         const Piece *p = &s->pieces[i];
         uint64_t left = (uint64_t)(p->end - p->begin) * (uint64_t)sc_size(p->dtype), at = p->at;
         unsigned long sum = crc32(0, NULL, 0);
         while (left && !a->error) {
-            size_t n = left < ASIDE_BUFFER ? left : ASIDE_BUFFER;
+            size_t n = left < SC_ASIDE_BUFFER ? left : SC_ASIDE_BUFFER;
             sc_read(r, p->host, at, s->chunk, n);
             sum = crc32(sum, s->chunk, (unsigned)n);
-            aside_write(a, s->chunk, n);
+            sc_aside_write(a, s->chunk, n);
             at += n;
             left -= n;
         }
@@ -319,7 +324,7 @@ static uint64_t id_of_run(const Saver *s) {
     return h ? h : 1;
 }
 
-static int write_head(Saver *s, sc_rank *r, Aside *a, int64_t step) {
+static int write_head(Saver *s, sc_rank *r, sc_aside *a, int64_t step) {
     if (!s->run) {
         put_name(s, step);
         gather_sums(s, r);
@@ -327,12 +332,12 @@ static int write_head(Saver *s, sc_rank *r, Aside *a, int64_t step) {
     }
     put_name(s, step);
     gather_sums(s, r);
-    aside_rewrite(a, s->head, s->head_bytes);
-    return aside_commit(a);
+    sc_aside_rewrite(a, s->head, s->head_bytes);
+    return sc_aside_commit(a);
 }
 
 static int write_index(Saver *s, const Progress *p, const char *folder) {
-    Aside a;
+    sc_aside a;
     char *text = s->index, scaler[128] = "";
     if (p->scaler.scale > 0)
         snprintf(scaler, sizeof scaler,
@@ -354,9 +359,9 @@ static int write_index(Saver *s, const Progress *p, const char *folder) {
     unsigned long sum = crc32(0, (const unsigned char *)text, (unsigned)n);
     n += (size_t)snprintf(text + n, s->index_bytes - n, INDEX_SUM, sum);
     snprintf(s->temp, sizeof s->temp, "%s/index.json.part", s->dir);
-    aside_open(&a, PATH(s, "%s/index.json.next", s->dir), s->temp, s->buffer);
-    aside_write(&a, text, n);
-    return aside_commit(&a);
+    sc_aside_open(&a, PATH(s, "%s/index.json.next", s->dir), s->temp, s->buffer);
+    sc_aside_write(&a, text, n);
+    return sc_aside_commit(&a);
 }
 
 static void sync_folder(const char *path) {
@@ -409,7 +414,7 @@ static void agree(Saver *s, sc_rank *r, int error, const char *temp) {
 
 void saver_save(Saver *s, sc_rank *r, const Progress *p) {
     char folder[FOLDER], temp[FOLDER];
-    Aside a;
+    sc_aside a;
     int n = (int)sc_host_sum(r, s->rank == 0 ? free_name(s, p->step) : 0);
     name_folder(folder, p->step, n, "");
     name_folder(temp, p->step, n, ".part");

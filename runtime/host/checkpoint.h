@@ -7,7 +7,7 @@
  * of the index had no run and no checksums of heads.
  * While a state is written its folder is called step-00000010.part; index.json.next is the index to come. A run that
  * was killed leaves those, or the folder that its index has replaced ("before"): the next --save there removes them.
- * Relies on: state, safetensors, aside, jansson, target.
+ * Relies on: state, safetensors, file.h, jansson, target.
  * Relied on by: train, main. */
 #ifndef HOST_CHECKPOINT_H
 #define HOST_CHECKPOINT_H

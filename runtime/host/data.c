@@ -2,17 +2,14 @@
  * uint16, magic 20240801 version 7 uint32. nanoGPT: raw tokens. Files are read with pread, so one that shrinks under a
  * run gives a message and not a signal. Relies on: shuffle, die. Relied on by: loader, main, the fuzzer. */
 #include "data.h"
-#include "../system.h"
+#include "../file.h"
 #include "die.h"
 #include "shuffle.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAGIC_UINT16 = 20240520, VERSION_UINT16 = 1, MAGIC_UINT32 = 20240801, VERSION_UINT32 = 7, CHUNK = 1 << 16 };
@@ -27,29 +24,32 @@ static int width_of_name(const char *path) {
     return strstr(base, "uint32") || strstr(base, ".u32") ? 4 : 0;
 }
 
-static bool raw_file(TokenFile *f, uint64_t size, int width, const int32_t head[3], char *error) {
-    f->width = width ? width : width_of_name(f->path);
-    if (!f->width)
-        return WRONG(
-            "not an llm.c token file (it begins with %d, not %d or %d); if it holds raw tokens say --data-dtype "
-            "uint16 or uint32; `shardc data FILE... -o train.bin` makes tokens from text",
-            head[0], MAGIC_UINT16, MAGIC_UINT32);
-    if (size % (uint64_t)f->width)
-        return WRONG("its %llu bytes are not a whole number of uint%d tokens: truncated, or another --data-dtype",
-                     (unsigned long long)size, f->width * 8);
-    f->tokens = size / (uint64_t)f->width;
-    return true;
-}
-
-static bool llmc_file(TokenFile *f, uint64_t size, const int32_t head[3], char *error) {
+/* What the first bytes say the file is. */
+static bool check_file(TokenFile *f, uint64_t size, int width, char *error) {
+    int32_t head[3] = {0};
+    if (size == 0) return WRONG("an empty file");
+    if (!sc_read_at(f->fd, head, size < sizeof head ? size : sizeof head, 0))
+        return WRONG("cannot read it: %s", strerror(errno));
+    if (head[0] != MAGIC_UINT16 && head[0] != MAGIC_UINT32) {
+        f->width = width ? width : width_of_name(f->path);
+        if (!f->width)
+            return WRONG("not an llm.c token file (it begins with %d, not %d or %d); if it holds raw tokens say "
+                         "--data-dtype uint16 or uint32; `shardc data FILE... -o train.bin` makes tokens from text",
+                         head[0], MAGIC_UINT16, MAGIC_UINT32);
+        if (size % (uint64_t)f->width)
+            return WRONG("its %llu bytes are not a whole number of uint%d tokens: truncated, or another --data-dtype",
+                         (unsigned long long)size, f->width * 8);
+        f->tokens = size / (uint64_t)f->width;
+        return true;
+    }
+    if (size < BIN_HEADER) return WRONG("%llu bytes, less than an llm.c header: truncated", (unsigned long long)size);
     int version = head[0] == MAGIC_UINT16 ? VERSION_UINT16 : VERSION_UINT32;
     f->width = head[0] == MAGIC_UINT16 ? 2 : 4;
     f->at = BIN_HEADER;
     if (head[1] != version)
-        return WRONG(
-            "an llm.c token file of version %d; this program reads version %d: write it again with llm.c's current "
-            "scripts or `shardc data`",
-            head[1], version);
+        return WRONG("an llm.c token file of version %d; this program reads version %d: write it again with llm.c's "
+                     "current scripts or `shardc data`",
+                     head[1], version);
     if (head[2] < 0) return WRONG("its header claims %d tokens: damaged", head[2]);
     f->tokens = (uint64_t)head[2];
     uint64_t expect = BIN_HEADER + f->tokens * (uint64_t)f->width;
@@ -60,28 +60,19 @@ static bool llmc_file(TokenFile *f, uint64_t size, const int32_t head[3], char *
     return true;
 }
 
-static bool check_file(TokenFile *f, int width, char *error) {
+bool token_file_open(TokenFile *f, const char *path, int width, char error[DATA_ERROR]) {
+    char why[DATA_ERROR / 2];
     struct stat st;
-    int32_t head[3] = {0};
-    if (fstat(f->fd, &st) != 0) return WRONG("cannot read it: %s", strerror(errno));
-    if (S_ISDIR(st.st_mode)) return WRONG("a folder, not a file; quote a pattern such as 'DIR/*.bin'");
-    if (!S_ISREG(st.st_mode)) return WRONG("not a regular file; records from a pipe come with --data -");
-    uint64_t size = (uint64_t)st.st_size;
+    *f = (TokenFile){.fd = sc_open_input(path, &st, why, sizeof why)};
+    if (f->fd < 0)
+        return WRONG("%s%s", why,
+                     errno == EISDIR   ? "; quote a pattern such as 'DIR/*.bin'"
+                     : errno == ESPIPE ? "; records from a pipe come with --data -"
+                                       : "");
     f->device = st.st_dev;
     f->inode = st.st_ino;
-    if (size == 0) return WRONG("an empty file");
-    if (!sc_read_at(f->fd, head, size < sizeof head ? size : sizeof head, 0))
-        return WRONG("cannot read it: %s", strerror(errno));
-    if (head[0] != MAGIC_UINT16 && head[0] != MAGIC_UINT32) return raw_file(f, size, width, head, error);
-    if (size < BIN_HEADER) return WRONG("%llu bytes, less than an llm.c header: truncated", (unsigned long long)size);
-    return llmc_file(f, size, head, error);
-}
-
-bool token_file_open(TokenFile *f, const char *path, int width, char error[DATA_ERROR]) {
-    *f = (TokenFile){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-    if (f->fd < 0) return WRONG("cannot open it: %s", strerror(errno));
     f->path = need_text("%s", path);
-    if (check_file(f, width, error)) return true;
+    if (check_file(f, (uint64_t)st.st_size, width, error)) return true;
     token_file_close(f);
     return false;
 }
@@ -104,6 +95,14 @@ bool token_read(const TokenFile *f, uint64_t at, int64_t n, uint32_t *out) {
             memcpy(out + i, &(uint32_t){token}, sizeof *out);
         }
     return true;
+}
+
+void token_refuse(const TokenFile *f, uint64_t at, int64_t token, const char *input, int64_t limit) {
+    const char *quote = input ? "'" : "";
+    die("%s: token %llu is %lld, but %s%s%s ends at %lld: another tokenizer, or another --data-dtype; or build with a "
+        "larger `vocab`",
+        f->path, (unsigned long long)at, (long long)token, quote, input ? input : "the model's vocabulary", quote,
+        (long long)limit - 1);
 }
 
 /* ── several files ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -131,7 +130,7 @@ static void add_file(TokenSet *s, const char *path, int width) {
     s->files[s->n++] = f;
 }
 
-/* A name that exists is taken as it is, patterns characters and all. */
+/* A name that exists is taken as it is, even where it has characters of a pattern. */
 static void add_pattern(TokenSet *s, const char *option, const char *pattern, int width) {
     glob_t g;
     if (access(pattern, F_OK) == 0) {
@@ -145,16 +144,13 @@ static void add_pattern(TokenSet *s, const char *option, const char *pattern, in
     globfree(&g);
 }
 
-static void allow_many_files(void) {
-    struct rlimit l;
-    if (getrlimit(RLIMIT_NOFILE, &l) != 0) return;
-    l.rlim_cur = l.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &l);
-}
-
 TokenSet token_set_open(const char *option, char *const *patterns, int n, int width, int64_t span, int64_t stride) {
     TokenSet s = {.span = span, .stride = stride};
-    allow_many_files();
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* there may be many */
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
     for (int i = 0; i < n; i++) add_pattern(&s, option, patterns[i], width);
     return s;
 }
@@ -174,44 +170,30 @@ bool token_sets_share(const TokenSet *a, const TokenSet *b, const char **path) {
     return false;
 }
 
-static void scan_file(const TokenFile *f, int64_t limit, uint32_t *buffer) {
-    for (uint64_t at = 0; at < f->tokens; at += CHUNK) {
-        int64_t n = f->tokens - at < CHUNK ? (int64_t)(f->tokens - at) : CHUNK;
-        if (!token_read(f, at, n, buffer))
-            die("%s: cannot read token %llu: %s", f->path, (unsigned long long)at, strerror(errno));
-        uint32_t largest = 0;
-        for (int64_t i = 0; i < n; i++) largest = buffer[i] > largest ? buffer[i] : largest;
-        if (largest < limit) continue;
-        for (int64_t i = 0; i < n; i++)
-            if (buffer[i] >= limit)
-                die("%s: token %llu is %u, but the model's vocabulary ends at %lld: another tokenizer, or another "
-                    "--data-dtype; "
-                    "or build with a larger `vocab`",
-                    f->path, (unsigned long long)(at + (uint64_t)i), buffer[i], (long long)(limit - 1));
-    }
-}
-
 void token_set_scan(const TokenSet *s, int64_t limit) {
     uint64_t bytes = 0;
     for (int i = 0; i < s->n; i++) bytes += s->files[i].tokens * (uint64_t)s->files[i].width;
     if (limit <= 0 || bytes > SCAN_BYTES) return;
     uint32_t *buffer = need(CHUNK, sizeof *buffer);
-    for (int i = 0; i < s->n; i++)
-        if (s->files[i].width == 4 || limit <= UINT16_MAX) scan_file(&s->files[i], limit, buffer);
+    for (const TokenFile *f = s->files; f < s->files + s->n; f++) {
+        if (f->width == 2 && limit > UINT16_MAX) continue; /* no token of it can be above */
+        for (uint64_t at = 0; at < f->tokens; at += CHUNK) {
+            int64_t n = f->tokens - at < CHUNK ? (int64_t)(f->tokens - at) : CHUNK, i = 0;
+            if (!token_read(f, at, n, buffer))
+                die("%s: cannot read token %llu: %s", f->path, (unsigned long long)at, strerror(errno));
+            while (i < n && buffer[i] < limit) i++;
+            if (i < n) token_refuse(f, at + (uint64_t)i, buffer[i], NULL, limit);
+        }
+    }
     free(buffer);
 }
 
 /* ── windows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static const TokenFile *file_of(const TokenSet *s, int64_t window) {
+void token_window(const TokenSet *s, int64_t window, uint32_t *out, const TokenFile **file, uint64_t *at) {
     int k = s->n - 1; /* the last file whose first window is not above: one without windows loses to the next */
     while (k > 0 && s->files[k].first > window) k--;
-    return &s->files[k];
-}
-
-void token_window(const TokenSet *s, int64_t window, uint32_t *out, const TokenFile **file, uint64_t *at) {
-    const TokenFile *f = file_of(s, window);
-    *file = f;
+    const TokenFile *f = *file = &s->files[k];
     *at = (uint64_t)((window - f->first) * s->stride);
     if (!token_read(f, *at, s->span, out))
         die("%s: cannot read token %llu: the file was cut short during the run", f->path, (unsigned long long)*at);

@@ -29,6 +29,9 @@ bool token_file_open(TokenFile *f, const char *path, int width, char error[DATA_
 void token_file_close(TokenFile *f);
 bool token_read(const TokenFile *f, uint64_t at, int64_t n, uint32_t *out); /* false: the file became shorter */
 
+/* Dies: the values of `input` (NULL: the model's vocabulary) end at limit - 1. */
+_Noreturn void token_refuse(const TokenFile *f, uint64_t at, int64_t token, const char *input, int64_t limit);
+
 /* Expands the patterns (each sorted, a file named twice counts once), opens all, cuts windows. Dies on what is wrong.
  */
 TokenSet token_set_open(const char *option, char *const *patterns, int n, int width, int64_t span, int64_t stride);

@@ -88,12 +88,7 @@ static void put_tokens(Loader *l, int input, int64_t row, const TokenFile *file,
     int64_t n = length_of(in), limit = in->limit ? in->limit : l->layout.limit;
     for (int64_t k = 0; k < n; k++) {
         int64_t token = l->window[in->shift + k];
-        if (limit && token >= limit)
-            die("%s: token %llu is %lld, but '%s' ends at %lld: another tokenizer, or another --data-dtype; or build "
-                "with a "
-                "larger `vocab`",
-                file->path, (unsigned long long)at + (unsigned long long)(in->shift + k), (long long)token, in->name,
-                (long long)(limit - 1));
+        if (limit && token >= limit) token_refuse(file, at + (uint64_t)(in->shift + k), token, in->name, limit);
         host_put_int(in->dtype, l->staging[input], row * n + k, token);
     }
 }

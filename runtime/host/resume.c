@@ -3,6 +3,7 @@
  * written by. Buffers belong to a rank: rank r takes those of rank r modulo the old world. Moments may have been kept
  * in the other of their two dtypes: fp32 from bf16 is exact, bf16 from fp32 rounds to nearest, once. Relies on: state,
  * safetensors, dtype, jansson, zlib (crc32), target. Relied on by: main (before ranks start), train. */
+#include "../file.h"
 #include "checkpoint.h"
 #include "die.h"
 #include "dtype.h"
@@ -104,17 +105,16 @@ static void check_index(json_t *j, const char *path, const char *text, size_t n)
 
 /* Read once: a run that saves there may replace the file. */
 static char *index_read(const char *path, size_t *n) {
-    size_t cap = 0, got = 1;
-    char *text = NULL;
-    FILE *f = fopen(path, "rb");
-    if (!f) die("%s: no checkpoint there (%s); --resume takes the folder that --save wrote", path, strerror(errno));
-    for (*n = 0; got && *n < INDEX_MOST; *n += got) {
-        if (*n == cap) text = realloc(text, cap += cap + (1 << 16));
-        if (!text) die("out of memory for %s", path);
-        got = fread(text + *n, 1, cap - *n, f);
-    }
-    if (ferror(f)) die("cannot read %s: %s; --resume takes the folder that --save wrote", path, strerror(errno));
-    fclose(f);
+    char why[256], *text;
+    struct stat st;
+    int fd = sc_open_input(path, &st, why, sizeof why);
+    if (fd < 0) die("%s: no checkpoint there: %s; --resume takes the folder that --save wrote", path, why);
+    if (st.st_size > INDEX_MOST) die("%s: not the index of a checkpoint: it is larger than 64 MiB", path);
+    *n = (size_t)st.st_size;
+    text = need(*n + 1, 1);
+    if (!sc_read_at(fd, text, *n, 0))
+        die("cannot read %s: %s; resume from another checkpoint, or copy the file anew", path, strerror(errno));
+    close(fd);
     return text;
 }
 

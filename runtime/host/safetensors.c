@@ -3,15 +3,12 @@
  * duplicate keys, NULs in strings, bad UTF-8, deep nesting, trailing text); zlib (crc32). Relied on by: weights,
  * checkpoint, the fuzzers. */
 #include "safetensors.h"
-#include "../system.h"
+#include "../file.h"
 #include "die.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 enum { MAX_HEADER = 100 << 20, LENGTH = 8 };
@@ -160,31 +157,26 @@ bool st_parse(StFile *f, const uint8_t *bytes, uint64_t size, char error[ST_ERRO
     return false;
 }
 
-static bool open_header(StFile *f, char *error) {
+bool st_open(StFile *f, const char *path, char error[ST_ERROR]) {
     struct stat st;
     uint8_t length[LENGTH];
     uint64_t n;
-    if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode)) return WRONG("it is not a regular file");
-    uint64_t size = (uint64_t)st.st_size;
-    if (size < LENGTH) return WRONG("it has %llu bytes: not a safetensors file", (unsigned long long)size);
-    if (!sc_read_at(f->fd, length, LENGTH, 0)) return WRONG("cannot read it: %s", strerror(errno));
-    if (!header_length(length, size, &n, error)) return false;
-    char *text = need(n, 1);
-    f->data_at = LENGTH + n;
-    bool ok = sc_read_at(f->fd, text, n, LENGTH) ? parse_header(f, text, n, size - LENGTH - n, error)
-                                                 : WRONG("cannot read its header: %s", strerror(errno));
-    f->head_sum = crc32(crc32(0, length, LENGTH), (const unsigned char *)text, (unsigned)n);
-    free(text);
-    return ok;
-}
-
-bool st_open(StFile *f, const char *path, char error[ST_ERROR]) {
-    *f = (StFile){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-    if (f->fd < 0) return WRONG("cannot open it: %s", strerror(errno));
+    *f = (StFile){.fd = sc_open_input(path, &st, error, ST_ERROR)};
+    if (f->fd < 0) return false;
     f->path = need_text("%s", path);
-    if (open_header(f, error)) return true;
-    st_close(f);
-    return false;
+    uint64_t size = (uint64_t)st.st_size;
+    bool ok = size >= LENGTH || WRONG("it has %llu bytes: not a safetensors file", (unsigned long long)size);
+    ok = ok && (sc_read_at(f->fd, length, LENGTH, 0) || WRONG("cannot read it: %s", strerror(errno)));
+    if (ok && (ok = header_length(length, size, &n, error))) {
+        char *text = need(n, 1);
+        f->data_at = LENGTH + n;
+        ok = sc_read_at(f->fd, text, n, LENGTH) ? parse_header(f, text, n, size - LENGTH - n, error)
+                                                : WRONG("cannot read its header: %s", strerror(errno));
+        f->head_sum = crc32(crc32(0, length, LENGTH), (const unsigned char *)text, (unsigned)n);
+        free(text);
+    }
+    if (!ok) st_close(f);
+    return ok;
 }
 
 void st_close(StFile *f) {

@@ -1,8 +1,8 @@
 /* Weights as plain safetensors. Import: each rank reads and converts the ranges that its slices hold. Export: rank 0
  * puts every parameter together from the ranks that hold it, piece by piece. Relies on: args, safetensors, state,
- * aside, folded, target (sc_read_peer). Relied on by: train, main. */
+ * file.h, folded, target (sc_read_peer). Relied on by: train, main. */
 #include "weights.h"
-#include "aside.h"
+#include "../file.h"
 #include "die.h"
 #include "folded.h"
 #include <errno.h>
@@ -433,8 +433,8 @@ Exporter *exporter_new(const sc_build *b, const char *path, int rank) {
     for (int i = 0; i < b->nparams; i++)
         st_head_add(&h, b->params[i].path, state_dtype(b, i, P_VALUE), b->params[i].dims, b->params[i].shape);
     e->head = st_head_end(&h, &e->head_bytes);
-    e->buffer = need(1, ASIDE_BUFFER);
-    e->chunk = need(1, ASIDE_BUFFER);
+    e->buffer = need(1, SC_ASIDE_BUFFER);
+    e->chunk = need(1, SC_ASIDE_BUFFER);
     e->ranks = b->world;
     e->pieces = need((size_t)e->ranks, sizeof *e->pieces);
     e->n = need((size_t)e->ranks, sizeof *e->n);
@@ -458,7 +458,7 @@ void exporter_free(Exporter *e) {
 }
 
 /* Pieces of a rank are in the order of parameters, so each rank's list is walked once. */
-static void write_param(Exporter *e, sc_rank *r, Aside *a, int param) {
+static void write_param(Exporter *e, sc_rank *r, sc_aside *a, int param) {
     int64_t done = 0;
     int *next = e->next;
     for (int rank = 0; rank < e->ranks; rank++) {
@@ -468,9 +468,9 @@ static void write_param(Exporter *e, sc_rank *r, Aside *a, int param) {
             if ((p->kind != P_VALUE && p->kind != P_BUFFER) || p->begin != done) continue; /* moments, other replicas */
             uint64_t at = p->at, left = (uint64_t)(p->end - p->begin) * (uint64_t)sc_size(p->dtype);
             while (left && !a->error) {
-                size_t n = left < ASIDE_BUFFER ? left : ASIDE_BUFFER;
+                size_t n = left < SC_ASIDE_BUFFER ? left : SC_ASIDE_BUFFER;
                 sc_read_peer(r, rank, p->host, at, e->chunk, n);
-                aside_write(a, e->chunk, n);
+                sc_aside_write(a, e->chunk, n);
                 at += n;
                 left -= n;
             }
@@ -482,12 +482,12 @@ static void write_param(Exporter *e, sc_rank *r, Aside *a, int param) {
 void exporter_run(Exporter *e, sc_rank *r) {
     sc_barrier(r);
     if (e->rank == 0) {
-        Aside a;
+        sc_aside a;
         memset(e->next, 0, (size_t)e->ranks * sizeof *e->next);
-        aside_open(&a, e->path, e->temp, e->buffer);
-        aside_write(&a, e->head, e->head_bytes);
+        sc_aside_open(&a, e->path, e->temp, e->buffer);
+        sc_aside_write(&a, e->head, e->head_bytes);
         for (int i = 0; i < e->b->nparams && !a.error; i++) write_param(e, r, &a, i);
-        int error = aside_commit(&a);
+        int error = sc_aside_commit(&a);
         if (error) die("cannot export to %s: %s; what was there is untouched", e->path, strerror(error));
     }
     sc_barrier(r);

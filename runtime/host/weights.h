@@ -1,5 +1,5 @@
 /* Weights as plain safetensors: whole tensors named by parameter path, for any reader.
- * Relies on: args, safetensors, state, aside, target.
+ * Relies on: args, safetensors, state, file.h, target.
  * Relied on by: train, main. */
 #ifndef HOST_WEIGHTS_H
 #define HOST_WEIGHTS_H

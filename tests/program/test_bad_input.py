@@ -306,15 +306,20 @@ def test_pipes_and_devices():
     expect([SHARDC, "predict", bridge], 1, r"bridge\.lua:2: " + says % pipe, timeout=20)
     for args in (["predict", zero], ["predict", MLP, "--policy", zero], ["verify", "/dev/zero"], ["data", "/dev/zero", "-o", out]):
         expect([SHARDC, *args], 1, "cannot read .*zero.*: it is a device; give the name of a file", timeout=20)
-    expect([binary, "--data", plan, "--steps", "1"], 1, "plan.json: not a regular file; records from a pipe come with --data -", timeout=20)
+    expect([binary, "--data", plan, "--steps", "1"], 1, "plan.json: it is not a regular file; records from a pipe come with --data -", timeout=20)
     expect([binary, "--data", corpus(), "--weights", plan, "--steps", "1"], 1, "plan.json: it is not a regular file", timeout=20)
+    state = os.path.join(folder, "state")
+    os.mkdir(state)
+    os.mkfifo(os.path.join(state, "index.json"))
+    expect([binary, "--data", corpus(), "--steps", "1", "--resume", state], 1, "state/index.json: no checkpoint there: it is not a regular file; --resume takes", timeout=20)
+    expect([binary, "--data", corpus(), "--steps", "1", "--save", state], 1, "state/index.json is not the index of a checkpoint: --save needs a folder of its own", timeout=20)
     shown = must(["bash", "-c", '"$0" predict "$1" --policy <(cat "$2") && "$0" inspect "$1" --format json | "$0" verify /dev/stdin', SHARDC, MLP, policy])
     check(shown.endswith(", 1 unit\n") and ": sound: " in shown, shown[-300:])
     check(must([SHARDC, "data", "/dev/stdin", "-o", out], stdin="five\n").startswith(out + ": 5 tokens"), "tokens of a pipe")
     with open(policy, "wb") as f:
         f.truncate((64 << 20) + 1)
     expect([SHARDC, "predict", MLP, "--policy", policy], 1, "cannot read .*policy.lua: it is larger than 64 MiB; is it the right file")
-    return "15 refused, three pipes read"
+    return "17 refused, three pipes read"
 
 
 def test_zero_bytes():

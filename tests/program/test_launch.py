@@ -235,7 +235,7 @@ def test_impossible_variables():
 
 @waits
 def test_a_state_that_is_replaced_while_it_is_read():
-    """The first to read the index gets it through a pipe, and with its end it is another run's."""
+    """While the first to read the index has opened it, another run's takes its place."""
     b, folder = build("mlp.lua", world=2), scratch("replaced")
     state, old = os.path.join(folder, "state"), os.path.join(folder, "old")
     args = [b, "--data", corpus(), "--steps"]
@@ -243,15 +243,33 @@ def test_a_state_that_is_replaced_while_it_is_read():
     shutil.copytree(state, old)
     must([*args, "4", "--resume", state, "--save", state])
 
-    def replaced():
-        os.rename(os.path.join(state, "index.json"), os.path.join(folder, "new"))
-        os.mkfifo(os.path.join(state, "index.json"))
-        return subprocess.Popen(["sh", "-c", "{ cat old/index.json; mv new state/index.json; } > state/index.json"], cwd=folder)
-    with replaced():
-        check("at step 4, saved by 2 ranks" in must([*args, "5", "--resume", state]), "not the state that is there")
+    index, new, fired = os.path.join(state, "index.json"), os.path.join(folder, "new"), os.path.join(folder, "fired")
+
+    def replaced(fstats, start):
+        """Starts a run or its ranks. The call of fstat that is slow comes right after the index has been opened."""
+        shutil.copy(index, new)
+        shutil.copy(os.path.join(old, "index.json"), index)
+        if os.path.exists(fired):
+            os.unlink(fired)
+        slow = "%s:fstat:%d:1500ms" % (os.path.basename(b), fstats)
+        ranks, pid = start(dict(LD_PRELOAD=library("inject"), SHARDC_INJECT=slow, SHARDC_INJECTED=fired))
+        while not os.path.exists(fired):
+            time.sleep(0.01)
+        check(index in [os.path.realpath("/proc/%d/fd/%s" % (pid, fd)) for fd in os.listdir("/proc/%d/fd" % pid)], "the index is not open: another number of fstat")
+        os.rename(new, index)
+        return ranks
+
+    def alone(env):
+        p = subprocess.Popen([*args, "5", "--resume", state], env={**os.environ, **env}, stdout=subprocess.PIPE)
+        return p, p.pid
+
+    def launched(env):
+        r = Ranks("torchrun", [b] * 2, *args[1:], "5", "--resume", state, env=env)
+        return r, r.all[0].pid
+    out = replaced(2, alone).communicate(timeout=60)[0].decode()
+    check("at step 4, saved by 2 ranks" in out, "not the state that is there: " + out)
     os.rename(os.path.join(old, "step-00000002"), os.path.join(state, "step-00000002"))  # as if it went only now
-    with replaced():
-        refused(Ranks("torchrun", [b] * 2, *args[1:], "5", "--resume", state), "state: rank 0 has read its state at step 2, and rank 1 another one at step 4: another run saves there")
+    refused(replaced(3, launched), "state: rank 0 has read its state at step 2, and rank 1 another one at step 4: another run saves there")
     return "a run takes the next one, ranks that have two refuse"
 
 

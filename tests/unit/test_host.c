@@ -1,7 +1,7 @@
 /* Parts of the training program: random numbers, element types, schedules, token files, windows over ranks, safetensors
  * and the ways in which a file can be damaged. Relies on: runtime/host, mock_target, Criterion. Relied on by: make
  * test. */
-#include "../../runtime/host/aside.h"
+#include "../../runtime/file.h"
 #include "../../runtime/host/dtype.h"
 #include "../../runtime/host/loader.h"
 #include "../../runtime/host/log.h"
@@ -414,7 +414,8 @@ Test(host_files, safetensors_round_trip) {
     cr_assert(truncate("x.st", (off_t)bytes + 4) == 0 && !st_read(&f, b, 0, 6, got));
     st_close(&f);
     cr_assert(!st_open(&f, "x.st", error) && strstr(error, "outside"), "%s", error);
-    cr_assert(!st_open(&f, "/", error) && strstr(error, "not a regular file"), "%s", error);
+    cr_assert(!st_open(&f, "/", error) && strstr(error, "a folder, not a file"), "%s", error);
+    cr_assert(!st_open(&f, "/dev/null", error) && strstr(error, "not a regular file"), "%s", error);
     cr_assert(!st_open(&f, "nowhere", error) && strstr(error, "cannot open it"), "%s", error);
     write_file("tiny", "abc", 3);
     cr_assert(!st_open(&f, "tiny", error) && strstr(error, "it has 3 bytes"), "%s", error);
@@ -506,29 +507,29 @@ Test(host_files, damaged_safetensors_are_refused) {
 /* ── files written aside ─────────────────────────────────────────────────────────────────────────────────────────────
  */
 Test(host_files, aside_keeps_what_was_there) {
-    uint8_t *buffer = malloc(ASIDE_BUFFER), *big = calloc(3, ASIDE_BUFFER);
-    Aside a;
+    uint8_t *buffer = malloc(SC_ASIDE_BUFFER), *big = calloc(3, SC_ASIDE_BUFFER);
+    sc_aside a;
     write_file("x", "old", 3);
-    aside_open(&a, "x", "x.part", buffer);
-    aside_write(&a, "new", 3);
-    aside_write(&a, big, 3 * ASIDE_BUFFER);
-    aside_write(&a, big, ASIDE_BUFFER);
+    sc_aside_open(&a, "x", "x.part", buffer);
+    sc_aside_write(&a, "new", 3);
+    sc_aside_write(&a, big, 3 * SC_ASIDE_BUFFER);
+    sc_aside_write(&a, big, SC_ASIDE_BUFFER);
     cr_assert(system("test $(cat x) = old -a -e x.part") == 0);
     close(a.fd);
-    aside_open(&a, "x", "x.part", buffer);
-    aside_write(&a, "new", 3);
-    cr_assert(aside_commit(&a) == 0 && system("test $(cat x) = new -a ! -e x.part") == 0);
-    aside_open(&a, "x", "nowhere/x.part", buffer);
-    aside_write(&a, "more", 4);
-    cr_assert(aside_commit(&a) == ENOENT && system("test $(cat x) = new") == 0);
+    sc_aside_open(&a, "x", "x.part", buffer);
+    sc_aside_write(&a, "new", 3);
+    cr_assert(sc_aside_commit(&a) == 0 && system("test $(cat x) = new -a ! -e x.part") == 0);
+    sc_aside_open(&a, "x", "nowhere/x.part", buffer);
+    sc_aside_write(&a, "more", 4);
+    cr_assert(sc_aside_commit(&a) == ENOENT && system("test $(cat x) = new") == 0);
     cr_assert(symlink("/dev/full", "full") == 0);
-    aside_open(&a, "x", "full", buffer);
-    aside_write(&a, big, 3 * ASIDE_BUFFER);
-    aside_write(&a, big, 3);
-    cr_assert(aside_commit(&a) == ENOSPC && system("test $(cat x) = new") == 0);
+    sc_aside_open(&a, "x", "full", buffer);
+    sc_aside_write(&a, big, 3 * SC_ASIDE_BUFFER);
+    sc_aside_write(&a, big, 3);
+    cr_assert(sc_aside_commit(&a) == ENOSPC && system("test $(cat x) = new") == 0);
     cr_assert(system("mkdir folder") == 0);
-    aside_open(&a, "folder", "x.part", buffer);
-    cr_assert(aside_commit(&a) == EISDIR && access("x.part", F_OK) != 0);
+    sc_aside_open(&a, "folder", "x.part", buffer);
+    cr_assert(sc_aside_commit(&a) == EISDIR && access("x.part", F_OK) != 0);
     free(buffer);
     free(big);
 }
