@@ -63,7 +63,7 @@ void sc_host_gather(sc_rank *r, double x, double *all); /* the x of every rank, 
 /* Copies another rank's arena bytes (checkpointing on one machine); only between barriers. */
 void sc_read_peer(sc_rank *r, int peer, int host, uint64_t at, void *dst, size_t bytes);
 /* What signals ask for. Every rank calls it equally often, between programs; all of them get the same answer: 0: go on;
- * SIGUSR1: save (not where only requests to stop count); SIGINT or SIGTERM: stop. */
+ * SIGUSR1: save (not where only requests to stop count); SIGINT, SIGTERM or SIGHUP: stop. */
 int sc_heed(sc_rank *r, bool only_stop);
 bool sc_asked(const sc_rank *r);            /* sc_heed has something to answer: whoever waits for long goes there */
 double sc_seconds(const sc_rank *r);        /* since some moment, by the clock that this run goes by */

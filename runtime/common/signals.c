@@ -1,6 +1,7 @@
-/* What signals ask of a run: SIGINT and SIGTERM to stop between two steps (a second one: at once), SIGUSR1 to save
- * there. One request may reach the launcher, one rank or all of them; it is kept in memory that all share, and the
- * ranks agree on the step. Relies on: rank.h. Relied on by: launch.c, nodes.c, runtime/host (sc_heed, sc_asked). */
+/* What signals ask of a run. SIGINT, SIGTERM and SIGHUP (a lost terminal) ask it to stop between two steps, a second
+ * one to stop at once; SIGUSR1 asks it to save between two steps. One request may reach the launcher, one rank or all
+ * of them; it is kept in memory that all share, and the ranks agree on the step. Relies on: rank.h. Relied on by:
+ * launch.c, nodes.c, runtime/host (sc_heed, sc_asked). */
 #include "rank.h"
 #include <signal.h>
 
@@ -44,9 +45,9 @@ static void take(int signal) { /* in any thread, at any time: atomics only */
         ask_to_stop(signal);
 }
 
-/* What a shell or nohup has this process ignore stays ignored. */
+/* A signal that was ignored when this process started, as a shell or nohup has it, stays ignored. */
 void sc_signals_listen(void) {
-    static const int signals[] = {SIGINT, SIGTERM, SIGUSR1};
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     struct sigaction ours = {.sa_handler = take, .sa_flags = SA_RESTART}, before;
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         sigaction(signals[i], &ours, &before);

@@ -106,8 +106,8 @@ static const struct argp_option options[] = {
     {"clip", O_CLIP, "X", 0, "Clip gradients to this global norm; 0 for none", 0},
     {0, 0, 0, 0, "Files", 4},
     {"save", O_SAVE, "DIR", 0,
-     "Save the training state there after the last step, and after the step under way when SIGINT or SIGTERM stops the "
-     "run (a second signal stops it at once). SIGUSR1 saves and goes on",
+     "Save the training state there after the last step, and after the step under way when SIGINT, SIGTERM or SIGHUP "
+     "stops the run (a second signal stops it at once). SIGUSR1 saves and goes on",
      0},
     {"save-every", O_SAVE_EVERY, "N", 0, "... and every N steps", 0},
     {"resume", O_RESUME, "DIR", 0, "Go on from a saved state (any world size)", 0},

@@ -235,7 +235,7 @@ int host_main(const sc_build *b, int argc, char **argv) {
     run.reached = reached_new(run.first);
     int code = sc_launch(&build, &run.o.debug, train_rank, &run);
     if (!code && run.reached->stopped) code = 128 + run.reached->stopped;
-    if (code == 128 + SIGINT || code == 128 + SIGTERM) tell_stop(&run);
+    if (code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP) tell_stop(&run);
     close_run(&run);
     return code;
 }

@@ -1,12 +1,15 @@
-"""What signals ask of a run: SIGINT and SIGTERM finish the step under way, save it and end, a second one ends at once, SIGUSR1 saves
-and goes on. Whichever process gets them, one or all, whatever the run is at.
+"""What signals ask of a run: SIGINT, SIGTERM and SIGHUP finish the step under way, save it and end, a second one ends at once, SIGUSR1
+saves and goes on. Whichever process gets them, one or all, whatever the run is at.
 
 Relies on: harness.py, inject.c, test_launch.py (Ranks). Relied on by: run.py, test_diagnostics.py."""
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
+import termios
 import time
 
 from harness import build, check, corpus, library, must, read_log, read_safetensors, same_run, scratch, steps, waits
@@ -95,6 +98,27 @@ def run_and_resume(name, send):
     last = whole_state(out, state) + 2
     must([b, "--data", corpus(), "--steps", str(last), "--resume", state, "--log", log, "--export", weights])
     return last, (read_log(log), read_safetensors(weights))
+
+
+@waits
+def test_a_lost_terminal():
+    """A run whose terminal goes saves and stops, though nobody reads what it prints; with nohup it goes on."""
+    state, master, slave = os.path.join(scratch("terminal"), "state"), *pty.openpty()
+    args = [program(), "--data", corpus(), *FOREVER, "--save", state, "--save-every", "1"]
+    p = subprocess.Popen(args, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+    os.close(slave)
+    until(lambda: os.path.exists(os.path.join(state, "index.json")), "a saved state")
+    os.close(master)
+    check(p.wait(timeout=30) == 129, "exit %d, not 129" % p.returncode)
+    last = state_of(state)["step"]
+    r = Run("nohup", *args[:-4], "--resume", state, "--save", state)
+    r.reach("step +%d/" % (last + 1))
+    os.killpg(r.p.pid, signal.SIGHUP)
+    for _ in range(3):
+        r.reach("step +")
+    r.p.send_signal(TERM)
+    r.end(143, r"stopped at step \d+\nsaved .*state at step \d+\n")
+    check(state_of(state)["step"] > last, "nothing new is saved")
 
 
 @waits

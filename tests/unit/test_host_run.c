@@ -262,10 +262,10 @@ static int run_signalled(int signal, int64_t step, const char *line) {
 }
 
 Test(host_run, a_signal_stops_between_steps_and_saves) {
-    static const int signals[] = {SIGINT, SIGTERM};
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     write_data();
     OK(2, "--data a.bin --steps 6 --export whole.st --quiet");
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         cr_assert_eq(system("rm -rf state x.st"), 0);
         cr_assert_eq(run_signalled(signals[i], 3,
                                    "--data a.bin --steps 6 --save state --export x.st --val-data val.bin --sample 3"),

@@ -365,8 +365,8 @@ static int heeds(sc_rank *r, void *arg) {
 }
 
 Test(runtime_cpu, ranks_agree_where_to_stop) {
-    static const int wishes[][2] = {{SIGTERM, 0}, {SIGINT, 3}, {SIGTERM, -1}, {SIGUSR1, 2}, {SIGUSR1, -1}};
-    for (int i = 0; i < 5; i++) {
+    static const int wishes[][2] = {{SIGTERM, 0}, {SIGINT, 3}, {SIGTERM, -1}, {SIGHUP, 1}, {SIGUSR1, 2}, {SIGUSR1, -1}};
+    for (int i = 0; i < 6; i++) {
         sc_build b = make_build(4, 4);
         Wish *w = sc_map_shared(sizeof *w);
         w->signal = wishes[i][0];
