@@ -106,11 +106,6 @@ int saver_hold(const char *dir) {
     return fd;
 }
 
-static bool same_folder(int fd, const char *path) {
-    struct stat a, b;
-    return path && fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 /* ── what killed runs have left ──────────────────────────────────────────────────────────────────────────────────────
  */
 /* step-00000010, and of one step several: step-00000010.1; with `end` behind it. */
@@ -137,8 +132,8 @@ static void remove_left(const char *dir, const char *folder) {
     rmdir(path);
 }
 
-/* The folders that were being written, the one that was about to be named, the one that was replaced. Whatever cannot
- * be removed stays: it is in nobody's way. */
+/* Removes the folders that were being written, the one that was about to be named, and the one that was replaced. What
+ * cannot be removed stays: it is in nobody's way. */
 static void remove_left_overs(const char *dir, const Index *current) {
     char path[PATH_MAX];
     Index next;
@@ -157,6 +152,7 @@ static void remove_left_overs(const char *dir, const Index *current) {
 
 int saver_check(const char *dir, const char *resume, int held) {
     char probe[PATH_MAX];
+    struct stat here, there;
     if (strlen(dir) > PATH_MAX - 128) die("--save: the path is longer than %d bytes", PATH_MAX - 128);
     int error = make_folders(dir);
     snprintf(probe, sizeof probe, "%s/.probe", dir);
@@ -166,7 +162,9 @@ int saver_check(const char *dir, const char *resume, int held) {
     rmdir(probe);
     if (held < 0) held = saver_hold(dir);
     Index current = read_current(dir);
-    if (current.folder[0] && !same_folder(held, resume))
+    bool resumed = resume && fstat(held, &here) == 0 && stat(resume, &there) == 0 && here.st_dev == there.st_dev &&
+                   here.st_ino == there.st_ino;
+    if (current.folder[0] && !resumed)
         die("%s holds a training state at step %" PRId64 ": go on with --resume %s, or name another folder", dir,
             current.step, dir);
     if (flock(held, LOCK_EX | LOCK_NB) == 0) remove_left_overs(dir, &current);
@@ -195,35 +193,14 @@ static void make_head(Saver *s) {
     free(metadata);
 }
 
-static void put_name(Saver *s, int64_t step) {
-    char text[SHARD_WIDTH + 1], padded[SHARD_WIDTH + 1];
-    snprintf(text, sizeof text, SHARD_NAME, s->rank, s->b->world, step, s->run);
-    snprintf(padded, sizeof padded, "%-*s", SHARD_WIDTH, text);
-    memcpy(s->head + s->text_at[0], padded, SHARD_WIDTH);
-}
-
-static void put_sum(Saver *s, int piece, unsigned long sum) {
-    char text[32];
-    int n = snprintf(text, sizeof text, PIECE_SUM, sum);
-    memcpy(s->head + s->text_at[1 + piece], text, (size_t)n);
-}
-
-static char *json_text(const char *s) {
-    char *text = NULL;
-    size_t n;
-    FILE *f = open_memstream(&text, &n);
-    if (!f) die("out of memory for a name");
-    st_json_string(f, s);
-    bool whole = !ferror(f);
-    if (fclose(f) != 0 || !whole || !text) die("out of memory for a name");
-    return text;
-}
-
 Saver *saver_new(const sc_build *b, const char *dir, int rank, uint64_t run) {
     Saver *s = need(1, sizeof *s);
     s->b = b;
     s->dir = need_text("%s", dir);
-    s->model = json_text(b->name);
+    size_t n;
+    FILE *model = open_memstream(&s->model, &n);
+    if (model) st_json_string(model, b->name);
+    if (!model || ferror(model) || fclose(model) || !s->model) die("out of memory for a name");
     s->rank = rank;
     s->run = run;
     int all = state_pieces(b, rank, &s->pieces);
@@ -235,8 +212,7 @@ Saver *saver_new(const sc_build *b, const char *dir, int rank, uint64_t run) {
     s->sums = need((size_t)b->world, sizeof *s->sums);
     s->index_bytes = INDEX_BYTES + (size_t)b->world * sizeof "\"1c0ffee5\", ";
     s->index = need(s->index_bytes, 1);
-    Index current = read_current(dir);
-    memcpy(s->current, current.folder, FOLDER);
+    memcpy(s->current, read_current(dir).folder, FOLDER);
     return s;
 }
 
@@ -266,29 +242,23 @@ static void remove_folder(Saver *s, const char *folder) {
     rmdir(PATH(s, "%s/%s", s->dir, folder));
 }
 
-/* Of one step the n-th name. */
-static void name_folder(char out[FOLDER], int64_t step, int n, const char *end) {
+/* The names of the step's folder, whole and while it is written: the first of its kind that nothing has, never over the
+ * state that is named, nor over what someone has put there. */
+static void name_folder(char folder[FOLDER], char temp[FOLDER], int64_t step, int n) {
     char more[16] = "";
     if (n) snprintf(more, sizeof more, ".%d", n);
-    snprintf(out, FOLDER, "step-%08" PRId64 "%s%s", step, more, end);
+    snprintf(folder, FOLDER, "step-%08" PRId64 "%s", step, more);
+    snprintf(temp, FOLDER, "step-%08" PRId64 "%s.part", step, more);
 }
 
-static bool is_there(Saver *s, int64_t step, int n, const char *end) {
-    char folder[FOLDER];
-    struct stat st;
-    name_folder(folder, step, n, end);
-    return lstat(PATH(s, "%s/%s", s->dir, folder), &st) == 0;
-}
-
-/* The first name that nothing has: never over the state that is named, nor over what someone has put there. */
 static int free_name(Saver *s, int64_t step) {
-    int n = 0;
-    while (n < 1000 && (is_there(s, step, n, "") || is_there(s, step, n, ".part"))) n++;
-    return n;
-}
-
-static int make_folder(Saver *s, const char *folder) {
-    return mkdir(PATH(s, "%s/%s", s->dir, folder), 0777) == 0 ? 0 : errno;
+    char folder[FOLDER], temp[FOLDER];
+    struct stat st;
+    for (int n = 0; n < 1000; n++) {
+        name_folder(folder, temp, step, n);
+        if (lstat(PATH(s, "%s/%s", s->dir, folder), &st) && lstat(PATH(s, "%s/%s", s->dir, temp), &st)) return n;
+    }
+    return 1000;
 }
 
 /* All but the head, for which there is room. */
@@ -308,30 +278,31 @@ static void write_pieces(Saver *s, sc_rank *r, sc_aside *a, const char *folder) 
             at += n;
             left -= n;
         }
-        put_sum(s, i, sum);
+        char text[32];
+        int n = snprintf(text, sizeof text, PIECE_SUM, sum);
+        memcpy(s->head + s->text_at[1 + i], text, (size_t)n);
     }
 }
 
-static void gather_sums(Saver *s, sc_rank *r) {
+/* Writes the file's name into its head, and tells all ranks the checksums of all heads. */
+static void put_name(Saver *s, sc_rank *r, int64_t step) {
+    char text[SHARD_WIDTH + 1], padded[SHARD_WIDTH + 1];
+    snprintf(text, sizeof text, SHARD_NAME, s->rank, s->b->world, step, s->run);
+    snprintf(padded, sizeof padded, "%-*s", SHARD_WIDTH, text);
+    memcpy(s->head + s->text_at[0], padded, SHARD_WIDTH);
     sc_host_gather(r, (double)crc32(0, (const unsigned char *)s->head, (unsigned)s->head_bytes), s->sums);
 }
 
 /* A run is known by what its first save holds, the same on all ranks: two runs that differ in anything differ there,
  * and a run that is repeated writes the same files. FNV-1a. */
-static uint64_t id_of_run(const Saver *s) {
-    uint64_t h = 14695981039346656037u;
-    for (int i = 0; i < s->b->world; i++) h = (h ^ (uint64_t)s->sums[i]) * 1099511628211u;
-    return h ? h : 1;
-}
-
 static int write_head(Saver *s, sc_rank *r, sc_aside *a, int64_t step) {
+    put_name(s, r, step);
     if (!s->run) {
-        put_name(s, step);
-        gather_sums(s, r);
-        s->run = id_of_run(s);
+        uint64_t h = 14695981039346656037u;
+        for (int i = 0; i < s->b->world; i++) h = (h ^ (uint64_t)s->sums[i]) * 1099511628211u;
+        s->run = h ? h : 1;
+        put_name(s, r, step);
     }
-    put_name(s, step);
-    gather_sums(s, r);
     sc_aside_rewrite(a, s->head, s->head_bytes);
     return sc_aside_commit(a);
 }
@@ -393,11 +364,6 @@ static int publish(Saver *s, const Progress *p, const char *temp, const char *fo
     return 0;
 }
 
-/* The state that the index names; somebody may have removed it since. */
-static int is_kept(Saver *s) {
-    return !access(PATH(s, "%s/index.json", s->dir), F_OK) && !access(PATH(s, "%s/%s", s->dir, s->current), F_OK);
-}
-
 /* Ends all ranks with one message when any of them failed. Errors are errno values, mostly the same one everywhere. */
 static void agree(Saver *s, sc_rank *r, int error, const char *temp) {
     double failed = sc_host_sum(r, error != 0), sum = sc_host_sum(r, error);
@@ -405,8 +371,9 @@ static void agree(Saver *s, sc_rank *r, int error, const char *temp) {
     if (s->rank == 0) remove_folder(s, temp);
     sc_barrier(r);
     int code = (int)(sum / failed);
+    bool kept = !access(PATH(s, "%s/index.json", s->dir), F_OK) && !access(PATH(s, "%s/%s", s->dir, s->current), F_OK);
     const char *before = !s->current[0] ? "nothing was left there; free space or name another folder with --save"
-                         : is_kept(s)   ? "the state saved before is untouched: "
+                         : kept         ? "the state saved before is untouched: "
                                         : "the state saved before is there no longer: ";
     die("cannot save to %s: %s; %s%s", s->dir, code * failed == sum ? strerror(code) : "several ranks could not write",
         before, s->current);
@@ -416,9 +383,9 @@ void saver_save(Saver *s, sc_rank *r, const Progress *p) {
     char folder[FOLDER], temp[FOLDER];
     sc_aside a;
     int n = (int)sc_host_sum(r, s->rank == 0 ? free_name(s, p->step) : 0);
-    name_folder(folder, p->step, n, "");
-    name_folder(temp, p->step, n, ".part");
-    agree(s, r, s->rank == 0 ? make_folder(s, temp) : 0, temp);
+    name_folder(folder, temp, p->step, n);
+    bool made = s->rank != 0 || mkdir(PATH(s, "%s/%s", s->dir, temp), 0777) == 0;
+    agree(s, r, made ? 0 : errno, temp);
     write_pieces(s, r, &a, temp);
     agree(s, r, write_head(s, r, &a, p->step), temp);
     agree(s, r, s->rank == 0 ? publish(s, p, temp, folder) : 0, temp);

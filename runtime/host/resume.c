@@ -1,8 +1,9 @@
 /* Resuming: every file must be the one that the index names; the pieces of all files, sorted by (parameter, kind, first
  * element), must cover what the build needs; then every rank takes what its slices hold, whatever world the pieces were
  * written by. Buffers belong to a rank: rank r takes those of rank r modulo the old world. Moments may have been kept
- * in the other of their two dtypes: fp32 from bf16 is exact, bf16 from fp32 rounds to nearest, once. Relies on: state,
- * safetensors, dtype, jansson, zlib (crc32), target. Relied on by: main (before ranks start), train. */
+ * in the other of their two dtypes: fp32 from bf16 is exact, bf16 from fp32 rounds to nearest, once.
+ * Relies on: state, safetensors, file.h, dtype, jansson, zlib (crc32), target.
+ * Relied on by: run (before ranks start), train. */
 #include "../file.h"
 #include "checkpoint.h"
 #include "die.h"
@@ -59,48 +60,21 @@ unsigned long checkpoint_sum(const Checkpoint *c) {
 
 /* ── the index ───────────────────────────────────────────────────────────────────────────────────────────────────────
  */
+#define DAMAGED "damaged; resume from another checkpoint"
+#define OTHER_MODEL "another model; resume with the binary it was made with"
+
 static int64_t index_int(json_t *j, const char *path, const char *key) {
     json_t *v = json_object_get(j, key);
     if (!json_is_integer(v) || json_integer_value(v) < 0)
-        die("%s: '%s' is missing or not a whole number: damaged; resume from another checkpoint", path, key);
+        die("%s: '%s' is missing or not a whole number: " DAMAGED, path, key);
     return json_integer_value(v);
 }
 
 /* Of steps or samples: few enough to be added up. */
 static int64_t index_count(json_t *j, const char *path, const char *key) {
     int64_t n = index_int(j, path, key);
-    if (n >> 53) die("%s: '%s' is %" PRId64 ": damaged; resume from another checkpoint", path, key, n);
+    if (n >> 53) die("%s: '%s' is %" PRId64 ": " DAMAGED, path, key, n);
     return n;
-}
-
-static const char *index_text(json_t *j, const char *path, const char *key) {
-    const char *s = json_string_value(json_object_get(j, key));
-    if (!s) die("%s: '%s' is missing or not a text: damaged; resume from another checkpoint", path, key);
-    return s;
-}
-
-/* There where the run that saved had a scaler. */
-static sc_scaler index_scaler(json_t *j, const char *path) {
-    const json_t *scale = json_object_get(j, "loss_scale");
-    if (!scale) return (sc_scaler){0};
-    sc_scaler s = {.scale = (float)json_number_value(scale),
-                   .clean = (float)index_int(j, path, "clean_steps"),
-                   .skips = (float)index_int(j, path, "skipped_steps")};
-    if (!(s.scale > 0) || isinf(s.scale))
-        die("%s: 'loss_scale' is not a positive number: damaged; resume from another checkpoint", path);
-    return s;
-}
-
-/* In version 1 there may be none. */
-static void check_index(json_t *j, const char *path, const char *text, size_t n) {
-    char end[64];
-    size_t tail = (size_t)snprintf(end, sizeof end, INDEX_SUM, 0ul);
-    if (index_int(j, path, "version") == 1 && !json_object_get(j, "crc32")) return;
-    if (n >= tail) snprintf(end, sizeof end, INDEX_SUM, crc32(0, (const unsigned char *)text, (unsigned)(n - tail)));
-    if (n < tail || memcmp(text + n - tail, end, tail) != 0)
-        die("%s: its text is not the one that was saved (crc32): damaged; resume from another checkpoint, or copy the "
-            "file anew",
-            path);
 }
 
 /* Read once: a run that saves there may replace the file. */
@@ -122,52 +96,60 @@ static char *index_read(const char *path, size_t *n) {
 static uint64_t index_hex(json_t *value, const char *path, const char *key, size_t digits) {
     const char *s = json_string_value(value);
     if (!s || strlen(s) != digits || strspn(s, "0123456789abcdef") != digits)
-        die("%s: '%s' is missing or not a number of %zu hexadecimal digits: damaged; resume from another checkpoint",
-            path, key, digits);
+        die("%s: '%s' is missing or not a number of %zu hexadecimal digits: " DAMAGED, path, key, digits);
     return strtoull(s, NULL, 16);
-}
-
-/* Which run the state is of, and which heads its files have. */
-static void read_identity(Checkpoint *c, json_t *j, const char *path) {
-    json_t *heads = json_object_get(j, "heads");
-    c->run = index_hex(json_object_get(j, "run"), path, "run", 16);
-    if (json_array_size(heads) != (size_t)c->world)
-        die("%s: 'heads' has %zu checksums for %d files: damaged; resume from another checkpoint", path,
-            json_array_size(heads), c->world);
-    c->heads = need((size_t)c->world, sizeof *c->heads);
-    for (int i = 0; i < c->world; i++)
-        c->heads[i] = (unsigned long)index_hex(json_array_get(heads, (size_t)i), path, "heads", 8);
 }
 
 static void read_index(Checkpoint *c) {
     json_error_t e;
     size_t n;
-    char *path = need_text("%s/index.json", c->dir), *text = index_read(path, &n);
+    char *path = need_text("%s/index.json", c->dir), *text = index_read(path, &n), end[64];
     json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
-    if (!j) die("%s: not JSON: %s (line %d)", path, e.text, e.line);
+    if (!j)
+        die("%s: not JSON: %s (line %d); resume from another checkpoint, or copy the file anew", path, e.text, e.line);
     const char *format = json_string_value(json_object_get(j, "format"));
     if (!format || strcmp(format, "shardc-checkpoint") != 0)
         die("%s: not the index of a checkpoint; --resume takes the folder that --save wrote", path);
     int64_t version = index_int(j, path, "version");
     if (version != 1 && version != 2)
         die("%s: version %" PRId64 " of the format; this program reads versions 1 and 2", path, version);
-    c->progress = (Progress){index_count(j, path, "step"),
-                             index_count(j, path, "position"),
-                             (uint64_t)index_int(j, path, "seed"),
-                             index_count(j, path, "adam_step"),
-                             index_count(j, path, "global_batch"),
-                             index_scaler(j, path),
-                             json_object_get(j, "tokens") ? index_count(j, path, "tokens") : -1};
+    c->progress = (Progress){.step = index_count(j, path, "step"),
+                             .position = index_count(j, path, "position"),
+                             .seed = (uint64_t)index_int(j, path, "seed"),
+                             .adam_step = index_count(j, path, "adam_step"),
+                             .global_batch = index_count(j, path, "global_batch"),
+                             .tokens = json_object_get(j, "tokens") ? index_count(j, path, "tokens") : -1};
+    const json_t *scale = json_object_get(j, "loss_scale"); /* there where the run that saved had a scaler */
+    if (scale) {
+        c->progress.scaler = (sc_scaler){.scale = (float)json_number_value(scale),
+                                         .clean = (float)index_int(j, path, "clean_steps"),
+                                         .skips = (float)index_int(j, path, "skipped_steps")};
+        if (!(c->progress.scaler.scale > 0) || isinf(c->progress.scaler.scale))
+            die("%s: 'loss_scale' is not a positive number: " DAMAGED, path);
+    }
     int64_t world = index_int(j, path, "world");
-    if (world < 1 || world > 1 << 20)
-        die("%s: a world of %" PRId64 " ranks: damaged; resume from another checkpoint", path, world);
+    if (world < 1 || world > 1 << 20) die("%s: a world of %" PRId64 " ranks: " DAMAGED, path, world);
     c->world = (int)world;
-    c->folder = need_text("%s", index_text(j, path, "folder"));
-    if (!c->folder[0] || strchr(c->folder, '/') || strcmp(c->folder, "..") == 0)
-        die("%s: the folder '%s' is not beside it: damaged; resume from another checkpoint", path, c->folder);
+    const char *folder = json_string_value(json_object_get(j, "folder"));
+    if (!folder) die("%s: 'folder' is missing or not a text: " DAMAGED, path);
+    if (!folder[0] || strchr(folder, '/') || strcmp(folder, "..") == 0)
+        die("%s: the folder '%s' is not beside it: " DAMAGED, path, folder);
+    c->folder = need_text("%s", folder);
     c->plan_hash = index_hex(json_object_get(j, "plan_hash"), path, "plan_hash", 16);
-    if (version > 1) read_identity(c, j, path);
-    check_index(j, path, text, n);
+    if (version > 1) { /* which run the state is of, and which heads its files have */
+        json_t *heads = json_object_get(j, "heads");
+        c->run = index_hex(json_object_get(j, "run"), path, "run", 16);
+        if (json_array_size(heads) != (size_t)c->world)
+            die("%s: 'heads' has %zu checksums for %d files: " DAMAGED, path, json_array_size(heads), c->world);
+        c->heads = need((size_t)c->world, sizeof *c->heads);
+        for (int i = 0; i < c->world; i++)
+            c->heads[i] = (unsigned long)index_hex(json_array_get(heads, (size_t)i), path, "heads", 8);
+    }
+    size_t tail = (size_t)snprintf(end, sizeof end, INDEX_SUM, 0ul);
+    if (n >= tail) snprintf(end, sizeof end, INDEX_SUM, crc32(0, (const unsigned char *)text, (unsigned)(n - tail)));
+    bool summed = version > 1 || json_object_get(j, "crc32"); /* in version 1 it may be missing */
+    if (summed && (n < tail || memcmp(text + n - tail, end, tail) != 0))
+        die("%s: its text is not the one that was saved (crc32): " DAMAGED ", or copy the file anew", path);
     c->sum = crc32(0, (const unsigned char *)text, (unsigned)n);
     json_decref(j);
     free(text);
@@ -190,15 +172,6 @@ static bool parse_name(const char *name, Entry *e) {
     return k < P_KINDS && e->begin >= 0 && e->begin <= e->end;
 }
 
-static void read_sum(const StFile *f, Entry *e) {
-    const char *text = st_metadata(f, e->tensor->name);
-    int used = 0;
-    e->summed = text != NULL;
-    if (text && (sscanf(text, "crc32 %8lx%n", &e->sum, &used) != 1 || text[used]))
-        die("%s: the checksum of '%s' is '%.40s': damaged; resume from another checkpoint", f->path, e->tensor->name,
-            text);
-}
-
 static int by_place(const void *a, const void *b) {
     const Entry *x = a, *y = b;
     int c = strcmp(x->path, y->path);
@@ -218,16 +191,18 @@ static void add_entries(Checkpoint *c, int file) {
         Entry *e = &c->entries[c->n++];
         *e = (Entry){.file = file, .tensor = &f->tensors[i]};
         if (!parse_name(f->tensors[i].name, e) || e->end - e->begin != f->tensors[i].numel)
-            die("%s: the tensor '%.100s' is no piece of a checkpoint (path@[begin,end)#kind): damaged; resume from "
-                "another checkpoint",
-                f->path, f->tensors[i].name);
-        read_sum(f, e);
+            die("%s: the tensor '%.100s' is no piece of a checkpoint (path@[begin,end)#kind): " DAMAGED, f->path,
+                f->tensors[i].name);
+        const char *sum = st_metadata(f, e->tensor->name);
+        int used = 0;
+        e->summed = sum != NULL;
+        if (sum && (sscanf(sum, "crc32 %8lx%n", &e->sum, &used) != 1 || sum[used]))
+            die("%s: the checksum of '%s' is '%.40s': " DAMAGED, f->path, e->tensor->name, sum);
         summed += e->summed;
         if (!e->summed) lacks = e;
     }
     if (summed && lacks) /* a file was saved with sums of all or of none */
-        die("%s: '%s' has no checksum, and others have: damaged; resume from another checkpoint", f->path,
-            lacks->tensor->name);
+        die("%s: '%s' has no checksum, and others have: " DAMAGED, f->path, lacks->tensor->name);
 }
 
 static void close_files(Checkpoint *c, int n) {
@@ -328,30 +303,22 @@ static void check_cover(const Checkpoint *c, const sc_param_info *p, PieceKind k
     int64_t at = 0;
     for (int i = 0; i < n; i++) {
         if (e[i].begin != at)
-            die("%s: elements %" PRId64 " to %" PRId64 " of '%s' (%s) are %s: damaged; resume from another checkpoint",
-                c->files[e[i].file].path, e[i].begin < at ? e[i].begin : at, e[i].begin < at ? at : e[i].begin, p->path,
-                piece_kind_name(k), e[i].begin < at ? "there twice" : "missing");
+            die("%s: elements %" PRId64 " to %" PRId64 " of '%s' (%s) are %s: " DAMAGED, c->files[e[i].file].path,
+                e[i].begin < at ? e[i].begin : at, e[i].begin < at ? at : e[i].begin, p->path, piece_kind_name(k),
+                e[i].begin < at ? "there twice" : "missing");
         at = e[i].end;
     }
     if (at != p->numel)
-        die("%s: '%s' (%s) has %" PRId64 " elements there and %" PRId64
-            " in this build: another model; resume with the binary it was made with",
-            c->dir, p->path, piece_kind_name(k), at, p->numel);
+        die("%s: '%s' (%s) has %" PRId64 " elements there and %" PRId64 " in this build: " OTHER_MODEL, c->dir, p->path,
+            piece_kind_name(k), at, p->numel);
 }
 
 static void check_buffer(const Checkpoint *c, const sc_param_info *p, const Entry *e, int n) {
-    if (n != c->world)
-        die("%s: buffer '%s' is there for %d of %d ranks: damaged; resume from another checkpoint", c->dir, p->path, n,
-            c->world);
+    if (n != c->world) die("%s: buffer '%s' is there for %d of %d ranks: " DAMAGED, c->dir, p->path, n, c->world);
     for (int i = 0; i < n; i++)
         if (e[i].begin != 0 || e[i].end != p->numel)
-            die("%s: buffer '%s' has %" PRId64 " elements there and %" PRId64
-                " in this build: another model; resume with the binary it was made with",
-                c->dir, p->path, e[i].end, p->numel);
-}
-
-static bool converts(PieceKind k, int dtype) {
-    return (k == P_MOMENT1 || k == P_MOMENT2) && (dtype == FP32 || dtype == BF16);
+            die("%s: buffer '%s' has %" PRId64 " elements there and %" PRId64 " in this build: " OTHER_MODEL, c->dir,
+                p->path, e[i].end, p->numel);
 }
 
 static _Noreturn void other_optimizer(const Checkpoint *c, const char *has, PieceKind k, const char *path,
@@ -363,29 +330,26 @@ static _Noreturn void other_optimizer(const Checkpoint *c, const char *has, Piec
 
 static void check_param(const Checkpoint *c, int param, PieceKind k) {
     const sc_param_info *p = &c->b->params[param];
-    int n;
+    int n = 0;
+    bool moment = k == P_MOMENT1 || k == P_MOMENT2;
+    if (!state_exists(c->b, param, k)) { /* a moment that is there would be taken for another optimizer's */
+        if (moment && p->trainable) entries_of(c, p->path, k, &n);
+        if (n > 0) other_optimizer(c, "the", k, p->path, " is there, and this program keeps none");
+        return;
+    }
     const Entry *e = pieces_of(c, p, k, &n);
-    if (n == 0 && (k == P_MOMENT1 || k == P_MOMENT2)) other_optimizer(c, "no", k, p->path, "");
-    if (n == 0) die("%s: no '%s' there: another model; resume with the binary it was made with", c->dir, p->path);
+    if (n == 0 && moment) other_optimizer(c, "no", k, p->path, "");
+    if (n == 0) die("%s: no '%s' there: " OTHER_MODEL, c->dir, p->path);
     sc_dtype want = state_dtype(c->b, param, k);
     for (int i = 0; i < n; i++)
-        if (e[i].tensor->sc_dtype != (int)want && !converts(k, e[i].tensor->sc_dtype))
-            die("%s: '%s' (%s) is %s there and %s in this build: another model; resume with the binary it was made "
-                "with",
-                c->files[e[i].file].path, p->path, piece_kind_name(k), e[i].tensor->dtype, host_dtype_st(want));
+        if (e[i].tensor->sc_dtype != (int)want &&
+            !(moment && (e[i].tensor->sc_dtype == FP32 || e[i].tensor->sc_dtype == BF16)))
+            die("%s: '%s' (%s) is %s there and %s in this build: " OTHER_MODEL, c->files[e[i].file].path, p->path,
+                piece_kind_name(k), e[i].tensor->dtype, host_dtype_st(want));
     if (k == P_BUFFER && e->kind == P_BUFFER)
         check_buffer(c, p, e, n);
     else
         check_cover(c, p, k, e, n);
-}
-
-/* A moment that is there and not here: what is left of it would be taken for another optimizer's. */
-static void check_no_more(const Checkpoint *c, int param, PieceKind k) {
-    int n;
-    const sc_param_info *p = &c->b->params[param];
-    if (!p->trainable || (k != P_MOMENT1 && k != P_MOMENT2)) return;
-    entries_of(c, p->path, k, &n);
-    if (n > 0) other_optimizer(c, "the", k, p->path, " is there, and this program keeps none");
 }
 
 static void tell_converted(const Checkpoint *c) {
@@ -411,11 +375,7 @@ Checkpoint *checkpoint_open(const sc_build *b, const char *dir) {
     c->dir = need_text("%s", dir);
     open_state(c);
     for (int i = 0; i < b->nparams; i++)
-        for (int k = 0; k < P_KINDS; k++)
-            if (state_exists(b, i, (PieceKind)k))
-                check_param(c, i, (PieceKind)k);
-            else
-                check_no_more(c, i, (PieceKind)k);
+        for (int k = 0; k < P_KINDS; k++) check_param(c, i, (PieceKind)k);
     if (c->plan_hash != b->plan_hash)
         die("%s: made by another model (shapes or parameters differ): resume with the binary it was made with", dir);
     tell_converted(c);
@@ -424,44 +384,33 @@ Checkpoint *checkpoint_open(const sc_build *b, const char *dir) {
 
 /* ── loading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* Elements of the parameter; returns `sum` carried on over their bytes. */
-static unsigned long read_chunk(const Checkpoint *c, const Entry *e, int64_t at, int64_t n, uint8_t *chunk,
-                                unsigned long sum) {
-    const StFile *f = &c->files[e->file];
-    if (!st_read(f, e->tensor, at - e->begin, n, chunk))
-        die("%s: cannot read '%s': %s", f->path, e->tensor->name, strerror(errno));
-    return e->summed ? crc32(sum, chunk, (unsigned)(n * sc_size((sc_dtype)e->tensor->sc_dtype))) : sum;
-}
-
-static void check_sum(const Checkpoint *c, const Entry *e, unsigned long sum) {
-    if (e->summed && sum != e->sum)
-        die("%s: the bytes of '%s' are not those that were saved (" PIECE_SUM ", was " PIECE_SUM "): damaged; resume "
-            "from another checkpoint, or copy the file anew",
-            c->files[e->file].path, e->tensor->name, sum, e->sum);
-}
-
-static void write_range(sc_rank *r, const Entry *e, const Piece *p, int64_t begin, int64_t end, const uint8_t *raw,
-                        uint8_t *converted) {
-    sc_dtype there = (sc_dtype)e->tensor->sc_dtype;
-    int64_t size = sc_size(p->dtype);
-    if (there != p->dtype) host_convert(p->dtype, converted, there, raw, end - begin);
-    sc_write(r, p->host, p->at + (uint64_t)((begin - p->begin) * size), there == p->dtype ? raw : converted,
-             (size_t)((end - begin) * size));
-}
-
-/* For its checksum all of a tensor is read, whatever part of it is taken. */
+/* Takes the elements [begin, end) of a parameter from a tensor. For its checksum all of the tensor is read. */
 static void copy_range(const Checkpoint *c, sc_rank *r, const Entry *e, const Piece *p, int64_t begin, int64_t end,
                        uint8_t *chunk) {
-    int64_t size = sc_size((sc_dtype)e->tensor->sc_dtype), most = CHUNK / WIDEST, n;
+    const StFile *f = &c->files[e->file];
+    sc_dtype there = (sc_dtype)e->tensor->sc_dtype;
+    int64_t read_size = sc_size(there), size = sc_size(p->dtype), most = CHUNK / WIDEST, n;
     int64_t last = e->summed ? e->end : end;
     unsigned long sum = crc32(0, NULL, 0);
     for (int64_t at = e->summed ? e->begin : begin; at < last; at += n) {
         n = last - at < most ? last - at : most;
-        sum = read_chunk(c, e, at, n, chunk, sum);
+        if (!st_read(f, e->tensor, at - e->begin, n, chunk))
+            die("%s: cannot read '%s': %s; resume from another checkpoint, or copy the file anew", f->path,
+                e->tensor->name, strerror(errno));
+        if (e->summed) sum = crc32(sum, chunk, (unsigned)(n * read_size));
         int64_t from = at > begin ? at : begin, to = at + n < end ? at + n : end;
-        if (from < to) write_range(r, e, p, from, to, chunk + (from - at) * size, chunk + CHUNK);
+        if (from >= to) continue;
+        const uint8_t *bytes = chunk + (from - at) * read_size;
+        if (there != p->dtype) {
+            host_convert(p->dtype, chunk + CHUNK, there, bytes, to - from);
+            bytes = chunk + CHUNK;
+        }
+        sc_write(r, p->host, p->at + (uint64_t)((from - p->begin) * size), bytes, (size_t)((to - from) * size));
     }
-    check_sum(c, e, sum);
+    if (e->summed && sum != e->sum)
+        die("%s: the bytes of '%s' are not those that were saved (" PIECE_SUM ", was " PIECE_SUM "): " DAMAGED
+            ", or copy the file anew",
+            f->path, e->tensor->name, sum, e->sum);
 }
 
 static void load_piece(const Checkpoint *c, sc_rank *r, const Piece *p, uint8_t *chunk) {

@@ -1,7 +1,7 @@
 /* The safetensors format: 8 bytes little-endian length n, n bytes of JSON {name: {dtype, shape, data_offsets}}, the
- * data. A file comes from anywhere, so every figure in it is checked before it is used. Relies on: jansson (refuses
- * duplicate keys, NULs in strings, bad UTF-8, deep nesting, trailing text); zlib (crc32). Relied on by: weights,
- * checkpoint, the fuzzers. */
+ * data. A file comes from anywhere, so every figure in it is checked before it is used.
+ * Relies on: file.h, jansson (refuses duplicate keys, NULs in strings, bad UTF-8, deep nesting, trailing text), zlib.
+ * Relied on by: weights, checkpoint, resume, the fuzzers. */
 #include "safetensors.h"
 #include "../file.h"
 #include "die.h"
@@ -26,21 +26,17 @@ static const struct {
 
 /* ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static bool read_dtype(StTensor *t, json_t *info, int *size, char *error) {
-    const char *s = json_string_value(json_object_get(info, "dtype"));
-    if (!s) return WRONG("tensor '%.80s' has no dtype", t->name);
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (strcmp(types[i].name, s) == 0) {
-            t->dtype = types[i].name;
-            t->sc_dtype = types[i].sc;
-            *size = types[i].size;
-            return true;
-        }
-    return WRONG("tensor '%.80s' has the unknown dtype '%.20s'", t->name, s);
-}
-
-static bool read_shape(StTensor *t, json_t *info, char *error) {
-    json_t *shape = json_object_get(info, "shape");
+static bool read_tensor(StTensor *t, json_t *info, uint64_t data, char *error) {
+    const char *dtype = json_string_value(json_object_get(info, "dtype"));
+    json_t *shape = json_object_get(info, "shape"), *offsets = json_object_get(info, "data_offsets");
+    json_t *b = json_array_get(offsets, 0), *e = json_array_get(offsets, 1);
+    size_t i = 0, ntypes = sizeof types / sizeof *types;
+    if (!json_is_object(info)) return WRONG("tensor '%.80s' is not described by an object", t->name);
+    if (!dtype) return WRONG("tensor '%.80s' has no dtype", t->name);
+    while (i < ntypes && strcmp(types[i].name, dtype) != 0) i++;
+    if (i == ntypes) return WRONG("tensor '%.80s' has the unknown dtype '%.20s'", t->name, dtype);
+    t->dtype = types[i].name;
+    t->sc_dtype = types[i].sc;
     if (!json_is_array(shape)) return WRONG("tensor '%.80s' has no shape", t->name);
     if (json_array_size(shape) > ST_DIMS)
         return WRONG("tensor '%.80s' has %zu dimensions, more than %d", t->name, json_array_size(shape), ST_DIMS);
@@ -54,31 +50,17 @@ static bool read_shape(StTensor *t, json_t *info, char *error) {
         if (__builtin_mul_overflow(t->numel, t->shape[d], &t->numel))
             return WRONG("the shape of tensor '%.80s' overflows 64 bits", t->name);
     }
-    return true;
-}
-
-static bool read_offsets(StTensor *t, json_t *info, int size, uint64_t data, char *error) {
-    json_t *o = json_object_get(info, "data_offsets"), *b = json_array_get(o, 0), *e = json_array_get(o, 1);
-    if (json_array_size(o) != 2 || !json_is_integer(b) || !json_is_integer(e))
+    if (json_array_size(offsets) != 2 || !json_is_integer(b) || !json_is_integer(e))
         return WRONG("tensor '%.80s' has no data_offsets [begin, end]", t->name);
     int64_t begin = json_integer_value(b), end = json_integer_value(e), bytes;
     if (begin < 0 || end < begin || (uint64_t)end > data)
         return WRONG("tensor '%.80s' lies at [%lld, %lld), outside the %llu bytes of data", t->name, (long long)begin,
                      (long long)end, (unsigned long long)data);
-    if (__builtin_mul_overflow(t->numel, (int64_t)size, &bytes) || bytes != end - begin)
+    if (__builtin_mul_overflow(t->numel, (int64_t)types[i].size, &bytes) || bytes != end - begin)
         return WRONG("tensor '%.80s': its shape and %s do not make the %lld bytes it has", t->name, t->dtype,
                      (long long)(end - begin));
     t->begin = (uint64_t)begin;
     t->end = (uint64_t)end;
-    return true;
-}
-
-static bool read_metadata(json_t *meta, char *error) {
-    const char *key;
-    json_t *value;
-    if (!json_is_object(meta)) return WRONG("__metadata__ is not an object");
-    json_object_foreach(meta, key,
-                        value) if (!json_is_string(value)) return WRONG("__metadata__ '%.80s' is not a string", key);
     return true;
 }
 
@@ -92,8 +74,26 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const StTensor *)a)->name, ((const StTensor *)b)->name);
 }
 
-static bool check_cover(StFile *f, uint64_t data, char *error) {
+/* The header's JSON, for a file with `data` bytes of data: every byte of them belongs to one tensor. */
+static bool parse_header(StFile *f, const char *text, size_t n, uint64_t data, char *error) {
+    const char *key;
+    json_t *info, *value;
+    json_error_t e;
     uint64_t at = 0;
+    if (n == 0 || text[0] != '{') return WRONG("its header does not begin with '{'");
+    json_t *json = f->json = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+    if (!json) return WRONG("its header is not JSON: %s (byte %d)", e.text, e.position);
+    json_t *metadata = json_object_get(json, "__metadata__");
+    if (metadata && !json_is_object(metadata)) return WRONG("__metadata__ is not an object");
+    json_object_foreach(metadata, key, value) {
+        if (!json_is_string(value)) return WRONG("__metadata__ '%.80s' is not a string", key);
+    }
+    f->tensors = need(json_object_size(json), sizeof *f->tensors);
+    json_object_foreach(json, key, info) {
+        if (info == metadata) continue;
+        f->tensors[f->n].name = key;
+        if (!read_tensor(&f->tensors[f->n++], info, data, error)) return false;
+    }
     qsort(f->tensors, (size_t)f->n, sizeof *f->tensors, by_offset);
     for (int i = 0; i < f->n; i++) {
         const StTensor *t = &f->tensors[i];
@@ -108,35 +108,8 @@ static bool check_cover(StFile *f, uint64_t data, char *error) {
     return true;
 }
 
-static bool read_tensors(StFile *f, uint64_t data, char *error) {
-    const char *key;
-    json_t *info;
-    f->tensors = need(json_object_size(f->json), sizeof *f->tensors);
-    json_object_foreach((json_t *)f->json, key, info) {
-        int size = 0;
-        if (strcmp(key, "__metadata__") == 0) {
-            if (!read_metadata(info, error)) return false;
-            continue;
-        }
-        StTensor *t = &f->tensors[f->n++];
-        t->name = key;
-        if (!json_is_object(info)) return WRONG("tensor '%.80s' is not described by an object", key);
-        if (!read_dtype(t, info, &size, error) || !read_shape(t, info, error) ||
-            !read_offsets(t, info, size, data, error))
-            return false;
-    }
-    return check_cover(f, data, error);
-}
-
-static bool parse_header(StFile *f, const char *json, size_t n, uint64_t data, char *error) {
-    json_error_t e;
-    if (n == 0 || json[0] != '{') return WRONG("its header does not begin with '{'");
-    f->json = json_loadb(json, n, JSON_REJECT_DUPLICATES, &e);
-    if (!f->json) return WRONG("its header is not JSON: %s (byte %d)", e.text, e.position);
-    return read_tensors(f, data, error);
-}
-
-static bool header_length(const uint8_t bytes[LENGTH], uint64_t size, uint64_t *n, char *error) {
+/* The length of the JSON, from the first bytes of a file of `size` bytes. */
+static bool header_length(const uint8_t *bytes, uint64_t size, uint64_t *n, char *error) {
     *n = 0;
     for (int i = 0; i < LENGTH; i++) *n |= (uint64_t)bytes[i] << 8 * i;
     if (*n > MAX_HEADER) return WRONG("its header claims %llu bytes: not a safetensors file", (unsigned long long)*n);
