@@ -23,18 +23,7 @@ void die_init(const char *name, void *page, bool speaks) {
     silent = !speaks;
 }
 
-static bool claim(void) {
-    int expected = FREE;
-    return !flag || atomic_compare_exchange_strong(flag, &expected, PRINTING);
-}
-
-/* A rank that left before the printer is done would have the launcher end the printer. */
-static void wait_printed(void) {
-    const struct timespec pause = {0, 1000000};
-    for (int i = 0; i < 2000 && atomic_load(flag) != PRINTED; i++) nanosleep(&pause, NULL);
-}
-
-/* Names in weights and checkpoints are part of it. */
+/* Names in weights and checkpoints are part of a message: what would move the cursor is escaped. */
 static void put(const char *kind, const char *fmt, va_list ap) {
     static _Thread_local char text[MAX_MESSAGE + 1];
     int n = snprintf(text, MAX_MESSAGE, "%s: %s", program, kind);
@@ -45,12 +34,14 @@ static void put(const char *kind, const char *fmt, va_list ap) {
 }
 
 _Noreturn static void leave(int code, const char *fmt, va_list ap) {
-    if (claim()) {
+    const struct timespec pause = {0, 1000000};
+    int expected = FREE;
+    if (!flag || atomic_compare_exchange_strong(flag, &expected, PRINTING)) {
         fflush(stdout);
         put("", fmt, ap);
         if (flag) atomic_store(flag, PRINTED);
-    } else {
-        wait_printed();
+    } else { /* if this rank left before the printer is done, the launcher would end the printer */
+        for (int i = 0; i < 2000 && atomic_load(flag) != PRINTED; i++) nanosleep(&pause, NULL);
     }
     exit(code);
 }

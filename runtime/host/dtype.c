@@ -110,16 +110,11 @@ void host_put_int(sc_dtype d, void *p, int64_t i, int64_t x) {
         host_put(d, p, i, (double)x);
 }
 
-/* bf16 weights into fp32 and back are what people load and save: worth a loop without doubles. */
-static void bf16_to_fp32(uint32_t *dst, const uint16_t *src, int64_t n) {
-    for (int64_t i = 0; i < n; i++) dst[i] = (uint32_t)src[i] << 16;
-}
-
 void host_convert(sc_dtype to, void *dst, sc_dtype from, const void *src, int64_t n) {
     if (to == from)
         memcpy(dst, src, (size_t)n * (size_t)dtypes[to].size);
-    else if (to == FP32 && from == BF16)
-        bf16_to_fp32(dst, src, n);
+    else if (to == FP32 && from == BF16) /* what people load: worth a loop without doubles */
+        for (int64_t i = 0; i < n; i++) ((uint32_t *)dst)[i] = (uint32_t)((const uint16_t *)src)[i] << 16;
     else if (from == FP32 && to == FP16) /* as kernels cast */
         for (int64_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = sc_to_fp16(((const float *)src)[i]);
     else if (from == FP32 && to == BF16)

@@ -32,16 +32,6 @@ static Group group_of(const char *name) {
     return g;
 }
 
-static void put_group(FILE *f, const Group *g) {
-    const char *star = strchr(g->form, '*');
-    if (g->n == 1)
-        fputs(g->first, f);
-    else if (g->numbers == 1 && g->high - g->low + 1 == g->n)
-        fprintf(f, "%.*s%ld-%ld%s (%d)", (int)(star - g->form), g->form, g->low, g->high, star + 1, g->n);
-    else
-        fprintf(f, "%s (%d)", g->form, g->n);
-}
-
 char *folded(const char *const *names, int n) {
     Group *groups = need((size_t)n, sizeof *groups);
     int ngroups = 0, left = n;
@@ -63,8 +53,15 @@ char *folded(const char *const *names, int n) {
     FILE *f = open_memstream(&text, &size);
     for (int k = 0; f && k < ngroups && k < MOST; k++) {
         if (k) fputs(", ", f);
-        put_group(f, &groups[k]);
-        left -= groups[k].n;
+        const Group *g = &groups[k];
+        const char *star = strchr(g->form, '*');
+        if (g->n == 1)
+            fputs(g->first, f);
+        else if (g->numbers == 1 && g->high - g->low + 1 == g->n)
+            fprintf(f, "%.*s%ld-%ld%s (%d)", (int)(star - g->form), g->form, g->low, g->high, star + 1, g->n);
+        else
+            fprintf(f, "%s (%d)", g->form, g->n);
+        left -= g->n;
     }
     if (f && left) fprintf(f, " and %d more", left);
     if (!f || fclose(f) || !text) die("out of memory for a list of names");

@@ -21,45 +21,36 @@ int64_t input_numel(const sc_input_info *in) {
 static int64_t length_of(const sc_input_info *in) {
     return in->dims ? in->shape[in->dims - 1] : 1;
 }
-static int64_t rows_of(const sc_input_info *in) {
-    return in->dims > 1 ? in->shape[0] : 1;
-}
 
 /* ── layout ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* Windows follow each other so that what one input sees last the input with the next shift sees next: for a language
- * model (shifts 0 and 1), every token is a target once. */
-static int64_t smallest_gap(const sc_build *b) {
+Layout layout_of(const sc_build *b) {
+    Layout l = {0};
     int64_t gap = 0;
+    for (int i = 0; i < b->ninputs; i++) {
+        const sc_input_info *in = &b->inputs[i];
+        if (in->sample_only) continue;
+        if (!l.tokens && in->tokens) l.tokens = input_numel(in);
+        if (!from_tokens(in)) {
+            if (!l.not_token) l.not_token = in->name;
+            continue;
+        }
+        int64_t end = in->shift + length_of(in);
+        l.batch = in->dims > 1 ? in->shape[0] : 1;
+        if (end > l.span) l.span = end;
+        if (in->limit && (!l.limit || in->limit < l.limit)) l.limit = in->limit;
+    }
+    /* Windows follow each other so that what one input sees last the input with the next shift sees next: for a
+     * language model (shifts 0 and 1), every token is a target once. */
     for (int i = 0; i < b->ninputs; i++)
         for (int k = 0; k < b->ninputs; k++) {
             int64_t d = b->inputs[k].shift - b->inputs[i].shift;
             bool both = from_tokens(&b->inputs[i]) && from_tokens(&b->inputs[k]);
             if (both && d > 0 && (!gap || d < gap)) gap = d;
         }
-    return gap;
-}
-
-static void add_token_input(Layout *l, const sc_input_info *in) {
-    l->batch = rows_of(in);
-    if (in->shift + length_of(in) > l->span) l->span = in->shift + length_of(in);
-    if (in->limit && (!l->limit || in->limit < l->limit)) l->limit = in->limit;
-}
-
-Layout layout_of(const sc_build *b) {
-    Layout l = {0};
-    for (int i = 0; i < b->ninputs; i++) {
-        const sc_input_info *in = &b->inputs[i];
-        if (in->sample_only) continue;
-        if (from_tokens(in))
-            add_token_input(&l, in);
-        else if (!l.not_token)
-            l.not_token = in->name;
-        if (!l.tokens && in->tokens) l.tokens = input_numel(in);
-    }
-    if (!l.limit && b->logits_program >= 0) l.limit = b->logits_shape[2];
-    l.stride = l.span - smallest_gap(b);
+    l.stride = l.span - gap;
     if (l.stride < 1) l.stride = 1;
+    if (!l.limit && b->logits_program >= 0) l.limit = b->logits_shape[2];
     for (int i = 0; i < b->ninputs && !l.batch; i++)
         if (!b->inputs[i].sample_only && b->inputs[i].dims) l.batch = b->inputs[i].shape[0];
     if (!l.batch) l.batch = 1;
@@ -83,31 +74,24 @@ void loader_free(Loader *l) {
     free(l->window);
 }
 
-static void put_tokens(Loader *l, int input, int64_t row, const TokenFile *file, uint64_t at) {
-    const sc_input_info *in = &l->b->inputs[input];
-    int64_t n = length_of(in), limit = in->limit ? in->limit : l->layout.limit;
-    for (int64_t k = 0; k < n; k++) {
-        int64_t token = l->window[in->shift + k];
-        if (limit && token >= limit) token_refuse(file, at + (uint64_t)(in->shift + k), token, in->name, limit);
-        host_put_int(in->dtype, l->staging[input], row * n + k, token);
-    }
-}
-
-static void fill_row(Loader *l, int64_t row, int64_t sample) {
-    const TokenFile *file;
-    uint64_t at;
-    int64_t window = l->shuffled ? token_order(l->set, l->seed, sample) : sample;
-    token_window(l->set, window, l->window, &file, &at);
-    for (int i = 0; i < l->b->ninputs; i++)
-        if (!l->b->inputs[i].sample_only) put_tokens(l, i, row, file, at);
-}
-
 void loader_fill(Loader *l, int rank, int64_t micro, int64_t sample) {
-    if (l->records) {
-        for (int i = 0; i < l->b->ninputs; i++) records_take(l->records, rank, micro, i, l->staging[i]);
-        return;
+    const sc_build *b = l->b;
+    for (int i = 0; i < b->ninputs && l->records; i++) records_take(l->records, rank, micro, i, l->staging[i]);
+    for (int64_t row = 0; row < l->layout.batch && !l->records; row++) {
+        const TokenFile *file;
+        uint64_t at;
+        int64_t window = l->shuffled ? token_order(l->set, l->seed, sample + row) : sample + row;
+        token_window(l->set, window, l->window, &file, &at);
+        for (int i = 0; i < b->ninputs; i++) {
+            const sc_input_info *in = &b->inputs[i];
+            int64_t n = in->sample_only ? 0 : length_of(in), limit = in->limit ? in->limit : l->layout.limit;
+            for (int64_t k = 0; k < n; k++) {
+                int64_t token = l->window[in->shift + k];
+                if (limit && token >= limit) token_refuse(file, at + (uint64_t)(in->shift + k), token, in->name, limit);
+                host_put_int(in->dtype, l->staging[i], row * n + k, token);
+            }
+        }
     }
-    for (int64_t row = 0; row < l->layout.batch; row++) fill_row(l, row, sample + row);
 }
 
 int64_t loader_count(Loader *l, const sc_count_info *c) {

@@ -18,9 +18,13 @@
 
 enum { LINE_BYTES = 1024, FIGURE_BYTES = 512 };
 
+_Noreturn static void fail(const char *path, int error) {
+    die("cannot write the log %s: %s; free space or name another file with --log", path, strerror(error));
+}
+
 static int open_log(const char *path) {
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (fd < 0) die("cannot write the log %s: %s", path, strerror(errno));
+    if (fd < 0) fail(path, errno);
     return fd;
 }
 
@@ -28,40 +32,31 @@ void log_check(const char *path) {
     close(open_log(path));
 }
 
-/* Bytes of the lines up to the first one of a step after `after`, or up to a line cut short. A pipe has none to keep.
- */
-static off_t kept(const Log *l, int64_t after) {
-    struct stat st;
-    bool file = fstat(l->fd, &st) == 0 && S_ISREG(st.st_mode);
-    FILE *f = file ? fopen(l->path, "r") : NULL;
-    char *line = NULL;
-    size_t cap = 0;
-    ssize_t n;
-    off_t size = 0;
-    int64_t step;
-    while (f && (n = getline(&line, &cap, f)) > 0 && line[n - 1] == '\n') {
-        if (sscanf(line, "{\"step\": %" SCNd64, &step) == 1 && step > after) break;
-        size += n;
-    }
-    if (file && (!f || ferror(f)))
-        die("cannot read the log %s, to go on in it: %s; name another file with --log", l->path, strerror(errno));
-    free(line);
-    if (f) fclose(f);
-    return size;
-}
-
 Log log_open(const char *path, int64_t after, int names) {
     if (!path) return (Log){0};
     Log l = {.path = path, .fd = open_log(path), .cap = LINE_BYTES + (size_t)names * FIGURE_BYTES};
+    struct stat st;
     l.line = need(l.cap, 1);
-    l.size = after < 0 ? 0 : kept(&l, after);
-    if (ftruncate(l.fd, l.size) != 0 && errno != EINVAL) die("cannot write the log %s: %s", path, strerror(errno));
+    if (after >= 0 && fstat(l.fd, &st) == 0 && S_ISREG(st.st_mode)) { /* a pipe has no lines to keep */
+        FILE *f = fopen(path, "r");
+        char *line = NULL;
+        size_t cap = 0;
+        int64_t step;
+        /* up to the first line of a step after `after`, or one that was cut short */
+        for (ssize_t n; f && (n = getline(&line, &cap, f)) > 0 && line[n - 1] == '\n'; l.size += n)
+            if (sscanf(line, "{\"step\": %" SCNd64, &step) == 1 && step > after) break;
+        if (!f || ferror(f))
+            die("cannot read the log %s, to go on in it: %s; name another file with --log", path, strerror(errno));
+        free(line);
+        fclose(f);
+    }
+    if (ftruncate(l.fd, l.size) != 0 && errno != EINVAL) fail(path, errno);
     return l;
 }
 
 void log_close(Log *l) {
     if (!l->path) return;
-    if (close(l->fd) != 0) die("cannot write the log %s: %s", l->path, strerror(errno));
+    if (close(l->fd) != 0) fail(l->path, errno);
     free(l->line);
 }
 
@@ -121,5 +116,5 @@ void log_end(Log *l) {
     }
     int error = errno;
     if (ftruncate(l->fd, l->size) != 0) note("the log %s may end in half a line", l->path);
-    die("cannot write the log %s: %s; free space or name another file with --log", l->path, strerror(error));
+    fail(l->path, error);
 }

@@ -26,6 +26,7 @@ typedef struct {
 
 Bar bar_new(bool quiet, int64_t first, int64_t last, const char *unit);
 void bar_step(Bar *b, const BarStep *s);
-void bar_clear(Bar *b); /* before anything else is printed */
+void bar_clear(Bar *b);                      /* before anything else is printed */
+const char *grouped(double x, char out[32]); /* 12,345: a whole number, its digits in threes */
 
 #endif

@@ -1,6 +1,7 @@
 /* Records from standard input. Rank 0 reads a step's records into shared memory that was made before the ranks started,
- * and checks them; after a barrier every rank copies its rows; another one lets rank 0 read on. Relies on: sc_barrier,
- * dtype. Relied on by: loader. */
+ * and checks them; after a barrier every rank copies its rows; another one lets rank 0 read on.
+ * Relies on: sc_barrier, dtype.
+ * Relied on by: loader. */
 #include "records.h"
 #include "die.h"
 #include "dtype.h"
@@ -58,19 +59,17 @@ void records_close(Records *q) {
     free(q);
 }
 
-/* Waits for input, unless a signal asks for something: any process of the run may have got it. */
-static bool comes(const Records *q, const sc_rank *r) {
-    struct pollfd input = {q->fd, POLLIN, 0};
-    int ready = 0;
-    while (!sc_asked(r) && (ready = poll(&input, 1, 100)) < 1)
-        if (ready < 0 && errno != EINTR) return true; /* read says why */
-    return ready > 0;
-}
-
-/* Fills the record as far as there is input. false: cut short. r: NULL before ranks run. */
+/* Fills the record as far as there is input. false: cut short, because a signal asks for something: any process of the
+ * run may have got it. r: NULL before ranks run. */
 static bool fill(Records *q, const sc_rank *r, uint8_t *dst) {
     while (q->got < q->bytes) {
-        if (r && !comes(q, r)) return false;
+        struct pollfd input = {q->fd, POLLIN, 0};
+        int ready = !r;
+        while (!ready && !sc_asked(r)) {
+            ready = poll(&input, 1, 100);
+            if (ready < 0) ready = errno != EINTR; /* read says why */
+        }
+        if (!ready) return false;
         ssize_t got = read(q->fd, dst + q->got, (size_t)(q->bytes - q->got));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) die("cannot read records from standard input: %s", strerror(errno));
@@ -86,11 +85,6 @@ static bool ignored(const sc_build *b, int input, int64_t x) {
     return false;
 }
 
-static int64_t limit_of(const Records *q, const sc_input_info *in) {
-    bool tokens = in->from && strcmp(in->from, "tokens") == 0;
-    return in->limit || !tokens ? in->limit : q->limit;
-}
-
 static void check_input(const Records *q, int input, const uint8_t *p) {
     const sc_input_info *in = &q->b->inputs[input];
     sc_dtype dtype = input_record_dtype(in);
@@ -103,14 +97,14 @@ static void check_input(const Records *q, int input, const uint8_t *p) {
                     (long long)q->count + 1, (long long)i, in->name);
         return;
     }
-    int64_t limit = limit_of(q, in);
+    bool tokens = in->from && strcmp(in->from, "tokens") == 0;
+    int64_t limit = in->limit || !tokens ? in->limit : q->limit;
     if (!host_dtype_integer(in->dtype) || limit <= 0) return;
     for (int64_t i = 0; i < n; i++) {
         int64_t x = host_get_int(in->dtype, p, i);
         if ((x < 0 || x >= limit) && !ignored(q->b, input, x))
             die("record %lld on standard input: element %lld (from 0) of '%s' is %lld, outside 0..%lld: is the order "
-                "of "
-                "inputs the declared one, and the type %s?",
+                "of inputs the declared one, and the type %s?",
                 (long long)q->count + 1, (long long)i, in->name, (long long)x, (long long)limit - 1,
                 host_dtype_name(in->dtype));
     }
@@ -121,8 +115,7 @@ static RecordsStep read_record(Records *q, const sc_rank *r, uint8_t *dst) {
     if (q->got == 0) return RECORDS_ENDED;
     if (q->got < q->bytes)
         die("standard input ended in the middle of record %lld, after %lld of %lld bytes: a record is one global "
-            "microbatch, "
-            "each input in declared order with %d times its first dimension",
+            "microbatch, each input in declared order with %d times its first dimension",
             (long long)q->count + 1, (long long)q->got, (long long)q->bytes, q->b->world);
     for (int i = 0; i < q->b->ninputs; i++) {
         check_input(q, i, dst);
@@ -137,33 +130,29 @@ void records_skip(Records *q, int64_t samples, int64_t batch) {
     int64_t per_record = batch * q->b->world;
     if (samples % per_record)
         die("the checkpoint stands at sample %lld, which is not a border of records of %lld samples: resume with the "
-            "global "
-            "batch it was made with",
+            "global batch it was made with",
             (long long)samples, (long long)per_record);
-    if (samples)
+    int64_t n = samples / per_record;
+    if (n)
         note("--resume: the first %lld records of standard input are read and skipped: the saved run has seen them",
-             (long long)(samples / per_record));
-    for (int64_t i = 0; i < samples / per_record; i++)
+             (long long)n);
+    for (int64_t i = 0; i < n; i++)
         if (read_record(q, NULL, q->shared) == RECORDS_ENDED)
             die("standard input ended after record %lld; resuming skips the %lld that the checkpoint has seen",
-                (long long)q->count, (long long)(samples / per_record));
-}
-
-/* A step whose records are not all there does not happen: the input has ended. */
-static RecordsStep read_step(Records *q, const sc_rank *r, int64_t step) {
-    for (; q->in_step < q->accumulate; q->in_step++) {
-        RecordsStep state = read_record(q, r, q->shared + q->in_step * q->bytes);
-        if (state == RECORDS_ENDED && q->in_step)
-            note("standard input ended within step %lld: its %d records are not used", (long long)step, q->in_step);
-        if (state != RECORDS_READ) return state;
-    }
-    q->in_step = 0;
-    return RECORDS_READ;
+                (long long)q->count, (long long)n);
 }
 
 RecordsStep records_step(Records *q, sc_rank *r, int64_t step) {
     sc_barrier(r); /* everyone has taken its rows of the step before */
-    if (sc_rank_index(r) == 0) *q->state = read_step(q, r, step);
+    if (sc_rank_index(r) == 0) {
+        RecordsStep state = RECORDS_READ;
+        for (; q->in_step < q->accumulate; q->in_step++)
+            if ((state = read_record(q, r, q->shared + q->in_step * q->bytes)) != RECORDS_READ) break;
+        if (state == RECORDS_READ) q->in_step = 0;
+        if (state == RECORDS_ENDED && q->in_step) /* a step whose records are not all there does not happen */
+            note("standard input ended within step %lld: its %d records are not used", (long long)step, q->in_step);
+        *q->state = state;
+    }
     sc_barrier(r);
     return *q->state;
 }

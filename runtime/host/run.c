@@ -61,15 +61,12 @@ static void open_data(Run *run, const Layout *l) {
     if (o->val_data.n) run->val = open_tokens(run, l, "--val-data", &o->val_data);
     if (run->val.n && token_sets_share(&run->val, &run->train, &both))
         note("%s is in --data and in --val-data: its validation loss means little", both);
-}
-
-static void plan_validation(Run *run, const Layout *l) {
-    int64_t batch = l->batch * run->b->world;
     if (!run->val.n) return;
+    int64_t batch = l->batch * run->b->world;
     if (program_named(run->b, "eval") < 0) die("--val-data: this model has no eval program");
     check_enough(&run->val, l, "--val-data", batch, "a batch");
     run->val_batches = run->val.windows / batch;
-    if (run->o.eval_steps && run->o.eval_steps < run->val_batches) run->val_batches = run->o.eval_steps;
+    if (o->eval_steps && o->eval_steps < run->val_batches) run->val_batches = o->eval_steps;
 }
 
 /* ── where to begin ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -110,37 +107,17 @@ typedef struct {
     struct stat st;      /* of the file, or of the folder that it will be in */
 } Output;
 
-static void look_up(Output *x) {
-    if (stat(x->path, &x->st) == 0) {
-        x->there = S_ISREG(x->st.st_mode);
-        x->special = !x->there;
-        return;
-    }
-    char *folder = need_text("%.*s.", (int)(basename(x->path) - x->path), x->path);
-    x->special = stat(folder, &x->st) != 0; /* no folder: whoever writes there says so */
-    free(folder);
-}
-
 static bool one_file(const Output *x, const Output *y) {
     return !x->special && !y->special && x->there == y->there && x->st.st_dev == y->st.st_dev &&
            x->st.st_ino == y->st.st_ino && (x->there || strcmp(basename(x->path), basename(y->path)) == 0);
 }
 
-static void keep_tokens(const Output *x, const TokenSet *s, const char *option) {
-    for (int i = 0; i < s->n; i++)
-        if (x->there && s->files[i].device == x->st.st_dev && s->files[i].inode == x->st.st_ino)
-            die("%s %s would write over what %s reads: name another file", x->option, x->path, option);
+static bool is_file(const Output *x, uint64_t device, uint64_t inode) {
+    return x->there && x->st.st_dev == device && x->st.st_ino == inode;
 }
 
-/* Weights may be exported to the file that they came from: it is replaced when they are whole. */
-static void keep_weights(const Output *x, const Names *files) {
-    struct stat st;
-    for (int i = 0; i < files->n; i++)
-        if (x->there && stat(files->at[i], &st) == 0 && st.st_dev == x->st.st_dev && st.st_ino == x->st.st_ino)
-            die("%s %s would write over what --weights reads: name another file", x->option, x->path);
-}
-
-/* No file is read and written, or written by two. */
+/* No file is read and written, or written by two. Weights may be exported to the file that they came from: it is
+ * replaced when they are whole. */
 static void check_one_use(const Run *run) {
     const Options *o = &run->o;
     Output out[] = {{.option = "--log", .path = o->log},
@@ -149,15 +126,28 @@ static void check_one_use(const Run *run) {
                     {.option = "--trace", .path = o->debug.trace_path}};
     enum { EXPORT = 1, OUTPUTS = sizeof out / sizeof *out };
     for (int i = 0; i < OUTPUTS; i++) {
-        if (!out[i].path) continue;
-        look_up(&out[i]);
-        keep_tokens(&out[i], &run->train, "--data");
-        keep_tokens(&out[i], &run->val, "--val-data");
-        if (i != EXPORT) keep_weights(&out[i], &o->weights);
+        Output *x = &out[i];
+        const char *reader = NULL;
+        struct stat st;
+        if (!x->path) continue;
+        if (stat(x->path, &x->st) == 0) {
+            x->there = S_ISREG(x->st.st_mode);
+            x->special = !x->there;
+        } else {
+            char *folder = need_text("%.*s.", (int)(basename(x->path) - x->path), x->path);
+            x->special = stat(folder, &x->st) != 0; /* no folder: whoever writes there says so */
+            free(folder);
+        }
+        for (int k = 0; k < run->train.n; k++)
+            if (is_file(x, run->train.files[k].device, run->train.files[k].inode)) reader = "--data";
+        for (int k = 0; k < run->val.n; k++)
+            if (is_file(x, run->val.files[k].device, run->val.files[k].inode)) reader = "--val-data";
+        for (int k = 0; k < o->weights.n && i != EXPORT; k++)
+            if (stat(o->weights.at[k], &st) == 0 && is_file(x, st.st_dev, st.st_ino)) reader = "--weights";
+        if (reader) die("%s %s would write over what %s reads: name another file", x->option, x->path, reader);
         for (int k = 0; k < i; k++)
-            if (out[k].path && one_file(&out[i], &out[k]))
-                die("%s and %s are one file, %s: name another for one of them", out[k].option, out[i].option,
-                    out[i].path);
+            if (out[k].path && one_file(x, &out[k]))
+                die("%s and %s are one file, %s: name another for one of them", out[k].option, x->option, x->path);
     }
 }
 
@@ -174,13 +164,6 @@ static void check_outputs(Run *run) {
 
 /* ── a run that a signal ended ───────────────────────────────────────────────────────────────────────────────────────
  */
-static Reached *reached_new(int64_t first) {
-    Reached *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) die("no memory for what the ranks have reached: %s", strerror(errno));
-    *p = (Reached){first, -1, 0};
-    return p;
-}
-
 /* The ranks are gone: where they got to, and what is left to --resume. */
 static void tell_stop(const Run *run) {
     if (run->o.quiet || !sc_first()) return;
@@ -189,17 +172,6 @@ static void tell_stop(const Run *run) {
     if (run->reached->saved >= 0) printf("saved %s at step %" PRId64 "\n", run->o.save, (int64_t)run->reached->saved);
     if (!run->o.save && run->reached->done < run->o.steps) printf("nothing is saved without --save DIR\n");
     fflush(stdout);
-}
-
-static void close_run(Run *run) {
-    munmap(run->reached, sizeof *run->reached);
-    token_set_close(&run->train);
-    token_set_close(&run->val);
-    checkpoint_close(run->resume);
-    weights_close(run->weights);
-    records_close(run->records);
-    if (run->held >= 0) close(run->held);
-    args_free(&run->o);
 }
 
 /* Jansson does not look at all that it asks for: without memory it crashes, or calls a sound file no JSON. */
@@ -229,13 +201,21 @@ int host_main(const sc_build *b, int argc, char **argv) {
     run.schedule = (Schedule){b->schedule, run.o.warmup, run.o.total, run.o.min_ratio};
     if (run.o.sample) sampler_check(b, &run.o);
     open_data(&run, &l);
-    plan_validation(&run, &l);
     begin_at(&run, &l);
     if (sc_first()) check_outputs(&run);
-    run.reached = reached_new(run.first);
+    run.reached = mmap(NULL, sizeof *run.reached, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (run.reached == MAP_FAILED) die("no memory for what the ranks have reached: %s", strerror(errno));
+    *run.reached = (Reached){run.first, -1, 0};
     int code = sc_launch(&build, &run.o.debug, train_rank, &run);
     if (!code && run.reached->stopped) code = 128 + run.reached->stopped;
     if (code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP) tell_stop(&run);
-    close_run(&run);
+    munmap(run.reached, sizeof *run.reached);
+    token_set_close(&run.train);
+    token_set_close(&run.val);
+    checkpoint_close(run.resume);
+    weights_close(run.weights);
+    records_close(run.records);
+    if (run.held >= 0) close(run.held);
+    args_free(&run.o);
     return code;
 }

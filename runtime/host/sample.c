@@ -1,7 +1,8 @@
 /* Text from a trained model. Every rank runs the program (its gathers need all) on the same context, reads the same
  * logits, those of the position that the record names, and draws the same token; rank 0 prints it. The context is
- * aligned left; when it is full, the oldest token goes. Relies on: target, shuffle (draws by position: the same seed
- * gives the same text). Relied on by: train. */
+ * aligned left; when it is full, the oldest token goes.
+ * Relies on: target, shuffle (draws by position: the same seed gives the same text).
+ * Relied on by: run, train. */
 #include "sample.h"
 #include "die.h"
 #include "dtype.h"
@@ -51,16 +52,12 @@ static float kth_largest(float *a, int64_t n, int64_t k) {
     return a[want];
 }
 
-static int64_t likeliest(const float *logits, int64_t n) {
-    int64_t best = 0;
+int64_t sample_pick(const float *logits, int64_t n, double temperature, int64_t top_k, double u, float *work) {
+    int64_t best = 0, last;
     for (int64_t i = 1; i < n; i++)
         if (logits[i] > logits[best]) best = i;
-    return best;
-}
-
-int64_t sample_pick(const float *logits, int64_t n, double temperature, int64_t top_k, double u, float *work) {
-    int64_t best = likeliest(logits, n), last = best;
     if (temperature == 0) return best;
+    last = best;
     float floor = -INFINITY;
     if (top_k > 0 && top_k < n) {
         memcpy(work, logits, (size_t)n * sizeof *work);
@@ -91,8 +88,7 @@ static const sc_input_info *context_input(const sc_build *b) {
         if (!in->in_sample) continue;
         if (found || !host_dtype_integer(in->dtype))
             die("--sample: the sample program takes '%s' besides tokens; sampling needs one whose logits read tokens "
-                "alone: "
-                "write sample = { logits = function(m, b) return m(b.%s) end } in nn.training",
+                "alone: write sample = { logits = function(m, b) return m(b.%s) end } in nn.training",
                 in->name, found && host_dtype_integer(found->dtype) ? found->name : "tokens");
         found = in;
     }
@@ -100,29 +96,27 @@ static const sc_input_info *context_input(const sc_build *b) {
     return found;
 }
 
-static int64_t next_id(const char **p, const char *prompt, int64_t vocabulary) {
-    char *end;
-    errno = 0;
-    long long id = strtoll(*p, &end, 10);
-    if (end == *p || errno || id < 0 || id >= vocabulary)
-        die("--prompt '%s': this model's tokens are ids from 0 to %lld, separated by spaces or commas", prompt,
-            (long long)vocabulary - 1);
-    for (*p = end; isspace((unsigned char)**p) || **p == ','; ++*p) {}
-    return id;
-}
-
 /* Tokens of the prompt; writes them where `out` is not NULL. */
 static int64_t prompt_tokens(const sc_build *b, const Options *o, int64_t *out) {
     int64_t n = 0, vocabulary = b->logits_shape[2];
-    const char *p = o->prompt;
     bool ids = prints_ids(b, o);
-    while (*p) {
-        int64_t token = ids ? next_id(&p, o->prompt, vocabulary) : (unsigned char)*p++;
-        if (token >= vocabulary)
+    for (const char *p = o->prompt; p && *p; n++) {
+        int64_t token = (unsigned char)*p;
+        if (ids) {
+            char *end;
+            errno = 0;
+            token = strtoll(p, &end, 10);
+            if (end == p || errno || token < 0 || token >= vocabulary)
+                die("--prompt '%s': this model's tokens are ids from 0 to %lld, separated by spaces or commas",
+                    o->prompt, (long long)vocabulary - 1);
+            for (p = end; isspace((unsigned char)*p) || *p == ',';) p++;
+        } else if (token < vocabulary) {
+            p++;
+        } else {
             die("--prompt: byte %lld is not in the model's vocabulary of %lld; give ids, with --sample-format ids",
                 (long long)token, (long long)vocabulary);
+        }
         if (out) out[n] = token;
-        n++;
     }
     return n;
 }
@@ -134,10 +128,9 @@ void sampler_check(const sc_build *b, const Options *o) {
         n *= in->sample_dims ? in->sample_shape[d] : in->shape[d];
     if (in->sample_dims && n != b->logits_shape[1])
         die("--sample: the sample program takes %lld tokens and gives logits of %lld positions: let `logits` return "
-            "those "
-            "of every position, [1, %lld, vocab]",
+            "those of every position, [1, %lld, vocab]",
             (long long)n, (long long)b->logits_shape[1], (long long)n);
-    if (o->prompt) prompt_tokens(b, o, NULL);
+    prompt_tokens(b, o, NULL);
 }
 
 /* ── a run ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -145,7 +138,7 @@ void sampler_check(const sc_build *b, const Options *o) {
 Sampler *sampler_new(const sc_build *b, const Options *o) {
     Sampler *s = need(1, sizeof *s);
     int64_t length = b->logits_shape[1], vocabulary = b->logits_shape[2];
-    int64_t prompt = o->prompt ? prompt_tokens(b, o, NULL) : 0;
+    int64_t prompt = prompt_tokens(b, o, NULL);
     *s = (Sampler){.b = b, .o = o, .input = context_input(b), .length = length, .vocabulary = vocabulary};
     s->context = need((size_t)(length + prompt + 1), sizeof *s->context);
     s->staging = need((size_t)length, 8);
@@ -165,15 +158,6 @@ void sampler_free(Sampler *s) {
     free(s);
 }
 
-static void begin(Sampler *s) {
-    s->n = s->o->prompt ? prompt_tokens(s->b, s->o, s->context) : 0;
-    if (s->n == 0) { /* a line begins: newline, or GPT-2's end of text where the vocabulary has it */
-        int64_t start = prints_ids(s->b, s->o) ? 50256 : '\n';
-        s->context[s->n++] = start < s->vocabulary ? start : 0;
-    }
-    s->drawn = 0;
-}
-
 static void print_token(const Sampler *s, int64_t token) {
     if (prints_ids(s->b, s->o))
         printf("%lld ", (long long)token);
@@ -181,11 +165,6 @@ static void print_token(const Sampler *s, int64_t token) {
         fputs("\xef\xbf\xbd", stdout); /* no byte: U+FFFD */
     else
         putchar(iscntrl((int)token) && token != '\n' && token != '\t' ? '?' : (int)token);
-}
-
-static void read_logits(Sampler *s, sc_rank *r) {
-    sc_read(r, 0, s->b->logits_at, s->raw, (size_t)s->vocabulary * (size_t)sc_size(s->b->logits_dtype));
-    host_convert(FP32, s->logits, s->b->logits_dtype, s->raw, s->vocabulary);
 }
 
 static int64_t next_token(Sampler *s, sc_rank *r, sc_record *record) {
@@ -199,7 +178,8 @@ static int64_t next_token(Sampler *s, sc_rank *r, sc_record *record) {
     record->position = s->n - 1;
     sc_record_write(r, record);
     sc_run_program(r, s->b->logits_program);
-    read_logits(s, r);
+    sc_read(r, 0, s->b->logits_at, s->raw, (size_t)s->vocabulary * (size_t)sc_size(s->b->logits_dtype));
+    host_convert(FP32, s->logits, s->b->logits_dtype, s->raw, s->vocabulary);
     double u = host_uniform(record->seed, (uint64_t)s->drawn++, SAMPLE_STREAM);
     return sample_pick(s->logits, s->vocabulary, s->o->temperature, s->o->top_k, u, s->work);
 }
@@ -207,7 +187,12 @@ static int64_t next_token(Sampler *s, sc_rank *r, sc_record *record) {
 int sampler_run(Sampler *s, sc_rank *r, sc_record *record) {
     bool prints = sc_rank_index(r) == 0;
     int signal = 0;
-    begin(s);
+    s->drawn = 0;
+    s->n = prompt_tokens(s->b, s->o, s->context);
+    if (s->n == 0) { /* a line begins: newline, or GPT-2's end of text where the vocabulary has it */
+        int64_t start = prints_ids(s->b, s->o) ? 50256 : '\n';
+        s->context[s->n++] = start < s->vocabulary ? start : 0;
+    }
     for (int64_t i = 0; prints && s->o->prompt && i < s->n; i++) print_token(s, s->context[i]);
     for (int64_t i = 0; i < s->o->sample && !(signal = sc_heed(r, true)); i++) {
         int64_t token = next_token(s, r, record);

@@ -1,5 +1,7 @@
 /* A rank's training state as pieces. Slice s of a unit's flat buffer is elements [s × n, (s + 1) × n); what a parameter
- * has in common with it is a piece. Relies on: the tables of sc.h. Relied on by: checkpoint, resume, weights. */
+ * has in common with it is a piece.
+ * Relies on: the tables of sc.h.
+ * Relied on by: checkpoint, resume, weights. */
 #include "state.h"
 #include "die.h"
 #include "dtype.h"
@@ -32,29 +34,23 @@ bool state_exists(const sc_build *b, int param, PieceKind k) {
     return p->buffer ? k == P_BUFFER : shard_of(b, p, k).has;
 }
 
-static bool piece_of(const sc_build *b, int rank, int param, PieceKind k, Piece *out) {
-    const sc_param_info *p = &b->params[param];
-    if (p->buffer) {
-        *out = (Piece){param, P_BUFFER, 0, p->numel, p->dtype, 0, p->at};
-        return k == P_BUFFER;
-    }
-    Shard s = shard_of(b, p, k);
-    if (!s.has) return false;
-    int64_t from = rank % b->units[p->unit].shards * s.numel, to = from + s.numel;
-    int64_t begin = p->flat_offset > from ? p->flat_offset : from;
-    int64_t end = p->flat_offset + p->numel < to ? p->flat_offset + p->numel : to;
-    if (begin >= end) return false;
-    uint64_t at = s.at + (uint64_t)(begin - from) * (uint64_t)sc_size(s.dtype);
-    *out = (Piece){param, k, begin - p->flat_offset, end - p->flat_offset, s.dtype, s.host, at};
-    return true;
-}
-
 int state_pieces(const sc_build *b, int rank, Piece **out) {
-    Piece *all = need((size_t)b->nparams * P_KINDS, sizeof *all);
+    Piece *all = *out = need((size_t)b->nparams * P_KINDS, sizeof *all);
     int n = 0;
-    for (int i = 0; i < b->nparams; i++)
-        for (int k = 0; k < P_KINDS; k++) n += piece_of(b, rank, i, (PieceKind)k, &all[n]);
-    *out = all;
+    for (int i = 0; i < b->nparams; i++) {
+        const sc_param_info *p = &b->params[i];
+        if (p->buffer) all[n++] = (Piece){i, P_BUFFER, 0, p->numel, p->dtype, 0, p->at};
+        for (int k = 0; k < P_KINDS; k++) {
+            Shard s = shard_of(b, p, (PieceKind)k);
+            if (!s.has) continue;
+            int64_t from = rank % b->units[p->unit].shards * s.numel, to = from + s.numel;
+            int64_t begin = p->flat_offset > from ? p->flat_offset : from;
+            int64_t end = p->flat_offset + p->numel < to ? p->flat_offset + p->numel : to;
+            if (begin >= end) continue;
+            uint64_t at = s.at + (uint64_t)(begin - from) * (uint64_t)sc_size(s.dtype);
+            all[n++] = (Piece){i, (PieceKind)k, begin - p->flat_offset, end - p->flat_offset, s.dtype, s.host, at};
+        }
+    }
     return n;
 }
 

@@ -1,7 +1,8 @@
 /* What every rank does: initial values or a saved state, then steps. A step is micro (or micro_first, micro ...,
  * micro_last), each after its record and inputs were written; the metrics it leaves are sums over ranks and
- * microbatches. After the first step nothing is allocated. Relies on: loader, schedule, checkpoint, weights, sample,
- * log, progress; target. Relied on by: run (through sc_launch). */
+ * microbatches. After the first step nothing is allocated.
+ * Relies on: loader, schedule, checkpoint, weights, sample, log, progress; target.
+ * Relied on by: run (through sc_launch). */
 #include "die.h"
 #include "dtype.h"
 #include "log.h"
@@ -52,28 +53,27 @@ static double scaled(double group, double first, double base) {
     return group != 0 ? group : base;
 }
 
-static void set_groups(Trainer *t, double factor) {
-    const sc_group_info *g = t->b->groups;
-    for (int i = 0; i < t->b->ngroups && i < SC_GROUPS; i++) {
-        double decay = i == 0                   ? t->o->weight_decay
-                       : g[0].weight_decay != 0 ? scaled(g[i].weight_decay, g[0].weight_decay, t->o->weight_decay)
-                                                : g[i].weight_decay;
-        double lr = i == 0 ? t->o->lr : scaled(g[i].lr, g[0].lr, t->o->lr);
-        t->record.lr[i] = (float)(lr * factor);
-        t->record.weight_decay[i] = (float)decay;
-    }
-}
-
 static void begin_record(Trainer *t, int64_t step, int accumulate) {
+    const Options *o = t->o;
+    const sc_group_info *g = t->b->groups;
+    double factor = schedule_factor(&t->run->schedule, step);
     t->record = (sc_record){.step = step,
                             .seed = t->run->seed,
                             .grad_seed = 1.0f / (float)((int64_t)t->b->world * accumulate),
-                            .beta1 = (float)t->o->beta1,
-                            .beta2 = (float)t->o->beta2,
-                            .eps = (float)t->o->eps,
-                            .momentum = (float)t->o->momentum,
-                            .clip = (float)t->o->clip};
-    set_groups(t, schedule_factor(&t->run->schedule, step));
+                            .beta1 = (float)o->beta1,
+                            .beta2 = (float)o->beta2,
+                            .eps = (float)o->eps,
+                            .momentum = (float)o->momentum,
+                            .clip = (float)o->clip};
+    for (int i = 0; i < t->b->ngroups && i < SC_GROUPS; i++) {
+        double lr = i == 0 ? o->lr : scaled(g[i].lr, g[0].lr, o->lr), decay = g[i].weight_decay;
+        if (i == 0)
+            decay = o->weight_decay;
+        else if (g[0].weight_decay != 0)
+            decay = scaled(decay, g[0].weight_decay, o->weight_decay);
+        t->record.lr[i] = (float)(lr * factor);
+        t->record.weight_decay[i] = (float)decay;
+    }
 }
 
 static int64_t first_sample(const Trainer *t, int64_t micro) {
@@ -85,56 +85,41 @@ static void fill(Trainer *t, int micro) {
     t->filled = micro;
 }
 
-/* Targets of one count slot over the whole step. 0 would divide by nothing; any guard will do, as the sum is 0 too. */
-static double count_step(Trainer *t, const sc_count_info *c) {
-    int ranks = t->b->world, micros = t->o->accumulate;
-    if (loader_counts_all(&t->train, c)) return (double)input_numel(&t->b->inputs[c->input]) * ranks * micros;
-    double n = 0;
-    for (int m = 0; m < micros; m++) {
-        fill(t, m);
-        n += (double)loader_count(&t->train, c);
-    }
-    return sc_host_sum(t->r, n);
-}
-
+/* Targets of each count slot over the whole step. 0 would divide by nothing; any guard will do, as the sum is 0 too. */
 static void set_counts(Trainer *t) {
+    double ranks = t->b->world, micros = t->o->accumulate;
     for (int i = 0; i < t->b->ncounts && i < SC_COUNTS; i++) {
-        double n = count_step(t, &t->b->counts[i]) / ((double)t->b->world * t->o->accumulate);
+        const sc_count_info *c = &t->b->counts[i];
+        double n = 0;
+        if (loader_counts_all(&t->train, c)) {
+            n = (double)input_numel(&t->b->inputs[c->input]) * ranks * micros;
+        } else {
+            for (int m = 0; m < t->o->accumulate; m++) {
+                fill(t, m);
+                n += (double)loader_count(&t->train, c);
+            }
+            n = sc_host_sum(t->r, n);
+        }
+        n /= ranks * micros;
         t->record.count[i] = n > 0 ? (float)n : 1;
     }
 }
 
 /* ── a step ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static const char *micro_name(int micro, int accumulate) {
-    if (accumulate == 1) return "micro";
-    return micro == 0 ? "micro_first" : micro == accumulate - 1 ? "micro_last" : "micro";
-}
-
-static void run_micro(Trainer *t, int micro) {
-    fill(t, micro);
-    loader_upload(&t->train, t->r);
-    t->record.micro = micro;
-    t->record.first_sample = first_sample(t, micro);
-    sc_record_write(t->r, &t->record);
-    sc_run_program(t->r, program_named(t->b, micro_name(micro, t->o->accumulate)));
-}
-
-/* A skipped step is no failure, but backing off from 65536 a hundred times without a clean one is. */
-static void check_scale(const Trainer *t) {
-    if (t->o->allow_nan || t->scaler.scale > LEAST_SCALE) return;
-    die_check("step %" PRId64
-              ": skipped like those before it, and the loss scale has fallen to %g: no scale makes these "
-              "gradients finite%s. --check-finite finds the first event of the forward that makes one; lower --lr, or "
-              "raise --warmup",
-              t->done + 1, (double)t->scaler.scale, t->saved >= 0 ? "; the state saved before is intact" : "");
-}
-
-/* No update comes before a run's first step, so no learning rate is to blame for it. */
-static void check_metrics(const Trainer *t, double loss) {
-    if (t->b->has_scaler && t->scaler.skipped != 0) return check_scale(t);
-    double norm = t->b->nmetrics > GRAD_NORM ? t->metrics[GRAD_NORM] : 0, bad = isfinite(loss) ? norm : loss;
-    if (t->o->allow_nan || isfinite(bad)) return;
+/* No update comes before a run's first step, so no learning rate is to blame for it. A step that the scaler skipped is
+ * no failure, but backing off from 65536 a hundred times without a clean one is. */
+static void check_metrics(const Trainer *t, double loss, double norm) {
+    if (t->o->allow_nan) return;
+    if (t->b->has_scaler && t->scaler.skipped != 0) {
+        if (t->scaler.scale > LEAST_SCALE) return;
+        die_check("step %" PRId64 ": skipped like those before it, and the loss scale has fallen to %g: no scale makes "
+                  "these gradients finite%s. --check-finite finds the first event of the forward that makes one; lower "
+                  "--lr, or raise --warmup",
+                  t->done + 1, (double)t->scaler.scale, t->saved >= 0 ? "; the state saved before is intact" : "");
+    }
+    double bad = isfinite(loss) ? norm : loss;
+    if (isfinite(bad)) return;
     die_check("step %" PRId64 ": the %s is %s; stopped%s. %s; --allow-nan goes on", t->done + 1,
               isfinite(loss) ? "gradient norm" : "loss", isnan(bad) ? "NaN" : "infinite",
               t->saved >= 0 ? ", the state saved before is intact" : "",
@@ -148,17 +133,14 @@ static double per_step(const Trainer *t, int64_t of_rank) {
     return (double)of_rank * t->b->world * t->o->accumulate;
 }
 
-/* Tokens of a step, or samples where the inputs are no tokens. */
-static double work_of_step(const Trainer *t) {
-    return per_step(t, t->train.layout.tokens ? t->train.layout.tokens : t->train.layout.batch);
-}
-
 static void report_step(Trainer *t, double seconds) {
     double total = (double)t->b->world * t->o->accumulate, loss = t->metrics[LOSS] / total;
-    double work = work_of_step(t), per_second = seconds > 0 ? work / seconds : 0,
-           norm = t->b->nmetrics > GRAD_NORM ? t->metrics[GRAD_NORM] : 0;
-    check_metrics(t, loss);
+    double norm = t->b->nmetrics > GRAD_NORM ? t->metrics[GRAD_NORM] : 0;
+    check_metrics(t, loss, norm);
     if (t->rank != 0) return;
+    bool tokens = t->train.layout.tokens > 0; /* else samples are counted */
+    double work = per_step(t, tokens ? t->train.layout.tokens : t->train.layout.batch);
+    double per_second = seconds > 0 ? work / seconds : 0;
     t->run->reached->done = t->done + 1; /* before it is seen */
     bar_step(&t->bar, &(BarStep){t->done + 1, loss, norm, t->record.lr[0], per_second, seconds, t->scaler.scale,
                                  t->scaler.skipped != 0, sc_now_s()});
@@ -168,7 +150,6 @@ static void report_step(Trainer *t, double seconds) {
     log_number(&t->log, "lr", t->record.lr[0]);
     if (t->b->has_scaler) log_number(&t->log, "scale", t->scaler.scale);
     if (t->b->has_scaler) log_whole(&t->log, "skipped", t->scaler.skipped != 0);
-    bool tokens = t->train.layout.tokens > 0;
     log_whole(&t->log, tokens ? "tokens" : "samples", (tokens ? t->tokens : t->position) + (int64_t)work);
     log_number(&t->log, tokens ? "tok_s" : "samples_s", per_second);
     log_number(&t->log, "seconds", seconds);
@@ -179,6 +160,7 @@ static void report_step(Trainer *t, double seconds) {
 
 static RecordsStep train_step(Trainer *t) {
     RecordsStep records = RECORDS_READ;
+    int last = t->o->accumulate - 1;
     double begin = sc_seconds(t->r);
     t->filled = -1;
     sc_set_step(t->r, t->done + 1);
@@ -186,7 +168,15 @@ static RecordsStep train_step(Trainer *t) {
     if (records != RECORDS_READ) return records;
     begin_record(t, t->done, t->o->accumulate);
     set_counts(t);
-    for (int m = 0; m < t->o->accumulate; m++) run_micro(t, m);
+    for (int m = 0; m <= last; m++) {
+        fill(t, m);
+        loader_upload(&t->train, t->r);
+        t->record.micro = m;
+        t->record.first_sample = first_sample(t, m);
+        sc_record_write(t->r, &t->record);
+        const char *program = !last || (m && m < last) ? "micro" : m ? "micro_last" : "micro_first";
+        sc_run_program(t->r, program_named(t->b, program));
+    }
     sc_read(t->r, 0, t->b->metrics_at, t->metrics, (size_t)t->b->nmetrics * sizeof *t->metrics);
     if (t->b->has_scaler) sc_read(t->r, 0, t->b->scaler_at, &t->scaler, sizeof t->scaler);
     report_step(t, sc_seconds(t->r) - begin);
@@ -251,31 +241,22 @@ static void save(Trainer *t) {
     if (t->rank == 0) t->run->reached->saved = t->done;
 }
 
-static void save_asked(Trainer *t) {
-    if (t->saver && t->saved != t->done) save(t);
-    if (t->rank != 0) return;
-    bar_clear(&t->bar);
-    fflush(stdout);
-    if (!t->saver && !t->told_unsaved)
-        note("SIGUSR1 asks to save, and there is no --save DIR: nothing is saved, the run goes on");
-    t->told_unsaved = true;
-    if (t->saver && !t->o->quiet) printf("saved %s at step %" PRId64 "\n", t->o->save, t->done);
-    fflush(stdout);
-}
-
 /* What signals ask for, between two steps. false: the run stops. */
 static bool heed(Trainer *t) {
     int signal = t->stopped ? 0 : sc_heed(t->r, false);
-    if (signal == SIGUSR1)
-        save_asked(t);
-    else if (signal)
-        t->stopped = signal;
-    return !t->stopped;
-}
-
-static void between_steps(Trainer *t) {
-    if (t->o->eval_every && t->done % t->o->eval_every == 0) evaluate(t);
-    if (t->o->save_every && t->done % t->o->save_every == 0) save(t);
+    if (signal && signal != SIGUSR1) t->stopped = signal;
+    if (signal != SIGUSR1) return !t->stopped;
+    if (t->saver && t->saved != t->done) save(t);
+    if (t->rank == 0) {
+        bar_clear(&t->bar);
+        fflush(stdout);
+        if (!t->saver && !t->told_unsaved)
+            note("SIGUSR1 asks to save, and there is no --save DIR: nothing is saved, the run goes on");
+        t->told_unsaved = true;
+        if (t->saver && !t->o->quiet) printf("saved %s at step %" PRId64 "\n", t->o->save, t->done);
+        fflush(stdout);
+    }
+    return true;
 }
 
 /* A run that stops on its way saves what is new, and that is all. One that stops after its last step writes all that it
@@ -305,28 +286,11 @@ static void load_state(Trainer *t) {
     if (program_named(t->b, "start") >= 0) sc_run_program(t->r, program_named(t->b, "start"));
 }
 
-static const char *figure(int64_t x, char *out) { /* 1,234,567; out: 32 bytes */
-    char digits[24];
-    int n = snprintf(digits, sizeof digits, "%" PRId64, x), k = 0;
-    for (int i = 0; i < n; i++) {
-        if (i && (n - i) % 3 == 0) out[k++] = ',';
-        out[k++] = digits[i];
-    }
-    out[k] = 0;
-    return out;
-}
-
-static void print_arena(const Trainer *t, int host, uint64_t predicted) {
-    char a[32], b[32];
-    printf("%-8s %s B predicted, %s B allocated, on each rank\n", host ? "host" : "arena",
-           figure((int64_t)predicted, a), figure((int64_t)sc_allocated(t->r, host), b));
-}
-
 /* "tokens int32[8,64], targets int32[8,64]": what a record is, for who writes the other end of the pipe. */
 static void print_record(const Trainer *t) {
     char a[32];
     const char *comma = "";
-    printf("data     records of %s bytes from standard input: ", figure(records_bytes(t->run->records), a));
+    printf("data     records of %s bytes from standard input: ", grouped((double)records_bytes(t->run->records), a));
     for (int i = 0; i < t->b->ninputs; i++) {
         const sc_input_info *in = &t->b->inputs[i];
         if (in->sample_only) continue;
@@ -339,34 +303,31 @@ static void print_record(const Trainer *t) {
     printf("\n");
 }
 
-static void print_data(const Trainer *t) {
-    char a[32], b[32], c[32];
-    const TokenSet *s = &t->run->train;
-    if (t->run->records)
-        print_record(t);
-    else if (s->n)
-        printf("data     %d file%s, %s tokens, %s windows of %" PRId64 "; an epoch is %s steps\n", s->n,
-               s->n == 1 ? "" : "s", figure((int64_t)s->tokens, a), figure(s->windows, b), s->span,
-               figure(s->windows / t->run->global_batch, c));
-}
-
 static void print_beginning(const Trainer *t) {
-    char a[32], b[32], device[512];
+    char a[32], b[32], c[32], device[512];
+    const TokenSet *s = &t->run->train;
     int64_t params = 0, tokens = (int64_t)per_step(t, t->train.layout.tokens);
     for (int i = 0; i < t->b->nparams; i++) params += t->b->params[i].buffer ? 0 : t->b->params[i].numel;
-    printf("model    %s (%s), %s parameters, on %s: %d rank%s", t->b->name, t->b->model_file, figure(params, a),
-           t->b->target, t->b->world, t->b->world == 1 ? "" : "s");
+    printf("model    %s (%s), %s parameters, on %s: %d rank%s", t->b->name, t->b->model_file,
+           grouped((double)params, a), t->b->target, t->b->world, t->b->world == 1 ? "" : "s");
     if (threads_compute(t->b)) printf(" of %d thread%s", t->b->threads, t->b->threads == 1 ? "" : "s");
     printf("\n");
     sc_describe_device(t->r, device, sizeof device);
     if (*device) printf("device   %s\n", device);
-    print_arena(t, 0, t->b->arena_bytes);
-    print_arena(t, 1, t->b->host_bytes);
-    printf("batch    %s samples", figure(t->run->global_batch, a));
-    if (tokens) printf(", %s tokens", figure(tokens, b));
+    for (int host = 0; host < 2; host++)
+        printf("%-8s %s B predicted, %s B allocated, on each rank\n", host ? "host" : "arena",
+               grouped((double)(host ? t->b->host_bytes : t->b->arena_bytes), a),
+               grouped((double)sc_allocated(t->r, host), b));
+    printf("batch    %s samples", grouped((double)t->run->global_batch, a));
+    if (tokens) printf(", %s tokens", grouped((double)tokens, b));
     printf(" a step: %d rank%s x %d microbatch%s x %s\n", t->b->world, t->b->world == 1 ? "" : "s", t->o->accumulate,
-           t->o->accumulate == 1 ? "" : "es", figure(t->train.layout.batch, a));
-    print_data(t);
+           t->o->accumulate == 1 ? "" : "es", grouped((double)t->train.layout.batch, a));
+    if (t->run->records)
+        print_record(t);
+    else if (s->n)
+        printf("data     %d file%s, %s tokens, %s windows of %" PRId64 "; an epoch is %s steps\n", s->n,
+               s->n == 1 ? "" : "s", grouped((double)s->tokens, a), grouped((double)s->windows, b), s->span,
+               grouped((double)(s->windows / t->run->global_batch), c));
     for (size_t k = 0; k < sizeof t->b->unused / sizeof *t->b->unused; k++)
         if (t->b->unused[k]) printf("unused   %s\n", t->b->unused[k]);
     if (t->run->resume)
@@ -384,8 +345,8 @@ static void report_device(Trainer *t) {
     if (t->rank != 0 || most <= 0) return;
     uint64_t expected = t->b->arena_bytes + t->b->library_bytes;
     if (!t->o->quiet)
-        printf("process  %s B predicted, %s B used, on the fullest GPU\n", figure((int64_t)expected, predicted),
-               figure((int64_t)most, used));
+        printf("process  %s B predicted, %s B used, on the fullest GPU\n", grouped((double)expected, predicted),
+               grouped((double)most, used));
     fflush(stdout);
     log_begin(&t->log, t->done);
     log_whole(&t->log, "device_bytes_predicted", (int64_t)expected);
@@ -457,8 +418,10 @@ int train_rank(sc_rank *r, void *arg) {
     RecordsStep records = RECORDS_READ;
     while (records != RECORDS_ENDED && t.done < t.o->steps && heed(&t)) {
         records = train_step(&t);
-        if (records == RECORDS_READ) between_steps(&t);
         if (records == RECORDS_ENDED) tell_end(&t);
+        if (records != RECORDS_READ) continue;
+        if (t.o->eval_every && t.done % t.o->eval_every == 0) evaluate(&t);
+        if (t.o->save_every && t.done % t.o->save_every == 0) save(&t);
     }
     pthread_setname_np(pthread_self(), "sc trained");
     if (t.rank == 0) bar_clear(&t.bar);

@@ -1,6 +1,7 @@
 /* Weights as plain safetensors. Import: each rank reads and converts the ranges that its slices hold. Export: rank 0
- * puts every parameter together from the ranks that hold it, piece by piece. Relies on: args, safetensors, state,
- * file.h, folded, target (sc_read_peer). Relied on by: train, main. */
+ * puts every parameter together from the ranks that hold it, piece by piece.
+ * Relies on: args, safetensors, state, file.h, folded, target (sc_read_peer).
+ * Relied on by: run, train. */
 #include "weights.h"
 #include "../file.h"
 #include "die.h"
@@ -76,7 +77,7 @@ static int by_path(const void *a, const void *b) {
 }
 
 _Noreturn static void refuse_unread(const Entry *e) {
-    die("%s: cannot read '%s': %s", e->file->path, e->t->name, strerror(errno));
+    die("%s: cannot read '%s': %s; copy the file anew", e->file->path, e->t->name, strerror(errno));
 }
 
 static bool same_bytes(const Entry *x, const Entry *y) {
@@ -93,20 +94,6 @@ static bool same_bytes(const Entry *x, const Entry *y) {
     return true;
 }
 
-static void check_maps(const Weights *w, const Names *maps, const int *used) {
-    for (int k = 0; k < maps->n; k++)
-        if (!used[k])
-            die("--weights-map '%s': no tensor of %s has such a name%s", maps->at[k], w->files[0].path,
-                k ? ", or a map before this one matches it" : "");
-    for (int i = 1; i < w->nentries; i++) {
-        const Entry *x = &w->entries[i - 1], *y = x + 1;
-        if (!strcmp(x->path, y->path) && !same_bytes(x, y))
-            die("'%s' of %s and '%s' of %s are both called '%s' here, and differ: name other files, or give another "
-                "--weights-map",
-                x->t->name, x->file->path, y->t->name, y->file->path, x->path);
-    }
-}
-
 static void list_tensors(Weights *w, const Names *maps) {
     int n = 0, *used = need((size_t)maps->n, sizeof *used);
     for (int i = 0; i < w->n; i++) n += w->files[i].n;
@@ -120,7 +107,17 @@ static void list_tensors(Weights *w, const Names *maps) {
             if (!e->path) e->path = need_text("%s", e->t->name);
         }
     qsort(w->entries, (size_t)w->nentries, sizeof *w->entries, by_path);
-    check_maps(w, maps, used);
+    for (int k = 0; k < maps->n; k++)
+        if (!used[k])
+            die("--weights-map '%s': no tensor of %s has such a name%s", maps->at[k], w->files[0].path,
+                k ? ", or a map before this one matches it" : "");
+    for (int i = 1; i < w->nentries; i++) {
+        const Entry *x = &w->entries[i - 1], *y = x + 1;
+        if (!strcmp(x->path, y->path) && !same_bytes(x, y))
+            die("'%s' of %s and '%s' of %s are both called '%s' here, and differ: name other files, or give another "
+                "--weights-map",
+                x->t->name, x->file->path, y->t->name, y->file->path, x->path);
+    }
     free(used);
 }
 
@@ -204,9 +201,8 @@ static void check_results(const Weights *w, const Names *maps) {
     }
     for (int m = 0; m < maps->n && !w->partial; m++)
         if (!meets[m])
-            die("--weights-map '%s': it turns '%s' of %s into '%s', and the model has no parameter of such a name; "
-                "what "
-                "stands behind the = is a path of the model",
+            die("--weights-map '%s': it turns '%s' of %s into '%s', and the model has no parameter of that name; "
+                "what follows the = is a path of the model",
                 maps->at[m], first[m]->t->name, first[m]->file->path, first[m]->path);
     free(first);
     free(meets);
@@ -214,13 +210,6 @@ static void check_results(const Weights *w, const Names *maps) {
 
 /* ── the model's parameters ──────────────────────────────────────────────────────────────────────────────────────────
  */
-static bool same_shape(const StTensor *t, const sc_param_info *p) {
-    if (t->dims != p->dims) return false;
-    for (int d = 0; d < p->dims; d++)
-        if (t->shape[d] != p->shape[d]) return false;
-    return true;
-}
-
 static const char *shape_text(char *s, size_t size, const int64_t *shape, int dims) {
     size_t n = (size_t)snprintf(s, size, "[");
     for (int d = 0; d < dims && n < size; d++)
@@ -229,40 +218,36 @@ static const char *shape_text(char *s, size_t size, const int64_t *shape, int di
     return s;
 }
 
-/* Characters that two names share at their beginning and at their end: a prefix or a renamed module leaves many. */
-static size_t shared(const char *a, const char *b) {
-    size_t n = strlen(a), m = strlen(b), head = 0, tail = 0, most = n < m ? n : m;
-    while (head < most && a[head] == b[head]) head++;
-    while (tail < most - head && a[n - 1 - tail] == b[m - 1 - tail]) tail++;
-    return head + tail;
-}
-
-static const char *similar(const Weights *w, const char *path) {
+/* The tensor whose name is nearest: most characters are the same at the beginning and at the end, as a prefix or a
+ * renamed module leaves them. NULL: none has any. */
+static const char *nearest(const Weights *w, const char *path) {
     const char *best = NULL;
-    size_t most = 0;
+    size_t most = 0, n = strlen(path);
     for (int i = 0; i < w->nentries; i++) {
-        size_t same = shared(path, w->entries[i].path);
-        if (same <= most) continue;
-        most = same;
+        const char *other = w->entries[i].path;
+        size_t m = strlen(other), head = 0, tail = 0, least = n < m ? n : m;
+        while (head < least && path[head] == other[head]) head++;
+        while (tail < least - head && path[n - 1 - tail] == other[m - 1 - tail]) tail++;
+        if (head + tail <= most) continue;
+        most = head + tail;
         best = w->entries[i].t->name;
     }
     return best;
 }
 
-_Noreturn static void refuse_missing(const Weights *w, const sc_param_info *p) {
-    const char *like = similar(w, p->path);
-    die("%s: no tensor '%s' there%s%.100s%s: a path of the model must be the tensor's name; --weights-map says which "
-        "other "
-        "name it has there, --weights-partial leaves it as initialised",
-        w->files[0].path, p->path, like ? " (nearest: '" : "", like ? like : "", like ? "')" : "");
-}
-
 static bool take_param(const Weights *w, const sc_param_info *p) {
     char there[160], here[160];
     Entry *e = find(w, p->path);
-    if (!e && !p->buffer && !w->partial) refuse_missing(w, p);
+    if (!e && !p->buffer && !w->partial) {
+        const char *like = nearest(w, p->path);
+        die("%s: no tensor '%s' there%s%.100s%s: a path of the model must be the tensor's name; --weights-map says "
+            "which other name it has there, --weights-partial leaves it as initialised",
+            w->files[0].path, p->path, like ? " (nearest: '" : "", like ? like : "", like ? "')" : "");
+    }
     if (!e) return false;
-    if (!same_shape(e->t, p))
+    bool same_shape = e->t->dims == p->dims;
+    for (int d = 0; d < p->dims && same_shape; d++) same_shape = e->t->shape[d] == p->shape[d];
+    if (!same_shape)
         die("%s: '%s' is %s there and %s in this build: set the model's options to the weights'%s", e->file->path,
             p->path, shape_text(there, sizeof there, e->t->shape, e->t->dims),
             shape_text(here, sizeof here, p->shape, p->dims),
@@ -340,8 +325,7 @@ static void tell_unused(const Weights *w) {
     char *list = folded(others, nothers), *made = folded(tables, ntables);
     if (nothers && !w->partial)
         die("%s: tensors that are no parameters of this model (%d): %s; set the model's options to the weights', say "
-            "with "
-            "--weights-map what they are here, or leave them out with --weights-partial",
+            "with --weights-map what they are here, or leave them out with --weights-partial",
             w->files[0].path, nothers, list);
     if (nothers) note("--weights-partial: tensors of %s that are not used (%d): %s", w->files[0].path, nothers, list);
     if (ntables)
@@ -366,23 +350,21 @@ Weights *weights_open(const sc_build *b, const Options *o) {
     return w;
 }
 
-static void load_piece(const Weights *w, sc_rank *r, const Piece *p, uint8_t *raw, uint8_t *out) {
-    const Entry *e = find(w, w->b->params[p->param].path);
-    for (int64_t at = p->begin; e && at < p->end;) {
-        int64_t n = p->end - at < CHUNK ? p->end - at : CHUNK, size = sc_size(p->dtype);
-        if (!st_read(e->file, e->t, at, n, raw)) refuse_unread(e);
-        host_convert(p->dtype, out, (sc_dtype)e->t->sc_dtype, raw, n);
-        sc_write(r, p->host, p->at + (uint64_t)((at - p->begin) * size), out, (size_t)(n * size));
-        at += n;
-    }
-}
-
 void weights_load(const Weights *w, sc_rank *r) {
     Piece *pieces;
     uint8_t *raw = need(CHUNK, 8), *out = need(CHUNK, 8);
-    int n = state_pieces(w->b, sc_rank_index(r), &pieces);
-    for (int i = 0; i < n; i++)
-        if (pieces[i].kind == P_VALUE || pieces[i].kind == P_BUFFER) load_piece(w, r, &pieces[i], raw, out);
+    int npieces = state_pieces(w->b, sc_rank_index(r), &pieces);
+    for (const Piece *p = pieces; p < pieces + npieces; p++) {
+        if (p->kind != P_VALUE && p->kind != P_BUFFER) continue;
+        const Entry *e = find(w, w->b->params[p->param].path);
+        for (int64_t at = p->begin, n; e && at < p->end; at += n) {
+            int64_t size = sc_size(p->dtype);
+            n = p->end - at < CHUNK ? p->end - at : CHUNK;
+            if (!st_read(e->file, e->t, at, n, raw)) refuse_unread(e);
+            host_convert(p->dtype, out, (sc_dtype)e->t->sc_dtype, raw, n);
+            sc_write(r, p->host, p->at + (uint64_t)((at - p->begin) * size), out, (size_t)(n * size));
+        }
+    }
     free(pieces);
     free(raw);
     free(out);
@@ -412,11 +394,13 @@ struct Exporter {
 
 void exporter_check(const char *path) {
     struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) die("cannot export to %s: it is not a regular file", path);
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        die("cannot export to %s: it is not a regular file; name another one with --export", path);
+    sc_aside a;
     char *temp = need_text("%s.part", path);
-    FILE *f = fopen(temp, "w");
-    if (!f) die("cannot export to %s: %s", path, strerror(errno));
-    fclose(f);
+    sc_aside_open(&a, path, temp, NULL);
+    if (a.error) die("cannot export to %s: %s; name another file with --export", path, strerror(a.error));
+    close(a.fd);
     unlink(temp);
     free(temp);
 }

@@ -11,8 +11,7 @@
 typedef struct Weights Weights;
 /* Before ranks start: opens the files of --weights and dies unless they hold exactly the model's parameters, each in
  * its shape and in a type that converts. Buffers may be missing; masks, tables and copies of tied weights may be there.
- * With
- * --weights-partial the files and the model need only share some. */
+ * With --weights-partial the files and the model need only share some. */
 Weights *weights_open(const sc_build *b, const Options *o);
 void weights_load(const Weights *w, sc_rank *r);
 void weights_close(Weights *w);

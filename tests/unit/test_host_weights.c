@@ -170,10 +170,10 @@ Test(host_weights, maps) {
             "--weights-map '*.w=*.weight': no tensor of w.st has such a name, or a map before this one matches it");
     refused(GO("--weights-map tik.*=*"), "mock: --weights-map 'tik.*=*': no tensor of w.st has such a name\n");
     refused(GO("--weights-map *.w=same.w*"),
-            "--weights-map '*.w=same.w*': it turns 'tok.w' of w.st into 'same.wtok', and the model has no parameter "
-            "of such a name; what stands behind the = is a path of the model");
+            "--weights-map '*.w=same.w*': it turns 'tok.w' of w.st into 'same.wtok', and the model has no parameter of "
+            "that name; what follows the = is a path of the model");
     refused("--weights plain.st --export back.st --weights-map *=wrong.*",
-            "of plain.st into 'wrong.position', and the model has no parameter of such a name");
+            "of plain.st into 'wrong.position', and the model has no parameter of that name");
     refused(
         GO("--weights-map tok.w=head.weight --weights-map out.w=head.weight"),
         "'out.w' of w.st and 'tok.w' of w.st are both called 'head.weight' here, and differ: name other files, or give "
