@@ -131,17 +131,6 @@ static bool superseded(const struct sc_dumps *x, int i) {
     return false;
 }
 
-static size_t put_name(char *out, const char *name) { /* as a JSON string */
-    size_t n = 0;
-    out[n++] = '"';
-    for (; *name; name++) {
-        if (*name == '"' || *name == '\\') out[n++] = '\\';
-        out[n++] = *name;
-    }
-    out[n++] = '"';
-    return n;
-}
-
 /* safetensors: length of the header (8 bytes, little-endian), header (JSON, padded with spaces), data. */
 static size_t make_header(struct sc_dumps *x) {
     static const char *const dtypes[] = SC_DTYPE_STS;
@@ -151,8 +140,12 @@ static size_t make_header(struct sc_dumps *x) {
         const copy *c = &x->copies[i];
         if (!c->taken || superseded(x, i)) continue;
         if (n > 1) x->header[n++] = ',';
-        n += put_name(x->header + n, c->info->name);
-        n += (size_t)sprintf(x->header + n, ":{\"dtype\":\"%s\",\"shape\":[", dtypes[c->info->t.dtype]);
+        x->header[n++] = '"';
+        for (const char *name = c->info->name; *name; name++) {
+            if (*name == '"' || *name == '\\') x->header[n++] = '\\';
+            x->header[n++] = *name;
+        }
+        n += (size_t)sprintf(x->header + n, "\":{\"dtype\":\"%s\",\"shape\":[", dtypes[c->info->t.dtype]);
         for (int d = 0; d < c->info->t.dims; d++)
             n += (size_t)sprintf(x->header + n, d ? ",%lld" : "%lld", (long long)c->info->t.shape[d]);
         n += (size_t)sprintf(x->header + n, "],\"data_offsets\":[%zu,%zu]}", at, at + c->size);

@@ -98,18 +98,14 @@ static _Noreturn void report(sc_rank *r, const sc_event_info *e, int slots, cons
     sc_stop(r, 3, "%s", text);
 }
 
-/* Under a loss scale gradients that are not finite are its business: the step is skipped. What it lets the optimizers
- * write is looked at. */
-static bool scaler_looks(const sc_build *b, const sc_event_info *e) {
-    if (!b->has_scaler) return false;
-    bool updates = !strcmp(e->op, "adam") || !strcmp(e->op, "sgd");
-    return !strcmp(e->phase, "backward") || (!strcmp(e->phase, "optimizer") && !updates);
-}
-
 void sc_check_finite(sc_rank *r, int event, const sc_args *args, size_t size, int slots) {
     const sc_tensor *t = args->t;
     const sc_event_info *e = &r->b->programs[r->current].events[event];
-    if (scaler_looks(r->b, e)) return;
+    /* Under a loss scale gradients that are not finite are its business: the step is skipped. What it lets the
+     * optimizers write is looked at. */
+    bool updates = !strcmp(e->op, "adam") || !strcmp(e->op, "sgd");
+    bool scaled = !strcmp(e->phase, "backward") || (!strcmp(e->phase, "optimizer") && !updates);
+    if (r->b->has_scaler && scaled) return;
     for (int k = 0; k < slots; k++) {
         if (!t[k].p || !(e->written >> k & 1) || !sc_is_float(&t[k])) continue;
         range x = range_of(&t[k]);

@@ -1,5 +1,6 @@
 /* Reads the variables that launchers set. Which of them is looked for first matters: they run within each other.
- * Relies on: place.h. Relied on by: job.c. */
+ * Relies on: place.h.
+ * Relied on by: job.c. */
 #include "place.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,33 +57,23 @@ int sc_place_number(const char *variable, int otherwise) {
     return *end || x < 0 || x > 1 << 20 ? otherwise : (int)x;
 }
 
-static bool is_set(const char *variable) {
-    const char *text = getenv(variable);
-    return text && *text;
-}
-
-/* Of a pair that is set: a process that took it for nothing would start all ranks, as would each of the others. */
-static bool possible(const launcher *l, char *wrong, size_t n) {
-    const char *rank = getenv(l->rank), *world = getenv(l->world);
-    int ranks = sc_place_number(l->world, 0), k = sc_place_number(l->rank, -1);
-    if (ranks >= 1 && k >= 0 && k < ranks) return true;
-    if (ranks < 1)
-        snprintf(wrong, n, "%s=%.40s is no number of ranks", l->world, world);
-    else if (k < 0)
-        snprintf(wrong, n, "%s=%.40s is no rank, a whole number from 0 on and below %s=%d", l->rank, rank, l->world,
-                 ranks);
-    else
-        snprintf(wrong, n, "%s=%d is not below %s=%d", l->rank, k, l->world, ranks);
-    return false;
-}
-
-/* One variable of a pair says nothing: shells have WORLD_SIZE set. */
+/* The launcher whose variables are set; NULL: none, or `wrong` says what is impossible in them. A process that took
+ * such a pair for nothing would start all ranks, as would each of the others. One variable of a pair says nothing:
+ * shells have WORLD_SIZE set. */
 static const launcher *find(char *wrong, size_t n) {
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        const launcher *l = &launchers[i];
-        if (!is_set(l->rank) || !is_set(l->world)) continue;
-        if (!possible(l, wrong, n)) return NULL;
-        if (sc_place_number(l->world, 0) > 1) return l;
+    for (const launcher *l = launchers; l < launchers + sizeof launchers / sizeof *launchers; l++) {
+        const char *rank = getenv(l->rank), *world = getenv(l->world);
+        int ranks = sc_place_number(l->world, 0), k = sc_place_number(l->rank, -1);
+        if (!rank || !*rank || !world || !*world) continue;
+        if (ranks < 1)
+            snprintf(wrong, n, "%s=%.40s is no number of ranks", l->world, world);
+        else if (k < 0)
+            snprintf(wrong, n, "%s=%.40s is no rank, a whole number from 0 on and below %s=%d", l->rank, rank, l->world,
+                     ranks);
+        else if (k >= ranks)
+            snprintf(wrong, n, "%s=%d is not below %s=%d", l->rank, k, l->world, ranks);
+        if (*wrong) return NULL;
+        if (ranks > 1) return l;
     }
     return NULL;
 }
@@ -90,30 +81,6 @@ static const launcher *find(char *wrong, size_t n) {
 static uint64_t mix(uint64_t h, const char *s) { /* FNV-1a */
     for (; s && *s; s++) h = (h ^ (unsigned char)*s) * 1099511628211u;
     return (h ^ 0xff) * 1099511628211u;
-}
-
-static uint64_t name_of(const launcher *l) {
-    uint64_t h = mix(14695981039346656037u, l->name);
-    char parent[32] = "";
-    for (int i = 0; i < MOST_IDS && l->ids[i]; i++) h = mix(h, getenv(l->ids[i]));
-    if (!strncmp(l->rank, "PMI", 3)) snprintf(parent, sizeof parent, "%ld", (long)getppid());
-    return mix(h, parent);
-}
-
-/* "gpu[03-05,9]" begins with gpu03, "a,b" with a. */
-static void first_of_list(const char *list, char *out, size_t n) {
-    size_t prefix = strcspn(list, "[,"), digits = 0;
-    if (list[prefix] == '[') digits = strcspn(list + prefix + 1, "-,]");
-    snprintf(out, n, "%.*s%.*s", (int)prefix, list, (int)digits, list[prefix] ? list + prefix + 1 : "");
-}
-
-static void find_host(sc_place *p) {
-    const char *given = getenv("MASTER_ADDR"), *nodes = getenv("SLURM_STEP_NODELIST");
-    if (given && *given)
-        snprintf(p->host, sizeof p->host, "%.255s", given);
-    else if (nodes && *nodes)
-        first_of_list(nodes, p->host, sizeof p->host);
-    p->port = sc_place_number("SHARDC_PORT", sc_place_number("MASTER_PORT", PORT) + 1); /* torchrun listens there */
 }
 
 sc_place sc_place_find(void) {
@@ -127,11 +94,24 @@ sc_place sc_place_find(void) {
                   .rank = sc_place_number(l->rank, 0),
                   .world = sc_place_number(l->world, 0),
                   .node = sc_place_number(l->node, 0),
-                  .name = name_of(l)};
+                  .name = mix(14695981039346656037u, l->name)};
+    char parent[32] = "";
+    for (int i = 0; i < MOST_IDS && l->ids[i]; i++) p.name = mix(p.name, getenv(l->ids[i]));
+    if (!strncmp(l->rank, "PMI", 3)) snprintf(parent, sizeof parent, "%ld", (long)getppid());
+    p.name = mix(p.name, parent);
     int nodes = sc_place_number(l->nodes, 1);
     p.locals = sc_place_number(l->locals, p.world % (nodes ? nodes : 1) ? 0 : p.world / (nodes ? nodes : 1));
     p.nodes = p.locals && p.world % p.locals == 0 ? p.world / p.locals : 0;
     p.local = sc_place_number(l->local, p.nodes == 1 ? p.rank : 0);
-    find_host(&p);
+    const char *given = getenv("MASTER_ADDR"), *list = getenv("SLURM_STEP_NODELIST");
+    if (given && *given) {
+        snprintf(p.host, sizeof p.host, "%.255s", given);
+    } else if (list && *list) { /* "gpu[03-05,9]" begins with gpu03, "a,b" with a */
+        size_t prefix = strcspn(list, "[,"), digits = 0;
+        if (list[prefix] == '[') digits = strcspn(list + prefix + 1, "-,]");
+        snprintf(p.host, sizeof p.host, "%.*s%.*s", (int)prefix, list, (int)digits,
+                 list[prefix] ? list + prefix + 1 : "");
+    }
+    p.port = sc_place_number("SHARDC_PORT", sc_place_number("MASTER_PORT", PORT) + 1); /* torchrun listens there */
     return p;
 }

@@ -13,16 +13,15 @@ static bool contiguous(const sc_tensor *t) {
     return true;
 }
 
-static void flat_space(sc_space *s, int tensors, const sc_tensor *t) {
-    s->dims = 1;
-    s->shape[0] = sc_numel(t);
-    for (int k = 0; k < tensors; k++) s->stride[k][0] = 1;
-}
-
-/* Drops dimensions of one element and merges a dimension into the one outside it where every tensor allows. */
-static void strided_space(sc_space *s, int tensors, const sc_tensor *t) {
+/* One dimension where every tensor is contiguous. Else dimensions of one element are dropped, and a dimension is merged
+ * into the one outside it where every tensor allows that. */
+void sc_space_of(sc_space *s, const sc_task *task) {
+    const sc_tensor *t = task->args->t;
+    int tensors = task->slots;
+    bool flat = true;
     s->dims = 0;
-    for (int d = 0; d < t->dims; d++) {
+    for (int k = 0; k < tensors && flat; k++) flat = contiguous(&t[k]);
+    for (int d = 0; d < t->dims && !flat; d++) {
         int64_t n = t->shape[d];
         if (n == 1) continue;
         bool merge = s->dims > 0;
@@ -31,15 +30,8 @@ static void strided_space(sc_space *s, int tensors, const sc_tensor *t) {
         s->shape[s->dims - 1] *= n;
         for (int k = 0; k < tensors; k++) s->stride[k][s->dims - 1] = t[k].stride[d];
     }
-    if (!s->dims) flat_space(s, tensors, t);
-}
-
-void sc_space_of(sc_space *s, const sc_task *task) {
-    const sc_tensor *t = task->args->t;
-    bool flat = true;
-    for (int k = 0; k < task->slots && flat; k++) flat = contiguous(&t[k]);
-    if (flat)
-        flat_space(s, task->slots, t);
-    else
-        strided_space(s, task->slots, t);
+    if (s->dims) return;
+    s->dims = 1;
+    s->shape[0] = sc_numel(t);
+    for (int k = 0; k < tensors; k++) s->stride[k][0] = 1;
 }

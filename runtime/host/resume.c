@@ -83,7 +83,10 @@ static char *index_read(const char *path, size_t *n) {
     struct stat st;
     int fd = sc_open_input(path, &st, why, sizeof why);
     if (fd < 0) die("%s: no checkpoint there: %s; --resume takes the folder that --save wrote", path, why);
-    if (st.st_size > INDEX_MOST) die("%s: not the index of a checkpoint: it is larger than 64 MiB", path);
+    if (st.st_size > INDEX_MOST)
+        die("%s: not the index of a checkpoint: it is larger than 64 MiB; --resume takes the folder "
+            "that --save wrote",
+            path);
     *n = (size_t)st.st_size;
     text = need(*n + 1, 1);
     if (!sc_read_at(fd, text, *n, 0))

@@ -110,23 +110,22 @@ static void set_counts(Trainer *t) {
 /* No update comes before a run's first step, so no learning rate is to blame for it. A step that the scaler skipped is
  * no failure, but backing off from 65536 a hundred times without a clean one is. */
 static void check_metrics(const Trainer *t, double loss, double norm) {
+    double bad = isfinite(loss) ? norm : loss;
+    bool skipped = t->b->has_scaler && t->scaler.skipped != 0, intact = t->saved >= 0;
     if (t->o->allow_nan) return;
-    if (t->b->has_scaler && t->scaler.skipped != 0) {
-        if (t->scaler.scale > LEAST_SCALE) return;
+    if (skipped && !(t->scaler.scale > LEAST_SCALE))
         die_check("step %" PRId64 ": skipped like those before it, and the loss scale has fallen to %g: no scale makes "
                   "these gradients finite%s. --check-finite finds the first event of the forward that makes one; lower "
                   "--lr, or raise --warmup",
-                  t->done + 1, (double)t->scaler.scale, t->saved >= 0 ? "; the state saved before is intact" : "");
-    }
-    double bad = isfinite(loss) ? norm : loss;
-    if (isfinite(bad)) return;
-    die_check("step %" PRId64 ": the %s is %s; stopped%s. %s; --allow-nan goes on", t->done + 1,
-              isfinite(loss) ? "gradient norm" : "loss", isnan(bad) ? "NaN" : "infinite",
-              t->saved >= 0 ? ", the state saved before is intact" : "",
-              t->done == t->run->first
-                  ? "It is this run's first step, so the cause is in the model, its initial values or the data: "
-                    "--check-finite names the first event that makes one, and its line of Lua"
-                  : "Lower --lr or raise --warmup; --check-finite names the first event that makes one");
+                  t->done + 1, (double)t->scaler.scale, intact ? "; the state saved before is intact" : "");
+    if (!skipped && !isfinite(bad))
+        die_check("step %" PRId64 ": the %s is %s; stopped%s. %s; --allow-nan goes on", t->done + 1,
+                  isfinite(loss) ? "gradient norm" : "loss", isnan(bad) ? "NaN" : "infinite",
+                  intact ? ", the state saved before is intact" : "",
+                  t->done == t->run->first
+                      ? "It is this run's first step, so the cause is in the model, its initial values or the data: "
+                        "--check-finite names the first event that makes one, and its line of Lua"
+                      : "Lower --lr or raise --warmup; --check-finite names the first event that makes one");
 }
 
 static double per_step(const Trainer *t, int64_t of_rank) {
