@@ -1,14 +1,15 @@
 /* A job of several processes on one machine. The host's process (local rank 0) listens on a socket whose name the
  * launcher's variables give, hands the others one file to map, and keeps the connections: the kernel closes them when a
  * process ends, however it ends. The socket has no place in the file system, so that nothing is left over.
- * Relies on: job.h, nodes.h; memfd, abstract Unix sockets. Relied on by: launch.c, memory.c, runtime/host (sc_join),
- * the targets (sc_processors). */
+ * Relies on: job.h, nodes.h; memfd, abstract Unix sockets.
+ * Relied on by: launch.c, memory.c, runtime/host (sc_join), the targets (sc_processors). */
 #include "job.h"
 #include "nodes.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,8 +89,14 @@ bool sc_job_complain(const char *what, const char *why) {
 
 /* ── does the place fit the program? ─────────────────────────────────────────────────────────────────────────────────
  */
-/* One of them speaks; the others leave a moment later, because launchers end all when one has left. */
-static bool refuse(const char *text) {
+/* One of them speaks; the others leave a moment later, because launchers end all when one has left. A process that has
+ * no place, because what says it is impossible, speaks for itself: it counts as rank 0 here. */
+__attribute__((format(printf, 1, 2))) static bool refuse(const char *fmt, ...) {
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
     if (job.at.rank)
         nanosleep(&(struct timespec){0, 300000000}, NULL);
     else
@@ -97,70 +104,50 @@ static bool refuse(const char *text) {
     return false;
 }
 
-/* A process that has no place, because what says it is impossible, speaks for itself: it counts as rank 0 here. */
-static bool makes_sense(void) {
-    char text[512];
-    const char *patience = getenv("SHARDC_PATIENCE");
-    if (*job.at.wrong) {
-        snprintf(text, sizeof text, "%s; correct the launcher's variables or unset them to start all ranks from here",
-                 job.at.wrong);
-        return refuse(text);
-    }
-    if (!patience || !*patience || sc_place_number("SHARDC_PATIENCE", -1) >= 0) return true;
-    snprintf(text, sizeof text,
-             "SHARDC_PATIENCE=%.40s is no number of seconds to wait for other ranks; correct it, or unset it for %d",
-             patience, PATIENCE);
-    return refuse(text);
-}
-
 static bool fits(const sc_build *b) {
     const sc_place *p = &job.at;
-    char text[512];
-    if (p->world != b->world) {
-        snprintf(text, sizeof text,
-                 "%s was built for %d rank%s, and %s has started %d (%s=%d): start it with %s %d, or build it with "
-                 "`shardc build %s --world %d`",
-                 b->name, b->world, b->world == 1 ? "" : "s", p->launcher, p->world, p->world_variable, p->world,
-                 p->option, b->world, b->model_file, p->world);
-        return refuse(text);
-    }
-    if (!p->nodes || p->local >= p->locals) {
-        snprintf(text, sizeof text, "%s has not started equally many of the %d ranks on every machine: do so",
-                 p->launcher, p->world);
-        return refuse(text);
-    }
-    if (p->nodes == 1 || *p->host) return true;
-    snprintf(text, sizeof text,
-             "%s has started %d ranks on %d machines, and does not say where rank 0 is: set MASTER_ADDR to its name or "
-             "address, for all ranks",
-             p->launcher, p->world, p->nodes);
-    return refuse(text);
+    const char *patience = getenv("SHARDC_PATIENCE");
+    if (*p->wrong)
+        return refuse("%s; correct the launcher's variables or unset them to start all ranks from here", p->wrong);
+    if (patience && *patience && sc_place_number("SHARDC_PATIENCE", -1) < 0)
+        return refuse("SHARDC_PATIENCE=%.40s is no number of seconds to wait for other ranks; correct it, or unset it "
+                      "for %d",
+                      patience, PATIENCE);
+    if (sc_job_alone()) return true;
+    if (p->world != b->world)
+        return refuse(
+            "%s was built for %d rank%s, and %s has started %d (%s=%d): start it with %s %d, or build it with "
+            "`shardc build %s --world %d`",
+            b->name, b->world, b->world == 1 ? "" : "s", p->launcher, p->world, p->world_variable, p->world, p->option,
+            b->world, b->model_file, p->world);
+    if (!p->nodes || p->local >= p->locals)
+        return refuse("%s has not started equally many of the %d ranks on every machine: do so", p->launcher, p->world);
+    if (p->nodes > 1 && !*p->host)
+        return refuse(
+            "%s has started %d ranks on %d machines, and does not say where rank 0 is: set MASTER_ADDR to its "
+            "name or address, for all ranks",
+            p->launcher, p->world, p->nodes);
+    return true;
 }
 
 /* ── messages between processes of one machine ───────────────────────────────────────────────────────────────────────
  */
-static uint64_t mix(uint64_t h, uint64_t x) { /* FNV-1a */
-    for (int i = 0; i < 8; i++) h = (h ^ (x >> 8 * i & 0xff)) * 1099511628211u;
-    return h;
-}
-
-/* The whole binary: a plan does not tell one built with another learning rate, or with another runtime. */
-static uint64_t mix_binary(uint64_t h) {
-    int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+/* What all processes must have alike. The whole binary is part of it: a plan does not tell one that was built with
+ * another learning rate, or with another runtime. FNV-1a. */
+static void say_terms(const sc_build *b, const char *terms) {
+    const uint64_t prime = 1099511628211u, plan[] = {b->plan_hash, b->arena_bytes, (uint64_t)b->world};
+    uint64_t basis = 14695981039346656037u, text = basis, h = basis;
     struct stat st;
+    for (const char *c = terms; *c; c++) text = (text ^ (unsigned char)*c) * prime;
+    for (size_t i = 0; i < sizeof plan / sizeof *plan; i++) h = (h ^ plan[i]) * prime;
+    int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     size_t n = fd >= 0 && !fstat(fd, &st) ? (size_t)st.st_size / 8 : 0;
     const uint64_t *words = n ? mmap(NULL, n * 8, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
-    for (size_t i = 0; words != MAP_FAILED && i < n; i++) h = (h ^ words[i]) * 1099511628211u;
+    for (size_t i = 0; words != MAP_FAILED && i < n; i++) h = (h ^ words[i]) * prime;
     if (words != MAP_FAILED) munmap((void *)words, n * 8);
     if (fd >= 0) close(fd);
-    return h;
-}
-
-static void say_terms(const sc_build *b, const char *terms) {
-    uint64_t h = 14695981039346656037u;
-    for (const char *c = terms; *c; c++) h = mix(h, (unsigned char)*c);
-    job.terms.hash = h;
-    job.terms.program = mix_binary(mix(mix(b->plan_hash, b->arena_bytes), (uint64_t)b->world));
+    job.terms.hash = text;
+    job.terms.program = h;
     snprintf(job.terms.text, sizeof job.terms.text, "%s", terms);
 }
 
@@ -275,13 +262,6 @@ static int take_answer(int from, int *file) {
 
 /* ── joining ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static void name_socket(void) {
-    job.address.sun_family = AF_UNIX;
-    int n = snprintf(job.address.sun_path + 1, sizeof job.address.sun_path - 1, "shardc-%u-%016llx-%d", getuid(),
-                     (unsigned long long)job.at.name, job.at.node);
-    job.length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-}
-
 static void map_page(void) {
     job.page = sc_map_shared(sizeof *job.page + sizeof(_Atomic int) * (size_t)job.at.world);
 }
@@ -309,18 +289,6 @@ static void end_early(int code, void *arg) {
     }
 }
 
-static bool make_memory(void) {
-    job.memory = memfd_create("shardc", MFD_CLOEXEC);
-    if (job.memory >= 0 && !ftruncate(job.memory, (off_t)1 << 46)) {
-        map_page();
-        return true;
-    }
-    return sc_job_complain("make shared memory", errno == EFBIG
-                                                     ? "File too large; lift the limit on file sizes (ulimit "
-                                                       "-f unlimited)"
-                                                     : strerror(errno));
-}
-
 /* -1: go on; else the code to end with. */
 static int be_host(void) {
     job.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -333,24 +301,29 @@ static int be_host(void) {
         return 1;
     }
     on_exit(end_early, NULL);
-    if (!make_memory()) return 1;
+    job.memory = memfd_create("shardc", MFD_CLOEXEC);
+    if (job.memory < 0 || ftruncate(job.memory, (off_t)1 << 46)) {
+        sc_job_complain("make shared memory", errno == EFBIG
+                                                  ? "File too large; lift the limit on file sizes (ulimit -f unlimited)"
+                                                  : strerror(errno));
+        return 1;
+    }
+    map_page();
     if (job.at.nodes == 1) return -1;
     return sc_first() ? sc_nodes_listen() ? -1 : 1 : sc_nodes_wait();
 }
 
-static int connect_host(void) {
-    for (double start = sc_now_s(); sc_now_s() - start < sc_job_patience();) {
-        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-        if (fd >= 0 && !connect(fd, (struct sockaddr *)&job.address, job.length)) return fd;
-        if (fd >= 0) close(fd);
-        nanosleep(&(struct timespec){0, 20000000}, NULL);
-    }
-    return -1;
-}
-
 static int be_guest(void) {
     hello h = {job.at.rank, job.at.world, getpid(), job.terms};
-    int code = -2, fd = job.to_host = connect_host();
+    int code = -2, fd = -1;
+    for (double start = sc_now_s(); fd < 0 && sc_now_s() - start < sc_job_patience();) {
+        fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        if (fd >= 0 && !connect(fd, (struct sockaddr *)&job.address, job.length)) break;
+        if (fd >= 0) close(fd);
+        fd = -1;
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
+    }
+    job.to_host = fd;
     if (fd < 0) {
         fprintf(
             stderr,
@@ -384,14 +357,16 @@ enum { PROCESSES = 1 };
 int sc_join(const sc_build *b, const char *terms) {
     sc_place at = PROCESSES ? sc_place_find() : job.at;
     job.at = at;
-    if (!makes_sense()) return 1;
-    if (sc_job_alone()) return -1;
     if (!fits(b)) return 1;
+    if (sc_job_alone()) return -1;
     job.process = getpid();
     say_terms(b, terms);
     job.peer = sc_calloc((size_t)at.world, sizeof *job.peer);
     for (int k = 0; k < at.world; k++) job.peer[k] = -1;
-    name_socket();
+    job.address.sun_family = AF_UNIX;
+    int n = snprintf(job.address.sun_path + 1, sizeof job.address.sun_path - 1, "shardc-%u-%016llx-%d", getuid(),
+                     (unsigned long long)at.name, at.node);
+    job.length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
     return sc_job_hosts() ? be_host() : be_guest();
 }
 
@@ -532,10 +507,6 @@ int sc_job_blame(void) {
     return sc_job_worst() ? sc_job_worst() : 3;
 }
 
-static bool has_ended(int rank) {
-    return atomic_load(&job.page->left[rank]) || (!sc_first() && !sc_job_is_here(rank));
-}
-
 /* Rank 0's process stays until all have ended: what they share on disk is finished then. Another machine's host stays
  * until its own have, and what they have come to is known everywhere. */
 int sc_job_end(int code) {
@@ -543,7 +514,8 @@ int sc_job_end(int code) {
     atomic_store(&job.page->left[job.at.rank], 1 + code);
     for (double start = sc_now_s(); sc_job_hosts() && sc_now_s() - start < 10;) {
         int ended = 0, worst = sc_job_worst();
-        for (int k = 0; k < job.at.world; k++) ended += has_ended(k);
+        for (int k = 0; k < job.at.world; k++)
+            ended += atomic_load(&job.page->left[k]) || (!sc_first() && !sc_job_is_here(k));
         if (worst > code) code = worst;
         if (ended == job.at.world || (code && sc_now_s() - start > 2)) break;
         nanosleep(&(struct timespec){0, 5000000}, NULL);

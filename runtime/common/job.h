@@ -1,6 +1,7 @@
 /* The processes of a job that a launcher has started, a process a rank: on one machine they share memory and see each
  * other's end; between machines what they share is mirrored (nodes.c). Alone, a process starts all ranks itself.
- * Relies on: place.h, rank.h. Relied on by: launch.c, memory.c, the targets. */
+ * Relies on: place.h, rank.h.
+ * Relied on by: launch.c, memory.c, the targets. */
 #ifndef SC_COMMON_JOB_H
 #define SC_COMMON_JOB_H
 

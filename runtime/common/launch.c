@@ -127,21 +127,6 @@ static pid_t fork_rank(job *j, int rank, const sigset_t *mask) {
     exit(code);
 }
 
-static int rank_of(const pid_t *pids, int world, pid_t pid) {
-    for (int k = 0; k < world; k++)
-        if (pids[k] == pid) return k;
-    return -1;
-}
-
-/* The code that a rank's end stands for; a death by signal is told here, since the rank cannot. */
-static int end_of_rank(const job *j, int rank, int status, bool expected) {
-    if (WIFEXITED(status)) return WEXITSTATUS(status);
-    if (expected) return 0;
-    sc_job_speaks();
-    sc_print_killed(&j->w, rank, WTERMSIG(status));
-    return 3;
-}
-
 typedef struct {
     pid_t *pids;
     int left, code;
@@ -159,9 +144,17 @@ static void reap(job *j, flock *f) {
     int status;
     pid_t pid;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        int rank = rank_of(f->pids, j->w.world, pid);
-        if (rank < 0) continue;
-        int code = end_of_rank(j, rank, status, f->killed);
+        int rank = 0, code = 3;
+        while (rank < j->w.world && f->pids[rank] != pid) rank++;
+        if (rank == j->w.world) continue;
+        if (WIFEXITED(status)) {
+            code = WEXITSTATUS(status);
+        } else if (f->killed) {
+            code = 0;
+        } else { /* a death by signal is told here, since the rank cannot */
+            sc_job_speaks();
+            sc_print_killed(&j->w, rank, WTERMSIG(status));
+        }
         f->pids[rank] = 0;
         f->left--;
         if (!f->killed) atomic_store(&j->w.ranks[rank].done, 1);
@@ -184,23 +177,6 @@ static void heed_signals(job *j, flock *f) {
     }
 }
 
-/* What other processes of the job have come to; those that are told of a stall leave it a moment to be told. */
-static void heed_others(job *j, flock *f) {
-    int worst = sc_job_worst();
-    if (worst > f->code) f->code = worst;
-    if (!worst || f->kill_at > 0) return;
-    f->kill_at = sc_now_s() + 1;
-    sc_ask_to_leave(&j->w);
-}
-
-static void end_stalled(job *j, flock *f) {
-    if (f->code < 3) f->code = 3;
-    f->kill_at = sc_now_s() + 1;
-    if (!sc_job_speaks()) return;
-    sc_print_stall(&j->w);
-    sc_ask_to_leave(&j->w);
-}
-
 static void watch_ranks(job *j, flock *f, const sigset_t *child) {
     sc_watchdog dog = {0, sc_now_s()};
     double interval = poll_interval(j->w.debug);
@@ -209,9 +185,20 @@ static void watch_ranks(job *j, flock *f, const sigset_t *child) {
         sigtimedwait(child, NULL, &t);
         reap(j, f);
         heed_signals(j, f);
-        heed_others(j, f);
-        if (f->left && !f->killed && f->kill_at > 0 && sc_now_s() > f->kill_at) kill_all(f, j->w.world);
-        if (f->left && !f->killed && f->kill_at == 0 && sc_stalled(&j->w, &dog)) end_stalled(j, f);
+        int others = sc_job_worst(); /* what other processes of the job have come to */
+        if (others > f->code) f->code = others;
+        if (others && f->kill_at == 0) { /* who is told of a stall needs a moment to be told */
+            f->kill_at = sc_now_s() + 1;
+            sc_ask_to_leave(&j->w);
+        }
+        if (!f->left || f->killed) continue;
+        if (f->kill_at > 0 && sc_now_s() > f->kill_at) kill_all(f, j->w.world);
+        if (f->kill_at > 0 || !sc_stalled(&j->w, &dog)) continue;
+        if (f->code < 3) f->code = 3;
+        f->kill_at = sc_now_s() + 1;
+        if (!sc_job_speaks()) continue;
+        sc_print_stall(&j->w);
+        sc_ask_to_leave(&j->w);
     }
 }
 
@@ -244,24 +231,18 @@ static int run_all(job *j) {
 
 /* ── the way in ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static int check_debug(const sc_build *b, const sc_debug *d) {
+int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void *arg), void *arg) {
+    if (sc_job_hosts() && !sc_world_fits(b, d)) return 1;
     char names[1024];
-    if (d->dump_pattern && !sc_dump_matches(b, d, names, sizeof names)) {
+    if (sc_first() && d->dump_pattern && !sc_dump_matches(b, d, names, sizeof names)) {
         fprintf(stderr, "shardc: --dump '%s' matches no value of %s; values have names like %s\n", d->dump_pattern,
                 b->name, names);
         return 1;
     }
-    if (d->trace_path && !sc_trace_create(b, d->trace_path)) {
+    if (sc_first() && d->trace_path && !sc_trace_create(b, d->trace_path)) {
         fprintf(stderr, "shardc: cannot write %s: %s\n", d->trace_path, strerror(errno));
         return 1;
     }
-    return 0;
-}
-
-int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void *arg), void *arg) {
-    if (sc_job_hosts() && !sc_world_fits(b, d)) return 1;
-    int code = sc_first() ? check_debug(b, d) : 0;
-    if (code) return code;
     job j = {.body = body, .arg = arg};
     fflush(NULL); /* or every rank would print what we have not yet written */
     if (!sc_signals_new()) {
@@ -270,8 +251,7 @@ int sc_launch(const sc_build *b, const sc_debug *d, int (*body)(sc_rank *r, void
     }
     bool ready = world_new(&j.w, b, d) && sc_job_open(&j.w);
     if (ready) sc_signals_listen(); /* to the end of the process: launchers may send more while it ends */
-    code = ready ? run_all(&j) : 1;
-    code = sc_job_end(code);
+    int code = sc_job_end(ready ? run_all(&j) : 1);
     world_free(&j.w);
     if (d->trace_path && sc_first() && !sc_trace_close(d->trace_path)) {
         fprintf(stderr, "shardc: cannot write %s: %s\n", d->trace_path, strerror(errno));

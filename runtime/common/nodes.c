@@ -1,7 +1,8 @@
 /* What ranks share is mirrored between machines: a thread of one process of each looks for changes of its own ranks
  * (how many meetings they have come to, sums, exit codes) a thousand times a second, and writes down what it hears of
  * the others'. Rank 0's machine is in the middle. Training's own traffic is NCCL's; this is for starts, sums, and ends.
- * Relies on: nodes.h, rank.h, TCP. Relied on by: job.c. */
+ * Relies on: nodes.h, rank.h, TCP.
+ * Relied on by: job.c. */
 #include "nodes.h"
 #include <errno.h>
 #include <netdb.h>
@@ -171,24 +172,21 @@ bool sc_nodes_meet(void) {
     return come() == nodes.n || sc_job_complain("meet the ranks of other machines", why);
 }
 
-static void refuse_one(int code) {
-    struct pollfd ready = {nodes.listener, POLLIN, 0};
-    struct timeval limit = {1, 0};
-    int fd = poll(&ready, 1, 100) > 0 ? accept4(nodes.listener, NULL, NULL, SOCK_CLOEXEC) : -1;
-    if (fd < 0) return;
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    if (hear_hello(fd, &(message){0}, &(sc_job_terms){0})) /* closing with words unheard would take ours back */
-        nodes.refused += send_all(fd, &(message){.kind = RELEASE, .code = code});
-    close(fd);
-}
-
 /* With a code to end with: those that are about to come hear it too. */
 void sc_nodes_release(int code) {
     message m = {.kind = RELEASE, .code = code};
     for (int i = 1; i < nodes.n; i++)
         if (nodes.fd[i] >= 0) send_all(nodes.fd[i], &m);
-    for (double start = sc_now_s(); code >= 0 && come() + nodes.refused < nodes.n && sc_now_s() - start < FAREWELL;)
-        refuse_one(code);
+    for (double start = sc_now_s(); code >= 0 && come() + nodes.refused < nodes.n && sc_now_s() - start < FAREWELL;) {
+        struct pollfd ready = {nodes.listener, POLLIN, 0};
+        struct timeval limit = {1, 0};
+        int fd = poll(&ready, 1, 100) > 0 ? accept4(nodes.listener, NULL, NULL, SOCK_CLOEXEC) : -1;
+        if (fd < 0) continue;
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+        if (hear_hello(fd, &(message){0}, &(sc_job_terms){0})) /* closing with words unheard would take ours back */
+            nodes.refused += send_all(fd, &m);
+        close(fd);
+    }
     close(nodes.listener);
 }
 
@@ -242,6 +240,10 @@ void sc_nodes_leave(int code) {
 
 /* ── the mirror ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
+/* In the order in which they are written down. */
+#define MIRRORED(DO)                                                                                                   \
+    DO(stage) DO(program) DO(at_barrier) DO(stopped) DO(step) DO(ticks) DO(done) DO(failed) DO(stands) DO(passed)
+
 static void look(int rank, state *s) {
     const sc_shared_rank *k = &nodes.world->ranks[rank];
     sc_job_page *page = sc_job_shared();
@@ -255,16 +257,8 @@ static void look(int rank, state *s) {
         s->waits_for[i] = atomic_load(&k->status[i].waits_for);
         s->seen[i] = atomic_load(&k->seen[i]);
     }
-    s->stage = atomic_load(&k->stage);
-    s->program = atomic_load(&k->program);
-    s->at_barrier = atomic_load(&k->at_barrier);
-    s->stopped = atomic_load(&k->stopped);
-    s->step = atomic_load(&k->step);
-    s->ticks = atomic_load(&k->ticks);
-    s->done = atomic_load(&k->done);
-    s->failed = atomic_load(&k->failed);
-    s->stands = atomic_load(&k->stands);
-    s->passed = atomic_load(&k->passed);
+#define LOOK(field) s->field = atomic_load(&k->field);
+    MIRRORED(LOOK)
     s->signals = sc_signals_seen();
     s->told = atomic_load(&nodes.world->ranks[0].told);
     s->spoken = atomic_load(&page->told);
@@ -282,17 +276,9 @@ static void write_down(int rank, state *s) {
         atomic_store(&k->status[i].waits_for, s->waits_for[i]);
         atomic_store(&k->seen[i], s->seen[i]);
     }
-    atomic_store(&k->stage, s->stage);
-    atomic_store(&k->program, s->program);
-    atomic_store(&k->at_barrier, s->at_barrier);
-    atomic_store(&k->stopped, s->stopped);
-    atomic_store(&k->step, s->step);
-    atomic_store(&k->ticks, s->ticks);
-    atomic_store(&k->done, s->done);
-    atomic_store(&k->failed, s->failed);
-    sc_signals_hear(&s->signals);
-    atomic_store(&k->stands, s->stands);
-    atomic_store(&k->passed, s->passed);
+    sc_signals_hear(&s->signals); /* before a rank is seen to stand or to have passed */
+#define WRITE(field) atomic_store(&k->field, s->field);
+    MIRRORED(WRITE)
     if (s->told) atomic_store(&nodes.world->ranks[0].told, 1);
     if (s->spoken) atomic_store(&page->told, 1);
     if (s->left) atomic_store(&page->left[rank], s->left);
@@ -334,17 +320,6 @@ static void pass_on(const message *m, int from) {
         if (i != from && nodes.fd[i] >= 0 && !send_all(nodes.fd[i], m)) lose(i);
 }
 
-static void send_changes(void) {
-    for (int k = 0; k < nodes.world->world; k++) {
-        message m = {.kind = STATE, .rank = k};
-        if (!sc_job_is_here(k)) continue;
-        look(k, &m.s);
-        if (!memcmp(&m.s, &nodes.sent[k], sizeof m.s)) continue;
-        memcpy(&nodes.sent[k], &m.s, sizeof m.s);
-        pass_on(&m, -1);
-    }
-}
-
 static void hear(int i) {
     message m;
     bool heard = receive(nodes.fd[i], &m);
@@ -362,7 +337,14 @@ static void *mirror(void *arg) {
     struct pollfd *ready = arg;
     for (bool last = false; !last;) {
         last = atomic_load(&nodes.ends);
-        send_changes();
+        for (int k = 0; k < nodes.world->world; k++) { /* what has changed of the ranks here */
+            message m = {.kind = STATE, .rank = k};
+            if (!sc_job_is_here(k)) continue;
+            look(k, &m.s);
+            if (!memcmp(&m.s, &nodes.sent[k], sizeof m.s)) continue;
+            memcpy(&nodes.sent[k], &m.s, sizeof m.s);
+            pass_on(&m, -1);
+        }
         for (int i = 0; i < nodes.n; i++) ready[i] = (struct pollfd){nodes.fd[i], POLLIN, 0};
         if (poll(ready, (nfds_t)nodes.n, 1) < 1) continue;
         for (int i = 0; i < nodes.n; i++)

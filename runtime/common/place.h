@@ -1,5 +1,6 @@
 /* What torchrun, srun or mpirun say in the environment about this process's place among those they have started.
- * Relies on: nothing. Relied on by: job.c, nodes.c. */
+ * Relies on: nothing.
+ * Relied on by: job.c, nodes.c. */
 #ifndef SC_COMMON_PLACE_H
 #define SC_COMMON_PLACE_H
 
