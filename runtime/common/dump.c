@@ -124,7 +124,7 @@ void sc_dump_after(sc_rank *r, int event) {
     for (int i = x->of_event[r->current][event]; i >= 0; i = x->next[i]) take(r, &x->copies[i]);
 }
 
-/* micro_first, micro and micro_last hold values of the same name: the last one taken stands for it. */
+/* micro_first, micro and micro_last have values of the same name: the last one taken is written. */
 static bool superseded(const struct sc_dumps *x, int i) {
     for (int j = i + 1; j < x->n; j++)
         if (x->copies[j].taken && !strcmp(x->copies[j].info->name, x->copies[i].info->name)) return true;
@@ -234,7 +234,7 @@ void sc_trace_event(sc_rank *r, int event, int64_t start_ns, int64_t end_ns) {
     r->trace->end[event] = end_ns;
 }
 
-/* Whole lines a write, appended: the lines of the ranks do not mix. */
+/* Every write appends whole lines, so that the lines of the ranks do not mix. */
 static void flush_trace(sc_rank *r) {
     struct sc_trace *x = r->trace;
     if (x->size && !sc_write_all(x->fd, x->text, x->size))

@@ -1,4 +1,4 @@
-/* What a model's own functions say about themselves is held against what was asked of them.
+/* Compares what a model's own functions say that they wrote with what was asked of them.
  * Relies on: rank.h (sc_say, sc_speak_once, sc_leave), sc_extension_call.h.
  * Relied on by: generated NAME_extension<n>. */
 #include "../sc_extension_call.h"

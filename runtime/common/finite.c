@@ -53,11 +53,11 @@ static range range_of(const sc_tensor *t) {
     return x;
 }
 
-/* An infinity that an operand or an attribute brought in (masks are made that way) is meant; a NaN never is. */
+/* An infinity that comes from an operand or an attribute is intended, as in masks; a NaN never is. */
 static bool infinity_meant(const sc_event_info *e, const sc_args *args, size_t size, int slots) {
     const sc_tensor *t = args->t;
     for (const char *p = (const char *)(t + slots); p < (const char *)args + size; p += sizeof(double)) {
-        double f; /* or an address or an integer: their bits are not an infinity's */
+        double f; /* or an address or an integer, whose bits are never those of an infinity */
         memcpy(&f, p, sizeof f);
         if (isinf(f)) return true;
     }

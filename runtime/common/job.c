@@ -266,12 +266,12 @@ static void map_page(void) {
     job.page = sc_map_shared(sizeof *job.page + sizeof(_Atomic int) * (size_t)job.at.world);
 }
 
-/* Those that wait for us, or are about to, hear the code that we end with before they were let go. For whom patience
- * has run out nobody stays. */
+/* This process ends before training: those that wait for it, or are about to, get its code. Nobody is waited for once
+ * the patience has run out. */
 static void end_early(int code, void *arg) {
     int told = 1 + job.refused, at_work = 0;
     if (getpid() != job.process) return;
-    if (job.open) { /* by itself, and not after its rank: the others end with it */
+    if (job.open) { /* it ends by itself before its rank has ended: the others end with it */
         atomic_compare_exchange_strong(&job.page->left[job.at.rank], &at_work, 1 + code);
         return;
     }
@@ -282,7 +282,7 @@ static void end_early(int code, void *arg) {
         struct pollfd ready = {job.listener, POLLIN, 0};
         int fd = poll(&ready, 1, 100) > 0 ? accept4(job.listener, NULL, NULL, SOCK_CLOEXEC) : -1;
         if (fd < 0) continue;
-        hear(fd, &(hello){0}); /* closing with words unheard would take ours back */
+        hear(fd, &(hello){0}); /* closing a connection with unread bytes would discard the answer */
         send_answer(fd, code, -1);
         close(fd);
         told++;
@@ -411,7 +411,7 @@ static int come(void) {
     return n;
 }
 
-/* Variables that somebody has set by hand, or that a shell has kept, make one wait for ranks that nobody starts. */
+/* Variables that were set by hand, or that a shell has kept, make this process wait for ranks that nobody starts. */
 static void tell_wait(void) {
     const sc_place *p = &job.at;
     int missing = p->locals - come(), first = 0;
@@ -507,8 +507,8 @@ int sc_job_blame(void) {
     return sc_job_worst() ? sc_job_worst() : 3;
 }
 
-/* Rank 0's process stays until all have ended: what they share on disk is finished then. Another machine's host stays
- * until its own have, and what they have come to is known everywhere. */
+/* Rank 0's process stays until all ranks have ended: then the files that they share are complete. The host of another
+ * machine stays until the ranks there have ended and all machines know their codes. */
 int sc_job_end(int code) {
     if (sc_job_alone() || !job.open) return code;
     atomic_store(&job.page->left[job.at.rank], 1 + code);

@@ -23,8 +23,8 @@ bool sc_job_open(sc_world *w);
 void sc_job_fork(void);   /* in a child: the sockets are the parent's */
 int sc_job_end(int code); /* this process's rank has ended; the code that the process ends with */
 int sc_job_worst(void);   /* the largest exit code of the others so far; who has vanished is told here, by one */
-int sc_job_blame(void);   /* our rank left because others asked: the code that another ended with */
-bool sc_job_speaks(void); /* true once: for the one process that tells what all of them see */
+int sc_job_blame(void);   /* this rank was asked to leave: the code that another one has ended with */
+bool sc_job_speaks(void); /* true for one process of the job, once: it prints what all of them see */
 
 /* ── between job.c and nodes.c ───────────────────────────────────────────────────────────────────────────────────────
  */

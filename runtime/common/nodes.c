@@ -63,7 +63,7 @@ static void make_lists(void) {
 
 /* ── messages ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* A machine that is gone without a word is noticed within seconds. */
+/* So that a machine that has vanished is noticed within seconds. */
 static void set_options(int fd) {
     int yes = 1, idle = 3, interval = 1, count = 5, patience_ms = 8000;
     struct timeval limit = {8, 0};
@@ -172,7 +172,7 @@ bool sc_nodes_meet(void) {
     return come() == nodes.n || sc_job_complain("meet the ranks of other machines", why);
 }
 
-/* With a code to end with: those that are about to come hear it too. */
+/* A code to end with also goes to those machines that are about to come. */
 void sc_nodes_release(int code) {
     message m = {.kind = RELEASE, .code = code};
     for (int i = 1; i < nodes.n; i++)
@@ -183,7 +183,7 @@ void sc_nodes_release(int code) {
         int fd = poll(&ready, 1, 100) > 0 ? accept4(nodes.listener, NULL, NULL, SOCK_CLOEXEC) : -1;
         if (fd < 0) continue;
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-        if (hear_hello(fd, &(message){0}, &(sc_job_terms){0})) /* closing with words unheard would take ours back */
+        if (hear_hello(fd, &(message){0}, &(sc_job_terms){0})) /* see sc_nodes_leave */
             nodes.refused += send_all(fd, &m);
         close(fd);
     }
@@ -228,7 +228,7 @@ int sc_nodes_wait(void) {
     return m.code;
 }
 
-/* Closing with words unheard would take ours back: rank 0 closes when it has heard them. */
+/* Closing a connection with unread bytes would discard what we have sent, so rank 0 closes it when it has read that. */
 void sc_nodes_leave(int code) {
     int fd = nodes.fd ? nodes.fd[0] : -1;
     struct timeval limit = {1, 0};

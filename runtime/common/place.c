@@ -1,4 +1,4 @@
-/* Reads the variables that launchers set. Which of them is looked for first matters: they run within each other.
+/* Reads the variables that launchers set. The order in which launchers are tried matters: they run within each other.
  * Relies on: place.h.
  * Relied on by: job.c. */
 #include "place.h"

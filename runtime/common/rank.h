@@ -27,8 +27,8 @@ typedef struct { /* what a stream is at, for the watchdog */
     _Atomic int doing, event, waits_for;
 } sc_status;
 
-/* What a device writes in one piece where it keeps a stream's status: how many collectives of the program the stream
- * has come to and left (2 for each), which event, what it does there. 0: nothing yet. */
+/* The status of a device's stream, in one word that the device writes: 2 for each collective of the program that the
+ * stream has come to and left, the event, what it does there. 0: nothing yet. */
 static inline uint64_t sc_seen(int steps, int event, sc_doing doing) {
     return (uint64_t)(uint32_t)steps << 32 | (uint64_t)(uint32_t)event << 4 | (uint64_t)doing;
 }
@@ -38,7 +38,7 @@ typedef struct {
         met[SC_STREAMS + 1]; /* phases of collectives this rank has come to, a stream; the last one: host barriers */
     sc_status status[SC_STREAMS];
     _Atomic uint64_t seen[SC_STREAMS]; /* sc_seen() of the running program, written by a device */
-    _Atomic int leave;                 /* the launcher asks the rank to end: others have, or will not come */
+    _Atomic int leave;                 /* the launcher asks the rank to end, because others have or do not come */
     _Atomic int pid;                   /* its process; 0: a thread, or another machine's */
     _Atomic int stopped;               /* the number of its process while a signal or a debugger stops it; else 0 */
     _Atomic int stage;                 /* sc_stage */
@@ -51,7 +51,7 @@ typedef struct {
     double host_value;                 /* sc_host_sum, sc_host_gather */
     _Atomic int64_t clock[SC_STREAMS]; /* virtual time of the collective that a stream is at */
     _Atomic int told;                  /* of rank 0: a rank has said what all may find wrong */
-    _Atomic int64_t stands, passed;    /* calls of sc_heed: the last one at which it waited, that it has left */
+    _Atomic int64_t stands, passed;    /* turns of sc_heed: the last one that it stood at; that it has left */
 } sc_shared_rank;
 
 typedef struct {
@@ -90,13 +90,14 @@ struct sc_rank {
 void sc_come_to(sc_rank *r, sc_stage stage);
 void sc_rank_place(sc_rank *r, sc_world *w, int rank);
 void *sc_calloc(size_t n, size_t size); /* setup only; ends the process with a message when memory runs out */
-/* What several ranks may find wrong: one says it (rank 0, unless it sees nothing), the launcher ends the others. */
+/* For a mistake that several ranks may find: one of them prints it (rank 0, if it finds it too), the launcher ends the
+ * others. */
 _Noreturn void sc_stop_once(sc_rank *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-void sc_speak_once(int rank); /* the same where the rank itself is not at hand; returns for the one that says it */
+void sc_speak_once(int rank); /* the same for callers without a sc_rank; returns for the rank that prints */
 void sc_put(const char *text, size_t size);                              /* on stderr, in one piece */
 void sc_say(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* a line */
 _Noreturn void sc_stop(sc_rank *r, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-uint64_t sc_span(const sc_tensor *t); /* bytes from its first to behind its last element */
+uint64_t sc_span(const sc_tensor *t); /* bytes from its first element to the end of its last */
 void sc_describe(const sc_build *b, int program, int event, char *out,
                  size_t n); /* "e131 matmul layers.3.mlp.up (gpt2.lua:18)" */
 const char *sc_event_id(const sc_rank *r, int event);

@@ -23,7 +23,7 @@ bool sc_signals_new(void) {
 /* ── what has come ───────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static uint64_t now_ms(void) {
-    return (uint64_t)(sc_now_s() * 1000) + 2 * SAME_MS; /* soon after the machine started, too, 0 is long ago */
+    return (uint64_t)(sc_now_s() * 1000) + 2 * SAME_MS; /* 0 is long ago even soon after the machine's start */
 }
 
 static void ask_to_save(void) {
@@ -95,9 +95,10 @@ bool sc_asked(const sc_rank *r) {
     return pending(r, false);
 }
 
-/* Whether all ranks stand at this turn, or one has passed it, unaware of the request: then all do, and meet at a later
- * one. Both cannot be seen: the first to pass a turn has not stood at it, and who stands passes only after another, or
- * after all stand. No rank's word has to come before another's, so that a mirror between machines serves (nodes.c). */
+/* true: all ranks stand at this turn. false: one has passed it unaware of the request; then all pass it, and meet at a
+ * later one. No two ranks can see different answers: the first rank to pass a turn has not stood at it, and a rank that
+ * stands passes only after another has, or after all stand. The order in which ranks' words arrive does not matter, so
+ * a mirror between machines serves (nodes.c). */
 static bool all_stand(sc_rank *r, int64_t turn) {
     sc_shared_rank *ranks = r->w->ranks;
     int n = 0;
@@ -119,7 +120,7 @@ static bool all_stand(sc_rank *r, int64_t turn) {
 int sc_heed(sc_rank *r, bool only_stop) {
     int64_t turn = ++r->turn;
     int signal = 0;
-    if (pending(r, only_stop) && all_stand(r, turn)) { /* then what rank 0 has seen is what all do */
+    if (pending(r, only_stop) && all_stand(r, turn)) { /* all do what rank 0 has seen */
         double stop = sc_host_sum(r, r->rank ? 0 : sc_signals_stop());
         r->saves = (int)sc_host_sum(r, r->rank ? 0 : atomic_load(&asked->saves));
         signal = stop > 0 ? (int)stop : SIGUSR1;

@@ -51,14 +51,14 @@ static sight look(const sc_shared_rank *k, int stream) {
     return (sight){(sc_doing)atomic_load(&s->doing), atomic_load(&s->event), atomic_load(&s->waits_for), false};
 }
 
-/* How far a rank has come on a stream. A device counts within a program: those that the rank has finished count more.
+/* How far a rank has come on a stream. A device counts collectives within a program, so finished programs come first.
  */
 static uint64_t progress(const sc_shared_rank *k, int stream, bool on_device) {
     if (!on_device) return atomic_load(&k->met[stream].value);
     return atomic_load(&k->ticks) << 32 | atomic_load(&k->seen[stream]) >> 32;
 }
 
-/* Ranks that have come least far on this stream, where they differ at all. */
+/* Names the ranks that are furthest behind on this stream, unless all are equally far. */
 static void print_behind(const sc_world *w, int stream) {
     uint64_t far[w->world], least = UINT64_MAX, most = 0;
     bool on_device = false;
@@ -80,7 +80,7 @@ static void print_event(const sc_world *w, int program, int event) {
     say(" %s", text);
 }
 
-/* A device's stream has left a collective, and has not come to its next one: what keeps it is what that waits for. */
+/* A device's stream has left a collective and has not come to the next one: says what the next one waits for. */
 static void print_left(const sc_world *w, int stream, int program, int left) {
     const sc_program_info *p = &w->build->programs[program];
     int next = left + 1;
@@ -129,12 +129,12 @@ static bool is_stopped(int process) {
     ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
     text[n > 0 ? n : 0] = 0;
-    const char *name_ends = strrchr(text, ')'); /* a name may hold any */
+    const char *name_ends = strrchr(text, ')'); /* the last one: a name may hold others */
     return name_ends && (!strncmp(name_ends, ") T", 3) || !strncmp(name_ends, ") t", 3));
 }
 
-/* Only on its own machine can a rank's process be looked at: what is seen is written where all machines learn of it. A
- * rank may stop within a collective that it has come to, as far as all others: nothing else tells it from them. */
+/* A rank's process can be looked at on its own machine only, so what is seen is written where all machines learn of it.
+ * A rank may be stopped within a collective that all ranks have come to: nothing else tells it from the others. */
 static void look_for_stopped(const sc_world *w) {
     for (int k = 0; k < w->world; k++) {
         int process = atomic_load(&w->ranks[k].pid);
@@ -146,7 +146,7 @@ static sc_stage stage_of(const sc_shared_rank *k) {
     return (sc_stage)atomic_load(&k->stage);
 }
 
-/* Every rank has a part in it, and none gets through alone. */
+/* A stage that no rank can finish before all have begun it. */
 static bool is_meeting(sc_stage s) {
     return s == SC_CONNECTS || s == SC_REGISTERS;
 }
@@ -198,15 +198,15 @@ static bool before_training(const sc_world *w) {
     return any;
 }
 
-/* Starts are slower than steps: nobody calls one a hang sooner than ranks wait for each other's processes. */
+/* Starts are slower than steps: before training the limit is at least the time that ranks wait for each other. */
 static double deadline(const sc_world *w) {
     double stall = w->debug->stall_s, patience = sc_job_patience();
     return stall > 0 && stall < patience && before_training(w) ? patience : stall;
 }
 
-/* A rank outside of programs and barriers is at work in the training program (it may wait for data): no hang. On its
- * way there it takes a while for each stage; how long it takes its memory depends on how much that is, so it is late
- * there only when another one waits for it. */
+/* A rank outside of programs and barriers is at work in the training program, and may wait for data: that is no hang.
+ * Before training every stage has the time limit, apart from SC_TAKES: allocating much memory takes long, so a rank is
+ * late there only when another one waits for it. */
 bool sc_stalled(const sc_world *w, sc_watchdog *dog) {
     uint64_t ticks = 0;
     bool blocked = true, waits = false;
@@ -223,17 +223,17 @@ bool sc_stalled(const sc_world *w, sc_watchdog *dog) {
         if (!here && stage_of(x) == SC_TRAINS) blocked = false;
     }
     if (ticks != dog->ticks || !blocked || !waits) *dog = (sc_watchdog){ticks, sc_now_s()};
-    /* Rank 0's machine hears of all others: it speaks, and they hear of that, unless it does not. */
+    /* Rank 0's machine hears of all others and speaks first; the others speak where it does not. */
     double head_start = sc_job_host_rank() ? 0.5 : 0;
     return w->debug->stall_s > 0 && sc_now_s() - dog->since > deadline(w) + head_start;
 }
 
-/* How far a rank has come: its stage, and of that the meetings of all ranks. */
+/* How far a rank has come before training: its stage, then its barriers. */
 static uint64_t way(const sc_shared_rank *k) {
     return (uint64_t)stage_of(k) << 32 | atomic_load(&k->met[SC_STREAMS].value);
 }
 
-/* Ranks that have not come as far as the others, or, where all have, what keeps them together. */
+/* Names the ranks that the others wait for, or, where all are equally far, what may hold all of them. */
 static void print_missing(const sc_world *w) {
     uint64_t most = 0;
     int n = 0;

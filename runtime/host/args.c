@@ -240,7 +240,7 @@ static void read_betas(struct argp_state *s, const Row *r, double *beta, const c
     free(first);
 }
 
-/* 10 · gather=10 · reduce=10 */
+/* "10", "gather=10" or "reduce=10". */
 static void read_delay(struct argp_state *s, const Row *r, double *ms, const char *text) {
     const char *equals = strchr(text, '=');
     bool gather = !strncmp(text, "gather=", 7), reduce = !strncmp(text, "reduce=", 7);

@@ -1,6 +1,6 @@
 /* The command line of a training program.
  * Relies on: argp, sc.h.
- * Relied on by: main, train. */
+ * Relied on by: run, train, sample, weights. */
 #ifndef HOST_ARGS_H
 #define HOST_ARGS_H
 
@@ -36,9 +36,9 @@ typedef struct {
 /* Defaults come from the build. Usage errors end in exit 2, what the build cannot do in exit 1. */
 void args_free(Options *o);
 Options args_parse(const sc_build *b, int argc, char **argv);
-/* What all ranks of a job must be started with alike: a line for each option, in the order of -h, "--lr 0.1"; in new
- * memory. Says nothing about wrong arguments. */
+/* The arguments that all ranks of a job must have alike, in new memory: a line for each option, such as "--lr 0.1", in
+ * the order of the table. Says nothing about wrong arguments. */
 char *args_terms(int argc, char **argv);
-bool threads_compute(const sc_build *b); /* the number of CPU threads makes a difference */
+bool threads_compute(const sc_build *b); /* CPU threads compute something: their number matters */
 
 #endif

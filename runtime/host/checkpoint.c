@@ -293,8 +293,8 @@ static void put_name(Saver *s, sc_rank *r, int64_t step) {
     sc_host_gather(r, (double)crc32(0, (const unsigned char *)s->head, (unsigned)s->head_bytes), s->sums);
 }
 
-/* A run is known by what its first save holds, the same on all ranks: two runs that differ in anything differ there,
- * and a run that is repeated writes the same files. FNV-1a. */
+/* The first save gives the run its id: a hash (FNV-1a) of what it holds, the same on all ranks. Two runs that differ in
+ * anything differ there, and a run that is repeated writes the same files. */
 static int write_head(Saver *s, sc_rank *r, sc_aside *a, int64_t step) {
     put_name(s, r, step);
     if (!s->run) {

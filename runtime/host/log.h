@@ -16,7 +16,7 @@ typedef struct {
     size_t n, cap;
 } Log;
 
-void log_check(const char *path); /* before ranks start: can it be written? */
+void log_check(const char *path); /* before ranks start: dies where it cannot be written */
 /* after < 0: begins anew. Else goes on behind the lines of steps up to `after`: later ones, of a run that was ended
  * before its next save, are cut off. `names`: how many figures a line may hold beyond the usual ones. */
 Log log_open(const char *path, int64_t after, int names);

@@ -12,7 +12,7 @@ typedef struct Records Records;
 /* Before ranks start. limit: exclusive bound of tokens where an input has none of its own; 0: not known. */
 Records *records_open(const sc_build *b, int accumulate, int64_t limit, int fd);
 void records_close(Records *q);
-void records_skip(Records *q, int64_t samples, int64_t batch); /* a resumed run: samples that were already seen */
+void records_skip(Records *q, int64_t samples, int64_t batch); /* of a resumed run: those that the saved run has seen */
 /* The next step's. Cut short where a signal asks for something (sc_asked): what was read stays for the next call. */
 typedef enum { RECORDS_READ, RECORDS_ENDED, RECORDS_CUT_SHORT } RecordsStep;
 RecordsStep records_step(Records *q, sc_rank *r, int64_t step);

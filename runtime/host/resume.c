@@ -237,7 +237,7 @@ static char *why_strange(const Checkpoint *c, const StFile *f, int rank) {
     return need_text("it is %.*s; the index names %s", n, is, want);
 }
 
-/* NULL, or what is wrong with the first that cannot be opened: then none is. */
+/* Opens all files. NULL, or what is wrong with the first that cannot be opened: then none stays open. */
 static char *open_files(Checkpoint *c) {
     char error[ST_ERROR], *wrong = NULL;
     int opened = 0;
@@ -261,7 +261,7 @@ static char *open_files(Checkpoint *c) {
     return wrong;
 }
 
-/* A run that saves there replaces the state: what the index has just named may be gone, and it names another by now.
+/* A run that saves there may have replaced the state since the index was read: then the index names another one by now.
  * Files that are open stay readable. */
 static void open_state(Checkpoint *c) {
     char *wrong = NULL, *before = NULL;
@@ -290,7 +290,7 @@ static const Entry *entries_of(const Checkpoint *c, const char *path, PieceKind 
     return c->entries + lo;
 }
 
-/* A frozen parameter is a buffer where it is ignored by sharding, so that either may stand for the other. */
+/* A frozen parameter that sharding ignores is kept as a buffer, so either kind may stand for the other. */
 static const Entry *pieces_of(const Checkpoint *c, const sc_param_info *p, PieceKind k, int *n) {
     const Entry *e = entries_of(c, p->path, k, n);
     if (*n == 0 && k == P_BUFFER) return entries_of(c, p->path, P_VALUE, n);

@@ -35,7 +35,7 @@ static TokenSet open_tokens(const Run *run, const Layout *l, const char *option,
             names->at[0], l->not_token);
     if (!l->span) die("%s: this model has no inputs", names->at[0]);
     TokenSet s = token_set_open(option, names->at, names->n, run->o.data_width, l->span, l->stride);
-    if (sc_first()) token_set_scan(&s, l->limit); /* the other processes come here after it */
+    if (sc_first()) token_set_scan(&s, l->limit); /* the other processes come here after that */
     return s;
 }
 
@@ -63,7 +63,7 @@ static void open_data(Run *run, const Layout *l) {
         note("%s is in --data and in --val-data: its validation loss means little", both);
     if (!run->val.n) return;
     int64_t batch = l->batch * run->b->world;
-    if (program_named(run->b, "eval") < 0) die("--val-data: this model has no eval program");
+    if (program_named(run->b, "eval") < 0) die("--val-data: this model has no eval program; leave it out");
     check_enough(&run->val, l, "--val-data", batch, "a batch");
     run->val_batches = run->val.windows / batch;
     if (o->eval_steps && o->eval_steps < run->val_batches) run->val_batches = o->eval_steps;
@@ -174,7 +174,7 @@ static void tell_stop(const Run *run) {
     fflush(stdout);
 }
 
-/* Jansson does not look at all that it asks for: without memory it crashes, or calls a sound file no JSON. */
+/* Jansson does not check every allocation: without memory it crashes, or says that a sound file is no JSON. */
 static void *json_memory(size_t n) {
     return need(n, 1);
 }

@@ -40,7 +40,7 @@ typedef struct {
     int64_t saved;     /* step of the last save; -1: none */
     int64_t evaluated; /* step of the last validation */
     int stopped;       /* the signal that the run stops for; 0: none */
-    bool told_unsaved; /* that a signal asks to save, and nobody says where */
+    bool told_unsaved; /* that there is no --save for a signal that asks to save */
     int filled;        /* microbatch that lies in the loader's staging; -1: none */
     sc_scaler scaler;  /* as the last step left it */
 } Trainer;
@@ -258,8 +258,8 @@ static bool heed(Trainer *t) {
     return true;
 }
 
-/* A run that stops on its way saves what is new, and that is all. One that stops after its last step writes all that it
- * was to write: only validation and sample end early. */
+/* A run that is stopped halfway only saves what is new. One that is stopped after its last step writes everything; only
+ * validation and sample end early. */
 static void finish(Trainer *t) {
     bool halfway = t->stopped && t->done < t->o->steps;
     if (t->rank == 0) bar_clear(&t->bar);
@@ -353,7 +353,7 @@ static void report_device(Trainer *t) {
     log_end(&t->log);
 }
 
-/* Processes that a launcher started read the state each for itself: a run that saves there may have replaced it. */
+/* Processes that a launcher started read the state one after the other: a run that saves there may have replaced it. */
 static void check_one_state(sc_rank *r, const Run *run) {
     if (!run->resume) return;
     int64_t first = (int64_t)sc_host_sum(r, sc_rank_index(r) ? 0 : (double)run->first);
@@ -398,9 +398,12 @@ static void trainer_free(Trainer *t) {
     free(t->metrics);
 }
 
-/* The records ended before the last step: good to know, and a mistake when there was none. */
+/* The records ended before the last step: worth a note, and an error where there were none at all. */
 static void tell_end(Trainer *t) {
-    if (t->done == t->run->first) die("standard input held no record for step %" PRId64, t->done + 1);
+    if (t->done == t->run->first)
+        die("standard input held no record for step %" PRId64
+            ": let a program write records into it, or give --data FILE...",
+            t->done + 1);
     if (t->rank != 0) return;
     bar_clear(&t->bar);
     fflush(stdout);

@@ -129,7 +129,7 @@ static Entry *find_name(const Weights *w, const char *name) {
     return w->nentries ? bsearch(name, w->entries, (size_t)w->nentries, sizeof *w->entries, path_of) : NULL;
 }
 
-/* What stands before a path is the file's, not what a map put there. */
+/* The prefix in front of the path comes from the file, not from a map. */
 static bool has_own_prefix(const Entry *e) {
     size_t n = strlen(e->t->name), m = strlen(e->path);
     return n >= m && !strcmp(e->t->name + n - m, e->path);
@@ -144,7 +144,7 @@ static Entry *find(const Weights *w, const char *path) {
     return e && has_own_prefix(e) ? e : NULL;
 }
 
-/* What stands before `path` in names of tensors, in new memory; NULL where nothing does, or not the same everywhere. */
+/* The prefix of `path` in the names of tensors, in new memory; NULL: there is none, or there are several. */
 static char *prefix_of(const Weights *w, const char *path) {
     char *prefix = NULL;
     for (int i = 0; i < w->nentries; i++) {
@@ -161,8 +161,9 @@ static char *prefix_of(const Weights *w, const char *path) {
     return prefix;
 }
 
-/* A model within another, as whoever saved it had it: transformer.h.0..., module.h.0... for h.0... Taken where it finds
- * most of the model, and all that is not there by its own name unless a part will do. */
+/* Weights may have been saved from a larger model: transformer.h.0..., module.h.0... for h.0... The prefix is taken
+ * where it finds more parameters than the plain names do, and, without --weights-partial, where none is then missing.
+ */
 static void find_prefix(Weights *w) {
     int own = 0, inner = 0, missing = 0;
     for (int i = 0; i < w->b->nparams; i++) {
@@ -186,7 +187,7 @@ static void find_prefix(Weights *w) {
     w->prefix = NULL;
 }
 
-/* A map whose names no parameter has is a mistake, unless it keeps tensors out of a part. */
+/* A map that makes no parameter's name is a mistake, except where --weights-partial leaves tensors out by it. */
 static void check_results(const Weights *w, const Names *maps) {
     const Entry **first = need((size_t)maps->n, sizeof *first);
     bool *meets = need((size_t)maps->n, sizeof *meets);
@@ -285,8 +286,8 @@ static void take_params(const Weights *w) {
 
 /* ── tensors that are no parameters ──────────────────────────────────────────────────────────────────────────────────
  */
-/* Buffers that PyTorch's modules save and that hold no weights: what a model computes by itself. A causal mask is named
- * as a bias is: its shape tells. */
+/* Tables that PyTorch's modules save and that a model computes by itself. A causal mask has a bias's name: its shape
+ * tells it from one. */
 static bool is_table(const StTensor *t) {
     static const char *const ends[] = {"attn.masked_bias",        "attention.masked_bias", "rotary_emb.inv_freq",
                                        "rotary_pos_emb.inv_freq", "position_ids",          "num_batches_tracked"};
@@ -300,8 +301,8 @@ static bool is_table(const StTensor *t) {
     return false;
 }
 
-/* The output's weights beside the embedding's that they are tied to, or one tensor in two files. Vectors are often
- * equal without being one: zeros, ones. */
+/* The same bytes as a tensor that was taken: output weights tied to the embedding, or one tensor in two files. Vectors
+ * do not count unless their names agree, because different ones are often equal: all zeros, all ones. */
 static bool is_copy(const Weights *w, const Entry *e) {
     for (int i = 0; i < w->nentries; i++) {
         const Entry *x = &w->entries[i];

@@ -17,7 +17,7 @@ void weights_load(const Weights *w, sc_rank *r);
 void weights_close(Weights *w);
 
 typedef struct Exporter Exporter;
-void exporter_check(const char *path); /* before ranks start: can it be written? */
+void exporter_check(const char *path); /* before ranks start: dies where it cannot be written */
 Exporter *exporter_new(const sc_build *b, const char *path, int rank);
 void exporter_free(Exporter *e);
 void exporter_run(Exporter *e, sc_rank *r); /* all ranks; rank 0 writes */
