@@ -26,12 +26,6 @@ static uint64_t now_ms(void) {
     return (uint64_t)(sc_now_s() * 1000) + 2 * SAME_MS; /* 0 is long ago even soon after the machine's start */
 }
 
-static void ask_to_save(void) {
-    uint64_t now = now_ms(), last = atomic_load(&asked->save_ms);
-    if (now - last > SAME_MS && atomic_compare_exchange_strong(&asked->save_ms, &last, now))
-        atomic_fetch_add(&asked->saves, 1);
-}
-
 static void ask_to_stop(int signal) {
     uint64_t now = now_ms(), first = 0;
     if (atomic_compare_exchange_strong(&asked->stop, &first, now << 8 | (uint64_t)signal)) return;
@@ -39,10 +33,11 @@ static void ask_to_stop(int signal) {
 }
 
 static void take(int signal) { /* in any thread, at any time: atomics only */
-    if (signal == SIGUSR1)
-        ask_to_save();
-    else
+    uint64_t now = now_ms(), last = atomic_load(&asked->save_ms);
+    if (signal != SIGUSR1)
         ask_to_stop(signal);
+    else if (now - last > SAME_MS && atomic_compare_exchange_strong(&asked->save_ms, &last, now))
+        atomic_fetch_add(&asked->saves, 1);
 }
 
 /* A signal that was ignored when this process started, as a shell or nohup has it, stays ignored. */

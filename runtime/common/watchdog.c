@@ -146,12 +146,7 @@ static sc_stage stage_of(const sc_shared_rank *k) {
     return (sc_stage)atomic_load(&k->stage);
 }
 
-/* A stage that no rank can finish before all have begun it. */
-static bool is_meeting(sc_stage s) {
-    return s == SC_CONNECTS || s == SC_REGISTERS;
-}
-
-static void print_start(const sc_world *w, int rank) {
+static void print_rank(const sc_world *w, int rank) {
     static const char *const doing[] = {
         [SC_BEGINS] = "is about to begin",
         [SC_OPENS] = "opens its device and the libraries",
@@ -162,32 +157,24 @@ static void print_start(const sc_world *w, int rank) {
         [SC_CAPTURES] = "captures its programs",
     };
     const sc_shared_rank *k = &w->ranks[rank];
-    say("  rank %d %s%s", rank, doing[stage_of(k)],
-        atomic_load(&k->at_barrier) ? ", and waits for the other ranks" : "");
-    if (atomic_load(&k->at_barrier)) print_behind(w, SC_STREAMS);
-    say("\n");
-}
-
-static void print_rank(const sc_world *w, int rank) {
-    const sc_shared_rank *k = &w->ranks[rank];
-    int program = atomic_load(&k->program);
-    int process = atomic_load(&k->stopped);
+    int program = atomic_load(&k->program), process = atomic_load(&k->stopped),
+        at_barrier = atomic_load(&k->at_barrier);
+    bool trains = stage_of(k) == SC_TRAINS;
     if (process) say("  rank %d's process %d is stopped (SIGSTOP)\n", rank, process);
     if (atomic_load(&k->done)) {
         say("  rank %d has finished\n", rank);
-    } else if (program < 0 && stage_of(k) < SC_TRAINS) {
-        print_start(w, rank);
     } else if (program < 0) {
-        say("  rank %d is in the training program%s", rank, atomic_load(&k->at_barrier) ? ", at a barrier" : "");
-        if (atomic_load(&k->at_barrier)) print_behind(w, SC_STREAMS);
+        const char *barrier = trains ? ", at a barrier" : ", and waits for the other ranks";
+        say("  rank %d %s%s", rank, trains ? "is in the training program" : doing[stage_of(k)],
+            at_barrier ? barrier : "");
+        if (at_barrier) print_behind(w, SC_STREAMS);
         say("\n");
     } else {
-        say("  rank %d %s program %s", rank, stage_of(k) < SC_TRAINS ? "tries" : "is in",
-            w->build->programs[program].name);
-        if (stage_of(k) < SC_TRAINS)
-            say(", before training\n");
+        const char *name = w->build->programs[program].name;
+        if (trains)
+            say("  rank %d is in program %s, step %lld\n", rank, name, (long long)atomic_load(&k->step));
         else
-            say(", step %lld\n", (long long)atomic_load(&k->step));
+            say("  rank %d tries program %s, before training\n", rank, name);
         for (int s = 0; s < SC_STREAMS; s++) print_stream(w, rank, s);
     }
 }
@@ -242,7 +229,8 @@ static void print_missing(const sc_world *w) {
     for (int k = 0; k < w->world; k++)
         if (way(&w->ranks[k]) < most || atomic_load(&w->ranks[k].stopped))
             say(n++ ? ", %d" : "; the others wait for rank %d", k);
-    if (!n && is_meeting((sc_stage)(most >> 32)))
+    sc_stage stage = (sc_stage)(most >> 32);
+    if (!n && (stage == SC_CONNECTS || stage == SC_REGISTERS)) /* NCCL's: no rank gets through them alone */
         say("; all %d ranks have come, and NCCL does not connect them: NCCL_DEBUG=INFO says what it tries, "
             "NCCL_SOCKET_IFNAME which network it takes",
             w->world);

@@ -18,12 +18,6 @@ enum { MAGIC_UINT16 = 20240520, VERSION_UINT16 = 1, MAGIC_UINT32 = 20240801, VER
 
 /* ── one file ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static int width_of_name(const char *path) {
-    const char *base = basename(path);
-    if (strstr(base, "uint16") || strstr(base, ".u16")) return 2;
-    return strstr(base, "uint32") || strstr(base, ".u32") ? 4 : 0;
-}
-
 /* What the first bytes say the file is. */
 static bool check_file(TokenFile *f, uint64_t size, int width, char *error) {
     int32_t head[3] = {0};
@@ -31,7 +25,10 @@ static bool check_file(TokenFile *f, uint64_t size, int width, char *error) {
     if (!sc_read_at(f->fd, head, size < sizeof head ? size : sizeof head, 0))
         return WRONG("cannot read it: %s", strerror(errno));
     if (head[0] != MAGIC_UINT16 && head[0] != MAGIC_UINT32) {
-        f->width = width ? width : width_of_name(f->path);
+        const char *name = basename(f->path);
+        bool is16 = strstr(name, "uint16") || strstr(name, ".u16"),
+             is32 = strstr(name, "uint32") || strstr(name, ".u32");
+        f->width = width ? width : is16 ? 2 : is32 ? 4 : 0;
         if (!f->width)
             return WRONG("not an llm.c token file (it begins with %d, not %d or %d); if it holds raw tokens say "
                          "--data-dtype uint16 or uint32; `shardc data FILE... -o train.bin` makes tokens from text",

@@ -302,28 +302,6 @@ static const Entry *pieces_of(const Checkpoint *c, const sc_param_info *p, Piece
 
 /* ── does it fit the build? ──────────────────────────────────────────────────────────────────────────────────────────
  */
-static void check_cover(const Checkpoint *c, const sc_param_info *p, PieceKind k, const Entry *e, int n) {
-    int64_t at = 0;
-    for (int i = 0; i < n; i++) {
-        if (e[i].begin != at)
-            die("%s: elements %" PRId64 " to %" PRId64 " of '%s' (%s) are %s: " DAMAGED, c->files[e[i].file].path,
-                e[i].begin < at ? e[i].begin : at, e[i].begin < at ? at : e[i].begin, p->path, piece_kind_name(k),
-                e[i].begin < at ? "there twice" : "missing");
-        at = e[i].end;
-    }
-    if (at != p->numel)
-        die("%s: '%s' (%s) has %" PRId64 " elements there and %" PRId64 " in this build: " OTHER_MODEL, c->dir, p->path,
-            piece_kind_name(k), at, p->numel);
-}
-
-static void check_buffer(const Checkpoint *c, const sc_param_info *p, const Entry *e, int n) {
-    if (n != c->world) die("%s: buffer '%s' is there for %d of %d ranks: " DAMAGED, c->dir, p->path, n, c->world);
-    for (int i = 0; i < n; i++)
-        if (e[i].begin != 0 || e[i].end != p->numel)
-            die("%s: buffer '%s' has %" PRId64 " elements there and %" PRId64 " in this build: " OTHER_MODEL, c->dir,
-                p->path, e[i].end, p->numel);
-}
-
 static _Noreturn void other_optimizer(const Checkpoint *c, const char *has, PieceKind k, const char *path,
                                       const char *lacks) {
     die("%s: %s %s of '%s'%s: made with another optimizer; to begin anew from its weights, --export them and use "
@@ -349,10 +327,21 @@ static void check_param(const Checkpoint *c, int param, PieceKind k) {
             !(moment && (e[i].tensor->sc_dtype == FP32 || e[i].tensor->sc_dtype == BF16)))
             die("%s: '%s' (%s) is %s there and %s in this build: " OTHER_MODEL, c->files[e[i].file].path, p->path,
                 piece_kind_name(k), e[i].tensor->dtype, host_dtype_st(want));
-    if (k == P_BUFFER && e->kind == P_BUFFER)
-        check_buffer(c, p, e, n);
-    else
-        check_cover(c, p, k, e, n);
+    bool buffers = k == P_BUFFER && e->kind == P_BUFFER; /* one of every rank, each whole */
+    int64_t at = 0;
+    if (buffers && n != c->world)
+        die("%s: buffer '%s' is there for %d of %d ranks: " DAMAGED, c->dir, p->path, n, c->world);
+    for (int i = 0; i < n; i++) {
+        if (buffers) at = 0;
+        if (e[i].begin != at)
+            die("%s: elements %" PRId64 " to %" PRId64 " of '%s' (%s) are %s: " DAMAGED, c->files[e[i].file].path,
+                e[i].begin < at ? e[i].begin : at, e[i].begin < at ? at : e[i].begin, p->path, piece_kind_name(k),
+                e[i].begin < at ? "there twice" : "missing");
+        at = e[i].end;
+        if ((buffers || i == n - 1) && at != p->numel)
+            die("%s: '%s' (%s) has %" PRId64 " elements there and %" PRId64 " in this build: " OTHER_MODEL, c->dir,
+                p->path, piece_kind_name(k), at, p->numel);
+    }
 }
 
 static void tell_converted(const Checkpoint *c) {
@@ -416,24 +405,20 @@ static void copy_range(const Checkpoint *c, sc_rank *r, const Entry *e, const Pi
             f->path, e->tensor->name, sum, e->sum);
 }
 
-static void load_piece(const Checkpoint *c, sc_rank *r, const Piece *p, uint8_t *chunk) {
-    int n;
-    const Entry *e = pieces_of(c, &c->b->params[p->param], p->kind, &n);
-    if (p->kind == P_BUFFER && e->kind == P_BUFFER) {
-        copy_range(c, r, &e[sc_rank_index(r) % c->world], p, p->begin, p->end, chunk);
-        return;
-    }
-    for (int i = 0; i < n; i++) {
-        int64_t begin = e[i].begin > p->begin ? e[i].begin : p->begin, end = e[i].end < p->end ? e[i].end : p->end;
-        if (begin < end) copy_range(c, r, &e[i], p, begin, end, chunk);
-    }
-}
-
 void checkpoint_load(const Checkpoint *c, sc_rank *r) {
     Piece *pieces;
     uint8_t *chunk = need(2, CHUNK); /* as read; converted */
-    int n = state_pieces(c->b, sc_rank_index(r), &pieces);
-    for (int i = 0; i < n; i++) load_piece(c, r, &pieces[i], chunk);
+    int npieces = state_pieces(c->b, sc_rank_index(r), &pieces);
+    for (const Piece *p = pieces; p < pieces + npieces; p++) {
+        int n;
+        const Entry *e = pieces_of(c, &c->b->params[p->param], p->kind, &n);
+        bool buffers = p->kind == P_BUFFER && e->kind == P_BUFFER;
+        if (buffers) copy_range(c, r, &e[sc_rank_index(r) % c->world], p, p->begin, p->end, chunk);
+        for (int i = 0; i < n && !buffers; i++) {
+            int64_t begin = e[i].begin > p->begin ? e[i].begin : p->begin, end = e[i].end < p->end ? e[i].end : p->end;
+            if (begin < end) copy_range(c, r, &e[i], p, begin, end, chunk);
+        }
+    }
     if (state_counts_steps(c->b)) sc_write(r, 0, c->b->step_at, &c->progress.adam_step, sizeof(int64_t));
     if (c->b->has_scaler && c->progress.scaler.scale > 0)
         sc_write(r, 0, c->b->scaler_at, &c->progress.scaler, sizeof c->progress.scaler);

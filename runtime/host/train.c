@@ -274,17 +274,6 @@ static void finish(Trainer *t) {
 
 /* ── the beginning ───────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static void load_state(Trainer *t) {
-    begin_record(t, t->done, 1);
-    sc_record_write(t->r, &t->record);
-    sc_run_program(t->r, program_named(t->b, "init"));
-    sc_barrier(t->r);
-    if (t->run->weights) weights_load(t->run->weights, t->r);
-    if (t->run->resume) checkpoint_load(t->run->resume, t->r);
-    sc_barrier(t->r);
-    if (program_named(t->b, "start") >= 0) sc_run_program(t->r, program_named(t->b, "start"));
-}
-
 /* "tokens int32[8,64], targets int32[8,64]": what a record is, for who writes the other end of the pipe. */
 static void print_record(const Trainer *t) {
     char a[32];
@@ -388,47 +377,45 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
     return t;
 }
 
-static void trainer_free(Trainer *t) {
-    loader_free(&t->train);
-    loader_free(&t->val);
-    saver_free(t->saver);
-    exporter_free(t->exporter);
-    sampler_free(t->sampler);
-    log_close(&t->log);
-    free(t->metrics);
-}
-
-/* The records ended before the last step: worth a note, and an error where there were none at all. */
-static void tell_end(Trainer *t) {
-    if (t->done == t->run->first)
-        die("standard input held no record for step %" PRId64
-            ": let a program write records into it, or give --data FILE...",
-            t->done + 1);
-    if (t->rank != 0) return;
-    bar_clear(&t->bar);
-    fflush(stdout);
-    note("standard input ended: stopped after step %" PRId64 " of %" PRId64, t->done, t->o->steps);
-}
-
 int train_rank(sc_rank *r, void *arg) {
     check_one_state(r, arg);
     Trainer t = trainer_new(r, arg);
-    load_state(&t);
+    begin_record(&t, t.done, 1);
+    sc_record_write(r, &t.record);
+    sc_run_program(r, program_named(t.b, "init"));
+    sc_barrier(r);
+    if (t.run->weights) weights_load(t.run->weights, r);
+    if (t.run->resume) checkpoint_load(t.run->resume, r);
+    sc_barrier(r);
+    if (program_named(t.b, "start") >= 0) sc_run_program(r, program_named(t.b, "start"));
     if (t.rank == 0 && !t.o->quiet) print_beginning(&t);
     report_device(&t);
     pthread_setname_np(pthread_self(), "sc training"); /* from here to "sc trained" nothing allocates */
     RecordsStep records = RECORDS_READ;
     while (records != RECORDS_ENDED && t.done < t.o->steps && heed(&t)) {
         records = train_step(&t);
-        if (records == RECORDS_ENDED) tell_end(&t);
         if (records != RECORDS_READ) continue;
         if (t.o->eval_every && t.done % t.o->eval_every == 0) evaluate(&t);
         if (t.o->save_every && t.done % t.o->save_every == 0) save(&t);
     }
     pthread_setname_np(pthread_self(), "sc trained");
     if (t.rank == 0) bar_clear(&t.bar);
+    if (records == RECORDS_ENDED) { /* before the last step: worth a note, and an error where there were none at all */
+        fflush(stdout);
+        if (t.done == t.run->first)
+            die("standard input held no record for step %" PRId64 ": let a program write records into it, or give "
+                "--data FILE...",
+                t.done + 1);
+        if (t.rank == 0) note("standard input ended: stopped after step %" PRId64 " of %" PRId64, t.done, t.o->steps);
+    }
     report_device(&t);
     finish(&t);
-    trainer_free(&t);
+    loader_free(&t.train);
+    loader_free(&t.val);
+    saver_free(t.saver);
+    exporter_free(t.exporter);
+    sampler_free(t.sampler);
+    log_close(&t.log);
+    free(t.metrics);
     return 0;
 }

@@ -301,16 +301,6 @@ static bool is_table(const StTensor *t) {
     return false;
 }
 
-/* The same bytes as a tensor that was taken: output weights tied to the embedding, or one tensor in two files. Vectors
- * do not count unless their names agree, because different ones are often equal: all zeros, all ones. */
-static bool is_copy(const Weights *w, const Entry *e) {
-    for (int i = 0; i < w->nentries; i++) {
-        const Entry *x = &w->entries[i];
-        if (x->taken && (e->t->dims > 1 || !strcmp(x->path, e->path)) && same_bytes(x, e)) return true;
-    }
-    return false;
-}
-
 static void tell_unused(const Weights *w) {
     const char **tables = need((size_t)w->nentries, sizeof *tables),
                **others = need((size_t)w->nentries, sizeof *others);
@@ -318,12 +308,18 @@ static void tell_unused(const Weights *w) {
     for (int i = 0; i < w->nentries; i++) {
         const Entry *e = &w->entries[i];
         if (e->taken) continue;
-        if (is_table(e->t) || is_copy(w, e))
+        /* Or the same bytes as a tensor that was taken: output weights tied to the embedding, or one tensor in two
+         * files. Vectors do not count unless their names agree: different ones are often equal, all zeros or all ones.
+         */
+        bool made = is_table(e->t);
+        for (const Entry *x = w->entries; x < w->entries + w->nentries && !made; x++)
+            made = x->taken && (e->t->dims > 1 || !strcmp(x->path, e->path)) && same_bytes(x, e);
+        if (made)
             tables[ntables++] = e->t->name;
         else
             others[nothers++] = e->t->name;
     }
-    char *list = folded(others, nothers), *made = folded(tables, ntables);
+    char *list = folded(others, nothers), *own = folded(tables, ntables);
     if (nothers && !w->partial)
         die("%s: tensors that are no parameters of this model (%d): %s; set the model's options to the weights', say "
             "with --weights-map what they are here, or leave them out with --weights-partial",
@@ -331,9 +327,9 @@ static void tell_unused(const Weights *w) {
     if (nothers) note("--weights-partial: tensors of %s that are not used (%d): %s", w->files[0].path, nothers, list);
     if (ntables)
         note("tensors of %s that are not used (%d), masks, tables or copies that the model makes itself: %s",
-             w->files[0].path, ntables, made);
+             w->files[0].path, ntables, own);
     free(list);
-    free(made);
+    free(own);
     free(tables);
     free(others);
 }
