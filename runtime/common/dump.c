@@ -96,24 +96,6 @@ void sc_dump_free(sc_rank *r) {
     free(x);
 }
 
-static void take(sc_rank *r, copy *c) {
-    const sc_tensor *t = &c->info->t;
-    uint8_t *from = r->dumps->span[r->b->programs[c->info->program].events[c->info->event].stream];
-    sc_read(r, t->host, t->at, from, sc_span(t));
-    size_t size = sc_size(t->dtype);
-    int64_t index[SC_DIMS] = {0}, at = 0, n = sc_numel(t);
-    for (int64_t k = 0; k < n; k++) {
-        memcpy(c->bytes + (size_t)k * size, from + at * (int64_t)size, size);
-        for (int d = t->dims - 1; d >= 0; d--) {
-            at += t->stride[d];
-            if (++index[d] < t->shape[d]) break;
-            at -= index[d] * t->stride[d];
-            index[d] = 0;
-        }
-    }
-    c->taken = true;
-}
-
 bool sc_dump_wants(const sc_rank *r, int event) {
     return r->step == r->d->dump_step && r->dumps->of_event[r->current][event] >= 0;
 }
@@ -121,7 +103,24 @@ bool sc_dump_wants(const sc_rank *r, int event) {
 void sc_dump_after(sc_rank *r, int event) {
     struct sc_dumps *x = r->dumps;
     if (!sc_dump_wants(r, event)) return;
-    for (int i = x->of_event[r->current][event]; i >= 0; i = x->next[i]) take(r, &x->copies[i]);
+    uint8_t *from = x->span[r->b->programs[r->current].events[event].stream];
+    for (int i = x->of_event[r->current][event]; i >= 0; i = x->next[i]) {
+        copy *c = &x->copies[i];
+        const sc_tensor *t = &c->info->t;
+        size_t size = sc_size(t->dtype);
+        int64_t index[SC_DIMS] = {0}, at = 0, n = sc_numel(t);
+        sc_read(r, t->host, t->at, from, sc_span(t));
+        for (int64_t k = 0; k < n; k++) {
+            memcpy(c->bytes + (size_t)k * size, from + at * (int64_t)size, size);
+            for (int d = t->dims - 1; d >= 0; d--) {
+                at += t->stride[d];
+                if (++index[d] < t->shape[d]) break;
+                at -= index[d] * t->stride[d];
+                index[d] = 0;
+            }
+        }
+        c->taken = true;
+    }
 }
 
 /* micro_first, micro and micro_last have values of the same name: the last one taken is written. */

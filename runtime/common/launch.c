@@ -164,19 +164,6 @@ static void reap(job *j, flock *f) {
     }
 }
 
-/* The ranks themselves heed a first request to stop; we stay to tell how they end. */
-static void heed_signals(job *j, flock *f) {
-    int signal = sc_signals_stop();
-    if (!signal || f->killed) return;
-    if (sc_signals_at_once(&j->w)) {
-        if (f->code < 128 + signal) f->code = 128 + signal;
-        kill_all(f, j->w.world);
-    } else if (!f->told && sc_first() && sc_signals_last()) {
-        sc_say("shardc: stopping as soon as the step or save under way is done; another signal stops at once");
-        f->told = true;
-    }
-}
-
 static void watch_ranks(job *j, flock *f, const sigset_t *child) {
     sc_watchdog dog = {0, sc_now_s()};
     double interval = poll_interval(j->w.debug);
@@ -184,7 +171,15 @@ static void watch_ranks(job *j, flock *f, const sigset_t *child) {
         struct timespec t = {0, (long)(interval * 1e9)};
         sigtimedwait(child, NULL, &t);
         reap(j, f);
-        heed_signals(j, f);
+        /* The ranks themselves heed a first request to stop; this process stays to tell how they end. */
+        int signal = f->killed ? 0 : sc_signals_stop();
+        if (signal && sc_signals_at_once(&j->w)) {
+            if (f->code < 128 + signal) f->code = 128 + signal;
+            kill_all(f, j->w.world);
+        } else if (signal && !f->told && sc_first() && sc_signals_last()) {
+            sc_say("shardc: stopping as soon as the step or save under way is done; another signal stops at once");
+            f->told = true;
+        }
         int others = sc_job_worst(); /* what other processes of the job have come to */
         if (others > f->code) f->code = others;
         if (others && f->kill_at == 0) { /* who is told of a stall needs a moment to be told */

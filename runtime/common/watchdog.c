@@ -133,15 +133,6 @@ static bool is_stopped(int process) {
     return name_ends && (!strncmp(name_ends, ") T", 3) || !strncmp(name_ends, ") t", 3));
 }
 
-/* A rank's process can be looked at on its own machine only, so what is seen is written where all machines learn of it.
- * A rank may be stopped within a collective that all ranks have come to: nothing else tells it from the others. */
-static void look_for_stopped(const sc_world *w) {
-    for (int k = 0; k < w->world; k++) {
-        int process = atomic_load(&w->ranks[k].pid);
-        if (process) atomic_store(&w->ranks[k].stopped, is_stopped(process) ? process : 0);
-    }
-}
-
 static sc_stage stage_of(const sc_shared_rank *k) {
     return (sc_stage)atomic_load(&k->stage);
 }
@@ -159,14 +150,14 @@ static void print_rank(const sc_world *w, int rank) {
     const sc_shared_rank *k = &w->ranks[rank];
     int program = atomic_load(&k->program), process = atomic_load(&k->stopped),
         at_barrier = atomic_load(&k->at_barrier);
-    bool trains = stage_of(k) == SC_TRAINS;
+    sc_stage stage = stage_of(k);
+    bool trains = stage == SC_TRAINS;
     if (process) say("  rank %d's process %d is stopped (SIGSTOP)\n", rank, process);
     if (atomic_load(&k->done)) {
         say("  rank %d has finished\n", rank);
     } else if (program < 0) {
         const char *barrier = trains ? ", at a barrier" : ", and waits for the other ranks";
-        say("  rank %d %s%s", rank, trains ? "is in the training program" : doing[stage_of(k)],
-            at_barrier ? barrier : "");
+        say("  rank %d %s%s", rank, trains ? "is in the training program" : doing[stage], at_barrier ? barrier : "");
         if (at_barrier) print_behind(w, SC_STREAMS);
         say("\n");
     } else {
@@ -197,7 +188,13 @@ static double deadline(const sc_world *w) {
 bool sc_stalled(const sc_world *w, sc_watchdog *dog) {
     uint64_t ticks = 0;
     bool blocked = true, waits = false;
-    look_for_stopped(w);
+    /* A rank's process can be looked at on its own machine only, so what is seen is written where all machines learn of
+     * it. A rank may be stopped within a collective that all ranks have come to: nothing else tells it from the others.
+     */
+    for (int k = 0; k < w->world; k++) {
+        int process = atomic_load(&w->ranks[k].pid);
+        if (process) atomic_store(&w->ranks[k].stopped, is_stopped(process) ? process : 0);
+    }
     for (int k = 0; k < w->world; k++) {
         const sc_shared_rank *x = &w->ranks[k];
         ticks += atomic_load(&x->ticks) << 20;

@@ -79,12 +79,6 @@ static bool fill(Records *q, const sc_rank *r, uint8_t *dst) {
     return true;
 }
 
-static bool ignored(const sc_build *b, int input, int64_t x) {
-    for (int i = 0; i < b->ncounts; i++)
-        if (b->counts[i].input == input && b->counts[i].ignore == x) return true;
-    return false;
-}
-
 static void check_input(const Records *q, int input, const uint8_t *p) {
     const sc_input_info *in = &q->b->inputs[input];
     sc_dtype dtype = input_record_dtype(in);
@@ -102,7 +96,10 @@ static void check_input(const Records *q, int input, const uint8_t *p) {
     if (!host_dtype_integer(in->dtype) || limit <= 0) return;
     for (int64_t i = 0; i < n; i++) {
         int64_t x = host_get_int(in->dtype, p, i);
-        if ((x < 0 || x >= limit) && !ignored(q->b, input, x))
+        bool good = x >= 0 && x < limit;
+        for (const sc_count_info *c = q->b->counts; !good && c < q->b->counts + q->b->ncounts; c++)
+            good = c->input == input && c->ignore == x;
+        if (!good)
             die("record %lld on standard input: element %lld (from 0) of '%s' is %lld, outside 0..%lld: is the order "
                 "of inputs the declared one, and the type %s?",
                 (long long)q->count + 1, (long long)i, in->name, (long long)x, (long long)limit - 1,
