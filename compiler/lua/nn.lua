@@ -10,7 +10,8 @@ local function fail(remedy, message, ...)
   prim.fail(message:format(...), remedy)
 end
 
--- Options that were left out are none; what is no table, PyTorch's positional `false` for one, check_keys refuses.
+-- The table of options that a caller gave, or an empty one. check_keys refuses what is no table, such as PyTorch's
+-- positional `false`.
 local function table_of(options)
   if options == nil then return {} end
   return options
@@ -61,20 +62,24 @@ local function list_of(...)
   return { ... }
 end
 
+-- x, or x cast to fp32 if it holds integers or booleans.
 local function floating(x)
   return prim.is_float(x) and x or prim.cast(x, "fp32")
 end
 
 -- ── pointwise ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+-- The function of each element of x, as torch.NAME. Integers are cast to fp32 first. The result has x's shape.
 for _, name in ipairs { "exp", "sqrt", "rsqrt", "tanh", "sigmoid", "relu", "silu" } do
   nn[name] = function(x) return (op(name, { a = floating(need_tensor(name, x)) })) end
 end
 
+-- The magnitude, the sign (-1, 0 or 1, with gradient 0) and -x of each element, in x's dtype, as torch.NAME.
 function nn.abs(x) return (op("abs", { a = need_tensor("abs", x) })) end
 function nn.sign(x) return (op("sign", { a = need_tensor("sign", x) })) end
 function nn.neg(x) return -need_tensor("neg", x) end
 
+-- GELU of each element, as torch.nn.functional.gelu. approximate: "none" (exact, the default) or "tanh".
 function nn.gelu(x, approximate)
   if approximate ~= nil and approximate ~= "none" and approximate ~= "tanh" then
     fail(nil, 'gelu: the approximation is "none" (exact, the default) or "tanh", not %s', describe(approximate))
@@ -82,16 +87,22 @@ function nn.gelu(x, approximate)
   return (op(approximate == "tanh" and "gelu_tanh" or "gelu", { a = floating(need_tensor("gelu", x)) }))
 end
 
+-- Arithmetic on two tensors, or on a tensor and a number, as torch.NAME. The operators + - * / ^ mean the same. Shapes
+-- broadcast and dtypes are promoted as in PyTorch. pow takes at most one tensor.
 for _, name in ipairs { "add", "sub", "mul", "div", "pow" } do
   nn[name] = function(a, b) return prim.arithmetic(name, a, b) end
 end
 
+-- Comparisons (the result is bool) and the larger or smaller of two, element by element, as torch.NAME. a and b are
+-- tensors or numbers, at least one a tensor. Shapes broadcast.
 for _, name in ipairs { "lt", "le", "gt", "ge", "eq", "ne", "maximum", "minimum" } do
   nn[name] = function(a, b) return prim.pointwise(name, a, b) end
 end
 
+-- a where the condition (a tensor) is true, else b, as torch.where. a and b are tensors or numbers. Shapes broadcast.
 function nn.where(condition, a, b) return prim.where(condition, a, b) end
 
+-- x held within low and high, as torch.clamp. Both bounds are numbers; either may be nil.
 function nn.clamp(x, low, high)
   need_tensor("clamp", x)
   for _, bound in ipairs { low or 0, high or 0 } do
@@ -107,12 +118,15 @@ function nn.clamp(x, low, high)
   fail(nil, "clamp: give a lower bound, an upper bound, or both")
 end
 
--- nn.cast(x, "fp32"): always fp32, also in a unit that computes in 16 bits. nn.cast(y, x): the dtype that x has in its unit (x.dtype
--- is the one that it was declared with: policies are applied later).
+-- nn.cast(x, "fp32") is x in that dtype, as x.to(dtype) in PyTorch; so it is also in a unit that computes in 16 bits.
+-- nn.cast(x, y) takes the dtype that the tensor y has in its unit. That may differ from y.dtype, which is the dtype
+-- before policies are applied.
 function nn.cast(x, dtype) return prim.cast(need_tensor("cast", x), dtype) end
+-- x without its gradient, as torch.detach.
 function nn.detach(x) return (op("detach", { a = need_tensor("detach", x) })) end
 
--- A number that the program writes to its log each step. options: reduce = "mean" or "sum", over ranks and microbatches.
+-- Writes x, one number, to the program's log at each step. options: reduce = "mean" (the default) or "sum" over ranks
+-- and microbatches.
 function nn.log_metric(name, x, options)
   if type(name) ~= "string" then
     local call = is_tensor(name) and type(x) == "string" and ("write nn.log_metric(%q, x)"):format(x)
@@ -121,7 +135,7 @@ function nn.log_metric(name, x, options)
   return prim.log_metric(name, x, options)
 end
 
--- The logarithm. nn.log("name", x) is what nn.log_metric was called before: it is done, with a note.
+-- The natural logarithm, as torch.log. nn.log("name", x), an older spelling of log_metric, works and prints a note.
 local noted = {}
 function nn.log(x, second, options)
   if type(x) == "string" and second ~= nil then
@@ -137,7 +151,8 @@ function nn.log(x, second, options)
   return (op("log", { a = floating(need_tensor("log", x)) }))
 end
 
--- x, after so many milliseconds, and its gradient after others: stands for work that a model does not have.
+-- x itself, later: the forward waits forward_ms milliseconds, the backward backward_ms (0 by default). It stands for
+-- work that a model lacks, in experiments with overlap.
 function nn.debug_sleep(x, options)
   local o = table_of(options)
   check_keys("nn.debug_sleep", o, "forward_ms backward_ms")
@@ -152,20 +167,25 @@ end
 
 -- ── sources ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+-- A tensor of the shape { n, ... } that is value, 0 or 1 everywhere, as torch.NAME. dtype: "fp32" by default.
 function nn.full(shape, value, dtype) return prim.full(shape, value, dtype or "fp32") end
 function nn.zeros(shape, dtype) return prim.full(shape, 0, dtype or "fp32") end
 function nn.ones(shape, dtype) return prim.full(shape, 1, dtype or "fp32") end
 
--- 0, 1, ... n - 1
+-- [n]: 0, 1, ... n - 1, as torch.arange. dtype: "int32" by default.
 function nn.arange(n, dtype) return prim.arange(need_size("arange", "n", n), 0, 1, dtype or "int32") end
 
 -- ── views ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+-- x in another shape, sizes given one by one or as a list, as torch.reshape. One size may be -1: what is left. Copies
+-- only where strides allow no view.
 function nn.reshape(x, ...) return prim.reshape(x, list_of(...)) end
 nn.view = nn.reshape
 
+-- x with dimensions of size 1 repeated and new ones in front, as Tensor.expand. -1 keeps a size.
 function nn.expand(x, ...) return prim.expand(x, list_of(...)) end
 
+-- x with all of its dimensions in the order given, as torch.permute: nn.permute(x, 0, 2, 1).
 function nn.permute(x, ...)
   local order, seen = {}, {}
   local given, n = list_of(...), need_tensor("permute", x).ndim
@@ -178,6 +198,7 @@ function nn.permute(x, ...)
   return (op("transpose", { a = x, order = order }))
 end
 
+-- x with dimensions a and b swapped, as torch.transpose.
 function nn.transpose(x, a, b)
   local order = {}
   a, b = dim_of("transpose", x, a), dim_of("transpose", x, b)
@@ -187,6 +208,7 @@ function nn.transpose(x, a, b)
   return (op("transpose", { a = x, order = order }))
 end
 
+-- x with a new dimension of size 1 at dim, as torch.unsqueeze.
 function nn.unsqueeze(x, dim)
   local shape = need_tensor("unsqueeze", x).shape
   local d = need_integer("unsqueeze", "the dimension", dim)
@@ -196,6 +218,7 @@ function nn.unsqueeze(x, dim)
   return prim.reshape(x, shape)
 end
 
+-- x without its dimension dim, whose size must be 1, as torch.squeeze.
 function nn.squeeze(x, dim)
   local k, shape = dim_of("squeeze", x, dim), x.shape
   if shape[k + 1] ~= 1 then fail(nil, "squeeze: dimension %d of %s is %d, not 1", dim, tostring(x), shape[k + 1]) end
@@ -203,6 +226,7 @@ function nn.squeeze(x, dim)
   return prim.reshape(x, shape)
 end
 
+-- x with its dimensions first to last (all by default) made one, as torch.flatten.
 function nn.flatten(x, first, last)
   local a, b = dim_of("flatten", x, first or 0), dim_of("flatten", x, last or -1)
   local shape = {}
@@ -212,7 +236,8 @@ function nn.flatten(x, first, last)
   return prim.reshape(x, shape)
 end
 
--- Elements start, ..., stop - 1 of one dimension; negative ones count from the end.
+-- Elements start to stop - 1 of dimension dim (default: all), as x[start:stop] in PyTorch. Negative numbers count from
+-- the end.
 function nn.slice(x, dim, start, stop)
   local k = dim_of("slice", x, dim)
   local n = x.shape[k + 1]
@@ -225,7 +250,8 @@ function nn.slice(x, dim, start, stop)
   return (op("slice", { a = x, dim = k, start = from, length = to - from }))
 end
 
--- sizes: a list, or one size for all pieces. Returns the pieces as several results, at most ten at a time.
+-- Pieces of x along dim (default 0), as torch.split. sizes: a list, or one size for all pieces. The pieces are returned
+-- as several results, at most ten.
 function nn.split(x, sizes, dim)
   local k = dim_of("split", x, dim or 0)
   local n, list = size_of(x, k), {}
@@ -249,6 +275,8 @@ function nn.split(x, sizes, dim)
   return op("split", { a = x, dim = k, pieces = #sizes, sizes = list })
 end
 
+-- Equal pieces of x along dim (default 0), as torch.chunk: `pieces` results, at most ten. The size must be a multiple
+-- of their number.
 function nn.chunk(x, pieces, dim)
   local k = dim_of("chunk", x, dim or 0)
   local n = size_of(x, k)
@@ -257,6 +285,8 @@ function nn.chunk(x, pieces, dim)
   return nn.split(x, n // pieces, k)
 end
 
+-- The tensors of a list, one after the other along dim (default 0), as torch.cat. Their other sizes must be equal;
+-- dtypes are promoted.
 function nn.concat(list, dim)
   if type(list) ~= "table" or is_module(list) then
     fail(nil, "concat: expected a list of tensors { a, b }, got %s", describe(list))
@@ -274,6 +304,7 @@ function nn.concat(list, dim)
   return #list == 1 and list[1] or (op("concat", { x = prim.promoted(list), dim = k }))
 end
 
+-- The tensors of a list, of one shape, along a new dimension dim (default 0), as torch.stack.
 function nn.stack(list, dim)
   local wider = {}
   for i, x in ipairs(list) do wider[i] = nn.unsqueeze(x, dim or 0) end
@@ -282,7 +313,7 @@ end
 
 -- ── reductions ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- dim: one dimension, a list of them, or nil for all. Of integers, too, they are computed in fp32: exact below 2^24.
+-- dim: one dimension, a list of them, or nil for all. Integers are also reduced in fp32, which is exact below 2^24.
 local function reduce(name, x, dim, keepdim)
   local mask = 0
   if need_tensor(name, x).ndim == 0 then return x end
@@ -295,12 +326,14 @@ local function reduce(name, x, dim, keepdim)
   return (op(name, { x = x, over = mask, keep = not not keepdim }))
 end
 
+-- The sum over dim: one dimension, a list, or nil for all, as torch.sum. keepdim = true leaves size 1.
 function nn.sum(x, dim, keepdim) return reduce("sum", x, dim, keepdim) end
+-- The mean over dim, with the arguments of sum, as torch.mean.
 function nn.mean(x, dim, keepdim) return reduce("mean", floating(need_tensor("mean", x)), dim, keepdim) end
--- The largest element, as torch.amax; equal ones share the gradient.
+-- The largest element over dim, with the arguments of sum, as torch.amax. Equal ones share the gradient.
 function nn.max(x, dim, keepdim) return reduce("max", x, dim, keepdim) end
 
--- Over the last dimension, or another one by way of two transposes.
+-- Softmax over dim (default: the last), as torch.softmax. Another dimension costs two transposes.
 function nn.softmax(x, dim)
   local k = dim_of("softmax", x, dim or -1)
   if k == x.ndim - 1 then return (op("softmax", { x = x })) end
@@ -317,7 +350,7 @@ local function same_sizes(a, b)
   return true
 end
 
--- Leading dimensions of a batched product, equal or broadcast.
+-- The leading dimensions of a · b, which broadcast.
 local function batch_dims(a, b)
   local sa, sb, out = a.shape, b.shape, {}
   local n = math.max(#sa, #sb) - 2
@@ -332,6 +365,7 @@ local function batch_dims(a, b)
   return out
 end
 
+-- x with its leading dimensions expanded to `lead`.
 local function with_batch(x, lead)
   local shape = x.shape
   local full = { table.unpack(lead) }
@@ -345,11 +379,12 @@ local function need_matrix(what, x)
   end
 end
 
--- Units may cast what differs here: dtypes must agree where they are known.
+-- w in x's dtype. Units may still cast either of them, so dtypes are compared again once precision is settled.
 local function beside(x, w)
   return w and w.dtype ~= x.dtype and prim.beside(x, w) or w
 end
 
+-- a · b + bias. Operands that are transposed views are read in place, without a copy.
 local function product(a, b, bias)
   need_matrix("matmul", a)
   need_matrix("matmul", b)
@@ -365,9 +400,10 @@ local function product(a, b, bias)
   return (op("matmul", { a = a, b = beside(a, b), bias = beside(a, bias), trans_a = a_swapped, trans_b = b_swapped }))
 end
 
+-- a [...,m,k] · b [k,n] or [...,k,n], as torch.matmul: [...,m,n]. Leading dimensions broadcast; vectors are refused.
 function nn.matmul(a, b) return product(a, b) end
 
--- bias + a · b, rounded once
+-- bias [n] + a [...,m,k] · b [k,n], rounded once, as torch.addmm: [...,m,n].
 function nn.addmm(bias, a, b)
   local y = need_tensor("addmm", bias)
   if need_tensor("addmm", b).ndim ~= 2 or bias.ndim ~= 1 or size_of(bias, 0) ~= size_of(b, 1) then
@@ -376,7 +412,7 @@ function nn.addmm(bias, a, b)
   return product(a, b, y)
 end
 
--- x · Wᵀ + bias
+-- x [...,in] · Wᵀ + bias with the weight W [out,in], as torch.nn.functional.linear: [...,out]. bias [out] may be nil.
 function nn.linear(x, weight, bias)
   need_tensor("linear", x)
   if need_tensor("linear", weight).ndim ~= 2 then fail(nil, "linear: W must be a matrix [out,in], not %s", tostring(weight)) end
@@ -394,6 +430,7 @@ end
 
 -- ── network functions ────────────────────────────────────────────────────────────────────────────────────────────────
 
+-- Rows of weight [V,D] by index, int32 [...], as torch.nn.functional.embedding: [...,D].
 function nn.embedding(index, weight)
   if need_tensor("embedding", weight).ndim ~= 2 then fail(nil, "embedding: the table must be [rows,width], not %s", tostring(weight)) end
   if need_tensor("embedding", index).dtype ~= "int32" then
@@ -407,6 +444,7 @@ local function need_eps(what, eps, default)
   return eps or default
 end
 
+-- Refuses a norm's weight or bias that does not have as many elements as x's last dimension.
 local function norm_vector(what, x, name, v)
   if v and (need_tensor(what, v).ndim ~= 1 or size_of(v, 0) ~= x:size(-1)) then
     fail(prim.running_kind() == what and ("write nn.%s(%d)"):format(what, x:size(-1)) or nil,
@@ -414,20 +452,23 @@ local function norm_vector(what, x, name, v)
   end
 end
 
--- Over the last dimension; weight and bias may be nil.
+-- Normalizes the last dimension D of x, as torch.nn.functional.layer_norm. weight and bias, both [D], may be nil. eps:
+-- 1e-5.
 function nn.layer_norm(x, weight, bias, eps)
   norm_vector("LayerNorm", need_tensor("layer_norm", x), "weight", weight)
   norm_vector("LayerNorm", x, "bias", bias)
   return (op("layer_norm", { x = x, w = beside(x, weight or nil), b = beside(x, bias), eps = need_eps("layer_norm", eps, 1e-5) }))
 end
 
+-- x / rms(x) · weight over the last dimension D, as torch.nn.functional.rms_norm. weight [D] may be nil. eps: 1e-6.
 function nn.rms_norm(x, weight, eps)
   norm_vector("RMSNorm", need_tensor("rms_norm", x), "weight", weight)
   return (op("rms_norm", { x = x, w = beside(x, weight), eps = need_eps("rms_norm", eps, 1e-6) }))
 end
 
--- Scaled dot products of q [B,S,H,D] with k, v [B,T,Hkv,D]; H is a multiple of Hkv. documents: int32 [B,S], attention stays
--- within equal numbers. dropout counts in training only.
+-- softmax(scale · q·kᵀ)·v of q [B,S,H,D] and k, v [B,T,Hkv,D], as scaled_dot_product_attention, which has heads before
+-- positions. The result is [B,S,H,D]. H is a multiple of Hkv. causal: false. scale: 1/sqrt(D). dropout: 0, and 0
+-- outside of training. documents: int32 [B,S]; a position attends only to those with its number.
 function nn.attention(options)
   check_keys("nn.attention", options, "q k v causal documents dropout scale")
   local q, k, v = options.q, options.k, options.v
@@ -452,8 +493,8 @@ function nn.attention(options)
     scale = options.scale or 1 / math.sqrt(sq[4]), dropout = p }))
 end
 
--- Rotary positions of x [B,S,H,D], as Llama: pairs (d, d + D/2). Options: theta, positions (int32 [B,S]; 0, 1, ... if left
--- out), scaling = { factor, low, high, original } as in Llama 3.1.
+-- Rotary position embedding of x [B,S,H,D] as in Llama: elements d and d + D/2 are a pair. theta: 10000. positions:
+-- int32 [B,S], 0, 1, ... by default. scaling = { factor, low, high, original }, as in Llama 3.1; none by default.
 function nn.rope(x, options)
   local o = table_of(options)
   check_keys("nn.rope", o, "theta positions scaling")
@@ -472,7 +513,7 @@ function nn.rope(x, options)
     high = s.high, context = s.original }))
 end
 
--- Identity outside of training.
+-- Each element is 0 with probability p, else x / (1 - p), as torch.nn.functional.dropout. Outside of training: x.
 function nn.dropout(x, p)
   need_probability("dropout", p)
   need_tensor("dropout", x)
@@ -480,7 +521,8 @@ function nn.dropout(x, p)
   return (op("dropout", { x = x, key = prim.random_key(), p = p }))
 end
 
--- Mean over the targets of the whole step. logits [...,V], targets int32 [...].
+-- The mean of -log softmax(logits)[target] over the targets of the whole step (all ranks and microbatches), as
+-- torch.nn.functional.cross_entropy. logits [...,V], targets int32 [...]. ignore_index: -100.
 function nn.cross_entropy(logits, targets, options)
   local o = table_of(options)
   check_keys("nn.cross_entropy", o, "ignore_index")
@@ -497,6 +539,7 @@ function nn.cross_entropy(logits, targets, options)
   return (op("cross_entropy", { logits = nn.reshape(logits, -1, logits:size(-1)), targets = nn.reshape(targets, -1), ignore = ignore, count = slot }))
 end
 
+-- The mean of (x - y)², of two tensors of one shape, as torch.nn.functional.mse_loss.
 function nn.mse_loss(x, y)
   if not same_sizes(need_tensor("mse_loss", x).shape, need_tensor("mse_loss", y).shape) then
     fail(nil, "mse_loss: %s and %s must be of one shape", tostring(x), tostring(y))
@@ -505,7 +548,8 @@ function nn.mse_loss(x, y)
   return nn.mean(d * d)
 end
 
--- x [N,C,...]; in training, mean and variance of the batch, which move the running ones.
+-- Normalizes each channel of x [N,C,...], as torch.nn.functional.batch_norm. The four vectors are [C]. In training it
+-- uses the batch's mean and variance and updates the running ones; otherwise it uses those. momentum: 0.1, eps: 1e-5.
 function nn.batch_norm(x, running_mean, running_var, weight, bias, momentum, eps)
   if need_tensor("batch_norm", x).ndim < 2 then fail(nil, "batch_norm: x %s must be [batch,channels,...]", tostring(x)) end
   local vectors = { weight or false, bias or false, running_mean or false, running_var or false }
@@ -527,6 +571,7 @@ for _, name in ipairs { "abs", "add", "cast", "chunk", "clamp", "detach", "div",
   method[name] = nn[name]
 end
 
+-- The size of dimension dim, as Tensor.size.
 function method.size(x, dim)
   return size_of(x, dim_of("size", x, dim))
 end
@@ -544,16 +589,19 @@ local function number(what, x, otherwise)
 end
 
 local function rule(name, a, b) return { init = name, a = a, b = b } end
+-- Rules for `init =`, named as in torch.nn.init. By default value = 0, mean = 0, std = 1, low = 0, high = 1.
 function nn.init.zeros() return rule("zeros", 0, 0) end
 function nn.init.ones() return rule("ones", 1, 0) end
 function nn.init.constant(value) return rule("constant", number("constant", value, 0), 0) end
 function nn.init.normal(mean, std) return rule("normal", number("normal", mean, 0), number("normal", std, 1)) end
 function nn.init.uniform(low, high) return rule("uniform", number("uniform", low, 0), number("uniform", high, 1)) end
--- Normal, drawn again where further than two standard deviations from the mean.
+-- Normal, drawn again while further than two std from the mean.
 function nn.init.trunc_normal(mean, std) return rule("trunc_normal", number("trunc_normal", mean, 0), number("trunc_normal", std, 1)) end
--- Uniform within ± gain · sqrt(3 / fan in) for the slope a of a leaky relu; sqrt(5) is PyTorch's choice for Linear.
+-- Uniform within ± gain · sqrt(3 / fan_in), gain = sqrt(2 / (1 + a²)). a: sqrt(5) by default, PyTorch's choice for
+-- Linear.
 function nn.init.kaiming_uniform(a) return { init = "kaiming_uniform", a = number("kaiming_uniform", a, math.sqrt(5)) } end
 
+-- kaiming_uniform needs the parameter's shape: here it becomes a plain uniform rule.
 local function resolve_init(what, init, shape)
   if type(init) ~= "table" or not rawget(init, "init") then
     fail(nil, "%s: init must come from nn.init, for example nn.init.normal(0, 0.02), not %s", what, describe(init))
@@ -573,14 +621,16 @@ local function make_parameter(what, shape, options, default, buffer)
   return prim.param(what, shape, init.init, init.a, init.b, o.dtype or "fp32", not buffer and o.requires_grad ~= false, buffer)
 end
 
+-- A trained tensor of the shape { n, ... }, as torch.nn.Parameter. init: nn.init.zeros(). dtype: "fp32". requires_grad:
+-- true.
 function nn.parameter(shape, options) return make_parameter("nn.parameter", shape, options, nn.init.zeros(), false) end
 
--- State that is no parameter: every rank holds all of it.
+-- State that is not trained, as register_buffer. Every rank holds all of it. init: nn.init.zeros(). dtype: "fp32".
 function nn.buffer(shape, options) return make_parameter("nn.buffer", shape, options, nn.init.zeros(), true) end
 
 -- ── modules ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- Lua drops arguments that a function has no name for; here they are mistakes, as in nn.dropout(x, 0.5, training).
+-- Lua drops arguments that a function has no name for. Here they are refused, as in nn.dropout(x, 0.5, training).
 local function none_too_many(name, most, hidden, ...)
   for i = most + 1, select("#", ...) do
     if select(i, ...) ~= nil then fail(nil, "%s: argument %d is one too many: it takes %d", name, i - hidden, most - hidden) end
@@ -594,11 +644,13 @@ local function run(self, ...)
 end
 prim.on_call(function(self, ...) return run(self, prim.enter(self, ...)) end)
 
+-- An empty module, as torch.nn.Module. `kind` names it in reports. Set its fields and m:forward; m(x) calls forward.
 function nn.module(kind)
   if type(kind) ~= "string" then fail(nil, 'nn.module: expected a name, nn.module "MLP", got %s', describe(kind)) end
   return prim.module(kind)
 end
 
+-- A module that holds a list of modules, as torch.nn.ModuleList.
 function nn.list(items)
   if type(items) ~= "table" or is_module(items) then fail(nil, "nn.list: expected a list of modules { a, b }, got %s", describe(items)) end
   local m = prim.module("list", "nn.list")
@@ -617,7 +669,7 @@ function nn.list(items)
   return m
 end
 
--- Calls its modules one after the other.
+-- Calls the modules of a list one after the other, as torch.nn.Sequential.
 function nn.sequential(items)
   local m = nn.list(items)
   function m:forward(x)
@@ -627,7 +679,7 @@ function nn.sequential(items)
   return m
 end
 
--- Parameters below a module get no gradient and are not updated.
+-- Parameters of x, a module or a parameter, get no gradient and no update, as requires_grad_(False). Returns x.
 function nn.freeze(x)
   if is_tensor(x) then
     prim.freeze(x)
@@ -642,7 +694,8 @@ function nn.freeze(x)
 end
 
 local function linear_forward(self, x) return nn.linear(x, self.weight, self.bias or nil) end
-
+-- linear with a weight [outputs,inputs] and a bias [outputs], as torch.nn.Linear, PyTorch's initial values included.
+-- bias: true.
 function nn.Linear(inputs, outputs, options)
   local o = table_of(options)
   inputs, outputs = need_size("nn.Linear", "the input size", inputs), need_size("nn.Linear", "the output size", outputs)
@@ -656,7 +709,7 @@ function nn.Linear(inputs, outputs, options)
 end
 
 local function embedding_forward(self, index) return nn.embedding(index, self.weight) end
-
+-- embedding by a table [rows,width], as torch.nn.Embedding. sparse = true: ranks exchange used rows' gradients only.
 function nn.Embedding(rows, width, options)
   local o = table_of(options)
   rows, width = need_size("nn.Embedding", "the number of rows", rows), need_size("nn.Embedding", "the width", width)
@@ -672,7 +725,7 @@ function nn.Embedding(rows, width, options)
 end
 
 local function layer_norm_forward(self, x) return nn.layer_norm(x, self.weight, self.bias or nil, self.eps) end
-
+-- layer_norm with a weight and a bias [width], as torch.nn.LayerNorm. bias: true. eps: 1e-5.
 function nn.LayerNorm(width, options)
   local o = table_of(options)
   width = need_size("nn.LayerNorm", "the width", width)
@@ -686,7 +739,7 @@ function nn.LayerNorm(width, options)
 end
 
 local function rms_norm_forward(self, x) return nn.rms_norm(x, self.weight, self.eps) end
-
+-- rms_norm with a weight [width], as torch.nn.RMSNorm. eps: 1e-6.
 function nn.RMSNorm(width, options)
   local o = table_of(options)
   width = need_size("nn.RMSNorm", "the width", width)
@@ -699,7 +752,7 @@ function nn.RMSNorm(width, options)
 end
 
 local function dropout_forward(self, x) return nn.dropout(x, self.p) end
-
+-- dropout with probability p, as torch.nn.Dropout. p must be given.
 function nn.Dropout(p)
   local m = prim.module("Dropout", ("nn.Dropout(%g)"):format(need_probability("nn.Dropout", p)))
   m.p = p
@@ -711,6 +764,7 @@ local function batch_norm_forward(self, x)
   return nn.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.momentum, self.eps)
 end
 
+-- batch_norm with its four vectors [channels], as torch.nn.BatchNorm1d and 2d. eps: 1e-5. momentum: 0.1.
 function nn.BatchNorm(channels, options)
   local o = table_of(options)
   channels = need_size("nn.BatchNorm", "the number of channels", channels)
@@ -753,7 +807,8 @@ end
 
 -- ── recomputation, policies, training ────────────────────────────────────────────────────────────────────────────────
 
--- nn.checkpoint(fn, x, ...): what fn computes is computed again in the backward. nn.checkpoint({ save = ... }, fn, x, ...).
+-- nn.checkpoint(fn, x, ...) returns fn(x, ...) and computes it again in the backward, as torch.utils.checkpoint. fn is
+-- a function or a module. nn.checkpoint(options, fn, x, ...) takes the options of nn.checkpoint_wrapper.
 function nn.checkpoint(options, ...)
   if type(options) == "table" and not is_module(options) then
     local fn = ...
@@ -804,17 +859,30 @@ end
 function nn.all_gather_extension(options) return (prim.all_gather_extension(options)) end
 function nn.checkpoint_wrapper(module, options) return (prim.checkpoint_wrapper(module, options)) end
 function nn.fully_shard(module, options) return (prim.fully_shard(module, options)) end
+-- A unit's ranks, for fully_shard: replicate · shard, as a 2-D DeviceMesh. One of the two may be left out.
 function nn.mesh(options) return (prim.mesh(options)) end
+-- Declares what `--set name=value` may change, and returns the values: { name = default, ... }. A default's type is the
+-- option's. Once a model.
 function nn.options(examples) return (prim.options(examples)) end
+-- A default for nn.options that is not set: "number", "integer", "string" or "boolean". Unless set, the option is nil.
 function nn.optional(kind) return (prim.optional(kind)) end
+-- nn.choice("a", "b", ...): a default for nn.options that allows only these values. The first is the default.
 nn.choice = prim.choice
--- nn.training { model, batch, loss, optimizer, schedule, sample, clip_grad_norm = 0 (none), accumulate = 1, deterministic =
--- true }: false admits faster kernels whose sums depend on timing; the CPU target has none, so there it changes nothing.
+-- Whether training is traced, as module.training in PyTorch. Ask inside forward.
 function nn.training_mode() return (prim.training_mode()) end
+-- A tensor that each microbatch supplies. dtype: "int32", "fp32", ... The first size of the shape is the samples of one
+-- rank's microbatch. from = "tokens": windows of --data's files; without it, records from standard input. shift: how
+-- many tokens further on the window begins, 0 by default.
 function nn.input(dtype, shape, options) return (prim.input(dtype, shape, options)) end
+-- What a model file returns. model: a module. batch: a table of inputs by name. loss: a function of model and batch
+-- that returns one number. optimizer, schedule: from optim. grad_scaler: optim.GradScaler, for fp16. clip_grad_norm:
+-- none by default. accumulate: microbatches a step, 1 by default. sample = { inputs, logits }: what a program's
+-- `--sample` runs, where logits(model, batch) returns [1,seq,vocab]. deterministic: true; false allows faster kernels
+-- on GPUs, whose sums depend on timing. It changes nothing on the CPU target.
 function nn.training(options) return (prim.training(options)) end
 
--- hidden: arguments before those that are written in parentheses, the tensor of a method.
+-- Makes each function refuse more arguments than it has names for. hidden: arguments that a call does not write in its
+-- parentheses, such as the tensor of a method; they are not counted in messages.
 function prim.exact(functions, prefix, hidden)
   for name, f in pairs(functions) do
     local most = type(f) == "function" and prim.parameters(f)

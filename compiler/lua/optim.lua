@@ -4,19 +4,23 @@
 local prim = prim
 local optim = {}
 
--- lr, weight_decay, groups = { { match = { "*.bias" }, lr = ..., weight_decay = ... } } for all three; moment_dtype: what
--- moments (SGD: its momentum) are kept in, "fp32" or "bf16", which is rounded stochastically
+-- Optimizers, as in torch.optim. Defaults: lr = 1e-3, betas = { 0.9, 0.999 }, eps = 1e-8, momentum = 0, nesterov = false,
+-- weight_decay = 0 (AdamW: 0.01). groups = { { match = { "*.bias" }, lr = ..., weight_decay = ... } } sets other values for
+-- parameters whose path matches. moment_dtype: "fp32" or "bf16", how moments (of SGD: the momentum) are stored; bf16 is
+-- rounded stochastically.
 function optim.SGD(options) return (prim.optimizer("SGD", options)) end       -- momentum, nesterov
 function optim.Adam(options) return (prim.optimizer("Adam", options)) end     -- betas, eps
 function optim.AdamW(options) return (prim.optimizer("AdamW", options)) end   -- betas, eps; decay apart from the gradient
 
--- Factors on lr: up to 1 over `warmup` steps, then down to min_ratio at step `total`.
+-- Schedules: factors on lr. All rise to 1 over `warmup` steps (0 by default). Then constant stays at 1, linear and cosine
+-- fall to min_ratio (0 by default) at step `total`.
 function optim.constant(options) return (prim.schedule("constant", options)) end
 function optim.linear(options) return (prim.schedule("linear", options)) end
 function optim.cosine(options) return (prim.schedule("cosine", options)) end
 
--- Scales the loss of fp16 training and skips steps whose gradients overflow: init_scale, growth_factor, backoff_factor,
--- growth_interval, without_fp16. By itself it scales what the loss function returns.
+-- Scales the loss of fp16 training and skips steps whose gradients overflow, as torch.amp.GradScaler. It scales what the
+-- loss function returns, unless that calls scaler:scale. Defaults: init_scale = 65536, growth_factor = 2, backoff_factor =
+-- 0.5, growth_interval = 2000 steps. without_fp16 = true allows it where no unit computes in fp16.
 function optim.GradScaler(options) return (prim.grad_scaler(options)) end
 
 -- scaler:scale(outputs): a tensor, or tensors in tables of any depth, each times the scale; then the scaler leaves the
