@@ -37,7 +37,7 @@ void *vec_grow(Arena *a, void *at, int *cap, size_t elem);
         (v)->at[(v)->n++] = (x);                                                                                       \
     } while (0)
 
-/* The first i from lo below hi where `holds`, which is so for all after it; hi: for none. By halves. */
+/* Binary search: the first i in [lo, hi) for which `holds`, or hi if there is none. It must hold for all after that. */
 #define FIRST(i, lo, hi, holds)                                                                                        \
     ({                                                                                                                 \
         int from_ = (lo), to_ = (hi);                                                                                  \
@@ -68,13 +68,13 @@ static inline void str_add(Str *b, const char *s) {
     str_bytes(b, s, strlen(s));
 }
 void str_addf(Str *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void str_write(Str *b, FILE *f); /* ... and what was added is gone from the buffer */
+void str_write(Str *b, FILE *f); /* writes the text and empties the buffer */
 enum { STR_FULL = 64 << 10 };
-static inline void str_spill(Str *b, FILE *f) { /* for long files: to be called between lines */
+static inline void str_spill(Str *b, FILE *f) { /* for long files; call it between lines */
     if (b->n >= STR_FULL) str_write(b, f);
 }
 
-/* Millions of integers a plan: printf takes some hundred instructions for each. */
+/* Integers without printf, which takes some hundred instructions for each: a plan has millions. */
 void str_int(Str *b, int64_t x);
 void str_hex(Str *b, uint64_t x, int least); /* 0x, and at least so many digits */
 
@@ -84,8 +84,8 @@ char *path_join(Arena *a, const char *dir, const char *name, const char *suffix)
 Map *map_new(Arena *a);
 void map_put(Map *m, const char *key, void *value); /* key is copied */
 void *map_get(const Map *m, const char *key);       /* NULL when absent */
-int map_find(const Map *m, const char *key);        /* its place among the keys, from 0; -1 when absent */
-int map_index(Map *m, const char *key);             /* its place among the keys; a new one is put last, with NULL */
+int map_find(const Map *m, const char *key);        /* its index among the keys; -1 when absent */
+int map_index(Map *m, const char *key);             /* its index among the keys; a new key is put last, with NULL */
 int map_len(const Map *m);
 const char *map_key(const Map *m, int i);
 void *map_value(const Map *m, int i);
@@ -102,15 +102,15 @@ _Noreturn void fail(Source at, const char *fmt, ...) __attribute__((format(print
 _Noreturn void vfail(Source at, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 _Noreturn void fail_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* exits 2 */
 _Noreturn void bug(Source at, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3))); /* what no input can cause: asks for a report, exits 1 */
-/* Prints "file:line: note: message" to stderr: what is right and may not be what was meant. */
+    __attribute__((format(printf, 2, 3))); /* for what no input can cause: asks for a report, exits 1 */
+/* Prints "file:line: note: message" to stderr, for what is allowed but may not be intended. */
 void remark(Source at, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 #define NOWHERE ((Source){NULL, 0})
 
 /* The candidate nearest to `name` by edit distance, or NULL when none is near. */
 const char *nearest_name(const char *name, const char *const *candidates, int n);
 
-/* Whether a model or a program may be called so; NAME_RULE says what may. */
+/* Whether a model or a program may have this name; NAME_RULE says which names are allowed. */
 bool is_name(const char *name);
 #define NAME_RULE                                                                                                      \
     "a name has letters, digits, spaces and ._-+=@:, begins with a letter, a digit or _, and has at most 200 bytes"
@@ -123,10 +123,10 @@ typedef struct {
 } OutFile;
 OutFile out_open(Arena *a, const char *path); /* fails with a diagnostic that names the path and the reason */
 void out_commit(OutFile *o);                  /* checks every write, fsyncs, renames */
-/* Removes what processes that are gone have left: files of `folder` whose name is `name` and then what the extended
- * regular expression `rest` matches, but for those that a process holds (out_open holds its own by flock). */
+/* Removes files that dead processes have left in `folder`: those whose name is `name` followed by what the extended
+ * regular expression `rest` matches. Files that a process holds stay (out_open holds its own by flock). */
 void temps_clear(const char *folder, const char *name, const char *rest);
-bool is_at(int fd, const char *path); /* the open file has that name: nobody has removed or replaced it */
+bool is_at(int fd, const char *path); /* whether the open file still has that name */
 /* The user's file, whole, NUL after the end. Fails at the given place: a folder, a pipe by its name, a device, more
  * bytes than `most`. out_open refuses to write there from now on, under whatever name. */
 enum { FILE_MOST = 1 << 30 };

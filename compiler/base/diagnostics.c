@@ -29,7 +29,7 @@ void temps_remove(void) {
         if (temps[i]) unlink(temps[i]);
 }
 
-/* Names and texts of the user's files are part of it. */
+/* The message may quote the user's files, so it is printed with control characters made visible. */
 static void say(Source at, const char *kind, const char *fmt, va_list ap) {
     static char text[MAX_MESSAGE + 1];
     char line[16] = "";
@@ -80,8 +80,7 @@ void bug(Source at, const char *fmt, ...) {
     fail(at, "internal error: %s; this is a defect of shardc: please report it with the model", text);
 }
 
-/* Edit distance with transpositions (optimal string alignment), case free of charge; rows are kept for two steps back.
- */
+/* Edit distance with transpositions (optimal string alignment), ignoring case. Three rows of the table are enough. */
 static int distance(const char *a, const char *b) {
     int n = (int)strlen(a), m = (int)strlen(b), row[3][MAX_NAME + 1];
     for (int j = 0; j <= m; j++) row[0][j] = j;
@@ -105,7 +104,7 @@ static int distance(const char *a, const char *b) {
 const char *nearest_name(const char *name, const char *const *candidates, int n) {
     size_t len = strlen(name);
     if (len > MAX_NAME) return NULL;
-    int best = len <= 3 ? 2 : len <= 6 ? 3 : 4; /* one more than what still counts as near */
+    int best = len <= 3 ? 2 : len <= 6 ? 3 : 4; /* one more than the largest distance that counts as near */
     const char *found = NULL;
     for (int i = 0; i < n; i++) {
         size_t other = strlen(candidates[i]);

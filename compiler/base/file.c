@@ -14,12 +14,8 @@
 
 enum { FIRST_READ = 64 << 10 };
 
-_Noreturn static void cannot(const char *what, const char *path, int error) {
-    fail(NOWHERE, "cannot %s %s: %s", what, path, strerror(error));
-}
-
-_Noreturn static void cannot_read(Source at, const char *path, int error) {
-    fail(at, "cannot read %s: %s", path, strerror(error));
+_Noreturn static void cannot(Source at, const char *what, const char *path, int error) {
+    fail(at, "cannot %s %s: %s", what, path, strerror(error));
 }
 
 char *real_path(Arena *a, const char *path) {
@@ -30,8 +26,8 @@ char *real_path(Arena *a, const char *path) {
 
 /* ── what killed processes have left ─────────────────────────────────────────────────────────────────────────────────
  */
-/* A process number says nothing where machines share a folder; the kernel frees a lock when its process is gone. Where
- * the file system has no locks, the file stays. */
+/* Removes the file unless a process holds its lock. Process numbers would not do where machines share a folder; the
+ * kernel frees a lock when its process ends. Where the file system has no locks, the file stays. */
 static void remove_dead(int folder, const char *name) {
     struct stat st;
     int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -56,7 +52,7 @@ bool is_at(int fd, const char *path) {
     return !fstat(fd, &held) && !stat(path, &there) && held.st_dev == there.st_dev && held.st_ino == there.st_ino;
 }
 
-/* Between the file's making and its lock another process may have taken it for a dead one's. */
+/* Creates a file and locks it. Before the lock another process may remove the file as a dead process's: try again. */
 static FILE *open_held(const char *path) {
     FILE *f = NULL;
     do {
@@ -106,44 +102,37 @@ OutFile out_open(Arena *a, const char *path) {
     bool exists = !stat(o.path, &st);
     if (exists && S_ISDIR(st.st_mode)) fail(NOWHERE, "cannot write %s: it is a folder; give the name of a file", path);
     if (exists && !S_ISREG(st.st_mode)) { /* a pipe or device cannot be renamed over: written directly */
-        if (!(o.f = fopen(o.path, "w"))) cannot("write", path, errno);
+        if (!(o.f = fopen(o.path, "w"))) cannot(NOWHERE, "write", path, errno);
         return o;
     }
     o.folder = folder_of(a, o.path);
     temps_clear(o.folder, basename(o.path), "^\\.tmp\\.[0-9]+$");
     o.temp = arena_printf(a, "%s.tmp.%ld", o.path, (long)getpid());
-    if (!(o.f = open_held(o.temp))) cannot("write", path, errno);
+    if (!(o.f = open_held(o.temp))) cannot(NOWHERE, "write", path, errno);
     temp_register(o.temp);
     if (exists) fchmod(fileno(o.f), st.st_mode & 07777);
     return o;
 }
 
-/* The name is durable only when its folder is; a folder that cannot be opened is no reason to fail. */
-static void sync_folder(const char *folder) {
-    int fd = open(folder, O_RDONLY | O_DIRECTORY);
-    if (fd < 0) return;
-    fsync(fd);
-    close(fd);
-}
-
 void out_commit(OutFile *o) {
-    if (fflush(o->f) || ferror(o->f)) cannot("write", o->path, errno ? errno : EIO);
-    if (o->temp && fsync(fileno(o->f))) cannot("write", o->path, errno);
+    if (fflush(o->f) || ferror(o->f)) cannot(NOWHERE, "write", o->path, errno ? errno : EIO);
+    if (o->temp && fsync(fileno(o->f))) cannot(NOWHERE, "write", o->path, errno);
     int held = o->temp ? dup(fileno(o->f)) : -1; /* keeps the lock until the file has its name */
-    if (fclose(o->f)) cannot("write", o->path, errno);
+    if (fclose(o->f)) cannot(NOWHERE, "write", o->path, errno);
     o->f = NULL;
     if (!o->temp) return;
-    if (rename(o->temp, o->path)) cannot("write", o->path, errno);
+    if (rename(o->temp, o->path)) cannot(NOWHERE, "write", o->path, errno);
     if (held >= 0) close(held);
     temp_forget(o->temp);
-    sync_folder(o->folder);
+    int folder = open(o->folder, O_RDONLY | O_DIRECTORY); /* the name is durable only when its folder is */
+    if (folder >= 0) fsync(folder);                       /* failing to open it is no reason to fail */
+    if (folder >= 0) close(folder);
 }
 
 /* ── input ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* A pipe that is found by its name in a folder may have no writer, and a device no end; a pipe that the caller has
- * opened,
- * `<(command)` or /dev/stdin, is what he means. */
+/* A named pipe may have no writer, and a device no end: both are refused. A pipe that the caller has opened, such as
+ * `<(command)` or /dev/stdin, may be read. */
 static bool is_open_already(const char *path) {
     static const char *const names[] = {"/dev/stdin", "/dev/fd/", "/proc/self/fd/"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -154,7 +143,7 @@ static bool is_open_already(const char *path) {
 FILE *open_input(Source at, const char *path, struct stat *st) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer would block here */
     FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
-    if (!f || fstat(fd, st) || fcntl(fd, F_SETFL, 0)) cannot_read(at, path, errno);
+    if (!f || fstat(fd, st) || fcntl(fd, F_SETFL, 0)) cannot(at, "read", path, errno);
     if (S_ISDIR(st->st_mode)) fail(at, "cannot read %s: it is a folder; give the name of a file", path);
     if (S_ISFIFO(st->st_mode) && !is_open_already(path))
         fail(at, "cannot read %s: it is a pipe; copy what comes through it into a file, or give <(command)", path);
@@ -176,7 +165,7 @@ static char *read_whole(Arena *a, Source at, const char *path, size_t most, size
         if (n) memcpy(larger, s, n);
         s = larger;
         n += fread(s + n, 1, cap - 1 - n, f);
-        if (ferror(f)) cannot_read(at, path, errno);
+        if (ferror(f)) cannot(at, "read", path, errno);
         int next = fgetc(f); /* a file that grew, or a pipe, goes on */
         more = next != EOF && ungetc(next, f) != EOF;
         cap *= 2;

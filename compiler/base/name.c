@@ -1,5 +1,5 @@
-/* Which names a model and a program may have. Such a name stands in the names of files, on command lines, in C, in JSON
- * and in checkpoints, and nvcc gives its own to a shell: what any of them could read as something else is refused.
+/* Which names a model and a program may have. A name is used in file names, command lines, C, JSON and checkpoints, and
+ * nvcc gives it to a shell. Characters that have a meaning in any of these are refused.
  * Relies on: runtime/visible.h. Relied on by: the front end (a model's name), `shardc build` (a program's). */
 #include "base.h"
 #include "visible.h"

@@ -1,5 +1,5 @@
 /* Where things are on this machine: the runtime beside shardc, CUDA.
- * Relies on: text.h (join), diagnostics.
+ * Relies on: base.h.
  * Relied on by: build.c, extension/ (which parses what build.c compiles), `shardc calibrate`. */
 #include "places.h"
 #include <stdlib.h>

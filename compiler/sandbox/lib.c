@@ -24,24 +24,19 @@ const char *lua_nearest(lua_State *L, int table, const char *name) {
     return near ? near : nearest_name(name, names.at, names.n);
 }
 
-static const char *forbidden(const char *name) {
-    static const char *const names[] = {"io",     "os",       "debug", "package", "coroutine",
-                                        "dofile", "loadfile", "pcall", "xpcall",  "collectgarbage"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(names[i], name)) return names[i];
-    return NULL;
-}
-
-/* __index of a strict table; upvalue 1: what it is, "" for the globals. */
+/* __index of a strict table. Upvalue 1 is the table's name, "" for the globals. */
 static int missing(lua_State *L) {
+    static const char *const forbidden[] = {"io",     "os",       "debug", "package", "coroutine",
+                                            "dofile", "loadfile", "pcall", "xpcall",  "collectgarbage"};
     const char *what = lua_tostring(L, lua_upvalueindex(1));
     if (lua_type(L, 2) != LUA_TSTRING) lua_fail(L, "%s has no field [%s]", what, luaL_tolstring(L, 2, NULL));
     const char *name = lua_tostring(L, 2);
-    if (!*what && forbidden(name))
-        lua_fail(L,
-                 "'%s' does not exist here: a model file runs in a sandbox without access to files, commands and other "
-                 "programs",
-                 name);
+    for (size_t i = 0; !*what && i < sizeof forbidden / sizeof *forbidden; i++)
+        if (!strcmp(forbidden[i], name))
+            lua_fail(L,
+                     "'%s' does not exist here: a model file runs in a sandbox without access to files, commands and "
+                     "other programs",
+                     name);
     if (!strcmp(what, "math") && !strncmp(name, "random", 6))
         lua_fail(
             L,
@@ -84,7 +79,7 @@ static SortedKey key_of(lua_State *L, int index) {
 void lua_sorted_keys(lua_State *L, int table) {
     Sandbox *s = sandbox_of(L);
     table = lua_absindex(L, table);
-    bool sorted = true; /* as the keys of a list are */
+    bool sorted = true; /* a list's keys come in order */
     s->keys.n = 0;
     for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
         SortedKey k = key_of(L, -2);
@@ -117,7 +112,7 @@ static int next_pair(lua_State *L) { /* upvalues: keys, position */
         lua_pushvalue(L, -1);
         lua_rawget(L, 1);
         if (!lua_isnil(L, -1)) return 2;
-        lua_pop(L, 2); /* removed meanwhile */
+        lua_pop(L, 2); /* removed since the keys were sorted */
     }
 }
 
@@ -132,10 +127,10 @@ static int sorted_pairs(lua_State *L) {
     return 3;
 }
 
-/* What `next` went over lately: table -> its sorted keys, and the key after which it stands. */
+/* The registry's field that keeps the sorted keys of the tables that `next` was called on. */
 static const char NEXT[] = "shardc.next";
 
-/* The place of the key at 2 among those at `keys`, or 0. */
+/* The index of the key at stack index 2 in the sorted array at `keys`; 0 if it is not there. */
 static lua_Integer place_of_key(lua_State *L, int keys) {
     SortedKey key = key_of(L, 2);
     lua_Integer low = 1, high = (lua_Integer)lua_rawlen(L, keys);
@@ -159,7 +154,7 @@ static int sorted_next(lua_State *L) {
     lua_settop(L, 2);
     if (!luaL_getsubtable(L, LUA_REGISTRYINDEX, NEXT)) {
         lua_createtable(L, 0, 1);
-        lua_pushliteral(L, "k"); /* a table that nobody else holds is forgotten */
+        lua_pushliteral(L, "k"); /* weak keys: a table that nothing else refers to can be collected */
         lua_setfield(L, -2, "__mode");
         lua_setmetatable(L, 3);
     }
@@ -167,7 +162,7 @@ static int sorted_next(lua_State *L) {
     lua_rawget(L, 3);
     lua_Integer i = 0;
     if (!lua_isnil(L, 2) && !lua_isnil(L, 4)) i = place_of_key(L, 4);
-    if (!i) { /* the first key, or the table has others now */
+    if (!i) { /* at the first key, or where the table's keys have changed: sort them anew */
         lua_settop(L, 3);
         lua_sorted_keys(L, 1);
         lua_pushvalue(L, 1);
@@ -178,7 +173,7 @@ static int sorted_next(lua_State *L) {
     do {
         if (lua_rawgeti(L, 4, ++i) == LUA_TNIL) return 1;
         lua_pushvalue(L, -1);
-    } while (lua_rawget(L, 1) == LUA_TNIL && (lua_settop(L, 4), true)); /* removed meanwhile */
+    } while (lua_rawget(L, 1) == LUA_TNIL && (lua_settop(L, 4), true)); /* removed since the keys were sorted */
     return 2;
 }
 

@@ -1,5 +1,5 @@
-/* Limits on what a Lua file may take: processor time, memory, printed text. What goes beyond ends the compilation with
- * a message at the file's line that names the option which allows more. Relies on: sandbox.h, a timer of the process.
+/* Limits on a Lua file's processor time, memory and printed text. Exceeding one ends the compilation with a message at
+ * the file's line, which names the option that allows more. Relies on: sandbox.h, a timer of the process.
  * Relied on by: sandbox.c, lib.c (print), cli/ (--limit). */
 #include "../base/diagnostics.h"
 #include "sandbox.h"
@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 enum {
-    MOST = 1 << 20,      /* of a limit */
+    MOST = 1 << 20,      /* the highest value of a limit */
     HOOK_EVERY = 100000, /* instructions */
-    TICK_US = 250000,    /* processor time that a function in C has to come back, when the time is over */
-    GC_FROM = 64 << 20,  /* bytes in use below which garbage stays: 100,000 events make 50 MiB in all */
+    TICK_US = 250000,    /* processor time that a C function has to return after the limit */
+    GC_FROM = 64 << 20,  /* bytes in use before garbage is collected: 100,000 events make 50 MiB in all */
 };
 
 static struct {
@@ -44,7 +44,7 @@ void sandbox_limit(const char *text) {
     fail_usage("--limit %s: time=SECONDS, memory=MIB or print=KIB is wanted", text);
 }
 
-/* Also for a signal handler. */
+/* A signal handler may call this. */
 static int stop_text(char *out, size_t size, Limit k) {
     long long most = limits[k].value;
     return snprintf(out, size,
@@ -60,11 +60,11 @@ _Noreturn void sandbox_stop(Source at, Limit k) {
 
 /* ── memory ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* Where Lua is refused, it collects garbage and asks once more; closing variables may ask again. The first refusal of
- * such a row tells where. */
+/* When an allocation is refused, Lua collects garbage and tries once more; closing variables may then allocate again.
+ * The first refusal of such a series tells the line. */
 void *sandbox_alloc(void *ud, void *p, size_t old, size_t n) {
     Sandbox *s = ud;
-    if (!p) old = 0; /* then it is a type tag */
+    if (!p) old = 0; /* for a new block Lua passes a type tag as `old` */
     size_t held = arena_held(s->arena) - s->held_before + s->used;
     bool denied = n > old && held + (n - old) > (size_t)limits[LIMIT_MEMORY].value << 20;
     if (denied && !s->denied && s->L) s->denied_at = lua_source(s->L);
@@ -89,7 +89,7 @@ void sandbox_printed(lua_State *L, size_t bytes) {
 
 /* ── time ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static Sandbox *watched; /* the one that is open: a signal handler has no other way to it */
+static Sandbox *watched; /* the open sandbox, for the signal handler */
 
 static void count_hook(lua_State *L, lua_Debug *ar) {
     Sandbox *s = sandbox_of(L);
@@ -97,7 +97,7 @@ static void count_hook(lua_State *L, lua_Debug *ar) {
     if (s->time_over) sandbox_stop(lua_source(L), LIMIT_TIME);
 }
 
-/* What is called here may be called in a signal handler, or allocates nothing and takes no lock. */
+/* Runs in a signal handler: what it calls is allowed there, or allocates nothing and takes no lock. */
 static void end_at(Source at) {
     char text[1024];
     int n = snprintf(text, sizeof text / 2, "%.400s:%d: ", at.file ? at.file : "shardc", at.line);
@@ -112,17 +112,15 @@ static void no_frames(int signal) {
     end_at(watched->fallback);
 }
 
-/* C code (a pattern, a count) may never come back. The frames are whole unless a call is just being made. */
-static void end_now(const Sandbox *s) {
-    signal(SIGSEGV, no_frames);
-    end_at(lua_source(s->L));
-}
-
-/* The first tick stops Lua at its next instruction. */
-static void tick(int signal) {
+/* The first tick stops Lua at its next instruction. A later one finds C code that may never return, such as a pattern,
+ * and ends the process. Lua's frames can be read then, unless a call is being made at that moment. */
+static void tick(int number) {
     Sandbox *s = watched;
     if (!s) return;
-    if (s->time_over) end_now(s);
+    if (s->time_over) {
+        signal(SIGSEGV, no_frames);
+        end_at(lua_source(s->L));
+    }
     s->time_over = 1;
     lua_sethook(s->L, count_hook, LUA_MASKCOUNT, 1);
 }

@@ -14,7 +14,7 @@
  * line where the parameter list ends. Lines stay what they were. */
 static const char KEEP_FRAME[] = " local _FRAME <close> = nil; ";
 
-/* The length of `[==[` at p, without which 0; *level: how many `=`. */
+/* The length of `[==[` at p, or 0 if there is none. *level: how many `=`. */
 static size_t long_open(const char *p, const char *end, int *level) {
     const char *q = p + 1;
     if (p >= end || *p != '[') return 0;
@@ -34,7 +34,7 @@ static const char *long_close(const char *p, const char *end, int level) {
     return end;
 }
 
-/* After `\z` a string goes on in the next line; a line that ends without it is Lua's to refuse. */
+/* After `\z` a string continues on the next line. Lua itself refuses a string that ends with its line. */
 static const char *skip_string(const char *p, const char *end) {
     char quote = *p++;
     while (p < end && *p != quote) p += *p == '\\' && p + 1 < end ? 2 : 1;

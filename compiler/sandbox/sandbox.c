@@ -7,10 +7,9 @@
 #include <stdlib.h>
 
 enum {
-    MOST_TEXT = 8 << 10,
-    GC_PAUSE = 400
-}; /* bytes of an error; per cent of what was in use after the last
-      collection: a model keeps most of what it makes */
+    MOST_TEXT = 8 << 10, /* bytes of an error message */
+    GC_PAUSE = 400 /* per cent of the bytes in use after the last collection: a model keeps most of what it makes */
+};
 
 Sandbox *sandbox_of(lua_State *L) {
     void *s;
@@ -20,7 +19,8 @@ Sandbox *sandbox_of(lua_State *L) {
 
 /* ── where ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* Chunk names end with the Lua state; the map's keys live as long as the compilation. */
+/* The path of a user's chunk. Chunk names are freed with the Lua state, the map's keys live as long as the compilation.
+ */
 static const char *user_file(const Sandbox *s, const char *chunk) {
     for (int i = 0; *chunk == '@' && i < map_len(s->files); i++)
         if (!strcmp(map_key(s->files, i), chunk + 1)) return map_key(s->files, i);
@@ -59,7 +59,7 @@ static bool key_at(const char *line, const char *end, const char *key) {
     return false;
 }
 
-/* Lua knows the line of a call, not that of each field in its table: the text tells. */
+/* Lua knows the line of a call, but not that of each field in its table: search the text. */
 Source lua_key_source(lua_State *L, Source call, const char *key) {
     const char *p = call.file ? map_get(sandbox_of(L)->files, call.file) : NULL;
     for (int line = 1; p && *p && line < call.line + 100; line++) {
@@ -76,7 +76,7 @@ void lua_fail(lua_State *L, const char *fmt, ...) {
     vfail(lua_source(L), fmt, ap);
 }
 
-/* "path.lua:12: text" -> text; Lua cuts long paths, so the digits are what is looked for. */
+/* "path.lua:12: text" -> text. Lua shortens long paths, so this looks for the digits. */
 static const char *without_position(const char *message, int *line) {
     for (const char *p = strchr(message, ':'); p; p = strchr(p + 1, ':')) {
         const char *q = p + 1;
@@ -94,7 +94,7 @@ static int on_error(lua_State *L) {
     const char *message = lua_tostring(L, 1);
     if (!message) lua_fail(L, "the file raised an error that is a %s and no text", luaL_typename(L, 1));
     lua_Debug ar;
-    bool has_position = false; /* of the function that raised it, or of the one that called a function of the library */
+    bool has_position = false; /* the message begins with the file of a calling function */
     for (int level = 1; !has_position && lua_getstack(L, level, &ar); level++)
         has_position = lua_getinfo(L, "S", &ar) && !strncmp(message, ar.short_src, strlen(ar.short_src));
     if (has_position) message = without_position(message, &line);
@@ -106,7 +106,7 @@ static int on_error(lua_State *L) {
 
 /* ── running ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static int out_of_memory(lua_State *L) { /* also Lua's panic: nothing else goes wrong outside of pcall */
+static int out_of_memory(lua_State *L) { /* also the panic function: outside of pcall nothing else can fail */
     fail(NOWHERE, "out of memory for the Lua interpreter; free memory and run again");
 }
 

@@ -1,4 +1,4 @@
-/* A Lua state that a model file cannot escape from, and the way from a Lua frame to a diagnostic.
+/* A Lua state that a model file cannot escape from, and diagnostics at the line of a Lua frame.
  * Relies on: base, Lua 5.4.
  * Relied on by: frontend/, devices/ (profiles are Lua tables). */
 #ifndef SHARDC_SANDBOX_H
@@ -27,13 +27,13 @@ typedef struct {
     lua_State *L;
     const char *folder;  /* files may be required from here; NULL: none */
     Map *files;          /* path -> text, of every file that was loaded */
-    size_t used;         /* bytes in Lua's hands */
+    size_t used;         /* bytes that Lua holds */
     size_t held_before;  /* by the arena, before this sandbox */
     int64_t printed;     /* bytes */
     VEC(SortedKey) keys; /* of the table whose keys are being sorted */
-    Source denied_at;    /* where the memory limit was met */
-    bool denied;         /* what was asked for last */
-    bool no_memory;      /* the machine had no more to give */
+    Source denied_at;    /* the line where the memory limit was exceeded */
+    bool denied;         /* the last allocation was refused */
+    bool no_memory;      /* realloc failed */
     Source fallback;     /* where diagnostics point while no frame of the user's runs */
     volatile sig_atomic_t time_over;
 } Sandbox;
