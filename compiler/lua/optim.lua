@@ -19,7 +19,7 @@ function optim.linear(options) return (prim.schedule("linear", options)) end
 function optim.cosine(options) return (prim.schedule("cosine", options)) end
 
 -- Scales the loss of fp16 training and skips steps whose gradients overflow, as torch.amp.GradScaler. It scales what the
--- loss function returns, unless that calls scaler:scale. Defaults: init_scale = 65536, growth_factor = 2, backoff_factor =
+-- loss function returns, unless scaler:scale is called. Defaults: init_scale = 65536, growth_factor = 2, backoff_factor =
 -- 0.5, growth_interval = 2000 steps. without_fp16 = true allows it where no unit computes in fp16.
 function optim.GradScaler(options) return (prim.grad_scaler(options)) end
 
