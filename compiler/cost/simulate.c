@@ -1,48 +1,78 @@
-/* simulate: when each event runs on the device profile: a timeline walked in issue order, which is a topological order
- * of the waits; and what a prediction is measured by. Relies on: timeline.h; the waits of sync.c. Relied on by:
- * pipeline.c, the reports. */
+/* simulate: when each event runs on the device profile, and what a prediction is measured by. Streams run at once: what
+ * runs beside an event slows it for as long as both run, whichever was issued first. Relies on: timeline.h; the waits
+ * of sync.c. Relied on by: pipeline.c, the reports. */
 #include "../ir/training.h"
 #include "timeline.h"
 
 #include <math.h>
 
-enum { WALKS = 5 }; /* of programs with copies both ways, which learn from the walk before when the others run */
-
 static bool hides(Stream s) {
     return s == GATHER || s == REDUCE || s == OFFLOAD || s == FETCH;
 }
 
-/* Events in issue order, each when those that it waits for have ended. Exposed is communication that compute has to
- * wait for: while it idles for one of those streams, and after its last event. */
-static void walk(Timeline *t, PlanProgram *p) {
-    double total = 0;
-    timeline_restart(t, true);
+/* All streams side by side, from the end of one event to the next; what runs beside an event slows it meanwhile. */
+static void run(Timeline *t, const PlanProgram *p) {
+    int at[N_STREAMS] = {0};                   /* the event that runs, or the next one to be looked at */
+    double left[N_STREAMS], slower[N_STREAMS]; /* left: us that it takes by itself; -1: none runs */
+    for (int s = 0; s < N_STREAMS; s++) left[s] = -1;
+    for (int i = 0; i < p->n; i++) t->end[i] = -1;
+    for (double now = 0;;) {
+        for (int s = 0; s < N_STREAMS; s++) {
+            if (left[s] >= 0) continue;
+            while (at[s] < p->n && ((int)p->events[at[s]].stream != s || t->end[at[s]] >= 0)) at[s]++;
+            if (at[s] == p->n) continue;
+            const Event *e = &p->events[at[s]];
+            double start = t->free[s];
+            int k = 0;
+            for (; k < e->nwaits && (t->end[e->waits[k]] >= 0 || e->waits[k] > at[s]); k++)
+                start = fmax(start, t->end[e->waits[k]]);
+            if (k < e->nwaits) continue;
+            t->start[at[s]] = start;
+            left[s] = t->alone[at[s]];
+        }
+        int first = -1;
+        for (int s = 0; s < N_STREAMS; s++) {
+            if (left[s] < 0) continue;
+            bool both = (s == FETCH && left[OFFLOAD] >= 0) || (s == OFFLOAD && left[FETCH] >= 0);
+            slower[s] = both ? t->both[at[s]] : t->least[at[s]];
+            for (int x = 0; x < N_STREAMS && s == COMPUTE; x++)
+                if (x != COMPUTE && left[x] >= 0) slower[s] += t->share[at[x]];
+            if (first < 0 || left[s] * slower[s] < left[first] * slower[first]) first = s;
+        }
+        if (first < 0) return;
+        double step = left[first] * slower[first], start = t->start[at[first]];
+        for (int s = 0; s < N_STREAMS; s++)
+            if (left[s] >= 0) left[s] = fmax(left[s] - step / slower[s], 0);
+        now = t->free[first] = t->end[at[first]] = start + picoseconds(now + step - start);
+        left[first] = -1;
+    }
+}
+
+/* Exposed is communication that compute has to wait for: while it idles for one of those streams, and after its last
+ * event. */
+static void take_times(const Timeline *t, PlanProgram *p) {
+    double total = 0, free[N_STREAMS] = {0};
     p->exposed_us = 0;
     for (int i = 0; i < p->n; i++) {
-        const Event *e = &p->events[i];
-        double ready = t->free[e->stream], idle = 0;
+        Event *e = &p->events[i];
+        double ready = free[e->stream], idle = 0;
         for (int k = 0; k < e->nwaits; k++) {
             double done = t->end[e->waits[k]];
             if (done <= ready) continue;
             ready = done;
-            idle = hides(p->events[e->waits[k]].stream) ? ready - t->free[COMPUTE] : 0;
+            idle = hides(p->events[e->waits[k]].stream) ? ready - free[COMPUTE] : 0;
         }
         if (e->stream == COMPUTE) p->exposed_us += idle;
-        total = fmax(total, timeline_run(t, i, ready));
+        e->start_us = t->start[i];
+        e->duration_us = picoseconds(t->end[i] - t->start[i]);
+        total = fmax(total, free[e->stream] = t->end[i]);
     }
     double communication = 0;
     for (int s = 0; s < N_STREAMS; s++)
-        if (hides((Stream)s)) communication = fmax(communication, t->free[s]);
-    double busy = fmax(t->free[COMPUTE], fmax(t->free[HOST], t->free[UPDATE]));
+        if (hides((Stream)s)) communication = fmax(communication, free[s]);
+    double busy = fmax(free[COMPUTE], fmax(free[HOST], free[UPDATE]));
     p->exposed_us = picoseconds(p->exposed_us + fmax(communication - busy, 0));
     p->step_us = picoseconds(total);
-}
-
-static void take_times(const Timeline *t, PlanProgram *p) {
-    for (int i = 0; i < p->n; i++) {
-        p->events[i].start_us = t->start[i];
-        p->events[i].duration_us = picoseconds(t->end[i] - t->start[i]);
-    }
 }
 
 /* A delayed collective takes nothing away from kernels meanwhile: they last as long as they did. */
@@ -54,7 +84,7 @@ void delay_collectives(Plan *plan, const double *delay_us) {
                 p->events[k].duration_us += delay_us[p->events[k].stream];
         Arena *own = arena_new();
         Timeline *t = timeline_new(own, plan, p, NULL);
-        walk(t, p);
+        run(t, p);
         take_times(t, p);
         arena_free(own);
     }
@@ -96,19 +126,12 @@ static void measure_flops(Plan *plan, const Device *d) {
     plan->peak_flops = d->flops[most] > 0 ? d->flops[most] : d->flops[FP32];
 }
 
-static bool has_stream(const PlanProgram *p, Stream s) {
-    for (int i = 0; i < p->n; i++)
-        if (p->events[i].stream == s) return true;
-    return false;
-}
-
 void simulate(Plan *plan, const Device *d) {
     for (int i = 0; i < plan->nprograms; i++) {
         PlanProgram *p = &plan->programs[i];
         Arena *own = arena_new();
         Timeline *t = timeline_new(own, plan, p, d);
-        int walks = has_stream(p, FETCH) && has_stream(p, OFFLOAD) ? WALKS : 1;
-        for (int k = 0; k < walks; k++) walk(t, p);
+        run(t, p);
         take_times(t, p);
         arena_free(own);
     }

@@ -25,28 +25,19 @@ Timeline *timeline_new(Arena *a, const Plan *plan, const PlanProgram *p, const D
         t->share[i] = d ? event_slows_others(d, e) : 0;
         length[e->stream]++;
     }
-    for (int s = 0; s < N_STREAMS; s++) {
+    for (int s = 0; s < N_STREAMS; s++)
         if (s != COMPUTE) t->ran[s].span = NEW_ARRAY(a, Span, length[s] + 1);
-        if (copies((Stream)s)) t->before[s].span = NEW_ARRAY(a, Span, length[s] + 1);
-    }
-    timeline_restart(t, false);
     return t;
 }
 
-void timeline_restart(Timeline *t, bool repeated) {
-    for (int s = 0; s < N_STREAMS; s++) {
-        if (copies((Stream)s)) {
-            Track old = t->before[s];
-            t->before[s] = t->ran[s];
-            t->ran[s] = old;
-        }
-        t->free[s] = 0;
-        t->ran[s].n = 0;
-        t->beside[COMPUTE][s] = (Cursor){&t->ran[s], 0};
-    }
-    const Track *other = repeated ? t->before : t->ran;
-    t->beside[FETCH][OFFLOAD] = (Cursor){&other[OFFLOAD], 0};
-    t->beside[OFFLOAD][FETCH] = (Cursor){&other[FETCH], 0};
+void timeline_restart(Timeline *t) {
+    memset(t->free, 0, sizeof t->free);
+    memset(t->beside, 0, sizeof t->beside);
+    for (int s = 0; s < N_STREAMS; s++) t->ran[s].n = 0;
+}
+
+static bool slows(Stream s, Stream event) {
+    return event == COMPUTE || (event == FETCH && s == OFFLOAD) || (event == OFFLOAD && s == FETCH);
 }
 
 /* When an event ends that starts at `start`: it does what it does alone, slower while others run beside it. */
@@ -56,11 +47,12 @@ static double end_of(Timeline *t, int event, double start) {
     for (;;) {
         double slower = t->least[event], next = now + 1e18;
         for (int s = 0; s < N_STREAMS; s++) {
-            Cursor *b = &t->beside[stream][s];
-            if (!b->track) continue;
-            while (b->at < b->track->n && b->track->span[b->at].end <= now) b->at++; /* a stream's time only grows */
-            if (b->at == b->track->n) continue;
-            const Span *x = &b->track->span[b->at];
+            const Track *other = &t->ran[s];
+            int *at = &t->beside[stream][s];
+            if (!slows((Stream)s, stream)) continue;
+            while (*at < other->n && other->span[*at].end <= now) ++*at; /* a stream's time only grows */
+            if (*at == other->n) continue;
+            const Span *x = &other->span[*at];
             bool runs = x->start <= now;
             if (runs && stream == COMPUTE) slower += x->share;
             if (runs && stream != COMPUTE) slower = t->both[event];

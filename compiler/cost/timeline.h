@@ -1,6 +1,6 @@
 /* A timeline: streams that run a program's events on a device, one after another each, with what they take from one
- * another. Whoever issues events chooses the order: simulate walks a plan's, order makes one. Relies on: device
- * profiles, plan.h. Relied on by: simulate.c, compiler/schedule/order.c and what it consists of. */
+ * another. Whoever issues events chooses the order. Relies on: device profiles, plan.h. Relied on by: simulate.c,
+ * compiler/schedule/order.c and what it consists of. */
 #ifndef SHARDC_TIMELINE_H
 #define SHARDC_TIMELINE_H
 
@@ -16,28 +16,22 @@ typedef struct {
 } Track;
 
 typedef struct {
-    const Track *track;
-    int at; /* the first span that was not over when last looked at */
-} Cursor;
-
-typedef struct {
     const PlanProgram *p;
-    double *alone;                /* by event: its duration with nothing beside it, us */
-    double *start, *end;          /* by event, once it has run */
-    double free[N_STREAMS];       /* by then a stream has ended what it was given */
-    double *least, *both, *share; /* by event: a copy's factors by itself and beside the other way; Span.share */
-    Track ran[N_STREAMS], before[N_STREAMS]; /* collectives and copies of this run; copies of the one before */
-    Cursor beside[N_STREAMS][N_STREAMS];     /* what slows events of the first stream, by stream */
+    double *alone;                    /* by event: its duration with nothing beside it, us */
+    double *start, *end;              /* by event, once it has run */
+    double free[N_STREAMS];           /* by then a stream has ended what it was given */
+    double *least, *both, *share;     /* by event: a copy's factors by itself and beside the other way; Span.share */
+    Track ran[N_STREAMS];             /* collectives and copies */
+    int beside[N_STREAMS][N_STREAMS]; /* of what slows events of the first stream, by stream: the first span that was
+                                         not over when last looked at */
 } Timeline;
 
 /* For the events of `p`, in any order. Without a device events take the durations that they have, whatever else runs.
  */
 Timeline *timeline_new(Arena *a, const Plan *plan, const PlanProgram *p, const Device *d);
-/* All streams are free again. Copies the other way that slow a copy are those of the run before (`repeated`: it had the
- * same events in the same order), or those of this run, as far as they have been issued. */
-void timeline_restart(Timeline *t, bool repeated);
-/* The event runs as soon as its stream is free, but not before `ready`. Returns its end. Of what runs beside kernels
- * those take note that are issued later. */
+void timeline_restart(Timeline *t); /* all streams are free again */
+/* The event runs as soon as its stream is free, but not before `ready`. Returns its end. It takes note of what was
+ * issued before it: an estimate while events are being put in order; simulate has what is issued later too. */
 double timeline_run(Timeline *t, int event, double ready);
 /* Rounds a time in us. A prediction knows no more digits, and 17 of them take longer to write than all else of an
  * event.

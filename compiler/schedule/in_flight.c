@@ -173,7 +173,9 @@ static bool buffer_of(const Order *o, int e, Buffer *b) {
     return fetch || (o->last[s] == e && o->first[s] != e);
 }
 
-/* Nothing for the backward comes back in the forward: it would hold what offload has freed. */
+/* A kernel waits for a reduce that has left the window only where place finds no room otherwise; or where updates are
+ * streamed, which need the room. Nothing for the backward comes back in the forward: it would hold what offload has
+ * freed. */
 static void limit_buffers(Order *o, Stream stream) {
     Releases over = {0};
     Buffers all = {0};
@@ -195,7 +197,10 @@ static void limit_buffers(Order *o, Stream stream) {
         int start = trigger(&over, b->before, b->amount, limit * largest);
         bool forward = stream != FETCH || phase_of(o, b->begin) == FORWARD || forward_end > b->begin;
         if (!forward && start < forward_end) start = forward_end;
-        begin_after(o, b->begin, start);
+        if (stream == REDUCE && start >= 0 && !o->nstreamed)
+            push(&o->tight, o->a, ((Edge){start, b->begin}));
+        else
+            begin_after(o, b->begin, start);
     }
 }
 

@@ -135,6 +135,7 @@ static void issue(Order *o, int e, double ready) {
     o->place[e] = o->now;
     o->ended[e] = since + policy_of(o, e)->margin * (end - since);
     if (policy_of(o, e)->margin > 0) heap_put(&o->ending, o->ended[e], e);
+    if (stream_of(o, e) != COMPUTE) heap_put(&o->due, end, e);
     for (int i = o->allows.at[e]; i < o->allows.at[e + 1] && !o->first_use[e]; i++) {
         int s = o->allows.event[i];
         if (--o->missing[s] == 0 && is_admitted(o, s)) admit(o, s);
@@ -162,11 +163,12 @@ static void issue_movable(Order *o) {
     }
 }
 
-static void restart(Order *o, int norder) {
-    timeline_restart(o->t, false);
+static void restart(Order *o) {
+    timeline_restart(o->t);
     streamed_restart(o);
-    o->order.n = norder;
-    o->nissued = o->behind.n = o->ready.n = o->waiting.n = o->ending.n = o->now = 0;
+    o->order.n = o->norder;
+    o->tight.n = o->ntight;
+    o->nissued = o->behind.n = o->ready.n = o->waiting.n = o->ending.n = o->due.n = o->now = 0;
     o->last_reduce = -1;
     o->chain_free = 0;
     for (int e = 0; e < o->p->n; e++) {
@@ -176,15 +178,15 @@ static void restart(Order *o, int norder) {
     }
 }
 
-/* norder: order edges before any walk. */
-static void walk(Order *o, int norder) {
-    restart(o, norder);
+static void walk(Order *o) {
+    restart(o);
     for (int e = 0; e < o->p->n; e++)
         if (!o->missing[e] && is_admitted(o, e)) admit(o, e);
     for (; o->now < o->npinned; o->now++) {
         issue_movable(o);
         int e = o->pinned[o->now]; /* may as well wait for what has surely ended: what that read is free from here on */
         while (o->ending.n && o->ending.at[0].key <= time_now(o)) add_order(o, heap_take(&o->ending), e);
+        while (o->due.n && o->due.at[0].key <= time_now(o)) push(&o->tight, o->a, ((Edge){heap_take(&o->due), e}));
         issue(o, e, 0);
     }
     issue_movable(o);
@@ -239,7 +241,7 @@ static Order *order_new(Arena *a, const Graph *g, const Device *d, const Plan *p
     *o = (Order){.g = g, .plan = plan, .p = p, .a = a, .t = timeline_new(a, plan, p, d)};
     int **ints[] = {&o->home, &o->pinned, &o->missing, &o->issue, &o->place};
     bool **flags[] = {&o->issued, &o->first_use, &o->at_end, &o->limited};
-    Heap *heaps[] = {&o->ready, &o->waiting, &o->ending};
+    Heap *heaps[] = {&o->ready, &o->waiting, &o->ending, &o->due};
     for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) *ints[i] = NEW_ARRAY(a, int, p->n + 1);
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) *flags[i] = NEW_ARRAY(a, bool, p->n + 1);
     for (size_t i = 0; i < sizeof heaps / sizeof *heaps; i++) heaps[i]->at = NEW_ARRAY(a, Entry, p->n + 1);
@@ -248,8 +250,14 @@ static Order *order_new(Arena *a, const Graph *g, const Device *d, const Plan *p
     return o;
 }
 
+/* Edges that the issue order has the other way round fall away: there may be such in `tight`. */
 static void renumber(Edges *l, const int *place) {
-    for (int i = 0; i < l->n; i++) l->at[i] = (Edge){place[l->at[i].from], place[l->at[i].to]};
+    int n = 0;
+    for (int i = 0; i < l->n; i++) {
+        Edge x = {place[l->at[i].from], place[l->at[i].to]};
+        if (x.from < x.to) l->at[n++] = x;
+    }
+    l->n = n;
 }
 
 static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *plan, int program) {
@@ -266,10 +274,11 @@ static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *pl
     find_first_use(o);
     o->needs = links_of(o, all, 3, true);
     o->allows = links_of(o, all, 3, false);
-    int norder = o->order.n;
-    walk(o, norder);
+    o->norder = o->order.n;
+    o->ntight = o->tight.n;
+    walk(o);
     bool streams = streamed_learn(o), covers = cover_last_reduces(o);
-    if (streams || covers) walk(o, norder);
+    if (streams || covers) walk(o);
     if (o->nissued != p->n) bug(NOWHERE, "program %s: %d of %d events were issued", p->name, o->nissued, p->n);
     Event *sorted = NEW_ARRAY(plan->arena, Event, p->n + 1);
     int *place = NEW_ARRAY(a, int, p->n + 1);
@@ -280,7 +289,8 @@ static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *pl
     p->events = sorted;
     renumber(&o->data, place);
     renumber(&o->order, place);
-    schedule_program(s, plan, program, &o->data, &o->order);
+    renumber(&o->tight, place);
+    schedule_program(s, plan, program, &o->data, &o->order, &o->tight);
     arena_free(a);
 }
 

@@ -84,6 +84,8 @@ typedef struct {
     Timeline *t;
     Edges data;
     Edges order;             /* what place may count on besides */
+    Edges tight;             /* and more, where it finds no room otherwise: some of the waits would cost time */
+    int norder, ntight;      /* how many of them there are before any walk */
     Edges sequence;          /* of the issue order alone */
     Links pred, succ;        /* by data */
     int *first, *use, *last; /* by storage: first access, the next one, the last */
@@ -93,19 +95,21 @@ typedef struct {
     int nreduces;
     bool *limited; /* by event: a limit in flight says from when on it may be issued (in_flight.c) */
     StreamedUpdates *streamed;
+    int nstreamed;
     /* the walk over the pinned events */
     Links needs, allows; /* all edges, by target and by source */
     int *missing;        /* how many of its needs have not been issued */
     int *issue, nissued;
-    int now, *place;             /* pinned events issued so far, and before an event; npinned + 1: at the end */
-    int last_reduce;             /* place of the last gradient's reduce */
-    bool *issued;                /* by event */
-    bool *first_use;             /* it depends on nothing: it is issued with its first user */
-    bool *at_end;                /* it waits for the end, to run beside the last reduces */
-    double *ended;               /* by then an event surely has */
-    double chain_free;           /* by then the last collective has; all of them are one chain */
-    Heap ready, waiting, ending; /* may be issued; wait for a time; end at a time */
-    VEC(int) behind;             /* wait for the next reduce, or the end */
+    int now, *place;     /* pinned events issued so far, and before an event; npinned + 1: at the end */
+    int last_reduce;     /* place of the last gradient's reduce */
+    bool *issued;        /* by event */
+    bool *first_use;     /* it depends on nothing: it is issued with its first user */
+    bool *at_end;        /* it waits for the end, to run beside the last reduces */
+    double *ended;       /* by then an event surely has */
+    double chain_free;   /* by then the last collective has; all of them are one chain */
+    Heap ready, waiting; /* may be issued; wait for a time */
+    Heap ending, due;    /* by when they surely have ended; by when the timeline says so */
+    VEC(int) behind;     /* wait for the next reduce, or the end */
 } Order;
 
 static inline const Event *event_of(const Order *o, int e) {

@@ -123,16 +123,20 @@ Schedule *schedule_new(Plan *plan) {
     return s;
 }
 
-void schedule_program(Schedule *schedule, Plan *plan, int program, const Edges *conflicts, const Edges *order) {
+void schedule_program(Schedule *schedule, Plan *plan, int program, const Edges *conflicts, const Edges *order,
+                      const Edges *tight) {
     const PlanProgram *p = &plan->programs[program];
     Sequence *s = &schedule->programs[program];
     number_events(s, plan->arena, p);
     find_lives(plan, program);
-    s->must = arena_alloc(plan->arena, sizeof(Clock) * (size_t)(p->n + 1));
-    s->seen = arena_alloc(plan->arena, sizeof(Clock) * (size_t)(p->n + 1));
+    Clock **clocks[] = {&s->must, &s->seen, &s->tight};
+    for (int i = 0; i < 3; i++) *clocks[i] = arena_alloc(plan->arena, sizeof(Clock) * (size_t)(p->n + 1));
     for (int i = 0; i < conflicts->n; i++) need(s, p, s->must, conflicts->at[i]);
     chain_collectives(s, p, s->must);
     memcpy(s->seen, s->must, sizeof(Clock) * (size_t)p->n);
     for (int i = 0; i < order->n; i++) need(s, p, s->seen, order->at[i]);
+    memcpy(s->tight, s->seen, sizeof(Clock) * (size_t)p->n);
+    for (int i = 0; i < tight->n; i++) need(s, p, s->tight, tight->at[i]);
     close_clocks(s, p, s->seen);
+    close_clocks(s, p, s->tight);
 }

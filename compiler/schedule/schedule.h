@@ -20,8 +20,9 @@ typedef struct {
     int *position;         /* of an event in its stream, counted from 1 */
     int *event[N_STREAMS]; /* by position - 1 */
     int length[N_STREAMS];
-    Clock *must; /* direct predecessors on other streams that data and collective order require */
-    Clock *seen; /* what has finished when an event starts, if order edges are kept too: place may rely on it */
+    Clock *must;  /* direct predecessors on other streams that data and collective order require */
+    Clock *seen;  /* what has finished when an event starts, if order edges are kept too: place may rely on it */
+    Clock *tight; /* the same with edges that may cost time: for place where it finds no room by `seen` */
 } Sequence;
 
 typedef struct Schedule {
@@ -35,10 +36,11 @@ void derive_storages(const Graph *g, Plan *plan);
  * missing. */
 void find_conflicts(Arena *a, const Plan *plan, int program, Edges *out);
 
-/* Schedule of a plan whose events stand in issue order. `conflicts` as above, `order` edges as order or a test wants
- * them; also sets first and last of every storage. */
+/* Schedule of a plan whose events stand in issue order. `conflicts` as above, `order` and `tight` edges as order or a
+ * test wants them; also sets first and last of every storage. */
 Schedule *schedule_new(Plan *plan);
-void schedule_program(Schedule *s, Plan *plan, int program, const Edges *conflicts, const Edges *order);
+void schedule_program(Schedule *s, Plan *plan, int program, const Edges *conflicts, const Edges *order,
+                      const Edges *tight);
 
 /* The passes; the graph is const. */
 Schedule *order(const Graph *g, const Device *d, Plan *plan); /* events in issue order (no waits), storages (no

@@ -102,6 +102,7 @@ void streamed_find(Order *o) {
     StreamedUpdates *s = o->streamed = NEW(o->a, StreamedUpdates);
     for (int e = 0; e < o->p->n; e++)
         if (is_streamed_update(o, e)) add_streamed(o, e);
+    o->nstreamed = s->l.n;
     if (!s->l.n) return;
     s->room = find_room(o);
     int64_t sum = 0, largest = 0;
