@@ -58,22 +58,19 @@ static EventClass kernel_class(const Order *o, int e) {
     return PINNED;
 }
 
-static EventClass class_of(const Order *o, int e) {
-    switch (stream_of(o, e)) {
-    case GATHER: return phase_of(o, e) == FORWARD ? GATHER_FORWARD : GATHER_BACKWARD;
-    case FETCH: return fetch_class(o, e);
-    case REDUCE: return phase_of(o, e) == OPTIMIZER ? REDUCE_SCALAR : REDUCE_GRADIENT;
-    case OFFLOAD: return OFFLOAD_COPY;
-    case UPDATE: return STREAMED_UPDATE;
-    case HOST: return HOST_KERNEL;
-    default: return kernel_class(o, e);
-    }
-}
-
 void classify(Order *o) {
     int last = -1;
     for (int e = 0; e < o->p->n; e++) {
-        o->class[e] = class_of(o, e);
+        Phase phase = phase_of(o, e);
+        switch (stream_of(o, e)) {
+        case GATHER: o->class[e] = phase == FORWARD ? GATHER_FORWARD : GATHER_BACKWARD; break;
+        case FETCH: o->class[e] = fetch_class(o, e); break;
+        case REDUCE: o->class[e] = phase == OPTIMIZER ? REDUCE_SCALAR : REDUCE_GRADIENT; break;
+        case OFFLOAD: o->class[e] = OFFLOAD_COPY; break;
+        case UPDATE: o->class[e] = STREAMED_UPDATE; break;
+        case HOST: o->class[e] = HOST_KERNEL; break;
+        default: o->class[e] = kernel_class(o, e);
+        }
         if (o->class[e] == PINNED) o->pinned[o->npinned++] = last = e;
         if (o->class[e] == REDUCE_GRADIENT) o->nreduces++;
         o->home[e] = last;

@@ -14,16 +14,12 @@ typedef struct {
     Touches writes, reads; /* of one storage, so far; those that a later write covers are gone: it stands for them */
 } History;
 
-static bool overlap(const Touch *a, const Touch *b) {
-    return a->lo < b->hi && b->lo < a->hi;
-}
-
 /* Edges from the touches that `x` must come after; a write removes what it covers. */
 static void after_all(Arena *a, Touches *l, const Touch *x, bool write, Edges *out) {
     int kept = 0;
     for (int i = 0; i < l->n; i++) {
         const Touch *t = &l->at[i];
-        if (overlap(t, x) && t->event != x->event) push(out, a, ((Edge){t->event, x->event}));
+        if (t->lo < x->hi && x->lo < t->hi && t->event != x->event) push(out, a, ((Edge){t->event, x->event}));
         if (write && x->lo <= t->lo && t->hi <= x->hi) continue;
         l->at[kept++] = *t;
     }
@@ -36,50 +32,25 @@ void find_conflicts(Arena *a, const Plan *plan, int program, Edges *out) {
     History *history = NEW_ARRAY(scratch, History, plan->nstorages + 1);
     for (int e = 0; e < p->n; e++) {
         const Event *ev = &p->events[e];
-        for (int i = 0; i < ev->nreads; i++) {
-            const Access *x = &ev->reads[i];
+        for (int i = 0; i < ev->nreads + ev->nwrites; i++) {
+            bool write = i >= ev->nreads;
+            const Access *x = write ? &ev->writes[i - ev->nreads] : &ev->reads[i];
             if (x->size <= 0) continue;
             Touch t = {e, x->offset, x->offset + x->size};
             History *h = &history[x->storage];
-            after_all(a, &h->writes, &t, false, out);
-            push(&h->reads, scratch, t);
-        }
-        for (int i = 0; i < ev->nwrites; i++) {
-            const Access *x = &ev->writes[i];
-            if (x->size <= 0) continue;
-            Touch t = {e, x->offset, x->offset + x->size};
-            History *h = &history[x->storage];
-            after_all(a, &h->reads, &t, true, out);
-            after_all(a, &h->writes, &t, true, out);
-            push(&h->writes, scratch, t);
+            if (write) after_all(a, &h->reads, &t, true, out);
+            after_all(a, &h->writes, &t, write, out);
+            push(write ? &h->writes : &h->reads, scratch, t);
         }
     }
     arena_free(scratch);
 }
 
 /* ── sequences and clocks ──────────────────────────────────────────────────────────────────────────────────── */
-static void number_events(Sequence *s, Arena *a, const PlanProgram *p) {
-    s->n = p->n;
-    s->position = NEW_ARRAY(a, int, p->n + 1);
-    for (int e = 0; e < p->n; e++) s->position[e] = ++s->length[p->events[e].stream];
-    for (int k = 0; k < N_STREAMS; k++) s->event[k] = NEW_ARRAY(a, int, s->length[k] + 1);
-    for (int e = 0; e < p->n; e++) s->event[p->events[e].stream][s->position[e] - 1] = e;
-}
-
 static void need(const Sequence *s, const PlanProgram *p, Clock *clocks, Edge e) {
     Stream from = p->events[e.from].stream;
     if (from == p->events[e.to].stream) return;
     if (clocks[e.to][from] < s->position[e.from]) clocks[e.to][from] = s->position[e.from];
-}
-
-/* All collectives of a program form one chain, so that no two ranks can start two of them in different orders. */
-static void chain_collectives(const Sequence *s, const PlanProgram *p, Clock *must) {
-    int last = -1;
-    for (int e = 0; e < p->n; e++) {
-        if (p->events[e].comm < 0) continue;
-        if (last >= 0) need(s, p, must, (Edge){last, e});
-        last = e;
-    }
 }
 
 /* direct[e]: greatest required position per other stream. What has finished before e is that and, by induction, all
@@ -127,12 +98,20 @@ void schedule_program(Schedule *schedule, Plan *plan, int program, const Edges *
                       const Edges *tight) {
     const PlanProgram *p = &plan->programs[program];
     Sequence *s = &schedule->programs[program];
-    number_events(s, plan->arena, p);
+    s->n = p->n;
+    s->position = NEW_ARRAY(plan->arena, int, p->n + 1);
+    for (int e = 0; e < p->n; e++) s->position[e] = ++s->length[p->events[e].stream];
+    for (int k = 0; k < N_STREAMS; k++) s->event[k] = NEW_ARRAY(plan->arena, int, s->length[k] + 1);
+    for (int e = 0; e < p->n; e++) s->event[p->events[e].stream][s->position[e] - 1] = e;
     find_lives(plan, program);
     Clock **clocks[] = {&s->must, &s->seen, &s->tight};
     for (int i = 0; i < 3; i++) *clocks[i] = arena_alloc(plan->arena, sizeof(Clock) * (size_t)(p->n + 1));
     for (int i = 0; i < conflicts->n; i++) need(s, p, s->must, conflicts->at[i]);
-    chain_collectives(s, p, s->must);
+    for (int e = 0, last = -1; e < p->n; e++) { /* one chain: no two ranks can start two in different orders */
+        if (p->events[e].comm < 0) continue;
+        if (last >= 0) need(s, p, s->must, (Edge){last, e});
+        last = e;
+    }
     memcpy(s->seen, s->must, sizeof(Clock) * (size_t)p->n);
     for (int i = 0; i < order->n; i++) need(s, p, s->seen, order->at[i]);
     memcpy(s->tight, s->seen, sizeof(Clock) * (size_t)p->n);

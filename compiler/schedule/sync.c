@@ -24,13 +24,6 @@ static void find_lives(const PlanProgram *p, const Sequence *q, Life *lives) {
     }
 }
 
-static void all_before_all(const Life *old, const Life *now, Clock *need) {
-    for (int s = 0; s < N_STREAMS; s++)
-        for (int from = 0; from < N_STREAMS && now->first[s]; from++)
-            if (from != s && need[now->first[s] - 1][from] < old->last[from])
-                need[now->first[s] - 1][from] = old->last[from];
-}
-
 /* Storages move in when they are first touched. Only those that leave then matter: older ones were before these. */
 static void require_bytes(const Plan *plan, int program, ArenaKind arena, const Life *lives, Clock *need, Arena *a) {
     const PlanProgram *p = &plan->programs[program];
@@ -64,7 +57,12 @@ static void require_bytes(const Plan *plan, int program, ArenaKind arena, const 
                 }
             for (char *k = begins + lo; k < begins + hi; k = memchr(k + 1, 1, (size_t)(begins + n - k - 1))) {
                 int old = tenant[k - begins];
-                if (old) all_before_all(&lives[old - 1], &lives[id], need);
+                for (int to = 0; to < N_STREAMS && old; to++) {
+                    int first = lives[id].first[to]; /* all of the old tenant's accesses before all of this one's */
+                    for (int from = 0; from < N_STREAMS && first; from++)
+                        if (from != to && need[first - 1][from] < lives[old - 1].last[from])
+                            need[first - 1][from] = lives[old - 1].last[from];
+                }
                 *k = k == begins + lo;
             }
             tenant[lo] = id + 1;
@@ -73,31 +71,19 @@ static void require_bytes(const Plan *plan, int program, ArenaKind arena, const 
 }
 
 /* ── reduction ─────────────────────────────────────────────────────────────────────────────────────────────── */
-/* What has finished once the event at a place of a stream has. */
-static void finished(const Sequence *q, Clock *seen, int stream, int position, Clock out) {
-    memcpy(out, seen[q->event[stream][position - 1]], sizeof(Clock));
-    if (out[stream] < position) out[stream] = position;
-}
-
 /* Keeps of `need` only what neither the event before on the stream nor another need implies; fills seen[e]. */
 static void reduce_event(const Sequence *q, Stream own, int e, Clock need, Clock *seen) {
     Clock by[N_STREAMS] = {{0}};
     need[own] = q->position[e] - 1;
-    for (int s = 0; s < N_STREAMS; s++)
-        if (need[s]) finished(q, seen, s, need[s], by[s]);
+    for (int s = 0; s < N_STREAMS; s++) { /* what has finished once the event at that place of the stream has */
+        if (!need[s]) continue;
+        memcpy(by[s], seen[q->event[s][need[s] - 1]], sizeof(Clock));
+        if (by[s][s] < need[s]) by[s][s] = need[s];
+    }
     for (int s = 0; s < N_STREAMS; s++)
         for (int other = 0; other < N_STREAMS && s != (int)own; other++)
             if (other != s && by[other][s] >= need[s]) need[s] = 0;
     for (int s = 0; s < N_STREAMS; s++) clock_join(seen[e], by[s]);
-}
-
-static void emit_waits(Plan *plan, const Sequence *q, Event *ev, const Clock need) {
-    int n = 0;
-    for (int s = 0; s < N_STREAMS; s++) n += s != (int)ev->stream && need[s];
-    ev->nwaits = 0;
-    ev->waits = n ? NEW_ARRAY(plan->arena, int, n) : NULL;
-    for (int s = 0; s < N_STREAMS; s++)
-        if (s != (int)ev->stream && need[s]) ev->waits[ev->nwaits++] = q->event[s][need[s] - 1];
 }
 
 static void wait_program(Plan *plan, const Sequence *q, int program) {
@@ -111,7 +97,13 @@ static void wait_program(Plan *plan, const Sequence *q, int program) {
     for (int arena = 0; arena < N_ARENAS; arena++) require_bytes(plan, program, (ArenaKind)arena, lives, need, a);
     for (int e = 0; e < p->n; e++) {
         reduce_event(q, p->events[e].stream, e, need[e], seen);
-        emit_waits(plan, q, &p->events[e], need[e]);
+        Event *ev = &p->events[e];
+        int n = 0;
+        for (int s = 0; s < N_STREAMS; s++) n += s != (int)ev->stream && need[e][s];
+        ev->nwaits = 0;
+        ev->waits = n ? NEW_ARRAY(plan->arena, int, n) : NULL;
+        for (int s = 0; s < N_STREAMS; s++)
+            if (s != (int)ev->stream && need[e][s]) ev->waits[ev->nwaits++] = q->event[s][need[e][s] - 1];
     }
     arena_free(a);
 }

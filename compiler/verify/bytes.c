@@ -57,12 +57,6 @@ void cut_pieces(Arena *a, Pieces *l, const Access *x, int *first, int *end) {
     for (*end = *first; *end < l->n && l->at[*end].lo < x->offset + x->size;) ++*end;
 }
 
-static Pieces *cut(Bytes *b, const Access *x, int *first, int *end) {
-    Pieces *l = pieces_of(b, x->storage);
-    cut_pieces(b->v->arena, l, x, first, end);
-    return l;
-}
-
 static const char *bytes_text(Bytes *b, const Access *x, const Piece *p) {
     return arena_printf(b->v->arena, "bytes %lld to %lld of %s", (long long)p->lo, (long long)p->hi,
                         b->v->plan->storages[x->storage].name);
@@ -92,7 +86,8 @@ static void unordered(Bytes *b, const char *rule, int e, int other, const Access
 
 static void check_read(Bytes *b, int e, const Access *x) {
     int first, end;
-    Pieces *l = cut(b, x, &first, &end);
+    Pieces *l = pieces_of(b, x->storage);
+    cut_pieces(b->v->arena, l, x, &first, &end);
     bool told = false;
     for (int i = first; i < end; i++) {
         Piece *p = &l->at[i];
@@ -123,7 +118,8 @@ static bool write_races(Bytes *b, int e, const Access *x, const Piece *p) {
 
 static void check_write(Bytes *b, int e, const Access *x) {
     int first, end;
-    Pieces *l = cut(b, x, &first, &end);
+    Pieces *l = pieces_of(b, x->storage);
+    cut_pieces(b->v->arena, l, x, &first, &end);
     for (int i = first; i < end; i++)
         if (write_races(b, e, x, &l->at[i])) break;
     l->at[first] = (Piece){.lo = x->offset, .hi = x->offset + x->size, .writer = e};

@@ -49,33 +49,16 @@ static int stream_late(const Life *old, const Life *now) {
     return -1;
 }
 
-/* The event at a position of a stream. */
-static int event_at(const Order *o, Stream s, int position) {
-    for (int e = 0; e < o->program->n; e++)
-        if (o->program->events[e].stream == s && o->position[e] == position) return e;
-    return -1;
-}
-
-static bool touches(const Event *ev, int storage) {
-    for (int i = 0; i < ev->nreads; i++)
-        if (ev->reads[i].storage == storage) return true;
-    for (int i = 0; i < ev->nwrites; i++)
-        if (ev->writes[i].storage == storage) return true;
-    return false;
-}
-
-/* The first event that touches the storage and has not seen that position of the stream. */
-static int blind_access(const Order *o, int storage, Stream s, int position) {
-    for (int e = 0; e < o->program->n; e++)
-        if (o->seen[e][s] < position && touches(&o->program->events[e], storage)) return e;
-    return -1;
-}
-
 static void note_sharing(Verifier *v, int program, const Order *o, const Life *old, const Life *now, Stream s) {
     const Storage *a = &v->plan->storages[old->storage], *b = &v->plan->storages[now->storage];
     if (v->noted >= MAX_FINDINGS) return;
-    int last = event_at(o, s, old->last[s]);
-    int user = blind_access(o, now->storage, s, old->last[s]);
+    int last = -1, user = -1; /* the old one's last event there; the first of the new one that has not seen it */
+    for (int e = 0; e < o->program->n && (last < 0 || user < 0); e++) {
+        const Event *ev = &o->program->events[e];
+        if (ev->stream == s && o->position[e] == old->last[s]) last = e;
+        for (int i = 0; i < ev->nreads + ev->nwrites && user < 0 && o->seen[e][s] < old->last[s]; i++)
+            if ((i < ev->nreads ? ev->reads[i] : ev->writes[i - ev->nreads]).storage == now->storage) user = e;
+    }
     const char *first_id = o->program->events[last].id, *second_id = o->program->events[user].id;
     int64_t lo = max64(a->offset, b->offset), hi = min64(a->offset + a->size, b->offset + b->size);
     note(v, program, "overlap", user, last,

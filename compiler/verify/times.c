@@ -3,7 +3,7 @@
  * verify.h, internal.h; shares no code with simulate. Relied on by: `shardc verify --max-step-ms` and the like. */
 #include "internal.h"
 
-enum { PATH_PARTS = 16, WAITS_SHOWN = 4 };
+enum { PATH_PARTS = 16, PLACES_SHOWN = 3 };
 
 typedef struct {
     const PlanProgram *p;
@@ -95,22 +95,28 @@ static bool communicates(Stream s) {
 
 typedef struct {
     double us;
-    int waits, for_; /* the longest wait: who, for what */
-    double longest;
+    int waits, for_; /* events; waits -1: the end of the program */
+} Place;
+
+typedef struct {
+    double us; /* in all places */
     int n;
+    Place longest[PLACES_SHOWN]; /* the longest first */
 } Exposed;
 
-static void expose(Exposed *x, double us, int who, int what) {
-    x->us += us;
+static void expose(Exposed *x, Place p) {
+    x->us += p.us;
     x->n++;
-    if (us <= x->longest) return;
-    x->longest = us;
-    x->waits = who;
-    x->for_ = what;
+    for (int i = 0; i < PLACES_SHOWN; i++)
+        if (p.us > x->longest[i].us) {
+            Place shorter = x->longest[i];
+            x->longest[i] = p;
+            p = shorter;
+        }
 }
 
 static Exposed exposed(const Run *r) {
-    Exposed x = {.waits = -1, .for_ = -1};
+    Exposed x = {0};
     double busy = 0, compute = 0;
     int last = -1;
     for (int e = 0; e < r->p->n; e++) {
@@ -118,13 +124,13 @@ static Exposed exposed(const Run *r) {
         if (ev->stream == COMPUTE) {
             int c = r->cause[e];
             if (r->start[e] > compute && c >= 0 && communicates(r->p->events[c].stream))
-                expose(&x, r->start[e] - compute, e, c);
+                expose(&x, (Place){r->start[e] - compute, e, c});
             compute = r->end[e];
         }
         if (!communicates(ev->stream) && r->end[e] > busy) busy = r->end[e];
         if (communicates(ev->stream) && (last < 0 || r->end[e] > r->end[last])) last = e;
     }
-    if (last >= 0 && r->end[last] > busy) expose(&x, r->end[last] - busy, -1, last);
+    if (last >= 0 && r->end[last] > busy) expose(&x, (Place){r->end[last] - busy, -1, last});
     return x;
 }
 
@@ -140,14 +146,23 @@ static void check_end(Verifier *v, int program, const Run *r, bool forward, doub
 
 static void check_exposed(Verifier *v, int program, const Run *r, double most_ms) {
     Exposed x = exposed(r);
-    if (most_ms < 0 || x.us * 1e-3 <= most_ms || x.for_ < 0) return;
-    const Event *e = r->p->events;
-    note(v, program, "exposed", x.for_, x.waits,
-         "%.3f ms of communication are exposed in %d place%s, which is more than %.3f ms; the longest: %s waits %.3f "
-         "ms for "
-         "%s (%s, %.3f ms)",
-         x.us * 1e-3, x.n, x.n == 1 ? "" : "s", most_ms, x.waits < 0 ? "the end" : e[x.waits].id, x.longest * 1e-3,
-         e[x.for_].id, stream_name(e[x.for_].stream), e[x.for_].duration_us * 1e-3);
+    if (most_ms < 0 || x.us * 1e-3 <= most_ms || !x.n) return;
+    const Event *events = r->p->events;
+    Str s = {.arena = v->arena};
+    for (int i = 0; i < x.n && i < PLACES_SHOWN; i++) {
+        const Place *p = &x.longest[i];
+        const Event *e = &events[p->for_];
+        str_addf(&s, "%s%s waits %.3f ms for %s (%s, %.3f ms)", i ? ", " : "",
+                 p->waits < 0 ? "the end" : events[p->waits].id, p->us * 1e-3, e->id, stream_name(e->stream),
+                 e->duration_us * 1e-3);
+    }
+    note(v, program, "exposed", x.longest[0].for_, x.longest[0].waits,
+         "%.3f ms of communication are exposed in %d place%s, which is more than %.3f ms; %s: %s", x.us * 1e-3, x.n,
+         x.n == 1 ? "" : "s", most_ms,
+         x.n > PLACES_SHOWN ? "the three longest"
+         : x.n > 1          ? "the longest first"
+                            : "it is this one",
+         s.s);
 }
 
 void verify_times(Arena *a, const Plan *p, const Times *most, Findings *out) {

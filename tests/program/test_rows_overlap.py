@@ -87,7 +87,7 @@ def test_O3_schedule_holds_O1():
             check(device == "cpu" or abs(t["step_ms"] - PREDICTED) < 0.1, "world %d: a step of %.3f ms is predicted, and GPUs are held to %.1f" % (world, t["step_ms"], PREDICTED))
             said.append(t["step_ms"])
             rc, t, found = times(UNITS, world, *bounds[:-1], "29")
-            check(rc == 1 and [f["rule"] for f in found] == ["exposed"] and "exposed in 3 places" in found[0]["text"], "exposed: %s" % found)
+            check(rc == 1 and [f["rule"] for f in found] == ["exposed"] and "exposed in 3 places" in found[0]["text"] and found[0]["text"].count(" waits ") == 3, "exposed: %s" % found)
     rc, t, found = times(UNITS, 2, "--delay-collectives", "10", "--max-step-ms", "250", "--max-forward-ms", "80")
     check(rc == 1 and [f["rule"] for f in found] == ["forward-time", "step-time"], "broken bounds: %s" % found)
     check("g1f (gather 10.008 ms), e0 to " in found[1]["text"] and "r1 (reduce 10.008 ms)" in found[1]["text"], "critical path: " + found[1]["text"])
