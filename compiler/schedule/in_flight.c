@@ -43,18 +43,6 @@ static bool unshards(const Order *o, int e) {
     return stream_of(o, e) == GATHER || o->class[e] == FETCH_PARAMETERS;
 }
 
-static int depth_of(const Order *o, int e) {
-    const Event *ev = &o->p->events[e];
-    const UnitPolicy *p = ev->unit >= 0 && ev->unit < o->g->units.n ? o->g->units.at[ev->unit]->policy : NULL;
-    if (!p) return 1;
-    return (int)max64(0, ev->phase == FORWARD ? p->prefetch_forward : p->prefetch_backward);
-}
-
-static bool same_use(const Order *o, const Unshard *u, int e) {
-    const Event *a = &o->p->events[u->event], *b = &o->p->events[e];
-    return a->unit == b->unit && a->phase == b->phase && o->home[u->event] == o->home[e];
-}
-
 typedef VEC(Unshard) Unshards;
 
 static Unshards find_unshards(Order *o) {
@@ -62,14 +50,18 @@ static Unshards find_unshards(Order *o) {
     for (int e = 0; e < o->p->n; e++) {
         int s = written(o, e);
         if (!unshards(o, e) || s < 0 || o->use[s] < 0) continue;
-        if (l.n && same_use(o, &l.at[l.n - 1], e)) {
-            Unshard *u = &l.at[l.n - 1];
+        const Event *ev = &o->p->events[e];
+        Unshard *u = l.n ? &l.at[l.n - 1] : NULL;
+        const Event *before = u ? &o->p->events[u->event] : NULL;
+        if (u && before->unit == ev->unit && before->phase == ev->phase && o->home[u->event] == o->home[e]) {
             u->last_event = e;
             if (o->use[s] < u->first_use) u->first_use = o->use[s];
             if (o->last[s] > u->last_use) u->last_use = o->last[s];
             continue;
         }
-        push(&l, o->a, ((Unshard){e, e, o->use[s], o->last[s], depth_of(o, e)}));
+        const UnitPolicy *p = ev->unit >= 0 && ev->unit < o->g->units.n ? o->g->units.at[ev->unit]->policy : NULL;
+        int64_t depth = !p ? 1 : max64(0, ev->phase == FORWARD ? p->prefetch_forward : p->prefetch_backward);
+        push(&l, o->a, ((Unshard){e, e, o->use[s], o->last[s], (int)depth}));
     }
     return l;
 }

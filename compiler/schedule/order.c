@@ -9,26 +9,22 @@
 #include <stdlib.h>
 
 /* ── indices ───────────────────────────────────────────────────────────────────────────────────────────────────── */
-static void count_links(Links *l, const Edges *edges, bool by_target, int *next) { /* next: NULL only counts */
-    for (int i = 0; i < edges->n; i++) {
-        Edge x = edges->at[i];
-        int key = by_target ? x.to : x.from, other = by_target ? x.from : x.to;
-        if (next)
-            l->event[next[key]++] = other;
-        else
-            l->at[key + 1]++;
-    }
-}
-
 static Links links_of(const Order *o, const Edges *const *lists, int nlists, bool by_target) {
     int n = o->p->n, total = 0;
     Links l = {NEW_ARRAY(o->a, int, n + 2), NULL};
-    for (int i = 0; i < nlists; i++) count_links(&l, lists[i], by_target, NULL), total += lists[i]->n;
+    for (int i = 0; i < nlists; i++) {
+        for (int k = 0; k < lists[i]->n; k++) l.at[(by_target ? lists[i]->at[k].to : lists[i]->at[k].from) + 1]++;
+        total += lists[i]->n;
+    }
     for (int e = 0; e < n; e++) l.at[e + 1] += l.at[e];
     int *next = NEW_ARRAY(o->a, int, n + 2);
     memcpy(next, l.at, sizeof *next * (size_t)(n + 1));
     l.event = NEW_ARRAY(o->a, int, total + 1);
-    for (int i = 0; i < nlists; i++) count_links(&l, lists[i], by_target, next);
+    for (int i = 0; i < nlists; i++)
+        for (int k = 0; k < lists[i]->n; k++) {
+            Edge x = lists[i]->at[k];
+            l.event[next[by_target ? x.to : x.from]++] = by_target ? x.from : x.to;
+        }
     return l;
 }
 
@@ -163,7 +159,7 @@ static void issue_movable(Order *o) {
     }
 }
 
-static void restart(Order *o) {
+static void walk(Order *o) {
     timeline_restart(o->t);
     streamed_restart(o);
     o->order.n = o->norder;
@@ -176,10 +172,6 @@ static void restart(Order *o) {
         o->missing[e] = 0;
         for (int i = o->needs.at[e]; i < o->needs.at[e + 1]; i++) o->missing[e] += !o->first_use[o->needs.event[i]];
     }
-}
-
-static void walk(Order *o) {
-    restart(o);
     for (int e = 0; e < o->p->n; e++)
         if (!o->missing[e] && is_admitted(o, e)) admit(o, e);
     for (; o->now < o->npinned; o->now++) {
@@ -198,14 +190,6 @@ static void walk(Order *o) {
 }
 
 /* ── what one walk learns for the next ─────────────────────────────────────────────────────────────────────────── */
-static bool takes_gradient(const Order *o, int e) {
-    for (int i = o->pred.at[e]; i < o->pred.at[e + 1]; i++) {
-        EventClass c = o->class[o->pred.event[i]];
-        if (c == REDUCE_GRADIENT || c == TAKE_GRADIENT) return true;
-    }
-    return false;
-}
-
 /* The last reduces have no gradients beside them, but updates that could have been made before can wait for that: as
  * many as it takes, the latest first. Little else is live at the end, so the gradients that they keep cost no memory.
  */
@@ -218,7 +202,12 @@ static bool cover_last_reduces(Order *o) {
     bool some = false;
     for (int i = o->nissued; i-- > 0 && computed < reduced;) {
         int e = o->issue[i];
-        if (policy_of(o, e)->latest != AT_END || o->place[e] > o->npinned || !takes_gradient(o, e)) continue;
+        bool takes_gradient = false;
+        for (int k = o->pred.at[e]; k < o->pred.at[e + 1]; k++) {
+            EventClass c = o->class[o->pred.event[k]];
+            takes_gradient |= c == REDUCE_GRADIENT || c == TAKE_GRADIENT;
+        }
+        if (policy_of(o, e)->latest != AT_END || o->place[e] > o->npinned || !takes_gradient) continue;
         o->at_end[e] = some = true;
         reduced -= o->t->alone[e];
     }
@@ -236,20 +225,6 @@ static void find_first_use(Order *o) {
     }
 }
 
-static Order *order_new(Arena *a, const Graph *g, const Device *d, const Plan *plan, const PlanProgram *p) {
-    Order *o = NEW(a, Order);
-    *o = (Order){.g = g, .plan = plan, .p = p, .a = a, .t = timeline_new(a, plan, p, d)};
-    int **ints[] = {&o->home, &o->pinned, &o->missing, &o->issue, &o->place};
-    bool **flags[] = {&o->issued, &o->first_use, &o->at_end, &o->limited};
-    Heap *heaps[] = {&o->ready, &o->waiting, &o->ending, &o->due};
-    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) *ints[i] = NEW_ARRAY(a, int, p->n + 1);
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) *flags[i] = NEW_ARRAY(a, bool, p->n + 1);
-    for (size_t i = 0; i < sizeof heaps / sizeof *heaps; i++) heaps[i]->at = NEW_ARRAY(a, Entry, p->n + 1);
-    o->class = NEW_ARRAY(a, EventClass, p->n + 1);
-    o->ended = NEW_ARRAY(a, double, p->n + 1);
-    return o;
-}
-
 /* Edges that the issue order has the other way round fall away: there may be such in `tight`. */
 static void renumber(Edges *l, const int *place) {
     int n = 0;
@@ -263,7 +238,16 @@ static void renumber(Edges *l, const int *place) {
 static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *plan, int program) {
     PlanProgram *p = &plan->programs[program];
     Arena *a = arena_new();
-    Order *o = order_new(a, g, d, plan, p);
+    Order *o = NEW(a, Order);
+    *o = (Order){.g = g, .plan = plan, .p = p, .a = a, .t = timeline_new(a, plan, p, d)};
+    int **ints[] = {&o->home, &o->pinned, &o->missing, &o->issue, &o->place};
+    bool **flags[] = {&o->issued, &o->first_use, &o->at_end, &o->limited};
+    Heap *heaps[] = {&o->ready, &o->waiting, &o->ending, &o->due};
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) *ints[i] = NEW_ARRAY(a, int, p->n + 1);
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) *flags[i] = NEW_ARRAY(a, bool, p->n + 1);
+    for (size_t i = 0; i < sizeof heaps / sizeof *heaps; i++) heaps[i]->at = NEW_ARRAY(a, Entry, p->n + 1);
+    o->class = NEW_ARRAY(a, EventClass, p->n + 1);
+    o->ended = NEW_ARRAY(a, double, p->n + 1);
     const Edges *data = &o->data, *all[] = {&o->data, &o->order, &o->sequence};
     find_conflicts(a, plan, program, &o->data);
     o->pred = links_of(o, &data, 1, true);

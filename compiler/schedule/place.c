@@ -16,17 +16,6 @@ typedef struct {
     int64_t base[N_ARENAS]; /* end of the persistent bytes */
 } Placer;
 
-/* ── persistent bytes ──────────────────────────────────────────────────────────────────────────────────────── */
-static void place_persistent(Placer *p) {
-    for (int i = 0; i < p->plan->nstorages; i++) {
-        Storage *s = &p->plan->storages[i];
-        if (s->program >= 0) continue;
-        int64_t *end = &p->base[s->arena];
-        s->offset = *end + p->redzone;
-        *end = s->offset + s->size;
-    }
-}
-
 /* ── items ─────────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     Item *items;
@@ -209,6 +198,11 @@ static void place_arena(Placer *p, ArenaKind arena) {
 
 void place(Plan *plan, const Schedule *s, int redzone) {
     Placer p = {plan, s, redzone, {0}};
-    place_persistent(&p);
+    for (int i = 0; i < plan->nstorages; i++) { /* the persistent ones */
+        Storage *x = &plan->storages[i];
+        if (x->program >= 0) continue;
+        x->offset = p.base[x->arena] + redzone;
+        p.base[x->arena] = x->offset + x->size;
+    }
     for (int arena = 0; arena < N_ARENAS; arena++) place_arena(&p, (ArenaKind)arena);
 }

@@ -102,25 +102,19 @@ static void find_usage(Derive *d, const Program *p) {
 }
 
 /* ── classes ───────────────────────────────────────────────────────────────────────────────────────────────── */
-static StorageClass copied_class(const Op *def, const Usage *u) {
-    if (def->phase == OPTIMIZER || def->phase == INIT || u->regathered) return C_TEMPORARY;
-    return def->unit ? C_UNSHARDED : C_ACTIVATIONS;
-}
-
 static StorageClass class_of(const Derive *d, const Value *root, const Op *def) {
     const Usage *u = &d->usage[root->id];
     if (root == def->workspace) return C_WORKSPACE;
     if (root->on_host) return C_HOST;
     if (def->stream == GATHER) return u->regathered ? C_TEMPORARY : C_UNSHARDED;
     if (op_is(def, T_COLLECTIVE)) return C_GRADIENTS;
-    if (op_is(def, T_COPY)) return copied_class(def, u);
+    if (op_is(def, T_COPY)) {
+        if (def->phase == OPTIMIZER || def->phase == INIT || u->regathered) return C_TEMPORARY;
+        return def->unit ? C_UNSHARDED : C_ACTIVATIONS;
+    }
     if (u->reduced || (op_is(def, T_ASSEMBLE) && def->phase == BACKWARD && def->unit)) return C_UNSHARDED_GRADS;
     if (def->phase == FORWARD && def->unit) return C_UNSHARDED; /* what a resharded unit keeps */
     return def->phase == FORWARD && u->in_backward ? C_ACTIVATIONS : C_TEMPORARY;
-}
-
-static const char *owner_of(const Op *def) {
-    return def->unit ? def->unit->name : def->module ? def->module->path : "";
 }
 
 /* ── results that take over a dead operand's bytes ─────────────────────────────────────────────────────────── */
@@ -128,12 +122,6 @@ static bool is_taken(const Derive *d, const Op *op, int storage) { /* by a resul
     for (int k = 0; k < op->nout; k++)
         if (plan_storage(d->plan, op->out[k]) == storage) return true;
     return false;
-}
-
-static bool used_once(const Derive *d, const Op *op, int storage) {
-    int uses = 0;
-    for (int k = 0; k < op->nin; k++) uses += op->in[k] && plan_storage(d->plan, op->in[k]) == storage;
-    return uses == 1 && !is_taken(d, op, storage);
 }
 
 /* A root's bytes may become result r's: dead after the event, and never seen by another stream (which this one would
@@ -148,7 +136,9 @@ static bool is_free(const Derive *d, const Op *op, const Value *root, const Valu
  * it walks the result will do. */
 static bool may_lend(const Derive *d, const Op *op, int k, const Value *r, int event) {
     const Value *v = op->in[k], *root = value_root(v);
-    if (!is_free(d, op, root, r, event) || !used_once(d, op, plan_storage(d->plan, v))) return false;
+    int storage = plan_storage(d->plan, v), uses = 0;
+    for (int i = 0; i < op->nin; i++) uses += op->in[i] && plan_storage(d->plan, op->in[i]) == storage;
+    if (!is_free(d, op, root, r, event) || uses != 1 || is_taken(d, op, storage)) return false;
     if (v->offset || !value_contiguous(v) || value_bytes(v) != value_bytes(root)) return false;
     if (dtype_size(v->dtype) != dtype_size(r->dtype) || value_bytes(v) != value_bytes(r)) return false;
     return op->body ? same_shape(v, r) : op_lends(op, k);
@@ -162,14 +152,13 @@ static int lent_storage(const Derive *d, const Op *op, int result, int event) {
     return -1;
 }
 
-static bool lies_alike(const Value *a, const Value *b) {
-    return same_shape(a, b) && a->offset == b->offset && dtype_size(a->dtype) == dtype_size(b->dtype) &&
-           !memcmp(a->stride, b->stride, sizeof a->stride[0] * (size_t)a->dims);
-}
-
-static bool lies_among(const Value *v, Value *const *list, int n) {
-    for (int k = 0; k < n; k++)
-        if (lies_alike(v, list[k])) return true;
+static bool lies_among(const Value *a, Value *const *list, int n) {
+    for (int k = 0; k < n; k++) {
+        const Value *b = list[k];
+        if (same_shape(a, b) && a->offset == b->offset && dtype_size(a->dtype) == dtype_size(b->dtype) &&
+            !memcmp(a->stride, b->stride, sizeof a->stride[0] * (size_t)a->dims))
+            return true;
+    }
     return false;
 }
 
@@ -205,7 +194,9 @@ static void make_storage(Derive *d, const Value *root, const Op *def, const char
     Storage t = {.id = d->storages.n,
                  .cls = class_of(d, root, def),
                  .name = name,
-                 .owner = owner_of(def),
+                 .owner = def->unit     ? def->unit->name
+                          : def->module ? def->module->path
+                                        : "",
                  .arena = root->on_host ? ARENA_HOST : ARENA_DEVICE,
                  .program = d->program,
                  .size = storage_size(value_bytes(root)),
@@ -308,13 +299,10 @@ static void fill_accesses(Derive *d, const Op *op, Event *e) {
     copy_accesses(d, n, &e->writes, &e->nwrites);
 }
 
-/* The optimizer's event, or the copy that takes what it made back to host memory. */
-static bool is_update(const Op *op) {
-    return op_is(op, T_OPTIMIZER) || (op_is(op, T_COPY) && op->origin && op_is(op->origin, T_OPTIMIZER));
-}
-
 static void fill_event(Derive *d, const Op *op, Event *e) {
     Cost cost = op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0};
+    /* The optimizer's event, or the copy that takes what it made back to host memory. */
+    bool update = op_is(op, T_OPTIMIZER) || (op_is(op, T_COPY) && op->origin && op_is(op->origin, T_OPTIMIZER));
     *e = (Event){.id = op->id,
                  .op = op_label(d->a, op),
                  .stream = op->stream,
@@ -323,7 +311,7 @@ static void fill_event(Derive *d, const Op *op, Event *e) {
                  .src = op->src,
                  .unit = op->unit ? op->unit->id : -1,
                  .comm = op_is(op, T_COLLECTIVE) ? (int)op->all_gather.comm : -1,
-                 .update = is_update(op),
+                 .update = update,
                  .flops = cost.flops,
                  .bytes = cost.bytes,
                  .least_us = cost.least_us,

@@ -32,11 +32,6 @@ struct StreamedUpdates {
 };
 
 /* ── which events these are ────────────────────────────────────────────────────────────────────────────────────── */
-static bool is_streamed_update(const Order *o, int e) {
-    const Op *op = event_of(o, e)->op_ir;
-    return op && op_is(op, T_OPTIMIZER) && stream_of(o, e) == UPDATE;
-}
-
 static bool is_feed(const Order *o, int e) { /* of an update: a fetch, or zeros for what it only writes */
     int s = written(o, e);
     return s >= 0 && o->plan->storages[s].program >= 0 && o->first[s] == e && phase_of(o, e) == OPTIMIZER &&
@@ -100,8 +95,10 @@ static int64_t *find_room(const Order *o) {
 
 void streamed_find(Order *o) {
     StreamedUpdates *s = o->streamed = NEW(o->a, StreamedUpdates);
-    for (int e = 0; e < o->p->n; e++)
-        if (is_streamed_update(o, e)) add_streamed(o, e);
+    for (int e = 0; e < o->p->n; e++) {
+        const Op *op = event_of(o, e)->op_ir;
+        if (op && op_is(op, T_OPTIMIZER) && stream_of(o, e) == UPDATE) add_streamed(o, e);
+    }
     o->nstreamed = s->l.n;
     if (!s->l.n) return;
     s->room = find_room(o);
@@ -160,26 +157,15 @@ bool streamed_learn(Order *o) {
     return s->l.n > 0;
 }
 
-/* The first pinned event after which the backward leaves so many bytes; the last one leaves all. */
-static int leaves(const Order *o, int64_t bytes) {
-    int lo = 0, hi = o->npinned - 1;
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        if (o->streamed->room[o->pinned[mid + 1]] < bytes)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
 /* Room for the next: what the backward has done with, or else that of earlier ones whose state is back. */
 static bool has_room(Order *o, int *after) {
     StreamedUpdates *s = o->streamed;
     int64_t held = 0;
     for (int j = s->over; j <= s->next; j++) held += s->l.at[j].bytes;
     for (*after = -1; held > s->least; held -= s->l.at[s->over++].bytes) {
-        int at = leaves(o, held - s->least);
+        int64_t bytes =
+            held - s->least; /* `at`: the first pinned event after which they are free; the last leaves all */
+        int at = FIRST(k, 0, o->npinned - 1, s->room[o->pinned[k + 1]] >= bytes);
         if (at < o->now) {
             *after = at < o->npinned ? o->pinned[at] : -1;
             return true;

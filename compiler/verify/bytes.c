@@ -127,20 +127,6 @@ static void check_write(Bytes *b, int e, const Access *x) {
     l->n -= end - first - 1;
 }
 
-/* Accesses are hulls, and results that lie in one another's gaps have hulls that overlap; none begins where another
- * does. */
-static void check_results(Bytes *b, int e) {
-    const Event *ev = &b->o->program->events[e];
-    for (int i = 0; i < ev->nwrites; i++)
-        for (int k = 0; k < i; k++) {
-            const Access *x = &ev->writes[i], *y = &ev->writes[k];
-            if (x->storage != y->storage || x->offset != y->offset || !x->size || !y->size) continue;
-            note(b->v, b->program, "race", e, -1, "%s writes two results from byte %lld of %s on", ev->id,
-                 (long long)x->offset, b->v->plan->storages[x->storage].name);
-            return;
-        }
-}
-
 void check_bytes(Verifier *v, int program, const Order *o, const Pieces *written) {
     Bytes b = {v, program, o, written, NEW_ARRAY(v->arena, Pieces, v->plan->nstorages + 1)};
     for (int e = 0; e < o->program->n; e++) {
@@ -149,6 +135,15 @@ void check_bytes(Verifier *v, int program, const Order *o, const Pieces *written
             if (ev->reads[i].size > 0 && access_inside(v, program, &ev->reads[i])) check_read(&b, e, &ev->reads[i]);
         for (int i = 0; i < ev->nwrites; i++)
             if (ev->writes[i].size > 0 && access_inside(v, program, &ev->writes[i])) check_write(&b, e, &ev->writes[i]);
-        check_results(&b, e);
+        /* Accesses are hulls, and results that lie in one another's gaps have hulls that overlap; none begins where
+         * another does. */
+        for (int i = 0, told = 0; i < ev->nwrites; i++)
+            for (int k = 0; k < i && !told; k++) {
+                const Access *x = &ev->writes[i], *y = &ev->writes[k];
+                if (x->storage != y->storage || x->offset != y->offset || !x->size || !y->size) continue;
+                note(v, program, "race", e, -1, "%s writes two results from byte %lld of %s on", ev->id,
+                     (long long)x->offset, v->plan->storages[x->storage].name);
+                told = 1;
+            }
     }
 }

@@ -53,32 +53,26 @@ static bool times(int64_t whole, int64_t part, int n) {
     return whole % n == 0 && whole / n == part;
 }
 
-static int check_collectives_of(Verifier *v, int program) {
-    const PlanProgram *p = &v->plan->programs[program];
-    int found = 0;
-    for (int e = 0; e < p->n; e++) {
-        const Event *ev = &p->events[e];
-        if (ev->comm < 0) continue;
-        found++;
-        const Comm *c = &v->plan->comms[ev->comm];
-        int64_t reads = bytes_of(ev->reads, ev->nreads), writes = bytes_of(ev->writes, ev->nwrites);
-        if (c->n > 0 && reads != writes && !times(writes, reads, c->n) && !times(reads, writes, c->n))
-            note(v, program, "mesh", e, -1,
-                 "%s reads %lld bytes and writes %lld: neither a gather nor a scatter over the %d ranks of group %s, "
-                 "nor a sum",
-                 ev->id, (long long)reads, (long long)writes, c->n, c->name);
-    }
-    return found;
-}
-
 void check_mesh(Verifier *v) {
     int collectives = 0;
     v->noted = 0;
     check_groups(v);
     check_units(v);
     for (int g = 0; g < v->plan->nprograms; g++) {
+        const PlanProgram *p = &v->plan->programs[g];
         v->noted = 0;
-        collectives += check_collectives_of(v, g);
+        for (int e = 0; e < p->n; e++) {
+            const Event *ev = &p->events[e];
+            if (ev->comm < 0) continue;
+            collectives++;
+            const Comm *c = &v->plan->comms[ev->comm];
+            int64_t reads = bytes_of(ev->reads, ev->nreads), writes = bytes_of(ev->writes, ev->nwrites);
+            if (c->n > 0 && reads != writes && !times(writes, reads, c->n) && !times(reads, writes, c->n))
+                note(v, g, "mesh", e, -1,
+                     "%s reads %lld bytes and writes %lld: neither a gather nor a scatter over the %d ranks of group "
+                     "%s, nor a sum",
+                     ev->id, (long long)reads, (long long)writes, c->n, c->name);
+        }
     }
     v->noted = 0;
     if (v->plan->world > 1 && !collectives)

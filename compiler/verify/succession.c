@@ -9,16 +9,13 @@ static int program_index(const Plan *p, const char *name) {
     return -1;
 }
 
-static bool applies(const Plan *p, const Succession *s) {
-    bool accumulating = program_index(p, "micro_first") >= 0;
-    return s->accumulating < 0 || s->accumulating == (int)accumulating;
-}
-
 static unsigned predecessors(const Plan *p, int program) {
     unsigned mask = 0;
     for (int i = 0; i < nsuccessions; i++) {
-        if (!applies(p, &successions[i]) || strcmp(successions[i].to, p->programs[program].name)) continue;
-        int from = program_index(p, successions[i].from);
+        const Succession *s = &successions[i];
+        bool applies = s->accumulating < 0 || s->accumulating == (program_index(p, "micro_first") >= 0);
+        if (!applies || strcmp(s->to, p->programs[program].name)) continue;
+        int from = program_index(p, s->from);
         if (from >= 0) mask |= 1u << from;
     }
     return mask;
@@ -30,16 +27,6 @@ static bool starts_process(const Plan *p, int program) {
     return false;
 }
 
-static unsigned reachable(const Plan *p) {
-    unsigned mask = 0, old;
-    do {
-        old = mask;
-        for (int i = 0; i < p->nprograms; i++)
-            if (starts_process(p, i) || (predecessors(p, i) & mask)) mask |= 1u << i;
-    } while (mask != old);
-    return mask;
-}
-
 /* Every program has a name of its own, stands in the table and can be reached. */
 void check_successions(Verifier *v) {
     const Plan *p = v->plan;
@@ -47,7 +34,12 @@ void check_successions(Verifier *v) {
         note(v, -1, "succession", -1, -1, "%d programs, the table of successions knows fewer", p->nprograms);
         return;
     }
-    unsigned reach = reachable(p);
+    unsigned reach = 0, old;
+    do {
+        old = reach;
+        for (int i = 0; i < p->nprograms; i++)
+            if (starts_process(p, i) || (predecessors(p, i) & reach)) reach |= 1u << i;
+    } while (reach != old);
     for (int i = 0; i < p->nprograms; i++) {
         v->noted = 0;
         if (program_index(p, p->programs[i].name) != i)

@@ -84,16 +84,6 @@ static void check_collectives(Verifier *v, int program, const Order *o) {
 }
 
 /* ── every trainable parameter is updated exactly once ────────────────────────────────────────────────────── */
-static int updating_program(const Plan *p) {
-    int micro = -1, last = -1, first = -1;
-    for (int i = 0; i < p->nprograms; i++) {
-        if (!strcmp(p->programs[i].name, "micro")) micro = i;
-        if (!strcmp(p->programs[i].name, "micro_first")) first = i;
-        if (!strcmp(p->programs[i].name, "micro_last")) last = i;
-    }
-    return first >= 0 || last >= 0 ? last : micro;
-}
-
 typedef struct {
     int64_t lo, hi;
     int event;
@@ -142,7 +132,14 @@ static void take_update(Verifier *v, int program, int e, int updating, int unit,
 
 static void check_updates(Verifier *v) {
     const Plan *p = v->plan;
-    int updating = updating_program(p);
+    int micro = -1, micro_last = -1;
+    bool several = false;
+    for (int i = 0; i < p->nprograms; i++) {
+        if (!strcmp(p->programs[i].name, "micro")) micro = i;
+        if (!strcmp(p->programs[i].name, "micro_last")) micro_last = i;
+        several |= !strcmp(p->programs[i].name, "micro_first");
+    }
+    int updating = several || micro_last >= 0 ? micro_last : micro;
     int *unit_of = NEW_ARRAY(v->arena, int, p->nstorages + 1);
     Updates *done = NEW_ARRAY(v->arena, Updates, p->nunits + 1);
     for (int u = 0; u < p->nunits; u++) {
