@@ -48,8 +48,8 @@ static void run(Timeline *t, const PlanProgram *p) {
     }
 }
 
-/* Exposed is communication that compute has to wait for: while it idles for one of those streams, and after its last
- * event. */
+/* Communication is exposed while compute idles because it waits for it, and while it goes on after compute has ended.
+ */
 static void take_times(const Timeline *t, PlanProgram *p) {
     double total = 0, free[N_STREAMS] = {0};
     p->exposed_us = 0;

@@ -5,10 +5,6 @@
 
 #include <math.h>
 
-static bool copies(Stream s) {
-    return s == FETCH || s == OFFLOAD;
-}
-
 Timeline *timeline_new(Arena *a, const Plan *plan, const PlanProgram *p, const Device *d) {
     Timeline *t = NEW(a, Timeline);
     bool deterministic = !plan->graph || plan->graph->deterministic;
@@ -73,7 +69,7 @@ double timeline_run(Timeline *t, int event, double ready) {
     Stream s = t->p->events[event].stream;
     double start = t->start[event] = picoseconds(fmax(ready, t->free[s]));
     t->free[s] = t->end[event] = start + picoseconds(end_of(t, event, start) - start);
-    if (s != COMPUTE && (copies(s) || t->share[event] > 0))
+    if (s == FETCH || s == OFFLOAD || (s != COMPUTE && t->share[event] > 0))
         t->ran[s].span[t->ran[s].n++] = (Span){start, t->end[event], t->share[event]};
     return t->end[event];
 }

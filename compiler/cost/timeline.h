@@ -30,12 +30,10 @@ typedef struct {
  */
 Timeline *timeline_new(Arena *a, const Plan *plan, const PlanProgram *p, const Device *d);
 void timeline_restart(Timeline *t); /* all streams are free again */
-/* The event runs as soon as its stream is free, but not before `ready`. Returns its end. It takes note of what was
- * issued before it: an estimate while events are being put in order; simulate has what is issued later too. */
+/* The event runs as soon as its stream is free, but not before `ready`. Returns its end. Only what was issued before it
+ * slows it: an estimate for order, which cannot know more yet. */
 double timeline_run(Timeline *t, int event, double ready);
-/* Rounds a time in us. A prediction knows no more digits, and 17 of them take longer to write than all else of an
- * event.
- */
+/* Rounds a time in us. A prediction is not that exact, and 17 digits take longer to write than the rest of an event. */
 double picoseconds(double us);
 
 /* ── simulate.c ──────────────────────────────────────────────────────────────────────────────────────────────── */

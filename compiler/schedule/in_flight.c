@@ -1,5 +1,5 @@
-/* in_flight: how much memory movable events may hold. What is counted (units, buffers, bytes) and the limit stand in
- * the table of policies; here they become order edges: what leaves the window ends before the next one may begin.
+/* in_flight: how much memory movable events may hold. The table of policies says what is counted (units, buffers,
+ * bytes) and the limit. Here limits become order edges: what leaves the window ends before the next one may begin.
  * Relies on: order.h. Relied on by: order.c. Every edge goes forward in the graph's order, so an issue order exists. */
 #include "../ir/policy.h"
 #include "order.h"
@@ -165,9 +165,8 @@ static bool buffer_of(const Order *o, int e, Buffer *b) {
     return fetch || (o->last[s] == e && o->first[s] != e);
 }
 
-/* A kernel waits for a reduce that has left the window only where place finds no room otherwise; or where updates are
- * streamed, which need the room. Nothing for the backward comes back in the forward: it would hold what offload has
- * freed. */
+/* For reduces the edges are tight ones, unless updates are streamed: those need the room. Nothing that the backward
+ * reads is fetched in the forward: it would take the memory that the offload has freed. */
 static void limit_buffers(Order *o, Stream stream) {
     Releases over = {0};
     Buffers all = {0};

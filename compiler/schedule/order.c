@@ -1,8 +1,8 @@
-/* order: the issue order of each program, by a list scheduler. Forward, recompute and backward keep the graph's order;
- * a walk over these pinned events issues the movable ones between them, each as soon as what it depends on has been
- * issued, what its class may have in flight leaves room (in_flight.c), and its policy says so (policy.c); the timeline
- * says meanwhile when events end. What place may count on become order edges; only those that it does count on become
- * waits. Relies on: storages, schedule.h, cost/timeline.h. Relied on by: pipeline.c. */
+/* order: the issue order of each program, by a list scheduler. Forward, recompute and backward keep the graph's order.
+ * A walk over these pinned events issues the movable ones between them. An event is issued once all that it depends on
+ * has been issued, the limit of its class leaves room (in_flight.c), and its policy allows it (policy.c). A timeline
+ * says when events end. Edges that place may rely on are order edges; they become waits only where it does. Relies on:
+ * storages, schedule.h, cost/timeline.h. Relied on by: pipeline.c. */
 #include "order.h"
 
 #include <math.h>
@@ -81,8 +81,8 @@ static bool over(const Order *o) {
     return o->now > o->npinned;
 }
 
-/* An event of which all needs have been issued is ready, or waits for what its policy says. What takes something that
- * comes back from host memory, or is made there, waits for the end of the backward. */
+/* An event is ready once all its needs have been issued, unless its policy makes it wait. An event that takes something
+ * from host memory waits for the end of the backward. */
 static void admit(Order *o, int e) {
     const Policy *policy = policy_of(o, e);
     double time = 0;
@@ -115,7 +115,7 @@ static bool is_admitted(const Order *o, int e) { /* once nothing is missing; oth
     return o->class[e] != PINNED && !o->first_use[e] && policy_of(o, e)->earliest != JUST_IN_TIME;
 }
 
-/* Issues an event, and before it what of its needs is still missing. It does not start before `ready`. */
+/* Issues those needs of an event that are still missing, then the event. It does not start before `ready`. */
 static void issue(Order *o, int e, double ready) {
     if (o->issued[e]) return;
     o->issued[e] = true;

@@ -84,7 +84,7 @@ typedef struct {
     Timeline *t;
     Edges data;
     Edges order;             /* what place may count on besides */
-    Edges tight;             /* and more, where it finds no room otherwise: some of the waits would cost time */
+    Edges tight;             /* further ones, for where that saves room: their waits may cost time */
     int norder, ntight;      /* how many of them there are before any walk */
     Edges sequence;          /* of the issue order alone */
     Links pred, succ;        /* by data */

@@ -1,7 +1,7 @@
-/* place: storages to offsets. Persistent states lie at the bottom of their arena, at the same offsets in every program;
- * each program's storages are packed above them. Two share bytes only where every access of the one happens before
- * every access of the other; place adds no edge. Relies on: order (storages, clocks), pack. Relied on by: pipeline.c;
- * wait turns what was shared into waits. */
+/* place: offsets of storages. Persistent states lie at the bottom of their arena, at the same offsets in every program;
+ * each program's storages are packed above them. Two storages share bytes only where every access to one happens before
+ * every access to the other. Relies on: order (storages, clocks), pack. Relied on by: pipeline.c; sync, which makes
+ * waits of what place relied on. */
 #include "pack.h"
 
 #include <limits.h>
@@ -81,8 +81,8 @@ static int **find_begins(const Placer *p, const Sequence *q, Arena *a, int progr
     return begins;
 }
 
-/* How far into the text something may begin that is not ordered after x: each stream may touch such things until it has
- * seen x finished. */
+/* How far into the issue order something may begin that is not ordered after x: each stream may touch such things until
+ * it has seen x finished. */
 static void fill_reach(const Placer *p, const Sequence *q, Arena *a, int program, const Items *l, const int *item) {
     int **begins = find_begins(p, q, a, program, l, item);
     for (int i = 0; i < l->n; i++) {
@@ -97,8 +97,8 @@ static void fill_reach(const Placer *p, const Sequence *q, Arena *a, int program
 
 /* ── the bound ─────────────────────────────────────────────────────────────────────────────────────────────── */
 /* Any order of events that happens-before allows has items that are alive together, which can never share bytes: the
- * most in any such order bounds the arena from below. Two are looked at: the text, and the text with reduces and
- * offloads as late as they may end. */
+ * most in any such order bounds the arena from below. Two are looked at: the issue order, and the issue order with
+ * reduces and offloads as late as they may end. */
 static int latest_issue(const Sequence *q, int e, int stream) { /* first event that relies on e's end; n: none */
     int at = q->n;
     for (int s = 0; s < N_STREAMS; s++) {

@@ -9,14 +9,13 @@
  * In flight. Gathers: the unit in use and as many as its policy's `prefetch` says (FSDP2's meaning of the word); what
  * they gather from is fetched a unit earlier, so that the copy has ended when the gather may begin: whoever raises the
  * limit of gathers raises that of FETCH_TO_GATHER as much (one row for both phases). The pass that shards asks the
- * policy's prefetch alone (lower/shard/gather.c). Gradients: one is
- * reduced while the next is made. Tiny buffers count like others: without them arenas of models of real size grow
- * by 1.7 to 5 % for steps that are 0.3 % shorter on average. Activations: one is copied while another is read or
- * written, up to twice the bytes of the largest. Measured with bench/compare_plans.py, as is what follows.
+ * policy's prefetch alone (lower/shard/gather.c). Gradients: one is reduced while the next is made; the edges are tight
+ * ones (order.h). Tiny buffers count like others. Activations: one is copied while another is read or written, up to
+ * twice the bytes of the largest.
  *
- * Margin. Collectives and copies take longer than predicted when they share links with others. What may rely on their
- * end, kernels and memory, takes half of the time as a reserve: with a quarter steps are up to 1.7 % longer, since
- * kernels queue behind a reduce that is late; with as much again arenas are up to 4.7 % larger. */
+ * Margin. Collectives and copies take longer than predicted when they share links with others. Kernels and memory that
+ * rely on their end add half of the time as a reserve. With a quarter steps are up to 1.7 % longer, since kernels queue
+ * behind a reduce that is late; with as much again arenas are up to 4.7 % larger (bench/compare_plans.py). */
 const Policy policies[N_EVENT_CLASSES] = {
     /* class               goes, in flight,   issued at the earliest, at the latest, surely ended after */
     [PINNED] = {0, NO_LIMIT, 0, AT_ONCE, ITS_TURN, 0},

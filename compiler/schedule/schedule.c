@@ -1,6 +1,6 @@
 /* schedule: conflicts between events, and happens-before as vector clocks over the streams (Fidge 1988, Mattern 1989).
  * Relies on: schedule.h; events with their accesses.
- * Relied on by: order (which sorts by conflicts), place and wait (which ask for clocks). */
+ * Relied on by: order, which sorts by conflicts; place and sync, which ask for clocks. */
 #include "schedule.h"
 
 /* ── conflicts ─────────────────────────────────────────────────────────────────────────────────────────────── */

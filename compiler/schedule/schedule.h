@@ -11,7 +11,7 @@
 typedef int Clock[N_STREAMS];
 
 typedef struct {
-    int from, to; /* events, from before to in the text */
+    int from, to; /* events, from before to in issue order */
 } Edge;
 typedef VEC(Edge) Edges;
 

@@ -1,7 +1,7 @@
-/* streamed: updates whose state passes through the device: fetches, the update, copies back. A streamed update's
- * fetches are issued just in time: as late as still hides them before its gradient comes, when the fetch stream is
- * free, and when there is room: in memory that the backward has done with, or else for a few updates' state at a time.
- * What they rely on become order edges. Relies on: order.h. Relied on by: order.c. */
+/* streamed: updates whose state passes through the device: fetches, the update, copies back. The fetches are issued
+ * just in time: as late as still hides them before the gradient comes, once the fetch stream is free and there is room.
+ * Room is memory that the backward no longer needs, or space for the state of a few updates at a time. What the fetches
+ * rely on becomes an order edge. Relies on: order.h. Relied on by: order.c. */
 #include "order.h"
 
 #include <math.h>
@@ -9,8 +9,8 @@
 /* The state of so many updates of the usual size may be on its way at any time; more where the backward has left room.
  * With three arenas are up to 1.4 % larger, and no step is shorter (bench/compare_plans.py). */
 static const int ROOM = 2;
-/* Of the time that fetches take by the profile. Without any waiting for the latest moment arenas of small models are 4
- * % larger, and GPT-2 1558M's step 1.8 % longer, since fetches of parameters stand behind those for updates. */
+/* Of the time that fetches take by the profile. Where fetches do not wait for the latest moment, arenas of small models
+ * are 4 % larger, and GPT-2 1558M's step is 1.8 % longer: fetches of parameters queue behind those for updates. */
 static const double MARGIN = 1.25;
 static const double NEVER = 1e18;
 
@@ -139,8 +139,8 @@ static double gradient_here(const Order *o, const Streamed *u) {
     return here;
 }
 
-/* The first walk has them at the end; it tells when their gradients come. Where those all come after the backward
- * (clipping), nothing goes back beside the fetches. */
+/* The first walk issues streamed updates at the end; it shows when their gradients come. Where all of them come after
+ * the backward (clipping), no copy back runs beside the fetches. */
 bool streamed_learn(Order *o) {
     StreamedUpdates *s = o->streamed;
     double next = NEVER;
@@ -176,7 +176,7 @@ static bool has_room(Order *o, int *after) {
     return true;
 }
 
-/* Nothing for an update comes up in the forward, where it would delay the parameters that the forward waits for. */
+/* No update's state is fetched in the forward: that would delay the parameters that the forward waits for. */
 int streamed_next(Order *o, double *ready) {
     StreamedUpdates *s = o->streamed;
     const int *pinned = o->now < o->npinned ? &o->pinned[o->now] : NULL;

@@ -1,5 +1,5 @@
 /* Promise P4: proves a plan sound from the plan alone. This file holds the driver and the simple rules.
- * Relies on: plan.h and the parts beside it; shares no code with order, place and wait.
+ * Relies on: plan.h and the parts beside it; shares no code with order, place and sync.
  * Relied on by: pipeline.c (every build), `shardc verify`, the tests. */
 #include "internal.h"
 
@@ -58,14 +58,6 @@ static void check_access(Verifier *v, int program, int e, const Access *x) {
     else if (s->program >= 0 && (e < s->first || e > s->last))
         note(v, program, "bounds", e, -1, "%s touches %s %s its declared life", ev->id, s->name,
              e < s->first ? "before" : "after");
-}
-
-static void check_accesses(Verifier *v, int program) {
-    const PlanProgram *p = &v->plan->programs[program];
-    for (int e = 0; e < p->n; e++) {
-        for (int i = 0; i < p->events[e].nreads; i++) check_access(v, program, e, &p->events[e].reads[i]);
-        for (int i = 0; i < p->events[e].nwrites; i++) check_access(v, program, e, &p->events[e].writes[i]);
-    }
 }
 
 /* ── one order of all collectives. Issue order is the same on every rank, since all run one plan ──────────── */
@@ -180,7 +172,11 @@ Findings *verify(Arena *a, const Plan *p) {
     const Pieces *written = persistent_writes(&v);
     for (int g = 0; g < p->nprograms; g++) {
         v.noted = 0;
-        check_accesses(&v, g);
+        for (int e = 0; e < p->programs[g].n; e++) {
+            const Event *ev = &p->programs[g].events[e];
+            for (int i = 0; i < ev->nreads; i++) check_access(&v, g, e, &ev->reads[i]);
+            for (int i = 0; i < ev->nwrites; i++) check_access(&v, g, e, &ev->writes[i]);
+        }
         Order o = happens_before(&v, g);
         check_collectives(&v, g, &o);
         check_bytes(&v, g, &o, written);
