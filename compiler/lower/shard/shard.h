@@ -18,8 +18,9 @@ typedef struct {       /* of one unit in one program */
     Value *piece[2];   /* what reshard_after_forward = n keeps of them after the forward */
     int last_use;      /* position of the last op that reads a parameter */
     int last_forward;  /* likewise, in the forward; -1: none does */
-    int turn, nth;     /* gather.c: when it was used last, and how often it was gathered again for the backward */
-    Phase phase;
+    int turn;          /* gather.c: the turn of its last use, ... */
+    Phase phase;       /* ... the phase of that, ... */
+    int regathers;     /* ... and how often it was gathered once more within the backward */
     int first_grad, last_grad;
     Value *flat_grad;              /* what the backward writes (of a sparse table: would); NULL: no gradients here */
     Value *shard_grad, *kept_grad; /* reduced; as the optimizer finds it, which may be in host memory */
@@ -29,9 +30,9 @@ typedef struct { /* one program in the making */
     Graph *g;
     Program *p;
     Role role;
-    bool keeping; /* a microbatch: units may stay gathered for the next one */
-    int turn;     /* gather.c: units taking turns */
-    const Unit *turn_of;
+    bool keeping;        /* a microbatch: units may stay gathered for the next one */
+    int turn;            /* gather.c: counts runs of uses of one unit, ... */
+    const Unit *turn_of; /* ... which is the last unit used */
     Edit *edit;
     Use *uses; /* by Unit.id */
     Groups *groups;
