@@ -3,6 +3,7 @@
 #include "../../ir/policy.h"
 #include "shard.h"
 
+/* What lies between two gradients in the flat buffer is zero: it is reduced with them. */
 static void zero_gaps(Ctx *c, Unit *u, Use *use) {
     Op *op = NULL;
     int made = 0;
@@ -46,55 +47,47 @@ void place_gradients(Ctx *c, Value **grads) {
     }
 }
 
-static void assemble(Ctx *c, Unit *u, Use *use, Value **grads) {
-    Op *op = UNIT_OP(c->g, assemble, u, arena_printf(c->g->arena, "flat%d", u->id), BACKWARD, COMPUTE);
-    for (int i = 0; i < u->params.n && op->nin < MAX_IN; i++)
-        if (grads[u->params.at[i]->id]) op->assemble.x[op->nin++] = grads[u->params.at[i]->id];
-    use->flat_grad->def = op;
-    op->out[op->nout++] = use->flat_grad;
+/* A value that `op` makes after the unit's last gradient. */
+static Value *after_gradients(Ctx *c, const Use *use, Op *op, Dtype d, int64_t n) {
     edit_after(c->edit, use->last_grad, op);
+    return add_out(c->g, op, d, n);
 }
 
-static void all_reduce(Ctx *c, Unit *u, Use *use, Value *v) {
-    Op *op = collective(c->g, OP_all_reduce, u, arena_printf(c->g->arena, "a%d", u->id), BACKWARD, REDUCE,
-                        u->comm_replicate, v);
-    edit_after(c->edit, use->last_grad, op);
+static void all_reduce(Ctx *c, Unit *u, const Use *use, Value *v) {
+    const char *id = arena_printf(c->g->arena, "a%d", u->id);
+    edit_after(c->edit, use->last_grad, collective(c->g, OP_all_reduce, u, id, BACKWARD, REDUCE, u->comm_replicate, v));
 }
 
-static bool deferred(const Ctx *c, const Unit *u) { /* the sum over replicas, to the last microbatch */
+/* The sum over replicas waits for the last microbatch. */
+static bool defers(const Ctx *c, const Unit *u) {
     return c->role != ALONE && u->policy->defer_all_reduce && !u->sparse;
 }
 
-/* The sum of what every rank has of this one's slice, in a wider dtype than it came in: pieces change places, and are
- * added up in the order of the ranks. */
-static Value *sum_pieces(Ctx *c, Unit *u, const Use *use, Value *whole) {
-    Op *x = collective(c->g, OP_all_to_all, u, arena_printf(c->g->arena, "x%d", u->id), BACKWARD, REDUCE, u->comm_shard,
-                       whole);
-    int64_t n = u->numel / u->shards, shape[] = {u->shards, n}, stride[] = {n, 1};
-    Value *pieces = new_view(c->g, add_out(c->g, x, whole->dtype, u->numel), 2, shape, stride, 0);
-    Op *sum = UNIT_OP(c->g, sum, u, arena_printf(c->g->arena, "r%d", u->id), BACKWARD, COMPUTE, .x = pieces,
-                      .over = 1 << 0, .dtype = u->reduce + 1);
-    edit_after(c->edit, use->last_grad, x);
-    edit_after(c->edit, use->last_grad, sum);
-    return add_out(c->g, sum, u->reduce, n);
-}
-
+/* From the rank's own gradients `whole` to the rank's slice of their sum over all ranks. */
 static void reduce(Ctx *c, Unit *u, Use *use, Value *whole) {
+    Graph *g = c->g;
+    int64_t n = u->numel / u->shards;
+    const char *id = arena_printf(g->arena, "r%d", u->id);
     use->shard_grad = u->sparse ? exchange_rows(c, u, use) : whole;
     if (u->sparse) return;
     if (u->shards > 1 && whole->dtype != u->reduce) {
-        use->shard_grad = sum_pieces(c, u, use, whole);
+        /* Summed in a wider dtype than was made: each rank gets all ranks' pieces, and adds them in the order of ranks.
+         */
+        const char *exchange = arena_printf(g->arena, "x%d", u->id);
+        Op *x = collective(g, OP_all_to_all, u, exchange, BACKWARD, REDUCE, u->comm_shard, whole);
+        int64_t shape[] = {u->shards, n}, stride[] = {n, 1};
+        Value *pieces = new_view(g, after_gradients(c, use, x, whole->dtype, u->numel), 2, shape, stride, 0);
+        Op *sum = UNIT_OP(g, sum, u, id, BACKWARD, COMPUTE, .x = pieces, .over = 1 << 0, .dtype = u->reduce + 1);
+        use->shard_grad = after_gradients(c, use, sum, u->reduce, n);
     } else if (u->shards > 1) {
-        Op *op = collective(c->g, OP_reduce_scatter, u, arena_printf(c->g->arena, "r%d", u->id), BACKWARD, REDUCE,
-                            u->comm_shard, whole);
-        use->shard_grad = add_out(c->g, op, u->reduce, u->numel / u->shards);
-        edit_after(c->edit, use->last_grad, op);
+        Op *op = collective(g, OP_reduce_scatter, u, id, BACKWARD, REDUCE, u->comm_shard, whole);
+        use->shard_grad = after_gradients(c, use, op, u->reduce, n);
     }
-    if (u->replicas > 1 && !deferred(c, u)) all_reduce(c, u, use, use->shard_grad);
+    if (u->replicas > 1 && !defers(c, u)) all_reduce(c, u, use, use->shard_grad);
 }
 
-/* What was summed is each rank's gradient / world (GRAD_SEED): a divide factor of the unit's own takes the world's
- * place. Microbatches are averaged in any case. */
+/* What was summed is each rank's gradient / world (GRAD_SEED). A unit's own divide factor takes the world's place.
+ * Microbatches are averaged in any case. */
 static void divide(Ctx *c, Unit *u, Use *use) {
     double factor = u->policy->gradient_divide_factor;
     if (factor == 0 || factor == c->g->world) return;
@@ -107,52 +100,49 @@ static void divide(Ctx *c, Unit *u, Use *use) {
 
 /* ── until the optimizer runs ─────────────────────────────────────────────────────────────────────────────────────────
  */
-static void accumulate(Ctx *c, Unit *u, Use *use, Value *v, State *sum) {
+static void accumulate(Ctx *c, Unit *u, const Use *use, Value *v, State *sum) {
     Op *op = store_op(c->g, v, sum->value, arena_printf(c->g->arena, "acc%d", u->id), BACKWARD, c->role != FIRST, 0, u);
     edit_after(c->edit, use->last_grad, op);
 }
 
-static Value *host_copy(Ctx *c, Unit *u, Use *use) {
-    const char *id = arena_printf(c->g->arena, "o_grad%d", u->id);
-    Op *op = UNIT_OP(c->g, offload, u, id, BACKWARD, OFFLOAD, .x = use->shard_grad);
-    Value *v = add_out(c->g, op, use->shard_grad->dtype, value_numel(use->shard_grad));
-    v->on_host = true;
-    edit_after(c->edit, use->last_grad, op);
-    return v;
-}
-
-/* The reduced gradient of the whole step: where offload.grads says so it waits in host memory. */
+/* The reduced gradient of the whole step. With offload.grads it waits in host memory. */
 static void finish(Ctx *c, Unit *u, Use *use, Value *whole) {
     reduce(c, u, use, whole);
     divide(c, u, use);
-    use->kept_grad = u->policy->offload_grads ? host_copy(c, u, use) : use->shard_grad;
-}
-
-/* Summed as they were made, and reduced once. */
-static void sum_whole(Ctx *c, Unit *u, Use *use) {
-    accumulate(c, u, use, use->flat_grad, u->whole_grad);
-    if (c->role == LAST) finish(c, u, use, u->whole_grad->value);
-}
-
-/* Reduced in every microbatch, and then summed. */
-static void sum_reduced(Ctx *c, Unit *u, Use *use) {
-    reduce(c, u, use, use->flat_grad);
-    divide(c, u, use);
-    accumulate(c, u, use, use->shard_grad, u->grad);
-    use->kept_grad = use->shard_grad = u->grad->value;
-    if (c->role == LAST && deferred(c, u) && u->replicas > 1) all_reduce(c, u, use, u->grad->value);
+    Value *grad = use->kept_grad = use->shard_grad;
+    if (!u->policy->offload_grads) return;
+    const char *id = arena_printf(c->g->arena, "o_grad%d", u->id);
+    Op *op = UNIT_OP(c->g, offload, u, id, BACKWARD, OFFLOAD, .x = grad);
+    use->kept_grad = after_gradients(c, use, op, grad->dtype, value_numel(grad));
+    use->kept_grad->on_host = true;
 }
 
 void reduce_gradients(Ctx *c, Value **grads) {
-    for (int i = 0; i < c->g->units.n; i++) {
-        Unit *u = c->g->units.at[i];
+    Graph *g = c->g;
+    for (int i = 0; i < g->units.n; i++) {
+        Unit *u = g->units.at[i];
         Use *use = &c->uses[i];
         if (!use->flat_grad) continue;
-        if (!u->sparse) zero_gaps(c, u, use);
-        if (!u->sparse) assemble(c, u, use, grads);
-        if (c->role == ALONE)
+        if (!u->sparse) {
+            zero_gaps(c, u, use);
+            Op *op = UNIT_OP(g, assemble, u, arena_printf(g->arena, "flat%d", u->id), BACKWARD, COMPUTE);
+            for (int k = 0; k < u->params.n && op->nin < MAX_IN; k++)
+                if (grads[u->params.at[k]->id]) op->assemble.x[op->nin++] = grads[u->params.at[k]->id];
+            use->flat_grad->def = op;
+            op->out[op->nout++] = use->flat_grad;
+            edit_after(c->edit, use->last_grad, op);
+        }
+        if (c->role == ALONE) {
             finish(c, u, use, use->flat_grad);
-        else
-            (u->whole_grad ? sum_whole : sum_reduced)(c, u, use);
+        } else if (u->whole_grad) { /* summed over microbatches, and reduced once */
+            accumulate(c, u, use, use->flat_grad, u->whole_grad);
+            if (c->role == LAST) finish(c, u, use, u->whole_grad->value);
+        } else { /* reduced in every microbatch, and then summed */
+            reduce(c, u, use, use->flat_grad);
+            divide(c, u, use);
+            accumulate(c, u, use, use->shard_grad, u->grad);
+            use->kept_grad = use->shard_grad = u->grad->value;
+            if (c->role == LAST && defers(c, u) && u->replicas > 1) all_reduce(c, u, use, u->grad->value);
+        }
     }
 }

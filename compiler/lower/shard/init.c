@@ -3,25 +3,20 @@
  * Relied on by: shard.c. */
 #include "shard.h"
 
-static void append(Graph *g, Program *p, Op *op) {
-    push(&p->ops, g->arena, op);
-}
-
 static void zero_state(Graph *g, Program *p, State *s) {
     if (!s) return;
     const char *id = arena_printf(g->arena, "zero%d", s->id);
-    append(g, p, UNIT_OP(g, zero, s->unit, id, INIT, COMPUTE, .state = s->value));
+    push(&p->ops, g->arena, UNIT_OP(g, zero, s->unit, id, INIT, COMPUTE, .state = s->value));
 }
 
-static void init_param(Graph *g, Program *p, const Param *param, Value *shard, int64_t flat_offset,
-                       int64_t shard_numel) {
-    Op *op =
-        UNIT_OP(g, init_param, param->unit, arena_printf(g->arena, "i%d", param->id), INIT, COMPUTE, .state = shard,
-                .kind = param->init, .key = (int64_t)param->key, .offset = flat_offset, .numel = param_numel(param),
-                .slice = shard_numel, .slices = param->unit->shards, .a = param->init_a, .b = param->init_b);
+static void init_param(Graph *g, Program *p, const Param *param, const State *s, int64_t offset, int64_t slice) {
+    const char *id = arena_printf(g->arena, "i%d", param->id);
+    Op *op = UNIT_OP(g, init_param, param->unit, id, INIT, COMPUTE, .state = s->value, .kind = param->init,
+                     .key = (int64_t)param->key, .offset = offset, .numel = param_numel(param), .slice = slice,
+                     .slices = param->unit->shards, .a = param->init_a, .b = param->init_b);
     op->module = param->owner;
     op->src = param->src;
-    append(g, p, op);
+    push(&p->ops, g->arena, op);
 }
 
 void init_program(Graph *g) {
@@ -38,14 +33,14 @@ void init_program(Graph *g) {
         zero_state(g, p, u->m);
         zero_state(g, p, u->v);
         for (int k = 0; k < u->params.n; k++) {
-            bool t = trainable(u->params.at[k]);
-            State *s = t ? u->master : u->frozen;
-            init_param(g, p, u->params.at[k], s->value, u->params.at[k]->flat_offset, s->numel);
+            const Param *param = u->params.at[k];
+            const State *s = trainable(param) ? u->master : u->frozen;
+            init_param(g, p, param, s, param->flat_offset, s->numel);
         }
     }
     for (int i = 0; i < g->states.n; i++) {
         State *s = g->states.at[i];
-        if (s->cls == S_BUFFER) init_param(g, p, s->param, s->value, 0, -1);
+        if (s->cls == S_BUFFER) init_param(g, p, s->param, s, 0, -1);
     }
     push(&g->programs, g->arena, p);
 }
@@ -58,9 +53,9 @@ void start_program(Graph *g) {
         Unit *u = g->units.at[i];
         const char *trained = arena_printf(g->arena, "w%d", i), *frozen = arena_printf(g->arena, "wz%d", i);
         if (u->wire_shard != u->master)
-            append(g, p, store_op(g, u->master->value, u->wire_shard->value, trained, INIT, false, 0, u));
+            push(&p->ops, g->arena, store_op(g, u->master->value, u->wire_shard->value, trained, INIT, false, 0, u));
         if (u->frozen_wire != u->frozen)
-            append(g, p, store_op(g, u->frozen->value, u->frozen_wire->value, frozen, INIT, false, 0, u));
+            push(&p->ops, g->arena, store_op(g, u->frozen->value, u->frozen_wire->value, frozen, INIT, false, 0, u));
     }
     push(&g->programs, g->arena, p);
 }

@@ -6,9 +6,8 @@
 
 typedef VEC(Param *) Params;
 
-/* Appends p, and behind it without a gap the parameters that it is fused with, whose turn is its first part's. Returns
- * the end.
- */
+/* Appends p to the flat buffer at `at`, and returns the new end. Fused parameters are appended together, without a
+ * gap, when the first of them comes. */
 static int64_t append(Graph *g, const Unit *u, Params *flat, Param *p, int64_t at) {
     const FusedParams *j = p->fused;
     if (j && j->part[0] != p) return at;
@@ -53,8 +52,8 @@ static bool stays_between(const Graph *g, const Unit *u) {
            (u->shards > 1 || u->policy->offload_params || u->policy->all_gather);
 }
 
-/* Of reduced gradients over microbatches, as in FSDP2: that of the parameters, unless they were reduced in a wider one.
- * What waits for its sum over replicas stays as it will be summed there. */
+/* The dtype in which reduced gradients are summed over microbatches. As in FSDP2 it is the parameters' dtype, unless
+ * they were reduced in a wider one. What still waits for its sum over replicas keeps the dtype of that sum. */
 static Dtype sum_dtype(const Unit *u) {
     bool waits = u->policy->defer_all_reduce && u->replicas > 1;
     return waits || dtype_size(u->dtype) <= dtype_size(u->reduce) ? u->reduce : u->dtype;

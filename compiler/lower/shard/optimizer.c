@@ -23,35 +23,16 @@ static const int64_t *segments(Graph *g, const Unit *u, int *n) {
     return t.at;
 }
 
-/* ── the norm ─────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
-/* Slots of units of one mesh lie side by side: they are summed together over its shards. */
-static Unit **by_mesh(Graph *g) {
-    Unit **order = NEW_ARRAY(g->arena, Unit *, g->units.n);
-    int n = 0;
-    for (int comm = 0; comm < g->comms.n; comm++)
-        for (int i = 0; i < g->units.n; i++)
-            if (g->units.at[i]->comm_shard == comm) order[n++] = g->units.at[i];
-    return order;
-}
-
-static void sum_slots(Ctx *c, Value *slots, Unit *const *order, int end) {
-    Graph *g = c->g;
-    for (int i = 0, k; i < g->units.n; i = k) {
-        for (k = i + 1; k < g->units.n && order[k]->comm_shard == order[i]->comm_shard;) k++;
-        if (order[i]->shards == 1) continue;
-        const char *id = i ? arena_printf(g->arena, "norm_sum%d", i) : "norm_sum";
-        Value *own = k - i == g->units.n ? slots : piece(g, slots, i, k - i);
-        edit_before(c->edit, end, collective(g, OP_all_reduce, NULL, id, OPTIMIZER, REDUCE, order[i]->comm_shard, own));
-    }
-}
-
-/* Global norm: one slot a unit, summed over its shard group; then the coefficient. Returns the coefficient. */
+/* Global norm: each unit writes the sum of its gradient's squares to a slot; slots are summed over the shard group of
+ * their unit; from them comes the coefficient that clips, which is returned. */
 static Value *norm(Ctx *c, int end) {
     Graph *g = c->g;
     int64_t n = g->units.n;
     Value *slots = new_value(g, FP32, 1, &n);
-    Unit **order = by_mesh(g);
+    Unit **order = NEW_ARRAY(g->arena, Unit *, n); /* units of one shard group side by side: one sum for all of them */
+    for (int comm = 0, k = 0; comm < g->comms.n; comm++)
+        for (int i = 0; i < n; i++)
+            if (g->units.at[i]->comm_shard == comm) order[k++] = g->units.at[i];
     Op *all = UNIT_OP(g, assemble, NULL, "norms", OPTIMIZER, COMPUTE);
     for (int i = 0; i < n; i++) {
         Value *grad = c->uses[order[i]->id].shard_grad, *slot = piece(g, slots, i, 1);
@@ -66,7 +47,14 @@ static Value *norm(Ctx *c, int end) {
     slots->def = all;
     all->out[all->nout++] = slots;
     edit_before(c->edit, end, all);
-    sum_slots(c, slots, order, end);
+    for (int i = 0, k; i < n; i = k) {
+        for (k = i + 1; k < n && order[k]->comm_shard == order[i]->comm_shard;) k++;
+        if (order[i]->shards == 1) continue;
+        const char *id = i ? arena_printf(g->arena, "norm_sum%d", i) : "norm_sum";
+        Value *group = k - i == n ? slots : piece(g, slots, i, k - i);
+        edit_before(c->edit, end,
+                    collective(g, OP_all_reduce, NULL, id, OPTIMIZER, REDUCE, order[i]->comm_shard, group));
+    }
     Op *clip = UNIT_OP(g, clip_coefficient, NULL, "clip", OPTIMIZER, COMPUTE, .squares = slots, .scaler = scaler_of(g));
     Value *coefficient = add_out(g, clip, FP32, g->training->scaler ? 2 : 1), *total = add_out(g, clip, FP32, 1);
     edit_before(c->edit, end, clip);
@@ -75,9 +63,9 @@ static Value *norm(Ctx *c, int end) {
     return coefficient;
 }
 
-/* ── the update ───────────────────────────────────────────────────────────────────────────────────────────────────────
- */
-static Op *update_op(Graph *g, Unit *u, Value *grad, Value *coefficient) {
+/* The unit's update, and the wire shard that follows from the new master. */
+static void update(Ctx *c, Unit *u, Value *grad, Value *coefficient, int pos) {
+    Graph *g = c->g;
     const Optimizer *o = g->training->optimizer;
     const char *id = arena_printf(g->arena, "u%d", u->id);
     Value *master = u->master->value, *moment = u->m ? u->m->value : NULL;
@@ -91,47 +79,42 @@ static Op *update_op(Graph *g, Unit *u, Value *grad, Value *coefficient) {
                       .slice = slice, .slices = u->shards);
     op->src = o->src;
     op->table = segments(g, u, &op->ntable);
-    return op;
-}
-
-static void update(Ctx *c, Unit *u, const Use *use, Value *coefficient, int pos) {
-    Graph *g = c->g;
-    Op *op = update_op(g, u, use->kept_grad, coefficient);
     edit_before(c->edit, pos, op);
     if (u->wire_shard == u->master) return;
-    bool skips =
-        g->training->scaler && u->wire_shard->on_host; /* its twin on the device would keep what it begins as */
-    if (g->training->optimizer->kind != OPT_SGD && u->dtype == FP32 && !u->host_update && !skips) {
-        op_set(op, SLOT(adam, wire), u->wire_shard->value); /* written as it goes */
+    /* A step that the scaler skips writes no wire shard; one on the host would then get what its twin on the device
+     * began as. */
+    bool may_skip = g->training->scaler && u->wire_shard->on_host;
+    if (o->kind != OPT_SGD && u->dtype == FP32 && !u->host_update && !may_skip) {
+        op_set(op, SLOT(adam, wire), u->wire_shard->value); /* adam writes it in the same pass */
         return;
     }
-    const char *id = arena_printf(g->arena, "w%d", u->id);
-    edit_before(c->edit, pos, store_op(g, u->master->value, u->wire_shard->value, id, OPTIMIZER, false, 0, u));
+    id = arena_printf(g->arena, "w%d", u->id);
+    edit_before(c->edit, pos, store_op(g, master, u->wire_shard->value, id, OPTIMIZER, false, 0, u));
 }
 
-static Value *one(Ctx *c) {
-    Op *op = UNIT_OP(c->g, full, NULL, "one", OPTIMIZER, COMPUTE, .dtype = FP32, .dims = 1, .shape = {1}, .value = 1);
-    edit_before(c->edit, 0, op);
-    return add_out(c->g, op, FP32, 1);
-}
-
-/* Without clipping nothing holds a unit's update back but its own gradient and the last use of its parameters; with a
- * loss scale all wait for the word that every gradient is finite. */
+/* Without clipping, an update waits for nothing but its unit's gradient and the last use of its parameters. With a loss
+ * scale, all updates wait until every gradient is known to be finite. */
 void optimizer(Ctx *c) {
     Graph *g = c->g;
+    const GradScaler *scaler = g->training->scaler;
     int end = c->p->ops.n;
-    Value *unclipped = g->training->clip_grad_norm > 0 || g->training->scaler ? NULL : one(c),
-          *coefficient = norm(c, end);
+    Value *one = NULL; /* the coefficient where nothing clips */
+    if (g->training->clip_grad_norm <= 0 && !scaler) {
+        Op *op = UNIT_OP(g, full, NULL, "one", OPTIMIZER, COMPUTE, .dtype = FP32, .dims = 1, .shape = {1}, .value = 1);
+        edit_before(c->edit, 0, op);
+        one = add_out(g, op, FP32, 1);
+    }
+    Value *coefficient = norm(c, end);
     if (g->step_state) {
         Op *count = UNIT_OP(g, count_step, NULL, "count", OPTIMIZER, COMPUTE, .step = g->step_state->value,
-                            .coefficient = g->training->scaler ? coefficient : NULL);
-        edit_before(c->edit, g->training->scaler ? end : 0, count);
+                            .coefficient = scaler ? coefficient : NULL);
+        edit_before(c->edit, scaler ? end : 0, count);
     }
     for (int i = 0; i < g->units.n; i++) {
         const Use *use = &c->uses[i];
         if (!use->flat_grad) continue;
         int early = (int)max64(use->last_grad, use->last_use) + 1;
-        update(c, g->units.at[i], use, unclipped ? unclipped : coefficient, unclipped ? early : end);
+        update(c, g->units.at[i], use->kept_grad, one ? one : coefficient, one ? early : end);
     }
-    if (g->training->scaler) edit_before(c->edit, end, scale_update(g, coefficient));
+    if (scaler) edit_before(c->edit, end, scale_update(g, coefficient));
 }

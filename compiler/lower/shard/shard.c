@@ -68,28 +68,22 @@ static void insert(Graph *g, Program *p, int pos, Op *op) {
     p->ops.at[pos] = op;
 }
 
-static int loss_position(const Program *p) { /* right after the op that makes the loss */
-    for (int i = 0; i < p->ops.n; i++)
-        for (int k = 0; k < p->ops.at[i]->nout; k++)
-            if (p->ops.at[i]->out[k] == p->loss) return i + 1;
-    return p->ops.n;
-}
-
-/* The loss goes where nn.log_metric's numbers go. The first program of a step begins with zeros: all slots are summed
- * over the ranks at its end, also those that it does not write. Returns the op that stores the loss. */
+/* Stores the loss beside the numbers of nn.log_metric. The first program of a step zeroes all slots, because those that
+ * no op writes are summed over the ranks too. Returns the op that stores the loss. */
 static Op *metrics(Graph *g, Program *p, bool add) {
     Value *slots = g->metrics_state->value;
-    for (int i = 0; i < p->ops.n; i++) { /* nn.log_metric */
+    int pos = p->ops.n; /* right after the op that makes the loss */
+    for (int i = p->ops.n - 1; i >= 0; i--) {
         Op *op = p->ops.at[i];
-        if (op->kind == OP_store && op->store.state == slots) op->store.add = add;
+        for (int k = 0; k < op->nout; k++)
+            if (op->out[k] == p->loss) pos = i + 1;
+        if (op->kind == OP_store && op->store.state == slots) op->store.add = add; /* nn.log_metric */
     }
     Op *unscaled = scale_undo(g, p);
     Op *loss = store_op(g, unscaled ? unscaled->scale.y : p->loss, slots, "m_loss", FORWARD, add, SLOT_LOSS, NULL);
-    int at = loss_position(p);
-    insert(g, p, at, loss);
-    if (unscaled) insert(g, p, at, unscaled);
-    if (add) return loss;
-    insert(g, p, 0, UNIT_OP(g, zero, NULL, "m_zero", FORWARD, COMPUTE, .state = slots));
+    insert(g, p, pos, loss);
+    if (unscaled) insert(g, p, pos, unscaled);
+    if (!add) insert(g, p, 0, UNIT_OP(g, zero, NULL, "m_zero", FORWARD, COMPUTE, .state = slots));
     return loss;
 }
 
