@@ -14,21 +14,16 @@ typedef int64_t WorkRule(const Op *op, const Machine *m);
 InferRule infer_pointwise, infer_compare, infer_where, infer_cast, infer_detach, infer_silu_mul_grad;
 InferRule infer_reshape, infer_transpose, infer_expand, infer_slice, infer_split, infer_concat, infer_copy,
     infer_pad_slice;
-InferRule infer_full, infer_arange, infer_scalar, infer_reduce, infer_scale, infer_gradient;
+InferRule infer_full, infer_arange, infer_scalar, infer_reduce, infer_gradient;
 InferRule infer_matmul, infer_embedding, infer_embedding_grad, infer_attention, infer_attention_grad, infer_rope;
-InferRule infer_layer_norm, infer_rms_norm, infer_layer_norm_grad_w, infer_rms_norm_grad_w, infer_softmax,
-    infer_dropout, infer_cross_entropy;
-InferRule infer_batch_norm, infer_batch_norm_grad, infer_layer_norm_grads, infer_rms_norm_grads,
-    infer_cross_entropy_grads;
+InferRule infer_norm, infer_norm_grad_w, infer_norm_grads, infer_softmax, infer_dropout;
+InferRule infer_cross_entropy, infer_cross_entropy_grads, infer_batch_norm, infer_batch_norm_grad;
 InferRule infer_custom, infer_custom_grad;
-/* An op without: whoever builds it sets its results, whose shapes follow from the mesh or the flat layout. */
+/* An op has no infer rule where its shapes follow from the mesh or the flat layout: its builder sets the results. */
 
-GradRule grad_scale, grad_add, grad_sub, grad_mul, grad_div, grad_maximum, grad_minimum, grad_add_scalar,
-    grad_mul_scalar;
-GradRule grad_rdiv_scalar, grad_pow_scalar, grad_neg, grad_abs, grad_sign, grad_exp, grad_log, grad_sqrt, grad_rsqrt,
-    grad_tanh;
-GradRule grad_sigmoid, grad_relu, grad_gelu, grad_gelu_tanh, grad_silu, grad_silu_mul, grad_clamp, grad_where,
-    grad_cast;
+GradRule grad_unary, grad_identity, grad_extremum; /* shared by several ops */
+GradRule grad_scale, grad_add, grad_sub, grad_mul, grad_div, grad_mul_scalar, grad_rdiv_scalar, grad_pow_scalar;
+GradRule grad_neg, grad_abs, grad_sign, grad_sqrt, grad_rsqrt, grad_silu_mul, grad_clamp, grad_where;
 GradRule grad_reshape, grad_transpose, grad_expand, grad_slice, grad_split, grad_concat, grad_copy, grad_pad_slice;
 GradRule grad_sum, grad_mean, grad_max, grad_matmul, grad_embedding, grad_layer_norm, grad_rms_norm, grad_softmax;
 GradRule grad_attention, grad_rope, grad_dropout, grad_cross_entropy, grad_batch_norm, grad_debug_sleep, grad_custom;

@@ -8,7 +8,7 @@ static int64_t last_dim(Graph *g, const Op *op, const Value *x) {
     return x->shape[x->dims - 1];
 }
 
-/* A weight or bias: one number for each of `n`, in the dtype of x. */
+/* A weight or bias must have shape [n] and the dtype of x. */
 static void need_vector(Graph *g, const Op *op, const Value *x, const Value *w, const char *what, int64_t n) {
     if (w->dims != 1 || w->shape[0] != n)
         rule_fail(g, op, "x %s with %s %s: the %s must have shape [%lld]", value_str(g->arena, x), what,
@@ -22,16 +22,17 @@ static void need_eps(Graph *g, const Op *op, double eps) {
 
 /* ── layer norm, rms norm ───────────────────────────────────────────────────────────────────────────────────────────
  */
-void infer_layer_norm(Graph *g, Op *op) {
+/* Layer norm and rms norm. Their rows differ in the bias and the mean alone: rms norm has neither. */
+void infer_norm(Graph *g, Op *op) {
     const Value *x = op->layer_norm.x;
     need_float(g, op, x, "x");
     int64_t n = last_dim(g, op, x), rows = rows_of(x);
     if (op->layer_norm.w) need_vector(g, op, x, op->layer_norm.w, "weight", n);
-    if (op->layer_norm.b) need_vector(g, op, x, op->layer_norm.b, "bias", n);
+    if (op->kind == OP_layer_norm && op->layer_norm.b) need_vector(g, op, x, op->layer_norm.b, "bias", n);
     need_eps(g, op, op->layer_norm.eps);
     rule_out_like(g, op, &op->layer_norm.y, x);
-    rule_out(g, op, &op->layer_norm.mean, stat_dtype(x->dtype), 1, &rows);
-    rule_out(g, op, &op->layer_norm.rstd, stat_dtype(x->dtype), 1, &rows);
+    for (int k = 1, results = slot_count(op_info[op->kind].results); k < results; k++) /* mean, rstd */
+        rule_out(g, op, &op->out[k], stat_dtype(x->dtype), 1, &rows);
 }
 
 void grad_layer_norm(Builder *b, Op *op, OpParts *d) {
@@ -45,53 +46,29 @@ void grad_layer_norm(Builder *b, Op *op, OpParts *d) {
     if (bias) d->layer_norm.b = weights->layer_norm_grad_w.db;
 }
 
-void infer_rms_norm(Graph *g, Op *op) {
-    const Value *x = op->rms_norm.x;
-    need_float(g, op, x, "x");
-    int64_t n = last_dim(g, op, x), rows = rows_of(x);
-    if (op->rms_norm.w) need_vector(g, op, x, op->rms_norm.w, "weight", n);
-    need_eps(g, op, op->rms_norm.eps);
-    rule_out_like(g, op, &op->rms_norm.y, x);
-    rule_out(g, op, &op->rms_norm.rstd, stat_dtype(x->dtype), 1, &rows);
-}
-
 void grad_rms_norm(Builder *b, Op *op, OpParts *d) {
     Value *dy = d->rms_norm.y, *x = op->rms_norm.x, *rstd = op->rms_norm.rstd, *w = op->rms_norm.w;
     d->rms_norm.x = BUILD(b, rms_norm_grad, .g = dy, .x = x, .rstd = rstd, .w = w)->rms_norm_grad.dx;
     if (w) d->rms_norm.w = BUILD(b, rms_norm_grad_w, .g = dy, .x = x, .rstd = rstd)->rms_norm_grad_w.dw;
 }
 
-void infer_layer_norm_grad_w(Graph *g, Op *op) {
+void infer_norm_grad_w(Graph *g, Op *op) {
     const Value *x = op->layer_norm_grad_w.x;
     int64_t n = last_dim(g, op, x);
     Dtype d = wider_or(op->layer_norm_grad_w.dtype, x->dtype);
-    rule_out(g, op, &op->layer_norm_grad_w.dw, d, 1, &n);
-    rule_out(g, op, &op->layer_norm_grad_w.db, d, 1, &n);
+    for (int k = 0, results = slot_count(op_info[op->kind].results); k < results; k++) /* dw, db */
+        rule_out(g, op, &op->out[k], d, 1, &n);
 }
 
-void infer_rms_norm_grad_w(Graph *g, Op *op) {
-    const Value *x = op->rms_norm_grad_w.x;
-    int64_t n = last_dim(g, op, x);
-    rule_out(g, op, &op->rms_norm_grad_w.dw, wider_or(op->rms_norm_grad_w.dtype, x->dtype), 1, &n);
-}
-
-/* dx, what the weights' gradients alone would give, and the sums of dx's columns. */
-void infer_layer_norm_grads(Graph *g, Op *op) {
+/* dx, then the results of the op for the weights alone, then optionally the column sums of dx. */
+void infer_norm_grads(Graph *g, Op *op) {
     const Value *x = op->layer_norm_grads.x;
     int64_t n = last_dim(g, op, x), sums = op->layer_norm_grads.sums;
     Dtype d = wider_or(op->layer_norm_grads.dtype, x->dtype);
+    int ds = slot_count(op_info[op->kind].results) - 1;
     rule_out_like(g, op, &op->layer_norm_grads.dx, x);
-    rule_out(g, op, &op->layer_norm_grads.dw, d, 1, &n);
-    rule_out(g, op, &op->layer_norm_grads.db, d, 1, &n);
-    if (sums) rule_out(g, op, &op->layer_norm_grads.ds, wider_or(sums, x->dtype), 1, &n);
-}
-
-void infer_rms_norm_grads(Graph *g, Op *op) {
-    const Value *x = op->rms_norm_grads.x;
-    int64_t n = last_dim(g, op, x), sums = op->rms_norm_grads.sums;
-    rule_out_like(g, op, &op->rms_norm_grads.dx, x);
-    rule_out(g, op, &op->rms_norm_grads.dw, wider_or(op->rms_norm_grads.dtype, x->dtype), 1, &n);
-    if (sums) rule_out(g, op, &op->rms_norm_grads.ds, wider_or(sums, x->dtype), 1, &n);
+    for (int k = 1; k < ds; k++) rule_out(g, op, &op->out[k], d, 1, &n); /* dw, db */
+    if (sums) rule_out(g, op, &op->out[ds], wider_or(sums, x->dtype), 1, &n);
 }
 
 /* ── softmax, dropout, scale ────────────────────────────────────────────────────────────────────────────────────────
@@ -114,13 +91,9 @@ void infer_dropout(Graph *g, Op *op) {
     rule_out_like(g, op, &op->dropout.y, op->dropout.x);
 }
 
-/* The key makes the same mask again: nothing is saved. */
+/* The key gives the same mask again, so the mask is not saved. */
 void grad_dropout(Builder *b, Op *op, OpParts *d) {
     d->dropout.x = BUILD(b, dropout, .x = d->dropout.y, .key = op->dropout.key, .p = op->dropout.p)->dropout.y;
-}
-
-void infer_scale(Graph *g, Op *op) {
-    rule_out_like(g, op, &op->scale.y, op->scale.x);
 }
 
 /* The gradient is scaled as the value was. */
@@ -184,7 +157,7 @@ void infer_batch_norm(Graph *g, Op *op) {
     rule_out(g, op, &op->batch_norm.rstd, stat_dtype(x->dtype), 1, &channels);
 }
 
-/* `training` goes along: with running statistics x does not act on them, so dx is g w rstd alone. */
+/* The gradient op needs `training`: running statistics do not depend on x, so dx is then g w rstd. */
 void grad_batch_norm(Builder *b, Op *op, OpParts *d) {
     const Op *grad =
         BUILD(b, batch_norm_grad, .g = d->batch_norm.y, .x = op->batch_norm.x, .w = op->batch_norm.w,

@@ -26,28 +26,16 @@ static Dtype widest(Dtype a, Dtype b) {
     return width(a) >= width(b) ? a : b;
 }
 
-/* Ops whose result on integers is an integer. */
-static bool on_integers(OpKind k) {
-    switch (k) {
-    case OP_add:
-    case OP_sub:
-    case OP_mul:
-    case OP_maximum:
-    case OP_minimum:
-    case OP_add_scalar:
-    case OP_mul_scalar:
-    case OP_neg:
-    case OP_abs:
-    case OP_sign:
-    case OP_relu:
-    case OP_clamp: return true;
-    default: return false;
-    }
-}
+/* Ops that compute integers from integers. */
+static const bool on_integers[N_OPS] = {
+    [OP_add] = true,     [OP_sub] = true,        [OP_mul] = true,  [OP_maximum] = true,
+    [OP_minimum] = true, [OP_add_scalar] = true, [OP_neg] = true,  [OP_mul_scalar] = true,
+    [OP_abs] = true,     [OP_sign] = true,       [OP_relu] = true, [OP_clamp] = true,
+};
 
 static const char *const letters[] = {"a", "b", "c"};
 
-/* Operands of a pointwise op lie where neg's, add's and where's do: one, two or three of them. */
+/* A pointwise op has one, two or three operands, in the same slots as neg, add and where. */
 static void need_equal_shapes(Graph *g, const Op *op) {
     const Value *a = op->neg.a;
     for (int i = 1; i < op->nin; i++) {
@@ -71,7 +59,7 @@ void infer_pointwise(Graph *g, Op *op) {
     for (int i = 1; i < op->nin; i++) d = widest(d, op->in[i]->dtype);
     for (int i = 0; i < op->nin; i++)
         if (width(op->in[i]->dtype) == FP8_WIDTH) need_float(g, op, op->in[i], letters[i]);
-    if (!dtype_float(d) && !on_integers(op->kind)) need_float(g, op, a, "a");
+    if (!dtype_float(d) && !on_integers[op->kind]) need_float(g, op, a, "a");
     if (d == BOOL)
         rule_fail(g, op, "a %s is a mask; use nn.where, or cast it to \"fp32\" first", value_str(g->arena, a));
     bool scalar = op->kind == OP_add_scalar || op->kind == OP_mul_scalar;
@@ -108,17 +96,17 @@ void infer_cast(Graph *g, Op *op) {
 
 /* ── gradients ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* Whether an operand can have a gradient at all: integers and masks have none. */
+/* Only floating-point operands have a gradient. */
 static bool wanted(const Value *v) {
     return dtype_float(v->dtype);
 }
 
-/* g as v's gradient: in its dtype. */
+/* The gradient g of v, cast to the dtype of v. */
 static Value *as_grad_of(Builder *b, const Value *v, Value *g) {
     return wanted(v) ? build_cast(b, g, v->dtype) : NULL;
 }
 
-/* g where cond holds, exactly zero elsewhere (a product would turn an infinite g into NaN): the choice of relu_grad. */
+/* g where cond > 0, else exactly zero. relu_grad selects; a product would turn an infinite g into NaN. */
 static Value *where_or_zero(Builder *b, Value *g, Value *cond) {
     return build2(b, OP_relu_grad, g, cond);
 }
@@ -147,28 +135,22 @@ void grad_div(Builder *b, Op *op, OpParts *d) {
     d->div.b = as_grad_of(b, op->div.b, build1(b, OP_neg, build2(b, OP_mul, ga, op->div.y)));
 }
 
-/* The greater operand gets g; equal ones get half each. */
-static void grad_extremum(Builder *b, Op *op, OpParts *d, OpKind first_wins, OpKind second_wins) {
+/* maximum, minimum: the operand that was chosen gets g; equal ones get half each. */
+void grad_extremum(Builder *b, Op *op, OpParts *d) {
     Value *x = op->maximum.a, *y = op->maximum.b, *g = d->maximum.y;
     Value *half = build_scalar(b, OP_mul_scalar, g, 0.5);
     Value *ties = where_or_zero(b, half, build2(b, OP_eq, x, y));
-    const OpKind wins[] = {first_wins, second_wins};
     for (int i = 0; i < op->nin; i++) {
         if (!wanted(op->in[i])) continue;
-        Value *won = where_or_zero(b, g, build2(b, wins[i], x, y));
-        d->in[i] = as_grad_of(b, op->in[i], build2(b, OP_add, won, ties));
+        bool greater = (op->kind == OP_maximum) == (i == SLOT(maximum, a));
+        Value *chosen = where_or_zero(b, g, build2(b, greater ? OP_gt : OP_lt, x, y));
+        d->in[i] = as_grad_of(b, op->in[i], build2(b, OP_add, chosen, ties));
     }
 }
 
-void grad_maximum(Builder *b, Op *op, OpParts *d) {
-    grad_extremum(b, op, d, OP_gt, OP_lt);
-}
-void grad_minimum(Builder *b, Op *op, OpParts *d) {
-    grad_extremum(b, op, d, OP_lt, OP_gt);
-}
-
-void grad_add_scalar(Builder *b, Op *op, OpParts *d) {
-    d->add_scalar.a = as_grad_of(b, op->add_scalar.a, d->add_scalar.y);
+/* add_scalar, cast: the gradient is that of the result. */
+void grad_identity(Builder *b, Op *op, OpParts *d) {
+    d->cast.a = as_grad_of(b, op->cast.a, d->cast.y);
 }
 
 void grad_mul_scalar(Builder *b, Op *op, OpParts *d) {
@@ -206,16 +188,28 @@ void grad_abs(Builder *b, Op *op, OpParts *d) {
     if (wanted(op->abs.a)) d->abs.a = build2(b, OP_mul, d->abs.y, build1(b, OP_sign, op->abs.a));
 }
 
-/* Zero, which is a gradient: as in PyTorch a parameter that only its sign is taken of decays. */
+/* Zero, and not NULL: as in PyTorch, weight decay acts on a parameter that is used only through sign. */
 void grad_sign(Builder *b, Op *op, OpParts *d) {
     if (wanted(op->sign.a)) d->sign.a = zeros_like(b, op->sign.a);
 }
 
-void grad_exp(Builder *b, Op *op, OpParts *d) {
-    d->exp.a = build2(b, OP_mul, d->exp.y, op->exp.y);
-}
-void grad_log(Builder *b, Op *op, OpParts *d) {
-    d->log.a = build2(b, OP_div, d->log.y, op->log.a);
+/* Unary ops whose gradient is one op of g and of the result or the operand. */
+void grad_unary(Builder *b, Op *op, OpParts *d) {
+    static const struct {
+        OpKind kind;
+        bool reads_result;
+    } gradient[N_OPS] = {
+        [OP_exp] = {OP_mul, true},
+        [OP_log] = {OP_div, false},
+        [OP_tanh] = {OP_tanh_grad, true},
+        [OP_sigmoid] = {OP_sigmoid_grad, true},
+        [OP_relu] = {OP_relu_grad, true},
+        [OP_gelu] = {OP_gelu_grad, false},
+        [OP_gelu_tanh] = {OP_gelu_tanh_grad, false},
+        [OP_silu] = {OP_silu_grad, false},
+    };
+    Value *a = op->neg.a, *x = gradient[op->kind].reads_result ? op->neg.y : a;
+    if (wanted(a)) d->neg.a = build2(b, gradient[op->kind].kind, d->neg.y, x);
 }
 
 void grad_sqrt(Builder *b, Op *op, OpParts *d) {
@@ -228,31 +222,7 @@ void grad_rsqrt(Builder *b, Op *op, OpParts *d) {
     d->rsqrt.a = build_scalar(b, OP_mul_scalar, build2(b, OP_mul, d->rsqrt.y, cube), -0.5);
 }
 
-void grad_tanh(Builder *b, Op *op, OpParts *d) {
-    d->tanh.a = build2(b, OP_tanh_grad, d->tanh.y, op->tanh.y);
-}
-
-void grad_sigmoid(Builder *b, Op *op, OpParts *d) {
-    d->sigmoid.a = build2(b, OP_sigmoid_grad, d->sigmoid.y, op->sigmoid.y);
-}
-
-void grad_relu(Builder *b, Op *op, OpParts *d) {
-    if (wanted(op->relu.a)) d->relu.a = build2(b, OP_relu_grad, d->relu.y, op->relu.y);
-}
-
-void grad_gelu(Builder *b, Op *op, OpParts *d) {
-    d->gelu.a = build2(b, OP_gelu_grad, d->gelu.y, op->gelu.a);
-}
-
-void grad_gelu_tanh(Builder *b, Op *op, OpParts *d) {
-    d->gelu_tanh.a = build2(b, OP_gelu_tanh_grad, d->gelu_tanh.y, op->gelu_tanh.a);
-}
-
-void grad_silu(Builder *b, Op *op, OpParts *d) {
-    d->silu.a = build2(b, OP_silu_grad, d->silu.y, op->silu.a);
-}
-
-/* Both at once: they read the same three values. */
+/* One op computes both gradients: they read the same three values. */
 void grad_silu_mul(Builder *b, Op *op, OpParts *d) {
     const Op *grad = BUILD(b, silu_mul_grad, .g = d->silu_mul.y, .gate = op->silu_mul.gate, .up = op->silu_mul.up);
     d->silu_mul.gate = grad->silu_mul_grad.dgate;
@@ -278,8 +248,4 @@ void grad_where(Builder *b, Op *op, OpParts *d) {
     Value *chosen = build_cast(b, condition, g->dtype);
     Value *other = build_scalar(b, OP_add_scalar, build1(b, OP_neg, chosen), 1); /* 1 − condition */
     d->where.b = as_grad_of(b, op->where.b, where_or_zero(b, g, other));
-}
-
-void grad_cast(Builder *b, Op *op, OpParts *d) {
-    d->cast.a = as_grad_of(b, op->cast.a, d->cast.y);
 }

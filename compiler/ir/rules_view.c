@@ -121,7 +121,7 @@ void infer_detach(Graph *g, Op *op) {
 
 /* ── slice, split, concat, pad ──────────────────────────────────────────────────────────────────────────────────────
  */
-/* Of rows that begin as slice's do: one operand (or the first of a list), `dim` before other integers. */
+/* For ops whose rows begin as slice's does: an operand (or the first of a list), and the integer `dim` first. */
 static int need_dim(Graph *g, const Op *op) {
     const Value *x = op->slice.a;
     int64_t dim = op->slice.dim;
@@ -290,41 +290,35 @@ void infer_scalar(Graph *g, Op *op) {
 
 /* ── reductions: rows of one layout, sum's ──────────────────────────────────────────────────────────────────────────
  */
+/* The shape of the result, whose reduced dims are ones (keep) or gone. Returns the number of dims. */
+static int reduced_shape(const Op *op, bool keep, int64_t *shape) {
+    const Value *x = op->sum.x;
+    int dims = 0;
+    for (int i = 0; i < x->dims; i++) {
+        bool reduced = op->sum.over >> i & 1;
+        if (!reduced || keep) shape[dims++] = reduced ? 1 : x->shape[i];
+    }
+    return dims;
+}
+
 void infer_reduce(Graph *g, Op *op) {
     const Value *x = op->sum.x;
     int64_t mask = op->sum.over, shape[MAX_DIMS];
-    int dims = 0;
     if (x->dims ? mask <= 0 || mask >= (int64_t)1 << x->dims : mask != 0)
         rule_fail(g, op, "x %s: reduced dims must be among 0 to %d, at least one", value_str(g->arena, x), x->dims - 1);
     if (op->kind == OP_mean) need_float(g, op, x, "x");
     if (x->dtype == BOOL || x->dtype == FP8_E4M3 || x->dtype == FP8_E5M2)
         rule_fail(g, op, "x %s cannot be reduced as it is; cast it to \"int32\" or \"fp32\" first",
                   value_str(g->arena, x));
-    for (int i = 0; i < x->dims; i++) {
-        if (!(mask >> i & 1))
-            shape[dims++] = x->shape[i];
-        else if (op->sum.keep)
-            shape[dims++] = 1;
-    }
+    int dims = reduced_shape(op, op->sum.keep, shape);
     rule_out(g, op, &op->sum.y, wider_or(op->sum.dtype, x->dtype), dims, shape);
 }
 
-/* The result's gradient with the reduced dims back as ones (kept) or gone (not kept). */
-static Value *reshape_reduced(Builder *b, const Op *op, Value *g, bool keep) {
-    const Value *x = op->sum.x;
-    int64_t shape[MAX_DIMS];
-    int dims = 0;
-    for (int i = 0; i < x->dims; i++) {
-        if (!(op->sum.over >> i & 1))
-            shape[dims++] = x->shape[i];
-        else if (keep)
-            shape[dims++] = 1;
-    }
-    return build_reshape(b, g, dims, shape);
-}
-
+/* The gradient of the result, repeated along the reduced dims. */
 static Value *spread(Builder *b, const Op *op, Value *g) {
-    return build_expand(b, reshape_reduced(b, op, g, true), op->sum.x->dims, op->sum.x->shape);
+    int64_t shape[MAX_DIMS];
+    int dims = reduced_shape(op, true, shape);
+    return build_expand(b, build_reshape(b, g, dims, shape), op->sum.x->dims, op->sum.x->shape);
 }
 
 void grad_sum(Builder *b, Op *op, OpParts *d) {
@@ -340,6 +334,8 @@ void grad_mean(Builder *b, Op *op, OpParts *d) {
 void grad_max(Builder *b, Op *op, OpParts *d) {
     Value *x = op->max.x;
     if (!dtype_float(x->dtype)) return;
-    Value *g = reshape_reduced(b, op, d->max.y, false), *y = reshape_reduced(b, op, op->max.y, false);
+    int64_t shape[MAX_DIMS];
+    int dims = reduced_shape(op, false, shape);
+    Value *g = build_reshape(b, d->max.y, dims, shape), *y = build_reshape(b, op->max.y, dims, shape);
     d->max.x = BUILD(b, max_grad, .g = g, .x = x, .y = y, .over = op->max.over)->max_grad.dx;
 }
