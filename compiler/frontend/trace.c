@@ -194,12 +194,14 @@ static void take_attribute(lua_State *L, const char *name, const Attribute *a, O
             to_attribute(L, name, a, parts, at + k);
             lua_pop(L, 1);
         }
+    } else if (a->type != A_FLAG && a->type != A_WIDER && !a->words) {
+        bug(lua_source(L), "%s: its table has no attribute '%s'; the function of nn.lua must pass it", name, a->name);
     }
     lua_pop(L, 1);
 }
 
 /* op(name, { a = x, trans_a = true, sizes = { 1, 2 } }) -> results. The table has operands and attributes by the names
- * of ops.def, those that are absent left out. */
+ * of ops.def. It may leave out optional operands, flags (false), enums (their first value) and wider dtypes (none). */
 static int prim_op(lua_State *L) {
     const char *name = luaL_checkstring(L, 1);
     OpKind k = op_by_name(name);

@@ -509,7 +509,7 @@ function nn.rope(x, options)
   if o.positions and (need_tensor("rope", o.positions).dtype ~= "int32" or not same_sizes(o.positions.shape, { x:size(0), x:size(1) })) then
     fail(nil, "rope: positions %s must be int32[%d,%d]", tostring(o.positions), x:size(0), x:size(1))
   end
-  return (op("rope", { x = x, positions = o.positions, theta = o.theta or 10000, factor = s.factor, low = s.low,
+  return (op("rope", { x = x, positions = o.positions, heads = 0, theta = o.theta or 10000, factor = s.factor, low = s.low,
     high = s.high, context = s.original }))
 end
 
