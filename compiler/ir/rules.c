@@ -106,10 +106,17 @@ void need_int32(Graph *g, const Op *op, const Value *v, const char *what) {
                   value_str(g->arena, v));
 }
 
+/* Where the units are known, the trace has found one dtype, and it is the policies that give two. */
 void need_same_dtype(Graph *g, const Op *op, const Value *a, const char *na, const Value *b, const char *nb) {
-    if (a->dtype != b->dtype)
-        rule_fail(g, op, "%s %s and %s %s must have one dtype: %s ≠ %s; nn.cast(a, b) gives one the dtype of the other",
-                  na, value_str(g->arena, a), nb, value_str(g->arena, b), dtype_name(a->dtype), dtype_name(b->dtype));
+    if (a->dtype == b->dtype) return;
+    const Module *m = op->module;
+    while (m && !m->unit) m = m->parent;
+    rule_fail(
+        g, op, "%s %s and %s %s must have one dtype: %s ≠ %s; %s", na, value_str(g->arena, a), nb,
+        value_str(g->arena, b), dtype_name(a->dtype), dtype_name(b->dtype),
+        m ? "give their units one mp_policy.param_dtype, or cast what enters: output_dtype in the unit that makes "
+            "it, or nn.cast(a, b)"
+          : "nn.cast(a, b) gives one the dtype of the other");
 }
 
 /* ── shapes and dtypes ──────────────────────────────────────────────────────────────────────────────────────────────
