@@ -184,8 +184,7 @@ static void check_reader(const Frontend *f, const Param *p, const Op *op, const 
     }
     fail(p->src,
          "nn.Embedding: sparse = true, but %s is read by %s at %s:%d%s; the gradient of a sparse table is the rows of "
-         "one "
-         "lookup: leave sparse out, or give the two a weight each",
+         "one lookup: leave sparse out, or give the two a weight each",
          p->path, op_info[op->kind].name, op->src.file, op->src.line,
          *lookup ? arena_printf(f->arena, " besides the lookup at %s:%d", (*lookup)->src.file, (*lookup)->src.line)
                  : "");
@@ -203,8 +202,7 @@ static void sparse_tables(const Frontend *f) {
         Source at = policy_source(f, policy, key);
         fail(p->src,
              "nn.Embedding: sparse = true exchanges the rows of %s in every microbatch, but %s:%d says %s = false; "
-             "leave "
-             "one of the two out",
+             "leave one of the two out",
              p->path, at.file, at.line, key);
     }
 }

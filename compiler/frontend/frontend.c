@@ -35,15 +35,11 @@ static void open_libraries(Frontend *f) {
     lua_setglobal(L, "prim");
 }
 
-static const char *name_of(Arena *a, const char *file) {
-    const char *base = basename(file), *dot = strrchr(base, '.');
-    return dot && dot > base ? arena_printf(a, "%.*s", (int)(dot - base), base) : arena_strdup(a, base);
-}
-
 static Graph *new_graph(Arena *a, const FrontendOptions *o) {
     Graph *g = graph_new(a);
     g->file = arena_strdup(a, o->model_file);
-    g->name = name_of(a, o->model_file);
+    const char *base = basename(g->file), *dot = strrchr(base, '.');
+    g->name = dot && dot > base ? arena_printf(a, "%.*s", (int)(dot - base), base) : base;
     if (!is_name(g->name)) fail((Source){o->model_file, 0}, "no name for a model: %s; rename the file", NAME_RULE);
     for (const char *c = g->file; *c; c++) /* it stands in every message, in plans and in comments */
         if (iscntrl((unsigned char)*c))

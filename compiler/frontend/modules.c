@@ -322,11 +322,6 @@ static void enter(Frontend *f, Module *module, int call, int *randoms, Checkpoin
 /* ── borders of units ───────────────────────────────────────────────────────────────────────────────────────────────
  * What a unit that casts is given, and what it gives: floating-point tensors, also in tables, which are copied then (as
  * FSDP2 copies its containers). */
-static bool casts(const UnitPolicy *p, bool leaves) {
-    if (!p) return false;
-    return leaves ? p->has_output_dtype : p->has_param_dtype && p->cast_forward_inputs;
-}
-
 static void cross_border(Frontend *f, int index, Module *unit, bool leaves, int depth);
 
 static void cross_table(Frontend *f, int index, Module *unit, bool leaves, int depth) {
@@ -367,7 +362,8 @@ static void cross_border(Frontend *f, int index, Module *unit, bool leaves, int 
 }
 
 static void cross_borders(Frontend *f, int first, Module *m, bool leaves) {
-    if (!m || !casts(m->policy, leaves)) return;
+    const UnitPolicy *p = m ? m->policy : NULL;
+    if (!p || !(leaves ? p->has_output_dtype : p->has_param_dtype && p->cast_forward_inputs)) return;
     for (int i = first; i <= lua_gettop(f->L); i++) cross_border(f, i, m, leaves, 0);
 }
 

@@ -171,16 +171,12 @@ static void read_accumulation(lua_State *L, int t, const char *what, UnitPolicy 
             world < 2 ? "" : arena_printf(fe_of(L)->arena, "mesh = nn.mesh { replicate = %d }, or ", replicas));
 }
 
-static void check_promise(lua_State *L, const char *what, const UnitPolicy *p) {
-    if (p->unshard_in_backward || p->reshard_after_forward < 2) return;
-    contradiction(
-        L, "unshard_in_backward",
-        "%s: unshard_in_backward = false says that the backward reads no parameter, but reshard_after_forward "
-        "at %s keeps parts for it; write reshard_after_forward = true",
-        what, place(L, "reshard_after_forward"));
-}
-
-static void read_offloaded_optimizer(lua_State *L, int m, UnitPolicy *p) {
+static void read_offload(lua_State *L, int t, const char *what, UnitPolicy *p) {
+    if (!field_table(L, t, what, "offload")) return;
+    int m = lua_gettop(L);
+    check_keys(L, m, "offload", "params grads optimizer");
+    p->offload_params = field_boolean(L, m, "offload", "params", false);
+    p->offload_grads = field_boolean(L, m, "offload", "grads", false);
     if (lua_getfield(L, m, "optimizer") == LUA_TSTRING) {
         const char *s = lua_tostring(L, -1);
         p->update = !strcmp(s, "stream") ? UPDATE_STREAM : !strcmp(s, "host") ? UPDATE_HOST : UPDATE_ANYWHERE;
@@ -195,15 +191,6 @@ static void read_offloaded_optimizer(lua_State *L, int m, UnitPolicy *p) {
         p->offload_optimizer = field_boolean(L, m, "offload", "optimizer", false);
     }
     lua_pop(L, 1);
-}
-
-static void read_offload(lua_State *L, int t, const char *what, UnitPolicy *p) {
-    if (!field_table(L, t, what, "offload")) return;
-    int m = lua_gettop(L);
-    check_keys(L, m, "offload", "params grads optimizer");
-    p->offload_params = field_boolean(L, m, "offload", "params", false);
-    p->offload_grads = field_boolean(L, m, "offload", "grads", false);
-    read_offloaded_optimizer(L, m, p);
     lua_pop(L, 1);
 }
 
@@ -258,7 +245,12 @@ static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Sourc
     read_offload(L, t, what, p);
     read_prefetch(L, t, what, p);
     p->unshard_in_backward = field_boolean(L, t, what, "unshard_in_backward", true);
-    check_promise(L, what, p);
+    if (!p->unshard_in_backward && p->reshard_after_forward >= 2)
+        contradiction(
+            L, "unshard_in_backward",
+            "%s: unshard_in_backward = false says that the backward reads no parameter, but reshard_after_forward "
+            "at %s keeps parts for it; write reshard_after_forward = true",
+            what, place(L, "reshard_after_forward"));
     p->gradient_divide_factor = field_number(L, t, what, "gradient_divide_factor", 0);
     if (field_present(L, t, "gradient_divide_factor") && p->gradient_divide_factor <= 0)
         field_fail(L, "gradient_divide_factor", "%s: gradient_divide_factor must be positive", what);

@@ -34,6 +34,13 @@ static const char *tensor_str(lua_State *L, const Tensor *t) {
     return t->param ? param_str(a, &t->param->param) : value_str(a, t->value);
 }
 
+static void need_trace(lua_State *L, const char *what) {
+    if (!fe_of(L)->program)
+        lua_fail(
+            L, "%s: tensors are computed only inside `forward`, `loss` and `logits`, when nn.training traces the model",
+            what);
+}
+
 Value *tensor_value(lua_State *L, int index, const char *what) {
     Frontend *f = fe_of(L);
     Tensor *t = tensor_at(L, index);
@@ -43,10 +50,7 @@ Value *tensor_value(lua_State *L, int index, const char *what) {
     if (!t)
         trace_fail(L, lua_isnoneornil(L, index) ? "does the forward that computes it lack its `return`?" : NULL,
                    "%s: expected a tensor, got %s", what, type_of(L, index));
-    if (!f->program)
-        lua_fail(
-            L, "%s: tensors are computed only inside `forward`, `loss` and `logits`, when nn.training traces the model",
-            what);
+    need_trace(L, what);
     if (t->param) {
         param_use(f, t->param);
         return t->param->param.value;
@@ -114,13 +118,6 @@ Op *trace_op(lua_State *L, OpKind k, const OpParts *parts) {
     Op *op = build_op(&b, k, parts);
     trace_finish(L, first);
     return op;
-}
-
-static void need_trace(lua_State *L, const char *what) {
-    if (!fe_of(L)->program)
-        lua_fail(
-            L, "%s: tensors are computed only inside `forward`, `loss` and `logits`, when nn.training traces the model",
-            what);
 }
 
 /* The program checks what data index; what the model itself writes down is checked here. */
