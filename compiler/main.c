@@ -307,16 +307,16 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_TASKS: o->tasks = arg; break;
     case KEY_AT: o->at = arg; break;
     case KEY_BY: o->by = one_of(p, "--by", arg, holders, 3); break;
-    case KEY_DELAY: take_delay(o, arg); break;
-    case KEY_STEP: o->most_step_ms = time_option("--max-step-ms", arg); break;
-    case KEY_FORWARD: o->most_forward_ms = time_option("--max-forward-ms", arg); break;
-    case KEY_EXPOSED: o->most_exposed_ms = time_option("--max-exposed-ms", arg); break;
+    case KEY_DELAY: cli_delay(o, arg); break;
+    case KEY_STEP: o->most_step_ms = cli_time("--max-step-ms", arg); break;
+    case KEY_FORWARD: o->most_forward_ms = cli_time("--max-forward-ms", arg); break;
+    case KEY_EXPOSED: o->most_exposed_ms = cli_time("--max-exposed-ms", arg); break;
     case KEY_SET: take_set(p, arg); break;
     case KEY_LIMIT: sandbox_limit(o->limit = arg); break;
-    case KEY_WORLD: o->world = (int)number_option("--world", arg, 1, 1 << 20); break;
-    case KEY_NODES: o->nodes = (int)number_option("--nodes", arg, 1, 1 << 20); break;
-    case KEY_REDZONE: o->redzone = (int)number_option("--redzone", arg, 0, 1 << 20); break;
-    case KEY_SEPARATOR: o->separator = (int)number_option("--separator", arg, 0, 65535); break;
+    case KEY_WORLD: o->world = (int)cli_number("--world", arg, 1, 1 << 20); break;
+    case KEY_NODES: o->nodes = (int)cli_number("--nodes", arg, 1, 1 << 20); break;
+    case KEY_REDZONE: o->redzone = (int)cli_number("--redzone", arg, 0, 1 << 20); break;
+    case KEY_SEPARATOR: o->separator = (int)cli_number("--separator", arg, 0, 65535); break;
     case ARGP_KEY_ARG: take_input(p, arg, state); break;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -345,7 +345,7 @@ static const Command *command_named(const char *name) {
         names[i] = commands[i].name;
         if (!strcmp(name, names[i])) return &commands[i];
     }
-    const char *near = nearest_name(name, names, N_COMMANDS);
+    const char *near = str_nearest(name, names, N_COMMANDS);
     if (near) fail_usage("there is no command \"%s\"; is it \"%s\"? `shardc -h` lists them", name, near);
     fail_usage("there is no command \"%s\": build, run, predict, inspect, verify, data and calibrate are; `shardc -h` "
                "explains them",

@@ -10,12 +10,12 @@
 #include "verify/verify.h"
 
 static void after(const char *pass, const Graph *g, const PipelineOptions *o) {
-    if (!o->quick) check_graph(g, pass);
+    if (!o->quick) graph_check(g, pass);
     if (!o->dump_after || strcmp(o->dump_after, pass)) return;
     const Program *traced[] = {g->train, g->eval, g->sample};
     for (int i = 0; i < 3 && !g->programs.n; i++)
-        if (traced[i]) dump_program(stdout, g, traced[i]);
-    for (int i = 0; i < g->programs.n; i++) dump_program(stdout, g, g->programs.at[i]);
+        if (traced[i]) program_dump(stdout, g, traced[i]);
+    for (int i = 0; i < g->programs.n; i++) program_dump(stdout, g, g->programs.at[i]);
 }
 
 static void each_traced(Graph *g, void (*pass)(Graph *, Program *)) {
@@ -39,40 +39,40 @@ static void workspaces(Graph *g, Program *p, const Machine *m) {
         if (!op_info[op->kind].workspace) continue;
         int64_t bytes = op_info[op->kind].workspace(op, m);
         if (!bytes) continue;
-        op->workspace = new_value(g, BOOL, 1, &bytes);
+        op->workspace = value_new(g, BOOL, 1, &bytes);
         op->workspace->def = op;
     }
 }
 
-void lower(Graph *g, const Device *d, const PipelineOptions *o) {
+void pipeline_lower(Graph *g, const Device *d, const PipelineOptions *o) {
     after("trace", g, o);
-    units(g);
-    scale_check(g);
-    each_traced(g, precision);
-    inputs(g);
+    lower_units(g);
+    lower_scale_check(g);
+    each_traced(g, lower_precision);
+    lower_inputs(g);
     after("precision", g, o);
-    extensions(g, target_of(d, o)); /* the user's C is read and held against its use */
-    each_traced(g, qkv_fusion);
-    each_traced(g, epilogue_fusion_traced);
+    extension_load(g, target_of(d, o)); /* the user's C is read and held against its use */
+    each_traced(g, lower_qkv_fusion);
+    each_traced(g, lower_epilogue_fusion_traced);
     after("qkv_fusion", g, o);
-    autodiff(g, g->train);
+    lower_autodiff(g, g->train);
     after("autodiff", g, o);
-    each_traced(g, epilogue_fusion);
+    each_traced(g, lower_epilogue_fusion);
     after("epilogue_fusion", g, o);
-    each_traced(g, rematerialize);
+    each_traced(g, lower_rematerialize);
     after("rematerialize", g, o);
-    each_traced(g, concat_in_place);
+    each_traced(g, lower_concat_in_place);
     after("concat_in_place", g, o);
-    each_traced(g, fuse); /* numerics are frozen from here on */
+    each_traced(g, lower_fuse); /* numerics are frozen from here on */
     after("fuse", g, o);
-    recompute(g, g->train);
+    lower_recompute(g, g->train);
     after("recompute", g, o);
-    place_updates(g, d);
-    shard(g);
+    lower_place_updates(g, d);
+    lower_shard(g);
     after("shard", g, o);
-    each_program(g, offload);
+    each_program(g, lower_offload);
     after("offload", g, o);
-    if (o->quick) check_graph(g, "the last pass");
+    if (o->quick) graph_check(g, "the last pass");
     Machine m = {!strcmp(target_of(d, o), "cuda"), d->threads > 0 ? d->threads : 1, d->multiprocessors,
                  g->deterministic, o->wide};
     for (int i = 0; i < g->programs.n; i++) workspaces(g, g->programs.at[i], &m);
@@ -86,7 +86,7 @@ static void prove(const Plan *plan) {
         f->n);
 }
 
-Plan *make_plan(const Graph *g, const Device *d, const PipelineOptions *o) {
+Plan *pipeline_plan(const Graph *g, const Device *d, const PipelineOptions *o) {
     Plan *plan = NEW(g->arena, Plan);
     plan->arena = g->arena;
     plan->graph = g;
@@ -99,12 +99,12 @@ Plan *make_plan(const Graph *g, const Device *d, const PipelineOptions *o) {
     plan->nodes = g->nodes;
     plan->options = g->training->options.at;
     plan->noptions = g->training->options.n;
-    Schedule *s = order(g, d, plan);
-    place(plan, s, o->redzone);
-    sync_streams(plan, s);
+    Schedule *s = schedule_order(g, d, plan);
+    schedule_place(plan, s, o->redzone);
+    schedule_sync(plan, s);
     prove(plan);
-    simulate(plan, d);
-    unused(plan);
+    cost_simulate(plan, d);
+    lower_unused(plan);
     if (strcmp(plan->target, d->target)) { /* a GPU's schedule on the CPU takes nothing of the GPU */
         plan->device_usable = 0;
         plan->nlibrary = 0;

@@ -13,10 +13,11 @@ typedef struct {
     const char *target;     /* "cpu", "cuda"; NULL: the device's */
     const char *arch;       /* CUDA: "sm_90"; NULL: the device's */
     bool wide;              /* for the CPU's test build, whose kernels compute in fp64 */
-    bool quick;             /* check_graph after the last pass alone, not after each */
+    bool quick;             /* graph_check after the last pass alone, not after each */
 } PipelineOptions;
 
-void lower(Graph *g, const Device *d, const PipelineOptions *o);            /* traced model -> g->programs */
-Plan *make_plan(const Graph *g, const Device *d, const PipelineOptions *o); /* order, place, wait, verify, simulate */
+void pipeline_lower(Graph *g, const Device *d, const PipelineOptions *o); /* traced model -> g->programs */
+Plan *pipeline_plan(const Graph *g, const Device *d,
+                    const PipelineOptions *o); /* order, place, wait, verify, simulate */
 
 #endif

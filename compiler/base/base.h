@@ -108,10 +108,10 @@ void remark(Source at, const char *fmt, ...) __attribute__((format(printf, 2, 3)
 #define NOWHERE ((Source){NULL, 0})
 
 /* The candidate nearest to `name` by edit distance, or NULL when none is near. */
-const char *nearest_name(const char *name, const char *const *candidates, int n);
+const char *str_nearest(const char *name, const char *const *candidates, int n);
 
 /* Whether a model or a program may have this name; NAME_RULE says which names are allowed. */
-bool is_name(const char *name);
+bool str_is_name(const char *name);
 #define NAME_RULE                                                                                                      \
     "a name has letters, digits, spaces and ._-+=@:, begins with a letter, a digit or _, and has at most 200 bytes"
 
@@ -125,18 +125,18 @@ OutFile out_open(Arena *a, const char *path); /* fails with a diagnostic that na
 void out_commit(OutFile *o);                  /* checks every write, fsyncs, renames */
 /* Removes files that dead processes have left in `folder`: those whose name is `name` followed by what the extended
  * regular expression `rest` matches. Files that a process holds stay (out_open holds its own by flock). */
-void temps_clear(const char *folder, const char *name, const char *rest);
-bool is_at(int fd, const char *path); /* whether the open file still has that name */
+void temp_clear(const char *folder, const char *name, const char *rest);
+bool path_is_open(int fd, const char *path); /* whether the open file still has that name */
 /* The user's file, whole, NUL after the end. Fails at the given place: a folder, a pipe by its name, a device, more
  * bytes than `most`. out_open refuses to write there from now on, under whatever name. */
 enum { FILE_MOST = 1 << 30 };
-char *read_input(Arena *a, Source at, const char *path, size_t most, size_t *size);
+char *input_read(Arena *a, Source at, const char *path, size_t most, size_t *size);
 void input_add(const char *path);                               /* the same refusal where something else reads it */
 void input_keep(const char *written);                           /* fails where that is an input */
-char *read_file(Arena *a, const char *path, size_t *size);      /* a file of our own, up to FILE_MOST */
-FILE *open_input(Source at, const char *path, struct stat *st); /* ... for those that read piece by piece */
-char *folder_of(Arena *a, const char *path);                    /* "." where none is named */
-char *real_path(Arena *a, const char *path); /* absolute, links followed; as it is where there is no such file */
+char *path_read(Arena *a, const char *path, size_t *size);      /* a file of our own, up to FILE_MOST */
+FILE *input_open(Source at, const char *path, struct stat *st); /* ... for those that read piece by piece */
+char *path_folder(Arena *a, const char *path);                  /* "." where none is named */
+char *path_real(Arena *a, const char *path); /* absolute, links followed; as it is where there is no such file */
 
 static inline int64_t round_up(int64_t x, int64_t to) {
     return (x + to - 1) / to * to;

@@ -24,7 +24,7 @@ void temp_forget(const char *path) {
         if (temps[i] == path) temps[i] = NULL;
 }
 
-void temps_remove(void) {
+void temp_remove(void) {
     for (int i = 0; i < MAX_TEMPS; i++)
         if (temps[i]) unlink(temps[i]);
 }
@@ -51,7 +51,7 @@ void remark(Source at, const char *fmt, ...) {
 
 _Noreturn static void die(int code, Source at, const char *fmt, va_list ap) {
     say(at, "", fmt, ap);
-    temps_remove();
+    temp_remove();
     exit(code);
 }
 
@@ -101,7 +101,7 @@ static int distance(const char *a, const char *b) {
     return row[n % 3][m];
 }
 
-const char *nearest_name(const char *name, const char *const *candidates, int n) {
+const char *str_nearest(const char *name, const char *const *candidates, int n) {
     size_t len = strlen(name);
     if (len > MAX_NAME) return NULL;
     int best = len <= 3 ? 2 : len <= 6 ? 3 : 4; /* one more than the largest distance that counts as near */

@@ -8,6 +8,6 @@
 
 void temp_register(const char *path); /* the pointer itself is kept, and is the key to forget it by */
 void temp_forget(const char *path);
-void temps_remove(void); /* a signal handler may call it */
+void temp_remove(void); /* a signal handler may call it */
 
 #endif

@@ -18,7 +18,7 @@ _Noreturn static void cannot(Source at, const char *what, const char *path, int 
     fail(at, "cannot %s %s: %s", what, path, strerror(error));
 }
 
-char *real_path(Arena *a, const char *path) {
+char *path_real(Arena *a, const char *path) {
     char *real = realpath(path, NULL), *kept = arena_strdup(a, real ? real : path);
     free(real);
     return kept;
@@ -36,7 +36,7 @@ static void remove_dead(int folder, const char *name) {
     close(fd);
 }
 
-void temps_clear(const char *folder, const char *name, const char *rest) {
+void temp_clear(const char *folder, const char *name, const char *rest) {
     regex_t r;
     size_t n = strlen(name);
     if (regcomp(&r, rest, REG_EXTENDED | REG_NOSUB)) return;
@@ -47,7 +47,7 @@ void temps_clear(const char *folder, const char *name, const char *rest) {
     regfree(&r);
 }
 
-bool is_at(int fd, const char *path) {
+bool path_is_open(int fd, const char *path) {
     struct stat held, there;
     return !fstat(fd, &held) && !stat(path, &there) && held.st_dev == there.st_dev && held.st_ino == there.st_ino;
 }
@@ -58,7 +58,7 @@ static FILE *open_held(const char *path) {
     do {
         if (f) fclose(f);
         f = fopen(path, "w");
-    } while (f && !flock(fileno(f), LOCK_EX) && !is_at(fileno(f), path));
+    } while (f && !flock(fileno(f), LOCK_EX) && !path_is_open(fileno(f), path));
     return f;
 }
 
@@ -89,14 +89,14 @@ void input_keep(const char *written) {
 
 /* ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-char *folder_of(Arena *a, const char *path) {
+char *path_folder(Arena *a, const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? arena_printf(a, "%.*s", (int)(slash - path) + (slash == path), path) : arena_strdup(a, ".");
 }
 
 /* A link is followed, so that the rename replaces the file and not the link. */
 OutFile out_open(Arena *a, const char *path) {
-    OutFile o = {.path = real_path(a, path)};
+    OutFile o = {.path = path_real(a, path)};
     struct stat st;
     input_keep(path);
     bool exists = !stat(o.path, &st);
@@ -105,8 +105,8 @@ OutFile out_open(Arena *a, const char *path) {
         if (!(o.f = fopen(o.path, "w"))) cannot(NOWHERE, "write", path, errno);
         return o;
     }
-    o.folder = folder_of(a, o.path);
-    temps_clear(o.folder, basename(o.path), "^\\.tmp\\.[0-9]+$");
+    o.folder = path_folder(a, o.path);
+    temp_clear(o.folder, basename(o.path), "^\\.tmp\\.[0-9]+$");
     o.temp = arena_printf(a, "%s.tmp.%ld", o.path, (long)getpid());
     if (!(o.f = open_held(o.temp))) cannot(NOWHERE, "write", path, errno);
     temp_register(o.temp);
@@ -140,7 +140,7 @@ static bool is_open_already(const char *path) {
     return false;
 }
 
-FILE *open_input(Source at, const char *path, struct stat *st) {
+FILE *input_open(Source at, const char *path, struct stat *st) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer would block here */
     FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
     if (!f || fstat(fd, st) || fcntl(fd, F_SETFL, 0)) cannot(at, "read", path, errno);
@@ -154,7 +154,7 @@ FILE *open_input(Source at, const char *path, struct stat *st) {
 
 static char *read_whole(Arena *a, Source at, const char *path, size_t most, size_t *size) {
     struct stat st;
-    FILE *f = open_input(at, path, &st);
+    FILE *f = input_open(at, path, &st);
     size_t cap = st.st_size > 0 && S_ISREG(st.st_mode) ? (size_t)st.st_size + 1 : FIRST_READ, n = 0;
     char *s = NULL;
     for (bool more = true; more;) {
@@ -176,11 +176,11 @@ static char *read_whole(Arena *a, Source at, const char *path, size_t most, size
     return s;
 }
 
-char *read_input(Arena *a, Source at, const char *path, size_t most, size_t *size) {
+char *input_read(Arena *a, Source at, const char *path, size_t most, size_t *size) {
     input_add(path);
     return read_whole(a, at, path, most, size);
 }
 
-char *read_file(Arena *a, const char *path, size_t *size) {
+char *path_read(Arena *a, const char *path, size_t *size) {
     return read_whole(a, NOWHERE, path, FILE_MOST, size);
 }

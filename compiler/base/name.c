@@ -8,7 +8,7 @@
 
 enum { MOST_BYTES = 200 }; /* file systems take 255, and a build's files have suffixes */
 
-bool is_name(const char *name) {
+bool str_is_name(const char *name) {
     size_t n = strlen(name), length = 1;
     for (size_t i = 0; i < n && length; i += length) {
         unsigned char c = (unsigned char)name[i];

@@ -8,10 +8,10 @@
 
 enum { MOST_FOLDERS = 16 };
 
-const char *program_folder(Arena *a);                   /* of shardc itself */
-const char *library_folder(Arena *a, const char *file); /* where shardc's own libraries are, and file; NULL: nowhere */
-const char *runtime_headers(Arena *a);                  /* the folder of sc.h */
-int cuda_homes(Arena *a, const char **homes);
-const char *folder_with(Arena *a, const char *const *homes, int n, const char *file); /* at or below one of them */
+const char *places_program(Arena *a);                   /* of shardc itself */
+const char *places_library(Arena *a, const char *file); /* where shardc's own libraries are, and file; NULL: nowhere */
+const char *places_headers(Arena *a);                   /* the folder of sc.h */
+int places_cuda(Arena *a, const char **homes);
+const char *places_find(Arena *a, const char *const *homes, int n, const char *file); /* at or below one of them */
 
 #endif

@@ -1,5 +1,5 @@
 /* `shardc build` and `shardc run`: from a model to a binary, and into it.
- * Relies on: input.c, emit, report (target_text).
+ * Relies on: input.c, emit, report (report_target).
  * Relied on by: main.c. */
 #include "../base/diagnostics.h"
 #include "../emit/emit.h"
@@ -56,7 +56,7 @@ static void place_of(Arena *a, const Options *o, char **folder, char **name) {
     else if (is_folder(o->out))
         *folder = without_slashes(a, o->out);
     else {
-        *folder = folder_of(a, o->out);
+        *folder = path_folder(a, o->out);
         *name = arena_strdup(a, basename(o->out));
     }
 }
@@ -77,7 +77,7 @@ static Lock lock_build(Arena *a, const char *binary) {
         if (l.fd < 0) return l;
         do l.held = !flock(l.fd, LOCK_EX);
         while (!l.held && errno == EINTR);
-        if (is_at(l.fd, l.path)) break;
+        if (path_is_open(l.fd, l.path)) break;
         close(l.fd);
     }
     temp_register(l.path);
@@ -93,7 +93,7 @@ static void unlock_build(const Lock *l) {
 
 /* gpt2 for cuda (h200), world 16 on 2 nodes -> build/gpt2/gpt2 */
 static void tell_build(const Options *o, const Plan *p, const char *name, const char *binary) {
-    printf("%s for %s, world %d", name, target_text(p), p->world);
+    printf("%s for %s, world %d", name, report_target(p), p->world);
     if (p->nodes > 1) printf(" on %d nodes", p->nodes);
     printf(" -> %s%s\n", binary, o->sources ? ".c" : "");
     fflush(stdout);
@@ -116,11 +116,11 @@ static void want_gpu(const Options *o, const Plan *p) {
 static char *build(Arena *a, const Options *o, bool runs) {
     const char *model = o->inputs[0];
     char *folder, *name;
-    if (!is_model(model)) fail_usage("%s: a model's .lua file is wanted", model);
+    if (!cli_is_model(model)) fail_usage("%s: a model's .lua file is wanted", model);
     place_of(a, o, &folder, &name);
-    if (!is_name(name)) fail(NOWHERE, "%s is no name for a program: %s; give another with -o", name, NAME_RULE);
+    if (!str_is_name(name)) fail(NOWHERE, "%s is no name for a program: %s; give another with -o", name, NAME_RULE);
     char *binary = arena_printf(a, "%s/%s", strcmp(folder, "/") ? folder : "", name);
-    Plan *p = plan_of(a, o, model);
+    Plan *p = cli_plan(a, o, model);
     if (runs && !strcmp(p->target, "cuda")) want_gpu(o, p);
     make_folders(a, folder);
     Lock lock = lock_build(a, binary);
@@ -171,13 +171,13 @@ int command_run(Arena *a, const Options *o) {
     const char *binary = o->inputs[0];
     struct stat st;
     if (o->sources) fail_usage("--sources compiles nothing that could run; use 'shardc build'");
-    if (is_model(binary))
+    if (cli_is_model(binary))
         binary = build(a, o, true);
     else if (o->out)
         fail_usage("-o says where a build goes, and %s is built already: leave it out, or give the model's .lua file",
                    binary);
     else
-        refuse_model_options(o, binary);
+        cli_refuse_model_options(o, binary);
     if (!stat(binary, &st) && S_ISDIR(st.st_mode)) cannot_run_folder(a, binary);
     char **args = NEW_ARRAY(a, char *, o->nrest + 2);
     args[0] = (char *)binary;

@@ -10,12 +10,12 @@
 #include <unistd.h>
 
 static const char *find(Arena *a) {
-    const char *folder = library_folder(a, "sc_calibrate");
+    const char *folder = places_library(a, "sc_calibrate");
     if (folder) return arena_printf(a, "%s/sc_calibrate", folder);
     fail(NOWHERE,
          "sc_calibrate, which measures GPUs, is not in %s; build it with 'make cuda' or set SHARDC_HOME to the folder "
          "of shardc",
-         program_folder(a));
+         places_program(a));
 }
 
 static int print_tasks(Arena *a, const Options *o) {
@@ -24,25 +24,25 @@ static int print_tasks(Arena *a, const Options *o) {
         fail_usage("%s: with a MODEL, calibrate lists its kernels and measures nothing; give the list to another run: "
                    "shardc calibrate --tasks FILE",
                    o->table ? "--table" : "--tasks");
-    if (!is_model(o->inputs[0])) fail_usage("%s: a model's .lua file is wanted", o->inputs[0]);
+    if (!cli_is_model(o->inputs[0])) fail_usage("%s: a model's .lua file is wanted", o->inputs[0]);
     if (!cuda.target && !cuda.device) cuda.target = "cuda";
-    const Plan *p = plan_of(a, &cuda, o->inputs[0]);
+    const Plan *p = cli_plan(a, &cuda, o->inputs[0]);
     if (strcmp(p->target, "cuda"))
         fail_usage("%s %s: calibrate measures GPUs; give --device h200, another GPU or none",
                    o->target ? "--target" : "--device", o->target ? o->target : o->device);
-    OutFile f = output(a, o);
+    OutFile f = cli_output(a, o);
     report_tasks(f.f, p);
-    output_done(o, &f);
+    cli_output_done(o, &f);
     return 0;
 }
 
 int command_calibrate(Arena *a, const Options *o) {
     VEC(const char *) args = {0};
     if (o->ninputs) return print_tasks(a, o);
-    if (model_option(o))
+    if (cli_model_option(o))
         fail_usage("%s says how to compile a model, and calibrate measures this machine's GPUs: give a MODEL.lua too, "
                    "whose kernels it lists, or leave it out",
-                   model_option(o));
+                   cli_model_option(o));
     if (o->tasks) input_add(o->tasks);
     if (o->out) input_keep(o->out);
     if (o->table) input_keep(o->table);

@@ -37,22 +37,22 @@ int command_data(Arena *a, const Options *o);
 int command_calibrate(Arena *a, const Options *o);
 
 /* From a model (runs the whole pipeline), a plan.json or a built binary. */
-Plan *plan_of(Arena *a, const Options *o, const char *input);
-bool is_model(const char *path); /* ends in .lua */
+Plan *cli_plan(Arena *a, const Options *o, const char *input);
+bool cli_is_model(const char *path); /* ends in .lua */
 
 /* The first option given that says how to compile a model, --world apart; NULL: none. */
-const char *model_option(const Options *o);
+const char *cli_model_option(const Options *o);
 /* They are of no use with what is compiled already. */
-void refuse_model_options(const Options *o, const char *input);
+void cli_refuse_model_options(const Options *o, const char *input);
 
-/* Where a report goes: standard output, or the file of -o, renamed into place by output_done. */
-OutFile output(Arena *a, const Options *o);
-void output_done(const Options *o, OutFile *f);
-bool as_json(const Options *o);
+/* Where a report goes: standard output, or the file of -o, renamed into place by cli_output_done. */
+OutFile cli_output(Arena *a, const Options *o);
+void cli_output_done(const Options *o, OutFile *f);
+bool cli_as_json(const Options *o);
 
 /* Numbers of the command line; a usage error names the option. */
-double time_option(const char *option, const char *text);
-void take_delay(Options *o, const char *text); /* --delay-collectives */
-int64_t number_option(const char *option, const char *text, int64_t low, int64_t high);
+double cli_time(const char *option, const char *text);
+void cli_delay(Options *o, const char *text); /* --delay-collectives */
+int64_t cli_number(const char *option, const char *text, int64_t low, int64_t high);
 
 #endif

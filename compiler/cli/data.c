@@ -51,7 +51,7 @@ static int64_t added(int64_t tokens, int64_t more) {
 static int64_t copy_file(FILE *to, const char *path, int64_t tokens) {
     unsigned char in[CHUNK];
     struct stat st;
-    FILE *f = open_input(NOWHERE, path, &st);
+    FILE *f = input_open(NOWHERE, path, &st);
     if (S_ISREG(st.st_mode)) added(tokens, st.st_size);
     for (size_t n; (n = fread(in, 1, sizeof in, f)) > 0; tokens = added(tokens, (int64_t)n)) put_tokens(to, in, n);
     if (ferror(f)) fail(NOWHERE, "cannot read %s: %s", path, strerror(errno));
@@ -90,7 +90,7 @@ int command_data(Arena *a, const Options *o) {
     if (fseeko(out.f, 0, SEEK_SET)) fail(NOWHERE, "cannot write %s: %s", o->out, strerror(errno));
     put_header(out.f, tokens);
     out_commit(&out);
-    printf("%s: %s tokens from %d file%s, a byte each\n", o->out, grouped(a, (double)tokens), o->ninputs,
+    printf("%s: %s tokens from %d file%s, a byte each\n", o->out, figure_grouped(a, (double)tokens), o->ninputs,
            o->ninputs == 1 ? "" : "s");
     return 0;
 }

@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-bool is_model(const char *path) {
+bool cli_is_model(const char *path) {
     size_t n = strlen(path);
     return n > 4 && !strcmp(path + n - 4, ".lua");
 }
 
-const char *model_option(const Options *o) {
+const char *cli_model_option(const Options *o) {
     return o->device       ? "--device"
            : o->nodes      ? "--nodes"
            : o->nset       ? "--set"
@@ -31,8 +31,8 @@ const char *model_option(const Options *o) {
                            : NULL;
 }
 
-void refuse_model_options(const Options *o, const char *input) {
-    const char *given = o->world ? "--world" : model_option(o);
+void cli_refuse_model_options(const Options *o, const char *input) {
+    const char *given = o->world ? "--world" : cli_model_option(o);
     if (given)
         fail_usage("%s says how to compile a model, and %s is compiled already: give the model's .lua file", given,
                    input);
@@ -110,37 +110,37 @@ static Plan *compile(Arena *a, const Options *o, const char *input) {
     p.wide = o->variant && !strcmp(o->variant, "fp64");
     p.quick = !o->dump_after && !getenv("SHARDC_CHECK");
     Graph *g = frontend_load(a, &f);
-    lower(g, d, &p);
+    pipeline_lower(g, d, &p);
     tell_unsharded(g);
-    return make_plan(g, d, &p);
+    return pipeline_plan(g, d, &p);
 }
 
 static Plan *compiled(Arena *a, const Options *o, const char *input) {
     const char *model = arena_printf(a, "%s.lua", input);
     if (access(input, F_OK) && !access(model, F_OK))
         fail(NOWHERE, "cannot read %s: %s; is it %s?", input, strerror(ENOENT), model);
-    refuse_model_options(o, input);
+    cli_refuse_model_options(o, input);
     return plan_read(a, input);
 }
 
-Plan *plan_of(Arena *a, const Options *o, const char *input) {
-    Plan *p = is_model(input) ? compile(a, o, input) : compiled(a, o, input);
-    if (o->delayed) delay_collectives(p, o->delay_us);
+Plan *cli_plan(Arena *a, const Options *o, const char *input) {
+    Plan *p = cli_is_model(input) ? compile(a, o, input) : compiled(a, o, input);
+    if (o->delayed) cost_delay_collectives(p, o->delay_us);
     return p;
 }
 
-OutFile output(Arena *a, const Options *o) {
+OutFile cli_output(Arena *a, const Options *o) {
     return o->out ? out_open(a, o->out) : (OutFile){.f = stdout};
 }
 
-void output_done(const Options *o, OutFile *f) {
+void cli_output_done(const Options *o, OutFile *f) {
     if (o->out)
         out_commit(f);
     else if (fflush(stdout) || ferror(stdout))
         fail(NOWHERE, "cannot write the report: %s", strerror(errno ? errno : EIO));
 }
 
-bool as_json(const Options *o) {
+bool cli_as_json(const Options *o) {
     return o->format && !strcmp(o->format, "json");
 }
 
@@ -152,12 +152,12 @@ static double milliseconds(const char *option, const char *given, const char *nu
     return x;
 }
 
-double time_option(const char *option, const char *text) {
+double cli_time(const char *option, const char *text) {
     return milliseconds(option, text, text);
 }
 
 /* 10 · gather=10 · reduce=10 */
-void take_delay(Options *o, const char *text) {
+void cli_delay(Options *o, const char *text) {
     const char *equals = strchr(text, '=');
     bool gather = !strncmp(text, "gather=", 7), reduce = !strncmp(text, "reduce=", 7);
     if (equals && !gather && !reduce) fail_usage("--delay-collectives %s: MS, gather=MS or reduce=MS is wanted", text);
@@ -167,7 +167,7 @@ void take_delay(Options *o, const char *text) {
     o->delayed = true;
 }
 
-int64_t number_option(const char *option, const char *text, int64_t low, int64_t high) {
+int64_t cli_number(const char *option, const char *text, int64_t low, int64_t high) {
     char *end;
     errno = 0;
     long long x = strtoll(text, &end, 10);

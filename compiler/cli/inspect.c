@@ -21,7 +21,7 @@ static void check_program(const Plan *p, const char *name) {
         if (!strcmp(name, names[i])) return;
         str_addf(&known, "%s%s", i ? ", " : "", names[i]);
     }
-    const char *near = nearest_name(name, names, p->nprograms);
+    const char *near = str_nearest(name, names, p->nprograms);
     fail_usage("--program %s: this plan has %s%s%s%s", name, known.n ? known.s : "no program", near ? "; is it " : "",
                near ? near : "", near ? "?" : "");
 }
@@ -32,7 +32,7 @@ static unsigned columns_of(Arena *a, const char *text) {
     unsigned sets[N_COLUMNS + 2] = {COLUMNS_ALL, COLUMNS_DEFAULT}, columns = 0;
     Str known = {.arena = a};
     for (int c = 0; c < N_COLUMNS; c++) {
-        names[c + 2] = column_name((Column)c);
+        names[c + 2] = report_column((Column)c);
         sets[c + 2] = 1u << c;
         str_addf(&known, ", %s", names[c + 2]);
     }
@@ -50,18 +50,18 @@ static unsigned columns_of(Arena *a, const char *text) {
 }
 
 int command_inspect(Arena *a, const Options *o) {
-    if (as_json(o) && (o->program || o->module || o->stream || o->columns))
+    if (cli_as_json(o) && (o->program || o->module || o->stream || o->columns))
         fail_usage("--format json writes the whole plan: leave out --program, --module, --stream and --columns");
     unsigned columns = columns_of(a, o->columns ? o->columns : "default");
-    const Plan *p = plan_of(a, o, o->inputs[0]);
+    const Plan *p = cli_plan(a, o, o->inputs[0]);
     if (o->stream) check_stream(a, o->stream);
     if (o->program) check_program(p, o->program);
-    OutFile f = output(a, o);
+    OutFile f = cli_output(a, o);
     ReportOptions r = {.program = o->program, .module = o->module, .stream = o->stream, .columns = columns};
-    if (as_json(o))
+    if (cli_as_json(o))
         plan_write_json(f.f, p);
     else
         report_inspect_text(f.f, p, &r);
-    output_done(o, &f);
+    cli_output_done(o, &f);
     return 0;
 }

@@ -8,18 +8,18 @@
 #include <unistd.h>
 
 int command_predict(Arena *a, const Options *o) {
-    if (as_json(o) && (o->at || o->by))
+    if (cli_as_json(o) && (o->at || o->by))
         fail_usage("--format json holds the peak and all events: leave out --at and --by");
-    const Plan *p = plan_of(a, o, o->inputs[0]);
-    Moment m = moment_at(p, o->at);
-    OutFile f = output(a, o);
+    const Plan *p = cli_plan(a, o, o->inputs[0]);
+    Moment m = report_moment(p, o->at);
+    OutFile f = cli_output(a, o);
     bool color = !o->out && isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
     Holding by = !o->by ? BY_NOTHING : *o->by == 'm' ? BY_MODULE : *o->by == 'u' ? BY_UNIT : BY_STORAGE;
-    if (as_json(o))
+    if (cli_as_json(o))
         report_predict_json(f.f, p);
     else
         report_predict_text(f.f, p, m, color);
     if (by != BY_NOTHING) report_holders_text(f.f, p, m, by);
-    output_done(o, &f);
-    return plan_fits(p) ? 0 : 1;
+    cli_output_done(o, &f);
+    return report_fits(p) ? 0 : 1;
 }

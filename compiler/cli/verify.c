@@ -8,7 +8,7 @@
 static void verify_one(const char *path) {
     Arena *a = arena_new();
     size_t n;
-    const char *text = read_file(a, path, &n);
+    const char *text = path_read(a, path, &n);
     PlanError error;
     const Plan *p = plan_parse(a, text, n, &error);
     const Findings *f = p ? verify(a, p) : NULL;
@@ -22,7 +22,7 @@ static void verify_one(const char *path) {
 }
 
 static int verify_batch(Arena *a, const char *list) {
-    char *save = NULL, *text = read_file(a, list, NULL);
+    char *save = NULL, *text = path_read(a, list, NULL);
     for (char *path = strtok_r(text, "\n", &save); path; path = strtok_r(NULL, "\n", &save)) verify_one(path);
     return 0;
 }
@@ -30,19 +30,19 @@ static int verify_batch(Arena *a, const char *list) {
 int command_verify(Arena *a, const Options *o) {
     if (o->batch) return verify_batch(a, o->batch);
     if (!o->ninputs) fail_usage("verify wants a model, a plan.json or a built binary; `shardc verify -h` shows how");
-    const Plan *p = plan_of(a, o, o->inputs[0]);
+    const Plan *p = cli_plan(a, o, o->inputs[0]);
     const Times most = {o->most_forward_ms, o->most_step_ms, o->most_exposed_ms};
     const Findings *found = verify(a, p);
     Findings late = {0};
     verify_times(a, p, &most, &late);
-    OutFile f = output(a, o);
-    if (as_json(o)) {
+    OutFile f = cli_output(a, o);
+    if (cli_as_json(o)) {
         report_findings_json(f.f, p, found, &late);
     } else {
         report_findings_text(f.f, p, found);
         if (o->delayed || most.forward_ms >= 0 || most.step_ms >= 0 || most.exposed_ms >= 0)
             report_times_text(f.f, p, &late);
     }
-    output_done(o, &f);
+    cli_output_done(o, &f);
     return found->n || late.n ? 1 : 0;
 }

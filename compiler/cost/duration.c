@@ -131,7 +131,7 @@ static double collective_us(const Device *d, const Event *e, int group, int here
     return d->launch_us + latency + e->bytes / bandwidth * 1e6;
 }
 
-int event_group(const Plan *p, const Event *e) {
+int device_event_group(const Plan *p, const Event *e) {
     return e->comm < 0 ? 1 : p->comms[e->comm].n;
 }
 
@@ -140,7 +140,7 @@ static int ranks_a_node(const Plan *p) {
 }
 
 /* Where groups and nodes do not begin together, some node has only what both lengths are multiples of. */
-int event_here(const Plan *p, const Event *e) {
+int device_event_here(const Plan *p, const Event *e) {
     if (e->comm < 0) return 1;
     const Comm *c = &p->comms[e->comm];
     int common = c->n * c->step;
@@ -167,20 +167,20 @@ static double alone_us(const Device *d, const Event *e, int group, int here, boo
     return math > us ? math : us;
 }
 
-double event_duration_us(const Device *d, const Event *e, int group, int here, bool deterministic) {
+double device_event_us(const Device *d, const Event *e, int group, int here, bool deterministic) {
     double us = alone_us(d, e, group, here, deterministic);
     if (e->op_ir && group > 1) us *= 1 + d->beside[e->op_ir->kind].itself; /* kernels always run beside it */
     return fmax(fmax(us, d->launch_us), e->least_us);
 }
 
 /* The bus has its limit, and so has the memory that all ranks of a machine copy from and to. */
-double copy_slows(const Device *d, const Plan *p, const Event *e, bool both_ways) {
+double device_copy_slows(const Device *d, const Plan *p, const Event *e, bool both_ways) {
     if (!e->op_ir || !op_is(e->op_ir, T_COPY)) return 1;
     double memory = both_ways ? d->host_both / 2 : e->stream == FETCH ? d->host_reads : d->host_writes;
     double bus = both_ways ? 1 + d->beside[e->op_ir->kind].itself : 1;
     return memory > 0 ? fmax(bus, d->host_bandwidth * ranks_a_node(p) / memory) : bus;
 }
 
-double event_slows_others(const Device *d, const Event *e) {
+double device_event_slows(const Device *d, const Event *e) {
     return e->op_ir ? d->beside[e->op_ir->kind].kernels : 0;
 }

@@ -42,8 +42,8 @@ static Communicators communicators(const Plan *plan) {
     for (int i = 0; i < plan->nprograms; i++)
         for (int k = 0; k < plan->programs[i].n; k++) {
             const Event *e = &plan->programs[i].events[k];
-            if (e->comm < 0 || event_group(plan, e) == 1) continue;
-            bool gather = moves_bytes(e), all = event_group(plan, e) == plan->world;
+            if (e->comm < 0 || device_event_group(plan, e) == 1) continue;
+            bool gather = moves_bytes(e), all = device_event_group(plan, e) == plan->world;
             if (all && !gather) continue;
             bool *known = &(gather ? gathers : sums)[all ? COMM_WORLD : e->comm];
             *(gather ? &n.gathers : &n.sums) += !*known;
@@ -52,7 +52,7 @@ static Communicators communicators(const Plan *plan) {
     return n;
 }
 
-void footprint(Plan *plan, const Device *d) {
+void device_footprint(Plan *plan, const Device *d) {
     double events = 0;
     for (int i = 0; i < plan->nprograms; i++) events += plan->programs[i].n;
     plan->nlibrary = 0;

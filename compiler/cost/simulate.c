@@ -43,7 +43,7 @@ static void run(Timeline *t, const PlanProgram *p) {
         double step = left[first] * slower[first], start = t->start[at[first]];
         for (int s = 0; s < N_STREAMS; s++)
             if (left[s] >= 0) left[s] = fmax(left[s] - step / slower[s], 0);
-        now = t->free[first] = t->end[at[first]] = start + picoseconds(now + step - start);
+        now = t->free[first] = t->end[at[first]] = start + cost_picoseconds(now + step - start);
         left[first] = -1;
     }
 }
@@ -64,23 +64,23 @@ static void take_times(const Timeline *t, PlanProgram *p) {
         }
         if (e->stream == COMPUTE) p->exposed_us += idle;
         e->start_us = t->start[i];
-        e->duration_us = picoseconds(t->end[i] - t->start[i]);
+        e->duration_us = cost_picoseconds(t->end[i] - t->start[i]);
         total = fmax(total, free[e->stream] = t->end[i]);
     }
     double communication = 0;
     for (int s = 0; s < N_STREAMS; s++)
         if (hides((Stream)s)) communication = fmax(communication, free[s]);
     double busy = fmax(free[COMPUTE], fmax(free[HOST], free[UPDATE]));
-    p->exposed_us = picoseconds(p->exposed_us + fmax(communication - busy, 0));
-    p->step_us = picoseconds(total);
+    p->exposed_us = cost_picoseconds(p->exposed_us + fmax(communication - busy, 0));
+    p->step_us = cost_picoseconds(total);
 }
 
 /* A delayed collective takes nothing away from kernels meanwhile: they last as long as they did. */
-void delay_collectives(Plan *plan, const double *delay_us) {
+void cost_delay_collectives(Plan *plan, const double *delay_us) {
     for (int i = 0; i < plan->nprograms; i++) {
         PlanProgram *p = &plan->programs[i];
         for (int k = 0; k < p->n; k++)
-            if (p->events[k].comm >= 0 && event_group(plan, &p->events[k]) > 1)
+            if (p->events[k].comm >= 0 && device_event_group(plan, &p->events[k]) > 1)
                 p->events[k].duration_us += delay_us[p->events[k].stream];
         Arena *own = arena_new();
         Timeline *t = timeline_new(own, plan, p, NULL);
@@ -126,7 +126,7 @@ static void measure_flops(Plan *plan, const Device *d) {
     plan->peak_flops = d->flops[most] > 0 ? d->flops[most] : d->flops[FP32];
 }
 
-void simulate(Plan *plan, const Device *d) {
+void cost_simulate(Plan *plan, const Device *d) {
     for (int i = 0; i < plan->nprograms; i++) {
         PlanProgram *p = &plan->programs[i];
         Arena *own = arena_new();
@@ -138,5 +138,5 @@ void simulate(Plan *plan, const Device *d) {
     if (plan->graph) measure_work(plan);
     measure_flops(plan, d);
     plan->device_usable = d->usable_bytes;
-    footprint(plan, d);
+    device_footprint(plan, d);
 }

@@ -1,5 +1,5 @@
 /* timeline: when events run. A stream runs its events one after another. Kernels take longer while collectives and
- * copies run, copies while others run the other way. Relies on: event_duration_us and its like (duration.c).
+ * copies run, copies while others run the other way. Relies on: device_event_us and its like (duration.c).
  * Relied on by: simulate.c, compiler/schedule/. */
 #include "timeline.h"
 
@@ -14,11 +14,11 @@ Timeline *timeline_new(Arena *a, const Plan *plan, const PlanProgram *p, const D
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) *lists[i] = NEW_ARRAY(a, double, p->n + 1);
     for (int i = 0; i < p->n; i++) {
         const Event *e = &p->events[i];
-        t->alone[i] =
-            d ? event_duration_us(d, e, event_group(plan, e), event_here(plan, e), deterministic) : e->duration_us;
-        t->least[i] = d ? copy_slows(d, plan, e, false) : 1;
-        t->both[i] = d ? copy_slows(d, plan, e, true) : 1;
-        t->share[i] = d ? event_slows_others(d, e) : 0;
+        t->alone[i] = d ? device_event_us(d, e, device_event_group(plan, e), device_event_here(plan, e), deterministic)
+                        : e->duration_us;
+        t->least[i] = d ? device_copy_slows(d, plan, e, false) : 1;
+        t->both[i] = d ? device_copy_slows(d, plan, e, true) : 1;
+        t->share[i] = d ? device_event_slows(d, e) : 0;
         length[e->stream]++;
     }
     for (int s = 0; s < N_STREAMS; s++)
@@ -61,14 +61,14 @@ static double end_of(Timeline *t, int event, double start) {
     }
 }
 
-double picoseconds(double us) {
+double cost_picoseconds(double us) {
     return rint(us * 1e6) / 1e6;
 }
 
 double timeline_run(Timeline *t, int event, double ready) {
     Stream s = t->p->events[event].stream;
-    double start = t->start[event] = picoseconds(fmax(ready, t->free[s]));
-    t->free[s] = t->end[event] = start + picoseconds(end_of(t, event, start) - start);
+    double start = t->start[event] = cost_picoseconds(fmax(ready, t->free[s]));
+    t->free[s] = t->end[event] = start + cost_picoseconds(end_of(t, event, start) - start);
     if (s == FETCH || s == OFFLOAD || (s != COMPUTE && t->share[event] > 0))
         t->ran[s].span[t->ran[s].n++] = (Span){start, t->end[event], t->share[event]};
     return t->end[event];

@@ -34,11 +34,11 @@ void timeline_restart(Timeline *t); /* all streams are free again */
  * slows it: an estimate for order, which cannot know more yet. */
 double timeline_run(Timeline *t, int event, double ready);
 /* Rounds a time in us. A prediction is not that exact, and 17 digits take longer to write than the rest of an event. */
-double picoseconds(double us);
+double cost_picoseconds(double us);
 
 /* ── simulate.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
-void simulate(Plan *plan, const Device *d); /* times of every event and program; footprint */
+void cost_simulate(Plan *plan, const Device *d); /* times of every event and program; footprint */
 /* What if collectives came later: each is held back for so long, by stream. The schedule stays; times are new. */
-void delay_collectives(Plan *plan, const double *delay_us);
+void cost_delay_collectives(Plan *plan, const double *delay_us);
 
 #endif

@@ -44,7 +44,7 @@ typedef struct {
 } Reader;
 
 /* At the line where `key` stands, or at the first. */
-#define bad(r, key, ...) fail(lua_key_source((r)->L, (Source){(r)->file, 1}, key), __VA_ARGS__)
+#define bad(r, key, ...) fail(sandbox_key_source((r)->L, (Source){(r)->file, 1}, key), __VA_ARGS__)
 
 static const char *text_field(Reader *r, const char *key, bool required) { /* of the table on top */
     lua_getfield(r->L, -1, key);
@@ -309,7 +309,7 @@ static void refuse_unknown(Reader *r) {
         const char *key = lua_type(r->L, -2) == LUA_TSTRING ? lua_tostring(r->L, -2) : "(a number)";
         bool found = false;
         for (int i = 0; i < n; i++) found |= !strcmp(key, known[i]);
-        const char *near = found ? NULL : nearest_name(key, known, n);
+        const char *near = found ? NULL : str_nearest(key, known, n);
         if (!found && near) bad(r, key, "device profile: unknown key `%s`; did you mean `%s`?", key, near);
         if (!found) bad(r, key, "device profile: unknown key `%s`; remove it", key);
         lua_pop(r->L, 1);
@@ -342,7 +342,7 @@ static _Noreturn void unknown_device(Arena *a, const char *name) {
         names[n++] = s;
         str_addf(&list, "%s%s", n > 1 ? ", " : "", s);
     }
-    const char *near = nearest_name(name, names, n);
+    const char *near = str_nearest(name, names, n);
     if (near)
         fail(NOWHERE, "no device profile \"%s\"; did you mean \"%s\"? There are: %s, or a path to a .lua file", name,
              near, list.s);
@@ -353,7 +353,7 @@ static _Noreturn void unknown_device(Arena *a, const char *name) {
 const Device *device_load(Arena *a, const char *name) {
     size_t size, length = strlen(name);
     if (length > 4 && !strcmp(name + length - 4, ".lua")) {
-        const char *text = read_input(a, NOWHERE, name, LUA_FILE_MOST, &size);
+        const char *text = input_read(a, NOWHERE, name, LUA_FILE_MOST, &size);
         return device_read(a, name, text, size);
     }
     const char *file = arena_printf(a, "devices/%s.lua", name), *text = embedded_text(file, &size);

@@ -44,11 +44,11 @@ static void find_runtime(Build *b, const char *target) {
     Arena *a = b->a;
     bool plain = !b->variant[0];
     const char *file = arena_printf(a, "libsc_%s%s%s.a", target, plain ? "" : "_", b->variant);
-    b->headers = runtime_headers(a);
-    const char *folder = library_folder(a, file);
+    b->headers = places_headers(a);
+    const char *folder = places_library(a, file);
     if (!folder)
         fail(NOWHERE, "%s is not in %s; build it with 'make%s%s' or set SHARDC_HOME to the folder of shardc", file,
-             program_folder(a),
+             places_program(a),
              b->cuda ? " cuda"
              : plain ? ""
                      : " libs-",
@@ -62,7 +62,7 @@ static void check_archs(Build *b) {
     const char *list = arena_printf(b->a, "%.*s.archs", (int)(strlen(b->library) - 2), b->library);
     if (!b->cuda || access(list, R_OK)) return;
     Str made = {.arena = b->a}, all = {.arena = b->a};
-    char *rest = read_file(b->a, list, NULL);
+    char *rest = path_read(b->a, list, NULL);
     int wanted = atoi(b->cuda->arch + 3);
     str_addf(&all, "%d", wanted);
     for (char *word; (word = strsep(&rest, " \n"));) {
@@ -84,24 +84,24 @@ static void check_archs(Build *b) {
 static const Cuda *find_cuda(Arena *a, const Plan *p) {
     const char *homes[MOST_FOLDERS], *given = getenv("NCCL_HOME");
     Cuda *c = NEW(a, Cuda);
-    int n = cuda_homes(a, homes);
+    int n = places_cuda(a, homes);
     for (int i = 0; i < n && !c->nvcc; i++)
         if (!access(path_join(a, homes[i], "bin/nvcc", ""), X_OK))
-            c->nvcc = path_join(a, real_path(a, homes[i]), "bin/nvcc", "");
+            c->nvcc = path_join(a, path_real(a, homes[i]), "bin/nvcc", "");
     if (!c->nvcc)
         fail(NOWHERE,
              "nvcc, the compiler of CUDA 13, is not in %s/bin, PATH or /usr/local/cuda/bin; install the CUDA "
              "toolkit, or set CUDA_HOME to its folder",
              homes[0]);
     c->arch = p->arch;
-    c->runtime = folder_with(a, homes, n, "libcudart_static.a");
+    c->runtime = places_find(a, homes, n, "libcudart_static.a");
     if (!c->runtime)
         fail(NOWHERE,
              "libcudart_static.a (the CUDA 13 runtime) is not below %s nor the folders where CUDA usually is; install "
              "the CUDA toolkit, or set CUDA_HOME to its folder",
              homes[0]);
-    c->libraries = folder_with(a, homes, n, "libcublasLt.so.13");
-    c->nccl = folder_with(a, given && *given ? &given : homes, given && *given ? 1 : n, "libnccl.so.2");
+    c->libraries = places_find(a, homes, n, "libcublasLt.so.13");
+    c->nccl = places_find(a, given && *given ? &given : homes, given && *given ? 1 : n, "libnccl.so.2");
     return c;
 }
 
@@ -176,7 +176,7 @@ static bool ended_well(Build *b, const Job *j, Str *messages) {
     bool ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
     if (!ok) {
         size_t n = 0;
-        const char *text = access(j->messages, R_OK) ? "" : read_file(b->a, j->messages, &n);
+        const char *text = access(j->messages, R_OK) ? "" : path_read(b->a, j->messages, &n);
         str_addf(messages, "%s ended with %s %d while building %s (%s):\n%s", j->program,
                  WIFEXITED(status) ? "status" : "signal", WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status),
                  path_join(b->a, b->dir, b->name, ""), j->what, text);
@@ -302,9 +302,9 @@ static const char *kernel_key(Build *b) {
     uint64_t h = 14695981039346656037u;
     Args args = kernel_command(b);
     for (int i = 0; i < args.n; i++) h = mix(h, args.at[i]);
-    h = mix(h, read_file(b->a, path_join(b->a, b->dir, b->name, b->suffix), NULL));
+    h = mix(h, path_read(b->a, path_join(b->a, b->dir, b->name, b->suffix), NULL));
     for (size_t i = 0; i < (b->cuda ? sizeof headers / sizeof *headers : CPU); i++)
-        h = mix(h, read_file(b->a, path_join(b->a, b->headers, headers[i], ""), NULL));
+        h = mix(h, path_read(b->a, path_join(b->a, b->headers, headers[i], ""), NULL));
     if (!b->cuda) h = mix_processor(h);
     return arena_printf(b->a, WRITTEN " %016llx\n", (unsigned long long)h);
 }
@@ -312,7 +312,7 @@ static const char *kernel_key(Build *b) {
 static bool up_to_date(Build *b, const char *key_file, const char *key) {
     struct stat st;
     if (stat(b->kernels, &st) || stat(key_file, &st) || !S_ISREG(st.st_mode)) return false;
-    return !strcmp(read_file(b->a, key_file, NULL), key);
+    return !strcmp(path_read(b->a, key_file, NULL), key);
 }
 
 static Job compile_kernels(Build *b, const char *object) {
@@ -325,12 +325,12 @@ static Job compile_kernels(Build *b, const char *object) {
 /* The user's text stands in the build's folder; what it includes lies beside the original. */
 static Job compile_foreign(Build *b, int k) {
     Args args = kernel_command(b);
-    const char *folder = folder_of(b->a, real_path(b->a, b->g->files.at[k]->path));
+    const char *folder = path_folder(b->a, path_real(b->a, b->g->files.at[k]->path));
     b->foreign[k] = arena_printf(b->a, "%s.tmp.%ld.%d.o", path_join(b->a, b->dir, b->name, ""), (long)getpid(), k);
     temp_register(b->foreign[k]);
     add(b, &args,
-        (const char *const[]){"-I", folder, "-c", arena_printf(b->a, "%s%s", b->name, foreign_suffix(b->plan, k)), "-o",
-                              basename(b->foreign[k]), NULL});
+        (const char *const[]){"-I", folder, "-c", arena_printf(b->a, "%s%s", b->name, emit_foreign_suffix(b->plan, k)),
+                              "-o", basename(b->foreign[k]), NULL});
     Job j = start(b, &args, arena_printf(b->a, "extension%d", k));
     j.user = b->g->files.at[k]->path;
     return j;
@@ -428,17 +428,18 @@ static void link_binary(Build *b) {
 
 /* What is written aside here and by emit, and the compilers' messages. */
 void emit_clear(const char *dir, const char *name) {
-    temps_clear(dir[0] ? dir : ".", name,
-                "^(\\.c|\\.plan\\.json|_extension[0-9]+\\.cu?|_kernels(\\.cu?|(\\.[a-z0-9_]+)?\\.(o|key)))?"
-                "\\.tmp\\.[0-9]+(\\.[0-9]+)?(\\.o|\\.out)?$|^\\.(step|kernels|link|extension[0-9]+)\\.log\\.[0-9]+$");
+    temp_clear(dir[0] ? dir : ".", name,
+               "^(\\.c|\\.plan\\.json|_extension[0-9]+\\.cu?|_kernels(\\.cu?|(\\.[a-z0-9_]+)?\\.(o|key)))?"
+               "\\.tmp\\.[0-9]+(\\.[0-9]+)?(\\.o|\\.out)?$|^\\.(step|kernels|link|extension[0-9]+)\\.log\\.[0-9]+$");
 }
 
 void emit_keep(const Plan *p, const char *dir, const char *name, const char *variant, bool sources) {
-    const char *const suffixes[] = {
-        ".c", kernels_suffix(p), ".plan.json", "", object_suffix(p, variant, "o"), object_suffix(p, variant, "key")};
-    for (int i = 0; i < (sources ? 3 : 6); i++) keep_foreign(p->arena, path_join(p->arena, dir, name, suffixes[i]));
+    const char *const suffixes[] = {".c", emit_kernels_suffix(p),         ".plan.json",
+                                    "",   object_suffix(p, variant, "o"), object_suffix(p, variant, "key")};
+    for (int i = 0; i < (sources ? 3 : 6); i++)
+        emit_keep_foreign(p->arena, path_join(p->arena, dir, name, suffixes[i]));
     for (int i = 0; i < p->graph->files.n; i++)
-        keep_foreign(p->arena, path_join(p->arena, dir, name, foreign_suffix(p, i)));
+        emit_keep_foreign(p->arena, path_join(p->arena, dir, name, emit_foreign_suffix(p, i)));
 }
 
 void emit_build(const Plan *p, const char *dir, const char *name, const char *variant) {
@@ -451,7 +452,7 @@ void emit_build(const Plan *p, const char *dir, const char *name, const char *va
                .variant = variant ? variant : "",
                .cc = cc && cc[strspn(cc, " \t")] ? cc : "gcc"};
     if (!strcmp(p->target, "cuda")) b.cuda = find_cuda(b.a, p);
-    b.suffix = kernels_suffix(p);
+    b.suffix = emit_kernels_suffix(p);
     find_runtime(&b, p->target);
     check_archs(&b);
     compile(&b);

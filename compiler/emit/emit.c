@@ -11,7 +11,7 @@ static void write_text(Arena *a, const char *path, const char *text) {
     struct stat st;
     size_t n = 0;
     if (!stat(path, &st) && S_ISREG(st.st_mode) && (size_t)st.st_size == strlen(text)) {
-        const char *old = read_file(a, path, &n);
+        const char *old = path_read(a, path, &n);
         if (n == strlen(text) && !memcmp(old, text, n)) return;
     }
     OutFile o = out_open(a, path);
@@ -48,9 +48,9 @@ void emit(const Plan *p, const char *dir, const char *name) {
     OutFile json = out_open(e.a, path_join(e.a, dir, name, ".plan.json"));
     plan_write_json(json.f, p);
     out_commit(&json);
-    write_text(e.a, path_join(e.a, dir, name, kernels_suffix(p)), kernels);
+    write_text(e.a, path_join(e.a, dir, name, emit_kernels_suffix(p)), kernels);
     for (int i = 0; i < e.g->files.n; i++)
-        write_text(e.a, path_join(e.a, dir, name, foreign_suffix(p, i)), emit_foreign(&e, i));
+        write_text(e.a, path_join(e.a, dir, name, emit_foreign_suffix(p, i)), emit_foreign(&e, i));
     OutFile out = out_open(e.a, path_join(e.a, dir, name, ".c"));
     Str text = {.arena = e.a};
     e.f = out.f;

@@ -6,12 +6,12 @@
 #include "../ir/ops.h"
 #include "text.h"
 
-const char *foreign_suffix(const Plan *p, int file) {
+const char *emit_foreign_suffix(const Plan *p, int file) {
     return arena_printf(p->arena, "_extension%d.%s", file, strcmp(p->target, "cuda") ? "c" : "cu");
 }
 
-const char *foreign_kernel(Arena *a, const Op *op) {
-    return arena_printf(a, "extension%d_%s", op->extension->id, part_name(op->extension, foreign_part(op)));
+const char *emit_foreign_kernel(Arena *a, const Op *op) {
+    return arena_printf(a, "extension%d_%s", op->extension->id, foreign_part_name(op->extension, foreign_part(op)));
 }
 
 typedef struct {
@@ -25,8 +25,8 @@ typedef struct {
 
 static void open_kernel(Foreign *w) {
     const char *op = op_info[w->op->kind].name;
-    str_addf(&w->s, "\n%svoid sc_k_%s(const sc_task *task) {\n", emits_cuda(w->e) ? "extern \"C\" " : "",
-             foreign_kernel(w->e->a, w->op));
+    str_addf(&w->s, "\n%svoid sc_k_%s(const sc_task *task) {\n", emit_is_cuda(w->e) ? "extern \"C\" " : "",
+             emit_foreign_kernel(w->e->a, w->op));
     str_addf(&w->s, "    const sc_%s_args *k = (const sc_%s_args *)task->args;\n    if (task->part) return;\n", op, op);
 }
 
@@ -41,9 +41,9 @@ static void argument(Foreign *w, const char *text) {
 }
 
 static void close_call(Foreign *w, const char *indent) {
-    if (emits_cuda(w->e)) argument(w, "task->stream");
+    if (emit_is_cuda(w->e)) argument(w, "task->stream");
     str_add(&w->s, ");\n");
-    if (emits_cuda(w->e))
+    if (emit_is_cuda(w->e))
         str_addf(&w->s, "%ssc_extension_launched(%s, %s, %d);\n", indent, c_string(w->e->a, w->f->name),
                  c_string(w->e->a, w->x->file->path), w->f->line);
 }
@@ -132,7 +132,8 @@ const char *emit_foreign(const Emit *e, int file) {
     bool gathers = false;
     str_addf(&w.s, "/* %s and the calls of its functions. " WRITTEN " */\n", c_comment(e->a, c->path));
     str_addf(&w.s, "#line 1 %s\n%s\n", c_string(e->a, c->path), c->text);
-    str_addf(&w.s, "#line 1 %s\n", c_string(e->a, arena_printf(e->a, "%s%s", e->name, foreign_suffix(e->plan, file))));
+    str_addf(&w.s, "#line 1 %s\n",
+             c_string(e->a, arena_printf(e->a, "%s%s", e->name, emit_foreign_suffix(e->plan, file))));
     str_addf(&w.s, "/* Calls of the functions above. Written by shardc. */\n#include \"sc_extension_call.h\"\n\n");
     for (int i = 0; i < e->g->extensions.n; i++)
         gathers |= e->g->extensions.at[i]->file == c && e->g->extensions.at[i]->gathers;

@@ -71,7 +71,7 @@ static const char *constant_text(Kernel *k, double x, bool integers) {
 static bool add_named(Kernel *k, Str *out, const Op *m, const char *word, int n, bool integers) {
     const OpInfo *info = &op_info[m->kind];
     for (int i = 0; i < m->nin; i++) {
-        const char *name = slot_at(info->operands, i, NULL)->name;
+        const char *name = op_slot_at(info->operands, i, NULL)->name;
         if (strncmp(name, word, (size_t)n) || name[n]) continue;
         str_add(out, operand_text(k, m->in[i], integers));
         return true;
@@ -328,7 +328,7 @@ static void take_group(Emit *e, const Op *op, Str *out, Map *seen, bool *done) {
     done[op->group] = true;
     Str code = {.arena = e->a}, notes = {.arena = e->a};
     int most = op->nin + op->nbody + 1;
-    Kernel k = {.e = e, .op = op, .cuda = emits_cuda(e), .code = &code, .notes = &notes};
+    Kernel k = {.e = e, .op = op, .cuda = emit_is_cuda(e), .code = &code, .notes = &notes};
     k.values = NEW_ARRAY(e->a, const Value *, most);
     k.names = NEW_ARRAY(e->a, const char *, most);
     make_kernel(&k);
@@ -352,11 +352,11 @@ const char *emit_kernels(Emit *e) {
     str_add(&out, " * Each value is rounded to its dtype where its op stands in the model: as_bf16(x) is x in bf16.\n"
                   " * Relies on: runtime/sc_pointwise.h, runtime/schema/math.h. */\n");
     str_add(&out, "#include \"sc.h\"\n#include \"schema/math.h\"\n#include \"sc_pointwise.h\"\n");
-    str_add(&out, emits_cuda(e) ? "#include \"cuda/pointwise.cuh\"\n\n" : "\n");
+    str_add(&out, emit_is_cuda(e) ? "#include \"cuda/pointwise.cuh\"\n\n" : "\n");
     str_addf(&out,
              "extern const char sc_build_mark[];\nconst char sc_build_mark[] = \"%s\"; "
              "/* what a build is known by */\n\n",
-             binary_mark(e->a));
+             emit_binary_mark(e->a));
     for (int p = 0; p < e->plan->nprograms; p++)
         for (int i = 0; i < e->plan->programs[p].n; i++) {
             const Op *op = e->plan->programs[p].events[i].op_ir;

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 /* Put together here: this compiler is a file of its kind too, and must not hold it. */
-char *binary_mark(Arena *a) {
+char *emit_binary_mark(Arena *a) {
     return arena_printf(a, "SHARDC_%s", "KERNELS");
 }
 
@@ -18,14 +18,14 @@ static bool starts(const char *s, size_t n, const char *with) {
 
 static bool is_marked(Arena *a, const char *path) {
     size_t n;
-    const char *s = read_file(a, path, &n), *mark = binary_mark(a), *end = memchr(s, '\n', n);
+    const char *s = path_read(a, path, &n), *mark = emit_binary_mark(a), *end = memchr(s, '\n', n);
     if (starts(s, n, "\177ELF")) return memmem(s, n, mark, strlen(mark));
     return starts(s, n, "{\"format\":\"shardc-plan\"") ||
            memmem(s, end ? (size_t)(end - s) : n, WRITTEN, strlen(WRITTEN));
 }
 
 /* An empty file has nothing to lose: mktemp makes them, and so does a machine that loses power. */
-void keep_foreign(Arena *a, const char *path) {
+void emit_keep_foreign(Arena *a, const char *path) {
     struct stat st;
     const char *is = NULL;
     if (lstat(path, &st)) return;

@@ -81,7 +81,7 @@ static void meet(Names *n, const Value *v) {
     map_put(n->place, key, p);
 }
 
-Names *names_of(const Emit *e, const PlanProgram *p) {
+Names *names_new(const Emit *e, const PlanProgram *p) {
     Names *n = NEW(e->a, Names);
     *n = (Names){.e = e, .p = p, .place = map_new(e->a), .taken = map_new(e->a)};
     n->storage = NEW_ARRAY(e->a, const char *, e->plan->nstorages + 1);
@@ -96,7 +96,7 @@ Names *names_of(const Emit *e, const PlanProgram *p) {
 }
 
 /* Offsets are long long: a name that fits in an int is one, and a sum of two may not fit. */
-void add_place(Str *t, const Names *n, const Value *v) {
+void text_place(Str *t, const Names *n, const Value *v) {
     int storage = plan_storage(n->e->plan, v);
     int64_t offset = offset_in_storage(v);
     const Place *p = param_at(v) ? map_get(n->place, place_key(n, storage, offset)) : NULL;
@@ -104,12 +104,12 @@ void add_place(Str *t, const Names *n, const Value *v) {
     if (!p && offset) str_addf(t, " + %lldLL", (long long)offset);
 }
 
-const char *storage_name(const Names *n, int storage) {
+const char *names_storage(const Names *n, int storage) {
     return n->storage[storage];
 }
 
 /* "g0f_y = 0x00864700, <98.0 KiB, g0f to e17b0>", and the parameters in it. */
-void put_names(const Names *n) {
+void names_put(const Names *n) {
     Str *out = n->e->out;
     if (!n->order.n) return;
     str_add(out, "    enum { /* where each storage begins; its size, the first and the last event that touch it */\n");
@@ -118,7 +118,7 @@ void put_names(const Names *n) {
         str_addf(out, "        %s = ", n->storage[s->id]);
         str_hex(out, (uint64_t)s->offset, 8);
         str_add(out, ", /* ");
-        add_size(out, (double)s->size);
+        text_size(out, (double)s->size);
         if (s->arena == ARENA_HOST) str_add(out, ", host arena");
         if (s->program < 0)
             str_add(out, ", persistent");

@@ -23,9 +23,9 @@ static bool told(const Reason *r, int storage) {
 static void begin(Reason *r, const Event *w, int storage) {
     str_add(r->to, r->n ? ";\n         * " : ""); /* a line each */
     r->storages[r->n++] = storage;
-    add_comment(r->to, w->op);
+    text_comment(r->to, w->op);
     str_add(r->to, " ");
-    add_comment(r->to, w->module && w->module[0] ? w->module : r->e->g->name);
+    text_comment(r->to, w->module && w->module[0] ? w->module : r->e->g->name);
 }
 
 static bool meet(const Access *a, int64_t a_at, const Access *b, int64_t b_at) {
@@ -39,10 +39,10 @@ static void pair(Reason *r, const Event *w, const Access *a, bool begins, const 
     if (!meet(a, mine->offset + a->offset, b, its->offset + b->offset)) return;
     begin(r, w, b->storage);
     str_add(r->to, wrote ? " has written " : " has read ");
-    str_add(r->to, storage_name(r->names, b->storage));
+    str_add(r->to, names_storage(r->names, b->storage));
     if (mine == its) return;
     str_add(r->to, ", whose bytes ");
-    str_add(r->to, storage_name(r->names, a->storage));
+    str_add(r->to, names_storage(r->names, a->storage));
     str_add(r->to, " takes");
 }
 
@@ -56,7 +56,7 @@ static void of_event(Reason *r, const Event *x, const Event *w) {
     }
 }
 
-void add_reason(Str *to, const Emit *e, const PlanProgram *p, const Names *names, const Event *x, int awaited) {
+void text_reason(Str *to, const Emit *e, const PlanProgram *p, const Names *names, const Event *x, int awaited) {
     Reason r = {.e = e, .p = p, .names = names, .to = to};
     const Event *w = &p->events[awaited];
     of_event(&r, x, w);

@@ -16,7 +16,7 @@ static void add_amount(Str *t, double x, const char *unit, double base, const ch
     str_addf(t, k ? "%.1f %s%s" : "%.0f %s%s", x, scales[k], unit);
 }
 
-void add_size(Str *t, double bytes) {
+void text_size(Str *t, double bytes) {
     add_amount(t, bytes, "B", 1024, (const char *const[]){"", "Ki", "Mi", "Gi", "Ti"});
 }
 
@@ -30,7 +30,7 @@ static const char *leaf_name(const char *path) {
 }
 
 static void add_source(Str *t, const char *file, int line) {
-    add_comment(t, file);
+    text_comment(t, file);
     str_add(t, ":");
     str_int(t, line);
 }
@@ -43,12 +43,12 @@ static void add_event_comment(Str *t, const Event *x) {
     str_add(t, x->id);
     if (x->module && x->module[0]) {
         str_add(t, " ");
-        add_comment(t, leaf_name(x->module));
+        text_comment(t, leaf_name(x->module));
     }
     const char *separator = ": ";
     if (strcmp(x->op, op_info[x->op_ir->kind].name) != 0) {
         str_add(t, separator);
-        add_comment(t, x->op);
+        text_comment(t, x->op);
         separator = ", ";
     }
     if (by_flops || x->bytes > 0) {
@@ -56,7 +56,7 @@ static void add_event_comment(Str *t, const Event *x) {
         if (by_flops)
             add_amount(t, x->flops, "FLOP", 1000, (const char *const[]){"", "k", "M", "G", "T"});
         else
-            add_size(t, x->bytes);
+            text_size(t, x->bytes);
         if (x->comm >= 0) str_add(t, " on the wire");
         separator = ", ";
     }
@@ -111,7 +111,7 @@ static void open_section(Text *t, const Event *x) {
     size_t from = out->n;
     str_add(out, phase_name(x->phase));
     str_add(out, " · ");
-    add_comment(out, m->path[0] ? m->path : t->e->g->name);
+    text_comment(out, m->path[0] ? m->path : t->e->g->name);
     int title = display_width(out->s + from, out->n - from);
     t->comment.n = 0;
     if (x->src.file) add_source(&t->comment, x->src.file, x->src.line);
@@ -164,9 +164,9 @@ static void put_call(Text *t) {
 }
 
 static void add_table_name(Str *t, const PlanProgram *p, const Event *x) {
-    add_name(t, p->name);
+    text_name(t, p->name);
     str_add(t, "_");
-    add_name(t, x->id);
+    text_name(t, x->id);
     str_add(t, "_table");
 }
 
@@ -185,11 +185,11 @@ static void add_attributes(Text *t, const Event *x) {
             for (int k = 0; k < n; k++) {
                 str_add(s, k ? ", " : "");
                 if (real)
-                    add_float(s, f[k]);
+                    text_float(s, f[k]);
                 else if (a->words || a->type == A_FLAG)
                     str_add(s, a->words ? a->words[i[k]] : "true");
                 else
-                    add_int(s, i[k]);
+                    text_int(s, i[k]);
             }
             str_add(s, a->n > 1 ? "}" : "");
         }
@@ -216,7 +216,7 @@ static void add_slots(Text *t, const Slot *slots, Value *const *v, int n) {
             s = new_piece(t);
             if (!open) str_addf(s, slots->n ? ".%s = {" : ".%s = ", slots->name);
             open = true;
-            add_tensor(s, t->e, t->names, v[k]);
+            text_tensor(s, t->e, t->names, v[k]);
         }
         if (open && slots->n) str_add(s, "}");
     }
@@ -231,7 +231,7 @@ static void put_table(const Emit *e, const PlanProgram *p, const Event *x) {
     str_add(out, "[] = {");
     for (int k = 0; k < op->ntable; k++) {
         Str number = {.arena = e->a};
-        add_int(&number, op->table[k]);
+        text_int(&number, op->table[k]);
         if (out->n - line + number.n + 3 > WIDTH) {
             str_add(out, "\n    ");
             line = out->n - 4;
@@ -249,7 +249,7 @@ static void add_kernel(Str *t, const Emit *e, const Op *op) {
         str_add(t, "fused_");
         str_int(t, e->canonical[op->group]);
     } else {
-        str_add(t, op_is(op, T_FOREIGN) ? foreign_kernel(e->a, op) : op_info[op->kind].name);
+        str_add(t, op_is(op, T_FOREIGN) ? emit_foreign_kernel(e->a, op) : op_info[op->kind].name);
     }
 }
 
@@ -266,7 +266,7 @@ static void put_event(Text *t, const Event *x) {
         str_addf(new_piece(t), "sc_%s(", collective ? info->name : "copy_bytes");
         add_piece(t, "r");
     }
-    add_name(new_piece(t), x->id);
+    text_name(new_piece(t), x->id);
     add_piece(t, c_stream(x->stream));
     if (collective) str_int(new_piece(t), x->comm);
     if (runs) {
@@ -274,12 +274,12 @@ static void put_event(Text *t, const Event *x) {
         add_slots(t, info->operands, op->in, op->nin);
         if (op->workspace) {
             str_add(new_piece(t), ".work = ");
-            add_bytes(&t->pieces, t->names, op->workspace);
+            text_bytes(&t->pieces, t->names, op->workspace);
         }
         if (!op->body) add_attributes(t, x);
     } else {
-        for (int k = 0; k < op->nout; k++) add_tensor(new_piece(t), e, t->names, op->out[k]);
-        for (int k = 0; k < op->nin; k++) add_tensor(new_piece(t), e, t->names, op->in[k]);
+        for (int k = 0; k < op->nout; k++) text_tensor(new_piece(t), e, t->names, op->out[k]);
+        for (int k = 0; k < op->nin; k++) text_tensor(new_piece(t), e, t->names, op->in[k]);
     }
     add_event_comment(&t->comment, x);
     put_call(t);
@@ -291,9 +291,9 @@ static void put_wait(Text *t, const Event *x, int awaited) {
     add_piece(t, "sc_wait(");
     add_piece(t, "r");
     add_piece(t, c_stream(x->stream));
-    add_name(new_piece(t), w->id);
+    text_name(new_piece(t), w->id);
     str_add(&t->comment, "/* ");
-    add_reason(&t->comment, t->e, t->p, t->names, x, awaited);
+    text_reason(&t->comment, t->e, t->p, t->names, x, awaited);
     str_add(&t->comment, " */");
     put_call(t);
 }
@@ -305,7 +305,7 @@ static void put_enum(const Emit *e, const PlanProgram *p) {
     size_t column = strlen("    enum {");
     for (int i = 0; i < p->n; i++) {
         id.n = 0;
-        add_name(&id, p->events[i].id);
+        text_name(&id, p->events[i].id);
         if (column + id.n + 2 > WIDTH) {
             str_add(out, "\n       ");
             column = strlen("       ");
@@ -330,8 +330,8 @@ static void put_program(Emit *e, const PlanProgram *p) {
         if (p->events[i].op_ir->ntable) put_table(e, p, &p->events[i]);
     str_addf(e->out, "static void %s(sc_rank *r) {\n", c_name(e->a, arena_printf(e->a, "program_%s", p->name)));
     put_enum(e, p);
-    t.names = names_of(e, p);
-    put_names(t.names);
+    t.names = names_new(e, p);
+    names_put(t.names);
     for (int i = 0; i < p->n; i++) {
         const Event *x = &p->events[i];
         open_section(&t, x);
@@ -353,7 +353,7 @@ static void put_declarations(Emit *e) {
             if (op->body)
                 fused[e->canonical[op->group]] = op;
             else if (op_is(op, T_FOREIGN))
-                map_put(foreign, foreign_kernel(e->a, op), event);
+                map_put(foreign, emit_foreign_kernel(e->a, op), event);
             else if (!op_is(op, T_COLLECTIVE | T_COPY))
                 library[op->kind] = true;
         }

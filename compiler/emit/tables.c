@@ -26,7 +26,7 @@ static inline void put_hex(const Emit *e, const char *before, uint64_t x) {
 }
 static inline void put_string(const Emit *e, const char *before, const char *s) {
     str_add(e->out, before);
-    add_string(e->out, s);
+    text_string(e->out, s);
 }
 static void end_row(const Emit *e, const char *after) {
     str_add(e->out, after);
@@ -92,7 +92,7 @@ static void put_event(const Emit *e, const Event *x, const char *waits, int wait
     put_number(e, accesses, access + x->nreads);
     put_number(e, ", ", x->nreads);
     put_number(e, ", ", x->nwrites);
-    put_hex(e, ", ", event_written(x->op_ir));
+    put_hex(e, ", ", emit_event_written(x->op_ir));
     end_row(e, "},\n");
 }
 
@@ -146,10 +146,10 @@ static bool placed(const Emit *e, const State *s) {
     return s && s->value && plan_storage(e->plan, s->value) >= 0;
 }
 static unsigned long long state_at(const Emit *e, const State *s) {
-    return placed(e, s) ? value_at(e, s->value) : 0;
+    return placed(e, s) ? emit_value_at(e, s->value) : 0;
 }
 static int state_host(const Emit *e, const State *s) {
-    return placed(e, s) && value_host(e, s->value);
+    return placed(e, s) && emit_value_host(e, s->value);
 }
 
 static const State *buffer_state(const Emit *e, const Param *p) {
@@ -208,7 +208,7 @@ static void put_units(const Emit *e) {
 /* ── inputs, counts, metrics, groups ─────────────────────────────────────────────────────────────────────────────────
  */
 static unsigned long long input_at(const Emit *e, const Value *v) {
-    return v && plan_storage(e->plan, v) >= 0 ? value_at(e, v) : 0;
+    return v && plan_storage(e->plan, v) >= 0 ? emit_value_at(e, v) : 0;
 }
 
 static void put_inputs(const Emit *e) {
@@ -236,7 +236,7 @@ static void put_counts(const Emit *e) {
         while (input < e->g->inputs.n && e->g->inputs.at[input] != t->counts.at[i].input) input++;
         put_number(e, "    {", input);
         put_text(e, ", ");
-        add_int(e->out, t->counts.at[i].ignore);
+        text_int(e->out, t->counts.at[i].ignore);
         end_row(e, "},\n");
     }
     close_table(e, t->counts.n);
@@ -269,7 +269,7 @@ static void put_groups(const Emit *e) {
 static void open_dump(const Emit *e, const PlanProgram *p) {
     put_text(e, "    {\"");
     if (program_trains(p)) return;
-    add_in_string(e->out, p->name);
+    text_in_string(e->out, p->name);
     put_text(e, "/");
 }
 
@@ -277,7 +277,7 @@ static void close_dump(const Emit *e, int program, int event, const Value *v) {
     put_number(e, "\", ", program);
     put_number(e, ", ", event);
     put_text(e, ", ");
-    add_tensor_initializer(e->out, e, v);
+    text_tensor_initializer(e->out, e, v);
     end_row(e, "},\n");
 }
 
@@ -288,11 +288,11 @@ static void put_dump(const Emit *e, int program, int event, int k) {
     const Value *v = x->op_ir->out[k];
     open_dump(e, p);
     if (v->name) {
-        add_in_string(e->out, v->name);
+        text_in_string(e->out, v->name);
     } else {
-        add_in_string(e->out, x->module && x->module[0] ? x->module : e->g->name);
+        text_in_string(e->out, x->module && x->module[0] ? x->module : e->g->name);
         put_text(e, "/");
-        add_in_string(e->out, x->id);
+        text_in_string(e->out, x->id);
         if (k) put_number(e, ".", k);
     }
     close_dump(e, program, event, v);
@@ -305,7 +305,7 @@ static int put_parts(const Emit *e, int program, int event, const Value *v) {
         const Param *p = v->fused->part[k];
         piece.shape[0] = p->shape[0];
         open_dump(e, &e->plan->programs[program]);
-        add_in_string(e->out, p->path);
+        text_in_string(e->out, p->path);
         put_text(e, ".grad");
         close_dump(e, program, event, &piece);
         piece.offset += p->shape[0] * v->stride[0];

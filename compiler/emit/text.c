@@ -7,15 +7,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-bool emits_cuda(const Emit *e) {
+bool emit_is_cuda(const Emit *e) {
     return !strcmp(e->plan->target, "cuda");
 }
 
-const char *kernels_suffix(const Plan *p) {
+const char *emit_kernels_suffix(const Plan *p) {
     return strcmp(p->target, "cuda") ? "_kernels.c" : "_kernels.cu";
 }
 
-void add_name(Str *t, const char *s) {
+void text_name(Str *t, const char *s) {
     if (isdigit((unsigned char)s[0])) str_add(t, "_");
     size_t from = t->n;
     str_add(t, s);
@@ -24,7 +24,7 @@ void add_name(Str *t, const char *s) {
 }
 
 /* Octal escapes end after three digits, so no following character can be drawn in; "?" is escaped against trigraphs. */
-void add_in_string(Str *t, const char *s) {
+void text_in_string(Str *t, const char *s) {
     static const bool special[256] = {[0 ... 31] = true, ['"'] = true, ['\\'] = true, ['?'] = true, [127] = true};
     for (;; s++) {
         const char *from = s;
@@ -35,14 +35,14 @@ void add_in_string(Str *t, const char *s) {
     }
 }
 
-void add_string(Str *t, const char *s) {
+void text_string(Str *t, const char *s) {
     str_add(t, s ? "\"" : "NULL");
     if (!s) return;
-    add_in_string(t, s);
+    text_in_string(t, s);
     str_add(t, "\"");
 }
 
-void add_comment(Str *t, const char *s) {
+void text_comment(Str *t, const char *s) {
     size_t from = t->n;
     str_add(t, s ? s : "");
     for (char *p = t->s + from; *p; p++) {
@@ -51,7 +51,7 @@ void add_comment(Str *t, const char *s) {
     }
 }
 
-void add_float(Str *t, double x) {
+void text_float(Str *t, double x) {
     char out[400];
     if (isnan(x)) return str_add(t, "__builtin_nan(\"\")");
     if (isinf(x)) return str_add(t, x > 0 ? "__builtin_inf()" : "-__builtin_inf()");
@@ -62,7 +62,7 @@ void add_float(Str *t, double x) {
     if (!strpbrk(out, ".e")) str_add(t, ".0");
 }
 
-void add_int(Str *t, int64_t x) {
+void text_int(Str *t, int64_t x) {
     if (x == INT64_MIN)
         str_add(t, "INT64_MIN");
     else
@@ -71,25 +71,25 @@ void add_int(Str *t, int64_t x) {
 
 const char *c_name(Arena *a, const char *s) {
     Str t = {.arena = a};
-    add_name(&t, s);
+    text_name(&t, s);
     return t.s;
 }
 
 const char *c_string(Arena *a, const char *s) {
     Str t = {.arena = a};
-    add_string(&t, s);
+    text_string(&t, s);
     return t.s;
 }
 
 const char *c_comment(Arena *a, const char *s) {
     Str t = {.arena = a};
-    add_comment(&t, s);
+    text_comment(&t, s);
     return t.s;
 }
 
 const char *c_float(Arena *a, double x) {
     Str t = {.arena = a};
-    add_float(&t, x);
+    text_float(&t, x);
     return t.s;
 }
 
@@ -118,11 +118,11 @@ static const Storage *storage_of(const Emit *e, const Value *v) {
     return &e->plan->storages[storage];
 }
 
-uint64_t value_at(const Emit *e, const Value *v) {
+uint64_t emit_value_at(const Emit *e, const Value *v) {
     return (uint64_t)(storage_of(e, v)->offset + (v->base ? v->offset * dtype_size(v->dtype) : 0));
 }
 
-bool value_host(const Emit *e, const Value *v) {
+bool emit_value_host(const Emit *e, const Value *v) {
     return storage_of(e, v)->arena == ARENA_HOST;
 }
 
@@ -133,12 +133,12 @@ static void add_numbers(Str *t, const int64_t *x, int n) {
     }
 }
 
-void add_tensor(Str *t, const Emit *e, const Names *n, const Value *v) {
-    bool host = value_host(e, v), whole = value_contiguous(v);
+void text_tensor(Str *t, const Emit *e, const Names *n, const Value *v) {
+    bool host = emit_value_host(e, v), whole = value_contiguous(v);
     str_add(t, whole ? host ? "H(" : "T(" : host ? "VH(" : "V(");
     str_add(t, c_dtype(v->dtype));
     str_add(t, ", ");
-    add_place(t, n, v);
+    text_place(t, n, v);
     if (whole) {
         if (v->dims) str_add(t, ", ");
         add_numbers(t, v->shape, v->dims);
@@ -154,18 +154,18 @@ void add_tensor(Str *t, const Emit *e, const Names *n, const Value *v) {
     str_add(t, ")");
 }
 
-void add_bytes(Str *t, const Names *n, const Value *v) {
+void text_bytes(Str *t, const Names *n, const Value *v) {
     str_add(t, "BYTES(");
-    add_place(t, n, v);
+    text_place(t, n, v);
     str_add(t, ", ");
     str_int(t, v->shape[0]);
     str_add(t, ")");
 }
 
-void add_tensor_initializer(Str *t, const Emit *e, const Value *v) {
+void text_tensor_initializer(Str *t, const Emit *e, const Value *v) {
     str_add(t, "{");
-    str_hex(t, (uint64_t)value_at(e, v), 1);
-    str_add(t, value_host(e, v) ? ", 1, " : ", 0, ");
+    str_hex(t, (uint64_t)emit_value_at(e, v), 1);
+    str_add(t, emit_value_host(e, v) ? ", 1, " : ", 0, ");
     str_add(t, c_dtype(v->dtype));
     str_add(t, ", ");
     str_int(t, v->dims);
@@ -176,14 +176,14 @@ void add_tensor_initializer(Str *t, const Emit *e, const Value *v) {
     str_add(t, "}, 0}");
 }
 
-bool updated(const Op *op, int operand) {
+bool emit_updated(const Op *op, int operand) {
     return op->phase != RECOMPUTE && op_updates(op, operand); /* clones leave states alone */
 }
 
-uint64_t event_written(const Op *op) {
+uint64_t emit_event_written(const Op *op) {
     uint64_t mask = ((uint64_t)1 << op->nout) - 1;
-    int first = op->body ? op->nout : slot_count(op_info[op->kind].results);
+    int first = op->body ? op->nout : op_slot_count(op_info[op->kind].results);
     for (int k = 0; k < op->nin; k++)
-        if (op->in[k] && updated(op, k)) mask |= (uint64_t)1 << (first + k);
+        if (op->in[k] && emit_updated(op, k)) mask |= (uint64_t)1 << (first + k);
     return mask;
 }

@@ -20,42 +20,42 @@ typedef struct Names Names; /* of one program: names.c */
 
 /* mark.c */
 #define WRITTEN "Written by shardc; edits are lost." /* in the first line of a text */
-char *binary_mark(Arena *a);                         /* in objects and programs */
-void keep_foreign(Arena *a, const char *path);       /* fails where something stands that no build wrote */
+char *emit_binary_mark(Arena *a);                    /* in objects and programs */
+void emit_keep_foreign(Arena *a, const char *path);  /* fails where something stands that no build wrote */
 
 /* text.c */
-bool emits_cuda(const Emit *e);
-const char *kernels_suffix(const Plan *p); /* "_kernels.c", "_kernels.cu" */
+bool emit_is_cuda(const Emit *e);
+const char *emit_kernels_suffix(const Plan *p); /* "_kernels.c", "_kernels.cu" */
 /* Behind what a text has: */
-void add_name(Str *t, const char *s);      /* an identifier: "micro", "layers_3" */
-void add_string(Str *t, const char *s);    /* a C literal with its quotes, "NULL" for NULL */
-void add_in_string(Str *t, const char *s); /* a part of one */
-void add_comment(Str *t, const char *s);   /* fit to stand inside a comment */
-void add_float(Str *t, double x);
-void add_int(Str *t, int64_t x);
-void add_size(Str *t, double bytes);                                    /* 98.0 KiB */
-void add_tensor(Str *t, const Emit *e, const Names *n, const Value *v); /* T(BF16, e17_y, 8, 768); V(...): a view */
-void add_bytes(Str *t, const Names *n, const Value *v);                 /* BYTES(e17_workspace, 4096) */
-void add_tensor_initializer(Str *t, const Emit *e, const Value *v);     /* for tables: {.at = ...} */
-const char *c_name(Arena *a, const char *s);                            /* the same by themselves */
+void text_name(Str *t, const char *s);      /* an identifier: "micro", "layers_3" */
+void text_string(Str *t, const char *s);    /* a C literal with its quotes, "NULL" for NULL */
+void text_in_string(Str *t, const char *s); /* a part of one */
+void text_comment(Str *t, const char *s);   /* fit to stand inside a comment */
+void text_float(Str *t, double x);
+void text_int(Str *t, int64_t x);
+void text_size(Str *t, double bytes);                                    /* 98.0 KiB */
+void text_tensor(Str *t, const Emit *e, const Names *n, const Value *v); /* T(BF16, e17_y, 8, 768); V(...): a view */
+void text_bytes(Str *t, const Names *n, const Value *v);                 /* BYTES(e17_workspace, 4096) */
+void text_tensor_initializer(Str *t, const Emit *e, const Value *v);     /* for tables: {.at = ...} */
+const char *c_name(Arena *a, const char *s);                             /* the same by themselves */
 const char *c_string(Arena *a, const char *s);
 const char *c_comment(Arena *a, const char *s);
 const char *c_float(Arena *a, double x);
-const char *c_dtype(Dtype d);                     /* BF16 */
-const char *c_stream(Stream s);                   /* COMPUTE */
-uint64_t value_at(const Emit *e, const Value *v); /* byte offset in its arena */
-bool value_host(const Emit *e, const Value *v);
-bool updated(const Op *op, int operand); /* that operand is written in place */
-uint64_t event_written(const Op *op);    /* a bit each tensor of its kernel's struct: it is written */
+const char *c_dtype(Dtype d);                          /* BF16 */
+const char *c_stream(Stream s);                        /* COMPUTE */
+uint64_t emit_value_at(const Emit *e, const Value *v); /* byte offset in its arena */
+bool emit_value_host(const Emit *e, const Value *v);
+bool emit_updated(const Op *op, int operand); /* that operand is written in place */
+uint64_t emit_event_written(const Op *op);    /* a bit each tensor of its kernel's struct: it is written */
 
 /* names.c */
-Names *names_of(const Emit *e, const PlanProgram *p);   /* for all that the program's events touch */
-void add_place(Str *t, const Names *n, const Value *v); /* "e17_y", "e17_y + 4096", "h_0_mlp_up_weight" */
-const char *storage_name(const Names *n, int storage);  /* "e17_y" */
-void put_names(const Names *n);                         /* the table of names and addresses */
+Names *names_new(const Emit *e, const PlanProgram *p);   /* for all that the program's events touch */
+void text_place(Str *t, const Names *n, const Value *v); /* "e17_y", "e17_y + 4096", "h_0_mlp_up_weight" */
+const char *names_storage(const Names *n, int storage);  /* "e17_y" */
+void names_put(const Names *n);                          /* the table of names and addresses */
 
 /* reason.c */
-void add_reason(Str *to, const Emit *e, const PlanProgram *p, const Names *names, const Event *x, int awaited);
+void text_reason(Str *to, const Emit *e, const PlanProgram *p, const Names *names, const Event *x, int awaited);
 
 /* step.c */
 void emit_step(Emit *e); /* every program as a function */
@@ -64,9 +64,9 @@ void emit_step(Emit *e); /* every program as a function */
 const char *emit_kernels(Emit *e); /* the text of NAME_kernels.c or .cu; sets canonical */
 
 /* foreign.c: the user's own sources, by index in Graph.files */
-const char *foreign_suffix(const Plan *p, int file); /* "_extension0.c" */
-const char *foreign_kernel(Arena *a, const Op *op);  /* what a T_FOREIGN event runs */
-const char *emit_foreign(const Emit *e, int file);   /* the text of NAME_extension0.c or .cu */
+const char *emit_foreign_suffix(const Plan *p, int file); /* "_extension0.c" */
+const char *emit_foreign_kernel(Arena *a, const Op *op);  /* what a T_FOREIGN event runs */
+const char *emit_foreign(const Emit *e, int file);        /* the text of NAME_extension0.c or .cu */
 
 /* tables.c */
 void emit_tables(Emit *e); /* sc_this_build */

@@ -124,9 +124,9 @@ static void find(Check *c, Extension *x, ExtensionPart part) {
         if (!strcmp(f->name, x->part[part])) c->f = f;
     }
     if (!c->f) {
-        const char *near = nearest_name(x->part[part], names.at, names.n);
+        const char *near = str_nearest(x->part[part], names.at, names.n);
         fail((Source){x->file->path, 1}, "there is no function %s in this file, which %s:%d wants for its %s%s%s%s",
-             x->part[part], x->src.file, x->src.line, part_name(x, part), near ? "; did you mean '" : "",
+             x->part[part], x->src.file, x->src.line, foreign_part_name(x, part), near ? "; did you mean '" : "",
              near ? near : "", near ? "'?" : ": define it, or name another");
     }
     x->found[part] = c->f;
@@ -243,12 +243,12 @@ static void read_file_of(Graph *g, Extension *x, bool cuda) {
     for (int i = 0; i < g->files.n && !x->file; i++)
         if (!strcmp(g->files.at[i]->path, path)) x->file = g->files.at[i];
     if (x->file) return;
-    x->file = read_c(g->arena, path, cuda, cuda ? x->cuda_at : x->source_at);
+    x->file = extension_read_c(g->arena, path, cuda, cuda ? x->cuda_at : x->source_at);
     check_names(g, x->file);
     push(&g->files, g->arena, x->file);
 }
 
-void extensions(Graph *g, const char *target) {
+void extension_load(Graph *g, const char *target) {
     bool cuda = !strcmp(target, "cuda");
     const Program *traced[] = {g->train, g->eval, g->sample};
     for (int i = 0; i < g->units.n; i++) {

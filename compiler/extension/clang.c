@@ -163,7 +163,7 @@ static bool describe_error(FILE *f, CXTranslationUnit unit, bool cuda) {
     return false;
 }
 
-void clang_describe(FILE *out, const ClangInput *in) {
+void extension_clang(FILE *out, const ClangInput *in) {
     if (!open_library()) {
         fputs("library\n", out);
         return;

@@ -8,10 +8,10 @@
 
 /* After precision: reads the files of all extensions in use, finds their functions, compares parameters with operands,
  * wires and results. Fails at the C line. */
-void extensions(Graph *g, const char *target);
+void extension_load(Graph *g, const char *target);
 
 /* parse.c: what a file defines. `at`: the model's line that names it. */
-CFile *read_c(Arena *a, const char *path, bool cuda, Source at);
+CFile *extension_read_c(Arena *a, const char *path, bool cuda, Source at);
 
 /* clang.c: in the child process. Writes what the file defines, a line each, or what is wrong with it:
  *   error FILE LINE TEXT · function NAME LINE STATIC RESULT · parameter NAME LINE CONST TYPE ELEMENT DIMS SIZE...
@@ -24,6 +24,6 @@ typedef struct {
     int nflags;
     bool cuda;
 } ClangInput;
-void clang_describe(FILE *out, const ClangInput *in);
+void extension_clang(FILE *out, const ClangInput *in);
 
 #endif

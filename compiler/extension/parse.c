@@ -47,7 +47,7 @@ static _Noreturn void child(int fd, const ClangInput *in) {
 #endif
     FILE *out = fdopen(fd, "w");
     bool quiet = freopen("/dev/null", "w", stderr) && freopen("/dev/null", "r", stdin);
-    if (out && quiet) clang_describe(out, in);
+    if (out && quiet) extension_clang(out, in);
     if (out) fflush(out);
     _exit(0);
 }
@@ -145,10 +145,10 @@ static Flags flags_of(Arena *a, bool cuda, Source at) {
     Flags flags = {0};
     for (int i = 0; i < (cuda ? 5 : 4); i++) push(&flags, a, cuda ? cxx[i] : c[i]);
     push(&flags, a, (const char *)"-w");
-    push(&flags, a, (const char *)arena_printf(a, "-I%s", runtime_headers(a)));
+    push(&flags, a, (const char *)arena_printf(a, "-I%s", places_headers(a)));
     if (!cuda) return flags;
     const char *homes[MOST_FOLDERS];
-    const char *home = folder_with(a, homes, cuda_homes(a, homes), "include/cuda_runtime.h");
+    const char *home = places_find(a, homes, places_cuda(a, homes), "include/cuda_runtime.h");
     if (!home)
         fail(at,
              "CUDA's headers, which the file includes, are not in %s/include nor where CUDA usually is; install the "
@@ -158,14 +158,14 @@ static Flags flags_of(Arena *a, bool cuda, Source at) {
     return flags;
 }
 
-CFile *read_c(Arena *a, const char *path, bool cuda, Source at) {
+CFile *extension_read_c(Arena *a, const char *path, bool cuda, Source at) {
     CFile *f = NEW(a, CFile);
     f->path = path;
     size_t size;
-    char *text = read_input(a, NOWHERE, path, FILE_MOST, &size);
+    char *text = input_read(a, NOWHERE, path, FILE_MOST, &size);
     f->text = text;
     if (strlen(text) < size) fail(at, "%s is no text: it holds a zero byte; give the name of a source file", path);
-    if (cuda && strpbrk(real_path(a, path), "\"'`$\\"))
+    if (cuda && strpbrk(path_real(a, path), "\"'`$\\"))
         fail(at,
              "nvcc gives the path of %s to a shell, which would read a character of it otherwise: rename its folder",
              path);

@@ -1,11 +1,11 @@
 /* Fields of the tables that people give to nn and optim: every one is checked for name and type, at its own line.
  * Relies on: sandbox.h (lines, nearest names).
- * Relied on by: options.c, policy.c, training.c, modules.c, and nn.lua through check_keys. */
+ * Relied on by: options.c, policy.c, training.c, modules.c, and nn.lua through field_check_keys. */
 #include "fe.h"
 
 #include <math.h>
 
-const char *type_of(lua_State *L, int index) {
+const char *field_type(lua_State *L, int index) {
     if (lua_isnone(L, index)) return "nothing";
     if (tensor_at(L, index)) return "a tensor";
     if (module_at(L, index)) return "a module";
@@ -20,8 +20,8 @@ const char *type_of(lua_State *L, int index) {
     }
 }
 
-Source key_source(const Frontend *f, Source at, const char *key) {
-    Source s = lua_key_source(f->L, at, key);
+Source field_key_source(const Frontend *f, Source at, const char *key) {
+    Source s = sandbox_key_source(f->L, at, key);
     for (int i = 0; at.file == f->options->policy_file && i < f->entries.n; i++)
         if (f->entries.at[i] > at.line && f->entries.at[i] <= s.line) return at; /* it is that of a later entry */
     return s;
@@ -29,8 +29,8 @@ Source key_source(const Frontend *f, Source at, const char *key) {
 
 Source field_source(lua_State *L, const char *key) {
     const Frontend *f = fe_of(L);
-    Source call = lua_source(L);
-    return key_source(f, f->reading ? setting_source(f->reading, key, call) : call, key);
+    Source call = sandbox_source(L);
+    return field_key_source(f, f->reading ? setting_source(f->reading, key, call) : call, key);
 }
 
 void field_fail(lua_State *L, const char *key, const char *fmt, ...) {
@@ -39,28 +39,28 @@ void field_fail(lua_State *L, const char *key, const char *fmt, ...) {
     vfail(field_source(L, key), fmt, ap);
 }
 
-const char *quote_nearest(Arena *a, const char *name, const char *const *names, int n) {
-    const char *near = nearest_name(name, names, n);
+const char *field_nearest(Arena *a, const char *name, const char *const *names, int n) {
+    const char *near = str_nearest(name, names, n);
     return near ? arena_printf(a, "; did you mean '%s'?", near) : "";
 }
 
-void check_keys(lua_State *L, int table, const char *what, const char *keys) {
+void field_check_keys(lua_State *L, int table, const char *what, const char *keys) {
     Arena *a = fe_of(L)->arena;
     VEC(const char *) names = {0};
     char *rest = arena_strdup(a, keys), *save = NULL;
     for (char *w = strtok_r(rest, " ", &save); w; w = strtok_r(NULL, " ", &save)) push(&names, a, (const char *)w);
     table = lua_absindex(L, table);
     if (!lua_istable(L, table) || module_at(L, table))
-        lua_fail(L, "%s: expected a table { %s }, got %s", what, keys, type_of(L, table));
-    lua_sorted_keys(L, table);
+        sandbox_fail(L, "%s: expected a table { %s }, got %s", what, keys, field_type(L, table));
+    sandbox_sorted_keys(L, table);
     for (int i = 1; lua_rawgeti(L, -1, i) != LUA_TNIL; i++) {
         bool known = false;
         if (lua_type(L, -1) != LUA_TSTRING)
-            lua_fail(L, "%s: entry %s without a name; the names are: %s", what, lua_tostring(L, -1), keys);
+            sandbox_fail(L, "%s: entry %s without a name; the names are: %s", what, lua_tostring(L, -1), keys);
         const char *key = lua_tostring(L, -1);
         for (int k = 0; k < names.n && !known; k++) known = !strcmp(key, names.at[k]);
-        const char *near = known ? NULL : pytorch_name(L, "key", key);
-        if (!known && !near) near = quote_nearest(a, key, names.at, names.n);
+        const char *near = known ? NULL : sandbox_pytorch_name(L, "key", key);
+        if (!known && !near) near = field_nearest(a, key, names.at, names.n);
         if (near && *near) field_fail(L, key, "%s: unknown key '%s'%s", what, key, near);
         if (!known) field_fail(L, key, "%s: unknown key '%s'; the keys are: %s", what, key, keys);
         lua_pop(L, 1);
@@ -82,7 +82,7 @@ void options_table(lua_State *L, int index) {
 }
 
 static _Noreturn void wrong_type(lua_State *L, const char *what, const char *key, const char *expected) {
-    field_fail(L, key, "%s: %s must be %s, not %s", what, key, expected, type_of(L, -1));
+    field_fail(L, key, "%s: %s must be %s, not %s", what, key, expected, field_type(L, -1));
 }
 
 int64_t field_integer(lua_State *L, int table, const char *what, const char *key, int64_t otherwise, int64_t least) {
@@ -134,18 +134,18 @@ static const char *const dtype_names[] = {"fp32",     "bf16",  "fp16",  "fp64", 
                                           "fp8_e5m2", "int32", "int64", "bool"};
 
 static const char *near_dtype(lua_State *L, const char *name, int n) {
-    const char *answer = pytorch_name(L, "dtype", name);
-    return answer ? answer : quote_nearest(fe_of(L)->arena, name, dtype_names, n);
+    const char *answer = sandbox_pytorch_name(L, "dtype", name);
+    return answer ? answer : field_nearest(fe_of(L)->arena, name, dtype_names, n);
 }
 
-Dtype to_dtype(lua_State *L, int index, const char *what) {
+Dtype field_to_dtype(lua_State *L, int index, const char *what) {
     Dtype d;
     if (lua_type(L, index) != LUA_TSTRING)
-        lua_fail(L, "%s: expected the name of a dtype such as \"bf16\", got %s", what, type_of(L, index));
+        sandbox_fail(L, "%s: expected the name of a dtype such as \"bf16\", got %s", what, field_type(L, index));
     const char *name = lua_tostring(L, index);
     if (!dtype_parse(name, &d))
-        lua_fail(L, "%s: no dtype '%s'%s; there are fp32 bf16 fp16 int32 int64 bool", what, name,
-                 near_dtype(L, name, sizeof dtype_names / sizeof *dtype_names));
+        sandbox_fail(L, "%s: no dtype '%s'%s; there are fp32 bf16 fp16 int32 int64 bool", what, name,
+                     near_dtype(L, name, sizeof dtype_names / sizeof *dtype_names));
     return d;
 }
 
@@ -202,24 +202,25 @@ bool field_table(lua_State *L, int table, const char *what, const char *key) {
 static _Noreturn void too_large(lua_State *L, const char *what, const int64_t *shape, int n, int dims) {
     Str s = {.arena = fe_of(L)->arena};
     for (int i = 0; i < n; i++) str_addf(&s, "%s%lld", i ? "," : "", (long long)shape[i]);
-    lua_fail(L, "%s: the shape [%s%s] is of more elements than any memory holds; make it smaller", what, s.s,
-             n < dims ? ",..." : "");
+    sandbox_fail(L, "%s: the shape [%s%s] is of more elements than any memory holds; make it smaller", what, s.s,
+                 n < dims ? ",..." : "");
 }
 
-int to_shape(lua_State *L, int table, const char *what, int64_t *shape) {
+int field_to_shape(lua_State *L, int table, const char *what, int64_t *shape) {
     table = lua_absindex(L, table);
     if (!lua_istable(L, table) || module_at(L, table))
-        lua_fail(L, "%s: expected a shape such as { 8, 1024 }, got %s", what, type_of(L, table));
+        sandbox_fail(L, "%s: expected a shape such as { 8, 1024 }, got %s", what, field_type(L, table));
     int dims = (int)lua_rawlen(L, table);
     int64_t numel = 1;
     if (dims > MAX_DIMS)
-        lua_fail(L, "%s: a shape of %d dims; at most %d are supported: fold some together", what, dims, MAX_DIMS);
+        sandbox_fail(L, "%s: a shape of %d dims; at most %d are supported: fold some together", what, dims, MAX_DIMS);
     for (int i = 0; i < dims; i++) {
         int is = 0;
         if (lua_rawgeti(L, table, i + 1) == LUA_TNUMBER) shape[i] = lua_tointegerx(L, -1, &is);
-        if (!is) lua_fail(L, "%s: size %d of the shape is %s; sizes are whole numbers", what, i + 1, type_of(L, -1));
+        if (!is)
+            sandbox_fail(L, "%s: size %d of the shape is %s; sizes are whole numbers", what, i + 1, field_type(L, -1));
         if (shape[i] < 1)
-            lua_fail(L, "%s: size %d of the shape is %lld; sizes are at least 1", what, i + 1, (long long)shape[i]);
+            sandbox_fail(L, "%s: size %d of the shape is %lld; sizes are at least 1", what, i + 1, (long long)shape[i]);
         if (__builtin_mul_overflow(numel, shape[i], &numel) || numel > (int64_t)1 << 45) /* 256 TiB of int64 */
             too_large(L, what, shape, i + 1, dims);
         lua_pop(L, 1);

@@ -21,7 +21,7 @@ static Module *listed(const Frontend *f, const Prefetch *x) {
         push(&paths, f->arena, m->path);
         if (!strcmp(m->path, x->path)) return m;
     }
-    fail(x->src, "prefetch: there is no module '%s'%s", x->path, quote_nearest(f->arena, x->path, paths.at, paths.n));
+    fail(x->src, "prefetch: there is no module '%s'%s", x->path, field_nearest(f->arena, x->path, paths.at, paths.n));
 }
 
 /* Positions in the trace of the first and the last op of m or of what it holds; -1: none. */
@@ -75,9 +75,9 @@ static void prefetches(Frontend *f) {
 static void shared_extensions(const Frontend *f) {
     for (int i = 0; i < f->params.n; i++) {
         const ParamInfo *p = f->params.at[i];
-        const UnitPolicy *first = p->holders.n ? unit_module_of(p->holders.at[0].module)->policy : NULL;
+        const UnitPolicy *first = p->holders.n ? module_unit(p->holders.at[0].module)->policy : NULL;
         for (int k = 1; k < p->holders.n; k++) {
-            const UnitPolicy *other = unit_module_of(p->holders.at[k].module)->policy;
+            const UnitPolicy *other = module_unit(p->holders.at[k].module)->policy;
             const Extension *a = first ? first->all_gather : NULL, *b = other ? other->all_gather : NULL;
             if (a == b) continue;
             const UnitPolicy *with = a ? first : other, *beside = a ? other : first;
@@ -138,9 +138,9 @@ static void agree(const Frontend *f, const Param *p, const Module *a, const Modu
 }
 
 static bool ignores(const UnitPolicy *p, const char *path) {
-    const UnitOptions *o = unit_options(p);
+    const UnitOptions *o = policy_unit_options(p);
     for (int i = 0; o && i < o->nignored; i++)
-        if (path_match(o->ignored[i], path, true)) return true;
+        if (policy_path_match(o->ignored[i], path, true)) return true;
     return false;
 }
 
@@ -157,10 +157,10 @@ static void shared_parameters(const Frontend *f) {
     for (int i = 0; i < f->params.n; i++) {
         const ParamInfo *info = f->params.at[i];
         if (info->param.is_buffer || info->holders.n < 2) continue;
-        const Module *first = unit_module_of(info->holders.at[0].module), *own = unit_module_of(info->param.owner);
+        const Module *first = module_unit(info->holders.at[0].module), *own = module_unit(info->param.owner);
         bool several = false;
         for (int k = 1; k < info->holders.n; k++) {
-            const Module *other = unit_module_of(info->holders.at[k].module);
+            const Module *other = module_unit(info->holders.at[k].module);
             if (other == first) continue;
             several = true;
             agree_to_ignore(f, &info->param, first, other);
@@ -193,7 +193,7 @@ static void check_reader(const Frontend *f, const Param *p, const Op *op, const 
 static void sparse_tables(const Frontend *f) {
     for (int i = 0; i < f->g->params.n; i++) {
         const Param *p = f->g->params.at[i];
-        const UnitPolicy *policy = unit_module_of(p->owner)->policy;
+        const UnitPolicy *policy = module_unit(p->owner)->policy;
         const Op *lookup = NULL;
         if (!p->sparse || !p->requires_grad) continue;
         for (int k = 0; k < f->g->train->ops.n; k++) check_reader(f, p, f->g->train->ops.at[k], &lookup);

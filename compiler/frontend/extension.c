@@ -16,7 +16,7 @@ typedef VEC(int64_t) Ints;
 /* ── files ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static Source here(lua_State *L, const char *key) {
-    return lua_key_source(L, lua_source(L), key);
+    return sandbox_key_source(L, sandbox_source(L), key);
 }
 
 static void check_file(lua_State *L, const char *what, const char *key, const char *path) {
@@ -51,13 +51,13 @@ static Extension *new_extension(lua_State *L, const char *what) {
     Frontend *f = fe_of(L);
     Extension *x = NEW(f->arena, Extension);
     x->id = f->g->extensions.n;
-    x->src = lua_source(L);
+    x->src = sandbox_source(L);
     x->source = file_field(L, 1, what, "source", "c");
     x->cuda = file_field(L, 1, what, "cuda", "cu");
     x->source_at = here(L, "source");
     x->cuda_at = here(L, "cuda");
     if (!x->source && !x->cuda)
-        lua_fail(L, "%s: which file? Give source = \"file.c\" for the CPU, cuda = \"file.cu\" for GPUs", what);
+        sandbox_fail(L, "%s: which file? Give source = \"file.c\" for the CPU, cuda = \"file.cu\" for GPUs", what);
     push(&f->g->extensions, f->arena, x);
     return x;
 }
@@ -75,11 +75,11 @@ static Extension *extension_at(lua_State *L, int index, bool gathers) {
 static Wire read_wire(lua_State *L, int t, int nth) {
     const char *what = arena_printf(fe_of(L)->arena, "wire %d", nth);
     Wire w = {.count = 1, .every = 1};
-    check_keys(L, t, what, "dtype count every per");
+    field_check_keys(L, t, what, "dtype count every per");
     const char *per = field_string(L, t, what, "per", "element"), *dtype = field_string(L, t, what, "dtype", NULL);
-    if (!dtype) lua_fail(L, "%s: which dtype? Write { dtype = \"bf16\" }", what);
+    if (!dtype) sandbox_fail(L, "%s: which dtype? Write { dtype = \"bf16\" }", what);
     lua_pushstring(L, dtype);
-    w.dtype = to_dtype(L, -1, what);
+    w.dtype = field_to_dtype(L, -1, what);
     lua_pop(L, 1);
     w.count = (int)field_integer(L, t, what, "count", 1, 1);
     w.every = (int)field_integer(L, t, what, "every", 1, 1);
@@ -100,7 +100,7 @@ static void read_wires(lua_State *L, Extension *x) {
     const char *what = "nn.all_gather_extension";
     int type = lua_getfield(L, 1, "wire");
     if (type == LUA_TSTRING) {
-        x->wire[x->nwires++] = (Wire){to_dtype(L, -1, what), 1, 1};
+        x->wire[x->nwires++] = (Wire){field_to_dtype(L, -1, what), 1, 1};
     } else if (type == LUA_TTABLE) {
         int n = (int)lua_rawlen(L, -1);
         if (n > MAX_WIRES) field_fail(L, "wire", "%s: %d wires; at most %d fit", what, n, MAX_WIRES);
@@ -114,14 +114,14 @@ static void read_wires(lua_State *L, Extension *x) {
         field_fail(L, "wire",
                    "%s: wire says what travels: a dtype, such as \"bf16\", or a list { { dtype = \"bf16\", count = 1, "
                    "every = 1, per = \"element\" }, ... }; this is %s",
-                   what, type_of(L, -1));
+                   what, field_type(L, -1));
     lua_pop(L, 1);
 }
 
 static int prim_all_gather_extension(lua_State *L) {
     const char *what = "nn.all_gather_extension";
     options_table(L, 1);
-    check_keys(L, 1, what, "source cuda pre post wire amax align");
+    field_check_keys(L, 1, what, "source cuda pre post wire amax align");
     Extension *x = new_extension(L, what);
     x->gathers = true;
     x->part[PRE_GATHER] = field_string(L, 1, what, "pre", "pre_all_gather");
@@ -136,12 +136,12 @@ static int prim_all_gather_extension(lua_State *L) {
     return 1;
 }
 
-Extension *field_extension(lua_State *L, int table, const char *what, const char *key) {
+Extension *extension_field(lua_State *L, int table, const char *what, const char *key) {
     lua_getfield(L, table, key);
     Extension *x = extension_at(L, -1, true);
     if (!x && !lua_isnil(L, -1))
         field_fail(L, key, "%s: %s must be what nn.all_gather_extension { ... } gives, not %s", what, key,
-                   type_of(L, -1));
+                   field_type(L, -1));
     lua_pop(L, 1);
     return x;
 }
@@ -154,7 +154,7 @@ static int prim_custom_op(lua_State *L) { /* { source, cuda, forward, backward, 
     x->part[CUSTOM_FORWARD] = field_string(L, 1, what, "forward", NULL);
     x->part[CUSTOM_BACKWARD] = field_string(L, 1, what, "backward", NULL);
     if (!x->part[CUSTOM_FORWARD])
-        lua_fail(L, "%s: which function? Write forward = \"name\", as it stands in the source", what);
+        sandbox_fail(L, "%s: which function? Write forward = \"name\", as it stands in the source", what);
     x->name = field_string(L, 1, what, "name", x->part[CUSTOM_FORWARD]);
     lua_pushlightuserdata(L, x);
     return 1;
@@ -168,11 +168,11 @@ static void add_result(lua_State *L, const Extension *x, Ints *table) {
     const char *what = arena_printf(a, "%s: results", x->name);
     bool named = lua_istable(L, t) && !module_at(L, t) && field_present(L, t, "shape");
     if (named) {
-        check_keys(L, t, what, "shape dtype");
-        if (lua_getfield(L, t, "dtype") != LUA_TNIL) dtype = to_dtype(L, -1, what);
+        field_check_keys(L, t, what, "shape dtype");
+        if (lua_getfield(L, t, "dtype") != LUA_TNIL) dtype = field_to_dtype(L, -1, what);
         lua_getfield(L, t, "shape");
     }
-    int dims = to_shape(L, -1, what, shape);
+    int dims = field_to_shape(L, -1, what, shape);
     push(table, a, dtype);
     push(table, a, dims);
     for (int i = 0; i < dims; i++) push(table, a, shape[i]);
@@ -185,7 +185,7 @@ static int prim_custom(lua_State *L) {
     Extension *x = extension_at(L, 1, false);
     OpParts parts = {.custom = {.flops = luaL_checknumber(L, 4)}};
     int nin = (int)lua_rawlen(L, 2), nout = (int)lua_rawlen(L, 3), n = (int)lua_rawlen(L, 5);
-    if (!f->program) lua_fail(L, "%s: called outside of forward and loss; tensors exist only there", x->name);
+    if (!f->program) sandbox_fail(L, "%s: called outside of forward and loss; tensors exist only there", x->name);
     if (nout < 1)
         trace_fail(L, NULL, "%s: results gives no shape; write results = function(x) return { x.shape } end", x->name);
     if (nin + 2 * nout > MAX_IN)
@@ -201,7 +201,7 @@ static int prim_custom(lua_State *L) {
     }
     for (int i = 0; i < n; i++) {
         lua_rawgeti(L, 5, i + 1);
-        if (!lua_isnumber(L, -1)) trace_fail(L, NULL, "%s: number %d is %s", x->name, i + 1, type_of(L, -1));
+        if (!lua_isnumber(L, -1)) trace_fail(L, NULL, "%s: number %d is %s", x->name, i + 1, field_type(L, -1));
         parts.custom.numbers[i] = lua_tonumber(L, -1);
         lua_pop(L, 1);
     }
@@ -216,7 +216,7 @@ static int prim_custom(lua_State *L) {
     op->table = table.at;
     op->ntable = table.n;
     op_info[op->kind].infer(f->g, op);
-    for (int i = 0; i < op->nout; i++) push_tensor(L, op->out[i]);
+    for (int i = 0; i < op->nout; i++) tensor_push(L, op->out[i]);
     return op->nout;
 }
 

@@ -108,12 +108,12 @@ typedef struct {
 } Frontend;
 
 /* The unit that m is part of: the nearest module at or above it that has a policy, or the root. Never NULL. */
-static inline const Module *unit_module_of(const Module *m) {
+static inline const Module *module_unit(const Module *m) {
     while (m->parent && !m->policy) m = m->parent;
     return m;
 }
 
-static inline const UnitOptions *unit_options(const UnitPolicy *p) {
+static inline const UnitOptions *policy_unit_options(const UnitPolicy *p) {
     return (const UnitOptions *)p;
 }
 
@@ -122,7 +122,7 @@ static inline Frontend *fe_of(lua_State *L) {
 }
 
 /* args.c: fields of a table given to a function of nn or optim. `what` is how messages begin: "nn.fully_shard". */
-void check_keys(lua_State *L, int table, const char *what, const char *keys); /* keys: "a b c" */
+void field_check_keys(lua_State *L, int table, const char *what, const char *keys); /* keys: "a b c" */
 bool field_present(lua_State *L, int table, const char *key);
 int64_t field_integer(lua_State *L, int table, const char *what, const char *key, int64_t otherwise, int64_t least);
 double field_number(lua_State *L, int table, const char *what, const char *key, double otherwise);
@@ -133,13 +133,14 @@ int field_strings(lua_State *L, int table, const char *what, const char *key,
                   const char ***out);                                         /* a string or a list */
 bool field_table(lua_State *L, int table, const char *what, const char *key); /* pushes it, or nothing */
 _Noreturn void field_fail(lua_State *L, const char *key, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-Source key_source(const Frontend *f, Source at, const char *key); /* in the call or the policy entry at that line */
-Source field_source(lua_State *L, const char *key);               /* in the table that is being read */
-Dtype to_dtype(lua_State *L, int index, const char *what);
-int to_shape(lua_State *L, int table, const char *what, int64_t *shape); /* returns dims */
-void options_table(lua_State *L, int index);                             /* settop(index); nil becomes {} */
-const char *type_of(lua_State *L, int index);                            /* for "expected a number, got ..." */
-const char *quote_nearest(Arena *a, const char *name, const char *const *names,
+Source field_key_source(const Frontend *f, Source at,
+                        const char *key);           /* in the call or the policy entry at that line */
+Source field_source(lua_State *L, const char *key); /* in the table that is being read */
+Dtype field_to_dtype(lua_State *L, int index, const char *what);
+int field_to_shape(lua_State *L, int table, const char *what, int64_t *shape); /* returns dims */
+void options_table(lua_State *L, int index);                                   /* settop(index); nil becomes {} */
+const char *field_type(lua_State *L, int index);                               /* for "expected a number, got ..." */
+const char *field_nearest(Arena *a, const char *name, const char *const *names,
                           int n); /* "; did you mean 'x'?" or "" */
 
 /* options.c */
@@ -150,7 +151,7 @@ void options_check_set(Frontend *f);
 void trace_open(lua_State *L);
 Tensor *tensor_at(lua_State *L, int index); /* NULL: no tensor */
 Value *tensor_value(lua_State *L, int index, const char *what);
-void push_tensor(lua_State *L, Value *v);
+void tensor_push(lua_State *L, Value *v);
 Op *trace_op(lua_State *L, OpKind k, const OpParts *parts);
 Builder trace_builder(lua_State *L);
 void trace_finish(lua_State *L, int first); /* ops from `first` on belong to the running call */
@@ -168,7 +169,7 @@ void modules_walk(Frontend *f, int model);      /* gives paths; model: stack ind
 void modules_unused(Frontend *f);               /* after all traces: refuses what is part of nothing, marks the rest */
 void trace_begin(Frontend *f, const char *name, bool training, bool sampling);
 ModuleInfo *module_info(const Frontend *f, const Module *m); /* m NULL: NULL */
-Module *common_ancestor(Module *a, const Module *b);         /* the lowest module that holds or is both */
+Module *module_common_ancestor(Module *a, const Module *b);  /* the lowest module that holds or is both */
 
 /* scaler.c */
 void scaler_open(lua_State *L);
@@ -179,26 +180,26 @@ bool scaler_at(lua_State *L, int index);
 void params_open(lua_State *L);
 void param_use(Frontend *f, ParamInfo *p); /* gives it its value, and its place in the order of parameters */
 void params_finish(Frontend *f);
-uint64_t path_key(const char *path); /* Philox key */
+uint64_t param_path_key(const char *path); /* Philox key */
 
 /* policy.c */
 void policy_open(lua_State *L);
 void policy_loose(const Frontend *f); /* refuses wrapped modules that are not part of the model */
 /* Options over those of a wrapper, key by key; the named tables among them are merged likewise. */
-void wrapper_overlay(lua_State *L, Wrapper *w, int options, const char *tables, Source src);
+void policy_overlay(lua_State *L, Wrapper *w, int options, const char *tables, Source src);
 extern const char sharding_tables[];
 void policy_read(lua_State *L, ModuleInfo *m);                                 /* what its wrappers say now */
 Source policy_source(const Frontend *f, const UnitPolicy *p, const char *key); /* where it is written */
 void policy_buffers(Frontend *f);                                              /* mp_policy.buffer_dtype */
 void policy_ignore(Frontend *f); /* ignored_params, when all parameters have their paths */
-bool path_match(const char *pattern, const char *text, bool across_dots);
+bool policy_path_match(const char *pattern, const char *text, bool across_dots);
 
 /* policy_file.c */
 void policy_file_apply(Frontend *f);
 
 /* extension.c */
 void extension_open(lua_State *L);
-Extension *field_extension(lua_State *L, int table, const char *what, const char *key); /* NULL: not there */
+Extension *extension_field(lua_State *L, int table, const char *what, const char *key); /* NULL: not there */
 
 /* conflicts.c: policies that speak of each other, when the model has been traced */
 void conflicts_check(Frontend *f);

@@ -40,7 +40,7 @@ static Graph *new_graph(Arena *a, const FrontendOptions *o) {
     g->file = arena_strdup(a, o->model_file);
     const char *base = basename(g->file), *dot = strrchr(base, '.');
     g->name = dot && dot > base ? arena_printf(a, "%.*s", (int)(dot - base), base) : base;
-    if (!is_name(g->name)) fail((Source){o->model_file, 0}, "no name for a model: %s; rename the file", NAME_RULE);
+    if (!str_is_name(g->name)) fail((Source){o->model_file, 0}, "no name for a model: %s; rename the file", NAME_RULE);
     for (const char *c = g->file; *c; c++) /* it stands in every message, in plans and in comments */
         if (iscntrl((unsigned char)*c))
             fail((Source){g->file, 0}, "the path of this model holds a control character: rename its folder");
@@ -88,8 +88,8 @@ Graph *frontend_load(Arena *a, const FrontendOptions *o) {
     options_check_set(f);
     f->g = new_graph(a, o);
     size_t n;
-    char *text = read_input(a, NOWHERE, o->model_file, LUA_FILE_MOST, &n);
-    f->L = sandbox_new(a, folder_of(a, o->model_file));
+    char *text = input_read(a, NOWHERE, o->model_file, LUA_FILE_MOST, &n);
+    f->L = sandbox_new(a, path_folder(a, o->model_file));
     *(Frontend **)lua_getextraspace(f->L) = f;
     sandbox_of(f->L)->fallback = (Source){f->g->file, 1};
     open_libraries(f);

@@ -26,7 +26,7 @@ static int prim_module(lua_State *L) { /* kind, made_by, table or nil */
     ModuleInfo *m = NEW(f->arena, ModuleInfo);
     m->kind = arena_strdup(f->arena, luaL_checkstring(L, 1));
     m->made_by = arena_strdup(f->arena, luaL_optstring(L, 2, m->kind));
-    m->made = lua_source(L);
+    m->made = sandbox_source(L);
     push(&f->modules, f->arena, m);
     lua_settop(L, 3);
     if (!lua_istable(L, 3)) lua_newtable(L);
@@ -46,19 +46,20 @@ static int module_index(lua_State *L) { /* a field that is not there */
     }
     const ModuleInfo *m = module_at(L, 1);
     const char *name = lua_tostring(L, 2);
-    if (!strcmp(name, "forward")) lua_fail(L, "%s has no forward: write function m:forward(x) ... end", m->made_by);
-    const char *tail = lua_suggestion(L, "a module", 1, name);
-    lua_fail(L, "%s, made at %s:%d, has no field '%s'%s", m->made_by, m->made.file, m->made.line, name,
-             *tail ? tail : " (a field that may be missing is set to false)");
+    if (!strcmp(name, "forward")) sandbox_fail(L, "%s has no forward: write function m:forward(x) ... end", m->made_by);
+    const char *tail = sandbox_suggestion(L, "a module", 1, name);
+    sandbox_fail(L, "%s, made at %s:%d, has no field '%s'%s", m->made_by, m->made.file, m->made.line, name,
+                 *tail ? tail : " (a field that may be missing is set to false)");
 }
 
 static int module_newindex(lua_State *L) { /* a field that is not there yet */
     ModuleInfo *value = module_at(L, 3);
     if (lua_isnil(L, 3))
-        lua_fail(L,
-                 "%s: the field %s is set to nil: does the function that makes it lack its `return`? (a field that may "
-                 "be missing is set to false)",
-                 module_at(L, 1)->made_by, luaL_tolstring(L, 2, NULL));
+        sandbox_fail(
+            L,
+            "%s: the field %s is set to nil: does the function that makes it lack its `return`? (a field that may "
+            "be missing is set to false)",
+            module_at(L, 1)->made_by, luaL_tolstring(L, 2, NULL));
     if (value) value->held = true;
     lua_rawset(L, 1);
     return 0;
@@ -87,7 +88,7 @@ ModuleInfo *module_info(const Frontend *f, const Module *m) {
     return m ? f->placed.at[m->id] : NULL;
 }
 
-Module *common_ancestor(Module *a, const Module *b) {
+Module *module_common_ancestor(Module *a, const Module *b) {
     while (!module_within(b, a)) a = a->parent;
     return a;
 }
@@ -131,7 +132,7 @@ static void each_field(Frontend *f, int table, ModuleInfo *m, const char *path, 
     lua_State *L = f->L;
     luaL_checkstack(L, 12, "nested modules");
     table = lua_absindex(L, table);
-    lua_sorted_keys(L, table);
+    sandbox_sorted_keys(L, table);
     int keys = lua_gettop(L);
     for (int i = 1; lua_rawgeti(L, keys, i) != LUA_TNIL; i++) {
         lua_pushvalue(L, -1);
@@ -207,7 +208,7 @@ static void hold_field(Frontend *f, ModuleInfo *m, const char *path, int key, in
     if (here)
         each_field(f, value, child, child->ir->path, hold_field);
     else
-        child->shared = common_ancestor(child->shared ? child->shared : child->ir->parent, m->ir);
+        child->shared = module_common_ancestor(child->shared ? child->shared : child->ir->parent, m->ir);
 }
 
 void modules_walk(Frontend *f, int model) {
@@ -299,11 +300,11 @@ static _Noreturn void too_deep(Frontend *f) {
     for (int i = 1; i < f->calls.n && !again; i++)
         for (int k = i + 1; k < f->calls.n; k++)
             if (f->calls.at[i].module == f->calls.at[k].module) again = f->calls.at[i].module;
-    lua_fail(f->L, "modules call each other more than %d deep%s%s%s", MAX_NESTING, again ? ": does " : "",
-             !again           ? ""
-             : again->path[0] ? again->path
-                              : "the model",
-             again ? " call itself?" : "; flatten them");
+    sandbox_fail(f->L, "modules call each other more than %d deep%s%s%s", MAX_NESTING, again ? ": does " : "",
+                 !again           ? ""
+                 : again->path[0] ? again->path
+                                  : "the model",
+                 again ? " call itself?" : "; flatten them");
 }
 
 static void enter(Frontend *f, Module *module, int call, int *randoms, Checkpoint *checkpoint) {
@@ -326,11 +327,12 @@ static void cross_border(Frontend *f, int index, Module *unit, bool leaves, int 
 
 static void cross_table(Frontend *f, int index, Module *unit, bool leaves, int depth) {
     lua_State *L = f->L;
-    if (depth == MAX_NESTING) lua_fail(L, "tables are nested more than %d deep, or contain themselves", MAX_NESTING);
+    if (depth == MAX_NESTING)
+        sandbox_fail(L, "tables are nested more than %d deep, or contain themselves", MAX_NESTING);
     luaL_checkstack(L, 12, "nested tables");
     lua_newtable(L);
     int copy = lua_gettop(L);
-    lua_sorted_keys(L, index);
+    sandbox_sorted_keys(L, index);
     for (int i = 1; lua_rawgeti(L, copy + 1, i) != LUA_TNIL; i++) {
         lua_pushvalue(L, -1);
         lua_rawget(L, index);
@@ -357,7 +359,7 @@ static void cross_border(Frontend *f, int index, Module *unit, bool leaves, int 
     int first = b.p->ops.n;
     v = build_border(&b, v, unit, leaves);
     trace_finish(L, first);
-    push_tensor(L, v);
+    tensor_push(L, v);
     lua_replace(L, index);
 }
 
@@ -371,13 +373,14 @@ static int prim_enter(lua_State *L) { /* module, arguments; returns these */
     Frontend *f = fe_of(L);
     ModuleInfo *m = module_at(L, 1);
     if (!f->program)
-        lua_fail(L, "%s is called outside of a trace; call modules inside `forward`, `loss` and `logits` only",
-                 m->made_by);
+        sandbox_fail(L, "%s is called outside of a trace; call modules inside `forward`, `loss` and `logits` only",
+                     m->made_by);
     if (!m->ir)
-        lua_fail(L,
-                 "%s, made at %s:%d, is called but is not part of the model: assign it to a field of a module (nn.list "
-                 "for several)",
-                 m->made_by, m->made.file, m->made.line);
+        sandbox_fail(
+            L,
+            "%s, made at %s:%d, is called but is not part of the model: assign it to a field of a module (nn.list "
+            "for several)",
+            m->made_by, m->made.file, m->made.line);
     m->called = true;
     enter(f, m->ir, m->calls++, NEW(f->arena, int), m->checkpoint);
     f->calls.at[f->calls.n - 1].called = m->ir;
@@ -397,7 +400,7 @@ static int prim_leave(lua_State *L) { /* ends the running call; returns its argu
 static int prim_enter_checkpoint(lua_State *L) {
     Frontend *f = fe_of(L);
     if (!f->program)
-        lua_fail(L, "nn.checkpoint belongs inside forward; for a whole module there is nn.checkpoint_wrapper");
+        sandbox_fail(L, "nn.checkpoint belongs inside forward; for a whole module there is nn.checkpoint_wrapper");
     Call *c = &f->calls.at[f->calls.n - 1];
     enter(f, c->module, c->call, c->randoms, lua_touserdata(L, 1));
     return 0;
@@ -408,14 +411,14 @@ static int prim_enter_checkpoint(lua_State *L) {
 static int prim_random_key(lua_State *L) {
     Frontend *f = fe_of(L);
     Call *c = &f->calls.at[f->calls.n - 1];
-    uint64_t key = path_key(arena_printf(f->arena, "%s#%d#%d", c->module->path, c->call, (*c->randoms)++));
+    uint64_t key = param_path_key(arena_printf(f->arena, "%s#%d#%d", c->module->path, c->call, (*c->randoms)++));
     lua_pushinteger(L, (lua_Integer)(key >> 12)); /* 52 bits: JSON keeps them */
     return 1;
 }
 
 static int prim_training_mode(lua_State *L) {
     if (!fe_of(L)->program)
-        lua_fail(L, "nn.training_mode() is known only while the model is traced: ask inside forward");
+        sandbox_fail(L, "nn.training_mode() is known only while the model is traced: ask inside forward");
     lua_pushboolean(L, fe_of(L)->training);
     return 1;
 }

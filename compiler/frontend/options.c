@@ -13,15 +13,15 @@ static const char CHOICE[] = "shardc.choice", OPTIONAL_OF[] = "shardc.optional";
 /* nn.choice("a", "b", ...): a table marked by its metatable; the first is the default. */
 static int choice(lua_State *L) {
     int n = lua_gettop(L);
-    if (n < 1) lua_fail(L, "nn.choice: give the choices, the default first: nn.choice(\"none\", \"full\")");
+    if (n < 1) sandbox_fail(L, "nn.choice: give the choices, the default first: nn.choice(\"none\", \"full\")");
     lua_createtable(L, n, 0);
     for (int i = 1; i <= n; i++) {
         int type = lua_type(L, i);
         if (type != LUA_TSTRING && type != LUA_TNUMBER)
-            lua_fail(L, "nn.choice: choice %d is %s; choices are strings or numbers", i, type_of(L, i));
+            sandbox_fail(L, "nn.choice: choice %d is %s; choices are strings or numbers", i, field_type(L, i));
         if (type != lua_type(L, 1))
-            lua_fail(L, "nn.choice: choice %d is %s, but the first is %s; choices are of one type", i, type_of(L, i),
-                     type_of(L, 1));
+            sandbox_fail(L, "nn.choice: choice %d is %s, but the first is %s; choices are of one type", i,
+                         field_type(L, i), field_type(L, 1));
         lua_pushvalue(L, i);
         lua_rawseti(L, -2, i);
     }
@@ -36,8 +36,8 @@ static int optional(lua_State *L) {
     bool known = false;
     for (int i = 0; i < 4; i++) known |= !strcmp(name, types[i]);
     if (!known)
-        lua_fail(L, "nn.optional: expected \"number\", \"integer\", \"string\" or \"boolean\", got %s%s", type_of(L, 1),
-                 quote_nearest(fe_of(L)->arena, name, types, 4));
+        sandbox_fail(L, "nn.optional: expected \"number\", \"integer\", \"string\" or \"boolean\", got %s%s",
+                     field_type(L, 1), field_nearest(fe_of(L)->arena, name, types, 4));
     lua_createtable(L, 1, 0);
     lua_pushstring(L, name);
     lua_rawseti(L, -2, 1);
@@ -57,7 +57,7 @@ static bool has_metatable(lua_State *L, int index, const char *name) {
 /* ── one option ─────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 static _Noreturn void bad_value(Frontend *f, const char *key, const char *text, const char *expected) {
-    fail(lua_key_source(f->L, f->options_at, key), "--set %s=%s: %s must be %s", key, text, key, expected);
+    fail(sandbox_key_source(f->L, f->options_at, key), "--set %s=%s: %s must be %s", key, text, key, expected);
 }
 
 static void push_number(Frontend *f, const char *key, const char *text, bool whole) {
@@ -135,7 +135,7 @@ static void push_default(lua_State *L, const char *key, int example) {
         field_fail(
             L, key,
             "nn.options: the example of %s is %s; options are numbers, strings, booleans, nn.choice or nn.optional",
-            key, type_of(L, example));
+            key, field_type(L, example));
 }
 
 static const char *set_text(const Frontend *f, const char *key) {
@@ -151,7 +151,7 @@ static const char *set_text(const Frontend *f, const char *key) {
 static _Noreturn void unknown_option(Frontend *f, const char *key, const char *const *names, int n) {
     Str all = {.arena = f->arena};
     for (int i = 0; i < n; i++) str_addf(&all, " %s", names[i]);
-    fail(f->options_at, "--set: no option '%s'%s; the options are:%s", key, quote_nearest(f->arena, key, names, n),
+    fail(f->options_at, "--set: no option '%s'%s; the options are:%s", key, field_nearest(f->arena, key, names, n),
          n ? all.s : " none");
 }
 
@@ -167,25 +167,26 @@ static int missing_option(lua_State *L) { /* upvalue: table of the names */
         lua_pushnil(L); /* an nn.optional that is not set */
         return 1;
     }
-    const char *near = lua_nearest(L, lua_upvalueindex(1), key);
-    lua_fail(L, "no option '%s'%s%s%s", key, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    const char *near = sandbox_nearest(L, lua_upvalueindex(1), key);
+    sandbox_fail(L, "no option '%s'%s%s%s", key, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
 static int options(lua_State *L) {
     Frontend *f = fe_of(L);
     if (f->options_at.file)
-        lua_fail(L, "nn.options: called before, at %s:%d; a model has one table of options", f->options_at.file,
-                 f->options_at.line);
-    if (!lua_istable(L, 1)) lua_fail(L, "nn.options: expected a table { name = default, ... }, got %s", type_of(L, 1));
-    f->options_at = lua_source(L);
+        sandbox_fail(L, "nn.options: called before, at %s:%d; a model has one table of options", f->options_at.file,
+                     f->options_at.line);
+    if (!lua_istable(L, 1))
+        sandbox_fail(L, "nn.options: expected a table { name = default, ... }, got %s", field_type(L, 1));
+    f->options_at = sandbox_source(L);
     lua_settop(L, 1);
     lua_newtable(L); /* 2: values */
     lua_newtable(L); /* 3: names */
-    lua_sorted_keys(L, 1);
+    sandbox_sorted_keys(L, 1);
     VEC(const char *) names = {0};
     for (int i = 1; lua_rawgeti(L, 4, i) != LUA_TNIL; i++) {
         if (lua_type(L, 5) != LUA_TSTRING)
-            lua_fail(L, "nn.options: entry %s without a name: write name = default", lua_tostring(L, 5));
+            sandbox_fail(L, "nn.options: entry %s without a name: write name = default", lua_tostring(L, 5));
         const char *key = arena_strdup(f->arena, lua_tostring(L, 5)), *text = set_text(f, key);
         push(&names, f->arena, key);
         lua_getfield(L, 1, key); /* 6: the example */
@@ -198,7 +199,7 @@ static int options(lua_State *L) {
         const char *shown = lua_isnil(L, 7)       ? ""
                             : lua_isboolean(L, 7) ? (lua_toboolean(L, 7) ? "true" : "false")
                                                   : lua_tostring(L, 8);
-        OptionValue v = {key, lua_key_source(L, f->options_at, key), arena_strdup(f->arena, shown)};
+        OptionValue v = {key, sandbox_key_source(L, f->options_at, key), arena_strdup(f->arena, shown)};
         push(&f->g->training->options, f->arena, v);
         lua_pop(L, 1);
         lua_setfield(L, 2, key);

@@ -21,21 +21,21 @@ static int prim_param(lua_State *L) {
     Param *p = &info->param;
     if (f->program)
         trace_fail(L, NULL, "%s: made while the model is traced; make parameters where their module is made", what);
-    p->dims = to_shape(L, 2, what, p->shape);
+    p->dims = field_to_shape(L, 2, what, p->shape);
     for (size_t i = 0; i < sizeof inits / sizeof *inits; i++)
         if (!strcmp(inits[i].name, init)) p->init = inits[i].kind;
     p->init_a = luaL_optnumber(L, 4, 0);
     p->init_b = luaL_optnumber(L, 5, 0);
-    if (!isfinite(p->init_a) || !isfinite(p->init_b)) lua_fail(L, "%s: initial values must be finite", what);
-    p->dtype = to_dtype(L, 6, what);
+    if (!isfinite(p->init_a) || !isfinite(p->init_b)) sandbox_fail(L, "%s: initial values must be finite", what);
+    p->dtype = field_to_dtype(L, 6, what);
     p->requires_grad = lua_toboolean(L, 7);
     p->is_buffer = lua_toboolean(L, 8);
     if (p->dtype == FP8_E4M3 || p->dtype == FP8_E5M2)
-        lua_fail(L, "%s: parameters are not stored in fp8; use fp32, bf16 or fp16", what);
+        sandbox_fail(L, "%s: parameters are not stored in fp8; use fp32, bf16 or fp16", what);
     if (!p->is_buffer && !dtype_float(p->dtype))
-        lua_fail(L, "%s: a parameter of dtype %s; use fp32, bf16 or fp16, or nn.buffer for what is not trained", what,
-                 dtype_name(p->dtype));
-    p->src = lua_source(L);
+        sandbox_fail(L, "%s: a parameter of dtype %s; use fp32, bf16 or fp16, or nn.buffer for what is not trained",
+                     what, dtype_name(p->dtype));
+    p->src = sandbox_source(L);
     p->id = -1;
     push(&f->params, f->arena, info);
     Tensor *t = lua_newuserdatauv(L, sizeof *t, 0);
@@ -62,7 +62,7 @@ static int prim_sparse(lua_State *L) { /* tensor: a table whose gradient is exch
 /* The lowest module that every way to the parameter leads through, but not above one that is a unit by itself. */
 static Module *owner(const Frontend *f, const ParamInfo *p) {
     Module *m = p->holders.at[0].module;
-    for (int i = 1; i < p->holders.n; i++) m = common_ancestor(m, p->holders.at[i].module);
+    for (int i = 1; i < p->holders.n; i++) m = module_common_ancestor(m, p->holders.at[i].module);
     for (Module *up = m; up && !up->policy; up = up->parent) {
         const ModuleInfo *info = module_info(f, up);
         if (info && info->shared) m = up = info->shared;
@@ -79,7 +79,7 @@ static const char *path_here(const Frontend *f, const ParamInfo *p) {
     return p->holders.at[0].path;
 }
 
-uint64_t path_key(const char *path) {
+uint64_t param_path_key(const char *path) {
     uint64_t h = 0xcbf29ce484222325u; /* FNV-1a, then a finalizer (Stafford's mix 13): paths differ in few bits */
     for (; *path; path++) h = (h ^ (unsigned char)*path) * 0x100000001b3u;
     h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
@@ -90,9 +90,9 @@ uint64_t path_key(const char *path) {
 static void settle(Frontend *f, ParamInfo *info) {
     Param *p = &info->param;
     p->path = path_here(f, info);
-    p->key = path_key(p->path);
+    p->key = param_path_key(p->path);
     p->owner = owner(f, info);
-    p->value = new_value(f->g, p->dtype, p->dims, p->shape);
+    p->value = value_new(f->g, p->dtype, p->dims, p->shape);
     p->value->param = p;
     p->value->name = p->is_buffer ? p->path : NULL;
 }

@@ -145,7 +145,7 @@ static void unify(lua_State *L, Builder *b, Operands *o, int from, Dtype d) {
 
 static int finish(lua_State *L, int first, Value *v) {
     trace_finish(L, first);
-    push_tensor(L, v);
+    tensor_push(L, v);
     return 1;
 }
 
@@ -155,15 +155,15 @@ static Value *power(lua_State *L, Builder *b, const Operands *o) {
     if (!o->v[1]) {
         double n = o->number[1];
         if (n == 1) return o->v[0];
-        if (n == 2) return build2(b, OP_mul, o->v[0], o->v[0]);
-        if (n == 0.5) return build1(b, OP_sqrt, o->v[0]);
-        if (n == -0.5) return build1(b, OP_rsqrt, o->v[0]);
+        if (n == 2) return build_two(b, OP_mul, o->v[0], o->v[0]);
+        if (n == 0.5) return build_one(b, OP_sqrt, o->v[0]);
+        if (n == -0.5) return build_one(b, OP_rsqrt, o->v[0]);
         if (n == -1) return build_scalar(b, OP_rdiv_scalar, o->v[0], 1);
         return build_scalar(b, OP_pow_scalar, o->v[0], n);
     }
     if (o->v[0]) trace_fail(L, NULL, "pow: tensor ^ tensor does not exist; write nn.exp(b * nn.log(a)), for a > 0");
     if (o->number[0] <= 0) trace_fail(L, NULL, "pow: %.14g ^ tensor: the base must be positive", o->number[0]);
-    return build1(b, OP_exp, build_scalar(b, OP_mul_scalar, o->v[1], log(o->number[0])));
+    return build_one(b, OP_exp, build_scalar(b, OP_mul_scalar, o->v[1], log(o->number[0])));
 }
 
 /* One operand of the two is a number. */
@@ -178,7 +178,8 @@ static Value *with_number(lua_State *L, Builder *b, const char *name, Operands *
     if (!strcmp(name, "add")) return build_scalar(b, OP_add_scalar, *t, x);
     if (!strcmp(name, "mul")) return build_scalar(b, OP_mul_scalar, *t, x);
     if (!strcmp(name, "pow")) return power(L, b, o);
-    if (!strcmp(name, "sub")) return build_scalar(b, OP_add_scalar, left ? build1(b, OP_neg, *t) : *t, left ? x : -x);
+    if (!strcmp(name, "sub"))
+        return build_scalar(b, OP_add_scalar, left ? build_one(b, OP_neg, *t) : *t, left ? x : -x);
     if (left) return build_scalar(b, OP_rdiv_scalar, *t, x);
     if (x == 0) trace_fail(L, NULL, "div: division of a tensor by the number 0");
     return build_scalar(b, OP_mul_scalar, *t, 1 / x);
@@ -189,14 +190,14 @@ int tensor_arithmetic(lua_State *L, const char *name) {
     Operands o = operands(L, name, 1, unary ? 1 : 2);
     Builder b = trace_builder(L);
     int first = b.p->ops.n;
-    if (unary) return finish(L, first, build1(&b, OP_neg, o.v[0]));
+    if (unary) return finish(L, first, build_one(&b, OP_neg, o.v[0]));
     if (!o.v[0] || !o.v[1]) return finish(L, first, with_number(L, &b, name, &o));
     if (!strcmp(name, "pow")) return finish(L, first, power(L, &b, &o));
     Dtype d = common_dtype(&o, 0);
     if (d == BOOL) d = INT32;
     if (!strcmp(name, "div") && !dtype_float(d)) d = FP32;
     unify(L, &b, &o, 0, d);
-    return finish(L, first, build2(&b, op_by_name(name), o.v[0], o.v[1]));
+    return finish(L, first, build_two(&b, op_by_name(name), o.v[0], o.v[1]));
 }
 
 static int prim_arithmetic(lua_State *L) { /* name, a, b */
@@ -214,12 +215,12 @@ static int prim_pointwise(lua_State *L) {
     Builder b = trace_builder(L);
     int first = b.p->ops.n;
     unify(L, &b, &o, 0, common_dtype(&o, 0));
-    return finish(L, first, build2(&b, op_by_name(name), o.v[0], o.v[1]));
+    return finish(L, first, build_two(&b, op_by_name(name), o.v[0], o.v[1]));
 }
 
 static int prim_where(lua_State *L) { /* condition, a, b */
     Operands o = operands(L, "where", 1, 3);
-    if (!o.v[0]) trace_fail(L, NULL, "where: the condition must be a tensor, got %s", type_of(L, 1));
+    if (!o.v[0]) trace_fail(L, NULL, "where: the condition must be a tensor, got %s", field_type(L, 1));
     Builder b = trace_builder(L);
     int first = b.p->ops.n;
     unify(L, &b, &o, 1, common_dtype(&o, 1));
@@ -239,7 +240,7 @@ static int prim_promoted(lua_State *L) {
     }
     lua_createtable(L, n, 0);
     for (int i = 1; i <= n; i++) {
-        push_tensor(L, promoted(&b, tensor_value(L, 1 + i, "promoted"), d, dtype_float(d)));
+        tensor_push(L, promoted(&b, tensor_value(L, 1 + i, "promoted"), d, dtype_float(d)));
         lua_rawseti(L, -2, i);
     }
     trace_finish(L, first);

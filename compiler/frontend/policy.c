@@ -12,7 +12,7 @@ typedef struct {
     const char *pattern, *text; /* where to go on after this star has taken one more character; NULL: no star yet */
 } Star;
 
-bool path_match(const char *p, const char *s, bool across_dots) {
+bool policy_path_match(const char *p, const char *s, bool across_dots) {
     Star shallow = {NULL, NULL}, deep = {NULL, NULL};
     for (;;) {
         if (*p == '*') {
@@ -62,7 +62,7 @@ __attribute__((format(printf, 3, 4))) static _Noreturn void contradiction(lua_St
 static void read_mesh(lua_State *L, int t, const char *what, UnitPolicy *p) {
     if (!field_table(L, t, what, "mesh")) return;
     int m = lua_gettop(L);
-    check_keys(L, m, "nn.mesh", "replicate shard");
+    field_check_keys(L, m, "nn.mesh", "replicate shard");
     p->replicate = (int)field_integer(L, m, "nn.mesh", "replicate", 0, 1);
     p->shard = (int)field_integer(L, m, "nn.mesh", "shard", 0, 1);
     int world = fe_of(L)->options->world;
@@ -106,7 +106,8 @@ static void read_dtypes(lua_State *L, int t, const char *what, UnitOptions *o) {
     UnitPolicy *p = &o->policy;
     if (!field_table(L, t, what, "mp_policy")) return;
     int m = lua_gettop(L);
-    check_keys(L, m, "mp_policy", "param_dtype grad_dtype reduce_dtype output_dtype buffer_dtype cast_forward_inputs");
+    field_check_keys(L, m, "mp_policy",
+                     "param_dtype grad_dtype reduce_dtype output_dtype buffer_dtype cast_forward_inputs");
     p->has_param_dtype = field_dtype(L, m, "mp_policy", "param_dtype", &p->param_dtype);
     p->has_grad_dtype = field_dtype(L, m, "mp_policy", "grad_dtype", &p->grad_dtype);
     p->has_reduce_dtype = field_dtype(L, m, "mp_policy", "reduce_dtype", &p->reduce_dtype);
@@ -145,7 +146,7 @@ static void read_reshard(lua_State *L, int t, const char *what, UnitPolicy *p) {
     if ((type != LUA_TBOOLEAN && type != LUA_TNIL && !is) || (is && (n < 2 || n > INT32_MAX)))
         field_fail(L, "reshard_after_forward",
                    "%s: reshard_after_forward must be true, false or the size of a group (2 or more), not %s", what,
-                   type_of(L, -1));
+                   field_type(L, -1));
     lua_pop(L, 1);
     check_group(L, what, p);
 }
@@ -174,7 +175,7 @@ static void read_accumulation(lua_State *L, int t, const char *what, UnitPolicy 
 static void read_offload(lua_State *L, int t, const char *what, UnitPolicy *p) {
     if (!field_table(L, t, what, "offload")) return;
     int m = lua_gettop(L);
-    check_keys(L, m, "offload", "params grads optimizer");
+    field_check_keys(L, m, "offload", "params grads optimizer");
     p->offload_params = field_boolean(L, m, "offload", "params", false);
     p->offload_grads = field_boolean(L, m, "offload", "grads", false);
     if (lua_getfield(L, m, "optimizer") == LUA_TSTRING) {
@@ -211,7 +212,7 @@ static int read_ahead(lua_State *L, int t, const char *key, UnitPolicy *p, bool 
             x.path = lua_type(L, -1) == LUA_TSTRING ? arena_strdup(f->arena, lua_tostring(L, -1)) : NULL;
             if (!x.module && !x.path)
                 field_fail(L, key, "prefetch: entry %d of %s is %s; lists hold modules, or their paths", i, key,
-                           type_of(L, -1));
+                           field_type(L, -1));
             push(&f->prefetches, f->arena, x);
         }
     }
@@ -223,7 +224,7 @@ static void read_prefetch(lua_State *L, int t, const char *what, UnitPolicy *p) 
     p->prefetch_forward = p->prefetch_backward = 1;
     if (!field_table(L, t, what, "prefetch")) return;
     int m = lua_gettop(L);
-    check_keys(L, m, "prefetch", "forward backward");
+    field_check_keys(L, m, "prefetch", "forward backward");
     p->prefetch_forward = read_ahead(L, m, "forward", p, false);
     p->prefetch_backward = read_ahead(L, m, "backward", p, true);
     lua_pop(L, 1);
@@ -232,9 +233,9 @@ static void read_prefetch(lua_State *L, int t, const char *what, UnitPolicy *p) 
 static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Source src) {
     UnitOptions *o = NEW(fe_of(L)->arena, UnitOptions);
     UnitPolicy *p = &o->policy;
-    check_keys(L, t, what,
-               "mesh reshard_after_forward reshard_after_backward mp_policy offload prefetch unshard_in_backward "
-               "ignored_params gradient_divide_factor requires_gradient_sync requires_all_reduce all_gather");
+    field_check_keys(L, t, what,
+                     "mesh reshard_after_forward reshard_after_backward mp_policy offload prefetch unshard_in_backward "
+                     "ignored_params gradient_divide_factor requires_gradient_sync requires_all_reduce all_gather");
     p->src = src;
     p->settings = *fe_of(L)->reading;
     p->cast_forward_inputs = true;
@@ -255,7 +256,7 @@ static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Sourc
     if (field_present(L, t, "gradient_divide_factor") && p->gradient_divide_factor <= 0)
         field_fail(L, "gradient_divide_factor", "%s: gradient_divide_factor must be positive", what);
     o->nignored = field_strings(L, t, what, "ignored_params", &o->ignored);
-    p->all_gather = field_extension(L, t, what, "all_gather");
+    p->all_gather = extension_field(L, t, what, "all_gather");
     return p;
 }
 
@@ -264,7 +265,7 @@ static UnitPolicy *read_unit_policy(lua_State *L, int t, const char *what, Sourc
 void policy_buffers(Frontend *f) {
     for (int i = 0; i < f->g->params.n; i++) {
         Param *p = f->g->params.at[i];
-        const UnitOptions *o = unit_options(unit_module_of(p->owner)->policy);
+        const UnitOptions *o = policy_unit_options(module_unit(p->owner)->policy);
         if (p->is_buffer && o && o->has_buffer_dtype && dtype_float(p->dtype)) p->dtype = o->buffer_dtype;
     }
 }
@@ -280,9 +281,9 @@ static void ignore(Frontend *f, const UnitPolicy *policy, const char *pattern) {
     for (int i = 0; i < f->g->params.n; i++) {
         Param *p = f->g->params.at[i];
         push(&paths, f->arena, p->path);
-        if (!path_match(pattern, p->path, true)) continue;
+        if (!policy_path_match(pattern, p->path, true)) continue;
         met = true;
-        if (unit_module_of(p->owner)->policy != policy || p->is_buffer) continue;
+        if (module_unit(p->owner)->policy != policy || p->is_buffer) continue;
         if (policy->all_gather)
             fail(src,
                  "ignored_params: %s is not gathered, and the extension of %s:%d gathers the parameters of this unit; "
@@ -297,20 +298,21 @@ static void ignore(Frontend *f, const UnitPolicy *policy, const char *pattern) {
     }
     if (!met)
         fail(src, "ignored_params: no parameter's path matches '%s'%s; * stands for any characters, as in \"*.bias\"",
-             pattern, quote_nearest(f->arena, pattern, paths.at, paths.n));
+             pattern, field_nearest(f->arena, pattern, paths.at, paths.n));
 }
 
 void policy_ignore(Frontend *f) {
     for (int i = 0; i < f->g->modules.n; i++) {
-        const UnitOptions *o = unit_options(f->g->modules.at[i]->policy);
+        const UnitOptions *o = policy_unit_options(f->g->modules.at[i]->policy);
         for (int k = 0; o && k < o->nignored; k++) ignore(f, &o->policy, o->ignored[k]);
     }
 }
 
 static ModuleInfo *need_module(lua_State *L, const char *what) {
     ModuleInfo *m = module_at(L, 1);
-    if (!m) lua_fail(L, "%s: expected a module, got %s", what, type_of(L, 1));
-    if (fe_of(L)->program) lua_fail(L, "%s: called while the model is traced; call it where the model is made", what);
+    if (!m) sandbox_fail(L, "%s: expected a module, got %s", what, field_type(L, 1));
+    if (fe_of(L)->program)
+        sandbox_fail(L, "%s: called while the model is traced; call it where the model is made", what);
     return m;
 }
 
@@ -318,10 +320,10 @@ static int prim_fully_shard(lua_State *L) {
     ModuleInfo *m = need_module(L, "nn.fully_shard");
     options_table(L, 2);
     if (m->policy)
-        lua_fail(L, "nn.fully_shard: %s has a policy already, from %s:%d", m->made_by, m->policy->src.file,
-                 m->policy->src.line);
-    Source call = lua_source(L);
-    wrapper_overlay(L, &m->sharded, 2, sharding_tables, call);
+        sandbox_fail(L, "nn.fully_shard: %s has a policy already, from %s:%d", m->made_by, m->policy->src.file,
+                     m->policy->src.line);
+    Source call = sandbox_source(L);
+    policy_overlay(L, &m->sharded, 2, sharding_tables, call);
     fe_of(L)->reading = &m->sharded.settings;
     m->policy = read_unit_policy(L, 2, "nn.fully_shard", call);
     fe_of(L)->reading = NULL;
@@ -331,7 +333,7 @@ static int prim_fully_shard(lua_State *L) {
 
 static int prim_mesh(lua_State *L) {
     options_table(L, 1);
-    check_keys(L, 1, "nn.mesh", "replicate shard");
+    field_check_keys(L, 1, "nn.mesh", "replicate shard");
     return 1;
 }
 
@@ -339,7 +341,7 @@ static int prim_mesh(lua_State *L) {
  */
 static Checkpoint *read_checkpoint(lua_State *L, int t, const char *what, Source src) {
     Checkpoint *c = NEW(fe_of(L)->arena, Checkpoint);
-    check_keys(L, t, what, "save offload recompute");
+    field_check_keys(L, t, what, "save offload recompute");
     c->src = src;
     if (fe_of(L)->reading) c->settings = *fe_of(L)->reading; /* none of nn.checkpoint, which no policy file changes */
     c->nsave = field_strings(L, t, what, "save", &c->save);
@@ -357,10 +359,10 @@ static int prim_checkpoint_wrapper(lua_State *L) {
     ModuleInfo *m = need_module(L, "nn.checkpoint_wrapper");
     options_table(L, 2);
     if (m->checkpoint)
-        lua_fail(L, "nn.checkpoint_wrapper: %s is wrapped already, at %s:%d", m->made_by, m->checkpoint->src.file,
-                 m->checkpoint->src.line);
-    Source call = lua_source(L);
-    wrapper_overlay(L, &m->checkpointed, 2, " ", call);
+        sandbox_fail(L, "nn.checkpoint_wrapper: %s is wrapped already, at %s:%d", m->made_by, m->checkpoint->src.file,
+                     m->checkpoint->src.line);
+    Source call = sandbox_source(L);
+    policy_overlay(L, &m->checkpointed, 2, " ", call);
     fe_of(L)->reading = &m->checkpointed.settings;
     m->checkpoint = read_checkpoint(L, 2, "nn.checkpoint_wrapper", call);
     fe_of(L)->reading = NULL;
@@ -370,7 +372,7 @@ static int prim_checkpoint_wrapper(lua_State *L) {
 
 static int prim_checkpoint_options(lua_State *L) { /* of nn.checkpoint: table or nil -> what enter_checkpoint takes */
     options_table(L, 1);
-    lua_pushlightuserdata(L, read_checkpoint(L, 1, "nn.checkpoint", lua_source(L)));
+    lua_pushlightuserdata(L, read_checkpoint(L, 1, "nn.checkpoint", sandbox_source(L)));
     return 1;
 }
 
@@ -432,7 +434,7 @@ static void overlay(Frontend *f, Settings *s, int from, int into, const char *ta
     }
 }
 
-void wrapper_overlay(lua_State *L, Wrapper *w, int options, const char *tables, Source src) {
+void policy_overlay(lua_State *L, Wrapper *w, int options, const char *tables, Source src) {
     if (!w->table) {
         lua_newtable(L);
         w->table = luaL_ref(L, LUA_REGISTRYINDEX);
@@ -463,7 +465,7 @@ void policy_read(lua_State *L, ModuleInfo *m) {
 
 Source policy_source(const Frontend *f, const UnitPolicy *p, const char *key) {
     Source at = setting_source(&p->settings, key, NOWHERE);
-    return at.file ? key_source(f, at, key) : p->src;
+    return at.file ? field_key_source(f, at, key) : p->src;
 }
 
 void policy_loose(const Frontend *f) {

@@ -45,7 +45,7 @@ typedef struct {
 static void apply_to(lua_State *L, Wrapper *w, const Entry *e, const char *key, const char *tables) {
     int type = lua_getfield(L, e->table, key);
     if (type == LUA_TBOOLEAN || (type == LUA_TTABLE && e->replaces)) *w = (Wrapper){0};
-    if (type == LUA_TTABLE) wrapper_overlay(L, w, lua_gettop(L), tables, e->src);
+    if (type == LUA_TTABLE) policy_overlay(L, w, lua_gettop(L), tables, e->src);
     lua_pop(L, 1);
 }
 
@@ -53,7 +53,7 @@ static void check_options(lua_State *L, const Entry *e, const char *key) {
     int type = lua_getfield(L, e->table, key);
     if (type != LUA_TNIL && (type != LUA_TTABLE || module_at(L, -1)) && (type != LUA_TBOOLEAN || lua_toboolean(L, -1)))
         fail(e->src, "policy: %s is %s; write a table of options, {} for the defaults, or false to take it away", key,
-             type_of(L, -1));
+             field_type(L, -1));
     lua_pop(L, 1);
 }
 
@@ -68,7 +68,7 @@ static void apply_entry(Frontend *f, const Entry *e, const char *pattern) {
     int met = 0;
     for (int i = 0; i < f->placed.n; i++) {
         ModuleInfo *m = f->placed.at[i];
-        if (!path_match(pattern, m->ir->path, false)) continue;
+        if (!policy_path_match(pattern, m->ir->path, false)) continue;
         met++;
         m->entry = e->src;
         apply_to(L, &m->sharded, e, "fully_shard", sharding_tables);
@@ -80,7 +80,7 @@ static void apply_entry(Frontend *f, const Entry *e, const char *pattern) {
     fail(e->src,
          "policy: no module's path matches '%s'%s; patterns are whole paths: \"\" is the model, * stays within one "
          "part, ** crosses dots",
-         pattern, quote_nearest(f->arena, pattern, paths.at, paths.n));
+         pattern, field_nearest(f->arena, pattern, paths.at, paths.n));
 }
 
 static int apply_list(lua_State *L) { /* list, text: runs protected, so that mistakes get a line */
@@ -90,7 +90,8 @@ static int apply_list(lua_State *L) { /* list, text: runs protected, so that mis
     Cursor cursor = {text, text, 1};
     sandbox_of(L)->fallback = top;
     if (!lua_istable(L, 1))
-        fail(top, "policy: the file must return a list { { match = \"layers.*\", ... }, ... }, not %s", type_of(L, 1));
+        fail(top, "policy: the file must return a list { { match = \"layers.*\", ... }, ... }, not %s",
+             field_type(L, 1));
     int n = (int)lua_rawlen(L, 1);
     if (!n && field_present(L, 1, "match"))
         fail(top, "policy: the file returns one entry; return a list of entries: { { match = ... } }");
@@ -99,12 +100,12 @@ static int apply_list(lua_State *L) { /* list, text: runs protected, so that mis
         lua_settop(L, 2);
         lua_rawgeti(L, 1, i);
         if (!lua_istable(L, 3))
-            fail(top, "policy: entry %d is %s; entries are tables { match = \"layers.*\", ... }", i, type_of(L, 3));
+            fail(top, "policy: entry %d is %s; entries are tables { match = \"layers.*\", ... }", i, field_type(L, 3));
         const char *pattern = field_string(L, 3, "policy", "match", NULL);
         Entry e = {.src = pattern ? entry_source(&cursor, file, pattern) : top, .table = 3};
         push(&f->entries, f->arena, e.src.line);
         sandbox_of(L)->fallback = e.src;
-        check_keys(L, 3, "policy", "match replace fully_shard checkpoint");
+        field_check_keys(L, 3, "policy", "match replace fully_shard checkpoint");
         if (!pattern) fail(top, "policy: entry %d has no match = \"pattern\"", i);
         e.replaces = field_boolean(L, 3, "policy", "replace", false);
         apply_entry(f, &e, pattern);
@@ -122,7 +123,7 @@ void policy_file_apply(Frontend *f) {
     lua_State *L = f->L;
     if (!f->options->policy_file) return;
     size_t n;
-    char *text = read_input(f->arena, NOWHERE, f->options->policy_file, LUA_FILE_MOST, &n);
+    char *text = input_read(f->arena, NOWHERE, f->options->policy_file, LUA_FILE_MOST, &n);
     lua_pushcfunction(L, apply_list);
     sandbox_run(L, text, n, arena_printf(f->arena, "@%s", f->options->policy_file), 1);
     lua_pushlightuserdata(L, text);

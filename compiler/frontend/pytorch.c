@@ -56,7 +56,7 @@ static const char *look_up(lua_State *L, const char *where, const char *name, bo
     return NULL;
 }
 
-const char *pytorch_name(lua_State *L, const char *where, const char *name) {
+const char *sandbox_pytorch_name(lua_State *L, const char *where, const char *name) {
     size_t n;
     int top = lua_gettop(L);
     const char *text = embedded_text("lua/pytorch.lua", &n), *answer = NULL;
@@ -72,7 +72,7 @@ const char *pytorch_name(lua_State *L, const char *where, const char *name) {
     return answer;
 }
 
-const char *lua_suggestion(lua_State *L, const char *where, int table, const char *name) {
-    const char *answer = pytorch_name(L, where, name), *near = answer ? NULL : lua_nearest(L, table, name);
+const char *sandbox_suggestion(lua_State *L, const char *where, int table, const char *name) {
+    const char *answer = sandbox_pytorch_name(L, where, name), *near = answer ? NULL : sandbox_nearest(L, table, name);
     return answer ? answer : near ? arena_printf(sandbox_of(L)->arena, "; did you mean '%s'?", near) : "";
 }

@@ -25,9 +25,9 @@ static double number(lua_State *L, const char *key, double otherwise, double abo
 
 static int prim_grad_scaler(lua_State *L) { /* options */
     options_table(L, 1);
-    check_keys(L, 1, WHAT, "init_scale growth_factor backoff_factor growth_interval without_fp16");
+    field_check_keys(L, 1, WHAT, "init_scale growth_factor backoff_factor growth_interval without_fp16");
     GradScaler *s = NEW(fe_of(L)->arena, GradScaler);
-    s->src = lua_source(L);
+    s->src = sandbox_source(L);
     s->init_scale = number(L, "init_scale", 65536, 0, 1e38);
     s->growth_factor = number(L, "growth_factor", 2, 1, 1e30);
     s->backoff_factor = number(L, "backoff_factor", 0.5, 0, 1);
@@ -47,14 +47,14 @@ void scaler_field(lua_State *L, int training) {
     g->training->scaler = scaler_of(L, -1);
     if (!g->training->scaler && !lua_isnil(L, -1))
         field_fail(L, "grad_scaler", "nn.training: grad_scaler must be optim.GradScaler { ... }, not %s",
-                   type_of(L, -1));
+                   field_type(L, -1));
     lua_pop(L, 1);
 }
 
 static int prim_scale(lua_State *L) { /* scaler, tensor -> the tensor times the scale */
     Frontend *f = fe_of(L);
     const GradScaler *s = scaler_of(L, 1);
-    if (!s) trace_fail(L, NULL, "scaler:scale: called on %s; write scaler:scale(outputs)", type_of(L, 1));
+    if (!s) trace_fail(L, NULL, "scaler:scale: called on %s; write scaler:scale(outputs)", field_type(L, 1));
     Value *x = tensor_value(L, 2, "scaler:scale");
     if (s != f->g->training->scaler)
         trace_fail(L, NULL, "scaler:scale: the scaler made at %s:%d is not this training's: set grad_scaler to it",
@@ -72,7 +72,7 @@ static int prim_scale(lua_State *L) { /* scaler, tensor -> the tensor times the 
     }
     f->program->scaled = true;
     OpParts parts = {.scale = {.x = x, .scaler = f->g->scaler_state->value}};
-    push_tensor(L, trace_op(L, OP_scale, &parts)->scale.y);
+    tensor_push(L, trace_op(L, OP_scale, &parts)->scale.y);
     return 1;
 }
 

@@ -17,7 +17,7 @@ Tensor *tensor_at(lua_State *L, int index) {
     return is ? lua_touserdata(L, index) : NULL;
 }
 
-void push_tensor(lua_State *L, Value *v) {
+void tensor_push(lua_State *L, Value *v) {
     Tensor *t = lua_newuserdatauv(L, sizeof *t, 0);
     *t = (Tensor){.value = v, .trace = fe_of(L)->trace};
     luaL_setmetatable(L, TENSOR);
@@ -36,7 +36,7 @@ static const char *tensor_str(lua_State *L, const Tensor *t) {
 
 static void need_trace(lua_State *L, const char *what) {
     if (!fe_of(L)->program)
-        lua_fail(
+        sandbox_fail(
             L, "%s: tensors are computed only inside `forward`, `loss` and `logits`, when nn.training traces the model",
             what);
 }
@@ -49,7 +49,7 @@ Value *tensor_value(lua_State *L, int index, const char *what) {
                    module_at(L, index)->made_by);
     if (!t)
         trace_fail(L, lua_isnoneornil(L, index) ? "does the forward that computes it lack its `return`?" : NULL,
-                   "%s: expected a tensor, got %s", what, type_of(L, index));
+                   "%s: expected a tensor, got %s", what, field_type(L, index));
     need_trace(L, what);
     if (t->param) {
         param_use(f, t->param);
@@ -77,7 +77,7 @@ void trace_fail(lua_State *L, const char *remedy, const char *fmt, ...) {
     if (m && m->ir->path[0])
         str_addf(&s, "\n  in %s = %s, made at %s:%d", m->ir->path, m->made_by, m->made.file, m->made.line);
     if (remedy && *remedy) str_addf(&s, "; %s", remedy);
-    fail(lua_source(L), "%s", s.s);
+    fail(sandbox_source(L), "%s", s.s);
 }
 
 static int prim_fail(lua_State *L) { /* message, remedy or nil */
@@ -85,7 +85,7 @@ static int prim_fail(lua_State *L) { /* message, remedy or nil */
 }
 
 static int prim_note(lua_State *L) { /* message */
-    remark(lua_source(L), "%s", luaL_checkstring(L, 1));
+    remark(sandbox_source(L), "%s", luaL_checkstring(L, 1));
     return 0;
 }
 
@@ -93,7 +93,7 @@ static int prim_note(lua_State *L) { /* message */
  */
 Builder trace_builder(lua_State *L) {
     Frontend *f = fe_of(L);
-    Builder b = {.g = f->g, .p = f->program, .module = f->g->root, .src = lua_source(L), .phase = FORWARD};
+    Builder b = {.g = f->g, .p = f->program, .module = f->g->root, .src = sandbox_source(L), .phase = FORWARD};
     if (f->calls.n) {
         b.module = f->calls.at[f->calls.n - 1].module;
         b.call = f->calls.at[f->calls.n - 1].call;
@@ -144,11 +144,11 @@ static bool take(lua_State *L, const char *key) {
 
 static void take_operand(lua_State *L, const char *name, const Slot *s, Value **out) {
     if (!take(L, s->name)) {
-        if (!(s->flags & OPTIONAL)) bug(lua_source(L), "%s: its table has no operand '%s'", name, s->name);
+        if (!(s->flags & OPTIONAL)) bug(sandbox_source(L), "%s: its table has no operand '%s'", name, s->name);
     } else if (!s->n) {
         *out = tensor_value(L, -1, name);
     } else {
-        if (!lua_istable(L, -1)) bug(lua_source(L), "%s: %s is no list, but %s", name, s->name, type_of(L, -1));
+        if (!lua_istable(L, -1)) bug(sandbox_source(L), "%s: %s is no list, but %s", name, s->name, field_type(L, -1));
         int n = (int)lua_rawlen(L, -1);
         if (n > s->n) trace_fail(L, NULL, "%s: %d operands; at most %d fit: do it in two steps", name, n, s->n);
         for (int k = 0; k < n; k++) {
@@ -169,14 +169,14 @@ static void to_attribute(lua_State *L, const char *name, const Attribute *a, OpP
         parts->i[at] = lua_toboolean(L, -1);
         break;
     case A_INT: parts->i[at] = lua_tointegerx(L, -1, &is); break;
-    case A_DTYPE: parts->i[at] = to_dtype(L, -1, name); break;
-    case A_WIDER: parts->i[at] = to_dtype(L, -1, name) + 1; break;
+    case A_DTYPE: parts->i[at] = field_to_dtype(L, -1, name); break;
+    case A_WIDER: parts->i[at] = field_to_dtype(L, -1, name) + 1; break;
     case A_FLOAT:
         parts->f[at] = lua_tonumberx(L, -1, &is);
-        if (!is) trace_fail(L, NULL, "%s: %s must be a number, not %s", name, a->name, type_of(L, -1));
+        if (!is) trace_fail(L, NULL, "%s: %s must be a number, not %s", name, a->name, field_type(L, -1));
         break;
     }
-    if (!is) bug(lua_source(L), "%s: %s is %s", name, a->name, type_of(L, -1));
+    if (!is) bug(sandbox_source(L), "%s: %s is %s", name, a->name, field_type(L, -1));
 }
 
 static void take_attribute(lua_State *L, const char *name, const Attribute *a, OpParts *parts, int at) {
@@ -185,14 +185,15 @@ static void take_attribute(lua_State *L, const char *name, const Attribute *a, O
         to_attribute(L, name, a, parts, at);
     } else if (there) {
         if (!lua_istable(L, -1) || (int)lua_rawlen(L, -1) > a->n)
-            bug(lua_source(L), "%s: %s is no list of at most %d numbers", name, a->name, a->n);
+            bug(sandbox_source(L), "%s: %s is no list of at most %d numbers", name, a->name, a->n);
         for (int k = 0, n = (int)lua_rawlen(L, -1); k < n; k++) {
             lua_rawgeti(L, -1, k + 1);
             to_attribute(L, name, a, parts, at + k);
             lua_pop(L, 1);
         }
     } else if (a->type != A_FLAG && a->type != A_WIDER && !a->words) {
-        bug(lua_source(L), "%s: its table has no attribute '%s'; the function of nn.lua must pass it", name, a->name);
+        bug(sandbox_source(L), "%s: its table has no attribute '%s'; the function of nn.lua must pass it", name,
+            a->name);
     }
     lua_pop(L, 1);
 }
@@ -202,7 +203,7 @@ static void take_attribute(lua_State *L, const char *name, const Attribute *a, O
 static int prim_op(lua_State *L) {
     const char *name = luaL_checkstring(L, 1);
     OpKind k = op_by_name(name);
-    if (k == N_OPS) bug(lua_source(L), "no op '%s'", name);
+    if (k == N_OPS) bug(sandbox_source(L), "no op '%s'", name);
     need_trace(L, name);
     luaL_checktype(L, 2, LUA_TTABLE);
     OpParts parts = {0};
@@ -215,11 +216,12 @@ static int prim_op(lua_State *L) {
         *at += a->n;
     }
     lua_pushnil(L);
-    if (lua_next(L, 2)) bug(lua_source(L), "%s has no operand or attribute '%s'", name, luaL_tolstring(L, -2, NULL));
+    if (lua_next(L, 2))
+        bug(sandbox_source(L), "%s has no operand or attribute '%s'", name, luaL_tolstring(L, -2, NULL));
     Op *op = trace_op(L, k, &parts);
     check_indices(L, op);
     luaL_checkstack(L, op->nout, "too many results");
-    for (int i = 0; i < op->nout; i++) push_tensor(L, op->out[i]);
+    for (int i = 0; i < op->nout; i++) tensor_push(L, op->out[i]);
     return op->nout;
 }
 
@@ -238,7 +240,7 @@ static int prim_reshape(lua_State *L) {
         if (lua_rawgeti(L, 2, i + 1) == LUA_TNUMBER) shape[i] = lua_tointegerx(L, -1, &is);
         if (!is || shape[i] < -1 || shape[i] == 0)
             trace_fail(L, NULL, "reshape: size %d is %s; sizes are whole numbers of at least 1, one may be -1", i + 1,
-                       type_of(L, -1));
+                       field_type(L, -1));
         lua_pop(L, 1);
         str_addf(&s, "%s%lld", i ? "," : "", (long long)shape[i]);
         if (shape[i] < 0 && open >= 0)
@@ -258,26 +260,26 @@ static int prim_reshape(lua_State *L) {
     int first = b.p->ops.n;
     Value *y = build_reshape(&b, x, dims, shape);
     trace_finish(L, first);
-    push_tensor(L, y);
+    tensor_push(L, y);
     return 1;
 }
 
 /* cast(x, dtype), cast(x, like). Made also where x is traced in that dtype: its unit may give it another. */
 static int prim_cast(lua_State *L) {
     Value *x = tensor_value(L, 1, "cast"), *like = tensor_at(L, 2) ? tensor_value(L, 2, "cast") : NULL;
-    Dtype to = like ? like->dtype : to_dtype(L, 2, "cast");
+    Dtype to = like ? like->dtype : field_to_dtype(L, 2, "cast");
     Op *op = trace_op(L, OP_cast, &(OpParts){.cast = {.a = x, .dtype = to}});
     note_on(fe_of(L)->g, fe_of(L)->program, op->cast.y)->like = like;
-    push_tensor(L, op->cast.y);
+    tensor_push(L, op->cast.y);
     return 1;
 }
 
 static int prim_full(lua_State *L) { /* shape, value, dtype */
     need_trace(L, "full");
     OpParts parts = {.full = {.value = luaL_checknumber(L, 2)}};
-    parts.full.dims = to_shape(L, 1, "full", parts.full.shape);
-    parts.full.dtype = to_dtype(L, 3, "full");
-    push_tensor(L, trace_op(L, OP_full, &parts)->full.y);
+    parts.full.dims = field_to_shape(L, 1, "full", parts.full.shape);
+    parts.full.dtype = field_to_dtype(L, 3, "full");
+    tensor_push(L, trace_op(L, OP_full, &parts)->full.y);
     return 1;
 }
 
@@ -286,8 +288,8 @@ static int prim_arange(lua_State *L) { /* n, start, step, dtype */
     OpParts parts = {.arange = {.n = luaL_checkinteger(L, 1),
                                 .start = luaL_checknumber(L, 2),
                                 .step = luaL_checknumber(L, 3),
-                                .dtype = to_dtype(L, 4, "arange")}};
-    push_tensor(L, trace_op(L, OP_arange, &parts)->arange.y);
+                                .dtype = field_to_dtype(L, 4, "arange")}};
+    tensor_push(L, trace_op(L, OP_arange, &parts)->arange.y);
     return 1;
 }
 
@@ -309,7 +311,7 @@ static int prim_untransposed(lua_State *L) {
     Value *x = tensor_value(L, 1, "matmul");
     bool swapped = swaps_last_two(x);
     if (swapped)
-        push_tensor(L, x->def->transpose.a);
+        tensor_push(L, x->def->transpose.a);
     else
         lua_pushvalue(L, 1);
     lua_pushboolean(L, swapped);
@@ -320,10 +322,11 @@ static int prim_untransposed(lua_State *L) {
  */
 static int shape_field(lua_State *L) {
     if (lua_type(L, 2) == LUA_TNUMBER && lua_tonumber(L, 2) < 1) /* ipairs looks one past the end */
-        lua_fail(L,
-                 "shape[%s] is out of range; shape is a Lua table that starts at 1, and x:size(d) counts dimensions "
-                 "from 0 or, negative, from the end",
-                 lua_tostring(L, 2));
+        sandbox_fail(
+            L,
+            "shape[%s] is out of range; shape is a Lua table that starts at 1, and x:size(d) counts dimensions "
+            "from 0 or, negative, from the end",
+            lua_tostring(L, 2));
     lua_pushnil(L);
     return 1;
 }
@@ -348,7 +351,7 @@ static int prim_size(lua_State *L) {
     const Tensor *t = tensor_at(L, 1);
     int dims = t->param ? t->param->param.dims : t->value->dims, d = (int)lua_tointeger(L, 2);
     if (d < 0) d += dims;
-    if (d < 0 || d >= dims) bug(lua_source(L), "no dimension %d of %s", d, tensor_str(L, t));
+    if (d < 0 || d >= dims) bug(sandbox_source(L), "no dimension %d of %s", d, tensor_str(L, t));
     lua_pushinteger(L, t->param ? t->param->param.shape[d] : t->value->shape[d]);
     return 1;
 }
@@ -356,7 +359,7 @@ static int prim_size(lua_State *L) {
 static int tensor_index(lua_State *L) { /* upvalue: methods */
     Tensor *t = tensor_at(L, 1);
     if (lua_type(L, 2) == LUA_TNUMBER)
-        lua_fail(L, "tensors are not indexed; nn.slice(x, dim, start, stop) cuts a piece of %s", tensor_str(L, t));
+        sandbox_fail(L, "tensors are not indexed; nn.slice(x, dim, start, stop) cuts a piece of %s", tensor_str(L, t));
     const char *key = luaL_checkstring(L, 2);
     if (!strcmp(key, "shape"))
         push_shape(L, t);
@@ -365,8 +368,8 @@ static int tensor_index(lua_State *L) { /* upvalue: methods */
     else if (!strcmp(key, "ndim"))
         lua_pushinteger(L, t->param ? t->param->param.dims : t->value->dims);
     else if (lua_getfield(L, lua_upvalueindex(1), key) == LUA_TNIL)
-        lua_fail(L, "a tensor has no field or method '%s'%s", key,
-                 lua_suggestion(L, "a tensor", lua_upvalueindex(1), key));
+        sandbox_fail(L, "a tensor has no field or method '%s'%s", key,
+                     sandbox_suggestion(L, "a tensor", lua_upvalueindex(1), key));
     return 1;
 }
 
@@ -376,13 +379,13 @@ static int tensor_tostring(lua_State *L) {
 }
 
 static int tensor_compare(lua_State *L) { /* upvalue: "nn.lt" */
-    lua_fail(L, "comparing tensors with %s would give one true or false for all elements; write %s",
-             lua_tostring(L, lua_upvalueindex(1)), lua_tostring(L, lua_upvalueindex(2)));
+    sandbox_fail(L, "comparing tensors with %s would give one true or false for all elements; write %s",
+                 lua_tostring(L, lua_upvalueindex(1)), lua_tostring(L, lua_upvalueindex(2)));
 }
 
 static int tensor_unsupported(lua_State *L) { /* upvalues: operator, remedy */
-    lua_fail(L, "a tensor has no operator %s; %s", lua_tostring(L, lua_upvalueindex(1)),
-             lua_tostring(L, lua_upvalueindex(2)));
+    sandbox_fail(L, "a tensor has no operator %s; %s", lua_tostring(L, lua_upvalueindex(1)),
+                 lua_tostring(L, lua_upvalueindex(2)));
 }
 
 static int arithmetic(lua_State *L) {
@@ -390,7 +393,7 @@ static int arithmetic(lua_State *L) {
 }
 
 static int tensor_newindex(lua_State *L) {
-    lua_fail(L, "tensors cannot be written to: every operation gives a new one");
+    sandbox_fail(L, "tensors cannot be written to: every operation gives a new one");
 }
 
 static void set_closure(lua_State *L, const char *event, lua_CFunction fn, const char *a, const char *b) {
@@ -428,7 +431,7 @@ static int prim_parameters(lua_State *L) {
 }
 
 static int prim_describe(lua_State *L) {
-    lua_pushstring(L, type_of(L, 1));
+    lua_pushstring(L, field_type(L, 1));
     return 1;
 }
 
@@ -439,12 +442,12 @@ static int prim_is_float(lua_State *L) {
 }
 
 static int prim_check_keys(lua_State *L) { /* what, table, "keys" */
-    check_keys(L, 2, luaL_checkstring(L, 1), luaL_checkstring(L, 3));
+    field_check_keys(L, 2, luaL_checkstring(L, 1), luaL_checkstring(L, 3));
     return 0;
 }
 
 static int prim_strict(lua_State *L) { /* table, what */
-    lua_strict(L, 1, luaL_checkstring(L, 2));
+    sandbox_strict(L, 1, luaL_checkstring(L, 2));
     lua_settop(L, 1);
     return 1;
 }

@@ -16,15 +16,16 @@ static int prim_input(lua_State *L) { /* dtype, shape, options */
     Frontend *f = fe_of(L);
     lua_settop(L, 3);
     Input *in = NEW(f->arena, Input);
-    in->src = lua_source(L);
+    in->src = sandbox_source(L);
     in->ordinal = f->ninputs++;
-    in->dtype = to_dtype(L, 1, "nn.input");
-    in->dims = to_shape(L, 2, "nn.input", in->shape);
+    in->dtype = field_to_dtype(L, 1, "nn.input");
+    in->dims = field_to_shape(L, 2, "nn.input", in->shape);
     if (in->dtype == FP8_E4M3 || in->dtype == FP8_E5M2)
-        lua_fail(L, "nn.input: inputs of fp8 are not available; use bf16");
-    if (in->dims < 1) lua_fail(L, "nn.input: an input needs a first dimension, the samples of one rank's microbatch");
+        sandbox_fail(L, "nn.input: inputs of fp8 are not available; use bf16");
+    if (in->dims < 1)
+        sandbox_fail(L, "nn.input: an input needs a first dimension, the samples of one rank's microbatch");
     if (!lua_isnil(L, 3)) {
-        check_keys(L, 3, "nn.input", "from shift");
+        field_check_keys(L, 3, "nn.input", "from shift");
         in->from = field_string(L, 3, "nn.input", "from", NULL);
         if (in->from && strcmp(in->from, "tokens"))
             field_fail(L, "from",
@@ -50,7 +51,7 @@ static Input *find_input(Frontend *f, const char *name) {
 }
 
 static Value *input_value(Frontend *f, const Input *in, const int64_t *shape) {
-    Value *v = new_value(f->g, in->dtype, in->dims, shape);
+    Value *v = value_new(f->g, in->dtype, in->dims, shape);
     v->name = in->name;
     return v;
 }
@@ -90,17 +91,17 @@ static void check_token_input(const Frontend *f, const Input *in) {
 
 static void declare_batch(Frontend *f, int table) {
     lua_State *L = f->L;
-    lua_sorted_keys(L, table);
+    sandbox_sorted_keys(L, table);
     int keys = lua_gettop(L);
     for (int i = 1; lua_rawgeti(L, keys, i) != LUA_TNIL; i++) {
         if (lua_type(L, -1) != LUA_TSTRING)
-            lua_fail(L, "batch: entry %s without a name; write tokens = nn.input(...)", lua_tostring(L, -1));
+            sandbox_fail(L, "batch: entry %s without a name; write tokens = nn.input(...)", lua_tostring(L, -1));
         const char *name = arena_strdup(f->arena, lua_tostring(L, -1));
         lua_getfield(L, table, name);
         Input *in = input_at(L, -1);
         if (!in)
             field_fail(L, name, "batch.%s is %s; inputs are made by nn.input(dtype, shape, { from = ... })", name,
-                       type_of(L, -1));
+                       field_type(L, -1));
         if (in->name)
             field_fail(L, name, "batch.%s and batch.%s are one nn.input; call nn.input for each", in->name, name);
         in->name = name;
@@ -113,8 +114,8 @@ static void declare_batch(Frontend *f, int table) {
     if (f->g->inputs.n)
         qsort(f->g->inputs.at, (size_t)f->g->inputs.n, sizeof *f->g->inputs.at, by_ordinal);
     else
-        lua_fail(L,
-                 "batch is empty: write batch = { tokens = nn.input(\"int32\", { 8, 1024 }, { from = \"tokens\" }) }");
+        sandbox_fail(
+            L, "batch is empty: write batch = { tokens = nn.input(\"int32\", { 8, 1024 }, { from = \"tokens\" }) }");
 }
 
 /* The table that loss and logits get. */
@@ -125,10 +126,10 @@ static void push_batch(Frontend *f, bool sampling) {
         Input *in = f->g->inputs.at[i];
         Value *v = sampling ? in->sample_value : in->value;
         if (!v) continue;
-        push_tensor(L, v);
+        tensor_push(L, v);
         lua_setfield(L, -2, in->name);
     }
-    lua_strict(L, -1, sampling ? "the sample's inputs" : "batch");
+    sandbox_strict(L, -1, sampling ? "the sample's inputs" : "batch");
 }
 
 /* ── traces ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -137,14 +138,14 @@ static void push_batch(Frontend *f, bool sampling) {
 static void call_traced(Frontend *f, int table, const char *key) {
     lua_State *L = f->L;
     lua_getfield(L, table, key);
-    f->function_at = lua_function_source(L, -1);
+    f->function_at = sandbox_function_source(L, -1);
     lua_rawgeti(L, LUA_REGISTRYINDEX, f->training_ref);
     lua_getfield(L, -1, "model");
     lua_remove(L, -2);
     push_batch(f, f->sampling);
     lua_call(L, 2, 1);
     if (!tensor_at(L, -1))
-        fail(f->function_at, "%s returned %s; it must return a tensor%s", key, type_of(L, -1),
+        fail(f->function_at, "%s returned %s; it must return a tensor%s", key, field_type(L, -1),
              lua_isnil(L, -1) ? ": write `return` before it" : "");
 }
 
@@ -196,7 +197,7 @@ static bool picks_rows_of_a_table(Frontend *f, const Program *p, const Input *in
         for (int k = 0; k < op->nin; k++) {
             Value *v = op->in[k];
             if (!v || dtype_float(v->dtype) || !is_among(&made, value_root(v))) continue;
-            if (picks_rows(op, k)) return true;
+            if (index_limit_rows(op, k)) return true;
             for (int j = 0; j < op->nout; j++) push(&made, f->arena, value_root(op->out[j]));
         }
     }
@@ -254,7 +255,7 @@ static void sample_input(Frontend *f, int table, const char *name) {
     if (!given)
         field_fail(L, name,
                    "sample.inputs.%s is %s; inputs are made by nn.input(\"int32\", { 1, seq }, { from = \"tokens\" })",
-                   name, type_of(L, -1));
+                   name, field_type(L, -1));
     if (in && (in->dtype != given->dtype || in->dims != given->dims))
         field_fail(L, name, "sample.inputs.%s is %s with %d dims, but batch.%s is %s with %d; they are one input", name,
                    dtype_name(given->dtype), given->dims, name, dtype_name(in->dtype), in->dims);
@@ -282,9 +283,10 @@ static void sample_inputs(Frontend *f, int table) {
         return;
     }
     int inputs = lua_gettop(L);
-    lua_sorted_keys(L, inputs);
+    sandbox_sorted_keys(L, inputs);
     for (int i = 1; lua_rawgeti(L, inputs + 1, i) != LUA_TNIL; i++) {
-        if (lua_type(L, -1) != LUA_TSTRING) lua_fail(L, "sample.inputs: entry %s without a name", lua_tostring(L, -1));
+        if (lua_type(L, -1) != LUA_TSTRING)
+            sandbox_fail(L, "sample.inputs: entry %s without a name", lua_tostring(L, -1));
         sample_input(f, inputs, arena_strdup(f->arena, lua_tostring(L, -1)));
         lua_settop(L, inputs + 1);
     }
@@ -367,7 +369,7 @@ static int prim_log_metric(lua_State *L) {
     Value *v = tensor_value(L, 2, "nn.log_metric");
     const char *reduce = "mean";
     if (!lua_isnil(L, 3)) {
-        check_keys(L, 3, "nn.log_metric", "reduce");
+        field_check_keys(L, 3, "nn.log_metric", "reduce");
         reduce = field_string(L, 3, "nn.log_metric", "reduce", "mean");
     }
     if (strcmp(reduce, "mean") && strcmp(reduce, "sum"))
@@ -385,8 +387,8 @@ static int prim_log_metric(lua_State *L) {
         trace_fail(L, NULL, "nn.log_metric: '%s' is logged by itself; choose another name", name);
     if (slot == training->metrics.n) {
         if (slot == SC_METRICS) trace_fail(L, NULL, "nn.log_metric: more than %d names", SC_METRICS - 2);
-        add_metric(f, arena_strdup(f->arena, name), lua_source(L), !strcmp(reduce, "sum"));
-        Log l = {name, lua_source(L), 0};
+        add_metric(f, arena_strdup(f->arena, name), sandbox_source(L), !strcmp(reduce, "sum"));
+        Log l = {name, sandbox_source(L), 0};
         push(&f->logs, f->arena, l);
     }
     Log *l = &f->logs.at[slot - 2];
@@ -431,7 +433,7 @@ static void read_betas(lua_State *L, int t, const char *what, Optimizer *o) {
         lua_rawgeti(L, -1, i + 1);
         *b[i] = lua_tonumber(L, -1);
         if (lua_type(L, -1) != LUA_TNUMBER || *b[i] < 0 || (float)*b[i] >= 1) /* updates compute in fp32 */
-            field_fail(L, "betas", "%s: betas must be two numbers from 0 to below 1, not %s", what, type_of(L, -1));
+            field_fail(L, "betas", "%s: betas must be two numbers from 0 to below 1, not %s", what, field_type(L, -1));
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
@@ -449,8 +451,8 @@ static void read_groups(lua_State *L, int t, const char *what, Optimizer *o) {
         lua_rawgeti(L, list, i);
         int g = lua_gettop(L);
         const char *name = arena_printf(a, "%s: groups[%d]", what, i);
-        check_keys(L, g, name, "match lr weight_decay");
-        OptGroup x = {.src = lua_key_source(L, o->src, "match")};
+        field_check_keys(L, g, name, "match lr weight_decay");
+        OptGroup x = {.src = sandbox_key_source(L, o->src, "match")};
         x.lr = field_least(L, g, name, "lr", o->lr, 0, 1e30);
         x.weight_decay = field_least(L, g, name, "weight_decay", o->weight_decay, 0, 1e30);
         x.nmatch = field_strings(L, g, name, "match", &x.match);
@@ -486,11 +488,11 @@ static int prim_optimizer(lua_State *L) { /* "SGD", options */
     options_table(L, 2);
     for (int i = 0; i < 3; i++) {
         if (strcmp(kinds[i].name, name)) continue;
-        check_keys(L, 2, what, kinds[i].keys);
+        field_check_keys(L, 2, what, kinds[i].keys);
         o->kind = kinds[i].kind;
         o->weight_decay = kinds[i].decay;
     }
-    o->src = lua_source(L);
+    o->src = sandbox_source(L);
     o->lr = field_least(L, 2, what, "lr", 1e-3, 0, 1e30);
     o->weight_decay = field_least(L, 2, what, "weight_decay", o->weight_decay, 0, 1e30);
     o->momentum = field_least(L, 2, what, "momentum", 0, 0, 1);
@@ -514,7 +516,7 @@ static int prim_schedule(lua_State *L) { /* "cosine", options */
     LrSchedule *s = NEW(fe_of(L)->arena, LrSchedule);
     options_table(L, 2);
     while (strcmp(names[s->kind], name)) s->kind++;
-    check_keys(L, 2, what, s->kind == SCHED_CONSTANT ? "warmup" : "warmup total min_ratio");
+    field_check_keys(L, 2, what, s->kind == SCHED_CONSTANT ? "warmup" : "warmup total min_ratio");
     s->warmup = field_integer(L, 2, what, "warmup", 0, 0);
     s->total = field_integer(L, 2, what, "total", 0, 1);
     s->min_ratio = field_least(L, 2, what, "min_ratio", 0, 0, 1.0000001);
@@ -532,7 +534,7 @@ static void assign_groups(Frontend *f, Optimizer *o) {
         for (int i = 0; i < f->g->params.n; i++) {
             Param *p = f->g->params.at[i];
             for (int m = 0; m < x->nmatch; m++)
-                if (path_match(x->match[m], p->path, true)) p->group = k, met++; /* the last match wins */
+                if (policy_path_match(x->match[m], p->path, true)) p->group = k, met++; /* the last match wins */
         }
         if (!met)
             fail(x->src,
@@ -546,8 +548,8 @@ static void assign_groups(Frontend *f, Optimizer *o) {
  */
 static void need_field(lua_State *L, const char *key, int type, const char *expected) {
     if (lua_getfield(L, 1, key) != type) {
-        if (lua_isnil(L, -1)) lua_fail(L, "nn.training: %s is missing; write %s = %s", key, key, expected);
-        field_fail(L, key, "nn.training: %s must be %s, not %s", key, expected, type_of(L, -1));
+        if (lua_isnil(L, -1)) sandbox_fail(L, "nn.training: %s is missing; write %s = %s", key, key, expected);
+        field_fail(L, key, "nn.training: %s must be %s, not %s", key, expected, field_type(L, -1));
     }
     lua_pop(L, 1);
 }
@@ -559,7 +561,7 @@ static Optim *optim_field(lua_State *L, const char *key, bool schedule) {
         field_fail(L, key, "nn.training: %s must be %s, not %s", key,
                    schedule ? "optim.constant, optim.linear or optim.cosine { ... }"
                             : "optim.SGD, optim.Adam or optim.AdamW { ... }",
-                   type_of(L, -1));
+                   field_type(L, -1));
     lua_pop(L, 1);
     return o;
 }
@@ -571,10 +573,10 @@ static void check_sample(lua_State *L) {
     lua_pop(L, 1);
     if (!field_table(L, 1, "nn.training", "sample")) return;
     int t = lua_gettop(L);
-    check_keys(L, t, "sample", "inputs logits");
+    field_check_keys(L, t, "sample", "inputs logits");
     if (lua_getfield(L, t, "logits") != LUA_TFUNCTION)
         field_fail(L, "sample", "sample: logits must be a function(model, batch) that returns [1, seq, vocab], not %s",
-                   type_of(L, -1));
+                   field_type(L, -1));
     lua_settop(L, t - 1);
 }
 
@@ -582,22 +584,22 @@ static int prim_training(lua_State *L) {
     Frontend *f = fe_of(L);
     Graph *g = f->g;
     if (f->training_ref)
-        lua_fail(L, "nn.training: called before, at %s:%d; a file describes one training", f->training_at.file,
-                 f->training_at.line);
-    check_keys(L, 1, "nn.training",
-               "model batch loss optimizer schedule clip_grad_norm accumulate grad_scaler deterministic sample");
+        sandbox_fail(L, "nn.training: called before, at %s:%d; a file describes one training", f->training_at.file,
+                     f->training_at.line);
+    field_check_keys(L, 1, "nn.training",
+                     "model batch loss optimizer schedule clip_grad_norm accumulate grad_scaler deterministic sample");
     lua_settop(L, 1);
     lua_getfield(L, 1, "model");
     if (lua_isnil(L, -1))
-        lua_fail(L,
-                 "nn.training: model is missing, or nil; write model = the module that loss calls (does the function "
-                 "that makes it lack its `return`?)");
-    if (!module_at(L, -1)) field_fail(L, "model", "nn.training: model must be a module, not %s", type_of(L, -1));
+        sandbox_fail(
+            L, "nn.training: model is missing, or nil; write model = the module that loss calls (does the function "
+               "that makes it lack its `return`?)");
+    if (!module_at(L, -1)) field_fail(L, "model", "nn.training: model must be a module, not %s", field_type(L, -1));
     lua_pop(L, 1);
     need_field(L, "batch", LUA_TTABLE, "{ tokens = nn.input(...) }");
     need_field(L, "loss", LUA_TFUNCTION, "function(m, b) return nn.cross_entropy(m(b.tokens), b.targets) end");
     need_field(L, "optimizer", LUA_TUSERDATA, "optim.AdamW { lr = ... }");
-    f->training_at = lua_source(L);
+    f->training_at = sandbox_source(L);
     Training *training = g->training;
     training->optimizer = optim_field(L, "optimizer", false)->optimizer;
     Optim *schedule = optim_field(L, "schedule", true);
@@ -628,8 +630,8 @@ static int traces(lua_State *L) { /* protected */
     sandbox_of(L)->fallback = f->training_at;
     add_metric(f, "loss", f->training_at, false);
     add_metric(f, "grad_norm", f->training_at, false);
-    g->metrics_state = new_state(g, S_METRICS, "metrics", FP32, SC_METRICS, NULL);
-    if (g->training->scaler) g->scaler_state = new_state(g, S_SCALER, "loss scale", FP32, 4, NULL);
+    g->metrics_state = state_new(g, S_METRICS, "metrics", FP32, SC_METRICS, NULL);
+    if (g->training->scaler) g->scaler_state = state_new(g, S_SCALER, "loss scale", FP32, 4, NULL);
     g->train = trace_loss(f, table, "train", true);
     find_tokens(f);
     g->eval = trace_loss(f, table, "eval", false);

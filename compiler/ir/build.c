@@ -39,15 +39,15 @@ void build_for(Builder *b, const Op *op, const char *letter) {
 
 Op *build_op(Builder *b, OpKind k, const OpParts *parts) {
     const OpInfo *info = &op_info[k];
-    Op *op = new_op(b->g, k);
+    Op *op = op_new(b->g, k);
     if (b->module) op->module = b->module;
     op->src = b->src;
     op->phase = b->phase;
     op->origin = b->origin;
     op->call = b->call;
     op->parts = *parts;
-    for (int i = 0, slots = slot_count(info->operands); i < slots; i++) {
-        const Slot *s = slot_at(info->operands, i, NULL);
+    for (int i = 0, slots = op_slot_count(info->operands); i < slots; i++) {
+        const Slot *s = op_slot_at(info->operands, i, NULL);
         if (op->in[i])
             op->nin = i + 1;
         else if (!(s->flags & OPTIONAL))
@@ -68,11 +68,11 @@ Value *build_border(Builder *b, Value *v, Module *unit, bool leaves) {
     return op->border.y;
 }
 
-Value *build1(Builder *b, OpKind k, Value *a) {
+Value *build_one(Builder *b, OpKind k, Value *a) {
     return op_result(build_op(b, k, &(OpParts){.in = {a}}));
 }
 
-Value *build2(Builder *b, OpKind k, Value *a, Value *c) {
+Value *build_two(Builder *b, OpKind k, Value *a, Value *c) {
     return op_result(build_op(b, k, &(OpParts){.in = {a, c}}));
 }
 
@@ -112,7 +112,7 @@ Value *build_reshape(Builder *b, Value *a, int dims, const int64_t *shape) {
     bool plain = dims >= 0 && dims <= MAX_DIMS;
     for (int i = 0; i < dims && plain; i++) plain = shape[i] > 0 && !__builtin_mul_overflow(n, shape[i], &n);
     /* A shape that does not fit goes to the rule as it is, which says what is wrong with it. */
-    if (plain && n == value_numel(a) && !reshape_strides(a, dims, shape, stride)) a = build1(b, OP_copy, a);
+    if (plain && n == value_numel(a) && !rule_reshape_strides(a, dims, shape, stride)) a = build_one(b, OP_copy, a);
     return build_shaped(b, OP_reshape, a, dims, shape);
 }
 

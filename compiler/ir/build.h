@@ -28,8 +28,8 @@ Op *build_op(Builder *b, OpKind k, const OpParts *parts);
 /* BUILD(b, matmul, .a = x, .b = w, .trans_b = true)->matmul.y */
 #define BUILD(b, op, ...) build_op(b, OP_##op, &(OpParts){.op = {__VA_ARGS__}})
 Value *build_border(Builder *b, Value *v, Module *unit, bool leaves);
-Value *build1(Builder *b, OpKind k, Value *a);                             /* unary, first result */
-Value *build2(Builder *b, OpKind k, Value *a, Value *c);                   /* binary */
+Value *build_one(Builder *b, OpKind k, Value *a);                          /* unary, first result */
+Value *build_two(Builder *b, OpKind k, Value *a, Value *c);                /* binary */
 Value *build_scalar(Builder *b, OpKind k, Value *a, double x);             /* add_scalar, mul_scalar, ... */
 Value *build_expand(Builder *b, Value *a, int dims, const int64_t *shape); /* view with stride 0; a itself when equal */
 Value *build_sum_to(Builder *b, Value *a, int dims, const int64_t *shape); /* inverse of expand: sums the grown dims */
@@ -38,6 +38,6 @@ Value *build_transpose(Builder *b, Value *a, const int *perm);
 Value *build_cast(Builder *b, Value *a, Dtype d); /* a itself when equal */
 
 /* A T_WIDE_GRAD op stores its results as `d`: sets its attribute and the dtype of its results. */
-void set_result_dtype(Op *op, Dtype d);
+void build_set_dtype(Op *op, Dtype d);
 
 #endif

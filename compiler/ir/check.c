@@ -74,7 +74,7 @@ static void check_inferred(Check *c, const Op *op) {
     if (copy.nout != op->nout) broken(c, op, "has %d results, its rule gives %d", op->nout, copy.nout);
     for (int k = 0; k < op->nout; k++) {
         const Value *is = op->out[k], *should = copy.out[k];
-        if (is->dtype != should->dtype || !same_shape(is, should))
+        if (is->dtype != should->dtype || !value_same_shape(is, should))
             broken(c, op, "result %d is %s, its rule gives %s", k, value_str(c->scratch.arena, is),
                    value_str(c->scratch.arena, should));
         if (!op_is(op, T_VIEW)) continue;
@@ -116,10 +116,10 @@ static void check_op(Check *c, const Op *op, int position) {
     map_put(c->ids, op->id, c);
     if (map_len(c->ids) == position) broken(c, op, "its id stands twice in the program");
     if (!op->module) broken(c, op, "has no module");
-    if (op->nin > slot_count(info->operands)) broken(c, op, "has %d operands", op->nin);
-    if (op->nout > slot_count(info->results)) broken(c, op, "has %d results", op->nout);
-    for (int i = 0; i < slot_count(info->operands); i++) {
-        const Slot *s = slot_at(info->operands, i, NULL);
+    if (op->nin > op_slot_count(info->operands)) broken(c, op, "has %d operands", op->nin);
+    if (op->nout > op_slot_count(info->results)) broken(c, op, "has %d results", op->nout);
+    for (int i = 0; i < op_slot_count(info->operands); i++) {
+        const Slot *s = op_slot_at(info->operands, i, NULL);
         if (!op->in[i] && !(s->flags & OPTIONAL)) broken(c, op, "lacks its operand %s", s->name);
         if (op->in[i] && i >= op->nin) broken(c, op, "counts %d operands, and %s is there too", op->nin, s->name);
         if (!op->in[i]) continue;
@@ -128,7 +128,7 @@ static void check_op(Check *c, const Op *op, int position) {
     }
     for (int k = 0; k < op->nout; k++) {
         const Value *v = op->out[k];
-        if (!v) broken(c, op, "lacks its result %s", slot_at(info->results, k, NULL)->name);
+        if (!v) broken(c, op, "lacks its result %s", op_slot_at(info->results, k, NULL)->name);
         check_value(c, op, v);
         if (c->defined[v->id]) broken(c, op, "result %d, value %d, is defined twice", k, v->id);
         if (!op->body && v->def != op)
@@ -152,7 +152,7 @@ static void check_program(const Graph *g, const Program *p, const char *after) {
     arena_free(c.scratch.arena);
 }
 
-void check_graph(const Graph *g, const char *after) {
+void graph_check(const Graph *g, const char *after) {
     if (g->programs.n) { /* lowered: the traced programs' ops live on in these */
         for (int i = 0; i < g->programs.n; i++) check_program(g, g->programs.at[i], after);
         return;

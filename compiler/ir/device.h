@@ -62,11 +62,12 @@ typedef struct {
 const Device *device_load(Arena *a, const char *name); /* fails naming the profiles there are */
 /* By what was measured; else by a roofline of flops, bytes and launch. Of a collective: ranks in its group, and how
  * many of them stand on the node with the fewest. */
-double event_duration_us(const Device *d, const Event *e, int group, int here, bool deterministic);
-double copy_slows(const Device *d, const Plan *p, const Event *e, bool both_ways); /* a factor; of other events 1 */
-double event_slows_others(const Device *d, const Event *e); /* the share by which kernels beside it take longer */
-void footprint(Plan *p, const Device *d);                   /* sets p->library */
-int event_group(const Plan *p, const Event *e);             /* ranks that take part in a collective */
-int event_here(const Plan *p, const Event *e);              /* of them on the node with the fewest */
+double device_event_us(const Device *d, const Event *e, int group, int here, bool deterministic);
+double device_copy_slows(const Device *d, const Plan *p, const Event *e,
+                         bool both_ways);                   /* a factor; of other events 1 */
+double device_event_slows(const Device *d, const Event *e); /* the share by which kernels beside it take longer */
+void device_footprint(Plan *p, const Device *d);            /* sets p->library */
+int device_event_group(const Plan *p, const Event *e);      /* ranks that take part in a collective */
+int device_event_here(const Plan *p, const Event *e);       /* of them on the node with the fewest */
 
 #endif

@@ -29,7 +29,7 @@ static void put_value(FILE *f, Arena *a, const Value *v, bool as_result) {
 static void put_values(FILE *f, Arena *a, const Slot *slots, Value *const *v, int n, bool as_results) {
     for (int i = 0, first = 1; i < n; i++) {
         int index;
-        const Slot *s = slot_at(slots, i, &index);
+        const Slot *s = op_slot_at(slots, i, &index);
         if (!v[i]) continue;
         fputs(first ? "" : ", ", f);
         if (s && !index) fprintf(f, "%s: ", s->name);
@@ -79,7 +79,7 @@ static void put_op(FILE *f, Arena *a, const Op *op, const char *indent) {
     for (int i = 0; i < op->nbody; i++) put_op(f, a, op->body[i], "    ");
 }
 
-void dump_program(FILE *f, const Graph *g, const Program *p) {
+void program_dump(FILE *f, const Graph *g, const Program *p) {
     Arena *a = arena_new();
     fprintf(f, "program %s: %d ops\n", p->name, p->ops.n);
     for (int i = 0; i < p->ops.n; i++) put_op(f, a, p->ops.at[i], "");

@@ -33,7 +33,7 @@ struct Extension {
     const CFunction *found[N_PARTS];
 };
 
-ExtensionPart foreign_part(const Op *op);                   /* which function of its extension a T_FOREIGN op calls */
-const char *part_name(const Extension *x, ExtensionPart p); /* "pre", "post", "forward", "backward" */
+ExtensionPart foreign_part(const Op *op); /* which function of its extension a T_FOREIGN op calls */
+const char *foreign_part_name(const Extension *x, ExtensionPart p); /* "pre", "post", "forward", "backward" */
 
 #endif

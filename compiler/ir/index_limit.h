@@ -7,7 +7,7 @@
 
 #include "ir.h"
 
-bool picks_rows(const Op *op, int operand);     /* of a table, as tokens do; targets of a loss pick classes */
-int64_t index_limit(const Op *op, int operand); /* exclusive upper bound of its elements; 0: none */
+bool index_limit_rows(const Op *op, int operand); /* of a table, as tokens do; targets of a loss pick classes */
+int64_t index_limit(const Op *op, int operand);   /* exclusive upper bound of its elements; 0: none */
 
 #endif

@@ -61,7 +61,7 @@ int64_t value_bytes(const Value *v) {
     return value_numel(v) * dtype_size(v->dtype);
 }
 
-bool same_shape(const Value *a, const Value *b) {
+bool value_same_shape(const Value *a, const Value *b) {
     return a->dims == b->dims && !memcmp(a->shape, b->shape, sizeof(int64_t) * (size_t)a->dims);
 }
 
@@ -92,7 +92,7 @@ static Value *value_alloc(Graph *g, Dtype d, int dims, const int64_t *shape) {
     return v;
 }
 
-Value *new_value(Graph *g, Dtype d, int dims, const int64_t *shape) {
+Value *value_new(Graph *g, Dtype d, int dims, const int64_t *shape) {
     Value *v = value_alloc(g, d, dims, shape);
     int64_t n = 1;
     for (int i = dims - 1; i >= 0; i--) {
@@ -102,7 +102,8 @@ Value *new_value(Graph *g, Dtype d, int dims, const int64_t *shape) {
     return v;
 }
 
-Value *new_view(Graph *g, Value *of, int dims, const int64_t *shape, const int64_t *stride, int64_t extra_offset) {
+Value *value_new_view(Graph *g, Value *of, int dims, const int64_t *shape, const int64_t *stride,
+                      int64_t extra_offset) {
     Value *v = value_alloc(g, of->dtype, dims, shape);
     for (int i = 0; i < dims; i++) v->stride[i] = stride[i];
     v->base = of->base ? of->base : of;
@@ -121,7 +122,7 @@ Graph *graph_new(Arena *a) {
     return g;
 }
 
-Op *new_op(Graph *g, OpKind k) {
+Op *op_new(Graph *g, OpKind k) {
     Op *op = NEW(g->arena, Op);
     op->serial = g->nops++;
     op->kind = k;
@@ -130,7 +131,7 @@ Op *new_op(Graph *g, OpKind k) {
     return op;
 }
 
-Op *new_op_like(Graph *g, const Op *op) {
+Op *op_new_like(Graph *g, const Op *op) {
     Op *copy = NEW(g->arena, Op);
     *copy = *op;
     copy->serial = g->nops++;
@@ -142,7 +143,7 @@ bool module_within(const Module *m, const Module *ancestor) {
     return m != NULL;
 }
 
-State *new_state(Graph *g, StateClass c, const char *name, Dtype d, int64_t numel, Unit *u) {
+State *state_new(Graph *g, StateClass c, const char *name, Dtype d, int64_t numel, Unit *u) {
     State *s = NEW(g->arena, State);
     s->id = g->states.n;
     s->name = arena_strdup(g->arena, name);
@@ -150,7 +151,7 @@ State *new_state(Graph *g, StateClass c, const char *name, Dtype d, int64_t nume
     s->dtype = d;
     s->numel = numel;
     s->unit = u;
-    s->value = new_value(g, d, 1, &numel);
+    s->value = value_new(g, d, 1, &numel);
     s->value->state = s;
     s->value->name = s->name;
     push(&g->states, g->arena, s);

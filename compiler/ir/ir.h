@@ -70,17 +70,17 @@ int64_t value_numel(const Value *v);
 int64_t param_numel(const Param *p);
 int64_t value_bytes(const Value *v); /* numel × element size, of the values own extent */
 bool value_contiguous(const Value *v);
-bool same_shape(const Value *a, const Value *b);
-static inline Value *writable_root(Value *v) {
+bool value_same_shape(const Value *a, const Value *b);
+static inline Value *value_writable_root(Value *v) {
     while (v->base) v = v->base;
     return v;
 }
-static inline const Value *const_root(const Value *v) {
+static inline const Value *value_const_root(const Value *v) {
     while (v->base) v = v->base;
     return v;
 }
 /* The value that owns the bytes: const where v is. */
-#define value_root(v) _Generic((v), Value * : writable_root, const Value * : const_root)(v)
+#define value_root(v) _Generic((v), Value * : value_writable_root, const Value * : value_const_root)(v)
 const char *value_str(Arena *a, const Value *v); /* "bf16[8,2048]" */
 
 /* Results, operands and attributes of an op, by the names of its row in ops.def: parts.matmul.bias; or all in order
@@ -262,13 +262,13 @@ struct Graph {
 };
 
 Graph *graph_new(Arena *a);
-Value *new_value(Graph *g, Dtype d, int dims, const int64_t *shape); /* contiguous */
-Value *new_view(Graph *g, Value *of, int dims, const int64_t *shape, const int64_t *stride, int64_t extra_offset);
-Op *new_op(Graph *g, OpKind k);          /* not yet in a program */
-Op *new_op_like(Graph *g, const Op *op); /* a copy; nor that */
-State *new_state(Graph *g, StateClass c, const char *name, Dtype d, int64_t numel, Unit *u);
+Value *value_new(Graph *g, Dtype d, int dims, const int64_t *shape); /* contiguous */
+Value *value_new_view(Graph *g, Value *of, int dims, const int64_t *shape, const int64_t *stride, int64_t extra_offset);
+Op *op_new(Graph *g, OpKind k);          /* not yet in a program */
+Op *op_new_like(Graph *g, const Op *op); /* a copy; nor that */
+State *state_new(Graph *g, StateClass c, const char *name, Dtype d, int64_t numel, Unit *u);
 
-void check_graph(const Graph *g, const char *after); /* the IR's invariants; aborts with a message naming the pass */
-void dump_program(FILE *f, const Graph *g, const Program *p);
+void graph_check(const Graph *g, const char *after); /* the IR's invariants; aborts with a message naming the pass */
+void program_dump(FILE *f, const Graph *g, const Program *p);
 
 #endif

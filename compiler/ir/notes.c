@@ -9,7 +9,7 @@ Note *note_on(Graph *g, Program *p, const Value *v) {
     return &p->notes->of.at[v->id];
 }
 
-const Note *noted(const Notes *notes, const Value *v) {
+const Note *note_taken(const Notes *notes, const Value *v) {
     static const Note nothing;
     return notes && v->id < notes->of.n ? &notes->of.at[v->id] : &nothing;
 }

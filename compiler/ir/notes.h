@@ -19,7 +19,7 @@ struct Notes {
     VEC(Note) of; /* by Value.id */
 };
 
-Note *note_on(Graph *g, Program *p, const Value *v);   /* to be written; valid until the next call */
-const Note *noted(const Notes *notes, const Value *v); /* never NULL */
+Note *note_on(Graph *g, Program *p, const Value *v);        /* to be written; valid until the next call */
+const Note *note_taken(const Notes *notes, const Value *v); /* never NULL */
 
 #endif

@@ -53,7 +53,7 @@ OpKind op_by_name(const char *name) {
 
 /* ── slots ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-const Slot *slot_at(const Slot *slots, int k, int *index) {
+const Slot *op_slot_at(const Slot *slots, int k, int *index) {
     for (; slots->name; slots++) {
         int n = slots->n ? slots->n : 1;
         if (index) *index = k;
@@ -63,14 +63,14 @@ const Slot *slot_at(const Slot *slots, int k, int *index) {
     return NULL;
 }
 
-int slot_count(const Slot *slots) {
+int op_slot_count(const Slot *slots) {
     int n = 0;
     for (; slots->name; slots++) n += slots->n ? slots->n : 1;
     return n;
 }
 
 unsigned op_slot_flags(const Op *op, int operand) {
-    const Slot *s = slot_at(op_info[op->kind].operands, operand, NULL);
+    const Slot *s = op_slot_at(op_info[op->kind].operands, operand, NULL);
     return s ? (unsigned)s->flags : 0;
 }
 
@@ -106,14 +106,15 @@ static int64_t *chosen_dtype(Op *op) {
     }
 }
 
-void set_result_dtype(Op *op, Dtype d) {
+void build_set_dtype(Op *op, Dtype d) {
     *chosen_dtype(op) = (int64_t)d + 1;
     for (int k = 0; k < op->nout; k++) op->out[k]->dtype = d;
 }
 
 bool op_needs_copy(const Op *op) {
     int64_t stride[MAX_DIMS];
-    return op->kind == OP_reshape && !reshape_strides(op->reshape.a, (int)op->reshape.dims, op->reshape.shape, stride);
+    return op->kind == OP_reshape &&
+           !rule_reshape_strides(op->reshape.a, (int)op->reshape.dims, op->reshape.shape, stride);
 }
 
 bool op_changes_nothing(const Op *op) {

@@ -83,9 +83,9 @@ static inline bool op_is(const Op *op, unsigned trait) {
 }
 /* The place of an operand in op->in: SLOT(matmul, bias). */
 #define SLOT(op, operand) ((int)(offsetof(OpParts, op.operand) / sizeof(Value *)) - MAX_IN)
-int slot_count(const Slot *slots); /* a list counts as many as it may have */
+int op_slot_count(const Slot *slots); /* a list counts as many as it may have */
 /* The slot that number k of op->in (op->out) is; index: in its list, 0 where it is none. NULL: beyond the last. */
-const Slot *slot_at(const Slot *slots, int k, int *index);
+const Slot *op_slot_at(const Slot *slots, int k, int *index);
 unsigned op_slot_flags(const Op *op, int operand); /* of op->in[operand] */
 static inline bool op_updates(const Op *op, int operand) {
     return op_slot_flags(op, operand) & UPDATED;

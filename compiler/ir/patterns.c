@@ -21,7 +21,7 @@ static void set_result(Op *op, Value **result, Value *v) {
 }
 
 static bool same_layout(const Value *a, const Value *b) {
-    return a->dtype == b->dtype && same_shape(a, b) && value_contiguous(a) && value_contiguous(b);
+    return a->dtype == b->dtype && value_same_shape(a, b) && value_contiguous(a) && value_contiguous(b);
 }
 
 /* ── matmul ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -203,7 +203,7 @@ const Pattern patterns[] = {
 const int npatterns = sizeof patterns / sizeof *patterns;
 
 /* Of what is gated the stored value is used, whichever kernel does it. */
-bool second_apart(const Op *op, Op *second) {
+bool pattern_second_apart(const Op *op, Op *second) {
     if (op->kind != OP_matmul || op->matmul.epilogue != SC_GATED_TOO) return false;
     *second = *op;
     second->kind = OP_silu_mul;

@@ -24,7 +24,7 @@ extern const int npatterns;
 
 /* The second of two combined ops alone, where it computes result 0 to the same bits from the first one's, which is
  * result 1; false: there is no such. */
-bool second_apart(const Op *op, Op *second);
+bool pattern_second_apart(const Op *op, Op *second);
 
 /* What an op does, for people: its name and what epilogue fusion let it take in ("matmul+gelu_tanh"); of a fused group
  * its members ("mul+silu_grad+mul"); of a custom op the function that it calls. */

@@ -14,7 +14,7 @@ static void place_result(Op *op, Value **result, Value *v) {
 void rule_out(Graph *g, Op *op, Value **result, Dtype d, int dims, const int64_t *shape) {
     Value *v = *result;
     if (!v) {
-        place_result(op, result, new_value(g, d, dims, shape));
+        place_result(op, result, value_new(g, d, dims, shape));
         return;
     }
     bool same = v->dims == dims && !memcmp(v->shape, shape, sizeof(int64_t) * (size_t)dims);
@@ -37,7 +37,7 @@ void rule_view(Graph *g, Op *op, Value **result, Value *of, int dims, const int6
                int64_t extra) {
     Value *v = *result;
     if (!v) {
-        place_result(op, result, new_view(g, of, dims, shape, stride, extra));
+        place_result(op, result, value_new_view(g, of, dims, shape, stride, extra));
         return;
     }
     v->dtype = of->dtype;
@@ -49,7 +49,7 @@ void rule_view(Graph *g, Op *op, Value **result, Value *of, int dims, const int6
 
 /* ── diagnostics ────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-const char *shape_str(Arena *a, int dims, const int64_t *shape) {
+const char *rule_shape_str(Arena *a, int dims, const int64_t *shape) {
     Str s = {.arena = a};
     str_add(&s, "[");
     for (int i = 0; i < dims; i++) str_addf(&s, "%s%lld", i ? "," : "", (long long)shape[i]);
@@ -57,7 +57,7 @@ const char *shape_str(Arena *a, int dims, const int64_t *shape) {
     return s.s;
 }
 
-const char *source_str(Arena *a, Source s) {
+const char *rule_source_str(Arena *a, Source s) {
     return s.file ? arena_printf(a, "%s:%d", s.file, s.line) : "an unknown place";
 }
 
@@ -67,7 +67,8 @@ static const char *unit_str(Arena *a, const Module *m) {
     if (!m) return "";
     const UnitPolicy *p = m->unit->policy;
     Source at = setting_source(&p->settings, "param_dtype", p->src);
-    return arena_printf(a, ", in the unit of %s, which computes in %s", source_str(a, at), dtype_name(m->unit->wire));
+    return arena_printf(a, ", in the unit of %s, which computes in %s", rule_source_str(a, at),
+                        dtype_name(m->unit->wire));
 }
 
 void rule_fail(Graph *g, const Op *op, const char *fmt, ...) {
@@ -83,16 +84,16 @@ void rule_fail(Graph *g, const Op *op, const char *fmt, ...) {
         if (!p) continue;
         told = true;
         str_addf(&s, "\n  %s %s%s is %s, made at %s%s", p->is_buffer ? "buffer" : "parameter", dtype_name(p->dtype),
-                 shape_str(g->arena, p->dims, p->shape), p->path, source_str(g->arena, p->src),
+                 rule_shape_str(g->arena, p->dims, p->shape), p->path, rule_source_str(g->arena, p->src),
                  unit_str(g->arena, p->owner));
     }
     if (op->module && op->module->path && *op->module->path)
         str_addf(&s, "\n  in %s = %s, made at %s%s", op->module->path, op->module->kind,
-                 source_str(g->arena, op->module->made), told ? "" : unit_str(g->arena, op->module));
+                 rule_source_str(g->arena, op->module->made), told ? "" : unit_str(g->arena, op->module));
     fail(op->src, "%s", s.s);
 }
 
-void need_float(Graph *g, const Op *op, const Value *v, const char *letter) {
+void rule_need_float(Graph *g, const Op *op, const Value *v, const char *letter) {
     if (v->dtype == FP8_E4M3 || v->dtype == FP8_E5M2)
         rule_fail(g, op, "%s %s: nothing is computed in fp8 yet; cast it to \"bf16\" first", letter,
                   value_str(g->arena, v));
@@ -100,14 +101,14 @@ void need_float(Graph *g, const Op *op, const Value *v, const char *letter) {
         rule_fail(g, op, "%s %s must be floating point; cast it to \"fp32\" first", letter, value_str(g->arena, v));
 }
 
-void need_int32(Graph *g, const Op *op, const Value *v, const char *what) {
+void rule_need_int32(Graph *g, const Op *op, const Value *v, const char *what) {
     if (v->dtype != INT32)
         rule_fail(g, op, "%s %s must be int32; declare it as nn.input(\"int32\", ...) or cast it", what,
                   value_str(g->arena, v));
 }
 
-/* Where the units are known, the trace has found one dtype, and it is the policies that give two. */
-void need_same_dtype(Graph *g, const Op *op, const Value *a, const char *na, const Value *b, const char *nb) {
+/* Before units have their policies, the model's own dtypes differ. Afterwards only the policies can make them differ. */
+void rule_need_same_dtype(Graph *g, const Op *op, const Value *a, const char *na, const Value *b, const char *nb) {
     if (a->dtype == b->dtype) return;
     const Module *m = op->module;
     while (m && !m->unit) m = m->parent;
@@ -121,15 +122,15 @@ void need_same_dtype(Graph *g, const Op *op, const Value *a, const char *na, con
 
 /* ── shapes and dtypes ──────────────────────────────────────────────────────────────────────────────────────────────
  */
-Dtype stat_dtype(Dtype d) {
+Dtype rule_stat_dtype(Dtype d) {
     return d == FP64 ? FP64 : FP32;
 }
 
-Dtype wider_or(int64_t wider, Dtype otherwise) {
+Dtype rule_wider(int64_t wider, Dtype otherwise) {
     return wider > 0 ? (Dtype)(wider - 1) : otherwise;
 }
 
-int64_t rows_of(const Value *v) {
+int64_t rule_rows(const Value *v) {
     return v->dims ? value_numel(v) / v->shape[v->dims - 1] : 1;
 }
 
@@ -140,18 +141,18 @@ void infer_gradient(Graph *g, Op *op) {
 
 /* ── cost ───────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-double touched_bytes(const Value *v) {
+double rule_touched_bytes(const Value *v) {
     double n = dtype_size(v->dtype);
     for (int i = 0; i < v->dims; i++)
         if (v->stride[i]) n *= (double)v->shape[i];
     return n;
 }
 
-Cost traffic(const Op *op, double flops) {
+Cost rule_traffic(const Op *op, double flops) {
     Cost c = {.flops = flops};
     for (int i = 0; i < op->nin; i++)
-        if (op->in[i]) c.bytes += touched_bytes(op->in[i]);
-    for (int i = 0; i < op->nout; i++) c.bytes += touched_bytes(op->out[i]);
+        if (op->in[i]) c.bytes += rule_touched_bytes(op->in[i]);
+    for (int i = 0; i < op->nout; i++) c.bytes += rule_touched_bytes(op->out[i]);
     return c;
 }
 
@@ -167,27 +168,27 @@ Cost cost_none(const Op *op) {
     return (Cost){0};
 }
 Cost cost_pointwise(const Op *op) {
-    return traffic(op, largest_numel(op));
+    return rule_traffic(op, largest_numel(op));
 }
 Cost cost_reduce(const Op *op) {
-    return traffic(op, largest_numel(op));
+    return rule_traffic(op, largest_numel(op));
 }
 Cost cost_norm(const Op *op) {
-    return traffic(op, 8 * largest_numel(op));
+    return rule_traffic(op, 8 * largest_numel(op));
 } /* mean, variance, scale, shift */
 
 /* Only what leaves the group travels; inside it values stay in registers. */
 Cost cost_fused(const Op *op) {
     double flops = 0;
     for (int i = 0; i < op->nbody; i++) flops += (double)value_numel(op_result(op->body[i]));
-    return traffic(op, flops);
+    return rule_traffic(op, flops);
 }
 
 /* Fills and copies; those without a result write the state that is their operand. */
 Cost cost_copy(const Op *op) {
-    if (op->nout) return traffic(op, 0);
-    if (op->kind == OP_store) return (Cost){.bytes = 2 * touched_bytes(op->store.value)};
-    double bytes = touched_bytes(op->zero.state); /* or the rank's slice, of which a parameter has a part */
+    if (op->nout) return rule_traffic(op, 0);
+    if (op->kind == OP_store) return (Cost){.bytes = 2 * rule_touched_bytes(op->store.value)};
+    double bytes = rule_touched_bytes(op->zero.state); /* or the rank's slice, of which a parameter has a part */
     if (op->kind == OP_init_param) {
         double own = (double)op->init_param.numel * dtype_size(op->init_param.state->dtype);
         bytes = own < bytes ? own : bytes;

@@ -46,18 +46,19 @@ void rule_view(Graph *g, Op *op, Value **result, Value *of, int dims, const int6
 
 /* "name: message", then a line for every operand that is a parameter, then one for the module. Exits. */
 _Noreturn void rule_fail(Graph *g, const Op *op, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-const char *shape_str(Arena *a, int dims, const int64_t *shape); /* "[8,2048]" */
-const char *source_str(Arena *a, Source s);                      /* "llama3.lua:22" */
-void need_float(Graph *g, const Op *op, const Value *v, const char *letter);
-void need_int32(Graph *g, const Op *op, const Value *v, const char *what);
-void need_same_dtype(Graph *g, const Op *op, const Value *a, const char *na, const Value *b, const char *nb);
+const char *rule_shape_str(Arena *a, int dims, const int64_t *shape); /* "[8,2048]" */
+const char *rule_source_str(Arena *a, Source s);                      /* "llama3.lua:22" */
+void rule_need_float(Graph *g, const Op *op, const Value *v, const char *letter);
+void rule_need_int32(Graph *g, const Op *op, const Value *v, const char *what);
+void rule_need_same_dtype(Graph *g, const Op *op, const Value *a, const char *na, const Value *b, const char *nb);
 
-Dtype stat_dtype(Dtype d); /* what a kernel keeps statistics of such operands in: fp32, or fp64 for fp64 */
-Dtype wider_or(int64_t wider, Dtype otherwise); /* of a WIDER attribute: its dtype, where it names one */
-bool reshape_strides(const Value *v, int dims, const int64_t *shape, int64_t *stride); /* false: needs a copy */
-double touched_bytes(const Value *v);          /* distinct bytes behind a value: expanded dims count once */
-Value *zeros_like(Builder *b, const Value *v); /* of its dtype and shape: the gradient of a result that nobody used */
-Cost traffic(const Op *op, double flops);      /* all operands read, all results written */
-int64_t rows_of(const Value *v);               /* product of all dims but the last */
+Dtype rule_stat_dtype(Dtype d); /* what a kernel keeps statistics of such operands in: fp32, or fp64 for fp64 */
+Dtype rule_wider(int64_t wider, Dtype otherwise); /* of a WIDER attribute: its dtype, where it names one */
+bool rule_reshape_strides(const Value *v, int dims, const int64_t *shape, int64_t *stride); /* false: needs a copy */
+double rule_touched_bytes(const Value *v); /* distinct bytes behind a value: expanded dims count once */
+Value *rule_zeros_like(Builder *b,
+                       const Value *v);        /* of its dtype and shape: the gradient of a result that nobody used */
+Cost rule_traffic(const Op *op, double flops); /* all operands read, all results written */
+int64_t rule_rows(const Value *v);             /* product of all dims but the last */
 
 #endif

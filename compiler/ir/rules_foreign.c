@@ -8,7 +8,7 @@ ExtensionPart foreign_part(const Op *op) {
     return op->kind == OP_post_all_gather || op->kind == OP_custom_grad ? POST_GATHER : PRE_GATHER;
 }
 
-const char *part_name(const Extension *x, ExtensionPart p) {
+const char *foreign_part_name(const Extension *x, ExtensionPart p) {
     static const char *const names[2][N_PARTS] = {{"forward", "backward"}, {"pre", "post"}};
     return names[x->gathers][p];
 }
@@ -38,8 +38,8 @@ void grad_custom(Builder *b, Op *op, OpParts *d) {
         fail(op->src,
              "%s has no backward, and trainable parameters lie upstream of it; add backward = \"function\" to the "
              "nn.custom_op at %s, or put nn.detach around its operands",
-             op->extension->name, source_str(b->g->arena, op->extension->src));
-    for (int k = 0; k < op->nout; k++) *x++ = d->custom.y[k] ? d->custom.y[k] : zeros_like(b, op->custom.y[k]);
+             op->extension->name, rule_source_str(b->g->arena, op->extension->src));
+    for (int k = 0; k < op->nout; k++) *x++ = d->custom.y[k] ? d->custom.y[k] : rule_zeros_like(b, op->custom.y[k]);
     for (int k = 0; k < op->nin; k++) *x++ = op->custom.x[k];
     for (int k = 0; k < op->nout; k++) *x++ = op->custom.y[k];
     memcpy(parts.custom_grad.numbers, op->custom.numbers, sizeof op->custom.numbers);
@@ -59,5 +59,5 @@ void infer_custom_grad(Graph *g, Op *op) {
 /* A backward is counted as twice its forward. */
 Cost cost_foreign(const Op *op) {
     bool counted = op->extension && !op->extension->gathers;
-    return traffic(op, counted ? op->custom.flops * (foreign_part(op) == CUSTOM_BACKWARD ? 2 : 1) : 0);
+    return rule_traffic(op, counted ? op->custom.flops * (foreign_part(op) == CUSTOM_BACKWARD ? 2 : 1) : 0);
 }

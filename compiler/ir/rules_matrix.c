@@ -42,17 +42,17 @@ _Noreturn static void fail_inner(Graph *g, const Op *op, Matmul s) {
     if (linear)
         fail(op->src,
              "matmul: %s: %lld ≠ %lld\n  in %s = nn.Linear(%lld, %lld), made at %s; write nn.Linear(%lld, %lld)", what,
-             (long long)s.k, (long long)s.k2, m->path, (long long)s.k2, (long long)s.n, source_str(g->arena, m->made),
-             (long long)s.k, (long long)s.n);
+             (long long)s.k, (long long)s.k2, m->path, (long long)s.k2, (long long)s.n,
+             rule_source_str(g->arena, m->made), (long long)s.k, (long long)s.n);
     rule_fail(g, op, "%s: %lld ≠ %lld; the inner sizes must be equal: transpose or reshape one of them", what,
               (long long)s.k, (long long)s.k2);
 }
 
 static void check_matmul_dtypes(Graph *g, const Op *op) {
     const Value *a = op->matmul.a, *b = op->matmul.b, *bias = op->matmul.bias;
-    need_float(g, op, a, "x");
-    need_float(g, op, b, "W");
-    if (bias) need_float(g, op, bias, "bias");
+    rule_need_float(g, op, a, "x");
+    rule_need_float(g, op, b, "W");
+    if (bias) rule_need_float(g, op, bias, "bias");
     if (b->dtype != a->dtype)
         rule_fail(g, op, "%s: %s ≠ %s; nn.cast(a, b) gives one the dtype of the other", matmul_str(g, op),
                   dtype_name(a->dtype), dtype_name(b->dtype));
@@ -84,7 +84,7 @@ void infer_matmul(Graph *g, Op *op) {
     memcpy(shape, a->shape, sizeof shape);
     shape[a->dims - 2] = s.m;
     shape[a->dims - 1] = s.n;
-    rule_out(g, op, &op->matmul.y, wider_or(op->matmul.dtype, a->dtype), a->dims, shape);
+    rule_out(g, op, &op->matmul.y, rule_wider(op->matmul.dtype, a->dtype), a->dims, shape);
     sc_epilogue f = (sc_epilogue)op->matmul.epilogue;
     if (f == SC_GELU_TOO || f == SC_GATED_TOO || f == SC_GATE_GRADS)
         rule_out_like(g, op, &op->matmul.aux, op->matmul.y);
@@ -95,7 +95,7 @@ static Value *matmul(Builder *b, Value *x, Value *y, bool tx, bool ty) {
 }
 
 static Value *fold_rows(Builder *b, Value *v) {
-    return build_reshape(b, v, 2, (int64_t[]){rows_of(v), v->shape[v->dims - 1]});
+    return build_reshape(b, v, 2, (int64_t[]){rule_rows(v), v->shape[v->dims - 1]});
 }
 
 /* y = A B with A = op(a), B = op(b):  dA = g Bᵀ,  dB = Aᵀ g,  each transposed back where op transposes. */
@@ -142,7 +142,7 @@ void grad_matmul(Builder *b, Op *op, OpParts *d) {
 Cost cost_matmul(const Op *op) {
     Matmul s = matmul_of(op);
     double y = (double)value_numel(op->matmul.y), rows = y / (double)max64(s.n, 1);
-    Cost c = traffic(op, 2 * y * (double)s.k + (op->matmul.bias ? y : 0));
+    Cost c = rule_traffic(op, 2 * y * (double)s.k + (op->matmul.bias ? y : 0));
     Dtype in = op->matmul.a->dtype, out = op->matmul.y->dtype;
     static const char *const then[] = {[SC_IDENTITY] = "",
                                        [SC_GELU_TOO] = " gelu+x",
@@ -168,8 +168,8 @@ Cost cost_matmul(const Op *op) {
  */
 void infer_embedding(Graph *g, Op *op) {
     const Value *index = op->embedding.index, *w = op->embedding.w;
-    need_int32(g, op, index, "the index");
-    need_float(g, op, w, "W");
+    rule_need_int32(g, op, index, "the index");
+    rule_need_float(g, op, w, "W");
     if (w->dims != 2) rule_fail(g, op, "W %s must have 2 dims: [rows, size]", value_str(g->arena, w));
     if (index->dims + 1 > MAX_DIMS)
         rule_fail(g, op, "the index %s has too many dims: at most %d", value_str(g->arena, index), MAX_DIMS - 1);
@@ -187,21 +187,22 @@ void grad_embedding(Builder *b, Op *op, OpParts *d) {
 
 void infer_embedding_grad(Graph *g, Op *op) {
     const Value *index = op->embedding_grad.index, *gy = op->embedding_grad.g;
-    need_int32(g, op, index, "the index");
+    rule_need_int32(g, op, index, "the index");
     if (gy->dims != index->dims + 1)
         rule_fail(g, op, "index %s with gradient %s (internal error)", value_str(g->arena, index),
                   value_str(g->arena, gy));
-    rule_out(g, op, &op->embedding_grad.dw, wider_or(op->embedding_grad.dtype, gy->dtype), 2,
+    rule_out(g, op, &op->embedding_grad.dw, rule_wider(op->embedding_grad.dtype, gy->dtype), 2,
              (int64_t[]){op->embedding_grad.rows, gy->shape[gy->dims - 1]});
 }
 
 /* Only the rows looked up travel; the gradient writes its whole table. */
 Cost cost_embedding(const Op *op) {
-    Cost c = traffic(op, 0);
+    Cost c = rule_traffic(op, 0);
     if (op->kind == OP_embedding)
-        return (Cost){.bytes = touched_bytes(op->embedding.index) + 2 * touched_bytes(op->embedding.y)};
+        return (Cost){.bytes = rule_touched_bytes(op->embedding.index) + 2 * rule_touched_bytes(op->embedding.y)};
     c.flops = (double)value_numel(op->embedding_grad.g);
-    c.bytes += 2 * touched_bytes(op->embedding_grad.g); /* the rows are read and written again as they are added to */
+    c.bytes +=
+        2 * rule_touched_bytes(op->embedding_grad.g); /* the rows are read and written again as they are added to */
     return c;
 }
 
@@ -209,7 +210,7 @@ Cost cost_embedding(const Op *op) {
  */
 static void check_documents(Graph *g, const Op *op, const Value *d, const Value *q, const Value *k) {
     if (!d) return;
-    need_int32(g, op, d, "the documents");
+    rule_need_int32(g, op, d, "the documents");
     if (d->dims != 2 || d->shape[0] != q->shape[0] || d->shape[1] != q->shape[1])
         rule_fail(g, op, "documents %s with q %s: they must be int32[%lld,%lld], one number a token",
                   value_str(g->arena, d), value_str(g->arena, q), (long long)q->shape[0], (long long)q->shape[1]);
@@ -225,12 +226,12 @@ static const char *qkv_str(Graph *g, const Value *q, const Value *k, const Value
 
 static void check_attention(Graph *g, const Op *op, const Value *q, const Value *k, const Value *v, bool causal,
                             double dropout) {
-    need_float(g, op, q, "q");
-    need_float(g, op, k, "k");
-    need_float(g, op, v, "v");
+    rule_need_float(g, op, q, "q");
+    rule_need_float(g, op, k, "k");
+    rule_need_float(g, op, v, "v");
     if (q->dims != 4 || k->dims != 4)
         rule_fail(g, op, "%s: each must have 4 dims: [batch, sequence, heads, head size]", qkv_str(g, q, k, v));
-    if (!same_shape(k, v)) rule_fail(g, op, "%s: k and v must have one shape", qkv_str(g, q, k, v));
+    if (!value_same_shape(k, v)) rule_fail(g, op, "%s: k and v must have one shape", qkv_str(g, q, k, v));
     if (q->dtype != k->dtype || q->dtype != v->dtype)
         rule_fail(g, op, "%s: they must have one dtype; cast them", qkv_str(g, q, k, v));
     if (q->shape[0] != k->shape[0])
@@ -253,7 +254,8 @@ void infer_attention(Graph *g, Op *op) {
     check_attention(g, op, q, k, op->attention.v, op->attention.causal, op->attention.dropout);
     check_documents(g, op, op->attention.documents, q, k);
     rule_out_like(g, op, &op->attention.o, q);
-    rule_out(g, op, &op->attention.lse, stat_dtype(q->dtype), 3, (int64_t[]){q->shape[0], q->shape[2], q->shape[1]});
+    rule_out(g, op, &op->attention.lse, rule_stat_dtype(q->dtype), 3,
+             (int64_t[]){q->shape[0], q->shape[2], q->shape[1]});
 }
 
 void grad_attention(Builder *b, Op *op, OpParts *d) {
@@ -284,7 +286,7 @@ Cost cost_attention(const Op *op) {
     bool causal = op->attention.causal; /* attributes are the same in both rows */
     double pairs = (double)q->shape[0] * (double)q->shape[2] * (double)q->shape[1] * (double)k->shape[1];
     if (causal) pairs /= 2;
-    Cost c = traffic(op, (backward ? 10 : 4) * pairs * (double)q->shape[3]);
+    Cost c = rule_traffic(op, (backward ? 10 : 4) * pairs * (double)q->shape[3]);
     snprintf(c.variant, sizeof c.variant, "%s%s%s%s", dtype_name(q->dtype), causal ? " causal" : "",
              documents ? " documents" : "", op->attention.dropout > 0 ? " dropout" : "");
     double heads = (double)q->shape[2], key_heads = (double)k->shape[2];
@@ -300,13 +302,13 @@ Cost cost_attention(const Op *op) {
  */
 void infer_rope(Graph *g, Op *op) {
     const Value *x = op->rope.x, *p = op->rope.positions;
-    need_float(g, op, x, "x");
+    rule_need_float(g, op, x, "x");
     if (x->dims != 4)
         rule_fail(g, op, "x %s must have 4 dims: [batch, sequence, heads, head size]", value_str(g->arena, x));
     if (x->shape[3] % 2)
         rule_fail(g, op, "x %s: the head size %lld must be even", value_str(g->arena, x), (long long)x->shape[3]);
     if (p) {
-        need_int32(g, op, p, "the positions");
+        rule_need_int32(g, op, p, "the positions");
         if (p->dims != 2 || p->shape[0] != x->shape[0] || p->shape[1] != x->shape[1])
             rule_fail(g, op, "positions %s with x %s: they must be int32[%lld,%lld]", value_str(g->arena, p),
                       value_str(g->arena, x), (long long)x->shape[0], (long long)x->shape[1]);

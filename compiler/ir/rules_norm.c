@@ -13,7 +13,7 @@ static void need_vector(Graph *g, const Op *op, const Value *x, const Value *w, 
     if (w->dims != 1 || w->shape[0] != n)
         rule_fail(g, op, "x %s with %s %s: the %s must have shape [%lld]", value_str(g->arena, x), what,
                   value_str(g->arena, w), what, (long long)n);
-    need_same_dtype(g, op, x, "x", w, what);
+    rule_need_same_dtype(g, op, x, "x", w, what);
 }
 
 static void need_eps(Graph *g, const Op *op, double eps) {
@@ -25,14 +25,14 @@ static void need_eps(Graph *g, const Op *op, double eps) {
 /* Layer norm and rms norm. Their rows differ in the bias and the mean alone: rms norm has neither. */
 void infer_norm(Graph *g, Op *op) {
     const Value *x = op->layer_norm.x;
-    need_float(g, op, x, "x");
-    int64_t n = last_dim(g, op, x), rows = rows_of(x);
+    rule_need_float(g, op, x, "x");
+    int64_t n = last_dim(g, op, x), rows = rule_rows(x);
     if (op->layer_norm.w) need_vector(g, op, x, op->layer_norm.w, "weight", n);
     if (op->kind == OP_layer_norm && op->layer_norm.b) need_vector(g, op, x, op->layer_norm.b, "bias", n);
     need_eps(g, op, op->layer_norm.eps);
     rule_out_like(g, op, &op->layer_norm.y, x);
-    for (int k = 1, results = slot_count(op_info[op->kind].results); k < results; k++) /* mean, rstd */
-        rule_out(g, op, &op->out[k], stat_dtype(x->dtype), 1, &rows);
+    for (int k = 1, results = op_slot_count(op_info[op->kind].results); k < results; k++) /* mean, rstd */
+        rule_out(g, op, &op->out[k], rule_stat_dtype(x->dtype), 1, &rows);
 }
 
 void grad_layer_norm(Builder *b, Op *op, OpParts *d) {
@@ -55,8 +55,8 @@ void grad_rms_norm(Builder *b, Op *op, OpParts *d) {
 void infer_norm_grad_w(Graph *g, Op *op) {
     const Value *x = op->layer_norm_grad_w.x;
     int64_t n = last_dim(g, op, x);
-    Dtype d = wider_or(op->layer_norm_grad_w.dtype, x->dtype);
-    for (int k = 0, results = slot_count(op_info[op->kind].results); k < results; k++) /* dw, db */
+    Dtype d = rule_wider(op->layer_norm_grad_w.dtype, x->dtype);
+    for (int k = 0, results = op_slot_count(op_info[op->kind].results); k < results; k++) /* dw, db */
         rule_out(g, op, &op->out[k], d, 1, &n);
 }
 
@@ -64,18 +64,18 @@ void infer_norm_grad_w(Graph *g, Op *op) {
 void infer_norm_grads(Graph *g, Op *op) {
     const Value *x = op->layer_norm_grads.x;
     int64_t n = last_dim(g, op, x), sums = op->layer_norm_grads.sums;
-    Dtype d = wider_or(op->layer_norm_grads.dtype, x->dtype);
-    int ds = slot_count(op_info[op->kind].results) - 1;
+    Dtype d = rule_wider(op->layer_norm_grads.dtype, x->dtype);
+    int ds = op_slot_count(op_info[op->kind].results) - 1;
     rule_out_like(g, op, &op->layer_norm_grads.dx, x);
     for (int k = 1; k < ds; k++) rule_out(g, op, &op->out[k], d, 1, &n); /* dw, db */
-    if (sums) rule_out(g, op, &op->out[ds], wider_or(sums, x->dtype), 1, &n);
+    if (sums) rule_out(g, op, &op->out[ds], rule_wider(sums, x->dtype), 1, &n);
 }
 
 /* ── softmax, dropout, scale ────────────────────────────────────────────────────────────────────────────────────────
  */
 void infer_softmax(Graph *g, Op *op) {
     const Value *x = op->softmax.x;
-    need_float(g, op, x, "x");
+    rule_need_float(g, op, x, "x");
     last_dim(g, op, x);
     rule_out_like(g, op, &op->softmax.y, x);
 }
@@ -86,7 +86,7 @@ void grad_softmax(Builder *b, Op *op, OpParts *d) {
 
 void infer_dropout(Graph *g, Op *op) {
     double p = op->dropout.p;
-    need_float(g, op, op->dropout.x, "x");
+    rule_need_float(g, op, op->dropout.x, "x");
     if (!(p >= 0 && p < 1)) rule_fail(g, op, "p = %g: it must be at least 0 and below 1", p);
     rule_out_like(g, op, &op->dropout.y, op->dropout.x);
 }
@@ -105,12 +105,12 @@ void grad_scale(Builder *b, Op *op, OpParts *d) {
  */
 void infer_cross_entropy(Graph *g, Op *op) {
     const Value *x = op->cross_entropy.logits, *t = op->cross_entropy.targets;
-    need_float(g, op, x, "logits");
-    need_int32(g, op, t, "the targets");
+    rule_need_float(g, op, x, "logits");
+    rule_need_int32(g, op, t, "the targets");
     if (x->dims != 2 || t->dims != 1 || x->shape[0] != t->shape[0])
         rule_fail(g, op, "logits %s with targets %s: they must be [N,V] and [N]", value_str(g->arena, x),
                   value_str(g->arena, t));
-    Dtype d = stat_dtype(x->dtype);
+    Dtype d = rule_stat_dtype(x->dtype);
     rule_out(g, op, &op->cross_entropy.loss, d, 0, (int64_t[1]){1});
     rule_out(g, op, &op->cross_entropy.lse, d, 1, x->shape);
 }
@@ -125,7 +125,7 @@ void grad_cross_entropy(Builder *b, Op *op, OpParts *d) {
 
 void infer_cross_entropy_grads(Graph *g, Op *op) {
     const Value *x = op->cross_entropy_grads.logits;
-    Dtype d = stat_dtype(x->dtype);
+    Dtype d = rule_stat_dtype(x->dtype);
     rule_out_like(g, op, &op->cross_entropy_grads.dlogits, x);
     rule_out(g, op, &op->cross_entropy_grads.loss, d, 0, (int64_t[1]){1});
     rule_out(g, op, &op->cross_entropy_grads.losses, d, 1, x->shape);
@@ -141,7 +141,7 @@ static void need_running(Graph *g, const Op *op, const char *what, const Value *
 
 void infer_batch_norm(Graph *g, Op *op) {
     const Value *x = op->batch_norm.x;
-    need_float(g, op, x, "x");
+    rule_need_float(g, op, x, "x");
     if (x->dims < 2) rule_fail(g, op, "x %s must have at least 2 dims: [N,C,...]", value_str(g->arena, x));
     int64_t channels = x->shape[1];
     need_vector(g, op, x, op->batch_norm.w, "weight", channels);
@@ -153,8 +153,8 @@ void infer_batch_norm(Graph *g, Op *op) {
                   value_str(g->arena, x));
     need_eps(g, op, op->batch_norm.eps);
     rule_out_like(g, op, &op->batch_norm.y, x);
-    rule_out(g, op, &op->batch_norm.mean, stat_dtype(x->dtype), 1, &channels);
-    rule_out(g, op, &op->batch_norm.rstd, stat_dtype(x->dtype), 1, &channels);
+    rule_out(g, op, &op->batch_norm.mean, rule_stat_dtype(x->dtype), 1, &channels);
+    rule_out(g, op, &op->batch_norm.rstd, rule_stat_dtype(x->dtype), 1, &channels);
 }
 
 /* The gradient op needs `training`: running statistics do not depend on x, so dx is then g w rstd. */

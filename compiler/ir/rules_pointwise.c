@@ -40,7 +40,7 @@ static void need_equal_shapes(Graph *g, const Op *op) {
     const Value *a = op->neg.a;
     for (int i = 1; i < op->nin; i++) {
         const Value *b = op->in[i];
-        if (same_shape(a, b)) continue;
+        if (value_same_shape(a, b)) continue;
         const char *sa = value_str(g->arena, a), *sb = value_str(g->arena, b);
         if (a->dims != b->dims)
             rule_fail(g, op, "a %s and %s %s: %d dims ≠ %d dims; reshape or expand one of them", sa, letters[i], sb,
@@ -58,8 +58,8 @@ void infer_pointwise(Graph *g, Op *op) {
     Dtype d = a->dtype;
     for (int i = 1; i < op->nin; i++) d = widest(d, op->in[i]->dtype);
     for (int i = 0; i < op->nin; i++)
-        if (width(op->in[i]->dtype) == FP8_WIDTH) need_float(g, op, op->in[i], letters[i]);
-    if (!dtype_float(d) && !on_integers[op->kind]) need_float(g, op, a, "a");
+        if (width(op->in[i]->dtype) == FP8_WIDTH) rule_need_float(g, op, op->in[i], letters[i]);
+    if (!dtype_float(d) && !on_integers[op->kind]) rule_need_float(g, op, a, "a");
     if (d == BOOL)
         rule_fail(g, op, "a %s is a mask; use nn.where, or cast it to \"fp32\" first", value_str(g->arena, a));
     bool scalar = op->kind == OP_add_scalar || op->kind == OP_mul_scalar;
@@ -108,7 +108,7 @@ static Value *as_grad_of(Builder *b, const Value *v, Value *g) {
 
 /* g where cond > 0, else exactly zero. relu_grad selects; a product would turn an infinite g into NaN. */
 static Value *where_or_zero(Builder *b, Value *g, Value *cond) {
-    return build2(b, OP_relu_grad, g, cond);
+    return build_two(b, OP_relu_grad, g, cond);
 }
 
 void grad_add(Builder *b, Op *op, OpParts *d) {
@@ -118,33 +118,33 @@ void grad_add(Builder *b, Op *op, OpParts *d) {
 
 void grad_sub(Builder *b, Op *op, OpParts *d) {
     d->sub.a = as_grad_of(b, op->sub.a, d->sub.y);
-    if (wanted(op->sub.b)) d->sub.b = as_grad_of(b, op->sub.b, build1(b, OP_neg, d->sub.y));
+    if (wanted(op->sub.b)) d->sub.b = as_grad_of(b, op->sub.b, build_one(b, OP_neg, d->sub.y));
 }
 
 void grad_mul(Builder *b, Op *op, OpParts *d) {
     Value *x = op->mul.a, *y = op->mul.b;
-    if (wanted(x)) d->mul.a = as_grad_of(b, x, build2(b, OP_mul, d->mul.y, y));
-    if (wanted(y)) d->mul.b = as_grad_of(b, y, build2(b, OP_mul, d->mul.y, x));
+    if (wanted(x)) d->mul.a = as_grad_of(b, x, build_two(b, OP_mul, d->mul.y, y));
+    if (wanted(y)) d->mul.b = as_grad_of(b, y, build_two(b, OP_mul, d->mul.y, x));
 }
 
 /* d(a/b) = g/b, −g (a/b)/b */
 void grad_div(Builder *b, Op *op, OpParts *d) {
-    Value *ga = build2(b, OP_div, d->div.y, op->div.b);
+    Value *ga = build_two(b, OP_div, d->div.y, op->div.b);
     d->div.a = as_grad_of(b, op->div.a, ga);
     if (!wanted(op->div.b)) return;
-    d->div.b = as_grad_of(b, op->div.b, build1(b, OP_neg, build2(b, OP_mul, ga, op->div.y)));
+    d->div.b = as_grad_of(b, op->div.b, build_one(b, OP_neg, build_two(b, OP_mul, ga, op->div.y)));
 }
 
 /* maximum, minimum: the operand that was chosen gets g; equal ones get half each. */
 void grad_extremum(Builder *b, Op *op, OpParts *d) {
     Value *x = op->maximum.a, *y = op->maximum.b, *g = d->maximum.y;
     Value *half = build_scalar(b, OP_mul_scalar, g, 0.5);
-    Value *ties = where_or_zero(b, half, build2(b, OP_eq, x, y));
+    Value *ties = where_or_zero(b, half, build_two(b, OP_eq, x, y));
     for (int i = 0; i < op->nin; i++) {
         if (!wanted(op->in[i])) continue;
         bool greater = (op->kind == OP_maximum) == (i == SLOT(maximum, a));
-        Value *chosen = where_or_zero(b, g, build2(b, greater ? OP_gt : OP_lt, x, y));
-        d->in[i] = as_grad_of(b, op->in[i], build2(b, OP_add, chosen, ties));
+        Value *chosen = where_or_zero(b, g, build_two(b, greater ? OP_gt : OP_lt, x, y));
+        d->in[i] = as_grad_of(b, op->in[i], build_two(b, OP_add, chosen, ties));
     }
 }
 
@@ -160,8 +160,8 @@ void grad_mul_scalar(Builder *b, Op *op, OpParts *d) {
 
 /* y = x/a: −g y/a */
 void grad_rdiv_scalar(Builder *b, Op *op, OpParts *d) {
-    Value *slope = build2(b, OP_div, op->rdiv_scalar.y, op->rdiv_scalar.a);
-    d->rdiv_scalar.a = build1(b, OP_neg, build2(b, OP_mul, d->rdiv_scalar.y, slope));
+    Value *slope = build_two(b, OP_div, op->rdiv_scalar.y, op->rdiv_scalar.a);
+    d->rdiv_scalar.a = build_one(b, OP_neg, build_two(b, OP_mul, d->rdiv_scalar.y, slope));
 }
 
 /* g x a^(x−1); exactly zero for x = 0, where a^−1 may be infinite */
@@ -169,7 +169,7 @@ void grad_pow_scalar(Builder *b, Op *op, OpParts *d) {
     Value *a = op->pow_scalar.a, *g = d->pow_scalar.y;
     double x = op->pow_scalar.x;
     if (x == 0) {
-        d->pow_scalar.a = zeros_like(b, a);
+        d->pow_scalar.a = rule_zeros_like(b, a);
         return;
     }
     if (x == 1) {
@@ -177,20 +177,20 @@ void grad_pow_scalar(Builder *b, Op *op, OpParts *d) {
         return;
     }
     Value *power = x == 2 ? a : build_scalar(b, OP_pow_scalar, a, x - 1);
-    d->pow_scalar.a = build2(b, OP_mul, g, build_scalar(b, OP_mul_scalar, power, x));
+    d->pow_scalar.a = build_two(b, OP_mul, g, build_scalar(b, OP_mul_scalar, power, x));
 }
 
 void grad_neg(Builder *b, Op *op, OpParts *d) {
-    d->neg.a = as_grad_of(b, op->neg.a, build1(b, OP_neg, d->neg.y));
+    d->neg.a = as_grad_of(b, op->neg.a, build_one(b, OP_neg, d->neg.y));
 }
 
 void grad_abs(Builder *b, Op *op, OpParts *d) {
-    if (wanted(op->abs.a)) d->abs.a = build2(b, OP_mul, d->abs.y, build1(b, OP_sign, op->abs.a));
+    if (wanted(op->abs.a)) d->abs.a = build_two(b, OP_mul, d->abs.y, build_one(b, OP_sign, op->abs.a));
 }
 
 /* Zero, and not NULL: as in PyTorch, weight decay acts on a parameter that is used only through sign. */
 void grad_sign(Builder *b, Op *op, OpParts *d) {
-    if (wanted(op->sign.a)) d->sign.a = zeros_like(b, op->sign.a);
+    if (wanted(op->sign.a)) d->sign.a = rule_zeros_like(b, op->sign.a);
 }
 
 /* Unary ops whose gradient is one op of g and of the result or the operand. */
@@ -209,17 +209,17 @@ void grad_unary(Builder *b, Op *op, OpParts *d) {
         [OP_silu] = {OP_silu_grad, false},
     };
     Value *a = op->neg.a, *x = gradient[op->kind].reads_result ? op->neg.y : a;
-    if (wanted(a)) d->neg.a = build2(b, gradient[op->kind].kind, d->neg.y, x);
+    if (wanted(a)) d->neg.a = build_two(b, gradient[op->kind].kind, d->neg.y, x);
 }
 
 void grad_sqrt(Builder *b, Op *op, OpParts *d) {
-    d->sqrt.a = build2(b, OP_div, d->sqrt.y, build_scalar(b, OP_mul_scalar, op->sqrt.y, 2));
+    d->sqrt.a = build_two(b, OP_div, d->sqrt.y, build_scalar(b, OP_mul_scalar, op->sqrt.y, 2));
 }
 
 /* y = a^−½: −½ g y³ */
 void grad_rsqrt(Builder *b, Op *op, OpParts *d) {
-    Value *y = op->rsqrt.y, *cube = build2(b, OP_mul, build2(b, OP_mul, y, y), y);
-    d->rsqrt.a = build_scalar(b, OP_mul_scalar, build2(b, OP_mul, d->rsqrt.y, cube), -0.5);
+    Value *y = op->rsqrt.y, *cube = build_two(b, OP_mul, build_two(b, OP_mul, y, y), y);
+    d->rsqrt.a = build_scalar(b, OP_mul_scalar, build_two(b, OP_mul, d->rsqrt.y, cube), -0.5);
 }
 
 /* One op computes both gradients: they read the same three values. */
@@ -246,6 +246,6 @@ void grad_where(Builder *b, Op *op, OpParts *d) {
     if (wanted(op->where.a)) d->where.a = as_grad_of(b, op->where.a, where_or_zero(b, g, condition));
     if (!wanted(op->where.b)) return;
     Value *chosen = build_cast(b, condition, g->dtype);
-    Value *other = build_scalar(b, OP_add_scalar, build1(b, OP_neg, chosen), 1); /* 1 − condition */
+    Value *other = build_scalar(b, OP_add_scalar, build_one(b, OP_neg, chosen), 1); /* 1 − condition */
     d->where.b = as_grad_of(b, op->where.b, where_or_zero(b, g, other));
 }

@@ -12,7 +12,7 @@ Cost cost_collective(const Op *op) {
 }
 
 Cost cost_transfer(const Op *op) {
-    return (Cost){.bytes = touched_bytes(op->offload.x)};
+    return (Cost){.bytes = rule_touched_bytes(op->offload.x)};
 }
 
 /* One row of the logits is read and written. */
@@ -23,8 +23,8 @@ Cost cost_pick(const Op *op) {
 
 /* Everything is read once, and what is updated written once. */
 Cost cost_optimizer(const Op *op) {
-    Cost c = traffic(op, (op->kind == OP_sgd ? 6 : 15) * (double)value_numel(op->adam.master));
+    Cost c = rule_traffic(op, (op->kind == OP_sgd ? 6 : 15) * (double)value_numel(op->adam.master));
     for (int i = 0; i < op->nin; i++)
-        if (op->in[i] && op_updates(op, i)) c.bytes += touched_bytes(op->in[i]);
+        if (op->in[i] && op_updates(op, i)) c.bytes += rule_touched_bytes(op->in[i]);
     return c;
 }

@@ -7,7 +7,7 @@
  */
 /* The operand's dims are merged into runs within which elements are evenly spaced; each new dim must lie within one
  * run. Both are walked from the innermost dim outwards. */
-bool reshape_strides(const Value *v, int dims, const int64_t *shape, int64_t *stride) {
+bool rule_reshape_strides(const Value *v, int dims, const int64_t *shape, int64_t *stride) {
     int64_t left = 1, step = 1; /* of the current run: elements not yet given away, and their spacing */
     int next = v->dims - 1;
     for (int i = dims - 1; i >= 0; i--) {
@@ -46,15 +46,15 @@ void infer_reshape(Graph *g, Op *op) {
             open = i;
         else if (shape[i] < 1 || __builtin_mul_overflow(n, shape[i], &n))
             rule_fail(g, op, "x %s to %s: %lld is no size; sizes are positive, one may be -1", value_str(g->arena, x),
-                      shape_str(g->arena, dims, shape), (long long)shape[i]);
+                      rule_shape_str(g->arena, dims, shape), (long long)shape[i]);
     }
     if (open >= 0 && have % n == 0) shape[open] = have / n, n = have;
     if (n != have)
         rule_fail(g, op, "x %s to %s: %lld elements ≠ %lld; the sizes must multiply to %lld", value_str(g->arena, x),
-                  shape_str(g->arena, dims, shape), (long long)have, (long long)n, (long long)have);
-    if (!reshape_strides(x, dims, shape, stride))
+                  rule_shape_str(g->arena, dims, shape), (long long)have, (long long)n, (long long)have);
+    if (!rule_reshape_strides(x, dims, shape, stride))
         rule_fail(g, op, "x %s to %s: its strides allow no view; copy it first (internal error)",
-                  value_str(g->arena, x), shape_str(g->arena, dims, shape));
+                  value_str(g->arena, x), rule_shape_str(g->arena, dims, shape));
     rule_view(g, op, &op->reshape.y, x, dims, shape, stride, 0);
 }
 
@@ -74,7 +74,7 @@ void infer_transpose(Graph *g, Op *op) {
         int64_t from = order[i];
         if (from < 0 || from >= x->dims || (seen & 1u << from))
             rule_fail(g, op, "x %s by %s: not a permutation of its %d dims (0 to %d, each once)",
-                      value_str(g->arena, x), shape_str(g->arena, x->dims, order), x->dims, x->dims - 1);
+                      value_str(g->arena, x), rule_shape_str(g->arena, x->dims, order), x->dims, x->dims - 1);
         seen |= 1u << from;
         shape[i] = x->shape[from];
         stride[i] = x->stride[from];
@@ -99,12 +99,13 @@ void infer_expand(Graph *g, Op *op) {
         rule_fail(g, op, "x %s to %d dims: at most %d are supported", value_str(g->arena, x), dims, MAX_DIMS);
     if (lead < 0)
         rule_fail(g, op, "x %s to %s: it has more dims than the result; reshape it first", value_str(g->arena, x),
-                  shape_str(g->arena, dims, shape));
+                  rule_shape_str(g->arena, dims, shape));
     for (int i = 0; i < dims; i++) {
         bool grown = i < lead || x->shape[i - lead] != shape[i];
         if (shape[i] < 1 || (grown && i >= lead && x->shape[i - lead] != 1))
             rule_fail(g, op, "x %s to %s: dim %d is %lld, and must be 1 or %lld", value_str(g->arena, x),
-                      shape_str(g->arena, dims, shape), i - lead, (long long)x->shape[i - lead], (long long)shape[i]);
+                      rule_shape_str(g->arena, dims, shape), i - lead, (long long)x->shape[i - lead],
+                      (long long)shape[i]);
         stride[i] = grown ? 0 : x->stride[i - lead];
     }
     rule_view(g, op, &op->expand.y, x, dims, shape, stride, 0);
@@ -170,7 +171,7 @@ void infer_split(Graph *g, Op *op) {
     }
     if (total != size)
         rule_fail(g, op, "x %s: pieces of %s add up to %lld ≠ %lld, the size of dim %d", value_str(g->arena, x),
-                  shape_str(g->arena, pieces, sizes), (long long)total, (long long)size, dim);
+                  rule_shape_str(g->arena, pieces, sizes), (long long)total, (long long)size, dim);
     int64_t start = 0;
     for (int k = 0; k < pieces; k++) {
         view_range(g, op, &op->split.y[k], x, dim, start, sizes[k]);
@@ -178,7 +179,7 @@ void infer_split(Graph *g, Op *op) {
     }
 }
 
-Value *zeros_like(Builder *b, const Value *v) {
+Value *rule_zeros_like(Builder *b, const Value *v) {
     OpParts full = {.full = {.dtype = v->dtype, .dims = v->dims}};
     for (int i = 0; i < v->dims; i++) full.full.shape[i] = v->shape[i];
     return build_op(b, OP_full, &full)->full.y;
@@ -187,7 +188,7 @@ Value *zeros_like(Builder *b, const Value *v) {
 void grad_split(Builder *b, Op *op, OpParts *d) {
     OpParts pieces = {.concat = {.dim = op->split.dim}};
     for (int k = 0; k < op->nout; k++)
-        pieces.concat.x[k] = d->split.y[k] ? d->split.y[k] : zeros_like(b, op->split.y[k]);
+        pieces.concat.x[k] = d->split.y[k] ? d->split.y[k] : rule_zeros_like(b, op->split.y[k]);
     d->split.a = build_op(b, OP_concat, &pieces)->concat.y;
 }
 
@@ -273,7 +274,7 @@ void infer_full(Graph *g, Op *op) {
     if (dims < 0 || dims > MAX_DIMS) rule_fail(g, op, "%lld dims: at most %d are supported", (long long)dims, MAX_DIMS);
     for (int i = 0; i < dims; i++)
         if (shape[i] < 1 || __builtin_mul_overflow(n, shape[i], &n))
-            rule_fail(g, op, "%s: sizes must be positive", shape_str(g->arena, (int)dims, shape));
+            rule_fail(g, op, "%s: sizes must be positive", rule_shape_str(g->arena, (int)dims, shape));
     rule_out(g, op, &op->full.y, d, (int)dims, shape);
 }
 
@@ -306,12 +307,12 @@ void infer_reduce(Graph *g, Op *op) {
     int64_t mask = op->sum.over, shape[MAX_DIMS];
     if (x->dims ? mask <= 0 || mask >= (int64_t)1 << x->dims : mask != 0)
         rule_fail(g, op, "x %s: reduced dims must be among 0 to %d, at least one", value_str(g->arena, x), x->dims - 1);
-    if (op->kind == OP_mean) need_float(g, op, x, "x");
+    if (op->kind == OP_mean) rule_need_float(g, op, x, "x");
     if (x->dtype == BOOL || x->dtype == FP8_E4M3 || x->dtype == FP8_E5M2)
         rule_fail(g, op, "x %s cannot be reduced as it is; cast it to \"int32\" or \"fp32\" first",
                   value_str(g->arena, x));
     int dims = reduced_shape(op, op->sum.keep, shape);
-    rule_out(g, op, &op->sum.y, wider_or(op->sum.dtype, x->dtype), dims, shape);
+    rule_out(g, op, &op->sum.y, rule_wider(op->sum.dtype, x->dtype), dims, shape);
 }
 
 /* The gradient of the result, repeated along the reduced dims. */

@@ -62,7 +62,7 @@ int64_t work_attention(const Op *op, const Machine *m) {
         return cudnn > ours ? cudnn : ours;
     }
     int64_t elements = backward ? 640 * d + 32768 + 2 * k->shape[1] * d : 512 * d + 16384;
-    Dtype real = m->wide ? FP64 : stat_dtype(q->dtype);
+    Dtype real = m->wide ? FP64 : rule_stat_dtype(q->dtype);
     return m->threads * round_up(elements * dtype_size(real), 64);
 }
 
@@ -90,7 +90,7 @@ int64_t work_reduce(const Op *op, const Machine *m) {
 /* Floats: [runs][dw, and db where there is one][columns]. */
 int64_t work_norm_grad_w(const Op *op, const Machine *m) {
     int64_t cols = value_numel(op->layer_norm_grad_w.dw);
-    return m->cuda ? partial_bytes(cols, rows_of(op->layer_norm_grad_w.x), op->nout) : 0;
+    return m->cuda ? partial_bytes(cols, rule_rows(op->layer_norm_grad_w.x), op->nout) : 0;
 }
 
 /* Floats: [runs][dw, db and ds where there are such][columns]. Runs of blocks that take rows whole: two for each
@@ -98,7 +98,7 @@ int64_t work_norm_grad_w(const Op *op, const Machine *m) {
  */
 int64_t work_norm_grads(const Op *op, const Machine *m) {
     const Value *x = op->layer_norm_grads.x; /* of either norm: the rows begin alike */
-    int64_t cols = value_numel(op->layer_norm_grads.dw), rows = rows_of(x);
+    int64_t cols = value_numel(op->layer_norm_grads.dw), rows = rule_rows(x);
     bool block = cols * dtype_size(x->dtype) > 2048;
     int each = !block ? 2 : op->kind == OP_rms_norm_grads ? 4 : 3;
     int64_t n = min64(each * m->multiprocessors, rows / (block ? 16 : 64));
@@ -107,7 +107,7 @@ int64_t work_norm_grads(const Op *op, const Machine *m) {
 
 /* The rows' losses, in fp32. */
 int64_t work_cross_entropy(const Op *op, const Machine *m) {
-    return m->cuda ? rows_of(op->cross_entropy.logits) * 4 : 0;
+    return m->cuda ? rule_rows(op->cross_entropy.logits) * 4 : 0;
 }
 
 /* The sums of 4096 squares each, in fp32. */

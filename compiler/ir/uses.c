@@ -23,7 +23,7 @@ struct Uses {
 
 /* ── results ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-bool *value_flags(const Graph *g) {
+bool *uses_value_flags(const Graph *g) {
     return NEW_ARRAY(g->arena, bool, g->values.n + 1);
 }
 
@@ -31,7 +31,7 @@ static void flag(bool *flags, Value *v) {
     flags[v->id] = flags[value_root(v)->id] = true;
 }
 
-void flag_results(const Graph *g, const Program *p, bool *flags) {
+void uses_flag_results(const Graph *g, const Program *p, bool *flags) {
     if (p->loss) flag(flags, p->loss);
     if (p->logits) flag(flags, p->logits);
     for (int i = 0; i < g->params.n && p == g->train; i++)
@@ -45,29 +45,29 @@ static const Users *entry(const Uses *u, const Value *v) {
     return v->id < u->nusers ? &u->users[v->id] : &none;
 }
 
-const User *users_of(const Uses *u, const Value *v) {
+const User *uses_users(const Uses *u, const Value *v) {
     return entry(u, v)->first;
 }
 
-bool is_result(const Uses *u, const Value *v) {
+bool uses_is_result(const Uses *u, const Value *v) {
     return v->id < u->nresults && u->result[v->id];
 }
 
-int uses_of(const Uses *u, const Value *v) {
-    return entry(u, v)->direct + is_result(u, v);
+int uses_count(const Uses *u, const Value *v) {
+    return entry(u, v)->direct + uses_is_result(u, v);
 }
 
 int uses_through_views(const Uses *u, const Value *v) {
     return entry(u, v)->through;
 }
 
-Op *only_user(const Uses *u, const Value *v) {
-    const User *user = users_of(u, v);
+Op *uses_only(const Uses *u, const Value *v) {
+    const User *user = uses_users(u, v);
     while (user && user->value != v) user = user->next;
-    return user && uses_of(u, v) == 1 ? user->op : NULL;
+    return user && uses_count(u, v) == 1 ? user->op : NULL;
 }
 
-int position(const Uses *u, const Op *op) {
+int uses_position(const Uses *u, const Op *op) {
     return op->serial < u->nplaces ? u->place[op->serial] - 1 : -1;
 }
 
@@ -147,7 +147,7 @@ Uses *uses_new(const Graph *g, const Program *p) {
     Arena *a = arena_new();
     Uses *u = NEW(a, Uses);
     bool *result = NEW_ARRAY(a, bool, g->values.n + 1);
-    flag_results(g, p, result);
+    uses_flag_results(g, p, result);
     *u = (Uses){.arena = a, .g = g, .result = result, .nresults = g->values.n};
     grow(u);
     for (int i = 0; i < p->ops.n; i++) u->nroom += p->ops.at[i]->nin;

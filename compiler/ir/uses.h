@@ -19,15 +19,15 @@ typedef struct Uses Uses;
 Uses *uses_new(const Graph *g, const Program *p);
 void uses_free(Uses *u);
 
-const User *users_of(const Uses *u, const Value *v);
+const User *uses_users(const Uses *u, const Value *v);
 /* How many operands are v. A result of the program is used once more, by who runs it. */
-int uses_of(const Uses *u, const Value *v);
+int uses_count(const Uses *u, const Value *v);
 int uses_through_views(const Uses *u, const Value *v); /* the others in the list of users */
-Op *only_user(const Uses *u, const Value *v);          /* the op that alone reads v, once; or NULL */
-bool is_result(const Uses *u, const Value *v);         /* v or a view of it is wanted whoever uses it */
+Op *uses_only(const Uses *u, const Value *v);          /* the op that alone reads v, once; or NULL */
+bool uses_is_result(const Uses *u, const Value *v);    /* v or a view of it is wanted whoever uses it */
 
 /* Where an op stands in the program; -1: nowhere. */
-int position(const Uses *u, const Op *op);
+int uses_position(const Uses *u, const Op *op);
 
 void uses_add(Uses *u, Op *op); /* its operands, also of values that are younger than the index */
 void uses_remove(Uses *u, const Op *op);
@@ -35,8 +35,8 @@ void uses_drop(Uses *u, const Op *op, const Value *operand); /* one operand of i
 void uses_place(Uses *u, const Op *op, int at);
 
 /* One flag a value, by Value.id. */
-bool *value_flags(const Graph *g);
+bool *uses_value_flags(const Graph *g);
 /* Flags what is wanted whoever uses it, and whose view that is: loss, logits, parameters' gradients (of g->train). */
-void flag_results(const Graph *g, const Program *p, bool *flags);
+void uses_flag_results(const Graph *g, const Program *p, bool *flags);
 
 #endif

@@ -73,7 +73,7 @@ static void mark_op(Ctx *c, const Op *op) {
 /* ── contributions ──────────────────────────────────────────────────────────────────────────────────────────────── */
 /* v is used by `user` alone, and is no other gradient that the current op's rule gives. */
 static bool used_once(const Ctx *c, const Value *v, const Op *user, Value *const *gin, int nin, int self) {
-    for (const User *u = users_of(c->uses, v); u; u = u->next)
+    for (const User *u = uses_users(c->uses, v); u; u = u->next)
         if (u->value == v && u->op != user) return false;
     for (int k = 0; k < nin; k++)
         if (gin[k] == v && k != self) return false;
@@ -91,7 +91,7 @@ static void widen(Ctx *c, Value *const *gin, int nin, int self, Dtype d) {
            used_once(c, v, user, gin, nin, self)) {
         Op *op = v->def;
         if (op_is(op, T_WIDE_GRAD)) {
-            if (dtype_size(d) > dtype_size(v->dtype) || op->kind == OP_embedding_grad) set_result_dtype(op, d);
+            if (dtype_size(d) > dtype_size(v->dtype) || op->kind == OP_embedding_grad) build_set_dtype(op, d);
             while (n--) op_info[views[n]->kind].infer(c->b.g, views[n]);
             return;
         }
@@ -108,7 +108,7 @@ static void contribute(Ctx *c, Value *to, Adjoint *s, Value *v) {
     Dtype d = s->wide ? s->dtype : to->dtype;
     bool lone = s->wide && !s->is_param && !s->sum;
     if (!lone) v = build_cast(&c->b, v, d);
-    s->sum = s->sum ? build2(&c->b, OP_add, build_cast(&c->b, s->sum, d), v) : v;
+    s->sum = s->sum ? build_two(&c->b, OP_add, build_cast(&c->b, s->sum, d), v) : v;
 }
 
 static void index_built(Ctx *c) {
@@ -165,7 +165,7 @@ static void backward(Ctx *c, Program *p) {
         begin(c, op);
         if (op == p->loss->def) seed(c, p->loss);
         differentiate(c, op);
-        for (int k = from; k < p->ops.n; k++) join_region(p->ops.at[k], op);
+        for (int k = from; k < p->ops.n; k++) lower_join_region(p->ops.at[k], op);
         index_built(c);
     }
 }
@@ -174,7 +174,7 @@ static void backward(Ctx *c, Program *p) {
 /* A gradient is written straight into its unit's buffer: it needs bytes of its own, that nothing else reads. */
 static bool own_bytes(const Ctx *c, const Value *v) {
     bool made = !v->base && v->def && v->def->phase == BACKWARD && value_contiguous(v);
-    return made && !uses_of(c->uses, v);
+    return made && !uses_count(c->uses, v);
 }
 
 static Value *own_copy(Ctx *c, Edit *e, const Param *p, Value *v) {
@@ -184,10 +184,10 @@ static Value *own_copy(Ctx *c, Edit *e, const Param *p, Value *v) {
     Builder b = {.g = g, .p = &tail, .phase = BACKWARD, .module = p->owner, .src = p->src};
     if (def) build_for(&b, def, NULL);
     b.id = arena_printf(g->arena, "%sp%d", def ? def->id : "e", p->id);
-    Value *copy = build1(&b, OP_copy, v);
+    Value *copy = build_one(&b, OP_copy, v);
     copy->def->origin = def && def->origin ? def->origin : def;
-    join_region(copy->def, def);
-    int at = def && def->phase == BACKWARD ? position(c->uses, def) : -1;
+    lower_join_region(copy->def, def);
+    int at = def && def->phase == BACKWARD ? uses_position(c->uses, def) : -1;
     edit_after(e, at < 0 ? c->b.p->ops.n - 1 : at, copy->def);
     return copy;
 }
@@ -200,7 +200,7 @@ static Value *sum_of(const Ctx *c, const Param *p) {
 /* Of values that are several parameters' gradient. */
 static bool *shared_sums(const Ctx *c) {
     const Graph *g = c->b.g;
-    bool *taken = value_flags(g), *shared = value_flags(g);
+    bool *taken = uses_value_flags(g), *shared = uses_value_flags(g);
     for (int i = 0; i < g->params.n; i++) {
         const Value *sum = sum_of(c, g->params.at[i]);
         if (!sum || !stands_first(g->params.at[i])) continue;
@@ -229,7 +229,7 @@ static int finish(Ctx *c) {
     return reached;
 }
 
-void autodiff(Graph *g, Program *p) {
+void lower_autodiff(Graph *g, Program *p) {
     if (!p->loss) return;
     Source src = p->loss->def ? p->loss->def->src : NOWHERE;
     Ctx c = {.b = {.g = g, .p = p, .phase = BACKWARD}, .indexed = p->ops.n};
@@ -245,5 +245,5 @@ void autodiff(Graph *g, Program *p) {
              "the loss reaches no trainable parameter, so there is nothing to train; use the model's result in `loss` "
              "(without nn.detach), and leave at least one of its parameters trainable: no nn.freeze, no requires_grad "
              "= false");
-    remove_dead(g, p);
+    lower_remove_dead(g, p);
 }

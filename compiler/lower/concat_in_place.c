@@ -8,10 +8,10 @@
  * will itself be a piece, of its unit's buffer. */
 static bool may_place(const Uses *uses, const Op *join) {
     if (join->kind != OP_concat || join->phase != BACKWARD || !value_contiguous(join->concat.y)) return false;
-    if (is_result(uses, join->concat.y)) return false;
+    if (uses_is_result(uses, join->concat.y)) return false;
     for (int k = 0; k < join->nin; k++) {
         const Value *v = join->concat.x[k];
-        bool own = !v->base && v->def && !v->state && uses_of(uses, v) == 1 && v->def->phase == BACKWARD;
+        bool own = !v->base && v->def && !v->state && uses_count(uses, v) == 1 && v->def->phase == BACKWARD;
         if (!own || !op_is(v->def, T_ROWS_OUT | T_POINTWISE)) return false;
     }
     return true;
@@ -31,7 +31,7 @@ static void place_pieces(Op *join) {
     join->kind = OP_assemble;
 }
 
-void concat_in_place(Graph *g, Program *p) {
+void lower_concat_in_place(Graph *g, Program *p) {
     Uses *uses = uses_new(g, p);
     for (int i = 0; i < p->ops.n; i++)
         if (may_place(uses, p->ops.at[i])) place_pieces(p->ops.at[i]);

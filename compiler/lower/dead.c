@@ -4,15 +4,15 @@
 #include "lower.h"
 #include "lowering.h"
 
-bool *written_states(const Graph *g, const Program *p) {
-    bool *written = value_flags(g);
+bool *lower_written_states(const Graph *g, const Program *p) {
+    bool *written = uses_value_flags(g);
     for (int i = 0; i < p->ops.n; i++)
         for (int k = 0; k < p->ops.at[i]->nin; k++)
             if (p->ops.at[i]->in[k] && op_updates(p->ops.at[i], k)) written[value_root(p->ops.at[i]->in[k])->id] = true;
     return written;
 }
 
-bool reads_flagged(const Op *op, const bool *flags) {
+bool lower_reads_flagged(const Op *op, const bool *flags) {
     for (int k = 0; k < op->nin; k++)
         if (op->in[k] && flags[value_root(op->in[k])->id] && !op_updates(op, k)) return true;
     return false;
@@ -89,13 +89,13 @@ static void settle(Graph *g, Op *op, bool *live, Groups **groups) {
         if (op_result(op->body[b])->internal) op_result(op->body[b])->def = op->body[b];
     op->group = -1; /* its old number stands for what it was */
     if (!*groups) *groups = groups_new(g);
-    set_group(*groups, op);
+    groups_set(*groups, op);
 }
 
-void remove_dead(Graph *g, Program *p) {
-    bool *live = value_flags(g);
+void lower_remove_dead(Graph *g, Program *p) {
+    bool *live = uses_value_flags(g);
     Groups *groups = NULL;
-    flag_results(g, p, live);
+    uses_flag_results(g, p, live);
     int kept = p->ops.n;
     for (int i = p->ops.n - 1; i >= 0; i--) {
         Op *op = p->ops.at[i];

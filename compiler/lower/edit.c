@@ -41,10 +41,10 @@ void edit_commit(Edit *e) {
     }
 }
 
-void replace_operand(Op *op, Value *from, Value *to) {
+void edit_replace_operand(Op *op, Value *from, Value *to) {
     for (int k = 0; k < op->nin; k++)
         if (op->in[k] == from) op->in[k] = to;
-    for (int b = 0; b < op->nbody; b++) replace_operand(op->body[b], from, to);
+    for (int b = 0; b < op->nbody; b++) edit_replace_operand(op->body[b], from, to);
 }
 
 /* ── cloning: values made in the program get copies; states, inputs and parameters are shared ─────────────────────────
@@ -68,7 +68,7 @@ static Value *clone_value(Cloning *t, Value *v) {
 }
 
 static Op *clone_op(Cloning *t, const Op *o) {
-    Op *c = new_op_like(t->g, o);
+    Op *c = op_new_like(t->g, o);
     for (int k = 0; k < c->nin; k++)
         if (c->in[k]) c->in[k] = clone_value(t, c->in[k]);
     for (int k = 0; k < c->nout; k++) {
@@ -84,7 +84,7 @@ static Op *clone_op(Cloning *t, const Op *o) {
     return c;
 }
 
-Program *clone_program(Graph *g, const Program *p, const char *name, Value *const **twins) {
+Program *edit_clone_program(Graph *g, const Program *p, const char *name, Value *const **twins) {
     Cloning t = {g, NEW_ARRAY(g->arena, Value *, g->values.n + 1)};
     Program *c = NEW(g->arena, Program);
     c->name = name;

@@ -13,8 +13,8 @@ void edit_after(Edit *e, int pos, Op *op);
 void edit_remove(Edit *e, int pos);
 void edit_commit(Edit *e);
 
-void replace_operand(Op *op, Value *from, Value *to); /* in op and in a fused op's body */
+void edit_replace_operand(Op *op, Value *from, Value *to); /* in op and in a fused op's body */
 /* *twins, unless NULL: the clones, by id of the value that each is a clone of. */
-Program *clone_program(Graph *g, const Program *p, const char *name, Value *const **twins);
+Program *edit_clone_program(Graph *g, const Program *p, const char *name, Value *const **twins);
 
 #endif

@@ -16,7 +16,7 @@ typedef struct {
 } Ctx;
 
 static int at(const Ctx *c, const Op *op) {
-    return position(c->uses, op);
+    return uses_position(c->uses, op);
 }
 
 /* ── may the two meet? ──────────────────────────────────────────────────────────────────────────────────────────── */
@@ -37,7 +37,7 @@ static bool may_rise(const Ctx *c, const Op *first, const Op *then) {
 /* `first` moves down to `then`: nothing in between reads its results. */
 static bool may_sink(const Ctx *c, const Op *first, const Op *then) {
     for (int k = 0; k < first->nout; k++)
-        for (const User *u = users_of(c->uses, first->out[k]); u; u = u->next)
+        for (const User *u = uses_users(c->uses, first->out[k]); u; u = u->next)
             if (at(c, u->op) < at(c, then)) return false;
     return true;
 }
@@ -45,7 +45,7 @@ static bool may_sink(const Ctx *c, const Op *first, const Op *then) {
 static bool may_meet(const Ctx *c, const Pattern *p, const Op *first, const Op *then) {
     int apart = at(c, then) - at(c, first);
     if (apart <= 0 || (!p->across && (apart > REACH || first->phase != then->phase))) return false;
-    if (reads_flagged(first, c->written) || reads_flagged(then, c->written)) return false;
+    if (lower_reads_flagged(first, c->written) || lower_reads_flagged(then, c->written)) return false;
     return p->early ? may_rise(c, first, then) : may_sink(c, first, then);
 }
 
@@ -53,8 +53,8 @@ static bool may_meet(const Ctx *c, const Pattern *p, const Op *first, const Op *
 /* Nothing but the op that reads v reads its bytes; where v is a view, that one stands between. */
 static bool read_alone(const Ctx *c, const Value *v) {
     const Value *root = v->base ? v->base : v;
-    bool once = root == v || (uses_of(c->uses, root) == 1 && uses_through_views(c->uses, root) == 1);
-    return once && uses_of(c->uses, v) == 1;
+    bool once = root == v || (uses_count(c->uses, root) == 1 && uses_through_views(c->uses, root) == 1);
+    return once && uses_count(c->uses, v) == 1;
 }
 
 static bool meet(Ctx *c, const Pattern *p, Op *first, Op *then, int operand) {
@@ -96,7 +96,7 @@ static void try_all(Ctx *c, const Pattern *p, Op *then) {
 }
 
 static void fuse_where(Graph *g, Program *p, bool traced) {
-    Ctx c = {g, p, uses_new(g, p), written_states(g, p)};
+    Ctx c = {g, p, uses_new(g, p), lower_written_states(g, p)};
     for (int t = 0; t < npatterns; t++) {
         if (patterns[t].traced != traced) continue;
         for (int i = 0; i < p->ops.n; i++)
@@ -109,10 +109,10 @@ static void fuse_where(Graph *g, Program *p, bool traced) {
     uses_free(c.uses);
 }
 
-void epilogue_fusion_traced(Graph *g, Program *p) {
+void lower_epilogue_fusion_traced(Graph *g, Program *p) {
     fuse_where(g, p, true);
 }
 
-void epilogue_fusion(Graph *g, Program *p) {
+void lower_epilogue_fusion(Graph *g, Program *p) {
     fuse_where(g, p, false);
 }

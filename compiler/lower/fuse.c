@@ -19,8 +19,8 @@ typedef struct {
 /* One copy of a value serves every later op, unless the value is a state that changes in between. */
 static Value *contiguous(Layouts *l, Value *v) {
     if (l->copy[v->id]) return l->copy[v->id];
-    Value *copy = build1(&l->b, OP_copy, v);
-    join_region(copy->def, l->user);
+    Value *copy = build_one(&l->b, OP_copy, v);
+    lower_join_region(copy->def, l->user);
     if (!l->written[value_root(v)->id]) l->copy[v->id] = copy;
     return copy;
 }
@@ -31,7 +31,7 @@ static Value *transposed(Layouts *l, Value *v) {
     perm[v->dims - 2] = v->dims - 1;
     perm[v->dims - 1] = v->dims - 2;
     Value *t = build_transpose(&l->b, v, perm);
-    join_region(t->def, l->user);
+    lower_join_region(t->def, l->user);
     return t;
 }
 
@@ -89,7 +89,7 @@ static void lay_out(Layouts *l, Op *op) {
 }
 
 static void layouts(Graph *g, Program *p) {
-    Layouts l = {.b = {.g = g, .p = p}, .written = written_states(g, p)};
+    Layouts l = {.b = {.g = g, .p = p}, .written = lower_written_states(g, p)};
     l.copy = NEW_ARRAY(g->arena, Value *, g->values.n + 1);
     Program old = *p;
     memset(&p->ops, 0, sizeof p->ops);
@@ -127,7 +127,7 @@ static bool is_pointwise(const Op *op) {
 static bool compatible(const Ctx *c, const Op *a, const Op *b) {
     const Node *x = node_of(c, a), *y = node_of(c, b);
     return !x->tied && !y->tied && a->phase == b->phase && a->region == b->region && x->unit == y->unit &&
-           same_shape(op_result(a), op_result(b));
+           value_same_shape(op_result(a), op_result(b));
 }
 
 static Op *maker(const Value *operand) { /* NULL: none is there, or nothing makes it */
@@ -135,13 +135,14 @@ static Op *maker(const Value *operand) { /* NULL: none is there, or nothing make
 }
 
 static Ctx begin(Graph *g, Program *p) {
-    const bool *written = written_states(g, p);
+    const bool *written = lower_written_states(g, p);
     Ctx c = {.g = g, .p = p, .uses = uses_new(g, p)};
     c.node = NEW_ARRAY(g->arena, Node, g->nops + 1);
     c.reader = NEW_ARRAY(g->arena, struct Fusion *, g->values.n + 1);
     for (int i = 0; i < p->ops.n; i++) {
         const Op *op = p->ops.at[i];
-        *node_of(&c, op) = (Node){.index = i, .unit = unit_module(op->module), .tied = reads_flagged(op, written)};
+        *node_of(&c, op) =
+            (Node){.index = i, .unit = lower_unit_module(op->module), .tied = lower_reads_flagged(op, written)};
     }
     return c;
 }
@@ -173,7 +174,7 @@ static void pull_users(Ctx *c, Op *first) {
     for (int w = 0; w < work.n; w++) {
         const Op *op = work.at[w];
         int last = node_of(c, op)->index + WINDOW;
-        for (const User *u = users_of(c->uses, op_result(op)); u && node_of(c, u->op)->index <= last; u = u->next) {
+        for (const User *u = uses_users(c->uses, op_result(op)); u && node_of(c, u->op)->index <= last; u = u->next) {
             if (u->value != op_result(op) || node_of(c, u->op)->done) continue;
             if (!is_pointwise(u->op) || !compatible(c, op, u->op) || !ready(c, u->op)) continue;
             put(c, u->op);
@@ -229,7 +230,7 @@ static int freed_results(const Ctx *c, const Fusion *f, const Op *op) {
             here += op->in[j] == op->in[k];
             first &= j >= k || op->in[j] != op->in[k];
         }
-        if (first && group_of(c, op->in[k]) == f) freed += uses_of(c->uses, op->in[k]) == here;
+        if (first && group_of(c, op->in[k]) == f) freed += uses_count(c->uses, op->in[k]) == here;
     }
     return freed;
 }
@@ -295,21 +296,21 @@ static void form_groups(Ctx *c) {
 
 static Op *fused_op(Ctx *c, Fusion *f) {
     const Op *first = f->members.at[0];
-    Op *op = new_op(c->g, OP_fused);
+    Op *op = op_new(c->g, OP_fused);
     op->id = first->id;
     op->module = first->module;
     op->src = first->src;
     op->phase = first->phase;
     op->origin = first->origin;
     op->call = first->call;
-    join_region(op, first);
+    lower_join_region(op, first);
     op->body = f->members.at;
     op->nbody = f->members.n;
     op->nin = f->nin;
     memcpy(op->in, f->in, sizeof(Value *) * (size_t)f->nin);
     for (int m = 0; m < f->members.n; m++) {
         Value *v = op_result(f->members.at[m]);
-        v->internal = !uses_of(c->uses, v);
+        v->internal = !uses_count(c->uses, v);
         if (v->internal) continue;
         v->def = op;
         op->out[op->nout++] = v;
@@ -327,15 +328,15 @@ static void emit_groups(Ctx *c) {
         if (f && f->last != i) continue;
         if (f) {
             op = fused_op(c, f);
-            set_group(groups, op);
+            groups_set(groups, op);
         }
         push(&c->p->ops, c->g->arena, op);
     }
 }
 
-void fuse(Graph *g, Program *p) {
+void lower_fuse(Graph *g, Program *p) {
     layouts(g, p);
-    remove_dead(g, p);
+    lower_remove_dead(g, p);
     Ctx c = begin(g, p);
     reorder(&c);
     form_groups(&c);
@@ -416,7 +417,7 @@ Groups *groups_new(Graph *g) {
     return t;
 }
 
-void set_group(Groups *t, Op *fused) {
+void groups_set(Groups *t, Op *fused) {
     int *number = number_of(t, fused);
     if (*number < 0) *number = t->g->ngroups++;
     fused->group = *number;

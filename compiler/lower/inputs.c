@@ -20,8 +20,8 @@ static bool narrows(Dtype from, Dtype to) {
 static bool one_dtype(const Graph *g, const Program *p, const Value *v, Dtype *wanted) {
     if (!p) return true;
     Uses *uses = uses_new(g, p);
-    bool one = !is_result(uses, v);
-    for (const User *u = users_of(uses, v); u && one; u = u->next) {
+    bool one = !uses_is_result(uses, v);
+    for (const User *u = uses_users(uses, v); u && one; u = u->next) {
         const Op *op = u->op;
         one = casts(op) && narrows(v->dtype, op->cast.y->dtype);
         one = one && (*wanted == N_DTYPES || *wanted == op->cast.y->dtype);
@@ -44,7 +44,7 @@ static void look_through(Graph *g, Program *p, const Value *v) {
     }
 }
 
-void inputs(Graph *g) {
+void lower_inputs(Graph *g) {
     for (int i = 0; i < g->inputs.n; i++) {
         Input *in = g->inputs.at[i];
         Dtype wanted = N_DTYPES;

@@ -8,25 +8,26 @@
 #include "../ir/plan.h"
 
 /* The traced programs (g->train, g->eval, g->sample) become g->programs. */
-void scale_check(const Graph *g);      /* after units: refuses a scaler that nothing needs */
-void units(Graph *g);                  /* g->units from the policies; Param.unit; before precision */
-void precision(Graph *g, Program *p);  /* casts at unit borders; re-infers dtypes */
-void inputs(Graph *g);                 /* inputs that are only read through a cast are stored as its result */
-void qkv_fusion(Graph *g, Program *p); /* products of one input become one product; sets Param.fused */
-void epilogue_fusion_traced(Graph *g, Program *p); /* the same, of ops whose combination has a gradient of its own */
-void autodiff(Graph *g, Program *p);        /* appends the backward of p->loss; sets Param.reached and Param.grad */
-void epilogue_fusion(Graph *g, Program *p); /* neighbouring ops that one kernel serves become one */
-void rematerialize(Graph *g,
-                   Program *p); /* pointwise values are computed again in the backward where that costs no memory */
-void concat_in_place(Graph *g, Program *p); /* results that are only joined are written where they are joined */
-void fuse(Graph *g, Program *p);      /* layouts (copies where a kernel needs them), pointwise groups, dead code */
-void recompute(Graph *g, Program *p); /* clones for checkpointed modules; marks what is offloaded */
-void place_updates(Graph *g, const Device *d); /* sets Unit.host_update */
-void shard(Graph *g); /* units, flat layout, states; builds g->programs with gathers, reduces, optimizer */
-void offload(Graph *g, Program *p); /* offload/fetch pairs; updates on the host, or streamed through the device */
-void remove_dead(Graph *g, Program *p);
+void lower_scale_check(const Graph *g);      /* after units: refuses a scaler that nothing needs */
+void lower_units(Graph *g);                  /* g->units from the policies; Param.unit; before precision */
+void lower_precision(Graph *g, Program *p);  /* casts at unit borders; re-infers dtypes */
+void lower_inputs(Graph *g);                 /* inputs that are only read through a cast are stored as its result */
+void lower_qkv_fusion(Graph *g, Program *p); /* products of one input become one product; sets Param.fused */
+void lower_epilogue_fusion_traced(Graph *g,
+                                  Program *p); /* the same, of ops whose combination has a gradient of its own */
+void lower_autodiff(Graph *g, Program *p);     /* appends the backward of p->loss; sets Param.reached and Param.grad */
+void lower_epilogue_fusion(Graph *g, Program *p); /* neighbouring ops that one kernel serves become one */
+void lower_rematerialize(
+    Graph *g, Program *p); /* pointwise values are computed again in the backward where that costs no memory */
+void lower_concat_in_place(Graph *g, Program *p); /* results that are only joined are written where they are joined */
+void lower_fuse(Graph *g, Program *p); /* layouts (copies where a kernel needs them), pointwise groups, dead code */
+void lower_recompute(Graph *g, Program *p);          /* clones for checkpointed modules; marks what is offloaded */
+void lower_place_updates(Graph *g, const Device *d); /* sets Unit.host_update */
+void lower_shard(Graph *g); /* units, flat layout, states; builds g->programs with gathers, reduces, optimizer */
+void lower_offload(Graph *g, Program *p); /* offload/fetch pairs; updates on the host, or streamed through the device */
+void lower_remove_dead(Graph *g, Program *p);
 
 /* Parameters that the loss does not reach, inputs that nothing reads, modules that are never called. */
-void unused(Plan *plan);
+void lower_unused(Plan *plan);
 
 #endif

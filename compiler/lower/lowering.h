@@ -7,21 +7,21 @@
 #include "../ir/uses.h"
 
 /* The unit module that m belongs to: the nearest one at or above it, or NULL. */
-Module *unit_module(Module *m);
+Module *lower_unit_module(Module *m);
 
 /* Puts op into the checkpointed call that `like` belongs to; like NULL: into none. */
-static inline void join_region(Op *op, const Op *like) {
+static inline void lower_join_region(Op *op, const Op *like) {
     op->region = like ? like->region : 0;
     op->checkpoint = like ? like->checkpoint : NULL;
 }
 
 /* Roots of states and buffers that some op of p writes: a read of one is tied to its place in the order. */
-bool *written_states(const Graph *g, const Program *p);
-bool reads_flagged(const Op *op, const bool *flags); /* through an operand that op itself does not update */
+bool *lower_written_states(const Graph *g, const Program *p);
+bool lower_reads_flagged(const Op *op, const bool *flags); /* through an operand that op itself does not update */
 
 /* Numbers of fused kernels: equal structures have equal numbers, in all programs of the graph. */
 typedef struct Groups Groups;
 Groups *groups_new(Graph *g);
-void set_group(Groups *t, Op *fused);
+void groups_set(Groups *t, Op *fused);
 
 #endif

@@ -10,7 +10,7 @@
 #include "lower.h"
 
 static Op *copy_op(Graph *g, bool to_host, const Op *for_op, const char *id, Value *from, Value *to) {
-    Op *op = new_op(g, to_host ? OP_offload : OP_fetch);
+    Op *op = op_new(g, to_host ? OP_offload : OP_fetch);
     op->id = id;
     op->module = for_op->module;
     op->src = for_op->src;
@@ -26,7 +26,7 @@ static Op *copy_op(Graph *g, bool to_host, const Op *for_op, const char *id, Val
 }
 
 static Value *twin(Graph *g, const Value *v, bool on_host) {
-    Value *t = new_value(g, v->dtype, v->dims, v->shape);
+    Value *t = value_new(g, v->dtype, v->dims, v->shape);
     t->on_host = on_host;
     return t;
 }
@@ -56,9 +56,9 @@ static void add_trip(Ctx *c, const Uses *uses, Value *v, int made) {
     Trip *t = c->by_value[v->id] = NEW(c->g->arena, Trip);
     *t = (Trip){.value = v, .last_forward = made, .first_backward = -1};
     push(&c->trips, c->g->arena, t);
-    for (const User *u = users_of(uses, v); u && t->first_backward < 0; u = u->next) {
+    for (const User *u = uses_users(uses, v); u && t->first_backward < 0; u = u->next) {
         if (op_is(u->op, T_VIEW)) continue;
-        *(u->op->phase == FORWARD ? &t->last_forward : &t->first_backward) = position(uses, u->op);
+        *(u->op->phase == FORWARD ? &t->last_forward : &t->first_backward) = uses_position(uses, u->op);
     }
 }
 
@@ -104,7 +104,8 @@ static void use_back(Ctx *c, Op *op) {
         Value *v = op->in[k];
         const Trip *t = v ? trip_of(c, v) : NULL;
         if (!t || !t->back) continue;
-        replace_operand(op, v, v->base ? new_view(c->g, t->back, v->dims, v->shape, v->stride, v->offset) : t->back);
+        edit_replace_operand(
+            op, v, v->base ? value_new_view(c->g, t->back, v->dims, v->shape, v->stride, v->offset) : t->back);
     }
 }
 
@@ -185,7 +186,7 @@ static Copies fetched_masters(Graph *g, const Program *p) {
     for (int i = 0; i < p->ops.n; i++) {
         const Op *f = p->ops.at[i];
         if (f->stream != FETCH || f->phase != BACKWARD || !f->fetch.x->state) continue;
-        const User *u = users_of(uses, f->fetch.y);
+        const User *u = uses_users(uses, f->fetch.y);
         while (u && u->op->stream == GATHER) u = u->next;
         if (!u) push(&l, g->arena, ((Copied){f->fetch.x, f->fetch.y}));
     }
@@ -207,9 +208,9 @@ static void move_operands(Graph *g, Edit *e, Op *op, int pos, bool to_host, Copi
             edit_before(e, pos, copy_op(g, to_host, op, id, v, t));
             if (value_bytes(v) <= SMALL && !op_updates(op, k)) push(small, g->arena, ((Copied){v, t}));
         }
-        replace_operand(op, v, t);
+        edit_replace_operand(op, v, t);
         if (!op_updates(op, k)) continue; /* only a device op on a host state goes on */
-        Value *state = new_view(g, v, v->dims, v->shape, v->stride, 0);
+        Value *state = value_new_view(g, v, v->dims, v->shape, v->stride, 0);
         Op *away = copy_op(g, true, op, arena_printf(g->arena, "o_%s_%d", op->id, k), t, state);
         away->origin = op;
         edit_after(e, pos, away);
@@ -241,7 +242,7 @@ static bool any_on_host(const Graph *g) {
 
 /* Where the policy leaves the choice: the side that is through sooner. A parameter's master and moments travel up and
  * down at once; on the host they and the gradient are read, and they and the wire shard written. */
-void place_updates(Graph *g, const Device *d) {
+void lower_place_updates(Graph *g, const Device *d) {
     double state = 4 + 2 * (double)dtype_size(g->training->optimizer->moment_dtype);
     double bus = state / d->host_bandwidth * (1 + d->beside[OP_offload].itself);
     bool host_is_faster = (2 * state + 4 + 2) / d->host_optimizer_bandwidth < bus;
@@ -253,7 +254,7 @@ void place_updates(Graph *g, const Device *d) {
     }
 }
 
-void offload(Graph *g, Program *p) {
+void lower_offload(Graph *g, Program *p) {
     offload_activations(g, p);
     if (any_on_host(g)) host_states(g, p);
 }

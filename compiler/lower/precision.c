@@ -29,17 +29,17 @@ static bool is_unit(const Module *m) {
     return m->unit && m->unit->module == m;
 }
 
-Module *unit_module(Module *m) {
+Module *lower_unit_module(Module *m) {
     while (m && !is_unit(m)) m = m->parent;
     return m;
 }
 
 static Module *outer_unit(const Module *m) {
-    return unit_module(m->parent);
+    return lower_unit_module(m->parent);
 }
 
 static Module *op_unit(const Op *op) {
-    return op->call < 0 ? NULL : unit_module(op->module);
+    return op->call < 0 ? NULL : lower_unit_module(op->module);
 }
 
 /* ── casts ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -62,7 +62,7 @@ static Value *cast_at(Ctx *c, Value *v, Dtype to, Module *at) {
     c->b.module = at ? at : c->user->module;
     Made *m = NEW(c->g->arena, Made);
     *m = (Made){at, to, build_cast(&c->b, v, to), c->made.at[v->id]};
-    join_region(m->out->def, region_of_cast(c, v, at));
+    lower_join_region(m->out->def, region_of_cast(c, v, at));
     c->made.at[v->id] = m;
     return m->out;
 }
@@ -70,7 +70,7 @@ static Value *cast_at(Ctx *c, Value *v, Dtype to, Module *at) {
 /* What the trace put between a value and its users, and precision takes out: borders, its promotions, and casts that
  * have nothing to change now that dtypes are known. */
 static bool passes_on(const Ctx *c, const Value *v) {
-    const Note *n = noted(c->notes, v);
+    const Note *n = note_taken(c->notes, v);
     return v->def && (n->crossed || n->promotes || op_changes_nothing(v->def));
 }
 
@@ -91,7 +91,7 @@ static Value *out_of(Ctx *c, Value *v, Module *unit) {
 
 /* v, cast at each border that it crossed on its way. What a function reads without being given it has crossed none. */
 static Value *cross(Ctx *c, Value *v) {
-    const Note *n = noted(c->notes, v);
+    const Note *n = note_taken(c->notes, v);
     if (!passes_on(c, v)) return v;
     v = cross(c, op_operand(v->def));
     if (!n->crossed) return v;
@@ -117,7 +117,7 @@ static bool holds(Dtype wide, Dtype narrow) { /* every value of `narrow` is one 
 }
 
 static bool takes_dtype(const Ctx *c, const Value *v) {
-    return noted(c->notes, value_root(v))->number;
+    return note_taken(c->notes, value_root(v))->number;
 }
 
 /* A number or a cast of integers, or its expansion. */
@@ -134,7 +134,7 @@ static Dtype widest(const Ctx *c, const Op *op, bool weak) {
     for (int k = 0; k < op->nin; k++) {
         const Value *v = op->in[k];
         Dtype e = v->dtype;
-        if (!dtype_float(e) || takes_dtype(c, v) || (!weak && noted(c->notes, v)->weak)) continue;
+        if (!dtype_float(e) || takes_dtype(c, v) || (!weak && note_taken(c->notes, v)->weak)) continue;
         d = d == N_DTYPES || holds(e, d) ? e : holds(d, e) ? d : FP32;
     }
     return d;
@@ -159,12 +159,12 @@ static void promote(Ctx *c, Op *op) {
 static void lay_out(Ctx *c, Op *op) {
     if (!op_needs_copy(op)) return;
     c->b.module = op->module;
-    op->reshape.a = build1(&c->b, OP_copy, op->reshape.a);
-    join_region(op->reshape.a->def, op);
+    op->reshape.a = build_one(&c->b, OP_copy, op->reshape.a);
+    lower_join_region(op->reshape.a->def, op);
 }
 
 static void visit(Ctx *c, Op *op) {
-    const Note *n = op->nout ? noted(c->notes, op_result(op)) : NULL;
+    const Note *n = op->nout ? note_taken(c->notes, op_result(op)) : NULL;
     if (n && (n->promotes || n->crossed)) return;
     c->user = op;
     build_for(&c->b, op, "c");
@@ -203,7 +203,7 @@ static void loss(Ctx *c, Program *p) {
     if (v->dims) {
         c->b.module = def->module;
         v = build_reshape(&c->b, v, 0, NULL);
-        join_region(v->def, def);
+        lower_join_region(v->def, def);
     }
     p->loss = v;
 }
@@ -215,7 +215,7 @@ static void parameters(Graph *g) {
     }
 }
 
-void precision(Graph *g, Program *p) {
+void lower_precision(Graph *g, Program *p) {
     parameters(g);
     Program old = *p;
     memset(&p->ops, 0, sizeof p->ops);

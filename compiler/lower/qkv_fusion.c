@@ -36,7 +36,7 @@ typedef struct {
 } Ctx;
 
 static int at(const Ctx *c, const Op *op) {
-    return position(c->uses, op);
+    return uses_position(c->uses, op);
 }
 
 /* ── products that could be joined ──────────────────────────────────────────────────────────────────────────────── */
@@ -60,7 +60,7 @@ static bool is_linear(const Ctx *c, const Op *op) {
     for (int k = WEIGHTS; k < op->nin; k++) {
         const Param *p = param_of(op->in[k]);
         if (!p || p->is_buffer || !p->unit || p->unit->policy->all_gather) return false;
-        if (uses_of(c->uses, p->value) != 1 || numel(p) % GRAIN) return false;
+        if (uses_count(c->uses, p->value) != 1 || numel(p) % GRAIN) return false;
     }
     return true;
 }
@@ -90,14 +90,14 @@ static bool shows_heads(const Op *op) {
 
 /* False: its result is not the heads of an attention, or is read elsewhere too. */
 static bool branch_of(const Ctx *c, Op *product, Branch *b) {
-    Op *view = only_user(c->uses, product->matmul.y);
-    Op *next = view && shows_heads(view) ? only_user(c->uses, op_result(view)) : NULL;
+    Op *view = uses_only(c->uses, product->matmul.y);
+    Op *next = view && shows_heads(view) ? uses_only(c->uses, op_result(view)) : NULL;
     if (!next) return false;
     *b = (Branch){.product = product, .heads = view};
     const Value *heads = op_result(view);
     if (next->kind == OP_rope && heads->dims == 4 && next->rope.x == heads && !next->rope.heads) {
         b->turn = next;
-        next = only_user(c->uses, next->rope.y);
+        next = uses_only(c->uses, next->rope.y);
     }
     b->read = next;
     return next && next->kind == OP_attention;
@@ -134,7 +134,7 @@ static bool fits(const Family *f, const Branch *b) {
 
 static Family family_of(const Ctx *c, const Op *first) {
     Family f = {0};
-    for (const User *u = users_of(c->uses, first->matmul.a); u; u = u->next) {
+    for (const User *u = uses_users(c->uses, first->matmul.a); u; u = u->next) {
         Op *op = u->op;
         if (c->taken[at(c, op)] || !is_linear(c, op) || op->matmul.a != first->matmul.a) continue;
         Branch b;
@@ -170,7 +170,7 @@ static FusedParams *fused_params(Ctx *c, const Family *f, int operand) {
         j->part[k]->fused = j;
         shape[0] += j->part[k]->shape[0];
     }
-    j->value = new_value(c->g, v->dtype, v->dims, shape);
+    j->value = value_new(c->g, v->dtype, v->dims, shape);
     j->value->param = j->part[0];
     return j;
 }
@@ -249,10 +249,10 @@ static void replace(Ctx *c, const Family *f, int product_at, int rest_at, Op *pr
     const char *id = arena_printf(c->g->arena, "%sj", product->id);
     Op *split = appended(&b, OP_split, product, id, &pieces);
     for (int k = 0; k < f->n; k++) c->instead[end_of(&f->at[k])->id] = split->split.y[k];
-    join_region(product, home_of(f));
+    lower_join_region(product, home_of(f));
     edit_after(c->edit, product_at, product);
     for (int i = 0; i < tail.ops.n; i++) {
-        join_region(tail.ops.at[i], product);
+        lower_join_region(tail.ops.at[i], product);
         edit_after(c->edit, rest_at, tail.ops.at[i]);
     }
 }
@@ -290,7 +290,7 @@ static void use_pieces(Ctx *c, Op *op) {
     }
 }
 
-void qkv_fusion(Graph *g, Program *p) {
+void lower_qkv_fusion(Graph *g, Program *p) {
     Ctx c = {.g = g, .p = p, .uses = uses_new(g, p), .nvalues = g->values.n, .edit = edit_begin(g, p)};
     c.taken = NEW_ARRAY(g->arena, bool, p->ops.n + 1);
     c.instead = NEW_ARRAY(g->arena, Value *, c.nvalues + 1);

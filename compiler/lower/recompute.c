@@ -38,7 +38,7 @@ static void check_names(const Graph *g, const Checkpoint *c, const char *key, co
         const char *candidates[N_OPS + 1];
         for (int k = 0; k < N_OPS; k++) candidates[k] = op_info[k].name;
         candidates[N_OPS] = "input";
-        const char *near = nearest_name(list[i], candidates, N_OPS + 1);
+        const char *near = str_nearest(list[i], candidates, N_OPS + 1);
         fail(setting_source(&c->settings, key, c->src),
              "nn.checkpoint: %s = { \"%s\" }: neither an op nor a kind of module in this model; %s%s%s", key, list[i],
              near ? "did you mean \""
@@ -80,7 +80,7 @@ static bool enters_call(const Op *op, const Value *v) {
 /* Result 0 of a combined op of which the second can be made apart is that one's, and not of the first one's module. */
 static void apply_to_results(Ctx *c, const Op *op, const Checkpoint *k) {
     Op second;
-    bool apart = second_apart(op, &second);
+    bool apart = pattern_second_apart(op, &second);
     for (int i = 0; i < op->nout && !op_is(op, T_VIEW); i++) {
         bool own = !apart || i > 0;
         OpKind kind = own ? op->kind : second.kind;
@@ -125,7 +125,7 @@ static void mark_named(Ctx *c) {
 static bool takes_clone(const Ctx *c, const Value *v, int region) {
     const Op *op = v->def;
     return region && op && op->phase == FORWARD && op->region == region && op->checkpoint->recompute && !v->saved &&
-           !reads_flagged(op, c->written);
+           !lower_reads_flagged(op, c->written);
 }
 
 static void need_operands(Ctx *c, const Op *op) {
@@ -139,7 +139,7 @@ static void need_operands(Ctx *c, const Op *op) {
 
 /* What is run again to make op's results: of a combined op the second alone where what the first gave is kept. */
 static const Op *again(const Op *op, Op *second) {
-    return second_apart(op, second) && op->matmul.aux->saved ? second : op;
+    return pattern_second_apart(op, second) && op->matmul.aux->saved ? second : op;
 }
 
 static void find_needed(Ctx *c) {
@@ -156,7 +156,7 @@ static void find_needed(Ctx *c) {
 
 /* ── clones ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static Value *twin(Ctx *c, Value *v) {
-    Value *t = new_value(c->g, v->dtype, v->dims, v->shape);
+    Value *t = value_new(c->g, v->dtype, v->dims, v->shape);
     memcpy(t->stride, v->stride, sizeof t->stride);
     c->twin[v->id] = t;
     return t;
@@ -167,12 +167,12 @@ static Value *replacement(Ctx *c, Value *v, int region) {
     Value *root = value_root(v);
     if (root->id >= c->nvalues || !takes_clone(c, root, region)) return v;
     Value **twin = &c->twin[v->id];
-    if (!*twin) *twin = new_view(c->g, c->twin[root->id], v->dims, v->shape, v->stride, v->offset);
+    if (!*twin) *twin = value_new_view(c->g, c->twin[root->id], v->dims, v->shape, v->stride, v->offset);
     return *twin;
 }
 
 static Op *clone_op(Ctx *c, Op *from) {
-    Op *op = new_op_like(c->g, from);
+    Op *op = op_new_like(c->g, from);
     op->id = arena_printf(c->g->arena, "%sr", from->id);
     op->phase = RECOMPUTE;
     op->origin = from;
@@ -213,12 +213,12 @@ static Op *clone_second(Ctx *c, Op *from, Op *second) {
     member->origin = from;
     map_operands(c, member, from->region);
     member->silu_mul.y = twin(c, from->matmul.y);
-    Op *op = new_op_like(c->g, member);
+    Op *op = op_new_like(c->g, member);
     op->kind = OP_fused;
     op->body = NEW_ARRAY(c->g->arena, Op *, 1);
     op->body[op->nbody++] = member;
     op_result(op)->def = op;
-    set_group(c->groups, op);
+    groups_set(c->groups, op);
     return op;
 }
 
@@ -258,7 +258,7 @@ static bool redirect(Ctx *c, Op *op) {
     for (int k = 0; k < op->nin; k++) {
         Value *v = op->in[k], *to = v ? replacement(c, v, op->region) : NULL;
         if (to == v) continue;
-        replace_operand(op, v, to);
+        edit_replace_operand(op, v, to);
         any = true;
     }
     return any;
@@ -298,7 +298,7 @@ static void check_lists(const Graph *g, const Checkpoint *k) {
     check_names(g, k, "offload", k->offload, k->noffload);
 }
 
-void recompute(Graph *g, Program *p) {
+void lower_recompute(Graph *g, Program *p) {
     const Checkpoint *checked = NULL;
     for (int i = 0; i < g->modules.n; i++) /* also inside of others */
         if (g->modules.at[i]->checkpoint) check_lists(g, g->modules.at[i]->checkpoint);
@@ -311,9 +311,9 @@ void recompute(Graph *g, Program *p) {
     if (!checked) return;
     Ctx c = {.g = g,
              .p = p,
-             .written = written_states(g, p),
-             .offload = value_flags(g),
-             .needed = value_flags(g),
+             .written = lower_written_states(g, p),
+             .offload = uses_value_flags(g),
+             .needed = uses_value_flags(g),
              .groups = groups_new(g),
              .twin = NEW_ARRAY(g->arena, Value *, g->values.n + 1),
              .nvalues = g->values.n};
@@ -322,5 +322,5 @@ void recompute(Graph *g, Program *p) {
     make_clones(&c);
     place_clones(&c);
     mark_offloaded(&c);
-    remove_dead(g, p);
+    lower_remove_dead(g, p);
 }

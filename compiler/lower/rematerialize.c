@@ -22,7 +22,7 @@ static bool in_backward(const User *u) {
 
 /* Something in the backward reads the bytes that v owns. What is computed from a value that is made again is not. */
 static bool kept(const Ctx *c, const Value *v) {
-    const User *u = users_of(c->uses, v);
+    const User *u = uses_users(c->uses, v);
     while (u && !in_backward(u)) u = u->next;
     return u && !c->wanted[v->id];
 }
@@ -30,11 +30,11 @@ static bool kept(const Ctx *c, const Value *v) {
 /* What reads v in the backward is pointwise, reads it as it lies, and stands close together. */
 static bool read_nearby(const Ctx *c, const Value *v) {
     int first = -1;
-    for (const User *u = users_of(c->uses, v); u; u = u->next) {
+    for (const User *u = uses_users(c->uses, v); u; u = u->next) {
         if (!in_backward(u)) continue;
         if (u->value != v || !op_is(u->op, T_POINTWISE)) return false;
-        if (first < 0) first = position(c->uses, u->op);
-        if (position(c->uses, u->op) - first > NEAR) return false;
+        if (first < 0) first = uses_position(c->uses, u->op);
+        if (uses_position(c->uses, u->op) - first > NEAR) return false;
     }
     return first >= 0;
 }
@@ -49,21 +49,21 @@ static bool stays(const Ctx *c, const Value *v) {
 static bool may_rematerialize(const Ctx *c, const Op *op) {
     if (!op_is(op, T_POINTWISE) || op->phase != FORWARD || op->nin > 2) return false;
     const Value *v = op_result(op);
-    if (!read_nearby(c, v) || is_result(c->uses, v)) return false;
+    if (!read_nearby(c, v) || uses_is_result(c->uses, v)) return false;
     for (int k = 0; k < op->nin; k++)
         if (!stays(c, op->in[k]) || op->in[k] == v) return false;
     return true;
 }
 
 static Op *again(Ctx *c, Op *from, const Op *reader) {
-    Op *op = new_op_like(c->g, from);
+    Op *op = op_new_like(c->g, from);
     op->id = arena_printf(c->g->arena, "%sm", from->id);
     op->phase = reader->phase;
     op->origin = from;
-    join_region(op, reader);
+    lower_join_region(op, reader);
     for (int k = 0; k < op->nout; k++) {
         const Value *v = from->out[k];
-        op->out[k] = new_value(c->g, v->dtype, v->dims, v->shape);
+        op->out[k] = value_new(c->g, v->dtype, v->dims, v->shape);
         op->out[k]->def = op;
     }
     return op;
@@ -84,8 +84,8 @@ static void read_again(Ctx *c, Op *op, int nvalues) {
     }
 }
 
-void rematerialize(Graph *g, Program *p) {
-    Ctx c = {g, p, uses_new(g, p), value_flags(g), NULL, written_states(g, p)};
+void lower_rematerialize(Graph *g, Program *p) {
+    Ctx c = {g, p, uses_new(g, p), uses_value_flags(g), NULL, lower_written_states(g, p)};
     int nvalues = g->values.n;
     c.twin = NEW_ARRAY(g->arena, Value *, nvalues + 1);
     for (int i = 0; i < p->ops.n; i++)

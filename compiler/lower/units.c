@@ -124,7 +124,7 @@ static void dtypes(const Graph *g, Unit *u) {
     u->grad_dtype = takes_grad_dtype(g, u) ? u->policy->grad_dtype : u->reduce;
 }
 
-void units(Graph *g) {
+void lower_units(Graph *g) {
     for (int i = 0; i < g->modules.n; i++) {
         Module *m = g->modules.at[i];
         if (m->policy) m->unit = new_unit(g, m, m->policy, "");

@@ -19,7 +19,7 @@ static bool reads(const Program *p, const Input *in) {
     return false;
 }
 
-void unused(Plan *plan) {
+void lower_unused(Plan *plan) {
     const Graph *g = plan->graph;
     for (int i = 0; i < g->params.n; i++) {
         const Param *x = g->params.at[i];

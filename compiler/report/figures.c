@@ -3,23 +3,23 @@
  * Relied on by: text.c, inspect.c. */
 #include "figures.h"
 
-ByteUnit byte_unit(double bytes) {
+ByteUnit figure_byte_unit(double bytes) {
     static const ByteUnit units[] = {{1024. * 1024 * 1024, "GiB"}, {1024. * 1024, "MiB"}, {1024, "KiB"}};
     for (int i = 0; i < 3; i++)
         if (bytes >= 0.9995 * units[i].one) return units[i];
     return (ByteUnit){1, "B"};
 }
 
-char *in_unit(Arena *a, ByteUnit u, double bytes) {
+char *figure_in_unit(Arena *a, ByteUnit u, double bytes) {
     return arena_printf(a, u.one > 1 ? "%.1f" : "%.0f", bytes / u.one);
 }
 
-char *bytes_text(Arena *a, double bytes) {
-    ByteUnit u = byte_unit(bytes);
+char *figure_bytes(Arena *a, double bytes) {
+    ByteUnit u = figure_byte_unit(bytes);
     return arena_printf(a, u.one > 1 ? "%.1f%s" : "%.0f%s", bytes / u.one, u.name);
 }
 
-char *grouped(Arena *a, double x) {
+char *figure_grouped(Arena *a, double x) {
     char digits[400];
     int n = snprintf(digits, sizeof digits, "%.0f", x);
     Str s = {.arena = a};
@@ -28,7 +28,7 @@ char *grouped(Arena *a, double x) {
     return s.s;
 }
 
-char *time_text(Arena *a, double us) {
+char *figure_time(Arena *a, double us) {
     if (us >= 0.9995e6) return arena_printf(a, "%.2f s", us * 1e-6);
     if (us >= 0.9995e3) return arena_printf(a, "%.1f ms", us * 1e-3);
     return arena_printf(a, "%.1f us", us);

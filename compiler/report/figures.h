@@ -10,10 +10,10 @@ typedef struct {
     double one;
     const char *name;
 } ByteUnit;
-ByteUnit byte_unit(double bytes);                  /* B, KiB, MiB or GiB, whichever suits */
-char *in_unit(Arena *a, ByteUnit u, double bytes); /* "66.9" */
-char *bytes_text(Arena *a, double bytes);          /* "66.9GiB" */
-char *grouped(Arena *a, double x);                 /* "71,833,415,680" */
-char *time_text(Arena *a, double us);              /* "0.71 s", "4.8 ms" */
+ByteUnit figure_byte_unit(double bytes);                  /* B, KiB, MiB or GiB, whichever suits */
+char *figure_in_unit(Arena *a, ByteUnit u, double bytes); /* "66.9" */
+char *figure_bytes(Arena *a, double bytes);               /* "66.9GiB" */
+char *figure_grouped(Arena *a, double x);                 /* "71,833,415,680" */
+char *figure_time(Arena *a, double us);                   /* "0.71 s", "4.8 ms" */
 
 #endif

@@ -24,7 +24,7 @@ void report_findings_text(FILE *f, const Plan *p, const Findings *v) {
 void report_times_text(FILE *f, const Plan *p, const Findings *late) {
     for (int g = 0; g < p->nprograms; g++) {
         if (!program_trains(&p->programs[g])) continue;
-        Times t = program_times(p->arena, &p->programs[g]);
+        Times t = verify_program_times(p->arena, &p->programs[g]);
         fprintf(f, "%s: %s: forward %.3f ms, step %.3f ms, exposed communication %.3f ms\n", p->model,
                 p->programs[g].name, t.forward_ms, t.step_ms, t.exposed_ms);
     }

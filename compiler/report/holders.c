@@ -31,8 +31,8 @@ static int forward_end(const PlanProgram *g) {
     return end;
 }
 
-Moment moment_at(const Plan *p, const char *at) {
-    Moment m = {largest_program(p, ARENA_DEVICE), -1, true};
+Moment report_moment(const Plan *p, const char *at) {
+    Moment m = {live_largest_program(p, ARENA_DEVICE), -1, true};
     if (!at || !strcmp(at, "peak")) {
         if (m.program >= 0) m.event = p->programs[m.program].peak_event;
         return m;
@@ -90,7 +90,7 @@ static void fold(Rows *rows, Arena *a) {
     int *last = NEW_ARRAY(a, int, rows->n + 1), *before = NEW_ARRAY(a, int, rows->n + 1), n = 0; /* rows from 1 */
     for (int i = 0; i < rows->n; i++) {
         Row *r = &rows->at[i];
-        const char *pattern = path_pattern(a, r->name);
+        const char *pattern = live_path_pattern(a, r->name);
         int *latest = &last[map_index(patterns, pattern)], k = *latest;
         while (k && !alike(&rows->at[k - 1], r)) k = before[k];
         if (k) {
@@ -110,7 +110,7 @@ static Rows rows_of(const Plan *p, Moment m, unsigned classes, bool single) {
     Map *index = map_new(p->arena);
     for (int i = 0; i < p->nstorages; i++) {
         const Storage *s = &p->storages[i];
-        if (!(classes >> s->cls & 1) || !storage_alive(s, ARENA_DEVICE, m.program, m.event)) continue;
+        if (!(classes >> s->cls & 1) || !live_storage(s, ARENA_DEVICE, m.program, m.event)) continue;
         const char *name = single ? s->name : *s->owner ? s->owner : "(model)";
         int k = map_index(index, name);
         if (k == out.n) push(&out, p->arena, ((Row){.name = name, .count = 1}));
@@ -136,8 +136,8 @@ static void life(FILE *f, const Plan *p, const Storage *s) {
 }
 
 static void row(FILE *f, const Plan *p, const Row *r, Holding by, int width) {
-    fprintf(f, "  %-*s %14s ", width, title(p, r), grouped(p->arena, (double)(r->total * r->count)));
-    if (r->count > 1) fprintf(f, " %d × %s:", r->count, grouped(p->arena, (double)r->total));
+    fprintf(f, "  %-*s %14s ", width, title(p, r), figure_grouped(p->arena, (double)(r->total * r->count)));
+    if (r->count > 1) fprintf(f, " %d × %s:", r->count, figure_grouped(p->arena, (double)r->total));
     if (by == BY_STORAGE) {
         fprintf(f, " %-20s ", storage_class_name(r->largest[0]->cls));
         life(f, p, r->largest[0]);
@@ -147,11 +147,12 @@ static void row(FILE *f, const Plan *p, const Row *r, Holding by, int width) {
     for (int c = 0; c < N_CLASSES && by == BY_UNIT; c++) {
         if (!r->of[c]) continue;
         fprintf(f, "%s %s %s", some ? " ·" : "", storage_class_name((StorageClass)c),
-                grouped(p->arena, (double)r->of[c]));
+                figure_grouped(p->arena, (double)r->of[c]));
         some = true;
     }
     for (int i = 0; i < LARGEST && r->largest[i] && by == BY_MODULE; i++) {
-        fprintf(f, "%s %s %s (", i ? "," : "", r->largest[i]->name, bytes_text(p->arena, (double)r->largest[i]->size));
+        fprintf(f, "%s %s %s (", i ? "," : "", r->largest[i]->name,
+                figure_bytes(p->arena, (double)r->largest[i]->size));
         life(f, p, r->largest[i]);
         fputc(')', f);
     }
@@ -177,6 +178,6 @@ void report_holders_text(FILE *f, const Plan *p, Moment m, Holding by) {
             : by == BY_UNIT ? "what units hold"
                             : "storages",
             g->name, e ? e->id : "its beginning", e ? " " : "", e ? phase_name(e->phase) : "",
-            e && *e->module ? " " : "", e ? e->module : "", grouped(p->arena, (double)total));
+            e && *e->module ? " " : "", e ? e->module : "", figure_grouped(p->arena, (double)total));
     for (int i = 0; i < rows.n; i++) row(f, p, &rows.at[i], by, width);
 }

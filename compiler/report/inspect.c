@@ -8,13 +8,13 @@
 
 #include <fnmatch.h>
 
-const char *column_name(Column c) {
+const char *report_column(Column c) {
     static const char *const names[] = {"stream",  "op",   "phase", "module", "reads", "writes",
                                         "address", "size", "waits", "time",   "source"};
     return names[c];
 }
 
-const char *target_text(const Plan *p) {
+const char *report_target(const Plan *p) {
     return strcmp(p->target, p->device) ? arena_printf(p->arena, "%s (%s)", p->target, p->device) : p->target;
 }
 
@@ -33,7 +33,7 @@ static void accesses(Str *s, const Plan *p, const ReportOptions *o, const char *
                      (unsigned long long)(st->offset + x[i].offset));
         else if (x[i].offset)
             str_addf(s, "+0x%llx", (unsigned long long)x[i].offset);
-        if (has(o, COL_SIZE)) str_addf(s, ":%s", bytes_text(s->arena, (double)x[i].size));
+        if (has(o, COL_SIZE)) str_addf(s, ":%s", figure_bytes(s->arena, (double)x[i].size));
     }
 }
 
@@ -68,9 +68,9 @@ static void program_head(FILE *f, const Plan *p, const PlanProgram *g) {
     fprintf(f, "\nprogram %s: %d events, %d waits", g->name, g->n, waits);
     for (int s = 0; s < N_STREAMS; s++)
         if (on[s]) fprintf(f, " · %s %d", stream_name((Stream)s), on[s]);
-    fprintf(f, "; peak %s", bytes_text(p->arena, (double)g->peak[ARENA_DEVICE]));
+    fprintf(f, "; peak %s", figure_bytes(p->arena, (double)g->peak[ARENA_DEVICE]));
     if (g->peak_event >= 0 && g->peak_event < g->n) fprintf(f, " at %s", g->events[g->peak_event].id);
-    fprintf(f, "; %s, exposed %s\n", time_text(p->arena, g->step_us), time_text(p->arena, g->exposed_us));
+    fprintf(f, "; %s, exposed %s\n", figure_time(p->arena, g->step_us), figure_time(p->arena, g->exposed_us));
 }
 
 /* ── --module ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -119,7 +119,7 @@ static const char *nearest_path(const Plan *p, const char *wanted) {
         most = same;
         found = path;
     }
-    const char *near = nearest_name(wanted, names.at, names.n);
+    const char *near = str_nearest(wanted, names.at, names.n);
     return near ? near : found;
 }
 
@@ -164,7 +164,7 @@ static void units_table(FILE *f, const Plan *p) {
                 "  %-3d %-24s %d parameter%s, %s elements in %d shard%s × %d replica%s, %s, gathered as %s, gradients "
                 "%sreduced in %s\n",
                 u->id, *u->path ? u->path : "(model)", u->nparams, s_of(u->nparams),
-                grouped(p->arena, (double)u->numel), u->shards, s_of(u->shards), u->replicas, s_of(u->replicas),
+                figure_grouped(p->arena, (double)u->numel), u->shards, s_of(u->shards), u->replicas, s_of(u->replicas),
                 dtype_name(u->dtype), dtype_name(u->wire), made, dtype_name(u->reduce));
     }
 }
@@ -175,7 +175,7 @@ static void printable(FILE *f, const char *s) {
 
 void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o) {
     if (o->module) check_module(p, o->module);
-    fprintf(f, "%s for %s, world %d on %d node%s · %d programs · %d unit%s\n", p->model, target_text(p), p->world,
+    fprintf(f, "%s for %s, world %d on %d node%s · %d programs · %d unit%s\n", p->model, report_target(p), p->world,
             p->nodes, s_of(p->nodes), p->nprograms, p->nunits, s_of(p->nunits));
     int shown = 0;
     for (int i = 0; i < p->noptions; i++) {
@@ -184,9 +184,10 @@ void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o) {
         printable(f, p->options[i].text);
     }
     if (shown) fputc('\n', f);
-    fprintf(f, "arena %s B (lower bound %s), host %s B\n", grouped(p->arena, (double)p->arena_bytes[ARENA_DEVICE]),
-            grouped(p->arena, (double)p->bound_bytes[ARENA_DEVICE]),
-            grouped(p->arena, (double)p->arena_bytes[ARENA_HOST]));
+    fprintf(f, "arena %s B (lower bound %s), host %s B\n",
+            figure_grouped(p->arena, (double)p->arena_bytes[ARENA_DEVICE]),
+            figure_grouped(p->arena, (double)p->bound_bytes[ARENA_DEVICE]),
+            figure_grouped(p->arena, (double)p->arena_bytes[ARENA_HOST]));
     for (int i = 0; i < p->nprograms; i++) {
         if (o->program && strcmp(o->program, p->programs[i].name)) continue;
         program_head(f, p, &p->programs[i]);

@@ -173,7 +173,7 @@ static void put_peak(Json *j, const Plan *p) {
     open_(j, "peak", '{');
     put_int(j, "bytes", p->arena_bytes[ARENA_DEVICE]);
     put_int(j, "bound", p->bound_bytes[ARENA_DEVICE]);
-    int g = largest_program(p, ARENA_DEVICE);
+    int g = live_largest_program(p, ARENA_DEVICE);
     if (g >= 0) {
         const PlanProgram *q = &p->programs[g];
         bool named = q->peak_event >= 0 && q->peak_event < q->n;
@@ -186,9 +186,9 @@ static void put_peak(Json *j, const Plan *p) {
 }
 
 static void put_prediction(Json *j, const Plan *p) {
-    StepFigures s = step_figures(p);
+    StepFigures s = live_step(p);
     open_(j, "prediction", '{');
-    put_bool(j, "fits", plan_fits(p));
+    put_bool(j, "fits", report_fits(p));
     put_int(j, "arena_bytes", p->arena_bytes[ARENA_DEVICE]);
     put_int(j, "host_bytes", p->arena_bytes[ARENA_HOST]);
     put_real(j, "step_us", s.step_us);
@@ -375,7 +375,7 @@ void plan_write_json(FILE *f, const Plan *p) {
 }
 
 static void put_holders(Json *j, const char *k, const Plan *p, int program, unsigned classes) {
-    Holders h = largest_holders(p, ARENA_DEVICE, program, p->programs[program].peak_event, classes);
+    Holders h = live_holders(p, ARENA_DEVICE, program, p->programs[program].peak_event, classes);
     open_(j, k, '[');
     for (int i = 0; i < h.n; i++) {
         open_(j, NULL, '{');
@@ -413,7 +413,7 @@ void report_predict_json(FILE *f, const Plan *p) {
         close_(&j, '}');
     }
     close_(&j, ']');
-    int g = largest_program(p, ARENA_DEVICE);
+    int g = live_largest_program(p, ARENA_DEVICE);
     if (g >= 0) {
         line(&j);
         put_holders(&j, "activations", p, g, CLASSES_OF_MODULES);
@@ -440,7 +440,7 @@ static void put_times(Json *j, const Plan *p) {
     open_(j, "times", '[');
     for (int g = 0; g < p->nprograms; g++) {
         if (!program_trains(&p->programs[g])) continue;
-        Times t = program_times(p->arena, &p->programs[g]);
+        Times t = verify_program_times(p->arena, &p->programs[g]);
         line(j);
         open_(j, NULL, '{');
         put_str(j, "program", p->programs[g].name);

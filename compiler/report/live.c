@@ -6,7 +6,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 
-bool storage_alive(const Storage *s, ArenaKind arena, int program, int event) {
+bool live_storage(const Storage *s, ArenaKind arena, int program, int event) {
     return s->arena == arena && (s->program < 0 || (s->program == program && s->first <= event && event <= s->last));
 }
 
@@ -14,21 +14,21 @@ LiveSet live_at(const Plan *p, ArenaKind arena, int program, int event) {
     LiveSet l = {0};
     for (int i = 0; i < p->nstorages; i++) {
         const Storage *s = &p->storages[i];
-        if (!storage_alive(s, arena, program, event)) continue;
+        if (!live_storage(s, arena, program, event)) continue;
         l.of[s->cls] += s->size;
         l.total += s->size;
     }
     return l;
 }
 
-int largest_program(const Plan *p, ArenaKind arena) {
+int live_largest_program(const Plan *p, ArenaKind arena) {
     int best = -1;
     for (int i = 0; i < p->nprograms; i++)
         if (best < 0 || p->programs[i].peak[arena] > p->programs[best].peak[arena]) best = i;
     return best;
 }
 
-char *path_pattern(Arena *a, const char *path) {
+char *live_path_pattern(Arena *a, const char *path) {
     char *out = arena_alloc(a, strlen(path) + 1), *to = out;
     for (const char *s = path; *s;) {
         const char *end = s + strcspn(s, ".");
@@ -51,13 +51,13 @@ static int by_bytes(const void *a, const void *b) {
     return strcmp(x->pattern, y->pattern);
 }
 
-Holders largest_holders(const Plan *p, ArenaKind arena, int program, int event, unsigned classes) {
+Holders live_holders(const Plan *p, ArenaKind arena, int program, int event, unsigned classes) {
     Holders out = {0};
     Map *index = map_new(p->arena), *seen = map_new(p->arena);
     for (int i = 0; i < p->nstorages; i++) {
         const Storage *s = &p->storages[i];
-        if (!(classes >> s->cls & 1) || !storage_alive(s, arena, program, event)) continue;
-        const char *pattern = path_pattern(p->arena, s->owner);
+        if (!(classes >> s->cls & 1) || !live_storage(s, arena, program, event)) continue;
+        const char *pattern = live_path_pattern(p->arena, s->owner);
         int k = map_index(index, pattern), owners = map_len(seen);
         if (k == out.n) push(&out, p->arena, ((Holder){pattern, 0, 0}));
         out.at[k].bytes += s->size;
@@ -73,7 +73,7 @@ static void add_microbatch(StepFigures *f, const PlanProgram *p) {
     f->exposed_us += p->exposed_us;
 }
 
-StepFigures step_figures(const Plan *p) {
+StepFigures live_step(const Plan *p) {
     StepFigures f = {0};
     const PlanProgram *micro = NULL;
     for (int i = 0; i < p->nprograms; i++) {
@@ -91,7 +91,7 @@ StepFigures step_figures(const Plan *p) {
     return f;
 }
 
-double library_bytes(const Plan *p, double *tolerance) {
+double live_library_bytes(const Plan *p, double *tolerance) {
     double bytes = 0;
     *tolerance = 0;
     for (int i = 0; i < p->nlibrary; i++) {

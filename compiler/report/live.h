@@ -16,12 +16,12 @@ enum {
     CLASSES_UNSHARDED = 1u << C_UNSHARDED | 1u << C_UNSHARDED_GRADS
 };
 
-bool storage_alive(const Storage *s, ArenaKind arena, int program, int event);
+bool live_storage(const Storage *s, ArenaKind arena, int program, int event);
 /* Bytes alive in an arena while an event of a program runs (event -1: the persistent ones). */
 LiveSet live_at(const Plan *p, ArenaKind arena, int program, int event);
-int largest_program(const Plan *p, ArenaKind arena); /* the one with the highest peak; -1: there is none */
+int live_largest_program(const Plan *p, ArenaKind arena); /* the one with the highest peak; -1: there is none */
 
-char *path_pattern(Arena *a, const char *path); /* layers.31.mlp -> layers.*.mlp */
+char *live_path_pattern(Arena *a, const char *path); /* layers.31.mlp -> layers.*.mlp */
 
 /* Modules or units with equal names up to numbers ("layers.*.mlp"), and what they hold together. */
 typedef struct {
@@ -30,7 +30,7 @@ typedef struct {
     int owners;
 } Holder;
 typedef VEC(Holder) Holders;
-Holders largest_holders(const Plan *p, ArenaKind arena, int program, int event, unsigned classes); /* largest first */
+Holders live_holders(const Plan *p, ArenaKind arena, int program, int event, unsigned classes); /* largest first */
 
 /* One step: the program micro, or the least one where microbatches accumulate (micro_first and micro_last). */
 typedef struct {
@@ -38,8 +38,8 @@ typedef struct {
     double step_us, exposed_us, mfu;
     double tokens_per_second, samples_per_second; /* of one rank; tokens 0: the inputs are none */
 } StepFigures;
-StepFigures step_figures(const Plan *p);
+StepFigures live_step(const Plan *p);
 
-double library_bytes(const Plan *p, double *tolerance);
+double live_library_bytes(const Plan *p, double *tolerance);
 
 #endif

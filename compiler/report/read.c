@@ -1,5 +1,5 @@
 /* Reads a plan from JSON or from a built binary, trusting nothing: types, ranges, names, indices and sums are checked.
- * Relies on: cJSON, plan.h; read_file.
+ * Relies on: cJSON, plan.h; path_read.
  * Relied on by: every command that takes a plan, the tests, the fuzzer (plan_parse). */
 #include "../ir/training.h"
 #include "report.h"
@@ -144,7 +144,7 @@ static double real(Reader *r, const cJSON *o, const char *key) {
             names[i] = PRINTED((TYPE)i);                                                                               \
             if (!strcmp(s, names[i])) return (TYPE)i;                                                                  \
         }                                                                                                              \
-        const char *near = nearest_name(s, names, COUNT);                                                              \
+        const char *near = str_nearest(s, names, COUNT);                                                               \
         if (near) bad(r, key, "\"%.60s\" is unknown; is it \"%s\"?", s, near);                                         \
         bad(r, key, "\"%.60s\" is unknown", s);                                                                        \
     }
@@ -507,7 +507,7 @@ static const char *embedded(const char *s, size_t n, size_t *size, const char *p
 
 Plan *plan_read(Arena *a, const char *path) {
     size_t n;
-    const char *s = read_input(a, NOWHERE, path, FILE_MOST, &n);
+    const char *s = input_read(a, NOWHERE, path, FILE_MOST, &n);
     if (n >= 4 && !memcmp(s, "\177ELF", 4)) s = embedded(s, n, &n, path);
     return plan_read_text(a, s, n, path);
 }

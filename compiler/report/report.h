@@ -22,7 +22,7 @@ typedef enum {
     COL_SOURCE,
     N_COLUMNS
 } Column;
-const char *column_name(Column c);
+const char *report_column(Column c);
 /* For people and for diff: neither address nor time, which change at every line when one event moves. */
 enum { COLUMNS_ALL = (1u << N_COLUMNS) - 1, COLUMNS_DEFAULT = COLUMNS_ALL & ~(1u << COL_ADDRESS | 1u << COL_TIME) };
 typedef struct {
@@ -36,15 +36,16 @@ typedef struct {
     int program, event; /* event -1: before the first; program -1: there is none */
     bool peak;          /* asked for as the peak */
 } Moment;
-Moment moment_at(const Plan *p, const char *at); /* "peak" or NULL, "forward": the end of micro's, an event of micro */
+Moment report_moment(const Plan *p,
+                     const char *at); /* "peak" or NULL, "forward": the end of micro's, an event of micro */
 void report_holders_text(FILE *f, const Plan *p, Moment m, Holding by);
 
 extern const char *const unused_keys[N_UNUSED];        /* in JSON */
 const char *report_unused(const Plan *p, Unused kind); /* one line, without its end; NULL: there is none */
 void report_predict_text(FILE *f, const Plan *p, Moment m, bool color);
 void report_predict_json(FILE *f, const Plan *p);
-bool plan_fits(const Plan *p);
-const char *target_text(const Plan *p); /* "cpu", "cuda (h200)" */
+bool report_fits(const Plan *p);
+const char *report_target(const Plan *p); /* "cpu", "cuda (h200)" */
 void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o);
 void report_findings_text(FILE *f, const Plan *p, const Findings *v);
 void report_times_text(FILE *f, const Plan *p, const Findings *late); /* of training programs; bounds that they miss */

@@ -64,8 +64,8 @@ static void describe(const Plan *p, const Op *op, Str *head, Str *tail) {
     str_add(tail, "|");
     for (int k = 0; k < op->ntable; k++) str_addf(tail, "%s%lld", k ? "," : "", (long long)op->table[k]);
     str_add(tail, "|");
-    for (int k = 0; k < slot_count(info->results); k++) put_tensor(tail, p, op->out[k], 0);
-    for (int k = 0; k < slot_count(info->operands); k++) put_tensor(tail, p, op->in[k], limit_of(op, op->in[k]));
+    for (int k = 0; k < op_slot_count(info->results); k++) put_tensor(tail, p, op->out[k], 0);
+    for (int k = 0; k < op_slot_count(info->operands); k++) put_tensor(tail, p, op->in[k], limit_of(op, op->in[k]));
     put_tensor(tail, p, op->workspace, 0);
 }
 

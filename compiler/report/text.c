@@ -7,51 +7,51 @@
 
 enum { MAX_HOLDERS = 4 };
 
-bool plan_fits(const Plan *p) {
+bool report_fits(const Plan *p) {
     double tolerance;
     return p->device_usable <= 0 ||
-           (double)p->arena_bytes[ARENA_DEVICE] + library_bytes(p, &tolerance) <= p->device_usable;
+           (double)p->arena_bytes[ARENA_DEVICE] + live_library_bytes(p, &tolerance) <= p->device_usable;
 }
 
 static void fits_line(FILE *f, const Plan *p, bool colored) {
     Arena *a = p->arena;
-    double tolerance, need = (double)p->arena_bytes[ARENA_DEVICE] + library_bytes(p, &tolerance);
+    double tolerance, need = (double)p->arena_bytes[ARENA_DEVICE] + live_library_bytes(p, &tolerance);
     if (p->device_usable <= 0) {
         fprintf(f, "fits %s: unknown, the %s target has no memory limit to compare with; needs %s\n", p->device,
-                p->target, bytes_text(a, need));
+                p->target, figure_bytes(a, need));
         return;
     }
-    bool yes = plan_fits(p);
+    bool yes = report_fits(p);
     double spare = p->device_usable - need;
-    ByteUnit u = byte_unit(p->device_usable), v = byte_unit(yes ? spare : -spare);
+    ByteUnit u = figure_byte_unit(p->device_usable), v = figure_byte_unit(yes ? spare : -spare);
     const char *color = !colored ? "" : yes ? "\033[1;32m" : "\033[1;31m";
-    fprintf(f, "fits %s (%s %s usable): %s%s%s, %s %s %s%s\n", p->device, in_unit(a, u, p->device_usable), u.name,
-            color, yes ? "YES" : "NO", colored ? "\033[0m" : "", yes ? "spare" : "short of",
-            in_unit(a, v, yes ? spare : -spare), v.name,
+    fprintf(f, "fits %s (%s %s usable): %s%s%s, %s %s %s%s\n", p->device, figure_in_unit(a, u, p->device_usable),
+            u.name, color, yes ? "YES" : "NO", colored ? "\033[0m" : "", yes ? "spare" : "short of",
+            figure_in_unit(a, v, yes ? spare : -spare), v.name,
             yes && spare < tolerance ? ", which is within the uncertainty of the library lines" : "");
 }
 
 static void arena_line(FILE *f, const Plan *p, ByteUnit u) {
     Arena *a = p->arena;
     double bytes = (double)p->arena_bytes[ARENA_DEVICE], bound = (double)p->bound_bytes[ARENA_DEVICE];
-    fprintf(f, "  arena    %s %s exact (%s B), lower bound %s, ratio %.3f   programs:", in_unit(a, u, bytes), u.name,
-            grouped(a, bytes), in_unit(a, u, bound), bound > 0 ? bytes / bound : 1.0);
+    fprintf(f, "  arena    %s %s exact (%s B), lower bound %s, ratio %.3f   programs:", figure_in_unit(a, u, bytes),
+            u.name, figure_grouped(a, bytes), figure_in_unit(a, u, bound), bound > 0 ? bytes / bound : 1.0);
     for (int i = 0; i < p->nprograms; i++)
         fprintf(f, "%s %s %s", i ? " ·" : "", p->programs[i].name,
-                in_unit(a, u, (double)p->programs[i].peak[ARENA_DEVICE]));
+                figure_in_unit(a, u, (double)p->programs[i].peak[ARENA_DEVICE]));
     fputc('\n', f);
 }
 
 static void library_lines(FILE *f, const Plan *p) {
     Arena *a = p->arena;
-    double tolerance, bytes = library_bytes(p, &tolerance), host = (double)p->arena_bytes[ARENA_HOST];
-    ByteUnit u = byte_unit(bytes), h = byte_unit(host);
-    fprintf(f, "  library  %s ± %s %s", in_unit(a, u, bytes), in_unit(a, u, tolerance), u.name);
+    double tolerance, bytes = live_library_bytes(p, &tolerance), host = (double)p->arena_bytes[ARENA_HOST];
+    ByteUnit u = figure_byte_unit(bytes), h = figure_byte_unit(host);
+    fprintf(f, "  library  %s ± %s %s", figure_in_unit(a, u, bytes), figure_in_unit(a, u, tolerance), u.name);
     for (int i = 0; i < p->nlibrary; i++)
-        fprintf(f, "%s%s %s, %s", i ? "; " : " (", p->library[i].name, bytes_text(a, p->library[i].bytes),
+        fprintf(f, "%s%s %s, %s", i ? "; " : " (", p->library[i].name, figure_bytes(a, p->library[i].bytes),
                 p->library[i].source);
     fprintf(f, "%s   host %s %s %s\n", p->nlibrary ? ")" : "", !strcmp(p->target, "cpu") ? "arena" : "pinned",
-            in_unit(a, h, host), h.name);
+            figure_in_unit(a, h, host), h.name);
 }
 
 static void moment_line(FILE *f, const Plan *p, Moment m, ByteUnit u) {
@@ -73,43 +73,43 @@ static void moment_line(FILE *f, const Plan *p, Moment m, ByteUnit u) {
         done[best] = true;
         if (some && (double)live.of[best] < 0.05 * u.one) break;
         fprintf(f, "%s %s %s", some ? " ·" : "", storage_class_name((StorageClass)best),
-                in_unit(a, u, (double)live.of[best]));
+                figure_in_unit(a, u, (double)live.of[best]));
         some = true;
     }
     fprintf(f, "%s\n", some ? "" : " nothing");
 }
 
 static void holders_line(FILE *f, const Plan *p, Moment m, ByteUnit u, const char *title, unsigned classes) {
-    Holders h = largest_holders(p, ARENA_DEVICE, m.program, m.event, classes);
+    Holders h = live_holders(p, ARENA_DEVICE, m.program, m.event, classes);
     if (!h.n) return;
     fprintf(f, "  %s", title);
     for (int i = 0; i < h.n && i < MAX_HOLDERS; i++) {
         fprintf(f, "%s %s %s", i ? " ·" : "", *h.at[i].pattern ? h.at[i].pattern : "(model)",
-                in_unit(p->arena, u, (double)h.at[i].bytes));
+                figure_in_unit(p->arena, u, (double)h.at[i].bytes));
         if (h.at[i].owners > 1) fprintf(f, " (%d)", h.at[i].owners);
     }
     int64_t rest = 0;
     for (int i = MAX_HOLDERS; i < h.n; i++) rest += h.at[i].bytes;
-    if (rest) fprintf(f, " · %d others %s", h.n - MAX_HOLDERS, in_unit(p->arena, u, (double)rest));
+    if (rest) fprintf(f, " · %d others %s", h.n - MAX_HOLDERS, figure_in_unit(p->arena, u, (double)rest));
     fputc('\n', f);
 }
 
 static void step_line(FILE *f, const Plan *p) {
-    StepFigures s = step_figures(p);
+    StepFigures s = live_step(p);
     if (!s.microbatches || s.step_us <= 0) return;
     Arena *a = p->arena;
-    fprintf(f, "  step %s", time_text(a, s.step_us));
+    fprintf(f, "  step %s", figure_time(a, s.step_us));
     if (s.microbatches > 1) fprintf(f, " (of %d microbatches)", s.microbatches);
     if (p->nodes > 1) fprintf(f, " on %d nodes of %d", p->nodes, p->world / p->nodes);
     bool tokens = s.tokens_per_second > 0;
-    fprintf(f, " · %s %s a %s", grouped(a, tokens ? s.tokens_per_second : s.samples_per_second),
+    fprintf(f, " · %s %s a %s", figure_grouped(a, tokens ? s.tokens_per_second : s.samples_per_second),
             tokens ? "tok/s" : "samples/s", !strcmp(p->target, "cpu") ? "rank" : "GPU");
     if (s.mfu > 0) fprintf(f, " · MFU %.2f", s.mfu);
     fprintf(f, " · exposed communication %.1f %%\n", 100 * s.exposed_us / s.step_us);
 }
 
 void report_predict_text(FILE *f, const Plan *p, Moment m, bool color) {
-    ByteUnit u = byte_unit((double)p->arena_bytes[ARENA_DEVICE]);
+    ByteUnit u = figure_byte_unit((double)p->arena_bytes[ARENA_DEVICE]);
     fits_line(f, p, color);
     arena_line(f, p, u);
     library_lines(f, p);

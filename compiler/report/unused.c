@@ -1,5 +1,5 @@
 /* What a model declares and no program uses, as lines: names that differ in numbers alone are folded, "h.0-11.b (12)".
- * Relies on: live.h (path_pattern).
+ * Relies on: live.h (live_path_pattern).
  * Relied on by: text.c, json.c, emit/tables.c: the start of a run prints the same lines. */
 #include "live.h"
 #include "report.h"
@@ -70,7 +70,7 @@ static Folds folds_of(Arena *a, const Paths *paths) {
     Map *index = map_new(a);
     for (int i = 0; i < paths->n; i++) {
         int numbers[MOST_NUMBERS], slots = numbers_of(paths->at[i], numbers);
-        const char *pattern = slots ? path_pattern(a, paths->at[i]) : paths->at[i];
+        const char *pattern = slots ? live_path_pattern(a, paths->at[i]) : paths->at[i];
         int k = map_index(index, pattern);
         if (k == out.n) push(&out, a, ((Fold){.pattern = pattern, .slots = slots}));
         Fold *f = &out.at[k];

@@ -7,10 +7,10 @@
 
 /* ── names that do not exist ────────────────────────────────────────────────────────────────────────────────────────
  */
-const char *lua_nearest(lua_State *L, int table, const char *name) {
+const char *sandbox_nearest(lua_State *L, int table, const char *name) {
     Sandbox *s = sandbox_of(L);
     VEC(const char *) names = {0}, same_case = {0};
-    lua_sorted_keys(L, table);
+    sandbox_sorted_keys(L, table);
     for (int i = 1; lua_rawgeti(L, -1, i) != LUA_TNIL; i++) {
         if (lua_type(L, -1) == LUA_TSTRING) {
             const char *key = arena_strdup(s->arena, lua_tostring(L, -1));
@@ -20,8 +20,8 @@ const char *lua_nearest(lua_State *L, int table, const char *name) {
         lua_pop(L, 1);
     }
     lua_pop(L, 2);
-    const char *near = nearest_name(name, same_case.at, same_case.n);
-    return near ? near : nearest_name(name, names.at, names.n);
+    const char *near = str_nearest(name, same_case.at, same_case.n);
+    return near ? near : str_nearest(name, names.at, names.n);
 }
 
 /* __index of a strict table. Upvalue 1 is the table's name, "" for the globals. */
@@ -29,27 +29,28 @@ static int missing(lua_State *L) {
     static const char *const forbidden[] = {"io",     "os",       "debug", "package", "coroutine",
                                             "dofile", "loadfile", "pcall", "xpcall",  "collectgarbage"};
     const char *what = lua_tostring(L, lua_upvalueindex(1));
-    if (lua_type(L, 2) != LUA_TSTRING) lua_fail(L, "%s has no field [%s]", what, luaL_tolstring(L, 2, NULL));
+    if (lua_type(L, 2) != LUA_TSTRING) sandbox_fail(L, "%s has no field [%s]", what, luaL_tolstring(L, 2, NULL));
     const char *name = lua_tostring(L, 2);
     for (size_t i = 0; !*what && i < sizeof forbidden / sizeof *forbidden; i++)
         if (!strcmp(forbidden[i], name))
-            lua_fail(L,
-                     "'%s' does not exist here: a model file runs in a sandbox without access to files, commands and "
-                     "other programs",
-                     name);
+            sandbox_fail(
+                L,
+                "'%s' does not exist here: a model file runs in a sandbox without access to files, commands and "
+                "other programs",
+                name);
     if (!strcmp(what, "math") && !strncmp(name, "random", 6))
-        lua_fail(
+        sandbox_fail(
             L,
             "math.%s does not exist here: a model is the same in every compilation; initial values come from nn.init",
             name);
     if (!*what && (!strcmp(name, "nn") || !strcmp(name, "optim")))
-        lua_fail(L, "undefined name '%s'; begin the file with local %s = require \"%s\"", name, name, name);
-    const char *tail = lua_suggestion(L, what, 1, name);
-    if (*what) lua_fail(L, "%s has no field '%s'%s", what, name, tail);
-    lua_fail(L, "undefined name '%s'%s", name, tail);
+        sandbox_fail(L, "undefined name '%s'; begin the file with local %s = require \"%s\"", name, name, name);
+    const char *tail = sandbox_suggestion(L, what, 1, name);
+    if (*what) sandbox_fail(L, "%s has no field '%s'%s", what, name, tail);
+    sandbox_fail(L, "undefined name '%s'%s", name, tail);
 }
 
-void lua_strict(lua_State *L, int table, const char *what) {
+void sandbox_strict(lua_State *L, int table, const char *what) {
     table = lua_absindex(L, table);
     lua_createtable(L, 0, 2);
     lua_pushstring(L, what);
@@ -76,7 +77,7 @@ static SortedKey key_of(lua_State *L, int index) {
     return k;
 }
 
-void lua_sorted_keys(lua_State *L, int table) {
+void sandbox_sorted_keys(lua_State *L, int table) {
     Sandbox *s = sandbox_of(L);
     table = lua_absindex(L, table);
     bool sorted = true; /* a list's keys come in order */
@@ -84,8 +85,8 @@ void lua_sorted_keys(lua_State *L, int table) {
     for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
         SortedKey k = key_of(L, -2);
         if (!k.is_text && lua_type(L, -2) != LUA_TNUMBER)
-            lua_fail(L, "pairs: a key of type %s has no place in an order; use numbers or strings as keys",
-                     luaL_typename(L, -2));
+            sandbox_fail(L, "pairs: a key of type %s has no place in an order; use numbers or strings as keys",
+                         luaL_typename(L, -2));
         sorted = sorted && (!s->keys.n || compare_keys(&s->keys.at[s->keys.n - 1], &k) < 0);
         push(&s->keys, s->arena, k);
     }
@@ -119,7 +120,7 @@ static int next_pair(lua_State *L) { /* upvalues: keys, position */
 static int sorted_pairs(lua_State *L) {
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 1);
-    lua_sorted_keys(L, 1);
+    sandbox_sorted_keys(L, 1);
     lua_pushinteger(L, 0);
     lua_pushcclosure(L, next_pair, 2);
     lua_pushvalue(L, 1);
@@ -164,7 +165,7 @@ static int sorted_next(lua_State *L) {
     if (!lua_isnil(L, 2) && !lua_isnil(L, 4)) i = place_of_key(L, 4);
     if (!i) { /* at the first key, or where the table's keys have changed: sort them anew */
         lua_settop(L, 3);
-        lua_sorted_keys(L, 1);
+        sandbox_sorted_keys(L, 1);
         lua_pushvalue(L, 1);
         lua_pushvalue(L, 4);
         lua_rawset(L, 3);
@@ -213,7 +214,7 @@ static int safe_setmetatable(lua_State *L) {
     luaL_checktype(L, 1, LUA_TTABLE);
     if (lua_type(L, 2) == LUA_TTABLE) {
         lua_getfield(L, 2, "__gc"); /* finalizers run where no limit reaches */
-        if (!lua_isnil(L, -1)) lua_fail(L, "setmetatable: __gc does not exist here");
+        if (!lua_isnil(L, -1)) sandbox_fail(L, "setmetatable: __gc does not exist here");
         lua_pop(L, 1);
     }
     return lua_tocfunction(L, lua_upvalueindex(1))(L);
@@ -238,7 +239,7 @@ static void remove_fields(lua_State *L, const char *const *names) {
 static void strict_library(lua_State *L, const char *name, const char *const *removed) {
     lua_getglobal(L, name);
     remove_fields(L, removed);
-    lua_strict(L, -1, name);
+    sandbox_strict(L, -1, name);
     lua_pop(L, 1);
 }
 
@@ -266,6 +267,6 @@ void sandbox_open_libs(lua_State *L) {
     lua_setfield(L, -2, "setmetatable");
     remove_fields(L, (const char *const[]){"dofile", "loadfile", "pcall", "xpcall", "collectgarbage", "warn", NULL});
     luaL_setfuncs(L, own, 0);
-    lua_strict(L, -1, "");
+    sandbox_strict(L, -1, "");
     lua_pop(L, 1);
 }

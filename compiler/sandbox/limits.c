@@ -67,7 +67,7 @@ void *sandbox_alloc(void *ud, void *p, size_t old, size_t n) {
     if (!p) old = 0; /* for a new block Lua passes a type tag as `old` */
     size_t held = arena_held(s->arena) - s->held_before + s->used;
     bool denied = n > old && held + (n - old) > (size_t)limits[LIMIT_MEMORY].value << 20;
-    if (denied && !s->denied && s->L) s->denied_at = lua_source(s->L);
+    if (denied && !s->denied && s->L) s->denied_at = sandbox_source(s->L);
     if (n > old) s->denied = denied;
     if (denied) return NULL;
     void *q = NULL;
@@ -84,7 +84,7 @@ void *sandbox_alloc(void *ud, void *p, size_t old, size_t n) {
 void sandbox_printed(lua_State *L, size_t bytes) {
     Sandbox *s = sandbox_of(L);
     s->printed += (int64_t)bytes;
-    if (s->printed > limits[LIMIT_PRINT].value << 10) sandbox_stop(lua_source(L), LIMIT_PRINT);
+    if (s->printed > limits[LIMIT_PRINT].value << 10) sandbox_stop(sandbox_source(L), LIMIT_PRINT);
 }
 
 /* ── time ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -94,7 +94,7 @@ static Sandbox *watched; /* the open sandbox, for the signal handler */
 static void count_hook(lua_State *L, lua_Debug *ar) {
     Sandbox *s = sandbox_of(L);
     if (s->used > GC_FROM && !lua_gc(L, LUA_GCISRUNNING)) lua_gc(L, LUA_GCRESTART);
-    if (s->time_over) sandbox_stop(lua_source(L), LIMIT_TIME);
+    if (s->time_over) sandbox_stop(sandbox_source(L), LIMIT_TIME);
 }
 
 /* Runs in a signal handler: what it calls is allowed there, or allocates nothing and takes no lock. */
@@ -103,7 +103,7 @@ static void end_at(Source at) {
     int n = snprintf(text, sizeof text / 2, "%.400s:%d: ", at.file ? at.file : "shardc", at.line);
     n += stop_text(text + n, sizeof text - (size_t)n - 1, LIMIT_TIME);
     text[n++] = '\n';
-    temps_remove();
+    temp_remove();
     while (n > 0 && write(STDERR_FILENO, text, (size_t)n) < 0 && errno == EINTR) {}
     _exit(1);
 }
@@ -119,7 +119,7 @@ static void tick(int number) {
     if (!s) return;
     if (s->time_over) {
         signal(SIGSEGV, no_frames);
-        end_at(lua_source(s->L));
+        end_at(sandbox_source(s->L));
     }
     s->time_over = 1;
     lua_sethook(s->L, count_hook, LUA_MASKCOUNT, 1);

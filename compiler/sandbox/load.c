@@ -114,7 +114,7 @@ void sandbox_provide(lua_State *L, const char *name) {
 static _Noreturn void no_such_module(lua_State *L, Sandbox *s, const char *name, const char *path) {
     VEC(const char *) names = {0};
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LOADED);
-    lua_sorted_keys(L, lua_gettop(L));
+    sandbox_sorted_keys(L, lua_gettop(L));
     for (int i = 1; i <= (int)luaL_len(L, -1); i++) {
         lua_rawgeti(L, -1, i);
         push(&names, s->arena, lua_tostring(L, -1));
@@ -129,10 +129,10 @@ static _Noreturn void no_such_module(lua_State *L, Sandbox *s, const char *name,
         push(&names, s->arena, stem);
     }
     if (d) closedir(d);
-    const char *near = nearest_name(name, names.at, names.n), *answer = pytorch_name(L, "", name);
-    if (answer) lua_fail(L, "require: no module '%s'%s", name, answer);
-    lua_fail(L, "require: no module '%s'%s%s%s%s%s", name, path ? ", there is no file " : "", path ? path : "",
-             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    const char *near = str_nearest(name, names.at, names.n), *answer = sandbox_pytorch_name(L, "", name);
+    if (answer) sandbox_fail(L, "require: no module '%s'%s", name, answer);
+    sandbox_fail(L, "require: no module '%s'%s%s%s%s%s", name, path ? ", there is no file " : "", path ? path : "",
+                 near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
 char *sandbox_path(const Sandbox *s, const char *name) {
@@ -151,7 +151,7 @@ bool sandbox_holds(const Sandbox *s, const char *resolved) {
 static const char *module_path(lua_State *L, Sandbox *s, const char *name) {
     for (const char *p = name; *p; p++)
         if (!isalnum((unsigned char)*p) && *p != '_' && *p != '-' && !(*p == '.' && p > name && p[1] && p[1] != '.'))
-            lua_fail(
+            sandbox_fail(
                 L,
                 "require: '%s' is no module name: write words with dots between them; files lie in the model's folder",
                 name);
@@ -162,7 +162,8 @@ static const char *module_path(lua_State *L, Sandbox *s, const char *name) {
     char real[PATH_MAX];
     if (!realpath(path, real)) no_such_module(L, s, name, path);
     if (!sandbox_holds(s, real))
-        lua_fail(L, "require: %s leads out of the model's folder (to %s): copy the file into the folder", path, real);
+        sandbox_fail(L, "require: %s leads out of the model's folder (to %s): copy the file into the folder", path,
+                     real);
     return path;
 }
 
@@ -172,12 +173,12 @@ int sandbox_require(lua_State *L) {
     lua_settop(L, 1);
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LOADED);
     if (lua_getfield(L, 2, name) == LUA_TLIGHTUSERDATA)
-        lua_fail(L, "require: '%s' is being loaded already: two files require each other", name);
+        sandbox_fail(L, "require: '%s' is being loaded already: two files require each other", name);
     if (!lua_isnil(L, -1)) return 1;
     lua_pop(L, 1);
     const char *path = module_path(L, s, name);
     size_t n;
-    char *text = read_input(s->arena, lua_source(L), path, LUA_FILE_MOST, &n);
+    char *text = input_read(s->arena, sandbox_source(L), path, LUA_FILE_MOST, &n);
     lua_pushlightuserdata(L, s);
     lua_setfield(L, 2, name);
     sandbox_run(L, text, n, arena_printf(s->arena, "@%s", path), 1);

@@ -27,7 +27,7 @@ static const char *user_file(const Sandbox *s, const char *chunk) {
     return NULL;
 }
 
-Source lua_source(lua_State *L) {
+Source sandbox_source(lua_State *L) {
     Sandbox *s = sandbox_of(L);
     lua_Debug ar;
     for (int level = 0; lua_getstack(L, level, &ar); level++) {
@@ -38,7 +38,7 @@ Source lua_source(lua_State *L) {
     return s->fallback;
 }
 
-Source lua_function_source(lua_State *L, int function) {
+Source sandbox_function_source(lua_State *L, int function) {
     Sandbox *s = sandbox_of(L);
     lua_Debug ar;
     lua_pushvalue(L, function);
@@ -60,7 +60,7 @@ static bool key_at(const char *line, const char *end, const char *key) {
 }
 
 /* Lua knows the line of a call, but not that of each field in its table: search the text. */
-Source lua_key_source(lua_State *L, Source call, const char *key) {
+Source sandbox_key_source(lua_State *L, Source call, const char *key) {
     const char *p = call.file ? map_get(sandbox_of(L)->files, call.file) : NULL;
     for (int line = 1; p && *p && line < call.line + 100; line++) {
         const char *end = p + strcspn(p, "\n");
@@ -70,10 +70,10 @@ Source lua_key_source(lua_State *L, Source call, const char *key) {
     return call;
 }
 
-void lua_fail(lua_State *L, const char *fmt, ...) {
+void sandbox_fail(lua_State *L, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    vfail(lua_source(L), fmt, ap);
+    vfail(sandbox_source(L), fmt, ap);
 }
 
 /* "path.lua:12: text" -> text. Lua shortens long paths, so this looks for the digits. */
@@ -89,10 +89,10 @@ static const char *without_position(const char *message, int *line) {
 }
 
 static int on_error(lua_State *L) {
-    Source at = lua_source(L);
+    Source at = sandbox_source(L);
     int line = 0;
     const char *message = lua_tostring(L, 1);
-    if (!message) lua_fail(L, "the file raised an error that is a %s and no text", luaL_typename(L, 1));
+    if (!message) sandbox_fail(L, "the file raised an error that is a %s and no text", luaL_typename(L, 1));
     lua_Debug ar;
     bool has_position = false; /* the message begins with the file of a calling function */
     for (int level = 1; !has_position && lua_getstack(L, level, &ar); level++)
@@ -100,7 +100,7 @@ static int on_error(lua_State *L) {
     if (has_position) message = without_position(message, &line);
     size_t first_line = strcspn(message, "\n");
     if (first_line > MOST_TEXT) first_line = MOST_TEXT;
-    if (strstr(message, "stack overflow")) lua_fail(L, "stack overflow: a function calls itself without end");
+    if (strstr(message, "stack overflow")) sandbox_fail(L, "stack overflow: a function calls itself without end");
     fail(at, "%.*s", (int)first_line, message);
 }
 

@@ -52,21 +52,21 @@ void sandbox_run(lua_State *L, const char *text, size_t n, const char *chunk, in
 void sandbox_call(lua_State *L, int nargs, int nresults); /* lua_call with diagnostics */
 void sandbox_provide(lua_State *L, const char *name);     /* pops a value: require(name) gives it */
 
-Source lua_source(lua_State *L);                                   /* the innermost user frame */
-Source lua_function_source(lua_State *L, int function);            /* where a function of the user begins */
-Source lua_key_source(lua_State *L, Source call, const char *key); /* the line where `key =` stands in a call */
-_Noreturn void lua_fail(lua_State *L, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+Source sandbox_source(lua_State *L);                                   /* the innermost user frame */
+Source sandbox_function_source(lua_State *L, int function);            /* where a function of the user begins */
+Source sandbox_key_source(lua_State *L, Source call, const char *key); /* the line where `key =` stands in a call */
+_Noreturn void sandbox_fail(lua_State *L, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* A table whose missing fields are errors that name the nearest one. `what` begins the message: "nn". */
-void lua_strict(lua_State *L, int table, const char *what);
-const char *lua_nearest(lua_State *L, int table, const char *name); /* among the table's string keys, or NULL */
+void sandbox_strict(lua_State *L, int table, const char *what);
+const char *sandbox_nearest(lua_State *L, int table, const char *name); /* among the table's string keys, or NULL */
 
 /* The end of a message about an unknown name: what PyTorch's name is here, or the nearest name of the table, or "". */
-const char *lua_suggestion(lua_State *L, const char *where, int table, const char *name);
-const char *pytorch_name(lua_State *L, const char *where,
-                         const char *name); /* where: "of" in lua/pytorch.lua. NULL: none */
+const char *sandbox_suggestion(lua_State *L, const char *where, int table, const char *name);
+const char *sandbox_pytorch_name(lua_State *L, const char *where,
+                                 const char *name); /* where: "of" in lua/pytorch.lua. NULL: none */
 
-void lua_sorted_keys(lua_State *L, int table); /* pushes an array of the table's keys: numbers, then strings */
+void sandbox_sorted_keys(lua_State *L, int table); /* pushes an array of the table's keys: numbers, then strings */
 
 /* limits.c */
 typedef enum { LIMIT_TIME, LIMIT_MEMORY, LIMIT_PRINT, N_LIMITS } Limit;

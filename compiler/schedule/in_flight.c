@@ -40,7 +40,7 @@ typedef struct {
 } Unshard;
 
 static bool unshards(const Order *o, int e) {
-    return stream_of(o, e) == GATHER || o->class[e] == FETCH_PARAMETERS;
+    return order_stream(o, e) == GATHER || o->class[e] == FETCH_PARAMETERS;
 }
 
 typedef VEC(Unshard) Unshards;
@@ -48,7 +48,7 @@ typedef VEC(Unshard) Unshards;
 static Unshards find_unshards(Order *o) {
     Unshards l = {0};
     for (int e = 0; e < o->p->n; e++) {
-        int s = written(o, e);
+        int s = order_written(o, e);
         if (!unshards(o, e) || s < 0 || o->use[s] < 0) continue;
         const Event *ev = &o->p->events[e];
         Unshard *u = l.n ? &l.at[l.n - 1] : NULL;
@@ -73,7 +73,7 @@ static int event_before(const Order *o, int e) { /* a pinned one; -1: none */
 static void begin_after(Order *o, int e, int start) {
     o->limited[e] = true;
     if (start < e)
-        add_order(o, start, e);
+        order_add(o, start, e);
     else
         push(&o->sequence, o->a, ((Edge){start, e}));
 }
@@ -128,7 +128,7 @@ static void limit_units(Order *o) {
     const int *listed = listed_starts(o, &uses);
     for (int i = 0; i < uses.n; i++) {
         const Unshard *u = &uses.at[i];
-        int more = policy_of(o, u->event)->limit, more_fed = policies[FETCH_TO_GATHER].limit;
+        int more = order_policy(o, u->event)->limit, more_fed = policies[FETCH_TO_GATHER].limit;
         int start = u->depth ? trigger(&over, u->first_use, 1, u->depth + more) : event_before(o, u->first_use),
             feed = trigger(&over, u->first_use, 1, u->depth + more_fed);
         if (listed[i] != BY_DEPTH) {
@@ -140,7 +140,7 @@ static void limit_units(Order *o) {
             begin_after(o, e, start);
             for (int k = o->pred.at[e]; k < o->pred.at[e + 1]; k++) {
                 int f = o->pred.event[k];
-                if (o->class[f] == FETCH_TO_GATHER && o->first[written(o, f)] == f) begin_after(o, f, feed);
+                if (o->class[f] == FETCH_TO_GATHER && o->first[order_written(o, f)] == f) begin_after(o, f, feed);
             }
         }
     }
@@ -154,14 +154,14 @@ typedef struct {
 typedef VEC(Buffer) Buffers;
 
 static bool buffer_of(const Order *o, int e, Buffer *b) {
-    bool fetch = stream_of(o, e) == FETCH;
-    int s = fetch ? written(o, e) : event_of(o, e)->nreads ? event_of(o, e)->reads[0].storage : -1;
+    bool fetch = order_stream(o, e) == FETCH;
+    int s = fetch ? order_written(o, e) : order_event(o, e)->nreads ? order_event(o, e)->reads[0].storage : -1;
     if (s < 0 || o->plan->storages[s].program < 0) return false;
     if (fetch)
         *b = (Buffer){e, o->use[s], o->last[s], 0};
     else
         *b = (Buffer){o->first[s], o->first[s], e, 0};
-    b->amount = policy_of(o, e)->counted == BYTES ? size_of(o, s) : 1;
+    b->amount = order_policy(o, e)->counted == BYTES ? order_size(o, s) : 1;
     return fetch || (o->last[s] == e && o->first[s] != e);
 }
 
@@ -174,10 +174,10 @@ static void limit_buffers(Order *o, Stream stream) {
     int limit = 0, forward_end = -1;
     for (int e = 0; e < o->p->n; e++) {
         Buffer b;
-        if (o->class[e] == PINNED && phase_of(o, e) == FORWARD) forward_end = e;
-        Counted c = policy_of(o, e)->counted;
-        if (stream_of(o, e) != stream || (c != BUFFERS && c != BYTES) || !buffer_of(o, e, &b)) continue;
-        limit = policy_of(o, e)->limit;
+        if (o->class[e] == PINNED && order_phase(o, e) == FORWARD) forward_end = e;
+        Counted c = order_policy(o, e)->counted;
+        if (order_stream(o, e) != stream || (c != BUFFERS && c != BYTES) || !buffer_of(o, e, &b)) continue;
+        limit = order_policy(o, e)->limit;
         push(&all, o->a, b);
         push(&over, o->a, ((Release){b.end, b.amount}));
         largest = max64(largest, b.amount);
@@ -186,7 +186,7 @@ static void limit_buffers(Order *o, Stream stream) {
     for (int i = 0; i < all.n; i++) {
         const Buffer *b = &all.at[i];
         int start = trigger(&over, b->before, b->amount, limit * largest);
-        bool forward = stream != FETCH || phase_of(o, b->begin) == FORWARD || forward_end > b->begin;
+        bool forward = stream != FETCH || order_phase(o, b->begin) == FORWARD || forward_end > b->begin;
         if (!forward && start < forward_end) start = forward_end;
         if (stream == REDUCE && start >= 0 && !o->nstreamed)
             push(&o->tight, o->a, ((Edge){start, b->begin}));
@@ -196,13 +196,13 @@ static void limit_buffers(Order *o, Stream stream) {
 }
 
 /* Gathers and fetches that no limit counts stand where the graph has them. */
-void limit_in_flight(Order *o) {
+void order_limit_in_flight(Order *o) {
     limit_units(o);
     limit_buffers(o, FETCH);
     limit_buffers(o, REDUCE);
     limit_buffers(o, OFFLOAD);
     for (int e = 0; e < o->p->n; e++) {
-        bool early = stream_of(o, e) == FETCH || stream_of(o, e) == GATHER;
+        bool early = order_stream(o, e) == FETCH || order_stream(o, e) == GATHER;
         if (!early || o->limited[e] || o->class[e] == STREAMED_FETCH || o->home[e] < 0) continue;
         push(&o->sequence, o->a, ((Edge){o->home[e], e}));
     }

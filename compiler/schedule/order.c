@@ -84,13 +84,13 @@ static bool over(const Order *o) {
 /* An event is ready once all its needs have been issued, unless its policy makes it wait. An event that takes something
  * from host memory waits for the end of the backward. */
 static void admit(Order *o, int e) {
-    const Policy *policy = policy_of(o, e);
+    const Policy *policy = order_policy(o, e);
     double time = 0;
     int behind = policy->earliest == REDUCE_UNDER_WAY && o->nreduces > 1 ? -1 : -2;
     bool last = o->at_end[e];
     for (int i = o->pred.at[e]; i < o->pred.at[e + 1] && policy->earliest == GRADIENT_HERE; i++) {
         int p = o->pred.event[i];
-        Stream s = stream_of(o, p);
+        Stream s = order_stream(o, p);
         if (o->class[p] == REDUCE_GRADIENT) {
             time = fmax(time, o->ended[p]);
             if (o->place[p] > behind) behind = o->place[p];
@@ -112,7 +112,7 @@ static void admit_behind(Order *o) {
 }
 
 static bool is_admitted(const Order *o, int e) { /* once nothing is missing; others have an issuer of their own */
-    return o->class[e] != PINNED && !o->first_use[e] && policy_of(o, e)->earliest != JUST_IN_TIME;
+    return o->class[e] != PINNED && !o->first_use[e] && order_policy(o, e)->earliest != JUST_IN_TIME;
 }
 
 /* Issues those needs of an event that are still missing, then the event. It does not start before `ready`. */
@@ -124,14 +124,14 @@ static void issue(Order *o, int e, double ready) {
         issue(o, o->needs.event[i], 0);
         ready = fmax(ready, o->t->end[o->needs.event[i]]);
     }
-    bool collective = event_of(o, e)->comm >= 0;
+    bool collective = order_event(o, e)->comm >= 0;
     double end = timeline_run(o->t, e, collective ? fmax(ready, o->chain_free) : ready);
     if (collective) o->chain_free = end;
     o->issue[o->nissued++] = e;
     o->place[e] = o->now;
-    o->ended[e] = since + policy_of(o, e)->margin * (end - since);
-    if (policy_of(o, e)->margin > 0) heap_put(&o->ending, o->ended[e], e);
-    if (stream_of(o, e) != COMPUTE) heap_put(&o->due, end, e);
+    o->ended[e] = since + order_policy(o, e)->margin * (end - since);
+    if (order_policy(o, e)->margin > 0) heap_put(&o->ending, o->ended[e], e);
+    if (order_stream(o, e) != COMPUTE) heap_put(&o->due, end, e);
     for (int i = o->allows.at[e]; i < o->allows.at[e + 1] && !o->first_use[e]; i++) {
         int s = o->allows.event[i];
         if (--o->missing[s] == 0 && is_admitted(o, s)) admit(o, s);
@@ -148,7 +148,7 @@ static void issue_movable(Order *o) {
     for (int e;;) {
         while (o->waiting.n && (over(o) || o->waiting.at[0].key <= time_now(o))) {
             e = heap_take(&o->waiting);
-            heap_put(&o->ready, policy_of(o, e)->priority, e);
+            heap_put(&o->ready, order_policy(o, e)->priority, e);
         }
         if (o->ready.n)
             issue(o, heap_take(&o->ready), 0);
@@ -177,7 +177,7 @@ static void walk(Order *o) {
     for (; o->now < o->npinned; o->now++) {
         issue_movable(o);
         int e = o->pinned[o->now]; /* may as well wait for what has surely ended: what that read is free from here on */
-        while (o->ending.n && o->ending.at[0].key <= time_now(o)) add_order(o, heap_take(&o->ending), e);
+        while (o->ending.n && o->ending.at[0].key <= time_now(o)) order_add(o, heap_take(&o->ending), e);
         while (o->due.n && o->due.at[0].key <= time_now(o)) push(&o->tight, o->a, ((Edge){heap_take(&o->due), e}));
         issue(o, e, 0);
     }
@@ -197,7 +197,7 @@ static bool cover_last_reduces(Order *o) {
     double reduced = 0, computed = 0;
     for (int e = 0; e < o->p->n; e++) {
         if (o->class[e] == REDUCE_GRADIENT) reduced = fmax(reduced, o->t->end[e]);
-        if (stream_of(o, e) == COMPUTE && o->place[e] <= o->npinned) computed = fmax(computed, o->t->end[e]);
+        if (order_stream(o, e) == COMPUTE && o->place[e] <= o->npinned) computed = fmax(computed, o->t->end[e]);
     }
     bool some = false;
     for (int i = o->nissued; i-- > 0 && computed < reduced;) {
@@ -207,7 +207,7 @@ static bool cover_last_reduces(Order *o) {
             EventClass c = o->class[o->pred.event[k]];
             takes_gradient |= c == REDUCE_GRADIENT || c == TAKE_GRADIENT;
         }
-        if (policy_of(o, e)->latest != AT_END || o->place[e] > o->npinned || !takes_gradient) continue;
+        if (order_policy(o, e)->latest != AT_END || o->place[e] > o->npinned || !takes_gradient) continue;
         o->at_end[e] = some = true;
         reduced -= o->t->alone[e];
     }
@@ -218,7 +218,7 @@ static bool cover_last_reduces(Order *o) {
 /* What depends on nothing and is held by no limit comes with its first user, or where the graph has it. */
 static void find_first_use(Order *o) {
     for (int e = 0; e < o->p->n; e++) {
-        bool limited = stream_of(o, e) == GATHER || stream_of(o, e) == FETCH;
+        bool limited = order_stream(o, e) == GATHER || order_stream(o, e) == FETCH;
         if (o->class[e] == PINNED || limited || o->pred.at[e] < o->pred.at[e + 1]) continue;
         o->first_use[e] = o->succ.at[e] < o->succ.at[e + 1];
         if (!o->first_use[e] && o->home[e] >= 0) push(&o->sequence, o->a, ((Edge){o->home[e], e}));
@@ -249,12 +249,12 @@ static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *pl
     o->class = NEW_ARRAY(a, EventClass, p->n + 1);
     o->ended = NEW_ARRAY(a, double, p->n + 1);
     const Edges *data = &o->data, *all[] = {&o->data, &o->order, &o->sequence};
-    find_conflicts(a, plan, program, &o->data);
+    schedule_conflicts(a, plan, program, &o->data);
     o->pred = links_of(o, &data, 1, true);
     o->succ = links_of(o, &data, 1, false);
     index_uses(o);
-    classify(o);
-    limit_in_flight(o);
+    order_classify(o);
+    order_limit_in_flight(o);
     find_first_use(o);
     o->needs = links_of(o, all, 3, true);
     o->allows = links_of(o, all, 3, false);
@@ -278,9 +278,9 @@ static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *pl
     arena_free(a);
 }
 
-Schedule *order(const Graph *g, const Device *d, Plan *plan) {
+Schedule *schedule_order(const Graph *g, const Device *d, Plan *plan) {
     if (!plan->arena) plan->arena = g->arena;
-    derive_storages(g, plan);
+    schedule_storages(g, plan);
     Schedule *s = schedule_new(plan);
     for (int i = 0; i < plan->nprograms; i++) order_program(s, g, d, plan, i);
     return s;

@@ -112,33 +112,33 @@ typedef struct {
     VEC(int) behind;     /* wait for the next reduce, or the end */
 } Order;
 
-static inline const Event *event_of(const Order *o, int e) {
+static inline const Event *order_event(const Order *o, int e) {
     return &o->p->events[e];
 }
-static inline Phase phase_of(const Order *o, int e) {
+static inline Phase order_phase(const Order *o, int e) {
     return o->p->events[e].phase;
 }
-static inline Stream stream_of(const Order *o, int e) {
+static inline Stream order_stream(const Order *o, int e) {
     return o->p->events[e].stream;
 }
-static inline const Policy *policy_of(const Order *o, int e) {
+static inline const Policy *order_policy(const Order *o, int e) {
     return &policies[o->class[e]];
 }
-static inline int written(const Order *o, int e) { /* first storage that it writes, or -1 */
+static inline int order_written(const Order *o, int e) { /* first storage that it writes, or -1 */
     return o->p->events[e].nwrites ? o->p->events[e].writes[0].storage : -1;
 }
-static inline int64_t size_of(const Order *o, int storage) {
+static inline int64_t order_size(const Order *o, int storage) {
     return o->plan->storages[storage].size;
 }
-static inline void add_order(Order *o, int from, int to) { /* from -1: no edge */
+static inline void order_add(Order *o, int from, int to) { /* from -1: no edge */
     if (from >= 0) push(&o->order, o->a, ((Edge){from, to}));
 }
 
 /* ── policy.c ────────────────────────────────────────────────────────────────────────────────────────────────── */
-void classify(Order *o); /* sets class, pinned, home, nreduces, streamed */
+void order_classify(Order *o); /* sets class, pinned, home, nreduces, streamed */
 
 /* ── in_flight.c ─────────────────────────────────────────────────────────────────────────────────────────────── */
-void limit_in_flight(Order *o); /* order edges of the policies' limits */
+void order_limit_in_flight(Order *o); /* order edges of the policies' limits */
 
 /* ── streamed_updates.c
  * ──────────────────────────────────────────────────────────────────────────────────────────────── */

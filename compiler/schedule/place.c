@@ -196,7 +196,7 @@ static void place_arena(Placer *p, ArenaKind arena) {
     plan->bound_bytes[arena] = bound;
 }
 
-void place(Plan *plan, const Schedule *s, int redzone) {
+void schedule_place(Plan *plan, const Schedule *s, int redzone) {
     Placer p = {plan, s, redzone, {0}};
     for (int i = 0; i < plan->nstorages; i++) { /* the persistent ones */
         Storage *x = &plan->storages[i];

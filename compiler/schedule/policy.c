@@ -37,11 +37,11 @@ const Policy policies[N_EVENT_CLASSES] = {
 };
 
 static EventClass fetch_class(const Order *o, int e) {
-    const Event *ev = event_of(o, e);
-    int s = written(o, e);
+    const Event *ev = order_event(o, e);
+    int s = order_written(o, e);
     if (ev->unit >= 0 && ev->phase != OPTIMIZER && ev->phase != INIT) {
         for (int i = o->succ.at[e]; i < o->succ.at[e + 1]; i++)
-            if (stream_of(o, o->succ.event[i]) == GATHER) return FETCH_TO_GATHER;
+            if (order_stream(o, o->succ.event[i]) == GATHER) return FETCH_TO_GATHER;
         return FETCH_PARAMETERS;
     }
     return s >= 0 && o->plan->storages[s].program >= 0 && o->use[s] >= 0 ? FETCH_ACTIVATION : FETCH_OTHER;
@@ -49,19 +49,20 @@ static EventClass fetch_class(const Order *o, int e) {
 
 /* Kernels that take what a reduce made, and the optimizer's, must not hold up those of the backward beside them. */
 static EventClass kernel_class(const Order *o, int e) {
-    if (phase_of(o, e) == OPTIMIZER) return UPDATE_KERNEL;
+    if (order_phase(o, e) == OPTIMIZER) return UPDATE_KERNEL;
     for (int i = o->pred.at[e]; i < o->pred.at[e + 1]; i++) {
         int p = o->pred.event[i];
-        if (stream_of(o, p) == REDUCE || (stream_of(o, p) == COMPUTE && o->class[p] != PINNED)) return TAKE_GRADIENT;
+        if (order_stream(o, p) == REDUCE || (order_stream(o, p) == COMPUTE && o->class[p] != PINNED))
+            return TAKE_GRADIENT;
     }
     return PINNED;
 }
 
-void classify(Order *o) {
+void order_classify(Order *o) {
     int last = -1;
     for (int e = 0; e < o->p->n; e++) {
-        Phase phase = phase_of(o, e);
-        switch (stream_of(o, e)) {
+        Phase phase = order_phase(o, e);
+        switch (order_stream(o, e)) {
         case GATHER: o->class[e] = phase == FORWARD ? GATHER_FORWARD : GATHER_BACKWARD; break;
         case FETCH: o->class[e] = fetch_class(o, e); break;
         case REDUCE: o->class[e] = phase == OPTIMIZER ? REDUCE_SCALAR : REDUCE_GRADIENT; break;

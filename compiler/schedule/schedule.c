@@ -26,7 +26,7 @@ static void after_all(Arena *a, Touches *l, const Touch *x, bool write, Edges *o
     l->n = kept;
 }
 
-void find_conflicts(Arena *a, const Plan *plan, int program, Edges *out) {
+void schedule_conflicts(Arena *a, const Plan *plan, int program, Edges *out) {
     const PlanProgram *p = &plan->programs[program];
     Arena *scratch = arena_new();
     History *history = NEW_ARRAY(scratch, History, plan->nstorages + 1);

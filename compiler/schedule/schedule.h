@@ -30,11 +30,11 @@ typedef struct Schedule {
 } Schedule;
 
 /* Storages, accesses and costs of every program, events still in the graph's order (storages.c). */
-void derive_storages(const Graph *g, Plan *plan);
+void schedule_storages(const Graph *g, Plan *plan);
 
 /* Pairs of events that touch the same bytes of one storage, one of them writing; pairs that follow from others may be
  * missing. */
-void find_conflicts(Arena *a, const Plan *plan, int program, Edges *out);
+void schedule_conflicts(Arena *a, const Plan *plan, int program, Edges *out);
 
 /* Schedule of a plan whose events stand in issue order. `conflicts` as above, `order` and `tight` edges as order or a
  * test wants them; also sets first and last of every storage. */
@@ -43,10 +43,10 @@ void schedule_program(Schedule *s, Plan *plan, int program, const Edges *conflic
                       const Edges *tight);
 
 /* The passes; the graph is const. */
-Schedule *order(const Graph *g, const Device *d, Plan *plan); /* events in issue order (no waits), storages (no
+Schedule *schedule_order(const Graph *g, const Device *d, Plan *plan); /* events in issue order (no waits), storages (no
                                                                  offsets), accesses */
-void place(Plan *plan, const Schedule *s, int redzone);       /* offsets, arena bytes, bounds */
-void sync_streams(Plan *plan, const Schedule *s);             /* waits */
+void schedule_place(Plan *plan, const Schedule *s, int redzone);       /* offsets, arena bytes, bounds */
+void schedule_sync(Plan *plan, const Schedule *s);                     /* waits */
 
 static inline bool clock_covers(const Clock a, const Clock b) { /* a is at least as far as b everywhere */
     for (int s = 0; s < N_STREAMS; s++)

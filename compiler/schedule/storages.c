@@ -141,7 +141,7 @@ static bool may_lend(const Derive *d, const Op *op, int k, const Value *r, int e
     if (!is_free(d, op, root, r, event) || uses != 1 || is_taken(d, op, storage)) return false;
     if (v->offset || !value_contiguous(v) || value_bytes(v) != value_bytes(root)) return false;
     if (dtype_size(v->dtype) != dtype_size(r->dtype) || value_bytes(v) != value_bytes(r)) return false;
-    return op->body ? same_shape(v, r) : op_lends(op, k);
+    return op->body ? value_same_shape(v, r) : op_lends(op, k);
 }
 
 static int lent_storage(const Derive *d, const Op *op, int result, int event) {
@@ -155,7 +155,7 @@ static int lent_storage(const Derive *d, const Op *op, int result, int event) {
 static bool lies_among(const Value *a, Value *const *list, int n) {
     for (int k = 0; k < n; k++) {
         const Value *b = list[k];
-        if (same_shape(a, b) && a->offset == b->offset && dtype_size(a->dtype) == dtype_size(b->dtype) &&
+        if (value_same_shape(a, b) && a->offset == b->offset && dtype_size(a->dtype) == dtype_size(b->dtype) &&
             !memcmp(a->stride, b->stride, sizeof a->stride[0] * (size_t)a->dims))
             return true;
     }
@@ -214,7 +214,7 @@ static void define(Derive *d, const Op *op, int k, int event) {
     int lent = root == op->out[k] ? lent_storage(d, op, k, event) : lent_whole(d, op, root, event);
     if (lent < 0) {
         int index;
-        const Slot *s = slot_at(op_info[op->kind].results, k, &index);
+        const Slot *s = op_slot_at(op_info[op->kind].results, k, &index);
         const char *what = root == op->out[k] ? s->name : def->unit ? "grads" : "whole"; /* else a piece of root */
         bool listed = s->n && root == op->out[k];
         make_storage(d, root, def, arena_printf(d->a, listed ? "%s.%s%d" : "%s.%s", op->id, what, index));
@@ -356,7 +356,7 @@ static void derive_units(Derive *d) {
     }
 }
 
-void derive_storages(const Graph *g, Plan *plan) {
+void schedule_storages(const Graph *g, Plan *plan) {
     Derive d = {.g = g, .plan = plan, .a = plan->arena};
     Arena *scratch = arena_new();
     d.usage = NEW_ARRAY(scratch, Usage, g->values.n + 1);

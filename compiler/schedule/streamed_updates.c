@@ -33,9 +33,9 @@ struct StreamedUpdates {
 
 /* ── which events these are ────────────────────────────────────────────────────────────────────────────────────── */
 static bool is_feed(const Order *o, int e) { /* of an update: a fetch, or zeros for what it only writes */
-    int s = written(o, e);
-    return s >= 0 && o->plan->storages[s].program >= 0 && o->first[s] == e && phase_of(o, e) == OPTIMIZER &&
-           (stream_of(o, e) == FETCH || stream_of(o, e) == UPDATE);
+    int s = order_written(o, e);
+    return s >= 0 && o->plan->storages[s].program >= 0 && o->first[s] == e && order_phase(o, e) == OPTIMIZER &&
+           (order_stream(o, e) == FETCH || order_stream(o, e) == UPDATE);
 }
 
 static bool is_streamed(const Order *o, int e) {
@@ -53,16 +53,17 @@ static void add_streamed(Order *o, int e) {
     for (int i = o->pred.at[e]; i < o->pred.at[e + 1]; i++) {
         int p = o->pred.event[i];
         if (!is_feed(o, p)) {
-            if (stream_of(o, p) == FETCH) u.bytes += size_of(o, written(o, p)); /* what a gather needs too */
+            if (order_stream(o, p) == FETCH)
+                u.bytes += order_size(o, order_written(o, p)); /* what a gather needs too */
             continue;
         }
         if (p < u.first) u.first = p;
-        u.bytes += size_of(o, written(o, p));
-        if (stream_of(o, p) == FETCH) o->class[p] = STREAMED_FETCH;
+        u.bytes += order_size(o, order_written(o, p));
+        if (order_stream(o, p) == FETCH) o->class[p] = STREAMED_FETCH;
     }
     for (int i = o->succ.at[e]; i < o->succ.at[e + 1]; i++) {
         int b = o->succ.event[i];
-        if (stream_of(o, b) != OFFLOAD || !event_of(o, b)->update) continue;
+        if (order_stream(o, b) != OFFLOAD || !order_event(o, b)->update) continue;
         o->class[b] = STREAMED_BACK;
         if (b > u.last) u.last = b;
         u.down += duration(o, b);
@@ -96,8 +97,8 @@ static int64_t *find_room(const Order *o) {
 void streamed_find(Order *o) {
     StreamedUpdates *s = o->streamed = NEW(o->a, StreamedUpdates);
     for (int e = 0; e < o->p->n; e++) {
-        const Op *op = event_of(o, e)->op_ir;
-        if (op && op_is(op, T_OPTIMIZER) && stream_of(o, e) == UPDATE) add_streamed(o, e);
+        const Op *op = order_event(o, e)->op_ir;
+        if (op && op_is(op, T_OPTIMIZER) && order_stream(o, e) == UPDATE) add_streamed(o, e);
     }
     o->nstreamed = s->l.n;
     if (!s->l.n) return;
@@ -115,7 +116,7 @@ void streamed_find(Order *o) {
         for (int i = at[0]; i < at[1]; i++) {
             int p = o->pred.event[i];
             for (int j = o->pred.at[p]; o->class[p] == TAKE_GRADIENT && j < o->pred.at[p + 1]; j++)
-                if (stream_of(o, o->pred.event[j]) == REDUCE) s->of_reduce[o->pred.event[j]] = k;
+                if (order_stream(o, o->pred.event[j]) == REDUCE) s->of_reduce[o->pred.event[j]] = k;
             if (o->class[p] == REDUCE_GRADIENT) s->of_reduce[p] = k;
         }
     }
@@ -180,7 +181,7 @@ static bool has_room(Order *o, int *after) {
 int streamed_next(Order *o, double *ready) {
     StreamedUpdates *s = o->streamed;
     const int *pinned = o->now < o->npinned ? &o->pinned[o->now] : NULL;
-    if (pinned && phase_of(o, *pinned) == FORWARD) return -1;
+    if (pinned && order_phase(o, *pinned) == FORWARD) return -1;
     double horizon = pinned ? o->t->free[COMPUTE] + o->t->alone[*pinned] : INFINITY;
     for (; s->next < s->l.n; s->next++) {
         Streamed *u = &s->l.at[s->next];
@@ -190,8 +191,8 @@ int streamed_next(Order *o, double *ready) {
             double begin = fmax(fmax(u->latest, s->busy), o->t->free[FETCH]);
             if (begin > horizon || !has_room(o, &after)) return -1;
             int back = s->over > 0 ? s->l.at[s->over - 1].last : -1;
-            add_order(o, after, e);
-            add_order(o, back, e);
+            order_add(o, after, e);
+            order_add(o, back, e);
             *ready = fmax(after >= 0 ? o->t->end[after] : 0, back >= 0 ? o->t->end[back] : 0);
             s->busy = fmax(fmax(s->busy, o->t->free[FETCH]), *ready) + duration(o, e);
             u->next++;
@@ -208,7 +209,7 @@ void streamed_reduce(Order *o, int reduce) {
     for (int j = k - 1; j >= 0; j--) {
         int e = s->l.at[j].update; /* as much time to spare as the copies back take */
         if (!o->issued[e] || o->t->end[e] > o->t->start[reduce] - s->l.at[k].down) continue;
-        add_order(o, e, reduce);
+        order_add(o, e, reduce);
         return;
     }
 }

@@ -108,6 +108,6 @@ static void wait_program(Plan *plan, const Sequence *q, int program) {
     arena_free(a);
 }
 
-void sync_streams(Plan *plan, const Schedule *s) {
+void schedule_sync(Plan *plan, const Schedule *s) {
     for (int i = 0; i < plan->nprograms; i++) wait_program(plan, &s->programs[i], i);
 }

@@ -1,7 +1,7 @@
 /* Reads after writes, and no two unordered accesses to one storage's bytes of which one writes.
  * Relies on: internal.h. Per run of bytes it keeps the last write and, per stream, the last read since, in issue order
  * (which extends happens-before): the bookkeeping of FastTrack (Flanagan, Freund 2009), exact for the first violation.
- * Relied on by: verify.c; succession.c (cut_pieces). */
+ * Relied on by: verify.c; succession.c (verify_cut_pieces). */
 #include "internal.h"
 
 enum { EARLIER_PROGRAM = -1, NEVER = -2 };
@@ -27,7 +27,7 @@ static Pieces *pieces_of(Bytes *b, int storage) {
     bool by_host = s->cls == C_INPUTS || s->cls == C_RECORD; /* the host writes these before each program */
     const Pieces *w = &b->written[storage];
     for (int i = 0; i < w->n; i++) {
-        bool ready = by_host || initialised_at_entry(b->v, b->program, w->at[i].writers);
+        bool ready = by_host || verify_initialised_at_entry(b->v, b->program, w->at[i].writers);
         Piece p = w->at[i];
         p.writer = ready ? EARLIER_PROGRAM : NEVER;
         push(l, b->v->arena, p);
@@ -50,7 +50,7 @@ static void split(Arena *a, Pieces *l, int64_t x) {
     l->at[i + 1].lo = x;
 }
 
-void cut_pieces(Arena *a, Pieces *l, const Access *x, int *first, int *end) {
+void verify_cut_pieces(Arena *a, Pieces *l, const Access *x, int *first, int *end) {
     split(a, l, x->offset);
     split(a, l, x->offset + x->size);
     *first = find(l, x->offset);
@@ -67,34 +67,34 @@ static void never_written(Bytes *b, int e, const Access *x, const Piece *p) {
     const PlanProgram *prog = &plan->programs[b->program];
     const char *after = NULL;
     if (plan->storages[x->storage].program < 0 && b->v->entry_mask)
-        after = a_predecessor_without(b->v, b->program, p->writers);
+        after = verify_predecessor_without(b->v, b->program, p->writers);
     if (after)
-        note(b->v, b->program, "succession", e, -1, "%s reads %s, which nothing has written when %s follows %s",
-             prog->events[e].id, bytes_text(b, x, p), prog->name, after);
+        verify_note(b->v, b->program, "succession", e, -1, "%s reads %s, which nothing has written when %s follows %s",
+                    prog->events[e].id, bytes_text(b, x, p), prog->name, after);
     else
-        note(b->v, b->program, "read-before-write", e, -1, "%s reads %s, which nothing has written", prog->events[e].id,
-             bytes_text(b, x, p));
+        verify_note(b->v, b->program, "read-before-write", e, -1, "%s reads %s, which nothing has written",
+                    prog->events[e].id, bytes_text(b, x, p));
 }
 
 static void unordered(Bytes *b, const char *rule, int e, int other, const Access *x, const Piece *p, const char *does,
                       const char *did) {
     const Event *ev = b->o->program->events;
-    note(b->v, b->program, rule, e, other, "%s (%s) %s %s, which %s (%s) %s: there is no edge from %s to %s", ev[e].id,
-         stream_name(ev[e].stream), does, bytes_text(b, x, p), ev[other].id, stream_name(ev[other].stream), did,
-         ev[other].id, ev[e].id);
+    verify_note(b->v, b->program, rule, e, other, "%s (%s) %s %s, which %s (%s) %s: there is no edge from %s to %s",
+                ev[e].id, stream_name(ev[e].stream), does, bytes_text(b, x, p), ev[other].id,
+                stream_name(ev[other].stream), did, ev[other].id, ev[e].id);
 }
 
 static void check_read(Bytes *b, int e, const Access *x) {
     int first, end;
     Pieces *l = pieces_of(b, x->storage);
-    cut_pieces(b->v->arena, l, x, &first, &end);
+    verify_cut_pieces(b->v->arena, l, x, &first, &end);
     bool told = false;
     for (int i = first; i < end; i++) {
         Piece *p = &l->at[i];
         if (!told && p->writer == NEVER) {
             never_written(b, e, x, p);
             told = true;
-        } else if (!told && p->writer >= 0 && !before(b->o, p->writer, e)) {
+        } else if (!told && p->writer >= 0 && !verify_before(b->o, p->writer, e)) {
             unordered(b, "read-before-write", e, p->writer, x, p, "reads", "writes");
             told = true;
         }
@@ -103,13 +103,13 @@ static void check_read(Bytes *b, int e, const Access *x) {
 }
 
 static bool write_races(Bytes *b, int e, const Access *x, const Piece *p) {
-    if (p->writer >= 0 && p->writer != e && !before(b->o, p->writer, e)) {
+    if (p->writer >= 0 && p->writer != e && !verify_before(b->o, p->writer, e)) {
         unordered(b, "race", e, p->writer, x, p, "writes", "writes too");
         return true;
     }
     for (int s = 0; s < N_STREAMS; s++) {
         int r = p->reader[s] - 1;
-        if (r < 0 || r == e || before(b->o, r, e)) continue;
+        if (r < 0 || r == e || verify_before(b->o, r, e)) continue;
         unordered(b, "race", e, r, x, p, "writes", "reads");
         return true;
     }
@@ -119,7 +119,7 @@ static bool write_races(Bytes *b, int e, const Access *x, const Piece *p) {
 static void check_write(Bytes *b, int e, const Access *x) {
     int first, end;
     Pieces *l = pieces_of(b, x->storage);
-    cut_pieces(b->v->arena, l, x, &first, &end);
+    verify_cut_pieces(b->v->arena, l, x, &first, &end);
     for (int i = first; i < end; i++)
         if (write_races(b, e, x, &l->at[i])) break;
     l->at[first] = (Piece){.lo = x->offset, .hi = x->offset + x->size, .writer = e};
@@ -127,22 +127,24 @@ static void check_write(Bytes *b, int e, const Access *x) {
     l->n -= end - first - 1;
 }
 
-void check_bytes(Verifier *v, int program, const Order *o, const Pieces *written) {
+void verify_bytes(Verifier *v, int program, const Order *o, const Pieces *written) {
     Bytes b = {v, program, o, written, NEW_ARRAY(v->arena, Pieces, v->plan->nstorages + 1)};
     for (int e = 0; e < o->program->n; e++) {
         const Event *ev = &o->program->events[e];
         for (int i = 0; i < ev->nreads; i++)
-            if (ev->reads[i].size > 0 && access_inside(v, program, &ev->reads[i])) check_read(&b, e, &ev->reads[i]);
+            if (ev->reads[i].size > 0 && verify_access_inside(v, program, &ev->reads[i]))
+                check_read(&b, e, &ev->reads[i]);
         for (int i = 0; i < ev->nwrites; i++)
-            if (ev->writes[i].size > 0 && access_inside(v, program, &ev->writes[i])) check_write(&b, e, &ev->writes[i]);
+            if (ev->writes[i].size > 0 && verify_access_inside(v, program, &ev->writes[i]))
+                check_write(&b, e, &ev->writes[i]);
         /* Accesses are hulls, and results that lie in one another's gaps have hulls that overlap; none begins where
          * another does. */
         for (int i = 0, told = 0; i < ev->nwrites; i++)
             for (int k = 0; k < i && !told; k++) {
                 const Access *x = &ev->writes[i], *y = &ev->writes[k];
                 if (x->storage != y->storage || x->offset != y->offset || !x->size || !y->size) continue;
-                note(v, program, "race", e, -1, "%s writes two results from byte %lld of %s on", ev->id,
-                     (long long)x->offset, v->plan->storages[x->storage].name);
+                verify_note(v, program, "race", e, -1, "%s writes two results from byte %lld of %s on", ev->id,
+                            (long long)x->offset, v->plan->storages[x->storage].name);
                 told = 1;
             }
     }

@@ -6,23 +6,23 @@
 static bool wait_is_sound(Verifier *v, int program, int e, int w) {
     const PlanProgram *p = &v->plan->programs[program];
     if (w < 0 || w >= p->n) {
-        note(v, program, "wait", e, -1, "%s waits for event number %d of %d", p->events[e].id, w, p->n);
+        verify_note(v, program, "wait", e, -1, "%s waits for event number %d of %d", p->events[e].id, w, p->n);
         return false;
     }
     if (w >= e) {
-        note(v, program, "wait", e, w, "%s waits for %s, which is issued %s", p->events[e].id, p->events[w].id,
-             w == e ? "with it" : "after it: the program would stop here");
+        verify_note(v, program, "wait", e, w, "%s waits for %s, which is issued %s", p->events[e].id, p->events[w].id,
+                    w == e ? "with it" : "after it: the program would stop here");
         return false;
     }
     if (p->events[w].stream == p->events[e].stream) {
-        note(v, program, "wait", e, w, "%s waits for %s of its own stream %s", p->events[e].id, p->events[w].id,
-             stream_name(p->events[e].stream));
+        verify_note(v, program, "wait", e, w, "%s waits for %s of its own stream %s", p->events[e].id, p->events[w].id,
+                    stream_name(p->events[e].stream));
         return false;
     }
     return true;
 }
 
-Order happens_before(Verifier *v, int program) {
+Order verify_happens_before(Verifier *v, int program) {
     const PlanProgram *p = &v->plan->programs[program];
     Order o = {p, arena_alloc(v->arena, sizeof *o.seen * (size_t)(p->n + 1)), NEW_ARRAY(v->arena, int, p->n + 1)};
     int last[N_STREAMS], count[N_STREAMS] = {0};

@@ -25,11 +25,11 @@ typedef struct {
 } Verifier;
 
 /* Notes a finding; program -1: of the plan as a whole. */
-void note(Verifier *v, int program, const char *rule, int first, int second, const char *fmt, ...)
+void verify_note(Verifier *v, int program, const char *rule, int first, int second, const char *fmt, ...)
     __attribute__((format(printf, 6, 7)));
 
-Order happens_before(Verifier *v, int program); /* checks the waits on the way */
-static inline bool before(const Order *o, int a, int b) {
+Order verify_happens_before(Verifier *v, int program); /* checks the waits on the way */
+static inline bool verify_before(const Order *o, int a, int b) {
     return o->seen[b][o->program->events[a].stream] >= o->position[a];
 }
 
@@ -41,19 +41,20 @@ typedef struct {
     int reader[N_STREAMS]; /* last reader since, event + 1; 0: none */
 } Piece;
 typedef VEC(Piece) Pieces;
-void cut_pieces(Arena *a, Pieces *l, const Access *x, int *first, int *end); /* [*first, *end) make up the access */
+void verify_cut_pieces(Arena *a, Pieces *l, const Access *x, int *first,
+                       int *end); /* [*first, *end) make up the access */
 
 /* Which programs write which bytes of persistent storages, and which find them initialised. */
-void check_successions(Verifier *v);
-Pieces *persistent_writes(Verifier *v); /* one list per storage */
-bool initialised_at_entry(const Verifier *v, int program, unsigned writers);
-const char *a_predecessor_without(const Verifier *v, int program, unsigned writers); /* for the message */
+void verify_successions(Verifier *v);
+Pieces *verify_persistent_writes(Verifier *v); /* one list per storage */
+bool verify_initialised_at_entry(const Verifier *v, int program, unsigned writers);
+const char *verify_predecessor_without(const Verifier *v, int program, unsigned writers); /* for the message */
 
-void check_bytes(Verifier *v, int program, const Order *o, const Pieces *written);
-void check_sharing(Verifier *v, int program, const Order *o);
-void check_persistent_layout(Verifier *v);
-void check_mesh(Verifier *v);
+void verify_bytes(Verifier *v, int program, const Order *o, const Pieces *written);
+void verify_sharing(Verifier *v, int program, const Order *o);
+void verify_persistent_layout(Verifier *v);
+void verify_mesh(Verifier *v);
 
-bool access_inside(const Verifier *v, int program, const Access *x); /* within a sound storage of this program */
+bool verify_access_inside(const Verifier *v, int program, const Access *x); /* within a sound storage of this program */
 
 #endif

@@ -36,7 +36,7 @@ static Lives lives_of(Verifier *v, int program, const Order *o) {
         const Event *ev = &o->program->events[e];
         for (int i = 0; i < ev->nreads + ev->nwrites; i++) {
             const Access *x = i < ev->nreads ? &ev->reads[i] : &ev->writes[i - ev->nreads];
-            if (x->size > 0 && access_inside(v, program, x) && v->plan->storages[x->storage].program >= 0)
+            if (x->size > 0 && verify_access_inside(v, program, x) && v->plan->storages[x->storage].program >= 0)
                 touch(v, &lives, index, o, e, x);
         }
     }
@@ -61,11 +61,12 @@ static void note_sharing(Verifier *v, int program, const Order *o, const Life *o
     }
     const char *first_id = o->program->events[last].id, *second_id = o->program->events[user].id;
     int64_t lo = max64(a->offset, b->offset), hi = min64(a->offset + a->size, b->offset + b->size);
-    note(v, program, "overlap", user, last,
-         "%s and %s share bytes 0x%llx to 0x%llx of the %s arena: %s uses %s, %s uses %s, and there is no edge from %s "
-         "to %s",
-         a->name, b->name, (unsigned long long)lo, (unsigned long long)hi, a->arena == ARENA_HOST ? "host" : "device",
-         first_id, a->name, second_id, b->name, first_id, second_id);
+    verify_note(
+        v, program, "overlap", user, last,
+        "%s and %s share bytes 0x%llx to 0x%llx of the %s arena: %s uses %s, %s uses %s, and there is no edge from %s "
+        "to %s",
+        a->name, b->name, (unsigned long long)lo, (unsigned long long)hi, a->arena == ARENA_HOST ? "host" : "device",
+        first_id, a->name, second_id, b->name, first_id, second_id);
 }
 
 static void sweep(Verifier *v, int program, const Order *o, const Lives *lives, ArenaKind arena) {
@@ -105,7 +106,7 @@ static void sweep(Verifier *v, int program, const Order *o, const Lives *lives, 
     }
 }
 
-void check_sharing(Verifier *v, int program, const Order *o) {
+void verify_sharing(Verifier *v, int program, const Order *o) {
     Lives lives = lives_of(v, program, o);
     for (int arena = 0; arena < N_ARENAS; arena++) sweep(v, program, o, &lives, (ArenaKind)arena);
 }
@@ -118,11 +119,11 @@ static int compare_offset(const void *a, const void *b) {
 }
 
 static void note_persistent(Verifier *v, const Storage *a, const Storage *b) {
-    note(v, b->program, "overlap", -1, -1,
-         "%s is alive in every program and shares bytes 0x%llx to 0x%llx of the %s arena with %s", a->name,
-         (unsigned long long)max64(a->offset, b->offset),
-         (unsigned long long)min64(a->offset + a->size, b->offset + b->size),
-         a->arena == ARENA_HOST ? "host" : "device", b->name);
+    verify_note(v, b->program, "overlap", -1, -1,
+                "%s is alive in every program and shares bytes 0x%llx to 0x%llx of the %s arena with %s", a->name,
+                (unsigned long long)max64(a->offset, b->offset),
+                (unsigned long long)min64(a->offset + a->size, b->offset + b->size),
+                a->arena == ARENA_HOST ? "host" : "device", b->name);
 }
 
 static void check_persistent_arena(Verifier *v, ArenaKind arena) {
@@ -145,6 +146,6 @@ static void check_persistent_arena(Verifier *v, ArenaKind arena) {
     }
 }
 
-void check_persistent_layout(Verifier *v) {
+void verify_persistent_layout(Verifier *v) {
     for (int arena = 0; arena < N_ARENAS; arena++) check_persistent_arena(v, (ArenaKind)arena);
 }

@@ -1,5 +1,5 @@
 /* Which programs may follow which, and which persistent bytes every way to a program has written before it starts.
- * Relies on: internal.h, bytes.c (cut_pieces), the table of successions in ir/plan.c.
+ * Relies on: internal.h, bytes.c (verify_cut_pieces), the table of successions in ir/plan.c.
  * Relied on by: verify.c and bytes.c. */
 #include "internal.h"
 
@@ -28,10 +28,10 @@ static bool starts_process(const Plan *p, int program) {
 }
 
 /* Every program has a name of its own, stands in the table and can be reached. */
-void check_successions(Verifier *v) {
+void verify_successions(Verifier *v) {
     const Plan *p = v->plan;
     if (p->nprograms > MAX_PROGRAMS) {
-        note(v, -1, "succession", -1, -1, "%d programs, the table of successions knows fewer", p->nprograms);
+        verify_note(v, -1, "succession", -1, -1, "%d programs, the table of successions knows fewer", p->nprograms);
         return;
     }
     unsigned reach = 0, old;
@@ -43,10 +43,10 @@ void check_successions(Verifier *v) {
     for (int i = 0; i < p->nprograms; i++) {
         v->noted = 0;
         if (program_index(p, p->programs[i].name) != i)
-            note(v, i, "succession", -1, -1, "two programs are called %s", p->programs[i].name);
+            verify_note(v, i, "succession", -1, -1, "two programs are called %s", p->programs[i].name);
         else if (!(reach >> i & 1))
-            note(v, i, "succession", -1, -1, "no permitted succession of this plan's programs leads to %s",
-                 p->programs[i].name);
+            verify_note(v, i, "succession", -1, -1, "no permitted succession of this plan's programs leads to %s",
+                        p->programs[i].name);
     }
     v->entry_mask = NEW_ARRAY(v->arena, unsigned, p->nprograms + 1);
     for (int i = 0; i < p->nprograms; i++) v->entry_mask[i] = starts_process(p, i) ? 0 : predecessors(p, i) & reach;
@@ -66,18 +66,18 @@ static unsigned entries(const Verifier *v, unsigned writers) {
     return in;
 }
 
-bool initialised_at_entry(const Verifier *v, int program, unsigned writers) {
+bool verify_initialised_at_entry(const Verifier *v, int program, unsigned writers) {
     return entries(v, writers) >> program & 1;
 }
 
-const char *a_predecessor_without(const Verifier *v, int program, unsigned writers) {
+const char *verify_predecessor_without(const Verifier *v, int program, unsigned writers) {
     unsigned missing = v->entry_mask[program] & ~(entries(v, writers) | writers);
     for (int i = 0; i < v->plan->nprograms; i++)
         if (missing >> i & 1) return v->plan->programs[i].name;
     return NULL;
 }
 
-Pieces *persistent_writes(Verifier *v) {
+Pieces *verify_persistent_writes(Verifier *v) {
     const Plan *p = v->plan;
     Pieces *lists = NEW_ARRAY(v->arena, Pieces, p->nstorages + 1);
     for (int s = 0; s < p->nstorages; s++)
@@ -87,10 +87,10 @@ Pieces *persistent_writes(Verifier *v) {
             const Event *ev = &p->programs[g].events[e];
             for (int i = 0; i < ev->nwrites; i++) {
                 const Access *w = &ev->writes[i];
-                if (!access_inside(v, g, w) || p->storages[w->storage].program >= 0 || w->size == 0) continue;
+                if (!verify_access_inside(v, g, w) || p->storages[w->storage].program >= 0 || w->size == 0) continue;
                 Pieces *l = &lists[w->storage];
                 int first, end;
-                cut_pieces(v->arena, l, w, &first, &end);
+                verify_cut_pieces(v->arena, l, w, &first, &end);
                 for (int k = first; k < end; k++) l->at[k].writers |= 1u << g;
             }
         }

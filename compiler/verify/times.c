@@ -139,9 +139,9 @@ static Exposed exposed(const Run *r) {
 static void check_end(Verifier *v, int program, const Run *r, bool forward, double most_ms) {
     int end = last_to_end(r, forward);
     if (most_ms < 0 || end < 0 || r->end[end] * 1e-3 <= most_ms) return;
-    note(v, program, forward ? "forward-time" : "step-time", end, -1,
-         "%s ends after %.3f ms, which is more than %.3f ms; its critical path: %s", forward ? "the forward" : "it",
-         r->end[end] * 1e-3, most_ms, critical_path(v->arena, r, end));
+    verify_note(v, program, forward ? "forward-time" : "step-time", end, -1,
+                "%s ends after %.3f ms, which is more than %.3f ms; its critical path: %s",
+                forward ? "the forward" : "it", r->end[end] * 1e-3, most_ms, critical_path(v->arena, r, end));
 }
 
 static void check_exposed(Verifier *v, int program, const Run *r, double most_ms) {
@@ -156,13 +156,13 @@ static void check_exposed(Verifier *v, int program, const Run *r, double most_ms
                  p->waits < 0 ? "the end" : events[p->waits].id, p->us * 1e-3, e->id, stream_name(e->stream),
                  e->duration_us * 1e-3);
     }
-    note(v, program, "exposed", x.longest[0].for_, x.longest[0].waits,
-         "%.3f ms of communication are exposed in %d place%s, which is more than %.3f ms; %s: %s", x.us * 1e-3, x.n,
-         x.n == 1 ? "" : "s", most_ms,
-         x.n > PLACES_SHOWN ? "the three longest"
-         : x.n > 1          ? "the longest first"
-                            : "it is this one",
-         s.s);
+    verify_note(v, program, "exposed", x.longest[0].for_, x.longest[0].waits,
+                "%.3f ms of communication are exposed in %d place%s, which is more than %.3f ms; %s: %s", x.us * 1e-3,
+                x.n, x.n == 1 ? "" : "s", most_ms,
+                x.n > PLACES_SHOWN ? "the three longest"
+                : x.n > 1          ? "the longest first"
+                                   : "it is this one",
+                s.s);
 }
 
 void verify_times(Arena *a, const Plan *p, const Times *most, Findings *out) {
@@ -177,7 +177,7 @@ void verify_times(Arena *a, const Plan *p, const Times *most, Findings *out) {
     }
 }
 
-Times program_times(Arena *a, const PlanProgram *p) {
+Times verify_program_times(Arena *a, const PlanProgram *p) {
     Run r = run(a, p);
     int forward = last_to_end(&r, true), end = last_to_end(&r, false);
     return (Times){forward < 0 ? 0 : r.end[forward] * 1e-3, end < 0 ? 0 : r.end[end] * 1e-3, exposed(&r).us * 1e-3};

@@ -3,7 +3,7 @@
  * Relied on by: pipeline.c (every build), `shardc verify`, the tests. */
 #include "internal.h"
 
-void note(Verifier *v, int program, const char *rule, int first, int second, const char *fmt, ...) {
+void verify_note(Verifier *v, int program, const char *rule, int first, int second, const char *fmt, ...) {
     if (v->noted++ >= MAX_FINDINGS) return;
     const PlanProgram *p = program >= 0 ? &v->plan->programs[program] : NULL;
     char text[2048];
@@ -16,7 +16,7 @@ void note(Verifier *v, int program, const char *rule, int first, int second, con
     push(v->out, v->arena, f);
 }
 
-bool access_inside(const Verifier *v, int program, const Access *x) {
+bool verify_access_inside(const Verifier *v, int program, const Access *x) {
     if (x->storage < 0 || x->storage >= v->plan->nstorages || v->unsound[x->storage]) return false;
     const Storage *s = &v->plan->storages[x->storage];
     return (s->program < 0 || s->program == program) && x->offset >= 0 && x->size >= 0 && x->offset <= s->size &&
@@ -33,31 +33,33 @@ static void check_storages(Verifier *v) {
         if (inside && s->program < p->nprograms) continue;
         v->unsound[i] = true;
         if (inside)
-            note(v, -1, "bounds", -1, -1, "%s belongs to program number %d of %d", s->name, s->program, p->nprograms);
+            verify_note(v, -1, "bounds", -1, -1, "%s belongs to program number %d of %d", s->name, s->program,
+                        p->nprograms);
         else
-            note(v, -1, "bounds", -1, -1, "%s of %lld bytes at %lld lies outside the %s arena of %lld bytes", s->name,
-                 (long long)s->size, (long long)s->offset, s->arena == ARENA_HOST ? "host" : "device",
-                 (long long)limit);
+            verify_note(v, -1, "bounds", -1, -1, "%s of %lld bytes at %lld lies outside the %s arena of %lld bytes",
+                        s->name, (long long)s->size, (long long)s->offset, s->arena == ARENA_HOST ? "host" : "device",
+                        (long long)limit);
     }
 }
 
 static void check_access(Verifier *v, int program, int e, const Access *x) {
     const Event *ev = &v->plan->programs[program].events[e];
     if (x->storage < 0 || x->storage >= v->plan->nstorages) {
-        note(v, program, "bounds", e, -1, "%s touches storage number %d of %d", ev->id, x->storage, v->plan->nstorages);
+        verify_note(v, program, "bounds", e, -1, "%s touches storage number %d of %d", ev->id, x->storage,
+                    v->plan->nstorages);
         return;
     }
     const Storage *s = &v->plan->storages[x->storage];
     if (v->unsound[x->storage]) return;
     if (s->program >= 0 && s->program != program)
-        note(v, program, "bounds", e, -1, "%s touches %s, which belongs to %s", ev->id, s->name,
-             v->plan->programs[s->program].name);
-    else if (!access_inside(v, program, x))
-        note(v, program, "bounds", e, -1, "%s touches bytes %lld to %lld of %s, which has %lld", ev->id,
-             (long long)x->offset, (long long)(x->offset + x->size), s->name, (long long)s->size);
+        verify_note(v, program, "bounds", e, -1, "%s touches %s, which belongs to %s", ev->id, s->name,
+                    v->plan->programs[s->program].name);
+    else if (!verify_access_inside(v, program, x))
+        verify_note(v, program, "bounds", e, -1, "%s touches bytes %lld to %lld of %s, which has %lld", ev->id,
+                    (long long)x->offset, (long long)(x->offset + x->size), s->name, (long long)s->size);
     else if (s->program >= 0 && (e < s->first || e > s->last))
-        note(v, program, "bounds", e, -1, "%s touches %s %s its declared life", ev->id, s->name,
-             e < s->first ? "before" : "after");
+        verify_note(v, program, "bounds", e, -1, "%s touches %s %s its declared life", ev->id, s->name,
+                    e < s->first ? "before" : "after");
 }
 
 /* ── one order of all collectives. Issue order is the same on every rank, since all run one plan ──────────── */
@@ -66,11 +68,12 @@ static void check_collectives(Verifier *v, int program, const Order *o) {
     for (int e = 0; e < o->program->n; e++) {
         const Event *ev = o->program->events;
         if (ev[e].comm < 0) continue;
-        if (last >= 0 && !before(o, last, e))
-            note(v, program, "collective-order", e, last,
-                 "%s (%s) and %s (%s) are collectives that ranks may start in either order: there is no edge from %s "
-                 "to %s",
-                 ev[last].id, stream_name(ev[last].stream), ev[e].id, stream_name(ev[e].stream), ev[last].id, ev[e].id);
+        if (last >= 0 && !verify_before(o, last, e))
+            verify_note(
+                v, program, "collective-order", e, last,
+                "%s (%s) and %s (%s) are collectives that ranks may start in either order: there is no edge from %s "
+                "to %s",
+                ev[last].id, stream_name(ev[last].stream), ev[e].id, stream_name(ev[e].stream), ev[last].id, ev[e].id);
         last = e;
     }
 }
@@ -92,20 +95,21 @@ static void check_update(Verifier *v, int program, const PlanUnit *u, Updates *d
         }
     for (int i = 0; i < done->n; i++) {
         if (done->at[i].lo < reached) {
-            note(v, program, "update-once", done->at[i].event, i ? done->at[i - 1].event : -1,
-                 "bytes %lld to %lld of unit %s's parameters are updated twice", (long long)done->at[i].lo,
-                 (long long)min64(reached, done->at[i].hi), u->path);
+            verify_note(v, program, "update-once", done->at[i].event, i ? done->at[i - 1].event : -1,
+                        "bytes %lld to %lld of unit %s's parameters are updated twice", (long long)done->at[i].lo,
+                        (long long)min64(reached, done->at[i].hi), u->path);
             return;
         }
         if (done->at[i].lo > reached) break;
         reached = done->at[i].hi;
     }
     if (reached > need)
-        note(v, program, "update-once", -1, -1, "%lld bytes of unit %s's parameters are updated, and a rank holds %lld",
-             (long long)reached, u->path, (long long)need);
+        verify_note(v, program, "update-once", -1, -1,
+                    "%lld bytes of unit %s's parameters are updated, and a rank holds %lld", (long long)reached,
+                    u->path, (long long)need);
     if (reached < need)
-        note(v, program, "update-once", -1, -1, "bytes %lld to %lld of unit %s's parameters are never updated",
-             (long long)reached, (long long)need, u->path);
+        verify_note(v, program, "update-once", -1, -1, "bytes %lld to %lld of unit %s's parameters are never updated",
+                    (long long)reached, (long long)need, u->path);
 }
 
 /* A write of the unit's parameters in a program that does not initialise must be the update, in the updating program.
@@ -117,9 +121,9 @@ static void take_update(Verifier *v, int program, int e, int updating, int unit,
         return;
     }
     if (!p->events[e].update && !strcmp(p->name, "init")) return;
-    note(v, program, "update-once", e, -1, "%s writes the parameters of unit %s %s", p->events[e].id,
-         v->plan->units[unit].path,
-         program == updating ? "but is no optimizer event" : "in a program that updates none");
+    verify_note(v, program, "update-once", e, -1, "%s writes the parameters of unit %s %s", p->events[e].id,
+                v->plan->units[unit].path,
+                program == updating ? "but is no optimizer event" : "in a program that updates none");
 }
 
 static void check_updates(Verifier *v) {
@@ -139,8 +143,8 @@ static void check_updates(Verifier *v) {
         if (p->units[u].numel == 0) continue;
         if (s < 0 || s >= p->nstorages) {
             v->noted = 0;
-            note(v, -1, "update-once", -1, -1, "unit %s is trainable and has no parameters to update",
-                 p->units[u].path);
+            verify_note(v, -1, "update-once", -1, -1, "unit %s is trainable and has no parameters to update",
+                        p->units[u].path);
         } else
             unit_of[s] = u + 1;
     }
@@ -150,7 +154,7 @@ static void check_updates(Verifier *v) {
             const Event *ev = &p->programs[g].events[e];
             for (int i = 0; i < ev->nwrites; i++) {
                 const Access *w = &ev->writes[i];
-                if (access_inside(v, g, w) && unit_of[w->storage])
+                if (verify_access_inside(v, g, w) && unit_of[w->storage])
                     take_update(v, g, e, updating, unit_of[w->storage] - 1, w, &done[unit_of[w->storage] - 1]);
             }
         }
@@ -163,13 +167,13 @@ static void check_updates(Verifier *v) {
 Findings *verify(Arena *a, const Plan *p) {
     Findings *out = NEW(a, Findings);
     Verifier v = {a, p, out, 0, NEW_ARRAY(a, bool, p->nstorages + 1), NULL};
-    check_mesh(&v);
+    verify_mesh(&v);
     v.noted = 0;
     check_storages(&v);
-    check_persistent_layout(&v);
-    check_successions(&v);
+    verify_persistent_layout(&v);
+    verify_successions(&v);
     if (!v.entry_mask) return out;
-    const Pieces *written = persistent_writes(&v);
+    const Pieces *written = verify_persistent_writes(&v);
     for (int g = 0; g < p->nprograms; g++) {
         v.noted = 0;
         for (int e = 0; e < p->programs[g].n; e++) {
@@ -177,10 +181,10 @@ Findings *verify(Arena *a, const Plan *p) {
             for (int i = 0; i < ev->nreads; i++) check_access(&v, g, e, &ev->reads[i]);
             for (int i = 0; i < ev->nwrites; i++) check_access(&v, g, e, &ev->writes[i]);
         }
-        Order o = happens_before(&v, g);
+        Order o = verify_happens_before(&v, g);
         check_collectives(&v, g, &o);
-        check_bytes(&v, g, &o, written);
-        check_sharing(&v, g, &o);
+        verify_bytes(&v, g, &o, written);
+        verify_sharing(&v, g, &o);
     }
     check_updates(&v);
     return out;

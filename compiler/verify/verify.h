@@ -20,7 +20,7 @@ Findings *verify(Arena *a, const Plan *p);
 typedef struct {
     double forward_ms, step_ms, exposed_ms; /* until the forward's last kernel · of all · in which compute idles */
 } Times;
-Times program_times(Arena *a, const PlanProgram *p);
+Times verify_program_times(Arena *a, const PlanProgram *p);
 /* Bounds on them, of every training program; negative: none. */
 void verify_times(Arena *a, const Plan *p, const Times *most, Findings *out);
 

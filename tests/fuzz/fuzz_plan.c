@@ -33,9 +33,9 @@ static void print(const Plan *p) {
     report_findings_json(nowhere, p, found, &late);
     report_times_text(nowhere, p, &late);
     report_inspect_text(nowhere, p, &(ReportOptions){0});
-    report_predict_text(nowhere, p, moment_at(p, NULL), false);
+    report_predict_text(nowhere, p, report_moment(p, NULL), false);
     report_predict_json(nowhere, p);
-    for (Holding by = BY_MODULE; by <= BY_STORAGE; by++) report_holders_text(nowhere, p, moment_at(p, NULL), by);
+    for (Holding by = BY_MODULE; by <= BY_STORAGE; by++) report_holders_text(nowhere, p, report_moment(p, NULL), by);
 }
 
 static void round_trip(Arena *a, const Plan *p) {

@@ -23,15 +23,15 @@ static inline Graph *load(const char *text, int world) {
     return g;
 }
 
-static inline Graph *lowered(const char *text, int world) { /* check_graph runs after every pass */
+static inline Graph *lowered(const char *text, int world) { /* graph_check runs after every pass */
     Graph *g = load(text, world);
-    lower(g, device_load(g->arena, "cpu"), &(PipelineOptions){0});
-    check_graph(g, "the last pass");
+    pipeline_lower(g, device_load(g->arena, "cpu"), &(PipelineOptions){0});
+    graph_check(g, "the last pass");
     return g;
 }
 
 static inline const Plan *expect_sound(Graph *g) {
-    const Plan *plan = make_plan(g, device_load(g->arena, "cpu"), &(PipelineOptions){0});
+    const Plan *plan = pipeline_plan(g, device_load(g->arena, "cpu"), &(PipelineOptions){0});
     const Findings *f = verify(g->arena, plan);
     for (int i = 0; i < f->n; i++) cr_expect_fail("%s: %s", f->at[i].rule, f->at[i].text);
     return plan;

@@ -26,7 +26,7 @@ static void start(void) {
     }
 
 static Value *val(Dtype d, int dims, const int64_t *shape) {
-    return new_value(g, d, dims, shape);
+    return value_new(g, d, dims, shape);
 }
 
 /* `body` must end with `code` (below 0: by that signal) and say `text` on stderr. */

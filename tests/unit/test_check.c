@@ -4,7 +4,7 @@
 #include "small_graph.h"
 
 static Op *two_ops(void) {
-    Value *x = val(FP32, SHAPE(4, 6)), *y = build1(b, OP_exp, x);
+    Value *x = val(FP32, SHAPE(4, 6)), *y = build_one(b, OP_exp, x);
     return BUILD(b, transpose, .a = y, .order = {1, 0});
 }
 #define BROKEN(name, ...)                                                                                              \
@@ -12,7 +12,7 @@ static Op *two_ops(void) {
         Op *op = two_ops(), *first = b->p->ops.at[0];                                                                  \
         (void)op, (void)first;                                                                                         \
         __VA_ARGS__;                                                                                                   \
-        check_graph(g, "sabotage");                                                                                    \
+        graph_check(g, "sabotage");                                                                                    \
     }
 BROKEN(swapped, Op **at = b->p->ops.at; Op *t = at[0]; at[0] = at[1]; at[1] = t)
 BROKEN(same_id, op->id = "e0")
@@ -22,7 +22,7 @@ BROKEN(wrong_shape, first->exp.y->shape[0] = 3)
 BROKEN(wrong_dtype, first->exp.y->dtype = BF16)
 BROKEN(wrong_view, op->transpose.y->stride[0] = 2; op->transpose.y->stride[1] = 1)
 BROKEN(outside, op->transpose.y->offset = 100)
-BROKEN(deep_base, Value *y = op->transpose.y; Value *v = new_view(g, y, 1, (int64_t[]){2}, (int64_t[]){1}, 0);
+BROKEN(deep_base, Value *y = op->transpose.y; Value *v = value_new_view(g, y, 1, (int64_t[]){2}, (int64_t[]){1}, 0);
        v->base = y; op->transpose.a = v)
 BROKEN(foreign_value, Value *v = NEW(g->arena, Value); *v = *op->transpose.a; op->transpose.a = v)
 BROKEN(root_offset, op->transpose.a->offset = 1)
@@ -32,7 +32,7 @@ BROKEN(no_operands, op->nin = 0)
 BROKEN(too_many_results, op->nout = 3)
 BROKEN(too_many_operands, op->nin = 3)
 BROKEN(wrong_def, op->transpose.y->def = first)
-BROKEN(twice, Op *more = new_op(g, OP_exp); more->id = "e7"; more->nin = more->nout = 1; more->exp.a = op->transpose.a;
+BROKEN(twice, Op *more = op_new(g, OP_exp); more->id = "e7"; more->nin = more->nout = 1; more->exp.a = op->transpose.a;
        more->exp.y = op->transpose.y; push(&b->p->ops, g->arena, more))
 BROKEN(negative, op->transpose.a->shape[0] = -1)
 BROKEN(many_dims, op->transpose.a->dims = 7)
@@ -40,7 +40,7 @@ BROKEN(loss_shape, b->p->loss = op->transpose.y)
 BROKEN(loss_undefined, b->p->loss = val(FP32, 0, (int64_t[]){1}); b->p->loss->def = op)
 BROKEN(fewer_results, first->nout = 0; op->transpose.a = val(FP32, SHAPE(4, 6)))
 static Op *group(void) { /* exp and neg as one op */
-    Op *fused = two_ops(), *first = b->p->ops.at[0], *second = new_op(g, OP_neg);
+    Op *fused = two_ops(), *first = b->p->ops.at[0], *second = op_new(g, OP_neg);
     Value *y = val(FP32, SHAPE(4, 6));
     *fused = (Op){.kind = OP_fused,
                   .id = "e1",
@@ -65,7 +65,7 @@ static Op *group(void) { /* exp and neg as one op */
     static void name(void) {                                                                                           \
         Op *op = group();                                                                                              \
         __VA_ARGS__;                                                                                                   \
-        check_graph(g, "sabotage");                                                                                    \
+        graph_check(g, "sabotage");                                                                                    \
     }
 BROKEN_GROUP(not_pointwise, op->body[1]->kind = OP_transpose)
 BROKEN_GROUP(from_nowhere, op->body[1]->neg.a = val(FP32, SHAPE(4, 6)))
@@ -73,7 +73,7 @@ BROKEN_GROUP(nobodys_result, Value *v = val(FP32, SHAPE(4, 6)); v->def = op; op-
 
 Test(check, accepts_a_group, .init = start) {
     group();
-    check_graph(g, "test");
+    graph_check(g, "test");
 }
 
 Test(check, refuses_broken_graphs) {

@@ -85,13 +85,13 @@ Test(device, points_that_say_nothing_are_refused_with_a_reason) {
 /* ── times ─────────────────────────────────────────────────────────────────────────────────────────────────── */
 static double time_of(const Device *d, Op *op, double bytes) {
     Event e = {.stream = COMPUTE, .comm = -1, .op_ir = op, .bytes = bytes};
-    return event_duration_us(d, &e, 1, 1, true);
+    return device_event_us(d, &e, 1, 1, true);
 }
 
 static Op *sum_of(Graph *g) {
-    Op *op = new_op(g, OP_sum);
-    op->in[op->nin++] = new_value(g, FP32, 1, (int64_t[]){1000});
-    op->out[op->nout++] = new_value(g, FP32, 1, (int64_t[]){1});
+    Op *op = op_new(g, OP_sum);
+    op->in[op->nin++] = value_new(g, FP32, 1, (int64_t[]){1000});
+    op->out[op->nout++] = value_new(g, FP32, 1, (int64_t[]){1});
     return op;
 }
 
@@ -125,26 +125,26 @@ Test(device, no_curve_is_extrapolated_beyond_bandwidth) {
                  {"{{1e3,3},{1e5,3}}", 1003}};
     Arena *a = arena_new();
     Graph *g = graph_new(a);
-    Op *op = sum_of(g), *copy = new_op(g, OP_fetch);
-    copy->in[copy->nin++] = new_value(g, FP32, 1, (int64_t[]){250000000});
+    Op *op = sum_of(g), *copy = op_new(g, OP_fetch);
+    copy->in[copy->nin++] = value_new(g, FP32, 1, (int64_t[]){250000000});
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const Device *d = load(a, arena_printf(a, "kernels={sum=%s}", cases[i].points));
         double us = time_of(d, op, 1e9);
         cr_expect(fabs(us - cases[i].us) < 0.2, "%s: %g us", cases[i].points, us);
     }
     const Device *d = load(a, "kernels={all_gather={{'4 ranks',256,5}},fetch={{256,5}}}");
-    Event gather = {.stream = GATHER, .comm = 2, .op_ir = new_op(g, OP_all_gather), .bytes = 1e9};
+    Event gather = {.stream = GATHER, .comm = 2, .op_ir = op_new(g, OP_all_gather), .bytes = 1e9};
     Event fetch = {.stream = FETCH, .comm = -1, .op_ir = copy, .bytes = 1e9};
-    cr_expect_float_eq(event_duration_us(d, &gather, 4, 4, true), 10005, 1);
-    cr_expect_float_eq(event_duration_us(d, &fetch, 1, 1, true), 100005, 1);
+    cr_expect_float_eq(device_event_us(d, &gather, 4, 4, true), 10005, 1);
+    cr_expect_float_eq(device_event_us(d, &fetch, 1, 1, true), 100005, 1);
     arena_free(a);
 }
 
 static Op *product(Graph *g, int64_t m, int64_t n, int64_t k) {
-    Op *op = new_op(g, OP_matmul);
-    op->in[op->nin++] = new_value(g, BF16, 2, (int64_t[]){m, k});
-    op->in[op->nin++] = new_value(g, BF16, 2, (int64_t[]){k, n});
-    op->out[op->nout++] = new_value(g, BF16, 2, (int64_t[]){m, n});
+    Op *op = op_new(g, OP_matmul);
+    op->in[op->nin++] = value_new(g, BF16, 2, (int64_t[]){m, k});
+    op->in[op->nin++] = value_new(g, BF16, 2, (int64_t[]){k, n});
+    op->out[op->nout++] = value_new(g, BF16, 2, (int64_t[]){m, n});
     return op;
 }
 
@@ -181,8 +181,8 @@ Test(device, a_product_that_is_all_latency_says_nothing_of_larger_ones) {
     const Device *two = load(a, arena_printf(a, "kernels={matmul={%s,%s}}", tiny, large));
     Event e = {.stream = COMPUTE, .comm = -1, .op_ir = product(g, 4096, 4096, 4096), .flops = 2 * pow(4096, 3)};
     cr_expect_float_eq(time_of(one, product(g, 64, 64, 64), 0), 3, 1e-3);
-    cr_expect_float_eq(event_duration_us(one, &e, 1, 1, true), 2 * pow(4096, 3) / 0.5e14 * 1e6, 1e-3);
-    cr_expect_float_eq(event_duration_us(two, &e, 1, 1, true), 50 / ideal(1024, 1024, 1024) * ideal(4096, 4096, 4096),
+    cr_expect_float_eq(device_event_us(one, &e, 1, 1, true), 2 * pow(4096, 3) / 0.5e14 * 1e6, 1e-3);
+    cr_expect_float_eq(device_event_us(two, &e, 1, 1, true), 50 / ideal(1024, 1024, 1024) * ideal(4096, 4096, 4096),
                        1e-2);
     arena_free(a);
 }
@@ -192,8 +192,8 @@ Test(device, what_was_not_measured_is_a_roofline) {
     Graph *g = graph_new(a);
     const Device *none = load(a, ""), *other = load(a, "kernels={matmul={{'fp16 nn',1,2,3,4,5,1,50}}}");
     Event e = {.stream = COMPUTE, .comm = -1, .op_ir = product(g, 4096, 4096, 4096), .flops = 2 * pow(4096, 3)};
-    cr_assert_float_eq(event_duration_us(none, &e, 1, 1, true), 2 * pow(4096, 3) / 0.5e14 * 1e6, 1e-3);
-    cr_assert_float_eq(event_duration_us(other, &e, 1, 1, true), 2 * pow(4096, 3) / 0.5e14 * 1e6, 1e-3);
+    cr_assert_float_eq(device_event_us(none, &e, 1, 1, true), 2 * pow(4096, 3) / 0.5e14 * 1e6, 1e-3);
+    cr_assert_float_eq(device_event_us(other, &e, 1, 1, true), 2 * pow(4096, 3) / 0.5e14 * 1e6, 1e-3);
     arena_free(a);
 }
 
@@ -202,8 +202,8 @@ Test(device, kernels_that_need_not_be_deterministic_have_times_of_their_own) {
     Graph *g = graph_new(a);
     const Device *d = load(a, "kernels={sum={{1000,5}},['sum fast']={{1000,4}}}");
     Event e = {.stream = COMPUTE, .comm = -1, .op_ir = sum_of(g), .bytes = 1000};
-    cr_assert_float_eq(event_duration_us(d, &e, 1, 1, true), 5, 1e-9);
-    cr_assert_float_eq(event_duration_us(d, &e, 1, 1, false), 4, 1e-9);
+    cr_assert_float_eq(device_event_us(d, &e, 1, 1, true), 5, 1e-9);
+    cr_assert_float_eq(device_event_us(d, &e, 1, 1, false), 4, 1e-9);
     arena_free(a);
 }
 
@@ -212,11 +212,11 @@ Test(device, collectives_are_measured_by_the_number_of_ranks_and_run_beside_kern
     Graph *g = graph_new(a);
     const Device *d = load(a, "kernels={all_gather={{'4 ranks',1000,5},{'4 ranks',1000000,50}}},"
                               "beside={all_gather={kernels=0.25,itself=0.5}}");
-    Op *op = new_op(g, OP_all_gather);
+    Op *op = op_new(g, OP_all_gather);
     Event e = {.stream = GATHER, .comm = 2, .op_ir = op, .bytes = 1000000};
-    cr_assert_float_eq(event_duration_us(d, &e, 4, 4, true), 75, 1e-9);
-    cr_assert_float_eq(event_slows_others(d, &e), 0.25, 1e-9);
-    double two = event_duration_us(d, &e, 2, 2, true);
+    cr_assert_float_eq(device_event_us(d, &e, 4, 4, true), 75, 1e-9);
+    cr_assert_float_eq(device_event_slows(d, &e), 0.25, 1e-9);
+    double two = device_event_us(d, &e, 2, 2, true);
     cr_assert_float_eq(two, (1 + 1 + 10) * 1.5, 1e-9, "%g", two);
     arena_free(a);
 }
@@ -233,11 +233,11 @@ Test(device, kernels_beside_a_collective_take_longer) {
             events[i] =
                 (Event){.id = "e", .stream = COMPUTE, .comm = -1, .unit = -1, .bytes = 1000, .op_ir = sum_of(g)};
         events[gather] = (Event){
-            .id = "g", .stream = GATHER, .comm = 2, .unit = -1, .bytes = 1000000, .op_ir = new_op(g, OP_all_gather)};
+            .id = "g", .stream = GATHER, .comm = 2, .unit = -1, .bytes = 1000000, .op_ir = op_new(g, OP_all_gather)};
         PlanProgram program = {.name = "micro", .events = events, .n = 3};
         Comm comms[] = {{"shard", 4, 1}, {"replicate", 1, 4}, {"world", 4, 1}};
         Plan p = {.arena = a, .programs = &program, .nprograms = 1, .world = 4, .comms = comms, .ncomms = 3};
-        simulate(&p, d);
+        cost_simulate(&p, d);
         const Event *first = &events[gather == 0], *second = &events[gather == 2 ? 1 : 2];
         cr_assert_float_eq(events[gather].duration_us, 75, 1e-9);
         cr_assert_float_eq(first->duration_us, 115, 1e-9);
@@ -256,14 +256,14 @@ Test(device, copies_up_and_down_slow_each_other) {
         const Device *d =
             load(a, "kernels={fetch={{1000,100}},offload={{1000,100}}},host_both=1.3333333333e10,host_reads=1e12,"
                     "beside={fetch={kernels=0,itself=0.5},offload={kernels=0,itself=0.5}}");
-        Op *up = new_op(g, OP_fetch), *down = new_op(g, OP_offload);
-        up->in[up->nin++] = down->in[down->nin++] = new_value(g, FP32, 1, (int64_t[]){250});
+        Op *up = op_new(g, OP_fetch), *down = op_new(g, OP_offload);
+        up->in[up->nin++] = down->in[down->nin++] = value_new(g, FP32, 1, (int64_t[]){250});
         Event events[] = {{.id = "f0", .stream = FETCH, .comm = -1, .unit = -1, .bytes = 1000, .op_ir = up},
                           {.id = "o0", .stream = OFFLOAD, .comm = -1, .unit = -1, .bytes = 1000, .op_ir = down},
                           {.id = "f1", .stream = FETCH, .comm = -1, .unit = -1, .bytes = 1000, .op_ir = up}};
         PlanProgram program = {.name = "micro", .events = events, .n = 3};
         Plan p = {.arena = a, .programs = &program, .nprograms = 1, .world = world};
-        simulate(&p, d);
+        cost_simulate(&p, d);
         double both = world == 1 ? 150 : 300;
         cr_expect_float_eq(events[0].duration_us, both, 1e-6);
         cr_expect_float_eq(events[1].duration_us, both, 1e-6);
@@ -278,8 +278,8 @@ Test(device, functions_in_pointwise_groups_take_what_they_take_beyond_their_byte
     Arena *a = arena_new();
     Graph *g = graph_new(a);
     const Device *d = load(a, "kernels={fused={{8000,8},{80000,80}},gelu={{8000,10}}}");
-    Op *gelu = new_op(g, OP_gelu), *group = new_op(g, OP_fused);
-    Value *x = new_value(g, FP32, 1, (int64_t[]){1000}), *y = new_value(g, FP32, 1, (int64_t[]){1000});
+    Op *gelu = op_new(g, OP_gelu), *group = op_new(g, OP_fused);
+    Value *x = value_new(g, FP32, 1, (int64_t[]){1000}), *y = value_new(g, FP32, 1, (int64_t[]){1000});
     gelu->in[gelu->nin++] = group->in[group->nin++] = x;
     gelu->out[gelu->nout++] = group->out[group->nout++] = y;
     group->body = &gelu;
@@ -298,17 +298,17 @@ Test(device, the_footprint_is_that_of_what_the_plan_does) {
     Event events[] = {{.id = "e0", .op_ir = sum_of(g)}, {.id = "e1", .op_ir = product(g, 8, 8, 8)}};
     PlanProgram program = {.name = "micro", .events = events, .n = 2};
     Plan p = {.arena = a, .programs = &program, .nprograms = 1, .world = 1};
-    footprint(&p, d);
+    device_footprint(&p, d);
     cr_assert_eq(p.nlibrary, 2);
     cr_assert_float_eq(p.library[0].bytes, 504, 1e-9);
     cr_assert_float_eq(p.library[1].bytes, 10, 1e-9);
     events[0].op_ir = events[1].op_ir;
     p.world = 3;
-    footprint(&p, d);
+    device_footprint(&p, d);
     cr_assert_eq(p.nlibrary, 2);
     cr_assert_float_eq(p.library[1].bytes, 100, 1e-9);
     p.world = 8;
-    footprint(&p, d);
+    device_footprint(&p, d);
     cr_assert_eq(p.nlibrary, 2);
     cr_assert_float_eq(p.library[1].bytes, 200, 1e-9);
     arena_free(a);

@@ -5,7 +5,7 @@
 #include "lua_graph.h"
 
 static Op *named(Graph *g, const char *id) {
-    Op *op = new_op(g, OP_full);
+    Op *op = op_new(g, OP_full);
     op->id = id;
     return op;
 }
@@ -40,7 +40,7 @@ Test(edit, clones_have_values_of_their_own) {
         "return nn.training { model = m, batch = { x = nn.input('fp32', { 2, 4 }) }, optimizer = optim.AdamW {},\n"
         "  loss = function(m, b) return nn.mean(m(b.x)) end }\n",
         2);
-    Program *a = program(g, "micro"), *b = clone_program(g, a, "again", NULL);
+    Program *a = program(g, "micro"), *b = edit_clone_program(g, a, "again", NULL);
     cr_assert_eq(a->ops.n, b->ops.n);
     for (int i = 0; i < a->ops.n; i++) {
         const Op *x = a->ops.at[i], *y = b->ops.at[i];
@@ -50,7 +50,7 @@ Test(edit, clones_have_values_of_their_own) {
             cr_expect_eq(x->in[k] == y->in[k], !x->in[k] || (!x->in[k]->def && !x->in[k]->base));
         for (int m = 0; m < x->nbody; m++) cr_expect_neq(op_result(x->body[m]), op_result(y->body[m]));
     }
-    g->programs.n = 0; /* check_graph looks at what is listed */
+    g->programs.n = 0; /* graph_check looks at what is listed */
     push(&g->programs, g->arena, b);
-    check_graph(g, "clone");
+    graph_check(g, "clone");
 }

@@ -34,12 +34,12 @@ static Value *param(int dims, const int64_t *shape) {
     p->path = arena_printf(g->arena, "p%d", p->id);
     memcpy(p->shape, shape, sizeof(int64_t) * (size_t)dims);
     push(&g->params, g->arena, p);
-    p->value = new_value(g, FP32, dims, shape);
+    p->value = value_new(g, FP32, dims, shape);
     p->value->param = p;
     return p->value;
 }
 static Value *input(Dtype d, int dims, const int64_t *shape) {
-    Value *v = new_value(g, d, dims, shape);
+    Value *v = value_new(g, d, dims, shape);
     v->name = "x";
     return v;
 }
@@ -72,18 +72,18 @@ static Op *nth(OpKind k, int n) {
     abort();
 }
 static void finish(void) {
-    units(g);
-    epilogue_fusion_traced(g, g->train);
-    check_graph(g, "epilogue_fusion_traced");
-    autodiff(g, g->train);
-    check_graph(g, "autodiff");
-    epilogue_fusion(g, g->train);
-    check_graph(g, "epilogue_fusion");
-    rematerialize(g, g->train);
-    check_graph(g, "rematerialize");
-    concat_in_place(g, g->train);
-    fuse(g, g->train);
-    check_graph(g, "fuse");
+    lower_units(g);
+    lower_epilogue_fusion_traced(g, g->train);
+    graph_check(g, "epilogue_fusion_traced");
+    lower_autodiff(g, g->train);
+    graph_check(g, "autodiff");
+    lower_epilogue_fusion(g, g->train);
+    graph_check(g, "epilogue_fusion");
+    lower_rematerialize(g, g->train);
+    graph_check(g, "rematerialize");
+    lower_concat_in_place(g, g->train);
+    lower_fuse(g, g->train);
+    graph_check(g, "fuse");
 }
 
 /* ── matmul ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -91,7 +91,7 @@ static void finish(void) {
 Test(epilogue_fusion, a_sum_begins_with_the_addend) {
     start();
     Value *x = input(FP32, SHAPE(2, 6, 8)), *w = param(SHAPE(8, 8)), *v = param(SHAPE(8, 8));
-    Value *y = build2(b, OP_add, x, matmul(x, w)), *z = build2(b, OP_add, matmul(y, v), y);
+    Value *y = build_two(b, OP_add, x, matmul(x, w)), *z = build_two(b, OP_add, matmul(y, v), y);
     loss(matmul(z, param(SHAPE(8, 4)))); /* so that z's gradient is no expanded number */
     finish();
     const Op *first = nth(OP_matmul, 0), *second = nth(OP_matmul, 1);
@@ -106,7 +106,7 @@ Test(epilogue_fusion, a_sum_begins_with_the_addend) {
 Test(epilogue_fusion, a_product_that_others_read_stays) {
     start();
     Value *x = input(FP32, SHAPE(6, 8)), *y = matmul(x, param(SHAPE(8, 8)));
-    loss(build2(b, OP_mul, build2(b, OP_add, x, y), y));
+    loss(build_two(b, OP_mul, build_two(b, OP_add, x, y), y));
     finish();
     for (int i = 0; i < count(OP_matmul); i++) cr_expect_null(nth(OP_matmul, i)->matmul.c);
 }
@@ -114,7 +114,7 @@ Test(epilogue_fusion, a_product_that_others_read_stays) {
 Test(epilogue_fusion, an_addend_of_other_layout_stays) {
     start();
     Value *x = input(FP32, SHAPE(6, 8)), *wide = build_expand(b, input(FP32, SHAPE(8)), SHAPE(6, 8));
-    loss(build2(b, OP_add, wide, matmul(x, param(SHAPE(8, 8)))));
+    loss(build_two(b, OP_add, wide, matmul(x, param(SHAPE(8, 8)))));
     finish();
     cr_expect_null(nth(OP_matmul, 0)->matmul.c);
 }
@@ -123,7 +123,7 @@ Test(epilogue_fusion, gelu_and_its_gradient) {
     start();
     Value *x = input(FP32, SHAPE(6, 8)), *w = param(SHAPE(8, 16)), *v = param(SHAPE(16, 8)), *bias = param(SHAPE(16));
     Value *up = linear(x, w, bias);
-    loss(matmul(build1(b, OP_gelu_tanh, up), v));
+    loss(matmul(build_one(b, OP_gelu_tanh, up), v));
     finish();
     const Op *forward = nth(OP_matmul, 0);
     cr_expect(forward->matmul.epilogue == SC_GELU_TOO && forward->matmul.aux == up && up->def == forward);
@@ -140,10 +140,10 @@ Test(epilogue_fusion, gelu_and_its_gradient) {
 Test(epilogue_fusion, gelu_alone_keeps_no_argument) {
     start();
     g->train->loss = NULL;
-    Value *y = build1(b, OP_gelu_tanh, matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 16))));
+    Value *y = build_one(b, OP_gelu_tanh, matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 16))));
     g->train->logits = y;
-    epilogue_fusion(g, g->train);
-    check_graph(g, "epilogue_fusion");
+    lower_epilogue_fusion(g, g->train);
+    graph_check(g, "epilogue_fusion");
     const Op *op = nth(OP_matmul, 0);
     cr_expect(op->matmul.epilogue == SC_GELU && op->nout == 1 && op->matmul.y == y);
 }
@@ -157,8 +157,8 @@ static void gated(bool swapped) {
     Value *x = input(FP32, SHAPE(6, 8)), *bias = param(SHAPE(16));
     gate_ = matmul(x, param(SHAPE(8, 16)));
     up_ = linear(x, param(SHAPE(8, 16)), bias);
-    Value *silu = build1(b, OP_silu, gate_);
-    h_ = swapped ? build2(b, OP_mul, up_, silu) : build2(b, OP_mul, silu, up_);
+    Value *silu = build_one(b, OP_silu, gate_);
+    h_ = swapped ? build_two(b, OP_mul, up_, silu) : build_two(b, OP_mul, silu, up_);
 }
 static int gradients_of_gates(void) {
     int n = 0;
@@ -191,7 +191,7 @@ Test(epilogue_fusion, a_gate_and_its_gradients) {
 
 Test(epilogue_fusion, what_is_gated_may_be_read_elsewhere) {
     gated(false);
-    loss(matmul(build2(b, OP_add, matmul(h_, param(SHAPE(16, 8))), matmul(up_, param(SHAPE(16, 8)))),
+    loss(matmul(build_two(b, OP_add, matmul(h_, param(SHAPE(16, 8))), matmul(up_, param(SHAPE(16, 8)))),
                 param(SHAPE(8, 4))));
     finish();
     cr_expect(up_->def->matmul.epilogue == SC_GATED_TOO && up_->def->matmul.aux == up_);
@@ -201,9 +201,9 @@ Test(epilogue_fusion, what_is_gated_may_be_read_elsewhere) {
 Test(epilogue_fusion, a_gate_alone_keeps_nothing) {
     gated(true);
     g->train->logits = h_;
-    epilogue_fusion_traced(g, g->train);
-    epilogue_fusion(g, g->train);
-    check_graph(g, "epilogue_fusion");
+    lower_epilogue_fusion_traced(g, g->train);
+    lower_epilogue_fusion(g, g->train);
+    graph_check(g, "epilogue_fusion");
     const Op *op = h_->def;
     cr_expect(op->matmul.epilogue == SC_GATED && op->nout == 1 && op->matmul.gate == gate_);
 }
@@ -211,11 +211,11 @@ Test(epilogue_fusion, a_gate_alone_keeps_nothing) {
 /* h's gradient is no product's, or not the product's alone. */
 Test(epilogue_fusion, gradients_of_a_gate_by_themselves) {
     gated(false);
-    loss(build1(b, OP_tanh, h_));
+    loss(build_one(b, OP_tanh, h_));
     finish();
     cr_expect_eq(count(OP_silu_mul_grad), 1);
     gated(false);
-    loss(build2(b, OP_add, matmul(h_, param(SHAPE(16, 8))), matmul(build1(b, OP_tanh, h_), param(SHAPE(16, 8)))));
+    loss(build_two(b, OP_add, matmul(h_, param(SHAPE(16, 8))), matmul(build_one(b, OP_tanh, h_), param(SHAPE(16, 8)))));
     finish();
     cr_expect_eq(count(OP_silu_mul_grad), 1);
     cr_expect_eq(gradients_of_gates(), 0);
@@ -224,7 +224,7 @@ Test(epilogue_fusion, gradients_of_a_gate_by_themselves) {
 Test(epilogue_fusion, a_gate_that_others_read_stays) {
     gated(false);
     Value *silu = nth(OP_silu, 0)->silu.y;
-    loss(matmul(build2(b, OP_add, h_, silu), param(SHAPE(16, 8))));
+    loss(matmul(build_two(b, OP_add, h_, silu), param(SHAPE(16, 8))));
     finish();
     cr_expect_eq(count(OP_silu_mul_grad), 0);
     cr_expect_eq(up_->def->matmul.epilogue, SC_IDENTITY);
@@ -233,7 +233,7 @@ Test(epilogue_fusion, a_gate_that_others_read_stays) {
 Test(epilogue_fusion, a_value_that_gates_itself) {
     start();
     Value *x = matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 16)));
-    loss(matmul(build2(b, OP_mul, build1(b, OP_silu, x), x), param(SHAPE(16, 8))));
+    loss(matmul(build_two(b, OP_mul, build_one(b, OP_silu, x), x), param(SHAPE(16, 8))));
     finish();
     gate_ = up_ = x;
     cr_expect_eq(x->def->matmul.epilogue, SC_IDENTITY);
@@ -244,7 +244,7 @@ Test(epilogue_fusion, halves_of_one_product_stay) {
     start();
     Value *both = matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 32)));
     Value *const *half = BUILD(b, split, .a = both, .dim = 1, .pieces = 2, .sizes = {16, 16})->split.y;
-    loss(matmul(build2(b, OP_mul, build1(b, OP_silu, half[0]), half[1]), param(SHAPE(16, 8))));
+    loss(matmul(build_two(b, OP_mul, build_one(b, OP_silu, half[0]), half[1]), param(SHAPE(16, 8))));
     finish();
     cr_expect_eq(count(OP_silu_mul_grad), 0);
 }
@@ -253,7 +253,7 @@ Test(epilogue_fusion, halves_of_one_product_stay) {
 Test(epilogue_fusion, a_gate_across_checkpointed_calls) {
     gated(false);
     nth(OP_silu, 0)->region = 1;
-    epilogue_fusion_traced(g, g->train);
+    lower_epilogue_fusion_traced(g, g->train);
     cr_expect_eq(nth(OP_silu_mul, 0)->region, 0);
 }
 
@@ -265,8 +265,8 @@ static void recomputed(const char **save, int clones) {
     loss(matmul(h_, param(SHAPE(16, 8))));
     for (int i = 0; i < g->train->ops.n - 1; i++) g->train->ops.at[i]->region = 1, g->train->ops.at[i]->checkpoint = c;
     finish();
-    recompute(g, g->train);
-    check_graph(g, "recompute");
+    lower_recompute(g, g->train);
+    graph_check(g, "recompute");
     int n = 0;
     for (int i = 0; i < g->train->ops.n; i++) n += g->train->ops.at[i]->phase == RECOMPUTE;
     cr_expect_eq(n, clones, "%d ops are run again, not %d", n, clones);
@@ -294,7 +294,7 @@ static void block(OpKind norm) {
     start();
     Value *x = matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 8)));
     Value *n = norm == OP_layer_norm ? layer_norm(x, param(SHAPE(8))) : rms_norm(x);
-    loss(matmul(build2(b, OP_add, x, build1(b, OP_tanh, n)), param(SHAPE(8, 4))));
+    loss(matmul(build_two(b, OP_add, x, build_one(b, OP_tanh, n)), param(SHAPE(8, 4))));
     finish();
 }
 
@@ -314,9 +314,9 @@ static void biased(OpKind norm, bool residual, int times) {
     start();
     bool centred = norm == OP_layer_norm;
     Value *x = input(FP32, SHAPE(2, 6, 8)), *first = param(SHAPE(8)), *y = linear(x, param(SHAPE(8, 8)), first);
-    for (int i = 1; i < times; i++) y = build2(b, OP_add, y, linear(x, param(SHAPE(8, 8)), param(SHAPE(8))));
+    for (int i = 1; i < times; i++) y = build_two(b, OP_add, y, linear(x, param(SHAPE(8, 8)), param(SHAPE(8))));
     Value *n = centred ? layer_norm(y, NULL) : rms_norm(y);
-    loss(matmul(residual ? build2(b, OP_add, y, build1(b, OP_tanh, n)) : n, param(SHAPE(8, 4))));
+    loss(matmul(residual ? build_two(b, OP_add, y, build_one(b, OP_tanh, n)) : n, param(SHAPE(8, 4))));
     finish();
     const Op *op = nth(centred ? OP_layer_norm_grads : OP_rms_norm_grads, 0);
     const Value *c = centred ? op->layer_norm_grads.c : op->rms_norm_grads.c;
@@ -358,7 +358,7 @@ Test(epilogue_fusion, other_sums_of_a_norms_gradient) {
     for (int i = 0; i < 3; i++) {
         start();
         Value *x = matmul(input(FP32, SHAPE(2, 6, 8)), param(SHAPE(8, 8))), *c = param(addend[i].dims, addend[i].shape);
-        Value *y = build2(b, OP_add, x, build_expand(b, c, SHAPE(2, 6, 8)));
+        Value *y = build_two(b, OP_add, x, build_expand(b, c, SHAPE(2, 6, 8)));
         loss(matmul(rms_norm(y), param(SHAPE(8, 4))));
         finish();
         cr_expect_eq(nth(OP_rms_norm_grads, 0)->rms_norm_grads.ds != NULL, i == 1);
@@ -395,7 +395,7 @@ Test(epilogue_fusion, the_loss_and_its_gradient) {
 Test(rematerialize, a_gate_is_made_again) {
     start();
     Value *x = input(FP32, SHAPE(6, 8)), *gate = matmul(x, param(SHAPE(8, 16))), *up = matmul(x, param(SHAPE(8, 16)));
-    loss(matmul(build2(b, OP_mul, build1(b, OP_gelu, gate), up), param(SHAPE(16, 8))));
+    loss(matmul(build_two(b, OP_mul, build_one(b, OP_gelu, gate), up), param(SHAPE(16, 8))));
     finish();
     const Op *forward = nth(OP_fused, 0);
     cr_expect_eq(forward->nout, 1, "the gate leaves the group");
@@ -408,7 +408,7 @@ Test(rematerialize, a_gate_is_made_again) {
 Test(rematerialize, what_a_product_reads_is_kept) {
     start();
     Value *x = matmul(input(FP32, SHAPE(6, 8)), param(SHAPE(8, 16)));
-    loss(matmul(build1(b, OP_silu, x), param(SHAPE(16, 8))));
+    loss(matmul(build_one(b, OP_silu, x), param(SHAPE(16, 8))));
     finish();
     int silus = 0;
     for (int i = 0; i < count(OP_fused); i++)
@@ -430,8 +430,8 @@ static int remade(void) { /* members that are made again */
 Test(rematerialize, what_is_made_of_that_is_kept) {
     start();
     Value *in = input(FP32, SHAPE(6, 8)), *x = matmul(in, param(SHAPE(8, 16))), *up = matmul(in, param(SHAPE(8, 16)));
-    Value *product = build2(b, OP_mul, build1(b, OP_gelu, x), up);
-    loss(matmul(build1(b, OP_silu, product), param(SHAPE(16, 8))));
+    Value *product = build_two(b, OP_mul, build_one(b, OP_gelu, x), up);
+    loss(matmul(build_one(b, OP_silu, product), param(SHAPE(16, 8))));
     finish();
     cr_expect_eq(remade(), 1);
 }
@@ -442,12 +442,12 @@ Test(rematerialize, reads_of_written_buffers_are_kept) {
         start();
         Value *x = input(FP32, SHAPE(4, 8)), *w = param(SHAPE(8)), *mean = param(SHAPE(8)), *var = param(SHAPE(8));
         mean->param->is_buffer = var->param->is_buffer = true;
-        Value *read = build1(b, OP_tanh, mean), *weight = param(SHAPE(8)), *bias = param(SHAPE(8));
+        Value *read = build_one(b, OP_tanh, mean), *weight = param(SHAPE(8)), *bias = param(SHAPE(8));
         if (written)
             x = BUILD(b, batch_norm, .x = x, .w = weight, .b = bias, .running_mean = mean, .running_var = var,
                       .training = true, .eps = 1e-5, .momentum = 0.1)
                     ->batch_norm.y;
-        loss(build2(b, OP_add, x, build_expand(b, build2(b, OP_mul, read, w), SHAPE(4, 8))));
+        loss(build_two(b, OP_add, x, build_expand(b, build_two(b, OP_mul, read, w), SHAPE(4, 8))));
         finish();
         cr_expect_eq(remade(), !written);
     }
@@ -463,9 +463,9 @@ Test(fuse, regions_and_units_stay_apart) {
         *inner = (Module){.id = 1, .path = "inner", .kind = "Block", .parent = g->root};
         push(&g->modules, g->arena, inner);
         if (how == 2) g->root->policy = inner->policy = &policy;
-        Value *x = build1(b, OP_tanh, matmul(input(FP32, SHAPE(4, 6)), param(SHAPE(6, 6))));
+        Value *x = build_one(b, OP_tanh, matmul(input(FP32, SHAPE(4, 6)), param(SHAPE(6, 6))));
         b->module = inner;
-        x = build1(b, OP_silu, x);
+        x = build_one(b, OP_silu, x);
         if (how == 1) x->def->region = 1, x->def->checkpoint = &again;
         b->module = g->root;
         loss(x);

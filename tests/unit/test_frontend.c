@@ -100,7 +100,7 @@ Test(frontend, mlp) {
     cr_assert(g->train->loss && g->train->loss->dims == 0 && g->eval->loss && g->sample->logits);
     cr_assert_eq(g->training->metrics.n, 2);
     cr_assert_str_eq(g->training->metrics.at[1].name, "grad_norm");
-    check_graph(g, "frontend");
+    graph_check(g, "frontend");
 }
 
 Test(frontend, gpt2) {
@@ -121,7 +121,7 @@ Test(frontend, gpt2) {
     cr_assert_str_eq(fc->src.file, "models/gpt2.lua");
     cr_assert_str_eq(fc->id, "e14");
     cr_assert_eq(nth_op(g->train, OP_cross_entropy, 0)->call, -1, "the loss is outside of every module call");
-    check_graph(g, "frontend");
+    graph_check(g, "frontend");
 }
 
 Test(frontend, gpt2_lines) { /* tail calls would lose them */
@@ -207,7 +207,7 @@ Test(frontend, broadcast_promotion_and_scalars) {
     cr_assert_eq(count(g->train, OP_add_scalar, NULL), 1);
     cr_assert_eq(count(g->train, OP_expand, NULL), 2);
     cr_assert_eq(count(g->train, OP_cast, NULL), 2, "bf16 to fp32 and int32 to fp32");
-    check_graph(g, "frontend");
+    graph_check(g, "frontend");
 }
 
 Test(frontend, powers_and_functions) {
@@ -221,7 +221,7 @@ Test(frontend, powers_and_functions) {
     for (size_t i = 0; i < sizeof once / sizeof *once; i++) cr_assert_eq(count(g->train, once[i], NULL), 1);
     cr_assert_eq(count(g->train, OP_pow_scalar, NULL), 2);
     cr_assert_eq(count(g->train, OP_cast, NULL), 4);
-    check_graph(g, "frontend");
+    graph_check(g, "frontend");
 }
 
 /* A number has the dtype of the tensors beside it, which is known only when units compute in bf16. */
@@ -233,8 +233,8 @@ Test(frontend, numbers_widen_no_tensor) {
         if (op->kind == OP_matmul && op->phase == FORWARD) cr_expect_eq(op->matmul.a->dtype, BF16);
     }
     g = load(net(bf16, "nn.log_metric('some', nn.mean(nn.where(nn.lt(x, 0.5), 0.25, 0.5)))"), 1);
-    units(g);
-    precision(g, g->train);
+    lower_units(g);
+    lower_precision(g, g->train);
     cr_expect_eq(nth_op(g->train, OP_where, 0)->where.y->dtype, FP32, "of numbers alone");
 }
 
@@ -247,8 +247,8 @@ Test(frontend, integers_widen_no_tensor) {
         "nn.sum(nn.arange(4) / "
         "nn.arange(4)))";
     Graph *g = load(net(bf16, body), 1);
-    units(g);
-    precision(g, g->train);
+    lower_units(g);
+    lower_precision(g, g->train);
     const OpKind kinds[] = {OP_add, OP_where, OP_maximum, OP_concat};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         cr_expect_eq(op_result(nth_op(g->train, kinds[i], 0))->dtype, BF16, "%s", op_info[kinds[i]].name);
@@ -291,14 +291,14 @@ Test(frontend, units_cast_what_they_are_given_and_give) {
             "assert(y.dtype == 'int32'); x = x + w:cast('fp32')"),
         1);
     const Dtype expected[] = {BF16, BF16, FP32, BF16, FP16, FP16, FP16, FP32, FP32};
-    units(g);
-    precision(g, g->train);
+    lower_units(g);
+    lower_precision(g, g->train);
     for (int i = 0; i < 9; i++)
         cr_expect_eq(nth_op(g->train, OP_exp, i)->exp.y->dtype, expected[i], "exp %d: %s", i,
                      dtype_name(nth_op(g->train, OP_exp, i)->exp.y->dtype));
     cr_expect_eq(count(g->train, OP_border, NULL), 0);
-    precision(g, g->eval);
-    check_graph(g, "precision");
+    lower_precision(g, g->eval);
+    graph_check(g, "precision");
 }
 
 /* What differs in dtype as it is traced may be one dtype in its unit. */
@@ -307,13 +307,13 @@ Test(frontend, operands_of_two_dtypes_meet_in_their_unit) {
         load(net("model.norm = nn.LayerNorm(4); nn.fully_shard(model, { mp_policy = { param_dtype = 'bf16' } })",
                  "x = nn.matmul(x, nn.transpose(x:cast('bf16'), 1, 2)); x = self.norm(nn.ones({ 2, 8, 4 }, 'bf16'))"),
              1);
-    units(g);
-    precision(g, g->train);
+    lower_units(g);
+    lower_precision(g, g->train);
     cr_expect_eq(nth_op(g->train, OP_matmul, 0)->matmul.y->dtype, BF16);
     cr_expect(nth_op(g->train, OP_matmul, 0)->matmul.trans_b, "read where it lies");
     cr_expect_eq(nth_op(g->train, OP_layer_norm, 0)->layer_norm.y->dtype, BF16);
-    precision(g, g->eval);
-    check_graph(g, "precision");
+    lower_precision(g, g->eval);
+    graph_check(g, "precision");
 }
 
 /* fp32 is fp32 in a unit of bf16 too, and what is cast like x has x's dtype there; where that changes nothing, no cast
@@ -324,8 +324,8 @@ Test(frontend, casts_mean_the_dtypes_of_the_unit) {
         "x = nn.matmul(nn.cast(nn.exp(y), x), nn.cast(nn.ones { 4, 4 }, x)):cast(x)";
     for (int narrow = 0; narrow < 2; narrow++) {
         Graph *g = load(net(narrow ? "nn.fully_shard(model, { mp_policy = { param_dtype = 'bf16' } })" : "", body), 1);
-        units(g);
-        precision(g, g->train);
+        lower_units(g);
+        lower_precision(g, g->train);
         cr_expect_eq(nth_op(g->train, OP_rsqrt, 0)->rsqrt.y->dtype, FP32);
         cr_expect_eq(nth_op(g->train, OP_exp, 0)->exp.y->dtype, FP32);
         cr_expect(nth_op(g->train, OP_store, 0)->store.state->state, "what is written in place is not cast");
@@ -338,8 +338,8 @@ Test(frontend, casts_mean_the_dtypes_of_the_unit) {
 /* A cast lays out what it gives; where it is taken out, what is reshaped is copied. */
 Test(frontend, casts_of_transposed_tensors_are_reshaped) {
     Graph *g = load(net("", "x = x:transpose(0, 2):cast('fp32'):reshape(2, 8, 4)"), 1);
-    units(g);
-    precision(g, g->train);
+    lower_units(g);
+    lower_precision(g, g->train);
     cr_expect_eq(count(g->train, OP_cast, NULL), 0);
     cr_expect_eq(nth_op(g->train, OP_copy, 0)->copy.a->shape[0], 4);
 }
@@ -400,7 +400,7 @@ Test(frontend, views_and_pieces) {
         1);
     cr_assert_eq(count(g->train, OP_split, NULL), 2);
     cr_assert_eq(count(g->train, OP_concat, NULL), 3);
-    check_graph(g, "frontend");
+    graph_check(g, "frontend");
 }
 
 Test(frontend, module_called_twice_and_checkpoints) {

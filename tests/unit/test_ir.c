@@ -66,16 +66,16 @@ Test(base, map_keeps_order_and_replaces) {
 
 Test(base, nearest_name) {
     const char *const names[] = {"gelu", "relu", "Linear", "layer_norm", "cross_entropy", "x"};
-    cr_expect_str_eq(nearest_name("geul", names, 6), "gelu");
-    cr_expect_str_eq(nearest_name("linear", names, 6), "Linear");
-    cr_expect_str_eq(nearest_name("layernorm", names, 6), "layer_norm");
-    cr_expect_str_eq(nearest_name("crossentropy", names, 6), "cross_entropy");
-    cr_expect_null(nearest_name("convolution", names, 6));
-    cr_expect_null(nearest_name("y", names, 6));
+    cr_expect_str_eq(str_nearest("geul", names, 6), "gelu");
+    cr_expect_str_eq(str_nearest("linear", names, 6), "Linear");
+    cr_expect_str_eq(str_nearest("layernorm", names, 6), "layer_norm");
+    cr_expect_str_eq(str_nearest("crossentropy", names, 6), "cross_entropy");
+    cr_expect_null(str_nearest("convolution", names, 6));
+    cr_expect_null(str_nearest("y", names, 6));
     char endless[200];
     memset(endless, 'a', sizeof endless - 1);
     endless[199] = 0;
-    cr_expect_null(nearest_name(endless, names, 6));
+    cr_expect_null(str_nearest(endless, names, 6));
 }
 
 static char folder[] = "/tmp/shardc-test-XXXXXX";
@@ -94,14 +94,14 @@ Test(base, files_are_replaced_whole) {
     fputs("first", o.f);
     cr_expect_neq(access(in_folder("out"), F_OK), 0);
     out_commit(&o);
-    cr_expect_str_eq(read_file(a, in_folder("out"), &n), "first");
+    cr_expect_str_eq(path_read(a, in_folder("out"), &n), "first");
     cr_expect_eq(n, 5);
     cr_assert(!symlink("out", in_folder("link"))); /* the file is replaced, not the link */
     o = out_open(a, in_folder("link"));
     fputs("second", o.f);
-    cr_expect_str_eq(read_file(a, in_folder("out"), NULL), "first");
+    cr_expect_str_eq(path_read(a, in_folder("out"), NULL), "first");
     out_commit(&o);
-    cr_expect_str_eq(read_file(a, in_folder("out"), &n), "second");
+    cr_expect_str_eq(path_read(a, in_folder("out"), &n), "second");
     o = out_open(a, "/dev/null");
     out_commit(&o);
     unlink(in_folder("link"));
@@ -121,10 +121,10 @@ static void full_disk(void) {
     out_commit(&o);
 }
 static void missing_file(void) {
-    read_file(g->arena, "/nonexistent/file", NULL);
+    path_read(g->arena, "/nonexistent/file", NULL);
 }
 static void endless_file(void) {
-    read_file(g->arena, "/tmp", NULL);
+    path_read(g->arena, "/tmp", NULL);
 }
 static void bad_folder(void) {
     out_open(g->arena, "/nonexistent/file");
@@ -153,10 +153,10 @@ static void huge_file(void) { /* sparse: takes no room */
     int fd = mkstemp(path);
     unlink(path);
     if (fd >= 0 && !ftruncate(fd, (off_t)5 << 30))
-        read_file(g->arena, arena_printf(g->arena, "/proc/self/fd/%d", fd), NULL);
+        path_read(g->arena, arena_printf(g->arena, "/proc/self/fd/%d", fd), NULL);
 }
 static void unreadable(void) {
-    read_file(g->arena, "/proc/self/mem", NULL);
+    path_read(g->arena, "/proc/self/mem", NULL);
 }
 static void a_socket(void) {
     out_open(g->arena, in_folder("socket"));
@@ -209,7 +209,7 @@ Test(ir, table_is_complete) {
     for (int k = 0; k < N_OPS; k++) {
         const OpInfo *info = &op_info[k];
         cr_expect_eq(op_by_name(info->name), (OpKind)k, "%s stands twice", info->name);
-        cr_expect(slot_count(info->results) <= MAX_IN && slot_count(info->operands) <= MAX_IN, "%s", info->name);
+        cr_expect(op_slot_count(info->results) <= MAX_IN && op_slot_count(info->operands) <= MAX_IN, "%s", info->name);
         int ints = 0, floats = 0;
         for (const Attribute *a = info->attributes; a->name; a++) *(a->type == A_FLOAT ? &floats : &ints) += a->n;
         cr_expect(ints <= MAX_INTS && floats <= MAX_FLOATS, "%s has %d and %d attributes", info->name, ints, floats);
@@ -228,15 +228,15 @@ Test(ir, table_is_complete) {
 Test(ir, pointwise_dtypes, .init = start) {
     Value *f = val(FP32, SHAPE(2, 3)), *h = val(BF16, SHAPE(2, 3)), *e = val(FP16, SHAPE(2, 3)),
           *i = val(INT32, SHAPE(2, 3));
-    expect_value(build2(b, OP_add, f, h), "fp32[2,3]");
-    expect_value(build2(b, OP_add, e, h), "fp32[2,3]");
-    expect_value(build2(b, OP_mul, i, h), "bf16[2,3]");
-    expect_value(build2(b, OP_add, i, i), "int32[2,3]");
-    expect_value(build2(b, OP_lt, f, h), "bool[2,3]");
+    expect_value(build_two(b, OP_add, f, h), "fp32[2,3]");
+    expect_value(build_two(b, OP_add, e, h), "fp32[2,3]");
+    expect_value(build_two(b, OP_mul, i, h), "bf16[2,3]");
+    expect_value(build_two(b, OP_add, i, i), "int32[2,3]");
+    expect_value(build_two(b, OP_lt, f, h), "bool[2,3]");
     expect_value(build_cast(b, f, BF16), "bf16[2,3]");
     cr_expect_eq(build_cast(b, f, FP32), f);
     expect_value(build_scalar(b, OP_mul_scalar, i, 3), "int32[2,3]");
-    check_graph(g, "test");
+    graph_check(g, "test");
 }
 
 Test(ir, views_collapse_onto_the_root, .init = start) {
@@ -257,7 +257,7 @@ Test(ir, views_collapse_onto_the_root, .init = start) {
     Value *wide = build_expand(b, val(FP32, SHAPE(1, 5)), SHAPE(7, 3, 5));
     cr_expect(wide->stride[0] == 0 && wide->stride[1] == 0 && wide->stride[2] == 1);
     cr_expect_eq(build_expand(b, x, SHAPE(4, 6, 10)), x);
-    check_graph(g, "test");
+    graph_check(g, "test");
 }
 
 Test(ir, reshape_is_a_view_where_strides_permit, .init = start) {
@@ -279,7 +279,7 @@ Test(ir, reshape_is_a_view_where_strides_permit, .init = start) {
     Value *wide = build_expand(b, val(FP32, SHAPE(5)), SHAPE(3, 4, 5)); /* strides 0 0 1 */
     cr_expect_eq(build_reshape(b, wide, SHAPE(12, 5))->stride[0], 0);
     cr_expect_eq(build_reshape(b, x, SHAPE(4, 6, 10)), x);
-    check_graph(g, "test");
+    graph_check(g, "test");
 }
 
 Test(ir, sum_to_is_the_inverse_of_expand, .init = start) {
@@ -291,7 +291,7 @@ Test(ir, sum_to_is_the_inverse_of_expand, .init = start) {
     expect_value(build_sum_to(b, x, SHAPE(1, 10)), "fp32[1,10]");
     expect_value(build_sum_to(b, x, 0, (int64_t[]){1}), "fp32[]");
     cr_expect_eq(build_sum_to(b, x, SHAPE(4, 6, 10)), x);
-    check_graph(g, "test");
+    graph_check(g, "test");
 }
 
 Test(ir, infer_again_keeps_the_values, .init = start) {
@@ -304,14 +304,14 @@ Test(ir, infer_again_keeps_the_values, .init = start) {
     expect_value(y, "bf16[4,8]");
     expect_value(t, "bf16[8,4]");
     cr_expect(t->base == y && t->stride[0] == 1);
-    set_result_dtype(mm, FP32);
+    build_set_dtype(mm, FP32);
     op_info[OP_matmul].infer(g, mm);
     expect_value(y, "fp32[4,8]");
 }
 
 Test(ir, ids_follow_the_origin, .init = start) {
     Value *x = val(FP32, SHAPE(4));
-    build1(b, OP_exp, x);
+    build_one(b, OP_exp, x);
     Op *second = BUILD(b, log, .a = x);
     Builder back = *b;
     build_for(&back, second, "b");
@@ -391,15 +391,15 @@ static void try_grad(Op *op) {
     const OpInfo *info = &op_info[op->kind];
     const Value *y = op_result(op);
     OpParts d = {0};
-    *d.out = new_value(g, y->dtype, y->dims, y->shape);
+    *d.out = value_new(g, y->dtype, y->dims, y->shape);
     Builder back = *b;
     build_for(&back, op, "b");
     back.origin = op;
     back.phase = BACKWARD;
     info->grad(&back, op, &d);
-    for (int i = 0; i < slot_count(info->operands); i++) {
+    for (int i = 0; i < op_slot_count(info->operands); i++) {
         int index;
-        const char *name = slot_at(info->operands, i, &index)->name;
+        const char *name = op_slot_at(info->operands, i, &index)->name;
         cr_expect_eq(d.in[i] != NULL, wants_gradient(op, i), "%s: gradient of %s, %d", info->name, name, index);
         if (!d.in[i] || !op->in[i]) continue;
         cr_expect_str_eq(value_str(g->arena, d.in[i]), value_str(g->arena, op->in[i]), "%s: %s, %d", info->name, name,
@@ -415,7 +415,7 @@ static void try_pointwise(Dtype d) {
         if (!info->grad || !(info->traits & T_POINTWISE) || k == OP_where || k == OP_cast) continue;
         OpParts parts = {0};
         int floats = 0;
-        for (int i = 0; i < slot_count(info->operands); i++) parts.in[i] = i ? y : x;
+        for (int i = 0; i < op_slot_count(info->operands); i++) parts.in[i] = i ? y : x;
         for (const Attribute *a = info->attributes; a->name; a++, floats++) parts.f[floats] = 2.5 + 0.5 * floats;
         try_grad(build_op(b, (OpKind)k, &parts));
     }
@@ -515,11 +515,11 @@ Test(ir, gradients_have_the_operands_types, .init = start) {
         Cost c = op_info[op->kind].cost(op);
         cr_expect(c.flops >= 0 && c.bytes >= 0, "%s", op_info[op->kind].name);
     }
-    check_graph(g, "test");
+    graph_check(g, "test");
     char *text;
     size_t n;
     FILE *f = open_memstream(&text, &n);
-    dump_program(f, g, b->p);
+    program_dump(f, g, b->p);
     fclose(f);
     cr_expect_not_null(strstr(text, "= matmul("));
     free(text);
@@ -553,20 +553,20 @@ static void param_mismatch(void) {
     }
 SITUATION(left_transposed,
           BUILD(b, matmul, .a = val(FP32, SHAPE(2, 8, 16)), .b = val(FP32, SHAPE(2, 9, 4)), .trans_a = true))
-SITUATION(matmul_vector, build2(b, OP_matmul, val(FP32, SHAPE(8)), val(FP32, SHAPE(8, 4))))
-SITUATION(matmul_lead, build2(b, OP_matmul, val(FP32, SHAPE(3, 8, 4)), val(FP32, SHAPE(2, 4, 5))))
-SITUATION(matmul_dims, build2(b, OP_matmul, val(FP32, SHAPE(8, 4)), val(FP32, SHAPE(2, 4, 5))))
-SITUATION(matmul_dtype, build2(b, OP_matmul, val(FP32, SHAPE(8, 4)), val(BF16, SHAPE(4, 5))))
+SITUATION(matmul_vector, build_two(b, OP_matmul, val(FP32, SHAPE(8)), val(FP32, SHAPE(8, 4))))
+SITUATION(matmul_lead, build_two(b, OP_matmul, val(FP32, SHAPE(3, 8, 4)), val(FP32, SHAPE(2, 4, 5))))
+SITUATION(matmul_dims, build_two(b, OP_matmul, val(FP32, SHAPE(8, 4)), val(FP32, SHAPE(2, 4, 5))))
+SITUATION(matmul_dtype, build_two(b, OP_matmul, val(FP32, SHAPE(8, 4)), val(BF16, SHAPE(4, 5))))
 SITUATION(matmul_bias,
           BUILD(b, matmul, .a = val(FP32, SHAPE(8, 4)), .b = val(FP32, SHAPE(4, 5)), .bias = val(FP32, SHAPE(4))))
 SITUATION(matmul_bias_dtype,
           BUILD(b, matmul, .a = val(FP32, SHAPE(8, 4)), .b = val(FP32, SHAPE(4, 5)), .bias = val(BF16, SHAPE(5))))
-SITUATION(matmul_int, build2(b, OP_matmul, val(INT32, SHAPE(8, 4)), val(INT32, SHAPE(4, 5))))
-SITUATION(add_shapes, build2(b, OP_add, val(FP32, SHAPE(4, 8)), val(FP32, SHAPE(4, 9))))
-SITUATION(add_dims, build2(b, OP_add, val(FP32, SHAPE(4, 8)), val(FP32, SHAPE(8))))
-SITUATION(add_masks, build2(b, OP_add, val(BOOL, SHAPE(4)), val(BOOL, SHAPE(4))))
-SITUATION(exp_int, build1(b, OP_exp, val(INT32, SHAPE(4))))
-SITUATION(fp8, build1(b, OP_neg, val(FP8_E4M3, SHAPE(4))))
+SITUATION(matmul_int, build_two(b, OP_matmul, val(INT32, SHAPE(8, 4)), val(INT32, SHAPE(4, 5))))
+SITUATION(add_shapes, build_two(b, OP_add, val(FP32, SHAPE(4, 8)), val(FP32, SHAPE(4, 9))))
+SITUATION(add_dims, build_two(b, OP_add, val(FP32, SHAPE(4, 8)), val(FP32, SHAPE(8))))
+SITUATION(add_masks, build_two(b, OP_add, val(BOOL, SHAPE(4)), val(BOOL, SHAPE(4))))
+SITUATION(exp_int, build_one(b, OP_exp, val(INT32, SHAPE(4))))
+SITUATION(fp8, build_one(b, OP_neg, val(FP8_E4M3, SHAPE(4))))
 SITUATION(cast_fp8, build_cast(b, val(FP32, SHAPE(4)), FP8_E5M2))
 SITUATION(cast_unknown, BUILD(b, cast, .a = val(FP32, SHAPE(4)), .dtype = 77))
 SITUATION(half_int, build_scalar(b, OP_mul_scalar, val(INT32, SHAPE(4)), 0.5))
@@ -641,8 +641,8 @@ SITUATION(batch_norm_running, normalise(5, FP32, 9))
 SITUATION(batch_norm_single, normalise(4, FP32, 1))
 SITUATION(batch_norm_dims, Value *w = val(FP32, SHAPE(4));
           BUILD(b, batch_norm, .x = w, .w = w, .b = w, .running_mean = w, .running_var = w, .training = true))
-SITUATION(operands, build1(b, OP_add, val(FP32, SHAPE(4))))
-SITUATION(not_wide, set_result_dtype(BUILD(b, neg, .a = val(FP32, SHAPE(4))), BF16))
+SITUATION(operands, build_one(b, OP_add, val(FP32, SHAPE(4))))
+SITUATION(not_wide, build_set_dtype(BUILD(b, neg, .a = val(FP32, SHAPE(4))), BF16))
 
 Test(ir, rules_say_what_is_wrong) {
     static const struct {
@@ -736,5 +736,5 @@ Test(ir, large_graphs_are_quick, .init = start) {
     Value *x = val(FP32, SHAPE(4, 6));
     for (int i = 0; i < 60000; i++) x = build_scalar(b, OP_add_scalar, x, i);
     cr_expect_str_eq(x->def->id, "e59999");
-    check_graph(g, "test");
+    graph_check(g, "test");
 }

@@ -74,13 +74,13 @@ static Value *param(Module *owner, const char *path, int dims, const int64_t *sh
     memcpy(p->shape, shape, sizeof(int64_t) * (size_t)dims);
     p->src = (Source){"model.lua", 5};
     push(&g->params, g->arena, p);
-    p->value = new_value(g, FP32, dims, shape);
+    p->value = value_new(g, FP32, dims, shape);
     p->value->param = p;
     return p->value;
 }
 
 static Value *input(const char *name, int dims, const int64_t *shape) {
-    Value *v = new_value(g, FP32, dims, shape);
+    Value *v = value_new(g, FP32, dims, shape);
     v->name = name;
     return v;
 }
@@ -195,11 +195,11 @@ Test(precision, casts_at_unit_borders) {
           *v = param(g->root, "v", SHAPE(6, 6));
     Value *h = matmul(x, v, 0, 0);
     b->module = inner;
-    Value *y = matmul(h, w, 0, 1), *z = build2(b, OP_add, y, h);
+    Value *y = matmul(h, w, 0, 1), *z = build_two(b, OP_add, y, h);
     b->module = g->root;
-    loss(build2(b, OP_mul, z, h));
+    loss(build_two(b, OP_mul, z, h));
     typed();
-    check_graph(g, "precision");
+    graph_check(g, "precision");
     cr_expect_eq(w->dtype, BF16);
     cr_expect_eq(v->dtype, FP32);
     cr_expect_eq(h->dtype, FP32);
@@ -219,10 +219,10 @@ Test(precision, output_dtype_of_an_inner_unit) {
     b->module = inner;
     Value *y = matmul(x, param(inner, "block.w", SHAPE(6, 6)), 0, 1);
     b->module = g->root;
-    Value *a = build1(b, OP_tanh, y), *c = build1(b, OP_silu, y);
-    loss(build2(b, OP_add, a, c));
+    Value *a = build_one(b, OP_tanh, y), *c = build_one(b, OP_silu, y);
+    loss(build_two(b, OP_add, a, c));
     typed();
-    check_graph(g, "precision");
+    graph_check(g, "precision");
     cr_expect_eq(y->dtype, BF16);
     cr_expect_eq(a->dtype, FP32);
     cr_expect_eq(a->def->tanh.a, c->def->silu.a);
@@ -246,11 +246,11 @@ Test(precision, every_border_has_a_cast_of_its_own) {
     for (int other = 0; other < 2; other++) {
         start();
         Value *y[2];
-        two_units(BF16, other ? FP16 : BF16, build1(b, OP_tanh, input("x", SHAPE(4, 6))), y);
-        Value *sum = build2(b, OP_add, y[0], y[1]);
+        two_units(BF16, other ? FP16 : BF16, build_one(b, OP_tanh, input("x", SHAPE(4, 6))), y);
+        Value *sum = build_two(b, OP_add, y[0], y[1]);
         loss(sum);
         typed();
-        check_graph(g, "precision");
+        graph_check(g, "precision");
         cr_expect_neq(y[0]->def->matmul.a, y[1]->def->matmul.a);
         cr_expect_eq(sum->dtype, other ? FP32 : BF16);
     }
@@ -262,10 +262,10 @@ Test(precision, output_dtype_is_not_for_parameters) {
     Module *inner = module("block", g->root);
     unit(g->root, FP32, FP32);
     unit_giving(inner, BF16, FP16);
-    Value *read = build1(b, OP_tanh, param(inner, "block.w", SHAPE(6, 6)));
+    Value *read = build_one(b, OP_tanh, param(inner, "block.w", SHAPE(6, 6)));
     loss(read);
     typed();
-    check_graph(g, "precision");
+    graph_check(g, "precision");
     cr_expect_eq(read->dtype, BF16);
 }
 
@@ -275,10 +275,10 @@ Test(precision, outside_of_all_calls) {
     Value *x = input("x", SHAPE(4, 6)), *t = input("t", SHAPE(4, 6)), *w = param(g->root, "w", SHAPE(6, 6));
     Value *y = matmul(x, w, 0, 0);
     b->call = -1; /* the loss function */
-    Value *d = build2(b, OP_sub, y, t);
-    loss(build2(b, OP_mul, d, d));
+    Value *d = build_two(b, OP_sub, y, t);
+    loss(build_two(b, OP_mul, d, d));
     typed();
-    check_graph(g, "precision");
+    graph_check(g, "precision");
     cr_expect_eq(y->dtype, BF16);
     cr_expect_eq(d->dtype, FP32);
     cr_expect_eq(d->def->sub.b, t);
@@ -291,11 +291,11 @@ Test(precision, makes_the_loss_a_scalar) {
     Value *x = input("x", SHAPE(4, 6)), *w = param(g->root, "w", SHAPE(6, 6));
     g->train->loss = build_reshape(b, BUILD(b, sum, .x = matmul(x, w, 0, 0), .over = 3)->sum.y, SHAPE(1, 1));
     typed();
-    check_graph(g, "precision");
+    graph_check(g, "precision");
     cr_expect_eq(g->train->loss->dtype, FP32);
     cr_expect_eq(g->train->loss->dims, 0);
-    autodiff(g, g->train);
-    check_graph(g, "autodiff");
+    lower_autodiff(g, g->train);
+    graph_check(g, "autodiff");
 }
 
 /* `body` must exit 1 and say `text`. */
@@ -316,16 +316,16 @@ static void loss_of_integers(void) {
 }
 
 static void loss_of_nothing(void) {
-    loss(build1(b, OP_detach, param(g->root, "w", SHAPE(6, 6))));
+    loss(build_one(b, OP_detach, param(g->root, "w", SHAPE(6, 6))));
     typed();
-    autodiff(g, g->train);
+    lower_autodiff(g, g->train);
 }
 
 static void gradient_of_none(void) {
     Value *w = param(g->root, "w", SHAPE(6, 6));
-    loss(build2(b, OP_tanh_grad, w, w)); /* an op of the backward has no rule */
-    units(g);
-    autodiff(g, g->train);
+    loss(build_two(b, OP_tanh_grad, w, w)); /* an op of the backward has no rule */
+    lower_units(g);
+    lower_autodiff(g, g->train);
 }
 
 static void save_of_unknown(void) {
@@ -335,9 +335,9 @@ static void save_of_unknown(void) {
     loss(matmul(input("x", SHAPE(4, 6)), param(g->root, "w", SHAPE(6, 6)), 0, 0));
     in_region(0, 1, c);
     typed();
-    autodiff(g, g->train);
-    fuse(g, g->train);
-    recompute(g, g->train);
+    lower_autodiff(g, g->train);
+    lower_fuse(g, g->train);
+    lower_recompute(g, g->train);
 }
 
 static void save_of_nonsense(void) {
@@ -346,7 +346,7 @@ static void save_of_nonsense(void) {
     c->noffload = 1;
     loss(matmul(input("x", SHAPE(4, 6)), param(g->root, "w", SHAPE(6, 6)), 0, 0));
     in_region(0, 1, c);
-    recompute(g, g->train);
+    lower_recompute(g, g->train);
 }
 
 Test(diagnostics, say_what_to_do) {
@@ -367,9 +367,9 @@ Test(diagnostics, say_what_to_do) {
 /* ── autodiff ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void to_autodiff(void) {
     typed();
-    check_graph(g, "precision");
-    autodiff(g, g->train);
-    check_graph(g, "autodiff");
+    graph_check(g, "precision");
+    lower_autodiff(g, g->train);
+    graph_check(g, "autodiff");
 }
 
 Test(autodiff, weights_are_reduced_in_fp32) {
@@ -377,7 +377,7 @@ Test(autodiff, weights_are_reduced_in_fp32) {
     unit(g->root, BF16, FP32);
     Value *x = input("x", SHAPE(4, 6)), *w = param(g->root, "w", SHAPE(6, 6)), *bias = param(g->root, "b", SHAPE(6));
     Value *wt = build_transpose(b, w, (int[]){1, 0}), *y = matmul(x, wt, 0, 0);
-    loss(build2(b, OP_add, y, build_expand(b, bias, SHAPE(4, 6))));
+    loss(build_two(b, OP_add, y, build_expand(b, bias, SHAPE(4, 6))));
     to_autodiff();
     for (int i = 0; i < 2; i++) {
         const Value *grad = g->params.at[i]->grad;
@@ -402,7 +402,7 @@ Test(autodiff, shared_and_frozen_parameters) {
           *unused = param(g->root, "u", SHAPE(3));
     f->param->requires_grad = false;
     Value *y = matmul(matmul(matmul(x, f, 0, 0), w, 0, 0), w, 0, 1); /* w twice */
-    loss(build2(b, OP_mul, y, build2(b, OP_add, a, c)));             /* a and c get one gradient */
+    loss(build_two(b, OP_mul, y, build_two(b, OP_add, a, c)));       /* a and c get one gradient */
     to_autodiff();
     cr_expect(!f->param->reached && !unused->param->reached && !unused->param->grad);
     cr_expect_neq(a->param->grad, c->param->grad);
@@ -427,8 +427,8 @@ Test(autodiff, split_of_a_parameter) {
 /* ── fuse ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void to_fuse(void) {
     to_autodiff();
-    fuse(g, g->train);
-    check_graph(g, "fuse");
+    lower_fuse(g, g->train);
+    graph_check(g, "fuse");
     expect_sound_groups(g->train);
 }
 
@@ -437,14 +437,14 @@ Test(fuse, gated_mlp) {
     Value *x = input("x", SHAPE(4, 6)), *w1 = param(g->root, "w1", SHAPE(6, 6)),
           *w2 = param(g->root, "w2", SHAPE(6, 6));
     Value *w3 = param(g->root, "w3", SHAPE(6, 6));
-    Value *gate = build1(b, OP_silu, matmul(x, w1, 0, 1)), *up = matmul(x, w2, 0, 1);
-    Value *h = build2(b, OP_mul, gate, up);
+    Value *gate = build_one(b, OP_silu, matmul(x, w1, 0, 1)), *up = matmul(x, w2, 0, 1);
+    Value *h = build_two(b, OP_mul, gate, up);
     loss(matmul(h, w3, 0, 1));
     to_autodiff();
     Result before = result();
     release();
-    fuse(g, g->train);
-    check_graph(g, "fuse");
+    lower_fuse(g, g->train);
+    graph_check(g, "fuse");
     expect_sound_groups(g->train);
     Result after = result();
     expect_same(&before, &after, "fuse");
@@ -464,7 +464,7 @@ Test(fuse, layers_share_kernels) {
     Value *h = input("x", SHAPE(4, 6));
     for (int l = 0; l < 5; l++) {
         Value *w = param(g->root, arena_printf(g->arena, "w%d", l), SHAPE(6, 6));
-        h = build2(b, OP_add, h, build1(b, OP_tanh, matmul(h, w, 0, 1)));
+        h = build_two(b, OP_add, h, build_one(b, OP_tanh, matmul(h, w, 0, 1)));
     }
     loss(h);
     to_fuse();
@@ -476,9 +476,9 @@ Test(fuse, layers_share_kernels) {
 Test(fuse, no_path_leaves_a_group_and_returns) {
     start();
     Value *x = input("x", SHAPE(6, 6)), *w = param(g->root, "w", SHAPE(6, 6));
-    Value *a = build1(b, OP_tanh, build2(b, OP_add, x, w));
+    Value *a = build_one(b, OP_tanh, build_two(b, OP_add, x, w));
     Value *m = matmul(a, a, 0, 0);
-    Value *c = build2(b, OP_mul, a, m); /* reads a, and what a matmul made of a */
+    Value *c = build_two(b, OP_mul, a, m); /* reads a, and what a matmul made of a */
     loss(c);
     to_fuse();
     cr_expect_eq(op_named("e0")->nbody, 2);
@@ -494,8 +494,8 @@ Test(fuse, transposes_become_flags) {
     to_autodiff();
     Result before = result();
     release();
-    fuse(g, g->train);
-    check_graph(g, "fuse");
+    lower_fuse(g, g->train);
+    graph_check(g, "fuse");
     Result after = result();
     expect_same(&before, &after, "fuse");
     release();
@@ -508,15 +508,15 @@ Test(fuse, transposes_become_flags) {
 /* Leading dims that are no one dim with the rows are copied together for BLAS. */
 Test(fuse, rows_that_do_not_fold) {
     start();
-    Value *x = build1(b, OP_tanh, param(g->root, "x", SHAPE(3, 4, 6))), *w = param(g->root, "w", SHAPE(6, 5));
+    Value *x = build_one(b, OP_tanh, param(g->root, "x", SHAPE(3, 4, 6))), *w = param(g->root, "w", SHAPE(6, 5));
     Value *swapped = build_transpose(b, x, (int[]){1, 0, 2});
     Value *y = matmul(swapped, w, 0, 0), *z = matmul(x, w, 0, 0);
-    loss(build2(b, OP_add, build_transpose(b, y, (int[]){1, 0, 2}), z));
+    loss(build_two(b, OP_add, build_transpose(b, y, (int[]){1, 0, 2}), z));
     to_autodiff();
     Result before = result();
     release();
-    fuse(g, g->train);
-    check_graph(g, "fuse");
+    lower_fuse(g, g->train);
+    graph_check(g, "fuse");
     Result after = result();
     expect_same(&before, &after, "fuse");
     release();
@@ -528,15 +528,15 @@ Test(fuse, limits) {
     start();
     Value *sum = NULL;
     for (int i = 0; i < 30; i++) {
-        Value *v = build1(b, OP_tanh, param(g->root, arena_printf(g->arena, "p%02d", i), SHAPE(4, 6)));
-        sum = sum ? build2(b, OP_add, sum, v) : v;
+        Value *v = build_one(b, OP_tanh, param(g->root, arena_printf(g->arena, "p%02d", i), SHAPE(4, 6)));
+        sum = sum ? build_two(b, OP_add, sum, v) : v;
     }
     loss(sum);
     to_autodiff();
     Result before = result();
     release();
-    fuse(g, g->train);
-    check_graph(g, "fuse");
+    lower_fuse(g, g->train);
+    graph_check(g, "fuse");
     expect_sound_groups(g->train);
     Result after = result();
     expect_same(&before, &after, "fuse");
@@ -552,14 +552,14 @@ Test(fuse, reads_of_written_buffers_stay) {
     Value *before = build_scalar(b, OP_mul_scalar, mean, 2);
     Value *y = batch_norm(x, w, bias, mean, var);
     Value *after = build_scalar(b, OP_mul_scalar, mean, 3);
-    Value *both = build_expand(b, build2(b, OP_add, before, after), SHAPE(4, 6));
-    loss(build2(b, OP_add, y, both));
+    Value *both = build_expand(b, build_two(b, OP_add, before, after), SHAPE(4, 6));
+    loss(build_two(b, OP_add, y, both));
     in_region(0, 1, checkpoint(true));
     to_fuse();
     cr_expect_eq(op_named("e0")->nbody, 1);
     cr_expect_eq(op_named("e2")->nbody, 1);
-    recompute(g, g->train);
-    check_graph(g, "recompute");
+    lower_recompute(g, g->train);
+    graph_check(g, "recompute");
     cr_expect_eq(count(g->train, OP_batch_norm), 2);
     cr_expect_eq(op_named("e1r")->batch_norm.keep_running, 1);
     cr_expect_eq(op_named("e1")->batch_norm.keep_running, 0);
@@ -571,8 +571,8 @@ static Value *block(Value *x, int n, Checkpoint *c) {
     b->module = module(arena_printf(g->arena, "layers.%d", n), g->root);
     Value *w1 = param(b->module, arena_printf(g->arena, "layers.%d.up", n), SHAPE(6, 6));
     Value *w2 = param(b->module, arena_printf(g->arena, "layers.%d.down", n), SHAPE(6, 6));
-    Value *h = build1(b, OP_tanh, matmul(build1(b, OP_softmax, x), w1, 0, 1));
-    Value *y = build2(b, OP_add, x, matmul(h, w2, 0, 1));
+    Value *h = build_one(b, OP_tanh, matmul(build_one(b, OP_softmax, x), w1, 0, 1));
+    Value *y = build_two(b, OP_add, x, matmul(h, w2, 0, 1));
     if (c) in_region(first, n + 1, c);
     b->module = g->root;
     return y;
@@ -606,8 +606,8 @@ static void expect_recompute(Checkpoint *c, int forward_kept, int clones) {
     to_fuse();
     Result before = result();
     release();
-    recompute(g, g->train);
-    check_graph(g, "recompute");
+    lower_recompute(g, g->train);
+    graph_check(g, "recompute");
     expect_sound_groups(g->train);
     Result after = result();
     expect_same(&before, &after, "recompute");
@@ -689,10 +689,10 @@ Test(recompute, reads_of_written_buffers_are_kept) {
     mean->param->is_buffer = var->param->is_buffer = true;
     Value *read = build_scalar(b, OP_mul_scalar, mean, 2);
     Value *y = batch_norm(x, w, bias, mean, var);
-    loss(build2(b, OP_mul, y, build_expand(b, read, SHAPE(4, 6))));
+    loss(build_two(b, OP_mul, y, build_expand(b, read, SHAPE(4, 6))));
     in_region(0, 1, checkpoint(true));
     to_fuse();
-    recompute(g, g->train);
+    lower_recompute(g, g->train);
     for (int i = 0; i < g->train->ops.n; i++) cr_expect_str_neq(g->train->ops.at[i]->id, "e0r");
     cr_expect_eq(count(g->train, OP_batch_norm), 2, "what does not read it is made again");
 }
@@ -708,7 +708,7 @@ Test(recompute, lists_of_inner_modules) {
     Value *h = input("x", SHAPE(4, 6)), *entering = NULL;
     for (int l = 0; l < 2; l++) {
         b->module = l ? deep : middle;
-        h = build1(b, OP_tanh, matmul(h, param(b->module, l ? "v" : "w", SHAPE(6, 6)), 0, 0));
+        h = build_one(b, OP_tanh, matmul(h, param(b->module, l ? "v" : "w", SHAPE(6, 6)), 0, 0));
         if (!l) entering = h;
     }
     in_region(0, 1, outer);
@@ -726,18 +726,18 @@ Test(recompute, inner_calls_make_no_inputs) {
     outer->noffload = 1;
     Module *middle = module("middle", g->root);
     middle->checkpoint = outer;
-    Value *w = param(middle, "w", SHAPE(6, 6)), *first = build1(b, OP_tanh, input("x", SHAPE(4, 6)));
+    Value *w = param(middle, "w", SHAPE(6, 6)), *first = build_one(b, OP_tanh, input("x", SHAPE(4, 6)));
     b->module = middle;
     Value *within = matmul(first, w, 0, 0);
     in_region(1, 1, outer);
-    within = build1(b, OP_tanh, within);
+    within = build_one(b, OP_tanh, within);
     in_region(2, 2, inner);
-    Value *last = build1(b, OP_tanh, within);
+    Value *last = build_one(b, OP_tanh, within);
     in_region(3, 1, outer);
     b->module = g->root;
     loss(last);
     to_fuse();
-    recompute(g, g->train);
+    lower_recompute(g, g->train);
     cr_expect(first->offload && !within->offload);
 }
 
@@ -756,15 +756,15 @@ static Value *any(const Pool *p) {
 
 static Value *twisted(const Pool *p) { /* transposed, computed on, and back, by a copy or not */
     int perm[2] = {1, 0};
-    Value *t = build2(b, OP_mul, build_transpose(b, any(p), perm), build_transpose(b, any(p), perm));
-    if (pick(2)) t = build1(b, OP_tanh, t);
+    Value *t = build_two(b, OP_mul, build_transpose(b, any(p), perm), build_transpose(b, any(p), perm));
+    if (pick(2)) t = build_one(b, OP_tanh, t);
     return build_transpose(b, t, perm);
 }
 
 static Value *joined(const Pool *p) { /* halves swapped */
     Value *x = any(p);
     Value *const *part = BUILD(b, split, .a = x, .dim = 1, .pieces = 2, .sizes = {2, 4})->split.y;
-    Value *second = pick(3) ? part[0] : build1(b, OP_neg, part[0]);
+    Value *second = pick(3) ? part[0] : build_one(b, OP_neg, part[0]);
     return BUILD(b, concat, .x = {part[1], second}, .dim = 1)->concat.y;
 }
 
@@ -781,14 +781,14 @@ static Value *random_value(const Pool *p) {
     case 0:
     case 1:
     case 2:
-    case 3: return build2(b, binary[pick(3)], x, any(p));
+    case 3: return build_two(b, binary[pick(3)], x, any(p));
     case 4:
-    case 5: return build1(b, unary[pick(4)], x);
+    case 5: return build_one(b, unary[pick(4)], x);
     case 6: return build_scalar(b, pick(2) ? OP_mul_scalar : OP_add_scalar, x, 0.5 + pick(3));
     case 7: return matmul(x, fresh_param(SHAPE(6, 6)), 0, pick(2));
     case 8: return twisted(p);
     case 9: return joined(p);
-    case 10: return build2(b, binary[pick(3)], x, build_expand(b, fresh_param(SHAPE(6)), SHAPE(4, 6)));
+    case 10: return build_two(b, binary[pick(3)], x, build_expand(b, fresh_param(SHAPE(6)), SHAPE(4, 6)));
     default: return BUILD(b, dropout, .x = x, .key = pick(100), .p = 0.3)->dropout.y;
     }
 }
@@ -818,7 +818,7 @@ static void random_model(void) {
     }
     b->module = g->root;
     Value *h = pool.at[1];
-    for (int i = 0; i < 4; i++) h = build2(b, OP_add, h, any(&pool));
+    for (int i = 0; i < 4; i++) h = build_two(b, OP_add, h, any(&pool));
     loss(h);
 }
 
@@ -830,20 +830,20 @@ Test(random, passes_keep_every_bit, .timeout = 120) {
         if (s % 10 == 0) expect_right_gradients();
         Result traced = result();
         release();
-        fuse(g, g->train);
-        check_graph(g, "fuse");
+        lower_fuse(g, g->train);
+        graph_check(g, "fuse");
         expect_sound_groups(g->train);
         Result fused = result();
         expect_same(&traced, &fused, arena_printf(g->arena, "fuse of seed %d", s));
         release();
-        recompute(g, g->train);
-        check_graph(g, "recompute");
+        lower_recompute(g, g->train);
+        graph_check(g, "recompute");
         expect_sound_groups(g->train);
         Result recomputed = result();
         expect_same(&traced, &recomputed, arena_printf(g->arena, "recompute of seed %d", s));
         release();
         int n = g->train->ops.n;
-        remove_dead(g, g->train);
+        lower_remove_dead(g, g->train);
         cr_expect_eq(g->train->ops.n, n);
         arena_free(g->arena);
     }
@@ -862,8 +862,9 @@ Test(time, grows_with_the_program) {
     start();
     blocks(1500, checkpoint(true));
     traced();
-    units(g);
-    void (*passes[])(Graph *, Program *) = {precision, autodiff, fuse, recompute, remove_dead};
+    lower_units(g);
+    void (*passes[])(Graph *, Program *) = {lower_precision, lower_autodiff, lower_fuse, lower_recompute,
+                                            lower_remove_dead};
     for (int i = 0; i < 5; i++) {
         double s = seconds(passes[i]);
         cr_expect_lt(s, 0.3, "pass %d took %.3f s", i, s);

@@ -28,7 +28,7 @@ static void inspect(FILE *f, const Plan *p) {
     report_inspect_text(f, p, &(ReportOptions){.columns = COLUMNS_ALL});
 }
 static void predict(FILE *f, const Plan *p) {
-    report_predict_text(f, p, moment_at(p, NULL), false);
+    report_predict_text(f, p, report_moment(p, NULL), false);
 }
 static void findings(FILE *f, const Plan *p) {
     report_findings_text(f, p, verify(p->arena, p));
@@ -89,7 +89,7 @@ Test(plan_json, round_trip_of_corner_cases) {
     same(p);
     cr_expect(strstr(printed(predict, p), "unknown"));
     p->device_usable = 1000;
-    cr_expect_not(plan_fits(p));
+    cr_expect_not(report_fits(p));
     cr_expect(strstr(printed(predict, p), "NO, short of 6.0 KiB"));
 }
 

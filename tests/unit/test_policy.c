@@ -39,8 +39,8 @@ Test(policy, patterns_agree_with_brute_force) {
         for (int k = 0; k < ns; k++) s[k] = "aab."[chance(4)];
         p[np] = s[ns] = 0;
         bool across = chance(2);
-        cr_assert_eq(path_match(p, s, across), slow_match(p, s, across), "'%s' on '%s'", p, s);
-        matched += path_match(p, s, across);
+        cr_assert_eq(policy_path_match(p, s, across), slow_match(p, s, across), "'%s' on '%s'", p, s);
+        matched += policy_path_match(p, s, across);
     }
     cr_expect_gt(matched, 10000);
 }
@@ -59,8 +59,8 @@ Test(policy, patterns_of_paths) {
                 {"layers?0", "layers.0", false},
                 {"*", "", true}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        cr_expect_eq(path_match(rows[i].pattern, rows[i].path, false), rows[i].matches, "'%s' on '%s'", rows[i].pattern,
-                     rows[i].path);
+        cr_expect_eq(policy_path_match(rows[i].pattern, rows[i].path, false), rows[i].matches, "'%s' on '%s'",
+                     rows[i].pattern, rows[i].path);
     char many[1024];
     memset(many, '*', 1000);
     memcpy(many + 1000, "b", 2);
@@ -68,7 +68,7 @@ Test(policy, patterns_of_paths) {
     char text[2001];
     memset(text, 'a', 2000);
     text[2000] = 0;
-    cr_expect_not(path_match(many, text, false), "no pattern takes long");
+    cr_expect_not(policy_path_match(many, text, false), "no pattern takes long");
 }
 
 /* ── options ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -102,7 +102,7 @@ Test(policy, defaults_are_those_of_pytorch) {
               p->cast_forward_inputs);
     cr_expect(!p->offload_params && !p->offload_grads && !p->offload_optimizer);
     cr_expect(p->prefetch_forward == 1 && p->prefetch_backward == 1 && p->unshard_in_backward);
-    cr_expect(p->gradient_divide_factor == 0 && !unit_options(p)->nignored);
+    cr_expect(p->gradient_divide_factor == 0 && !policy_unit_options(p)->nignored);
 }
 
 Test(policy, every_option_is_read) {
@@ -119,7 +119,7 @@ Test(policy, every_option_is_read) {
     cr_expect(p->has_output_dtype && p->output_dtype == FP16 && !p->cast_forward_inputs);
     cr_expect(p->offload_params && p->offload_grads && p->offload_optimizer);
     cr_expect(p->prefetch_forward == 0 && p->prefetch_backward == 7 && !p->unshard_in_backward);
-    cr_expect(p->gradient_divide_factor == 3.5 && unit_options(p)->nignored == 1);
+    cr_expect(p->gradient_divide_factor == 3.5 && policy_unit_options(p)->nignored == 1);
     cr_expect_eq(p->update, UPDATE_ANYWHERE);
     p = policy("offload = { optimizer = 'stream' }", 1);
     cr_expect(p->offload_optimizer && p->update == UPDATE_STREAM);

@@ -206,7 +206,7 @@ static void check_waits(Case *c) {
 
 static Schedule *schedule_case(Case *c) {
     Edges conflicts = {0};
-    find_conflicts(c->a, c->plan, 0, &conflicts);
+    schedule_conflicts(c->a, c->plan, 0, &conflicts);
     Schedule *s = schedule_new(c->plan);
     schedule_program(s, c->plan, 0, &conflicts, &c->order, &(Edges){0});
     return s;
@@ -215,8 +215,8 @@ static Schedule *schedule_case(Case *c) {
 static void check_case(uint64_t number, int guard) {
     Case *c = make_case(number);
     Schedule *s = schedule_case(c);
-    place(c->plan, s, guard);
-    sync_streams(c->plan, s);
+    schedule_place(c->plan, s, guard);
+    schedule_sync(c->plan, s);
     check_placement(c, guard);
     check_waits(c);
     for (int k = 0; k < N_ARENAS; k++) cr_assert(c->plan->arena_bytes[k] >= c->plan->bound_bytes[k]);
@@ -234,8 +234,8 @@ Test(schedule, red_zones_are_free_on_both_sides) {
 Test(schedule, place_is_the_same_twice) {
     for (int i = 0; i < 20; i++) {
         Case *a = make_case((uint64_t)i), *b = make_case((uint64_t)i);
-        place(a->plan, schedule_case(a), 0);
-        place(b->plan, schedule_case(b), 0);
+        schedule_place(a->plan, schedule_case(a), 0);
+        schedule_place(b->plan, schedule_case(b), 0);
         for (int s = 0; s < a->plan->nstorages; s++)
             cr_assert_eq(a->plan->storages[s].offset, b->plan->storages[s].offset);
         arena_free(a->a);
@@ -291,7 +291,7 @@ typedef struct {
 } Net;
 
 static Op *add_op(Net *n, OpKind kind, const char *id, Phase phase, Stream stream, Unit *u) {
-    Op *op = new_op(n->g, kind);
+    Op *op = op_new(n->g, kind);
     op->id = id;
     op->phase = phase;
     op->stream = stream;
@@ -302,7 +302,7 @@ static Op *add_op(Net *n, OpKind kind, const char *id, Phase phase, Stream strea
 }
 
 static Value *out(Net *n, Op *op, int64_t numel) {
-    Value *v = new_value(n->g, FP32, 1, &numel);
+    Value *v = value_new(n->g, FP32, 1, &numel);
     v->def = op;
     op->out[op->nout++] = v;
     return v;
@@ -341,7 +341,7 @@ static Net *net_new(int units, int prefetch) {
         *u = (Unit){
             .id = i - 1, .module = m, .policy = NEW(g->arena, UnitPolicy), .numel = 512, .shards = 2, .replicas = 1};
         u->policy->prefetch_forward = u->policy->prefetch_backward = prefetch;
-        u->master = new_state(g, S_MASTER, name(n, "layers.%d/master", i - 1), FP32, 256, u);
+        u->master = state_new(g, S_MASTER, name(n, "layers.%d/master", i - 1), FP32, 256, u);
         push(&g->units, g->arena, u);
     }
     n->d = (Device){.name = "test",
@@ -419,7 +419,7 @@ static Schedule *plan_net(Net *n) {
     n->plan->arena = n->g->arena;
     n->plan->graph = n->g;
     n->plan->world = n->g->world;
-    return order(n->g, &n->d, n->plan);
+    return schedule_order(n->g, &n->d, n->plan);
 }
 
 static int find(const Net *n, const char *id) {
@@ -511,9 +511,9 @@ Test(order, the_whole_way_is_sound_and_tight) {
     Net *n = net(8, 1);
     n->d.link_bandwidth = 1e8; /* slow enough to be seen */
     Schedule *s = plan_net(n);
-    place(n->plan, s, 0);
-    sync_streams(n->plan, s);
-    simulate(n->plan, &n->d);
+    schedule_place(n->plan, s, 0);
+    schedule_sync(n->plan, s);
+    cost_simulate(n->plan, &n->d);
     double ratio = (double)n->plan->arena_bytes[ARENA_DEVICE] / (double)n->plan->bound_bytes[ARENA_DEVICE];
     cr_assert(ratio >= 1 && ratio < 1.1, "%f", ratio);
     cr_assert(n->plan->programs->step_us > 0 && n->plan->programs->exposed_us > 0);
@@ -546,12 +546,12 @@ Test(storages, a_fused_kernel_takes_any_operand_that_it_walks_like_its_result) {
     Net *n = net_new(0, 1);
     Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, COMPUTE, NULL), 64);
     Value *b = out(n, add_op(n, OP_full, "e1", FORWARD, COMPUTE, NULL), 1024);
-    Value *wide = new_view(n->g, a, 2, (int64_t[]){16, 64}, (int64_t[]){0, 1}, 0);
-    Value *whole = new_view(n->g, b, 2, (int64_t[]){16, 64}, (int64_t[]){64, 1}, 0);
-    Op *op = add_op(n, OP_fused, "e2", FORWARD, COMPUTE, NULL), *member = new_op(n->g, OP_add);
+    Value *wide = value_new_view(n->g, a, 2, (int64_t[]){16, 64}, (int64_t[]){0, 1}, 0);
+    Value *whole = value_new_view(n->g, b, 2, (int64_t[]){16, 64}, (int64_t[]){64, 1}, 0);
+    Op *op = add_op(n, OP_fused, "e2", FORWARD, COMPUTE, NULL), *member = op_new(n->g, OP_add);
     in(op, wide);
     in(op, whole);
-    Value *r = new_value(n->g, FP32, 2, (int64_t[]){16, 64});
+    Value *r = value_new(n->g, FP32, 2, (int64_t[]){16, 64});
     r->def = op;
     op->out[op->nout++] = r;
     in(member, wide);
@@ -568,14 +568,15 @@ Test(storages, a_fused_kernel_takes_any_operand_that_it_walks_like_its_result) {
 static bool lends_pieces(int64_t first, int64_t second, bool read_again) {
     Net *n = net_new(0, 1);
     Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, COMPUTE, NULL), 1024);
-    Value *whole = new_value(n->g, FP32, 2, (int64_t[]){16, 64});
-    Op *op = add_op(n, OP_fused, "e1", FORWARD, COMPUTE, NULL), *join = new_op(n->g, OP_assemble);
+    Value *whole = value_new(n->g, FP32, 2, (int64_t[]){16, 64});
+    Op *op = add_op(n, OP_fused, "e1", FORWARD, COMPUTE, NULL), *join = op_new(n->g, OP_assemble);
     op->body = NEW_ARRAY(n->g->arena, Op *, 2);
     op->nbody = 2;
     for (int k = 0; k < 2; k++) {
         const int64_t shape[2] = {16, 32}, stride[2] = {64, 1}, at[2] = {first, second};
-        Op *member = op->body[k] = new_op(n->g, OP_neg);
-        Value *x = new_view(n->g, a, 2, shape, stride, at[k]), *y = new_view(n->g, whole, 2, shape, stride, 32 * k);
+        Op *member = op->body[k] = op_new(n->g, OP_neg);
+        Value *x = value_new_view(n->g, a, 2, shape, stride, at[k]),
+              *y = value_new_view(n->g, whole, 2, shape, stride, 32 * k);
         in(op, x);
         in(member, x);
         in(join, y);
@@ -604,14 +605,14 @@ Test(storages, results_side_by_side_take_the_bytes_of_operands_side_by_side) {
 Test(storages, an_operand_lends_its_bytes_once) {
     Net *n = net_new(0, 1);
     Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, COMPUTE, NULL), 1024);
-    Value *whole = new_value(n->g, FP32, 1, (int64_t[]){1024}), *first = new_value(n->g, FP32, 1, (int64_t[]){1024});
-    Value *piece = new_view(n->g, whole, 1, (int64_t[]){1024}, (int64_t[]){1}, 0);
-    Op *op = add_op(n, OP_fused, "e1", FORWARD, COMPUTE, NULL), *join = new_op(n->g, OP_assemble);
+    Value *whole = value_new(n->g, FP32, 1, (int64_t[]){1024}), *first = value_new(n->g, FP32, 1, (int64_t[]){1024});
+    Value *piece = value_new_view(n->g, whole, 1, (int64_t[]){1024}, (int64_t[]){1}, 0);
+    Op *op = add_op(n, OP_fused, "e1", FORWARD, COMPUTE, NULL), *join = op_new(n->g, OP_assemble);
     op->body = NEW_ARRAY(n->g->arena, Op *, 2);
     op->nbody = 2;
     in(op, a);
     for (int k = 0; k < 2; k++) {
-        Op *member = op->body[k] = new_op(n->g, OP_neg);
+        Op *member = op->body[k] = op_new(n->g, OP_neg);
         Value *y = k ? piece : first;
         in(member, a);
         y->def = op;
@@ -634,15 +635,15 @@ Test(storages, an_operand_lends_its_bytes_once) {
 
 Test(storages, accesses_are_the_bytes_between_first_and_last_element) {
     Net *n = net_new(0, 1);
-    State *m = new_state(n->g, S_METRICS, "metrics", FP32, 64, NULL);
+    State *m = state_new(n->g, S_METRICS, "metrics", FP32, 64, NULL);
     Value *a = out(n, add_op(n, OP_full, "e0", FORWARD, COMPUTE, NULL), 1000);
-    Value *v = new_view(n->g, a, 2, (int64_t[]){3, 4}, (int64_t[]){100, 2}, 10);
+    Value *v = value_new_view(n->g, a, 2, (int64_t[]){3, 4}, (int64_t[]){100, 2}, 10);
     softmax(n, "e1", FORWARD, v);
     Op *set = add_op(n, OP_store, "e2", FORWARD, COMPUTE, NULL),
        *add = add_op(n, OP_store, "e3", FORWARD, COMPUTE, NULL);
     for (int i = 0; i < 2; i++) {
         Op *op = i ? add : set;
-        in(op, new_view(n->g, a, 1, (int64_t[]){2}, (int64_t[]){1}, 0));
+        in(op, value_new_view(n->g, a, 1, (int64_t[]){2}, (int64_t[]){1}, 0));
         in(op, m->value);
         op->store.add = i;
         op->store.at = 5;
@@ -669,7 +670,7 @@ Test(simulate, exposed_communication_is_what_compute_waits_for) {
     Net *n = net_new(0, 1);
     n->d.launch_us = 0;
     n->d.link_latency_us = 0;
-    simulate(&p, &n->d);
+    cost_simulate(&p, &n->d);
     cr_assert_float_eq(events[2].start_us, 9, 1e-9);
     cr_assert_float_eq(p.programs->step_us, 16, 1e-9);
     cr_assert_float_eq(p.programs->exposed_us, 5 + 2, 1e-9);
@@ -691,11 +692,11 @@ Test(device, profiles_are_complete) {
 Test(device, collectives_between_nodes_take_the_network) {
     const Device *d = device_load(arena_new(), "h200");
     Event e = {.comm = 0, .stream = GATHER, .bytes = 1e9};
-    double inside = event_duration_us(d, &e, 8, 8, true), across = event_duration_us(d, &e, 64, 8, true);
+    double inside = device_event_us(d, &e, 8, 8, true), across = device_event_us(d, &e, 64, 8, true);
     cr_assert(across > inside);
     e.comm = 1; /* one rank of each of 8 nodes: one port each */
-    cr_assert(event_duration_us(d, &e, 8, 1, true) > 5 * inside);
-    cr_assert_float_eq(event_duration_us(d, &e, 1, 1, true), d->launch_us, 1e-9);
+    cr_assert(device_event_us(d, &e, 8, 1, true) > 5 * inside);
+    cr_assert_float_eq(device_event_us(d, &e, 1, 1, true), d->launch_us, 1e-9);
 }
 
 /* Eight ranks that gather 1 GB over 50 GB/s of network each, or over the links of one machine. */
@@ -719,8 +720,8 @@ Test(device, collectives_take_the_network_between_nodes_of_the_plan) {
                   .nodes = cases[i].nodes,
                   .comms = &comm,
                   .ncomms = 1};
-        cr_expect_eq(event_here(&p, &gather), cases[i].here, "case %zu: %d", i, event_here(&p, &gather));
-        simulate(&p, d);
+        cr_expect_eq(device_event_here(&p, &gather), cases[i].here, "case %zu: %d", i, device_event_here(&p, &gather));
+        cost_simulate(&p, d);
         if (cases[i].here == 1) cr_expect(gather.duration_us > 1e9 / d->network_bandwidth * 1e6, "case %zu", i);
         if (cases[i].nodes < 2) cr_expect(gather.duration_us < 1e9 / d->network_bandwidth * 0.2e6, "case %zu", i);
     }

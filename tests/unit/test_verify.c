@@ -162,16 +162,16 @@ Test(verify, buffers_are_written_by_programs) { /* the host writes inputs and th
 
 Test(verify, times) { /* every event takes 12.5 us */
     PlanProgram *p = &plan->programs[P_MICRO];
-    Times t = program_times(plan->arena, p);
+    Times t = verify_program_times(plan->arena, p);
     cr_expect_float_eq(t.forward_ms, 0.0375, 1e-9);
     cr_expect_float_eq(t.step_ms, 0.0875, 1e-9);
     cr_expect_float_eq(t.exposed_ms, 0.025, 1e-9, "the gather and the reduce");
     micro_events[UPDATE_1].stream = FETCH;
-    t = program_times(plan->arena, p);
+    t = verify_program_times(plan->arena, p);
     cr_expect_float_eq(t.exposed_ms, 0.0375, 1e-9, "the gather, and two events after compute has ended");
     read_beside(OFFLOAD, (Access){ACT, 0, 512});
     micro_events[LOSS_1].duration_us = 1000;
-    t = program_times(plan->arena, &plan->programs[P_MICRO]);
+    t = verify_program_times(plan->arena, &plan->programs[P_MICRO]);
     cr_expect_float_eq(t.forward_ms, 0.025, 1e-9, "an offload is no part of the forward");
     cr_expect_float_eq(t.step_ms, 1.025, 1e-9);
 }

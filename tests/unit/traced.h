@@ -31,6 +31,6 @@ static void traced(void) {
 
 static void typed(void) {
     traced();
-    units(g);
-    precision(g, g->train);
+    lower_units(g);
+    lower_precision(g, g->train);
 }

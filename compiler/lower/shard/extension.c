@@ -19,18 +19,18 @@ static int64_t common_multiple(int64_t a, int64_t b) {
     return a / x * b;
 }
 
-int64_t flat_align(const Unit *u, const Param *p) {
+int64_t shard_flat_align(const Unit *u, const Param *p) {
     const Extension *x = u->policy->all_gather;
     bool rows = x && x->rows && p->dims > 1;
     return rows ? common_multiple(FLAT_ALIGN, param_numel(p) / p->shape[0]) : FLAT_ALIGN;
 }
 
-int64_t slice_align(const Unit *u) {
+int64_t shard_slice_align(const Unit *u) {
     int64_t all = FLAT_ALIGN;
     const Param *widest = NULL;
     for (int i = 0; i < u->params.n; i++) {
         const Param *p = u->params.at[i];
-        int64_t own = flat_align(u, p), both = common_multiple(all, own);
+        int64_t own = shard_flat_align(u, p), both = common_multiple(all, own);
         if (both > MOST_ALIGN)
             fail(
                 u->policy->all_gather->src,
@@ -39,7 +39,7 @@ int64_t slice_align(const Unit *u) {
                 widest ? widest->path : p->path,
                 (long long)(widest ? param_numel(widest) / widest->shape[0] : FLAT_ALIGN), p->path,
                 (long long)(param_numel(p) / p->shape[0]), (long long)both);
-        if (!widest || own > flat_align(u, widest)) widest = p;
+        if (!widest || own > shard_flat_align(u, widest)) widest = p;
         all = both;
     }
     return all;
@@ -60,7 +60,7 @@ typedef struct {
 
 static Op *gather_op(const Gather *w, OpKind k, const char *before, const OpParts *parts) {
     const char *id = arena_printf(w->c->g->arena, "%s%s", before, w->id);
-    Op *op = unit_op(w->c->g, k, w->u, id, w->phase, GATHER, parts);
+    Op *op = shard_unit_op(w->c->g, k, w->u, id, w->phase, GATHER, parts);
     op->src = w->x->src;
     op->table = w->table;
     op->ntable = w->ntable;
@@ -77,10 +77,10 @@ static Op *foreign_op(const Gather *w, OpKind k, const char *before, const OpPar
 static Value *gather(const Gather *w, Value *v, const char *suffix) {
     Graph *g = w->c->g;
     if (w->u->shards == 1) return v;
-    Op *op = collective(g, OP_all_gather, w->u, arena_printf(g->arena, "%s%s", w->id, suffix), w->phase, GATHER,
-                        w->u->comm_shard, v);
+    Op *op = shard_collective(g, OP_all_gather, w->u, arena_printf(g->arena, "%s%s", w->id, suffix), w->phase, GATHER,
+                              w->u->comm_shard, v);
     edit_before(w->c->edit, w->pos, op);
-    return add_out(g, op, v->dtype, value_numel(v) * w->u->shards);
+    return shard_add_out(g, op, v->dtype, value_numel(v) * w->u->shards);
 }
 
 /* Flat offset, numel and number of every parameter, behind what says how the wires are laid out. */
@@ -94,7 +94,7 @@ static void make_table(Gather *w, bool frozen) {
     }
     for (int i = 0; i < w->u->params.n; i++) {
         const Param *p = w->u->params.at[i];
-        if (trainable(p) == frozen) continue;
+        if (shard_trainable(p) == frozen) continue;
         push(&t, a, p->flat_offset);
         push(&t, a, param_numel(p));
         push(&t, a, p->id);
@@ -110,29 +110,30 @@ static Value *largest(const Gather *w, Value *shard) {
     Graph *g = w->c->g;
     int64_t slots = round_up(w->nparams, 4), shape[2] = {w->u->shards, slots}, stride[2] = {slots, 1};
     Op *own = gather_op(w, OP_amax, "amax_", &(OpParts){.amax = {.shard = shard, .shards = w->u->shards}});
-    Value *all = gather(w, add_out(g, own, FP32, slots), ".amax");
+    Value *all = gather(w, shard_add_out(g, own, FP32, slots), ".amax");
     if (w->u->shards == 1) return all;
     Op *max = UNIT_OP(g, max, w->u, arena_printf(g->arena, "max_%s", w->id), w->phase, GATHER,
-                      .x = new_view(g, all, 2, shape, stride, 0), .over = 1 << 0);
+                      .x = value_new_view(g, all, 2, shape, stride, 0), .over = 1 << 0);
     edit_before(w->c->edit, w->pos, max);
-    return add_out(g, max, FP32, slots);
+    return shard_add_out(g, max, FP32, slots);
 }
 
 static int64_t wire_numel(const Gather *w, const Wire *wire) {
     return wire->count * (wire->every ? w->slice / wire->every : w->nparams);
 }
 
-Value *gather_extended(Ctx *c, Unit *u, Value *shard, bool frozen, const char *id, Phase phase, State *into, int pos) {
+Value *shard_gather_extended(Ctx *c, Unit *u, Value *shard, bool frozen, const char *id, Phase phase, State *into,
+                             int pos) {
     Gather w = {c, u, u->policy->all_gather, id, phase, pos, value_numel(shard), NULL, 0, 0};
     make_table(&w, frozen);
     Value *amax = w.x->amax ? largest(&w, shard) : NULL;
     OpParts before = {.pre_all_gather = {.shard = shard, .amax = amax, .shards = u->shards}};
     OpParts after = {.post_all_gather = {.amax = amax, .shards = u->shards}};
     Op *pre = foreign_op(&w, OP_pre_all_gather, "pre_", &before);
-    for (int k = 0; k < w.x->nwires; k++) add_out(c->g, pre, w.x->wire[k].dtype, wire_numel(&w, &w.x->wire[k]));
+    for (int k = 0; k < w.x->nwires; k++) shard_add_out(c->g, pre, w.x->wire[k].dtype, wire_numel(&w, &w.x->wire[k]));
     for (int k = 0; k < w.x->nwires; k++)
         after.post_all_gather.wires[k] =
             gather(&w, pre->pre_all_gather.wires[k], k ? arena_printf(c->g->arena, ".%d", k) : "");
     Op *post = foreign_op(&w, OP_post_all_gather, "post_", &after);
-    return into ? out_into(c->g, post, into) : add_out(c->g, post, u->wire, w.slice * u->shards);
+    return into ? shard_out_into(c->g, post, into) : shard_add_out(c->g, post, u->wire, w.slice * u->shards);
 }

@@ -18,10 +18,10 @@ static bool stays(const Unit *u) {
  */
 /* All-gather of v at pos; into the state where there is one. */
 static Value *all_gather(Ctx *c, Unit *u, Value *v, const char *id, Phase phase, int comm, State *into, int pos) {
-    Op *op = collective(c->g, OP_all_gather, u, id, phase, GATHER, comm, v);
+    Op *op = shard_collective(c->g, OP_all_gather, u, id, phase, GATHER, comm, v);
     int64_t n = value_numel(v) * c->g->comms.at[comm].n;
     edit_before(c->edit, pos, op);
-    return into ? out_into(c->g, op, into) : add_out(c->g, op, v->dtype, n);
+    return into ? shard_out_into(c->g, op, into) : shard_add_out(c->g, op, v->dtype, n);
 }
 
 /* The parameters from the wire shard: fetched if it lies in host memory, cast, and gathered. */
@@ -32,13 +32,13 @@ static Value *unshard(Ctx *c, Unit *u, int kind, const char *id, Phase phase, St
     bool gathers = u->shards > 1 || u->policy->all_gather;
     if (shard->on_host) {
         Op *op = UNIT_OP(g, fetch, u, arena_printf(g->arena, "f%s", id), phase, FETCH, .x = v);
-        v = into && !gathers ? out_into(g, op, into) : add_out(g, op, shard->dtype, shard->numel);
+        v = into && !gathers ? shard_out_into(g, op, into) : shard_add_out(g, op, shard->dtype, shard->numel);
         edit_before(c->edit, pos, op);
     }
-    if (u->policy->all_gather) return gather_extended(c, u, v, kind == FROZEN, id, phase, into, pos);
+    if (u->policy->all_gather) return shard_gather_extended(c, u, v, kind == FROZEN, id, phase, into, pos);
     if (v->dtype != u->wire) { /* on the gather stream, so that fetches need not wait for a kernel */
         const char *name = arena_printf(g->arena, "c%s", id);
-        Op *op = fused_one(c, UNIT_OP(g, cast, u, name, phase, GATHER, .a = v, .dtype = u->wire), u->wire);
+        Op *op = shard_fused_one(c, UNIT_OP(g, cast, u, name, phase, GATHER, .a = v, .dtype = u->wire), u->wire);
         edit_before(c->edit, pos, op);
         v = op_result(op);
     }
@@ -51,7 +51,7 @@ static Value *gathered(Ctx *c, const Param *p, const Op *op, int pos) {
     Graph *g = c->g;
     Unit *u = p->unit;
     Use *use = &c->uses[u->id];
-    int kind = trainable(p) ? TRAINABLE : FROZEN;
+    int kind = shard_trainable(p) ? TRAINABLE : FROZEN;
     bool again = op->phase != FORWARD && !stays(u); /* a second time, for the backward */
     Value **slot = &use->full[kind][again], *forward = use->full[kind][0];
     if (*slot) return *slot;
@@ -72,7 +72,7 @@ static Value *gathered(Ctx *c, const Param *p, const Op *op, int pos) {
         const char *name = arena_printf(g->arena, "s%d%s", u->id, suffix);
         Op *keep = UNIT_OP(g, reshard, u, name, FORWARD, COMPUTE, .x = forward, .ranks = u->reshard);
         edit_after(c->edit, use->last_forward, keep);
-        use->piece[kind] = add_out(g, keep, u->wire, value_numel(forward) / u->reshard);
+        use->piece[kind] = shard_add_out(g, keep, u->wire, value_numel(forward) / u->reshard);
     }
     return *slot = all_gather(c, u, use->piece[kind], id, BACKWARD, u->comm_reshard, NULL, pos);
 }
@@ -105,7 +105,7 @@ static const Param *param_read(const Value *v) {
     return p && !p->is_buffer ? p : NULL;
 }
 
-void use_params(Ctx *c) {
+void shard_use_params(Ctx *c) {
     for (int i = 0; i < c->g->units.n; i++) c->uses[i].last_forward = -1;
     for (int i = 0; i < c->p->ops.n; i++) {
         const Op *op = c->p->ops.at[i];
@@ -126,7 +126,8 @@ void use_params(Ctx *c) {
             }
             note_use(c, p->unit, op, i);
             Value *full = gathered(c, p, op, i);
-            replace_operand(op, v, new_view(c->g, full, v->dims, v->shape, v->stride, p->flat_offset + v->offset));
+            edit_replace_operand(op, v,
+                                 value_new_view(c->g, full, v->dims, v->shape, v->stride, p->flat_offset + v->offset));
         }
     }
 }

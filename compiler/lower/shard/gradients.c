@@ -7,9 +7,9 @@
 static void zero_gaps(Ctx *c, Unit *u, Use *use) {
     Op *op = NULL;
     int made = 0;
-    for (int i = 0; i < u->params.n && trainable(u->params.at[i]); i++) {
+    for (int i = 0; i < u->params.n && shard_trainable(u->params.at[i]); i++) {
         Param *p = u->params.at[i];
-        bool last = i + 1 == u->params.n || !trainable(u->params.at[i + 1]);
+        bool last = i + 1 == u->params.n || !shard_trainable(u->params.at[i + 1]);
         int64_t from = p->flat_offset + param_numel(p), to = last ? u->numel : u->params.at[i + 1]->flat_offset;
         if (from == to) continue;
         if (!op || op->nout == MAX_IN) {
@@ -17,14 +17,14 @@ static void zero_gaps(Ctx *c, Unit *u, Use *use) {
             op = UNIT_OP(c->g, zero_gaps, u, arena_printf(c->g->arena, "z%d%s", u->id, nth), BACKWARD, COMPUTE);
             edit_before(c->edit, use->first_grad, op);
         }
-        Value *gap = piece(c->g, use->flat_grad, from, to - from);
+        Value *gap = shard_piece(c->g, use->flat_grad, from, to - from);
         gap->def = op;
         op->out[op->nout++] = gap;
     }
 }
 
 /* The program's copy of each parameter's gradient becomes a piece of its unit's flat buffer. */
-void place_gradients(Ctx *c, Value **grads) {
+void shard_place_gradients(Ctx *c, Value **grads) {
     Graph *g = c->g;
     int *place = NEW_ARRAY(g->arena, int, g->nops + 1); /* by Op.serial */
     for (int i = 0; i < g->units.n; i++) c->uses[i].first_grad = -1;
@@ -40,7 +40,7 @@ void place_gradients(Ctx *c, Value **grads) {
             use->flat_grad = grads[i];
             continue;
         }
-        if (!use->flat_grad) use->flat_grad = new_value(g, p->unit->grad_dtype, 1, &p->unit->numel);
+        if (!use->flat_grad) use->flat_grad = value_new(g, p->unit->grad_dtype, 1, &p->unit->numel);
         grads[i]->name = arena_printf(g->arena, "%s.grad", p->path);
         grads[i]->base = use->flat_grad;
         grads[i]->offset = p->flat_offset;
@@ -50,12 +50,13 @@ void place_gradients(Ctx *c, Value **grads) {
 /* A value that `op` makes after the unit's last gradient. */
 static Value *after_gradients(Ctx *c, const Use *use, Op *op, Dtype d, int64_t n) {
     edit_after(c->edit, use->last_grad, op);
-    return add_out(c->g, op, d, n);
+    return shard_add_out(c->g, op, d, n);
 }
 
 static void all_reduce(Ctx *c, Unit *u, const Use *use, Value *v) {
     const char *id = arena_printf(c->g->arena, "a%d", u->id);
-    edit_after(c->edit, use->last_grad, collective(c->g, OP_all_reduce, u, id, BACKWARD, REDUCE, u->comm_replicate, v));
+    edit_after(c->edit, use->last_grad,
+               shard_collective(c->g, OP_all_reduce, u, id, BACKWARD, REDUCE, u->comm_replicate, v));
 }
 
 /* The sum over replicas waits for the last microbatch. */
@@ -68,19 +69,19 @@ static void reduce(Ctx *c, Unit *u, Use *use, Value *whole) {
     Graph *g = c->g;
     int64_t n = u->numel / u->shards;
     const char *id = arena_printf(g->arena, "r%d", u->id);
-    use->shard_grad = u->sparse ? exchange_rows(c, u, use) : whole;
+    use->shard_grad = u->sparse ? shard_exchange_rows(c, u, use) : whole;
     if (u->sparse) return;
     if (u->shards > 1 && whole->dtype != u->reduce) {
         /* Summed in a wider dtype than was made: each rank gets all ranks' pieces, and adds them in the order of ranks.
          */
         const char *exchange = arena_printf(g->arena, "x%d", u->id);
-        Op *x = collective(g, OP_all_to_all, u, exchange, BACKWARD, REDUCE, u->comm_shard, whole);
+        Op *x = shard_collective(g, OP_all_to_all, u, exchange, BACKWARD, REDUCE, u->comm_shard, whole);
         int64_t shape[] = {u->shards, n}, stride[] = {n, 1};
-        Value *pieces = new_view(g, after_gradients(c, use, x, whole->dtype, u->numel), 2, shape, stride, 0);
+        Value *pieces = value_new_view(g, after_gradients(c, use, x, whole->dtype, u->numel), 2, shape, stride, 0);
         Op *sum = UNIT_OP(g, sum, u, id, BACKWARD, COMPUTE, .x = pieces, .over = 1 << 0, .dtype = u->reduce + 1);
         use->shard_grad = after_gradients(c, use, sum, u->reduce, n);
     } else if (u->shards > 1) {
-        Op *op = collective(g, OP_reduce_scatter, u, id, BACKWARD, REDUCE, u->comm_shard, whole);
+        Op *op = shard_collective(g, OP_reduce_scatter, u, id, BACKWARD, REDUCE, u->comm_shard, whole);
         use->shard_grad = after_gradients(c, use, op, u->reduce, n);
     }
     if (u->replicas > 1 && !defers(c, u)) all_reduce(c, u, use, use->shard_grad);
@@ -93,7 +94,7 @@ static void divide(Ctx *c, Unit *u, Use *use) {
     if (factor == 0 || factor == c->g->world) return;
     Op *scale = UNIT_OP(c->g, mul_scalar, u, arena_printf(c->g->arena, "d%d", u->id), BACKWARD, COMPUTE,
                         .a = use->shard_grad, .x = c->g->world / factor);
-    Op *op = fused_one(c, scale, u->reduce);
+    Op *op = shard_fused_one(c, scale, u->reduce);
     use->shard_grad = op_result(op);
     edit_after(c->edit, use->last_grad, op);
 }
@@ -101,7 +102,8 @@ static void divide(Ctx *c, Unit *u, Use *use) {
 /* ── until the optimizer runs ─────────────────────────────────────────────────────────────────────────────────────────
  */
 static void accumulate(Ctx *c, Unit *u, const Use *use, Value *v, State *sum) {
-    Op *op = store_op(c->g, v, sum->value, arena_printf(c->g->arena, "acc%d", u->id), BACKWARD, c->role != FIRST, 0, u);
+    Op *op = shard_store_op(c->g, v, sum->value, arena_printf(c->g->arena, "acc%d", u->id), BACKWARD, c->role != FIRST,
+                            0, u);
     edit_after(c->edit, use->last_grad, op);
 }
 
@@ -117,7 +119,7 @@ static void finish(Ctx *c, Unit *u, Use *use, Value *whole) {
     use->kept_grad->on_host = true;
 }
 
-void reduce_gradients(Ctx *c, Value **grads) {
+void shard_reduce_gradients(Ctx *c, Value **grads) {
     Graph *g = c->g;
     for (int i = 0; i < g->units.n; i++) {
         Unit *u = g->units.at[i];

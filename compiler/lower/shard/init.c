@@ -19,13 +19,13 @@ static void init_param(Graph *g, Program *p, const Param *param, const State *s,
     push(&p->ops, g->arena, op);
 }
 
-void init_program(Graph *g) {
+void shard_init_program(Graph *g) {
     Program *p = NEW(g->arena, Program);
     p->name = "init";
     zero_state(g, p, g->step_state);
     zero_state(g, p, g->metrics_state);
-    scale_init(g, p);
-    zero_state(g, p, state_of_class(g, S_OUTPUT));
+    shard_scale_init(g, p);
+    zero_state(g, p, shard_state_of_class(g, S_OUTPUT));
     for (int i = 0; i < g->units.n; i++) {
         Unit *u = g->units.at[i];
         zero_state(g, p, u->master);
@@ -34,7 +34,7 @@ void init_program(Graph *g) {
         zero_state(g, p, u->v);
         for (int k = 0; k < u->params.n; k++) {
             const Param *param = u->params.at[k];
-            const State *s = trainable(param) ? u->master : u->frozen;
+            const State *s = shard_trainable(param) ? u->master : u->frozen;
             init_param(g, p, param, s, param->flat_offset, s->numel);
         }
     }
@@ -46,16 +46,18 @@ void init_program(Graph *g) {
 }
 
 /* What training needs beyond what a checkpoint holds: the wire shards. */
-void start_program(Graph *g) {
+void shard_start_program(Graph *g) {
     Program *p = NEW(g->arena, Program);
     p->name = "start";
     for (int i = 0; i < g->units.n; i++) {
         Unit *u = g->units.at[i];
         const char *trained = arena_printf(g->arena, "w%d", i), *frozen = arena_printf(g->arena, "wz%d", i);
         if (u->wire_shard != u->master)
-            push(&p->ops, g->arena, store_op(g, u->master->value, u->wire_shard->value, trained, INIT, false, 0, u));
+            push(&p->ops, g->arena,
+                 shard_store_op(g, u->master->value, u->wire_shard->value, trained, INIT, false, 0, u));
         if (u->frozen_wire != u->frozen)
-            push(&p->ops, g->arena, store_op(g, u->frozen->value, u->frozen_wire->value, frozen, INIT, false, 0, u));
+            push(&p->ops, g->arena,
+                 shard_store_op(g, u->frozen->value, u->frozen_wire->value, frozen, INIT, false, 0, u));
     }
     push(&g->programs, g->arena, p);
 }

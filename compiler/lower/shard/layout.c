@@ -11,7 +11,7 @@ typedef VEC(Param *) Params;
 static int64_t append(Graph *g, const Unit *u, Params *flat, Param *p, int64_t at) {
     const FusedParams *j = p->fused;
     if (j && j->part[0] != p) return at;
-    at = round_up(at, flat_align(u, p));
+    at = round_up(at, shard_flat_align(u, p));
     for (int k = 0; k < (j ? j->n : 1); k++) {
         Param *part = j ? j->part[k] : p;
         part->flat_offset = at;
@@ -23,25 +23,25 @@ static int64_t append(Graph *g, const Unit *u, Params *flat, Param *p, int64_t a
 
 /* Trainable parameters by optimizer group, then by first use; offsets do not depend on the world, only the tail does.
  */
-void lay_out(Graph *g, Unit *u) {
+void shard_lay_out(Graph *g, Unit *u) {
     int64_t at = 0;
     Params flat = {0};
     for (int group = 0; group < g->training->optimizer->groups.n; group++)
         for (int i = 0; i < u->params.n; i++) {
             Param *p = u->params.at[i];
-            if (trainable(p) && p->group == group) at = append(g, u, &flat, p, at);
+            if (shard_trainable(p) && p->group == group) at = append(g, u, &flat, p, at);
         }
-    u->numel = round_up(at, u->shards * slice_align(u));
+    u->numel = round_up(at, u->shards * shard_slice_align(u));
     at = 0;
     for (int i = 0; i < u->params.n; i++)
-        if (!trainable(u->params.at[i])) at = append(g, u, &flat, u->params.at[i], at);
-    u->frozen_numel = round_up(at, u->shards * slice_align(u));
+        if (!shard_trainable(u->params.at[i])) at = append(g, u, &flat, u->params.at[i], at);
+    u->frozen_numel = round_up(at, u->shards * shard_slice_align(u));
     u->params.at = flat.at;
     u->params.n = u->params.cap = flat.n;
 }
 
 static State *unit_state(Graph *g, Unit *u, StateClass c, const char *what, Dtype d, int64_t n, bool on_host) {
-    State *s = new_state(g, c, arena_printf(g->arena, "%s/%s", u->name, what), d, n, u);
+    State *s = state_new(g, c, arena_printf(g->arena, "%s/%s", u->name, what), d, n, u);
     s->on_host = s->value->on_host = on_host;
     return s;
 }
@@ -92,15 +92,15 @@ static void unit_states(Graph *g, Unit *u) {
 
 static void give_state(Graph *g, Value *v, StateClass c, const char *name) {
     if (!v || v->state) return;
-    State *s = new_state(g, c, name, v->dtype, value_numel(v), NULL);
+    State *s = state_new(g, c, name, v->dtype, value_numel(v), NULL);
     s->value = v;
     v->state = s;
 }
 
-void make_states(Graph *g) {
-    g->record = new_state(g, S_RECORD, "record", INT64, SC_RECORD_BYTES / 8, NULL);
-    if (!g->metrics_state) g->metrics_state = new_state(g, S_METRICS, "metrics", FP32, SC_METRICS, NULL);
-    if (g->training->optimizer->kind != OPT_SGD) g->step_state = new_state(g, S_STEP, "adam step", INT64, 1, NULL);
+void shard_make_states(Graph *g) {
+    g->record = state_new(g, S_RECORD, "record", INT64, SC_RECORD_BYTES / 8, NULL);
+    if (!g->metrics_state) g->metrics_state = state_new(g, S_METRICS, "metrics", FP32, SC_METRICS, NULL);
+    if (g->training->optimizer->kind != OPT_SGD) g->step_state = state_new(g, S_STEP, "adam step", INT64, 1, NULL);
     for (int i = 0; i < g->inputs.n; i++) {
         Input *in = g->inputs.at[i];
         give_state(g, in->value, S_INPUT, in->name);
@@ -110,7 +110,7 @@ void make_states(Graph *g) {
     for (int i = 0; i < g->params.n; i++) {
         Param *p = g->params.at[i];
         if (!p->is_buffer) continue;
-        State *s = new_state(g, S_BUFFER, p->path, p->dtype, param_numel(p), NULL);
+        State *s = state_new(g, S_BUFFER, p->path, p->dtype, param_numel(p), NULL);
         s->param = p;
         if (p->value) { /* shaped as traced */
             p->value->state = s;
@@ -119,12 +119,12 @@ void make_states(Graph *g) {
     }
     if (g->sample) {
         const Value *v = g->sample->logits;
-        new_state(g, S_OUTPUT, "logits", FP32, v->shape[v->dims - 1], NULL);
+        state_new(g, S_OUTPUT, "logits", FP32, v->shape[v->dims - 1], NULL);
     }
     for (int i = 0; i < g->units.n; i++) unit_states(g, g->units.at[i]);
 }
 
-State *state_of_class(const Graph *g, StateClass c) {
+State *shard_state_of_class(const Graph *g, StateClass c) {
     for (int i = 0; i < g->states.n; i++)
         if (g->states.at[i]->cls == c) return g->states.at[i];
     return NULL;

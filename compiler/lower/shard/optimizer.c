@@ -7,7 +7,7 @@
 static const int64_t *segments(Graph *g, const Unit *u, int *n) {
     bool keyed = u->m && u->m->dtype == BF16;
     VEC(int64_t) t = {0};
-    for (int i = 0; i < u->params.n && trainable(u->params.at[i]); i++) {
+    for (int i = 0; i < u->params.n && shard_trainable(u->params.at[i]); i++) {
         const Param *p = u->params.at[i];
         int64_t end = p->flat_offset + param_numel(p);
         if (!keyed && t.n && t.at[t.n - 1] == p->group && t.at[t.n - 2] == p->flat_offset) {
@@ -28,16 +28,16 @@ static const int64_t *segments(Graph *g, const Unit *u, int *n) {
 static Value *norm(Ctx *c, int end) {
     Graph *g = c->g;
     int64_t n = g->units.n;
-    Value *slots = new_value(g, FP32, 1, &n);
+    Value *slots = value_new(g, FP32, 1, &n);
     Unit **order = NEW_ARRAY(g->arena, Unit *, n); /* units of one shard group side by side: one sum for all of them */
     for (int comm = 0, k = 0; comm < g->comms.n; comm++)
         for (int i = 0; i < n; i++)
             if (g->units.at[i]->comm_shard == comm) order[k++] = g->units.at[i];
     Op *all = UNIT_OP(g, assemble, NULL, "norms", OPTIMIZER, COMPUTE);
     for (int i = 0; i < n; i++) {
-        Value *grad = c->uses[order[i]->id].shard_grad, *slot = piece(g, slots, i, 1);
+        Value *grad = c->uses[order[i]->id].shard_grad, *slot = shard_piece(g, slots, i, 1);
         const char *id = arena_printf(g->arena, "n%d", order[i]->id);
-        Op *op = grad ? UNIT_OP(g, sum_squares, order[i], id, OPTIMIZER, COMPUTE, .x = grad, .scaler = scaler_of(g))
+        Op *op = grad ? UNIT_OP(g, sum_squares, order[i], id, OPTIMIZER, COMPUTE, .x = grad, .scaler = shard_scaler(g))
                       : UNIT_OP(g, zero_gaps, order[i], id, OPTIMIZER, COMPUTE); /* no gradient: its slot is 0 */
         op->out[op->nout++] = slot;
         slot->def = op;
@@ -51,15 +51,17 @@ static Value *norm(Ctx *c, int end) {
         for (k = i + 1; k < n && order[k]->comm_shard == order[i]->comm_shard;) k++;
         if (order[i]->shards == 1) continue;
         const char *id = i ? arena_printf(g->arena, "norm_sum%d", i) : "norm_sum";
-        Value *group = k - i == n ? slots : piece(g, slots, i, k - i);
+        Value *group = k - i == n ? slots : shard_piece(g, slots, i, k - i);
         edit_before(c->edit, end,
-                    collective(g, OP_all_reduce, NULL, id, OPTIMIZER, REDUCE, order[i]->comm_shard, group));
+                    shard_collective(g, OP_all_reduce, NULL, id, OPTIMIZER, REDUCE, order[i]->comm_shard, group));
     }
-    Op *clip = UNIT_OP(g, clip_coefficient, NULL, "clip", OPTIMIZER, COMPUTE, .squares = slots, .scaler = scaler_of(g));
-    Value *coefficient = add_out(g, clip, FP32, g->training->scaler ? 2 : 1), *total = add_out(g, clip, FP32, 1);
+    Op *clip =
+        UNIT_OP(g, clip_coefficient, NULL, "clip", OPTIMIZER, COMPUTE, .squares = slots, .scaler = shard_scaler(g));
+    Value *coefficient = shard_add_out(g, clip, FP32, g->training->scaler ? 2 : 1),
+          *total = shard_add_out(g, clip, FP32, 1);
     edit_before(c->edit, end, clip);
     Value *metrics = g->metrics_state->value;
-    edit_before(c->edit, end, store_op(g, total, metrics, "m_norm", OPTIMIZER, false, SLOT_GRAD_NORM, NULL));
+    edit_before(c->edit, end, shard_store_op(g, total, metrics, "m_norm", OPTIMIZER, false, SLOT_GRAD_NORM, NULL));
     return coefficient;
 }
 
@@ -89,12 +91,12 @@ static void update(Ctx *c, Unit *u, Value *grad, Value *coefficient, int pos) {
         return;
     }
     id = arena_printf(g->arena, "w%d", u->id);
-    edit_before(c->edit, pos, store_op(g, master, u->wire_shard->value, id, OPTIMIZER, false, 0, u));
+    edit_before(c->edit, pos, shard_store_op(g, master, u->wire_shard->value, id, OPTIMIZER, false, 0, u));
 }
 
 /* Without clipping, an update waits for nothing but its unit's gradient and the last use of its parameters. With a loss
  * scale, all updates wait until every gradient is known to be finite. */
-void optimizer(Ctx *c) {
+void shard_optimizer(Ctx *c) {
     Graph *g = c->g;
     const GradScaler *scaler = g->training->scaler;
     int end = c->p->ops.n;
@@ -102,7 +104,7 @@ void optimizer(Ctx *c) {
     if (g->training->clip_grad_norm <= 0 && !scaler) {
         Op *op = UNIT_OP(g, full, NULL, "one", OPTIMIZER, COMPUTE, .dtype = FP32, .dims = 1, .shape = {1}, .value = 1);
         edit_before(c->edit, 0, op);
-        one = add_out(g, op, FP32, 1);
+        one = shard_add_out(g, op, FP32, 1);
     }
     Value *coefficient = norm(c, end);
     if (g->step_state) {
@@ -116,5 +118,5 @@ void optimizer(Ctx *c) {
         int early = (int)max64(use->last_grad, use->last_use) + 1;
         update(c, g->units.at[i], use->kept_grad, one ? one : coefficient, one ? early : end);
     }
-    if (scaler) edit_before(c->edit, end, scale_update(g, coefficient));
+    if (scaler) edit_before(c->edit, end, shard_scale_update(g, coefficient));
 }

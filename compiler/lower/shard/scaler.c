@@ -6,6 +6,7 @@
  * No collective is added: a gradient that is not finite makes its unit's sum of squares not finite, hence the sum over
  * the shard group; ranks of other replicas hold the same reduced gradients. So every rank finds the same. */
 #include "../../ir/policy.h"
+#include "../lower.h"
 #include "shard.h"
 
 /* For messages: it stands where the scaler does. */
@@ -20,7 +21,7 @@ static bool in_fp16(const Unit *u) {
            (p->has_output_dtype && p->output_dtype == FP16);
 }
 
-void scale_check(const Graph *g) {
+void lower_scale_check(const Graph *g) {
     const GradScaler *s = g->training->scaler;
     if (!s || s->without_fp16) return;
     for (int i = 0; i < g->units.n; i++)
@@ -35,28 +36,28 @@ void scale_check(const Graph *g) {
          at.file, at.line, u->module->path[0] ? u->module->path : "(root)", dtype_name(u->wire), dtype_name(u->reduce));
 }
 
-Op *scale_update(Graph *g, Value *coefficient) {
+Op *shard_scale_update(Graph *g, Value *coefficient) {
     const GradScaler *s = g->training->scaler;
     return of_scaler(g, UNIT_OP(g, update_scale, NULL, "scale", OPTIMIZER, COMPUTE, .coefficient = coefficient,
-                                .scaler = scaler_of(g), .interval = s->growth_interval, .growth = s->growth_factor,
+                                .scaler = shard_scaler(g), .interval = s->growth_interval, .growth = s->growth_factor,
                                 .backoff = s->backoff_factor));
 }
 
-void scale_init(Graph *g, Program *init) {
+void shard_scale_init(Graph *g, Program *init) {
     if (!g->training->scaler) return;
-    Op *zero = UNIT_OP(g, zero, NULL, "zero_scale", INIT, COMPUTE, .state = scaler_of(g));
+    Op *zero = UNIT_OP(g, zero, NULL, "zero_scale", INIT, COMPUTE, .state = shard_scaler(g));
     Op *full = UNIT_OP(g, full, NULL, "scale0", INIT, COMPUTE, .dtype = FP32, .dims = 1, .shape = {1},
                        .value = g->training->scaler->init_scale);
-    Value *first = add_out(g, full, FP32, 1);
+    Value *first = shard_add_out(g, full, FP32, 1);
     push(&init->ops, g->arena, of_scaler(g, zero));
     push(&init->ops, g->arena, of_scaler(g, full));
-    Op *store = store_op(g, first, scaler_of(g), "scale", INIT, false, 0, NULL);
+    Op *store = shard_store_op(g, first, shard_scaler(g), "scale", INIT, false, 0, NULL);
     push(&init->ops, g->arena, of_scaler(g, store));
 }
 
-Op *scale_undo(Graph *g, const Program *p) {
+Op *shard_scale_undo(Graph *g, const Program *p) {
     if (!p->scaled) return NULL;
-    Op *op = UNIT_OP(g, scale, NULL, "unscaled_loss", FORWARD, COMPUTE, .x = p->loss, .scaler = scaler_of(g),
+    Op *op = UNIT_OP(g, scale, NULL, "unscaled_loss", FORWARD, COMPUTE, .x = p->loss, .scaler = shard_scaler(g),
                      .inverse = true);
     op_info[op->kind].infer(g, op);
     return of_scaler(g, op);

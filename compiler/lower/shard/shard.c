@@ -8,10 +8,10 @@
 
 /* ── building ops of this pass ────────────────────────────────────────────────────────────────────────────────────────
  */
-Op *unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, const OpParts *parts) {
-    Op *op = new_op(g, k);
+Op *shard_unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, const OpParts *parts) {
+    Op *op = op_new(g, k);
     op->parts = *parts;
-    for (int i = 0, slots = slot_count(op_info[k].operands); i < slots; i++)
+    for (int i = 0, slots = op_slot_count(op_info[k].operands); i < slots; i++)
         if (op->in[i]) op->nin = i + 1;
     op->id = id;
     op->unit = u;
@@ -23,40 +23,40 @@ Op *unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream str
     return op;
 }
 
-Op *collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, int comm, Value *x) {
+Op *shard_collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, int comm, Value *x) {
     OpParts parts = {.all_gather = {.x = x, .comm = comm, .ranks = g->comms.at[comm].n}}; /* as all have them */
-    return unit_op(g, k, u, id, phase, stream, &parts);
+    return shard_unit_op(g, k, u, id, phase, stream, &parts);
 }
 
-Value *add_out(Graph *g, Op *op, Dtype d, int64_t n) {
-    Value *v = new_value(g, d, 1, &n);
+Value *shard_add_out(Graph *g, Op *op, Dtype d, int64_t n) {
+    Value *v = value_new(g, d, 1, &n);
     v->def = op;
     op->out[op->nout++] = v;
     return v;
 }
 
-Value *out_into(Graph *g, Op *op, State *s) {
-    Value *v = piece(g, s->value, 0, s->numel);
+Value *shard_out_into(Graph *g, Op *op, State *s) {
+    Value *v = shard_piece(g, s->value, 0, s->numel);
     v->def = op;
     return op->out[op->nout++] = v;
 }
 
-Value *piece(Graph *g, Value *of, int64_t at, int64_t n) {
+Value *shard_piece(Graph *g, Value *of, int64_t at, int64_t n) {
     int64_t stride = 1;
-    return new_view(g, of, 1, &n, &stride, at);
+    return value_new_view(g, of, 1, &n, &stride, at);
 }
 
-Op *fused_one(Ctx *c, Op *member, Dtype d) {
+Op *shard_fused_one(Ctx *c, Op *member, Dtype d) {
     Value *x = op_operand(member);
     Op *op = UNIT_OP(c->g, fused, member->unit, member->id, member->phase, member->stream, .x = {x});
-    member->out[member->nout++] = add_out(c->g, op, d, value_numel(x));
+    member->out[member->nout++] = shard_add_out(c->g, op, d, value_numel(x));
     op->body = NEW_ARRAY(c->g->arena, Op *, 1);
     op->body[op->nbody++] = member;
-    set_group(c->groups, op);
+    groups_set(c->groups, op);
     return op;
 }
 
-Op *store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, bool add, int64_t at, Unit *u) {
+Op *shard_store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, bool add, int64_t at, Unit *u) {
     return UNIT_OP(g, store, u, id, phase, COMPUTE, .value = from, .state = to, .add = add, .at = at);
 }
 
@@ -79,8 +79,9 @@ static Op *metrics(Graph *g, Program *p, bool add) {
             if (op->out[k] == p->loss) pos = i + 1;
         if (op->kind == OP_store && op->store.state == slots) op->store.add = add; /* nn.log_metric */
     }
-    Op *unscaled = scale_undo(g, p);
-    Op *loss = store_op(g, unscaled ? unscaled->scale.y : p->loss, slots, "m_loss", FORWARD, add, SLOT_LOSS, NULL);
+    Op *unscaled = shard_scale_undo(g, p);
+    Op *loss =
+        shard_store_op(g, unscaled ? unscaled->scale.y : p->loss, slots, "m_loss", FORWARD, add, SLOT_LOSS, NULL);
     insert(g, p, pos, loss);
     if (unscaled) insert(g, p, pos, unscaled);
     if (!add) insert(g, p, 0, UNIT_OP(g, zero, NULL, "m_zero", FORWARD, COMPUTE, .state = slots));
@@ -91,7 +92,7 @@ static void sum_metrics(Ctx *c) {
     Value *slots = c->g->metrics_state->value;
     if (c->g->world == 1) return;
     edit_before(c->edit, c->p->ops.n, /* nothing waits for it */
-                collective(c->g, OP_all_reduce, NULL, "m_sum", OPTIMIZER, REDUCE, COMM_WORLD, slots));
+                shard_collective(c->g, OP_all_reduce, NULL, "m_sum", OPTIMIZER, REDUCE, COMM_WORLD, slots));
 }
 
 /* ── programs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -113,28 +114,28 @@ static void commit(Ctx *c) {
 
 static void micro(Graph *g, const char *name, Role role) {
     Value *const *twins;
-    Program *p = clone_program(g, g->train, name, &twins);
+    Program *p = edit_clone_program(g, g->train, name, &twins);
     Value **grads = NEW_ARRAY(g->arena, Value *, g->params.n);
     for (int i = 0; i < g->params.n; i++)
-        if (trainable(g->params.at[i]) && g->params.at[i]->grad) grads[i] = twins[g->params.at[i]->grad->id];
+        if (shard_trainable(g->params.at[i]) && g->params.at[i]->grad) grads[i] = twins[g->params.at[i]->grad->id];
     Op *loss = metrics(g, p, role == MIDDLE || role == LAST);
     Ctx c = begin(g, p, role);
-    place_gradients(&c, grads);
-    use_params(&c);
+    shard_place_gradients(&c, grads);
+    shard_use_params(&c);
     p->loss = loss->store.value;
-    reduce_gradients(&c, grads);
+    shard_reduce_gradients(&c, grads);
     if (role == ALONE || role == LAST) {
         sum_metrics(&c);
-        optimizer(&c);
+        shard_optimizer(&c);
     }
     commit(&c);
 }
 
 static void eval(Graph *g) {
-    Program *p = clone_program(g, g->eval, "eval", NULL);
+    Program *p = edit_clone_program(g, g->eval, "eval", NULL);
     Op *loss = metrics(g, p, false);
     Ctx c = begin(g, p, ALONE);
-    use_params(&c);
+    shard_use_params(&c);
     p->loss = loss->store.value;
     sum_metrics(&c);
     commit(&c);
@@ -142,21 +143,21 @@ static void eval(Graph *g) {
 
 /* Of all logits only those of one position are kept: record.position says which. */
 static void sample(Graph *g) {
-    Program *p = clone_program(g, g->sample, "sample", NULL);
-    Value *state = state_of_class(g, S_OUTPUT)->value;
+    Program *p = edit_clone_program(g, g->sample, "sample", NULL);
+    Value *state = shard_state_of_class(g, S_OUTPUT)->value;
     Op *pick = UNIT_OP(g, pick, NULL, "logits", FORWARD, COMPUTE, .logits = p->logits, .state = state);
     insert(g, p, p->ops.n, pick);
     Ctx c = begin(g, p, ALONE);
-    use_params(&c);
+    shard_use_params(&c);
     p->logits = pick->pick.logits;
     commit(&c);
 }
 
-void shard(Graph *g) {
-    for (int i = 0; i < g->units.n; i++) lay_out(g, g->units.at[i]);
-    make_states(g);
-    init_program(g);
-    start_program(g);
+void lower_shard(Graph *g) {
+    for (int i = 0; i < g->units.n; i++) shard_lay_out(g, g->units.at[i]);
+    shard_make_states(g);
+    shard_init_program(g);
+    shard_start_program(g);
     if (g->training->accumulate == 1) {
         micro(g, "micro", ALONE);
     } else {

@@ -39,56 +39,58 @@ typedef struct { /* one program in the making */
 } Ctx;
 
 /* Trained: the loss reaches it. */
-static inline bool trainable(const Param *p) {
+static inline bool shard_trainable(const Param *p) {
     return p->reached && p->requires_grad && !p->is_buffer;
 }
 
 /* ── ops of this pass ────────────────────────────────────────────────────────────────────────────────────────────── */
-Op *unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, const OpParts *parts);
+Op *shard_unit_op(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, const OpParts *parts);
 /* UNIT_OP(g, zero, u, id, INIT, COMPUTE, .state = v) */
 #define UNIT_OP(g, op, u, id, phase, stream, ...)                                                                      \
-    unit_op(g, OP_##op, u, id, phase, stream, &(OpParts){.op = {__VA_ARGS__}})
-Value *add_out(Graph *g, Op *op, Dtype d, int64_t n);
-Value *out_into(Graph *g, Op *op, State *s); /* a result that is the state's bytes */
-Value *piece(Graph *g, Value *of, int64_t at, int64_t n);
+    shard_unit_op(g, OP_##op, u, id, phase, stream, &(OpParts){.op = {__VA_ARGS__}})
+Value *shard_add_out(Graph *g, Op *op, Dtype d, int64_t n);
+Value *shard_out_into(Graph *g, Op *op, State *s); /* a result that is the state's bytes */
+Value *shard_piece(Graph *g, Value *of, int64_t at, int64_t n);
 /* A collective of one of the graph's groups. */
-Op *collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, int comm, Value *x);
+Op *shard_collective(Graph *g, OpKind k, Unit *u, const char *id, Phase phase, Stream stream, int comm, Value *x);
 /* A fused group of one pointwise op, which has no result yet: member(x) as d. */
-Op *fused_one(Ctx *c, Op *member, Dtype d);
-Op *store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, bool add, int64_t at, Unit *u);
+Op *shard_fused_one(Ctx *c, Op *member, Dtype d);
+Op *shard_store_op(Graph *g, Value *from, Value *to, const char *id, Phase phase, bool add, int64_t at, Unit *u);
 
 /* ── layout.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
-void lay_out(Graph *g, Unit *u); /* the unit's flat buffers */
-void make_states(Graph *g);
-State *state_of_class(const Graph *g, StateClass c);
+void shard_lay_out(Graph *g, Unit *u); /* the unit's flat buffers */
+void shard_make_states(Graph *g);
+State *shard_state_of_class(const Graph *g, StateClass c);
 
 /* ── gather.c, gradients.c, optimizer.c: parts of a program in the making ───────────────────────────
  */
-void use_params(Ctx *c);                     /* gathers; operands become views of what was gathered */
-void place_gradients(Ctx *c, Value **grads); /* into the units' flat buffers; grads: by Param.id */
-void reduce_gradients(Ctx *c, Value **grads);
-void optimizer(Ctx *c);
+void shard_use_params(Ctx *c);                     /* gathers; operands become views of what was gathered */
+void shard_place_gradients(Ctx *c, Value **grads); /* into the units' flat buffers; grads: by Param.id */
+void shard_reduce_gradients(Ctx *c, Value **grads);
+void shard_optimizer(Ctx *c);
 
 /* ── sparse.c ──────────────────────────────────────────────────────────────────────────────────────────────── */
-Value *exchange_rows(Ctx *c, Unit *u, const Use *use); /* the rank's slice of a sparse table's gradient */
+Value *shard_exchange_rows(Ctx *c, Unit *u, const Use *use); /* the rank's slice of a sparse table's gradient */
 
 /* ── scaler.c: nothing where there is no scaler ─────────────────────────────────────────────────────────────────
  */
-static inline Value *scaler_of(const Graph *g) {
+static inline Value *shard_scaler(const Graph *g) {
     return g->training->scaler ? g->scaler_state->value : NULL;
 }
-Op *scale_update(Graph *g, Value *coefficient); /* the last event of a step */
-Op *scale_undo(Graph *g, const Program *p);     /* the loss over its scale, if the loss function scaled it; else NULL */
-void scale_init(Graph *g, Program *init);       /* the scale to begin with */
+Op *shard_scale_update(Graph *g, Value *coefficient); /* the last event of a step */
+Op *shard_scale_undo(Graph *g,
+                     const Program *p);         /* the loss over its scale, if the loss function scaled it; else NULL */
+void shard_scale_init(Graph *g, Program *init); /* the scale to begin with */
 
 /* ── extension.c ───────────────────────────────────────────────────────────────────────────────────────────── */
-int64_t flat_align(const Unit *u, const Param *p); /* where p may begin, where a slice may end */
-int64_t slice_align(const Unit *u);
+int64_t shard_flat_align(const Unit *u, const Param *p); /* where p may begin, where a slice may end */
+int64_t shard_slice_align(const Unit *u);
 /* The unit's parameters, gathered by the extension of its policy; `shard` lies on the device. */
-Value *gather_extended(Ctx *c, Unit *u, Value *shard, bool frozen, const char *id, Phase phase, State *into, int pos);
+Value *shard_gather_extended(Ctx *c, Unit *u, Value *shard, bool frozen, const char *id, Phase phase, State *into,
+                             int pos);
 
 /* ── init.c ───────────────────────────────────────────────────────────────────────────────────────────────── */
-void init_program(Graph *g);
-void start_program(Graph *g);
+void shard_init_program(Graph *g);
+void shard_start_program(Graph *g);
 
 #endif

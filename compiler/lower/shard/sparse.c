@@ -6,12 +6,12 @@
 static Value *of_all_ranks(Ctx *c, Unit *u, const Use *use, Value *v, const char *what) {
     if (c->g->world == 1) return v;
     const char *id = arena_printf(c->g->arena, "x%d%s", u->id, what);
-    Op *op = collective(c->g, OP_all_gather, u, id, BACKWARD, REDUCE, COMM_WORLD, v);
+    Op *op = shard_collective(c->g, OP_all_gather, u, id, BACKWARD, REDUCE, COMM_WORLD, v);
     edit_after(c->edit, use->last_grad, op);
-    return add_out(c->g, op, v->dtype, value_numel(v) * c->g->world);
+    return shard_add_out(c->g, op, v->dtype, value_numel(v) * c->g->world);
 }
 
-Value *exchange_rows(Ctx *c, Unit *u, const Use *use) {
+Value *shard_exchange_rows(Ctx *c, Unit *u, const Use *use) {
     const Op *sum = c->p->ops.at[use->last_grad];
     const Value *table = use->flat_grad;
     if (sum->kind != OP_embedding_grad || sum->embedding_grad.dw != table)
@@ -25,5 +25,5 @@ Value *exchange_rows(Ctx *c, Unit *u, const Use *use) {
     op->module = sum->module;
     op->src = sum->src;
     edit_after(c->edit, use->last_grad, op);
-    return add_out(c->g, op, u->reduce, u->numel / u->shards);
+    return shard_add_out(c->g, op, u->reduce, u->numel / u->shards);
 }
