@@ -107,7 +107,7 @@ void rule_need_int32(Graph *g, const Op *op, const Value *v, const char *what) {
                   value_str(g->arena, v));
 }
 
-/* Before units have their policies, the model's own dtypes differ. Afterwards only the policies can make them differ. */
+/* Before units have their policies, the model's own dtypes differ; afterwards only the policies can differ. */
 void rule_need_same_dtype(Graph *g, const Op *op, const Value *a, const char *na, const Value *b, const char *nb) {
     if (a->dtype == b->dtype) return;
     const Module *m = op->module;
