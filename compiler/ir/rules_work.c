@@ -1,18 +1,18 @@
 /* Rules of workspaces: bytes of staging memory that an op's kernel asks for, on the machine that will run it. They are
- * storages like any other, so that kernels never allocate.
- * Relies on: rules.h.
- * Relied on by: ops.def; the kernels of both targets, which divide the bytes as it is said here. */
+ * storages like any other, so that kernels never allocate. What a kernel must know too is in schema/workspace.h.
+ * Relies on: rules.h, schema/workspace.h.
+ * Relied on by: ops.def. */
 #include "rules.h"
 #include "schema/workspace.h"
 
 /* CPU: operands in the kernels' own `real`, and fp64, are multiplied where they lie. Others are converted panel by
- * panel: 4 MiB a thread, in which the kernel keeps panels of op(a), op(b) and the result in `real`. CUDA: what
+ * panel. CUDA: what
  * cuBLASLt's algorithms may use; every product of a build has equally much, so that the same algorithm is chosen
  * wherever a shape stands. */
 int64_t work_matmul(const Op *op, const Machine *m) {
     if (m->cuda) return 32 << 20;
     Dtype d = op->matmul.a->dtype, y = op->matmul.y->dtype;
-    return ((d == FP32 && !m->wide) || d == FP64) && y == d ? 0 : (int64_t)m->threads * (4 << 20);
+    return ((d == FP32 && !m->wide) || d == FP64) && y == d ? 0 : (int64_t)m->threads * SC_CPU_MATMUL_BYTES;
 }
 
 static int64_t cudnn_backward_bytes(const Value *q, const Value *k, int64_t samples, int64_t heads, bool repeats) {
@@ -38,12 +38,7 @@ static int64_t cudnn_parts_bytes(const Value *q, const Value *k, bool repeats) {
     return bytes;
 }
 
-/* CPU, per thread, in `real` (fp32; fp64 in the test build, or for fp64 operands), T keys, D the head size; the
- * kernel's tiles have at most 128 queries and 128 keys:
- *   512 × D + 128 × 128          forward: q, k, v, o of a tile, its scores
- *   640 × D + 2 × 128 × 128      backward: and go, the scores' gradient
- *   2 × T × D                    backward: dk, dv of one key head
- * rounded up to 64 bytes; part p of the kernel uses the p-th slice.
+/* CPU: a slice a thread, in fp32; in fp64 in the test build, or for fp64 operands.
  * CUDA, our own kernels: tiles live in shared memory; the backward keeps Σ_d go·o of every row, fp32 [B, H, S]. Where
  * cuDNN takes part (16-bit operands, head sizes in eights, 64 rows or more, neither dropout nor documents), what it
  * uses. */
@@ -54,16 +49,16 @@ int64_t work_attention(const Op *op, const Machine *m) {
     const Value *documents = backward ? op->attention_grad.documents : op->attention.documents;
     int64_t d = q->shape[3];
     if (m->cuda) {
-        int64_t ours = backward ? q->shape[0] * q->shape[1] * q->shape[2] * 4 : 0;
+        int64_t ours = backward ? sc_cuda_row_sums_bytes(q->shape[0] * q->shape[1] * q->shape[2]) : 0;
         bool small = q->shape[1] < 64 || k->shape[1] < 64;
         if (dtype_size(q->dtype) != 2 || d % 8 || d > 256 || small || documents || op->attention.dropout > 0)
             return ours;
         int64_t cudnn = backward ? cudnn_parts_bytes(q, k, m->deterministic) : 4096;
         return cudnn > ours ? cudnn : ours;
     }
-    int64_t elements = backward ? 640 * d + 32768 + 2 * k->shape[1] * d : 512 * d + 16384;
-    Dtype real = m->wide ? FP64 : rule_stat_dtype(q->dtype);
-    return m->threads * round_up(elements * dtype_size(real), 64);
+    int64_t real = dtype_size(m->wide ? FP64 : rule_stat_dtype(q->dtype));
+    return m->threads *
+           (backward ? sc_cpu_attention_grad_bytes(d, k->shape[1], real) : sc_cpu_attention_bytes(d, real));
 }
 
 /* ── CUDA: reductions in two stages ──────────────────────────────────────────────────────────────────────────────────
@@ -105,29 +100,22 @@ int64_t work_norm_grads(const Op *op, const Machine *m) {
     return m->cuda && n > 1 ? n * cols * (op->nout - 1) * 4 : 0;
 }
 
-/* The rows' losses, in fp32. */
 int64_t work_cross_entropy(const Op *op, const Machine *m) {
-    return m->cuda ? rule_rows(op->cross_entropy.logits) * 4 : 0;
+    return m->cuda ? sc_cuda_row_sums_bytes(rule_rows(op->cross_entropy.logits)) : 0;
 }
 
-/* The sums of 4096 squares each, in fp32. */
 int64_t work_sum_squares(const Op *op, const Machine *m) {
-    return m->cuda ? (value_numel(op->sum_squares.x) + 4095) / 4096 * 4 : 0;
+    return m->cuda ? sc_cuda_sum_squares_bytes(value_numel(op->sum_squares.x)) : 0;
 }
 
-/* For n tokens, V rows, D columns: int32 count [V], start [V+1], slot [n], order [n]; then, at a multiple of 16 bytes,
- * floats [⌈n / 128⌉][2][D] for rows of more than 128 tokens. */
 int64_t work_embedding_grad(const Op *op, const Machine *m) {
     const Value *dw = op->embedding_grad.dw;
-    int64_t n = value_numel(op->embedding_grad.index), rows = dw->shape[0], cols = dw->shape[1];
-    if (!m->cuda) return 0;
-    return round_up((2 * rows + 1 + 2 * n) * 4, 16) + (n + 127) / 128 * 2 * cols * 4;
+    int64_t tokens = value_numel(op->embedding_grad.index);
+    return m->cuda ? sc_cuda_embedding_grad_bytes(dw->shape[0], tokens, dw->shape[1]) : 0;
 }
 
-/* As embedding_grad's without the floats. On the CPU int32: the first token of each row of the slice, and the next one
- * of each token. */
 int64_t work_coalesce(const Op *op, const Machine *m) {
-    int64_t n = value_numel(op->coalesce.index), rows = op->coalesce.rows;
-    if (!m->cuda) return (op->coalesce.slice / op->coalesce.cols + 2 + n) * 4;
-    return round_up((2 * rows + 1 + 2 * n) * 4, 16);
+    int64_t tokens = value_numel(op->coalesce.index);
+    return m->cuda ? sc_cuda_sorted_tokens_bytes(op->coalesce.rows, tokens)
+                   : sc_cpu_coalesce_bytes(op->coalesce.slice, op->coalesce.cols, tokens);
 }

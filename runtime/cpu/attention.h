@@ -4,12 +4,11 @@
 #ifndef SC_ATTENTION_H
 #define SC_ATTENTION_H
 
+#include "../schema/workspace.h"
 #include "kernel.h"
 
-enum {
-    TILE = 64,
-    KEYS = 128
-}; /* queries × keys of a tile; work_attention in ir/rules_matrix.c has room for 128 × 128 */
+enum { TILE = 64, KEYS = 128 }; /* queries × keys of a tile */
+_Static_assert(TILE <= (int)SC_CPU_ATTENTION_TILE && KEYS <= (int)SC_CPU_ATTENTION_TILE, "a tile fits its workspace");
 
 typedef struct {
     const sc_tensor *q, *k, *v, *documents; /* documents: NULL: none */

@@ -138,8 +138,7 @@ SC_KERNEL(attention) {
                                            .scale = (real)k->scale},
                                k->dropout, k->key);
     panels p;
-    int64_t slice = ((512 * a.size + 16384) * (int64_t)sizeof(real) + 63) / 64 * 64;
-    p.q = (real *)((char *)k->work.p + task->part * slice);
+    p.q = (real *)((char *)k->work.p + task->part * sc_cpu_attention_bytes(a.size, sizeof(real)));
     p.k = p.q + TILE * a.size;
     p.v = p.k + KEYS * a.size;
     p.o = p.v + KEYS * a.size;

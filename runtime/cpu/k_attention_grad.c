@@ -17,8 +17,7 @@ typedef struct {
 static panels panels_of(const sc_task *task, const sc_tensor *work, const attention *a) {
     panels p;
     int64_t size = a->size;
-    int64_t slice = (640 * size + 32768 + 2 * a->keys * size) * (int64_t)sizeof(real);
-    p.q = (real *)((char *)work->p + task->part * ((slice + 63) / 64 * 64));
+    p.q = (real *)((char *)work->p + task->part * sc_cpu_attention_grad_bytes(size, a->keys, sizeof(real)));
     p.go = p.q + TILE * size;
     p.dq = p.go + TILE * size;
     p.k = p.dq + TILE * size;

@@ -5,6 +5,7 @@
  * dw[v,:] = Σ_groups Σ_ranks Σ_tokens rows[token,:], tokens of row v in their order; each of the three sums is rounded
  * to the slice's dtype, as where each rank's gradient is made, where shards are summed and where replicas are. Parts
  * own rows: a list of tokens for each row of the slice, by its first token and the next one of each. */
+#include "../schema/workspace.h"
 #include "kernel.h"
 
 typedef struct {
@@ -63,7 +64,7 @@ SC_KERNEL(coalesce) {
     }
     if (t.high == t.low) return;
     t.first = k->work.p;
-    t.next = t.first + t.slice / t.cols + 2;
+    t.next = t.first + sc_cpu_coalesce_rows(t.slice, t.cols);
     sc_range mine = sc_share(task, rows, 1);
     list_tokens(&t, base, base + mine.begin, base + mine.end);
     for (int64_t v = base + mine.begin; v < base + mine.end; v++) {

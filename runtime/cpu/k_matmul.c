@@ -8,6 +8,7 @@
  * element's bits do not depend on the number of parts. Tiles of 512 × 256 lose a few per cent against one large call.
  * Operands of another dtype are converted, 1024 (512) of the inner dimension at a time, into panels of the workspace.
  */
+#include "../schema/workspace.h"
 #include "kernel.h"
 
 enum {
@@ -26,7 +27,8 @@ typedef struct {
     int64_t batches, tile_rows, tile_cols;
     real *work; /* this part's panels; NULL: none needed */
 } product;
-_Static_assert((ROWS * COLS + (ROWS + COLS) * INNER) * sizeof(real) <= 4 << 20, "the panels fit this part's workspace");
+_Static_assert((ROWS * COLS + (ROWS + COLS) * INNER) * sizeof(real) <= SC_CPU_MATMUL_BYTES,
+               "the panels fit this part's workspace");
 
 /* All but the last dimension of t can be walked with one stride. */
 static int one_stride(const sc_tensor *t) {
@@ -63,7 +65,7 @@ static product product_of(const sc_task *task, const sc_matmul_args *k) {
                  .tb = k->trans_b != 0,
                  .f = (int)k->epilogue};
     if (p.f == SC_GATED_TOO || p.f == SC_GATE_GRADS) p.y = &k->aux, p.z = &k->y;
-    if (k->work.p) p.work = (real *)((char *)k->work.p + (int64_t)task->part * (4 << 20));
+    if (k->work.p) p.work = (real *)((char *)k->work.p + (int64_t)task->part * SC_CPU_MATMUL_BYTES);
     p.m = p.y->shape[p.y->dims - 2];
     p.n = p.y->shape[p.y->dims - 1];
     p.k = p.a->shape[p.a->dims - (p.ta ? 2 : 1)];

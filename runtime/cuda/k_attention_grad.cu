@@ -12,6 +12,7 @@
  *   FOR_KEYS: x = k, v and y = q, go;  s = x1 y1ᵀ has keys as rows:  dk += ds y1,  dv += (p·m) y2;
  *   else:     x = q, go and y = k, v;  s = x1 y1ᵀ has queries as rows:  dq += ds y1.
  * The rows of s that a warp owns never leave its registers; the next y1, y2 are copied while these are multiplied. */
+#include "../schema/workspace.h"
 #include "attention.h"
 
 #include "attention_cudnn.h"
@@ -345,7 +346,7 @@ SC_KERNEL(attention_grad) {
     a.delta = (float *)k->work.p;
     int64_t rows = (int64_t)a.batch * a.heads * a.queries, blocks = ceil_of(rows, 32);
     if (rows == 0 || sc_cudnn_attention(task, true)) return;
-    if (!k->work.p || k->work.shape[0] < rows * 4)
+    if (!k->work.p || k->work.shape[0] < sc_cuda_row_sums_bytes(rows))
         sc_unsupported(task, "attention_grad", "it needs a workspace of 4 bytes a query and head");
     switch (k->q.dtype) {
     case BF16:

@@ -10,6 +10,7 @@
  * losses go to the workspace (N floats), which a second launch adds up in double in a fixed order. The kernel of both
  * (.._grads) reads a row again for its gradient; k_cross_entropy_held.cu has another for long rows. With 16-bit logits
  * e^x is 2^(x log2 e) by the hardware's instruction (2 ulp), which memory bandwidth leaves time for; else sc_exp. */
+#include "../schema/workspace.h"
 #include "cross_entropy.cuh"
 
 namespace {
@@ -237,7 +238,7 @@ SC_KERNEL(cross_entropy_grads) {
 SC_KERNEL(cross_entropy) {
     const sc_tensor *x = &k->logits;
     int64_t rows = rows_of(x);
-    if (!k->work.p || k->work.shape[0] < rows * 4)
+    if (!k->work.p || k->work.shape[0] < sc_cuda_row_sums_bytes(rows))
         sc_unsupported(task, "cross_entropy", "its workspace must hold a float a row");
     loss_task a = {row_space_of(x),
                    {},

@@ -14,11 +14,12 @@
  *
  * Workspace (compiler/ir/rules_work.c; n tokens, V rows, D columns), int32: count [V], start [V+1], slot [n],
  * order [n]; then, but for coalesce, at a multiple of 16 bytes floats: partial [stretches][2][D]. */
+#include "../schema/workspace.h"
 #include "kernel.cuh"
 
 namespace {
 
-enum { LONG = 128, TILE = 4096, SCAN_BLOCK = 1024 };
+enum { LONG = SC_LONG_ROW, TILE = 4096, SCAN_BLOCK = 1024 };
 
 struct lookup {
     const int32_t *index;
@@ -363,12 +364,10 @@ __global__ void __launch_bounds__(JOIN_BLOCK)
     if (threadIdx.x < WARP * W && c < a.cols && at >= 0 && at < p.numel) store_any(dw, dtype, at, sum.all[0]);
 }
 
-/* How the workspace is divided; its bytes without partial sums. */
-int64_t divide(sorted *s, const lookup &a, const sc_tensor *workspace) {
-    int64_t ints = 2 * (int64_t)a.rows + 1 + 2 * a.n, bytes = ceil_div(ints * 4, 16) * 16;
-    int32_t *p = (int32_t *)workspace->p;
-    *s = {p, p + a.rows, p + 2 * (int64_t)a.rows + 1, p + 2 * (int64_t)a.rows + 1 + a.n, (float *)((char *)p + bytes)};
-    return bytes;
+/* The parts of a workspace: see sc_cuda_embedding_grad_bytes. */
+sorted divided(const lookup &a, const sc_tensor *workspace) {
+    int32_t *p = (int32_t *)workspace->p, *slot = p + 2 * (int64_t)a.rows + 1;
+    return {p, p + a.rows, slot, slot + a.n, (float *)((char *)p + sc_cuda_sorted_tokens_bytes(a.rows, a.n))};
 }
 
 void sort_tokens(const sc_task *t, const lookup &a, const sorted &s) {
@@ -422,9 +421,9 @@ SC_KERNEL(embedding) {
 SC_KERNEL(embedding_grad) {
     const sc_tensor *dw = &k->dw, *g = &k->g;
     lookup a = {(const int32_t *)k->index.p, numel_of(&k->index), (int)dw->shape[0], (int)dw->shape[1]};
-    sorted s;
-    if (!k->work.p || k->work.shape[0] < divide(&s, a, &k->work) + ceil_div(a.n, LONG) * 2 * a.cols * 4)
+    if (!k->work.p || k->work.shape[0] < sc_cuda_embedding_grad_bytes(a.rows, a.n, a.cols))
         sc_unsupported(task, "embedding_grad", "its workspace is too small for the sorted tokens");
+    sorted s = divided(a, &k->work);
     if (a.n >= 1 << 30) sc_unsupported(task, "embedding_grad", "it serves fewer than 2^30 tokens");
     sort_tokens(task, a, s);
     with_float(task, g->dtype, [&](auto e) {
@@ -442,9 +441,9 @@ SC_KERNEL(coalesce) {
     lookup a = {(const int32_t *)k->index.p, numel_of(&k->index), (int)k->rows, (int)k->cols};
     int64_t ranks = k->group * k->groups, low = k->slice * sc_slice_of(task, k->slices);
     slice p = {low, k->slice, low / a.cols, (int)(a.n / ranks), (int)ranks, (int)k->group};
-    sorted s;
-    if (!k->work.p || k->work.shape[0] < divide(&s, a, &k->work))
+    if (!k->work.p || k->work.shape[0] < sc_cuda_sorted_tokens_bytes(a.rows, a.n))
         sc_unsupported(task, "coalesce", "its workspace is too small for the sorted tokens");
+    sorted s = divided(a, &k->work);
     if (a.n >= 1 << 30) sc_unsupported(task, "coalesce", "it serves fewer than 2^30 tokens");
     if (ranks > MOST_RANKS) sc_unsupported(task, "coalesce", "it serves at most 1024 ranks");
     sort_tokens(task, a, s);

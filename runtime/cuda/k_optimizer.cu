@@ -8,12 +8,13 @@
  * sum_squares: blocks of 4096 elements to the workspace, added up in double in a fixed order. clip: norm = √Σ,
  * coefficient = min(1, clip / (norm + 1e-6)). With a loss scale: as k_optimizer.c says. */
 #include "../sc_optimizer.h"
+#include "../schema/workspace.h"
 #include "kernel.cuh"
 #include <initializer_list>
 
 namespace {
 
-enum { PIECES = 64, W = 4, U = 2, TILE = BLOCK * W * U, SQUARES = 4096, JOIN_BLOCK = 1024 };
+enum { PIECES = 64, W = 4, U = 2, TILE = BLOCK * W * U, SQUARES = SC_SQUARES_BLOCK, JOIN_BLOCK = 1024 };
 
 struct pieces {
     int n, tiles;
@@ -388,7 +389,7 @@ SC_KERNEL(count_step) {
 SC_KERNEL(sum_squares) {
     const sc_tensor *x = &k->x;
     int64_t n = numel_of(x), blocks = ceil_div(n, SQUARES);
-    if (!k->work.p || k->work.shape[0] < blocks * 4)
+    if (!k->work.p || k->work.shape[0] < sc_cuda_sum_squares_bytes(n))
         sc_unsupported(task, "sum_squares", "its workspace must hold a float for each 4096 elements");
     if (k->y.dtype != FP32) sc_unsupported(task, "sum_squares", "its result must be fp32");
     float *part = (float *)k->work.p;

@@ -1,6 +1,6 @@
-/* What attention's backward needs of its workspace where cuDNN computes it: the compiler reserves it, the kernel
- * divides it. Relies on: nothing. Relied on by: compiler/ir/rules_work.c, runtime/cuda/k_attention_cudnn.cu,
- * tests/gpu/test_attention_shapes.cu. */
+/* Bytes of workspaces: the compiler reserves them (compiler/ir/rules_work.c), the kernels divide them or check them.
+ * Relies on: nothing.
+ * Relied on by: compiler/ir/rules_work.c; kernels of both targets, and their tests. */
 #ifndef SC_SCHEMA_WORKSPACE_H
 #define SC_SCHEMA_WORKSPACE_H
 
@@ -11,6 +11,62 @@ static inline int64_t sc_round_up(int64_t n, int64_t step) {
     return (n + step - 1) / step * step;
 }
 
+/* ── CPU: what one part of a kernel uses; part p has the p-th of `threads` such slices. `real`: bytes of an element ───
+ */
+/* Panels of op(a), op(b) and the result, in `real`. */
+enum { SC_CPU_MATMUL_BYTES = 4 << 20 };
+
+/* A tile has at most this many queries and as many keys. */
+enum { SC_CPU_ATTENTION_TILE = 128 };
+
+/* q, k, v and o of a tile, and its scores. */
+static inline int64_t sc_cpu_attention_bytes(int64_t head_size, int64_t real) {
+    const int64_t tile = SC_CPU_ATTENTION_TILE;
+    return sc_round_up((4 * tile * head_size + tile * tile) * real, 64);
+}
+
+/* q, go, dq, k and v of a tile, its scores and their gradient; dk and dv of one key head, which has `keys` keys. */
+static inline int64_t sc_cpu_attention_grad_bytes(int64_t head_size, int64_t keys, int64_t real) {
+    const int64_t tile = SC_CPU_ATTENTION_TILE;
+    return sc_round_up((5 * tile * head_size + 2 * tile * tile + 2 * keys * head_size) * real, 64);
+}
+
+/* int32: the first of `tokens` tokens for each of the table's rows in a slice of `numel` elements, which may begin and
+ * end within a row; the next token of the same row for each token. */
+static inline int64_t sc_cpu_coalesce_rows(int64_t numel, int64_t cols) {
+    return numel / cols + 2;
+}
+static inline int64_t sc_cpu_coalesce_bytes(int64_t numel, int64_t cols, int64_t tokens) {
+    return (sc_cpu_coalesce_rows(numel, cols) + tokens) * 4;
+}
+
+/* ── CUDA ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* A float a row: the losses of cross_entropy; the sums of go·o over the head size in attention_grad. */
+static inline int64_t sc_cuda_row_sums_bytes(int64_t rows) {
+    return rows * 4;
+}
+
+/* sum_squares: a float for each block of this many elements. */
+enum { SC_SQUARES_BLOCK = 4096 };
+static inline int64_t sc_cuda_sum_squares_bytes(int64_t numel) {
+    return (numel + SC_SQUARES_BLOCK - 1) / SC_SQUARES_BLOCK * 4;
+}
+
+/* Tokens sorted by their row of a table, int32: count [rows], start [rows + 1], slot [tokens], order [tokens]. */
+static inline int64_t sc_cuda_sorted_tokens_bytes(int64_t rows, int64_t tokens) {
+    return sc_round_up((2 * rows + 1 + 2 * tokens) * 4, 16);
+}
+
+/* embedding_grad: the sorted tokens; then floats [⌈tokens / SC_LONG_ROW⌉][2][cols] for rows of more tokens than that.
+ */
+enum { SC_LONG_ROW = 128 };
+static inline int64_t sc_cuda_embedding_grad_bytes(int64_t rows, int64_t tokens, int64_t cols) {
+    return sc_cuda_sorted_tokens_bytes(rows, tokens) + (tokens + SC_LONG_ROW - 1) / SC_LONG_ROW * 2 * cols * 4;
+}
+
+/* ── CUDA: attention's backward by cuDNN ──────────────────────────────────────────────────────────────────────────────
+ */
 /* Bytes of one call over `samples` times `key_heads`, each of which `group` query heads share; rows: queries. Ours: the
  * softmax sum of every row in fp32, and where bits need not repeat the sum of dQ in fp32, each a multiple of 256 bytes.
  * cuDNN's, by CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE of engine 6 in 9.19 on an H200: 256 bytes; where bits repeat dS

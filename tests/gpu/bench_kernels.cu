@@ -163,7 +163,7 @@ static void norms_of(const sizes &s, int64_t n) {
 static void tokens_of(const sizes &s, int64_t n) {
     double bytes = (double)(n * s.dim) * 2, table = (double)(s.vocab * s.dim), logits = (double)(n * s.vocab) * 2;
     sc_tensor index = of(INT32, {n}), rows = of(BF16, {n, s.dim});
-    sc_tensor work = work_of(((2 * s.vocab + 1 + 2 * n) * 4 + 15) / 16 * 16 + (n + 127) / 128 * 2 * s.dim * 4);
+    sc_tensor work = work_of(sc_cuda_embedding_grad_bytes(s.vocab, n, s.dim));
     index_limit = s.vocab;
     time_kernel(label(s, "embedding"), sc_embedding_args{.y = rows, .index = index, .w = of(BF16, {s.vocab, s.dim})},
                 2 * bytes);
@@ -248,7 +248,7 @@ static void updates_of(const sizes &s) {
                 20 * p);
     time_kernel(label(s, "store fp32 to bf16"), sc_store_args{.value = g, .state = b}, 6 * p);
     time_kernel(label(s, "sum_squares"),
-                sc_sum_squares_args{.y = one, .x = g, .work = work_of((s.shard + 4095) / 4096 * 4)}, 4 * p);
+                sc_sum_squares_args{.y = one, .x = g, .work = work_of(sc_cuda_sum_squares_bytes(s.shard))}, 4 * p);
     time_kernel(label(s, "zero"), sc_zero_args{.state = g}, 4 * p);
     time_kernel(label(s, "init normal"),
                 sc_init_param_args{.state = g, .kind = 3, .key = 77, .numel = s.shard, .slice = s.shard, .b = 0.02},

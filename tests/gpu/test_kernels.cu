@@ -271,7 +271,7 @@ static void embedding_trial(int d, int64_t tokens, int64_t rows, int64_t cols, s
         t.expect("y", y, want, 0);
     }
     tensor &g = p.random(d, {tokens, cols}), &dw = p.empty(out, {rows, cols});
-    tensor &work = p.work(((2 * rows + 1 + 2 * tokens) * 4 + 15) / 16 * 16 + (tokens + 127) / 128 * 2 * cols * 4);
+    tensor &work = p.work(sc_cuda_embedding_grad_bytes(rows, tokens, cols));
     numbers want(rows * cols);
     std::vector<int> times(rows);
     int most = 0;

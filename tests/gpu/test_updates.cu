@@ -312,7 +312,7 @@ static void skipped_trial(int d, int moments) {
 
 static void sum_squares_trial(int d, int64_t n, int64_t shift) {
     pool p;
-    tensor &x = p.random(d, {n}, {}, shift), &y = p.empty(FP32, {1}), &work = p.work((n + 4095) / 4096 * 4);
+    tensor &x = p.random(d, {n}, {}, shift), &y = p.empty(FP32, {1}), &work = p.work(sc_cuda_sum_squares_bytes(n));
     tensor &scale = p.empty(FP32, {1});
     double sum = 0;
     for (double v : x.x) sum += v * v;

@@ -8,6 +8,7 @@
 #include "check.h"
 
 #include "../../runtime/schema/philox.h"
+#include "../../runtime/schema/workspace.h"
 #include <algorithm>
 #include <stddef.h>
 

@@ -6,6 +6,7 @@
 
 #include "cpu/kernel.h"
 #include "schema/philox.h"
+#include "schema/workspace.h"
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -25,7 +25,7 @@ static void check_product(int d, product p) {
     sc_tensor y = matrix(p.out >= 0 ? p.out : d, p.batch, p.m, p.n, 0);
     sc_matmul_args k = {.y = y, .a = a, .b = b, .trans_a = p.ta, .trans_b = p.tb};
     if (p.bias) k.bias = filled(T_(d, p.n), 1, 0);
-    if (d != SC_REAL || y.dtype != SC_REAL) k.work = workspace(3 * (4 << 20));
+    if (d != SC_REAL || y.dtype != SC_REAL) k.work = workspace(3 * SC_CPU_MATMUL_BYTES);
     run_args(matmul, &k);
     for (int64_t c = 0; c < batches; c++)
         for (int64_t i = 0; i < p.m; i++)
@@ -423,8 +423,8 @@ static void check_attention(int d, attention_case c) {
     sc_tensor dq = T_(d, c.batch, c.queries, c.heads, c.size), dk = T_(d, c.batch, c.keys, c.kv_heads, c.size),
               dv = T_(d, c.batch, c.keys, c.kv_heads, c.size);
     int64_t real_size = sizeof(real);
-    sc_tensor w = workspace(3 * (512 * c.size + 16384) * real_size);
-    sc_tensor wb = workspace(3 * (640 * c.size + 32768 + 2 * c.keys * c.size) * real_size);
+    sc_tensor w = workspace(3 * sc_cpu_attention_bytes(c.size, real_size));
+    sc_tensor wb = workspace(3 * sc_cpu_attention_grad_bytes(c.size, c.keys, real_size));
     sc_tensor documents = c.documents ? doc : absent;
     run(attention, .o = o, .lse = lse, .q = q, .k = k, .v = v, .documents = documents, .work = w, .causal = c.causal,
         .key = 555, .scale = scale, .dropout = c.p);

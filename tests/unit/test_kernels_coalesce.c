@@ -40,7 +40,7 @@ static void check_slices(int of, int dtype, int ranks, int groups, int slices) {
                               .groups = groups,
                               .slice = slice,
                               .slices = slices};
-        k.work = workspace((slice / D + 2 + world * TOKENS) * 4);
+        k.work = workspace(sc_cpu_coalesce_bytes(slice, D, world * TOKENS));
         at_rank = rank;
         run_writing(coalesce, &k, writes_coalesce() | SLOT(coalesce, work));
         for (int64_t i = 0; i < slice; i++) {

@@ -30,7 +30,7 @@ static void check_product(int d, int64_t m, int64_t n, int64_t k, int bias, int 
     if (bias) args.bias = v;
     if (add) args.c = c;
     if (f == SC_GELU_GRAD) args.x = x;
-    if (d != SC_REAL) args.work = workspace(3 * (4 << 20));
+    if (d != SC_REAL) args.work = workspace(3 * SC_CPU_MATMUL_BYTES);
     run_args(matmul, &args);
     for (int64_t i = 0; i < m * n; i++) {
         double s = (bias ? val(&v, i % n) : 0) + (add ? val(&c, i) : 0), scale = sqrt((double)k) * 0.3;
@@ -58,7 +58,7 @@ static void check_gated(int d, int64_t m, int64_t n, int64_t k, int bias, int f,
     if (f != SC_GATED) args.aux = z;
     if (bias) args.bias = v;
     if (f == SC_GATE_GRADS) args.up = up;
-    if (d != SC_REAL) args.work = workspace(3 * (4 << 20));
+    if (d != SC_REAL) args.work = workspace(3 * SC_CPU_MATMUL_BYTES);
     run_args(matmul, &args);
     for (int64_t i = 0; i < m * n; i++) {
         double s = bias ? val(&v, i % n) : 0, x = val(&gates, i), scale = sqrt((double)k);
