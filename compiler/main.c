@@ -133,8 +133,9 @@ static const struct argp_option inspect_options[] = {
     {"module", KEY_MODULE, "GLOB", 0, "Only events of these modules: 'h.3.*'", 4},
     {"stream", KEY_STREAM, "NAME", 0, "Only this stream: compute, gather, reduce, ...", 4},
     {"columns", KEY_COLUMNS, "LIST", 0,
-     "What a line says beside the event's id: stream, op, phase, module, reads, writes, address, size, waits, time, "
-     "source; all; or default, which is all but address and time: 'default,time'",
+     "What a line says beside the event's id: stream, op, phase, module, reads, writes, address, size, waits, why "
+     "(the reasons of each wait), time, source; all; or default, which is all but address, why and time: "
+     "'default,time'",
      4},
     HELP,
     {0},
@@ -192,9 +193,10 @@ static const Command commands[] = {
      predict_options, 1, 1, command_predict},
     {"inspect", "MODEL.lua|PLAN.json|BINARY",
      "Print the schedule, an event a line: id, stream, op, phase, module, what it reads and writes, what it waits for, "
-     "the line of Lua it comes from. --columns all adds addresses and times."
+     "the line of Lua it comes from. --columns all adds addresses, times and why it waits."
      "\vExample:\n  shardc inspect models/gpt2.lua --world 2 --program micro --module 'h.0.*'\n"
      "  shardc inspect models/gpt2.lua --world 2 --columns op,module,time\n"
+     "  shardc inspect models/gpt2.lua --world 2 --columns op,waits,why\n"
      "  shardc inspect models/gpt2.lua --format json -o gpt2.plan.json",
      inspect_options, 1, 1, command_inspect},
     {"verify", "MODEL.lua|PLAN.json|BINARY",

@@ -46,6 +46,8 @@ static unsigned columns_of(Arena *a, const char *text) {
     }
     if (columns & (1u << COL_ADDRESS | 1u << COL_SIZE) && !(columns & (1u << COL_READS | 1u << COL_WRITES)))
         fail_usage("--columns: address and size belong to reads and writes: add one of those");
+    if (columns & 1u << COL_WHY && !(columns & 1u << COL_WAITS))
+        fail_usage("--columns: why belongs to waits: write waits,why");
     return columns;
 }
 

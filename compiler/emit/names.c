@@ -104,8 +104,8 @@ void text_place(Str *t, const Names *n, const Value *v) {
     if (!p && offset) str_addf(t, " + %lldLL", (long long)offset);
 }
 
-const char *names_storage(const Names *n, int storage) {
-    return n->storage[storage];
+const char *names_storage(const void *names, int storage) {
+    return ((const Names *)names)->storage[storage];
 }
 
 /* "g0f_y = 0x00864700, <98.0 KiB, g0f to e17b0>", and the parameters in it. */

@@ -49,13 +49,10 @@ bool emit_updated(const Op *op, int operand); /* that operand is written in plac
 uint64_t emit_event_written(const Op *op);    /* a bit each tensor of its kernel's struct: it is written */
 
 /* names.c */
-Names *names_new(const Emit *e, const PlanProgram *p);   /* for all that the program's events touch */
-void text_place(Str *t, const Names *n, const Value *v); /* "e17_y", "e17_y + 4096", "h_0_mlp_up_weight" */
-const char *names_storage(const Names *n, int storage);  /* "e17_y" */
-void names_put(const Names *n);                          /* the table of names and addresses */
-
-/* reason.c */
-void text_reason(Str *to, const Emit *e, const PlanProgram *p, const Names *names, const Event *x, int awaited);
+Names *names_new(const Emit *e, const PlanProgram *p);     /* for all that the program's events touch */
+void text_place(Str *t, const Names *n, const Value *v);   /* "e17_y", "e17_y + 4096", "h_0_mlp_up_weight" */
+const char *names_storage(const void *names, int storage); /* "e17_y"; names: a Names */
+void names_put(const Names *n);                            /* the table of names and addresses */
 
 /* step.c */
 void emit_step(Emit *e); /* every program as a function */

@@ -10,7 +10,7 @@
 
 const char *report_column(Column c) {
     static const char *const names[] = {"stream",  "op",   "phase", "module", "reads", "writes",
-                                        "address", "size", "waits", "time",   "source"};
+                                        "address", "size", "waits", "why",    "time",  "source"};
     return names[c];
 }
 
@@ -48,6 +48,12 @@ static void event_line(Str *s, const Plan *p, const PlanProgram *g, const Event 
     if (has(o, COL_WAITS) && e->nwaits) {
         str_add(s, "  wait");
         for (int i = 0; i < e->nwaits; i++) str_addf(s, " %s", g->events[e->waits[i]].id);
+    }
+    for (int i = 0; i < e->nwaits && has(o, COL_WHY); i++) {
+        const char *said[REASONS_MOST + 1];
+        int n = report_reasons(p, g, e, e->waits[i], NULL, NULL, said);
+        str_addf(s, "%s%s:", i ? ". " : "  why ", g->events[e->waits[i]].id);
+        for (int k = 0; k < n; k++) str_addf(s, "%s %s", k ? ";" : "", said[k]);
     }
     if (has(o, COL_TIME)) str_addf(s, "  t %.3fms +%.3fms", e->start_us * 1e-3, e->duration_us * 1e-3);
     if (has(o, COL_SOURCE) && e->src.file) str_addf(s, "  %s:%d", basename(e->src.file), e->src.line);

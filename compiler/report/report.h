@@ -18,17 +18,29 @@ typedef enum {
     COL_ADDRESS, /* of what is read and written */
     COL_SIZE,    /* of what is read and written */
     COL_WAITS,
+    COL_WHY, /* of each wait, its reasons */
     COL_TIME,
     COL_SOURCE,
     N_COLUMNS
 } Column;
 const char *report_column(Column c);
-/* For people and for diff: neither address nor time, which change at every line when one event moves. */
-enum { COLUMNS_ALL = (1u << N_COLUMNS) - 1, COLUMNS_DEFAULT = COLUMNS_ALL & ~(1u << COL_ADDRESS | 1u << COL_TIME) };
+/* For people and for diff: neither address nor time, which change at every line when one event moves, nor reasons,
+ * which are long. */
+enum {
+    COLUMNS_ALL = (1u << N_COLUMNS) - 1,
+    COLUMNS_DEFAULT = COLUMNS_ALL & ~(1u << COL_ADDRESS | 1u << COL_WHY | 1u << COL_TIME)
+};
 typedef struct {
     const char *program, *module, *stream; /* inspect: filters, NULL: all */
     unsigned columns;                      /* a bit a Column */
 } ReportOptions;
+
+/* Why event x of p waits for an awaited event: sentences without a full stop, into said; returns how many, 1 or more. A
+ * storage is called what name(names, storage) says, or as in the plan where name is NULL. */
+enum { REASONS_MOST = 2 }; /* storages that reasons name; the order of collectives may be one more reason */
+typedef const char *StorageName(const void *names, int storage);
+int report_reasons(const Plan *plan, const PlanProgram *p, const Event *x, int awaited, StorageName *name,
+                   const void *names, const char *said[REASONS_MOST + 1]);
 
 /* predict --by, --at: who holds what at one moment of a program. */
 typedef enum { BY_NOTHING, BY_MODULE, BY_UNIT, BY_STORAGE } Holding;

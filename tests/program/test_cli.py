@@ -92,8 +92,9 @@ CASES = [
     (["predict", PLAN, "--by", "unit", "--format", "json"], 2, "--format json holds the peak and all events: leave out --at and --by"),
     (["inspect", PLAN, "--stream", "computer"], 2, "--stream computer: streams are compute, gather"),
     (["inspect", PLAN, "--program", "mirco"], 2, "--program mirco: this plan has"),
-    (["inspect", PLAN, "--columns", "op,adress"], 2, "--columns adress: columns are stream, op, phase, module, reads, writes, address, size, waits, time, source; or all, or default"),
+    (["inspect", PLAN, "--columns", "op,adress"], 2, "--columns adress: columns are stream, op, phase, module, reads, writes, address, size, waits, why, time, source; or all, or default"),
     (["inspect", PLAN, "--columns", "op,address"], 2, "--columns: address and size belong to reads and writes: add one of those"),
+    (["inspect", PLAN, "--columns", "op,why"], 2, "--columns: why belongs to waits: write waits,why"),
     (["inspect", PLAN, "--columns", "all", "--format", "json"], 2, "--format json writes the whole plan: leave out --program, --module, --stream and --columns"),
     (["inspect", PLAN, "--program", "mirco"], 2, "is it micro?"),
     (["inspect", PLAN, "--module", "nowhere.*"], 1, "--module 'nowhere.*': no module with events has such a path; * stands for any characters"),
@@ -260,8 +261,8 @@ def test_columns():
     check(len(everything) == len(default) == len(few) > 100, "%d, %d and %d lines" % (len(everything), len(default), len(few)))
     for a, d, f in zip(everything, default, few):
         check(re.search("  t [0-9.]+ms .[0-9.]+ms  gpt2.lua:[0-9]+$", a), a)
-        without = re.sub("  t [0-9.]+ms .[0-9.]+ms", "", re.sub("@(host:)?0x[0-9a-f]{8}", "", a))
-        check(without == re.sub(r"\+0x[0-9a-f]+:", ":", d), "all but address and time:\n%s\n%s" % (a, d))
+        without = re.sub("  t [0-9.]+ms .[0-9.]+ms", "", re.sub("@(host:)?0x[0-9a-f]{8}", "", re.sub("  why .*?(?=  t )", "", a)))
+        check(without == re.sub(r"\+0x[0-9a-f]+:", ":", d), "all but address, why and time:\n%s\n%s" % (a, d))
         check(f == "  ".join((a.split()[0], re.split("  +", a)[1], re.search("t [0-9.]+ms .[0-9.]+ms", a)[0])), "%s\n%s" % (a, f))
     def differ(*args):
         one, two = (lines("--set", "prefetch=%d" % n, "--set", "layers=6", *args) for n in (1, 2))
@@ -269,6 +270,26 @@ def test_columns():
     (some, n), (most, _) = differ(), differ("--columns", "all")
     check(some < n // 20 and most > n // 2, "prefetch=2 changes %d of %d lines, and %d with addresses and times" % (some, n, most))
     return "prefetch=2 changes %d of %d lines; %d of those with addresses and times" % (some, n, most)
+
+
+def test_reasons_of_waits():
+    """`inspect --columns waits,why` gives each wait the reasons that the emitted text gives it, of a model and of its plan.json."""
+    model, options = os.path.join(ROOT, "models", "gpt2.lua"), ["--set", "layers=2", "--set", "dim=64", "--set", "heads=2", "--set", "seq=32", "--world", "2"]
+    out = os.path.join(scratch("reasons"), "build", "small")
+    shardc("build", model, *options, "--sources", "-o", out)
+    def plain(reason):  # C's names of storages: without dots, and with p_ before words that C may know
+        return re.sub(r"[^a-z0-9]+", "_", re.sub(r"\bp_", "", reason.lower())).strip("_")
+    text = open(out + ".c").read()
+    told = collections.Counter((m[1], plain(re.sub(r"\n +\* ", " ", m[2]))) for m in re.finditer(r"sc_wait\(r, \w+, (\w+)\);\s+/\* (.*?) \*/", text, re.S))
+    for source in ([model, *options], [out + ".plan.json"]):
+        said = collections.Counter()
+        for line in shardc("inspect", *source, "--columns", "waits,why").split("\n"):
+            m = re.search("  wait (.*)  why (.*)$", line)
+            for reason in re.split(r"\. (?=\w+: )", m[2]) if m else []:
+                said[plain(reason.split(": ", 1)[0]), plain(reason.split(": ", 1)[1])] += 1
+            check(not m or [r.split(":")[0] for r in re.split(r"\. (?=\w+: )", m[2])] == m[1].split(), line)
+        check(said == told and sum(told.values()) > 20, "%s\n%s" % (said - told, told - said))
+    return "%d waits" % sum(told.values())
 
 
 def test_nodes():

@@ -96,7 +96,8 @@ Test(plan_json, round_trip_of_corner_cases) {
 Test(plan_json, event_line) {
     char *text = printed(inspect, small_plan(arena));
     cr_expect(strstr(text, "\ne0 compute  matmul  forward layers.0  r tokens@0x00000800:256B g0f.0@0x00000a00:2.0KiB  "
-                           "w e0.0@0x00001200:512B  wait g0f  t 0.000ms +0.013ms  small.lua:7\n"),
+                           "w e0.0@0x00001200:512B  wait g0f  "
+                           "why g0f: all_gather layers.0 has written g0f.0  t 0.000ms +0.013ms  small.lua:7\n"),
               "%s", text);
 }
 
