@@ -186,6 +186,16 @@ static bool ended_well(Build *b, const Job *j, Str *messages) {
     return ok;
 }
 
+/* Of messages that name no line of the user's. */
+static const char *remedy(const Build *b, const char *messages) {
+    if (strstr(messages, "No space left on device")) return "make room on the disk, or give -o a folder on another one";
+    if (strstr(messages, "cannot find -l")) return "install the library behind -l; `make setup` installs them all";
+    if (strstr(messages, " ended with signal 9 "))
+        return "the system sends signal 9 when memory runs out: end other programs, or build on a larger machine";
+    return b->cuda ? "the environment variable CC names another C compiler, CUDA_HOME another CUDA, --arch another GPU"
+                   : "the environment variable CC names another C compiler";
+}
+
 static void finish(Build *b, const Job *jobs, int n) {
     Str messages = {.arena = b->a};
     Source at = NOWHERE;
@@ -199,9 +209,7 @@ static void finish(Build *b, const Job *jobs, int n) {
     }
     if (!ok && !at.file) find_undefined(b, messages.s, &at, &says);
     if (at.file) fail(at, "%s (says %s, which builds the program)", says, b->cuda ? "nvcc" : b->cc);
-    if (!ok)
-        fail(NOWHERE, "%sthe environment variable CC names another C compiler%s", messages.s,
-             b->cuda ? ", CUDA_HOME another CUDA, --arch another GPU" : "");
+    if (!ok) fail(NOWHERE, "%s%s", messages.s, remedy(b, messages.s));
 }
 
 /* ── objects ─────────────────────────────────────────────────────────────────────────────────────────────────────────

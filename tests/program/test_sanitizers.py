@@ -30,6 +30,7 @@ MODELS = [
 
 def environment(leaks):
     """Leaks count where a command ends well: an exit in the middle frees nothing, and Criterion loses things."""
+    check(os.path.exists(os.path.join(FOLDER, "shardc")), "build/asan has no shardc: run `make unit-asan`")
     options = "allocator_may_return_null=1:abort_on_error=0:exitcode=86:detect_leaks=%d" % leaks
     cc = os.path.join(FOLDER, "cc")
     with open("%s.new-%d" % (cc, threading.get_ident()), "w") as f:
