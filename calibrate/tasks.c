@@ -37,60 +37,14 @@ typedef struct { /* what a struct has behind its tensors */
                   "read_numbers knows how " #name "'s struct ends");
 #include "schema/ops.def"
 
-#define NAMED(op)                                                                                                      \
-    { #op, sc_k_##op, SC_SLOTS_##op, INTEGERS_##op, FLOATS_##op }
 typedef struct {
     const char *op;
     sc_kernel *kernel;
     int slots, integers, floats;
 } entry;
-static const entry kernels[] = {
-    NAMED(concat),
-    NAMED(copy),
-    NAMED(pad_slice),
-    NAMED(full),
-    NAMED(arange),
-    NAMED(grad_seed),
-    NAMED(store),
-    NAMED(zero),
-    NAMED(zero_gaps),
-    NAMED(sum),
-    NAMED(mean),
-    NAMED(max),
-    NAMED(max_grad),
-    NAMED(matmul),
-    NAMED(embedding),
-    NAMED(embedding_grad),
-    NAMED(layer_norm),
-    NAMED(layer_norm_grad),
-    NAMED(layer_norm_grad_w),
-    NAMED(rms_norm),
-    NAMED(rms_norm_grad),
-    NAMED(rms_norm_grad_w),
-    NAMED(softmax),
-    NAMED(softmax_grad),
-    NAMED(attention),
-    NAMED(attention_grad),
-    NAMED(rope),
-    NAMED(dropout),
-    NAMED(cross_entropy),
-    NAMED(cross_entropy_grad),
-    NAMED(cross_entropy_grads),
-    NAMED(layer_norm_grads),
-    NAMED(rms_norm_grads),
-    NAMED(silu_mul_grad),
-    NAMED(batch_norm),
-    NAMED(batch_norm_grad),
-    NAMED(sgd),
-    NAMED(adam),
-    NAMED(sum_squares),
-    NAMED(amax),
-    NAMED(clip_coefficient),
-    NAMED(count_step),
-    NAMED(coalesce),
-    NAMED(scale),
-    NAMED(update_scale),
-};
+#define K(op) {#op, sc_k_##op, SC_SLOTS_##op, INTEGERS_##op, FLOATS_##op},
+static const entry kernels[] = {SC_KERNELS_TIMED(K)};
+#undef K
 
 static const entry *entry_of(const char *op) {
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
