@@ -1,8 +1,7 @@
-/* offload: what lies in host memory between its uses. Saved activations that a policy offloads get an offload after
- * their last forward use and a fetch before their first backward use; ops on states in host memory either run there
- * or get their operands fetched and written back; an update then runs on a stream of its own, so that neither compute
- * nor the copies wait for it. Relies on: recompute (Value.offload), shard
- * (State.on_host), edit.h. Relied on by: pipeline.c. */
+/* Offload: adds the copies to and from host memory. A saved activation that a policy offloads is copied out after its
+ * last use in the forward and back before its first use in the backward. An op on a state in host memory runs there, or
+ * its operands are fetched and written back; an update of that kind runs on a stream of its own, beside compute.
+ * Relies on: recompute (Value.offload), shard (State.on_host), edit.h. Relied on by: pipeline.c. */
 #include "../ir/policy.h"
 #include "../ir/training.h"
 #include "../ir/uses.h"
@@ -33,44 +32,39 @@ static Value *twin(Graph *g, const Value *v, bool on_host) {
 
 /* ── activations ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-typedef struct { /* of one offloaded value */
-    Value *value, *back;
-    int last_forward, first_backward; /* positions; first_backward -1: none */
-} Trip;
+typedef struct {                      /* one offloaded value */
+    Value *value, *fetched;           /* fetched: NULL where no op of the backward reads it */
+    int last_forward, first_backward; /* positions of ops; first_backward -1: none */
+} Offloaded;
 
 typedef struct {
     Graph *g;
     Program *p;
     Edit *edit;
-    Trip **by_value; /* by id of a root value */
-    int n;           /* values when the pass began: later ones make no trip */
-    VEC(Trip *) trips;
+    Offloaded **by_value; /* by id of a root value */
+    int nvalues;          /* before this pass: the length of by_value */
+    VEC(Offloaded *) all;
 } Ctx;
 
-static Trip *trip_of(const Ctx *c, Value *v) {
-    const Value *root = value_root(v);
-    return root->id < c->n ? c->by_value[root->id] : NULL;
-}
-
-static void add_trip(Ctx *c, const Uses *uses, Value *v, int made) {
-    Trip *t = c->by_value[v->id] = NEW(c->g->arena, Trip);
-    *t = (Trip){.value = v, .last_forward = made, .first_backward = -1};
-    push(&c->trips, c->g->arena, t);
+static void add_offloaded(Ctx *c, const Uses *uses, Value *v, int made) {
+    Offloaded *t = c->by_value[v->id] = NEW(c->g->arena, Offloaded);
+    *t = (Offloaded){.value = v, .last_forward = made, .first_backward = -1};
+    push(&c->all, c->g->arena, t);
     for (const User *u = uses_users(uses, v); u && t->first_backward < 0; u = u->next) {
         if (op_is(u->op, T_VIEW)) continue;
         *(u->op->phase == FORWARD ? &t->last_forward : &t->first_backward) = uses_position(uses, u->op);
     }
 }
 
-static void find_trips(Ctx *c) {
-    Uses *uses = NULL; /* most programs have no trips */
+static void find_offloaded(Ctx *c) {
+    Uses *uses = NULL; /* most programs offload nothing */
     for (int i = 0; i < c->p->ops.n; i++) {
         const Op *op = c->p->ops.at[i];
         for (int k = 0; k < op->nout; k++) {
             Value *v = op->out[k];
             if (!v->offload || v->base || v->internal) continue;
             if (!uses) uses = uses_new(c->g, c->p);
-            add_trip(c, uses, v, i);
+            add_offloaded(c, uses, v, i);
         }
     }
     if (uses) uses_free(uses);
@@ -84,39 +78,40 @@ static const char *name_of(Graph *g, const Value *v) {
     return k ? arena_printf(g->arena, "%s.%d", def->id + 1, k) : def->id + 1;
 }
 
-static void travel(Ctx *c, Trip *t) {
+static void add_copies(Ctx *c, Offloaded *t) {
     Graph *g = c->g;
     if (t->first_backward < 0) return;
     const Op *user = c->p->ops.at[t->first_backward];
     const char *name = name_of(g, t->value);
     Value *host = twin(g, t->value, true);
-    t->back = twin(g, t->value, false);
+    t->fetched = twin(g, t->value, false);
     edit_after(c->edit, t->last_forward,
                copy_op(g, true, t->value->def, arena_printf(g->arena, "o%s", name), t->value, host));
     edit_before(c->edit, t->first_backward,
-                copy_op(g, false, user, arena_printf(g->arena, "f%s", name), host, t->back));
+                copy_op(g, false, user, arena_printf(g->arena, "f%s", name), host, t->fetched));
 }
 
-/* From its first use in the backward on, what came back is read; views are skipped, their users come one by one. */
-static void use_back(Ctx *c, Op *op) {
+/* The backward reads what was fetched. Views of the original stay; their users get views of what was fetched. */
+static void read_fetched(Ctx *c, Op *op) {
     if (op->phase == FORWARD || op_is(op, T_VIEW)) return;
     for (int k = 0; k < op->nin; k++) {
         Value *v = op->in[k];
-        const Trip *t = v ? trip_of(c, v) : NULL;
-        if (!t || !t->back) continue;
+        int root = v ? value_root(v)->id : c->nvalues;
+        const Offloaded *t = root < c->nvalues ? c->by_value[root] : NULL;
+        if (!t || !t->fetched) continue;
         edit_replace_operand(
-            op, v, v->base ? value_new_view(c->g, t->back, v->dims, v->shape, v->stride, v->offset) : t->back);
+            op, v, v->base ? value_new_view(c->g, t->fetched, v->dims, v->shape, v->stride, v->offset) : t->fetched);
     }
 }
 
 static void offload_activations(Graph *g, Program *p) {
-    Ctx c = {.g = g, .p = p, .n = g->values.n};
-    c.by_value = NEW_ARRAY(g->arena, Trip *, c.n + 1);
-    find_trips(&c);
-    if (!c.trips.n) return;
+    Ctx c = {.g = g, .p = p, .nvalues = g->values.n};
+    c.by_value = NEW_ARRAY(g->arena, Offloaded *, c.nvalues + 1);
+    find_offloaded(&c);
+    if (!c.all.n) return;
     c.edit = edit_begin(g, p);
-    for (int i = 0; i < c.trips.n; i++) travel(&c, c.trips.at[i]);
-    for (int i = 0; i < p->ops.n; i++) use_back(&c, p->ops.at[i]);
+    for (int i = 0; i < c.all.n; i++) add_copies(&c, c.all.at[i]);
+    for (int i = 0; i < p->ops.n; i++) read_fetched(&c, p->ops.at[i]);
     edit_commit(c.edit);
 }
 
@@ -132,6 +127,7 @@ typedef VEC(Copied) Copies; /* of small values, each good until its original is 
 static bool on_host(Value *v) {
     return value_root(v)->on_host;
 }
+
 /* All that it updates lies there, and the unit's update is not to stream. */
 static bool runs_on_host(const Op *op) {
     bool host = false;
@@ -161,7 +157,7 @@ static void forget_written(Copies *l, const Op *op) {
             if (value_root(l->at[i].from) == value_root(op->in[k])) l->at[i] = l->at[--l->n];
 }
 
-/* An update writes a wire shard and never reads it: its twin on the device begins as zeros, so that gaps are zero. */
+/* An update writes the shard that travels and never reads it, so its copy on the device begins as zeros, gaps too. */
 static bool only_written(const Op *op, int k) {
     const State *s = value_root(op->in[k])->state;
     return op_is(op, T_OPTIMIZER) && op_updates(op, k) && s && s->cls == S_WIRE;
@@ -179,7 +175,7 @@ static Value *zeros(Graph *g, Edit *e, const Op *op, int pos, const char *id, co
     return full->full.y;
 }
 
-/* What the backward's gathers took from the host, and nothing else reads: updates find it on the device. */
+/* Masters that the backward's gathers have fetched and nothing else reads: updates use those copies. */
 static Copies fetched_masters(Graph *g, const Program *p) {
     Copies l = {0};
     Uses *uses = uses_new(g, p);
@@ -209,7 +205,7 @@ static void move_operands(Graph *g, Edit *e, Op *op, int pos, bool to_host, Copi
             if (value_bytes(v) <= SMALL && !op_updates(op, k)) push(small, g->arena, ((Copied){v, t}));
         }
         edit_replace_operand(op, v, t);
-        if (!op_updates(op, k)) continue; /* only a device op on a host state goes on */
+        if (!op_updates(op, k)) continue; /* a device op has updated a host state: write it back */
         Value *state = value_new_view(g, v, v->dims, v->shape, v->stride, 0);
         Op *away = copy_op(g, true, op, arena_printf(g->arena, "o_%s_%d", op->id, k), t, state);
         away->origin = op;
@@ -240,8 +236,8 @@ static bool any_on_host(const Graph *g) {
     return false;
 }
 
-/* Where the policy leaves the choice: the side that is through sooner. A parameter's master and moments travel up and
- * down at once; on the host they and the gradient are read, and they and the wire shard written. */
+/* Chooses the faster side for updates where the policy leaves the choice. On the device, master and moments are copied
+ * both ways at once. On the host, they and the gradient are read, and they and the shard that travels are written. */
 void lower_place_updates(Graph *g, const Device *d) {
     double state = 4 + 2 * (double)dtype_size(g->training->optimizer->moment_dtype);
     double bus = state / d->host_bandwidth * (1 + d->beside[OP_offload].itself);

@@ -1,12 +1,12 @@
-/* QKV fusion: products of one input whose results are heads of one attention (queries, keys and values) become one
- * product, whose weights lie side by side: one kernel forward, one for the input's gradient, one for the weights'.
- * Products that meet in pointwise ops (gate and up) stay apart: each fills a GPU by itself, and pointwise kernels run
- * slower over halves of rows than over whole tensors, by more than the products gain
- * (bench/results/2026-11-22-h200-join.md). It stands before autodiff, so that the backward is that of one product, and
- * looks at data alone, never at a memory policy: what is joined is part of the program's numerics. Relies on: units,
- * precision (dtypes), matmul, rope and attention. Relied on by: autodiff and shard (Param.fused), concat in place
- * (gradients are written where they are joined).
- */
+/* QKV fusion: the products that make queries, keys and values of one attention from one input become one product. Its
+ * weights lie side by side: one kernel in the forward, one for the input's gradient, one for the weights' gradient.
+ * Relies on: units, precision (dtypes), matmul, rope and attention. Relied on by: autodiff and shard (Param.fused),
+ * concat in place (gradients are written where they are joined).
+ *
+ * Gate and up, whose results go to one pointwise op, stay two products. Each fills a GPU by itself, and a pointwise
+ * kernel loses more over halves of rows than one product gains (bench/results/2026-11-22-h200-join.md).
+ * The pass runs before autodiff, so that the backward is that of one product. It never looks at a memory policy: which
+ * products are fused is part of the program's numerics. */
 #include "../ir/build.h"
 #include "../ir/policy.h"
 #include "edit.h"
@@ -15,9 +15,9 @@
 
 enum { GRAIN = 8 /* elements: a part begins where kernels may load 16 bytes, also of 16-bit elements */ };
 
-/* A product and what is done to its result alone: seen as heads, perhaps turned (or NULL), and read by an attention. */
+/* A product, the view of its result as heads, their rope (NULL: none), and the attention that alone reads them. */
 typedef struct {
-    Op *product, *heads, *turn, *read;
+    Op *product, *heads, *rope, *attention;
 } Branch;
 
 typedef struct {
@@ -30,8 +30,8 @@ typedef struct {
     Program *p;
     Uses *uses;
     bool *taken;     /* by position: in a family */
-    Value **instead; /* by Value.id: of a branch's end its piece of all, which its users will read */
-    int nvalues;     /* ... of the values that were there before this pass */
+    Value **instead; /* by Value.id of a branch's result: its piece of the fused result, which users will read */
+    int nvalues;     /* before this pass: the length of `instead` */
     Edit *edit;
 } Ctx;
 
@@ -48,8 +48,7 @@ static int64_t numel(const Param *p) {
     return value_numel(p->value);
 }
 
-/* Operands from this one on are weights: they stand without a gap, as bias is the only optional one of a traced
- * product. */
+/* Operands from this one on are parameters: of a traced product only the bias, the last one, may be absent. */
 enum { WEIGHTS = SLOT(matmul, b) };
 
 /* x Wᵀ (+ b): rows of such weights can lie one below the other. */
@@ -65,21 +64,19 @@ static bool is_linear(const Ctx *c, const Op *op) {
     return true;
 }
 
-static bool same_home(const Param *a, const Param *b) {
-    return a->unit == b->unit && a->group == b->group && a->requires_grad == b->requires_grad;
-}
-
-/* Of one module, or of modules side by side. */
+/* Products of one input, in one module or in modules of one parent, whose parameters lie in one flat buffer. */
 static bool siblings(const Op *a, const Op *b) {
     const Module *m = a->module, *n = b->module;
     bool near = m == n || (m->parent && m->parent == n->parent);
     if (!near || a->matmul.a != b->matmul.a || a->nin != b->nin) return false;
-    for (int k = WEIGHTS; k < a->nin; k++)
-        if (!same_home(a->in[k]->param, b->in[k]->param)) return false;
+    for (int k = WEIGHTS; k < a->nin; k++) {
+        const Param *p = a->in[k]->param, *q = b->in[k]->param;
+        if (p->unit != q->unit || p->group != q->group || p->requires_grad != q->requires_grad) return false;
+    }
     return true;
 }
 
-/* ── what becomes of a product ──────────────────────────────────────────────────────────────────────────────────── */
+/* ── what reads a product ──────────────────────────────────────────────────────────────────────────────────── */
 /* The last dimension becomes two, [heads, width]. */
 static bool shows_heads(const Op *op) {
     if (!op_is(op, T_VIEW) || op_is(op, T_NO_GRAD) || op->nout != 1) return false;
@@ -88,7 +85,7 @@ static bool shows_heads(const Op *op) {
     return !memcmp(x->shape, y->shape, sizeof *x->shape * (size_t)(x->dims - 1)) && value_numel(x) == value_numel(y);
 }
 
-/* False: its result is not the heads of an attention, or is read elsewhere too. */
+/* False where its result is not the heads of an attention, or something else reads it too. */
 static bool branch_of(const Ctx *c, Op *product, Branch *b) {
     Op *view = uses_only(c->uses, product->matmul.y);
     Op *next = view && shows_heads(view) ? uses_only(c->uses, op_result(view)) : NULL;
@@ -96,40 +93,35 @@ static bool branch_of(const Ctx *c, Op *product, Branch *b) {
     *b = (Branch){.product = product, .heads = view};
     const Value *heads = op_result(view);
     if (next->kind == OP_rope && heads->dims == 4 && next->rope.x == heads && !next->rope.heads) {
-        b->turn = next;
+        b->rope = next;
         next = uses_only(c->uses, next->rope.y);
     }
-    b->read = next;
+    b->attention = next;
     return next && next->kind == OP_attention;
 }
 
 /* ── families ───────────────────────────────────────────────────────────────────────────────────────────────────── */
-static bool turns_alike(const Op *a, const Op *b) {
-    if (!a || !b) return true; /* those that do not turn stand behind */
-    return a->rope.positions == b->rope.positions && !memcmp(a->i, b->i, sizeof a->i) &&
-           !memcmp(a->f, b->f, sizeof a->f);
-}
-
-static bool heads_alike(const Value *a, const Value *b) {
-    return a->dims == b->dims && a->shape[a->dims - 1] == b->shape[b->dims - 1];
-}
-
-/* Their results are read by one op, so that all of them live until that has run, and it makes all their gradients. */
-static bool meet(const Branch *a, const Branch *b) {
-    return a->read == b->read && heads_alike(op_result(a->heads), op_result(b->heads)) && turns_alike(a->turn, b->turn);
-}
-
-/* What turns stands in front: it is a run of heads. */
-static void add(Family *f, Branch b) {
-    int at = f->n++;
-    for (; b.turn && at > 0 && !f->at[at - 1].turn; at--) f->at[at] = f->at[at - 1];
-    f->at[at] = b;
+/* One attention reads both, so all results live until it has run, and its gradient op makes all their gradients. */
+static bool same_attention(const Branch *a, const Branch *b) {
+    const Value *x = op_result(a->heads), *y = op_result(b->heads);
+    if (a->attention != b->attention) return false;
+    if (x->dims != y->dims || x->shape[x->dims - 1] != y->shape[y->dims - 1]) return false;
+    if (!a->rope || !b->rope) return true;
+    return a->rope->rope.positions == b->rope->rope.positions && !memcmp(a->rope->i, b->rope->i, sizeof a->rope->i) &&
+           !memcmp(a->rope->f, b->rope->f, sizeof a->rope->f);
 }
 
 static bool fits(const Family *f, const Branch *b) {
     for (int k = 0; k < f->n; k++)
-        if (!siblings(f->at[k].product, b->product) || !meet(&f->at[k], b)) return false;
+        if (!siblings(f->at[k].product, b->product) || !same_attention(&f->at[k], b)) return false;
     return f->n < MAX_FUSED_PARAMS;
+}
+
+/* Branches with rope go in front of those without, so that one rope op serves them: it takes the first heads. */
+static void add(Family *f, Branch b) {
+    int at = f->n++;
+    for (; b.rope && at > 0 && !f->at[at - 1].rope; at--) f->at[at] = f->at[at - 1];
+    f->at[at] = b;
 }
 
 static Family family_of(const Ctx *c, const Op *first) {
@@ -175,8 +167,8 @@ static FusedParams *fused_params(Ctx *c, const Family *f, int operand) {
     return j;
 }
 
-/* "layers.3.self_attn.q_proj+k_proj+v_proj": a module for what several do at once. Programs share it. */
-static Module *together(Graph *g, const Family *f) {
+/* "layers.3.self_attn.q_proj+k_proj+v_proj": the module of the fused product, shared by all programs. */
+static Module *fused_module(Graph *g, const Family *f) {
     Module *m = f->at[0].product->module;
     if (f->at[1].product->module == m) return m;
     const char *path = m->path;
@@ -201,55 +193,56 @@ static Op *appended(Builder *b, OpKind k, const Op *like, const char *id, const 
     return build_op(b, k, parts);
 }
 
-/* Whose checkpointed call they belong to: all were traced in one, or the product is in none and its result is kept.
- * Which products are joined must not depend on what is checkpointed. */
-static const Op *home_of(const Family *f) {
-    const Op *home = f->at[0].product;
+/* An op of the checkpointed call in which all of them were traced. NULL: of several calls; the fused product is then in
+ * none, and its result is kept. Which products are fused must not depend on what is checkpointed. */
+static const Op *common_region(const Family *f) {
+    const Op *first = f->at[0].product;
     for (int k = 0; k < f->n; k++) {
-        const Op *ops[] = {f->at[k].product, f->at[k].heads, f->at[k].turn};
+        const Op *ops[] = {f->at[k].product, f->at[k].heads, f->at[k].rope};
         for (int i = 0; i < 3; i++)
-            if (ops[i] && ops[i]->region != home->region) return NULL;
+            if (ops[i] && ops[i]->region != first->region) return NULL;
     }
-    return home;
+    return first;
 }
 
-/* Heads of all, in one view; a run of them turned. Returns the value that the branches' results are pieces of. */
-static Value *heads_of_all(Builder *b, const Family *f, Value *y) {
+/* One view of the product's result as heads, and one rope over the first of them. The branches' results are pieces of
+ * the value that it returns. */
+static Value *fused_heads(Builder *b, const Family *f, Value *y) {
     const Op *view = f->at[0].heads;
     const Value *v = op_result(view);
-    int64_t turned = 0, heads = 0;
+    int64_t roped = 0, heads = 0;
     for (int k = 0; k < f->n; k++) {
         heads += op_result(f->at[k].heads)->shape[v->dims - 2];
-        if (f->at[k].turn) turned = heads;
+        if (f->at[k].rope) roped = heads;
     }
     OpParts seen = {.reshape = {.a = y, .dims = v->dims}};
     memcpy(seen.reshape.shape, v->shape, sizeof *v->shape * (size_t)v->dims);
     seen.reshape.shape[v->dims - 2] = heads;
     y = op_result(appended(b, view->kind, view, view->id, &seen));
-    const Op *turn = f->at[0].turn;
-    if (!turn) return y;
-    OpParts all = turn->parts;
+    const Op *rope = f->at[0].rope;
+    if (!rope) return y;
+    OpParts all = rope->parts;
     all.rope.y = NULL;
     all.rope.x = y;
-    all.rope.heads = turned < heads ? turned : 0;
-    return appended(b, turn->kind, turn, turn->id, &all)->rope.y;
+    all.rope.heads = roped < heads ? roped : 0;
+    return appended(b, rope->kind, rope, rope->id, &all)->rope.y;
 }
 
 static Value *end_of(const Branch *b) {
-    return op_result(b->turn ? b->turn : b->heads);
+    return op_result(b->rope ? b->rope : b->heads);
 }
 
 static void replace(Ctx *c, const Family *f, int product_at, int rest_at, Op *product) {
     Program tail = {0};
     Builder b = {.g = c->g, .p = &tail, .phase = FORWARD};
-    Value *all = heads_of_all(&b, f, product->matmul.y);
+    Value *all = fused_heads(&b, f, product->matmul.y);
     int dim = all->dims - 2;
     OpParts pieces = {.split = {.a = all, .dim = dim, .pieces = f->n}};
     for (int k = 0; k < f->n; k++) pieces.split.sizes[k] = end_of(&f->at[k])->shape[dim];
     const char *id = arena_printf(c->g->arena, "%sj", product->id);
     Op *split = appended(&b, OP_split, product, id, &pieces);
     for (int k = 0; k < f->n; k++) c->instead[end_of(&f->at[k])->id] = split->split.y[k];
-    lower_join_region(product, home_of(f));
+    lower_join_region(product, common_region(f));
     edit_after(c->edit, product_at, product);
     for (int i = 0; i < tail.ops.n; i++) {
         lower_join_region(tail.ops.at[i], product);
@@ -257,15 +250,15 @@ static void replace(Ctx *c, const Family *f, int product_at, int rest_at, Op *pr
     }
 }
 
-/* The product stands where the first did, so that whoever reads one of the results finds it; what shows heads and turns
- * them where the last of them did: one op reads them all, behind that. */
+/* The fused product takes the first product's position. Its view, rope and split take the position of the branches'
+ * last op: the attention, their only reader, comes behind that. */
 static void join_family(Ctx *c, const Family *f) {
     Program product = {0};
     Builder b = {.g = c->g, .p = &product, .phase = FORWARD};
     const Op *like = f->at[0].product;
     int first = at(c, like), last = first;
     for (int k = 0; k < f->n; k++) {
-        const Op *ops[] = {f->at[k].product, f->at[k].heads, f->at[k].turn};
+        const Op *ops[] = {f->at[k].product, f->at[k].heads, f->at[k].rope};
         if (at(c, ops[0]) < first) first = at(c, ops[0]);
         for (int i = 0; i < 3; i++) {
             if (!ops[i]) continue;
@@ -279,15 +272,8 @@ static void join_family(Ctx *c, const Family *f) {
     all.matmul.y = NULL;
     for (int k = WEIGHTS; k < like->nin; k++) all.in[k] = fused_params(c, f, k)->value;
     Op *op = appended(&b, like->kind, like, c->p->ops.at[first]->id, &all);
-    op->module = together(c->g, f);
+    op->module = fused_module(c->g, f);
     replace(c, f, first, last, op);
-}
-
-static void use_pieces(Ctx *c, Op *op) {
-    for (int k = 0; k < op->nin; k++) {
-        const Value *v = op->in[k];
-        if (v && v->id < c->nvalues && c->instead[v->id]) op->in[k] = c->instead[v->id];
-    }
 }
 
 void lower_qkv_fusion(Graph *g, Program *p) {
@@ -303,6 +289,12 @@ void lower_qkv_fusion(Graph *g, Program *p) {
         any = true;
     }
     if (any) edit_commit(c.edit);
-    for (int i = 0; any && i < p->ops.n; i++) use_pieces(&c, p->ops.at[i]);
+    for (int i = 0; any && i < p->ops.n; i++) {
+        Op *op = p->ops.at[i];
+        for (int k = 0; k < op->nin; k++) {
+            const Value *v = op->in[k];
+            if (v && v->id < c.nvalues && c.instead[v->id]) op->in[k] = c.instead[v->id];
+        }
+    }
     uses_free(c.uses);
 }
