@@ -1,7 +1,8 @@
-/* recompute: in checkpointed modules, forward values that the backward needs are made a second time, from clones of
- * their ops, instead of being kept; marks which kept values are offloaded. Relies on: the front end (Op.checkpoint,
- * Op.region: one call of a checkpointed module), fuse (groups are cloned whole: same kernel, same bits), remove_dead.
- * Relied on by: shard (clones read parameters: gathers in the backward), offload (Value.offload). */
+/* Recompute: in checkpointed modules, values of the forward that the backward needs are not kept. Clones of their ops
+ * compute them a second time, in the backward. Also marks which kept values are offloaded. Relies on: the front end
+ * (Op.checkpoint, Op.region: one call of a checkpointed module), fuse (groups are cloned whole: same kernel, same
+ * bits), remove_dead. Relied on by: shard (clones read parameters: gathers in the backward), offload (Value.offload).
+ */
 #include "../ir/patterns.h"
 #include "../ir/policy.h"
 #include "edit.h"
@@ -52,9 +53,9 @@ typedef struct {
     Program *p;
     const bool *written; /* by Value.id: states that an op writes */
     bool *offload;       /* by Value.id: named in an `offload` list */
-    bool *needed;        /* by Value.id: made again */
+    bool *needed;        /* by Value.id: computed again */
     Groups *groups;
-    Value **twin; /* by Value.id: what clones make or read instead */
+    Value **twin; /* by Value.id: the clone's result in its place */
     int nvalues;  /* ids below are of values that were there before this pass: only these have twins */
     VEC(Op *) work;
     struct {
@@ -77,8 +78,10 @@ static bool enters_call(const Op *op, const Value *v) {
     return v->def->region != op->region && !inner;
 }
 
-/* Result 0 of a combined op of which the second can be made apart is that one's, and not of the first one's module. */
-static void apply_to_results(Ctx *c, const Op *op, const Checkpoint *k) {
+/* Marks what the lists of checkpoint k name among op's results and inputs. m: the module that k is set on; NULL: k is
+ * the checkpoint of the call that op was traced in. Where matmul+silu_mul can be taken apart, result 0 belongs to the
+ * silu_mul, and is then no result of the product's module. */
+static void mark_listed(Ctx *c, const Op *op, const Checkpoint *k, const Module *m) {
     Op second;
     bool apart = pattern_second_apart(op, &second);
     for (int i = 0; i < op->nout && !op_is(op, T_VIEW); i++) {
@@ -89,13 +92,7 @@ static void apply_to_results(Ctx *c, const Op *op, const Checkpoint *k) {
             names_kind(k->offload, k->noffload, kind) || (own && names_module(k->offload, k->noffload, op->module));
         if (save || offload) mark(c, value_root(op->out[i]), save, offload);
     }
-}
-
-/* `m` is the module that k is set on; NULL: k is the policy of the call that op was traced in. */
-static void apply(Ctx *c, const Op *op, const Checkpoint *k, const Module *m) {
-    apply_to_results(c, op, k);
-    bool offload = lists(k->offload, k->noffload, "input");
-    bool save = lists(k->save, k->nsave, "input");
+    bool offload = lists(k->offload, k->noffload, "input"), save = lists(k->save, k->nsave, "input");
     for (int i = 0; i < op->nin && (save || offload); i++) {
         Value *v = op->in[i] ? value_root(op->in[i]) : NULL;
         bool enters = v && v->def && (m ? !module_within(v->def->module, m) : enters_call(op, v));
@@ -103,25 +100,23 @@ static void apply(Ctx *c, const Op *op, const Checkpoint *k, const Module *m) {
     }
 }
 
-/* The lists of checkpointed modules inside a checkpointed call count too, for their own ops. */
-static void mark_op(Ctx *c, const Op *op) {
-    if (!op->checkpoint) return;
-    apply(c, op, op->checkpoint, NULL);
-    for (const Module *m = op->module; m; m = m->parent)
-        if (m->checkpoint && m->checkpoint != op->checkpoint) apply(c, op, m->checkpoint, m);
-}
-
+/* The lists of checkpointed modules inside a checkpointed call count too, for those modules' own ops. */
 static void mark_named(Ctx *c) {
     for (int i = 0; i < c->p->ops.n; i++) {
-        const Op *op = c->p->ops.at[i];
-        if (op->phase != FORWARD) continue;
-        for (int b = 0; b < op->nbody; b++) mark_op(c, op->body[b]);
-        if (!op->nbody) mark_op(c, op);
+        const Op *group = c->p->ops.at[i];
+        if (group->phase != FORWARD) continue;
+        for (int b = 0; b < (group->nbody ? group->nbody : 1); b++) {
+            const Op *op = group->nbody ? group->body[b] : group;
+            if (!op->checkpoint) continue;
+            mark_listed(c, op, op->checkpoint, NULL);
+            for (const Module *m = op->module; m; m = m->parent)
+                if (m->checkpoint && m->checkpoint != op->checkpoint) mark_listed(c, op, m->checkpoint, m);
+        }
     }
 }
 
-/* ── what is made again ─────────────────────────────────────────────────────────────────────────────────────────── */
-/* A use in `region`, in the backward or in a clone, of root value v: does it take the clone? */
+/* ── what is computed again ─────────────────────────────────────────────────────────────────────────────────────── */
+/* Does a user of root value v in `region`, in the backward or a clone, read the clone's result? */
 static bool takes_clone(const Ctx *c, const Value *v, int region) {
     const Op *op = v->def;
     return region && op && op->phase == FORWARD && op->region == region && op->checkpoint->recompute && !v->saved &&
@@ -137,8 +132,8 @@ static void need_operands(Ctx *c, const Op *op) {
     }
 }
 
-/* What is run again to make op's results: of a combined op the second alone where what the first gave is kept. */
-static const Op *again(const Op *op, Op *second) {
+/* The op that computes op's results again: of matmul+silu_mul only the silu_mul where the product's result is kept. */
+static const Op *recomputed_op(const Op *op, Op *second) {
     return pattern_second_apart(op, second) && op->matmul.aux->saved ? second : op;
 }
 
@@ -150,7 +145,7 @@ static void find_needed(Ctx *c) {
     }
     while (c->work.n) {
         Op second;
-        need_operands(c, again(c->work.at[--c->work.n], &second));
+        need_operands(c, recomputed_op(c->work.at[--c->work.n], &second));
     }
 }
 
@@ -207,7 +202,7 @@ static Op *clone_fused(Ctx *c, Op *from) {
     return op;
 }
 
-/* A group of one. */
+/* The silu_mul of a matmul+silu_mul, as a fused group of one. */
 static Op *clone_second(Ctx *c, Op *from, Op *second) {
     Op *member = clone_op(c, second);
     member->origin = from;
@@ -225,7 +220,7 @@ static Op *clone_second(Ctx *c, Op *from, Op *second) {
 static Op *clone(Ctx *c, Op *from) {
     Op second;
     if (from->nbody) return clone_fused(c, from);
-    if (again(from, &second) == &second) return clone_second(c, from, &second);
+    if (recomputed_op(from, &second) == &second) return clone_second(c, from, &second);
     Op *op = clone_op(c, from);
     map_operands(c, op, from->region);
     for (int k = 0; k < op->nout; k++) {
@@ -253,24 +248,19 @@ static void make_clones(Ctx *c) {
     }
 }
 
-static bool redirect(Ctx *c, Op *op) {
-    bool any = false;
-    for (int k = 0; k < op->nin; k++) {
-        Value *v = op->in[k], *to = v ? replacement(c, v, op->region) : NULL;
-        if (to == v) continue;
-        edit_replace_operand(op, v, to);
-        any = true;
-    }
-    return any;
-}
-
-/* A region's clones stand right before the first backward op that reads one. */
+/* A region's clones stand right before the first op of the backward that reads one of their results. */
 static void place_clones(Ctx *c) {
     Program old = *c->p;
     memset(&c->p->ops, 0, sizeof c->p->ops);
     for (int i = 0; i < old.ops.n; i++) {
         Op *op = old.ops.at[i];
-        bool reads = op->phase != FORWARD && !op_is(op, T_VIEW) && redirect(c, op);
+        bool reads = false;
+        for (int k = 0; k < op->nin && op->phase != FORWARD && !op_is(op, T_VIEW); k++) {
+            Value *v = op->in[k], *to = v ? replacement(c, v, op->region) : NULL;
+            if (to == v) continue;
+            edit_replace_operand(op, v, to);
+            reads = true;
+        }
         if (reads && !c->clones[op->region].placed) {
             c->clones[op->region].placed = true;
             for (int k = 0; k < c->clones[op->region].ops.n; k++)
