@@ -100,9 +100,9 @@ Plan *pipeline_plan(const Graph *g, const Device *d, const PipelineOptions *o) {
     plan->options = g->training->options.at;
     plan->noptions = g->training->options.n;
     Schedule *s = schedule_order(g, d, plan);
-    schedule_place(plan, s, o->redzone);
+    schedule_place(plan, s, o->redzone, o->estimate ? PLACE_EFFORT / 64 : PLACE_EFFORT);
     schedule_sync(plan, s);
-    prove(plan);
+    if (!o->estimate) prove(plan);
     cost_simulate(plan, d);
     lower_unused(plan);
     if (strcmp(plan->target, d->target)) { /* a GPU's schedule on the CPU takes nothing of the GPU */

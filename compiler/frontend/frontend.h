@@ -8,6 +8,7 @@
 
 typedef struct {
     const char *model_file, *policy_file; /* policy NULL: as in the model file */
+    const char *planned;                  /* text of further policy entries, which stand over both; NULL: none */
     const char **set;                     /* "layers=24" */
     int nset;
     int world, nodes;

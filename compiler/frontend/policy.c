@@ -4,13 +4,29 @@
 #include "../ir/foreign.h"
 #include "fe.h"
 
+#include <ctype.h>
+#include <stdlib.h>
+
 /* ── patterns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  * `*` stands for any characters and `?` for one; in patterns for modules they stay within one part of the path, and
- * `**` crosses dots. Where a match fails, the last `*` takes one more character; where it may not, the last `**` does:
+ * `**` crosses dots. `{0-15}` stands for a number from 0 to 15. Where a match fails, the last `*` takes one more character; where it may not, the last `**` does:
  * all before them has matched as early as it can, so nothing else need be tried. */
 typedef struct {
     const char *pattern, *text; /* where to go on after this star has taken one more character; NULL: no star yet */
 } Star;
+
+/* `{low-high}` at p against the digits at s: both move behind it. False: no range, or the number is outside. */
+static bool in_range(const char **p, const char **s) {
+    char *end, *last;
+    if (**p != '{' || !isdigit((unsigned char)(*p)[1]) || !isdigit((unsigned char)**s)) return false;
+    long low = strtol(*p + 1, &end, 10), high = low;
+    if (*end == '-' && isdigit((unsigned char)end[1])) high = strtol(end + 1, &end, 10);
+    long x = strtol(*s, &last, 10);
+    if (*end != '}' || x < low || x > high) return false;
+    *p = end + 1;
+    *s = last;
+    return true;
+}
 
 bool policy_path_match(const char *p, const char *s, bool across_dots) {
     Star shallow = {NULL, NULL}, deep = {NULL, NULL};
@@ -22,6 +38,8 @@ bool policy_path_match(const char *p, const char *s, bool across_dots) {
             if (crosses) deep = (Star){p, s};
         } else if (*s && (*p == *s || (*p == '?' && (across_dots || *s != '.')))) {
             p++, s++;
+        } else if (in_range(&p, &s)) {
+            continue;
         } else if (!*s && !*p) {
             return true;
         } else if (shallow.pattern && *shallow.text && *shallow.text != '.') {

@@ -83,9 +83,9 @@ static void apply_entry(Frontend *f, const Entry *e, const char *pattern) {
          pattern, field_nearest(f->arena, pattern, paths.at, paths.n));
 }
 
-static int apply_list(lua_State *L) { /* list, text: runs protected, so that mistakes get a line */
+static int apply_list(lua_State *L) { /* list, text, file: runs protected, so that mistakes get a line */
     Frontend *f = fe_of(L);
-    const char *file = f->options->policy_file, *text = lua_touserdata(L, 2);
+    const char *text = lua_touserdata(L, 2), *file = lua_touserdata(L, 3);
     Source top = {file, 1};
     Cursor cursor = {text, text, 1};
     sandbox_of(L)->fallback = top;
@@ -97,17 +97,17 @@ static int apply_list(lua_State *L) { /* list, text: runs protected, so that mis
         fail(top, "policy: the file returns one entry; return a list of entries: { { match = ... } }");
     if (!n) fail(top, "policy: the list is empty; return { { match = \"layers.*\", fully_shard = { ... } }, ... }");
     for (int i = 1; i <= n; i++) {
-        lua_settop(L, 2);
+        lua_settop(L, 3);
         lua_rawgeti(L, 1, i);
-        if (!lua_istable(L, 3))
-            fail(top, "policy: entry %d is %s; entries are tables { match = \"layers.*\", ... }", i, field_type(L, 3));
-        const char *pattern = field_string(L, 3, "policy", "match", NULL);
-        Entry e = {.src = pattern ? entry_source(&cursor, file, pattern) : top, .table = 3};
+        if (!lua_istable(L, 4))
+            fail(top, "policy: entry %d is %s; entries are tables { match = \"layers.*\", ... }", i, field_type(L, 4));
+        const char *pattern = field_string(L, 4, "policy", "match", NULL);
+        Entry e = {.src = pattern ? entry_source(&cursor, file, pattern) : top, .table = 4};
         push(&f->entries, f->arena, e.src.line);
         sandbox_of(L)->fallback = e.src;
-        field_check_keys(L, 3, "policy", "match replace fully_shard checkpoint");
+        field_check_keys(L, 4, "policy", "match replace fully_shard checkpoint");
         if (!pattern) fail(top, "policy: entry %d has no match = \"pattern\"", i);
-        e.replaces = field_boolean(L, 3, "policy", "replace", false);
+        e.replaces = field_boolean(L, 4, "policy", "replace", false);
         apply_entry(f, &e, pattern);
     }
     for (int i = 0; i < f->placed.n; i++) {
@@ -119,13 +119,22 @@ static int apply_list(lua_State *L) { /* list, text: runs protected, so that mis
     return 0;
 }
 
-void policy_file_apply(Frontend *f) {
+/* `file` is how messages call it. */
+static void apply_text(Frontend *f, char *text, size_t n, const char *file) {
     lua_State *L = f->L;
-    if (!f->options->policy_file) return;
-    size_t n;
-    char *text = input_read(f->arena, NOWHERE, f->options->policy_file, LUA_FILE_MOST, &n);
     lua_pushcfunction(L, apply_list);
-    sandbox_run(L, text, n, arena_printf(f->arena, "@%s", f->options->policy_file), 1);
+    sandbox_run(L, text, n, arena_printf(f->arena, "@%s", file), 1);
     lua_pushlightuserdata(L, text);
-    sandbox_call(L, 2, 0);
+    lua_pushlightuserdata(L, (void *)file);
+    sandbox_call(L, 3, 0);
+}
+
+void policy_file_apply(Frontend *f) {
+    const FrontendOptions *o = f->options;
+    size_t n;
+    if (o->policy_file) {
+        char *text = input_read(f->arena, NOWHERE, o->policy_file, LUA_FILE_MOST, &n);
+        apply_text(f, text, n, o->policy_file);
+    }
+    if (o->planned) apply_text(f, arena_strdup(f->arena, o->planned), strlen(o->planned), "plan");
 }

@@ -30,20 +30,54 @@ static bool names_module(const char *const *list, int n, const Module *m) {
     return false;
 }
 
+/* "mlp.up_proj": that submodule's path below the checkpointed module; "self_attn.q_proj" too where products were fused
+ * into q_proj+k_proj+v_proj. "self_attn:rope", ":add": only its ops of that name, the second of the module itself. */
+static bool names_path(const char *const *list, int n, const Module *m, const Module *checkpointed, OpKind kind) {
+    if (!checkpointed || !module_within(m, checkpointed)) return false;
+    size_t top = strlen(checkpointed->path);
+    const char *path = m->path + top + (top && m->path[top] == '.'), *last = strrchr(path, '.');
+    size_t folder = last ? (size_t)(last + 1 - path) : 0;
+    for (int i = 0; i < n; i++) {
+        size_t length = strcspn(list[i], ":");
+        if (list[i][length] && (kind == N_OPS || strcmp(list[i] + length + 1, op_info[kind].name))) continue;
+        if (!list[i][length] && !length) continue;
+        if (strlen(path) == length && !strncmp(path, list[i], length)) return true;
+        if (length <= folder || strncmp(path, list[i], folder)) continue;
+        for (const char *part = path + folder; part; part = strchr(part, '+')) {
+            part += *part == '+';
+            if (strcspn(part, "+") == length - folder && !strncmp(part, list[i] + folder, length - folder)) return true;
+        }
+    }
+    return false;
+}
+
+/* Whether some module that the checkpoint is set on has a submodule of that path; of "path:op" also an op of the name. */
+static bool known_path(const Graph *g, const Checkpoint *c, const char *name) {
+    const char *colon = strchr(name, ':');
+    OpKind kind = colon ? op_by_name(colon + 1) : N_OPS;
+    if (colon && kind == N_OPS) return false;
+    for (int i = 0; i < g->modules.n; i++)
+        for (const Module *m = g->modules.at[i]; m; m = m->parent)
+            if (m->checkpoint == c && names_path(&name, 1, g->modules.at[i], m, kind)) return true;
+    return false;
+}
+
 static void check_names(const Graph *g, const Checkpoint *c, const char *key, const char *const *list, int n) {
     for (int i = 0; i < n; i++) {
         bool known = !strcmp(list[i], "*") || !strcmp(list[i], "input") || op_by_name(list[i]) != N_OPS;
         for (int m = 0; m < g->modules.n && !known; m++)
             known = g->modules.at[m]->kind && !strcasecmp(list[i], g->modules.at[m]->kind);
-        if (known) continue;
+        if (known || known_path(g, c, list[i])) continue;
         const char *candidates[N_OPS + 1];
         for (int k = 0; k < N_OPS; k++) candidates[k] = op_info[k].name;
         candidates[N_OPS] = "input";
         const char *near = str_nearest(list[i], candidates, N_OPS + 1);
         fail(setting_source(&c->settings, key, c->src),
-             "nn.checkpoint: %s = { \"%s\" }: neither an op nor a kind of module in this model; %s%s%s", key, list[i],
+             "nn.checkpoint: %s = { \"%s\" }: neither an op, nor a kind of module, nor a submodule here; %s%s%s", key,
+             list[i],
              near ? "did you mean \""
-                  : "write an op's name (\"attention\", \"matmul\"), a module's kind (\"linear\"), \"input\" or \"*\"",
+                  : "write an op's name (\"attention\", \"matmul\"), a module's kind (\"linear\"), a submodule's path "
+                    "(\"mlp.up_proj\"), one's op (\"self_attn:rope\"), \"input\" or \"*\"",
              near ? near : "", near ? "\"?" : "");
     }
 }
@@ -84,12 +118,17 @@ static bool enters_call(const Op *op, const Value *v) {
 static void mark_listed(Ctx *c, const Op *op, const Checkpoint *k, const Module *m) {
     Op second;
     bool apart = pattern_second_apart(op, &second);
+    const Module *at = m ? m : op->module;
+    while (at && at->checkpoint != k) at = at->parent; /* NULL: nn.checkpoint in a forward; paths have no top there */
     for (int i = 0; i < op->nout && !op_is(op, T_VIEW); i++) {
         bool own = !apart || i > 0;
         OpKind kind = own ? op->kind : second.kind;
-        bool save = names_kind(k->save, k->nsave, kind) || (own && names_module(k->save, k->nsave, op->module));
-        bool offload =
-            names_kind(k->offload, k->noffload, kind) || (own && names_module(k->offload, k->noffload, op->module));
+        const Module *by = own ? op->module : op->module->parent;
+        bool save = names_kind(k->save, k->nsave, kind) || (own && names_module(k->save, k->nsave, op->module)) ||
+                    names_path(k->save, k->nsave, by, at, kind);
+        bool offload = names_kind(k->offload, k->noffload, kind) ||
+                       (own && names_module(k->offload, k->noffload, op->module)) ||
+                       names_path(k->offload, k->noffload, by, at, kind);
         if (save || offload) mark(c, value_root(op->out[i]), save, offload);
     }
     bool offload = lists(k->offload, k->noffload, "input"), save = lists(k->save, k->nsave, "input");

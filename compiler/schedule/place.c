@@ -7,12 +7,11 @@
 #include <limits.h>
 #include <stdlib.h>
 
-static const int64_t EFFORT = 12000000; /* elementary steps of repair: some 0.15 s */
-
 typedef struct {
     Plan *plan;
     const Schedule *s;
     int redzone;
+    int64_t effort;
     int64_t base[N_ARENAS]; /* end of the persistent bytes */
 } Placer;
 
@@ -154,7 +153,7 @@ static Packed pack_by(const Placer *p, const Sequence *q, Arena *a, int program,
     fill_reach(p, q, a, program, &x.l, item);
     x.bound = pack_bound(x.l.items, x.l.n, n, &x.peak);
     x.bound = max64(x.bound, late_bound(p, q, a, program, &x.l, item));
-    x.height = pack(x.l.items, x.l.n, n, &x.bound, known, EFFORT);
+    x.height = pack(x.l.items, x.l.n, n, &x.bound, known, p->effort);
     return x;
 }
 
@@ -196,8 +195,8 @@ static void place_arena(Placer *p, ArenaKind arena) {
     plan->bound_bytes[arena] = bound;
 }
 
-void schedule_place(Plan *plan, const Schedule *s, int redzone) {
-    Placer p = {plan, s, redzone, {0}};
+void schedule_place(Plan *plan, const Schedule *s, int redzone, int64_t effort) {
+    Placer p = {plan, s, redzone, effort, {0}};
     for (int i = 0; i < plan->nstorages; i++) { /* the persistent ones */
         Storage *x = &plan->storages[i];
         if (x->program >= 0) continue;

@@ -215,7 +215,7 @@ static Schedule *schedule_case(Case *c) {
 static void check_case(uint64_t number, int guard) {
     Case *c = make_case(number);
     Schedule *s = schedule_case(c);
-    schedule_place(c->plan, s, guard);
+    schedule_place(c->plan, s, guard, PLACE_EFFORT);
     schedule_sync(c->plan, s);
     check_placement(c, guard);
     check_waits(c);
@@ -234,8 +234,8 @@ Test(schedule, red_zones_are_free_on_both_sides) {
 Test(schedule, place_is_the_same_twice) {
     for (int i = 0; i < 20; i++) {
         Case *a = make_case((uint64_t)i), *b = make_case((uint64_t)i);
-        schedule_place(a->plan, schedule_case(a), 0);
-        schedule_place(b->plan, schedule_case(b), 0);
+        schedule_place(a->plan, schedule_case(a), 0, PLACE_EFFORT);
+        schedule_place(b->plan, schedule_case(b), 0, PLACE_EFFORT);
         for (int s = 0; s < a->plan->nstorages; s++)
             cr_assert_eq(a->plan->storages[s].offset, b->plan->storages[s].offset);
         arena_free(a->a);
@@ -511,7 +511,7 @@ Test(order, the_whole_way_is_sound_and_tight) {
     Net *n = net(8, 1);
     n->d.link_bandwidth = 1e8; /* slow enough to be seen */
     Schedule *s = plan_net(n);
-    schedule_place(n->plan, s, 0);
+    schedule_place(n->plan, s, 0, PLACE_EFFORT);
     schedule_sync(n->plan, s);
     cost_simulate(n->plan, &n->d);
     double ratio = (double)n->plan->arena_bytes[ARENA_DEVICE] / (double)n->plan->bound_bytes[ARENA_DEVICE];

@@ -1,0 +1,402 @@
+/* blocks: finds the repeated modules of a model and enumerates what each may keep, recompute and offload.
+ * Relies on: blocks.h, the ops of a lowered plan.
+ * Relied on by: planner.c. */
+#include "blocks.h"
+#include "../ir/patterns.h"
+#include "../ir/policy.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ── which modules ──────────────────────────────────────────────────────────────────────────────────────────────── */
+int blocks_of_path(const Blocks *b, const char *path) {
+    for (int i = 0; i < b->at.n; i++) {
+        size_t n = strlen(b->at.at[i].path);
+        if (!strncmp(b->at.at[i].path, path, n) && (!path[n] || path[n] == '.')) return i;
+    }
+    return -1;
+}
+
+static const PlanProgram *training_program(const Plan *p) { /* the last of a step */
+    const PlanProgram *found = NULL;
+    for (int i = 0; i < p->nprograms; i++)
+        if (program_trains(&p->programs[i])) found = &p->programs[i];
+    return found;
+}
+
+/* "h.3" is number 3 of the list "h". */
+static bool is_numbered(Arena *a, const char *path, Block *b) {
+    const char *dot = strrchr(path, '.'), *digits = dot ? dot + 1 : path;
+    if (!*digits || digits[strspn(digits, "0123456789")]) return false;
+    b->list = dot ? arena_printf(a, "%.*s", (int)(dot - path), path) : "";
+    b->number = atoi(digits);
+    return true;
+}
+
+/* Events of a module in the forward come in one run of one call; a module called twice has two calls. */
+static bool called_once(const PlanProgram *p, const Module *m) {
+    int call = -1;
+    for (int e = 0; e < p->n; e++) {
+        const Op *op = p->events[e].op_ir;
+        if (!op || op->phase != FORWARD || op->module != m) continue;
+        if (call >= 0 && op->call != call) return false;
+        call = op->call;
+    }
+    return true;
+}
+
+static int first_event(const PlanProgram *p, const char *path) {
+    size_t n = strlen(path);
+    for (int e = 0; e < p->n; e++) {
+        const Event *ev = &p->events[e];
+        if (ev->phase == FORWARD && ev->stream == COMPUTE && !strncmp(ev->module, path, n) &&
+            (!ev->module[n] || ev->module[n] == '.'))
+            return e;
+    }
+    return INT32_MAX;
+}
+
+typedef struct {
+    int first;
+    Block block;
+} Placed;
+
+static int by_first(const void *a, const void *b) {
+    const Placed *x = a, *y = b;
+    return x->first != y->first ? (x->first > y->first) - (x->first < y->first) : strcmp(x->block.path, y->block.path);
+}
+
+static bool lies_in(const char *path, const char *outer) {
+    size_t n = strlen(outer);
+    return n < strlen(path) && !strncmp(path, outer, n) && path[n] == '.';
+}
+
+Blocks blocks_find(Arena *a, const Plan *p) {
+    Blocks b = {0};
+    const Graph *g = p->graph;
+    const PlanProgram *step = training_program(p);
+    VEC(Placed) found = {0};
+    for (int i = 0; i < g->modules.n && step; i++) {
+        const Module *m = g->modules.at[i];
+        if (m->policy) push(&b.units, a, m->path);
+        Placed x = {.block = {.path = m->path}};
+        if (!is_numbered(a, m->path, &x.block) || !m->kind) continue;
+        x.first = first_event(step, m->path);
+        if (x.first < INT32_MAX) push(&found, a, x);
+    }
+    for (int i = 0; i < g->modules.n && step && !found.n; i++) { /* nothing is repeated: modules of units */
+        const Module *m = g->modules.at[i];
+        Placed x = {.first = first_event(step, m->path), .block = {.path = m->path, .number = -1}};
+        if (*m->path && x.first < INT32_MAX && (m->policy || m->parent == g->root)) push(&found, a, x);
+    }
+    if (found.n) qsort(found.at, (size_t)found.n, sizeof *found.at, by_first);
+    for (int i = 0; i < found.n; i++) { /* the outermost */
+        bool inner = false, twice = false;
+        for (int k = 0; k < found.n && !inner; k++) inner = lies_in(found.at[i].block.path, found.at[k].block.path);
+        for (int k = 0; k < g->modules.n && !twice; k++) {
+            const Module *m = g->modules.at[k];
+            bool own = !strcmp(m->path, found.at[i].block.path) || lies_in(m->path, found.at[i].block.path);
+            twice = own && !called_once(step, m);
+        }
+        if (!inner && !twice) push(&b.at, a, found.at[i].block);
+    }
+    return b;
+}
+
+const char *blocks_marking(Arena *a, const Blocks *b) {
+    Str s = {.arena = a};
+    str_add(&s, "return {\n");
+    for (int i = 0; i < b->at.n; i++)
+        str_addf(&s, "  { match = \"%s\", replace = true, checkpoint = { save = { \"*\" } } },\n", b->at.at[i].path);
+    str_add(&s, "}\n");
+    return s.s;
+}
+
+/* ── the values of a block ──────────────────────────────────────────────────────────────────────────────────────── */
+enum { MOST_VALUES = 64, MOST_STEPS = 64, MOST_ATOMS = 9, MOST_OPTIONS = 10 };
+
+typedef struct {
+    const Value *root;
+    double bytes;
+    bool wanted; /* the backward reads it */
+    int step;    /* that makes it; -1: it comes from outside of the block */
+    int atom;    /* -1: always kept */
+} Held;
+
+typedef struct { /* one event of the block's forward */
+    double us, second_us; /* second_us: of its second part alone, where the first part's result is kept; 0: no parts */
+    int reads[MAX_IN * 2], nreads; /* values of the block */
+    int kept_part, gate;           /* values that make the second part enough; -1 */
+} Step;
+
+typedef struct {
+    const char *name;
+    double bytes; /* that the backward reads */
+} Atom;
+
+typedef struct {
+    Arena *a;
+    const Device *d;
+    Held values[MOST_VALUES];
+    Step steps[MOST_STEPS];
+    Atom atoms[MOST_VALUES];
+    int nvalues, nsteps, natoms;
+} Inside;
+
+static int value_index(const Inside *in, const Value *v) {
+    const Value *root = value_root(v);
+    for (int i = 0; i < in->nvalues; i++)
+        if (in->values[i].root == root) return i;
+    return -1;
+}
+
+static const char *below(const Module *m, const char *block) {
+    size_t n = strlen(block);
+    return m->path[n] == '.' ? m->path + n + 1 : m->path + n;
+}
+
+/* How `save` names a result: by the op's kind where only one op of the block has it, else by its module, or both. */
+static const char *name_of(const Inside *in, const PlanProgram *p, const char *block, const Op *op, OpKind kind,
+                           const Module *m) {
+    int same_kind = 0, same_module = 0;
+    for (int e = 0; e < p->n; e++) {
+        const Op *group = p->events[e].op_ir;
+        if (!group || group->phase != FORWARD || !group->region) continue;
+        for (int b = 0; b < (group->nbody ? group->nbody : 1); b++) {
+            const Op *x = group->nbody ? group->body[b] : group;
+            if (x->region != op->region || op_is(x, T_VIEW)) continue;
+            same_kind += x->kind == kind;
+            same_module += x->module == m;
+        }
+    }
+    const char *path = below(m, block);
+    if (same_kind <= (kind == op->kind)) return op_info[kind].name;
+    if (*path && same_module == 1 && kind == op->kind) return arena_strdup(in->a, path);
+    return arena_printf(in->a, "%s:%s", path, op_info[kind].name);
+}
+
+static int atom_named(Inside *in, const char *name) {
+    for (int i = 0; i < in->natoms; i++)
+        if (!strcmp(in->atoms[i].name, name)) return i;
+    in->atoms[in->natoms] = (Atom){name, 0};
+    return in->natoms++;
+}
+
+static void add_results(Inside *in, const PlanProgram *p, const char *block, const Op *op, int step) {
+    bool apart = in->steps[step].second_us > 0;
+    for (int i = 0; i < op->nout && in->nvalues < MOST_VALUES; i++) {
+        Value *v = op->out[i];
+        if (!v || v->internal || v->base) continue;
+        bool second = apart && i == 0;
+        const char *name = name_of(in, p, block, op, second ? OP_silu_mul : op->kind,
+                                   second && op->module->parent ? op->module->parent : op->module);
+        in->values[in->nvalues++] = (Held){v, (double)value_bytes(v), false, step, atom_named(in, name)};
+        if (apart && i == 1) in->steps[step].kept_part = in->nvalues - 1;
+    }
+}
+
+static void read_step(Inside *in, const Op *op, Step *s) {
+    for (int i = 0; i < op->nin && s->nreads < MAX_IN * 2; i++) {
+        int v = op->in[i] ? value_index(in, op->in[i]) : -1;
+        if (v >= 0) s->reads[s->nreads++] = v;
+    }
+}
+
+/* Values and steps of one call's region, and who reads what. False: there are none, or too many. */
+static bool look_inside(Inside *in, const PlanProgram *p, const char *block, int region) {
+    for (int e = 0; e < p->n; e++) {
+        const Event *ev = &p->events[e];
+        const Op *op = ev->op_ir;
+        if (!op || op->phase != FORWARD || op->region != region || ev->comm >= 0 || ev->stream != COMPUTE) continue;
+        if (in->nsteps == MOST_STEPS) return false;
+        Step *s = &in->steps[in->nsteps];
+        *s = (Step){.us = ev->duration_us, .kept_part = -1, .gate = -1};
+        Op second;
+        if (pattern_second_apart(op, &second)) {
+            s->second_us = op_info[second.kind].cost(&second).bytes / in->d->memory_bandwidth * 1e6 + in->d->launch_us;
+            s->gate = value_index(in, second.silu_mul.gate);
+        }
+        for (int b = 0; b < op->nbody; b++) read_step(in, op->body[b], s);
+        read_step(in, op, s);
+        for (int b = 0; b < op->nbody; b++) add_results(in, p, block, op->body[b], in->nsteps);
+        if (!op->nbody) add_results(in, p, block, op, in->nsteps);
+        in->nsteps++;
+    }
+    for (int e = 0; e < p->n; e++) {
+        const Op *op = p->events[e].op_ir;
+        if (!op || op->phase == FORWARD) continue;
+        for (int i = 0; i < op->nin; i++) {
+            int v = op->in[i] ? value_index(in, op->in[i]) : -1;
+            if (v >= 0 && !in->values[v].wanted) {
+                in->values[v].wanted = true;
+                if (in->values[v].atom >= 0) in->atoms[in->values[v].atom].bytes += in->values[v].bytes;
+            }
+        }
+    }
+    return in->nsteps > 0;
+}
+
+/* ── choices ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+enum { KEEP, REMAKE, AWAY };
+
+/* What a choice of atoms costs: the steps whose results the backward wants and that are not kept, and theirs. */
+static BlockOption price(const Inside *in, const char *of_atom) {
+    BlockOption o = {0};
+    bool again[MOST_STEPS] = {false}, used[MOST_VALUES];
+    for (int v = 0; v < in->nvalues; v++) used[v] = in->values[v].wanted;
+    for (int v = in->nvalues - 1; v >= 0; v--) { /* later values first: makers stand before their readers */
+        const Held *h = &in->values[v];
+        if (!used[v] || h->atom < 0 || of_atom[h->atom] != REMAKE || h->step < 0) continue;
+        const Step *s = &in->steps[h->step];
+        bool part = s->kept_part >= 0 && of_atom[in->values[s->kept_part].atom] != REMAKE;
+        if (again[h->step]) continue;
+        again[h->step] = true;
+        o.us += part ? s->second_us : s->us;
+        for (int k = 0; k < s->nreads && !part; k++) used[s->reads[k]] = true;
+        if (part) used[s->kept_part] = true;
+        if (part && s->gate >= 0) used[s->gate] = true;
+    }
+    for (int v = 0; v < in->nvalues; v++) {
+        const Held *h = &in->values[v];
+        char at = h->atom < 0 ? KEEP : of_atom[h->atom];
+        if (!used[v] || at == REMAKE) continue;
+        if (at == KEEP) o.kept += h->bytes;
+        if (at == AWAY) o.bus_us += h->bytes / in->d->host_bandwidth * 1e6;
+    }
+    return o;
+}
+
+static bool beats(const BlockOption *x, const BlockOption *y) {
+    return x->kept <= y->kept && x->us <= y->us && x->bus_us <= y->bus_us;
+}
+
+typedef struct {
+    BlockOption o;
+    char of_atom[MOST_VALUES];
+} Choice;
+
+static int by_bytes(const void *a, const void *b) {
+    const Atom *const *x = a, *const *y = b;
+    return ((*x)->bytes < (*y)->bytes) - ((*x)->bytes > (*y)->bytes);
+}
+
+/* Names of the option: what is kept beside what is recomputed, what goes to the host. */
+static BlockOption named(const Inside *in, const Choice *c) {
+    BlockOption o = c->o;
+    bool any_remade = false;
+    for (int i = 0; i < in->natoms; i++) any_remade |= c->of_atom[i] == REMAKE;
+    o.recompute = any_remade;
+    for (int i = 0; i < in->natoms; i++) {
+        if (c->of_atom[i] == KEEP && any_remade && in->atoms[i].bytes > 0) push(&o.save, in->a, in->atoms[i].name);
+        if (c->of_atom[i] == AWAY) push(&o.offload, in->a, in->atoms[i].name);
+    }
+    return o;
+}
+
+/* Of all choices for the largest atoms, those on the lower convex hull of bytes against time, for some prices of the
+ * bus: whatever the budget, a mixture of these over many blocks is next to the best. */
+static void enumerate(Inside *in, BlockOptions *out, bool recompute, bool offload, double hides_us) {
+    const Atom *large[MOST_VALUES];
+    int n = 0, states = 1 + recompute + offload, total = 1;
+    for (int i = 0; i < in->natoms; i++)
+        if (in->atoms[i].bytes > 0) large[n++] = &in->atoms[i];
+    qsort(large, (size_t)n, sizeof *large, by_bytes);
+    if (n > MOST_ATOMS) n = MOST_ATOMS;
+    for (int i = 0; i < n; i++) total *= states;
+    VEC(Choice) all = {0};
+    for (int code = 0; code < total; code++) {
+        Choice c = {0};
+        int rest = code;
+        bool all_kept = true;
+        /* Small ones are recomputed where anything is, and kept otherwise. */
+        for (int i = 0; i < n; i++, rest /= states) {
+            int s = rest % states;
+            c.of_atom[large[i] - in->atoms] = (char)(s == 0 ? KEEP : recompute && s == 1 ? REMAKE : AWAY);
+            all_kept &= c.of_atom[large[i] - in->atoms] != REMAKE;
+        }
+        for (int i = 0; i < in->natoms; i++)
+            if (in->atoms[i].bytes <= 0 && !all_kept) c.of_atom[i] = REMAKE;
+        c.o = price(in, c.of_atom);
+        if (c.o.bus_us > hides_us) continue;
+        push(&all, in->a, c);
+    }
+    /* Points of the hulls. */
+    VEC(Choice) hull = {0};
+    for (int price = 0; price < 3; price++) {
+        double bus = price == 0 ? 1e9 : price == 1 ? 0.3 : 0; /* microseconds that a microsecond of bus is worth */
+        if (!offload && price) break;
+        for (double byte = 1e-9; byte < 1e3; byte *= 1.25) {
+            int best = -1;
+            double least = INFINITY;
+            for (int i = 0; i < all.n; i++) {
+                const BlockOption *o = &all.at[i].o;
+                double cost = o->us + bus * o->bus_us + byte * o->kept * 1e-3;
+                if (cost < least) least = cost, best = i;
+            }
+            bool known = best < 0;
+            for (int i = 0; i < hull.n && !known; i++)
+                known = beats(&hull.at[i].o, &all.at[best].o);
+            if (!known) push(&hull, in->a, all.at[best]);
+        }
+    }
+    for (int i = 0; i < hull.n; i++) {
+        bool kept_all = hull.at[i].o.us <= 0 && hull.at[i].o.bus_us <= 0;
+        if (!kept_all) push(out, in->a, named(in, &hull.at[i]));
+    }
+}
+
+static int by_kept(const void *a, const void *b) {
+    const BlockOption *x = a, *y = b;
+    return (x->kept < y->kept) - (x->kept > y->kept);
+}
+
+/* Ops, shapes and places of a block's forward, as text: blocks with equal text are of one kind. */
+static const char *signature(Arena *a, const PlanProgram *p, const char *block) {
+    Str s = {.arena = a};
+    size_t n = strlen(block);
+    for (int e = 0; e < p->n; e++) {
+        const Event *ev = &p->events[e];
+        if (ev->phase != FORWARD || ev->stream != COMPUTE || !ev->op_ir) continue;
+        if (strncmp(ev->module, block, n) || (ev->module[n] && ev->module[n] != '.')) continue;
+        str_addf(&s, "%s %s", ev->op, ev->module + n);
+        for (int i = 0; i < ev->op_ir->nout; i++)
+            if (ev->op_ir->out[i]) str_addf(&s, " %s", value_str(a, ev->op_ir->out[i]));
+        str_add(&s, "\n");
+    }
+    return s.s ? s.s : "";
+}
+
+static int region_of(const PlanProgram *p, const Blocks *b, int block) {
+    for (int e = 0; e < p->n; e++) {
+        const Op *op = p->events[e].op_ir;
+        if (op && op->phase == FORWARD && op->region && blocks_of_path(b, p->events[e].module) == block) return op->region;
+    }
+    return 0;
+}
+
+double blocks_options(Arena *a, Blocks *b, const Plan *marked, const Device *d, bool recompute, bool offload) {
+    const PlanProgram *p = training_program(marked);
+    Map *kinds = map_new(a);
+    double forward_us = 0; /* of kernels in blocks: what copies hide behind */
+    for (int e = 0; p && e < p->n; e++)
+        if (p->events[e].phase == FORWARD && p->events[e].stream == COMPUTE) forward_us += p->events[e].duration_us;
+    for (int i = 0; p && i < b->at.n; i++) {
+        int known = map_len(kinds);
+        b->at.at[i].kind = map_index(kinds, signature(a, p, b->at.at[i].path));
+        if (b->at.at[i].kind < known) continue;
+        BlockOptions options = {0};
+        push(&options, a, ((BlockOption){.none = true}));
+        Inside *in = NEW(a, Inside);
+        in->a = a;
+        in->d = d;
+        int region = region_of(p, b, i);
+        bool host = offload && d->host_bandwidth > 0 && !strcmp(d->target, "cuda");
+        if (region && look_inside(in, p, b->at.at[i].path, region)) {
+            options.at[0].kept = price(in, (char[MOST_VALUES]){0}).kept;
+            enumerate(in, &options, recompute, host, 1.5 * forward_us / b->at.n);
+        }
+        qsort(options.at + 1, (size_t)options.n - 1, sizeof *options.at, by_kept);
+        push(&b->options, a, options);
+    }
+    return 0.9 * forward_us;
+}

@@ -1,0 +1,417 @@
+/* planner: searches for the fastest plan within a budget. A chain of blocks (chain.h) proposes; the compiler disposes: every
+ * proposal is compiled, placed and simulated, and the budget of the next one corrected by what placement added.
+ * Relies on: blocks.h, chain.h, entries.h, evaluate.h. Relied on by: cli. */
+#include "planner.h"
+#include "chain.h"
+#include "entries.h"
+#include "evaluate.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+bool planner_hold(PlannerChoices *c, const char *text) {
+    const struct {
+        const char *name;
+        Freedom *at;
+    } all[] = {{"recompute", &c->recompute}, {"offload", &c->offload}, {"reshard", &c->reshard}, {"prefetch", &c->prefetch}, {"state", &c->state}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        size_t n = strlen(all[i].name);
+        if (strncmp(text, all[i].name, n)) continue;
+        if (text[n] && strcmp(text + n, "=model") && strcmp(text + n, "=none")) continue;
+        *all[i].at = !strcmp(text + n, "=none") ? NONE : AS_MODEL;
+        return true;
+    }
+    return false;
+}
+
+/* A way to treat units, and what the model comes to with it when every block keeps all. */
+typedef struct {
+    UnitSetting units;
+    Outcome all;
+    Chain chain;
+    int64_t low, high; /* budgets of the chain whose choice has fit, has not; 0: none yet */
+    int64_t next;      /* to be tried; 0: done */
+    int *choice;
+} Variant;
+
+typedef struct { /* a text that was compiled */
+    const char *entries;
+    const int *option; /* by block; NULL: as the model says */
+    UnitSetting units;
+    Outcome o;
+} Tried;
+
+typedef struct {
+    Arena *a;
+    PlannerCompile *compile;
+    const void *context;
+    const Device *d;
+    PlannerChoices free;
+    Blocks b;
+    bool checkpoints; /* may be chosen */
+    VEC(Tried) tried;
+    VEC(Variant) variants;
+    BlockNeeds **needs; /* [kind][option * blocks + block]: measured where all blocks of the kind do so */
+    double **us;        /* [kind][option] */
+    double hides_us;    /* copies one way, behind the forward */
+} Search;
+
+/* ── compiling ──────────────────────────────────────────────────────────────────────────────────────────────────── */
+static int known(const Search *s, const char *entries) {
+    for (int i = 0; i < s->tried.n; i++)
+        if (!strcmp(s->tried.at[i].entries, entries)) return i;
+    return -1;
+}
+
+typedef struct {
+    const int *option;
+    UnitSetting units;
+} Wanted;
+
+/* Compiles what is new, side by side. index[i]: in s->tried. */
+static void try_all(Search *s, const Wanted *w, int n, int *index) {
+    const char **texts = NEW_ARRAY(s->a, const char *, n + 1);
+    Outcome *found = NEW_ARRAY(s->a, Outcome, n + 1);
+    int first = s->tried.n, fresh = 0;
+    for (int i = 0; i < n; i++) {
+        int *option = NULL;
+        if (w[i].option) {
+            option = NEW_ARRAY(s->a, int, s->b.at.n + 1);
+            memcpy(option, w[i].option, sizeof *option * (size_t)s->b.at.n);
+        }
+        const char *text = entries_text(s->a, &s->b, option, w[i].units);
+        index[i] = known(s, text);
+        if (index[i] >= 0) continue;
+        index[i] = s->tried.n;
+        texts[fresh++] = text;
+        push(&s->tried, s->a, ((Tried){text, option, w[i].units, {0}}));
+    }
+    outcomes(s->a, s->compile, s->context, &s->b, texts, fresh, found);
+    for (int i = 0; i < fresh; i++) s->tried.at[first + i].o = found[i];
+}
+
+/* ── what options need ──────────────────────────────────────────────────────────────────────────────────────────── */
+static int *uniform(const Search *s, int kind, int option) {
+    int *all = NEW_ARRAY(s->a, int, s->b.at.n + 1);
+    for (int i = 0; i < s->b.at.n; i++) all[i] = s->b.at.at[i].kind == kind ? option : 0;
+    return all;
+}
+
+static int blocks_of_kind(const Search *s, int kind) {
+    int n = 0;
+    for (int i = 0; i < s->b.at.n; i++) n += s->b.at.at[i].kind == kind;
+    return n;
+}
+
+/* Every option is compiled once for all blocks of a kind; options that the compiler refuses, or that are no gain, go. */
+static void measure_options(Search *s, const UnitSetting *bases, int nbases) {
+    Blocks *b = &s->b;
+    VEC(Wanted) w = {0};
+    for (int i = 0; i < nbases; i++) push(&w, s->a, ((Wanted){s->checkpoints ? uniform(s, 0, 0) : NULL, bases[i]}));
+    for (int k = 0; k < b->options.n; k++)
+        for (int o = 1; o < b->options.at[k].n; o++) push(&w, s->a, ((Wanted){uniform(s, k, o), bases[0]}));
+    int *index = NEW_ARRAY(s->a, int, w.n + 1);
+    try_all(s, w.at, w.n, index);
+    for (int i = 0; i < nbases; i++)
+        if (s->tried.at[index[i]].o.made)
+            push(&s->variants, s->a, ((Variant){.units = bases[i], .all = s->tried.at[index[i]].o}));
+    const Outcome all = s->tried.at[index[0]].o;
+    s->needs = NEW_ARRAY(s->a, BlockNeeds *, b->options.n + 1);
+    s->us = NEW_ARRAY(s->a, double *, b->options.n + 1);
+    for (int k = 0, at = nbases; k < b->options.n; k++) {
+        BlockOptions *l = &b->options.at[k];
+        int n = blocks_of_kind(s, k);
+        s->needs[k] = NEW_ARRAY(s->a, BlockNeeds, l->n * b->at.n + 1);
+        s->us[k] = NEW_ARRAY(s->a, double, l->n + 1);
+        if (all.made) memcpy(s->needs[k], all.blocks, sizeof(BlockNeeds) * (size_t)b->at.n);
+        for (int o = 1; o < l->n; o++, at++) {
+            const Outcome *x = &s->tried.at[index[at]].o;
+            s->us[k][o] = INFINITY; /* not to be had */
+            if (!x->made || !all.made) continue;
+            memcpy(s->needs[k] + o * b->at.n, x->blocks, sizeof(BlockNeeds) * (size_t)b->at.n);
+            double more = fmax(0, x->step_us - all.step_us) / n;
+            s->us[k][o] = l->at[o].offload.n ? fmin(more, l->at[o].us + 0.02 * l->at[o].bus_us) : more;
+        }
+    }
+}
+
+/* The chain of a variant: its own needs where all is kept; for the other options, what they changed in the first. */
+static void make_chain(Search *s, Variant *v) {
+    const Blocks *b = &s->b;
+    ChainBlock *blocks = NEW_ARRAY(s->a, ChainBlock, b->at.n + 1);
+    for (int i = 0; i < b->at.n && s->checkpoints; i++) {
+        int kind = b->at.at[i].kind, n = b->options.at[kind].n;
+        ChainOption *options = NEW_ARRAY(s->a, ChainOption, n);
+        const BlockNeeds *own = &v->all.blocks[i], *first = &s->needs[kind][i];
+        for (int o = 0; o < n; o++) {
+            const BlockNeeds *x = &s->needs[kind][o * b->at.n + i];
+            options[o] = (ChainOption){.kept = max64(0, own->kept + x->kept - first->kept),
+                                       .forward = max64(0, own->forward + x->forward - first->forward),
+                                       .backward = max64(0, own->backward + x->backward - first->backward),
+                                       .us = s->us[kind][o],
+                                       .bus_us = b->options.at[kind].at[o].bus_us};
+            if (isinf(options[o].us)) options[o] = (ChainOption){INT64_MAX / 4, INT64_MAX / 4, INT64_MAX / 4, 1e15, 0};
+        }
+        blocks[i] = (ChainBlock){options, n, kind};
+    }
+    v->chain = (Chain){blocks, s->checkpoints ? b->at.n : 0, v->all.between, s->hides_us};
+    if (!s->checkpoints) v->chain.between = v->all.live;
+    v->choice = NEW_ARRAY(s->a, int, b->at.n + 1);
+}
+
+static double promised_us(const Variant *v) {
+    return v->all.step_us + chain_us(&v->chain, v->choice);
+}
+
+/* ── the search ─────────────────────────────────────────────────────────────────────────────────────────────────── */
+enum { ROUNDS = 7, SIDE_BY_SIDE = 3 };
+
+/* The next budget for the chain after one whose plan needs `arena` bytes. */
+static void correct(Variant *v, int64_t budget, int64_t tried, int64_t arena) {
+    if (arena <= budget) {
+        v->low = max64(v->low, tried);
+        v->next = v->high ? tried + (v->high - tried) / 2 : tried + (budget - arena);
+    } else {
+        v->high = v->high ? min64(v->high, tried) : tried;
+        v->next = v->low ? v->low + (tried - v->low) / 2 : tried - (arena - budget) - budget / 2000;
+    }
+    bool close = v->high && v->low && v->high - v->low < budget / 4000;
+    if (close || v->next <= 0 || v->next == tried) v->next = 0;
+}
+
+static int by_promise(const void *a, const void *b) {
+    Variant *const *x = a, *const *y = b;
+    double p = promised_us(*x), q = promised_us(*y);
+    return (p > q) - (p < q);
+}
+
+/* The fastest that was placed within the budget; -1. */
+static int fastest(const Search *s, int64_t budget) {
+    int best = -1;
+    for (int i = 0; i < s->tried.n; i++) {
+        const Outcome *o = &s->tried.at[i].o;
+        if (!o->made || o->arena > budget) continue;
+        if (best < 0 || o->step_us < s->tried.at[best].o.step_us ||
+            (o->step_us == s->tried.at[best].o.step_us && o->arena < s->tried.at[best].o.arena))
+            best = i;
+    }
+    return best;
+}
+
+/* Proposes for the most promising variants in turn, corrects their budgets, and ends when none can get better. */
+static void refine(Search *s, int64_t budget) {
+    VEC(Variant *) open = {0};
+    for (int i = 0; i < s->variants.n; i++) {
+        Variant *v = &s->variants.at[i];
+        v->low = v->high = 0;
+        v->next = budget - max64(0, v->all.arena - v->all.live) / 2;
+        if (chain_solve(&v->chain, v->next, v->choice)) push(&open, s->a, v);
+    }
+    if (open.n) qsort(open.at, (size_t)open.n, sizeof *open.at, by_promise);
+    for (int round = 0; round < ROUNDS; round++) {
+        Wanted w[SIDE_BY_SIDE];
+        Variant *of[SIDE_BY_SIDE];
+        int64_t at[SIDE_BY_SIDE];
+        int n = 0, index[SIDE_BY_SIDE], best = fastest(s, budget);
+        for (int i = 0; i < open.n && n < SIDE_BY_SIDE; i++) {
+            Variant *v = open.at[i];
+            if (!v->next || (best >= 0 && v->all.step_us >= s->tried.at[best].o.step_us)) continue;
+            if (!chain_solve(&v->chain, v->next, v->choice)) {
+                v->next = 0;
+                continue;
+            }
+            if (best >= 0 && promised_us(v) > 1.01 * s->tried.at[best].o.step_us) continue;
+            w[n] = (Wanted){s->checkpoints ? v->choice : NULL, v->units};
+            at[n] = v->next;
+            of[n++] = v;
+        }
+        if (!n) break;
+        try_all(s, w, n, index);
+        for (int i = 0; i < n; i++) {
+            const Outcome *o = &s->tried.at[index[i]].o;
+            bool all_kept = chain_us(&of[i]->chain, of[i]->choice) <= 0;
+            if (!o->made || (all_kept && o->arena <= budget))
+                of[i]->next = 0;
+            else
+                correct(of[i], budget, at[i], o->arena);
+        }
+    }
+}
+
+static bool any_fits(Search *s, int64_t budget) {
+    for (int i = 0; i < s->variants.n; i++)
+        if (chain_solve(&s->variants.at[i].chain, budget, s->variants.at[i].choice)) return true;
+    return false;
+}
+
+/* States on the host: bases of their own, for parts of the units. Asked for only where memory is dear. */
+static void add_states(Search *s) {
+    enum { STEPS = 4 };
+    if (s->free.state != FREE || !s->variants.n) return;
+    Wanted w[STEPS];
+    int index[STEPS];
+    for (int i = 0; i < STEPS; i++) {
+        w[i] = (Wanted){s->checkpoints ? uniform(s, 0, 0) : NULL, s->variants.at[0].units};
+        w[i].units.state = (i + 1) * ALL_STATE / STEPS;
+    }
+    try_all(s, w, STEPS, index);
+    for (int i = 0; i < STEPS; i++)
+        if (s->tried.at[index[i]].o.made) {
+            push(&s->variants, s->a, ((Variant){.units = w[i].units, .all = s->tried.at[index[i]].o}));
+            make_chain(s, &s->variants.at[s->variants.n - 1]);
+        }
+}
+
+static UnitSetting as_model(const Search *s) {
+    return (UnitSetting){s->free.reshard == NONE ? STAY : RESHARD_AS_MODEL, 0, s->free.state == NONE ? 0 : -1};
+}
+
+/* The settings of units to start from: reshard or stay, gather one or two units ahead. */
+static int unit_settings(const Search *s, const Plan *own, UnitSetting *out) {
+    int n = 0;
+    out[n++] = as_model(s);
+    bool several = own->world > 1;
+    for (int reshard = RESHARD_AS_MODEL; reshard <= STAY; reshard++)
+        for (int ahead = 0; ahead <= 2; ahead += 2) {
+            bool same = reshard == RESHARD_AS_MODEL && !ahead;
+            if (same || !several || (reshard && s->free.reshard != FREE) || (ahead && s->free.prefetch != FREE)) continue;
+            if (reshard == RESHARD) continue; /* what the model asks to keep gathered is worth it, unless STAY does not fit */
+            out[n] = as_model(s);
+            if (reshard) out[n].reshard = reshard;
+            out[n++].prefetch = ahead;
+        }
+    return n;
+}
+
+static void prepare(Search *s, Outcome *own) {
+    Arena *scratch = arena_new();
+    Plan *p = s->compile(scratch, s->context, "", true);
+    s->b = blocks_find(s->a, p);
+    for (int i = 0; i < s->b.at.n; i++) s->b.at.at[i].path = arena_strdup(s->a, s->b.at.at[i].path);
+    for (int i = 0; i < s->b.units.n; i++) s->b.units.at[i] = arena_strdup(s->a, s->b.units.at[i]);
+    *own = outcome_of(s->a, p, &s->b);
+    push(&s->tried, s->a, ((Tried){"return {\n}\n", NULL, {RESHARD_AS_MODEL, 0, -1}, *own}));
+    s->checkpoints = s->b.at.n && s->free.recompute != AS_MODEL && s->free.offload != AS_MODEL;
+    if (s->checkpoints) {
+        Arena *inside = arena_new();
+        const Plan *marked = s->compile(inside, s->context, blocks_marking(s->a, &s->b), true);
+        s->hides_us = blocks_options(s->a, &s->b, marked, s->d, s->free.recompute == FREE, s->free.offload == FREE);
+        arena_free(inside);
+    }
+    UnitSetting bases[8];
+    int n = unit_settings(s, p, bases);
+    arena_free(scratch);
+    measure_options(s, bases, n);
+    for (int i = 0; i < s->variants.n; i++) make_chain(s, &s->variants.at[i]);
+}
+
+static Planned planned(Search *s, int index) {
+    const Tried *t = &s->tried.at[index];
+    Planned p = {.entries = t->entries,
+                 .units = entries_units(s->a, t->units),
+                 .arena = t->o.arena,
+                 .host = t->o.host,
+                 .step_us = t->o.step_us,
+                 .exposed_us = t->o.exposed_us};
+    if (!t->option) return p;
+    p.nruns = entries_runs(s->a, &s->b, t->option, &p.runs);
+    for (int i = 0, block = 0; i < p.nruns; block += p.runs[i++].blocks) {
+        int kind = s->b.at.at[block].kind, o = t->option[block];
+        p.runs[i].kept = s->needs[kind][o * s->b.at.n + block].kept;
+        p.runs[i].us = s->us[kind][o];
+    }
+    return p;
+}
+
+static double bound_us(const Search *s, int64_t budget) {
+    double best = INFINITY;
+    for (int i = 0; i < s->variants.n; i++)
+        best = fmin(best, s->variants.at[i].all.step_us + chain_bound(&s->variants.at[i].chain, budget));
+    return isfinite(best) ? best : 0;
+}
+
+/* Everything that saves bytes at once, to know how small an arena can be. */
+static void try_smallest(Search *s) {
+    Wanted w[8];
+    int n = 0, index[8];
+    for (int i = 0; i < s->variants.n && n < 8; i++) {
+        Variant *v = &s->variants.at[i];
+        if (!chain_solve(&v->chain, chain_least(&v->chain), v->choice)) continue;
+        w[n++] = (Wanted){s->checkpoints ? v->choice : NULL, v->units};
+    }
+    try_all(s, w, n, index);
+}
+
+/* Variants for a budget: where memory is dear, also with states on the host. */
+static void open_budget(Search *s, int64_t budget, bool *states) {
+    if (*states) return;
+    bool fits = any_fits(s, budget);
+    double best = INFINITY, least = INFINITY;
+    for (int i = 0; i < s->variants.n && fits; i++) {
+        Variant *v = &s->variants.at[i];
+        least = fmin(least, v->all.step_us);
+        if (chain_solve(&v->chain, budget, v->choice)) best = fmin(best, promised_us(v));
+    }
+    if (fits && best < 1.03 * least) return;
+    add_states(s);
+    *states = true;
+}
+
+PlannerResult planner_search(Arena *a, PlannerCompile *compile, const void *context, const Device *d,
+                             PlannerChoices choices, int64_t budget) {
+    Search s = {.a = a, .compile = compile, .context = context, .d = d, .free = choices};
+    PlannerResult r = {.budget = budget};
+    Outcome own;
+    bool states = false;
+    prepare(&s, &own);
+    open_budget(&s, budget, &states);
+    refine(&s, budget);
+    if (fastest(&s, budget) < 0 && !states) {
+        add_states(&s);
+        refine(&s, budget);
+    }
+    r.without = planned(&s, 0);
+    r.bound_us = bound_us(&s, budget);
+    for (int best; !r.best.plan && (best = fastest(&s, budget)) >= 0;) {
+        const Plan *p = compile(a, context, s.tried.at[best].entries, false);
+        s.tried.at[best].o.arena = p->arena_bytes[ARENA_DEVICE]; /* with all effort; what does not fit now is out */
+        s.tried.at[best].o.made = p->arena_bytes[ARENA_DEVICE] <= budget;
+        if (!s.tried.at[best].o.made) continue;
+        Outcome o = outcome_of(a, p, &s.b);
+        s.tried.at[best].o = o;
+        r.best = planned(&s, best);
+        r.best.plan = p;
+    }
+    if (!r.best.plan) {
+        try_smallest(&s);
+        r.least = INT64_MAX;
+        for (int i = 0; i < s.tried.n; i++)
+            if (s.tried.at[i].o.step_us > 0) r.least = min64(r.least, s.tried.at[i].o.arena);
+    }
+    r.tried = s.tried.n;
+    return r;
+}
+
+PlannerCurve planner_curve(Arena *a, PlannerCompile *compile, const void *context, const Device *d,
+                           PlannerChoices choices, int points) {
+    Search s = {.a = a, .compile = compile, .context = context, .d = d, .free = choices};
+    Outcome own;
+    prepare(&s, &own);
+    add_states(&s);
+    try_smallest(&s);
+    int64_t least = INT64_MAX, most = 0;
+    for (int i = 0; i < s.tried.n; i++)
+        if (s.tried.at[i].o.made) {
+            least = min64(least, s.tried.at[i].o.arena);
+            most = max64(most, s.tried.at[i].o.arena);
+        }
+    PlannerCurve c = {NEW_ARRAY(a, Planned, points + 1), 0};
+    for (int i = 0; i < points; i++) refine(&s, least + (most - least) * i / (points > 1 ? points - 1 : 1));
+    for (int i = 0, before = -1; i < points; i++) { /* all plans count for every budget that they fit */
+        int best = fastest(&s, least + (most - least) * i / (points > 1 ? points - 1 : 1));
+        if (best < 0 || best == before) continue;
+        c.points[c.n++] = planned(&s, best);
+        before = best;
+    }
+    return c;
+}

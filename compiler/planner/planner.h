@@ -1,0 +1,62 @@
+/* The planner: per block keep, recompute or offload; per unit reshard, prefetch and where its state lies, so that the
+ * predicted step is fastest while the placed arena fits a budget. Relies on: plan.h, chain.h, a function that compiles.
+ * Relied on by: cli/plan.c and other commands. */
+#ifndef SHARDC_PLANNER_H
+#define SHARDC_PLANNER_H
+
+#include "../ir/device.h"
+
+/* Compiles the model with further policy entries, which stand over its own ("" adds none). `estimate`: placement with
+ * little effort, no proof, no remarks. On a mistake it ends the process with a diagnostic. */
+typedef Plan *PlannerCompile(Arena *a, const void *context, const char *entries, bool estimate);
+
+/* What may be chosen. */
+typedef enum { FREE, AS_MODEL, NONE } Freedom; /* NONE: nothing is recomputed, offloaded, gathered earlier ... */
+typedef struct {
+    Freedom recompute, offload, reshard, prefetch, state;
+} PlannerChoices;
+/* "recompute=none", "reshard": holds a choice as said, or as the model has it. False: it is no such text. */
+bool planner_hold(PlannerChoices *c, const char *text);
+
+/* One run of alike blocks that are treated alike. */
+typedef struct {
+    const char *match;  /* pattern of their paths: "h.{0-11}" */
+    int blocks;
+    const char *what;   /* "keep all", "recompute all but attention, mlp.up_proj", "offload mlp.up_proj" */
+    int64_t kept;       /* bytes a block holds from forward to backward */
+    double us;          /* what a block adds to the step */
+} PlannedRun;
+
+typedef struct {
+    const char *entries; /* policy entries, text of a list: what --policy reads */
+    PlannedRun *runs;
+    int nruns;
+    const char *units;   /* what the units do: "as the model says", "no reshard after forward", ... */
+    int64_t arena, host; /* bytes, placed */
+    double step_us, exposed_us;
+    const Plan *plan;    /* the whole one, verified; NULL in points of a curve */
+} Planned;
+
+typedef struct {
+    int64_t budget;       /* bytes of the device's arena */
+    Planned best;         /* plan NULL: nothing fits */
+    Planned without;      /* the same model as it says itself */
+    double bound_us;      /* no step of these choices is shorter, by the model of costs; 0: unknown */
+    int64_t least;        /* where nothing fits: the smallest arena found */
+    int tried;            /* plans that were placed */
+} PlannerResult;
+
+/* The fastest plan found whose arena has at most `budget` bytes. The same inputs give the same plan. */
+PlannerResult planner_search(Arena *a, PlannerCompile *compile, const void *context, const Device *d,
+                             PlannerChoices choices, int64_t budget);
+
+/* Time over budget: the fastest step found for each of some budgets from the least to all that the model asks for,
+ * rising; no point is slower than one of a smaller budget. */
+typedef struct {
+    Planned *points;
+    int n;
+} PlannerCurve;
+PlannerCurve planner_curve(Arena *a, PlannerCompile *compile, const void *context, const Device *d,
+                           PlannerChoices choices, int points);
+
+#endif
