@@ -6,217 +6,73 @@
 #include "sandbox/sandbox.h"
 
 #include <argp.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 
+/* ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────── */
 enum {
-    KEY_TARGET = 256,
-    KEY_DEVICE,
-    KEY_WORLD,
-    KEY_NODES,
-    KEY_SET,
-    KEY_POLICY,
-    KEY_FORMAT,
-    KEY_DUMP,
-    KEY_REDZONE,
-    KEY_VARIANT,
-    KEY_PROGRAM,
-    KEY_MODULE,
-    KEY_STREAM,
-    KEY_COLUMNS,
-    KEY_BATCH,
-    KEY_SEPARATOR,
-    KEY_ARCH,
-    KEY_TABLE,
-    KEY_TASKS,
-    KEY_SOURCES,
-    KEY_PORTABLE,
-    KEY_DELAY,
-    KEY_AT,
-    KEY_BY,
-    KEY_FORWARD,
-    KEY_STEP,
-    KEY_EXPOSED,
-    KEY_LIMIT,
-    KEY_USAGE
-};
-
-#define HELP                                                                                                           \
-    {"help", 'h', 0, 0, "Show this", 9}, {                                                                             \
-        "usage", KEY_USAGE, 0, OPTION_HIDDEN, 0, 9                                                                     \
-    }
-#define MODEL                                                                                                          \
-    {"world", KEY_WORLD, "N", 0, "Ranks in all; 1 unless given", 1},                                                   \
-        {"nodes", KEY_NODES, "M", 0, "Machines that the ranks stand on; as few as the device allows unless given", 1}, \
-        {"device",                                                                                                     \
-         KEY_DEVICE,                                                                                                   \
-         "NAME",                                                                                                       \
-         0,                                                                                                            \
-         "Device to plan for, and its target: cpu (unless given), h200, h100, a100, b200, l40s, rtx4090, or a "        \
-         "profile's .lua file",                                                                                        \
-         1},                                                                                                           \
-        {"set", KEY_SET, "KEY=VALUE", 0, "Value of one of the model's nn.options; may be repeated", 1},                \
-        {"policy",                                                                                                     \
-         KEY_POLICY,                                                                                                   \
-         "FILE",                                                                                                       \
-         0,                                                                                                            \
-         "Policies by module path; they override the model's options one by one, and the last match wins",             \
-         1},                                                                                                           \
-        {"target",                                                                                                     \
-         KEY_TARGET,                                                                                                   \
-         "cpu|cuda",                                                                                                   \
-         0,                                                                                                            \
-         "What programs are written for; the device's unless given. cuda alone is for h200; cpu beside a "             \
-         "GPU's device runs that GPU's schedule on the CPU",                                                           \
-         1},                                                                                                           \
-        {"arch", KEY_ARCH, "sm_NN", 0, "GPU architecture to compile kernels for; the device's unless given", 1},       \
-        {"limit",                                                                                                      \
-         KEY_LIMIT,                                                                                                    \
-         "KEY=NUMBER",                                                                                                 \
-         0,                                                                                                            \
-         "What the model's Lua may take: time=30 (seconds of processor time), memory=1024 (MiB, traced ops "           \
-         "included), "                                                                                                 \
-         "print=1024 (KiB); may be repeated",                                                                          \
-         2},                                                                                                           \
-        {"dump-after", KEY_DUMP, "PASS", 0, "Print the program as it stands after a pass of the compiler", 2}, {       \
-        "redzone", KEY_REDZONE, "BYTES", OPTION_HIDDEN, 0, 2                                                           \
-    }
-#define DELAY                                                                                                          \
-    {                                                                                                                  \
-        "delay-collectives", KEY_DELAY, "MS", 0,                                                                       \
-            "Times as if every collective were held back for so long; gather=MS or reduce=MS: only gathers, only "     \
-            "sums",                                                                                                    \
-            2                                                                                                          \
-    }
-#define FORMAT                                                                                                         \
-    { "format", KEY_FORMAT, "text|json", 0, "How to print; text unless given", 3 }
-
-/* sources: flags of --sources, which `run` refuses and does not list. */
-#define BUILD(sources)                                                                                                 \
-    MODEL,                                                                                                             \
-        {"output",                                                                                                     \
-         'o',                                                                                                          \
-         "PATH",                                                                                                       \
-         0,                                                                                                            \
-         "The binary, its sources beside it, or a folder for all; build/NAME/ unless given. Only files that a build "  \
-         "wrote are replaced",                                                                                         \
-         3},                                                                                                           \
-        {"sources", KEY_SOURCES, 0, sources, "Write the C sources and plan.json, compile nothing", 3},                 \
-        {"portable",                                                                                                   \
-         KEY_PORTABLE,                                                                                                 \
-         0,                                                                                                            \
-         0,                                                                                                            \
-         "For any processor of this kind instead of this one; slower on the CPU (needs `make libs-portable`)",         \
-         3},                                                                                                           \
-        {"variant", KEY_VARIANT, "NAME", OPTION_HIDDEN, 0, 3}, HELP, {                                                 \
-        0                                                                                                              \
-    }
-static const struct argp_option build_options[] = {BUILD(0)};
-static const struct argp_option run_options[] = {BUILD(OPTION_HIDDEN)};
-static const struct argp_option predict_options[] = {
-    MODEL,
-    DELAY,
-    FORMAT,
-    {"output", 'o', "FILE", 0, "Write to FILE, replacing it; refused if the command reads FILE", 3},
-    {"at", KEY_AT, "WHEN", 0,
-     "Show what is alive then: peak (unless given), forward (the end of a step's), or an event's id", 4},
-    {"by", KEY_BY, "module|unit|storage", 0, "Add a table of who holds that memory", 4},
-    HELP,
-    {0},
-};
-static const struct argp_option inspect_options[] = {
-    MODEL,
-    DELAY,
-    FORMAT,
-    {"output", 'o', "FILE", 0, "Write to FILE, replacing it; refused if the command reads FILE", 3},
-    {"program", KEY_PROGRAM, "NAME", 0, "Only this program: micro, eval, ...", 4},
-    {"module", KEY_MODULE, "GLOB", 0, "Only events of these modules: 'h.3.*'", 4},
-    {"stream", KEY_STREAM, "NAME", 0, "Only this stream: compute, gather, reduce, ...", 4},
-    {"columns", KEY_COLUMNS, "LIST", 0,
-     "What a line says beside the event's id: stream, op, phase, module, reads, writes, address, size, waits, why "
-     "(the reasons of each wait), time, source; all; or default, which is all but address, why and time: "
-     "'default,time'",
-     4},
-    HELP,
-    {0},
-};
-static const struct argp_option verify_options[] = {
-    MODEL,
-    DELAY,
-    FORMAT,
-    {"output", 'o', "FILE", 0, "Write to FILE, replacing it; refused if the command reads FILE", 3},
-    {"max-step-ms", KEY_STEP, "MS", 0, "Exit 1 where a training program takes longer, and name what holds it up", 4},
-    {"max-forward-ms", KEY_FORWARD, "MS", 0, "Exit 1 where its forward takes longer, and name what holds it up", 4},
-    {"max-exposed-ms", KEY_EXPOSED, "MS", 0, "Exit 1 where compute waits longer for communication, and name what for",
-     4},
-    {"batch", KEY_BATCH, "FILE", OPTION_HIDDEN, 0, 4},
-    HELP,
-    {0},
-};
-static const struct argp_option calibrate_options[] = {
-    MODEL,
-    {"output", 'o', "FILE", 0, "Write the device profile (or the list of a MODEL's kernels) to FILE", 3},
-    {"table", KEY_TABLE, "FILE", 0, "Write the algorithms of matrix products to FILE", 3},
-    {"tasks", KEY_TASKS, "FILE", 0, "Time the kernels of this list too, and choose algorithms for its products", 3},
-    HELP,
-    {0},
-};
-static const struct argp_option data_options[] = {
-    {"output", 'o', "FILE", 0, "Where the tokens go; only tokens are replaced", 1},
-    {"separator", KEY_SEPARATOR, "TOKEN", 0, "Put this token (0 to 65535) between files", 1},
-    HELP,
-    {0},
+    BUILD = 1 << 0,
+    RUN = 1 << 1,
+    PREDICT = 1 << 2,
+    INSPECT = 1 << 3,
+    VERIFY = 1 << 4,
+    DATA = 1 << 5,
+    CALIBRATE = 1 << 6,
+    ALL = (1 << 7) - 1,
+    COMPILE = ALL & ~DATA,
+    REPORT = PREDICT | INSPECT | VERIFY
 };
 
 typedef struct {
+    unsigned bit;
     const char *name, *args, *doc;
-    const struct argp_option *options;
     int least, most; /* inputs */
     int (*run)(Arena *a, const Options *o);
 } Command;
 
 static const Command commands[] = {
-    {"build", "MODEL.lua",
+    {BUILD, "build", "MODEL.lua",
      "Compile a model to a training program: C sources, plan.json and a binary in build/NAME/."
      "\vExample:\n  shardc build models/gpt2.lua --world 2 --set size=124m\n  build/gpt2/gpt2 --data train.bin --steps "
      "100",
-     build_options, 1, 1, command_build},
-    {"run", "MODEL.lua|BINARY [-- PROGRAM OPTIONS]",
+     1, 1, command_build},
+    {RUN, "run", "MODEL.lua|BINARY [-- PROGRAM OPTIONS]",
      "Build a model and run it at once; what follows -- goes to the program."
      "\vExample:\n  shardc run models/mlp.lua --world 2 -- --data train.bin --steps 100\n  shardc run models/mlp.lua "
      "-- --help",
-     run_options, 1, 1, command_run},
-    {"predict", "MODEL.lua|PLAN.json|BINARY",
+     1, 1, command_run},
+    {PREDICT, "predict", "MODEL.lua|PLAN.json|BINARY",
      "Predict memory to the byte and the time of a step, without the device. Exit 1 when it does not fit."
      "\vExample:\n  shardc predict models/llama3.lua --set size=8b --world 8 --device h200\n\n"
      "The arena is exact: the program allocates it once, at start. Library lines are what lies outside it.",
-     predict_options, 1, 1, command_predict},
-    {"inspect", "MODEL.lua|PLAN.json|BINARY",
+     1, 1, command_predict},
+    {INSPECT, "inspect", "MODEL.lua|PLAN.json|BINARY",
      "Print the schedule, an event a line: id, stream, op, phase, module, what it reads and writes, what it waits for, "
      "the line of Lua it comes from. --columns all adds addresses, times and why it waits."
      "\vExample:\n  shardc inspect models/gpt2.lua --world 2 --program micro --module 'h.0.*'\n"
      "  shardc inspect models/gpt2.lua --world 2 --columns op,module,time\n"
      "  shardc inspect models/gpt2.lua --world 2 --columns op,waits,why\n"
      "  shardc inspect models/gpt2.lua --format json -o gpt2.plan.json",
-     inspect_options, 1, 1, command_inspect},
-    {"verify", "MODEL.lua|PLAN.json|BINARY",
+     1, 1, command_inspect},
+    {VERIFY, "verify", "MODEL.lua|PLAN.json|BINARY",
      "Prove a schedule sound from the plan alone: reads after writes, no bytes reused while in use, one order of "
      "collectives, groups that make up the mesh, every parameter updated once, every succession of programs. Exit 1 "
      "and both events where it is not."
      "\vExample:\n  shardc verify build/gpt2/gpt2\n"
      "  shardc verify models/gpt2.lua --world 8 --device h200 --max-exposed-ms 1",
-     verify_options, 0, 1, command_verify},
-    {"data", "FILE... -o OUT.bin",
+     0, 1, command_verify},
+    {DATA, "data", "FILE... -o OUT.bin",
      "Make byte-level tokens of files, in the format of llm.c's .bin."
      "\vExample:\n  shardc data book.txt notes.txt -o train.bin\n  shardc data held-out.txt -o val.bin",
-     data_options, 1, INT32_MAX, command_data},
-    {"calibrate", "[MODEL.lua]",
+     1, INT32_MAX, command_data},
+    {CALIBRATE, "calibrate", "[MODEL.lua]",
      "Measure the GPUs of this machine: writes a device profile, and the table of matmul algorithms. With a MODEL, no "
      "GPU is needed: prints its kernels as a list for --tasks."
      "\vExample:\n  shardc calibrate models/gpt2.lua --set precision=bf16 -o gpt2.tasks\n"
      "  shardc calibrate --tasks gpt2.tasks --world 4 -o mine.lua\n"
      "  shardc predict models/gpt2.lua --device mine.lua",
-     calibrate_options, 0, 1, command_calibrate},
+     0, 1, command_calibrate},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -225,106 +81,241 @@ typedef struct {
     Options o;
     VEC(const char *) inputs, set;
     Arena *arena;
+    struct argp_state *state;
 } Parse;
 
-static const char *one_of(const Parse *p, const char *option, const char *text, const char *const *names, int n) {
-    Str all = {.arena = p->arena};
-    for (int i = 0; i < n; i++) {
-        if (!strcmp(text, names[i])) return names[i];
-        str_addf(&all, "%s%s", i ? ", " : "", names[i]);
-    }
-    fail_usage("%s %s: one of %s is wanted", option, text, all.s);
+/* ── options: one table; each row says which commands take the option, and what becomes of its argument ──────────── */
+typedef struct Option Option;
+typedef void Take(Parse *p, const Option *o, char *arg);
+struct Option {
+    unsigned commands;
+    char letter; /* -o */
+    const char *name, *arg;
+    int group;       /* -h lists options by it */
+    const char *doc; /* NULL: -h does not list it */
+    Take *take;
+    size_t to;          /* where in Options the value goes */
+    int64_t low, high;  /* of a number */
+    const char **words; /* an argument is one of these */
+};
+
+static void *place(Parse *p, const Option *o) {
+    return (char *)&p->o + o->to;
 }
 
-static void take_set(Parse *p, const char *arg) {
+static void take_text(Parse *p, const Option *o, char *arg) {
+    *(const char **)place(p, o) = arg;
+}
+
+static void take_flag(Parse *p, const Option *o, char *arg) {
+    *(bool *)place(p, o) = true;
+}
+
+static void take_word(Parse *p, const Option *o, char *arg) {
+    Str all = {.arena = p->arena};
+    for (const char **word = o->words; *word; word++) {
+        if (!strcmp(arg, *word)) return take_text(p, o, arg);
+        str_addf(&all, "%s%s", all.n ? ", " : "", *word);
+    }
+    fail_usage("--%s %s: one of %s is wanted", o->name, arg, all.s);
+}
+
+static void take_number(Parse *p, const Option *o, char *arg) {
+    char *end;
+    errno = 0;
+    long long x = strtoll(arg, &end, 10);
+    if (end == arg || *end || errno || x < o->low || x > o->high)
+        fail_usage("--%s %s: a whole number from %lld to %lld is wanted", o->name, arg, (long long)o->low,
+                   (long long)o->high);
+    *(int *)place(p, o) = (int)x;
+}
+
+static double milliseconds(const Option *o, const char *arg, const char *number) {
+    char *end;
+    double x = strtod(number, &end);
+    if (end == number || *end || !(x >= 0 && x <= 1e9))
+        fail_usage("--%s %s: milliseconds are wanted, a number from 0 to 1e9", o->name, arg);
+    return x;
+}
+
+static void take_ms(Parse *p, const Option *o, char *arg) {
+    *(double *)place(p, o) = milliseconds(o, arg, arg);
+}
+
+/* 10 · gather=10 · reduce=10 */
+static void take_delay(Parse *p, const Option *o, char *arg) {
+    const char *equals = strchr(arg, '=');
+    bool gather = !strncmp(arg, "gather=", 7), reduce = !strncmp(arg, "reduce=", 7);
+    if (equals && !gather && !reduce) fail_usage("--%s %s: MS, gather=MS or reduce=MS is wanted", o->name, arg);
+    double us = 1e3 * milliseconds(o, arg, equals ? equals + 1 : arg);
+    if (!reduce) p->o.delay_us[GATHER] = us;
+    if (!gather) p->o.delay_us[REDUCE] = us;
+    p->o.delayed = true;
+}
+
+static void take_set(Parse *p, const Option *o, char *arg) {
     const char *equals = strchr(arg, '=');
     if (!equals || equals == arg) fail_usage("--set %s: key=value is wanted, for example --set layers=24", arg);
     push(&p->set, p->arena, arg);
 }
 
-static bool after_dashes(const struct argp_state *state) {
-    return state->quoted && state->next > state->quoted;
-}
-
-static void take_input(Parse *p, char *arg, const struct argp_state *state) {
-    if (!after_dashes(state)) {
-        if (p->inputs.n == p->command->most && strchr(arg, '='))
-            fail_usage("%s: one input is enough, %s was given already; an option of the model is set by --set %s", arg,
-                       p->inputs.at[0], arg);
-        if (p->inputs.n == p->command->most)
-            fail_usage("%s: one input is enough, %s was given already", arg, p->inputs.at[0]);
-        push(&p->inputs, p->arena, arg);
-        return;
-    }
-    if (p->command->run != command_run && p->command->run != command_data)
-        fail_usage("%s: only `shardc run` takes options for the program after --", arg);
-    if (p->command->run == command_data)
-        push(&p->inputs, p->arena, arg); /* a file whose name begins with - */
-    else if (!p->o.nrest++)
-        p->o.rest = state->argv + state->next - 1;
-}
-
 /* sm_90; "90" will do. */
-static const char *take_arch(Arena *a, const char *text) {
-    const char *n = strncmp(text, "sm_", 3) ? text : text + 3;
+static void take_arch(Parse *p, const Option *o, char *arg) {
+    const char *n = strncmp(arg, "sm_", 3) ? arg : arg + 3;
     size_t digits = strspn(n, "0123456789");
     if (digits < 2 || digits > 3 || n[digits])
-        fail_usage("--arch %s: sm_90 (H100, H200), sm_80 (A100), sm_86 or sm_89 is wanted", text);
-    return n == text ? arena_printf(a, "sm_%s", text) : text;
+        fail_usage("--arch %s: sm_90 (H100, H200), sm_80 (A100), sm_86 or sm_89 is wanted", arg);
+    p->o.arch = arena_printf(p->arena, "sm_%s", n);
+}
+
+static void take_limit(Parse *p, const Option *o, char *arg) {
+    sandbox_limit(p->o.limit = arg);
+}
+
+static void take_portable(Parse *p, const Option *o, char *arg) {
+    p->o.variant = "portable";
+}
+
+static void take_help(Parse *p, const Option *o, char *arg) {
+    argp_state_help(p->state, stdout, ARGP_HELP_STD_HELP);
+}
+
+static void take_usage(Parse *p, const Option *o, char *arg) {
+    argp_state_help(p->state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
+}
+
+#define TO(field) .to = offsetof(Options, field)
+#define RANGE(least, most) .low = least, .high = most
+#define WORDS(...)                                                                                                     \
+    .words = (const char *[]) {                                                                                        \
+        __VA_ARGS__, NULL                                                                                              \
+    }
+static const Option options[] = {
+    {COMPILE, 0, "world", "N", 1, "Ranks in all; 1 unless given", .take = take_number, TO(world), RANGE(1, 1 << 20)},
+    {COMPILE, 0, "nodes", "M", 1, "Machines that the ranks stand on; as few as the device allows unless given",
+     .take = take_number, TO(nodes), RANGE(1, 1 << 20)},
+    {COMPILE, 0, "device", "NAME", 1,
+     "Device to plan for, and its target: cpu (unless given), h200, h100, a100, b200, l40s, rtx4090, or a profile's "
+     ".lua file",
+     .take = take_text, TO(device)},
+    {COMPILE, 0, "set", "KEY=VALUE", 1, "Value of one of the model's nn.options; may be repeated", .take = take_set},
+    {COMPILE, 0, "policy", "FILE", 1,
+     "Policies by module path; they override the model's options one by one, and the last match wins",
+     .take = take_text, TO(policy)},
+    {COMPILE, 0, "target", "cpu|cuda", 1,
+     "What programs are written for; the device's unless given. cuda alone is for h200; cpu beside a GPU's device runs "
+     "that GPU's schedule on the CPU",
+     .take = take_word, TO(target), WORDS("cpu", "cuda")},
+    {COMPILE, 0, "arch", "sm_NN", 1, "GPU architecture to compile kernels for; the device's unless given",
+     .take = take_arch},
+    {COMPILE, 0, "limit", "KEY=NUMBER", 2,
+     "What the model's Lua may take: time=30 (seconds of processor time), memory=1024 (MiB, traced ops included), "
+     "print=1024 (KiB); may be repeated",
+     .take = take_limit},
+    {COMPILE, 0, "dump-after", "PASS", 2, "Print the program as it stands after a pass of the compiler",
+     .take = take_word, TO(dump_after),
+     WORDS("trace", "precision", "qkv_fusion", "autodiff", "epilogue_fusion", "rematerialize", "concat_in_place",
+           "fuse", "recompute", "shard", "offload")},
+    {COMPILE, 0, "redzone", "BYTES", 2, NULL, .take = take_number, TO(redzone), RANGE(0, 1 << 20)},
+    {REPORT, 0, "delay-collectives", "MS", 2,
+     "Times as if every collective were held back for so long; gather=MS or reduce=MS: only gathers, only sums",
+     .take = take_delay},
+    {REPORT, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word, TO(format),
+     WORDS("text", "json")},
+    {REPORT, 'o', "output", "FILE", 3, "Write to FILE, replacing it; refused if the command reads FILE",
+     .take = take_text, TO(out)},
+    {BUILD | RUN, 'o', "output", "PATH", 3,
+     "The binary, its sources beside it, or a folder for all; build/NAME/ unless given. Only files that a build wrote "
+     "are replaced",
+     .take = take_text, TO(out)},
+    {CALIBRATE, 'o', "output", "FILE", 3, "Write the device profile (or the list of a MODEL's kernels) to FILE",
+     .take = take_text, TO(out)},
+    {DATA, 'o', "output", "FILE", 1, "Where the tokens go; only tokens are replaced", .take = take_text, TO(out)},
+    {BUILD, 0, "sources", NULL, 3, "Write the C sources and plan.json, compile nothing", .take = take_flag,
+     TO(sources)},
+    {RUN, 0, "sources", NULL, 3, NULL, .take = take_flag, TO(sources)}, /* to say that it cannot be */
+    {BUILD | RUN, 0, "portable", NULL, 3,
+     "For any processor of this kind instead of this one; slower on the CPU (needs `make libs-portable`)",
+     .take = take_portable},
+    {BUILD | RUN, 0, "variant", "NAME", 3, NULL, .take = take_word, TO(variant), WORDS("asan", "tsan", "fp64")},
+    {PREDICT, 0, "at", "WHEN", 4,
+     "Show what is alive then: peak (unless given), forward (the end of a step's), or an event's id", .take = take_text,
+     TO(at)},
+    {PREDICT, 0, "by", "module|unit|storage", 4, "Add a table of who holds that memory", .take = take_word, TO(by),
+     WORDS("module", "unit", "storage")},
+    {INSPECT, 0, "program", "NAME", 4, "Only this program: micro, eval, ...", .take = take_text, TO(program)},
+    {INSPECT, 0, "module", "GLOB", 4, "Only events of these modules: 'h.3.*'", .take = take_text, TO(module)},
+    {INSPECT, 0, "stream", "NAME", 4, "Only this stream: compute, gather, reduce, ...", .take = take_text, TO(stream)},
+    {INSPECT, 0, "columns", "LIST", 4,
+     "What a line says beside the event's id: stream, op, phase, module, reads, writes, address, size, waits, why "
+     "(the reasons of each wait), time, source; all; or default, which is all but address, why and time: "
+     "'default,time'",
+     .take = take_text, TO(columns)},
+    {VERIFY, 0, "max-step-ms", "MS", 4, "Exit 1 where a training program takes longer, and name what holds it up",
+     .take = take_ms, TO(most_step_ms)},
+    {VERIFY, 0, "max-forward-ms", "MS", 4, "Exit 1 where its forward takes longer, and name what holds it up",
+     .take = take_ms, TO(most_forward_ms)},
+    {VERIFY, 0, "max-exposed-ms", "MS", 4, "Exit 1 where compute waits longer for communication, and name what for",
+     .take = take_ms, TO(most_exposed_ms)},
+    {VERIFY, 0, "batch", "FILE", 4, NULL, .take = take_text, TO(batch)},
+    {DATA, 0, "separator", "TOKEN", 1, "Put this token (0 to 65535) between files", .take = take_number, TO(separator),
+     RANGE(0, 65535)},
+    {CALIBRATE, 0, "table", "FILE", 3, "Write the algorithms of matrix products to FILE", .take = take_text, TO(table)},
+    {CALIBRATE, 0, "tasks", "FILE", 3, "Time the kernels of this list too, and choose algorithms for its products",
+     .take = take_text, TO(tasks)},
+    {ALL, 'h', "help", NULL, 9, "Show this", .take = take_help},
+    {ALL, 0, "usage", NULL, 9, NULL, .take = take_usage},
+};
+enum { N_OPTIONS = sizeof options / sizeof *options };
+
+static int key_of(const Option *o) {
+    return o->letter ? o->letter : 256 + (int)(o - options);
+}
+
+/* The command's options, as argp wants them. */
+static const struct argp_option *argp_options(Arena *a, const Command *c) {
+    struct argp_option *list = NEW_ARRAY(a, struct argp_option, N_OPTIONS + 1);
+    int n = 0;
+    for (const Option *o = options; o < options + N_OPTIONS; o++)
+        if (o->commands & c->bit)
+            list[n++] = (struct argp_option){o->name, key_of(o), o->arg, o->doc ? 0 : OPTION_HIDDEN, o->doc, o->group};
+    return list;
+}
+
+static void take_input(Parse *p, char *arg, bool after_dashes) {
+    if (!after_dashes && p->inputs.n == p->command->most && strchr(arg, '='))
+        fail_usage("%s: one input is enough, %s was given already; an option of the model is set by --set %s", arg,
+                   p->inputs.at[0], arg);
+    if (!after_dashes && p->inputs.n == p->command->most)
+        fail_usage("%s: one input is enough, %s was given already", arg, p->inputs.at[0]);
+    if (!after_dashes || p->command->bit == DATA) /* of data: a file whose name begins with - */
+        push(&p->inputs, p->arena, arg);
+    else if (p->command->bit != RUN)
+        fail_usage("%s: only `shardc run` takes options for the program after --", arg);
+    else if (!p->o.nrest++)
+        p->o.rest = p->state->argv + p->state->next - 1;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state) {
-    static const char *const targets[] = {"cpu", "cuda"}, *const formats[] = {"text", "json"},
-                             *const holders[] = {"module", "unit", "storage"},
-                             *const variants[] = {"asan", "tsan", "fp64"},
-                             *const passes[] = {"trace",           "precision",     "qkv_fusion",      "autodiff",
-                                                "epilogue_fusion", "rematerialize", "concat_in_place", "fuse",
-                                                "recompute",       "shard",         "offload"};
     Parse *p = state->input;
-    Options *o = &p->o;
-    bool of_program = p->command->run == command_run && key == ARGP_KEY_ARG && after_dashes(state);
-    if (arg && !*arg && key != KEY_VARIANT && !of_program) /* programs have arguments that may be, as --prompt '' */
+    bool after_dashes = key == ARGP_KEY_ARG && state->quoted && state->next > state->quoted;
+    p->state = state;
+    if (arg && !*arg &&
+        !(after_dashes && p->command->bit == RUN)) /* programs have arguments that may be: --prompt '' */
         fail_usage(
             "%s: an argument is empty: is a variable of the shell not set? `shardc %s -h` explains what is wanted",
             p->command->name, p->command->name);
-    switch (key) {
-    case 'h': argp_state_help(state, stdout, ARGP_HELP_STD_HELP); break;
-    case KEY_USAGE: argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK); break;
-    case 'o': o->out = arg; break;
-    case KEY_TARGET: o->target = one_of(p, "--target", arg, targets, 2); break;
-    case KEY_ARCH: o->arch = take_arch(p->arena, arg); break;
-    case KEY_FORMAT: o->format = one_of(p, "--format", arg, formats, 2); break;
-    case KEY_VARIANT: o->variant = *arg ? one_of(p, "--variant", arg, variants, 3) : ""; break;
-    case KEY_SOURCES: o->sources = true; break;
-    case KEY_PORTABLE: o->variant = "portable"; break;
-    case KEY_DUMP: o->dump_after = one_of(p, "--dump-after", arg, passes, 11); break;
-    case KEY_DEVICE: o->device = arg; break;
-    case KEY_POLICY: o->policy = arg; break;
-    case KEY_PROGRAM: o->program = arg; break;
-    case KEY_MODULE: o->module = arg; break;
-    case KEY_STREAM: o->stream = arg; break;
-    case KEY_COLUMNS: o->columns = arg; break;
-    case KEY_BATCH: o->batch = arg; break;
-    case KEY_TABLE: o->table = arg; break;
-    case KEY_TASKS: o->tasks = arg; break;
-    case KEY_AT: o->at = arg; break;
-    case KEY_BY: o->by = one_of(p, "--by", arg, holders, 3); break;
-    case KEY_DELAY: cli_delay(o, arg); break;
-    case KEY_STEP: o->most_step_ms = cli_time("--max-step-ms", arg); break;
-    case KEY_FORWARD: o->most_forward_ms = cli_time("--max-forward-ms", arg); break;
-    case KEY_EXPOSED: o->most_exposed_ms = cli_time("--max-exposed-ms", arg); break;
-    case KEY_SET: take_set(p, arg); break;
-    case KEY_LIMIT: sandbox_limit(o->limit = arg); break;
-    case KEY_WORLD: o->world = (int)cli_number("--world", arg, 1, 1 << 20); break;
-    case KEY_NODES: o->nodes = (int)cli_number("--nodes", arg, 1, 1 << 20); break;
-    case KEY_REDZONE: o->redzone = (int)cli_number("--redzone", arg, 0, 1 << 20); break;
-    case KEY_SEPARATOR: o->separator = (int)cli_number("--separator", arg, 0, 65535); break;
-    case ARGP_KEY_ARG: take_input(p, arg, state); break;
-    default: return ARGP_ERR_UNKNOWN;
-    }
+    for (const Option *o = options; o < options + N_OPTIONS; o++)
+        if (o->commands & p->command->bit && key_of(o) == key) {
+            o->take(p, o, arg);
+            return 0;
+        }
+    if (key != ARGP_KEY_ARG) return ARGP_ERR_UNKNOWN;
+    take_input(p, arg, after_dashes);
     return 0;
 }
 
+/* ── main ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void usage(FILE *f) {
     fputs("shardc: ahead-of-time compiler for sharded training\n\n"
           "  shardc build MODEL.lua      compile a model to a training program\n"
@@ -354,19 +345,15 @@ static const Command *command_named(const char *name) {
                name);
 }
 
-static const struct argp_option *long_option(const struct argp_option *o, const char *name, size_t n) {
-    for (; o->name || o->key; o++)
-        if (o->name && !strncmp(o->name, name, n)) return o; /* getopt takes abbreviations */
-    return NULL;
-}
-
-/* `shardc run MODEL --steps 3`: getopt would call it unrecognized, and it is an option of the program. */
-static void check_run_options(const Command *c, int argc, char **argv) {
-    for (int i = 2; c->run == command_run && i < argc && strcmp(argv[i], "--"); i++) {
+/* `shardc run MODEL --steps 3`: getopt would call --steps unrecognized, and it is an option of the program. */
+static void check_run_options(int argc, char **argv) {
+    for (int i = 2; i < argc && strcmp(argv[i], "--"); i++) {
         if (strncmp(argv[i], "--", 2)) continue;
         size_t n = strcspn(argv[i] + 2, "=");
-        const struct argp_option *o = long_option(c->options, argv[i] + 2, n);
-        if (!o)
+        const Option *o = options, *end = options + N_OPTIONS;
+        while (o < end && (!(o->commands & RUN) || strncmp(o->name, argv[i] + 2, n)))
+            o++; /* getopt takes abbreviations */
+        if (o == end)
             fail_usage("%.*s is no option of shardc run; options of the program stand after --: shardc run MODEL.lua "
                        "-- %s ...",
                        (int)n + 2, argv[i], argv[i]);
@@ -393,8 +380,9 @@ int main(int argc, char **argv) {
     Parse p = {.command = command_named(argv[1]),
                .o = {.separator = -1, .most_forward_ms = -1, .most_step_ms = -1, .most_exposed_ms = -1},
                .arena = arena_new()};
-    check_run_options(p.command, argc, argv);
-    const struct argp argp = {p.command->options, parse, p.command->args, p.command->doc, NULL, NULL, NULL};
+    if (p.command->bit == RUN) check_run_options(argc, argv);
+    const struct argp argp = {
+        argp_options(p.arena, p.command), parse, p.command->args, p.command->doc, NULL, NULL, NULL};
     argv[1] = arena_printf(p.arena, "shardc %s", p.command->name);
     if (argp_parse(&argp, argc - 1, argv + 1, ARGP_NO_HELP | ARGP_IN_ORDER, NULL, &p))
         fail(NOWHERE, "out of memory for the command line; free memory and run again");

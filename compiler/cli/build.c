@@ -61,8 +61,7 @@ static void place_of(Arena *a, const Options *o, char **folder, char **name) {
     }
 }
 
-/* ── one build of a name at a time: they share the names of their sources and objects ────────────────────────────────
- */
+/* ── one build of a name at a time: they share the names of their sources and objects ────────────────────────────── */
 typedef struct {
     int fd;
     const char *path;
@@ -140,8 +139,7 @@ int command_build(Arena *a, const Options *o) {
     return 0;
 }
 
-/* ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static bool is_program(const char *path) {
     char magic[4] = {0};
     FILE *f = fopen(path, "rb");

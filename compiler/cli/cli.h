@@ -50,9 +50,4 @@ OutFile cli_output(Arena *a, const Options *o);
 void cli_output_done(const Options *o, OutFile *f);
 bool cli_as_json(const Options *o);
 
-/* Numbers of the command line; a usage error names the option. */
-double cli_time(const char *option, const char *text);
-void cli_delay(Options *o, const char *text); /* --delay-collectives */
-int64_t cli_number(const char *option, const char *text, int64_t low, int64_t high);
-
 #endif

@@ -143,35 +143,3 @@ void cli_output_done(const Options *o, OutFile *f) {
 bool cli_as_json(const Options *o) {
     return o->format && !strcmp(o->format, "json");
 }
-
-static double milliseconds(const char *option, const char *given, const char *number) {
-    char *end;
-    double x = strtod(number, &end);
-    if (end == number || *end || !(x >= 0 && x <= 1e9))
-        fail_usage("%s %s: milliseconds are wanted, a number from 0 to 1e9", option, given);
-    return x;
-}
-
-double cli_time(const char *option, const char *text) {
-    return milliseconds(option, text, text);
-}
-
-/* 10 · gather=10 · reduce=10 */
-void cli_delay(Options *o, const char *text) {
-    const char *equals = strchr(text, '=');
-    bool gather = !strncmp(text, "gather=", 7), reduce = !strncmp(text, "reduce=", 7);
-    if (equals && !gather && !reduce) fail_usage("--delay-collectives %s: MS, gather=MS or reduce=MS is wanted", text);
-    double us = 1e3 * milliseconds("--delay-collectives", text, equals ? equals + 1 : text);
-    if (!reduce) o->delay_us[GATHER] = us;
-    if (!gather) o->delay_us[REDUCE] = us;
-    o->delayed = true;
-}
-
-int64_t cli_number(const char *option, const char *text, int64_t low, int64_t high) {
-    char *end;
-    errno = 0;
-    long long x = strtoll(text, &end, 10);
-    if (end == text || *end || errno || x < low || x > high)
-        fail_usage("%s %s: a whole number from %lld to %lld is wanted", option, text, (long long)low, (long long)high);
-    return x;
-}

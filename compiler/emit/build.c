@@ -38,8 +38,7 @@ typedef struct {
     const char **foreign; /* objects of the user's files */
 } Build;
 
-/* ── where the runtime is ────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── where the runtime is ────────────────────────────────────────────────────────────────────────────────────────── */
 static void find_runtime(Build *b, const char *target) {
     Arena *a = b->a;
     bool plain = !b->variant[0];
@@ -77,8 +76,7 @@ static void check_archs(Build *b) {
          made.s, wanted, all.s);
 }
 
-/* ── where CUDA is ───────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── where CUDA is ───────────────────────────────────────────────────────────────────────────────────────────────── */
 /* Only the runtime is linked with: the program loads the other libraries when it starts (runtime/cuda/library.c). Where
  * they are on this machine is remembered in the program, after LD_LIBRARY_PATH. */
 static const Cuda *find_cuda(Arena *a, const Plan *p) {
@@ -105,8 +103,7 @@ static const Cuda *find_cuda(Arena *a, const Plan *p) {
     return c;
 }
 
-/* ── running the compiler ────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── running the compiler ────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     pid_t pid;
     const char *messages; /* file with its error output */
@@ -212,8 +209,7 @@ static void finish(Build *b, const Job *jobs, int n) {
     if (!ok) fail(NOWHERE, "%s%s", messages.s, remedy(b, messages.s));
 }
 
-/* ── objects ─────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── objects ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void add(Build *b, Args *args, const char *const *more) {
     for (; *more; more++) push(args, b->a, *more);
 }
@@ -382,8 +378,7 @@ static void compile(Build *b) {
     out_commit(&o);
 }
 
-/* ── the binary ──────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── the binary ──────────────────────────────────────────────────────────────────────────────────────────────────── */
 #if defined __aarch64__
 #define BLAS_FOLDER "-L/usr/lib/aarch64-linux-gnu/openblas-serial"
 #else

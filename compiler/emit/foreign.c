@@ -48,8 +48,7 @@ static void close_call(Foreign *w, const char *indent) {
                  c_string(w->e->a, w->x->file->path), w->f->line);
 }
 
-/* ── all-gathers ─────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── all-gathers ─────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void wire_arguments(Foreign *w) {
     for (int n = 0; n < w->x->nwires; n++)
         argument(w, arena_printf(w->e->a, "sc_wire(&g, &k->wires[%d], &p, n, %d)", n, n));
@@ -103,8 +102,7 @@ static void put_custom(Foreign *w) {
     str_add(&w->s, "}\n");
 }
 
-/* ── a file ──────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── a file ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static const Op *a_call(const Emit *e, const Extension *x, ExtensionPart part) {
     for (int i = 0; i < e->plan->nprograms; i++)
         for (int k = 0; k < e->plan->programs[i].n; k++) {

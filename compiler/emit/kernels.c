@@ -6,8 +6,7 @@
 #include "text.h"
 #include <ctype.h>
 
-/* ── names of a group's values ───────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── names of a group's values ───────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     Emit *e;
     const Op *op;
@@ -51,8 +50,7 @@ static void check_dtype(const Kernel *k, const Value *v) {
         bug(k->op->src, "%s values are not computed with", dtype_name(v->dtype));
 }
 
-/* ── one member: its expression with operands and constants put in ───────────────────────────────────────────────────
- */
+/* ── one member: its expression with operands and constants put in ───────────────────────────────────────────────── */
 /* Integers are computed with in double (exact, and no division traps), everything else in real. */
 static const char *operand_text(Kernel *k, const Value *v, bool integers) {
     const char *name = find_name(k, v);
@@ -130,8 +128,7 @@ static void put_member(Kernel *k, const Op *m, int index) {
     name_value(k, v, name);
 }
 
-/* ── a group ─────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── a group ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static int64_t inner_stride(const Value *v) { /* of the last dimension that has extent; -1: known at run time only */
     for (int d = v->dims - 1; d >= 0; d--)
         if (v->shape[d] > 1) return v->stride[d] == 0 || v->stride[d] == 1 ? v->stride[d] : -1;
@@ -292,8 +289,7 @@ static void make_kernel(Kernel *k) {
         put_entry(k);
 }
 
-/* ── text of the file ────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── text of the file ────────────────────────────────────────────────────────────────────────────────────────────── */
 static const char *header_comment(Emit *e, const Op *op) {
     Str s = {.arena = e->a};
     str_addf(&s, "/* %s · %s", c_comment(e->a, op->module->path[0] ? op->module->path : e->g->name),

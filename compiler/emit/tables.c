@@ -47,8 +47,7 @@ static void close_table(const Emit *e, int n) {
     put(e, n ? "};\n\n" : "    {0}};\n\n");
 }
 
-/* ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static int put_accesses(const Emit *e, const Access *a, int n) {
     for (int i = 0; i < n; i++) {
         put_number(e, "    {", a[i].storage);
@@ -139,8 +138,7 @@ static void put_storages(const Emit *e) {
     close_table(e, e->plan->nstorages);
 }
 
-/* ── parameters and units ────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── parameters and units ────────────────────────────────────────────────────────────────────────────────────────── */
 /* A state that no event touches has no storage. */
 static bool placed(const Emit *e, const State *s) {
     return s && s->value && plan_storage(e->plan, s->value) >= 0;
@@ -205,8 +203,7 @@ static void put_units(const Emit *e) {
     close_table(e, e->g->units.n);
 }
 
-/* ── inputs, counts, metrics, groups ─────────────────────────────────────────────────────────────────────────────────
- */
+/* ── inputs, counts, metrics, groups ─────────────────────────────────────────────────────────────────────────────── */
 static unsigned long long input_at(const Emit *e, const Value *v) {
     return v && plan_storage(e->plan, v) >= 0 ? emit_value_at(e, v) : 0;
 }
@@ -263,8 +260,7 @@ static void put_groups(const Emit *e) {
     close_table(e, o->groups.n);
 }
 
-/* ── values that --dump can copy out ─────────────────────────────────────────────────────────────────────────────────
- */
+/* ── values that --dump can copy out ─────────────────────────────────────────────────────────────────────────────── */
 /* A row's name, to which more is added; of other programs than the training step "eval/...". */
 static void open_dump(const Emit *e, const PlanProgram *p) {
     put_text(e, "    {\"");
@@ -332,8 +328,7 @@ static int put_dumps(const Emit *e) {
     return n;
 }
 
-/* ── the build ───────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── the build ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void mix(uint64_t *h, const void *data, size_t n) { /* FNV-1a */
     for (size_t i = 0; i < n; i++) *h = (*h ^ ((const unsigned char *)data)[i]) * 1099511628211u;
 }

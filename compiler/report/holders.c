@@ -10,8 +10,7 @@
 
 enum { LARGEST = 3 };
 
-/* ── when ────────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── when ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static Moment in_program(const Plan *p, const char *name) {
     for (int i = 0; i < p->nprograms; i++)
         if (!strcmp(p->programs[i].name, name)) return (Moment){i, -1, false};
@@ -48,8 +47,7 @@ Moment report_moment(const Plan *p, const char *at) {
     return m;
 }
 
-/* ── who ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── who ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     const char *name; /* of several: their pattern, layers.*.mlp */
     int count;        /* modules or units that the row stands for; the figures below are of one */

@@ -79,8 +79,7 @@ static void program_head(FILE *f, const Plan *p, const PlanProgram *g) {
     fprintf(f, "; %s, exposed %s\n", figure_time(p->arena, g->step_us), figure_time(p->arena, g->exposed_us));
 }
 
-/* ── --module ────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── --module ────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static bool any_event_in(const Plan *p, const char *pattern) {
     for (int i = 0; i < p->nprograms; i++)
         for (int e = 0; e < p->programs[i].n; e++)
