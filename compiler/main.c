@@ -19,7 +19,8 @@ enum {
     VERIFY = 1 << 4,
     DATA = 1 << 5,
     CALIBRATE = 1 << 6,
-    ALL = (1 << 7) - 1,
+    PLAN = 1 << 7,
+    ALL = (1 << 8) - 1,
     COMPILE = ALL & ~DATA,
     REPORT = PREDICT | INSPECT | VERIFY
 };
@@ -47,6 +48,15 @@ static const Command commands[] = {
      "\vExample:\n  shardc predict models/llama3.lua --set size=8b --world 8 --device h200\n\n"
      "The arena is exact: the program allocates it once, at start. Library lines are what lies outside it.",
      1, 1, command_predict},
+    {PLAN, "plan", "MODEL.lua",
+     "Choose what to recompute, offload, keep gathered and hold on the host, so that the predicted step is fastest "
+     "while the placed arena fits. Writes the choice as a policy file. Exit 1 where nothing fits."
+     "\vExample:\n  shardc plan models/llama3.lua --set size=8b --world 4 --device h200 --budget 60GiB -o 8b.lua\n"
+     "  shardc build models/llama3.lua --set size=8b --world 4 --device h200 --policy 8b.lua\n"
+     "  shardc plan models/gpt2.lua --device h200 --curve=gpt2.svg\n\n"
+     "Every plan is compiled, placed and simulated before it is chosen. The gap says how much faster a plan of these "
+     "choices could be at most.",
+     1, 1, command_plan},
     {INSPECT, "inspect", "MODEL.lua|PLAN.json|BINARY",
      "Print the schedule, an event a line: id, stream, op, phase, module, what it reads and writes, what it waits for, "
      "the line of Lua it comes from. --columns all adds addresses, times and why it waits."
@@ -79,7 +89,7 @@ enum { N_COMMANDS = sizeof commands / sizeof *commands };
 typedef struct {
     const Command *command;
     Options o;
-    VEC(const char *) inputs, set;
+    VEC(const char *) inputs, set, keep;
     Arena *arena;
     struct argp_state *state;
 } Parse;
@@ -97,6 +107,7 @@ struct Option {
     size_t to;          /* where in Options the value goes */
     int64_t low, high;  /* of a number */
     const char **words; /* an argument is one of these */
+    bool optional;      /* the argument may be left out */
 };
 
 static void *place(Parse *p, const Option *o) {
@@ -168,6 +179,34 @@ static void take_arch(Parse *p, const Option *o, char *arg) {
     p->o.arch = arena_printf(p->arena, "sm_%s", n);
 }
 
+/* 60GiB, 80GB, 512MiB or bytes. */
+static void take_bytes(Parse *p, const Option *o, char *arg) {
+    static const struct {
+        const char *unit;
+        double bytes;
+    } units[] = {{"", 1},           {"B", 1},          {"KB", 1e3},       {"MB", 1e6},       {"GB", 1e9},      {"TB", 1e12},
+                 {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", (double)(1ull << 40)}};
+    char *end;
+    double x = strtod(arg, &end);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (end == arg || strcmp(end, units[i].unit)) continue;
+        double bytes = x * units[i].bytes;
+        if (!(bytes >= 1 && bytes < 1e18)) break;
+        *(int64_t *)place(p, o) = (int64_t)bytes;
+        return;
+    }
+    fail_usage("--%s %s: an amount of memory is wanted, for example 60GiB, 80GB or 512MiB", o->name, arg);
+}
+
+static void take_keep(Parse *p, const Option *o, char *arg) {
+    push(&p->keep, p->arena, arg);
+}
+
+static void take_curve(Parse *p, const Option *o, char *arg) {
+    p->o.curve = true;
+    p->o.curve_svg = arg;
+}
+
 static void take_limit(Parse *p, const Option *o, char *arg) {
     sandbox_limit(p->o.limit = arg);
 }
@@ -220,10 +259,22 @@ static const Option options[] = {
     {REPORT, 0, "delay-collectives", "MS", 2,
      "Times as if every collective were held back for so long; gather=MS or reduce=MS: only gathers, only sums",
      .take = take_delay},
-    {REPORT, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word, TO(format),
+    {REPORT | PLAN, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word, TO(format),
      WORDS("text", "json")},
     {REPORT, 'o', "output", "FILE", 3, "Write to FILE, replacing it; refused if the command reads FILE",
      .take = take_text, TO(out)},
+    {PLAN, 'o', "output", "FILE", 3, "Write the policy file, replacing it; refused if the command reads FILE",
+     .take = take_text, TO(out)},
+    {PLAN | BUILD | RUN, 0, "budget", "BYTES", 4,
+     "Choose policies for the fastest step whose arena has at most so many bytes: 60GiB, 80GB; for plan: what the device "
+     "leaves unless given",
+     .take = take_bytes, TO(budget)},
+    {PLAN | BUILD | RUN, 0, "keep", "CHOICE[=none]", 4,
+     "Leave recompute, offload, reshard, prefetch or state as the model has it, or (=none) do nothing of it; may be "
+     "repeated",
+     .take = take_keep},
+    {PLAN, 0, "curve", "FILE.svg", 4, "Print the fastest step over the budget, and draw it into FILE.svg if given",
+     .take = take_curve, .optional = true},
     {BUILD | RUN, 'o', "output", "PATH", 3,
      "The binary, its sources beside it, or a folder for all; build/NAME/ unless given. Only files that a build wrote "
      "are replaced",
@@ -278,7 +329,10 @@ static const struct argp_option *argp_options(Arena *a, const Command *c) {
     int n = 0;
     for (const Option *o = options; o < options + N_OPTIONS; o++)
         if (o->commands & c->bit)
-            list[n++] = (struct argp_option){o->name, key_of(o), o->arg, o->doc ? 0 : OPTION_HIDDEN, o->doc, o->group};
+            {
+            int flags = (o->doc ? 0 : OPTION_HIDDEN) | (o->optional ? OPTION_ARG_OPTIONAL : 0);
+            list[n++] = (struct argp_option){o->name, key_of(o), o->arg, flags, o->doc, o->group};
+        }
     return list;
 }
 
@@ -321,6 +375,7 @@ static void usage(FILE *f) {
           "  shardc build MODEL.lua      compile a model to a training program\n"
           "  shardc run MODEL.lua -- ... build it and train\n"
           "  shardc predict INPUT        memory to the byte and time of a step, without the device\n"
+          "  shardc plan MODEL.lua       the fastest policies that fit in a budget of memory\n"
           "  shardc inspect INPUT        the schedule, an event a line\n"
           "  shardc verify INPUT         prove the schedule sound\n"
           "  shardc data FILE... -o OUT  make tokens of files\n"
@@ -391,6 +446,8 @@ int main(int argc, char **argv) {
                    p.command->name);
     p.o.inputs = p.inputs.at;
     p.o.ninputs = p.inputs.n;
+    p.o.keep = p.keep.at;
+    p.o.nkeep = p.keep.n;
     p.o.set = p.set.at;
     p.o.nset = p.set.n;
     int code = p.command->run(p.arena, &p.o);

@@ -42,8 +42,15 @@ static void say(Source at, const char *kind, const char *fmt, va_list ap) {
     sc_put_visible(stderr, text, strlen(text));
 }
 
+static bool silent;
+
+void remarks_show(bool on) {
+    silent = !on;
+}
+
 void remark(Source at, const char *fmt, ...) {
     va_list ap;
+    if (silent) return;
     va_start(ap, fmt);
     say(at, "note: ", fmt, ap);
     va_end(ap);

@@ -4,7 +4,7 @@
 #ifndef SHARDC_CLI_H
 #define SHARDC_CLI_H
 
-#include "../ir/plan.h"
+#include "../ir/device.h"
 
 typedef struct {
     const char **inputs;
@@ -24,6 +24,11 @@ typedef struct {
     bool delayed;
     double most_forward_ms, most_step_ms, most_exposed_ms; /* verify; -1: no bound */
     bool sources;                                          /* build: compile nothing */
+    int64_t budget;                                        /* plan, build, run: bytes of the device's arena; 0: none */
+    const char **keep;                                     /* plan: choices that stay */
+    int nkeep;
+    bool curve;            /* plan: time over budget */
+    const char *curve_svg; /* a file for its picture, or NULL */
     char **rest;                                           /* run: what follows --, for the program */
     int nrest;
 } Options;
@@ -31,6 +36,7 @@ typedef struct {
 int command_build(Arena *a, const Options *o);
 int command_run(Arena *a, const Options *o);
 int command_predict(Arena *a, const Options *o);
+int command_plan(Arena *a, const Options *o);
 int command_inspect(Arena *a, const Options *o);
 int command_verify(Arena *a, const Options *o);
 int command_data(Arena *a, const Options *o);
@@ -39,6 +45,13 @@ int command_calibrate(Arena *a, const Options *o);
 /* From a model (runs the whole pipeline), a plan.json or a built binary. */
 Plan *cli_plan(Arena *a, const Options *o, const char *input);
 bool cli_is_model(const char *path); /* ends in .lua */
+
+/* A model under further policy entries ("" adds none), which stand over the model's and --policy's. estimate: see
+ * PlannerCompile. */
+Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *entries, bool estimate);
+const Device *cli_device(Arena *a, const Options *o);
+/* The fastest plan that has at most --budget bytes; where none is given, those of the device. Fails where nothing fits. */
+Plan *cli_planned(Arena *a, const Options *o, const char *input);
 
 /* The first option given that says how to compile a model, --world apart; NULL: none. */
 const char *cli_model_option(const Options *o);

@@ -101,17 +101,30 @@ static void tell_unsharded(const Graph *g) {
                (long long)whole, (long long)all, first, g->world);
 }
 
-static Plan *compile(Arena *a, const Options *o, const char *input) {
-    const Device *d = device_load(a, device_of(o));
+const Device *cli_device(Arena *a, const Options *o) {
+    return device_load(a, device_of(o));
+}
+
+Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *entries, bool estimate) {
+    const Device *d = cli_device(a, o);
     const char *target = target_of(o, d);
     int world = o->world ? o->world : 1;
-    FrontendOptions f = {input, o->policy, o->set, o->nset, world, nodes_of(o, d, world)};
-    PipelineOptions p = {.dump_after = o->dump_after, .redzone = o->redzone, .target = target, .arch = o->arch};
+    FrontendOptions f = {.model_file = input,
+                         .policy_file = o->policy,
+                         .planned = *entries ? entries : NULL,
+                         .set = o->set,
+                         .nset = o->nset,
+                         .world = world,
+                         .nodes = nodes_of(o, d, world)};
+    PipelineOptions p = {.redzone = o->redzone, .target = target, .arch = o->arch, .estimate = estimate};
+    if (!estimate) p.dump_after = o->dump_after;
     p.wide = o->variant && !strcmp(o->variant, "fp64");
     p.quick = !o->dump_after && !getenv("SHARDC_CHECK");
+    remarks_show(!estimate);
     Graph *g = frontend_load(a, &f);
     pipeline_lower(g, d, &p);
     tell_unsharded(g);
+    remarks_show(true);
     return pipeline_plan(g, d, &p);
 }
 
@@ -124,7 +137,9 @@ static Plan *compiled(Arena *a, const Options *o, const char *input) {
 }
 
 Plan *cli_plan(Arena *a, const Options *o, const char *input) {
-    Plan *p = cli_is_model(input) ? compile(a, o, input) : compiled(a, o, input);
+    Plan *p = !cli_is_model(input) ? compiled(a, o, input)
+              : o->budget          ? cli_planned(a, o, input)
+                                   : cli_compile(a, o, input, "", false);
     if (o->delayed) cost_delay_collectives(p, o->delay_us);
     return p;
 }

@@ -137,6 +137,7 @@ typedef struct {
 typedef struct {
     Arena *a;
     const Device *d;
+    double bus; /* B/s of copies to the host, all ranks of a machine at once */
     Held values[MOST_VALUES];
     Step steps[MOST_STEPS];
     Atom atoms[MOST_VALUES];
@@ -261,7 +262,7 @@ static BlockOption price(const Inside *in, const char *of_atom) {
         char at = h->atom < 0 ? KEEP : of_atom[h->atom];
         if (!used[v] || at == REMAKE) continue;
         if (at == KEEP) o.kept += h->bytes;
-        if (at == AWAY) o.bus_us += h->bytes / in->d->host_bandwidth * 1e6;
+        if (at == AWAY) o.bus_us += h->bytes / in->bus * 1e6;
     }
     return o;
 }
@@ -389,6 +390,9 @@ double blocks_options(Arena *a, Blocks *b, const Plan *marked, const Device *d, 
         Inside *in = NEW(a, Inside);
         in->a = a;
         in->d = d;
+        double ranks = marked->nodes > 1 ? marked->world / marked->nodes : marked->world;
+        in->bus = fmin(d->host_bandwidth, fmin(d->host_writes > 0 ? d->host_writes / ranks : INFINITY,
+                                               d->host_reads > 0 ? d->host_reads / ranks : INFINITY));
         int region = region_of(p, b, i);
         bool host = offload && d->host_bandwidth > 0 && !strcmp(d->target, "cuda");
         if (region && look_inside(in, p, b->at.at[i].path, region)) {

@@ -302,14 +302,18 @@ static void put_side_by_side(const Chain *c, int64_t budget, int *choice, Arena 
     if (chain_peak(c, sorted) <= budget) memcpy(choice, sorted, sizeof *choice * (size_t)c->n);
 }
 
-bool chain_solve(const Chain *c, int64_t budget, int *choice) {
+bool chain_solve(const Chain *c, int64_t budget, double slack, int *choice) {
     Arena *a = arena_new();
     Search s = {.c = c, .budget = budget, .room = NEW_ARRAY(a, int64_t, c->n + 1), .bar = INFINITY, .a = a};
     bool fits = find_room(c, budget, s.room);
     if (fits) {
+        int *better = NEW_ARRAY(a, int, c->n + 1);
         prepare(&s);
-        if (run(&s, BEAM, choice)) s.bar = chain_us(c, choice) * (1 + 1e-12) + 1e-9;
-        fits = run(&s, 0, choice);
+        bool found = run(&s, BEAM, choice);
+        if (found) s.bar = chain_us(c, choice) * (1 + 1e-12) + 1e-9 - slack;
+        fits = run(&s, 0, better);
+        if (fits) memcpy(choice, better, sizeof *choice * (size_t)c->n);
+        fits |= found;
         if (fits) put_side_by_side(c, budget, choice, a);
     }
     arena_free(a);

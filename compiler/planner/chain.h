@@ -28,10 +28,10 @@ typedef struct {
 } Chain;
 
 /* The fastest choice of options, choice[i] of block i, for which no moment needs more than `budget` bytes and copies
- * hide. False: there is none. Exact: dynamic programming over blocks with labels (bytes kept, time, bus), dominated ones
+ * hide; at most `slack` microseconds slower than the fastest (0: exact). False: there is none. Dynamic programming over blocks with labels (bytes kept, time, bus), dominated ones
  * dropped (Hansen 1980, bicriterion paths), and those that a bound excludes. Equal choices of alike blocks are put side
  * by side where that fits too. */
-bool chain_solve(const Chain *c, int64_t budget, int *choice);
+bool chain_solve(const Chain *c, int64_t budget, double slack, int *choice);
 
 /* No choice within the budget adds less, microseconds: the largest Lagrangian bound found over single moments and the
  * bus (Geoffrion 1974). INFINITY: nothing fits. */

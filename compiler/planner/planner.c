@@ -31,6 +31,7 @@ typedef struct {
     Chain chain;
     int64_t low, high; /* budgets of the chain whose choice has fit, has not; 0: none yet */
     int64_t next;      /* to be tried; 0: done */
+    double hides_us;   /* copies that the chain may choose; halved where they did not hide */
     int *choice;
 } Variant;
 
@@ -54,6 +55,7 @@ typedef struct {
     BlockNeeds **needs; /* [kind][option * blocks + block]: measured where all blocks of the kind do so */
     double **us;        /* [kind][option] */
     double hides_us;    /* copies one way, behind the forward */
+    bool copies;        /* some option copies activations to the host */
 } Search;
 
 /* ── compiling ──────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -88,6 +90,8 @@ static void try_all(Search *s, const Wanted *w, int n, int *index) {
     }
     outcomes(s->a, s->compile, s->context, &s->b, texts, fresh, found);
     for (int i = 0; i < fresh; i++) s->tried.at[first + i].o = found[i];
+    for (int i = 0; getenv("SHARDC_PLANNER") && i < fresh; i++)
+        fprintf(stderr, "-- arena %.3f live %.3f step %.2f\n%s", (double)found[i].arena / (1 << 30), (double)found[i].live / (1 << 30), found[i].step_us / 1e3, texts[i]);
 }
 
 /* ── what options need ──────────────────────────────────────────────────────────────────────────────────────────── */
@@ -103,6 +107,12 @@ static int blocks_of_kind(const Search *s, int kind) {
     return n;
 }
 
+/* With copies of activations and without: whether they hide is known only when a plan is simulated. */
+static void add_variant(Search *s, UnitSetting u, Outcome all) {
+    push(&s->variants, s->a, ((Variant){.units = u, .all = all}));
+    if (s->copies) push(&s->variants, s->a, ((Variant){.units = u, .all = all, .hides_us = s->hides_us}));
+}
+
 /* Every option is compiled once for all blocks of a kind; options that the compiler refuses, or that are no gain, go. */
 static void measure_options(Search *s, const UnitSetting *bases, int nbases) {
     Blocks *b = &s->b;
@@ -114,7 +124,7 @@ static void measure_options(Search *s, const UnitSetting *bases, int nbases) {
     try_all(s, w.at, w.n, index);
     for (int i = 0; i < nbases; i++)
         if (s->tried.at[index[i]].o.made)
-            push(&s->variants, s->a, ((Variant){.units = bases[i], .all = s->tried.at[index[i]].o}));
+            add_variant(s, bases[i], s->tried.at[index[i]].o);
     const Outcome all = s->tried.at[index[0]].o;
     s->needs = NEW_ARRAY(s->a, BlockNeeds *, b->options.n + 1);
     s->us = NEW_ARRAY(s->a, double *, b->options.n + 1);
@@ -154,9 +164,14 @@ static void make_chain(Search *s, Variant *v) {
         }
         blocks[i] = (ChainBlock){options, n, kind};
     }
-    v->chain = (Chain){blocks, s->checkpoints ? b->at.n : 0, v->all.between, s->hides_us};
+    v->chain = (Chain){blocks, s->checkpoints ? b->at.n : 0, v->all.between, v->hides_us};
     if (!s->checkpoints) v->chain.between = v->all.live;
     v->choice = NEW_ARRAY(s->a, int, b->at.n + 1);
+}
+
+/* To two thousandths of what is measured anyway: the chain is a model. */
+static bool solve(const Search *s, const Chain *c, int64_t budget, int *choice) {
+    return chain_solve(c, budget, s->variants.at[0].all.step_us / 5000, choice);
 }
 
 static double promised_us(const Variant *v) {
@@ -204,33 +219,42 @@ static void refine(Search *s, int64_t budget) {
     for (int i = 0; i < s->variants.n; i++) {
         Variant *v = &s->variants.at[i];
         v->low = v->high = 0;
+        if (v->hides_us > 0) v->chain.bus_us = v->hides_us = s->hides_us;
         v->next = budget - max64(0, v->all.arena - v->all.live) / 2;
-        if (chain_solve(&v->chain, v->next, v->choice)) push(&open, s->a, v);
+        if (solve(s, &v->chain, v->next, v->choice)) push(&open, s->a, v);
     }
     if (open.n) qsort(open.at, (size_t)open.n, sizeof *open.at, by_promise);
     for (int round = 0; round < ROUNDS; round++) {
         Wanted w[SIDE_BY_SIDE];
         Variant *of[SIDE_BY_SIDE];
         int64_t at[SIDE_BY_SIDE];
+        double promise[SIDE_BY_SIDE];
         int n = 0, index[SIDE_BY_SIDE], best = fastest(s, budget);
         for (int i = 0; i < open.n && n < SIDE_BY_SIDE; i++) {
             Variant *v = open.at[i];
             if (!v->next || (best >= 0 && v->all.step_us >= s->tried.at[best].o.step_us)) continue;
-            if (!chain_solve(&v->chain, v->next, v->choice)) {
+            if (!solve(s, &v->chain, v->next, v->choice)) {
                 v->next = 0;
                 continue;
             }
             if (best >= 0 && promised_us(v) > 1.01 * s->tried.at[best].o.step_us) continue;
             w[n] = (Wanted){s->checkpoints ? v->choice : NULL, v->units};
             at[n] = v->next;
+            promise[n] = promised_us(v);
             of[n++] = v;
         }
         if (!n) break;
+        for (int i = 0; getenv("SHARDC_PLANNER") && i < n; i++)
+            fprintf(stderr, "== budget %.3f peak %.3f promise %.2f\n", (double)at[i] / (1 << 30), (double)chain_peak(&of[i]->chain, of[i]->choice) / (1 << 30), promised_us(of[i]) / 1e3);
         try_all(s, w, n, index);
         for (int i = 0; i < n; i++) {
             const Outcome *o = &s->tried.at[index[i]].o;
             bool all_kept = chain_us(&of[i]->chain, of[i]->choice) <= 0;
-            if (!o->made || (all_kept && o->arena <= budget))
+            bool late = of[i]->hides_us > 0 && o->step_us > 1.01 * promise[i];
+            if (late) {
+                of[i]->chain.bus_us = of[i]->hides_us /= 2;
+                if (of[i]->hides_us < s->hides_us / 5) of[i]->next = 0;
+            } else if (!o->made || (all_kept && o->arena <= budget))
                 of[i]->next = 0;
             else
                 correct(of[i], budget, at[i], o->arena);
@@ -240,7 +264,7 @@ static void refine(Search *s, int64_t budget) {
 
 static bool any_fits(Search *s, int64_t budget) {
     for (int i = 0; i < s->variants.n; i++)
-        if (chain_solve(&s->variants.at[i].chain, budget, s->variants.at[i].choice)) return true;
+        if (solve(s, &s->variants.at[i].chain, budget, s->variants.at[i].choice)) return true;
     return false;
 }
 
@@ -249,17 +273,15 @@ static void add_states(Search *s) {
     enum { STEPS = 4 };
     if (s->free.state != FREE || !s->variants.n) return;
     Wanted w[STEPS];
-    int index[STEPS];
+    int index[STEPS], from = s->variants.n;
     for (int i = 0; i < STEPS; i++) {
         w[i] = (Wanted){s->checkpoints ? uniform(s, 0, 0) : NULL, s->variants.at[0].units};
         w[i].units.state = (i + 1) * ALL_STATE / STEPS;
     }
     try_all(s, w, STEPS, index);
     for (int i = 0; i < STEPS; i++)
-        if (s->tried.at[index[i]].o.made) {
-            push(&s->variants, s->a, ((Variant){.units = w[i].units, .all = s->tried.at[index[i]].o}));
-            make_chain(s, &s->variants.at[s->variants.n - 1]);
-        }
+        if (s->tried.at[index[i]].o.made) add_variant(s, w[i].units, s->tried.at[index[i]].o);
+    for (int i = from; i < s->variants.n; i++) make_chain(s, &s->variants.at[i]);
 }
 
 static UnitSetting as_model(const Search *s) {
@@ -297,6 +319,8 @@ static void prepare(Search *s, Outcome *own) {
         const Plan *marked = s->compile(inside, s->context, blocks_marking(s->a, &s->b), true);
         s->hides_us = blocks_options(s->a, &s->b, marked, s->d, s->free.recompute == FREE, s->free.offload == FREE);
         arena_free(inside);
+        for (int k = 0; k < s->b.options.n; k++)
+            for (int o = 0; o < s->b.options.at[k].n; o++) s->copies |= s->b.options.at[k].at[o].offload.n > 0;
     }
     UnitSetting bases[8];
     int n = unit_settings(s, p, bases);
@@ -336,7 +360,7 @@ static void try_smallest(Search *s) {
     int n = 0, index[8];
     for (int i = 0; i < s->variants.n && n < 8; i++) {
         Variant *v = &s->variants.at[i];
-        if (!chain_solve(&v->chain, chain_least(&v->chain), v->choice)) continue;
+        if (!solve(s, &v->chain, chain_least(&v->chain), v->choice)) continue;
         w[n++] = (Wanted){s->checkpoints ? v->choice : NULL, v->units};
     }
     try_all(s, w, n, index);
@@ -350,7 +374,7 @@ static void open_budget(Search *s, int64_t budget, bool *states) {
     for (int i = 0; i < s->variants.n && fits; i++) {
         Variant *v = &s->variants.at[i];
         least = fmin(least, v->all.step_us);
-        if (chain_solve(&v->chain, budget, v->choice)) best = fmin(best, promised_us(v));
+        if (solve(s, &v->chain, budget, v->choice)) best = fmin(best, promised_us(v));
     }
     if (fits && best < 1.03 * least) return;
     add_states(s);

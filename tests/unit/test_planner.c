@@ -58,7 +58,7 @@ Test(planner, chain_is_solved_as_by_enumeration) {
         int64_t least = chain_least(&c), budget = least - 3 + draw(80);
         int choice[MOST_BLOCKS];
         double best = enumerated(&c, budget), bound = chain_bound(&c, budget);
-        bool fits = chain_solve(&c, budget, choice);
+        bool fits = chain_solve(&c, budget, 0, choice);
         cr_assert_eq(fits, isfinite(best), "case %d: budget %ld, least %ld", round, (long)budget, (long)least);
         if (fits) {
             cr_assert_float_eq(chain_us(&c, choice), best, 1e-6, "case %d", round);
@@ -86,7 +86,7 @@ Test(planner, a_long_chain_of_alike_blocks_is_solved_in_runs) {
     for (int percent = 20; percent <= 100; percent += 8) {
         int choice[N], runs = 1;
         int64_t budget = (9000 + N * 1140) * percent / 100;
-        cr_assert(chain_solve(&c, budget, choice));
+        cr_assert(chain_solve(&c, budget, 0, choice));
         for (int i = 1; i < N; i++) runs += choice[i] != choice[i - 1];
         cr_assert_leq(runs, 4, "%d runs at %d %%", runs, percent);
         double us = chain_us(&c, choice), bound = chain_bound(&c, budget);
