@@ -67,33 +67,30 @@ static double priced(const Row *r, double byte, double bus) {
     const Chain *c = r->c;
     double sum = -byte * (double)(r->budget - (r->at == c->n ? c->between : 0));
     if (bus > 0) sum -= bus * c->bus_us;
-    const ChainOption *last = NULL;
-    double last_least = 0;
+    double least = 0;
     for (int i = 0; i < c->n; i++) {
         const ChainBlock *b = &c->blocks[i];
-        double least = INFINITY;
-        bool same = b->options == last && i < r->at; /* runs of one array need it once */
+        bool same = i && i != r->at && i - 1 != r->at && b->alike == b[-1].alike;
         for (int k = 0; k < b->n && !same; k++) {
             const ChainOption *o = &b->options[k];
             double bytes = i < r->at ? (double)o->kept : i == r->at ? (double)need(o) : 0;
-            least = fmin(least, o->us + byte * bytes + bus * o->bus_us);
+            double cost = o->us + byte * bytes + bus * o->bus_us;
+            if (!k || cost < least) least = cost;
         }
-        if (same) least = last_least;
-        last = i < r->at ? b->options : NULL;
-        last_least = least;
         sum += least;
     }
     return sum;
 }
 
 /* The greatest of a concave function over [0, top], by golden section; *where: the place. */
+enum { FINE = 48, COARSE = 20 }; /* rounds of golden section */
 static double greatest(double (*f)(const Row *, double, const void *), const Row *r, const void *extra, double top,
-                       double *where) {
+                       int rounds, double *where) {
     const double golden = 0.6180339887498949;
     double lo = 0, hi = top, x = hi - golden * (hi - lo), y = lo + golden * (hi - lo);
     double fx = f(r, x, extra), fy = f(r, y, extra), best = f(r, 0, extra);
     *where = 0;
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0; round < rounds; round++) {
         if (fx > best) best = fx, *where = x;
         if (fy > best) best = fy, *where = y;
         if (fx < fy) {
@@ -132,7 +129,7 @@ static double steepest_byte(const Row *r) {
 
 static double by_bus(const Row *r, double bus, const void *top) {
     double where;
-    return greatest(by_byte, r, &bus, *(const double *)top, &where);
+    return greatest(by_byte, r, &bus, *(const double *)top, FINE, &where);
 }
 
 static bool bus_matters(const Chain *c) {
@@ -144,10 +141,10 @@ static bool bus_matters(const Chain *c) {
 
 static double row_bound(const Row *r, double *byte) {
     double top = steepest_byte(r), none = 0;
-    double best = greatest(by_byte, r, &none, top, byte);
+    double best = greatest(by_byte, r, &none, top, FINE, byte);
     if (!bus_matters(r->c)) return best;
     top *= 4;
-    return fmax(best, greatest(by_bus, r, &top, 4, &none));
+    return fmax(best, greatest(by_bus, r, &top, 4, COARSE, &none));
 }
 
 double chain_bound(const Chain *c, int64_t budget) {
@@ -211,7 +208,10 @@ typedef struct {
 /* The least that a label at block i can end with, by the moment between. */
 static double outlook(const Search *s, int i, const Label *x) {
     double best = 0, room = (double)(s->budget - s->c->between - x->kept);
-    for (int p = 0; p < PRICES; p++) best = fmax(best, s->rest[p][i] - s->price[p] * room);
+    for (int p = 0; p < PRICES; p++) {
+        double bound = s->rest[p][i] - s->price[p] * room;
+        if (bound > best) best = bound;
+    }
     return x->us + best;
 }
 
@@ -226,7 +226,8 @@ static void prepare(Search *s) {
             double least = INFINITY;
             for (int k = 0; k < c->blocks[i].n; k++) {
                 const ChainOption *o = &c->blocks[i].options[k];
-                least = fmin(least, o->us + s->price[p] * (double)o->kept);
+                double cost = o->us + s->price[p] * (double)o->kept;
+                if (cost < least) least = cost;
             }
             s->rest[p][i] = s->rest[p][i + 1] + least;
         }

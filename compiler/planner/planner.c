@@ -190,7 +190,7 @@ static void correct(Variant *v, int64_t budget, int64_t tried, int64_t arena) {
         v->high = v->high ? min64(v->high, tried) : tried;
         v->next = v->low ? v->low + (tried - v->low) / 2 : tried - (arena - budget) - budget / 2000;
     }
-    bool close = v->high && v->low && v->high - v->low < budget / 4000;
+    bool close = (arena <= budget && budget - arena < budget / 300) || (v->high && v->low && v->high - v->low < budget / 1000);
     if (close || v->next <= 0 || v->next == tried) v->next = 0;
 }
 
@@ -237,7 +237,7 @@ static void refine(Search *s, int64_t budget) {
                 v->next = 0;
                 continue;
             }
-            if (best >= 0 && promised_us(v) > 1.01 * s->tried.at[best].o.step_us) continue;
+            if (best >= 0 && promised_us(v) > 1.001 * s->tried.at[best].o.step_us) continue;
             w[n] = (Wanted){s->checkpoints ? v->choice : NULL, v->units};
             at[n] = v->next;
             promise[n] = promised_us(v);
