@@ -113,14 +113,14 @@ const char *blocks_marking(Arena *a, const Blocks *b) {
 }
 
 /* ── the values of a block ──────────────────────────────────────────────────────────────────────────────────────── */
-enum { MOST_VALUES = 64, MOST_STEPS = 64, MOST_ATOMS = 9, MOST_OPTIONS = 10 };
+enum { MOST_VALUES = 64, MOST_STEPS = 64, MOST_TWO = 12, MOST_THREE = 8 };
 
 typedef struct {
     const Value *root;
     double bytes;
     bool wanted; /* the backward reads it */
     int step;    /* that makes it; -1: it comes from outside of the block */
-    int atom;    /* -1: always kept */
+    int atom;
 } Held;
 
 typedef struct { /* one event of the block's forward */
@@ -196,9 +196,19 @@ static void add_results(Inside *in, const PlanProgram *p, const char *block, con
     }
 }
 
+/* What earlier blocks made is the block's input, whose only name is that: it can be kept or go to the host. */
+static int input_index(Inside *in, const Value *operand) {
+    const Value *v = value_root(operand);
+    if (!v->def || v->def->phase != FORWARD || v->state || v->param || in->nvalues == MOST_VALUES) return -1;
+    if (op_is(v->def, T_COLLECTIVE | T_COPY)) return -1;
+    in->values[in->nvalues++] = (Held){v, (double)value_bytes(v), false, -1, atom_named(in, "input")};
+    return in->nvalues - 1;
+}
+
 static void read_step(Inside *in, const Op *op, Step *s) {
     for (int i = 0; i < op->nin && s->nreads < MAX_IN * 2; i++) {
         int v = op->in[i] ? value_index(in, op->in[i]) : -1;
+        if (v < 0 && op->in[i]) v = input_index(in, op->in[i]);
         if (v >= 0) s->reads[s->nreads++] = v;
     }
 }
@@ -225,12 +235,12 @@ static bool look_inside(Inside *in, const PlanProgram *p, const char *block, int
     }
     for (int e = 0; e < p->n; e++) {
         const Op *op = p->events[e].op_ir;
-        if (!op || op->phase == FORWARD) continue;
+        if (!op || op->phase == FORWARD || op->region != region) continue; /* what the next block reads is its input */
         for (int i = 0; i < op->nin; i++) {
             int v = op->in[i] ? value_index(in, op->in[i]) : -1;
             if (v >= 0 && !in->values[v].wanted) {
                 in->values[v].wanted = true;
-                if (in->values[v].atom >= 0) in->atoms[in->values[v].atom].bytes += in->values[v].bytes;
+                in->atoms[in->values[v].atom].bytes += in->values[v].bytes;
             }
         }
     }
@@ -247,7 +257,7 @@ static BlockOption price(const Inside *in, const char *of_atom) {
     for (int v = 0; v < in->nvalues; v++) used[v] = in->values[v].wanted;
     for (int v = in->nvalues - 1; v >= 0; v--) { /* later values first: makers stand before their readers */
         const Held *h = &in->values[v];
-        if (!used[v] || h->atom < 0 || of_atom[h->atom] != REMAKE || h->step < 0) continue;
+        if (!used[v] || of_atom[h->atom] != REMAKE || h->step < 0) continue;
         const Step *s = &in->steps[h->step];
         bool part = s->kept_part >= 0 && of_atom[in->values[s->kept_part].atom] != REMAKE;
         if (again[h->step]) continue;
@@ -259,8 +269,9 @@ static BlockOption price(const Inside *in, const char *of_atom) {
     }
     for (int v = 0; v < in->nvalues; v++) {
         const Held *h = &in->values[v];
-        char at = h->atom < 0 ? KEEP : of_atom[h->atom];
-        if (!used[v] || at == REMAKE) continue;
+        char at = of_atom[h->atom];
+        if (!used[v] || (at == REMAKE && h->step >= 0)) continue;
+        if (at == REMAKE) at = KEEP; /* an input */
         if (at == KEEP) o.kept += h->bytes;
         if (at == AWAY) o.bus_us += h->bytes / in->bus * 1e6;
     }
@@ -285,44 +296,63 @@ static int by_bytes(const void *a, const void *b) {
 static BlockOption named(const Inside *in, const Choice *c) {
     BlockOption o = c->o;
     bool any_remade = false;
-    for (int i = 0; i < in->natoms; i++) any_remade |= c->of_atom[i] == REMAKE;
+    for (int i = 0; i < in->natoms; i++) any_remade |= c->of_atom[i] == REMAKE && strcmp(in->atoms[i].name, "input");
     o.recompute = any_remade;
     for (int i = 0; i < in->natoms; i++) {
-        if (c->of_atom[i] == KEEP && any_remade && in->atoms[i].bytes > 0) push(&o.save, in->a, in->atoms[i].name);
+        bool is_input = !strcmp(in->atoms[i].name, "input");
+        if (c->of_atom[i] == KEEP && any_remade && in->atoms[i].bytes > 0 && !is_input) push(&o.save, in->a, in->atoms[i].name);
         if (c->of_atom[i] == AWAY) push(&o.offload, in->a, in->atoms[i].name);
     }
     return o;
 }
 
-/* Of all choices for the largest atoms, those on the lower convex hull of bytes against time, for some prices of the
- * bus: whatever the budget, a mixture of these over many blocks is next to the best. */
+typedef VEC(Choice) Choices;
+
+/* Every choice of so many states for the `n` largest atoms; the others are kept, or all recomputed. */
+static void choose_all(Inside *in, const Atom *const *large, int n, int states, char rest_state, double hides_us, Choices *all) {
+    int total = 1;
+    for (int i = 0; i < n; i++) total *= states;
+    for (int code = 0; code < total; code++) {
+        Choice c = {0};
+        bool impossible = false;
+        for (int i = 0; i < in->natoms; i++) c.of_atom[i] = rest_state;
+        for (int i = 0, left = code; i < n; i++, left /= states) {
+            int s = left % states;
+            impossible |= s == REMAKE && !strcmp(large[i]->name, "input");
+            c.of_atom[large[i] - in->atoms] = (char)s;
+        }
+        for (int i = 0; i < in->natoms; i++) /* what the backward does not read is made again where it helps */
+            if (in->atoms[i].bytes <= 0) c.of_atom[i] = REMAKE;
+        if (impossible) continue;
+        c.o = price(in, c.of_atom);
+        if (c.o.bus_us <= hides_us) push(all, in->a, c);
+    }
+}
+
+/* Choices on the lower convex hull of bytes against time, for some prices of the bus: whatever the budget, a mixture of
+ * these over many blocks is next to the best. Not all choices are looked at where a block has many values: all of two
+ * states for the largest twelve, all of three for the largest eight. */
 static void enumerate(Inside *in, BlockOptions *out, bool recompute, bool offload, double hides_us) {
     const Atom *large[MOST_VALUES];
-    int n = 0, states = 1 + recompute + offload, total = 1;
+    int n = 0;
     for (int i = 0; i < in->natoms; i++)
         if (in->atoms[i].bytes > 0) large[n++] = &in->atoms[i];
     qsort(large, (size_t)n, sizeof *large, by_bytes);
-    if (n > MOST_ATOMS) n = MOST_ATOMS;
-    for (int i = 0; i < n; i++) total *= states;
-    VEC(Choice) all = {0};
-    for (int code = 0; code < total; code++) {
-        Choice c = {0};
-        int rest = code;
-        bool all_kept = true;
-        /* Small ones are recomputed where anything is, and kept otherwise. */
-        for (int i = 0; i < n; i++, rest /= states) {
-            int s = rest % states;
-            c.of_atom[large[i] - in->atoms] = (char)(s == 0 ? KEEP : recompute && s == 1 ? REMAKE : AWAY);
-            all_kept &= c.of_atom[large[i] - in->atoms] != REMAKE;
-        }
-        for (int i = 0; i < in->natoms; i++)
-            if (in->atoms[i].bytes <= 0 && !all_kept) c.of_atom[i] = REMAKE;
-        c.o = price(in, c.of_atom);
-        if (c.o.bus_us > hides_us) continue;
-        push(&all, in->a, c);
+    Choices all = {0};
+    int two = n < MOST_TWO ? n : MOST_TWO, three = n < MOST_THREE ? n : MOST_THREE;
+    for (int rest = KEEP; rest <= (recompute ? REMAKE : KEEP); rest++) {
+        if (recompute) choose_all(in, large, two, 2, (char)rest, 0, &all);
+        if (offload && recompute) choose_all(in, large, three, 3, (char)rest, hides_us, &all);
+    }
+    if (offload && !recompute) { /* AWAY in place of REMAKE */
+        choose_all(in, large, three, 3, KEEP, hides_us, &all);
+        int kept = 0;
+        for (int i = 0; i < all.n; i++)
+            if (all.at[i].o.us <= 0) all.at[kept++] = all.at[i];
+        all.n = kept;
     }
     /* Points of the hulls. */
-    VEC(Choice) hull = {0};
+    Choices hull = {0};
     for (int price = 0; price < 3; price++) {
         double bus = price == 0 ? 1e9 : price == 1 ? 0.3 : 0; /* microseconds that a microsecond of bus is worth */
         if (!offload && price) break;

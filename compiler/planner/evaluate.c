@@ -10,6 +10,12 @@
 #include <unistd.h>
 
 /* ── what is alive ──────────────────────────────────────────────────────────────────────────────────────────────── */
+/* State of an update that streams through the device takes room that is free anyway (schedule/streamed_updates.c). */
+static bool streamed(const PlanProgram *p, const Storage *s) {
+    const Event *first = s->first >= 0 && s->first < p->n ? &p->events[s->first] : NULL;
+    return first && first->phase == OPTIMIZER && (first->stream == FETCH || first->stream == UPDATE);
+}
+
 static int64_t *live_bytes(Arena *a, const Plan *p, int program) {
     int n = p->programs[program].n;
     int64_t *live = NEW_ARRAY(a, int64_t, n + 2);
@@ -17,7 +23,7 @@ static int64_t *live_bytes(Arena *a, const Plan *p, int program) {
         const Storage *s = &p->storages[i];
         if (s->arena != ARENA_DEVICE || (s->program >= 0 && s->program != program)) continue;
         bool persistent = s->program < 0;
-        if (!persistent && s->first < 0) continue;
+        if (!persistent && (s->first < 0 || streamed(&p->programs[program], s))) continue;
         live[persistent ? 0 : s->first] += s->size;
         live[persistent ? n : s->last + 1] -= s->size;
     }
@@ -66,6 +72,7 @@ static void add_program(Arena *a, const Plan *p, int program, const Blocks *b, O
     for (int i = 0; i < p->nstorages; i++) {
         const Storage *s = &p->storages[i];
         if (s->program != program || s->arena != ARENA_DEVICE || s->first < 0 || s->last < at.turn) continue;
+        if (streamed(g, s)) continue;
         bool of_block = s->first < at.turn && at.block[s->first] >= 0 && g->events[s->first].stream == COMPUTE;
         if (of_block) kept[at.block[s->first]] += s->size;
     }

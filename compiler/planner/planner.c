@@ -356,9 +356,9 @@ static double bound_us(const Search *s, int64_t budget) {
 
 /* Everything that saves bytes at once, to know how small an arena can be. */
 static void try_smallest(Search *s) {
-    Wanted w[8];
-    int n = 0, index[8];
-    for (int i = 0; i < s->variants.n && n < 8; i++) {
+    Wanted *w = NEW_ARRAY(s->a, Wanted, s->variants.n + 1);
+    int n = 0, *index = NEW_ARRAY(s->a, int, s->variants.n + 1);
+    for (int i = 0; i < s->variants.n; i++) {
         Variant *v = &s->variants.at[i];
         if (!solve(s, &v->chain, chain_least(&v->chain), v->choice)) continue;
         w[n++] = (Wanted){s->checkpoints ? v->choice : NULL, v->units};
