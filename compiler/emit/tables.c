@@ -12,32 +12,54 @@ static const char *quoted(const Emit *e, const char *s) {
     return c_string(e->a, s);
 }
 
-/* A row of a long table: what it begins with, parts, its end. */
-static inline void put_text(const Emit *e, const char *s) {
+static void put_text(const Emit *e, const char *s) {
     str_add(e->out, s);
 }
-static inline void put_number(const Emit *e, const char *before, int64_t x) {
+static void put_number(const Emit *e, const char *before, int64_t x) {
     str_add(e->out, before);
     str_int(e->out, x);
-}
-static inline void put_hex(const Emit *e, const char *before, uint64_t x) {
-    str_add(e->out, before);
-    str_hex(e->out, x, 1);
-}
-static inline void put_string(const Emit *e, const char *before, const char *s) {
-    str_add(e->out, before);
-    text_string(e->out, s);
 }
 static void end_row(const Emit *e, const char *after) {
     str_add(e->out, after);
     str_spill(e->out, e->f);
 }
 
-static void put_shape(const Emit *e, const int64_t *shape, int dims) {
-    put_text(e, dims ? "{" : "{0");
-    for (int d = 0; d < dims; d++) put_number(e, d ? ", " : "", shape[d]);
-    put_text(e, "}");
+/* One value of a row. */
+typedef struct {
+    enum { NUMBER, ADDRESS, STRING, NAME, ELEMENT, SHAPE } kind;
+    const char *s;
+    int64_t n;
+    const int64_t *shape;
+} Cell;
+#define NUMBER(x) ((Cell){NUMBER, .n = (x)})
+#define ADDRESS(x) ((Cell){ADDRESS, .n = (int64_t)(x)}) /* in hexadecimal */
+#define STRING(text) ((Cell){STRING, .s = (text)})
+#define NAME(text) ((Cell){NAME, .s = (text)})                      /* as it stands */
+#define ELEMENT(array, i) ((Cell){ELEMENT, .s = (array), .n = (i)}) /* array + i */
+#define SHAPE(sizes, dims) ((Cell){SHAPE, .shape = (sizes), .n = (dims)})
+
+static void put_row(const Emit *e, const Cell *cells, size_t n) {
+    put_text(e, "    {");
+    for (const Cell *c = cells; c < cells + n; c++) {
+        if (c > cells) put_text(e, ", ");
+        switch (c->kind) {
+        case NUMBER: text_int(e->out, c->n); break;
+        case ADDRESS: str_hex(e->out, (uint64_t)c->n, 1); break;
+        case STRING: text_string(e->out, c->s); break;
+        case NAME: put_text(e, c->s); break;
+        case ELEMENT:
+            put_text(e, c->s);
+            put_number(e, " + ", c->n);
+            break;
+        case SHAPE:
+            put_text(e, c->n ? "{" : "{0");
+            for (int d = 0; d < c->n; d++) put_number(e, d ? ", " : "", c->shape[d]);
+            put_text(e, "}");
+        }
+    }
+    end_row(e, "},\n");
 }
+#define row(e, ...) put_row(e, (const Cell[]){__VA_ARGS__}, sizeof((const Cell[]){__VA_ARGS__}) / sizeof(Cell))
 
 /* An empty initialiser is not C: every table has at least one, unused, row. */
 static void open_table(const Emit *e, const char *type, const char *name) {
@@ -49,12 +71,7 @@ static void close_table(const Emit *e, int n) {
 
 /* ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static int put_accesses(const Emit *e, const Access *a, int n) {
-    for (int i = 0; i < n; i++) {
-        put_number(e, "    {", a[i].storage);
-        put_number(e, ", ", a[i].offset);
-        put_number(e, ", ", a[i].size);
-        end_row(e, "},\n");
-    }
+    for (int i = 0; i < n; i++) row(e, NUMBER(a[i].storage), NUMBER(a[i].offset), NUMBER(a[i].size));
     return n;
 }
 
@@ -75,36 +92,19 @@ static void put_event_lists(const Emit *e, const PlanProgram *p, const char *nam
     close_table(e, naccesses);
 }
 
-/* `wait` and `access`: where its waits and accesses begin in the lists. */
-static void put_event(const Emit *e, const Event *x, const char *waits, int wait, const char *accesses, int access) {
-    put_string(e, "    {", x->id);
-    put_string(e, ", ", x->op);
-    put_string(e, ", ", x->module ? x->module : "");
-    put_string(e, ", ", phase_name(x->phase));
-    put_string(e, ", ", x->src.file);
-    put_number(e, ", ", x->src.line);
-    put_text(e, ", ");
-    put_text(e, c_stream(x->stream));
-    put_number(e, waits, wait);
-    put_number(e, ", ", x->nwaits);
-    put_number(e, accesses, access);
-    put_number(e, accesses, access + x->nreads);
-    put_number(e, ", ", x->nreads);
-    put_number(e, ", ", x->nwrites);
-    put_hex(e, ", ", emit_event_written(x->op_ir));
-    end_row(e, "},\n");
-}
-
 static void put_events(const Emit *e, const PlanProgram *p) {
-    const char *name = c_name(e->a, p->name), *waits = arena_printf(e->a, ", waits_of_%s + ", name);
-    const char *accesses = arena_printf(e->a, ", accesses_of_%s + ", name);
-    int wait = 0, access = 0;
+    const char *name = c_name(e->a, p->name), *waits = arena_printf(e->a, "waits_of_%s", name);
+    const char *accesses = arena_printf(e->a, "accesses_of_%s", name);
+    int wait = 0, access = 0; /* where an event's begin in the lists */
     if (!p->n) return;
     put_event_lists(e, p, name);
     open_table(e, "sc_event_info", arena_printf(e->a, "events_of_%s", name));
     for (int i = 0; i < p->n; i++) {
         const Event *x = &p->events[i];
-        put_event(e, x, waits, wait, accesses, access);
+        row(e, STRING(x->id), STRING(x->op), STRING(x->module ? x->module : ""), STRING(phase_name(x->phase)),
+            STRING(x->src.file), NUMBER(x->src.line), NAME(c_stream(x->stream)), ELEMENT(waits, wait),
+            NUMBER(x->nwaits), ELEMENT(accesses, access), ELEMENT(accesses, access + x->nreads), NUMBER(x->nreads),
+            NUMBER(x->nwrites), ADDRESS(emit_event_written(x->op_ir)));
         wait += x->nwaits;
         access += x->nreads + x->nwrites;
     }
@@ -117,7 +117,7 @@ static void put_programs(const Emit *e) {
     for (int i = 0; i < e->plan->nprograms; i++) {
         const PlanProgram *p = &e->plan->programs[i];
         const char *name = c_name(e->a, p->name), *events = p->n ? arena_printf(e->a, "events_of_%s", name) : "NULL";
-        put(e, "    {%s, program_%s, %s, %d},\n", quoted(e, p->name), name, events, p->n);
+        row(e, STRING(p->name), NAME(arena_printf(e->a, "program_%s", name)), NAME(events), NUMBER(p->n));
     }
     close_table(e, e->plan->nprograms);
 }
@@ -126,14 +126,8 @@ static void put_storages(const Emit *e) {
     open_table(e, "sc_storage_info", "storages");
     for (int i = 0; i < e->plan->nstorages; i++) {
         const Storage *s = &e->plan->storages[i];
-        put_string(e, "    {", s->name);
-        put_hex(e, ", ", (uint64_t)s->offset);
-        put_number(e, ", ", s->size);
-        put_number(e, ", ", s->arena == ARENA_HOST);
-        put_number(e, ", ", s->program);
-        put_number(e, ", ", s->first);
-        put_number(e, ", ", s->last);
-        end_row(e, "},\n");
+        row(e, STRING(s->name), ADDRESS(s->offset), NUMBER(s->size), NUMBER(s->arena == ARENA_HOST), NUMBER(s->program),
+            NUMBER(s->first), NUMBER(s->last));
     }
     close_table(e, e->plan->nstorages);
 }
@@ -160,21 +154,10 @@ static void put_params(const Emit *e) {
     open_table(e, "sc_param_info", "params");
     for (int i = 0; i < e->g->params.n; i++) {
         const Param *p = e->g->params.at[i];
-        put_string(e, "    {", p->path);
-        put_string(e, ", ", p->owner ? p->owner->path : "");
-        put_text(e, ", ");
-        put_text(e, c_dtype(p->dtype));
-        put_number(e, ", ", p->dims);
-        put_text(e, ", ");
-        put_shape(e, p->shape, p->dims);
-        put_number(e, ", ", p->unit ? p->unit->id : -1);
-        put_number(e, ", ", p->reached && p->requires_grad && !p->is_buffer);
-        put_number(e, ", ", p->is_buffer);
-        put_number(e, ", ", p->flat_offset);
-        put_number(e, ", ", param_numel(p));
-        put_number(e, ", ", p->group);
-        put_hex(e, ", ", p->is_buffer ? state_at(e, buffer_state(e, p)) : 0);
-        end_row(e, "},\n");
+        row(e, STRING(p->path), STRING(p->owner ? p->owner->path : ""), NAME(c_dtype(p->dtype)), NUMBER(p->dims),
+            SHAPE(p->shape, p->dims), NUMBER(p->unit ? p->unit->id : -1),
+            NUMBER(p->reached && p->requires_grad && !p->is_buffer), NUMBER(p->is_buffer), NUMBER(p->flat_offset),
+            NUMBER(param_numel(p)), NUMBER(p->group), ADDRESS(p->is_buffer ? state_at(e, buffer_state(e, p)) : 0));
     }
     close_table(e, e->g->params.n);
 }
@@ -183,7 +166,7 @@ static void put_comms(const Emit *e) {
     open_table(e, "sc_comm_info", "comms");
     for (int i = 0; i < e->g->comms.n; i++) {
         const Comm *c = &e->g->comms.at[i];
-        put(e, "    {%s, %d, %d},\n", quoted(e, c->name), c->n, c->step);
+        row(e, STRING(c->name), NUMBER(c->n), NUMBER(c->step));
     }
     close_table(e, e->g->comms.n);
 }
@@ -214,13 +197,11 @@ static void put_inputs(const Emit *e) {
         const Input *in = e->g->inputs.at[i];
         const Value *s = in->sample_value;
         Dtype stored = in->value ? in->value->dtype : in->dtype;
-        put(e, "    {%s, %s, %s, %d, ", quoted(e, in->name), quoted(e, in->from ? in->from : in->name), c_dtype(stored),
-            in->dims);
-        put_shape(e, in->shape, in->dims);
-        put(e, ", %d, 0x%llx, %d, %lld, 0x%llx, %d, ", in->shift, input_at(e, in->value), s != NULL,
-            (long long)in->limit, input_at(e, s), s ? s->dims : 0);
-        put_shape(e, s ? s->shape : NULL, s ? s->dims : 0);
-        put(e, ", %d, %d, %d},\n", !in->value, stored == in->dtype ? 0 : (int)in->dtype + 1, in->tokens);
+        row(e, STRING(in->name), STRING(in->from ? in->from : in->name), NAME(c_dtype(stored)), NUMBER(in->dims),
+            SHAPE(in->shape, in->dims), NUMBER(in->shift), ADDRESS(input_at(e, in->value)), NUMBER(s != NULL),
+            NUMBER(in->limit), ADDRESS(input_at(e, s)), NUMBER(s ? s->dims : 0),
+            SHAPE(s ? s->shape : NULL, s ? s->dims : 0), NUMBER(!in->value),
+            NUMBER(stored == in->dtype ? 0 : (int)in->dtype + 1), NUMBER(in->tokens));
     }
     close_table(e, e->g->inputs.n);
 }
@@ -231,10 +212,7 @@ static void put_counts(const Emit *e) {
     for (int i = 0; i < t->counts.n; i++) {
         int input = 0;
         while (input < e->g->inputs.n && e->g->inputs.at[input] != t->counts.at[i].input) input++;
-        put_number(e, "    {", input);
-        put_text(e, ", ");
-        text_int(e->out, t->counts.at[i].ignore);
-        end_row(e, "},\n");
+        row(e, NUMBER(input), NUMBER(t->counts.at[i].ignore));
     }
     close_table(e, t->counts.n);
 }
@@ -246,17 +224,11 @@ static void put_metrics(const Emit *e) {
     put(e, t->metrics.n ? "};\n\n" : "    NULL};\n\n");
 }
 
-static unsigned long long metric_sums(const Training *t) {
-    unsigned long long sums = 0;
-    for (int i = 0; i < t->metrics.n; i++) sums |= (unsigned long long)t->metrics.at[i].is_sum << i;
-    return sums;
-}
-
 static void put_groups(const Emit *e) {
     const Optimizer *o = e->g->training->optimizer;
     open_table(e, "sc_group_info", "groups");
     for (int i = 0; i < o->groups.n; i++)
-        put(e, "    {%s, %s},\n", c_float(e->a, o->groups.at[i].lr), c_float(e->a, o->groups.at[i].weight_decay));
+        row(e, NAME(c_float(e->a, o->groups.at[i].lr)), NAME(c_float(e->a, o->groups.at[i].weight_decay)));
     close_table(e, o->groups.n);
 }
 
@@ -360,17 +332,6 @@ static void put_plan_json(const Emit *e) {
     put(e, "extern const char sc_plan_json_begin[], sc_plan_json_end[];\n\n");
 }
 
-static const char *optimizer_name(OptKind k) {
-    static const char *const names[] = {[OPT_SGD] = "sgd", [OPT_ADAM] = "adam", [OPT_ADAMW] = "adamw"};
-    return names[k];
-}
-
-static const char *schedule_name(SchedKind k) {
-    static const char *const names[] = {
-        [SCHED_CONSTANT] = "constant", [SCHED_LINEAR] = "linear", [SCHED_COSINE] = "cosine"};
-    return names[k];
-}
-
 static void put_logits(const Emit *e) {
     const State *s = NULL;
     int program = -1;
@@ -392,17 +353,18 @@ static void put_logits(const Emit *e) {
     put(e, "},\n");
 }
 
-static void put_library_bytes(const Emit *e) {
-    double bytes = 0;
-    for (int i = 0; i < e->plan->nlibrary; i++) bytes += e->plan->library[i].bytes;
-    put(e, "    .library_bytes = %.0f,\n", bytes);
-}
-
 static void put_build(const Emit *e, int ndumps) {
     const Plan *p = e->plan;
     const Graph *g = e->g;
     const Training *t = g->training;
     const Optimizer *o = t->optimizer;
+    static const char *const optimizers[] = {[OPT_SGD] = "sgd", [OPT_ADAM] = "adam", [OPT_ADAMW] = "adamw"};
+    static const char *const schedules[] = {
+        [SCHED_CONSTANT] = "constant", [SCHED_LINEAR] = "linear", [SCHED_COSINE] = "cosine"};
+    unsigned long long sums = 0; /* a bit each metric */
+    double library_bytes = 0;
+    for (int i = 0; i < t->metrics.n; i++) sums |= (unsigned long long)t->metrics.at[i].is_sum << i;
+    for (int i = 0; i < p->nlibrary; i++) library_bytes += p->library[i].bytes;
     put(e, "const sc_build sc_this_build = {\n");
     put(e, "    .name = %s,\n    .model_file = %s,\n    .target = %s,\n", quoted(e, g->name), quoted(e, g->file),
         quoted(e, p->target));
@@ -412,7 +374,7 @@ static void put_build(const Emit *e, int ndumps) {
         p->nodes > 0 ? p->nodes : 1, p->threads > 0 ? p->threads : 1, t->accumulate > 0 ? t->accumulate : 1);
     put(e, "    .arena_bytes = %llu,\n    .host_bytes = %llu,\n", (unsigned long long)p->arena_bytes[ARENA_DEVICE],
         (unsigned long long)p->arena_bytes[ARENA_HOST]);
-    if (!strcmp(p->target, "cuda")) put_library_bytes(e);
+    if (!strcmp(p->target, "cuda")) put(e, "    .library_bytes = %.0f,\n", library_bytes);
     put(e, "    .programs = programs,\n    .nprograms = %d,\n    .storages = storages,\n    .nstorages = %d,\n",
         p->nprograms, p->nstorages);
     put(e, "    .params = params,\n    .nparams = %d,\n    .units = units,\n    .nunits = %d,\n", g->params.n,
@@ -421,13 +383,13 @@ static void put_build(const Emit *e, int ndumps) {
     put(e, "    .inputs = inputs,\n    .ninputs = %d,\n    .counts = counts,\n    .ncounts = %d,\n", g->inputs.n,
         t->counts.n);
     put(e, "    .metrics = metrics,\n    .nmetrics = %d,\n    .metric_sums = 0x%llx,\n    .metrics_at = 0x%llx,\n",
-        t->metrics.n, metric_sums(t), state_at(e, g->metrics_state));
+        t->metrics.n, sums, state_at(e, g->metrics_state));
     put(e, "    .record_at = 0x%llx,\n    .step_at = 0x%llx,\n", state_at(e, g->record), state_at(e, g->step_state));
     if (t->scaler) put(e, "    .has_scaler = 1,\n    .scaler_at = 0x%llx,\n", state_at(e, g->scaler_state));
     put(e, "    .dumps = dumps,\n    .ndumps = %d,\n", ndumps);
     put_logits(e);
-    put(e, "    .optimizer = %s,\n    .schedule = %s,\n", quoted(e, optimizer_name(o->kind)),
-        quoted(e, schedule_name(t->schedule.kind)));
+    put(e, "    .optimizer = %s,\n    .schedule = %s,\n", quoted(e, optimizers[o->kind]),
+        quoted(e, schedules[t->schedule.kind]));
     put(e, "    .beta1 = %s,\n    .beta2 = %s,\n    .eps = %s,\n", c_float(e->a, o->beta1), c_float(e->a, o->beta2),
         c_float(e->a, o->eps));
     put(e, "    .momentum = %s,\n    .clip = %s,\n", c_float(e->a, o->momentum), c_float(e->a, t->clip_grad_norm));

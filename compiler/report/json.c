@@ -1,7 +1,8 @@
 /* Plans and predictions as JSON, written in one pass: an event a line, so that two plans can be compared with diff.
- * Relies on: live.h.
+ * Relies on: fields.h, live.h.
  * Relied on by: emit (NAME.plan.json), main.c's commands; read.c reads what plan_write_json writes. */
 #include "../ir/training.h"
+#include "fields.h"
 #include "live.h"
 #include "report.h"
 #include "visible.h"
@@ -118,29 +119,46 @@ static inline void put_str(Json *j, const char *k, const char *s) {
 }
 
 /* ── the parts of a plan ──────────────────────────────────────────────────────────────────────────────────── */
-static const char *const arena_names[N_ARENAS] = {"device", "host"};
+/* The members of an object, out of the struct o. */
+static void put_fields(Json *j, Object kind, const void *o) {
+    for (const Field *f = fields_of(kind); f->of == kind; f++) {
+        const void *at = (const char *)o + f->at;
+        const int64_t *sizes = at;
+        switch (f->type) {
+        case F_TEXT: put_str(j, f->key, *(const char *const *)at); break;
+        case F_INDEX:
+            if (*(const int *)at < 0) break; /* fall through */
+        case F_INT:
+        case F_COUNT: put_int(j, f->key, *(const int *)at); break;
+        case F_SIZE: put_int(j, f->key, *sizes); break;
+        case F_REAL: put_real(j, f->key, *(const double *)at); break;
+        case F_TIME: put_time(j, f->key, *(const double *)at); break;
+        case F_PAIR:
+            open_(j, f->key, '[');
+            for (int i = 0; i < N_ARENAS; i++) put_int(j, NULL, sizes[i]);
+            close_(j, ']');
+            break;
+        default: put_str(j, f->key, fields_word(f->type, *(const int *)at));
+        }
+    }
+}
+
+static void put_object(Json *j, const char *k, Object kind, const void *o) {
+    open_(j, k, '{');
+    put_fields(j, kind, o);
+    close_(j, '}');
+}
+
 const char *const unused_keys[N_UNUSED] = {"parameters", "inputs", "modules"};
 static void put_head(Json *j, const Plan *p) {
-    put_str(j, "model", p->model);
-    put_str(j, "target", p->target);
+    put_fields(j, IN_MODEL, p);
     line(j);
-    open_(j, "device", '{');
-    put_str(j, "name", p->device);
-    put_real(j, "usable_bytes", p->device_usable);
-    put_real(j, "peak_flops", p->peak_flops);
-    close_(j, '}');
+    put_object(j, "device", IN_DEVICE, p);
     line(j);
     open_(j, "mesh", '{');
-    put_int(j, "world", p->world);
-    put_int(j, "nodes", p->nodes);
+    put_fields(j, IN_MESH, p);
     open_(j, "groups", '[');
-    for (int i = 0; i < p->ncomms; i++) {
-        open_(j, NULL, '{');
-        put_str(j, "name", p->comms[i].name);
-        put_int(j, "ranks", p->comms[i].n);
-        put_int(j, "apart", p->comms[i].step);
-        close_(j, '}');
-    }
+    for (int i = 0; i < p->ncomms; i++) put_object(j, NULL, IN_GROUP, &p->comms[i]);
     close_(j, ']');
     close_(j, '}');
     line(j);
@@ -150,23 +168,19 @@ static void put_head(Json *j, const Plan *p) {
     line(j);
     open_(j, "arenas", '{');
     for (int a = 0; a < N_ARENAS; a++) {
-        open_(j, arena_names[a], '{');
+        open_(j, fields_word(F_ARENA, a), '{');
         put_int(j, "bytes", p->arena_bytes[a]);
         put_int(j, "bound", p->bound_bytes[a]);
         close_(j, '}');
     }
     close_(j, '}');
     line(j);
-    put_real(j, "tokens_per_step", p->tokens_per_step);
-    put_real(j, "samples_per_step", p->samples_per_step);
-    put_real(j, "model_flops", p->model_flops);
+    put_fields(j, IN_STEP, p);
+    line(j);
 }
 
-static void put_live_set(Json *j, const LiveSet *l) {
-    open_(j, "live", '{');
-    for (int c = 0; c < N_CLASSES; c++)
-        if (l->of[c]) put_int(j, storage_class_name((StorageClass)c), l->of[c]);
-    close_(j, '}');
+static const char *event_id(const PlanProgram *g, int e) {
+    return e >= 0 && e < g->n ? g->events[e].id : NULL;
 }
 
 static void put_peak(Json *j, const Plan *p) {
@@ -176,13 +190,16 @@ static void put_peak(Json *j, const Plan *p) {
     int g = live_largest_program(p, ARENA_DEVICE);
     if (g >= 0) {
         const PlanProgram *q = &p->programs[g];
-        bool named = q->peak_event >= 0 && q->peak_event < q->n;
         LiveSet live = live_at(p, ARENA_DEVICE, g, q->peak_event);
         put_str(j, "program", q->name);
-        put_str(j, "event", named ? q->events[q->peak_event].id : NULL);
-        put_live_set(j, &live);
+        put_str(j, "event", event_id(q, q->peak_event));
+        open_(j, "live", '{');
+        for (int c = 0; c < N_CLASSES; c++)
+            if (live.of[c]) put_int(j, storage_class_name((StorageClass)c), live.of[c]);
+        close_(j, '}');
     }
     close_(j, '}');
+    line(j);
 }
 
 static void put_prediction(Json *j, const Plan *p) {
@@ -199,49 +216,16 @@ static void put_prediction(Json *j, const Plan *p) {
     put_real(j, "mfu", s.mfu);
     line(j);
     open_(j, "library", '[');
-    for (int i = 0; i < p->nlibrary; i++) {
-        open_(j, NULL, '{');
-        put_str(j, "name", p->library[i].name);
-        put_real(j, "bytes", p->library[i].bytes);
-        put_real(j, "tolerance", p->library[i].tolerance);
-        put_str(j, "source", p->library[i].source);
-        close_(j, '}');
-    }
+    for (int i = 0; i < p->nlibrary; i++) put_object(j, NULL, IN_LIBRARY, &p->library[i]);
     close_(j, ']');
     close_(j, '}');
-}
-
-static void put_unit(Json *j, const PlanUnit *u) {
     line(j);
-    open_(j, NULL, '{');
-    put_int(j, "id", u->id);
-    put_str(j, "path", u->path);
-    put_int(j, "shards", u->shards);
-    put_int(j, "replicas", u->replicas);
-    put_int(j, "numel", u->numel);
-    put_str(j, "dtype", dtype_name(u->dtype));
-    put_str(j, "wire", dtype_name(u->wire));
-    put_str(j, "gradient", dtype_name(u->grad_dtype));
-    put_str(j, "reduce", dtype_name(u->reduce));
-    put_int(j, "parameters", u->nparams);
-    if (u->master_storage >= 0) put_int(j, "master", u->master_storage);
-    close_(j, '}');
-}
-
-static const char *event_id(const PlanProgram *g, int e) {
-    return e >= 0 && e < g->n ? g->events[e].id : NULL;
 }
 
 static void put_storage(Json *j, const Plan *p, const Storage *s) {
     line(j);
     open_(j, NULL, '{');
-    put_int(j, "id", s->id);
-    put_str(j, "class", storage_class_name(s->cls));
-    put_str(j, "name", s->name);
-    put_str(j, "owner", s->owner);
-    put_str(j, "arena", arena_names[s->arena]);
-    put_int(j, "offset", s->offset);
-    put_int(j, "size", s->size);
+    put_fields(j, IN_STORAGE, s);
     if (s->program >= 0) {
         const PlanProgram *g = &p->programs[s->program];
         put_str(j, "program", g->name);
@@ -265,26 +249,20 @@ static void put_accesses(Json *j, const char *k, const Access *x, int n) {
     close_(j, ']');
 }
 
-static void put_source(Json *j, Source s) {
-    if (!s.file) return;
-    key(j, "source");
-    str_add(&j->s, "\"");
-    put_escaped(j, s.file);
-    str_add(&j->s, ":");
-    str_int(&j->s, s.line);
-    str_add(&j->s, "\"");
-    j->comma = true;
-}
-
 static void put_event(Json *j, const Plan *p, const PlanProgram *g, const Event *e) {
     line(j);
     open_(j, NULL, '{');
     put_str(j, "id", e->id);
-    put_str(j, "op", e->op);
-    put_str(j, "stream", stream_name(e->stream));
-    put_str(j, "phase", phase_name(e->phase));
-    put_str(j, "module", e->module);
-    put_source(j, e->src);
+    put_fields(j, IN_EVENT, e);
+    if (e->src.file) {
+        key(j, "source");
+        str_add(&j->s, "\"");
+        put_escaped(j, e->src.file);
+        str_add(&j->s, ":");
+        str_int(&j->s, e->src.line);
+        str_add(&j->s, "\"");
+        j->comma = true;
+    }
     if (e->unit >= 0) put_int(j, "unit", e->unit);
     if (e->comm >= 0) put_str(j, "comm", p->comms[e->comm].name);
     if (e->update) put_bool(j, "update", true);
@@ -293,10 +271,7 @@ static void put_event(Json *j, const Plan *p, const PlanProgram *g, const Event 
     close_(j, ']');
     put_accesses(j, "reads", e->reads, e->nreads);
     put_accesses(j, "writes", e->writes, e->nwrites);
-    put_real(j, "flops", e->flops);
-    put_real(j, "bytes", e->bytes);
-    put_time(j, "start_us", e->start_us);
-    put_time(j, "duration_us", e->duration_us);
+    put_fields(j, IN_COST, e);
     close_(j, '}');
 }
 
@@ -310,14 +285,7 @@ static void put_program(Json *j, const Plan *p, const PlanProgram *g) {
     for (int s = 0; s < N_STREAMS; s++)
         if (used[s]) put_str(j, NULL, stream_name((Stream)s));
     close_(j, ']');
-    put_real(j, "step_us", g->step_us);
-    put_real(j, "exposed_us", g->exposed_us);
-    open_(j, "peak", '[');
-    for (int a = 0; a < N_ARENAS; a++) put_int(j, NULL, g->peak[a]);
-    close_(j, ']');
-    open_(j, "bound", '[');
-    for (int a = 0; a < N_ARENAS; a++) put_int(j, NULL, g->bound[a]);
-    close_(j, ']');
+    put_fields(j, IN_PROGRAM, g);
     put_str(j, "peak_event", event_id(g, g->peak_event));
     open_(j, "events", '[');
     for (int e = 0; e < g->n; e++) put_event(j, p, g, &g->events[e]);
@@ -333,6 +301,7 @@ static void put_unused(Json *j, const Plan *p) {
         close_(j, ']');
     }
     close_(j, '}');
+    line(j);
 }
 
 static void start_document(Json *j, const char *format, int version) {
@@ -351,17 +320,14 @@ void plan_write_json(FILE *f, const Plan *p) {
     Json j = {.f = f, .s = {.arena = p->arena}};
     start_document(&j, "shardc-plan", PLAN_VERSION);
     put_head(&j, p);
-    line(&j);
     put_peak(&j, p);
-    line(&j);
     put_prediction(&j, p);
-    line(&j);
-    if (p->unused[0].n || p->unused[1].n || p->unused[2].n) {
-        put_unused(&j, p);
-        line(&j);
-    }
+    if (p->unused[0].n || p->unused[1].n || p->unused[2].n) put_unused(&j, p);
     open_(&j, "units", '[');
-    for (int i = 0; i < p->nunits; i++) put_unit(&j, &p->units[i]);
+    for (int i = 0; i < p->nunits; i++) {
+        line(&j);
+        put_object(&j, NULL, IN_UNIT, &p->units[i]);
+    }
     close_(&j, ']');
     line(&j);
     open_(&j, "storages", '[');
@@ -391,13 +357,9 @@ void report_predict_json(FILE *f, const Plan *p) {
     Json j = {.f = f, .s = {.arena = p->arena}};
     start_document(&j, "shardc-prediction", 1);
     put_head(&j, p);
-    line(&j);
     put_peak(&j, p);
-    line(&j);
     put_prediction(&j, p);
-    line(&j);
     put_unused(&j, p);
-    line(&j);
     open_(&j, "programs", '[');
     for (int i = 0; i < p->nprograms; i++) {
         const PlanProgram *g = &p->programs[i];

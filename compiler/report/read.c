@@ -1,7 +1,8 @@
 /* Reads a plan from JSON or from a built binary, trusting nothing: types, ranges, names, indices and sums are checked.
- * Relies on: cJSON, plan.h; path_read.
+ * Relies on: cJSON, fields.h; input_read.
  * Relied on by: every command that takes a plan, the tests, the fuzzer (plan_parse). */
 #include "../ir/training.h"
+#include "fields.h"
 #include "report.h"
 
 #include <cjson/cJSON.h>
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 
 #define LIMIT (((int64_t)1 << 53) - 1) /* of every size and offset: what a double, and so any JSON tool, can hold */
-enum { MAX_PATH = 8, MAX_LIST = 1 << 22, MAX_MEMBERS = 1000 };
+enum { MAX_PATH = 8, MAX_LIST = 1 << 22, MAX_MEMBERS = 1000, MOST_RANKS = 1 << 24 };
 
 typedef struct {
     Arena *a;
@@ -44,14 +45,18 @@ _Noreturn static void bad(Reader *r, const char *key, const char *fmt, ...) {
     longjmp(r->bad, 1);
 }
 
-static void enter(Reader *r, const char *name, int index) {
+static bool enter(Reader *r, const char *name, int index) {
     r->path[r->depth].name = name;
     r->path[r->depth++].index = index;
+    return true;
 }
 
 static void leave(Reader *r) {
     r->depth--;
 }
+
+/* Each entry x, number i, of a list: x is the first at the start, n how many there are. */
+#define EACH(r, key, i, n, x) for (int i = 0; i < (n) && enter(r, key, i); i++, x = (x)->next, leave(r))
 
 /* ── typed members ────────────────────────────────────────────────────────────────────────────────────────── */
 static bool has_control(const char *s) {
@@ -116,11 +121,15 @@ static const char *text(Reader *r, const cJSON *o, const char *key) {
     return checked_text(r, member(r, o, key), key);
 }
 
+static void check_within(Reader *r, const char *key, double v, int64_t low, int64_t high) {
+    if (v < (double)low || v > (double)high)
+        bad(r, key, "%.0f is not between %lld and %lld", v, (long long)low, (long long)high);
+}
+
 static int64_t checked_integer(Reader *r, const cJSON *x, const char *key, int64_t low, int64_t high) {
     double v = cJSON_IsNumber(x) ? x->valuedouble : NAN;
     if (v != rint(v)) bad(r, key, "must be an integer");
-    if (v < (double)low || v > (double)high)
-        bad(r, key, "%.0f is not between %lld and %lld", v, (long long)low, (long long)high);
+    check_within(r, key, v, low, high);
     return (int64_t)v;
 }
 
@@ -136,48 +145,45 @@ static double real(Reader *r, const cJSON *o, const char *key) {
     return v;
 }
 
-/* An enum by its printed name. */
-#define NAMED(FUNCTION, TYPE, COUNT, PRINTED)                                                                          \
-    static TYPE FUNCTION(Reader *r, const cJSON *o, const char *key) {                                                 \
-        const char *s = checked_string(r, member(r, o, key), key), *names[COUNT];                                      \
-        for (int i = 0; i < COUNT; i++) {                                                                              \
-            names[i] = PRINTED((TYPE)i);                                                                               \
-            if (!strcmp(s, names[i])) return (TYPE)i;                                                                  \
-        }                                                                                                              \
-        const char *near = str_nearest(s, names, COUNT);                                                               \
-        if (near) bad(r, key, "\"%.60s\" is unknown; is it \"%s\"?", s, near);                                         \
-        bad(r, key, "\"%.60s\" is unknown", s);                                                                        \
-    }
-
-static const char *arena_name(ArenaKind k) {
-    return k == ARENA_DEVICE ? "device" : "host";
+/* An enum's value, by its name. */
+static int word(Reader *r, const cJSON *o, const Field *f) {
+    const char *s = checked_string(r, member(r, o, f->key), f->key), *words[32];
+    int n = 0;
+    for (; (words[n] = fields_word(f->type, n)); n++)
+        if (!strcmp(s, words[n])) return n;
+    const char *near = str_nearest(s, words, n);
+    if (near) bad(r, f->key, "\"%.60s\" is unknown; is it \"%s\"?", s, near);
+    bad(r, f->key, "\"%.60s\" is unknown", s);
 }
-NAMED(class_named, StorageClass, N_CLASSES, storage_class_name)
-NAMED(stream_named, Stream, N_STREAMS, stream_name)
-NAMED(phase_named, Phase, N_PHASES, phase_name)
-NAMED(dtype_named, Dtype, N_DTYPES, dtype_name)
-NAMED(arena_named, ArenaKind, N_ARENAS, arena_name)
 
-static int group_named(Reader *r, const Plan *p, const cJSON *o, const char *key) {
-    const char *s = text(r, o, key);
-    for (int i = 0; i < p->ncomms; i++)
-        if (!strcmp(s, p->comms[i].name)) return i;
-    bad(r, key, "there is no group of ranks \"%.60s\"", s);
+/* The members of an object o, into the struct `to`. */
+static void read_fields(Reader *r, const cJSON *o, Object kind, void *to) {
+    for (const Field *f = fields_of(kind); f->of == kind; f++) {
+        void *at = (char *)to + f->at;
+        int64_t *sizes = at;
+        switch (f->type) {
+        case F_TEXT: *(const char **)at = text(r, o, f->key); break;
+        case F_INDEX:
+            *(int *)at = -1;
+            if (!optional(r, o, f->key)) break; /* fall through */
+        case F_INT: *(int *)at = (int)integer(r, o, f->key, 0, INT32_MAX); break;
+        case F_COUNT: *(int *)at = (int)integer(r, o, f->key, 1, MOST_RANKS); break;
+        case F_SIZE: *sizes = integer(r, o, f->key, 0, LIMIT); break;
+        case F_REAL:
+        case F_TIME: *(double *)at = real(r, o, f->key); break;
+        case F_PAIR: {
+            int n;
+            const cJSON *x = list(r, o, f->key, &n);
+            if (n != N_ARENAS) bad(r, f->key, "must be [device, host]");
+            for (int i = 0; i < N_ARENAS; i++, x = x->next) sizes[i] = checked_integer(r, x, f->key, 0, LIMIT);
+            break;
+        }
+        default: *(int *)at = word(r, o, f);
+        }
+    }
 }
 
 /* ── parts ────────────────────────────────────────────────────────────────────────────────────────────────── */
-static void read_groups(Reader *r, Plan *p, const cJSON *mesh) {
-    const cJSON *x = list(r, mesh, "groups", &p->ncomms);
-    p->comms = NEW_ARRAY(r->a, Comm, p->ncomms + 1);
-    for (int i = 0; i < p->ncomms; i++, x = x->next) {
-        enter(r, "groups", i);
-        p->comms[i].name = text(r, x, "name");
-        p->comms[i].n = (int)integer(r, x, "ranks", 1, p->world);
-        p->comms[i].step = (int)integer(r, x, "apart", 1, p->world / p->comms[i].n);
-        leave(r);
-    }
-}
-
 static void read_head(Reader *r, Plan *p, const cJSON *o) {
     const char *format = text(r, o, "format");
     if (strcmp(format, "shardc-plan"))
@@ -186,81 +192,50 @@ static void read_head(Reader *r, Plan *p, const cJSON *o) {
     if (version != PLAN_VERSION)
         bad(r, "version", "is %lld, this shardc reads version %d; build the model again", (long long)version,
             PLAN_VERSION);
-    p->model = text(r, o, "model");
-    p->target = text(r, o, "target");
-    p->tokens_per_step = real(r, o, "tokens_per_step");
-    p->samples_per_step = real(r, o, "samples_per_step");
-    p->model_flops = real(r, o, "model_flops");
+    read_fields(r, o, IN_MODEL, p);
+    read_fields(r, o, IN_STEP, p);
     const cJSON *device = member(r, o, "device"), *mesh = member(r, o, "mesh"), *arenas = member(r, o, "arenas");
+    const cJSON *options = member(r, o, "options"), *prediction = member(r, o, "prediction");
     enter(r, "device", -1);
-    p->device = text(r, device, "name");
-    p->device_usable = real(r, device, "usable_bytes");
-    p->peak_flops = real(r, device, "peak_flops");
+    read_fields(r, device, IN_DEVICE, p);
     leave(r);
     enter(r, "mesh", -1);
-    p->world = (int)integer(r, mesh, "world", 1, 1 << 24);
-    p->nodes = (int)integer(r, mesh, "nodes", 1, p->world);
-    read_groups(r, p, mesh);
+    read_fields(r, mesh, IN_MESH, p);
+    check_within(r, "nodes", p->nodes, 1, p->world);
+    const cJSON *x = list(r, mesh, "groups", &p->ncomms);
+    p->comms = NEW_ARRAY(r->a, Comm, p->ncomms + 1);
+    EACH(r, "groups", i, p->ncomms, x) {
+        Comm *c = &p->comms[i];
+        read_fields(r, x, IN_GROUP, c);
+        check_within(r, "ranks", c->n, 1, p->world);
+        check_within(r, "apart", c->step, 1, p->world / c->n);
+    }
     leave(r);
     enter(r, "arenas", -1);
     for (int k = 0; k < N_ARENAS; k++) {
-        const cJSON *x = member(r, arenas, arena_name((ArenaKind)k));
-        enter(r, arena_name((ArenaKind)k), -1);
+        x = member(r, arenas, fields_word(F_ARENA, k));
+        enter(r, fields_word(F_ARENA, k), -1);
         p->arena_bytes[k] = integer(r, x, "bytes", 0, LIMIT);
         p->bound_bytes[k] = integer(r, x, "bound", 0, LIMIT);
         leave(r);
     }
     leave(r);
-}
-
-static void read_options(Reader *r, Plan *p, const cJSON *o) {
-    const cJSON *options = member(r, o, "options");
     if (!cJSON_IsObject(options)) bad(r, "options", "must be an object");
     p->options = NEW_ARRAY(r->a, OptionValue, cJSON_GetArraySize(options) + 1);
     enter(r, "options", -1);
     check_names(r, options);
-    for (const cJSON *x = options->child; x; x = x->next) {
+    for (x = options->child; x; x = x->next) {
         if (!cJSON_IsString(x)) bad(r, NULL, "every option's value must be a string");
         if (has_control(x->string)) bad(r, NULL, "an option's name holds a control character");
         p->options[p->noptions++] =
             (OptionValue){.name = arena_strdup(r->a, x->string), .text = arena_strdup(r->a, x->valuestring)};
     }
     leave(r);
-}
-
-static void read_library(Reader *r, Plan *p, const cJSON *o) {
-    const cJSON *prediction = member(r, o, "prediction");
     enter(r, "prediction", -1);
-    const cJSON *x = list(r, prediction, "library", &p->nlibrary);
+    x = list(r, prediction, "library", &p->nlibrary);
     p->library = NEW_ARRAY(r->a, LibraryLine, p->nlibrary + 1);
-    for (int i = 0; i < p->nlibrary; i++, x = x->next) {
-        enter(r, "library", i);
-        p->library[i] =
-            (LibraryLine){text(r, x, "name"), real(r, x, "bytes"), real(r, x, "tolerance"), text(r, x, "source")};
-        leave(r);
-    }
+    EACH(r, "library", i, p->nlibrary, x) read_fields(r, x, IN_LIBRARY, &p->library[i]);
     leave(r);
-}
-
-static void read_units(Reader *r, Plan *p, const cJSON *o, int nstorages) {
-    const cJSON *x = list(r, o, "units", &p->nunits);
-    p->units = NEW_ARRAY(r->a, PlanUnit, p->nunits + 1);
-    for (int i = 0; i < p->nunits; i++, x = x->next) {
-        PlanUnit *u = &p->units[i];
-        enter(r, "units", i);
-        u->id = (int)integer(r, x, "id", i, i);
-        u->path = text(r, x, "path");
-        u->shards = (int)integer(r, x, "shards", 1, 1 << 24);
-        u->replicas = (int)integer(r, x, "replicas", 1, 1 << 24);
-        u->numel = integer(r, x, "numel", 0, LIMIT);
-        u->dtype = dtype_named(r, x, "dtype");
-        u->wire = dtype_named(r, x, "wire");
-        u->grad_dtype = dtype_named(r, x, "gradient");
-        u->reduce = dtype_named(r, x, "reduce");
-        u->nparams = (int)integer(r, x, "parameters", 0, INT32_MAX);
-        u->master_storage = optional(r, x, "master") ? (int)integer(r, x, "master", 0, nstorages - 1) : -1;
-        leave(r);
-    }
 }
 
 static void read_unused(Reader *r, Plan *p, const cJSON *o) {
@@ -269,162 +244,123 @@ static void read_unused(Reader *r, Plan *p, const cJSON *o) {
     for (int k = 0; unused && k < N_UNUSED; k++) {
         int n;
         const cJSON *x = list(r, unused, unused_keys[k], &n);
-        for (int i = 0; i < n; i++, x = x->next) push(&p->unused[k], r->a, (const char *)checked_text(r, x, NULL));
+        EACH(r, unused_keys[k], i, n, x) push(&p->unused[k], r->a, checked_text(r, x, NULL));
     }
     leave(r);
 }
 
-static int program_named(Reader *r, const Plan *p, const cJSON *o, const char *key) {
-    const char *s = text(r, o, key);
-    for (int i = 0; i < p->nprograms; i++)
-        if (!strcmp(s, p->programs[i].name)) return i;
-    bad(r, key, "there is no program \"%.60s\"", s);
-}
-
-static int checked_event(Reader *r, const Map *ids, const cJSON *x, const char *key) {
-    const char *s = checked_text(r, x, key);
+/* The index of the event that x names, among the ids of its program. */
+static int event_named(Reader *r, const Map *ids, const cJSON *x, const char *key) {
+    const char *s = checked_string(r, x, key);
     int k = map_find(ids, s);
     if (k < 0) bad(r, key, "there is no event \"%.60s\" in this program", s);
     return k;
 }
 
-static void read_storages(Reader *r, Plan *p, const cJSON *x, Map *const *ids) {
-    int64_t sum = 0;
-    for (int i = 0; i < p->nstorages; i++, x = x->next) {
-        Storage *s = &p->storages[i];
-        enter(r, "storages", i);
-        s->id = (int)integer(r, x, "id", i, i);
-        s->cls = class_named(r, x, "class");
-        s->name = text(r, x, "name");
-        s->owner = text(r, x, "owner");
-        s->arena = arena_named(r, x, "arena");
-        s->offset = integer(r, x, "offset", 0, LIMIT);
-        s->size = integer(r, x, "size", 0, LIMIT);
-        if (__builtin_add_overflow(sum, s->size, &sum)) bad(r, "size", "the sizes of all storages overflow");
-        s->program = -1;
-        s->first = -1;
-        s->last = INT32_MAX;
-        if (optional(r, x, "program")) {
-            s->program = program_named(r, p, x, "program");
-            s->first = checked_event(r, ids[s->program], member(r, x, "first"), "first");
-            s->last = checked_event(r, ids[s->program], member(r, x, "last"), "last");
-            if (s->first > s->last) bad(r, "last", "comes before the first event");
-        }
-        leave(r);
-    }
+static int program_named(Reader *r, const Plan *p, const char *name) {
+    for (int i = 0; i < p->nprograms; i++)
+        if (!strcmp(name, p->programs[i].name)) return i;
+    bad(r, "program", "there is no program \"%.60s\"", name);
+}
+
+static int group_named(Reader *r, const Plan *p, const char *name) {
+    for (int i = 0; i < p->ncomms; i++)
+        if (!strcmp(name, p->comms[i].name)) return i;
+    bad(r, "comm", "there is no group of ranks \"%.60s\"", name);
 }
 
 static Access *read_accesses(Reader *r, const Plan *p, const cJSON *o, const char *key, int *n) {
     const cJSON *x = list(r, o, key, n);
     Access *out = NEW_ARRAY(r->a, Access, *n + 1);
-    for (int i = 0; i < *n; i++, x = x->next) {
-        enter(r, key, i);
+    EACH(r, key, i, *n, x) {
         if (!cJSON_IsArray(x) || cJSON_GetArraySize(x) != 3) bad(r, NULL, "must be [storage, offset, size]");
         const cJSON *y = x->child;
         out[i].storage = (int)checked_integer(r, y, NULL, 0, p->nstorages - 1);
         out[i].offset = checked_integer(r, y->next, NULL, 0, LIMIT);
         out[i].size = checked_integer(r, y->next->next, NULL, 0, LIMIT);
-        leave(r);
     }
     return out;
 }
 
-static Source read_source(Reader *r, const cJSON *o) {
-    const cJSON *x = optional(r, o, "source");
-    if (!x) return NOWHERE;
-    char *s = checked_text(r, x, "source"), *colon = strrchr(s, ':'), *end = NULL;
-    long line = colon ? strtol(colon + 1, &end, 10) : -1;
-    if (!colon || end == colon + 1 || *end || line < 0 || line > INT32_MAX) bad(r, "source", "must be \"file:line\"");
-    *colon = 0;
-    return (Source){s, (int)line};
-}
-
 static void read_event(Reader *r, const Plan *p, const Map *ids, Event *e, const cJSON *x) {
-    e->op = text(r, x, "op");
-    e->stream = stream_named(r, x, "stream");
-    e->phase = phase_named(r, x, "phase");
-    e->module = text(r, x, "module");
-    e->src = read_source(r, x);
+    read_fields(r, x, IN_EVENT, e);
+    const cJSON *source = optional(r, x, "source");
+    if (source) {
+        char *s = checked_text(r, source, "source"), *colon = strrchr(s, ':'), *end = NULL;
+        long line = colon ? strtol(colon + 1, &end, 10) : -1;
+        if (!colon || end == colon + 1 || *end || line < 0 || line > INT32_MAX)
+            bad(r, "source", "must be \"file:line\"");
+        *colon = 0;
+        e->src = (Source){s, (int)line};
+    }
     e->unit = optional(r, x, "unit") ? (int)integer(r, x, "unit", 0, p->nunits - 1) : -1;
-    e->comm = optional(r, x, "comm") ? group_named(r, p, x, "comm") : -1;
+    e->comm = optional(r, x, "comm") ? group_named(r, p, text(r, x, "comm")) : -1;
     const cJSON *update = optional(r, x, "update");
     if (update && !cJSON_IsBool(update)) bad(r, "update", "must be true or false");
     e->update = cJSON_IsTrue(update);
     const cJSON *w = list(r, x, "waits", &e->nwaits);
     e->waits = NEW_ARRAY(r->a, int, e->nwaits + 1);
-    for (int i = 0; i < e->nwaits; i++, w = w->next) e->waits[i] = checked_event(r, ids, w, "waits");
+    for (int i = 0; i < e->nwaits; i++, w = w->next) e->waits[i] = event_named(r, ids, w, "waits");
     e->reads = read_accesses(r, p, x, "reads", &e->nreads);
     e->writes = read_accesses(r, p, x, "writes", &e->nwrites);
-    e->flops = real(r, x, "flops");
-    e->bytes = real(r, x, "bytes");
-    e->start_us = real(r, x, "start_us");
-    e->duration_us = real(r, x, "duration_us");
-}
-
-/* Names first, since waits and lives refer to events by name, also later ones. */
-static Map *read_ids(Reader *r, PlanProgram *g, const cJSON *o) {
-    Map *ids = map_new(r->a);
-    const cJSON *x = list(r, o, "events", &g->n);
-    g->events = NEW_ARRAY(r->a, Event, g->n + 1);
-    for (int e = 0; e < g->n; e++, x = x->next) {
-        enter(r, "events", e);
-        const char *id = g->events[e].id = text(r, x, "id");
-        if (!*id) bad(r, "id", "is empty");
-        if (map_index(ids, id) != e) bad(r, "id", "\"%.60s\" stands twice in this program", id);
-        leave(r);
-    }
-    return ids;
-}
-
-static void read_pair(Reader *r, const cJSON *o, const char *key, int64_t out[N_ARENAS]) {
-    int n;
-    const cJSON *x = list(r, o, key, &n);
-    if (n != N_ARENAS) bad(r, key, "must be [device, host]");
-    for (int i = 0; i < N_ARENAS; i++, x = x->next) out[i] = checked_integer(r, x, key, 0, LIMIT);
-}
-
-static void read_program(Reader *r, const Plan *p, PlanProgram *g, const Map *ids, const cJSON *x) {
-    g->step_us = real(r, x, "step_us");
-    g->exposed_us = real(r, x, "exposed_us");
-    read_pair(r, x, "peak", g->peak);
-    read_pair(r, x, "bound", g->bound);
-    const cJSON *peak = member(r, x, "peak_event"), *event = list(r, x, "events", &g->n);
-    g->peak_event = cJSON_IsNull(peak) ? -1 : checked_event(r, ids, peak, "peak_event");
-    for (int e = 0; e < g->n; e++, event = event->next) {
-        enter(r, "events", e);
-        read_event(r, p, ids, &g->events[e], event);
-        leave(r);
-    }
+    read_fields(r, x, IN_COST, e);
 }
 
 static Plan *read_document(Reader *r, const cJSON *o) {
     Plan *p = NEW(r->a, Plan);
     p->arena = r->a;
     read_head(r, p, o);
-    read_options(r, p, o);
-    read_library(r, p, o);
     read_unused(r, p, o);
     const cJSON *storages = list(r, o, "storages", &p->nstorages), *programs = list(r, o, "programs", &p->nprograms);
-    p->storages = NEW_ARRAY(r->a, Storage, p->nstorages + 1);
-    read_units(r, p, o, p->nstorages);
+    const cJSON *x = list(r, o, "units", &p->nunits);
+    p->units = NEW_ARRAY(r->a, PlanUnit, p->nunits + 1);
+    EACH(r, "units", i, p->nunits, x) {
+        read_fields(r, x, IN_UNIT, &p->units[i]);
+        check_within(r, "id", p->units[i].id, i, i);
+        check_within(r, "master", p->units[i].master_storage, -1, p->nstorages - 1);
+    }
+    /* Names first: waits and lives refer to events by name, also to later ones. */
     if (p->nprograms > 64) bad(r, "programs", "has %d entries, a plan has at most 64", p->nprograms);
     p->programs = NEW_ARRAY(r->a, PlanProgram, p->nprograms + 1);
     Map **ids = NEW_ARRAY(r->a, Map *, p->nprograms + 1);
-    const cJSON *x = programs;
-    for (int i = 0; i < p->nprograms; i++, x = x->next) {
-        enter(r, "programs", i);
-        p->programs[i].name = text(r, x, "name");
-        for (int k = 0; k < i; k++)
-            if (!strcmp(p->programs[k].name, p->programs[i].name)) bad(r, "name", "stands twice");
-        ids[i] = read_ids(r, &p->programs[i], x);
-        leave(r);
-    }
-    read_storages(r, p, storages, ids);
     x = programs;
-    for (int i = 0; i < p->nprograms; i++, x = x->next) {
-        enter(r, "programs", i);
-        read_program(r, p, &p->programs[i], ids[i], x);
-        leave(r);
+    EACH(r, "programs", i, p->nprograms, x) {
+        PlanProgram *g = &p->programs[i];
+        g->name = text(r, x, "name");
+        for (int k = 0; k < i; k++)
+            if (!strcmp(p->programs[k].name, g->name)) bad(r, "name", "stands twice");
+        ids[i] = map_new(r->a);
+        const cJSON *event = list(r, x, "events", &g->n);
+        g->events = NEW_ARRAY(r->a, Event, g->n + 1);
+        EACH(r, "events", e, g->n, event) {
+            const char *id = g->events[e].id = text(r, event, "id");
+            if (!*id) bad(r, "id", "is empty");
+            if (map_index(ids[i], id) != e) bad(r, "id", "\"%.60s\" stands twice in this program", id);
+        }
+    }
+    int64_t sum = 0;
+    x = storages;
+    p->storages = NEW_ARRAY(r->a, Storage, p->nstorages + 1);
+    EACH(r, "storages", i, p->nstorages, x) {
+        Storage *s = &p->storages[i];
+        read_fields(r, x, IN_STORAGE, s);
+        check_within(r, "id", s->id, i, i);
+        if (__builtin_add_overflow(sum, s->size, &sum)) bad(r, "size", "the sizes of all storages overflow");
+        s->program = s->first = -1;
+        s->last = INT32_MAX;
+        if (!optional(r, x, "program")) continue;
+        s->program = program_named(r, p, text(r, x, "program"));
+        s->first = event_named(r, ids[s->program], member(r, x, "first"), "first");
+        s->last = event_named(r, ids[s->program], member(r, x, "last"), "last");
+        if (s->first > s->last) bad(r, "last", "comes before the first event");
+    }
+    x = programs;
+    EACH(r, "programs", i, p->nprograms, x) {
+        PlanProgram *g = &p->programs[i];
+        read_fields(r, x, IN_PROGRAM, g);
+        const cJSON *peak = member(r, x, "peak_event"), *event = list(r, x, "events", &g->n);
+        g->peak_event = cJSON_IsNull(peak) ? -1 : event_named(r, ids[i], peak, "peak_event");
+        EACH(r, "events", e, g->n, event) read_event(r, p, ids[i], &g->events[e], event);
     }
     return p;
 }

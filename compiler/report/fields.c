@@ -1,0 +1,72 @@
+/* What the objects of plan.json hold, member by member: json.c writes them by this table, read.c reads them.
+ * Relies on: plan.h.
+ * Relied on by: json.c, read.c. */
+#include "fields.h"
+
+static const Field fields[] = {
+    {IN_MODEL, "model", F_TEXT, offsetof(Plan, model)},
+    {IN_MODEL, "target", F_TEXT, offsetof(Plan, target)},
+    {IN_DEVICE, "name", F_TEXT, offsetof(Plan, device)},
+    {IN_DEVICE, "usable_bytes", F_REAL, offsetof(Plan, device_usable)},
+    {IN_DEVICE, "peak_flops", F_REAL, offsetof(Plan, peak_flops)},
+    {IN_MESH, "world", F_COUNT, offsetof(Plan, world)},
+    {IN_MESH, "nodes", F_COUNT, offsetof(Plan, nodes)},
+    {IN_GROUP, "name", F_TEXT, offsetof(Comm, name)},
+    {IN_GROUP, "ranks", F_COUNT, offsetof(Comm, n)},
+    {IN_GROUP, "apart", F_COUNT, offsetof(Comm, step)},
+    {IN_STEP, "tokens_per_step", F_REAL, offsetof(Plan, tokens_per_step)},
+    {IN_STEP, "samples_per_step", F_REAL, offsetof(Plan, samples_per_step)},
+    {IN_STEP, "model_flops", F_REAL, offsetof(Plan, model_flops)},
+    {IN_LIBRARY, "name", F_TEXT, offsetof(LibraryLine, name)},
+    {IN_LIBRARY, "bytes", F_REAL, offsetof(LibraryLine, bytes)},
+    {IN_LIBRARY, "tolerance", F_REAL, offsetof(LibraryLine, tolerance)},
+    {IN_LIBRARY, "source", F_TEXT, offsetof(LibraryLine, source)},
+    {IN_UNIT, "id", F_INT, offsetof(PlanUnit, id)},
+    {IN_UNIT, "path", F_TEXT, offsetof(PlanUnit, path)},
+    {IN_UNIT, "shards", F_COUNT, offsetof(PlanUnit, shards)},
+    {IN_UNIT, "replicas", F_COUNT, offsetof(PlanUnit, replicas)},
+    {IN_UNIT, "numel", F_SIZE, offsetof(PlanUnit, numel)},
+    {IN_UNIT, "dtype", F_DTYPE, offsetof(PlanUnit, dtype)},
+    {IN_UNIT, "wire", F_DTYPE, offsetof(PlanUnit, wire)},
+    {IN_UNIT, "gradient", F_DTYPE, offsetof(PlanUnit, grad_dtype)},
+    {IN_UNIT, "reduce", F_DTYPE, offsetof(PlanUnit, reduce)},
+    {IN_UNIT, "parameters", F_INT, offsetof(PlanUnit, nparams)},
+    {IN_UNIT, "master", F_INDEX, offsetof(PlanUnit, master_storage)},
+    {IN_STORAGE, "id", F_INT, offsetof(Storage, id)},
+    {IN_STORAGE, "class", F_CLASS, offsetof(Storage, cls)},
+    {IN_STORAGE, "name", F_TEXT, offsetof(Storage, name)},
+    {IN_STORAGE, "owner", F_TEXT, offsetof(Storage, owner)},
+    {IN_STORAGE, "arena", F_ARENA, offsetof(Storage, arena)},
+    {IN_STORAGE, "offset", F_SIZE, offsetof(Storage, offset)},
+    {IN_STORAGE, "size", F_SIZE, offsetof(Storage, size)},
+    {IN_PROGRAM, "step_us", F_REAL, offsetof(PlanProgram, step_us)},
+    {IN_PROGRAM, "exposed_us", F_REAL, offsetof(PlanProgram, exposed_us)},
+    {IN_PROGRAM, "peak", F_PAIR, offsetof(PlanProgram, peak)},
+    {IN_PROGRAM, "bound", F_PAIR, offsetof(PlanProgram, bound)},
+    {IN_EVENT, "op", F_TEXT, offsetof(Event, op)},
+    {IN_EVENT, "stream", F_STREAM, offsetof(Event, stream)},
+    {IN_EVENT, "phase", F_PHASE, offsetof(Event, phase)},
+    {IN_EVENT, "module", F_TEXT, offsetof(Event, module)},
+    {IN_COST, "flops", F_REAL, offsetof(Event, flops)},
+    {IN_COST, "bytes", F_REAL, offsetof(Event, bytes)},
+    {IN_COST, "start_us", F_TIME, offsetof(Event, start_us)},
+    {IN_COST, "duration_us", F_TIME, offsetof(Event, duration_us)},
+    {.of = N_OBJECTS},
+};
+
+const Field *fields_of(Object o) {
+    const Field *f = fields;
+    while (f->of != o) f++;
+    return f;
+}
+
+const char *fields_word(FieldType t, int k) {
+    switch (t) {
+    case F_ARENA: return k < N_ARENAS ? k == ARENA_DEVICE ? "device" : "host" : NULL;
+    case F_CLASS: return k < N_CLASSES ? storage_class_name((StorageClass)k) : NULL;
+    case F_DTYPE: return k < N_DTYPES ? dtype_name((Dtype)k) : NULL;
+    case F_PHASE: return k < N_PHASES ? phase_name((Phase)k) : NULL;
+    case F_STREAM: return k < N_STREAMS ? stream_name((Stream)k) : NULL;
+    default: return NULL;
+    }
+}

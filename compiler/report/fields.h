@@ -1,0 +1,51 @@
+/* What the objects of plan.json hold, member by member: json.c writes them by this table, read.c reads them.
+ * Relies on: plan.h.
+ * Relied on by: json.c, read.c. */
+#ifndef SHARDC_FIELDS_H
+#define SHARDC_FIELDS_H
+
+#include "../ir/plan.h"
+
+/* An object of plan.json, or a run of its members, and the struct that holds them. */
+typedef enum {
+    IN_MODEL, /* Plan */
+    IN_DEVICE,
+    IN_MESH,
+    IN_GROUP,   /* Comm */
+    IN_STEP,    /* Plan */
+    IN_LIBRARY, /* LibraryLine */
+    IN_UNIT,    /* PlanUnit */
+    IN_STORAGE, /* Storage */
+    IN_PROGRAM, /* PlanProgram */
+    IN_EVENT,   /* Event */
+    IN_COST,    /* Event */
+    N_OBJECTS
+} Object;
+
+typedef enum {
+    F_TEXT,  /* const char * */
+    F_INT,   /* int, 0 or more */
+    F_INDEX, /* the same; -1: the member is absent */
+    F_COUNT, /* int, 1 or more: ranks */
+    F_SIZE,  /* int64_t: bytes, elements */
+    F_PAIR,  /* int64_t[N_ARENAS]: bytes of each arena, as a list */
+    F_REAL,  /* double, 0 or more */
+    F_TIME,  /* double: microseconds, exact to the picosecond */
+    F_ARENA, /* enums, by their names */
+    F_CLASS,
+    F_DTYPE,
+    F_PHASE,
+    F_STREAM
+} FieldType;
+
+typedef struct {
+    Object of;
+    const char *key;
+    FieldType type;
+    size_t at; /* in the struct */
+} Field;
+
+const Field *fields_of(Object o);            /* the first of its members; the others follow */
+const char *fields_word(FieldType t, int k); /* of an enum's value k; NULL: it has none */
+
+#endif
