@@ -9,8 +9,10 @@
 #include "../sandbox/sandbox.h"
 #include "frontend.h"
 
-typedef struct { /* the options of nn.fully_shard or nn.checkpoint_wrapper, and what --policy entries write over them */
-    int table;   /* a copy of them, in Lua's registry */
+typedef enum { FULLY_SHARD, CHECKPOINT, N_WRAPPERS } WrapperKind; /* nn.fully_shard, nn.checkpoint_wrapper */
+
+typedef struct {       /* the options of one, and what --policy entries write over them */
+    int table;         /* a copy of them, in Lua's registry */
     Settings settings; /* where each stands */
     Source src;        /* the call, or the entry, that wraps the module; file NULL: none does */
 } Wrapper;
@@ -36,7 +38,7 @@ typedef struct ModuleInfo {
     bool held;        /* assigned to a field of a module once */
     bool callable;    /* it has a forward */
     bool called;      /* in some trace */
-    Wrapper sharded, checkpointed;
+    Wrapper wrapper[N_WRAPPERS];
     Source entry;           /* the last of the policy file's that matches it; file NULL: none */
     Checkpoint *checkpoint; /* as read from these */
     UnitPolicy *policy;
@@ -186,8 +188,7 @@ uint64_t param_path_key(const char *path); /* Philox key */
 void policy_open(lua_State *L);
 void policy_loose(const Frontend *f); /* refuses wrapped modules that are not part of the model */
 /* Options over those of a wrapper, key by key; the named tables among them are merged likewise. */
-void policy_overlay(lua_State *L, Wrapper *w, int options, const char *tables, Source src);
-extern const char sharding_tables[];
+void policy_overlay(lua_State *L, ModuleInfo *m, WrapperKind k, int options, Source src);
 void policy_read(lua_State *L, ModuleInfo *m);                                 /* what its wrappers say now */
 Source policy_source(const Frontend *f, const UnitPolicy *p, const char *key); /* where it is written */
 void policy_buffers(Frontend *f);                                              /* mp_policy.buffer_dtype */

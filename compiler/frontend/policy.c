@@ -326,29 +326,6 @@ void policy_ignore(Frontend *f) {
     }
 }
 
-static ModuleInfo *need_module(lua_State *L, const char *what) {
-    ModuleInfo *m = module_at(L, 1);
-    if (!m) sandbox_fail(L, "%s: expected a module, got %s", what, field_type(L, 1));
-    if (fe_of(L)->program)
-        sandbox_fail(L, "%s: called while the model is traced; call it where the model is made", what);
-    return m;
-}
-
-static int prim_fully_shard(lua_State *L) {
-    ModuleInfo *m = need_module(L, "nn.fully_shard");
-    options_table(L, 2);
-    if (m->policy)
-        sandbox_fail(L, "nn.fully_shard: %s has a policy already, from %s:%d", m->made_by, m->policy->src.file,
-                     m->policy->src.line);
-    Source call = sandbox_source(L);
-    policy_overlay(L, &m->sharded, 2, sharding_tables, call);
-    fe_of(L)->reading = &m->sharded.settings;
-    m->policy = read_unit_policy(L, 2, "nn.fully_shard", call);
-    fe_of(L)->reading = NULL;
-    lua_settop(L, 1);
-    return 1;
-}
-
 static int prim_mesh(lua_State *L) {
     options_table(L, 1);
     field_check_keys(L, 1, "nn.mesh", "replicate shard");
@@ -373,31 +350,14 @@ static Checkpoint *read_checkpoint(lua_State *L, int t, const char *what, Source
     return c;
 }
 
-static int prim_checkpoint_wrapper(lua_State *L) {
-    ModuleInfo *m = need_module(L, "nn.checkpoint_wrapper");
-    options_table(L, 2);
-    if (m->checkpoint)
-        sandbox_fail(L, "nn.checkpoint_wrapper: %s is wrapped already, at %s:%d", m->made_by, m->checkpoint->src.file,
-                     m->checkpoint->src.line);
-    Source call = sandbox_source(L);
-    policy_overlay(L, &m->checkpointed, 2, " ", call);
-    fe_of(L)->reading = &m->checkpointed.settings;
-    m->checkpoint = read_checkpoint(L, 2, "nn.checkpoint_wrapper", call);
-    fe_of(L)->reading = NULL;
-    lua_settop(L, 1);
-    return 1;
-}
-
 static int prim_checkpoint_options(lua_State *L) { /* of nn.checkpoint: table or nil -> what enter_checkpoint takes */
     options_table(L, 1);
     lua_pushlightuserdata(L, read_checkpoint(L, 1, "nn.checkpoint", sandbox_source(L)));
     return 1;
 }
 
-/* ── what wrappers say ──────────────────────────────────────────────────────────────────────────────────────────────
+/* ── wrappers ──────────────────────────────────────────────────────────────────────────────────────────────
  */
-const char sharding_tables[] = " mp_policy offload prefetch ";
-
 static void write_setting(Frontend *f, Settings *s, const char *key, Source src) {
     for (int i = 0; i < s->n; i++)
         if (!strcmp(s->at[i].key, key)) {
@@ -452,33 +412,68 @@ static void overlay(Frontend *f, Settings *s, int from, int into, const char *ta
     }
 }
 
-void policy_overlay(lua_State *L, Wrapper *w, int options, const char *tables, Source src) {
+void policy_overlay(lua_State *L, ModuleInfo *m, WrapperKind k, int options, Source src) {
+    Wrapper *w = &m->wrapper[k];
     if (!w->table) {
         lua_newtable(L);
         w->table = luaL_ref(L, LUA_REGISTRYINDEX);
     }
     if (!w->src.file) w->src = src;
     lua_rawgeti(L, LUA_REGISTRYINDEX, w->table);
+    const char *tables = k == FULLY_SHARD ? " mp_policy offload prefetch " : " ";
     overlay(fe_of(L), &w->settings, options, lua_gettop(L), tables, src);
     lua_pop(L, 1);
 }
 
+/* m->policy or m->checkpoint becomes what the wrapper's options say. */
+static void read_wrapper(lua_State *L, ModuleInfo *m, WrapperKind k, const char *what) {
+    const Wrapper *w = &m->wrapper[k];
+    lua_rawgeti(L, LUA_REGISTRYINDEX, w->table);
+    int options = lua_gettop(L);
+    fe_of(L)->reading = &w->settings;
+    if (k == FULLY_SHARD)
+        m->policy = read_unit_policy(L, options, what, w->src);
+    else
+        m->checkpoint = read_checkpoint(L, options, what, w->src);
+    fe_of(L)->reading = NULL;
+    lua_settop(L, options - 1);
+}
+
 void policy_read(lua_State *L, ModuleInfo *m) {
-    Frontend *f = fe_of(L);
-    const Wrapper *s = &m->sharded, *c = &m->checkpointed;
     m->policy = NULL;
     m->checkpoint = NULL;
-    int top = lua_gettop(L);
-    f->reading = &s->settings;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, s->table);
-    if (s->src.file) m->policy = read_unit_policy(L, top + 1, "fully_shard", s->src);
-    f->reading = &c->settings;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, c->table);
-    if (c->src.file) m->checkpoint = read_checkpoint(L, top + 2, "checkpoint", c->src);
-    f->reading = NULL;
-    lua_settop(L, top);
+    if (m->wrapper[FULLY_SHARD].src.file) read_wrapper(L, m, FULLY_SHARD, "fully_shard");
+    if (m->wrapper[CHECKPOINT].src.file) read_wrapper(L, m, CHECKPOINT, "checkpoint");
     m->ir->policy = m->policy;
     m->ir->checkpoint = m->checkpoint;
+}
+
+/* what(module, options) -> module */
+static int wrap(lua_State *L, WrapperKind k, const char *what) {
+    ModuleInfo *m = module_at(L, 1);
+    if (!m) sandbox_fail(L, "%s: expected a module, got %s", what, field_type(L, 1));
+    if (fe_of(L)->program)
+        sandbox_fail(L, "%s: called while the model is traced; call it where the model is made", what);
+    options_table(L, 2);
+    if (!lua_istable(L, 2) || module_at(L, 2))
+        sandbox_fail(L, "%s: expected a table of options, got %s; write %s(module, { ... })", what, field_type(L, 2),
+                     what);
+    Source before = m->wrapper[k].src;
+    if (before.file)
+        sandbox_fail(L, "%s: %s is wrapped already, at %s:%d; write all options there", what, m->made_by, before.file,
+                     before.line);
+    policy_overlay(L, m, k, 2, sandbox_source(L));
+    read_wrapper(L, m, k, what);
+    lua_settop(L, 1);
+    return 1;
+}
+
+static int prim_fully_shard(lua_State *L) {
+    return wrap(L, FULLY_SHARD, "nn.fully_shard");
+}
+
+static int prim_checkpoint_wrapper(lua_State *L) {
+    return wrap(L, CHECKPOINT, "nn.checkpoint_wrapper");
 }
 
 Source policy_source(const Frontend *f, const UnitPolicy *p, const char *key) {

@@ -41,38 +41,34 @@ typedef struct {
     bool replaces;
 } Entry;
 
-/* The entry's options `key` over those of the wrapper: a table, or false. */
-static void apply_to(lua_State *L, Wrapper *w, const Entry *e, const char *key, const char *tables) {
-    int type = lua_getfield(L, e->table, key);
-    if (type == LUA_TBOOLEAN || (type == LUA_TTABLE && e->replaces)) *w = (Wrapper){0};
-    if (type == LUA_TTABLE) policy_overlay(L, w, lua_gettop(L), tables, e->src);
-    lua_pop(L, 1);
-}
+static const char *const wrapper_keys[N_WRAPPERS] = {[FULLY_SHARD] = "fully_shard", [CHECKPOINT] = "checkpoint"};
 
-static void check_options(lua_State *L, const Entry *e, const char *key) {
-    int type = lua_getfield(L, e->table, key);
-    if (type != LUA_TNIL && (type != LUA_TTABLE || module_at(L, -1)) && (type != LUA_TBOOLEAN || lua_toboolean(L, -1)))
-        fail(e->src, "policy: %s is %s; write a table of options, {} for the defaults, or false to take it away", key,
-             field_type(L, -1));
-    lua_pop(L, 1);
-}
-
+/* A wrapper's options in an entry are a table, which goes over those that the module has, or false: they go. */
 static void apply_entry(Frontend *f, const Entry *e, const char *pattern) {
     lua_State *L = f->L;
-    if (!field_present(L, e->table, "fully_shard") && !field_present(L, e->table, "checkpoint"))
+    int met = 0, says = 0, options = lua_gettop(L) + 1, type[N_WRAPPERS]; /* stack indices from `options` on */
+    for (int k = 0; k < N_WRAPPERS; k++) {
+        type[k] = lua_getfield(L, e->table, wrapper_keys[k]);
+        says += type[k] != LUA_TNIL;
+        bool table = type[k] == LUA_TTABLE && !module_at(L, -1);
+        bool takes_away = type[k] == LUA_TBOOLEAN && !lua_toboolean(L, -1);
+        if (type[k] != LUA_TNIL && !table && !takes_away)
+            fail(e->src, "policy: %s is %s; write a table of options, {} for the defaults, or false to take it away",
+                 wrapper_keys[k], field_type(L, -1));
+    }
+    if (!says)
         fail(e->src,
              "policy: the entry for '%s' says nothing; add fully_shard = { ... } or checkpoint = { ... } (or = false)",
              pattern);
-    check_options(L, e, "fully_shard");
-    check_options(L, e, "checkpoint");
-    int met = 0;
     for (int i = 0; i < f->placed.n; i++) {
         ModuleInfo *m = f->placed.at[i];
         if (!policy_path_match(pattern, m->ir->path, false)) continue;
         met++;
         m->entry = e->src;
-        apply_to(L, &m->sharded, e, "fully_shard", sharding_tables);
-        apply_to(L, &m->checkpointed, e, "checkpoint", " ");
+        for (int k = 0; k < N_WRAPPERS; k++) {
+            if (type[k] == LUA_TBOOLEAN || (type[k] == LUA_TTABLE && e->replaces)) m->wrapper[k] = (Wrapper){0};
+            if (type[k] == LUA_TTABLE) policy_overlay(L, m, k, options + k, e->src);
+        }
     }
     if (met) return;
     VEC(const char *) paths = {0};

@@ -20,16 +20,12 @@ typedef struct {
     Builder b;
     Adjoint *adjoint; /* by Value.id, of the values that the forward has */
     Uses *uses;
-    int indexed; /* so many ops of the program stand in it */
+    int indexed; /* ops of the program, from the first, that `uses` knows */
 } Ctx;
 
 /* NULL: no trainable parameter is upstream of v. */
 static Adjoint *adjoint_of(const Ctx *c, const Value *v) {
     return v && c->adjoint[v->id].wanted ? &c->adjoint[v->id] : NULL;
-}
-
-static bool trainable(const Param *p) {
-    return p->value && p->requires_grad && !p->is_buffer && dtype_float(p->dtype);
 }
 
 /* What stands for p in the program: fused parameters are read as one value. */
@@ -41,37 +37,37 @@ static bool stands_first(const Param *p) { /* among those it is fused with, or a
     return !p->fused || p->fused->part[0] == p;
 }
 
-static void mark_params(Ctx *c) {
-    for (int i = 0; i < c->b.g->params.n; i++) {
-        Param *p = c->b.g->params.at[i];
-        p->reached = false;
-        p->grad = NULL;
-        if (!trainable(p)) continue;
-        Dtype d = p->unit ? p->unit->grad_dtype : p->value->dtype;
-        c->adjoint[value_of(p)->id] = (Adjoint){.wanted = true, .wide = true, .is_param = true, .dtype = d};
-    }
-}
-
 static bool wants(const Ctx *c, const Op *op) { /* a trainable parameter is upstream of an operand */
     for (int k = 0; k < op->nin; k++)
         if (adjoint_of(c, op->in[k])) return true;
     return false;
 }
 
-/* A view with one result of a wide value is wide too; pieces of a split are not: they are joined in their own dtype. */
-static void mark_op(Ctx *c, const Op *op) {
-    const Adjoint *wide = op_is(op, T_VIEW) && op->nout == 1 ? adjoint_of(c, op_operand(op)) : NULL;
-    if (!wants(c, op) || op_is(op, T_NO_GRAD)) return;
-    for (int k = 0; k < op->nout; k++) {
-        if (!dtype_float(op->out[k]->dtype)) continue;
-        Adjoint *s = &c->adjoint[op->out[k]->id];
-        s->wanted = true;
-        if (wide && wide->wide) *s = (Adjoint){.wanted = true, .wide = true, .dtype = wide->dtype};
+/* Which values have an adjoint: trainable parameters, and what is computed from them. */
+static void mark_wanted(Ctx *c) {
+    const Graph *g = c->b.g;
+    for (int i = 0; i < g->params.n; i++) {
+        Param *p = g->params.at[i];
+        p->reached = false;
+        p->grad = NULL;
+        if (!p->value || !p->requires_grad || p->is_buffer || !dtype_float(p->dtype)) continue;
+        Dtype d = p->unit ? p->unit->grad_dtype : p->value->dtype;
+        c->adjoint[value_of(p)->id] = (Adjoint){.wanted = true, .wide = true, .is_param = true, .dtype = d};
+    }
+    for (int i = 0; i < c->b.p->ops.n; i++) {
+        const Op *op = c->b.p->ops.at[i];
+        if (!wants(c, op) || op_is(op, T_NO_GRAD)) continue;
+        /* A view of a wide value is wide too; pieces of a split are not: they are joined in their own dtype. */
+        const Adjoint *of = op_is(op, T_VIEW) && op->nout == 1 ? adjoint_of(c, op_operand(op)) : NULL;
+        Adjoint made =
+            of && of->wide ? (Adjoint){.wanted = true, .wide = true, .dtype = of->dtype} : (Adjoint){.wanted = true};
+        for (int k = 0; k < op->nout; k++)
+            if (dtype_float(op->out[k]->dtype)) c->adjoint[op->out[k]->id] = made;
     }
 }
 
 /* ── contributions ──────────────────────────────────────────────────────────────────────────────────────────────── */
-/* v is used by `user` alone, and is no other gradient that the current op's rule gives. */
+/* Does `user` alone use v, and is v no other gradient that the current op's rule gives? */
 static bool used_once(const Ctx *c, const Value *v, const Op *user, Value *const *gin, int nin, int self) {
     for (const User *u = uses_users(c->uses, v); u; u = u->next)
         if (u->value == v && u->op != user) return false;
@@ -144,26 +140,20 @@ static void differentiate(Ctx *c, Op *op) {
     }
 }
 
-static void begin(Ctx *c, Op *op) {
-    build_for(&c->b, op, "b");
-    c->b.origin = op;
-}
-
-static void seed(Ctx *c, const Value *loss) {
-    Adjoint *s = adjoint_of(c, loss);
-    if (!s) return;
-    bool scales = c->b.g->training->scaler && !c->b.p->scaled;
-    Value *one = BUILD(&c->b, grad_seed, .scaler = scales ? c->b.g->scaler_state->value : NULL)->grad_seed.y;
-    s->sum = build_cast(&c->b, one, loss->dtype);
-}
-
 /* Backward ops belong to the region and call of the op that they differentiate. */
 static void backward(Ctx *c, Program *p) {
+    Graph *g = c->b.g;
+    Adjoint *loss = adjoint_of(c, p->loss);
     for (int i = p->ops.n - 1; i >= 0; i--) {
         Op *op = p->ops.at[i];
         int from = p->ops.n;
-        begin(c, op);
-        if (op == p->loss->def) seed(c, p->loss);
+        build_for(&c->b, op, "b");
+        c->b.origin = op;
+        if (loss && op == p->loss->def) {
+            bool scales = g->training->scaler && !p->scaled;
+            Value *seed = BUILD(&c->b, grad_seed, .scaler = scales ? g->scaler_state->value : NULL)->grad_seed.y;
+            loss->sum = build_cast(&c->b, seed, p->loss->dtype);
+        }
         differentiate(c, op);
         for (int k = from; k < p->ops.n; k++) lower_join_region(p->ops.at[k], op);
         index_built(c);
@@ -171,12 +161,6 @@ static void backward(Ctx *c, Program *p) {
 }
 
 /* ── parameters' gradients ──────────────────────────────────────────────────────────────────────────────────────── */
-/* A gradient is written straight into its unit's buffer: it needs bytes of its own, that nothing else reads. */
-static bool own_bytes(const Ctx *c, const Value *v) {
-    bool made = !v->base && v->def && v->def->phase == BACKWARD && value_contiguous(v);
-    return made && !uses_count(c->uses, v);
-}
-
 static Value *own_copy(Ctx *c, Edit *e, const Param *p, Value *v) {
     Graph *g = c->b.g;
     Program tail = {0};
@@ -197,7 +181,7 @@ static Value *sum_of(const Ctx *c, const Param *p) {
     return s ? s->sum : NULL;
 }
 
-/* Of values that are several parameters' gradient. */
+/* By Value.id: is it the gradient of several parameters? */
 static bool *shared_sums(const Ctx *c) {
     const Graph *g = c->b.g;
     bool *taken = uses_value_flags(g), *shared = uses_value_flags(g);
@@ -222,7 +206,11 @@ static int finish(Ctx *c) {
         param->reached = true;
         reached++;
         if (!stands_first(param)) continue;
-        param->grad = own_bytes(c, sum) && !shared[sum->id] ? sum : own_copy(c, e, param, sum);
+        /* It will be written straight into the unit's buffer, so it needs bytes of its own, which nothing else reads.
+         */
+        bool made = !sum->base && sum->def && sum->def->phase == BACKWARD && value_contiguous(sum);
+        bool alone = made && !uses_count(c->uses, sum) && !shared[sum->id];
+        param->grad = alone ? sum : own_copy(c, e, param, sum);
         param->grad->fused = param->fused;
     }
     edit_commit(e);
@@ -234,9 +222,8 @@ void lower_autodiff(Graph *g, Program *p) {
     Source src = p->loss->def ? p->loss->def->src : NOWHERE;
     Ctx c = {.b = {.g = g, .p = p, .phase = BACKWARD}, .indexed = p->ops.n};
     c.adjoint = NEW_ARRAY(g->arena, Adjoint, g->values.n + 1);
-    mark_params(&c);
-    c.uses = uses_new(g, p); /* no parameter has a gradient yet */
-    for (int i = 0; i < c.indexed; i++) mark_op(&c, p->ops.at[i]);
+    mark_wanted(&c);
+    c.uses = uses_new(g, p); /* after mark_wanted: no parameter has a gradient yet */
     backward(&c, p);
     int reached = finish(&c);
     uses_free(c.uses);

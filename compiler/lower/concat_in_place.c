@@ -1,11 +1,11 @@
-/* Concat in place: results that the backward only joins into a larger tensor are written where they lie in it, by
- * kernels that can, so that the join moves nothing. Relies on: the traits T_JOINS, T_ROWS_OUT and T_POINTWISE in
+/* Concat in place: where the backward makes values only to concatenate them, kernels that can write them straight into
+ * the larger tensor, so that the concat moves nothing. Relies on: the traits T_JOINS, T_ROWS_OUT and T_POINTWISE in
  * ops.def. Relied on by: fuse (layouts of who reads the joined tensor), storages (an assemble op makes no event). */
 #include "lower.h"
 #include "lowering.h"
 
-/* Clones have tensors of their own, laid out as they come: only what is never cloned is placed. A parameter's gradient
- * will itself be a piece, of its unit's buffer. */
+/* Only what the backward makes: a clone has a contiguous tensor of its own, and ops of the forward may be cloned. No
+ * result of the program: a parameter's gradient will itself be a piece, of its unit's buffer. */
 static bool may_place(const Uses *uses, const Op *join) {
     if (join->kind != OP_concat || join->phase != BACKWARD || !value_contiguous(join->concat.y)) return false;
     if (uses_is_result(uses, join->concat.y)) return false;

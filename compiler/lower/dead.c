@@ -6,9 +6,11 @@
 
 bool *lower_written_states(const Graph *g, const Program *p) {
     bool *written = uses_value_flags(g);
-    for (int i = 0; i < p->ops.n; i++)
-        for (int k = 0; k < p->ops.at[i]->nin; k++)
-            if (p->ops.at[i]->in[k] && op_updates(p->ops.at[i], k)) written[value_root(p->ops.at[i]->in[k])->id] = true;
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        for (int k = 0; k < op->nin; k++)
+            if (op->in[k] && op_updates(op, k)) written[value_root(op->in[k])->id] = true;
+    }
     return written;
 }
 
@@ -18,8 +20,8 @@ bool lower_reads_flagged(const Op *op, const bool *flags) {
     return false;
 }
 
-/* An op writes a value's root when it writes the value: gathers of pieces keep every piece alive. */
-static bool wanted(const Value *v, const bool *live) {
+/* Is v read? A value that is a piece of a larger one is read where that one is. */
+static bool is_read(const Value *v, const bool *live) {
     while (v->base && !live[v->id]) v = v->base;
     return live[v->id] || v->state;
 }
@@ -27,67 +29,51 @@ static bool wanted(const Value *v, const bool *live) {
 static bool is_live(const Op *op, const bool *live) {
     if (op_is(op, T_EFFECT | T_OPTIMIZER) || op_updates_any(op)) return true;
     for (int k = 0; k < op->nout; k++)
-        if (op_is(op, T_VIEW) ? live[op->out[k]->id] : wanted(op->out[k], live)) return true;
+        if (op_is(op, T_VIEW) ? live[op->out[k]->id] : is_read(op->out[k], live)) return true;
     return false;
 }
 
-/* ── fused groups ───────────────────────────────────────────────────────────────────────────────────────────────── */
-static bool has_input(const Op *op, const Value *v) {
-    for (int k = 0; k < op->nin; k++)
-        if (op->in[k] == v) return true;
-    return false;
-}
-
-static bool made_inside(const Op *op, const Value *v) {
+/* An operand of a member: does the group have to be given it? Not what a member makes, and each once. */
+static bool is_new_operand(const Op *op, const Value *v) {
     for (int b = 0; b < op->nbody; b++)
-        for (int k = 0; k < op->body[b]->nout; k++)
-            if (op->body[b]->out[k] == v) return true;
-    return false;
+        if (op_result(op->body[b]) == v) return false;
+    for (int k = 0; k < op->nin; k++)
+        if (op->in[k] == v) return false;
+    return true;
 }
 
-/* Members in reverse: one stays if its result leaves the group or a later member that stays reads it. */
-static void prune_members(Op *op, bool *live) {
-    int kept = op->nbody;
-    for (int b = op->nbody - 1; b >= 0; b--) {
+/* Takes out of a fused group what nobody needs. Results that nothing outside reads become internal; of the members
+ * those stay whose result leaves the group or is read by a later member that stays. */
+static void prune_group(Graph *g, Op *op, bool *live, Groups **groups) {
+    int nout = op->nout, nbody = op->nbody, kept = nbody;
+    op->nout = 0;
+    for (int k = 0; k < nout; k++) {
+        Value *v = op->out[k];
+        v->internal = !is_read(v, live);
+        if (v->internal) continue;
+        live[v->id] = true;
+        op->out[op->nout++] = v;
+    }
+    for (int k = op->nout; k < nout; k++) op->out[k] = NULL;
+    for (int b = nbody - 1; b >= 0; b--) {
         Op *m = op->body[b];
         if (!live[op_result(m)->id]) continue;
         for (int k = 0; k < m->nin; k++) live[m->in[k]->id] = true;
         op->body[--kept] = m;
     }
-    op->nbody -= kept;
     op->body += kept;
-}
-
-static void prune(Op *op, bool *live) {
-    int nout = 0;
-    for (int k = 0; k < op->nout; k++) {
-        Value *v = op->out[k];
-        v->internal = !wanted(v, live);
-        if (v->internal) continue;
-        live[v->id] = true;
-        op->out[nout++] = v;
-    }
-    for (int k = nout; k < op->nout; k++) op->out[k] = NULL;
-    op->nout = nout;
-    prune_members(op, live);
+    op->nbody -= kept;
     memset(op->in, 0, sizeof op->in);
     op->nin = 0;
     for (int b = 0; b < op->nbody; b++)
         for (int k = 0; k < op->body[b]->nin; k++) {
             Value *v = op->body[b]->in[k];
-            if (!made_inside(op, v) && !has_input(op, v)) op->in[op->nin++] = v;
+            if (is_new_operand(op, v)) op->in[op->nin++] = v;
         }
-}
-
-/* A group that lost something is another kernel. */
-static void settle(Graph *g, Op *op, bool *live, Groups **groups) {
-    int nout = op->nout, nbody = op->nbody;
-    if (!nbody) return;
-    prune(op, live);
     if (op->group < 0 || (op->nout == nout && op->nbody == nbody)) return;
     for (int b = 0; b < op->nbody; b++)
         if (op_result(op->body[b])->internal) op_result(op->body[b])->def = op->body[b];
-    op->group = -1; /* its old number stands for what it was */
+    op->group = -1; /* a group that lost something is another kernel */
     if (!*groups) *groups = groups_new(g);
     groups_set(*groups, op);
 }
@@ -100,7 +86,7 @@ void lower_remove_dead(Graph *g, Program *p) {
     for (int i = p->ops.n - 1; i >= 0; i--) {
         Op *op = p->ops.at[i];
         if (!is_live(op, live)) continue;
-        settle(g, op, live, &groups);
+        if (op->nbody) prune_group(g, op, live, &groups);
         for (int k = 0; k < op->nin; k++)
             if (op->in[k]) live[op->in[k]->id] = live[value_root(op->in[k])->id] = true;
         p->ops.at[--kept] = op;

@@ -1,6 +1,6 @@
 /* Editing a program's op list: insertions collected by position and carried out at once; operand substitution; cloning.
  * Relies on: ir.h.
- * Relied on by: shard, offload. */
+ * Relied on by: qkv_fusion, autodiff, rematerialize, recompute, shard, offload. */
 #ifndef SHARDC_EDIT_H
 #define SHARDC_EDIT_H
 

@@ -1,12 +1,12 @@
 /* Epilogue fusion: neighbouring ops become one where the table of patterns has a kernel for both, so that a value is
  * rounded and moved once less. It looks at data and program order alone, never at a memory policy: what is combined is
- * part of the program's numerics. Relies on: ir/patterns.c. Relied on by: fuse, recompute (clones combined ops whole).
+ * part of the program's numerics. Relies on: ir/patterns.c. Relied on by: fuse, recompute (clones fused ops whole).
  */
 #include "../ir/patterns.h"
 #include "lower.h"
 #include "lowering.h"
 
-enum { REACH = 48 }; /* ops between the two */
+enum { REACH = 48 }; /* how many ops apart the two may stand */
 
 typedef struct {
     Graph *g;
@@ -19,22 +19,19 @@ static int at(const Ctx *c, const Op *op) {
     return uses_position(c->uses, op);
 }
 
-/* ── may the two meet? ──────────────────────────────────────────────────────────────────────────────────────────── */
-static bool available(const Ctx *c, const Value *v, int before) {
-    const Value *root = v->base ? v->base : v;
-    return (!v->def || at(c, v->def) < before) && (!root->def || at(c, root->def) < before);
-}
-
-/* `then` moves up to `first`: all that it reads besides first's results is there already. Views of those follow. */
+/* ── may the two become one? ────────────────────────────────────────────────────────────────────────────────────── */
+/* `then` may move up to `first`: what it reads is there already, or is a result of first or a view of one. */
 static bool may_rise(const Ctx *c, const Op *first, const Op *then) {
+    int to = at(c, first);
     for (int k = 0; k < then->nin; k++) {
         const Value *v = then->in[k], *root = v && v->base ? v->base : v;
-        if (v && root->def != first && !available(c, v, at(c, first))) return false;
+        if (!v || root->def == first) continue;
+        if ((v->def && at(c, v->def) >= to) || (root->def && at(c, root->def) >= to)) return false;
     }
     return true;
 }
 
-/* `first` moves down to `then`: nothing in between reads its results. */
+/* `first` may move down to `then`: nothing in between reads its results. */
 static bool may_sink(const Ctx *c, const Op *first, const Op *then) {
     for (int k = 0; k < first->nout; k++)
         for (const User *u = uses_users(c->uses, first->out[k]); u; u = u->next)
@@ -42,23 +39,23 @@ static bool may_sink(const Ctx *c, const Op *first, const Op *then) {
     return true;
 }
 
-static bool may_meet(const Ctx *c, const Pattern *p, const Op *first, const Op *then) {
+static bool may_fuse(const Ctx *c, const Pattern *p, const Op *first, const Op *then) {
     int apart = at(c, then) - at(c, first);
     if (apart <= 0 || (!p->across && (apart > REACH || first->phase != then->phase))) return false;
     if (lower_reads_flagged(first, c->written) || lower_reads_flagged(then, c->written)) return false;
     return p->early ? may_rise(c, first, then) : may_sink(c, first, then);
 }
 
-/* ── meeting ────────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* Nothing but the op that reads v reads its bytes; where v is a view, that one stands between. */
+/* ── fusing ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* Does one op alone read v's bytes? Where v is a view, that op reads v, and nothing else reads its root. */
 static bool read_alone(const Ctx *c, const Value *v) {
     const Value *root = v->base ? v->base : v;
     bool once = root == v || (uses_count(c->uses, root) == 1 && uses_through_views(c->uses, root) == 1);
     return once && uses_count(c->uses, v) == 1;
 }
 
-static bool meet(Ctx *c, const Pattern *p, Op *first, Op *then, int operand) {
-    if (!may_meet(c, p, first, then)) return false;
+/* Turns first into both, where the pattern's rule can, and takes `then` out of the list. */
+static bool fuse_pair(Ctx *c, const Pattern *p, Op *first, Op *then, int operand) {
     bool alone = read_alone(c, then->in[operand]);
     uses_remove(c->uses, first);
     uses_remove(c->uses, then);
@@ -76,7 +73,7 @@ static bool meet(Ctx *c, const Pattern *p, Op *first, Op *then, int operand) {
     return true;
 }
 
-/* The op that reads the same value as operand k of `then`, before it. */
+/* The nearest op before `then` of the pattern's first kind that reads what operand k of `then` is. */
 static Op *sibling(const Ctx *c, const Pattern *p, const Op *then, int k) {
     for (int i = at(c, then) - 1; i >= 0 && i >= at(c, then) - REACH; i--) {
         Op *op = c->p->ops.at[i];
@@ -87,11 +84,12 @@ static Op *sibling(const Ctx *c, const Pattern *p, const Op *then, int k) {
     return NULL;
 }
 
-static void try_all(Ctx *c, const Pattern *p, Op *then) {
+static void try_pattern(Ctx *c, const Pattern *p, Op *then) {
     for (int k = 0; k < then->nin; k++) {
         if (!then->in[k]) continue;
         Op *first = p->chain ? value_root(then->in[k])->def : sibling(c, p, then, k);
-        if (first && first != then && first->kind == p->first && meet(c, p, first, then, k)) return;
+        if (!first || first == then || first->kind != p->first || !may_fuse(c, p, first, then)) continue;
+        if (fuse_pair(c, p, first, then, k)) return;
     }
 }
 
@@ -100,7 +98,7 @@ static void fuse_where(Graph *g, Program *p, bool traced) {
     for (int t = 0; t < npatterns; t++) {
         if (patterns[t].traced != traced) continue;
         for (int i = 0; i < p->ops.n; i++)
-            if (p->ops.at[i] && p->ops.at[i]->kind == patterns[t].then) try_all(&c, &patterns[t], p->ops.at[i]);
+            if (p->ops.at[i] && p->ops.at[i]->kind == patterns[t].then) try_pattern(&c, &patterns[t], p->ops.at[i]);
     }
     int kept = 0;
     for (int i = 0; i < p->ops.n; i++)

@@ -25,20 +25,6 @@ static Value *contiguous(Layouts *l, Value *v) {
     return copy;
 }
 
-static Value *transposed(Layouts *l, Value *v) {
-    int perm[MAX_DIMS];
-    for (int d = 0; d < v->dims; d++) perm[d] = d;
-    perm[v->dims - 2] = v->dims - 1;
-    perm[v->dims - 1] = v->dims - 2;
-    Value *t = build_transpose(&l->b, v, perm);
-    lower_join_region(t->def, l->user);
-    return t;
-}
-
-static bool unit_rows(const Value *v) {
-    return !v->dims || v->shape[v->dims - 1] == 1 || v->stride[v->dims - 1] == 1;
-}
-
 /* A matrix as BLAS takes it: `inner` runs with stride 1, `outer` with a leading dimension that is long enough. */
 static bool is_matrix(const Value *v, int outer, int inner) {
     int64_t n = v->shape[inner];
@@ -63,13 +49,13 @@ static Value *lay_out_matrix(Layouts *l, Value *v, int64_t *trans, bool rows) {
     if (is_matrix(v, row, col) && (!rows || *trans || folds(v, row))) return v;
     if (rows || !is_matrix(v, col, row)) return contiguous(l, v);
     *trans ^= 1;
-    return transposed(l, v);
-}
-
-static void lay_out_product(Layouts *l, Op *op) {
-    bool rows = op->matmul.b->dims == 2 && op->matmul.a->dims > 2;
-    op->matmul.a = lay_out_matrix(l, op->matmul.a, &op->matmul.trans_a, rows);
-    op->matmul.b = lay_out_matrix(l, op->matmul.b, &op->matmul.trans_b, false);
+    int order[MAX_DIMS];
+    for (int d = 0; d < row; d++) order[d] = d;
+    order[row] = col;
+    order[col] = row;
+    Value *t = build_transpose(&l->b, v, order);
+    lower_join_region(t->def, l->user);
+    return t;
 }
 
 static void lay_out(Layouts *l, Op *op) {
@@ -79,12 +65,19 @@ static void lay_out(Layouts *l, Op *op) {
     build_for(&l->b, op, "l");
     l->b.phase = op->phase;
     l->b.origin = op->origin;
-    bool product = op->kind == OP_matmul;
-    if (product) lay_out_product(l, op);
-    for (int k = product ? SLOT(matmul, bias) : 0; k < op->nin; k++) {
+    int first = 0; /* operand whose layout is not settled */
+    if (op->kind == OP_matmul) {
+        bool rows = op->matmul.b->dims == 2 && op->matmul.a->dims > 2;
+        op->matmul.a = lay_out_matrix(l, op->matmul.a, &op->matmul.trans_a, rows);
+        op->matmul.b = lay_out_matrix(l, op->matmul.b, &op->matmul.trans_b, false);
+        first = SLOT(matmul, bias);
+    }
+    for (int k = first; k < op->nin; k++) {
         Value *v = op->in[k];
         if (!v || op_updates(op, k)) continue;
-        if (op_is(op, T_ROWS) ? !unit_rows(v) : !value_contiguous(v)) op->in[k] = contiguous(l, v);
+        int last = v->dims - 1;
+        bool fits = op_is(op, T_ROWS) ? last < 0 || v->shape[last] == 1 || v->stride[last] == 1 : value_contiguous(v);
+        if (!fits) op->in[k] = contiguous(l, v);
     }
 }
 
@@ -110,7 +103,7 @@ typedef struct {
 
 typedef struct {
     Graph *g;
-    Program *p, old;
+    Program *p;
     Uses *uses;             /* outside the group of the value's op, once it has one */
     Node *node;             /* by Op.serial */
     struct Fusion **reader; /* by Value.id: the last group that read it */
@@ -132,19 +125,6 @@ static bool compatible(const Ctx *c, const Op *a, const Op *b) {
 
 static Op *maker(const Value *operand) { /* NULL: none is there, or nothing makes it */
     return operand ? operand->def : NULL;
-}
-
-static Ctx begin(Graph *g, Program *p) {
-    const bool *written = lower_written_states(g, p);
-    Ctx c = {.g = g, .p = p, .uses = uses_new(g, p)};
-    c.node = NEW_ARRAY(g->arena, Node, g->nops + 1);
-    c.reader = NEW_ARRAY(g->arena, struct Fusion *, g->values.n + 1);
-    for (int i = 0; i < p->ops.n; i++) {
-        const Op *op = p->ops.at[i];
-        *node_of(&c, op) =
-            (Node){.index = i, .unit = lower_unit_module(op->module), .tied = lower_reads_flagged(op, written)};
-    }
-    return c;
 }
 
 /* ── order: views right before their first user, pointwise ops near their producers ─────────────────────────────── */
@@ -184,13 +164,13 @@ static void pull_users(Ctx *c, Op *first) {
 }
 
 static void reorder(Ctx *c) {
-    c->old = *c->p;
+    Program old = *c->p;
     memset(&c->p->ops, 0, sizeof c->p->ops);
-    int n = c->old.ops.n, flushed = 0;
+    int n = old.ops.n, flushed = 0;
     for (int i = 0; i <= n; i++) {
-        Op *op = i < n ? c->old.ops.at[i] : NULL;
-        if (!op || op->phase != c->old.ops.at[flushed]->phase) /* views stay within their phase */
-            for (; flushed < i; flushed++) put(c, c->old.ops.at[flushed]);
+        Op *op = i < n ? old.ops.at[i] : NULL;
+        if (!op || op->phase != old.ops.at[flushed]->phase) /* views stay within their phase */
+            for (; flushed < i; flushed++) put(c, old.ops.at[flushed]);
         if (!op || op_is(op, T_VIEW) || node_of(c, op)->done) continue;
         put(c, op);
         if (is_pointwise(op)) pull_users(c, op);
@@ -274,13 +254,6 @@ static void join(Ctx *c, Fusion *f, Op *op, int pos) {
     push(&f->members, c->g->arena, op);
 }
 
-static void close_makers(const Ctx *c, const Op *op, const Fusion *but) {
-    for (int k = 0; k < op->nin; k++) {
-        Fusion *f = group_of(c, op->in[k]);
-        if (f && f != but) f->closed = true;
-    }
-}
-
 static void form_groups(Ctx *c) {
     for (int i = 0; i < c->p->ops.n; i++) {
         Op *op = c->p->ops.at[i];
@@ -290,7 +263,10 @@ static void form_groups(Ctx *c) {
             if (!f) f = NEW(c->g->arena, Fusion);
             join(c, f, op, i);
         }
-        close_makers(c, op, f);
+        for (int k = 0; k < op->nin; k++) { /* the groups whose results op uses from outside are complete */
+            Fusion *made_by = group_of(c, op->in[k]);
+            if (made_by && made_by != f) made_by->closed = true;
+        }
     }
 }
 
@@ -337,7 +313,17 @@ static void emit_groups(Ctx *c) {
 void lower_fuse(Graph *g, Program *p) {
     layouts(g, p);
     lower_remove_dead(g, p);
-    Ctx c = begin(g, p);
+    const bool *written = lower_written_states(g, p);
+    Ctx c = {.g = g,
+             .p = p,
+             .uses = uses_new(g, p),
+             .node = NEW_ARRAY(g->arena, Node, g->nops + 1),
+             .reader = NEW_ARRAY(g->arena, struct Fusion *, g->values.n + 1)};
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        bool tied = lower_reads_flagged(op, written);
+        *node_of(&c, op) = (Node){.index = i, .unit = lower_unit_module(op->module), .tied = tied};
+    }
     reorder(&c);
     form_groups(&c);
     emit_groups(&c);
@@ -351,15 +337,6 @@ struct Groups {
     VEC(int) number; /* of each structure, in the map's order */
 };
 
-/* What a generated kernel knows of an operand; sizes and strides reach it at run time. */
-static void add_operand(Str *s, const Value *v) {
-    str_addf(s, "%s%d", dtype_name(v->dtype), v->dims);
-    if (value_contiguous(v))
-        str_add(s, "c");
-    else
-        for (int d = 0; d < v->dims; d++) str_add(s, v->stride[d] == 0 ? "b" : v->stride[d] == 1 ? "u" : "s");
-}
-
 /* Where a member's operand comes from: "i<k>" an operand of the group, "m<k>" the result of a member. */
 static void add_reference(Str *s, const Op *op, const Value *v) {
     for (int k = 0; k < op->nin; k++)
@@ -371,24 +348,28 @@ static void add_reference(Str *s, const Op *op, const Value *v) {
         if (op_result(op->body[b]) == v) str_addf(s, " m%d", b);
 }
 
-static void add_member(Str *s, const Op *op, const Op *m) {
-    str_addf(s, "|%d", (int)m->kind);
-    for (int k = 0; k < m->nin; k++) add_reference(s, op, m->in[k]);
-    for (int k = 0; k < MAX_INTS; k++)
-        if (m->i[k]) str_addf(s, " %d=%lld", k, (long long)m->i[k]);
-    for (int k = 0; k < MAX_FLOATS; k++)
-        if (m->f[k] != 0) str_addf(s, " f%d=%a", k, m->f[k]);
-    str_addf(s, ">%s%s", dtype_name(op_result(m)->dtype), op_result(m)->internal ? "" : "!");
-}
-
+/* All that the generated kernel of a group depends on. Sizes and strides reach it at run time; of strides it knows
+ * which are 0 or 1. */
 static const char *structure(Arena *a, const Op *op) {
     Str s = {.arena = a};
     str_addf(&s, "%d", op_result(*op->body)->dims);
     for (int k = 0; k < op->nin; k++) {
-        str_add(&s, ",");
-        add_operand(&s, op->in[k]);
+        const Value *v = op->in[k];
+        bool whole = value_contiguous(v);
+        str_addf(&s, ",%s%d%s", dtype_name(v->dtype), v->dims, whole ? "c" : "");
+        for (int d = 0; d < v->dims && !whole; d++)
+            str_add(&s, v->stride[d] == 0 ? "b" : v->stride[d] == 1 ? "u" : "s");
     }
-    for (int b = 0; b < op->nbody; b++) add_member(&s, op, op->body[b]);
+    for (int b = 0; b < op->nbody; b++) {
+        const Op *m = op->body[b];
+        str_addf(&s, "|%d", (int)m->kind);
+        for (int k = 0; k < m->nin; k++) add_reference(&s, op, m->in[k]);
+        for (int k = 0; k < MAX_INTS; k++)
+            if (m->i[k]) str_addf(&s, " %d=%lld", k, (long long)m->i[k]);
+        for (int k = 0; k < MAX_FLOATS; k++)
+            if (m->f[k] != 0) str_addf(&s, " f%d=%a", k, m->f[k]);
+        str_addf(&s, ">%s%s", dtype_name(op_result(m)->dtype), op_result(m)->internal ? "" : "!");
+    }
     return s.s;
 }
 

@@ -6,33 +6,30 @@
 #include "../ir/uses.h"
 #include "lower.h"
 
-/* The one pointwise op of one operand whose result has another dtype. */
-static bool casts(const Op *op) {
-    return op_is(op, T_POINTWISE) && op->nin == 1 && op->cast.a->dtype != op->cast.y->dtype;
-}
-
-static bool narrows(Dtype from, Dtype to) {
+/* A cast is the one pointwise op of one operand whose result has another dtype. */
+static bool casts_to_narrower_float(const Op *op) {
+    if (!op_is(op, T_POINTWISE) || op->nin != 1) return false;
+    Dtype from = op->cast.a->dtype, to = op->cast.y->dtype;
     return dtype_float(from) && dtype_float(to) && dtype_size(to) < dtype_size(from);
 }
 
-/* Every reader of v in p is a cast to one narrower dtype. *wanted: that dtype, of programs before too; N_DTYPES: none
- * has read it yet. */
-static bool one_dtype(const Graph *g, const Program *p, const Value *v, Dtype *wanted) {
+/* Is every reader of v in p a cast to one narrower dtype? *wanted: that dtype, which the readers in other programs have
+ * set; N_DTYPES: there was none yet. */
+static bool is_read_in_one_dtype(const Graph *g, const Program *p, const Value *v, Dtype *wanted) {
     if (!p) return true;
     Uses *uses = uses_new(g, p);
     bool one = !uses_is_result(uses, v);
     for (const User *u = uses_users(uses, v); u && one; u = u->next) {
         const Op *op = u->op;
-        one = casts(op) && narrows(v->dtype, op->cast.y->dtype);
-        one = one && (*wanted == N_DTYPES || *wanted == op->cast.y->dtype);
+        one = casts_to_narrower_float(op) && (*wanted == N_DTYPES || *wanted == op->cast.y->dtype);
         if (one) *wanted = op->cast.y->dtype;
     }
     uses_free(uses);
     return one;
 }
 
-/* What was cast is a view of the input now, and views of it are views of the input. */
-static void look_through(Graph *g, Program *p, const Value *v) {
+/* Casts of v become views of it, so views of their results are views of the input. */
+static void turn_casts_into_views(Graph *g, Program *p, const Value *v) {
     for (int i = 0; p && i < p->ops.n; i++) {
         Op *op = p->ops.at[i];
         if (op->nin == 1 && op_operand(op) == v) {
@@ -49,10 +46,12 @@ void lower_inputs(Graph *g) {
         Input *in = g->inputs.at[i];
         Dtype wanted = N_DTYPES;
         if (!in->value || in->sample_value || !dtype_float(in->value->dtype)) continue;
-        if (!one_dtype(g, g->train, in->value, &wanted) || !one_dtype(g, g->eval, in->value, &wanted)) continue;
+        if (!is_read_in_one_dtype(g, g->train, in->value, &wanted) ||
+            !is_read_in_one_dtype(g, g->eval, in->value, &wanted))
+            continue;
         if (wanted == N_DTYPES) continue;
         in->value->dtype = wanted;
-        look_through(g, g->train, in->value);
-        look_through(g, g->eval, in->value);
+        turn_casts_into_views(g, g->train, in->value);
+        turn_casts_into_views(g, g->eval, in->value);
     }
 }

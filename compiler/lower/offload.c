@@ -32,87 +32,54 @@ static Value *twin(Graph *g, const Value *v, bool on_host) {
 
 /* ── activations ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-typedef struct {                      /* one offloaded value */
-    Value *value, *fetched;           /* fetched: NULL where no op of the backward reads it */
-    int last_forward, first_backward; /* positions of ops; first_backward -1: none */
-} Offloaded;
-
-typedef struct {
-    Graph *g;
-    Program *p;
-    Edit *edit;
-    Offloaded **by_value; /* by id of a root value */
-    int nvalues;          /* before this pass: the length of by_value */
-    VEC(Offloaded *) all;
-} Ctx;
-
-static void add_offloaded(Ctx *c, const Uses *uses, Value *v, int made) {
-    Offloaded *t = c->by_value[v->id] = NEW(c->g->arena, Offloaded);
-    *t = (Offloaded){.value = v, .last_forward = made, .first_backward = -1};
-    push(&c->all, c->g->arena, t);
-    for (const User *u = uses_users(uses, v); u && t->first_backward < 0; u = u->next) {
+/* Copies result k of the op at position `made` out after its last use in the forward, and back before its first use in
+ * the backward. Returns what was fetched; NULL: the backward does not use it, and nothing is copied. */
+static Value *add_copies(Graph *g, Edit *e, const Program *p, const Uses *uses, int made, int k) {
+    const Op *def = p->ops.at[made];
+    Value *v = def->out[k];
+    int last_forward = made, first_backward = -1; /* positions */
+    for (const User *u = uses_users(uses, v); u && first_backward < 0; u = u->next) {
         if (op_is(u->op, T_VIEW)) continue;
-        *(u->op->phase == FORWARD ? &t->last_forward : &t->first_backward) = uses_position(uses, u->op);
+        *(u->op->phase == FORWARD ? &last_forward : &first_backward) = uses_position(uses, u->op);
     }
-}
-
-static void find_offloaded(Ctx *c) {
-    Uses *uses = NULL; /* most programs offload nothing */
-    for (int i = 0; i < c->p->ops.n; i++) {
-        const Op *op = c->p->ops.at[i];
-        for (int k = 0; k < op->nout; k++) {
-            Value *v = op->out[k];
-            if (!v->offload || v->base || v->internal) continue;
-            if (!uses) uses = uses_new(c->g, c->p);
-            add_offloaded(c, uses, v, i);
-        }
-    }
-    if (uses) uses_free(uses);
-}
-
-/* "13" of the op e13, "13.1" of its second result */
-static const char *name_of(Graph *g, const Value *v) {
-    const Op *def = v->def;
-    int k = 0;
-    while (def->out[k] != v) k++;
-    return k ? arena_printf(g->arena, "%s.%d", def->id + 1, k) : def->id + 1;
-}
-
-static void add_copies(Ctx *c, Offloaded *t) {
-    Graph *g = c->g;
-    if (t->first_backward < 0) return;
-    const Op *user = c->p->ops.at[t->first_backward];
-    const char *name = name_of(g, t->value);
-    Value *host = twin(g, t->value, true);
-    t->fetched = twin(g, t->value, false);
-    edit_after(c->edit, t->last_forward,
-               copy_op(g, true, t->value->def, arena_printf(g->arena, "o%s", name), t->value, host));
-    edit_before(c->edit, t->first_backward,
-                copy_op(g, false, user, arena_printf(g->arena, "f%s", name), host, t->fetched));
-}
-
-/* The backward reads what was fetched. Views of the original stay; their users get views of what was fetched. */
-static void read_fetched(Ctx *c, Op *op) {
-    if (op->phase == FORWARD || op_is(op, T_VIEW)) return;
-    for (int k = 0; k < op->nin; k++) {
-        Value *v = op->in[k];
-        int root = v ? value_root(v)->id : c->nvalues;
-        const Offloaded *t = root < c->nvalues ? c->by_value[root] : NULL;
-        if (!t || !t->fetched) continue;
-        edit_replace_operand(
-            op, v, v->base ? value_new_view(c->g, t->fetched, v->dims, v->shape, v->stride, v->offset) : t->fetched);
-    }
+    if (first_backward < 0) return NULL;
+    /* "13" of the op e13, "13.1" of its second result */
+    const char *name = k ? arena_printf(g->arena, "%s.%d", def->id + 1, k) : def->id + 1;
+    Value *host = twin(g, v, true), *fetched = twin(g, v, false);
+    edit_after(e, last_forward, copy_op(g, true, def, arena_printf(g->arena, "o%s", name), v, host));
+    edit_before(e, first_backward,
+                copy_op(g, false, p->ops.at[first_backward], arena_printf(g->arena, "f%s", name), host, fetched));
+    return fetched;
 }
 
 static void offload_activations(Graph *g, Program *p) {
-    Ctx c = {.g = g, .p = p, .nvalues = g->values.n};
-    c.by_value = NEW_ARRAY(g->arena, Offloaded *, c.nvalues + 1);
-    find_offloaded(&c);
-    if (!c.all.n) return;
-    c.edit = edit_begin(g, p);
-    for (int i = 0; i < c.all.n; i++) add_copies(&c, c.all.at[i]);
-    for (int i = 0; i < p->ops.n; i++) read_fetched(&c, p->ops.at[i]);
-    edit_commit(c.edit);
+    int nvalues = g->values.n; /* copies have later ids */
+    Value **fetched = NEW_ARRAY(g->arena, Value *, nvalues + 1);
+    Uses *uses = NULL; /* most programs offload nothing */
+    Edit *e = NULL;
+    for (int i = 0; i < p->ops.n; i++)
+        for (int k = 0; k < p->ops.at[i]->nout; k++) {
+            const Value *v = p->ops.at[i]->out[k];
+            if (!v->offload || v->base || v->internal) continue;
+            if (!uses) uses = uses_new(g, p), e = edit_begin(g, p);
+            fetched[v->id] = add_copies(g, e, p, uses, i, k);
+        }
+    if (!uses) return;
+    uses_free(uses);
+    /* The backward reads what was fetched. Views of the original stay; their users get views of what was fetched. */
+    for (int i = 0; i < p->ops.n; i++) {
+        Op *op = p->ops.at[i];
+        if (op->phase == FORWARD || op_is(op, T_VIEW)) continue;
+        for (int k = 0; k < op->nin; k++) {
+            Value *v = op->in[k];
+            int root = v ? value_root(v)->id : nvalues;
+            Value *to = root < nvalues ? fetched[root] : NULL;
+            if (!to) continue;
+            if (v->base) to = value_new_view(g, to, v->dims, v->shape, v->stride, v->offset);
+            edit_replace_operand(op, v, to);
+        }
+    }
+    edit_commit(e);
 }
 
 /* ── states on the host ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -128,21 +95,18 @@ static bool on_host(Value *v) {
     return value_root(v)->on_host;
 }
 
-/* All that it updates lies there, and the unit's update is not to stream. */
-static bool runs_on_host(const Op *op) {
-    bool host = false;
+/* The stream of an op: HOST where all that it updates lies there and the unit's update is not to stream, UPDATE for an
+ * update of state in host memory that streams; else as it was. */
+static Stream stream_of(const Op *op) {
+    bool some = false, all = true; /* of what it updates lies in host memory */
     for (int k = 0; k < op->nin; k++) {
         if (!op->in[k] || !op_updates(op, k)) continue;
-        if (!on_host(op->in[k])) return false;
-        host = true;
+        some |= on_host(op->in[k]);
+        all &= on_host(op->in[k]);
     }
-    return host && op_is(op, T_HOST_OK) && !(op_is(op, T_OPTIMIZER) && !op->unit->host_update);
-}
-
-static bool updates_host_state(const Op *op) {
-    for (int k = 0; k < op->nin; k++)
-        if (op->in[k] && op_updates(op, k) && on_host(op->in[k])) return true;
-    return false;
+    bool update = op_is(op, T_OPTIMIZER);
+    if (some && all && op_is(op, T_HOST_OK) && (!update || op->unit->host_update)) return HOST;
+    return some && update ? UPDATE : op->stream;
 }
 
 static Value *known_copy(const Copies *l, const Value *v) {
@@ -219,21 +183,11 @@ static void host_states(Graph *g, Program *p) {
     for (int i = 0; i < p->ops.n; i++) {
         Op *op = p->ops.at[i];
         if (op_is(op, T_COPY | T_VIEW | T_ASSEMBLE)) continue;
-        bool host = runs_on_host(op);
-        if (host) op->stream = HOST;
-        if (!host && op_is(op, T_OPTIMIZER) && updates_host_state(op)) op->stream = UPDATE;
+        op->stream = stream_of(op);
         forget_written(&small, op);
-        move_operands(g, e, op, i, host, &small, &masters);
+        move_operands(g, e, op, i, op->stream == HOST, &small, &masters);
     }
     edit_commit(e);
-}
-
-static bool any_on_host(const Graph *g) {
-    for (int i = 0; i < g->units.n; i++) {
-        const UnitPolicy *p = g->units.at[i]->policy;
-        if (p->offload_params || p->offload_optimizer || p->offload_grads) return true;
-    }
-    return false;
 }
 
 /* Chooses the faster side for updates where the policy leaves the choice. On the device, master and moments are copied
@@ -252,5 +206,10 @@ void lower_place_updates(Graph *g, const Device *d) {
 
 void lower_offload(Graph *g, Program *p) {
     offload_activations(g, p);
-    if (any_on_host(g)) host_states(g, p);
+    bool any_state = false;
+    for (int i = 0; i < g->units.n; i++) {
+        const UnitPolicy *x = g->units.at[i]->policy;
+        any_state |= x->offload_params || x->offload_optimizer || x->offload_grads;
+    }
+    if (any_state) host_states(g, p);
 }

@@ -9,66 +9,54 @@
 #include "lower.h"
 #include "lowering.h"
 
-typedef struct Made Made;
-struct Made { /* a cast of a value that exists already */
+typedef struct Cast Cast;
+struct Cast { /* of a value, made before: later users of the value read its result */
     const Module *at;
     Dtype to;
-    Value *out;
-    Made *next;
+    Value *result;
+    Cast *next;
 };
 
 typedef struct {
     Graph *g;
     const Notes *notes; /* the trace's */
     Builder b;
-    VEC(Made *) made; /* by Value.id, as far as any was made */
-    Op *user;         /* the op that is being worked on; names of inserted ops derive from it */
+    VEC(Cast *) casts; /* by Value.id, as far as any was made */
+    Op *user;          /* the op that is being worked on; names of inserted ops derive from it */
 } Ctx;
 
-static bool is_unit(const Module *m) {
-    return m->unit && m->unit->module == m;
-}
-
 Module *lower_unit_module(Module *m) {
-    while (m && !is_unit(m)) m = m->parent;
+    while (m && !(m->unit && m->unit->module == m)) m = m->parent;
     return m;
 }
 
-static Module *outer_unit(const Module *m) {
-    return lower_unit_module(m->parent);
-}
-
-static Module *op_unit(const Op *op) {
-    return op->call < 0 ? NULL : lower_unit_module(op->module);
-}
-
 /* ── casts ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* The op whose checkpointed call a cast at the border of `at` belongs to. Where the value enters the call together with
- * the unit, the cast stands outside: what is kept is the cast value, which is the one that is used again. */
-static const Op *region_of_cast(const Ctx *c, const Value *v, const Module *at) {
-    if (!at || (v->def && v->def->region == c->user->region)) return c->user;
+/* Does v enter the unit `at` and the checkpointed call of its user together? Then the cast stands outside of the call,
+ * so that the call keeps the cast value, which is the one that it reads again. */
+static bool cast_stands_outside(const Ctx *c, const Value *v, const Module *at) {
+    if (!at || (v->def && v->def->region == c->user->region)) return false;
     for (const Module *m = at->parent; m; m = m->parent)
-        if (m->checkpoint && m->checkpoint == c->user->checkpoint) return c->user;
-    return NULL;
+        if (m->checkpoint && m->checkpoint == c->user->checkpoint) return false;
+    return true;
 }
 
 /* `at`: the unit whose border is crossed, or NULL for a promotion. Widening and narrowing again is left as it stands:
  * it is exact, and gradients are summed in the wide dtype between the two. */
 static Value *cast_at(Ctx *c, Value *v, Dtype to, Module *at) {
     if (v->dtype == to || !dtype_float(v->dtype)) return v;
-    while (c->made.n <= v->id) push(&c->made, c->g->arena, NULL);
-    for (Made *m = c->made.at[v->id]; m; m = m->next)
-        if (m->at == at && m->to == to) return m->out;
+    while (c->casts.n <= v->id) push(&c->casts, c->g->arena, NULL);
+    for (const Cast *k = c->casts.at[v->id]; k; k = k->next)
+        if (k->at == at && k->to == to) return k->result;
     c->b.module = at ? at : c->user->module;
-    Made *m = NEW(c->g->arena, Made);
-    *m = (Made){at, to, build_cast(&c->b, v, to), c->made.at[v->id]};
-    lower_join_region(m->out->def, region_of_cast(c, v, at));
-    c->made.at[v->id] = m;
-    return m->out;
+    Cast *k = NEW(c->g->arena, Cast);
+    *k = (Cast){at, to, build_cast(&c->b, v, to), c->casts.at[v->id]};
+    lower_join_region(k->result->def, cast_stands_outside(c, v, at) ? NULL : c->user);
+    c->casts.at[v->id] = k;
+    return k->result;
 }
 
-/* What the trace put between a value and its users, and precision takes out: borders, its promotions, and casts that
- * have nothing to change now that dtypes are known. */
+/* v is made by an op that the trace put between a value and its users and that precision takes out: a border, a cast
+ * that promotes, or a cast that changes nothing now that dtypes are known. */
 static bool passes_on(const Ctx *c, const Value *v) {
     const Note *n = note_taken(c->notes, v);
     return v->def && (n->crossed || n->promotes || op_changes_nothing(v->def));
@@ -79,14 +67,9 @@ static Value *origin(const Ctx *c, Value *v) {
     return v;
 }
 
-static Value *into(Ctx *c, Value *v, Module *unit) {
+static Value *enter(Ctx *c, Value *v, Module *unit) {
     const UnitPolicy *p = unit->unit->policy;
     return p->has_param_dtype && p->cast_forward_inputs ? cast_at(c, v, p->param_dtype, unit) : v;
-}
-
-static Value *out_of(Ctx *c, Value *v, Module *unit) {
-    const UnitPolicy *p = unit->unit->policy;
-    return p->has_output_dtype ? cast_at(c, v, p->output_dtype, unit) : v;
 }
 
 /* v, cast at each border that it crossed on its way. What a function reads without being given it has crossed none. */
@@ -95,20 +78,24 @@ static Value *cross(Ctx *c, Value *v) {
     if (!passes_on(c, v)) return v;
     v = cross(c, op_operand(v->def));
     if (!n->crossed) return v;
-    return n->leaves ? out_of(c, v, n->crossed) : into(c, v, n->crossed);
+    if (!n->leaves) return enter(c, v, n->crossed);
+    const UnitPolicy *p = n->crossed->unit->policy;
+    return p->has_output_dtype ? cast_at(c, v, p->output_dtype, n->crossed) : v;
 }
 
-/* A parameter that several units hold belongs to one round them, and is cast where it is used. */
+/* A parameter of the unit `owner`, cast at the border of each unit inside of it down to `to`. */
 static Value *enter_param(Ctx *c, Value *v, Module *to, const Module *owner) {
-    return to == owner ? v : into(c, enter_param(c, v, outer_unit(to), owner), to);
+    return to == owner ? v : enter(c, enter_param(c, v, lower_unit_module(to->parent), owner), to);
 }
 
+/* What an op of the unit `to` reads for v. A parameter that several units hold belongs to a unit that holds them all,
+ * and is cast where it is used. */
 static Value *operand(Ctx *c, Value *v, Module *to) {
     v = cross(c, v);
     const Param *p = value_root(v)->param;
     if (!p || p->is_buffer || !p->unit) return v;
     Module *from = p->unit->module;
-    while (from && !module_within(to, from)) from = outer_unit(from);
+    while (from && !module_within(to, from)) from = lower_unit_module(from->parent);
     return enter_param(c, v, to, from);
 }
 
@@ -118,14 +105,6 @@ static bool holds(Dtype wide, Dtype narrow) { /* every value of `narrow` is one 
 
 static bool takes_dtype(const Ctx *c, const Value *v) {
     return note_taken(c->notes, value_root(v))->number;
-}
-
-/* A number or a cast of integers, or its expansion. */
-static void set_dtype(Graph *g, Value *v, Dtype d) {
-    Op *made = value_root(v)->def;
-    made->cast.dtype = d; /* a full has its own there too */
-    op_info[made->kind].infer(g, made);
-    if (v->def != made) op_info[v->def->kind].infer(g, v->def);
 }
 
 /* The widest dtype of the operands; bf16 and fp16 meet in fp32. N_DTYPES: none is a tensor of floats. */
@@ -147,32 +126,33 @@ static void promote(Ctx *c, Op *op) {
     Dtype d = widest(c, op, false);
     if (d == N_DTYPES) d = widest(c, op, true);
     for (int k = 0; k < op->nin && d != N_DTYPES; k++) {
-        if (takes_dtype(c, op->in[k]))
-            set_dtype(c->g, op->in[k], d);
-        else
-            op->in[k] = cast_at(c, op->in[k], d, NULL);
+        Value *v = op->in[k];
+        if (!takes_dtype(c, v)) {
+            op->in[k] = cast_at(c, v, d, NULL);
+            continue;
+        }
+        Op *made = value_root(v)->def; /* a full, or a cast of integers; v may be its expansion */
+        made->cast.dtype = d;          /* a full has its dtype there too */
+        op_info[made->kind].infer(c->g, made);
+        if (v->def != made) op_info[v->def->kind].infer(c->g, v->def);
     }
 }
 
 /* ── the pass ───────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* What a cast laid out anew was a view's operand; without the cast it may lie otherwise. */
-static void lay_out(Ctx *c, Op *op) {
-    if (!op_needs_copy(op)) return;
-    c->b.module = op->module;
-    op->reshape.a = build_one(&c->b, OP_copy, op->reshape.a);
-    lower_join_region(op->reshape.a->def, op);
-}
-
 static void visit(Ctx *c, Op *op) {
     const Note *n = op->nout ? note_taken(c->notes, op_result(op)) : NULL;
     if (n && (n->promotes || n->crossed)) return;
     c->user = op;
     build_for(&c->b, op, "c");
-    Module *unit = op_unit(op);
+    Module *unit = op->call < 0 ? NULL : lower_unit_module(op->module);
     for (int k = 0; k < op->nin; k++) /* what is written in place stays itself */
         if (op->in[k]) op->in[k] = op_updates(op, k) ? origin(c, op->in[k]) : operand(c, op->in[k], unit);
     if (n && n->like) op->cast.dtype = operand(c, n->like, unit)->dtype;
-    lay_out(c, op);
+    if (op_needs_copy(op)) { /* a view of a cast's result, which the cast has laid out; without it strides differ */
+        c->b.module = op->module;
+        op->reshape.a = build_one(&c->b, OP_copy, op->reshape.a);
+        lower_join_region(op->reshape.a->def, op);
+    }
     promote(c, op);
     if (op_info[op->kind].infer) op_info[op->kind].infer(c->g, op);
     if (op_changes_nothing(op)) return;
@@ -208,15 +188,11 @@ static void loss(Ctx *c, Program *p) {
     p->loss = v;
 }
 
-static void parameters(Graph *g) {
-    for (int i = 0; i < g->params.n; i++) {
-        Param *p = g->params.at[i];
-        if (p->value && p->unit) p->value->dtype = p->is_buffer ? p->dtype : p->unit->wire;
-    }
-}
-
 void lower_precision(Graph *g, Program *p) {
-    parameters(g);
+    for (int i = 0; i < g->params.n; i++) {
+        Param *x = g->params.at[i];
+        if (x->value && x->unit) x->value->dtype = x->is_buffer ? x->dtype : x->unit->wire;
+    }
     Program old = *p;
     memset(&p->ops, 0, sizeof p->ops);
     Ctx c = {.g = g, .notes = p->notes, .b = {.g = g, .p = p, .phase = FORWARD}};

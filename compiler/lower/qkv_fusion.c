@@ -40,14 +40,6 @@ static int at(const Ctx *c, const Op *op) {
 }
 
 /* ── products that could be joined ──────────────────────────────────────────────────────────────────────────────── */
-static Param *param_of(const Value *v) {
-    return v->param && v->param->value == v ? v->param : NULL;
-}
-
-static int64_t numel(const Param *p) {
-    return value_numel(p->value);
-}
-
 /* Operands from this one on are parameters: of a traced product only the bias, the last one, may be absent. */
 enum { WEIGHTS = SLOT(matmul, b) };
 
@@ -57,9 +49,9 @@ static bool is_linear(const Ctx *c, const Op *op) {
     if (op->matmul.trans_a || !op->matmul.trans_b || op->matmul.dtype) return false;
     if (op->matmul.b->dims != 2) return false;
     for (int k = WEIGHTS; k < op->nin; k++) {
-        const Param *p = param_of(op->in[k]);
-        if (!p || p->is_buffer || !p->unit || p->unit->policy->all_gather) return false;
-        if (uses_count(c->uses, p->value) != 1 || numel(p) % GRAIN) return false;
+        const Param *p = op->in[k]->param;
+        if (!p || p->value != op->in[k] || p->is_buffer || !p->unit || p->unit->policy->all_gather) return false;
+        if (uses_count(c->uses, p->value) != 1 || value_numel(p->value) % GRAIN) return false;
     }
     return true;
 }
@@ -136,18 +128,16 @@ static Family family_of(const Ctx *c, const Op *first) {
 }
 
 /* ── parameters side by side ────────────────────────────────────────────────────────────────────────────────────── */
-static bool is_fused(const Family *f, int operand, const FusedParams *j) {
-    if (!j || j->n != f->n) return false;
-    for (int k = 0; k < f->n; k++)
-        if (j->part[k] != f->at[k].product->in[operand]->param) return false;
-    return true;
-}
-
-/* The training program says which parameters lie side by side; the others join what it joins. */
-static bool may_join(const Ctx *c, const Family *f) {
+/* The training program decides which parameters lie side by side; the others fuse the products of these alone. */
+static bool may_fuse(const Ctx *c, const Family *f) {
     if (f->n < 2) return false;
-    for (int k = WEIGHTS; k < f->at[0].product->nin && c->p != c->g->train; k++)
-        if (!is_fused(f, k, f->at[0].product->in[k]->param->fused)) return false;
+    const Op *product = f->at[0].product;
+    for (int k = WEIGHTS; k < product->nin && c->p != c->g->train; k++) {
+        const FusedParams *fused = product->in[k]->param->fused;
+        if (!fused || fused->n != f->n) return false;
+        for (int i = 0; i < f->n; i++)
+            if (fused->part[i] != f->at[i].product->in[k]->param) return false;
+    }
     return true;
 }
 
@@ -232,29 +222,11 @@ static Value *end_of(const Branch *b) {
     return op_result(b->rope ? b->rope : b->heads);
 }
 
-static void replace(Ctx *c, const Family *f, int product_at, int rest_at, Op *product) {
-    Program tail = {0};
-    Builder b = {.g = c->g, .p = &tail, .phase = FORWARD};
-    Value *all = fused_heads(&b, f, product->matmul.y);
-    int dim = all->dims - 2;
-    OpParts pieces = {.split = {.a = all, .dim = dim, .pieces = f->n}};
-    for (int k = 0; k < f->n; k++) pieces.split.sizes[k] = end_of(&f->at[k])->shape[dim];
-    const char *id = arena_printf(c->g->arena, "%sj", product->id);
-    Op *split = appended(&b, OP_split, product, id, &pieces);
-    for (int k = 0; k < f->n; k++) c->instead[end_of(&f->at[k])->id] = split->split.y[k];
-    lower_join_region(product, common_region(f));
-    edit_after(c->edit, product_at, product);
-    for (int i = 0; i < tail.ops.n; i++) {
-        lower_join_region(tail.ops.at[i], product);
-        edit_after(c->edit, rest_at, tail.ops.at[i]);
-    }
-}
-
 /* The fused product takes the first product's position. Its view, rope and split take the position of the branches'
  * last op: the attention, their only reader, comes behind that. */
-static void join_family(Ctx *c, const Family *f) {
-    Program product = {0};
-    Builder b = {.g = c->g, .p = &product, .phase = FORWARD};
+static void fuse_family(Ctx *c, const Family *f) {
+    Program made = {0}; /* product, view, rope, split */
+    Builder b = {.g = c->g, .p = &made, .phase = FORWARD};
     const Op *like = f->at[0].product;
     int first = at(c, like), last = first;
     for (int k = 0; k < f->n; k++) {
@@ -271,9 +243,19 @@ static void join_family(Ctx *c, const Family *f) {
     OpParts all = like->parts;
     all.matmul.y = NULL;
     for (int k = WEIGHTS; k < like->nin; k++) all.in[k] = fused_params(c, f, k)->value;
-    Op *op = appended(&b, like->kind, like, c->p->ops.at[first]->id, &all);
-    op->module = fused_module(c->g, f);
-    replace(c, f, first, last, op);
+    Op *product = appended(&b, like->kind, like, c->p->ops.at[first]->id, &all);
+    product->module = fused_module(c->g, f);
+    Value *heads = fused_heads(&b, f, product->matmul.y);
+    int dim = heads->dims - 2;
+    OpParts pieces = {.split = {.a = heads, .dim = dim, .pieces = f->n}};
+    for (int k = 0; k < f->n; k++) pieces.split.sizes[k] = end_of(&f->at[k])->shape[dim];
+    Op *split = appended(&b, OP_split, product, arena_printf(c->g->arena, "%sj", product->id), &pieces);
+    for (int k = 0; k < f->n; k++) c->instead[end_of(&f->at[k])->id] = split->split.y[k];
+    const Op *region = common_region(f);
+    for (int i = 0; i < made.ops.n; i++) {
+        lower_join_region(made.ops.at[i], region);
+        edit_after(c->edit, made.ops.at[i] == product ? first : last, made.ops.at[i]);
+    }
 }
 
 void lower_qkv_fusion(Graph *g, Program *p) {
@@ -284,8 +266,8 @@ void lower_qkv_fusion(Graph *g, Program *p) {
     for (int i = 0; i < p->ops.n; i++) {
         if (c.taken[i] || !is_linear(&c, p->ops.at[i])) continue;
         Family f = family_of(&c, p->ops.at[i]);
-        if (!may_join(&c, &f)) continue;
-        join_family(&c, &f);
+        if (!may_fuse(&c, &f)) continue;
+        fuse_family(&c, &f);
         any = true;
     }
     if (any) edit_commit(c.edit);

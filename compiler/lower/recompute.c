@@ -12,41 +12,19 @@
 #include <strings.h>
 
 /* ── names in `save` and `offload` ──────────────────────────────────────────────────────────────────────────────── */
-static bool lists(const char *const *list, int n, const char *name) {
-    for (int i = 0; i < n; i++)
-        if (!strcmp(list[i], name)) return true;
-    return false;
-}
-
-/* "attention": the op of that name; "*": anything. */
-static bool names_kind(const char *const *list, int n, OpKind kind) {
-    return lists(list, n, "*") || lists(list, n, op_info[kind].name);
-}
-
-/* "linear": what a module of that kind makes itself. */
-static bool names_module(const char *const *list, int n, const Module *m) {
-    for (int i = 0; i < n; i++)
-        if (op_by_name(list[i]) == N_OPS && m->kind && !strcasecmp(list[i], m->kind)) return true;
-    return false;
-}
-
 /* "mlp.up_proj": that submodule's path below the checkpointed module; "self_attn.q_proj" too where products were fused
  * into q_proj+k_proj+v_proj. "self_attn:rope", ":add": only its ops of that name, the second of the module itself. */
-static bool names_path(const char *const *list, int n, const Module *m, const Module *checkpointed, OpKind kind) {
-    if (!checkpointed || !module_within(m, checkpointed)) return false;
-    size_t top = strlen(checkpointed->path);
+static bool names_path(const char *name, OpKind kind, const Module *m, const Module *checkpointed) {
+    if (!m || !checkpointed || !module_within(m, checkpointed)) return false;
+    size_t length = strcspn(name, ":"), top = strlen(checkpointed->path);
     const char *path = m->path + top + (top && m->path[top] == '.'), *last = strrchr(path, '.');
     size_t folder = last ? (size_t)(last + 1 - path) : 0;
-    for (int i = 0; i < n; i++) {
-        size_t length = strcspn(list[i], ":");
-        if (list[i][length] && (kind == N_OPS || strcmp(list[i] + length + 1, op_info[kind].name))) continue;
-        if (!list[i][length] && !length) continue;
-        if (strlen(path) == length && !strncmp(path, list[i], length)) return true;
-        if (length <= folder || strncmp(path, list[i], folder)) continue;
-        for (const char *part = path + folder; part; part = strchr(part, '+')) {
-            part += *part == '+';
-            if (strcspn(part, "+") == length - folder && !strncmp(part, list[i] + folder, length - folder)) return true;
-        }
+    if (name[length] ? strcmp(name + length + 1, op_info[kind].name) : !length) return false;
+    if (strlen(path) == length && !strncmp(path, name, length)) return true;
+    if (length <= folder || strncmp(path, name, folder)) return false;
+    for (const char *part = path + folder; part; part = strchr(part, '+')) {
+        part += *part == '+';
+        if (strcspn(part, "+") == length - folder && !strncmp(part, name + folder, length - folder)) return true;
     }
     return false;
 }
@@ -54,27 +32,27 @@ static bool names_path(const char *const *list, int n, const Module *m, const Mo
 /* Whether some module that the checkpoint is set on has a submodule of that path; of "path:op" also an op of the name. */
 static bool known_path(const Graph *g, const Checkpoint *c, const char *name) {
     const char *colon = strchr(name, ':');
-    OpKind kind = colon ? op_by_name(colon + 1) : N_OPS;
-    if (colon && kind == N_OPS) return false;
-    for (int i = 0; i < g->modules.n; i++)
+    OpKind kind = colon ? op_by_name(colon + 1) : (OpKind)0;
+    for (int i = 0; i < g->modules.n && kind != N_OPS; i++)
         for (const Module *m = g->modules.at[i]; m; m = m->parent)
-            if (m->checkpoint == c && names_path(&name, 1, g->modules.at[i], m, kind)) return true;
+            if (m->checkpoint == c && names_path(name, kind, g->modules.at[i], m)) return true;
     return false;
 }
 
-static void check_names(const Graph *g, const Checkpoint *c, const char *key, const char *const *list, int n) {
-    for (int i = 0; i < n; i++) {
-        bool known = !strcmp(list[i], "*") || !strcmp(list[i], "input") || op_by_name(list[i]) != N_OPS;
+static void check_names(const Graph *g, const Checkpoint *c) {
+    for (int i = 0; i < c->nsave + c->noffload; i++) {
+        bool saves = i < c->nsave;
+        const char *name = saves ? c->save[i] : c->offload[i - c->nsave], *key = saves ? "save" : "offload";
+        bool known = !strcmp(name, "*") || !strcmp(name, "input") || op_by_name(name) != N_OPS;
         for (int m = 0; m < g->modules.n && !known; m++)
-            known = g->modules.at[m]->kind && !strcasecmp(list[i], g->modules.at[m]->kind);
-        if (known || known_path(g, c, list[i])) continue;
+            known = g->modules.at[m]->kind && !strcasecmp(name, g->modules.at[m]->kind);
+        if (known || known_path(g, c, name)) continue;
         const char *candidates[N_OPS + 1];
         for (int k = 0; k < N_OPS; k++) candidates[k] = op_info[k].name;
         candidates[N_OPS] = "input";
-        const char *near = str_nearest(list[i], candidates, N_OPS + 1);
+        const char *near = str_nearest(name, candidates, N_OPS + 1);
         fail(setting_source(&c->settings, key, c->src),
-             "nn.checkpoint: %s = { \"%s\" }: neither an op, nor a kind of module, nor a submodule here; %s%s%s", key,
-             list[i],
+             "nn.checkpoint: %s = { \"%s\" }: neither an op, nor a kind of module, nor a submodule here; %s%s%s", key, name,
              near ? "did you mean \""
                   : "write an op's name (\"attention\", \"matmul\"), a module's kind (\"linear\"), a submodule's path "
                     "(\"mlp.up_proj\"), one's op (\"self_attn:rope\"), \"input\" or \"*\"",
@@ -91,18 +69,7 @@ typedef struct {
     Groups *groups;
     Value **twin; /* by Value.id: the clone's result in its place */
     int nvalues;  /* ids below are of values that were there before this pass: only these have twins */
-    VEC(Op *) work;
-    struct {
-        VEC(Op *) ops;
-        bool placed;
-    } * clones; /* by region */
 } Ctx;
-
-/* What is offloaded is kept (in host memory), so an `offload` name is also a `save` name. */
-static void mark(Ctx *c, Value *v, bool save, bool offload) {
-    v->saved |= save || offload;
-    c->offload[v->id] |= offload;
-}
 
 /* v comes from outside of the call that op was traced in; what a checkpointed call within it made does not. */
 static bool enters_call(const Op *op, const Value *v) {
@@ -112,30 +79,50 @@ static bool enters_call(const Op *op, const Value *v) {
     return v->def->region != op->region && !inner;
 }
 
+/* Does a list of `save` or `offload` name a result by an op of this kind? module: whose op it is; of_second: it is the
+ * silu_mul of a module's product, made where the product was called, and no result of the module. checkpointed: where
+ * paths begin. */
+static bool names(const char *const *list, int n, OpKind kind, const Module *module, bool of_second,
+                  const Module *checkpointed) {
+    if (of_second && module) module = module->parent;
+    for (int i = 0; i < n; i++) {
+        if (names_path(list[i], kind, module, checkpointed)) return true;
+        if (!strcmp(list[i], "*") || !strcmp(list[i], op_info[kind].name)) return true; /* "attention" */
+        bool is_op = op_by_name(list[i]) != N_OPS;
+        bool own = module && module->kind && !of_second;
+        if (own && !is_op && !strcasecmp(list[i], module->kind)) return true; /* "linear" */
+    }
+    return false;
+}
+
+static bool names_input(const char *const *list, int n) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(list[i], "input")) return true;
+    return false;
+}
+
 /* Marks what the lists of checkpoint k name among op's results and inputs. m: the module that k is set on; NULL: k is
- * the checkpoint of the call that op was traced in. Where matmul+silu_mul can be taken apart, result 0 belongs to the
- * silu_mul, and is then no result of the product's module. */
+ * the checkpoint of the call that op was traced in. What is offloaded is kept, in host memory, so an `offload` name is
+ * also a `save` name. */
 static void mark_listed(Ctx *c, const Op *op, const Checkpoint *k, const Module *m) {
     Op second;
     bool apart = pattern_second_apart(op, &second);
     const Module *at = m ? m : op->module;
     while (at && at->checkpoint != k) at = at->parent; /* NULL: nn.checkpoint in a forward; paths have no top there */
     for (int i = 0; i < op->nout && !op_is(op, T_VIEW); i++) {
-        bool own = !apart || i > 0;
-        OpKind kind = own ? op->kind : second.kind;
-        const Module *by = own ? op->module : op->module->parent;
-        bool save = names_kind(k->save, k->nsave, kind) || (own && names_module(k->save, k->nsave, op->module)) ||
-                    names_path(k->save, k->nsave, by, at, kind);
-        bool offload = names_kind(k->offload, k->noffload, kind) ||
-                       (own && names_module(k->offload, k->noffload, op->module)) ||
-                       names_path(k->offload, k->noffload, by, at, kind);
-        if (save || offload) mark(c, value_root(op->out[i]), save, offload);
+        bool of_second = apart && i == 0;
+        OpKind kind = of_second ? second.kind : op->kind;
+        Value *v = value_root(op->out[i]);
+        bool offload = names(k->offload, k->noffload, kind, op->module, of_second, at);
+        v->saved |= offload || names(k->save, k->nsave, kind, op->module, of_second, at);
+        c->offload[v->id] |= offload;
     }
-    bool offload = lists(k->offload, k->noffload, "input"), save = lists(k->save, k->nsave, "input");
-    for (int i = 0; i < op->nin && (save || offload); i++) {
+    bool offload = names_input(k->offload, k->noffload), save = offload || names_input(k->save, k->nsave);
+    for (int i = 0; i < op->nin && save; i++) {
         Value *v = op->in[i] ? value_root(op->in[i]) : NULL;
-        bool enters = v && v->def && (m ? !module_within(v->def->module, m) : enters_call(op, v));
-        if (enters) mark(c, v, save, offload);
+        if (!v || !v->def || (m ? module_within(v->def->module, m) : !enters_call(op, v))) continue;
+        v->saved = true;
+        c->offload[v->id] |= offload;
     }
 }
 
@@ -162,29 +149,28 @@ static bool takes_clone(const Ctx *c, const Value *v, int region) {
            !lower_reads_flagged(op, c->written);
 }
 
-static void need_operands(Ctx *c, const Op *op) {
-    for (int k = 0; k < op->nin; k++) {
-        Value *v = op->in[k] ? value_root(op->in[k]) : NULL;
-        if (!v || !takes_clone(c, v, op->region)) continue;
-        if (!c->needed[v->id]) push(&c->work, c->g->arena, v->def);
-        c->needed[v->id] = true;
-    }
-}
-
 /* The op that computes op's results again: of matmul+silu_mul only the silu_mul where the product's result is kept. */
 static const Op *recomputed_op(const Op *op, Op *second) {
     return pattern_second_apart(op, second) && op->matmul.aux->saved ? second : op;
 }
 
+/* Ops of the backward need clones' results, and clones need those of others. */
 static void find_needed(Ctx *c) {
+    VEC(const Op *) work = {0};
     for (int i = 0; i < c->p->ops.n; i++) {
-        const Op *op = c->p->ops.at[i];
-        if (op->phase == FORWARD || op_is(op, T_VIEW)) continue; /* users of views count, as users of their roots */
-        need_operands(c, op);
+        const Op *op = c->p->ops.at[i]; /* users of a view count as users of its root */
+        if (op->phase != FORWARD && !op_is(op, T_VIEW)) push(&work, c->g->arena, op);
     }
-    while (c->work.n) {
+    while (work.n) {
         Op second;
-        need_operands(c, recomputed_op(c->work.at[--c->work.n], &second));
+        const Op *op = work.at[--work.n];
+        if (op->phase == FORWARD) op = recomputed_op(op, &second);
+        for (int k = 0; k < op->nin; k++) {
+            Value *v = op->in[k] ? value_root(op->in[k]) : NULL;
+            if (!v || !takes_clone(c, v, op->region)) continue;
+            if (!c->needed[v->id]) push(&work, c->g->arena, (const Op *)v->def);
+            c->needed[v->id] = true;
+        }
     }
 }
 
@@ -269,44 +255,35 @@ static Op *clone(Ctx *c, Op *from) {
     return op;
 }
 
-static bool is_needed(const Ctx *c, const Op *op) {
-    if (op->phase != FORWARD || !op->region || op_is(op, T_VIEW)) return false;
-    for (int k = 0; k < op->nout; k++)
-        if (c->needed[op->out[k]->id]) return true;
-    return false;
-}
-
-static void make_clones(Ctx *c) {
-    int regions = 0;
-    for (int i = 0; i < c->p->ops.n; i++)
-        regions = c->p->ops.at[i]->region > regions ? c->p->ops.at[i]->region : regions;
-    c->clones = arena_alloc(c->g->arena, sizeof *c->clones * (size_t)(regions + 1));
-    for (int i = 0; i < c->p->ops.n; i++) {
+/* Clones, and puts a region's clones right before the first op of the backward that reads one of their results. */
+static void add_clones(Ctx *c) {
+    int regions = 0, n = c->p->ops.n;
+    for (int i = 0; i < n; i++)
+        if (c->p->ops.at[i]->region > regions) regions = c->p->ops.at[i]->region;
+    typedef VEC(Op *) Clones;
+    Clones *clones = NEW_ARRAY(c->g->arena, Clones, regions + 1); /* by region; emptied when they have their place */
+    for (int i = 0; i < n; i++) {
         Op *op = c->p->ops.at[i];
-        if (is_needed(c, op)) push(&c->clones[op->region].ops, c->g->arena, clone(c, op));
+        bool needed = false;
+        if (op->phase != FORWARD || !op->region || op_is(op, T_VIEW)) continue;
+        for (int k = 0; k < op->nout; k++) needed |= c->needed[op->out[k]->id];
+        if (needed) push(&clones[op->region], c->g->arena, clone(c, op));
     }
-}
-
-/* A region's clones stand right before the first op of the backward that reads one of their results. */
-static void place_clones(Ctx *c) {
-    Program old = *c->p;
-    memset(&c->p->ops, 0, sizeof c->p->ops);
-    for (int i = 0; i < old.ops.n; i++) {
-        Op *op = old.ops.at[i];
+    Edit *e = edit_begin(c->g, c->p);
+    for (int i = 0; i < n; i++) {
+        Op *op = c->p->ops.at[i];
         bool reads = false;
-        for (int k = 0; k < op->nin && op->phase != FORWARD && !op_is(op, T_VIEW); k++) {
+        if (op->phase == FORWARD || op_is(op, T_VIEW)) continue;
+        for (int k = 0; k < op->nin; k++) {
             Value *v = op->in[k], *to = v ? replacement(c, v, op->region) : NULL;
             if (to == v) continue;
             edit_replace_operand(op, v, to);
             reads = true;
         }
-        if (reads && !c->clones[op->region].placed) {
-            c->clones[op->region].placed = true;
-            for (int k = 0; k < c->clones[op->region].ops.n; k++)
-                push(&c->p->ops, c->g->arena, c->clones[op->region].ops.at[k]);
-        }
-        push(&c->p->ops, c->g->arena, op);
+        for (int k = 0; reads && k < clones[op->region].n; k++) edit_before(e, i, clones[op->region].at[k]);
+        if (reads) clones[op->region].n = 0;
     }
+    edit_commit(e);
 }
 
 /* ── offload ────────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -322,19 +299,14 @@ static void mark_offloaded(Ctx *c) {
     }
 }
 
-static void check_lists(const Graph *g, const Checkpoint *k) {
-    check_names(g, k, "save", k->save, k->nsave);
-    check_names(g, k, "offload", k->offload, k->noffload);
-}
-
 void lower_recompute(Graph *g, Program *p) {
     const Checkpoint *checked = NULL;
-    for (int i = 0; i < g->modules.n; i++) /* also inside of others */
-        if (g->modules.at[i]->checkpoint) check_lists(g, g->modules.at[i]->checkpoint);
+    for (int i = 0; i < g->modules.n; i++) /* also those inside of other checkpointed modules */
+        if (g->modules.at[i]->checkpoint) check_names(g, g->modules.at[i]->checkpoint);
     for (int i = 0; i < p->ops.n; i++) {
         const Checkpoint *k = p->ops.at[i]->checkpoint;
         if (!k || k == checked) continue;
-        check_lists(g, k);
+        check_names(g, k);
         checked = k;
     }
     if (!checked) return;
@@ -348,8 +320,7 @@ void lower_recompute(Graph *g, Program *p) {
              .nvalues = g->values.n};
     mark_named(&c);
     find_needed(&c);
-    make_clones(&c);
-    place_clones(&c);
+    add_clones(&c);
     mark_offloaded(&c);
     lower_remove_dead(g, p);
 }

@@ -1,33 +1,26 @@
-/* Rematerialize: a pointwise value of the forward that only pointwise ops of the backward read is computed again there,
- * where all that it is computed from is kept anyway: it joins their group, and a tensor less is written, kept and read.
- * The same expression of the same operands, rounded as before: no bit changes. Relies on: the trait T_POINTWISE,
- * Op.region. Relied on by: fuse (which groups the copies with their readers). */
+/* Rematerialize: a pointwise value of the forward that only pointwise ops of the backward read is computed a second
+ * time there, if the backward keeps all that it is computed from. The second computation joins the readers' group, so
+ * one tensor less is written, kept and read. It is the same expression of the same operands, rounded as before: no bit
+ * changes. Relies on: the trait T_POINTWISE, Op.region. Relied on by: fuse (which groups the clones with their
+ * readers).
+ */
+#include "edit.h"
 #include "lower.h"
 #include "lowering.h"
 
 enum { NEAR = 24 }; /* readers must be this close to one another, or they end in groups of their own */
 
 typedef struct {
-    Graph *g;
-    Program *p;
-    Uses *uses;
-    bool *wanted; /* by Value.id: made again */
-    Value **twin; /* ... and what is read instead */
-    bool *written;
+    const Uses *uses;
+    bool *chosen; /* by Value.id: computed a second time */
+    const bool *written;
 } Ctx;
 
 static bool in_backward(const User *u) {
     return u->op->phase != FORWARD && !op_is(u->op, T_VIEW);
 }
 
-/* Something in the backward reads the bytes that v owns. What is computed from a value that is made again is not. */
-static bool kept(const Ctx *c, const Value *v) {
-    const User *u = uses_users(c->uses, v);
-    while (u && !in_backward(u)) u = u->next;
-    return u && !c->wanted[v->id];
-}
-
-/* What reads v in the backward is pointwise, reads it as it lies, and stands close together. */
+/* Whatever reads v in the backward is pointwise, reads v itself and no view of it, and stands close together. */
 static bool read_nearby(const Ctx *c, const Value *v) {
     int first = -1;
     for (const User *u = uses_users(c->uses, v); u; u = u->next) {
@@ -39,11 +32,15 @@ static bool read_nearby(const Ctx *c, const Value *v) {
     return first >= 0;
 }
 
-/* There when the backward runs, whether or not v's maker is run again. */
-static bool stays(const Ctx *c, const Value *v) {
+/* v is there when the backward runs, whether or not the op that reads it is run again: it is an input or a parameter,
+ * or the backward reads it anyway and does not compute it a second time. */
+static bool is_kept(const Ctx *c, const Value *v) {
     const Value *root = v->base ? v->base : v;
     if (c->written[root->id]) return false;
-    return !root->def || kept(c, root);
+    if (!root->def) return true;
+    const User *u = uses_users(c->uses, root);
+    while (u && !in_backward(u)) u = u->next;
+    return u && !c->chosen[root->id];
 }
 
 static bool may_rematerialize(const Ctx *c, const Op *op) {
@@ -51,50 +48,45 @@ static bool may_rematerialize(const Ctx *c, const Op *op) {
     const Value *v = op_result(op);
     if (!read_nearby(c, v) || uses_is_result(c->uses, v)) return false;
     for (int k = 0; k < op->nin; k++)
-        if (!stays(c, op->in[k]) || op->in[k] == v) return false;
+        if (!is_kept(c, op->in[k]) || op->in[k] == v) return false;
     return true;
 }
 
-static Op *again(Ctx *c, Op *from, const Op *reader) {
-    Op *op = op_new_like(c->g, from);
-    op->id = arena_printf(c->g->arena, "%sm", from->id);
+static Op *clone_for(Graph *g, Op *from, const Op *reader) {
+    Op *op = op_new_like(g, from);
+    op->id = arena_printf(g->arena, "%sm", from->id);
     op->phase = reader->phase;
     op->origin = from;
     lower_join_region(op, reader);
     for (int k = 0; k < op->nout; k++) {
         const Value *v = from->out[k];
-        op->out[k] = value_new(c->g, v->dtype, v->dims, v->shape);
+        op->out[k] = value_new(g, v->dtype, v->dims, v->shape);
         op->out[k]->def = op;
     }
     return op;
 }
 
-/* The copies that op reads stand before it. */
-static void read_again(Ctx *c, Op *op, int nvalues) {
-    if (op->phase == FORWARD || !op_is(op, T_POINTWISE)) return;
-    for (int k = 0; k < op->nin; k++) {
-        const Value *v = op->in[k];
-        if (v->id >= nvalues || !c->wanted[v->id]) continue;
-        if (!c->twin[v->id]) {
-            Op *made = again(c, v->def, op);
-            c->twin[v->id] = op_result(made);
-            push(&c->p->ops, c->g->arena, made);
-        }
-        op->in[k] = c->twin[v->id];
-    }
-}
-
 void lower_rematerialize(Graph *g, Program *p) {
-    Ctx c = {g, p, uses_new(g, p), uses_value_flags(g), NULL, lower_written_states(g, p)};
-    int nvalues = g->values.n;
-    c.twin = NEW_ARRAY(g->arena, Value *, nvalues + 1);
+    Uses *uses = uses_new(g, p);
+    Ctx c = {uses, uses_value_flags(g), lower_written_states(g, p)};
+    int nvalues = g->values.n; /* clones' results have later ids */
+    Value **clone = NEW_ARRAY(g->arena, Value *, nvalues + 1);
     for (int i = 0; i < p->ops.n; i++)
-        if (may_rematerialize(&c, p->ops.at[i])) c.wanted[op_result(p->ops.at[i])->id] = true;
-    uses_free(c.uses);
-    Program old = *p;
-    memset(&p->ops, 0, sizeof p->ops);
-    for (int i = 0; i < old.ops.n; i++) {
-        read_again(&c, old.ops.at[i], nvalues);
-        push(&p->ops, g->arena, old.ops.at[i]);
+        if (may_rematerialize(&c, p->ops.at[i])) c.chosen[op_result(p->ops.at[i])->id] = true;
+    uses_free(uses);
+    Edit *e = edit_begin(g, p);
+    for (int i = 0; i < p->ops.n; i++) {
+        Op *op = p->ops.at[i];
+        for (int k = 0; k < op->nin && op->phase != FORWARD && op_is(op, T_POINTWISE); k++) {
+            const Value *v = op->in[k];
+            if (v->id >= nvalues || !c.chosen[v->id]) continue;
+            if (!clone[v->id]) {
+                Op *again = clone_for(g, v->def, op);
+                clone[v->id] = op_result(again);
+                edit_before(e, i, again); /* its first reader */
+            }
+            op->in[k] = clone[v->id];
+        }
     }
+    edit_commit(e);
 }

@@ -4,10 +4,6 @@
 #include "../ir/training.h"
 #include "lower.h"
 
-static void add(Plan *p, Unused kind, const char *path) {
-    push(&p->unused[kind], p->arena, path);
-}
-
 static bool reads(const Program *p, const Input *in) {
     for (int i = 0; i < p->ops.n; i++)
         for (int k = 0; k < p->ops.at[i]->nin; k++) {
@@ -23,13 +19,16 @@ void lower_unused(Plan *plan) {
     const Graph *g = plan->graph;
     for (int i = 0; i < g->params.n; i++) {
         const Param *x = g->params.at[i];
-        if (!x->reached && x->requires_grad && !x->is_buffer) add(plan, UNREACHED_PARAMS, x->path);
+        if (!x->reached && x->requires_grad && !x->is_buffer)
+            push(&plan->unused[UNREACHED_PARAMS], plan->arena, x->path);
     }
     for (int i = 0; i < g->inputs.n; i++) {
         bool read = false;
         for (int k = 0; k < g->programs.n && !read; k++) read = reads(g->programs.at[k], g->inputs.at[i]);
-        if (!read) add(plan, UNREAD_INPUTS, g->inputs.at[i]->name);
+        if (!read) push(&plan->unused[UNREAD_INPUTS], plan->arena, g->inputs.at[i]->name);
     }
-    for (int i = 0; i < g->modules.n; i++)
-        if (g->modules.at[i]->unused) add(plan, UNCALLED_MODULES, g->modules.at[i]->path);
+    for (int i = 0; i < g->modules.n; i++) {
+        const Module *m = g->modules.at[i];
+        if (m->unused) push(&plan->unused[UNCALLED_MODULES], plan->arena, m->path);
+    }
 }

@@ -618,6 +618,22 @@ Test(shard, ignored_parameters_are_whole) {
     expect_sound(g);
 }
 
+/* A part with another dtype follows the unit's policy, also behind a part of ignored parameters. */
+Test(shard, parts_behind_ignored_parameters_are_sharded) {
+    Graph *g = lowered("local nn, optim = require 'nn', require 'optim'\n"
+                       "local m = nn.Linear(4, 4)\n"
+                       "m.half = nn.parameter({ 4 }, { dtype = 'bf16' })\n"
+                       "function m:forward(x) return nn.linear(x, self.weight, self.bias) * self.half end\n"
+                       "nn.fully_shard(m, { ignored_params = { 'bias' } })\n"
+                       "return nn.training { model = m, batch = { x = nn.input('fp32', { 2, 4 }) },\n"
+                       "  loss = function(m, b) return nn.mean(m(b.x)) end, optimizer = optim.SGD { lr = 0.1 } }\n",
+                       4);
+    const Unit *weight = param(g, "weight")->unit, *bias = param(g, "bias")->unit, *half = param(g, "half")->unit;
+    cr_expect(weight->next == bias && bias->next == half && half->dtype == BF16);
+    cr_expect(weight->shards == 4 && bias->shards == 1 && bias->replicas == 4 && half->shards == 4);
+    expect_sound(g);
+}
+
 /* ── sparse tables ────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* The table is a part by itself: gathered alone, its gradient exchanged by rows, updated as any other. */

@@ -1,4 +1,4 @@
--- expect: shard_twice\.lua:12: nn.fully_shard: Net has a policy already
+-- expect: shard_twice\.lua:12: nn.fully_shard: Net is wrapped already
 local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
 model.embed = nn.Embedding(16, 4)
