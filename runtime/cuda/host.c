@@ -24,11 +24,8 @@ struct sc_host_event { /* lives as long as the graphs that hold it */
 };
 
 void sc_host_new(sc_rank *r) {
-    bool used = false;
-    for (int p = 0; p < r->b->nprograms; p++) used |= r->t->programs[p].uses[HOST];
-    if (!used) return;
-    int e = sc_pool_start(&r->t->pool, r->b->threads, NULL);
-    if (e) sc_stop(r, 1, "shardc: rank %d cannot start a thread: %s", r->rank, strerror(e));
+    if (!r->t->stream[HOST]) return;
+    sc_check_thread(r, sc_pool_start(&r->t->pool, r->b->threads, NULL));
     for (int p = 0; p < r->b->nprograms; p++)
         r->t->programs[p].host = sc_calloc((size_t)r->b->programs[p].nevents, sizeof *r->t->programs[p].host);
 }
