@@ -186,7 +186,9 @@ template <bool CENTRED> void gradients_apart(const sc_task *t, const norm_gradie
     sc_cuda_norm_weights(t, CENTRED, weights);
     sc_cuda_norm_grad(t, CENTRED, k);
     if (!k.ds.p) return;
-    sc_sum_args args = {.y = k.ds, .x = k.dx, .work = k.work, .over = (1 << (k.dx.dims - 1)) - 1};
+    sc_sum_args args = {};
+    args.y = k.ds, args.x = k.dx, args.work = k.work;
+    args.over = (1 << (k.dx.dims - 1)) - 1;
     sc_task sum = *t;
     sum.args = (const sc_args *)&args;
     sum.slots = SC_SLOTS_sum;
@@ -222,7 +224,17 @@ template <bool CENTRED> void both_gradients(const sc_task *t, const norm_gradien
 } // namespace
 
 SC_KERNEL(layer_norm_grads) {
-    both_gradients<true>(task, *k);
+    both_gradients<true>(task, {.dx = k->dx,
+                                .dw = k->dw,
+                                .db = k->db,
+                                .ds = k->ds,
+                                .g = k->g,
+                                .x = k->x,
+                                .mean = k->mean,
+                                .rstd = k->rstd,
+                                .w = k->w,
+                                .c = k->c,
+                                .work = k->work});
 }
 SC_KERNEL(rms_norm_grads) {
     both_gradients<false>(task, {.dx = k->dx,

@@ -7,26 +7,28 @@
 #include "partials.cuh"
 
 struct normed {
-    row_space to, from, grad; /* rows of y or dx, x, g */
-    void *y;
-    const void *x, *g, *w, *b; /* w, b: NULL where there is none */
-    float *mean, *rstd;
-    int64_t rows;
-    int cols;
-    float eps;
-    row_space more; /* rows of c */
-    const void *c;  /* added to dx; NULL: none */
+    row_space to = {}, from = {}, grad = {}; /* rows of y or dx, x, g */
+    void *y = NULL;
+    const void *x = NULL, *g = NULL, *w = NULL, *b = NULL; /* w, b: NULL where there is none */
+    float *mean = NULL, *rstd = NULL;
+    int64_t rows = 0;
+    int cols = 0;
+    float eps = 0;
+    row_space more = {};  /* rows of c */
+    const void *c = NULL;  /* added to dx; NULL: none */
 };
 
 struct norm_columns {
     normed n;
-    int64_t each; /* rows a block */
-    float *part;  /* [runs][to.n][cols]; NULL: one run of rows, written as the result */
-    planes to;    /* dw, db (layer_norm), ds */
+    int64_t each = 0;   /* rows a block */
+    float *part = NULL; /* [runs][to.n][cols]; NULL: one run of rows, written as the result */
+    planes to = {};     /* dw, db (layer_norm), ds */
 };
 
-/* The gradients of either norm, by layer_norm_grads' names; a tensor without address: there is none. */
-typedef sc_layer_norm_grads_args norm_gradient;
+/* Tensors of a gradient, by the names of ops.def; those that are not there have no address. */
+struct norm_gradient {
+    sc_tensor dx = {}, dw = {}, db = {}, ds = {}, g = {}, x = {}, mean = {}, rstd = {}, w = {}, c = {}, work = {};
+};
 
 /* Rows of x and g; y is what the caller makes of them. */
 static inline normed normed_of(const norm_gradient &k) {
@@ -49,7 +51,8 @@ static inline void add_dx(normed *a, const norm_gradient &k) {
 }
 
 static inline norm_columns columns_of(const norm_gradient &k, int *parts) {
-    norm_columns a = {.n = normed_of(k)};
+    norm_columns a;
+    a.n = normed_of(k);
     for (const sc_tensor *y : {&k.dw, &k.db, &k.ds})
         if (y->p) a.to.y[a.to.n] = y->p, a.to.dtype[a.to.n++] = y->dtype;
     *parts = parts_in(&k.work, cols_of(&k.x) * 4 * a.to.n);
