@@ -109,8 +109,8 @@ static void kill_storage(sc_rank *r, int storage, cudaStream_t s) {
     SC_CUDA(cudaMemsetAsync(r->arena[x->host] + x->at, SC_POISON, (size_t)x->size, s));
 }
 
-/* The storage's last event in the text may not be the last to finish: the poison waits for all that was issued so far,
- * and whoever reuses the bytes waits for this event and so for the poison. */
+/* The storage's last event in issue order may not be the last to finish: the poison waits for all that was issued so
+ * far, and whoever reuses the bytes waits for this event and so for the poison. */
 static void poison(sc_rank *r, int event, sc_stream s) {
     struct sc_watch *w = r->watch;
     const sc_lives *l = &w->program[r->current];

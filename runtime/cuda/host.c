@@ -61,7 +61,7 @@ static void CUDART_CB run_event(void *arg) {
     sc_pool_run(&e->r->t->pool, run_part, e);
 }
 
-/* The same event is issued again for every mode, and means the same: its first copy serves all. */
+/* An event is issued once in every mode with the same arguments, so the copy made first serves all modes. */
 void sc_host_run(sc_rank *r, int event, sc_kernel *k, const sc_task *task, size_t size) {
     struct sc_host_event **at = &r->t->programs[r->current].host[event];
     if (r->t->mode == SC_REHEARSE) {

@@ -11,7 +11,7 @@ static void *serve(void *arg) {
     cudaStream_t s;
     SC_CUDA(cudaSetDevice(r->t->cuda.device));
     SC_CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
-    for (uint32_t n = 1;; n++) { /* from the first request, which may be older than this thread's first breath */
+    for (uint32_t n = 1;; n++) { /* the first request may have come before this thread began */
         sc_flag_wait(&m->asked, n);
         if (atomic_load(&r->t->stop)) break;
         SC_CUDA(cudaMemcpyAsync(m->data, r->arena[m->host] + m->at, m->bytes, cudaMemcpyDefault, s));

@@ -41,8 +41,8 @@ struct sc_commons {
 /* ── one rank ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 typedef enum {
-    SC_SURVEY,   /* the text is read, nothing is launched: what is waited for, what communicates */
-    SC_TUNE,     /* the text is read, matrix products are timed */
+    SC_SURVEY,   /* nothing is launched: finds which events others wait for, and which groups communicate */
+    SC_TUNE,     /* of all events, only matrix products are launched, and timed */
     SC_REHEARSE, /* launched, results thrown away: every library has then made what it keeps */
     SC_CAPTURE,  /* into a graph */
     SC_DIRECT,   /* launched, no graph */
@@ -90,7 +90,7 @@ struct sc_target {
 void sc_streams_new(sc_rank *r);
 void sc_streams_free(sc_rank *r);
 void sc_survey(sc_rank *r);  /* of every program */
-void sc_issue(sc_rank *r);   /* r->current's text in r->t->mode: forks from the compute stream and joins it again */
+void sc_issue(sc_rank *r);   /* r->current's events in r->t->mode; forks from the compute stream, joins it again */
 void sc_capture(sc_rank *r); /* r->current */
 sc_task sc_task_of(const sc_rank *r, const sc_args *args, int slots, sc_stream s); /* args: resolved */
 

@@ -1,5 +1,5 @@
-/* The step's text on CUDA streams: launches with their waits, and one graph a program. The same functions read the text
- * (survey), launch it, or are captured while they launch.
+/* A program's events on CUDA streams: launches with their waits, and one graph a program. The same functions survey the
+ * events, launch them, or are captured while they launch.
  * Relies on: rank.h, collective.c, debug.c.
  * Relied on by: emitted code (sc_run, sc_wait, ...), rank.c. */
 #include "rank.h"
@@ -95,7 +95,7 @@ static void survey_wait(sc_rank *r, sc_stream s, int event) {
     if (p->stream_of[event] != (int)s) p->awaited[event] = true; /* else implied by the stream's order */
 }
 
-/* ── the words of the text ───────────────────────────────────────────────────────────────────────────────────────────
+/* ── what emitted code calls ──────────────────────────────────────────────────────────────────────────────────────────
  */
 void sc_wait(sc_rank *r, sc_stream s, int event) {
     if (r->t->mode == SC_TUNE) return;
