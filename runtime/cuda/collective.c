@@ -1,4 +1,4 @@
-/* One collective of the step's text, by NCCL. All collectives of a program form one chain of waits, so communicators
+/* One collective of a program, by NCCL. All collectives of a program form one chain of waits, so communicators
  * never compete; and the watchdog can tell which one every rank has come to.
  * Relies on: rank.h, comm.c, marks.c.
  * Relied on by: stream.c. */

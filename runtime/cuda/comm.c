@@ -70,10 +70,6 @@ static int same_as(const sc_rank *r, int c) {
     return c;
 }
 
-static bool first_of_its_kind(const sc_rank *r, int c, int p) {
-    return r->t->comms.comm[c][p] && same_as(r, c) == c;
-}
-
 ncclConfig_t sc_comms_config(sc_policy policy, bool windows) {
     ncclConfig_t c = NCCL_CONFIG_INITIALIZER;
     bool copies = policy == SC_GATHERS && windows;
@@ -85,6 +81,11 @@ ncclConfig_t sc_comms_config(sc_policy policy, bool windows) {
     return c;
 }
 
+static ncclComm_t remember(sc_comms *t, ncclComm_t comm) {
+    t->made[t->n++].comm = comm;
+    return comm;
+}
+
 static ncclComm_t world_comm(sc_rank *r) {
     ncclComm_t comm;
     ncclConfig_t c = sc_comms_config(SC_SUMS, r->t->comms.windows);
@@ -92,7 +93,7 @@ static ncclComm_t world_comm(sc_rank *r) {
     sc_barrier(r);
     sc_come_to(r, SC_CONNECTS);
     SC_NCCL(ncclCommInitRankConfig(&comm, r->world, r->w->common->id, r->rank, &c));
-    return comm;
+    return remember(&r->t->comms, comm);
 }
 
 static ncclComm_t part_comm(sc_rank *r, ncclComm_t world, int comm, int policy) {
@@ -100,7 +101,7 @@ static ncclComm_t part_comm(sc_rank *r, ncclComm_t world, int comm, int policy) 
     ncclConfig_t c = sc_comms_config((sc_policy)policy, r->t->comms.windows);
     sc_members m = sc_comm(r, comm);
     SC_NCCL(ncclCommSplit(world, m.first, m.index, &part, &c)); /* a group is known by its first rank */
-    return part;
+    return remember(&r->t->comms, part);
 }
 
 /* ── windows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -179,50 +180,36 @@ void sc_comms_windows(sc_rank *r) {
     if (!t->windows) return;
     check_sizes(r);
     sc_come_to(r, SC_REGISTERS);
-    for (int c = 0; c < r->b->ncomms; c++)
-        for (int p = 0; p < SC_POLICIES; p++) {
-            if (!first_of_its_kind(r, c, p)) continue;
-            const char *why = register_window(t->comm[c][p], r->arena[0], r->b->arena_bytes, &t->window[c][p]);
-            if (why)
-                sc_stop(r, 1,
-                        "shardc: rank %d: NCCL makes no window of the arena: %s; run with SHARDC_NCCL_WINDOWS=0, "
-                        "which takes rings",
-                        r->rank, why);
-        }
-}
-
-static void unregister(sc_rank *r) {
-    sc_comms *t = &r->t->comms;
-    for (int c = 0; c < r->b->ncomms; c++)
-        for (int p = 0; p < SC_POLICIES; p++)
-            if (first_of_its_kind(r, c, p) && t->window[c][p])
-                SC_NCCL(ncclCommWindowDeregister(t->comm[c][p], t->window[c][p]));
+    for (int i = 0; i < t->n; i++) {
+        const char *why = register_window(t->made[i].comm, r->arena[0], r->b->arena_bytes, &t->made[i].window);
+        if (why)
+            sc_stop(r, 1,
+                    "shardc: rank %d: NCCL makes no window of the arena: %s; run with SHARDC_NCCL_WINDOWS=0, "
+                    "which takes rings",
+                    r->rank, why);
+    }
 }
 
 void sc_comms_free(sc_rank *r) {
-    unregister(r);
-    for (int c = 0; c < r->b->ncomms; c++)
-        for (int p = 0; p < SC_POLICIES; p++)
-            if (first_of_its_kind(r, c, p)) SC_NCCL(ncclCommDestroy(r->t->comms.comm[c][p]));
-    memset(&r->t->comms, 0, sizeof r->t->comms);
+    sc_comms *t = &r->t->comms;
+    for (int i = 0; i < t->n; i++)
+        if (t->made[i].window) SC_NCCL(ncclCommWindowDeregister(t->made[i].comm, t->made[i].window));
+    for (int i = 0; i < t->n; i++) SC_NCCL(ncclCommDestroy(t->made[i].comm));
+    memset(t, 0, sizeof *t);
 }
 
 /* ── trouble ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* Return codes tell nothing new to a rank that is being ended. */
 void sc_comms_abort(sc_rank *r) {
-    for (int c = 0; c < r->b->ncomms; c++)
-        for (int p = 0; p < SC_POLICIES; p++)
-            if (first_of_its_kind(r, c, p)) ncclCommAbort(r->t->comms.comm[c][p]);
+    for (int i = 0; i < r->t->comms.n; i++) ncclCommAbort(r->t->comms.made[i].comm);
 }
 
 const char *sc_comms_trouble(sc_rank *r) {
-    for (int c = 0; c < r->b->ncomms; c++)
-        for (int p = 0; p < SC_POLICIES; p++) {
-            ncclResult_t e = ncclSuccess;
-            if (!first_of_its_kind(r, c, p)) continue;
-            if (ncclCommGetAsyncError(r->t->comms.comm[c][p], &e) || (e && e != ncclInProgress))
-                return ncclGetErrorString(e);
-        }
+    for (int i = 0; i < r->t->comms.n; i++) {
+        ncclResult_t e = ncclSuccess;
+        if (ncclCommGetAsyncError(r->t->comms.made[i].comm, &e) || (e && e != ncclInProgress))
+            return ncclGetErrorString(e);
+    }
     return NULL;
 }

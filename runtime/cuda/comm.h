@@ -14,8 +14,12 @@ enum { SC_COMMS = 64 }; /* most groups of a build */
 typedef struct {
     bool talks[SC_COMMS][SC_POLICIES];      /* the survey found such a collective */
     ncclComm_t comm[SC_COMMS][SC_POLICIES]; /* some of them one and the same */
-    ncclWindow_t window[SC_COMMS][SC_POLICIES];
-    bool windows; /* the arena is a window of every communicator */
+    struct {
+        ncclComm_t comm;
+        ncclWindow_t window;
+    } made[SC_COMMS * SC_POLICIES]; /* each of them once; the same order on all ranks */
+    int n;                          /* of `made` */
+    bool windows;                   /* the arena is a window of every communicator */
 } sc_comms;
 
 /* An exchange only moves bytes, as a gather does. */

@@ -27,18 +27,20 @@ bool sc_looks_inside(const sc_debug *d) {
  */
 enum { SEEN = 1 << 20 };
 
-static void new_lives(sc_rank *r, struct sc_watch *w) {
-    w->program = sc_calloc((size_t)r->b->nprograms, sizeof *w->program);
-    for (int p = 0; p < r->b->nprograms; p++) sc_lives_new(r->b, p, &w->program[p]);
+void sc_watch_new(sc_rank *r) {
+    if (!sc_looks_inside(r->d) && !r->d->redzones) return;
+    struct sc_watch *w = r->watch = sc_calloc(1, sizeof *w);
+    if (r->d->poison || r->d->redzones) {
+        w->program = sc_calloc((size_t)r->b->nprograms, sizeof *w->program);
+        for (int p = 0; p < r->b->nprograms; p++) sc_lives_new(r->b, p, &w->program[p]);
+    }
     if (r->d->redzones) w->seen = sc_calloc(SEEN, 1);
-}
-
-static void new_poison(sc_rank *r, struct sc_watch *w) {
-    w->left = sc_calloc((size_t)r->b->nstorages, sizeof *w->left);
-    for (int s = 0; s < SC_STREAMS; s++) SC_CUDA(cudaEventCreateWithFlags(&w->touched[s], cudaEventDisableTiming));
-}
-
-static void new_times(sc_rank *r, struct sc_watch *w) {
+    if (r->d->poison) {
+        w->left = sc_calloc((size_t)r->b->nstorages, sizeof *w->left);
+        for (int s = 0; s < SC_STREAMS; s++) SC_CUDA(cudaEventCreateWithFlags(&w->touched[s], cudaEventDisableTiming));
+    }
+    if (r->d->check_finite) SC_CUDA(cudaHostAlloc((void **)&w->flag, sizeof *w->flag, cudaHostAllocMapped));
+    if (!r->d->trace_path) return;
     for (int p = 0; p < r->b->nprograms; p++)
         if (r->b->programs[p].nevents > w->most) w->most = r->b->programs[p].nevents;
     w->start = sc_calloc((size_t)w->most, sizeof *w->start);
@@ -48,15 +50,6 @@ static void new_times(sc_rank *r, struct sc_watch *w) {
         SC_CUDA(cudaEventCreate(&w->start[e]));
         SC_CUDA(cudaEventCreate(&w->end[e]));
     }
-}
-
-void sc_watch_new(sc_rank *r) {
-    if (!sc_looks_inside(r->d) && !r->d->redzones) return;
-    struct sc_watch *w = r->watch = sc_calloc(1, sizeof *w);
-    if (r->d->poison || r->d->redzones) new_lives(r, w);
-    if (r->d->poison) new_poison(r, w);
-    if (r->d->check_finite) SC_CUDA(cudaHostAlloc((void **)&w->flag, sizeof *w->flag, cudaHostAllocMapped));
-    if (r->d->trace_path) new_times(r, w);
 }
 
 void sc_watch_free(sc_rank *r) {
@@ -116,8 +109,8 @@ static void kill_storage(sc_rank *r, int storage, cudaStream_t s) {
     SC_CUDA(cudaMemsetAsync(r->arena[x->host] + x->at, SC_POISON, (size_t)x->size, s));
 }
 
-/* The storage's last event in the text may not be the last to finish: the poison waits for all that was issued so far,
- * and whoever reuses the bytes waits for this event and so for the poison. */
+/* The storage's last event in issue order may not be the last to finish: the poison waits for all that was issued so
+ * far, and whoever reuses the bytes waits for this event and so for the poison. */
 static void poison(sc_rank *r, int event, sc_stream s) {
     struct sc_watch *w = r->watch;
     const sc_lives *l = &w->program[r->current];

@@ -55,15 +55,11 @@ int sc_visible_gpus(const char *otherwise, char *why, size_t n) {
     return gpus;
 }
 
-static int count(sc_rank *r) {
+/* A launcher may have left each process one GPU; else all see all of them. */
+static int device_of(sc_rank *r) {
     char why[512];
     int n = sc_visible_gpus("build with --target cpu", why, sizeof why);
     if (!n) sc_stop_all(r, "shardc: %s", why);
-    return n;
-}
-
-/* A launcher may have left each process one GPU; else all see all of them. */
-static int device_of(sc_rank *r, int n) {
     int here = sc_job_locals(r->world), local = sc_job_local(r->rank);
     if (n >= here) return local;
     if (n == 1 && !sc_job_alone()) return 0;
@@ -116,21 +112,12 @@ int sc_sharers(const sc_rank *r, int rank, int ranks) {
     return n;
 }
 
-/* The first rank of a machine stands for it. */
-static void share_place(sc_rank *r, const char *name) {
-    sc_room *room = &r->w->common->room[r->rank];
-    room->machine = sc_job_alone() ? 0 : sc_job_host_rank();
-    check(r, name, cudaDeviceGetPCIBusId(room->bus, SC_BUS, r->t->cuda.device));
-    sc_barrier(r);
-    check_shared(r);
-}
-
 void sc_device_open(sc_rank *r) {
     sc_cuda *c = &r->t->cuda;
     struct cudaDeviceProp p = {0};
     *c = (sc_cuda){
         .rank = r->rank, .world = r->world, .deterministic = r->b->deterministic, .require_cudnn = r->d->require_cudnn};
-    c->device = device_of(r, count(r));
+    c->device = device_of(r);
     check(r, "?", cudaGetDeviceProperties(&p, c->device));
     check_arch(r, &p);
     c->major = p.major;
@@ -138,7 +125,11 @@ void sc_device_open(sc_rank *r) {
     c->multiprocessors = p.multiProcessorCount;
     c->l2_bytes = p.l2CacheSize;
     c->shared_bytes = (int)p.sharedMemPerBlockOptin;
-    share_place(r, p.name);
+    sc_room *room = &r->w->common->room[r->rank];
+    room->machine = sc_job_alone() ? 0 : sc_job_host_rank(); /* its first rank stands for it */
+    check(r, p.name, cudaDeviceGetPCIBusId(room->bus, SC_BUS, c->device));
+    sc_barrier(r);
+    check_shared(r);
     sc_footprint_start(r);
     check(r, p.name, cudaSetDevice(c->device));
     check(r, p.name, cudaFree(NULL)); /* makes the context */
@@ -215,8 +206,9 @@ void sc_describe_device(const sc_rank *r, char *out, size_t n) {
                      driver / 1000, driver % 1000 / 10);
     for (int l = 0; l < SC_LIBRARIES && k > 0 && (size_t)k < n; l++) {
         int v = sc_library_version((sc_cuda_library)l);
+        char text[SC_VERSION_TEXT];
         if (v)
-            k += snprintf(out + k, n - (size_t)k, ", %s %d.%d.%d", sc_library_name((sc_cuda_library)l), v / 10000,
-                          v / 100 % 100, v % 100);
+            k += snprintf(out + k, n - (size_t)k, ", %s %s", sc_library_name((sc_cuda_library)l),
+                          sc_version_text(v, text));
     }
 }

@@ -12,6 +12,10 @@ void sc_errors_name(sc_rank *r) {
     self = r;
 }
 
+void sc_check_thread(sc_rank *r, int e) {
+    if (e) sc_stop(r, 1, "shardc: rank %d cannot start a thread: %s", r->rank, strerror(e));
+}
+
 /* By the error's name as CUDA spells it; else by the library. */
 static const char *remedy(const char *library, const char *error) {
     static const struct {

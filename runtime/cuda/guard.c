@@ -41,8 +41,7 @@ static void *guard(void *arg) {
 
 void sc_guard_new(sc_rank *r) {
     if (r->world == 1) return;
-    int e = pthread_create(&r->t->guard, NULL, guard, r);
-    if (e) sc_stop(r, 1, "shardc: rank %d cannot start a thread: %s", r->rank, strerror(e));
+    sc_check_thread(r, pthread_create(&r->t->guard, NULL, guard, r));
     r->t->has_guard = true;
 }
 

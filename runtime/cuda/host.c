@@ -24,11 +24,8 @@ struct sc_host_event { /* lives as long as the graphs that hold it */
 };
 
 void sc_host_new(sc_rank *r) {
-    bool used = false;
-    for (int p = 0; p < r->b->nprograms; p++) used |= r->t->programs[p].uses[HOST];
-    if (!used) return;
-    int e = sc_pool_start(&r->t->pool, r->b->threads, NULL);
-    if (e) sc_stop(r, 1, "shardc: rank %d cannot start a thread: %s", r->rank, strerror(e));
+    if (!r->t->stream[HOST]) return;
+    sc_check_thread(r, sc_pool_start(&r->t->pool, r->b->threads, NULL));
     for (int p = 0; p < r->b->nprograms; p++)
         r->t->programs[p].host = sc_calloc((size_t)r->b->programs[p].nevents, sizeof *r->t->programs[p].host);
 }
@@ -64,7 +61,7 @@ static void CUDART_CB run_event(void *arg) {
     sc_pool_run(&e->r->t->pool, run_part, e);
 }
 
-/* The same event is issued again for every mode, and means the same: its first copy serves all. */
+/* An event is issued once in every mode with the same arguments, so the copy made first serves all modes. */
 void sc_host_run(sc_rank *r, int event, sc_kernel *k, const sc_task *task, size_t size) {
     struct sc_host_event **at = &r->t->programs[r->current].host[event];
     if (r->t->mode == SC_REHEARSE) {

@@ -22,8 +22,8 @@ __global__ void __launch_bounds__(BLOCK) amax_part(const typename E::type *x, in
 /* Numbers beyond the parameters' are 0. */
 SC_KERNEL(amax) {
     const int64_t *row = k->table + 1 + 2 * k->table[0];
-    int64_t slice = numel_of(&k->shard), n = (k->ntable - 1 - 2 * k->table[0]) / 3;
-    SC_CUDA(cudaMemsetAsync(k->y.p, 0, (size_t)numel_of(&k->y) * sizeof(float), SC_STREAM(task)));
+    int64_t slice = sc_numel(&k->shard), n = (k->ntable - 1 - 2 * k->table[0]) / 3;
+    SC_CUDA(cudaMemsetAsync(k->y.p, 0, (size_t)sc_numel(&k->y) * sizeof(float), SC_STREAM(task)));
     for (int64_t i = 0; i < n; i++) {
         int64_t begin = row[3 * i] - sc_slice_of(task, k->shards) * slice, end = begin + row[3 * i + 1];
         begin = begin > 0 ? begin : 0;

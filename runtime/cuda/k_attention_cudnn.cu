@@ -112,8 +112,7 @@ typedef struct {
     int64_t n[4];
 } four;
 
-static four rows_first(int64_t a, int64_t b, int64_t c, int64_t d) { /* strides */
-    (void)a;
+static four rows_first(int64_t b, int64_t c, int64_t d) { /* strides of [..][b][c][d] */
     return {{b * c * d, c * d, d, 1}};
 }
 
@@ -137,7 +136,7 @@ static descriptor value(graph *g, int64_t uid) {
     return tensor(g, uid, CUDNN_DATA_FLOAT, {{1, 1, 1, 1}}, {{1, 1, 1, 1}});
 }
 static descriptor between(graph *g, cudnnDataType_t type, int64_t a, int64_t b, int64_t c, int64_t d) {
-    return tensor(g, VIRTUAL, type, {{a, b, c, d}}, rows_first(a, b, c, d));
+    return tensor(g, VIRTUAL, type, {{a, b, c, d}}, rows_first(b, c, d));
 }
 
 /* What a call's tensors measure. */
@@ -282,7 +281,7 @@ static void backward(graph *g) {
         product(g, ds, turned, of_queries(g, DQ, &c->dq));
         return;
     }
-    descriptor sum = tensor(g, DQ_SUM, CUDNN_DATA_FLOAT, {{B, h, c->S, c->D}}, rows_first(B, h, c->S, c->D));
+    descriptor sum = tensor(g, DQ_SUM, CUDNN_DATA_FLOAT, {{B, h, c->S, c->D}}, rows_first(h, c->S, c->D));
     pointwise(g, CUDNN_POINTWISE_IDENTITY, product(g, ds, turned, sum), NULL, of_queries(g, DQ, &c->dq));
 }
 

@@ -140,11 +140,9 @@ SC_KERNEL(batch_norm) {
     a.training = k->training != 0, a.update = k->training && !k->keep_running;
     a.eps = (float)k->eps, a.momentum = k->momentum;
     with_float(task, k->x.dtype, [&](auto e) {
-        typedef decltype(e) E;
-        if (a.inner == 1)
-            SC_LAUNCH(task, (normalise_channels<E, true>), grid, BLOCK, a);
-        else
-            SC_LAUNCH(task, (normalise_channels<E, false>), grid, BLOCK, a);
+        with_flag(a.inner == 1, [&](auto neighbours) {
+            SC_LAUNCH(task, (normalise_channels<decltype(e), neighbours.value>), grid, BLOCK, a);
+        });
     });
 }
 
@@ -156,10 +154,8 @@ SC_KERNEL(batch_norm_grad) {
     a.mean = (float *)k->mean.p, a.rstd = (float *)k->rstd.p;
     a.training = k->training != 0;
     with_float(task, k->x.dtype, [&](auto e) {
-        typedef decltype(e) E;
-        if (a.inner == 1)
-            SC_LAUNCH(task, (channel_gradients<E, true>), grid, BLOCK, a);
-        else
-            SC_LAUNCH(task, (channel_gradients<E, false>), grid, BLOCK, a);
+        with_flag(a.inner == 1, [&](auto neighbours) {
+            SC_LAUNCH(task, (channel_gradients<decltype(e), neighbours.value>), grid, BLOCK, a);
+        });
     });
 }

@@ -97,8 +97,8 @@ int64_t size_of_walk(const walk *w) {
 
 template <class T> void launch_units(const sc_task *t, const walk &w, void *to, const void *from) {
     int64_t n = size_of_walk(&w);
-    if (!n) return;
     unsigned grid = blocks_for(n, BLOCK * U);
+    if (!n) return;
     if (n < (int64_t)1 << 32)
         SC_LAUNCH(t, (copy_units<T, uint32_t>), grid, BLOCK, w, (T *)to, (const T *)from, n);
     else
@@ -147,19 +147,22 @@ void sc_cuda_copy(const sc_task *t, const sc_tensor *to, const sc_tensor *from) 
             w.from[d] = w.from[d] * size / unit;
         }
     }
-    bool tiles = other >= 0;
+    auto launch = [&](auto x) {
+        typedef decltype(x) T;
+        if constexpr (sizeof(T) < 16) { /* 16 bytes are no element: nothing is transposed */
+            if (other >= 0) {
+                launch_tiles<T>(t, w, other, to->p, source);
+                return;
+            }
+        }
+        launch_units<T>(t, w, to->p, source);
+    };
     switch (unit) {
-    case 1:
-        tiles ? launch_tiles<uint8_t>(t, w, other, to->p, source) : launch_units<uint8_t>(t, w, to->p, source);
-        break;
-    case 2:
-        tiles ? launch_tiles<uint16_t>(t, w, other, to->p, source) : launch_units<uint16_t>(t, w, to->p, source);
-        break;
-    case 4:
-        tiles ? launch_tiles<uint32_t>(t, w, other, to->p, source) : launch_units<uint32_t>(t, w, to->p, source);
-        break;
-    case 8: tiles ? launch_tiles<uint2>(t, w, other, to->p, source) : launch_units<uint2>(t, w, to->p, source); break;
-    default: launch_units<uint4>(t, w, to->p, source); break;
+    case 1: launch(uint8_t()); break;
+    case 2: launch(uint16_t()); break;
+    case 4: launch(uint32_t()); break;
+    case 8: launch(uint2()); break;
+    default: launch(uint4()); break;
     }
 }
 
@@ -208,8 +211,7 @@ SC_KERNEL(pad_slice) {
 SC_KERNEL(pick) {
     const sc_tensor *x = &k->logits;
     int64_t cols = cols_of(x);
-    if (x->dtype != FP32 && x->dtype != BF16 && x->dtype != FP16)
-        sc_unsupported(task, "pick", "the logits must be fp32, bf16 or fp16");
+    if (!with_float_serves(x->dtype)) sc_unsupported(task, "pick", "the logits must be fp32, bf16 or fp16");
     SC_LAUNCH(task, pick_row, filling(task, ceil_div(cols, BLOCK)), BLOCK, x->p, x->dtype, row_space_of(x), cols,
               x->dims ? x->stride[x->dims - 1] : 1, (float *)k->state.p, task->record);
 }

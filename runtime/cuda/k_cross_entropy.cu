@@ -213,21 +213,27 @@ __global__ void __launch_bounds__(BOTH_BLOCK, 2)
     }
 }
 
+/* What the three ops share; k: the args of any of them. */
+template <class K> loss_task loss_task_of(const K *k) {
+    loss_task a = {};
+    a.rows = row_space_of(&k->logits);
+    a.x = k->logits.p;
+    a.target = (const int32_t *)k->targets.p;
+    a.cols = (int)cols_of(&k->logits);
+    a.slot = (int)k->count;
+    a.ignore = k->ignore;
+    return a;
+}
+
 } // namespace
 
 SC_KERNEL(cross_entropy_grads) {
     const sc_tensor *x = &k->logits, *g = &k->g;
-    loss_task a = {row_space_of(x),
-                   row_space_of(&k->dlogits),
-                   x->p,
-                   (const int32_t *)k->targets.p,
-                   NULL,
-                   (float *)k->losses.p,
-                   k->dlogits.p,
-                   (int)cols_of(x),
-                   (int)k->count,
-                   k->ignore};
     int64_t rows = rows_of(x);
+    loss_task a = loss_task_of(k);
+    a.to = row_space_of(&k->dlogits);
+    a.dx = k->dlogits.p;
+    a.losses = (float *)k->losses.p;
     if (!sc_cuda_loss_held(task, k, a))
         with_float(task, x->dtype, [&](auto e) {
             SC_LAUNCH(task, losses_and_grads<decltype(e)>, (unsigned)rows, BOTH_BLOCK, a, g->p, g->dtype, task->record);
@@ -236,36 +242,23 @@ SC_KERNEL(cross_entropy_grads) {
 }
 
 SC_KERNEL(cross_entropy) {
-    const sc_tensor *x = &k->logits;
-    int64_t rows = rows_of(x);
+    int64_t rows = rows_of(&k->logits);
     if (!k->work.p || k->work.shape[0] < sc_cuda_row_sums_bytes(rows))
         sc_unsupported(task, "cross_entropy", "its workspace must hold a float a row");
-    loss_task a = {row_space_of(x),
-                   {},
-                   x->p,
-                   (const int32_t *)k->targets.p,
-                   (float *)k->lse.p,
-                   (float *)k->work.p,
-                   NULL,
-                   (int)cols_of(x),
-                   (int)k->count,
-                   k->ignore};
-    with_float(task, x->dtype, [&](auto e) { SC_LAUNCH(task, row_losses<decltype(e)>, (unsigned)rows, BLOCK, a); });
+    loss_task a = loss_task_of(k);
+    a.lse = (float *)k->lse.p;
+    a.losses = (float *)k->work.p;
+    with_float(task, k->logits.dtype,
+               [&](auto e) { SC_LAUNCH(task, row_losses<decltype(e)>, (unsigned)rows, BLOCK, a); });
     SC_LAUNCH(task, sum_losses, 1, LOSS_BLOCK, a.losses, rows, (float *)k->loss.p, task->record, a.slot);
 }
 
 SC_KERNEL(cross_entropy_grad) {
     const sc_tensor *x = &k->logits, *g = &k->g;
-    loss_task a = {row_space_of(x),
-                   row_space_of(&k->dlogits),
-                   x->p,
-                   (const int32_t *)k->targets.p,
-                   (float *)k->lse.p,
-                   NULL,
-                   k->dlogits.p,
-                   (int)cols_of(x),
-                   (int)k->count,
-                   k->ignore};
+    loss_task a = loss_task_of(k);
+    a.to = row_space_of(&k->dlogits);
+    a.dx = k->dlogits.p;
+    a.lse = (float *)k->lse.p;
     with_float(task, x->dtype, [&](auto e) {
         SC_LAUNCH(task, cross_entropy_grad<decltype(e)>, (unsigned)rows_of(x), BLOCK, a, g->p, g->dtype, task->record);
     });

@@ -69,6 +69,16 @@ __global__ void __launch_bounds__(BLOCK) count_tokens(lookup a, int32_t *count) 
     if (valid(a, v)) atomicAdd(&count[v], 1);
 }
 
+/* The sum of this lane's x and those of the lanes before it. */
+SC_DEVICE int sum_so_far(int x, int lane) {
+#pragma unroll
+    for (int k = 1; k < WARP; k *= 2) {
+        int before = __shfl_up_sync(SC_ALL, x, k);
+        if (lane >= k) x += before;
+    }
+    return x;
+}
+
 /* start[v] = Σ count[0..v). A block has a tile of rows; it adds up all counts before them first. */
 __global__ void __launch_bounds__(SCAN_BLOCK) find_starts(const int32_t *count, int32_t *start, int rows) {
     __shared__ int warps[SCAN_BLOCK / WARP];
@@ -80,12 +90,7 @@ __global__ void __launch_bounds__(SCAN_BLOCK) find_starts(const int32_t *count, 
     int mine[EACH], sum = 0, first = tile + threadIdx.x * EACH;
 #pragma unroll
     for (int k = 0; k < EACH; k++) sum += mine[k] = first + k < rows ? count[first + k] : 0;
-    int scan = sum; /* of this and the lanes before */
-#pragma unroll
-    for (int k = 1; k < WARP; k *= 2) {
-        int x = __shfl_up_sync(SC_ALL, scan, k);
-        if (lane >= k) scan += x;
-    }
+    int scan = sum_so_far(sum, lane);
     if (lane == WARP - 1) warps[warp] = scan;
     __syncthreads();
     int at = before + scan - sum;
@@ -145,12 +150,7 @@ __global__ void __launch_bounds__(SCAN_BLOCK) order_long_rows(lookup a, sorted s
         int hits = 0, at = begin;
 #pragma unroll
         for (int k = 0; k < EACH; k++) hits += hit[k] = mine + k < a.n && a.index[mine + k] == v;
-        int scan = hits; /* of this and the lanes before */
-#pragma unroll
-        for (int k = 1; k < WARP; k *= 2) {
-            int x = __shfl_up_sync(SC_ALL, scan, k);
-            if (lane >= k) scan += x;
-        }
+        int scan = sum_so_far(hits, lane);
         if (lane == WARP - 1) warps[warp] = scan;
         __syncthreads();
         at += scan - hits;
@@ -364,13 +364,12 @@ __global__ void __launch_bounds__(JOIN_BLOCK)
     if (threadIdx.x < WARP * W && c < a.cols && at >= 0 && at < p.numel) store_any(dw, dtype, at, sum.all[0]);
 }
 
-/* The parts of a workspace: see sc_cuda_embedding_grad_bytes. */
-sorted divided(const lookup &a, const sc_tensor *workspace) {
-    int32_t *p = (int32_t *)workspace->p, *slot = p + 2 * (int64_t)a.rows + 1;
-    return {p, p + a.rows, slot, slot + a.n, (float *)((char *)p + sc_cuda_sorted_tokens_bytes(a.rows, a.n))};
-}
-
-void sort_tokens(const sc_task *t, const lookup &a, const sorted &s) {
+/* A row's tokens in order, in the parts of a workspace of `need` bytes (sc_cuda_sorted_tokens_bytes or more). */
+sorted sort_tokens(const sc_task *t, const char *op, const lookup &a, const sc_tensor *work, int64_t need) {
+    if (!work->p || work->shape[0] < need) sc_unsupported(t, op, "its workspace is too small for the sorted tokens");
+    if (a.n >= 1 << 30) sc_unsupported(t, op, "it serves fewer than 2^30 tokens");
+    int32_t *p = (int32_t *)work->p, *slot = p + 2 * (int64_t)a.rows + 1;
+    sorted s = {p, p + a.rows, slot, slot + a.n, (float *)((char *)p + sc_cuda_sorted_tokens_bytes(a.rows, a.n))};
     unsigned by_token = blocks_for(a.n, BLOCK);
     SC_LAUNCH(t, clear_counts, filling(t, ceil_div(a.rows, BLOCK)), BLOCK, s.count, a.rows);
     SC_LAUNCH(t, count_tokens, by_token, BLOCK, a, s.count);
@@ -378,82 +377,58 @@ void sort_tokens(const sc_task *t, const lookup &a, const sorted &s) {
     SC_LAUNCH(t, fill_slots, by_token, BLOCK, a, s);
     SC_LAUNCH(t, put_in_order, by_token, BLOCK, a, s);
     if (a.n > LONG) SC_LAUNCH(t, order_long_rows, blocks_for(a.n, LONG), SCAN_BLOCK, a, s);
-}
-
-template <class E, int W>
-void sum_tokens(const sc_task *t, const lookup &a, const sorted &s, const sc_tensor *g, const sc_tensor *dw) {
-    unsigned columns = blocks_for(a.cols, WARP * W);
-    int64_t stretches = ceil_div(a.n, LONG), warps = BLOCK / WARP;
-    SC_LAUNCH(t, (sum_rows<E, W>), dim3(blocks_for(a.rows, warps), columns), BLOCK, a, s, g->p, dw->p, dw->dtype);
-    if (a.n <= LONG) return; /* no row is long */
-    SC_LAUNCH(t, (sum_pieces<E, W>), dim3(blocks_for(stretches * 2, warps), columns), BLOCK, a, s, g->p);
-    SC_LAUNCH(t, join_pieces<W>, dim3(blocks_for(stretches, warps), columns), BLOCK, a, s, dw->p, dw->dtype);
-}
-
-template <class E, int W>
-void sum_slice(const sc_task *t, const lookup &a, const sorted &s, const slice &p, const sc_tensor *g,
-               const sc_tensor *dw) {
-    unsigned columns = blocks_for(a.cols, WARP * W);
-    int64_t rows = ceil_div(p.low + p.numel, a.cols) - p.base;
-    SC_LAUNCH(t, (coalesce_rows<E, W>), dim3(blocks_for(rows, BLOCK / WARP), columns), BLOCK, a, s, p, g->p, dw->p,
-              dw->dtype);
-    if (a.n > LONG)
-        SC_LAUNCH(t, (coalesce_long_rows<E, W>), dim3(blocks_for(a.n, LONG), columns), JOIN_BLOCK, a, s, p, g->p, dw->p,
-                  dw->dtype);
+    return s;
 }
 
 } // namespace
 
 SC_KERNEL(embedding) {
     const sc_tensor *y = &k->y, *w = &k->w;
-    lookup a = {(const int32_t *)k->index.p, numel_of(&k->index), (int)w->shape[0], (int)w->shape[1]};
+    lookup a = {(const int32_t *)k->index.p, sc_numel(&k->index), (int)w->shape[0], (int)w->shape[1]};
     if (y->dtype != w->dtype) sc_unsupported(task, "embedding", "the table and what is looked up must have one dtype");
-    bool wide_enough = wide_rows(w) && aligned(y->p, 16);
-    with_float(task, w->dtype, [&](auto e) {
-        typedef decltype(e) E;
-        if (wide_enough)
-            SC_LAUNCH(task, (take_rows<E, wide<E>>), blocks_for(a.n, BLOCK / WARP), BLOCK, a, w->p, y->p);
-        else
-            SC_LAUNCH(task, (take_rows<E, 1>), blocks_for(a.n, BLOCK / WARP), BLOCK, a, w->p, y->p);
+    with_runs(task, w->dtype, wide_rows(w) && aligned(y->p, 16), [&](auto e, auto width) {
+        SC_LAUNCH(task, (take_rows<decltype(e), width.value>), blocks_for(a.n, BLOCK / WARP), BLOCK, a, w->p, y->p);
     });
 }
 
 SC_KERNEL(embedding_grad) {
     const sc_tensor *dw = &k->dw, *g = &k->g;
-    lookup a = {(const int32_t *)k->index.p, numel_of(&k->index), (int)dw->shape[0], (int)dw->shape[1]};
-    if (!k->work.p || k->work.shape[0] < sc_cuda_embedding_grad_bytes(a.rows, a.n, a.cols))
-        sc_unsupported(task, "embedding_grad", "its workspace is too small for the sorted tokens");
-    sorted s = divided(a, &k->work);
-    if (a.n >= 1 << 30) sc_unsupported(task, "embedding_grad", "it serves fewer than 2^30 tokens");
-    sort_tokens(task, a, s);
-    with_float(task, g->dtype, [&](auto e) {
+    lookup a = {(const int32_t *)k->index.p, sc_numel(&k->index), (int)dw->shape[0], (int)dw->shape[1]};
+    int64_t need = sc_cuda_embedding_grad_bytes(a.rows, a.n, a.cols);
+    sorted s = sort_tokens(task, "embedding_grad", a, &k->work, need);
+    /* a run of elements of g must be one of dw and of the partial sums too */
+    bool runs = wide_rows(g) && aligned(dw->p, 16) && (int64_t)a.cols * size_of(dw->dtype) % 16 == 0 && a.cols % 4 == 0;
+    with_runs(task, g->dtype, runs, [&](auto e, auto w) {
         typedef decltype(e) E;
-        /* a run of W elements of g must be one of dw and of the partial sums too */
-        if (wide_rows(g) && aligned(dw->p, 16) && (int64_t)a.cols * size_of(dw->dtype) % 16 == 0 && a.cols % 4 == 0)
-            sum_tokens<E, wide<E>>(task, a, s, g, dw);
-        else
-            sum_tokens<E, 1>(task, a, s, g, dw);
+        constexpr int W = w.value;
+        unsigned columns = blocks_for(a.cols, WARP * W);
+        int64_t stretches = ceil_div(a.n, LONG), warps = BLOCK / WARP;
+        dim3 by_row(blocks_for(a.rows, warps), columns), by_stretch(blocks_for(stretches, warps), columns);
+        SC_LAUNCH(task, (sum_rows<E, W>), by_row, BLOCK, a, s, g->p, dw->p, dw->dtype);
+        if (a.n <= LONG) return; /* no row is long */
+        SC_LAUNCH(task, (sum_pieces<E, W>), dim3(blocks_for(stretches * 2, warps), columns), BLOCK, a, s, g->p);
+        SC_LAUNCH(task, join_pieces<W>, by_stretch, BLOCK, a, s, dw->p, dw->dtype);
     });
 }
 
 SC_KERNEL(coalesce) {
     const sc_tensor *dw = &k->y, *g = &k->g;
-    lookup a = {(const int32_t *)k->index.p, numel_of(&k->index), (int)k->rows, (int)k->cols};
+    lookup a = {(const int32_t *)k->index.p, sc_numel(&k->index), (int)k->rows, (int)k->cols};
     int64_t ranks = k->group * k->groups, low = k->slice * sc_slice_of(task, k->slices);
     slice p = {low, k->slice, low / a.cols, (int)(a.n / ranks), (int)ranks, (int)k->group};
-    if (!k->work.p || k->work.shape[0] < sc_cuda_sorted_tokens_bytes(a.rows, a.n))
-        sc_unsupported(task, "coalesce", "its workspace is too small for the sorted tokens");
-    sorted s = divided(a, &k->work);
-    if (a.n >= 1 << 30) sc_unsupported(task, "coalesce", "it serves fewer than 2^30 tokens");
     if (ranks > MOST_RANKS) sc_unsupported(task, "coalesce", "it serves at most 1024 ranks");
-    sort_tokens(task, a, s);
-    with_float(task, g->dtype, [&](auto e) {
+    sorted s = sort_tokens(task, "coalesce", a, &k->work, sc_cuda_sorted_tokens_bytes(a.rows, a.n));
+    /* a run is one of a token's row, and lies in the slice or outside; g: rows one after another, of whatever shape */
+    int64_t each = 16 / size_of(g->dtype);
+    bool runs = aligned(g->p, 16) && a.cols % each == 0 && aligned(dw->p, 16) && p.numel % each == 0;
+    with_runs(task, g->dtype, runs, [&](auto e, auto w) {
         typedef decltype(e) E;
-        /* a run of W elements is one of a token's row, and lies in the slice or outside; g: rows one after another, of
-         * whatever shape */
-        if (aligned(g->p, 16) && a.cols % wide<E> == 0 && aligned(dw->p, 16) && p.numel % wide<E> == 0)
-            sum_slice<E, wide<E>>(task, a, s, p, g, dw);
-        else
-            sum_slice<E, 1>(task, a, s, p, g, dw);
+        constexpr int W = w.value;
+        unsigned columns = blocks_for(a.cols, WARP * W);
+        dim3 by_row(blocks_for(ceil_div(p.low + p.numel, a.cols) - p.base, BLOCK / WARP), columns);
+        dim3 by_stretch(blocks_for(a.n, LONG), columns);
+        SC_LAUNCH(task, (coalesce_rows<E, W>), by_row, BLOCK, a, s, p, g->p, dw->p, dw->dtype);
+        if (a.n <= LONG) return; /* no row is long */
+        SC_LAUNCH(task, (coalesce_long_rows<E, W>), by_stretch, JOIN_BLOCK, a, s, p, g->p, dw->p, dw->dtype);
     });
 }

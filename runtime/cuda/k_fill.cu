@@ -29,7 +29,7 @@ __global__ void seed(void *y, int dtype, int64_t n, const sc_record *record, con
 }
 
 void fill(const sc_task *t, const sc_tensor *y, double first, double step) {
-    int64_t n = numel_of(y);
+    int64_t n = sc_numel(y);
     if (y->dtype == FP64 || y->dtype == FP8_E4M3 || y->dtype == FP8_E5M2)
         sc_unsupported(t, "full", "the CUDA target has no such constants");
     SC_LAUNCH(t, ramp, filling(t, ceil_div(n, BLOCK)), BLOCK, y->p, y->dtype, n, first, step);
@@ -60,7 +60,7 @@ void clear(const sc_task *t, const sc_tensor *y, int most_gaps) {
     int n = 0;
     for (; n < most_gaps && y[n].p; n++) {
         g.at[n].p = (char *)y[n].p;
-        g.at[n].bytes = numel_of(&y[n]) * size_of(y[n].dtype);
+        g.at[n].bytes = sc_numel(&y[n]) * size_of(y[n].dtype);
         most = g.at[n].bytes > most ? g.at[n].bytes : most;
     }
     SC_LAUNCH(t, clear_gaps, dim3(filling(t, ceil_div(most, 16 * BLOCK)), n), BLOCK, g);
@@ -109,27 +109,23 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-bool real_type(int dtype) {
-    return dtype == FP32 || dtype == BF16 || dtype == FP16;
-}
 bool integer(int dtype) {
     return dtype == INT32 || dtype == INT64;
 }
 
 void store_converted(const sc_task *t, const sc_tensor *value, const sc_tensor *state, int64_t at, bool add) {
-    int64_t n = numel_of(value);
+    int64_t n = sc_numel(value);
     char *to = (char *)state->p + at * size_of(state->dtype);
-    if (real_type(value->dtype) && real_type(state->dtype) && aligned(value->p, 16) && aligned(to, 16)) {
+    if (with_float_serves(value->dtype) && with_float_serves(state->dtype) && aligned(value->p, 16) && aligned(to, 16)) {
         unsigned grid = filling(t, ceil_div(n, BLOCK * RUN));
         with_float(t, value->dtype, [&](auto f) {
             with_float(t, state->dtype, [&](auto s) {
                 typedef decltype(f) F;
                 typedef decltype(s) S;
-                auto *from = (const typename F::type *)value->p;
-                if (add)
-                    SC_LAUNCH(t, (store_runs<F, S, true>), grid, BLOCK, from, (typename S::type *)to, n);
-                else
-                    SC_LAUNCH(t, (store_runs<F, S, false>), grid, BLOCK, from, (typename S::type *)to, n);
+                with_flag(add, [&](auto adds) {
+                    SC_LAUNCH(t, (store_runs<F, S, adds.value>), grid, BLOCK, (const typename F::type *)value->p,
+                              (typename S::type *)to, n);
+                });
             });
         });
         return;
@@ -148,7 +144,7 @@ SC_KERNEL(arange) {
     fill(task, &k->y, k->start, k->step);
 }
 SC_KERNEL(grad_seed) {
-    SC_LAUNCH(task, seed, 1, BLOCK, k->y.p, k->y.dtype, numel_of(&k->y), task->record, (const float *)k->scaler.p);
+    SC_LAUNCH(task, seed, 1, BLOCK, k->y.p, k->y.dtype, sc_numel(&k->y), task->record, (const float *)k->scaler.p);
 }
 SC_KERNEL(zero) {
     clear(task, &k->state, 1);

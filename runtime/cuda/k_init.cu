@@ -11,8 +11,6 @@
 
 namespace {
 
-
-
 struct drawing {
     int kind;
     uint64_t key;
@@ -81,8 +79,7 @@ SC_KERNEL(init_param) {
     int64_t low = sharded ? sc_slice_of(task, k->slices) * k->slice : 0, begin = low > k->offset ? low - k->offset : 0;
     int64_t end = sharded ? least(k->numel, low + k->slice - k->offset) : k->numel;
     if (begin >= end) return;
-    if (y->dtype != FP32 && y->dtype != BF16 && y->dtype != FP16)
-        sc_unsupported(task, "init_param", "parameters must be fp32, bf16 or fp16");
+    if (!with_float_serves(y->dtype)) sc_unsupported(task, "init_param", "parameters must be fp32, bf16 or fp16");
     drawing d = {(int)k->kind, (uint64_t)k->key, k->a, k->b, begin, end, k->offset - low, y->p, y->dtype};
     SC_LAUNCH(task, draw, filling(task, ceil_div(end - begin, 4 * BLOCK) + 1), BLOCK, d, task->record);
 }

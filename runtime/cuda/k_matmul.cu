@@ -1,5 +1,5 @@
 /* matmul: y[..., m, n] = f(op(a) · op(b) (+ bias[n]) (+ c)), computed in fp32, rounded once; f as ops.def says.
- * Relies on: cuBLASLt, a workspace (work_matmul), matmul.h, matmul_hopper.h, silu_mul.h, mma.h, schema/math.h.
+ * Relies on: cuBLASLt, a workspace (work_matmul), matmul.h, matmul_hopper.h, silu_mul.h, kernel.cuh, mma.h.
  * Relied on by: generated code.
  *
  * cuBLASLt counts in columns. A row-major y[m][n] with rows ldy apart is a column-major Y'[n][m] with the same leading
@@ -20,7 +20,7 @@
  * descriptors. What the library does not take (rows that overlap, mixed types) a tiled kernel of our own computes. */
 #include "matmul.h"
 
-#include "../schema/math.h"
+#include "kernel.cuh"
 #include "matmul_hopper.h"
 #include "mma.h"
 #include "silu_mul.h"
@@ -74,14 +74,6 @@ typedef struct {
     int nloops; /* leading dims, outermost first; the innermost is a batch of the library's */
     loop loops[SC_DIMS];
 } product;
-
-static const sc_tensor *present(const sc_tensor *t) { /* NULL: an optional one that is absent */
-    return t->p ? t : NULL;
-}
-
-static int size_of(const sc_tensor *t) {
-    return t->dtype == FP32 ? 4 : 2;
-}
 
 /* Stride of the second last dimension; that of a single row is free, and the library wants it at least the width. */
 static int64_t leading(const sc_tensor *t) {
@@ -155,7 +147,7 @@ static product ungated(const product *p) {
 /* log2 of what divides all of a tensor's addresses that the library is given. `which`: its stride in a loop. */
 static uint8_t alignment(const product *p, const sc_tensor *t, int64_t loop::*which) {
     uint64_t bytes = (uint64_t)(uintptr_t)t->p;
-    for (int d = 0; d < p->nloops && which; d++) bytes |= (uint64_t)(p->loops[d].*which * size_of(t));
+    for (int d = 0; d < p->nloops && which; d++) bytes |= (uint64_t)(p->loops[d].*which * size_of(t->dtype));
     uint8_t log2 = 0;
     while (log2 < 8 && !(bytes >> log2 & 1)) log2++;
     return log2;
@@ -196,16 +188,12 @@ static sc_matmul_key key_of(const product *p) {
 static cudaDataType_t library_type(int dtype) {
     return dtype == FP32 ? CUDA_R_32F : dtype == BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
-static int known(int dtype) {
-    return dtype == FP32 || dtype == BF16 || dtype == FP16;
-}
-
 /* With operands that 16-byte accesses do not fit, the library has kernels that round the sums before they add the bias
  * (seen with bf16 and cuBLASLt 13.1). */
 static int bias_comes_first(const product *p) {
     uint64_t all = 0;
     for (const sc_tensor *t : {p->y, p->a, p->b}) all |= (uint64_t)(uintptr_t)t->p;
-    all |= (uint64_t)((p->ldy * size_of(p->y)) | (p->lda * size_of(p->a)) | (p->ldb * size_of(p->b)));
+    all |= (uint64_t)((p->ldy * size_of(p->y->dtype)) | (p->lda * size_of(p->a->dtype)) | (p->ldb * size_of(p->b->dtype)));
     return p->bias && p->y->dtype != FP32 && all % 16;
 }
 
@@ -215,7 +203,7 @@ static int library_takes(const product *p) {
     const int64_t ld[] = {p->ldy, p->lda, p->ldb};
     for (int i = 0; i < 3; i++) {
         int64_t columns = all[i]->shape[all[i]->dims - 1];
-        if (!known(all[i]->dtype) || ld[i] < columns || (columns > 1 && all[i]->stride[all[i]->dims - 1] != 1))
+        if (!with_float_serves(all[i]->dtype) || ld[i] < columns || (columns > 1 && all[i]->stride[all[i]->dims - 1] != 1))
             return 0;
     }
     if (p->bias && !epilogue(p) && p->y->dtype != FP32) return 0;
@@ -509,7 +497,7 @@ static void by_ourselves(const sc_task *t, const product *p, char *y, const char
         o.bias_stride = p->bias->stride[0];
     }
     o.m = p->m, o.n = p->n, o.k = only_bias ? 0 : p->k;
-    o.across = (p->n + TILE - 1) / TILE;
+    o.across = ceil_div(p->n, TILE);
     o.only_bias = only_bias;
     if (!only_bias && (p->c || p->f)) { /* then y is one matrix */
         o.c = p->c ? p->c->p : NULL;
@@ -518,7 +506,7 @@ static void by_ourselves(const sc_task *t, const product *p, char *y, const char
         o.z = p->z ? p->z->p : NULL;
         o.f = p->f;
     }
-    sc_launch(multiply, (p->m + TILE - 1) / TILE * o.across, 256, 2 * DEPTH * (TILE + 1) * sizeof(float), SC_STREAM(t),
+    sc_launch(multiply, ceil_div(p->m, TILE) * o.across, 256, 2 * DEPTH * (TILE + 1) * sizeof(float), SC_STREAM(t),
               o);
 }
 
@@ -532,9 +520,8 @@ static void by_library(const sc_task *t, const product *p, plan *x, char *y, con
                          &x->y, &x->algorithm, p->work ? p->work->p : NULL, (size_t)x->key.workspace, SC_STREAM(t)));
 }
 
-/* Calls of the loops that the library's batch (inner = 1) or none (inner = 0) leaves over. */
-static void over_loops(const sc_task *t, const product *p, plan *x) {
-    int n = p->nloops - (x && p->nloops ? 1 : 0);
+/* f(y, a, b) for each matrix of the `n` outer loops. */
+template <class F> static void for_each_matrix(const product *p, int n, F f) {
     int64_t calls = 1;
     for (int d = 0; d < n; d++) calls *= p->loops[d].size;
     for (int64_t u = 0; u < calls; u++) {
@@ -544,42 +531,25 @@ static void over_loops(const sc_task *t, const product *p, plan *x) {
             rest /= p->loops[d].size;
             a += i * p->loops[d].a, b += i * p->loops[d].b, y += i * p->loops[d].y;
         }
-        char *to = (char *)p->y->p + y * size_of(p->y);
-        const char *left = (const char *)p->a->p + a * size_of(p->a),
-                   *right = (const char *)p->b->p + b * size_of(p->b);
-        if (x)
-            by_library(t, p, x, to, left, right);
-        else
-            by_ourselves(t, p, to, left, right, 0);
+        f((char *)p->y->p + y * size_of(p->y->dtype), (const char *)p->a->p + a * size_of(p->a->dtype),
+          (const char *)p->b->p + b * size_of(p->b->dtype));
     }
 }
 
-static void add_bias(const sc_task *t, const product *p) {
-    int64_t calls = 1;
-    for (int d = 0; d < p->nloops; d++) calls *= p->loops[d].size;
-    for (int64_t u = 0; u < calls; u++) {
-        int64_t y = 0, rest = u;
-        for (int d = p->nloops - 1; d >= 0; d--) {
-            y += rest % p->loops[d].size * p->loops[d].y;
-            rest /= p->loops[d].size;
-        }
-        by_ourselves(t, p, (char *)p->y->p + y * size_of(p->y), NULL, NULL, 1);
-    }
-}
-
+/* y = f(y), where the library has made the sums: gelu of them, or times its derivative. */
 static void finish(const sc_task *t, const product *p) {
     own o = {};
+    int64_t n = p->m * p->n;
     o.y = {p->y->p, FP32, p->n, 1};
     o.m = p->m, o.n = p->n;
     o.x = p->x ? p->x->p : NULL;
     o.z = p->z ? p->z->p : NULL;
     o.f = p->f;
     if (p->y->dtype == FP32)
-        sc_launch(finish_fp32, (p->m * p->n + 255) / 256, 256, 0, SC_STREAM(t), o);
-    else if (p->y->dtype == BF16)
-        sc_launch(finish_16<sc_bf16>, (p->m * p->n + 4095) / 4096, 256, 0, SC_STREAM(t), o);
+        sc_launch(finish_fp32, ceil_div(n, 256), 256, 0, SC_STREAM(t), o);
     else
-        sc_launch(finish_16<sc_fp16>, (p->m * p->n + 4095) / 4096, 256, 0, SC_STREAM(t), o);
+        sc_launch(p->y->dtype == BF16 ? finish_16<sc_bf16> : finish_16<sc_fp16>, ceil_div(n, 4096), 256, 0,
+                  SC_STREAM(t), o);
 }
 
 /* The library has made what is gated. */
@@ -604,7 +574,7 @@ SC_KERNEL(matmul) {
     product p = product_of(k);
     if ((p.c || p.f) && !one_matrix(&p))
         sc_unsupported(task, "matmul", "what is added to it or applied to it needs a result without gaps");
-    if (!known(p.y->dtype) || !known(p.a->dtype) || !known(p.b->dtype))
+    if (!with_float_serves(p.y->dtype) || !with_float_serves(p.a->dtype) || !with_float_serves(p.b->dtype))
         sc_unsupported(task, "matmul", "the CUDA target multiplies fp32, bf16 and fp16");
     if (p.m * p.n == 0) return;
     for (int d = 0; d < p.nloops; d++)
@@ -622,8 +592,16 @@ SC_KERNEL(matmul) {
         x = plan_for(sc_library(task), &key, &sums, &spare);
         if (!x->taken) x = NULL;
     }
-    over_loops(task, x ? &sums : &p, x);
-    if (x && p.bias && !x->key.bias) add_bias(task, &sums);
+    if (x) { /* the innermost loop is the library's batch */
+        for_each_matrix(&sums, sums.nloops ? sums.nloops - 1 : 0,
+                        [&](char *y, const char *a, const char *b) { by_library(task, &sums, x, y, a, b); });
+        if (p.bias && !x->key.bias)
+            for_each_matrix(&sums, sums.nloops,
+                            [&](char *y, const char *, const char *) { by_ourselves(task, &sums, y, NULL, NULL, 1); });
+    } else {
+        for_each_matrix(&p, p.nloops,
+                        [&](char *y, const char *a, const char *b) { by_ourselves(task, &p, y, a, b, 0); });
+    }
     if (x && p.f >= SC_GATED_TOO)
         gate(task, &p);
     else if (x && p.f && !x->f)

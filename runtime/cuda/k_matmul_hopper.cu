@@ -1,6 +1,6 @@
 /* matmul with gelu or silu(gate) · y, or with the gradient of either, for compute capability 9.0: the function of a
  * tile's elements is computed while the next tile is being multiplied.
- * Relies on: matmul_hopper.h, launch.cuh, schema/math.h, the driver's cuTensorMapEncodeTiled; sm_90a (the Makefile compiles
+ * Relies on: matmul_hopper.h, kernel.cuh, the driver's cuTensorMapEncodeTiled; sm_90a (the Makefile compiles
  * this file for it, and defines SC_HOPPER, where architecture 90 is among the library's).
  * Relied on by: k_matmul.cu.
  *
@@ -21,8 +21,7 @@
  * Results do not depend on which block took a tile. */
 #include "matmul_hopper.h"
 
-#include "../schema/math.h"
-#include "launch.cuh"
+#include "kernel.cuh"
 
 #ifndef SC_HOPPER
 extern "C" int sc_matmul_hopper_takes(const sc_cuda *c, const sc_matmul_key *key) {
@@ -34,7 +33,6 @@ extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *, void *
 }
 #else
 #include <cuda.h>
-#include <type_traits>
 
 enum { PAIR = 2, ROWS = 128, COLUMNS = 256, DEPTH = 64, STAGES = 4, THREADS = 384 };
 enum { HALVES = COLUMNS / 32, LEAST = 11 }; /* half slices of a tile; blocks of k that they take */
@@ -51,6 +49,17 @@ typedef struct {
     const uint16_t *bias;               /* NULL: none */
     int n, blocks, pairs, across, tall; /* blocks of k; tiles: pairs from above, from the left; pairs to a group */
 } product;
+
+/* By the function f: is b [k][n], or else [n][k]? Is a bias added? Is there a gate? */
+__host__ __device__ constexpr bool turned(int f) {
+    return f == SC_GELU_TOO || f == SC_GATE_GRADS;
+}
+__host__ __device__ constexpr bool biased(int f) {
+    return f == SC_GELU_TOO || f == SC_GATED_TOO;
+}
+__host__ __device__ constexpr bool gated(int f) {
+    return f == SC_GATED_TOO || f == SC_GATE_GRADS;
+}
 
 /* ── barriers and copies ─────────────────────────────────────────────────────────────────────────────────────────────
  */
@@ -161,16 +170,6 @@ template <int TURNED> SC_DEVICE void multiply_add(float (&d)[128], uint64_t a, u
 
 /* ── gelu: x sigmoid(2 √(2/π) (x + 0.044715 x³)), by 2^x and 1/x as the GPU takes them ────────────────────────────────
  */
-SC_DEVICE uint32_t two_bf16(float low, float high) {
-    uint32_t w;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(high), "f"(low));
-    return w;
-}
-SC_DEVICE uint32_t two_fp16(float low, float high) {
-    uint32_t w;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(high), "f"(low));
-    return w;
-}
 SC_DEVICE float low_bf16(uint32_t w) {
     return __uint_as_float(w << 16);
 }
@@ -203,11 +202,6 @@ SC_DEVICE uint32_t within_30(uint32_t w) { /* both; further out the slope is 0 o
 
 /* ── the kernel ──────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-/* b is [k][n], or else [n][k]; a bias is added. */
-template <int F> constexpr int TURNED = F == SC_GELU_TOO || F == SC_GATE_GRADS;
-template <int F> constexpr int BIASED = F == SC_GELU_TOO || F == SC_GATED_TOO;
-template <int F> constexpr int IS_GATED = F == SC_GATED_TOO || F == SC_GATE_GRADS;
-
 typedef struct {
     int row, column; /* the first; row < 0: no tile */
 } tile;
@@ -233,7 +227,7 @@ template <int F> SC_DEVICE void feed(const product &p, uint32_t base, int rank) 
             barrier_wait(base + EMPTY + 8 * stage, phase);
             barrier_expect(full, STAGE);
             copy_in(a, &p.a, full, k * DEPTH, at.row);
-            if (TURNED<F>)
+            if (turned(F))
                 copy_groups_in_both(b, &p.b, full, k * DEPTH, at.column / 64 + rank * 2);
             else
                 copy_in_both(b, &p.b, full, k * DEPTH, at.column + rank * (COLUMNS / 2));
@@ -253,8 +247,8 @@ template <int F> SC_DEVICE void work(const product &p, uint32_t base, int rank, 
      * groups of 64 columns, 8192 bytes each. */
     uint64_t rows = 64ull << 32 | 1ull << 62;
     uint64_t a0 = ((base + group * 8192) & 0x3ffff) >> 4 | 1ull << 16 | rows;
-    uint64_t b0 = ((base + A_BYTES) & 0x3ffff) >> 4 | (TURNED<F> ? 512ull : 1ull) << 16 | rows;
-    enum { STEP_A = 2, STEP_B = TURNED<F> ? 2048 >> 4 : 2 }; /* 16 of k further, in units of 16 bytes */
+    uint64_t b0 = ((base + A_BYTES) & 0x3ffff) >> 4 | (turned(F) ? 512ull : 1ull) << 16 | rows;
+    enum { STEP_A = 2, STEP_B = turned(F) ? 2048 >> 4 : 2 }; /* 16 of k further, in units of 16 bytes */
     int stage = 0, phase = 0, parity = 0, block = 0;
     bool begun = false; /* a tile is in kept */
     tile before = {-1, 0}, now = tile_at(p, blockIdx.x / PAIR, rank), next = now;
@@ -383,12 +377,12 @@ template <int F> SC_DEVICE void work(const product &p, uint32_t base, int rank, 
         sums_fence();
 #pragma unroll
         for (int i = 0; i < DEPTH / 16; i++)
-            multiply_add<TURNED<F>>(sums, a + STEP_A * i, b + STEP_B * i, k > 0 || i > 0);
+            multiply_add<turned(F)>(sums, a + STEP_A * i, b + STEP_B * i, k > 0 || i > 0);
         sums_commit();
         sums_wait<1>();
         if (k > 0) let_go();
-        if constexpr (decltype(half)::value >= 0 && IS_GATED<F>) gated_half_slice(half, false);
-        if constexpr (decltype(half)::value >= 0 && !IS_GATED<F>) half_slice(half, false);
+        if constexpr (decltype(half)::value >= 0 && gated(F)) gated_half_slice(half, false);
+        if constexpr (decltype(half)::value >= 0 && !gated(F)) half_slice(half, false);
         if (++stage == STAGES) stage = 0, phase ^= 1;
     };
     /* Pairs of columns, four of a lane's together. */
@@ -404,7 +398,7 @@ template <int F> SC_DEVICE void work(const product &p, uint32_t base, int rank, 
 #pragma unroll
         for (int j = 0; j < COLUMNS / 8; j += 4) {
             uint32_t w[4];
-            if (BIASED<F>)
+            if (biased(F))
                 asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                              : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
                              : "r"(biases + 512 * parity + 16 * (j + lane % 4))
@@ -416,7 +410,7 @@ template <int F> SC_DEVICE void work(const product &p, uint32_t base, int rank, 
                     float low = sums[4 * i + 2 * u], high = sums[4 * i + 2 * u + 1];
                     uint32_t *to = kept + 2 * i + u;
                     if (F == SC_GELU_GRAD) low *= of_fp16(*to, 0), high *= of_fp16(*to, 1);
-                    if (BIASED<F>) low += low_bf16(w[i - j]), high += high_bf16(w[i - j]);
+                    if (biased(F)) low += low_bf16(w[i - j]), high += high_bf16(w[i - j]);
                     *to = two_bf16(low, high);
                 }
         }
@@ -433,12 +427,12 @@ template <int F> SC_DEVICE void work(const product &p, uint32_t base, int rank, 
     };
 
     if (F == SC_GELU_GRAD && now.row >= 0) fetch(0, now), fetch(1, now);
-    if (IS_GATED<F> && now.row >= 0) before = now, fetch_gate(0, now);
+    if (gated(F) && now.row >= 0) before = now, fetch_gate(0, now);
     for (int t = blockIdx.x / PAIR; now.row >= 0;
          t += gridDim.x / PAIR, before = now, now = next, parity ^= 1, begun = true) {
         next = tile_at(p, t + gridDim.x / PAIR, rank);
-        if (BIASED<F>) take_biases();
-        if constexpr (IS_GATED<F>) {
+        if (biased(F)) take_biases();
+        if constexpr (gated(F)) {
             block = 0;
             spread(HALF(0)), spread(HALF(1)), spread(HALF(2)), spread(HALF(3));
             spread(HALF(4)), spread(HALF(5)), spread(HALF(6)), spread(HALF(7));
@@ -457,7 +451,7 @@ template <int F> SC_DEVICE void work(const product &p, uint32_t base, int rank, 
         finish();
     }
     auto rest = [&](auto half) {
-        if constexpr (IS_GATED<F>)
+        if constexpr (gated(F))
             gated_half_slice(half, true);
         else
             half_slice(half, true);
@@ -533,17 +527,16 @@ static CUtensorMap groups(encoder *encode, const void *p, int64_t k, int64_t n, 
  * Forward there are none (gathers are copies); a gate's gradient leaves them their places; gelu's gradient gained
  * nothing so. */
 extern "C" int sc_matmul_hopper_takes(const sc_cuda *c, const sc_matmul_key *k) {
-    int same = c->major == 9 && c->minor == 0 && k->in == BF16 && k->out == BF16;
-    int gated = k->f == SC_GATED_TOO || k->f == SC_GATE_GRADS, turned = k->f == SC_GELU_TOO || k->f == SC_GATE_GRADS;
-    int function = (gated || k->f == SC_GELU_TOO || k->f == SC_GELU_GRAD) && !k->tb == turned;
-    int biased = !k->bias || k->f == SC_GELU_TOO || k->f == SC_GATED_TOO;
-    int alone = c->world == 1 || k->f != SC_GELU_GRAD;
-    int plain = !k->ta && !k->add && k->batches == 1 && k->ldy == k->n && (k->lda | k->ldb) % 8 == 0;
-    int aligned = k->align_a >= 4 && k->align_b >= 4 && k->align_y >= 4 && k->align_c >= 4;
-    int whole = k->m % (PAIR * ROWS) == 0 && k->n % COLUMNS == 0 && k->k % DEPTH == 0;
-    int small = k->m < INT32_MAX && k->n < INT32_MAX && k->m * k->n / (ROWS * COLUMNS) < INT32_MAX;
-    return same && function && alone && biased && plain && aligned && whole && small &&
-           (!k->bias || k->align_bias >= 2) && k->k >= LEAST * DEPTH && (gated || k->k <= 32 * DEPTH) &&
+    bool same = c->major == 9 && c->minor == 0 && k->in == BF16 && k->out == BF16;
+    bool function = (gated(k->f) || k->f == SC_GELU_TOO || k->f == SC_GELU_GRAD) && !k->tb == turned(k->f);
+    bool bias = !k->bias || (biased(k->f) && k->align_bias >= 2);
+    bool alone = c->world == 1 || k->f != SC_GELU_GRAD;
+    bool plain = !k->ta && !k->add && k->batches == 1 && k->ldy == k->n && (k->lda | k->ldb) % 8 == 0;
+    bool aligned = k->align_a >= 4 && k->align_b >= 4 && k->align_y >= 4 && k->align_c >= 4;
+    bool whole = k->m % (PAIR * ROWS) == 0 && k->n % COLUMNS == 0 && k->k % DEPTH == 0;
+    bool small = k->m < INT32_MAX && k->n < INT32_MAX && k->m * k->n / (ROWS * COLUMNS) < INT32_MAX;
+    bool deep = k->k >= LEAST * DEPTH && (gated(k->f) || k->k <= 32 * DEPTH);
+    return same && function && bias && alone && plain && aligned && whole && small && deep &&
            k->m * k->n / (ROWS * COLUMNS) >= 8 * c->multiprocessors;
 }
 
@@ -560,11 +553,11 @@ extern "C" void sc_matmul_hopper(const sc_task *t, const sc_matmul_key *k, void 
     product p = {};
     SC_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &at, 12000, cudaEnableDefault, &found));
     encoder *encode = (encoder *)at;
-    int half = k->f == SC_GATED_TOO || k->f == SC_GATE_GRADS; /* slices leave by halves */
+    int leaving = gated(k->f) ? 32 : 64; /* columns that leave at a time: half a slice, or all of it */
     p.a = matrix(encode, a, k->m, k->k, k->lda, ROWS, DEPTH);
     p.b = k->tb ? matrix(encode, b, k->n, k->k, k->ldb, COLUMNS / PAIR, DEPTH) : groups(encode, b, k->k, k->n, k->ldb);
-    p.y = matrix(encode, y, k->m, k->n, k->ldy, 16, half ? 32 : 64);
-    if (z) p.z = matrix(encode, z, k->m, k->n, k->ldy, 16, half ? 32 : 64);
+    p.y = matrix(encode, y, k->m, k->n, k->ldy, 16, leaving);
+    if (z) p.z = matrix(encode, z, k->m, k->n, k->ldy, 16, leaving);
     if (x) p.x = matrix(encode, x, k->m, k->n, k->ldy, 16, 32);
     if (x2) p.x2 = matrix(encode, x2, k->m, k->n, k->ldy, 16, 32);
     p.bias = (const uint16_t *)bias;

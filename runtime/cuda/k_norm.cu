@@ -107,17 +107,24 @@ template <class E, bool CENTRED> __global__ void __launch_bounds__(BLOCK) norm_r
     }
 }
 
-template <bool CENTRED> void forward(const sc_task *t, int dtype, normed a, bool wide_enough) {
-    if (!a.rows) return;
-    with_float(t, dtype, [&](auto e) {
-        typedef decltype(e) E;
-        with_shape<E>(wide_enough, a.cols, [&](auto g, auto v) {
-            constexpr int G = decltype(g)::value, V = decltype(v)::value;
-            if constexpr (V == 0)
-                SC_LAUNCH(t, (norm_read_again<E, CENTRED>), (unsigned)a.rows, BLOCK, a);
-            else
-                SC_LAUNCH(t, (norm_held<E, G, V, CENTRED>), blocks_for(a.rows, BLOCK / G), BLOCK, a);
-        });
+/* k: the args of layer_norm or rms_norm. */
+template <bool CENTRED, class K> void forward(const sc_task *t, const K *k) {
+    normed a = {.to = row_space_of(&k->y),
+                .from = row_space_of(&k->x),
+                .y = k->y.p,
+                .x = k->x.p,
+                .w = k->w.p,
+                .rstd = (float *)k->rstd.p,
+                .rows = rows_of(&k->x),
+                .cols = (int)cols_of(&k->x),
+                .eps = (float)k->eps};
+    if constexpr (CENTRED) a.b = k->b.p, a.mean = (float *)k->mean.p;
+    bool wide_enough = wide_rows(&k->y) && wide_rows(&k->x) && aligned(a.w, 16) && aligned(a.b, 16);
+    launch_rows(t, k->x.dtype, wide_enough, a, [](auto e, auto g, auto v) {
+        if constexpr (v.value == 0)
+            return norm_read_again<decltype(e), CENTRED>;
+        else
+            return norm_held<decltype(e), g.value, v.value, CENTRED>;
     });
 }
 
@@ -197,33 +204,14 @@ template <class E, bool CENTRED> __global__ void __launch_bounds__(BLOCK) norm_g
 }
 
 template <bool CENTRED> void backward(const sc_task *t, const norm_gradient &k) {
-    normed a = {row_space_of(k.dx),
-                row_space_of(k.x),
-                row_space_of(k.g),
-                k.dx->p,
-                k.x->p,
-                k.g->p,
-                k.w ? k.w->p : NULL,
-                NULL,
-                CENTRED ? (float *)k.mean->p : NULL,
-                (float *)k.rstd->p,
-                rows_of(k.x),
-                (int)cols_of(k.x),
-                0,
-                {},
-                k.c ? k.c->p : NULL};
-    bool wide_enough = wide_rows(k.dx) && wide_rows(k.g) && wide_rows(k.x) && wide_vector(k.w) && !k.c;
-    if (k.c) a.more = row_space_of(k.c);
-    if (!a.rows) return;
-    with_float(t, k.x->dtype, [&](auto e) {
-        typedef decltype(e) E;
-        with_shape<E>(wide_enough, a.cols, [&](auto lanes, auto v) {
-            constexpr int G = decltype(lanes)::value, V = decltype(v)::value;
-            if constexpr (V == 0)
-                SC_LAUNCH(t, (norm_grad_read_again<E, CENTRED>), (unsigned)a.rows, BLOCK, a);
-            else
-                SC_LAUNCH(t, (norm_grad_held<E, G, V, CENTRED>), blocks_for(a.rows, BLOCK / G), BLOCK, a);
-        });
+    normed a = normed_of(k);
+    add_dx(&a, k);
+    bool wide_enough = wide_rows(&k.dx) && wide_rows(&k.g) && wide_rows(&k.x) && aligned(a.w, 16) && !a.c;
+    launch_rows(t, k.x.dtype, wide_enough, a, [](auto e, auto g, auto v) {
+        if constexpr (v.value == 0)
+            return norm_grad_read_again<decltype(e), CENTRED>;
+        else
+            return norm_grad_held<decltype(e), g.value, v.value, CENTRED>;
     });
 }
 
@@ -288,68 +276,40 @@ template <class E, int W, bool CENTRED> __global__ void __launch_bounds__(BLOCK)
 
 template <bool CENTRED> void weights(const sc_task *t, const norm_gradient &k) {
     int parts;
-    norm_columns a = columns_of<CENTRED>(k, &parts);
-    int64_t cols = a.n.cols;
-    with_float(t, k.x->dtype, [&](auto e) {
-        typedef decltype(e) E;
-        constexpr int W = wide<E>;
-        if (wide_rows(k.g) && wide_rows(k.x))
-            SC_LAUNCH(t, (sum_columns<E, W, CENTRED>), dim3(blocks_for(cols, WARP * W), parts), BLOCK, a);
-        else
-            SC_LAUNCH(t, (sum_columns<E, 1, CENTRED>), dim3(blocks_for(cols, WARP), parts), BLOCK, a);
+    norm_columns a = columns_of(k, &parts);
+    with_runs(t, k.x.dtype, wide_rows(&k.g) && wide_rows(&k.x), [&](auto e, auto w) {
+        SC_LAUNCH(t, (sum_columns<decltype(e), w.value, CENTRED>), dim3(blocks_for(a.n.cols, WARP * w.value), parts),
+                  BLOCK, a);
     });
-    if (a.part) fold_partials<adding>(t, a.part, parts, cols, a.to, 1);
+    if (a.part) fold_partials<adding>(t, a.part, parts, a.n.cols, a.to, 1);
 }
 
 } // namespace
 
 SC_KERNEL(layer_norm) {
-    const sc_tensor *y = &k->y, *x = &k->x, *w = present(&k->w), *b = present(&k->b);
-    normed a = {row_space_of(y),
-                row_space_of(x),
-                {},
-                y->p,
-                x->p,
-                NULL,
-                k->w.p,
-                k->b.p,
-                (float *)k->mean.p,
-                (float *)k->rstd.p,
-                rows_of(x),
-                (int)cols_of(x),
-                (float)k->eps,
-                {},
-                NULL};
-    forward<true>(task, x->dtype, a, wide_rows(y) && wide_rows(x) && wide_vector(w) && wide_vector(b));
+    forward<true>(task, k);
 }
-
 SC_KERNEL(rms_norm) {
-    const sc_tensor *y = &k->y, *x = &k->x, *w = present(&k->w);
-    normed a = {
-        row_space_of(y), row_space_of(x), {}, y->p, x->p, NULL, k->w.p, NULL, NULL, (float *)k->rstd.p, rows_of(x),
-        (int)cols_of(x), (float)k->eps,   {}, NULL};
-    forward<false>(task, x->dtype, a, wide_rows(y) && wide_rows(x) && wide_vector(w));
+    forward<false>(task, k);
 }
 
-SC_KERNEL(layer_norm_grad) {
-    backward<true>(task,
-                   {.dx = &k->dx, .g = &k->g, .x = &k->x, .mean = &k->mean, .rstd = &k->rstd, .w = present(&k->w)});
-}
-SC_KERNEL(rms_norm_grad) {
-    backward<false>(task, {.dx = &k->dx, .g = &k->g, .x = &k->x, .rstd = &k->rstd, .w = present(&k->w)});
-}
 void sc_cuda_norm_grad(const sc_task *t, bool centred, const norm_gradient &k) {
     centred ? backward<true>(t, k) : backward<false>(t, k);
 }
+SC_KERNEL(layer_norm_grad) {
+    backward<true>(task, {.dx = k->dx, .g = k->g, .x = k->x, .mean = k->mean, .rstd = k->rstd, .w = k->w});
+}
+SC_KERNEL(rms_norm_grad) {
+    backward<false>(task, {.dx = k->dx, .g = k->g, .x = k->x, .rstd = k->rstd, .w = k->w});
+}
+
 void sc_cuda_norm_weights(const sc_task *t, bool centred, const norm_gradient &k) {
     centred ? weights<true>(t, k) : weights<false>(t, k);
 }
-
 SC_KERNEL(layer_norm_grad_w) {
     weights<true>(
-        task,
-        {.dw = &k->dw, .db = &k->db, .g = &k->g, .x = &k->x, .mean = &k->mean, .rstd = &k->rstd, .work = &k->work});
+        task, {.dw = k->dw, .db = k->db, .g = k->g, .x = k->x, .mean = k->mean, .rstd = k->rstd, .work = k->work});
 }
 SC_KERNEL(rms_norm_grad_w) {
-    weights<false>(task, {.dw = &k->dw, .g = &k->g, .x = &k->x, .rstd = &k->rstd, .work = &k->work});
+    weights<false>(task, {.dw = k->dw, .g = k->g, .x = k->x, .rstd = k->rstd, .work = k->work});
 }

@@ -182,13 +182,13 @@ template <class E, class F> void with_grads_shape(bool wide_enough, int cols, F 
 /* One after the other, dx after the weights' (it may take c's bytes), then its sums. */
 template <bool CENTRED> void gradients_apart(const sc_task *t, const norm_gradient &k) {
     norm_gradient weights = k;
-    weights.ds = NULL;
+    weights.ds = {};
     sc_cuda_norm_weights(t, CENTRED, weights);
     sc_cuda_norm_grad(t, CENTRED, k);
-    if (!k.ds) return;
+    if (!k.ds.p) return;
     sc_sum_args args = {};
-    args.y = *k.ds, args.x = *k.dx, args.work = *k.work;
-    args.over = (1 << (k.dx->dims - 1)) - 1;
+    args.y = k.ds, args.x = k.dx, args.work = k.work;
+    args.over = (1 << (k.dx.dims - 1)) - 1;
     sc_task sum = *t;
     sum.args = (const sc_args *)&args;
     sum.slots = SC_SLOTS_sum;
@@ -198,24 +198,20 @@ template <bool CENTRED> void gradients_apart(const sc_task *t, const norm_gradie
 /* Held rows, all one stride apart: dx and the sums in one pass. */
 template <bool CENTRED> void both_gradients(const sc_task *t, const norm_gradient &k) {
     int parts;
-    norm_columns a = columns_of<CENTRED>(k, &parts);
+    norm_columns a = columns_of(k, &parts);
     if (!a.n.rows) return;
-    a.n.to = row_space_of(k.dx);
-    a.n.y = k.dx->p;
-    a.n.w = k.w ? k.w->p : NULL;
-    a.n.c = k.c ? k.c->p : NULL;
-    if (k.c) a.n.more = row_space_of(k.c);
-    bool wide_enough = wide_rows(k.dx) && wide_rows(k.g) && wide_rows(k.x) && wide_vector(k.w);
-    wide_enough = wide_enough && (!k.c || wide_rows(k.c));
+    add_dx(&a.n, k);
+    bool wide_enough = wide_rows(&k.dx) && wide_rows(&k.g) && wide_rows(&k.x) && aligned(a.n.w, 16);
+    wide_enough = wide_enough && (!a.n.c || wide_rows(&k.c));
     wide_enough = wide_enough && a.n.to.dims <= 1 && a.n.grad.dims <= 1 && a.n.from.dims <= 1 && a.n.more.dims <= 1;
-    with_float(t, k.x->dtype, [&](auto e) {
+    with_float(t, k.x.dtype, [&](auto e) {
         typedef decltype(e) E;
         with_grads_shape<E>(wide_enough, a.n.cols, [&](auto lanes, auto v) {
             constexpr int G = decltype(lanes)::value, V = decltype(v)::value;
             if constexpr (V == 0) {
                 gradients_apart<CENTRED>(t, k);
             } else {
-                if (k.ds)
+                if (k.ds.p)
                     SC_LAUNCH(t, (norm_grads_held<E, G, V, CENTRED, true>), parts, BLOCK, a);
                 else
                     SC_LAUNCH(t, (norm_grads_held<E, G, V, CENTRED, false>), parts, BLOCK, a);
@@ -228,26 +224,26 @@ template <bool CENTRED> void both_gradients(const sc_task *t, const norm_gradien
 } // namespace
 
 SC_KERNEL(layer_norm_grads) {
-    both_gradients<true>(task, {.dx = &k->dx,
-                                .dw = &k->dw,
-                                .db = &k->db,
-                                .ds = present(&k->ds),
-                                .g = &k->g,
-                                .x = &k->x,
-                                .mean = &k->mean,
-                                .rstd = &k->rstd,
-                                .w = present(&k->w),
-                                .c = present(&k->c),
-                                .work = &k->work});
+    both_gradients<true>(task, {.dx = k->dx,
+                                .dw = k->dw,
+                                .db = k->db,
+                                .ds = k->ds,
+                                .g = k->g,
+                                .x = k->x,
+                                .mean = k->mean,
+                                .rstd = k->rstd,
+                                .w = k->w,
+                                .c = k->c,
+                                .work = k->work});
 }
 SC_KERNEL(rms_norm_grads) {
-    both_gradients<false>(task, {.dx = &k->dx,
-                                 .dw = &k->dw,
-                                 .ds = present(&k->ds),
-                                 .g = &k->g,
-                                 .x = &k->x,
-                                 .rstd = &k->rstd,
-                                 .w = present(&k->w),
-                                 .c = present(&k->c),
-                                 .work = &k->work});
+    both_gradients<false>(task, {.dx = k->dx,
+                                 .dw = k->dw,
+                                 .ds = k->ds,
+                                 .g = k->g,
+                                 .x = k->x,
+                                 .rstd = k->rstd,
+                                 .w = k->w,
+                                 .c = k->c,
+                                 .work = k->work});
 }

@@ -343,27 +343,30 @@ __global__ void count_one(int64_t *step, const float *coefficient) {
     if (!coefficient || coefficient[1] == 0) *step += 1;
 }
 
+/* k: the args of adam or sgd, but for the moments. */
+template <class K> update update_of(const sc_task *t, const K *k, bool flag) {
+    update a = {};
+    a.grad = k->grad.p;
+    a.master = k->master.p;
+    a.clip = k->coefficient.p, a.clip_dtype = k->coefficient.dtype;
+    a.record = t->record;
+    a.flag = flag;
+    a.may_skip = sc_numel(&k->coefficient) > 1;
+    return a;
+}
+
 } // namespace
 
 SC_KERNEL(adam) {
-    const sc_tensor *master = &k->master, *clip = &k->coefficient, *wire = present(&k->wire);
-    update a = {k->grad.p,
-                master->p,
-                k->m.p,
-                k->v.p,
-                clip->p,
-                clip->dtype,
-                (const int64_t *)k->step.p,
-                task->record,
-                k->decoupled != 0,
-                wire ? wire->p : NULL,
-                wire ? (int)wire->dtype : 0,
-                numel_of(clip) > 1};
-    need_aligned(task, {k->grad.p, master->p, k->m.p, k->v.p});
-    if (wire && (master->dtype != FP32 || !aligned(wire->p, 16)))
+    update a = update_of(task, k, k->decoupled != 0);
+    a.m = k->m.p, a.v = k->v.p;
+    a.step = (const int64_t *)k->step.p;
+    if (k->wire.p) a.wire = k->wire.p, a.wire_dtype = k->wire.dtype;
+    need_aligned(task, {a.grad, a.master, a.m, a.v});
+    if (a.wire && (k->master.dtype != FP32 || !aligned(a.wire, 16)))
         sc_unsupported(task, "adam", "it writes an aligned wire shard of an fp32 master");
     if (k->m.dtype != k->v.dtype) sc_unsupported(task, "adam", "its two moments must have one dtype");
-    with_states(task, k->grad.dtype, master->dtype, k->m.dtype, [&](auto g, auto p, auto e) {
+    with_states(task, k->grad.dtype, k->master.dtype, k->m.dtype, [&](auto g, auto p, auto e) {
         for_each_launch(task, k, rounds<decltype(e)>, [&](const pieces &s) {
             SC_LAUNCH(task, (adam<decltype(g), decltype(p), decltype(e)>), filling(task, s.tiles), BLOCK, s, a);
         });
@@ -371,11 +374,11 @@ SC_KERNEL(adam) {
 }
 
 SC_KERNEL(sgd) {
-    const sc_tensor *clip = &k->coefficient, *m = present(&k->momentum);
-    update a = {k->grad.p, k->master.p,  m ? m->p : NULL,  NULL, clip->p, clip->dtype,
-                NULL,      task->record, k->nesterov != 0, NULL, 0,       numel_of(clip) > 1};
-    need_aligned(task, {k->grad.p, k->master.p, a.m});
-    with_states(task, k->grad.dtype, k->master.dtype, m ? (int)m->dtype : (int)FP32, [&](auto g, auto p, auto e) {
+    update a = update_of(task, k, k->nesterov != 0);
+    a.m = k->momentum.p;
+    int moments = a.m ? (int)k->momentum.dtype : (int)FP32;
+    need_aligned(task, {a.grad, a.master, a.m});
+    with_states(task, k->grad.dtype, k->master.dtype, moments, [&](auto g, auto p, auto e) {
         for_each_launch(task, k, rounds<decltype(e)>, [&](const pieces &s) {
             SC_LAUNCH(task, (sgd<decltype(g), decltype(p), decltype(e)>), filling(task, s.tiles), BLOCK, s, a);
         });
@@ -388,7 +391,7 @@ SC_KERNEL(count_step) {
 
 SC_KERNEL(sum_squares) {
     const sc_tensor *x = &k->x;
-    int64_t n = numel_of(x), blocks = ceil_div(n, SQUARES);
+    int64_t n = sc_numel(x), blocks = ceil_div(n, SQUARES);
     if (!k->work.p || k->work.shape[0] < sc_cuda_sum_squares_bytes(n))
         sc_unsupported(task, "sum_squares", "its workspace must hold a float for each 4096 elements");
     if (k->y.dtype != FP32) sc_unsupported(task, "sum_squares", "its result must be fp32");
@@ -401,6 +404,6 @@ SC_KERNEL(sum_squares) {
 }
 
 SC_KERNEL(clip_coefficient) {
-    SC_LAUNCH(task, clip_norm, 1, WARP, (const float *)k->squares.p, numel_of(&k->squares), (const float *)k->scaler.p,
+    SC_LAUNCH(task, clip_norm, 1, WARP, (const float *)k->squares.p, sc_numel(&k->squares), (const float *)k->scaler.p,
               (float *)k->coefficient.p, (float *)k->norm.p, task->record);
 }

@@ -46,14 +46,13 @@ __global__ void __launch_bounds__(BLOCK)
 
 SC_KERNEL(dropout) {
     const sc_tensor *y = &k->y, *x = &k->x;
-    int64_t samples = x->dims ? x->shape[0] : 1, n = numel_of(x) / (samples ? samples : 1);
+    int64_t samples = x->dims ? x->shape[0] : 1, n = sc_numel(x) / (samples ? samples : 1);
     dropping d = dropping_of(k->p, (uint64_t)k->key);
     unsigned grid = filling(task, ceil_div(samples * ceil_div(n, RUN), BLOCK));
+    bool runs = n % RUN == 0 && aligned(x->p, 16) && aligned(y->p, 16);
     with_float(task, x->dtype, [&](auto e) {
-        typedef decltype(e) E;
-        if (n % RUN == 0 && aligned(x->p, 16) && aligned(y->p, 16))
-            SC_LAUNCH(task, (dropout<E, true>), grid, BLOCK, x->p, y->p, samples, n, d, task->record);
-        else
-            SC_LAUNCH(task, (dropout<E, false>), grid, BLOCK, x->p, y->p, samples, n, d, task->record);
+        with_flag(runs, [&](auto w) {
+            SC_LAUNCH(task, (dropout<decltype(e), w.value>), grid, BLOCK, x->p, y->p, samples, n, d, task->record);
+        });
     });
 }

@@ -11,41 +11,14 @@
 
 namespace {
 
-struct axes {
-    int dims;
-    int64_t shape[SC_DIMS], stride[SC_DIMS];
-};
-
-void add_axis(axes *a, int64_t n, int64_t stride) {
-    if (n == 1) return;
-    int last = a->dims - 1;
-    if (last >= 0 && a->stride[last] == n * stride) {
-        a->shape[last] *= n;
-        a->stride[last] = stride;
-    } else {
-        a->shape[a->dims] = n;
-        a->stride[a->dims++] = stride;
-    }
-}
-int64_t axes_size(const axes *a) {
+int64_t size_of_space(const row_space *a) {
     int64_t n = 1;
     for (int d = 0; d < a->dims; d++) n *= a->shape[d];
     return n;
 }
-SC_DEVICE int64_t axes_at(const axes &a, int64_t i) {
-    if (a.dims <= 1) return i * a.stride[0]; /* without dimensions both are 0 */
-    int64_t at = 0;
-    for (int d = a.dims - 1; d > 0; d--) {
-        int64_t q = i / a.shape[d];
-        at += (i - q * a.shape[d]) * a.stride[d];
-        i = q;
-    }
-    return at + i * a.stride[0];
-}
 
 struct reduction {
-    axes kept,
-        reduced; /* but for the inner dimension: x's last of more than one element, merged with those before it */
+    row_space kept, reduced; /* but for the inner dimension: x's last of more than one element, and those merged with it */
     int64_t inner, stride;
     int64_t results, reduced_n; /* of all, of `reduced` */
     const void *x;
@@ -76,12 +49,12 @@ __global__ void __launch_bounds__(BLOCK) reduce_down(const __grid_constant__ red
     for (int k = 0; k < W; k++) sum[k] = OP::none();
     if (mine) {
         int64_t o = u / accesses, i = u - o * accesses;
-        const typename E::type *x = (const typename E::type *)a.x + axes_at(a.kept, o) + i * W * a.stride;
+        const typename E::type *x = (const typename E::type *)a.x + row_at(a.kept, o) + i * W * a.stride;
         for (int64_t r = begin + run; r < end; r += R * U) {
             raw<E, W> v[U];
 #pragma unroll
             for (int j = 0; j < U; j++)
-                if (r + j * R < end) v[j].load(x + axes_at(a.reduced, r + j * R));
+                if (r + j * R < end) v[j].load(x + row_at(a.reduced, r + j * R));
 #pragma unroll
             for (int j = 0; j < U; j++)
                 if (r + j * R < end)
@@ -120,7 +93,7 @@ __global__ void __launch_bounds__(BLOCK) reduce_across(const __grid_constant__ r
     int64_t o = my_row<G>(), accesses = a.inner / W, begin = blockIdx.y * a.each;
     int64_t all = a.reduced_n * accesses, end = begin + a.each < all ? begin + a.each : all;
     if (o >= a.results) return; /* whole warps */
-    const typename E::type *x = (const typename E::type *)a.x + axes_at(a.kept, o);
+    const typename E::type *x = (const typename E::type *)a.x + row_at(a.kept, o);
     float sum = OP::none();
     for (int64_t q = begin + lane; q < end; q += G * U) {
         raw<E, W> v[U];
@@ -128,7 +101,7 @@ __global__ void __launch_bounds__(BLOCK) reduce_across(const __grid_constant__ r
         for (int j = 0; j < U; j++)
             if (q + j * G < end) {
                 int64_t r = a.reduced_n == 1 ? 0 : (q + j * G) / accesses, i = q + j * G - r * accesses;
-                v[j].load(x + axes_at(a.reduced, r) + i * W * a.stride);
+                v[j].load(x + row_at(a.reduced, r) + i * W * a.stride);
             }
 #pragma unroll
         for (int j = 0; j < U; j++)
@@ -158,9 +131,9 @@ template <class E, int W, class OP> void launch_across(const sc_task *t, const r
 bool divide(reduction *a, const sc_tensor *x, int64_t mask) {
     int last = x->dims - 1;
     while (last >= 0 && x->shape[last] == 1) last--;
-    for (int d = 0; d < last; d++) add_axis(mask >> d & 1 ? &a->reduced : &a->kept, x->shape[d], x->stride[d]);
+    for (int d = 0; d < last; d++) add_dimension(mask >> d & 1 ? &a->reduced : &a->kept, x->shape[d], x->stride[d]);
     bool kept = last < 0 || !(mask >> last & 1);
-    axes *same = kept ? &a->kept : &a->reduced;
+    row_space *same = kept ? &a->kept : &a->reduced;
     a->inner = last < 0 ? 1 : x->shape[last];
     a->stride = last < 0 ? 1 : x->stride[last];
     int before = same->dims - 1;
@@ -169,8 +142,8 @@ bool divide(reduction *a, const sc_tensor *x, int64_t mask) {
         same->shape[before] = same->stride[before] = 0;
         same->dims--;
     }
-    a->reduced_n = axes_size(&a->reduced);
-    a->results = axes_size(&a->kept) * (kept ? a->inner : 1);
+    a->reduced_n = size_of_space(&a->reduced);
+    a->results = size_of_space(&a->kept) * (kept ? a->inner : 1);
     return kept;
 }
 
@@ -215,7 +188,7 @@ template <class OP, class K> void reduce(const sc_task *t, const K *k, bool mean
 }
 
 struct sharing {
-    axes kept, reduced;
+    row_space kept, reduced;
     int64_t results, reduced_n;
     const void *g, *x, *y;
     void *dx;
@@ -227,15 +200,15 @@ template <class E> __global__ void __launch_bounds__(BLOCK) share_gradient(const
     typedef typename E::type type;
     int64_t o = my_row<WARP>();
     if (o >= a.results) return;
-    int64_t at = axes_at(a.kept, o);
+    int64_t at = row_at(a.kept, o);
     const type *x = (const type *)a.x + at;
     type *dx = (type *)a.dx + at;
     float most = load_any(a.y, a.y_dtype, o);
     int ties = 0;
-    for (int64_t r = threadIdx.x % WARP; r < a.reduced_n; r += WARP) ties += E::get(x[axes_at(a.reduced, r)]) == most;
+    for (int64_t r = threadIdx.x % WARP; r < a.reduced_n; r += WARP) ties += E::get(x[row_at(a.reduced, r)]) == most;
     float each = load_any(a.g, a.g_dtype, o) / (float)warp_sum(ties);
     for (int64_t r = threadIdx.x % WARP; r < a.reduced_n; r += WARP) {
-        int64_t k = axes_at(a.reduced, r);
+        int64_t k = row_at(a.reduced, r);
         dx[k] = E::put(E::get(x[k]) == most ? each : 0);
     }
 }
@@ -255,9 +228,9 @@ SC_KERNEL(max) {
 SC_KERNEL(max_grad) {
     const sc_tensor *x = &k->x;
     sharing a = {};
-    for (int d = 0; d < x->dims; d++) add_axis(k->over >> d & 1 ? &a.reduced : &a.kept, x->shape[d], x->stride[d]);
-    a.results = axes_size(&a.kept);
-    a.reduced_n = axes_size(&a.reduced);
+    for (int d = 0; d < x->dims; d++) add_dimension(k->over >> d & 1 ? &a.reduced : &a.kept, x->shape[d], x->stride[d]);
+    a.results = size_of_space(&a.kept);
+    a.reduced_n = size_of_space(&a.reduced);
     a.g = k->g.p, a.x = x->p, a.y = k->y.p, a.dx = k->dx.p;
     a.g_dtype = k->g.dtype, a.y_dtype = k->y.dtype;
     with_float(task, x->dtype, [&](auto e) {

@@ -103,24 +103,19 @@ SC_KERNEL(rope) {
     a.heads = x->p == y->p ? a.turned : (int)x->shape[2];
     a.half = (int)half;
     a.sign = k->inverse ? -1 : 1;
-    with_float(task, x->dtype, [&](auto e) {
-        typedef decltype(e) E;
-        bool wide_enough = wide_rows(x) && wide_rows(y) && half % wide<E> == 0;
-        int width = wide_enough ? wide<E> : 1;
+    bool wide_enough = wide_rows(x) && wide_rows(y) && half * size_of(x->dtype) % 16 == 0;
+    with_runs(task, x->dtype, wide_enough, [&](auto e, auto width) {
         for (int64_t d = 0; d < half; d += PAIRS) {
             a.first = (int)d;
             a.pairs = (int)least(half - d, PAIRS);
             for (int i = 0; i < a.pairs; i++) a.frequency[i] = frequency_of(k, d + i, head);
             /* about eight runs a thread, of more than one sample if they share positions */
-            int64_t each = least(ceil_div(8 * BLOCK, a.heads * (a.pairs / width)), PLACES);
+            int64_t each = least(ceil_div(8 * BLOCK, a.heads * (a.pairs / width.value)), PLACES);
             a.samples = positions ? 1 : (int)least(each, a.batch);
             a.places = (int)least(ceil_div(each, a.samples), least(TABLE / a.pairs, PLACES / a.samples));
             a.across = (int)ceil_div(a.seq, a.places);
             unsigned blocks = blocks_for(a.batch, a.samples) * (unsigned)a.across;
-            if (wide_enough)
-                SC_LAUNCH(task, (rotate<E, wide<E>>), blocks, BLOCK, a);
-            else
-                SC_LAUNCH(task, (rotate<E, 1>), blocks, BLOCK, a);
+            SC_LAUNCH(task, (rotate<decltype(e), width.value>), blocks, BLOCK, a);
         }
     });
 }

@@ -22,7 +22,7 @@ __global__ void update_scale(const float *coefficient, sc_scaler *s, double grow
 } // namespace
 
 SC_KERNEL(scale) {
-    int64_t n = numel_of(&k->y);
+    int64_t n = sc_numel(&k->y);
     with_float(task, k->x.dtype, [&](auto e) {
         SC_LAUNCH(task, scale<decltype(e)>, filling(task, ceil_div(n, BLOCK)), BLOCK, k->y.p, k->x.p, n,
                   (const sc_scaler *)k->scaler.p, k->inverse != 0);

@@ -44,12 +44,8 @@ template <class E, int W, bool GRADS> __global__ void __launch_bounds__(BLOCK) g
 template <bool GRADS> void start(const sc_task *t, int dtype, const gated &o) {
     bool whole = true;
     for (const void *p : {(const void *)o.y, (const void *)o.z, o.g, o.gate, o.up}) whole = whole && aligned(p, 16);
-    with_float(t, dtype, [&](auto e) {
-        using E = decltype(e);
-        if (whole && o.n % wide<E> == 0)
-            SC_LAUNCH(t, (gate<E, wide<E>, GRADS>), blocks_for(o.n, BLOCK * wide<E>), BLOCK, o);
-        else
-            SC_LAUNCH(t, (gate<E, 1, GRADS>), blocks_for(o.n, BLOCK), BLOCK, o);
+    with_runs(t, dtype, whole && o.n * size_of(dtype) % 16 == 0, [&](auto e, auto w) {
+        SC_LAUNCH(t, (gate<decltype(e), w.value, GRADS>), blocks_for(o.n, BLOCK * w.value), BLOCK, o);
     });
 }
 
@@ -65,5 +61,5 @@ void sc_silu_mul_grad_apart(const sc_task *t, int dtype, int64_t n, void *dgate,
 }
 
 SC_KERNEL(silu_mul_grad) {
-    sc_silu_mul_grad_apart(task, k->dgate.dtype, numel_of(&k->dgate), k->dgate.p, k->dup.p, k->g.p, k->gate.p, k->up.p);
+    sc_silu_mul_grad_apart(task, k->dgate.dtype, sc_numel(&k->dgate), k->dgate.p, k->dup.p, k->g.p, k->gate.p, k->up.p);
 }

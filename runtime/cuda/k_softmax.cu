@@ -119,31 +119,21 @@ template <class E> __global__ void __launch_bounds__(BLOCK) softmax_grad_read_ag
 SC_KERNEL(softmax) {
     const sc_tensor *y = &k->y, *x = &k->x;
     rows_task a = {row_space_of(y), row_space_of(x), {}, y->p, x->p, NULL, rows_of(x), (int)cols_of(x)};
-    if (!a.rows) return;
-    with_float(task, x->dtype, [&](auto e) {
-        typedef decltype(e) E;
-        with_shape<E>(wide_rows(y) && wide_rows(x), a.cols, [&](auto g, auto v) {
-            constexpr int G = decltype(g)::value, V = decltype(v)::value;
-            if constexpr (V == 0)
-                SC_LAUNCH(task, softmax_read_again<E>, (unsigned)a.rows, BLOCK, a);
-            else
-                SC_LAUNCH(task, (softmax_held<E, G, V>), blocks_for(a.rows, BLOCK / G), BLOCK, a);
-        });
+    launch_rows(task, x->dtype, wide_rows(y) && wide_rows(x), a, [](auto e, auto g, auto v) {
+        if constexpr (v.value == 0)
+            return softmax_read_again<decltype(e)>;
+        else
+            return softmax_held<decltype(e), g.value, v.value>;
     });
 }
 
 SC_KERNEL(softmax_grad) {
     const sc_tensor *dx = &k->dx, *g = &k->g, *y = &k->y;
     rows_task a = {row_space_of(dx), row_space_of(y), row_space_of(g), dx->p, y->p, g->p, rows_of(y), (int)cols_of(y)};
-    if (!a.rows) return;
-    with_float(task, y->dtype, [&](auto e) {
-        typedef decltype(e) E;
-        with_shape<E>(wide_rows(dx) && wide_rows(g) && wide_rows(y), a.cols, [&](auto lanes, auto v) {
-            constexpr int G = decltype(lanes)::value, V = decltype(v)::value;
-            if constexpr (V == 0)
-                SC_LAUNCH(task, softmax_grad_read_again<E>, (unsigned)a.rows, BLOCK, a);
-            else
-                SC_LAUNCH(task, (softmax_grad_held<E, G, V>), blocks_for(a.rows, BLOCK / G), BLOCK, a);
-        });
+    launch_rows(task, y->dtype, wide_rows(dx) && wide_rows(g) && wide_rows(y), a, [](auto e, auto lanes, auto v) {
+        if constexpr (v.value == 0)
+            return softmax_grad_read_again<decltype(e)>;
+        else
+            return softmax_grad_held<decltype(e), lanes.value, v.value>;
     });
 }

@@ -74,6 +74,9 @@ struct flag {
 /* Elements in 16 bytes. */
 template <class E> constexpr int wide = 16 / (int)sizeof(typename E::type);
 
+static inline bool with_float_serves(int dtype) {
+    return dtype == FP32 || dtype == BF16 || dtype == FP16;
+}
 /* f(fp32{}), f(bf16{}) or f(fp16{}). */
 template <class F> static void with_float(const sc_task *t, int dtype, F f) {
     switch (dtype) {
@@ -92,6 +95,23 @@ template <class F> static void with_number(const sc_task *t, int dtype, F f) {
         with_float(t, dtype, f);
 }
 template <int N> using constant = std::integral_constant<int, N>;
+
+/* f(E{}, constant<W>{}) for runs of W elements: of 16 bytes, or of one element each. */
+template <class F> static void with_runs(const sc_task *t, int dtype, bool wide_enough, F f) {
+    with_float(t, dtype, [&](auto e) {
+        if (wide_enough)
+            f(e, constant<wide<decltype(e)>>{});
+        else
+            f(e, constant<1>{});
+    });
+}
+/* f(constant<1>{}) or f(constant<0>{}). */
+template <class F> static void with_flag(bool flag, F f) {
+    if (flag)
+        f(constant<1>{});
+    else
+        f(constant<0>{});
+}
 
 /* f(constant<N>{}) for the first of the ascending N... that is at least `need`. */
 template <int N, int... MORE, class F> static void at_least(int need, F f) {
@@ -214,14 +234,11 @@ static inline int size_of(int dtype) {
 static inline const sc_tensor *present(const sc_tensor *t) {
     return t->p ? t : NULL;
 }
-static inline int64_t numel_of(const sc_tensor *t) {
-    return sc_numel(t);
-}
 static inline int64_t cols_of(const sc_tensor *t) {
     return t->dims ? t->shape[t->dims - 1] : 1;
 }
 static inline int64_t rows_of(const sc_tensor *t) {
-    return numel_of(t) / (cols_of(t) ? cols_of(t) : 1);
+    return sc_numel(t) / (cols_of(t) ? cols_of(t) : 1);
 }
 static inline int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
@@ -242,24 +259,26 @@ static inline unsigned filling(const sc_task *t, int64_t blocks) {
     return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
-/* Where rows (all dimensions but the last) begin; neighbouring dimensions are merged where strides allow. */
+/* Some dimensions of a tensor; neighbouring ones are merged where strides allow. Without dimensions all is zero. */
 struct row_space {
     int dims;
     int64_t shape[SC_DIMS], stride[SC_DIMS];
 };
+static inline void add_dimension(row_space *r, int64_t n, int64_t stride) {
+    int last = r->dims - 1;
+    if (n == 1) return;
+    if (last >= 0 && r->stride[last] == n * stride) {
+        r->shape[last] *= n;
+        r->stride[last] = stride;
+    } else {
+        r->shape[r->dims] = n;
+        r->stride[r->dims++] = stride;
+    }
+}
+/* Where rows begin: all dimensions but the last. */
 static inline row_space row_space_of(const sc_tensor *t) {
     row_space r = {};
-    for (int d = 0; d < t->dims - 1; d++) {
-        int64_t n = t->shape[d], s = t->stride[d];
-        if (n == 1) continue;
-        if (r.dims && r.stride[r.dims - 1] == n * s) {
-            r.shape[r.dims - 1] *= n;
-            r.stride[r.dims - 1] = s;
-        } else {
-            r.shape[r.dims] = n;
-            r.stride[r.dims++] = s;
-        }
-    }
+    for (int d = 0; d < t->dims - 1; d++) add_dimension(&r, t->shape[d], t->stride[d]);
     return r;
 }
 /* May rows be read in runs of 16 bytes? */
@@ -268,9 +287,6 @@ static inline bool wide_rows(const sc_tensor *t) {
     bool yes = aligned(t->p, 16) && cols_of(t) * size % 16 == 0;
     for (int d = 0; d < t->dims - 1 && yes; d++) yes = t->shape[d] == 1 || t->stride[d] * size % 16 == 0;
     return yes;
-}
-static inline bool wide_vector(const sc_tensor *w) {
-    return !w || aligned(w->p, 16);
 }
 SC_DEVICE int64_t row_at(const row_space &r, int64_t row) {
     if (r.dims <= 1) return row * r.stride[0];
@@ -345,6 +361,16 @@ template <class E, class F> static void with_shape(bool wide_enough, int cols, F
         at_least<1, 2, 3, 4, 6, 8>((int)ceil_div(accesses, WARP), [&](auto v) { f(constant<WARP>{}, v); });
     else
         at_least<2, 4, 8>((int)ceil_div(accesses, BLOCK), [&](auto v) { f(constant<BLOCK>{}, v); });
+}
+/* Launches kernel_of(E{}, G, V), of which a group of G threads takes a row. A: its parameter, which has rows and cols. */
+template <class A, class F>
+static void launch_rows(const sc_task *t, int dtype, bool wide_enough, const A &a, F kernel_of) {
+    if (!a.rows) return;
+    with_float(t, dtype, [&](auto e) {
+        with_shape<decltype(e)>(wide_enough, a.cols, [&](auto g, auto v) {
+            SC_LAUNCH(t, kernel_of(e, g, v), blocks_for(a.rows, BLOCK / g.value), BLOCK, a);
+        });
+    });
 }
 
 #endif

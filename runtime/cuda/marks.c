@@ -8,19 +8,14 @@
 
 typedef CUresult write_value(CUstream s, CUdeviceptr at, cuuint64_t value, unsigned flags);
 
-/* The driver's library is the runtime's business: it is asked for the function. */
-static write_value *find_writer(void) {
-    enum cudaDriverEntryPointQueryResult found;
-    void *f = NULL;
-    SC_CUDA(cudaGetDriverEntryPointByVersion("cuStreamWriteValue64", &f, 12000, cudaEnableDefault, &found));
-    return (write_value *)f;
-}
-
 void sc_marks_new(sc_rank *r) {
     sc_shared_rank *all = r->w->ranks;
+    enum cudaDriverEntryPointQueryResult found;
     void *at;
     if (r->world == 1 || !(r->d->stall_s > 0)) return;
-    r->t->write_value = (void *)find_writer();
+    /* the driver's library is the runtime's business: it is asked for the function */
+    SC_CUDA(
+        cudaGetDriverEntryPointByVersion("cuStreamWriteValue64", &r->t->write_value, 12000, cudaEnableDefault, &found));
     SC_CUDA(cudaHostRegister(all, sizeof *all * (size_t)r->world, cudaHostRegisterMapped));
     SC_CUDA(cudaHostGetDevicePointer(&at, all, 0));
     r->t->seen_at = (uintptr_t)((sc_shared_rank *)at)[r->rank].seen;

@@ -68,10 +68,9 @@ static void pin_arena(sc_rank *r) {
     if (p == MAP_FAILED)
         sc_stop(r, 1, "shardc: rank %d cannot map its host arena of %llu bytes: %s", r->rank,
                 (unsigned long long)r->b->host_bytes, strerror(errno));
-    madvise(p, r->b->host_bytes, MADV_HUGEPAGE); /* a wish */
+    madvise(p, r->b->host_bytes, MADV_HUGEPAGE); /* a hint: it may fail */
     r->arena[1] = p;
-    int e = sc_pool_start(&pool, r->b->threads, NULL);
-    if (e) sc_stop(r, 1, "shardc: rank %d cannot start a thread: %s", r->rank, strerror(e));
+    sc_check_thread(r, sc_pool_start(&pool, r->b->threads, NULL));
     sc_pool_run(&pool, touch, r);
     sc_pool_stop(&pool);
     cudaError_t wrong = cudaHostRegister(p, r->b->host_bytes, cudaHostRegisterPortable);

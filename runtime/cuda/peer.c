@@ -11,7 +11,7 @@ static void *serve(void *arg) {
     cudaStream_t s;
     SC_CUDA(cudaSetDevice(r->t->cuda.device));
     SC_CUDA(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
-    for (uint32_t n = 1;; n++) { /* from the first request, which may be older than this thread's first breath */
+    for (uint32_t n = 1;; n++) { /* the first request may have come before this thread began */
         sc_flag_wait(&m->asked, n);
         if (atomic_load(&r->t->stop)) break;
         SC_CUDA(cudaMemcpyAsync(m->data, r->arena[m->host] + m->at, m->bytes, cudaMemcpyDefault, s));
@@ -24,8 +24,7 @@ static void *serve(void *arg) {
 
 void sc_peers_new(sc_rank *r) {
     if (r->world == 1) return;
-    int e = pthread_create(&r->t->service, NULL, serve, r);
-    if (e) sc_stop(r, 1, "shardc: rank %d cannot start a thread: %s", r->rank, strerror(e));
+    sc_check_thread(r, pthread_create(&r->t->service, NULL, serve, r));
     r->t->serves = true;
 }
 
@@ -36,27 +35,23 @@ void sc_peers_free(sc_rank *r) {
     pthread_join(r->t->service, NULL);
 }
 
-static void ask(sc_mailbox *m, int host, uint64_t at, void *dst, size_t bytes) {
-    pthread_mutex_lock(&m->lock);
-    uint32_t answered = atomic_load(&m->answered.value);
-    m->host = host;
-    m->at = at;
-    m->bytes = bytes;
-    sc_flag_add(&m->asked, 1);
-    sc_flag_wait(&m->answered, answered + 1);
-    memcpy(dst, m->data, bytes);
-    pthread_mutex_unlock(&m->lock);
-}
-
 void sc_read_peer(sc_rank *r, int peer, int host, uint64_t at, void *dst, size_t bytes) {
     sc_check_range(r, "read", host, at, bytes);
     if (peer == r->rank) {
         sc_read(r, host, at, dst, bytes);
         return;
     }
-    for (size_t done = 0; done < bytes;) {
-        size_t n = bytes - done < SC_PEER_BYTES ? bytes - done : SC_PEER_BYTES;
-        ask(&r->w->common->mailbox[peer], host, at + done, (uint8_t *)dst + done, n);
-        done += n;
+    sc_mailbox *m = &r->w->common->mailbox[peer];
+    for (size_t done = 0, n; done < bytes; done += n) {
+        n = bytes - done < SC_PEER_BYTES ? bytes - done : SC_PEER_BYTES;
+        pthread_mutex_lock(&m->lock);
+        uint32_t answered = atomic_load(&m->answered.value);
+        m->host = host;
+        m->at = at + done;
+        m->bytes = n;
+        sc_flag_add(&m->asked, 1);
+        sc_flag_wait(&m->answered, answered + 1);
+        memcpy((uint8_t *)dst + done, m->data, n);
+        pthread_mutex_unlock(&m->lock);
     }
 }

@@ -45,18 +45,6 @@ static void rehearse(sc_rank *r) {
     }
 }
 
-static void capture_all(sc_rank *r) {
-    for (int p = 0; p < r->b->nprograms; p++) {
-        r->current = p;
-        sc_capture(r);
-    }
-    drain(r);
-}
-
-static bool graphs(const sc_rank *r) {
-    return !r->d->no_graph && !sc_looks_inside(r->d);
-}
-
 /* ── life of a rank ──────────────────────────────────────────────────────────────────────────────────────────────────
  */
 sc_rank *sc_rank_new(sc_world *w, int rank) {
@@ -82,7 +70,13 @@ sc_rank *sc_rank_new(sc_world *w, int rank) {
     sc_host_new(r);
     rehearse(r);
     sc_come_to(r, SC_CAPTURES);
-    if (graphs(r)) capture_all(r);
+    if (!r->d->no_graph && !sc_looks_inside(r->d)) {
+        for (int p = 0; p < r->b->nprograms; p++) {
+            r->current = p;
+            sc_capture(r);
+        }
+        drain(r);
+    }
     sc_watch_new(r);
     if (r->d->dump_pattern) sc_dump_new(r);
     if (r->d->trace_path) sc_trace_new(r);

@@ -41,15 +41,15 @@ struct sc_commons {
 /* ── one rank ────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 typedef enum {
-    SC_SURVEY,   /* the text is read, nothing is launched: what is waited for, what communicates */
-    SC_TUNE,     /* the text is read, matrix products are timed */
+    SC_SURVEY,   /* nothing is launched: finds which events others wait for, and which groups communicate */
+    SC_TUNE,     /* of all events, only matrix products are launched, and timed */
     SC_REHEARSE, /* launched, results thrown away: every library has then made what it keeps */
     SC_CAPTURE,  /* into a graph */
     SC_DIRECT,   /* launched, no graph */
 } sc_mode;
 
 typedef struct {
-    bool *issued, *awaited;      /* by event */
+    bool *awaited;               /* by event */
     int *stream_of;              /* by event */
     bool uses[SC_STREAMS];       /* has events there */
     cudaGraphExec_t graph;       /* NULL: runs without */
@@ -90,8 +90,9 @@ struct sc_target {
 void sc_streams_new(sc_rank *r);
 void sc_streams_free(sc_rank *r);
 void sc_survey(sc_rank *r);  /* of every program */
-void sc_issue(sc_rank *r);   /* r->current's text in r->t->mode: forks from the compute stream and joins it again */
+void sc_issue(sc_rank *r);   /* r->current's events in r->t->mode; forks from the compute stream, joins it again */
 void sc_capture(sc_rank *r); /* r->current */
+sc_task sc_task_of(const sc_rank *r, const sc_args *args, int slots, sc_stream s); /* args: resolved */
 
 /* choose.c */
 void sc_algorithms_open(sc_rank *r); /* after arenas and streams */
@@ -115,7 +116,7 @@ int sc_sharers(const sc_rank *r, int rank, int ranks); /* of the first `ranks`, 
 void sc_footprint_start(sc_rank *r); /* before the context is made */
 
 /* host.c */
-void sc_host_new(sc_rank *r); /* after the survey */
+void sc_host_new(sc_rank *r); /* after streams */
 void sc_host_free(sc_rank *r);
 void sc_host_run(sc_rank *r, int event, sc_kernel *k, const sc_task *task, size_t size); /* size: of its args */
 
@@ -129,7 +130,8 @@ void sc_peers_new(sc_rank *r);
 void sc_peers_free(sc_rank *r);
 
 /* error.c */
-void sc_errors_name(sc_rank *r); /* messages name this rank and its current event */
+void sc_errors_name(sc_rank *r);         /* messages name this rank and its current event */
+void sc_check_thread(sc_rank *r, int e); /* e: what making a thread has returned; stops the rank unless 0 */
 
 /* marks.c: a stream tells, in host-visible memory, what it is at */
 void sc_marks_new(sc_rank *r);

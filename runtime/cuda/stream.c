@@ -1,5 +1,5 @@
-/* The step's text on CUDA streams: launches with their waits, and one graph a program. The same functions read the text
- * (survey), launch it, or are captured while they launch.
+/* A program's events on CUDA streams: launches with their waits, and one graph a program. The same functions survey the
+ * events, launch them, or are captured while they launch.
  * Relies on: rank.h, collective.c, debug.c.
  * Relied on by: emitted code (sc_run, sc_wait, ...), rank.c. */
 #include "rank.h"
@@ -11,39 +11,32 @@ enum { REHEARSED = 8 }; /* bytes of a copy in a rehearsal */
 
 /* ── streams and events ──────────────────────────────────────────────────────────────────────────────────────────────
  */
-static bool ever_used(const sc_rank *r, int s) {
-    for (int p = 0; p < r->b->nprograms; p++)
-        if (r->t->programs[p].uses[s]) return true;
-    return s == COMPUTE;
-}
-
-static void make_events(sc_rank *r) {
-    sc_target *t = r->t;
-    for (int p = 0; p < r->b->nprograms; p++)
-        if (r->b->programs[p].nevents > t->ndone) t->ndone = r->b->programs[p].nevents;
-    t->done = sc_calloc((size_t)t->ndone, sizeof(cudaEvent_t));
-    for (int p = 0; p < r->b->nprograms; p++)
-        for (int e = 0; e < r->b->programs[p].nevents; e++)
-            if (t->programs[p].awaited[e] && !t->done[e])
-                SC_CUDA(cudaEventCreateWithFlags(&t->done[e], cudaEventDisableTiming));
-    SC_CUDA(cudaEventCreateWithFlags(&t->fork, cudaEventDisableTiming));
-}
-
 /* A tracer that is preloaded (bench/cupti_trace.c) is told whose launches follow. */
 static void (*listener)(const char *program, const sc_event_info *e, cudaStream_t s);
 
 /* Communication before computation where both could run: its kernels are few and short of work for the GPU, and
  * everything waits for them. */
 void sc_streams_new(sc_rank *r) {
+    sc_target *t = r->t;
     int least, greatest;
     *(void **)&listener = dlsym(RTLD_DEFAULT, "sc_tracer_event");
     SC_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    for (int s = 0; s < SC_STREAMS; s++) {
-        if (!ever_used(r, s)) continue;
-        SC_CUDA(cudaStreamCreateWithPriority(&r->t->stream[s], cudaStreamNonBlocking, s == COMPUTE ? least : greatest));
-        SC_CUDA(cudaEventCreateWithFlags(&r->t->join[s], cudaEventDisableTiming));
+    bool used[SC_STREAMS] = {[COMPUTE] = true};
+    for (int p = 0; p < r->b->nprograms; p++) {
+        for (int s = 0; s < SC_STREAMS; s++) used[s] |= t->programs[p].uses[s];
+        if (r->b->programs[p].nevents > t->ndone) t->ndone = r->b->programs[p].nevents;
     }
-    make_events(r);
+    for (int s = 0; s < SC_STREAMS; s++) {
+        if (!used[s]) continue;
+        SC_CUDA(cudaStreamCreateWithPriority(&t->stream[s], cudaStreamNonBlocking, s == COMPUTE ? least : greatest));
+        SC_CUDA(cudaEventCreateWithFlags(&t->join[s], cudaEventDisableTiming));
+    }
+    t->done = sc_calloc((size_t)t->ndone, sizeof(cudaEvent_t));
+    for (int p = 0; p < r->b->nprograms; p++)
+        for (int e = 0; e < r->b->programs[p].nevents; e++)
+            if (t->programs[p].awaited[e] && !t->done[e])
+                SC_CUDA(cudaEventCreateWithFlags(&t->done[e], cudaEventDisableTiming));
+    SC_CUDA(cudaEventCreateWithFlags(&t->fork, cudaEventDisableTiming));
 }
 
 void sc_streams_free(sc_rank *r) {
@@ -102,7 +95,7 @@ static void survey_wait(sc_rank *r, sc_stream s, int event) {
     if (p->stream_of[event] != (int)s) p->awaited[event] = true; /* else implied by the stream's order */
 }
 
-/* ── the words of the text ───────────────────────────────────────────────────────────────────────────────────────────
+/* ── what emitted code calls ──────────────────────────────────────────────────────────────────────────────────────────
  */
 void sc_wait(sc_rank *r, sc_stream s, int event) {
     if (r->t->mode == SC_TUNE) return;
@@ -112,6 +105,17 @@ void sc_wait(sc_rank *r, sc_stream s, int event) {
     }
     if (r->t->programs[r->current].stream_of[event] != (int)s)
         SC_CUDA(cudaStreamWaitEvent(r->t->stream[s], r->t->done[event], 0));
+}
+
+sc_task sc_task_of(const sc_rank *r, const sc_args *args, int slots, sc_stream s) {
+    return (sc_task){.args = args,
+                     .slots = slots,
+                     .record = (const sc_record *)(r->arena[0] + r->b->record_at),
+                     .rank = r->rank,
+                     .world = r->world,
+                     .parts = 1,
+                     .stream = r->t->stream[s],
+                     .library = &r->t->cuda};
 }
 
 static void resolve(const sc_rank *r, int slots, sc_tensor *t) {
@@ -146,14 +150,7 @@ void sc_run(sc_rank *r, int event, sc_stream s, sc_kernel *k, const void *args, 
         sc_tune(r, event, k, &resolved, slots);
         return;
     }
-    sc_task task = {.args = &resolved,
-                    .slots = slots,
-                    .record = (const sc_record *)(r->arena[0] + r->b->record_at),
-                    .rank = r->rank,
-                    .world = r->world,
-                    .parts = 1,
-                    .stream = r->t->stream[s],
-                    .library = &r->t->cuda};
+    sc_task task = sc_task_of(r, &resolved, slots, s);
     begin(r, event, s);
     if (s == HOST)
         sc_host_run(r, event, k, &task, size);

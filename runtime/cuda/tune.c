@@ -52,7 +52,7 @@ static void choose(sc_rank *r, const sc_task *task) {
 
 void sc_tune(sc_rank *r, int event, sc_kernel *k, const sc_args *args, int slots) {
     if (k != sc_k_matmul) return;
-    sc_task task = {.args = args, .slots = slots, .parts = 1, .stream = r->t->stream[COMPUTE], .library = &r->t->cuda};
+    sc_task task = sc_task_of(r, args, slots, COMPUTE);
     r->t->event = event;
     choose(r, &task);
     r->t->event = -1;
@@ -70,13 +70,7 @@ static void fill(sc_rank *r) {
         .numel = n,
         .slice = -1,
         .b = 0.5};
-    sc_task task = {.args = (const sc_args *)&args,
-                    .slots = SC_SLOTS_init_param,
-                    .record = (const sc_record *)(r->arena[0] + r->b->record_at),
-                    .world = 1,
-                    .parts = 1,
-                    .stream = r->t->stream[COMPUTE],
-                    .library = &r->t->cuda};
+    sc_task task = sc_task_of(r, (const sc_args *)&args, SC_SLOTS_init_param, COMPUTE);
     sc_k_init_param(&task);
 }
 

@@ -15,26 +15,11 @@ struct chunk { /* device memory, never read by the host */
 };
 static std::vector<chunk> chunks;
 
-/* A tensor without memory. */
-static sc_tensor of(int dtype, const extents &shape, const extents &stride = {}) {
-    sc_tensor t = {};
-    extents s = stride.empty() ? contiguous(shape) : stride;
-    t.there = 1;
-    t.dtype = (uint8_t)dtype;
-    t.dims = (uint8_t)shape.size();
-    for (size_t d = 0; d < shape.size(); d++) {
-        t.shape[d] = shape[d];
-        t.stride[d] = s[d];
-    }
-    return t;
-}
 static sc_tensor work_of(int64_t bytes) {
-    return of(BOOL, {bytes});
+    return described(BOOL, {bytes});
 }
 static void give_memory(sc_tensor *t) {
-    int64_t last = 0;
-    for (int d = 0; d < t->dims; d++) last += (t->shape[d] - 1) * t->stride[d];
-    chunk a = {NULL, (size_t)((last + 1) * bytes_of_dtype(t->dtype) + 255) / 256 * 256};
+    chunk a = {NULL, (size_t)(reach_of(*t) * bytes_of_dtype(t->dtype) + 255) / 256 * 256};
     SC_CUDA(cudaMalloc((void **)&a.p, a.bytes));
     chunks.push_back(a);
     t->p = a.p;
@@ -83,30 +68,13 @@ template <class ARGS> static void time_kernel(const std::string &name, const ARG
         t.library = &library;
         t.record = (const sc_record *)record_on_device.t.p;
     }
-    cudaGraph_t graph;
-    cudaGraphExec_t run;
-    cudaEvent_t before, after;
     SC_CUDA(cudaStreamSynchronize(stream));
-    SC_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    for (int k = 0; k < REPEATS; k++) kernel(&tasks[k % COPIES]);
-    SC_CUDA(cudaStreamEndCapture(stream, &graph));
-    SC_CUDA(cudaGraphInstantiate(&run, graph, 0));
-    SC_CUDA(cudaEventCreate(&before));
-    SC_CUDA(cudaEventCreate(&after));
-    SC_CUDA(cudaGraphLaunch(run, stream));
-    SC_CUDA(cudaEventRecord(before, stream));
-    SC_CUDA(cudaGraphLaunch(run, stream));
-    SC_CUDA(cudaEventRecord(after, stream));
-    SC_CUDA(cudaEventSynchronize(after));
-    float ms;
-    SC_CUDA(cudaEventElapsedTime(&ms, before, after));
+    double ms = in_graph(stream, 2, [&] {
+        for (int k = 0; k < REPEATS; k++) kernel(&tasks[k % COPIES]);
+    });
     ms /= REPEATS;
     printf("%-44s %9.1f us %8.1f MB %7.0f GB/s\n", name.c_str(), ms * 1e3, bytes / 1e6, bytes / ms / 1e6);
     fflush(stdout);
-    SC_CUDA(cudaEventDestroy(before));
-    SC_CUDA(cudaEventDestroy(after));
-    SC_CUDA(cudaGraphExecDestroy(run));
-    SC_CUDA(cudaGraphDestroy(graph));
     for (chunk &p : chunks) SC_CUDA(cudaFree(p.p));
     chunks.clear();
 }
@@ -124,7 +92,8 @@ static std::string label(const sizes &s, const char *what) {
 static void norms_of(const sizes &s, int64_t n) {
     double bytes = (double)(n * s.dim) * 2;
     int64_t part = runs_of(s.dim, n) * s.dim * 4;
-    sc_tensor x = of(BF16, {n, s.dim}), w = of(BF16, {s.dim}), row = of(FP32, {n}), dw = of(FP32, {s.dim});
+    sc_tensor x = described(BF16, {n, s.dim}), w = described(BF16, {s.dim}), row = described(FP32, {n}),
+              dw = described(FP32, {s.dim});
     time_kernel(label(s, "layer_norm"),
                 sc_layer_norm_args{.y = x, .mean = row, .rstd = row, .x = x, .w = w, .b = w, .eps = 1e-5}, 2 * bytes);
     time_kernel(label(s, "layer_norm_grad"),
@@ -162,19 +131,19 @@ static void norms_of(const sizes &s, int64_t n) {
 
 static void tokens_of(const sizes &s, int64_t n) {
     double bytes = (double)(n * s.dim) * 2, table = (double)(s.vocab * s.dim), logits = (double)(n * s.vocab) * 2;
-    sc_tensor index = of(INT32, {n}), rows = of(BF16, {n, s.dim});
+    sc_tensor index = described(INT32, {n}), rows = described(BF16, {n, s.dim});
     sc_tensor work = work_of(sc_cuda_embedding_grad_bytes(s.vocab, n, s.dim));
     index_limit = s.vocab;
-    time_kernel(label(s, "embedding"), sc_embedding_args{.y = rows, .index = index, .w = of(BF16, {s.vocab, s.dim})},
-                2 * bytes);
+    time_kernel(label(s, "embedding"),
+                sc_embedding_args{.y = rows, .index = index, .w = described(BF16, {s.vocab, s.dim})}, 2 * bytes);
     sc_embedding_grad_args grad = {
-        .dw = of(FP32, {s.vocab, s.dim}), .index = index, .g = rows, .work = work, .rows = s.vocab};
+        .dw = described(FP32, {s.vocab, s.dim}), .index = index, .g = rows, .work = work, .rows = s.vocab};
     time_kernel(label(s, "embedding_grad to fp32"), grad, bytes + table * 4);
     grad.dw.dtype = BF16;
     time_kernel(label(s, "embedding_grad to bf16"), grad, bytes + table * 2);
     int64_t slice = s.vocab * s.dim / 8; /* of 8 ranks that have the tokens together */
     time_kernel(label(s, "coalesce to fp32"),
-                sc_coalesce_args{.y = of(FP32, {slice}),
+                sc_coalesce_args{.y = described(FP32, {slice}),
                                  .index = index,
                                  .g = rows,
                                  .work = work,
@@ -187,7 +156,8 @@ static void tokens_of(const sizes &s, int64_t n) {
                 bytes / 8 + (double)slice * 4);
     int64_t some = n < 16384 ? n : 16384; /* of the logits: COPIES of them must fit */
     double part = (double)some / (double)n;
-    sc_tensor l = of(BF16, {some, s.vocab}), row = of(FP32, {some}), one = of(FP32, {}), few = of(INT32, {some});
+    sc_tensor l = described(BF16, {some, s.vocab}), row = described(FP32, {some}), one = described(FP32, {}),
+              few = described(INT32, {some});
     time_kernel(label(s, "cross_entropy"),
                 sc_cross_entropy_args{.loss = one,
                                       .lse = row,
@@ -215,7 +185,7 @@ static void tokens_of(const sizes &s, int64_t n) {
 
 static void updates_of(const sizes &s) {
     double p = (double)s.shard;
-    sc_tensor g = of(FP32, {s.shard}), b = of(BF16, {s.shard}), one = of(FP32, {1});
+    sc_tensor g = described(FP32, {s.shard}), b = described(BF16, {s.shard}), one = described(FP32, {1});
     std::vector<int64_t> table = {0, s.shard / 2, 0, s.shard / 2, s.shard, 1};
     std::vector<int64_t> keyed = {0, s.shard / 2, 0, 77, s.shard / 2, s.shard, 1, 78};
     sc_adam_args adam = {.grad = g,
@@ -223,7 +193,7 @@ static void updates_of(const sizes &s) {
                          .coefficient = one,
                          .m = g,
                          .v = g,
-                         .step = of(INT64, {1}),
+                         .step = described(INT64, {1}),
                          .table = table.data(),
                          .ntable = (int64_t)table.size(),
                          .decoupled = 1,
@@ -259,28 +229,33 @@ static void others_of(const sizes &s, int64_t n) {
     double bytes = (double)(n * s.dim) * 2, f = (double)(n * s.ffn) * 2, q = (double)(n * s.heads * s.head) * 2;
     double k = (double)(n * s.kv * s.head) * 2;
     int64_t all = (s.heads + 2 * s.kv) * s.head;
-    sc_tensor rows = of(BF16, {n, s.dim}), wide = of(BF16, {n, s.ffn});
+    sc_tensor rows = described(BF16, {n, s.dim}), wide = described(BF16, {n, s.ffn});
     time_kernel(
         label(s, "bias gradient"),
-        sc_sum_args{.y = of(FP32, {s.ffn}), .x = wide, .work = work_of(runs_of(s.ffn, n) * s.ffn * 4), .over = 1}, f);
-    time_kernel(label(s, "sum over the batch"),
-                sc_sum_args{.y = of(FP32, {s.seq, s.dim}), .x = of(BF16, {n / s.seq, s.seq, s.dim}), .over = 1}, bytes);
-    time_kernel(label(s, "sum of a row"), sc_sum_args{.y = of(BF16, {n}), .x = rows, .over = 2}, bytes);
-    time_kernel(label(s, "sum of all"), sc_sum_args{.y = of(FP32, {}), .x = wide, .work = work_of(1024 * 4), .over = 3},
-                f);
+        sc_sum_args{
+            .y = described(FP32, {s.ffn}), .x = wide, .work = work_of(runs_of(s.ffn, n) * s.ffn * 4), .over = 1},
+        f);
+    time_kernel(
+        label(s, "sum over the batch"),
+        sc_sum_args{.y = described(FP32, {s.seq, s.dim}), .x = described(BF16, {n / s.seq, s.seq, s.dim}), .over = 1},
+        bytes);
+    time_kernel(label(s, "sum of a row"), sc_sum_args{.y = described(BF16, {n}), .x = rows, .over = 2}, bytes);
+    time_kernel(label(s, "sum of all"),
+                sc_sum_args{.y = described(FP32, {}), .x = wide, .work = work_of(1024 * 4), .over = 3}, f);
     extents heads = {s.batch, s.seq, s.heads, s.head}, inside = {s.seq * all, all, s.head, 1};
     time_kernel(label(s, "rope of the queries"),
-                sc_rope_args{.y = of(BF16, heads), .x = of(BF16, heads, inside), .theta = 500000}, 2 * q);
+                sc_rope_args{.y = described(BF16, heads), .x = described(BF16, heads, inside), .theta = 500000}, 2 * q);
     extents kv = {s.batch, s.seq, s.kv, s.head};
     time_kernel(label(s, "rope of the keys"),
-                sc_rope_args{.y = of(BF16, kv), .x = of(BF16, kv, inside), .theta = 500000}, 2 * k);
-    sc_tensor dq = of(BF16, {n, s.heads * s.head}), dk = of(BF16, {n, s.kv * s.head});
-    time_kernel(label(s, "concat of dq, dk, dv"), sc_concat_args{.y = of(BF16, {n, all}), .x = {dq, dk, dk}, .dim = 1},
-                2 * (q + 2 * k));
+                sc_rope_args{.y = described(BF16, kv), .x = described(BF16, kv, inside), .theta = 500000}, 2 * k);
+    sc_tensor dq = described(BF16, {n, s.heads * s.head}), dk = described(BF16, {n, s.kv * s.head});
+    time_kernel(label(s, "concat of dq, dk, dv"),
+                sc_concat_args{.y = described(BF16, {n, all}), .x = {dq, dk, dk}, .dim = 1}, 2 * (q + 2 * k));
     extents turned = {s.batch, s.heads, s.seq, s.head}, from = {s.seq * s.heads * s.head, s.head, s.heads * s.head, 1};
-    time_kernel(label(s, "copy, heads turned"), sc_copy_args{.y = of(BF16, turned), .a = of(BF16, turned, from)},
-                2 * q);
-    time_kernel(label(s, "copy, transposed"), sc_copy_args{.y = rows, .a = of(BF16, {n, s.dim}, {1, n})}, 2 * bytes);
+    time_kernel(label(s, "copy, heads turned"),
+                sc_copy_args{.y = described(BF16, turned), .a = described(BF16, turned, from)}, 2 * q);
+    time_kernel(label(s, "copy, transposed"), sc_copy_args{.y = rows, .a = described(BF16, {n, s.dim}, {1, n})},
+                2 * bytes);
     time_kernel(label(s, "dropout"), sc_dropout_args{.y = rows, .x = rows, .key = 1234, .p = 0.1}, 2 * bytes);
     updates_of(s);
 }
@@ -289,7 +264,7 @@ int main(int argc, char **argv) {
     start(argc, argv);
     SC_CUDA(cudaDeviceGetAttribute(&library.multiprocessors, cudaDevAttrMultiProcessorCount, 0));
     int64_t n = 512 << 20;
-    time_kernel("copy of 1 GB", sc_copy_args{.y = of(BF16, {n}), .a = of(BF16, {n})}, 4.0 * (double)n);
+    time_kernel("copy of 1 GB", sc_copy_args{.y = described(BF16, {n}), .a = described(BF16, {n})}, 4.0 * (double)n);
     const sizes models[] = {{"gpt2", 64, 1024, 768, 3072, 50304, 12, 12, 64, 124 << 20},
                             {"gpt2-xl", 32, 1024, 1600, 6400, 50304, 25, 25, 64, 124 << 20},
                             {"qwen", 32, 1024, 896, 4864, 151936, 14, 2, 64, 494 << 18},

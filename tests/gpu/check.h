@@ -121,21 +121,29 @@ static inline extents contiguous(const extents &shape) {
     for (int d = (int)shape.size() - 2; d >= 0; d--) s[d] = s[d + 1] * shape[d + 1];
     return s;
 }
+/* Without memory unless it is given some; no strides: contiguous. */
+static inline sc_tensor described(int dtype, const extents &shape, const extents &stride = {}, void *p = NULL) {
+    sc_tensor t = {};
+    extents s = stride.empty() ? contiguous(shape) : stride;
+    t.there = 1;
+    t.dtype = (uint8_t)dtype;
+    t.dims = (uint8_t)shape.size();
+    t.p = p;
+    for (size_t d = 0; d < shape.size(); d++) t.shape[d] = shape[d], t.stride[d] = s[d];
+    return t;
+}
+/* Elements from the first to the last one in memory. */
+static inline int64_t reach_of(const sc_tensor &t) {
+    int64_t last = 0;
+    for (int d = 0; d < t.dims; d++) last += (t.shape[d] - 1) * t.stride[d];
+    return last + 1;
+}
 /* A tensor on the device; `shift` elements after an aligned address; every byte 0xa5 (a NaN-free, visible pattern). */
 static inline tensor make(int dtype, const extents &shape, const extents &stride = {}, int64_t shift = 0) {
     tensor a = {};
-    extents s = stride.empty() ? contiguous(shape) : stride;
-    int64_t last = 0;
-    a.t.there = 1;
-    a.t.dtype = (uint8_t)dtype;
-    a.t.dims = (uint8_t)shape.size();
-    for (size_t d = 0; d < shape.size(); d++) {
-        a.t.shape[d] = shape[d];
-        a.t.stride[d] = s[d];
-        last += (shape[d] - 1) * s[d];
-    }
+    a.t = described(dtype, shape, stride);
     int64_t size = bytes_of_dtype(dtype), lead = ZONE + shift * size;
-    a.image.assign((size_t)(lead + (last + 1) * size + ZONE), 0xa5);
+    a.image.assign((size_t)(lead + reach_of(a.t) * size + ZONE), 0xa5);
     SC_CUDA(cudaMalloc((void **)&a.base, a.image.size()));
     a.t.p = a.base + lead;
     a.x.assign((size_t)count(a), 0);
@@ -169,12 +177,75 @@ static inline void release(tensor &a) {
     a.base = NULL;
 }
 
+/* ── launches ───────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+template <class ARGS>
+static sc_task task_of(const ARGS &args, int slots, cudaStream_t stream, sc_cuda *library, const void *record = NULL) {
+    sc_task t = {};
+    t.args = (const sc_args *)&args;
+    t.slots = slots;
+    t.record = (const sc_record *)record;
+    t.world = t.parts = 1;
+    t.stream = stream;
+    t.library = library;
+    return t;
+}
+
+/* Captures what f() launches into a graph (here: runs it) and launches that so often; milliseconds of the last time. */
+template <class F> static double in_graph(cudaStream_t stream, int times, F f) {
+    float ms = 0;
+#ifdef SC_EMULATE
+    for (int i = 0; i < times; i++) f();
+    SC_CUDA(cudaStreamSynchronize(stream));
+#else
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaEvent_t begin, end;
+    SC_CUDA(cudaEventCreate(&begin));
+    SC_CUDA(cudaEventCreate(&end));
+    SC_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    f();
+    SC_CUDA(cudaStreamEndCapture(stream, &graph));
+    SC_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    for (int i = 0; i < times; i++) {
+        SC_CUDA(cudaEventRecord(begin, stream));
+        SC_CUDA(cudaGraphLaunch(exec, stream));
+        SC_CUDA(cudaEventRecord(end, stream));
+    }
+    SC_CUDA(cudaStreamSynchronize(stream));
+    SC_CUDA(cudaEventElapsedTime(&ms, begin, end));
+    SC_CUDA(cudaGraphExecDestroy(exec));
+    SC_CUDA(cudaGraphDestroy(graph));
+    SC_CUDA(cudaEventDestroy(begin));
+    SC_CUDA(cudaEventDestroy(end));
+#endif
+    return ms;
+}
+
+#ifndef SC_EMULATE
+/* Of one launch(), without a graph. */
+template <class F> static double milliseconds(cudaStream_t stream, F launch) {
+    enum { TIMES = 10 };
+    cudaEvent_t begin, end;
+    float ms;
+    SC_CUDA(cudaEventCreate(&begin));
+    SC_CUDA(cudaEventCreate(&end));
+    for (int i = 0; i < 3; i++) launch();
+    SC_CUDA(cudaEventRecord(begin, stream));
+    for (int i = 0; i < TIMES; i++) launch();
+    SC_CUDA(cudaEventRecord(end, stream));
+    SC_CUDA(cudaStreamSynchronize(stream));
+    SC_CUDA(cudaEventElapsedTime(&ms, begin, end));
+    SC_CUDA(cudaEventDestroy(begin));
+    SC_CUDA(cudaEventDestroy(end));
+    return ms / TIMES;
+}
+#endif
+
 /* For timing: contiguous, on the device only, one million values over and over. */
 static inline tensor noise(int dtype, const extents &shape) {
     tensor a = {};
-    extents stride = contiguous(shape);
-    a.t.there = 1, a.t.dtype = (uint8_t)dtype, a.t.dims = (uint8_t)shape.size();
-    for (size_t d = 0; d < shape.size(); d++) a.t.shape[d] = shape[d], a.t.stride[d] = stride[d];
+    a.t = described(dtype, shape);
     size_t size = (size_t)bytes_of_dtype(dtype), all = (size_t)count(a) * size;
     std::vector<unsigned char> some((1 << 20) * size);
     for (size_t i = 0; i < 1 << 20; i++) encode(dtype, &some[i * size], normal());

@@ -81,18 +81,8 @@ struct calls {
     sc_attention_args forward_args;
     sc_attention_grad_args backward_args;
     const sc_record *record;
-    sc_task task(const void *args, int slots) const {
-        sc_task t = {};
-        t.args = (const sc_args *)args;
-        t.slots = slots;
-        t.record = record;
-        t.parts = 1;
-        t.stream = stream;
-        t.library = &library;
-        return t;
-    }
-    sc_task forward() const { return task(&forward_args, SC_SLOTS_attention); }
-    sc_task backward() const { return task(&backward_args, SC_SLOTS_attention_grad); }
+    sc_task forward() const { return task_of(forward_args, SC_SLOTS_attention, stream, &library, record); }
+    sc_task backward() const { return task_of(backward_args, SC_SLOTS_attention_grad, stream, &library, record); }
 };
 static calls calls_of(const problem &c, const operands &x) {
     sc_tensor documents = given(c.documents, x.documents);
@@ -190,23 +180,6 @@ static void run(const sc_task &forward, const sc_task &backward) {
     sc_k_attention_grad(&backward);
     SC_CUDA(cudaStreamSynchronize(stream));
 }
-#ifndef SC_EMULATE
-static void run_graph(const sc_task &forward, const sc_task &backward) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    SC_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    sc_k_attention(&forward);
-    sc_k_attention_grad(&backward);
-    SC_CUDA(cudaStreamEndCapture(stream, &graph));
-    SC_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-    SC_CUDA(cudaGraphLaunch(exec, stream));
-    SC_CUDA(cudaStreamSynchronize(stream));
-    SC_CUDA(cudaGraphExecDestroy(exec));
-    SC_CUDA(cudaGraphDestroy(graph));
-}
-#else
-#define run_graph run
-#endif
 
 static bool same_again(operands &x, const sc_task &forward, const sc_task &backward) {
     std::vector<std::vector<unsigned char>> before;
@@ -229,7 +202,10 @@ static void check(const problem &c) {
     operands x = make_operands(c);
     calls with = calls_of(c, x);
     sc_task forward = with.forward(), backward = with.backward();
-    run_graph(forward, backward); /* captured first: a kernel may be loaded during capture */
+    in_graph(stream, 1, [&] { /* captured first: a kernel may be loaded during capture */
+                              sc_k_attention(&forward);
+                              sc_k_attention_grad(&backward);
+    });
     bool inside = fetch(x.o) & fetch(x.lse) & fetch(x.dq) & fetch(x.dk) & fetch(x.dv);
     expected e = define(c, x);
     double most = c.dtype == FP32 ? 1e-5 : c.dtype == BF16 ? 2e-2 : 3e-3, rms = most / 4;
@@ -319,19 +295,6 @@ static const problem larger[] = {
 /* ── timing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 #ifndef SC_EMULATE
-template <class F> static double milliseconds(F launch) {
-    cudaEvent_t begin, end;
-    SC_CUDA(cudaEventCreate(&begin));
-    SC_CUDA(cudaEventCreate(&end));
-    for (int i = 0; i < 3; i++) launch();
-    SC_CUDA(cudaEventRecord(begin, stream));
-    for (int i = 0; i < 10; i++) launch();
-    SC_CUDA(cudaEventRecord(end, stream));
-    SC_CUDA(cudaStreamSynchronize(stream));
-    float ms;
-    SC_CUDA(cudaEventElapsedTime(&ms, begin, end));
-    return ms / 10;
-}
 static void time_case(const problem &c) {
     operands x = {};
     extents rows = {c.B, c.S, c.H, c.D}, keys = {c.B, c.T, c.KV, c.D};
@@ -343,8 +306,8 @@ static void time_case(const problem &c) {
     calls with = calls_of(c, x);
     sc_task forward = with.forward(), backward = with.backward();
     run(forward, backward);
-    double f = milliseconds([&] { sc_k_attention(&forward); }),
-           b = milliseconds([&] { sc_k_attention_grad(&backward); });
+    double f = milliseconds(stream, [&] { sc_k_attention(&forward); }),
+           b = milliseconds(stream, [&] { sc_k_attention_grad(&backward); });
     double flops = 4.0 * c.B * c.H * c.S * c.T * c.D * (c.causal ? 0.5 : 1);
     printf("%-60s forward %8.3f ms %6.1f TFLOP/s   backward %8.3f ms %6.1f TFLOP/s\n", name_of(c).c_str(), f,
            flops / f / 1e9, b, 2.5 * flops / b / 1e9);

@@ -214,20 +214,15 @@ enum { WORK = 1 << 20 };
 enum { Q = 1, K, V, O, LSE, GO, DQ, DK, DV, DELTA, DQ_SUM }; /* uids */
 
 static sc_tensor operand(int64_t base, int64_t b, int64_t s, int64_t h, int64_t d) {
-    sc_tensor t = {};
-    t.there = 1, t.dtype = BF16, t.dims = 4, t.p = (void *)base;
-    int64_t shape[] = {b, s, h, d}, stride[] = {s * h * d, h * d, d, 1};
-    memcpy(t.shape, shape, sizeof shape), memcpy(t.stride, stride, sizeof stride);
-    return t;
+    return described(BF16, {b, s, h, d}, {}, (void *)base);
 }
 static sc_tensor bytes(int64_t base, int64_t n, int dtype) {
-    sc_tensor t = {};
-    t.there = 1, t.dtype = (uint8_t)dtype, t.dims = 1, t.p = (void *)base, t.shape[0] = n, t.stride[0] = 1;
-    return t;
+    return described(dtype, {n}, {}, (void *)base);
 }
 /* q at 1 GiB, the others a GiB apart, in the order of the enum; the workspace at 100 GiB. */
 static const int64_t G = 1 << 30;
 struct backward {
+    enum { BACK = 1 };
     sc_attention_grad_args args;
     backward(int64_t b, int64_t s, int64_t h, int64_t kv, int64_t d, int64_t room)
         : args{.dq = operand(DQ * G, b, s, h, d),
@@ -244,6 +239,7 @@ struct backward {
                .scale = 0.125} {}
 };
 struct forward {
+    enum { BACK = 0 };
     sc_attention_args args;
     forward(int64_t b, int64_t s, int64_t h, int64_t kv, int64_t d, int64_t room)
         : args{.o = operand(O * G, b, s, h, d),
@@ -254,27 +250,13 @@ struct forward {
                .work = bytes(100 * G, room, BOOL),
                .causal = 1} {}
 };
-template <class CALL> static sc_task task_of(const CALL &c) {
-    sc_task t = {};
-    t.args = (const sc_args *)&c.args;
-    t.library = &library;
-    return t;
+template <class CALL> static bool attention(const CALL &c) {
+    sc_task t = task_of(c.args, 0, NULL, &library);
+    return sc_cudnn_attention(&t, CALL::BACK);
 }
-static bool attention(const backward &c) {
-    sc_task t = task_of(c);
-    return sc_cudnn_attention(&t, true);
-}
-static bool attention(const forward &c) {
-    sc_task t = task_of(c);
-    return sc_cudnn_attention(&t, false);
-}
-static sc_cudnn_choice choice_of(const backward &c) {
-    sc_task t = task_of(c);
-    return sc_cudnn_attention_choice(&t, true);
-}
-static sc_cudnn_choice choice_of(const forward &c) {
-    sc_task t = task_of(c);
-    return sc_cudnn_attention_choice(&t, false);
+template <class CALL> static sc_cudnn_choice choice_of(const CALL &c) {
+    sc_task t = task_of(c.args, 0, NULL, &library);
+    return sc_cudnn_attention_choice(&t, CALL::BACK);
 }
 static void start(std::vector<engine> some, bool deterministic = true) {
     sc_cudnn_attention_stop(&library);

@@ -95,18 +95,6 @@ struct heap { /* freed together */
         for (const block &b : all) SC_CUDA(cudaFree(b.p));
     }
 };
-static sc_tensor tensor_at(void *p, int dtype, const extents &shape, const extents &stride) {
-    sc_tensor t = {};
-    t.there = 1;
-    t.dtype = (uint8_t)dtype;
-    t.dims = (uint8_t)shape.size();
-    t.p = p;
-    for (size_t d = 0; d < shape.size(); d++) t.shape[d] = shape[d], t.stride[d] = stride[d];
-    return t;
-}
-static sc_tensor plain(void *p, int dtype, const extents &shape) {
-    return tensor_at(p, dtype, shape, contiguous(shape));
-}
 static int64_t size(const sc_tensor &t) {
     int64_t n = 1;
     for (int d = 0; d < t.dims; d++) n *= t.shape[d];
@@ -133,12 +121,12 @@ struct problem {
         grad = make_trio();
         results = {memory.all.begin() + (int64_t)memory.all.size() / 2, memory.all.end()};
         for (size_t i = 0; i < memory.all.size() / 2; i++) fill(memory.all[i].p, memory.all[i].bytes / 2, i + 1);
-        go = plain(memory.take(nq * 2), c.dtype, {c.B, c.S, c.H, c.D});
+        go = described(c.dtype, {c.B, c.S, c.H, c.D}, {}, memory.take(nq * 2));
         fill(go.p, nq, 5);
-        o = plain(result(nq * 2), c.dtype, {c.B, c.S, c.H, c.D});
-        lse = plain(result((int64_t)c.B * c.H * c.S * 4), FP32, {c.B, c.H, c.S});
-        work = plain(memory.take(room), BOOL, {room});
-        little = plain(memory.take(4096), BOOL, {4096});
+        o = described(c.dtype, {c.B, c.S, c.H, c.D}, {}, result(nq * 2));
+        lse = described(FP32, {c.B, c.H, c.S}, {}, result((int64_t)c.B * c.H * c.S * 4));
+        work = described(BOOL, {room}, {}, memory.take(room));
+        little = described(BOOL, {4096}, {}, memory.take(4096));
         record = (sc_record *)memory.take(sizeof(sc_record));
         scale = 1 / sqrt((double)c.D);
         forward = {
@@ -167,26 +155,21 @@ struct problem {
                 width = (c.H + 2 * c.KV) * c.D;
         if (!c.fused) {
             void *q = memory.take(nq * 2), *k = memory.take(nk * 2), *v = memory.take(nk * 2);
-            return {plain(q, c.dtype, queries), plain(k, c.dtype, keys), plain(v, c.dtype, keys)};
+            return {described(c.dtype, queries, {}, q), described(c.dtype, keys, {}, k),
+                    described(c.dtype, keys, {}, v)};
         }
         char *all = (char *)memory.take((nq + 2 * nk) * 2);
         extents step = {c.S * width, width, c.D, 1};
-        return {tensor_at(all, c.dtype, queries, step), tensor_at(all + c.H * c.D * 2, c.dtype, keys, step),
-                tensor_at(all + (c.H + c.KV) * c.D * 2, c.dtype, keys, step)};
+        return {described(c.dtype, queries, step, all), described(c.dtype, keys, step, all + c.H * c.D * 2),
+                described(c.dtype, keys, step, all + (c.H + c.KV) * c.D * 2)};
     }
     void fill(void *p, int64_t n, uint64_t seed) {
         spread<<<1024, 256, 0, stream>>>((uint16_t *)p, n, seed * 0x1234567, c.dtype == FP16);
         SC_LAUNCHED();
     }
     sc_task task(bool back) const {
-        sc_task t = {};
-        t.args = back ? (const sc_args *)&backward : (const sc_args *)&forward;
-        t.slots = back ? SC_SLOTS_attention_grad : SC_SLOTS_attention;
-        t.record = record;
-        t.world = t.parts = 1;
-        t.stream = stream;
-        t.library = &library;
-        return t;
+        return back ? task_of(backward, SC_SLOTS_attention_grad, stream, &library, record)
+                    : task_of(forward, SC_SLOTS_attention, stream, &library, record);
     }
     void poison() {
         for (const block &b : results) SC_CUDA(cudaMemsetAsync(b.p, POISON, (size_t)b.bytes, stream));
@@ -331,27 +314,12 @@ static void check(const shape &c, int major) {
 
 /* ── times ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static double milliseconds(sc_kernel *kernel, const sc_task &t) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    cudaEvent_t begin, end;
+static double time_of(sc_kernel *kernel, const sc_task &t) { /* milliseconds */
     enum { TIMES = 20 };
-    kernel(&t);
-    SC_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    for (int i = 0; i < TIMES; i++) kernel(&t);
-    SC_CUDA(cudaStreamEndCapture(stream, &graph));
-    SC_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-    SC_CUDA(cudaEventCreate(&begin));
-    SC_CUDA(cudaEventCreate(&end));
-    SC_CUDA(cudaGraphLaunch(exec, stream));
-    SC_CUDA(cudaEventRecord(begin, stream));
-    SC_CUDA(cudaGraphLaunch(exec, stream));
-    SC_CUDA(cudaEventRecord(end, stream));
-    SC_CUDA(cudaStreamSynchronize(stream));
-    float ms;
-    SC_CUDA(cudaEventElapsedTime(&ms, begin, end));
-    SC_CUDA(cudaGraphExecDestroy(exec));
-    SC_CUDA(cudaGraphDestroy(graph));
+    kernel(&t); /* makes its plan */
+    double ms = in_graph(stream, 2, [&] {
+        for (int i = 0; i < TIMES; i++) kernel(&t);
+    });
     return ms / TIMES;
 }
 
@@ -361,13 +329,13 @@ static void bench_backward(const shape &c, path p, int64_t limit, int major) {
     sc_task f = x.task(false), b = x.task(true);
     double flops = 4.0 * c.B * c.H * c.S * c.T * c.D * (c.causal ? 0.5 : 1), ms = 0;
     if (p != FREE && limit >> 40) {
-        ms = milliseconds(sc_k_attention, f);
+        ms = time_of(sc_k_attention, f);
         printf("     %-17s forward            %7.3f ms %5.0f TFLOP/s (BASELINES %.3f)\n", path_names[p], ms,
                flops / ms / 1e9, c.fwd);
     }
     sc_k_attention(&f);
     sc_cudnn_choice choice = sc_cudnn_attention_choice(&b, true);
-    ms = milliseconds(sc_k_attention_grad, b);
+    ms = time_of(sc_k_attention_grad, b);
     printf("     %-17s backward %2d calls  %7.3f ms %5.0f TFLOP/s (BASELINES %.3f) workspace %lld MiB of %lld\n",
            path_names[p], choice.calls, ms, 2.5 * flops / ms / 1e9, p == FREE ? c.bwd : c.det,
            (long long)(choice.workspace >> 20), (long long)(size(x.work) >> 20));

@@ -11,34 +11,21 @@ static cudaStream_t stream;
 static sc_cuda library;
 
 struct problem {
-    const char *what;
+    const char *what = "";
     int in, out; /* dtypes */
     bool ta, tb, bias;
     extents lead; /* of a and y, of b where it is not shared */
     int64_t m, n, k;
-    bool shared;                          /* b has 2 dims */
+    bool shared = true;                   /* b has 2 dims */
     extents stride_a, stride_b, stride_y; /* empty: contiguous */
     int64_t shift_a, shift_b, shift_y;
-    bool by_library;
+    bool by_library = true;
     int add, f; /* y = f(... + c); an sc_epilogue */
 };
 
 struct operands {
     tensor y, a, b, bias, work, c, x, x2, z; /* z: the second result; x: or the gate; x2: up */
 };
-struct call {
-    sc_matmul_args args;
-    sc_task task() const {
-        sc_task t = {};
-        t.args = (const sc_args *)&args;
-        t.slots = SC_SLOTS_matmul;
-        t.parts = 1;
-        t.stream = stream;
-        t.library = &library;
-        return t;
-    }
-};
-
 static extents shape_of(const problem &c, bool lead, int64_t rows, int64_t columns) {
     extents s = lead ? c.lead : extents{};
     s.push_back(rows);
@@ -65,20 +52,20 @@ static void release_operands(operands &x) {
 static bool gives_two(int f) {
     return f == SC_GELU_TOO || f == SC_GATED_TOO || f == SC_GATE_GRADS;
 }
-static call call_of(const problem &c, const operands &x) {
-    return {{.y = x.y.t,
-             .aux = given(gives_two(c.f), x.z),
-             .a = x.a.t,
-             .b = x.b.t,
-             .bias = given(c.bias, x.bias),
-             .c = given(c.add, x.c),
-             .x = given(c.f == SC_GELU_GRAD, x.x),
-             .gate = given(c.f >= SC_GATED_TOO, x.x),
-             .up = given(c.f == SC_GATE_GRADS, x.x2),
-             .work = x.work.t,
-             .trans_a = c.ta,
-             .trans_b = c.tb,
-             .epilogue = c.f}};
+static sc_matmul_args args_of(const problem &c, const operands &x) {
+    return {.y = x.y.t,
+            .aux = given(gives_two(c.f), x.z),
+            .a = x.a.t,
+            .b = x.b.t,
+            .bias = given(c.bias, x.bias),
+            .c = given(c.add, x.c),
+            .x = given(c.f == SC_GELU_GRAD, x.x),
+            .gate = given(c.f >= SC_GATED_TOO, x.x),
+            .up = given(c.f == SC_GATE_GRADS, x.x2),
+            .work = x.work.t,
+            .trans_a = c.ta,
+            .trans_b = c.tb,
+            .epilogue = c.f};
 }
 static double gelu(double x) {
     return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
@@ -111,22 +98,9 @@ static void run(const sc_task &t) {
     sc_k_matmul(&t);
     SC_CUDA(cudaStreamSynchronize(stream));
 }
-#ifndef SC_EMULATE
 static void run_graph(const sc_task &t) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    SC_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    sc_k_matmul(&t);
-    SC_CUDA(cudaStreamEndCapture(stream, &graph));
-    SC_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-    SC_CUDA(cudaGraphLaunch(exec, stream));
-    SC_CUDA(cudaStreamSynchronize(stream));
-    SC_CUDA(cudaGraphExecDestroy(exec));
-    SC_CUDA(cudaGraphDestroy(graph));
+    in_graph(stream, 1, [&] { sc_k_matmul(&t); });
 }
-#else
-#define run_graph run
-#endif
 
 static void spoil(tensor &t) {
     for (int64_t i = 0; i < count(t); i++) memset(in_image(t, i), 0xff, bytes_of_dtype(t.t.dtype));
@@ -148,8 +122,8 @@ static bool compare(const problem &c, operands &x, std::string &text) {
 
 static void check(const problem &c) {
     operands x = make_operands(c);
-    call with = call_of(c, x);
-    sc_task t = with.task();
+    sc_matmul_args args = args_of(c, x);
+    sc_task t = task_of(args, SC_SLOTS_matmul, stream, &library);
     sc_matmul_choice found[16];
     int n = sc_matmul_candidates(&t, found, 16);
     std::string text;
@@ -187,14 +161,15 @@ static void check(const problem &c) {
 
 /* bias = -round(a b), so that y = a b - round(a b): all 0 if the product were rounded before the bias is added. */
 static void check_one_rounding(int dtype) {
-    problem c = {"one rounding", dtype, dtype, false, true, true, {}, 1, 256, 512, true, {}, {}, {}, 0, 0, 0, true};
+    problem c = {
+        .what = "one rounding", .in = dtype, .out = dtype, .tb = true, .bias = true, .m = 1, .n = 256, .k = 512};
     operands x = make_operands(c);
     fill(x.bias, [] { return 0.0; });
     std::vector<double> product = define(c, x);
     size_t at = 0;
     fill(x.bias, [&] { return -product[at++]; });
-    call with = call_of(c, x);
-    sc_task t = with.task();
+    sc_matmul_args args = args_of(c, x);
+    sc_task t = task_of(args, SC_SLOTS_matmul, stream, &library);
     run(t);
     fetch(x.y);
     std::string text;
@@ -207,148 +182,63 @@ static void check_all() {
     for (int in : {FP32, BF16, FP16})
         for (int flags = 0; flags < 8; flags++) {
             bool ta = flags & 1, tb = flags & 2, bias = flags & 4;
-            check({"", in, in, ta, tb, bias, {}, 65, 40, 33, true, {}, {}, {}, 0, 0, 0, true});
-            check({"", in, in, ta, tb, bias, {}, 64, 96, 128, true, {}, {}, {}, 0, 0, 0, true});
+            check({.in = in, .out = in, .ta = ta, .tb = tb, .bias = bias, .m = 65, .n = 40, .k = 33});
+            check({.in = in, .out = in, .ta = ta, .tb = tb, .bias = bias, .m = 64, .n = 96, .k = 128});
         }
     for (int in : {FP32, BF16}) {
-        check({"folded", in, in, false, true, true, {2, 3}, 16, 24, 32, true, {}, {}, {}, 0, 0, 0, true});
-        check({"folded, one row each", in, in, false, false, true, {2, 5}, 1, 24, 32, true, {}, {}, {}, 0, 0, 0, true});
-        check({"strided rows",
-               in,
-               in,
-               false,
-               false,
-               true,
-               {},
-               20,
-               24,
-               32,
-               true,
-               {40, 1},
-               {56, 1},
-               {72, 1},
-               8,
-               16,
-               0,
-               true});
-        check({"leading dims swapped, b shared",
-               in,
-               in,
-               false,
-               true,
-               false,
-               {3, 4},
-               8,
-               16,
-               32,
-               true,
-               {32 * 8, 3 * 32 * 8, 32, 1},
-               {},
-               {},
-               0,
-               0,
-               0,
-               true});
-        check({"rows far apart, b shared",
-               in,
-               in,
-               false,
-               true,
-               false,
-               {3},
-               8,
-               16,
-               32,
-               true,
-               {32, 3 * 32, 1},
-               {},
-               {},
-               0,
-               0,
-               0,
-               true});
-        check({"b shared, a transposed", in, in, true, false, false, {3}, 8, 16, 32, true, {}, {}, {}, 0, 0, 0, true});
-        check({"batched", in, in, false, true, true, {2, 3}, 8, 16, 32, false, {}, {}, {}, 0, 0, 0, true});
-        check({"heads first",
-               in,
-               in,
-               false,
-               true,
-               false,
-               {2, 3},
-               20,
-               20,
-               16,
-               false,
-               {960, 16, 48, 1},
-               {960, 16, 48, 1},
-               {},
-               0,
-               0,
-               0,
-               true});
-        check({"b expanded", in, in, true, true, false, {4}, 8, 16, 32, false, {}, {0, 32, 1}, {}, 0, 0, 0, true});
-        check({"odd addresses",
-               in,
-               in,
-               false,
-               true,
-               true,
-               {},
-               33,
-               17,
-               29,
-               true,
-               {31, 1},
-               {29, 1},
-               {19, 1},
-               1,
-               3,
-               1,
-               true});
-        check({"rows of a on one another",
-               in,
-               in,
-               false,
-               true,
-               true,
-               {},
-               8,
-               16,
-               32,
-               true,
-               {0, 1},
-               {},
-               {},
-               0,
-               0,
-               0,
-               false});
-        check({"one column", in, in, false, false, true, {}, 40, 1, 32, true, {}, {}, {}, 0, 0, 0, true});
-        check({"inner size 1", in, in, false, true, false, {}, 40, 24, 1, true, {}, {}, {}, 0, 0, 0, true});
+        check({.what = "folded", .in = in, .out = in, .tb = true, .bias = true, .lead = {2, 3}, .m = 16, .n = 24,
+               .k = 32});
+        check({.what = "folded, one row each", .in = in, .out = in, .bias = true, .lead = {2, 5}, .m = 1, .n = 24,
+               .k = 32});
+        check({.what = "strided rows", .in = in, .out = in, .bias = true, .m = 20, .n = 24, .k = 32,
+               .stride_a = {40, 1}, .stride_b = {56, 1}, .stride_y = {72, 1}, .shift_a = 8, .shift_b = 16});
+        check({.what = "leading dims swapped, b shared", .in = in, .out = in, .tb = true, .lead = {3, 4}, .m = 8,
+               .n = 16, .k = 32, .stride_a = {32 * 8, 3 * 32 * 8, 32, 1}});
+        check({.what = "rows far apart, b shared", .in = in, .out = in, .tb = true, .lead = {3}, .m = 8, .n = 16,
+               .k = 32, .stride_a = {32, 3 * 32, 1}});
+        check({.what = "b shared, a transposed", .in = in, .out = in, .ta = true, .lead = {3}, .m = 8, .n = 16,
+               .k = 32});
+        check({.what = "batched", .in = in, .out = in, .tb = true, .bias = true, .lead = {2, 3}, .m = 8, .n = 16,
+               .k = 32, .shared = false});
+        check({.what = "heads first", .in = in, .out = in, .tb = true, .lead = {2, 3}, .m = 20, .n = 20, .k = 16,
+               .shared = false, .stride_a = {960, 16, 48, 1}, .stride_b = {960, 16, 48, 1}});
+        check({.what = "b expanded", .in = in, .out = in, .ta = true, .tb = true, .lead = {4}, .m = 8, .n = 16, .k = 32,
+               .shared = false, .stride_b = {0, 32, 1}});
+        check({.what = "odd addresses", .in = in, .out = in, .tb = true, .bias = true, .m = 33, .n = 17, .k = 29,
+               .stride_a = {31, 1}, .stride_b = {29, 1}, .stride_y = {19, 1}, .shift_a = 1, .shift_b = 3,
+               .shift_y = 1});
+        check({.what = "rows of a on one another", .in = in, .out = in, .tb = true, .bias = true, .m = 8, .n = 16,
+               .k = 32, .stride_a = {0, 1}, .by_library = false});
+        check({.what = "one column", .in = in, .out = in, .bias = true, .m = 40, .n = 1, .k = 32});
+        check({.what = "inner size 1", .in = in, .out = in, .tb = true, .m = 40, .n = 24, .k = 1});
     }
     for (int in : {BF16, FP16})
         for (bool bias : {false, true}) {
-            check({"weight gradient", in, FP32, true, false, bias, {}, 48, 64, 200, true, {}, {}, {}, 0, 0, 0, true});
-            check({"batched", in, FP32, false, false, bias, {2}, 17, 20, 24, false, {}, {}, {}, 0, 0, 0, true});
+            check({.what = "weight gradient", .in = in, .out = FP32, .ta = true, .bias = bias, .m = 48, .n = 64,
+                   .k = 200});
+            check({.what = "batched", .in = in, .out = FP32, .bias = bias, .lead = {2}, .m = 17, .n = 20, .k = 24,
+                   .shared = false});
         }
-    check({"own", FP32, BF16, true, false, true, {2}, 70, 130, 65, true, {}, {}, {}, 0, 0, 0, false});
-    check({"own", FP16, BF16, false, true, false, {}, 70, 66, 50, true, {}, {}, {}, 0, 0, 0, false});
+    check({.what = "own", .in = FP32, .out = BF16, .ta = true, .bias = true, .lead = {2}, .m = 70, .n = 130, .k = 65,
+           .by_library = false});
+    check({.what = "own", .in = FP16, .out = BF16, .tb = true, .m = 70, .n = 66, .k = 50, .by_library = false});
     for (int dtype : {BF16, FP16}) check_one_rounding(dtype);
     for (int in : {FP32, BF16, FP16})
         for (bool bias : {false, true})
             for (int f : {0, 1, 2, 3}) { /* aligned, not aligned, rows folded */
                 if (bias && f == SC_GELU_GRAD) continue;
-                check({"", in, in, false, f == SC_GELU_GRAD, bias, {}, 64, 96, 128, true, {}, {}, {}, 0, 0, 0, true, !f, f});
-                check({"", in, in, false, f == SC_GELU_GRAD, bias, {}, 33, 17, 29, true, {}, {}, {}, 0, 0, 0, in == FP32, !f, f});
-                check(
-                    {"folded", in, in, false, false, bias, {2, 3}, 16, 24, 32, true, {}, {}, {}, 0, 0, 0, true, !f, f});
+                check({.in = in, .out = in, .tb = f == SC_GELU_GRAD, .bias = bias, .m = 64, .n = 96, .k = 128,
+                       .add = !f, .f = f});
+                check({.in = in, .out = in, .tb = f == SC_GELU_GRAD, .bias = bias, .m = 33, .n = 17, .k = 29,
+                       .by_library = in == FP32, .add = !f, .f = f});
+                check({.what = "folded", .in = in, .out = in, .bias = bias, .lead = {2, 3}, .m = 16, .n = 24, .k = 32,
+                       .add = !f, .f = f});
             }
-    check({"weight gradient", BF16, FP32, true, false, false, {}, 48, 64, 200, true, {}, {}, {}, 0, 0, 0, true, 1, 0});
+    check({.what = "weight gradient", .in = BF16, .out = FP32, .ta = true, .m = 48, .n = 64, .k = 200, .add = 1});
 #ifndef SC_EMULATE
     for (int in : {FP32, BF16, FP16}) {
-        check({"", in, in, false, true, true, {}, 512, 768, 1024, true, {}, {}, {}, 0, 0, 0, true});
-        check({"split k", in, FP32, true, false, false, {}, 96, 128, 8192, true, {}, {}, {}, 0, 0, 0, true});
+        check({.in = in, .out = in, .tb = true, .bias = true, .m = 512, .n = 768, .k = 1024});
+        check({.what = "split k", .in = in, .out = FP32, .ta = true, .m = 96, .n = 128, .k = 8192});
     }
 #endif
 }
@@ -362,7 +252,9 @@ static bool compare_gated(const problem &c, const std::vector<double> &sums, con
     std::vector<double> first(sums), second(sums);
     for (size_t i = 0; i < sums.size(); i++) {
         double s = 1 / (1 + exp(-gate[i])), silu = gate[i] * s;
-        first[i] = c.f == SC_GATE_GRADS ? sums[i] * up[i] * (s + silu * (1 - s)) : c.f == SC_GATED ? silu * sums[i] : silu * z.x[i];
+        first[i] = c.f == SC_GATE_GRADS ? sums[i] * up[i] * (s + silu * (1 - s))
+                   : c.f == SC_GATED    ? silu * sums[i]
+                                        : silu * z.x[i];
         if (c.f == SC_GATE_GRADS) second[i] = sums[i] * silu;
     }
     bool good = c.f == SC_GATED || close_to(text, "z", z.x, second, 2 * most, most);
@@ -376,9 +268,9 @@ static void check_gated(const problem &c, bool in_place, int again = 1) {
     fill(x.a, [] { return 0.04 * normal(); });
     std::vector<double> sums = define(c, x, true), gate = x.x.x;
     std::vector<unsigned char> gates = x.x.image, first[2];
-    call with = call_of(c, x);
-    if (in_place) with.args.y.p = x.x.t.p;
-    sc_task t = with.task();
+    sc_matmul_args args = args_of(c, x);
+    if (in_place) args.y.p = x.x.t.p;
+    sc_task t = task_of(args, SC_SLOTS_matmul, stream, &library);
     sc_matmul_choice found[16];
     std::string text;
     int n = sc_matmul_candidates(&t, found, 16);
@@ -427,15 +319,17 @@ static void check_all_gated() {
             for (int flags = 0; flags < 8; flags++) {
                 bool tb = flags & 1, bias = flags & 2, in_place = flags & 4;
                 if ((bias && f == SC_GATE_GRADS) || (in_place && f == SC_GATED)) continue;
-                problem c = {"", in, in, false, tb, bias, {}, 64, 96, 128, true, {}, {}, {}, 0, 0, 0, true, 0, f};
+                problem c = {.in = in, .out = in, .tb = tb, .bias = bias, .m = 64, .n = 96, .k = 128, .f = f};
                 check_gated(c, in_place);
                 c.m = 33, c.n = 17, c.k = 29;
                 check_gated(c, in_place);
                 c.what = "rows on one another", c.stride_a = {0, 1};
                 check_gated(c, in_place);
-                c = {"odd addresses", in, in, false, tb, bias, {}, 24, 40, 32, true, {}, {}, {}, 0, 0, 1, true, 0, f};
+                c = {.what = "odd addresses", .in = in, .out = in, .tb = tb, .bias = bias, .m = 24, .n = 40, .k = 32,
+                     .shift_y = 1, .f = f};
                 check_gated(c, in_place);
-                c = {"folded", in, in, false, tb, bias, {2, 3}, 16, 24, 32, true, {}, {}, {}, 0, 0, 0, true, 0, f};
+                c = {.what = "folded", .in = in, .out = in, .tb = tb, .bias = bias, .lead = {2, 3}, .m = 16, .n = 24,
+                     .k = 32, .f = f};
                 check_gated(c, in_place);
             }
 }
@@ -448,8 +342,8 @@ static void check_hopper(const problem &c, int multiprocessors, int again) {
     library.multiprocessors = multiprocessors; /* a few, so that a small product has tiles enough to be taken */
     operands x = make_operands(c);
     fill(x.a, [] { return 0.04 * normal(); }); /* sums of about 1, where gelu bends */
-    call with = call_of(c, x);
-    sc_task t = with.task();
+    sc_matmul_args args = args_of(c, x);
+    sc_task t = task_of(args, SC_SLOTS_matmul, stream, &library);
     sc_matmul_choice found;
     std::string text;
     bool good = !sc_matmul_candidates(&t, &found, 1), inside = true;
@@ -489,7 +383,8 @@ static void check_all_hopper() {
     library.world = 1;
     for (int f :
          {1, 2}) { /* one and two pairs of blocks, groups of rows that are not full; 11, 12 and 13 blocks of k */
-        problem c = {"", BF16, BF16, false, f == SC_GELU_GRAD, f == SC_GELU_TOO, {}, 512, 1024, 704, true, {}, {}, {}, 0, 0, 0, false, 0, f};
+        problem c = {.in = BF16, .out = BF16, .tb = f == SC_GELU_GRAD, .bias = f == SC_GELU_TOO, .m = 512, .n = 1024,
+                     .k = 704, .by_library = false, .f = f};
         check_hopper(c, 2, 20);
         c.bias = false;
         c.m = f == SC_GELU_TOO ? 1280 : 2560, c.n = 512, c.k = f == SC_GELU_TOO ? 768 : 832;
@@ -500,8 +395,8 @@ static void check_all_hopper() {
             bool tb = f == SC_GATED_TOO, bias = flags & 1, in_place = flags & 2;
             if (bias && f == SC_GATE_GRADS) continue;
             library.multiprocessors = 2;
-            problem c = {"9.0", BF16, BF16, false, tb, bias, {}, 512,   1024, 704,
-                         true,  {},   {},   {},    0,  0,    0,  false, 0,    f};
+            problem c = {.what = "9.0", .in = BF16, .out = BF16, .tb = tb, .bias = bias, .m = 512, .n = 1024, .k = 704,
+                         .by_library = false, .f = f};
             check_gated(c, in_place, 20);
             c.m = 1280, c.n = 512, c.k = 768;
             check_gated(c, in_place, 20);
@@ -518,22 +413,12 @@ static void check_all_hopper() {
 /* ── timing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 #ifndef SC_EMULATE
-static double milliseconds(const sc_task &t) {
-    cudaEvent_t begin, end;
-    float ms;
-    SC_CUDA(cudaEventCreate(&begin));
-    SC_CUDA(cudaEventCreate(&end));
-    for (int i = 0; i < 3; i++) sc_k_matmul(&t);
-    SC_CUDA(cudaEventRecord(begin, stream));
-    for (int i = 0; i < 10; i++) sc_k_matmul(&t);
-    SC_CUDA(cudaEventRecord(end, stream));
-    SC_CUDA(cudaStreamSynchronize(stream));
-    SC_CUDA(cudaEventElapsedTime(&ms, begin, end));
-    return ms / 10;
+static double time_of(const sc_task &t) { /* milliseconds */
+    return milliseconds(stream, [&] { sc_k_matmul(&t); });
 }
 static void time_case(int in, int out, bool ta, bool tb, bool bias, int64_t m, int64_t n, int64_t k, int add = 0,
                       int f = 0) {
-    problem c = {"", in, out, ta, tb, bias, {}, m, n, k, true, {}, {}, {}, 0, 0, 0, true, add, f};
+    problem c = {.in = in, .out = out, .ta = ta, .tb = tb, .bias = bias, .m = m, .n = n, .k = k, .add = add, .f = f};
     operands x = {};
     x.a = noise(in, {ta ? k : m, ta ? m : k});
     x.b = noise(in, {tb ? n : k, tb ? k : n});
@@ -544,21 +429,21 @@ static void time_case(int in, int out, bool ta, bool tb, bool bias, int64_t m, i
     if (f == SC_GELU_GRAD || f >= SC_GATED_TOO) x.x = noise(out, {m, n});
     if (f == SC_GATE_GRADS) x.x2 = noise(out, {m, n});
     if (gives_two(f)) x.z = noise(out, {m, n});
-    call with = call_of(c, x);
-    sc_task t = with.task();
+    sc_matmul_args args = args_of(c, x);
+    sc_task t = task_of(args, SC_SLOTS_matmul, stream, &library);
     sc_matmul_choice found[24];
     static const char *const functions[] = {"",       " gelu",  " gelu's gradient", " gelu",
                                             " gated", " gated", " gate's gradients"};
     if (f && library.major == 9) {
         library.world = 1;
-        printf("f beside the multiplications: %.3f ms\n", milliseconds(t));
+        printf("f beside the multiplications: %.3f ms\n", time_of(t));
         library.world = 0;
     }
     int candidates = sc_matmul_candidates(&t, found, 24), best = 0;
-    double first = milliseconds(t), least = first, apart = 0;
+    double first = time_of(t), least = first, apart = 0;
     for (int i = 0; i < candidates; i++) {
         sc_matmul_table(&library, &found[i], 1);
-        double ms = milliseconds(t);
+        double ms = time_of(t);
         if (ms < least) least = ms, best = i;
         if (found[i].apart && (!apart || ms < apart)) apart = ms;
     }
