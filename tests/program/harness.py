@@ -17,6 +17,9 @@ import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TESTS = os.path.join(ROOT, "tests", "program")
+ROWS, BAD = os.path.join(TESTS, "rows"), os.path.join(TESTS, "bad")
+NET = os.path.join(TESTS, "surface", "net.lua")
 BUILD = os.environ.get("SHARDC_BUILD", os.path.join(ROOT, "build"))
 SHARDC = os.path.join(BUILD, "shardc")
 WORK = os.path.join(BUILD, "tests", "work")
@@ -177,6 +180,11 @@ def settings(options):
     return [a for k, v in options.items() for a in ("--set", "%s=%s" % (k, str(v).lower() if isinstance(v, bool) else v))]
 
 
+def microbatches(options):
+    """Arguments of a program that is built with these options, where they say accumulate: a step of as many microbatches."""
+    return ["--accumulate", str(options["accumulate"])] if options.get("accumulate", 1) > 1 else []
+
+
 def lua(value):
     """The value as Lua writes it."""
     if isinstance(value, dict):
@@ -245,7 +253,7 @@ def corpus(name="corpus", size=60000, seed=1):
 
 def library(name, *flags):
     """A library that is loaded before a program's own, of a source beside this file."""
-    source = os.path.join(ROOT, "tests", "program", name + ".c")
+    source = os.path.join(TESTS, name + ".c")
     return shared(name + ".so", lambda path: must(["gcc", "-O1", *flags, "-shared", "-fPIC", source, "-o", path, "-ldl"]))
 
 
@@ -264,11 +272,11 @@ def train(binary, *args, records=None, env=None, timeout=300):
     return out
 
 
-def run(binary, *args, folder=None, env=None, timeout=300):
+def run(binary, *args, records=None, env=None, timeout=300):
     """Trains; returns (log lines as dicts, exported weights as {name: (dtype, shape, bytes)})."""
-    folder = folder or scratch("run")
+    folder = scratch("run")
     log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
-    train(binary, "--log", log, "--export", weights, *args, env=env, timeout=timeout)
+    train(binary, "--log", log, "--export", weights, *args, records=records, env=env, timeout=timeout)
     return read_log(log), read_safetensors(weights)
 
 
@@ -303,6 +311,36 @@ def write_safetensors(path, tensors):
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text + b"".join(blobs))
+
+
+def read_state(folder):
+    """(index, {(rank's file, tensor's name): (dtype, shape, bytes)}) of a checkpoint."""
+    with open(os.path.join(folder, "index.json")) as f:
+        index = json.load(f)
+    saved = os.path.join(folder, index["folder"])
+    return index, {(name, k): t for name in sorted(os.listdir(saved)) for k, t in read_safetensors(os.path.join(saved, name)).items()}
+
+
+def of_ranks(path, world):
+    """The files that --dump -o PATH leaves, one a rank."""
+    return [path] + [path.replace(".safetensors", ".rank%d.safetensors" % r) for r in range(1, world)]
+
+
+def contents(folder):
+    """{path: bytes} of every file below a folder."""
+    return {os.path.join(d, f): open(os.path.join(d, f), "rb").read() for d, _, fs in os.walk(folder) for f in fs}
+
+
+def write_numbers(path, kind, values):
+    """A file of floats (kind "f") or int32 ("i"), as `--data -` reads them."""
+    with open(path, "wb") as f:
+        f.write(array.array(kind, values).tobytes())
+    return path
+
+
+def all_weights(a):
+    """Every element of a run's weights, as one list."""
+    return [x for k in sorted(a[1]) for x in floats(a[1][k])]
 
 
 def floats(tensor):

@@ -1,4 +1,4 @@
-"""compiler/lua/pytorch.lua as Python sees it, and the page models/pytorch.md. `check` compares the page, `update` writes it.
+"""Reads the table compiler/lua/pytorch.lua, and makes the page models/pytorch.md of it. `check` compares the page, `update` writes it.
 
 Relies on: an entry of that table is one line. Relied on by: test_names.py, tests/generated.sh."""
 import os
@@ -13,15 +13,20 @@ ENTRY = re.compile(r'    \{ "([^"]+)"((?:, (?:\w+ = )?(?:%s))+) \},$' % STRING)
 
 HEAD = """# PyTorch's names
 
-What PyTorch calls a thing, and what is written here. The compiler answers an unknown name from the same table
-(`compiler/lua/pytorch.lua`). Tests compile every piece of Lua on this page, and compare the numbers of most of those for a `forward` with
-PyTorch's. *Not there* means that we have no function for it: Lua beside it does the same by other means, and a sentence beside it says
-what there is. `--options` are those of the training program; each has a line in its `-h`.
+PyTorch's names, and what to write here instead. The compiler answers an unknown name from the same table
+(`compiler/lua/pytorch.lua`). Tests compile every piece of Lua on this page, and compare most of those that belong in a
+`forward` with PyTorch's numbers. *Not there* means that we have no function for it: the Lua beside it does the same by
+other means, or a sentence says what there is. `--options` are those of the training program; its `-h` explains them.
 
-In the pieces of a `forward`, `x` and `y` are fp32 [2,8,16], `mask` and `other` what comparisons give, `ids` int32 [2,8], `q`, `k`
-and `v` [batch, sequence, heads, width], `image` [2,3,8,8], `w`, `b` and `kernel` parameters [16,16], [16] and [16,48], `mean` and `var`
-buffers [16], `logits` [2,8,32] with their `targets`. Elsewhere `model` is a module whose layers are `model.layers`. Pieces of the form
-`key = value` are fields of `nn.training`. Dimensions count from 0 and, negative, from the end, as in PyTorch.
+In the pieces of a `forward`
+
+- `x` and `y` are fp32 [2,8,16], `mask` and `other` results of comparisons, `ids` int32 [2,8];
+- `q`, `k` and `v` are [batch, sequence, heads, width], `image` is [2,3,8,8];
+- `w`, `b` and `kernel` are parameters [16,16], [16] and [16,48], `mean` and `var` buffers [16];
+- `logits` are [2,8,32], with their `targets`.
+
+Elsewhere `model` is a module whose layers are `model.layers`. Pieces of the form `key = value` are fields of
+`nn.training`. Dimensions count from 0 and, negative, from the end, as in PyTorch.
 """
 
 

@@ -1,8 +1,8 @@
-"""The page models/reference.md: functions, their comments and the options that are checked, from compiler/lua/nn.lua and optim.lua (keys
-that C checks: from compiler/frontend). `check` compares the page, `update` writes it.
+"""Makes the page models/reference.md: functions and their comments from compiler/lua/nn.lua and optim.lua, and the options that those
+files or compiler/frontend check. `check` compares the page, `update` writes it.
 
-A comment stands before its function. From a line that begins with `nn.NAME` on it is NAME's. What is left is for all functions that
-follow it without an empty line. Comments in columns stay as they are written.
+A comment stands before its function. Its lines from one that begins with `nn.NAME` on belong to NAME; the lines before belong to all
+functions that follow without an empty line. Comments in columns stay as they are written.
 
 Relies on: the form of those files: definitions begin at the left, bodies do not. Relied on by: tests/generated.sh."""
 import glob
@@ -22,9 +22,9 @@ KEYS = re.compile(r'check_keys\((?:L, \d+, )?"(nn\.\w+)",\s*(?:\w+, )?"([a-z_ ]+
 
 HEAD = """# Reference: `nn` and `optim`
 
-The functions that models call. `make generated` writes this page from the signatures and comments of
-`compiler/lua/nn.lua` and `compiler/lua/optim.lua`. [README.md](README.md) says how to write a model,
-[pytorch.md](pytorch.md) what PyTorch's names are here.
+The functions that models call. [README.md](README.md) says how to write a model, [pytorch.md](pytorch.md) what PyTorch's
+names are here. `make generated` writes this page from the signatures and comments of `compiler/lua/nn.lua` and
+`compiler/lua/optim.lua`.
 
 Dimensions count from 0 and, negative, from the end. A shape is written in square brackets. *Options* are the keys that
 a function's table of options may have; any other key is refused.
@@ -43,7 +43,7 @@ def checked():
 
 
 def definition(text, at):
-    """The signatures that the line at `at` defines, and what stands behind it: ([], None) if it defines nothing."""
+    """The signatures that the line at `at` defines, and the comment behind them; ([], None) if it defines nothing."""
     f, loop, alias = FUNCTION.match(text, at), LOOP.match(text, at), ALIAS.match(text[at:text.index("\n", at)])
     if f and f[1] == "method":
         return ["x:%s(%s)" % (f[2][1:], f[3].removeprefix("x, "))], None
@@ -57,7 +57,7 @@ def definition(text, at):
 
 
 def sections(path):
-    """[(title, [[signatures with what stands behind them, comment's lines]])]"""
+    """[(title, [[signatures with the comments behind them, lines of the comment before them]])]"""
     text, out, comment, own, shared, at = read(path), [["", []]], [], {}, [], 0
     for line in text.split("\n"):
         names, behind = definition(text, at) if line else ([], None)

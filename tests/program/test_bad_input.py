@@ -12,9 +12,8 @@ import subprocess
 import threading
 import zlib
 
-from harness import ROOT, SHARDC, build, check, command, corpus, must, scratch, settings, shardc, waits
+from harness import BAD, ROOT, ROWS, SHARDC, build, check, command, contents, corpus, must, scratch, settings, shardc, waits
 
-BAD = os.path.join(ROOT, "tests", "program", "bad")
 GPT2 = os.path.join(ROOT, "models", "gpt2.lua")
 SMALL = dict(layers=1, dim=16, heads=2, vocab=256, batch=2, seq=16)
 SETS = settings(SMALL)
@@ -147,10 +146,6 @@ def test_data_files():
     expect([binary, "--data", corpus(), "--steps", "many"], 2, "steps")
     expect([binary, "--data", corpus(), "--steps", "1", "--accumulate", "4"], 1, "accumulate")
     return "%d files" % len(cases)
-
-
-def contents(folder):
-    return {os.path.join(d, f): open(os.path.join(d, f), "rb").read() for d, _, fs in os.walk(folder) for f in fs}
 
 
 def profile_that_fits():
@@ -372,7 +367,7 @@ def test_existing_files_stay():
 def test_loss_scales():
     """A scale that falls and falls ends the run, unless --allow-nan; a damaged one in a checkpoint is refused."""
     folder = scratch("bad-scale")
-    binary, state = build(os.path.join(ROOT, "tests", "program", "rows", "scaler.lua"), init_scale=1e-23), os.path.join(folder, "state")
+    binary, state = build(os.path.join(ROWS, "scaler.lua"), init_scale=1e-23), os.path.join(folder, "state")
     never = os.path.join(folder, "records")
     with open(never, "wb") as f:
         f.write((struct.pack("<f", 1.0) * 4 * 24 + struct.pack("<f", float("inf")) * 4) * 8)

@@ -7,11 +7,10 @@ import shutil
 import subprocess
 import time
 
-from harness import ROOT, SHARDC, build, check, command, must, scratch, shardc
+from harness import BAD, ROOT, ROWS, SHARDC, build, check, command, must, scratch, shardc
 
 MLP = os.path.join(ROOT, "models", "mlp.lua")
 STEP = 4 * (4 * 24 + 4)  # bytes of a batch of rows/scaler.lua
-BAD = os.path.join(ROOT, "tests", "program", "bad")
 
 
 # ── targets ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -171,7 +170,7 @@ def test_folders_of_any_name():
 # ── a state that somebody removed ────────────────────────────────────────────────────────────────────────────────────────
 def test_a_state_that_is_gone_is_not_called_untouched():
     """The folder of --save is removed between two saves: the message says that the state of the first is gone."""
-    state, binary = os.path.join(scratch("gone"), "state"), build(os.path.join(ROOT, "tests", "program", "rows", "scaler.lua"), init_scale=1)
+    state, binary = os.path.join(scratch("gone"), "state"), build(os.path.join(ROWS, "scaler.lua"), init_scale=1)
     p = subprocess.Popen([binary, "--data", "-", "--steps", "9", "--save", state, "--save-every", "1"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                          stderr=subprocess.PIPE)
     p.stdin.write(bytes(STEP))

@@ -9,10 +9,10 @@ import signal
 import subprocess
 import time
 
-from harness import build, check, command, corpus, same_run, scratch, settings, shardc, waits
+from harness import NET, build, check, command, corpus, same_run, scratch, settings, shardc, waits
 from test_cuda_host import fake, go, headers, on_cpu
 from test_rows_scaler import GLOBAL, SPARSE, sparse_records
-from test_surface import NET, policy
+from test_surface import policy
 
 RINGS = "collectives go by NCCL's rings, not by windows: "
 

@@ -17,14 +17,13 @@ import subprocess
 import threading
 import time
 
-from harness import BUILD, ROOT, build, check, close, command, corpus, library, lld, long, losses, must, read_log, read_safetensors, run, same_run, scratch, settings, shared, steps, waits
+from harness import BUILD, NET, ROOT, build, check, close, command, corpus, library, lld, long, losses, microbatches, must, read_log, read_safetensors, run, same_run, scratch, settings, shared, steps, waits
 from test_launch import Ranks
 
 FLAGS = ["gcc", "-std=gnu17", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-D_GNU_SOURCE", "-O1", "-g"]
 BLAS = glob.glob("/usr/lib/*/openblas-serial/libopenblas.a")
 LINKING, MAKING = threading.Lock(), threading.Lock()
 SMALL = dict(layers=2, dim=32, heads=2, vocab=256, batch=4, seq=32)
-NET = os.path.join(ROOT, "tests", "program", "surface", "net.lua")
 
 
 def headers():
@@ -163,7 +162,7 @@ def test_runs_have_the_cpus_bits():
         return "skipped: no cuda_runtime.h or nccl.h"
     for model, world, options, mesh in CASES:
         b = build(model, world=world, policy=mesh and policy(mesh), **options)
-        args = ("--steps", "3", *(("--accumulate", "2") if "accumulate" in options else ()))
+        args = ("--steps", "3", *microbatches(options))
         expected = on_cpu(b, *args)
         for seed in 1, 2:
             for more in (), ("--no-graph",):
@@ -220,7 +219,7 @@ def test_programs_for_cuda_agree_with_the_cpu():
         return "skipped: no cuda_runtime.h or nccl.h"
     worst = 0
     for model, world, options, tolerance in EMULATED:
-        args = ("--steps", "3", *(("--accumulate", "2") if "accumulate" in options else ()))
+        args = ("--steps", "3", *microbatches(options))
         cuda, cpu = emit(model, world, options), on_cpu(build(model, world=world, **options), *args)
         first = go(cuda, *args)
         d = max(close(losses(first[0]), losses(cpu[0]), tolerance, model + ": losses"), close([s["grad_norm"] for s in steps(first[0])], [s["grad_norm"] for s in steps(cpu[0])], 10 * tolerance, model + ": norms"))

@@ -12,7 +12,7 @@ import re
 import shutil
 import signal
 
-from harness import ROOT, SHARDC, build, check, command, corpus, library, long, must, read_safetensors, scratch, shardc, waits, write_safetensors
+from harness import ROOT, SHARDC, build, check, command, contents, corpus, library, long, must, read_safetensors, scratch, shardc, waits, write_safetensors
 
 MLP = os.path.join(ROOT, "models", "mlp.lua")
 SMALL = dict(layers=1, dim=16, heads=2, vocab=256, batch=2, seq=16, offload="activations")
@@ -59,10 +59,6 @@ def geometric(first=1, ratio=1.3):
     while True:
         yield n
         n = max(n + 1, int(n * ratio))
-
-
-def contents(folder):
-    return {os.path.join(d, f): open(os.path.join(d, f), "rb").read() for d, _, fs in os.walk(folder) for f in fs}
 
 
 class Output:

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 
-from harness import ROOT, build, check, close, floats, long, read_log, read_safetensors, relative, scratch, steps, train
+from harness import ROOT, build, check, close, floats, long, of_ranks, read_log, read_safetensors, relative, scratch, steps, train
 
 GOLDEN = os.path.join(ROOT, "tests", "golden")
 sys.path.append(GOLDEN)
@@ -73,8 +73,7 @@ class Golden:
         if accumulate == 1:
             args += ["--dump", "*.grad", "--at-step", "1", "-o", grads]
         train(binary, *args, records=self.records(accumulate, folder))
-        files = [grads] + [grads.replace(".safetensors", ".rank%d.safetensors" % r) for r in range(1, world)]
-        return steps(read_log(log)), sum_files(files) if accumulate == 1 else None, read_safetensors(final)
+        return steps(read_log(log)), sum_files(of_ranks(grads, world)) if accumulate == 1 else None, read_safetensors(final)
 
 
 def sum_files(files):

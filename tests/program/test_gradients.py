@@ -10,7 +10,7 @@ import random
 import re
 import struct
 
-from harness import ROOT, build, check, close, corpus, floats, losses, read_safetensors, run, scratch, steps, train, write_safetensors
+from harness import TESTS, build, check, close, corpus, floats, losses, read_safetensors, run, scratch, steps, train, write_safetensors
 
 EPS, DIRECTIONS = 1e-6, 3
 
@@ -26,7 +26,7 @@ def results(dump):
 
 
 def test_ops_against_central_differences():
-    binary = build(os.path.join(ROOT, "tests", "program", "gradients.lua"), variant="fp64")
+    binary = build(os.path.join(TESTS, "gradients.lua"), variant="fp64")
     folder = scratch("gradients")
     rng = random.Random(3)
     tokens = [rng.randrange(16) for _ in range(16)]

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 
-from harness import build, check, command, corpus, library, must, scratch, shardc, train
+from harness import build, check, command, corpus, library, microbatches, must, scratch, shardc, train
 
 GPT2 = dict(layers=2, dim=32, heads=2, vocab=256, batch=4, seq=32)
 LLAMA = dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=4, seq=32)
@@ -17,16 +17,12 @@ MODELS = [("mlp.lua", {}), ("gpt2.lua", GPT2), ("gpt2.lua", dict(GPT2, precision
           ("transformer.lua", TRANSFORMER)]
 
 
-def extra(o):
-    return ("--accumulate", "2") if o.get("accumulate") else ()
-
-
 def test_predicted_is_allocated_and_nothing_else():
     for model, o in MODELS:
         for redzone in (0, 256):
             binary = build(model, world=2, redzone=redzone, **o)
             predicted = json.loads(shardc("predict", binary, "--format", "json"))["prediction"]["arena_bytes"]
-            out = train(binary, "--data", corpus(), "--steps", "3", *extra(o))
+            out = train(binary, "--data", corpus(), "--steps", "3", *microbatches(o))
             told = re.search(r"arena +([\d,]+) B", out).group(1).replace(",", "")
             check(int(told) == predicted, "%s: predict says %d, the program %s" % (model, predicted, told))
     return "%d programs, with and without red zones" % len(MODELS)
@@ -40,7 +36,7 @@ def test_whatever_kernels_openblas_chooses():
         binary = build(model, world=2, **o)
         for core in cores:
             env = {"OPENBLAS_CORETYPE": core, "OPENBLAS_VERBOSE": "2"}
-            train(binary, "--data", corpus(), "--steps", "2", *extra(o), env=env)
+            train(binary, "--data", corpus(), "--steps", "2", *microbatches(o), env=env)
     chosen = command([binary, "--data", corpus(), "--steps", "1"], env=dict(env, OPENBLAS_CORETYPE=None))[2]
     return "%s; this processor's own: %s" % (", ".join(cores[1:]), re.search("Core: (.*)", chosen).group(1))
 
@@ -62,7 +58,7 @@ def test_red_zones_and_address_sanitizer():
     for model, o in MODELS:
         binary = build(model, world=2, variant="asan", redzone=1024, **o)
         env = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1"}
-        rc, out, err = command([binary, "--data", corpus(), "--steps", "2", "--redzones", *extra(o)], env=env, timeout=600)
+        rc, out, err = command([binary, "--data", corpus(), "--steps", "2", "--redzones", *microbatches(o)], env=env, timeout=600)
         check(rc == 0, "%s under ASan+UBSan with red zones: exit %d\n%s" % (model, rc, err[-3000:]))
     return "%d programs, every access inside a live storage" % len(MODELS)
 
@@ -70,7 +66,7 @@ def test_red_zones_and_address_sanitizer():
 def test_thread_sanitizer():
     for model, o in MODELS:
         binary, state = build(model, world=2, variant="tsan", **o), os.path.join(scratch("state"), "s")
-        rc, out, err = command([binary, "--data", corpus(), "--steps", "2", "--save", state, *extra(o)], env={"TSAN_OPTIONS": "halt_on_error=1"}, timeout=600)
+        rc, out, err = command([binary, "--data", corpus(), "--steps", "2", "--save", state, *microbatches(o)], env={"TSAN_OPTIONS": "halt_on_error=1"}, timeout=600)
         check(rc == 0 and "ThreadSanitizer" not in err, "%s under TSan: exit %d\n%s" % (model, rc, err[-3000:]))
     return "%d programs, ranks and streams as threads" % len(MODELS)
 

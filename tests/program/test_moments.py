@@ -3,7 +3,6 @@ plan, and the world where sums are exact.
 
 Relies on: harness.py, surface/net.lua, rows/{offload,sparse,scaler,pair}.lua and the tests of these. Relied on by: run.py."""
 import array
-import glob
 import itertools
 import json
 import math
@@ -12,7 +11,7 @@ import random
 import re
 import struct
 
-from harness import ROOT, build, check, command, corpus, floats, long, losses, planned, read_safetensors, run, same_run, scratch, train
+from harness import NET, ROOT, build, check, command, corpus, floats, long, losses, planned, read_safetensors, read_state, run, same_run, scratch, train
 from test_rows_extension import pair, trained
 from test_rows_offload import MODEL, small
 from test_rows_scaler import HUGE, GLOBAL, SEQ, go as scaled, program, records, skipped, sparse_go, sparse_records
@@ -77,10 +76,8 @@ def momentum(p, b, g, lr, decay):
 
 def state(folder):
     """{path: {"master": values, ...}} of a checkpoint of one rank, and the dtypes of its moments."""
-    with open(os.path.join(folder, "index.json")) as f:
-        name = json.load(f)["folder"]
     out, dtypes = {}, set()
-    for k, t in read_safetensors(os.path.join(folder, name, "rank-0.safetensors")).items():
+    for (_, k), t in read_state(folder)[1].items():
         path, kind = re.fullmatch(r"(.*)@\[0,\d+\)#(\w+)", k).groups()
         out.setdefault(path, {})[kind] = floats(t)
         dtypes |= {t[0]} if kind.startswith("moment") else set()
@@ -101,7 +98,7 @@ def test_a_step_is_the_reference():
         folder, seed = scratch("step"), 11
         o = dict(optimizer=kind, moments="bf16", clip=0, batch=8)
         at = lambda *args: ("--data", corpus(), "--seed", str(seed), *args)
-        binary, three, four, grads = build(os.path.join(ROOT, "tests", "program", "surface", "net.lua"), **o), *(os.path.join(folder, x) for x in ("3", "4", "g.safetensors"))
+        binary, three, four, grads = build(NET, **o), *(os.path.join(folder, x) for x in ("3", "4", "g.safetensors"))
         run(binary, *at("--steps", "3", "--save", three))
         run(binary, *at("--steps", "4", "--resume", three, "--save", four, "--dump", "*.grad", "--at-step", "4", "-o", grads))
         (old, dtypes), (new, _), gradients = state(three), state(four), read_safetensors(grads)
@@ -233,13 +230,6 @@ def test_half_the_bytes():
 
 
 # ── checkpoints ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-def pieces(folder):
-    """{piece: (dtype, shape, bytes)} of all ranks, with the rank's file."""
-    with open(os.path.join(folder, "index.json")) as f:
-        files = sorted(glob.glob(os.path.join(folder, json.load(f)["folder"], "*.safetensors")))
-    return {(os.path.basename(x), k): t for x in files for k, t in read_safetensors(x).items()}
-
-
 def nearest(blob):
     """fp32 to bf16, to nearest, ties to even."""
     halves = ((u + 0x7FFF + (u >> 16 & 1)) >> 16 for u in array.array("I", blob))
@@ -265,9 +255,9 @@ def test_resumes():
     for way in ("none", "stream", "host"):
         begun = run(build(MODEL, world=2, layers=3, dim=16, batch=4, way=way, moments="bf16"), "--data", corpus(), "--steps", "2", "--seed", "3", "--save", at(way))
         check(losses(begun[0]) == losses(a[0])[:2], "%s: the first steps" % way)
-        saved = pieces(at(way))
+        saved = read_state(at(way))[1]
         check({t[0] for (_, k), t in saved.items() if "#moment" in k} == {"BF16"} and {t[0] for (_, k), t in saved.items() if "#master" in k} == {"F32"}, "dtypes of the pieces")
-        check(saved == pieces(at("none")), "%s: another state" % way)
+        check(saved == read_state(at("none"))[1], "%s: another state" % way)
         for other in ("none", "stream"):
             b = small(2, "--resume", at(way), way=other, moments="bf16")
             check(losses(b[0]) == losses(a[0])[2:] and a[1] == b[1], "%s resumed by %s: other bits" % (way, other))
@@ -277,7 +267,7 @@ def test_resumes():
                                               ("narrow", "wider", "fp32", "bf16 there and fp32 in this build: taken as they are", lambda x: b"".join(b"\0\0" + x[i:i + 2] for i in range(0, len(x), 2)))):
         rc, _, err = command([binaries[moments], "--resume", at(start), "--save", at(end), "--steps", "0"])
         check(rc == 0 and said in err, "exit %d: %s" % (rc, err))
-        was, now = pieces(at(start)), pieces(at(end))
+        was, now = (read_state(at(x))[1] for x in (start, end))
         check(was.keys() == now.keys() and any("#moment2" in k for _, k in was), "other pieces")
         for k in was:
             check(now[k][2] == (become(was[k][2]) if "#moment" in k[1] else was[k][2]), "%s to %s: %s" % (start, end, k))

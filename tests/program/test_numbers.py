@@ -5,7 +5,7 @@ import json
 import os
 import struct
 
-from harness import ROOT, build, check, close, corpus, floats, losses, read_log, run, same_run, scratch, steps, train
+from harness import ROOT, all_weights, build, check, close, corpus, losses, microbatches, read_log, run, same_run, scratch, steps, train
 
 GPT2 = dict(layers=2, dim=32, heads=2, vocab=256, batch=4, seq=32)
 LLAMA = dict(size="tiny", layers=2, dim=32, heads=4, kv_heads=2, ffn=64, vocab=256, batch=4, seq=32)
@@ -112,18 +112,13 @@ def test_llama3_poison_and_interleave():
     return interleaved("llama3.lua", LLAMA)
 
 
-def all_weights(a):
-    return [x for k in sorted(a[1]) for x in floats(a[1][k])]
-
-
 def worlds(model, small):
     """The same global batch of 8 on 1, 2 and 4 ranks, and with accumulation, dropout by global sample; the same loss over all of
     the validation data."""
     runs, validation = {}, ("--val-data", corpus("other", 16 * small["seq"] + 1, 2), "--eval-steps", "0")
     for name, world, accumulate, batch in (("1", 1, 1, 8), ("2", 2, 1, 4), ("4", 4, 1, 2), ("2 x 2", 2, 2, 2)):
         o = dict(small, precision="fp32", dropout=0.1, batch=batch, accumulate=accumulate)
-        extra = ("--accumulate", "2") if accumulate > 1 else ()
-        runs[name] = run(build(model, world=world, **o), "--data", corpus(), "--steps", "20", *STEPS[2:], *validation, *extra)
+        runs[name] = run(build(model, world=world, **o), "--data", corpus(), "--steps", "20", *STEPS[2:], *validation, *microbatches(o))
     worst = 0
     for name in runs:
         worst = max(worst, close(losses(runs[name][0]), losses(runs["1"][0]), 1e-5, "losses at world " + name))

@@ -7,9 +7,8 @@ import json
 import os
 import re
 
-from harness import ROOT, SHARDC, Scope, build, check, command, corpus, events_of, long, losses, must, planned, run, same_run, scratch, settings, shardc, steps
+from harness import NET, ROOT, SHARDC, Scope, build, check, command, corpus, events_of, long, losses, must, planned, run, same_run, scratch, settings, shardc, steps
 from test_rows_scaler import HUGE, NET as SCALED, go as scaled, scales
-from test_surface import NET
 
 # option: the test that shows what it does, "file.test_"
 S = "rows_surface.S_"

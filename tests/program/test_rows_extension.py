@@ -7,12 +7,11 @@ import json
 import os
 import random
 import re
-import struct
 
 import pages
-from harness import ROOT, SHARDC, build, check, command, corpus, events_of, floats, library, losses, must, read_log, read_safetensors, run, same_run, scratch, shardc, shared, train, waits
+from harness import BAD, ROOT, ROWS, SHARDC, build, check, command, corpus, events_of, floats, library, losses, microbatches, must, read_log, read_safetensors, run, same_run, scratch, shardc, shared, train, waits, write_numbers
 
-PAIR = os.path.join(ROOT, "tests", "program", "rows", "pair.lua")
+PAIR = os.path.join(ROWS, "pair.lua")
 GATHER = os.path.join("extensions", "gather.lua")
 BATCH = 8  # of all ranks
 SHORT = r"pair\.%s:\d+: pair_short says that it wrote \d+ elements for [\w.]+ \[\d+, \d+\) on rank \d, and \d+ belong there"
@@ -22,7 +21,7 @@ def records(steps=10, dim=8):
     """A file with the inputs of `steps` steps."""
     def make(path):
         r = random.Random(4)
-        open(path, "wb").write(struct.pack("<%df" % (steps * BATCH * dim), *[r.gauss(0, 1) for _ in range(steps * BATCH * dim)]))
+        write_numbers(path, "f", [r.gauss(0, 1) for _ in range(steps * BATCH * dim)])
     return shared("pair-%d.bin" % steps, make)
 
 
@@ -84,7 +83,7 @@ def test_X1_with_every_policy():
     n = 0
     for world, o in ((2, dict(recompute=True)), (2, dict(offload=True)), (2, dict(optimizer=True)), (2, dict(accumulate=2)), (2, dict(units=False)),
                      (2, dict(align="row")), (2, dict(accumulate=2, reshard=False)), (4, dict(group=2)), (2, dict(freeze=True)), (2, dict(units=False, recompute=True, offload=True))):
-        more = ("--accumulate", "2") if "accumulate" in o else ()
+        more = microbatches(o)
         steps = 5 if "accumulate" in o else 10
         same_run(trained(pair(world, extension="none", **o), *more, steps=steps), trained(pair(world, **o), *more, steps=steps), "pairs with %s" % o)
         n += 1
@@ -174,7 +173,7 @@ def test_X3_by_a_policy_file():
 
 def test_X3_wires_have_their_own_layout():
     """Four bits an element and a scale for each rank's piece; pieces end with rows (rows/packed.c refuses others)."""
-    packed = os.path.join(ROOT, "tests", "program", "rows", "packed.lua")
+    packed = os.path.join(ROWS, "packed.lua")
     for world in (1, 2, 4):
         binary = build(packed, world=world, batch=8 // world)
         a = run(binary, "--data", corpus(), "--steps", "8")
@@ -211,14 +210,13 @@ def test_X3_the_gathered_buffer_is_reused():
 # ── X4 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_X4_broken_extensions():
     """One clear error with file and line, when the model is compiled: what predict says, build says too. (test_bad_input.py has all messages.)"""
-    bad = os.path.join(ROOT, "tests", "program", "bad")
     for name, pattern in (("missing", r"extension_missing\.c:1: there is no function post_all_gather"), ("type", r"extension_type\.c:4: post_all_gather: parameter y is `int \*`"),
                           ("few", r"extension_few\.c:3: pre_all_gather has 2 parameters"), ("syntax", r"extension_syntax\.c:4: "),
                           ("undeclared", r"extension_undeclared\.c:5: "), ("size", r"extension_size\.c:3: pre_all_gather: parameter w is \[\]\[2\]")):
         said = []
         made = os.path.join(scratch("bad"), "build", "x")
         for args in (["predict"], ["build", "-o", made]):
-            rc, out, err = command([SHARDC, args[0], os.path.join(bad, "extension_%s.lua" % name), "--world", "2", *args[1:]])
+            rc, out, err = command([SHARDC, args[0], os.path.join(BAD, "extension_%s.lua" % name), "--world", "2", *args[1:]])
             check(rc == 1 and not out and re.search("^[^\n]*" + pattern, err) and len(err.strip().splitlines()) == 1, "%s: exit %d %s" % (name, rc, err[-600:]))
             said.append(err)
         check(said[0] == said[1] and not os.path.exists(made), "%s: %s" % (name, said))

@@ -5,12 +5,10 @@ Relies on: harness.py, rows/memory_*.lua. Relied on by: run.py, tests/gpu/rows_m
 import itertools
 import os
 import re
-import struct
 
 import pages
-from harness import ROOT, build, check, events_of, planned, read_log, read_safetensors, same_run, scratch, settings, shardc, steps, train
+from harness import ROOT, ROWS, build, check, events_of, planned, read_safetensors, run, same_run, scratch, settings, shardc, steps, train, write_numbers
 
-ROWS = os.path.join(ROOT, "tests", "program", "rows")
 MLP, TRANSFORMER = os.path.join(ROWS, "memory_mlp.lua"), os.path.join(ROWS, "memory_transformer.lua")
 M2 = dict(precision="fp32", blocks=3, through=1, batch=8)
 GRID = list(itertools.product((True, False), (True, False)))
@@ -59,26 +57,19 @@ def below(row):
 
 
 def records(path, width, rows, steps):
-    with open(path, "wb") as f:
-        n = width * rows * steps
-        f.write(struct.pack("<%df" % n, *[((i * 7919) % 1021) / 1021 - 0.5 for i in range(n)]))
-    return path
+    return write_numbers(path, "f", [i * 7919 % 1021 / 1021 - 0.5 for i in range(width * rows * steps)])
 
 
 def go(model, world, options, n=2):
     """(log, weights, weights at the start) of a run whose arenas are as predicted."""
     binary, folder = build(model, world=world, **options), scratch("memory")
-    weights = [os.path.join(folder, "weights%d" % k) for k in (0, 1)]
-    log = os.path.join(folder, "log.jsonl")
-    train(binary, "--seed", "3", "--export", weights[0])
+    start, source = (os.path.join(folder, name) for name in ("start", "x"))
+    train(binary, "--seed", "3", "--export", start)
     if model == MLP:
-        source = records(os.path.join(folder, "x"), options["dim"], options["batch"] * world, n)
+        records(source, options["dim"], options["batch"] * world, n)
     else:
-        source = os.path.join(folder, "x")
-        with open(source, "wb") as f:
-            f.write(struct.pack("<%di" % (options["batch"] * options["seq"] * world * n), *[(i * 31) % options["vocab"] for i in range(options["batch"] * options["seq"] * world * n)]))
-    train(binary, "--data", "-", "--steps", str(n), "--seed", "3", "--log", log, "--export", weights[1], records=source)
-    return read_log(log), read_safetensors(weights[1]), read_safetensors(weights[0])
+        write_numbers(source, "i", [i * 31 % options["vocab"] for i in range(options["batch"] * options["seq"] * world * n)])
+    return *run(binary, "--data", "-", "--steps", str(n), "--seed", "3", records=source), read_safetensors(start)
 
 
 SMALL = dict(dim=32, batch=16)

@@ -5,7 +5,7 @@ import itertools
 import os
 import re
 
-from harness import ROOT, Scope, build, check, corpus, events_of, long, losses, planned, run, same_run, scratch, steps
+from harness import ROOT, ROWS, Scope, build, check, corpus, events_of, long, losses, microbatches, planned, run, same_run, scratch, steps
 from test_surface import BF16, everywhere, go, plan, position
 
 WAYS = ("'stream'", "'host'", "true")
@@ -75,12 +75,12 @@ def test_S_offload_optimizer_poison_interleave_resume():
         check(losses(b[0]) == losses(a[0])[3:] and a[1] == b[1], "%s: resumed by a build of the other way" % way)
 
 
-MODEL = os.path.join(ROOT, "tests", "program", "rows", "offload.lua")
+MODEL = os.path.join(ROWS, "offload.lua")
 
 
 def small(world, *args, **o):
-    accumulate = ("--accumulate", str(o["accumulate"])) if o.get("accumulate", 1) > 1 else ()
-    return run(build(MODEL, world=world, **dict(dict(layers=3, dim=16, batch=8 // world // o.get("accumulate", 1)), **o)), "--data", corpus(), "--steps", "5", "--seed", "3", *accumulate, *args)
+    o = dict(dict(layers=3, dim=16, batch=8 // world // o.get("accumulate", 1)), **o)
+    return run(build(MODEL, world=world, **o), "--data", corpus(), "--steps", "5", "--seed", "3", *microbatches(o), *args)
 
 
 def test_S_offload_at_world_2_and_4():

@@ -4,12 +4,10 @@ schedule itself. The wall clock's turn is in tests/gpu/rows_overlap.py.
 Relies on: harness.py, rows/overlap_*.lua. Relied on by: run.py, tests/gpu/rows_overlap.py (the bounds, PREDICTED)."""
 import json
 import os
-import struct
 
 import pages
-from harness import ROOT, SHARDC, build, check, command, must, read_log, scratch, shardc, steps
+from harness import ROWS, SHARDC, build, check, command, must, read_log, scratch, shardc, steps, write_numbers
 
-ROWS = os.path.join(ROOT, "tests", "program", "rows")
 UNITS, AFTER = os.path.join(ROWS, "overlap_units.lua"), os.path.join(ROWS, "overlap_update.lua")
 WORLDS = (2, 4)
 
@@ -23,10 +21,7 @@ FIVE, EACH = 5 * (75 + 4) + 10, 75 + 4
 
 def records(path, world, steps, width=4, batch=2):
     """What `--data -` reads: x of all ranks, step by step."""
-    n = steps * world * batch * width
-    with open(path, "wb") as f:
-        f.write(struct.pack("<%df" % n, *[(i * 37 % 64) / 64 - 0.5 for i in range(n)]))
-    return path
+    return write_numbers(path, "f", [i * 37 % 64 / 64 - 0.5 for i in range(steps * world * batch * width)])
 
 
 def clocked(model, world, n, *args, **options):

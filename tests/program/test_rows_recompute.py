@@ -6,9 +6,9 @@ import os
 import re
 
 import pages
-from harness import ROOT, Scope, build, check, close, corpus, events_of, losses, planned, read_safetensors, run, same_run, scratch
+from harness import ROWS, Scope, build, check, close, corpus, events_of, losses, planned, read_safetensors, run, same_run, scratch
 
-MODEL, NESTED = (os.path.join(ROOT, "tests", "program", "rows", f) for f in ("recompute.lua", "nested.lua"))
+MODEL, NESTED = (os.path.join(ROWS, f) for f in ("recompute.lua", "nested.lua"))
 WORLDS = (2, 4)
 GRID = list(itertools.product((False, True), ("recompute", "offload")))  # parameters in host memory, what a wrapper does
 

@@ -7,9 +7,9 @@ import json
 import os
 import random
 
-from harness import ROOT, Scope, build, check, close, events_of, floats, losses, planned, read_log, read_safetensors, scratch, shared, steps, train
+from harness import ROOT, ROWS, Scope, build, check, close, events_of, floats, losses, microbatches, of_ranks, planned, read_safetensors, read_state, run, scratch, shared, steps
 
-NET = os.path.join(ROOT, "tests", "program", "rows", "scaler.lua")
+NET = os.path.join(ROWS, "scaler.lua")
 DIM, GLOBAL = 24, 16  # of rows/scaler.lua; samples of a step, whatever the world
 HUGE = 1e30           # a gain whose gradient no fp16 holds
 
@@ -35,15 +35,14 @@ def program(world, **o):
     return build(NET, world=world, **o)
 
 
-def go(world, *args, n=6, gains=None, data=None, folder=None, **o):
-    """Steps of the log, exported weights."""
-    accumulate = o.get("accumulate", 1)
-    folder = folder or scratch("scaler")
-    log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
-    more = ("--accumulate", str(accumulate)) if accumulate > 1 else ()
-    train(program(world, **o), "--data", "-", "--steps", str(n), "--seed", "5", "--log", log, "--export", weights, *more, *args,
-          records=data or records(n, gains, accumulate))
-    return steps(read_log(log)), read_safetensors(weights)
+def stepped(binary, n, seed, data, *args):
+    """The log's n steps, exported weights."""
+    log, weights = run(binary, "--data", "-", "--steps", str(n), "--seed", str(seed), *args, records=data)
+    return steps(log), weights
+
+
+def go(world, *args, n=6, gains=None, data=None, **o):
+    return stepped(program(world, **o), n, 5, data or records(n, gains, o.get("accumulate", 1)), *microbatches(o), *args)
 
 
 def inspect(world, **o):
@@ -58,22 +57,11 @@ def skipped(a):
     return [s["step"] for s in a[0] if s["skipped"]]
 
 
-def all_weights(a):
-    return [x for k in sorted(a[1]) for x in floats(a[1][k])]
-
-
 def checkpoint(world, step, gains, **o):
     """Every byte of the training state after `step` steps, by file and tensor, and the index."""
     folder = scratch("state")
     go(world, "--save", os.path.join(folder, "state"), n=step, gains=gains, **o)
     return read_state(os.path.join(folder, "state"))
-
-
-def read_state(folder):
-    with open(os.path.join(folder, "index.json")) as f:
-        index = json.load(f)
-    files = sorted(os.listdir(os.path.join(folder, index["folder"])))
-    return index, {(name, k): t for name in files for k, t in read_safetensors(os.path.join(folder, index["folder"], name)).items()}
 
 
 # ── G1: one scale for outputs of any structure ──────────────────────────────────────────────────────────────────────────
@@ -147,7 +135,7 @@ def dumped(world, pattern, step, gains, **o):
     """By rank: what --dump found."""
     out = os.path.join(scratch("dump"), "x.safetensors")
     go(world, "--dump", pattern, "--at-step", str(step), "-o", out, n=step, gains=gains, **o)
-    return [read_safetensors(out if not r else out.replace(".saf", ".rank%d.saf" % r)) for r in range(world)]
+    return [read_safetensors(path) for path in of_ranks(out, world)]
 
 
 def only(tensors):
@@ -198,7 +186,7 @@ def test_G4_scale_is_saved_and_resumed():
 
 
 # ── G5: sharded is replicated ───────────────────────────────────────────────────────────────────────────────────────────
-PARITY = os.path.join(ROOT, "tests", "program", "rows", "scaler_parity.lua")
+PARITY = os.path.join(ROWS, "scaler_parity.lua")
 STEPS5 = 8
 
 
@@ -217,12 +205,7 @@ def parity_records(model):
 
 
 def parity_run(world, model, **o):
-    folder = scratch("parity")
-    log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
-    binary = build(PARITY, world=world, net=model, batch=GLOBAL // world, **o)
-    train(binary, "--data", "-", "--steps", str(STEPS5), "--seed", "7", "--log", log, "--export", weights,
-          records=parity_records(model))
-    return steps(read_log(log)), read_safetensors(weights)
+    return stepped(build(PARITY, world=world, net=model, batch=GLOBAL // world, **o), STEPS5, 7, parity_records(model))
 
 
 def parity(model, overflows, init_scale=65536.0):
@@ -258,7 +241,7 @@ def test_G5_encoder_decoder_with_tied_embeddings_and_batch_norm():
 
 
 # ── G2: gradients as rows ───────────────────────────────────────────────────────────────────────────────────────────────
-SPARSE = os.path.join(ROOT, "tests", "program", "rows", "sparse.lua")
+SPARSE = os.path.join(ROWS, "sparse.lua")
 SEQ, VOCAB = 5, 601  # of rows/sparse.lua
 
 
@@ -283,12 +266,8 @@ def sparse_records(n, accumulate=1, tokens=None, gains=None):
 
 def sparse_go(world, *args, n=4, data=None, **o):
     accumulate = o.get("accumulate", 1)
-    folder = scratch("sparse")
-    log, weights = os.path.join(folder, "log.jsonl"), os.path.join(folder, "weights.safetensors")
-    more = ("--accumulate", str(accumulate)) if accumulate > 1 else ()
-    train(build(SPARSE, world=world, batch=GLOBAL // world // accumulate, **o), "--data", "-", "--steps", str(n), "--seed", "5", "--log", log, "--export", weights,
-          *more, *args, records=data or sparse_records(n, accumulate))
-    return steps(read_log(log)), read_safetensors(weights)
+    binary = build(SPARSE, world=world, batch=GLOBAL // world // accumulate, **o)
+    return stepped(binary, n, 5, data or sparse_records(n, accumulate), *microbatches(o), *args)
 
 
 def test_G2_sparse_is_dense():

@@ -6,7 +6,7 @@ import re
 
 import pages
 from harness import build, check, close, corpus, events_of, losses, planned, read_safetensors, run, same_run, scratch
-from test_surface import BF16, NET, agree, everywhere, go, plain, plan, policy, position
+from test_surface import BF16, NET, agree, everywhere, go, plain, plan, position
 
 WORLDS = (2, 4)
 

@@ -9,9 +9,8 @@ import json
 import os
 import re
 
-from harness import ROOT, SHARDC, build, check, close, command, corpus, events_of, floats, long, losses, must, read_safetensors, run, same_run, scratch, settings, shardc, shared, steps
+from harness import NET, SHARDC, all_weights, build, check, close, command, corpus, events_of, floats, long, losses, microbatches, must, of_ranks, read_safetensors, run, same_run, scratch, settings, shardc, shared, steps
 
-NET = os.path.join(ROOT, "tests", "program", "surface", "net.lua")
 BATCH, STEPS = 16, 6
 GROUPS = {"*.bias": 1, "*norm*": 1, "*.up.*": 2}  # surface/net.lua: the last match wins
 BF16 = "mp_policy = { param_dtype = 'bf16', reduce_dtype = 'fp32' }"
@@ -46,8 +45,7 @@ def program(world, units, **o):
 
 
 def go(world, units, *args, n=STEPS, **o):
-    accumulate = ("--accumulate", str(o["accumulate"])) if o.get("accumulate", 1) > 1 else ()
-    return run(program(world, units, **o), "--data", corpus(), "--steps", str(n), "--seed", "5", *accumulate, *args)
+    return run(program(world, units, **o), "--data", corpus(), "--steps", str(n), "--seed", "5", *microbatches(o), *args)
 
 
 def plan(world, units, name="micro", **o):
@@ -58,10 +56,6 @@ def plan(world, units, name="micro", **o):
 def position(events, id):
     """In issue order; -1: there is none."""
     return next((i for i, e in enumerate(events) if e["id"] == id), -1)
-
-
-def all_weights(a):
-    return [x for k in sorted(a[1]) for x in floats(a[1][k])]
 
 
 @functools.lru_cache(None)
@@ -96,7 +90,7 @@ def test_ranks_hold_the_same_parameters():
         folder = scratch("ranks")
         out = os.path.join(folder, "x.safetensors")
         go(world, units, "--dump", "*g?f", "--at-step", str(STEPS), "-o", out)
-        ranks = [open(out if not r else out.replace(".saf", ".rank%d.saf" % r), "rb").read() for r in range(world)]
+        ranks = [open(path, "rb").read() for path in of_ranks(out, world)]
         check(len(ranks[0]) > 8000, "world %d, %s: only %d bytes dumped" % (world, mesh, len(ranks[0])))
         check(all(r == ranks[0] for r in ranks), "world %d, %s: ranks differ" % (world, mesh))
     return "%d meshes" % len(MESHES)
