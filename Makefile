@@ -133,6 +133,10 @@ unit: $(UNITS) ## build the unit tests
 unit-asan: libs-asan
 	$(MAKE) B=$(B)/asan OPT="-O1 -g" VARIANT="$(ASAN)" LDFLAGS="$(ASAN)" WARN="$(WARN) -Wno-format-truncation" all unit
 
+# The kernels' unit tests where kernels compute in fp64.
+unit-fp64: libs-fp64
+	$(MAKE) B=$(B)/fp64 OPT="-O1 -g" VARIANT="-DSC_FP64" $(B)/fp64/unit_kernels
+
 # ── fuzzers of the readers of foreign bytes, by libFuzzer ────────────────────────────────────────────────────────────
 FUZZ := clang -std=gnu17 $(CPPF) -O1 -g -w -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined
 $(B)/fuzz_safetensors: tests/fuzz/fuzz_safetensors.c runtime/host/safetensors.c runtime/host/dtype.c runtime/host/die.c
@@ -158,7 +162,7 @@ check: all unit ## before a commit: unit tests, lint, generated/; with T=regex a
 # the time, and goes when the tests have ended: nobody is to train with it.
 QUICK := $(if $(wildcard $(B)/libsc_cuda.a),,NVOPT='-Ofc max')
 test: setup ## install what is missing, build everything, run every test
-	@$(MAKE) --no-print-directory -j2 all unit libs-asan libs-tsan libs-fp64 libs-portable unit-asan fuzzers cuda $(QUICK)
+	@$(MAKE) --no-print-directory -j2 all unit libs-asan libs-tsan unit-fp64 libs-portable unit-asan fuzzers cuda $(QUICK)
 	@/usr/bin/python3 tests/program/run.py --build $(B)$(if $(QUICK),; status=$$?; rm -f $(B)/libsc_cuda.a $(B)/sc_calibrate; exit $$status)
 # On GPUs. What needs the compiler and what needs the GPUs may run on two machines: gpu-build and gpu-bench-build leave folders.
 GPU_ARCH ?= sm_90
@@ -193,4 +197,4 @@ clean: ## remove the build folder
 	rm -rf $(B)
 
 -include $(COMPILER_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(CPU_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(CALIBRATE_OBJ:.o=.d) $(HOST_KERNEL_OBJ:.o=.d) $(B)/compiler/main.d $(wildcard $(U)/*.d)
-.PHONY: FORCE all help check cuda gpu-build gpu-test gpu-bench-build gpu-bench unit unit-asan fuzz fuzzers setup demo test bench lint generated install clean
+.PHONY: FORCE all help check cuda gpu-build gpu-test gpu-bench-build gpu-bench unit unit-asan unit-fp64 fuzz fuzzers setup demo test bench lint generated install clean

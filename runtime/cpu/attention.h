@@ -7,8 +7,7 @@
 #include "../schema/workspace.h"
 #include "kernel.h"
 
-enum { TILE = 64, KEYS = 128 }; /* queries × keys of a tile */
-_Static_assert(TILE <= (int)SC_CPU_ATTENTION_TILE && KEYS <= (int)SC_CPU_ATTENTION_TILE, "a tile fits its workspace");
+enum { TILE = SC_CPU_ATTENTION_QUERIES, KEYS = SC_CPU_ATTENTION_KEYS }; /* queries and keys of a tile */
 
 typedef struct {
     const sc_tensor *q, *k, *v, *documents; /* documents: NULL: none */

@@ -16,19 +16,19 @@ static inline int64_t sc_round_up(int64_t n, int64_t step) {
 /* Panels of op(a), op(b) and the result, in `real`. */
 enum { SC_CPU_MATMUL_BYTES = 4 << 20 };
 
-/* A tile has at most this many queries and as many keys. */
-enum { SC_CPU_ATTENTION_TILE = 128 };
+/* The queries and the keys of a tile. */
+enum { SC_CPU_ATTENTION_QUERIES = 64, SC_CPU_ATTENTION_KEYS = 128 };
 
-/* q, k, v and o of a tile, and its scores. */
+/* q and o, k and v of a tile; its scores. */
 static inline int64_t sc_cpu_attention_bytes(int64_t head_size, int64_t real) {
-    const int64_t tile = SC_CPU_ATTENTION_TILE;
-    return sc_round_up((4 * tile * head_size + tile * tile) * real, 64);
+    const int64_t queries = SC_CPU_ATTENTION_QUERIES, keys = SC_CPU_ATTENTION_KEYS;
+    return sc_round_up(((2 * queries + 2 * keys) * head_size + queries * keys) * real, 64);
 }
 
-/* q, go, dq, k and v of a tile, its scores and their gradient; dk and dv of one key head, which has `keys` keys. */
-static inline int64_t sc_cpu_attention_grad_bytes(int64_t head_size, int64_t keys, int64_t real) {
-    const int64_t tile = SC_CPU_ATTENTION_TILE;
-    return sc_round_up((5 * tile * head_size + 2 * tile * tile + 2 * keys * head_size) * real, 64);
+/* q, go and dq, k and v of a tile; its scores and their gradient; dk and dv of one key head, which has `all` keys. */
+static inline int64_t sc_cpu_attention_grad_bytes(int64_t head_size, int64_t all, int64_t real) {
+    const int64_t queries = SC_CPU_ATTENTION_QUERIES, keys = SC_CPU_ATTENTION_KEYS;
+    return sc_round_up(((3 * queries + 2 * keys + 2 * all) * head_size + 2 * queries * keys) * real, 64);
 }
 
 /* int32: the first of `tokens` tokens for each of the table's rows in a slice of `numel` elements, which may begin and

@@ -2,7 +2,7 @@
 whole models, whose values keep the dtypes they have elsewhere.
 
 Relies on: gradients.lua (a module op_<case> per case, whose last forward op is its scalar result), harness.py; the variant
-fp64 of the runtime. Relied on by: run.py."""
+fp64 of the runtime; run.py and what `make unit-fp64` builds. Relied on by: run.py."""
 import array
 import itertools
 import os
@@ -74,6 +74,14 @@ MODELS = [
     ("llama3.lua", dict(SMALL, size="tiny", heads=4, kv_heads=2, ffn=64), 1e-6),
     ("transformer.lua", SMALL, 1e-6),
 ]
+
+
+def test_unit_kernels():
+    unit = os.path.join(BUILD, "fp64", "unit_kernels")
+    check(os.path.exists(unit), "%s is not there: run `make unit-fp64`" % unit)
+    good, bad, text = criterion(unit)
+    check(not bad, "%s: %d failed\n%s" % (unit, bad, text))
+    return "%d unit tests" % good
 
 
 def test_models_compute_the_same():

@@ -7,7 +7,9 @@ enum { V = 11, D = 7, TOKENS = 6 };
 
 static double round_to(int dtype, double x) {
     real r = (real)x;
-    return (double)(dtype == FP16 ? sc_from_fp16(sc_to_fp16(r)) : dtype == BF16 ? sc_from_bf16(sc_to_bf16(r)) : r);
+    return (double)(dtype == FP16   ? sc_from_fp16(sc_to_fp16(r))
+                    : dtype == BF16 ? sc_from_bf16(sc_to_bf16(r))
+                                    : sc_from_fp32(sc_to_fp32(r)));
 }
 
 /* The table's element, summed over the tokens of a rank, the ranks of a group, the groups, each time rounded. */
