@@ -351,22 +351,19 @@ static void enumerate(Inside *in, BlockOptions *out, bool recompute, bool offloa
             if (all.at[i].o.us <= 0) all.at[kept++] = all.at[i];
         all.n = kept;
     }
-    /* Points of the hulls. */
     Choices hull = {0};
-    for (int price = 0; price < 3; price++) {
-        double bus = price == 0 ? 1e9 : price == 1 ? 0.3 : 0; /* microseconds that a microsecond of bus is worth */
-        if (!offload && price) break;
-        for (double byte = 1e-9; byte < 1e3; byte *= 1.25) {
+    for (int cap = 0; cap < (offload ? 3 : 1); cap++) { /* of copies: none, some, as many as a block's kernels hide */
+        double most = hides_us * cap / 2;
+        for (double byte = 1e-12; byte < 1; byte *= 1.25) { /* microseconds a byte */
             int best = -1;
             double least = INFINITY;
             for (int i = 0; i < all.n; i++) {
                 const BlockOption *o = &all.at[i].o;
-                double cost = o->us + bus * o->bus_us + byte * o->kept * 1e-3;
-                if (cost < least) least = cost, best = i;
+                double cost = o->us + 0.01 * o->bus_us + byte * o->kept;
+                if (o->bus_us <= most && cost < least) least = cost, best = i;
             }
             bool known = best < 0;
-            for (int i = 0; i < hull.n && !known; i++)
-                known = beats(&hull.at[i].o, &all.at[best].o);
+            for (int i = 0; i < hull.n && !known; i++) known = beats(&hull.at[i].o, &all.at[best].o);
             if (!known) push(&hull, in->a, all.at[best]);
         }
     }
@@ -427,7 +424,7 @@ double blocks_options(Arena *a, Blocks *b, const Plan *marked, const Device *d, 
         bool host = offload && d->host_bandwidth > 0 && !strcmp(d->target, "cuda");
         if (region && look_inside(in, p, b->at.at[i].path, region)) {
             options.at[0].kept = price(in, (char[MOST_VALUES]){0}).kept;
-            enumerate(in, &options, recompute, host, 1.5 * forward_us / b->at.n);
+            enumerate(in, &options, recompute, host, 0.8 * forward_us / b->at.n);
         }
         qsort(options.at + 1, (size_t)options.n - 1, sizeof *options.at, by_kept);
         push(&b->options, a, options);

@@ -10,7 +10,8 @@ import random
 import re
 import struct
 
-from harness import TESTS, build, check, close, corpus, floats, losses, read_safetensors, run, scratch, steps, train, write_safetensors
+from harness import BUILD, TESTS, build, check, close, corpus, floats, losses, read_safetensors, run, scratch, steps, train, write_safetensors
+from run import criterion
 
 EPS, DIRECTIONS = 1e-6, 3
 
