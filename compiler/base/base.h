@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ── bump arena: all memory of a compilation, freed at once ─────────────────────────────────── */
+/* ── bump arena: all memory of a compilation, freed at once ──────────────────────────────────────────────────────── */
 typedef struct Arena Arena;
 Arena *arena_new(void);
 void arena_free(Arena *a);
@@ -24,7 +24,7 @@ char *arena_vprintf(Arena *a, const char *fmt, va_list ap);
 #define NEW(a, T) ((T *)arena_alloc((a), sizeof(T)))
 #define NEW_ARRAY(a, T, n) ((T *)arena_alloc((a), sizeof(T) * (size_t)(n)))
 
-/* ── growable array in an arena: `VEC(Op *) ops;`  push(&g->ops, arena, op);  ops.at[i], ops.n ── */
+/* ── growable array in an arena: `VEC(Op *) ops;`  push(&g->ops, arena, op);  ops.at[i], ops.n ───────────────────── */
 #define VEC(T)                                                                                                         \
     struct {                                                                                                           \
         T *at;                                                                                                         \
@@ -51,7 +51,7 @@ void *vec_grow(Arena *a, void *at, int *cap, size_t elem);
         from_;                                                                                                         \
     })
 
-/* ── string buffer ────────────────────────────────────────────────────────────────────────────── */
+/* ── string buffer ───────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     Arena *arena;
     char *s; /* always NUL-terminated once anything was added */
@@ -78,7 +78,7 @@ static inline void str_spill(Str *b, FILE *f) { /* for long files; call it betwe
 void str_int(Str *b, int64_t x);
 void str_hex(Str *b, uint64_t x, int least); /* 0x, and at least so many digits */
 
-/* ── string → pointer map (insertion ordered) ─────────────────────────────────────────────────── */
+/* ── string → pointer map (insertion ordered) ────────────────────────────────────────────────────────────────────── */
 typedef struct Map Map;
 char *path_join(Arena *a, const char *dir, const char *name, const char *suffix); /* "dir/name" and suffix */
 Map *map_new(Arena *a);
@@ -90,7 +90,7 @@ int map_len(const Map *m);
 const char *map_key(const Map *m, int i);
 void *map_value(const Map *m, int i);
 
-/* ── diagnostics (promise P6) ──────────────────────────────────────────────────────────────────── */
+/* ── diagnostics (promise P6) ────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     const char *file; /* the user's file as given on the command line; NULL: no source position */
     int line;
@@ -116,7 +116,7 @@ bool str_is_name(const char *name);
 #define NAME_RULE                                                                                                      \
     "a name has letters, digits, spaces and ._-+=@:, begins with a letter, a digit or _, and has at most 200 bytes"
 
-/* ── files: written aside and renamed, so that a failure leaves what was there ─────────────────── */
+/* ── files: written aside and renamed, so that a failure leaves what was there ───────────────────────────────────── */
 typedef struct {
     FILE *f;
     char *path, *temp;

@@ -24,8 +24,7 @@ char *path_real(Arena *a, const char *path) {
     return kept;
 }
 
-/* ── what killed processes have left ─────────────────────────────────────────────────────────────────────────────────
- */
+/* ── what killed processes have left ─────────────────────────────────────────────────────────────────────────────── */
 /* Removes the file unless a process holds its lock. Process numbers would not do where machines share a folder; the
  * kernel frees a lock when its process ends. Where the file system has no locks, the file stays. */
 static void remove_dead(int folder, const char *name) {
@@ -62,8 +61,7 @@ static FILE *open_held(const char *path) {
     return f;
 }
 
-/* ── what a command reads it never writes over ───────────────────────────────────────────────────────────────────────
- */
+/* ── what a command reads it never writes over ───────────────────────────────────────────────────────────────────── */
 typedef struct {
     dev_t device;
     ino_t inode;
@@ -87,8 +85,7 @@ void input_keep(const char *written) {
             fail(NOWHERE, "%s is both an input and an output; give another name with -o", written);
 }
 
-/* ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 char *path_folder(Arena *a, const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? arena_printf(a, "%.*s", (int)(slash - path) + (slash == path), path) : arena_strdup(a, ".");
@@ -129,8 +126,7 @@ void out_commit(OutFile *o) {
     if (folder >= 0) close(folder);
 }
 
-/* ── input ───────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── input ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* A named pipe may have no writer, and a device no end: both are refused. A pipe that the caller has opened, such as
  * `<(command)` or /dev/stdin, may be read. */
 static bool is_open_already(const char *path) {

@@ -9,26 +9,26 @@ const char *places_program(Arena *a) {
     return path_folder(a, path_real(a, "/proc/self/exe"));
 }
 
-static const char *first_with(Arena *a, const char *const *folders, int n, const char *file) {
-    for (int i = 0; i < n; i++)
-        if (folders[i] && !access(path_join(a, folders[i], file, ""), R_OK)) return path_real(a, folders[i]);
+/* The first of the folders `below` a root that holds the file. NULL: none does, or there is no root. */
+static const char *first_below(Arena *a, const char *root, const char *const *below, int n, const char *file) {
+    for (int i = 0; root && i < n; i++) {
+        const char *folder = path_join(a, root, below[i], "");
+        if (!access(path_join(a, folder, file, ""), R_OK)) return path_real(a, folder);
+    }
     return NULL;
 }
 
 const char *places_library(Arena *a, const char *file) {
-    const char *here = places_program(a), *home = getenv("SHARDC_HOME");
-    const char *folders[] = {here, path_join(a, here, "../lib/shardc", ""),
-                             home ? path_join(a, home, "build", "") : NULL,
-                             home ? path_join(a, home, "lib/shardc", "") : NULL};
-    return first_with(a, folders, 4, file);
+    static const char *const beside[] = {"", "../lib/shardc"}, *const at_home[] = {"build", "lib/shardc"};
+    const char *found = first_below(a, places_program(a), beside, 2, file);
+    return found ? found : first_below(a, getenv("SHARDC_HOME"), at_home, 2, file);
 }
 
 const char *places_headers(Arena *a) {
-    const char *here = places_program(a), *home = getenv("SHARDC_HOME");
-    const char *headers[] = {home ? path_join(a, home, "runtime", "") : NULL,
-                             home ? path_join(a, home, "share/shardc/runtime", "") : NULL,
-                             path_join(a, here, "../runtime", ""), path_join(a, here, "../share/shardc/runtime", "")};
-    const char *found = first_with(a, headers, 4, "sc.h");
+    static const char *const beside[] = {"../runtime", "../share/shardc/runtime"};
+    static const char *const at_home[] = {"runtime", "share/shardc/runtime"};
+    const char *here = places_program(a), *found = first_below(a, getenv("SHARDC_HOME"), at_home, 2, "sc.h");
+    if (!found) found = first_below(a, here, beside, 2, "sc.h");
     if (!found)
         fail(NOWHERE, "the runtime's headers (runtime/sc.h) are not beside %s; set SHARDC_HOME to the folder of shardc",
              here);
@@ -52,13 +52,9 @@ int places_cuda(Arena *a, const char **homes) {
     return n;
 }
 
-/* The first of `folder`s below `homes` that holds `file`. */
 const char *places_find(Arena *a, const char *const *homes, int n, const char *file) {
     static const char *const below[] = {"", "lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"};
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < 5; k++) {
-            const char *folder = *below[k] ? path_join(a, homes[i], below[k], "") : homes[i];
-            if (!access(path_join(a, folder, file, ""), R_OK)) return path_real(a, folder);
-        }
-    return NULL;
+    const char *found = NULL;
+    for (int i = 0; i < n && !found; i++) found = first_below(a, homes[i], below, 5, file);
+    return found;
 }

@@ -32,7 +32,7 @@ static void open_kernel(Foreign *w) {
 
 /* The next argument, as the type that the function has there: "const float (*)[8]" for float x[4][8]. */
 static void argument(Foreign *w, const char *text) {
-    const CParam *p = &w->f->params[w->arg];
+    const CParam *p = &w->f->params.at[w->arg];
     str_addf(&w->s, "%s(%s%s %s", w->arg ? ", " : "", p->constant ? "const " : "", p->element,
              p->dims > 1 ? "(*)" : "*");
     for (int i = 1; i < p->dims; i++) str_addf(&w->s, "[%lld]", (long long)p->size[i]);

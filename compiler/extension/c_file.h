@@ -18,9 +18,9 @@ typedef struct { /* a parameter of a C function */
 
 struct CFunction {             /* a function that the user's file defines */
     const char *name, *result; /* result's type: "void" */
-    int line, nparams;
+    int line;
     bool internal; /* static */
-    CParam *params;
+    VEC(CParam) params;
 };
 
 struct CFile {

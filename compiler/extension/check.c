@@ -31,8 +31,7 @@ static Source at_line(const Check *c, int line) {
     return (Source){c->x->file->path, line};
 }
 
-/* ── types ──────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── types ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* The first name is the one that messages show. */
 static const char *const c_types[N_DTYPES][5] = {
     [FP32] = {"float"},
@@ -69,8 +68,7 @@ static const char *signature(const Check *c) {
     return s.s;
 }
 
-/* ── one function ───────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── one function ────────────────────────────────────────────────────────────────────────────────────────────────── */
 static const char *c_sizes(const Check *c, const CParam *p) { /* "[4][8]" */
     Str s = {.arena = c->a};
     str_add(&s, "");
@@ -107,12 +105,10 @@ static void check_param(const Check *c, const Want *w, const CParam *p) {
     if (!p->element[0] || !element_fits(w, p->element))
         fail(at_line(c, p->line), "%s: parameter %s is `%s`; %s:%d calls it with `%s`: write `%s`", c->f->name, p->name,
              p->type, c->use.file, c->use.line, wanted(c, w), signature(c));
-    if (w->constant && !p->constant)
-        fail(at_line(c, p->line), "%s: parameter %s is `%s`, but %s:%d gives it what must not be written: write `%s`",
-             c->f->name, p->name, p->type, c->use.file, c->use.line, wanted(c, w));
-    if (!w->constant && p->constant)
-        fail(at_line(c, p->line), "%s: parameter %s is `%s`, but %s:%d expects the result there: write `%s`",
-             c->f->name, p->name, p->type, c->use.file, c->use.line, wanted(c, w));
+    if (w->constant != p->constant)
+        fail(at_line(c, p->line), "%s: parameter %s is `%s`, but %s:%d %s: write `%s`", c->f->name, p->name, p->type,
+             c->use.file, c->use.line, w->constant ? "gives it what must not be written" : "expects the result there",
+             wanted(c, w));
     if (!sizes_fit(w, p)) wrong_size(c, w, p);
 }
 
@@ -142,18 +138,17 @@ static void want_record(Check *c, const char *name, const char *record, bool con
 
 static void check_function(Check *c) {
     if (c->cuda) want_record(c, "stream", "CUstream_st", false);
-    if (c->f->nparams != c->wants.n)
+    if (c->f->params.n != c->wants.n)
         fail(at_line(c, c->f->line), "%s has %d parameters; %s:%d calls it with %d: write `%s`", c->f->name,
-             c->f->nparams, c->use.file, c->use.line, c->wants.n, signature(c));
-    for (int i = 0; i < c->wants.n; i++) check_param(c, &c->wants.at[i], &c->f->params[i]);
+             c->f->params.n, c->use.file, c->use.line, c->wants.n, signature(c));
+    for (int i = 0; i < c->wants.n; i++) check_param(c, &c->wants.at[i], &c->f->params.at[i]);
     bool counts = c->x->gathers && (!strcmp(c->f->result, "long") || !strcmp(c->f->result, "long long"));
     if (strcmp(c->f->result, "void") && !counts)
         fail(at_line(c, c->f->line), "%s returns `%s`; write `%s`%s", c->f->name, c->f->result, signature(c),
              c->x->gathers ? " (or int64_t: how many elements it has written, which is checked when it runs)" : "");
 }
 
-/* ── what functions are called with ─────────────────────────────────────────────────────────────────────────────────
- */
+/* ── what functions are called with ──────────────────────────────────────────────────────────────────────────────── */
 static void want_wires(Check *c, bool constant) {
     for (int k = 0; k < c->x->nwires; k++) {
         const Wire *w = &c->x->wire[k];
@@ -205,8 +200,7 @@ static void check_custom(Graph *g, const Op *op, bool cuda) {
     check_function(&b);
 }
 
-/* ── files ──────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* The C library would lose a function to the user's of that name, silently, and the runtime its own. */
 static bool is_taken(const char *name) {
     return !strcmp(name, "main") || !strncmp(name, "sc_", 3) || dlsym(RTLD_DEFAULT, name);

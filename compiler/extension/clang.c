@@ -7,8 +7,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-/* ── the library ────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── the library ─────────────────────────────────────────────────────────────────────────────────────────────────── */
 #define FUNCTIONS(F)                                                                                                   \
     F(clang_createIndex)                                                                                               \
     F(clang_parseTranslationUnit2)                                                                                     \
@@ -62,8 +61,7 @@ static bool open_library(void) {
     return true;
 }
 
-/* ── words of a line ────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── words of a line ─────────────────────────────────────────────────────────────────────────────────────────────── */
 static void word(FILE *f, const char *s) {
     fputc('\t', f);
     for (; s && *s; s++) fputc((unsigned char)*s < 32 ? ' ' : *s, f);
@@ -81,8 +79,7 @@ static unsigned line_of(CXSourceLocation at, const char **file) {
     return line;
 }
 
-/* ── types ──────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── types ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static bool is_array(CXType t) {
     return t.kind == CXType_ConstantArray || t.kind == CXType_IncompleteArray || t.kind == CXType_VariableArray;
 }
@@ -113,8 +110,7 @@ static void describe_type(FILE *f, CXType type) {
     for (int i = 0; i < dims; i++) fprintf(f, "\t%lld", size[i]);
 }
 
-/* ── the file ───────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── the file ────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void describe_function(FILE *f, CXCursor c) {
     fputs("function", f);
     string_word(f, lib.clang_getCursorSpelling(c));

@@ -31,8 +31,7 @@ static char *without_launches(Arena *a, const char *text) {
 static const char PRELUDE[] = "extern const uint3 threadIdx, blockIdx; extern const dim3 blockDim, gridDim; "
                               "extern const int warpSize; void __syncthreads(); ";
 
-/* ── the child ──────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── the child ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void limit(int what, rlim_t most) {
     struct rlimit l = {most, most};
     setrlimit(what, &l);
@@ -75,8 +74,7 @@ static char *ask(Arena *a, const ClangInput *in, Source at) {
     return s.s;
 }
 
-/* ── its answer ─────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── its answer ──────────────────────────────────────────────────────────────────────────────────────────────────── */
 static char *next(char **rest) {
     char *w = strsep(rest, "\t");
     return w ? w : "";
@@ -102,21 +100,15 @@ static CParam param_of(char *rest) {
     return p;
 }
 
-static void add_param(Arena *a, CFile *file, CParam p) {
-    if (!file->functions.n) return;
-    CFunction *f = &file->functions.at[file->functions.n - 1];
-    CParam *more = NEW_ARRAY(a, CParam, f->nparams + 1);
-    if (f->nparams) memcpy(more, f->params, sizeof *more * (size_t)f->nparams);
-    more[f->nparams++] = p;
-    f->params = more;
-}
-
-static _Noreturn void report(Arena *a, char *rest) {
-    const char *file = arena_strdup(a, next(&rest));
+/* The line `error`, without that word. */
+static _Noreturn void report(char *rest) {
+    const char *file = next(&rest);
     int line = atoi(next(&rest));
     fail((Source){file[0] ? file : NULL, line}, "%s", next(&rest));
 }
 
+/* Takes the child's answer apart, line by line; its words stay where they are. extension.h says what lines there are.
+ */
 static void understand(Arena *a, CFile *file, char *answer, Source at) {
     bool complete = false;
     for (char *line; (line = strsep(&answer, "\n"));) {
@@ -126,9 +118,10 @@ static void understand(Arena *a, CFile *file, char *answer, Source at) {
                  "%s is read by libclang 19, which is not there: install the Debian package libclang1-19 (make setup), "
                  "or name its file in the environment variable SHARDC_LIBCLANG",
                  file->path);
-        if (!strcmp(kind, "error")) report(a, line);
+        if (!strcmp(kind, "error")) report(line);
         if (!strcmp(kind, "function")) push(&file->functions, a, function_of(line));
-        if (!strcmp(kind, "parameter")) add_param(a, file, param_of(line));
+        if (!strcmp(kind, "parameter") && file->functions.n)
+            push(&file->functions.at[file->functions.n - 1].params, a, param_of(line));
         complete |= !strcmp(kind, "end");
     }
     if (!complete)

@@ -80,10 +80,6 @@ Value *build_scalar(Builder *b, OpKind k, Value *a, double x) {
     return op_result(build_op(b, k, &(OpParts){.add_scalar = {.a = a, .x = x}}));
 }
 
-static bool has_shape(const Value *v, int dims, const int64_t *shape) {
-    return v->dims == dims && !memcmp(v->shape, shape, sizeof(int64_t) * (size_t)dims);
-}
-
 static Value *build_shaped(Builder *b, OpKind k, Value *a, int dims, const int64_t *shape) {
     OpParts parts = {.reshape = {.a = a, .dims = dims}};
     if (dims < 0 || dims > MAX_DIMS)
@@ -93,7 +89,7 @@ static Value *build_shaped(Builder *b, OpKind k, Value *a, int dims, const int64
 }
 
 Value *build_expand(Builder *b, Value *a, int dims, const int64_t *shape) {
-    return has_shape(a, dims, shape) ? a : build_shaped(b, OP_expand, a, dims, shape);
+    return value_has_shape(a, dims, shape) ? a : build_shaped(b, OP_expand, a, dims, shape);
 }
 
 Value *build_sum_to(Builder *b, Value *a, int dims, const int64_t *shape) {
@@ -103,11 +99,11 @@ Value *build_sum_to(Builder *b, Value *a, int dims, const int64_t *shape) {
         if (i < lead || (shape[i - lead] == 1 && a->shape[i] != 1)) mask |= 1 << i;
     if (!mask) return a;
     Value *sum = BUILD(b, sum, .x = a, .over = mask, .keep = lead == 0)->sum.y;
-    return has_shape(sum, dims, shape) ? sum : build_reshape(b, sum, dims, shape);
+    return value_has_shape(sum, dims, shape) ? sum : build_reshape(b, sum, dims, shape);
 }
 
 Value *build_reshape(Builder *b, Value *a, int dims, const int64_t *shape) {
-    if (has_shape(a, dims, shape)) return a;
+    if (value_has_shape(a, dims, shape)) return a;
     int64_t n = 1, stride[MAX_DIMS];
     bool plain = dims >= 0 && dims <= MAX_DIMS;
     for (int i = 0; i < dims && plain; i++) plain = shape[i] > 0 && !__builtin_mul_overflow(n, shape[i], &n);

@@ -43,26 +43,31 @@ const char *phase_name(Phase p) {
     return names[p];
 }
 
-/* ── values ─────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
-int64_t value_numel(const Value *v) {
+/* ── values ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static int64_t product(int dims, const int64_t *shape) {
     int64_t n = 1;
-    for (int i = 0; i < v->dims; i++) n *= v->shape[i];
+    for (int i = 0; i < dims; i++) n *= shape[i];
     return n;
 }
 
+int64_t value_numel(const Value *v) {
+    return product(v->dims, v->shape);
+}
+
 int64_t param_numel(const Param *p) {
-    int64_t n = 1;
-    for (int d = 0; d < p->dims; d++) n *= p->shape[d];
-    return n;
+    return product(p->dims, p->shape);
 }
 
 int64_t value_bytes(const Value *v) {
     return value_numel(v) * dtype_size(v->dtype);
 }
 
+bool value_has_shape(const Value *v, int dims, const int64_t *shape) {
+    return v->dims == dims && !memcmp(v->shape, shape, sizeof(int64_t) * (size_t)dims);
+}
+
 bool value_same_shape(const Value *a, const Value *b) {
-    return a->dims == b->dims && !memcmp(a->shape, b->shape, sizeof(int64_t) * (size_t)a->dims);
+    return value_has_shape(a, b->dims, b->shape);
 }
 
 bool value_contiguous(const Value *v) {
@@ -74,45 +79,58 @@ bool value_contiguous(const Value *v) {
     return true;
 }
 
-const char *value_str(Arena *a, const Value *v) {
+const char *value_shape_str(Arena *a, int dims, const int64_t *shape) {
     Str s = {.arena = a};
-    str_addf(&s, "%s[", dtype_name(v->dtype));
-    for (int i = 0; i < v->dims; i++) str_addf(&s, "%s%lld", i ? "," : "", (long long)v->shape[i]);
+    str_add(&s, "[");
+    for (int i = 0; i < dims; i++) str_addf(&s, "%s%lld", i ? "," : "", (long long)shape[i]);
     str_add(&s, "]");
     return s.s;
 }
 
-static Value *value_alloc(Graph *g, Dtype d, int dims, const int64_t *shape) {
+const char *value_str(Arena *a, const Value *v) {
+    return arena_printf(a, "%s%s", dtype_name(v->dtype), value_shape_str(a, v->dims, v->shape));
+}
+
+static Value *value_alloc(Graph *g) {
     Value *v = NEW(g->arena, Value);
     v->id = g->values.n;
-    v->dtype = d;
-    v->dims = dims;
-    for (int i = 0; i < dims; i++) v->shape[i] = shape[i];
     push(&g->values, g->arena, v);
     return v;
 }
 
-Value *value_new(Graph *g, Dtype d, int dims, const int64_t *shape) {
-    Value *v = value_alloc(g, d, dims, shape);
+void value_lay_out(Value *v, Dtype d, int dims, const int64_t *shape) {
     int64_t n = 1;
+    v->dtype = d;
+    v->dims = dims;
     for (int i = dims - 1; i >= 0; i--) {
+        v->shape[i] = shape[i];
         v->stride[i] = n;
         if (__builtin_mul_overflow(n, shape[i], &n)) n = INT64_MAX; /* build_op refuses the value */
     }
+}
+
+void value_lay_view(Value *v, Value *of, int dims, const int64_t *shape, const int64_t *stride, int64_t extra_offset) {
+    v->dtype = of->dtype;
+    v->dims = dims;
+    for (int i = 0; i < dims; i++) v->shape[i] = shape[i], v->stride[i] = stride[i];
+    v->base = of->base ? of->base : of;
+    v->offset = of->offset + extra_offset;
+}
+
+Value *value_new(Graph *g, Dtype d, int dims, const int64_t *shape) {
+    Value *v = value_alloc(g);
+    value_lay_out(v, d, dims, shape);
     return v;
 }
 
 Value *value_new_view(Graph *g, Value *of, int dims, const int64_t *shape, const int64_t *stride,
                       int64_t extra_offset) {
-    Value *v = value_alloc(g, of->dtype, dims, shape);
-    for (int i = 0; i < dims; i++) v->stride[i] = stride[i];
-    v->base = of->base ? of->base : of;
-    v->offset = of->offset + extra_offset;
+    Value *v = value_alloc(g);
+    value_lay_view(v, of, dims, shape, stride, extra_offset);
     return v;
 }
 
-/* ── the rest ───────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── the rest ────────────────────────────────────────────────────────────────────────────────────────────────────── */
 Graph *graph_new(Arena *a) {
     Graph *g = NEW(a, Graph);
     g->arena = a;

@@ -20,7 +20,7 @@ const char *stream_name(Stream s); /* "compute" */
 typedef enum { FORWARD, RECOMPUTE, BACKWARD, OPTIMIZER, INIT, N_PHASES } Phase;
 const char *phase_name(Phase p);
 
-/* ── ops ────────────────────────────────────────────────────────────────────────────────────────── */
+/* ── ops ─────────────────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef enum {
 #define OP(name, ...) OP_##name,
 #include "schema/ops.def"
@@ -70,6 +70,7 @@ int64_t value_numel(const Value *v);
 int64_t param_numel(const Param *p);
 int64_t value_bytes(const Value *v); /* numel × element size, of the values own extent */
 bool value_contiguous(const Value *v);
+bool value_has_shape(const Value *v, int dims, const int64_t *shape);
 bool value_same_shape(const Value *a, const Value *b);
 static inline Value *value_writable_root(Value *v) {
     while (v->base) v = v->base;
@@ -81,7 +82,8 @@ static inline const Value *value_const_root(const Value *v) {
 }
 /* The value that owns the bytes: const where v is. */
 #define value_root(v) _Generic((v), Value * : value_writable_root, const Value * : value_const_root)(v)
-const char *value_str(Arena *a, const Value *v); /* "bf16[8,2048]" */
+const char *value_str(Arena *a, const Value *v);                       /* "bf16[8,2048]" */
+const char *value_shape_str(Arena *a, int dims, const int64_t *shape); /* "[8,2048]" */
 
 /* Results, operands and attributes of an op, by the names of its row in ops.def: parts.matmul.bias; or all in order
  * (out, in: NULL where an optional one is absent). Ops of equal rows may be asked by each other's name. */
@@ -116,7 +118,7 @@ struct Op {
     Value *workspace;       /* or NULL; also counted as a write */
 };
 
-/* ── modules, parameters, states, units ─────────────────────────────────────────────────────────── */
+/* ── modules, parameters, states, units ──────────────────────────────────────────────────────────────────────────── */
 struct Module {
     int id;
     const char *path; /* "layers.0.mlp.up"; "" for the root */
@@ -264,6 +266,9 @@ struct Graph {
 Graph *graph_new(Arena *a);
 Value *value_new(Graph *g, Dtype d, int dims, const int64_t *shape); /* contiguous */
 Value *value_new_view(Graph *g, Value *of, int dims, const int64_t *shape, const int64_t *stride, int64_t extra_offset);
+/* Gives a value that exists a new shape: contiguous, or as a view of another value, `extra_offset` elements into it. */
+void value_lay_out(Value *v, Dtype d, int dims, const int64_t *shape);
+void value_lay_view(Value *v, Value *of, int dims, const int64_t *shape, const int64_t *stride, int64_t extra_offset);
 Op *op_new(Graph *g, OpKind k);          /* not yet in a program */
 Op *op_new_like(Graph *g, const Op *op); /* a copy; nor that */
 State *state_new(Graph *g, StateClass c, const char *name, Dtype d, int64_t numel, Unit *u);

@@ -3,8 +3,7 @@
  * emitter. */
 #include "rules.h"
 
-/* ── names ──────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── names ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
 #define RESULT(name, flags) {#name, flags, 0},
 #define RESULTS(name, n) {#name, OPTIONAL, n},
 #define OPERAND(name, flags)
@@ -51,8 +50,7 @@ OpKind op_by_name(const char *name) {
     return N_OPS;
 }
 
-/* ── slots ──────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── slots ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
 const Slot *op_slot_at(const Slot *slots, int k, int *index) {
     for (; slots->name; slots++) {
         int n = slots->n ? slots->n : 1;
@@ -92,22 +90,20 @@ void op_set(Op *op, int operand, Value *v) {
     if (op->nin <= operand) op->nin = operand + 1;
 }
 
-/* ── what an op is ──────────────────────────────────────────────────────────────────────────────────────────────────
- */
-/* The attribute of each T_WIDE_GRAD op that chooses its results' dtype. */
-static int64_t *chosen_dtype(Op *op) {
-    switch (op->kind) {
-    case OP_sum: return &op->sum.dtype;
-    case OP_matmul: return &op->matmul.dtype;
-    case OP_embedding_grad: return &op->embedding_grad.dtype;
-    case OP_layer_norm_grad_w: return &op->layer_norm_grad_w.dtype;
-    case OP_rms_norm_grad_w: return &op->rms_norm_grad_w.dtype;
-    default: fail(op->src, "%s cannot choose its result's dtype (internal error)", op_info[op->kind].name);
-    }
+void op_set_result(Op *op, Value **result, Value *v) {
+    int k = (int)(result - op->out);
+    *result = v;
+    v->def = op;
+    if (op->nout <= k) op->nout = k + 1;
 }
 
+/* ── what an op is ───────────────────────────────────────────────────────────────────────────────────────────────── */
 void build_set_dtype(Op *op, Dtype d) {
-    *chosen_dtype(op) = (int64_t)d + 1;
+    int64_t *i = op->i;
+    const Attribute *a = op_info[op->kind].attributes;
+    while (a->name && a->type != A_WIDER) i += a++->n;
+    if (!a->name) bug(op->src, "%s cannot choose its result's dtype", op_info[op->kind].name);
+    *i = (int64_t)d + 1;
     for (int k = 0; k < op->nout; k++) op->out[k]->dtype = d;
 }
 

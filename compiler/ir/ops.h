@@ -98,10 +98,11 @@ static inline Value *op_result(const Op *op) {
 static inline Value *op_operand(const Op *op) { /* of an op that takes one, or its first */
     return *op->in;
 }
-bool op_lends(const Op *op, int operand);   /* it may lend its bytes to the first result */
-void op_set(Op *op, int operand, Value *v); /* op_set(op, SLOT(matmul, bias), v): keeps op->nin */
-bool op_changes_nothing(const Op *op);      /* a cast to the dtype that its operand has */
-bool op_needs_copy(const Op *op);           /* a reshape of what lies in no way that a view could show */
-OpKind op_by_name(const char *name);        /* N_OPS when unknown */
+bool op_lends(const Op *op, int operand);             /* it may lend its bytes to the first result */
+void op_set(Op *op, int operand, Value *v);           /* op_set(op, SLOT(matmul, bias), v): keeps op->nin */
+void op_set_result(Op *op, Value **result, Value *v); /* (op, &op->matmul.aux, v): keeps op->nout, sets v->def */
+bool op_changes_nothing(const Op *op);                /* a cast to the dtype that its operand has */
+bool op_needs_copy(const Op *op);                     /* a reshape of what lies in no way that a view could show */
+OpKind op_by_name(const char *name);                  /* N_OPS when unknown */
 
 #endif

@@ -14,18 +14,11 @@ static void join(Op *op, const Op *like) {
     op->checkpoint = like->checkpoint;
 }
 
-static void set_result(Op *op, Value **result, Value *v) {
-    *result = v;
-    int k = (int)(result - op->out);
-    if (op->nout <= k) op->nout = k + 1;
-}
-
 static bool same_layout(const Value *a, const Value *b) {
     return a->dtype == b->dtype && value_same_shape(a, b) && value_contiguous(a) && value_contiguous(b);
 }
 
-/* ── matmul ─────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── matmul ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* One product of two matrices, whose rows lie one after the other in the result, and nothing done to it yet. */
 static bool plain_product(const Op *op) {
     bool one = op->matmul.b->dims == 2 && (op->matmul.a->dims == 2 || !op->matmul.trans_a);
@@ -49,7 +42,7 @@ static bool gelu_of_product(Graph *g, Op *first, Op *then, int operand, bool alo
     if (then->in[operand] != x || !plain_product(first) || !same_layout(then->gelu_tanh.y, x)) return false;
     first->matmul.epilogue = alone ? SC_GELU : SC_GELU_TOO;
     first->matmul.y = then->gelu_tanh.y;
-    if (!alone) set_result(first, &first->matmul.aux, x);
+    if (!alone) op_set_result(first, &first->matmul.aux, x);
     return true;
 }
 
@@ -73,7 +66,7 @@ static bool silu_mul_of_product(Graph *g, Op *first, Op *then, int operand, bool
     op_set(first, SLOT(matmul, gate), gate);
     first->matmul.epilogue = alone ? SC_GATED : SC_GATED_TOO;
     first->matmul.y = then->silu_mul.y;
-    if (!alone) set_result(first, &first->matmul.aux, up);
+    if (!alone) op_set_result(first, &first->matmul.aux, up);
     return true;
 }
 
@@ -86,13 +79,12 @@ static bool silu_mul_grad_of_product(Graph *g, Op *first, Op *then, int operand,
     op_set(first, SLOT(matmul, up), up);
     first->matmul.epilogue = SC_GATE_GRADS;
     first->matmul.y = then->silu_mul_grad.dgate;
-    set_result(first, &first->matmul.aux, then->silu_mul_grad.dup);
+    op_set_result(first, &first->matmul.aux, then->silu_mul_grad.dup);
     join(first, then);
     return true;
 }
 
-/* ── gates ──────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── gates ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* silu(gate) up, of which nothing but the two operands is kept for the backward. */
 static bool gated_silu(Graph *g, Op *first, Op *then, int operand, bool alone) {
     Value *gate = first->silu.a, *up = then->in[1 - operand];
@@ -105,58 +97,47 @@ static bool gated_silu(Graph *g, Op *first, Op *then, int operand, bool alone) {
     return true;
 }
 
-/* ── norms ──────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
-/* dx and the weights' gradients read the same two tensors. */
-static bool same_operands(const Op *first, const Op *then) {
+/* ── norms ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* The gradients of x and of the weights read the same tensors. The rows of both norms begin alike. */
+static bool norm_grads(Graph *g, Op *first, Op *then, int operand, bool alone) {
     for (int k = 0; k < then->nin; k++)
         if (first->in[k] != then->in[k]) return false;
-    return first->region == then->region;
-}
-static bool layer_norm_grads(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    if (!same_operands(first, then)) return false;
-    first->kind = OP_layer_norm_grads;
+    if (first->region != then->region) return false;
+    bool layer = first->kind == OP_layer_norm_grad;
+    first->kind = layer ? OP_layer_norm_grads : OP_rms_norm_grads;
     first->layer_norm_grads.dtype = then->layer_norm_grad_w.dtype;
-    set_result(first, &first->layer_norm_grads.dw, then->layer_norm_grad_w.dw);
-    set_result(first, &first->layer_norm_grads.db, then->layer_norm_grad_w.db);
-    return true;
-}
-static bool rms_norm_grads(Graph *g, Op *first, Op *then, int operand, bool alone) {
-    if (!same_operands(first, then)) return false;
-    first->kind = OP_rms_norm_grads;
-    first->rms_norm_grads.dtype = then->rms_norm_grad_w.dtype;
-    set_result(first, &first->rms_norm_grads.dw, then->rms_norm_grad_w.dw);
+    op_set_result(first, &first->layer_norm_grads.dw, then->layer_norm_grad_w.dw);
+    if (layer) op_set_result(first, &first->layer_norm_grads.db, then->layer_norm_grad_w.db);
     return true;
 }
 
-/* dx is added to what came round the norm. */
+/* dx is added to the gradient that came past the norm. */
 static bool add_to_norm_grads(Graph *g, Op *first, Op *then, int operand, bool alone) {
     bool layer = first->kind == OP_layer_norm_grads;
-    Value *dx = layer ? first->layer_norm_grads.dx : first->rms_norm_grads.dx, *c = then->in[1 - operand];
+    Value *dx = first->layer_norm_grads.dx, *c = then->in[1 - operand];
     int slot = layer ? SLOT(layer_norm_grads, c) : SLOT(rms_norm_grads, c);
     if (!alone || first->in[slot] || then->in[operand] != dx || c == dx) return false;
     if (!same_layout(c, dx) || !same_layout(then->add.y, dx)) return false;
     op_set(first, slot, c);
-    first->layer_norm_grads.dx = then->add.y; /* the first result in both rows */
+    first->layer_norm_grads.dx = then->add.y;
     return true;
 }
 
 /* The columns of dx are summed, as it is stored: the gradient of the bias of a product before the norm. */
 static bool sum_of_norm_grads(Graph *g, Op *first, Op *then, int operand, bool alone) {
     bool layer = first->kind == OP_layer_norm_grads;
-    const Value *dx = layer ? first->layer_norm_grads.dx : first->rms_norm_grads.dx, *x = then->sum.x;
+    const Value *dx = first->layer_norm_grads.dx, *x = then->sum.x;
     Value *sum = then->sum.y, **ds = layer ? &first->layer_norm_grads.ds : &first->rms_norm_grads.ds;
     int last = x->dims - 1;
     bool whole = value_contiguous(x) && value_numel(x) == value_numel(dx);
     bool columns = last > 0 && then->sum.over == (1 << last) - 1 && x->shape[last] == dx->shape[dx->dims - 1];
     if (*ds || value_root(then->sum.x) != dx || !whole || !columns || sum->dims != 1) return false;
     first->layer_norm_grads.sums = (int64_t)sum->dtype + 1; /* attributes are the same in both rows */
-    set_result(first, ds, sum);
+    op_set_result(first, ds, sum);
     return true;
 }
 
-/* ── loss ───────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── loss ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* The loss and its gradient in one pass over the logits, where nothing but the seed stands between the two. */
 static bool loss_and_grad(Graph *g, Op *first, Op *then, int operand, bool alone) {
     OpParts loss = first->parts, both = {0};
@@ -180,8 +161,7 @@ static bool loss_and_grad(Graph *g, Op *first, Op *then, int operand, bool alone
     return true;
 }
 
-/* ── the table ──────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── the table ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 const Pattern patterns[] = {
     /* name, first, then, traced, chain, early, across, merge */
     {"a gated silu", OP_silu, OP_mul, true, true, false, false, gated_silu},
@@ -191,8 +171,8 @@ const Pattern patterns[] = {
     {"a gate's gradient of a product", OP_matmul, OP_silu_mul_grad, false, true, false, false,
      silu_mul_grad_of_product},
     {"a product and a sum", OP_matmul, OP_add, false, true, false, false, add_to_product},
-    {"gradients of layer_norm", OP_layer_norm_grad, OP_layer_norm_grad_w, false, false, true, false, layer_norm_grads},
-    {"gradients of rms_norm", OP_rms_norm_grad, OP_rms_norm_grad_w, false, false, true, false, rms_norm_grads},
+    {"gradients of layer_norm", OP_layer_norm_grad, OP_layer_norm_grad_w, false, false, true, false, norm_grads},
+    {"gradients of rms_norm", OP_rms_norm_grad, OP_rms_norm_grad_w, false, false, true, false, norm_grads},
     {"gradients round a layer_norm", OP_layer_norm_grads, OP_add, false, true, false, false, add_to_norm_grads},
     {"gradients round an rms_norm", OP_rms_norm_grads, OP_add, false, true, false, false, add_to_norm_grads},
     {"sums of a layer_norm's gradient", OP_layer_norm_grads, OP_sum, false, true, true, false, sum_of_norm_grads},
@@ -213,8 +193,7 @@ bool pattern_second_apart(const Op *op, Op *second) {
     return true;
 }
 
-/* ── names ──────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── names ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
 enum { NAMED = 6 }; /* members of a fused group; of the others, how many */
 
 static void and_op(Str *s, OpKind k) {

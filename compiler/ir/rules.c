@@ -4,29 +4,14 @@
 #include "rules.h"
 #include "policy.h"
 
-static void place_result(Op *op, Value **result, Value *v) {
-    int k = (int)(result - op->out);
-    v->def = op;
-    *result = v;
-    if (op->nout <= k) op->nout = k + 1;
-}
-
 void rule_out(Graph *g, Op *op, Value **result, Dtype d, int dims, const int64_t *shape) {
     Value *v = *result;
-    if (!v) {
-        place_result(op, result, value_new(g, d, dims, shape));
-        return;
-    }
-    bool same = v->dims == dims && !memcmp(v->shape, shape, sizeof(int64_t) * (size_t)dims);
-    v->dtype = d;
-    if (same) return; /* a layout that a pass chose stays */
-    v->dims = dims;
-    int64_t n = 1;
-    for (int i = dims - 1; i >= 0; i--) {
-        v->shape[i] = shape[i];
-        v->stride[i] = n;
-        n *= shape[i];
-    }
+    if (!v)
+        op_set_result(op, result, value_new(g, d, dims, shape));
+    else if (value_has_shape(v, dims, shape))
+        v->dtype = d; /* a layout that a pass chose stays */
+    else
+        value_lay_out(v, d, dims, shape);
 }
 
 void rule_out_like(Graph *g, Op *op, Value **result, const Value *like) {
@@ -35,28 +20,13 @@ void rule_out_like(Graph *g, Op *op, Value **result, const Value *like) {
 
 void rule_view(Graph *g, Op *op, Value **result, Value *of, int dims, const int64_t *shape, const int64_t *stride,
                int64_t extra) {
-    Value *v = *result;
-    if (!v) {
-        place_result(op, result, value_new_view(g, of, dims, shape, stride, extra));
-        return;
-    }
-    v->dtype = of->dtype;
-    v->dims = dims;
-    for (int i = 0; i < dims; i++) v->shape[i] = shape[i], v->stride[i] = stride[i];
-    v->base = of->base ? of->base : of;
-    v->offset = of->offset + extra;
+    if (*result)
+        value_lay_view(*result, of, dims, shape, stride, extra);
+    else
+        op_set_result(op, result, value_new_view(g, of, dims, shape, stride, extra));
 }
 
-/* ── diagnostics ────────────────────────────────────────────────────────────────────────────────────────────────────
- */
-const char *rule_shape_str(Arena *a, int dims, const int64_t *shape) {
-    Str s = {.arena = a};
-    str_add(&s, "[");
-    for (int i = 0; i < dims; i++) str_addf(&s, "%s%lld", i ? "," : "", (long long)shape[i]);
-    str_add(&s, "]");
-    return s.s;
-}
-
+/* ── diagnostics ─────────────────────────────────────────────────────────────────────────────────────────────────── */
 const char *rule_source_str(Arena *a, Source s) {
     return s.file ? arena_printf(a, "%s:%d", s.file, s.line) : "an unknown place";
 }
@@ -84,7 +54,7 @@ void rule_fail(Graph *g, const Op *op, const char *fmt, ...) {
         if (!p) continue;
         told = true;
         str_addf(&s, "\n  %s %s%s is %s, made at %s%s", p->is_buffer ? "buffer" : "parameter", dtype_name(p->dtype),
-                 rule_shape_str(g->arena, p->dims, p->shape), p->path, rule_source_str(g->arena, p->src),
+                 value_shape_str(g->arena, p->dims, p->shape), p->path, rule_source_str(g->arena, p->src),
                  unit_str(g->arena, p->owner));
     }
     if (op->module && op->module->path && *op->module->path)
@@ -94,7 +64,7 @@ void rule_fail(Graph *g, const Op *op, const char *fmt, ...) {
 }
 
 void rule_need_float(Graph *g, const Op *op, const Value *v, const char *letter) {
-    if (v->dtype == FP8_E4M3 || v->dtype == FP8_E5M2)
+    if (rule_is_fp8(v->dtype))
         rule_fail(g, op, "%s %s: nothing is computed in fp8 yet; cast it to \"bf16\" first", letter,
                   value_str(g->arena, v));
     if (!dtype_float(v->dtype))
@@ -120,8 +90,7 @@ void rule_need_same_dtype(Graph *g, const Op *op, const Value *a, const char *na
           : "nn.cast(a, b) gives one the dtype of the other");
 }
 
-/* ── shapes and dtypes ──────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── shapes and dtypes ───────────────────────────────────────────────────────────────────────────────────────────── */
 Dtype rule_stat_dtype(Dtype d) {
     return d == FP64 ? FP64 : FP32;
 }
@@ -139,8 +108,7 @@ void infer_gradient(Graph *g, Op *op) {
     rule_out_like(g, op, &op->softmax_grad.dx, op->softmax_grad.y);
 }
 
-/* ── cost ───────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── cost ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
 double rule_touched_bytes(const Value *v) {
     double n = dtype_size(v->dtype);
     for (int i = 0; i < v->dims; i++)
@@ -156,6 +124,7 @@ Cost rule_traffic(const Op *op, double flops) {
     return c;
 }
 
+/* The elements of the largest operand or result. */
 static double largest_numel(const Op *op) {
     int64_t n = 0;
     for (int i = 0; i < op->nin; i++)
@@ -170,12 +139,9 @@ Cost cost_none(const Op *op) {
 Cost cost_pointwise(const Op *op) {
     return rule_traffic(op, largest_numel(op));
 }
-Cost cost_reduce(const Op *op) {
-    return rule_traffic(op, largest_numel(op));
-}
 Cost cost_norm(const Op *op) {
-    return rule_traffic(op, 8 * largest_numel(op));
-} /* mean, variance, scale, shift */
+    return rule_traffic(op, 8 * largest_numel(op)); /* mean, variance, scale, shift */
+}
 
 /* Only what leaves the group travels; inside it values stay in registers. */
 Cost cost_fused(const Op *op) {

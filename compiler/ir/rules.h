@@ -28,15 +28,14 @@ GradRule grad_reshape, grad_transpose, grad_expand, grad_slice, grad_split, grad
 GradRule grad_sum, grad_mean, grad_max, grad_matmul, grad_embedding, grad_layer_norm, grad_rms_norm, grad_softmax;
 GradRule grad_attention, grad_rope, grad_dropout, grad_cross_entropy, grad_batch_norm, grad_debug_sleep, grad_custom;
 
-CostRule cost_none, cost_pointwise, cost_fused, cost_copy, cost_reduce, cost_matmul, cost_embedding, cost_norm;
+CostRule cost_none, cost_pointwise, cost_fused, cost_copy, cost_matmul, cost_embedding, cost_norm;
 CostRule cost_attention, cost_rope, cost_collective, cost_transfer, cost_optimizer, cost_pick, cost_debug_sleep,
     cost_foreign;
 
 WorkRule work_matmul, work_attention, work_reduce, work_norm_grad_w, work_cross_entropy, work_sum_squares;
 WorkRule work_coalesce, work_embedding_grad, work_norm_grads; /* rules_work.c */
 
-/* ── for rules ──────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── for rules ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* A result (&op->matmul.y) as a contiguous tensor, or as a view of `of`. One that exists already (infer run again) is
  * updated in place, so that its uses stay valid. */
 void rule_out(Graph *g, Op *op, Value **result, Dtype d, int dims, const int64_t *shape);
@@ -46,12 +45,14 @@ void rule_view(Graph *g, Op *op, Value **result, Value *of, int dims, const int6
 
 /* "name: message", then a line for every operand that is a parameter, then one for the module. Exits. */
 _Noreturn void rule_fail(Graph *g, const Op *op, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-const char *rule_shape_str(Arena *a, int dims, const int64_t *shape); /* "[8,2048]" */
-const char *rule_source_str(Arena *a, Source s);                      /* "llama3.lua:22" */
+const char *rule_source_str(Arena *a, Source s); /* "llama3.lua:22" */
 void rule_need_float(Graph *g, const Op *op, const Value *v, const char *letter);
 void rule_need_int32(Graph *g, const Op *op, const Value *v, const char *what);
 void rule_need_same_dtype(Graph *g, const Op *op, const Value *a, const char *na, const Value *b, const char *nb);
 
+static inline bool rule_is_fp8(Dtype d) {
+    return d == FP8_E4M3 || d == FP8_E5M2;
+}
 Dtype rule_stat_dtype(Dtype d); /* what a kernel keeps statistics of such operands in: fp32, or fp64 for fp64 */
 Dtype rule_wider(int64_t wider, Dtype otherwise); /* of a WIDER attribute: its dtype, where it names one */
 bool rule_reshape_strides(const Value *v, int dims, const int64_t *shape, int64_t *stride); /* false: needs a copy */
@@ -59,6 +60,10 @@ double rule_touched_bytes(const Value *v); /* distinct bytes behind a value: exp
 Value *rule_zeros_like(Builder *b,
                        const Value *v);        /* of its dtype and shape: the gradient of a result that nobody used */
 Cost rule_traffic(const Op *op, double flops); /* all operands read, all results written */
-int64_t rule_rows(const Value *v);             /* product of all dims but the last */
+typedef struct {
+    const Value *q, *k, *v, *documents; /* documents: NULL where there are none */
+} Attention;
+Attention rule_attention(const Op *op); /* the operands of attention and of attention_grad */
+int64_t rule_rows(const Value *v);      /* product of all dims but the last */
 
 #endif

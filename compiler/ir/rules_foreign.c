@@ -13,8 +13,7 @@ const char *foreign_part_name(const Extension *x, ExtensionPart p) {
     return names[x->gathers][p];
 }
 
-/* ── custom ops ──────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── custom ops ──────────────────────────────────────────────────────────────────────────────────────────────────── */
 static Dtype first_float(const Op *op) {
     for (int k = 0; k < op->nin; k++)
         if (dtype_float(op->in[k]->dtype)) return op->in[k]->dtype;

@@ -3,8 +3,7 @@
  * Relied on by: ops.def. */
 #include "rules.h"
 
-/* ── matmul ─────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── matmul ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     bool ta, tb;
     int64_t m, k, k2, n; /* k: inner size of op(a), k2: of op(b) */
@@ -33,7 +32,7 @@ static const char *matmul_str(Graph *g, const Op *op) {
     return arena_printf(g->arena, "x %s · %s %s", a, y, b);
 }
 
-/* A Linear is blamed at the line where it was made, with the line that would fit. */
+/* For a Linear the message shows the line that made it, and the call that would fit. */
 _Noreturn static void fail_inner(Graph *g, const Op *op, Matmul s) {
     const Module *m = op->module;
     const Value *w = op->matmul.b;
@@ -102,7 +101,7 @@ static Value *fold_rows(Builder *b, Value *v) {
 static Value *grad_left(Builder *b, const Op *op, Value *g, Matmul s) {
     Value *w = op->matmul.b;
     if (!s.ta) return matmul(b, g, w, false, !s.tb);
-    if (g->dims > 2 && matmul_shared(op)) { /* now w stands on the left, where leading dims must be spelt out */
+    if (g->dims > 2 && matmul_shared(op)) { /* w is now the left operand, which must have all leading dims */
         int64_t shape[MAX_DIMS];
         memcpy(shape, g->shape, sizeof shape);
         shape[g->dims - 2] = w->shape[0];
@@ -164,8 +163,7 @@ Cost cost_matmul(const Op *op) {
     return c;
 }
 
-/* ── embedding ──────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── embedding ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 void infer_embedding(Graph *g, Op *op) {
     const Value *index = op->embedding.index, *w = op->embedding.w;
     rule_need_int32(g, op, index, "the index");
@@ -195,7 +193,7 @@ void infer_embedding_grad(Graph *g, Op *op) {
              (int64_t[]){op->embedding_grad.rows, gy->shape[gy->dims - 1]});
 }
 
-/* Only the rows looked up travel; the gradient writes its whole table. */
+/* The forward reads only the rows that are looked up; the gradient writes its whole table. */
 Cost cost_embedding(const Op *op) {
     Cost c = rule_traffic(op, 0);
     if (op->kind == OP_embedding)
@@ -206,17 +204,11 @@ Cost cost_embedding(const Op *op) {
     return c;
 }
 
-/* ── attention ──────────────────────────────────────────────────────────────────────────────────────────────────────
- */
-static void check_documents(Graph *g, const Op *op, const Value *d, const Value *q, const Value *k) {
-    if (!d) return;
-    rule_need_int32(g, op, d, "the documents");
-    if (d->dims != 2 || d->shape[0] != q->shape[0] || d->shape[1] != q->shape[1])
-        rule_fail(g, op, "documents %s with q %s: they must be int32[%lld,%lld], one number a token",
-                  value_str(g->arena, d), value_str(g->arena, q), (long long)q->shape[0], (long long)q->shape[1]);
-    if (q->shape[1] != k->shape[1])
-        rule_fail(g, op, "documents need as many queries as keys: %lld ≠ %lld", (long long)q->shape[1],
-                  (long long)k->shape[1]);
+/* ── attention ───────────────────────────────────────────────────────────────────────────────────────────────────── */
+Attention rule_attention(const Op *op) {
+    if (op->kind == OP_attention)
+        return (Attention){op->attention.q, op->attention.k, op->attention.v, op->attention.documents};
+    return (Attention){op->attention_grad.q, op->attention_grad.k, op->attention_grad.v, op->attention_grad.documents};
 }
 
 static const char *qkv_str(Graph *g, const Value *q, const Value *k, const Value *v) {
@@ -224,8 +216,10 @@ static const char *qkv_str(Graph *g, const Value *q, const Value *k, const Value
                         value_str(g->arena, v));
 }
 
-static void check_attention(Graph *g, const Op *op, const Value *q, const Value *k, const Value *v, bool causal,
-                            double dropout) {
+/* Attributes are the same in the rows of attention and of its gradient. */
+static void check_attention(Graph *g, const Op *op, Attention x) {
+    const Value *q = x.q, *k = x.k, *v = x.v, *d = x.documents;
+    double dropout = op->attention.dropout;
     rule_need_float(g, op, q, "q");
     rule_need_float(g, op, k, "k");
     rule_need_float(g, op, v, "v");
@@ -243,16 +237,23 @@ static void check_attention(Graph *g, const Op *op, const Value *q, const Value 
     if (q->shape[2] % k->shape[2])
         rule_fail(g, op, "%s: %lld query heads are no multiple of %lld key heads", qkv_str(g, q, k, v),
                   (long long)q->shape[2], (long long)k->shape[2]);
-    if (causal && q->shape[1] != k->shape[1])
+    if (op->attention.causal && q->shape[1] != k->shape[1])
         rule_fail(g, op, "%s: causal attention needs as many queries as keys: %lld ≠ %lld", qkv_str(g, q, k, v),
                   (long long)q->shape[1], (long long)k->shape[1]);
     if (!(dropout >= 0 && dropout < 1)) rule_fail(g, op, "dropout %g: it must be at least 0 and below 1", dropout);
+    if (!d) return;
+    rule_need_int32(g, op, d, "the documents");
+    if (d->dims != 2 || d->shape[0] != q->shape[0] || d->shape[1] != q->shape[1])
+        rule_fail(g, op, "documents %s with q %s: they must be int32[%lld,%lld], one number a token",
+                  value_str(g->arena, d), value_str(g->arena, q), (long long)q->shape[0], (long long)q->shape[1]);
+    if (q->shape[1] != k->shape[1])
+        rule_fail(g, op, "documents need as many queries as keys: %lld ≠ %lld", (long long)q->shape[1],
+                  (long long)k->shape[1]);
 }
 
 void infer_attention(Graph *g, Op *op) {
-    const Value *q = op->attention.q, *k = op->attention.k;
-    check_attention(g, op, q, k, op->attention.v, op->attention.causal, op->attention.dropout);
-    check_documents(g, op, op->attention.documents, q, k);
+    const Value *q = op->attention.q;
+    check_attention(g, op, rule_attention(op));
     rule_out_like(g, op, &op->attention.o, q);
     rule_out(g, op, &op->attention.lse, rule_stat_dtype(q->dtype), 3,
              (int64_t[]){q->shape[0], q->shape[2], q->shape[1]});
@@ -269,37 +270,30 @@ void grad_attention(Builder *b, Op *op, OpParts *d) {
 }
 
 void infer_attention_grad(Graph *g, Op *op) {
-    const Value *q = op->attention_grad.q, *k = op->attention_grad.k, *v = op->attention_grad.v;
-    check_attention(g, op, q, k, v, op->attention_grad.causal, op->attention_grad.dropout);
-    check_documents(g, op, op->attention_grad.documents, q, k);
-    rule_out_like(g, op, &op->attention_grad.dq, q);
-    rule_out_like(g, op, &op->attention_grad.dk, k);
-    rule_out_like(g, op, &op->attention_grad.dv, v);
+    Attention x = rule_attention(op);
+    check_attention(g, op, x);
+    rule_out_like(g, op, &op->attention_grad.dq, x.q);
+    rule_out_like(g, op, &op->attention_grad.dk, x.k);
+    rule_out_like(g, op, &op->attention_grad.dv, x.v);
 }
 
-/* Two products forward, five backward; half of the pairs when causal. Documents are not known here: counted in full. */
+/* Two products forward, five backward; causal attention has half of the pairs. What documents mask out is not known
+ * before the run, so it is counted. */
 Cost cost_attention(const Op *op) {
-    bool backward = op->kind == OP_attention_grad;
-    const Value *q = backward ? op->attention_grad.q : op->attention.q;
-    const Value *k = backward ? op->attention_grad.k : op->attention.k;
-    const Value *documents = backward ? op->attention_grad.documents : op->attention.documents;
-    bool causal = op->attention.causal; /* attributes are the same in both rows */
-    double pairs = (double)q->shape[0] * (double)q->shape[2] * (double)q->shape[1] * (double)k->shape[1];
-    if (causal) pairs /= 2;
-    Cost c = rule_traffic(op, (backward ? 10 : 4) * pairs * (double)q->shape[3]);
-    snprintf(c.variant, sizeof c.variant, "%s%s%s%s", dtype_name(q->dtype), causal ? " causal" : "",
-             documents ? " documents" : "", op->attention.dropout > 0 ? " dropout" : "");
-    double heads = (double)q->shape[2], key_heads = (double)k->shape[2];
-    memcpy(c.key,
-           (double[]){(double)q->shape[0], heads, key_heads, (double)q->shape[1], (double)k->shape[1],
-                      (double)q->shape[3]},
-           6 * sizeof *c.key);
+    bool backward = op->kind == OP_attention_grad, causal = op->attention.causal;
+    Attention x = rule_attention(op);
+    double batch = (double)x.q->shape[0], queries = (double)x.q->shape[1], keys = (double)x.k->shape[1];
+    double heads = (double)x.q->shape[2], key_heads = (double)x.k->shape[2], size = (double)x.q->shape[3];
+    double pairs = batch * heads * queries * keys / (causal ? 2 : 1);
+    Cost c = rule_traffic(op, (backward ? 10 : 4) * pairs * size);
+    snprintf(c.variant, sizeof c.variant, "%s%s%s%s", dtype_name(x.q->dtype), causal ? " causal" : "",
+             x.documents ? " documents" : "", op->attention.dropout > 0 ? " dropout" : "");
+    memcpy(c.key, (double[]){batch, heads, key_heads, queries, keys, size}, 6 * sizeof *c.key);
     c.nkey = 6;
     return c;
 }
 
-/* ── rope ───────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── rope ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
 void infer_rope(Graph *g, Op *op) {
     const Value *x = op->rope.x, *p = op->rope.positions;
     rule_need_float(g, op, x, "x");
@@ -319,7 +313,7 @@ void infer_rope(Graph *g, Op *op) {
     rule_out_like(g, op, &op->rope.y, x);
 }
 
-/* A rotation: its gradient turns back. */
+/* The gradient of a rotation is the inverse rotation. */
 void grad_rope(Builder *b, Op *op, OpParts *d) {
     OpParts back = op->parts;
     back.rope.y = NULL;
@@ -328,7 +322,8 @@ void grad_rope(Builder *b, Op *op, OpParts *d) {
     d->rope.x = build_op(b, OP_rope, &back)->rope.y;
 }
 
-/* Heads that stay as they are do not travel: their bytes are the result's already where it takes over x's. */
+/* Only the heads that are rotated are read and written: the others stay where they are, since the result takes over the
+ * bytes of x. */
 Cost cost_rope(const Op *op) {
     Cost c = cost_pointwise(op);
     double part = op->rope.heads ? (double)op->rope.heads / (double)op->rope.x->shape[2] : 1;

@@ -20,8 +20,7 @@ static void need_eps(Graph *g, const Op *op, double eps) {
     if (!(eps >= 0)) rule_fail(g, op, "eps %g: it must not be negative", eps);
 }
 
-/* ── layer norm, rms norm ───────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── layer norm, rms norm ────────────────────────────────────────────────────────────────────────────────────────── */
 /* Layer norm and rms norm. Their rows differ in the bias and the mean alone: rms norm has neither. */
 void infer_norm(Graph *g, Op *op) {
     const Value *x = op->layer_norm.x;
@@ -71,8 +70,7 @@ void infer_norm_grads(Graph *g, Op *op) {
     if (sums) rule_out(g, op, &op->out[ds], rule_wider(sums, x->dtype), 1, &n);
 }
 
-/* ── softmax, dropout, scale ────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── softmax, dropout, scale ─────────────────────────────────────────────────────────────────────────────────────── */
 void infer_softmax(Graph *g, Op *op) {
     const Value *x = op->softmax.x;
     rule_need_float(g, op, x, "x");
@@ -101,8 +99,7 @@ void grad_scale(Builder *b, Op *op, OpParts *d) {
     d->scale.x = BUILD(b, scale, .x = d->scale.y, .scaler = op->scale.scaler, .inverse = op->scale.inverse)->scale.y;
 }
 
-/* ── cross entropy ──────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── cross entropy ───────────────────────────────────────────────────────────────────────────────────────────────── */
 void infer_cross_entropy(Graph *g, Op *op) {
     const Value *x = op->cross_entropy.logits, *t = op->cross_entropy.targets;
     rule_need_float(g, op, x, "logits");
@@ -131,8 +128,7 @@ void infer_cross_entropy_grads(Graph *g, Op *op) {
     rule_out(g, op, &op->cross_entropy_grads.losses, d, 1, x->shape);
 }
 
-/* ── batch norm ─────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── batch norm ──────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void need_running(Graph *g, const Op *op, const char *what, const Value *v, int64_t channels) {
     if (v->dims != 1 || v->shape[0] != channels || !dtype_float(v->dtype))
         rule_fail(g, op, "x %s with running %s %s: it must be fp32[%lld]", value_str(g->arena, op->batch_norm.x), what,

@@ -5,15 +5,14 @@
 
 #include <math.h>
 
-/* Order of dtypes in mixed arithmetic; bf16 and fp16 meet in fp32. */
-enum { FP8_WIDTH = 3 };
+/* The order of dtypes in mixed arithmetic. Two dtypes of one width meet in fp32. */
 static int width(Dtype d) {
     switch (d) {
     case BOOL: return 0;
     case INT32: return 1;
     case INT64: return 2;
     case FP8_E4M3:
-    case FP8_E5M2: return FP8_WIDTH;
+    case FP8_E5M2: return 3;
     case BF16:
     case FP16: return 4;
     case FP32: return 5;
@@ -58,7 +57,7 @@ void infer_pointwise(Graph *g, Op *op) {
     Dtype d = a->dtype;
     for (int i = 1; i < op->nin; i++) d = widest(d, op->in[i]->dtype);
     for (int i = 0; i < op->nin; i++)
-        if (width(op->in[i]->dtype) == FP8_WIDTH) rule_need_float(g, op, op->in[i], letters[i]);
+        if (rule_is_fp8(op->in[i]->dtype)) rule_need_float(g, op, op->in[i], letters[i]);
     if (!dtype_float(d) && !on_integers[op->kind]) rule_need_float(g, op, a, "a");
     if (d == BOOL)
         rule_fail(g, op, "a %s is a mask; use nn.where, or cast it to \"fp32\" first", value_str(g->arena, a));
@@ -88,14 +87,13 @@ void infer_cast(Graph *g, Op *op) {
     Dtype d = (Dtype)op->cast.dtype;
     if (op->cast.dtype < 0 || op->cast.dtype >= N_DTYPES)
         rule_fail(g, op, "no dtype number %lld (internal error)", (long long)op->cast.dtype);
-    if (width(d) == FP8_WIDTH || width(a->dtype) == FP8_WIDTH)
+    if (rule_is_fp8(d) || rule_is_fp8(a->dtype))
         rule_fail(g, op, "a %s to %s: fp8 is not supported in casts yet; use \"bf16\"", value_str(g->arena, a),
                   dtype_name(d));
     rule_out(g, op, &op->cast.y, d, a->dims, a->shape);
 }
 
-/* ── gradients ──────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── gradients ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* Only floating-point operands have a gradient. */
 static bool wanted(const Value *v) {
     return dtype_float(v->dtype);

@@ -3,8 +3,7 @@
  * Relied on by: ops.def. */
 #include "rules.h"
 
-/* ── reshape ────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── reshape ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* The operand's dims are merged into runs within which elements are evenly spaced; each new dim must lie within one
  * run. Both are walked from the innermost dim outwards. */
 bool rule_reshape_strides(const Value *v, int dims, const int64_t *shape, int64_t *stride) {
@@ -46,15 +45,15 @@ void infer_reshape(Graph *g, Op *op) {
             open = i;
         else if (shape[i] < 1 || __builtin_mul_overflow(n, shape[i], &n))
             rule_fail(g, op, "x %s to %s: %lld is no size; sizes are positive, one may be -1", value_str(g->arena, x),
-                      rule_shape_str(g->arena, dims, shape), (long long)shape[i]);
+                      value_shape_str(g->arena, dims, shape), (long long)shape[i]);
     }
     if (open >= 0 && have % n == 0) shape[open] = have / n, n = have;
     if (n != have)
         rule_fail(g, op, "x %s to %s: %lld elements ≠ %lld; the sizes must multiply to %lld", value_str(g->arena, x),
-                  rule_shape_str(g->arena, dims, shape), (long long)have, (long long)n, (long long)have);
+                  value_shape_str(g->arena, dims, shape), (long long)have, (long long)n, (long long)have);
     if (!rule_reshape_strides(x, dims, shape, stride))
         rule_fail(g, op, "x %s to %s: its strides allow no view; copy it first (internal error)",
-                  value_str(g->arena, x), rule_shape_str(g->arena, dims, shape));
+                  value_str(g->arena, x), value_shape_str(g->arena, dims, shape));
     rule_view(g, op, &op->reshape.y, x, dims, shape, stride, 0);
 }
 
@@ -63,8 +62,7 @@ void grad_reshape(Builder *b, Op *op, OpParts *d) {
     d->reshape.a = build_reshape(b, d->reshape.y, x->dims, x->shape);
 }
 
-/* ── transpose ──────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── transpose ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 void infer_transpose(Graph *g, Op *op) {
     Value *x = op->transpose.a;
     const int64_t *order = op->transpose.order;
@@ -74,7 +72,7 @@ void infer_transpose(Graph *g, Op *op) {
         int64_t from = order[i];
         if (from < 0 || from >= x->dims || (seen & 1u << from))
             rule_fail(g, op, "x %s by %s: not a permutation of its %d dims (0 to %d, each once)",
-                      value_str(g->arena, x), rule_shape_str(g->arena, x->dims, order), x->dims, x->dims - 1);
+                      value_str(g->arena, x), value_shape_str(g->arena, x->dims, order), x->dims, x->dims - 1);
         seen |= 1u << from;
         shape[i] = x->shape[from];
         stride[i] = x->stride[from];
@@ -88,8 +86,7 @@ void grad_transpose(Builder *b, Op *op, OpParts *d) {
     d->transpose.a = build_transpose(b, d->transpose.y, back);
 }
 
-/* ── expand ─────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── expand ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 void infer_expand(Graph *g, Op *op) {
     Value *x = op->expand.a;
     int dims = (int)op->expand.dims, lead = dims - x->dims;
@@ -99,12 +96,12 @@ void infer_expand(Graph *g, Op *op) {
         rule_fail(g, op, "x %s to %d dims: at most %d are supported", value_str(g->arena, x), dims, MAX_DIMS);
     if (lead < 0)
         rule_fail(g, op, "x %s to %s: it has more dims than the result; reshape it first", value_str(g->arena, x),
-                  rule_shape_str(g->arena, dims, shape));
+                  value_shape_str(g->arena, dims, shape));
     for (int i = 0; i < dims; i++) {
         bool grown = i < lead || x->shape[i - lead] != shape[i];
         if (shape[i] < 1 || (grown && i >= lead && x->shape[i - lead] != 1))
             rule_fail(g, op, "x %s to %s: dim %d is %lld, and must be 1 or %lld", value_str(g->arena, x),
-                      rule_shape_str(g->arena, dims, shape), i - lead, (long long)x->shape[i - lead],
+                      value_shape_str(g->arena, dims, shape), i - lead, (long long)x->shape[i - lead],
                       (long long)shape[i]);
         stride[i] = grown ? 0 : x->stride[i - lead];
     }
@@ -120,8 +117,7 @@ void infer_detach(Graph *g, Op *op) {
     rule_view(g, op, &op->detach.y, x, x->dims, x->shape, x->stride, 0);
 }
 
-/* ── slice, split, concat, pad ──────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── slice, split, concat, pad ───────────────────────────────────────────────────────────────────────────────────── */
 /* For ops whose rows begin as slice's does: an operand (or the first of a list), and the integer `dim` first. */
 static int need_dim(Graph *g, const Op *op) {
     const Value *x = op->slice.a;
@@ -171,7 +167,7 @@ void infer_split(Graph *g, Op *op) {
     }
     if (total != size)
         rule_fail(g, op, "x %s: pieces of %s add up to %lld ≠ %lld, the size of dim %d", value_str(g->arena, x),
-                  rule_shape_str(g->arena, pieces, sizes), (long long)total, (long long)size, dim);
+                  value_shape_str(g->arena, pieces, sizes), (long long)total, (long long)size, dim);
     int64_t start = 0;
     for (int k = 0; k < pieces; k++) {
         view_range(g, op, &op->split.y[k], x, dim, start, sizes[k]);
@@ -257,10 +253,9 @@ void grad_pad_slice(Builder *b, Op *op, OpParts *d) {
                          ->slice.y;
 }
 
-/* ── sources ────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── sources ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static Dtype need_dtype(Graph *g, const Op *op, int64_t dtype) {
-    if (dtype < 0 || dtype >= N_DTYPES || dtype == FP8_E4M3 || dtype == FP8_E5M2)
+    if (dtype < 0 || dtype >= N_DTYPES || rule_is_fp8((Dtype)dtype))
         rule_fail(g, op,
                   "cannot make values of dtype %s; use \"fp32\", \"bf16\", \"fp16\", \"int32\", \"int64\" or \"bool\"",
                   dtype >= 0 && dtype < N_DTYPES ? dtype_name((Dtype)dtype) : "?");
@@ -274,7 +269,7 @@ void infer_full(Graph *g, Op *op) {
     if (dims < 0 || dims > MAX_DIMS) rule_fail(g, op, "%lld dims: at most %d are supported", (long long)dims, MAX_DIMS);
     for (int i = 0; i < dims; i++)
         if (shape[i] < 1 || __builtin_mul_overflow(n, shape[i], &n))
-            rule_fail(g, op, "%s: sizes must be positive", rule_shape_str(g->arena, (int)dims, shape));
+            rule_fail(g, op, "%s: sizes must be positive", value_shape_str(g->arena, (int)dims, shape));
     rule_out(g, op, &op->full.y, d, (int)dims, shape);
 }
 
@@ -289,8 +284,7 @@ void infer_scalar(Graph *g, Op *op) {
     rule_out(g, op, &op->grad_seed.y, FP32, 0, (int64_t[1]){1});
 }
 
-/* ── reductions: rows of one layout, sum's ──────────────────────────────────────────────────────────────────────────
- */
+/* ── reductions: rows of one layout, sum's ───────────────────────────────────────────────────────────────────────── */
 /* The shape of the result, whose reduced dims are ones (keep) or gone. Returns the number of dims. */
 static int reduced_shape(const Op *op, bool keep, int64_t *shape) {
     const Value *x = op->sum.x;
@@ -308,7 +302,7 @@ void infer_reduce(Graph *g, Op *op) {
     if (x->dims ? mask <= 0 || mask >= (int64_t)1 << x->dims : mask != 0)
         rule_fail(g, op, "x %s: reduced dims must be among 0 to %d, at least one", value_str(g->arena, x), x->dims - 1);
     if (op->kind == OP_mean) rule_need_float(g, op, x, "x");
-    if (x->dtype == BOOL || x->dtype == FP8_E4M3 || x->dtype == FP8_E5M2)
+    if (x->dtype == BOOL || rule_is_fp8(x->dtype))
         rule_fail(g, op, "x %s cannot be reduced as it is; cast it to \"int32\" or \"fp32\" first",
                   value_str(g->arena, x));
     int dims = reduced_shape(op, op->sum.keep, shape);

@@ -5,10 +5,9 @@
 #include "rules.h"
 #include "schema/workspace.h"
 
-/* CPU: operands in the kernels' own `real`, and fp64, are multiplied where they lie. Others are converted panel by
- * panel. CUDA: what
- * cuBLASLt's algorithms may use; every product of a build has equally much, so that the same algorithm is chosen
- * wherever a shape stands. */
+/* CPU: operands in the dtype that the kernels compute in, and fp64, are multiplied where they lie. Others are converted
+ * panel by panel. CUDA: what cuBLASLt's algorithms may use. All products of a build get the same workspace, so that
+ * products of one shape get the same algorithm. */
 int64_t work_matmul(const Op *op, const Machine *m) {
     if (m->cuda) return 32 << 20;
     Dtype d = op->matmul.a->dtype, y = op->matmul.y->dtype;
@@ -44,35 +43,28 @@ static int64_t cudnn_parts_bytes(const Value *q, const Value *k, bool repeats) {
  * uses. */
 int64_t work_attention(const Op *op, const Machine *m) {
     bool backward = op->kind == OP_attention_grad;
-    const Value *q = backward ? op->attention_grad.q : op->attention.q;
-    const Value *k = backward ? op->attention_grad.k : op->attention.k;
-    const Value *documents = backward ? op->attention_grad.documents : op->attention.documents;
+    Attention x = rule_attention(op);
+    const Value *q = x.q, *k = x.k;
     int64_t d = q->shape[3];
     if (m->cuda) {
         int64_t ours = backward ? sc_cuda_row_sums_bytes(q->shape[0] * q->shape[1] * q->shape[2]) : 0;
         bool small = q->shape[1] < 64 || k->shape[1] < 64;
-        if (dtype_size(q->dtype) != 2 || d % 8 || d > 256 || small || documents || op->attention.dropout > 0)
+        if (dtype_size(q->dtype) != 2 || d % 8 || d > 256 || small || x.documents || op->attention.dropout > 0)
             return ours;
         int64_t cudnn = backward ? cudnn_parts_bytes(q, k, m->deterministic) : 4096;
-        return cudnn > ours ? cudnn : ours;
+        return max64(cudnn, ours);
     }
     int64_t real = dtype_size(m->wide ? FP64 : rule_stat_dtype(q->dtype));
     return m->threads *
            (backward ? sc_cpu_attention_grad_bytes(d, k->shape[1], real) : sc_cpu_attention_bytes(d, real));
 }
 
-/* ── CUDA: reductions in two stages ──────────────────────────────────────────────────────────────────────────────────
- */
-/* Runs into which `reduced` elements of each of `results` are cut, so that a large GPU has work for all its threads; 1:
- * none. They depend on shapes only, and so do the sums' bits. */
-static int64_t runs(int64_t results, int64_t reduced) {
-    int64_t n = (262144 + results - 1) / results, most = results > 64 ? 256 : 1024;
-    if (n > most) n = most;
-    if (n > reduced / 64) n = reduced / 64;
-    return n > 1 ? n : 1;
-}
+/* ── CUDA: reductions in two stages ──────────────────────────────────────────────────────────────────────────────── */
+/* fp32 partial sums, `planes` for each of `results`. The `reduced` elements of a result are cut into runs, so that a
+ * large GPU has work for all its threads. The number of runs depends on shapes only, and so do the sums' bits. */
 static int64_t partial_bytes(int64_t results, int64_t reduced, int64_t planes) {
-    int64_t n = runs(results, reduced);
+    int64_t n = min64((262144 + results - 1) / results, results > 64 ? 256 : 1024);
+    n = min64(n, reduced / 64);
     return n > 1 ? n * results * planes * 4 : 0;
 }
 

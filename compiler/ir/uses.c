@@ -21,8 +21,7 @@ struct Uses {
     int nroom;
 };
 
-/* ── results ────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── results ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
 bool *uses_value_flags(const Graph *g) {
     return NEW_ARRAY(g->arena, bool, g->values.n + 1);
 }
@@ -38,8 +37,7 @@ void uses_flag_results(const Graph *g, const Program *p, bool *flags) {
         if (g->params.at[i]->grad) flag(flags, g->params.at[i]->grad);
 }
 
-/* ── what a pass asks ───────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── what a pass asks ────────────────────────────────────────────────────────────────────────────────────────────── */
 static const Users *entry(const Uses *u, const Value *v) {
     static const Users none;
     return v->id < u->nusers ? &u->users[v->id] : &none;
@@ -71,8 +69,7 @@ int uses_position(const Uses *u, const Op *op) {
     return op->serial < u->nplaces ? u->place[op->serial] - 1 : -1;
 }
 
-/* ── what a pass changes ────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── what a pass changes ─────────────────────────────────────────────────────────────────────────────────────────── */
 static void *larger(Arena *a, const void *from, int n, int *more, int least, size_t size) {
     *more = n * 2 > least ? n * 2 : least;
     void *to = arena_alloc(a, size * (size_t)*more);
@@ -111,18 +108,14 @@ static void leave(Uses *u, const Value *whose, const Op *op, const Value *v) {
     *(whose == v ? &l->direct : &l->through) -= 1;
 }
 
-static void add(Uses *u, Op *op) {
+void uses_add(Uses *u, Op *op) {
+    grow(u);
     for (int k = op->nin - 1; k >= 0; k--) {
         Value *v = op->in[k];
         if (!v) continue;
         enter(u, v, op, v);
         if (seen_through(op, v)) enter(u, v->base, op, v);
     }
-}
-
-void uses_add(Uses *u, Op *op) {
-    grow(u);
-    add(u, op);
 }
 
 void uses_drop(Uses *u, const Op *op, const Value *operand) {
@@ -136,13 +129,12 @@ void uses_remove(Uses *u, const Op *op) {
 }
 
 void uses_place(Uses *u, const Op *op, int at) {
-    if (op->serial >= u->nplaces) grow(u);
+    grow(u);
     u->place[op->serial] = at + 1;
 }
 
-/* ── the index ──────────────────────────────────────────────────────────────────────────────────────────────────────
- */
-/* From behind, since a user is put before those that are there. */
+/* ── the index ───────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* Goes through the ops from last to first, since each new user is put before the others. */
 Uses *uses_new(const Graph *g, const Program *p) {
     Arena *a = arena_new();
     Uses *u = NEW(a, Uses);
@@ -153,7 +145,7 @@ Uses *uses_new(const Graph *g, const Program *p) {
     for (int i = 0; i < p->ops.n; i++) u->nroom += p->ops.at[i]->nin;
     u->room = NEW_ARRAY(a, User, u->nroom);
     for (int i = p->ops.n - 1; i >= 0; i--) {
-        add(u, p->ops.at[i]);
+        uses_add(u, p->ops.at[i]);
         u->place[p->ops.at[i]->serial] = i + 1;
     }
     return u;

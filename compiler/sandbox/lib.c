@@ -5,8 +5,7 @@
 
 #include <stdlib.h>
 
-/* ── names that do not exist ────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── names that do not exist ─────────────────────────────────────────────────────────────────────────────────────── */
 const char *sandbox_nearest(lua_State *L, int table, const char *name) {
     Sandbox *s = sandbox_of(L);
     VEC(const char *) names = {0}, same_case = {0};
@@ -61,8 +60,7 @@ void sandbox_strict(lua_State *L, int table, const char *what) {
     lua_setmetatable(L, table);
 }
 
-/* ── sorted pairs ───────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── sorted pairs ────────────────────────────────────────────────────────────────────────────────────────────────── */
 static int compare_keys(const void *pa, const void *pb) {
     const SortedKey *a = pa, *b = pb;
     if (a->is_text != b->is_text) return a->is_text - b->is_text;
@@ -178,8 +176,7 @@ static int sorted_next(lua_State *L) {
     return 2;
 }
 
-/* ── other replacements ─────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── other replacements ──────────────────────────────────────────────────────────────────────────────────────────── */
 static int safe_tostring(lua_State *L) { /* addresses would differ from run to run */
     luaL_checkany(L, 1);
     int t = lua_type(L, 1);

@@ -58,8 +58,7 @@ _Noreturn void sandbox_stop(Source at, Limit k) {
     fail(at, "%s", text);
 }
 
-/* ── memory ─────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── memory ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* When an allocation is refused, Lua collects garbage and tries once more; closing variables may then allocate again.
  * The first refusal of such a series tells the line. */
 void *sandbox_alloc(void *ud, void *p, size_t old, size_t n) {
@@ -79,16 +78,14 @@ void *sandbox_alloc(void *ud, void *p, size_t old, size_t n) {
     return q;
 }
 
-/* ── printed text ───────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── printed text ────────────────────────────────────────────────────────────────────────────────────────────────── */
 void sandbox_printed(lua_State *L, size_t bytes) {
     Sandbox *s = sandbox_of(L);
     s->printed += (int64_t)bytes;
     if (s->printed > limits[LIMIT_PRINT].value << 10) sandbox_stop(sandbox_source(L), LIMIT_PRINT);
 }
 
-/* ── time ───────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static Sandbox *watched; /* the open sandbox, for the signal handler */
 
 static void count_hook(lua_State *L, lua_Debug *ar) {

@@ -100,8 +100,7 @@ int sandbox_load(lua_State *L, const char *text, size_t n, const char *chunk) {
     return luaL_loadbufferx(L, text, n, chunk, "t");
 }
 
-/* ── require ────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── require ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static const char LOADED[] = "shardc.loaded";
 
 void sandbox_provide(lua_State *L, const char *name) {

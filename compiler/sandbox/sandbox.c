@@ -17,8 +17,7 @@ Sandbox *sandbox_of(lua_State *L) {
     return s;
 }
 
-/* ── where ──────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── where ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
 /* The path of a user's chunk. Chunk names are freed with the Lua state, the map's keys live as long as the compilation.
  */
 static const char *user_file(const Sandbox *s, const char *chunk) {
@@ -104,8 +103,7 @@ static int on_error(lua_State *L) {
     fail(at, "%.*s", (int)first_line, message);
 }
 
-/* ── running ────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static int out_of_memory(lua_State *L) { /* also the panic function: outside of pcall nothing else can fail */
     fail(NOWHERE, "out of memory for the Lua interpreter; free memory and run again");
 }

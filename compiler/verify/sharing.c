@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* ── lives of the transient storages of a program ─────────────────────────────────────────────────────────── */
+/* ── lives of the transient storages of a program ────────────────────────────────────────────────────────────────── */
 typedef struct {
     int storage;
     int first;              /* event that touches it first */
@@ -43,6 +43,7 @@ static Lives lives_of(Verifier *v, int program, const Order *o) {
     return lives;
 }
 
+/* A stream on which an access of the new storage may run before the last one of the old; -1: there is none. */
 static int stream_late(const Life *old, const Life *now) {
     for (int s = 0; s < N_STREAMS; s++)
         if (old->last[s] > now->all_see[s]) return s;
@@ -111,7 +112,7 @@ void verify_sharing(Verifier *v, int program, const Order *o) {
     for (int arena = 0; arena < N_ARENAS; arena++) sweep(v, program, o, &lives, (ArenaKind)arena);
 }
 
-/* ── persistent storages ──────────────────────────────────────────────────────────────────────────────────── */
+/* ── persistent storages ─────────────────────────────────────────────────────────────────────────────────────────── */
 static int compare_offset(const void *a, const void *b) {
     const Storage *x = *(const Storage *const *)a, *y = *(const Storage *const *)b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;

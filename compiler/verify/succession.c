@@ -9,22 +9,19 @@ static int program_index(const Plan *p, const char *name) {
     return -1;
 }
 
+enum { PROCESS_START = MAX_PROGRAMS }; /* its bit among the predecessors of a program */
+
+/* Bit i: the program may follow program i. */
 static unsigned predecessors(const Plan *p, int program) {
     unsigned mask = 0;
     for (int i = 0; i < nsuccessions; i++) {
         const Succession *s = &successions[i];
         bool applies = s->accumulating < 0 || s->accumulating == (program_index(p, "micro_first") >= 0);
         if (!applies || strcmp(s->to, p->programs[program].name)) continue;
-        int from = program_index(p, s->from);
+        int from = *s->from ? program_index(p, s->from) : PROCESS_START;
         if (from >= 0) mask |= 1u << from;
     }
     return mask;
-}
-
-static bool starts_process(const Plan *p, int program) {
-    for (int i = 0; i < nsuccessions; i++)
-        if (!*successions[i].from && !strcmp(successions[i].to, p->programs[program].name)) return true;
-    return false;
 }
 
 /* Every program has a name of its own, stands in the table and can be reached. */
@@ -34,11 +31,11 @@ void verify_successions(Verifier *v) {
         verify_note(v, -1, "succession", -1, -1, "%d programs, the table of successions knows fewer", p->nprograms);
         return;
     }
-    unsigned reach = 0, old;
+    unsigned reach = 1u << PROCESS_START, old;
     do {
         old = reach;
         for (int i = 0; i < p->nprograms; i++)
-            if (starts_process(p, i) || (predecessors(p, i) & reach)) reach |= 1u << i;
+            if (predecessors(p, i) & reach) reach |= 1u << i;
     } while (reach != old);
     for (int i = 0; i < p->nprograms; i++) {
         v->noted = 0;
@@ -49,10 +46,14 @@ void verify_successions(Verifier *v) {
                         p->programs[i].name);
     }
     v->entry_mask = NEW_ARRAY(v->arena, unsigned, p->nprograms + 1);
-    for (int i = 0; i < p->nprograms; i++) v->entry_mask[i] = starts_process(p, i) ? 0 : predecessors(p, i) & reach;
+    for (int i = 0; i < p->nprograms; i++) { /* nothing is written before a program that may start the process */
+        unsigned before = predecessors(p, i) & reach;
+        v->entry_mask[i] = before >> PROCESS_START & 1 ? 0 : before;
+    }
 }
 
-/* Greatest solution of: p finds the bytes written when it has predecessors and after each of them they are written. */
+/* The programs that find the bytes written when they start: those with predecessors of which each has written the bytes
+ * or has found them written. The greatest such set: it begins with all and loses those that do not qualify. */
 static unsigned entries(const Verifier *v, unsigned writers) {
     int n = v->plan->nprograms;
     unsigned in = 0, old;

@@ -39,8 +39,7 @@ static int last_to_end(const Run *r, bool forward) {
     return best;
 }
 
-/* ── the critical path ───────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── the critical path ───────────────────────────────────────────────────────────────────────────────────────────── */
 /* "g1f (gather 10.0 ms), e0 to e5 (compute 75.0 ms)": runs of one stream, from the first event; where there are many,
  * those that take longest. */
 static char *critical_path(Arena *a, const Run *r, int end) {
@@ -87,8 +86,7 @@ static char *critical_path(Arena *a, const Run *r, int end) {
     return s.s;
 }
 
-/* ── exposed communication: compute idles for it, or it goes on after compute has ended ──────────────────────────────
- */
+/* ── exposed communication: compute idles for it, or it goes on after compute has ended ──────────────────────────── */
 static bool communicates(Stream s) {
     return s != COMPUTE && s != HOST;
 }
@@ -134,8 +132,7 @@ static Exposed exposed(const Run *r) {
     return x;
 }
 
-/* ── bounds ──────────────────────────────────────────────────────────────────────────────────────────────────────────
- */
+/* ── bounds ──────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static void check_end(Verifier *v, int program, const Run *r, bool forward, double most_ms) {
     int end = last_to_end(r, forward);
     if (most_ms < 0 || end < 0 || r->end[end] * 1e-3 <= most_ms) return;

@@ -23,7 +23,7 @@ bool verify_access_inside(const Verifier *v, int program, const Access *x) {
            x->size <= s->size - x->offset;
 }
 
-/* ── bounds: storages in arenas, accesses in storages and in their declared lives ─────────────────────────── */
+/* ── bounds: storages in arenas, accesses in storages and in their declared lives ────────────────────────────────── */
 static void check_storages(Verifier *v) {
     const Plan *p = v->plan;
     for (int i = 0; i < p->nstorages; i++) {
@@ -62,7 +62,7 @@ static void check_access(Verifier *v, int program, int e, const Access *x) {
                     e < s->first ? "before" : "after");
 }
 
-/* ── one order of all collectives. Issue order is the same on every rank, since all run one plan ──────────── */
+/* ── one order of all collectives. Issue order is the same on every rank, since all run one plan ─────────────────── */
 static void check_collectives(Verifier *v, int program, const Order *o) {
     int last = -1;
     for (int e = 0; e < o->program->n; e++) {
@@ -78,7 +78,7 @@ static void check_collectives(Verifier *v, int program, const Order *o) {
     }
 }
 
-/* ── every trainable parameter is updated exactly once ────────────────────────────────────────────────────── */
+/* ── every trainable parameter is updated exactly once ───────────────────────────────────────────────────────────── */
 typedef struct {
     int64_t lo, hi;
     int event;
