@@ -184,8 +184,8 @@ static void take_bytes(Parse *p, const Option *o, char *arg) {
     static const struct {
         const char *unit;
         double bytes;
-    } units[] = {{"", 1},           {"B", 1},          {"KB", 1e3},       {"MB", 1e6},       {"GB", 1e9},      {"TB", 1e12},
-                 {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", (double)(1ull << 40)}};
+    } units[] = {{"", 1},      {"B", 1},         {"KB", 1e3},      {"MB", 1e6},      {"GB", 1e9},
+                 {"TB", 1e12}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", (double)(1ull << 40)}};
     char *end;
     double x = strtod(arg, &end);
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
@@ -266,7 +266,8 @@ static const Option options[] = {
     {PLAN, 'o', "output", "FILE", 3, "Write the policy file, replacing it; refused if the command reads FILE",
      .take = take_text, TO(out)},
     {PLAN | BUILD | RUN, 0, "budget", "BYTES", 4,
-     "Choose policies for the fastest step whose arena has at most so many bytes: 60GiB, 80GB; for plan: what the device "
+     "Choose policies for the fastest step whose arena has at most so many bytes: 60GiB, 80GB; for plan: what the "
+     "device "
      "leaves unless given",
      .take = take_bytes, TO(budget)},
     {PLAN | BUILD | RUN, 0, "keep", "CHOICE[=none]", 4,
@@ -328,8 +329,7 @@ static const struct argp_option *argp_options(Arena *a, const Command *c) {
     struct argp_option *list = NEW_ARRAY(a, struct argp_option, N_OPTIONS + 1);
     int n = 0;
     for (const Option *o = options; o < options + N_OPTIONS; o++)
-        if (o->commands & c->bit)
-            {
+        if (o->commands & c->bit) {
             int flags = (o->doc ? 0 : OPTION_HIDDEN) | (o->optional ? OPTION_ARG_OPTIONAL : 0);
             list[n++] = (struct argp_option){o->name, key_of(o), o->arg, flags, o->doc, o->group};
         }

@@ -105,7 +105,7 @@ _Noreturn void bug(Source at, const char *fmt, ...)
     __attribute__((format(printf, 2, 3))); /* for what no input can cause: asks for a report, exits 1 */
 /* Prints "file:line: note: message" to stderr, for what is allowed but may not be intended. */
 void remark(Source at, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void remarks_show(bool on); /* off: remark prints nothing; on at first */
+void remark_enable(bool on); /* off: remark prints nothing; on at first */
 #define NOWHERE ((Source){NULL, 0})
 
 /* The candidate nearest to `name` by edit distance, or NULL when none is near. */

@@ -44,7 +44,7 @@ static void say(Source at, const char *kind, const char *fmt, va_list ap) {
 
 static bool silent;
 
-void remarks_show(bool on) {
+void remark_enable(bool on) {
     silent = !on;
 }
 

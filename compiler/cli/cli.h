@@ -29,7 +29,7 @@ typedef struct {
     int nkeep;
     bool curve;            /* plan: time over budget */
     const char *curve_svg; /* a file for its picture, or NULL */
-    char **rest;                                           /* run: what follows --, for the program */
+    char **rest;           /* run: what follows --, for the program */
     int nrest;
 } Options;
 
@@ -50,7 +50,8 @@ bool cli_is_model(const char *path); /* ends in .lua */
  * PlannerCompile. */
 Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *entries, bool estimate);
 const Device *cli_device(Arena *a, const Options *o);
-/* The fastest plan that has at most --budget bytes; where none is given, those of the device. Fails where nothing fits. */
+/* The fastest plan that has at most --budget bytes; where none is given, those of the device. Fails where nothing fits.
+ */
 Plan *cli_planned(Arena *a, const Options *o, const char *input);
 
 /* The first option given that says how to compile a model, --world apart; NULL: none. */

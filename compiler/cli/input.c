@@ -120,11 +120,11 @@ Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *ent
     if (!estimate) p.dump_after = o->dump_after;
     p.wide = o->variant && !strcmp(o->variant, "fp64");
     p.quick = !o->dump_after && !getenv("SHARDC_CHECK");
-    remarks_show(!estimate);
+    remark_enable(!estimate);
     Graph *g = frontend_load(a, &f);
     pipeline_lower(g, d, &p);
     tell_unsharded(g);
-    remarks_show(true);
+    remark_enable(true);
     return pipeline_plan(g, d, &p);
 }
 

@@ -28,9 +28,10 @@ static PlannerChoices choices(const Options *o) {
     PlannerChoices c = {0};
     for (int i = 0; i < o->nkeep; i++)
         if (!planner_hold(&c, o->keep[i]))
-            fail_usage("--keep %s: recompute, offload, reshard, prefetch or state is wanted; alone it leaves that as the "
-                       "model has it, with =none there is none of it",
-                       o->keep[i]);
+            fail_usage(
+                "--keep %s: recompute, offload, reshard, prefetch or state is wanted; alone it leaves that as the "
+                "model has it, with =none there is none of it",
+                o->keep[i]);
     return c;
 }
 
@@ -42,9 +43,10 @@ static int64_t budget_of(const Options *o, const Context *c) {
     double tolerance, library = live_library_bytes(p, &tolerance), usable = p->device_usable;
     arena_free(scratch);
     if (usable <= 0)
-        fail_usage("plan %s: the cpu target has no memory limit to plan for; give --budget, for example --budget 4GiB, or "
-                   "a GPU's --device",
-                   c->input);
+        fail_usage(
+            "plan %s: the cpu target has no memory limit to plan for; give --budget, for example --budget 4GiB, or "
+            "a GPU's --device",
+            c->input);
     return (int64_t)(usable - library - tolerance);
 }
 
@@ -55,7 +57,8 @@ static PlannerResult search(Arena *a, const Options *o, const Context *c) {
 
 static _Noreturn void nothing_fits(Arena *a, const PlannerResult *r) {
     fail(NOWHERE,
-         "nothing fits in %s of arena: the smallest arena found is %s (%s B); give --budget %.1fGiB, more ranks (--world), "
+         "nothing fits in %s of arena: the smallest arena found is %s (%s B); give --budget %.1fGiB, more ranks "
+         "(--world), "
          "or a smaller batch",
          figure_bytes(a, (double)r->budget), figure_bytes(a, (double)r->least), figure_grouped(a, (double)r->least),
          ceil((double)r->least / (1 << 30) * 10) / 10);
@@ -75,7 +78,8 @@ static void runs_table(FILE *f, Arena *a, const Planned *p) {
         if (strlen(p->runs[i].match) > wide) wide = strlen(p->runs[i].match);
         if (strlen(p->runs[i].what) > what) what = strlen(p->runs[i].what);
     }
-    if (p->nruns) fprintf(f, "  %-*s  %-*s  %12s  %12s\n", (int)wide, "blocks", (int)what, "choice", "a block keeps", "it costs");
+    if (p->nruns)
+        fprintf(f, "  %-*s  %-*s  %12s  %12s\n", (int)wide, "blocks", (int)what, "choice", "a block keeps", "it costs");
     for (int i = 0; i < p->nruns; i++)
         fprintf(f, "  %-*s  %-*s  %13s  %12s\n", (int)wide, p->runs[i].match, (int)what, p->runs[i].what,
                 figure_bytes(a, (double)p->runs[i].kept), p->runs[i].us > 0 ? figure_time(a, p->runs[i].us) : "-");
@@ -88,9 +92,10 @@ static void plan_text(FILE *f, Arena *a, const Options *o, const PlannerResult *
     fprintf(f, "plan of %s for %s, world %d: arena within %s (%s)\n", p->model, p->device, p->world,
             figure_bytes(a, (double)r->budget), o->budget ? "--budget" : "what the device leaves");
     runs_table(f, a, &r->best);
-    fprintf(f, "  arena    %s exact (%s B), lower bound %s, spare %s   host %s\n", figure_bytes(a, (double)r->best.arena),
-            figure_grouped(a, (double)r->best.arena), figure_bytes(a, (double)p->bound_bytes[ARENA_DEVICE]),
-            figure_bytes(a, spare), figure_bytes(a, (double)r->best.host));
+    fprintf(f, "  arena    %s exact (%s B), lower bound %s, spare %s   host %s\n",
+            figure_bytes(a, (double)r->best.arena), figure_grouped(a, (double)r->best.arena),
+            figure_bytes(a, (double)p->bound_bytes[ARENA_DEVICE]), figure_bytes(a, spare),
+            figure_bytes(a, (double)r->best.host));
     fprintf(f, "  step     %s, exposed communication %.1f %%", figure_time(a, r->best.step_us),
             100 * r->best.exposed_us / r->best.step_us);
     double bound = fmin(r->bound_us, r->best.step_us);
@@ -147,7 +152,8 @@ static void draw(Arena *a, const Options *o, const Context *c, const PlannerCurv
     ChartSeries series = {NULL, x, y, label, curve->n, true};
     const char *world = arena_printf(a, "%s, %d rank%s of %s", basename(c->input), o->world ? o->world : 1,
                                      o->world > 1 ? "s" : "", o->device ? o->device : "cpu");
-    Chart chart = {arena_printf(a, "Fastest step within a budget: %s", world), "arena, GiB", "predicted step, ms", &series, 1};
+    Chart chart = {arena_printf(a, "Fastest step within a budget: %s", world), "arena, GiB", "predicted step, ms",
+                   &series, 1};
     OutFile f = out_open(a, o->curve_svg);
     chart_svg(f.f, a, &chart);
     out_commit(&f);
@@ -155,7 +161,9 @@ static void draw(Arena *a, const Options *o, const Context *c, const PlannerCurv
 
 static int curve(Arena *a, const Options *o, const Context *c) {
     if (!cli_is_model(c->input)) fail_usage("%s: policies are chosen for a model: give its .lua file", c->input);
-    if (o->out) fail_usage("--curve -o %s: -o writes the policies of one budget; give --budget, or leave one of the two out", o->out);
+    if (o->out)
+        fail_usage("--curve -o %s: -o writes the policies of one budget; give --budget, or leave one of the two out",
+                   o->out);
     PlannerCurve curve = planner_curve(a, compile, c, cli_device(a, o), choices(o), POINTS);
     if (o->curve_svg) draw(a, o, c, &curve);
     if (cli_as_json(o)) {
@@ -184,7 +192,8 @@ int command_plan(Arena *a, const Options *o) {
     if (!r.best.plan) nothing_fits(a, &r);
     if (o->out) {
         OutFile f = out_open(a, o->out);
-        fprintf(f.f, "-- Chosen by shardc plan for an arena of at most %lld bytes.\n%s", (long long)r.budget, r.best.entries);
+        fprintf(f.f, "-- Chosen by shardc plan for an arena of at most %lld bytes.\n%s", (long long)r.budget,
+                r.best.entries);
         out_commit(&f);
     }
     if (cli_as_json(o)) {

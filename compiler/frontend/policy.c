@@ -9,8 +9,9 @@
 
 /* ── patterns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
  * `*` stands for any characters and `?` for one; in patterns for modules they stay within one part of the path, and
- * `**` crosses dots. `{0-15}` stands for a number from 0 to 15. Where a match fails, the last `*` takes one more character; where it may not, the last `**` does:
- * all before them has matched as early as it can, so nothing else need be tried. */
+ * `**` crosses dots. `{0-15}` stands for a number from 0 to 15. Where a match fails, the last `*` takes one more
+ * character; where it may not, the last `**` does: all before them has matched as early as it can, so nothing else need
+ * be tried. */
 typedef struct {
     const char *pattern, *text; /* where to go on after this star has taken one more character; NULL: no star yet */
 } Star;

@@ -29,7 +29,8 @@ static bool names_path(const char *name, OpKind kind, const Module *m, const Mod
     return false;
 }
 
-/* Whether some module that the checkpoint is set on has a submodule of that path; of "path:op" also an op of the name. */
+/* Whether some module that the checkpoint is set on has a submodule of that path; of "path:op" also an op of the name.
+ */
 static bool known_path(const Graph *g, const Checkpoint *c, const char *name) {
     const char *colon = strchr(name, ':');
     OpKind kind = colon ? op_by_name(colon + 1) : (OpKind)0;
@@ -52,7 +53,8 @@ static void check_names(const Graph *g, const Checkpoint *c) {
         candidates[N_OPS] = "input";
         const char *near = str_nearest(name, candidates, N_OPS + 1);
         fail(setting_source(&c->settings, key, c->src),
-             "nn.checkpoint: %s = { \"%s\" }: neither an op, nor a kind of module, nor a submodule here; %s%s%s", key, name,
+             "nn.checkpoint: %s = { \"%s\" }: neither an op, nor a kind of module, nor a submodule here; %s%s%s", key,
+             name,
              near ? "did you mean \""
                   : "write an op's name (\"attention\", \"matmul\"), a module's kind (\"linear\"), a submodule's path "
                     "(\"mlp.up_proj\"), one's op (\"self_attn:rope\"), \"input\" or \"*\"",

@@ -123,7 +123,7 @@ typedef struct {
     int atom;
 } Held;
 
-typedef struct { /* one event of the block's forward */
+typedef struct {          /* one event of the block's forward */
     double us, second_us; /* second_us: of its second part alone, where the first part's result is kept; 0: no parts */
     int reads[MAX_IN * 2], nreads; /* values of the block */
     int kept_part, gate;           /* values that make the second part enough; -1 */
@@ -300,7 +300,8 @@ static BlockOption named(const Inside *in, const Choice *c) {
     o.recompute = any_remade;
     for (int i = 0; i < in->natoms; i++) {
         bool is_input = !strcmp(in->atoms[i].name, "input");
-        if (c->of_atom[i] == KEEP && any_remade && in->atoms[i].bytes > 0 && !is_input) push(&o.save, in->a, in->atoms[i].name);
+        if (c->of_atom[i] == KEEP && any_remade && in->atoms[i].bytes > 0 && !is_input)
+            push(&o.save, in->a, in->atoms[i].name);
         if (c->of_atom[i] == AWAY) push(&o.offload, in->a, in->atoms[i].name);
     }
     return o;
@@ -309,7 +310,8 @@ static BlockOption named(const Inside *in, const Choice *c) {
 typedef VEC(Choice) Choices;
 
 /* Every choice of so many states for the `n` largest atoms; the others are kept, or all recomputed. */
-static void choose_all(Inside *in, const Atom *const *large, int n, int states, char rest_state, double hides_us, Choices *all) {
+static void choose_all(Inside *in, const Atom *const *large, int n, int states, char rest_state, double hides_us,
+                       Choices *all) {
     int total = 1;
     for (int i = 0; i < n; i++) total *= states;
     for (int code = 0; code < total; code++) {
@@ -397,7 +399,8 @@ static const char *signature(Arena *a, const PlanProgram *p, const char *block) 
 static int region_of(const PlanProgram *p, const Blocks *b, int block) {
     for (int e = 0; e < p->n; e++) {
         const Op *op = p->events[e].op_ir;
-        if (op && op->phase == FORWARD && op->region && blocks_of_path(b, p->events[e].module) == block) return op->region;
+        if (op && op->phase == FORWARD && op->region && blocks_of_path(b, p->events[e].module) == block)
+            return op->region;
     }
     return 0;
 }

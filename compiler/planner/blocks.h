@@ -9,21 +9,21 @@
 /* What a block does with its values: an entry's `checkpoint`. */
 typedef struct {
     VEC(const char *) save, offload;
-    bool recompute; /* false: what is not offloaded is kept */
-    bool none;      /* no checkpoint at all: everything is kept */
+    bool recompute;          /* false: what is not offloaded is kept */
+    bool none;               /* no checkpoint at all: everything is kept */
     double kept, us, bus_us; /* as estimated from ops: bytes, microseconds of recomputation, of copying one way */
 } BlockOption;
 typedef VEC(BlockOption) BlockOptions;
 
 typedef struct {
     const char *path;
-    int kind; /* index in Blocks.options: blocks of one kind have the same ops and shapes */
+    int kind;         /* index in Blocks.options: blocks of one kind have the same ops and shapes */
     const char *list; /* path without its number, or NULL: "h" of "h.3" */
     int number;
 } Block;
 
 typedef struct {
-    VEC(Block) at; /* in the order of the forward */
+    VEC(Block) at;             /* in the order of the forward */
     VEC(BlockOptions) options; /* by kind, the first keeps all, then in order of bytes kept */
     VEC(const char *) units;   /* paths of modules given to nn.fully_shard; "" is the model */
 } Blocks;

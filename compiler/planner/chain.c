@@ -1,6 +1,7 @@
 /* chain: the fastest way to run a chain of blocks within a budget of bytes, and a bound on it.
  * Relies on: chain.h.
- * Relied on by: planner.c. A moment is the forward or the backward of a block, or the time between forward and backward. */
+ * Relied on by: planner.c. A moment is the forward or the backward of a block, or the time between forward and
+ * backward. */
 #include "chain.h"
 
 #include <math.h>
@@ -155,7 +156,8 @@ double chain_bound(const Chain *c, int64_t budget) {
     if (!fits) return INFINITY;
     double best = 0, byte;
     int step = c->n / 8 + 1; /* of a long chain some moments speak for their neighbours */
-    for (int at = c->n; at >= 0; at -= at == c->n ? 1 : step) best = fmax(best, row_bound(&(Row){c, budget, at}, &byte));
+    for (int at = c->n; at >= 0; at -= at == c->n ? 1 : step)
+        best = fmax(best, row_bound(&(Row){c, budget, at}, &byte));
     return best;
 }
 

@@ -1,6 +1,5 @@
-/* A chain of blocks, each with several ways to hold what its backward needs: the fastest choice within a budget of bytes.
- * Relies on: base.
- * Relied on by: planner.c, its tests. Knows nothing of graphs or plans. */
+/* A chain of blocks, each with several ways to hold what its backward needs: the fastest choice within a budget of
+ * bytes. Relies on: base. Relied on by: planner.c, its tests. Knows nothing of graphs or plans. */
 #ifndef SHARDC_CHAIN_H
 #define SHARDC_CHAIN_H
 
@@ -28,9 +27,9 @@ typedef struct {
 } Chain;
 
 /* The fastest choice of options, choice[i] of block i, for which no moment needs more than `budget` bytes and copies
- * hide; at most `slack` microseconds slower than the fastest (0: exact). False: there is none. Dynamic programming over blocks with labels (bytes kept, time, bus), dominated ones
- * dropped (Hansen 1980, bicriterion paths), and those that a bound excludes. Equal choices of alike blocks are put side
- * by side where that fits too. */
+ * hide; at most `slack` microseconds slower than the fastest (0: exact). False: there is none. Dynamic programming over
+ * blocks with labels (bytes kept, time, bus), dominated ones dropped (Hansen 1980, bicriterion paths), and those that a
+ * bound excludes. Equal choices of alike blocks are put side by side where that fits too. */
 bool chain_solve(const Chain *c, int64_t budget, double slack, int *choice);
 
 /* No choice within the budget adds less, microseconds: the largest Lagrangian bound found over single moments and the

@@ -13,7 +13,8 @@ typedef VEC(Run) Runs;
 static const char *pattern(Arena *a, const char *list, int from, int to, bool whole) {
     const char *dot = *list ? "." : "";
     if (whole) return arena_printf(a, "%s%s*", list, dot);
-    return from == to ? arena_printf(a, "%s%s%d", list, dot, from) : arena_printf(a, "%s%s{%d-%d}", list, dot, from, to);
+    return from == to ? arena_printf(a, "%s%s%d", list, dot, from)
+                      : arena_printf(a, "%s%s{%d-%d}", list, dot, from, to);
 }
 
 /* Neighbours in one list, in ascending order of numbers, that `same` treats alike. */
@@ -70,9 +71,11 @@ static void add_unit(Str *s, const char *match, const UnitSetting *u, bool root,
     const char *comma = "";
     str_addf(s, "  { match = \"%s\", fully_shard = { ", match);
     if (reshard) str_addf(s, "reshard_after_forward = %s", u->reshard == STAY ? "false" : "true"), comma = ", ";
-    if (u->prefetch) str_addf(s, "%sprefetch = { forward = %d, backward = %d }", comma, u->prefetch, u->prefetch), comma = ", ";
+    if (u->prefetch)
+        str_addf(s, "%sprefetch = { forward = %d, backward = %d }", comma, u->prefetch, u->prefetch), comma = ", ";
     if (u->state >= 0)
-        str_addf(s, "%soffload = { params = %s, optimizer = %s }", comma, host ? "true" : "false", host ? "true" : "false");
+        str_addf(s, "%soffload = { params = %s, optimizer = %s }", comma, host ? "true" : "false",
+                 host ? "true" : "false");
     str_add(s, " } },\n");
 }
 
@@ -109,8 +112,7 @@ const char *entries_text(Arena *a, const Blocks *b, const int *option, UnitSetti
     for (int i = 0; i < runs.n; i++)
         if (host[runs.at[i].first] >= 0) add_unit(&s, runs.at[i].match, &u, false, host[runs.at[i].first]);
     for (int i = 0; i < b->units.n; i++)
-        if (!is_block(b, b->units.at[i]))
-            add_unit(&s, b->units.at[i], &u, !*b->units.at[i], u.state == ALL_STATE);
+        if (!is_block(b, b->units.at[i])) add_unit(&s, b->units.at[i], &u, !*b->units.at[i], u.state == ALL_STATE);
     str_add(&s, "}\n");
     return s.s;
 }
@@ -125,7 +127,10 @@ int entries_runs(Arena *a, const Blocks *b, const int *option, PlannedRun **out)
     for (int i = 0; i < runs.n; i++) {
         const BlockOption *o = option_of(b, option, runs.at[i].first);
         Str s = {.arena = a};
-        str_add(&s, o->none ? "keep everything" : o->recompute && o->save.n ? "recompute all but" : o->recompute ? "recompute everything" : "");
+        str_add(&s, o->none                     ? "keep everything"
+                    : o->recompute && o->save.n ? "recompute all but"
+                    : o->recompute              ? "recompute everything"
+                                                : "");
         if (o->recompute) say_names(&s, o->save.at, o->save.n);
         if (o->offload.n) str_addf(&s, "%soffload", s.n ? "; " : "");
         say_names(&s, o->offload.at, o->offload.n);
@@ -142,6 +147,7 @@ const char *entries_units(Arena *a, UnitSetting u) {
     if (u.state == 0) str_addf(&s, "%sstate on the device", s.n ? ", " : "");
     if (u.state == ALL_STATE) str_addf(&s, "%sparameters and optimizer state on the host", s.n ? ", " : "");
     if (u.state > 0 && u.state < ALL_STATE)
-        str_addf(&s, "%sparameters and optimizer state of %d of %d blocks on the host", s.n ? ", " : "", u.state, ALL_STATE);
+        str_addf(&s, "%sparameters and optimizer state of %d of %d blocks on the host", s.n ? ", " : "", u.state,
+                 ALL_STATE);
     return s.n ? s.s : "as the model says";
 }

@@ -33,7 +33,7 @@ static int64_t *live_bytes(Arena *a, const Plan *p, int program) {
 
 /* Positions of one training program: its blocks' forwards begin at forward[i], their backwards at backward[i]. */
 typedef struct {
-    int *block; /* by event; -1: none */
+    int *block;                    /* by event; -1: none */
     int *forward, *backward, turn; /* turn: first event after the last pinned forward one */
 } Positions;
 
@@ -141,7 +141,8 @@ static bool read_all(int fd, void *bytes, size_t n) {
     return true;
 }
 
-static _Noreturn void child(PlannerCompile *compile, const void *context, const Blocks *b, const char *entries, int fd) {
+static _Noreturn void child(PlannerCompile *compile, const void *context, const Blocks *b, const char *entries,
+                            int fd) {
     int nothing = open("/dev/null", O_WRONLY); /* what it says of such entries is no diagnostic of the user's */
     if (nothing < 0 || dup2(nothing, STDERR_FILENO) < 0 || dup2(nothing, STDOUT_FILENO) < 0) _exit(1);
     Arena *a = arena_new();
@@ -158,7 +159,8 @@ typedef struct {
 static Child start(PlannerCompile *compile, const void *context, const Blocks *b, const char *entries) {
     int fds[2];
     fflush(NULL);
-    if (pipe(fds)) fail(NOWHERE, "cannot make a pipe for a planning process: %s; close programs and run again", strerror(errno));
+    if (pipe(fds))
+        fail(NOWHERE, "cannot make a pipe for a planning process: %s; close programs and run again", strerror(errno));
     Child c = {fork(), fds[0]};
     if (c.pid < 0) fail(NOWHERE, "cannot start a planning process: %s; close programs and run again", strerror(errno));
     if (!c.pid) {
@@ -180,8 +182,8 @@ static void finish(Arena *a, const Blocks *b, Child c, Outcome *out) {
     out->blocks = blocks;
 }
 
-void outcomes(Arena *a, PlannerCompile *compile, const void *context, const Blocks *b, const char *const *entries, int n,
-              Outcome *out) {
+void outcomes(Arena *a, PlannerCompile *compile, const void *context, const Blocks *b, const char *const *entries,
+              int n, Outcome *out) {
     enum { MOST = 16 };
     Child running[MOST];
     long processors = sysconf(_SC_NPROCESSORS_ONLN);

@@ -1,5 +1,5 @@
-/* planner: searches for the fastest plan within a budget. A chain of blocks (chain.h) proposes; the compiler disposes: every
- * proposal is compiled, placed and simulated, and the budget of the next one corrected by what placement added.
+/* planner: searches for the fastest plan within a budget. A chain of blocks (chain.h) proposes; the compiler disposes:
+ * every proposal is compiled, placed and simulated, and the budget of the next one corrected by what placement added.
  * Relies on: blocks.h, chain.h, entries.h, evaluate.h. Relied on by: cli. */
 #include "planner.h"
 #include "chain.h"
@@ -13,7 +13,11 @@ bool planner_hold(PlannerChoices *c, const char *text) {
     const struct {
         const char *name;
         Freedom *at;
-    } all[] = {{"recompute", &c->recompute}, {"offload", &c->offload}, {"reshard", &c->reshard}, {"prefetch", &c->prefetch}, {"state", &c->state}};
+    } all[] = {{"recompute", &c->recompute},
+               {"offload", &c->offload},
+               {"reshard", &c->reshard},
+               {"prefetch", &c->prefetch},
+               {"state", &c->state}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         size_t n = strlen(all[i].name);
         if (strncmp(text, all[i].name, n)) continue;
@@ -91,7 +95,8 @@ static void try_all(Search *s, const Wanted *w, int n, int *index) {
     outcomes(s->a, s->compile, s->context, &s->b, texts, fresh, found);
     for (int i = 0; i < fresh; i++) s->tried.at[first + i].o = found[i];
     for (int i = 0; getenv("SHARDC_PLANNER") && i < fresh; i++)
-        fprintf(stderr, "-- arena %.3f live %.3f step %.2f\n%s", (double)found[i].arena / (1 << 30), (double)found[i].live / (1 << 30), found[i].step_us / 1e3, texts[i]);
+        fprintf(stderr, "-- arena %.3f live %.3f step %.2f\n%s", (double)found[i].arena / (1 << 30),
+                (double)found[i].live / (1 << 30), found[i].step_us / 1e3, texts[i]);
 }
 
 /* ── what options need ──────────────────────────────────────────────────────────────────────────────────────────── */
@@ -113,7 +118,8 @@ static void add_variant(Search *s, UnitSetting u, Outcome all) {
     if (s->copies) push(&s->variants, s->a, ((Variant){.units = u, .all = all, .hides_us = s->hides_us}));
 }
 
-/* Every option is compiled once for all blocks of a kind; options that the compiler refuses, or that are no gain, go. */
+/* Every option is compiled once for all blocks of a kind; options that the compiler refuses, or that are no gain, go.
+ */
 static void measure_options(Search *s, const UnitSetting *bases, int nbases) {
     Blocks *b = &s->b;
     VEC(Wanted) w = {0};
@@ -123,8 +129,7 @@ static void measure_options(Search *s, const UnitSetting *bases, int nbases) {
     int *index = NEW_ARRAY(s->a, int, w.n + 1);
     try_all(s, w.at, w.n, index);
     for (int i = 0; i < nbases; i++)
-        if (s->tried.at[index[i]].o.made)
-            add_variant(s, bases[i], s->tried.at[index[i]].o);
+        if (s->tried.at[index[i]].o.made) add_variant(s, bases[i], s->tried.at[index[i]].o);
     const Outcome all = s->tried.at[index[0]].o;
     s->needs = NEW_ARRAY(s->a, BlockNeeds *, b->options.n + 1);
     s->us = NEW_ARRAY(s->a, double *, b->options.n + 1);
@@ -190,7 +195,8 @@ static void correct(Variant *v, int64_t budget, int64_t tried, int64_t arena) {
         v->high = v->high ? min64(v->high, tried) : tried;
         v->next = v->low ? v->low + (tried - v->low) / 2 : tried - (arena - budget) - budget / 2000;
     }
-    bool close = (arena <= budget && budget - arena < budget / 300) || (v->high && v->low && v->high - v->low < budget / 1000);
+    bool close =
+        (arena <= budget && budget - arena < budget / 300) || (v->high && v->low && v->high - v->low < budget / 1000);
     if (close || v->next <= 0 || v->next == tried) v->next = 0;
 }
 
@@ -245,7 +251,8 @@ static void refine(Search *s, int64_t budget) {
         }
         if (!n) break;
         for (int i = 0; getenv("SHARDC_PLANNER") && i < n; i++)
-            fprintf(stderr, "== budget %.3f peak %.3f promise %.2f\n", (double)at[i] / (1 << 30), (double)chain_peak(&of[i]->chain, of[i]->choice) / (1 << 30), promised_us(of[i]) / 1e3);
+            fprintf(stderr, "== budget %.3f peak %.3f promise %.2f\n", (double)at[i] / (1 << 30),
+                    (double)chain_peak(&of[i]->chain, of[i]->choice) / (1 << 30), promised_us(of[i]) / 1e3);
         try_all(s, w, n, index);
         for (int i = 0; i < n; i++) {
             const Outcome *o = &s->tried.at[index[i]].o;
@@ -296,8 +303,10 @@ static int unit_settings(const Search *s, const Plan *own, UnitSetting *out) {
     for (int reshard = RESHARD_AS_MODEL; reshard <= STAY; reshard++)
         for (int ahead = 0; ahead <= 2; ahead += 2) {
             bool same = reshard == RESHARD_AS_MODEL && !ahead;
-            if (same || !several || (reshard && s->free.reshard != FREE) || (ahead && s->free.prefetch != FREE)) continue;
-            if (reshard == RESHARD) continue; /* what the model asks to keep gathered is worth it, unless STAY does not fit */
+            if (same || !several || (reshard && s->free.reshard != FREE) || (ahead && s->free.prefetch != FREE))
+                continue;
+            if (reshard == RESHARD)
+                continue; /* what the model asks to keep gathered is worth it, unless STAY does not fit */
             out[n] = as_model(s);
             if (reshard) out[n].reshard = reshard;
             out[n++].prefetch = ahead;

@@ -20,11 +20,11 @@ bool planner_hold(PlannerChoices *c, const char *text);
 
 /* One run of alike blocks that are treated alike. */
 typedef struct {
-    const char *match;  /* pattern of their paths: "h.{0-11}" */
+    const char *match; /* pattern of their paths: "h.{0-11}" */
     int blocks;
-    const char *what;   /* "keep all", "recompute all but attention, mlp.up_proj", "offload mlp.up_proj" */
-    int64_t kept;       /* bytes a block holds from forward to backward */
-    double us;          /* what a block adds to the step */
+    const char *what; /* "keep all", "recompute all but attention, mlp.up_proj", "offload mlp.up_proj" */
+    int64_t kept;     /* bytes a block holds from forward to backward */
+    double us;        /* what a block adds to the step */
 } PlannedRun;
 
 typedef struct {
@@ -34,16 +34,16 @@ typedef struct {
     const char *units;   /* what the units do: "as the model says", "no reshard after forward", ... */
     int64_t arena, host; /* bytes, placed */
     double step_us, exposed_us;
-    const Plan *plan;    /* the whole one, verified; NULL in points of a curve */
+    const Plan *plan; /* the whole one, verified; NULL in points of a curve */
 } Planned;
 
 typedef struct {
-    int64_t budget;       /* bytes of the device's arena */
-    Planned best;         /* plan NULL: nothing fits */
-    Planned without;      /* the same model as it says itself */
-    double bound_us;      /* no step of these choices is shorter, by the model of costs; 0: unknown */
-    int64_t least;        /* where nothing fits: the smallest arena found */
-    int tried;            /* plans that were placed */
+    int64_t budget;  /* bytes of the device's arena */
+    Planned best;    /* plan NULL: nothing fits */
+    Planned without; /* the same model as it says itself */
+    double bound_us; /* no step of these choices is shorter, by the model of costs; 0: unknown */
+    int64_t least;   /* where nothing fits: the smallest arena found */
+    int tried;       /* plans that were placed */
 } PlannerResult;
 
 /* The fastest plan found whose arena has at most `budget` bytes. The same inputs give the same plan. */

@@ -52,13 +52,14 @@ static double at_y(const Axis *a, double v) {
 static void ticks(FILE *f, const Axis *x, const Axis *y) {
     for (int i = 0; x->low + i * x->step <= x->high + x->step / 2; i++) {
         double v = x->low + i * x->step, p = at_x(x, v);
-        fprintf(f, "<path class=\"grid\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n", p,
-                TOP, HEIGHT - BOTTOM, p, HEIGHT - BOTTOM + 18, fabs(v) < x->step / 1e6 ? 0 : v);
+        fprintf(f,
+                "<path class=\"grid\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n",
+                p, TOP, HEIGHT - BOTTOM, p, HEIGHT - BOTTOM + 18, fabs(v) < x->step / 1e6 ? 0 : v);
     }
     for (int i = 0; y->low + i * y->step <= y->high + y->step / 2; i++) {
         double v = y->low + i * y->step, p = at_y(y, v);
-        fprintf(f, "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n", LEFT,
-                p, WIDTH - RIGHT, LEFT - 8, p + 4, fabs(v) < y->step / 1e6 ? 0 : v);
+        fprintf(f, "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n",
+                LEFT, p, WIDTH - RIGHT, LEFT - 8, p + 4, fabs(v) < y->step / 1e6 ? 0 : v);
     }
 }
 
@@ -92,8 +93,8 @@ void chart_svg(FILE *f, Arena *a, const Chart *c) {
     for (int i = 0; i < c->n; i++) series(f, a, &c->series[i], colors[i % N_COLORS], &x, &y);
     for (int i = 0, at = LEFT; i < c->n; i++) {
         if (!c->series[i].name) continue;
-        fprintf(f, "<circle cx=\"%d\" cy=\"%d\" r=\"4\" fill=\"%s\"/><text x=\"%d\" y=\"%d\">%s</text>\n", at + 6, TOP - 10,
-                colors[i % N_COLORS], at + 16, TOP - 6, escaped(a, c->series[i].name));
+        fprintf(f, "<circle cx=\"%d\" cy=\"%d\" r=\"4\" fill=\"%s\"/><text x=\"%d\" y=\"%d\">%s</text>\n", at + 6,
+                TOP - 10, colors[i % N_COLORS], at + 16, TOP - 6, escaped(a, c->series[i].name));
         at += 40 + 8 * (int)strlen(c->series[i].name);
     }
     fprintf(f, "</svg>\n");

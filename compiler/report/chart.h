@@ -1,6 +1,5 @@
-/* A line chart as SVG: some series over one axis, with round ticks. Readable in light and dark, no script, no font file.
- * Relies on: base.
- * Relied on by: cli/plan.c (time over budget). */
+/* A line chart as SVG: some series over one axis, with round ticks. Readable in light and dark, no script, no font
+ * file. Relies on: base. Relied on by: cli/plan.c (time over budget). */
 #ifndef SHARDC_CHART_H
 #define SHARDC_CHART_H
 

@@ -49,7 +49,7 @@ Schedule *schedule_order(const Graph *g, const Device *d, Plan *plan); /* events
  * the bound. */
 enum { PLACE_EFFORT = 12000000 }; /* some 0.15 s */
 void schedule_place(Plan *plan, const Schedule *s, int redzone, int64_t effort);
-void schedule_sync(Plan *plan, const Schedule *s);                     /* waits */
+void schedule_sync(Plan *plan, const Schedule *s); /* waits */
 
 static inline bool clock_covers(const Clock a, const Clock b) { /* a is at least as far as b everywhere */
     for (int s = 0; s < N_STREAMS; s++)

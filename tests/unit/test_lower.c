@@ -355,10 +355,9 @@ Test(diagnostics, say_what_to_do) {
     expect_fail(loss_of_integers, "model.lua:41: the loss is int32[], and must be floating point");
     expect_fail(loss_of_nothing, "model.lua:41: the loss reaches no trainable parameter");
     expect_fail(gradient_of_none, "model.lua:41: tanh_grad has no gradient");
-    expect_fail(
-        save_of_unknown,
-        "model.lua:9: nn.checkpoint: save = { \"atention\" }: neither an op, nor a kind of module, nor a submodule here; "
-        "did you mean \"attention\"?");
+    expect_fail(save_of_unknown, "model.lua:9: nn.checkpoint: save = { \"atention\" }: neither an op, nor a kind of "
+                                 "module, nor a submodule here; "
+                                 "did you mean \"attention\"?");
     expect_fail(save_of_nonsense,
                 "model.lua:9: nn.checkpoint: offload = { \"0123456789\" }: neither an op, nor a kind of "
                 "module, nor a submodule here; write an op's name");

@@ -42,7 +42,8 @@ static double enumerated(const Chain *c, int64_t budget) {
     int choice[MOST_BLOCKS] = {0};
     double best = INFINITY;
     for (;;) {
-        if (chain_peak(c, choice) <= budget && chain_bus_us(c, choice) <= c->bus_us) best = fmin(best, chain_us(c, choice));
+        if (chain_peak(c, choice) <= budget && chain_bus_us(c, choice) <= c->bus_us)
+            best = fmin(best, chain_us(c, choice));
         int i = 0;
         while (i < c->n && ++choice[i] == c->blocks[i].n) choice[i++] = 0;
         if (i == c->n) return best;
@@ -78,8 +79,9 @@ Test(planner, chain_is_solved_as_by_enumeration) {
 
 Test(planner, a_long_chain_of_alike_blocks_is_solved_in_runs) {
     enum { N = 126 };
-    static const ChainOption options[] = {{1140, 1300, 1400, 0, 0},   {920, 1300, 1400, 210, 0}, {700, 1300, 1500, 900, 0},
-                                          {433, 1300, 1700, 2100, 0}, {200, 1300, 2100, 4000, 0}, {64, 1300, 2300, 5100, 0}};
+    static const ChainOption options[] = {{1140, 1300, 1400, 0, 0},   {920, 1300, 1400, 210, 0},
+                                          {700, 1300, 1500, 900, 0},  {433, 1300, 1700, 2100, 0},
+                                          {200, 1300, 2100, 4000, 0}, {64, 1300, 2300, 5100, 0}};
     ChainBlock blocks[N];
     for (int i = 0; i < N; i++) blocks[i] = (ChainBlock){options, 6, 0};
     Chain c = {blocks, N, 9000, INFINITY};
