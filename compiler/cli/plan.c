@@ -68,7 +68,7 @@ Plan *cli_planned(Arena *a, const Options *o, const char *input) {
     Context c = {o, input};
     PlannerResult r = search(a, o, &c);
     if (!r.best.plan) nothing_fits(a, &r);
-    return (Plan *)r.best.plan;
+    return r.best.plan;
 }
 
 /* ── text ───────────────────────────────────────────────────────────────────────────────────────────────────────── */

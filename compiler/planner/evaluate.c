@@ -95,7 +95,7 @@ static void add_program(Arena *a, const Plan *p, int program, const Blocks *b, O
     for (int i = 0; i < n; i++) at_least(&o->blocks[i].kept, kept[i]);
 }
 
-Outcome outcome_of(Arena *a, const Plan *p, const Blocks *b) {
+Outcome evaluate_plan(Arena *a, const Plan *p, const Blocks *b) {
     Outcome o = {.made = true,
                  .arena = p->arena_bytes[ARENA_DEVICE],
                  .host = p->arena_bytes[ARENA_HOST],
@@ -146,7 +146,7 @@ static _Noreturn void child(PlannerCompile *compile, const void *context, const 
     int nothing = open("/dev/null", O_WRONLY); /* what it says of such entries is no diagnostic of the user's */
     if (nothing < 0 || dup2(nothing, STDERR_FILENO) < 0 || dup2(nothing, STDOUT_FILENO) < 0) _exit(1);
     Arena *a = arena_new();
-    Outcome o = outcome_of(a, compile(a, context, entries, true), b);
+    Outcome o = evaluate_plan(a, compile(a, context, entries, true), b);
     size_t n = sizeof *o.blocks * (size_t)b->at.n;
     _exit(write_all(fd, &o, sizeof o) && write_all(fd, o.blocks, n) ? 0 : 1);
 }
@@ -182,8 +182,8 @@ static void finish(Arena *a, const Blocks *b, Child c, Outcome *out) {
     out->blocks = blocks;
 }
 
-void outcomes(Arena *a, PlannerCompile *compile, const void *context, const Blocks *b, const char *const *entries,
-              int n, Outcome *out) {
+void evaluate_all(Arena *a, PlannerCompile *compile, const void *context, const Blocks *b, const char *const *entries,
+                  int n, Outcome *out) {
     enum { MOST = 16 };
     Child running[MOST];
     long processors = sysconf(_SC_NPROCESSORS_ONLN);

@@ -21,11 +21,11 @@ typedef struct {
 } Outcome;
 
 /* Figures of a plan that still has its graph. */
-Outcome outcome_of(Arena *a, const Plan *p, const Blocks *b);
+Outcome evaluate_plan(Arena *a, const Plan *p, const Blocks *b);
 
 /* Outcomes of `n` texts of entries, side by side in as many processes as there are processors. Each is a compilation of
  * its own with little effort for placement. */
-void outcomes(Arena *a, PlannerCompile *compile, const void *context, const Blocks *b, const char *const *entries,
-              int n, Outcome *out);
+void evaluate_all(Arena *a, PlannerCompile *compile, const void *context, const Blocks *b, const char *const *entries,
+                  int n, Outcome *out);
 
 #endif

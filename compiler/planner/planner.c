@@ -92,7 +92,7 @@ static void try_all(Search *s, const Wanted *w, int n, int *index) {
         texts[fresh++] = text;
         push(&s->tried, s->a, ((Tried){text, option, w[i].units, {0}}));
     }
-    outcomes(s->a, s->compile, s->context, &s->b, texts, fresh, found);
+    evaluate_all(s->a, s->compile, s->context, &s->b, texts, fresh, found);
     for (int i = 0; i < fresh; i++) s->tried.at[first + i].o = found[i];
     for (int i = 0; getenv("SHARDC_PLANNER") && i < fresh; i++)
         fprintf(stderr, "-- arena %.3f live %.3f step %.2f\n%s", (double)found[i].arena / (1 << 30),
@@ -320,7 +320,7 @@ static void prepare(Search *s, Outcome *own) {
     s->b = blocks_find(s->a, p);
     for (int i = 0; i < s->b.at.n; i++) s->b.at.at[i].path = arena_strdup(s->a, s->b.at.at[i].path);
     for (int i = 0; i < s->b.units.n; i++) s->b.units.at[i] = arena_strdup(s->a, s->b.units.at[i]);
-    *own = outcome_of(s->a, p, &s->b);
+    *own = evaluate_plan(s->a, p, &s->b);
     push(&s->tried, s->a, ((Tried){"return {\n}\n", NULL, {RESHARD_AS_MODEL, 0, -1}, *own}));
     s->checkpoints = s->b.at.n && s->free.recompute != AS_MODEL && s->free.offload != AS_MODEL;
     if (s->checkpoints) {
@@ -406,11 +406,11 @@ PlannerResult planner_search(Arena *a, PlannerCompile *compile, const void *cont
     r.without = planned(&s, 0);
     r.bound_us = bound_us(&s, budget);
     for (int best; !r.best.plan && (best = fastest(&s, budget)) >= 0;) {
-        const Plan *p = compile(a, context, s.tried.at[best].entries, false);
+        Plan *p = compile(a, context, s.tried.at[best].entries, false);
         s.tried.at[best].o.arena = p->arena_bytes[ARENA_DEVICE]; /* with all effort; what does not fit now is out */
         s.tried.at[best].o.made = p->arena_bytes[ARENA_DEVICE] <= budget;
         if (!s.tried.at[best].o.made) continue;
-        Outcome o = outcome_of(a, p, &s.b);
+        Outcome o = evaluate_plan(a, p, &s.b);
         s.tried.at[best].o = o;
         r.best = planned(&s, best);
         r.best.plan = p;

@@ -34,7 +34,7 @@ typedef struct {
     const char *units;   /* what the units do: "as the model says", "no reshard after forward", ... */
     int64_t arena, host; /* bytes, placed */
     double step_us, exposed_us;
-    const Plan *plan; /* the whole one, verified; NULL in points of a curve */
+    Plan *plan; /* the whole one, verified; NULL in points of a curve */
 } Planned;
 
 typedef struct {
