@@ -79,12 +79,6 @@ static bool whole(double x) {
     return x == floor(x) && fabs(x) < 2147483648.0;
 }
 
-static bool has_dims(const Operands *o, int from) {
-    for (int i = from; i < o->n; i++)
-        if (o->v[i] && o->v[i]->dims) return true;
-    return false;
-}
-
 static int category(Dtype d) {
     return dtype_float(d) ? 2 : d != BOOL;
 }
@@ -92,20 +86,21 @@ static int category(Dtype d) {
 /* As in PyTorch: a tensor without dims counts beside one with dims only where it is of a higher category. */
 static Dtype common_dtype(const Operands *o, int from) {
     Dtype d = N_DTYPES;
+    bool any_dims = false, numbers_whole = true;
+    for (int i = from; i < o->n; i++) {
+        any_dims |= o->v[i] && o->v[i]->dims;
+        numbers_whole &= o->v[i] || whole(o->number[i]);
+    }
     for (int without = 0; without < 2; without++)
         for (int i = from; i < o->n; i++) {
             if (!o->v[i] || (o->v[i]->dims == 0) != without) continue;
             Dtype e = o->v[i]->dtype;
             if (d == N_DTYPES)
                 d = e;
-            else if (!without || !has_dims(o, from) || category(e) > category(d))
+            else if (!without || !any_dims || category(e) > category(d))
                 d = promote(d, e);
         }
-    bool numbers_whole = true;
-    for (int i = from; i < o->n; i++) numbers_whole &= o->v[i] || whole(o->number[i]);
-    if (d == N_DTYPES) return FP32;
-    if (!dtype_float(d) && !numbers_whole) return FP32;
-    return d;
+    return d == N_DTYPES || (!dtype_float(d) && !numbers_whole) ? FP32 : d;
 }
 
 /* Where d is the dtype of a tensor, precision decides anew: the unit may give that another. */
@@ -117,29 +112,20 @@ static Value *promoted(Builder *b, Value *v, Dtype d, bool of_tensor) {
     return cast;
 }
 
-static bool any_float(Value *const *v, int n) {
-    bool any = false;
-    for (int i = 0; i < n; i++) any |= v[i] && dtype_float(v[i]->dtype);
-    return any;
-}
-
-static Value *broadcasted(Builder *b, Value *v, const Value *like) {
-    Value *wide = build_expand(b, v, like->dims, like->shape);
-    if (!v->dims && wide != v) note_on(b->g, b->p, wide)->weak = true;
-    return wide;
-}
-
 /* Makes operands from `from` on equal in dtype, all of them equal in shape. */
 static void unify(lua_State *L, Builder *b, Operands *o, int from, Dtype d) {
     Value like = {0};
-    bool floating = any_float(o->v + from, o->n - from);
+    bool floating = false; /* any tensor of them is */
+    for (int i = from; i < o->n; i++) floating |= o->v[i] && dtype_float(o->v[i]->dtype);
     broadcast(L, o, &like);
     for (int i = 0; i < o->n; i++) {
-        if (!o->v[i])
-            o->v[i] = number_value(b, o->number[i], d);
+        Value *v = o->v[i];
+        if (!v)
+            v = number_value(b, o->number[i], d);
         else if (i >= from)
-            o->v[i] = promoted(b, o->v[i], d, floating);
-        o->v[i] = broadcasted(b, o->v[i], &like);
+            v = promoted(b, v, d, floating);
+        o->v[i] = build_expand(b, v, like.dims, like.shape);
+        if (!v->dims && o->v[i] != v) note_on(b->g, b->p, o->v[i])->weak = true;
     }
 }
 

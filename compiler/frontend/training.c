@@ -44,12 +44,6 @@ static Input *input_at(lua_State *L, int index) {
     return p ? *p : NULL;
 }
 
-static Input *find_input(Frontend *f, const char *name) {
-    for (int i = 0; i < f->g->inputs.n; i++)
-        if (!strcmp(f->g->inputs.at[i]->name, name)) return f->g->inputs.at[i];
-    return NULL;
-}
-
 static Value *input_value(Frontend *f, const Input *in, const int64_t *shape) {
     Value *v = value_new(f->g, in->dtype, in->dims, shape);
     v->name = in->name;
@@ -204,12 +198,6 @@ static bool picks_rows_of_a_table(Frontend *f, const Program *p, const Input *in
     return false;
 }
 
-static bool casts_integers(const Op *op) {
-    if (!op_is(op, T_POINTWISE) || op->nin != 1) return false;
-    Dtype from = op->cast.a->dtype, to = op->cast.y->dtype;
-    return from != to && !dtype_float(from) && !dtype_float(to) && to != BOOL;
-}
-
 /* Rows of the smallest table that the elements of an input index as they are; views and casts keep them. 0: none. */
 static int64_t least_table(Frontend *f, const Program *p, Value *input, int64_t least) {
     Values same = {0};
@@ -220,29 +208,26 @@ static int64_t least_table(Frontend *f, const Program *p, Value *input, int64_t 
             if (!op->in[k] || !is_among(&same, value_root(op->in[k]))) continue;
             int64_t limit = index_limit(op, k);
             if (limit && (!least || limit < least)) least = limit;
-            if (casts_integers(op)) push(&same, f->arena, op->cast.y);
+            if (!op_is(op, T_POINTWISE) || op->nin != 1) continue;
+            Dtype from = op->cast.a->dtype, to = op->cast.y->dtype;
+            bool casts = from != to && !dtype_float(from) && !dtype_float(to) && to != BOOL;
+            if (casts) push(&same, f->arena, op->cast.y);
         }
     }
     return least;
 }
 
-static void find_limits(Frontend *f) {
+/* Which inputs are tokens, and how large an index each may hold. Labels and masks are integers too: a batch of pictures
+ * with labels holds samples, no tokens. */
+static void describe_integers(Frontend *f) {
     for (int i = 0; i < f->g->inputs.n; i++) {
         Input *in = f->g->inputs.at[i];
         if (dtype_float(in->dtype)) continue;
+        bool files = !strcmp(in->from, "tokens"), rows = in->dims > 1;
+        in->tokens = in->value && (files || (rows && picks_rows_of_a_table(f, f->g->train, in)));
         in->limit = least_table(f, f->g->train, in->value, 0);
         in->limit = least_table(f, f->g->eval, in->value, in->limit);
         in->limit = least_table(f, f->g->sample, in->sample_value, in->limit);
-    }
-}
-
-/* Labels and masks are integers too: a batch of pictures with labels holds samples, no tokens. */
-static void find_tokens(Frontend *f) {
-    for (int i = 0; i < f->g->inputs.n; i++) {
-        Input *in = f->g->inputs.at[i];
-        if (!in->value || dtype_float(in->dtype)) continue;
-        bool files = !strcmp(in->from, "tokens");
-        in->tokens = files || (in->dims > 1 && picks_rows_of_a_table(f, f->g->train, in));
     }
 }
 
@@ -251,7 +236,9 @@ static void find_tokens(Frontend *f) {
 static void sample_input(Frontend *f, int table, const char *name) {
     lua_State *L = f->L;
     lua_getfield(L, table, name);
-    Input *given = input_at(L, -1), *in = find_input(f, name);
+    Input *given = input_at(L, -1), *in = NULL; /* the batch's of that name */
+    for (int i = 0; i < f->g->inputs.n; i++)
+        if (!strcmp(f->g->inputs.at[i]->name, name)) in = f->g->inputs.at[i];
     if (!given)
         field_fail(L, name,
                    "sample.inputs.%s is %s; inputs are made by nn.input(\"int32\", { 1, seq }, { from = \"tokens\" })",
@@ -293,16 +280,17 @@ static void sample_inputs(Frontend *f, int table) {
     lua_settop(L, inputs - 1);
 }
 
-static void drop_unused(Frontend *f, const Program *p) {
+/* An input that sampling does not read has no value there. */
+static void drop_unread(Frontend *f, const Program *p) {
+    bool *read = NEW_ARRAY(f->arena, bool, f->g->values.n + 1); /* by Value.id */
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        for (int k = 0; k < op->nin; k++)
+            if (op->in[k]) read[value_root(op->in[k])->id] = true;
+    }
     for (int i = 0; i < f->g->inputs.n; i++) {
         Input *in = f->g->inputs.at[i];
-        bool used = false;
-        for (int k = 0; k < p->ops.n && in->sample_value; k++)
-            for (int j = 0; j < p->ops.at[k]->nin; j++) {
-                Value *v = p->ops.at[k]->in[j];
-                used |= v && value_root(v) == in->sample_value;
-            }
-        if (!used) in->sample_value = NULL;
+        if (in->sample_value && !read[in->sample_value->id]) in->sample_value = NULL;
     }
 }
 
@@ -318,7 +306,7 @@ static void trace_sample(Frontend *f, int training) {
         fail(v->def ? v->def->src : f->function_at,
              "sample.logits returned %s; it must be [1, seq, vocab], floating point", value_str(f->arena, v));
     f->program->logits = v;
-    drop_unused(f, f->program);
+    drop_unread(f, f->program);
     f->g->sample = f->program;
     f->program = NULL;
     lua_settop(L, table - 1);
@@ -633,10 +621,9 @@ static int traces(lua_State *L) { /* protected */
     g->metrics_state = state_new(g, S_METRICS, "metrics", FP32, SC_METRICS, NULL);
     if (g->training->scaler) g->scaler_state = state_new(g, S_SCALER, "loss scale", FP32, 4, NULL);
     g->train = trace_loss(f, table, "train", true);
-    find_tokens(f);
     g->eval = trace_loss(f, table, "eval", false);
     trace_sample(f, table);
-    find_limits(f);
+    describe_integers(f);
     params_finish(f);
     policy_buffers(f);
     policy_ignore(f);
