@@ -25,7 +25,7 @@ ROWS = {  # name -> model, settings, vocabulary, parts
     "gpt2-1558m-8x1024": ("gpt2", dict(size="1558m", precision="bf16", batch=8), 50304, [75]),
     "gpt2-1558m-16x1024": ("gpt2", dict(size="1558m", precision="bf16", batch=16), 50304, [90, 60]),
     "qwen2-0.5b-16x1024": ("qwen2", dict(size="0.5b", precision="bf16", batch=16, seq=1024), 151936, [75, 45]),
-    "llama3-1b-2x4096": ("llama3", dict(size="1b", precision="bf16", batch=2, seq=4096), 128256, [75, 60]),
+    "llama3-1b-2x4096": ("llama3", dict(size="1b", precision="bf16", batch=2, seq=4096), 128256, [90, 75]),
     "transformer-32x512": ("transformer", dict(precision="bf16", layers=12, dim=1024, heads=16, batch=32, seq=512), 32768, [60]),
 }
 
