@@ -38,6 +38,8 @@ enum {
     KEY_STEP,
     KEY_EXPOSED,
     KEY_LIMIT,
+    KEY_CAPACITY,
+    KEY_EFFORT,
     KEY_USAGE
 };
 
@@ -161,6 +163,17 @@ static const struct argp_option calibrate_options[] = {
     HELP,
     {0},
 };
+static const struct argp_option pack_options[] = {
+    MODEL,
+    {"capacity", KEY_CAPACITY, "BYTES", 0,
+     "Exit 1 where the buffers do not fit in so many; without it, as few as can be found", 3},
+    {"effort", KEY_EFFORT, "N", 0,
+     "Search for N million steps at most, of which a second has about 1000; 4000 unless given", 3},
+    {"output", 'o', "FILE.csv", 0, "Write the buffers with a column `offset` to FILE.csv, replacing it", 3},
+    {"program", KEY_PROGRAM, "NAME", 0, "Of a model: this program; that which needs most unless given", 4},
+    HELP,
+    {0},
+};
 static const struct argp_option data_options[] = {
     {"output", 'o', "FILE", 0, "Where the tokens go; only tokens are replaced", 1},
     {"separator", KEY_SEPARATOR, "TOKEN", 0, "Put this token (0 to 65535) between files", 1},
@@ -217,6 +230,14 @@ static const Command commands[] = {
      "  shardc calibrate --tasks gpt2.tasks --world 4 -o mine.lua\n"
      "  shardc predict models/gpt2.lua --device mine.lua",
      calibrate_options, 0, 1, command_calibrate},
+    {"pack", "FILE.csv|MODEL.lua|PLAN.json|BINARY",
+     "Find offsets for buffers whose lives are known, in as little memory as can be found, and say what is proven. "
+     "FILE.csv has the columns id,lower,upper,size and, if wanted, alignment,gaps: a buffer lives from lower to just "
+     "before upper, but not in its gaps (7-9 12-14@2:13: after @ the bytes that are needed in a gap). Of a model, the "
+     "storages of one program are packed, with the events as time. Exit 1 when they do not fit."
+     "\vExample:\n  shardc pack buffers.csv --capacity 1048576 -o packed.csv\n"
+     "  shardc pack models/gpt2.lua --world 8 --device h200 -o gpt2.csv",
+     pack_options, 1, 1, command_pack},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -318,6 +339,8 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case KEY_WORLD: o->world = (int)cli_number("--world", arg, 1, 1 << 20); break;
     case KEY_NODES: o->nodes = (int)cli_number("--nodes", arg, 1, 1 << 20); break;
     case KEY_REDZONE: o->redzone = (int)cli_number("--redzone", arg, 0, 1 << 20); break;
+    case KEY_CAPACITY: o->capacity = cli_number("--capacity", arg, 0, 1ll << 60); break;
+    case KEY_EFFORT: o->effort_millions = cli_number("--effort", arg, 0, 1000000000); break;
     case KEY_SEPARATOR: o->separator = (int)cli_number("--separator", arg, 0, 65535); break;
     case ARGP_KEY_ARG: take_input(p, arg, state); break;
     default: return ARGP_ERR_UNKNOWN;
@@ -333,7 +356,8 @@ static void usage(FILE *f) {
           "  shardc inspect INPUT        the schedule, an event a line\n"
           "  shardc verify INPUT         prove the schedule sound\n"
           "  shardc data FILE... -o OUT  make tokens of files\n"
-          "  shardc calibrate            measure this machine's GPUs for predict\n\n"
+          "  shardc calibrate            measure this machine's GPUs for predict\n"
+          "  shardc pack FILE.csv        offsets for buffers whose lives are known\n\n"
           "INPUT is a model, a plan.json or a built binary. `shardc COMMAND -h` explains each.\n"
           "First steps:\n"
           "  shardc predict models/gpt2.lua --world 8 --device h200\n"
@@ -349,9 +373,10 @@ static const Command *command_named(const char *name) {
     }
     const char *near = str_nearest(name, names, N_COMMANDS);
     if (near) fail_usage("there is no command \"%s\"; is it \"%s\"? `shardc -h` lists them", name, near);
-    fail_usage("there is no command \"%s\": build, run, predict, inspect, verify, data and calibrate are; `shardc -h` "
-               "explains them",
-               name);
+    fail_usage(
+        "there is no command \"%s\": build, run, predict, inspect, verify, data, calibrate and pack are; `shardc "
+        "-h` explains them",
+        name);
 }
 
 static const struct argp_option *long_option(const struct argp_option *o, const char *name, size_t n) {
@@ -391,7 +416,12 @@ int main(int argc, char **argv) {
     argp_err_exit_status = 2;
     setenv("ARGP_HELP_FMT", "no-dup-args-note", 0);
     Parse p = {.command = command_named(argv[1]),
-               .o = {.separator = -1, .most_forward_ms = -1, .most_step_ms = -1, .most_exposed_ms = -1},
+               .o = {.separator = -1,
+                     .capacity = -1,
+                     .effort_millions = 4000,
+                     .most_forward_ms = -1,
+                     .most_step_ms = -1,
+                     .most_exposed_ms = -1},
                .arena = arena_new()};
     check_run_options(p.command, argc, argv);
     const struct argp argp = {p.command->options, parse, p.command->args, p.command->doc, NULL, NULL, NULL};
