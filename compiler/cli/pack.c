@@ -249,7 +249,7 @@ static int64_t pack_lives(Problem *p, int64_t bound, int64_t known, int64_t effo
         items[i].last = items[i].reach = time_index(p, b->upper) - 1;
         items[i].size = unit ? round_up(b->size, unit) : b->size;
     }
-    if (unit) pack(items, n, p->ntimes, &bound, known, effort);
+    if (unit) pack(items, n, p->ntimes, &bound, known, effort, 0);
     for (int i = 0; i < n; i++) {
         Buffer *b = &p->buffers.at[i];
         b->offset = unit ? items[i].at : round_up(height, b->alignment); /* else one above the other */
@@ -319,9 +319,9 @@ int command_pack(Arena *a, const Options *o) {
     if (search) {
         ExactItem *items = exact_items(&p);
         if (o->capacity < 0) {
-            height = exact_minimise(items, n, p.ntimes, height, &bound, !p.windowed, effort);
+            height = exact_minimise(items, n, p.ntimes, height, &bound, !p.windowed, &effort);
         } else {
-            at_capacity = exact_pack(items, n, p.ntimes, o->capacity, effort);
+            at_capacity = exact_pack(items, n, p.ntimes, o->capacity, &effort);
             if (at_capacity == EXACT_IMPOSSIBLE && p.windowed) at_capacity = EXACT_UNKNOWN;
             if (at_capacity == EXACT_IMPOSSIBLE) bound = max64(bound, o->capacity + 1);
             if (at_capacity == EXACT_FOUND) height = 0;

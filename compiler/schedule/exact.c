@@ -71,7 +71,7 @@ ExactSearch *exact_search_new(Arena *a, const ExactItem *items, int n, int from,
             sections[m++] = s;
             x->nmembers[s]++;
         }
-        x->items[i] = (ExactItem){in->size, in->alignment, sections, m, 0};
+        x->items[i] = (ExactItem){in->size, in->alignment, sections, m, in->at};
     }
     for (int s = 0; s < x->nsections; s++) {
         x->members[s] = NEW_ARRAY(a, int, x->nmembers[s]);
@@ -125,7 +125,7 @@ static int compare_sorted(const void *a, const void *b) {
     return first ? first : x->input - y->input;
 }
 
-ExactResult exact_pack(ExactItem *items, int n, int nsections, int64_t capacity, int64_t effort) {
+ExactResult exact_pack(ExactItem *items, int n, int nsections, int64_t capacity, int64_t *effort) {
     if (n == 0) return EXACT_FOUND;
     if (exact_bound(items, n, nsections) > capacity) return EXACT_IMPOSSIBLE;
     if (n > EXACT_MOST) return EXACT_UNKNOWN;
@@ -144,10 +144,11 @@ ExactResult exact_pack(ExactItem *items, int n, int nsections, int64_t capacity,
             if (last > end) end = last;
         }
         ExactSearch *x = exact_search_new(a, part + from, to - from, first, end + 1, capacity);
-        ExactResult found = search(x, &steps, effort);
+        ExactResult found = search(x, &steps, *effort);
         for (int i = from; i < to && found == EXACT_FOUND; i++) items[sorted[i].input].at = x->items[i - from].at;
         if (found != EXACT_FOUND) r = found;
     }
+    *effort = max64(0, *effort - steps);
     arena_free(a);
     return r;
 }
@@ -161,10 +162,10 @@ static int64_t common_divisor(int64_t a, int64_t b) {
     return a;
 }
 
-/* First the bound itself, with half of the effort: it is mostly met. Then halfway between what was not found and what
- * was. Every height is a multiple of `unit`. */
+/* First the bound itself, with half of the effort: mostly it can be met. Then halfway between what was not found and
+ * what was. Every height is a multiple of `unit`. */
 int64_t exact_minimise(ExactItem *items, int n, int nsections, int64_t height, int64_t *bound, bool exact,
-                       int64_t effort) {
+                       int64_t *effort) {
     int64_t unit = 0;
     for (int i = 0; i < n; i++) unit = common_divisor(common_divisor(unit, items[i].size), items[i].alignment);
     if (n) *bound = round_up(*bound, unit);
@@ -172,8 +173,10 @@ int64_t exact_minimise(ExactItem *items, int n, int nsections, int64_t height, i
     Arena *a = arena_new();
     ExactItem *trial = NEW_ARRAY(a, ExactItem, n + 1);
     memcpy(trial, items, sizeof *items * (size_t)n);
-    for (int64_t share = effort / 2; n <= EXACT_MOST && from < height && share > effort / 64; share -= share / 3) {
-        ExactResult r = exact_pack(trial, n, nsections, capacity, share);
+    for (int64_t least = *effort / 64; n <= EXACT_MOST && from<height && * effort> least;) {
+        int64_t share = *effort / 2, left = share;
+        ExactResult r = exact_pack(trial, n, nsections, capacity, &left);
+        *effort -= share - left;
         if (r == EXACT_FOUND) {
             height = 0;
             for (int i = 0; i < n; i++) {

@@ -18,7 +18,7 @@ struct ExactBottomUp {
     int64_t *start;  /* scratch by section: the lowest that anything left in it can lie */
     double *weight;  /* by section: how often it was found too full */
     int *rank;       /* by item: which comes first at one height */
-    int round;
+    int round;       /* -1: the caller's guess comes first */
     int *scratch, used, room;
     int64_t *steps, limit;
 };
@@ -36,6 +36,9 @@ ExactBottomUp *exact_bottom_up_new(ExactSearch *x) {
     b->rank = NEW_ARRAY(x->a, int, x->n);
     for (int i = 0; i < x->n; i++)
         for (int k = 0; k < x->items[i].nsections; k++) b->left[x->items[i].sections[k]] += x->items[i].size;
+    b->round = 0;
+    for (int i = 1; i < x->n; i++)
+        if (x->items[i].at != x->items[0].at) b->round = -1;
     return b;
 }
 
@@ -52,8 +55,9 @@ static int compare_ranked(const void *a, const void *b) {
     return x->item - y->item;
 }
 
-/* Three orders in turn: by life, by what the item's fullest section holds and then area, by that and then life. After
- * one round of each they are disturbed, and items of sections that were too full come earlier. */
+/* First in the order of the offsets that the caller guesses, if any. Then three orders in turn: by life, by what the
+ * item's fullest section holds and then area, by that and then life. After one round of each they are disturbed, and
+ * items of sections that were too full come earlier. */
 static void choose_order(ExactBottomUp *b) {
     ExactSearch *x = b->x;
     Ranked *ranked = malloc(sizeof *ranked * (size_t)x->n);
@@ -73,7 +77,10 @@ static void choose_order(ExactBottomUp *b) {
         life *= noise;
         if (b->round >= 3) full *= 1 + weight / most;
         int kind = b->round % 3;
-        ranked[i] = (Ranked){{kind == 0 ? life : full, kind == 2 ? life : area}, i};
+        if (b->round < 0)
+            ranked[i] = (Ranked){{-(double)item->at, life}, i};
+        else
+            ranked[i] = (Ranked){{kind == 0 ? life : full, kind == 2 ? life : area}, i};
     }
     qsort(ranked, (size_t)x->n, sizeof *ranked, compare_ranked);
     for (int i = 0; i < x->n; i++) b->rank[ranked[i].item] = i;

@@ -71,7 +71,8 @@ static void check_packing(const ExactItem *items, int n, int64_t capacity) {
 typedef ExactResult Solve(Small *x);
 
 static ExactResult by_both(Small *x) {
-    return exact_pack(x->items, x->n, TIMES, x->capacity, 100000000);
+    int64_t effort = 100000000;
+    return exact_pack(x->items, x->n, TIMES, x->capacity, &effort);
 }
 static ExactResult with(Small *x, int which) {
     Arena *a = arena_new();
@@ -133,14 +134,14 @@ Test(pack, least_height_of_small_problems) {
         make_small(&x, k % 2, k / 2 % 2);
         ExactItem tried[MOST];
         memcpy(tried, x.items, sizeof tried);
-        int64_t least = exact_bound(x.items, x.n, TIMES), height = 0, bound = least;
+        int64_t least = exact_bound(x.items, x.n, TIMES), height = 0, bound = least, effort = 100000000;
         while (!try_all(tried, x.n, 0, least)) least++;
         for (int i = 0; i < x.n; i++) {
             x.items[i].at = round_up(height, x.items[i].alignment);
             height = x.items[i].at + x.items[i].size;
         }
         above += least > bound;
-        height = exact_minimise(x.items, x.n, TIMES, height, &bound, true, 100000000);
+        height = exact_minimise(x.items, x.n, TIMES, height, &bound, true, &effort);
         check_packing(x.items, x.n, height);
         cr_assert_eq(height, least, "problem %d", k);
         cr_assert_eq(bound, least, "problem %d: bound %lld, least %lld", k, (long long)bound, (long long)least);
@@ -158,9 +159,9 @@ Test(pack, effort_ends_the_search) {
         for (int t = from; t < to; t++) sections[i][t - from] = t;
         items[i] = (ExactItem){1 + draw(1000), 1, sections[i], to - from, 0};
     }
-    int64_t bound = exact_bound(items, N, N);
-    cr_assert_eq(exact_pack(items, N, N, bound, 100), EXACT_UNKNOWN);
-    cr_assert_eq(exact_pack(items, N, N, bound - 1, 100), EXACT_IMPOSSIBLE);
+    int64_t bound = exact_bound(items, N, N), effort = 100;
+    cr_assert_eq(exact_pack(items, N, N, bound, &effort), EXACT_UNKNOWN);
+    cr_assert_eq(exact_pack(items, N, N, bound - 1, &effort), EXACT_IMPOSSIBLE);
 }
 
 /* ── MiniMalloc's challenging problems ─────────────────────────────────────────────────────────────────────── */
@@ -182,7 +183,8 @@ static void solve_challenge(char letter) {
     }
     fclose(f);
     clock_t begin = clock();
-    cr_assert_eq(exact_pack(items, n, STEP, 1048576, 5000000000), EXACT_FOUND);
+    int64_t effort = 5000000000;
+    cr_assert_eq(exact_pack(items, n, STEP, 1048576, &effort), EXACT_FOUND);
     check_packing(items, n, 1048576);
     cr_log_info("%c: %.2f s", letter, (double)(clock() - begin) / CLOCKS_PER_SEC);
 }

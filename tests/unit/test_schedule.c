@@ -261,7 +261,7 @@ Test(pack, nested_lives_reach_the_bound) {
         items[n++] = item(256 * (1 + l % 11), 4 * LAYERS - 2 * l, 4 * LAYERS - 2 * l + 1);
     }
     int64_t bound = pack_bound(items, n, 4 * LAYERS + 2, &where);
-    cr_assert_eq(pack(items, n, 4 * LAYERS + 2, &bound, 0, 1000000), bound);
+    cr_assert_eq(pack(items, n, 4 * LAYERS + 2, &bound, 0, 1000000, 0), bound);
 }
 
 /* Taking a strip apart at random gives an instance whose bound can be reached. */
@@ -276,7 +276,7 @@ Test(pack, random_lives_come_near_the_bound) {
         }
         int where;
         int64_t bound = pack_bound(items, 300, 1000, &where);
-        double ratio = (double)pack(items, 300, 1000, &bound, 0, 2000000) / (double)bound;
+        double ratio = (double)pack(items, 300, 1000, &bound, 0, 2000000, 0) / (double)bound;
         if (ratio > worst) worst = ratio;
     }
     cr_assert(worst < 1.06, "%f", worst);
