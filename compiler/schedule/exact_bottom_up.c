@@ -8,6 +8,11 @@
 
 #include <stdlib.h>
 
+typedef struct {
+    double key[2];
+    int item;
+} Ranked;
+
 struct ExactBottomUp {
     ExactSearch *x;
     ExactLog log;
@@ -19,7 +24,8 @@ struct ExactBottomUp {
     double *weight;  /* by section: how often it was found too full */
     int *rank;       /* by item: which comes first at one height */
     int round;       /* -1: the caller's guess comes first */
-    int *scratch, used, room;
+    Ranked *ranked;  /* scratch */
+    int *scratch, used;
     int64_t *steps, limit;
 };
 
@@ -34,6 +40,7 @@ ExactBottomUp *exact_bottom_up_new(ExactSearch *x) {
     b->start = NEW_ARRAY(x->a, int64_t, x->nsections);
     b->weight = NEW_ARRAY(x->a, double, x->nsections);
     b->rank = NEW_ARRAY(x->a, int, x->n);
+    b->ranked = NEW_ARRAY(x->a, Ranked, x->n);
     for (int i = 0; i < x->n; i++)
         for (int k = 0; k < x->items[i].nsections; k++) b->left[x->items[i].sections[k]] += x->items[i].size;
     b->round = 0;
@@ -43,11 +50,6 @@ ExactBottomUp *exact_bottom_up_new(ExactSearch *x) {
 }
 
 /* ── orders ────────────────────────────────────────────────────────────────────────────────────────────────── */
-typedef struct {
-    double key[2];
-    int item;
-} Ranked;
-
 static int compare_ranked(const void *a, const void *b) {
     const Ranked *x = a, *y = b;
     for (int k = 0; k < 2; k++)
@@ -60,8 +62,7 @@ static int compare_ranked(const void *a, const void *b) {
  * items of sections that were too full come earlier. */
 static void choose_order(ExactBottomUp *b) {
     ExactSearch *x = b->x;
-    Ranked *ranked = malloc(sizeof *ranked * (size_t)x->n);
-    if (!ranked) fail(NOWHERE, "out of memory for an order of %d items; free memory and run again", x->n);
+    Ranked *ranked = b->ranked;
     double most = 1;
     for (int s = 0; s < x->nsections; s++) most = b->weight[s] > most ? b->weight[s] : most;
     for (int i = 0; i < x->n; i++) {
@@ -84,7 +85,6 @@ static void choose_order(ExactBottomUp *b) {
     }
     qsort(ranked, (size_t)x->n, sizeof *ranked, compare_ranked);
     for (int i = 0; i < x->n; i++) b->rank[ranked[i].item] = i;
-    free(ranked);
     for (int s = 0; s < x->nsections; s++) b->weight[s] *= 0.7;
     b->round++;
 }
