@@ -20,7 +20,8 @@ enum {
     DATA = 1 << 5,
     CALIBRATE = 1 << 6,
     PLAN = 1 << 7,
-    ALL = (1 << 8) - 1,
+    PACK = 1 << 8,
+    ALL = (1 << 9) - 1,
     COMPILE = ALL & ~DATA,
     REPORT = PREDICT | INSPECT | VERIFY
 };
@@ -83,6 +84,14 @@ static const Command commands[] = {
      "  shardc calibrate --tasks gpt2.tasks --world 4 -o mine.lua\n"
      "  shardc predict models/gpt2.lua --device mine.lua",
      0, 1, command_calibrate},
+    {PACK, "pack", "FILE.csv|MODEL.lua|PLAN.json|BINARY",
+     "Find offsets for buffers whose lives are known, in as little memory as can be found, and say what is proven. "
+     "FILE.csv has the columns id,lower,upper,size and, if wanted, alignment,gaps: a buffer lives from lower to just "
+     "before upper, but not in its gaps (7-9 12-14@2:13: after @ the bytes that are needed in a gap). Of a model, the "
+     "storages of one program are packed, with the events as time. Exit 1 when they do not fit."
+     "\vExample:\n  shardc pack buffers.csv --capacity 1048576 -o packed.csv\n"
+     "  shardc pack models/gpt2.lua --world 8 --device h200 -o gpt2.csv",
+     1, 1, command_pack},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -131,14 +140,22 @@ static void take_word(Parse *p, const Option *o, char *arg) {
     fail_usage("--%s %s: one of %s is wanted", o->name, arg, all.s);
 }
 
-static void take_number(Parse *p, const Option *o, char *arg) {
+static int64_t whole_number(const Option *o, const char *arg) {
     char *end;
     errno = 0;
     long long x = strtoll(arg, &end, 10);
     if (end == arg || *end || errno || x < o->low || x > o->high)
         fail_usage("--%s %s: a whole number from %lld to %lld is wanted", o->name, arg, (long long)o->low,
                    (long long)o->high);
-    *(int *)place(p, o) = (int)x;
+    return x;
+}
+
+static void take_number(Parse *p, const Option *o, char *arg) {
+    *(int *)place(p, o) = (int)whole_number(o, arg);
+}
+
+static void take_large(Parse *p, const Option *o, char *arg) {
+    *(int64_t *)place(p, o) = whole_number(o, arg);
 }
 
 static double milliseconds(const Option *o, const char *arg, const char *number) {
@@ -283,6 +300,14 @@ static const Option options[] = {
     {CALIBRATE, 'o', "output", "FILE", 3, "Write the device profile (or the list of a MODEL's kernels) to FILE",
      .take = take_text, TO(out)},
     {DATA, 'o', "output", "FILE", 1, "Where the tokens go; only tokens are replaced", .take = take_text, TO(out)},
+    {PACK, 0, "capacity", "BYTES", 3,
+     "Exit 1 where the buffers do not fit in so many; without it, as few as can be found", .take = take_large,
+     TO(capacity), RANGE(0, 1ll << 60)},
+    {PACK, 0, "effort", "N", 3,
+     "Search for N million steps at most, of which a second has about 1000; 4000 unless given", .take = take_large,
+     TO(effort_millions), RANGE(0, 1000000000)},
+    {PACK, 'o', "output", "FILE.csv", 3, "Write the buffers with a column `offset` to FILE.csv, replacing it",
+     .take = take_text, TO(out)},
     {BUILD, 0, "sources", NULL, 3, "Write the C sources and plan.json, compile nothing", .take = take_flag,
      TO(sources)},
     {RUN, 0, "sources", NULL, 3, NULL, .take = take_flag, TO(sources)}, /* to say that it cannot be */
@@ -295,6 +320,8 @@ static const Option options[] = {
      TO(at)},
     {PREDICT, 0, "by", "module|unit|storage", 4, "Add a table of who holds that memory", .take = take_word, TO(by),
      WORDS("module", "unit", "storage")},
+    {PACK, 0, "program", "NAME", 4, "Of a model: this program; that which needs most unless given", .take = take_text,
+     TO(program)},
     {INSPECT, 0, "program", "NAME", 4, "Only this program: micro, eval, ...", .take = take_text, TO(program)},
     {INSPECT, 0, "module", "GLOB", 4, "Only events of these modules: 'h.3.*'", .take = take_text, TO(module)},
     {INSPECT, 0, "stream", "NAME", 4, "Only this stream: compute, gather, reduce, ...", .take = take_text, TO(stream)},
@@ -379,7 +406,8 @@ static void usage(FILE *f) {
           "  shardc inspect INPUT        the schedule, an event a line\n"
           "  shardc verify INPUT         prove the schedule sound\n"
           "  shardc data FILE... -o OUT  make tokens of files\n"
-          "  shardc calibrate            measure this machine's GPUs for predict\n\n"
+          "  shardc calibrate            measure this machine's GPUs for predict\n"
+          "  shardc pack FILE.csv        offsets for buffers whose lives are known\n\n"
           "INPUT is a model, a plan.json or a built binary. `shardc COMMAND -h` explains each.\n"
           "First steps:\n"
           "  shardc predict models/gpt2.lua --world 8 --device h200\n"
@@ -387,17 +415,17 @@ static void usage(FILE *f) {
           f);
 }
 
-static const Command *command_named(const char *name) {
+static const Command *command_named(Arena *a, const char *name) {
     const char *names[N_COMMANDS];
+    Str all = {.arena = a};
     for (int i = 0; i < N_COMMANDS; i++) {
         names[i] = commands[i].name;
+        str_addf(&all, "%s%s", i == N_COMMANDS - 1 ? " and " : i ? ", " : "", names[i]);
         if (!strcmp(name, names[i])) return &commands[i];
     }
     const char *near = str_nearest(name, names, N_COMMANDS);
     if (near) fail_usage("there is no command \"%s\"; is it \"%s\"? `shardc -h` lists them", name, near);
-    fail_usage("there is no command \"%s\": build, run, predict, inspect, verify, data and calibrate are; `shardc -h` "
-               "explains them",
-               name);
+    fail_usage("there is no command \"%s\": %s are; `shardc -h` explains them", name, all.s);
 }
 
 /* `shardc run MODEL --steps 3`: getopt would call --steps unrecognized, and it is an option of the program. */
@@ -432,9 +460,15 @@ int main(int argc, char **argv) {
     }
     argp_err_exit_status = 2;
     setenv("ARGP_HELP_FMT", "no-dup-args-note", 0);
-    Parse p = {.command = command_named(argv[1]),
-               .o = {.separator = -1, .most_forward_ms = -1, .most_step_ms = -1, .most_exposed_ms = -1},
-               .arena = arena_new()};
+    Arena *arena = arena_new();
+    Parse p = {.command = command_named(arena, argv[1]),
+               .o = {.separator = -1,
+                     .capacity = -1,
+                     .effort_millions = 4000,
+                     .most_forward_ms = -1,
+                     .most_step_ms = -1,
+                     .most_exposed_ms = -1},
+               .arena = arena};
     if (p.command->bit == RUN) check_run_options(argc, argv);
     const struct argp argp = {
         argp_options(p.arena, p.command), parse, p.command->args, p.command->doc, NULL, NULL, NULL};

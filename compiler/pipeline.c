@@ -100,7 +100,7 @@ Plan *pipeline_plan(const Graph *g, const Device *d, const PipelineOptions *o) {
     plan->options = g->training->options.at;
     plan->noptions = g->training->options.n;
     Schedule *s = schedule_order(g, d, plan);
-    schedule_place(plan, s, o->redzone, o->estimate ? PLACE_EFFORT / 64 : PLACE_EFFORT);
+    schedule_place(plan, s, o->redzone, o->estimate);
     schedule_sync(plan, s);
     if (!o->estimate) prove(plan);
     cost_simulate(plan, d);

@@ -25,6 +25,7 @@ ALSO = {
     "lua/embed.h": ["embedded"],
     "report/figures.h": ["figure"],
     "report/report.h": ["plan"],
+    "schedule/exact_search.h": ["exact"],
     "schedule/order.h": ["streamed"],
     "schedule/schedule.h": ["clock"],
 }

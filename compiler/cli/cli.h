@@ -23,6 +23,7 @@ typedef struct {
     double delay_us[N_STREAMS]; /* of collectives, by stream */
     bool delayed;
     double most_forward_ms, most_step_ms, most_exposed_ms; /* verify; -1: no bound */
+    int64_t capacity, effort_millions;                     /* pack: bytes, -1: as few as can be; steps of search */
     bool sources;                                          /* build: compile nothing */
     int64_t budget;                                        /* plan, build, run: bytes of the device's arena; 0: none */
     const char **keep;                                     /* plan: choices that stay */
@@ -41,6 +42,7 @@ int command_inspect(Arena *a, const Options *o);
 int command_verify(Arena *a, const Options *o);
 int command_data(Arena *a, const Options *o);
 int command_calibrate(Arena *a, const Options *o);
+int command_pack(Arena *a, const Options *o);
 
 /* From a model (runs the whole pipeline), a plan.json or a built binary. */
 Plan *cli_plan(Arena *a, const Options *o, const char *input);

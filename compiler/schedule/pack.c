@@ -4,7 +4,7 @@
  * Relies on: pack.h. A segment tree over the text knows which addresses are taken: a node's `through` holds items alive
  * in all of it, `any` items alive somewhere in it, so that a long item asks a few nodes, not all items. Relied on by:
  * place. */
-#include "pack.h"
+#include "pack_sections.h"
 
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ enum {
     ROUNDS = 600,  /* of repair, at most */
     PATIENCE = 25, /* rounds without gain, then back to the best */
     PROBES = 64,   /* of the longest items, for a long stretch */
-    CLIQUES = 48,  /* looked at for a better bound */
+    FAR = 400,     /* within 1/FAR is good enough where it is hard to come nearer */
 };
 
 typedef struct {
@@ -42,16 +42,6 @@ typedef struct {
     Spans single; /* those of items that were asked one by one; may overlap */
     int64_t steps;
 } Packer;
-
-static bool ordered(const Item *a, const Item *b) {
-    return clock_covers(b->begin, a->end);
-}
-static bool alive_together(const Item *a, const Item *b) {
-    return a->first <= b->last && b->first <= a->last;
-}
-static bool conflict(const Item *a, const Item *b) {
-    return alive_together(a, b) || !(a->first < b->first ? ordered(a, b) : ordered(b, a));
-}
 
 /* ── sets of addresses ─────────────────────────────────────────────────────────────────────────────────────── */
 static void add_span(Packer *p, Spans *s, Span x) {
@@ -107,7 +97,7 @@ static void take_set(Packer *p, const Spans *s) {
 static void take_conflicts(Packer *p, const Ints *l, const Item *x) {
     for (int i = 0; i < l->n; i++) {
         const Item *y = &p->items[l->at[i]];
-        if (!conflict(x, y)) continue;
+        if (!pack_conflict(x, y)) continue;
         if (p->single.n == p->single.cap) p->single.at = vec_grow(p->a, p->single.at, &p->single.cap, sizeof(Span));
         p->single.at[p->single.n++] = (Span){y->at, y->at + y->size};
     }
@@ -523,42 +513,6 @@ int64_t pack_bound(const Item *items, int n, int positions, int *where) {
     return most;
 }
 
-/* Items alive at `where`, and in order of size whatever else can share bytes with none of those taken: all of them need
- * bytes of their own. */
-static int64_t clique_at(const Packer *p, int where, const int *by_size, int *members) {
-    int taken = 0;
-    int64_t sum = 0;
-    for (int i = 0; i < p->n; i++) {
-        if (p->items[i].first > where || p->items[i].last < where) continue;
-        members[taken++] = i;
-        sum += p->items[i].size;
-    }
-    for (int i = 0; i < p->n; i++) {
-        const Item *x = &p->items[by_size[i]];
-        if (x->first <= where && where <= x->last) continue;
-        int k = taken - 1;
-        while (k >= 0 && conflict(x, &p->items[members[k]])) k--;
-        if (k >= 0) continue;
-        members[taken++] = by_size[i];
-        sum += x->size;
-    }
-    return sum;
-}
-
-/* The heaviest of some cliques, where much is alive. */
-static int64_t clique_bound(Packer *p, int positions, Rank *ranks) {
-    int *by_size = NEW_ARRAY(p->a, int, p->n), *members = NEW_ARRAY(p->a, int, p->n), full = 0;
-    int64_t *held = held_at(p->a, p->items, p->n, positions), most = 0, best = 0;
-    sequence_by(p, BY_SIZE, 0, ranks, by_size);
-    for (int i = 0; i < positions; i++) most = max64(most, held[i]);
-    for (int i = 0; i < positions; i++) full += held[i] >= most - most / 16;
-    for (int i = 0, k = 0; i < positions; i++) {
-        if (held[i] < most - most / 16) continue;
-        if (k++ % (full / CLIQUES + 1) == 0) best = max64(best, clique_at(p, i, by_size, members));
-    }
-    return best;
-}
-
 static int64_t enough(int64_t bound, int64_t known) {
     return max64(bound + bound / NEAR, known);
 }
@@ -580,7 +534,80 @@ static void attempt(Packer *p, Layout *best, int positions, int64_t bound, int64
     }
 }
 
-int64_t pack(Item *items, int n, int positions, int64_t *bound, int64_t known, int64_t effort) {
+/* ── the hard core ─────────────────────────────────────────────────────────────────────────────────────────── */
+/* The core's items first, in order of their offsets in `core`, then the others as in `sequence`. */
+static void core_first(const Packer *p, const bool *in_core, const ExactItem *core, const int *chosen, int ncore,
+                       Rank *ranks, int *sequence) {
+    int to = ncore;
+    int *others = NEW_ARRAY(p->a, int, p->n);
+    memcpy(others, sequence, sizeof *others * (size_t)p->n);
+    for (int k = 0; k < ncore; k++) ranks[k] = (Rank){{-(double)core[k].at, 0}, chosen[k]};
+    qsort(ranks, (size_t)ncore, sizeof *ranks, compare_rank);
+    for (int k = 0; k < ncore; k++) sequence[k] = ranks[k].item;
+    for (int i = 0; i < p->n; i++)
+        if (!in_core[others[i]]) sequence[to++] = others[i];
+}
+
+/* Places all items around a packing of the core, in several orders of the others, and leaves the offsets of the attempt
+ * with the least excess above `line` in p->items. */
+static void place_around(Packer *p, Layout *best, const bool *in_core, const ExactItem *core, const int *chosen,
+                         int ncore, int64_t line, Rank *ranks, int *sequence) {
+    static const OrderKind kinds[] = {BY_LIFE, BY_SIZE, BY_AREA};
+    Layout here = new_layout(p);
+    for (int k = 0; k < 4 && here.excess > 0; k++) {
+        for (int i = 0; k == 3 && i < p->n; i++) ranks[i] = (Rank){{-(double)best->at[i], 0}, i};
+        if (k < 3) {
+            sequence_by(p, kinds[k], 0, ranks, sequence);
+        } else {
+            qsort(ranks, (size_t)p->n, sizeof *ranks, compare_rank);
+            for (int i = 0; i < p->n; i++) sequence[i] = ranks[i].item;
+        }
+        core_first(p, in_core, core, chosen, ncore, ranks, sequence);
+        int64_t height = place_all(p, sequence), excess = excess_over(p, line);
+        if (excess < here.excess) keep(p, &here, sequence, height, excess);
+    }
+    for (int i = 0; i < p->n; i++) p->items[i].at = here.at[i];
+    if (here.height < best->height) keep(p, best, here.sequence, here.height, here.excess);
+}
+
+/* Exact search among few items: first those that end above `line`. The others are placed around what it finds, and
+ * those that then end above the line join the core, until none does. Where the core cannot end below the line, nothing
+ * can: the bound rises. */
+static void search_core(Packer *p, Layout *best, int64_t *bound, int64_t *line, int64_t *search, Rank *ranks,
+                        int *sequence) {
+    bool *in_core = NEW_ARRAY(p->a, bool, p->n);
+    int *chosen = NEW_ARRAY(p->a, int, p->n), ncore, nsections;
+    for (int i = 0; i < p->n; i++) p->items[i].at = best->at[i];
+    for (int added = -1; added && best->height > *line && *search > 0;) {
+        added = ncore = 0;
+        for (int i = 0; i < p->n; i++) {
+            bool above = p->items[i].at + p->items[i].size > *line && !in_core[i];
+            in_core[i] |= above;
+            added += above;
+            if (in_core[i]) chosen[ncore++] = i;
+        }
+        if (!added || ncore > EXACT_MOST) return;
+        Arena *a = arena_new();
+        ExactItem *core = pack_sections(a, p->items, chosen, ncore, &nsections);
+        ExactResult r = exact_pack(core, ncore, nsections, *line, search);
+        if (r == EXACT_IMPOSSIBLE) {
+            int64_t least = *line + 1, share = *search / 2;
+            *search -= share;
+            exact_minimise(core, ncore, nsections, best->height, &least, true, &share);
+            *search += share;
+            *bound = max64(*bound, least);
+            *line = max64(*line, *bound);
+        } else if (r == EXACT_FOUND) {
+            int64_t before = p->steps;
+            place_around(p, best, in_core, core, chosen, ncore, *line, ranks, sequence);
+            *search -= 4 * (p->steps - before);
+        }
+        arena_free(a);
+        if (r == EXACT_UNKNOWN) return;
+    }
+}
+
+int64_t pack(Item *items, int n, int positions, int64_t *bound, int64_t known, int64_t effort, int64_t search) {
     if (n == 0) return 0;
     Arena *a = arena_new();
     Packer *p = packer_new(a, items, n, positions);
@@ -588,8 +615,15 @@ int64_t pack(Item *items, int n, int positions, int64_t *bound, int64_t known, i
     int *sequence = NEW_ARRAY(a, int, n);
     Layout best = new_layout(p);
     attempt(p, &best, positions, *bound, known, effort, ranks, sequence);
-    if (best.height > enough(*bound, known)) *bound = max64(*bound, clique_bound(p, positions, ranks));
+    if (best.height > enough(*bound, known)) *bound = max64(*bound, pack_sections_heaviest(items, n));
     repair(p, &best, *bound, enough(*bound, known), p->steps + effort, ranks, sequence);
+    for (int turn = 0; turn < 2 && best.height > enough(*bound, known) && search > 0; turn++) {
+        int64_t line = turn ? max64(*bound + *bound / FAR, known) : enough(*bound, known), share = search / (2 - turn);
+        if (best.height <= line) break;
+        search -= share;
+        search_core(p, &best, bound, &line, &share, ranks, sequence);
+        search += share;
+    }
     for (int i = 0; i < n; i++) items[i].at = best.at[i];
     int64_t height = best.height;
     arena_free(a);

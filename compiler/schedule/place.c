@@ -7,11 +7,14 @@
 #include <limits.h>
 #include <stdlib.h>
 
+static const int64_t EFFORT = 12000000;   /* elementary steps of repair: some 0.15 s */
+static const int64_t SEARCH = 1500000000; /* steps of exact search where that is not enough: some 1.5 s */
+
 typedef struct {
     Plan *plan;
     const Schedule *s;
     int redzone;
-    int64_t effort;
+    bool rough;             /* the planner's estimates: little repair, no search */
     int64_t base[N_ARENAS]; /* end of the persistent bytes */
 } Placer;
 
@@ -94,51 +97,6 @@ static void fill_reach(const Placer *p, const Sequence *q, Arena *a, int program
     }
 }
 
-/* ── the bound ─────────────────────────────────────────────────────────────────────────────────────────────── */
-/* Any order of events that happens-before allows has items that are alive together, which can never share bytes: the
- * most in any such order bounds the arena from below. Two are looked at: the issue order, and the issue order with
- * reduces and offloads as late as they may end. */
-static int latest_issue(const Sequence *q, int e, int stream) { /* first event that relies on e's end; n: none */
-    int at = q->n;
-    for (int s = 0; s < N_STREAMS; s++) {
-        if (s == REDUCE || s == OFFLOAD) continue;
-        int k = FIRST(i, 0, q->length[s], q->seen[q->event[s][i]][stream] >= q->position[e]);
-        if (k < q->length[s] && q->event[s][k] < at) at = q->event[s][k];
-    }
-    return at;
-}
-
-/* Position of each event in the second order. */
-static int *late_positions(const PlanProgram *prog, const Sequence *q, Arena *a) {
-    int *key = NEW_ARRAY(a, int, q->n + 1), *place = NEW_ARRAY(a, int, q->n + 1), *at = NEW_ARRAY(a, int, 2 * q->n + 3);
-    for (int e = 0; e < q->n; e++) {
-        Stream s = prog->events[e].stream;
-        key[e] = s == REDUCE || s == OFFLOAD ? 2 * latest_issue(q, e, s) : 2 * e + 1;
-        at[key[e] + 1]++;
-    }
-    for (int k = 0; k < 2 * q->n + 2; k++) at[k + 1] += at[k];
-    for (int e = 0; e < q->n; e++) place[e] = at[key[e]]++;
-    return place;
-}
-
-static int64_t late_bound(const Placer *p, const Sequence *q, Arena *a, int program, const Items *l, const int *item) {
-    const PlanProgram *prog = &p->plan->programs[program];
-    const int *place = late_positions(prog, q, a);
-    Item *late = NEW_ARRAY(a, Item, l->n + 1);
-    for (int i = 0; i < l->n; i++) late[i] = (Item){.size = l->items[i].size, .first = prog->n, .last = -1};
-    for (int e = 0; e < prog->n; e++) {
-        const Event *ev = &prog->events[e];
-        for (int i = 0; i < ev->nreads + ev->nwrites; i++) {
-            int k = item[(i < ev->nreads ? ev->reads[i] : ev->writes[i - ev->nreads]).storage];
-            if (k < 0) continue;
-            if (place[e] < late[k].first) late[k].first = place[e];
-            if (place[e] > late[k].last) late[k].last = place[e];
-        }
-    }
-    int where;
-    return pack_bound(late, l->n, prog->n, &where);
-}
-
 /* ── a program ─────────────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
     Items l;
@@ -152,8 +110,7 @@ static Packed pack_by(const Placer *p, const Sequence *q, Arena *a, int program,
     fill_clocks(p, q, program, &x.l, item);
     fill_reach(p, q, a, program, &x.l, item);
     x.bound = pack_bound(x.l.items, x.l.n, n, &x.peak);
-    x.bound = max64(x.bound, late_bound(p, q, a, program, &x.l, item));
-    x.height = pack(x.l.items, x.l.n, n, &x.bound, known, p->effort);
+    x.height = pack(x.l.items, x.l.n, n, &x.bound, known, p->rough ? EFFORT / 64 : EFFORT, p->rough ? 0 : SEARCH);
     return x;
 }
 
@@ -195,8 +152,8 @@ static void place_arena(Placer *p, ArenaKind arena) {
     plan->bound_bytes[arena] = bound;
 }
 
-void schedule_place(Plan *plan, const Schedule *s, int redzone, int64_t effort) {
-    Placer p = {plan, s, redzone, effort, {0}};
+void schedule_place(Plan *plan, const Schedule *s, int redzone, bool rough) {
+    Placer p = {plan, s, redzone, rough, {0}};
     for (int i = 0; i < plan->nstorages; i++) { /* the persistent ones */
         Storage *x = &plan->storages[i];
         if (x->program >= 0) continue;

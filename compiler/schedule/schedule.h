@@ -45,10 +45,8 @@ void schedule_program(Schedule *s, Plan *plan, int program, const Edges *conflic
 /* The passes; the graph is const. */
 Schedule *schedule_order(const Graph *g, const Device *d, Plan *plan); /* events in issue order (no waits), storages (no
                                                                  offsets), accesses */
-/* Offsets, arena bytes, bounds. effort: elementary steps of repair for each program where the first packings end above
- * the bound. */
-enum { PLACE_EFFORT = 12000000 }; /* some 0.15 s */
-void schedule_place(Plan *plan, const Schedule *s, int redzone, int64_t effort);
+/* Offsets, arena bytes, bounds. rough: with little effort, for estimates. */
+void schedule_place(Plan *plan, const Schedule *s, int redzone, bool rough);
 void schedule_sync(Plan *plan, const Schedule *s); /* waits */
 
 static inline bool clock_covers(const Clock a, const Clock b) { /* a is at least as far as b everywhere */

@@ -238,14 +238,14 @@ def test_compiler_of_several_words():
 
 
 def test_help():
-    for c in ("build", "run", "predict", "inspect", "verify", "data"):
+    for c in ("build", "run", "predict", "inspect", "verify", "data", "pack"):
         for flag in ("-h", "--help"):
             rc, out, err = command([SHARDC, c, flag])
             check(rc == 0 and "Example:\n  shardc %s" % c in out and not err, "shardc %s %s: exit %d\n%s%s" % (c, flag, rc, out, err))
     for flags in (["-h"], ["--help"], ["help"], ["--version"], ["predict", "--usage"]):
         rc, out, err = command([SHARDC, *flags])
         check(rc == 0 and out and not err, "shardc %s: exit %d" % (" ".join(flags), rc))
-    return "6 commands"
+    return "7 commands"
 
 
 def gpt2(*args):

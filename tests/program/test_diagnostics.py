@@ -18,7 +18,7 @@ from harness import BUILD, ROOT, check, long, must
 
 FOLDER = os.path.join(BUILD, "coverage")
 UNITS = ["unit_compiler", "unit_runtime", "unit_host"]
-TESTS = r"^(advice|bad_input|build|calibrate|cli|failures|launch|signals|hostile\.stopped_rank|options\.policy_mistakes_name_the_entry)\b"
+TESTS = r"^(advice|bad_input|build|calibrate|cli|failures|launch|pack|signals|hostile\.stopped_rank|options\.policy_mistakes_name_the_entry)\b"
 
 # Report something, and are not _Noreturn (or not declared in our source).
 REPORTERS = ["argp_error", "luaL_error", "WRONG", "note", "remark", r"snprintf\(error", r"fprintf\(stderr", "say"]

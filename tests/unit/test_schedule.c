@@ -215,7 +215,7 @@ static Schedule *schedule_case(Case *c) {
 static void check_case(uint64_t number, int guard) {
     Case *c = make_case(number);
     Schedule *s = schedule_case(c);
-    schedule_place(c->plan, s, guard, PLACE_EFFORT);
+    schedule_place(c->plan, s, guard, false);
     schedule_sync(c->plan, s);
     check_placement(c, guard);
     check_waits(c);
@@ -234,8 +234,8 @@ Test(schedule, red_zones_are_free_on_both_sides) {
 Test(schedule, place_is_the_same_twice) {
     for (int i = 0; i < 20; i++) {
         Case *a = make_case((uint64_t)i), *b = make_case((uint64_t)i);
-        schedule_place(a->plan, schedule_case(a), 0, PLACE_EFFORT);
-        schedule_place(b->plan, schedule_case(b), 0, PLACE_EFFORT);
+        schedule_place(a->plan, schedule_case(a), 0, false);
+        schedule_place(b->plan, schedule_case(b), 0, false);
         for (int s = 0; s < a->plan->nstorages; s++)
             cr_assert_eq(a->plan->storages[s].offset, b->plan->storages[s].offset);
         arena_free(a->a);
@@ -261,7 +261,7 @@ Test(pack, nested_lives_reach_the_bound) {
         items[n++] = item(256 * (1 + l % 11), 4 * LAYERS - 2 * l, 4 * LAYERS - 2 * l + 1);
     }
     int64_t bound = pack_bound(items, n, 4 * LAYERS + 2, &where);
-    cr_assert_eq(pack(items, n, 4 * LAYERS + 2, &bound, 0, 1000000), bound);
+    cr_assert_eq(pack(items, n, 4 * LAYERS + 2, &bound, 0, 1000000, 0), bound);
 }
 
 /* Taking a strip apart at random gives an instance whose bound can be reached. */
@@ -276,7 +276,7 @@ Test(pack, random_lives_come_near_the_bound) {
         }
         int where;
         int64_t bound = pack_bound(items, 300, 1000, &where);
-        double ratio = (double)pack(items, 300, 1000, &bound, 0, 2000000) / (double)bound;
+        double ratio = (double)pack(items, 300, 1000, &bound, 0, 2000000, 0) / (double)bound;
         if (ratio > worst) worst = ratio;
     }
     cr_assert(worst < 1.06, "%f", worst);
@@ -511,7 +511,7 @@ Test(order, the_whole_way_is_sound_and_tight) {
     Net *n = net(8, 1);
     n->d.link_bandwidth = 1e8; /* slow enough to be seen */
     Schedule *s = plan_net(n);
-    schedule_place(n->plan, s, 0, PLACE_EFFORT);
+    schedule_place(n->plan, s, 0, false);
     schedule_sync(n->plan, s);
     cost_simulate(n->plan, &n->d);
     double ratio = (double)n->plan->arena_bytes[ARENA_DEVICE] / (double)n->plan->bound_bytes[ARENA_DEVICE];

@@ -1,0 +1,194 @@
+/* exact: a packing problem is cut where no life crosses, and two searches take turns on each part, with ever more steps
+ * each: one from the bottom up, which places many items a second, and one by precedence, which infers more. What one of
+ * them finds or refutes is final.
+ * Relies on: exact_search.h.
+ * Relied on by: pack.c, `shardc pack` and their tests. */
+#include "exact_search.h"
+
+#include <stdlib.h>
+
+static const int64_t FIRST_TURN = 2000000; /* steps */
+
+int64_t exact_bound(const ExactItem *items, int n, int nsections) {
+    Arena *a = arena_new();
+    int64_t *sum = NEW_ARRAY(a, int64_t, nsections + 1), most = 0;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < items[i].nsections; k++) {
+            int64_t *s = &sum[items[i].sections[k]];
+            *s += items[i].size;
+            most = max64(most, *s);
+        }
+    arena_free(a);
+    return most;
+}
+
+/* ── the problem, made ready ───────────────────────────────────────────────────────────────────────────────── */
+static bool is_part(const uint64_t *a, const uint64_t *b, int words) {
+    for (int w = 0; w < words; w++)
+        if (a[w] & ~b[w]) return false;
+    return true;
+}
+
+/* new_section[s]: its number without the sections that are a part of a neighbour, or -1; the count of them. */
+static int drop_sections(Arena *a, const ExactItem *items, int n, int from, int to, int *new_section) {
+    int words = (n + 63) / 64, *kept = NEW_ARRAY(a, int, to - from + 1), nkept = 0;
+    uint64_t *sets = NEW_ARRAY(a, uint64_t, (size_t)(to - from) * (size_t)words);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < items[i].nsections; k++)
+            exact_add(&sets[(size_t)(items[i].sections[k] - from) * (size_t)words], i);
+    for (int s = 0; s < to - from; s++) {
+        const uint64_t *own = &sets[(size_t)s * (size_t)words];
+        if (nkept && is_part(own, &sets[(size_t)kept[nkept - 1] * (size_t)words], words)) continue;
+        while (nkept && is_part(&sets[(size_t)kept[nkept - 1] * (size_t)words], own, words)) nkept--;
+        kept[nkept++] = s;
+    }
+    for (int s = 0; s < to - from; s++) new_section[s] = -1;
+    for (int k = 0; k < nkept; k++) new_section[kept[k]] = k;
+    return nkept;
+}
+
+static bool same_sections(const ExactItem *a, const ExactItem *b) {
+    return a->nsections == b->nsections &&
+           !memcmp(a->sections, b->sections, sizeof *a->sections * (size_t)a->nsections);
+}
+
+ExactSearch *exact_search_new(Arena *a, const ExactItem *items, int n, int from, int to, int64_t capacity) {
+    ExactSearch *x = NEW(a, ExactSearch);
+    int *new_section = NEW_ARRAY(a, int, to - from + 1);
+    *x = (ExactSearch){.a = a, .n = n, .words = (n + 63) / 64, .capacity = capacity, .random = 1};
+    x->nsections = drop_sections(a, items, n, from, to, new_section);
+    x->items = NEW_ARRAY(a, ExactItem, n);
+    x->members = NEW_ARRAY(a, int *, x->nsections);
+    x->nmembers = NEW_ARRAY(a, int, x->nsections);
+    x->conflicts = NEW_ARRAY(a, uint64_t, (size_t)n * (size_t)x->words);
+    x->twin = NEW_ARRAY(a, int, n);
+    for (int i = 0; i < n; i++) {
+        const ExactItem *in = &items[i];
+        int *sections = NEW_ARRAY(a, int, in->nsections), m = 0;
+        for (int k = 0; k < in->nsections; k++) {
+            int s = new_section[in->sections[k] - from];
+            if (s < 0) continue;
+            sections[m++] = s;
+            x->nmembers[s]++;
+        }
+        x->items[i] = (ExactItem){in->size, in->alignment, sections, m, in->at};
+    }
+    for (int s = 0; s < x->nsections; s++) {
+        x->members[s] = NEW_ARRAY(a, int, x->nmembers[s]);
+        x->nmembers[s] = 0;
+    }
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < x->items[i].nsections; k++) {
+            int s = x->items[i].sections[k];
+            for (int m = 0; m < x->nmembers[s]; m++) {
+                int other = x->members[s][m];
+                exact_add(&x->conflicts[(size_t)i * (size_t)x->words], other);
+                exact_add(&x->conflicts[(size_t)other * (size_t)x->words], i);
+            }
+            x->members[s][x->nmembers[s]++] = i;
+        }
+    for (int i = 0; i < n; i++) {
+        x->twin[i] = -1;
+        for (int k = i - 1; k >= 0 && x->twin[i] < 0 && x->items[k].sections[0] == x->items[i].sections[0]; k--)
+            if (x->items[k].size == x->items[i].size && x->items[k].alignment == x->items[i].alignment &&
+                same_sections(&x->items[k], &x->items[i]))
+                x->twin[i] = k;
+    }
+    return x;
+}
+
+/* ── search ────────────────────────────────────────────────────────────────────────────────────────────────── */
+static ExactResult search(ExactSearch *x, int64_t *steps, int64_t effort) {
+    ExactBottomUp *bottom_up = exact_bottom_up_new(x);
+    ExactPrecedence *precedence = NULL;
+    ExactResult r = EXACT_UNKNOWN;
+    int64_t turn = FIRST_TURN;
+    for (int round = 0; r == EXACT_UNKNOWN && *steps < effort; round++) {
+        for (int k = 0; k < 3 && r == EXACT_UNKNOWN && *steps < effort; k++)
+            r = exact_bottom_up(bottom_up, steps, min64(effort, *steps + turn / 3));
+        if (r != EXACT_UNKNOWN || *steps >= effort) break;
+        if (!precedence) precedence = exact_precedence_new(x);
+        r = exact_precedence(precedence, round % 2, steps, min64(effort, *steps + turn));
+        turn += turn / 8;
+    }
+    return r;
+}
+
+typedef struct {
+    ExactItem item;
+    int input; /* its place among the caller's items */
+} Sorted;
+
+static int compare_sorted(const void *a, const void *b) {
+    const Sorted *x = a, *y = b;
+    int first = x->item.sections[0] - y->item.sections[0];
+    return first ? first : x->input - y->input;
+}
+
+ExactResult exact_pack(ExactItem *items, int n, int nsections, int64_t capacity, int64_t *effort) {
+    if (n == 0) return EXACT_FOUND;
+    if (exact_bound(items, n, nsections) > capacity) return EXACT_IMPOSSIBLE;
+    if (n > EXACT_MOST) return EXACT_UNKNOWN;
+    Arena *a = arena_new();
+    Sorted *sorted = NEW_ARRAY(a, Sorted, n);
+    ExactItem *part = NEW_ARRAY(a, ExactItem, n);
+    for (int i = 0; i < n; i++) sorted[i] = (Sorted){items[i], i};
+    qsort(sorted, (size_t)n, sizeof *sorted, compare_sorted);
+    for (int i = 0; i < n; i++) part[i] = sorted[i].item;
+    ExactResult r = EXACT_FOUND;
+    int64_t steps = 0;
+    for (int from = 0, to; from < n && r != EXACT_IMPOSSIBLE; from = to) {
+        int first = part[from].sections[0], end = first;
+        for (to = from; to < n && part[to].sections[0] <= end; to++) {
+            int last = part[to].sections[part[to].nsections - 1];
+            if (last > end) end = last;
+        }
+        ExactSearch *x = exact_search_new(a, part + from, to - from, first, end + 1, capacity);
+        ExactResult found = search(x, &steps, *effort);
+        for (int i = from; i < to && found == EXACT_FOUND; i++) items[sorted[i].input].at = x->items[i - from].at;
+        if (found != EXACT_FOUND) r = found;
+    }
+    *effort = max64(0, *effort - steps);
+    arena_free(a);
+    return r;
+}
+
+static int64_t common_divisor(int64_t a, int64_t b) {
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* First the bound itself, with half of the effort: mostly it can be met. Then halfway between what was not found and
+ * what was. Every height is a multiple of `unit`. */
+int64_t exact_minimise(ExactItem *items, int n, int nsections, int64_t height, int64_t *bound, bool exact,
+                       int64_t *effort) {
+    int64_t unit = 0;
+    for (int i = 0; i < n; i++) unit = common_divisor(common_divisor(unit, items[i].size), items[i].alignment);
+    if (n) *bound = round_up(*bound, unit);
+    int64_t from = *bound, capacity = *bound; /* heights below `from` were not found */
+    Arena *a = arena_new();
+    ExactItem *trial = NEW_ARRAY(a, ExactItem, n + 1);
+    memcpy(trial, items, sizeof *items * (size_t)n);
+    for (int64_t least = *effort / 64; n <= EXACT_MOST && from<height && * effort> least;) {
+        int64_t share = *effort / 2, left = share;
+        ExactResult r = exact_pack(trial, n, nsections, capacity, &left);
+        *effort -= share - left;
+        if (r == EXACT_FOUND) {
+            height = 0;
+            for (int i = 0; i < n; i++) {
+                items[i].at = trial[i].at;
+                height = max64(height, items[i].at + items[i].size);
+            }
+        } else {
+            if (r == EXACT_IMPOSSIBLE && exact && capacity >= *bound) *bound = capacity + unit;
+            from = capacity + unit;
+        }
+        capacity = from + (height - from) / 2 / unit * unit;
+    }
+    arena_free(a);
+    return height;
+}
