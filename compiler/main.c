@@ -46,7 +46,8 @@ static const Command commands[] = {
      1, 1, command_run},
     {PREDICT, "predict", "MODEL.lua|PLAN.json|BINARY",
      "Predict memory to the byte and the time of a step, without the device. Exit 1 when it does not fit."
-     "\vExample:\n  shardc predict models/llama3.lua --set size=8b --world 8 --device h200\n\n"
+     "\vExample:\n  shardc predict models/llama3.lua --set size=8b --world 8 --device h200\n"
+     "  shardc predict models/llama3.lua --set size=8b --device h200 --sweep world=8..16384x2 --svg network.svg\n\n"
      "The arena is exact: the program allocates it once, at start. Library lines are what lies outside it.",
      1, 1, command_predict},
     {PLAN, "plan", "MODEL.lua",
@@ -98,7 +99,7 @@ enum { N_COMMANDS = sizeof commands / sizeof *commands };
 typedef struct {
     const Command *command;
     Options o;
-    VEC(const char *) inputs, set, keep;
+    VEC(const char *) inputs, set, keep, limit, sweep;
     Arena *arena;
     struct argp_state *state;
 } Parse;
@@ -198,25 +199,16 @@ static void take_arch(Parse *p, const Option *o, char *arg) {
 
 /* 60GiB, 80GB, 512MiB or bytes. */
 static void take_bytes(Parse *p, const Option *o, char *arg) {
-    static const struct {
-        const char *unit;
-        double bytes;
-    } units[] = {{"", 1},      {"B", 1},         {"KB", 1e3},      {"MB", 1e6},      {"GB", 1e9},
-                 {"TB", 1e12}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", (double)(1ull << 40)}};
-    char *end;
-    double x = strtod(arg, &end);
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (end == arg || strcmp(end, units[i].unit)) continue;
-        double bytes = x * units[i].bytes;
-        if (!(bytes >= 1 && bytes < 1e18)) break;
-        *(int64_t *)place(p, o) = (int64_t)bytes;
-        return;
-    }
+    if (cli_bytes(arg, (int64_t *)place(p, o))) return;
     fail_usage("--%s %s: an amount of memory is wanted, for example 60GiB, 80GB or 512MiB", o->name, arg);
 }
 
 static void take_keep(Parse *p, const Option *o, char *arg) {
     push(&p->keep, p->arena, arg);
+}
+
+static void take_sweep(Parse *p, const Option *o, char *arg) {
+    push(&p->sweep, p->arena, arg);
 }
 
 static void take_curve(Parse *p, const Option *o, char *arg) {
@@ -225,7 +217,8 @@ static void take_curve(Parse *p, const Option *o, char *arg) {
 }
 
 static void take_limit(Parse *p, const Option *o, char *arg) {
-    sandbox_limit(p->o.limit = arg);
+    sandbox_limit(arg);
+    push(&p->limit, p->arena, arg);
 }
 
 static void take_portable(Parse *p, const Option *o, char *arg) {
@@ -276,18 +269,19 @@ static const Option options[] = {
     {REPORT, 0, "delay-collectives", "MS", 2,
      "Times as if every collective were held back for so long; gather=MS or reduce=MS: only gathers, only sums",
      .take = take_delay},
-    {REPORT | PLAN, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word, TO(format),
-     WORDS("text", "json")},
+    {(REPORT & ~PREDICT) | PLAN, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word,
+     TO(format), WORDS("text", "json")},
+    {PREDICT, 0, "format", "text|json|csv", 3, "How to print; text unless given; csv is for --sweep", .take = take_word,
+     TO(format), WORDS("text", "json", "csv")},
     {REPORT, 'o', "output", "FILE", 3, "Write to FILE, replacing it; refused if the command reads FILE",
      .take = take_text, TO(out)},
     {PLAN, 'o', "output", "FILE", 3, "Write the policy file, replacing it; refused if the command reads FILE",
      .take = take_text, TO(out)},
-    {PLAN | BUILD | RUN, 0, "budget", "BYTES", 4,
+    {PREDICT | PLAN | BUILD | RUN, 0, "budget", "BYTES", 4,
      "Choose policies for the fastest step whose arena has at most so many bytes: 60GiB, 80GB; for plan: what the "
-     "device "
-     "leaves unless given",
+     "device leaves unless given",
      .take = take_bytes, TO(budget)},
-    {PLAN | BUILD | RUN, 0, "keep", "CHOICE[=none]", 4,
+    {PREDICT | PLAN | BUILD | RUN, 0, "keep", "CHOICE[=none]", 4,
      "Leave recompute, offload, reshard, prefetch or state as the model has it, or (=none) do nothing of it; may be "
      "repeated",
      .take = take_keep},
@@ -322,6 +316,13 @@ static const Option options[] = {
      WORDS("module", "unit", "storage")},
     {PACK, 0, "program", "NAME", 4, "Of a model: this program; that which needs most unless given", .take = take_text,
      TO(program)},
+    {PREDICT, 0, "sweep", "KEY=VALUES", 5,
+     "Predict for each value of KEY: one of the model's nn.options, world, nodes, device or budget (each point is then "
+     "planned). VALUES are separated by commas; ranges are 8..64, 4..32+4 (in steps of 4), 1024..16384x2 (doubled). "
+     "Repeated, all combinations. Exit 1 where none compiles",
+     .take = take_sweep},
+    {PREDICT, 0, "svg", "FILE", 5, "Draw the sweep: tokens a second and arena over the last key that has numbers",
+     .take = take_text, TO(svg)},
     {INSPECT, 0, "program", "NAME", 4, "Only this program: micro, eval, ...", .take = take_text, TO(program)},
     {INSPECT, 0, "module", "GLOB", 4, "Only events of these modules: 'h.3.*'", .take = take_text, TO(module)},
     {INSPECT, 0, "stream", "NAME", 4, "Only this stream: compute, gather, reduce, ...", .take = take_text, TO(stream)},
@@ -482,6 +483,10 @@ int main(int argc, char **argv) {
     p.o.ninputs = p.inputs.n;
     p.o.keep = p.keep.at;
     p.o.nkeep = p.keep.n;
+    p.o.limit = p.limit.at;
+    p.o.nlimit = p.limit.n;
+    p.o.sweep = p.sweep.at;
+    p.o.nsweep = p.sweep.n;
     p.o.set = p.set.at;
     p.o.nset = p.set.n;
     int code = p.command->run(p.arena, &p.o);

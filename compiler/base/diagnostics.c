@@ -29,6 +29,10 @@ void temp_remove(void) {
         if (temps[i]) unlink(temps[i]);
 }
 
+void temp_leave(void) {
+    memset(temps, 0, sizeof temps);
+}
+
 /* The message may quote the user's files, so it is printed with control characters made visible. */
 static void say(Source at, const char *kind, const char *fmt, va_list ap) {
     static char text[MAX_MESSAGE + 1];

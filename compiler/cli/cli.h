@@ -14,8 +14,9 @@ typedef struct {
     const char *columns;                   /* inspect: what a line says */
     const char *at, *by;                   /* predict: when, and a table of whom */
     const char *table, *tasks;             /* calibrate: files */
-    const char *limit;                     /* one that was given: the sandbox knows them all */
-    const char *batch;                     /* verify: a file of plan paths, for the tests */
+    const char **limit;                    /* as given: the sandbox knows them */
+    int nlimit;
+    const char *batch; /* verify: a file of plan paths, for the tests */
     const char **set;
     int nset;
     int world, nodes, redzone;  /* world, nodes: 0 until given */
@@ -28,9 +29,13 @@ typedef struct {
     int64_t budget;                                        /* plan, build, run: bytes of the device's arena; 0: none */
     const char **keep;                                     /* plan: choices that stay */
     int nkeep;
-    bool curve;            /* plan: time over budget */
-    const char *curve_svg; /* a file for its picture, or NULL */
-    char **rest;           /* run: what follows --, for the program */
+    bool curve;         /* plan: time over budget */
+    const char **sweep; /* predict: keys and their values */
+    int nsweep;
+    const char *svg, *max, *best; /* predict: the sweep's picture; keys whose largest or best value is wanted */
+    bool quiet;                   /* remarks are not printed */
+    const char *curve_svg;        /* a file for its picture, or NULL */
+    char **rest;                  /* run: what follows --, for the program */
     int nrest;
 } Options;
 
@@ -54,7 +59,7 @@ Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *ent
 const Device *cli_device(Arena *a, const Options *o);
 /* The fastest plan that has at most --budget bytes; where none is given, those of the device. Fails where nothing fits.
  */
-Plan *cli_planned(Arena *a, const Options *o, const char *input);
+Plan *cli_planned(Arena *a, const Options *o, const char *input, const char **choice); /* choice: for people; or NULL */
 
 /* The first option given that says how to compile a model, --world apart; NULL: none. */
 const char *cli_model_option(const Options *o);
@@ -65,5 +70,13 @@ void cli_refuse_model_options(const Options *o, const char *input);
 OutFile cli_output(Arena *a, const Options *o);
 void cli_output_done(const Options *o, OutFile *f);
 bool cli_as_json(const Options *o);
+bool cli_as_csv(const Options *o);
+
+bool cli_bytes(const char *text, int64_t *bytes); /* "60GiB", "80GB", "512MiB", "4096"; false: it is none of these */
+/* The command line that compiles the same model with another command, quoted for a shell: "shardc plan m.lua --world
+ * 8". */
+const char *cli_again(Arena *a, const Options *o, const char *command);
+
+int cli_sweep(Arena *a, const Options *o); /* predict --sweep; returns the exit code */
 
 #endif

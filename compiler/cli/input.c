@@ -27,7 +27,7 @@ const char *cli_model_option(const Options *o) {
            : o->arch       ? "--arch"
            : o->dump_after ? "--dump-after"
            : o->redzone    ? "--redzone"
-           : o->limit      ? "--limit"
+           : o->nlimit     ? "--limit"
                            : NULL;
 }
 
@@ -120,11 +120,11 @@ Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *ent
     if (!estimate) p.dump_after = o->dump_after;
     p.wide = o->variant && !strcmp(o->variant, "fp64");
     p.quick = !o->dump_after && !getenv("SHARDC_CHECK");
-    remark_enable(!estimate);
+    remark_enable(!estimate && !o->quiet);
     Graph *g = frontend_load(a, &f);
     pipeline_lower(g, d, &p);
     tell_unsharded(g);
-    remark_enable(true);
+    remark_enable(!o->quiet);
     return pipeline_plan(g, d, &p);
 }
 
@@ -138,7 +138,7 @@ static Plan *compiled(Arena *a, const Options *o, const char *input) {
 
 Plan *cli_plan(Arena *a, const Options *o, const char *input) {
     Plan *p = !cli_is_model(input) ? compiled(a, o, input)
-              : o->budget          ? cli_planned(a, o, input)
+              : o->budget          ? cli_planned(a, o, input, NULL)
                                    : cli_compile(a, o, input, "", false);
     if (o->delayed) cost_delay_collectives(p, o->delay_us);
     return p;
@@ -153,6 +153,69 @@ void cli_output_done(const Options *o, OutFile *f) {
         out_commit(f);
     else if (fflush(stdout) || ferror(stdout))
         fail(NOWHERE, "cannot write the report: %s", strerror(errno ? errno : EIO));
+}
+
+bool cli_bytes(const char *text, int64_t *out) {
+    static const struct {
+        const char *unit;
+        double bytes;
+    } units[] = {{"", 1},      {"B", 1},         {"KB", 1e3},      {"MB", 1e6},      {"GB", 1e9},
+                 {"TB", 1e12}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", (double)(1ull << 40)}};
+    char *end;
+    double x = strtod(text, &end);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (end == text || strcmp(end, units[i].unit)) continue;
+        double bytes = x * units[i].bytes;
+        if (!(bytes >= 1 && bytes < 1e18)) return false;
+        *out = (int64_t)bytes;
+        return true;
+    }
+    return false;
+}
+
+/* As a shell reads it back as one word. */
+static void add_word(Str *s, const char *word) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=:,+@%-";
+    str_add(s, " ");
+    if (*word && !word[strspn(word, plain)]) {
+        str_add(s, word);
+        return;
+    }
+    str_add(s, "'");
+    for (; *word; word++)
+        if (*word == '\'')
+            str_add(s, "'\\''");
+        else
+            str_bytes(s, word, 1);
+    str_add(s, "'");
+}
+
+static void add_option(Str *s, const char *name, const char *value) {
+    if (!value) return;
+    str_add(s, " --");
+    str_add(s, name);
+    add_word(s, value);
+}
+
+const char *cli_again(Arena *a, const Options *o, const char *command) {
+    Str s = {.arena = a};
+    str_addf(&s, "shardc %s", command);
+    add_word(&s, o->inputs[0]);
+    for (int i = 0; i < o->nset; i++) add_option(&s, "set", o->set[i]);
+    if (o->world) str_addf(&s, " --world %d", o->world);
+    if (o->nodes) str_addf(&s, " --nodes %d", o->nodes);
+    add_option(&s, "device", o->device);
+    add_option(&s, "policy", o->policy);
+    add_option(&s, "target", o->target);
+    add_option(&s, "arch", o->arch);
+    for (int i = 0; i < o->nlimit; i++) add_option(&s, "limit", o->limit[i]);
+    for (int i = 0; i < o->nkeep; i++) add_option(&s, "keep", o->keep[i]);
+    if (o->budget) str_addf(&s, " --budget %lld", (long long)o->budget);
+    return s.s;
+}
+
+bool cli_as_csv(const Options *o) {
+    return o->format && !strcmp(o->format, "csv");
 }
 
 bool cli_as_json(const Options *o) {

@@ -64,10 +64,19 @@ static _Noreturn void nothing_fits(Arena *a, const PlannerResult *r) {
          ceil((double)r->least / (1 << 30) * 10) / 10);
 }
 
-Plan *cli_planned(Arena *a, const Options *o, const char *input) {
+/* "h.{0-3}: keep everything; units: as the model says" */
+static const char *choice_of(Arena *a, const Planned *p) {
+    Str s = {.arena = a};
+    for (int i = 0; i < p->nruns; i++) str_addf(&s, "%s: %s; ", p->runs[i].match, p->runs[i].what);
+    str_addf(&s, "units: %s", p->units);
+    return s.s;
+}
+
+Plan *cli_planned(Arena *a, const Options *o, const char *input, const char **choice) {
     Context c = {o, input};
     PlannerResult r = search(a, o, &c);
     if (!r.best.plan) nothing_fits(a, &r);
+    if (choice) *choice = choice_of(a, &r.best);
     return r.best.plan;
 }
 
@@ -149,11 +158,14 @@ static void draw(Arena *a, const Options *o, const Context *c, const PlannerCurv
         y[i] = p->step_us / 1e3;
         label[i] = arena_printf(a, "%s, %s", figure_bytes(a, (double)p->arena), figure_time(a, p->step_us));
     }
-    ChartSeries series = {NULL, x, y, label, curve->n, true};
+    ChartSeries series = {.x = x, .y = y, .label = label, .n = curve->n, .steps = true};
     const char *world = arena_printf(a, "%s, %d rank%s of %s", basename(c->input), o->world ? o->world : 1,
                                      o->world > 1 ? "s" : "", o->device ? o->device : "cpu");
-    Chart chart = {arena_printf(a, "Fastest step within a budget: %s", world), "arena, GiB", "predicted step, ms",
-                   &series, 1};
+    Chart chart = {.title = arena_printf(a, "Fastest step within a budget: %s", world),
+                   .x = "arena, GiB",
+                   .y = "predicted step, ms",
+                   .series = &series,
+                   .n = 1};
     OutFile f = out_open(a, o->curve_svg);
     chart_svg(f.f, a, &chart);
     out_commit(&f);
@@ -175,9 +187,7 @@ static int curve(Arena *a, const Options *o, const Context *c) {
     printf("%12s  %12s  %s\n", "arena", "step", "choice");
     for (int i = 0; i < curve.n; i++) {
         const Planned *p = &curve.points[i];
-        printf("%12s  %12s ", figure_bytes(a, (double)p->arena), figure_time(a, p->step_us));
-        for (int k = 0; k < p->nruns; k++) printf("%s %s: %s", k ? ";" : "", p->runs[k].match, p->runs[k].what);
-        printf("%s units: %s\n", p->nruns ? ";" : "", p->units);
+        printf("%12s  %12s  %s\n", figure_bytes(a, (double)p->arena), figure_time(a, p->step_us), choice_of(a, p));
     }
     return 0;
 }

@@ -91,7 +91,9 @@ static int apply_list(lua_State *L) { /* list, text, file: runs protected, so th
     int n = (int)lua_rawlen(L, 1);
     if (!n && field_present(L, 1, "match"))
         fail(top, "policy: the file returns one entry; return a list of entries: { { match = ... } }");
-    if (!n) fail(top, "policy: the list is empty; return { { match = \"layers.*\", fully_shard = { ... } }, ... }");
+    lua_pushnil(L);
+    if (!n && lua_next(L, 1)) /* {} is allowed: shardc plan writes it where the model's own policies are best */
+        fail(top, "policy: the list has no entry 1; return { { match = \"layers.*\", fully_shard = { ... } }, ... }");
     for (int i = 1; i <= n; i++) {
         lua_settop(L, 3);
         lua_rawgeti(L, 1, i);

@@ -1,13 +1,8 @@
 /* evaluate: compiles the model under candidate policies, in processes of their own, and reads off what blocks need.
- * Relies on: evaluate.h, fork. A process that fails writes nothing: such entries cannot be had.
+ * Relies on: evaluate.h, processes.h. A process that fails has no result: such entries cannot be had.
  * Relied on by: planner.c. */
 #include "evaluate.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "../base/processes.h"
 
 /* ── what is alive ──────────────────────────────────────────────────────────────────────────────────────────────── */
 /* State of an update that streams through the device takes room that is free anyway (schedule/streamed_updates.c). */
@@ -118,81 +113,32 @@ Outcome evaluate_plan(Arena *a, const Plan *p, const Blocks *b) {
     return o;
 }
 
-/* ── processes ──────────────────────────────────────────────────────────────────────────────────────────────────── */
-static bool write_all(int fd, const void *bytes, size_t n) {
-    for (const char *at = bytes; n;) {
-        ssize_t k = write(fd, at, n);
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) return false;
-        at += k;
-        n -= (size_t)k;
-    }
-    return true;
-}
-
-static bool read_all(int fd, void *bytes, size_t n) {
-    for (char *at = bytes; n;) {
-        ssize_t k = read(fd, at, n);
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) return false;
-        at += k;
-        n -= (size_t)k;
-    }
-    return true;
-}
-
-static _Noreturn void child(PlannerCompile *compile, const void *context, const Blocks *b, const char *entries,
-                            int fd) {
-    int nothing = open("/dev/null", O_WRONLY); /* what it says of such entries is no diagnostic of the user's */
-    if (nothing < 0 || dup2(nothing, STDERR_FILENO) < 0 || dup2(nothing, STDOUT_FILENO) < 0) _exit(1);
-    Arena *a = arena_new();
-    Outcome o = evaluate_plan(a, compile(a, context, entries, true), b);
-    size_t n = sizeof *o.blocks * (size_t)b->at.n;
-    _exit(write_all(fd, &o, sizeof o) && write_all(fd, o.blocks, n) ? 0 : 1);
-}
-
+/* ── compiling candidates ───────────────────────────────────────────────────────────────────────────────────────── */
 typedef struct {
-    pid_t pid;
-    int fd;
-} Child;
+    PlannerCompile *compile;
+    const void *context;
+    const Blocks *b;
+    const char *const *entries;
+} Candidates;
 
-static Child start(PlannerCompile *compile, const void *context, const Blocks *b, const char *entries) {
-    int fds[2];
-    fflush(NULL);
-    if (pipe(fds))
-        fail(NOWHERE, "cannot make a pipe for a planning process: %s; close programs and run again", strerror(errno));
-    Child c = {fork(), fds[0]};
-    if (c.pid < 0) fail(NOWHERE, "cannot start a planning process: %s; close programs and run again", strerror(errno));
-    if (!c.pid) {
-        close(fds[0]);
-        child(compile, context, b, entries, fds[1]);
-    }
-    close(fds[1]);
-    return c;
-}
-
-static void finish(Arena *a, const Blocks *b, Child c, Outcome *out) {
-    size_t n = sizeof *out->blocks * (size_t)b->at.n;
-    BlockNeeds *blocks = NEW_ARRAY(a, BlockNeeds, b->at.n + 1);
-    bool made = read_all(c.fd, out, sizeof *out) && read_all(c.fd, blocks, n);
-    int status;
-    close(c.fd);
-    while (waitpid(c.pid, &status, 0) < 0 && errno == EINTR) continue;
-    if (!made) *out = (Outcome){0};
-    out->blocks = blocks;
+static void evaluate(const void *context, int job, FILE *result) {
+    const Candidates *c = context;
+    Arena *a = arena_new();
+    Outcome o = evaluate_plan(a, c->compile(a, c->context, c->entries[job], true), c->b);
+    fwrite(&o, sizeof o, 1, result);
+    fwrite(o.blocks, sizeof *o.blocks, (size_t)c->b->at.n, result);
 }
 
 void evaluate_all(Arena *a, PlannerCompile *compile, const void *context, const Blocks *b, const char *const *entries,
                   int n, Outcome *out) {
-    enum { MOST = 16 };
-    Child running[MOST];
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    int width = processors < 1 ? 1 : processors > MOST ? MOST : (int)processors;
-    for (int done = 0, begun = 0; done < n; done++) { /* in order: the results of a later one wait in its pipe */
-        while (begun < n && begun - done < width) {
-            running[begun % MOST] = start(compile, context, b, entries[begun]);
-            begun++;
-        }
-        finish(a, b, running[done % MOST], &out[done]);
+    Candidates c = {compile, context, b, entries};
+    ProcessResult *r = NEW_ARRAY(a, ProcessResult, n + 1);
+    size_t blocks = sizeof *out->blocks * (size_t)b->at.n;
+    processes_run(a, evaluate, &c, n, r, NULL, NULL);
+    for (int i = 0; i < n; i++) {
+        out[i] = (Outcome){0};
+        if (r[i].n == sizeof *out + blocks) memcpy(&out[i], r[i].at, sizeof *out);
+        out[i].blocks = NEW_ARRAY(a, BlockNeeds, b->at.n + 1);
+        if (out[i].made) memcpy(out[i].blocks, r[i].at + sizeof *out, blocks);
     }
 }

@@ -57,7 +57,7 @@ CASES = [
     (["run", MLP, "--sources"], 2, "--sources compiles nothing that could run; use 'shardc build'"),
     (["predict", MLP, "--set", "dim"], 2, "--set dim: key=value is wanted"),
     (["predict", MLP, "--set", "=3"], 2, "--set =3: key=value is wanted"),
-    (["predict", MLP, "--format", "yaml"], 2, "--format yaml: one of text, json is wanted"),
+    (["predict", MLP, "--format", "yaml"], 2, "--format yaml: one of text, json, csv is wanted"),
     (["predict", MLP, "--target", "tpu"], 2, "--target tpu: one of cpu, cuda is wanted"),
     (["predict", MLP, "--target", "cuda", "--device", "cpu"], 2, "--target cuda --device cpu: that device is no GPU; give --device h200"),
     (["run", LOCKED, "-o", "x"], 2, "-o says where a build goes, and " + LOCKED + " is built already"),

@@ -665,7 +665,7 @@ Test(frontend, bad_policy_files) {
         const char *text, *message;
     } rows[] = {
         {"return 3", "policy.lua:1: policy: the file must return a list"},
-        {"return {}", "policy.lua:1: policy: the list is empty"},
+        {"return { fully_shard = {} }", "policy.lua:1: policy: the list has no entry 1"},
         {"return { match = 'h.*', checkpoint = {} }",
          "policy.lua:1: policy: the file returns one entry; return a list"},
         {"return { { match = '', fully_shard = { mesh = nn.mesh { shard = 1 } } } }",

@@ -1,0 +1,347 @@
+/* points: compiles points in processes of their own; prints them as text, CSV and JSON.
+ * Relies on: points.h, base/processes.h, report (figures, live).
+ * Relied on by: sweep.c, search.c, advice.c. */
+#include "points.h"
+#include "../base/processes.h"
+#include "../cost/timeline.h"
+#include "../report/figures.h"
+#include "../report/live.h"
+#include "../report/report.h"
+#include "visible.h"
+
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ── compiling ──────────────────────────────────────────────────────────────────────────────────────────────────── */
+static int whole(const char *key, const char *value) {
+    char *end;
+    errno = 0;
+    long x = strtol(value, &end, 10);
+    if (end == value || *end || errno || x < 1 || x > 1 << 20)
+        fail_usage("%s=%s: a whole number from 1 to %d is wanted", key, value, 1 << 20);
+    return (int)x;
+}
+
+static void apply(Arena *a, Options *o, const char *key, const char *value) {
+    if (!strcmp(key, "world")) {
+        o->world = whole(key, value);
+    } else if (!strcmp(key, "nodes")) {
+        o->nodes = whole(key, value);
+    } else if (!strcmp(key, "device")) {
+        o->device = value;
+    } else if (!strcmp(key, "budget")) {
+        if (!cli_bytes(value, &o->budget))
+            fail_usage("budget=%s: an amount of memory is wanted, for example 60GiB, 80GB or 512MiB", value);
+    } else {
+        const char **set = NEW_ARRAY(a, const char *, o->nset + 1);
+        size_t length = strlen(key);
+        int n = 0;
+        for (int i = 0; i < o->nset; i++)
+            if (strncmp(o->set[i], key, length) || o->set[i][length] != '=') set[n++] = o->set[i];
+        set[n++] = arena_printf(a, "%s=%s", key, value);
+        o->set = set;
+        o->nset = n;
+    }
+}
+
+Options points_options(Arena *a, const Points *p, const SweepPoint *x) {
+    Options o = *p->o;
+    for (int i = 0; i < p->nkeys; i++) apply(a, &o, p->keys[i].name, x->values[i]);
+    return o;
+}
+
+typedef struct {
+    const Points *points;
+    PointEffort effort;
+} Jobs;
+
+static PointFigures figures(const Options *o, const Plan *p) {
+    double tolerance;
+    StepFigures s = live_step(p);
+    PointFigures f = {.fits = p->device_usable > 0 ? report_fits(p) : -1,
+                      .gpu = strcmp(p->target, "cpu") != 0,
+                      .arena = p->arena_bytes[ARENA_DEVICE],
+                      .host = p->arena_bytes[ARENA_HOST],
+                      .library = live_library_bytes(p, &tolerance),
+                      .usable = p->device_usable,
+                      .step_us = s.step_us,
+                      .exposed_us = s.exposed_us,
+                      .mfu = s.mfu,
+                      .tokens = s.tokens_per_second,
+                      .samples = s.samples_per_second};
+    if (o->budget) f.fits = f.fits != 0 && f.arena <= o->budget;
+    return f;
+}
+
+static void compile_point(const void *context, int job, FILE *result) {
+    const Jobs *j = context;
+    Arena *a = arena_new();
+    Options o = points_options(a, j->points, &j->points->at[job]);
+    const char *input = o.inputs[0], *choice = "";
+    remark_enable(false);
+    o.quiet = true;
+    bool planned = j->effort == POINT_PLANNED || (j->effort == POINT_FULL && o.budget);
+    Plan *p =
+        planned ? cli_planned(a, &o, input, &choice) : cli_compile(a, &o, input, "", j->effort == POINT_ESTIMATED);
+    if (o.delayed) cost_delay_collectives(p, o.delay_us);
+    PointFigures f = figures(&o, p);
+    fwrite(&f, sizeof f, 1, result);
+    fputs(choice, result);
+}
+
+static const char *error_of(Arena *a, const ProcessResult *r) {
+    const char *text = strncmp(r->said, "shardc: ", 8) ? r->said : r->said + 8;
+    if (*text) return text;
+    if (r->signal) return arena_printf(a, "ended by signal %d (%s); is memory short?", r->signal, strsignal(r->signal));
+    return "ended without a message; compile this point alone to see why";
+}
+
+typedef struct {
+    const char *what;
+    struct timespec from;
+} Progress;
+
+static void progress(void *context, int ended, int n) {
+    const Progress *p = context;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double seconds = (double)(now.tv_sec - p->from.tv_sec) + 1e-9 * (double)(now.tv_nsec - p->from.tv_nsec);
+    if (ended < n)
+        fprintf(stderr, "\r%s: %d of %d, %.0f s left\033[K", p->what, ended, n, seconds / ended * (n - ended));
+    else
+        fprintf(stderr, "\r\033[K");
+}
+
+void points_run(Arena *a, Points *p, PointEffort effort, const char *what) {
+    Jobs jobs = {p, effort};
+    Progress line = {.what = what};
+    ProcessResult *r = NEW_ARRAY(a, ProcessResult, p->n + 1);
+    clock_gettime(CLOCK_MONOTONIC, &line.from);
+    processes_run(a, compile_point, &jobs, p->n, r, isatty(STDERR_FILENO) ? progress : NULL, &line);
+    for (int i = 0; i < p->n; i++) {
+        SweepPoint *x = &p->at[i];
+        x->error = r[i].n < sizeof x->is ? error_of(a, &r[i]) : NULL;
+        x->choice = x->error ? "" : r[i].at + sizeof x->is;
+        if (!x->error) memcpy(&x->is, r[i].at, sizeof x->is);
+    }
+}
+
+double points_speed(const SweepPoint *x) {
+    return x->is.tokens > 0 ? x->is.tokens : x->is.samples;
+}
+
+const char *points_label(Arena *a, const Points *p, const SweepPoint *x, int without) {
+    Str s = {.arena = a};
+    for (int i = 0; i < p->nkeys; i++)
+        if (i != without) str_addf(&s, "%s%s=%s", s.n ? " " : "", p->keys[i].name, x->values[i]);
+    return s.n ? s.s : "";
+}
+
+/* ── text ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* On one line, with control characters as \x1b: values and messages are other people's. */
+static const char *one_line(Arena *a, const char *text) {
+    Str s = {.arena = a};
+    size_t n = strlen(text);
+    for (size_t i = 0; i < n;) {
+        size_t length = sc_visible_character((const unsigned char *)text + i, n - i);
+        if (!length)
+            str_addf(&s, "\\x%02x", (unsigned char)text[i]);
+        else if (text[i] == '\n' || text[i] == '\t')
+            str_add(&s, " ");
+        else
+            str_bytes(&s, text + i, length);
+        i += length ? length : 1;
+    }
+    return s.n ? s.s : "";
+}
+
+static int width_of(const char *text) {
+    int n = 0;
+    for (; *text; text++) n += (*text & 0xc0) != 0x80; /* characters, of as many bytes as they have */
+    return n;
+}
+
+enum { FIGURES = 8 };
+typedef struct {
+    const char **cells;
+    int shown; /* cells; a point with an error has those of its keys alone, and the message */
+} Line;
+
+static bool some(const Points *p, bool has(const SweepPoint *)) {
+    for (int i = 0; i < p->n; i++)
+        if (!p->at[i].error && has(&p->at[i])) return true;
+    return false;
+}
+
+static bool has_tokens(const SweepPoint *x) {
+    return x->is.tokens > 0;
+}
+static bool has_host(const SweepPoint *x) {
+    return x->is.host > 0;
+}
+static bool has_choice(const SweepPoint *x) {
+    return *x->choice;
+}
+static bool is_gpu(const SweepPoint *x) {
+    return x->is.gpu;
+}
+
+void points_text(FILE *f, Arena *a, const Points *p) {
+    bool tokens = some(p, has_tokens), host = some(p, has_host), choice = some(p, has_choice);
+    int most = p->nkeys + FIGURES, n = 0;
+    Line *lines = NEW_ARRAY(a, Line, p->n + 1);
+    for (int i = 0; i <= p->n; i++) { /* the first is the head */
+        const SweepPoint *x = i ? &p->at[i - 1] : NULL;
+        const char **c = lines[i].cells = NEW_ARRAY(a, const char *, most);
+        n = 0;
+        for (int k = 0; k < p->nkeys; k++) c[n++] = one_line(a, x ? x->values[k] : p->keys[k].name);
+        if (x && x->error) {
+            c[n++] = one_line(a, x->error);
+            lines[i].shown = n;
+            continue;
+        }
+        c[n++] = !x ? "fits" : x->is.fits < 0 ? "-" : x->is.fits ? "YES" : "NO";
+        c[n++] = !x ? "arena" : figure_bytes(a, (double)x->is.arena);
+        if (host) c[n++] = !x ? "host" : figure_bytes(a, (double)x->is.host);
+        c[n++] = !x ? "step" : x->is.step_us > 0 ? figure_time(a, x->is.step_us) : "-";
+        c[n++] = !x ? arena_printf(a, "%s a %s", tokens ? "tok/s" : "samples/s", some(p, is_gpu) ? "GPU" : "rank")
+                    : figure_grouped(a, tokens ? x->is.tokens : x->is.samples);
+        c[n++] = !x ? "MFU" : x->is.mfu > 0 ? arena_printf(a, "%.2f", x->is.mfu) : "-";
+        c[n++] = !x                  ? "exposed"
+                 : x->is.step_us > 0 ? arena_printf(a, "%.1f %%", 100 * x->is.exposed_us / x->is.step_us)
+                                     : "-";
+        if (choice) c[n++] = !x ? "policies" : one_line(a, x->choice);
+        lines[i].shown = n;
+    }
+    int *wide = NEW_ARRAY(a, int, most);
+    for (int i = 0; i <= p->n; i++)
+        for (int k = 0; k < lines[i].shown; k++) {
+            bool message = i && p->at[i - 1].error && k == p->nkeys;
+            if (!message && width_of(lines[i].cells[k]) > wide[k]) wide[k] = width_of(lines[i].cells[k]);
+        }
+    for (int i = 0; i <= p->n; i++) {
+        for (int k = 0; k < lines[i].shown; k++) {
+            bool text = (i && p->at[i - 1].error && k == p->nkeys) || (choice && k == lines[0].shown - 1);
+            fprintf(f, "  %*s%s", text ? 0 : wide[k] - width_of(lines[i].cells[k]), "", lines[i].cells[k]);
+        }
+        fputc('\n', f);
+    }
+}
+
+/* ── CSV, as RFC 4180 has it ────────────────────────────────────────────────────────────────────────────────────── */
+static void csv_text(FILE *f, const char *text) {
+    if (!strpbrk(text, ",\"\r\n")) {
+        fputs(text, f);
+        return;
+    }
+    fputc('"', f);
+    for (; *text; text++) {
+        if (*text == '"') fputc('"', f);
+        fputc(*text, f);
+    }
+    fputc('"', f);
+}
+
+/* The shortest text of 15 or 17 digits that reads back as the same number. */
+static void csv_real(FILE *f, double x) {
+    char text[32];
+    snprintf(text, sizeof text, "%.15g", x);
+    fprintf(f, strtod(text, NULL) == x ? "%.15g," : "%.17g,", x);
+}
+
+void points_csv(FILE *f, Arena *a, const Points *p) {
+    for (int k = 0; k < p->nkeys; k++) {
+        csv_text(f, points_utf8(a, p->keys[k].name));
+        fputc(',', f);
+    }
+    fputs("fits,arena_bytes,host_bytes,library_bytes,step_us,exposed_us,tokens_per_second,samples_per_second,mfu,"
+          "policies,error\n",
+          f);
+    for (int i = 0; i < p->n; i++) {
+        const SweepPoint *x = &p->at[i];
+        for (int k = 0; k < p->nkeys; k++) {
+            csv_text(f, points_utf8(a, x->values[k]));
+            fputc(',', f);
+        }
+        if (x->error) {
+            fputs(",,,,,,,,,,", f);
+            csv_text(f, points_utf8(a, x->error));
+        } else {
+            const PointFigures *is = &x->is;
+            const double reals[] = {is->library, is->step_us, is->exposed_us, is->tokens, is->samples, is->mfu};
+            fprintf(f, "%s,%lld,%lld,",
+                    is->fits < 0 ? ""
+                    : is->fits   ? "true"
+                                 : "false",
+                    (long long)is->arena, (long long)is->host);
+            for (size_t k = 0; k < sizeof reals / sizeof *reals; k++) csv_real(f, reals[k]);
+            csv_text(f, points_utf8(a, x->choice));
+            fputc(',', f);
+        }
+        fputc('\n', f);
+    }
+}
+
+/* ── JSON ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
+const char *points_utf8(Arena *a, const char *text) {
+    Str s = {.arena = a};
+    size_t n = strlen(text);
+    for (size_t i = 0; i < n;) {
+        size_t length = sc_visible_character((const unsigned char *)text + i, n - i);
+        str_bytes(&s, length ? text + i : "\xef\xbf\xbd", length ? length : 3);
+        i += length ? length : 1;
+    }
+    return s.n ? s.s : "";
+}
+
+/* A whole number as people write it is a number; all else is text. */
+static void add_value(cJSON *o, Arena *a, const char *key, const char *value) {
+    char *end;
+    errno = 0;
+    long long x = strtoll(value, &end, 10);
+    bool plain = end != value && !*end && !errno && llabs(x) < 1ll << 53 && !strcmp(arena_printf(a, "%lld", x), value);
+    if (plain)
+        cJSON_AddNumberToObject(o, points_utf8(a, key), (double)x);
+    else
+        cJSON_AddStringToObject(o, points_utf8(a, key), points_utf8(a, value));
+}
+
+cJSON *points_json(Arena *a, const Points *p) {
+    cJSON *all = cJSON_CreateArray();
+    for (int i = 0; i < p->n; i++) {
+        const SweepPoint *x = &p->at[i];
+        cJSON *o = cJSON_CreateObject(), *set = cJSON_AddObjectToObject(o, "set");
+        for (int k = 0; k < p->nkeys; k++) add_value(set, a, p->keys[k].name, x->values[k]);
+        cJSON_AddItemToArray(all, o);
+        if (x->error) {
+            cJSON_AddStringToObject(o, "error", points_utf8(a, x->error));
+            continue;
+        }
+        const PointFigures *is = &x->is;
+        if (is->fits < 0)
+            cJSON_AddNullToObject(o, "fits");
+        else
+            cJSON_AddBoolToObject(o, "fits", is->fits);
+        cJSON_AddNumberToObject(o, "arena_bytes", (double)is->arena);
+        cJSON_AddNumberToObject(o, "host_bytes", (double)is->host);
+        cJSON_AddNumberToObject(o, "library_bytes", is->library);
+        cJSON_AddNumberToObject(o, "step_us", is->step_us);
+        cJSON_AddNumberToObject(o, "exposed_us", is->exposed_us);
+        cJSON_AddNumberToObject(o, "tokens_per_second", is->tokens);
+        cJSON_AddNumberToObject(o, "samples_per_second", is->samples);
+        cJSON_AddNumberToObject(o, "mfu", is->mfu);
+        if (*x->choice) cJSON_AddStringToObject(o, "policies", points_utf8(a, x->choice));
+    }
+    return all;
+}
+
+void points_print_json(FILE *f, cJSON *o) {
+    char *text = cJSON_Print(o);
+    if (!text) fail(NOWHERE, "out of memory for the report; free memory and run again");
+    fprintf(f, "%s\n", text);
+    free(text);
+    cJSON_Delete(o);
+}
