@@ -9,15 +9,15 @@
 typedef struct {
     const char **inputs;
     int ninputs;
-    const char *target, *arch, *device, *policy, *out, *format, *dump_after, *variant;
+    const char *target, *arch, *device, *out, *format, *dump_after, *variant;
     const char *program, *module, *stream; /* inspect's filters */
     const char *columns;                   /* inspect: what a line says */
     const char *at, *by;                   /* predict: when, and a table of whom */
     const char *table, *tasks;             /* calibrate: files */
     const char *limit;                     /* one that was given: the sandbox knows them all */
     const char *batch;                     /* verify: a file of plan paths, for the tests */
-    const char **set;
-    int nset;
+    const char **set, **policies;
+    int nset, npolicies;
     int world, nodes, redzone;  /* world, nodes: 0 until given */
     int separator;              /* data: a token between files, or -1 */
     double delay_us[N_STREAMS]; /* of collectives, by stream */
@@ -27,6 +27,7 @@ typedef struct {
     int64_t budget;                                        /* plan, build, run: bytes of the device's arena; 0: none */
     const char **keep;                                     /* plan: choices that stay */
     int nkeep;
+    bool explain;          /* plan: every plan that was placed */
     bool curve;            /* plan: time over budget */
     const char *curve_svg; /* a file for its picture, or NULL */
     char **rest;           /* run: what follows --, for the program */

@@ -5,7 +5,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -141,8 +143,10 @@ static bool read_all(int fd, void *bytes, size_t n) {
     return true;
 }
 
-static _Noreturn void child(PlannerCompile *compile, const void *context, const Blocks *b, const char *entries,
-                            int fd) {
+/* It ends when the planner does, however that ends. */
+static _Noreturn void child(pid_t planner, PlannerCompile *compile, const void *context, const Blocks *b,
+                            const char *entries, int fd) {
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != planner) _exit(1);
     int nothing = open("/dev/null", O_WRONLY); /* what it says of such entries is no diagnostic of the user's */
     if (nothing < 0 || dup2(nothing, STDERR_FILENO) < 0 || dup2(nothing, STDOUT_FILENO) < 0) _exit(1);
     Arena *a = arena_new();
@@ -161,11 +165,12 @@ static Child start(PlannerCompile *compile, const void *context, const Blocks *b
     fflush(NULL);
     if (pipe(fds))
         fail(NOWHERE, "cannot make a pipe for a planning process: %s; close programs and run again", strerror(errno));
+    pid_t planner = getpid();
     Child c = {fork(), fds[0]};
     if (c.pid < 0) fail(NOWHERE, "cannot start a planning process: %s; close programs and run again", strerror(errno));
     if (!c.pid) {
         close(fds[0]);
-        child(compile, context, b, entries, fds[1]);
+        child(planner, compile, context, b, entries, fds[1]);
     }
     close(fds[1]);
     return c;
