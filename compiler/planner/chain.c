@@ -195,7 +195,8 @@ static void drop_dominated(Labels *l, Label *front) {
     l->n = kept;
 }
 
-enum { PRICES = 6, BEAM = 96 };
+/* Labels at a block: of a first run, whose result bars the way to worse ones, and of the second. */
+enum { PRICES = 6, BEAM = 96, MOST_LABELS = 384 };
 
 typedef struct {
     const Chain *c;
@@ -259,7 +260,7 @@ static void thin(Search *s, int i, Labels *l, int most) {
     l->n = most;
 }
 
-/* Labels block by block; at most `most` stay (0: all). False: none reached the end. */
+/* Labels block by block; of those that are not dominated at most `most` stay. False: none reached the end. */
 static bool run(Search *s, int most, int *choice) {
     const Chain *c = s->c;
     Labels *step = NEW_ARRAY(s->a, Labels, c->n + 1);
@@ -276,7 +277,7 @@ static bool run(Search *s, int most, int *choice) {
                 if (fits && outlook(s, i + 1, &x) <= s->bar) push(next, s->a, x);
             }
         drop_dominated(next, NEW_ARRAY(s->a, Label, next->n + 1));
-        if (most) thin(s, i + 1, next, most);
+        thin(s, i + 1, next, most);
         if (!next->n) return false;
     }
     int best = 0;
@@ -314,7 +315,7 @@ bool chain_solve(const Chain *c, int64_t budget, double slack, int *choice) {
         prepare(&s);
         bool found = run(&s, BEAM, choice);
         if (found) s.bar = chain_us(c, choice) * (1 + 1e-12) + 1e-9 - slack;
-        fits = run(&s, 0, better);
+        fits = run(&s, MOST_LABELS, better);
         if (fits) memcpy(choice, better, sizeof *choice * (size_t)c->n);
         fits |= found;
         if (fits) put_side_by_side(c, budget, choice, a);
