@@ -99,7 +99,7 @@ enum { N_COMMANDS = sizeof commands / sizeof *commands };
 typedef struct {
     const Command *command;
     Options o;
-    VEC(const char *) inputs, set, keep, limit, sweep;
+    VEC(const char *) inputs, set, policies, keep, limit, sweep;
     Arena *arena;
     struct argp_state *state;
 } Parse;
@@ -211,6 +211,10 @@ static void take_sweep(Parse *p, const Option *o, char *arg) {
     push(&p->sweep, p->arena, arg);
 }
 
+static void take_policy(Parse *p, const Option *o, char *arg) {
+    push(&p->policies, p->arena, arg);
+}
+
 static void take_curve(Parse *p, const Option *o, char *arg) {
     p->o.curve = true;
     p->o.curve_svg = arg;
@@ -249,8 +253,8 @@ static const Option options[] = {
      .take = take_text, TO(device)},
     {COMPILE, 0, "set", "KEY=VALUE", 1, "Value of one of the model's nn.options; may be repeated", .take = take_set},
     {COMPILE, 0, "policy", "FILE", 1,
-     "Policies by module path; they override the model's options one by one, and the last match wins",
-     .take = take_text, TO(policy)},
+     "Policies by module path; they override the model's options one by one, and the last match wins; may be repeated",
+     .take = take_policy},
     {COMPILE, 0, "target", "cpu|cuda", 1,
      "What programs are written for; the device's unless given. cuda alone is for h200; cpu beside a GPU's device runs "
      "that GPU's schedule on the CPU",
@@ -285,6 +289,10 @@ static const Option options[] = {
      "Leave recompute, offload, reshard, prefetch or state as the model has it, or (=none) do nothing of it; may be "
      "repeated",
      .take = take_keep},
+    {PLAN, 0, "explain", NULL, 4,
+     "Print every plan that was placed, a line each: the step that was expected of it, its step, its arena, its "
+     "choices",
+     .take = take_flag, TO(explain)},
     {PLAN, 0, "curve", "FILE.svg", 4, "Print the fastest step over the budget, and draw it into FILE.svg if given",
      .take = take_curve, .optional = true},
     {BUILD | RUN, 'o', "output", "PATH", 3,
@@ -487,6 +495,8 @@ int main(int argc, char **argv) {
     p.o.nlimit = p.limit.n;
     p.o.sweep = p.sweep.at;
     p.o.nsweep = p.sweep.n;
+    p.o.policies = p.policies.at;
+    p.o.npolicies = p.policies.n;
     p.o.set = p.set.at;
     p.o.nset = p.set.n;
     int code = p.command->run(p.arena, &p.o);

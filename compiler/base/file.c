@@ -172,9 +172,34 @@ static char *read_whole(Arena *a, Source at, const char *path, size_t most, size
     return s;
 }
 
+/* What came through pipes: it comes once, and `shardc plan` compiles a model more than once. */
+typedef struct {
+    const char *path;
+    char *text;
+    size_t n;
+} Piped;
+
+static char *read_pipe(Source at, const char *path, size_t most, size_t *size) {
+    static Arena *a;
+    static VEC(Piped) piped;
+    for (int i = 0; i < piped.n; i++)
+        if (!strcmp(piped.at[i].path, path)) {
+            if (size) *size = piped.at[i].n;
+            return piped.at[i].text;
+        }
+    if (!a) a = arena_new();
+    size_t n;
+    char *text = read_whole(a, at, path, most, &n);
+    push(&piped, a, ((Piped){arena_strdup(a, path), text, n}));
+    if (size) *size = n;
+    return text;
+}
+
 char *input_read(Arena *a, Source at, const char *path, size_t most, size_t *size) {
+    struct stat st;
     input_add(path);
-    return read_whole(a, at, path, most, size);
+    bool pipe = !stat(path, &st) && S_ISFIFO(st.st_mode) && is_open_already(path);
+    return pipe ? read_pipe(at, path, most, size) : read_whole(a, at, path, most, size);
 }
 
 char *path_read(Arena *a, const char *path, size_t *size) {

@@ -24,10 +24,10 @@ static _Noreturn void cannot(const char *what) {
     fail(NOWHERE, "cannot %s another process: %s; close programs and run again", what, strerror(errno));
 }
 
-static _Noreturn void child(ProcessJob *job, const void *context, int at, Child c) {
+static _Noreturn void child(pid_t parent, ProcessJob *job, const void *context, int at, Child c) {
     int nothing = open("/dev/null", O_WRONLY);
     FILE *result = fdopen(c.result, "w");
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent) _exit(1); /* it ends with its parent */
     temp_leave();
     if (nothing < 0 || !result || dup2(nothing, STDOUT_FILENO) < 0 || dup2(c.said, STDERR_FILENO) < 0) _exit(1);
     job(context, at, result);
@@ -38,9 +38,10 @@ static Child start(ProcessJob *job, const void *context, int at) {
     Child c = {.job = at, .result = memfd_create("result", MFD_CLOEXEC), .said = memfd_create("said", MFD_CLOEXEC)};
     if (c.result < 0 || c.said < 0) cannot("get the memory for the result of");
     fflush(NULL); /* or both processes would write what is not yet written */
+    pid_t parent = getpid();
     c.pid = fork();
     if (c.pid < 0) cannot("start");
-    if (!c.pid) child(job, context, at, c);
+    if (!c.pid) child(parent, job, context, at, c);
     return c;
 }
 

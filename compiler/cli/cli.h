@@ -9,7 +9,7 @@
 typedef struct {
     const char **inputs;
     int ninputs;
-    const char *target, *arch, *device, *policy, *out, *format, *dump_after, *variant;
+    const char *target, *arch, *device, *out, *format, *dump_after, *variant;
     const char *program, *module, *stream; /* inspect's filters */
     const char *columns;                   /* inspect: what a line says */
     const char *at, *by;                   /* predict: when, and a table of whom */
@@ -17,8 +17,8 @@ typedef struct {
     const char **limit;                    /* as given: the sandbox knows them */
     int nlimit;
     const char *batch; /* verify: a file of plan paths, for the tests */
-    const char **set;
-    int nset;
+    const char **set, **policies;
+    int nset, npolicies;
     int world, nodes, redzone;  /* world, nodes: 0 until given */
     int separator;              /* data: a token between files, or -1 */
     double delay_us[N_STREAMS]; /* of collectives, by stream */
@@ -29,6 +29,7 @@ typedef struct {
     int64_t budget;                                        /* plan, build, run: bytes of the device's arena; 0: none */
     const char **keep;                                     /* plan: choices that stay */
     int nkeep;
+    bool explain;       /* plan: every plan that was placed */
     bool curve;         /* plan: time over budget */
     const char **sweep; /* predict: keys and their values */
     int nsweep;

@@ -22,12 +22,14 @@ const char *cli_model_option(const Options *o) {
     return o->device       ? "--device"
            : o->nodes      ? "--nodes"
            : o->nset       ? "--set"
-           : o->policy     ? "--policy"
+           : o->npolicies  ? "--policy"
            : o->target     ? "--target"
            : o->arch       ? "--arch"
            : o->dump_after ? "--dump-after"
            : o->redzone    ? "--redzone"
            : o->nlimit     ? "--limit"
+           : o->budget     ? "--budget"
+           : o->nkeep      ? "--keep"
                            : NULL;
 }
 
@@ -110,7 +112,8 @@ Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *ent
     const char *target = target_of(o, d);
     int world = o->world ? o->world : 1;
     FrontendOptions f = {.model_file = input,
-                         .policy_file = o->policy,
+                         .policies = o->policies,
+                         .npolicies = o->npolicies,
                          .planned = *entries ? entries : NULL,
                          .set = o->set,
                          .nset = o->nset,
@@ -137,6 +140,8 @@ static Plan *compiled(Arena *a, const Options *o, const char *input) {
 }
 
 Plan *cli_plan(Arena *a, const Options *o, const char *input) {
+    if (o->nkeep && !o->budget)
+        fail_usage("--keep %s: without --budget nothing is chosen; give one, for example --budget 60GiB", o->keep[0]);
     Plan *p = !cli_is_model(input) ? compiled(a, o, input)
               : o->budget          ? cli_planned(a, o, input, NULL)
                                    : cli_compile(a, o, input, "", false);
@@ -205,7 +210,7 @@ const char *cli_again(Arena *a, const Options *o, const char *command) {
     if (o->world) str_addf(&s, " --world %d", o->world);
     if (o->nodes) str_addf(&s, " --nodes %d", o->nodes);
     add_option(&s, "device", o->device);
-    add_option(&s, "policy", o->policy);
+    for (int i = 0; i < o->npolicies; i++) add_option(&s, "policy", o->policies[i]);
     add_option(&s, "target", o->target);
     add_option(&s, "arch", o->arch);
     for (int i = 0; i < o->nlimit; i++) add_option(&s, "limit", o->limit[i]);

@@ -9,9 +9,9 @@
 #include "cli.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct {
@@ -36,32 +36,62 @@ static PlannerChoices choices(const Options *o) {
 }
 
 /* Bytes of the arena: those given, or what a process may use of the device without what libraries hold. */
-static int64_t budget_of(const Options *o, const Context *c) {
-    if (o->budget) return o->budget;
-    Arena *scratch = arena_new();
-    const Plan *p = compile(scratch, c, "", true);
-    double tolerance, library = live_library_bytes(p, &tolerance), usable = p->device_usable;
-    arena_free(scratch);
-    if (usable <= 0)
-        fail_usage(
-            "plan %s: the cpu target has no memory limit to plan for; give --budget, for example --budget 4GiB, or "
-            "a GPU's --device",
-            c->input);
-    return (int64_t)(usable - library - tolerance);
+static int64_t budget(const void *context, const Plan *own) {
+    const Context *c = context;
+    if (c->o->budget) return c->o->budget;
+    double tolerance, library = live_library_bytes(own, &tolerance);
+    return (int64_t)(own->device_usable - library - tolerance);
 }
 
-static PlannerResult search(Arena *a, const Options *o, const Context *c) {
+/* On a terminal, in a line that the next one replaces. */
+static void tell(const void *context, int tried, double best_us) {
+    if (!isatty(STDERR_FILENO)) return;
+    Arena *a = arena_new();
+    fprintf(stderr, "\r\033[K%d plans placed%s%s", tried, best_us > 0 ? ", the fastest that fits takes " : "",
+            best_us > 0 ? figure_time(a, best_us) : "");
+    fflush(stderr);
+    arena_free(a);
+}
+
+static void tell_no_more(void) {
+    if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
+}
+
+static PlannerInput input(Arena *a, const Context *c) {
     if (!cli_is_model(c->input)) fail_usage("%s: policies are chosen for a model: give its .lua file", c->input);
-    return planner_search(a, compile, c, cli_device(a, o), choices(o), budget_of(o, c));
+    PlannerInput in = {.compile = compile, .budget = budget, .tell = tell, .context = c, .choices = choices(c->o)};
+    in.device = cli_device(a, c->o);
+    return in;
+}
+
+static PlannerResult search(Arena *a, const Context *c) {
+    const PlannerInput in = input(a, c);
+    if (!c->o->budget && strcmp(in.device->target, "cuda"))
+        fail_usage("plan %s: the cpu target has no memory limit to plan for; give --budget, for example --budget 4GiB, "
+                   "or a GPU's --device",
+                   c->input);
+    PlannerResult r = planner_search(a, &in);
+    tell_no_more();
+    return r;
+}
+
+/* The amount as --budget reads it, rounded up to a tenth of its unit. */
+static const char *budget_text(Arena *a, int64_t bytes) {
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+    double x = (double)bytes / 1024;
+    int unit = 0;
+    for (; unit < 3 && x >= 1024; unit++) x /= 1024;
+    return arena_printf(a, "%.1f%s", ceil(x * 10) / 10, units[unit]);
 }
 
 static _Noreturn void nothing_fits(Arena *a, const PlannerResult *r) {
+    if (r->least == INT64_MAX)
+        fail(NOWHERE, "nothing fits: the compiler refuses every policy that --keep leaves; give fewer of it");
     fail(NOWHERE,
-         "nothing fits in %s of arena: the smallest arena found is %s (%s B); give --budget %.1fGiB, more ranks "
-         "(--world), "
+         "nothing fits in %s of arena: the smallest arena found is %s (%s B); give --budget %s, more ranks (--world), "
          "or a smaller batch",
          figure_bytes(a, (double)r->budget), figure_bytes(a, (double)r->least), figure_grouped(a, (double)r->least),
-         ceil((double)r->least / (1 << 30) * 10) / 10);
+         budget_text(a, r->least));
 }
 
 /* "h.{0-3}: keep everything; units: as the model says" */
@@ -74,47 +104,65 @@ static const char *choice_of(Arena *a, const Planned *p) {
 
 Plan *cli_planned(Arena *a, const Options *o, const char *input, const char **choice) {
     Context c = {o, input};
-    PlannerResult r = search(a, o, &c);
+    PlannerResult r = search(a, &c);
     if (!r.best.plan) nothing_fits(a, &r);
     if (choice) *choice = choice_of(a, &r.best);
     return r.best.plan;
 }
 
 /* ── text ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
-static void runs_table(FILE *f, Arena *a, const Planned *p) {
+static void runs_table(Arena *a, const Planned *p) {
     size_t wide = strlen("blocks"), what = strlen("units");
     for (int i = 0; i < p->nruns; i++) {
         if (strlen(p->runs[i].match) > wide) wide = strlen(p->runs[i].match);
         if (strlen(p->runs[i].what) > what) what = strlen(p->runs[i].what);
     }
     if (p->nruns)
-        fprintf(f, "  %-*s  %-*s  %12s  %12s\n", (int)wide, "blocks", (int)what, "choice", "a block keeps", "it costs");
+        printf("  %-*s  %-*s  %13s  %12s\n", (int)wide, "blocks", (int)what, "choice", "a block keeps", "it costs");
     for (int i = 0; i < p->nruns; i++)
-        fprintf(f, "  %-*s  %-*s  %13s  %12s\n", (int)wide, p->runs[i].match, (int)what, p->runs[i].what,
-                figure_bytes(a, (double)p->runs[i].kept), p->runs[i].us > 0 ? figure_time(a, p->runs[i].us) : "-");
-    fprintf(f, "  %-*s  %s\n", (int)wide, "units", p->units);
+        printf("  %-*s  %-*s  %13s  %12s\n", (int)wide, p->runs[i].match, (int)what, p->runs[i].what,
+               figure_bytes(a, (double)p->runs[i].kept), p->runs[i].us > 0 ? figure_time(a, p->runs[i].us) : "-");
+    printf("  %-*s  %s\n", (int)wide, "units", p->units);
 }
 
-static void plan_text(FILE *f, Arena *a, const Options *o, const PlannerResult *r, double seconds) {
+static void candidates(Arena *a, const PlannerResult *r) {
+    printf("%12s  %12s  %12s  %s\n", "promised", "step", "arena", "choice");
+    for (int i = 0; i < r->tried; i++) {
+        const Candidate *c = &r->candidates[i];
+        printf("%12s  ", c->promise_us > 0 ? figure_time(a, c->promise_us) : "-");
+        if (c->made)
+            printf("%12s  %12s  ", figure_time(a, c->plan.step_us), figure_bytes(a, (double)c->plan.arena));
+        else
+            printf("%12s  %12s  ", "refused", "-");
+        printf("%s\n", choice_of(a, &c->plan));
+    }
+}
+
+static const char *stands_over(Arena *a, const Options *o) { /* " --policy a.lua" for each */
+    Str s = {.arena = a};
+    for (int i = 0; i < o->npolicies; i++) str_addf(&s, " --policy %s", o->policies[i]);
+    return s.n ? s.s : "";
+}
+
+static void plan_text(Arena *a, const Options *o, const PlannerResult *r) {
     const Plan *p = r->best.plan;
     double spare = (double)(r->budget - r->best.arena);
-    fprintf(f, "plan of %s for %s, world %d: arena within %s (%s)\n", p->model, p->device, p->world,
-            figure_bytes(a, (double)r->budget), o->budget ? "--budget" : "what the device leaves");
-    runs_table(f, a, &r->best);
-    fprintf(f, "  arena    %s exact (%s B), lower bound %s, spare %s   host %s\n",
-            figure_bytes(a, (double)r->best.arena), figure_grouped(a, (double)r->best.arena),
-            figure_bytes(a, (double)p->bound_bytes[ARENA_DEVICE]), figure_bytes(a, spare),
-            figure_bytes(a, (double)r->best.host));
-    fprintf(f, "  step     %s, exposed communication %.1f %%", figure_time(a, r->best.step_us),
-            100 * r->best.exposed_us / r->best.step_us);
+    printf("plan of %s for %s, world %d: arena within %s (%s)\n", p->model, p->device, p->world,
+           figure_bytes(a, (double)r->budget), o->budget ? "--budget" : "what the device leaves");
+    runs_table(a, &r->best);
+    printf("  arena    %s exact (%s B), lower bound %s, spare %s   host %s\n", figure_bytes(a, (double)r->best.arena),
+           figure_grouped(a, (double)r->best.arena), figure_bytes(a, (double)p->bound_bytes[ARENA_DEVICE]),
+           figure_bytes(a, spare), figure_bytes(a, (double)r->best.host));
+    printf("  step     %s, exposed communication %.1f %%", figure_time(a, r->best.step_us),
+           100 * r->best.exposed_us / r->best.step_us);
     double bound = fmin(r->bound_us, r->best.step_us);
     if (r->bound_us > 0)
-        fprintf(f, "; no plan of these choices takes less than %s: gap %.1f %%", figure_time(a, bound),
-                100 * (r->best.step_us / bound - 1));
-    fprintf(f, "\n  as the model says: step %s, arena %s%s\n", figure_time(a, r->without.step_us),
-            figure_bytes(a, (double)r->without.arena), r->without.arena > r->budget ? ", which does not fit" : "");
-    fprintf(f, "  %d plans were placed in %.1f s\n", r->tried, seconds);
-    if (!o->out) fprintf(f, "policy (-o FILE writes it, --policy FILE uses it):\n%s", r->best.entries);
+        printf("; no plan of these choices takes less than %s: gap %.1f %%", figure_time(a, bound),
+               100 * (r->best.step_us / bound - 1));
+    printf("\n  as the model says: step %s, arena %s%s\n", figure_time(a, r->without.step_us),
+           figure_bytes(a, (double)r->without.arena), r->without.arena > r->budget ? ", which does not fit" : "");
+    printf("  %d plans were placed\n", r->tried);
+    if (!o->out) printf("policy (-o FILE writes it,%s --policy FILE uses it):\n%s", stands_over(a, o), r->best.entries);
 }
 
 /* ── JSON ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -138,10 +186,10 @@ static cJSON *planned_json(const Planned *p) {
     return o;
 }
 
-static void print_json(FILE *f, cJSON *o) {
+static void print_json(cJSON *o) {
     char *text = cJSON_Print(o);
     if (!text) fail(NOWHERE, "out of memory for the report; free memory and run again");
-    fprintf(f, "%s\n", text);
+    printf("%s\n", text);
     free(text);
     cJSON_Delete(o);
 }
@@ -171,50 +219,65 @@ static void draw(Arena *a, const Options *o, const Context *c, const PlannerCurv
     out_commit(&f);
 }
 
-static int curve(Arena *a, const Options *o, const Context *c) {
-    if (!cli_is_model(c->input)) fail_usage("%s: policies are chosen for a model: give its .lua file", c->input);
-    if (o->out)
-        fail_usage("--curve -o %s: -o writes the policies of one budget; give --budget, or leave one of the two out",
-                   o->out);
-    PlannerCurve curve = planner_curve(a, compile, c, cli_device(a, o), choices(o), POINTS);
+static void curve(Arena *a, const Options *o, const Context *c) {
+    if (o->out || o->budget || o->explain)
+        fail_usage("--curve %s: the curve is of all budgets; leave one of the two out", o->out      ? "-o"
+                                                                                        : o->budget ? "--budget"
+                                                                                                    : "--explain");
+    const PlannerInput in = input(a, c);
+    PlannerCurve curve = planner_curve(a, &in, POINTS);
+    tell_no_more();
     if (o->curve_svg) draw(a, o, c, &curve);
     if (cli_as_json(o)) {
         cJSON *all = cJSON_CreateArray();
         for (int i = 0; i < curve.n; i++) cJSON_AddItemToArray(all, planned_json(&curve.points[i]));
-        print_json(stdout, all);
-        return 0;
+        print_json(all);
+        return;
     }
     printf("%12s  %12s  %s\n", "arena", "step", "choice");
     for (int i = 0; i < curve.n; i++) {
         const Planned *p = &curve.points[i];
         printf("%12s  %12s  %s\n", figure_bytes(a, (double)p->arena), figure_time(a, p->step_us), choice_of(a, p));
     }
-    return 0;
+}
+
+static void write_policy(Arena *a, const Options *o, const PlannerResult *r) {
+    OutFile f = out_open(a, o->out);
+    fprintf(f.f, "-- Chosen by shardc plan for an arena of at most %lld bytes.\n", (long long)r->budget);
+    for (int i = 0; i < o->npolicies; i++) { /* a comment is one line */
+        char *name = arena_strdup(a, o->policies[i]);
+        for (char *x = name; *x; x++)
+            if ((unsigned char)*x < ' ') *x = '?';
+        fprintf(f.f, "-- It stands over %s: give that file too, before this one.\n", name);
+    }
+    fputs(r->best.entries, f.f);
+    out_commit(&f);
+}
+
+static void plan(Arena *a, const Options *o, const Context *c) {
+    PlannerResult r = search(a, c);
+    if (o->explain) candidates(a, &r);
+    if (!r.best.plan) nothing_fits(a, &r);
+    if (o->out) write_policy(a, o, &r);
+    if (!cli_as_json(o)) {
+        plan_text(a, o, &r);
+        return;
+    }
+    cJSON *all = planned_json(&r.best);
+    cJSON_AddNumberToObject(all, "budget_bytes", (double)r.budget);
+    cJSON_AddNumberToObject(all, "bound_us", r.bound_us);
+    cJSON_AddItemToObject(all, "as_the_model_says", planned_json(&r.without));
+    print_json(all);
 }
 
 int command_plan(Arena *a, const Options *o) {
     Context c = {o, o->inputs[0]};
-    if (o->curve) return curve(a, o, &c);
-    struct timespec from, to;
-    clock_gettime(CLOCK_MONOTONIC, &from);
-    PlannerResult r = search(a, o, &c);
-    clock_gettime(CLOCK_MONOTONIC, &to);
-    if (!r.best.plan) nothing_fits(a, &r);
-    if (o->out) {
-        OutFile f = out_open(a, o->out);
-        fprintf(f.f, "-- Chosen by shardc plan for an arena of at most %lld bytes.\n%s", (long long)r.budget,
-                r.best.entries);
-        out_commit(&f);
-    }
-    if (cli_as_json(o)) {
-        cJSON *all = planned_json(&r.best);
-        cJSON_AddNumberToObject(all, "budget_bytes", (double)r.budget);
-        cJSON_AddNumberToObject(all, "bound_us", r.bound_us);
-        cJSON_AddItemToObject(all, "as_the_model_says", planned_json(&r.without));
-        print_json(stdout, all);
-    } else {
-        double seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
-        plan_text(stdout, a, o, &r, seconds);
-    }
+    if (o->explain && cli_as_json(o))
+        fail_usage("--explain --format json: the table is text; leave one of the two out");
+    if (o->curve)
+        curve(a, o, &c);
+    else
+        plan(a, o, &c);
+    if (fflush(stdout) || ferror(stdout)) fail(NOWHERE, "cannot write the report: %s", strerror(errno ? errno : EIO));
     return 0;
 }

@@ -22,8 +22,10 @@ const char *field_type(lua_State *L, int index) {
 
 Source field_key_source(const Frontend *f, Source at, const char *key) {
     Source s = sandbox_key_source(f->L, at, key);
-    for (int i = 0; at.file == f->options->policy_file && i < f->entries.n; i++)
-        if (f->entries.at[i] > at.line && f->entries.at[i] <= s.line) return at; /* it is that of a later entry */
+    for (int i = 0; i < f->entries.n; i++) {
+        const Source *entry = &f->entries.at[i];
+        if (entry->file == at.file && entry->line > at.line && entry->line <= s.line) return at; /* a later entry's */
+    }
     return s;
 }
 

@@ -103,7 +103,7 @@ typedef struct {
     VEC(ParamInfo *) params;
     VEC(Log) logs;
     VEC(Prefetch) prefetches;
-    VEC(int) entries;                /* lines of the policy file's */
+    VEC(Source) entries;             /* of policy files */
     const Settings *reading;         /* of the options that are being read; NULL: those of the running call */
     int training_ref;                /* nn.training's table in the registry */
     Source training_at, function_at; /* nn.training; the function of its table that is traced */

@@ -92,6 +92,7 @@ Graph *frontend_load(Arena *a, const FrontendOptions *o) {
     f->L = sandbox_new(a, path_folder(a, o->model_file));
     *(Frontend **)lua_getextraspace(f->L) = f;
     sandbox_of(f->L)->fallback = (Source){f->g->file, 1};
+    sandbox_of(f->L)->quiet = o->planned;
     open_libraries(f);
     sandbox_run(f->L, text, n, arena_printf(a, "@%s", o->model_file), 1);
     check_result(f);

@@ -7,9 +7,12 @@
 #include "../ir/ir.h"
 
 typedef struct {
-    const char *model_file, *policy_file; /* policy NULL: as in the model file */
-    const char *planned;                  /* text of further policy entries, which stand over both; NULL: none */
-    const char **set;                     /* "layers=24" */
+    const char *model_file;
+    const char **policies; /* files, a later one over an earlier one */
+    int npolicies;
+    const char *planned; /* text of further policy entries, which stand over both; NULL: none.
+                          * The model was compiled before: it prints nothing again */
+    const char **set;    /* "layers=24" */
     int nset;
     int world, nodes;
 } FrontendOptions;

@@ -66,8 +66,11 @@ __attribute__((format(printf, 3, 4))) static _Noreturn void contradiction(lua_St
     va_start(ap, fmt);
     const char *message = arena_vprintf(f->arena, fmt, ap);
     va_end(ap);
-    for (int i = 0; s && i < s->n; i++)
-        *(s->at[i].src.file == f->options->policy_file ? &entry : &model) = s->at[i].src;
+    for (int i = 0; s && i < s->n; i++) {
+        bool of_entry = false;
+        for (int k = 0; k < f->entries.n; k++) of_entry |= f->entries.at[k].file == s->at[i].src.file;
+        *(of_entry ? &entry : &model) = s->at[i].src;
+    }
     if (model.file && entry.file)
         message = arena_printf(f->arena,
                                "%s\n  the policy file's options stand over those of %s:%d; replace = true in an entry "

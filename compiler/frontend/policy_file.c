@@ -1,4 +1,5 @@
-/* --policy files: each entry writes its options over those of the modules that it matches, key by key; the last wins.
+/* --policy files: each entry writes its options over those of the modules that it matches, key by key; the last wins,
+ * of several files too.
  * Relies on: policy.c (wrappers), modules.c (paths).
  * Relied on by: training.c. */
 #include "fe.h"
@@ -101,7 +102,7 @@ static int apply_list(lua_State *L) { /* list, text, file: runs protected, so th
             fail(top, "policy: entry %d is %s; entries are tables { match = \"layers.*\", ... }", i, field_type(L, 4));
         const char *pattern = field_string(L, 4, "policy", "match", NULL);
         Entry e = {.src = pattern ? entry_source(&cursor, file, pattern) : top, .table = 4};
-        push(&f->entries, f->arena, e.src.line);
+        push(&f->entries, f->arena, e.src);
         sandbox_of(L)->fallback = e.src;
         field_check_keys(L, 4, "policy", "match replace fully_shard checkpoint");
         if (!pattern) fail(top, "policy: entry %d has no match = \"pattern\"", i);
@@ -129,10 +130,10 @@ static void apply_text(Frontend *f, char *text, size_t n, const char *file) {
 
 void policy_file_apply(Frontend *f) {
     const FrontendOptions *o = f->options;
-    size_t n;
-    if (o->policy_file) {
-        char *text = input_read(f->arena, NOWHERE, o->policy_file, LUA_FILE_MOST, &n);
-        apply_text(f, text, n, o->policy_file);
+    for (int i = 0; i < o->npolicies; i++) {
+        size_t n;
+        char *text = input_read(f->arena, NOWHERE, o->policies[i], LUA_FILE_MOST, &n);
+        apply_text(f, text, n, o->policies[i]);
     }
     if (o->planned) apply_text(f, arena_strdup(f->arena, o->planned), strlen(o->planned), "plan");
 }

@@ -195,8 +195,8 @@ static void drop_dominated(Labels *l, Label *front) {
     l->n = kept;
 }
 
-/* MOST: of longer lists only the most promising labels stay; chains that can be enumerated never have so many. */
-enum { PRICES = 6, BEAM = 96, MOST = 768 };
+/* Labels at a block: of a first run, whose result bars the way to worse ones, and of the second. */
+enum { PRICES = 6, BEAM = 96, MOST_LABELS = 384 };
 
 typedef struct {
     const Chain *c;
@@ -260,7 +260,7 @@ static void thin(Search *s, int i, Labels *l, int most) {
     l->n = most;
 }
 
-/* Labels block by block; at most `most` stay. False: none reached the end. */
+/* Labels block by block; of those that are not dominated at most `most` stay. False: none reached the end. */
 static bool run(Search *s, int most, int *choice) {
     const Chain *c = s->c;
     Labels *step = NEW_ARRAY(s->a, Labels, c->n + 1);
@@ -315,7 +315,7 @@ bool chain_solve(const Chain *c, int64_t budget, double slack, int *choice) {
         prepare(&s);
         bool found = run(&s, BEAM, choice);
         if (found) s.bar = chain_us(c, choice) * (1 + 1e-12) + 1e-9 - slack;
-        fits = run(&s, MOST, better);
+        fits = run(&s, MOST_LABELS, better);
         if (fits) memcpy(choice, better, sizeof *choice * (size_t)c->n);
         fits |= found;
         if (fits) put_side_by_side(c, budget, choice, a);

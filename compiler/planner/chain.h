@@ -27,9 +27,11 @@ typedef struct {
 } Chain;
 
 /* The fastest choice of options, choice[i] of block i, for which no moment needs more than `budget` bytes and copies
- * hide; at most `slack` microseconds slower than the fastest (0: exact). False: there is none. Dynamic programming over
- * blocks with labels (bytes kept, time, bus), dominated ones dropped (Hansen 1980, bicriterion paths), and those that a
- * bound excludes. Equal choices of alike blocks are put side by side where that fits too. */
+ * hide; at most `slack` microseconds slower than the fastest (0: exact). False: none was found. Dynamic programming
+ * over blocks with labels (bytes kept, time, bus), dominated ones dropped (Hansen 1980, bicriterion paths), and those
+ * that a bound excludes. Where more than 384 labels are left at a block, as in long chains with copies, the most
+ * promising ones stay and the choice need not be the fastest. Equal choices of alike blocks are put side by side where
+ * that fits. */
 bool chain_solve(const Chain *c, int64_t budget, double slack, int *choice);
 
 /* No choice within the budget adds less, microseconds: the largest Lagrangian bound found over single moments and the

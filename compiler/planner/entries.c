@@ -67,11 +67,11 @@ static void add_checkpoint(Str *s, const BlockOption *o) {
 
 static void add_unit(Str *s, const char *match, const UnitSetting *u, bool root, bool host) {
     bool reshard = u->reshard != RESHARD_AS_MODEL && !root;
-    if (!reshard && !u->prefetch && u->state < 0) return;
+    if (!reshard && u->prefetch < 0 && u->state < 0) return;
     const char *comma = "";
     str_addf(s, "  { match = \"%s\", fully_shard = { ", match);
     if (reshard) str_addf(s, "reshard_after_forward = %s", u->reshard == STAY ? "false" : "true"), comma = ", ";
-    if (u->prefetch)
+    if (u->prefetch >= 0)
         str_addf(s, "%sprefetch = { forward = %d, backward = %d }", comma, u->prefetch, u->prefetch), comma = ", ";
     if (u->state >= 0)
         str_addf(s, "%soffload = { params = %s, optimizer = %s }", comma, host ? "true" : "false",
@@ -143,7 +143,9 @@ const char *entries_units(Arena *a, UnitSetting u) {
     Str s = {.arena = a};
     if (u.reshard == STAY) str_add(&s, "stay gathered between forward and backward");
     if (u.reshard == RESHARD) str_add(&s, "reshard after the forward");
-    if (u.prefetch) str_addf(&s, "%sgathered %d units ahead", s.n ? ", " : "", u.prefetch);
+    if (u.prefetch == 0) str_addf(&s, "%sgathered when they are needed", s.n ? ", " : "");
+    if (u.prefetch > 0)
+        str_addf(&s, "%sgathered %d unit%s ahead", s.n ? ", " : "", u.prefetch, u.prefetch > 1 ? "s" : "");
     if (u.state == 0) str_addf(&s, "%sstate on the device", s.n ? ", " : "");
     if (u.state == ALL_STATE) str_addf(&s, "%sparameters and optimizer state on the host", s.n ? ", " : "");
     if (u.state > 0 && u.state < ALL_STATE)

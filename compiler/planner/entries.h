@@ -10,7 +10,7 @@
 /* How units are treated. */
 typedef struct {
     enum { RESHARD_AS_MODEL, RESHARD, STAY } reshard;
-    int prefetch; /* units gathered ahead; 0: as the model says */
+    int prefetch; /* units gathered ahead; -1: as the model says */
     int state; /* of ALL_STATE parts of the units, the last ones: parameters and optimizer on the host; -1: as the model
                   says */
 } UnitSetting;

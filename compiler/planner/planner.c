@@ -2,6 +2,7 @@
  * every proposal is compiled, placed and simulated, and the budget of the next one corrected by what placement added.
  * Relies on: blocks.h, chain.h, entries.h, evaluate.h. Relied on by: cli. */
 #include "planner.h"
+#include "../ir/policy.h"
 #include "chain.h"
 #include "entries.h"
 #include "evaluate.h"
@@ -44,13 +45,14 @@ typedef struct { /* a text that was compiled */
     const int *option; /* by block; NULL: as the model says */
     UnitSetting units;
     Outcome o;
+    double promise_us; /* what its chain promised; 0: it was no proposal */
+    bool whole;        /* o is that of `plan`, no estimate */
+    Plan *plan;
 } Tried;
 
 typedef struct {
     Arena *a;
-    PlannerCompile *compile;
-    const void *context;
-    const Device *d;
+    const PlannerInput *in;
     PlannerChoices free;
     Blocks b;
     bool checkpoints; /* may be chosen */
@@ -60,6 +62,10 @@ typedef struct {
     double **us;        /* [kind][option] */
     double hides_us;    /* copies one way, behind the forward */
     bool copies;        /* some option copies activations to the host */
+    bool several;       /* ranks */
+    bool gathered;      /* the model keeps some unit gathered after the forward */
+    int ahead;          /* the most units that the model gathers ahead */
+    int64_t budget;
 } Search;
 
 /* ── compiling ──────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -67,6 +73,24 @@ static int known(const Search *s, const char *entries) {
     for (int i = 0; i < s->tried.n; i++)
         if (!strcmp(s->tried.at[i].entries, entries)) return i;
     return -1;
+}
+
+/* Of two equally fast ones, to the nanosecond, the one with fewer bytes on the host, then the one with the smaller
+ * arena. */
+static bool is_better(const Outcome *x, const Outcome *y) {
+    long long x_ns = llround(x->step_us * 1e3), y_ns = llround(y->step_us * 1e3);
+    if (x_ns != y_ns) return x_ns < y_ns;
+    return x->host != y->host ? x->host < y->host : x->arena < y->arena;
+}
+
+/* The best that was placed within the budget; -1. */
+static int fastest(const Search *s, int64_t budget) {
+    int best = -1;
+    for (int i = 0; i < s->tried.n; i++) {
+        const Outcome *o = &s->tried.at[i].o;
+        if (o->made && o->arena <= budget && (best < 0 || is_better(o, &s->tried.at[best].o))) best = i;
+    }
+    return best;
 }
 
 typedef struct {
@@ -90,13 +114,12 @@ static void try_all(Search *s, const Wanted *w, int n, int *index) {
         if (index[i] >= 0) continue;
         index[i] = s->tried.n;
         texts[fresh++] = text;
-        push(&s->tried, s->a, ((Tried){text, option, w[i].units, {0}}));
+        push(&s->tried, s->a, ((Tried){.entries = text, .option = option, .units = w[i].units}));
     }
-    evaluate_all(s->a, s->compile, s->context, &s->b, texts, fresh, found);
+    evaluate_all(s->a, s->in->compile, s->in->context, &s->b, texts, fresh, found);
     for (int i = 0; i < fresh; i++) s->tried.at[first + i].o = found[i];
-    for (int i = 0; getenv("SHARDC_PLANNER") && i < fresh; i++)
-        fprintf(stderr, "-- arena %.3f live %.3f step %.2f\n%s", (double)found[i].arena / (1 << 30),
-                (double)found[i].live / (1 << 30), found[i].step_us / 1e3, texts[i]);
+    int best = fastest(s, s->budget);
+    if (s->in->tell) s->in->tell(s->in->context, s->tried.n, best < 0 ? 0 : s->tried.at[best].o.step_us);
 }
 
 /* ── what options need ──────────────────────────────────────────────────────────────────────────────────────────── */
@@ -206,19 +229,6 @@ static int by_promise(const void *a, const void *b) {
     return (p > q) - (p < q);
 }
 
-/* The fastest that was placed within the budget; -1. */
-static int fastest(const Search *s, int64_t budget) {
-    int best = -1;
-    for (int i = 0; i < s->tried.n; i++) {
-        const Outcome *o = &s->tried.at[i].o;
-        if (!o->made || o->arena > budget) continue;
-        if (best < 0 || o->step_us < s->tried.at[best].o.step_us ||
-            (o->step_us == s->tried.at[best].o.step_us && o->arena < s->tried.at[best].o.arena))
-            best = i;
-    }
-    return best;
-}
-
 /* Proposes for the most promising variants in turn, corrects their budgets, and ends when none can get better. */
 static void refine(Search *s, int64_t budget) {
     VEC(Variant *) open = {0};
@@ -234,7 +244,6 @@ static void refine(Search *s, int64_t budget) {
         Wanted w[SIDE_BY_SIDE];
         Variant *of[SIDE_BY_SIDE];
         int64_t at[SIDE_BY_SIDE];
-        double promise[SIDE_BY_SIDE];
         int n = 0, index[SIDE_BY_SIDE], best = fastest(s, budget);
         for (int i = 0; i < open.n && n < SIDE_BY_SIDE; i++) {
             Variant *v = open.at[i];
@@ -246,18 +255,15 @@ static void refine(Search *s, int64_t budget) {
             if (best >= 0 && promised_us(v) > 1.001 * s->tried.at[best].o.step_us) continue;
             w[n] = (Wanted){s->checkpoints ? v->choice : NULL, v->units};
             at[n] = v->next;
-            promise[n] = promised_us(v);
             of[n++] = v;
         }
         if (!n) break;
-        for (int i = 0; getenv("SHARDC_PLANNER") && i < n; i++)
-            fprintf(stderr, "== budget %.3f peak %.3f promise %.2f\n", (double)at[i] / (1 << 30),
-                    (double)chain_peak(&of[i]->chain, of[i]->choice) / (1 << 30), promised_us(of[i]) / 1e3);
         try_all(s, w, n, index);
         for (int i = 0; i < n; i++) {
             const Outcome *o = &s->tried.at[index[i]].o;
+            const double promise = s->tried.at[index[i]].promise_us = promised_us(of[i]);
             bool all_kept = chain_us(&of[i]->chain, of[i]->choice) <= 0;
-            bool late = of[i]->hides_us > 0 && o->step_us > 1.01 * promise[i];
+            bool late = of[i]->hides_us > 0 && o->step_us > 1.01 * promise;
             if (late) {
                 of[i]->chain.bus_us = of[i]->hides_us /= 2;
                 if (of[i]->hides_us < s->hides_us / 5) of[i]->next = 0;
@@ -269,70 +275,81 @@ static void refine(Search *s, int64_t budget) {
     }
 }
 
-static bool any_fits(Search *s, int64_t budget) {
-    for (int i = 0; i < s->variants.n; i++)
-        if (solve(s, &s->variants.at[i].chain, budget, s->variants.at[i].choice)) return true;
-    return false;
-}
-
-/* States on the host: bases of their own, for parts of the units. Asked for only where memory is dear. */
-static void add_states(Search *s) {
-    enum { STEPS = 4 };
-    if (s->free.state != FREE || !s->variants.n) return;
-    Wanted w[STEPS];
-    int index[STEPS], from = s->variants.n;
-    for (int i = 0; i < STEPS; i++) {
-        w[i] = (Wanted){s->checkpoints ? uniform(s, 0, 0) : NULL, s->variants.at[0].units};
-        w[i].units.state = (i + 1) * ALL_STATE / STEPS;
-    }
-    try_all(s, w, STEPS, index);
-    for (int i = 0; i < STEPS; i++)
-        if (s->tried.at[index[i]].o.made) add_variant(s, w[i].units, s->tried.at[index[i]].o);
-    for (int i = from; i < s->variants.n; i++) make_chain(s, &s->variants.at[i]);
-}
-
-static UnitSetting as_model(const Search *s) {
-    return (UnitSetting){s->free.reshard == NONE ? STAY : RESHARD_AS_MODEL, 0, s->free.state == NONE ? 0 : -1};
-}
-
-/* The settings of units to start from: reshard or stay, gather one or two units ahead. */
-static int unit_settings(const Search *s, const Plan *own, UnitSetting *out) {
+/* The settings of units to start from. What a model keeps gathered it may also reshard; what it reshards may stay;
+ * units may be gathered two ahead, and where memory is dear (`small`) when they are needed. Returns how many. */
+enum { MOST_SETTINGS = 16 };
+static int unit_settings(const Search *s, bool small, UnitSetting *out) {
+    const UnitSetting own = {s->free.reshard == NONE ? STAY : RESHARD_AS_MODEL, s->free.prefetch == NONE ? 0 : -1,
+                             s->free.state == NONE ? 0 : -1};
+    const int reshards[] = {RESHARD_AS_MODEL, STAY, RESHARD}, depths[] = {-1, 2, 1, 0};
     int n = 0;
-    out[n++] = as_model(s);
-    bool several = own->world > 1;
-    for (int reshard = RESHARD_AS_MODEL; reshard <= STAY; reshard++)
-        for (int ahead = 0; ahead <= 2; ahead += 2) {
-            bool same = reshard == RESHARD_AS_MODEL && !ahead;
-            if (same || !several || (reshard && s->free.reshard != FREE) || (ahead && s->free.prefetch != FREE))
-                continue;
-            if (reshard == RESHARD)
-                continue; /* what the model asks to keep gathered is worth it, unless STAY does not fit */
-            out[n] = as_model(s);
-            if (reshard) out[n].reshard = reshard;
-            out[n++].prefetch = ahead;
+    if (!small) out[n++] = own;
+    if (!s->several) return n;
+    for (int r = 0; r < (s->free.reshard == FREE ? 2 + s->gathered : 1); r++)
+        for (int k = 0; k < (s->free.prefetch == FREE ? 4 : 1); k++) {
+            UnitSetting u = own;
+            if (reshards[r] != RESHARD_AS_MODEL) u.reshard = reshards[r];
+            if (depths[k] >= 0) u.prefetch = depths[k];
+            bool as_model = depths[k] == s->ahead || (!r && k == 0); /* what -1 does already, and `own` */
+            bool dear = depths[k] == 0 || (reshards[r] == RESHARD && depths[k] >= 0);
+            if (!as_model && dear == small) out[n++] = u;
         }
     return n;
 }
 
-static void prepare(Search *s, Outcome *own) {
+/* Bases for budgets where memory is dear: states of some or all units on the host, and units gathered late. */
+static void add_small(Search *s) {
+    const int parts[] = {2, 4, 6, ALL_STATE};
+    enum { N_PARTS = sizeof parts / sizeof *parts };
+    UnitSetting settings[MOST_SETTINGS + N_PARTS] = {{0}};
+    Wanted w[MOST_SETTINGS + N_PARTS] = {{0}};
+    int index[MOST_SETTINGS + N_PARTS], from = s->variants.n, n = unit_settings(s, true, settings);
+    if (!s->variants.n) return;
+    for (int i = 0; i < N_PARTS && s->free.state == FREE; i++) {
+        settings[n] = s->variants.at[0].units;
+        settings[n++].state = parts[i];
+    }
+    for (int i = 0; i < n; i++) w[i] = (Wanted){s->checkpoints ? uniform(s, 0, 0) : NULL, settings[i]};
+    try_all(s, w, n, index);
+    for (int i = 0; i < n; i++)
+        if (s->tried.at[index[i]].o.made) add_variant(s, w[i].units, s->tried.at[index[i]].o);
+    for (int i = from; i < s->variants.n; i++) make_chain(s, &s->variants.at[i]);
+}
+
+/* The model as it is, its blocks and their options, and the variants to start from. */
+static void prepare(Search *s) {
     Arena *scratch = arena_new();
-    Plan *p = s->compile(scratch, s->context, "", true);
+    Plan *p = s->in->compile(scratch, s->in->context, "", true);
     s->b = blocks_find(s->a, p);
     for (int i = 0; i < s->b.at.n; i++) s->b.at.at[i].path = arena_strdup(s->a, s->b.at.at[i].path);
     for (int i = 0; i < s->b.units.n; i++) s->b.units.at[i] = arena_strdup(s->a, s->b.units.at[i]);
-    *own = evaluate_plan(s->a, p, &s->b);
-    push(&s->tried, s->a, ((Tried){"return {\n}\n", NULL, {RESHARD_AS_MODEL, 0, -1}, *own}));
+    const UnitSetting as_is = {RESHARD_AS_MODEL, -1, -1};
+    push(&s->tried, s->a,
+         ((Tried){
+             .entries = entries_text(s->a, &s->b, NULL, as_is), .units = as_is, .o = evaluate_plan(s->a, p, &s->b)}));
+    const Freedom all[] = {s->free.recompute, s->free.offload, s->free.reshard, s->free.prefetch, s->free.state};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) /* the model may do what is not to be done */
+        if (all[i] == NONE) s->tried.at[0].o.made = false;
+    s->several = p->world > 1;
+    for (int i = 0; i < p->graph->modules.n; i++) {
+        const UnitPolicy *u = p->graph->modules.at[i]->policy;
+        if (!u) continue;
+        s->gathered |= !u->root_default && !u->reshard_after_forward;
+        s->ahead = u->prefetch_forward > s->ahead ? u->prefetch_forward : s->ahead;
+    }
     s->checkpoints = s->b.at.n && s->free.recompute != AS_MODEL && s->free.offload != AS_MODEL;
     if (s->checkpoints) {
         Arena *inside = arena_new();
-        const Plan *marked = s->compile(inside, s->context, blocks_marking(s->a, &s->b), true);
-        s->hides_us = blocks_options(s->a, &s->b, marked, s->d, s->free.recompute == FREE, s->free.offload == FREE);
+        const Plan *marked = s->in->compile(inside, s->in->context, blocks_marking(s->a, &s->b), true);
+        s->hides_us =
+            blocks_options(s->a, &s->b, marked, s->in->device, s->free.recompute == FREE, s->free.offload == FREE);
         arena_free(inside);
         for (int k = 0; k < s->b.options.n; k++)
             for (int o = 0; o < s->b.options.at[k].n; o++) s->copies |= s->b.options.at[k].at[o].offload.n > 0;
     }
-    UnitSetting bases[8];
-    int n = unit_settings(s, p, bases);
+    UnitSetting bases[MOST_SETTINGS];
+    int n = unit_settings(s, false, bases);
+    if (s->in->budget) s->budget = s->in->budget(s->in->context, p);
     arena_free(scratch);
     measure_options(s, bases, n);
     for (int i = 0; i < s->variants.n; i++) make_chain(s, &s->variants.at[i]);
@@ -375,62 +392,68 @@ static void try_smallest(Search *s) {
     try_all(s, w, n, index);
 }
 
-/* Variants for a budget: where memory is dear, also with states on the host. */
-static void open_budget(Search *s, int64_t budget, bool *states) {
-    if (*states) return;
-    bool fits = any_fits(s, budget);
+/* Variants for a budget: those for dear memory too, unless the others promise to be within 3 % of the fastest. */
+static void open_budget(Search *s, int64_t budget, bool *small) {
     double best = INFINITY, least = INFINITY;
-    for (int i = 0; i < s->variants.n && fits; i++) {
+    for (int i = 0; i < s->variants.n; i++) {
         Variant *v = &s->variants.at[i];
         least = fmin(least, v->all.step_us);
         if (solve(s, &v->chain, budget, v->choice)) best = fmin(best, promised_us(v));
     }
-    if (fits && best < 1.03 * least) return;
-    add_states(s);
-    *states = true;
+    if (*small || (isfinite(best) && best < 1.03 * least)) return;
+    add_small(s);
+    *small = true;
 }
 
-PlannerResult planner_search(Arena *a, PlannerCompile *compile, const void *context, const Device *d,
-                             PlannerChoices choices, int64_t budget) {
-    Search s = {.a = a, .compile = compile, .context = context, .d = d, .free = choices};
-    PlannerResult r = {.budget = budget};
-    Outcome own;
-    bool states = false;
-    prepare(&s, &own);
-    open_budget(&s, budget, &states);
-    refine(&s, budget);
-    if (fastest(&s, budget) < 0 && !states) {
-        add_states(&s);
-        refine(&s, budget);
+/* Compiles the fastest as a whole, with all effort for placement, until the fastest is one of those. */
+static int settle(Search *s, int64_t budget, Plan **plan) {
+    int best;
+    *plan = NULL;
+    while ((best = fastest(s, budget)) >= 0 && !s->tried.at[best].whole) {
+        Tried *t = &s->tried.at[best];
+        Plan *p = s->in->compile(s->a, s->in->context, t->entries, false);
+        t->o = evaluate_plan(s->a, p, &s->b);
+        t->whole = true;
+        t->plan = p;
     }
+    if (best >= 0) *plan = s->tried.at[best].plan;
+    return best;
+}
+
+PlannerResult planner_search(Arena *a, const PlannerInput *in) {
+    Search s = {.a = a, .in = in, .free = in->choices};
+    bool small = false;
+    prepare(&s);
+    PlannerResult r = {.budget = s.budget};
+    open_budget(&s, s.budget, &small);
+    refine(&s, s.budget);
+    if (fastest(&s, s.budget) < 0 && !small) {
+        add_small(&s);
+        refine(&s, s.budget);
+    }
+    if (fastest(&s, s.budget) < 0) try_smallest(&s);
+    int best = settle(&s, s.budget, &r.best.plan);
     r.without = planned(&s, 0);
-    r.bound_us = bound_us(&s, budget);
-    for (int best; !r.best.plan && (best = fastest(&s, budget)) >= 0;) {
-        Plan *p = compile(a, context, s.tried.at[best].entries, false);
-        s.tried.at[best].o.arena = p->arena_bytes[ARENA_DEVICE]; /* with all effort; what does not fit now is out */
-        s.tried.at[best].o.made = p->arena_bytes[ARENA_DEVICE] <= budget;
-        if (!s.tried.at[best].o.made) continue;
-        Outcome o = evaluate_plan(a, p, &s.b);
-        s.tried.at[best].o = o;
+    r.bound_us = bound_us(&s, s.budget);
+    if (best >= 0) {
+        Plan *plan = r.best.plan;
         r.best = planned(&s, best);
-        r.best.plan = p;
+        r.best.plan = plan;
     }
-    if (!r.best.plan) {
-        try_smallest(&s);
-        r.least = INT64_MAX;
-        for (int i = 0; i < s.tried.n; i++)
-            if (s.tried.at[i].o.step_us > 0) r.least = min64(r.least, s.tried.at[i].o.arena);
-    }
+    r.least = INT64_MAX;
+    for (int i = 0; i < s.tried.n; i++)
+        if (s.tried.at[i].o.made) r.least = min64(r.least, s.tried.at[i].o.arena);
     r.tried = s.tried.n;
+    r.candidates = NEW_ARRAY(a, Candidate, s.tried.n);
+    for (int i = 0; i < s.tried.n; i++)
+        r.candidates[i] = (Candidate){planned(&s, i), s.tried.at[i].o.made, s.tried.at[i].promise_us};
     return r;
 }
 
-PlannerCurve planner_curve(Arena *a, PlannerCompile *compile, const void *context, const Device *d,
-                           PlannerChoices choices, int points) {
-    Search s = {.a = a, .compile = compile, .context = context, .d = d, .free = choices};
-    Outcome own;
-    prepare(&s, &own);
-    add_states(&s);
+PlannerCurve planner_curve(Arena *a, const PlannerInput *in, int points) {
+    Search s = {.a = a, .in = in, .free = in->choices};
+    prepare(&s);
+    add_small(&s);
     try_smallest(&s);
     int64_t least = INT64_MAX, most = 0;
     for (int i = 0; i < s.tried.n; i++)
@@ -439,7 +462,10 @@ PlannerCurve planner_curve(Arena *a, PlannerCompile *compile, const void *contex
             most = max64(most, s.tried.at[i].o.arena);
         }
     PlannerCurve c = {NEW_ARRAY(a, Planned, points + 1), 0};
-    for (int i = 0; i < points; i++) refine(&s, least + (most - least) * i / (points > 1 ? points - 1 : 1));
+    for (int i = 0; i < points; i++) {
+        s.budget = least + (most - least) * i / (points > 1 ? points - 1 : 1);
+        refine(&s, s.budget);
+    }
     for (int i = 0, before = -1; i < points; i++) { /* all plans count for every budget that they fit */
         int best = fastest(&s, least + (most - least) * i / (points > 1 ? points - 1 : 1));
         if (best < 0 || best == before) continue;

@@ -10,6 +10,12 @@
  * little effort, no proof, no remarks. On a mistake it ends the process with a diagnostic. */
 typedef Plan *PlannerCompile(Arena *a, const void *context, const char *entries, bool estimate);
 
+/* Bytes of the device's arena that a plan may have. own: the plan of the model as it is. */
+typedef int64_t PlannerBudget(const void *context, const Plan *own);
+
+/* Told after each round of compilations: how many plans were placed, and the shortest step that fits (0: none yet). */
+typedef void PlannerTell(const void *context, int tried, double best_us);
+
 /* What may be chosen. */
 typedef enum { FREE, AS_MODEL, NONE } Freedom; /* NONE: nothing is recomputed, offloaded, gathered earlier ... */
 typedef struct {
@@ -17,6 +23,15 @@ typedef struct {
 } PlannerChoices;
 /* "recompute=none", "reshard": holds a choice as said, or as the model has it. False: it is no such text. */
 bool planner_hold(PlannerChoices *c, const char *text);
+
+typedef struct {
+    PlannerCompile *compile;
+    PlannerBudget *budget; /* of planner_search */
+    PlannerTell *tell;     /* or NULL */
+    const void *context;   /* of the functions above */
+    const Device *device;
+    PlannerChoices choices;
+} PlannerInput;
 
 /* One run of alike blocks that are treated alike. */
 typedef struct {
@@ -38,17 +53,24 @@ typedef struct {
 } Planned;
 
 typedef struct {
-    int64_t budget;  /* bytes of the device's arena */
-    Planned best;    /* plan NULL: nothing fits */
-    Planned without; /* the same model as it says itself */
-    double bound_us; /* no step of these choices is shorter, by the model of costs; 0: unknown */
-    int64_t least;   /* where nothing fits: the smallest arena found */
-    int tried;       /* plans that were placed */
+    Planned plan;
+    bool made;         /* false: the compiler refuses these policies */
+    double promise_us; /* the step that was expected of it; 0: it was compiled to measure what its choices do */
+} Candidate;
+
+typedef struct {
+    int64_t budget;        /* bytes of the device's arena */
+    Planned best;          /* plan NULL: nothing fits */
+    Planned without;       /* the same model as it says itself */
+    double bound_us;       /* no step of these choices is shorter, by the model of costs; 0: unknown */
+    int64_t least;         /* where nothing fits: the smallest arena found */
+    int tried;             /* plans that were placed */
+    Candidate *candidates; /* these, in the order in which they were tried */
 } PlannerResult;
 
-/* The fastest plan found whose arena has at most `budget` bytes. The same inputs give the same plan. */
-PlannerResult planner_search(Arena *a, PlannerCompile *compile, const void *context, const Device *d,
-                             PlannerChoices choices, int64_t budget);
+/* The fastest plan found whose arena fits the budget. The same inputs give the same result, whatever the number of
+ * processors. */
+PlannerResult planner_search(Arena *a, const PlannerInput *in);
 
 /* Time over budget: the fastest step found for each of some budgets from the least to all that the model asks for,
  * rising; no point is slower than one of a smaller budget. */
@@ -56,7 +78,6 @@ typedef struct {
     Planned *points;
     int n;
 } PlannerCurve;
-PlannerCurve planner_curve(Arena *a, PlannerCompile *compile, const void *context, const Device *d,
-                           PlannerChoices choices, int points);
+PlannerCurve planner_curve(Arena *a, const PlannerInput *in, int points);
 
 #endif

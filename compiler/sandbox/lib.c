@@ -203,7 +203,7 @@ static int safe_print(lua_State *L) { /* to stderr: stdout holds reports */
     size_t size;
     const char *text = lua_tolstring(L, -1, &size);
     sandbox_printed(L, size);
-    sc_put_visible(stderr, text, size);
+    if (!sandbox_of(L)->quiet) sc_put_visible(stderr, text, size);
     return 0;
 }
 

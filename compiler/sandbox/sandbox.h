@@ -30,6 +30,7 @@ typedef struct {
     size_t used;         /* bytes that Lua holds */
     size_t held_before;  /* by the arena, before this sandbox */
     int64_t printed;     /* bytes */
+    bool quiet;          /* print counts, and writes nothing */
     VEC(SortedKey) keys; /* of the table whose keys are being sorted */
     Source denied_at;    /* the line where the memory limit was exceeded */
     bool denied;         /* the last allocation was refused */

@@ -18,7 +18,8 @@
 #define SET(...) ((const char *[]){__VA_ARGS__, NULL})
 
 static Graph *load_with(Arena *a, const char *file, const char **set, const char *policy, int world) {
-    FrontendOptions o = {.model_file = file, .policy_file = policy, .set = set, .world = world, .nodes = 1};
+    FrontendOptions o = {
+        .model_file = file, .policies = &policy, .npolicies = policy != NULL, .set = set, .world = world, .nodes = 1};
     while (set && set[o.nset]) o.nset++;
     return frontend_load(a, &o);
 }
