@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-static const int64_t FIRST_TURN = 2000000; /* steps */
+static const int64_t FIRST_TURN = 500000; /* steps */
 
 int64_t exact_bound(const ExactItem *items, int n, int nsections) {
     Arena *a = arena_new();
@@ -98,18 +98,21 @@ ExactSearch *exact_search_new(Arena *a, const ExactItem *items, int n, int from,
 }
 
 /* ── search ────────────────────────────────────────────────────────────────────────────────────────────────── */
+/* Large problems get longer turns, and the caller's guess, which is tried first, enough to place everything twice. */
 static ExactResult search(ExactSearch *x, int64_t *steps, int64_t effort) {
     ExactBottomUp *bottom_up = exact_bottom_up_new(x);
     ExactPrecedence *precedence = NULL;
-    ExactResult r = EXACT_UNKNOWN;
-    int64_t turn = FIRST_TURN;
+    int64_t each = 0;
+    for (int i = 0; i < x->n; i++) each += x->items[i].nsections + 4;
+    int64_t whole = each * x->n / 2, turn = max64(FIRST_TURN, whole / 4);
+    ExactResult r = exact_bottom_up(bottom_up, steps, min64(effort, *steps + 2 * whole));
     for (int round = 0; r == EXACT_UNKNOWN && *steps < effort; round++) {
         for (int k = 0; k < 3 && r == EXACT_UNKNOWN && *steps < effort; k++)
             r = exact_bottom_up(bottom_up, steps, min64(effort, *steps + turn / 3));
         if (r != EXACT_UNKNOWN || *steps >= effort) break;
         if (!precedence) precedence = exact_precedence_new(x);
         r = exact_precedence(precedence, round % 2, steps, min64(effort, *steps + turn));
-        turn += turn / 8;
+        turn += turn / 16;
     }
     return r;
 }

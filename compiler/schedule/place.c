@@ -2,13 +2,13 @@
  * each program's storages are packed above them. Two storages share bytes only where every access to one happens before
  * every access to the other. Relies on: order (storages, clocks), pack. Relied on by: pipeline.c; sync, which makes
  * waits of what place relied on. */
-#include "pack.h"
+#include "pack_sections.h"
 
 #include <limits.h>
 #include <stdlib.h>
 
 static const int64_t EFFORT = 12000000;   /* elementary steps of repair: some 0.15 s */
-static const int64_t SEARCH = 1500000000; /* steps of exact search where that is not enough: some 1.5 s */
+static const int64_t SEARCH = 1000000000; /* steps of exact search where that is not enough: some 1 s */
 
 typedef struct {
     Plan *plan;
@@ -104,13 +104,18 @@ typedef struct {
     int peak;              /* event */
 } Packed;
 
-static Packed pack_by(const Placer *p, const Sequence *q, Arena *a, int program, ArenaKind arena, int64_t known) {
+/* Where it cannot become lower than `worth`, it is left out: its height is INT64_MAX. */
+static Packed pack_by(const Placer *p, const Sequence *q, Arena *a, int program, ArenaKind arena, int64_t known,
+                      int64_t worth) {
     int n = p->plan->programs[program].n, *item = NEW_ARRAY(a, int, p->plan->nstorages + 1);
     Packed x = {.l = items_of(p, a, program, arena, item)};
     fill_clocks(p, q, program, &x.l, item);
     fill_reach(p, q, a, program, &x.l, item);
     x.bound = pack_bound(x.l.items, x.l.n, n, &x.peak);
-    x.height = pack(x.l.items, x.l.n, n, &x.bound, known, p->rough ? EFFORT / 64 : EFFORT, p->rough ? 0 : SEARCH);
+    if (worth < INT64_MAX) x.bound = max64(x.bound, pack_sections_heaviest(x.l.items, x.l.n));
+    x.height = x.bound >= worth
+                   ? INT64_MAX
+                   : pack(x.l.items, x.l.n, n, &x.bound, known, p->rough ? EFFORT / 64 : EFFORT, p->rough ? 0 : SEARCH);
     return x;
 }
 
@@ -122,11 +127,11 @@ static void pack_program(Placer *p, int program, ArenaKind arena, int64_t known)
     Arena *a = arena_new();
     Sequence q = p->s->programs[program];
     known -= p->base[arena] + p->redzone;
-    Packed x = pack_by(p, &q, a, program, arena, known);
+    Packed x = pack_by(p, &q, a, program, arena, known, INT64_MAX);
     if (x.height > known && memcmp(q.seen, q.tight, sizeof(Clock) * (size_t)q.n)) {
         q.seen = q.tight;
-        Packed y = pack_by(p, &q, a, program, arena, known);
-        if (x.height - y.height > y.height / 100) x = y;
+        Packed y = pack_by(p, &q, a, program, arena, known, x.height - x.height / 100);
+        if (y.height < x.height - x.height / 100) x = y;
     }
     for (int i = 0; i < x.l.n; i++)
         p->plan->storages[x.l.storage[i]].offset = p->base[arena] + x.l.items[i].at + p->redzone;
