@@ -193,6 +193,8 @@ void policy_read(lua_State *L, ModuleInfo *m);                                 /
 Source policy_source(const Frontend *f, const UnitPolicy *p, const char *key); /* where it is written */
 void policy_buffers(Frontend *f);                                              /* mp_policy.buffer_dtype */
 void policy_ignore(Frontend *f); /* ignored_params, when all parameters have their paths */
+#define POLICY_RANGE "a range is {0-15}: two numbers of at most nine digits, the smaller one first"
+bool policy_range_malformed(const char *pattern); /* it has a { that begins none */
 bool policy_path_match(const char *pattern, const char *text, bool across_dots);
 
 /* policy_file.c */

@@ -29,6 +29,21 @@ static bool in_range(const char **p, const char **s) {
     return true;
 }
 
+bool policy_range_malformed(const char *p) {
+    enum { DIGITS = 9 };
+    while ((p = strchr(p, '{'))) {
+        size_t low = strspn(p + 1, "0123456789"), high = 0;
+        const char *end = p + 1 + low;
+        if (*end == '-') high = strspn(end + 1, "0123456789");
+        if (!low || low > DIGITS || high > DIGITS || (*end == '-' && !high)) return true;
+        if (high && atol(p + 1) > atol(end + 1)) return true;
+        if (high) end += 1 + high;
+        if (*end != '}') return true;
+        p = end;
+    }
+    return false;
+}
+
 bool policy_path_match(const char *p, const char *s, bool across_dots) {
     Star shallow = {NULL, NULL}, deep = {NULL, NULL};
     for (;;) {
@@ -300,6 +315,7 @@ static void ignore(Frontend *f, const UnitPolicy *policy, const char *pattern) {
     Source src = policy_source(f, policy, "ignored_params");
     VEC(const char *) paths = {0};
     bool met = false;
+    if (policy_range_malformed(pattern)) fail(src, "ignored_params: '%s': %s", pattern, POLICY_RANGE);
     for (int i = 0; i < f->g->params.n; i++) {
         Param *p = f->g->params.at[i];
         push(&paths, f->arena, p->path);

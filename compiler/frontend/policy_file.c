@@ -61,6 +61,7 @@ static void apply_entry(Frontend *f, const Entry *e, const char *pattern) {
         fail(e->src,
              "policy: the entry for '%s' says nothing; add fully_shard = { ... } or checkpoint = { ... } (or = false)",
              pattern);
+    if (policy_range_malformed(pattern)) fail(e->src, "policy: '%s': %s", pattern, POLICY_RANGE);
     for (int i = 0; i < f->placed.n; i++) {
         ModuleInfo *m = f->placed.at[i];
         if (!policy_path_match(pattern, m->ir->path, false)) continue;

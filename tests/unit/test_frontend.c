@@ -671,6 +671,7 @@ Test(frontend, bad_policy_files) {
          "policy.lua:1: policy: the file returns one entry; return a list"},
         {"return { { match = '', fully_shard = { mesh = nn.mesh { shard = 1 } } } }",
          "policy.lua:1: undefined name 'nn'; begin the file with local nn = require \"nn\""},
+        {"return {\n { match = 'h.{1-0}', checkpoint = {} } }", "policy.lua:2: policy: 'h.{1-0}': a range is {0-15}"},
         {"return { 3 }", "policy.lua:1: policy: entry 1 is the number 3"},
         {"return { { fully_shard = {} } }", "policy.lua:1: policy: entry 1 has no match"},
         {"return {\n { match = 'h.*' } }", "policy.lua:2: policy: the entry for 'h.*' says nothing"},

@@ -57,7 +57,20 @@ Test(policy, patterns_of_paths) {
                 {"**.mlp.*", "layers.0.mlp.mlp.up", true}, /* the second .mlp. */
                 {"layers.?", "layers.7", true},
                 {"layers?0", "layers.0", false},
-                {"*", "", true}};
+                {"*", "", true},
+                {"h.{0-3}", "h.0", true},
+                {"h.{0-3}", "h.3", true},
+                {"h.{0-3}", "h.4", false},
+                {"h.{2-12}", "h.10", true},
+                {"h.{2-12}", "h.1", false},
+                {"h.{7}", "h.7", true},
+                {"h.{7}", "h.77", false},
+                {"h.{0-3}", "h.x", false},
+                {"h.{0-3}", "h.99999999999999999999", false},
+                {"**.{1-2}.mlp", "a.h.2.mlp", true},
+                {"*.{1-2}.*", "h.1.mlp", true},
+                {"h.{0-1}.{2-3}", "h.1.3", true},
+                {"h.{0-1}.{2-3}", "h.1.1", false}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         cr_expect_eq(policy_path_match(rows[i].pattern, rows[i].path, false), rows[i].matches, "'%s' on '%s'",
                      rows[i].pattern, rows[i].path);
@@ -69,6 +82,15 @@ Test(policy, patterns_of_paths) {
     memset(text, 'a', 2000);
     text[2000] = 0;
     cr_expect_not(policy_path_match(many, text, false), "no pattern takes long");
+}
+
+Test(policy, ranges_are_well_formed_or_refused) {
+    const char *good[] = {"", "h.*", "h.{0-3}", "{7}", "a.{1-1}.{0-999999999}.b"};
+    const char *bad[] = {"{",     "{1",     "{1-",    "{}",     "{-2}",    "{1-}",          "{3-1}",
+                         "{a-b}", "h.{0-3", "{0-3}{", "{ 1-2}", "{1-2-3}", "{0-9999999999}"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        cr_expect_not(policy_range_malformed(good[i]), "%s", good[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) cr_expect(policy_range_malformed(bad[i]), "%s", bad[i]);
 }
 
 /* ── options ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,190 @@
+"""`shardc plan`, and --budget of build: plans stay within the budget, are written as policies that give them back, get faster with more
+memory, beat uniform policies, and change no bit of losses or weights.
+
+Relies on: harness.py. Relied on by: run.py."""
+import json
+import os
+import signal
+import subprocess
+import time
+
+from harness import NET, ROOT, SHARDC, build, check, command, corpus, run, same_run, scratch, settings, shardc
+
+MODELS = os.path.join(ROOT, "models")
+MLP = os.path.join(MODELS, "mlp.lua")
+SMALL = {
+    "gpt2": dict(layers=4, dim=64, heads=4, vocab=256, batch=4, seq=32),
+    "llama3": dict(layers=3, batch=4, seq=32),
+    "qwen2": dict(layers=3, batch=4, seq=32),
+    "transformer": dict(layers=2, dim=64, heads=4, vocab=256, batch=4, seq=32),
+    "mlp": {},
+}
+LARGE = {"gpt2": (1, dict(size="350m", batch=8, precision="bf16")), "llama3": (4, dict(size="1b", seq=2048, precision="bf16"))}
+UNIFORM = [dict(recompute=r, offload=f) for r in ("none", "selective", "full") for f in ("none", "activations")]
+
+
+def path_of(model):
+    return os.path.join(MODELS, model + ".lua")
+
+
+def plan(path, *args, world=2, **options):
+    """What the command says as JSON, or None where nothing fits."""
+    rc, out, err = command([SHARDC, "plan", path, "--world", str(world), "--format", "json", *args, *settings(options)])
+    check(rc == 0 or (rc == 1 and "nothing fits" in err), "exit %d: %s" % (rc, err))
+    return json.loads(out) if rc == 0 else None
+
+
+def predicted(path, *args, world=2, **options):
+    p = json.loads(command([SHARDC, "predict", path, "--world", str(world), "--format", "json", *args, *settings(options)])[1])["prediction"]
+    return p["arena_bytes"], round(p["step_us"], 6)  # predict adds up programs, plan.json holds six digits
+
+
+def held(path, budgets, *args, world=2, **options):
+    """Each plan is within its budget, is given back by its policy file, and none is slower than one of a smaller budget."""
+    before = None
+    for budget in budgets:
+        file = os.path.join(scratch("plan"), "p.lua")
+        x = plan(path, "--budget", str(budget), "-o", file, *args, world=world, **options)
+        if not x:
+            check(before is None, "%d B: nothing fits, but something did in less" % budget)
+            continue
+        check(x["arena_bytes"] <= budget, "%d B of arena, %d B of budget" % (x["arena_bytes"], budget))
+        back = predicted(path, "--policy", file, *args, world=world, **options)
+        check(back == (x["arena_bytes"], round(x["step_us"], 6)), "the policy file gives %s, the plan says %s" % (back, (x["arena_bytes"], round(x["step_us"], 6))))
+        check(before is None or x["step_us"] <= before, "%d B: %g us, and %g us in less" % (budget, x["step_us"], before or 0))
+        before = x["step_us"]
+    check(before is not None, "nothing fits in any of %s" % budgets)
+
+
+def test_small_models():
+    """On the CPU, from budgets that are too small to all that the model asks for."""
+    for model, options in SMALL.items():
+        whole = predicted(path_of(model), **options)[0]
+        held(path_of(model), [whole * k // 100 for k in (20, 75, 100)], **options)
+
+
+def test_gpu_beside_uniform_policies():
+    """Within each budget the plan is at least as fast as every policy that treats all blocks alike."""
+    for model, (world, options) in LARGE.items():
+        path, device = path_of(model), ("--device", "h200")
+        others = [predicted(path, *device, world=world, **options, **u) for u in UNIFORM]
+        whole = others[0][0]
+        for part in (90, 60):
+            x = plan(path, "--budget", str(whole * part // 100), *device, world=world, **options)
+            best = min((step for arena, step in others if arena <= whole * part // 100), default=None)
+            check(x or best is None, "%s: nothing fits, a uniform policy does" % model)
+            check(not x or not best or x["step_us"] <= best * 1.0005, "%s at %d %%: %g us, a uniform policy takes %g" % (model, part, x["step_us"] if x else 0, best or 0))
+        held(path, [whole * k // 100 for k in (60, 80, 101)], *device, world=world, **options)
+
+
+def test_bits():
+    """Losses, gradient norms and weights of a planned policy are those of the model as it is."""
+    data = ["--data", corpus(), "--steps", "3"]
+    for model in ("gpt2", "llama3"):
+        options, path = SMALL[model], path_of(model)
+        file = os.path.join(scratch("plan"), "p.lua")
+        x = plan(path, "--budget", str(predicted(path, **options)[0] * 85 // 100), "-o", file, **options)
+        check(x and "checkpoint" in x["policy"], "%s: no block is treated otherwise: %s" % (model, x and x["policy"]))
+        plain, other = (run(build(model + ".lua", world=2, policy=p, **options), *data) for p in (None, file))
+        same_run(plain, other, model)
+
+
+def test_the_same_text_on_one_processor():
+    args = [SHARDC, "plan", path_of("gpt2"), "--world", "2", "--budget", str(predicted(path_of("gpt2"), **SMALL["gpt2"])[0] * 8 // 10), "--explain", *settings(SMALL["gpt2"])]
+    texts = {command(["taskset", "-c", "0", *args])[1], command(args)[1], command(args)[1]}
+    check(len(texts) == 1 and "plans were placed" in texts.pop(), "texts differ")
+
+
+def test_nothing_fits():
+    """The smallest arena is named, and is enough as a budget."""
+    rc, out, err = command([SHARDC, "plan", MLP, "--budget", "1"])
+    check(rc == 1 and not out and "nothing fits in 1B of arena" in err, "exit %d: %s%s" % (rc, out, err))
+    check(command([SHARDC, "plan", MLP, "--budget", err.split("--budget ")[1].split(",")[0]])[0] == 0, err)
+
+
+def test_bad_calls():
+    gone = os.path.join(scratch("plan"), "none", "p.lua")
+    model = os.path.join(scratch("plan"), "model.lua")
+    with open(MLP) as f, open(model, "w") as g:
+        g.write(f.read())
+    for code, says, *args in (
+            (2, "--budget 0: an amount of memory", "plan", MLP, "--budget", "0"),
+            (2, "--budget 60Gi: an amount of memory", "plan", MLP, "--budget", "60Gi"),
+            (2, "--budget much: an amount of memory", "plan", MLP, "--budget", "much"),
+            (2, "--keep nonsense: recompute, offload, reshard, prefetch or state", "plan", MLP, "--budget", "1GiB", "--keep", "nonsense"),
+            (2, "has no memory limit to plan for; give --budget", "plan", MLP),
+            (2, "policies are chosen for a model", "plan", SHARDC, "--budget", "1GiB"),
+            (2, "without --budget nothing is chosen", "build", MLP, "--keep", "offload"),
+            (2, "the curve is of all budgets", "plan", MLP, "--curve", "--budget", "1GiB"),
+            (2, "the curve is of all budgets", "plan", MLP, "--curve", "-o", gone),
+            (2, "--explain --format json", "plan", MLP, "--budget", "1GiB", "--explain", "--format", "json"),
+            (1, "cannot write " + gone, "plan", MLP, "--budget", "1GiB", "-o", gone),
+            (1, "is both an input and an output", "plan", model, "--budget", "1GiB", "-o", model)):
+        rc, out, err = command([SHARDC, *args])
+        check(rc == code and says in err, "exit %d from %s: %s" % (rc, args, err))
+
+
+def test_policy_files_before_it():
+    """A plan stands over --policy; its file says so, and both give the plan back. A pipe is read once."""
+    folder = scratch("plan")
+    first, second = os.path.join(folder, "first.lua"), os.path.join(folder, "second.lua")
+    with open(first, "w") as f:
+        f.write('return { { match = "h.*.mlp", checkpoint = {} } }\n')
+    options = SMALL["gpt2"]
+    x = plan(path_of("gpt2"), "--budget", "1GiB", "--policy", first, "-o", second, **options)
+    check("It stands over %s" % first in open(second).read(), open(second).read())
+    check(predicted(path_of("gpt2"), "--policy", first, "--policy", second, **options) == (x["arena_bytes"], round(x["step_us"], 6)), "both files give another plan")
+    rc, out, err = command(["bash", "-c", '"$0" plan "$1" --budget 1GiB --policy <(cat "$2") --world 2 "${@:3}"', SHARDC, path_of("gpt2"), first, *settings(options)])
+    check(rc == 0, err)
+
+
+def test_shapes_of_models():
+    """No repeated blocks, options of other policies, several microbatches, replicas: a plan within the budget each time."""
+    gpt2 = path_of("gpt2")
+    for path, options in ((NET, {}), (gpt2, dict(SMALL["gpt2"], layers=1)), (gpt2, dict(SMALL["gpt2"], accumulate=3)), (gpt2, dict(SMALL["gpt2"], reshard=False)),
+                          (gpt2, dict(SMALL["gpt2"], recompute="full")), (gpt2, dict(SMALL["gpt2"], recompute="selective", offload="activations"))):
+        held(path, [predicted(path, **options)[0] * k // 100 for k in (90, 100)], **options)
+
+
+def test_what_a_model_prints_is_printed_once():
+    path = os.path.join(scratch("plan"), "says.lua")
+    with open(MLP) as f, open(path, "w") as g:
+        g.write('print("once")\n' + f.read())
+    rc, _, err = command([SHARDC, "plan", path, "--budget", "1GiB"])
+    check(rc == 0 and err == "once\n", "exit %d: %s" % (rc, err))
+
+
+def test_curve():
+    file = os.path.join(scratch("plan"), "curve.svg")
+    points = json.loads(shardc("plan", path_of("gpt2"), "--world", "2", "--curve=" + file, "--format", "json", *settings(SMALL["gpt2"])))
+    check(len(points) > 1, "%d points" % len(points))
+    for x, y in zip(points, points[1:]):
+        check(x["step_us"] > y["step_us"], "a larger budget is no faster")
+    text = open(file).read()
+    check(text.startswith("<svg") and text.count("<circle") == len(points), text[:200])
+
+
+def test_a_killed_plan_leaves_nothing():
+    """Its processes end with it, and no file is left."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        folder = scratch("plan")
+        p = subprocess.Popen([SHARDC, "plan", path_of("llama3"), "--world", "8", "--device", "h200", "--set", "size=8b", "--set", "precision=bf16", "--budget", "30GiB", "-o", os.path.join(folder, "p.lua")],
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        time.sleep(0.5)
+        p.send_signal(number)
+        p.wait(20)
+        for _ in range(100):
+            left = [d for d in os.listdir("/proc") if d.isdigit() and session(d) == p.pid]
+            if not left:
+                break
+            time.sleep(0.1)
+        check(not left and not os.listdir(folder), "left: %s, %s" % (left, os.listdir(folder)))
+
+
+def session(process):
+    try:
+        with open("/proc/%s/stat" % process) as f:
+            fields = f.read().rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+    return int(fields[3]) if fields[0] != "Z" else None
