@@ -77,6 +77,9 @@ bool cli_bytes(const char *text, int64_t *bytes); /* "60GiB", "80GB", "512MiB", 
  * 8". */
 const char *cli_again(Arena *a, const Options *o, const char *command);
 
-int cli_sweep(Arena *a, const Options *o); /* predict --sweep; returns the exit code */
+/* predict with these options; they return the exit code. */
+int cli_sweep(Arena *a, const Options *o);
+int cli_max(Arena *a, const Options *o);
+int cli_best(Arena *a, const Options *o);
 
 #endif
