@@ -34,14 +34,18 @@ int command_predict(Arena *a, const Options *o) {
     if (o->best) return cli_best(a, o);
     const Plan *p = cli_plan(a, o, o->inputs[0]);
     Moment m = report_moment(p, o->at);
+    bool advised = !report_fits(p) && cli_is_model(o->inputs[0]) && !o->budget;
+    Advice advice = {0};
+    if (advised) advice = cli_advice(a, o, p);
     OutFile f = cli_output(a, o);
     bool color = !o->out && isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
     Holding by = !o->by ? BY_NOTHING : *o->by == 'm' ? BY_MODULE : *o->by == 'u' ? BY_UNIT : BY_STORAGE;
     if (cli_as_json(o))
-        report_predict_json(f.f, p);
+        report_predict_json(f.f, p, advised ? &advice : NULL);
     else
         report_predict_text(f.f, p, m, color);
     if (by != BY_NOTHING) report_holders_text(f.f, p, m, by);
+    if (advised && !cli_as_json(o)) report_advice_text(f.f, p, &advice);
     cli_output_done(o, &f);
     return report_fits(p) ? 0 : 1;
 }

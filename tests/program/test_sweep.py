@@ -318,3 +318,23 @@ def test_max_that_cannot_be_searched():
     check(rc == 1 and "name an option that it grows with" in err, err)
     rc, out, err = command([SHARDC, "predict", LLAMA[0], *LLAMA[1:], "--max", "heads"])
     check(rc == 2 and "heads has no value to start from; give one: --set heads=1" in err, err)
+
+
+def test_advice_where_it_does_not_fit():
+    """Two more lines, and the same in JSON: what shardc plan finds, and what --max finds; none where it fits."""
+    args = [*LLAMA, "--set", "batch=20"]
+    rc, text, err = command([SHARDC, "predict", *args])
+    check(rc == 1 and not err, "exit %d, %s" % (rc, err))
+    line, step, more = re.search(r"\n  fastest that fits: (shardc plan .*) \(step (\S+ \S+), (\S+) % on this one\)\n", text).groups()
+    plan = json.loads(shardc(*line.split()[1:], "--format", "json"))
+    us = {"s": 1e6, "ms": 1e3}[step.split()[1]]
+    check(abs(float(step.split()[0]) * us - plan["step_us"]) <= 0.051 * us and plan["step_us"] > 0, "%s, but plan finds %s" % (step, plan["step_us"]))
+    advice = json.loads(command([SHARDC, "predict", *args, "--format", "json"])[1])
+    check("%+.1f" % (100 * (plan["step_us"] / advice["prediction"]["step_us"] - 1)) == more, more)
+    check(advice["advice"]["plan"] == line and advice["advice"]["arena_bytes"] == plan["arena_bytes"], "%s" % advice["advice"])
+    most = searched(*LLAMA, "--max", "batch")["value"]
+    check(text.endswith("  largest batch as it is: %d\n" % most) and advice["advice"]["largest_batch"] == most, text)
+    rc, text, _ = command([SHARDC, "predict", *LLAMA[:1], "--set", "size=8b", *LLAMA[-2:]])
+    check(rc == 1 and text.endswith("none, batch=1 does not fit\n") and ("no plan fits: the smallest arena found has " in text or "fastest that fits" in text), text)
+    for fitting in LLAMA, [*LLAMA, "--format", "json"]:
+        check("largest" not in shardc("predict", *fitting), "advice where it fits")
