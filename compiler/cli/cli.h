@@ -5,6 +5,7 @@
 #define SHARDC_CLI_H
 
 #include "../ir/device.h"
+#include "../report/report.h"
 
 typedef struct {
     const char **inputs;
@@ -78,6 +79,13 @@ bool cli_bytes(const char *text, int64_t *bytes); /* "60GiB", "80GB", "512MiB", 
  * 8". */
 const char *cli_again(Arena *a, const Options *o, const char *command);
 
-int cli_sweep(Arena *a, const Options *o); /* predict --sweep; returns the exit code */
+/* predict with these options; they return the exit code. */
+int cli_sweep(Arena *a, const Options *o);
+int cli_max(Arena *a, const Options *o);
+int cli_best(Arena *a, const Options *o);
+
+/* The fastest plan that fits the device or --budget; NULL: none does, and `least` is the smallest arena found. */
+Plan *cli_fastest(Arena *a, const Options *o, const char *input, int64_t *least);
+Advice cli_advice(Arena *a, const Options *o, const Plan *p); /* for a plan that does not fit */
 
 #endif

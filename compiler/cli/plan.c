@@ -94,6 +94,13 @@ static _Noreturn void nothing_fits(Arena *a, const PlannerResult *r) {
          budget_text(a, r->least));
 }
 
+Plan *cli_fastest(Arena *a, const Options *o, const char *input, int64_t *least) {
+    Context c = {o, input};
+    PlannerResult r = search(a, o, &c);
+    *least = r.best.plan ? 0 : r.least;
+    return r.best.plan;
+}
+
 /* "h.{0-3}: keep everything; units: as the model says" */
 static const char *choice_of(Arena *a, const Planned *p) {
     Str s = {.arena = a};

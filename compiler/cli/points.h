@@ -13,9 +13,10 @@ typedef struct {
 } PointKey;
 
 typedef enum {
-    POINT_FULL,     /* as predict: planned where --budget says so */
-    POINT_PLANNED,  /* the fastest plan within --budget, or within what the device leaves */
-    POINT_ESTIMATED /* as the model is, with little effort for placement: steers a search, and is not printed */
+    POINT_FULL,      /* as predict: planned where --budget says so */
+    POINT_UNPLANNED, /* as the model is; --budget is a limit to compare with */
+    POINT_PLANNED,   /* the fastest plan within --budget, or within what the device leaves */
+    POINT_ESTIMATED  /* as the model is, with little effort for placement: steers a search, and is not printed */
 } PointEffort;
 
 /* Bytes of a rank's arenas and libraries, microseconds of a step, tokens and samples a second of one rank. */

@@ -1,5 +1,5 @@
 /* `shardc predict`: does it fit, what is the peak made of, how long is a step. Exit 1 when it does not fit.
- * Relies on: input.c, sweep.c, report.
+ * Relies on: input.c, sweep.c, search.c, report.
  * Relied on by: main.c. */
 #include "../report/report.h"
 #include "cli.h"
@@ -10,16 +10,18 @@
 /* Options that say nothing beside others are mistakes. */
 static void check_options(const Options *o) {
     bool model = cli_is_model(o->inputs[0]);
-    const char *several = o->nsweep ? "--sweep" : NULL;
+    const char *several = o->nsweep ? "--sweep" : o->max ? "--max" : o->best ? "--best" : NULL;
     const char *chooses = several ? several : o->budget ? "--budget" : o->nkeep ? "--keep" : NULL;
     const char *one = o->at ? "--at" : o->by ? "--by" : o->dump_after ? "--dump-after" : NULL;
     if (chooses && !model)
         fail_usage("%s: %s compiles a model, and this is compiled already: give the model's .lua file", o->inputs[0],
                    chooses);
+    if (!!o->nsweep + !!o->max + !!o->best > 1)
+        fail_usage("--sweep, --max and --best are questions of their own: give one of them");
     if (several && one) fail_usage("%s shows one prediction, %s makes many: leave one of the two out", one, several);
-    if (cli_as_csv(o) && !several) fail_usage("--format csv is for --sweep; give text or json");
+    if (cli_as_csv(o) && !several) fail_usage("--format csv is for --sweep, --max and --best; give text or json");
     if (o->svg && !o->nsweep) fail_usage("--svg %s: it is the picture of a sweep; give --sweep KEY=VALUES too", o->svg);
-    if (o->nkeep && !o->budget && !o->nsweep)
+    if (o->nkeep && !o->budget && !o->nsweep && !o->best)
         fail_usage("--keep %s: it holds a choice of policies, and none are chosen; give --budget too", o->keep[0]);
     if (cli_as_json(o) && (o->at || o->by))
         fail_usage("--format json holds the peak and all events: leave out --at and --by");
@@ -28,16 +30,22 @@ static void check_options(const Options *o) {
 int command_predict(Arena *a, const Options *o) {
     check_options(o);
     if (o->nsweep) return cli_sweep(a, o);
+    if (o->max) return cli_max(a, o);
+    if (o->best) return cli_best(a, o);
     const Plan *p = cli_plan(a, o, o->inputs[0]);
     Moment m = report_moment(p, o->at);
+    bool advised = !report_fits(p) && cli_is_model(o->inputs[0]) && !o->budget;
+    Advice advice = {0};
+    if (advised) advice = cli_advice(a, o, p);
     OutFile f = cli_output(a, o);
     bool color = !o->out && isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
     Holding by = !o->by ? BY_NOTHING : *o->by == 'm' ? BY_MODULE : *o->by == 'u' ? BY_UNIT : BY_STORAGE;
     if (cli_as_json(o))
-        report_predict_json(f.f, p);
+        report_predict_json(f.f, p, advised ? &advice : NULL);
     else
         report_predict_text(f.f, p, m, color);
     if (by != BY_NOTHING) report_holders_text(f.f, p, m, by);
+    if (advised && !cli_as_json(o)) report_advice_text(f.f, p, &advice);
     cli_output_done(o, &f);
     return report_fits(p) ? 0 : 1;
 }

@@ -353,12 +353,26 @@ static void put_holders(Json *j, const char *k, const Plan *p, int program, unsi
     close_(j, ']');
 }
 
-void report_predict_json(FILE *f, const Plan *p) {
+static void put_advice(Json *j, const Advice *x) {
+    open_(j, "advice", '{');
+    put_str(j, "plan", x->command);
+    if (x->command) {
+        put_int(j, "arena_bytes", x->arena);
+        put_real(j, "step_us", x->step_us);
+    }
+    if (x->least) put_int(j, "least_arena_bytes", x->least);
+    if (x->batch) put_int(j, "largest_batch", x->largest);
+    close_(j, '}');
+    line(j);
+}
+
+void report_predict_json(FILE *f, const Plan *p, const Advice *x) {
     Json j = {.f = f, .s = {.arena = p->arena}};
     start_document(&j, "shardc-prediction", 1);
     put_head(&j, p);
     put_peak(&j, p);
     put_prediction(&j, p);
+    if (x) put_advice(&j, x);
     put_unused(&j, p);
     open_(&j, "programs", '[');
     for (int i = 0; i < p->nprograms; i++) {

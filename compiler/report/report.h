@@ -55,7 +55,16 @@ void report_holders_text(FILE *f, const Plan *p, Moment m, Holding by);
 extern const char *const unused_keys[N_UNUSED];        /* in JSON */
 const char *report_unused(const Plan *p, Unused kind); /* one line, without its end; NULL: there is none */
 void report_predict_text(FILE *f, const Plan *p, Moment m, bool color);
-void report_predict_json(FILE *f, const Plan *p);
+/* Where a plan does not fit. Bytes of the device's arena, microseconds of a step. */
+typedef struct {
+    const char *command;  /* plans the fastest that fits; NULL: there is none, or it is not known */
+    int64_t arena, least; /* the planned arena; where no plan fits the smallest found, 0: not known */
+    double step_us;
+    bool batch;      /* the model has an option of that name, */
+    int64_t largest; /* and this one fits as the model is; 0: none does */
+} Advice;
+void report_advice_text(FILE *f, const Plan *p, const Advice *x);
+void report_predict_json(FILE *f, const Plan *p, const Advice *x); /* x NULL: it fits */
 bool report_fits(const Plan *p);
 const char *report_target(const Plan *p); /* "cpu", "cuda (h200)" */
 void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o);

@@ -122,3 +122,15 @@ void report_predict_text(FILE *f, const Plan *p, Moment m, bool color) {
     for (Unused k = 0; k < N_UNUSED; k++)
         if (p->unused[k].n) fprintf(f, "  unused   %s\n", report_unused(p, k));
 }
+
+void report_advice_text(FILE *f, const Plan *p, const Advice *x) {
+    double step = live_step(p).step_us;
+    if (x->command)
+        fprintf(f, "  fastest that fits: %s (step %s, %+.1f %% on this one)\n", x->command,
+                figure_time(p->arena, x->step_us), step > 0 ? 100 * (x->step_us / step - 1) : 0);
+    else if (x->least)
+        fprintf(f, "  no plan fits: the smallest arena found has %s; give more ranks (--world) or a smaller model\n",
+                figure_bytes(p->arena, (double)x->least));
+    if (x->batch && x->largest) fprintf(f, "  largest batch as it is: %lld\n", (long long)x->largest);
+    if (x->batch && !x->largest) fprintf(f, "  largest batch as it is: none, batch=1 does not fit\n");
+}

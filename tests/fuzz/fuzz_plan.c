@@ -34,7 +34,7 @@ static void print(const Plan *p) {
     report_times_text(nowhere, p, &late);
     report_inspect_text(nowhere, p, &(ReportOptions){0});
     report_predict_text(nowhere, p, report_moment(p, NULL), false);
-    report_predict_json(nowhere, p);
+    report_predict_json(nowhere, p, NULL);
     for (Holding by = BY_MODULE; by <= BY_STORAGE; by++) report_holders_text(nowhere, p, report_moment(p, NULL), by);
 }
 

@@ -220,7 +220,7 @@ BAD = [
     (["--sweep", "batch=1", "--dump-after", "fuse"], "--dump-after shows one prediction, --sweep makes many"),
     (["--sweep", "recompute=none", "--svg", "x.svg"], "--svg x.svg: a picture is drawn over a key whose values are numbers"),
     (["--svg", "x.svg"], "--svg x.svg: it is the picture of a sweep; give --sweep KEY=VALUES too"),
-    (["--format", "csv"], "--format csv is for --sweep; give text or json"),
+    (["--format", "csv"], "--format csv is for --sweep, --max and --best; give text or json"),
     (["--keep", "recompute"], "--keep recompute: it holds a choice of policies, and none are chosen; give --budget too"),
 ]
 
@@ -240,3 +240,101 @@ def test_bad_input():
     out = os.path.join(folder, "out.csv")
     must([SHARDC, "predict", GPT2, *SMALL, "--sweep", "batch=1,2", "--format", "csv", "-o", out])
     check(len(open(out).read().splitlines()) == 3, "-o of a sweep")
+
+
+LLAMA = [os.path.join(MODELS, "llama3.lua"), *settings({"size": "1b", "layers": 4, "precision": "bf16"}), "--device", "rtx4090"]
+
+
+def searched(*args):
+    return json.loads(shardc("predict", *args, "--format", "json"))
+
+
+def test_max_is_what_brute_force_finds():
+    """Starting below and above the answer, and with a budget; its command predicts the same."""
+    rows = swept(*LLAMA, "--sweep", "batch=1..24")
+    most = max(r["set"]["batch"] for r in rows if r["fits"])
+    check(1 < most < 24, "the largest batch is %d: no test" % most)
+    for start in ([], ["--set", "batch=%d" % most], ["--set", "batch=1000"]):
+        found = searched(*LLAMA, *start, "--max", "batch")
+        check(found["value"] == most and found["option"] == "batch", "%s: found %s, %d is right" % (start, found["value"], most))
+        check([p["set"]["batch"] for p in found["points"]] == [most - 1, most, most + 1], "neighbours: %s" % found["points"])
+        check([p["fits"] for p in found["points"]] == [True, True, False], "neighbours: %s" % found["points"])
+        for p in found["points"]:
+            check(p["arena_bytes"] == rows[p["set"]["batch"] - 1]["arena_bytes"], "no full effort: %s" % p)
+    words = found["command"].split()
+    check(words[:2] == ["shardc", "predict"], found["command"])
+    check(predicted(*words[2:])["arena_bytes"] == rows[most - 1]["arena_bytes"], found["command"])
+    for budget in (rows[4]["arena_bytes"], rows[4]["arena_bytes"] - 1):
+        want = max(r["set"]["batch"] for r in rows if r["arena_bytes"] <= budget)
+        got = searched(*LLAMA, "--max", "batch", "--budget", str(budget))["value"]
+        check(got == want, "budget %d: %d, %d is right" % (budget, got, want))
+    text = shardc("predict", *LLAMA, "--max", "batch")
+    check(text.startswith("largest batch that fits rtx4090 (") and "as the model is: batch=%d\n" % most in text, text)
+    return "batch %d" % most
+
+
+def test_best_has_most_tokens_of_those_planned():
+    args = [GPT2, *SMALL, "--world", "2", "--budget", "12MiB"]
+    found = searched(*args, "--best", "batch")
+    made = [p for p in found["points"] if "error" not in p]
+    best = max(made, key=lambda p: p["tokens_per_second"])
+    check(found["value"] == best["set"]["batch"], "%d is not the best of %s" % (found["value"], made))
+    tried = [p["set"]["batch"] for p in found["points"]]
+    check(tried == sorted(set(tried)) and len(tried) > 3, "tried: %s" % tried)
+    near = max(1, found["value"] // 32)
+    check(found["value"] == 1 or any(0 < found["value"] - t <= near for t in tried), "no neighbour below: %s" % tried)
+    check(any(0 < t - found["value"] <= near for t in tried), "no neighbour above: %s" % tried)
+    check(all(p["arena_bytes"] <= 12 << 20 for p in made) and len({bool(p.get("error")) for p in found["points"]}) >= 1, "budget: %s" % made)
+    words = found["command"].split()
+    check(words[:2] == ["shardc", "plan"], found["command"])
+    plan = json.loads(shardc("plan", *words[2:], "--format", "json"))
+    check(plan["arena_bytes"] == best["arena_bytes"] and math.isclose(plan["step_us"], best["step_us"]), "%s: %s" % (best, plan["step_us"]))
+    return "batch %d of %s" % (found["value"], tried)
+
+
+def test_max_that_cannot_be_searched():
+    folder = scratch("sweep-max")
+    odd = os.path.join(folder, "odd.lua")
+    with open(os.path.join(MODELS, "mlp.lua")) as mlp, open(odd, "w") as f:
+        text = mlp.read().replace("local function MLP", 'if o.batch > 20 then error("at most 20 sequences") end\nlocal function MLP', 1)
+        f.write(text.replace("o.batch, o.seq }", "(o.batch == 10 and 10000 or o.batch), o.seq }"))
+    found = searched(odd, "--set", "batch=11", "--max", "batch", "--budget", "64MiB")
+    check(found["value"] == 20 and "at most 20 sequences" in found["points"][-1]["error"], "a model that refuses more: %s" % found)
+    rest = ["--budget", "1GiB"]
+    for args, code, said in (
+            (["--set", "batch=5", "--max", "batch", "--budget", "64MiB"], 1, "20 fits and the smaller 10 does not (its arena is too large); --sweep batch=1,2,... shows each value"),
+            (["--max", "batch", "--budget", "1KiB"], 1, "no batch fits 1.0KiB of arena as the model is: batch=1 needs "),
+            (["--max", "bacth", *rest], 2, "the model has no option bacth; did you mean batch?; its options are: batch dim"),
+            (["--max", "lr", *rest], 2, "lr is 0.003; an option that is a whole number, 1 or more, is wanted"),
+            (["--max", "precision", *rest], 2, "precision is fp32; an option that is a whole number"),
+            (["--max", "batch"], 2, "the cpu target has no memory limit to search below; give --budget, for example --budget 4GiB"),
+            (["--best", "batch"], 2, "the cpu target has no memory limit to search below"),
+            (["--best", "batch", "--budget", "1KiB"], 1, "no batch can be planned within 1.0KiB of arena: batch=1: nothing fits in 1.0KiB"),
+            (["--max", "batch", "--best", "batch"], 2, "--sweep, --max and --best are questions of their own: give one of them"),
+            (["--max", "batch", "--at", "peak"], 2, "--at shows one prediction, --max makes many")):
+        rc, out, err = command([SHARDC, "predict", odd, *args])
+        check(rc == code and said in err and not out, "%s: exit %d, %s%s" % (args, rc, out, err))
+    rc, out, err = command([SHARDC, "predict", LLAMA[0], *LLAMA[1:], "--max", "rope_original"])
+    check(rc == 1 and "name an option that it grows with" in err, err)
+    rc, out, err = command([SHARDC, "predict", LLAMA[0], *LLAMA[1:], "--max", "heads"])
+    check(rc == 2 and "heads has no value to start from; give one: --set heads=1" in err, err)
+
+
+def test_advice_where_it_does_not_fit():
+    """Two more lines, and the same in JSON: what shardc plan finds, and what --max finds; none where it fits."""
+    args = [*LLAMA, "--set", "batch=20"]
+    rc, text, err = command([SHARDC, "predict", *args])
+    check(rc == 1 and not err, "exit %d, %s" % (rc, err))
+    line, step, more = re.search(r"\n  fastest that fits: (shardc plan .*) \(step (\S+ \S+), (\S+) % on this one\)\n", text).groups()
+    plan = json.loads(shardc(*line.split()[1:], "--format", "json"))
+    us = {"s": 1e6, "ms": 1e3}[step.split()[1]]
+    check(abs(float(step.split()[0]) * us - plan["step_us"]) <= 0.051 * us and plan["step_us"] > 0, "%s, but plan finds %s" % (step, plan["step_us"]))
+    advice = json.loads(command([SHARDC, "predict", *args, "--format", "json"])[1])
+    check("%+.1f" % (100 * (plan["step_us"] / advice["prediction"]["step_us"] - 1)) == more, more)
+    check(advice["advice"]["plan"] == line and advice["advice"]["arena_bytes"] == plan["arena_bytes"], "%s" % advice["advice"])
+    most = searched(*LLAMA, "--max", "batch")["value"]
+    check(text.endswith("  largest batch as it is: %d\n" % most) and advice["advice"]["largest_batch"] == most, text)
+    rc, text, _ = command([SHARDC, "predict", *LLAMA[:1], "--set", "size=8b", *LLAMA[-2:]])
+    check(rc == 1 and text.endswith("none, batch=1 does not fit\n") and ("no plan fits: the smallest arena found has " in text or "fastest that fits" in text), text)
+    for fitting in LLAMA, [*LLAMA, "--format", "json"]:
+        check("largest" not in shardc("predict", *fitting), "advice where it fits")

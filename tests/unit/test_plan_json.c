@@ -22,7 +22,7 @@ static void write_plan(FILE *f, const Plan *p) {
     plan_write_json(f, p);
 }
 static void predict_json(FILE *f, const Plan *p) {
-    report_predict_json(f, p);
+    report_predict_json(f, p, NULL);
 }
 static void inspect(FILE *f, const Plan *p) {
     report_inspect_text(f, p, &(ReportOptions){.columns = COLUMNS_ALL});
