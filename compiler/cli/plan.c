@@ -96,7 +96,7 @@ static _Noreturn void nothing_fits(Arena *a, const PlannerResult *r) {
 
 Plan *cli_fastest(Arena *a, const Options *o, const char *input, int64_t *least) {
     Context c = {o, input};
-    PlannerResult r = search(a, o, &c);
+    PlannerResult r = search(a, &c);
     *least = r.best.plan ? 0 : r.least;
     return r.best.plan;
 }
