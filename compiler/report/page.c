@@ -10,6 +10,7 @@
 #include "visible.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* ── the files ───────────────────────────────────────────────────────────────────────────────────────────────────── */
 #define EMBED(symbol, file)                                                                                            \
@@ -34,6 +35,9 @@ typedef struct {
     FILE *f;
     Str s;        /* on its way to the file */
     Map *strings; /* that stand more than once: the page's rows hold their numbers */
+    int shown;    /* the program that the page shows first */
+    char *others; /* blocks of the other programs: the page is painted before they are read */
+    size_t nothers;
 } Page;
 
 static void add_string(Str *s, const char *text) {
@@ -297,9 +301,28 @@ static void programs(Page *w) {
     str_add(&w->s, "]");
 }
 
+static int first_shown(const Plan *p) {
+    for (int i = 0; i < p->nprograms; i++)
+        if (program_trains(&p->programs[i])) return i;
+    return live_largest_program(p, ARENA_DEVICE);
+}
+
+/* Made before the plan's block, which holds the strings of all programs. */
+static void other_blocks(Page *w) {
+    FILE *f = w->f;
+    w->f = open_memstream(&w->others, &w->nothers);
+    if (!w->f) fail(NOWHERE, "out of memory for the page; free memory and run again");
+    for (int i = 0; i < w->plan->nprograms; i++)
+        if (i != w->shown) program_block(w, i);
+    str_write(&w->s, w->f);
+    if (fclose(w->f)) fail(NOWHERE, "out of memory for the page; free memory and run again");
+    w->f = f;
+}
+
 static void data(Page *w) {
-    for (int i = 0; i < w->plan->nprograms; i++) program_block(w, i);
+    if (w->shown >= 0) program_block(w, w->shown);
     str_add(&w->s, "<script id=\"plan\" type=\"application/json\">{\"format\":\"shardc-page\",\n\"version\":1");
+    real_member(w, "shown", w->shown);
     figures(w);
     names(w, "classes", N_CLASSES, name_of_class);
     names(w, "phases", N_PHASES, name_of_phase);
@@ -317,19 +340,25 @@ static void data(Page *w) {
 }
 
 void page_write(FILE *f, const Plan *p) {
-    Page w = {.plan = p, .f = f, .s = {.arena = p->arena}, .strings = map_new(p->arena)};
-    const char *const scripts[] = {page_plan,    page_plan_end,    page_draw, page_draw_end,
-                                   page_details, page_details_end, page_main, page_main_end};
-    for (const char *at = page_html; at < page_html_end;) { /* page.html says where the others stand */
+    Page w = {.plan = p, .f = f, .s = {.arena = p->arena}, .strings = map_new(p->arena), .shown = first_shown(p)};
+    const struct {
+        const char *text, *end;
+    } scripts[] = {{page_plan, page_plan_end},
+                   {page_draw, page_draw_end},
+                   {page_details, page_details_end},
+                   {page_main, page_main_end}};
+    other_blocks(&w);
+    for (const char *at = page_html; at < page_html_end;) { /* its marks say where the rest stands */
         const char *mark = strstr(at, "@@");
-        if (!mark) mark = page_html_end;
-        str_bytes(&w.s, at, (size_t)(mark - at));
+        str_bytes(&w.s, at, (size_t)((mark ? mark : page_html_end) - at));
+        if (!mark) break;
         at = mark + 3;
-        if (mark == page_html_end) break;
         if (mark[2] == 'c') str_bytes(&w.s, page_css, (size_t)(page_css_end - page_css));
         if (mark[2] == 'd') data(&w);
-        for (int i = 0; i < 8 && mark[2] == 's'; i += 2)
-            str_bytes(&w.s, scripts[i], (size_t)(scripts[i + 1] - scripts[i]));
+        for (int i = 0; i < 4 && mark[2] == 's'; i++)
+            str_bytes(&w.s, scripts[i].text, (size_t)(scripts[i].end - scripts[i].text));
+        if (mark[2] == 'o') str_bytes(&w.s, w.others, w.nothers);
     }
     str_write(&w.s, f);
+    free(w.others);
 }

@@ -35,7 +35,7 @@ class Details {
 
   // ── an event: everything that the plan knows ──
   event(e) {
-    const { program: p, plan } = this.state, r = p.events[e], str = plan.strings, us = r[DURATION];
+    const { program: p, plan } = this.state, r = p.events[e], str = plan.strings, us = r[DURATION], before = p.idleBefore(e);
     const rate = (x, unit) => us > 0 && x > 0 ? " (" + amountText(x / us * 1e6, unit + "/s") + ")" : "";
     const out = [
       make("h2", {}, p.id(e) + "  ", named(str[r[OP]])),
@@ -47,6 +47,7 @@ class Details {
         r[COMM] >= 0 && ["ranks", plan.comms[r[COMM]][0] + ", " + plan.comms[r[COMM]][1] + " ranks"],
         str[r[FILE]] && ["Lua line", named(str[r[FILE]] + ":" + r[LINE])],
         ["starts", make("span", { "data-value": r[START] }, timeText(r[START]))],
+        before >= .005 && ["idle before it", make("span", { "data-value": before }, timeText(before))],
         ["takes", make("span", { "data-value": us }, timeText(us))],
         r[FLOPS] > 0 && ["arithmetic", make("span", { "data-value": r[FLOPS] }, amountText(r[FLOPS], "FLOP") + rate(r[FLOPS], "FLOP"))],
         r[BYTES] > 0 && [r[COMM] >= 0 ? "on the wire" : p.kind[e] === COPY ? "copied" : "memory traffic", make("span", { "data-value": r[BYTES] }, bytesText(r[BYTES]) + rate(r[BYTES], "B"))],
@@ -77,10 +78,11 @@ class Details {
   waits(e) {
     const { program: p, plan } = this.state, waits = p.events[e][WAITS], waiting = p.waiting(e), most = 12;
     if (!waits.length && !waiting.length) return make("div", {}, make("h3", {}, "Waits for"), make("p", { class: "dim" }, "no event of another stream; it starts after the event before it on its own stream."));
+    const latest = Math.max(...waits.map(([w]) => p.end[w]));
     return make("div", {},
       waits.length > 0 && make("h3", {}, "Waits for"),
       waits.length > 0 && make("ul", { class: "plain", id: "waits" }, ...waits.map(([w, ...why]) =>
-        make("li", { "data-event": p.id(w) }, this.eventLink(w), " on " + plan.stream_names[p.stream[w]] + ", until " + timeText(p.end[w]) + ": ", ...why.map((y, i) => named((i ? "; " : "") + plan.strings[y]))))),
+        make("li", { "data-event": p.id(w) }, this.eventLink(w), " on " + plan.stream_names[p.stream[w]] + ", until " + timeText(p.end[w]) + (waits.length > 1 && p.end[w] === latest ? " (the last of them)" : "") + ": ", ...why.map((y, i) => named((i ? "; " : "") + plan.strings[y]))))),
       waiting.length > 0 && make("h3", {}, "Is waited for by"),
       waiting.length > 0 && make("p", {}, ...waiting.slice(0, most).flatMap((w, i) => [i ? ", " : "", this.eventLink(w)]), waiting.length > most && " and " + (waiting.length - most) + " more"));
   }

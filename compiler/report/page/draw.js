@@ -173,6 +173,20 @@ class Painter {
       if (wide > 26) this.label(this.eventLabel(e), from, y, wide, h);
     }
     flush();
+    if (row.stream === p.leading.stream) this.idle(row);
+  }
+
+  // Where the leading stream stands still until an event of another stream has ended.
+  idle(row) {
+    const c = this.context, p = this.state.program, { t0, t1 } = this.state;
+    c.fillStyle = this.colour.budget;
+    for (let k = Math.max(0, above(row.ends, t0)); k < row.order.length; k++) {
+      const from = k ? row.ends[k - 1] : 0;
+      if (from > t1) break;
+      if (!p.events[row.order[k]][WAITS].length || row.starts[k] - from <= 0) continue;
+      const wide = (row.starts[k] - from) * this.scale;
+      if (wide >= .5) c.fillRect(this.x(from), row.y + row.h / 2 - 2, Math.max(1, wide), 4);
+    }
   }
 
   eventLabel(e) {

@@ -40,12 +40,14 @@ function legend() {
   const phases = new Set(p.phase), classes = new Set(p.storages.filter(s => s.arena === state.arena).map(s => s.cls)), product = [...phases].sort()[0] || 0;
   $("legend").replaceChildren(
     ...plan.phases.map((name, i) => phases.has(i) && item(painter.fills[i][MATMUL], name)).filter(Boolean),
-    item(painter.fills[product][ATTENTION], "attention deeper"), item(painter.fills[product][KERNEL], "other kernels paler"), "underlined: collectives and copies",
+    item(painter.fills[product][ATTENTION], "attention deeper"), item(painter.fills[product][KERNEL], "other kernels paler"), "underlined: collectives and copies", item(painter.colour.budget, p.leading ? p.leading.name + " waits for another stream" : "waits"),
     make("strong", {}, "Memory"), ...plan.classes.map((name, i) => classes.has(i) && item(painter.classes[i], name)).filter(Boolean));
 }
 
 // ── showing a program ──
 function show(index) {
+  if (index !== plan.shown && document.readyState === "loading") // its block stands behind this script
+    return addEventListener("DOMContentLoaded", () => show(index), { once: true });
   state.program = plan.programs[index].prepare();
   $("program").value = index;
   state.selection = state.hover = state.cursor = null;
@@ -69,7 +71,7 @@ function arrange() {
     at(make("div", { class: "title" }, title), painter.sections[name], GAP - 3);
   for (const r of painter.streamRows) at(make("div", {}, r.name), r.y, r.h);
   for (const r of painter.moduleRows) {
-    const label = make(r.more ? "button" : "div", r.more ? { type: "button", "aria-expanded": String(r.open), "data-row": r.key, click: () => toggle(r.key), title: r.title + (r.note ? ", " + r.note : "") } : { title: r.title },
+    const label = make(r.more ? "button" : "div", r.more ? { type: "button", "aria-expanded": String(r.open), "data-row": r.key, click: () => toggle(r.key), title: r.title + (r.note ? ", " + r.members.length + " alike" : "") } : { title: r.title },
       (r.more ? r.open ? "▾ " : "▸ " : ""), named(r.label), r.note && make("span", { class: "dim" }, " " + r.note));
     label.style.paddingInlineStart = 6 + 10 * r.depth + (r.more ? 0 : 12) + "px";
     at(label, r.y, r.h);
@@ -366,7 +368,6 @@ function start() {
   theme(dark.matches ? "dark" : "light");
   dark.addEventListener("change", () => theme(dark.matches ? "dark" : "light"));
   head();
-  const training = plan.programs.findIndex(p => p.name === "micro");
   pointers();
   keys();
   searching();
@@ -388,8 +389,8 @@ function start() {
     paint();
   });
   addEventListener("afterprint", () => { printing = false; theme(before); arrange(); });
-  if (plan.programs.length) {
-    show(training >= 0 ? training : Math.max(0, plan.peak_program));
+  if (plan.shown >= 0) {
+    show(plan.shown);
     paint();
     new ResizeObserver(arrange).observe($("scroll"));
   }

@@ -156,6 +156,12 @@ class Program {
     return this.storages.filter(s => s.arena === arena && (s.program < 0 || (s.first <= e && e <= s.last)));
   }
 
+  // How long e's stream stands still before e starts.
+  idleBefore(e) {
+    const s = this.streams.find(s => s.stream === this.stream[e]), k = s.order.indexOf(e);
+    return this.start[e] - (k ? s.ends[k - 1] : 0);
+  }
+
   // Events that wait for e.
   waiting(e) {
     if (!this.waiters) {
@@ -277,7 +283,7 @@ class Modules {
         i += n;
         if (n > 1) {
           const key = "*" + first.path, open = this.open.has(key), last = members[n - 1].name;
-          out.push({ key, label: relative(first.path) + "–" + last, title: first.path + "–" + last, note: n + " alike", depth, members, more: true, open });
+          out.push({ key, label: relative(first.path) + "–" + last, title: first.path + "–" + last, note: "×" + n, depth, members, more: true, open });
           if (open) members.forEach(m => single(m, depth + 1, relative(m.path)));
         } else single(first, depth, relative(first.path));
       }
