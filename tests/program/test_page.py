@@ -98,7 +98,7 @@ def programs(b, plan):
 
 EVENT = """(() => { shardc.select({ event: %d }, true);
   const fact = k => { const e = document.querySelector('#selection [data-fact="' + k + '"]'); return e && (e.querySelector('[data-value]') ? Number(e.querySelector('[data-value]').dataset.value) : e.textContent); };
-  return { head: document.querySelector('#selection h2').textContent, said: document.querySelector('#said').textContent, start: fact('starts'), takes: fact('takes'), flops: fact('arithmetic'),
+  return { head: document.querySelector('#selection h2').textContent, said: document.querySelector('#said').textContent, start: fact('starts'), takes: fact('takes'), idle: fact('idle before it'), flops: fact('arithmetic'),
     bytes: fact('on the wire') ?? fact('copied') ?? fact('memory traffic'), module: fact('module'), stream: fact('stream'), source: fact('Lua line'),
     accesses: [...document.querySelectorAll('#selection tr[data-storage]')].map(r => [r.dataset.storage, Number(r.querySelector('[data-bytes]').dataset.bytes), Number(r.querySelector('[data-address]').dataset.address), r.textContent]),
     waits: [...document.querySelectorAll('#waits li')].map(li => [li.dataset.event, [...li.querySelectorAll('.name')].map(e => e.textContent).join('')]),
@@ -118,6 +118,10 @@ def events(b, plan, source, count):
     rng = random.Random(7)
     waiting = [i for i, e in enumerate(p["events"]) if e["waits"]]
     chosen = rng.sample(range(len(p["events"])), count) + rng.sample(waiting, min(count, len(waiting)))
+    ends, idle = {}, {}
+    for e in sorted(p["events"], key=lambda e: e["start_us"]):
+        idle[e["id"]] = e["start_us"] - ends.get(e["stream"], 0)
+        ends[e["stream"]] = e["start_us"] + e["duration_us"]
     shapes = 0
     for i in chosen:
         e, shown = p["events"][i], b.run(EVENT % i)
@@ -127,6 +131,7 @@ def events(b, plan, source, count):
         for key, value in want.items():
             check(shown[key] == value if value is None else near(shown[key], value), "%s of %s is shown as %s, JSON says %s" % (key, e["id"], shown[key], value))
         check((shown["module"], shown["stream"], shown["source"]) == (e["module"] or "(model)", e["stream"], e.get("source")), "%s is shown with %s" % (e["id"], shown))
+        check(abs((shown["idle"] or 0) - idle[e["id"]]) < .006, "before %s its stream is idle for %s, shown as %s" % (e["id"], idle[e["id"]], shown["idle"]))
         accesses = [[plan["storages"][s]["name"], n, plan["storages"][s]["offset"] + at] for s, at, n in e["reads"] + e["writes"]]
         check([x[:3] for x in shown["accesses"]] == accesses, "%s reads and writes %s, JSON says %s" % (e["id"], shown["accesses"], accesses))
         check(shown["waits"] == why.get(e["id"], []), "%s waits for %s, inspect says %s" % (e["id"], shown["waits"], why.get(e["id"])))
@@ -219,7 +224,7 @@ def by_hand(b, plan):
     alike = next(note for _, note in folded if note)
     b.click_on("#rows button[data-row^='*']")
     opened = rows()
-    check(len(opened) == len(folded) + int(alike.split()[0]), "unfolding %s takes %d rows to %d" % (alike, len(folded), len(opened)))
+    check(len(opened) == len(folded) + int(alike[1:]), "unfolding %s takes %d rows to %d" % (alike, len(folded), len(opened)))
     b.click_on("#rows button[data-row^='*'] ~ button[data-row]:not([data-row^='*'])")
     check(len(rows()) > len(opened), "a layer does not open")
     b.click_on("#rows button[data-row^='*'] ~ button[data-row]:not([data-row^='*'])")
