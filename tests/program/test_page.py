@@ -96,6 +96,30 @@ def programs(b, plan):
             check(dict(live["classes"]) == plan["peak"]["live"], "the live set at the plan's peak is %s" % live["classes"])
 
 
+def drawn(b, plan):
+    """The curve's figures at all moments that are asked for, and pixels: an event has its colour where its time is, and the bytes of the peak reach as high as
+    the axis says."""
+    p = next(p for p in plan["programs"] if p["name"] == "micro")
+    b.run("shardc.show(%d)" % plan["programs"].index(p))
+    b.click_on("#to-all")
+    for e in random.Random(5).sample(range(len(p["events"])), 40):
+        of, total = b.run("(() => { const p = shardc.state.program, m = p.memory(0), n = shardc.state.plan.classes.length; return [shardc.state.plan.classes.map((c, i) => [c, m.of[%d * n + i]]).filter(x => x[1]), m.total[%d]]; })()" % (e, e))
+        classes, _ = live_at(plan, p, e)
+        check(dict(of) == classes and total == sum(classes.values()), "the curve has %s at %s, JSON says %s" % (of, p["events"][e]["id"], classes))
+    longest = sorted(range(len(p["events"])), key=lambda i: -p["events"][i]["duration_us"])[:3]
+    pixel = "const copy = document.createElement('canvas').getContext('2d', { willReadFrequently: true }); [copy.canvas.width, copy.canvas.height] = [innerWidth, innerHeight]; copy.drawImage(shardc.painter.canvas, 0, 0); const at = (x, y) => '#' + [...copy.getImageData(Math.round(x), Math.round(y - shardc.painter.top), 1, 1).data].slice(0, 3).map(v => v.toString(16).padStart(2, '0')).join('');"
+    for e in longest:
+        b.run("shardc.view(%r, %r)" % (p["events"][e]["start_us"] - 2 * p["events"][e]["duration_us"], p["events"][e]["start_us"] + 3 * p["events"][e]["duration_us"]))
+        b.settle()
+        got = b.run("(() => { %s const p = shardc.painter, s = shardc.state.program, [a, z, y] = p.box(%d); return [p.fills[s.phase[%d]][s.kind[%d]], at(a + 1, y + 4), at(z - 3, y + 4), at(z + 1, y + 4)]; })()" % (pixel, e, e, e))
+        check(got[0] == got[1] == got[2], "%s is drawn as %s" % (p["events"][e]["id"], got))
+    b.click_on("#to-all")
+    b.run("document.querySelector('#scroll').scrollTop = 1e6")
+    b.settle()
+    got = b.run("(() => { %s const p = shardc.painter, s = shardc.state.program, { top } = p.memoryScale(), x = p.x(p.timeOf(s.peak_event)), y = p.memoryAt + 170 * (1 - %d / top); return [at(x, y + 2), at(x, y - 11), p.classes, p.colour.ground]; })()" % (pixel, sum(plan["peak"]["live"].values())))
+    check(got[0] in got[2] and got[1] not in got[2], "at the peak the curve's pixels are %s" % got[:2])
+
+
 EVENT = """(() => { shardc.select({ event: %d }, true);
   const fact = k => { const e = document.querySelector('#selection [data-fact="' + k + '"]'); return e && (e.querySelector('[data-value]') ? Number(e.querySelector('[data-value]').dataset.value) : e.textContent); };
   return { head: document.querySelector('#selection h2').textContent, said: document.querySelector('#said').textContent, start: fact('starts'), takes: fact('takes'), idle: fact('idle before it'), flops: fact('arithmetic'),
@@ -282,6 +306,7 @@ def page_of(name):
         b.open(page)
         figures = totals(b, plan)
         programs(b, plan)
+        drawn(b, plan)
         compared = events(b, plan, source, 12)
         by_hand(b, plan)
         texts = accessible(b)
@@ -331,7 +356,7 @@ def test_many_events():
 
 
 # ── hostile names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-HOSTILE = ["</script><script>window.ran = 1</script>", "<img src=x onerror='window.ran = 1'>", "a\"b'c`d${window.ran = 1}", "line one\nline two\u2028three", "\u202emrof txet\u202c שלום", "<!--<script>", "&lt;b&gt;",
+HOSTILE = ["</script><script>window.ran = 1</script>", "<img src=x onerror='window.ran = 1'>", "a\"b'c`d${window.ran = 1}", "line one\nline two\u2028three", "\u202emrof txet\u202c שלום", "<!--<script>", "<!--<script ", "</script ", "</script/x ", "&lt;b&gt;",
            "@@d@@s", "n" * 4000, "n." * 1900 + "0", "]]>\\u003c\\", "javascript:window.ran=1"]
 
 
