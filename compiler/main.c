@@ -62,9 +62,11 @@ static const Command commands[] = {
     {INSPECT, "inspect", "MODEL.lua|PLAN.json|BINARY",
      "Print the schedule, an event a line: id, stream, op, phase, module, what it reads and writes, what it waits for, "
      "the line of Lua it comes from. --columns all adds addresses, times and why it waits."
+     " --format html makes a page of it: streams and memory over time, and who holds which bytes."
      "\vExample:\n  shardc inspect models/gpt2.lua --world 2 --program micro --module 'h.0.*'\n"
      "  shardc inspect models/gpt2.lua --world 2 --columns op,module,time\n"
      "  shardc inspect models/gpt2.lua --world 2 --columns op,waits,why\n"
+     "  shardc inspect models/gpt2.lua --world 2 --format html -o gpt2.html\n"
      "  shardc inspect models/gpt2.lua --format json -o gpt2.plan.json",
      1, 1, command_inspect},
     {VERIFY, "verify", "MODEL.lua|PLAN.json|BINARY",
@@ -273,10 +275,13 @@ static const Option options[] = {
     {REPORT, 0, "delay-collectives", "MS", 2,
      "Times as if every collective were held back for so long; gather=MS or reduce=MS: only gathers, only sums",
      .take = take_delay},
-    {(REPORT & ~PREDICT) | PLAN, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word,
-     TO(format), WORDS("text", "json")},
+    {VERIFY | PLAN, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word, TO(format),
+     WORDS("text", "json")},
     {PREDICT, 0, "format", "text|json|csv", 3, "How to print; text unless given; csv is for --sweep, --max and --best",
      .take = take_word, TO(format), WORDS("text", "json", "csv")},
+    {INSPECT, 0, "format", "text|json|html", 3,
+     "How to print; text unless given. html: a page for a browser, of all programs, in one file", .take = take_word,
+     TO(format), WORDS("text", "json", "html")},
     {REPORT, 'o', "output", "FILE", 3, "Write to FILE, replacing it; refused if the command reads FILE",
      .take = take_text, TO(out)},
     {PLAN, 'o', "output", "FILE", 3, "Write the policy file, replacing it; refused if the command reads FILE",

@@ -2,7 +2,7 @@
 # Installs the Debian packages that building and testing need; fast and silent when all is there.
 # Relies on: apt-get (Debian 12). Relied on by: make setup, make demo, make test, .ci/run.
 set -eu
-packages="gcc g++ make pkg-config libc6-dev liblua5.4-dev libjansson-dev libcjson-dev zlib1g-dev libopenblas-serial-dev libcriterion-dev clang lld libclang-rt-14-dev libclang1-19 libclang-19-dev llvm clang-format python3 git"
+packages="gcc g++ make pkg-config libc6-dev liblua5.4-dev libjansson-dev libcjson-dev zlib1g-dev libopenblas-serial-dev libcriterion-dev clang lld libclang-rt-14-dev libclang1-19 libclang-19-dev llvm clang-format python3 git chromium"
 missing=""
 for p in $packages; do
     dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $p"

@@ -1,8 +1,11 @@
-/* `shardc inspect`: the schedule, an event a line; as JSON it is the plan itself.
+/* `shardc inspect`: the schedule, an event a line; as JSON it is the plan itself, as HTML a page.
  * Relies on: input.c, report.
  * Relied on by: main.c. */
+#include "../report/page.h"
 #include "../report/report.h"
 #include "cli.h"
+
+#include <unistd.h>
 
 static void check_stream(Arena *a, const char *name) {
     Str known = {.arena = a};
@@ -52,8 +55,12 @@ static unsigned columns_of(Arena *a, const char *text) {
 }
 
 int command_inspect(Arena *a, const Options *o) {
-    if (cli_as_json(o) && (o->program || o->module || o->stream || o->columns))
-        fail_usage("--format json writes the whole plan: leave out --program, --module, --stream and --columns");
+    bool html = o->format && !strcmp(o->format, "html");
+    if ((html || cli_as_json(o)) && (o->program || o->module || o->stream || o->columns))
+        fail_usage("--format %s writes the whole plan: leave out --program, --module, --stream and --columns",
+                   o->format);
+    if (html && !o->out && isatty(STDOUT_FILENO))
+        fail_usage("--format html writes a page for a browser: write it to a file, -o plan.html");
     unsigned columns = columns_of(a, o->columns ? o->columns : "default");
     const Plan *p = cli_plan(a, o, o->inputs[0]);
     if (o->stream) check_stream(a, o->stream);
@@ -62,6 +69,8 @@ int command_inspect(Arena *a, const Options *o) {
     ReportOptions r = {.program = o->program, .module = o->module, .stream = o->stream, .columns = columns};
     if (cli_as_json(o))
         plan_write_json(f.f, p);
+    else if (html)
+        page_write(f.f, p);
     else
         report_inspect_text(f.f, p, &r);
     cli_output_done(o, &f);

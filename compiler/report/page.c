@@ -1,0 +1,364 @@
+/* Writes the page of a plan: the files of report/page/, and the plan as blocks of JSON that the page's script reads.
+ * Relies on: live.h, report.h (reasons of waits), ops.h (names of operands), the assembler's .incbin, run from the
+ * repository's root. Relied on by: cli/inspect.c. */
+#include "page.h"
+
+#include "../ir/ops.h"
+#include "../ir/training.h"
+#include "live.h"
+#include "report.h"
+#include "visible.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ── the files ───────────────────────────────────────────────────────────────────────────────────────────────────── */
+#define EMBED(symbol, file)                                                                                            \
+    __asm__(".section .rodata\n"                                                                                       \
+            "page_" #symbol ":\n"                                                                                      \
+            ".incbin \"compiler/report/page/" file "\"\n"                                                              \
+            "page_" #symbol "_end:\n"                                                                                  \
+            ".byte 0\n"                                                                                                \
+            ".previous\n");                                                                                            \
+    extern const char page_##symbol[], page_##symbol##_end[]
+
+EMBED(html, "page.html");
+EMBED(css, "page.css");
+EMBED(plan, "plan.js");
+EMBED(draw, "draw.js");
+EMBED(details, "details.js");
+EMBED(main, "page.js");
+
+/* ── JSON that may stand between <script> and </script>: no byte of a string can end the element ─────────────────── */
+typedef struct {
+    const Plan *plan;
+    FILE *f;
+    Str s;        /* on its way to the file */
+    Map *strings; /* that stand more than once: the page's rows hold their numbers */
+    int shown;    /* the program that the page shows first */
+    char *others; /* blocks of the other programs: the page is painted before they are read */
+    size_t nothers;
+} Page;
+
+static void add_string(Str *s, const char *text) {
+    str_add(s, "\"");
+    for (size_t n; *text; text += n) {
+        unsigned char c = (unsigned char)*text;
+        n = 1;
+        if (c == '<' || c == '>' || c == '&' || c == '"' || c == '\\' || c < 0x20 || c == 0x7f)
+            str_addf(s, "\\u%04x", c);
+        else if (c < 0x80)
+            str_bytes(s, text, 1);
+        else {
+            n = sc_visible_character((const unsigned char *)text, strlen(text));
+            str_add(s, n ? "" : "\\ufffd"); /* a path need not be UTF-8, JSON must be */
+            str_bytes(s, text, n);
+            n += !n;
+        }
+    }
+    str_add(s, "\"");
+}
+
+/* The number of a string in the page's table. */
+static void add_index(Page *w, const char *text) {
+    str_int(&w->s, map_index(w->strings, text ? text : ""));
+}
+
+static void add_real(Str *s, double x) {
+    if (fabs(x) < 1e15 && x == (double)(int64_t)x)
+        str_int(s, (int64_t)x);
+    else
+        str_addf(s, "%.15g", isfinite(x) ? x : 0);
+}
+
+static void member(Page *w, const char *key) {
+    str_addf(&w->s, ",\n\"%s\":", key);
+}
+
+static void text_member(Page *w, const char *key, const char *text) {
+    member(w, key);
+    add_string(&w->s, text ? text : "");
+}
+
+static void real_member(Page *w, const char *key, double x) {
+    member(w, key);
+    add_real(&w->s, x);
+}
+
+static void pair_member(Page *w, const char *key, const int64_t x[N_ARENAS]) {
+    member(w, key);
+    for (int a = 0; a < N_ARENAS; a++) {
+        str_add(&w->s, a ? "," : "[");
+        str_int(&w->s, x[a]);
+    }
+    str_add(&w->s, "]");
+}
+
+/* ── events: rows whose columns plan.js names in the same order ──────────────────────────────────────────────────── */
+static void accesses(Page *w, const Access *x, int n) {
+    str_add(&w->s, ",[");
+    for (int i = 0; i < n; i++) {
+        if (i) str_add(&w->s, ",");
+        str_int(&w->s, x[i].storage);
+        str_add(&w->s, ",");
+        str_int(&w->s, x[i].offset);
+        str_add(&w->s, ",");
+        str_int(&w->s, x[i].size);
+    }
+    str_add(&w->s, "]");
+}
+
+/* [event, reasons, ...] for each wait. */
+static void waits(Page *w, const PlanProgram *g, const Event *x) {
+    str_add(&w->s, ",[");
+    for (int i = 0; i < x->nwaits; i++) {
+        const char *said[REASONS_MOST + 1];
+        int n = report_reasons(w->plan, g, x, x->waits[i], NULL, NULL, said);
+        str_add(&w->s, i ? ",[" : "[");
+        str_int(&w->s, x->waits[i]);
+        for (int k = 0; k < n; k++) {
+            str_add(&w->s, ",");
+            add_index(w, said[k]);
+        }
+        str_add(&w->s, "]");
+    }
+    str_add(&w->s, "]");
+}
+
+/* Of each result or operand: its name, "bf16[8,1024,768]", and its storage. */
+static void operands(Page *w, const Slot *slots, Value *const *values, int n, bool *comma) {
+    for (int k = 0; k < n; k++) {
+        const Value *v = values[k];
+        int index, storage = v ? plan_storage(w->plan, v) : -1;
+        const Slot *slot = op_slot_at(slots, k, &index);
+        if (storage < 0 || !slot) continue;
+        str_add(&w->s, *comma ? "," : "");
+        *comma = true;
+        add_index(w, slot->n > 1 ? arena_printf(w->plan->arena, "%s[%d]", slot->name, index) : slot->name);
+        Str shape = {.arena = w->plan->arena};
+        str_addf(&shape, "%s[", dtype_name(v->dtype));
+        for (int i = 0; i < v->dims; i++) str_addf(&shape, "%s%lld", i ? "," : "", (long long)v->shape[i]);
+        str_add(&shape, "]");
+        str_add(&w->s, ",");
+        add_index(w, shape.s);
+        str_add(&w->s, ",");
+        str_int(&w->s, storage);
+    }
+}
+
+static void event_row(Page *w, const PlanProgram *g, const Event *x) {
+    str_add(&w->s, "[");
+    add_string(&w->s, x->id);
+    str_add(&w->s, ",");
+    add_index(w, x->op);
+    str_addf(&w->s, ",%d,%d,", x->stream, x->phase);
+    add_index(w, x->module);
+    str_add(&w->s, ",");
+    add_index(w, x->src.file);
+    str_addf(&w->s, ",%d,%d,%d,%d", x->src.line, x->unit, x->comm, x->update);
+    const double figures[] = {x->start_us, x->duration_us, x->flops, x->bytes};
+    for (int i = 0; i < 4; i++) {
+        str_add(&w->s, ",");
+        add_real(&w->s, figures[i]);
+    }
+    accesses(w, x->reads, x->nreads);
+    accesses(w, x->writes, x->nwrites);
+    waits(w, g, x);
+    const Op *op = x->op_ir;
+    bool comma = false;
+    for (int results = 1; results >= 0; results--) {
+        comma = false;
+        str_add(&w->s, ",[");
+        if (op && results) operands(w, op_info[op->kind].results, op->out, op->nout, &comma);
+        if (op && !results) operands(w, op_info[op->kind].operands, op->in, op->nin, &comma);
+        str_add(&w->s, "]");
+    }
+    str_add(&w->s, "]");
+}
+
+/* Those of a program; -1: those that outlive programs. */
+static void storages(Page *w, int program) {
+    bool comma = false;
+    member(w, "storages");
+    str_add(&w->s, "[");
+    for (int i = 0; i < w->plan->nstorages; i++) {
+        const Storage *s = &w->plan->storages[i];
+        if (s->program != program) continue;
+        str_addf(&w->s, "%s[%d,", comma ? ",\n" : "\n", i);
+        comma = true;
+        add_string(&w->s, s->name);
+        str_add(&w->s, ",");
+        add_index(w, s->owner);
+        str_addf(&w->s, ",%d,%d,%d,", s->cls, s->arena, program);
+        str_int(&w->s, s->offset);
+        str_add(&w->s, ",");
+        str_int(&w->s, s->size);
+        str_addf(&w->s, ",%d,%d]", program < 0 ? -1 : s->first, program < 0 ? -1 : s->last);
+        str_spill(&w->s, w->f);
+    }
+    str_add(&w->s, "]");
+}
+
+/* Its events and storages: a block of its own, which the page reads when the program is shown. */
+static void program_block(Page *w, int program) {
+    const PlanProgram *g = &w->plan->programs[program];
+    str_addf(&w->s, "<script id=\"program-%d\" type=\"application/json\">{\"events\":[", program);
+    for (int e = 0; e < g->n; e++) {
+        str_add(&w->s, e ? ",\n" : "\n");
+        event_row(w, g, &g->events[e]);
+        str_spill(&w->s, w->f);
+    }
+    str_add(&w->s, "]");
+    storages(w, program);
+    str_add(&w->s, "}</script>\n");
+}
+
+/* ── everything else ─────────────────────────────────────────────────────────────────────────────────────────────── */
+static void names(Page *w, const char *key, int n, const char *name(int i)) {
+    member(w, key);
+    for (int i = 0; i < n; i++) {
+        str_add(&w->s, i ? "," : "[");
+        add_string(&w->s, name(i));
+    }
+    str_add(&w->s, "]");
+}
+
+static const char *name_of_class(int i) {
+    return storage_class_name((StorageClass)i);
+}
+
+static const char *name_of_phase(int i) {
+    return phase_name((Phase)i);
+}
+
+static const char *name_of_stream(int i) {
+    return stream_name((Stream)i);
+}
+
+static void figures(Page *w) {
+    const Plan *p = w->plan;
+    StepFigures s = live_step(p);
+    double tolerance, library = live_library_bytes(p, &tolerance);
+    text_member(w, "model", p->model);
+    text_member(w, "target", p->target);
+    text_member(w, "device", p->device);
+    real_member(w, "world", p->world);
+    real_member(w, "nodes", p->nodes);
+    real_member(w, "usable_bytes", p->device_usable);
+    real_member(w, "library_bytes", library);
+    real_member(w, "library_tolerance", tolerance);
+    pair_member(w, "arena_bytes", p->arena_bytes);
+    pair_member(w, "bound_bytes", p->bound_bytes);
+    real_member(w, "step_us", s.step_us);
+    real_member(w, "exposed_us", s.exposed_us);
+    real_member(w, "microbatches", s.microbatches);
+    real_member(w, "tokens_per_second", s.tokens_per_second);
+    real_member(w, "samples_per_second", s.samples_per_second);
+    real_member(w, "mfu", s.mfu);
+    real_member(w, "peak_program", live_largest_program(p, ARENA_DEVICE));
+    member(w, "options");
+    str_add(&w->s, "[");
+    for (int i = 0; i < p->noptions; i++) {
+        str_add(&w->s, i ? ",[" : "[");
+        add_string(&w->s, p->options[i].name);
+        str_add(&w->s, ",");
+        add_string(&w->s, p->options[i].text);
+        str_add(&w->s, "]");
+    }
+    str_add(&w->s, "]");
+    member(w, "units");
+    str_add(&w->s, "[");
+    for (int i = 0; i < p->nunits; i++) {
+        if (i) str_add(&w->s, ",");
+        add_string(&w->s, p->units[i].path);
+    }
+    str_add(&w->s, "]");
+    member(w, "comms");
+    str_add(&w->s, "[");
+    for (int i = 0; i < p->ncomms; i++) {
+        str_add(&w->s, i ? ",[" : "[");
+        add_string(&w->s, p->comms[i].name);
+        str_addf(&w->s, ",%d]", p->comms[i].n);
+    }
+    str_add(&w->s, "]");
+}
+
+static void programs(Page *w) {
+    member(w, "programs");
+    str_add(&w->s, "[");
+    for (int i = 0; i < w->plan->nprograms; i++) {
+        const PlanProgram *g = &w->plan->programs[i];
+        str_add(&w->s, i ? ",\n{\"name\":" : "{\"name\":");
+        add_string(&w->s, g->name);
+        real_member(w, "n", g->n);
+        real_member(w, "step_us", g->step_us);
+        real_member(w, "exposed_us", g->exposed_us);
+        pair_member(w, "peak", g->peak);
+        pair_member(w, "bound", g->bound);
+        real_member(w, "peak_event", g->peak_event);
+        str_add(&w->s, "}");
+    }
+    str_add(&w->s, "]");
+}
+
+static int first_shown(const Plan *p) {
+    for (int i = 0; i < p->nprograms; i++)
+        if (program_trains(&p->programs[i])) return i;
+    return live_largest_program(p, ARENA_DEVICE);
+}
+
+/* Made before the plan's block, which holds the strings of all programs. */
+static void other_blocks(Page *w) {
+    FILE *f = w->f;
+    w->f = open_memstream(&w->others, &w->nothers);
+    if (!w->f) fail(NOWHERE, "out of memory for the page; free memory and run again");
+    for (int i = 0; i < w->plan->nprograms; i++)
+        if (i != w->shown) program_block(w, i);
+    str_write(&w->s, w->f);
+    if (fclose(w->f)) fail(NOWHERE, "out of memory for the page; free memory and run again");
+    w->f = f;
+}
+
+static void data(Page *w) {
+    if (w->shown >= 0) program_block(w, w->shown);
+    str_add(&w->s, "<script id=\"plan\" type=\"application/json\">{\"format\":\"shardc-page\",\n\"version\":1");
+    real_member(w, "shown", w->shown);
+    figures(w);
+    names(w, "classes", N_CLASSES, name_of_class);
+    names(w, "phases", N_PHASES, name_of_phase);
+    names(w, "stream_names", N_STREAMS, name_of_stream);
+    storages(w, -1);
+    programs(w);
+    member(w, "strings"); /* last: all are known */
+    str_add(&w->s, "[");
+    for (int i = 0; i < map_len(w->strings); i++) {
+        str_add(&w->s, i ? ",\n" : "\n");
+        add_string(&w->s, map_key(w->strings, i));
+        str_spill(&w->s, w->f);
+    }
+    str_add(&w->s, "]}</script>\n");
+}
+
+void page_write(FILE *f, const Plan *p) {
+    Page w = {.plan = p, .f = f, .s = {.arena = p->arena}, .strings = map_new(p->arena), .shown = first_shown(p)};
+    const struct {
+        const char *text, *end;
+    } scripts[] = {{page_plan, page_plan_end},
+                   {page_draw, page_draw_end},
+                   {page_details, page_details_end},
+                   {page_main, page_main_end}};
+    other_blocks(&w);
+    for (const char *at = page_html; at < page_html_end;) { /* its marks say where the rest stands */
+        const char *mark = strstr(at, "@@");
+        str_bytes(&w.s, at, (size_t)((mark ? mark : page_html_end) - at));
+        if (!mark) break;
+        at = mark + 3;
+        if (mark[2] == 'c') str_bytes(&w.s, page_css, (size_t)(page_css_end - page_css));
+        if (mark[2] == 'd') data(&w);
+        for (int i = 0; i < 4 && mark[2] == 's'; i++)
+            str_bytes(&w.s, scripts[i].text, (size_t)(scripts[i].end - scripts[i].text));
+        if (mark[2] == 'o') str_bytes(&w.s, w.others, w.nothers);
+    }
+    str_write(&w.s, f);
+    free(w.others);
+}

@@ -1,0 +1,184 @@
+// ── details.js: the panels beside the timeline, as elements. Names from the plan only ever become text. ─────────────────────
+
+// make("td", { class: "number" }, "12", element, ...): strings become text nodes.
+function make(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes || {}))
+    if (typeof value === "function") element.addEventListener(key, value);
+    else if (value !== false && value !== undefined) element.setAttribute(key, value === true ? "" : value);
+  element.append(...children.filter(c => c !== null && c !== undefined && c !== false));
+  return element;
+}
+
+function named(text) { return make("span", { class: "name" }, text); }
+function bytesOf(x) { return make("span", { "data-bytes": x, title: grouped(x) + " B" }, bytesText(x)); }
+function swatch(colour) {
+  const s = make("span", { class: "swatch", "aria-hidden": "true" });
+  s.style.background = colour;
+  return s;
+}
+function facts(pairs) {
+  return make("dl", { class: "facts" }, ...pairs.filter(Boolean).flatMap(([k, ...v]) => [make("dt", {}, k), make("dd", { "data-fact": k }, ...v)]));
+}
+
+class Details {
+  constructor(state, select, painter) {
+    Object.assign(this, { state, select, painter });
+    this.opened = new Set(); // owners whose storages are shown, kept while the cursor moves
+  }
+
+  link(text, selection) {
+    return make("button", { type: "button", class: "link", click: () => this.select(selection, true) }, text);
+  }
+  eventLink(e) { return this.link(this.state.program.id(e), { event: e }); }
+  storageLink(i) { return this.link(this.state.plan.storages[i].name, { storage: i }); }
+
+  // ── an event: everything that the plan knows ──
+  event(e) {
+    const { program: p, plan } = this.state, r = p.events[e], str = plan.strings, us = r[DURATION], before = p.idleBefore(e);
+    const rate = (x, unit) => us > 0 && x > 0 ? " (" + amountText(x / us * 1e6, unit + "/s") + ")" : "";
+    const out = [
+      make("h2", {}, p.id(e) + "  ", named(str[r[OP]])),
+      facts([
+        ["stream", plan.stream_names[r[STREAM]]],
+        ["phase", plan.phases[r[PHASE]] + ", " + KIND_NAMES[p.kind[e]] + (r[UPDATE] ? ", updates parameters" : "")],
+        ["module", named(str[r[MODULE]] || "(model)")],
+        r[UNIT] >= 0 && ["unit", named(plan.units[r[UNIT]] || "(model)")],
+        r[COMM] >= 0 && ["ranks", plan.comms[r[COMM]][0] + ", " + plan.comms[r[COMM]][1] + " ranks"],
+        str[r[FILE]] && ["Lua line", named(str[r[FILE]] + ":" + r[LINE])],
+        ["starts", make("span", { "data-value": r[START] }, timeText(r[START]))],
+        before >= .005 && ["idle before it", make("span", { "data-value": before }, timeText(before))],
+        ["takes", make("span", { "data-value": us }, timeText(us))],
+        r[FLOPS] > 0 && ["arithmetic", make("span", { "data-value": r[FLOPS] }, amountText(r[FLOPS], "FLOP") + rate(r[FLOPS], "FLOP"))],
+        r[BYTES] > 0 && [r[COMM] >= 0 ? "on the wire" : p.kind[e] === COPY ? "copied" : "memory traffic", make("span", { "data-value": r[BYTES] }, bytesText(r[BYTES]) + rate(r[BYTES], "B"))],
+      ]),
+      this.accesses("Reads", r[READS], r[OPERANDS]),
+      this.accesses("Writes", r[WRITES], r[RESULTS]),
+      this.waits(e),
+      this.frees(e),
+    ];
+    return out.filter(Boolean);
+  }
+
+  // operands: [name, shape, storage] of values; several may lie in one storage.
+  accesses(title, list, operands) {
+    if (!list.length) return null;
+    const { plan } = this.state, rows = [];
+    for (let i = 0; i < list.length; i += 3) {
+      const s = plan.storages[list[i]], shapes = [];
+      for (let k = 0; k < operands.length; k += 3) if (operands[k + 2] === s.index) shapes.push(plan.strings[operands[k]] + " " + plan.strings[operands[k + 1]]);
+      rows.push(make("tr", { "data-storage": s.name },
+        make("td", {}, this.storageLink(s.index), ...shapes.flatMap(t => [make("br"), t]), make("br"),
+          make("span", { class: "dim" }, swatch(this.painter.classes[s.cls]), plan.classes[s.cls] + (s.arena ? " (host)" : "") + ", ", named(s.owner || "(model)"))),
+        make("td", { class: "number" }, bytesOf(list[i + 2]), make("br"), make("span", { class: "dim", "data-address": s.offset + list[i + 1] }, addressText(s.offset + list[i + 1])))));
+    }
+    return make("div", {}, make("h3", {}, title), make("table", {}, make("tbody", {}, ...rows)));
+  }
+
+  waits(e) {
+    const { program: p, plan } = this.state, waits = p.events[e][WAITS], waiting = p.waiting(e), most = 12;
+    if (!waits.length && !waiting.length) return make("div", {}, make("h3", {}, "Waits for"), make("p", { class: "dim" }, "no event of another stream; it starts after the event before it on its own stream."));
+    const latest = Math.max(...waits.map(([w]) => p.end[w]));
+    return make("div", {},
+      waits.length > 0 && make("h3", {}, "Waits for"),
+      waits.length > 0 && make("ul", { class: "plain", id: "waits" }, ...waits.map(([w, ...why]) =>
+        make("li", { "data-event": p.id(w) }, this.eventLink(w), " on " + plan.stream_names[p.stream[w]] + ", until " + timeText(p.end[w]) + (waits.length > 1 && p.end[w] === latest ? " (the last of them)" : "") + ": ", ...why.map((y, i) => named((i ? "; " : "") + plan.strings[y]))))),
+      waiting.length > 0 && make("h3", {}, "Is waited for by"),
+      waiting.length > 0 && make("p", {}, ...waiting.slice(0, most).flatMap((w, i) => [i ? ", " : "", this.eventLink(w)]), waiting.length > most && " and " + (waiting.length - most) + " more"));
+  }
+
+  // Bytes that begin and end with an event.
+  frees(e) {
+    const { program: p } = this.state, begin = p.storages.filter(s => s.program >= 0 && s.first === e), end = p.storages.filter(s => s.program >= 0 && s.last === e);
+    if (!begin.length && !end.length) return null;
+    const list = (title, storages, key) => storages.length > 0 && [make("h3", {}, title + " ", bytesOf(storages.reduce((sum, s) => sum + s.size, 0))),
+      make("p", { id: key }, ...storages.slice(0, 12).flatMap((s, i) => [i ? ", " : "", this.storageLink(s.index)]), storages.length > 12 && " and " + (storages.length - 12) + " more")];
+    return make("div", {}, ...(list("Its bytes begin here:", begin, "begins") || []), ...(list("Frees", end, "frees") || []));
+  }
+
+  // ── a storage ──
+  storage(i) {
+    const { program: p, plan } = this.state, s = plan.storages[i], users = p.users(i);
+    const role = ([e, writes]) => make("li", {}, this.eventLink(e), " " + (writes ? "writes" : "reads") + ", " + plan.phases[p.phase[e]] + " ", named(p.text(e, OP) + " " + p.text(e, MODULE)));
+    return [
+      make("h2", {}, named(s.name)),
+      facts([
+        ["class", swatch(this.painter.classes[s.cls]), plan.classes[s.cls]],
+        ["owner", named(s.owner || "(model)")],
+        ["size", bytesOf(s.size), " = " + grouped(s.size) + " B"],
+        ["address", addressText(s.offset) + " to " + addressText(s.offset + s.size) + (s.arena ? " of the host's arena" : "")],
+        ["in use", s.program < 0 ? "always: it outlives programs" : timeText(p.from[i]) + " to " + timeText(p.to[i])],
+        s.program >= 0 && ["first, last", this.eventLink(s.first), ", ", this.eventLink(s.last)],
+      ]),
+      make("h3", {}, "What would free it"),
+      make("p", { id: "freeing" }, ...this.freeing(s, users)),
+      make("h3", {}, "Used by " + users.length + (users.length === 1 ? " event" : " events")),
+      make("ul", { class: "plain" }, ...users.slice(0, 60).map(role), users.length > 60 && make("li", { class: "dim" }, "and " + (users.length - 60) + " more")),
+    ];
+  }
+
+  freeing(s, users) {
+    const { plan, program: p } = this.state, name = plan.classes[s.cls], phase = e => plan.phases[p.phase[e]], code = t => make("code", {}, t);
+    if (s.program < 0) {
+      const more = plan.world > 1 ? "more ranks to shard over, or " : "";
+      if (name === "parameters" || name === "gradients") return ["It lives as long as the process. Less of it: " + more + "a narrower dtype."];
+      if (name === "optimizer state") return ["It lives as long as the process. Less of it: " + more + "on the host by ", code("offload = { optimizer = true }"), "."];
+      return ["It lives as long as the process."];
+    }
+    const last = ["It is freed after ", this.eventLink(s.last), " (" + phase(s.last) + "), its last reader. "];
+    const kept = users.length && phase(users[0][0]) === "forward" && phase(s.last) === "backward";
+    if (name === "activations" && kept) return [...last, "It is kept from forward to backward: recompute its module (", code("nn.checkpoint_wrapper"), " on ", named(s.owner || "the model"), ") to free it after the forward, or offload it in the meantime."];
+    if (name === "unsharded" && kept) return [...last, "Its unit stays gathered from forward to backward: ", code("reshard_after_forward = true"), " frees it in between, for one more gather."];
+    if (name === "unsharded") return [...last, "A smaller unit, or a smaller ", code("prefetch"), ", holds fewer gathered bytes at a time."];
+    if (name === "unsharded gradients") return [...last, "A smaller unit reduces earlier, and holds fewer gradients at a time."];
+    return last;
+  }
+
+  // ── the live set ──
+  live(e, why) {
+    const { program: p, plan, arena } = this.state, list = p.live(arena, e), total = list.reduce((sum, s) => sum + s.size, 0);
+    const by = new Map();
+    for (const s of list) {
+      if (!by.has(s.cls)) by.set(s.cls, { bytes: 0, owners: new Map() });
+      const c = by.get(s.cls);
+      c.bytes += s.size;
+      const pattern = pathPattern(s.owner);
+      if (!c.owners.has(pattern)) c.owners.set(pattern, { bytes: 0, names: new Set(), storages: [] });
+      const o = c.owners.get(pattern);
+      o.bytes += s.size;
+      o.names.add(s.owner);
+      o.storages.push(s);
+    }
+    const largest = m => [...m].sort((a, b) => b[1].bytes - a[1].bytes);
+    const row = (text, bytes) => make("span", { class: "row" }, make("span", {}, ...text), bytesOf(bytes));
+    return [
+      make("h2", {}, "Alive " + why + " ", this.eventLink(e)),
+      make("p", { class: "row" }, make("span", {}, plan.phases[p.phase[e]] + " ", named(p.text(e, MODULE))), make("strong", { id: "live-total", "data-bytes": total, title: grouped(total) + " B" }, bytesText(total))),
+      ...largest(by).map(([cls, c]) => this.fold("class " + cls, "class", plan.classes[cls], row([swatch(this.painter.classes[cls]), plan.classes[cls]], c.bytes), () =>
+        largest(c.owners).map(([pattern, o]) => this.fold("owner " + cls + pattern, "owner", pattern, row([named(pattern || "(model)"), o.names.size > 1 ? " (" + o.names.size + ")" : ""], o.bytes), () =>
+          o.storages.sort((a, b) => b.size - a.size).slice(0, 200).map(s => make("div", { class: "row" }, this.storageLink(s.index), bytesOf(s.size))))))),
+    ];
+  }
+
+  // A part that opens; what is in it is made when it is opened first.
+  fold(key, kind, name, summary, inside) {
+    const d = make("details", { ["data-" + kind]: name, open: this.opened.has(key) }, make("summary", {}, summary));
+    let filled = false;
+    const fill = () => { if (d.open && !filled) { filled = true; d.append(make("div", {}, ...inside())); } };
+    fill();
+    d.addEventListener("toggle", () => { this.opened[d.open ? "add" : "delete"](key); fill(); });
+    return d;
+  }
+
+  // What a screen reader says of a selection, and the tip at the pointer.
+  sentence(selection) {
+    const { program: p, plan } = this.state;
+    if (selection.event !== undefined) {
+      const e = selection.event, waits = p.events[e][WAITS].map(w => p.id(w[0]));
+      return p.id(e) + ", " + p.text(e, OP) + ", " + plan.phases[p.phase[e]] + " " + (p.text(e, MODULE) || plan.model) + ", on " + plan.stream_names[p.stream[e]] + ", at " + timeText(p.start[e]) +
+        ", takes " + timeText(p.end[e] - p.start[e]) + (waits.length ? ", waits for " + waits.join(", ") : "");
+    }
+    const s = plan.storages[selection.storage];
+    return s.name + ", " + plan.classes[s.cls] + " of " + (s.owner || plan.model) + ", " + bytesText(s.size) + " at " + addressText(s.offset);
+  }
+}

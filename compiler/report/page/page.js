@@ -1,0 +1,402 @@
+// ── page.js: puts the page together: state, what the pointer and the keyboard do, when to draw. ─────────────────────────────
+
+const $ = id => document.getElementById(id);
+const began = performance.now();
+const plan = readPlan(name => $(name).textContent);
+const state = { plan, program: null, arena: DEVICE, t0: 0, t1: 1, selection: null, hover: null, cursor: null, range: null };
+const painter = new Painter($("canvas"), state);
+const details = new Details(state, select, painter);
+const timing = { frames: [] }; // for the tests: milliseconds of the first paint and of each frame
+
+// ── the head ──
+function head() {
+  document.title = plan.model + " · shardc plan";
+  $("title").textContent = plan.model;
+  $("subtitle").textContent = plan.target + (plan.device !== plan.target ? " (" + plan.device + ")" : "") + ", world " + plan.world + " on " + plan.nodes + (plan.nodes === 1 ? " node" : " nodes") +
+    plan.options.filter(o => o[1] !== "").map(o => " · " + o[0] + "=" + o[1]).join("");
+  const total = (key, name, text, value, title, bad) => $("totals").append(make("div", { class: bad ? "bad" : false, title }, make("dt", {}, name), make("dd", { "data-total": key, "data-value": value }, text)));
+  const percent = plan.step_us > 0 ? " · " + (100 * plan.exposed_us / plan.step_us).toFixed(1) + " %" : "";
+  if (plan.microbatches) {
+    total("step_us", "step", timeText(plan.step_us), plan.step_us, "Predicted time of a step" + (plan.microbatches > 1 ? " of " + plan.microbatches + " microbatches" : ""));
+    total("exposed_us", "exposed communication", timeText(plan.exposed_us) + percent, plan.exposed_us, "Time in which compute waits for communication");
+    if (plan.mfu > 0) total("mfu", "MFU", plan.mfu.toFixed(2), plan.mfu, "Model FLOP utilization: the model's arithmetic over what the device could do in that time");
+    const tokens = plan.tokens_per_second > 0, rate = tokens ? plan.tokens_per_second : plan.samples_per_second;
+    total(tokens ? "tokens_per_second" : "samples_per_second", tokens ? "tokens a second and rank" : "samples a second and rank", grouped(rate), rate, "");
+  }
+  total("peak", "peak (arena)", bytesText(plan.arena_bytes[DEVICE]), plan.arena_bytes[DEVICE], grouped(plan.arena_bytes[DEVICE]) + " B, exact");
+  total("bound", "lower bound", bytesText(plan.bound_bytes[DEVICE]), plan.bound_bytes[DEVICE], grouped(plan.bound_bytes[DEVICE]) + " B: the largest sum of bytes that are alive at once");
+  if (plan.arena_bytes[1]) total("host", "host arena", bytesText(plan.arena_bytes[1]), plan.arena_bytes[1], grouped(plan.arena_bytes[1]) + " B");
+  if (plan.room) {
+    const spare = plan.room - plan.arena_bytes[DEVICE];
+    total("spare", spare >= 0 ? "spare" : "short of", bytesText(Math.abs(spare)), spare, bytesText(plan.usable_bytes) + " usable, " + bytesText(plan.library_bytes) + " ± " + bytesText(plan.library_tolerance) + " of libraries", spare < 0);
+  }
+  plan.programs.forEach((p, i) => $("program").append(make("option", { value: i }, p.name)));
+  ["device", "host"].forEach((name, i) => { if (plan.arena_bytes[i] || !i) $("arena").append(make("option", { value: i }, name)); });
+  $("arena").parentElement.hidden = !plan.arena_bytes[1];
+}
+
+function legend() {
+  const item = (colour, text) => make("span", {}, swatch(colour), text), p = state.program;
+  const phases = new Set(p.phase), classes = new Set(p.storages.filter(s => s.arena === state.arena).map(s => s.cls)), product = [...phases].sort()[0] || 0;
+  $("legend").replaceChildren(
+    ...plan.phases.map((name, i) => phases.has(i) && item(painter.fills[i][MATMUL], name)).filter(Boolean),
+    item(painter.fills[product][ATTENTION], "attention deeper"), item(painter.fills[product][KERNEL], "other kernels paler"), "underlined: collectives and copies", item(painter.colour.budget, p.leading ? p.leading.name + " waits for another stream" : "waits"),
+    make("strong", {}, "Memory"), ...plan.classes.map((name, i) => classes.has(i) && item(painter.classes[i], name)).filter(Boolean));
+}
+
+// ── showing a program ──
+function show(index) {
+  if (index !== plan.shown && document.readyState === "loading") // its block stands behind this script
+    return addEventListener("DOMContentLoaded", () => show(index), { once: true });
+  state.program = plan.programs[index].prepare();
+  $("program").value = index;
+  state.selection = state.hover = state.cursor = null;
+  const p = state.program, most = p.peak[DEVICE];
+  $("program-figures").replaceChildren(
+    make("span", { "data-total": "program" }, grouped(p.n) + " events · " + timeText(p.step_us) + " · exposed " + timeText(p.exposed_us) + " · peak "), bytesOf(most),
+    p.bound[DEVICE] ? make("span", {}, ", bound ", bytesOf(p.bound[DEVICE])) : "");
+  whole();
+  arrange();
+  legend();
+  panels();
+}
+
+// Rows, their labels and the canvas's size; when the program, the window or what is folded changes.
+function arrange() {
+  painter.layout();
+  $("stage").style.height = painter.height + "px";
+  painter.resize($("scroll").clientWidth, Math.max(100, printing ? painter.height : Math.min($("scroll").clientHeight, painter.height)));
+  const rows = [], at = (element, y, h) => { element.style.top = y + "px"; element.style.height = h + "px"; element.style.lineHeight = element.className === "note" ? "" : h + "px"; rows.push(element); };
+  for (const [name, title] of [["streams", "Streams"], ["modules", "Modules"], ["memory", "Memory"], ["addresses", "Addresses"]])
+    at(make("div", { class: "title" }, title), painter.sections[name], GAP - 3);
+  for (const r of painter.streamRows) at(make("div", {}, r.name), r.y, r.h);
+  for (const r of painter.moduleRows) {
+    const label = make(r.more ? "button" : "div", r.more ? { type: "button", "aria-expanded": String(r.open), "data-row": r.key, click: () => toggle(r.key), title: r.title + (r.note ? ", " + r.members.length + " alike" : "") } : { title: r.title },
+      (r.more ? r.open ? "▾ " : "▸ " : ""), named(r.label), r.note && make("span", { class: "dim" }, " " + r.note));
+    label.style.paddingInlineStart = 6 + 10 * r.depth + (r.more ? 0 : 12) + "px";
+    at(label, r.y, r.h);
+  }
+  const { top, marks } = painter.memoryScale();
+  for (const bytes of marks) {
+    const note = make("div", { class: "note" }, bytesText(bytes).replace(".0 ", " "));
+    note.style.textAlign = "end";
+    at(note, painter.memoryAt + MEMORY * (1 - bytes / top) - 8, 16);
+  }
+  at(make("div", { class: "note" }, addressText(0) + ": what outlives programs, then what they use for a while. Point at a rectangle to see its owner."), painter.addressesAt + 2, 90);
+  at(make("div", { class: "note" }, addressText(plan.arena_bytes[state.arena])), painter.addressesAt + ADDRESSES - 16, 16);
+  $("rows").replaceChildren(...rows);
+  request();
+}
+
+function toggle(key) {
+  const open = state.program.modules.open;
+  open.has(key) ? open.delete(key) : open.add(key);
+  const groups = state.program.modules.groups;
+  $("fold").setAttribute("aria-pressed", String(!groups.some(g => open.has(g))));
+  arrange();
+  const button = [...document.querySelectorAll("[data-row]")].find(b => b.dataset.row === key);
+  if (button) button.focus();
+  say(key.replace("*", "") + (open.has(key) ? " unfolded" : " folded"));
+}
+
+function foldAll() {
+  const { open } = state.program.modules, groups = state.program.modules.groups, folded = $("fold").getAttribute("aria-pressed") === "true";
+  groups.forEach(g => folded ? open.add(g) : open.delete(g));
+  $("fold").setAttribute("aria-pressed", String(!folded));
+  arrange();
+}
+
+// ── drawing, at most once a frame ──
+let asked = false, printing = false;
+function request() {
+  if (asked) return;
+  asked = true;
+  requestAnimationFrame(() => {
+    asked = false;
+    paint();
+  });
+}
+function paint() {
+  const from = performance.now();
+  painter.draw(printing ? 0 : $("scroll").scrollTop);
+  timing.frames.push(performance.now() - from);
+  if (timing.frames.length > 1000) timing.frames.shift();
+}
+
+// ── panels ──
+function liveEvent() { // whose live set is shown, and how it is called
+  const p = state.program;
+  if (state.cursor !== null) return [p.memory(state.arena).at[p.momentAt(state.cursor)], "at the cursor, at"];
+  if (state.selection && state.selection.event !== undefined) return [state.selection.event, "at"];
+  return p.peak_event >= 0 && p.peak_event < p.n ? [p.peak_event, "at the peak,"] : [p.n ? 0 : -1, "at"];
+}
+let livePending = false, liveShown = null;
+function panels() {
+  const s = state.selection;
+  $("selection").replaceChildren(...(!s ? [make("p", { class: "dim" }, "Select an event or a rectangle of memory: click, or search, or use the keys.")]
+    : s.event !== undefined ? details.event(s.event) : details.storage(s.storage)));
+  liveShown = null;
+  live();
+}
+function live() {
+  if (livePending) return;
+  livePending = true;
+  requestAnimationFrame(() => {
+    livePending = false;
+    const [e, why] = liveEvent(), key = e + why + state.arena;
+    if (key === liveShown) return;
+    liveShown = key;
+    $("live").replaceChildren(...(e === undefined || e < 0 ? [] : details.live(e, why)));
+  });
+}
+function say(text) { $("said").textContent = text; }
+
+// selection: { event } or { storage }, or null. bring: move the view to it.
+function select(selection, bring) {
+  state.selection = selection;
+  state.cursor = null;
+  if (selection && bring) bringIntoView(selection);
+  if (selection) say(details.sentence(selection));
+  panels();
+  request();
+}
+
+function spanOf({ event, storage }) {
+  const p = state.program;
+  return event !== undefined ? [p.start[event], p.end[event]] : [p.from[storage], p.to[storage]];
+}
+function bringIntoView(selection) {
+  const [from, to] = spanOf(selection), wide = state.t1 - state.t0;
+  if (to < state.t0 || from > state.t1) pan((from + to) / 2 - (state.t0 + state.t1) / 2);
+  if (selection.event !== undefined && (to - from) * painter.scale < 4) // too narrow to be seen
+    view((from + to) / 2 - Math.max(to - from, 1e-3) * 30, (from + to) / 2 + Math.max(to - from, 1e-3) * 30);
+  else if (wide > 0 && selection.event !== undefined && (from < state.t0 || to > state.t1)) pan((from + to) / 2 - (state.t0 + state.t1) / 2);
+  const y = selection.event !== undefined ? painter.box(selection.event)[2] - RULER - GAP : painter.addressesAt - 40, box = $("scroll");
+  if (y < box.scrollTop || y + (selection.event !== undefined ? 60 : ADDRESSES) > box.scrollTop + box.clientHeight) box.scrollTop = y;
+}
+
+// ── the view ──
+function view(t0, t1) {
+  const p = state.program, wide = Math.min(Math.max(t1 - t0, 1e-3), p.duration * 1.3), middle = (t0 + t1) / 2;
+  const centre = Math.min(Math.max(middle, 0), p.duration);
+  state.t0 = centre - wide / 2;
+  state.t1 = centre + wide / 2;
+  request();
+}
+function whole() { const d = state.program.duration; view(-d * .01, d * 1.02); }
+function pan(dt) { view(state.t0 + dt, state.t1 + dt); }
+function zoom(factor, t) { view(t - (t - state.t0) * factor, t + (state.t1 - t) * factor); }
+function zoomToSelection() {
+  if (!state.selection) return;
+  const [from, to] = spanOf(state.selection), room = Math.max(to - from, 1e-3) * .4;
+  view(from - room, to + room);
+}
+function toPeak() {
+  let index = plan.peak_program;
+  if (index >= 0 && plan.programs[index] !== state.program) show(index);
+  const e = state.program.peak_event;
+  if (e < 0) return;
+  select({ event: e }, true);
+  say("Peak, " + details.sentence({ event: e }));
+}
+
+// ── pointer ──
+function pointers() {
+  const canvas = $("canvas"), scroll = $("scroll");
+  const at = event => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
+  let drag = null;
+  canvas.addEventListener("pointerdown", event => {
+    if (event.button) return;
+    const [x, y] = at(event);
+    drag = { x, y, t0: state.t0, t1: state.t1, top: scroll.scrollTop, moved: false, range: event.shiftKey };
+    canvas.setPointerCapture(event.pointerId);
+  });
+  canvas.addEventListener("pointermove", event => {
+    const [x, y] = at(event);
+    if (!drag) return hover(x, y, event);
+    if (Math.abs(x - drag.x) + Math.abs(y - drag.y) > 3) drag.moved = true;
+    if (!drag.moved) return;
+    $("tip").hidden = true;
+    if (drag.range) state.range = [drag.x, x];
+    else {
+      const dt = (drag.x - x) / painter.scale;
+      view(drag.t0 + dt, drag.t1 + dt);
+      scroll.scrollTop = drag.top + drag.y - y;
+    }
+    request();
+  });
+  canvas.addEventListener("pointerup", event => {
+    if (!drag) return;
+    const [x, y] = at(event), done = drag;
+    drag = null;
+    if (done.range && state.range) {
+      const [a, b] = state.range.map(px => painter.time(px)).sort((p, q) => p - q);
+      state.range = null;
+      return view(a, b);
+    }
+    if (done.moved) return;
+    const hit = painter.hit(x, y);
+    if (hit.event !== undefined) select({ event: hit.event });
+    else if (hit.storage !== undefined) select({ storage: hit.storage });
+    else if (hit.span !== undefined) select({ event: hit.row.spans.first[hit.span] });
+    else if (hit.memory) select({ event: state.program.memory(state.arena).at[state.program.momentAt(painter.time(x))] });
+    else if (hit.stream !== undefined) select(null);
+  });
+  canvas.addEventListener("pointercancel", () => { drag = null; state.range = null; });
+  canvas.addEventListener("pointerleave", () => { state.hover = state.cursor = null; $("tip").hidden = true; request(); live(); });
+  canvas.addEventListener("dblclick", whole);
+  // As in Perfetto: ctrl zooms, shift pans, plain scrolls; where nothing can be scrolled, plain zooms too.
+  scroll.addEventListener("wheel", event => {
+    const [x] = at(event), turn = event.deltaMode ? 30 : 1, dx = (event.shiftKey ? event.deltaX || event.deltaY : event.deltaX) * turn, dy = event.deltaY * turn;
+    const zooms = event.ctrlKey || event.metaKey || (!event.shiftKey && scroll.scrollHeight <= scroll.clientHeight + 1 && Math.abs(dy) > Math.abs(dx));
+    if (zooms) zoom(Math.exp(Math.max(-200, Math.min(200, dy)) * .004), painter.time(Math.max(x, LEFT)));
+    else if (dx) pan(dx / painter.scale);
+    else return;
+    event.preventDefault();
+  }, { passive: false });
+  scroll.addEventListener("scroll", request);
+}
+
+function hover(x, y, event) {
+  const hit = painter.hit(x, y), p = state.program, t = painter.time(x), inside = x >= LEFT && t >= 0 && t <= p.duration;
+  state.hover = hit.event !== undefined || hit.storage !== undefined ? hit : null;
+  state.cursor = inside ? t : null;
+  let text = "";
+  if (hit.event !== undefined || hit.storage !== undefined) text = details.sentence(hit);
+  else if (hit.span !== undefined) text = hit.row.members[hit.row.spans.member[hit.span]].path + "\n" + plan.phases[hit.row.spans.phase[hit.span]] + ", " + timeText(hit.row.spans.to[hit.span] - hit.row.spans.from[hit.span]);
+  else if (hit.memory && inside && p.leading) {
+    const m = p.memory(state.arena), e = m.at[p.momentAt(t)];
+    text = bytesText(m.total[e]) + " alive at " + p.id(e) + plan.classes.map((name, c) => [m.of[e * plan.classes.length + c], name]).filter(v => v[0]).sort((a, b) => b[0] - a[0]).map(v => "\n" + bytesText(v[0]) + "  " + v[1]).join("");
+  }
+  const tip = $("tip");
+  tip.hidden = !text;
+  tip.textContent = text;
+  if (text) {
+    tip.style.left = Math.max(4, Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 6)) + "px";
+    tip.style.top = (event.clientY + 18 + tip.offsetHeight > innerHeight ? event.clientY - 10 - tip.offsetHeight : event.clientY + 18) + "px";
+  }
+  request();
+  live();
+}
+
+// ── keyboard ──
+function step(by) { // to the event before or after, on the selection's stream
+  const p = state.program;
+  if (!p.leading) return;
+  const e = state.selection && state.selection.event;
+  if (e === undefined || e === null) {
+    const k = Math.min(p.leading.order.length - 1, above(p.leading.ends, Math.max(0, state.t0)));
+    return select({ event: p.leading.order[k] }, true);
+  }
+  const s = p.streams.find(s => s.stream === p.stream[e]), next = s.order[s.order.indexOf(e) + by];
+  if (next !== undefined) select({ event: next }, true);
+}
+function otherStream(by) {
+  const p = state.program, e = state.selection && state.selection.event;
+  if (e === undefined || e === null) return step(1);
+  const k = p.streams.findIndex(s => s.stream === p.stream[e]) + by;
+  if (k >= 0 && k < p.streams.length) select({ event: painter.nearest(p.streams[k], (p.start[e] + p.end[e]) / 2, Infinity) }, true);
+}
+
+function keys() {
+  const middle = () => state.cursor !== null ? state.cursor : (state.t0 + state.t1) / 2, part = by => (state.t1 - state.t0) * by;
+  const actions = {
+    w: () => zoom(1 / 1.25, middle()), s: () => zoom(1.25, middle()), a: () => pan(-part(.12)), d: () => pan(part(.12)),
+    ArrowLeft: () => pan(-part(.12)), ArrowRight: () => pan(part(.12)), ArrowUp: () => otherStream(-1), ArrowDown: () => otherStream(1),
+    ",": () => step(-1), ".": () => step(1), f: zoomToSelection, p: toPeak, 0: whole, "/": () => $("search").focus(), "?": () => $("help").showModal(),
+    Escape: () => select(null), "+": () => zoom(1 / 1.25, middle()), "-": () => zoom(1.25, middle()),
+  };
+  document.addEventListener("keydown", event => {
+    if (event.ctrlKey || event.metaKey || event.altKey || $("help").open) return;
+    const target = event.target, typing = /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName), arrow = event.key.startsWith("Arrow");
+    if (typing || (arrow && target !== $("canvas") && target !== document.body)) return;
+    const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  });
+}
+
+// ── search ──
+const MOST_FOUND = 200;
+function search() {
+  const query = $("search").value, p = state.program, found = p.search(query, MOST_FOUND), list = $("results");
+  $("found").hidden = !query.trim();
+  $("found-title").textContent = found.total + " found" + (found.total > found.events.length + found.storages.length ? ", some of them here" : "");
+  const item = (selection, text) => make("li", { role: "option", tabindex: "-1", "aria-selected": "false", title: text, click: () => choose(selection) , focus: event => mark(event.target) }, named(text));
+  list.replaceChildren(
+    ...found.events.map(e => item({ event: e }, p.id(e) + "  " + details.painter.eventLabel(e) + "  " + plan.phases[p.phase[e]])),
+    ...found.storages.map(i => item({ storage: i }, plan.storages[i].name + "  " + plan.classes[plan.storages[i].cls] + "  " + bytesText(plan.storages[i].size))));
+  if (query.trim()) say(found.total + " found");
+}
+function mark(item) {
+  for (const li of $("results").children) li.setAttribute("aria-selected", String(li === item));
+}
+function choose(selection) {
+  select(selection, true);
+}
+function searching() {
+  $("search").addEventListener("input", search);
+  $("search").addEventListener("keydown", event => {
+    const first = $("results").firstElementChild;
+    if (event.key === "ArrowDown" && first) { event.preventDefault(); first.focus(); }
+    if (event.key === "Enter" && first) { first.click(); mark(first); }
+    if (event.key === "Escape") { $("search").value = ""; search(); $("canvas").focus(); }
+  });
+  $("results").addEventListener("keydown", event => {
+    const li = event.target, to = event.key === "ArrowDown" ? li.nextElementSibling : event.key === "ArrowUp" ? li.previousElementSibling || $("search") : null;
+    if (to) to.focus();
+    else if (event.key === "Enter" || event.key === " ") li.click();
+    else if (event.key === "Escape") $("search").focus();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+}
+
+// ── light and dark ──
+function theme(name) {
+  document.documentElement.dataset.theme = name;
+  $("theme").textContent = name === "dark" ? "Light" : "Dark";
+  painter.readColours();
+  if (state.program) { legend(); panels(); }
+  request();
+}
+
+function start() {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  theme(dark.matches ? "dark" : "light");
+  dark.addEventListener("change", () => theme(dark.matches ? "dark" : "light"));
+  head();
+  pointers();
+  keys();
+  searching();
+  $("program").addEventListener("change", event => show(Number(event.target.value)));
+  $("arena").addEventListener("change", event => { state.arena = Number(event.target.value); arrange(); legend(); panels(); });
+  $("to-peak").addEventListener("click", toPeak);
+  $("to-all").addEventListener("click", whole);
+  $("fold").addEventListener("click", foldAll);
+  $("theme").addEventListener("click", () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+  $("help-open").addEventListener("click", () => $("help").showModal());
+  $("help-close").addEventListener("click", () => $("help").close());
+  let before = "";
+  addEventListener("beforeprint", () => {
+    before = document.documentElement.dataset.theme;
+    printing = true;
+    theme("light");
+    document.documentElement.style.setProperty("--print-zoom", Math.min(1, 720 / $("scroll").clientWidth));
+    arrange();
+    paint();
+  });
+  addEventListener("afterprint", () => { printing = false; theme(before); arrange(); });
+  if (plan.shown >= 0) {
+    show(plan.shown);
+    paint();
+    new ResizeObserver(arrange).observe($("scroll"));
+  }
+  timing.first = performance.now();
+  timing.script = timing.first - began;
+}
+
+start();
+window.shardc = { state, painter, timing, select, view, show }; // for the tests and the curious

@@ -1,0 +1,149 @@
+"""A browser without a window: Chromium, spoken to over two pipes in its DevTools protocol. Opens files, runs scripts in them, presses keys,
+moves the pointer, takes pictures; keeps what the page says on the console, every exception and every request.
+
+Relies on: Chromium. Relied on by: test_page.py."""
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+
+from harness import Failure, check, scratch
+
+CODES = {"ArrowUp": 38, "ArrowDown": 40, "ArrowLeft": 37, "ArrowRight": 39, "Enter": 13, "Escape": 27, "Tab": 9}
+
+
+def chromium():
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    check(found, "there is no chromium: `make setup` installs it")
+    return found
+
+
+class Browser:
+    """with Browser() as b: b.open(path)"""
+
+    def __init__(self, width=1440, height=900):
+        self.size = width, height
+
+    def __enter__(self):
+        to_child, ours = os.pipe()
+        theirs, from_child = os.pipe()
+
+        def wire():  # Chromium reads commands from 3 and writes answers to 4
+            a, b = os.dup(to_child), os.dup(from_child)
+            os.dup2(a, 3)
+            os.dup2(b, 4)
+        self.process = subprocess.Popen(
+            [chromium(), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe", "--hide-scrollbars",
+             "--no-first-run", "--disable-background-networking", "--disable-extensions", "--user-data-dir=" + scratch("browser"), "--window-size=%d,%d" % self.size, "about:blank"],
+            preexec_fn=wire, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        os.close(to_child)
+        os.close(from_child)
+        self.out, self.into, self.buffer, self.last, self.session = ours, theirs, b"", 0, None
+        self.complaints, self.requests, self.loaded = [], [], False
+        target = next(t for t in self.ask("Target.getTargets")["targetInfos"] if t["type"] == "page")
+        self.session = self.ask("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.ask(domain + ".enable")
+        self.ask("Emulation.setDeviceMetricsOverride", width=self.size[0], height=self.size[1], deviceScaleFactor=1, mobile=False)
+        return self
+
+    def __exit__(self, *_):
+        try:
+            self.session = None
+            self.ask("Browser.close")
+            self.process.wait(20)
+        except (Failure, OSError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()
+        os.close(self.out)
+        os.close(self.into)
+
+    def message(self, until):
+        while b"\0" not in self.buffer:
+            ready, _, _ = select.select([self.into], [], [], max(0, until - time.monotonic()))
+            check(ready, "the browser does not answer")
+            got = os.read(self.into, 1 << 20)
+            check(got, "the browser has ended")
+            self.buffer += got
+        line, self.buffer = self.buffer.split(b"\0", 1)
+        return json.loads(line)
+
+    def ask(self, method, timeout=120, **params):
+        self.last += 1
+        me, until = self.last, time.monotonic() + timeout
+        text = {"id": me, "method": method, "params": params}
+        if self.session:
+            text["sessionId"] = self.session
+        data = json.dumps(text).encode() + b"\0"
+        while data:
+            data = data[os.write(self.out, data):]
+        while True:
+            m = self.message(until)
+            if m.get("id") == me:
+                check("error" not in m, "%s: %s" % (method, m.get("error")))
+                return m["result"]
+            self.note(m)
+
+    def note(self, m):
+        p = m.get("params", {})
+        if m.get("method") == "Runtime.exceptionThrown":
+            self.complaints.append(p["exceptionDetails"].get("exception", {}).get("description") or p["exceptionDetails"]["text"])
+        elif m.get("method") == "Runtime.consoleAPICalled":
+            self.complaints.append(" ".join(str(a.get("value")) for a in p["args"]))
+        elif m.get("method") == "Log.entryAdded":
+            self.complaints.append(p["entry"]["text"])
+        elif m.get("method") == "Network.requestWillBeSent":
+            self.requests.append(p["request"]["url"][:200])
+        elif m.get("method") == "Page.loadEventFired":
+            self.loaded = True
+        elif m.get("method") == "Page.javascriptDialogOpening":
+            self.complaints.append("a dialog opened: " + p["message"])
+
+    def open(self, path):
+        self.complaints, self.requests, self.loaded = [], [], False
+        self.ask("Page.navigate", url="file://" + path)
+        until = time.monotonic() + 120
+        while not self.loaded:
+            self.note(self.message(until))
+        self.settle()
+
+    def run(self, script):
+        """The value of an expression; of a promise, what it becomes."""
+        r = self.ask("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        check("exceptionDetails" not in r, "%s\n%s" % (script, r.get("exceptionDetails", {}).get("exception", {}).get("description")))
+        return r["result"].get("value")
+
+    def settle(self):
+        """Two frames later whatever was asked to be drawn is drawn."""
+        self.run("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(1))))")
+
+    def press(self, key, modifiers=0):
+        text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
+        for kind in ("keyDown", "keyUp"):
+            self.ask("Input.dispatchKeyEvent", type=kind, key=key, modifiers=modifiers, windowsVirtualKeyCode=CODES.get(key, ord(key[0].upper())), **(text if kind == "keyDown" else {}))
+        self.settle()
+
+    def type(self, text):
+        self.ask("Input.insertText", text=text)
+        self.settle()
+
+    def mouse(self, kind, x, y, **more):
+        self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+
+    def click(self, x, y):
+        self.mouse("mouseMoved", x, y)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.mouse(kind, x, y, button="left", clickCount=1)
+        self.settle()
+
+    def click_on(self, selector):
+        at = self.run("(() => { const e = document.querySelector(%s); e.scrollIntoView({block: 'nearest'}); const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()" % json.dumps(selector))
+        self.click(*at)
+
+    def picture(self, path):
+        self.settle()
+        with open(path, "wb") as f:
+            f.write(base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"]))

@@ -1,0 +1,420 @@
+"""The page of a plan (`inspect --format html`) in a browser: what it shows is what `--format json` says; it is found, zoomed, clicked, folded and
+unfolded by pointer and keyboard; names run nothing; it is quick at 100,000 events.
+
+Relies on: harness.py, browser.py, the models. Relied on by: run.py."""
+import json
+import os
+import random
+import re
+import shutil
+
+from browser import Browser
+from harness import ROOT, SHARDC, check, command, long, scratch, shardc
+
+MODELS = {
+    "gpt2": ["gpt2.lua", "--world", "4"],
+    "transformer": ["transformer.lua", "--world", "2"],
+    "llama3": ["llama3.lua", "--set", "size=70b", "--set", "precision=bf16", "--world", "64", "--device", "h200"],
+}
+
+
+def written(folder, args):
+    """(path of the page, what it is made of)"""
+    source = [os.path.join(ROOT, "models", args[0]), *args[1:]]
+    page = os.path.join(folder, "plan.html")
+    shardc("inspect", *source, "--format", "html", "-o", page)
+    return page, source
+
+
+def quiet(b, page):
+    check(not b.complaints, "the page complains: %s" % b.complaints[:3])
+    check(b.requests == ["file://" + page], "the page asks for more than itself: %s" % b.requests)
+
+
+def near(a, b):
+    return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+
+
+def totals(b, plan):
+    """How many figures of the head were compared."""
+    shown = b.run("Object.fromEntries([...document.querySelectorAll('#totals dd')].map(e => [e.dataset.total, [Number(e.dataset.value), e.textContent]]))")
+    p, device = plan["prediction"], plan["device"]
+    want = {"peak": plan["peak"]["bytes"], "bound": plan["peak"]["bound"]}
+    for key in ("step_us", "exposed_us", "mfu", "tokens_per_second"):
+        if p[key]:
+            want[key] = p[key]
+    if p["host_bytes"]:
+        want["host"] = p["host_bytes"]
+    if device["usable_bytes"]:
+        want["spare"] = device["usable_bytes"] - sum(x["bytes"] for x in p["library"]) - p["arena_bytes"]
+    check(set(shown) == set(want), "totals are %s, wanted %s" % (sorted(shown), sorted(want)))
+    for key, value in want.items():
+        check(near(shown[key][0], value), "%s is shown as %s, JSON says %s" % (key, shown[key], value))
+    texts = {"mfu": "%.2f" % p["mfu"], "exposed_us": "%.1f %%" % (100 * p["exposed_us"] / p["step_us"])}
+    for key, text in texts.items():
+        check(text in shown[key][1], "%s is shown as %s, wanted %s" % (key, shown[key], text))
+    return len(want)
+
+
+def live_at(plan, program, e):
+    """Bytes alive while an event is issued: by class, and by class and owner without numbers."""
+    position = {x["id"]: i for i, x in enumerate(program["events"])}
+    classes, owners = {}, {}
+    for s in plan["storages"]:
+        if s["arena"] != "device" or s.get("program", program["name"]) != program["name"]:
+            continue
+        if "program" in s and not position[s["first"]] <= e <= position[s["last"]]:
+            continue
+        classes[s["class"]] = classes.get(s["class"], 0) + s["size"]
+        owner = s["class"], ".".join("*" if p.isdigit() else p for p in s["owner"].split("."))
+        owners[owner] = owners.get(owner, 0) + s["size"]
+    return classes, owners
+
+
+LIVE = """(() => { document.querySelectorAll('#live details[data-class]').forEach(d => { d.open = true; d.dispatchEvent(new Event('toggle')); });
+  const bytes = e => Number(e.querySelector('summary [data-bytes]').dataset.bytes);
+  return { total: Number(document.querySelector('#live-total').dataset.bytes),
+    classes: [...document.querySelectorAll('#live details[data-class]')].map(d => [d.dataset.class, bytes(d)]),
+    owners: [...document.querySelectorAll('#live details[data-owner]')].map(d => [d.closest('[data-class]').dataset.class, d.dataset.owner, bytes(d)]) }; })()"""
+
+
+def programs(b, plan):
+    """Every program: its figures, and the live set at its peak, by class and owner."""
+    for i, p in enumerate(plan["programs"]):
+        b.run("document.querySelector('#program').value = %d; document.querySelector('#program').dispatchEvent(new Event('change'))" % i)
+        b.settle()
+        shown = b.run("[...document.querySelectorAll('#program-figures [data-bytes]')].map(e => Number(e.dataset.bytes))")
+        check(shown == [x for x in (p["peak"][0], p["bound"][0]) if x or x == p["peak"][0]], "%s: peak and bound are shown as %s" % (p["name"], shown))
+        check("%s events" % format(len(p["events"]), ",") in b.run("document.querySelector('#program-figures').textContent"), "the count of events of " + p["name"])
+        if not p["events"]:
+            continue
+        at = next(k for k, e in enumerate(p["events"]) if e["id"] == p["peak_event"])
+        live, (classes, owners) = b.run(LIVE), live_at(plan, p, at)
+        check(dict(live["classes"]) == classes, "%s: alive at the peak are %s, JSON says %s" % (p["name"], live["classes"], classes))
+        check({(c, o): n for c, o, n in live["owners"]} == owners and live["total"] == sum(classes.values()), "%s: owners at the peak differ from JSON's" % p["name"])
+        if p["name"] == plan["peak"]["program"]:
+            check(dict(live["classes"]) == plan["peak"]["live"], "the live set at the plan's peak is %s" % live["classes"])
+
+
+def drawn(b, plan):
+    """The curve's figures at all moments that are asked for, and pixels: an event has its colour where its time is, and the bytes of the peak reach as high as
+    the axis says."""
+    p = next(p for p in plan["programs"] if p["name"] == "micro")
+    b.run("shardc.show(%d)" % plan["programs"].index(p))
+    b.click_on("#to-all")
+    for e in random.Random(5).sample(range(len(p["events"])), 40):
+        of, total = b.run("(() => { const p = shardc.state.program, m = p.memory(0), n = shardc.state.plan.classes.length; return [shardc.state.plan.classes.map((c, i) => [c, m.of[%d * n + i]]).filter(x => x[1]), m.total[%d]]; })()" % (e, e))
+        classes, _ = live_at(plan, p, e)
+        check(dict(of) == classes and total == sum(classes.values()), "the curve has %s at %s, JSON says %s" % (of, p["events"][e]["id"], classes))
+    longest = sorted(range(len(p["events"])), key=lambda i: -p["events"][i]["duration_us"])[:3]
+    pixel = "const copy = document.createElement('canvas').getContext('2d', { willReadFrequently: true }); [copy.canvas.width, copy.canvas.height] = [innerWidth, innerHeight]; copy.drawImage(shardc.painter.canvas, 0, 0); const at = (x, y) => '#' + [...copy.getImageData(Math.round(x), Math.round(y - shardc.painter.top), 1, 1).data].slice(0, 3).map(v => v.toString(16).padStart(2, '0')).join('');"
+    for e in longest:
+        b.run("shardc.view(%r, %r)" % (p["events"][e]["start_us"] - 2 * p["events"][e]["duration_us"], p["events"][e]["start_us"] + 3 * p["events"][e]["duration_us"]))
+        b.settle()
+        got = b.run("(() => { %s const p = shardc.painter, s = shardc.state.program, [a, z, y] = p.box(%d); return [p.fills[s.phase[%d]][s.kind[%d]], at(a + 1, y + 4), at(z - 3, y + 4), at(z + 1, y + 4)]; })()" % (pixel, e, e, e))
+        check(got[0] == got[1] == got[2], "%s is drawn as %s" % (p["events"][e]["id"], got))
+    b.click_on("#to-all")
+    b.run("document.querySelector('#scroll').scrollTop = 1e6")
+    b.settle()
+    got = b.run("(() => { %s const p = shardc.painter, s = shardc.state.program, { top } = p.memoryScale(), x = p.x(p.timeOf(s.peak_event)), y = p.memoryAt + 170 * (1 - %d / top); return [at(x, y + 2), at(x, y - 11), p.classes, p.colour.ground]; })()" % (pixel, sum(plan["peak"]["live"].values())))
+    check(got[0] in got[2] and got[1] not in got[2], "at the peak the curve's pixels are %s" % got[:2])
+
+
+EVENT = """(() => { shardc.select({ event: %d }, true);
+  const fact = k => { const e = document.querySelector('#selection [data-fact="' + k + '"]'); return e && (e.querySelector('[data-value]') ? Number(e.querySelector('[data-value]').dataset.value) : e.textContent); };
+  return { head: document.querySelector('#selection h2').textContent, said: document.querySelector('#said').textContent, start: fact('starts'), takes: fact('takes'), idle: fact('idle before it'), flops: fact('arithmetic'),
+    bytes: fact('on the wire') ?? fact('copied') ?? fact('memory traffic'), module: fact('module'), stream: fact('stream'), source: fact('Lua line'),
+    accesses: [...document.querySelectorAll('#selection tr[data-storage]')].map(r => [r.dataset.storage, Number(r.querySelector('[data-bytes]').dataset.bytes), Number(r.querySelector('[data-address]').dataset.address), r.textContent]),
+    waits: [...document.querySelectorAll('#waits li')].map(li => [li.dataset.event, [...li.querySelectorAll('.name')].map(e => e.textContent).join('')]),
+    frees: [...document.querySelectorAll('#frees button')].map(e => e.textContent) }; })()"""
+
+
+def events(b, plan, source, count):
+    """Everything shown of some events; why they wait is what `--columns waits,why` says."""
+    index = next(i for i, p in enumerate(plan["programs"]) if p["name"] == "micro")
+    p = plan["programs"][index]
+    why = {}
+    for line in shardc("inspect", *source, "--program", "micro", "--columns", "waits,why").splitlines():
+        m = re.search("^(\\S+)  wait .*  why (.*)$", line)
+        for reason in re.split(r"\. (?=\w+: )", m[2]) if m else []:
+            why.setdefault(m[1], []).append(reason.split(": ", 1))
+    b.run("shardc.show(%d)" % index)
+    rng = random.Random(7)
+    waiting = [i for i, e in enumerate(p["events"]) if e["waits"]]
+    chosen = rng.sample(range(len(p["events"])), count) + rng.sample(waiting, min(count, len(waiting)))
+    ends, idle = {}, {}
+    for e in sorted(p["events"], key=lambda e: e["start_us"]):
+        idle[e["id"]] = e["start_us"] - ends.get(e["stream"], 0)
+        ends[e["stream"]] = e["start_us"] + e["duration_us"]
+    shapes = 0
+    for i in chosen:
+        e, shown = p["events"][i], b.run(EVENT % i)
+        check(shown["head"] == e["id"] + "  " + e["op"], "the head of %s is %s" % (e["id"], shown["head"]))
+        check(shown["said"].startswith(e["id"] + ", " + e["op"]), "a screen reader hears of %s: %s" % (e["id"], shown["said"]))
+        want = {"start": e["start_us"], "takes": e["duration_us"], "flops": e["flops"] or None, "bytes": e["bytes"] or None}
+        for key, value in want.items():
+            check(shown[key] == value if value is None else near(shown[key], value), "%s of %s is shown as %s, JSON says %s" % (key, e["id"], shown[key], value))
+        check((shown["module"], shown["stream"], shown["source"]) == (e["module"] or "(model)", e["stream"], e.get("source")), "%s is shown with %s" % (e["id"], shown))
+        check(abs((shown["idle"] or 0) - idle[e["id"]]) < .006, "before %s its stream is idle for %s, shown as %s" % (e["id"], idle[e["id"]], shown["idle"]))
+        accesses = [[plan["storages"][s]["name"], n, plan["storages"][s]["offset"] + at] for s, at, n in e["reads"] + e["writes"]]
+        check([x[:3] for x in shown["accesses"]] == accesses, "%s reads and writes %s, JSON says %s" % (e["id"], shown["accesses"], accesses))
+        check(shown["waits"] == why.get(e["id"], []), "%s waits for %s, inspect says %s" % (e["id"], shown["waits"], why.get(e["id"])))
+        freed = [s["name"] for s in plan["storages"] if s.get("program") == "micro" and s["last"] == e["id"]]
+        check(shown["frees"] == freed[:12], "%s frees %s, JSON says %s" % (e["id"], shown["frees"], freed))
+        shapes += sum(bool(re.search(r" (fp32|bf16|int32|fp16)\[[\d,]*\]", x[3])) for x in shown["accesses"])
+    check(shapes > count, "%d shapes are shown" % shapes)
+    return len(chosen)
+
+
+def head(b):
+    return b.run("document.querySelector('#selection h2') && document.querySelector('#selection h2').textContent")
+
+
+def by_hand(b, plan):
+    """Search, keys, wheel, drag, clicks, folding."""
+    p = next(p for p in plan["programs"] if p["name"] == "micro")
+    wanted = next(e for e in p["events"] if e["stream"] == "compute" and e["waits"] and e["phase"] == "backward")
+    b.click_on("#to-all")
+    b.click_on("#canvas")
+    b.press("/")
+    b.type(wanted["id"])
+    b.press("Enter")
+    check(head(b).startswith(wanted["id"] + "  "), "searching for %s selects %s" % (wanted["id"], head(b)))
+    b.run("document.querySelector('#canvas').focus()")
+    view = lambda: b.run("[shardc.state.t0, shardc.state.t1]")
+    wide = lambda v: v[1] - v[0]
+    b.press("f")
+    t = view()
+    check(t[0] <= wanted["start_us"] and t[1] >= wanted["start_us"] + wanted["duration_us"] and wide(t) < 3 * wanted["duration_us"] + 1, "F shows %s" % t)
+    # a click on an event selects it; on a rectangle of memory, the storage
+    x0, x1, y = b.run("shardc.painter.box(shardc.state.selection.event)")
+    left, top = b.run("(() => { const r = document.querySelector('#canvas').getBoundingClientRect(); return [r.x, r.y - document.querySelector('#scroll').scrollTop]; })()")
+    b.press("Escape")
+    check(head(b) is None, "Escape leaves %s selected" % head(b))
+    b.click(left + (x0 + x1) / 2, top + y + 12)
+    check(head(b).startswith(wanted["id"] + "  "), "a click selects %s, not %s" % (head(b), wanted["id"]))
+    for key, then in (("d", lambda a, z: z[0] > a[0]), ("a", lambda a, z: z[0] < a[0]), ("w", lambda a, z: wide(z) < wide(a)), ("s", lambda a, z: wide(z) > wide(a)),
+                      ("ArrowRight", lambda a, z: z[0] > a[0]), ("ArrowLeft", lambda a, z: z[0] < a[0])):
+        before = view()
+        b.press(key)
+        check(then(before, view()), "key %s takes %s to %s" % (key, before, view()))
+    before = view()
+    b.mouse("mouseWheel", left + 500, top + 100, deltaX=0, deltaY=-120, modifiers=2)
+    b.settle()
+    check(wide(view()) < wide(before), "the wheel does not zoom")
+    before = view()
+    b.mouse("mousePressed", left + 600, top + 60, button="left", clickCount=1)
+    b.mouse("mouseMoved", left + 500, top + 60, button="left", buttons=1)
+    b.mouse("mouseReleased", left + 500, top + 60, button="left", clickCount=1)
+    b.settle()
+    check(view()[0] > before[0] and near(wide(view()), wide(before)), "a drag takes %s to %s" % (before, view()))
+    # the events of a stream, one after the other
+    order = sorted((e for e in p["events"] if e["stream"] == "compute"), key=lambda e: e["start_us"])
+    at = order.index(wanted)
+    for key, e in ((".", order[at + 1]), (",", wanted)):
+        b.press(key)
+        check(head(b).startswith(e["id"] + "  "), "%s goes to %s, not to %s" % (key, head(b), e["id"]))
+    b.press("ArrowDown")
+    check(b.run("shardc.state.plan.stream_names[shardc.state.program.stream[shardc.state.selection.event]]") != "compute", "the arrow does not go to another stream")
+    # the peak, what is under the pointer there, and a storage
+    b.press("0")
+    b.press("p")
+    check(head(b).startswith(plan["peak"]["event"] + "  "), "P goes to %s" % head(b))
+    b.press("0")
+    b.run("document.querySelector('#scroll').scrollTop = 1e6")
+    b.settle()
+    top = b.run("document.querySelector('#canvas').getBoundingClientRect().y - document.querySelector('#scroll').scrollTop")
+    x, y = b.run("[shardc.painter.x(shardc.painter.timeOf(shardc.state.program.peak_event)), shardc.painter.memoryAt + 150]")
+    b.mouse("mouseMoved", left + x, top + y)
+    b.settle()
+    b.settle()
+    live = b.run(LIVE)
+    check(dict(live["classes"]) == plan["peak"]["live"], "alive at the pointer, at the peak: %s, JSON says %s" % (live["classes"], plan["peak"]["live"]))
+    tip = b.run("document.querySelector('#tip').textContent")
+    check("alive at " + plan["peak"]["event"] in tip, "the tip says " + tip)
+    largest = max((s for s in plan["storages"] if s.get("program") == "micro" and s["arena"] == "device"), key=lambda s: s["size"])
+    b.run("(() => { const p = shardc.state.program, i = %d; shardc.view(p.from[i] - 1, p.to[i] + 1); })()" % largest["id"])
+    b.settle()
+    x, y = b.run("(() => { const p = shardc.state.program, s = shardc.state.plan.storages[%d], k = 220 / shardc.state.plan.arena_bytes[0]; return [shardc.painter.x((p.from[s.index] + p.to[s.index]) / 2), shardc.painter.addressesAt + (s.offset + s.size / 2) * k]; })()" % largest["id"])
+    b.mouse("mouseMoved", left + x, top + y)
+    b.settle()
+    tip = b.run("document.querySelector('#tip').textContent")
+    check(tip.startswith(largest["name"] + ", " + largest["class"]), "over %s the tip says %s" % (largest["name"], tip))
+    b.click(left + x, top + y)
+    check(head(b) == largest["name"] and len(b.run("document.querySelector('#freeing').textContent")) > 20, "a click on %s selects %s" % (largest["name"], head(b)))
+    # folding
+    rows = lambda: b.run("shardc.painter.moduleRows.map(r => [r.label, r.note])")
+    folded = rows()
+    alike = next(note for _, note in folded if note)
+    b.click_on("#rows button[data-row^='*']")
+    opened = rows()
+    check(len(opened) == len(folded) + int(alike[1:]), "unfolding %s takes %d rows to %d" % (alike, len(folded), len(opened)))
+    b.click_on("#rows button[data-row^='*'] ~ button[data-row]:not([data-row^='*'])")
+    check(len(rows()) > len(opened), "a layer does not open")
+    b.click_on("#rows button[data-row^='*'] ~ button[data-row]:not([data-row^='*'])")
+    b.click_on("#rows button[data-row^='*']")
+    check(rows() == folded, "folding again leaves %s" % rows())
+
+
+# ── accessibility: every control has a name, every text a contrast of 4.5 to its ground ──────────────────────────────────────
+ACCESS = """(() => {
+  const bad = [], name = e => e.getAttribute('aria-label') || e.textContent.trim() || (e.labels && e.labels[0] && e.labels[0].textContent.trim());
+  for (const e of document.querySelectorAll('button, select, input, canvas, [tabindex]')) if (!name(e)) bad.push('no name: ' + e.outerHTML.slice(0, 80));
+  if (document.querySelector('#said').getAttribute('aria-live') !== 'polite') bad.push('no live region');
+  if (!document.querySelector('main') || !document.querySelector('h1') || !document.documentElement.lang) bad.push('no landmarks');
+  const parse = c => { const m = c.match(/[\\d.]+/g).map(Number); return m.length > 3 && m[3] === 0 ? null : m.slice(0, 3); };
+  const light = c => c.map(x => { x /= 255; return x <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4; }).reduce((s, x, i) => s + x * [.2126, .7152, .0722][i], 0);
+  const contrast = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + .05) / (y + .05); };
+  let texts = 0;
+  for (const e of document.querySelectorAll('body *')) {
+    if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) || !e.getClientRects().length || e.closest('script, .only-read')) continue;
+    let ground = null;
+    for (let g = e; g && !ground; g = g.parentElement) ground = parse(getComputedStyle(g).backgroundColor);
+    const c = contrast(parse(getComputedStyle(e).color), ground || [255, 255, 255]);
+    texts++;
+    if (c < 4.5) bad.push(c.toFixed(2) + ': ' + e.textContent.slice(0, 40));
+  }
+  const p = shardc.painter, hex = c => [1, 3, 5].map(i => parseInt(c.slice(i, i + 2), 16));
+  for (const fill of p.fills.flat()) if (contrast(hex(p.colour.ink), hex(fill)) < 4.5) bad.push('upon ' + fill);
+  for (const c of ['text', 'dim', 'budget', 'arrow', 'cursor']) if (contrast(hex(p.colour[c]), hex(p.colour.ground)) < 4.5) bad.push(c);
+  return { bad, texts };
+})()"""
+
+
+def accessible(b):
+    texts = 0
+    for theme in ("light", "dark"):
+        if b.run("document.documentElement.dataset.theme") != theme:
+            b.click_on("#theme")
+        b.run("shardc.select({ event: shardc.state.program.peak_event }, true)")
+        b.settle()
+        found = b.run(ACCESS)
+        check(not found["bad"], "%s: %s" % (theme, found["bad"][:5]))
+        texts += found["texts"]
+    b.press("?")
+    check(b.run("document.querySelector('#help').open && document.activeElement.closest('#help') !== null"), "the keys are not shown")
+    check(not b.run(ACCESS)["bad"], "the dialog: %s" % b.run(ACCESS)["bad"][:5])
+    b.press("Escape")
+    check(not b.run("document.querySelector('#help').open"), "Escape leaves the dialog open")
+    return texts
+
+
+def page_of(name):
+    with Browser() as b:
+        page, source = written(scratch("page"), MODELS[name])
+        plan = json.loads(shardc("inspect", *source, "--format", "json"))
+        b.open(page)
+        figures = totals(b, plan)
+        programs(b, plan)
+        drawn(b, plan)
+        compared = events(b, plan, source, 12)
+        by_hand(b, plan)
+        texts = accessible(b)
+        quiet(b, page)
+    return "%d totals, %d programs, %d events, %d texts; %d KB" % (figures, len(plan["programs"]), compared, texts, os.path.getsize(page) >> 10)
+
+
+def test_gpt2():
+    return page_of("gpt2")
+
+
+def test_transformer():
+    return page_of("transformer")
+
+
+def test_llama3_64_ranks():
+    return page_of("llama3")
+
+
+def test_size():
+    """A page that people send: Llama-3 8B on eight ranks."""
+    page, _ = written(scratch("page"), ["llama3.lua", "--set", "size=8b", "--set", "precision=bf16", "--world", "8", "--device", "h200"])
+    check(os.path.getsize(page) < 5e6, "%d bytes" % os.path.getsize(page))
+    return "%d KB" % (os.path.getsize(page) >> 10)
+
+
+@long
+def test_many_events():
+    """100,000 events. What is printed are the page's own milliseconds; what they must not exceed is far above, so that a busy machine fails nothing."""
+    page, _ = written(scratch("page"), ["gpt2.lua", "--world", "2", "--set", "layers=4000", "--set", "dim=64", "--set", "heads=2", "--set", "seq=64"])
+    with Browser() as b:
+        b.ask("Performance.enable", timeDomain="threadTicks")
+        b.open(page)
+        first = b.run("shardc.timing.first")
+        metrics = {m["name"]: m["value"] for m in b.ask("Performance.getMetrics")["metrics"]}
+        count = b.run("shardc.state.program.n")
+        check(count > 100000, "only %d events" % count)
+        frames = []
+        for wide in (1, .1, .001):
+            b.run("shardc.timing.frames.length = 0; shardc.view(0, shardc.state.program.duration * %g)" % wide)
+            b.run("new Promise(done => { let n = 30; const next = () => { if (!n--) return done(); shardc.view(shardc.state.t0 + (shardc.state.t1 - shardc.state.t0) / 40, shardc.state.t1 + (shardc.state.t1 - shardc.state.t0) / 40); requestAnimationFrame(next); }; next(); })")
+            frames += b.run("shardc.timing.frames")
+        quiet(b, page)
+    frames.sort()
+    check(first < 20000 and frames[-1] < 2000, "first paint %.0f ms, slowest frame %.0f ms" % (first, frames[-1]))
+    return "%d events: first paint after %.0f ms (%.0f ms of processor time), frames of a pan %.1f ms, slowest %.1f ms" % (count, first, 1e3 * metrics["TaskDuration"], frames[len(frames) // 2], frames[-1])
+
+
+# ── hostile names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+HOSTILE = ["</script><script>window.ran = 1</script>", "<img src=x onerror='window.ran = 1'>", "a\"b'c`d${window.ran = 1}", "line one\nline two\u2028three", "\u202emrof txet\u202c שלום", "<!--<script>", "<!--<script ", "</script ", "</script/x ", "&lt;b&gt;",
+           "@@d@@s", "n" * 4000, "n." * 1900 + "0", "]]>\\u003c\\", "javascript:window.ran=1"]
+
+
+def test_hostile_names():
+    """Every name of a plan, replaced by each of these: shown as text. A plan's names hold no line end and at
+    most 4096 bytes; its options may hold line ends."""
+    folder = scratch("page")
+    clean = shardc("inspect", os.path.join(ROOT, "models", "mlp.lua"), "--world", "2", "--format", "json")
+    with Browser() as b:
+        for k, text in enumerate(HOSTILE):
+            plan, name = json.loads(clean), text.replace("\n", " ")
+            plan["model"] = name
+            plan["options"] = {name: text}
+            p = next(p for p in plan["programs"] if p["name"] == "micro")
+            for e in p["events"]:
+                e["op"], e["module"], e["source"] = name, name, name + ":7"
+            for u in plan["units"]:
+                u["path"] = name
+            for s in plan["storages"]:
+                s["name"], s["owner"] = name + str(s["id"]), name
+            path, page = os.path.join(folder, "%d.plan.json" % k), os.path.join(folder, "%d.html" % k)
+            with open(path, "w") as f:
+                json.dump(plan, f)
+            rc, _, err = command([SHARDC, "inspect", path, "--format", "html", "-o", page])
+            check(rc == 0, "exit %d: %s" % (rc, err[:400]))
+            b.open(page)
+            check(b.run("document.querySelector('h1').textContent") == name, "the model's name is shown as " + b.run("document.querySelector('h1').textContent")[:200])
+            check(name + "=" + text in b.run("document.querySelector('#subtitle').textContent"), "an option is not shown as it is: " + name[:60])
+            for i in (0, len(p["events"]) - 1):
+                shown = b.run(EVENT % i)
+                check(shown["module"] == name and shown["source"] == name + ":7", "a module is shown as %s" % shown["module"][:200])
+            b.run("shardc.select({ storage: 0 }, true)")
+            check(head(b) == name + "0", "a storage is shown as " + head(b)[:200])
+            b.run(LIVE)
+            b.run("document.querySelector('#search').value = '<'; document.querySelector('#search').dispatchEvent(new Event('input'))")
+            b.mouse("mouseMoved", 400, 300)
+            b.settle()
+            check(b.run("window.ran === undefined && document.images.length === 0 && document.scripts.length === 2 + shardc.state.plan.programs.length"), "a name became markup: " + name[:60])
+            check(b.run("document.documentElement.scrollWidth <= innerWidth"), "a long name makes the page wider than the window: " + name[:60])
+            quiet(b, page)
+        # a model in folders of such names, whose path every event shows
+        model = os.path.join(folder, "<", "script><script>window.ran = 1<", "script>", "mlp.lua")
+        os.makedirs(os.path.dirname(model))
+        shutil.copy(os.path.join(ROOT, "models", "mlp.lua"), model)
+        page = os.path.join(folder, "path.html")
+        shardc("inspect", model, "--format", "html", "-o", page)
+        b.open(page)
+        shown = b.run(EVENT % 1)["source"]
+        check(shown.startswith(model + ":") and b.run("window.ran === undefined"), "a path is shown as " + shown)
+        quiet(b, page)
+    return "%d names, a path" % len(HOSTILE)
+
+
+def test_refusals():
+    model = os.path.join(ROOT, "models", "mlp.lua")
+    for option in (["--program", "micro"], ["--columns", "all"], ["--module", "*"], ["--stream", "compute"]):
+        rc, _, err = command([SHARDC, "inspect", model, "--format", "html", *option])
+        check(rc == 2 and "--format html writes the whole plan" in err, "exit %d: %s" % (rc, err))
+    rc, out, err = command([SHARDC, "predict", model, "--format", "html"])
+    check(rc == 2 and "one of text, json is wanted" in err, "exit %d: %s" % (rc, err))
+    return "5 commands"
