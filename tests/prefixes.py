@@ -24,6 +24,7 @@ ALSO = {
     "ir/rules.h": ["rule"],
     "lua/embed.h": ["embedded"],
     "report/figures.h": ["figure"],
+    "report/json_writer.h": ["json"],
     "report/report.h": ["plan"],
     "schedule/order.h": ["streamed"],
     "schedule/schedule.h": ["clock"],
