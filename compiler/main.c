@@ -63,7 +63,8 @@ static const Command commands[] = {
      "\vExample:\n  shardc inspect models/gpt2.lua --world 2 --program micro --module 'h.0.*'\n"
      "  shardc inspect models/gpt2.lua --world 2 --columns op,module,time\n"
      "  shardc inspect models/gpt2.lua --world 2 --columns op,waits,why\n"
-     "  shardc inspect models/gpt2.lua --format json -o gpt2.plan.json",
+     "  shardc inspect models/gpt2.lua --format json -o gpt2.plan.json\n"
+     "  shardc inspect models/gpt2.lua --world 8 --device h200 --format trace -o gpt2.trace.json",
      1, 1, command_inspect},
     {VERIFY, "verify", "MODEL.lua|PLAN.json|BINARY",
      "Prove a schedule sound from the plan alone: reads after writes, no bytes reused while in use, one order of "
@@ -259,8 +260,11 @@ static const Option options[] = {
     {REPORT, 0, "delay-collectives", "MS", 2,
      "Times as if every collective were held back for so long; gather=MS or reduce=MS: only gathers, only sums",
      .take = take_delay},
-    {REPORT | PLAN, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word, TO(format),
-     WORDS("text", "json")},
+    {PREDICT | VERIFY | PLAN, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word,
+     TO(format), WORDS("text", "json")},
+    {INSPECT, 0, "format", "text|json|trace", 3,
+     "How to print; text unless given. trace: the predicted times as JSON for ui.perfetto.dev or chrome://tracing",
+     .take = take_word, TO(format), WORDS("text", "json", "trace")},
     {REPORT, 'o', "output", "FILE", 3, "Write to FILE, replacing it; refused if the command reads FILE",
      .take = take_text, TO(out)},
     {PLAN, 'o', "output", "FILE", 3, "Write the policy file, replacing it; refused if the command reads FILE",

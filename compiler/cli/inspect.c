@@ -1,4 +1,4 @@
-/* `shardc inspect`: the schedule, an event a line; as JSON it is the plan itself.
+/* `shardc inspect`: the schedule, an event a line; as JSON it is the plan itself; as a trace for Perfetto.
  * Relies on: input.c, report.
  * Relied on by: main.c. */
 #include "../report/report.h"
@@ -52,8 +52,10 @@ static unsigned columns_of(Arena *a, const char *text) {
 }
 
 int command_inspect(Arena *a, const Options *o) {
-    if (cli_as_json(o) && (o->program || o->module || o->stream || o->columns))
-        fail_usage("--format json writes the whole plan: leave out --program, --module, --stream and --columns");
+    bool trace = o->format && !strcmp(o->format, "trace");
+    if ((trace || cli_as_json(o)) && (o->program || o->module || o->stream || o->columns))
+        fail_usage("--format %s writes the whole plan: leave out --program, --module, --stream and --columns",
+                   o->format);
     unsigned columns = columns_of(a, o->columns ? o->columns : "default");
     const Plan *p = cli_plan(a, o, o->inputs[0]);
     if (o->stream) check_stream(a, o->stream);
@@ -62,6 +64,8 @@ int command_inspect(Arena *a, const Options *o) {
     ReportOptions r = {.program = o->program, .module = o->module, .stream = o->stream, .columns = columns};
     if (cli_as_json(o))
         plan_write_json(f.f, p);
+    else if (trace)
+        report_trace(f.f, p);
     else
         report_inspect_text(f.f, p, &r);
     cli_output_done(o, &f);
