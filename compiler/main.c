@@ -20,7 +20,8 @@ enum {
     DATA = 1 << 5,
     CALIBRATE = 1 << 6,
     PLAN = 1 << 7,
-    ALL = (1 << 8) - 1,
+    DIFF = 1 << 8,
+    ALL = (1 << 9) - 1,
     COMPILE = ALL & ~DATA,
     REPORT = PREDICT | INSPECT | VERIFY
 };
@@ -73,6 +74,17 @@ static const Command commands[] = {
      "\vExample:\n  shardc verify build/gpt2/gpt2\n"
      "  shardc verify models/gpt2.lua --world 8 --device h200 --max-exposed-ms 1",
      0, 1, command_verify},
+    {DIFF, "diff", "A [B]|A --vs [B]",
+     "Say what differs between two plans: peak, step and exposed communication, by class and by module; events added, "
+     "removed, moved, longer or shorter; storages that grew. A and B are models, plan.json files or binaries. Options "
+     "before --vs hold for both, those after it for B alone, which is A once more unless it is given."
+     "\vExample:\n  shardc diff models/gpt2.lua --world 4 --device h200 --vs --set recompute=full\n"
+     "  shardc diff before.plan.json after.plan.json --fail-if 'peak>+1%,step>+2%'\n"
+     "  shardc diff before.plan.json models/gpt2.lua --world 4 --device h200\n\n"
+     "Events of equal layers are one row. A row counts events; its times are sums. Exit 1 where a bound of --fail-if "
+     "is "
+     "missed, 0 otherwise.",
+     1, 2, command_diff},
     {DATA, "data", "FILE... -o OUT.bin",
      "Make byte-level tokens of files, in the format of llm.c's .bin."
      "\vExample:\n  shardc data book.txt notes.txt -o train.bin\n  shardc data held-out.txt -o val.bin",
@@ -93,6 +105,7 @@ typedef struct {
     VEC(const char *) inputs, set, keep;
     Arena *arena;
     struct argp_state *state;
+    Options *before; /* diff: what was given before --vs */
 } Parse;
 
 /* ── options: one table; each row says which commands take the option, and what becomes of its argument ──────────── */
@@ -208,6 +221,23 @@ static void take_curve(Parse *p, const Option *o, char *arg) {
     p->o.curve_svg = arg;
 }
 
+/* What growing lists hold so far, as Options has it. */
+static void settle(Parse *p) {
+    p->o.inputs = p->inputs.at;
+    p->o.ninputs = p->inputs.n;
+    p->o.keep = p->keep.at;
+    p->o.nkeep = p->keep.n;
+    p->o.set = p->set.at;
+    p->o.nset = p->set.n;
+}
+
+static void take_vs(Parse *p, const Option *o, char *arg) {
+    if (p->before) fail_usage("--vs stands twice: two plans are compared");
+    settle(p);
+    p->before = NEW(p->arena, Options);
+    *p->before = p->o;
+}
+
 static void take_limit(Parse *p, const Option *o, char *arg) {
     sandbox_limit(p->o.limit = arg);
 }
@@ -257,24 +287,24 @@ static const Option options[] = {
      WORDS("trace", "precision", "qkv_fusion", "autodiff", "epilogue_fusion", "rematerialize", "concat_in_place",
            "fuse", "recompute", "shard", "offload")},
     {COMPILE, 0, "redzone", "BYTES", 2, NULL, .take = take_number, TO(redzone), RANGE(0, 1 << 20)},
-    {REPORT, 0, "delay-collectives", "MS", 2,
+    {REPORT | DIFF, 0, "delay-collectives", "MS", 2,
      "Times as if every collective were held back for so long; gather=MS or reduce=MS: only gathers, only sums",
      .take = take_delay},
-    {PREDICT | VERIFY | PLAN, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word,
+    {PREDICT | VERIFY | PLAN | DIFF, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word,
      TO(format), WORDS("text", "json")},
     {INSPECT, 0, "format", "text|json|trace", 3,
      "How to print; text unless given. trace: the predicted times as JSON for ui.perfetto.dev or chrome://tracing",
      .take = take_word, TO(format), WORDS("text", "json", "trace")},
-    {REPORT, 'o', "output", "FILE", 3, "Write to FILE, replacing it; refused if the command reads FILE",
+    {REPORT | DIFF, 'o', "output", "FILE", 3, "Write to FILE, replacing it; refused if the command reads FILE",
      .take = take_text, TO(out)},
     {PLAN, 'o', "output", "FILE", 3, "Write the policy file, replacing it; refused if the command reads FILE",
      .take = take_text, TO(out)},
-    {PLAN | BUILD | RUN, 0, "budget", "BYTES", 4,
+    {PLAN | BUILD | RUN | DIFF, 0, "budget", "BYTES", 4,
      "Choose policies for the fastest step whose arena has at most so many bytes: 60GiB, 80GB; for plan: what the "
      "device "
      "leaves unless given",
      .take = take_bytes, TO(budget)},
-    {PLAN | BUILD | RUN, 0, "keep", "CHOICE[=none]", 4,
+    {PLAN | BUILD | RUN | DIFF, 0, "keep", "CHOICE[=none]", 4,
      "Leave recompute, offload, reshard, prefetch or state as the model has it, or (=none) do nothing of it; may be "
      "repeated",
      .take = take_keep},
@@ -314,6 +344,13 @@ static const Option options[] = {
     {VERIFY, 0, "max-exposed-ms", "MS", 4, "Exit 1 where compute waits longer for communication, and name what for",
      .take = take_ms, TO(most_exposed_ms)},
     {VERIFY, 0, "batch", "FILE", 4, NULL, .take = take_text, TO(batch)},
+    {DIFF, 0, "vs", NULL, 4, "Options after this hold for B alone", .take = take_vs},
+    {DIFF, 0, "fail-if", "BOUNDS", 4,
+     "Exit 1 where a bound is missed: peak>+1% (B's peak is more than 1 % above A's), step>+2ms, peak>60GiB, "
+     "tokens<-1%, with commas between them. Of peak, bound (its lower bound), host, library, step, exposed, tokens and "
+     "mfu",
+     .take = take_text, TO(fail_if)},
+    {DIFF, 0, "all", NULL, 4, "Print every row, not the largest alone", .take = take_flag, TO(every)},
     {DATA, 0, "separator", "TOKEN", 1, "Put this token (0 to 65535) between files", .take = take_number, TO(separator),
      RANGE(0, 65535)},
     {CALIBRATE, 0, "table", "FILE", 3, "Write the algorithms of matrix products to FILE", .take = take_text, TO(table)},
@@ -345,7 +382,8 @@ static void take_input(Parse *p, char *arg, bool after_dashes) {
         fail_usage("%s: one input is enough, %s was given already; an option of the model is set by --set %s", arg,
                    p->inputs.at[0], arg);
     if (!after_dashes && p->inputs.n == p->command->most)
-        fail_usage("%s: one input is enough, %s was given already", arg, p->inputs.at[0]);
+        fail_usage("%s: %s enough, %s was given already", arg,
+                   p->command->most == 1 ? "one input is" : "two inputs are", p->inputs.at[p->inputs.n - 1]);
     if (!after_dashes || p->command->bit == DATA) /* of data: a file whose name begins with - */
         push(&p->inputs, p->arena, arg);
     else if (p->command->bit != RUN)
@@ -382,6 +420,7 @@ static void usage(FILE *f) {
           "  shardc plan MODEL.lua       the fastest policies that fit in a budget of memory\n"
           "  shardc inspect INPUT        the schedule, an event a line\n"
           "  shardc verify INPUT         prove the schedule sound\n"
+          "  shardc diff A B             what differs between two plans; exit 1 where it costs too much\n"
           "  shardc data FILE... -o OUT  make tokens of files\n"
           "  shardc calibrate            measure this machine's GPUs for predict\n\n"
           "INPUT is a model, a plan.json or a built binary. `shardc COMMAND -h` explains each.\n"
@@ -399,7 +438,8 @@ static const Command *command_named(const char *name) {
     }
     const char *near = str_nearest(name, names, N_COMMANDS);
     if (near) fail_usage("there is no command \"%s\"; is it \"%s\"? `shardc -h` lists them", name, near);
-    fail_usage("there is no command \"%s\": build, run, predict, inspect, verify, data and calibrate are; `shardc -h` "
+    fail_usage("there is no command \"%s\": build, run, predict, plan, inspect, verify, diff, data and calibrate are; "
+               "`shardc -h` "
                "explains them",
                name);
 }
@@ -448,13 +488,9 @@ int main(int argc, char **argv) {
     if (p.inputs.n < p.command->least)
         fail_usage("%s wants an INPUT, %s; `shardc %s -h` explains it", p.command->name, p.command->args,
                    p.command->name);
-    p.o.inputs = p.inputs.at;
-    p.o.ninputs = p.inputs.n;
-    p.o.keep = p.keep.at;
-    p.o.nkeep = p.keep.n;
-    p.o.set = p.set.at;
-    p.o.nset = p.set.n;
-    int code = p.command->run(p.arena, &p.o);
+    settle(&p);
+    if (p.before) p.before->vs = &p.o;
+    int code = p.command->run(p.arena, p.before ? p.before : &p.o);
     arena_free(p.arena);
     return code;
 }

@@ -28,6 +28,8 @@ const char *cli_model_option(const Options *o) {
            : o->dump_after ? "--dump-after"
            : o->redzone    ? "--redzone"
            : o->limit      ? "--limit"
+           : o->budget     ? "--budget"
+           : o->nkeep      ? "--keep"
                            : NULL;
 }
 

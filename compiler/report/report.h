@@ -57,7 +57,8 @@ const char *report_unused(const Plan *p, Unused kind); /* one line, without its 
 void report_predict_text(FILE *f, const Plan *p, Moment m, bool color);
 void report_predict_json(FILE *f, const Plan *p);
 bool report_fits(const Plan *p);
-const char *report_target(const Plan *p); /* "cpu", "cuda (h200)" */
+void report_printable(FILE *f, const char *s); /* control characters as ? */
+const char *report_target(const Plan *p);      /* "cpu", "cuda (h200)" */
 void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o);
 /* Chrome's JSON trace format, which Perfetto reads: programs as processes, streams as threads, waits as flows, live
  * bytes of the device arena by class as counters. Times are the predicted ones. */
