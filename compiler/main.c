@@ -21,7 +21,8 @@ enum {
     CALIBRATE = 1 << 6,
     PLAN = 1 << 7,
     PACK = 1 << 8,
-    ALL = (1 << 9) - 1,
+    DIFF = 1 << 9,
+    ALL = (1 << 10) - 1,
     COMPILE = ALL & ~DATA,
     REPORT = PREDICT | INSPECT | VERIFY
 };
@@ -67,7 +68,8 @@ static const Command commands[] = {
      "  shardc inspect models/gpt2.lua --world 2 --columns op,module,time\n"
      "  shardc inspect models/gpt2.lua --world 2 --columns op,waits,why\n"
      "  shardc inspect models/gpt2.lua --world 2 --format html -o gpt2.html\n"
-     "  shardc inspect models/gpt2.lua --format json -o gpt2.plan.json",
+     "  shardc inspect models/gpt2.lua --format json -o gpt2.plan.json\n"
+     "  shardc inspect models/gpt2.lua --world 8 --device h200 --format trace -o gpt2.trace.json",
      1, 1, command_inspect},
     {VERIFY, "verify", "MODEL.lua|PLAN.json|BINARY",
      "Prove a schedule sound from the plan alone: reads after writes, no bytes reused while in use, one order of "
@@ -76,6 +78,17 @@ static const Command commands[] = {
      "\vExample:\n  shardc verify build/gpt2/gpt2\n"
      "  shardc verify models/gpt2.lua --world 8 --device h200 --max-exposed-ms 1",
      0, 1, command_verify},
+    {DIFF, "diff", "A [B]|A --vs [B]",
+     "Say what differs between two plans: peak, step and exposed communication, by class and by module; events added, "
+     "removed, moved, longer or shorter; storages that grew. A and B are models, plan.json files or binaries. Options "
+     "before --vs hold for both, those after it for B alone, which is A once more unless it is given."
+     "\vExample:\n  shardc diff models/gpt2.lua --world 4 --device h200 --vs --set recompute=full\n"
+     "  shardc diff before.plan.json after.plan.json --fail-if 'peak>+1%,step>+2%'\n"
+     "  shardc diff before.plan.json models/gpt2.lua --world 4 --device h200\n\n"
+     "Events of equal layers are one row. A row counts events; its times are sums. Exit 1 where a bound of --fail-if "
+     "is "
+     "missed, 0 otherwise.",
+     1, 2, command_diff},
     {DATA, "data", "FILE... -o OUT.bin",
      "Make byte-level tokens of files, in the format of llm.c's .bin."
      "\vExample:\n  shardc data book.txt notes.txt -o train.bin\n  shardc data held-out.txt -o val.bin",
@@ -104,6 +117,7 @@ typedef struct {
     VEC(const char *) inputs, set, policies, keep, limit, sweep;
     Arena *arena;
     struct argp_state *state;
+    Options *before; /* diff: what was given before --vs */
 } Parse;
 
 /* ── options: one table; each row says which commands take the option, and what becomes of its argument ──────────── */
@@ -222,6 +236,29 @@ static void take_curve(Parse *p, const Option *o, char *arg) {
     p->o.curve_svg = arg;
 }
 
+/* What growing lists hold so far, as Options has it. */
+static void settle(Parse *p) {
+    p->o.inputs = p->inputs.at;
+    p->o.ninputs = p->inputs.n;
+    p->o.keep = p->keep.at;
+    p->o.nkeep = p->keep.n;
+    p->o.set = p->set.at;
+    p->o.nset = p->set.n;
+    p->o.policies = p->policies.at;
+    p->o.npolicies = p->policies.n;
+    p->o.limit = p->limit.at;
+    p->o.nlimit = p->limit.n;
+    p->o.sweep = p->sweep.at;
+    p->o.nsweep = p->sweep.n;
+}
+
+static void take_vs(Parse *p, const Option *o, char *arg) {
+    if (p->before) fail_usage("--vs stands twice: two plans are compared");
+    settle(p);
+    p->before = NEW(p->arena, Options);
+    *p->before = p->o;
+}
+
 static void take_limit(Parse *p, const Option *o, char *arg) {
     sandbox_limit(arg);
     push(&p->limit, p->arena, arg);
@@ -272,25 +309,26 @@ static const Option options[] = {
      WORDS("trace", "precision", "qkv_fusion", "autodiff", "epilogue_fusion", "rematerialize", "concat_in_place",
            "fuse", "recompute", "shard", "offload")},
     {COMPILE, 0, "redzone", "BYTES", 2, NULL, .take = take_number, TO(redzone), RANGE(0, 1 << 20)},
-    {REPORT, 0, "delay-collectives", "MS", 2,
+    {REPORT | DIFF, 0, "delay-collectives", "MS", 2,
      "Times as if every collective were held back for so long; gather=MS or reduce=MS: only gathers, only sums",
      .take = take_delay},
-    {VERIFY | PLAN, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word, TO(format),
-     WORDS("text", "json")},
+    {VERIFY | PLAN | DIFF, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word,
+     TO(format), WORDS("text", "json")},
     {PREDICT, 0, "format", "text|json|csv", 3, "How to print; text unless given; csv is for --sweep, --max and --best",
      .take = take_word, TO(format), WORDS("text", "json", "csv")},
-    {INSPECT, 0, "format", "text|json|html", 3,
-     "How to print; text unless given. html: a page for a browser, of all programs, in one file", .take = take_word,
-     TO(format), WORDS("text", "json", "html")},
-    {REPORT, 'o', "output", "FILE", 3, "Write to FILE, replacing it; refused if the command reads FILE",
+    {INSPECT, 0, "format", "text|json|html|trace", 3,
+     "How to print; text unless given. html: a page for a browser, of all programs, in one file. trace: the predicted "
+     "times as JSON for ui.perfetto.dev or chrome://tracing",
+     .take = take_word, TO(format), WORDS("text", "json", "html", "trace")},
+    {REPORT | DIFF, 'o', "output", "FILE", 3, "Write to FILE, replacing it; refused if the command reads FILE",
      .take = take_text, TO(out)},
     {PLAN, 'o', "output", "FILE", 3, "Write the policy file, replacing it; refused if the command reads FILE",
      .take = take_text, TO(out)},
-    {PREDICT | PLAN | BUILD | RUN, 0, "budget", "BYTES", 4,
+    {PREDICT | PLAN | BUILD | RUN | DIFF, 0, "budget", "BYTES", 4,
      "Choose policies for the fastest step whose arena has at most so many bytes: 60GiB, 80GB; for plan: what the "
      "device leaves unless given",
      .take = take_bytes, TO(budget)},
-    {PREDICT | PLAN | BUILD | RUN, 0, "keep", "CHOICE[=none]", 4,
+    {PREDICT | PLAN | BUILD | RUN | DIFF, 0, "keep", "CHOICE[=none]", 4,
      "Leave recompute, offload, reshard, prefetch or state as the model has it, or (=none) do nothing of it; may be "
      "repeated",
      .take = take_keep},
@@ -359,6 +397,13 @@ static const Option options[] = {
     {VERIFY, 0, "max-exposed-ms", "MS", 4, "Exit 1 where compute waits longer for communication, and name what for",
      .take = take_ms, TO(most_exposed_ms)},
     {VERIFY, 0, "batch", "FILE", 4, NULL, .take = take_text, TO(batch)},
+    {DIFF, 0, "vs", NULL, 4, "Options after this hold for B alone", .take = take_vs},
+    {DIFF, 0, "fail-if", "BOUNDS", 4,
+     "Exit 1 where a bound is missed: peak>+1% (B's peak is more than 1 % above A's), step>+2ms, peak>60GiB, "
+     "tokens<-1%, with commas between them. Of peak, bound (its lower bound), host, library, step, exposed, tokens and "
+     "mfu",
+     .take = take_text, TO(fail_if)},
+    {DIFF, 0, "all", NULL, 4, "Print every row, not the largest alone", .take = take_flag, TO(every)},
     {DATA, 0, "separator", "TOKEN", 1, "Put this token (0 to 65535) between files", .take = take_number, TO(separator),
      RANGE(0, 65535)},
     {CALIBRATE, 0, "table", "FILE", 3, "Write the algorithms of matrix products to FILE", .take = take_text, TO(table)},
@@ -390,7 +435,8 @@ static void take_input(Parse *p, char *arg, bool after_dashes) {
         fail_usage("%s: one input is enough, %s was given already; an option of the model is set by --set %s", arg,
                    p->inputs.at[0], arg);
     if (!after_dashes && p->inputs.n == p->command->most)
-        fail_usage("%s: one input is enough, %s was given already", arg, p->inputs.at[0]);
+        fail_usage("%s: %s enough, %s was given already", arg,
+                   p->command->most == 1 ? "one input is" : "two inputs are", p->inputs.at[p->inputs.n - 1]);
     if (!after_dashes || p->command->bit == DATA) /* of data: a file whose name begins with - */
         push(&p->inputs, p->arena, arg);
     else if (p->command->bit != RUN)
@@ -427,6 +473,7 @@ static void usage(FILE *f) {
           "  shardc plan MODEL.lua       the fastest policies that fit in a budget of memory\n"
           "  shardc inspect INPUT        the schedule, an event a line\n"
           "  shardc verify INPUT         prove the schedule sound\n"
+          "  shardc diff A B             what differs between two plans; exit 1 where it costs too much\n"
           "  shardc data FILE... -o OUT  make tokens of files\n"
           "  shardc calibrate            measure this machine's GPUs for predict\n"
           "  shardc pack FILE.csv        offsets for buffers whose lives are known\n\n"
@@ -500,19 +547,9 @@ int main(int argc, char **argv) {
     if (p.inputs.n < p.command->least)
         fail_usage("%s wants an INPUT, %s; `shardc %s -h` explains it", p.command->name, p.command->args,
                    p.command->name);
-    p.o.inputs = p.inputs.at;
-    p.o.ninputs = p.inputs.n;
-    p.o.keep = p.keep.at;
-    p.o.nkeep = p.keep.n;
-    p.o.limit = p.limit.at;
-    p.o.nlimit = p.limit.n;
-    p.o.sweep = p.sweep.at;
-    p.o.nsweep = p.sweep.n;
-    p.o.policies = p.policies.at;
-    p.o.npolicies = p.policies.n;
-    p.o.set = p.set.at;
-    p.o.nset = p.set.n;
-    int code = p.command->run(p.arena, &p.o);
+    settle(&p);
+    if (p.before) p.before->vs = &p.o;
+    int code = p.command->run(p.arena, p.before ? p.before : &p.o);
     arena_free(p.arena);
     return code;
 }

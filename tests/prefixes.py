@@ -24,6 +24,7 @@ ALSO = {
     "ir/rules.h": ["rule"],
     "lua/embed.h": ["embedded"],
     "report/figures.h": ["figure"],
+    "report/json_writer.h": ["json"],
     "report/report.h": ["plan"],
     "schedule/exact_search.h": ["exact"],
     "schedule/order.h": ["streamed"],

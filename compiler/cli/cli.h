@@ -7,7 +7,8 @@
 #include "../ir/device.h"
 #include "../report/report.h"
 
-typedef struct {
+typedef struct Options Options;
+struct Options {
     const char **inputs;
     int ninputs;
     const char *target, *arch, *device, *out, *format, *dump_after, *variant;
@@ -39,13 +40,17 @@ typedef struct {
     const char *curve_svg;        /* a file for its picture, or NULL */
     char **rest;                  /* run: what follows --, for the program */
     int nrest;
-} Options;
+    const Options *vs;   /* diff: the options of B, where --vs was given; these are those before it */
+    const char *fail_if; /* diff: bounds */
+    bool every;          /* diff: all rows */
+};
 
 int command_build(Arena *a, const Options *o);
 int command_run(Arena *a, const Options *o);
 int command_predict(Arena *a, const Options *o);
 int command_plan(Arena *a, const Options *o);
 int command_inspect(Arena *a, const Options *o);
+int command_diff(Arena *a, const Options *o);
 int command_verify(Arena *a, const Options *o);
 int command_data(Arena *a, const Options *o);
 int command_calibrate(Arena *a, const Options *o);

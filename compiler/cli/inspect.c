@@ -1,6 +1,5 @@
-/* `shardc inspect`: the schedule, an event a line; as JSON it is the plan itself, as HTML a page.
- * Relies on: input.c, report.
- * Relied on by: main.c. */
+/* `shardc inspect`: the schedule, an event a line; as JSON it is the plan itself, as HTML a page, as a trace
+ * Perfetto's. Relies on: input.c, report. Relied on by: main.c. */
 #include "../report/page.h"
 #include "../report/report.h"
 #include "cli.h"
@@ -56,7 +55,8 @@ static unsigned columns_of(Arena *a, const char *text) {
 
 int command_inspect(Arena *a, const Options *o) {
     bool html = o->format && !strcmp(o->format, "html");
-    if ((html || cli_as_json(o)) && (o->program || o->module || o->stream || o->columns))
+    bool trace = o->format && !strcmp(o->format, "trace");
+    if ((html || trace || cli_as_json(o)) && (o->program || o->module || o->stream || o->columns))
         fail_usage("--format %s writes the whole plan: leave out --program, --module, --stream and --columns",
                    o->format);
     if (html && !o->out && isatty(STDOUT_FILENO))
@@ -71,6 +71,8 @@ int command_inspect(Arena *a, const Options *o) {
         plan_write_json(f.f, p);
     else if (html)
         page_write(f.f, p);
+    else if (trace)
+        report_trace(f.f, p);
     else
         report_inspect_text(f.f, p, &r);
     cli_output_done(o, &f);

@@ -174,7 +174,7 @@ static void units_table(FILE *f, const Plan *p) {
     }
 }
 
-static void printable(FILE *f, const char *s) {
+void report_printable(FILE *f, const char *s) {
     for (; *s; s++) fputc((unsigned char)*s < 0x20 || *s == 0x7f ? '?' : *s, f);
 }
 
@@ -186,7 +186,7 @@ void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o) {
     for (int i = 0; i < p->noptions; i++) {
         if (!*p->options[i].text) continue; /* an nn.optional that nobody set */
         fprintf(f, "%s%s=", shown++ ? " " : "options: ", p->options[i].name);
-        printable(f, p->options[i].text);
+        report_printable(f, p->options[i].text);
     }
     if (shown) fputc('\n', f);
     fprintf(f, "arena %s B (lower bound %s), host %s B\n",

@@ -1,122 +1,11 @@
 /* Plans and predictions as JSON, written in one pass: an event a line, so that two plans can be compared with diff.
- * Relies on: fields.h, live.h.
+ * Relies on: fields.h, live.h, json_writer.h.
  * Relied on by: emit (NAME.plan.json), main.c's commands; read.c reads what plan_write_json writes. */
 #include "../ir/training.h"
 #include "fields.h"
+#include "json_writer.h"
 #include "live.h"
 #include "report.h"
-#include "visible.h"
-
-#include <inttypes.h>
-#include <math.h>
-#include <stdlib.h>
-
-/* ── a small writer: commas and quotes are its business ───────────────────────────────────────────────────── */
-typedef struct {
-    FILE *f;
-    Str s; /* on its way to the file */
-    bool comma;
-} Json;
-
-static inline void key(Json *j, const char *k) {
-    if (j->comma) str_add(&j->s, ",");
-    j->comma = false;
-    if (k) {
-        str_add(&j->s, "\"");
-        str_add(&j->s, k);
-        str_add(&j->s, "\":");
-    }
-}
-
-static void open_(Json *j, const char *k, char bracket) {
-    key(j, k);
-    str_bytes(&j->s, &bracket, 1);
-}
-
-static void close_(Json *j, char bracket) {
-    str_bytes(&j->s, &bracket, 1);
-    j->comma = true;
-}
-
-static void line(Json *j) { /* the next value starts on a line of its own */
-    str_add(&j->s, j->comma ? ",\n" : "\n");
-    j->comma = false;
-    str_spill(&j->s, j->f);
-}
-
-static inline void put_int(Json *j, const char *k, int64_t x) {
-    key(j, k);
-    str_int(&j->s, x);
-    j->comma = true;
-}
-
-/* The shortest text of 15 or 17 digits that reads back as the same number. */
-static void put_real(Json *j, const char *k, double x) {
-    if (fabs(x) < 1e15 && x == (double)(int64_t)x) {
-        put_int(j, k, (int64_t)x);
-        return;
-    }
-    char out[32];
-    snprintf(out, sizeof out, "%.15g", isfinite(x) ? x : 0);
-    if (strtod(out, NULL) != x && isfinite(x)) snprintf(out, sizeof out, "%.17g", x);
-    key(j, k);
-    str_add(&j->s, out);
-    j->comma = true;
-}
-
-/* Simulated to the picosecond, for which 15 digits do. A time that is the double next to a whole number of picoseconds
- * is printed by way of that number: the same text, for a quarter of what %g takes. */
-static void put_time(Json *j, const char *k, double us) {
-    int64_t ps = us >= 1 && us < 1e8 ? (int64_t)(us * 1e6 + 0.5) : 0;
-    key(j, k);
-    j->comma = true;
-    if (!ps || (double)ps / 1e6 != us) {
-        str_addf(&j->s, "%.15g", isfinite(us) ? us : 0);
-        return;
-    }
-    char out[32];
-    int n = snprintf(out, sizeof out, "%" PRId64 ".%06d", ps / 1000000, (int)(ps % 1000000));
-    while (out[n - 1] == '0') n--;
-    str_bytes(&j->s, out, (size_t)(out[n - 1] == '.' ? n - 1 : n));
-}
-
-static void put_bool(Json *j, const char *k, bool x) {
-    key(j, k);
-    str_add(&j->s, x ? "true" : "false");
-    j->comma = true;
-}
-
-/* JSON is UTF-8: a byte of a path that is not stands as U+FFFD. */
-static void put_escaped(Json *j, const char *s) {
-    static const bool special[256] = {
-        [0 ... 0x1f] = true, ['"'] = true, ['\\'] = true, [0x7f] = true, [0x80 ... 0xff] = true};
-    for (size_t length;; s += length) {
-        const char *from = s;
-        while (!special[(unsigned char)*s]) s++;
-        str_bytes(&j->s, from, (size_t)(s - from));
-        if (!*s) return;
-        unsigned char c = (unsigned char)*s;
-        length = 1;
-        if (c >= 0x80) length = sc_visible_character((const unsigned char *)s, strlen(s));
-        if (c >= 0x80)
-            str_bytes(&j->s, length ? s : "\xef\xbf\xbd", length ? length : 3);
-        else
-            str_addf(&j->s, c < 0x20 || c == 0x7f ? "\\u%04x" : "\\%c", c);
-        length += !length;
-    }
-}
-
-static inline void put_str(Json *j, const char *k, const char *s) {
-    key(j, k);
-    j->comma = true;
-    if (!s) {
-        str_add(&j->s, "null");
-        return;
-    }
-    str_add(&j->s, "\"");
-    put_escaped(j, s);
-    str_add(&j->s, "\"");
-}
 
 /* ── the parts of a plan ──────────────────────────────────────────────────────────────────────────────────── */
 /* The members of an object, out of the struct o. */
@@ -125,58 +14,58 @@ static void put_fields(Json *j, Object kind, const void *o) {
         const void *at = (const char *)o + f->at;
         const int64_t *sizes = at;
         switch (f->type) {
-        case F_TEXT: put_str(j, f->key, *(const char *const *)at); break;
+        case F_TEXT: json_str(j, f->key, *(const char *const *)at); break;
         case F_INDEX:
             if (*(const int *)at < 0) break; /* fall through */
         case F_INT:
-        case F_COUNT: put_int(j, f->key, *(const int *)at); break;
-        case F_SIZE: put_int(j, f->key, *sizes); break;
-        case F_REAL: put_real(j, f->key, *(const double *)at); break;
-        case F_TIME: put_time(j, f->key, *(const double *)at); break;
+        case F_COUNT: json_int(j, f->key, *(const int *)at); break;
+        case F_SIZE: json_int(j, f->key, *sizes); break;
+        case F_REAL: json_real(j, f->key, *(const double *)at); break;
+        case F_TIME: json_time(j, f->key, *(const double *)at); break;
         case F_PAIR:
-            open_(j, f->key, '[');
-            for (int i = 0; i < N_ARENAS; i++) put_int(j, NULL, sizes[i]);
-            close_(j, ']');
+            json_open(j, f->key, '[');
+            for (int i = 0; i < N_ARENAS; i++) json_int(j, NULL, sizes[i]);
+            json_close(j, ']');
             break;
-        default: put_str(j, f->key, fields_word(f->type, *(const int *)at));
+        default: json_str(j, f->key, fields_word(f->type, *(const int *)at));
         }
     }
 }
 
 static void put_object(Json *j, const char *k, Object kind, const void *o) {
-    open_(j, k, '{');
+    json_open(j, k, '{');
     put_fields(j, kind, o);
-    close_(j, '}');
+    json_close(j, '}');
 }
 
 const char *const unused_keys[N_UNUSED] = {"parameters", "inputs", "modules"};
 static void put_head(Json *j, const Plan *p) {
     put_fields(j, IN_MODEL, p);
-    line(j);
+    json_line(j);
     put_object(j, "device", IN_DEVICE, p);
-    line(j);
-    open_(j, "mesh", '{');
+    json_line(j);
+    json_open(j, "mesh", '{');
     put_fields(j, IN_MESH, p);
-    open_(j, "groups", '[');
+    json_open(j, "groups", '[');
     for (int i = 0; i < p->ncomms; i++) put_object(j, NULL, IN_GROUP, &p->comms[i]);
-    close_(j, ']');
-    close_(j, '}');
-    line(j);
-    open_(j, "options", '{');
-    for (int i = 0; i < p->noptions; i++) put_str(j, p->options[i].name, p->options[i].text);
-    close_(j, '}');
-    line(j);
-    open_(j, "arenas", '{');
+    json_close(j, ']');
+    json_close(j, '}');
+    json_line(j);
+    json_open(j, "options", '{');
+    for (int i = 0; i < p->noptions; i++) json_str(j, p->options[i].name, p->options[i].text);
+    json_close(j, '}');
+    json_line(j);
+    json_open(j, "arenas", '{');
     for (int a = 0; a < N_ARENAS; a++) {
-        open_(j, fields_word(F_ARENA, a), '{');
-        put_int(j, "bytes", p->arena_bytes[a]);
-        put_int(j, "bound", p->bound_bytes[a]);
-        close_(j, '}');
+        json_open(j, fields_word(F_ARENA, a), '{');
+        json_int(j, "bytes", p->arena_bytes[a]);
+        json_int(j, "bound", p->bound_bytes[a]);
+        json_close(j, '}');
     }
-    close_(j, '}');
-    line(j);
+    json_close(j, '}');
+    json_line(j);
     put_fields(j, IN_STEP, p);
-    line(j);
+    json_line(j);
 }
 
 static const char *event_id(const PlanProgram *g, int e) {
@@ -184,59 +73,59 @@ static const char *event_id(const PlanProgram *g, int e) {
 }
 
 static void put_peak(Json *j, const Plan *p) {
-    open_(j, "peak", '{');
-    put_int(j, "bytes", p->arena_bytes[ARENA_DEVICE]);
-    put_int(j, "bound", p->bound_bytes[ARENA_DEVICE]);
+    json_open(j, "peak", '{');
+    json_int(j, "bytes", p->arena_bytes[ARENA_DEVICE]);
+    json_int(j, "bound", p->bound_bytes[ARENA_DEVICE]);
     int g = live_largest_program(p, ARENA_DEVICE);
     if (g >= 0) {
         const PlanProgram *q = &p->programs[g];
         LiveSet live = live_at(p, ARENA_DEVICE, g, q->peak_event);
-        put_str(j, "program", q->name);
-        put_str(j, "event", event_id(q, q->peak_event));
-        open_(j, "live", '{');
+        json_str(j, "program", q->name);
+        json_str(j, "event", event_id(q, q->peak_event));
+        json_open(j, "live", '{');
         for (int c = 0; c < N_CLASSES; c++)
-            if (live.of[c]) put_int(j, storage_class_name((StorageClass)c), live.of[c]);
-        close_(j, '}');
+            if (live.of[c]) json_int(j, storage_class_name((StorageClass)c), live.of[c]);
+        json_close(j, '}');
     }
-    close_(j, '}');
-    line(j);
+    json_close(j, '}');
+    json_line(j);
 }
 
 static void put_prediction(Json *j, const Plan *p) {
     StepFigures s = live_step(p);
-    open_(j, "prediction", '{');
-    put_bool(j, "fits", report_fits(p));
-    put_int(j, "arena_bytes", p->arena_bytes[ARENA_DEVICE]);
-    put_int(j, "host_bytes", p->arena_bytes[ARENA_HOST]);
-    put_real(j, "step_us", s.step_us);
-    put_real(j, "exposed_us", s.exposed_us);
-    put_int(j, "microbatches", s.microbatches);
-    put_real(j, "tokens_per_second", s.tokens_per_second);
-    put_real(j, "samples_per_second", s.samples_per_second);
-    put_real(j, "mfu", s.mfu);
-    line(j);
-    open_(j, "library", '[');
+    json_open(j, "prediction", '{');
+    json_bool(j, "fits", report_fits(p));
+    json_int(j, "arena_bytes", p->arena_bytes[ARENA_DEVICE]);
+    json_int(j, "host_bytes", p->arena_bytes[ARENA_HOST]);
+    json_real(j, "step_us", s.step_us);
+    json_real(j, "exposed_us", s.exposed_us);
+    json_int(j, "microbatches", s.microbatches);
+    json_real(j, "tokens_per_second", s.tokens_per_second);
+    json_real(j, "samples_per_second", s.samples_per_second);
+    json_real(j, "mfu", s.mfu);
+    json_line(j);
+    json_open(j, "library", '[');
     for (int i = 0; i < p->nlibrary; i++) put_object(j, NULL, IN_LIBRARY, &p->library[i]);
-    close_(j, ']');
-    close_(j, '}');
-    line(j);
+    json_close(j, ']');
+    json_close(j, '}');
+    json_line(j);
 }
 
 static void put_storage(Json *j, const Plan *p, const Storage *s) {
-    line(j);
-    open_(j, NULL, '{');
+    json_line(j);
+    json_open(j, NULL, '{');
     put_fields(j, IN_STORAGE, s);
     if (s->program >= 0) {
         const PlanProgram *g = &p->programs[s->program];
-        put_str(j, "program", g->name);
-        put_str(j, "first", event_id(g, s->first));
-        put_str(j, "last", event_id(g, s->last));
+        json_str(j, "program", g->name);
+        json_str(j, "first", event_id(g, s->first));
+        json_str(j, "last", event_id(g, s->last));
     }
-    close_(j, '}');
+    json_close(j, '}');
 }
 
 static void put_accesses(Json *j, const char *k, const Access *x, int n) {
-    open_(j, k, '[');
+    json_open(j, k, '[');
     for (int i = 0; i < n; i++) {
         str_add(&j->s, i ? ",[" : "[");
         str_int(&j->s, x[i].storage);
@@ -246,198 +135,186 @@ static void put_accesses(Json *j, const char *k, const Access *x, int n) {
         str_int(&j->s, x[i].size);
         str_add(&j->s, "]");
     }
-    close_(j, ']');
+    json_close(j, ']');
 }
 
 static void put_event(Json *j, const Plan *p, const PlanProgram *g, const Event *e) {
-    line(j);
-    open_(j, NULL, '{');
-    put_str(j, "id", e->id);
+    json_line(j);
+    json_open(j, NULL, '{');
+    json_str(j, "id", e->id);
     put_fields(j, IN_EVENT, e);
     if (e->src.file) {
-        key(j, "source");
+        json_key(j, "source");
         str_add(&j->s, "\"");
-        put_escaped(j, e->src.file);
+        json_escaped(j, e->src.file);
         str_add(&j->s, ":");
         str_int(&j->s, e->src.line);
         str_add(&j->s, "\"");
         j->comma = true;
     }
-    if (e->unit >= 0) put_int(j, "unit", e->unit);
-    if (e->comm >= 0) put_str(j, "comm", p->comms[e->comm].name);
-    if (e->update) put_bool(j, "update", true);
-    open_(j, "waits", '[');
-    for (int i = 0; i < e->nwaits; i++) put_str(j, NULL, g->events[e->waits[i]].id);
-    close_(j, ']');
+    if (e->unit >= 0) json_int(j, "unit", e->unit);
+    if (e->comm >= 0) json_str(j, "comm", p->comms[e->comm].name);
+    if (e->update) json_bool(j, "update", true);
+    json_open(j, "waits", '[');
+    for (int i = 0; i < e->nwaits; i++) json_str(j, NULL, g->events[e->waits[i]].id);
+    json_close(j, ']');
     put_accesses(j, "reads", e->reads, e->nreads);
     put_accesses(j, "writes", e->writes, e->nwrites);
     put_fields(j, IN_COST, e);
-    close_(j, '}');
+    json_close(j, '}');
 }
 
 static void put_program(Json *j, const Plan *p, const PlanProgram *g) {
     bool used[N_STREAMS] = {false};
     for (int e = 0; e < g->n; e++) used[g->events[e].stream] = true;
-    line(j);
-    open_(j, NULL, '{');
-    put_str(j, "name", g->name);
-    open_(j, "streams", '[');
+    json_line(j);
+    json_open(j, NULL, '{');
+    json_str(j, "name", g->name);
+    json_open(j, "streams", '[');
     for (int s = 0; s < N_STREAMS; s++)
-        if (used[s]) put_str(j, NULL, stream_name((Stream)s));
-    close_(j, ']');
+        if (used[s]) json_str(j, NULL, stream_name((Stream)s));
+    json_close(j, ']');
     put_fields(j, IN_PROGRAM, g);
-    put_str(j, "peak_event", event_id(g, g->peak_event));
-    open_(j, "events", '[');
+    json_str(j, "peak_event", event_id(g, g->peak_event));
+    json_open(j, "events", '[');
     for (int e = 0; e < g->n; e++) put_event(j, p, g, &g->events[e]);
-    close_(j, ']');
-    close_(j, '}');
+    json_close(j, ']');
+    json_close(j, '}');
 }
 
 static void put_unused(Json *j, const Plan *p) {
-    open_(j, "unused", '{');
+    json_open(j, "unused", '{');
     for (Unused k = 0; k < N_UNUSED; k++) {
-        open_(j, unused_keys[k], '[');
-        for (int i = 0; i < p->unused[k].n; i++) put_str(j, NULL, p->unused[k].at[i]);
-        close_(j, ']');
+        json_open(j, unused_keys[k], '[');
+        for (int i = 0; i < p->unused[k].n; i++) json_str(j, NULL, p->unused[k].at[i]);
+        json_close(j, ']');
     }
-    close_(j, '}');
-    line(j);
-}
-
-static void start_document(Json *j, const char *format, int version) {
-    open_(j, NULL, '{');
-    put_str(j, "format", format);
-    put_int(j, "version", version);
-    line(j);
-}
-
-static void end_document(Json *j) {
-    str_add(&j->s, "\n}\n");
-    str_write(&j->s, j->f);
+    json_close(j, '}');
+    json_line(j);
 }
 
 void plan_write_json(FILE *f, const Plan *p) {
     Json j = {.f = f, .s = {.arena = p->arena}};
-    start_document(&j, "shardc-plan", PLAN_VERSION);
+    json_start(&j, "shardc-plan", PLAN_VERSION);
     put_head(&j, p);
     put_peak(&j, p);
     put_prediction(&j, p);
     if (p->unused[0].n || p->unused[1].n || p->unused[2].n) put_unused(&j, p);
-    open_(&j, "units", '[');
+    json_open(&j, "units", '[');
     for (int i = 0; i < p->nunits; i++) {
-        line(&j);
+        json_line(&j);
         put_object(&j, NULL, IN_UNIT, &p->units[i]);
     }
-    close_(&j, ']');
-    line(&j);
-    open_(&j, "storages", '[');
+    json_close(&j, ']');
+    json_line(&j);
+    json_open(&j, "storages", '[');
     for (int i = 0; i < p->nstorages; i++) put_storage(&j, p, &p->storages[i]);
-    close_(&j, ']');
-    line(&j);
-    open_(&j, "programs", '[');
+    json_close(&j, ']');
+    json_line(&j);
+    json_open(&j, "programs", '[');
     for (int i = 0; i < p->nprograms; i++) put_program(&j, p, &p->programs[i]);
-    close_(&j, ']');
-    end_document(&j);
+    json_close(&j, ']');
+    json_end(&j);
 }
 
 static void put_holders(Json *j, const char *k, const Plan *p, int program, unsigned classes) {
     Holders h = live_holders(p, ARENA_DEVICE, program, p->programs[program].peak_event, classes);
-    open_(j, k, '[');
+    json_open(j, k, '[');
     for (int i = 0; i < h.n; i++) {
-        open_(j, NULL, '{');
-        put_str(j, "pattern", h.at[i].pattern);
-        put_int(j, "bytes", h.at[i].bytes);
-        put_int(j, "owners", h.at[i].owners);
-        close_(j, '}');
+        json_open(j, NULL, '{');
+        json_str(j, "pattern", h.at[i].pattern);
+        json_int(j, "bytes", h.at[i].bytes);
+        json_int(j, "owners", h.at[i].owners);
+        json_close(j, '}');
     }
-    close_(j, ']');
+    json_close(j, ']');
 }
 
 static void put_advice(Json *j, const Advice *x) {
-    open_(j, "advice", '{');
-    put_str(j, "plan", x->command);
+    json_open(j, "advice", '{');
+    json_str(j, "plan", x->command);
     if (x->command) {
-        put_int(j, "arena_bytes", x->arena);
-        put_real(j, "step_us", x->step_us);
+        json_int(j, "arena_bytes", x->arena);
+        json_real(j, "step_us", x->step_us);
     }
-    if (x->least) put_int(j, "least_arena_bytes", x->least);
-    if (x->batch) put_int(j, "largest_batch", x->largest);
-    close_(j, '}');
-    line(j);
+    if (x->least) json_int(j, "least_arena_bytes", x->least);
+    if (x->batch) json_int(j, "largest_batch", x->largest);
+    json_close(j, '}');
+    json_line(j);
 }
 
 void report_predict_json(FILE *f, const Plan *p, const Advice *x) {
     Json j = {.f = f, .s = {.arena = p->arena}};
-    start_document(&j, "shardc-prediction", 1);
+    json_start(&j, "shardc-prediction", 1);
     put_head(&j, p);
     put_peak(&j, p);
     put_prediction(&j, p);
     if (x) put_advice(&j, x);
     put_unused(&j, p);
-    open_(&j, "programs", '[');
+    json_open(&j, "programs", '[');
     for (int i = 0; i < p->nprograms; i++) {
         const PlanProgram *g = &p->programs[i];
-        open_(&j, NULL, '{');
-        put_str(&j, "name", g->name);
-        put_int(&j, "events", g->n);
-        put_int(&j, "bytes", g->peak[ARENA_DEVICE]);
-        put_int(&j, "bound", g->bound[ARENA_DEVICE]);
-        put_int(&j, "host_bytes", g->peak[ARENA_HOST]);
-        put_str(&j, "peak_event", event_id(g, g->peak_event));
-        put_real(&j, "step_us", g->step_us);
-        put_real(&j, "exposed_us", g->exposed_us);
-        close_(&j, '}');
+        json_open(&j, NULL, '{');
+        json_str(&j, "name", g->name);
+        json_int(&j, "events", g->n);
+        json_int(&j, "bytes", g->peak[ARENA_DEVICE]);
+        json_int(&j, "bound", g->bound[ARENA_DEVICE]);
+        json_int(&j, "host_bytes", g->peak[ARENA_HOST]);
+        json_str(&j, "peak_event", event_id(g, g->peak_event));
+        json_real(&j, "step_us", g->step_us);
+        json_real(&j, "exposed_us", g->exposed_us);
+        json_close(&j, '}');
     }
-    close_(&j, ']');
+    json_close(&j, ']');
     int g = live_largest_program(p, ARENA_DEVICE);
     if (g >= 0) {
-        line(&j);
+        json_line(&j);
         put_holders(&j, "activations", p, g, CLASSES_OF_MODULES);
-        line(&j);
+        json_line(&j);
         put_holders(&j, "unsharded", p, g, CLASSES_UNSHARDED);
     }
-    end_document(&j);
+    json_end(&j);
 }
 
 static void put_findings(Json *j, const Findings *v) {
     for (int i = 0; i < v->n; i++) {
-        line(j);
-        open_(j, NULL, '{');
-        put_str(j, "rule", v->at[i].rule);
-        put_str(j, "program", v->at[i].program);
-        put_str(j, "first", v->at[i].first);
-        put_str(j, "second", v->at[i].second);
-        put_str(j, "text", v->at[i].text);
-        close_(j, '}');
+        json_line(j);
+        json_open(j, NULL, '{');
+        json_str(j, "rule", v->at[i].rule);
+        json_str(j, "program", v->at[i].program);
+        json_str(j, "first", v->at[i].first);
+        json_str(j, "second", v->at[i].second);
+        json_str(j, "text", v->at[i].text);
+        json_close(j, '}');
     }
 }
 
 static void put_times(Json *j, const Plan *p) {
-    open_(j, "times", '[');
+    json_open(j, "times", '[');
     for (int g = 0; g < p->nprograms; g++) {
         if (!program_trains(&p->programs[g])) continue;
         Times t = verify_program_times(p->arena, &p->programs[g]);
-        line(j);
-        open_(j, NULL, '{');
-        put_str(j, "program", p->programs[g].name);
-        put_real(j, "forward_ms", t.forward_ms);
-        put_real(j, "step_ms", t.step_ms);
-        put_real(j, "exposed_ms", t.exposed_ms);
-        close_(j, '}');
+        json_line(j);
+        json_open(j, NULL, '{');
+        json_str(j, "program", p->programs[g].name);
+        json_real(j, "forward_ms", t.forward_ms);
+        json_real(j, "step_ms", t.step_ms);
+        json_real(j, "exposed_ms", t.exposed_ms);
+        json_close(j, '}');
     }
-    close_(j, ']');
+    json_close(j, ']');
 }
 
 void report_findings_json(FILE *f, const Plan *p, const Findings *v, const Findings *late) {
     Json j = {.f = f, .s = {.arena = p->arena}};
-    start_document(&j, "shardc-findings", 1);
-    put_str(&j, "model", p->model);
-    put_bool(&j, "sound", v->n == 0);
-    put_bool(&j, "in_time", late->n == 0);
-    open_(&j, "findings", '[');
+    json_start(&j, "shardc-findings", 1);
+    json_str(&j, "model", p->model);
+    json_bool(&j, "sound", v->n == 0);
+    json_bool(&j, "in_time", late->n == 0);
+    json_open(&j, "findings", '[');
     put_findings(&j, v);
     put_findings(&j, late);
-    close_(&j, ']');
+    json_close(&j, ']');
     put_times(&j, p);
-    end_document(&j);
+    json_end(&j);
 }

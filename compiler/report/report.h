@@ -66,8 +66,12 @@ typedef struct {
 void report_advice_text(FILE *f, const Plan *p, const Advice *x);
 void report_predict_json(FILE *f, const Plan *p, const Advice *x); /* x NULL: it fits */
 bool report_fits(const Plan *p);
-const char *report_target(const Plan *p); /* "cpu", "cuda (h200)" */
+void report_printable(FILE *f, const char *s); /* control characters as ? */
+const char *report_target(const Plan *p);      /* "cpu", "cuda (h200)" */
 void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o);
+/* Chrome's JSON trace format, which Perfetto reads: programs as processes, streams as threads, waits as flows, live
+ * bytes of the device arena by class as counters. Times are the predicted ones. */
+void report_trace(FILE *f, const Plan *p);
 void report_findings_text(FILE *f, const Plan *p, const Findings *v);
 void report_times_text(FILE *f, const Plan *p, const Findings *late); /* of training programs; bounds that they miss */
 void report_findings_json(FILE *f, const Plan *p, const Findings *v, const Findings *late);

@@ -1,0 +1,274 @@
+/* A difference of two plans as text: figures, sums, and events and storages folded by equal layers ("h.*").
+ * Relies on: diff.h, live.h (patterns of paths), figures.h, report.h. Relied on by: cli/diff.c. */
+#include "diff.h"
+#include "figures.h"
+#include "live.h"
+#include "report.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef enum { AS_BYTES, AS_TIME, AS_COUNT, AS_SHARE } Measure;
+
+enum { MOST_SUMS = 4, MOST_EVENTS = 6, MOST_STORAGES = 4 }; /* rows of a section, unless all are wanted */
+
+static const char *amount(Arena *a, Measure u, double x) {
+    switch (u) {
+    case AS_BYTES: return figure_bytes(a, x);
+    case AS_TIME: return figure_time(a, x);
+    case AS_COUNT: return figure_grouped(a, x);
+    default: return arena_printf(a, "%.3f", x);
+    }
+}
+
+static const char *change(Arena *a, Measure u, double from, double to) {
+    const char *share = from != 0 ? arena_printf(a, " (%+.2f %%)", 100 * (to / from - 1)) : "";
+    return arena_printf(a, "%s%s%s", to < from ? "-" : "+", amount(a, u, fabs(to - from)), share);
+}
+
+/* ── sums ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void sum_line(FILE *f, Arena *a, Measure u, const char *name, double from, double to) {
+    fprintf(f, "  %-34s %11s %11s", name, amount(a, u, from), amount(a, u, to));
+    if (diff_row_same(&(DiffRow){name, from, to}))
+        fprintf(f, "  the same\n");
+    else if (from == 0)
+        fprintf(f, "  +%s\n", amount(a, u, to));
+    else
+        fprintf(f, "  %s%-10s %+9.2f %%\n", to < from ? "-" : "+", amount(a, u, fabs(to - from)),
+                100 * (to / from - 1));
+}
+
+static int by_change(const void *x, const void *y) {
+    const DiffRow *a = x, *b = y;
+    double m = fabs(a->b - a->a), n = fabs(b->b - b->a);
+    return m != n ? (m < n) - (m > n) : strcmp(a->name, b->name);
+}
+
+static void sums(FILE *f, Arena *a, const char *title, Measure u, const DiffRows *rows, bool all) {
+    DiffRows changed = {0};
+    double least = !all && u == AS_TIME ? 0.05 : 0; /* what would be shown as 0.0 us */
+    for (int i = 0; i < rows->n; i++)
+        if (!diff_row_same(&rows->at[i]) && fabs(rows->at[i].b - rows->at[i].a) >= least)
+            push(&changed, a, rows->at[i]);
+    if (!changed.n) return;
+    qsort(changed.at, (size_t)changed.n, sizeof *changed.at, by_change);
+    fprintf(f, "%s\n", title);
+    int n = all || changed.n <= MOST_SUMS + 1 ? changed.n : MOST_SUMS;
+    DiffRow rest = {NULL, 0, 0};
+    for (int i = 0; i < changed.n; i++) {
+        const DiffRow *r = &changed.at[i];
+        if (i < n) sum_line(f, a, u, r->name, r->a, r->b);
+        rest.a += i < n ? 0 : r->a;
+        rest.b += i < n ? 0 : r->b;
+    }
+    if (n < changed.n) sum_line(f, a, u, arena_printf(a, "%d others", changed.n - n), rest.a, rest.b);
+}
+
+/* ── folded rows of events and storages ──────────────────────────────────────────────────────────────────────────── */
+typedef struct {
+    int kind, count, rank; /* rank: among the rows of its kind, the largest first */
+    const char *what;      /* "all_gather  forward layers.*" */
+    double from, to;       /* microseconds or bytes of all */
+    int least, most;       /* places moved */
+} Fold;
+typedef struct {
+    VEC(Fold) rows;
+    Map *index;
+    int counts[N_EVENT_CHANGES];
+} Folds;
+
+static void fold(Arena *a, Folds *s, int kind, const char *what, double from, double to, int places) {
+    int k = map_index(s->index, arena_printf(a, "%d %s", kind, what));
+    if (k == s->rows.n) push(&s->rows, a, ((Fold){kind, 0, 0, what, 0, 0, places, places}));
+    Fold *row = &s->rows.at[k];
+    row->count++;
+    row->from += from;
+    row->to += to;
+    if (places < row->least) row->least = places;
+    if (places > row->most) row->most = places;
+    s->counts[kind]++;
+}
+
+static int by_size(const void *x, const void *y) {
+    const Fold *a = x, *b = y;
+    if (a->kind != b->kind) return a->kind - b->kind;
+    double m = fabs(a->to - a->from), n = fabs(b->to - b->from);
+    if (m != n) return (m < n) - (m > n);
+    return a->count != b->count ? b->count - a->count : strcmp(a->what, b->what);
+}
+
+static int by_rank(const void *x, const void *y) {
+    const Fold *a = x, *b = y;
+    return a->rank != b->rank ? a->rank - b->rank : a->kind - b->kind;
+}
+
+/* The largest rows of each kind, every kind with one at least. Returns how many are left out. */
+static int choose(Folds *s, int most) {
+    if (!s->rows.n) return 0;
+    qsort(s->rows.at, (size_t)s->rows.n, sizeof *s->rows.at, by_size);
+    for (int i = 1; i < s->rows.n; i++)
+        if (s->rows.at[i].kind == s->rows.at[i - 1].kind) s->rows.at[i].rank = s->rows.at[i - 1].rank + 1;
+    int out = s->rows.n - most;
+    if (out <= 1) return 0;
+    qsort(s->rows.at, (size_t)s->rows.n, sizeof *s->rows.at, by_rank);
+    while (most < s->rows.n && s->rows.at[most].rank == 0) most++;
+    out = s->rows.n - most;
+    s->rows.n = most;
+    qsort(s->rows.at, (size_t)most, sizeof *s->rows.at, by_size);
+    return out;
+}
+
+static void counts(FILE *f, const Folds *s, int n, bool events) {
+    const char *between = ":";
+    for (int c = 0; c < n; c++)
+        if (s->counts[c]) {
+            fprintf(f, "%s %d %s", between, s->counts[c],
+                    events ? diff_event_change((EventChange)c) : diff_storage_change((StorageChange)c));
+            between = ",";
+        }
+    fputc('\n', f);
+}
+
+static void left_out(FILE *f, int n) {
+    if (n) fprintf(f, "  ... and %d more rows: --all shows them\n", n);
+}
+
+static const char *module_of(Arena *a, const char *path) {
+    return *path ? live_path_pattern(a, path) : "(model)";
+}
+
+/* What events of equal layers have in common; of an event that differs in it, both. */
+static const char *what_event(Arena *a, const DiffEvent *e, EventChange c) {
+    const Event *x = e->a ? e->a : e->b, *y = e->b ? e->b : e->a;
+    const char *from = arena_printf(a, "%s  %s %s", x->op, phase_name(x->phase), module_of(a, x->module));
+    const char *to = arena_printf(a, "%s  %s %s", y->op, phase_name(y->phase), module_of(a, y->module));
+    if (c == EVENT_OP) return arena_printf(a, "%s  ->  %s", from, to);
+    if (c == EVENT_STREAM)
+        return arena_printf(a, "%s  from %s to %s", to, stream_name(x->stream), stream_name(y->stream));
+    return arena_printf(a, "%s  on %s", to, stream_name(y->stream));
+}
+
+static void program_events(FILE *f, Arena *a, const DiffProgram *g, bool all) {
+    Folds s = {.index = map_new(a)};
+    for (int i = 0; i < g->events.n; i++) {
+        const DiffEvent *e = &g->events.at[i];
+        for (int c = 0; c < N_EVENT_CHANGES; c++)
+            if (e->changes >> c & 1)
+                fold(a, &s, c, what_event(a, e, (EventChange)c), e->a ? e->a->duration_us : 0,
+                     e->b ? e->b->duration_us : 0, e->places);
+    }
+    if (!s.rows.n) return;
+    fprintf(f, "events of %s", g->name);
+    counts(f, &s, N_EVENT_CHANGES, true);
+    int out = choose(&s, all ? INT32_MAX - 1 : MOST_EVENTS);
+    for (int i = 0; i < s.rows.n; i++) {
+        const Fold *r = &s.rows.at[i];
+        fprintf(f, "  %4d %-13s %s", r->count, diff_event_change((EventChange)r->kind), r->what);
+        if (r->kind == EVENT_EARLIER || r->kind == EVENT_LATER) {
+            int x = abs(r->least), y = abs(r->most), low = x < y ? x : y, high = x < y ? y : x;
+            fprintf(f, ", past %s%d event%s", low == high ? "" : arena_printf(a, "%d to ", low), high,
+                    high == 1 ? "" : "s");
+        } else if (r->kind == EVENT_ADDED || r->kind == EVENT_REMOVED) {
+            fprintf(f, ", %s", figure_time(a, r->from + r->to));
+        } else if (r->kind != EVENT_WAITS) {
+            fprintf(f, ", %s -> %s, %s", figure_time(a, r->from), figure_time(a, r->to),
+                    change(a, AS_TIME, r->from, r->to));
+        }
+        fputc('\n', f);
+    }
+    left_out(f, out);
+}
+
+static const char *what_storage(Arena *a, const DiffStorage *s, StorageChange c) {
+    const Storage *x = s->a ? s->a : s->b, *y = s->b ? s->b : s->a;
+    const char *to = arena_printf(a, "%s  %s", storage_class_name(y->cls), module_of(a, y->owner));
+    if (c == STORAGE_CLASS)
+        return arena_printf(a, "%s  %s  ->  %s", storage_class_name(x->cls), module_of(a, x->owner), to);
+    if (c == STORAGE_ARENA)
+        return arena_printf(a, "%s  %s", to, y->arena == ARENA_HOST ? "now on the host" : "now on the device");
+    return to;
+}
+
+static void program_storages(FILE *f, Arena *a, const DiffProgram *g, bool all) {
+    Folds s = {.index = map_new(a)};
+    for (int i = 0; i < g->storages.n; i++) {
+        const DiffStorage *x = &g->storages.at[i];
+        for (int c = 0; c < N_STORAGE_CHANGES; c++)
+            if (x->changes >> c & 1)
+                fold(a, &s, c, what_storage(a, x, (StorageChange)c), x->a ? (double)x->a->size : 0,
+                     x->b ? (double)x->b->size : 0, 0);
+    }
+    if (!s.rows.n) return;
+    fprintf(f, "storages of %s", *g->name ? g->name : "all programs");
+    counts(f, &s, N_STORAGE_CHANGES, false);
+    int out = choose(&s, all ? INT32_MAX - 1 : MOST_STORAGES);
+    for (int i = 0; i < s.rows.n; i++) {
+        const Fold *r = &s.rows.at[i];
+        fprintf(f, "  %4d %-13s %s", r->count, diff_storage_change((StorageChange)r->kind), r->what);
+        if (r->kind == STORAGE_ADDED || r->kind == STORAGE_REMOVED)
+            fprintf(f, ", %s", figure_bytes(a, r->from + r->to));
+        else if (r->kind == STORAGE_GREW || r->kind == STORAGE_SHRANK)
+            fprintf(f, ", %s -> %s, %s", figure_bytes(a, r->from), figure_bytes(a, r->to),
+                    change(a, AS_BYTES, r->from, r->to));
+        fputc('\n', f);
+    }
+    left_out(f, out);
+}
+
+/* ── the whole ───────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void figures(FILE *f, Arena *a, const Diff *d) {
+    bool tokens = d->a->tokens_per_step > 0 || d->b->tokens_per_step > 0;
+    const struct {
+        const char *title;
+        Measure unit;
+        bool always;
+    } shown[N_FIGURES] = {
+        [FIGURE_PEAK] = {"peak (device arena)", AS_BYTES, true},
+        [FIGURE_BOUND] = {"its lower bound", AS_BYTES, false},
+        [FIGURE_HOST] = {"host arena", AS_BYTES, false},
+        [FIGURE_LIBRARY] = {"library", AS_BYTES, false},
+        [FIGURE_STEP] = {"step", AS_TIME, true},
+        [FIGURE_EXPOSED] = {"exposed communication", AS_TIME, true},
+        [FIGURE_TOKENS] = {tokens ? "tokens a second, of a rank" : "samples a second, of a rank", AS_COUNT, false},
+        [FIGURE_MFU] = {"MFU", AS_SHARE, false},
+    };
+    fprintf(f, "  %-34s %11s %11s  change\n", "", "A", "B");
+    for (int i = 0; i < N_FIGURES; i++)
+        if (shown[i].always || !diff_row_same(&d->figures[i]))
+            sum_line(f, a, shown[i].unit, shown[i].title, d->figures[i].a, d->figures[i].b);
+}
+
+void diff_text(FILE *f, Arena *a, const Diff *d, bool all) {
+    if (d->same) {
+        fprintf(f, "A and B are the same: %s for %s, world %d: no figure, event or storage differs\n", d->b->model,
+                d->b->device, d->b->world);
+        return;
+    }
+    fprintf(f, "%s for %s, world %d", d->b->model, d->b->device, d->b->world);
+    for (int i = 0; i < d->settings.n; i++) {
+        const DiffSetting *s = &d->settings.at[i];
+        const char *x = s->a ? *s->a ? s->a : "(empty)" : "(none)", *y = s->b ? *s->b ? s->b : "(empty)" : "(none)";
+        fprintf(f, "%s %s ", i ? "," : ":", s->name);
+        report_printable(f, x);
+        fputs(" -> ", f);
+        report_printable(f, y);
+    }
+    fputc('\n', f);
+    figures(f, a, d);
+    sums(f, a, "peak by class", AS_BYTES, &d->peak_classes, all);
+    sums(f, a, "peak by module", AS_BYTES, &d->peak_modules, all);
+    sums(f, a, "time of a step by stream and phase, all events", AS_TIME, &d->time_classes, all);
+    sums(f, a, "time of a step by module, all events", AS_TIME, &d->time_modules, all);
+    sums(f, a, "exposed by stream and module of what is waited for", AS_TIME, &d->exposed_modules, all);
+    for (int i = 0; i < d->programs.n; i++) {
+        const DiffProgram *g = &d->programs.at[i];
+        if (*g->name && !(g->a && g->b)) {
+            const PlanProgram *p = g->a ? g->a : g->b;
+            fprintf(f, "program %s is only in %s: %d events, peak %s, %s\n", g->name, g->a ? "A" : "B", p->n,
+                    figure_bytes(a, (double)p->peak[ARENA_DEVICE]), figure_time(a, p->step_us));
+            if (!all) continue;
+        }
+        program_events(f, a, g, all);
+        program_storages(f, a, g, all);
+    }
+}
