@@ -18,7 +18,7 @@ from harness import BUILD, ROOT, check, long, must
 
 FOLDER = os.path.join(BUILD, "coverage")
 UNITS = ["unit_compiler", "unit_runtime", "unit_host"]
-TESTS = r"^(advice|bad_input|build|calibrate|cli|failures|launch|pack|signals|hostile\.stopped_rank|options\.policy_mistakes_name_the_entry)\b"
+TESTS = r"^(advice|bad_input|build|calibrate|cli|failures|launch|pack|page|plan|signals|sweep|trace|diff|hostile\.stopped_rank|options\.policy_mistakes_name_the_entry)\b"
 
 # Report something, and are not _Noreturn (or not declared in our source).
 REPORTERS = ["argp_error", "luaL_error", "WRONG", "note", "remark", r"snprintf\(error", r"fprintf\(stderr", "say"]
@@ -36,6 +36,11 @@ EXCEPTIONS = [
     ("runtime/common/watchdog.c", "NCCL does not connect them", "starts that hang: tests/program/test_cuda_comm.py"),
     ("runtime/common/watchdog.c", "sets another limit", "starts that hang: tests/program/test_cuda_comm.py"),
     ("compiler/emit/build.c", "libcudart_static.a (the CUDA 13 runtime)", "reached only on a machine that lacks a library of CUDA"),
+    ("compiler/base/processes.c", "", "a machine that has no processes or memory left"),
+    ("compiler/cli/plan.c", "out of memory for the report", "cJSON prints nothing only where no memory is left"),
+    ("compiler/cli/points.c", "out of memory for the report", "cJSON prints nothing only where no memory is left"),
+    ("compiler/cli/plan.c", r'"\r\033', "progress on a terminal, as in points.c"),
+    ("compiler/cli/points.c", r'"\r', "progress on a terminal: sweep.progress_on_a_terminal_alone"),
     ("compiler/emit/build.c", "nvcc, the compiler of CUDA 13", "reached only on a machine that has no nvcc"),
 ]
 

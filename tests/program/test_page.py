@@ -416,5 +416,5 @@ def test_refusals():
         rc, _, err = command([SHARDC, "inspect", model, "--format", "html", *option])
         check(rc == 2 and "--format html writes the whole plan" in err, "exit %d: %s" % (rc, err))
     rc, out, err = command([SHARDC, "predict", model, "--format", "html"])
-    check(rc == 2 and "one of text, json is wanted" in err, "exit %d: %s" % (rc, err))
+    check(rc == 2 and "one of text, json, csv is wanted" in err, "exit %d: %s" % (rc, err))
     return "5 commands"
