@@ -287,6 +287,8 @@ Cost cost_attention(const Op *op) {
     double pairs = (double)q->shape[0] * (double)q->shape[2] * (double)q->shape[1] * (double)k->shape[1];
     if (causal) pairs /= 2;
     Cost c = rule_traffic(op, (backward ? 10 : 4) * pairs * (double)q->shape[3]);
+    c.model_flops = (backward ? 8 : 4) * pairs * (double)q->shape[3];
+    c.model_flops_full = causal ? 2 * c.model_flops : c.model_flops;
     snprintf(c.variant, sizeof c.variant, "%s%s%s%s", dtype_name(q->dtype), causal ? " causal" : "",
              documents ? " documents" : "", op->attention.dropout > 0 ? " dropout" : "");
     double heads = (double)q->shape[2], key_heads = (double)k->shape[2];

@@ -128,6 +128,9 @@ static void put_head(Json *j, const Plan *p) {
     put_str(j, "name", p->device);
     put_real(j, "usable_bytes", p->device_usable);
     put_real(j, "peak_flops", p->peak_flops);
+    put_str(j, "peak_dtype", dtype_name(p->peak_dtype));
+    put_str(j, "time_source", p->time_source ? p->time_source : "");
+    put_real(j, "time_off", p->time_off);
     close_(j, '}');
     line(j);
     open_(j, "mesh", '{');
@@ -159,7 +162,9 @@ static void put_head(Json *j, const Plan *p) {
     line(j);
     put_real(j, "tokens_per_step", p->tokens_per_step);
     put_real(j, "samples_per_step", p->samples_per_step);
+    put_int(j, "microbatches_per_step", p->microbatches);
     put_real(j, "model_flops", p->model_flops);
+    put_real(j, "model_flops_full", p->model_flops_full);
 }
 
 static void put_live_set(Json *j, const LiveSet *l) {
@@ -196,7 +201,10 @@ static void put_prediction(Json *j, const Plan *p) {
     put_int(j, "microbatches", s.microbatches);
     put_real(j, "tokens_per_second", s.tokens_per_second);
     put_real(j, "samples_per_second", s.samples_per_second);
-    put_real(j, "mfu", s.mfu);
+    put_real(j, "mfu_full_attention", s.mfu_full);
+    put_real(j, "mfu_causal_attention", s.mfu_causal);
+    if (p->time_source) put_str(j, "time_source", p->time_source);
+    put_real(j, "time_off", p->time_off);
     line(j);
     open_(j, "library", '[');
     for (int i = 0; i < p->nlibrary; i++) {

@@ -190,12 +190,18 @@ static void read_head(Reader *r, Plan *p, const cJSON *o) {
     p->target = text(r, o, "target");
     p->tokens_per_step = real(r, o, "tokens_per_step");
     p->samples_per_step = real(r, o, "samples_per_step");
+    p->microbatches = (int)integer(r, o, "microbatches_per_step", 0, 1 << 30);
     p->model_flops = real(r, o, "model_flops");
+    p->model_flops_full = real(r, o, "model_flops_full");
     const cJSON *device = member(r, o, "device"), *mesh = member(r, o, "mesh"), *arenas = member(r, o, "arenas");
     enter(r, "device", -1);
     p->device = text(r, device, "name");
     p->device_usable = real(r, device, "usable_bytes");
     p->peak_flops = real(r, device, "peak_flops");
+    const char *dtype = text(r, device, "peak_dtype");
+    if (!dtype_parse(dtype, &p->peak_dtype)) bad(r, "peak_dtype", "there is no dtype \"%.60s\"", dtype);
+    p->time_source = text(r, device, "time_source");
+    p->time_off = real(r, device, "time_off");
     leave(r);
     enter(r, "mesh", -1);
     p->world = (int)integer(r, mesh, "world", 1, 1 << 24);
