@@ -76,6 +76,7 @@ void cli_refuse_model_options(const Options *o, const char *input);
 /* Where a report goes: standard output, or the file of -o, renamed into place by cli_output_done. */
 OutFile cli_output(Arena *a, const Options *o);
 void cli_output_done(const Options *o, OutFile *f);
+void cli_printed(void); /* ends a report on standard output: fails where it could not be written */
 bool cli_as_json(const Options *o);
 bool cli_as_csv(const Options *o);
 

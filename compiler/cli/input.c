@@ -153,11 +153,15 @@ OutFile cli_output(Arena *a, const Options *o) {
     return o->out ? out_open(a, o->out) : (OutFile){.f = stdout};
 }
 
+void cli_printed(void) {
+    if (fflush(stdout) || ferror(stdout)) fail(NOWHERE, "cannot write the report: %s", strerror(errno ? errno : EIO));
+}
+
 void cli_output_done(const Options *o, OutFile *f) {
     if (o->out)
         out_commit(f);
-    else if (fflush(stdout) || ferror(stdout))
-        fail(NOWHERE, "cannot write the report: %s", strerror(errno ? errno : EIO));
+    else
+        cli_printed();
 }
 
 bool cli_bytes(const char *text, int64_t *out) {

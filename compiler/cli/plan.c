@@ -6,12 +6,10 @@
 #include "../report/figures.h"
 #include "../report/live.h"
 #include "../report/report.h"
-#include "cli.h"
+#include "points.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 typedef struct {
@@ -193,14 +191,6 @@ static cJSON *planned_json(const Planned *p) {
     return o;
 }
 
-static void print_json(cJSON *o) {
-    char *text = cJSON_Print(o);
-    if (!text) fail(NOWHERE, "out of memory for the report; free memory and run again");
-    printf("%s\n", text);
-    free(text);
-    cJSON_Delete(o);
-}
-
 /* ── the command ────────────────────────────────────────────────────────────────────────────────────────────────── */
 enum { POINTS = 16 };
 
@@ -238,7 +228,7 @@ static void curve(Arena *a, const Options *o, const Context *c) {
     if (cli_as_json(o)) {
         cJSON *all = cJSON_CreateArray();
         for (int i = 0; i < curve.n; i++) cJSON_AddItemToArray(all, planned_json(&curve.points[i]));
-        print_json(all);
+        points_print_json(stdout, all);
         return;
     }
     printf("%12s  %12s  %s\n", "arena", "step", "choice");
@@ -274,7 +264,7 @@ static void plan(Arena *a, const Options *o, const Context *c) {
     cJSON_AddNumberToObject(all, "budget_bytes", (double)r.budget);
     cJSON_AddNumberToObject(all, "bound_us", r.bound_us);
     cJSON_AddItemToObject(all, "as_the_model_says", planned_json(&r.without));
-    print_json(all);
+    points_print_json(stdout, all);
 }
 
 int command_plan(Arena *a, const Options *o) {
@@ -285,6 +275,6 @@ int command_plan(Arena *a, const Options *o) {
         curve(a, o, &c);
     else
         plan(a, o, &c);
-    if (fflush(stdout) || ferror(stdout)) fail(NOWHERE, "cannot write the report: %s", strerror(errno ? errno : EIO));
+    cli_printed();
     return 0;
 }

@@ -9,11 +9,14 @@
 #include <stdlib.h>
 
 /* ── which modules ──────────────────────────────────────────────────────────────────────────────────────────────── */
+static bool lies_in(const char *path, const char *module) { /* the module's own path too */
+    size_t n = strlen(module);
+    return !strncmp(path, module, n) && (!path[n] || path[n] == '.');
+}
+
 int blocks_of_path(const Blocks *b, const char *path) {
-    for (int i = 0; i < b->at.n; i++) {
-        size_t n = strlen(b->at.at[i].path);
-        if (!strncmp(b->at.at[i].path, path, n) && (!path[n] || path[n] == '.')) return i;
-    }
+    for (int i = 0; i < b->at.n; i++)
+        if (lies_in(path, b->at.at[i].path)) return i;
     return -1;
 }
 
@@ -46,12 +49,9 @@ static bool called_once(const PlanProgram *p, const Module *m) {
 }
 
 static int first_event(const PlanProgram *p, const char *path) {
-    size_t n = strlen(path);
     for (int e = 0; e < p->n; e++) {
         const Event *ev = &p->events[e];
-        if (ev->phase == FORWARD && ev->stream == COMPUTE && !strncmp(ev->module, path, n) &&
-            (!ev->module[n] || ev->module[n] == '.'))
-            return e;
+        if (ev->phase == FORWARD && ev->stream == COMPUTE && lies_in(ev->module, path)) return e;
     }
     return INT32_MAX;
 }
@@ -64,11 +64,6 @@ typedef struct {
 static int by_first(const void *a, const void *b) {
     const Placed *x = a, *y = b;
     return x->first != y->first ? (x->first > y->first) - (x->first < y->first) : strcmp(x->block.path, y->block.path);
-}
-
-static bool lies_in(const char *path, const char *outer) {
-    size_t n = strlen(outer);
-    return n < strlen(path) && !strncmp(path, outer, n) && path[n] == '.';
 }
 
 Blocks blocks_find(Arena *a, const Plan *p) {
@@ -92,11 +87,11 @@ Blocks blocks_find(Arena *a, const Plan *p) {
     if (found.n) qsort(found.at, (size_t)found.n, sizeof *found.at, by_first);
     for (int i = 0; i < found.n; i++) { /* the outermost */
         bool inner = false, twice = false;
-        for (int k = 0; k < found.n && !inner; k++) inner = lies_in(found.at[i].block.path, found.at[k].block.path);
+        for (int k = 0; k < found.n && !inner; k++)
+            inner = k != i && lies_in(found.at[i].block.path, found.at[k].block.path);
         for (int k = 0; k < g->modules.n && !twice; k++) {
             const Module *m = g->modules.at[k];
-            bool own = !strcmp(m->path, found.at[i].block.path) || lies_in(m->path, found.at[i].block.path);
-            twice = own && !called_once(step, m);
+            twice = lies_in(m->path, found.at[i].block.path) && !called_once(step, m);
         }
         if (!inner && !twice) push(&b.at, a, found.at[i].block);
     }
@@ -244,7 +239,7 @@ static bool look_inside(Inside *in, const PlanProgram *p, const char *block, int
             }
         }
     }
-    return in->nsteps > 0;
+    return in->nsteps > 0 && in->nvalues < MOST_VALUES;
 }
 
 /* ── choices ────────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -387,7 +382,7 @@ static const char *signature(Arena *a, const PlanProgram *p, const char *block) 
     for (int e = 0; e < p->n; e++) {
         const Event *ev = &p->events[e];
         if (ev->phase != FORWARD || ev->stream != COMPUTE || !ev->op_ir) continue;
-        if (strncmp(ev->module, block, n) || (ev->module[n] && ev->module[n] != '.')) continue;
+        if (!lies_in(ev->module, block)) continue;
         str_addf(&s, "%s %s", ev->op, ev->module + n);
         for (int i = 0; i < ev->op_ir->nout; i++)
             if (ev->op_ir->out[i]) str_addf(&s, " %s", value_str(a, ev->op_ir->out[i]));

@@ -17,7 +17,7 @@ static const char *pattern(Arena *a, const char *list, int from, int to, bool wh
                       : arena_printf(a, "%s%s{%d-%d}", list, dot, from, to);
 }
 
-/* Neighbours in one list, in ascending order of numbers, that `same` treats alike. */
+/* Neighbours in one list, in ascending order of numbers, with equal keys. */
 static Runs find_runs(Arena *a, const Blocks *b, const int *key) {
     Runs runs = {0};
     for (int i = 0; i < b->at.n;) {
@@ -149,7 +149,7 @@ const char *entries_units(Arena *a, UnitSetting u) {
     if (u.state == 0) str_addf(&s, "%sstate on the device", s.n ? ", " : "");
     if (u.state == ALL_STATE) str_addf(&s, "%sparameters and optimizer state on the host", s.n ? ", " : "");
     if (u.state > 0 && u.state < ALL_STATE)
-        str_addf(&s, "%sparameters and optimizer state of %d of %d blocks on the host", s.n ? ", " : "", u.state,
-                 ALL_STATE);
+        str_addf(&s, "%sparameters and optimizer state of the last %d %% of the blocks on the host", s.n ? ", " : "",
+                 100 * u.state / ALL_STATE);
     return s.n ? s.s : "as the model says";
 }

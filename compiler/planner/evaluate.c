@@ -3,6 +3,7 @@
  * Relied on by: planner.c. */
 #include "evaluate.h"
 #include "../base/processes.h"
+#include "../report/live.h"
 
 /* ── what is alive ──────────────────────────────────────────────────────────────────────────────────────────────── */
 /* State of an update that streams through the device takes room that is free anyway (schedule/streamed_updates.c). */
@@ -95,21 +96,11 @@ Outcome evaluate_plan(Arena *a, const Plan *p, const Blocks *b) {
                  .arena = p->arena_bytes[ARENA_DEVICE],
                  .host = p->arena_bytes[ARENA_HOST],
                  .blocks = NEW_ARRAY(a, BlockNeeds, b->at.n + 1)};
-    const PlanProgram *micro = NULL;
-    int microbatches = 0;
-    for (int i = 0; i < p->nprograms; i++) {
-        if (!program_trains(&p->programs[i])) continue;
-        add_program(a, p, i, b, &o);
-        micro = !strcmp(p->programs[i].name, "micro") ? &p->programs[i] : micro;
-        if (!strcmp(p->programs[i].name, "micro")) continue;
-        o.step_us += p->programs[i].step_us;
-        o.exposed_us += p->programs[i].exposed_us;
-        microbatches++;
-    }
-    if (micro && !microbatches) {
-        o.step_us = micro->step_us;
-        o.exposed_us = micro->exposed_us;
-    }
+    for (int i = 0; i < p->nprograms; i++)
+        if (program_trains(&p->programs[i])) add_program(a, p, i, b, &o);
+    StepFigures step = live_step(p);
+    o.step_us = step.step_us;
+    o.exposed_us = step.exposed_us;
     return o;
 }
 

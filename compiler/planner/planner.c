@@ -1,5 +1,5 @@
-/* planner: searches for the fastest plan within a budget. A chain of blocks (chain.h) proposes; the compiler disposes:
- * every proposal is compiled, placed and simulated, and the budget of the next one corrected by what placement added.
+/* planner: searches for the fastest plan within a budget. A model of costs, a chain of blocks (chain.h), proposes
+ * policies. Each proposal is compiled, placed and simulated. What placement needed beyond the model corrects the next.
  * Relies on: blocks.h, chain.h, entries.h, evaluate.h. Relied on by: cli. */
 #include "planner.h"
 #include "../ir/policy.h"
@@ -197,7 +197,7 @@ static void make_chain(Search *s, Variant *v) {
     v->choice = NEW_ARRAY(s->a, int, b->at.n + 1);
 }
 
-/* To two thousandths of what is measured anyway: the chain is a model. */
+/* A choice up to 0.02 % of a step slower than the best will do: the chain's figures are no more exact. */
 static bool solve(const Search *s, const Chain *c, int64_t budget, int *choice) {
     return chain_solve(c, budget, s->variants.at[0].all.step_us / 5000, choice);
 }
@@ -462,12 +462,13 @@ PlannerCurve planner_curve(Arena *a, const PlannerInput *in, int points) {
             most = max64(most, s.tried.at[i].o.arena);
         }
     PlannerCurve c = {NEW_ARRAY(a, Planned, points + 1), 0};
+    int64_t *budgets = NEW_ARRAY(a, int64_t, points + 1);
     for (int i = 0; i < points; i++) {
-        s.budget = least + (most - least) * i / (points > 1 ? points - 1 : 1);
+        s.budget = budgets[i] = least + (most - least) * i / (points > 1 ? points - 1 : 1);
         refine(&s, s.budget);
     }
     for (int i = 0, before = -1; i < points; i++) { /* all plans count for every budget that they fit */
-        int best = fastest(&s, least + (most - least) * i / (points > 1 ? points - 1 : 1));
+        int best = fastest(&s, budgets[i]);
         if (best < 0 || best == before) continue;
         c.points[c.n++] = planned(&s, best);
         before = best;

@@ -37,7 +37,7 @@ typedef struct {
 typedef struct {
     const char *match; /* pattern of their paths: "h.{0-11}" */
     int blocks;
-    const char *what; /* "keep all", "recompute all but attention, mlp.up_proj", "offload mlp.up_proj" */
+    const char *what; /* "keep everything", "recompute all but attention, mlp.up_proj", "offload input" */
     int64_t kept;     /* bytes a block holds from forward to backward */
     double us;        /* what a block adds to the step */
 } PlannedRun;
@@ -46,7 +46,7 @@ typedef struct {
     const char *entries; /* policy entries, text of a list: what --policy reads */
     PlannedRun *runs;
     int nruns;
-    const char *units;   /* what the units do: "as the model says", "no reshard after forward", ... */
+    const char *units;   /* what the units do: "as the model says", "gathered 2 units ahead", ... */
     int64_t arena, host; /* bytes, placed */
     double step_us, exposed_us;
     Plan *plan; /* the whole one, verified; NULL in points of a curve */
