@@ -821,7 +821,7 @@ end
 
 -- nn.checkpoint_wrapper(module, {           the same options as nn.checkpoint, for every call of a module
 --   recompute = true,                        false: keep everything, but for what `offload` names
---   save = { "attention", "linear" },        kept instead of recomputed: ops, kinds of modules, "input", "*"
+--   save = { "attention", "mlp.up_proj" },   kept: ops, kinds of modules, paths, a path's op ("attn:rope"), "input", "*"
 --   offload = { "input" },                   kept in host memory
 -- })
 -- nn.fully_shard(module, {                   makes a unit of it; entries of --policy files take the same options, and stand
