@@ -4,6 +4,7 @@
   python3 bench/times.py measure DIR -o OUT --fit NAME... --judge NAME...   # where the GPU is: steps.json, traces.jsonl.xz
   python3 bench/times.py fit OUT --mhz 1980 --raw RAW... -o kernels.lua     # the table `kernels` of a profile
   python3 bench/times.py judge --device h100 STEPS...                       # predicted beside measured; STEPS: steps.json or a .csv
+  python3 bench/times.py cpu -o mine.lua                                    # a profile of the CPU at hand, fitted and judged; minutes
 
 Only the fit set is traced, and only traces and sc_calibrate's --raw files go into a profile. `measure` runs a workload for some seconds and
 takes the median of the later two thirds of its steps: a GPU that was idle runs its first ones at higher clocks. In a trace an event's time is
@@ -140,15 +141,77 @@ def measure(o):
     return 0
 
 
+# ── the CPU at hand ──────────────────────────────────────────────────────────────────────────────────────────────────
+CPU_FIT = ["gpt2 layers=2 dim=128 heads=4 vocab=512 batch=4 seq=64", "gpt2 layers=2 dim=384 heads=6 vocab=2048 batch=4 seq=128",
+           "gpt2 layers=2 dim=768 heads=12 vocab=8192 batch=2 seq=256", "llama3 layers=2 dim=256 heads=4 kv_heads=2 ffn=768 vocab=1024 batch=4 seq=128",
+           "llama3 layers=2 dim=512 heads=8 kv_heads=2 ffn=1536 vocab=4096 batch=2 seq=256", "transformer layers=2 dim=256 heads=4 vocab=2048 batch=8 seq=64"]
+CPU_JUDGE = ["gpt2 layers=3 dim=256 heads=4 vocab=1024 batch=8 seq=64", "gpt2 layers=4 dim=512 heads=8 vocab=4096 batch=2 seq=128",
+             "llama3 layers=3 dim=384 heads=6 kv_heads=2 ffn=1024 vocab=2048 batch=4 seq=96", "transformer layers=3 dim=384 heads=6 vocab=1024 batch=4 seq=64"]
+
+
+def cpu_model(text):
+    name, *options = text.split()
+    return [os.path.join(gpu.ROOT, "models", name + ".lua"), *[x for o in options for x in ("--set", o)]]
+
+
+def cpu_run(text, work, *more, steps=8):
+    """Median seconds of a step, from a program that is built and run here."""
+    binary, log, vocab = os.path.join(work, "model"), os.path.join(work, "log"), int(re.search(r"vocab=(\d+)", text)[1])
+    shardc("build", *cpu_model(text), "-o", binary)
+    if os.path.exists(log):
+        os.unlink(log)
+    subprocess.run([binary, "--data", gpu.tokens(work, vocab), "--data-dtype", "uint16", "--steps", str(steps), "--log", log, "--quiet", *more], check=True)
+    with open(log) as f:
+        return statistics.median([s["seconds"] for s in map(json.loads, f) if "loss" in s][2:])
+
+
+def cpu_trace(path):
+    """{(program, event): median us}"""
+    found = collections.defaultdict(list)
+    with open(path) as f:
+        for line in f:
+            e = json.loads(line.strip().rstrip(",")) if line.startswith("{") else {}
+            if e.get("ph") == "X":
+                found[(e["args"].get("program", "micro"), e["args"]["event"])].append(e["dur"])
+    return {k: statistics.median(v[len(v) > 2:]) for k, v in found.items()}
+
+
+def cpu(o):
+    found = collections.defaultdict(list)
+    with open(os.path.join(gpu.ROOT, "compiler", "devices", "cpu.lua")) as f:
+        profile = f.read()
+    with tempfile.TemporaryDirectory() as work:
+        for text in CPU_FIT:
+            trace = os.path.join(work, "trace")
+            cpu_run(text, work, "--trace", trace)
+            known = known_costs([*cpu_model(text), "--device", "cpu"])
+            for event, us in cpu_trace(trace).items():
+                if event in known:
+                    found[known[event]].append(us)
+            print("traced: " + text, flush=True)
+        keyed, curves = tables_of(found)
+        profile = re.sub(r'name = "cpu"', 'name = "mine"', profile)
+        profile = re.sub(r'source = ".*",', 'source = "measured %s on this machine",' % time.strftime("%Y-%m-%d"), profile)
+        profile = re.sub(r"kernels_off = \d+,", "kernels_off = 0.25,", profile)
+        with open(o.output, "w") as f:
+            f.write(profile.rstrip().rstrip("}") + "  kernels = { -- { bytes, us } or { variant, flops, bytes, sizes..., us }\n")
+            write_kernels(f, keyed, curves)
+            f.write("  },\n}\n")
+        print("| model | measured ms | predicted | by the profile that shardc brings |\n|---|---|---|---|")
+        for text in CPU_JUDGE:
+            ms = 1e3 * cpu_run(text, work)
+            mine, brought = (json.loads(shardc("predict", *cpu_model(text), "--device", d, "--format", "json"))["prediction"]["step_us"] / 1e3 for d in (o.output, "cpu"))
+            print("| %s | %.2f | %.2f (%+.0f %%) | %.2f (%+.0f %%) |" % (text, ms, mine, 100 * (mine / ms - 1), brought, 100 * (brought / ms - 1)), flush=True)
+    return 0
+
+
 # ── fitting ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 def shardc(*args):
     return subprocess.run([os.path.join(gpu.ROOT, "build", "shardc"), *args], stdout=subprocess.PIPE, check=True, text=True).stdout
 
 
-def costs(name, device, work):
+def known_costs(model):
     """{(program, event): (op, variant, sizes, flops, bytes)}: calibrate tells those of library kernels, inspect of all others."""
-    w = workload(name)
-    model = [gpu.model_of(w, work), *w.settings(), "--device", device]
     out = {}
     for p in json.loads(shardc("inspect", *model, "--format", "json"))["programs"]:
         for e in p["events"]:
@@ -159,6 +222,11 @@ def costs(name, device, work):
         for event in p[9].split():
             out[tuple(event.split(":"))] = (p[0], p[1], tuple(int(x) for x in p[2].split(",")) if p[2] else (), int(p[3]), int(p[4]))
     return out
+
+
+def costs(name, device, work):
+    w = workload(name)
+    return known_costs([gpu.model_of(w, work), *w.settings(), "--device", device])
 
 
 def event_times(graph, shared):
@@ -193,10 +261,36 @@ def smooth(points, step=0.15):
     return [(round(b), us) for us, _, x in blocks for b in x]
 
 
+def tables_of(found):
+    """{op: {(variant, sizes): (flops, bytes, us)}} of kernels with sizes, {op: [(bytes, us)]} of the others."""
+    keyed, curves = collections.defaultdict(dict), collections.defaultdict(list)
+    for (op, variant, sizes, flops, size), us in found.items():
+        if sizes:
+            keyed[op][(variant, sizes)] = (flops, size, statistics.median(us))
+        else:
+            curves[op].append((size, statistics.median(us)))
+    return keyed, curves
+
+
+def write_kernels(f, keyed, curves):
+    for op in sorted(set(keyed) | set(curves)):
+        f.write("    %s = {\n" % ('["%s"]' % op if " " in op else op))
+        points = ['{ "%s", %d, %d, %s, %.2f },' % (variant, flops, size, ", ".join(map(str, sizes)), us)
+                  for (variant, sizes), (flops, size, us) in sorted(keyed[op].items())]
+        points = points or ["{ %d, %.2f }," % p for p in smooth(curves[op])]
+        lines = [""]
+        for p in points:
+            if len(lines[-1]) + len(p) > 190:
+                lines.append("")
+            lines[-1] += " " * bool(lines[-1]) + p
+        f.writelines("      %s\n" % line for line in lines)
+        f.write("    },\n")
+
+
 def fit(o):
     with open(os.path.join(o.folder, "steps.json")) as f:
         runs = json.load(f)["runs"]
-    found, keyed, curves = collections.defaultdict(list), collections.defaultdict(dict), collections.defaultdict(list)
+    found = collections.defaultdict(list)
     with lzma.open(os.path.join(o.folder, "traces.jsonl.xz"), "rt") as traces, tempfile.TemporaryDirectory() as work:
         for t in map(json.loads, traces):
             w, known = workload(t["name"]), costs(t["name"], o.device, work)
@@ -206,11 +300,7 @@ def fit(o):
                         op, variant, sizes, flops, size = known[event]
                         fast = " fast" if w.nondeterministic and op == "attention_grad" else ""
                         found[(op + fast, variant, sizes, flops, size)].append(us * (runs[t["name"]]["mhz"] / o.mhz if sizes else 1))
-    for (op, variant, sizes, flops, size), us in found.items():
-        if sizes:
-            keyed[op][(variant, sizes)] = (flops, size, statistics.median(us))
-        else:
-            curves[op].append((size, statistics.median(us)))
+    keyed, curves = tables_of(found)
     ranges = {op: (min(c)[0], max(c)[0]) for op, c in curves.items()}
     for line in (line for path in o.raw for line in open(path)):
         p = line.strip().split("|")
@@ -224,18 +314,7 @@ def fit(o):
         elif op == "fused" or not 0.7 * ranges.get(op, (1e30, 0))[0] < size < 1.4 * ranges.get(op, (0, 0))[1]:
             curves[op].append((size, us))
     with open(o.output, "w") as f:
-        for op in sorted(set(keyed) | set(curves)):
-            f.write("    %s = {\n" % ('["%s"]' % op if " " in op else op))
-            points = ['{ "%s", %d, %d, %s, %.2f },' % (variant, flops, size, ", ".join(map(str, sizes)), us)
-                      for (variant, sizes), (flops, size, us) in sorted(keyed[op].items())]
-            points = points or ["{ %d, %.2f }," % p for p in smooth(curves[op])]
-            lines = [""]
-            for p in points:
-                if len(lines[-1]) + len(p) > 190:
-                    lines.append("")
-                lines[-1] += " " * bool(lines[-1]) + p
-            f.writelines("      %s\n" % line for line in lines)
-            f.write("    },\n")
+        write_kernels(f, keyed, curves)
     return 0
 
 
@@ -286,8 +365,10 @@ def main():
     f.add_argument("--raw-mhz", type=float, default=1700, help="the clock at which sc_calibrate measures products; found by leaving workloads out in turn")
     f.add_argument("-o", "--output", required=True)
     j.add_argument("files", nargs="+"), j.add_argument("--device", required=True), j.add_argument("--only", default="")
+    u = c.add_parser("cpu")
+    u.add_argument("-o", "--output", required=True)
     o = a.parse_args()
-    return {"measure": measure, "fit": fit, "judge": judge}[o.command](o)
+    return {"measure": measure, "fit": fit, "judge": judge, "cpu": cpu}[o.command](o)
 
 
 if __name__ == "__main__":

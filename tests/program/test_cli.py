@@ -75,8 +75,6 @@ CASES = [
     (["build", MLP, "--target", "cuda", "--portable"], 2, "--portable --target cuda: --portable is for the cpu target; programs for GPUs run on any processor with AVX2"),
     (["build", MLP, "--device", "h200", "--portable"], 2, "--portable --device h200: --portable is for the cpu target"),
     (["build", MLP, "--device", "h200", "--variant", "fp64"], 2, "--variant fp64 --device h200: that variant is one of the cpu target"),
-    (["calibrate", MLP, "--device", "cpu"], 2, "--device cpu: calibrate measures GPUs; give --device h200, another GPU or none"),
-    (["calibrate", MLP, "--target", "cpu"], 2, "--target cpu: calibrate measures GPUs"),
     (["build", MLP, "--variant", "msan"], 2, "--variant msan: one of asan, tsan, fp64 is wanted"),
     (["predict", MLP, "--redzone", "-1"], 2, "--redzone -1: a whole number"),
     (["predict", MLP, "--", "--steps", "3"], 2, "--steps: only `shardc run` takes options for the program after --"),
