@@ -8,7 +8,7 @@
 return {
   name = "h200", target = "cuda", arch = "sm_90",
   source = "measured 2026-11-20, CUDA 13.0, driver 580.159", like = "h100",
-  kernels_off = 0.05, network_off = 0.3,
+  kernels_off = 0.06, network_off = 0.3,
   ranks_per_node = 8,
   multiprocessors = 132,
   memory_bytes = 150754820096, usable_bytes = 150109880320,
