@@ -67,6 +67,7 @@ static const struct {
     {"beside={all_gather=1}", "beside.all_gather: write all_gather"},
     {"beside={all_gather={kernels=0.1}}", "beside.all_gather.itself must be a share"},
     {"power=1", "`power` must be a table"},
+    {"power={watts=0}", "`watts` must not be 0"},
     {"power={idle=1}", "`watts` must be a number, not negative"},
     {"power={watts=100,idle=100}", "power.idle must be less than power.watts"},
     {"power={watts=100,flop={fp31=1}}", "power.flop has a key that is no dtype"},
