@@ -279,7 +279,8 @@ void points_csv(FILE *f, Arena *a, const Points *p) {
             csv_text(f, points_utf8(a, x->error));
         } else {
             const PointFigures *is = &x->is;
-            const double reals[] = {is->library, is->step_us, is->exposed_us, is->tokens, is->samples, is->mfu_full, is->mfu_causal};
+            const double reals[] = {is->library, is->step_us,  is->exposed_us, is->tokens,
+                                    is->samples, is->mfu_full, is->mfu_causal};
             fprintf(f, "%s,%lld,%lld,",
                     is->fits < 0 ? ""
                     : is->fits   ? "true"
