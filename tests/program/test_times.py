@@ -96,7 +96,8 @@ def test_a_sweep_shows_where_the_network_takes_over():
         p = predicted(LLAMA3, "size=8b seq=8192 precision=bf16", "h100", world, world // 8)["prediction"]
         step[world], exposed[world] = p["step_us"], p["exposed_us"] / p["step_us"]
     worlds = sorted(step)
-    check(all(step[a] < step[b] * 1.0001 for a, b in zip(worlds, worlds[1:])), "steps %s" % step)
+    # 64 GPUs may be a little faster than 8: each updates an eighth of the parameters, which saves 11 ms of kernels
+    check(all(step[a] < step[b] * 1.002 for a, b in zip(worlds, worlds[1:])), "steps %s" % step)
     check(step[256] < 1.05 * step[8] and step[1024] > 1.02 * step[8], "steps %s" % step)
     check(exposed[256] < 0.1 and exposed[4096] > 0.3 and exposed[16384] > 0.6, "exposed %s" % exposed)
     return ", ".join("%d: %.0f ms" % (w, step[w] / 1e3) for w in worlds)
