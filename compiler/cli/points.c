@@ -69,6 +69,7 @@ static PointFigures figures(const Options *o, const Plan *p) {
                       .usable = p->device_usable,
                       .step_us = s.step_us,
                       .exposed_us = s.exposed_us,
+                      .time_off = p->time_off,
                       .mfu_full = s.mfu_full,
                       .mfu_causal = s.mfu_causal,
                       .tokens = s.tokens_per_second,
@@ -265,7 +266,7 @@ void points_csv(FILE *f, Arena *a, const Points *p) {
         csv_text(f, points_utf8(a, p->keys[k].name));
         fputc(',', f);
     }
-    fputs("fits,arena_bytes,host_bytes,library_bytes,step_us,exposed_us,tokens_per_second,samples_per_second,"
+    fputs("fits,arena_bytes,host_bytes,library_bytes,step_us,exposed_us,time_off,tokens_per_second,samples_per_second,"
           "mfu_full_attention,mfu_causal_attention,policies,error\n",
           f);
     for (int i = 0; i < p->n; i++) {
@@ -275,12 +276,12 @@ void points_csv(FILE *f, Arena *a, const Points *p) {
             fputc(',', f);
         }
         if (x->error) {
-            fputs(",,,,,,,,,,,", f);
+            fputs(",,,,,,,,,,,,", f);
             csv_text(f, points_utf8(a, x->error));
         } else {
             const PointFigures *is = &x->is;
-            const double reals[] = {is->library, is->step_us,  is->exposed_us, is->tokens,
-                                    is->samples, is->mfu_full, is->mfu_causal};
+            const double reals[] = {is->library, is->step_us, is->exposed_us, is->time_off,
+                                    is->tokens,  is->samples, is->mfu_full,   is->mfu_causal};
             fprintf(f, "%s,%lld,%lld,",
                     is->fits < 0 ? ""
                     : is->fits   ? "true"
@@ -339,6 +340,7 @@ cJSON *points_json(Arena *a, const Points *p) {
         cJSON_AddNumberToObject(o, "library_bytes", is->library);
         cJSON_AddNumberToObject(o, "step_us", is->step_us);
         cJSON_AddNumberToObject(o, "exposed_us", is->exposed_us);
+        cJSON_AddNumberToObject(o, "time_off", is->time_off);
         cJSON_AddNumberToObject(o, "tokens_per_second", is->tokens);
         cJSON_AddNumberToObject(o, "samples_per_second", is->samples);
         cJSON_AddNumberToObject(o, "mfu_full_attention", is->mfu_full);

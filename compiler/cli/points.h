@@ -19,13 +19,14 @@ typedef enum {
     POINT_ESTIMATED  /* as the model is, with little effort for placement: steers a search, and is not printed */
 } PointEffort;
 
-/* Bytes of a rank's arenas and libraries, microseconds of a step, tokens and samples a second of one rank. */
+/* Bytes of a rank's arenas and libraries, microseconds of a step and the share by which they may be off, tokens and
+ * samples a second of one rank. */
 typedef struct {
     int fits; /* 1, 0; -1: there is no limit to compare with */
     bool gpu;
     int64_t arena, host;
-    double library, usable, step_us, exposed_us, mfu_full, mfu_causal, tokens,
-        samples; /* tokens 0: the inputs are none */
+    double library, usable, step_us, exposed_us, time_off, mfu_full, mfu_causal;
+    double tokens, samples; /* tokens 0: the inputs are none */
 } PointFigures;
 
 typedef struct {

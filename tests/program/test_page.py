@@ -53,6 +53,8 @@ def totals(b, plan):
     texts = {"mfu_causal_attention": "%.2f" % p["mfu_causal_attention"], "exposed_us": "%.1f %%" % (100 * p["exposed_us"] / p["step_us"])}
     for key, text in texts.items():
         check(text in shown[key][1], "%s is shown as %s, wanted %s" % (key, shown[key], text))
+    times = b.run("document.querySelector('#subtitle').textContent").split("times: ")[1]
+    check(times.startswith(p["time_source"] + ", ") and "%.0f" % (100 * p["time_off"] if p["time_off"] < 1 else 1 + p["time_off"]) in times, "times: %s" % times)
     return len(want)
 
 

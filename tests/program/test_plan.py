@@ -93,7 +93,9 @@ def test_bits():
 def test_the_same_text_on_one_processor():
     args = [SHARDC, "plan", path_of("gpt2"), "--world", "2", "--budget", str(predicted(path_of("gpt2"), **SMALL["gpt2"])[0] * 8 // 10), "--explain", *settings(SMALL["gpt2"])]
     texts = {command(["taskset", "-c", "0", *args])[1], command(args)[1], command(args)[1]}
-    check(len(texts) == 1 and "plans were placed" in texts.pop(), "texts differ")
+    check(len(texts) == 1, "texts differ")
+    text = texts.pop()
+    check("plans were placed" in text and " (rough figures, up to 7 times as long), exposed" in text, text)
 
 
 def test_nothing_fits():

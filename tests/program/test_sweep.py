@@ -17,7 +17,7 @@ from harness import ROOT, SHARDC, check, command, must, scratch, settings, shard
 MODELS = os.path.join(ROOT, "models")
 GPT2 = os.path.join(MODELS, "gpt2.lua")
 SMALL = settings({"layers": 2, "dim": 64, "heads": 4, "vocab": 256, "seq": 64})
-REALS = ("step_us", "exposed_us", "tokens_per_second", "samples_per_second", "mfu_full_attention", "mfu_causal_attention")
+REALS = ("step_us", "exposed_us", "time_off", "tokens_per_second", "samples_per_second", "mfu_full_attention", "mfu_causal_attention")
 
 
 def predicted(*args):
