@@ -3,7 +3,9 @@
 A name is MODEL-WORLDxBATCHxSEQ with suffixes: -recompute (every block), -offload (parameters and optimizer on the host), -clip
 (gradients clipped to norm 1; the others are not clipped, on either side), -nondeterministic (shardc: faster kernels that may give
 other bits from run to run; PyTorch is so anyway), -moments (AdamW's moments in bf16, ours alone), -gradients (ours made in bf16 and
-summed in fp32, as PyTorch's are in every row; without it they are made in fp32). Batch and sequence are one GPU's.
+summed in fp32, as PyTorch's are in every row; without it they are made in fp32). Ours alone: -fp32 (no bf16 at all), -accumulate (four
+microbatches a step), -selective (recompute what is cheap), -activations (activations on the host), and the model `transformer`. Batch
+and sequence are one microbatch's on one GPU.
 
 Relies on: nothing. Relied on by: gpu.py, torch_fsdp2.py, floor.py."""
 import dataclasses
@@ -39,18 +41,21 @@ class Shape:
 SHAPES = {
     "gpt2-124m": Shape("gpt2", 12, 768, 12, 12, 3072, 50304, True, file="gpt2.lua", size="124m"),
     "gpt2-350m": Shape("gpt2", 24, 1024, 16, 16, 4096, 50304, True, file="gpt2.lua", size="350m"),
+    "gpt2-774m": Shape("gpt2", 36, 1280, 20, 20, 5120, 50304, True, file="gpt2.lua", size="774m"),
     "gpt2-1558m": Shape("gpt2", 48, 1600, 25, 25, 6400, 50304, True, file="gpt2.lua", size="1558m"),
     "llama3-1b": Shape("llama3", 16, 2048, 32, 8, 8192, 128256, True, 5e5, file="llama3.lua", size="1b"),
     "llama3-8b": Shape("llama3", 32, 4096, 32, 8, 14336, 128256, False, 5e5, file="llama3.lua", size="8b"),
     "qwen2-0.5b": Shape("qwen2", 24, 896, 14, 2, 4864, 151936, True, 1e6, 1e-6, file="qwen2.lua", size="0.5b"),
     "qwen2-1.5b": Shape("qwen2", 28, 1536, 12, 2, 8960, 151936, True, 1e6, 1e-6, file="qwen2.lua", size="1.5b"),
     "qwen2-7b": Shape("qwen2", 28, 3584, 28, 4, 18944, 152064, False, 1e6, 1e-6, file="qwen2.lua", size="7b"),
+    "transformer": Shape("transformer", 12, 512, 8, 8, 2048, 32768, True, file="transformer.lua"),
 }
 
 # the rows of the table of figures to beat
 ROWS = ["gpt2-124m-1x64x1024", "gpt2-1558m-1x32x1024", "qwen2-0.5b-1x32x1024", "llama3-8b-4x1x8192", "llama3-8b-4x4x2048", "qwen2-7b-4x4x2048",
         "gpt2-1558m-4x16x1024", "gpt2-124m-4x64x1024", "llama3-8b-4x2x8192-recompute", "llama3-8b-4x1x8192-offload"]
-SUFFIXES = ("recompute", "offload", "clip", "nondeterministic", "moments", "gradients")
+SUFFIXES = ("recompute", "offload", "clip", "nondeterministic", "moments", "gradients", "fp32", "accumulate", "selective", "activations")
+MICROBATCHES = 4  # with -accumulate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +71,10 @@ class Workload:
     nondeterministic: bool
     moments: bool
     gradients: bool
+    fp32: bool
+    accumulate: bool
+    selective: bool
+    activations: bool
 
     @property
     def shape(self):
@@ -74,12 +83,16 @@ class Workload:
     @property
     def tokens(self):
         """Of one GPU in one step."""
-        return self.batch * self.seq
+        return self.batch * self.seq * (MICROBATCHES if self.accumulate else 1)
 
     def settings(self):
         """--set of the model file."""
-        o = {"size": self.shape.size, "batch": self.batch, "seq": self.seq, "precision": "bf16", "clip": 1.0 if self.clip else 0.0,
-             "recompute": "full" if self.recompute else "none", "offload": "state" if self.offload else "none"}
+        o = {"size": self.shape.size} if self.shape.size else {}
+        o.update({"batch": self.batch, "seq": self.seq, "precision": "fp32" if self.fp32 else "bf16", "clip": 1.0 if self.clip else 0.0,
+                  "recompute": "full" if self.recompute else "selective" if self.selective else "none",
+                  "offload": "state" if self.offload else "activations" if self.activations else "none"})
+        if self.accumulate:
+            o["accumulate"] = MICROBATCHES
         if self.moments:
             o["moments"] = "bf16"
         if self.gradients:

@@ -1,5 +1,5 @@
 /* `shardc calibrate`: measures the GPUs at hand by sc_calibrate, which knows CUDA as this compiler does not; or prints
- * the kernels of a model as the list that sc_calibrate takes.
+ * the kernels of a model as the list that sc_calibrate takes (of a GPU's) and bench/times.py.
  * Relies on: input.c, report (tasks), base/places.h; sc_calibrate beside shardc or in $SHARDC_HOME.
  * Relied on by: main.c. */
 #include "../base/places.h"
@@ -27,9 +27,6 @@ static int print_tasks(Arena *a, const Options *o) {
     if (!cli_is_model(o->inputs[0])) fail_usage("%s: a model's .lua file is wanted", o->inputs[0]);
     if (!cuda.target && !cuda.device) cuda.target = "cuda";
     const Plan *p = cli_plan(a, &cuda, o->inputs[0]);
-    if (strcmp(p->target, "cuda"))
-        fail_usage("%s %s: calibrate measures GPUs; give --device h200, another GPU or none",
-                   o->target ? "--target" : "--device", o->target ? o->target : o->device);
     OutFile f = cli_output(a, o);
     report_tasks(f.f, p);
     cli_output_done(o, &f);

@@ -158,8 +158,9 @@ static void plan_text(Arena *a, const Options *o, const PlannerResult *r) {
     printf("  arena    %s exact (%s B), lower bound %s, spare %s   host %s\n", figure_bytes(a, (double)r->best.arena),
            figure_grouped(a, (double)r->best.arena), figure_bytes(a, (double)p->bound_bytes[ARENA_DEVICE]),
            figure_bytes(a, spare), figure_bytes(a, (double)r->best.host));
-    printf("  step     %s, exposed communication %.1f %%", figure_time(a, r->best.step_us),
-           100 * r->best.exposed_us / r->best.step_us);
+    const char *trust = report_trust(a, p);
+    printf("  step     %s%s%s%s, exposed communication %.1f %%", figure_time(a, r->best.step_us), *trust ? " (" : "",
+           trust, *trust ? ")" : "", 100 * r->best.exposed_us / r->best.step_us);
     double bound = fmin(r->bound_us, r->best.step_us);
     if (r->bound_us > 0)
         printf("; no plan of these choices takes less than %s: gap %.1f %%", figure_time(a, bound),

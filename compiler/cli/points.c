@@ -69,7 +69,8 @@ static PointFigures figures(const Options *o, const Plan *p) {
                       .usable = p->device_usable,
                       .step_us = s.step_us,
                       .exposed_us = s.exposed_us,
-                      .mfu = s.mfu,
+                      .mfu_full = s.mfu_full,
+                      .mfu_causal = s.mfu_causal,
                       .tokens = s.tokens_per_second,
                       .samples = s.samples_per_second};
     if (o->budget) f.fits = f.fits != 0 && f.arena <= o->budget;
@@ -164,7 +165,7 @@ static int width_of(const char *text) {
     return n;
 }
 
-enum { FIGURES = 8 };
+enum { FIGURES = 9 };
 typedef struct {
     const char **cells;
     int shown; /* cells; a point with an error has those of its keys alone, and the message */
@@ -182,6 +183,9 @@ static bool has_tokens(const SweepPoint *x) {
 static bool has_host(const SweepPoint *x) {
     return x->is.host > 0;
 }
+static bool has_causal(const SweepPoint *x) {
+    return x->is.mfu_full > x->is.mfu_causal;
+}
 static bool has_choice(const SweepPoint *x) {
     return *x->choice;
 }
@@ -191,6 +195,7 @@ static bool is_gpu(const SweepPoint *x) {
 
 void points_text(FILE *f, Arena *a, const Points *p) {
     bool tokens = some(p, has_tokens), host = some(p, has_host), choice = some(p, has_choice);
+    bool causal = some(p, has_causal);
     int most = p->nkeys + FIGURES, n = 0;
     Line *lines = NEW_ARRAY(a, Line, p->n + 1);
     for (int i = 0; i <= p->n; i++) { /* the first is the head */
@@ -209,7 +214,10 @@ void points_text(FILE *f, Arena *a, const Points *p) {
         c[n++] = !x ? "step" : x->is.step_us > 0 ? figure_time(a, x->is.step_us) : "-";
         c[n++] = !x ? arena_printf(a, "%s a %s", tokens ? "tok/s" : "samples/s", some(p, is_gpu) ? "GPU" : "rank")
                     : figure_grouped(a, tokens ? x->is.tokens : x->is.samples);
-        c[n++] = !x ? "MFU" : x->is.mfu > 0 ? arena_printf(a, "%.2f", x->is.mfu) : "-";
+        if (causal) c[n++] = !x ? "MFU full" : x->is.mfu_full > 0 ? arena_printf(a, "%.2f", x->is.mfu_full) : "-";
+        c[n++] = !x                     ? causal ? "MFU causal" : "MFU"
+                 : x->is.mfu_causal > 0 ? arena_printf(a, "%.2f", x->is.mfu_causal)
+                                        : "-";
         c[n++] = !x                  ? "exposed"
                  : x->is.step_us > 0 ? arena_printf(a, "%.1f %%", 100 * x->is.exposed_us / x->is.step_us)
                                      : "-";
@@ -257,8 +265,8 @@ void points_csv(FILE *f, Arena *a, const Points *p) {
         csv_text(f, points_utf8(a, p->keys[k].name));
         fputc(',', f);
     }
-    fputs("fits,arena_bytes,host_bytes,library_bytes,step_us,exposed_us,tokens_per_second,samples_per_second,mfu,"
-          "policies,error\n",
+    fputs("fits,arena_bytes,host_bytes,library_bytes,step_us,exposed_us,tokens_per_second,samples_per_second,"
+          "mfu_full_attention,mfu_causal_attention,policies,error\n",
           f);
     for (int i = 0; i < p->n; i++) {
         const SweepPoint *x = &p->at[i];
@@ -267,11 +275,12 @@ void points_csv(FILE *f, Arena *a, const Points *p) {
             fputc(',', f);
         }
         if (x->error) {
-            fputs(",,,,,,,,,,", f);
+            fputs(",,,,,,,,,,,", f);
             csv_text(f, points_utf8(a, x->error));
         } else {
             const PointFigures *is = &x->is;
-            const double reals[] = {is->library, is->step_us, is->exposed_us, is->tokens, is->samples, is->mfu};
+            const double reals[] = {is->library, is->step_us,  is->exposed_us, is->tokens,
+                                    is->samples, is->mfu_full, is->mfu_causal};
             fprintf(f, "%s,%lld,%lld,",
                     is->fits < 0 ? ""
                     : is->fits   ? "true"
@@ -332,7 +341,8 @@ cJSON *points_json(Arena *a, const Points *p) {
         cJSON_AddNumberToObject(o, "exposed_us", is->exposed_us);
         cJSON_AddNumberToObject(o, "tokens_per_second", is->tokens);
         cJSON_AddNumberToObject(o, "samples_per_second", is->samples);
-        cJSON_AddNumberToObject(o, "mfu", is->mfu);
+        cJSON_AddNumberToObject(o, "mfu_full_attention", is->mfu_full);
+        cJSON_AddNumberToObject(o, "mfu_causal_attention", is->mfu_causal);
         if (*x->choice) cJSON_AddStringToObject(o, "policies", points_utf8(a, x->choice));
     }
     return all;

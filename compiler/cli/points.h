@@ -24,7 +24,8 @@ typedef struct {
     int fits; /* 1, 0; -1: there is no limit to compare with */
     bool gpu;
     int64_t arena, host;
-    double library, usable, step_us, exposed_us, mfu, tokens, samples; /* tokens 0: the inputs are none */
+    double library, usable, step_us, exposed_us, mfu_full, mfu_causal, tokens,
+        samples; /* tokens 0: the inputs are none */
 } PointFigures;
 
 typedef struct {

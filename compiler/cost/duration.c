@@ -53,10 +53,10 @@ static double roofline_us(const Device *d, Dtype t, double flops, double bytes) 
     return fmax(flops / peak_flops(d, t), bytes / d->memory_bandwidth) * 1e6;
 }
 
-/* Among points of other sizes: how far from the ideal (roofline and launch) they were, weighted by the inverse fourth
- * power of the distance in powers of two (Shepard 1968), so that a point that is met exactly speaks alone. A point
- * whose roofline is shorter than a launch is all latency: it says nothing of events that are longer. 0: no point says
- * something. */
+/* Among points of other sizes: how far from the ideal (roofline and product_us) they were, weighted by the inverse
+ * fourth power of the distance in powers of two (Shepard 1968), so that a point that is met exactly speaks alone. A
+ * point whose roofline is shorter than a launch is all latency: it says nothing of events that are longer. 0: no point
+ * says something. */
 static double among_points(const Device *d, const Measured *m, Dtype t, const Cost *c) {
     double sum = 0, weights = 0, at[MAX_KEY], roofline = roofline_us(d, t, c->flops, c->bytes);
     for (int k = 0; k < m->nkey; k++) at[k] = log2(c->key[k] > 1 ? c->key[k] : 1);
@@ -66,10 +66,10 @@ static double among_points(const Device *d, const Measured *m, Dtype t, const Co
         for (int k = 0; k < m->nkey; k++) far += (p->key[k] - at[k]) * (p->key[k] - at[k]);
         if (far > 0 && its < d->launch_us && roofline > d->launch_us) continue;
         double w = 1 / (far * far + 1e-9);
-        sum += w * log(p->us / (its + d->launch_us));
+        sum += w * log(p->us / (its + d->product_us));
         weights += w;
     }
-    return weights > 0 ? exp(sum / weights) * (roofline + d->launch_us) : 0;
+    return weights > 0 ? exp(sum / weights) * (roofline + d->product_us) : 0;
 }
 
 /* What members of a fused group take by themselves beyond what their bytes take: arithmetic that does not hide. */
@@ -106,29 +106,59 @@ static double measured_us(const Device *d, const Event *e, const char *variant, 
 
 /* ── collectives ─────────────────────────────────────────────────────────────────────────────────────────────────────
  */
-static double steps(double n) { /* of a tree over n members */
-    double s = 0;
-    for (; n > 1; n /= 2) s++;
-    return s;
+/* NCCL chooses an algorithm and a protocol by a model of its own, whose constants its source states (ncclTopoTuneModel
+ * in src/graph/tuning.cc; these are of 2.19 to 2.27, for NVLink and a network of 400 Gb/s): the latency of a hop inside
+ * a node and between two, and the share of the bandwidth that a protocol reaches. Ours is the same model, with the
+ * profile's bandwidths, and its network_latency_us scaling the hops between nodes. */
+typedef struct {
+    double hop, cross, share; /* us, us, of the bandwidth */
+} Protocol;
+static const Protocol ring[] = {{0.6 * 1.8, 2.7, 0.25}, {1.9, 4.0, 0.92}, {3.4, 14.0, 1}}; /* LL, LL128, Simple */
+static const Protocol tree[] = {{0.6 * 1.8, 5.0, 0.25}, {1.25, 8.5, 0.92}, {4.0, 14.0, 0.95}};
+enum { PROTOCOLS = 3, HOPS_AT_US = 10 }; /* network_latency_us of the network that the constants are for */
+
+typedef struct {
+    double waiting, moving; /* us: for hops, for bytes */
+} Way;
+
+static Way best_way(Way best, const Protocol *p, double hops, double crossings, double moving) {
+    for (int k = 0; k < PROTOCOLS; k++) {
+        Way w = {hops * p[k].hop + crossings * p[k].cross, moving / p[k].share};
+        if (best.waiting < 0 || w.waiting + w.moving < best.waiting + best.moving) best = w;
+    }
+    return best;
 }
 
-/* Every rank sends `bytes` round the group. Of a group that spans nodes each node's members share the way out: as many
- * network interfaces as the node has members in the group. No step between nodes is sooner done than one in them: a
- * profile may have one latency as measured and the other as a data sheet has it. */
+/* A sum over all ranks in place; others have their parts or the whole elsewhere. */
+static bool sums_in_place(const Event *e) {
+    return e->nreads && e->nwrites && e->reads[0].storage == e->writes[0].storage &&
+           e->reads[0].size == e->writes[0].size;
+}
+
+/* Of a group that spans nodes. Rings pass every rank, once for a gather or a reduction and twice for a sum in place;
+ * bytes leave a node by as many interfaces (rails) as it has members in the group. A sum may take a tree: a chain in
+ * the node, a binary tree over nodes, up and down. With one rank a node, gathers and reductions take trees too (PAT,
+ * since 2.23). */
+static Way across_nodes(const Device *d, const Event *e, double group, double here) {
+    double nodes = group / here, out = d->network_bandwidth * here, far = d->network_latency_us / HOPS_AT_US;
+    double moving = e->bytes / (here == 1 ? out : fmin(out, d->link_bandwidth)) * 1e6;
+    double times = sums_in_place(e) ? 2 : 1, levels = ceil(log2(nodes) - 1e-9);
+    Way w = best_way((Way){-1, 0}, ring, times * (group - nodes), times * (nodes - 1) * far, moving);
+    if (times == 2 || here == 1) w = best_way(w, tree, times * (here - 1), times * levels * far, moving);
+    return w;
+}
+
 static double collective_us(const Device *d, const Event *e, int group, int here) {
     if (group <= 1) return d->launch_us;
-    double nodes = (double)group / here, bandwidth = d->link_bandwidth, latency = d->link_latency_us * steps(here);
-    if (nodes > 1) {
-        double out = d->network_bandwidth * here;
-        if (here == 1 || out < bandwidth) bandwidth = out;
-        latency += fmax(d->network_latency_us, d->link_latency_us) * steps(nodes);
-    } else {
+    if (group == here) {
         char variant[32];
         snprintf(variant, sizeof variant, "%d ranks", group);
-        double us = measured_us(d, e, variant, bandwidth, true);
+        double us = measured_us(d, e, variant, d->link_bandwidth, true);
         if (us > 0) return us;
+        return d->launch_us + d->link_latency_us + (group - 2) * ring[1].hop + e->bytes / d->link_bandwidth * 1e6;
     }
-    return d->launch_us + latency + e->bytes / bandwidth * 1e6;
+    Way w = across_nodes(d, e, group, here);
+    return d->launch_us + fmax(d->link_latency_us, d->network_latency_us) + w.waiting + w.moving;
 }
 
 int device_event_group(const Plan *p, const Event *e) {
@@ -173,8 +203,44 @@ double device_event_us(const Device *d, const Event *e, int group, int here, boo
     return fmax(fmax(us, d->launch_us), e->least_us);
 }
 
-/* The bus has its limit, and so has the memory that all ranks of a machine copy from and to. */
+/* ── clock ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+bool device_event_is_arithmetic(const Event *e) {
+    const Op *op = e->op_ir;
+    return op && e->stream == COMPUTE && e->comm < 0 && op_info[op->kind].cost && op_info[op->kind].cost(op).nkey > 0;
+}
+
+/* Mean power at a clock of 1/slower: E(slower) / T(slower), where T = arithmetic * slower + other. It falls as the
+ * clock does, so bisection finds the clock at which it is the limit. */
+double device_throttle(const Device *d, const PlanProgram *p, double arithmetic, double other) {
+    const Power *w = &d->power;
+    double flops = 0, bytes = 0, low = 1, high = 4;
+    if (w->watts <= 0 || arithmetic + other <= 0) return 1;
+    for (int i = 0; i < p->n; i++) {
+        const Event *e = &p->events[i];
+        if (e->comm >= 0 || e->stream != COMPUTE) continue;
+        Dtype t = operand_dtype(e);
+        bytes += w->byte * e->bytes;
+        if (device_event_is_arithmetic(e)) flops += (w->flop[t] > 0 ? w->flop[t] : w->flop[FP32]) * e->flops;
+    }
+    for (int k = 0; k < 40; k++) {
+        double slower = k ? (low + high) / 2 : 1, joules = flops * pow(slower, -w->exponent) + bytes,
+               seconds = (arithmetic * slower + other) * 1e-6;
+        bool fits = w->idle + joules / seconds <= w->watts;
+        if (!k && fits) return 1;
+        *(fits ? &high : &low) = slower;
+    }
+    return high;
+}
+
+/* What shares something with the other of its kind meanwhile: gathers and reductions the network, by the part of their
+ * time that bytes take; copies the bus and the memory that all ranks of a machine copy from and to. */
 double device_copy_slows(const Device *d, const Plan *p, const Event *e, bool both_ways) {
+    int group = device_event_group(p, e), here = device_event_here(p, e);
+    if (e->comm >= 0 && both_ways && group > here) {
+        Way w = across_nodes(d, e, group, here);
+        return 1 + w.moving / (w.moving + w.waiting + d->link_latency_us);
+    }
     if (!e->op_ir || !op_is(e->op_ir, T_COPY)) return 1;
     double memory = both_ways ? d->host_both / 2 : e->stream == FETCH ? d->host_reads : d->host_writes;
     double bus = both_ways ? 1 + d->beside[e->op_ir->kind].itself : 1;

@@ -63,11 +63,18 @@ void device_footprint(Plan *plan, const Device *d) {
         LibraryLine *line = &plan->library[plan->nlibrary++];
         *line = l->line;
         line->bytes += l->per_event * events;
-        if (l->further_gathers <= 0 && l->further_sums <= 0) continue;
-        Communicators n = communicators(plan);
-        int more = n.gathers + n.sums - 2;
-        line->bytes += (n.gathers - 1) * l->further_gathers + (n.sums - 1) * l->further_sums;
-        if (!n.gathers) line->source = arena_printf(plan->arena, "%s, less the one for gathers", line->source), more++;
-        if (more) line->source = arena_printf(plan->arena, "%s, and %d more", line->source, more);
+        if (l->further_gathers > 0 || l->further_sums > 0) {
+            Communicators n = communicators(plan);
+            int more = n.gathers + n.sums - 2;
+            line->bytes += (n.gathers - 1) * l->further_gathers + (n.sums - 1) * l->further_sums;
+            if (!n.gathers)
+                line->source = arena_printf(plan->arena, "%s, less the one for gathers", line->source), more++;
+            if (more) line->source = arena_printf(plan->arena, "%s, and %d more", line->source, more);
+        }
+        /* Measured inside one node. Beyond it come buffers of connections to other nodes, by channel and peer. */
+        if (plan->nodes > 1 && l->ranks > 1) {
+            line->tolerance += 0.5 * line->bytes;
+            line->source = arena_printf(plan->arena, "%s; extrapolated beyond one node", line->source);
+        }
     }
 }

@@ -33,7 +33,8 @@ static void run(Timeline *t, const PlanProgram *p) {
         int first = -1;
         for (int s = 0; s < N_STREAMS; s++) {
             if (left[s] < 0) continue;
-            bool both = (s == FETCH && left[OFFLOAD] >= 0) || (s == OFFLOAD && left[FETCH] >= 0);
+            int partner = timeline_partner((Stream)s);
+            bool both = partner < N_STREAMS && left[partner] >= 0;
             slower[s] = both ? t->both[at[s]] : t->least[at[s]];
             for (int x = 0; x < N_STREAMS && s == COMPUTE; x++)
                 if (x != COMPUTE && left[x] >= 0) slower[s] += t->share[at[x]];
@@ -83,7 +84,7 @@ void cost_delay_collectives(Plan *plan, const double *delay_us) {
             if (p->events[k].comm >= 0 && device_event_group(plan, &p->events[k]) > 1)
                 p->events[k].duration_us += delay_us[p->events[k].stream];
         Arena *own = arena_new();
-        Timeline *t = timeline_new(own, plan, p, NULL);
+        Timeline *t = timeline_new(own, plan, p, NULL, 0);
         run(t, p);
         take_times(t, p);
         arena_free(own);
@@ -106,37 +107,73 @@ static void measure_work(Plan *plan) {
     }
 }
 
-/* Arithmetic that the model asks for: no recomputation, no optimizer. The peak is that of the dtype which does most. */
+/* Arithmetic that the model asks for: products, attention and what a model's own source declares; no recomputation, no
+ * optimizer, no norms. The peak is that of the dtype which does most. */
 static void measure_flops(Plan *plan, const Device *d) {
     double by_dtype[N_DTYPES] = {0};
     Dtype most = FP32;
-    plan->model_flops = 0;
+    plan->model_flops = plan->model_flops_full = 0;
     for (int i = 0; i < plan->nprograms; i++) {
         const PlanProgram *p = &plan->programs[i];
         if (strcmp(p->name, "micro")) continue;
         for (int k = 0; k < p->n; k++) {
             const Event *e = &p->events[k];
-            if (e->phase != FORWARD && e->phase != BACKWARD) continue;
-            plan->model_flops += e->flops;
-            if (e->op_ir && e->op_ir->nin) by_dtype[op_operand(e->op_ir)->dtype] += e->flops;
+            const Op *op = e->op_ir;
+            if ((e->phase != FORWARD && e->phase != BACKWARD) || !op || !op->nin) continue;
+            if (!device_event_is_arithmetic(e) && !op_is(op, T_FOREIGN)) continue;
+            Cost c = op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0};
+            plan->model_flops += c.model_flops > 0 ? c.model_flops : e->flops;
+            plan->model_flops_full += c.model_flops > 0 ? c.model_flops_full : e->flops;
+            by_dtype[op_operand(op)->dtype] += e->flops;
         }
     }
     for (int t = 0; t < N_DTYPES; t++)
         if (by_dtype[t] > by_dtype[most]) most = (Dtype)t;
-    plan->peak_flops = d->flops[most] > 0 ? d->flops[most] : d->flops[FP32];
+    plan->peak_dtype = d->flops[most] > 0 ? most : FP32;
+    plan->peak_flops = d->flops[plan->peak_dtype];
+}
+
+/* Kernels are as good as the profile says. Exposed communication is as good as its links' figures: measured where the
+ * profile has curves of collectives and no group leaves its node. */
+static void measure_trust(Plan *plan, const Device *d) {
+    static const char *const words[] = {
+        [MEASURED] = "measured kernels", [DERIVED] = "kernels scaled from", [DATA_SHEET] = NULL};
+    double step = 0, exposed = 0;
+    for (int i = 0; i < plan->nprograms; i++)
+        if (program_trains(&plan->programs[i])) {
+            step += plan->programs[i].step_us;
+            exposed += plan->programs[i].exposed_us;
+        }
+    double share = step > 0 ? exposed / step : 0;
+    plan->time_source = words[d->kernels_from];
+    if (!plan->time_source) plan->time_source = strncmp(d->source, "data sheet", 10) ? "rough figures" : "data sheet";
+    if (d->kernels_from == DERIVED)
+        plan->time_source = arena_printf(plan->arena, "%s %s's measured ones", plan->time_source, d->like);
+    if (plan->nodes > 1 && d->kernels_from != DATA_SHEET)
+        plan->time_source = arena_printf(plan->arena, "%s, network by data sheet", plan->time_source);
+    plan->time_off = d->kernels_off * (1 - share) + (plan->nodes > 1 ? d->network_off : 2 * d->kernels_off) * share;
+    if (plan->nodes > 1) plan->time_off += 0.02; /* ranks that wait for each other: not modelled */
 }
 
 void cost_simulate(Plan *plan, const Device *d) {
     for (int i = 0; i < plan->nprograms; i++) {
         PlanProgram *p = &plan->programs[i];
         Arena *own = arena_new();
-        Timeline *t = timeline_new(own, plan, p, d);
+        Timeline *t = timeline_new(own, plan, p, d, 0);
         run(t, p);
         take_times(t, p);
+        double idle = p->step_us - t->busy;
+        if (d->power.watts > 0 && idle > 0.01 * p->step_us) { /* waiting leaves power: the clock is higher */
+            t = timeline_new(own, plan, p, d, idle);
+            run(t, p);
+            take_times(t, p);
+        }
         arena_free(own);
     }
     if (plan->graph) measure_work(plan);
     measure_flops(plan, d);
+    measure_trust(plan, d);
+    plan->microbatches = plan->graph && plan->graph->training ? plan->graph->training->accumulate : 0;
     plan->device_usable = d->usable_bytes;
     device_footprint(plan, d);
 }

@@ -5,7 +5,19 @@
 
 #include <math.h>
 
-Timeline *timeline_new(Arena *a, const Plan *plan, const PlanProgram *p, const Device *d) {
+/* Durations at the clock that the power limit leaves. */
+static void throttle(Timeline *t, const Device *d, double idle) {
+    double arithmetic = 0, other = idle;
+    for (int i = 0; i < t->p->n; i++)
+        if (t->p->events[i].stream == COMPUTE)
+            *(device_event_is_arithmetic(&t->p->events[i]) ? &arithmetic : &other) += t->alone[i];
+    double slower = d ? device_throttle(d, t->p, arithmetic, other) : 1;
+    t->busy = arithmetic * slower + other - idle;
+    for (int i = 0; i < t->p->n && slower > 1; i++)
+        if (device_event_is_arithmetic(&t->p->events[i])) t->alone[i] *= slower;
+}
+
+Timeline *timeline_new(Arena *a, const Plan *plan, const PlanProgram *p, const Device *d, double idle) {
     Timeline *t = NEW(a, Timeline);
     bool deterministic = !plan->graph || plan->graph->deterministic;
     double **lists[] = {&t->alone, &t->start, &t->end, &t->least, &t->both, &t->share};
@@ -21,6 +33,7 @@ Timeline *timeline_new(Arena *a, const Plan *plan, const PlanProgram *p, const D
         t->share[i] = d ? device_event_slows(d, e) : 0;
         length[e->stream]++;
     }
+    throttle(t, d, idle);
     for (int s = 0; s < N_STREAMS; s++)
         if (s != COMPUTE) t->ran[s].span = NEW_ARRAY(a, Span, length[s] + 1);
     return t;
@@ -33,7 +46,7 @@ void timeline_restart(Timeline *t) {
 }
 
 static bool slows(Stream s, Stream event) {
-    return event == COMPUTE || (event == FETCH && s == OFFLOAD) || (event == OFFLOAD && s == FETCH);
+    return event == COMPUTE || timeline_partner(event) == (int)s;
 }
 
 /* When an event ends that starts at `start`: it does what it does alone, slower while others run beside it. */
@@ -69,7 +82,7 @@ double timeline_run(Timeline *t, int event, double ready) {
     Stream s = t->p->events[event].stream;
     double start = t->start[event] = cost_picoseconds(fmax(ready, t->free[s]));
     t->free[s] = t->end[event] = start + cost_picoseconds(end_of(t, event, start) - start);
-    if (s == FETCH || s == OFFLOAD || (s != COMPUTE && t->share[event] > 0))
+    if (timeline_partner(s) < N_STREAMS || (s != COMPUTE && t->share[event] > 0))
         t->ran[s].span[t->ran[s].n++] = (Span){start, t->end[event], t->share[event]};
     return t->end[event];
 }

@@ -10,6 +10,11 @@ typedef struct {
     double start, end, share; /* kernels take longer by `share` meanwhile */
 } Span;
 
+/* The stream whose events share a bus or a network with this one's; N_STREAMS: none. */
+static inline int timeline_partner(Stream s) {
+    return s == FETCH ? OFFLOAD : s == OFFLOAD ? FETCH : s == GATHER ? REDUCE : s == REDUCE ? GATHER : (int)N_STREAMS;
+}
+
 typedef struct {
     Span *span; /* in order of time */
     int n;
@@ -17,18 +22,19 @@ typedef struct {
 
 typedef struct {
     const PlanProgram *p;
-    double *alone;                    /* by event: its duration with nothing beside it, us */
+    double *alone;                    /* by event: its duration with nothing beside it, us, at the program's clock */
+    double busy;                      /* us of the compute stream with nothing beside it */
     double *start, *end;              /* by event, once it has run */
     double free[N_STREAMS];           /* by then a stream has ended what it was given */
-    double *least, *both, *share;     /* by event: a copy's factors by itself and beside the other way; Span.share */
+    double *least, *both, *share;     /* by event: its factors by itself and beside its partner's; Span.share */
     Track ran[N_STREAMS];             /* collectives and copies */
     int beside[N_STREAMS][N_STREAMS]; /* of what slows events of the first stream, by stream: the first span that was
                                          not over when last looked at */
 } Timeline;
 
 /* For the events of `p`, in any order. Without a device events take the durations that they have, whatever else runs.
- */
-Timeline *timeline_new(Arena *a, const Plan *plan, const PlanProgram *p, const Device *d);
+ * `idle`: us for which the compute stream is known to wait, which leave the GPU's arithmetic more power. */
+Timeline *timeline_new(Arena *a, const Plan *plan, const PlanProgram *p, const Device *d, double idle);
 void timeline_restart(Timeline *t); /* all streams are free again */
 /* The event runs as soon as its stream is free, but not before `ready`. Returns its end. Only what was issued before it
  * slows it: an estimate for order, which cannot know more yet. */

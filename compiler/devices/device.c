@@ -17,23 +17,17 @@ typedef struct {
     { #name, offsetof(Device, name), required }
 
 static const Field numbers[] = {
-    FIELD(memory_bytes, false),
-    FIELD(usable_bytes, false),
-    FIELD(matmul_efficiency, true),
-    FIELD(memory_bandwidth, true),
-    FIELD(link_bandwidth, true),
-    FIELD(network_bandwidth, true),
-    FIELD(link_latency_us, true),
-    FIELD(network_latency_us, true),
-    FIELD(host_bandwidth, true),
-    FIELD(launch_us, true),
-    FIELD(host_optimizer_bandwidth, true),
-    FIELD(host_reads, false),
-    FIELD(host_writes, false),
-    FIELD(host_both, false),
+    FIELD(memory_bytes, false),     FIELD(usable_bytes, false),      FIELD(matmul_efficiency, false),
+    FIELD(memory_bandwidth, false), FIELD(sheet_bandwidth, false),   FIELD(kernels_off, false),
+    FIELD(network_off, false),      FIELD(link_bandwidth, true),     FIELD(network_bandwidth, true),
+    FIELD(link_latency_us, true),   FIELD(network_latency_us, true), FIELD(host_bandwidth, true),
+    FIELD(launch_us, true),         FIELD(product_us, false),        FIELD(host_optimizer_bandwidth, true),
+    FIELD(host_reads, false),       FIELD(host_writes, false),       FIELD(host_both, false),
 };
-static const Field strings[] = {FIELD(name, true), FIELD(target, true), FIELD(source, true), FIELD(arch, false)};
+static const Field strings[] = {FIELD(name, true), FIELD(target, true), FIELD(source, true), FIELD(arch, false),
+                                FIELD(like, false)};
 static const Field integers[] = {FIELD(ranks_per_node, false), FIELD(threads, false), FIELD(multiprocessors, false)};
+static const Device *device_read(Arena *a, const char *file, const char *text, size_t size);
 #define COUNT(a) ((int)(sizeof(a) / sizeof(a)[0]))
 
 typedef struct {
@@ -92,6 +86,7 @@ static void read_fields(Reader *r) {
         *(double *)((char *)r->d + numbers[i].at) = number_field(r, numbers[i].key, numbers[i].required);
     for (int i = 0; i < COUNT(integers); i++)
         *(int *)((char *)r->d + integers[i].at) = integer_field(r, integers[i].key);
+    if (r->d->product_us <= 0) r->d->product_us = r->d->launch_us;
     if (!r->d->multiprocessors) r->d->multiprocessors = 132;
     if (strcmp(r->d->target, "cpu") && strcmp(r->d->target, "cuda"))
         bad(r, "target", "device profile: target \"%s\"; write \"cpu\" or \"cuda\"", r->d->target);
@@ -294,8 +289,37 @@ static void read_beside(Reader *r) {
     lua_pop(r->L, type == LUA_TTABLE ? 1 : 2);
 }
 
+/* power = { watts = 700, idle = 256, exponent = 0.96, byte = 91e-12, flop = { bf16 = 0.86e-12, fp32 = 9.6e-12 } } */
+static void read_power(Reader *r) {
+    Power *w = &r->d->power;
+    int type = lua_getfield(r->L, -1, "power");
+    if (type != LUA_TTABLE && type != LUA_TNIL) bad(r, "power", "device profile: `power` must be a table");
+    if (type == LUA_TTABLE) {
+        *w = (Power){.watts = number_field(r, "watts", true),
+                     .idle = number_field(r, "idle", false),
+                     .byte = number_field(r, "byte", false),
+                     .exponent = number_field(r, "exponent", false)};
+        if (w->idle >= w->watts) bad(r, "idle", "device profile: power.idle must be less than power.watts, the limit");
+        if (lua_getfield(r->L, -1, "flop") == LUA_TTABLE) {
+            lua_pushnil(r->L);
+            while (lua_next(r->L, -2)) {
+                Dtype t;
+                if (lua_type(r->L, -2) != LUA_TSTRING || !dtype_parse(lua_tostring(r->L, -2), &t))
+                    bad(r, "flop", "device profile: power.flop has a key that is no dtype; use fp32, bf16, fp16, ...");
+                w->flop[t] = lua_type(r->L, -1) == LUA_TNUMBER ? lua_tonumber(r->L, -1) : -1;
+                if (!(w->flop[t] >= 0 && w->flop[t] < 1))
+                    bad(r, dtype_name(t), "device profile: power.flop.%s must be the joules of one FLOP",
+                        dtype_name(t));
+                lua_pop(r->L, 1);
+            }
+        }
+        lua_pop(r->L, 1);
+    }
+    lua_pop(r->L, 1);
+}
+
 static void refuse_unknown(Reader *r) {
-    const char *known[COUNT(numbers) + COUNT(strings) + COUNT(integers) + 4];
+    const char *known[COUNT(numbers) + COUNT(strings) + COUNT(integers) + 5];
     int n = 0;
     for (int i = 0; i < COUNT(numbers); i++) known[n++] = numbers[i].key;
     for (int i = 0; i < COUNT(strings); i++) known[n++] = strings[i].key;
@@ -304,6 +328,7 @@ static void refuse_unknown(Reader *r) {
     known[n++] = "library";
     known[n++] = "kernels";
     known[n++] = "beside";
+    known[n++] = "power";
     lua_pushnil(r->L);
     while (lua_next(r->L, -2)) {
         const char *key = lua_type(r->L, -2) == LUA_TSTRING ? lua_tostring(r->L, -2) : "(a number)";
@@ -316,6 +341,114 @@ static void refuse_unknown(Reader *r) {
     }
 }
 
+/* ── times derived from another device's ─────────────────────────────────────────────────────────────────────────────
+ * What was measured of one device's kernels, scaled by the ratio of the resource that bounds each: a point whose
+ * roofline is arithmetic by the throughputs, one whose roofline is memory by the bandwidths; launches are not scaled.
+ * The data sheet scales an efficiency, it never replaces it: where a data sheet has more of everything, every kernel is
+ * at least as fast. */
+enum { CACHED = 20 << 20, STREAMED = 80 << 20 }; /* bytes: up to here kernels live in the L2; from here none */
+
+static double roofline(const Device *d, const Device *base, Dtype t, const Point *p) {
+    double peak = d->flops[t] > 0 ? d->flops[t] : d->flops[FP32];
+    return fmax(p->flops / peak, p->bytes / d->memory_bandwidth) * 1e6 + base->product_us;
+}
+
+/* The dtype that a variant begins with: "bf16>fp32 tn". */
+static Dtype variant_dtype(const char *variant) {
+    char name[16] = "";
+    Dtype t;
+    sscanf(variant, "%15[a-z0-9_]", name);
+    return dtype_parse(name, &t) ? t : FP32;
+}
+
+/* Collectives: their smallest by the latency of the links, what more bytes take by the bandwidth. */
+static void derive_collective(const Device *d, const Device *base, const Measured *m, Point *p) {
+    double least = m->points[0].us;
+    p->us =
+        least * d->link_latency_us / base->link_latency_us + (p->us - least) * base->link_bandwidth / d->link_bandwidth;
+}
+
+static void derive_point(const Device *d, const Device *base, const Measured *m, Point *p) {
+    double bandwidths = base->memory_bandwidth / d->memory_bandwidth;
+    double streamed = fmin(fmax((p->bytes - CACHED) / (STREAMED - CACHED), 0), 1);
+    if (m->nkey)
+        p->us *= roofline(d, base, variant_dtype(m->variant), p) / roofline(base, base, variant_dtype(m->variant), p);
+    else
+        p->us = base->launch_us + fmax(p->us - base->launch_us, 0) * (1 - streamed + streamed * bandwidths);
+}
+
+static const Measured *derive_kernel(Arena *a, const Device *d, const Device *base, const Measured *of,
+                                     bool collective) {
+    Measured *all = NULL;
+    for (; of; of = of->next) {
+        Measured *m = NEW(a, Measured);
+        *m = *of;
+        m->points = NEW_ARRAY(a, Point, of->n + 1);
+        memcpy(m->points, of->points, (size_t)of->n * sizeof *of->points);
+        for (int i = 0; i < of->n; i++) {
+            (collective ? derive_collective : derive_point)(d, base, of, &m->points[i]);
+            if (i && !of->nkey) m->points[i].us = fmax(m->points[i].us, m->points[i - 1].us);
+        }
+        m->next = all;
+        all = m;
+    }
+    return all;
+}
+
+/* The same share of the limit for a step of the same mix: energies scale with the limit and against the rates. */
+static void derive_power(Device *d, const Device *base) {
+    double limits = d->power.watts / base->power.watts;
+    d->power.idle = base->power.idle * limits;
+    d->power.exponent = base->power.exponent;
+    d->power.byte = base->power.byte * limits * base->memory_bandwidth / d->memory_bandwidth;
+    for (int t = 0; t < N_DTYPES; t++)
+        if (base->power.flop[t] > 0 && base->flops[t] > 0 && d->flops[t] > 0)
+            d->power.flop[t] = base->power.flop[t] * limits * base->flops[t] / d->flops[t];
+}
+
+static void derive(Arena *a, Device *d, const Device *base) {
+    if (d->memory_bandwidth <= 0)
+        d->memory_bandwidth = d->sheet_bandwidth * base->memory_bandwidth / base->sheet_bandwidth;
+    d->product_us = base->product_us;
+    if (d->matmul_efficiency <= 0) d->matmul_efficiency = base->matmul_efficiency;
+    for (int fast = 0; fast < 2; fast++)
+        for (int op = 0; op < N_OPS; op++)
+            if (!d->kernels[fast][op] && !(op_info[op].traits & T_COPY))
+                d->kernels[fast][op] =
+                    derive_kernel(a, d, base, base->kernels[fast][op], op_info[op].traits & T_COLLECTIVE);
+    for (int op = 0; op < N_OPS; op++)
+        if (d->beside[op].kernels <= 0 && d->beside[op].itself <= 0) d->beside[op] = base->beside[op];
+    if (d->power.watts > 0 && d->power.byte <= 0 && base->power.watts > 0) derive_power(d, base);
+}
+
+/* `like` and what follows from it. Only profiles that are built in can be scaled, and they are like none. */
+static void read_origin(Reader *r) {
+    Device *d = r->d;
+    size_t size;
+    if (d->memory_bandwidth <= 0 && (!d->like || d->sheet_bandwidth <= 0))
+        bad(r, "memory_bandwidth",
+            "device profile: `memory_bandwidth` must be stated, in bytes a second; or `like` and "
+            "`sheet_bandwidth`");
+    bool measured = !strncmp(d->source, "measured", 8);
+    d->kernels_from = measured ? MEASURED : DATA_SHEET;
+    d->network_from = DATA_SHEET;
+    if (d->like) {
+        const char *file = arena_printf(r->a, "devices/%s.lua", d->like), *text = embedded_text(file, &size);
+        const Device *base = text && strcmp(d->like, d->name) ? device_read(r->a, file, text, size) : NULL;
+        if (!base || base->like || base->sheet_bandwidth <= 0)
+            bad(r, "like",
+                "device profile: like = \"%s\": write the name of a built-in profile whose kernels are "
+                "measured, as h100",
+                d->like);
+        derive(r->a, d, base);
+        d->kernels_from = DERIVED;
+    }
+    if (d->matmul_efficiency <= 0) bad(r, "matmul_efficiency", "device profile: `matmul_efficiency` must not be 0");
+    static const double off[] = {[MEASURED] = 0.03, [DERIVED] = 0.15, [DATA_SHEET] = 0.30};
+    if (d->kernels_off <= 0) d->kernels_off = off[d->kernels_from];
+    if (d->network_off <= 0) d->network_off = off[d->network_from];
+}
+
 static const Device *device_read(Arena *a, const char *file, const char *text, size_t size) {
     Reader r = {sandbox_new(a, NULL), a, file, NEW(a, Device)};
     sandbox_run(r.L, text, size, arena_printf(a, "@%s", file), 1);
@@ -326,6 +459,8 @@ static const Device *device_read(Arena *a, const char *file, const char *text, s
     read_library(&r);
     read_kernels(&r);
     read_beside(&r);
+    read_power(&r);
+    read_origin(&r);
     sandbox_close(r.L);
     return r.d;
 }

@@ -29,24 +29,43 @@ typedef struct {
     int nops;
 } DeviceLine;
 
+/* What limits a GPU's clock. Arithmetic at full clock may draw more than the limit; the clock then falls until the
+ * step's mean power is the limit. Energies are at full clock; that of arithmetic falls with the clock's `exponent`. */
 typedef struct {
-    const char *name, *target; /* "h200"; "cpu" or "cuda" */
-    const char *arch;          /* CUDA: "sm_90"; NULL: not known */
-    const char *source;        /* "data sheet" or "measured 2026-11-20, ..." */
-    double memory_bytes;       /* physical */
-    double usable_bytes;       /* for one process: physical minus what the driver keeps */
-    double flops[N_DTYPES];    /* peak matrix throughput by operand dtype, FLOP/s */
-    double matmul_efficiency;  /* share of it that large products reach */
-    double memory_bandwidth;   /* B/s */
-    double link_bandwidth;     /* B/s a rank inside a node, one way */
-    double network_bandwidth;  /* B/s a rank between nodes */
+    double watts;          /* the limit; 0: the clock never falls */
+    double idle;           /* W that are drawn whatever runs */
+    double byte;           /* J for a byte of memory traffic */
+    double flop[N_DTYPES]; /* J for a FLOP, by operand dtype; 0: as fp32 */
+    double exponent;
+} Power;
+
+/* Where a profile's times come from, the best first. */
+typedef enum { MEASURED, DERIVED, DATA_SHEET, N_ORIGINS } Origin;
+
+typedef struct {
+    const char *name, *target;         /* "h200"; "cpu" or "cuda" */
+    const char *arch;                  /* CUDA: "sm_90"; NULL: not known */
+    const char *source;                /* "data sheet" or "measured 2026-11-20, ..." */
+    const char *like;                  /* the profile whose measured kernels this one scales; NULL: none */
+    Origin kernels_from, network_from; /* of kernels' times, of those of collectives between nodes */
+    double kernels_off, network_off;   /* how far from them a prediction may be, as a share */
+    double memory_bytes;               /* physical */
+    double usable_bytes;               /* for one process: physical minus what the driver keeps */
+    double flops[N_DTYPES];            /* peak matrix throughput by operand dtype, FLOP/s */
+    double matmul_efficiency;          /* share of it that large products reach */
+    double memory_bandwidth;           /* B/s of the largest copies; 0: the sheet's, derated as `like` is */
+    double sheet_bandwidth;            /* B/s by the data sheet; 0: not stated */
+    Power power;
+    double link_bandwidth;    /* B/s a rank inside a node, one way */
+    double network_bandwidth; /* B/s a rank between nodes */
     double link_latency_us, network_latency_us;
     double host_bandwidth;           /* B/s device to host, each way */
     double host_optimizer_bandwidth; /* B/s of the host optimizer over its state */
     /* B/s that a machine's memory gives to the copies of all its ranks together: up, down, and both at once; 0: as much
      * as they take */
     double host_reads, host_writes, host_both;
-    double launch_us; /* least time of one event */
+    double launch_us;  /* least time of one event */
+    double product_us; /* what a product or an attention takes beside its roofline: filling and draining its pipeline */
     const Measured
         *kernels[2][N_OPS]; /* NULL: flops and bytes tell. [1]: with deterministic = false, where it differs */
     struct {
@@ -60,9 +79,13 @@ typedef struct {
 } Device;
 
 const Device *device_load(Arena *a, const char *name); /* fails naming the profiles there are */
-/* By what was measured; else by a roofline of flops, bytes and launch. Of a collective: ranks in its group, and how
- * many of them stand on the node with the fewest. */
+/* Of arithmetic at full clock. By what was measured; else by a roofline of flops, bytes and launch. Of a collective:
+ * ranks in its group, and how many of them stand on the node with the fewest. */
 double device_event_us(const Device *d, const Event *e, int group, int here, bool deterministic);
+bool device_event_is_arithmetic(const Event *e); /* takes longer as the clock falls: products, attention */
+/* By how much arithmetic takes longer when a program draws its power for `arithmetic` us at full clock (which a lower
+ * clock stretches) and `other` us (which it does not, waiting included). */
+double device_throttle(const Device *d, const PlanProgram *p, double arithmetic, double other);
 double device_copy_slows(const Device *d, const Plan *p, const Event *e,
                          bool both_ways);                   /* a factor; of other events 1 */
 double device_event_slows(const Device *d, const Event *e); /* the share by which kernels beside it take longer */

@@ -36,6 +36,10 @@ typedef struct {
     double key[MAX_KEY];
     int nkey;
     double least_us; /* it takes that long whatever runs it */
+    /* Of products and attention, as papers count a model's arithmetic: a gradient is twice its forward, whatever a
+     * kernel computes again. Causal attention is half of the square, or the whole of it (PaLM, appendix B). 0: flops.
+     */
+    double model_flops, model_flops_full;
 } Cost;
 
 typedef struct { /* what a kernel's workspace depends on besides its op */

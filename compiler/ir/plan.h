@@ -117,8 +117,13 @@ typedef struct {
     int nlibrary;
     double device_usable;                     /* bytes of device memory for a process; 0 unknown */
     double tokens_per_step, samples_per_step; /* of all ranks in one microbatch; tokens 0: the inputs are none */
-    double model_flops;                       /* of one rank's micro program, for MFU */
-    double peak_flops;                        /* of the device at the matmul dtype */
+    int microbatches;                         /* of a step, as the model says: accumulate; 0: not known */
+    double model_flops,
+        model_flops_full; /* of one rank's micro program, causal attention counted by half and in full */
+    double peak_flops;    /* of the device's data sheet at the dtype that does most arithmetic */
+    Dtype peak_dtype;
+    const char *time_source; /* where times come from: "measured kernels"; NULL: not known */
+    double time_off;         /* a step may be off by this share of it; 0: not known */
     Paths unused[N_UNUSED];
     const Graph *graph; /* NULL in a plan read from JSON, as storage_of is */
 } Plan;

@@ -286,6 +286,8 @@ Cost cost_attention(const Op *op) {
     double heads = (double)x.q->shape[2], key_heads = (double)x.k->shape[2], size = (double)x.q->shape[3];
     double pairs = batch * heads * queries * keys / (causal ? 2 : 1);
     Cost c = rule_traffic(op, (backward ? 10 : 4) * pairs * size);
+    c.model_flops = (backward ? 8 : 4) * pairs * size;
+    c.model_flops_full = causal ? 2 * c.model_flops : c.model_flops;
     snprintf(c.variant, sizeof c.variant, "%s%s%s%s", dtype_name(x.q->dtype), causal ? " causal" : "",
              x.documents ? " documents" : "", op->attention.dropout > 0 ? " dropout" : "");
     memcpy(c.key, (double[]){batch, heads, key_heads, queries, keys, size}, 6 * sizeof *c.key);

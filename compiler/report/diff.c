@@ -247,7 +247,7 @@ static void figures_of(const Plan *p, double out[N_FIGURES]) {
     out[FIGURE_STEP] = s.step_us;
     out[FIGURE_EXPOSED] = s.exposed_us;
     out[FIGURE_TOKENS] = s.tokens_per_second > 0 ? s.tokens_per_second : s.samples_per_second;
-    out[FIGURE_MFU] = s.mfu;
+    out[FIGURE_MFU] = s.mfu_causal;
 }
 
 /* ── the whole ───────────────────────────────────────────────────────────────────────────────────────────────────── */

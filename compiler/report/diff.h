@@ -74,7 +74,7 @@ typedef enum {
     FIGURE_STEP,
     FIGURE_EXPOSED,
     FIGURE_TOKENS,
-    FIGURE_MFU,
+    FIGURE_MFU, /* causal attention counted by half */
     N_FIGURES
 } Figure;
 

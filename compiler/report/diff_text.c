@@ -230,7 +230,7 @@ static void figures(FILE *f, Arena *a, const Diff *d) {
         [FIGURE_STEP] = {"step", AS_TIME, true},
         [FIGURE_EXPOSED] = {"exposed communication", AS_TIME, true},
         [FIGURE_TOKENS] = {tokens ? "tokens a second, of a rank" : "samples a second, of a rank", AS_COUNT, false},
-        [FIGURE_MFU] = {"MFU", AS_SHARE, false},
+        [FIGURE_MFU] = {"MFU, causal attention by half", AS_SHARE, false},
     };
     fprintf(f, "  %-34s %11s %11s  change\n", "", "A", "B");
     for (int i = 0; i < N_FIGURES; i++)

@@ -102,7 +102,10 @@ static void put_prediction(Json *j, const Plan *p) {
     json_int(j, "microbatches", s.microbatches);
     json_real(j, "tokens_per_second", s.tokens_per_second);
     json_real(j, "samples_per_second", s.samples_per_second);
-    json_real(j, "mfu", s.mfu);
+    json_real(j, "mfu_full_attention", s.mfu_full);
+    json_real(j, "mfu_causal_attention", s.mfu_causal);
+    json_str(j, "time_source", p->time_source);
+    json_real(j, "time_off", p->time_off);
     json_line(j);
     json_open(j, "library", '[');
     for (int i = 0; i < p->nlibrary; i++) put_object(j, NULL, IN_LIBRARY, &p->library[i]);

@@ -67,10 +67,10 @@ Holders live_holders(const Plan *p, ArenaKind arena, int program, int event, uns
     return out;
 }
 
-static void add_microbatch(StepFigures *f, const PlanProgram *p) {
-    f->microbatches++;
-    f->step_us += p->step_us;
-    f->exposed_us += p->exposed_us;
+static void add_microbatches(StepFigures *f, const PlanProgram *p, int n) {
+    f->microbatches += n;
+    f->step_us += n * p->step_us;
+    f->exposed_us += n * p->exposed_us;
 }
 
 StepFigures live_step(const Plan *p) {
@@ -78,16 +78,20 @@ StepFigures live_step(const Plan *p) {
     const PlanProgram *micro = NULL;
     for (int i = 0; i < p->nprograms; i++) {
         const char *name = p->programs[i].name;
-        if (!strcmp(name, "micro_first") || !strcmp(name, "micro_last")) add_microbatch(&f, &p->programs[i]);
+        if (!strcmp(name, "micro_first") || !strcmp(name, "micro_last")) add_microbatches(&f, &p->programs[i], 1);
         if (!strcmp(name, "micro")) micro = &p->programs[i];
     }
-    if (!f.microbatches && micro) add_microbatch(&f, micro);
+    if (micro && (!f.microbatches || p->microbatches > f.microbatches))
+        add_microbatches(&f, micro, f.microbatches ? p->microbatches - f.microbatches : 1);
     if (f.step_us <= 0) return f;
     double seconds = f.step_us * 1e-6;
     double microbatches_per_second = f.microbatches / seconds / p->world;
     f.tokens_per_second = p->tokens_per_step * microbatches_per_second;
     f.samples_per_second = p->samples_per_step * microbatches_per_second;
-    if (p->peak_flops > 0) f.mfu = p->model_flops * f.microbatches / (seconds * p->peak_flops);
+    if (p->peak_flops > 0) {
+        f.mfu_causal = p->model_flops * f.microbatches / (seconds * p->peak_flops);
+        f.mfu_full = p->model_flops_full * f.microbatches / (seconds * p->peak_flops);
+    }
     return f;
 }
 

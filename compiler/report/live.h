@@ -32,10 +32,11 @@ typedef struct {
 typedef VEC(Holder) Holders;
 Holders live_holders(const Plan *p, ArenaKind arena, int program, int event, unsigned classes); /* largest first */
 
-/* One step: the program micro, or the least one where microbatches accumulate (micro_first and micro_last). */
+/* One step: the program micro; where microbatches accumulate, micro_first, micro as often as the model's `accumulate`
+ * asks for, micro_last. MFU: share of the data sheet's peak, by the two counts of Plan.model_flops. */
 typedef struct {
     int microbatches; /* 0: the plan has no training program */
-    double step_us, exposed_us, mfu;
+    double step_us, exposed_us, mfu_causal, mfu_full;
     double tokens_per_second, samples_per_second; /* of one rank; tokens 0: the inputs are none */
 } StepFigures;
 StepFigures live_step(const Plan *p);

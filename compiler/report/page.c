@@ -254,7 +254,9 @@ static void figures(Page *w) {
     real_member(w, "microbatches", s.microbatches);
     real_member(w, "tokens_per_second", s.tokens_per_second);
     real_member(w, "samples_per_second", s.samples_per_second);
-    real_member(w, "mfu", s.mfu);
+    real_member(w, "mfu_full_attention", s.mfu_full);
+    real_member(w, "mfu_causal_attention", s.mfu_causal);
+    text_member(w, "trust", report_trust(p->arena, p));
     real_member(w, "peak_program", live_largest_program(p, ARENA_DEVICE));
     member(w, "options");
     str_add(&w->s, "[");

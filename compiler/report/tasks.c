@@ -2,10 +2,11 @@
  * that differ in nothing that a kernel sees are one line with a count.
  * Relies on: plan.h, ir/index_limit.h. Relied on by: cli/calibrate.c.
  *
- * op | variant | key | flops | bytes | count | attributes | table | dtype:alignment:shape:stride:limit ...
+ * op | variant | key | flops | bytes | count | attributes | table | dtype:alignment:shape:stride:limit ... | events
  * attributes: the numbers of the kernel's struct in order; tensors: all of them (results, operands, workspace), "-"
  * where one is absent; `alignment` is log2 of bytes, at most 8; `limit` bounds the values of an index. Variant and key
- * are those of Cost: the line's first five fields make a point of a device profile. */
+ * are those of Cost: the line's first five fields make a point of a device profile. The events that are such a kernel
+ * ("micro:e6 micro:e19") stand there for bench/times.py, which knows how long each took. */
 #include "../ir/index_limit.h"
 #include "../ir/ops.h"
 #include "report.h"
@@ -80,6 +81,7 @@ static bool is_task(const Event *e) {
 typedef struct {
     const char *head, *tail;
     int count;
+    Str events;
 } Task;
 
 void report_tasks(FILE *f, const Plan *p) {
@@ -93,10 +95,12 @@ void report_tasks(FILE *f, const Plan *p) {
             const char *name = arena_printf(p->arena, "%s %s", head.s, tail.s);
             Task *t = map_get(seen, name);
             if (!t) map_put(seen, name, t = NEW(p->arena, Task));
-            *t = (Task){head.s, tail.s, t->count + 1};
+            t->head = head.s, t->tail = tail.s, t->count++;
+            t->events.arena = p->arena;
+            str_addf(&t->events, "%s%s:%s", t->events.s ? " " : "", p->programs[i].name, e->id);
         }
     for (int i = 0; i < map_len(seen); i++) {
         const Task *t = map_value(seen, i);
-        fprintf(f, "%s|%d|%s\n", t->head, t->count, t->tail);
+        fprintf(f, "%s|%d|%s|%s\n", t->head, t->count, t->tail, t->events.s);
     }
 }

@@ -94,18 +94,40 @@ static void holders_line(FILE *f, const Plan *p, Moment m, ByteUnit u, const cha
     fputc('\n', f);
 }
 
+const char *report_trust(Arena *a, const Plan *p) {
+    if (!p->time_source || p->time_off <= 0) return "";
+    if (p->time_off >= 1) return arena_printf(a, "%s, up to %.0f times as long", p->time_source, 1 + p->time_off);
+    return arena_printf(a, "%s, ±%.0f %%", p->time_source, 100 * p->time_off);
+}
+
+/* Both counts with their names, where they differ: publications use either. */
+static void mfu_line(FILE *f, const Plan *p, const StepFigures *s) {
+    double each = p->tokens_per_step > 0 ? p->tokens_per_step : p->samples_per_step;
+    const char *unit = p->tokens_per_step > 0 ? "token" : "sample";
+    if (s->mfu_causal <= 0 || each <= 0) return;
+    double causal = p->model_flops * p->world / each * 1e-9, full = p->model_flops_full * p->world / each * 1e-9;
+    if (full > causal)
+        fprintf(f, "  MFU %.2f with full attention (%.3g GFLOP a %s, as PaLM counts), %.2f with causal (%.3g)",
+                s->mfu_full, full, unit, s->mfu_causal, causal);
+    else
+        fprintf(f, "  MFU %.2f (%.3g GFLOP a %s)", s->mfu_causal, causal, unit);
+    fprintf(f, ", of %.4g TFLOP/s %s\n", p->peak_flops * 1e-12, dtype_name(p->peak_dtype));
+}
+
 static void step_line(FILE *f, const Plan *p) {
     StepFigures s = live_step(p);
     if (!s.microbatches || s.step_us <= 0) return;
     Arena *a = p->arena;
     fprintf(f, "  step %s", figure_time(a, s.step_us));
+    const char *trust = report_trust(a, p);
+    if (*trust) fprintf(f, " (%s)", trust);
     if (s.microbatches > 1) fprintf(f, " (of %d microbatches)", s.microbatches);
     if (p->nodes > 1) fprintf(f, " on %d nodes of %d", p->nodes, p->world / p->nodes);
     bool tokens = s.tokens_per_second > 0;
     fprintf(f, " · %s %s a %s", figure_grouped(a, tokens ? s.tokens_per_second : s.samples_per_second),
             tokens ? "tok/s" : "samples/s", !strcmp(p->target, "cpu") ? "rank" : "GPU");
-    if (s.mfu > 0) fprintf(f, " · MFU %.2f", s.mfu);
     fprintf(f, " · exposed communication %.1f %%\n", 100 * s.exposed_us / s.step_us);
+    mfu_line(f, p, &s);
 }
 
 void report_predict_text(FILE *f, const Plan *p, Moment m, bool color) {

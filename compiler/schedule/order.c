@@ -239,7 +239,7 @@ static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *pl
     PlanProgram *p = &plan->programs[program];
     Arena *a = arena_new();
     Order *o = NEW(a, Order);
-    *o = (Order){.g = g, .plan = plan, .p = p, .a = a, .t = timeline_new(a, plan, p, d)};
+    *o = (Order){.g = g, .plan = plan, .p = p, .a = a, .t = timeline_new(a, plan, p, d, 0)};
     int **ints[] = {&o->home, &o->pinned, &o->missing, &o->issue, &o->place};
     bool **flags[] = {&o->issued, &o->first_use, &o->at_end, &o->limited};
     Heap *heaps[] = {&o->ready, &o->waiting, &o->ending, &o->due};

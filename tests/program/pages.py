@@ -45,9 +45,9 @@ def output(folder, body):
 
 
 def same(line, printed):
-    """Times follow device profiles, which are measured anew now and then: of a step's line only the words count."""
-    if line.startswith("  step ") and printed.startswith("  step "):
-        line, printed = (re.sub(r"[\d.,]+ (s|ms|us)?", "", x) for x in (line, printed))
+    """Times follow device profiles, which are measured anew now and then: of these lines only the words count."""
+    if any(line.startswith(x) and printed.startswith(x) for x in ("  step ", "  MFU ")):
+        line, printed = (re.sub(r"[\d.,]+ ?(s|ms|us)?\b", "", x) for x in (line, printed))
     return line.rstrip() == printed.rstrip()
 
 

@@ -46,8 +46,11 @@ host update|4|2.5e10
 def test_the_kernels_of_a_model_are_listed():
     lines = shardc("calibrate", GPT2, "--set", "precision=bf16", "--set", "layers=2").splitlines()
     fields = [line.split("|") for line in lines]
-    check(all(len(f) == 9 for f in fields), "a line has not nine fields:\n" + "\n".join(lines[:5]))
+    check(all(len(f) == 10 for f in fields), "a line has not ten fields:\n" + "\n".join(lines[:5]))
+    check(all(len(f[9].split()) == int(f[5]) and all(":" in e for e in f[9].split()) for f in fields), "an event is missing or stands twice")
     ops = {f[0] for f in fields}
+    here = [line.split("|") for line in shardc("calibrate", GPT2, "--device", "cpu", "--set", "layers=2").splitlines()]
+    check({"matmul", "attention", "adam"} <= {f[0] for f in here} and all(len(f) == 10 for f in here), "the CPU's kernels: %s" % here[:3])
     check({"matmul", "attention", "attention_grad", "adam"} <= ops, "missing among %s" % sorted(ops))
     check(not ops & {"fused", "all_gather", "offload"}, "not kernels of the library: %s" % sorted(ops))
     product = next(f for f in fields if f[0] == "matmul")

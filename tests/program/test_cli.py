@@ -75,8 +75,6 @@ CASES = [
     (["build", MLP, "--target", "cuda", "--portable"], 2, "--portable --target cuda: --portable is for the cpu target; programs for GPUs run on any processor with AVX2"),
     (["build", MLP, "--device", "h200", "--portable"], 2, "--portable --device h200: --portable is for the cpu target"),
     (["build", MLP, "--device", "h200", "--variant", "fp64"], 2, "--variant fp64 --device h200: that variant is one of the cpu target"),
-    (["calibrate", MLP, "--device", "cpu"], 2, "--device cpu: calibrate measures GPUs; give --device h200, another GPU or none"),
-    (["calibrate", MLP, "--target", "cpu"], 2, "--target cpu: calibrate measures GPUs"),
     (["build", MLP, "--variant", "msan"], 2, "--variant msan: one of asan, tsan, fp64 is wanted"),
     (["predict", MLP, "--redzone", "-1"], 2, "--redzone -1: a whole number"),
     (["predict", MLP, "--", "--steps", "3"], 2, "--steps: only `shardc run` takes options for the program after --"),
@@ -298,22 +296,25 @@ def test_reasons_of_waits():
 
 def test_nodes():
     """Predict says on how many nodes the ranks stand, and that a network between them takes longer than links."""
+    def step_line(*args):
+        return next(line for line in shardc("predict", MLP, *args).splitlines() if line.startswith("  step "))
+
     def step(*args):
         plan = json.loads(shardc("predict", MLP, "--device", "h200", *args, "--format", "json"))
-        return shardc("predict", MLP, "--device", "h200", *args).splitlines()[-1], plan["prediction"]["step_us"]
+        return step_line("--device", "h200", *args), plan["prediction"]["step_us"]
     (one, fast), (eight, slow) = step("--world", "8"), step("--world", "8", "--nodes", "8")
     check("nodes" not in one and " on 8 nodes of 1 " in eight and slow > fast, "%s\n%s" % (one, eight))
     for world, nodes in ((9, "3 nodes of 3"), (12, "2 nodes of 6"), (13, "13 nodes of 1"), (64, "8 nodes of 8")):
         line, _ = step("--world", str(world))
         check(" on %s " % nodes in line, line)
-    line = shardc("predict", MLP, "--world", "12", "--nodes", "1").splitlines()[-1]
+    line = step_line("--world", "12", "--nodes", "1")
     check("nodes" not in line, "ranks of a CPU: " + line)
     text = open(os.path.join(ROOT, "compiler", "devices", "h200.lua")).read()
     check(text.count("  ranks_per_node = 8,\n") == 1, "h200.lua states its ranks otherwise")
     for states in "", "  ranks_per_node = 0,\n":
         mine = os.path.join(scratch("profile"), "mine.lua")
         open(mine, "w").write(text.replace("  ranks_per_node = 8,\n", states))
-        one, two = (shardc("predict", MLP, "--device", mine, "--world", "13", *more).splitlines()[-1] for more in ((), ("--nodes", "13")))
+        one, two = (step_line("--device", mine, "--world", "13", *more) for more in ((), ("--nodes", "13")))
         check("nodes" not in one and " on 13 nodes of 1 " in two, "any number of ranks a node: %s\n%s" % (one, two))
 
 

@@ -178,7 +178,7 @@ def sums(plan):
 def figures(plan):
     q = plan["prediction"]
     return dict(peak=q["arena_bytes"], bound=plan["arenas"]["device"]["bound"], host=q["host_bytes"], library=sum(x["bytes"] for x in q["library"]),
-                step=q["step_us"], exposed=q["exposed_us"], tokens=q["tokens_per_second"] or q["samples_per_second"], mfu=q["mfu"])
+                step=q["step_us"], exposed=q["exposed_us"], tokens=q["tokens_per_second"] or q["samples_per_second"], mfu=q["mfu_causal_attention"])
 
 
 def near(x, y):

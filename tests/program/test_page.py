@@ -40,7 +40,7 @@ def totals(b, plan):
     shown = b.run("Object.fromEntries([...document.querySelectorAll('#totals dd')].map(e => [e.dataset.total, [Number(e.dataset.value), e.textContent]]))")
     p, device = plan["prediction"], plan["device"]
     want = {"peak": plan["peak"]["bytes"], "bound": plan["peak"]["bound"]}
-    for key in ("step_us", "exposed_us", "mfu", "tokens_per_second"):
+    for key in ("step_us", "exposed_us", "mfu_full_attention", "mfu_causal_attention", "tokens_per_second"):
         if p[key]:
             want[key] = p[key]
     if p["host_bytes"]:
@@ -50,7 +50,7 @@ def totals(b, plan):
     check(set(shown) == set(want), "totals are %s, wanted %s" % (sorted(shown), sorted(want)))
     for key, value in want.items():
         check(near(shown[key][0], value), "%s is shown as %s, JSON says %s" % (key, shown[key], value))
-    texts = {"mfu": "%.2f" % p["mfu"], "exposed_us": "%.1f %%" % (100 * p["exposed_us"] / p["step_us"])}
+    texts = {"mfu_causal_attention": "%.2f" % p["mfu_causal_attention"], "exposed_us": "%.1f %%" % (100 * p["exposed_us"] / p["step_us"])}
     for key, text in texts.items():
         check(text in shown[key][1], "%s is shown as %s, wanted %s" % (key, shown[key], text))
     return len(want)

@@ -17,7 +17,7 @@ from harness import ROOT, SHARDC, check, command, must, scratch, settings, shard
 MODELS = os.path.join(ROOT, "models")
 GPT2 = os.path.join(MODELS, "gpt2.lua")
 SMALL = settings({"layers": 2, "dim": 64, "heads": 4, "vocab": 256, "seq": 64})
-REALS = ("step_us", "exposed_us", "tokens_per_second", "samples_per_second", "mfu")
+REALS = ("step_us", "exposed_us", "tokens_per_second", "samples_per_second", "mfu_full_attention", "mfu_causal_attention")
 
 
 def predicted(*args):
@@ -63,13 +63,14 @@ def test_devices_delays_and_nodes():
 def test_text_says_the_same():
     base = [GPT2, *SMALL, "--device", "h200", "--world", "2"]
     lines = swept(*base, "--sweep", "batch=1..3", form="text").splitlines()
-    check(re.split(r"  +", lines[0].strip()) == ["batch", "fits", "arena", "step", "tok/s a GPU", "MFU", "exposed"], lines[0])
+    check(re.split(r"  +", lines[0].strip()) == ["batch", "fits", "arena", "step", "tok/s a GPU", "MFU full", "MFU causal", "exposed"], lines[0])
     check(len({len(line) for line in lines}) == 1, "columns do not stand below each other:\n" + "\n".join(lines))
     for batch, line in zip("123", lines[1:]):
         text = shardc("predict", *base, "--set", "batch=" + batch)
-        step, tokens, exposed = re.search(r"step (\S+ \S+) · (\S+) tok/s a GPU .* communication (\S+ %)", text).groups()
+        step, tokens, exposed = re.search(r"step (\S+ \S+) \(.*\) · (\S+) tok/s a GPU .* communication (\S+ %)", text).groups()
         cells = re.split(r"  +", line.strip())
-        check((cells[0], cells[1], cells[3], cells[4], cells[6]) == (batch, "YES", step, tokens, exposed), "%s: %s" % (cells, text))
+        full, causal = re.search(r"MFU (\S+) with full .* (\S+) with causal", text).groups()
+        check((cells[0], cells[1], *cells[3:]) == (batch, "YES", step, tokens, full, causal, exposed), "%s: %s" % (cells, text))
 
 
 def test_budgets_are_planned():

@@ -136,7 +136,12 @@ Plan *small_plan(Arena *a) {
                 .device_usable = 2e9,
                 .tokens_per_step = 128,
                 .samples_per_step = 8,
+                .microbatches = 1,
                 .model_flops = 7e8,
+                .model_flops_full = 8e8,
+                .peak_dtype = FP32,
+                .time_source = "data sheet",
+                .time_off = 0.25,
                 .peak_flops = 1e12};
     p->programs = NEW_ARRAY(a, PlanProgram, 4);
     p->nprograms = 4;

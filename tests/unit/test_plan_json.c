@@ -133,9 +133,9 @@ static const struct {
     const char *from, *to, *says;
 } damages[] = {
     {"\"format\":\"shardc-plan\"", "\"format\":\"other\"", "format: \"other\" is not a plan"},
-    {"\"version\":3", "\"version\":2", "version: is 2, this shardc reads version 3; build the model again"},
-    {"\"version\":3", "\"version\":\"3\"", "version: must be an integer"},
-    {"\"version\":3,", "", "version: is missing"},
+    {"\"version\":4", "\"version\":2", "version: is 2, this shardc reads version 4; build the model again"},
+    {"\"version\":4", "\"version\":\"3\"", "version: must be an integer"},
+    {"\"version\":4,", "", "version: is missing"},
     {"\"world\":2", "\"world\":0", "mesh.world: 0 is not between"},
     {"\"nodes\":1", "\"nodes\":7", "mesh.nodes: 7 is not between"},
     {"\"mesh\":{", "\"mesh\":3,\"x\":{", "mesh: must be an object"},

@@ -13,13 +13,16 @@ function head() {
   document.title = plan.model + " · shardc plan";
   $("title").textContent = plan.model;
   $("subtitle").textContent = plan.target + (plan.device !== plan.target ? " (" + plan.device + ")" : "") + ", world " + plan.world + " on " + plan.nodes + (plan.nodes === 1 ? " node" : " nodes") +
-    plan.options.filter(o => o[1] !== "").map(o => " · " + o[0] + "=" + o[1]).join("");
+    plan.options.filter(o => o[1] !== "").map(o => " · " + o[0] + "=" + o[1]).join("") + (plan.trust ? " · times: " + plan.trust : "");
   const total = (key, name, text, value, title, bad) => $("totals").append(make("div", { class: bad ? "bad" : false, title }, make("dt", {}, name), make("dd", { "data-total": key, "data-value": value }, text)));
   const percent = plan.step_us > 0 ? " · " + (100 * plan.exposed_us / plan.step_us).toFixed(1) + " %" : "";
   if (plan.microbatches) {
     total("step_us", "step", timeText(plan.step_us), plan.step_us, "Predicted time of a step" + (plan.microbatches > 1 ? " of " + plan.microbatches + " microbatches" : ""));
     total("exposed_us", "exposed communication", timeText(plan.exposed_us) + percent, plan.exposed_us, "Time in which compute waits for communication");
-    if (plan.mfu > 0) total("mfu", "MFU", plan.mfu.toFixed(2), plan.mfu, "Model FLOP utilization: the model's arithmetic over what the device could do in that time");
+    for (const count of ["full", "causal"]) {
+      const key = "mfu_" + count + "_attention", share = plan[key], how = count === "full" ? "in full, as PaLM counts" : "by half where it is causal";
+      if (share > 0) total(key, "MFU, " + count + " attention", share.toFixed(2), share, "Model FLOP utilization: the model's arithmetic, with attention's square " + how + ", over what the device could do in that time");
+    }
     const tokens = plan.tokens_per_second > 0, rate = tokens ? plan.tokens_per_second : plan.samples_per_second;
     total(tokens ? "tokens_per_second" : "samples_per_second", tokens ? "tokens a second and rank" : "samples a second and rank", grouped(rate), rate, "");
   }

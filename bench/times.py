@@ -1,0 +1,375 @@
+"""Steps of many workloads on one GPU, what a device profile is fitted to, and how far its predictions are from what was measured.
+
+  python3 bench/gpu.py build -o DIR NAME...                                 # where the compiler is: the programs of both sets
+  python3 bench/times.py measure DIR -o OUT --fit NAME... --judge NAME...   # where the GPU is: steps.json, traces.jsonl.xz
+  python3 bench/times.py fit OUT --mhz 1980 --raw RAW... -o kernels.lua     # the table `kernels` of a profile
+  python3 bench/times.py judge --device h100 STEPS...                       # predicted beside measured; STEPS: steps.json or a .csv
+  python3 bench/times.py cpu -o mine.lua                                    # a profile of the CPU at hand, fitted and judged; minutes
+
+Only the fit set is traced, and only traces and sc_calibrate's --raw files go into a profile. `measure` runs a workload for some seconds and
+takes the median of the later two thirds of its steps: a GPU that was idle runs its first ones at higher clocks. In a trace an event's time is
+that until the next one begins, less what CUPTI adds for a kernel. Products and attention are given at --mhz, the highest clock, by the mean
+clock of the workload's steps; other kernels are bound by memory and are left as they are.
+
+Relies on: gpu.py, workloads.py, cupti_report.py, build/shardc. Relied on by: people who fit and judge device profiles."""
+import argparse
+import collections
+import concurrent.futures
+import ctypes
+import json
+import lzma
+import math
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import cupti_report
+import gpu
+from workloads import workload
+
+CUPTI_US = 0.25  # what tracing adds for a kernel in a graph: 0.19 to 0.30 us, by steps of 400 to 970 kernels with and without
+
+
+# ── measuring ────────────────────────────────────────────────────────────────────────────────────────────────────────
+class Clocks(threading.Thread):
+    """Samples of (seconds, MHz, W) by NVML, every 30 ms."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.samples, self.began = [], time.time()
+        self.nvml, self.device = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p()
+        self.nvml.nvmlInit_v2()
+        self.nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.device))
+
+    def now(self):
+        return time.time() - self.began
+
+    def ask(self, call, *args):
+        x = ctypes.c_uint()
+        return x.value if getattr(self.nvml, call)(self.device, *args, ctypes.byref(x)) == 0 else 0
+
+    def run(self):
+        while True:
+            self.samples.append((round(self.now(), 3), self.ask("nvmlDeviceGetClockInfo", 1), self.ask("nvmlDeviceGetPowerUsage") / 1e3))
+            time.sleep(0.03)
+
+    def between(self, begin, end):
+        """(mean MHz, most W)"""
+        found = [s for s in self.samples if begin <= s[0] < end and s[1] > 1000]
+        return (statistics.mean(s[1] for s in found), max(s[2] for s in found)) if found else (0, 0)
+
+
+def command(o, name, work, seconds):
+    w = workload(name)
+    with open(os.path.join(o.build, name + ".json")) as f:
+        us = json.load(f)["prediction"]["step_us"]
+    steps = int(max(12, min(400, seconds * 1e6 / us)))
+    return [os.path.join(os.path.abspath(o.build), name), "--data", gpu.tokens(work, w.shape.vocab), "--steps", str(steps),
+            "--data-dtype", "uint16" if w.shape.vocab <= 65536 else "uint32"]
+
+
+def steps_of(o, name, work, clocks):
+    log = os.path.join(work, "log.jsonl")
+    if os.path.exists(log):
+        os.unlink(log)
+    p = subprocess.run(command(o, name, work, o.seconds) + ["--log", log], capture_output=True, text=True, timeout=120)
+    ended = clocks.now()
+    if p.returncode:
+        return {"failed": (p.stderr + p.stdout)[-500:]}
+    with open(log) as f:
+        ms = [1e3 * s["seconds"] for s in map(json.loads, f) if "loss" in s]
+    late = ms[len(ms) // 3:]
+    mhz, watts = clocks.between(ended - 0.35 - sum(late) / 1e3, ended - 0.4)  # ending takes a program some 0.35 s
+    return {"median": statistics.median(late), "ms": [round(x, 4) for x in ms], "mhz": mhz, "watts": watts}
+
+
+def trace_of(o, name, work):
+    """[{launches, span, sequence: [[program, event, stream, kind, kernel, start us, duration us]]}], a graph each."""
+    lib = gpu.build_tracer(os.path.abspath(o.build))
+    found = os.path.join(work, "cupti")
+    libraries = [os.path.join(d, "lib") for d in gpu.packages()] + ["/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64"]
+    env = dict(os.environ, SC_CUPTI=found, CUDA_INJECTION64_PATH=lib, LD_PRELOAD=lib,
+               LD_LIBRARY_PATH=":".join([os.environ.get("LD_LIBRARY_PATH", "")] + libraries))
+    subprocess.run(command(o, name, work, o.seconds), capture_output=True, env=env, timeout=120, check=True)
+    out = []
+    for path in [os.path.join(work, f) for f in os.listdir(work) if f.startswith("cupti.")]:
+        trace = cupti_report.read(path)
+        os.unlink(path)
+        graphs = collections.defaultdict(lambda: collections.defaultdict(list))
+        for r in trace.records:
+            if r.node:
+                graphs[r.graph][r.launch].append(r)
+        for launches in graphs.values():
+            runs = [launches[k] for k in sorted(launches)]
+            runs = runs[len(runs) // 3:-1] if len(runs) > 8 else runs[1:]
+            if len(runs) < 3:
+                continue
+            nodes = collections.defaultdict(list)
+            for run in runs:
+                begin = min(r.start for r in run)
+                for r in run:
+                    nodes[r.node].append(((r.start - begin) / 1e3, (r.end - r.start) / 1e3))
+            sequence = []
+            for r in runs[-1]:
+                e = trace.events.get(r.node)
+                times = [round(statistics.median(x[k] for x in nodes[r.node]), 3) for k in (0, 1)]
+                sequence.append([e.program if e else "", e.id if e else "", r.stream, r.kind, cupti_report.plain(r.name)[:80], *times])
+            out.append({"launches": len(runs), "sequence": sequence})
+    return out
+
+
+def measure(o):
+    os.makedirs(o.output, exist_ok=True)
+    clocks, runs = Clocks(), {}
+    clocks.start()
+    with tempfile.TemporaryDirectory() as work:
+        for name in [n for pair in zip(o.fit + [None] * len(o.judge), o.judge + [None] * len(o.fit)) for n in pair if n]:
+            runs[name] = steps_of(o, name, work, clocks)
+            print(name, {k: v for k, v in runs[name].items() if k != "ms"}, flush=True)
+            with open(os.path.join(o.output, "steps.json"), "w") as f:
+                json.dump({"fit": o.fit, "judge": o.judge, "runs": runs}, f)
+        for name in o.fit:
+            graphs = trace_of(o, name, work)
+            print("%s: %d graphs traced" % (name, len(graphs)), flush=True)
+            with lzma.open(os.path.join(o.output, "traces.jsonl.xz"), "at") as f:
+                f.write(json.dumps({"name": name, "graphs": graphs}) + "\n")
+    return 0
+
+
+# ── the CPU at hand ──────────────────────────────────────────────────────────────────────────────────────────────────
+CPU_FIT = ["gpt2 layers=2 dim=128 heads=4 vocab=512 batch=4 seq=64", "gpt2 layers=2 dim=384 heads=6 vocab=2048 batch=4 seq=128",
+           "gpt2 layers=2 dim=768 heads=12 vocab=8192 batch=2 seq=256", "llama3 layers=2 dim=256 heads=4 kv_heads=2 ffn=768 vocab=1024 batch=4 seq=128",
+           "llama3 layers=2 dim=512 heads=8 kv_heads=2 ffn=1536 vocab=4096 batch=2 seq=256", "transformer layers=2 dim=256 heads=4 vocab=2048 batch=8 seq=64"]
+CPU_JUDGE = ["gpt2 layers=3 dim=256 heads=4 vocab=1024 batch=8 seq=64", "gpt2 layers=4 dim=512 heads=8 vocab=4096 batch=2 seq=128",
+             "llama3 layers=3 dim=384 heads=6 kv_heads=2 ffn=1024 vocab=2048 batch=4 seq=96", "transformer layers=3 dim=384 heads=6 vocab=1024 batch=4 seq=64"]
+
+
+def cpu_model(text):
+    name, *options = text.split()
+    return [os.path.join(gpu.ROOT, "models", name + ".lua"), *[x for o in options for x in ("--set", o)]]
+
+
+def cpu_run(text, work, *more, steps=8):
+    """Median seconds of a step, from a program that is built and run here."""
+    binary, log, vocab = os.path.join(work, "model"), os.path.join(work, "log"), int(re.search(r"vocab=(\d+)", text)[1])
+    shardc("build", *cpu_model(text), "-o", binary)
+    if os.path.exists(log):
+        os.unlink(log)
+    subprocess.run([binary, "--data", gpu.tokens(work, vocab), "--data-dtype", "uint16", "--steps", str(steps), "--log", log, "--quiet", *more], check=True)
+    with open(log) as f:
+        return statistics.median([s["seconds"] for s in map(json.loads, f) if "loss" in s][2:])
+
+
+def cpu_trace(path):
+    """{(program, event): median us}"""
+    found = collections.defaultdict(list)
+    with open(path) as f:
+        for line in f:
+            e = json.loads(line.strip().rstrip(",")) if line.startswith("{") else {}
+            if e.get("ph") == "X":
+                found[(e["args"].get("program", "micro"), e["args"]["event"])].append(e["dur"])
+    return {k: statistics.median(v[len(v) > 2:]) for k, v in found.items()}
+
+
+def cpu(o):
+    found = collections.defaultdict(list)
+    with open(os.path.join(gpu.ROOT, "compiler", "devices", "cpu.lua")) as f:
+        profile = f.read()
+    with tempfile.TemporaryDirectory() as work:
+        for text in CPU_FIT:
+            trace = os.path.join(work, "trace")
+            cpu_run(text, work, "--trace", trace)
+            known = known_costs([*cpu_model(text), "--device", "cpu"])
+            for event, us in cpu_trace(trace).items():
+                if event in known:
+                    found[known[event]].append(us)
+            print("traced: " + text, flush=True)
+        keyed, curves = tables_of(found)
+        profile = re.sub(r'name = "cpu"', 'name = "mine"', profile)
+        profile = re.sub(r'source = ".*",', 'source = "measured %s on this machine",' % time.strftime("%Y-%m-%d"), profile)
+        profile = re.sub(r"kernels_off = \d+,", "kernels_off = 0.25,", profile)
+        with open(o.output, "w") as f:
+            f.write(profile.rstrip().rstrip("}") + "  kernels = { -- { bytes, us } or { variant, flops, bytes, sizes..., us }\n")
+            write_kernels(f, keyed, curves)
+            f.write("  },\n}\n")
+        print("| model | measured ms | predicted | by the profile that shardc brings |\n|---|---|---|---|")
+        for text in CPU_JUDGE:
+            ms = 1e3 * cpu_run(text, work)
+            mine, brought = (json.loads(shardc("predict", *cpu_model(text), "--device", d, "--format", "json"))["prediction"]["step_us"] / 1e3 for d in (o.output, "cpu"))
+            print("| %s | %.2f | %.2f (%+.0f %%) | %.2f (%+.0f %%) |" % (text, ms, mine, 100 * (mine / ms - 1), brought, 100 * (brought / ms - 1)), flush=True)
+    return 0
+
+
+# ── fitting ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def shardc(*args):
+    return subprocess.run([os.path.join(gpu.ROOT, "build", "shardc"), *args], stdout=subprocess.PIPE, check=True, text=True).stdout
+
+
+def known_costs(model):
+    """{(program, event): (op, variant, sizes, flops, bytes)}: calibrate tells those of library kernels, inspect of all others."""
+    out = {}
+    for p in json.loads(shardc("inspect", *model, "--format", "json"))["programs"]:
+        for e in p["events"]:
+            if e["stream"] == "compute":
+                out[(p["name"], e["id"])] = ("fused", "", (), 0, round(e["bytes"]))
+    for line in shardc("calibrate", *model).splitlines():
+        p = line.split("|")
+        for event in p[9].split():
+            out[tuple(event.split(":"))] = (p[0], p[1], tuple(int(x) for x in p[2].split(",")) if p[2] else (), int(p[3]), int(p[4]))
+    return out
+
+
+def costs(name, device, work):
+    w = workload(name)
+    return known_costs([gpu.model_of(w, work), *w.settings(), "--device", device])
+
+
+def event_times(graph, shared):
+    """{(program, event): us}: until the next event of the stream begins; with copies beside it (shared) its own kernels alone."""
+    stream = collections.Counter(s[2] for s in graph["sequence"]).most_common(1)[0][0]
+    events = []
+    for program, event, _, _, _, begin, us in (s for s in graph["sequence"] if s[2] == stream):
+        if events and events[-1][0] == (program, event):
+            events[-1][2], events[-1][3] = begin + us, events[-1][3] + 1
+        else:
+            events.append([(program, event), begin, begin + us, 1])
+    ends = [e[1] for e in events[1:]] + [events[-1][2]]
+    return {e[0]: max((e[2] if shared else end) - e[1] - (0 if shared else CUPTI_US * e[3]), 0.6) for e, end in zip(events, ends)}
+
+
+def smooth(points, step=0.15):
+    """Points of a curve, [(bytes, us)] with both rising: neighbours within 2^step are one; where times fall, their mean (pool adjacent
+    violators)."""
+    groups = []
+    for x in sorted(points):
+        if groups and x[0] <= groups[-1][0][0] * 2 ** step:
+            groups[-1].append(x)
+        else:
+            groups.append([x])
+    blocks = []
+    for g in groups:
+        mean = [math.exp(statistics.fmean(math.log(max(v, 1e-3)) for v in column)) for column in zip(*g)]
+        blocks.append([mean[1], 1, [mean[0]]])
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            us, n, x = blocks.pop()
+            blocks[-1] = [(blocks[-1][0] * blocks[-1][1] + us * n) / (blocks[-1][1] + n), blocks[-1][1] + n, blocks[-1][2] + x]
+    return [(round(b), us) for us, _, x in blocks for b in x]
+
+
+def tables_of(found):
+    """{op: {(variant, sizes): (flops, bytes, us)}} of kernels with sizes, {op: [(bytes, us)]} of the others."""
+    keyed, curves = collections.defaultdict(dict), collections.defaultdict(list)
+    for (op, variant, sizes, flops, size), us in found.items():
+        if sizes:
+            keyed[op][(variant, sizes)] = (flops, size, statistics.median(us))
+        else:
+            curves[op].append((size, statistics.median(us)))
+    return keyed, curves
+
+
+def write_kernels(f, keyed, curves):
+    for op in sorted(set(keyed) | set(curves)):
+        f.write("    %s = {\n" % ('["%s"]' % op if " " in op else op))
+        points = ['{ "%s", %d, %d, %s, %.2f },' % (variant, flops, size, ", ".join(map(str, sizes)), us)
+                  for (variant, sizes), (flops, size, us) in sorted(keyed[op].items())]
+        points = points or ["{ %d, %.2f }," % p for p in smooth(curves[op])]
+        lines = [""]
+        for p in points:
+            if len(lines[-1]) + len(p) > 190:
+                lines.append("")
+            lines[-1] += " " * bool(lines[-1]) + p
+        f.writelines("      %s\n" % line for line in lines)
+        f.write("    },\n")
+
+
+def fit(o):
+    with open(os.path.join(o.folder, "steps.json")) as f:
+        runs = json.load(f)["runs"]
+    found = collections.defaultdict(list)
+    with lzma.open(os.path.join(o.folder, "traces.jsonl.xz"), "rt") as traces, tempfile.TemporaryDirectory() as work:
+        for t in map(json.loads, traces):
+            w, known = workload(t["name"]), costs(t["name"], o.device, work)
+            for graph in t["graphs"]:
+                for event, us in event_times(graph, w.offload or w.activations).items():
+                    if event in known and known[event][0] not in ("fetch", "offload"):
+                        op, variant, sizes, flops, size = known[event]
+                        fast = " fast" if w.nondeterministic and op == "attention_grad" else ""
+                        found[(op + fast, variant, sizes, flops, size)].append(us * (runs[t["name"]]["mhz"] / o.mhz if sizes else 1))
+    keyed, curves = tables_of(found)
+    ranges = {op: (min(c)[0], max(c)[0]) for op, c in curves.items()}
+    for line in (line for path in o.raw for line in open(path)):
+        p = line.strip().split("|")
+        op = p[0][7:]
+        if not p[0].startswith("kernel ") or op in ("fetch", "offload"):
+            continue
+        size, us = int(p[4]), float(p[5])
+        if p[2]:  # what is mostly arithmetic was measured in the midst of products
+            us *= o.raw_mhz / o.mhz if float(p[3]) > 100 * size else 1
+            keyed[op].setdefault((p[1], tuple(int(x) for x in p[2].split(","))), (int(p[3]), size, us))
+        elif op == "fused" or not 0.7 * ranges.get(op, (1e30, 0))[0] < size < 1.4 * ranges.get(op, (0, 0))[1]:
+            curves[op].append((size, us))
+    with open(o.output, "w") as f:
+        write_kernels(f, keyed, curves)
+    return 0
+
+
+# ── judging ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def measured(path):
+    """{workload: ms}: of a .csv (workload, ms, ...) all, of steps.json the judged ones."""
+    if path.endswith(".csv"):
+        with open(path) as f:
+            rows = [line.split(",") for line in f if re.match(r"[a-z0-9.-]+-\d+x\d+x\d+[a-z0-9-]*\*?,[\d.]+", line)]
+        return {r[0].strip("*"): float(r[1]) for r in rows}
+    with open(path) as f:
+        told = json.load(f)
+    return {n: told["runs"][n]["median"] for n in told["judge"] if "median" in told["runs"].get(n, {})}
+
+
+def predicted(name, device):
+    w = workload(name)
+    with tempfile.TemporaryDirectory() as work:
+        out = shardc("predict", gpu.model_of(w, work), *w.settings(), "--world", str(w.world), "--device", device, "--format", "json")
+    return json.loads(out)["prediction"]["step_us"] / 1e3
+
+
+def judge(o):
+    rows = [(n, ms) for path in o.files for n, ms in measured(path).items() if re.search(o.only, n)]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        times = list(pool.map(lambda r: predicted(r[0], o.device), rows))
+    print("| workload | measured ms | predicted ms | off |\n|---|---|---|---|")
+    off = [t / ms - 1 for t, (_, ms) in zip(times, rows)]
+    for t, (n, ms), x in zip(times, rows, off):
+        print("| %s | %.2f | %.2f | %+.1f %% |" % (n, ms, t, 100 * x))
+    pairs = [(a, b) for i, a in enumerate(zip(times, rows)) for b in list(zip(times, rows))[:i] if abs(math.log(a[1][1] / b[1][1])) > math.log(1.05)]
+    right = sum((a[0] < b[0]) == (a[1][1] < b[1][1]) for a, b in pairs)
+    print("\n%d workloads: median error %.1f %%, worst %.1f %%, mean %+.1f %%; of %d pairs that differ by more than 5 %% the faster is named in %.1f %%"
+          % (len(rows), 100 * statistics.median(map(abs, off)), 100 * max(map(abs, off)), 100 * statistics.fmean(off), len(pairs), 100 * right / max(len(pairs), 1)))
+    return 0
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    c = a.add_subparsers(dest="command", required=True)
+    m, f, j = c.add_parser("measure"), c.add_parser("fit"), c.add_parser("judge")
+    m.add_argument("build", help="what gpu.py build has made")
+    m.add_argument("--fit", nargs="*", default=[]), m.add_argument("--judge", nargs="*", default=[])
+    m.add_argument("--seconds", type=float, default=2.2, help="of steps, of a workload")
+    m.add_argument("-o", "--output", required=True)
+    f.add_argument("folder"), f.add_argument("--device", default="h100"), f.add_argument("--raw", nargs="*", default=[])
+    f.add_argument("--mhz", type=float, required=True, help="the highest clock")
+    f.add_argument("--raw-mhz", type=float, default=1700, help="the clock at which sc_calibrate measures products; found by leaving workloads out in turn")
+    f.add_argument("-o", "--output", required=True)
+    j.add_argument("files", nargs="+"), j.add_argument("--device", required=True), j.add_argument("--only", default="")
+    u = c.add_parser("cpu")
+    u.add_argument("-o", "--output", required=True)
+    o = a.parse_args()
+    return {"measure": measure, "fit": fit, "judge": judge, "cpu": cpu}[o.command](o)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""What a prediction says of time: counts of model FLOPs, where times come from, steps of several microbatches, how much ranks send, where
+the network takes over, and devices in the order of their data sheets.
+
+Relies on: harness.py. Relied on by: run.py."""
+import json
+import math
+import os
+
+from harness import ROOT, check, shardc
+
+LLAMA3 = os.path.join(ROOT, "models", "llama3.lua")
+GPT2 = os.path.join(ROOT, "models", "gpt2.lua")
+
+
+def arguments(model, device, world, nodes, options):
+    return [model, "--device", device, "--world", str(world), "--nodes", str(nodes), *[a for kv in options.split() for a in ("--set", kv)]]
+
+
+def predicted(model, options, device="h200", world=1, nodes=1):
+    return json.loads(shardc("predict", *arguments(model, device, world, nodes, options), "--format", "json"))
+
+
+def told(model, options, device="h200", world=1, nodes=1):
+    return shardc("predict", *arguments(model, device, world, nodes, options))
+
+
+def test_both_counts_of_model_flops_are_named():
+    """Llama-3 8B at 8192: 6 x (products' weights) + 12 or 6 x layers x sequence x width a token."""
+    p = predicted(LLAMA3, "size=8b seq=8192 precision=bf16", "h100", 8)
+    each = p["tokens_per_step"] / 8
+    weights = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336) + 4096 * 128256
+    full, causal = 6 * weights + 12 * 32 * 8192 * 4096, 6 * weights + 6 * 32 * 8192 * 4096
+    check(p["model_flops_full"] == full * each and p["model_flops"] == causal * each, "%g and %g, not %g and %g" % (p["model_flops_full"], p["model_flops"], full * each, causal * each))
+    f = p["prediction"]
+    for key, flops in (("mfu_full_attention", full), ("mfu_causal_attention", causal)):
+        mfu = flops * each / (f["step_us"] * 1e-6 * 989e12)
+        check(abs(f[key] / mfu - 1) < 1e-9, "%s %g, not %g" % (key, f[key], mfu))
+    text = told(LLAMA3, "size=8b seq=8192 precision=bf16", "h100", 8)
+    check("with full attention (57.9 GFLOP a token, as PaLM counts)" in text and "with causal (51.5), of 989 TFLOP/s bf16" in text, text)
+    again = predicted(LLAMA3, "size=8b seq=8192 precision=bf16 recompute=full", "h100", 8)
+    check(again["model_flops"] == p["model_flops"], "recomputation is counted")
+
+
+def test_a_step_has_the_microbatches_that_the_model_asks_for():
+    one, four = (predicted(GPT2, "precision=bf16 seq=512 accumulate=%d" % n)["prediction"] for n in (1, 4))
+    check(four["microbatches"] == 4 and 3 * one["step_us"] < four["step_us"] < 4.2 * one["step_us"], "%g us for one, %g for four" % (one["step_us"], four["step_us"]))
+    check(abs(four["tokens_per_second"] * four["step_us"] * 1e-6 / (4 * 8 * 512) - 1) < 1e-9, "tokens of four microbatches")
+
+
+def test_every_time_says_where_it_comes_from():
+    seen = []
+    for device, nodes, words in (("h100", 1, "measured kernels"), ("h200", 1, "kernels scaled from h100's"), ("b200", 1, "kernels scaled from h100's"),
+                                 ("h100", 2, "network by data sheet")):
+        p = predicted(LLAMA3, "size=8b seq=8192 precision=bf16", device, 8 * nodes, nodes)["prediction"]
+        check(words in p["time_source"] and 0.02 < p["time_off"] < 0.5, "%s: %s, %g" % (device, p["time_source"], p["time_off"]))
+        check("(%s, ±%.0f %%)" % (p["time_source"], 100 * p["time_off"]) in told(LLAMA3, "size=8b seq=8192 precision=bf16", device, 8 * nodes, nodes), "the text does not say it")
+        seen.append(p["time_off"])
+    check(seen[0] < seen[1] < seen[2] and seen[0] < seen[3], "ranges %s" % seen)
+
+
+def test_published_steps_are_met():
+    """NVIDIA's recipe for Llama 3.1 8B, bf16, eight H100, sequences of 8192: 10,153 tokens a second and GPU."""
+    ours = predicted(LLAMA3, "size=8b seq=8192 precision=bf16", "h100", 8)["prediction"]["tokens_per_second"]
+    check(abs(ours / 10153 - 1) < 0.15, "%.0f tokens a second" % ours)
+    return "%.0f tok/s, published 10,153" % ours
+
+
+def test_ranks_send_what_the_closed_form_says():
+    """Llama-3 405B on 16,384 GPUs, every block recomputed: each block's weights are gathered twice in bf16 and its gradients reduced once
+    in fp32. A rank sends all parts but one; a parameter's part is a multiple of 128 elements (512 B of fp32)."""
+    world, d, f, kv, vocab, layers = 16384, 16384, 53248, 1024, 128256, 126
+    plan = json.loads(shardc("inspect", *arguments(LLAMA3, "h200", world, world // 8, "size=405b seq=8192 precision=bf16 recompute=full"), "--format", "json"))
+
+    def padded(*sizes):
+        return sum(math.ceil(n / world / 128) * 128 * world for n in sizes)
+    block, table, rest = padded(d * d, d * kv, d * kv, d * d, d * f, d * f, d * f, d, d), padded(vocab * d), (world - 1) / world
+    events = next(p for p in plan["programs"] if p["name"] == "micro")["events"]
+
+    def sent(op, where):
+        found = [e["bytes"] for e in events if e["op"] == op and where in e["module"]]
+        return len(found), sum(found)
+    for op, where, times, size in (("all_gather", "layers.", 2 * layers, 2 * block), ("reduce_scatter", "layers.", layers, 4 * block),
+                                   ("all_gather", "lm_head", 2, 2 * table), ("reduce_scatter", "lm_head", 1, 4 * table),
+                                   ("all_gather", "embed_tokens", 1, 2 * table), ("reduce_scatter", "embed_tokens", 1, 4 * table)):
+        n, total = sent(op, where)
+        check(n == times and abs(total / (times * size * rest) - 1) < 1e-9, "%s of %s: %d events, %g B; closed form %d, %g" % (op, where, n, total, times, times * size * rest))
+    exact = layers * (2 * d * d + 2 * d * kv + 3 * d * f + 2 * d) + 2 * vocab * d + d
+    every = sum(e["bytes"] for e in events if e["op"] == "reduce_scatter")
+    check(1 <= every / (4 * exact * rest) < 1.002, "padding is %.4f of what is reduced" % (every / (4 * exact * rest)))
+
+
+def test_a_sweep_shows_where_the_network_takes_over():
+    """Llama-3 8B, one sequence a GPU: hidden behind compute to a few hundred GPUs; at 16,384 most of the step is the latency of rings."""
+    step, exposed = {}, {}
+    for world in (8, 64, 256, 1024, 4096, 16384):
+        p = predicted(LLAMA3, "size=8b seq=8192 precision=bf16", "h100", world, world // 8)["prediction"]
+        step[world], exposed[world] = p["step_us"], p["exposed_us"] / p["step_us"]
+    worlds = sorted(step)
+    # 64 GPUs may be a little faster than 8: each updates an eighth of the parameters, which saves 11 ms of kernels
+    check(all(step[a] < step[b] * 1.002 for a, b in zip(worlds, worlds[1:])), "steps %s" % step)
+    check(step[256] < 1.05 * step[8] and step[1024] > 1.02 * step[8], "steps %s" % step)
+    check(exposed[256] < 0.1 and exposed[4096] > 0.3 and exposed[16384] > 0.6, "exposed %s" % exposed)
+    return ", ".join("%d: %.0f ms" % (w, step[w] / 1e3) for w in worlds)
+
+
+def test_devices_come_in_the_order_of_their_data_sheets():
+    """Whole steps: a device that has more of everything is no slower."""
+    better = [("h200", "h100"), ("h100", "a100"), ("b200", "h200"), ("b200", "h100"), ("h200", "a100")]
+    for model, options in ((GPT2, "precision=bf16 batch=1 seq=128"), (GPT2, "precision=bf16 batch=16"), (GPT2, "precision=fp32 batch=4"),
+                           (LLAMA3, "size=1b seq=4096 batch=2 precision=bf16"), (LLAMA3, "size=1b seq=1024 precision=bf16 recompute=full offload=activations")):
+        for world in (1, 8):
+            us = {d: predicted(model, options, d, world)["prediction"]["step_us"] for d in ("h100", "h200", "a100", "b200")}
+            for a, b in better:
+                check(us[a] <= us[b] * 1.0001, "%s on %d GPUs: %s %.3f ms, %s %.3f ms" % (options, world, a, us[a] / 1e3, b, us[b] / 1e3))
