@@ -106,25 +106,45 @@ static void double_up(Search *s, int64_t from, int64_t *low, int64_t *high) {
     }
 }
 
+/* Halves the distance of `low`, which fits, and `high`, which does not, down to 1. */
+static void halve(Search *s, int64_t *low, int64_t *high) {
+    while (*high - *low > 1) {
+        int64_t from = *low, apart = *high - *low, probes[PROBES];
+        for (int i = 0; i < PROBES; i++) probes[i] = from + max64(1, apart * (i + 1) / (PROBES + 1));
+        try_values(s, probes, PROBES);
+        for (int i = PROBES - 1; i >= 0; i--)
+            if (!fits(find(s, probes[i]))) *high = probes[i];
+        for (int i = 0; i < PROBES; i++)
+            if (probes[i] < *high) *low = max64(*low, probes[i]);
+    }
+}
+
 SearchLargest search_largest(Arena *a, const Options *o, const char *key, int64_t from, int64_t below) {
     Search s = {.a = a, .o = o, .name = key, .effort = POINT_ESTIMATED}, sure = {.a = a, .o = o, .name = key};
     sure.effort = POINT_UNPLANNED;
     int64_t low = 0, high = below;
     if (!below) double_up(&s, from, &low, &high);
-    while (high - low > 1) {
-        int64_t apart = high - low, probes[PROBES];
-        for (int i = 0; i < PROBES; i++) probes[i] = low + max64(1, apart * (i + 1) / (PROBES + 1));
-        try_values(&s, probes, PROBES);
-        bounds(&s, &low, &high);
+    halve(&s, &low, &high);
+    /* Placed in full, the limit is near: steps that double find a pair around it again. */
+    try_values(&sure, (int64_t[]){low - 1, low, low + 1}, 3);
+    if (!low || fits(find(&sure, low))) {
+        high = low + 1;
+        for (int64_t step = 1; fits(find(&sure, high)); step *= 2) {
+            low = high;
+            high = low + step;
+            try_values(&sure, &high, 1);
+        }
+    } else {
+        high = low--;
+        for (int64_t step = 1; low > 0 && !fits(find(&sure, low)); step *= 2) {
+            high = low;
+            low = max64(0, high - step);
+            try_values(&sure, &low, 1);
+        }
     }
-    enum { CORRECTIONS = 8 }; /* estimates are seldom wrong, and by little */
-    for (int64_t v = low, i = 0; i < CORRECTIONS; i++) {
-        try_values(&sure, (int64_t[]){v - 1, v, v + 1}, 3);
-        bool here = !v || fits(find(&sure, v)), above = fits(find(&sure, v + 1));
-        if (here && !above) return (SearchLargest){v, points_from(&sure, v - 1, v + 1)};
-        v += here ? 1 : -1;
-    }
-    fail(NOWHERE, "no largest %s was found near %" PRId64 ": --sweep %s=1,2,... shows each value", key, low, key);
+    halve(&sure, &low, &high);
+    try_values(&sure, (int64_t[]){low - 1, low, low + 1}, 3);
+    return (SearchLargest){low, points_from(&sure, low - 1, low + 1)};
 }
 
 bool search_value(const Plan *p, const char *key, int64_t *value) {

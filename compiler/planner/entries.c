@@ -117,8 +117,9 @@ const char *entries_text(Arena *a, const Blocks *b, const int *option, UnitSetti
     return s.s;
 }
 
-static void say_names(Str *s, const char *const *names, int n) {
-    for (int i = 0; i < n; i++) str_addf(s, "%s%s", i ? ", " : " ", names[i]);
+/* "; keep a, b": nothing without names. */
+static void say_names(Str *s, const char *what, const char *const *names, int n) {
+    for (int i = 0; i < n; i++) str_addf(s, "%s%s%s", i ? ", " : s->n ? "; " : "", i ? "" : what, names[i]);
 }
 
 int entries_runs(Arena *a, const Blocks *b, const int *option, PlannedRun **out) {
@@ -127,13 +128,10 @@ int entries_runs(Arena *a, const Blocks *b, const int *option, PlannedRun **out)
     for (int i = 0; i < runs.n; i++) {
         const BlockOption *o = option_of(b, option, runs.at[i].first);
         Str s = {.arena = a};
-        str_add(&s, o->none                     ? "keep everything"
-                    : o->recompute && o->save.n ? "recompute all but"
-                    : o->recompute              ? "recompute everything"
-                                                : "");
-        if (o->recompute) say_names(&s, o->save.at, o->save.n);
-        if (o->offload.n) str_addf(&s, "%soffload", s.n ? "; " : "");
-        say_names(&s, o->offload.at, o->offload.n);
+        if (o->none) str_add(&s, "keep everything");
+        if (o->recompute) say_names(&s, "keep ", o->save.at, o->save.n);
+        say_names(&s, "offload ", o->offload.at, o->offload.n);
+        if (o->recompute) str_add(&s, s.n ? "; recompute the rest" : "recompute everything");
         (*out)[i] = (PlannedRun){.match = runs.at[i].match, .blocks = runs.at[i].n, .what = s.s};
     }
     return runs.n;

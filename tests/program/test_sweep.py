@@ -274,6 +274,15 @@ def test_max_is_what_brute_force_finds():
     return "batch %d" % most
 
 
+def test_max_where_estimates_are_far_off():
+    """The longest sequence of Llama-3 8B: its arena, placed in full, crosses the limit dozens of values away from the estimate's answer."""
+    at = [os.path.join(MODELS, "llama3.lua"), "--set", "size=8b", "--set", "precision=bf16", "--world", "8", "--device", "h100"]
+    most = searched(*at, "--max", "seq")["value"]
+    fits = [predicted(*at, "--set", "seq=%d" % v)["fits"] for v in (most, most + 1)]
+    check(most > 8192 and fits == [True, False], "%d: %s" % (most, fits))
+    return "seq %d" % most
+
+
 def test_best_has_most_tokens_of_those_planned():
     args = [GPT2, *SMALL, "--world", "2", "--budget", "12MiB"]
     found = searched(*args, "--best", "batch")
