@@ -69,7 +69,9 @@ static const Command commands[] = {
      "  shardc inspect models/gpt2.lua --world 2 --columns op,waits,why\n"
      "  shardc inspect models/gpt2.lua --world 2 --format html -o gpt2.html\n"
      "  shardc inspect models/gpt2.lua --format json -o gpt2.plan.json\n"
-     "  shardc inspect models/gpt2.lua --world 8 --device h200 --format trace -o gpt2.trace.json",
+     "  shardc inspect models/gpt2.lua --world 8 --device h200 --format trace -o gpt2.trace.json\n"
+     "  build/gpt2/gpt2 --data train.bin --steps 5 --trace run.json\n"
+     "  shardc inspect build/gpt2/gpt2 --actual run.json",
      1, 1, command_inspect},
     {VERIFY, "verify", "MODEL.lua|PLAN.json|BINARY",
      "Prove a schedule sound from the plan alone: reads after writes, no bytes reused while in use, one order of "
@@ -390,6 +392,12 @@ static const Option options[] = {
      "(the reasons of each wait), time, source; all; or default, which is all but address, why and time: "
      "'default,time'",
      .take = take_text, TO(columns)},
+    {INSPECT, 0, "actual", "FILES", 4,
+     "Beside a run: FILES are what the program wrote by --trace, with commas between them where ranks have files of "
+     "their own. Prints predicted and actual times of a step, of ops, phases, events and ranks; in the page, both. "
+     "With "
+     "--program NAME of that program",
+     .take = take_text, TO(actual)},
     {VERIFY, 0, "max-step-ms", "MS", 4, "Exit 1 where a training program takes longer, and name what holds it up",
      .take = take_ms, TO(most_step_ms)},
     {VERIFY, 0, "max-forward-ms", "MS", 4, "Exit 1 where its forward takes longer, and name what holds it up",

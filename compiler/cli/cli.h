@@ -14,6 +14,7 @@ struct Options {
     const char *target, *arch, *device, *out, *format, *dump_after, *variant;
     const char *program, *module, *stream; /* inspect's filters */
     const char *columns;                   /* inspect: what a line says */
+    const char *actual;                    /* inspect: traces of a run */
     const char *at, *by;                   /* predict: when, and a table of whom */
     const char *table, *tasks;             /* calibrate: files */
     const char **limit;                    /* as given: the sandbox knows them */
