@@ -328,7 +328,7 @@ static void add_up(Arena *a, Actual *x) {
             push(&x->idles, a, ((ActualError){i, e, idle, stood, share * (stood - idle)}));
             before = e;
             x->predicted_compute_us += predicted;
-            x->actual_compute_us += actual;
+            x->median_compute_us += actual;
         }
     }
     if (!x->errors.n) return;
@@ -399,6 +399,10 @@ static void measure_ranks(Reader *r, Actual *x, const Runs *runs) {
         x->ranks[rank].collective_us = median(sum[2], steps);
         x->ranks[rank].waiting_us = median(sum[3], steps);
     }
+    int longest = 0;
+    for (int rank = 1; rank < p->world; rank++)
+        if (x->ranks[rank].step_us > x->ranks[longest].step_us) longest = rank;
+    x->actual_compute_us = x->ranks[longest].compute_us;
     x->actual_us = median(slowest, steps);
     x->between_us = nbetween ? median(between, nbetween) : -1;
 }

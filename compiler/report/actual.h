@@ -48,9 +48,11 @@ typedef struct {
     int64_t first_step, last_step;  /* of training; last_step < first_step: it ran no step */
     ActualProgram *programs;        /* as Plan.programs */
     double predicted_us, actual_us; /* of a step; of the programs that are looked at, where no step is */
-    double predicted_compute_us, actual_compute_us; /* of that on the compute stream */
-    double between_us; /* from a step's last event to the next step's first; -1: not known */
-    double gap_us;     /* between two events of the compute stream of which the second waits for nothing else */
+    double predicted_compute_us;    /* of that on the compute stream */
+    double actual_compute_us;       /* the same of the rank whose step takes longest */
+    double median_compute_us;       /* sum of the medians of its single events: less, where few events hold a step up */
+    double between_us;              /* from a step's last event to the next step's first; -1: not known */
+    double gap_us; /* between two events of the compute stream of which the second waits for nothing else */
     double error_us;
     ActualRows by_op, by_phase;
     VEC(ActualError) errors; /* of all events, the largest first */

@@ -83,9 +83,10 @@ void actual_text(FILE *f, const Actual *x) {
             "arrived\n\n%-28s %11s %11s %8s\n",
             trained ? "a step" : "programs", "predicted", "actual", "ratio");
     time_line(f, a, "in programs", x->predicted_us, x->actual_us, "");
-    time_line(f, a, "  compute stream busy", x->predicted_compute_us, x->actual_compute_us, "");
-    time_line(f, a, "  compute stream idle", x->predicted_us - x->predicted_compute_us,
-              x->actual_us - x->actual_compute_us,
+    time_line(f, a, "  compute stream busy", x->predicted_compute_us, x->actual_compute_us,
+              arena_printf(a, "  %s by the medians of its events", figure_time(a, x->median_compute_us)));
+    time_line(f, a, "  compute stream idle", fmax(x->predicted_us - x->predicted_compute_us, 0),
+              fmax(x->actual_us - x->actual_compute_us, 0),
               arena_printf(a, "  %s from one kernel to the next", figure_time(a, x->gap_us)));
     if (x->between_us >= 0)
         fprintf(f, "  %-26s %11s %11s           data, logs, evaluation\n", "between two steps", "-",
@@ -165,6 +166,7 @@ void actual_json(FILE *f, const Actual *x) {
     json_real(&j, "actual_us", x->actual_us);
     json_real(&j, "predicted_compute_us", x->predicted_compute_us);
     json_real(&j, "actual_compute_us", x->actual_compute_us);
+    json_real(&j, "median_compute_us", x->median_compute_us);
     json_real(&j, "gap_us", x->gap_us);
     if (x->between_us >= 0) json_real(&j, "between_us", x->between_us);
     json_real(&j, "error_us", x->error_us);

@@ -136,6 +136,9 @@ def compare(plan, trace, said):
         for i, key in enumerate(("step_us", "compute_us", "collective_us", "waiting_us")):
             near(r[key], statistics.median(rows[rank, t][i] for t in range(nsteps)), "%s of rank %d" % (key, rank), 1e-4)
         check(r["arrives_last"] == last[rank], "rank %d is last %d times, not %d" % (rank, r["arrives_last"], last[rank]))
+    slowest = max(said["ranks"], key=lambda r: r["step_us"])
+    near(said["actual_compute_us"], slowest["compute_us"], "the slowest rank's compute")
+    near(said["median_compute_us"], sum(r for p in said["programs"] for e, r in zip(next(x for x in plan["programs"] if x["name"] == p["name"])["events"], (p["per_step"] * e["actual_us"] for e in p["events"])) if e["stream"] == "compute"), "medians of compute", 1e-4)
     near(said["actual_us"], statistics.median(max(rows[r, t][0] for r in range(len(said["ranks"]))) for t in range(nsteps)), "actual step", 1e-4)
     return count
 
