@@ -204,7 +204,7 @@ def test_wrong_traces_are_refused_by_line():
     binary, path = traced("mlp.lua", 2, {}, steps=3)
     good, bad = read(path), os.path.join(scratch("actual"), "bad.json")
     whole = open(path).read()
-    index = next(i for i, e in enumerate(good) if e["ph"] == "X" and e["args"]["event"] == "e19" and e["args"]["step"] == 2)
+    index = next(i for i, e in enumerate(good) if e["ph"] == "X" and e["pid"] == 0 and e["args"]["event"] == "e19" and e["args"]["step"] == 2)
     line = index + 2  # the list opens on the first
     steps_on = lambda rank, by: [dict(e, args=dict(e["args"], step=e["args"]["step"] + by)) if e["ph"] == "X" and e["pid"] == rank and e["args"]["program"] == "micro" else e for e in good]
 
