@@ -97,10 +97,12 @@ static const Command commands[] = {
      1, INT32_MAX, command_data},
     {CALIBRATE, "calibrate", "[MODEL.lua]",
      "Measure the GPUs of this machine: writes a device profile, and the table of matmul algorithms. With a MODEL, no "
-     "GPU is needed: prints its kernels as a list for --tasks."
+     "GPU is needed: prints its kernels as a list for --tasks, or makes a profile of its run (--from-trace)."
      "\vExample:\n  shardc calibrate models/gpt2.lua --set precision=bf16 -o gpt2.tasks\n"
      "  shardc calibrate --tasks gpt2.tasks --world 4 -o mine.lua\n"
-     "  shardc predict models/gpt2.lua --device mine.lua",
+     "  shardc predict models/gpt2.lua --device mine.lua\n\n"
+     "  shardc run models/gpt2.lua -- --data train.bin --steps 20 --trace run.json\n"
+     "  shardc calibrate models/gpt2.lua --from-trace run.json -o mine.lua",
      0, 1, command_calibrate},
     {PACK, "pack", "FILE.csv|MODEL.lua|PLAN.json|BINARY",
      "Find offsets for buffers whose lives are known, in as little memory as can be found, and say what is proven. "
@@ -417,6 +419,11 @@ static const Option options[] = {
     {CALIBRATE, 0, "table", "FILE", 3, "Write the algorithms of matrix products to FILE", .take = take_text, TO(table)},
     {CALIBRATE, 0, "tasks", "FILE", 3, "Time the kernels of this list too, and choose algorithms for its products",
      .take = take_text, TO(tasks)},
+    {CALIBRATE, 0, "from-trace", "FILES", 3,
+     "Make a profile of a run: FILES are what the program of MODEL wrote by --trace. It is that of --device (cpu "
+     "unless "
+     "given) with the run's times of the same kernels; give the other options as for the run",
+     .take = take_text, TO(from_trace)},
     {ALL, 'h', "help", NULL, 9, "Show this", .take = take_help},
     {ALL, 0, "usage", NULL, 9, NULL, .take = take_usage},
 };

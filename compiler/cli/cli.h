@@ -12,12 +12,12 @@ struct Options {
     const char **inputs;
     int ninputs;
     const char *target, *arch, *device, *out, *format, *dump_after, *variant;
-    const char *program, *module, *stream; /* inspect's filters */
-    const char *columns;                   /* inspect: what a line says */
-    const char *actual;                    /* inspect: traces of a run */
-    const char *at, *by;                   /* predict: when, and a table of whom */
-    const char *table, *tasks;             /* calibrate: files */
-    const char **limit;                    /* as given: the sandbox knows them */
+    const char *program, *module, *stream;  /* inspect's filters */
+    const char *columns;                    /* inspect: what a line says */
+    const char *actual;                     /* inspect: traces of a run */
+    const char *at, *by;                    /* predict: when, and a table of whom */
+    const char *table, *tasks, *from_trace; /* calibrate: files */
+    const char **limit;                     /* as given: the sandbox knows them */
     int nlimit;
     const char *batch; /* verify: a file of plan paths, for the tests */
     const char **set, **policies;
@@ -65,6 +65,7 @@ bool cli_is_model(const char *path); /* ends in .lua */
  * PlannerCompile. */
 Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *entries, bool estimate);
 const Device *cli_device(Arena *a, const Options *o);
+const char *cli_device_name(const Options *o); /* or path, as device_load takes it */
 /* The fastest plan that has at most --budget bytes; where none is given, those of the device. Fails where nothing fits.
  */
 Plan *cli_planned(Arena *a, const Options *o, const char *input, const char **choice); /* choice: for people; or NULL */

@@ -56,7 +56,7 @@ static int nodes_of(const Options *o, const Device *d, int world) {
 
 /* The one rule of all commands: a device implies its target; --target cuda alone plans for the GPU that this compiler
  * knows best. Beside a GPU's device --target cpu makes its twin: the GPU's schedule, executed by the CPU. */
-static const char *device_of(const Options *o) {
+const char *cli_device_name(const Options *o) {
     return o->device ? o->device : o->target && !strcmp(o->target, "cuda") ? "h200" : "cpu";
 }
 
@@ -104,7 +104,7 @@ static void tell_unsharded(const Graph *g) {
 }
 
 const Device *cli_device(Arena *a, const Options *o) {
-    return device_load(a, device_of(o));
+    return device_load(a, cli_device_name(o));
 }
 
 Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *entries, bool estimate) {

@@ -1,10 +1,10 @@
 /* A run beside its plan: what a program's --trace says, joined to the plan's events by program and id.
- * Relies on: plan.h.
+ * Relies on: device.h.
  * Relied on by: actual_print.c, page.c, profile.c, cli/inspect.c, cli/calibrate.c. */
 #ifndef SHARDC_ACTUAL_H
 #define SHARDC_ACTUAL_H
 
-#include "../ir/plan.h"
+#include "../ir/device.h"
 
 /* Times are microseconds, and medians over all runs of the program on all ranks. */
 typedef struct {
@@ -68,5 +68,9 @@ Actual *actual_read(const Plan *p, const char *files, const char *program);
 
 void actual_text(FILE *f, const Actual *x);
 void actual_json(FILE *f, const Actual *x);
+
+/* A device profile in Lua: the text of d's, then what the run took in place of what d says of the same kernels. The
+ * plan must come from a model, not from JSON, for only its ops say what else a kernel's time depends on. */
+void actual_profile(FILE *f, const Actual *x, const Device *d, const char *name, const char *text, size_t n);
 
 #endif

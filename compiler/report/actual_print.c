@@ -12,7 +12,7 @@ enum { MOST_ROWS = 12, MOST_EVENTS = 12, MOST_IDLES = 4 };
 
 /* ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
 static const char *ratio(Arena *a, double predicted, double actual) {
-    return predicted > 0 ? arena_printf(a, "x%.2f", actual / predicted) : "-";
+    return predicted > 1e-6 ? arena_printf(a, "x%.2f", actual / predicted) : "-";
 }
 
 static const char *signed_time(Arena *a, double us) {

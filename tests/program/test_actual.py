@@ -6,10 +6,11 @@ import collections
 import copy
 import json
 import os
+import random
 import statistics
 
 from browser import Browser
-from harness import ROOT, SHARDC, build, check, command, corpus, run, scratch, shardc
+from harness import ROOT, SHARDC, build, check, command, corpus, run, scratch, settings, shardc
 
 GPT2 = dict(layers=2, dim=32, heads=2, vocab=256, batch=2, seq=16)
 RUNS = [("mlp.lua", 1, {}, ()), ("mlp.lua", 2, {}, ()), ("gpt2.lua", 2, dict(GPT2, accumulate=3), ("--accumulate", "3", "--eval-every", "2", "--eval-steps", "2"))]
@@ -36,6 +37,28 @@ def write(path, entries):
 
 def near(a, b, what, bound=1e-6):
     check(abs(a - b) <= bound * max(1, abs(a), abs(b)), "%s is %.9g, wanted %.9g" % (what, a, b))
+
+
+def as_planned(plan, trace, factor, gap=0.0):
+    """The trace as if each event took `factor(e, step)` times as long as planned and began as soon as its stream, its waits and the ranks
+    that it meets let it."""
+    events, at, out = {p["name"]: {e["id"]: e for e in p["events"]} for p in plan["programs"]}, {}, [e for e in trace if e["ph"] == "M"]
+    runs = Joined(plan, trace).runs
+    for program, ranks in runs.items():
+        for k in range(len(ranks[0])):
+            ends, free, began = {}, collections.Counter(), 1e6 * (k + 1)
+            for e in next(p for p in plan["programs"] if p["name"] == program)["events"]:
+                begin = max([free[e["stream"]]] + [ends[w] for w in e["waits"]])
+                ends[e["id"]] = begin + e["duration_us"] * factor(e, k)
+                free[e["stream"]] = ends[e["id"]] + gap
+                at[program, k, e["id"]] = began + begin, ends[e["id"]] - begin
+    seen = collections.Counter()
+    for e in (e for e in trace if e["ph"] == "X"):
+        key = e["args"]["program"], e["args"]["event"]
+        ts, dur = at[key[0], seen[e["pid"], key], key[1]]
+        seen[e["pid"], key] += 1
+        out.append(dict(e, ts=round(ts, 3), dur=round(dur, 3)))
+    return out
 
 
 class Joined:
@@ -287,3 +310,63 @@ def test_the_page_shows_both():
         shardc("inspect", binary, "--format", "html", "-o", page)
         b.open(page)
         check(b.run("[document.querySelector('#actual').hidden, document.querySelector('[data-total=actual_us]')]") == [True, None], "a page without a run shows one")
+
+
+def calibrated(plan, model, args, path, trace):
+    """(predicted before, after, actual) of a step, and the median events' error before and after"""
+    write(path, trace)
+    profile = os.path.join(scratch("actual"), "mine.lua")
+    device = [a for i, a in enumerate(args) if "--device" in args[max(i - 1, 0):i + 1]]
+    rest = [a for i, a in enumerate(args) if "--device" not in args[max(i - 1, 0):i + 1]]
+    shardc("calibrate", model, *args, "--from-trace", path, "-o", profile)
+    before = json.loads(shardc("inspect", model, *rest, *device, "--actual", path, "--format", "json"))
+    after = json.loads(shardc("inspect", model, *rest, "--device", profile, "--actual", path, "--format", "json"))
+    check(" (mine)" in shardc("predict", model, *rest, "--device", profile) or "fits mine" in shardc("predict", model, *rest, "--device", profile), "the profile is not called mine")
+    return before["predicted_us"], after["predicted_us"], before["actual_us"], before["error_us"], after["error_us"]
+
+
+TRIALS = [("gpt2.lua", 1, dict(GPT2), ()), ("gpt2.lua", 2, dict(GPT2, precision="bf16"), ()), ("llama3.lua", 2, dict(size="tiny", precision="bf16"), ("--device", "h200", "--target", "cpu")),
+          ("gpt2.lua", 2, dict(GPT2, offload="state"), ())]
+
+
+def test_a_profile_of_a_run_predicts_it():
+    """Of traces that are written: each op takes three to six times as long as planned, larger sizes more, steps differ by 3 %."""
+    worst = 0
+    for model, world, options, more in TRIALS:
+        source, rng = os.path.join(ROOT, "models", model), random.Random(7)
+        args = ["--world", str(world), *settings(options), *more]
+        binary, path = os.path.join(scratch("actual"), "net"), os.path.join(scratch("actual"), "run.json")
+        shardc("build", source, *args, "-o", binary)
+        run(binary, "--data", corpus(), "--steps", "5", "--trace", path)
+        plan = json.loads(shardc("inspect", source, *args, "--format", "json"))
+        factors = collections.defaultdict(lambda: rng.uniform(3, 6))
+        trace = as_planned(plan, read(path), lambda e, step: factors[e["op"]] * (1 + .01 * len(str(int(e["bytes"])))) * rng.uniform(.97, 1.03), gap=.3)
+        before, after, actual, wrong, better = calibrated(plan, source, args, path, trace)
+        check(actual > 2.5 * before, "%s: %g us were predicted, and the run is made to take %g" % (model, before, actual))
+        check(abs(after / actual - 1) < .15 and better < wrong / 4, "%s world %d: %g us predicted, %g actual; errors %g, then %g" % (model, world, after, actual, wrong, better))
+        worst = max(worst, abs(after / actual - 1))
+    return "%d runs, within %.1f %%" % (len(TRIALS), 100 * worst)
+
+
+def test_a_profile_of_a_real_run_is_nearer():
+    """Of what the run recorded, whatever else the machine did meanwhile."""
+    source, more = os.path.join(ROOT, "models", "gpt2.lua"), dict(GPT2)
+    binary, path = traced("gpt2.lua", 1, GPT2, steps=15)
+    before, after, actual, wrong, better = calibrated(None, source, ["--world", "1", *settings(more)], path, read(path))
+    check(abs(after / actual - 1) < .15 and better < wrong / 2, "%g us predicted at first, then %g; actual %g; errors %g, then %g" % (before, after, actual, wrong, better))
+    return "predicted %.2f ms, then %.2f; actual %.2f" % (before / 1e3, after / 1e3, actual / 1e3)
+
+
+def test_a_profile_of_a_run_needs_the_model_and_its_trace():
+    binary, path = traced("mlp.lua", 1, {}, steps=2)
+    mlp, mine = os.path.join(ROOT, "models", "mlp.lua"), os.path.join(scratch("actual"), "mine.lua")
+    for args, code, says in (([], 2, "--from-trace %s: give the MODEL.lua that ran" % path), ([binary], 2, "give the MODEL.lua that ran"),
+                             ([mlp, "--tasks", "list"], 2, "--tasks: it is of measuring GPUs"), ([mlp, "--table", "t"], 2, "--table: it is of measuring GPUs"),
+                             ([mlp, "--set", "hidden=32"], 1, "the options of that run"), ([mlp, "--world", "2"], 1, "the options of that run")):
+        rc, _, err = command([SHARDC, "calibrate", *args, "--from-trace", path, "-o", mine])
+        check(rc == code and says in err and not os.path.exists(mine), "%s: exit %d: %s" % (args, rc, err))
+    twice = os.path.join(scratch("actual"), "a name with a (bracket.lua")
+    shardc("calibrate", mlp, "--from-trace", path, "-o", mine)
+    shardc("calibrate", mlp, "--device", mine, "--from-trace", path, "-o", twice)  # of a profile made so; its name is no name
+    check("(calibrated)" in shardc("predict", mlp, "--device", twice) or "fits calibrated" in shardc("predict", mlp, "--device", twice), "the profile of a profile")
+    check(shardc("calibrate", mlp, "--from-trace", path).startswith("-- Written by"), "without -o it is printed")
