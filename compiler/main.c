@@ -22,7 +22,8 @@ enum {
     PLAN = 1 << 7,
     PACK = 1 << 8,
     DIFF = 1 << 9,
-    ALL = (1 << 10) - 1,
+    EXPLAIN = 1 << 10,
+    ALL = (1 << 11) - 1,
     COMPILE = ALL & ~DATA,
     REPORT = PREDICT | INSPECT | VERIFY
 };
@@ -73,6 +74,17 @@ static const Command commands[] = {
      "  build/gpt2/gpt2 --data train.bin --steps 5 --trace run.json\n"
      "  shardc inspect build/gpt2/gpt2 --actual run.json",
      1, 1, command_inspect},
+    {EXPLAIN, "explain", "MODEL.lua|PLAN.json|BINARY ID...",
+     "Say of an event or a storage, by its id as inspect prints it: which pass made it and of what, its stream and its "
+     "place there, what decided it, what it waits for and why, how much later it could end; of a storage who writes "
+     "and "
+     "reads it, why it lives so long, and what had and takes its bytes."
+     "\vExample:\n  shardc explain models/gpt2.lua --world 2 e14 g1f\n"
+     "  shardc explain models/gpt2.lua --world 2 --program eval e14.y\n"
+     "  shardc inspect models/gpt2.lua --world 2 --explain\n\n"
+     "A plan.json and a binary say neither who made an event nor what decided its place. --explain of inspect, predict "
+     "and build prints what each pass changed.",
+     2, INT32_MAX, command_explain},
     {VERIFY, "verify", "MODEL.lua|PLAN.json|BINARY",
      "Prove a schedule sound from the plan alone: reads after writes, no bytes reused while in use, one order of "
      "collectives, groups that make up the mesh, every parameter updated once, every succession of programs. Exit 1 "
@@ -324,8 +336,8 @@ static const Option options[] = {
      "How to print; text unless given. html: a page for a browser, of all programs, in one file. trace: the predicted "
      "times as JSON for ui.perfetto.dev or chrome://tracing",
      .take = take_word, TO(format), WORDS("text", "json", "html", "trace")},
-    {REPORT | DIFF, 'o', "output", "FILE", 3, "Write to FILE, replacing it; refused if the command reads FILE",
-     .take = take_text, TO(out)},
+    {REPORT | DIFF | EXPLAIN, 'o', "output", "FILE", 3,
+     "Write to FILE, replacing it; refused if the command reads FILE", .take = take_text, TO(out)},
     {PLAN, 'o', "output", "FILE", 3, "Write the policy file, replacing it; refused if the command reads FILE",
      .take = take_text, TO(out)},
     {PREDICT | PLAN | BUILD | RUN | DIFF, 0, "budget", "BYTES", 4,
@@ -339,6 +351,9 @@ static const Option options[] = {
     {PLAN, 0, "explain", NULL, 4,
      "Print every plan that was placed, a line each: the step that was expected of it, its step, its arena, its "
      "choices",
+     .take = take_flag, TO(explain)},
+    {PREDICT | INSPECT | BUILD, 0, "explain", NULL, 4,
+     "Print what each pass of the compiler changed in the training program: events, arithmetic, memory traffic, time",
      .take = take_flag, TO(explain)},
     {PLAN, 0, "curve", "FILE.svg", 4, "Print the fastest step over the budget, and draw it into FILE.svg if given",
      .take = take_curve, .optional = true},
@@ -386,6 +401,7 @@ static const Option options[] = {
     {PREDICT, 0, "best", "KEY", 5,
      "Find the value with most tokens a second, where each is planned within the device's memory (or --budget)",
      .take = take_text, TO(best)},
+    {EXPLAIN, 0, "program", "NAME", 4, "Of this program; training unless given", .take = take_text, TO(program)},
     {INSPECT, 0, "program", "NAME", 4, "Only this program: micro, eval, ...", .take = take_text, TO(program)},
     {INSPECT, 0, "module", "GLOB", 4, "Only events of these modules: 'h.3.*'", .take = take_text, TO(module)},
     {INSPECT, 0, "stream", "NAME", 4, "Only this stream: compute, gather, reduce, ...", .take = take_text, TO(stream)},
@@ -487,6 +503,7 @@ static void usage(FILE *f) {
           "  shardc predict INPUT        memory to the byte and time of a step, without the device\n"
           "  shardc plan MODEL.lua       the fastest policies that fit in a budget of memory\n"
           "  shardc inspect INPUT        the schedule, an event a line\n"
+          "  shardc explain INPUT ID     who made an event or a storage, and why it stands where it stands\n"
           "  shardc verify INPUT         prove the schedule sound\n"
           "  shardc diff A B             what differs between two plans; exit 1 where it costs too much\n"
           "  shardc data FILE... -o OUT  make tokens of files\n"

@@ -32,7 +32,7 @@ struct Options {
     int64_t budget;                                        /* plan, build, run: bytes of the device's arena; 0: none */
     const char **keep;                                     /* plan: choices that stay */
     int nkeep;
-    bool explain;       /* plan: every plan that was placed */
+    bool explain;       /* plan: every plan that was placed; predict, inspect, build: what passes changed */
     bool curve;         /* plan: time over budget */
     const char **sweep; /* predict: keys and their values */
     int nsweep;
@@ -50,6 +50,7 @@ int command_build(Arena *a, const Options *o);
 int command_run(Arena *a, const Options *o);
 int command_predict(Arena *a, const Options *o);
 int command_plan(Arena *a, const Options *o);
+int command_explain(Arena *a, const Options *o);
 int command_inspect(Arena *a, const Options *o);
 int command_diff(Arena *a, const Options *o);
 int command_verify(Arena *a, const Options *o);
@@ -59,7 +60,8 @@ int command_pack(Arena *a, const Options *o);
 
 /* From a model (runs the whole pipeline), a plan.json or a built binary. */
 Plan *cli_plan(Arena *a, const Options *o, const char *input);
-bool cli_is_model(const char *path); /* ends in .lua */
+bool cli_is_model(const char *path);                     /* ends in .lua */
+void cli_check_program(const Plan *p, const char *name); /* fails naming the nearest where the plan has none of it */
 
 /* A model under further policy entries ("" adds none), which stand over the model's and --policy's. estimate: see
  * PlannerCompile. */

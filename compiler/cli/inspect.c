@@ -1,6 +1,7 @@
 /* `shardc inspect`: the schedule, an event a line; as JSON it is the plan itself, as HTML a page, as a trace
  * Perfetto's. Relies on: input.c, report. Relied on by: main.c. */
 #include "../report/actual.h"
+#include "../report/explain.h"
 #include "../report/page.h"
 #include "../report/report.h"
 #include "cli.h"
@@ -14,19 +15,6 @@ static void check_stream(Arena *a, const char *name) {
         str_addf(&known, "%s%s", s == 0 ? "" : s + 1 == N_STREAMS ? " and " : ", ", stream_name((Stream)s));
     }
     fail_usage("--stream %s: streams are %s", name, known.s);
-}
-
-static void check_program(const Plan *p, const char *name) {
-    const char **names = NEW_ARRAY(p->arena, const char *, p->nprograms + 1);
-    Str known = {.arena = p->arena};
-    for (int i = 0; i < p->nprograms; i++) {
-        names[i] = p->programs[i].name;
-        if (!strcmp(name, names[i])) return;
-        str_addf(&known, "%s%s", i ? ", " : "", names[i]);
-    }
-    const char *near = str_nearest(name, names, p->nprograms);
-    fail_usage("--program %s: this plan has %s%s%s%s", name, known.n ? known.s : "no program", near ? "; is it " : "",
-               near ? near : "", near ? "?" : "");
 }
 
 /* "all", or names with commas between them: `default` stands for those that are shown unless columns are chosen. */
@@ -55,6 +43,8 @@ static unsigned columns_of(Arena *a, const char *text) {
 }
 
 static void check_options(const Options *o) {
+    if (o->explain && (o->actual || (o->format && strcmp(o->format, "text"))))
+        fail_usage("--explain adds a table to the text of the plan: leave out %s", o->actual ? "--actual" : "--format");
     bool html = o->format && !strcmp(o->format, "html"), trace = o->format && !strcmp(o->format, "trace");
     bool filtered = o->module || o->stream || o->columns;
     if (o->actual && trace)
@@ -74,7 +64,7 @@ int command_inspect(Arena *a, const Options *o) {
     unsigned columns = columns_of(a, o->columns ? o->columns : "default");
     const Plan *p = cli_plan(a, o, o->inputs[0]);
     if (o->stream) check_stream(a, o->stream);
-    if (o->program) check_program(p, o->program);
+    if (o->program) cli_check_program(p, o->program);
     const Actual *actual = o->actual ? actual_read(p, o->actual, o->program) : NULL;
     OutFile f = cli_output(a, o);
     ReportOptions r = {.program = o->program, .module = o->module, .stream = o->stream, .columns = columns};
@@ -90,6 +80,7 @@ int command_inspect(Arena *a, const Options *o) {
         report_trace(f.f, p);
     else
         report_inspect_text(f.f, p, &r);
+    if (o->explain) explain_passes(f.f, p);
     cli_output_done(o, &f);
     return 0;
 }
