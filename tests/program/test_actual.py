@@ -278,6 +278,22 @@ def test_wrong_traces_are_refused_by_line():
         check(rc == 2 and says in err, "%s: exit %d: %s" % (more, rc, err))
 
 
+def test_damaged_traces_end_in_one_message():
+    binary, path = traced("mlp.lua", 2, {}, steps=2)
+    whole, rng, bad, codes = open(path, "rb").read(), random.Random(3), os.path.join(scratch("actual"), "bad.json"), collections.Counter()
+    for _ in range(150):
+        text = bytearray(whole)
+        for _ in range(rng.choice((1, 1, 3))):
+            at = rng.randrange(len(text))
+            text[at:at + rng.choice((0, 1, 1, 40))] = rng.choice((b"", b"9", b"-", b"\"", b"]", b"{", bytes([rng.randrange(256)]), b"1e999"))
+        open(bad, "wb").write(text)
+        rc, _, err = command([SHARDC, "inspect", binary, "--actual", bad])
+        check(rc in (0, 1) and len(err.splitlines()) == rc and (not rc or bad in err), "exit %d: %s" % (rc, err))
+        codes[rc] += 1
+    check(min(codes.values()) > 5 and len(codes) == 2, "%s" % codes)
+    return "%d refused, %d still traces" % (codes[1], codes[0])
+
+
 def test_the_page_shows_both():
     binary, path = traced("gpt2.lua", 2, GPT2)
     page = os.path.join(scratch("actual"), "page.html")
