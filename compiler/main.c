@@ -22,7 +22,8 @@ enum {
     PLAN = 1 << 7,
     PACK = 1 << 8,
     DIFF = 1 << 9,
-    ALL = (1 << 10) - 1,
+    EXPLAIN = 1 << 10,
+    ALL = (1 << 11) - 1,
     COMPILE = ALL & ~DATA,
     REPORT = PREDICT | INSPECT | VERIFY
 };
@@ -69,8 +70,21 @@ static const Command commands[] = {
      "  shardc inspect models/gpt2.lua --world 2 --columns op,waits,why\n"
      "  shardc inspect models/gpt2.lua --world 2 --format html -o gpt2.html\n"
      "  shardc inspect models/gpt2.lua --format json -o gpt2.plan.json\n"
-     "  shardc inspect models/gpt2.lua --world 8 --device h200 --format trace -o gpt2.trace.json",
+     "  shardc inspect models/gpt2.lua --world 8 --device h200 --format trace -o gpt2.trace.json\n"
+     "  build/gpt2/gpt2 --data train.bin --steps 5 --trace run.json\n"
+     "  shardc inspect build/gpt2/gpt2 --actual run.json",
      1, 1, command_inspect},
+    {EXPLAIN, "explain", "MODEL.lua|PLAN.json|BINARY ID...",
+     "Say of an event or a storage, by its id as inspect prints it: which pass made it and of what, its stream and its "
+     "place there, what decided it, what it waits for and why, how much later it could end; of a storage who writes "
+     "and "
+     "reads it, why it lives so long, and what had and takes its bytes."
+     "\vExample:\n  shardc explain models/gpt2.lua --world 2 e14 g1f\n"
+     "  shardc explain models/gpt2.lua --world 2 --program eval e14.y\n"
+     "  shardc inspect models/gpt2.lua --world 2 --explain\n\n"
+     "A plan.json and a binary say neither who made an event nor what decided its place. --explain of inspect, predict "
+     "and build prints what each pass changed.",
+     2, INT32_MAX, command_explain},
     {VERIFY, "verify", "MODEL.lua|PLAN.json|BINARY",
      "Prove a schedule sound from the plan alone: reads after writes, no bytes reused while in use, one order of "
      "collectives, groups that make up the mesh, every parameter updated once, every succession of programs. Exit 1 "
@@ -95,10 +109,12 @@ static const Command commands[] = {
      1, INT32_MAX, command_data},
     {CALIBRATE, "calibrate", "[MODEL.lua]",
      "Measure the GPUs of this machine: writes a device profile, and the table of matmul algorithms. With a MODEL, no "
-     "GPU is needed: prints its kernels as a list for --tasks."
+     "GPU is needed: prints its kernels as a list for --tasks, or makes a profile of its run (--from-trace)."
      "\vExample:\n  shardc calibrate models/gpt2.lua --set precision=bf16 -o gpt2.tasks\n"
      "  shardc calibrate --tasks gpt2.tasks --world 4 -o mine.lua\n"
-     "  shardc predict models/gpt2.lua --device mine.lua",
+     "  shardc predict models/gpt2.lua --device mine.lua\n\n"
+     "  shardc run models/gpt2.lua -- --data train.bin --steps 20 --trace run.json\n"
+     "  shardc calibrate models/gpt2.lua --from-trace run.json -o mine.lua",
      0, 1, command_calibrate},
     {PACK, "pack", "FILE.csv|MODEL.lua|PLAN.json|BINARY",
      "Find offsets for buffers whose lives are known, in as little memory as can be found, and say what is proven. "
@@ -320,8 +336,8 @@ static const Option options[] = {
      "How to print; text unless given. html: a page for a browser, of all programs, in one file. trace: the predicted "
      "times as JSON for ui.perfetto.dev or chrome://tracing",
      .take = take_word, TO(format), WORDS("text", "json", "html", "trace")},
-    {REPORT | DIFF, 'o', "output", "FILE", 3, "Write to FILE, replacing it; refused if the command reads FILE",
-     .take = take_text, TO(out)},
+    {REPORT | DIFF | EXPLAIN, 'o', "output", "FILE", 3,
+     "Write to FILE, replacing it; refused if the command reads FILE", .take = take_text, TO(out)},
     {PLAN, 'o', "output", "FILE", 3, "Write the policy file, replacing it; refused if the command reads FILE",
      .take = take_text, TO(out)},
     {PREDICT | PLAN | BUILD | RUN | DIFF, 0, "budget", "BYTES", 4,
@@ -335,6 +351,9 @@ static const Option options[] = {
     {PLAN, 0, "explain", NULL, 4,
      "Print every plan that was placed, a line each: the step that was expected of it, its step, its arena, its "
      "choices",
+     .take = take_flag, TO(explain)},
+    {PREDICT | INSPECT | BUILD, 0, "explain", NULL, 4,
+     "Print what each pass of the compiler changed in the training program: events, arithmetic, memory traffic, time",
      .take = take_flag, TO(explain)},
     {PLAN, 0, "curve", "FILE.svg", 4, "Print the fastest step over the budget, and draw it into FILE.svg if given",
      .take = take_curve, .optional = true},
@@ -382,6 +401,7 @@ static const Option options[] = {
     {PREDICT, 0, "best", "KEY", 5,
      "Find the value with most tokens a second, where each is planned within the device's memory (or --budget)",
      .take = take_text, TO(best)},
+    {EXPLAIN, 0, "program", "NAME", 4, "Of this program; training unless given", .take = take_text, TO(program)},
     {INSPECT, 0, "program", "NAME", 4, "Only this program: micro, eval, ...", .take = take_text, TO(program)},
     {INSPECT, 0, "module", "GLOB", 4, "Only events of these modules: 'h.3.*'", .take = take_text, TO(module)},
     {INSPECT, 0, "stream", "NAME", 4, "Only this stream: compute, gather, reduce, ...", .take = take_text, TO(stream)},
@@ -390,6 +410,12 @@ static const Option options[] = {
      "(the reasons of each wait), time, source; all; or default, which is all but address, why and time: "
      "'default,time'",
      .take = take_text, TO(columns)},
+    {INSPECT, 0, "actual", "FILES", 4,
+     "Beside a run: FILES are what the program wrote by --trace, with commas between them where ranks have files of "
+     "their own. Prints predicted and actual times of a step, of ops, phases, events and ranks; in the page, both. "
+     "With "
+     "--program NAME of that program",
+     .take = take_text, TO(actual)},
     {VERIFY, 0, "max-step-ms", "MS", 4, "Exit 1 where a training program takes longer, and name what holds it up",
      .take = take_ms, TO(most_step_ms)},
     {VERIFY, 0, "max-forward-ms", "MS", 4, "Exit 1 where its forward takes longer, and name what holds it up",
@@ -409,6 +435,11 @@ static const Option options[] = {
     {CALIBRATE, 0, "table", "FILE", 3, "Write the algorithms of matrix products to FILE", .take = take_text, TO(table)},
     {CALIBRATE, 0, "tasks", "FILE", 3, "Time the kernels of this list too, and choose algorithms for its products",
      .take = take_text, TO(tasks)},
+    {CALIBRATE, 0, "from-trace", "FILES", 3,
+     "Make a profile of a run: FILES are what the program of MODEL wrote by --trace. It is that of --device (cpu "
+     "unless "
+     "given) with the run's times of the same kernels; give the other options as for the run",
+     .take = take_text, TO(from_trace)},
     {ALL, 'h', "help", NULL, 9, "Show this", .take = take_help},
     {ALL, 0, "usage", NULL, 9, NULL, .take = take_usage},
 };
@@ -472,6 +503,7 @@ static void usage(FILE *f) {
           "  shardc predict INPUT        memory to the byte and time of a step, without the device\n"
           "  shardc plan MODEL.lua       the fastest policies that fit in a budget of memory\n"
           "  shardc inspect INPUT        the schedule, an event a line\n"
+          "  shardc explain INPUT ID     who made an event or a storage, and why it stands where it stands\n"
           "  shardc verify INPUT         prove the schedule sound\n"
           "  shardc diff A B             what differs between two plans; exit 1 where it costs too much\n"
           "  shardc data FILE... -o OUT  make tokens of files\n"

@@ -9,7 +9,40 @@
 #include "schedule/schedule.h"
 #include "verify/verify.h"
 
-static void after(const char *pass, const Graph *g, const PipelineOptions *o) {
+/* What the training program has after a pass, kernels as if each ran alone. */
+static PassRecord measured(const Graph *g, const Device *d) {
+    PassRecord x = {0};
+    const Program *p = g->train;
+    for (int i = 0; i < g->programs.n; i++)
+        if (!strcmp(g->programs.at[i]->name, "micro")) p = g->programs.at[i];
+    for (int i = 0; i < p->ops.n; i++) {
+        const Op *op = p->ops.at[i];
+        if (op_is(op, T_VIEW | T_ASSEMBLE)) continue;
+        x.events++;
+        if (op_is(op, T_COLLECTIVE | T_COPY)) {
+            x.transfers++;
+            continue;
+        }
+        Cost c = op_info[op->kind].cost ? op_info[op->kind].cost(op) : (Cost){0};
+        Event e = {
+            .stream = op->stream, .comm = -1, .flops = c.flops, .bytes = c.bytes, .least_us = c.least_us, .op_ir = op};
+        x.flops += c.flops;
+        x.bytes += c.bytes;
+        x.kernel_us += device_event_us(d, &e, 1, 1, g->deterministic);
+    }
+    return x;
+}
+
+static void record(const char *pass, Graph *g, const Device *d, const PipelineOptions *o) {
+    PassRecord x = o->explain ? measured(g, d) : (PassRecord){0};
+    x.name = pass;
+    x.nops = g->nops;
+    push(&g->passes, g->arena, x);
+}
+
+/* last: the later of two passes that --dump-after knows by one name, or NULL. */
+static void after(const char *pass, const char *last, Graph *g, const Device *d, const PipelineOptions *o) {
+    record(last ? last : pass, g, d, o);
     if (!o->quick) graph_check(g, pass);
     if (!o->dump_after || strcmp(o->dump_after, pass)) return;
     const Program *traced[] = {g->train, g->eval, g->sample};
@@ -45,33 +78,35 @@ static void workspaces(Graph *g, Program *p, const Machine *m) {
 }
 
 void pipeline_lower(Graph *g, const Device *d, const PipelineOptions *o) {
-    after("trace", g, o);
+    after("trace", NULL, g, d, o);
     lower_units(g);
     lower_scale_check(g);
     each_traced(g, lower_precision);
+    record("precision", g, d, o);
     lower_inputs(g);
-    after("precision", g, o);
+    after("precision", "inputs", g, d, o);
     extension_load(g, target_of(d, o)); /* the user's C is read and held against its use */
     each_traced(g, lower_qkv_fusion);
+    record("qkv_fusion", g, d, o);
     each_traced(g, lower_epilogue_fusion_traced);
-    after("qkv_fusion", g, o);
+    after("qkv_fusion", "epilogue_fusion", g, d, o);
     lower_autodiff(g, g->train);
-    after("autodiff", g, o);
+    after("autodiff", NULL, g, d, o);
     each_traced(g, lower_epilogue_fusion);
-    after("epilogue_fusion", g, o);
+    after("epilogue_fusion", NULL, g, d, o);
     each_traced(g, lower_rematerialize);
-    after("rematerialize", g, o);
+    after("rematerialize", NULL, g, d, o);
     each_traced(g, lower_concat_in_place);
-    after("concat_in_place", g, o);
+    after("concat_in_place", NULL, g, d, o);
     each_traced(g, lower_fuse); /* numerics are frozen from here on */
-    after("fuse", g, o);
+    after("fuse", NULL, g, d, o);
     lower_recompute(g, g->train);
-    after("recompute", g, o);
+    after("recompute", NULL, g, d, o);
     lower_place_updates(g, d);
     lower_shard(g);
-    after("shard", g, o);
+    after("shard", NULL, g, d, o);
     each_program(g, lower_offload);
-    after("offload", g, o);
+    after("offload", NULL, g, d, o);
     if (o->quick) graph_check(g, "the last pass");
     Machine m = {!strcmp(target_of(d, o), "cuda"), d->threads > 0 ? d->threads : 1, d->multiprocessors,
                  g->deterministic, o->wide};

@@ -13,6 +13,7 @@ typedef struct {
     const char *target;     /* "cpu", "cuda"; NULL: the device's */
     const char *arch;       /* CUDA: "sm_90"; NULL: the device's */
     bool wide;              /* for the CPU's test build, whose kernels compute in fp64 */
+    bool explain;           /* passes are measured: Graph.passes */
     bool quick;             /* graph_check after the last pass alone, not after each */
     bool estimate;          /* for the planner: little effort for placement, no proof; such a plan is never built */
 } PipelineOptions;

@@ -3,6 +3,7 @@
  * Relied on by: main.c. */
 #include "../base/diagnostics.h"
 #include "../emit/emit.h"
+#include "../report/explain.h"
 #include "../report/report.h"
 #include "cli.h"
 
@@ -127,6 +128,7 @@ static char *build(Arena *a, const Options *o, bool runs) {
     emit_keep(p, folder, name, variant, o->sources);
     if (lock.held) emit_clear(folder, name);
     if (!runs) tell_build(o, p, name, binary);
+    if (!runs && o->explain) explain_passes(stdout, p);
     emit(p, folder, name);
     if (!o->sources) emit_build(p, folder, name, variant);
     if (lock.held) emit_clear(folder, name); /* the compilers of a killed build may have worked on until now */

@@ -1,8 +1,10 @@
 /* `shardc calibrate`: measures the GPUs at hand by sc_calibrate, which knows CUDA as this compiler does not; or prints
- * the kernels of a model as the list that sc_calibrate takes (of a GPU's) and bench/times.py.
- * Relies on: input.c, report (tasks), base/places.h; sc_calibrate beside shardc or in $SHARDC_HOME.
+ * the kernels of a model as the list that sc_calibrate takes (of a GPU's) and bench/times.py; or makes a profile of a
+ * model's run. Relies on: input.c, report (tasks, actual), base/places.h; sc_calibrate beside shardc or in
+ * $SHARDC_HOME.
  * Relied on by: main.c. */
 #include "../base/places.h"
+#include "../report/actual.h"
 #include "../report/report.h"
 #include "cli.h"
 
@@ -33,8 +35,36 @@ static int print_tasks(Arena *a, const Options *o) {
     return 0;
 }
 
+/* The file's name without folder and .lua, where a profile may be called so. */
+static const char *profile_name(Arena *a, const char *path) {
+    const char *slash = path ? strrchr(path, '/') : NULL, *file = slash ? slash + 1 : path;
+    char *name = arena_strdup(a, file ? file : "calibrated");
+    size_t n = strlen(name);
+    if (n > 4 && !strcmp(name + n - 4, ".lua")) name[n - 4] = 0;
+    return str_is_name(name) ? name : "calibrated";
+}
+
+static int profile_of_run(Arena *a, const Options *o) {
+    size_t n;
+    const char *file;
+    if (!o->ninputs || !cli_is_model(o->inputs[0]))
+        fail_usage("--from-trace %s: give the MODEL.lua that ran, with the options of that run", o->from_trace);
+    if (o->table || o->tasks)
+        fail_usage("%s: it is of measuring GPUs, and --from-trace of a run; leave one of the two out",
+                   o->table ? "--table" : "--tasks");
+    const Device *d = cli_device(a, o);
+    const Plan *p = cli_plan(a, o, o->inputs[0]);
+    const Actual *x = actual_read(p, o->from_trace, NULL);
+    const char *text = device_text(a, cli_device_name(o), &file, &n);
+    OutFile f = cli_output(a, o);
+    actual_profile(f.f, x, d, profile_name(a, o->out), text, n);
+    cli_output_done(o, &f);
+    return 0;
+}
+
 int command_calibrate(Arena *a, const Options *o) {
     VEC(const char *) args = {0};
+    if (o->from_trace) return profile_of_run(a, o);
     if (o->ninputs) return print_tasks(a, o);
     if (cli_model_option(o))
         fail_usage("%s says how to compile a model, and calibrate measures this machine's GPUs: give a MODEL.lua too, "

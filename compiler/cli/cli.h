@@ -12,11 +12,12 @@ struct Options {
     const char **inputs;
     int ninputs;
     const char *target, *arch, *device, *out, *format, *dump_after, *variant;
-    const char *program, *module, *stream; /* inspect's filters */
-    const char *columns;                   /* inspect: what a line says */
-    const char *at, *by;                   /* predict: when, and a table of whom */
-    const char *table, *tasks;             /* calibrate: files */
-    const char **limit;                    /* as given: the sandbox knows them */
+    const char *program, *module, *stream;  /* inspect's filters */
+    const char *columns;                    /* inspect: what a line says */
+    const char *actual;                     /* inspect: traces of a run */
+    const char *at, *by;                    /* predict: when, and a table of whom */
+    const char *table, *tasks, *from_trace; /* calibrate: files */
+    const char **limit;                     /* as given: the sandbox knows them */
     int nlimit;
     const char *batch; /* verify: a file of plan paths, for the tests */
     const char **set, **policies;
@@ -31,7 +32,7 @@ struct Options {
     int64_t budget;                                        /* plan, build, run: bytes of the device's arena; 0: none */
     const char **keep;                                     /* plan: choices that stay */
     int nkeep;
-    bool explain;       /* plan: every plan that was placed */
+    bool explain;       /* plan: every plan that was placed; predict, inspect, build: what passes changed */
     bool curve;         /* plan: time over budget */
     const char **sweep; /* predict: keys and their values */
     int nsweep;
@@ -49,6 +50,7 @@ int command_build(Arena *a, const Options *o);
 int command_run(Arena *a, const Options *o);
 int command_predict(Arena *a, const Options *o);
 int command_plan(Arena *a, const Options *o);
+int command_explain(Arena *a, const Options *o);
 int command_inspect(Arena *a, const Options *o);
 int command_diff(Arena *a, const Options *o);
 int command_verify(Arena *a, const Options *o);
@@ -58,12 +60,14 @@ int command_pack(Arena *a, const Options *o);
 
 /* From a model (runs the whole pipeline), a plan.json or a built binary. */
 Plan *cli_plan(Arena *a, const Options *o, const char *input);
-bool cli_is_model(const char *path); /* ends in .lua */
+bool cli_is_model(const char *path);                     /* ends in .lua */
+void cli_check_program(const Plan *p, const char *name); /* fails naming the nearest where the plan has none of it */
 
 /* A model under further policy entries ("" adds none), which stand over the model's and --policy's. estimate: see
  * PlannerCompile. */
 Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *entries, bool estimate);
 const Device *cli_device(Arena *a, const Options *o);
+const char *cli_device_name(const Options *o); /* or path, as device_load takes it */
 /* The fastest plan that has at most --budget bytes; where none is given, those of the device. Fails where nothing fits.
  */
 Plan *cli_planned(Arena *a, const Options *o, const char *input, const char **choice); /* choice: for people; or NULL */

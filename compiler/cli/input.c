@@ -30,6 +30,7 @@ const char *cli_model_option(const Options *o) {
            : o->nlimit     ? "--limit"
            : o->budget     ? "--budget"
            : o->nkeep      ? "--keep"
+           : o->explain    ? "--explain"
                            : NULL;
 }
 
@@ -56,7 +57,7 @@ static int nodes_of(const Options *o, const Device *d, int world) {
 
 /* The one rule of all commands: a device implies its target; --target cuda alone plans for the GPU that this compiler
  * knows best. Beside a GPU's device --target cpu makes its twin: the GPU's schedule, executed by the CPU. */
-static const char *device_of(const Options *o) {
+const char *cli_device_name(const Options *o) {
     return o->device ? o->device : o->target && !strcmp(o->target, "cuda") ? "h200" : "cpu";
 }
 
@@ -104,7 +105,7 @@ static void tell_unsharded(const Graph *g) {
 }
 
 const Device *cli_device(Arena *a, const Options *o) {
-    return device_load(a, device_of(o));
+    return device_load(a, cli_device_name(o));
 }
 
 Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *entries, bool estimate) {
@@ -121,6 +122,7 @@ Plan *cli_compile(Arena *a, const Options *o, const char *input, const char *ent
                          .nodes = nodes_of(o, d, world)};
     PipelineOptions p = {.redzone = o->redzone, .target = target, .arch = o->arch, .estimate = estimate};
     if (!estimate) p.dump_after = o->dump_after;
+    p.explain = o->explain && !estimate;
     p.wide = o->variant && !strcmp(o->variant, "fp64");
     p.quick = !o->dump_after && !getenv("SHARDC_CHECK");
     remark_enable(!estimate && !o->quiet);
@@ -147,6 +149,19 @@ Plan *cli_plan(Arena *a, const Options *o, const char *input) {
                                    : cli_compile(a, o, input, "", false);
     if (o->delayed) cost_delay_collectives(p, o->delay_us);
     return p;
+}
+
+void cli_check_program(const Plan *p, const char *name) {
+    const char **names = NEW_ARRAY(p->arena, const char *, p->nprograms + 1);
+    Str known = {.arena = p->arena};
+    for (int i = 0; i < p->nprograms; i++) {
+        names[i] = p->programs[i].name;
+        if (!strcmp(name, names[i])) return;
+        str_addf(&known, "%s%s", i ? ", " : "", names[i]);
+    }
+    const char *near = str_nearest(name, names, p->nprograms);
+    fail_usage("--program %s: this plan has %s%s%s%s", name, known.n ? known.s : "no program", near ? "; is it " : "",
+               near ? near : "", near ? "?" : "");
 }
 
 OutFile cli_output(Arena *a, const Options *o) {

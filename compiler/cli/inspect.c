@@ -1,5 +1,7 @@
 /* `shardc inspect`: the schedule, an event a line; as JSON it is the plan itself, as HTML a page, as a trace
  * Perfetto's. Relies on: input.c, report. Relied on by: main.c. */
+#include "../report/actual.h"
+#include "../report/explain.h"
 #include "../report/page.h"
 #include "../report/report.h"
 #include "cli.h"
@@ -13,19 +15,6 @@ static void check_stream(Arena *a, const char *name) {
         str_addf(&known, "%s%s", s == 0 ? "" : s + 1 == N_STREAMS ? " and " : ", ", stream_name((Stream)s));
     }
     fail_usage("--stream %s: streams are %s", name, known.s);
-}
-
-static void check_program(const Plan *p, const char *name) {
-    const char **names = NEW_ARRAY(p->arena, const char *, p->nprograms + 1);
-    Str known = {.arena = p->arena};
-    for (int i = 0; i < p->nprograms; i++) {
-        names[i] = p->programs[i].name;
-        if (!strcmp(name, names[i])) return;
-        str_addf(&known, "%s%s", i ? ", " : "", names[i]);
-    }
-    const char *near = str_nearest(name, names, p->nprograms);
-    fail_usage("--program %s: this plan has %s%s%s%s", name, known.n ? known.s : "no program", near ? "; is it " : "",
-               near ? near : "", near ? "?" : "");
 }
 
 /* "all", or names with commas between them: `default` stands for those that are shown unless columns are chosen. */
@@ -53,28 +42,45 @@ static unsigned columns_of(Arena *a, const char *text) {
     return columns;
 }
 
-int command_inspect(Arena *a, const Options *o) {
-    bool html = o->format && !strcmp(o->format, "html");
-    bool trace = o->format && !strcmp(o->format, "trace");
-    if ((html || trace || cli_as_json(o)) && (o->program || o->module || o->stream || o->columns))
+static void check_options(const Options *o) {
+    if (o->explain && (o->actual || (o->format && strcmp(o->format, "text"))))
+        fail_usage("--explain adds a table to the text of the plan: leave out %s", o->actual ? "--actual" : "--format");
+    bool html = o->format && !strcmp(o->format, "html"), trace = o->format && !strcmp(o->format, "trace");
+    bool filtered = o->module || o->stream || o->columns;
+    if (o->actual && trace)
+        fail_usage("--actual with --format trace: both are traces; open %s in the viewer as it is", o->actual);
+    if (o->actual && (filtered || (o->program && html)))
+        fail_usage("--actual compares whole programs: leave out --module, --stream and --columns%s",
+                   o->program ? ", and --program in a page" : "");
+    if (!o->actual && (html || trace || cli_as_json(o)) && (o->program || filtered))
         fail_usage("--format %s writes the whole plan: leave out --program, --module, --stream and --columns",
                    o->format);
     if (html && !o->out && isatty(STDOUT_FILENO))
         fail_usage("--format html writes a page for a browser: write it to a file, -o plan.html");
+}
+
+int command_inspect(Arena *a, const Options *o) {
+    check_options(o);
     unsigned columns = columns_of(a, o->columns ? o->columns : "default");
     const Plan *p = cli_plan(a, o, o->inputs[0]);
     if (o->stream) check_stream(a, o->stream);
-    if (o->program) check_program(p, o->program);
+    if (o->program) cli_check_program(p, o->program);
+    const Actual *actual = o->actual ? actual_read(p, o->actual, o->program) : NULL;
     OutFile f = cli_output(a, o);
     ReportOptions r = {.program = o->program, .module = o->module, .stream = o->stream, .columns = columns};
-    if (cli_as_json(o))
+    if (o->format && !strcmp(o->format, "html"))
+        page_write(f.f, p, actual);
+    else if (actual && cli_as_json(o))
+        actual_json(f.f, actual);
+    else if (actual)
+        actual_text(f.f, actual);
+    else if (cli_as_json(o))
         plan_write_json(f.f, p);
-    else if (html)
-        page_write(f.f, p);
-    else if (trace)
+    else if (o->format && !strcmp(o->format, "trace"))
         report_trace(f.f, p);
     else
         report_inspect_text(f.f, p, &r);
+    if (o->explain) explain_passes(f.f, p);
     cli_output_done(o, &f);
     return 0;
 }

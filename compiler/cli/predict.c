@@ -1,6 +1,7 @@
 /* `shardc predict`: does it fit, what is the peak made of, how long is a step. Exit 1 when it does not fit.
  * Relies on: input.c, sweep.c, search.c, report.
  * Relied on by: main.c. */
+#include "../report/explain.h"
 #include "../report/report.h"
 #include "cli.h"
 
@@ -12,7 +13,11 @@ static void check_options(const Options *o) {
     bool model = cli_is_model(o->inputs[0]);
     const char *several = o->nsweep ? "--sweep" : o->max ? "--max" : o->best ? "--best" : NULL;
     const char *chooses = several ? several : o->budget ? "--budget" : o->nkeep ? "--keep" : NULL;
-    const char *one = o->at ? "--at" : o->by ? "--by" : o->dump_after ? "--dump-after" : NULL;
+    const char *one = o->at           ? "--at"
+                      : o->by         ? "--by"
+                      : o->dump_after ? "--dump-after"
+                      : o->explain    ? "--explain"
+                                      : NULL;
     if (chooses && !model)
         fail_usage("%s: %s compiles a model, and this is compiled already: give the model's .lua file", o->inputs[0],
                    chooses);
@@ -23,6 +28,7 @@ static void check_options(const Options *o) {
     if (o->svg && !o->nsweep) fail_usage("--svg %s: it is the picture of a sweep; give --sweep KEY=VALUES too", o->svg);
     if (o->nkeep && !o->budget && !o->nsweep && !o->best)
         fail_usage("--keep %s: it holds a choice of policies, and none are chosen; give --budget too", o->keep[0]);
+    if (cli_as_json(o) && o->explain) fail_usage("--explain adds a table to the text: leave out --format json");
     if (cli_as_json(o) && (o->at || o->by))
         fail_usage("--format json holds the peak and all events: leave out --at and --by");
 }
@@ -45,6 +51,7 @@ int command_predict(Arena *a, const Options *o) {
     else
         report_predict_text(f.f, p, m, color);
     if (by != BY_NOTHING) report_holders_text(f.f, p, m, by);
+    if (o->explain) explain_passes(f.f, p);
     if (advised && !cli_as_json(o)) report_advice_text(f.f, p, &advice);
     cli_output_done(o, &f);
     return report_fits(p) ? 0 : 1;

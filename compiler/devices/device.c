@@ -485,13 +485,18 @@ static _Noreturn void unknown_device(Arena *a, const char *name) {
          list.s ? list.s : "none");
 }
 
-const Device *device_load(Arena *a, const char *name) {
-    size_t size, length = strlen(name);
-    if (length > 4 && !strcmp(name + length - 4, ".lua")) {
-        const char *text = input_read(a, NOWHERE, name, LUA_FILE_MOST, &size);
-        return device_read(a, name, text, size);
-    }
-    const char *file = arena_printf(a, "devices/%s.lua", name), *text = embedded_text(file, &size);
+const char *device_text(Arena *a, const char *name, const char **file, size_t *size) {
+    size_t length = strlen(name);
+    *file = name;
+    if (length > 4 && !strcmp(name + length - 4, ".lua")) return input_read(a, NOWHERE, name, LUA_FILE_MOST, size);
+    *file = arena_printf(a, "devices/%s.lua", name);
+    const char *text = embedded_text(*file, size);
     if (!text) unknown_device(a, name);
+    return text;
+}
+
+const Device *device_load(Arena *a, const char *name) {
+    size_t size;
+    const char *file, *text = device_text(a, name, &file, &size);
     return device_read(a, file, text, size);
 }

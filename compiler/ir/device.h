@@ -79,6 +79,8 @@ typedef struct {
 } Device;
 
 const Device *device_load(Arena *a, const char *name); /* fails naming the profiles there are */
+/* The Lua of a profile, by its name or path; file: where it is from, for messages. */
+const char *device_text(Arena *a, const char *name, const char **file, size_t *size);
 /* Of arithmetic at full clock. By what was measured; else by a roofline of flops, bytes and launch. Of a collective:
  * ranks in its group, and how many of them stand on the node with the fewest. */
 double device_event_us(const Device *d, const Event *e, int group, int here, bool deterministic);

@@ -142,7 +142,7 @@ Graph *graph_new(Arena *a) {
 
 Op *op_new(Graph *g, OpKind k) {
     Op *op = NEW(g->arena, Op);
-    op->serial = g->nops++;
+    op->serial = op->made = g->nops++;
     op->kind = k;
     op->module = g->root;
     op->group = -1;
@@ -152,7 +152,7 @@ Op *op_new(Graph *g, OpKind k) {
 Op *op_new_like(Graph *g, const Op *op) {
     Op *copy = NEW(g->arena, Op);
     *copy = *op;
-    copy->serial = g->nops++;
+    copy->serial = copy->made = g->nops++;
     return copy;
 }
 

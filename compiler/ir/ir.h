@@ -91,8 +91,16 @@ typedef union {
 #include "parts.def"
 } OpParts;
 
+/* Ops that epilogue fusion has put into one, the last first. */
+typedef struct Joined {
+    const char *id;
+    OpKind kind;
+    const struct Joined *next;
+} Joined;
+
 struct Op {
     int serial; /* among the graph's ops, clones and members included */
+    int made;   /* the serial of what this is a copy of in another program, else its own: tells the pass that made it */
     OpKind kind;
     const char *id; /* stable event name: e131 · e131r (recompute) · e131b0 (backward) · g3f g3b r3 u3 o131 f131 */
     union {         /* op->matmul.bias */
@@ -114,6 +122,7 @@ struct Op {
     int call;               /* ordinal of the module call it was traced in (a module called twice has two) */
     Checkpoint *checkpoint; /* policy of the outermost checkpointed call it was traced in, or NULL */
     int region;             /* ordinal of that call in the trace, from 1; 0: none */
+    const Joined *joined;   /* or NULL */
     int group;              /* fused kernel number: equal for clones of one group; else -1 */
     Value *workspace;       /* or NULL; also counted as a write */
 };
@@ -239,6 +248,14 @@ struct Program {
     bool scaled;      /* the loss function scaled what it returns: the backward's seed is not scaled again */
 };
 
+/* What stands after a pass. All but the first two are of the training program, and 0 unless they are asked for. */
+typedef struct {
+    const char *name;
+    int nops; /* ops whose `made` is below it, but not below that of the pass before, are of this one */
+    int events, transfers;
+    double flops, bytes, kernel_us; /* of kernels: arithmetic, memory traffic, predicted time one after another */
+} PassRecord;
+
 struct Graph {
     Arena *arena;
     const char *file; /* model file */
@@ -257,8 +274,9 @@ struct Graph {
     Training *training;
     bool deterministic;
     int world, nodes;
-    int nops;    /* made so far: the next one's serial */
-    int ngroups; /* fused kernels */
+    int nops;               /* made so far: the next one's serial */
+    VEC(PassRecord) passes; /* that have run, in order */
+    int ngroups;            /* fused kernels */
     State *record, *metrics_state, *step_state, *scaler_state;
     Program *train, *eval, *sample; /* as traced; lower turns them into programs[] */
 };

@@ -43,6 +43,19 @@ typedef struct {
     int64_t offset, size; /* bytes within the storage: the hull of what is touched */
 } Access;
 
+/* Why an event is issued where it is (schedule/order.c). `other` is another event, or -1. */
+typedef enum {
+    ISSUE_UNKNOWN,  /* the plan was read from JSON */
+    ISSUE_PINNED,   /* in the graph's order, after other */
+    ISSUE_NEEDED,   /* other, its first user, is issued next */
+    ISSUE_READY,    /* once other was, the last event whose data it needs */
+    ISSUE_LIMITED,  /* once other was, the last event that a limit, or the graph's order, puts before it */
+    ISSUE_SURE,     /* when the gradient that other reduces has surely come */
+    ISSUE_BEHIND,   /* behind other, the reduce of a later gradient */
+    ISSUE_AT_END,   /* at the end of the backward */
+    ISSUE_STREAMED, /* as late as the rest hides it */
+} IssueRule;
+
 typedef struct {
     const char *id, *op; /* "e131", "matmul+gelu_tanh" */
     Stream stream;
@@ -59,7 +72,9 @@ typedef struct {
     double flops, bytes;          /* bytes: memory traffic; for collectives and copies, on the wire or the bus */
     double least_us;              /* takes that long on any device */
     double start_us, duration_us; /* set by simulate */
-    const Op *op_ir;              /* NULL in a plan that was read from JSON */
+    IssueRule issue_rule;
+    int issue_other;
+    const Op *op_ir; /* NULL in a plan that was read from JSON */
 } Event;
 
 typedef struct {

@@ -69,6 +69,7 @@ static Value *clone_value(Cloning *t, Value *v) {
 
 static Op *clone_op(Cloning *t, const Op *o) {
     Op *c = op_new_like(t->g, o);
+    c->made = o->made;
     for (int k = 0; k < c->nin; k++)
         if (c->in[k]) c->in[k] = clone_value(t, c->in[k]);
     for (int k = 0; k < c->nout; k++) {

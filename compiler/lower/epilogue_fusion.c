@@ -57,6 +57,8 @@ static bool read_alone(const Ctx *c, const Value *v) {
 /* Turns first into both, where the pattern's rule can, and takes `then` out of the list. */
 static bool fuse_pair(Ctx *c, const Pattern *p, Op *first, Op *then, int operand) {
     bool alone = read_alone(c, then->in[operand]);
+    Joined *joined = NEW(c->g->arena, Joined);
+    *joined = (Joined){then->id, then->kind, first->joined};
     uses_remove(c->uses, first);
     uses_remove(c->uses, then);
     bool merged = p->merge(c->g, first, then, operand, alone);
@@ -65,6 +67,7 @@ static bool fuse_pair(Ctx *c, const Pattern *p, Op *first, Op *then, int operand
         uses_add(c->uses, then);
         return false;
     }
+    first->joined = joined;
     for (int k = 0; k < first->nout; k++) first->out[k]->def = first;
     int from = at(c, first), to = at(c, then);
     c->p->ops.at[from] = c->p->ops.at[to] = NULL;

@@ -37,7 +37,7 @@ static void accesses(Str *s, const Plan *p, const ReportOptions *o, const char *
     }
 }
 
-static void event_line(Str *s, const Plan *p, const PlanProgram *g, const Event *e, const ReportOptions *o) {
+void report_event_line(Str *s, const Plan *p, const PlanProgram *g, const Event *e, const ReportOptions *o) {
     str_add(s, e->id);
     if (has(o, COL_STREAM)) str_addf(s, " %s", stream_name(e->stream));
     if (has(o, COL_OP)) str_addf(s, "  %s", e->op);
@@ -149,7 +149,7 @@ static void program_events(FILE *f, const Plan *p, const PlanProgram *g, const R
     for (int e = 0; e < g->n; e++) {
         if (!wanted(&g->events[e], o)) continue;
         s.n = 0;
-        event_line(&s, p, g, &g->events[e], o);
+        report_event_line(&s, p, g, &g->events[e], o);
         fwrite(s.s, 1, s.n, f);
     }
     arena_free(a);

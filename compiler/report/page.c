@@ -32,6 +32,7 @@ EMBED(main, "page.js");
 /* ── JSON that may stand between <script> and </script>: no byte of a string can end the element ─────────────────── */
 typedef struct {
     const Plan *plan;
+    const Actual *actual; /* or NULL */
     FILE *f;
     Str s;        /* on its way to the file */
     Map *strings; /* that stand more than once: the page's rows hold their numbers */
@@ -199,6 +200,22 @@ static void storages(Page *w, int program) {
     str_add(&w->s, "]");
 }
 
+/* [from, to, took] of each event in the run. */
+static void actual_times(Page *w, int program) {
+    const ActualProgram *x = w->actual ? &w->actual->programs[program] : NULL;
+    if (!x || !x->runs) return;
+    member(w, "actual");
+    for (int e = 0; e < w->plan->programs[program].n; e++) {
+        const double times[] = {x->events[e].begin_us, x->events[e].end_us, x->events[e].us};
+        for (int k = 0; k < 3; k++) {
+            str_add(&w->s, e || k ? "," : "[");
+            str_addf(&w->s, "%.9g", times[k]);
+        }
+        str_spill(&w->s, w->f);
+    }
+    str_add(&w->s, w->plan->programs[program].n ? "]" : "[]");
+}
+
 /* Its events and storages: a block of its own, which the page reads when the program is shown. */
 static void program_block(Page *w, int program) {
     const PlanProgram *g = &w->plan->programs[program];
@@ -209,6 +226,7 @@ static void program_block(Page *w, int program) {
         str_spill(&w->s, w->f);
     }
     str_add(&w->s, "]");
+    actual_times(w, program);
     storages(w, program);
     str_add(&w->s, "}</script>\n");
 }
@@ -298,6 +316,7 @@ static void programs(Page *w) {
         pair_member(w, "peak", g->peak);
         pair_member(w, "bound", g->bound);
         real_member(w, "peak_event", g->peak_event);
+        if (w->actual && w->actual->programs[i].runs) real_member(w, "actual_us", w->actual->programs[i].us);
         str_add(&w->s, "}");
     }
     str_add(&w->s, "]");
@@ -325,6 +344,10 @@ static void data(Page *w) {
     if (w->shown >= 0) program_block(w, w->shown);
     str_add(&w->s, "<script id=\"plan\" type=\"application/json\">{\"format\":\"shardc-page\",\n\"version\":1");
     real_member(w, "shown", w->shown);
+    if (w->actual) {
+        text_member(w, "actual_files", w->actual->files);
+        real_member(w, "actual_us", w->actual->actual_us);
+    }
     figures(w);
     names(w, "classes", N_CLASSES, name_of_class);
     names(w, "phases", N_PHASES, name_of_phase);
@@ -341,8 +364,13 @@ static void data(Page *w) {
     str_add(&w->s, "]}</script>\n");
 }
 
-void page_write(FILE *f, const Plan *p) {
-    Page w = {.plan = p, .f = f, .s = {.arena = p->arena}, .strings = map_new(p->arena), .shown = first_shown(p)};
+void page_write(FILE *f, const Plan *p, const Actual *actual) {
+    Page w = {.plan = p,
+              .actual = actual,
+              .f = f,
+              .s = {.arena = p->arena},
+              .strings = map_new(p->arena),
+              .shown = first_shown(p)};
     const struct {
         const char *text, *end;
     } scripts[] = {{page_plan, page_plan_end},

@@ -68,6 +68,8 @@ void report_predict_json(FILE *f, const Plan *p, const Advice *x); /* x NULL: it
 bool report_fits(const Plan *p);
 void report_printable(FILE *f, const char *s); /* control characters as ? */
 const char *report_target(const Plan *p);      /* "cpu", "cuda (h200)" */
+void report_event_line(Str *s, const Plan *p, const PlanProgram *g, const Event *e,
+                       const ReportOptions *o); /* adds the line that `inspect` prints of it, end included */
 void report_inspect_text(FILE *f, const Plan *p, const ReportOptions *o);
 /* Chrome's JSON trace format, which Perfetto reads: programs as processes, streams as threads, waits as flows, live
  * bytes of the device arena by class as counters. Times are the predicted ones. */

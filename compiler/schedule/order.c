@@ -86,29 +86,46 @@ static bool over(const Order *o) {
 static void admit(Order *o, int e) {
     const Policy *policy = order_policy(o, e);
     double time = 0;
+    int surely = -1;
     int behind = policy->earliest == REDUCE_UNDER_WAY && o->nreduces > 1 ? -1 : -2;
     bool last = o->at_end[e];
     for (int i = o->pred.at[e]; i < o->pred.at[e + 1] && policy->earliest == GRADIENT_HERE; i++) {
         int p = o->pred.event[i];
         Stream s = order_stream(o, p);
         if (o->class[p] == REDUCE_GRADIENT) {
+            if (o->ended[p] > time) surely = p;
             time = fmax(time, o->ended[p]);
             if (o->place[p] > behind) behind = o->place[p];
         }
         last |= s != REDUCE && s != COMPUTE && s != GATHER;
     }
-    if (!over(o) && (last || behind >= o->last_reduce))
+    if (!over(o) && (last || behind >= o->last_reduce)) {
+        order_because(o, e, last ? ISSUE_AT_END : ISSUE_BEHIND, -1);
         push(&o->behind, o->a, e);
-    else if (!over(o) && time > time_now(o))
+    } else if (!over(o) && time > time_now(o)) {
+        order_because(o, e, ISSUE_SURE, surely);
         heap_put(&o->waiting, time, e);
-    else
+    } else
         heap_put(&o->ready, o->at_end[e] ? 0 : policy->priority, e);
 }
 
-static void admit_behind(Order *o) {
+static void admit_behind(Order *o, int reduce) { /* -1: the backward is over */
     int n = o->behind.n;
     o->behind.n = 0; /* admit may put an event back to where it was read, never beyond */
-    for (int i = 0; i < n; i++) admit(o, o->behind.at[i]);
+    for (int i = 0; i < n; i++) {
+        int e = o->behind.at[i];
+        if (reduce < 0)
+            order_because(o, e, ISSUE_AT_END, -1);
+        else if (o->rule[e] == ISSUE_BEHIND)
+            o->other[e] = reduce;
+        admit(o, e);
+    }
+}
+
+static IssueRule rule_of_edge(const Order *o, int from, int to) {
+    for (int i = o->pred.at[to]; i < o->pred.at[to + 1]; i++)
+        if (o->pred.event[i] == from) return ISSUE_READY;
+    return ISSUE_LIMITED;
 }
 
 static bool is_admitted(const Order *o, int e) { /* once nothing is missing; others have an issuer of their own */
@@ -121,6 +138,7 @@ static void issue(Order *o, int e, double ready) {
     o->issued[e] = true;
     double since = time_now(o);
     for (int i = o->needs.at[e]; i < o->needs.at[e + 1]; i++) {
+        if (!o->issued[o->needs.event[i]]) order_because(o, o->needs.event[i], ISSUE_NEEDED, e);
         issue(o, o->needs.event[i], 0);
         ready = fmax(ready, o->t->end[o->needs.event[i]]);
     }
@@ -134,13 +152,15 @@ static void issue(Order *o, int e, double ready) {
     if (order_stream(o, e) != COMPUTE) heap_put(&o->due, end, e);
     for (int i = o->allows.at[e]; i < o->allows.at[e + 1] && !o->first_use[e]; i++) {
         int s = o->allows.event[i];
-        if (--o->missing[s] == 0 && is_admitted(o, s)) admit(o, s);
+        if (--o->missing[s] != 0 || !is_admitted(o, s)) continue;
+        order_because(o, s, rule_of_edge(o, e, s), e);
+        admit(o, s);
     }
     if (o->class[e] != REDUCE_GRADIENT) return;
     streamed_reduce(o, e);
     if (o->now == o->last_reduce) return;
     o->last_reduce = o->now;
-    admit_behind(o);
+    admit_behind(o, e);
 }
 
 static void issue_movable(Order *o) {
@@ -152,9 +172,10 @@ static void issue_movable(Order *o) {
         }
         if (o->ready.n)
             issue(o, heap_take(&o->ready), 0);
-        else if ((e = streamed_next(o, &ready)) >= 0)
+        else if ((e = streamed_next(o, &ready)) >= 0) {
+            order_because(o, e, ISSUE_STREAMED, -1);
             issue(o, e, ready);
-        else
+        } else
             return;
     }
 }
@@ -169,6 +190,7 @@ static void walk(Order *o) {
     o->chain_free = 0;
     for (int e = 0; e < o->p->n; e++) {
         o->issued[e] = false;
+        order_because(o, e, ISSUE_READY, -1);
         o->missing[e] = 0;
         for (int i = o->needs.at[e]; i < o->needs.at[e + 1]; i++) o->missing[e] += !o->first_use[o->needs.event[i]];
     }
@@ -179,11 +201,12 @@ static void walk(Order *o) {
         int e = o->pinned[o->now]; /* may as well wait for what has surely ended: what that read is free from here on */
         while (o->ending.n && o->ending.at[0].key <= time_now(o)) order_add(o, heap_take(&o->ending), e);
         while (o->due.n && o->due.at[0].key <= time_now(o)) push(&o->tight, o->a, ((Edge){heap_take(&o->due), e}));
+        if (!o->issued[e]) order_because(o, e, ISSUE_PINNED, o->now ? o->pinned[o->now - 1] : -1);
         issue(o, e, 0);
     }
     issue_movable(o);
     o->now++; /* the end */
-    admit_behind(o);
+    admit_behind(o, -1);
     for (int e = 0; e < o->p->n; e++)
         if (o->first_use[e]) admit(o, e);
     issue_movable(o);
@@ -240,7 +263,7 @@ static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *pl
     Arena *a = arena_new();
     Order *o = NEW(a, Order);
     *o = (Order){.g = g, .plan = plan, .p = p, .a = a, .t = timeline_new(a, plan, p, d, 0)};
-    int **ints[] = {&o->home, &o->pinned, &o->missing, &o->issue, &o->place};
+    int **ints[] = {&o->home, &o->pinned, &o->missing, &o->issue, &o->place, &o->other};
     bool **flags[] = {&o->issued, &o->first_use, &o->at_end, &o->limited};
     Heap *heaps[] = {&o->ready, &o->waiting, &o->ending, &o->due};
     for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) *ints[i] = NEW_ARRAY(a, int, p->n + 1);
@@ -248,6 +271,7 @@ static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *pl
     for (size_t i = 0; i < sizeof heaps / sizeof *heaps; i++) heaps[i]->at = NEW_ARRAY(a, Entry, p->n + 1);
     o->class = NEW_ARRAY(a, EventClass, p->n + 1);
     o->ended = NEW_ARRAY(a, double, p->n + 1);
+    o->rule = NEW_ARRAY(a, IssueRule, p->n + 1);
     const Edges *data = &o->data, *all[] = {&o->data, &o->order, &o->sequence};
     schedule_conflicts(a, plan, program, &o->data);
     o->pred = links_of(o, &data, 1, true);
@@ -269,6 +293,11 @@ static void order_program(Schedule *s, const Graph *g, const Device *d, Plan *pl
     for (int i = 0; i < p->n; i++) {
         sorted[i] = p->events[o->issue[i]];
         place[o->issue[i]] = i;
+    }
+    for (int i = 0; i < p->n; i++) {
+        int other = o->other[o->issue[i]];
+        sorted[i].issue_rule = o->rule[o->issue[i]];
+        sorted[i].issue_other = other < 0 ? -1 : place[other];
     }
     p->events = sorted;
     renumber(&o->data, place);

@@ -100,6 +100,8 @@ typedef struct {
     Links needs, allows; /* all edges, by target and by source */
     int *missing;        /* how many of its needs have not been issued */
     int *issue, nissued;
+    IssueRule *rule;     /* by event: why it is issued where it is, */
+    int *other;          /* and the event that this is about, or -1 */
     int now, *place;     /* pinned events issued so far, and before an event; npinned + 1: at the end */
     int last_reduce;     /* place of the last gradient's reduce */
     bool *issued;        /* by event */
@@ -132,6 +134,11 @@ static inline int64_t order_size(const Order *o, int storage) {
 }
 static inline void order_add(Order *o, int from, int to) { /* from -1: no edge */
     if (from >= 0) push(&o->order, o->a, ((Edge){from, to}));
+}
+
+static inline void order_because(Order *o, int e, IssueRule rule, int other) {
+    o->rule[e] = rule;
+    o->other[e] = other;
 }
 
 /* ── policy.c ────────────────────────────────────────────────────────────────────────────────────────────────── */

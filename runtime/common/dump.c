@@ -241,6 +241,14 @@ static void flush_trace(sc_rank *r) {
     x->size = 0;
 }
 
+/* Of all that an event reads and writes: a plan whose event has other bytes is not the one that runs. */
+static int64_t touched(const sc_event_info *i) {
+    int64_t bytes = 0;
+    for (int k = 0; k < i->nreads; k++) bytes += i->reads[k].size;
+    for (int k = 0; k < i->nwrites; k++) bytes += i->writes[k].size;
+    return bytes;
+}
+
 void sc_trace_end(sc_rank *r) {
     struct sc_trace *x = r->trace;
     const sc_program_info *p = &r->b->programs[r->current];
@@ -250,10 +258,11 @@ void sc_trace_end(sc_rank *r) {
         int n =
             snprintf(x->text + x->size, TRACE_LINE,
                      "{\"name\":\"%s %s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,"
-                     "\"args\":{\"event\":\"%s\",\"program\":\"%s\",\"step\":%lld,\"module\":\"%s\",\"line\":%d}},\n",
+                     "\"args\":{\"event\":\"%s\",\"program\":\"%s\",\"step\":%lld,\"module\":\"%s\",\"line\":%d,"
+                     "\"touched\":%lld}},\n",
                      i->id, i->op, i->phase, r->rank, (int)i->stream, (double)x->start[e] / 1e3,
                      (double)(x->end[e] - x->start[e]) / 1e3, i->id, p->name, (long long)r->step,
-                     i->module ? i->module : "", i->line);
+                     i->module ? i->module : "", i->line, (long long)touched(i));
         if (n > 0 && n < TRACE_LINE) x->size += (size_t)n;
     }
     flush_trace(r);

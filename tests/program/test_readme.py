@@ -99,7 +99,7 @@ def test_tour_shows_one_program():
     GPUs predict and build agree too. The C that is shown is what that build writes. Losses depend on the CPU for which OpenBLAS chooses its
     kernels: those of the page are of AVX2."""
     text = "\n".join("\n".join(b) for b in tour())
-    small, large = (set(re.findall(r"^\$ build/shardc \w+ (models/%s.*?)(?: --program micro| --by unit| --vs .*| --format html -o \S+| -o \S+)?$" % m, text, re.M)) for m in ("gpt2", "llama3"))
+    small, large = (set(re.findall(r"^\$ build/shardc \w+ (models/%s.*?)(?: --program micro| --by unit| --vs .*| --format html -o \S+| -o \S+| r2)?$" % m, text, re.M)) for m in ("gpt2", "llama3"))
     check(len(small) == len(large) == 1, "the tour's commands differ: %s %s" % (small, large))
     train = next(b for b in tour() if b[0].startswith("$ build/shardc data"))
     folder = scratch("tour")

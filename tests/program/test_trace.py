@@ -124,7 +124,7 @@ def test_trace_says_what_the_plan_says():
 
 def test_trace_of_100_000_events_takes_a_second():
     path = os.path.join(scratch("trace"), "plan.json")
-    out = path.replace("plan", "trace")
+    out = os.path.join(os.path.dirname(path), "trace.json")
     args = arguments("gpt2.lua", 4, dict(layers=1000, dim=64, heads=4, vocab=256, batch=1, seq=32, recompute="full"))
     shardc("inspect", *args, "--device", "h200", "--format", "json", "-o", path)
     with open(path) as f:

@@ -45,6 +45,8 @@ Test(edit, clones_have_values_of_their_own) {
     for (int i = 0; i < a->ops.n; i++) {
         const Op *x = a->ops.at[i], *y = b->ops.at[i];
         cr_assert(x != y && x->kind == y->kind && x->nin == y->nin && x->nout == y->nout && !strcmp(x->id, y->id));
+        cr_expect(x->made == y->made && x->serial != y->serial, "%s: a copy is of the pass that made the original",
+                  x->id);
         for (int k = 0; k < x->nout; k++) cr_expect(x->out[k] != y->out[k] && (y->out[k]->def == y || y->nbody));
         for (int k = 0; k < x->nin; k++)
             cr_expect_eq(x->in[k] == y->in[k], !x->in[k] || (!x->in[k]->def && !x->in[k]->base));

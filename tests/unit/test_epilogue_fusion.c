@@ -127,6 +127,8 @@ Test(epilogue_fusion, gelu_and_its_gradient) {
     finish();
     const Op *forward = nth(OP_matmul, 0);
     cr_expect(forward->matmul.epilogue == SC_GELU_TOO && forward->matmul.aux == up && up->def == forward);
+    cr_expect(forward->joined && forward->joined->kind == OP_gelu_tanh && !forward->joined->next);
+    cr_expect(!nth(OP_matmul, 1)->joined);
     int gradients = 0;
     for (int i = 0; i < count(OP_matmul); i++) {
         const Op *op = nth(OP_matmul, i);

@@ -507,6 +507,30 @@ Test(order, updates_wait_for_the_end_to_cover_the_last_reduces) {
     }
 }
 
+static void expect_rule(const Net *n, const char *id, IssueRule rule, const char *other) {
+    const Event *ev = n->plan->programs->events, *e = &ev[find(n, id)];
+    cr_expect_eq(e->issue_rule, rule, "%s: rule %d", id, e->issue_rule);
+    cr_expect(other ? e->issue_other == find(n, other) : e->issue_other == -1, "%s: event %d", id, e->issue_other);
+}
+
+Test(order, events_say_why_they_are_issued_where_they_are) {
+    Net *n = net(6, 1);
+    plan_net(n);
+    expect_rule(n, "e0", ISSUE_PINNED, NULL);
+    expect_rule(n, "e3", ISSUE_PINNED, "e2");
+    expect_rule(n, "g0f", ISSUE_READY, NULL);
+    expect_rule(n, "g3f", ISSUE_LIMITED, "e2"); /* the last use but one before its own */
+    expect_rule(n, "r5", ISSUE_READY, "e6b0");
+    n = net(6, 1);
+    n->d.link_bandwidth = 7e7; /* slow: see updates_wait_for_the_end_to_cover_the_last_reduces */
+    plan_net(n);
+    expect_rule(n, "u1", ISSUE_SURE, "r1");
+    expect_rule(n, "u3", ISSUE_AT_END, NULL);
+    n = net(5, 0);
+    plan_net(n);
+    expect_rule(n, "u4", ISSUE_BEHIND, "r3");
+}
+
 Test(order, the_whole_way_is_sound_and_tight) {
     Net *n = net(8, 1);
     n->d.link_bandwidth = 1e8; /* slow enough to be seen */

@@ -49,6 +49,8 @@ class Details {
         ["starts", make("span", { "data-value": r[START] }, timeText(r[START]))],
         before >= .005 && ["idle before it", make("span", { "data-value": before }, timeText(before))],
         ["takes", make("span", { "data-value": us }, timeText(us))],
+        p.actual && ["took in the run", make("span", { "data-value": p.actual.took[e] }, timeText(p.actual.took[e])), us > 0 ? ", " + (p.actual.took[e] / us).toFixed(2) + " times as predicted" : ""],
+        p.actual && ["ran", make("span", { "data-value": p.actual.start[e] }, timeText(p.actual.start[e])), " to ", make("span", { "data-value": p.actual.end[e] }, timeText(p.actual.end[e]))],
         r[FLOPS] > 0 && ["arithmetic", make("span", { "data-value": r[FLOPS] }, amountText(r[FLOPS], "FLOP") + rate(r[FLOPS], "FLOP"))],
         r[BYTES] > 0 && [r[COMM] >= 0 ? "on the wire" : p.kind[e] === COPY ? "copied" : "memory traffic", make("span", { "data-value": r[BYTES] }, bytesText(r[BYTES]) + rate(r[BYTES], "B"))],
       ]),
@@ -176,7 +178,7 @@ class Details {
     if (selection.event !== undefined) {
       const e = selection.event, waits = p.events[e][WAITS].map(w => p.id(w[0]));
       return p.id(e) + ", " + p.text(e, OP) + ", " + plan.phases[p.phase[e]] + " " + (p.text(e, MODULE) || plan.model) + ", on " + plan.stream_names[p.stream[e]] + ", at " + timeText(p.start[e]) +
-        ", takes " + timeText(p.end[e] - p.start[e]) + (waits.length ? ", waits for " + waits.join(", ") : "");
+        ", takes " + timeText(p.end[e] - p.start[e]) + (p.actual ? ", took " + timeText(p.actual.took[e]) + " in the run" : "") + (waits.length ? ", waits for " + waits.join(", ") : "");
     }
     const s = plan.storages[selection.storage];
     return s.name + ", " + plan.classes[s.cls] + " of " + (s.owner || plan.model) + ", " + bytesText(s.size) + " at " + addressText(s.offset);

@@ -1,7 +1,7 @@
 // ── draw.js: the timeline on its canvas. Draws a view of a program; says what lies under a point. Changes nothing else. ──────
 // One time axis: x = left + (t - t0) * scale for every section. Whatever is narrower than a pixel is drawn as one pixel.
 
-const LEFT = 150, RULER = 24, STREAM_ROW = 26, MODULE_ROW = 19, GAP = 22, MEMORY = 170, ADDRESSES = 220;
+const LEFT = 150, RULER = 24, STREAM_ROW = 26, ACTUAL_ROW = 18, MODULE_ROW = 19, GAP = 22, MEMORY = 170, ADDRESSES = 220;
 
 class Painter {
   constructor(canvas, state) {
@@ -29,7 +29,11 @@ class Painter {
     const p = this.state.program, rows = [];
     let y = RULER + GAP;
     this.sections = { streams: y - GAP };
-    this.streamRows = p.streams.map(s => { const row = { ...s, y, h: STREAM_ROW }; y += STREAM_ROW; return row; });
+    this.streamRows = p.streams.map(s => { // where a run is shown, its times stand below the predicted ones
+      const row = { ...s, y, h: STREAM_ROW + (this.state.actual && s.actual ? ACTUAL_ROW : 0) };
+      y += row.h;
+      return row;
+    });
     y += GAP;
     this.sections.modules = y - GAP;
     for (const row of p.modules.rows()) {
@@ -141,8 +145,14 @@ class Painter {
 
   // ── streams ──
   streamRow(row) {
-    const c = this.context, p = this.state.program, { t0, t1 } = this.state, n = row.order.length, scale = this.scale;
-    const y = row.y + 2, h = row.h - 4, min = t0 - LEFT / scale;
+    this.strip(row, row.y + 2, STREAM_ROW - 4);
+    if (row.stream === this.state.program.leading.stream) this.idle(row);
+    if (row.h > STREAM_ROW) this.strip(row.actual, row.y + STREAM_ROW - 1, ACTUAL_ROW - 3);
+  }
+
+  // Events of { order, starts, ends } between y and y + h.
+  strip(row, y, h) {
+    const c = this.context, p = this.state.program, { t0, t1 } = this.state, n = row.order.length, scale = this.scale, min = t0 - LEFT / scale;
     let pixel = -1, longest = -1, length = 0;
     const flush = () => {
       if (longest < 0) return;
@@ -173,7 +183,6 @@ class Painter {
       if (wide > 26) this.label(this.eventLabel(e), from, y, wide, h);
     }
     flush();
-    if (row.stream === p.leading.stream) this.idle(row);
   }
 
   // Where the leading stream stands still until an event of another stream has ended.
@@ -185,7 +194,7 @@ class Painter {
       if (from > t1) break;
       if (!p.events[row.order[k]][WAITS].length || row.starts[k] - from <= 0) continue;
       const wide = (row.starts[k] - from) * this.scale;
-      if (wide >= .5) c.fillRect(this.x(from), row.y + row.h / 2 - 2, Math.max(1, wide), 4);
+      if (wide >= .5) c.fillRect(this.x(from), row.y + STREAM_ROW / 2 - 2, Math.max(1, wide), 4);
     }
   }
 
@@ -328,6 +337,7 @@ class Painter {
       c.strokeStyle = this.colour.select;
       c.lineWidth = 2;
       c.strokeRect(x0 - 1, y + 1, Math.max(3, x1 - x0) + 1, STREAM_ROW - 2);
+      if (this.state.actual && p.actual) c.strokeRect(this.x(p.actual.start[e]) - 1, y + STREAM_ROW - 1, Math.max(3, this.x(p.actual.end[e]) - this.x(p.actual.start[e])) + 1, ACTUAL_ROW - 3);
       c.lineWidth = 1.5;
       for (const [awaited] of p.events[e][WAITS]) this.arrow(awaited, e, true);
       for (const x of p.waiting(e)) this.arrow(e, x, false);
@@ -384,7 +394,7 @@ class Painter {
     if (x < LEFT || canvasY < RULER) return {};
     for (const row of this.streamRows)
       if (y >= row.y && y < row.y + row.h) {
-        const e = this.nearest(row, t, 3 / this.scale);
+        const e = this.nearest(y < row.y + STREAM_ROW ? row : row.actual, t, 3 / this.scale);
         return e < 0 ? { stream: row.stream } : { event: e, stream: row.stream };
       }
     for (const row of this.moduleRows)

@@ -3,7 +3,7 @@
 const $ = id => document.getElementById(id);
 const began = performance.now();
 const plan = readPlan(name => $(name).textContent);
-const state = { plan, program: null, arena: DEVICE, t0: 0, t1: 1, selection: null, hover: null, cursor: null, range: null };
+const state = { plan, program: null, arena: DEVICE, t0: 0, t1: 1, selection: null, hover: null, cursor: null, range: null, actual: plan.actual_us !== undefined };
 const painter = new Painter($("canvas"), state);
 const details = new Details(state, select, painter);
 const timing = { frames: [] }; // for the tests: milliseconds of the first paint and of each frame
@@ -18,6 +18,7 @@ function head() {
   const percent = plan.step_us > 0 ? " · " + (100 * plan.exposed_us / plan.step_us).toFixed(1) + " %" : "";
   if (plan.microbatches) {
     total("step_us", "step", timeText(plan.step_us), plan.step_us, "Predicted time of a step" + (plan.microbatches > 1 ? " of " + plan.microbatches + " microbatches" : ""));
+    if (state.actual) total("actual_us", "step in the run", timeText(plan.actual_us), plan.actual_us, "Median of the steps of the run: " + plan.actual_files);
     total("exposed_us", "exposed communication", timeText(plan.exposed_us) + percent, plan.exposed_us, "Time in which compute waits for communication");
     for (const count of ["full", "causal"]) {
       const key = "mfu_" + count + "_attention", share = plan[key], how = count === "full" ? "in full, as PaLM counts" : "by half where it is causal";
@@ -56,7 +57,7 @@ function show(index) {
   state.selection = state.hover = state.cursor = null;
   const p = state.program, most = p.peak[DEVICE];
   $("program-figures").replaceChildren(
-    make("span", { "data-total": "program" }, grouped(p.n) + " events · " + timeText(p.step_us) + " · exposed " + timeText(p.exposed_us) + " · peak "), bytesOf(most),
+    make("span", { "data-total": "program" }, grouped(p.n) + " events · " + timeText(p.step_us) + " · exposed " + timeText(p.exposed_us) + (p.actual_us === undefined ? "" : " · in the run " + timeText(p.actual_us)) + " · peak "), bytesOf(most),
     p.bound[DEVICE] ? make("span", {}, ", bound ", bytesOf(p.bound[DEVICE])) : "");
   whole();
   arrange();
@@ -72,7 +73,10 @@ function arrange() {
   const rows = [], at = (element, y, h) => { element.style.top = y + "px"; element.style.height = h + "px"; element.style.lineHeight = element.className === "note" ? "" : h + "px"; rows.push(element); };
   for (const [name, title] of [["streams", "Streams"], ["modules", "Modules"], ["memory", "Memory"], ["addresses", "Addresses"]])
     at(make("div", { class: "title" }, title), painter.sections[name], GAP - 3);
-  for (const r of painter.streamRows) at(make("div", {}, r.name), r.y, r.h);
+  for (const r of painter.streamRows) {
+    at(make("div", {}, r.name), r.y, STREAM_ROW);
+    if (r.h > STREAM_ROW) at(make("div", { class: "note" }, "in the run"), r.y + STREAM_ROW - 1, ACTUAL_ROW);
+  }
   for (const r of painter.moduleRows) {
     const label = make(r.more ? "button" : "div", r.more ? { type: "button", "aria-expanded": String(r.open), "data-row": r.key, click: () => toggle(r.key), title: r.title + (r.note ? ", " + r.members.length + " alike" : "") } : { title: r.title },
       (r.more ? r.open ? "▾ " : "▸ " : ""), named(r.label), r.note && make("span", { class: "dim" }, " " + r.note));
@@ -180,13 +184,14 @@ function bringIntoView(selection) {
 
 // ── the view ──
 function view(t0, t1) {
-  const p = state.program, wide = Math.min(Math.max(t1 - t0, 1e-3), p.duration * 1.3), middle = (t0 + t1) / 2;
-  const centre = Math.min(Math.max(middle, 0), p.duration);
+  const all = extent(), wide = Math.min(Math.max(t1 - t0, 1e-3), all * 1.3), middle = (t0 + t1) / 2;
+  const centre = Math.min(Math.max(middle, 0), all);
   state.t0 = centre - wide / 2;
   state.t1 = centre + wide / 2;
   request();
 }
-function whole() { const d = state.program.duration; view(-d * .01, d * 1.02); }
+function extent() { const p = state.program; return state.actual && p.actual ? Math.max(p.duration, p.actual.duration) : p.duration; }
+function whole() { const d = extent(); view(-d * .01, d * 1.02); }
 function pan(dt) { view(state.t0 + dt, state.t1 + dt); }
 function zoom(factor, t) { view(t - (t - state.t0) * factor, t + (state.t1 - t) * factor); }
 function zoomToSelection() {
@@ -201,6 +206,15 @@ function toPeak() {
   if (e < 0) return;
   select({ event: e }, true);
   say("Peak, " + details.sentence({ event: e }));
+}
+
+function toggleActual() {
+  if (plan.actual_us === undefined) return;
+  state.actual = !state.actual;
+  $("actual").setAttribute("aria-pressed", String(state.actual));
+  whole();
+  arrange();
+  say(state.actual ? "times of the run are shown" : "times of the run are hidden");
 }
 
 // ── pointer ──
@@ -306,7 +320,7 @@ function keys() {
   const actions = {
     w: () => zoom(1 / 1.25, middle()), s: () => zoom(1.25, middle()), a: () => pan(-part(.12)), d: () => pan(part(.12)),
     ArrowLeft: () => pan(-part(.12)), ArrowRight: () => pan(part(.12)), ArrowUp: () => otherStream(-1), ArrowDown: () => otherStream(1),
-    ",": () => step(-1), ".": () => step(1), f: zoomToSelection, p: toPeak, 0: whole, "/": () => $("search").focus(), "?": () => $("help").showModal(),
+    ",": () => step(-1), ".": () => step(1), f: zoomToSelection, p: toPeak, r: toggleActual, 0: whole, "/": () => $("search").focus(), "?": () => $("help").showModal(),
     Escape: () => select(null), "+": () => zoom(1 / 1.25, middle()), "-": () => zoom(1.25, middle()),
   };
   document.addEventListener("keydown", event => {
@@ -379,6 +393,8 @@ function start() {
   $("to-peak").addEventListener("click", toPeak);
   $("to-all").addEventListener("click", whole);
   $("fold").addEventListener("click", foldAll);
+  $("actual").hidden = !state.actual;
+  $("actual").addEventListener("click", toggleActual);
   $("theme").addEventListener("click", () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
   $("help-open").addEventListener("click", () => $("help").showModal());
   $("help-close").addEventListener("click", () => $("help").close());

@@ -52,7 +52,7 @@ class Program {
   prepare() {
     if (this.made) return this;
     this.made = true;
-    const { events, storages } = this.read(), n = this.n, rows = this.events = events;
+    const { events, storages, actual } = this.read(), n = this.n, rows = this.events = events;
     this.storages = [...this.plan.lasting, ...readStorages(this.plan, storages)];
     this.start = new Float64Array(n);
     this.end = new Float64Array(n);
@@ -70,6 +70,11 @@ class Program {
       this.phase[e] = r[PHASE];
       this.kind[e] = r[COMM] >= 0 ? COLLECTIVE : copies.includes(r[STREAM]) ? COPY : kinds[r[OP]];
       if (this.end[e] > this.duration) this.duration = this.end[e];
+    }
+    if (actual) { // of a run: medians of each event's begin and end, and how long it took; a collective without what it waits for others
+      const column = k => Float64Array.from({ length: n }, (_, e) => actual[3 * e + k]);
+      this.actual = { start: column(0), end: column(1), took: column(2) };
+      this.actual.duration = this.actual.end.reduce((a, b) => Math.max(a, b), 0);
     }
     this.sortStreams();
     this.measureLives();
@@ -89,7 +94,8 @@ class Program {
       for (let k = 1; k < n; k++)
         if (this.start[order[k]] < this.start[order[k - 1]]) { order.sort((a, b) => this.start[a] - this.start[b] || a - b); break; }
       for (let k = 0; k < n; k++) { starts[k] = this.start[order[k]]; ends[k] = this.end[order[k]]; }
-      if (n) this.streams.push({ stream, name: this.plan.stream_names[stream], order, starts, ends });
+      const of = times => this.actual && Float64Array.from(order, e => times[e]);
+      if (n) this.streams.push({ stream, name: this.plan.stream_names[stream], order, starts, ends, actual: this.actual && { order, starts: of(this.actual.start), ends: of(this.actual.end) } });
     });
     // The stream by whose events memory is shown: the one with most, which is compute in all programs that train.
     this.leading = this.streams.reduce((a, b) => a && a.order.length >= b.order.length ? a : b, null);
