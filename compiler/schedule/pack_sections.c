@@ -63,19 +63,40 @@ static int compare_largest(const void *a, const void *b) {
     return x->size != y->size ? (x->size < y->size ? 1 : -1) : (x > y) - (x < y);
 }
 
+static int compare_first(const void *a, const void *b) {
+    const Item *x = *(const Item *const *)a, *y = *(const Item *const *)b;
+    return x->first != y->first ? (x->first > y->first) - (x->first < y->first) : (x > y) - (x < y);
+}
+
+/* Items in order of where they begin, so that each stands before those after it: bits[k] of row i says that all of i is
+ * over before k begins. Nothing that begins beyond an item's reach conflicts with it. */
+static uint64_t *order_of(Arena *a, const Item *const *x, int n, int words) {
+    uint64_t *after = NEW_ARRAY(a, uint64_t, (size_t)n * (size_t)words);
+    for (int i = 0; i < n; i++) {
+        uint64_t *own = &after[(size_t)i * (size_t)words];
+        int from = FIRST(k, 0, n, x[k]->first > x[i]->last), sure = FIRST(k, from, n, x[k]->first > x[i]->reach);
+        for (int k = from; k < sure; k++)
+            if (!pack_conflict(x[i], x[k])) own[k >> 6] |= 1ull << (k & 63);
+        if (sure == n) continue;
+        own[sure >> 6] |= ~0ull << (sure & 63);
+        for (int w = (sure >> 6) + 1; w < words; w++) own[w] = ~0ull;
+        if (n & 63) own[words - 1] &= ~0ull >> (64 - (n & 63));
+    }
+    return after;
+}
+
 /* Item i is node i where it hands its bytes on, and node n + i where it takes those of others, which it may hand on
- * too: arcs between neighbours in the order are enough. */
+ * too: arcs between neighbours in the order are enough. Of those after i the first is a neighbour; what comes after
+ * that is none, and of the rest again the first is one. */
 int64_t pack_sections_heaviest(const Item *items, int n_all) {
     Arena *a = arena_new();
     const Item **x = NEW_ARRAY(a, const Item *, n_all + 1);
     for (int i = 0; i < n_all; i++) x[i] = &items[i];
     if (n_all > HEAVIEST_MOST) qsort(x, (size_t)n_all, sizeof *x, compare_largest);
     int n = n_all > HEAVIEST_MOST ? HEAVIEST_MOST : n_all, words = (n + 63) / 64, source = 2 * n, sink = 2 * n + 1;
-    uint64_t *after = NEW_ARRAY(a, uint64_t, (size_t)n * (size_t)words), *near = NEW_ARRAY(a, uint64_t, words);
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < n; k++)
-            if (x[i]->last < x[k]->first && !pack_conflict(x[i], x[k]))
-                after[(size_t)i * (size_t)words + (size_t)(k >> 6)] |= 1ull << (k & 63);
+    qsort(x, (size_t)n, sizeof *x, compare_first);
+    const uint64_t *after = order_of(a, x, n, words);
+    uint64_t *near = NEW_ARRAY(a, uint64_t, words);
     Flow f = {.a = a, .n = 2 * n + 2};
     f.arcs = arena_alloc(a, sizeof *f.arcs * (size_t)f.n);
     f.level = NEW_ARRAY(a, int, f.n);
@@ -83,16 +104,14 @@ int64_t pack_sections_heaviest(const Item *items, int n_all) {
     f.queue = NEW_ARRAY(a, int, f.n);
     int64_t sum = 0;
     for (int i = 0; i < n; i++) {
-        const uint64_t *own = &after[(size_t)i * (size_t)words];
-        memcpy(near, own, sizeof *near * (size_t)words);
-        for (int w = 0; w < words; w++)
-            for (uint64_t bits = own[w]; bits; bits &= bits - 1) {
-                const uint64_t *far = &after[(size_t)(w * 64 + __builtin_ctzll(bits)) * (size_t)words];
-                for (int v = 0; v < words; v++) near[v] &= ~far[v];
+        memcpy(near, &after[(size_t)i * (size_t)words], sizeof *near * (size_t)words);
+        for (int w = i >> 6; w < words; w++)
+            for (; near[w]; near[w] &= near[w] - 1) {
+                int k = w * 64 + __builtin_ctzll(near[w]);
+                const uint64_t *far = &after[(size_t)k * (size_t)words];
+                for (int v = w; v < words; v++) near[v] &= ~far[v];
+                add_arc(&f, i, n + k, INT64_MAX / 4);
             }
-        for (int w = 0; w < words; w++)
-            for (uint64_t bits = near[w]; bits; bits &= bits - 1)
-                add_arc(&f, i, n + w * 64 + __builtin_ctzll(bits), INT64_MAX / 4);
         add_arc(&f, source, i, x[i]->size);
         add_arc(&f, n + i, sink, x[i]->size);
         add_arc(&f, n + i, i, INT64_MAX / 4);
