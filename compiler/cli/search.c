@@ -106,8 +106,8 @@ static void double_up(Search *s, int64_t from, int64_t *low, int64_t *high) {
     }
 }
 
-/* Halves the distance of `low`, which fits, and `high`, which does not, down to 1. */
-static void halve(Search *s, int64_t *low, int64_t *high) {
+/* Tries values between `low`, which fits, and `high`, which does not, three at once, until they are neighbours. */
+static void narrow(Search *s, int64_t *low, int64_t *high) {
     while (*high - *low > 1) {
         int64_t from = *low, apart = *high - *low, probes[PROBES];
         for (int i = 0; i < PROBES; i++) probes[i] = from + max64(1, apart * (i + 1) / (PROBES + 1));
@@ -124,8 +124,9 @@ SearchLargest search_largest(Arena *a, const Options *o, const char *key, int64_
     sure.effort = POINT_UNPLANNED;
     int64_t low = 0, high = below;
     if (!below) double_up(&s, from, &low, &high);
-    halve(&s, &low, &high);
-    /* Placed in full, the limit is near: steps that double find a pair around it again. */
+    narrow(&s, &low, &high);
+    /* Full placement fits a little more or less than the estimate says: go away from its answer, by steps that double,
+     * to the other side of the limit, and narrow that again. */
     try_values(&sure, (int64_t[]){low - 1, low, low + 1}, 3);
     if (!low || fits(find(&sure, low))) {
         high = low + 1;
@@ -142,7 +143,7 @@ SearchLargest search_largest(Arena *a, const Options *o, const char *key, int64_
             try_values(&sure, &low, 1);
         }
     }
-    halve(&sure, &low, &high);
+    narrow(&sure, &low, &high);
     try_values(&sure, (int64_t[]){low - 1, low, low + 1}, 3);
     return (SearchLargest){low, points_from(&sure, low - 1, low + 1)};
 }
