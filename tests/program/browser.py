@@ -3,6 +3,7 @@ moves the pointer, takes pictures; keeps what the page says on the console, ever
 
 Relies on: Chromium. Relied on by: test_page.py."""
 import base64
+import fcntl
 import json
 import os
 import select
@@ -31,8 +32,8 @@ class Browser:
         to_child, ours = os.pipe()
         theirs, from_child = os.pipe()
 
-        def wire():  # Chromium reads commands from 3 and writes answers to 4
-            a, b = os.dup(to_child), os.dup(from_child)
+        def wire():  # Chromium reads commands from 3 and writes answers to 4. os.dup2(3, 3) would leave 3 closed at exec, so the copies lie above
+            a, b = (fcntl.fcntl(fd, fcntl.F_DUPFD, 5) for fd in (to_child, from_child))
             os.dup2(a, 3)
             os.dup2(b, 4)
         self.process = subprocess.Popen(
@@ -78,8 +79,11 @@ class Browser:
         if self.session:
             text["sessionId"] = self.session
         data = json.dumps(text).encode() + b"\0"
-        while data:
-            data = data[os.write(self.out, data):]
+        try:
+            while data:
+                data = data[os.write(self.out, data):]
+        except BrokenPipeError:
+            raise Failure("the browser has ended, exit %s, before %s" % (self.process.poll(), method))
         while True:
             m = self.message(until)
             if m.get("id") == me:
