@@ -25,9 +25,10 @@ HOSTLIBS := -l:libjansson.a -l:libz.a -lm -lpthread
 RUNLIBS  := $(BLASLIB) $(BLASWRAP:%=-Wl,--wrap=%) $(HOSTLIBS)
 
 COMPILER_SRC := $(filter-out compiler/main.c,$(wildcard compiler/*.c compiler/*/*.c compiler/*/*/*.c))
-HOST_SRC     := $(wildcard runtime/host/*.c)
+PAGE_SRC     := $(wildcard runtime/page/*.c)
+HOST_SRC     := $(wildcard runtime/host/*.c) $(PAGE_SRC)
 CPU_SRC      := $(wildcard runtime/common/*.c runtime/cpu/*.c)
-COMPILER_OBJ := $(COMPILER_SRC:%.c=$(B)/%.o)
+COMPILER_OBJ := $(COMPILER_SRC:%.c=$(B)/%.o) $(PAGE_SRC:%.c=$(B)/%.o)
 HOST_OBJ     := $(HOST_SRC:%.c=$(B)/%.o)
 CPU_OBJ      := $(CPU_SRC:%.c=$(B)/%.o)
 EMBEDDED     := $(wildcard compiler/lua/*.lua compiler/devices/*.lua)
@@ -40,6 +41,7 @@ $(B)/%.o: %.c
 	$(CC) $(CFLAGS) $(CPPF) $(if $(filter runtime/cpu/%,$<),$(KFLAGS)) $(VARIANT) -c $< -o $@
 $(B)/compiler/lua/embed.o: $(EMBEDDED)
 $(B)/compiler/report/page.o: $(wildcard compiler/report/page/*)
+$(B)/runtime/page/run_page.o: $(wildcard runtime/page/*)
 
 $(B)/libshardc.a: $(COMPILER_OBJ)
 	@rm -f $@ && ar qcs $@ $^
@@ -142,7 +144,7 @@ unit-fp64: libs-fp64
 FUZZ := clang -std=gnu17 $(CPPF) -O1 -g -w -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined
 $(B)/fuzz_safetensors: tests/fuzz/fuzz_safetensors.c runtime/host/safetensors.c runtime/host/dtype.c runtime/host/die.c
 $(B)/fuzz_bin: tests/fuzz/fuzz_bin.c runtime/host/data.c runtime/host/shuffle.c runtime/host/die.c
-$(B)/fuzz_plan: tests/fuzz/fuzz_plan.c $(filter-out $(patsubst %,compiler/report/%.c,tasks page profile explain),$(wildcard compiler/verify/*.c compiler/report/*.c compiler/base/*.c)) compiler/ir/plan.c compiler/ir/ir.c
+$(B)/fuzz_plan: tests/fuzz/fuzz_plan.c $(filter-out $(patsubst %,compiler/report/%.c,tasks page profile explain runs),$(wildcard compiler/verify/*.c compiler/report/*.c compiler/base/*.c)) compiler/ir/plan.c compiler/ir/ir.c
 FUZZERS := $(B)/fuzz_safetensors $(B)/fuzz_bin $(B)/fuzz_plan
 $(FUZZERS): tests/fuzz/mutate_json.h $(wildcard runtime/host/*.h compiler/*/*.h compiler/*/*/*.h)
 	@mkdir -p $(@D)

@@ -23,8 +23,9 @@ enum {
     PACK = 1 << 8,
     DIFF = 1 << 9,
     EXPLAIN = 1 << 10,
-    ALL = (1 << 11) - 1,
-    COMPILE = ALL & ~DATA,
+    RUNS = 1 << 11,
+    ALL = (1 << 12) - 1,
+    COMPILE = ALL & ~(DATA | RUNS),
     REPORT = PREDICT | INSPECT | VERIFY
 };
 
@@ -103,6 +104,12 @@ static const Command commands[] = {
      "is "
      "missed, 0 otherwise.",
      1, 2, command_diff},
+    {RUNS, "report", "LOG.jsonl...",
+     "Show runs over each other, from the logs that programs write with --log: loss, validation, learning rate, speed, "
+     "predicted and actual time of a step, restarts, and all that the model logs. With -o, as a page for a browser."
+     "\vExample:\n  shardc report run.jsonl\n  shardc report a.jsonl b.jsonl -o runs.html\n\n"
+     "A program writes the same page while it runs: --log run.jsonl --report run.html.",
+     1, INT32_MAX, command_report},
     {DATA, "data", "FILE... -o OUT.bin",
      "Make byte-level tokens of files, in the format of llm.c's .bin."
      "\vExample:\n  shardc data book.txt notes.txt -o train.bin\n  shardc data held-out.txt -o val.bin",
@@ -336,7 +343,10 @@ static const Option options[] = {
      "How to print; text unless given. html: a page for a browser, of all programs, in one file. trace: the predicted "
      "times as JSON for ui.perfetto.dev or chrome://tracing",
      .take = take_word, TO(format), WORDS("text", "json", "html", "trace")},
-    {REPORT | DIFF | EXPLAIN, 'o', "output", "FILE", 3,
+    {RUNS, 0, "format", "text|json|html", 3,
+     "How to print: html, a page for a browser in one file, unless given with -o; else text", .take = take_word,
+     TO(format), WORDS("text", "json", "html")},
+    {REPORT | DIFF | EXPLAIN | RUNS, 'o', "output", "FILE", 3,
      "Write to FILE, replacing it; refused if the command reads FILE", .take = take_text, TO(out)},
     {PLAN, 'o', "output", "FILE", 3, "Write the policy file, replacing it; refused if the command reads FILE",
      .take = take_text, TO(out)},
@@ -468,7 +478,7 @@ static void take_input(Parse *p, char *arg, bool after_dashes) {
     if (!after_dashes && p->inputs.n == p->command->most)
         fail_usage("%s: %s enough, %s was given already", arg,
                    p->command->most == 1 ? "one input is" : "two inputs are", p->inputs.at[p->inputs.n - 1]);
-    if (!after_dashes || p->command->bit == DATA) /* of data: a file whose name begins with - */
+    if (!after_dashes || p->command->bit & (DATA | RUNS)) /* a file whose name begins with - */
         push(&p->inputs, p->arena, arg);
     else if (p->command->bit != RUN)
         fail_usage("%s: only `shardc run` takes options for the program after --", arg);
@@ -506,6 +516,7 @@ static void usage(FILE *f) {
           "  shardc explain INPUT ID     who made an event or a storage, and why it stands where it stands\n"
           "  shardc verify INPUT         prove the schedule sound\n"
           "  shardc diff A B             what differs between two plans; exit 1 where it costs too much\n"
+          "  shardc report LOG...        runs over each other, from their logs\n"
           "  shardc data FILE... -o OUT  make tokens of files\n"
           "  shardc calibrate            measure this machine's GPUs for predict\n"
           "  shardc pack FILE.csv        offsets for buffers whose lives are known\n\n"

@@ -53,6 +53,7 @@ int command_plan(Arena *a, const Options *o);
 int command_explain(Arena *a, const Options *o);
 int command_inspect(Arena *a, const Options *o);
 int command_diff(Arena *a, const Options *o);
+int command_report(Arena *a, const Options *o);
 int command_verify(Arena *a, const Options *o);
 int command_data(Arena *a, const Options *o);
 int command_calibrate(Arena *a, const Options *o);

@@ -1,0 +1,273 @@
+/* Runs, from their logs: each one's loss, speed and memory as text and as JSON.
+ * Relies on: runtime/page/run_log.h, figures.h, json_writer.h, runtime/visible.h.
+ * Relied on by: cli/report.c. */
+#include "runs.h"
+
+#include "figures.h"
+#include "json_writer.h"
+#include "visible.h"
+
+#include <math.h>
+
+/* ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void *more(void *arena, void *old, size_t had, size_t wanted) {
+    void *p = arena_alloc(arena, wanted);
+    return had ? memcpy(p, old, had) : p;
+}
+
+RunLog runs_read(Arena *a, const char *path, int limit) {
+    Source at = {path, 0};
+    size_t size;
+    char *text = input_read(a, NOWHERE, path, FILE_MOST, &size), *end = text + size;
+    RunLog l = run_log_new(path, limit, (RunMemory){more, a});
+    if (!size)
+        fail(NOWHERE, "%s is empty: no step was logged. Has the run begun? --log FILE of a program writes a log", path);
+    for (char *line = text, *next; line < end; line = next) {
+        char *newline = memchr(line, '\n', (size_t)(end - line)), why[200];
+        next = newline ? newline + 1 : end;
+        if (newline) *newline = 0;
+        at.line++;
+        if (strlen(line) == (size_t)((newline ? newline : end) - line) && run_log_add(&l, line, why)) continue;
+        if (strlen(line) < (size_t)((newline ? newline : end) - line)) snprintf(why, sizeof why, "a NUL byte");
+        if (!newline && at.line > 1) { /* of a program that writes it now, or was killed */
+            remark(at, "the last line is cut short; it is left out");
+            break;
+        }
+        fail(at, "%s. A log is what --log FILE of a program writes; if this is one, cut it off before this line", why);
+    }
+    return l;
+}
+
+/* ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+enum { NAME_SHOWN = 60 };
+
+/* A name from a log, or a part of it: nothing in it moves a terminal's cursor. */
+static void put_name(FILE *f, const char *name) {
+    size_t n = strlen(name), shown = n > NAME_SHOWN ? NAME_SHOWN : n;
+    while (shown < n && ((unsigned char)name[shown] & 0xc0) == 0x80) shown--;
+    for (size_t i = 0, k; i < shown; i = k) {
+        if (name[i] == '\n' || name[i] == '\t') fputs(name[i] == '\n' ? "\\n" : "\\t", f);
+        for (k = i; k < shown && name[k] != '\n' && name[k] != '\t';) k++;
+        sc_put_visible(f, name + i, k - i);
+        k += k == i;
+    }
+    if (shown < n) fputs("...", f);
+}
+
+static void put_head(FILE *f, const char *key) {
+    fprintf(f, "  %-10s ", key);
+}
+
+/* "5.54 first, 2.31 last, 2.29 lowest at step 97" */
+static void put_figure(FILE *f, const RunTable *t, const char *key) {
+    const RunColumn *c = run_log_column(t, key);
+    if (!c || !c->n) return;
+    put_head(f, key);
+    fprintf(f, "%.6g first, ", c->first);
+    if (c->last_null)
+        fputs("not finite last", f);
+    else
+        fprintf(f, "%.6g last", c->last);
+    fprintf(f, ", %.6g best at step %lld\n", c->low, (long long)c->low_step);
+}
+
+static const RunStart *last_start(const RunLog *l) {
+    return l->nstarts ? &l->starts[l->nstarts - 1] : NULL;
+}
+
+static bool is_known(const char *name) {
+    static const char *const known[] = {"loss",   "grad_norm", "lr",    "scale",     "skipped",
+                                        "tokens", "samples",   "tok_s", "samples_s", "seconds"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(name, known[i])) return true;
+    return false;
+}
+
+static void put_steps(Arena *a, FILE *f, const RunLog *l) {
+    const RunColumn *x = &l->steps.columns[RUN_STEP];
+    int restarts = run_log_restarts(l);
+    put_head(f, "steps");
+    fprintf(f, "%s", figure_grouped(a, (double)l->steps.lines));
+    if (x->n) fprintf(f, ", %s to %s", figure_grouped(a, x->first), figure_grouped(a, x->last));
+    if (last_start(l) && last_start(l)->steps > 0) fprintf(f, " of %s", figure_grouped(a, last_start(l)->steps));
+    fprintf(f, "; %d restart%s", restarts, restarts == 1 ? "" : "s");
+    for (int k = 0, told = 0; k < l->nstarts; k++)
+        if (run_log_is_restart(l, k))
+            fprintf(f, "%s%lld",
+                    told++          ? ", "
+                    : restarts == 1 ? " at step "
+                                    : " at steps ",
+                    (long long)l->starts[k].step);
+    fputs("\n", f);
+}
+
+static void put_speed(Arena *a, FILE *f, const RunLog *l) {
+    const char *rate = l->samples ? "samples_s" : "tok_s";
+    double median = run_log_median(run_log_column(&l->steps, rate));
+    double actual = run_log_median(run_log_column(&l->steps, "seconds"));
+    const RunStart *s = last_start(l);
+    if (isfinite(median)) {
+        put_head(f, rate);
+        fprintf(f, "%s median\n", figure_grouped(a, median));
+    }
+    put_head(f, "time");
+    fprintf(f, "%s in steps and validations\n", figure_time(a, 1e6 * l->seconds));
+    if (!isfinite(actual)) return;
+    put_head(f, "step");
+    fprintf(f, "%s median", figure_time(a, 1e6 * actual));
+    if (s && s->predicted_s > 0)
+        fprintf(f, ", %s predicted: %.2f times as long", figure_time(a, 1e6 * s->predicted_s), actual / s->predicted_s);
+    fputs("\n", f);
+}
+
+static void put_memory(Arena *a, FILE *f, const RunLog *l) {
+    const RunStart *s = last_start(l);
+    if (s && s->arena > 0) {
+        put_head(f, "arena");
+        fprintf(f, "%s B predicted, %s B allocated, on each rank", figure_grouped(a, s->arena),
+                figure_grouped(a, s->allocated));
+        if (s->host > 0) fprintf(f, "; %s B of host memory", figure_grouped(a, s->host));
+        fputs("\n", f);
+    }
+    if (l->device_used <= 0) return;
+    put_head(f, "process");
+    fprintf(f, "%s B predicted, %s B used, on the fullest GPU\n", figure_grouped(a, l->device_predicted),
+            figure_grouped(a, l->device_used));
+}
+
+static void put_run(Arena *a, FILE *f, const RunLog *l) {
+    const RunStart *s = last_start(l);
+    put_name(f, l->name);
+    if (s) {
+        fputs(": ", f);
+        put_name(f, s->model);
+        if (s->target) fputs(" on ", f);
+        if (s->target) put_name(f, s->target);
+        fprintf(f, ", %.0f rank%s", s->world, s->world == 1 ? "" : "s");
+    }
+    fputs("\n", f);
+    put_steps(a, f, l);
+    put_figure(f, &l->steps, "loss");
+    put_figure(f, &l->validations, "val_loss");
+    put_speed(a, f, l);
+    put_memory(a, f, l);
+    if (l->position > 0) {
+        put_head(f, "data");
+        fprintf(f, "%s %s", figure_grouped(a, l->position), l->samples ? "samples" : "tokens");
+        if (s && s->epoch > 0) fprintf(f, ", %.3g passes over the data", l->position / s->epoch);
+        fputs("\n", f);
+    }
+    for (int i = RUN_X; i < l->steps.n; i++) {
+        const RunColumn *c = &l->steps.columns[i];
+        if (is_known(c->name) || !c->n) continue;
+        fprintf(f, "  metric     ");
+        put_name(f, c->name);
+        fprintf(f, ": %.6g first, %.6g last, %.6g to %.6g\n", c->first, c->last_null ? (double)NAN : c->last, c->low,
+                c->high);
+    }
+}
+
+/* The models' names, each once. */
+static Map *models(Arena *a, const RunLog *logs, int n) {
+    Map *m = map_new(a);
+    for (int i = 0; i < n; i++)
+        if (last_start(&logs[i])) map_index(m, last_start(&logs[i])->model);
+    return m;
+}
+
+void runs_text(Arena *a, FILE *f, const RunLog *logs, int n) {
+    Map *m = models(a, logs, n);
+    if (map_len(m) > 1) {
+        fputs("These runs are of different models: ", f);
+        for (int i = 0; i < map_len(m); i++) {
+            fputs(i ? ", " : "", f);
+            put_name(f, map_key(m, i));
+        }
+        fputs(". Their losses may not compare.\n\n", f);
+    }
+    for (int i = 0; i < n; i++) {
+        if (i) fputs("\n", f);
+        put_run(a, f, &logs[i]);
+    }
+}
+
+/* ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
+static void json_figures(Json *j, const char *key, const RunTable *t) {
+    json_open(j, key, '[');
+    for (int i = RUN_X; i < t->n; i++) {
+        const RunColumn *c = &t->columns[i];
+        json_line(j);
+        json_open(j, NULL, '{');
+        json_str(j, "name", c->name);
+        json_int(j, "values", c->n);
+        if (c->n) {
+            json_real(j, "first", c->first);
+            json_int(j, "first_step", c->first_step);
+            if (c->last_null)
+                json_str(j, "last", NULL);
+            else
+                json_real(j, "last", c->last);
+            json_int(j, "last_step", c->last_step);
+            json_real(j, "lowest", c->low);
+            json_int(j, "lowest_step", c->low_step);
+            json_real(j, "highest", c->high);
+            json_int(j, "highest_step", c->high_step);
+            if (c->all) json_real(j, "median", run_log_median(c));
+        }
+        json_close(j, '}');
+    }
+    json_close(j, ']');
+}
+
+static void json_start_of(Json *j, const RunLog *l, int k) {
+    const RunStart *s = &l->starts[k];
+    json_line(j);
+    json_open(j, NULL, '{');
+    json_int(j, "step", s->step);
+    json_bool(j, "restart", run_log_is_restart(l, k));
+    json_str(j, "model", s->model);
+    json_str(j, "target", s->target);
+    json_str(j, "start", s->started);
+    json_real(j, "world", s->world);
+    json_real(j, "steps", s->steps);
+    json_real(j, "predicted_step_s", s->predicted_s);
+    json_real(j, "arena_bytes", s->arena);
+    json_real(j, "arena_allocated", s->allocated);
+    json_real(j, "host_bytes", s->host);
+    json_real(j, "epoch", s->epoch);
+    json_close(j, '}');
+}
+
+void runs_json(Arena *a, FILE *f, const RunLog *logs, int n) {
+    Json j = {.f = f, .s = {.arena = a}};
+    Map *m = models(a, logs, n);
+    json_start(&j, "shardc-report", 1);
+    json_open(&j, "models", '[');
+    for (int i = 0; i < map_len(m); i++) json_str(&j, NULL, map_key(m, i));
+    json_close(&j, ']');
+    json_line(&j);
+    json_open(&j, "runs", '[');
+    for (int i = 0; i < n; i++) {
+        const RunLog *l = &logs[i];
+        json_line(&j);
+        json_open(&j, NULL, '{');
+        json_str(&j, "name", l->name);
+        json_int(&j, "steps", l->steps.lines);
+        json_int(&j, "validations", l->validations.lines);
+        json_real(&j, "seconds", l->seconds);
+        json_real(&j, l->samples ? "samples" : "tokens", l->position);
+        json_int(&j, "restarts", run_log_restarts(l));
+        json_real(&j, "device_bytes_predicted", l->device_predicted);
+        json_real(&j, "device_bytes_used", l->device_used);
+        json_open(&j, "starts", '[');
+        for (int k = 0; k < l->nstarts; k++) json_start_of(&j, l, k);
+        json_close(&j, ']');
+        json_line(&j);
+        json_figures(&j, "figures", &l->steps);
+        json_line(&j);
+        json_figures(&j, "validation", &l->validations);
+        json_close(&j, '}');
+    }
+    json_close(&j, ']');
+    json_end(&j);
+}
