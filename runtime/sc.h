@@ -152,6 +152,7 @@ typedef struct {
     void (*text)(sc_rank *r);
     const sc_event_info *events;
     int nevents;
+    int64_t predicted_ns; /* from its start to its end, on the device that it was planned for; 0: not known */
 } sc_program_info;
 typedef struct { /* groups of n ranks, `step` apart, that talk to each other; number 2 is all ranks */
     const char *name;

@@ -117,7 +117,8 @@ static void put_programs(const Emit *e) {
     for (int i = 0; i < e->plan->nprograms; i++) {
         const PlanProgram *p = &e->plan->programs[i];
         const char *name = c_name(e->a, p->name), *events = p->n ? arena_printf(e->a, "events_of_%s", name) : "NULL";
-        row(e, STRING(p->name), NAME(arena_printf(e->a, "program_%s", name)), NAME(events), NUMBER(p->n));
+        row(e, STRING(p->name), NAME(arena_printf(e->a, "program_%s", name)), NAME(events), NUMBER(p->n),
+            NUMBER((int64_t)(p->step_us * 1e3 + 0.5)));
     }
     close_table(e, e->plan->nprograms);
 }

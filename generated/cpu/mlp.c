@@ -649,11 +649,11 @@ static const sc_event_info events_of_sample[] = {
 };
 
 static const sc_program_info programs[] = {
-    {"init", program_init, events_of_init, 11},
-    {"start", program_start, events_of_start, 1},
-    {"micro", program_micro, events_of_micro, 33},
-    {"eval", program_eval, events_of_eval, 16},
-    {"sample", program_sample, events_of_sample, 13},
+    {"init", program_init, events_of_init, 11, 33000},
+    {"start", program_start, events_of_start, 1, 3000},
+    {"micro", program_micro, events_of_micro, 33, 295081},
+    {"eval", program_eval, events_of_eval, 16, 110402},
+    {"sample", program_sample, events_of_sample, 13, 39605},
 };
 
 static const sc_storage_info storages[] = {

@@ -114,6 +114,8 @@ static const Row rows[] = {
     {"export", "FILE", "Write the weights after the last step (safetensors); replaces FILE", SETS(TEXT, export_path)},
     {"log", "FILE", "Write a JSON line for every step; replaces FILE, and continues it with --resume", SETS(TEXT, log),
      .own = true},
+    {"report", "FILE", "Write the log as a page for a browser (HTML), every few seconds and at the end; replaces FILE",
+     SETS(TEXT, report), .needs = "log", .own = true},
     {.doc = "Sample"},
     {"sample", "N", "Print N sampled tokens after training", SETS(WHOLE, sample), FROM(1, 1 << 30)},
     {"prompt", "TEXT", "Begin the sample with TEXT (token ids where the sample is printed as ids)", SETS(TEXT, prompt),

@@ -17,7 +17,7 @@ typedef struct {
     int data_width; /* bytes a token of raw files; 0: by their names */
     bool records;   /* --data - */
     int64_t steps;  /* -1: not given */
-    const char *save, *resume, *export_path, *log;
+    const char *save, *resume, *export_path, *log, *report;
     int64_t save_every, eval_every, eval_steps;
     bool has_seed;
     uint64_t seed;

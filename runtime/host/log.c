@@ -71,11 +71,12 @@ __attribute__((format(printf, 2, 3))) static void add(Log *l, const char *fmt, .
         l->line[l->n] = 0;
 }
 
-static void add_name(Log *l, const char *name) {
-    char quoted[FIGURE_BYTES - 64];
+enum { QUOTED_BYTES = FIGURE_BYTES - 64 };
+
+static void quote(char quoted[QUOTED_BYTES], const char *text) {
     size_t n = 0;
-    for (; *name && n < sizeof quoted - 8; name++) {
-        unsigned char c = (unsigned char)*name;
+    for (; *text && n < QUOTED_BYTES - 8; text++) {
+        unsigned char c = (unsigned char)*text;
         if (c == '"' || c == '\\') quoted[n++] = '\\';
         if (c < 0x20)
             n += (size_t)snprintf(quoted + n, 8, "\\u%04x", c);
@@ -83,6 +84,11 @@ static void add_name(Log *l, const char *name) {
             quoted[n++] = (char)c;
     }
     quoted[n] = 0;
+}
+
+static void add_name(Log *l, const char *name) {
+    char quoted[QUOTED_BYTES];
+    quote(quoted, name);
     add(l, ", \"%s\": ", quoted);
 }
 
@@ -105,6 +111,14 @@ void log_whole(Log *l, const char *name, int64_t x) {
     if (!l->path) return;
     add_name(l, name);
     add(l, "%" PRId64, x);
+}
+
+void log_text(Log *l, const char *name, const char *text) {
+    char quoted[QUOTED_BYTES];
+    if (!l->path) return;
+    quote(quoted, text);
+    add_name(l, name);
+    add(l, "\"%s\"", quoted);
 }
 
 void log_end(Log *l) {

@@ -23,6 +23,7 @@ Log log_open(const char *path, int64_t after, int names);
 void log_close(Log *l);
 void log_begin(Log *l, int64_t step);
 void log_number(Log *l, const char *name, double x); /* %.9g: a float in full; null where it is not finite */
+void log_text(Log *l, const char *name, const char *text);
 void log_whole(Log *l, const char *name, int64_t x);
 void log_end(Log *l); /* dies when the line cannot be written; the file then ends with the line before */
 

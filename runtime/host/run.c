@@ -1,10 +1,11 @@
 /* Before any rank starts: reads the command line, opens everything that the run reads, proves that everything it will
  * write can be written, and only then launches the ranks.
- * Relies on: args, loader, checkpoint, weights, sample, log; jansson (its memory); target (sc_launch).
+ * Relies on: args, loader, checkpoint, weights, sample, log, report; jansson (its memory); target (sc_launch).
  * Relied on by: main. */
 #include "run.h"
 #include "die.h"
 #include "log.h"
+#include "report.h"
 #include "sample.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -122,6 +123,7 @@ static void check_one_use(const Run *run) {
     const Options *o = &run->o;
     Output out[] = {{.option = "--log", .path = o->log},
                     {.option = "--export", .path = o->export_path},
+                    {.option = "--report", .path = o->report},
                     {.option = "-o", .path = o->debug.dump_path},
                     {.option = "--trace", .path = o->debug.trace_path}};
     enum { EXPORT = 1, OUTPUTS = sizeof out / sizeof *out };
@@ -160,6 +162,7 @@ static void check_outputs(Run *run) {
     if (o->save) run->held = saver_check(o->save, o->resume, run->held);
     if (o->export_path) exporter_check(o->export_path);
     if (o->log) log_check(o->log);
+    if (o->report) report_check(o);
 }
 
 /* ── a run that a signal ended ───────────────────────────────────────────────────────────────────────────────────────
@@ -205,8 +208,11 @@ int host_main(const sc_build *b, int argc, char **argv) {
     if (sc_first()) check_outputs(&run);
     run.reached = mmap(NULL, sizeof *run.reached, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (run.reached == MAP_FAILED) die("no memory for what the ranks have reached: %s", strerror(errno));
-    *run.reached = (Reached){run.first, -1, 0};
+    *run.reached = (Reached){run.first, -1, -1, 0};
+    Reporter reporter = {.alive = -1};
+    if (run.o.report && sc_first()) reporter = report_start(&run);
     int code = sc_launch(&build, &run.o.debug, train_rank, &run);
+    report_end(&reporter);
     if (!code && run.reached->stopped) code = 128 + run.reached->stopped;
     if (code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP) tell_stop(&run);
     munmap(run.reached, sizeof *run.reached);

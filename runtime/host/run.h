@@ -13,6 +13,7 @@
 /* How far the ranks have come, for who outlives them: in memory shared with them. */
 typedef struct {
     _Atomic int64_t done, saved; /* by rank 0: steps; the step of the last save, -1: none */
+    _Atomic int64_t logged;      /* bytes of whole lines in the log; -1: it is not open yet */
     _Atomic int stopped;         /* the signal that they have heeded; 0: none */
 } Reached;
 

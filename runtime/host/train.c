@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { LOSS, GRAD_NORM, FIRST_LOG };
 #define LEAST_SCALE 1e-24
@@ -105,6 +106,13 @@ static void set_counts(Trainer *t) {
     }
 }
 
+/* ── the log ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ */
+static void end_line(Trainer *t) {
+    log_end(&t->log);
+    t->run->reached->logged = t->log.size;
+}
+
 /* ── a step ──────────────────────────────────────────────────────────────────────────────────────────────────────────
  */
 /* No update comes before a run's first step, so no learning rate is to blame for it. A step that the scaler skipped is
@@ -154,7 +162,7 @@ static void report_step(Trainer *t, double seconds) {
     log_number(&t->log, "seconds", seconds);
     for (int i = FIRST_LOG; i < t->b->nmetrics; i++)
         log_number(&t->log, t->b->metrics[i], t->metrics[i] / (t->b->metric_sums >> i & 1 ? 1 : total));
-    log_end(&t->log);
+    end_line(t);
 }
 
 static RecordsStep train_step(Trainer *t) {
@@ -224,7 +232,7 @@ static void evaluate(Trainer *t) {
     log_number(&t->log, "val_loss", loss);
     log_number(&t->log, "val_targets", targets);
     log_number(&t->log, "seconds", sc_now_s() - begin);
-    log_end(&t->log);
+    end_line(t);
 }
 
 static void save(Trainer *t) {
@@ -339,7 +347,42 @@ static void report_device(Trainer *t) {
     log_begin(&t->log, t->done);
     log_whole(&t->log, "device_bytes_predicted", (int64_t)expected);
     log_whole(&t->log, "device_bytes_used", (int64_t)most);
-    log_end(&t->log);
+    end_line(t);
+}
+
+/* A step as predicted, on the device that the program was planned for; 0: not known. */
+static double predicted_step(const Trainer *t) {
+    double ns = 0;
+    for (int i = 0; i < t->b->nprograms; i++) {
+        const sc_program_info *p = &t->b->programs[i];
+        bool edge = !strcmp(p->name, "micro_first") || !strcmp(p->name, "micro_last");
+        if (edge || !strcmp(p->name, "micro"))
+            ns += (double)p->predicted_ns * (edge || t->o->accumulate == 1 ? 1 : t->o->accumulate - 2);
+    }
+    return ns * 1e-9;
+}
+
+/* The first line of a run, or of a part of it: what began, where, and what was predicted of it. */
+static void log_start(Trainer *t) {
+    char now[32] = "";
+    time_t seconds = time(NULL);
+    struct tm utc;
+    bool tokens = t->train.layout.tokens > 0;
+    if (gmtime_r(&seconds, &utc)) strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    log_begin(&t->log, t->done);
+    log_text(&t->log, "model", t->b->name);
+    log_text(&t->log, "target", t->b->target);
+    log_text(&t->log, "start", now);
+    log_whole(&t->log, "world", t->b->world);
+    log_whole(&t->log, "steps", t->o->steps);
+    log_number(&t->log, "predicted_step_s", predicted_step(t));
+    log_whole(&t->log, "arena_bytes", (int64_t)t->b->arena_bytes);
+    log_whole(&t->log, "arena_allocated", (int64_t)sc_allocated(t->r, false));
+    log_whole(&t->log, "host_bytes", (int64_t)t->b->host_bytes);
+    if (t->run->train.n)
+        log_whole(&t->log, "epoch",
+                  t->run->train.windows * (tokens ? t->train.layout.tokens / t->train.layout.batch : 1));
+    end_line(t);
 }
 
 /* Processes that a launcher started read the state one after the other: a run that saves there may have replaced it. */
@@ -389,6 +432,7 @@ int train_rank(sc_rank *r, void *arg) {
     sc_barrier(r);
     if (program_named(t.b, "start") >= 0) sc_run_program(r, program_named(t.b, "start"));
     if (t.rank == 0 && !t.o->quiet) print_beginning(&t);
+    if (t.rank == 0) log_start(&t);
     report_device(&t);
     pthread_setname_np(pthread_self(), "sc training"); /* from here to "sc trained" nothing allocates */
     RecordsStep records = RECORDS_READ;

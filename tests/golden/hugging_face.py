@@ -69,7 +69,7 @@ def compare(folder, model, file, options):
         run(path["program"], "--data", "-", "--weights", path["model.safetensors"], "--steps", "1", "--lr", "0", "--log", path["log"],
             "--dump", "*.grad", "--at-step", "1", "-o", path["gradients"], "--export", path["exported"], stdin=f)
     with open(path["log"]) as f:
-        ours = json.loads(f.readline())["loss"]
+        ours = next(line["loss"] for line in map(json.loads, f) if "loss" in line)
     gradients, worst = {k[:-len(".grad")]: g for k, g in load_file(path["gradients"]).items()}, 0
     parameters = dict(model.named_parameters())
     inner = {k if k in gradients else k.split(".", 1)[1]: p for k, p in parameters.items()}

@@ -281,7 +281,8 @@ def run(binary, *args, records=None, env=None, timeout=300):
 
 
 def read_log(path):
-    return [json.loads(line) for line in open(path)]
+    """What the steps, validations and measurements logged: without the lines that say how the run began."""
+    return [line for line in map(json.loads, open(path)) if "model" not in line]
 
 
 def steps(log):

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import threading
 
-from harness import ROOT, SHARDC, build, check, command, events_of, must, scratch, shardc
+from harness import ROOT, SHARDC, build, check, command, events_of, must, read_log, scratch, shardc
 
 MLP = os.path.join(ROOT, "models", "mlp.lua")
 FOLDER = scratch("cli")
@@ -381,7 +381,7 @@ def test_a_batch_is_counted_in_tokens_or_samples():
         check(abs(q["samples_per_second"] * q["step_us"] - 6e6) < 1, "samples a second: %s" % q)
         with open(records, "rb") as f:
             out = must([build(model, world=2), "--data", "-", "--steps", "1", "--log", records + ".log"], stdin_file=f)
-        line = json.loads(open(records + ".log").readline())
+        line = read_log(records + ".log")[0]
         check(line["tokens" if unit == "tok/s" else "samples"] == count and ("tok_s" in line) == (unit == "tok/s") == ("samples_s" not in line), "log: %s" % line)
         check(re.search(r"^batch    12 samples%s a step" % (", 60 tokens" if count == 60 else ""), out, re.M) and "%s  left" % unit in out, out)
     return "4 models"

@@ -11,7 +11,7 @@ import struct
 from concurrent.futures import ThreadPoolExecutor
 
 import pytorch_names
-from harness import ROOT, SHARDC, build, check, command, must, scratch
+from harness import ROOT, SHARDC, build, check, command, must, read_log, scratch
 
 MODEL = """local nn, optim = require "nn", require "optim"
 local model = nn.module "Net"
@@ -186,7 +186,7 @@ def test_numbers_are_pytorchs():
             with open(file, "rb") as f:
                 rc, _, err = command([binary, "--data", "-", "--steps", "1", "--log", log, "--allow-nan"], stdin_file=f)
             check(rc == 0, err)
-            for key, ours in json.loads(open(log).read().splitlines()[0]).items():
+            for key, ours in read_log(log)[0].items():
                 name, shape = key.split(" ") if " " in key else (None, None)
                 theirs = want.get("%s %d" % (name, domain))
                 if not theirs or theirs[1] is None or (domain and name in ("prod", "cumprod")):

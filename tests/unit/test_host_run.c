@@ -21,7 +21,9 @@ Test(host_run, trains_and_logs) {
     cr_assert(strstr(out, "step 5/5") && strstr(out, "val_loss"), "%s", out);
     cr_assert(strchr(out, '\033') == NULL && strchr(out, '\r') == NULL);
     slurp("log.jsonl", out, sizeof out);
-    cr_assert_eq(lines_of(out), 5 + 3, "%s", out);
+    cr_assert_eq(lines_of(out), 1 + 5 + 3, "%s", out);
+    cr_assert(!strncmp(out, "{\"step\": 0, \"model\": ", 21) && strstr(out, "\"steps\": 5, \"predicted_step_s\": 0,"),
+              "%s", out);
     cr_assert(strstr(out, "{\"step\": 1, \"loss\": 0.") && strstr(out, "\"tokens\": 640") &&
                   strstr(out, "\"tokens \\\"seen\\\"\": "),
               "%s", out);
@@ -113,10 +115,10 @@ Test(host_run, nan_stops_with_3) {
     cr_assert_eq(run((How){2, .nan_step = 3, .nan_metric = 1}, "--data a.bin --steps 5"), 3);
     ONE_LINE("mock: step 3: the gradient norm is NaN; stopped");
     slurp("log", out, sizeof out);
-    cr_assert_eq(lines_of(out), 2);
+    cr_assert_eq(lines_of(out), 1 + 2);
     cr_assert_eq(run((How){2, .nan_step = 3}, "--data a.bin --steps 5 --log log --allow-nan"), 0);
     slurp("log", out, sizeof out);
-    cr_assert(lines_of(out) == 5 && strstr(out, "\"loss\": null"));
+    cr_assert(lines_of(out) == 1 + 5 && strstr(out, "\"loss\": null"));
 }
 
 /* Before a run's first step nothing was updated: no advice about the learning rate. */
@@ -249,10 +251,67 @@ Test(host_run, cuts_the_log_back_on_resume) {
     OK(2, "--data a.bin --steps 6 --resume state --quiet --log log");
     OK(2, "--data a.bin --steps 5 --resume state --quiet --log log");
     slurp("log", out, sizeof out);
-    cr_assert_eq(lines_of(out), 5, "%s", out);
+    cr_assert_eq(lines_of(out), 3 + 5, "%s", out); /* of three beginnings, one before each part */
     OK(2, "--data a.bin --steps 2 --quiet --log log");
     slurp("log", out, sizeof out);
-    cr_assert_eq(lines_of(out), 2);
+    cr_assert_eq(lines_of(out), 1 + 2);
+}
+
+/* ── the page of a run ───────────────────────────────────────────────────────────────────────────────────────────────
+ */
+/* What stands behind `key` in the page; -1: it is not there. */
+static double in_page(const char *page, const char *key) {
+    const char *found = strstr(page, key);
+    return found ? strtod(found + strlen(key), NULL) : -1;
+}
+
+static char page[1 << 18];
+
+Test(host_run, writes_its_page) {
+    write_data();
+    OK(2, "--data a.bin --val-data val.bin --eval-every 2 --steps 4 --save state --log log --report page.html");
+    slurp("page.html", page, sizeof page);
+    cr_assert(!strncmp(page, "<!DOCTYPE html>", 15) && strstr(page, "</html>\n") && strstr(page, "\"going\":false"));
+    cr_assert(strstr(page, "tokens \\u0022seen\\u0022") && access("page.html.part", F_OK) != 0);
+    cr_assert_eq(in_page(page, "\"steps\":{\"lines\":"), 4);
+    cr_assert_eq(in_page(page, "\"validations\":{\"lines\":"), 2);
+    OK(2, "--data a.bin --steps 6 --resume state --quiet --log log --report page.html");
+    slurp("page.html", page, sizeof page);
+    cr_assert(strstr(page, "{\"step\":4,\"restart\":true"), "no restart");
+    cr_assert_eq(in_page(page, "\"steps\":{\"lines\":"), 6);
+    OK(2, "--data a.bin --steps 2 --quiet --log log --report page.html"); /* begins anew, not with the old log */
+    slurp("page.html", page, sizeof page);
+    cr_assert_eq(in_page(page, "\"steps\":{\"lines\":"), 2);
+    cr_assert_eq(run((How){2, .nan_step = 3}, "--data a.bin --steps 5 --log log --report page.html"), 3);
+    slurp("page.html", page, sizeof page);
+    cr_assert(in_page(page, "\"steps\":{\"lines\":") == 2 && strstr(page, "\"going\":false"), "a run that failed");
+}
+
+static void few_files(MockBuild *m) { /* as many as are open, the data, and one: a pipe needs two */
+    rlim_t next = (rlim_t)dup(0);
+    close((int)next);
+    setrlimit(RLIMIT_NOFILE, &(struct rlimit){next + 2, next + 2});
+}
+
+Test(host_run, says_why_there_is_no_page) {
+    write_data();
+    cr_assert(mkdir("folder", 0777) == 0);
+    cr_assert_eq(run((How){2}, "--data a.bin --steps 2 --report p"), 2);
+    cr_assert(strstr(err, "--report needs --log FILE"), "%s", err);
+    cr_assert_eq(run((How){2}, "--data a.bin --steps 2 --log /dev/null --report p"), 1);
+    ONE_LINE("mock: --report: /dev/null is not a regular file, and the page is made of the log");
+    cr_assert_eq(run((How){2}, "--data a.bin --steps 2 --log log --report folder"), 1);
+    ONE_LINE("mock: cannot write the report folder: it is not a regular file; name another one with --report");
+    cr_assert_eq(run((How){2}, "--data a.bin --steps 2 --log log --report none/p"), 1);
+    ONE_LINE("mock: cannot write the report none/p: No such file or directory; name another file with --report");
+    cr_assert_eq(run((How){2}, "--data a.bin --steps 2 --log log --report log"), 1);
+    ONE_LINE("mock: --log and --report are one file, log: name another for one of them");
+    cr_assert_eq(run((How){1, .change = few_files}, "--data a.bin --steps 2 --log log --report p"), 1);
+    ONE_LINE("mock: no process for --report: Too many open files; leave it out");
+    cr_assert_eq(run((How){2, .file_limit = 20000}, "--data a.bin --steps 2 --log log --report p --quiet"), 0);
+    ONE_LINE("mock: note: cannot write the report p: File too large; the run goes on without it. `shardc report log` "
+             "makes it");
+    cr_assert(access("p", F_OK) != 0 && access("p.part", F_OK) != 0);
 }
 
 /* ── what signals ask for ────────────────────────────────────────────────────────────────────────────────────────────
@@ -466,7 +525,7 @@ Test(host_run, full_disk_keeps_the_old_state) {
     ONE_LINE("mock: cannot export to whole.st: File too large; what was there is untouched");
     cr_assert(access("whole.st.part", F_OK) != 0);
     OK(1, "--weights whole.st --export again.st --quiet");
-    cr_assert_eq(run((How){2, .file_limit = 300}, "--data a.bin --steps 9 --log log --quiet"), 1);
+    cr_assert_eq(run((How){2, .file_limit = 600}, "--data a.bin --steps 9 --log log --quiet"), 1);
     cr_assert(strstr(err, "cannot write the log log: File too large"), "%s", err);
     slurp("log", out, sizeof out);
     cr_assert(out[0] == '{' && out[strlen(out) - 1] == '\n', "%s", out);

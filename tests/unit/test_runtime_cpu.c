@@ -156,9 +156,9 @@ static const sc_event_info exchange_events[] = {
     {"e0", "to_bf16", "model", "forward", "model.lua", 30, COMPUTE, waits, 0, touch, touch + 7, 0, 1, 1},
     {"x0", "all_to_all", "model", "backward", "model.lua", 31, REDUCE, waits, 1, touch + 7, touch + 6, 1, 1, 1},
 };
-static const sc_program_info programs[] = {{"micro", text_of_micro, events, N_EVENTS},
-                                           {"odd", text_of_odd, odd_events, 2},
-                                           {"exchange", text_of_exchange, exchange_events, 2}};
+static const sc_program_info programs[] = {{"micro", text_of_micro, events, N_EVENTS, 0},
+                                           {"odd", text_of_odd, odd_events, 2, 0},
+                                           {"exchange", text_of_exchange, exchange_events, 2, 0}};
 
 static sc_storage_info storages[N_STORAGES];
 static sc_unit_info units[1];
@@ -582,7 +582,7 @@ Test(runtime_cpu, a_text_that_makes_no_sense_is_refused) {
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         sc_build b = make_build(2, 2);
-        sc_program_info p = {"wrong", cases[k].text, events, N_EVENTS};
+        sc_program_info p = {"wrong", cases[k].text, events, N_EVENTS, 0};
         b.programs = &p;
         b.nprograms = 1;
         sc_debug d = plain;
