@@ -349,6 +349,15 @@ static void add_metric(Frontend *f, const char *name, Source src, bool is_sum) {
     push(&f->g->training->metrics, f->arena, m);
 }
 
+/* Names that the program's own figures have in a log's lines (runtime/host/train.c). */
+static bool logged_by_itself(const char *name) {
+    static const char *const names[] = {"step",    "loss",  "grad_norm", "lr",      "scale",    "skipped",     "tokens",
+                                        "samples", "tok_s", "samples_s", "seconds", "val_loss", "val_targets", "model"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(name, names[i])) return true;
+    return !strncmp(name, "device_bytes_", 13);
+}
+
 /* log_metric(name, scalar, options) */
 static int prim_log_metric(lua_State *L) {
     Frontend *f = fe_of(L);
@@ -371,7 +380,7 @@ static int prim_log_metric(lua_State *L) {
     const Training *training = f->g->training;
     int slot = 2;
     while (slot < training->metrics.n && strcmp(training->metrics.at[slot].name, name)) slot++;
-    if (!strcmp(name, "loss") || !strcmp(name, "grad_norm"))
+    if (logged_by_itself(name))
         trace_fail(L, NULL, "nn.log_metric: '%s' is logged by itself; choose another name", name);
     if (slot == training->metrics.n) {
         if (slot == SC_METRICS) trace_fail(L, NULL, "nn.log_metric: more than %d names", SC_METRICS - 2);
