@@ -28,7 +28,8 @@ RunLog runs_read(Arena *a, const char *path, int limit) {
         if (newline) *newline = 0;
         at.line++;
         if (strlen(line) == (size_t)((newline ? newline : end) - line) && run_log_add(&l, line, why)) continue;
-        if (strlen(line) < (size_t)((newline ? newline : end) - line)) snprintf(why, sizeof why, "a NUL byte");
+        if (strlen(line) < (size_t)((newline ? newline : end) - line))
+            snprintf(why, sizeof why, "this line holds a NUL byte");
         if (!newline && at.line > 1) { /* of a program that writes it now, or was killed */
             remark(at, "the last line is cut short; it is left out");
             break;

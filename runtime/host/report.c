@@ -1,4 +1,4 @@
-/* Writes the page of a run while it runs. A process of its own, of the lowest priority, reads what rank 0 has added to
+/* Writes the page of a run while it runs. A process of its own, of low priority, reads what rank 0 has added to
  * the log and writes the page under a temporary name, which is then renamed: the ranks do nothing for it, and a page is
  * always whole. It ends when all who hold its pipe have ended, however they did. Relies on: report.h, run_log.h, die.
  * Relied on by: run. */
@@ -16,8 +16,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 
-enum { ROWS = 4096, FIRST_MS = 200, BETWEEN_MS = 2000, SHARE = 20 }; /* it takes a 20th of one processor at most */
+enum { ROWS = 4096, FIRST_MS = 200, BETWEEN_MS = 2000, SHARE = 20, NICE = 10 }; /* it takes a 20th of one processor */
 
 typedef struct {
     const char *path, *temp, *log;
@@ -87,19 +88,19 @@ _Noreturn static void write_pages(const Run *run, int pipe) {
     const Options *o = &run->o;
     static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE}; /* the end of the run is the pipe's */
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
-    setpriority(PRIO_PROCESS, 0, 19);
+    setpriority(PRIO_PROCESS, 0, NICE); /* the lowest would let it starve beside ranks that spin */
     Writer w = {.path = o->report, .log = o->log, .temp = need_text("%s.part", o->report), .fd = -1};
     w.lines = run_log_new(o->log, ROWS, (RunMemory){more, NULL});
     for (int wait = FIRST_MS; wait > 0;) {
         struct pollfd p = {pipe, POLLIN, 0};
         bool ended = poll(&p, 1, wait) > 0;
         int64_t logged = run->reached->logged;
-        double begin = sc_now_s();
+        clock_t begin = clock(); /* of this process's own time */
         wait = logged < 0 ? FIRST_MS : BETWEEN_MS;
         if (logged >= 0 && w.fd < 0) w.fd = open(o->log, O_RDONLY | O_CLOEXEC);
         bool new = logged >= 0 && read_lines(&w, logged);
         if (new || (ended && w.read)) write_page(&w, !ended);
-        wait = (int)fmax(wait, 1e3 * SHARE * (sc_now_s() - begin));
+        wait = (int)fmax(wait, 1e3 * SHARE * (double)(clock() - begin) / CLOCKS_PER_SEC);
         if (ended) wait = 0;
     }
     _exit(0);

@@ -218,6 +218,26 @@ static const char *read_text(RunLog *l, const char *s) {
     return s + 1;
 }
 
+/* How many bytes of s are a number of JSON; 0: it begins none. */
+static size_t number_bytes(const char *s) {
+    static const char digits[] = "0123456789";
+    size_t n = *s == '-', whole = strspn(s + n, digits), more;
+    if (!whole || (whole > 1 && s[n] == '0')) return 0;
+    n += whole;
+    if (s[n] == '.') {
+        more = strspn(s + n + 1, digits);
+        if (!more) return 0;
+        n += 1 + more;
+    }
+    if (s[n] == 'e' || s[n] == 'E') {
+        size_t sign = s[n + 1] == '+' || s[n + 1] == '-';
+        more = strspn(s + n + 1 + sign, digits);
+        if (!more) return 0;
+        n += 1 + sign + more;
+    }
+    return n;
+}
+
 typedef enum { NOTHING, NUMBER, TEXT } Kind; /* NOTHING: null, true or false */
 
 /* The value at s; a text is left in l->key. Returns what follows, NULL: no value of a log. */
@@ -227,12 +247,11 @@ static const char *read_value(RunLog *l, const char *s, Kind *kind, double *x) {
     if (*s == '"') return read_text(l, s);
     for (int i = 0; i < 3; i++)
         if (!strncmp(s, words[i], strlen(words[i]))) return s + strlen(words[i]);
-    size_t n = strspn(s, "+-.0123456789eE");
-    char *end;
-    if (!n || *s == '+' || *s == '.' || *s == 'e' || *s == 'E') return NULL;
+    size_t n = number_bytes(s);
+    if (!n) return NULL;
     *kind = NUMBER;
-    *x = strtod(s, &end);
-    return end == s + n && isfinite(*x) ? end : NULL;
+    *x = strtod(s, NULL);
+    return isfinite(*x) ? s + n : NULL;
 }
 
 /* ── lines ───────────────────────────────────────────────────────────────────────────────────────────────────────────
