@@ -42,16 +42,21 @@ RunLog runs_read(Arena *a, const char *path, int limit) {
 /* ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
 enum { NAME_SHOWN = 60 };
 
-/* A name from a log, or a part of it: nothing in it moves a terminal's cursor. */
-static void put_name(FILE *f, const char *name) {
-    size_t n = strlen(name), shown = n > NAME_SHOWN ? NAME_SHOWN : n;
-    while (shown < n && ((unsigned char)name[shown] & 0xc0) == 0x80) shown--;
-    for (size_t i = 0, k; i < shown; i = k) {
+/* The first n bytes of a name: nothing in them moves a terminal's cursor. */
+static void put_bytes(FILE *f, const char *name, size_t n) {
+    for (size_t i = 0, k; i < n; i = k) {
         if (name[i] == '\n' || name[i] == '\t') fputs(name[i] == '\n' ? "\\n" : "\\t", f);
-        for (k = i; k < shown && name[k] != '\n' && name[k] != '\t';) k++;
+        for (k = i; k < n && name[k] != '\n' && name[k] != '\t';) k++;
         sc_put_visible(f, name + i, k - i);
         k += k == i;
     }
+}
+
+/* A name from a log, or the start of it. */
+static void put_name(FILE *f, const char *name) {
+    size_t n = strlen(name), shown = n > NAME_SHOWN ? NAME_SHOWN : n;
+    while (shown < n && ((unsigned char)name[shown] & 0xc0) == 0x80) shown--;
+    put_bytes(f, name, shown);
     if (shown < n) fputs("...", f);
 }
 
@@ -138,7 +143,7 @@ static void put_memory(Arena *a, FILE *f, const RunLog *l) {
 
 static void put_run(Arena *a, FILE *f, const RunLog *l) {
     const RunStart *s = last_start(l);
-    put_name(f, l->name);
+    put_bytes(f, l->name, strlen(l->name)); /* whole: paths differ at their ends */
     if (s) {
         fputs(": ", f);
         put_name(f, s->model);

@@ -257,7 +257,7 @@ def test_weights_and_checkpoints():
     expect([*run, "--save", state], 1, "state holds a training state at step 1: go on with --resume .*state, or name another folder")
     check(before == contents(state), "the old checkpoint changed")
     rc, out, err = command([*run[:3], "--steps", "2", "--resume", state, "--log", "/dev/stdout", "--quiet"])
-    check(rc == 0 and out.startswith('{"step": 2, '), "a log that goes on through a pipe: exit %d, %s%s" % (rc, out, err))
+    check(rc == 0 and out.startswith('{"step": 1, "model": ') and '\n{"step": 2, ' in out, "a log that goes on through a pipe: exit %d, %s%s" % (rc, out, err))
     with open("/dev/full", "w") as full:
         p = subprocess.run([*run, "--sample", "3", "--quiet"], stdout=full, stderr=subprocess.PIPE, text=True)
     check(p.returncode == 1 and p.stderr == "gpt2: cannot print the sample: No space left on device\n", "a sample that nobody gets: exit %d, %s" % (p.returncode, p.stderr))
