@@ -264,7 +264,7 @@ def test_wrong_traces_are_refused_by_line():
     refused(good[:index] + good[index + 1:], "e19 of program micro ran 2 times on rank 0", "3 times on rank", "lacks entries")
     refused([e for e in good if e["ph"] == "M" or e["args"]["step"] != 2], "steps 1 to 3 are in the trace, but not step 2")
     refused(steps_on(1, 1), "run 1 of program micro is of step 1 on rank 0, and of step 2 on rank 1")
-    refused(good, "rank 0 is in %s too" % path, bad + ":", files=path + "," + bad)
+    refused(good, " is in %s too: files are of one run" % path, bad + ":", files=path + "," + bad)
     refused(None, "a name between two commas is empty", files=path + ",,", code=2)
     planned = os.path.join(scratch("actual"), "planned.json")
     shardc("inspect", binary, "--format", "trace", "-o", planned)
