@@ -218,6 +218,7 @@ double device_throttle(const Device *d, const PlanProgram *p, double arithmetic,
     if (w->watts <= 0 || arithmetic + other <= 0) return 1;
     for (int i = 0; i < p->n; i++) {
         const Event *e = &p->events[i];
+        if (e->comm >= 0) bytes += w->link * e->bytes;
         if (e->comm >= 0 || e->stream != COMPUTE) continue;
         Dtype t = operand_dtype(e);
         bytes += w->byte * e->bytes;

@@ -289,7 +289,8 @@ static void read_beside(Reader *r) {
     lua_pop(r->L, type == LUA_TTABLE ? 1 : 2);
 }
 
-/* power = { watts = 700, idle = 256, exponent = 0.96, byte = 91e-12, flop = { bf16 = 0.86e-12, fp32 = 9.6e-12 } } */
+/* power = { watts = 700, idle = 256, exponent = 0.96, byte = 91e-12, link = 500e-12,
+ *           flop = { bf16 = 0.86e-12, fp32 = 9.6e-12 } } */
 static void read_power(Reader *r) {
     Power *w = &r->d->power;
     int type = lua_getfield(r->L, -1, "power");
@@ -298,6 +299,7 @@ static void read_power(Reader *r) {
         *w = (Power){.watts = number_field(r, "watts", true),
                      .idle = number_field(r, "idle", false),
                      .byte = number_field(r, "byte", false),
+                     .link = number_field(r, "link", false),
                      .exponent = number_field(r, "exponent", false)};
         if (w->idle >= w->watts) bad(r, "idle", "device profile: power.idle must be less than power.watts, the limit");
         if (lua_getfield(r->L, -1, "flop") == LUA_TTABLE) {
@@ -401,6 +403,7 @@ static void derive_power(Device *d, const Device *base) {
     d->power.idle = base->power.idle * limits;
     d->power.exponent = base->power.exponent;
     d->power.byte = base->power.byte * limits * base->memory_bandwidth / d->memory_bandwidth;
+    if (d->link_bandwidth > 0) d->power.link = base->power.link * limits * base->link_bandwidth / d->link_bandwidth;
     for (int t = 0; t < N_DTYPES; t++)
         if (base->power.flop[t] > 0 && base->flops[t] > 0 && d->flops[t] > 0)
             d->power.flop[t] = base->power.flop[t] * limits * base->flops[t] / d->flops[t];
@@ -416,8 +419,13 @@ static void derive(Arena *a, Device *d, const Device *base) {
             if (!d->kernels[fast][op] && !(op_info[op].traits & T_COPY))
                 d->kernels[fast][op] =
                     derive_kernel(a, d, base, base->kernels[fast][op], op_info[op].traits & T_COLLECTIVE);
+    /* A collective slows kernels by the share of the memory's bandwidth that its bytes take. */
+    double traffic = d->link_bandwidth / base->link_bandwidth * base->memory_bandwidth / d->memory_bandwidth;
     for (int op = 0; op < N_OPS; op++)
-        if (d->beside[op].kernels <= 0 && d->beside[op].itself <= 0) d->beside[op] = base->beside[op];
+        if (d->beside[op].kernels <= 0 && d->beside[op].itself <= 0) {
+            d->beside[op] = base->beside[op];
+            d->beside[op].kernels *= traffic;
+        }
     if (d->power.watts > 0 && d->power.byte <= 0 && base->power.watts > 0) derive_power(d, base);
 }
 

@@ -2,7 +2,9 @@
 --
 -- Measured on one H100 on 2026-11-25 (CUDA 13.0, driver 580.159): bench/times.py, 24 workloads under CUPTI and sc_calibrate on the kernels
 -- of 29 small models. Times of products and attention are those at 1980 MHz; `power` tells how far the clock falls in a step. It was
--- fitted to the clocks and watts of the same 24 steps. Collectives inside a node are those of the H200, whose NVLink is the same.
+-- fitted to the clocks and watts of the same 24 steps. Collectives inside a node are those of the H200, whose NVLink is the same; a byte's
+-- `link` energy and how much collectives slow kernels were fitted to every second of 12 steps of two ranks
+-- (bench/results/2026-11-25-h100-two.md), with two steps of four H200 as a check.
 return {
   name = "h100", target = "cuda", arch = "sm_90",
   source = "measured 2026-11-25, CUDA 13.0, driver 580.159",
@@ -13,7 +15,7 @@ return {
   memory_bandwidth = 3.01e12, sheet_bandwidth = 3.35e12, -- largest copy, read and write
   flops = { bf16 = 989e12, fp16 = 989e12, fp8_e4m3 = 1979e12, fp8_e5m2 = 1979e12, fp32 = 67e12, fp64 = 67e12 }, -- data sheet, dense
   matmul_efficiency = 0.85, -- of products that were not measured, at full clock
-  power = { watts = 700, idle = 256, exponent = 0.96, byte = 91e-12, flop = { bf16 = 0.864e-12, fp16 = 0.864e-12, fp8_e4m3 = 0.432e-12, fp8_e5m2 = 0.432e-12, fp32 = 9.6e-12 } },
+  power = { watts = 700, idle = 256, exponent = 0.96, byte = 91e-12, link = 500e-12, flop = { bf16 = 0.864e-12, fp16 = 0.864e-12, fp8_e4m3 = 0.432e-12, fp8_e5m2 = 0.432e-12, fp32 = 9.6e-12 } },
   link_bandwidth = 3.609e+11, link_latency_us = 24.6, -- largest and smallest all-gather measured on H200
   network_bandwidth = 50e9, network_latency_us = 10,  -- not measured: one 400 Gb/s port a GPU
   host_bandwidth = 5.511e10,                          -- pinned copy of 256 MiB
@@ -27,10 +29,10 @@ return {
     { name = "graphs", per_event = 2700, tolerance = 4 * 2^20, source = "measured on H200" },
     { name = "NCCL", ranks = 2, further_gathers = 58 * 2^20, further_sums = 137 * 2^20, bytes = 388 * 2^20, tolerance = 64 * 2^20, source = "measured on H200, NCCL 2.28.9, two communicators" },
   },
-  beside = { -- shares by which kernels beside a collective take longer, and it itself: H200's
-    all_gather = { kernels = 0.105, itself = 0.711 },
-    reduce_scatter = { kernels = 0.208, itself = 1.120 },
-    all_to_all = { kernels = 0.164, itself = 0.518 },
+  beside = { -- shares by which kernels beside a collective take longer (twice H200's: see above), and it itself (H200's)
+    all_gather = { kernels = 0.21, itself = 0.711 },
+    reduce_scatter = { kernels = 0.416, itself = 1.120 },
+    all_to_all = { kernels = 0.328, itself = 0.518 },
     fetch = { kernels = 0, itself = 0.29 }, offload = { kernels = 0, itself = 0.29 }, -- 55 GB/s one way, 43 both ways
   },
   kernels = { -- { bytes, us } or { variant, flops, bytes, sizes..., us }

@@ -35,6 +35,7 @@ typedef struct {
     double watts;          /* the limit; 0: the clock never falls */
     double idle;           /* W that are drawn whatever runs */
     double byte;           /* J for a byte of memory traffic */
+    double link;           /* J for a byte that a collective moves; 0: not known */
     double flop[N_DTYPES]; /* J for a FLOP, by operand dtype; 0: as fp32 */
     double exponent;
 } Power;
