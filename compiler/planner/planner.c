@@ -65,6 +65,7 @@ typedef struct {
     bool several;       /* ranks */
     bool gathered;      /* the model keeps some unit gathered after the forward */
     int ahead;          /* the most units that the model gathers ahead */
+    int events;         /* of the model's plan */
     int64_t budget;
 } Search;
 
@@ -330,6 +331,7 @@ static void prepare(Search *s) {
     const Freedom all[] = {s->free.recompute, s->free.offload, s->free.reshard, s->free.prefetch, s->free.state};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) /* the model may do what is not to be done */
         if (all[i] == NONE) s->tried.at[0].o.made = false;
+    for (int i = 0; i < p->nprograms; i++) s->events += p->programs[i].n;
     s->several = p->world > 1;
     for (int i = 0; i < p->graph->modules.n; i++) {
         const UnitPolicy *u = p->graph->modules.at[i]->policy;
@@ -380,12 +382,15 @@ static double bound_us(const Search *s, int64_t budget) {
     return isfinite(best) ? best : 0;
 }
 
-/* Everything that saves bytes at once, to know how small an arena can be. */
+/* Everything that saves bytes at once, to know how small an arena can be. The same candidates whatever was tried
+ * before.
+ */
 static void try_smallest(Search *s) {
     Wanted *w = NEW_ARRAY(s->a, Wanted, s->variants.n + 1);
     int n = 0, *index = NEW_ARRAY(s->a, int, s->variants.n + 1);
     for (int i = 0; i < s->variants.n; i++) {
         Variant *v = &s->variants.at[i];
+        if (v->hides_us > 0) v->chain.bus_us = s->hides_us;
         if (!solve(s, &v->chain, chain_least(&v->chain), v->choice)) continue;
         w[n++] = (Wanted){s->checkpoints ? v->choice : NULL, v->units};
     }
@@ -405,19 +410,71 @@ static void open_budget(Search *s, int64_t budget, bool *small) {
     *small = true;
 }
 
-/* Compiles the fastest as a whole, with all effort for placement, until the fastest is one of those. */
+/* Of those placed with little effort just above the budget, the best that is better than `best` (-1: any) and whose
+ * live bytes would fit: all effort may place it within. -1: none. */
+static int nearly_fits(const Search *s, int64_t budget, int best) {
+    int next = -1;
+    for (int i = 0; i < s->tried.n; i++) {
+        const Tried *t = &s->tried.at[i];
+        if (!t->o.made || t->whole || t->o.arena <= budget || t->o.live > budget) continue;
+        if (best >= 0 && !is_better(&t->o, &s->tried.at[best].o)) continue;
+        if (next < 0 || is_better(&t->o, &s->tried.at[next].o)) next = i;
+    }
+    return next;
+}
+
+static void compile_whole(Search *s, int index) {
+    Tried *t = &s->tried.at[index];
+    t->plan = s->in->compile(s->a, s->in->context, t->entries, false);
+    t->o = evaluate_plan(s->a, t->plan, &s->b);
+    t->whole = true;
+}
+
+/* Compiles the fastest as a whole, with all effort for placement, until the fastest is one of those; before, up to
+ * NEAR_MISSES that are faster and nearly fit. */
+enum { NEAR_MISSES = 2 };
 static int settle(Search *s, int64_t budget, Plan **plan) {
     int best;
     *plan = NULL;
-    while ((best = fastest(s, budget)) >= 0 && !s->tried.at[best].whole) {
-        Tried *t = &s->tried.at[best];
-        Plan *p = s->in->compile(s->a, s->in->context, t->entries, false);
-        t->o = evaluate_plan(s->a, p, &s->b);
-        t->whole = true;
-        t->plan = p;
+    for (int missed = 0;;) {
+        best = fastest(s, budget);
+        int next = missed < NEAR_MISSES ? nearly_fits(s, budget, best) : -1;
+        missed += next >= 0;
+        if (next < 0) next = best;
+        if (next < 0 || s->tried.at[next].whole) break;
+        compile_whole(s, next);
     }
     if (best >= 0) *plan = s->tried.at[best].plan;
     return best;
+}
+
+/* The smallest arena of all that was tried; those that may be smaller when placed with all effort are, the least live
+ * bytes first. */
+static int64_t smallest(Search *s) {
+    for (int more = 0;; more++) {
+        int64_t least = INT64_MAX;
+        int next = -1;
+        for (int i = 0; i < s->tried.n; i++)
+            if (s->tried.at[i].o.made) least = min64(least, s->tried.at[i].o.arena);
+        for (int i = 0; i < s->tried.n; i++) {
+            const Tried *t = &s->tried.at[i];
+            if (!t->o.made || t->whole || t->o.live >= least) continue;
+            if (next < 0 || t->o.live < s->tried.at[next].o.live) next = i;
+        }
+        if (next < 0 || more == NEAR_MISSES) return least;
+        compile_whole(s, next);
+    }
+}
+
+/* In small models a step is not the sum of what its blocks take: events are shorter than a launch. There the search is
+ * made for RUNGS smaller budgets too, the same for every budget, so that more memory seldom makes a step longer. */
+enum { FEW_EVENTS = 1000, RUNGS = 8 };
+static void climb(Search *s) {
+    int64_t own = s->tried.at[0].o.arena;
+    for (int i = 1; i <= RUNGS; i++) {
+        int64_t budget = own / 2 + own / 2 * i / RUNGS;
+        if (budget < s->budget) refine(s, budget);
+    }
 }
 
 PlannerResult planner_search(Arena *a, const PlannerInput *in) {
@@ -427,12 +484,15 @@ PlannerResult planner_search(Arena *a, const PlannerInput *in) {
     PlannerResult r = {.budget = s.budget};
     open_budget(&s, s.budget, &small);
     refine(&s, s.budget);
-    if (fastest(&s, s.budget) < 0 && !small) {
+    if ((fastest(&s, s.budget) < 0 || s.events < FEW_EVENTS) && !small) {
         add_small(&s);
         refine(&s, s.budget);
     }
     if (fastest(&s, s.budget) < 0) try_smallest(&s);
+    if (s.events < FEW_EVENTS) climb(&s);
     int best = settle(&s, s.budget, &r.best.plan);
+    r.least = best < 0 ? smallest(&s) : 0;
+    if (best < 0 && r.least <= s.budget) best = settle(&s, s.budget, &r.best.plan);
     r.without = planned(&s, 0);
     r.bound_us = bound_us(&s, s.budget);
     if (best >= 0) {
@@ -440,9 +500,6 @@ PlannerResult planner_search(Arena *a, const PlannerInput *in) {
         r.best = planned(&s, best);
         r.best.plan = plan;
     }
-    r.least = INT64_MAX;
-    for (int i = 0; i < s.tried.n; i++)
-        if (s.tried.at[i].o.made) r.least = min64(r.least, s.tried.at[i].o.arena);
     r.tried = s.tried.n;
     r.candidates = NEW_ARRAY(a, Candidate, s.tried.n);
     for (int i = 0; i < s.tried.n; i++)
