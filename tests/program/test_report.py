@@ -3,6 +3,7 @@ compared with the log, which is read here by other means; names run nothing; dam
 
 Relies on: harness.py, browser.py, the models. Relied on by: run.py."""
 import bisect
+import fcntl
 import json
 import math
 import os
@@ -11,8 +12,11 @@ import random
 import re
 import signal
 import statistics
+import struct
 import subprocess
+import termios
 import time
+import unicodedata
 
 from browser import Browser
 from harness import ROOT, SHARDC, build, check, command, corpus, must, scratch, shardc
@@ -625,3 +629,74 @@ def test_rewritten_while_it_runs():
             p.kill()
             p.wait()
     return "%d reads of %d pages, %.1f s apart" % (reads, len(pages), min(gaps))
+
+
+# ── the lines of a program ───────────────────────────────────────────────────────────────────────────────────────────────────
+LOUD = """local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.out = nn.Linear(8, 8)
+function model:forward(x)
+  nn.log_metric("accuracy", nn.mean(x))
+  nn.log_metric(("long"):rep(2500), nn.mean(x * 2))
+  nn.log_metric("\u202ered", nn.mean(x * 3))
+  nn.log_metric("nan", nn.mean(nn.log(x * 0 - 1)))
+  nn.log_metric("日本語の名前がとても長い場合の例", nn.mean(x * 4))
+  return self.out(x)
+end
+return nn.training {
+  model = model,
+  batch = { x = nn.input("fp32", { 2, 8 }) },
+  loss = function(m, b) return nn.mean(m(b.x)) end,
+  optimizer = optim.SGD { lr = 1e-3 },
+}
+"""
+
+
+def columns_of(text):
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def on_terminal(args, wide):
+    """What a program prints on a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, wide, 0, 0))
+    records = os.path.join(scratch("terminal"), "records")
+    with open(records, "wb") as f:
+        f.write(struct.pack("f", .25) * 16 * 50)
+    with open(records, "rb") as f:
+        p = subprocess.Popen(args, stdin=f, stdout=theirs, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    text = b""
+    try:
+        while more := os.read(ours, 1 << 16):
+            text += more
+    except OSError:  # Linux says so when the other end is closed
+        pass
+    os.close(ours)
+    check(p.wait() == 0, "exit %d: %s" % (p.returncode, text[-500:]))
+    return text.decode()
+
+
+def test_lines_of_a_terminal():
+    """A line of a step shows the model's metrics as the log has them. A live line is no longer than the terminal is wide, whatever the metrics are called."""
+    folder = scratch("report")
+    path, log = os.path.join(folder, "loud.lua"), os.path.join(folder, "log.jsonl")
+    with open(path, "w") as f:
+        f.write(LOUD)
+    args = [build(path, world=1), "--data", "-", "--steps", "50", "--log", log]
+    live, seen = 0, set()
+    for wide in (200, 110, 80, 60, 30, 10):
+        text = on_terminal(args, wide)
+        names = [k for k in lines_of(log)[1] if k not in ("step", "loss", "grad_norm", "lr", "samples", "samples_s", "seconds")]
+        check(names == ["accuracy", "long" * 2500, "\u202ered", "nan", "日本語の名前がとても長い場合の例"], "the log's names: %s" % names)
+        for part in text.split("\r\n")[:-1]:
+            *taken_back, stays = part.split("\r\x1b[K")
+            for line in taken_back:
+                plain = re.sub("\x1b\\[(36|0)m", "", line)
+                check(not re.search(r"[\x00-\x1f\x7f]", plain) and columns_of(plain) < wide, "%d columns of %d: %r" % (columns_of(plain), wide, line))
+                live += bool(plain)
+                seen |= {w for w in ("accuracy 0.25", "longlonglonglonglonglo… 0.5", "?red 0.75", "nan nan", "#####.....", "##########..........") if wide in (200, 80) and w in plain}
+            if stays.startswith("step "):
+                check(stays.endswith("  accuracy 0.25  longlonglonglonglonglo… 0.5  ?red 0.75  nan nan  日本語の名前がとても長… 1"), "a line that stays: %r" % stays)
+    check(len(seen) == 6, "live lines show only %s" % seen)
+    return "%d live lines" % live
