@@ -382,6 +382,12 @@ static void log_start(Trainer *t) {
     log_whole(&t->log, "arena_bytes", (int64_t)t->b->arena_bytes);
     log_whole(&t->log, "arena_allocated", (int64_t)sc_allocated(t->r, false));
     log_whole(&t->log, "host_bytes", (int64_t)t->b->host_bytes);
+    if (t->b->usable_bytes) log_whole(&t->log, "usable_bytes", (int64_t)t->b->usable_bytes);
+    for (int i = 0; i < t->b->npeak; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "peak %s", t->b->peak[i].name);
+        log_whole(&t->log, name, t->b->peak[i].bytes);
+    }
     if (t->run->train.n)
         log_whole(&t->log, "epoch",
                   t->run->train.windows * (tokens ? t->train.layout.tokens / t->train.layout.batch : 1));

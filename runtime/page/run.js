@@ -334,6 +334,7 @@ function start() {
   dark.addEventListener("change", () => theme(dark.matches ? "dark" : "light"));
   head();
   build();
+  memoryPanel();
   totals();
   keys();
   $("axis").addEventListener("change", event => setAxis(event.target.value));
