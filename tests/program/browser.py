@@ -1,7 +1,7 @@
 """A browser without a window: Chromium, spoken to over two pipes in its DevTools protocol. Opens files, runs scripts in them, presses keys,
 moves the pointer, takes pictures; keeps what the page says on the console, every exception and every request.
 
-Relies on: Chromium. Relied on by: test_page.py."""
+Relies on: Chromium. Relied on by: test_page.py, test_report.py, test_accessibility.py."""
 import base64
 import fcntl
 import json
