@@ -150,6 +150,24 @@ def test_trace_escapes_what_a_path_may_hold():
     check(model in {e["args"].get("file") for e in rows if e["ph"] == "X"}, "the model's path is not in the trace")
 
 
+def test_trace_shows_names_as_they_are():
+    """Names from a plan.json, which need not be what the compiler allows."""
+    folder = scratch("trace")
+    plan = json.loads(shardc("inspect", os.path.join(ROOT, "models", "mlp.lua"), "--world", "2", "--format", "json"))
+    for k, name in enumerate(["</script>\"\\", "n" * 10000, "\u202emrof\u2028\U0001f600 שלום", "'`${1}&lt;"]):
+        for p in plan["programs"]:
+            for e in p["events"]:
+                e["op"], e["module"], e["source"] = name, name, name + ":7"
+        path = os.path.join(folder, "%d.plan.json" % k)
+        with open(path, "w") as f:
+            json.dump(plan, f)
+        slices = [e for e in json.loads(shardc("inspect", path, "--format", "trace"))["traceEvents"] if e["ph"] == "X"]
+        check(len(slices) == sum(len(p["events"]) for p in plan["programs"]), "%d slices" % len(slices))
+        for s in slices:
+            said = s["name"].split(" ", 1)[1], s["args"]["module"], s["args"]["file"]
+            check(said == (name, name, name), "a slice says %s" % [t[:80] for t in said])
+
+
 def test_trace_takes_no_filters():
     args = arguments("mlp.lua", 1, {})
     for extra in (["--program", "micro"], ["--module", "*"], ["--stream", "compute"], ["--columns", "op"]):
