@@ -140,8 +140,9 @@ class Browser:
             self.complaints.append("a dialog opened: " + p["message"])
 
     def open(self, path):
+        """A file, or an address."""
         self.complaints, self.requests, self.loaded = [], [], False
-        self.ask("Page.navigate", url="file://" + path)
+        self.ask("Page.navigate", url=path if "://" in path else "file://" + path)
         until = time.monotonic() + 120
         while not self.loaded:
             self.note(self.message(until))
