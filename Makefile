@@ -154,9 +154,10 @@ fuzzers: $(FUZZERS) ## build the fuzzers
 # ── what people call; `make help` prints the comments that begin with two number signs ───────────────────────────────
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
-setup: ## install the Debian packages that building and testing need
+setup: ## install the Debian packages that building and testing need; what only a test needs goes into the build folder
+	@sh tests/setup.sh $(B)
+demo: ## install what is missing, predict, show a schedule, train a byte-level GPT, sample
 	@sh tests/setup.sh
-demo: setup ## install what is missing, predict, show a schedule, train a byte-level GPT, sample
 	@$(MAKE) --no-print-directory all
 	@sh tests/demo.sh $(B)
 check: all unit ## before a commit: unit tests, lint, generated/; with T=regex all tests of any kind whose names match

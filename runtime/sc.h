@@ -199,6 +199,10 @@ typedef struct {
 typedef struct {
     double lr, weight_decay;
 } sc_group_info;
+typedef struct {
+    const char *name;
+    int64_t bytes;
+} sc_class_info;
 typedef struct { /* a value that --dump can copy out, after its event */
     const char *name;
     int program, event;
@@ -212,7 +216,10 @@ typedef struct {
     /* threads: of a rank, on the CPU; a CPU's workspaces are for so many. accumulate: 1 = the single program `micro` */
     int world, nodes, threads, accumulate;
     uint64_t arena_bytes, host_bytes;
-    uint64_t library_bytes; /* CUDA: on the device beside the arena, as the device profile predicts */
+    uint64_t library_bytes;    /* CUDA: on the device beside the arena, as the device profile predicts */
+    uint64_t usable_bytes;     /* of the device, for one process; 0: not known */
+    const sc_class_info *peak; /* what the arena holds when most of it is in use, by classes of storages */
+    int npeak;
     const sc_program_info *programs;
     int nprograms;
     const sc_storage_info *storages;

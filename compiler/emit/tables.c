@@ -2,6 +2,7 @@
  * Relies on: text.h; runtime/sc.h for the types it fills.
  * Relied on by: emit.c. */
 #include "../ir/training.h"
+#include "../report/live.h"
 #include "../report/report.h"
 #include "text.h"
 
@@ -225,6 +226,20 @@ static void put_metrics(const Emit *e) {
     put(e, t->metrics.n ? "};\n\n" : "    NULL};\n\n");
 }
 
+static int put_peak(const Emit *e) {
+    const Plan *p = e->plan;
+    int program = live_largest_program(p, ARENA_DEVICE), n = 0;
+    LiveSet l = program < 0 ? (LiveSet){0} : live_at(p, ARENA_DEVICE, program, p->programs[program].peak_event);
+    open_table(e, "sc_class_info", "peak");
+    for (StorageClass c = 0; c < N_CLASSES; c++) {
+        if (!l.of[c]) continue;
+        row(e, STRING(storage_class_name(c)), NUMBER(l.of[c]));
+        n++;
+    }
+    close_table(e, n);
+    return n;
+}
+
 static void put_groups(const Emit *e) {
     const Optimizer *o = e->g->training->optimizer;
     open_table(e, "sc_group_info", "groups");
@@ -354,7 +369,7 @@ static void put_logits(const Emit *e) {
     put(e, "},\n");
 }
 
-static void put_build(const Emit *e, int ndumps) {
+static void put_build(const Emit *e, int npeak, int ndumps) {
     const Plan *p = e->plan;
     const Graph *g = e->g;
     const Training *t = g->training;
@@ -376,6 +391,8 @@ static void put_build(const Emit *e, int ndumps) {
     put(e, "    .arena_bytes = %llu,\n    .host_bytes = %llu,\n", (unsigned long long)p->arena_bytes[ARENA_DEVICE],
         (unsigned long long)p->arena_bytes[ARENA_HOST]);
     if (!strcmp(p->target, "cuda")) put(e, "    .library_bytes = %.0f,\n", library_bytes);
+    if (p->device_usable > 0) put(e, "    .usable_bytes = %.0f,\n", p->device_usable);
+    put(e, "    .peak = peak,\n    .npeak = %d,\n", npeak);
     put(e, "    .programs = programs,\n    .nprograms = %d,\n    .storages = storages,\n    .nstorages = %d,\n",
         p->nprograms, p->nstorages);
     put(e, "    .params = params,\n    .nparams = %d,\n    .units = units,\n    .nunits = %d,\n", g->params.n,
@@ -414,7 +431,7 @@ void emit_tables(Emit *e) {
     put_counts(e);
     put_metrics(e);
     put_groups(e);
-    int ndumps = put_dumps(e);
+    int npeak = put_peak(e), ndumps = put_dumps(e);
     put_plan_json(e);
-    put_build(e, ndumps);
+    put_build(e, npeak, ndumps);
 }

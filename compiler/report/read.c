@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #define LIMIT (((int64_t)1 << 53) - 1) /* of every size and offset: what a double, and so any JSON tool, can hold */
-enum { MAX_PATH = 8, MAX_LIST = 1 << 22, MAX_MEMBERS = 1000, MOST_RANKS = 1 << 24 };
+enum { MAX_PATH = 8, MAX_LIST = 1 << 22, MAX_TEXT = 1 << 20, MAX_MEMBERS = 1000, MOST_RANKS = 1 << 24 };
 
 typedef struct {
     Arena *a;
@@ -108,7 +108,7 @@ static const cJSON *list(Reader *r, const cJSON *o, const char *key, int *n) {
 /* Valid as long as the document is. */
 static const char *checked_string(Reader *r, const cJSON *x, const char *key) {
     if (!cJSON_IsString(x)) bad(r, key, "must be a string");
-    if (strlen(x->valuestring) > 4096) bad(r, key, "is longer than 4096 bytes");
+    if (strlen(x->valuestring) > MAX_TEXT) bad(r, key, "is longer than %d bytes", MAX_TEXT);
     if (has_control(x->valuestring)) bad(r, key, "holds a control character");
     return x->valuestring;
 }

@@ -40,7 +40,7 @@ RunLog runs_read(Arena *a, const char *path, int limit) {
 }
 
 /* ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────── */
-enum { NAME_SHOWN = 60 };
+enum { NAME_SHOWN = 60, PEAK_A_LINE = 4 };
 
 /* The first n bytes of a name: nothing in them moves a terminal's cursor. */
 static void put_bytes(FILE *f, const char *name, size_t n) {
@@ -133,7 +133,16 @@ static void put_memory(Arena *a, FILE *f, const RunLog *l) {
         fprintf(f, "%s B predicted, %s B allocated, on each rank", figure_grouped(a, s->arena),
                 figure_grouped(a, s->allocated));
         if (s->host > 0) fprintf(f, "; %s B of host memory", figure_grouped(a, s->host));
+        if (s->usable > 0) fprintf(f, "; %s B usable on the device", figure_grouped(a, s->usable));
         fputs("\n", f);
+        for (int i = 0; i < s->npeak; i++) {
+            if (i % PEAK_A_LINE == 0) put_head(f, i ? "" : "peak");
+            put_name(f, s->peak[i].name);
+            fprintf(f, " %s B%s", figure_grouped(a, s->peak[i].bytes),
+                    i + 1 == s->npeak            ? "\n"
+                    : (i + 1) % PEAK_A_LINE == 0 ? ",\n"
+                                                 : ", ");
+        }
     }
     if (l->device_used <= 0) return;
     put_head(f, "process");
@@ -240,6 +249,15 @@ static void json_start_of(Json *j, const RunLog *l, int k) {
     json_real(j, "arena_bytes", s->arena);
     json_real(j, "arena_allocated", s->allocated);
     json_real(j, "host_bytes", s->host);
+    json_real(j, "usable_bytes", s->usable);
+    json_open(j, "peak", '[');
+    for (int i = 0; i < s->npeak; i++) {
+        json_open(j, NULL, '{');
+        json_str(j, "class", s->peak[i].name);
+        json_real(j, "bytes", s->peak[i].bytes);
+        json_close(j, '}');
+    }
+    json_close(j, ']');
     json_real(j, "epoch", s->epoch);
     json_close(j, '}');
 }

@@ -762,6 +762,18 @@ static const sc_group_info groups[] = {
     {0.003, 0.0},
 };
 
+static const sc_class_info peak[] = {
+    {"parameters", 75264},
+    {"optimizer state", 100608},
+    {"inputs", 3328},
+    {"record", 768},
+    {"unsharded", 50176},
+    {"unsharded gradients", 100352},
+    {"activations", 200704},
+    {"temporary", 32768},
+    {"workspace", 8388608},
+};
+
 static const sc_dump_info dumps[] = {
     {"mlp/g0f", 2, 0, {0x864700, 0, BF16, 1, 1, {25088}, {1}, 0}},
     {"mlp/e2", 2, 2, {0x2c300, 0, INT32, 2, 1, {8, 1}, {1, 1}, 0}},
@@ -841,6 +853,8 @@ const sc_build sc_this_build = {
     .accumulate = 1,
     .arena_bytes = 8952576,
     .host_bytes = 0,
+    .peak = peak,
+    .npeak = 9,
     .programs = programs,
     .nprograms = 5,
     .storages = storages,

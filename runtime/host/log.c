@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 1024, FIGURE_BYTES = 512 };
+enum { LINE_BYTES = 2048, FIGURE_BYTES = 64 }; /* beside the names of metrics */
 
 _Noreturn static void fail(const char *path, int error) {
     die("cannot write the log %s: %s; free space or name another file with --log", path, strerror(error));
@@ -32,9 +32,14 @@ void log_check(const char *path) {
     close(open_log(path));
 }
 
-Log log_open(const char *path, int64_t after, int names) {
+static size_t quoted_bytes(const char *text) {
+    return 6 * strlen(text);
+}
+
+Log log_open(const char *path, int64_t after, const char *const *names, int n) {
     if (!path) return (Log){0};
-    Log l = {.path = path, .fd = open_log(path), .cap = LINE_BYTES + (size_t)names * FIGURE_BYTES};
+    Log l = {.path = path, .fd = open_log(path), .cap = LINE_BYTES};
+    for (int i = 0; i < n; i++) l.cap += FIGURE_BYTES + quoted_bytes(names[i]);
     struct stat st;
     l.line = need(l.cap, 1);
     if (after >= 0 && fstat(l.fd, &st) == 0 && S_ISREG(st.st_mode)) { /* a pipe has no lines to keep */
@@ -71,25 +76,24 @@ __attribute__((format(printf, 2, 3))) static void add(Log *l, const char *fmt, .
         l->line[l->n] = 0;
 }
 
-enum { QUOTED_BYTES = FIGURE_BYTES - 64 };
-
-static void quote(char quoted[QUOTED_BYTES], const char *text) {
-    size_t n = 0;
-    for (; *text && n < QUOTED_BYTES - 8; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\') quoted[n++] = '\\';
-        if (c < 0x20)
-            n += (size_t)snprintf(quoted + n, 8, "\\u%04x", c);
-        else
-            quoted[n++] = (char)c;
+/* A text of JSON; one that does not fit is left out whole. */
+static void add_text(Log *l, const char *text) {
+    if (quoted_bytes(text) + 3 > l->cap - l->n) {
+        add(l, "\"\"");
+        return;
     }
-    quoted[n] = 0;
+    add(l, "\"");
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        add(l, c == '"' || c == '\\' ? "\\%c" : c < 0x20 ? "\\u%04x" : "%c", c);
+    }
+    add(l, "\"");
 }
 
 static void add_name(Log *l, const char *name) {
-    char quoted[QUOTED_BYTES];
-    quote(quoted, name);
-    add(l, ", \"%s\": ", quoted);
+    add(l, ", ");
+    add_text(l, name);
+    add(l, ": ");
 }
 
 void log_begin(Log *l, int64_t step) {
@@ -114,11 +118,9 @@ void log_whole(Log *l, const char *name, int64_t x) {
 }
 
 void log_text(Log *l, const char *name, const char *text) {
-    char quoted[QUOTED_BYTES];
     if (!l->path) return;
-    quote(quoted, text);
     add_name(l, name);
-    add(l, "\"%s\"", quoted);
+    add_text(l, text);
 }
 
 void log_end(Log *l) {

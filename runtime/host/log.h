@@ -1,5 +1,5 @@
 /* The log of a run: one JSON object a line.
- * Relies on: safetensors (JSON strings), die.
+ * Relies on: die.
  * Relied on by: train. */
 #ifndef HOST_LOG_H
 #define HOST_LOG_H
@@ -18,8 +18,8 @@ typedef struct {
 
 void log_check(const char *path); /* before ranks start: dies where it cannot be written */
 /* after < 0: begins anew. Else goes on behind the lines of steps up to `after`: later ones, of a run that was ended
- * before its next save, are cut off. `names`: how many figures a line may hold beyond the usual ones. */
-Log log_open(const char *path, int64_t after, int names);
+ * before its next save, are cut off. names: of n figures that a line may hold beyond the usual ones. */
+Log log_open(const char *path, int64_t after, const char *const *names, int n);
 void log_close(Log *l);
 void log_begin(Log *l, int64_t step);
 void log_number(Log *l, const char *name, double x); /* %.9g: a float in full; null where it is not finite */

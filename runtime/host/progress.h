@@ -17,11 +17,18 @@ typedef struct {
 } Bar;
 
 typedef struct {
+    const char *name; /* any bytes */
+    double value;
+} BarMetric;
+
+typedef struct {
     int64_t step;
     double loss, grad_norm, lr, per_second, seconds;
     double scale; /* of the loss, after the step; 0: none */
     bool skipped;
-    double now; /* by any clock, in seconds */
+    double now;               /* by any clock, in seconds */
+    const BarMetric *metrics; /* what the model logs; lines show the first of them */
+    int nmetrics;
 } BarStep;
 
 Bar bar_new(bool quiet, int64_t first, int64_t last, const char *unit);

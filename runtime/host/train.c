@@ -149,8 +149,12 @@ static void report_step(Trainer *t, double seconds) {
     double work = per_step(t, tokens ? t->train.layout.tokens : t->train.layout.batch);
     double per_second = seconds > 0 ? work / seconds : 0;
     t->run->reached->done = t->done + 1; /* before it is seen */
+    BarMetric metrics[SC_METRICS];
+    int n = 0;
+    for (int i = FIRST_LOG; i < t->b->nmetrics; i++)
+        metrics[n++] = (BarMetric){t->b->metrics[i], t->metrics[i] / (t->b->metric_sums >> i & 1 ? 1 : total)};
     bar_step(&t->bar, &(BarStep){t->done + 1, loss, norm, t->record.lr[0], per_second, seconds, t->scaler.scale,
-                                 t->scaler.skipped != 0, sc_now_s()});
+                                 t->scaler.skipped != 0, sc_now_s(), metrics, n});
     log_begin(&t->log, t->done + 1);
     log_number(&t->log, "loss", loss);
     log_number(&t->log, "grad_norm", norm);
@@ -160,8 +164,7 @@ static void report_step(Trainer *t, double seconds) {
     log_whole(&t->log, tokens ? "tokens" : "samples", (tokens ? t->tokens : t->position) + (int64_t)work);
     log_number(&t->log, tokens ? "tok_s" : "samples_s", per_second);
     log_number(&t->log, "seconds", seconds);
-    for (int i = FIRST_LOG; i < t->b->nmetrics; i++)
-        log_number(&t->log, t->b->metrics[i], t->metrics[i] / (t->b->metric_sums >> i & 1 ? 1 : total));
+    for (int i = 0; i < n; i++) log_number(&t->log, metrics[i].name, metrics[i].value);
     end_line(t);
 }
 
@@ -379,6 +382,12 @@ static void log_start(Trainer *t) {
     log_whole(&t->log, "arena_bytes", (int64_t)t->b->arena_bytes);
     log_whole(&t->log, "arena_allocated", (int64_t)sc_allocated(t->r, false));
     log_whole(&t->log, "host_bytes", (int64_t)t->b->host_bytes);
+    if (t->b->usable_bytes) log_whole(&t->log, "usable_bytes", (int64_t)t->b->usable_bytes);
+    for (int i = 0; i < t->b->npeak; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "peak %s", t->b->peak[i].name);
+        log_whole(&t->log, name, t->b->peak[i].bytes);
+    }
     if (t->run->train.n)
         log_whole(&t->log, "epoch",
                   t->run->train.windows * (tokens ? t->train.layout.tokens / t->train.layout.batch : 1));
@@ -414,7 +423,7 @@ static Trainer trainer_new(sc_rank *r, Run *run) {
     if (o->save) t.saver = saver_new(run->b, o->save, rank, checkpoint_run(run->resume));
     if (o->export_path) t.exporter = exporter_new(run->b, o->export_path, rank);
     if (o->sample) t.sampler = sampler_new(run->b, o);
-    if (rank == 0) t.log = log_open(o->log, run->resume ? run->first : -1, run->b->nmetrics);
+    if (rank == 0) t.log = log_open(o->log, run->resume ? run->first : -1, run->b->metrics, run->b->nmetrics);
     t.bar = bar_new(o->quiet, run->first + 1, o->steps, t.train.layout.tokens ? "tok/s" : "samples/s");
     t.metrics = need((size_t)run->b->nmetrics + 2, sizeof *t.metrics);
     return t;

@@ -106,5 +106,5 @@ function bytesText(x) {
 }
 function valueText(figure, x) { return x === null || x === undefined ? "—" : figure.unit === "s" ? secondsText(x) : numberText(x); }
 function axisText(axis, x, samples) {
-  return axis === "time" ? secondsText(Math.max(0, x)) : axis === "step" ? "step " + numberText(x) : numberText(x) + (samples ? " samples" : " tokens");
+  return axis === "time" ? secondsText(Math.max(0, x)) : axis === "step" ? "step " + grouped(x) : numberText(x) + (samples ? " samples" : " tokens");
 }

@@ -162,11 +162,12 @@ function spanText(chart, at) {
   return at.first === at.last ? "step " + grouped(at.last) : "steps " + grouped(at.first) + " to " + grouped(at.last) + ": " + t(at.low) + " to " + t(at.high);
 }
 function tipText(chart) {
+  const above = state.axis === "step" ? Math.round(state.cursor) : null; // the step that stands above already
   const lines = chart.runs().map(run => {
     const at = chart.value(run, state.cursor);
     if (!at) return null;
     const smooth = at.shown !== at.value && at.shown !== null ? " (smoothed " + valueText(chart.figure, at.shown) + ")" : "";
-    return (data.runs.length > 1 ? run.label.slice(0, 60) + ": " : "") + valueText(chart.figure, at.value) + smooth + "  " + spanText(chart, at);
+    return (data.runs.length > 1 ? run.label.slice(0, 60) + ": " : "") + valueText(chart.figure, at.value) + smooth + (above === at.first && above === at.last ? "" : "  " + spanText(chart, at));
   }).filter(Boolean);
   const predicted = chart.runs().flatMap(run => chart.predicted(run).slice(-1).map(s => (data.runs.length > 1 ? run.label.slice(0, 60) + ": " : "") + "predicted " + secondsText(s.predicted_s)));
   return [...lines, ...predicted].join("\n");
@@ -334,6 +335,7 @@ function start() {
   dark.addEventListener("change", () => theme(dark.matches ? "dark" : "light"));
   head();
   build();
+  memoryPanel();
   totals();
   keys();
   $("axis").addEventListener("change", event => setAxis(event.target.value));

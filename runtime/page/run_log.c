@@ -301,6 +301,15 @@ typedef struct {
     double predicted, used;
 } About;
 
+static void peak_add(RunLog *l, RunStart *s, const char *name, double bytes) {
+    if (s->npeak == s->peak_cap) {
+        int cap = s->peak_cap ? 2 * s->peak_cap : 16;
+        s->peak = more(&l->memory, s->peak, (size_t)s->npeak * sizeof *s->peak, (size_t)cap * sizeof *s->peak);
+        s->peak_cap = cap;
+    }
+    s->peak[s->npeak++] = (RunClass){copied(&l->memory, name), bytes};
+}
+
 static bool about(RunLog *l, void *context, const char *name, Kind kind, double x, const char *text) {
     About *a = context;
     const struct {
@@ -316,6 +325,7 @@ static bool about(RunLog *l, void *context, const char *name, Kind kind, double 
                    {"arena_bytes", &a->how.arena},
                    {"arena_allocated", &a->how.allocated},
                    {"host_bytes", &a->how.host},
+                   {"usable_bytes", &a->how.usable},
                    {"epoch", &a->how.epoch},
                    {"device_bytes_predicted", &a->predicted},
                    {"device_bytes_used", &a->used}};
@@ -331,6 +341,7 @@ static bool about(RunLog *l, void *context, const char *name, Kind kind, double 
             a->seen |= 1u << i;
             *numbers[i].to = x;
         }
+    if (a->start && !strncmp(name, "peak ", 5)) peak_add(l, &a->how, name + 5, x);
     a->has_step |= !strcmp(name, "step");
     a->samples |= !strcmp(name, "samples");
     a->has_position |= !strcmp(name, "samples") || !strcmp(name, "tokens");

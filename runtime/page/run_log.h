@@ -42,6 +42,12 @@ typedef struct {
     int rows, rows_cap;
 } RunTable;
 
+/* What a class of storages holds of the arena at its peak. */
+typedef struct {
+    char *name;
+    double bytes;
+} RunClass;
+
 /* How the program was started: the first time, or to go on from a saved state. */
 typedef struct {
     int64_t step; /* done before */
@@ -49,7 +55,10 @@ typedef struct {
     double world, steps;           /* steps: it was asked to reach */
     double predicted_s;            /* a step, as `shardc predict` says; 0: not known */
     double arena, allocated, host; /* bytes on each rank: as predicted, as allocated; of the host's arena */
+    double usable;                 /* bytes of the device, for one process; 0: not known */
     double epoch;                  /* tokens or samples of a pass over the data; 0: not known */
+    RunClass *peak;                /* as predicted */
+    int npeak, peak_cap;
 } RunStart;
 
 typedef struct {

@@ -23,6 +23,7 @@ EMBED(html, "run.html");
 EMBED(css, "run.css");
 EMBED(data, "data.js");
 EMBED(chart, "chart.js");
+EMBED(memory, "memory.js");
 EMBED(main, "run.js");
 
 /* ── JSON that may stand between <script> and </script>: no byte of a string can end the element ─────────────────────
@@ -123,8 +124,16 @@ static void put_start(FILE *f, const RunLog *l, int k) {
     put_member(f, "arena", s->arena);
     put_member(f, "allocated", s->allocated);
     put_member(f, "host", s->host);
+    put_member(f, "usable", s->usable);
     put_member(f, "epoch", s->epoch);
-    putc('}', f);
+    fputs(",\"peak\":[", f);
+    for (int i = 0; i < s->npeak; i++) {
+        fputs(i ? ",{\"name\":" : "{\"name\":", f);
+        put_text(f, s->peak[i].name);
+        put_member(f, "bytes", s->peak[i].bytes);
+        putc('}', f);
+    }
+    fputs("]}", f);
 }
 
 static void put_log(FILE *f, const RunLog *l) {
@@ -149,15 +158,17 @@ static void put_log(FILE *f, const RunLog *l) {
 void run_page_write(FILE *f, const RunLog *logs, int n, bool going) {
     const struct {
         const char *text, *end;
-    } scripts[] = {
-        {run_page_data, run_page_data_end}, {run_page_chart, run_page_chart_end}, {run_page_main, run_page_main_end}};
+    } scripts[] = {{run_page_data, run_page_data_end},
+                   {run_page_chart, run_page_chart_end},
+                   {run_page_memory, run_page_memory_end},
+                   {run_page_main, run_page_main_end}};
     for (const char *at = run_page_html; at < run_page_html_end;) { /* its marks say where the rest stands */
         const char *mark = strstr(at, "@@");
         fwrite(at, 1, (size_t)((mark ? mark : run_page_html_end) - at), f);
         if (!mark) break;
         at = mark + 3;
         if (mark[2] == 'c') fwrite(run_page_css, 1, (size_t)(run_page_css_end - run_page_css), f);
-        for (int i = 0; i < 3 && mark[2] == 's'; i++)
+        for (int i = 0; i < 4 && mark[2] == 's'; i++)
             fwrite(scripts[i].text, 1, (size_t)(scripts[i].end - scripts[i].text), f);
         if (mark[2] != 'd') continue;
         fprintf(f, "{\"format\":\"shardc-runs\",\"version\":1,\"going\":%s,\"runs\":[\n", going ? "true" : "false");

@@ -1,15 +1,17 @@
 """A browser without a window: Chromium, spoken to over two pipes in its DevTools protocol. Opens files, runs scripts in them, presses keys,
 moves the pointer, takes pictures; keeps what the page says on the console, every exception and every request.
 
-Relies on: Chromium. Relied on by: test_page.py."""
+Relies on: Chromium. Relied on by: test_page.py, test_report.py, test_accessibility.py."""
 import base64
 import fcntl
 import json
 import os
+import re
 import select
 import shutil
 import subprocess
 import time
+import zlib
 
 from harness import Failure, check, scratch
 
@@ -20,6 +22,37 @@ def chromium():
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     check(found, "there is no chromium: `make setup` installs it")
     return found
+
+
+def text_of_pdf(data):
+    """The lines of text in a PDF that Chromium wrote: of its pages and of forms on them, each glyph by its font's table."""
+    objects = {int(n): body for n, body in re.findall(rb"(?:^|\n)(\d+) 0 obj\n(.*?)\nendobj", data, re.S)}
+
+    def stream(n):
+        head, _, body = objects[n].partition(b"stream\n")
+        body = body[:int(re.search(rb"/Length (\d+)", head)[1])]
+        return (zlib.decompress(body) if b"FlateDecode" in head else body).decode("latin-1")
+
+    def letters(font):
+        table, out = stream(int(re.search(rb"/ToUnicode (\d+)", objects[font])[1])), {}
+        char = lambda digits: bytes.fromhex(digits).decode("utf-16-be")
+        for block in re.findall(r"beginbfchar(.*?)endbfchar", table, re.S):
+            out.update({int(a, 16): char(b) for a, b in re.findall(r"<(\w+)> <(\w+)>", block)})
+        for a, z, b in (r for block in re.findall(r"beginbfrange(.*?)endbfrange", table, re.S) for r in re.findall(r"<(\w+)> <(\w+)> <(\w+)>", block)):
+            out.update({k: chr(ord(char(b)) + k - int(a, 16)) for k in range(int(a, 16), int(z, 16) + 1)})
+        return out
+    text = []
+    for number, body in sorted(objects.items()):
+        head = body.partition(b"stream\n")[0]
+        if not re.search(rb"/Type /Page\b|/Subtype /Form", head):
+            continue
+        fonts = {name: letters(int(n)) for name, n in re.findall(rb"/(F\d+) (\d+) 0 R", head)}
+        contents = re.search(rb"/Contents (\d+)", head)
+        for font, glyphs, end in re.findall(r"/(F\d+) [\d.]+ Tf|<([0-9A-Fa-f]+)> Tj|(ET)", stream(int(contents[1]) if contents else number)):
+            if font:
+                now = fonts[font.encode()]
+            text.append("".join(now.get(int(glyphs[i:i + 4], 16), "?") for i in range(0, len(glyphs), 4)) + ("\n" if end else ""))
+    return "".join(text).split("\n")
 
 
 class Browser:
@@ -107,8 +140,9 @@ class Browser:
             self.complaints.append("a dialog opened: " + p["message"])
 
     def open(self, path):
+        """A file, or an address."""
         self.complaints, self.requests, self.loaded = [], [], False
-        self.ask("Page.navigate", url="file://" + path)
+        self.ask("Page.navigate", url=path if "://" in path else "file://" + path)
         until = time.monotonic() + 120
         while not self.loaded:
             self.note(self.message(until))
@@ -146,6 +180,11 @@ class Browser:
     def click_on(self, selector):
         at = self.run("(() => { const e = document.querySelector(%s); e.scrollIntoView({block: 'nearest'}); const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()" % json.dumps(selector))
         self.click(*at)
+
+    def printed(self):
+        """(lines of text, pages, images) as on paper."""
+        data = base64.b64decode(self.ask("Page.printToPDF")["data"])
+        return text_of_pdf(data), len(re.findall(rb"/Type /Page\b", data)), len(re.findall(rb"/Subtype /Image", data))
 
     def picture(self, path):
         self.settle()

@@ -9,7 +9,7 @@ import re
 import shutil
 
 from browser import Browser
-from harness import ROOT, SHARDC, check, command, long, scratch, shardc
+from harness import ROOT, SHARDC, build, check, command, long, scratch, shardc
 
 MODELS = {
     "gpt2": ["gpt2.lua", "--world", "4"],
@@ -301,6 +301,19 @@ def accessible(b):
     return texts
 
 
+def on_paper(b):
+    """How many figures were found again in the PDF."""
+    b.run("shardc.select({ event: shardc.state.program.peak_event }, true)")
+    b.settle()
+    figures = b.run("[...document.querySelectorAll('#totals dd, #selection dd.name, #live summary .row > :last-child, #rows .title')].map(e => e.textContent)")
+    theme = b.run("document.documentElement.dataset.theme")
+    text, pages, images = b.printed()
+    missing = [t for t in figures if t not in text and t not in "".join(text)]
+    check(len(figures) > 12 and not missing and images and pages < 8, "on paper (%d pages, %d images, %d figures) these are missing: %s" % (pages, images, len(figures), missing[:5]))
+    check(b.run("document.documentElement.dataset.theme") == theme, "printing changes the theme")
+    return len(figures)
+
+
 def page_of(name):
     with Browser() as b:
         page, source = written(scratch("page"), MODELS[name])
@@ -312,8 +325,9 @@ def page_of(name):
         compared = events(b, plan, source, 12)
         by_hand(b, plan)
         texts = accessible(b)
+        printed = on_paper(b)
         quiet(b, page)
-    return "%d totals, %d programs, %d events, %d texts; %d KB" % (figures, len(plan["programs"]), compared, texts, os.path.getsize(page) >> 10)
+    return "%d totals, %d programs, %d events, %d texts, %d figures on paper; %d KB" % (figures, len(plan["programs"]), compared, texts, printed, os.path.getsize(page) >> 10)
 
 
 def test_gpt2():
@@ -359,12 +373,12 @@ def test_many_events():
 
 # ── hostile names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 HOSTILE = ["</script><script>window.ran = 1</script>", "<img src=x onerror='window.ran = 1'>", "a\"b'c`d${window.ran = 1}", "line one\nline two\u2028three", "\u202emrof txet\u202c שלום", "<!--<script>", "<!--<script ", "</script ", "</script/x ", "&lt;b&gt;",
-           "@@d@@s", "n" * 4000, "n." * 1900 + "0", "]]>\\u003c\\", "javascript:window.ran=1"]
+           "@@d@@s", "n" * 10000, "n." * 5000 + "0", "\U0001f468\u200d\U0001f469\u0301" * 1000, "\u202e" + "\u05e9\u05dc\u05d5\u05dd " * 2000, "]]>\\u003c\\", "javascript:window.ran=1"]
 
 
 def test_hostile_names():
-    """Every name of a plan, replaced by each of these: shown as text. A plan's names hold no line end and at
-    most 4096 bytes; its options may hold line ends."""
+    """Every name of a plan, replaced by each of these: shown as text. A plan's names hold no line end; its
+    options may."""
     folder = scratch("page")
     clean = shardc("inspect", os.path.join(ROOT, "models", "mlp.lua"), "--world", "2", "--format", "json")
     with Browser() as b:
@@ -398,6 +412,8 @@ def test_hostile_names():
             b.settle()
             check(b.run("window.ran === undefined && document.images.length === 0 && document.scripts.length === 2 + shardc.state.plan.programs.length"), "a name became markup: " + name[:60])
             check(b.run("document.documentElement.scrollWidth <= innerWidth"), "a long name makes the page wider than the window: " + name[:60])
+            seen = b.run("(() => { const r = document.querySelector('#scroll').getBoundingClientRect(), s = document.querySelector('#bar').getBoundingClientRect(); return [r.height, innerHeight - r.top, s.bottom]; })()")
+            check(seen[0] > 250 and seen[1] > 250 and seen[2] < 600, "a long name leaves no room for the timeline: %s: %s" % (seen, name[:60]))
             quiet(b, page)
         # a model in folders of such names, whose path every event shows
         model = os.path.join(folder, "<", "script><script>window.ran = 1<", "script>", "mlp.lua")
@@ -410,6 +426,62 @@ def test_hostile_names():
         check(shown.startswith(model + ":") and b.run("window.ran === undefined"), "a path is shown as " + shown)
         quiet(b, page)
     return "%d names, a path" % len(HOSTILE)
+
+
+LONG = """local nn, optim = require "nn", require "optim"
+local model, name = nn.module "Net", ("n"):rep(10000)
+model[name] = nn.Linear(8, 8)
+function model:forward(x)
+  nn.log_metric(("m"):rep(10000), nn.mean(x))
+  nn.log_metric([[</script>\u202e"'<b>]], nn.mean(x))
+  return self[name](x)
+end
+return nn.training {
+  model = model,
+  batch = { x = nn.input("fp32", { 2, 8 }) },
+  loss = function(m, b) return nn.mean(m(b.x)) end,
+  optimizer = optim.SGD { lr = 1e-3 },
+}
+"""
+
+
+def test_long_names_of_a_model():
+    """A module and a metric of 10,000 letters, from the model to every report, the program's log and the page of its run."""
+    folder, name = scratch("page"), "n" * 10000
+    model, plan, page, log, records, runs = (os.path.join(folder, f) for f in ("long.lua", "plan.json", "plan.html", "log.jsonl", "records", "run.html"))
+    with open(model, "w") as f:
+        f.write(LONG)
+    binary = build(model, world=2)
+    for source in ([model, "--world", "2"], [binary]):
+        shardc("inspect", *source, "--format", "json", "-o", plan)
+        with open(plan) as f:
+            other = json.load(f)
+        modules = [e["module"] for p in other["programs"] for e in p["events"]]
+        check(name in modules and name in shardc("inspect", plan), "the module is not in the plan's text")
+        trace = json.loads(shardc("inspect", plan, "--format", "trace"))["traceEvents"]
+        check(sorted(modules) == sorted(e["args"]["module"] for e in trace if e["ph"] == "X"), "the trace has other modules")
+    for e in (e for p in other["programs"] for e in p["events"] if e["module"] == name):
+        e["duration_us"] *= 2
+    with open(os.path.join(folder, "other.plan.json"), "w") as f:
+        json.dump(other, f)
+    check(name in shardc("diff", plan, f.name), "the difference does not name the module")
+    shardc("inspect", plan, "--format", "html", "-o", page)
+    with open(records, "wb") as f:
+        f.write(bytes(2 * 64 * 5))
+    with open(records, "rb") as f:
+        rc, out, err = command([binary, "--data", "-", "--steps", "5", "--log", log, "--report", runs], stdin_file=f)
+    check(rc == 0 and max(map(len, out.split("\n"))) < 400, "exit %d: %s%s" % (rc, out[:1000], err))
+    with Browser() as b:
+        b.open(page)
+        at = b.run("shardc.state.program.events.findIndex((_, e) => shardc.state.program.text(e, MODULE) === %s)" % json.dumps(name))
+        check(at >= 0 and b.run(EVENT % at)["module"] == name, "the module is not shown")
+        check(b.run("document.documentElement.scrollWidth <= innerWidth && document.querySelector('#scroll').clientHeight > 250"), "the module's name leaves no room")
+        quiet(b, page)
+        b.open(runs)
+        titles = b.run("[...document.querySelectorAll('.chart h2')].map(e => e.textContent)")
+        check("m" * 10000 in titles and "</script>\u202e\"'<b>" in titles, "the run's charts are called %s" % [t[:80] for t in titles])
+        check(b.run("document.documentElement.scrollWidth <= innerWidth"), "the metric's name makes the page wider than the window")
+        quiet(b, runs)
 
 
 def test_refusals():

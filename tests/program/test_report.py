@@ -3,6 +3,7 @@ compared with the log, which is read here by other means; names run nothing; dam
 
 Relies on: harness.py, browser.py, the models. Relied on by: run.py."""
 import bisect
+import fcntl
 import json
 import math
 import os
@@ -11,8 +12,11 @@ import random
 import re
 import signal
 import statistics
+import struct
 import subprocess
+import termios
 import time
+import unicodedata
 
 from browser import Browser
 from harness import ROOT, SHARDC, build, check, command, corpus, must, scratch, shardc
@@ -56,7 +60,7 @@ def made(path, steps, model="net", restarts=(), seed=1, every=10, **more):
     """Writes a log as a program would; returns its lines."""
     r, lines, seconds = random.Random(seed), [], lambda: float("%.9g" % (.01 + .002 * r.random()))
     start = lambda step: {"step": step, "model": model, "target": "cpu", "start": "2026-01-02T03:04:05Z", "world": 2, "steps": steps, "predicted_step_s": .0095,
-                          "arena_bytes": 123456, "arena_allocated": 123456, "host_bytes": 77, "epoch": 5000}
+                          "arena_bytes": 123456, "arena_allocated": 123456, "host_bytes": 77, "usable_bytes": 500000, "peak parameters": 20000, "peak optimizer state": 40000, "peak activations": 60000, "epoch": 5000}
     lines.append(start(0))
     for step in range(1, steps + 1):
         lines.append({"step": step, "loss": float("%.9g" % (1 + 4 * math.exp(-step / 40) + .2 * r.random())), "grad_norm": float("%.9g" % r.random()), "lr": float("%.9g" % (1e-3 * min(1, step / 20))),
@@ -123,6 +127,28 @@ def totals(b, logs):
         read = float(digits[0].replace("−", "-").replace(",", "")) if digits and not re.search(r"[KMG]iB|e| min| h ", text) else value * unit
         check(abs(read - value * unit) <= 5e-3 * abs(value * unit) + 5e-3 * (unit > 1 or key == "ratio"), "%s: %s is printed as %s" % (key, value, text))
     return len(shown)
+
+
+def memory(b, logs):
+    """How many figures of the memory panel were compared."""
+    read = lambda selector, key: {(int(run), name): int(value) for run, name, value in b.run("[...document.querySelectorAll('%s')].map(e => [e.dataset.run, e.dataset.%s, e.dataset.value])" % (selector, key))}
+    shown, parts = read("#memory td[data-memory]", "memory"), read("#memory li[data-class]", "class")
+    want, want_parts = {}, {}
+    for i, log in enumerate(logs):
+        last = [line for line in log if "model" in line][-1]
+        used = [line for line in log if "device_bytes_used" in line]
+        rows_of = {"arena": last["arena_bytes"], "allocated": last["arena_allocated"], "usable": last.get("usable_bytes", 0), "host": last["host_bytes"],
+                   "device_predicted": used[-1]["device_bytes_predicted"] if used else 0, "device_used": max((u["device_bytes_used"] for u in used), default=0)}
+        want.update({(i, k): v for k, v in rows_of.items() if v})
+        classes = {k[5:]: v for k, v in last.items() if k.startswith("peak ")}
+        if sum(classes.values()) < last["arena_bytes"]:
+            classes["between storages"] = last["arena_bytes"] - sum(classes.values())
+        want_parts.update({(i, k): v for k, v in classes.items()})
+    check(shown == want and parts == want_parts, "memory: %s, wanted %s; %s, wanted %s" % (shown, want, parts, want_parts))
+    for run, key in want:  # lengths of the bars go by the largest
+        wide = b.run("(() => { const row = document.querySelector('td[data-memory=\"%s\"][data-run=\"%d\"]').closest('tr'), box = e => e.getBoundingClientRect().width; return [...row.querySelectorAll('.part')].reduce((s, e) => s + box(e), 0) / box(row.querySelector('.bar')); })()" % (key, run))
+        check(abs(wide - want[run, key] / max(want.values())) < .02, "the bar of %s of run %d is %s of the widest" % (key, run, wide))
+    return len(shown) + len(parts)
 
 
 CURSOR = """(x => { report.setCursor(x); return new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(
@@ -294,7 +320,7 @@ def test_page():
     with Browser() as b:
         b.open(page)
         check(b.run("document.querySelector('#title').textContent") == "net, other" and "different models" in b.run("document.querySelector('#subtitle').textContent"), "the head does not name the models")
-        shown = totals(b, logs)
+        shown = totals(b, logs) + memory(b, logs)
         compared = sum(cursors(b, logs, axis) for axis in ("step", "time", "position"))
         drawn(b)
         smoothing(b, logs[0])
@@ -302,8 +328,11 @@ def test_page():
         texts = accessible(b)
         b.ask("Emulation.setEmulatedMedia", media="print")
         check(b.run("getComputedStyle(document.querySelector('#bar')).display === 'none' && document.querySelector('#totals').getClientRects().length === 1"), "what is printed")
-        pdf = b.ask("Page.printToPDF")["data"]
-        check(len(pdf) > 20000, "the printed page has %d characters" % len(pdf))
+        b.ask("Emulation.setEmulatedMedia", media="")
+        text, pages, images = b.printed()
+        figures = [t for key, _, _, t in b.run(TOTALS)] + b.run("[...document.querySelectorAll('#memory td[data-memory], .chart h2')].map(e => e.textContent)")
+        check(not [t for t in figures if t not in text] and images >= b.run("report.charts.length") and pages < 8, "on paper (%d pages, %d images) these are missing: %s" % (pages, images, [t for t in figures if t not in text][:5]))
+        check(b.run("document.documentElement.dataset.theme") == "dark", "after printing, the page is no longer dark")
         quiet(b, page)
     return "%d final values, %d values at the cursor, %d texts" % (shown, compared, texts)
 
@@ -357,13 +386,14 @@ def test_text_and_json():
                 check(f["values"] == len(all) and got == [all[0], all[-1], low, high], "%s: %s" % (f["name"], f))
                 check("median" not in f or near(f["median"], statistics.median(v for _, v in all)), "median of %s: %s" % (f["name"], f))
         starts = [line for line in log if "model" in line]
+        check([(s["usable_bytes"], [(c["class"], c["bytes"]) for c in s["peak"]]) for s in run["starts"]] == [(500000, [("parameters", 20000), ("optimizer state", 40000), ("activations", 60000)])] * len(starts), "memory: %s" % run["starts"])
         check([(s["step"], s["model"], s["predicted_step_s"], s["start"]) for s in run["starts"]] == [(s["step"], s["model"], s["predicted_step_s"], s["start"]) for s in starts], "starts: %s" % run["starts"])
     text = shardc("report", a, c)
     want = finals(logs[0])
     for line in (r"^These runs are of different models: net, other\. ", r"a\.jsonl: net on cpu, 2 ranks$", r"^  steps +60, 1 to 60 of 60; 1 restart at step 20$",
                  r"^  loss +%.6g first, %.6g last, %.6g best at step \d+$" % (want["loss_first"], want["loss_last"], want["loss_best"]), r"^  val_loss +%.6g first" % want["val_loss_first"],
                  r"^  tok_s +%s median$" % format(round(want["tok_s"]), ","), r"^  time +[\d.]+ m?s in steps and validations$", r"^  step +%.1f ms median, 9\.5 ms predicted: %.2f times as long$" % (1e3 * want["actual_s"], want["ratio"]),
-                 r"^  arena +123,456 B predicted, 123,456 B allocated, on each rank; 77 B of host memory$", r"^  data +3,840 tokens, 0\.768 passes over the data$", r"^  metric +accuracy: "):
+                 r"^  arena +123,456 B predicted, 123,456 B allocated, on each rank; 77 B of host memory; 500,000 B usable on the device$", r"^  peak +parameters 20,000 B, optimizer state 40,000 B, activations 60,000 B$", r"^  data +3,840 tokens, 0\.768 passes over the data$", r"^  metric +accuracy: "):
         check(re.search(line, text, re.M), "no line like %s in\n%s" % (line, text))
     check("different models" not in shardc("report", a) and shardc("report", a, "--format", "text") == shardc("report", a), "one run")
     out = os.path.join(folder, "report.json")
@@ -385,6 +415,7 @@ def test_text_and_json():
         b.open(page)
         shown = {k: (v, t) for k, _, v, t in b.run(TOTALS)}
         check(shown["loss_last"][1] == "not finite" and shown["samples_s"][0] == 3 and shown["device_used"][0] == 950 and shown["metric x"][1] == "not finite" and shown["position"][1] == "12 samples", "%s" % shown)
+        check(b.run("[...document.querySelectorAll('#memory td[data-memory]')].map(e => [e.dataset.memory, e.textContent])") == [["device_predicted", "1000 B"], ["device_used", "950 B"]], "the memory of a process on a GPU")
         check("predicted_s" not in shown and b.run("report.charts[0].curve(report.data.runs[0]).raw") == [None, 3.5, None], "what an old log holds")
         quiet(b, page)
     # on a terminal a page is not printed
@@ -549,12 +580,14 @@ def test_program():
     predicted = json.loads(shardc("predict", args[0], "--format", "json"))["prediction"]
     check([(s["step"], s["steps"], s["world"]) for s in starts] == [(0, 10, 2), (10, 25, 2)], "starts: %s" % starts)
     check(all(abs(s["predicted_step_s"] * 1e6 - predicted["step_us"]) < 1e-2 and s["arena_bytes"] == predicted["arena_bytes"] for s in starts), "predicted: %s, log: %s" % (predicted["step_us"], starts))
+    live = json.loads(shardc("inspect", args[0], "--format", "json"))["peak"]["live"]
+    check(all({k[5:]: v for k, v in s.items() if k.startswith("peak ")} == live for s in starts), "alive at the peak: %s, log: %s" % (live, starts))
     check(all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", s["start"]) for s in starts), "when it began: %s" % starts)
     check(sorted(os.listdir(folder)) == ["net.lua", "run.html", "run.jsonl", "state"] or sorted(os.listdir(folder)) == ["run.html", "run.jsonl", "state"], "left: %s" % os.listdir(folder))
     with Browser() as b:
         b.open(page)
         check(b.run("report.data.going") is False and b.run("document.querySelector('#follow-label').hidden"), "the last page says that the run goes on")
-        shown = totals(b, [lines])
+        shown = totals(b, [lines]) + memory(b, [lines])
         compared = sum(cursors(b, [lines], axis) for axis in ("step", "time", "position"))
         check(HOSTILE_METRIC in b.run("[...document.querySelectorAll('.chart h2')].map(e => e.textContent)"), "the metric's name is not shown as it is")
         check(b.run("window.ran === undefined && document.scripts.length === 2"), "a name became markup")
@@ -625,3 +658,74 @@ def test_rewritten_while_it_runs():
             p.kill()
             p.wait()
     return "%d reads of %d pages, %.1f s apart" % (reads, len(pages), min(gaps))
+
+
+# ── the lines of a program ───────────────────────────────────────────────────────────────────────────────────────────────────
+LOUD = """local nn, optim = require "nn", require "optim"
+local model = nn.module "Net"
+model.out = nn.Linear(8, 8)
+function model:forward(x)
+  nn.log_metric("accuracy", nn.mean(x))
+  nn.log_metric(("long"):rep(2500), nn.mean(x * 2))
+  nn.log_metric("\u202ered", nn.mean(x * 3))
+  nn.log_metric("nan", nn.mean(nn.log(x * 0 - 1)))
+  nn.log_metric("日本語の名前がとても長い場合の例", nn.mean(x * 4))
+  return self.out(x)
+end
+return nn.training {
+  model = model,
+  batch = { x = nn.input("fp32", { 2, 8 }) },
+  loss = function(m, b) return nn.mean(m(b.x)) end,
+  optimizer = optim.SGD { lr = 1e-3 },
+}
+"""
+
+
+def columns_of(text):
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def on_terminal(args, wide):
+    """What a program prints on a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, wide, 0, 0))
+    records = os.path.join(scratch("terminal"), "records")
+    with open(records, "wb") as f:
+        f.write(struct.pack("f", .25) * 16 * 50)
+    with open(records, "rb") as f:
+        p = subprocess.Popen(args, stdin=f, stdout=theirs, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    text = b""
+    try:
+        while more := os.read(ours, 1 << 16):
+            text += more
+    except OSError:  # Linux says so when the other end is closed
+        pass
+    os.close(ours)
+    check(p.wait() == 0, "exit %d: %s" % (p.returncode, text[-500:]))
+    return text.decode()
+
+
+def test_lines_of_a_terminal():
+    """A line of a step shows the model's metrics as the log has them. A live line is no longer than the terminal is wide, whatever the metrics are called."""
+    folder = scratch("report")
+    path, log = os.path.join(folder, "loud.lua"), os.path.join(folder, "log.jsonl")
+    with open(path, "w") as f:
+        f.write(LOUD)
+    args = [build(path, world=1), "--data", "-", "--steps", "50", "--log", log]
+    live, seen = 0, set()
+    for wide in (200, 110, 80, 60, 30, 10):
+        text = on_terminal(args, wide)
+        names = [k for k in lines_of(log)[1] if k not in ("step", "loss", "grad_norm", "lr", "samples", "samples_s", "seconds")]
+        check(names == ["accuracy", "long" * 2500, "\u202ered", "nan", "日本語の名前がとても長い場合の例"], "the log's names: %s" % names)
+        for part in text.split("\r\n")[:-1]:
+            *taken_back, stays = part.split("\r\x1b[K")
+            for line in taken_back:
+                plain = re.sub("\x1b\\[(36|0)m", "", line)
+                check(not re.search(r"[\x00-\x1f\x7f]", plain) and columns_of(plain) < wide, "%d columns of %d: %r" % (columns_of(plain), wide, line))
+                live += bool(plain)
+                seen |= {w for w in ("accuracy 0.25", "longlonglonglonglonglo… 0.5", "?red 0.75", "nan nan", "#####.....", "##########..........") if wide in (200, 80) and w in plain}
+            if stays.startswith("step "):
+                check(stays.endswith("  accuracy 0.25  longlonglonglonglonglo… 0.5  ?red 0.75  nan nan  日本語の名前がとても長… 1"), "a line that stays: %r" % stays)
+    check(len(seen) == 6, "live lines show only %s" % seen)
+    return "%d live lines" % live

@@ -1,13 +1,14 @@
 """`inspect --format trace` says what plan.json says, by the rules of the JSON trace-event format: slices of a track do
 not overlap, a flow begins in the slice that is awaited and ends in the one that waits, and counters are sums of
-storages. Perfetto's own trace processor is a program that pip does not bring, so the rules are checked here.
+storages. Perfetto's own trace processor reads the same from it.
 
-Relies on: harness.py. Relied on by: run.py."""
+Relies on: harness.py, perfetto.py. Relied on by: run.py."""
 import collections
 import json
 import os
 
 from harness import ROOT, SHARDC, check, command, cpu_seconds, must, scratch, shardc
+from perfetto import TraceProcessor, folder
 from test_verify import PLANS, arguments
 
 DEVICE = "device memory"
@@ -122,6 +123,47 @@ def test_trace_says_what_the_plan_says():
     return "%d events of %d plans" % (count, len(wanted))
 
 
+def as_perfetto_says(plan, trace, path):
+    """How many events were compared."""
+    with TraceProcessor(path) as t:
+        wrong = t.query("select name, value from stats where severity in ('error', 'data_loss') and value > 0")
+        check(not wrong, "the trace processor complains: %s" % wrong)
+        check([n for n, in t.query("select name from process where name is not null order by pid")] == [p["name"] for p in plan["programs"]], "processes")
+        slices = t.query("select p.name, th.name, s.ts, s.dur, s.name, s.category, extract_arg(s.arg_set_id, 'args.event'), extract_arg(s.arg_set_id, 'args.module'), extract_arg(s.arg_set_id, 'args.bytes'), s.depth"
+                         " from slice s join thread_track t on s.track_id = t.id join thread th using (utid) join process p using (upid)")
+        want, flows = set(), collections.Counter()
+        for p in plan["programs"]:
+            for e in p["events"]:
+                begin, end = ns(e["start_us"]), ns(e["start_us"] + e["duration_us"])
+                want.add((p["name"], e["stream"], begin, end - begin, e["id"] + " " + e["op"], e["phase"], e["id"], e["module"], e["bytes"]))
+                flows.update((p["name"], w, e["id"]) for w in e["waits"])
+        check(all(s[9] == 0 for s in slices), "slices lie within others: %s" % [s for s in slices if s[9]][:3])
+        got = {s[:9] for s in slices}
+        near = lambda a, b: a[:2] == b[:2] and a[4:] == b[4:] and abs(a[2] - b[2]) <= 1 and abs(a[3] - b[3]) <= 1  # a time may lie between two nanoseconds
+        left = {s[:2] + s[6:7]: s for s in want - got}
+        check(len(slices) == len(got) == len(want) and all(near(s, left.get(s[:2] + s[6:7], s)) for s in got - want) and len(got - want) == len(left), "slices: %s, the plan says %s" % (list(got - want)[:2], list(left.values())[:2]))
+        ends = "select p.name, extract_arg(a.arg_set_id, 'args.event'), extract_arg(b.arg_set_id, 'args.event') from flow f join slice a on a.id = f.slice_out join slice b on b.id = f.slice_in join thread_track t on a.track_id = t.id join thread using (utid) join process p using (upid)"
+        check(collections.Counter(t.query(ends)) == flows, "flows are not the plan's waits")
+        counters = t.query("select p.name, t.name, c.ts, c.value from counter c join process_counter_track t on t.id = c.track_id join process p using (upid)")
+        programs = named(trace, "process")
+        said = {(programs[c["pid"]], "%s %s" % (c["name"], k), ns(c["ts"]), v) for c in trace if c["ph"] == "C" for k, v in c["args"].items()}
+        check(len(counters) == len(said) and set(counters) == said, "counters: %s" % list(set(counters) ^ said)[:3])
+    return len(slices)
+
+
+def test_perfetto_reads_what_the_plan_says():
+    if not folder():
+        return "skipped: no trace processor (make setup fetches it where there is a network)"
+    path, count, wanted = os.path.join(scratch("trace"), "trace.json"), 0, PLANS[:4] + [("gpt2.lua", 8, dict(layers=3, offload="activations", prefetch=2), "--device", "h100")]
+    for model, world, options, *more in wanted:
+        args = arguments(model, world, options) + more
+        shardc("inspect", *args, "--format", "trace", "-o", path)
+        with open(path) as f:
+            trace = json.load(f)["traceEvents"]
+        count += as_perfetto_says(json.loads(shardc("inspect", *args, "--format", "json")), trace, path)
+    return "%d events of %d plans" % (count, len(wanted))
+
+
 def test_trace_of_100_000_events_takes_a_second():
     path = os.path.join(scratch("trace"), "plan.json")
     out = os.path.join(os.path.dirname(path), "trace.json")
@@ -148,6 +190,24 @@ def test_trace_escapes_what_a_path_may_hold():
         g.write(f.read())
     rows = json.loads(shardc("inspect", model, "--format", "trace"))["traceEvents"]
     check(model in {e["args"].get("file") for e in rows if e["ph"] == "X"}, "the model's path is not in the trace")
+
+
+def test_trace_shows_names_as_they_are():
+    """Names from a plan.json, which need not be what the compiler allows."""
+    folder = scratch("trace")
+    plan = json.loads(shardc("inspect", os.path.join(ROOT, "models", "mlp.lua"), "--world", "2", "--format", "json"))
+    for k, name in enumerate(["</script>\"\\", "n" * 10000, "\u202emrof\u2028\U0001f600 שלום", "'`${1}&lt;"]):
+        for p in plan["programs"]:
+            for e in p["events"]:
+                e["op"], e["module"], e["source"] = name, name, name + ":7"
+        path = os.path.join(folder, "%d.plan.json" % k)
+        with open(path, "w") as f:
+            json.dump(plan, f)
+        slices = [e for e in json.loads(shardc("inspect", path, "--format", "trace"))["traceEvents"] if e["ph"] == "X"]
+        check(len(slices) == sum(len(p["events"]) for p in plan["programs"]), "%d slices" % len(slices))
+        for s in slices:
+            said = s["name"].split(" ", 1)[1], s["args"]["module"], s["args"]["file"]
+            check(said == (name, name, name), "a slice says %s" % [t[:80] for t in said])
 
 
 def test_trace_takes_no_filters():

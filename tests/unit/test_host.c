@@ -534,20 +534,27 @@ Test(host_files, aside_keeps_what_was_there) {
     free(big);
 }
 
-Test(host_files, long_names_do_not_break_a_line) {
-    char name[3000];
-    memset(name, '"', sizeof name - 1);
-    name[sizeof name - 1] = 0;
-    Log l = log_open("log", -1, 1);
+Test(host_files, long_names_stay_whole) {
+    char name[2][10001];
+    for (int i = 0; i < 2; i++) {
+        memset(name[i], '"', sizeof name[i] - 2);
+        strcpy(name[i] + sizeof name[i] - 2, i ? "b" : "a");
+    }
+    const char *names[] = {"tab\there", name[0], name[1]};
+    Log l = log_open("log", -1, names, 3);
     log_begin(&l, 1);
-    for (int i = 0; i < 10; i++) log_number(&l, i ? name : "tab\there", i ? 1 : -INFINITY);
+    for (int i = 0; i < 3; i++) log_number(&l, names[i], i ? i : -(double)INFINITY);
     log_end(&l);
-    cr_assert(
-        system("test $(wc -l < log) = 1 && grep -q 'tab.u0009here\": null' log && tail -c 3 log | grep -q '}$'") == 0);
-    Log none = log_open(NULL, -1, 1);
+    char *text = calloc(50000, 1);
+    FILE *f = fopen("log", "r");
+    cr_assert(text && f && fread(text, 1, 49999, f) == 40047 && fclose(f) == 0);
+    cr_assert(strstr(text, "{\"step\": 1, \"tab\\u0009here\": null, \"\\\"") == text &&
+              strstr(text, "\\\"a\": 1, \"\\\"") && !strcmp(text + 40047 - 9, "\\\"b\": 2}\n"));
+    free(text);
+    Log none = log_open(NULL, -1, names, 3);
     log_begin(&none, 1), log_number(&none, "x", 1), log_whole(&none, "y", 1), log_end(&none);
     write_file("log", "{\"step\": 1, \"x\": 1}\n{\"step\": 2, \"x\": 1}\n{\"step\": 3, \"x", 52);
-    l = log_open("log", 2, 1);
+    l = log_open("log", 2, names, 3);
     cr_assert_eq(l.size, 40);
 }
 
@@ -610,4 +617,43 @@ Test(host, progress_goes_by_time_too) {
         lines++;
     }
     cr_assert_eq(lines, 10);
+}
+
+/* What `live` of a terminal's line, or a line that stays, is for these metrics; the caller frees it. */
+static char *line_of(bool live, const BarMetric *metrics, int n, double loss) {
+    FILE *f = freopen("line.txt", "w+", stdout);
+    cr_assert(f);
+    Bar b = bar_new(false, 1, 40, "tok/s");
+    b.terminal = live;
+    bar_step(&b, &(BarStep){live ? 3 : 4, loss, 1, 1e-3, 1234, 1, .metrics = metrics, .nmetrics = n});
+    char *text = calloc(4096, 1);
+    cr_assert(text);
+    rewind(f);
+    text[fread(text, 1, 4095, f)] = 0;
+    return text;
+}
+
+Test(host_files, progress_shows_metrics) {
+    const BarMetric hostile[] = {{"accuracy", 0.25},
+                                 {"a name of more than twenty-four columns", 1},
+                                 {"\033[31m\r\n\t\x80\xff", -1},
+                                 {"\xe2\x80\xae"
+                                  "abc",
+                                  (double)NAN},
+                                 {"日本語日本語日本語日本語日本語", (double)-INFINITY},
+                                 {"twenty-four columns wide", 1e9},
+                                 {"", -(double)NAN},
+                                 {"g", 7},
+                                 {"h", 8},
+                                 {"i", 9}};
+    char *line = line_of(false, hostile, 10, -(double)NAN);
+    cr_assert_str_eq(line, "step  4/40  loss nan      norm 1        lr 1.00e-03  1,234 tok/s  left 0:36  accuracy 0.25"
+                           "  a name of more than tw… 1  ?[31m????? -1  ?abc nan  日本語日本語日本語日本… -inf"
+                           "  twenty-four columns wide 1e+09   nan  g 7  and 2 more\n");
+    free(line);
+    /* without a terminal's width 80 columns: step, loss, rate, time left, a bar, and what else fits */
+    line = line_of(true, hostile, 1, 2.5);
+    cr_assert_str_eq(line, "step  3/40  loss 2.5       1,234 tok/s  left 0:37  accuracy 0.25"
+                           "\033[36m  ..........\033[0m");
+    free(line);
 }

@@ -223,8 +223,8 @@ Test(plan_json, too_much_of_a_thing) {
     char *many = arena_alloc(arena, 2 * MANY + 20), *at = many + sprintf(many, "\"units\":[");
     for (int i = 0; i < MANY; i++, at += 2) memcpy(at, "0,", 2);
     refused(replaced(good, "\"units\":[", many), "units: has 4194306 entries, more than any plan");
-    char *name = arena_printf(arena, "\"name\":\"%05000d\"", 0);
-    refused(replaced(good, "\"name\":\"cpu\"", name), "device.name: is longer than 4096 bytes");
+    char *name = arena_printf(arena, "\"name\":\"%01048577d\"", 0);
+    refused(replaced(good, "\"name\":\"cpu\"", name), "device.name: is longer than 1048576 bytes");
     Plan *p = small_plan(arena);
     p->programs = NEW_ARRAY(arena, PlanProgram, 65);
     for (int i = 0; i < 65; i++)

@@ -344,10 +344,15 @@ function search() {
   list.replaceChildren(
     ...found.events.map(e => item({ event: e }, p.id(e) + "  " + details.painter.eventLabel(e) + "  " + plan.phases[p.phase[e]])),
     ...found.storages.map(i => item({ storage: i }, plan.storages[i].name + "  " + plan.classes[plan.storages[i].cls] + "  " + bytesText(plan.storages[i].size))));
+  list.hidden = !list.firstElementChild;
+  if (!list.hidden) list.firstElementChild.tabIndex = 0;
   if (query.trim()) say(found.total + " found");
 }
-function mark(item) {
-  for (const li of $("results").children) li.setAttribute("aria-selected", String(li === item));
+function mark(item) { // the one that Tab goes to
+  for (const li of $("results").children) {
+    li.setAttribute("aria-selected", String(li === item));
+    li.tabIndex = li === item ? 0 : -1;
+  }
 }
 function choose(selection) {
   select(selection, true);

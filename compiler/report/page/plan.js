@@ -217,7 +217,7 @@ class Program {
   }
 }
 
-const NONE = new Map();
+const NONE = new Map(), DEEPEST = 100; // levels of modules: what is deeper is one name
 function isNumber(name) { return /^\d+$/.test(name); }
 function isList(node) { return node.list && node.children.size > 0; }
 
@@ -257,8 +257,10 @@ class Modules {
 
   node(index, path) {
     if (this.nodeOf.has(index)) return this.nodeOf.get(index);
+    const names = path ? path.split(".") : [];
+    if (names.length > DEEPEST) names.push(names.splice(DEEPEST - 1).join("."));
     let node = this.root;
-    for (const name of path ? path.split(".") : []) {
+    for (const name of names) {
       let child = node.children.get(name);
       if (!child) {
         if (node.children === NONE) node.children = new Map();
