@@ -184,7 +184,7 @@ fuzz: all fuzzers ## libFuzzer over the readers of foreign bytes
 lint: ## clang-format and the architecture lint
 	clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' | grep -v '^generated/')
 	sh tests/lint.sh
-generated: all ## write generated/, models/pytorch.md and models/reference.md as they are today
+generated: all ## write generated/, models/pytorch.md, models/reference.md and tests/recorded.json as they are today
 	sh tests/generated.sh $(B) update
 PREFIX ?= /usr/local
 install: all ## copy the compiler and what it needs to PREFIX (/usr/local)
