@@ -159,7 +159,7 @@ setup: ## install the Debian packages that building and testing need
 demo: setup ## install what is missing, predict, show a schedule, train a byte-level GPT, sample
 	@$(MAKE) --no-print-directory all
 	@sh tests/demo.sh $(B)
-check: all unit ## before a commit: unit tests, lint, generated/; with T=regex all tests of any kind whose names match
+check: all unit ## before a commit: unit tests, lint, generated/, tests/recorded.json; with T=regex all tests of any kind whose names match
 	@/usr/bin/python3 tests/program/run.py --build $(B) $(if $(T),--named '$(T)',--only '^generated\.')
 # No test here runs a GPU's code. Where `make cuda` has made no library, one is made of kernels that are hardly optimized, in a sixth of
 # the time, and goes when the tests have ended: nobody is to train with it.

@@ -1,9 +1,13 @@
 """Peak, step and exposed communication of the models in models/ under several policies, as tests/recorded.json has them. `check` compares
 them with what the compiler predicts today, within bounds, so that a commit that costs memory or time says so; `update` writes the file.
 
-Only the figures are recorded, not the plans. `shardc diff` says what differs: build the commit before, and compare its plan.json.
+Only the figures are recorded, not the plans. They are `peak`, `step` and `exposed` of `shardc diff`, which says what differs: write
+the plan with the compiler of the commit before, and compare.
 
-Relies on: harness.py, build/shardc. Relied on by: tests/generated.sh, test_diff.py."""
+  shardc inspect models/gpt2.lua --world 8 --device h200 --set size=124m --format json -o before.plan.json
+  shardc diff before.plan.json models/gpt2.lua --world 8 --device h200 --set size=124m --fail-if 'peak>+0.1%,step>+0.5%'
+
+Relies on: harness.py, build/shardc. Relied on by: tests/generated.sh, test_recorded.py."""
 import json
 import os
 import sys
@@ -25,6 +29,7 @@ CONFIGURATIONS = [
     ("mlp.lua", 2, "cpu", {}),
 ]
 # More than so much of a change, up or down, is reported. Exposed communication may be next to nothing: of it, the share is of the step.
+WORDS = dict(peak="peak", step_us="step", exposed_us="exposed communication")
 BOUNDS = [("peak", "peak", 0.001), ("step_us", "step_us", 0.005), ("exposed_us", "step_us", 0.005)]
 
 
@@ -38,18 +43,25 @@ def measured(model, world, device, options):
 
 
 def name(row):
-    return " ".join([row["model"], *("%s=%s" % (k, str(v).lower()) for k, v in row["options"].items()), "--world", str(row["world"]), "--device", row["device"]])
+    return " ".join([row["model"], *("--set %s=%s" % (k, str(v).lower()) for k, v in row["options"].items()), "--world", str(row["world"]), "--device", row["device"]])
+
+
+def amount(figure, x):
+    return "%s B" % format(x, ",") if figure == "peak" else "%.3f ms" % (x / 1e3)
 
 
 def differences(before, now):
-    """Sentences, one for each figure beyond its bound, and for each configuration that only one of the two has."""
+    """Sentences: one for each configuration with a figure beyond its bound, and for each that only one of the two has."""
     old, new = {name(r): r for r in before}, {name(r): r for r in now}
     said = ["%s: is not recorded" % n for n in new if n not in old] + ["%s: is recorded, and not measured any more" % n for n in old if n not in new]
     for n in new:
+        beyond = []
         for figure, whole, share in BOUNDS if n in old else ():
             a, b, of = old[n][figure], new[n][figure], old[n][whole]
             if abs(b - a) > share * of:
-                said.append("%s: %s is %g, recorded is %g: %s%.2f %% of %s" % (n, figure, b, a, "+" if b > a else "-", 100 * abs(b - a) / of, whole))
+                beyond.append("%s %s -> %s (%+.2f %%%s)" % (WORDS[figure], amount(figure, a), amount(figure, b), 100 * (b - a) / of, "" if figure == whole else " of the step"))
+        if beyond:
+            said.append("%s: %s" % (n, ", ".join(beyond)))
     return said
 
 
@@ -62,8 +74,9 @@ def main():
     with open(FILE) as f:
         said = differences(json.load(f), now)
     if said:
-        sys.exit("\n".join(said) + "\ntests/recorded.json: memory or time has changed by more than its bounds; if that is meant, or better, "
-                 "run 'make generated' and say why in the commit")
+        sys.exit("%s\ntests/recorded.json: predicted memory or time of %d of %d configurations has changed by more than the bounds. What differs: "
+                 "`shardc diff` with a plan.json of the commit before (tests/program/recorded.py shows how). Where the change is meant: "
+                 "`make generated`, and say why in the commit" % ("\n".join(said), len(said), len(now)))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import os
 import random
 import re
 
-import recorded
 from harness import ROOT, SHARDC, Failure, build, check, command, long, scratch, settings, shardc
 
 GPT2 = dict(layers=3, dim=32, heads=2, vocab=256, batch=2, seq=16)
@@ -403,18 +402,3 @@ def test_wrong_input():
         rc, out, err = command([SHARDC, "diff", *(names.get(x, x) for x in args)])
         check(rc == code and text in err and not out, "%s: exit %d, %s%s" % (args, rc, out, err))
     return "%d command lines" % len(WRONG)
-
-
-def test_recorded_figures_have_bounds():
-    """What tests/recorded.json says is held to on both sides; the file itself is compared by generated.generated_is_current."""
-    with open(recorded.FILE) as f:
-        rows = json.load(f)
-    check(len(rows) == len(recorded.CONFIGURATIONS) and not recorded.differences(rows, rows), "the file has %d rows" % len(rows))
-    for figure, whole, share in recorded.BOUNDS:
-        for sign in (1, -1):
-            for part, want in ((0.9, 0), (1.1, 1)):
-                now = copy.deepcopy(rows)
-                now[3][figure] += sign * part * share * rows[3][whole]
-                said = recorded.differences(rows, now)
-                check(len(said) == want and all(figure in x for x in said), "%s by %g bounds: %s" % (figure, sign * part, said))
-    check(len(recorded.differences(rows, rows[1:])) == len(recorded.differences(rows[1:], rows)) == 1, "a row that is missing is not told")
