@@ -40,7 +40,7 @@ $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(CPPF) $(if $(filter runtime/cpu/%,$<),$(KFLAGS)) $(VARIANT) -c $< -o $@
 $(B)/compiler/lua/embed.o: $(EMBEDDED)
-$(B)/compiler/report/page.o: $(wildcard compiler/report/page/*)
+$(addprefix $(B)/compiler/report/,page.o page_blocks.o diff_page.o): $(wildcard compiler/report/page/*)
 $(B)/runtime/page/run_page.o: $(wildcard runtime/page/*)
 
 $(B)/libshardc.a: $(COMPILER_OBJ)

@@ -118,7 +118,7 @@ def drawn(b, plan):
     b.click_on("#to-all")
     b.run("document.querySelector('#scroll').scrollTop = 1e6")
     b.settle()
-    got = b.run("(() => { %s const p = shardc.painter, s = shardc.state.program, { top } = p.memoryScale(), x = p.x(p.timeOf(s.peak_event)), y = p.memoryAt + 170 * (1 - %d / top); return [at(x, y + 2), at(x, y - 11), p.classes, p.colour.ground]; })()" % (pixel, sum(plan["peak"]["live"].values())))
+    got = b.run("(() => { %s const p = shardc.painter, s = shardc.state.program, { top } = p.memoryScale(), x = p.x(p.timeOf(s, s.peak_event)), y = p.memoryAt + 170 * (1 - %d / top); return [at(x, y + 2), at(x, y - 11), p.classes, p.colour.ground]; })()" % (pixel, sum(plan["peak"]["live"].values())))
     check(got[0] in got[2] and got[1] not in got[2], "at the peak the curve's pixels are %s" % got[:2])
 
 
@@ -226,7 +226,7 @@ def by_hand(b, plan):
     b.run("document.querySelector('#scroll').scrollTop = 1e6")
     b.settle()
     top = b.run("document.querySelector('#canvas').getBoundingClientRect().y - document.querySelector('#scroll').scrollTop")
-    x, y = b.run("[shardc.painter.x(shardc.painter.timeOf(shardc.state.program.peak_event)), shardc.painter.memoryAt + 150]")
+    x, y = b.run("[shardc.painter.x(shardc.painter.timeOf(shardc.state.program, shardc.state.program.peak_event)), shardc.painter.memoryAt + 150]")
     b.mouse("mouseMoved", left + x, top + y)
     b.settle()
     b.settle()
