@@ -133,7 +133,7 @@ class Axis {
     }
   }
 
-  // Events of { order, starts, ends } between y and y + h. look: fill(e), a colour; low(e), how many pixels it begins lower; weight(e, length),
+  // Events of { order, starts, ends } between y and y + h. look: fill(e), a colour; low(e), how many pixels lower it begins; weight(e, length),
   // of the events in a pixel the one with most is seen; underlined(e); text(e).
   strip(row, y, h, look) {
     const c = this.context, { t0, t1 } = this.state, n = row.order.length, scale = this.scale, min = t0 - LEFT / scale;
@@ -167,7 +167,8 @@ class Axis {
         c.fillRect(from, y + h - 3, wide, 3);
         c.globalAlpha = 1;
       }
-      if (wide > 26) this.label(look.text(e), from, y, wide, h);
+      const low = look.low ? look.low(e) : 0;
+      if (wide > 26) this.label(look.text(e), from, y + low, wide, h - low);
     }
     flush();
   }
@@ -210,7 +211,7 @@ class Axis {
   // The axis ends above the most bytes, or above the room that the device has for the arena where that is not far off.
   bytesScale(most, room) {
     const near = room > 0 && room <= 3 * most;
-    const top = 1.12 * Math.max(most, near ? room : 0);
+    const top = 1.15 * Math.max(most, near ? room : 0);
     let step = 2 ** Math.floor(Math.log2(top / 3)); // three to six lines, at round numbers of a binary unit
     const unit = 1024 ** Math.floor(Math.log2(step) / 10), nice = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1024].find(f => f * unit * 5 >= top);
     step = nice ? nice * unit : step;
@@ -240,8 +241,8 @@ class Axis {
     }
   }
 
-  // What the device has for the arena: a line, or an arrow where it is far above.
-  roomLine(plan, { room, near }, bottom, tall) {
+  // What the device has for the arena: a line, or an arrow where it is far above. titled: the text stands in the band of the title.
+  roomLine(plan, { room, near }, bottom, tall, titled) {
     if (room <= 0) return;
     const c = this.context, y = near ? Math.round(bottom - room * tall) : bottom - MEMORY + 1;
     c.strokeStyle = this.colour.budget;
@@ -252,12 +253,13 @@ class Axis {
     const text = (near ? "" : "↑ ") + bytesText(plan.usable_bytes) + " usable on " + plan.device + (plan.library_bytes ? ", less " + bytesText(plan.library_bytes) + " of libraries" : "");
     c.font = "11px system-ui, sans-serif";
     c.fillStyle = this.colour.budget;
-    c.textBaseline = near && y - (bottom - MEMORY) > 14 ? "bottom" : "top";
-    c.fillText(text, this.width - c.measureText(text).width - 6, c.textBaseline === "top" ? y + 3 : y - 1);
+    c.textBaseline = titled || (near && y - (bottom - MEMORY) > 14) ? "bottom" : "top";
+    c.fillText(text, this.width - c.measureText(text).width - 6, titled ? bottom - MEMORY - 5 : c.textBaseline === "top" ? y + 3 : y - 1);
   }
 
-  // A mark upon the curve where event e of a program is alive; its text stands `raised` pixels above it.
-  peakMark(p, arena, e, said, bottom, tall, raised) {
+  // A mark upon the curve where event e of a program is alive. Its text stands to the right where there is room, or to the left where that
+  // is wanted and there is room.
+  peakMark(p, arena, e, said, bottom, tall, left) {
     if (e < 0 || e >= p.n) return;
     const c = this.context, bytes = p.memory(arena).total[e], x = this.x(this.timeOf(p, e)), y = bottom - bytes * tall;
     if (x < LEFT - 5 || x > this.width + 5) return;
@@ -265,8 +267,12 @@ class Axis {
     c.fillStyle = this.colour.text;
     c.beginPath(); c.moveTo(x, y); c.lineTo(x - 5, y - 8); c.lineTo(x + 5, y - 8); c.fill();
     c.textBaseline = "bottom";
-    const text = said + " " + bytesText(bytes) + " at " + p.id(e), wide = c.measureText(text).width, left = x + 8 + wide > this.width ? x - 8 - wide : x + 8;
-    c.fillText(text, left, y - 1 - raised);
+    const text = said + " " + bytesText(bytes) + " at " + p.id(e), wide = c.measureText(text).width, at = (left && x - 8 - wide > LEFT) || x + 8 + wide > this.width ? x - 8 - wide : x + 8;
+    c.strokeStyle = this.colour.ground; // around the letters, where they stand upon a curve
+    c.lineWidth = 3;
+    c.lineJoin = "round";
+    c.strokeText(text, at, y - 1);
+    c.fillText(text, at, y - 1);
   }
 
   // Where on the axis the live set of event e stands: in the middle of its run of time.

@@ -93,7 +93,7 @@ class Painter extends Axis {
       }
     });
     this.roomLine(plan, scale, bottom, tall);
-    if (arena === DEVICE) this.peakMark(p, arena, p.peak_event, "peak", bottom, tall, 0);
+    if (arena === DEVICE) this.peakMark(p, arena, p.peak_event, "peak", bottom, tall, false);
   }
 
   // ── address × time, written as pixels: rectangles do not overlap, so their area is the canvas's at most ──
