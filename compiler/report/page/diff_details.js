@@ -8,7 +8,7 @@ function broken(name) {
 // A change of a figure: its sign, its amount, and whether it is for the better. less: less of it is better.
 function delta(measure, a, b, less) {
   const equal = same(a, b), worse = !equal && (b > a) === less;
-  return make("span", { class: "delta" + (equal ? " dim" : worse ? " worse" : " better"), "data-delta": b - a }, equal ? "= " : b > a ? "▲ " : "▼ ", deltaText(measure, a, b),
+  return make("span", { class: "delta" + (equal || tiny(measure, a, b) ? " dim" : worse ? " worse" : " better"), "data-delta": b - a }, equal ? "= " : b > a ? "▲ " : "▼ ", deltaText(measure, a, b),
     equal ? "" : make("span", { class: "only-read" }, worse ? ", worse" : ", better"));
 }
 function glyph(kind, change) {
@@ -135,7 +135,7 @@ class PairDetails {
     return make("span", { class: "change", "data-kind": kind.name, "data-change": names[c], "data-count": row.pairs.length, "data-what": row.what, "data-from": row.from, "data-to": row.to },
       make("span", { class: "number" }, grouped(row.pairs.length)), make("span", {}, glyph(kind, c), " " + names[c]), make("span", { class: "what" }, named(row.what)),
       side(row.pairs.some(p => p.a >= 0) ? MEASURES[measure](row.from) : "–"), side(row.pairs.some(p => p.b >= 0) ? MEASURES[measure](row.to) : "–"),
-      moved ? side(placesText(row.least, row.most)) : plain ? side("") : same(row.from, row.to) ? side(kind.signs[c] + " by a picosecond") : make("span", { class: "number" }, delta(measure, row.from, row.to, true)));
+      moved ? side(placesText(row.least, row.most)) : plain ? side("") : same(row.from, row.to) ? make("span", { class: "number dim" }, kind.signs[c] + " by a picosecond") : make("span", { class: "number" }, delta(measure, row.from, row.to, true)));
   }
 
   one(kind, pair, content) {

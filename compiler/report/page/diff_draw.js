@@ -133,9 +133,9 @@ class PairPainter extends Axis {
     for (const side of SIDES) this.curve(curve[side], bottom, side === "a" ? [4, 3] : [], side === "a" ? 1.2 : 1.5);
     this.roomLine(this.diff.b, scale, bottom, tall, true);
     if (arena !== DEVICE) return;
-    const at = side => g[side] && g[side].peak_event >= 0 ? this.timeOf(g[side], g[side].peak_event) : 0;
-    for (const side of SIDES) // the texts stand away from each other
-      if (g[side]) this.peakMark(g[side], arena, g[side].peak_event, "peak of " + side.toUpperCase(), bottom, tall, side === (at("a") <= at("b") ? "a" : "b"));
+    const sides = SIDES.filter(s => g[s] && g[s].leading), at = side => sides.includes(side) && g[side].peak_event >= 0 ? this.timeOf(g[side], g[side].peak_event) : 0;
+    for (const side of sides) // the texts stand away from each other
+      this.peakMark(g[side], arena, g[side].peak_event, "peak of " + side.toUpperCase(), bottom, tall, side === (at("a") <= at("b") ? "a" : "b"));
   }
 
   curve(heights, bottom, dash, width) {

@@ -11,7 +11,7 @@ const timing = { frames: [] }; // for the tests: milliseconds of the first paint
 // ── the head ──
 const FIGURES = {
   peak: ["peak (arena)", "bytes", true, true], bound: ["lower bound", "bytes", true], host: ["host arena", "bytes", true], library: ["library", "bytes", true],
-  step: ["step", "time", true, true], exposed: ["exposed communication", "time", true, true], tokens: [(diff.tokens ? "tokens" : "samples") + " a second and rank", "count", false], mfu: ["MFU, causal attention", "share", false],
+  step: ["step", "time", true, true], exposed: ["exposed communication", "time", true, true], tokens: [(diff.tokens ? "tokens" : "samples") + "/s of a rank", "count", false], mfu: ["MFU, causal attention", "share", false],
 }; // title, measure, whether less is better, whether it is always shown
 
 function head() {
