@@ -99,7 +99,8 @@ static const Command commands[] = {
      "before --vs hold for both, those after it for B alone, which is A once more unless it is given."
      "\vExample:\n  shardc diff models/gpt2.lua --world 4 --device h200 --vs --set recompute=full\n"
      "  shardc diff before.plan.json after.plan.json --fail-if 'peak>+1%,step>+2%'\n"
-     "  shardc diff before.plan.json models/gpt2.lua --world 4 --device h200\n\n"
+     "  shardc diff before.plan.json models/gpt2.lua --world 4 --device h200\n"
+     "  shardc diff models/gpt2.lua --world 4 --vs --set prefetch=2 --format html -o diff.html\n\n"
      "Events of equal layers are one row. A row counts events; its times are sums. Exit 1 where a bound of --fail-if "
      "is "
      "missed, 0 otherwise.",

@@ -208,9 +208,9 @@ class Axis {
   }
 
   // ── memory ──
-  // The axis ends above the most bytes, or above the room that the device has for the arena where that is not far off.
-  bytesScale(most, room) {
-    const near = room > 0 && room <= 3 * most;
+  // The axis ends above the most bytes, or above the room that the device has for the arena where that is at most so many times as much.
+  bytesScale(most, room, times) {
+    const near = room > 0 && room <= times * most;
     const top = 1.15 * Math.max(most, near ? room : 0);
     let step = 2 ** Math.floor(Math.log2(top / 3)); // three to six lines, at round numbers of a binary unit
     const unit = 1024 ** Math.floor(Math.log2(step) / 10), nice = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1024].find(f => f * unit * 5 >= top);

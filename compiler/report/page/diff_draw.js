@@ -111,7 +111,7 @@ class PairPainter extends Axis {
   // ── memory: B as a whole line, A as a dashed one, and between them what B holds more or less ──
   memoryScale() {
     const { program: g, arena } = this.state, most = Math.max(1, ...SIDES.map(s => g[s] ? g[s].memory(arena).most : 0));
-    return this.bytesScale(most, arena === DEVICE ? this.diff.b.room : 0);
+    return this.bytesScale(most, arena === DEVICE ? this.diff.b.room : 0, 1.4); // the difference of A and B shall be large
   }
 
   memory() {
@@ -191,7 +191,7 @@ class PairPainter extends Axis {
     if (pair.a < 0 || pair.b < 0) return;
     const c = this.context, [a0, a1, ay, ah] = this.box("a", pair.a), [b0, b1, by] = this.box("b", pair.b);
     c.fillStyle = this.colour.select;
-    c.globalAlpha = .3;
+    c.globalAlpha = .5;
     c.beginPath(); c.moveTo(this.clamped(a0), ay + ah); c.lineTo(this.clamped(Math.max(a1, a0 + 2)), ay + ah); c.lineTo(this.clamped(Math.max(b1, b0 + 2)), by); c.lineTo(this.clamped(b0), by); c.fill();
     c.globalAlpha = 1;
   }

@@ -73,7 +73,7 @@ class Painter extends Axis {
   // ── memory ──
   memoryScale() {
     const { plan, program, arena } = this.state;
-    return this.bytesScale(Math.max(program.memory(arena).most, 1), arena === DEVICE ? plan.room : 0);
+    return this.bytesScale(Math.max(program.memory(arena).most, 1), arena === DEVICE ? plan.room : 0, 3);
   }
 
   memory() {
