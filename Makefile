@@ -40,7 +40,7 @@ $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(CPPF) $(if $(filter runtime/cpu/%,$<),$(KFLAGS)) $(VARIANT) -c $< -o $@
 $(B)/compiler/lua/embed.o: $(EMBEDDED)
-$(B)/compiler/report/page.o: $(wildcard compiler/report/page/*)
+$(addprefix $(B)/compiler/report/,page.o page_blocks.o diff_page.o): $(wildcard compiler/report/page/*)
 $(B)/runtime/page/run_page.o: $(wildcard runtime/page/*)
 
 $(B)/libshardc.a: $(COMPILER_OBJ)
@@ -160,7 +160,7 @@ demo: ## install what is missing, predict, show a schedule, train a byte-level G
 	@sh tests/setup.sh
 	@$(MAKE) --no-print-directory all
 	@sh tests/demo.sh $(B)
-check: all unit ## before a commit: unit tests, lint, generated/; with T=regex all tests of any kind whose names match
+check: all unit ## before a commit: unit tests, lint, generated/, tests/recorded.json; with T=regex all tests of any kind whose names match
 	@/usr/bin/python3 tests/program/run.py --build $(B) $(if $(T),--named '$(T)',--only '^generated\.')
 # No test here runs a GPU's code. Where `make cuda` has made no library, one is made of kernels that are hardly optimized, in a sixth of
 # the time, and goes when the tests have ended: nobody is to train with it.
@@ -185,7 +185,7 @@ fuzz: all fuzzers ## libFuzzer over the readers of foreign bytes
 lint: ## clang-format and the architecture lint
 	clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' | grep -v '^generated/')
 	sh tests/lint.sh
-generated: all ## write generated/, models/pytorch.md and models/reference.md as they are today
+generated: all ## write generated/, models/pytorch.md, models/reference.md and tests/recorded.json as they are today
 	sh tests/generated.sh $(B) update
 PREFIX ?= /usr/local
 install: all ## copy the compiler and what it needs to PREFIX (/usr/local)

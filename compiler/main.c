@@ -99,7 +99,8 @@ static const Command commands[] = {
      "before --vs hold for both, those after it for B alone, which is A once more unless it is given."
      "\vExample:\n  shardc diff models/gpt2.lua --world 4 --device h200 --vs --set recompute=full\n"
      "  shardc diff before.plan.json after.plan.json --fail-if 'peak>+1%,step>+2%'\n"
-     "  shardc diff before.plan.json models/gpt2.lua --world 4 --device h200\n\n"
+     "  shardc diff before.plan.json models/gpt2.lua --world 4 --device h200\n"
+     "  shardc diff models/gpt2.lua --world 4 --vs --set prefetch=2 --format html -o diff.html\n\n"
      "Events of equal layers are one row. A row counts events; its times are sums. Exit 1 where a bound of --fail-if "
      "is "
      "missed, 0 otherwise.",
@@ -335,8 +336,11 @@ static const Option options[] = {
     {REPORT | DIFF, 0, "delay-collectives", "MS", 2,
      "Times as if every collective were held back for so long; gather=MS or reduce=MS: only gathers, only sums",
      .take = take_delay},
-    {VERIFY | PLAN | DIFF, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word,
-     TO(format), WORDS("text", "json")},
+    {DIFF, 0, "format", "text|json|html", 3,
+     "How to print; text unless given. html: a page for a browser, both plans over each other, in one file",
+     .take = take_word, TO(format), WORDS("text", "json", "html")},
+    {VERIFY | PLAN, 0, "format", "text|json", 3, "How to print; text unless given", .take = take_word, TO(format),
+     WORDS("text", "json")},
     {PREDICT, 0, "format", "text|json|csv", 3, "How to print; text unless given; csv is for --sweep, --max and --best",
      .take = take_word, TO(format), WORDS("text", "json", "csv")},
     {INSPECT, 0, "format", "text|json|html|trace", 3,

@@ -1,6 +1,6 @@
 #!/bin/sh
 # generated/: one small program as the compiler writes it today, for both targets; and the pages models/pytorch.md and
-# models/reference.md. `check` compares, `update` writes.
+# models/reference.md; and the figures of tests/recorded.json. `check` compares, `update` writes.
 # Relies on: build/shardc. Relied on by: make generated, tests/program/test_generated.py.
 set -eu
 B=$1
@@ -20,3 +20,4 @@ for f in cpu/mlp.c cpu/mlp_kernels.c cpu/mlp.plan.json cuda/mlp.c cuda/mlp_kerne
 done
 /usr/bin/python3 tests/program/pytorch_names.py "$what"
 /usr/bin/python3 tests/program/reference.py "$what"
+SHARDC_BUILD=$B /usr/bin/python3 tests/program/recorded.py "$what"

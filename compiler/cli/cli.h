@@ -43,7 +43,7 @@ struct Options {
     int nrest;
     const Options *vs;   /* diff: the options of B, where --vs was given; these are those before it */
     const char *fail_if; /* diff: bounds */
-    bool every;          /* diff: all rows */
+    bool every;          /* diff: all rows, of text */
 };
 
 int command_build(Arena *a, const Options *o);

@@ -5,6 +5,8 @@
 
 #include "cli.h"
 
+#include <unistd.h>
+
 /* Options say how a model is compiled. A plan that stands beside a model takes none of them. */
 static Plan *side(Arena *a, const Options *o, const char *input, const char *other) {
     if (cli_is_model(input) || !cli_is_model(other)) return cli_plan(a, o, input);
@@ -23,6 +25,9 @@ int command_diff(Arena *a, const Options *o) {
                    "diff %s --vs --set key=value",
                    o->inputs[0]);
     const char *in_a = b->inputs[0], *in_b = b->inputs[b->ninputs - 1];
+    bool html = b->format && !strcmp(b->format, "html");
+    if (html && !b->out && isatty(STDOUT_FILENO))
+        fail_usage("--format html writes a page for a browser: write it to a file, -o diff.html");
     DiffBounds bounds = {0};
     if (b->fail_if) bounds = diff_bounds(a, b->fail_if);
     const Plan *x = side(a, o, in_a, in_b), *y = side(a, b, in_b, in_a);
@@ -30,6 +35,8 @@ int command_diff(Arena *a, const Options *o) {
     OutFile f = cli_output(a, b);
     if (cli_as_json(b))
         diff_json(f.f, a, d);
+    else if (html)
+        diff_page(f.f, a, d, &bounds);
     else
         diff_text(f.f, a, d, b->every);
     cli_output_done(b, &f);

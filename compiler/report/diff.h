@@ -1,6 +1,6 @@
 /* What differs between two plans: figures, who holds the peak, where time goes, single events and storages.
  * Relies on: plan.h.
- * Relied on by: diff_text.c, diff_json.c, diff_bounds.c, cli/diff.c. */
+ * Relied on by: diff_text.c, diff_json.c, diff_page.c, diff_bounds.c, cli/diff.c. */
 #ifndef SHARDC_DIFF_H
 #define SHARDC_DIFF_H
 
@@ -108,5 +108,8 @@ typedef struct {
 typedef VEC(DiffBound) DiffBounds;
 DiffBounds diff_bounds(Arena *a, const char *text); /* a text that is none ends in a usage error */
 const char *diff_missed(Arena *a, const Diff *d, const DiffBound *bound); /* a sentence; NULL: it is kept */
+
+/* A page for a browser: both plans over each other on one time axis. bounds: those of --fail-if, which it tells of. */
+void diff_page(FILE *f, Arena *a, const Diff *d, const DiffBounds *bounds);
 
 #endif

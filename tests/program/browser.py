@@ -1,7 +1,7 @@
 """A browser without a window: Chromium, spoken to over two pipes in its DevTools protocol. Opens files, runs scripts in them, presses keys,
 moves the pointer, takes pictures; keeps what the page says on the console, every exception and every request.
 
-Relies on: Chromium. Relied on by: test_page.py, test_report.py, test_accessibility.py."""
+Relies on: Chromium. Relied on by: test_page.py, test_diff_page.py, test_actual.py, test_report.py, test_accessibility.py."""
 import base64
 import fcntl
 import json
@@ -190,3 +190,42 @@ class Browser:
         self.settle()
         with open(path, "wb") as f:
             f.write(base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"]))
+
+
+# ── what tests of pages share ────────────────────────────────────────────────────────────────────────────────────────────────
+def quiet(b, page):
+    check(not b.complaints, "the page complains: %s" % b.complaints[:3])
+    check(b.requests == ["file://" + page], "the page asks for more than itself: %s" % b.requests)
+
+
+def near(a, b):
+    return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+
+
+# Every control has a name, every text a contrast of 4.5 to its ground.
+ACCESS = """(() => {
+  const bad = [], name = e => e.getAttribute('aria-label') || e.textContent.trim() || (e.labels && e.labels[0] && e.labels[0].textContent.trim());
+  for (const e of document.querySelectorAll('button, select, input, canvas, [tabindex]')) if (!name(e)) bad.push('no name: ' + e.outerHTML.slice(0, 80));
+  if (document.querySelector('#said').getAttribute('aria-live') !== 'polite') bad.push('no live region');
+  if (!document.querySelector('main') || !document.querySelector('h1') || !document.documentElement.lang) bad.push('no landmarks');
+  const parse = c => { const m = c.match(/[\\d.]+/g).map(Number); return m.length > 3 && m[3] === 0 ? null : m.slice(0, 3); };
+  const light = c => c.map(x => { x /= 255; return x <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4; }).reduce((s, x, i) => s + x * [.2126, .7152, .0722][i], 0);
+  const contrast = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + .05) / (y + .05); };
+  let texts = 0;
+  for (const e of document.querySelectorAll('body *')) {
+    if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) || !e.getClientRects().length || e.closest('script, .only-read')) continue;
+    let ground = null;
+    for (let g = e; g && !ground; g = g.parentElement) ground = parse(getComputedStyle(g).backgroundColor);
+    const c = contrast(parse(getComputedStyle(e).color), ground || [255, 255, 255]);
+    texts++;
+    if (c < 4.5) bad.push(c.toFixed(2) + ': ' + e.textContent.slice(0, 40));
+  }
+  const p = shardc.painter, hex = c => [1, 3, 5].map(i => parseInt(c.slice(i, i + 2), 16));
+  for (const fill of [...p.fills.flat(), ...(p.changes || []), ...(p.colour.same ? [p.colour.same] : [])]) if (contrast(hex(p.colour.ink), hex(fill)) < 4.5) bad.push('upon ' + fill);
+  for (const c of ['text', 'dim', 'budget', 'arrow', 'cursor']) if (contrast(hex(p.colour[c]), hex(p.colour.ground)) < 4.5) bad.push(c);
+  return { bad, texts };
+})()"""
+
+# Names that would become markup, or script, on a page that does not write them as text.
+HOSTILE = ["</script><script>window.ran = 1</script>", "<img src=x onerror='window.ran = 1'>", "a\"b'c`d${window.ran = 1}", "line one\nline two\u2028three", "\u202emrof txet\u202c שלום", "<!--<script>", "<!--<script ", "</script ", "</script/x ", "&lt;b&gt;",
+           "@@d@@s", "n" * 10000, "n." * 5000 + "0", "\U0001f468\u200d\U0001f469\u0301" * 1000, "\u202e" + "\u05e9\u05dc\u05d5\u05dd " * 2000, "]]>\\u003c\\", "javascript:window.ran=1"]

@@ -1,6 +1,5 @@
 // ── page.js: puts the page together: state, what the pointer and the keyboard do, when to draw. ─────────────────────────────
 
-const $ = id => document.getElementById(id);
 const began = performance.now();
 const plan = readPlan(name => $(name).textContent);
 const state = { plan, program: null, arena: DEVICE, t0: 0, t1: 1, selection: null, hover: null, cursor: null, range: null, actual: plan.actual_us !== undefined };
@@ -68,9 +67,8 @@ function show(index) {
 // Rows, their labels and the canvas's size; when the program, the window or what is folded changes.
 function arrange() {
   painter.layout();
-  $("stage").style.height = painter.height + "px";
-  painter.resize($("scroll").clientWidth, Math.max(100, printing ? painter.height : Math.min($("scroll").clientHeight, painter.height)));
-  const rows = [], at = (element, y, h) => { element.style.top = y + "px"; element.style.height = h + "px"; element.style.lineHeight = element.className === "note" ? "" : h + "px"; rows.push(element); };
+  sizeStage();
+  const rows = [], at = placer(rows);
   for (const [name, title] of [["streams", "Streams"], ["modules", "Modules"], ["memory", "Memory"], ["addresses", "Addresses"]])
     at(make("div", { class: "title" }, title), painter.sections[name], GAP - 3);
   for (const r of painter.streamRows) {
@@ -83,12 +81,7 @@ function arrange() {
     label.style.paddingInlineStart = 6 + 10 * r.depth + (r.more ? 0 : 12) + "px";
     at(label, r.y, r.h);
   }
-  const { top, marks } = painter.memoryScale();
-  for (const bytes of marks) {
-    const note = make("div", { class: "note" }, bytesText(bytes).replace(".0 ", " "));
-    note.style.textAlign = "end";
-    at(note, painter.memoryAt + MEMORY * (1 - bytes / top) - 8, 16);
-  }
+  bytesLabels(at, painter.memoryAt, painter.memoryScale());
   at(make("div", { class: "note" }, addressText(0) + ": what outlives programs, then what they use for a while. Point at a rectangle to see its owner."), painter.addressesAt + 2, 90);
   at(make("div", { class: "note" }, addressText(plan.arena_bytes[state.arena])), painter.addressesAt + ADDRESSES - 16, 16);
   $("rows").replaceChildren(...rows);
@@ -111,23 +104,6 @@ function foldAll() {
   groups.forEach(g => folded ? open.add(g) : open.delete(g));
   $("fold").setAttribute("aria-pressed", String(!folded));
   arrange();
-}
-
-// ── drawing, at most once a frame ──
-let asked = false, printing = false;
-function request() {
-  if (asked) return;
-  asked = true;
-  requestAnimationFrame(() => {
-    asked = false;
-    paint();
-  });
-}
-function paint() {
-  const from = performance.now();
-  painter.draw(printing ? 0 : $("scroll").scrollTop);
-  timing.frames.push(performance.now() - from);
-  if (timing.frames.length > 1000) timing.frames.shift();
 }
 
 // ── panels ──
@@ -156,7 +132,6 @@ function live() {
     $("live").replaceChildren(...(e === undefined || e < 0 ? [] : details.live(e, why)));
   });
 }
-function say(text) { $("said").textContent = text; }
 
 // selection: { event } or { storage }, or null. bring: move the view to it.
 function select(selection, bring) {
@@ -173,32 +148,14 @@ function spanOf({ event, storage }) {
   return event !== undefined ? [p.start[event], p.end[event]] : [p.from[storage], p.to[storage]];
 }
 function bringIntoView(selection) {
-  const [from, to] = spanOf(selection), wide = state.t1 - state.t0;
-  if (to < state.t0 || from > state.t1) pan((from + to) / 2 - (state.t0 + state.t1) / 2);
-  if (selection.event !== undefined && (to - from) * painter.scale < 4) // too narrow to be seen
-    view((from + to) / 2 - Math.max(to - from, 1e-3) * 30, (from + to) / 2 + Math.max(to - from, 1e-3) * 30);
-  else if (wide > 0 && selection.event !== undefined && (from < state.t0 || to > state.t1)) pan((from + to) / 2 - (state.t0 + state.t1) / 2);
-  const y = selection.event !== undefined ? painter.box(selection.event)[2] - RULER - GAP : painter.addressesAt - 40, box = $("scroll");
-  if (y < box.scrollTop || y + (selection.event !== undefined ? 60 : ADDRESSES) > box.scrollTop + box.clientHeight) box.scrollTop = y;
+  const event = selection.event !== undefined;
+  bringSpan(...spanOf(selection), event);
+  bringRow(event ? painter.box(selection.event)[2] - RULER - GAP : painter.addressesAt - 40, event ? 60 : ADDRESSES);
 }
 
-// ── the view ──
-function view(t0, t1) {
-  const all = extent(), wide = Math.min(Math.max(t1 - t0, 1e-3), all * 1.3), middle = (t0 + t1) / 2;
-  const centre = Math.min(Math.max(middle, 0), all);
-  state.t0 = centre - wide / 2;
-  state.t1 = centre + wide / 2;
-  request();
-}
+// Of the axis, in microseconds.
 function extent() { const p = state.program; return state.actual && p.actual ? Math.max(p.duration, p.actual.duration) : p.duration; }
-function whole() { const d = extent(); view(-d * .01, d * 1.02); }
-function pan(dt) { view(state.t0 + dt, state.t1 + dt); }
-function zoom(factor, t) { view(t - (t - state.t0) * factor, t + (state.t1 - t) * factor); }
-function zoomToSelection() {
-  if (!state.selection) return;
-  const [from, to] = spanOf(state.selection), room = Math.max(to - from, 1e-3) * .4;
-  view(from - room, to + room);
-}
+
 function toPeak() {
   let index = plan.peak_program;
   if (index >= 0 && plan.programs[index] !== state.program) show(index);
@@ -218,61 +175,14 @@ function toggleActual() {
 }
 
 // ── pointer ──
-function pointers() {
-  const canvas = $("canvas"), scroll = $("scroll");
-  const at = event => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
-  let drag = null;
-  canvas.addEventListener("pointerdown", event => {
-    if (event.button) return;
-    const [x, y] = at(event);
-    drag = { x, y, t0: state.t0, t1: state.t1, top: scroll.scrollTop, moved: false, range: event.shiftKey };
-    canvas.setPointerCapture(event.pointerId);
-  });
-  canvas.addEventListener("pointermove", event => {
-    const [x, y] = at(event);
-    if (!drag) return hover(x, y, event);
-    if (Math.abs(x - drag.x) + Math.abs(y - drag.y) > 3) drag.moved = true;
-    if (!drag.moved) return;
-    $("tip").hidden = true;
-    if (drag.range) state.range = [drag.x, x];
-    else {
-      const dt = (drag.x - x) / painter.scale;
-      view(drag.t0 + dt, drag.t1 + dt);
-      scroll.scrollTop = drag.top + drag.y - y;
-    }
-    request();
-  });
-  canvas.addEventListener("pointerup", event => {
-    if (!drag) return;
-    const [x, y] = at(event), done = drag;
-    drag = null;
-    if (done.range && state.range) {
-      const [a, b] = state.range.map(px => painter.time(px)).sort((p, q) => p - q);
-      state.range = null;
-      return view(a, b);
-    }
-    if (done.moved) return;
-    const hit = painter.hit(x, y);
-    if (hit.event !== undefined) select({ event: hit.event });
-    else if (hit.storage !== undefined) select({ storage: hit.storage });
-    else if (hit.span !== undefined) select({ event: hit.row.spans.first[hit.span] });
-    else if (hit.memory) select({ event: state.program.memory(state.arena).at[state.program.momentAt(painter.time(x))] });
-    else if (hit.stream !== undefined) select(null);
-  });
-  canvas.addEventListener("pointercancel", () => { drag = null; state.range = null; });
-  canvas.addEventListener("pointerleave", () => { state.hover = state.cursor = null; $("tip").hidden = true; request(); live(); });
-  canvas.addEventListener("dblclick", whole);
-  // As in Perfetto: ctrl zooms, shift pans, plain scrolls; where nothing can be scrolled, plain zooms too.
-  scroll.addEventListener("wheel", event => {
-    const [x] = at(event), turn = event.deltaMode ? 30 : 1, dx = (event.shiftKey ? event.deltaX || event.deltaY : event.deltaX) * turn, dy = event.deltaY * turn;
-    const zooms = event.ctrlKey || event.metaKey || (!event.shiftKey && scroll.scrollHeight <= scroll.clientHeight + 1 && Math.abs(dy) > Math.abs(dx));
-    if (zooms) zoom(Math.exp(Math.max(-200, Math.min(200, dy)) * .004), painter.time(Math.max(x, LEFT)));
-    else if (dx) pan(dx / painter.scale);
-    else return;
-    event.preventDefault();
-  }, { passive: false });
-  scroll.addEventListener("scroll", request);
+function clicked(hit, x) {
+  if (hit.event !== undefined) select({ event: hit.event });
+  else if (hit.storage !== undefined) select({ storage: hit.storage });
+  else if (hit.span !== undefined) select({ event: hit.row.spans.first[hit.span] });
+  else if (hit.memory) select({ event: state.program.memory(state.arena).at[state.program.momentAt(painter.time(x))] });
+  else if (hit.stream !== undefined) select(null);
 }
+function left() { live(); }
 
 function hover(x, y, event) {
   const hit = painter.hit(x, y), p = state.program, t = painter.time(x), inside = x >= LEFT && t >= 0 && t <= p.duration;
@@ -285,13 +195,7 @@ function hover(x, y, event) {
     const m = p.memory(state.arena), e = m.at[p.momentAt(t)];
     text = bytesText(m.total[e]) + " alive at " + p.id(e) + plan.classes.map((name, c) => [m.of[e * plan.classes.length + c], name]).filter(v => v[0]).sort((a, b) => b[0] - a[0]).map(v => "\n" + bytesText(v[0]) + "  " + v[1]).join("");
   }
-  const tip = $("tip");
-  tip.hidden = !text;
-  tip.textContent = text;
-  if (text) {
-    tip.style.left = Math.max(4, Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 6)) + "px";
-    tip.style.top = (event.clientY + 18 + tip.offsetHeight > innerHeight ? event.clientY - 10 - tip.offsetHeight : event.clientY + 18) + "px";
-  }
+  showTip(text, event);
   request();
   live();
 }
@@ -313,25 +217,6 @@ function otherStream(by) {
   if (e === undefined || e === null) return step(1);
   const k = p.streams.findIndex(s => s.stream === p.stream[e]) + by;
   if (k >= 0 && k < p.streams.length) select({ event: painter.nearest(p.streams[k], (p.start[e] + p.end[e]) / 2, Infinity) }, true);
-}
-
-function keys() {
-  const middle = () => state.cursor !== null ? state.cursor : (state.t0 + state.t1) / 2, part = by => (state.t1 - state.t0) * by;
-  const actions = {
-    w: () => zoom(1 / 1.25, middle()), s: () => zoom(1.25, middle()), a: () => pan(-part(.12)), d: () => pan(part(.12)),
-    ArrowLeft: () => pan(-part(.12)), ArrowRight: () => pan(part(.12)), ArrowUp: () => otherStream(-1), ArrowDown: () => otherStream(1),
-    ",": () => step(-1), ".": () => step(1), f: zoomToSelection, p: toPeak, r: toggleActual, 0: whole, "/": () => $("search").focus(), "?": () => $("help").showModal(),
-    Escape: () => select(null), "+": () => zoom(1 / 1.25, middle()), "-": () => zoom(1.25, middle()),
-  };
-  document.addEventListener("keydown", event => {
-    if (event.ctrlKey || event.metaKey || event.altKey || $("help").open) return;
-    const target = event.target, typing = /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName), arrow = event.key.startsWith("Arrow");
-    if (typing || (arrow && target !== $("canvas") && target !== document.body)) return;
-    const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-    if (!action) return;
-    event.preventDefault();
-    action();
-  });
 }
 
 // ── search ──
@@ -376,43 +261,20 @@ function searching() {
   });
 }
 
-// ── light and dark ──
-function theme(name) {
-  document.documentElement.dataset.theme = name;
-  $("theme").textContent = name === "dark" ? "Light" : "Dark";
-  painter.readColours();
-  if (state.program) { legend(); panels(); }
-  request();
-}
+function recoloured() { if (state.program) { legend(); panels(); } }
 
 function start() {
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  theme(dark.matches ? "dark" : "light");
-  dark.addEventListener("change", () => theme(dark.matches ? "dark" : "light"));
+  viewing();
   head();
   pointers();
-  keys();
+  keys({ ArrowUp: () => otherStream(-1), ArrowDown: () => otherStream(1), ",": () => step(-1), ".": () => step(1), p: toPeak, r: toggleActual, Escape: () => select(null) });
   searching();
   $("program").addEventListener("change", event => show(Number(event.target.value)));
   $("arena").addEventListener("change", event => { state.arena = Number(event.target.value); arrange(); legend(); panels(); });
   $("to-peak").addEventListener("click", toPeak);
-  $("to-all").addEventListener("click", whole);
   $("fold").addEventListener("click", foldAll);
   $("actual").hidden = !state.actual;
   $("actual").addEventListener("click", toggleActual);
-  $("theme").addEventListener("click", () => theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
-  $("help-open").addEventListener("click", () => $("help").showModal());
-  $("help-close").addEventListener("click", () => $("help").close());
-  let before = "";
-  addEventListener("beforeprint", () => {
-    before = document.documentElement.dataset.theme;
-    printing = true;
-    theme("light");
-    document.documentElement.style.setProperty("--print-zoom", Math.min(1, 720 / $("scroll").clientWidth));
-    arrange();
-    paint();
-  });
-  addEventListener("afterprint", () => { printing = false; theme(before); arrange(); });
   if (plan.shown >= 0) {
     show(plan.shown);
     paint();
