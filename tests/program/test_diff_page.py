@@ -37,7 +37,7 @@ def totals(b, d):
     """Each figure with both sides, the difference, its sign and whether it is for the better."""
     shown = b.run("""Object.fromEntries([...document.querySelectorAll('#totals > div')].map(e => [e.dataset.total, { a: Number(e.querySelector('[data-side=a]').dataset.value),
       b: Number(e.querySelector('[data-side=b]').dataset.value), delta: Number(e.querySelector('.delta').dataset.delta), said: e.querySelector('.delta').textContent, kind: e.querySelector('.delta').className }]))""")
-    rows = {r["name"]: r for r in d["figures"] if r["a"] or r["b"] or r["name"] in ("peak", "step", "exposed")}
+    rows = {r["name"]: r for r in d["figures"] if abs(r["a"] - r["b"]) >= 1e-6 or r["name"] in ("peak", "step", "exposed")}
     check(set(shown) == set(rows), "totals are %s, wanted %s" % (sorted(shown), sorted(rows)))
     for name, r in rows.items():
         s, change = shown[name], r["b"] - r["a"]

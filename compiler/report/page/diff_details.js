@@ -25,13 +25,13 @@ class PairDetails {
   }
 
   // ── a selection: a table of what A and B say; rows that differ are marked. rows: [title, in A, in B, compared] ──
-  table(rows) {
+  table(pair, rows) {
     const cell = x => make("td", {}, ...(x === null || x === undefined ? [make("span", { class: "dim" }, "–")] : [].concat(x).map(t => typeof t === "string" ? named(t) : t)));
     const text = x => x === null || x === undefined ? "" : [].concat(x).map(t => typeof t === "string" ? t : t.textContent).join("");
     return make("table", { class: "pair" },
       make("thead", {}, make("tr", {}, make("td", {}), make("th", { scope: "col" }, badge("a")), make("th", { scope: "col" }, badge("b")))),
       make("tbody", {}, ...rows.filter(Boolean).filter(r => r[1] !== null || r[2] !== null).map(([title, a, b, compared = true]) => {
-        const differs = compared && text(a) !== text(b);
+        const differs = compared && pair.a >= 0 && pair.b >= 0 && text(a) !== text(b);
         return make("tr", { class: differs ? "differs" : false, "data-fact": title }, make("td", {}, (differs ? "≠ " : "") + title, differs && make("span", { class: "only-read" }, " differs")), cell(a), cell(b));
       })));
   }
@@ -62,7 +62,7 @@ class PairDetails {
     return [
       make("h2", {}, g.id(pair) + "  ", named(g[pair.b >= 0 ? "b" : "a"].text(pair.b >= 0 ? pair.b : pair.a, OP))),
       this.said(pair, EVENT_KIND),
-      this.table([
+      this.table(pair, [
         row("op", (r, p) => str(p, r[OP])),
         row("stream", (r, p) => p.plan.stream_names[r[STREAM]]),
         row("phase", (r, p) => p.plan.phases[r[PHASE]]),
@@ -89,7 +89,7 @@ class PairDetails {
     return [
       make("h2", {}, named(this.state.program.storageName(pair))),
       this.said(pair, STORAGE_KIND),
-      this.table([
+      this.table(pair, [
         row("class", (s, p, side) => this.diff[side].classes[s.cls]),
         row("owner", s => s.owner || "(model)"),
         row("arena", s => s.arena ? "host" : "device"),

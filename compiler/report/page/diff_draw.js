@@ -84,8 +84,8 @@ class PairPainter extends Axis {
     c.fillStyle = this.colour.dim;
     for (const [i, side] of SIDES.entries()) {
       if (!g[side]) continue;
-      const text = side.toUpperCase() + " ends: " + timeText(g[side].duration), x = this.x(g[side].duration);
-      c.fillText(text, x - c.measureText(text).width - 5, (i ? this.sections.streams : this.sections.phases) + (GAP - 3) / 2);
+      const text = side.toUpperCase() + " ends: " + timeText(g[side].duration), x = this.x(g[side].duration), wide = c.measureText(text).width + 5;
+      c.fillText(text, x - wide > LEFT ? x - wide : x + 5, (i ? this.sections.streams : this.sections.phases) + (GAP - 3) / 2);
     }
   }
 

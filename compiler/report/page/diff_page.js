@@ -12,7 +12,7 @@ const timing = { frames: [] }; // for the tests: milliseconds of the first paint
 const FIGURES = {
   peak: ["peak (arena)", "bytes", true, true], bound: ["lower bound", "bytes", true], host: ["host arena", "bytes", true], library: ["library", "bytes", true],
   step: ["step", "time", true, true], exposed: ["exposed communication", "time", true, true], tokens: [(diff.tokens ? "tokens" : "samples") + "/s of a rank", "count", false], mfu: ["MFU, causal attention", "share", false],
-}; // title, measure, whether less is better, whether it is always shown
+}; // title, measure, whether less is better, whether it is shown where it does not differ
 
 function head() {
   const { a, b } = diff, one = a.model === b.model ? b.model : a.model + " → " + b.model;
@@ -25,7 +25,7 @@ function head() {
   $("bounds").append(...diff.bounds.map(([text, missed]) => make("li", { class: missed ? "missed" : "kept", "data-bound": text }, missed ? "✗ --fail-if: " + missed : "✓ --fail-if: " + text + " is kept")));
   for (const [key, x, y] of diff.figures) {
     const [title, measure, less, always] = FIGURES[key];
-    if (!always && x === 0 && y === 0) continue;
+    if (!always && same(x, y)) continue;
     const side = (s, v) => make("span", { "data-side": s, "data-value": v, title: measure === "bytes" ? grouped(v) + " B" : false }, badge(s), " ", MEASURES[measure](v));
     $("totals").append(make("div", { "data-total": key }, make("dt", {}, title), make("dd", {}, side("a", x), side("b", y), delta(measure, x, y, less))));
   }
