@@ -356,6 +356,8 @@ static void measure_gap(Reader *r, Actual *x, const Runs *runs) {
     x->gap_us = median(gaps.at, gaps.n);
 }
 
+enum { STEP, COMPUTING, COLLECTING, WAITING, SUMS }; /* of a rank and a step, in us */
+
 /* Sums of a step of a rank, then their medians. Where no step is looked at, a program's run is one. */
 static void measure_ranks(Reader *r, Actual *x, const Runs *runs) {
     const Plan *p = x->plan;
@@ -364,14 +366,14 @@ static void measure_ranks(Reader *r, Actual *x, const Runs *runs) {
     for (int i = 0; i < p->nprograms; i++)
         if (x->programs[i].share > 0 && (!trained || !program_trains(&p->programs[i])) && runs[i].runs > steps)
             steps = runs[i].runs;
-    double *sum[4], *slowest = NEW_ARRAY(r->a, double, steps + 1), *begins = NEW_ARRAY(r->a, double, steps + 1),
-                    *ends = NEW_ARRAY(r->a, double, steps + 1);
+    double *sum[SUMS], *slowest = NEW_ARRAY(r->a, double, steps + 1), *begins = NEW_ARRAY(r->a, double, steps + 1),
+                       *ends = NEW_ARRAY(r->a, double, steps + 1);
     int nbetween = 0;
     x->ranks = NEW_ARRAY(r->a, ActualRank, p->world);
-    for (int k = 0; k < 4; k++) sum[k] = NEW_ARRAY(r->a, double, steps + 1);
+    for (int k = 0; k < SUMS; k++) sum[k] = NEW_ARRAY(r->a, double, steps + 1);
     double *between = NEW_ARRAY(r->a, double, (size_t)p->world *(size_t)steps + 1);
     for (int rank = 0; rank < p->world; rank++) {
-        for (int k = 0; k < 4; k++) memset(sum[k], 0, sizeof(double) * (size_t)steps);
+        for (int k = 0; k < SUMS; k++) memset(sum[k], 0, sizeof(double) * (size_t)steps);
         for (int t = 0; t < steps; t++) begins[t] = INFINITY, ends[t] = -INFINITY;
         for (int i = 0; i < p->nprograms; i++)
             for (int run = 0; run < runs[i].runs && x->programs[i].share > 0; run++) {
@@ -379,25 +381,25 @@ static void measure_ranks(Reader *r, Actual *x, const Runs *runs) {
                 Interval span = span_of(&runs[i], rank, run);
                 begins[t] = fmin(begins[t], span.begin);
                 ends[t] = fmax(ends[t], span.end);
-                sum[0][t] += span.end - span.begin;
+                sum[STEP][t] += span.end - span.begin;
                 for (int e = 0; e < runs[i].n; e++) {
                     const Event *v = &p->programs[i].events[e];
                     const Interval *at = &run_of(&runs[i], rank, run)[e];
-                    if (v->stream == COMPUTE) sum[1][t] += at->end - at->begin;
+                    if (v->stream == COMPUTE) sum[COMPUTING][t] += at->end - at->begin;
                     if (!meets(p, v)) continue;
                     int last = -1;
-                    sum[2][t] += at->end - at->begin;
-                    sum[3][t] += at->end - at->begin - least_in_group(p, v, &runs[i], e, rank, run, &last);
+                    sum[COLLECTING][t] += at->end - at->begin;
+                    sum[WAITING][t] += at->end - at->begin - least_in_group(p, v, &runs[i], e, rank, run, &last);
                     x->ranks[rank].last += last == rank;
                     x->collectives += last == rank;
                 }
             }
-        for (int t = 0; t < steps; t++) slowest[t] = fmax(slowest[t], sum[0][t]);
+        for (int t = 0; t < steps; t++) slowest[t] = fmax(slowest[t], sum[STEP][t]);
         for (int t = 1; t < steps && trained; t++) between[nbetween++] = fmax(begins[t] - ends[t - 1], 0);
-        x->ranks[rank].step_us = median(sum[0], steps);
-        x->ranks[rank].compute_us = median(sum[1], steps);
-        x->ranks[rank].collective_us = median(sum[2], steps);
-        x->ranks[rank].waiting_us = median(sum[3], steps);
+        x->ranks[rank].step_us = median(sum[STEP], steps);
+        x->ranks[rank].compute_us = median(sum[COMPUTING], steps);
+        x->ranks[rank].collective_us = median(sum[COLLECTING], steps);
+        x->ranks[rank].waiting_us = median(sum[WAITING], steps);
     }
     int longest = 0;
     for (int rank = 1; rank < p->world; rank++)
