@@ -131,7 +131,8 @@ static void put_head(FILE *f, const Profile *w, const char *name) {
     const Actual *x = w->run;
     fprintf(f,
             "device.name = \"%s\"\n"
-            "device.source = \"a run of %s, world %d, steps %lld to %lld; else \" .. device.source\n"
+            "device.source = \"measured in a run of %s, world %d, steps %lld to %lld; else \" .. device.source\n"
+            "device.kernels_off = 0.15 -- where the kernels are those of the run\n"
             "device.kernels = device.kernels or {}\n",
             name, x->plan->model, x->plan->world, (long long)x->first_step, (long long)x->last_step);
     if (w->least_us < w->d->launch_us) fprintf(f, "device.launch_us = %.6g -- its shortest kernel\n", w->least_us);
