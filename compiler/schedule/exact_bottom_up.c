@@ -17,14 +17,15 @@ struct ExactBottomUp {
     ExactSearch *x;
     ExactLog log;
     int64_t *lowest; /* by item: the top of what is placed below it, aligned */
-    int64_t *placed; /* by item */
-    int64_t *floor;  /* by section: the top of what is placed in it */
-    int64_t *left;   /* by section: bytes that are not placed */
-    int64_t *start;  /* scratch by section: the lowest that anything left in it can lie */
-    double *weight;  /* by section: how often it was found too full */
-    int *rank;       /* by item: which comes first at one height */
-    int round;       /* -1: the caller's guess comes first */
-    Ranked *ranked;  /* scratch */
+    uint64_t *open;  /* bit set of items that are not placed */
+    int *order;      /* placed items as they came */
+    int nplaced;
+    int64_t *left;  /* by section: bytes that are not placed */
+    int *low;       /* by section: an item that was left and low enough */
+    double *weight; /* by section: how often it was found too full */
+    int *rank;      /* by item: which comes first at one height */
+    int round;      /* -1: the caller's guess comes first */
+    Ranked *ranked; /* scratch */
     int *scratch, used;
     int64_t *steps, limit;
 };
@@ -34,10 +35,11 @@ ExactBottomUp *exact_bottom_up_new(ExactSearch *x) {
     b->x = x;
     b->log.a = x->a;
     b->lowest = NEW_ARRAY(x->a, int64_t, x->n);
-    b->placed = NEW_ARRAY(x->a, int64_t, x->n);
-    b->floor = NEW_ARRAY(x->a, int64_t, x->nsections);
+    b->open = NEW_ARRAY(x->a, uint64_t, x->words);
+    b->order = NEW_ARRAY(x->a, int, x->n);
+    for (int i = 0; i < x->n; i++) exact_add(b->open, i);
     b->left = NEW_ARRAY(x->a, int64_t, x->nsections);
-    b->start = NEW_ARRAY(x->a, int64_t, x->nsections);
+    b->low = NEW_ARRAY(x->a, int, x->nsections);
     b->weight = NEW_ARRAY(x->a, double, x->nsections);
     b->rank = NEW_ARRAY(x->a, int, x->n);
     b->ranked = NEW_ARRAY(x->a, Ranked, x->n);
@@ -59,11 +61,12 @@ static int compare_ranked(const void *a, const void *b) {
 
 /* First in the order of the offsets that the caller guesses, if any. Then three orders in turn: by life, by what the
  * item's fullest section holds and then area, by that and then life. After one round of each they are disturbed, and
- * items of sections that were too full come earlier. */
+ * items of sections that were too full come earlier: in turn a little earlier, or much. */
 static void choose_order(ExactBottomUp *b) {
     ExactSearch *x = b->x;
     Ranked *ranked = b->ranked;
-    double most = 1;
+    bool strong = b->round / 3 % 2;
+    double most = 1, pull = strong ? 3 : 1, spread = strong ? 5000 : 2000;
     for (int s = 0; s < x->nsections; s++) most = b->weight[s] > most ? b->weight[s] : most;
     for (int i = 0; i < x->n; i++) {
         const ExactItem *item = &x->items[i];
@@ -73,10 +76,10 @@ static void choose_order(ExactBottomUp *b) {
             if ((double)b->left[s] > full) full = (double)b->left[s];
             if (b->weight[s] > weight) weight = b->weight[s];
         }
-        double noise = b->round < 3 ? 1 : (1 + exact_random(x, 1000) / 2000.0) * (1 + weight / most);
+        double noise = b->round < 3 ? 1 : (1 + exact_random(x, 1000) / spread) * (1 + pull * weight / most);
         double area = life * (double)item->size * noise;
         life *= noise;
-        if (b->round >= 3) full *= 1 + weight / most;
+        if (b->round >= 3) full *= 1 + pull * weight / most;
         int kind = b->round % 3;
         if (b->round < 0)
             ranked[i] = (Ranked){{-(double)item->at, life}, i};
@@ -96,80 +99,103 @@ static int *take_scratch(ExactBottomUp *b, int n) {
     return at;
 }
 
+/* Whether an item is left and may lie at `most` or below. */
+static bool may_lie(const ExactBottomUp *b, int i, int64_t height, int64_t smallest, int64_t most) {
+    return exact_has(b->open, i) && (b->lowest[i] < height ? height + smallest : b->lowest[i]) <= most;
+}
+
 /* Whether what is left in each section still fits: all of it lies at or above `height`, and what could have been placed
- * lower now rests on another item that is left. */
+ * lower now rests on another item that is left. So it fits where one item that is left may lie low enough; the one that
+ * did at the last look mostly still does. */
 static bool fits(ExactBottomUp *b, const int *list, int n, int64_t height, int64_t smallest) {
-    const ExactItem *items = b->x->items;
-    int from = INT32_MAX, to = -1;
+    ExactSearch *x = b->x;
+    int from = x->items[list[0]].sections[0], to = -1;
     for (int k = 0; k < n; k++) {
-        const ExactItem *item = &items[list[k]];
+        const ExactItem *item = &x->items[list[k]];
         int last = item->sections[item->nsections - 1];
-        if (item->sections[0] < from) from = item->sections[0];
         if (last > to) to = last;
     }
-    for (int s = from; s <= to; s++) b->start[s] = INT64_MAX;
-    for (int k = 0; k < n; k++) {
-        const ExactItem *item = &items[list[k]];
-        int64_t at = b->lowest[list[k]] < height ? height + smallest : b->lowest[list[k]];
-        for (int i = 0; i < item->nsections; i++)
-            if (at < b->start[item->sections[i]]) b->start[item->sections[i]] = at;
-        *b->steps += item->nsections;
-    }
+    *b->steps += n + to - from;
     for (int s = from; s <= to; s++) {
-        if (!b->left[s] || b->start[s] + b->left[s] <= b->x->capacity) continue;
+        if (!b->left[s]) continue;
+        int64_t most = x->capacity - b->left[s];
+        if (may_lie(b, b->low[s], height, smallest, most)) continue;
+        int k = 0;
+        while (k < x->nmembers[s] && !may_lie(b, x->members[s][k], height, smallest, most)) k++;
+        *b->steps += k;
+        if (k < x->nmembers[s]) {
+            b->low[s] = x->members[s][k];
+            continue;
+        }
         b->weight[s]++;
         return false;
     }
     return true;
 }
 
-/* Places an item on what lies below; false where a section of it overflows. *covered: something is left above it. */
+/* Places an item on what lies below; false, and nothing is placed, where a section of it overflows. *covered: something
+ * is left above it. */
 static bool put(ExactBottomUp *b, int i, bool *covered) {
     ExactSearch *x = b->x;
     ExactItem *item = &x->items[i];
-    int64_t top = b->lowest[i] + item->size;
-    bool ok = true;
+    int64_t at = b->lowest[i], top = at + item->size;
+    int full = -1;
+    *b->steps += item->nsections + x->words;
     for (int k = 0; k < item->nsections; k++) {
         int s = item->sections[k];
-        exact_set(&b->log, &b->floor[s], top);
-        exact_set(&b->log, &b->left[s], b->left[s] - item->size);
-        *covered |= b->left[s] > 0;
-        if (top + b->left[s] <= x->capacity) continue;
+        if (at + b->left[s] <= x->capacity) continue;
         b->weight[s]++;
-        ok = false;
+        full = s;
     }
-    *b->steps += item->nsections + x->words;
-    if (!ok) return false;
-    exact_set(&b->log, &b->placed[i], 1);
-    item->at = b->lowest[i];
+    if (full >= 0) return false;
+    for (int k = 0; k < item->nsections; k++) {
+        int s = item->sections[k];
+        b->left[s] -= item->size;
+        *covered |= b->left[s] > 0;
+    }
+    b->open[i >> 6] &= ~(1ull << (i & 63));
+    b->order[b->nplaced++] = i;
+    item->at = at;
     const uint64_t *others = &x->conflicts[(size_t)i * (size_t)x->words];
     for (int w = 0; w < x->words; w++)
-        for (uint64_t bits = others[w]; bits; bits &= bits - 1) {
+        for (uint64_t bits = others[w] & b->open[w]; bits; bits &= bits - 1) {
             int k = w * 64 + __builtin_ctzll(bits);
-            if (!b->placed[k] && b->lowest[k] < top)
-                exact_set(&b->log, &b->lowest[k], round_up(top, x->items[k].alignment));
+            if (b->lowest[k] >= top) continue;
+            int64_t alignment = x->items[k].alignment;
+            exact_set(&b->log, &b->lowest[k], alignment == 1 ? top : round_up(top, alignment));
+            ++*b->steps;
         }
     return true;
 }
 
-static bool comes_before(const ExactBottomUp *b, int i, int k) {
-    return b->lowest[i] != b->lowest[k] ? b->lowest[i] < b->lowest[k] : b->rank[i] < b->rank[k];
+/* Takes back all but the first `nplaced` placed items, and the changes of the log after `mark`. */
+static void take_back(ExactBottomUp *b, int nplaced, int mark) {
+    exact_undo(&b->log, mark);
+    while (b->nplaced > nplaced) {
+        int i = b->order[--b->nplaced];
+        const ExactItem *item = &b->x->items[i];
+        for (int k = 0; k < item->nsections; k++) b->left[item->sections[k]] += item->size;
+        exact_add(b->open, i);
+    }
 }
 
-/* The items that may be placed next, lowest first. `under`: the lowest end of any; what lies above that would leave a
- * hole that this item fits into. Of items that are equal in everything, the first comes first. */
-static int candidates(ExactBottomUp *b, const int *list, int n, int64_t height, int rank, int64_t under, int *found) {
-    int count = 0;
+/* The item to try after one that lies at `height` and has a rank: the lowest, then the first in rank; -1: none.
+ * `under`: the lowest end of any; what lies above that would leave a hole that this item fits into. Of items that are
+ * equal in everything, the first comes first. */
+static int next_candidate(ExactBottomUp *b, const int *list, int n, int64_t height, int rank, int64_t under) {
+    int next = -1;
+    int64_t low = under;
     for (int k = 0; k < n; k++) {
-        int i = list[k], at = count, twin = b->x->twin[i];
-        int64_t low = b->lowest[i];
-        if (low < height || low >= under || (low == height && b->rank[i] < rank)) continue;
-        if (twin >= 0 && !b->placed[twin] && b->rank[twin] < b->rank[i]) continue;
-        for (; at > 0 && comes_before(b, i, found[at - 1]); at--) found[at] = found[at - 1];
-        found[at] = i;
-        count++;
+        int i = list[k], twin = b->x->twin[i];
+        int64_t at = b->lowest[i];
+        if (at > low || at < height || (at == height && b->rank[i] <= rank)) continue;
+        if (at == low && (next < 0 || b->rank[i] > b->rank[next])) continue;
+        if (twin >= 0 && exact_has(b->open, twin) && b->rank[twin] < b->rank[i]) continue;
+        next = i;
+        low = at;
     }
-    return count;
+    *b->steps += n;
+    return next;
 }
 
 static ExactResult place_rest(ExactBottomUp *b, const int *list, int n, int64_t height, int rank);
@@ -214,20 +240,22 @@ static ExactResult place_rest(ExactBottomUp *b, const int *list, int n, int64_t 
     }
     *b->steps += 4 * n;
     if (!fits(b, list, n, height, smallest)) return EXACT_IMPOSSIBLE;
-    int used = b->used, *found = take_scratch(b, n), *rest = take_scratch(b, n);
-    int nfound = candidates(b, list, n, height, rank, under, found), mark = b->log.changes.n, inner = b->used;
+    int used = b->used, *rest = take_scratch(b, n), mark = b->log.changes.n, inner = b->used;
+    int nplaced = b->nplaced;
     ExactResult result = EXACT_IMPOSSIBLE;
-    for (int c = 0; c < nfound && result == EXACT_IMPOSSIBLE; c++) {
-        int i = found[c], left = 0;
+    for (int i; result == EXACT_IMPOSSIBLE && (i = next_candidate(b, list, n, height, rank, under)) >= 0;) {
+        int left = 0;
         bool covered = false, ok = put(b, i, &covered);
+        height = b->lowest[i];
+        rank = b->rank[i];
         if (ok) {
             for (int k = 0; k < n; k++)
                 if (list[k] != i) rest[left++] = list[k];
-            result = place_parts(b, rest, left, b->x->items[i].at, b->rank[i]);
+            result = place_parts(b, rest, left, height, rank);
         }
         b->used = inner;
         if (result == EXACT_FOUND) break;
-        exact_undo(&b->log, mark);
+        take_back(b, nplaced, mark);
         if (ok && !covered) break; /* nothing lies above it: to place it later changes nothing */
     }
     b->used = used;
@@ -239,11 +267,11 @@ ExactResult exact_bottom_up(ExactBottomUp *b, int64_t *steps, int64_t limit) {
     b->steps = steps;
     b->limit = limit;
     choose_order(b);
-    if (!b->scratch) b->scratch = NEW_ARRAY(x->a, int, (x->n + 2) * (x->n + 3) / 2 * 3 + 8);
+    if (!b->scratch) b->scratch = NEW_ARRAY(x->a, int, (x->n + 2) * (x->n + 3) + 8);
     int *list = take_scratch(b, x->n);
     for (int i = 0; i < x->n; i++) list[i] = i;
     ExactResult r = place_parts(b, list, x->n, 0, -1);
     b->used = 0;
-    exact_undo(&b->log, 0);
+    take_back(b, 0, 0);
     return r;
 }

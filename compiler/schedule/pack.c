@@ -39,8 +39,8 @@ typedef struct {
     Ints *late;           /* by leaf: placed items that are over but reach into it */
     Cursor *sets;         /* addresses that the item in hand must not have */
     int nsets, sets_cap;
-    Spans single; /* those of items that were asked one by one; may overlap */
-    int64_t steps;
+    Spans single;        /* those of items that were asked one by one; may overlap */
+    int64_t steps, once; /* once: those to place every item */
 } Packer;
 
 /* ── sets of addresses ─────────────────────────────────────────────────────────────────────────────────────── */
@@ -65,6 +65,7 @@ static void add_span(Packer *p, Spans *s, Span x) {
 /* ── placed items ──────────────────────────────────────────────────────────────────────────────────────────── */
 static void mark_node(Packer *p, int node, int lo, int hi, const Item *x, Span s) { /* leaves lo..hi of node */
     int from = x->first / LEAF, to = x->last / LEAF;
+    p->steps++;
     add_span(p, &p->any[node], s);
     if (x->first <= lo * LEAF && x->last >= hi * LEAF + LEAF - 1) {
         add_span(p, &p->through[node], s);
@@ -105,6 +106,7 @@ static void take_conflicts(Packer *p, const Ints *l, const Item *x) {
 }
 
 static void visit(Packer *p, int node, int lo, int hi, const Item *x) {
+    p->steps++;
     if (x->first <= lo * LEAF && x->last >= hi * LEAF + LEAF - 1) {
         take_set(p, &p->any[node]);
         return;
@@ -185,12 +187,13 @@ static void place_item(Packer *p, Item *x) {
 static int64_t place_all(Packer *p, const int *sequence) {
     for (int i = 0; i < 2 * p->leaves; i++) p->through[i].n = p->any[i].n = 0;
     for (int i = 0; i < p->leaves; i++) p->partial[i].n = p->begins[i].n = p->late[i].n = 0;
-    int64_t height = 0;
+    int64_t height = 0, before = p->steps;
     for (int i = 0; i < p->n; i++) {
         Item *x = &p->items[sequence[i]];
         place_item(p, x);
         height = max64(height, x->at + x->size);
     }
+    p->once = p->steps - before;
     return height;
 }
 
@@ -458,7 +461,8 @@ static void bump(const Packer *p, const Layout *l, int64_t line, double gain, Ra
 static void repair(Packer *p, Layout *best, int64_t bound, int64_t enough, int64_t effort, Rank *ranks, int *sequence) {
     Layout now = new_layout(p);
     uint64_t state = 1;
-    for (int round = 0, since = PATIENCE; round < ROUNDS && p->steps < effort && best->height > enough; round++) {
+    for (int round = 0, since = PATIENCE; round < ROUNDS && p->steps + p->once <= effort && best->height > enough;
+         round++) {
         if (since++ >= PATIENCE) {
             memcpy(now.sequence, best->sequence, sizeof *now.sequence * (size_t)p->n);
             memcpy(now.at, best->at, sizeof *now.at * (size_t)p->n);
@@ -524,7 +528,7 @@ static void attempt(Packer *p, Layout *best, int positions, int64_t bound, int64
     int peak;
     pack_bound(p->items, p->n, positions, &peak);
     for (int kind = 0; kind < N_ORDERS && best->height > enough(bound, known); kind++) {
-        if (kind && p->steps > 3 * effort) return;
+        if (kind && p->steps + p->once > 3 * effort) return;
         if (kind == BY_SKYLINE)
             sequence_by_skyline(p, positions, p->steps + effort, ranks, sequence);
         else
