@@ -424,7 +424,7 @@ def test_hostile_names():
             b.run("document.querySelector('#search').value = '<'; document.querySelector('#search').dispatchEvent(new Event('input'))")
             b.mouse("mouseMoved", 400, 300)
             b.settle()
-            check(b.run("window.ran === undefined && document.images.length === 0 && document.scripts.length === 4 + shardc.diff.a.programs.length + shardc.diff.b.programs.length"), "a name became markup: " + name[:60])
+            check(b.run("window.ran === undefined && document.images.length === 0 && document.scripts.length === 6 + 2 * (shardc.diff.a.programs.length + shardc.diff.b.programs.length)"), "a name became markup: " + name[:60])
             check(b.run("document.documentElement.scrollWidth <= innerWidth"), "a long name makes the page wider than the window: " + name[:60])
             quiet(b, page)
     return "%d names" % len(HOSTILE)

@@ -326,24 +326,42 @@ def test_size():
 
 @long
 def test_many_events():
-    """100,000 events. What is printed are the page's own milliseconds; what they must not exceed is far above, so that a busy machine fails nothing."""
+    """100,000 events: painted after a second of processor time, in a page without what stands behind its script, which the browser reads later. What is
+    printed besides are the page's own milliseconds; what they must not exceed is far above, so that a busy machine fails nothing."""
     page, _ = written(scratch("page"), ["gpt2.lua", "--world", "2", "--set", "layers=4000", "--set", "dim=64", "--set", "heads=2", "--set", "seq=64"])
+    begin = page.replace("plan.html", "begin.html")
+    with open(page) as f, open(begin, "w") as g:
+        g.write(f.read().partition('<script id="details-')[0] + "</body></html>")
+
+    def opened(path):
+        """Milliseconds until it was painted, of processor time for all that was opened."""
+        with Browser() as b:
+            b.ask("Performance.enable", timeDomain="threadTicks")
+            b.open(path)
+            metrics = {m["name"]: m["value"] for m in b.ask("Performance.getMetrics")["metrics"]}
+            return b.run("shardc.timing.first"), 1e3 * metrics["TaskDuration"]
+    begins = min(opened(begin)[1] for _ in range(3))  # other load only adds to it
+    first, whole = opened(page)
     with Browser() as b:
         b.ask("Performance.enable", timeDomain="threadTicks")
         b.open(page)
-        first = b.run("shardc.timing.first")
-        metrics = {m["name"]: m["value"] for m in b.ask("Performance.getMetrics")["metrics"]}
+        spent = lambda: 1e3 * next(m["value"] for m in b.ask("Performance.getMetrics")["metrics"] if m["name"] == "TaskDuration")
         count = b.run("shardc.state.program.n")
         check(count > 100000, "only %d events" % count)
-        frames = []
+        frames, pans = [], []
         for wide in (1, .1, .001):
-            b.run("shardc.timing.frames.length = 0; shardc.view(0, shardc.state.program.duration * %g)" % wide)
+            b.run("shardc.view(0, shardc.state.program.duration * %g)" % wide)
+            b.settle()
+            b.run("shardc.timing.frames.length = 0")
+            before = spent()
             b.run("new Promise(done => { let n = 30; const next = () => { if (!n--) return done(); shardc.view(shardc.state.t0 + (shardc.state.t1 - shardc.state.t0) / 40, shardc.state.t1 + (shardc.state.t1 - shardc.state.t0) / 40); requestAnimationFrame(next); }; next(); })")
             frames += b.run("shardc.timing.frames")
+            pans.append((spent() - before) / 30)
         quiet(b, page)
     frames.sort()
+    check(begins < 1000 and max(pans) < 50, "first paint after %.0f ms of processor time, frames of pans take %s ms of it" % (begins, pans))
     check(first < 20000 and frames[-1] < 2000, "first paint %.0f ms, slowest frame %.0f ms" % (first, frames[-1]))
-    return "%d events: first paint after %.0f ms (%.0f ms of processor time), frames of a pan %.1f ms, slowest %.1f ms" % (count, first, 1e3 * metrics["TaskDuration"], frames[len(frames) // 2], frames[-1])
+    return "%d events: first paint after %.0f ms (%.0f ms of processor time, %.0f ms for the whole page), frames of a pan %.1f ms (%.1f ms of processor time), slowest %.1f ms" % (count, first, begins, whole, frames[len(frames) // 2], max(pans), frames[-1])
 
 
 # ── hostile names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -381,7 +399,7 @@ def test_hostile_names():
             b.run("document.querySelector('#search').value = '<'; document.querySelector('#search').dispatchEvent(new Event('input'))")
             b.mouse("mouseMoved", 400, 300)
             b.settle()
-            check(b.run("window.ran === undefined && document.images.length === 0 && document.scripts.length === 2 + shardc.state.plan.programs.length"), "a name became markup: " + name[:60])
+            check(b.run("window.ran === undefined && document.images.length === 0 && document.scripts.length === 3 + 2 * shardc.state.plan.programs.length"), "a name became markup: " + name[:60])
             check(b.run("document.documentElement.scrollWidth <= innerWidth"), "a long name makes the page wider than the window: " + name[:60])
             seen = b.run("(() => { const r = document.querySelector('#scroll').getBoundingClientRect(), s = document.querySelector('#bar').getBoundingClientRect(); return [r.height, innerHeight - r.top, s.bottom]; })()")
             check(seen[0] > 250 and seen[1] > 250 and seen[2] < 600, "a long name leaves no room for the timeline: %s: %s" % (seen, name[:60]))
@@ -444,7 +462,7 @@ def test_long_names_of_a_model():
     check(rc == 0 and max(map(len, out.split("\n"))) < 400, "exit %d: %s%s" % (rc, out[:1000], err))
     with Browser() as b:
         b.open(page)
-        at = b.run("shardc.state.program.events.findIndex((_, e) => shardc.state.program.text(e, MODULE) === %s)" % json.dumps(name))
+        at = b.run("shardc.state.program.ids.findIndex((_, e) => shardc.state.program.text(e, MODULE) === %s)" % json.dumps(name))
         check(at >= 0 and b.run(EVENT % at)["module"] == name, "the module is not shown")
         check(b.run("document.documentElement.scrollWidth <= innerWidth && document.querySelector('#scroll').clientHeight > 250"), "the module's name leaves no room")
         quiet(b, page)

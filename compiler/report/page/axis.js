@@ -180,7 +180,7 @@ class Axis {
     for (let k = Math.max(0, above(row.ends, t0)); k < row.order.length; k++) {
       const from = k ? row.ends[k - 1] : 0;
       if (from > t1) break;
-      if (!p.events[row.order[k]][WAITS].length || row.starts[k] - from <= 0) continue;
+      if (!p.held[row.order[k]] || row.starts[k] - from <= 0) continue;
       const wide = (row.starts[k] - from) * this.scale;
       if (wide >= .5) c.fillRect(this.x(from), y - 2, Math.max(1, wide), 4);
     }

@@ -14,18 +14,18 @@ class Details {
 
   // ── an event: everything that the plan knows ──
   event(e) {
-    const { program: p, plan } = this.state, r = p.events[e], str = plan.strings, us = r[DURATION], before = p.idleBefore(e);
+    const { program: p, plan } = this.state, r = p.row(e), us = p.took[e], before = p.idleBefore(e);
     const rate = (x, unit) => us > 0 && x > 0 ? " (" + amountText(x / us * 1e6, unit + "/s") + ")" : "";
     const out = [
-      make("h2", {}, p.id(e) + "  ", named(str[r[OP]])),
+      make("h2", {}, p.id(e) + "  ", named(p.text(e, OP))),
       facts([
-        ["stream", plan.stream_names[r[STREAM]]],
-        ["phase", plan.phases[r[PHASE]] + ", " + KIND_NAMES[p.kind[e]] + (r[UPDATE] ? ", updates parameters" : "")],
-        ["module", named(str[r[MODULE]] || "(model)")],
+        ["stream", plan.stream_names[p.stream[e]]],
+        ["phase", plan.phases[p.phase[e]] + ", " + KIND_NAMES[p.kind[e]] + (r[UPDATE] ? ", updates parameters" : "")],
+        ["module", named(p.text(e, MODULE) || "(model)")],
         r[UNIT] >= 0 && ["unit", named(plan.units[r[UNIT]] || "(model)")],
         r[COMM] >= 0 && ["ranks", plan.comms[r[COMM]][0] + ", " + plan.comms[r[COMM]][1] + " ranks"],
-        str[r[FILE]] && ["Lua line", named(str[r[FILE]] + ":" + r[LINE])],
-        ["starts", make("span", { "data-value": r[START] }, timeText(r[START]))],
+        plan.texts[r[FILE]] && ["Lua line", named(plan.texts[r[FILE]] + ":" + r[LINE])],
+        ["starts", make("span", { "data-value": p.start[e] }, timeText(p.start[e]))],
         before >= .005 && ["idle before it", make("span", { "data-value": before }, timeText(before))],
         ["takes", make("span", { "data-value": us }, timeText(us))],
         p.actual && ["took in the run", make("span", { "data-value": p.actual.took[e] }, timeText(p.actual.took[e])), us > 0 ? ", " + (p.actual.took[e] / us).toFixed(2) + " times as predicted" : ""],
@@ -47,7 +47,7 @@ class Details {
     const { plan } = this.state, rows = [];
     for (let i = 0; i < list.length; i += 3) {
       const s = plan.storages[list[i]], shapes = [];
-      for (let k = 0; k < operands.length; k += 3) if (operands[k + 2] === s.index) shapes.push(plan.strings[operands[k]] + " " + plan.strings[operands[k + 1]]);
+      for (let k = 0; k < operands.length; k += 3) if (operands[k + 2] === s.index) shapes.push(plan.texts[operands[k]] + " " + plan.texts[operands[k + 1]]);
       rows.push(make("tr", { "data-storage": s.name },
         make("td", {}, this.storageLink(s.index), ...shapes.flatMap(t => [make("br"), t]), make("br"),
           make("span", { class: "dim" }, swatch(this.painter.classes[s.cls]), plan.classes[s.cls] + (s.arena ? " (host)" : "") + ", ", named(s.owner || "(model)"))),
@@ -57,13 +57,13 @@ class Details {
   }
 
   waits(e) {
-    const { program: p, plan } = this.state, waits = p.events[e][WAITS], waiting = p.waiting(e), most = 12;
+    const { program: p, plan } = this.state, waits = p.waits(e).map((w, i) => [w, ...p.row(e)[REASONS][i]]), waiting = p.waiting(e), most = 12;
     if (!waits.length && !waiting.length) return make("div", {}, make("h3", {}, "Waits for"), make("p", { class: "dim" }, "no event of another stream; it starts after the event before it on its own stream."));
     const latest = Math.max(...waits.map(([w]) => p.end[w]));
     return make("div", {},
       waits.length > 0 && make("h3", {}, "Waits for"),
       waits.length > 0 && make("ul", { class: "plain", id: "waits" }, ...waits.map(([w, ...why]) =>
-        make("li", { "data-event": p.id(w) }, this.eventLink(w), " on " + plan.stream_names[p.stream[w]] + ", until " + timeText(p.end[w]) + (waits.length > 1 && p.end[w] === latest ? " (the last of them)" : "") + ": ", ...why.map((y, i) => named((i ? "; " : "") + plan.strings[y]))))),
+        make("li", { "data-event": p.id(w) }, this.eventLink(w), " on " + plan.stream_names[p.stream[w]] + ", until " + timeText(p.end[w]) + (waits.length > 1 && p.end[w] === latest ? " (the last of them)" : "") + ": ", ...why.map((y, i) => named((i ? "; " : "") + plan.texts[y]))))),
       waiting.length > 0 && make("h3", {}, "Is waited for by"),
       waiting.length > 0 && make("p", {}, ...waiting.slice(0, most).flatMap((w, i) => [i ? ", " : "", this.eventLink(w)]), waiting.length > most && " and " + (waiting.length - most) + " more"));
   }
@@ -155,7 +155,7 @@ class Details {
   sentence(selection) {
     const { program: p, plan } = this.state;
     if (selection.event !== undefined) {
-      const e = selection.event, waits = p.events[e][WAITS].map(w => p.id(w[0]));
+      const e = selection.event, waits = p.waits(e).map(w => p.id(w));
       return p.id(e) + ", " + p.text(e, OP) + ", " + plan.phases[p.phase[e]] + " " + (p.text(e, MODULE) || plan.model) + ", on " + plan.stream_names[p.stream[e]] + ", at " + timeText(p.start[e]) +
         ", takes " + timeText(p.end[e] - p.start[e]) + (p.actual ? ", took " + timeText(p.actual.took[e]) + " in the run" : "") + (waits.length ? ", waits for " + waits.join(", ") : "");
     }

@@ -50,7 +50,7 @@ class DiffProgram {
   }
 
   index(side) {
-    return new Map(this[side] ? this[side].events.map((r, e) => [r[ID], e]) : []);
+    return new Map(this[side] ? this[side].ids.map((id, e) => [id, e]) : []);
   }
 
   count(list, names) { return names.map((_, c) => list.reduce((n, pair) => n + has(pair, c), 0)); }
@@ -101,7 +101,7 @@ class DiffProgram {
   // Microseconds of an event, bytes of a storage; 0 where it is not there.
   amount(kind, side, pair) {
     if (pair[side] < 0) return 0;
-    return kind === EVENT_KIND ? this[side].events[pair[side]][DURATION] : this.diff[side].storages[pair[side]].size;
+    return kind === EVENT_KIND ? this[side].took[pair[side]] : this.diff[side].storages[pair[side]].size;
   }
 
   // [{ change, what, pairs, from, to, least, most }] of pairs that changed: equal layers are one row, the largest first. only: one change, or -1.

@@ -52,8 +52,8 @@ class PairDetails {
   both(pair, read) { return SIDES.map(side => pair[side] < 0 || !this.state.program[side] ? null : read(this.state.program[side], pair[side], side)); }
 
   event(pair) {
-    const g = this.state.program, row = (title, read, compared) => [title, ...this.both(pair, (p, e, side) => read(p.events[e], p, e, side)), compared];
-    const str = (p, i) => p.plan.strings[i] || null, commas = (list, make) => list.length ? list.flatMap((x, i) => [i ? ", " : "", make(x)]) : null;
+    const g = this.state.program, row = (title, read, compared) => [title, ...this.both(pair, (p, e, side) => read(p.row(e), p, e, side)), compared];
+    const commas = (list, make) => list.length ? list.flatMap((x, i) => [i ? ", " : "", make(x)]) : null;
     const uses = (list, p, side) => { // each storage once, with its bytes
       const out = new Map();
       for (let i = 0; i < list.length; i += 3) out.set(list[i], Math.max(out.get(list[i]) || 0, list[i + 2]));
@@ -63,19 +63,19 @@ class PairDetails {
       make("h2", {}, g.id(pair) + "  ", named(g[pair.b >= 0 ? "b" : "a"].text(pair.b >= 0 ? pair.b : pair.a, OP))),
       this.said(pair, EVENT_KIND),
       this.table(pair, [
-        row("op", (r, p) => str(p, r[OP])),
-        row("stream", (r, p) => p.plan.stream_names[r[STREAM]]),
-        row("phase", (r, p) => p.plan.phases[r[PHASE]]),
-        row("module", (r, p) => str(p, r[MODULE]) || "(model)"),
+        row("op", (r, p, e) => p.text(e, OP) || null),
+        row("stream", (r, p, e) => p.plan.stream_names[p.stream[e]]),
+        row("phase", (r, p, e) => p.plan.phases[p.phase[e]]),
+        row("module", (r, p, e) => p.text(e, MODULE) || "(model)"),
         row("unit", (r, p) => r[UNIT] >= 0 ? p.plan.units[r[UNIT]] || "(model)" : null),
         row("ranks", (r, p) => r[COMM] >= 0 ? p.plan.comms[r[COMM]][0] + ", " + p.plan.comms[r[COMM]][1] : null),
-        row("Lua line", (r, p) => str(p, r[FILE]) && str(p, r[FILE]) + ":" + r[LINE]),
+        row("Lua line", (r, p) => p.plan.texts[r[FILE]] ? p.plan.texts[r[FILE]] + ":" + r[LINE] : null),
         row("issued as", (r, p, e) => "event " + grouped(e + 1) + " of " + grouped(p.n), false),
-        row("starts", r => make("span", { "data-value": r[START] }, timeText(r[START])), false),
-        row("takes", r => make("span", { "data-value": r[DURATION] }, timeText(r[DURATION]))),
+        row("starts", (r, p, e) => make("span", { "data-value": p.start[e] }, timeText(p.start[e])), false),
+        row("takes", (r, p, e) => make("span", { "data-value": p.took[e] }, timeText(p.took[e]))),
         row("arithmetic", r => r[FLOPS] > 0 ? amountText(r[FLOPS], "FLOP") : null),
         row("bytes moved", r => r[BYTES] > 0 ? bytesText(r[BYTES]) : null),
-        row("waits for", (r, p, e, side) => commas(r[WAITS], ([w]) => this.eventLink(side, w))),
+        row("waits for", (r, p, e, side) => commas(p.waits(e), w => this.eventLink(side, w))),
         row("reads", (r, p, e, side) => uses(r[READS], p, side)),
         row("writes", (r, p, e, side) => uses(r[WRITES], p, side)),
       ]),

@@ -167,7 +167,7 @@ class PairPainter extends Axis {
       for (const s of SIDES) if (pair[s] >= 0) this.outline(s, pair[s], this.colour.select, 2);
       if (pair[side] >= 0) {
         c.lineWidth = 1.5;
-        for (const [awaited] of g[side].events[pair[side]][WAITS]) this.arrow(side, awaited, pair[side]);
+        for (const awaited of g[side].waits(pair[side])) this.arrow(side, awaited, pair[side]);
       }
     }
     if (selection && selection.storage) for (const s of SIDES) if (selection.storage[s] >= 0 && g[s]) this.life(s, selection.storage[s]);

@@ -138,6 +138,8 @@ function tables() {
 
 // selection: { event: pair } or { storage: pair }, or null. bring: move the view to it. side: whose event the keys move from.
 function select(selection, bring, side) {
+  if (selection && document.readyState === "loading") // details stand behind this script
+    return addEventListener("DOMContentLoaded", () => select(selection, bring, side), { once: true });
   state.selection = selection;
   state.cursor = null;
   const pair = selection && (selection.event || selection.storage);

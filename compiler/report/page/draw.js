@@ -128,14 +128,14 @@ class Painter extends Axis {
     if (selection && selection.storage !== undefined) this.outlineStorage(selection.storage, this.colour.select, 2.5);
     if (selection && selection.event !== undefined) {
       const e = selection.event;
-      for (const column of [READS, WRITES]) for (let i = 0; i < p.events[e][column].length; i += 3) this.outlineStorage(p.events[e][column][i], this.colour.select, column === WRITES ? 2 : 1);
+      for (const column of [READS, WRITES]) for (let i = 0; i < p.row(e)[column].length; i += 3) this.outlineStorage(p.row(e)[column][i], this.colour.select, column === WRITES ? 2 : 1);
       const [x0, x1, y] = this.box(e);
       c.strokeStyle = this.colour.select;
       c.lineWidth = 2;
       c.strokeRect(x0 - 1, y + 1, Math.max(3, x1 - x0) + 1, STREAM_ROW - 2);
       if (this.state.actual && p.actual) c.strokeRect(this.x(p.actual.start[e]) - 1, y + STREAM_ROW - 1, Math.max(3, this.x(p.actual.end[e]) - this.x(p.actual.start[e])) + 1, ACTUAL_ROW - 3);
       c.lineWidth = 1.5;
-      for (const [awaited] of p.events[e][WAITS]) this.arrow(awaited, e, true);
+      for (const awaited of p.waits(e)) this.arrow(awaited, e, true);
       for (const x of p.waiting(e)) this.arrow(e, x, false);
     }
     if (hover && hover.event !== undefined) {

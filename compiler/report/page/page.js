@@ -135,6 +135,8 @@ function live() {
 
 // selection: { event } or { storage }, or null. bring: move the view to it.
 function select(selection, bring) {
+  if (selection && document.readyState === "loading") // details stand behind this script
+    return addEventListener("DOMContentLoaded", () => select(selection, bring), { once: true });
   state.selection = selection;
   state.cursor = null;
   if (selection && bring) bringIntoView(selection);
