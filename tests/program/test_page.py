@@ -118,6 +118,8 @@ EVENT = """(() => { shardc.select({ event: %d }, true);
   return { head: document.querySelector('#selection h2').textContent, said: document.querySelector('#said').textContent, start: fact('starts'), takes: fact('takes'), idle: fact('idle before it'), flops: fact('arithmetic'),
     bytes: fact('on the wire') ?? fact('copied') ?? fact('memory traffic'), module: fact('module'), stream: fact('stream'), source: fact('Lua line'),
     accesses: [...document.querySelectorAll('#selection tr[data-storage]')].map(r => [r.dataset.storage, Number(r.querySelector('[data-bytes]').dataset.bytes), Number(r.querySelector('[data-address]').dataset.address), r.textContent]),
+    sums: Object.fromEntries([...document.querySelectorAll('#selection h3[data-accesses]')].map(h => [h.dataset.accesses, Number(h.querySelector('[data-bytes]').dataset.bytes)])),
+    starter: document.querySelector('#starter button') && document.querySelector('#starter button').textContent, over: [...document.querySelectorAll('#waits li.dim')].map(li => li.dataset.event),
     waits: [...document.querySelectorAll('#waits li')].map(li => [li.dataset.event, [...li.querySelectorAll('.name')].map(e => e.textContent).join('')]),
     frees: [...document.querySelectorAll('#frees button')].map(e => e.textContent) }; })()"""
 
@@ -149,8 +151,21 @@ def events(b, plan, source, count):
             check(shown[key] == value if value is None else near(shown[key], value), "%s of %s is shown as %s, JSON says %s" % (key, e["id"], shown[key], value))
         check((shown["module"], shown["stream"], shown["source"]) == (e["module"] or "(model)", e["stream"], e.get("source")), "%s is shown with %s" % (e["id"], shown))
         check(abs((shown["idle"] or 0) - idle[e["id"]]) < .006, "before %s its stream is idle for %s, shown as %s" % (e["id"], idle[e["id"]], shown["idle"]))
-        accesses = [[plan["storages"][s]["name"], n, plan["storages"][s]["offset"] + at] for s, at, n in e["reads"] + e["writes"]]
-        check([x[:3] for x in shown["accesses"]] == accesses, "%s reads and writes %s, JSON says %s" % (e["id"], shown["accesses"], accesses))
+        accesses, sums = [], {}
+        for kind in ("reads", "writes"):
+            for s in dict.fromkeys(s for s, _, _ in e[kind]):
+                ranges = [(at, at + n) for k, at, n in e[kind] if k == s]
+                cuts = sorted({x for r in ranges for x in r})
+                size = sum(z - a for a, z in zip(cuts, cuts[1:]) if any(r[0] <= a and z <= r[1] for r in ranges))
+                accesses.append([plan["storages"][s]["name"], size, plan["storages"][s]["offset"] + cuts[0]])
+                sums[kind] = sums.get(kind, 0) + size
+        check([x[:3] for x in shown["accesses"]] == accesses and shown["sums"] == sums, "%s reads and writes %s, JSON says %s" % (e["id"], shown["accesses"], accesses))
+        before = [x for x in p["events"] if x["stream"] == e["stream"] and x["start_us"] < e["start_us"] or x["id"] in e["waits"]]
+        at = max((x["start_us"] + x["duration_us"] for x in before), default=None)
+        starters = [x["id"] for x in before if x["start_us"] + x["duration_us"] > at - 1e-6]
+        check(shown["starter"] in starters if before else shown["starter"] is None, "%s starts when %s ends, JSON says one of %s" % (e["id"], shown["starter"], starters))
+        over = sorted(x["id"] for x in before if x["id"] in e["waits"] and x["start_us"] + x["duration_us"] < at - 1e-6)
+        check(sorted(shown["over"]) == over, "%s waits for %s, which are over before, JSON says %s" % (e["id"], shown["over"], over))
         check(shown["waits"] == why.get(e["id"], []), "%s waits for %s, inspect says %s" % (e["id"], shown["waits"], why.get(e["id"])))
         freed = [s["name"] for s in plan["storages"] if s.get("program") == "micro" and s["last"] == e["id"]]
         check(shown["frees"] == freed[:12], "%s frees %s, JSON says %s" % (e["id"], shown["frees"], freed))

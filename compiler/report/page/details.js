@@ -44,26 +44,29 @@ class Details {
   // operands: [name, shape, storage] of values; several may lie in one storage.
   accesses(title, list, operands) {
     if (!list.length) return null;
-    const { plan } = this.state, rows = [];
-    for (let i = 0; i < list.length; i += 3) {
-      const s = plan.storages[list[i]], shapes = [];
+    const { program: p, plan } = this.state, rows = [], touched = p.touched(list);
+    for (const [storage, bytes, at] of touched) {
+      const s = plan.storages[storage], shapes = [];
       for (let k = 0; k < operands.length; k += 3) if (operands[k + 2] === s.index) shapes.push(plan.texts[operands[k]] + " " + plan.texts[operands[k + 1]]);
       rows.push(make("tr", { "data-storage": s.name },
         make("td", {}, this.storageLink(s.index), ...shapes.flatMap(t => [make("br"), t]), make("br"),
           make("span", { class: "dim" }, swatch(this.painter.classes[s.cls]), plan.classes[s.cls] + (s.arena ? " (host)" : "") + ", ", named(s.owner || "(model)"))),
-        make("td", { class: "number" }, bytesOf(list[i + 2]), make("br"), make("span", { class: "dim", "data-address": s.offset + list[i + 1] }, addressText(s.offset + list[i + 1])))));
+        make("td", { class: "number" }, bytesOf(bytes), make("br"), make("span", { class: "dim", "data-address": s.offset + at }, addressText(s.offset + at)))));
     }
-    return make("div", {}, make("h3", {}, title), make("table", {}, make("tbody", {}, ...rows)));
+    return make("div", {}, make("h3", { "data-accesses": title.toLowerCase() }, title + " ", bytesOf(touched.reduce((sum, t) => sum + t[1], 0))), make("table", {}, make("tbody", {}, ...rows)));
   }
 
   waits(e) {
-    const { program: p, plan } = this.state, waits = p.waits(e).map((w, i) => [w, ...p.row(e)[REASONS][i]]), waiting = p.waiting(e), most = 12;
-    if (!waits.length && !waiting.length) return make("div", {}, make("h3", {}, "Waits for"), make("p", { class: "dim" }, "no event of another stream; it starts after the event before it on its own stream."));
-    const latest = Math.max(...waits.map(([w]) => p.end[w]));
+    const { program: p, plan } = this.state, waits = p.waits(e).map((w, i) => [w, ...p.row(e)[REASONS][i]]), waiting = p.waiting(e), most = 12, starter = p.starter(e);
+    const when = w => p.overBefore(w, e) ? ", over " + timeText(p.start[e] - p.end[w]) + " before: " : ", until " + timeText(p.end[w]) + ": ";
     return make("div", {},
-      waits.length > 0 && make("h3", {}, "Waits for"),
-      waits.length > 0 && make("ul", { class: "plain", id: "waits" }, ...waits.map(([w, ...why]) =>
-        make("li", { "data-event": p.id(w) }, this.eventLink(w), " on " + plan.stream_names[p.stream[w]] + ", until " + timeText(p.end[w]) + (waits.length > 1 && p.end[w] === latest ? " (the last of them)" : "") + ": ", ...why.map((y, i) => named((i ? "; " : "") + plan.texts[y]))))),
+      make("h3", {}, "Starts"),
+      make("p", { id: "starter" }, ...(starter < 0 ? ["with the program: nothing is before it."]
+        : ["when ", this.eventLink(starter), " ", named(p.text(starter, OP) + " " + p.text(starter, MODULE)), " on " + (p.stream[starter] === p.stream[e] ? "its own stream" : plan.stream_names[p.stream[starter]]) + " ends, at " + timeText(p.end[starter]) + "."])),
+      make("h3", {}, "Waits for"),
+      waits.length > 0 ? make("ul", { class: "plain", id: "waits" }, ...waits.map(([w, ...why]) =>
+        make("li", { "data-event": p.id(w), class: p.overBefore(w, e) ? "dim" : false }, this.eventLink(w), " on " + plan.stream_names[p.stream[w]] + when(w), ...why.map((y, i) => named((i ? "; " : "") + plan.texts[y])))))
+        : make("p", { class: "dim" }, "no event of another stream."),
       waiting.length > 0 && make("h3", {}, "Is waited for by"),
       waiting.length > 0 && make("p", {}, ...waiting.slice(0, most).flatMap((w, i) => [i ? ", " : "", this.eventLink(w)]), waiting.length > most && " and " + (waiting.length - most) + " more"));
   }

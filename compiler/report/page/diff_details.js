@@ -54,11 +54,7 @@ class PairDetails {
   event(pair) {
     const g = this.state.program, row = (title, read, compared) => [title, ...this.both(pair, (p, e, side) => read(p.row(e), p, e, side)), compared];
     const commas = (list, make) => list.length ? list.flatMap((x, i) => [i ? ", " : "", make(x)]) : null;
-    const uses = (list, p, side) => { // each storage once, with its bytes
-      const out = new Map();
-      for (let i = 0; i < list.length; i += 3) out.set(list[i], Math.max(out.get(list[i]) || 0, list[i + 2]));
-      return commas([...out], ([s, bytes]) => make("span", {}, this.storageLink(side, s), " " + bytesText(bytes)));
-    };
+    const uses = (list, p, side) => commas(p.touched(list), ([s, bytes]) => make("span", {}, this.storageLink(side, s), " " + bytesText(bytes)));
     return [
       make("h2", {}, g.id(pair) + "  ", named(g[pair.b >= 0 ? "b" : "a"].text(pair.b >= 0 ? pair.b : pair.a, OP))),
       this.said(pair, EVENT_KIND),
@@ -75,6 +71,7 @@ class PairDetails {
         row("takes", (r, p, e) => make("span", { "data-value": p.took[e] }, timeText(p.took[e]))),
         row("arithmetic", r => r[FLOPS] > 0 ? amountText(r[FLOPS], "FLOP") : null),
         row("bytes moved", r => r[BYTES] > 0 ? bytesText(r[BYTES]) : null),
+        row("starts when", (r, p, e, side) => p.starter(e) < 0 ? "the program does" : [this.eventLink(side, p.starter(e)), " ends"], false),
         row("waits for", (r, p, e, side) => commas(p.waits(e), w => this.eventLink(side, w))),
         row("reads", (r, p, e, side) => uses(r[READS], p, side)),
         row("writes", (r, p, e, side) => uses(r[WRITES], p, side)),

@@ -168,14 +168,31 @@ class Program {
     return this.storages.filter(s => s.arena === arena && (s.program < 0 || (s.first <= e && e <= s.last)));
   }
 
+  // The event before e on its stream; -1: e is the first.
+  before(e) {
+    const s = this.streams.find(s => s.stream === this.stream[e]), k = s.order.indexOf(e);
+    return k ? s.order[k - 1] : -1;
+  }
+
   // How long e's stream stands still before e starts.
   idleBefore(e) {
-    const s = this.streams.find(s => s.stream === this.stream[e]), k = s.order.indexOf(e);
-    return this.start[e] - (k ? s.ends[k - 1] : 0);
+    const before = this.before(e);
+    return this.start[e] - (before < 0 ? 0 : this.end[before]);
+  }
+
+  // The event whose end let e start: of the one before it on its stream and those that it waits for, the one that ends last. -1: e
+  // starts with the program.
+  starter(e) {
+    let last = this.before(e);
+    for (const w of this.waits(e)) if (last < 0 || this.end[w] > this.end[last]) last = w;
+    return last;
   }
 
   // Events that e waits for.
   waits(e) { return this.awaited.get(e) || []; }
+
+  // Whether it was over before something else let e start.
+  overBefore(w, e) { return this.end[w] < this.end[this.starter(e)]; }
 
   // Events that wait for e.
   waiting(e) {
@@ -188,6 +205,23 @@ class Program {
         }
     }
     return this.waiters.get(e) || [];
+  }
+
+  // Of an event's reads or writes, each storage once, in their order: [storage, bytes of it that are touched, the first address within it].
+  touched(list) {
+    const of = new Map();
+    for (let i = 0; i < list.length; i += 3) {
+      if (!of.has(list[i])) of.set(list[i], []);
+      of.get(list[i]).push([list[i + 1], list[i + 1] + list[i + 2]]);
+    }
+    return [...of].map(([storage, ranges]) => {
+      let bytes = 0, end = 0;
+      for (const [a, z] of ranges.sort((x, y) => x[0] - y[0])) {
+        bytes += Math.max(0, z - Math.max(a, end));
+        end = Math.max(end, z);
+      }
+      return [storage, bytes, ranges[0][0]];
+    });
   }
 
   // Events that read or write a storage: [event, writes].
