@@ -174,6 +174,32 @@ def events(b, plan, source, count):
     return len(chosen)
 
 
+def sums(b, plan):
+    """Of each program: time by op is the sum over its events; exposed communication by cause adds up to the whole, and is what `diff` says."""
+    count = 0
+    with open(os.path.join(scratch("page"), "sums.plan.json"), "w") as f:
+        json.dump(plan, f)
+    d = json.loads(shardc("diff", f.name, f.name, "--format", "json"))
+    for i, p in enumerate(plan["programs"]):
+        b.run("shardc.show(%d)" % i)
+        b.run("document.querySelectorAll('#sums .link').forEach(e => e.click())")
+        shown = b.run("Object.fromEntries([...document.querySelectorAll('#sums table')].map(t => [t.dataset.table, [...t.querySelectorAll('tbody tr')].map(r => [r.dataset.sum, Number(r.dataset.count), Number(r.dataset.us), r.cells[1].textContent])]))")
+        ops = {}
+        for e in p["events"]:
+            n, us = ops.get(e["op"], (0, 0))
+            ops[e["op"]] = n + 1, us + e["duration_us"]
+        rows = shown.get("ops", [])
+        check([r[2] for r in rows] == sorted((r[2] for r in rows), reverse=True) and {r[0] for r in rows} == set(ops), "%s: ops are %s" % (p["name"], rows))
+        check(all(n == ops[op][0] and near(us, ops[op][1]) and text == format(n, ",") for op, n, us, text in rows), "%s: time by op is %s, JSON says %s" % (p["name"], rows, ops))
+        exposed = shown.get("exposed", [])
+        check(abs(sum(r[2] for r in exposed) - p["exposed_us"]) <= 1e-4 + 1e-6 * p["exposed_us"], "%s: exposed are %s, JSON says %s" % (p["name"], exposed, p["exposed_us"]))
+        if p["name"] == "micro":
+            check({r["name"] for r in d["exposed_modules"]} == {r[0] for r in exposed}, "exposed are %s, diff says %s" % (exposed, d["exposed_modules"]))
+            check(all(near(next(r["a"] for r in d["exposed_modules"] if r["name"] == x[0]), x[2]) for x in exposed), "exposed are %s, diff says %s" % (exposed, d["exposed_modules"]))
+        count += len(rows) + len(exposed)
+    return count
+
+
 def head(b):
     return b.run("document.querySelector('#selection h2') && document.querySelector('#selection h2').textContent")
 
@@ -188,6 +214,11 @@ def by_hand(b, plan):
     b.type(wanted["id"])
     b.press("Enter")
     check(head(b).startswith(wanted["id"] + "  "), "searching for %s selects %s" % (wanted["id"], head(b)))
+    b.run("document.querySelector('#search').value = 'backward'; document.querySelector('#search').dispatchEvent(new Event('input'))")
+    found = [e for e in p["events"] if "backward" in " ".join((e["id"], e["op"], e["module"], e["phase"])).lower()]
+    check(near(float(b.run("document.querySelector('#found-title').dataset.us")), sum(e["duration_us"] for e in found)), "what is found takes other times than in JSON")
+    check(b.run("document.querySelector('#results li').textContent.split('  ')[1]") == "backward", "a result does not begin with its phase")
+    b.run("document.querySelector('#search').value = %s; document.querySelector('#search').dispatchEvent(new Event('input'))" % json.dumps(wanted["id"]))
     b.run("document.querySelector('#canvas').focus()")
     view = lambda: b.run("[shardc.state.t0, shardc.state.t1]")
     wide = lambda v: v[1] - v[0]
@@ -312,12 +343,13 @@ def page_of(name):
         figures = totals(b, plan)
         programs(b, plan)
         drawn(b, plan)
+        summed = sums(b, plan)
         compared = events(b, plan, source, 12)
         by_hand(b, plan)
         texts = accessible(b)
         printed = on_paper(b)
         quiet(b, page)
-    return "%d totals, %d programs, %d events, %d texts, %d figures on paper; %d KB" % (figures, len(plan["programs"]), compared, texts, printed, os.path.getsize(page) >> 10)
+    return "%d totals, %d programs, %d events, %d sums, %d texts, %d figures on paper; %d KB" % (figures, len(plan["programs"]), compared, summed, texts, printed, os.path.getsize(page) >> 10)
 
 
 def test_gpt2():

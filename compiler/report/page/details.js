@@ -154,6 +154,23 @@ class Details {
     return d;
   }
 
+  // ── sums of the program ──
+  sums() {
+    const { program: p } = this.state, all = p.timeByOp(), exposed = p.exposed(), most = 8;
+    const share = us => p.step_us > 0 ? (100 * us / p.step_us).toFixed(1) + " %" : "";
+    const table = (key, title, first, rows) => {
+      const body = make("tbody", {}, ...rows.slice(0, most)), rest = rows.slice(most);
+      return [make("table", { class: "sums", "data-table": key }, make("caption", {}, title),
+        make("thead", {}, make("tr", {}, make("th", { scope: "col" }, first), ...["events", "time", "of the program"].map(t => make("th", { scope: "col", class: "number" }, t)))), body),
+        rest.length > 0 && make("button", { type: "button", class: "link", click: event => { body.append(...rest); event.target.remove(); } }, "all " + rows.length + " rows")];
+    };
+    const row = (name, { count, us }) => make("tr", { "data-sum": name, "data-count": count, "data-us": us }, make("td", {}, named(name)), ...[grouped(count), timeText(us), share(us)].map(t => make("td", { class: "number" }, t)));
+    return [
+      ...(all.length ? table("ops", "Time by op; streams run side by side", "op", all.map(r => row(r.op, r))) : []),
+      ...(exposed.length ? table("exposed", "Exposed communication, by what is waited for", "stream and module", exposed.map(r => row(r.stream + " " + (r.module || "(model)"), r))) : []),
+    ].filter(Boolean);
+  }
+
   // What a screen reader says of a selection, and the tip at the pointer.
   sentence(selection) {
     const { program: p, plan } = this.state;

@@ -27,7 +27,7 @@ function head() {
     total(tokens ? "tokens_per_second" : "samples_per_second", tokens ? "tokens a second and rank" : "samples a second and rank", grouped(rate), rate, "");
   }
   total("peak", "peak (arena)", bytesText(plan.arena_bytes[DEVICE]), plan.arena_bytes[DEVICE], grouped(plan.arena_bytes[DEVICE]) + " B, exact");
-  total("bound", "lower bound", bytesText(plan.bound_bytes[DEVICE]), plan.bound_bytes[DEVICE], grouped(plan.bound_bytes[DEVICE]) + " B: the largest sum of bytes that are alive at once");
+  total("bound", "lower bound", bytesText(plan.bound_bytes[DEVICE]), plan.bound_bytes[DEVICE], grouped(plan.bound_bytes[DEVICE]) + " B: the most bytes of storages of which no two may share an address. The curve counts single moments, and may stay below");
   if (plan.arena_bytes[1]) total("host", "host arena", bytesText(plan.arena_bytes[1]), plan.arena_bytes[1], grouped(plan.arena_bytes[1]) + " B");
   if (plan.room) {
     const spare = plan.room - plan.arena_bytes[DEVICE];
@@ -62,6 +62,7 @@ function show(index) {
   arrange();
   legend();
   panels();
+  $("sums").replaceChildren(...details.sums());
 }
 
 // Rows, their labels and the canvas's size; when the program, the window or what is folded changes.
@@ -226,10 +227,11 @@ const MOST_FOUND = 200;
 function search() {
   const query = $("search").value, p = state.program, found = p.search(query, MOST_FOUND), list = $("results");
   $("found").hidden = !query.trim();
-  $("found-title").textContent = found.total + " found" + (found.total > found.events.length + found.storages.length ? ", some of them here" : "");
+  $("found-title").textContent = found.total + " found" + (found.total > found.events.length + found.storages.length ? ", some of them here" : "") + (found.us > 0 ? "; its events take " + timeText(found.us) : "");
+  $("found-title").dataset.us = found.us;
   const item = (selection, text) => make("li", { role: "option", tabindex: "-1", "aria-selected": "false", title: text, click: () => choose(selection) , focus: event => mark(event.target) }, named(text));
   list.replaceChildren(
-    ...found.events.map(e => item({ event: e }, p.id(e) + "  " + details.painter.eventLabel(e) + "  " + plan.phases[p.phase[e]])),
+    ...found.events.map(e => item({ event: e }, p.id(e) + "  " + plan.phases[p.phase[e]] + "  " + details.painter.eventLabel(e))),
     ...found.storages.map(i => item({ storage: i }, plan.storages[i].name + "  " + plan.classes[plan.storages[i].cls] + "  " + bytesText(plan.storages[i].size))));
   list.hidden = !list.firstElementChild;
   if (!list.hidden) list.firstElementChild.tabIndex = 0;

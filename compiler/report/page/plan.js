@@ -245,15 +245,56 @@ class Program {
     return typeof this.rows[e] === "string" ? this.rows[e] = JSON.parse(this.rows[e]) : this.rows[e];
   }
 
-  // Events and storages whose names hold every word; an event of exactly that id comes first.
+  // [{ op, count, us }], the longest first.
+  timeByOp() {
+    const of = new Map();
+    for (let e = 0; e < this.n; e++) {
+      if (!of.has(this.op[e])) of.set(this.op[e], { op: this.text(e, OP), count: 0, us: 0 });
+      const row = of.get(this.op[e]);
+      row.count++;
+      row.us += this.took[e];
+    }
+    return [...of.values()].sort((x, y) => y.us - x.us || (x.op < y.op ? -1 : 1));
+  }
+
+  communicates(e) { return !["compute", "host", "update"].includes(this.plan.stream_names[this.stream[e]]); }
+
+  // Exposed communication as diff.c sums it, [{ stream, module, count, us }]: compute idles for what it waits for, or communication
+  // goes on after everything else has ended.
+  exposed() {
+    const compute = this.plan.stream_names.indexOf("compute"), of = new Map(), { end } = this;
+    const add = (e, us) => {
+      if (us < 1e-6) return; // less than a picosecond: rounding
+      const stream = this.plan.stream_names[this.stream[e]], module = pathPattern(this.text(e, MODULE)), key = stream + " " + module;
+      if (!of.has(key)) of.set(key, { stream, module, count: 0, us: 0 });
+      of.get(key).count++;
+      of.get(key).us += us;
+    };
+    let busy = 0, until = 0, last = -1;
+    for (let e = 0; e < this.n; e++) {
+      if (this.stream[e] === compute) {
+        let awaited = -1;
+        for (const w of this.waits(e)) if (end[w] > (awaited < 0 ? busy : end[awaited])) awaited = w;
+        if (awaited >= 0 && this.communicates(awaited)) add(awaited, end[awaited] - busy);
+        busy = end[e];
+      }
+      if (!this.communicates(e)) until = Math.max(until, end[e]);
+      else if (last < 0 || end[e] > end[last]) last = e;
+    }
+    if (last >= 0) add(last, end[last] - until);
+    return [...of.values()].sort((x, y) => y.us - x.us || (x.stream + x.module < y.stream + y.module ? -1 : 1));
+  }
+
+  // Events and storages whose names hold every word; an event of exactly that id comes first. us: time of all such events.
   search(query, most) {
-    const words = query.toLowerCase().split(/\s+/).filter(Boolean), found = { events: [], storages: [], total: 0 };
+    const words = query.toLowerCase().split(/\s+/).filter(Boolean), found = { events: [], storages: [], total: 0, us: 0 };
     if (!words.length) return found;
     const holds = text => words.every(w => text.includes(w)), lower = this.plan.lower ||= this.plan.strings.map(s => s.toLowerCase());
     for (let e = 0; e < this.n; e++) {
       const id = this.ids[e].toLowerCase();
       if (!holds(id + " " + lower[this.op[e]] + " " + lower[this.module[e]] + " " + this.plan.phases[this.phase[e]])) continue;
       found.total++;
+      found.us += this.took[e];
       if (id === words[0]) found.events.unshift(e);
       else if (found.events.length < most) found.events.push(e);
     }
