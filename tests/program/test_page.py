@@ -71,6 +71,16 @@ LIVE = """(() => { document.querySelectorAll('#live details[data-class]').forEac
     owners: [...document.querySelectorAll('#live details[data-owner]')].map(d => [d.closest('[data-class]').dataset.class, d.dataset.owner, bytes(d)]) }; })()"""
 
 
+MODULES = """(() => { for (let n = -1, all; (all = document.querySelectorAll('#live details[data-module]')).length !== n; n = all.length) all.forEach(d => { d.open = true; d.dispatchEvent(new Event('toggle')); });
+  return Object.fromEntries([...document.querySelectorAll('#live [data-module]')].map(d => [d.dataset.module, Number(d.querySelector('[data-bytes]').dataset.bytes)])); })()"""
+
+
+def prefixes(owner):
+    """The modules that "model.layers.*.mlp" is in, and itself; layers stand for their list."""
+    names = owner.replace(".*", "\0*").split(".") if owner else ["(model)"]
+    return [".".join(names[:k + 1]).replace("\0", ".") for k in range(len(names))]
+
+
 def programs(b, plan):
     """Every program: its figures, and the live set at its peak, by class and owner."""
     for i, p in enumerate(plan["programs"]):
@@ -87,6 +97,11 @@ def programs(b, plan):
         check({(c, o): n for c, o, n in live["owners"]} == owners and live["total"] == sum(classes.values()), "%s: owners at the peak differ from JSON's" % p["name"])
         if p["name"] == plan["peak"]["program"]:
             check(dict(live["classes"]) == plan["peak"]["live"], "the live set at the plan's peak is %s" % live["classes"])
+        modules = {}
+        for (_, owner), n in owners.items():
+            for path in prefixes(owner):
+                modules[path] = modules.get(path, 0) + n
+        check(b.run(MODULES) == modules, "%s: bytes by module at the peak are %s, JSON says %s" % (p["name"], b.run(MODULES), modules))
 
 
 def drawn(b, plan):
@@ -362,6 +377,43 @@ def test_transformer():
 
 def test_llama3_64_ranks():
     return page_of("llama3")
+
+
+def test_what_would_free_activations():
+    """The page names the module whose recomputation frees an activation, and how much all such modules free: the peak of a plan that recomputes them says the
+    same, within what one module's backward brings back."""
+    folder, options = scratch("page"), ["--set", "size=8b", "--set", "precision=bf16", "--set", "seq=8192", "--world", "8", "--device", "h200"]
+    page, source = written(folder, ["llama3.lua", *options])
+    plan = json.loads(shardc("inspect", *source, "--format", "json"))
+    p, storages = next(p for p in plan["programs"] if p["name"] == "micro"), plan["storages"]
+    at, users = {e["id"]: i for i, e in enumerate(p["events"])}, {}
+    for e in p["events"]:
+        for s in {s for s, _, _ in e["reads"] + e["writes"]}:
+            users.setdefault(s, []).append(e["module"].split("."))
+    phase = lambda i: p["events"][at[i]]["phase"]
+    kept = {}  # of each storage: the module around all that use it
+    for s in storages:
+        if s.get("program") == "micro" and s["class"] == "activations" and (phase(s["first"]), phase(s["last"])) == ("forward", "backward") and at[s["first"]] <= at[p["peak_event"]] <= at[s["last"]]:
+            kept[s["id"]] = os.path.commonprefix(users[s["id"]])
+    with Browser() as b:
+        b.open(page)
+        for module in ("mlp", "self_attn"):
+            wanted = sum(storages[s]["size"] for s, path in kept.items() if len(path) > 3 and path[:2] == ["model", "layers"] and path[3] == module)
+            one = next(s for s, path in kept.items() if path[3:] == [module])
+            b.run("shardc.select({ storage: %d }, true)" % one)
+            said = b.run("document.querySelector('#freeing').textContent")
+            check("in model.layers.%s.%s: recompute" % (kept[one][2], module) in said and "model.layers.*.%s, 32 modules, frees" % module in said, "what would free %s: %s" % (storages[one]["name"], said))
+            shown, brought = b.run("[document.querySelector('#freeing [data-frees]').dataset.frees, document.querySelector('#freeing [data-bytes]').dataset.bytes].map(Number)")
+            check(shown == wanted and brought == wanted // 32, "recomputing %s frees %s, JSON says %s" % (module, shown, wanted))
+            with open(source[0]) as f, open(os.path.join(folder, "wrapped.lua"), "w") as g:
+                g.write(f.read().replace("nn.fully_shard(block, policy)", "nn.checkpoint_wrapper(block.%s) nn.fully_shard(block, policy)" % module))
+            less = sum(plan["peak"]["live"].values()) - sum(json.loads(shardc("predict", g.name, *options, "--format", "json"))["peak"]["live"].values())
+            check(abs(less - shown) <= brought, "recomputing %s frees %d B by the page, %d B by its plan" % (module, shown, less))
+        shared = next(s for s, path in kept.items() if path == ["model", "layers"])
+        b.run("shardc.select({ storage: %d }, true)" % shared)
+        check("several modules use it" in b.run("document.querySelector('#freeing').textContent"), "what would free the input of a layer")
+        quiet(b, page)
+    return "%d activations" % len(kept)
 
 
 def test_size():

@@ -110,8 +110,14 @@ class Details {
       return ["It lives as long as the process."];
     }
     const last = ["It is freed after ", this.eventLink(s.last), " (" + phase(s.last) + "), its last reader. "];
-    const kept = users.length && phase(users[0][0]) === "forward" && phase(s.last) === "backward";
-    if (name === "activations" && kept) return [...last, "It is kept from forward to backward: recompute its module (", code("nn.checkpoint_wrapper"), " on ", named(s.owner || "the model"), ") to free it after the forward, or offload it in the meantime."];
+    const kept = phase(s.first) === "forward" && phase(s.last) === "backward";
+    if (name === "activations" && kept) {
+      const around = p.enclosing().get(s.index), most = p.recompute(pathPattern(around)), list = around !== "" && p.modules.find(around);
+      if (around === "" || (list && isList(list)))
+        return [...last, "It is kept from forward to backward, and several modules use it: recomputing one of them keeps it, as that module's input. Offload it in the meantime (", code("offload = { \"input\" }"), "), or recompute a module around all of them."];
+      return [...last, "It is kept from forward to backward. All its readers are in ", named(around), ": recompute that module (", code("nn.checkpoint_wrapper"), ") to free it after the forward, or offload it in the meantime.",
+        ...(most.bytes > 0 ? [" At the peak, recomputing ", named(pathPattern(around)), most.modules > 1 ? ", " + most.modules + " modules," : "", " frees ", make("strong", { "data-frees": most.bytes }, bytesText(most.bytes)), "; the backward of each brings ", bytesOf(most.one), " back for a while."] : [])];
+    }
     if (name === "unsharded" && kept) return [...last, "Its unit stays gathered from forward to backward: ", code("reshard_after_forward = true"), " frees it in between, for one more gather."];
     if (name === "unsharded") return [...last, "A smaller unit, or a smaller ", code("prefetch"), ", holds fewer gathered bytes at a time."];
     if (name === "unsharded gradients") return [...last, "A smaller unit reduces earlier, and holds fewer gradients at a time."];
@@ -141,7 +147,25 @@ class Details {
       ...largest(by).map(([cls, c]) => this.fold("class " + cls, "class", plan.classes[cls], row([swatch(this.painter.classes[cls]), plan.classes[cls]], c.bytes), () =>
         largest(c.owners).map(([pattern, o]) => this.fold("owner " + cls + pattern, "owner", pattern, row([named(pattern || "(model)"), o.names.size > 1 ? " (" + o.names.size + ")" : ""], o.bytes), () =>
           o.storages.sort((a, b) => b.size - a.size).slice(0, 200).map(s => make("div", { class: "row" }, this.storageLink(s.index), bytesOf(s.size))))))),
+      make("h3", {}, "By module, all classes"),
+      ...this.modules(list, row),
     ];
+  }
+
+  // Bytes of storages by their owners' paths, without numbers: each module with all that is in it.
+  modules(storages, row) {
+    const root = { bytes: 0, children: new Map() };
+    for (const s of storages) {
+      let node = root;
+      for (const name of s.owner ? pathPattern(s.owner).replaceAll(".*", "\0*").split(".") : ["(model)"]) {
+        if (!node.children.has(name)) node.children.set(name, { name: name.replaceAll("\0", "."), path: (node.path ? node.path + "." : "") + name.replaceAll("\0", "."), bytes: 0, children: new Map() });
+        node = node.children.get(name);
+        node.bytes += s.size;
+      }
+    }
+    const rows = node => [...node.children.values()].sort((a, b) => b.bytes - a.bytes).map(c => c.children.size ? this.fold("module " + c.path, "module", c.path, row([named(c.name)], c.bytes), () => rows(c))
+      : make("div", { class: "row leaf", "data-module": c.path }, make("span", {}, named(c.name)), bytesOf(c.bytes)));
+    return rows(root);
   }
 
   // A part that opens; what is in it is made when it is opened first.

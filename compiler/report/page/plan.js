@@ -33,6 +33,13 @@ function pathPattern(path) {
   return patterns.get(path);
 }
 
+function commonPath(a, b) {
+  const x = a.split("."), y = b.split(".");
+  let n = 0;
+  while (n < x.length && n < y.length && x[n] === y[n]) n++;
+  return x.slice(0, n).join(".");
+}
+
 // The first index of sorted numbers whose value is above x; their count where none is.
 function above(sorted, x) {
   let lo = 0, hi = sorted.length;
@@ -235,6 +242,37 @@ class Program {
     return out;
   }
 
+  // Of each storage of this program: the path of the smallest module that all events which touch it are in.
+  enclosing() {
+    if (this.around) return this.around;
+    this.around = new Map();
+    for (let e = 0; e < this.n; e++) {
+      const path = this.text(e, MODULE);
+      for (const column of [READS, WRITES]) {
+        const list = this.row(e)[column];
+        for (let i = 0; i < list.length; i += 3) this.around.set(list[i], this.around.has(list[i]) ? commonPath(this.around.get(list[i]), path) : path);
+      }
+    }
+    return this.around;
+  }
+
+  // Activations that the program keeps from the forward to the backward.
+  kept() {
+    const phase = name => this.plan.phases.indexOf(name), forward = phase("forward"), backward = phase("backward"), cls = this.plan.classes.indexOf("activations");
+    return this.storages.filter(s => s.program >= 0 && s.cls === cls && this.phase[s.first] === forward && this.phase[s.last] === backward);
+  }
+
+  // What recomputing all modules of a pattern would free: { bytes, at the program's peak; one, of one module; modules, how many }.
+  recompute(pattern) {
+    const around = this.enclosing(), of = new Map(), depth = pattern.split(".").length;
+    for (const s of this.kept()) {
+      const path = around.get(s.index).split(".").slice(0, depth).join(".");
+      if (pathPattern(path) === pattern && s.first <= this.peak_event && this.peak_event <= s.last) of.set(path, (of.get(path) || 0) + s.size);
+    }
+    const each = [...of.values()];
+    return { bytes: each.reduce((a, b) => a + b, 0), one: Math.max(0, ...each), modules: of.size };
+  }
+
   text(e, column) { return this.plan.strings[this[column][e]]; }
   id(e) { return this.ids[e]; }
   eventNamed(id) { return this.ids.indexOf(id); }
@@ -362,6 +400,9 @@ class Modules {
     this.nodeOf.set(index, node);
     return node;
   }
+
+  // The node of a path; undefined: the leading stream has no event in it.
+  find(path) { return path.split(".").reduce((node, name) => node && node.children.get(name), this.root); }
 
   // [{key, label, title, depth, members (nodes), more (it can be opened), open}] from top to bottom.
   rows() {
