@@ -82,7 +82,15 @@ def listed(b, title):
     return b.run(ROWS % (title, title))
 
 
-def changes(b, d, text):
+def most_at_once(storages, plan, program):
+    """The most bytes of a program's storages that are alive at once. storages: by name."""
+    events = next((p["events"] for p in plan["programs"] if p["name"] == program), [])
+    at = {e["id"]: i for i, e in enumerate(events)}
+    lives = [(at[s["first"]] if "first" in s and "program" in s else -1, at[s["last"]] if "last" in s and "program" in s else len(events), s["size"]) for s in storages]
+    return max((sum(size for a, z, size in lives if a <= t <= z) for t in {a for a, _, _ in lives}), default=0)
+
+
+def changes(b, plans, d, text):
     """Of every program: the rows of the list are those of `--all`, in its order, and their sums are those of the events in JSON."""
     count = 0
     for i, p in enumerate([p for p in d["programs"] if p["name"]]):
@@ -99,7 +107,19 @@ def changes(b, d, text):
             check(len(rows) == len(lines), "%s: %d rows, --all has %d" % (title, len(rows), len(lines)))
             for (n, change, what, _, _, last), line in zip(rows, lines):
                 check(line.startswith("  %4d %-13s %s" % (n, change, what)) and (change not in ("earlier", "later") or line.endswith(", " + last)), "%s: the list says %s, --all %s" % (title, (n, change, what), line))
-            field = "duration_us" if kind == "events" else "size"
+            if kind == "storages":
+                program = source["name"] or None
+                named = [{s["name"]: s for s in plan["storages"] if s.get("program") == program} for plan in plans]
+                of = lambda s: s["class"] + "  " + (".".join("*" if x.isdigit() else x for x in s["owner"].split(".")) or "(model)")
+                for n, change, what, *held, _ in rows:
+                    alike = [x["name"] for x in source[kind] if change in x["changes"] and of(named["b" in x][x["name"]]) == what]
+                    if len(alike) == n:  # rows of another kind say more than class and owner
+                        want = [most_at_once([s[i] for i in alike if i in s], plan, program) for s, plan in zip(named, plans)]
+                        check(held == want, "%s: %s %s are %s, JSON says %s" % (title, change, what, held, want))
+                    check(len(alike) == n or change.startswith("other"), "%s: %d are %s %s, JSON says %d" % (title, n, change, what, len(alike)))
+                count += len(rows)
+                continue
+            field = "duration_us"
             for side, column in ((s, 3 + k) for k, s in enumerate(SIDES)):
                 want, got = collections.Counter(), collections.Counter()
                 for x in source[kind]:
@@ -332,7 +352,7 @@ def page_of(*args, **more):
     with Browser() as b:
         b.open(page)
         figures, sums = totals(b, d), tables(b, d)
-        rows = changes(b, d, text)
+        rows = changes(b, (x, y), d, text)
         clicked, p, events = clicks(b, (x, y), d)
         pixels = drawn(b, p, events, (x, y)) if p.get("a") and p.get("b") else 0
         by_hand(b, (x, y), d, p, events)
@@ -355,11 +375,11 @@ def test_offload_of_state():
 
 def test_programs_of_one_side():
     """B accumulates: it has programs that A has not, and A one that B has not."""
-    page, _, _, d, text = written(scratch("diff_page"), "gpt2.lua", 4, GPT2, dict(accumulate=2))
+    page, *plans, d, text = written(scratch("diff_page"), "gpt2.lua", 4, GPT2, dict(accumulate=2))
     with Browser() as b:
         b.open(page)
         totals(b, d)
-        rows = changes(b, d, text)
+        rows = changes(b, plans, d, text)
         names = b.run("[...document.querySelectorAll('#program option')].map(e => e.textContent)")
         want = [p["name"] + ("" if "a" in p and "b" in p else " (only in %s)" % ("A" if "a" in p else "B")) for p in d["programs"] if p["name"]]
         check(names == want and any("only in B" in n for n in names), "programs are %s" % names)

@@ -104,6 +104,14 @@ class DiffProgram {
     return kind === EVENT_KIND ? this[side].took[pair[side]] : this.diff[side].storages[pair[side]].size;
   }
 
+  // The most bytes of these storages that are alive while an event is issued.
+  mostAtOnce(side, list) {
+    const steps = list.filter(pair => pair[side] >= 0).map(pair => this.diff[side].storages[pair[side]]).flatMap(s => [[s.first, s.size], [s.program < 0 ? Infinity : s.last + 1, -s.size]]);
+    let now = 0, most = 0;
+    for (const [, bytes] of steps.sort((x, y) => x[0] - y[0] || x[1] - y[1])) { now += bytes; most = Math.max(most, now); }
+    return most;
+  }
+
   // [{ change, what, pairs, from, to, least, most }] of pairs that changed: equal layers are one row, the largest first. only: one change, or -1.
   rows(kind, list, only) {
     const rows = new Map(), names = kind === EVENT_KIND ? this.diff.event_changes : this.diff.storage_changes;
@@ -114,10 +122,17 @@ class DiffProgram {
         if (!rows.has(key)) rows.set(key, { change: c, what, pairs: [], from: 0, to: 0, least: pair.places, most: pair.places });
         const row = rows.get(key);
         row.pairs.push(pair);
-        row.from += this.amount(kind, "a", pair);
-        row.to += this.amount(kind, "b", pair);
+        if (kind === EVENT_KIND) {
+          row.from += this.amount(kind, "a", pair);
+          row.to += this.amount(kind, "b", pair);
+        }
         row.least = Math.min(row.least, pair.places);
         row.most = Math.max(row.most, pair.places);
+      }
+    if (kind === STORAGE_KIND)
+      for (const row of rows.values()) {
+        row.from = this.mostAtOnce("a", row.pairs);
+        row.to = this.mostAtOnce("b", row.pairs);
       }
     const size = row => Math.abs(row.to - row.from);
     return [...rows.values()].sort((x, y) => x.change - y.change || size(y) - size(x) || y.pairs.length - x.pairs.length || (x.what < y.what ? -1 : 1));

@@ -165,7 +165,7 @@ class PairDetails {
     const g = this.state.program, names = kind === EVENT_KIND ? this.diff.event_changes : this.diff.storage_changes, most = 300;
     const rows = g.rows(kind, list, kind === EVENT_KIND ? only : -1), counts = g.count(all, names).flatMap((n, c) => n ? [grouped(n) + " " + names[c]] : []);
     return make("section", { "data-section": title, "aria-label": title },
-      make("h2", {}, title, make("span", { class: "dim" }, counts.length ? ": " + counts.join(", ") : ": none changed", list.length < all.length ? "; " + grouped(list.length) + " of " + grouped(all.length) + " found" : "")),
+      make("h2", {}, title, make("span", { class: "dim" }, counts.length ? ": " + counts.join(", ") : ": none changed", kind === STORAGE_KIND && rows.some(r => r.pairs.length > 1) ? "; the bytes of a row are the most that are alive at once" : "", list.length < all.length ? "; " + grouped(list.length) + " of " + grouped(all.length) + " found" : "")),
       rows.length > 0 && make("div", { class: "change heads", "aria-hidden": "true" }, ...["", "change", "of", "A", "B", "difference"].map((t, i) => make("span", { class: i > 2 ? "number" : false }, t))),
       ...rows.slice(0, most).map(row => this.row(kind, row, mark)),
       rows.length > most && make("p", { class: "dim" }, "and " + grouped(rows.length - most) + " more rows: Find narrows the list"));
