@@ -124,10 +124,16 @@ static double most_at_once(Arena *a, const Storages *s, bool *in_turn) {
     return most;
 }
 
+/* What rows of a kind are ordered by: how much longer or larger, or how far events have moved. */
+static double size_of(const Fold *r) {
+    bool moved = (r->kind == EVENT_SOONER || r->kind == EVENT_LATER) && (r->least || r->most); /* not of storages */
+    return moved ? fmax(abs(r->least), abs(r->most)) : fabs(r->to - r->from);
+}
+
 static int by_size(const void *x, const void *y) {
     const Fold *a = x, *b = y;
     if (a->kind != b->kind) return a->kind - b->kind;
-    double m = fabs(a->to - a->from), n = fabs(b->to - b->from);
+    double m = size_of(a), n = size_of(b);
     if (m != n) return (m < n) - (m > n);
     return a->count != b->count ? b->count - a->count : strcmp(a->what, b->what);
 }
@@ -199,7 +205,7 @@ static void program_events(FILE *f, Arena *a, const DiffProgram *g, bool all) {
     for (int i = 0; i < s.rows.n; i++) {
         const Fold *r = &s.rows.at[i];
         fprintf(f, "  %4d %-13s %s", r->count, diff_event_change((EventChange)r->kind), r->what);
-        if (r->kind == EVENT_EARLIER || r->kind == EVENT_LATER) {
+        if (r->kind == EVENT_SOONER || r->kind == EVENT_LATER) {
             int x = abs(r->least), y = abs(r->most), low = x < y ? x : y, high = x < y ? y : x;
             fprintf(f, ", past %s%d event%s", low == high ? "" : arena_printf(a, "%d to ", low), high,
                     high == 1 ? "" : "s");

@@ -106,7 +106,7 @@ def changes(b, plans, d, text):
                     lines.append(line)
             check(len(rows) == len(lines), "%s: %d rows, --all has %d" % (title, len(rows), len(lines)))
             for (n, change, what, _, _, last), line in zip(rows, lines):
-                check(line.startswith("  %4d %-13s %s" % (n, change, what)) and (change not in ("earlier", "later") or line.endswith(", " + last)), "%s: the list says %s, --all %s" % (title, (n, change, what), line))
+                check(line.startswith("  %4d %-13s %s" % (n, change, what)) and (change not in ("issued sooner", "issued later") or line.endswith(", " + last)), "%s: the list says %s, --all %s" % (title, (n, change, what), line))
             if kind == "storages":
                 program = source["name"] or None
                 named = [{s["name"]: s for s in plan["storages"] if s.get("program") == program} for plan in plans]
@@ -204,7 +204,7 @@ PIXEL = "const copy = document.createElement('canvas').getContext('2d', { willRe
 def drawn(b, p, events, plans):
     """Pixels: an event has the colour of what happened to it, and is low where nothing did; between the curves is the colour of who holds more."""
     tried = 0
-    order = ["added", "removed", "other op", "other stream", "earlier", "later", "longer", "shorter", "other waits"]
+    order = ["added", "removed", "other op", "other stream", "issued sooner", "issued later", "longer", "shorter", "other waits"]
     changed = {e["id"]: e["changes"] for e in p["events"]}
     for s, side in enumerate(SIDES):
         for i in sorted(events[s], key=lambda i: -events[s][i]["duration_us"])[:4] + [e for e in changed if e in events[s]][:6]:

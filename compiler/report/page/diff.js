@@ -3,7 +3,7 @@
 // each change. Changes are in the order of diff.h.
 
 const SIDES = ["a", "b"];
-const ADDED = 0, REMOVED = 1, OTHER_OP = 2, OTHER_STREAM = 3, EARLIER = 4, LATER = 5, LONGER = 6, SHORTER = 7, OTHER_WAITS = 8;
+const ADDED = 0, REMOVED = 1, OTHER_OP = 2, OTHER_STREAM = 3, SOONER = 4, LATER = 5, LONGER = 6, SHORTER = 7, OTHER_WAITS = 8;
 const GREW = 2, SHRANK = 3, OTHER_CLASS = 4, OTHER_ARENA = 5;
 // Beside its colour each change has a sign.
 const EVENT_SIGNS = ["+", "−", "≠", "⇅", "←", "→", "▲", "▼", "…"], STORAGE_SIGNS = ["+", "−", "▲", "▼", "≠", "⇅", "…"];
@@ -134,7 +134,7 @@ class DiffProgram {
         row.from = this.mostAtOnce("a", row.pairs);
         row.to = this.mostAtOnce("b", row.pairs);
       }
-    const size = row => Math.abs(row.to - row.from);
+    const moved = c => kind === EVENT_KIND && (c === SOONER || c === LATER), size = row => moved(row.change) ? Math.max(Math.abs(row.least), Math.abs(row.most)) : Math.abs(row.to - row.from);
     return [...rows.values()].sort((x, y) => x.change - y.change || size(y) - size(x) || y.pairs.length - x.pairs.length || (x.what < y.what ? -1 : 1));
   }
 

@@ -38,8 +38,14 @@ class PairDetails {
 
   said(pair, kind) {
     const names = kind === EVENT_KIND ? this.diff.event_changes : this.diff.storage_changes, changes = changesOf(pair, names);
-    return make("p", {}, ...(changes.length ? changes.flatMap((name, i) => [i ? " " : "", glyph(kind, names.indexOf(name)), " " + name + (pair.places && /earlier|later/.test(name) ? " in issue order, " + placesText(pair.places, pair.places) : "")])
+    return make("p", {}, ...(changes.length ? changes.flatMap((name, i) => [i ? " " : "", glyph(kind, names.indexOf(name)), " " + name + (/^issued/.test(name) ? ", " + placesText(pair.places, pair.places) + this.shift(pair) : "")])
       : ["not changed: only its time, its number and addresses may differ"]));
+  }
+
+  // How much later it starts: what is issued sooner may start later, and the other way round.
+  shift(pair) {
+    const g = this.state.program, by = g.b.start[pair.b] - g.a.start[pair.a];
+    return "; it starts " + (Math.abs(by) < .005 ? "at the same time" : timeText(Math.abs(by)) + (by > 0 ? " later" : " earlier"));
   }
 
   eventLink(side, e) {
@@ -127,12 +133,12 @@ class PairDetails {
   // A row of the list: how many, which change, of what, in A, in B, the difference.
   line(kind, row) {
     const names = kind === EVENT_KIND ? this.diff.event_changes : this.diff.storage_changes, measure = kind === EVENT_KIND ? "time" : "bytes", c = row.change;
-    const moved = kind === EVENT_KIND && (c === EARLIER || c === LATER), plain = kind === EVENT_KIND ? c === OTHER_WAITS : c > SHRANK;
+    const moved = kind === EVENT_KIND && (c === SOONER || c === LATER), plain = kind === EVENT_KIND ? c === OTHER_WAITS : c > SHRANK;
     const side = x => make("span", { class: "number" }, x);
     return make("span", { class: "change", "data-kind": kind.name, "data-change": names[c], "data-count": row.pairs.length, "data-what": row.what, "data-from": row.from, "data-to": row.to },
       make("span", { class: "number" }, grouped(row.pairs.length)), make("span", {}, glyph(kind, c), " " + names[c]), make("span", { class: "what" }, named(row.what)),
       side(row.pairs.some(p => p.a >= 0) ? MEASURES[measure](row.from) : "–"), side(row.pairs.some(p => p.b >= 0) ? MEASURES[measure](row.to) : "–"),
-      moved ? side(placesText(row.least, row.most)) : plain ? side("") : same(row.from, row.to) ? make("span", { class: "number dim" }, kind.signs[c] + " by a picosecond") : make("span", { class: "number" }, delta(measure, row.from, row.to, true)));
+      moved ? side(placesText(row.least, row.most)) : plain ? side("") : make("span", { class: "number" }, delta(measure, row.from, row.to, true)));
   }
 
   one(kind, pair, content) {
@@ -163,7 +169,7 @@ class PairDetails {
   // title; counts of each change, of all that changed; rows. list: those that Find and the buttons leave.
   section(kind, title, list, all, only, mark) {
     const g = this.state.program, names = kind === EVENT_KIND ? this.diff.event_changes : this.diff.storage_changes, most = 300;
-    const rows = g.rows(kind, list, kind === EVENT_KIND ? only : -1), counts = g.count(all, names).flatMap((n, c) => n ? [grouped(n) + " " + names[c]] : []);
+    const rows = g.rows(kind, list, kind === EVENT_KIND ? only : -1), counts = g.count(all, names).flatMap((n, c) => n || (c <= REMOVED && all.length) ? [grouped(n) + " " + names[c]] : []);
     return make("section", { "data-section": title, "aria-label": title },
       make("h2", {}, title, make("span", { class: "dim" }, counts.length ? ": " + counts.join(", ") : ": none changed", kind === STORAGE_KIND && rows.some(r => r.pairs.length > 1) ? "; the bytes of a row are the most that are alive at once" : "", list.length < all.length ? "; " + grouped(list.length) + " of " + grouped(all.length) + " found" : "")),
       rows.length > 0 && make("div", { class: "change heads", "aria-hidden": "true" }, ...["", "change", "of", "A", "B", "difference"].map((t, i) => make("span", { class: i > 2 ? "number" : false }, t))),

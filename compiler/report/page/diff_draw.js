@@ -96,7 +96,7 @@ class PairPainter extends Axis {
     c.lineWidth = 1;
     c.globalAlpha = .7;
     for (const pair of g.events) {
-      if (pair.a < 0 || pair.b < 0 || !(only >= 0 ? has(pair, only) : pair.changes & (1 << EARLIER | 1 << LATER | 1 << OTHER_STREAM))) continue;
+      if (pair.a < 0 || pair.b < 0 || !(only >= 0 ? has(pair, only) : pair.changes & (1 << SOONER | 1 << LATER | 1 << OTHER_STREAM))) continue;
       const a = (g.a.start[pair.a] + g.a.end[pair.a]) / 2, b = (g.b.start[pair.b] + g.b.end[pair.b]) / 2;
       if (Math.max(a, b) < t0 || Math.min(a, b) > t1 || !most--) continue;
       const from = this.rowOf("a", pair.a), to = this.rowOf("b", pair.b);
