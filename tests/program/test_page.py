@@ -270,6 +270,34 @@ def by_hand(b, plan):
         check(head(b).startswith(e["id"] + "  "), "%s goes to %s, not to %s" % (key, head(b), e["id"]))
     b.press("ArrowDown")
     check(b.run("shardc.state.plan.stream_names[shardc.state.program.stream[shardc.state.selection.event]]") != "compute", "the arrow does not go to another stream")
+    # what the compute stream waits for longest: over the red line a tip says it, and a click selects the event that waits; a key hides the tip
+    ends = {}
+    for e in sorted(p["events"], key=lambda e: e["start_us"]):
+        e["idle"] = e["start_us"] - ends.get(e["stream"], 0)
+        ends[e["stream"]] = e["start_us"] + e["duration_us"]
+    held = max((e for e in p["events"] if e["stream"] == "compute" and e["waits"]), key=lambda e: e["idle"])
+    by = max((e for e in p["events"] if e["id"] in held["waits"]), key=lambda e: e["start_us"] + e["duration_us"])
+    b.run("shardc.select(null); shardc.view(%r, %r)" % (held["start_us"] - held["idle"], held["start_us"]))
+    b.settle()
+    b.mouse("mouseMoved", left + 150 + (b.size[0] - 150 - 400) / 2, top + b.run("shardc.painter.streamRows[0].y") + 13)
+    b.settle()
+    tip = b.run("document.querySelector('#tip').textContent")
+    check(tip.startswith("compute waits ") and " before %s, until %s has ended: %s " % (held["id"], by["id"], by["op"]) in tip, "over a red line the tip says: " + tip)
+    right = b.run("[document.querySelector('#tip').getBoundingClientRect().right, document.querySelector('aside').getBoundingClientRect().left]")
+    check(right[0] <= right[1], "the tip covers the panels: %s" % right)
+    b.click(left + 150 + (b.size[0] - 150 - 400) / 2, top + b.run("shardc.painter.streamRows[0].y") + 13)
+    check(head(b).startswith(held["id"] + "  "), "a click on a red line selects %s" % head(b))
+    b.press(",")
+    check(b.run("document.querySelector('#tip').hidden"), "a key leaves the tip")
+    # Escape in the results goes to the timeline, where the next key is one of its own
+    b.press("/")
+    b.run("document.querySelector('#search').value = ''")
+    b.type(held["id"])
+    b.press("ArrowDown")
+    b.press("Escape")
+    b.press("0")
+    check(b.run("document.activeElement.id === 'canvas' && document.querySelector('#search').value") == held["id"], "after Escape in the results a key is typed into the box")
+    b.run("document.querySelector('#search').value = ''; document.querySelector('#search').dispatchEvent(new Event('input'))")
     # the peak, what is under the pointer there, and a storage
     b.press("0")
     b.press("p")

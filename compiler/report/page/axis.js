@@ -186,6 +186,12 @@ class Axis {
     }
   }
 
+  // The event of a row whose red line lies at a time; -1: there is none.
+  held(p, row, t) {
+    const k = above(row.ends, t), e = k < row.order.length ? row.order[k] : -1;
+    return row.stream === p.leading.stream && t >= 0 && e >= 0 && row.starts[k] > t && p.held[e] ? e : -1;
+  }
+
   label(text, x, y, wide, h) {
     const fits = Math.floor((wide - 6) / 6);
     this.context.fillStyle = this.colour.ink;

@@ -219,7 +219,8 @@ class PairPainter extends Axis {
     for (const row of this.streamRows)
       if (y >= row.y && y < row.y + row.h) {
         const e = this.nearest(row, t, 3 / this.scale);
-        return e < 0 ? { side: row.side, stream: row.stream } : { side: row.side, event: e };
+        const held = this.held(this.state.program[row.side], row, t);
+        return e >= 0 ? { side: row.side, event: e } : held >= 0 ? { side: row.side, held } : { side: row.side, stream: row.stream };
       }
     for (const row of this.phaseRows)
       if (y >= row.y && y < row.y + row.h) {

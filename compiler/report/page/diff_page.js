@@ -172,6 +172,7 @@ function toPeak(side) {
 function clicked(hit, x) {
   const g = state.program;
   if (hit.event !== undefined) select({ event: g.event(hit.side, hit.event) }, false, hit.side);
+  else if (hit.held !== undefined) select({ event: g.event(hit.side, hit.held) }, false, hit.side);
   else if (hit.phase !== undefined) view(g.phaseRows[hit.side].starts[hit.phase], g.phaseRows[hit.side].ends[hit.phase]);
   else if (hit.memory) {
     const side = g.b ? "b" : "a", p = g[side];
@@ -185,6 +186,7 @@ function hover(x, y, event) {
   state.cursor = inside ? t : null;
   let text = "";
   if (hit.event !== undefined) text = details.sentence({ event: g.event(hit.side, hit.event) });
+  else if (hit.held !== undefined) text = hit.side.toUpperCase() + ": " + g[hit.side].heldText(hit.held);
   else if (hit.phase !== undefined) {
     const s = g.phaseRows[hit.side];
     text = hit.side.toUpperCase() + ": " + diff[hit.side].phases[s.phase[hit.phase]] + ", " + timeText(s.starts[hit.phase]) + " to " + timeText(s.ends[hit.phase]);

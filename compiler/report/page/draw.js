@@ -177,8 +177,8 @@ class Painter extends Axis {
     if (x < LEFT || canvasY < RULER) return {};
     for (const row of this.streamRows)
       if (y >= row.y && y < row.y + row.h) {
-        const e = this.nearest(y < row.y + STREAM_ROW ? row : row.actual, t, 3 / this.scale);
-        return e < 0 ? { stream: row.stream } : { event: e, stream: row.stream };
+        const predicted = y < row.y + STREAM_ROW, e = this.nearest(predicted ? row : row.actual, t, 3 / this.scale), held = predicted ? this.held(p, row, t) : -1;
+        return e >= 0 ? { event: e, stream: row.stream } : held >= 0 ? { held, stream: row.stream } : { stream: row.stream };
       }
     for (const row of this.moduleRows)
       if (y >= row.y && y < row.y + row.h) {

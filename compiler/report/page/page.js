@@ -180,6 +180,7 @@ function toggleActual() {
 // ── pointer ──
 function clicked(hit, x) {
   if (hit.event !== undefined) select({ event: hit.event });
+  else if (hit.held !== undefined) select({ event: hit.held });
   else if (hit.storage !== undefined) select({ storage: hit.storage });
   else if (hit.span !== undefined) select({ event: hit.row.spans.first[hit.span] });
   else if (hit.memory) select({ event: state.program.memory(state.arena).at[state.program.momentAt(painter.time(x))] });
@@ -193,6 +194,7 @@ function hover(x, y, event) {
   state.cursor = inside ? t : null;
   let text = "";
   if (hit.event !== undefined || hit.storage !== undefined) text = details.sentence(hit);
+  else if (hit.held !== undefined) text = p.heldText(hit.held);
   else if (hit.span !== undefined) text = hit.row.members[hit.row.spans.member[hit.span]].path + "\n" + plan.phases[hit.row.spans.phase[hit.span]] + ", " + timeText(hit.row.spans.to[hit.span] - hit.row.spans.from[hit.span]);
   else if (hit.memory && inside && p.leading) {
     const m = p.memory(state.arena), e = m.at[p.momentAt(t)];
@@ -215,11 +217,13 @@ function step(by) { // to the event before or after, on the selection's stream
   const s = p.streams.find(s => s.stream === p.stream[e]), next = s.order[s.order.indexOf(e) + by];
   if (next !== undefined) select({ event: next }, true);
 }
-function otherStream(by) {
+function otherStream(by) { // to the event nearest in time on a stream above or below
   const p = state.program, e = state.selection && state.selection.event;
   if (e === undefined || e === null) return step(1);
-  const k = p.streams.findIndex(s => s.stream === p.stream[e]) + by;
-  if (k >= 0 && k < p.streams.length) select({ event: painter.nearest(p.streams[k], (p.start[e] + p.end[e]) / 2, Infinity) }, true);
+  const k = p.streams.findIndex(s => s.stream === p.stream[e]), middle = (p.start[e] + p.end[e]) / 2;
+  const rows = by < 0 ? p.streams.slice(0, k).reverse() : p.streams.slice(k + 1), near = rows.map(s => painter.nearest(s, middle, Infinity));
+  const away = x => Math.max(p.start[x] - middle, middle - p.end[x], 0); // the nearest stream of those that are nearest in time
+  if (near.length) select({ event: near.reduce((a, b) => away(b) < away(a) ? b : a) }, true);
 }
 
 // ── search ──
@@ -258,7 +262,7 @@ function searching() {
     const li = event.target, to = event.key === "ArrowDown" ? li.nextElementSibling : event.key === "ArrowUp" ? li.previousElementSibling || $("search") : null;
     if (to) to.focus();
     else if (event.key === "Enter" || event.key === " ") li.click();
-    else if (event.key === "Escape") $("search").focus();
+    else if (event.key === "Escape") $("canvas").focus();
     else return;
     event.preventDefault();
     event.stopPropagation();

@@ -198,6 +198,12 @@ class Program {
   // Events that e waits for.
   waits(e) { return this.awaited.get(e) || []; }
 
+  // What a red line before e says.
+  heldText(e) {
+    const by = this.starter(e);
+    return this.plan.stream_names[this.stream[e]] + " waits " + timeText(this.idleBefore(e)) + " before " + this.id(e) + ", until " + this.id(by) + " has ended: " + this.text(by, OP) + " " + (this.text(by, MODULE) || this.plan.model) + ", on " + this.plan.stream_names[this.stream[by]];
+  }
+
   // Whether it was over before something else let e start.
   overBefore(w, e) { return this.end[w] < this.end[this.starter(e)]; }
 
