@@ -5,11 +5,11 @@ function badge(side) { return make("span", { class: "side " + side }, side.toUpp
 function broken(name) {
   return make("span", { class: "name" }, ...name.split(/(?<=[._])/).flatMap((part, i) => [i ? make("wbr") : "", part]));
 }
-// A change of a figure: its sign, its amount, and whether it is for the better. less: less of it is better.
+// A change of a figure: its sign, its amount, and whether it is for the better. less: less of it is better; null: neither is.
 function delta(measure, a, b, less) {
   const equal = same(a, b), worse = !equal && (b > a) === less;
-  return make("span", { class: "delta" + (equal || tiny(measure, a, b) ? " dim" : worse ? " worse" : " better"), "data-delta": b - a }, equal ? "= " : b > a ? "▲ " : "▼ ", deltaText(measure, a, b),
-    equal ? "" : make("span", { class: "only-read" }, worse ? ", worse" : ", better"));
+  return make("span", { class: "delta" + (equal || tiny(measure, a, b) ? " dim" : less === null ? "" : worse ? " worse" : " better"), "data-delta": b - a }, equal ? "= " : b > a ? "▲ " : "▼ ", deltaText(measure, a, b),
+    equal || less === null ? "" : make("span", { class: "only-read" }, worse ? ", worse" : ", better"));
 }
 function glyph(kind, change) {
   const g = make("span", { class: "glyph", "aria-hidden": "true" }, kind.signs[change]);
@@ -23,6 +23,9 @@ class PairDetails {
     Object.assign(this, { state, diff, select });
     this.opened = new Set(); // rows of the list that are open, kept while it is made anew
   }
+
+  // Whether less of it is better. Times of steps that do not do the same work are neither: tokens a second are.
+  less(measure) { return measure === "time" && this.diff.work[0] !== this.diff.work[1] ? null : true; }
 
   // ── a selection: a table of what A and B say; rows that differ are marked. rows: [title, in A, in B, compared] ──
   table(pair, rows) {
@@ -121,7 +124,7 @@ class PairDetails {
   sums(title, key, measure, most) {
     const list = this.diff[key], size = r => same(r[1], r[2]) ? -1 : Math.abs(r[2] - r[1]);
     const rows = [...list].sort((x, y) => size(y) - size(x) || y[2] - x[2] || (x[0] < y[0] ? -1 : 1)).map(([name, a, b]) =>
-      make("tr", { class: same(a, b) ? "dim" : false, "data-sum": name, "data-a": a, "data-b": b }, make("td", {}, broken(name)), make("td", { class: "number" }, MEASURES[measure](a)), make("td", { class: "number" }, MEASURES[measure](b)), make("td", { class: "number" }, delta(measure, a, b, true))));
+      make("tr", { class: same(a, b) ? "dim" : false, "data-sum": name, "data-a": a, "data-b": b }, make("td", {}, broken(name)), make("td", { class: "number" }, MEASURES[measure](a)), make("td", { class: "number" }, MEASURES[measure](b)), make("td", { class: "number" }, delta(measure, a, b, this.less(measure)))));
     if (!rows.length) return null;
     const heads = make("thead", {}, make("tr", {}, make("td", {}), make("th", { scope: "col", class: "number" }, badge("a")), make("th", { scope: "col", class: "number" }, badge("b")), make("th", { scope: "col", class: "number" }, "change")));
     const rest = rows.slice(most), body = make("tbody", {}, ...rows.slice(0, most)), table = make("table", { class: "sums", "data-table": key }, make("caption", {}, title), heads, body);
@@ -138,7 +141,7 @@ class PairDetails {
     return make("span", { class: "change", "data-kind": kind.name, "data-change": names[c], "data-count": row.pairs.length, "data-what": row.what, "data-from": row.from, "data-to": row.to },
       make("span", { class: "number" }, grouped(row.pairs.length)), make("span", {}, glyph(kind, c), " " + names[c]), make("span", { class: "what" }, named(row.what)),
       side(row.pairs.some(p => p.a >= 0) ? MEASURES[measure](row.from) : "–"), side(row.pairs.some(p => p.b >= 0) ? MEASURES[measure](row.to) : "–"),
-      moved ? side(placesText(row.least, row.most)) : plain ? side("") : make("span", { class: "number" }, delta(measure, row.from, row.to, true)));
+      moved ? side(placesText(row.least, row.most)) : plain ? side("") : make("span", { class: "number" }, delta(measure, row.from, row.to, this.less(measure))));
   }
 
   one(kind, pair, content) {

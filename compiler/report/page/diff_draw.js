@@ -64,7 +64,7 @@ class PairPainter extends Axis {
     this.gridOf(Object.values(this.sections), this.height, [0, ...ends]);
     this.ends();
     for (const row of this.phaseRows)
-      if (this.shows(row.y, row.h)) this.spans(row.spans, row.y + 1, row.h - 2, k => this.fills[row.spans.phase[k]][MATMUL], k => this.diff[row.side].phases[row.spans.phase[k]]);
+      if (this.shows(row.y, row.h)) this.spans(row.spans, row.y + 1, row.h - 2, () => this.colour.same, k => this.diff[row.side].phases[row.spans.phase[k]]);
     this.links();
     for (const row of this.streamRows) {
       if (!this.shows(row.y, row.h)) continue;
