@@ -97,6 +97,8 @@ def programs(b, plan):
         check({(c, o): n for c, o, n in live["owners"]} == owners and live["total"] == sum(classes.values()), "%s: owners at the peak differ from JSON's" % p["name"])
         if p["name"] == plan["peak"]["program"]:
             check(dict(live["classes"]) == plan["peak"]["live"], "the live set at the plan's peak is %s" % live["classes"])
+        texts = b.run("(p => p.peakText && [p.peakText, [p.roomLeft, p.roomY, p.width, p.roomY + 13]])(shardc.painter)")
+        check(not texts or texts[1][0] is None or any(texts[k][2 + i] <= texts[1 - k][i] for k in (0, 1) for i in (0, 1)), "%s: the peak's text stands upon that of the room: %s" % (p["name"], texts))
         modules = {}
         for (_, owner), n in owners.items():
             for path in prefixes(owner):

@@ -75,9 +75,12 @@ class Details {
   frees(e) {
     const { program: p } = this.state, begin = p.storages.filter(s => s.program >= 0 && s.first === e), end = p.storages.filter(s => s.program >= 0 && s.last === e);
     if (!begin.length && !end.length) return null;
-    const list = (title, storages, key) => storages.length > 0 && [make("h3", {}, title + " ", bytesOf(storages.reduce((sum, s) => sum + s.size, 0))),
+    const written = new Map(p.touched(p.row(e)[WRITES]).map(([s, bytes]) => [s, bytes])), sum = list => list.reduce((sum, s) => sum + s.size, 0);
+    const part = begin.reduce((sum, s) => sum + (written.get(s.index) || 0), 0);
+    const list = (title, storages, key) => storages.length > 0 && [make("h3", {}, title + " ", bytesOf(sum(storages))),
       make("p", { id: key }, ...storages.slice(0, 12).flatMap((s, i) => [i ? ", " : "", this.storageLink(s.index)]), storages.length > 12 && " and " + (storages.length - 12) + " more")];
-    return make("div", {}, ...(list("Its bytes begin here:", begin, "begins") || []), ...(list("Frees", end, "frees") || []));
+    return make("div", {}, ...(list("Storages that begin here:", begin, "begins") || []),
+      part < sum(begin) && make("p", { class: "dim" }, "They are held whole from here on. This event writes " + bytesText(part) + " of them, later ones the rest."), ...(list("Frees", end, "frees") || []));
   }
 
   // ── a storage ──
