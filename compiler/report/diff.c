@@ -7,10 +7,11 @@
 #include "live.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 const char *diff_event_change(EventChange c) {
-    static const char *const names[] = {"added", "removed", "other op", "other stream", "earlier",
-                                        "later", "longer",  "shorter",  "other waits"};
+    static const char *const names[] = {"added",        "removed", "other op", "other stream", "issued sooner",
+                                        "issued later", "longer",  "shorter",  "other waits"};
     return names[c];
 }
 
@@ -51,7 +52,7 @@ static unsigned changes_of_event(const Diff *d, const PlanProgram *p, const Even
         out |= 1u << EVENT_OP;
     if (a->stream != b->stream) out |= 1u << EVENT_STREAM;
     int64_t longer = llround(b->duration_us * 1e6) - llround(a->duration_us * 1e6);
-    if (longer) out |= 1u << (longer > 0 ? EVENT_LONGER : EVENT_SHORTER);
+    if (llabs(longer) >= DIFF_LEAST_PS) out |= 1u << (longer > 0 ? EVENT_LONGER : EVENT_SHORTER);
     if (other_waits(p, a, q, b)) out |= 1u << EVENT_WAITS;
     return out;
 }
@@ -103,7 +104,7 @@ static void compare_events(Arena *a, const Diff *d, DiffProgram *g) {
         DiffEvent e = {x, y, x ? changes_of_event(d, p, x, q, y) : 1u << EVENT_ADDED, 0};
         if (x && !kept[i]) {
             e.places = n - rank[at[i]];
-            e.changes |= 1u << (e.places < 0 ? EVENT_EARLIER : EVENT_LATER);
+            e.changes |= 1u << (e.places < 0 ? EVENT_SOONER : EVENT_LATER);
         }
         n += x && kept[i];
         if (e.changes) push(&g->events, a, e);

@@ -10,21 +10,22 @@
 typedef enum {
     EVENT_ADDED, /* only in B */
     EVENT_REMOVED,
-    EVENT_OP,      /* another op, phase, module or group of ranks */
-    EVENT_STREAM,  /* on another stream */
-    EVENT_EARLIER, /* in issue order. As few events as possible have moved, of equally few those that are no kernels */
+    EVENT_OP,     /* another op, phase, module or group of ranks */
+    EVENT_STREAM, /* on another stream */
+    EVENT_SOONER, /* in issue order. As few events as possible have moved, of equally few those that are no kernels */
     EVENT_LATER,
-    EVENT_LONGER, /* by a picosecond or more */
+    EVENT_LONGER, /* by DIFF_LEAST_PS or more */
     EVENT_SHORTER,
     EVENT_WAITS, /* for other events */
     N_EVENT_CHANGES
 } EventChange;
+enum { DIFF_LEAST_PS = 10000 }; /* 0.01 us: less is what times of kernels beside other collectives vary by */
 const char *diff_event_change(EventChange c); /* "added" */
 
 typedef struct {
     const Event *a, *b; /* NULL: only in the other */
     unsigned changes;   /* a bit an EventChange */
-    int places;         /* of events that have not moved: how many it is issued later by; < 0: earlier */
+    int places;         /* of events that have not moved: how many it is issued later by; < 0: sooner */
 } DiffEvent;
 
 /* Storages are the same where program (or none) and name are. Addresses are not compared. */

@@ -1,7 +1,8 @@
 /* Writes the page of two plans, A over B: both as the blocks that the page of a plan has, and what differs between them
  * as a block of its own, which names events and storages by their places in the plans.
- * Relies on: diff.h, page.h. Relied on by: cli/diff.c. */
+ * Relies on: diff.h, live.h, page.h. Relied on by: cli/diff.c. */
 #include "diff.h"
+#include "live.h"
 #include "page.h"
 
 #include <math.h>
@@ -61,6 +62,11 @@ static void put_program(Str *s, FILE *f, const Diff *d, const DiffProgram *g) {
     str_add(s, "]}");
 }
 
+/* Tokens of a step on all ranks, or samples where a model has no tokens. */
+static double work(const Plan *p) {
+    return live_step(p).microbatches * (p->tokens_per_step > 0 ? p->tokens_per_step : p->samples_per_step);
+}
+
 static void put_diff(FILE *f, const Page *w, int shown) {
     const Diff *d = w->d;
     const struct {
@@ -77,6 +83,7 @@ static void put_diff(FILE *f, const Page *w, int shown) {
         "<script id=\"diff\" type=\"application/json\">{\"format\":\"shardc-diff-page\",\"version\":1,\n\"same\":%s,"
         "\"shown\":%d,\"tokens\":%s",
         d->same ? "true" : "false", shown, d->a->tokens_per_step > 0 || d->b->tokens_per_step > 0 ? "true" : "false");
+    str_addf(&s, ",\n\"work\":[%.15g,%.15g]", work(d->a), work(d->b));
     str_add(&s, ",\n\"settings\":[");
     for (int i = 0; i < d->settings.n; i++) {
         put_text(&s, i ? ",\n[" : "[", d->settings.at[i].name);

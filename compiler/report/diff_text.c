@@ -65,11 +65,14 @@ static void sums(FILE *f, Arena *a, const char *title, Measure u, const DiffRows
 }
 
 /* ── folded rows of events and storages ──────────────────────────────────────────────────────────────────────────── */
+typedef VEC(const Storage *) Storages;
 typedef struct {
     int kind, count, rank; /* rank: among the rows of its kind, the largest first */
     const char *what;      /* "all_gather  forward layers.*" */
-    double from, to;       /* microseconds or bytes of all */
+    double from, to;       /* microseconds of all; bytes: the most of them that are alive at once */
     int least, most;       /* places moved */
+    bool in_turn;          /* of storages: not all are alive at once */
+    Storages of[2];        /* in A, in B */
 } Fold;
 typedef struct {
     VEC(Fold) rows;
@@ -77,9 +80,9 @@ typedef struct {
     int counts[N_EVENT_CHANGES];
 } Folds;
 
-static void fold(Arena *a, Folds *s, int kind, const char *what, double from, double to, int places) {
+static Fold *fold(Arena *a, Folds *s, int kind, const char *what, double from, double to, int places) {
     int k = map_index(s->index, arena_printf(a, "%d %s", kind, what));
-    if (k == s->rows.n) push(&s->rows, a, ((Fold){kind, 0, 0, what, 0, 0, places, places}));
+    if (k == s->rows.n) push(&s->rows, a, ((Fold){.kind = kind, .what = what, .least = places, .most = places}));
     Fold *row = &s->rows.at[k];
     row->count++;
     row->from += from;
@@ -87,12 +90,50 @@ static void fold(Arena *a, Folds *s, int kind, const char *what, double from, do
     if (places < row->least) row->least = places;
     if (places > row->most) row->most = places;
     s->counts[kind]++;
+    return row;
+}
+
+typedef struct {
+    int place; /* in issue order */
+    double bytes;
+} Step;
+
+static int by_place(const void *x, const void *y) {
+    const Step *a = x, *b = y;
+    return a->place != b->place ? (a->place > b->place) - (a->place < b->place)
+                                : (a->bytes > b->bytes) - (a->bytes < b->bytes);
+}
+
+/* The most bytes of a program's storages that are alive while an event is issued. *in_turn: less than all. */
+static double most_at_once(Arena *a, const Storages *s, bool *in_turn) {
+    Step *steps = arena_alloc(a, (size_t)(2 * s->n + 1) * sizeof *steps);
+    for (int i = 0; i < s->n; i++) {
+        const Storage *x = s->at[i];
+        bool lasting = x->program < 0;
+        steps[2 * i] = (Step){lasting ? 0 : x->first, (double)x->size};
+        steps[2 * i + 1] = (Step){lasting ? INT32_MAX : x->last + 1, -(double)x->size};
+    }
+    qsort(steps, (size_t)(2 * s->n), sizeof *steps, by_place);
+    double now = 0, most = 0, all = 0;
+    for (int i = 0; i < 2 * s->n; i++) {
+        now += steps[i].bytes;
+        most = fmax(most, now);
+        all += fmax(steps[i].bytes, 0);
+    }
+    *in_turn |= most < all;
+    return most;
+}
+
+/* What rows of a kind are ordered by: how much longer or larger, or how far events have moved. */
+static double size_of(const Fold *r) {
+    bool moved = (r->kind == EVENT_SOONER || r->kind == EVENT_LATER) && (r->least || r->most); /* not of storages */
+    return moved ? fmax(abs(r->least), abs(r->most)) : fabs(r->to - r->from);
 }
 
 static int by_size(const void *x, const void *y) {
     const Fold *a = x, *b = y;
     if (a->kind != b->kind) return a->kind - b->kind;
-    double m = fabs(a->to - a->from), n = fabs(b->to - b->from);
+    double m = size_of(a), n = size_of(b);
     if (m != n) return (m < n) - (m > n);
     return a->count != b->count ? b->count - a->count : strcmp(a->what, b->what);
 }
@@ -164,7 +205,7 @@ static void program_events(FILE *f, Arena *a, const DiffProgram *g, bool all) {
     for (int i = 0; i < s.rows.n; i++) {
         const Fold *r = &s.rows.at[i];
         fprintf(f, "  %4d %-13s %s", r->count, diff_event_change((EventChange)r->kind), r->what);
-        if (r->kind == EVENT_EARLIER || r->kind == EVENT_LATER) {
+        if (r->kind == EVENT_SOONER || r->kind == EVENT_LATER) {
             int x = abs(r->least), y = abs(r->most), low = x < y ? x : y, high = x < y ? y : x;
             fprintf(f, ", past %s%d event%s", low == high ? "" : arena_printf(a, "%d to ", low), high,
                     high == 1 ? "" : "s");
@@ -194,9 +235,16 @@ static void program_storages(FILE *f, Arena *a, const DiffProgram *g, bool all) 
     for (int i = 0; i < g->storages.n; i++) {
         const DiffStorage *x = &g->storages.at[i];
         for (int c = 0; c < N_STORAGE_CHANGES; c++)
-            if (x->changes >> c & 1)
-                fold(a, &s, c, what_storage(a, x, (StorageChange)c), x->a ? (double)x->a->size : 0,
-                     x->b ? (double)x->b->size : 0, 0);
+            if (x->changes >> c & 1) {
+                Fold *row = fold(a, &s, c, what_storage(a, x, (StorageChange)c), 0, 0, 0);
+                if (x->a) push(&row->of[0], a, x->a);
+                if (x->b) push(&row->of[1], a, x->b);
+            }
+    }
+    for (int i = 0; i < s.rows.n; i++) {
+        Fold *row = &s.rows.at[i];
+        row->from = most_at_once(a, &row->of[0], &row->in_turn);
+        row->to = most_at_once(a, &row->of[1], &row->in_turn);
     }
     if (!s.rows.n) return;
     fprintf(f, "storages of %s", *g->name ? g->name : "all programs");
@@ -204,11 +252,12 @@ static void program_storages(FILE *f, Arena *a, const DiffProgram *g, bool all) 
     int out = choose(&s, all ? INT32_MAX - 1 : MOST_STORAGES);
     for (int i = 0; i < s.rows.n; i++) {
         const Fold *r = &s.rows.at[i];
+        const char *at_once = r->in_turn ? " at most at once" : "";
         fprintf(f, "  %4d %-13s %s", r->count, diff_storage_change((StorageChange)r->kind), r->what);
         if (r->kind == STORAGE_ADDED || r->kind == STORAGE_REMOVED)
-            fprintf(f, ", %s", figure_bytes(a, r->from + r->to));
+            fprintf(f, ", %s%s", figure_bytes(a, r->from + r->to), at_once);
         else if (r->kind == STORAGE_GREW || r->kind == STORAGE_SHRANK)
-            fprintf(f, ", %s -> %s, %s", figure_bytes(a, r->from), figure_bytes(a, r->to),
+            fprintf(f, ", %s -> %s%s, %s", figure_bytes(a, r->from), figure_bytes(a, r->to), at_once,
                     change(a, AS_BYTES, r->from, r->to));
         fputc('\n', f);
     }

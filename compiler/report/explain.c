@@ -261,7 +261,7 @@ static void users(const Explain *w, int storage, int *first, int *last) {
 static const char *why_so_long(const Storage *s, bool kept) {
     switch (s->cls) {
     case C_ACTIVATIONS:
-        return kept ? "it is kept from forward to backward; recompute its module, or offload it, to free it between"
+        return kept ? "it is kept from forward to backward; recompute the module around its readers, or offload it"
                     : "until its last reader";
     case C_UNSHARDED:
         return kept ? "its unit stays gathered from forward to backward; reshard_after_forward frees it between"

@@ -26,10 +26,10 @@ typedef struct {
     extern char page_file_##name[], page_file_##name##_end[]
 #define PAGE_FILE(name) ((PageText){page_file_##name, (size_t)(page_file_##name##_end - page_file_##name)})
 
-/* Writes the blocks that a page needs to show program `shown` (-1: none) of p: <script id="PREFIXplan"> and
- * <script id="PREFIXprogram-N">. others: the blocks of the other programs, to be written behind the page's script, so
- * that the page is painted before they are read; the caller frees the text. Shapes of operands are in it where p comes
- * from a model, not from a plan.json. actual: a run, or NULL. */
+/* Writes the blocks that a page needs to draw program `shown` (-1: none) of p: <script id="PREFIXplan"> and
+ * <script id="PREFIXprogram-N">. others: details of its events, and the blocks of the other programs, to be written
+ * behind the page's script, so that the page is painted before they are read; the caller frees the text. Shapes of
+ * operands are in it where p comes from a model, not from a plan.json. actual: a run, or NULL. */
 void page_blocks(FILE *f, const Plan *p, const Actual *actual, const char *prefix, int shown, PageText *others);
 
 /* The program that a page shows first: the training program, else the one with the highest peak; -1: there is none. */

@@ -24,7 +24,8 @@ typedef struct {
     const Actual *actual; /* or NULL */
     FILE *f;
     Str s;              /* on its way to the file */
-    Map *strings;       /* that stand more than once: the page's rows hold their numbers */
+    Map *strings;       /* that stand more than once: columns hold their numbers */
+    Map *texts;         /* likewise, of details */
     const char *prefix; /* of the blocks' ids */
 } Blocks;
 
@@ -47,9 +48,9 @@ void page_string(Str *s, const char *text) {
     str_add(s, "\"");
 }
 
-/* The number of a string in the page's table. */
-static void add_index(Blocks *w, const char *text) {
-    str_int(&w->s, map_index(w->strings, text ? text : ""));
+/* The number of a string in one of the page's tables. */
+static void add_index(Blocks *w, Map *strings, const char *text) {
+    str_int(&w->s, map_index(strings, text ? text : ""));
 }
 
 static void add_real(Str *s, double x) {
@@ -82,7 +83,7 @@ static void pair_member(Blocks *w, const char *key, const int64_t x[N_ARENAS]) {
     str_add(&w->s, "]");
 }
 
-/* ── events: rows whose columns plan.js names in the same order ──────────────────────────────────────────────────── */
+/* ── details of events: rows whose columns plan.js names in the same order ───────────────────────────────────────── */
 static void accesses(Blocks *w, const Access *x, int n) {
     str_add(&w->s, ",[");
     for (int i = 0; i < n; i++) {
@@ -96,17 +97,16 @@ static void accesses(Blocks *w, const Access *x, int n) {
     str_add(&w->s, "]");
 }
 
-/* [event, reasons, ...] for each wait. */
+/* [reasons, ...] of each wait. */
 static void waits(Blocks *w, const PlanProgram *g, const Event *x) {
     str_add(&w->s, ",[");
     for (int i = 0; i < x->nwaits; i++) {
         const char *said[REASONS_MOST + 1];
         int n = report_reasons(w->plan, g, x, x->waits[i], NULL, NULL, said);
         str_add(&w->s, i ? ",[" : "[");
-        str_int(&w->s, x->waits[i]);
         for (int k = 0; k < n; k++) {
-            str_add(&w->s, ",");
-            add_index(w, said[k]);
+            if (k) str_add(&w->s, ",");
+            add_index(w, w->texts, said[k]);
         }
         str_add(&w->s, "]");
     }
@@ -122,33 +122,25 @@ static void operands(Blocks *w, const Slot *slots, Value *const *values, int n, 
         if (storage < 0 || !slot) continue;
         str_add(&w->s, *comma ? "," : "");
         *comma = true;
-        add_index(w, slot->n > 1 ? arena_printf(w->plan->arena, "%s[%d]", slot->name, index) : slot->name);
+        add_index(w, w->texts, slot->n > 1 ? arena_printf(w->plan->arena, "%s[%d]", slot->name, index) : slot->name);
         Str shape = {.arena = w->plan->arena};
         str_addf(&shape, "%s[", dtype_name(v->dtype));
         for (int i = 0; i < v->dims; i++) str_addf(&shape, "%s%lld", i ? "," : "", (long long)v->shape[i]);
         str_add(&shape, "]");
         str_add(&w->s, ",");
-        add_index(w, shape.s);
+        add_index(w, w->texts, shape.s);
         str_add(&w->s, ",");
         str_int(&w->s, storage);
     }
 }
 
-static void event_row(Blocks *w, const PlanProgram *g, const Event *x) {
+static void details_row(Blocks *w, const PlanProgram *g, const Event *x) {
     str_add(&w->s, "[");
-    page_string(&w->s, x->id);
+    add_index(w, w->texts, x->src.file);
+    str_addf(&w->s, ",%d,%d,%d,%d,", x->src.line, x->unit, x->comm, x->update);
+    add_real(&w->s, x->flops);
     str_add(&w->s, ",");
-    add_index(w, x->op);
-    str_addf(&w->s, ",%d,%d,", x->stream, x->phase);
-    add_index(w, x->module);
-    str_add(&w->s, ",");
-    add_index(w, x->src.file);
-    str_addf(&w->s, ",%d,%d,%d,%d", x->src.line, x->unit, x->comm, x->update);
-    const double figures[] = {x->start_us, x->duration_us, x->flops, x->bytes};
-    for (int i = 0; i < 4; i++) {
-        str_add(&w->s, ",");
-        add_real(&w->s, figures[i]);
-    }
+    add_real(&w->s, x->bytes);
     accesses(w, x->reads, x->nreads);
     accesses(w, x->writes, x->nwrites);
     waits(w, g, x);
@@ -164,27 +156,145 @@ static void event_row(Blocks *w, const PlanProgram *g, const Event *x) {
     str_add(&w->s, "]");
 }
 
-/* Those of a program; -1: those that outlive programs. */
-static void storages(Blocks *w, int program) {
-    bool comma = false;
-    member(w, "storages");
-    str_add(&w->s, "[");
-    for (int i = 0; i < w->plan->nstorages; i++) {
-        const Storage *s = &w->plan->storages[i];
-        if (s->program != program) continue;
-        str_addf(&w->s, "%s[%d,", comma ? ",\n" : "\n", i);
-        comma = true;
-        page_string(&w->s, s->name);
-        str_add(&w->s, ",");
-        add_index(w, s->owner);
-        str_addf(&w->s, ",%d,%d,%d,", s->cls, s->arena, program);
-        str_int(&w->s, s->offset);
-        str_add(&w->s, ",");
-        str_int(&w->s, s->size);
-        str_addf(&w->s, ",%d,%d]", program < 0 ? -1 : s->first, program < 0 ? -1 : s->last);
+/* A block of its own, a row a line: the page reads a row when it shows the event. */
+static void details_block(Blocks *w, int program) {
+    const PlanProgram *g = &w->plan->programs[program];
+    str_addf(&w->s, "<script id=\"%sdetails-%d\" type=\"application/json\">", w->prefix, program);
+    for (int e = 0; e < g->n; e++) {
+        if (e) str_add(&w->s, "\n");
+        details_row(w, g, &g->events[e]);
         str_spill(&w->s, w->f);
     }
+    str_add(&w->s, "</script>\n");
+}
+
+/* ── columns: what drawing needs of each event and storage ───────────────────────────────────────────────────────── */
+static void open_column(Blocks *w, const char *key, bool first) {
+    str_addf(&w->s, first ? "\"%s\":[" : ",\n\"%s\":[", key);
+}
+
+static void next_cell(Blocks *w, bool first) {
+    if (!first) str_add(&w->s, ",");
+    str_spill(&w->s, w->f);
+}
+
+typedef enum { OP, MODULE, STREAM, PHASE, COLLECTIVE } EventColumn;
+
+static void event_column(Blocks *w, const char *key, const PlanProgram *g, EventColumn column) {
+    open_column(w, key, false);
+    for (int e = 0; e < g->n; e++) {
+        const Event *x = &g->events[e];
+        next_cell(w, e == 0);
+        switch (column) {
+        case OP: add_index(w, w->strings, x->op); break;
+        case MODULE: add_index(w, w->strings, x->module); break;
+        case STREAM: str_int(&w->s, x->stream); break;
+        case PHASE: str_int(&w->s, x->phase); break;
+        case COLLECTIVE: str_int(&w->s, x->comm >= 0); break;
+        }
+    }
     str_add(&w->s, "]");
+}
+
+static void event_columns(Blocks *w, const PlanProgram *g) {
+    open_column(w, "id", true);
+    for (int e = 0; e < g->n; e++) {
+        next_cell(w, e == 0);
+        page_string(&w->s, g->events[e].id);
+    }
+    str_add(&w->s, "]");
+    event_column(w, "op", g, OP);
+    event_column(w, "module", g, MODULE);
+    event_column(w, "stream", g, STREAM);
+    event_column(w, "phase", g, PHASE);
+    event_column(w, "collective", g, COLLECTIVE);
+    for (int duration = 0; duration < 2; duration++) {
+        open_column(w, duration ? "duration" : "start", false);
+        for (int e = 0; e < g->n; e++) {
+            next_cell(w, e == 0);
+            add_real(&w->s, duration ? g->events[e].duration_us : g->events[e].start_us);
+        }
+        str_add(&w->s, "]");
+    }
+    open_column(w, "waits", false); /* an event, one that it waits for, and so on */
+    bool first = true;
+    for (int e = 0; e < g->n; e++)
+        for (int i = 0; i < g->events[e].nwaits; i++, first = false) {
+            next_cell(w, first);
+            str_addf(&w->s, "%d,%d", e, g->events[e].waits[i]);
+        }
+    str_add(&w->s, "]");
+}
+
+/* The events of a program between whose start and end a storage's bytes are in use; -1: none touches it. */
+typedef struct {
+    int from, to;
+} Life;
+
+static Life *lives_of(Blocks *w, const PlanProgram *g) {
+    Life *lives = arena_alloc(w->plan->arena, (size_t)w->plan->nstorages * sizeof *lives);
+    for (int i = 0; i < w->plan->nstorages; i++) lives[i] = (Life){-1, -1};
+    for (int e = 0; e < g->n; e++) {
+        const Event *x = &g->events[e];
+        double end = x->start_us + x->duration_us;
+        for (int i = 0; i < x->nreads + x->nwrites; i++) {
+            Life *l = &lives[(i < x->nreads ? &x->reads[i] : &x->writes[i - x->nreads])->storage];
+            if (l->from < 0 || x->start_us < g->events[l->from].start_us) l->from = e;
+            if (l->to < 0 || end > g->events[l->to].start_us + g->events[l->to].duration_us) l->to = e;
+        }
+    }
+    return lives;
+}
+
+typedef enum {
+    INDEX,
+    NAME,
+    OWNER,
+    CLASS,
+    ARENA,
+    OFFSET,
+    SIZE,
+    LASTING_COLUMNS,
+    FIRST = LASTING_COLUMNS,
+    LAST,
+    FROM,
+    TO,
+    STORAGE_COLUMNS
+} StorageColumn;
+
+/* Those of a program; -1: those that outlive programs. */
+static void storages(Blocks *w, int program) {
+    static const char *const keys[] = {"index", "name",  "owner", "class", "arena", "offset",
+                                       "size",  "first", "last",  "from",  "to"};
+    const Life *lives = program < 0 ? NULL : lives_of(w, &w->plan->programs[program]);
+    member(w, "storages");
+    str_add(&w->s, "{");
+    for (StorageColumn c = INDEX; c < (program < 0 ? LASTING_COLUMNS : STORAGE_COLUMNS); c++) {
+        bool first = true;
+        open_column(w, keys[c], c == INDEX);
+        for (int i = 0; i < w->plan->nstorages; i++) {
+            const Storage *s = &w->plan->storages[i];
+            if (s->program != program) continue;
+            next_cell(w, first);
+            first = false;
+            switch (c) {
+            case INDEX: str_int(&w->s, i); break;
+            case NAME: page_string(&w->s, s->name); break;
+            case OWNER: add_index(w, w->strings, s->owner); break;
+            case CLASS: str_int(&w->s, s->cls); break;
+            case ARENA: str_int(&w->s, s->arena); break;
+            case OFFSET: str_int(&w->s, s->offset); break;
+            case SIZE: str_int(&w->s, s->size); break;
+            case FIRST: str_int(&w->s, s->first); break;
+            case LAST: str_int(&w->s, s->last); break;
+            case FROM: str_int(&w->s, lives[i].from); break;
+            case TO: str_int(&w->s, lives[i].to); break;
+            case STORAGE_COLUMNS: break;
+            }
+        }
+        str_add(&w->s, "]");
+    }
+    str_add(&w->s, "}");
 }
 
 /* [from, to, took] of each event in the run. */
@@ -206,13 +316,8 @@ static void actual_times(Blocks *w, int program) {
 /* Its events and storages: a block of its own, which the page reads when the program is shown. */
 static void program_block(Blocks *w, int program) {
     const PlanProgram *g = &w->plan->programs[program];
-    str_addf(&w->s, "<script id=\"%sprogram-%d\" type=\"application/json\">{\"events\":[", w->prefix, program);
-    for (int e = 0; e < g->n; e++) {
-        str_add(&w->s, e ? ",\n" : "\n");
-        event_row(w, g, &g->events[e]);
-        str_spill(&w->s, w->f);
-    }
-    str_add(&w->s, "]");
+    str_addf(&w->s, "<script id=\"%sprogram-%d\" type=\"application/json\">{", w->prefix, program);
+    event_columns(w, g);
     actual_times(w, program);
     storages(w, program);
     str_add(&w->s, "}</script>\n");
@@ -309,21 +414,43 @@ static void programs(Blocks *w) {
     str_add(&w->s, "]");
 }
 
-/* Programs that are read later, into memory: the plan's block holds the strings of all, and stands before them. */
+static void table(Blocks *w, const Map *strings) {
+    str_add(&w->s, "[");
+    for (int i = 0; i < map_len(strings); i++) {
+        str_add(&w->s, i ? ",\n" : "\n");
+        page_string(&w->s, map_key(strings, i));
+        str_spill(&w->s, w->f);
+    }
+    str_add(&w->s, "]");
+}
+
+/* What is read later, into memory: the plan's block holds the strings of all programs, and stands before them. */
 static void other_blocks(Blocks *w, int shown, PageText *others) {
     FILE *f = w->f;
     w->f = open_memstream(&others->text, &others->n);
     if (!w->f) fail(NOWHERE, "out of memory for the page; free memory and run again");
-    for (int i = 0; i < w->plan->nprograms; i++)
-        if (i != shown) program_block(w, i);
+    if (shown >= 0) details_block(w, shown);
+    for (int i = 0; i < w->plan->nprograms; i++) {
+        if (i == shown) continue;
+        program_block(w, i);
+        details_block(w, i);
+    }
+    str_addf(&w->s, "<script id=\"%stexts\" type=\"application/json\">", w->prefix);
+    table(w, w->texts);
+    str_add(&w->s, "</script>\n");
     str_write(&w->s, w->f);
     if (fclose(w->f)) fail(NOWHERE, "out of memory for the page; free memory and run again");
     w->f = f;
 }
 
 void page_blocks(FILE *f, const Plan *p, const Actual *actual, const char *prefix, int shown, PageText *others) {
-    Blocks blocks = {
-        .plan = p, .actual = actual, .f = f, .s = {.arena = p->arena}, .strings = map_new(p->arena), .prefix = prefix};
+    Blocks blocks = {.plan = p,
+                     .actual = actual,
+                     .f = f,
+                     .s = {.arena = p->arena},
+                     .strings = map_new(p->arena),
+                     .texts = map_new(p->arena),
+                     .prefix = prefix};
     Blocks *w = &blocks;
     other_blocks(w, shown, others);
     if (shown >= 0) program_block(w, shown);
@@ -335,19 +462,15 @@ void page_blocks(FILE *f, const Plan *p, const Actual *actual, const char *prefi
         real_member(w, "actual_us", actual->actual_us);
     }
     figures(w);
+    real_member(w, "storage_count", p->nstorages);
     names(w, "classes", N_CLASSES, name_of_class);
     names(w, "phases", N_PHASES, name_of_phase);
     names(w, "stream_names", N_STREAMS, name_of_stream);
     storages(w, -1);
     programs(w);
     member(w, "strings"); /* last: all are known */
-    str_add(&w->s, "[");
-    for (int i = 0; i < map_len(w->strings); i++) {
-        str_add(&w->s, i ? ",\n" : "\n");
-        page_string(&w->s, map_key(w->strings, i));
-        str_spill(&w->s, f);
-    }
-    str_add(&w->s, "]}</script>\n");
+    table(w, w->strings);
+    str_add(&w->s, "}</script>\n");
     str_write(&w->s, f);
 }
 

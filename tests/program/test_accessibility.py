@@ -5,7 +5,7 @@ Relies on: harness.py, browser.py, build/axe (make setup), test_report.py (logs)
 import os
 
 from browser import Browser
-from harness import BUILD, ROOT, check, scratch, shardc
+from harness import BUILD, ROOT, check, long, scratch, shardc
 from test_actual import traced
 from test_report import made
 
@@ -45,6 +45,7 @@ def missing():
     return None if os.path.exists(AXE) else "skipped: no axe-core (make setup fetches it where there is a network)"
 
 
+@long
 def test_plan_page():
     if missing():
         return missing()

@@ -33,10 +33,15 @@ def written(folder, model, world, options, other, device="h200"):
 LESS_IS_BETTER = {"peak", "bound", "host", "library", "step", "exposed"}
 
 
-def totals(b, d):
+def totals(b, d, plans):
     """Each figure with both sides, the difference, its sign and whether it is for the better."""
     shown = b.run("""Object.fromEntries([...document.querySelectorAll('#totals > div')].map(e => [e.dataset.total, { a: Number(e.querySelector('[data-side=a]').dataset.value),
       b: Number(e.querySelector('[data-side=b]').dataset.value), delta: Number(e.querySelector('.delta').dataset.delta), said: e.querySelector('.delta').textContent, kind: e.querySelector('.delta').className }]))""")
+    work = [(p["tokens_per_step"] or p["samples_per_step"]) * p["microbatches_per_step"] for p in plans]
+    said = b.run("(e => e ? [Number(e.dataset.a), Number(e.dataset.b)] : null)(document.querySelector('#work strong'))")
+    check(said == (work if work[0] != work[1] else None), "a step's work is shown as %s, JSON says %s" % (said, work))
+    same = " · ".join("%s=%s" % (k, v) for k, v in plans[0]["options"].items() if v != "" and plans[1]["options"].get(k) == v)
+    check(b.run("document.querySelector('#shared').textContent") == ("the same in both: " + same if same else ""), "the same in both are " + b.run("document.querySelector('#shared').textContent"))
     rows = {r["name"]: r for r in d["figures"] if abs(r["a"] - r["b"]) >= 1e-6 or r["name"] in ("peak", "step", "exposed")}
     check(set(shown) == set(rows), "totals are %s, wanted %s" % (sorted(shown), sorted(rows)))
     for name, r in rows.items():
@@ -46,6 +51,9 @@ def totals(b, d):
             check(s["said"] == "= the same", "%s: %s" % (name, s))
             continue
         worse = (change > 0) == (name in LESS_IS_BETTER)
+        if work[0] != work[1] and name in ("step", "exposed"):  # of steps that do not do the same work
+            check(s["said"].startswith("▲ +" if change > 0 else "▼ −") and not re.search("worse|better", s["said"] + s["kind"]), "%s: %s" % (name, s))
+            continue
         check(s["said"].startswith("▲ +" if change > 0 else "▼ −") and s["said"].endswith(", worse" if worse else ", better"), "%s: %s" % (name, s))
         check(("worse" in s["kind"]) == worse or "dim" in s["kind"], "%s: %s" % (name, s))
     chips = b.run("Object.fromEntries([...document.querySelectorAll('#settings li')].map(e => [e.dataset.setting, e.textContent]))")
@@ -82,7 +90,15 @@ def listed(b, title):
     return b.run(ROWS % (title, title))
 
 
-def changes(b, d, text):
+def most_at_once(storages, plan, program):
+    """The most bytes of a program's storages that are alive at once. storages: by name."""
+    events = next((p["events"] for p in plan["programs"] if p["name"] == program), [])
+    at = {e["id"]: i for i, e in enumerate(events)}
+    lives = [(at[s["first"]] if "first" in s and "program" in s else -1, at[s["last"]] if "last" in s and "program" in s else len(events), s["size"]) for s in storages]
+    return max((sum(size for a, z, size in lives if a <= t <= z) for t in {a for a, _, _ in lives}), default=0)
+
+
+def changes(b, plans, d, text):
     """Of every program: the rows of the list are those of `--all`, in its order, and their sums are those of the events in JSON."""
     count = 0
     for i, p in enumerate([p for p in d["programs"] if p["name"]]):
@@ -98,8 +114,20 @@ def changes(b, d, text):
                     lines.append(line)
             check(len(rows) == len(lines), "%s: %d rows, --all has %d" % (title, len(rows), len(lines)))
             for (n, change, what, _, _, last), line in zip(rows, lines):
-                check(line.startswith("  %4d %-13s %s" % (n, change, what)) and (change not in ("earlier", "later") or line.endswith(", " + last)), "%s: the list says %s, --all %s" % (title, (n, change, what), line))
-            field = "duration_us" if kind == "events" else "size"
+                check(line.startswith("  %4d %-13s %s" % (n, change, what)) and (change not in ("issued sooner", "issued later") or line.endswith(", " + last)), "%s: the list says %s, --all %s" % (title, (n, change, what), line))
+            if kind == "storages":
+                program = source["name"] or None
+                named = [{s["name"]: s for s in plan["storages"] if s.get("program") == program} for plan in plans]
+                of = lambda s: s["class"] + "  " + (".".join("*" if x.isdigit() else x for x in s["owner"].split(".")) or "(model)")
+                for n, change, what, *held, _ in rows:
+                    alike = [x["name"] for x in source[kind] if change in x["changes"] and of(named["b" in x][x["name"]]) == what]
+                    if len(alike) == n:  # rows of another kind say more than class and owner
+                        want = [most_at_once([s[i] for i in alike if i in s], plan, program) for s, plan in zip(named, plans)]
+                        check(held == want, "%s: %s %s are %s, JSON says %s" % (title, change, what, held, want))
+                    check(len(alike) == n or change.startswith("other"), "%s: %d are %s %s, JSON says %d" % (title, n, change, what, len(alike)))
+                count += len(rows)
+                continue
+            field = "duration_us"
             for side, column in ((s, 3 + k) for k, s in enumerate(SIDES)):
                 want, got = collections.Counter(), collections.Counter()
                 for x in source[kind]:
@@ -184,7 +212,7 @@ PIXEL = "const copy = document.createElement('canvas').getContext('2d', { willRe
 def drawn(b, p, events, plans):
     """Pixels: an event has the colour of what happened to it, and is low where nothing did; between the curves is the colour of who holds more."""
     tried = 0
-    order = ["added", "removed", "other op", "other stream", "earlier", "later", "longer", "shorter", "other waits"]
+    order = ["added", "removed", "other op", "other stream", "issued sooner", "issued later", "longer", "shorter", "other waits"]
     changed = {e["id"]: e["changes"] for e in p["events"]}
     for s, side in enumerate(SIDES):
         for i in sorted(events[s], key=lambda i: -events[s][i]["duration_us"])[:4] + [e for e in changed if e in events[s]][:6]:
@@ -331,8 +359,8 @@ def page_of(*args, **more):
     page, x, y, d, text = written(scratch("diff_page"), *args, **more)
     with Browser() as b:
         b.open(page)
-        figures, sums = totals(b, d), tables(b, d)
-        rows = changes(b, d, text)
+        figures, sums = totals(b, d, (x, y)), tables(b, d)
+        rows = changes(b, (x, y), d, text)
         clicked, p, events = clicks(b, (x, y), d)
         pixels = drawn(b, p, events, (x, y)) if p.get("a") and p.get("b") else 0
         by_hand(b, (x, y), d, p, events)
@@ -355,11 +383,11 @@ def test_offload_of_state():
 
 def test_programs_of_one_side():
     """B accumulates: it has programs that A has not, and A one that B has not."""
-    page, _, _, d, text = written(scratch("diff_page"), "gpt2.lua", 4, GPT2, dict(accumulate=2))
+    page, *plans, d, text = written(scratch("diff_page"), "gpt2.lua", 4, GPT2, dict(accumulate=2))
     with Browser() as b:
         b.open(page)
-        totals(b, d)
-        rows = changes(b, d, text)
+        totals(b, d, plans)
+        rows = changes(b, plans, d, text)
         names = b.run("[...document.querySelectorAll('#program option')].map(e => e.textContent)")
         want = [p["name"] + ("" if "a" in p and "b" in p else " (only in %s)" % ("A" if "a" in p else "B")) for p in d["programs"] if p["name"]]
         check(names == want and any("only in B" in n for n in names), "programs are %s" % names)
@@ -424,7 +452,7 @@ def test_hostile_names():
             b.run("document.querySelector('#search').value = '<'; document.querySelector('#search').dispatchEvent(new Event('input'))")
             b.mouse("mouseMoved", 400, 300)
             b.settle()
-            check(b.run("window.ran === undefined && document.images.length === 0 && document.scripts.length === 4 + shardc.diff.a.programs.length + shardc.diff.b.programs.length"), "a name became markup: " + name[:60])
+            check(b.run("window.ran === undefined && document.images.length === 0 && document.scripts.length === 6 + 2 * (shardc.diff.a.programs.length + shardc.diff.b.programs.length)"), "a name became markup: " + name[:60])
             check(b.run("document.documentElement.scrollWidth <= innerWidth"), "a long name makes the page wider than the window: " + name[:60])
             quiet(b, page)
     return "%d names" % len(HOSTILE)

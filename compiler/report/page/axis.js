@@ -180,10 +180,16 @@ class Axis {
     for (let k = Math.max(0, above(row.ends, t0)); k < row.order.length; k++) {
       const from = k ? row.ends[k - 1] : 0;
       if (from > t1) break;
-      if (!p.events[row.order[k]][WAITS].length || row.starts[k] - from <= 0) continue;
+      if (!p.held[row.order[k]] || row.starts[k] - from <= 0) continue;
       const wide = (row.starts[k] - from) * this.scale;
       if (wide >= .5) c.fillRect(this.x(from), y - 2, Math.max(1, wide), 4);
     }
+  }
+
+  // The event of a row whose red line lies at a time; -1: there is none.
+  held(p, row, t) {
+    const k = above(row.ends, t), e = k < row.order.length ? row.order[k] : -1;
+    return row.stream === p.leading.stream && t >= 0 && e >= 0 && row.starts[k] > t && p.held[e] ? e : -1;
   }
 
   label(text, x, y, wide, h) {
@@ -243,6 +249,8 @@ class Axis {
 
   // What the device has for the arena: a line, or an arrow where it is far above. titled: the text stands in the band of the title.
   roomLine(plan, { room, near }, bottom, tall, titled) {
+    this.roomLeft = Infinity;
+    this.peakText = null; // where the text of the last peak's mark stands
     if (room <= 0) return;
     const c = this.context, y = near ? Math.round(bottom - room * tall) : bottom - MEMORY + 1;
     c.strokeStyle = this.colour.budget;
@@ -254,7 +262,9 @@ class Axis {
     c.font = "11px system-ui, sans-serif";
     c.fillStyle = this.colour.budget;
     c.textBaseline = titled || (near && y - (bottom - MEMORY) > 14) ? "bottom" : "top";
-    c.fillText(text, this.width - c.measureText(text).width - 6, titled ? bottom - MEMORY - 5 : c.textBaseline === "top" ? y + 3 : y - 1);
+    this.roomLeft = this.width - c.measureText(text).width - 6;
+    this.roomY = titled ? bottom - MEMORY - 5 : c.textBaseline === "top" ? y + 3 : y - 13; // the top of the text
+    c.fillText(text, this.roomLeft, titled ? bottom - MEMORY - 5 : c.textBaseline === "top" ? y + 3 : y - 1);
   }
 
   // A mark upon the curve where event e of a program is alive. Its text stands to the right where there is room, or to the left where that
@@ -268,11 +278,14 @@ class Axis {
     c.beginPath(); c.moveTo(x, y); c.lineTo(x - 5, y - 8); c.lineTo(x + 5, y - 8); c.fill();
     c.textBaseline = "bottom";
     const text = said + " " + bytesText(bytes) + " at " + p.id(e), wide = c.measureText(text).width, at = (left && x - 8 - wide > LEFT) || x + 8 + wide > this.width ? x - 8 - wide : x + 8;
+    const upon = at + wide > this.roomLeft - 6 && y - 14 < this.roomY + 13 && y > this.roomY; // the text of what the device has: below it
+    const foot = upon ? this.roomY + 28 : y - 1;
     c.strokeStyle = this.colour.ground; // around the letters, where they stand upon a curve
     c.lineWidth = 3;
     c.lineJoin = "round";
-    c.strokeText(text, at, y - 1);
-    c.fillText(text, at, y - 1);
+    c.strokeText(text, at, foot);
+    c.fillText(text, at, foot);
+    this.peakText = [at, foot - 13, at + wide, foot];
   }
 
   // Where on the axis the live set of event e stands: in the middle of its run of time.

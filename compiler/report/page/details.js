@@ -14,18 +14,18 @@ class Details {
 
   // ── an event: everything that the plan knows ──
   event(e) {
-    const { program: p, plan } = this.state, r = p.events[e], str = plan.strings, us = r[DURATION], before = p.idleBefore(e);
+    const { program: p, plan } = this.state, r = p.row(e), us = p.took[e], before = p.idleBefore(e);
     const rate = (x, unit) => us > 0 && x > 0 ? " (" + amountText(x / us * 1e6, unit + "/s") + ")" : "";
     const out = [
-      make("h2", {}, p.id(e) + "  ", named(str[r[OP]])),
+      make("h2", {}, p.id(e) + "  ", named(p.text(e, OP))),
       facts([
-        ["stream", plan.stream_names[r[STREAM]]],
-        ["phase", plan.phases[r[PHASE]] + ", " + KIND_NAMES[p.kind[e]] + (r[UPDATE] ? ", updates parameters" : "")],
-        ["module", named(str[r[MODULE]] || "(model)")],
+        ["stream", plan.stream_names[p.stream[e]]],
+        ["phase", plan.phases[p.phase[e]] + ", " + KIND_NAMES[p.kind[e]] + (r[UPDATE] ? ", updates parameters" : "")],
+        ["module", named(p.text(e, MODULE) || "(model)")],
         r[UNIT] >= 0 && ["unit", named(plan.units[r[UNIT]] || "(model)")],
         r[COMM] >= 0 && ["ranks", plan.comms[r[COMM]][0] + ", " + plan.comms[r[COMM]][1] + " ranks"],
-        str[r[FILE]] && ["Lua line", named(str[r[FILE]] + ":" + r[LINE])],
-        ["starts", make("span", { "data-value": r[START] }, timeText(r[START]))],
+        plan.texts[r[FILE]] && ["Lua line", named(plan.texts[r[FILE]] + ":" + r[LINE])],
+        ["starts", make("span", { "data-value": p.start[e] }, timeText(p.start[e]))],
         before >= .005 && ["idle before it", make("span", { "data-value": before }, timeText(before))],
         ["takes", make("span", { "data-value": us }, timeText(us))],
         p.actual && ["took in the run", make("span", { "data-value": p.actual.took[e] }, timeText(p.actual.took[e])), us > 0 ? ", " + (p.actual.took[e] / us).toFixed(2) + " times as predicted" : ""],
@@ -44,26 +44,29 @@ class Details {
   // operands: [name, shape, storage] of values; several may lie in one storage.
   accesses(title, list, operands) {
     if (!list.length) return null;
-    const { plan } = this.state, rows = [];
-    for (let i = 0; i < list.length; i += 3) {
-      const s = plan.storages[list[i]], shapes = [];
-      for (let k = 0; k < operands.length; k += 3) if (operands[k + 2] === s.index) shapes.push(plan.strings[operands[k]] + " " + plan.strings[operands[k + 1]]);
+    const { program: p, plan } = this.state, rows = [], touched = p.touched(list);
+    for (const [storage, bytes, at] of touched) {
+      const s = plan.storages[storage], shapes = [];
+      for (let k = 0; k < operands.length; k += 3) if (operands[k + 2] === s.index) shapes.push(plan.texts[operands[k]] + " " + plan.texts[operands[k + 1]]);
       rows.push(make("tr", { "data-storage": s.name },
         make("td", {}, this.storageLink(s.index), ...shapes.flatMap(t => [make("br"), t]), make("br"),
           make("span", { class: "dim" }, swatch(this.painter.classes[s.cls]), plan.classes[s.cls] + (s.arena ? " (host)" : "") + ", ", named(s.owner || "(model)"))),
-        make("td", { class: "number" }, bytesOf(list[i + 2]), make("br"), make("span", { class: "dim", "data-address": s.offset + list[i + 1] }, addressText(s.offset + list[i + 1])))));
+        make("td", { class: "number" }, bytesOf(bytes), make("br"), make("span", { class: "dim", "data-address": s.offset + at }, addressText(s.offset + at)))));
     }
-    return make("div", {}, make("h3", {}, title), make("table", {}, make("tbody", {}, ...rows)));
+    return make("div", {}, make("h3", { "data-accesses": title.toLowerCase() }, title + " ", bytesOf(touched.reduce((sum, t) => sum + t[1], 0))), make("table", {}, make("tbody", {}, ...rows)));
   }
 
   waits(e) {
-    const { program: p, plan } = this.state, waits = p.events[e][WAITS], waiting = p.waiting(e), most = 12;
-    if (!waits.length && !waiting.length) return make("div", {}, make("h3", {}, "Waits for"), make("p", { class: "dim" }, "no event of another stream; it starts after the event before it on its own stream."));
-    const latest = Math.max(...waits.map(([w]) => p.end[w]));
+    const { program: p, plan } = this.state, waits = p.waits(e).map((w, i) => [w, ...p.row(e)[REASONS][i]]), waiting = p.waiting(e), most = 12, starter = p.starter(e);
+    const when = w => p.overBefore(w, e) ? ", over " + timeText(p.start[e] - p.end[w]) + " before: " : ", until " + timeText(p.end[w]) + ": ";
     return make("div", {},
-      waits.length > 0 && make("h3", {}, "Waits for"),
-      waits.length > 0 && make("ul", { class: "plain", id: "waits" }, ...waits.map(([w, ...why]) =>
-        make("li", { "data-event": p.id(w) }, this.eventLink(w), " on " + plan.stream_names[p.stream[w]] + ", until " + timeText(p.end[w]) + (waits.length > 1 && p.end[w] === latest ? " (the last of them)" : "") + ": ", ...why.map((y, i) => named((i ? "; " : "") + plan.strings[y]))))),
+      make("h3", {}, "Starts"),
+      make("p", { id: "starter" }, ...(starter < 0 ? ["with the program: nothing is before it."]
+        : ["when ", this.eventLink(starter), " ", named(p.text(starter, OP) + " " + p.text(starter, MODULE)), " on " + (p.stream[starter] === p.stream[e] ? "its own stream" : plan.stream_names[p.stream[starter]]) + " ends, at " + timeText(p.end[starter]) + "."])),
+      make("h3", {}, "Waits for"),
+      waits.length > 0 ? make("ul", { class: "plain", id: "waits" }, ...waits.map(([w, ...why]) =>
+        make("li", { "data-event": p.id(w), class: p.overBefore(w, e) ? "dim" : false }, this.eventLink(w), " on " + plan.stream_names[p.stream[w]] + when(w), ...why.map((y, i) => named((i ? "; " : "") + plan.texts[y])))))
+        : make("p", { class: "dim" }, "no event of another stream."),
       waiting.length > 0 && make("h3", {}, "Is waited for by"),
       waiting.length > 0 && make("p", {}, ...waiting.slice(0, most).flatMap((w, i) => [i ? ", " : "", this.eventLink(w)]), waiting.length > most && " and " + (waiting.length - most) + " more"));
   }
@@ -72,9 +75,12 @@ class Details {
   frees(e) {
     const { program: p } = this.state, begin = p.storages.filter(s => s.program >= 0 && s.first === e), end = p.storages.filter(s => s.program >= 0 && s.last === e);
     if (!begin.length && !end.length) return null;
-    const list = (title, storages, key) => storages.length > 0 && [make("h3", {}, title + " ", bytesOf(storages.reduce((sum, s) => sum + s.size, 0))),
+    const written = new Map(p.touched(p.row(e)[WRITES]).map(([s, bytes]) => [s, bytes])), sum = list => list.reduce((sum, s) => sum + s.size, 0);
+    const part = begin.reduce((sum, s) => sum + (written.get(s.index) || 0), 0);
+    const list = (title, storages, key) => storages.length > 0 && [make("h3", {}, title + " ", bytesOf(sum(storages))),
       make("p", { id: key }, ...storages.slice(0, 12).flatMap((s, i) => [i ? ", " : "", this.storageLink(s.index)]), storages.length > 12 && " and " + (storages.length - 12) + " more")];
-    return make("div", {}, ...(list("Its bytes begin here:", begin, "begins") || []), ...(list("Frees", end, "frees") || []));
+    return make("div", {}, ...(list("Storages that begin here:", begin, "begins") || []),
+      part < sum(begin) && make("p", { class: "dim" }, "They are held whole from here on. This event writes " + bytesText(part) + " of them, later ones the rest."), ...(list("Frees", end, "frees") || []));
   }
 
   // ── a storage ──
@@ -107,8 +113,14 @@ class Details {
       return ["It lives as long as the process."];
     }
     const last = ["It is freed after ", this.eventLink(s.last), " (" + phase(s.last) + "), its last reader. "];
-    const kept = users.length && phase(users[0][0]) === "forward" && phase(s.last) === "backward";
-    if (name === "activations" && kept) return [...last, "It is kept from forward to backward: recompute its module (", code("nn.checkpoint_wrapper"), " on ", named(s.owner || "the model"), ") to free it after the forward, or offload it in the meantime."];
+    const kept = phase(s.first) === "forward" && phase(s.last) === "backward";
+    if (name === "activations" && kept) {
+      const around = p.enclosing().get(s.index), most = p.recompute(pathPattern(around)), list = around !== "" && p.modules.find(around);
+      if (around === "" || (list && isList(list)))
+        return [...last, "It is kept from forward to backward, and several modules use it: recomputing one of them keeps it, as that module's input. Offload it in the meantime (", code("offload = { \"input\" }"), "), or recompute a module around all of them."];
+      return [...last, "It is kept from forward to backward. All its readers are in ", named(around), ": recompute that module (", code("nn.checkpoint_wrapper"), ") to free it after the forward, or offload it in the meantime.",
+        ...(most.bytes > 0 ? [" At the peak, recomputing ", named(pathPattern(around)), most.modules > 1 ? ", " + most.modules + " modules," : "", " frees ", make("strong", { "data-frees": most.bytes }, bytesText(most.bytes)), "; the backward of each brings ", bytesOf(most.one), " back for a while."] : [])];
+    }
     if (name === "unsharded" && kept) return [...last, "Its unit stays gathered from forward to backward: ", code("reshard_after_forward = true"), " frees it in between, for one more gather."];
     if (name === "unsharded") return [...last, "A smaller unit, or a smaller ", code("prefetch"), ", holds fewer gathered bytes at a time."];
     if (name === "unsharded gradients") return [...last, "A smaller unit reduces earlier, and holds fewer gradients at a time."];
@@ -138,7 +150,25 @@ class Details {
       ...largest(by).map(([cls, c]) => this.fold("class " + cls, "class", plan.classes[cls], row([swatch(this.painter.classes[cls]), plan.classes[cls]], c.bytes), () =>
         largest(c.owners).map(([pattern, o]) => this.fold("owner " + cls + pattern, "owner", pattern, row([named(pattern || "(model)"), o.names.size > 1 ? " (" + o.names.size + ")" : ""], o.bytes), () =>
           o.storages.sort((a, b) => b.size - a.size).slice(0, 200).map(s => make("div", { class: "row" }, this.storageLink(s.index), bytesOf(s.size))))))),
+      make("h3", {}, "By module, all classes"),
+      ...this.modules(list, row),
     ];
+  }
+
+  // Bytes of storages by their owners' paths, without numbers: each module with all that is in it.
+  modules(storages, row) {
+    const root = { bytes: 0, children: new Map() };
+    for (const s of storages) {
+      let node = root;
+      for (const name of s.owner ? pathPattern(s.owner).replaceAll(".*", "\0*").split(".") : ["(model)"]) {
+        if (!node.children.has(name)) node.children.set(name, { name: name.replaceAll("\0", "."), path: (node.path ? node.path + "." : "") + name.replaceAll("\0", "."), bytes: 0, children: new Map() });
+        node = node.children.get(name);
+        node.bytes += s.size;
+      }
+    }
+    const rows = node => [...node.children.values()].sort((a, b) => b.bytes - a.bytes).map(c => c.children.size ? this.fold("module " + c.path, "module", c.path, row([named(c.name)], c.bytes), () => rows(c))
+      : make("div", { class: "row leaf", "data-module": c.path }, make("span", {}, named(c.name)), bytesOf(c.bytes)));
+    return rows(root);
   }
 
   // A part that opens; what is in it is made when it is opened first.
@@ -151,11 +181,28 @@ class Details {
     return d;
   }
 
+  // ── sums of the program ──
+  sums() {
+    const { program: p } = this.state, all = p.timeByOp(), exposed = p.exposed(), most = 8;
+    const share = us => p.step_us > 0 ? (100 * us / p.step_us).toFixed(1) + " %" : "";
+    const table = (key, title, first, rows) => {
+      const body = make("tbody", {}, ...rows.slice(0, most)), rest = rows.slice(most);
+      return [make("table", { class: "sums", "data-table": key }, make("caption", {}, title),
+        make("thead", {}, make("tr", {}, make("th", { scope: "col" }, first), ...["events", "time", "of the program"].map(t => make("th", { scope: "col", class: "number" }, t)))), body),
+        rest.length > 0 && make("button", { type: "button", class: "link", click: event => { body.append(...rest); event.target.remove(); } }, "all " + rows.length + " rows")];
+    };
+    const row = (name, { count, us }) => make("tr", { "data-sum": name, "data-count": count, "data-us": us }, make("td", {}, named(name)), ...[grouped(count), timeText(us), share(us)].map(t => make("td", { class: "number" }, t)));
+    return [
+      ...(all.length ? table("ops", "Time by op; streams run side by side", "op", all.map(r => row(r.op, r))) : []),
+      ...(exposed.length ? table("exposed", "Exposed communication, by what is waited for", "stream and module", exposed.map(r => row(r.stream + " " + (r.module || "(model)"), r))) : []),
+    ].filter(Boolean);
+  }
+
   // What a screen reader says of a selection, and the tip at the pointer.
   sentence(selection) {
     const { program: p, plan } = this.state;
     if (selection.event !== undefined) {
-      const e = selection.event, waits = p.events[e][WAITS].map(w => p.id(w[0]));
+      const e = selection.event, waits = p.waits(e).map(w => p.id(w));
       return p.id(e) + ", " + p.text(e, OP) + ", " + plan.phases[p.phase[e]] + " " + (p.text(e, MODULE) || plan.model) + ", on " + plan.stream_names[p.stream[e]] + ", at " + timeText(p.start[e]) +
         ", takes " + timeText(p.end[e] - p.start[e]) + (p.actual ? ", took " + timeText(p.actual.took[e]) + " in the run" : "") + (waits.length ? ", waits for " + waits.join(", ") : "");
     }

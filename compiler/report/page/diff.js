@@ -3,7 +3,7 @@
 // each change. Changes are in the order of diff.h.
 
 const SIDES = ["a", "b"];
-const ADDED = 0, REMOVED = 1, OTHER_OP = 2, OTHER_STREAM = 3, EARLIER = 4, LATER = 5, LONGER = 6, SHORTER = 7, OTHER_WAITS = 8;
+const ADDED = 0, REMOVED = 1, OTHER_OP = 2, OTHER_STREAM = 3, SOONER = 4, LATER = 5, LONGER = 6, SHORTER = 7, OTHER_WAITS = 8;
 const GREW = 2, SHRANK = 3, OTHER_CLASS = 4, OTHER_ARENA = 5;
 // Beside its colour each change has a sign.
 const EVENT_SIGNS = ["+", "−", "≠", "⇅", "←", "→", "▲", "▼", "…"], STORAGE_SIGNS = ["+", "−", "▲", "▼", "≠", "⇅", "…"];
@@ -50,7 +50,7 @@ class DiffProgram {
   }
 
   index(side) {
-    return new Map(this[side] ? this[side].events.map((r, e) => [r[ID], e]) : []);
+    return new Map(this[side] ? this[side].ids.map((id, e) => [id, e]) : []);
   }
 
   count(list, names) { return names.map((_, c) => list.reduce((n, pair) => n + has(pair, c), 0)); }
@@ -101,7 +101,15 @@ class DiffProgram {
   // Microseconds of an event, bytes of a storage; 0 where it is not there.
   amount(kind, side, pair) {
     if (pair[side] < 0) return 0;
-    return kind === EVENT_KIND ? this[side].events[pair[side]][DURATION] : this.diff[side].storages[pair[side]].size;
+    return kind === EVENT_KIND ? this[side].took[pair[side]] : this.diff[side].storages[pair[side]].size;
+  }
+
+  // The most bytes of these storages that are alive while an event is issued.
+  mostAtOnce(side, list) {
+    const steps = list.filter(pair => pair[side] >= 0).map(pair => this.diff[side].storages[pair[side]]).flatMap(s => [[s.first, s.size], [s.program < 0 ? Infinity : s.last + 1, -s.size]]);
+    let now = 0, most = 0;
+    for (const [, bytes] of steps.sort((x, y) => x[0] - y[0] || x[1] - y[1])) { now += bytes; most = Math.max(most, now); }
+    return most;
   }
 
   // [{ change, what, pairs, from, to, least, most }] of pairs that changed: equal layers are one row, the largest first. only: one change, or -1.
@@ -114,12 +122,19 @@ class DiffProgram {
         if (!rows.has(key)) rows.set(key, { change: c, what, pairs: [], from: 0, to: 0, least: pair.places, most: pair.places });
         const row = rows.get(key);
         row.pairs.push(pair);
-        row.from += this.amount(kind, "a", pair);
-        row.to += this.amount(kind, "b", pair);
+        if (kind === EVENT_KIND) {
+          row.from += this.amount(kind, "a", pair);
+          row.to += this.amount(kind, "b", pair);
+        }
         row.least = Math.min(row.least, pair.places);
         row.most = Math.max(row.most, pair.places);
       }
-    const size = row => Math.abs(row.to - row.from);
+    if (kind === STORAGE_KIND)
+      for (const row of rows.values()) {
+        row.from = this.mostAtOnce("a", row.pairs);
+        row.to = this.mostAtOnce("b", row.pairs);
+      }
+    const moved = c => kind === EVENT_KIND && (c === SOONER || c === LATER), size = row => moved(row.change) ? Math.max(Math.abs(row.least), Math.abs(row.most)) : Math.abs(row.to - row.from);
     return [...rows.values()].sort((x, y) => x.change - y.change || size(y) - size(x) || y.pairs.length - x.pairs.length || (x.what < y.what ? -1 : 1));
   }
 

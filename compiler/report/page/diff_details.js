@@ -5,11 +5,11 @@ function badge(side) { return make("span", { class: "side " + side }, side.toUpp
 function broken(name) {
   return make("span", { class: "name" }, ...name.split(/(?<=[._])/).flatMap((part, i) => [i ? make("wbr") : "", part]));
 }
-// A change of a figure: its sign, its amount, and whether it is for the better. less: less of it is better.
+// A change of a figure: its sign, its amount, and whether it is for the better. less: less of it is better; null: neither is.
 function delta(measure, a, b, less) {
   const equal = same(a, b), worse = !equal && (b > a) === less;
-  return make("span", { class: "delta" + (equal || tiny(measure, a, b) ? " dim" : worse ? " worse" : " better"), "data-delta": b - a }, equal ? "= " : b > a ? "▲ " : "▼ ", deltaText(measure, a, b),
-    equal ? "" : make("span", { class: "only-read" }, worse ? ", worse" : ", better"));
+  return make("span", { class: "delta" + (equal || tiny(measure, a, b) ? " dim" : less === null ? "" : worse ? " worse" : " better"), "data-delta": b - a }, equal ? "= " : b > a ? "▲ " : "▼ ", deltaText(measure, a, b),
+    equal || less === null ? "" : make("span", { class: "only-read" }, worse ? ", worse" : ", better"));
 }
 function glyph(kind, change) {
   const g = make("span", { class: "glyph", "aria-hidden": "true" }, kind.signs[change]);
@@ -23,6 +23,9 @@ class PairDetails {
     Object.assign(this, { state, diff, select });
     this.opened = new Set(); // rows of the list that are open, kept while it is made anew
   }
+
+  // Whether less of it is better. Times of steps that do not do the same work are neither: tokens a second are.
+  less(measure) { return measure === "time" && this.diff.work[0] !== this.diff.work[1] ? null : true; }
 
   // ── a selection: a table of what A and B say; rows that differ are marked. rows: [title, in A, in B, compared] ──
   table(pair, rows) {
@@ -38,8 +41,14 @@ class PairDetails {
 
   said(pair, kind) {
     const names = kind === EVENT_KIND ? this.diff.event_changes : this.diff.storage_changes, changes = changesOf(pair, names);
-    return make("p", {}, ...(changes.length ? changes.flatMap((name, i) => [i ? " " : "", glyph(kind, names.indexOf(name)), " " + name + (pair.places && /earlier|later/.test(name) ? " in issue order, " + placesText(pair.places, pair.places) : "")])
+    return make("p", {}, ...(changes.length ? changes.flatMap((name, i) => [i ? " " : "", glyph(kind, names.indexOf(name)), " " + name + (/^issued/.test(name) ? ", " + placesText(pair.places, pair.places) + this.shift(pair) : "")])
       : ["not changed: only its time, its number and addresses may differ"]));
+  }
+
+  // How much later it starts: what is issued sooner may start later, and the other way round.
+  shift(pair) {
+    const g = this.state.program, by = g.b.start[pair.b] - g.a.start[pair.a];
+    return "; it starts " + (Math.abs(by) < .005 ? "at the same time" : timeText(Math.abs(by)) + (by > 0 ? " later" : " earlier"));
   }
 
   eventLink(side, e) {
@@ -52,30 +61,27 @@ class PairDetails {
   both(pair, read) { return SIDES.map(side => pair[side] < 0 || !this.state.program[side] ? null : read(this.state.program[side], pair[side], side)); }
 
   event(pair) {
-    const g = this.state.program, row = (title, read, compared) => [title, ...this.both(pair, (p, e, side) => read(p.events[e], p, e, side)), compared];
-    const str = (p, i) => p.plan.strings[i] || null, commas = (list, make) => list.length ? list.flatMap((x, i) => [i ? ", " : "", make(x)]) : null;
-    const uses = (list, p, side) => { // each storage once, with its bytes
-      const out = new Map();
-      for (let i = 0; i < list.length; i += 3) out.set(list[i], Math.max(out.get(list[i]) || 0, list[i + 2]));
-      return commas([...out], ([s, bytes]) => make("span", {}, this.storageLink(side, s), " " + bytesText(bytes)));
-    };
+    const g = this.state.program, row = (title, read, compared) => [title, ...this.both(pair, (p, e, side) => read(p.row(e), p, e, side)), compared];
+    const commas = (list, make) => list.length ? list.flatMap((x, i) => [i ? ", " : "", make(x)]) : null;
+    const uses = (list, p, side) => commas(p.touched(list), ([s, bytes]) => make("span", {}, this.storageLink(side, s), " " + bytesText(bytes)));
     return [
       make("h2", {}, g.id(pair) + "  ", named(g[pair.b >= 0 ? "b" : "a"].text(pair.b >= 0 ? pair.b : pair.a, OP))),
       this.said(pair, EVENT_KIND),
       this.table(pair, [
-        row("op", (r, p) => str(p, r[OP])),
-        row("stream", (r, p) => p.plan.stream_names[r[STREAM]]),
-        row("phase", (r, p) => p.plan.phases[r[PHASE]]),
-        row("module", (r, p) => str(p, r[MODULE]) || "(model)"),
+        row("op", (r, p, e) => p.text(e, OP) || null),
+        row("stream", (r, p, e) => p.plan.stream_names[p.stream[e]]),
+        row("phase", (r, p, e) => p.plan.phases[p.phase[e]]),
+        row("module", (r, p, e) => p.text(e, MODULE) || "(model)"),
         row("unit", (r, p) => r[UNIT] >= 0 ? p.plan.units[r[UNIT]] || "(model)" : null),
         row("ranks", (r, p) => r[COMM] >= 0 ? p.plan.comms[r[COMM]][0] + ", " + p.plan.comms[r[COMM]][1] : null),
-        row("Lua line", (r, p) => str(p, r[FILE]) && str(p, r[FILE]) + ":" + r[LINE]),
+        row("Lua line", (r, p) => p.plan.texts[r[FILE]] ? p.plan.texts[r[FILE]] + ":" + r[LINE] : null),
         row("issued as", (r, p, e) => "event " + grouped(e + 1) + " of " + grouped(p.n), false),
-        row("starts", r => make("span", { "data-value": r[START] }, timeText(r[START])), false),
-        row("takes", r => make("span", { "data-value": r[DURATION] }, timeText(r[DURATION]))),
+        row("starts", (r, p, e) => make("span", { "data-value": p.start[e] }, timeText(p.start[e])), false),
+        row("takes", (r, p, e) => make("span", { "data-value": p.took[e] }, timeText(p.took[e]))),
         row("arithmetic", r => r[FLOPS] > 0 ? amountText(r[FLOPS], "FLOP") : null),
         row("bytes moved", r => r[BYTES] > 0 ? bytesText(r[BYTES]) : null),
-        row("waits for", (r, p, e, side) => commas(r[WAITS], ([w]) => this.eventLink(side, w))),
+        row("starts when", (r, p, e, side) => p.starter(e) < 0 ? "the program does" : [this.eventLink(side, p.starter(e)), " ends"], false),
+        row("waits for", (r, p, e, side) => commas(p.waits(e), w => this.eventLink(side, w))),
         row("reads", (r, p, e, side) => uses(r[READS], p, side)),
         row("writes", (r, p, e, side) => uses(r[WRITES], p, side)),
       ]),
@@ -118,7 +124,7 @@ class PairDetails {
   sums(title, key, measure, most) {
     const list = this.diff[key], size = r => same(r[1], r[2]) ? -1 : Math.abs(r[2] - r[1]);
     const rows = [...list].sort((x, y) => size(y) - size(x) || y[2] - x[2] || (x[0] < y[0] ? -1 : 1)).map(([name, a, b]) =>
-      make("tr", { class: same(a, b) ? "dim" : false, "data-sum": name, "data-a": a, "data-b": b }, make("td", {}, broken(name)), make("td", { class: "number" }, MEASURES[measure](a)), make("td", { class: "number" }, MEASURES[measure](b)), make("td", { class: "number" }, delta(measure, a, b, true))));
+      make("tr", { class: same(a, b) ? "dim" : false, "data-sum": name, "data-a": a, "data-b": b }, make("td", {}, broken(name)), make("td", { class: "number" }, MEASURES[measure](a)), make("td", { class: "number" }, MEASURES[measure](b)), make("td", { class: "number" }, delta(measure, a, b, this.less(measure)))));
     if (!rows.length) return null;
     const heads = make("thead", {}, make("tr", {}, make("td", {}), make("th", { scope: "col", class: "number" }, badge("a")), make("th", { scope: "col", class: "number" }, badge("b")), make("th", { scope: "col", class: "number" }, "change")));
     const rest = rows.slice(most), body = make("tbody", {}, ...rows.slice(0, most)), table = make("table", { class: "sums", "data-table": key }, make("caption", {}, title), heads, body);
@@ -130,12 +136,12 @@ class PairDetails {
   // A row of the list: how many, which change, of what, in A, in B, the difference.
   line(kind, row) {
     const names = kind === EVENT_KIND ? this.diff.event_changes : this.diff.storage_changes, measure = kind === EVENT_KIND ? "time" : "bytes", c = row.change;
-    const moved = kind === EVENT_KIND && (c === EARLIER || c === LATER), plain = kind === EVENT_KIND ? c === OTHER_WAITS : c > SHRANK;
+    const moved = kind === EVENT_KIND && (c === SOONER || c === LATER), plain = kind === EVENT_KIND ? c === OTHER_WAITS : c > SHRANK;
     const side = x => make("span", { class: "number" }, x);
     return make("span", { class: "change", "data-kind": kind.name, "data-change": names[c], "data-count": row.pairs.length, "data-what": row.what, "data-from": row.from, "data-to": row.to },
       make("span", { class: "number" }, grouped(row.pairs.length)), make("span", {}, glyph(kind, c), " " + names[c]), make("span", { class: "what" }, named(row.what)),
       side(row.pairs.some(p => p.a >= 0) ? MEASURES[measure](row.from) : "–"), side(row.pairs.some(p => p.b >= 0) ? MEASURES[measure](row.to) : "–"),
-      moved ? side(placesText(row.least, row.most)) : plain ? side("") : same(row.from, row.to) ? make("span", { class: "number dim" }, kind.signs[c] + " by a picosecond") : make("span", { class: "number" }, delta(measure, row.from, row.to, true)));
+      moved ? side(placesText(row.least, row.most)) : plain ? side("") : make("span", { class: "number" }, delta(measure, row.from, row.to, this.less(measure))));
   }
 
   one(kind, pair, content) {
@@ -166,9 +172,9 @@ class PairDetails {
   // title; counts of each change, of all that changed; rows. list: those that Find and the buttons leave.
   section(kind, title, list, all, only, mark) {
     const g = this.state.program, names = kind === EVENT_KIND ? this.diff.event_changes : this.diff.storage_changes, most = 300;
-    const rows = g.rows(kind, list, kind === EVENT_KIND ? only : -1), counts = g.count(all, names).flatMap((n, c) => n ? [grouped(n) + " " + names[c]] : []);
+    const rows = g.rows(kind, list, kind === EVENT_KIND ? only : -1), counts = g.count(all, names).flatMap((n, c) => n || (c <= REMOVED && all.length) ? [grouped(n) + " " + names[c]] : []);
     return make("section", { "data-section": title, "aria-label": title },
-      make("h2", {}, title, make("span", { class: "dim" }, counts.length ? ": " + counts.join(", ") : ": none changed", list.length < all.length ? "; " + grouped(list.length) + " of " + grouped(all.length) + " found" : "")),
+      make("h2", {}, title, make("span", { class: "dim" }, counts.length ? ": " + counts.join(", ") : ": none changed", kind === STORAGE_KIND && rows.some(r => r.pairs.length > 1) ? "; the bytes of a row are the most that are alive at once" : "", list.length < all.length ? "; " + grouped(list.length) + " of " + grouped(all.length) + " found" : "")),
       rows.length > 0 && make("div", { class: "change heads", "aria-hidden": "true" }, ...["", "change", "of", "A", "B", "difference"].map((t, i) => make("span", { class: i > 2 ? "number" : false }, t))),
       ...rows.slice(0, most).map(row => this.row(kind, row, mark)),
       rows.length > most && make("p", { class: "dim" }, "and " + grouped(rows.length - most) + " more rows: Find narrows the list"));

@@ -64,7 +64,7 @@ class PairPainter extends Axis {
     this.gridOf(Object.values(this.sections), this.height, [0, ...ends]);
     this.ends();
     for (const row of this.phaseRows)
-      if (this.shows(row.y, row.h)) this.spans(row.spans, row.y + 1, row.h - 2, k => this.fills[row.spans.phase[k]][MATMUL], k => this.diff[row.side].phases[row.spans.phase[k]]);
+      if (this.shows(row.y, row.h)) this.spans(row.spans, row.y + 1, row.h - 2, () => this.colour.same, k => this.diff[row.side].phases[row.spans.phase[k]]);
     this.links();
     for (const row of this.streamRows) {
       if (!this.shows(row.y, row.h)) continue;
@@ -96,7 +96,7 @@ class PairPainter extends Axis {
     c.lineWidth = 1;
     c.globalAlpha = .7;
     for (const pair of g.events) {
-      if (pair.a < 0 || pair.b < 0 || !(only >= 0 ? has(pair, only) : pair.changes & (1 << EARLIER | 1 << LATER | 1 << OTHER_STREAM))) continue;
+      if (pair.a < 0 || pair.b < 0 || !(only >= 0 ? has(pair, only) : pair.changes & (1 << SOONER | 1 << LATER | 1 << OTHER_STREAM))) continue;
       const a = (g.a.start[pair.a] + g.a.end[pair.a]) / 2, b = (g.b.start[pair.b] + g.b.end[pair.b]) / 2;
       if (Math.max(a, b) < t0 || Math.min(a, b) > t1 || !most--) continue;
       const from = this.rowOf("a", pair.a), to = this.rowOf("b", pair.b);
@@ -167,7 +167,7 @@ class PairPainter extends Axis {
       for (const s of SIDES) if (pair[s] >= 0) this.outline(s, pair[s], this.colour.select, 2);
       if (pair[side] >= 0) {
         c.lineWidth = 1.5;
-        for (const [awaited] of g[side].events[pair[side]][WAITS]) this.arrow(side, awaited, pair[side]);
+        for (const awaited of g[side].waits(pair[side])) this.arrow(side, awaited, pair[side], g[side].overBefore(awaited, pair[side]) ? this.colour.dim : this.colour.arrow);
       }
     }
     if (selection && selection.storage) for (const s of SIDES) if (selection.storage[s] >= 0 && g[s]) this.life(s, selection.storage[s]);
@@ -195,9 +195,9 @@ class PairPainter extends Axis {
     c.beginPath(); c.moveTo(this.clamped(a0), ay + ah); c.lineTo(this.clamped(Math.max(a1, a0 + 2)), ay + ah); c.lineTo(this.clamped(Math.max(b1, b0 + 2)), by); c.lineTo(this.clamped(b0), by); c.fill();
     c.globalAlpha = 1;
   }
-  arrow(side, from, to) {
+  arrow(side, from, to, colour) {
     const c = this.context, a = this.box(side, from), b = this.box(side, to), x0 = this.clamped(a[1]), x1 = this.clamped(b[0]), y0 = a[2] + a[3] / 2, y1 = b[2] + b[3] / 2, bend = Math.max(14, Math.abs(x1 - x0) / 3);
-    c.strokeStyle = c.fillStyle = this.colour.arrow;
+    c.strokeStyle = c.fillStyle = colour;
     c.beginPath(); c.moveTo(x0, y0); c.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1 - 4, y1); c.stroke();
     c.beginPath(); c.moveTo(x1, y1); c.lineTo(x1 - 7, y1 - 4); c.lineTo(x1 - 7, y1 + 4); c.fill();
   }
@@ -219,7 +219,8 @@ class PairPainter extends Axis {
     for (const row of this.streamRows)
       if (y >= row.y && y < row.y + row.h) {
         const e = this.nearest(row, t, 3 / this.scale);
-        return e < 0 ? { side: row.side, stream: row.stream } : { side: row.side, event: e };
+        const held = this.held(this.state.program[row.side], row, t);
+        return e >= 0 ? { side: row.side, event: e } : held >= 0 ? { side: row.side, held } : { side: row.side, stream: row.stream };
       }
     for (const row of this.phaseRows)
       if (y >= row.y && y < row.y + row.h) {

@@ -20,6 +20,9 @@ function head() {
   $("title").textContent = one;
   $("subtitle").append(badge("a"), " over ", badge("b"), " · " + b.target + (b.device !== b.target ? " (" + b.device + ")" : "") + ", world " + b.world + " on " + b.nodes + (b.nodes === 1 ? " node" : " nodes") +
     (diff.same ? " · A and B are the same: no figure, event or storage differs" : diff.settings.length ? " · settings that differ:" : " · no setting differs"));
+  const [one_a, one_b] = diff.work, shared = a.options.filter(([name, x]) => x !== "" && b.options.some(o => o[0] === name && o[1] === x));
+  if (one_a !== one_b) $("work").append(make("strong", { "data-a": one_a, "data-b": one_b }, "A step of B trains " + grouped(one_b) + (diff.tokens ? " tokens" : " samples") + ", one of A " + grouped(one_a) + ": compare " + (diff.tokens ? "tokens" : "samples") + " a second."));
+  $("shared").append(...(shared.length ? ["the same in both: ", named(shared.map(o => o[0] + "=" + o[1]).join(" · "))] : []));
   const shown = x => x === null ? "(none)" : x === "" ? "(empty)" : x;
   $("settings").append(...diff.settings.map(([name, x, y]) => make("li", { "data-setting": name }, named(name), " ", make("strong", {}, named(shown(x)), " → ", named(shown(y))))));
   $("bounds").append(...diff.bounds.map(([text, missed]) => make("li", { class: missed ? "missed" : "kept", "data-bound": text }, missed ? "✗ --fail-if: " + missed : "✓ --fail-if: " + text + " is kept")));
@@ -27,7 +30,7 @@ function head() {
     const [title, measure, less, always] = FIGURES[key];
     if (!always && same(x, y)) continue;
     const side = (s, v) => make("span", { "data-side": s, "data-value": v, title: measure === "bytes" ? grouped(v) + " B" : false }, badge(s), " ", MEASURES[measure](v));
-    $("totals").append(make("div", { "data-total": key }, make("dt", {}, title), make("dd", {}, side("a", x), side("b", y), delta(measure, x, y, less))));
+    $("totals").append(make("div", { "data-total": key }, make("dt", {}, title), make("dd", {}, side("a", x), side("b", y), delta(measure, x, y, less && details.less(measure)))));
   }
   diff.programs.forEach((p, i) => $("program").append(make("option", { value: i }, p.name + (p.indices.a < 0 ? " (only in B)" : p.indices.b < 0 ? " (only in A)" : ""))));
   ["device", "host"].forEach((name, i) => { if (!i || SIDES.some(s => diff[s].arena_bytes[i])) $("arena").append(make("option", { value: i }, name)); });
@@ -138,6 +141,8 @@ function tables() {
 
 // selection: { event: pair } or { storage: pair }, or null. bring: move the view to it. side: whose event the keys move from.
 function select(selection, bring, side) {
+  if (selection && document.readyState === "loading") // details stand behind this script
+    return addEventListener("DOMContentLoaded", () => select(selection, bring, side), { once: true });
   state.selection = selection;
   state.cursor = null;
   const pair = selection && (selection.event || selection.storage);
@@ -170,6 +175,7 @@ function toPeak(side) {
 function clicked(hit, x) {
   const g = state.program;
   if (hit.event !== undefined) select({ event: g.event(hit.side, hit.event) }, false, hit.side);
+  else if (hit.held !== undefined) select({ event: g.event(hit.side, hit.held) }, false, hit.side);
   else if (hit.phase !== undefined) view(g.phaseRows[hit.side].starts[hit.phase], g.phaseRows[hit.side].ends[hit.phase]);
   else if (hit.memory) {
     const side = g.b ? "b" : "a", p = g[side];
@@ -183,6 +189,7 @@ function hover(x, y, event) {
   state.cursor = inside ? t : null;
   let text = "";
   if (hit.event !== undefined) text = details.sentence({ event: g.event(hit.side, hit.event) });
+  else if (hit.held !== undefined) text = hit.side.toUpperCase() + ": " + g[hit.side].heldText(hit.held);
   else if (hit.phase !== undefined) {
     const s = g.phaseRows[hit.side];
     text = hit.side.toUpperCase() + ": " + diff[hit.side].phases[s.phase[hit.phase]] + ", " + timeText(s.starts[hit.phase]) + " to " + timeText(s.ends[hit.phase]);

@@ -128,15 +128,15 @@ class Painter extends Axis {
     if (selection && selection.storage !== undefined) this.outlineStorage(selection.storage, this.colour.select, 2.5);
     if (selection && selection.event !== undefined) {
       const e = selection.event;
-      for (const column of [READS, WRITES]) for (let i = 0; i < p.events[e][column].length; i += 3) this.outlineStorage(p.events[e][column][i], this.colour.select, column === WRITES ? 2 : 1);
+      for (const column of [READS, WRITES]) for (let i = 0; i < p.row(e)[column].length; i += 3) this.outlineStorage(p.row(e)[column][i], this.colour.select, column === WRITES ? 2 : 1);
       const [x0, x1, y] = this.box(e);
       c.strokeStyle = this.colour.select;
       c.lineWidth = 2;
       c.strokeRect(x0 - 1, y + 1, Math.max(3, x1 - x0) + 1, STREAM_ROW - 2);
       if (this.state.actual && p.actual) c.strokeRect(this.x(p.actual.start[e]) - 1, y + STREAM_ROW - 1, Math.max(3, this.x(p.actual.end[e]) - this.x(p.actual.start[e])) + 1, ACTUAL_ROW - 3);
       c.lineWidth = 1.5;
-      for (const [awaited] of p.events[e][WAITS]) this.arrow(awaited, e, true);
-      for (const x of p.waiting(e)) this.arrow(e, x, false);
+      for (const awaited of p.waits(e)) this.arrow(awaited, e, p.overBefore(awaited, e) ? this.colour.dim : this.colour.arrow, false);
+      for (const x of p.waiting(e)) this.arrow(e, x, this.colour.dim, true);
     }
     if (hover && hover.event !== undefined) {
       const [x0, x1, y] = this.box(hover.event);
@@ -160,12 +160,12 @@ class Painter extends Axis {
     c.strokeRect(Math.max(x0, LEFT - 4), this.addressesAt + s.offset * tall, Math.min(x1, this.width + 4) - Math.max(x0, LEFT - 4), Math.max(1, s.size * tall));
   }
 
-  // From the end of an event to the start of one that waits for it; those that the selection waits for are whole lines.
-  arrow(from, to, whole) {
+  // From the end of an event to the start of one that waits for it.
+  arrow(from, to, colour, dashed) {
     const c = this.context, clamp = x => Math.max(-2000, Math.min(this.width + 2000, x)), a = this.box(from), b = this.box(to);
     const x0 = clamp(a[1]), x1 = clamp(b[0]), y0 = a[2] + STREAM_ROW / 2, y1 = b[2] + STREAM_ROW / 2, bend = Math.max(14, Math.abs(x1 - x0) / 3);
-    c.strokeStyle = c.fillStyle = whole ? this.colour.arrow : this.colour.dim;
-    c.setLineDash(whole ? [] : [4, 3]);
+    c.strokeStyle = c.fillStyle = colour;
+    c.setLineDash(dashed ? [4, 3] : []);
     c.beginPath(); c.moveTo(x0, y0); c.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1 - 4, y1); c.stroke();
     c.setLineDash([]);
     c.beginPath(); c.moveTo(x1, y1); c.lineTo(x1 - 7, y1 - 4); c.lineTo(x1 - 7, y1 + 4); c.fill();
@@ -177,8 +177,8 @@ class Painter extends Axis {
     if (x < LEFT || canvasY < RULER) return {};
     for (const row of this.streamRows)
       if (y >= row.y && y < row.y + row.h) {
-        const e = this.nearest(y < row.y + STREAM_ROW ? row : row.actual, t, 3 / this.scale);
-        return e < 0 ? { stream: row.stream } : { event: e, stream: row.stream };
+        const predicted = y < row.y + STREAM_ROW, e = this.nearest(predicted ? row : row.actual, t, 3 / this.scale), held = predicted ? this.held(p, row, t) : -1;
+        return e >= 0 ? { event: e, stream: row.stream } : held >= 0 ? { held, stream: row.stream } : { stream: row.stream };
       }
     for (const row of this.moduleRows)
       if (y >= row.y && y < row.y + row.h) {

@@ -27,7 +27,7 @@ function head() {
     total(tokens ? "tokens_per_second" : "samples_per_second", tokens ? "tokens a second and rank" : "samples a second and rank", grouped(rate), rate, "");
   }
   total("peak", "peak (arena)", bytesText(plan.arena_bytes[DEVICE]), plan.arena_bytes[DEVICE], grouped(plan.arena_bytes[DEVICE]) + " B, exact");
-  total("bound", "lower bound", bytesText(plan.bound_bytes[DEVICE]), plan.bound_bytes[DEVICE], grouped(plan.bound_bytes[DEVICE]) + " B: the largest sum of bytes that are alive at once");
+  total("bound", "lower bound", bytesText(plan.bound_bytes[DEVICE]), plan.bound_bytes[DEVICE], grouped(plan.bound_bytes[DEVICE]) + " B: the most bytes of storages of which no two may share an address. The curve counts single moments, and may stay below");
   if (plan.arena_bytes[1]) total("host", "host arena", bytesText(plan.arena_bytes[1]), plan.arena_bytes[1], grouped(plan.arena_bytes[1]) + " B");
   if (plan.room) {
     const spare = plan.room - plan.arena_bytes[DEVICE];
@@ -62,6 +62,7 @@ function show(index) {
   arrange();
   legend();
   panels();
+  $("sums").replaceChildren(...details.sums());
 }
 
 // Rows, their labels and the canvas's size; when the program, the window or what is folded changes.
@@ -135,6 +136,8 @@ function live() {
 
 // selection: { event } or { storage }, or null. bring: move the view to it.
 function select(selection, bring) {
+  if (selection && document.readyState === "loading") // details stand behind this script
+    return addEventListener("DOMContentLoaded", () => select(selection, bring), { once: true });
   state.selection = selection;
   state.cursor = null;
   if (selection && bring) bringIntoView(selection);
@@ -177,6 +180,7 @@ function toggleActual() {
 // ── pointer ──
 function clicked(hit, x) {
   if (hit.event !== undefined) select({ event: hit.event });
+  else if (hit.held !== undefined) select({ event: hit.held });
   else if (hit.storage !== undefined) select({ storage: hit.storage });
   else if (hit.span !== undefined) select({ event: hit.row.spans.first[hit.span] });
   else if (hit.memory) select({ event: state.program.memory(state.arena).at[state.program.momentAt(painter.time(x))] });
@@ -190,6 +194,7 @@ function hover(x, y, event) {
   state.cursor = inside ? t : null;
   let text = "";
   if (hit.event !== undefined || hit.storage !== undefined) text = details.sentence(hit);
+  else if (hit.held !== undefined) text = p.heldText(hit.held);
   else if (hit.span !== undefined) text = hit.row.members[hit.row.spans.member[hit.span]].path + "\n" + plan.phases[hit.row.spans.phase[hit.span]] + ", " + timeText(hit.row.spans.to[hit.span] - hit.row.spans.from[hit.span]);
   else if (hit.memory && inside && p.leading) {
     const m = p.memory(state.arena), e = m.at[p.momentAt(t)];
@@ -212,11 +217,13 @@ function step(by) { // to the event before or after, on the selection's stream
   const s = p.streams.find(s => s.stream === p.stream[e]), next = s.order[s.order.indexOf(e) + by];
   if (next !== undefined) select({ event: next }, true);
 }
-function otherStream(by) {
+function otherStream(by) { // to the event nearest in time on a stream above or below
   const p = state.program, e = state.selection && state.selection.event;
   if (e === undefined || e === null) return step(1);
-  const k = p.streams.findIndex(s => s.stream === p.stream[e]) + by;
-  if (k >= 0 && k < p.streams.length) select({ event: painter.nearest(p.streams[k], (p.start[e] + p.end[e]) / 2, Infinity) }, true);
+  const k = p.streams.findIndex(s => s.stream === p.stream[e]), middle = (p.start[e] + p.end[e]) / 2;
+  const rows = by < 0 ? p.streams.slice(0, k).reverse() : p.streams.slice(k + 1), near = rows.map(s => painter.nearest(s, middle, Infinity));
+  const away = x => Math.max(p.start[x] - middle, middle - p.end[x], 0); // the nearest stream of those that are nearest in time
+  if (near.length) select({ event: near.reduce((a, b) => away(b) < away(a) ? b : a) }, true);
 }
 
 // ── search ──
@@ -224,10 +231,11 @@ const MOST_FOUND = 200;
 function search() {
   const query = $("search").value, p = state.program, found = p.search(query, MOST_FOUND), list = $("results");
   $("found").hidden = !query.trim();
-  $("found-title").textContent = found.total + " found" + (found.total > found.events.length + found.storages.length ? ", some of them here" : "");
+  $("found-title").textContent = found.total + " found" + (found.total > found.events.length + found.storages.length ? ", some of them here" : "") + (found.us > 0 ? "; its events take " + timeText(found.us) : "");
+  $("found-title").dataset.us = found.us;
   const item = (selection, text) => make("li", { role: "option", tabindex: "-1", "aria-selected": "false", title: text, click: () => choose(selection) , focus: event => mark(event.target) }, named(text));
   list.replaceChildren(
-    ...found.events.map(e => item({ event: e }, p.id(e) + "  " + details.painter.eventLabel(e) + "  " + plan.phases[p.phase[e]])),
+    ...found.events.map(e => item({ event: e }, p.id(e) + "  " + plan.phases[p.phase[e]] + "  " + details.painter.eventLabel(e))),
     ...found.storages.map(i => item({ storage: i }, plan.storages[i].name + "  " + plan.classes[plan.storages[i].cls] + "  " + bytesText(plan.storages[i].size))));
   list.hidden = !list.firstElementChild;
   if (!list.hidden) list.firstElementChild.tabIndex = 0;
@@ -254,7 +262,7 @@ function searching() {
     const li = event.target, to = event.key === "ArrowDown" ? li.nextElementSibling : event.key === "ArrowUp" ? li.previousElementSibling || $("search") : null;
     if (to) to.focus();
     else if (event.key === "Enter" || event.key === " ") li.click();
-    else if (event.key === "Escape") $("search").focus();
+    else if (event.key === "Escape") $("canvas").focus();
     else return;
     event.preventDefault();
     event.stopPropagation();

@@ -3,31 +3,41 @@
 
 const DEVICE = 0;
 
-// Columns of a row of events, as page.c writes them.
-const ID = 0, OP = 1, STREAM = 2, PHASE = 3, MODULE = 4, FILE = 5, LINE = 6, UNIT = 7, COMM = 8, UPDATE = 9, START = 10, DURATION = 11,
-  FLOPS = 12, BYTES = 13, READS = 14, WRITES = 15, WAITS = 16, RESULTS = 17, OPERANDS = 18;
+// Of an event: its name in these columns of its program; its details, as page.c writes them, where it is asked for them.
+const OP = "op", MODULE = "module";
+const FILE = 0, LINE = 1, UNIT = 2, COMM = 3, UPDATE = 4, FLOPS = 5, BYTES = 6, READS = 7, WRITES = 8, REASONS = 9, RESULTS = 10, OPERANDS = 11;
 
-// block(name): the text of a block of data. Programs are read when they are first shown.
+// block(name): the text of a block of data. Programs are read when they are first shown, details when they are first asked for.
 function readPlan(block) {
   const d = JSON.parse(block("plan"));
   const lasting = d.storages;
-  d.storages = []; // by index; those of programs are there when their program has been read
-  d.lasting = readStorages(d, lasting);
-  d.programs = d.programs.map((g, i) => new Program(d, g, i, () => JSON.parse(block("program-" + i))));
+  d.storages = new Array(d.storage_count); // by index; those of programs are there when their program has been read
+  d.lasting = readStorages(d, lasting, -1);
+  d.programs = d.programs.map((g, i) => new Program(d, g, i, block));
+  let texts = null;
+  Object.defineProperty(d, "texts", { get: () => texts ||= JSON.parse(block("texts")) }); // of details
   d.room = d.usable_bytes > 0 ? d.usable_bytes - d.library_bytes : 0; // for the device arena; 0: not known
   return d;
 }
 
-function readStorages(plan, rows) {
-  return rows.map(([index, name, owner, cls, arena, program, offset, size, first, last]) =>
-    plan.storages[index] = { index, name, owner: plan.strings[owner], cls, arena, program, offset, size, first, last });
+// Those that outlive programs: program -1.
+function readStorages(plan, c, program) {
+  return c.index.map((index, k) =>
+    plan.storages[index] = { index, name: c.name[k], owner: plan.strings[c.owner[k]], cls: c.class[k], arena: c.arena[k], program, offset: c.offset[k], size: c.size[k], first: program < 0 ? -1 : c.first[k], last: program < 0 ? -1 : c.last[k] });
 }
 
 // layers.31.mlp -> layers.*.mlp
 const patterns = new Map();
 function pathPattern(path) {
-  if (!patterns.has(path)) patterns.set(path, path.split(".").map(part => /^\d+$/.test(part) ? "*" : part).join("."));
+  if (!patterns.has(path)) patterns.set(path, path.replace(/(?<![^.])\d+(?![^.])/g, "*"));
   return patterns.get(path);
+}
+
+function commonPath(a, b) {
+  const x = a.split("."), y = b.split(".");
+  let n = 0;
+  while (n < x.length && n < y.length && x[n] === y[n]) n++;
+  return x.slice(0, n).join(".");
 }
 
 // The first index of sorted numbers whose value is above x; their count where none is.
@@ -44,32 +54,40 @@ const KERNEL = 0, MATMUL = 1, ATTENTION = 2, COLLECTIVE = 3, COPY = 4;
 const KIND_NAMES = ["other kernel", "matrix product", "attention", "collective", "copy"];
 
 class Program {
-  constructor(plan, g, index, read) {
-    Object.assign(this, g, { plan, index, read, made: false });
+  constructor(plan, g, index, block) {
+    Object.assign(this, g, { plan, index, block, made: false, rows: null });
   }
 
   // What drawing and questions need; made when the program is first shown.
   prepare() {
     if (this.made) return this;
     this.made = true;
-    const { events, storages, actual } = this.read(), n = this.n, rows = this.events = events;
-    this.storages = [...this.plan.lasting, ...readStorages(this.plan, storages)];
-    this.start = new Float64Array(n);
+    const d = JSON.parse(this.block("program-" + this.index)), { actual } = d, n = this.n, { strings, stream_names } = this.plan;
+    this.storages = this.plan.lasting.concat(readStorages(this.plan, d.storages, this.index));
+    this.ids = d.id;
+    this.op = Int32Array.from(d.op);
+    this.module = Int32Array.from(d.module);
+    this.start = Float64Array.from(d.start);
     this.end = new Float64Array(n);
-    this.stream = new Uint8Array(n);
-    this.phase = new Uint8Array(n);
+    this.stream = Uint8Array.from(d.stream);
+    this.phase = Uint8Array.from(d.phase);
     this.kind = new Uint8Array(n);
     this.duration = Math.max(this.step_us, 1e-3);
-    const kinds = this.plan.strings.map(s => /^(grouped_)?matmul/.test(s) ? MATMUL : /^attention/.test(s) ? ATTENTION : KERNEL);
-    const copies = ["offload", "fetch"].map(s => this.plan.stream_names.indexOf(s));
+    const kinds = new Map(d.op.map(op => [op, KERNEL]));
+    for (const op of kinds.keys()) kinds.set(op, /^(grouped_)?matmul/.test(strings[op]) ? MATMUL : /^attention/.test(strings[op]) ? ATTENTION : KERNEL);
+    const copies = stream_names.map(s => s === "offload" || s === "fetch");
     for (let e = 0; e < n; e++) {
-      const r = rows[e];
-      this.start[e] = r[START];
-      this.end[e] = r[START] + r[DURATION];
-      this.stream[e] = r[STREAM];
-      this.phase[e] = r[PHASE];
-      this.kind[e] = r[COMM] >= 0 ? COLLECTIVE : copies.includes(r[STREAM]) ? COPY : kinds[r[OP]];
+      this.end[e] = this.start[e] + d.duration[e];
+      this.kind[e] = d.collective[e] ? COLLECTIVE : copies[this.stream[e]] ? COPY : kinds.get(this.op[e]);
       if (this.end[e] > this.duration) this.duration = this.end[e];
+    }
+    this.took = Float64Array.from(d.duration);
+    this.awaited = new Map(); // of events that wait: those that they wait for
+    this.held = new Uint8Array(n); // 1: the event waits
+    for (let i = 0; i < d.waits.length; i += 2) {
+      this.held[d.waits[i]] = 1;
+      const had = this.awaited.get(d.waits[i]);
+      if (had) had.push(d.waits[i + 1]); else this.awaited.set(d.waits[i], [d.waits[i + 1]]);
     }
     if (actual) { // of a run: medians of each event's begin and end, and how long it took; a collective without what it waits for others
       const column = k => Float64Array.from({ length: n }, (_, e) => actual[3 * e + k]);
@@ -77,7 +95,7 @@ class Program {
       this.actual.duration = this.actual.end.reduce((a, b) => Math.max(a, b), 0);
     }
     this.sortStreams();
-    this.measureLives();
+    this.measureLives(d.storages);
     this.modules = new Modules(this);
     return this;
   }
@@ -102,20 +120,15 @@ class Program {
   }
 
   // When the bytes of a storage are in use: from the start of the first event that touches it to the end of the last one.
-  measureLives() {
+  measureLives(columns) {
     const count = this.plan.storages.length; // those of this program included
     this.from = new Float64Array(count).fill(Infinity);
     this.to = new Float64Array(count).fill(-Infinity);
-    const { from, to, start, end } = this;
-    for (let e = 0; e < this.n; e++)
-      for (let column = READS; column <= WRITES; column++) {
-        const list = this.events[e][column];
-        for (let i = 0; i < list.length; i += 3) {
-          const s = list[i];
-          if (start[e] < from[s]) from[s] = start[e];
-          if (end[e] > to[s]) to[s] = end[e];
-        }
-      }
+    columns.index.forEach((s, k) => {
+      if (columns.from[k] < 0) return;
+      this.from[s] = this.start[columns.from[k]];
+      this.to[s] = this.end[columns.to[k]];
+    });
     for (const s of this.plan.lasting) {
       this.from[s.index] = 0;
       this.to[s.index] = this.duration;
@@ -162,18 +175,44 @@ class Program {
     return this.storages.filter(s => s.arena === arena && (s.program < 0 || (s.first <= e && e <= s.last)));
   }
 
+  // The event before e on its stream; -1: e is the first.
+  before(e) {
+    const s = this.streams.find(s => s.stream === this.stream[e]), k = s.order.indexOf(e);
+    return k ? s.order[k - 1] : -1;
+  }
+
   // How long e's stream stands still before e starts.
   idleBefore(e) {
-    const s = this.streams.find(s => s.stream === this.stream[e]), k = s.order.indexOf(e);
-    return this.start[e] - (k ? s.ends[k - 1] : 0);
+    const before = this.before(e);
+    return this.start[e] - (before < 0 ? 0 : this.end[before]);
   }
+
+  // The event whose end let e start: of the one before it on its stream and those that it waits for, the one that ends last. -1: e
+  // starts with the program.
+  starter(e) {
+    let last = this.before(e);
+    for (const w of this.waits(e)) if (last < 0 || this.end[w] > this.end[last]) last = w;
+    return last;
+  }
+
+  // Events that e waits for.
+  waits(e) { return this.awaited.get(e) || []; }
+
+  // What a red line before e says.
+  heldText(e) {
+    const by = this.starter(e);
+    return this.plan.stream_names[this.stream[e]] + " waits " + timeText(this.idleBefore(e)) + " before " + this.id(e) + ", until " + this.id(by) + " has ended: " + this.text(by, OP) + " " + (this.text(by, MODULE) || this.plan.model) + ", on " + this.plan.stream_names[this.stream[by]];
+  }
+
+  // Whether it was over before something else let e start.
+  overBefore(w, e) { return this.end[w] < this.end[this.starter(e)]; }
 
   // Events that wait for e.
   waiting(e) {
     if (!this.waiters) {
       this.waiters = new Map();
       for (let x = 0; x < this.n; x++)
-        for (const [awaited] of this.events[x][WAITS]) {
+        for (const awaited of this.waits(x)) {
           if (!this.waiters.has(awaited)) this.waiters.set(awaited, []);
           this.waiters.get(awaited).push(x);
         }
@@ -181,31 +220,126 @@ class Program {
     return this.waiters.get(e) || [];
   }
 
+  // Of an event's reads or writes, each storage once, in their order: [storage, bytes of it that are touched, the first address within it].
+  touched(list) {
+    const of = new Map();
+    for (let i = 0; i < list.length; i += 3) {
+      if (!of.has(list[i])) of.set(list[i], []);
+      of.get(list[i]).push([list[i + 1], list[i + 1] + list[i + 2]]);
+    }
+    return [...of].map(([storage, ranges]) => {
+      let bytes = 0, end = 0;
+      for (const [a, z] of ranges.sort((x, y) => x[0] - y[0])) {
+        bytes += Math.max(0, z - Math.max(a, end));
+        end = Math.max(end, z);
+      }
+      return [storage, bytes, ranges[0][0]];
+    });
+  }
+
   // Events that read or write a storage: [event, writes].
   users(storage) {
-    const out = [];
-    for (let e = 0; e < this.n; e++) {
-      const uses = column => { const l = this.events[e][column]; for (let i = 0; i < l.length; i += 3) if (l[i] === storage) return true; return false; };
+    const out = [], { program, first, last } = this.plan.storages[storage];
+    for (let e = program < 0 ? 0 : first; e <= (program < 0 ? this.n - 1 : last); e++) {
+      const r = this.row(e), uses = column => { const l = r[column]; for (let i = 0; i < l.length; i += 3) if (l[i] === storage) return true; return false; };
       const writes = uses(WRITES);
       if (writes || uses(READS)) out.push([e, writes]);
     }
     return out;
   }
 
-  text(e, column) { return this.plan.strings[this.events[e][column]]; }
-  id(e) { return this.events[e][ID]; }
-  eventNamed(id) { return this.events.findIndex(r => r[ID] === id); }
+  // Of each storage of this program: the path of the smallest module that all events which touch it are in.
+  enclosing() {
+    if (this.around) return this.around;
+    this.around = new Map();
+    for (let e = 0; e < this.n; e++) {
+      const path = this.text(e, MODULE);
+      for (const column of [READS, WRITES]) {
+        const list = this.row(e)[column];
+        for (let i = 0; i < list.length; i += 3) this.around.set(list[i], this.around.has(list[i]) ? commonPath(this.around.get(list[i]), path) : path);
+      }
+    }
+    return this.around;
+  }
 
-  // Events and storages whose names hold every word; an event of exactly that id comes first.
+  // Activations that the program keeps from the forward to the backward.
+  kept() {
+    const phase = name => this.plan.phases.indexOf(name), forward = phase("forward"), backward = phase("backward"), cls = this.plan.classes.indexOf("activations");
+    return this.storages.filter(s => s.program >= 0 && s.cls === cls && this.phase[s.first] === forward && this.phase[s.last] === backward);
+  }
+
+  // What recomputing all modules of a pattern would free: { bytes, at the program's peak; one, of one module; modules, how many }.
+  recompute(pattern) {
+    const around = this.enclosing(), of = new Map(), depth = pattern.split(".").length;
+    for (const s of this.kept()) {
+      const path = around.get(s.index).split(".").slice(0, depth).join(".");
+      if (pathPattern(path) === pattern && s.first <= this.peak_event && this.peak_event <= s.last) of.set(path, (of.get(path) || 0) + s.size);
+    }
+    const each = [...of.values()];
+    return { bytes: each.reduce((a, b) => a + b, 0), one: Math.max(0, ...each), modules: of.size };
+  }
+
+  text(e, column) { return this.plan.strings[this[column][e]]; }
+  id(e) { return this.ids[e]; }
+  eventNamed(id) { return this.ids.indexOf(id); }
+
+  // An event's details; each stands on a line of its own.
+  row(e) {
+    this.rows ||= this.block("details-" + this.index).split("\n");
+    return typeof this.rows[e] === "string" ? this.rows[e] = JSON.parse(this.rows[e]) : this.rows[e];
+  }
+
+  // [{ op, count, us }], the longest first.
+  timeByOp() {
+    const of = new Map();
+    for (let e = 0; e < this.n; e++) {
+      if (!of.has(this.op[e])) of.set(this.op[e], { op: this.text(e, OP), count: 0, us: 0 });
+      const row = of.get(this.op[e]);
+      row.count++;
+      row.us += this.took[e];
+    }
+    return [...of.values()].sort((x, y) => y.us - x.us || (x.op < y.op ? -1 : 1));
+  }
+
+  communicates(e) { return !["compute", "host", "update"].includes(this.plan.stream_names[this.stream[e]]); }
+
+  // Exposed communication as diff.c sums it, [{ stream, module, count, us }]: compute idles for what it waits for, or communication
+  // goes on after everything else has ended.
+  exposed() {
+    const compute = this.plan.stream_names.indexOf("compute"), of = new Map(), { end } = this;
+    const add = (e, us) => {
+      if (us < 1e-6) return; // less than a picosecond: rounding
+      const stream = this.plan.stream_names[this.stream[e]], module = pathPattern(this.text(e, MODULE)), key = stream + " " + module;
+      if (!of.has(key)) of.set(key, { stream, module, count: 0, us: 0 });
+      of.get(key).count++;
+      of.get(key).us += us;
+    };
+    let busy = 0, until = 0, last = -1;
+    for (let e = 0; e < this.n; e++) {
+      if (this.stream[e] === compute) {
+        let awaited = -1;
+        for (const w of this.waits(e)) if (end[w] > (awaited < 0 ? busy : end[awaited])) awaited = w;
+        if (awaited >= 0 && this.communicates(awaited)) add(awaited, end[awaited] - busy);
+        busy = end[e];
+      }
+      if (!this.communicates(e)) until = Math.max(until, end[e]);
+      else if (last < 0 || end[e] > end[last]) last = e;
+    }
+    if (last >= 0) add(last, end[last] - until);
+    return [...of.values()].sort((x, y) => y.us - x.us || (x.stream + x.module < y.stream + y.module ? -1 : 1));
+  }
+
+  // Events and storages whose names hold every word; an event of exactly that id comes first. us: time of all such events.
   search(query, most) {
-    const words = query.toLowerCase().split(/\s+/).filter(Boolean), found = { events: [], storages: [], total: 0 };
+    const words = query.toLowerCase().split(/\s+/).filter(Boolean), found = { events: [], storages: [], total: 0, us: 0 };
     if (!words.length) return found;
     const holds = text => words.every(w => text.includes(w)), lower = this.plan.lower ||= this.plan.strings.map(s => s.toLowerCase());
     for (let e = 0; e < this.n; e++) {
-      const r = this.events[e];
-      if (!holds(r[ID].toLowerCase() + " " + lower[r[OP]] + " " + lower[r[MODULE]] + " " + this.plan.phases[r[PHASE]])) continue;
+      const id = this.ids[e].toLowerCase();
+      if (!holds(id + " " + lower[this.op[e]] + " " + lower[this.module[e]] + " " + this.plan.phases[this.phase[e]])) continue;
       found.total++;
-      if (r[ID].toLowerCase() === words[0]) found.events.unshift(e);
+      found.us += this.took[e];
+      if (id === words[0]) found.events.unshift(e);
       else if (found.events.length < most) found.events.push(e);
     }
     for (const s of this.storages) {
@@ -226,22 +360,21 @@ function isList(node) { return node.list && node.children.size > 0; }
 class Modules {
   constructor(program) {
     this.program = program;
-    this.root = { path: "", name: "", parent: null, children: NONE, list: true, hash: 0, count: 0 };
+    this.root = { path: "", name: "", parent: null, children: NONE, list: true, hash: 0, count: 0, part: 0, mark: null, member: 0 };
     this.nodeOf = new Map(); // string of a module's path: its node
+    this.made = new Map(); // key of a row: its spans
     this.open = new Set(); // keys of rows that show what is in them
     if (!program.leading) return;
     const parts = new Map(), part = s => { if (!parts.has(s)) parts.set(s, parts.size + 1); return parts.get(s); };
-    const outer = new Map(); // of a module: those that it is in, and a number for its path within each
-    for (const e of program.leading.order) {
-      const r = program.events[e], module = r[MODULE], what = r[OP] * 8 + r[PHASE];
-      if (!outer.has(module)) {
-        const path = program.plan.strings[module], list = [];
-        for (let node = this.node(module, path); node.parent; node = node.parent) list.push([node, part(path.slice(node.path.length))]);
-        outer.set(module, list);
-      }
-      for (const [node, within] of outer.get(module)) {
+    const leaf = new Array(program.plan.strings.length), { order } = program.leading; // of a module: its node
+    for (let k = 0; k < order.length; k++) {
+      const e = order[k], module = program.module[e], what = program.op[e] * 8 + program.phase[e];
+      leaf[module] ||= this.node(module, program.plan.strings[module]);
+      let within = 0; // a number for the module's path within the node
+      for (let node = leaf[module]; node.parent; node = node.parent) {
         node.hash = Math.imul(Math.imul(node.hash, 31) + within | 0, 31) + what | 0;
         node.count++;
+        within = Math.imul(within, 31) + (node.part ||= part(node.name)) | 0;
       }
     }
     this.openTo(this.root);
@@ -264,7 +397,7 @@ class Modules {
       let child = node.children.get(name);
       if (!child) {
         if (node.children === NONE) node.children = new Map();
-        child = { name, path: node.path ? node.path + "." + name : name, parent: node, children: NONE, list: true, hash: 0, count: 0 };
+        child = { name, path: node.path ? node.path + "." + name : name, parent: node, children: NONE, list: true, hash: 0, count: 0, part: 0, mark: null, member: 0 };
         node.children.set(name, child);
         if (!isNumber(name)) node.list = false; // of its children not all are numbered
       }
@@ -273,6 +406,9 @@ class Modules {
     this.nodeOf.set(index, node);
     return node;
   }
+
+  // The node of a path; undefined: the leading stream has no event in it.
+  find(path) { return path.split(".").reduce((node, name) => node && node.children.get(name), this.root); }
 
   // [{key, label, title, depth, members (nodes), more (it can be opened), open}] from top to bottom.
   rows() {
@@ -311,16 +447,18 @@ class Modules {
 
   // Spans of a row: runs of the leading stream's events that are of one member and one phase.
   spans(row) {
-    const p = this.program, order = p.leading.order, of = new Map(), memberOf = new Map(row.members.map((m, i) => [m, i]));
+    if (this.made.has(row.key)) return this.made.get(row.key);
+    const p = this.program, order = p.leading.order, of = new Int32Array(p.plan.strings.length).fill(-1), mark = {};
+    row.members.forEach((m, i) => { m.mark = mark; m.member = i; });
     for (const [index, start] of this.nodeOf) {
       for (let node = start; node; node = node.parent)
-        if (memberOf.has(node)) { of.set(index, memberOf.get(node)); break; }
+        if (node.mark === mark) { of[index] = node.member; break; }
     }
     const spans = { from: [], to: [], phase: [], member: [], first: [] };
     let n = -1, before = -2;
     for (let k = 0; k < order.length; k++) {
-      const e = order[k], member = of.get(p.events[e][MODULE]);
-      if (member === undefined) continue;
+      const e = order[k], member = of[p.module[e]];
+      if (member < 0) continue;
       if (before !== k - 1 || spans.member[n] !== member || spans.phase[n] !== p.phase[e]) {
         n++;
         spans.from.push(p.start[e]); spans.to.push(0); spans.phase.push(p.phase[e]); spans.member.push(member); spans.first.push(e);
@@ -328,7 +466,9 @@ class Modules {
       spans.to[n] = p.end[e];
       before = k;
     }
-    return { ...spans, starts: Float64Array.from(spans.from), ends: Float64Array.from(spans.to), n: n + 1 };
+    Object.assign(spans, { starts: Float64Array.from(spans.from), ends: Float64Array.from(spans.to), n: n + 1 });
+    this.made.set(row.key, spans);
+    return spans;
   }
 }
 

@@ -108,7 +108,7 @@ function showTip(text, event) {
   tip.hidden = !text;
   tip.textContent = text;
   if (!text) return;
-  tip.style.left = Math.max(4, Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 6)) + "px";
+  tip.style.left = Math.max(4, Math.min(event.clientX + 14, $("scroll").getBoundingClientRect().right - tip.offsetWidth - 6)) + "px"; // not over the panels
   tip.style.top = (event.clientY + 18 + tip.offsetHeight > innerHeight ? event.clientY - 10 - tip.offsetHeight : event.clientY + 18) + "px";
 }
 
@@ -127,6 +127,7 @@ function keys(own) {
     const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!action) return;
     event.preventDefault();
+    $("tip").hidden = true; // it is of what was under the pointer before
     action();
   });
 }
