@@ -79,6 +79,34 @@ def test_plan_page():
     return checked.note()
 
 
+@long
+def test_page_of_two_plans():
+    if missing():
+        return missing()
+    page, checked = os.path.join(scratch("axe"), "diff.html"), Checked()
+    model = os.path.join(MODELS, "gpt2.lua")
+    shardc("diff", model, "--world", "4", "--set", "layers=4", "--set", "dim=64", "--set", "heads=4", "--vs", "--set", "recompute=full", "--format", "html", "-o", page)
+    with Browser() as b:
+        b.open(page)
+        for theme in themes(b):
+            b.run("shardc.select(null)")
+            checked.view(b, theme)
+            b.run("shardc.select({ event: shardc.state.program.events[0] }, true)")
+            checked.view(b, theme + ", an event selected")
+            b.run("document.querySelectorAll('aside details').forEach(d => { d.open = true; })")
+            checked.view(b, theme + ", the changes unfolded")
+            b.run("shardc.select({ storage: shardc.state.program.storages[0] }, true)")
+            checked.view(b, theme + ", a storage selected")
+            b.run("document.querySelector('#kinds button').click()")
+            checked.view(b, theme + ", one change alone")
+            b.run("document.querySelector('#kinds button').click(); document.querySelector('#search').value = 'mlp'; document.querySelector('#search').dispatchEvent(new Event('input'))")
+            checked.view(b, theme + ", found")
+            b.run("document.querySelector('#search').value = ''; document.querySelector('#search').dispatchEvent(new Event('input')); document.querySelector('#help-open').click()")
+            checked.view(b, theme + ", the keys")
+            b.run("document.querySelector('#help-close').click()")
+    return checked.note()
+
+
 def test_plan_page_with_a_run():
     if missing():
         return missing()
