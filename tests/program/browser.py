@@ -25,7 +25,8 @@ def chromium():
 
 
 def text_of_pdf(data):
-    """The lines of text in a PDF that Chromium wrote: of its pages and of forms on them, each glyph by its font's table."""
+    """(lines of text, pieces of lines and rectangles) in a PDF that Chromium wrote: of its pages and of forms on them, each glyph by its
+    font's table. A canvas is one image, or what was drawn on it."""
     objects = {int(n): body for n, body in re.findall(rb"(?:^|\n)(\d+) 0 obj\n(.*?)\nendobj", data, re.S)}
 
     def stream(n):
@@ -41,18 +42,20 @@ def text_of_pdf(data):
         for a, z, b in (r for block in re.findall(r"beginbfrange(.*?)endbfrange", table, re.S) for r in re.findall(r"<(\w+)> <(\w+)> <(\w+)>", block)):
             out.update({k: chr(ord(char(b)) + k - int(a, 16)) for k in range(int(a, 16), int(z, 16) + 1)})
         return out
-    text = []
+    text, drawn = [], 0
     for number, body in sorted(objects.items()):
         head = body.partition(b"stream\n")[0]
         if not re.search(rb"/Type /Page\b|/Subtype /Form", head):
             continue
         fonts = {name: letters(int(n)) for name, n in re.findall(rb"/(F\d+) (\d+) 0 R", head)}
         contents = re.search(rb"/Contents (\d+)", head)
-        for font, glyphs, end in re.findall(r"/(F\d+) [\d.]+ Tf|<([0-9A-Fa-f]+)> Tj|(ET)", stream(int(contents[1]) if contents else number)):
+        operators = stream(int(contents[1]) if contents else number)
+        drawn += len(re.findall(r" (?:l|re|c)\n", operators))
+        for font, glyphs, end in re.findall(r"/(F\d+) [\d.]+ Tf|<([0-9A-Fa-f]+)> Tj|(ET)", operators):
             if font:
                 now = fonts[font.encode()]
             text.append("".join(now.get(int(glyphs[i:i + 4], 16), "?") for i in range(0, len(glyphs), 4)) + ("\n" if end else ""))
-    return "".join(text).split("\n")
+    return "".join(text).split("\n"), drawn
 
 
 class Browser:
@@ -182,9 +185,16 @@ class Browser:
         self.click(*at)
 
     def printed(self):
-        """(lines of text, pages, images) as on paper."""
-        data = base64.b64decode(self.ask("Page.printToPDF")["data"])
-        return text_of_pdf(data), len(re.findall(rb"/Type /Page\b", data)), len(re.findall(rb"/Subtype /Image", data))
+        """(lines of text, pages, whether the canvases are there) as on paper: they are images, or hundreds of lines and rectangles, which are not there
+        where the canvases are hidden."""
+        def pdf(visible):
+            self.run("document.querySelectorAll('canvas').forEach(c => { c.style.visibility = '%s'; })" % visible)
+            self.settle()
+            data = base64.b64decode(self.ask("Page.printToPDF")["data"])
+            return *text_of_pdf(data), len(re.findall(rb"/Subtype /Image", data)), len(re.findall(rb"/Type /Page\b", data))
+        _, pieces, images, _ = pdf("hidden")
+        text, more_pieces, more_images, pages = pdf("visible")
+        return text, pages, more_images - images >= self.run("document.querySelectorAll('canvas').length") or more_pieces - pieces > 300
 
     def picture(self, path):
         self.settle()

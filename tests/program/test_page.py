@@ -373,9 +373,9 @@ def on_paper(b):
     b.settle()
     figures = b.run("[...document.querySelectorAll('#totals dd, #selection dd.name, #live summary .row > :last-child, #rows .title')].map(e => e.textContent)")
     theme = b.run("document.documentElement.dataset.theme")
-    text, pages, images = b.printed()
+    text, pages, drawn = b.printed()
     missing = [t for t in figures if t not in text and t not in "".join(text)]
-    check(len(figures) > 12 and not missing and images and pages < 8, "on paper (%d pages, %d images, %d figures) these are missing: %s" % (pages, images, len(figures), missing[:5]))
+    check(len(figures) > 12 and not missing and drawn and pages < 8, "on paper (%d pages, timeline %s, %d figures) these are missing: %s" % (pages, drawn, len(figures), missing[:5]))
     check(b.run("document.documentElement.dataset.theme") == theme, "printing changes the theme")
     return len(figures)
 
