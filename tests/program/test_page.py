@@ -99,6 +99,8 @@ def programs(b, plan):
             check(dict(live["classes"]) == plan["peak"]["live"], "the live set at the plan's peak is %s" % live["classes"])
         texts = b.run("(p => p.peakText && [p.peakText, [p.roomLeft, p.roomY, p.width, p.roomY + 13]])(shardc.painter)")
         check(not texts or texts[1][0] is None or any(texts[k][2 + i] <= texts[1 - k][i] for k in (0, 1) for i in (0, 1)), "%s: the peak's text stands upon that of the room: %s" % (p["name"], texts))
+        beyond = b.run("(e => e ? Number(e.dataset.bytes) : 0)(document.querySelector('#beyond'))")
+        check(beyond == p["peak"][0] - live["total"], "%s: the arena is shown as %d B larger than the live set" % (p["name"], beyond))
         modules = {}
         for (_, owner), n in owners.items():
             for path in prefixes(owner):

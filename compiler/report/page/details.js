@@ -58,7 +58,7 @@ class Details {
 
   waits(e) {
     const { program: p, plan } = this.state, waits = p.waits(e).map((w, i) => [w, ...p.row(e)[REASONS][i]]), waiting = p.waiting(e), most = 12, starter = p.starter(e);
-    const when = w => p.overBefore(w, e) ? ", over " + timeText(p.start[e] - p.end[w]) + " before: " : ", until " + timeText(p.end[w]) + ": ";
+    const when = w => p.overBefore(w, e) ? ", ended " + timeText(p.start[e] - p.end[w]) + " before: " : ", until " + timeText(p.end[w]) + ": ";
     return make("div", {},
       make("h3", {}, "Starts"),
       make("p", { id: "starter" }, ...(starter < 0 ? ["with the program: nothing is before it."]
@@ -147,12 +147,13 @@ class Details {
     return [
       make("h2", {}, "Alive " + why + " ", this.eventLink(e)),
       make("p", { class: "row" }, make("span", {}, plan.phases[p.phase[e]] + " ", named(p.text(e, MODULE))), make("strong", { id: "live-total", "data-bytes": total, title: grouped(total) + " B" }, bytesText(total))),
+      e === p.peak_event && p.peak[arena] > total && make("p", { class: "dim", id: "beyond", "data-bytes": p.peak[arena] - total }, "The arena is " + bytesText(p.peak[arena] - total) + " larger: bytes go to another storage only when all streams are done with them" + (p.peak[arena] > p.bound[arena] ? ", and some lie between storages." : ".")),
       ...largest(by).map(([cls, c]) => this.fold("class " + cls, "class", plan.classes[cls], row([swatch(this.painter.classes[cls]), plan.classes[cls]], c.bytes), () =>
         largest(c.owners).map(([pattern, o]) => this.fold("owner " + cls + pattern, "owner", pattern, row([named(pattern || "(model)"), o.names.size > 1 ? " (" + o.names.size + ")" : ""], o.bytes), () =>
           o.storages.sort((a, b) => b.size - a.size).slice(0, 200).map(s => make("div", { class: "row" }, this.storageLink(s.index), bytesOf(s.size))))))),
       make("h3", {}, "By module, all classes"),
       ...this.modules(list, row),
-    ];
+    ].filter(Boolean);
   }
 
   // Bytes of storages by their owners' paths, without numbers: each module with all that is in it.
