@@ -212,7 +212,7 @@ def near(a, b):
     return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
 
 
-# Every control has a name, every text a contrast of 4.5 to its ground.
+# Every control has a name, every text a contrast of 4.5 to its ground; the colours of canvases, by kind of page.
 ACCESS = """(() => {
   const bad = [], name = e => e.getAttribute('aria-label') || e.textContent.trim() || (e.labels && e.labels[0] && e.labels[0].textContent.trim());
   for (const e of document.querySelectorAll('button, select, input, canvas, [tabindex]')) if (!name(e)) bad.push('no name: ' + e.outerHTML.slice(0, 80));
@@ -230,11 +230,42 @@ ACCESS = """(() => {
     texts++;
     if (c < 4.5) bad.push(c.toFixed(2) + ': ' + e.textContent.slice(0, 40));
   }
-  const p = shardc.painter, hex = c => [1, 3, 5].map(i => parseInt(c.slice(i, i + 2), 16));
-  for (const fill of [...p.fills.flat(), ...(p.changes || []), ...(p.colour.same ? [p.colour.same] : [])]) if (contrast(hex(p.colour.ink), hex(fill)) < 4.5) bad.push('upon ' + fill);
-  for (const c of ['text', 'dim', 'budget', 'arrow', 'cursor']) if (contrast(hex(p.colour[c]), hex(p.colour.ground)) < 4.5) bad.push(c);
+  const hex = c => [1, 3, 5].map(i => parseInt(c.slice(i, i + 2), 16));
+  if (window.shardc) {
+    const p = shardc.painter;
+    for (const fill of [...p.fills.flat(), ...(p.changes || []), ...(p.colour.same ? [p.colour.same] : [])]) if (contrast(hex(p.colour.ink), hex(fill)) < 4.5) bad.push('upon ' + fill);
+    for (const c of ['text', 'dim', 'budget', 'arrow', 'cursor']) if (contrast(hex(p.colour[c]), hex(p.colour.ground)) < 4.5) bad.push(c);
+  } else {
+    for (const c of document.querySelectorAll('canvas')) if (c.tabIndex !== 0 || !/from .* to .*lowest|none/.test(c.getAttribute('aria-label'))) bad.push('a curve that cannot be read: ' + c.getAttribute('aria-label'));
+    for (const t of document.querySelectorAll('th')) if (!t.scope) bad.push('a heading of a table without scope: ' + t.textContent);
+    const { colour } = report.state;
+    for (const c of colour.runs) if (contrast(hex(c), hex(colour.ground)) < 3) bad.push('a curve of ' + c);
+    for (const c of ['text', 'dim', 'cursor']) if (contrast(hex(colour[c]), hex(colour.ground)) < 4.5) bad.push(c);
+  }
   return { bad, texts };
 })()"""
+
+
+def accessible(b, show):
+    """In both themes, with what `show` shows, and with the list of keys open; how many texts were looked at."""
+    texts = 0
+    for theme in ("light", "dark"):
+        if b.run("document.documentElement.dataset.theme") != theme:
+            b.click_on("#theme")
+        b.run(show)
+        b.settle()
+        found = b.run(ACCESS)
+        check(not found["bad"], "%s: %s" % (theme, found["bad"][:5]))
+        texts += found["texts"]
+    b.press("Escape")
+    b.run("document.querySelector('canvas').focus()")
+    b.press("?")
+    check(b.run("document.querySelector('#help').open && document.activeElement.closest('#help') !== null"), "the keys are not shown")
+    check(not b.run(ACCESS)["bad"], "the dialog: %s" % b.run(ACCESS)["bad"][:5])
+    b.press("Escape")
+    check(not b.run("document.querySelector('#help').open"), "Escape leaves the dialog open")
+    return texts
+
 
 # Names that would become markup, or script, on a page that does not write them as text.
 HOSTILE = ["</script><script>window.ran = 1</script>", "<img src=x onerror='window.ran = 1'>", "a\"b'c`d${window.ran = 1}", "line one\nline two\u2028three", "\u202emrof txet\u202c שלום", "<!--<script>", "<!--<script ", "</script ", "</script/x ", "&lt;b&gt;",

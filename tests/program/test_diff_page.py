@@ -9,7 +9,7 @@ import os
 import random
 import re
 
-from browser import ACCESS, HOSTILE, Browser, near, quiet
+from browser import ACCESS, HOSTILE, Browser, accessible, near, quiet
 from harness import ROOT, SHARDC, check, command, long, scratch, settings, shardc
 
 GPT2 = dict(layers=3, dim=32, heads=2, vocab=256, batch=2, seq=16)
@@ -337,24 +337,6 @@ def by_hand(b, plans, d, p, events):
                 check(facts["class"][1 + k][0] == storage[side]["class"] and facts["size"][1 + k][2] == storage[side]["size"], "%s of %s is shown with %s" % (storage["name"], side, facts))
 
 
-def accessible(b):
-    texts = 0
-    for theme in ("light", "dark"):
-        if b.run("document.documentElement.dataset.theme") != theme:
-            b.click_on("#theme")
-        b.run("shardc.select({ event: shardc.state.program.inTime[0] || shardc.state.program.event('b', 0) }, true)")
-        b.settle()
-        found = b.run(ACCESS)
-        check(not found["bad"], "%s: %s" % (theme, found["bad"][:5]))
-        texts += found["texts"]
-    b.press("Escape")
-    b.press("?")
-    check(b.run("document.querySelector('#help').open") and not b.run(ACCESS)["bad"], "the dialog: %s" % b.run(ACCESS)["bad"][:5])
-    b.press("Escape")
-    check(b.run("document.documentElement.scrollHeight <= innerHeight && document.documentElement.scrollWidth <= innerWidth"), "the page is larger than the window")
-    return texts
-
-
 def page_of(*args, **more):
     page, x, y, d, text = written(scratch("diff_page"), *args, **more)
     with Browser() as b:
@@ -364,7 +346,8 @@ def page_of(*args, **more):
         clicked, p, events = clicks(b, (x, y), d)
         pixels = drawn(b, p, events, (x, y)) if p.get("a") and p.get("b") else 0
         by_hand(b, (x, y), d, p, events)
-        texts = accessible(b)
+        texts = accessible(b, "shardc.select({ event: shardc.state.program.inTime[0] || shardc.state.program.event('b', 0) }, true)")
+        check(b.run("document.documentElement.scrollHeight <= innerHeight && document.documentElement.scrollWidth <= innerWidth"), "the page is larger than the window")
         quiet(b, page)
     return "%d totals, %d sums, %d rows, %d events clicked, %d drawn, %d texts; %d KB" % (figures, sums, rows, clicked, pixels, texts, os.path.getsize(page) >> 10)
 

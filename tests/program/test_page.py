@@ -8,7 +8,7 @@ import random
 import re
 import shutil
 
-from browser import ACCESS, HOSTILE, Browser, near, quiet
+from browser import HOSTILE, Browser, accessible, near, quiet
 from harness import ROOT, SHARDC, build, check, command, long, scratch, shardc
 
 MODELS = {
@@ -351,24 +351,6 @@ def by_hand(b, plan):
 
 
 # ── accessibility ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def accessible(b):
-    texts = 0
-    for theme in ("light", "dark"):
-        if b.run("document.documentElement.dataset.theme") != theme:
-            b.click_on("#theme")
-        b.run("shardc.select({ event: shardc.state.program.peak_event }, true)")
-        b.settle()
-        found = b.run(ACCESS)
-        check(not found["bad"], "%s: %s" % (theme, found["bad"][:5]))
-        texts += found["texts"]
-    b.press("?")
-    check(b.run("document.querySelector('#help').open && document.activeElement.closest('#help') !== null"), "the keys are not shown")
-    check(not b.run(ACCESS)["bad"], "the dialog: %s" % b.run(ACCESS)["bad"][:5])
-    b.press("Escape")
-    check(not b.run("document.querySelector('#help').open"), "Escape leaves the dialog open")
-    return texts
-
-
 def on_paper(b):
     """How many figures were found again in the PDF."""
     b.run("shardc.select({ event: shardc.state.program.peak_event }, true)")
@@ -393,7 +375,7 @@ def page_of(name):
         summed = sums(b, plan)
         compared = events(b, plan, source, 12)
         by_hand(b, plan)
-        texts = accessible(b)
+        texts = accessible(b, "shardc.select({ event: shardc.state.program.peak_event }, true)")
         printed = on_paper(b)
         quiet(b, page)
     return "%d totals, %d programs, %d events, %d sums, %d texts, %d figures on paper; %d KB" % (figures, len(plan["programs"]), compared, summed, texts, printed, os.path.getsize(page) >> 10)

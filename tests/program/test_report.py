@@ -2,7 +2,6 @@
 compared with the log, which is read here by other means; names run nothing; damaged logs are refused with file and line.
 
 Relies on: harness.py, browser.py, the models. Relied on by: run.py."""
-import bisect
 import fcntl
 import json
 import math
@@ -18,7 +17,7 @@ import termios
 import time
 import unicodedata
 
-from browser import Browser
+from browser import Browser, accessible
 from harness import ROOT, SHARDC, build, check, command, corpus, must, scratch, shardc
 
 # Metrics of a model, one of them with a name that would end the page's block of data.
@@ -267,51 +266,6 @@ def by_hand(b, log):
 
 
 # Names of what takes the keyboard, a live region, landmarks; the contrast of every text and of every curve to its ground.
-ACCESS = """(() => {
-  const bad = [], name = e => e.getAttribute('aria-label') || e.textContent.trim() || (e.labels && e.labels[0] && e.labels[0].textContent.trim());
-  for (const e of document.querySelectorAll('button, select, input, canvas, [tabindex]')) if (!name(e)) bad.push('no name: ' + e.outerHTML.slice(0, 80));
-  for (const c of document.querySelectorAll('canvas')) if (c.tabIndex !== 0 || !/from .* to .*lowest|none/.test(c.getAttribute('aria-label'))) bad.push('a curve that cannot be read: ' + c.getAttribute('aria-label'));
-  if (document.querySelector('#said').getAttribute('aria-live') !== 'polite') bad.push('no live region');
-  if (!document.querySelector('main') || !document.querySelector('h1') || !document.documentElement.lang) bad.push('no landmarks');
-  for (const t of document.querySelectorAll('th')) if (!t.scope) bad.push('a heading of a table without scope: ' + t.textContent);
-  const parse = c => { const m = c.match(/[\\d.]+/g).map(Number); return m.length > 3 && m[3] === 0 ? null : m.slice(0, 3); };
-  const light = c => c.map(x => { x /= 255; return x <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4; }).reduce((s, x, i) => s + x * [.2126, .7152, .0722][i], 0);
-  const contrast = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + .05) / (y + .05); };
-  let texts = 0;
-  for (const e of document.querySelectorAll('body *')) {
-    if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) || !e.getClientRects().length || e.closest('script, .only-read')) continue;
-    let ground = null;
-    for (let g = e; g && !ground; g = g.parentElement) ground = parse(getComputedStyle(g).backgroundColor);
-    const c = contrast(parse(getComputedStyle(e).color), ground || [255, 255, 255]);
-    texts++;
-    if (c < 4.5) bad.push(c.toFixed(2) + ': ' + e.textContent.slice(0, 40));
-  }
-  const hex = c => [1, 3, 5].map(i => parseInt(c.slice(i, i + 2), 16)), { colour } = report.state;
-  for (const c of colour.runs) if (contrast(hex(c), hex(colour.ground)) < 3) bad.push('a curve of ' + c);
-  for (const c of ['text', 'dim', 'cursor']) if (contrast(hex(colour[c]), hex(colour.ground)) < 4.5) bad.push(c);
-  return { bad, texts };
-})()"""
-
-
-def accessible(b):
-    texts = 0
-    for theme in ("light", "dark"):
-        if b.run("document.documentElement.dataset.theme") != theme:
-            b.click_on("#theme")
-        b.run("report.setCursor((report.state.x0 + report.state.x1) / 2)")
-        b.settle()
-        found = b.run(ACCESS)
-        check(not found["bad"], "%s: %s" % (theme, found["bad"][:5]))
-        texts += found["texts"]
-    b.run("document.querySelector('.chart canvas').focus()")
-    b.press("?")
-    check(b.run("document.querySelector('#help').open && document.activeElement.closest('#help') !== null"), "the keys are not shown")
-    check(not b.run(ACCESS)["bad"], "the dialog: %s" % b.run(ACCESS)["bad"][:5])
-    b.press("Escape")
-    check(not b.run("document.querySelector('#help').open"), "Escape leaves the dialog open")
-    return texts
-
-
 def test_page():
     folder = scratch("report")
     a, c, page = (os.path.join(folder, n) for n in ("a.jsonl", "b.jsonl", "runs.html"))
@@ -325,7 +279,7 @@ def test_page():
         drawn(b)
         smoothing(b, logs[0])
         by_hand(b, logs[0])
-        texts = accessible(b)
+        texts = accessible(b, "report.setCursor((report.state.x0 + report.state.x1) / 2)")
         b.ask("Emulation.setEmulatedMedia", media="print")
         check(b.run("getComputedStyle(document.querySelector('#bar')).display === 'none' && document.querySelector('#totals').getClientRects().length === 1"), "what is printed")
         b.ask("Emulation.setEmulatedMedia", media="")
