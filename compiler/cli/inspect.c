@@ -1,5 +1,6 @@
 /* `shardc inspect`: the schedule, an event a line; as JSON it is the plan itself, as HTML a page, as a trace
  * Perfetto's. Relies on: input.c, report. Relied on by: main.c. */
+#include "../emit/emit.h"
 #include "../report/actual.h"
 #include "../report/explain.h"
 #include "../report/page.h"
@@ -69,7 +70,7 @@ int command_inspect(Arena *a, const Options *o) {
     OutFile f = cli_output(a, o);
     ReportOptions r = {.program = o->program, .module = o->module, .stream = o->stream, .columns = columns};
     if (o->format && !strcmp(o->format, "html"))
-        page_write(f.f, p, actual);
+        page_write(f.f, p, actual, emit_statements(p));
     else if (actual && cli_as_json(o))
         actual_json(f.f, actual);
     else if (actual)

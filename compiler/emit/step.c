@@ -322,24 +322,33 @@ static void put_enum(const Emit *e, const PlanProgram *p) {
     str_add(out, " };\n");
 }
 
-static void put_program(Emit *e, const PlanProgram *p) {
+static Text text_of(Emit *e, const PlanProgram *p) {
     Text t = {.e = e, .p = p, .pieces = {.arena = e->a}, .comment = {.arena = e->a}};
     t.inner = NEW_ARRAY(e->a, bool, e->g->modules.n + 1);
     for (int i = 0; i < e->g->modules.n; i++) {
         const Module *m = e->g->modules.at[i];
         if (m->parent) t.inner[m->parent->id] = true;
     }
+    t.names = names_new(e, p);
+    return t;
+}
+
+static void put_waits_and_event(Text *t, const Event *x) {
+    for (int k = 0; k < x->nwaits; k++) put_wait(t, x, x->waits[k]);
+    put_event(t, x);
+}
+
+static void put_program(Emit *e, const PlanProgram *p) {
     for (int i = 0; i < p->n; i++)
         if (p->events[i].op_ir->ntable) put_table(e, p, &p->events[i]);
     str_addf(e->out, "static void %s(sc_rank *r) {\n", c_name(e->a, arena_printf(e->a, "program_%s", p->name)));
     put_enum(e, p);
-    t.names = names_new(e, p);
+    Text t = text_of(e, p);
     names_put(t.names);
     for (int i = 0; i < p->n; i++) {
         const Event *x = &p->events[i];
         open_section(&t, x);
-        for (int k = 0; k < x->nwaits; k++) put_wait(&t, x, x->waits[k]);
-        put_event(&t, x);
+        put_waits_and_event(&t, x);
     }
     str_add(e->out, "}\n\n");
 }
@@ -374,4 +383,24 @@ static void put_declarations(Emit *e) {
 void emit_step(Emit *e) {
     put_declarations(e);
     for (int i = 0; i < e->plan->nprograms; i++) put_program(e, &e->plan->programs[i]);
+}
+
+const char *const *const *emit_statements(const Plan *p) {
+    if (!p->graph) return NULL;
+    Emit e = {.plan = p, .g = p->graph, .a = p->arena, .name = p->graph->name};
+    emit_kernels(&e); /* numbers the fused kernels */
+    const char *const **all = NEW_ARRAY(e.a, const char *const *, p->nprograms + 1);
+    for (int i = 0; i < p->nprograms; i++) {
+        const PlanProgram *program = &p->programs[i];
+        const char **texts = NEW_ARRAY(e.a, const char *, program->n + 1);
+        Text t = text_of(&e, program);
+        for (int k = 0; k < program->n; k++) {
+            Str text = {.arena = e.a};
+            e.out = &text;
+            put_waits_and_event(&t, &program->events[k]);
+            texts[k] = text.s;
+        }
+        all[i] = texts;
+    }
+    return all;
 }

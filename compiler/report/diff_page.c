@@ -134,8 +134,8 @@ static void part(FILE *f, char mark, const void *of) {
     if (mark == 'd') {
         int shown = first_shown(d);
         const DiffProgram *g = shown < 0 ? NULL : &d->programs.at[shown];
-        page_blocks(f, d->a, NULL, "a-", g && g->a ? (int)(g->a - d->a->programs) : -1, &w->others[0]);
-        page_blocks(f, d->b, NULL, "b-", g && g->b ? (int)(g->b - d->b->programs) : -1, &w->others[1]);
+        page_blocks(f, d->a, NULL, NULL, "a-", g && g->a ? (int)(g->a - d->a->programs) : -1, &w->others[0]);
+        page_blocks(f, d->b, NULL, NULL, "b-", g && g->b ? (int)(g->b - d->b->programs) : -1, &w->others[1]);
         put_diff(f, w, shown);
     }
     if (mark == 's') {

@@ -13,13 +13,14 @@ PAGE_EMBED(main, "page.js");
 typedef struct {
     const Plan *plan;
     const Actual *actual; /* or NULL */
+    Statements statements;
     PageText *others;
 } Page;
 
 static void part(FILE *f, char mark, const void *of) {
     const Page *w = of;
     page_shared(f, mark);
-    if (mark == 'd') page_blocks(f, w->plan, w->actual, "", page_first_shown(w->plan), w->others);
+    if (mark == 'd') page_blocks(f, w->plan, w->actual, w->statements, "", page_first_shown(w->plan), w->others);
     if (mark == 's') {
         page_put(f, PAGE_FILE(draw));
         page_put(f, PAGE_FILE(details));
@@ -28,8 +29,8 @@ static void part(FILE *f, char mark, const void *of) {
     if (mark == 'o') page_put(f, *w->others);
 }
 
-void page_write(FILE *f, const Plan *p, const Actual *actual) {
+void page_write(FILE *f, const Plan *p, const Actual *actual, Statements statements) {
     PageText others = {NULL, 0};
-    page_fill(f, PAGE_FILE(html), part, &(Page){p, actual, &others});
+    page_fill(f, PAGE_FILE(html), part, &(Page){p, actual, statements, &others});
     free(others.text);
 }

@@ -8,7 +8,8 @@
 
 /* Writes the page of all programs of p: the schedule, the memory and who holds it. Shapes of operands are in it where p
  * comes from a model, not from a plan.json. actual: a run whose times stand below the predicted ones, or NULL. */
-void page_write(FILE *f, const Plan *p, const Actual *actual);
+typedef const char *const *const *Statements; /* [program][event]: the emitted text; NULL: it is not known */
+void page_write(FILE *f, const Plan *p, const Actual *actual, Statements statements);
 
 typedef struct {
     char *text;
@@ -30,7 +31,8 @@ typedef struct {
  * <script id="PREFIXprogram-N">. others: details of its events, and the blocks of the other programs, to be written
  * behind the page's script, so that the page is painted before they are read; the caller frees the text. Shapes of
  * operands are in it where p comes from a model, not from a plan.json. actual: a run, or NULL. */
-void page_blocks(FILE *f, const Plan *p, const Actual *actual, const char *prefix, int shown, PageText *others);
+void page_blocks(FILE *f, const Plan *p, const Actual *actual, Statements statements, const char *prefix, int shown,
+                 PageText *others);
 
 /* The program that a page shows first: the training program, else the one with the highest peak; -1: there is none. */
 int page_first_shown(const Plan *p);

@@ -22,6 +22,7 @@ PAGE_EMBED(view, "view.js");
 typedef struct {
     const Plan *plan;
     const Actual *actual; /* or NULL */
+    Statements statements;
     FILE *f;
     Str s;              /* on its way to the file */
     Map *strings;       /* that stand more than once: columns hold their numbers */
@@ -134,7 +135,7 @@ static void operands(Blocks *w, const Slot *slots, Value *const *values, int n, 
     }
 }
 
-static void details_row(Blocks *w, const PlanProgram *g, const Event *x) {
+static void details_row(Blocks *w, const PlanProgram *g, const Event *x, const char *statement) {
     str_add(&w->s, "[");
     add_index(w, w->texts, x->src.file);
     str_addf(&w->s, ",%d,%d,%d,%d,", x->src.line, x->unit, x->comm, x->update);
@@ -153,6 +154,8 @@ static void details_row(Blocks *w, const PlanProgram *g, const Event *x) {
         if (op && !results) operands(w, op_info[op->kind].operands, op->in, op->nin, &comma);
         str_add(&w->s, "]");
     }
+    str_add(&w->s, ",");
+    page_string(&w->s, statement ? statement : "");
     str_add(&w->s, "]");
 }
 
@@ -162,7 +165,7 @@ static void details_block(Blocks *w, int program) {
     str_addf(&w->s, "<script id=\"%sdetails-%d\" type=\"application/json\">", w->prefix, program);
     for (int e = 0; e < g->n; e++) {
         if (e) str_add(&w->s, "\n");
-        details_row(w, g, &g->events[e]);
+        details_row(w, g, &g->events[e], w->statements ? w->statements[program][e] : NULL);
         str_spill(&w->s, w->f);
     }
     str_add(&w->s, "</script>\n");
@@ -443,9 +446,11 @@ static void other_blocks(Blocks *w, int shown, PageText *others) {
     w->f = f;
 }
 
-void page_blocks(FILE *f, const Plan *p, const Actual *actual, const char *prefix, int shown, PageText *others) {
+void page_blocks(FILE *f, const Plan *p, const Actual *actual, Statements statements, const char *prefix, int shown,
+                 PageText *others) {
     Blocks blocks = {.plan = p,
                      .actual = actual,
+                     .statements = statements,
                      .f = f,
                      .s = {.arena = p->arena},
                      .strings = map_new(p->arena),

@@ -586,6 +586,36 @@ def test_long_names_of_a_model():
         quiet(b, runs)
 
 
+def test_emitted_statements():
+    """Each event's statement stands as `build` writes it, on the CPU and for CUDA; that of a selected event is shown. A plan.json has none."""
+    folder, shown = scratch("page"), 0
+    for model, args in (("gpt2.lua", ["--world", "2"]), ("llama3.lua", ["--world", "8", "--set", "size=1b", "--set", "precision=bf16", "--device", "h200"])):
+        path, page = os.path.join(ROOT, "models", model), os.path.join(folder, model + ".html")
+        shardc("inspect", path, *args, "--format", "html", "-o", page)
+        shardc("build", path, *args, "--sources", "-o", os.path.join(folder, "out"))
+        text, at = open(os.path.join(folder, "out.c")).read(), 0
+        with Browser() as b:
+            b.open(page)
+            for name in b.run("shardc.state.plan.programs.map(p => p.name)"):
+                at = text.index("static void program_%s(" % name)
+                for statement in b.run("(() => { const p = shardc.state.plan.programs.find(p => p.name === %s).prepare(); return p.ids.map((_, e) => p.row(e)[12]); })()" % json.dumps(name)):
+                    check(statement.strip(), "an event of %s has no statement" % name)
+                    check(statement in text[at:], "not in what build writes, behind the one before: %s" % statement)
+                    at, shown = text.index(statement, at) + len(statement), shown + 1
+            b.run("shardc.select({ event: 3 }, true)")
+            pre = b.run("document.querySelector('#selection .statement').textContent")
+            check("RUN(" in pre or "sc_" in pre, "the panel shows " + pre)
+            quiet(b, page)
+    plan, page = os.path.join(folder, "p.json"), os.path.join(folder, "p.html")
+    open(plan, "w").write(shardc("inspect", os.path.join(ROOT, "models", "mlp.lua"), "--format", "json"))
+    shardc("inspect", plan, "--format", "html", "-o", page)
+    with Browser() as b:
+        b.open(page)
+        b.run("shardc.select({ event: 3 }, true)")
+        check(b.run("document.querySelector('#selection .statement') === null"), "a plan.json has statements")
+    return "%d statements" % shown
+
+
 def test_refusals():
     model = os.path.join(ROOT, "models", "mlp.lua")
     for option in (["--program", "micro"], ["--columns", "all"], ["--module", "*"], ["--stream", "compute"]):

@@ -37,6 +37,7 @@ class Details {
       this.accesses("Writes", r[WRITES], r[RESULTS]),
       this.waits(e),
       this.frees(e),
+      r[STATEMENT] && make("div", {}, make("h3", {}, "Emitted statement"), make("pre", { class: "statement" }, r[STATEMENT].replace(/\n {8,}/g, " ").replace(/^ +/gm, "").trim())),
     ];
     return out.filter(Boolean);
   }

@@ -5,7 +5,7 @@ const DEVICE = 0;
 
 // Of an event: its name in these columns of its program; its details, as page.c writes them, where it is asked for them.
 const OP = "op", MODULE = "module";
-const FILE = 0, LINE = 1, UNIT = 2, COMM = 3, UPDATE = 4, FLOPS = 5, BYTES = 6, READS = 7, WRITES = 8, REASONS = 9, RESULTS = 10, OPERANDS = 11;
+const FILE = 0, LINE = 1, UNIT = 2, COMM = 3, UPDATE = 4, FLOPS = 5, BYTES = 6, READS = 7, WRITES = 8, REASONS = 9, RESULTS = 10, OPERANDS = 11, STATEMENT = 12;
 
 // block(name): the text of a block of data. Programs are read when they are first shown, details when they are first asked for.
 function readPlan(block) {
