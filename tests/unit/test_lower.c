@@ -849,30 +849,34 @@ Test(random, passes_keep_every_bit, .timeout = 120) {
 }
 
 /* ── time ───────────────────────────────────────────────────────────────────────────────────────────────────────── */
-/* Processor time of five passes over a model of n blocks. */
+/* Processor time of five passes over a model of n blocks, the least of three times. */
 enum { PASSES = 5 };
-static void time_passes(int n, double seconds[PASSES]) {
+static void time_passes(int n, double least[PASSES]) {
     void (*passes[PASSES])(Graph *, Program *) = {lower_precision, lower_autodiff, lower_fuse, lower_recompute,
                                                   lower_remove_dead};
-    start();
-    blocks(n, checkpoint(true));
-    traced();
-    lower_units(g);
-    for (int i = 0; i < PASSES; i++) {
-        clock_t from = clock();
-        passes[i](g, g->train);
-        seconds[i] = (double)(clock() - from) / CLOCKS_PER_SEC;
+    for (int i = 0; i < PASSES; i++) least[i] = INFINITY;
+    for (int k = 0; k < 3; k++) {
+        start();
+        blocks(n, checkpoint(true));
+        traced();
+        lower_units(g);
+        for (int i = 0; i < PASSES; i++) {
+            clock_t from = clock();
+            passes[i](g, g->train);
+            least[i] = fmin(least[i], (double)(clock() - from) / CLOCKS_PER_SEC);
+        }
+        arena_free(g->arena);
     }
 }
 
-/* Four times the program: about four times as long, where a quadratic pass takes sixteen times. Below 20 ms a clock
- * says little. */
+/* Eight times the program: eight times as long, where a quadratic pass takes 64 times. Below 8 ms a clock says little.
+ */
 Test(time, grows_with_the_program) {
-    double once[PASSES], four[PASSES];
-    time_passes(2500, once);
-    time_passes(10000, four);
+    double once[PASSES], eight[PASSES];
+    time_passes(1250, once);
+    time_passes(10000, eight);
     for (int i = 0; i < PASSES; i++) {
-        if (getenv("SHOW")) fprintf(stderr, "pass %d: %.4f s, %.4f s\n", i, once[i], four[i]);
-        cr_expect_lt(four[i], 10 * fmax(once[i], 0.005), "pass %d: %.3f s, then %.3f", i, once[i], four[i]);
+        if (getenv("SHOW")) fprintf(stderr, "pass %d: %.4f s, %.4f s\n", i, once[i], eight[i]);
+        cr_expect_lt(eight[i], 32 * fmax(once[i], 0.008), "pass %d: %.3f s, then %.3f", i, once[i], eight[i]);
     }
 }
