@@ -184,6 +184,10 @@ class Browser:
         at = self.run("(() => { const e = document.querySelector(%s); e.scrollIntoView({block: 'nearest'}); const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()" % json.dumps(selector))
         self.click(*at)
 
+    def search(self, text):
+        """As if the text had been typed into the page's search box."""
+        self.run("(e => { e.value = %s; e.dispatchEvent(new Event('input')); })(document.querySelector('#search'))" % json.dumps(text))
+
     def printed(self):
         """(lines of text, pages, whether the canvases are there) as on paper: they are images, or hundreds of lines and rectangles, which are not there
         where the canvases are hidden."""

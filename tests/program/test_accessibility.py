@@ -30,6 +30,11 @@ class Checked:
         self.views += 1
         self.least = min(self.least, found["passes"])
 
+    def keys(self, b, theme):
+        b.run("document.querySelector('#help-open').click()")
+        self.view(b, theme + ", the keys")
+        b.run("document.querySelector('#help-close').click()")
+
     def note(self):
         return "%d views, each by at least %d rules" % (self.views, self.least)
 
@@ -64,15 +69,14 @@ def test_plan_page():
                 b.run("shardc.select({ storage: 3 }, true)")
                 checked.view(b, theme + ", a storage selected")
                 b.run("document.querySelector('#fold').click()")
-                b.run("document.querySelector('#search').value = 'mlp'; document.querySelector('#search').dispatchEvent(new Event('input'))")
+                b.search("mlp")
                 b.run("document.querySelector('#search').focus()")
                 b.press("ArrowDown")
                 checked.view(b, theme + ", found")
-                b.run("document.querySelector('#search').value = 'nothing has this name'; document.querySelector('#search').dispatchEvent(new Event('input'))")
+                b.search("nothing has this name")
                 checked.view(b, theme + ", nothing found")
-                b.run("document.querySelector('#search').value = ''; document.querySelector('#search').dispatchEvent(new Event('input')); document.querySelector('#help-open').click()")
-                checked.view(b, theme + ", the keys")
-                b.run("document.querySelector('#help-close').click()")
+                b.search("")
+                checked.keys(b, theme)
         with Browser(600, 900) as b:
             b.open(page)
             checked.view(b, "a narrow window")
@@ -99,11 +103,11 @@ def test_page_of_two_plans():
             checked.view(b, theme + ", a storage selected")
             b.run("document.querySelector('#kinds button').click()")
             checked.view(b, theme + ", one change alone")
-            b.run("document.querySelector('#kinds button').click(); document.querySelector('#search').value = 'mlp'; document.querySelector('#search').dispatchEvent(new Event('input'))")
+            b.run("document.querySelector('#kinds button').click()")
+            b.search("mlp")
             checked.view(b, theme + ", found")
-            b.run("document.querySelector('#search').value = ''; document.querySelector('#search').dispatchEvent(new Event('input')); document.querySelector('#help-open').click()")
-            checked.view(b, theme + ", the keys")
-            b.run("document.querySelector('#help-close').click()")
+            b.search("")
+            checked.keys(b, theme)
     return checked.note()
 
 
@@ -151,9 +155,7 @@ def test_run_page():
                     b.run("document.querySelector('#legend button').click()")
                     checked.view(b, theme + ", a run hidden")
                     b.run("document.querySelector('#legend button').click()")
-                b.run("document.querySelector('#help-open').click()")
-                checked.view(b, theme + ", the keys")
-                b.run("document.querySelector('#help-close').click()")
+                checked.keys(b, theme)
         with Browser(500, 900) as b:
             b.open(page)
             checked.view(b, "a narrow window")

@@ -309,7 +309,7 @@ def by_hand(b, plans, d, p, events):
     b.press("/")
     b.type(unchanged)
     check(unchanged in b.run("(document.querySelector('[data-section=unchanged]') || { textContent: '' }).textContent"), "what has not changed is not found: " + unchanged)
-    b.run("document.querySelector('#search').value = ''; document.querySelector('#search').dispatchEvent(new Event('input'))")
+    b.search("")
     # a button shows one kind alone, in the list and in the timeline
     for kind in sorted({c for e in p["events"] for c in e["changes"]}):
         b.click_on("#kinds button[data-kind='%s']" % kind)
@@ -432,7 +432,7 @@ def test_hostile_names():
             b.run("shardc.select({ storage: shardc.state.program.storage('b', shardc.state.program.b.storages[0].index) })")
             check(head(b) and head(b).startswith(name), "a storage is shown as " + str(head(b))[:200])
             b.run("document.querySelectorAll('#changes details').forEach(d => { d.open = true; }); document.querySelectorAll('#sums .link').forEach(e => e.click())")
-            b.run("document.querySelector('#search').value = '<'; document.querySelector('#search').dispatchEvent(new Event('input'))")
+            b.search("<")
             b.mouse("mouseMoved", 400, 300)
             b.settle()
             check(b.run("window.ran === undefined && document.images.length === 0 && document.scripts.length === 6 + 2 * (shardc.diff.a.programs.length + shardc.diff.b.programs.length)"), "a name became markup: " + name[:60])

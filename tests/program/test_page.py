@@ -233,11 +233,11 @@ def by_hand(b, plan):
     b.type(wanted["id"])
     b.press("Enter")
     check(head(b).startswith(wanted["id"] + "  "), "searching for %s selects %s" % (wanted["id"], head(b)))
-    b.run("document.querySelector('#search').value = 'backward'; document.querySelector('#search').dispatchEvent(new Event('input'))")
+    b.search("backward")
     found = [e for e in p["events"] if "backward" in " ".join((e["id"], e["op"], e["module"], e["phase"])).lower()]
     check(near(float(b.run("document.querySelector('#found-title').dataset.us")), sum(e["duration_us"] for e in found)), "what is found takes other times than in JSON")
     check(b.run("document.querySelector('#results li').textContent.split('  ')[1]") == "backward", "a result does not begin with its phase")
-    b.run("document.querySelector('#search').value = %s; document.querySelector('#search').dispatchEvent(new Event('input'))" % json.dumps(wanted["id"]))
+    b.search(wanted["id"])
     b.run("document.querySelector('#canvas').focus()")
     view = lambda: b.run("[shardc.state.t0, shardc.state.t1]")
     wide = lambda v: v[1] - v[0]
@@ -301,7 +301,7 @@ def by_hand(b, plan):
     b.press("Escape")
     b.press("0")
     check(b.run("document.activeElement.id === 'canvas' && document.querySelector('#search').value") == held["id"], "after Escape in the results a key is typed into the box")
-    b.run("document.querySelector('#search').value = ''; document.querySelector('#search').dispatchEvent(new Event('input'))")
+    b.search("")
     # the peak, what is under the pointer there, and a storage
     b.press("0")
     b.press("p")
@@ -509,7 +509,7 @@ def test_hostile_names():
             b.run("shardc.select({ storage: 0 }, true)")
             check(head(b) == name + "0", "a storage is shown as " + head(b)[:200])
             b.run(LIVE)
-            b.run("document.querySelector('#search').value = '<'; document.querySelector('#search').dispatchEvent(new Event('input'))")
+            b.search("<")
             b.mouse("mouseMoved", 400, 300)
             b.settle()
             check(b.run("window.ran === undefined && document.images.length === 0 && document.scripts.length === 3 + 2 * shardc.state.plan.programs.length"), "a name became markup: " + name[:60])
