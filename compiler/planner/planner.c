@@ -410,8 +410,8 @@ static void open_budget(Search *s, int64_t budget, bool *small) {
     *small = true;
 }
 
-/* Of those placed with little effort just above the budget, the best that is better than `best` (-1: any) and whose
- * live bytes would fit: all effort may place it within. -1: none. */
+/* The best candidate that just misses the budget and is better than `best` (-1: than none). It was placed with little
+ * effort; its live bytes fit, so placement with all effort may bring it within the budget. -1: there is none. */
 static int nearly_fits(const Search *s, int64_t budget, int best) {
     int next = -1;
     for (int i = 0; i < s->tried.n; i++) {
@@ -448,8 +448,8 @@ static int settle(Search *s, int64_t budget, Plan **plan) {
     return best;
 }
 
-/* The smallest arena of all that was tried; those that may be smaller when placed with all effort are, the least live
- * bytes first. */
+/* The smallest arena of all candidates. Up to NEAR_MISSES whose live bytes are below it are placed with all effort
+ * first, the fewest live bytes first. */
 static int64_t smallest(Search *s) {
     for (int more = 0;; more++) {
         int64_t least = INT64_MAX;
@@ -466,8 +466,8 @@ static int64_t smallest(Search *s) {
     }
 }
 
-/* In small models a step is not the sum of what its blocks take: events are shorter than a launch. There the search is
- * made for RUNGS smaller budgets too, the same for every budget, so that more memory seldom makes a step longer. */
+/* In small models kernels are shorter than a launch, so a step is not the sum of its blocks' times and a smaller budget
+ * may find the faster plan. There the search also runs for RUNGS smaller budgets, the same ones for every budget. */
 enum { FEW_EVENTS = 1000, RUNGS = 8 };
 static void climb(Search *s) {
     int64_t own = s->tried.at[0].o.arena;
