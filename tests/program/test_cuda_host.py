@@ -17,7 +17,7 @@ import subprocess
 import threading
 import time
 
-from harness import BUILD, NET, ROOT, build, check, close, command, corpus, library, lld, long, losses, microbatches, must, read_log, read_safetensors, run, same_run, scratch, settings, shared, steps, waits
+from harness import BUILD, NET, ROOT, build, check, close, command, corpus, library, long, losses, microbatches, must, read_log, read_safetensors, run, same_run, scratch, settings, shared, steps, waits
 from test_launch import Ranks
 
 FLAGS = ["gcc", "-std=gnu17", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-D_GNU_SOURCE", "-O1", "-g"]
@@ -78,7 +78,7 @@ def linked(made, step, kernels, objects, cc="gcc"):
     host = os.path.join(BUILD, "runtime/cuda/host_kernels.o")
     with MAKING:
         must(["make", "--no-print-directory", "B=" + BUILD, host])
-    must([cc, *lld(), *step, *objects, *fake_objects(), host, *cpu, BLAS[0], *wrap, "-l:libjansson.a", "-l:libz.a", "-lm", "-lpthread", "-lrt", "-ldl", "-o", made])
+    must([cc, "-fuse-ld=lld", *step, *objects, *fake_objects(), host, *cpu, BLAS[0], *wrap, "-l:libjansson.a", "-l:libz.a", "-lm", "-lpthread", "-lrt", "-ldl", "-o", made])
     return made
 
 
