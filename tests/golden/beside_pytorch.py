@@ -98,15 +98,6 @@ def blob(t):
     return array.array("i" if t.dtype == torch.int32 else "f", t.flatten().tolist()).tobytes()
 
 
-def quick_cc():
-    """Kernels of models this small need no -O3, which is most of a build's time."""
-    def make(path):
-        with open(path, "w") as f:
-            f.write('#!/bin/bash\nexec %s "${@/#-O3/-O1}"\n' % " ".join([os.environ.get("CC") or "gcc", *harness.lld()]))
-        os.chmod(path, 0o755)
-    return harness.shared("quick-cc", make)
-
-
 class Refused(Exception):
     pass
 
@@ -123,7 +114,7 @@ def run_shardc(model, batches, folder):
                 f.write(b"".join(blob(torch.cat([b[n] for b in micro])) for n in model.inputs))
     binary = os.path.join(folder, "program", "program")
     rc, _, err = harness.command([harness.SHARDC, "build", lua, "--world", str(model.world), "-o", binary, "--redzone", "256"],
-                                 env={"CC": quick_cc()})
+                                 env={"CC": harness.quick_cc()})
     if rc:
         raise Refused(err.replace(folder + "/", ""))
     args = ["--data", "-", "--weights", weights, "--steps", str(model.steps), "--log", log, "--export", final]

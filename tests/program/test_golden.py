@@ -66,7 +66,7 @@ class Golden:
             options["batch"] //= world * accumulate
         if accumulate > 1:
             options["accumulate"] = accumulate
-        binary = build(os.path.join(ROOT, self.about["model"]), world=world, **options)
+        binary = build(os.path.join(ROOT, self.about["model"]), world=world, optimized=True, **options)
         folder = scratch("golden-" + self.name)
         log, grads, final = (os.path.join(folder, n) for n in ("log.jsonl", "grads.safetensors", "final.safetensors"))
         args = ["--data", "-", "--weights", self.weights_path, "--steps", str(self.about["steps"]), "--log", log, "--export", final, *self.about["run"]]

@@ -98,7 +98,7 @@ def test_a_step_is_the_reference():
         folder, seed = scratch("step"), 11
         o = dict(optimizer=kind, moments="bf16", clip=0, batch=8)
         at = lambda *args: ("--data", corpus(), "--seed", str(seed), *args)
-        binary, three, four, grads = build(NET, **o), *(os.path.join(folder, x) for x in ("3", "4", "g.safetensors"))
+        binary, three, four, grads = build(NET, optimized=True, **o), *(os.path.join(folder, x) for x in ("3", "4", "g.safetensors"))
         run(binary, *at("--steps", "3", "--save", three))
         run(binary, *at("--steps", "4", "--resume", three, "--save", four, "--dump", "*.grad", "--at-step", "4", "-o", grads))
         (old, dtypes), (new, _), gradients = state(three), state(four), read_safetensors(grads)
@@ -189,7 +189,7 @@ def test_trains_as_with_fp32():
     curves, moments = {}, {}
     for dtype in ("fp32", "bf16"):
         folder = os.path.join(scratch("curve"), "s")
-        b = build(MODEL, layers=1, dim=16, batch=8, precision="fp32", clip=0.0, moments=dtype)
+        b = build(MODEL, optimized=True, layers=1, dim=16, batch=8, precision="fp32", clip=0.0, moments=dtype)
         curves[dtype] = losses(run(b, "--data", corpus(), "--steps", "800", "--seed", "3", "--lr", "3e-3", "--save", folder)[0])
         moments[dtype] = {k: sum(v["moment2"]) for k, v in state(folder)[0].items() if len(v["moment2"]) >= 1024}
     wide, narrow = curves["fp32"], curves["bf16"]
@@ -253,7 +253,7 @@ def test_resumes():
     at = lambda name: os.path.join(folder, name)
     a = small(2, way="none", moments="bf16")
     for way in ("none", "stream", "host"):
-        begun = run(build(MODEL, world=2, layers=3, dim=16, batch=4, way=way, moments="bf16"), "--data", corpus(), "--steps", "2", "--seed", "3", "--save", at(way))
+        begun = run(build(MODEL, optimized=True, world=2, layers=3, dim=16, batch=4, way=way, moments="bf16"), "--data", corpus(), "--steps", "2", "--seed", "3", "--save", at(way))
         check(losses(begun[0]) == losses(a[0])[:2], "%s: the first steps" % way)
         saved = read_state(at(way))[1]
         check({t[0] for (_, k), t in saved.items() if "#moment" in k} == {"BF16"} and {t[0] for (_, k), t in saved.items() if "#master" in k} == {"F32"}, "dtypes of the pieces")
@@ -261,7 +261,7 @@ def test_resumes():
         for other in ("none", "stream"):
             b = small(2, "--resume", at(way), way=other, moments="bf16")
             check(losses(b[0]) == losses(a[0])[2:] and a[1] == b[1], "%s resumed by %s: other bits" % (way, other))
-    binaries = {m: build(MODEL, world=2, layers=3, dim=16, batch=4, way="none", moments=m) for m in ("fp32", "bf16")}
+    binaries = {m: build(MODEL, optimized=True, world=2, layers=3, dim=16, batch=4, way="none", moments=m) for m in ("fp32", "bf16")}
     run(binaries["fp32"], "--data", corpus(), "--steps", "2", "--seed", "3", "--save", at("wide"))
     for start, end, moments, said, become in (("wide", "narrow", "bf16", "fp32 there and bf16 in this build: rounded to nearest", nearest),
                                               ("narrow", "wider", "fp32", "bf16 there and fp32 in this build: taken as they are", lambda x: b"".join(b"\0\0" + x[i:i + 2] for i in range(0, len(x), 2)))):
@@ -271,7 +271,7 @@ def test_resumes():
         check(was.keys() == now.keys() and any("#moment2" in k for _, k in was), "other pieces")
         for k in was:
             check(now[k][2] == (become(was[k][2]) if "#moment" in k[1] else was[k][2]), "%s to %s: %s" % (start, end, k))
-    alone = {m: build(MODEL, layers=3, dim=16, batch=4, way="none", moments=m) for m in ("fp32", "bf16")}
+    alone = {m: build(MODEL, optimized=True, layers=3, dim=16, batch=4, way="none", moments=m) for m in ("fp32", "bf16")}
     rounded = lambda values: floats(("BF16", None, nearest(values.tobytes())))
     for start, same, other, become in (("wide", "fp32", "bf16", rounded), ("narrow", "bf16", "fp32", lambda values: values)):
         for moments in same, other:

@@ -14,7 +14,7 @@ STEPS = ("--steps", "6", "--seed", "7", "--lr", "3e-3", "--warmup", "2")
 
 
 def plain(model, small, world=2, **more):
-    return run(build(model, world=world, **dict(small, **MIXED, **more)), "--data", corpus(), *STEPS)
+    return run(build(model, optimized=True, world=world, **dict(small, **MIXED, **more)), "--data", corpus(), *STEPS)
 
 
 def variants(model, small):
@@ -31,7 +31,7 @@ def test_processors_agree():
     """Kernels compiled for the oldest processor and for this one: the same bits, however their loops became vectors."""
     for model, small in (("gpt2.lua", GPT2), ("llama3.lua", LLAMA)):
         args = "--data", corpus(), *STEPS
-        same_run(run(build(model, **dict(small, **MIXED)), *args), run(build(model, variant="portable", **dict(small, **MIXED)), *args), model)
+        same_run(run(build(model, optimized=True, **dict(small, **MIXED)), *args), run(build(model, optimized=True, variant="portable", **dict(small, **MIXED)), *args), model)
     return "gpt2 and llama3: losses and weights bit-identical"
 
 
@@ -58,7 +58,7 @@ def test_integers_are_exact():
     model, records, log = (os.path.join(folder, f) for f in ("integers.lua", "records", "log.jsonl"))
     open(model, "w").write(INTEGERS)
     open(records, "wb").write(struct.pack("<5i", *n))
-    train(build(model), "--data", "-", "--steps", "1", "--log", log, records=records)
+    train(build(model, optimized=True), "--data", "-", "--steps", "1", "--log", log, records=records)
     expected = {"add": sum(n) + 5, "mul": 43 * sum(n), "neg": 5 - sum(n), "abs": sum(n) + 5, "square": sum(x * (x + 1) for x in n),
                 "maximum": sum(max(x + 1, 3) for x in n), "clamp": sum(min(max(x + 1, 1), 5) for x in n), "where": 3}
     found = {k: steps(read_log(log))[0][k] for k in expected}
@@ -95,7 +95,7 @@ def order_of(binary, seed):
 
 
 def interleaved(model, small):
-    binary = build(model, world=2, recompute="full", **dict(small, **MIXED))
+    binary = build(model, optimized=True, world=2, recompute="full", **dict(small, **MIXED))
     a = run(binary, "--data", corpus(), *STEPS)
     same_run(a, run(binary, "--data", corpus(), "--poison", *STEPS), "poison")
     for seed in range(20):
@@ -118,7 +118,7 @@ def worlds(model, small):
     runs, validation = {}, ("--val-data", corpus("other", 16 * small["seq"] + 1, 2), "--eval-steps", "0")
     for name, world, accumulate, batch in (("1", 1, 1, 8), ("2", 2, 1, 4), ("4", 4, 1, 2), ("2 x 2", 2, 2, 2)):
         o = dict(small, precision="fp32", dropout=0.1, batch=batch, accumulate=accumulate)
-        runs[name] = run(build(model, world=world, **o), "--data", corpus(), "--steps", "20", *STEPS[2:], *validation, *microbatches(o))
+        runs[name] = run(build(model, optimized=True, world=world, **o), "--data", corpus(), "--steps", "20", *STEPS[2:], *validation, *microbatches(o))
     worst = 0
     for name in runs:
         worst = max(worst, close(losses(runs[name][0]), losses(runs["1"][0]), 1e-5, "losses at world " + name))
@@ -132,10 +132,10 @@ def worlds(model, small):
 def test_states_larger_than_a_buffer_resume():
     """A tensor of 2 MB is read and written in several goes, whole or in parts, with one checksum."""
     o, common = dict(dim=128, hidden=1024, seq=4), ("--data", corpus(), "--seed", "7")
-    whole = {w: run(build("mlp.lua", world=w, batch=8 // w, **o), *common, "--steps", "3") for w in (1, 2)}
+    whole = {w: run(build("mlp.lua", optimized=True, world=w, batch=8 // w, **o), *common, "--steps", "3") for w in (1, 2)}
     state = os.path.join(scratch("state"), "s")
-    run(build("mlp.lua", batch=8, **o), *common, "--steps", "2", "--save", state)
-    rest = {w: run(build("mlp.lua", world=w, batch=8 // w, **o), *common, "--steps", "3", "--resume", state) for w in (1, 2)}
+    run(build("mlp.lua", optimized=True, batch=8, **o), *common, "--steps", "2", "--save", state)
+    rest = {w: run(build("mlp.lua", optimized=True, world=w, batch=8 // w, **o), *common, "--steps", "3", "--resume", state) for w in (1, 2)}
     same_run((whole[1][0][2:], whole[1][1]), rest[1], "resumed as it was saved")
     close(losses(rest[2][0]), losses(whole[2][0])[2:], 1e-5, "in halves")
     check(max(len(t[2]) for t in rest[1][1].values()) > 1 << 20, "tensors are large")
